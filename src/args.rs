@@ -1,0 +1,55 @@
+//! A left-to-right reader of a command's words. Words are bytes: nothing is taken to be UTF-8.
+
+use crate::error::Error;
+
+/// The words of a call that have not been read yet.
+#[derive(Clone, Debug)]
+pub struct Args<'a> {
+    words: &'a [&'a [u8]],
+    next: usize,
+}
+
+/// The place of a key among the words of a call: how the server is asked for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyName(pub usize);
+
+impl<'a> Args<'a> {
+    /// All words of a call, its command's name first; reading begins after that.
+    pub fn new(words: &'a [&'a [u8]]) -> Args<'a> {
+        Args { words, next: 1 }
+    }
+
+    /// The next word; too few words are a wrong arity.
+    pub fn word(&mut self) -> Result<&'a [u8], Error> {
+        let word = self.peek().ok_or(Error::WrongArity)?;
+        self.next = self.next.saturating_add(1);
+        Ok(word)
+    }
+
+    /// The next word, as a key.
+    pub fn key(&mut self) -> Result<KeyName, Error> {
+        let name = KeyName(self.next);
+        self.word().map(|_| name)
+    }
+
+    /// Whether the next word is `expected`, in any case; if so it is read.
+    pub fn accept(&mut self, expected: &str) -> bool {
+        let found = self.peek().is_some_and(|word| word.eq_ignore_ascii_case(expected.as_bytes()));
+        self.next = self.next.saturating_add(usize::from(found));
+        found
+    }
+
+    /// Refuses whatever is left.
+    pub fn end(&self) -> Result<(), Error> {
+        self.peek().map_or(Ok(()), |word| Err(Error::unexpected(word)))
+    }
+
+    /// Whether all words have been read.
+    pub fn is_empty(&self) -> bool {
+        self.peek().is_none()
+    }
+
+    fn peek(&self) -> Option<&'a [u8]> {
+        self.words.get(self.next).copied()
+    }
+}

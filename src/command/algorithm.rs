@@ -1,0 +1,51 @@
+//! One algorithm on one key: `RL.TOKENBUCKET` and its siblings, the generic `RL.TAKE`, and `RL.PEEK`.
+
+use crate::args::Args;
+use crate::error::Error;
+use crate::redis::Redis;
+use crate::reply;
+use crate::spec::{Spec, with_limit};
+
+/// `RL.TOKENBUCKET key capacity refill period [COST cost] [UPTO | FORCE | MAXWAIT duration]`
+pub fn token_bucket(redis: &Redis, args: Args) -> Result<(), Error> {
+    charge(redis, args, Spec::token_bucket)
+}
+
+/// `RL.LEAKYBUCKET key capacity leak period [COST cost] [UPTO | FORCE]`
+pub fn leaky_bucket(redis: &Redis, args: Args) -> Result<(), Error> {
+    charge(redis, args, Spec::leaky_bucket)
+}
+
+/// `RL.FIXED key limit window [ALIGNED] [COST cost] [UPTO | FORCE]`
+pub fn fixed_window(redis: &Redis, args: Args) -> Result<(), Error> {
+    charge(redis, args, Spec::fixed_window)
+}
+
+/// `RL.SLIDING key limit window [COST cost] [UPTO | FORCE]`
+pub fn sliding_window(redis: &Redis, args: Args) -> Result<(), Error> {
+    charge(redis, args, Spec::sliding_window)
+}
+
+/// `RL.TAKE key algorithm ...`
+pub fn take(redis: &Redis, args: Args) -> Result<(), Error> {
+    charge(redis, args, Spec::any)
+}
+
+/// `RL.PEEK key algorithm ...`
+pub fn peek(redis: &Redis, mut args: Args) -> Result<(), Error> {
+    let key = args.key()?;
+    let spec = Spec::any(&mut args)?;
+    args.end()?;
+    let decision = with_limit!(&spec.limit, limit => super::peek(redis, key, limit, spec.ask))?;
+    reply::decision(redis, &decision);
+    Ok(())
+}
+
+fn charge(redis: &Redis, mut args: Args, read: fn(&mut Args) -> Result<Spec, Error>) -> Result<(), Error> {
+    let key = args.key()?;
+    let spec = read(&mut args)?;
+    args.end()?;
+    let decision = with_limit!(&spec.limit, limit => super::charge(redis, key, limit, spec.ask))?;
+    reply::decision(redis, &decision);
+    Ok(())
+}

@@ -1,0 +1,91 @@
+//! Everything that a call can be refused for; `Display` is the text on the wire.
+
+use std::fmt;
+
+/// Why a call was refused. Nothing was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Error {
+    /// Too few words; the server has its own text for that.
+    WrongArity,
+    /// An argument is not what it must be.
+    OutOfRange {
+        /// Its name in the syntax line.
+        argument: &'static str,
+        /// What it must be.
+        must_be: MustBe,
+    },
+    /// A word that the grammar has no place for, cut and escaped.
+    Unexpected(String),
+    /// The key holds something else.
+    WrongType {
+        /// What it holds.
+        holds: &'static str,
+        /// The kind of limiter that the call is for.
+        needs: &'static str,
+    },
+    /// The call would make a key, and the server is out of memory.
+    OutOfMemory,
+    /// An effect that no command can have caused.
+    InvalidEffect,
+}
+
+/// What an argument must be, and an example of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MustBe {
+    /// Reads on from "must be".
+    pub what: &'static str,
+    /// A value that would have passed.
+    pub example: &'static str,
+}
+
+/// How much of an unexpected word is shown.
+const SHOWN_BYTES: usize = 32;
+
+impl Error {
+    /// The refusal of an argument by the name that it has in the syntax line.
+    pub fn out_of_range(argument: &'static str, must_be: MustBe) -> Error {
+        Error::OutOfRange { argument, must_be }
+    }
+
+    /// The refusal of `word`, whatever bytes it is made of.
+    pub fn unexpected(word: &[u8]) -> Error {
+        let shown = word.get(..SHOWN_BYTES).unwrap_or(word);
+        let dots = if shown.len() < word.len() { "..." } else { "" };
+        Error::Unexpected(format!("{}{dots}", shown.escape_ascii()))
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::WrongArity => f.write_str("ERR wrong number of arguments"),
+            Error::OutOfRange { argument, must_be: MustBe { what, example } } => {
+                write!(f, "ERR {argument} must be {what}, such as {example}")
+            }
+            Error::Unexpected(word) => write!(f, "ERR syntax error, unexpected '{word}'"),
+            Error::WrongType { holds, needs } => {
+                write!(f, "WRONGTYPE Operation against a key holding {holds}, where {needs} is needed")
+            }
+            Error::OutOfMemory => f.write_str("OOM command not allowed when used memory > 'maxmemory'."),
+            Error::InvalidEffect => f.write_str("ERR invalid effect"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unexpected_word_is_cut_and_escaped() {
+        for (word, text) in [
+            (&b"FOO"[..], "ERR syntax error, unexpected 'FOO'"),
+            (b"a'b\r\n\0\xff", r"ERR syntax error, unexpected 'a\'b\r\n\x00\xff'"),
+            (b"", "ERR syntax error, unexpected ''"),
+        ] {
+            assert_eq!(Error::unexpected(word).to_string(), text);
+        }
+        let long = Error::unexpected(&[b'x'; 1000]).to_string();
+        assert_eq!(long, format!("ERR syntax error, unexpected '{}...'", "x".repeat(32)));
+    }
+}

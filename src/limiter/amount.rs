@@ -1,0 +1,135 @@
+//! How much: an integer count of millionths.
+//!
+//! An argument goes from 0 to 10^12 units; what a key remembers may go past a limit (a debt), and saturates at
+//! 2^63-1 millionths. Decimals below a millionth are rounded by whoever parses, always against the caller.
+
+use super::decimal::{Decimal, Scaled};
+use super::ratio;
+use super::time::{Period, Span};
+
+/// An amount in millionths of a unit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Amount(u64);
+
+const MILLIONTHS: u64 = 1_000_000;
+
+impl Amount {
+    /// Nothing.
+    pub const ZERO: Amount = Amount(0);
+    /// One unit.
+    pub const ONE: Amount = Amount(MILLIONTHS);
+    /// The most that an argument may say: 10^12 units.
+    pub const MAX_ARGUMENT: Amount = Amount(1_000_000_000_000 * MILLIONTHS);
+    /// Where usage saturates: 2^63-1 millionths.
+    pub const MAX: Amount = Amount(u64::MAX >> 1);
+
+    /// A usage from a count of millionths; `None` above `MAX`.
+    pub fn from_millionths(millionths: u64) -> Option<Amount> {
+        (millionths <= Amount::MAX.0).then_some(Amount(millionths))
+    }
+
+    /// A count of millionths, saturating at 2^63-1.
+    pub fn saturating(millionths: u64) -> Amount {
+        Amount(millionths).min(Amount::MAX)
+    }
+
+    /// An argument, digits past the sixth decimal rounded down (a limit, a refill, a give-back).
+    /// `None` if it is not a decimal from 0 to 10^12.
+    pub fn parse_down(text: &[u8]) -> Option<Amount> {
+        parse(text).map(|scaled| Amount(scaled.floor))
+    }
+
+    /// An argument, digits past the sixth decimal rounded up (a cost).
+    /// `None` if it is not a decimal from 0 to 10^12.
+    pub fn parse_up(text: &[u8]) -> Option<Amount> {
+        parse(text).map(|scaled| Amount(scaled.ceil()))
+    }
+
+    /// Millionths.
+    pub fn millionths(self) -> u64 {
+        self.0
+    }
+
+    /// Whole units, rounded down.
+    pub fn whole_units(self) -> u64 {
+        self.0 / MILLIONTHS
+    }
+
+    /// Only the whole units of it.
+    pub fn floor(self) -> Amount {
+        Amount(self.0.saturating_sub(self.0 % MILLIONTHS))
+    }
+
+    /// The sum, saturating at 2^63-1 millionths.
+    pub fn plus(self, other: Amount) -> Amount {
+        Amount(self.0.saturating_add(other.0).min(Amount::MAX.0))
+    }
+
+    /// The difference, never below 0.
+    pub fn minus(self, other: Amount) -> Amount {
+        Amount(self.0.saturating_sub(other.0))
+    }
+
+    /// The difference; `None` below 0.
+    pub fn checked_minus(self, other: Amount) -> Option<Amount> {
+        self.0.checked_sub(other.0).map(Amount)
+    }
+
+    /// By how much `self` and `cost` together go past `limit`. A usage and an argument fit 64 bits together, so
+    /// unlike `plus` this does not saturate, and a comparison at the far end is exact.
+    pub fn excess(self, cost: Amount, limit: Amount) -> Amount {
+        Amount(self.0.saturating_add(cost.0).saturating_sub(limit.0))
+    }
+
+    /// `self * part / whole`, rounded down.
+    pub fn share_down(self, part: Span, whole: Period) -> Amount {
+        Amount(ratio::floor(self.0, part.micros(), whole.micros()))
+    }
+
+    /// `self * part / whole`, rounded up.
+    pub fn share_up(self, part: Span, whole: Period) -> Amount {
+        Amount(ratio::ceil(self.0, part.micros(), whole.micros()))
+    }
+}
+
+fn parse(text: &[u8]) -> Option<Scaled> {
+    let (decimal, rest) = Decimal::split(text)?;
+    let scaled = decimal.scaled(1, 6)?;
+    (rest.is_empty() && !scaled.exceeds(Amount::MAX_ARGUMENT.0)).then_some(scaled)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rounds_against_the_caller() {
+        for (text, down, up) in [
+            ("1", 1_000_000, 1_000_000),
+            ("0.30000000000000004", 300_000, 300_001),
+            ("0.0000001", 0, 1),
+            ("1.6666667", 1_666_666, 1_666_667),
+        ] {
+            let text = text.as_bytes();
+            assert_eq!(Amount::parse_down(text), Some(Amount(down)));
+            assert_eq!(Amount::parse_up(text), Some(Amount(up)));
+        }
+    }
+
+    #[test]
+    fn goes_up_to_a_million_million_and_is_checked_before_rounding() {
+        assert_eq!(Amount::parse_up(b"1000000000000"), Some(Amount::MAX_ARGUMENT));
+        assert_eq!(Amount::parse_up(b"1e12"), Some(Amount::MAX_ARGUMENT));
+        for text in ["1000000000000.0000001", "1000000000001", "1e13", "-1", "1x", ""] {
+            assert_eq!(Amount::parse_down(text.as_bytes()), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn saturates_as_usage_but_compares_exactly() {
+        assert_eq!(Amount::MAX.plus(Amount::ONE), Amount::MAX);
+        assert_eq!(Amount::MAX.excess(Amount::MAX_ARGUMENT, Amount::MAX), Amount::MAX_ARGUMENT);
+        assert_eq!(Amount::ONE.minus(Amount::MAX), Amount::ZERO);
+        assert_eq!(Amount::from_millionths(1 << 63), None);
+    }
+}

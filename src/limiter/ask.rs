@@ -1,0 +1,132 @@
+//! What a call asks of a limit, and the two steps that every algorithm shares: [`look`], then perhaps [`take`].
+//! The options are here once, in terms of the few methods of [`Limit`]; no algorithm knows them.
+
+use super::{Amount, Decision, Limit, Span, Timestamp, Usage, Verdict};
+
+/// What a call wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ask {
+    /// All of this cost, or nothing (`COST`). A cost of 0 only looks.
+    Take(Amount),
+    /// As many whole units as there are, up to this many; at least one (`UPTO`).
+    UpTo(Amount),
+    /// This cost, even past the limit (`FORCE`).
+    Force(Amount),
+    /// This cost, if it fits within so long (`MAXWAIT`).
+    Within(Amount, Span),
+    /// Back with this much (`COST -amount`).
+    GiveBack(Amount),
+}
+
+/// What a call would change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// Nothing.
+    Nothing,
+    /// It uses so much more.
+    Charge(Amount),
+    /// It uses so much less.
+    GiveBack(Amount),
+}
+
+/// The answer to an [`Ask`] before anything is changed.
+#[derive(Clone, Copy, Debug)]
+pub struct Look {
+    verdict: Verdict,
+    change: Change,
+    granted: Option<Amount>,
+    forced: bool,
+}
+
+/// Looks at `usage`, which has nothing later than `now`.
+pub fn look<L: Limit>(limit: &L, usage: &L::Usage, now: Timestamp, ask: Ask) -> Look {
+    match ask {
+        Ask::Take(cost) => Look::all_or_nothing(limit.verdict(usage, now, cost), cost),
+        Ask::UpTo(cost) => {
+            let verdict = limit.verdict(usage, now, Amount::ONE);
+            let granted = if verdict.allowed() { limit.remaining(usage, now).floor().min(cost) } else { Amount::ZERO };
+            Look { granted: Some(granted), ..Look::all_or_nothing(verdict, granted) }
+        }
+        Ask::Force(cost) => {
+            let verdict = limit.verdict(usage, now, cost);
+            Look { verdict, change: Change::of(cost), granted: None, forced: true }
+        }
+        Ask::Within(cost, patience) => {
+            let verdict = match limit.verdict(usage, now, cost) {
+                Verdict::After(wait) if wait <= patience => Verdict::Allowed(wait),
+                Verdict::After(wait) => Verdict::After(wait.minus(patience)),
+                at_once_or_never => at_once_or_never,
+            };
+            Look::all_or_nothing(verdict, cost)
+        }
+        Ask::GiveBack(amount) => {
+            let nothing = amount == Amount::ZERO || usage.is_unused();
+            let change = if nothing { Change::Nothing } else { Change::GiveBack(amount) };
+            Look { verdict: Verdict::Allowed(Span::ZERO), change, granted: None, forced: false }
+        }
+    }
+}
+
+/// Makes the change that a look has announced; nothing later than `now` is in `usage`.
+pub fn take<L: Limit>(limit: &L, usage: &mut L::Usage, now: Timestamp, change: Change) {
+    match change {
+        Change::Nothing => {}
+        Change::Charge(cost) => limit.charge(usage, now, cost),
+        Change::GiveBack(amount) => limit.give_back(usage, now, amount),
+    }
+}
+
+impl Look {
+    fn all_or_nothing(verdict: Verdict, cost: Amount) -> Look {
+        let change = if verdict.allowed() { Change::of(cost) } else { Change::Nothing };
+        Look { verdict, change, granted: None, forced: false }
+    }
+
+    /// Whether this call stands in the way of others that are to pass all or none. What is forced or given back
+    /// never does.
+    pub fn denies(&self) -> bool {
+        !self.forced && !self.verdict.allowed()
+    }
+
+    /// What taking would change.
+    pub fn change(&self) -> Change {
+        self.change
+    }
+
+    /// The whole answer, with `usage` as it now stands: after [`take`] if it was `taken`, untouched if not.
+    pub fn decision<L: Limit>(&self, limit: &L, usage: &L::Usage, now: Timestamp, taken: bool) -> Decision {
+        let verdict = if self.forced && !self.verdict.allowed() {
+            // The charge stands, so what is told is when its debt will have been worked off.
+            if taken { wait_within_limit(limit, usage, now) } else { self.wait_as_if_taken(limit, usage, now) }
+        } else {
+            self.verdict
+        };
+        Decision {
+            verdict,
+            limit: limit.limit(),
+            remaining: limit.remaining(usage, now),
+            reset: limit.reset(usage, now),
+            granted: self.granted,
+        }
+    }
+
+    fn wait_as_if_taken<L: Limit>(&self, limit: &L, usage: &L::Usage, now: Timestamp) -> Verdict {
+        let mut taken = usage.clone();
+        take(limit, &mut taken, now, self.change);
+        wait_within_limit(limit, &taken, now)
+    }
+}
+
+impl Change {
+    fn of(cost: Amount) -> Change {
+        if cost == Amount::ZERO { Change::Nothing } else { Change::Charge(cost) }
+    }
+}
+
+/// How long until the usage is within the limit: a denial that is never for good.
+fn wait_within_limit<L: Limit>(limit: &L, usage: &L::Usage, now: Timestamp) -> Verdict {
+    match limit.verdict(usage, now, Amount::ZERO) {
+        Verdict::After(wait) => Verdict::After(wait),
+        Verdict::Allowed(_) | Verdict::Never => Verdict::After(Span::ZERO),
+    }
+}

@@ -1,0 +1,227 @@
+//! Numbers as clients print them: `1`, `0.5`, `1.6667`, `1e-06`, `0.30000000000000004`.
+//!
+//! The grammar is `digits[.digits][e[+-]digits]`, any number of digits. A value is never held as a float: its
+//! digits are scaled to whole units (millionths, microseconds) at once, and whatever lies below one unit is
+//! reported, so that the caller decides which way to round.
+
+/// A decimal number, read but not yet scaled. Never negative: a sign is the caller's.
+#[derive(Clone, Copy, Debug)]
+pub struct Decimal<'a> {
+    whole: &'a [u8],
+    fraction: &'a [u8],
+    exponent: i64,
+}
+
+/// A decimal in whole units: `floor`, and whether something below one unit was left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scaled {
+    /// The whole units.
+    pub floor: u64,
+    /// Whether the value lies above `floor`.
+    pub more: bool,
+}
+
+impl Scaled {
+    /// The whole units, rounded up.
+    pub fn ceil(self) -> u64 {
+        self.floor.saturating_add(u64::from(self.more))
+    }
+
+    /// Whether the unrounded value is above `bound`.
+    pub fn exceeds(self, bound: u64) -> bool {
+        self.floor > bound || (self.floor == bound && self.more)
+    }
+}
+
+/// Far beyond what any value in range can need, and far from overflow when added to a length.
+const EXPONENT_BOUND: i64 = 1 << 40;
+
+impl<'a> Decimal<'a> {
+    /// Splits `text` at the end of the number that it begins with; what follows (a unit) is returned too.
+    /// `None` if it does not begin with a number.
+    pub fn split(text: &'a [u8]) -> Option<(Decimal<'a>, &'a [u8])> {
+        let (whole, rest) = digits(text);
+        if whole.is_empty() {
+            return None;
+        }
+        let (fraction, rest) = match rest.split_first() {
+            Some((b'.', after)) => match digits(after) {
+                ([], _) => return None,
+                found => found,
+            },
+            _ => (Default::default(), rest),
+        };
+        let (exponent, rest) = match rest.split_first() {
+            Some((b'e', after)) => exponent(after)?,
+            _ => (0, rest),
+        };
+        Some((Decimal { whole, fraction, exponent }, rest))
+    }
+
+    /// The value times `factor` times `10^shift`, exact; `None` if it is 10^19 or more.
+    /// `factor` is below 1000 (the longest is a day: 864 x 10^8 microseconds).
+    pub fn scaled(self, factor: u64, shift: i64) -> Option<Scaled> {
+        // Everyday numbers: a few digits, no fraction, no exponent.
+        if self.fraction.is_empty() && self.exponent == 0 && self.whole.len() <= 9 {
+            let value = self.whole.iter().fold(0, |value: u64, digit| push(value, *digit));
+            let power = 10_u64.checked_pow(u32::try_from(shift).ok()?)?;
+            return Some(Scaled { floor: value.checked_mul(factor)?.checked_mul(power)?, more: false });
+        }
+        let all = || self.whole.iter().chain(self.fraction);
+        let Some(leading_zeros) = all().position(|digit| *digit != b'0') else {
+            return Some(Scaled { floor: 0, more: false });
+        };
+        // How many of all digits stand before the decimal point, once it is moved. May be negative.
+        let point = length(self.whole).saturating_add(self.exponent).saturating_add(shift);
+        let significant = length(self.whole).saturating_add(length(self.fraction));
+        if point.saturating_sub(i64::try_from(leading_zeros).ok()?) > 19 {
+            return None;
+        }
+        let before = usize::try_from(point.clamp(0, significant)).ok()?;
+        let fractional = usize::try_from(significant.saturating_sub(point.max(0)).max(0)).ok()?;
+
+        let mut whole = all().take(before).try_fold(0, |value: u64, digit| {
+            value.checked_mul(10)?.checked_add(u64::from(digit.wrapping_sub(b'0')))
+        })?;
+        if whole != 0 {
+            let zeros = u32::try_from(point.saturating_sub(significant).max(0)).ok()?;
+            whole = whole.checked_mul(10_u64.checked_pow(zeros)?)?;
+        }
+
+        // The fraction times the factor, digit by digit from the right, as on paper: exact for any length.
+        let (mut carry, mut more) = (0_u64, false);
+        let mut step = |digit: u64| {
+            let product = digit.saturating_mul(factor).saturating_add(carry);
+            more |= product % 10 != 0;
+            carry = product / 10;
+            carry != 0
+        };
+        for digit in all().rev().take(fractional) {
+            step(u64::from(digit.wrapping_sub(b'0')));
+        }
+        // Zeros between the point and the first digit: they only wear the carry down.
+        let mut zeros = point.saturating_neg().max(0);
+        while zeros > 0 && step(0) {
+            zeros = zeros.saturating_sub(1);
+        }
+        Some(Scaled { floor: whole.checked_mul(factor)?.checked_add(carry)?, more })
+    }
+}
+
+/// The digits that `text` begins with, and the rest.
+fn digits(text: &[u8]) -> (&[u8], &[u8]) {
+    let end = text.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(text.len());
+    text.split_at_checked(end).unwrap_or((text, &[]))
+}
+
+/// What follows an `e`: an optional sign and digits. Bounded, since a larger one decides nothing more.
+fn exponent(text: &[u8]) -> Option<(i64, &[u8])> {
+    let (negative, unsigned) = match text.split_first() {
+        Some((b'-', rest)) => (true, rest),
+        Some((b'+', rest)) => (false, rest),
+        _ => (false, text),
+    };
+    let (found, rest) = digits(unsigned);
+    if found.is_empty() {
+        return None;
+    }
+    let value = found.iter().fold(0, |value: i64, digit| {
+        value
+            .saturating_mul(10)
+            .saturating_add(i64::from(digit.wrapping_sub(b'0')))
+            .min(EXPONENT_BOUND)
+    });
+    Some((if negative { value.saturating_neg() } else { value }, rest))
+}
+
+/// `value` with one more decimal digit at its end; the caller keeps it within 64 bits.
+fn push(value: u64, digit: u8) -> u64 {
+    value.wrapping_mul(10).wrapping_add(u64::from(digit.wrapping_sub(b'0')))
+}
+
+fn length(digits: &[u8]) -> i64 {
+    i64::try_from(digits.len()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use num_bigint::BigUint;
+    use num_traits::Pow;
+    use proptest::prelude::*;
+
+    fn scaled(text: &str, factor: u64, shift: i64) -> Option<(u64, bool)> {
+        let (decimal, rest) = Decimal::split(text.as_bytes())?;
+        assert!(rest.is_empty(), "{text} was read only in part");
+        decimal.scaled(factor, shift).map(|scaled| (scaled.floor, scaled.more))
+    }
+
+    #[test]
+    fn reads_numbers_as_clients_print_them() {
+        for (text, expected) in [
+            ("0", (0, false)),
+            ("1", (1_000_000, false)),
+            ("007", (7_000_000, false)),
+            ("0.5", (500_000, false)),
+            ("1.6667", (1_666_700, false)),
+            ("1e-06", (1, false)),
+            ("1e-7", (0, true)),
+            ("0.30000000000000004", (300_000, true)),
+            ("1e+3", (1_000_000_000, false)),
+            ("1e12", (1_000_000_000_000_000_000, false)),
+            ("0.000001e12", (1_000_000_000_000, false)),
+            ("1000000000000", (1_000_000_000_000_000_000, false)),
+            ("123456789012.3456789", (123_456_789_012_345_678, true)),
+            ("0e999999999999999999999", (0, false)),
+            ("1e-999999999999999999999", (0, true)),
+            ("10000000000000000000000000e-20", (100_000_000_000, false)),
+        ] {
+            assert_eq!(scaled(text, 1, 6), Some(expected), "{text}");
+        }
+        assert_eq!(scaled("1e99999999999999999999", 1, 6), None);
+        assert_eq!(scaled("1e14", 1, 6), None);
+    }
+
+    #[test]
+    fn refuses_what_is_not_a_number() {
+        for text in ["", ".", ".5", "1.", "1.e5", "+1", "-1", "e5", "1e", "1e+", "1e-", "x"] {
+            assert!(Decimal::split(text.as_bytes()).is_none(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn leaves_what_follows_the_number() {
+        for (text, expected) in [("60s", "s"), ("1.5h", "h"), ("1E5", "E5"), ("1_0", "_0"), ("1.5.5", ".5")] {
+            assert_eq!(Decimal::split(text.as_bytes()).unwrap().1, expected.as_bytes());
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn scales_exactly(
+            whole in "[0-9]{1,25}",
+            fraction in proptest::option::of("[0-9]{1,40}"),
+            exponent in proptest::option::of(-50..50i64),
+            (factor, shift) in proptest::sample::select(vec![(1, 0), (1, 3), (1, 6), (6, 7), (36, 8), (864, 8)]),
+        ) {
+            let mut text = whole.clone();
+            if let Some(fraction) = &fraction {
+                text = format!("{text}.{fraction}");
+            }
+            if let Some(exponent) = exponent {
+                text = format!("{text}e{exponent}");
+            }
+            let fraction = fraction.unwrap_or_default();
+            let mantissa: BigUint = format!("{whole}{fraction}").parse().unwrap();
+            let power = exponent.unwrap_or(0) + shift - i64::try_from(fraction.len()).unwrap();
+            let numerator = mantissa * factor * BigUint::from(10u8).pow(power.max(0).unsigned_abs());
+            let denominator = BigUint::from(10u8).pow(power.min(0).unsigned_abs());
+            let floor = &numerator / &denominator;
+            let more = &floor * &denominator != numerator;
+            match scaled(&text, factor, shift) {
+                Some(found) => prop_assert_eq!((BigUint::from(found.0), found.1), (floor, more)),
+                None => prop_assert!(floor >= BigUint::from(10u64.pow(18)), "{} refused", text),
+            }
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! Fixed window: `limit` per `window`.
+//!
+//! The window opens with the first admitted call, or, aligned, at multiples of its length since the Unix epoch.
+//! When to use it: quotas that people read off a clock ("1000 a day"). Its known flaw: twice the limit can pass
+//! around a boundary (all of it just before, all of it just after). Cost: 16 bytes, no division unless aligned.
+//!
+//! What is stored is the usage and one instant: where the window opened, or, aligned, when it was last charged,
+//! which counts while it lies in the window of now. The mode is stored with it, so that state written in the other
+//! mode is read for what it is: it counts until its instant plus the call's window.
+
+use super::codec::{Decoder, Encoder};
+use super::{Amount, Kind, Limit, Period, Span, Timestamp, Usage, Verdict};
+
+/// A fixed window's numbers.
+#[derive(Clone, Copy, Debug)]
+pub struct FixedWindow {
+    limit: Amount,
+    window: Period,
+    aligned: bool,
+}
+
+impl FixedWindow {
+    /// A window that opens with the first admitted call, or, `aligned`, at multiples of its length since the epoch.
+    pub fn new(limit: Amount, window: Period, aligned: bool) -> FixedWindow {
+        FixedWindow { limit, window, aligned }
+    }
+
+    /// When the usage stops counting.
+    fn end(&self, usage: &WindowUsage) -> Timestamp {
+        let instant = usage.stamp.instant();
+        let start = if self.aligned && usage.stamp.aligned() { instant.aligned(self.window) } else { instant };
+        start.plus(self.window.span())
+    }
+
+    /// What still counts now.
+    fn present(&self, usage: &WindowUsage, now: Timestamp) -> Amount {
+        if now < self.end(usage) { usage.used } else { Amount::ZERO }
+    }
+
+    /// Drops what no longer counts, and opens a window if none is open.
+    fn settle(&self, usage: &mut WindowUsage, now: Timestamp) {
+        let used = self.present(usage, now);
+        let opened = if self.aligned || used == Amount::ZERO { now } else { usage.stamp.instant() };
+        *usage = WindowUsage { used, stamp: Stamp::new(opened, self.aligned) };
+    }
+}
+
+impl Limit for FixedWindow {
+    type Usage = WindowUsage;
+
+    fn limit(&self) -> Amount {
+        self.limit
+    }
+
+    fn verdict(&self, usage: &WindowUsage, now: Timestamp, cost: Amount) -> Verdict {
+        if self.present(usage, now).excess(cost, self.limit) == Amount::ZERO {
+            Verdict::Allowed(Span::ZERO)
+        } else if cost <= self.limit {
+            Verdict::After(self.end(usage).since(now))
+        } else {
+            Verdict::Never
+        }
+    }
+
+    fn remaining(&self, usage: &WindowUsage, now: Timestamp) -> Amount {
+        self.limit.minus(self.present(usage, now))
+    }
+
+    fn reset(&self, usage: &WindowUsage, now: Timestamp) -> Span {
+        if usage.is_unused() { Span::ZERO } else { self.end(usage).since(now) }
+    }
+
+    fn charge(&self, usage: &mut WindowUsage, now: Timestamp, cost: Amount) {
+        self.settle(usage, now);
+        usage.used = usage.used.plus(cost);
+    }
+
+    fn give_back(&self, usage: &mut WindowUsage, now: Timestamp, amount: Amount) {
+        self.settle(usage, now);
+        usage.used = usage.used.minus(amount);
+    }
+}
+
+/// What a fixed window's key remembers: 16 bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WindowUsage {
+    used: Amount,
+    stamp: Stamp,
+}
+
+/// An instant and a mode in one word: instants end far below 2^63, so the lowest bit is free for the mode.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Stamp(u64);
+
+impl Stamp {
+    fn new(instant: Timestamp, aligned: bool) -> Stamp {
+        Stamp((instant.micros() << 1) | u64::from(aligned))
+    }
+
+    fn instant(self) -> Timestamp {
+        // Within range: only `new` makes a stamp.
+        Timestamp::from_micros(self.0 >> 1).unwrap_or(Timestamp::MAX)
+    }
+
+    fn aligned(self) -> bool {
+        self.0 & 1 == 1
+    }
+}
+
+impl Usage for WindowUsage {
+    const KIND: Kind = Kind::Window;
+
+    fn is_unused(&self) -> bool {
+        self.used == Amount::ZERO
+    }
+
+    fn is_after(&self, now: Timestamp) -> bool {
+        self.stamp.instant() > now
+    }
+
+    fn move_back(&mut self, now: Timestamp) {
+        self.stamp = Stamp::new(self.stamp.instant().min(now), self.stamp.aligned());
+    }
+
+    fn encode(&self, to: &mut impl Encoder) {
+        to.integer(self.used.millionths());
+        to.integer(self.stamp.instant().micros());
+        to.integer(u64::from(self.stamp.aligned()));
+    }
+
+    fn decode(from: &mut impl Decoder, _version: u32) -> Option<WindowUsage> {
+        let used = Amount::from_millionths(from.integer()?)?;
+        let instant = Timestamp::from_micros(from.integer()?)?;
+        let aligned = match from.integer()? {
+            0 => false,
+            1 => true,
+            _ => return None,
+        };
+        (used != Amount::ZERO).then_some(WindowUsage { used, stamp: Stamp::new(instant, aligned) })
+    }
+}

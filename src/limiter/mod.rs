@@ -1,0 +1,144 @@
+//! The core: pure arithmetic, no I/O, no clock, no server.
+//!
+//! **A key remembers usage; each call brings the limit.** A [`Limit`] is what the call brings: parsed, checked once
+//! at construction, then always valid. A [`Usage`] is what the key remembers: how much was used, as of when; its
+//! `Default` is "never seen". Because a limiter is phrased as *how much is used*, never *how much is left*, a first
+//! call needs no branch of its own.
+//!
+//! Looking and taking are apart: [`look`] only looks (RL.PEEK), and says what taking would change; [`take`] makes
+//! that change. A call over several limits looks at all before it takes from any, and a denied call takes nothing.
+//!
+//! **To add an algorithm:** a file here with a `Limit` and a `Usage` (or the usage of another), its laws by one line
+//! of `laws!`, a [`Kind`] if its usage is new, its grammar in `spec.rs`, and a row in the command table.
+
+#![forbid(unsafe_code)]
+
+pub mod amount;
+mod ask;
+pub mod bucket;
+pub mod codec;
+mod decimal;
+pub mod fixed_window;
+mod ratio;
+pub mod sliding_window;
+pub mod time;
+
+pub use amount::Amount;
+pub use ask::{Ask, Change, Look, look, take};
+pub use time::{Period, Span, Timestamp};
+
+use codec::{Decoder, Encoder};
+
+/// What a call brings: an algorithm with its numbers.
+///
+/// Every method takes the usage as the key remembers it and never a time before it: whoever calls has seen to that
+/// with [`Usage::move_back`].
+pub trait Limit {
+    /// What a key under this limit remembers.
+    type Usage: Usage;
+
+    /// How much may be used at once.
+    fn limit(&self) -> Amount;
+
+    /// Whether `cost` more may be used now, and if not, when.
+    fn verdict(&self, usage: &Self::Usage, now: Timestamp, cost: Amount) -> Verdict;
+
+    /// How much more may be used now: the largest cost that passes, 0 if the limit is reached or passed.
+    fn remaining(&self, usage: &Self::Usage, now: Timestamp) -> Amount;
+
+    /// How long until the usage is as good as never seen.
+    fn reset(&self, usage: &Self::Usage, now: Timestamp) -> Span;
+
+    /// Uses `cost` more, whether it fits or not.
+    fn charge(&self, usage: &mut Self::Usage, now: Timestamp, cost: Amount);
+
+    /// Uses `amount` less, never below nothing.
+    fn give_back(&self, usage: &mut Self::Usage, now: Timestamp, amount: Amount);
+}
+
+/// What a key remembers. `Default` is "never seen".
+pub trait Usage: Clone + Default + 'static {
+    /// Its kind: one native type of the server.
+    const KIND: Kind;
+
+    /// Whether nothing is used, so that the key may go.
+    fn is_unused(&self) -> bool;
+
+    /// Whether something was written later than `now`: the clock has gone back.
+    fn is_after(&self, now: Timestamp) -> bool;
+
+    /// Moves what was written later than `now` back to `now`: nothing is forgiven, and nobody is locked out for
+    /// longer than one full recovery from now.
+    fn move_back(&mut self, now: Timestamp);
+
+    /// Writes it out, field by field.
+    fn encode(&self, to: &mut impl Encoder);
+
+    /// Reads what `encode` wrote in format `version`. `None` unless it is a state that some call could have made.
+    fn decode(from: &mut impl Decoder, version: u32) -> Option<Self>;
+}
+
+/// The kinds of usage: the type that a key shows in TYPE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Token bucket, leaky bucket and GCRA.
+    Bucket,
+    /// Fixed window.
+    Window,
+    /// Sliding-window counter.
+    Slider,
+}
+
+impl Kind {
+    /// Every kind.
+    pub const ALL: [Kind; 3] = [Kind::Bucket, Kind::Window, Kind::Slider];
+
+    /// Its name as a type of the server: nine characters of `A-Za-z0-9-_`, never to change.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Bucket => "rl-bucket",
+            Kind::Window => "rl-window",
+            Kind::Slider => "rl-slider",
+        }
+    }
+
+    /// The version of its encoding that is written. Raised only if an older reader would misread it.
+    pub fn version(self) -> u32 {
+        match self {
+            Kind::Bucket | Kind::Window | Kind::Slider => 1,
+        }
+    }
+}
+
+/// The answer to one cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It passes; its caller acts on it after this long (0 but for a queue or a wait that the caller offered).
+    Allowed(Span),
+    /// Denied now; the same call passes after this long, if no other comes before.
+    After(Span),
+    /// Denied for good: the cost is more than the limit.
+    Never,
+}
+
+impl Verdict {
+    /// Whether it passes.
+    pub fn allowed(self) -> bool {
+        matches!(self, Verdict::Allowed(_))
+    }
+}
+
+/// The answer to a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Decision {
+    /// Whether it passes, and when.
+    pub verdict: Verdict,
+    /// How much may be used at once.
+    pub limit: Amount,
+    /// How much more may be used: after the call if it charged, as it stands if it did not.
+    pub remaining: Amount,
+    /// How long until the key is as good as never seen, likewise.
+    pub reset: Span,
+    /// What an UPTO was granted, in whole units.
+    pub granted: Option<Amount>,
+}

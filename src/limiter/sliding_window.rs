@@ -1,0 +1,183 @@
+//! The sliding-window counter: two counts in place of a log.
+//!
+//! Windows follow one another from the first admitted call after a full recovery. The usage is estimated as
+//! `previous * (window - elapsed) / window + current`: the previous window's count, weighted by how much of it a
+//! trailing window still overlaps, plus the current one's. (Described by Cloudflare in 2017 for its rate limiting.)
+//!
+//! When to use it: the default choice for "so many per window" on an API. Its known flaw: it takes the previous
+//! window's calls to have come evenly; in the worst case a trailing window holds nearly twice the limit. Cost: 32
+//! bytes, one division.
+//!
+//! Exactness: a weighted count is compared rounded up to a millionth; as limits and costs are whole millionths that
+//! is the comparison of the exact values. The estimate never rises by itself (at a window's end the current count
+//! becomes the previous one with full weight), so the first moment at which a cost fits is found by one division.
+
+use super::codec::{Decoder, Encoder};
+use super::ratio;
+use super::{Amount, Kind, Limit, Period, Span, Timestamp, Usage, Verdict};
+use std::num::NonZeroU64;
+
+/// A sliding window's numbers.
+#[derive(Clone, Copy, Debug)]
+pub struct SlidingWindow {
+    limit: Amount,
+    window: Period,
+}
+
+impl SlidingWindow {
+    /// At most about `limit` in any `window`.
+    pub fn new(limit: Amount, window: Period) -> SlidingWindow {
+        SlidingWindow { limit, window }
+    }
+
+    /// The usage as of now, ready to be charged under this limit's window.
+    fn settle(&self, usage: &mut SliderUsage, now: Timestamp) {
+        let rolled = usage.rolled(now);
+        *usage = if rolled.window == self.window.span() && !rolled.is_unused() {
+            rolled
+        } else {
+            // Nothing counts any more, or it was counted in windows of another length: what still counts becomes
+            // the current count of a window that opens now.
+            let present = rolled.present(now);
+            SliderUsage { start: now, window: self.window.span(), previous: Amount::ZERO, current: present }
+        };
+    }
+}
+
+impl Limit for SlidingWindow {
+    type Usage = SliderUsage;
+
+    fn limit(&self) -> Amount {
+        self.limit
+    }
+
+    // Until a charge re-opens it, usage counted in windows of another length decays under that length: so looking
+    // goes by the stored window throughout.
+
+    fn verdict(&self, usage: &SliderUsage, now: Timestamp, cost: Amount) -> Verdict {
+        let rolled = usage.rolled(now);
+        if rolled.present(now).excess(cost, self.limit) == Amount::ZERO {
+            return Verdict::Allowed(Span::ZERO);
+        }
+        let (Some(window), Some(room)) = (Period::new(rolled.window), self.limit.checked_minus(cost)) else {
+            return Verdict::Never;
+        };
+        // In this window the previous count fades beside the current one; if the current one alone is too much, it
+        // is that one which has to fade in the next window.
+        let wait = match room.checked_minus(rolled.current) {
+            Some(room) => fades(rolled.previous, room, window),
+            None => window.span().plus(fades(rolled.current, room, window)),
+        };
+        Verdict::After(wait.minus(now.since(rolled.start)))
+    }
+
+    fn remaining(&self, usage: &SliderUsage, now: Timestamp) -> Amount {
+        self.limit.minus(usage.rolled(now).present(now))
+    }
+
+    fn reset(&self, usage: &SliderUsage, now: Timestamp) -> Span {
+        let rolled = usage.rolled(now);
+        let forgotten = if rolled.current != Amount::ZERO {
+            rolled.window.plus(rolled.window)
+        } else if rolled.previous != Amount::ZERO {
+            rolled.window
+        } else {
+            return Span::ZERO;
+        };
+        forgotten.minus(now.since(rolled.start))
+    }
+
+    fn charge(&self, usage: &mut SliderUsage, now: Timestamp, cost: Amount) {
+        self.settle(usage, now);
+        usage.current = usage.current.plus(cost);
+    }
+
+    fn give_back(&self, usage: &mut SliderUsage, now: Timestamp, amount: Amount) {
+        self.settle(usage, now);
+        // The current count covers it, or else the previous one is lowered so that the estimate falls by the rest.
+        let rest = amount.minus(usage.current);
+        usage.current = usage.current.minus(amount);
+        let overlap = usage.window.minus(now.since(usage.start));
+        if let Some(overlap) = Period::new(overlap) {
+            usage.previous = usage.previous.minus(rest.share_down(usage.window, overlap));
+        }
+    }
+}
+
+/// What a sliding window's key remembers: 32 bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SliderUsage {
+    /// When the current window opened.
+    start: Timestamp,
+    /// The length of the windows that it was counted in; 0 if never seen.
+    window: Span,
+    /// The count of the window before the current one.
+    previous: Amount,
+    /// The count of the current window.
+    current: Amount,
+}
+
+impl SliderUsage {
+    /// The same usage with the window that `now` lies in as the current one; unused if two have passed.
+    fn rolled(&self, now: Timestamp) -> SliderUsage {
+        let Some(window) = Period::new(self.window) else { return SliderUsage::default() };
+        match now.since(self.start).whole(window) {
+            0 => *self,
+            1 => SliderUsage {
+                start: self.start.plus(self.window),
+                window: self.window,
+                previous: self.current,
+                current: Amount::ZERO,
+            },
+            _ => SliderUsage::default(),
+        }
+    }
+
+    /// The estimate, rounded up to a millionth; for a usage that is rolled to `now`.
+    fn present(&self, now: Timestamp) -> Amount {
+        let Some(window) = Period::new(self.window) else { return Amount::ZERO };
+        let overlap = self.window.minus(now.since(self.start));
+        self.previous.share_up(overlap, window).plus(self.current)
+    }
+}
+
+/// How far into a window the count of the one before has faded to `room`: the first microsecond at which
+/// `count * (window - elapsed) / window <= room`, for a `room` below `count`.
+fn fades(count: Amount, room: Amount, window: Period) -> Span {
+    let Some(count) = NonZeroU64::new(count.millionths()) else { return Span::ZERO };
+    let overlap = ratio::floor(room.millionths(), window.micros().get(), count);
+    window.span().minus(Span::from_micros(overlap))
+}
+
+impl Usage for SliderUsage {
+    const KIND: Kind = Kind::Slider;
+
+    fn is_unused(&self) -> bool {
+        self.previous == Amount::ZERO && self.current == Amount::ZERO
+    }
+
+    fn is_after(&self, now: Timestamp) -> bool {
+        self.start > now
+    }
+
+    fn move_back(&mut self, now: Timestamp) {
+        self.start = self.start.min(now);
+    }
+
+    fn encode(&self, to: &mut impl Encoder) {
+        to.integer(self.start.micros());
+        to.integer(self.window.micros());
+        to.integer(self.previous.millionths());
+        to.integer(self.current.millionths());
+    }
+
+    fn decode(from: &mut impl Decoder, _version: u32) -> Option<SliderUsage> {
+        let usage = SliderUsage {
+            start: Timestamp::from_micros(from.integer()?)?,
+            window: Period::new(Span::from_micros(from.integer()?))?.span(),
+            previous: Amount::from_millionths(from.integer()?)?,
+            current: Amount::from_millionths(from.integer()?)?,
+        };
+        (!usage.is_unused()).then_some(usage)
+    }
+}

@@ -1,0 +1,207 @@
+//! When and how long, in whole microseconds. Time is always an argument: nothing here reads a clock.
+
+use super::decimal::{Decimal, Scaled};
+use std::num::NonZeroU64;
+
+const DAY: u64 = 86_400_000_000;
+
+/// An instant: microseconds since the Unix epoch, from 0 to 365000 days.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Timestamp(u64);
+
+impl Timestamp {
+    /// The last instant: 365000 days after the epoch.
+    pub const MAX: Timestamp = Timestamp(365_000 * DAY);
+
+    /// The instant that a clock shows; one that lies outside the range is taken for the nearest within.
+    pub fn from_clock(micros: i64) -> Timestamp {
+        Timestamp(u64::try_from(micros).unwrap_or(0).min(Timestamp::MAX.0))
+    }
+
+    /// `None` outside the range.
+    pub fn from_micros(micros: u64) -> Option<Timestamp> {
+        (micros <= Timestamp::MAX.0).then_some(Timestamp(micros))
+    }
+
+    /// Microseconds since the epoch.
+    pub fn micros(self) -> u64 {
+        self.0
+    }
+
+    /// The time from `earlier` to `self`; 0 if it lies later.
+    pub fn since(self, earlier: Timestamp) -> Span {
+        Span(self.0.saturating_sub(earlier.0))
+    }
+
+    /// The instant this much later. May lie past the last instant: it is then compared or waited for, not stored.
+    pub fn plus(self, span: Span) -> Timestamp {
+        Timestamp(self.0.saturating_add(span.0))
+    }
+
+    /// The latest multiple of `period` since the epoch that is not after `self`.
+    pub fn aligned(self, period: Period) -> Timestamp {
+        Timestamp(self.0.saturating_sub(self.0 % period.0))
+    }
+
+    /// Milliseconds since the epoch, rounded down.
+    pub fn floor_millis(self) -> u64 {
+        self.0 / 1000
+    }
+
+    /// Milliseconds since the epoch, rounded up.
+    pub fn ceil_millis(self) -> u64 {
+        self.0.div_ceil(1000)
+    }
+}
+
+/// A length of time in microseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Span(u64);
+
+impl Span {
+    /// No time at all.
+    pub const ZERO: Span = Span(0);
+    /// One second.
+    pub const SECOND: Span = Span(1_000_000);
+    /// Where an answer saturates: 365000 days.
+    pub const MAX: Span = Span(365_000 * DAY);
+    /// The longest full recovery that a limit may ask for: 36500 days.
+    pub const MAX_RECOVERY: Span = Span(36_500 * DAY);
+    /// The longest duration that an argument may say: 3650 days.
+    const MAX_ARGUMENT: Span = Span(3_650 * DAY);
+
+    /// So many microseconds.
+    pub fn from_micros(micros: u64) -> Span {
+        Span(micros)
+    }
+
+    /// A duration argument that may be 0: `0`, `60`, `100ms`, `1.5h`; rounded up to whole microseconds.
+    /// `None` if it is not a duration, or neither 0 nor from 1us to 3650d.
+    pub fn parse(text: &[u8]) -> Option<Span> {
+        let (decimal, unit) = Decimal::split(text)?;
+        let (factor, shift) = match unit {
+            b"us" => (1, 0),
+            b"ms" => (1, 3),
+            b"s" | b"" => (1, 6),
+            b"m" => (6, 7),
+            b"h" => (36, 8),
+            b"d" => (864, 8),
+            _ => return None,
+        };
+        let scaled = decimal.scaled(factor, shift)?;
+        let below_a_microsecond = matches!(scaled, Scaled { floor: 0, more: true });
+        (!below_a_microsecond && !scaled.exceeds(Span::MAX_ARGUMENT.0)).then(|| Span(scaled.ceil()))
+    }
+
+    /// Microseconds.
+    pub fn micros(self) -> u64 {
+        self.0
+    }
+
+    /// Milliseconds, rounded up.
+    pub fn ceil_millis(self) -> u64 {
+        self.0.div_ceil(1000)
+    }
+
+    /// The sum.
+    pub fn plus(self, other: Span) -> Span {
+        Span(self.0.saturating_add(other.0))
+    }
+
+    /// The difference, never below 0.
+    pub fn minus(self, other: Span) -> Span {
+        Span(self.0.saturating_sub(other.0))
+    }
+
+    /// An eighth of it, rounded down.
+    pub fn eighth(self) -> Span {
+        Span(self.0 / 8)
+    }
+
+    /// How many whole `period`s it holds.
+    pub fn whole(self, period: Period) -> u64 {
+        self.0 / period.0
+    }
+}
+
+/// A length of time that something else is divided by, in microseconds: never 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Period(NonZeroU64);
+
+impl Period {
+    /// A duration argument from 1us to 3650d: `60`, `0.5`, `100ms`, `1.5h`; rounded up to whole microseconds.
+    pub fn parse(text: &[u8]) -> Option<Period> {
+        Span::parse(text).and_then(Period::new)
+    }
+
+    /// `None` unless from 1us to 3650d.
+    pub fn new(span: Span) -> Option<Period> {
+        (span <= Span::MAX_ARGUMENT).then(|| NonZeroU64::new(span.0).map(Period)).flatten()
+    }
+
+    /// Microseconds.
+    pub fn micros(self) -> NonZeroU64 {
+        self.0
+    }
+
+    /// As a span.
+    pub fn span(self) -> Span {
+        Span(self.0.get())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_durations() {
+        for (text, micros) in [
+            ("60", 60_000_000),
+            ("0.5", 500_000),
+            ("1us", 1),
+            ("1.5us", 2),
+            ("100ms", 100_000),
+            ("0.0001ms", 0),
+            ("0.001ms", 1),
+            ("1s", 1_000_000),
+            ("1m", 60_000_000),
+            ("1.5h", 5_400_000_000),
+            ("0.00000000001d", 0),
+            ("0.0000000001d", 9),
+            ("1d", DAY),
+            ("3650d", 3650 * DAY),
+            ("87600h", 3650 * DAY),
+            ("1e-6", 1),
+            ("1e3ms", 1_000_000),
+        ] {
+            let expected = NonZeroU64::new(micros).map(Period);
+            assert_eq!(Period::parse(text.as_bytes()), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn refuses_what_is_no_duration_or_out_of_range() {
+        for text in [
+            "", "s", "1 s", "1S", "1min", "-1", "+1", "0.9us", "3650.0000000000000000001d", "3651d", "1e99", ".5s", "1.s",
+        ] {
+            assert_eq!(Span::parse(text.as_bytes()), None, "{text}");
+        }
+        assert_eq!(Span::parse(b"0"), Some(Span::ZERO));
+        assert_eq!(Period::parse(b"0"), None);
+        assert_eq!(Period::parse(b"0s"), None);
+    }
+
+    #[test]
+    fn a_clock_out_of_range_shows_the_nearest_instant() {
+        assert_eq!(Timestamp::from_clock(-5), Timestamp(0));
+        assert_eq!(Timestamp::from_clock(i64::MAX), Timestamp::MAX);
+    }
+
+    #[test]
+    fn rounds_up_to_milliseconds() {
+        assert_eq!(Span(1).ceil_millis(), 1);
+        assert_eq!(Span(1000).ceil_millis(), 1);
+        assert_eq!(Span(1001).ceil_millis(), 2);
+    }
+}

@@ -1,0 +1,93 @@
+//! How a function of the module API is called: they are pointers that the server fills in when the module loads.
+
+use std::ffi::c_int;
+
+/// Calls a function of the module API that every supported server has (see [`missing`]).
+macro_rules! call {
+    ($name:ident($($argument:expr),* $(,)?)) => {
+        match redis_module::raw::$name {
+            Some(function) => function($($argument),*),
+            None => $crate::redis::api::unavailable(stringify!($name)),
+        }
+    };
+}
+pub(crate) use call;
+
+/// A function of the module API that a server may lack: `Some(function)` if this one has it.
+macro_rules! api {
+    ($name:ident) => {{
+        #[allow(unused_unsafe, reason = "used in safe code and in unsafe blocks alike")]
+        // SAFETY: the pointers are written once, when the module loads, before anything else of ours runs.
+        let function = unsafe { redis_module::raw::$name };
+        function
+    }};
+}
+pub(crate) use api;
+
+macro_rules! first_missing {
+    ($($name:ident),* $(,)?) => {
+        [$((stringify!($name), api!($name).is_none())),*]
+            .into_iter()
+            .find_map(|(name, missing)| missing.then_some(name))
+    };
+}
+
+/// The first of the functions that the module cannot do without and that this server lacks.
+pub fn missing() -> Option<&'static str> {
+    first_missing!(
+        RedisModule_Alloc,
+        RedisModule_CloseKey,
+        RedisModule_CreateCommand,
+        RedisModule_CreateDataType,
+        RedisModule_CreateString,
+        RedisModule_DeleteKey,
+        RedisModule_DigestAddLongLong,
+        RedisModule_DigestEndSequence,
+        RedisModule_EmitAOF,
+        RedisModule_Free,
+        RedisModule_FreeString,
+        RedisModule_GetContextFlags,
+        RedisModule_GetExpire,
+        RedisModule_IsIOError,
+        RedisModule_KeyType,
+        RedisModule_LoadUnsigned,
+        RedisModule_Log,
+        RedisModule_MallocSize,
+        RedisModule_ModuleTypeGetType,
+        RedisModule_ModuleTypeGetValue,
+        RedisModule_ModuleTypeSetValue,
+        RedisModule_NotifyKeyspaceEvent,
+        RedisModule_OpenKey,
+        RedisModule_Realloc,
+        RedisModule_Replicate,
+        RedisModule_ReplicateVerbatim,
+        RedisModule_ReplyWithArray,
+        RedisModule_ReplyWithError,
+        RedisModule_ReplyWithLongLong,
+        RedisModule_ReplyWithSimpleString,
+        RedisModule_SaveUnsigned,
+        RedisModule_SetExpire,
+        RedisModule_SetModuleOptions,
+        RedisModule_SignalModifiedKey,
+        RedisModule_StringPtrLen,
+        RedisModule_WrongArity,
+    )
+}
+
+/// Called only if [`missing`] has a gap: the guard turns it into an error for the client.
+#[cold]
+pub fn unavailable(name: &str) -> ! {
+    #![allow(clippy::panic, reason = "caught by the guard; there is nothing else to answer")]
+    panic!("this server lacks {name}");
+}
+
+/// Whether `flags` has the bit of `flag`.
+pub fn has_flag(flags: c_int, flag: u32) -> bool {
+    flags & flag.cast_signed() != 0
+}
+
+/// What the module API returns, and is returned, for success (`REDISMODULE_OK`).
+pub const OK: c_int = 0;
+
+/// Likewise for failure (`REDISMODULE_ERR`).
+pub const ERR: c_int = 1;

@@ -1,0 +1,275 @@
+//! Registering a command: its name, flags and keys everywhere; its documentation, arity and ACL categories where the
+//! server takes them (7.0 and 7.2).
+
+use super::api::{OK, api, call};
+use redis_module::raw;
+use std::ffi::{CStr, CString, c_int};
+use std::ptr::{null, null_mut};
+
+/// A command's entry point.
+pub type Entry = unsafe extern "C" fn(*mut raw::RedisModuleCtx, *mut *mut raw::RedisModuleString, c_int) -> c_int;
+
+/// A command as the server learns of it.
+#[derive(Clone, Copy)]
+pub struct Command {
+    /// `RL.TOKENBUCKET`.
+    pub name: &'static CStr,
+    /// Its entry point.
+    pub entry: Entry,
+    /// What it does to keys, and by that its flags and ACL categories.
+    pub access: Access,
+    /// Where its keys stand.
+    pub keys: Keys,
+    /// The number of words, its name included; negative for at least as many.
+    pub arity: c_int,
+    /// A line for COMMAND DOCS.
+    pub summary: &'static CStr,
+    /// Likewise.
+    pub complexity: &'static CStr,
+    /// Its arguments, for COMMAND DOCS.
+    pub args: &'static [Arg],
+}
+
+/// What a command does to its keys.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// It may change them.
+    Take,
+    /// It only looks.
+    Peek,
+    /// It sets them, as a replica or the AOF is told to.
+    Effect,
+}
+
+/// Where a command's keys stand.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Keys {
+    /// One, as the first argument.
+    First,
+    /// Every other argument, from the first on.
+    EveryOther,
+}
+
+/// An argument, for COMMAND DOCS.
+#[derive(Clone, Copy)]
+pub struct Arg {
+    /// Its name in the syntax line.
+    pub name: &'static CStr,
+    /// What it is.
+    pub shape: Shape,
+    /// The word before it.
+    pub token: Option<&'static CStr>,
+    /// Whether it may be left out.
+    pub optional: bool,
+    /// Whether it may come again.
+    pub multiple: bool,
+}
+
+/// What an argument is.
+#[derive(Clone, Copy)]
+pub enum Shape {
+    /// A key.
+    Key,
+    /// A number, perhaps with decimals.
+    Number,
+    /// Any other word.
+    Word,
+    /// A word that is written as it stands.
+    Literal,
+    /// One of several.
+    OneOf(&'static [Arg]),
+    /// Several, one after another.
+    Block(&'static [Arg]),
+}
+
+impl Arg {
+    /// An argument that must be there.
+    pub const fn new(name: &'static CStr, shape: Shape) -> Arg {
+        Arg { name, shape, token: None, optional: false, multiple: false }
+    }
+
+    /// A word that is written as it stands.
+    pub const fn literal(name: &'static CStr, word: &'static CStr) -> Arg {
+        Arg { token: Some(word), ..Arg::new(name, Shape::Literal) }
+    }
+
+    /// The same argument behind a word.
+    pub const fn after(self, word: &'static CStr) -> Arg {
+        Arg { token: Some(word), ..self }
+    }
+
+    /// The same argument, which may be left out.
+    pub const fn optional(self) -> Arg {
+        Arg { optional: true, ..self }
+    }
+
+    /// The same argument, which may come again.
+    pub const fn multiple(self) -> Arg {
+        Arg { multiple: true, ..self }
+    }
+}
+
+/// The version in which every command came, for COMMAND DOCS.
+const SINCE: &CStr = c"0.1.0";
+
+/// The ACL category of every command, where a module may add one (7.4, Valkey 8).
+const CATEGORY: &CStr = c"ratelimit";
+
+/// Adds the ACL category that [`register`] puts commands into.
+///
+/// # Safety
+/// `ctx` is that of the module's load.
+pub unsafe fn add_category(ctx: *mut raw::RedisModuleCtx) {
+    if let Some(add) = api!(RedisModule_AddACLCategory) {
+        // SAFETY: the caller's promise. A name that is taken already is the same category.
+        unsafe { add(ctx, CATEGORY.as_ptr()) };
+    }
+}
+
+/// Registers `command`. `Err` if the server refuses it.
+///
+/// # Safety
+/// `ctx` is that of the module's load.
+pub unsafe fn register(ctx: *mut raw::RedisModuleCtx, command: &Command) -> Result<(), String> {
+    let flags = match command.access {
+        // No deny-oom: what exists goes on being limited; making a key asks for itself.
+        Access::Take => c"write fast",
+        Access::Peek => c"readonly fast",
+        Access::Effect => c"write",
+    };
+    let (first, last, step) = match command.keys {
+        Keys::First => (1, 1, 1),
+        Keys::EveryOther => (1, -1, 2),
+    };
+    // SAFETY: the caller's promise; the server copies names and flags, and everything that the description points to.
+    unsafe {
+        let name = command.name.as_ptr();
+        let created =
+            call!(RedisModule_CreateCommand(ctx, name, Some(command.entry), flags.as_ptr(), first, last, step));
+        if created != OK {
+            return Err(format!("the server refuses the command {}", command.name.to_string_lossy()));
+        }
+        let Some(get) = api!(RedisModule_GetCommand) else { return Ok(()) };
+        let registered = get(ctx, name);
+        if let Some(set_info) = api!(RedisModule_SetCommandInfo) {
+            if describe(registered, command, set_info) != OK {
+                return Err(format!("the server refuses the description of {}", command.name.to_string_lossy()));
+            }
+        }
+        if let Some(set_categories) = api!(RedisModule_SetCommandACLCategories) {
+            let categories = command.access.categories();
+            if set_categories(registered, categories.as_ptr()) != OK {
+                return Err(format!("the server refuses the ACL categories of {}", command.name.to_string_lossy()));
+            }
+        }
+    }
+    Ok(())
+}
+
+impl Access {
+    fn categories(self) -> CString {
+        let own = match self {
+            Access::Take => "write fast",
+            Access::Peek => "read fast",
+            Access::Effect => "write slow dangerous",
+        };
+        let added = if api!(RedisModule_AddACLCategory).is_some() && self != Access::Effect {
+            format!("{own} {}", CATEGORY.to_string_lossy())
+        } else {
+            own.to_owned()
+        };
+        CString::new(added).unwrap_or_default()
+    }
+
+    fn key_flags(self) -> u32 {
+        match self {
+            Access::Take => {
+                raw::REDISMODULE_CMD_KEY_RW | raw::REDISMODULE_CMD_KEY_ACCESS | raw::REDISMODULE_CMD_KEY_UPDATE
+            }
+            Access::Peek => raw::REDISMODULE_CMD_KEY_RO | raw::REDISMODULE_CMD_KEY_ACCESS,
+            Access::Effect => raw::REDISMODULE_CMD_KEY_OW | raw::REDISMODULE_CMD_KEY_UPDATE,
+        }
+    }
+}
+
+type SetInfo = unsafe extern "C" fn(*mut raw::RedisModuleCommand, *const raw::RedisModuleCommandInfo) -> c_int;
+
+/// # Safety
+/// `registered` is a command of this module, during its load.
+unsafe fn describe(registered: *mut raw::RedisModuleCommand, command: &Command, set_info: SetInfo) -> c_int {
+    let (last, step) = match command.keys {
+        Keys::First => (0, 1),
+        Keys::EveryOther => (-1, 2),
+    };
+    // SAFETY: plain C structs, for which all zeros mean "none".
+    let mut key_spec: raw::RedisModuleCommandKeySpec = unsafe { std::mem::zeroed() };
+    key_spec.flags = u64::from(command.access.key_flags());
+    key_spec.begin_search_type = raw::RedisModuleKeySpecBeginSearchType_REDISMODULE_KSPEC_BS_INDEX;
+    key_spec.bs.index.pos = 1;
+    key_spec.find_keys_type = raw::RedisModuleKeySpecFindKeysType_REDISMODULE_KSPEC_FK_RANGE;
+    key_spec.fk.range = raw::RedisModuleCommandKeySpec__bindgen_ty_2__bindgen_ty_1 { lastkey: last, keystep: step, limit: 0 };
+    // SAFETY: as above; the list ends with an entry of zeros.
+    let mut key_specs = [key_spec, unsafe { std::mem::zeroed() }];
+
+    let mut lists = Vec::new();
+    let args = arg_list(command.args, &mut lists);
+    let version = raw::RedisModuleCommandInfoVersion {
+        version: 1,
+        sizeof_historyentry: size_of::<raw::RedisModuleCommandHistoryEntry>(),
+        sizeof_keyspec: size_of::<raw::RedisModuleCommandKeySpec>(),
+        sizeof_arg: size_of::<raw::RedisModuleCommandArg>(),
+    };
+    let info = raw::RedisModuleCommandInfo {
+        version: &raw const version,
+        summary: command.summary.as_ptr(),
+        complexity: command.complexity.as_ptr(),
+        since: SINCE.as_ptr(),
+        history: null_mut(),
+        tips: null(),
+        arity: command.arity,
+        key_specs: key_specs.as_mut_ptr(),
+        args,
+    };
+    // SAFETY: everything pointed to lives until the call returns, and the server copies it.
+    unsafe { set_info(registered, &raw const info) }
+}
+
+/// `args` as a list of the server's own form, which ends with an entry of zeros. `lists` keeps it, and the lists
+/// within it, alive.
+fn arg_list(args: &[Arg], lists: &mut Vec<Vec<raw::RedisModuleCommandArg>>) -> *mut raw::RedisModuleCommandArg {
+    let mut list = Vec::new();
+    for arg in args {
+        let (arg_type, subargs) = match arg.shape {
+            Shape::Key => (raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_KEY, None),
+            Shape::Number => (raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_DOUBLE, None),
+            Shape::Word => (raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_STRING, None),
+            Shape::Literal => (raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_PURE_TOKEN, None),
+            Shape::OneOf(choices) => (raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_ONEOF, Some(choices)),
+            Shape::Block(parts) => (raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_BLOCK, Some(parts)),
+        };
+        let mut flags = raw::REDISMODULE_CMD_ARG_NONE;
+        if arg.optional {
+            flags |= raw::REDISMODULE_CMD_ARG_OPTIONAL;
+        }
+        if arg.multiple {
+            flags |= raw::REDISMODULE_CMD_ARG_MULTIPLE;
+        }
+        list.push(raw::RedisModuleCommandArg {
+            name: arg.name.as_ptr(),
+            type_: arg_type,
+            key_spec_index: if matches!(arg.shape, Shape::Key) { 0 } else { -1 },
+            token: arg.token.map_or(null(), CStr::as_ptr),
+            summary: null(),
+            since: null(),
+            flags: flags.cast_signed(),
+            deprecated_since: null(),
+            subargs: subargs.map_or(null_mut(), |subargs| arg_list(subargs, lists)),
+            display_text: null(),
+        });
+    }
+    // SAFETY: a plain C struct, for which all zeros mean "none".
+    list.push(unsafe { std::mem::zeroed() });
+    let start = list.as_mut_ptr();
+    lists.push(list);
+    start
+}

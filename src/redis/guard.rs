@@ -1,0 +1,92 @@
+//! The door between the server and Rust: nothing that panics gets out of it.
+//!
+//! A panic that reached the server would abort it, and every client with it. So each entry point runs inside
+//! `catch_unwind`; a command answers an error, a callback of a type answers that it failed.
+
+use super::Redis;
+use super::api::{OK, call};
+use crate::args::Args;
+use crate::error::Error;
+use redis_module::raw;
+use std::ffi::{c_char, c_int};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// A command: reads its words, and has replied unless it returns an error.
+pub type Handler = fn(&Redis, Args) -> Result<(), Error>;
+
+/// Calls longer than this are rare; their words are listed on the heap.
+const WORDS_ON_STACK: usize = 16;
+
+/// The words of a call as slices, for `run`.
+///
+/// # Safety
+/// `ctx`, `argv` and `argc` are those that the server has called a command with.
+pub unsafe fn enter(
+    ctx: *mut raw::RedisModuleCtx,
+    argv: *mut *mut raw::RedisModuleString,
+    argc: c_int,
+    handler: Handler,
+) -> c_int {
+    let answered = catch_unwind(AssertUnwindSafe(|| {
+        let argc = usize::try_from(argc).unwrap_or(0);
+        // SAFETY: the server passes `argc` pointers, which live until the call returns.
+        let argv = unsafe { std::slice::from_raw_parts(argv, argc) };
+        // SAFETY: likewise.
+        let redis = unsafe { Redis::new(ctx, argv) };
+        let result = with_words(argv, |words| handler(&redis, Args::new(words)));
+        if let Err(error) = result {
+            redis.reply_error(&error);
+        }
+    }));
+    if answered.is_err() {
+        // SAFETY: `ctx` is that of the current call; the text is a constant.
+        unsafe { call!(RedisModule_ReplyWithError(ctx, c"ERR internal error in module ratelimit".as_ptr())) };
+    }
+    OK
+}
+
+/// Runs `run` with the bytes of each of the server's strings.
+fn with_words<T>(argv: &[*mut raw::RedisModuleString], run: impl FnOnce(&[&[u8]]) -> T) -> T {
+    let mut on_stack: [&[u8]; WORDS_ON_STACK] = [&[]; WORDS_ON_STACK];
+    match on_stack.get_mut(..argv.len()) {
+        Some(words) => {
+            for (word, string) in words.iter_mut().zip(argv) {
+                // SAFETY: a string of the current call, which outlives `run`.
+                *word = unsafe { bytes(*string) };
+            }
+            run(words)
+        }
+        None => {
+            // SAFETY: as above.
+            let words: Vec<&[u8]> = argv.iter().map(|string| unsafe { bytes(*string) }).collect();
+            run(&words)
+        }
+    }
+}
+
+/// The bytes of a server's string.
+///
+/// # Safety
+/// `string` is live, and not changed, for `'a`.
+pub unsafe fn bytes<'a>(string: *const raw::RedisModuleString) -> &'a [u8] {
+    let mut length = 0;
+    // SAFETY: the caller's promise; the server returns a pointer to `length` bytes.
+    unsafe {
+        let start: *const c_char = call!(RedisModule_StringPtrLen(string, &raw mut length));
+        std::slice::from_raw_parts(start.cast(), length)
+    }
+}
+
+/// Runs a callback of a type; if it panics, answers `failed`.
+pub fn callback<T>(failed: T, run: impl FnOnce() -> T) -> T {
+    catch_unwind(AssertUnwindSafe(run)).unwrap_or(failed)
+}
+
+/// Makes a panic one line in the server's log.
+pub fn log_panics() {
+    std::panic::set_hook(Box::new(|panic| {
+        let text = std::ffi::CString::new(panic.to_string().replace('\0', "")).unwrap_or_default();
+        // SAFETY: a null context is allowed, and the formats are constants.
+        unsafe { call!(RedisModule_Log(std::ptr::null_mut(), c"warning".as_ptr(), c"%s".as_ptr(), text.as_ptr())) };
+    }));
+}

@@ -1,0 +1,193 @@
+//! A key of the server that holds a usage, open for one call.
+
+use super::api::{OK, api, call};
+use super::{effect, native_type};
+use crate::error::Error;
+use crate::limiter::{Span, Timestamp, Usage};
+use redis_module::raw;
+use std::ffi::{CStr, c_int};
+use std::marker::PhantomData;
+
+/// `REDISMODULE_KEYTYPE_EMPTY`.
+const KEYTYPE_EMPTY: c_int = 0;
+
+/// What a key is opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Only to look: allowed on a read-only replica.
+    Look,
+    /// To look and perhaps to change.
+    Change,
+}
+
+/// A key that holds a `U`, or nothing. Closed when dropped.
+pub struct Key<'a, U: Usage> {
+    ctx: *mut raw::RedisModuleCtx,
+    name: *mut raw::RedisModuleString,
+    /// Null for a missing key that was opened only to look.
+    handle: *mut raw::RedisModuleKey,
+    /// The value in the key; null if it has none.
+    value: *mut U,
+    call: PhantomData<&'a ()>,
+}
+
+impl<U: Usage> Key<'_, U> {
+    /// # Safety
+    /// `ctx` and `name` are those of a call that outlives the key, and no other handle for the same key is used to
+    /// change it meanwhile.
+    pub unsafe fn open(
+        ctx: *mut raw::RedisModuleCtx,
+        name: *mut raw::RedisModuleString,
+        access: Access,
+    ) -> Result<Self, Error> {
+        let mode = match access {
+            Access::Look => raw::REDISMODULE_READ,
+            Access::Change => raw::REDISMODULE_READ | raw::REDISMODULE_WRITE,
+        };
+        // SAFETY: the caller's promise. A null handle is asked for its type like any other.
+        unsafe {
+            let handle = call!(RedisModule_OpenKey(ctx, name, mode.cast_signed()));
+            let mut key = Key { ctx, name, handle, value: std::ptr::null_mut(), call: PhantomData };
+            let found = call!(RedisModule_ModuleTypeGetType(handle));
+            if !found.is_null() && found == native_type::of(U::KIND) {
+                key.value = call!(RedisModule_ModuleTypeGetValue(handle)).cast();
+            } else {
+                let key_type = call!(RedisModule_KeyType(handle));
+                if key_type != KEYTYPE_EMPTY {
+                    let holds = native_type::name(key_type, found);
+                    return Err(Error::WrongType { holds, needs: U::KIND.name() });
+                }
+            }
+            Ok(key)
+        }
+    }
+
+    /// What the key remembers; `None` if there is no key.
+    pub fn usage(&self) -> Option<&U> {
+        // SAFETY: the value is a `U`, made by `native_type`, and lives in the key as long as it is open; nobody else
+        // runs meanwhile.
+        unsafe { self.value.as_ref() }
+    }
+
+    /// The same, to change it. Call [`Key::written`] after.
+    pub fn usage_mut(&mut self) -> Option<&mut U> {
+        // SAFETY: as in `usage`, and `self` is borrowed for it alone.
+        unsafe { self.value.as_mut() }
+    }
+
+    /// Puts `usage` into the key, which is missing. Call [`Key::written`] after.
+    pub fn create(&mut self, usage: U) {
+        let value = native_type::into_raw(usage);
+        // SAFETY: the handle is open for writing, and the value is of the type that is named.
+        let set = unsafe { call!(RedisModule_ModuleTypeSetValue(self.handle, native_type::of(U::KIND), value.cast())) };
+        if set == OK {
+            self.value = value;
+        } else {
+            // SAFETY: the server did not take it, so it is still ours.
+            drop(unsafe { native_type::from_raw(value) });
+        }
+    }
+
+    /// Sees to all that a change of the usage entails: the key's time to live, whoever watches or caches the key,
+    /// and subscribers; a key whose usage is back to nothing is deleted. Returns the effect that tells replicas and
+    /// the AOF the same.
+    pub fn written(&mut self, now: Timestamp, reset: Span) -> effect::Text {
+        let expiry = Expiry::of(now, reset);
+        let expires_at = self.expires_at(now).filter(|at| expiry.allows(*at));
+        let text = match self.usage() {
+            Some(usage) if !usage.is_unused() => effect::Text::of(usage, expires_at.unwrap_or(expiry.latest)),
+            _ => {
+                self.delete();
+                return effect::Text::deletion::<U>();
+            }
+        };
+        if expires_at.is_none() {
+            self.set_expiry(expiry.latest, now);
+        }
+        self.changed(raw::REDISMODULE_NOTIFY_MODULE, c"rl.take");
+        text
+    }
+
+    /// Puts a whole usage into the key, with its own expiry in milliseconds since the epoch: what an effect does.
+    pub fn replace(&mut self, usage: U, expires_at: u64, now: Timestamp) {
+        match self.usage_mut() {
+            Some(old) => *old = usage,
+            None => self.create(usage),
+        }
+        self.set_expiry(expires_at, now);
+        self.changed(raw::REDISMODULE_NOTIFY_MODULE, c"rl.take");
+    }
+
+    /// Deletes the key, if there is one.
+    pub fn delete(&mut self) {
+        if std::mem::replace(&mut self.value, std::ptr::null_mut()).is_null() {
+            return;
+        }
+        // SAFETY: the handle is open for writing.
+        unsafe { call!(RedisModule_DeleteKey(self.handle)) };
+        self.changed(raw::REDISMODULE_NOTIFY_GENERIC, c"del");
+    }
+
+    fn changed(&self, class: c_int, event: &'static CStr) {
+        // SAFETY: context and name are those of the current call; the event's name is a constant.
+        unsafe {
+            call!(RedisModule_SignalModifiedKey(self.ctx, self.name));
+            call!(RedisModule_NotifyKeyspaceEvent(self.ctx, class, event.as_ptr(), self.name));
+        }
+    }
+
+    /// When the key expires, in milliseconds since the epoch; `None` if it never does.
+    fn expires_at(&self, now: Timestamp) -> Option<u64> {
+        // SAFETY: the handle is open.
+        unsafe {
+            match api!(RedisModule_GetAbsExpire) {
+                Some(get) => u64::try_from(get(self.handle)).ok(),
+                // Relative to a clock that may have moved since `now`: good to a millisecond or two.
+                None => u64::try_from(call!(RedisModule_GetExpire(self.handle)))
+                    .ok()
+                    .map(|left| left.saturating_add(now.ceil_millis())),
+            }
+        }
+    }
+
+    fn set_expiry(&mut self, at: u64, now: Timestamp) {
+        let at = i64::try_from(at).unwrap_or(i64::MAX);
+        // SAFETY: the handle is open for writing.
+        unsafe {
+            match api!(RedisModule_SetAbsExpire) {
+                Some(set) => set(self.handle, at),
+                None => {
+                    let now = i64::try_from(now.ceil_millis()).unwrap_or(i64::MAX);
+                    call!(RedisModule_SetExpire(self.handle, at.saturating_sub(now).max(1)))
+                }
+            }
+        };
+    }
+}
+
+impl<U: Usage> Drop for Key<'_, U> {
+    fn drop(&mut self) {
+        // SAFETY: opened by `open`, closed nowhere else; null is allowed.
+        unsafe { call!(RedisModule_CloseKey(self.handle)) };
+    }
+}
+
+/// When a key may expire, in milliseconds since the epoch: not before its usage has recovered, and at most an eighth
+/// of that time and a second later. Within that room it is left alone, since setting it costs as much as the
+/// arithmetic of a call; when it must move, it moves as far as it may, to have to move again as late as possible.
+struct Expiry {
+    earliest: u64,
+    latest: u64,
+}
+
+impl Expiry {
+    fn of(now: Timestamp, reset: Span) -> Expiry {
+        let recovered = now.plus(reset);
+        let latest = recovered.plus(reset.eighth()).plus(Span::SECOND);
+        Expiry { earliest: recovered.ceil_millis(), latest: latest.floor_millis() }
+    }
+
+    fn allows(&self, at: u64) -> bool {
+        self.earliest <= at && at <= self.latest
+    }
+}

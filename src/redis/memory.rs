@@ -1,0 +1,50 @@
+//! Memory from the server's allocator, so that `used_memory`, maxmemory and MEMORY USAGE count it.
+
+use redis_module::raw;
+use std::alloc::{GlobalAlloc, Layout};
+use std::ffi::c_void;
+
+/// The server's allocator. It exists only once the module is loading: nothing may allocate before.
+pub struct ServerAllocator;
+
+/// What the server's allocator aligns every block to, at least.
+const ALIGNMENT: usize = 8;
+
+// SAFETY: the server's functions are malloc, free and realloc in all but name; a missing one yields null, which is
+// how an allocation fails. No type of ours asks for a larger alignment than theirs; if one did, it gets null.
+unsafe impl GlobalAlloc for ServerAllocator {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: passed on from the caller; the pointer is written once, at load.
+        match unsafe { raw::RedisModule_Alloc } {
+            // SAFETY: as malloc, any size.
+            Some(alloc) if layout.align() <= ALIGNMENT => unsafe { alloc(layout.size()).cast() },
+            _ => std::ptr::null_mut(),
+        }
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, _layout: Layout) {
+        // SAFETY: the block came from `alloc`, so the function is there and the block is the server's.
+        if let Some(free) = unsafe { raw::RedisModule_Free } {
+            // SAFETY: as above.
+            unsafe { free(block.cast()) };
+        }
+    }
+
+    unsafe fn realloc(&self, block: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
+        // SAFETY: as in `dealloc`.
+        match unsafe { raw::RedisModule_Realloc } {
+            // SAFETY: as above.
+            Some(realloc) if layout.align() <= ALIGNMENT => unsafe { realloc(block.cast(), new_size).cast() },
+            _ => std::ptr::null_mut(),
+        }
+    }
+}
+
+/// The bytes that the server's allocator really holds for `block`.
+///
+/// # Safety
+/// `block` came from the server's allocator and is live.
+pub unsafe fn size(block: *const c_void) -> usize {
+    // SAFETY: the caller's promise.
+    unsafe { super::api::call!(RedisModule_MallocSize(block.cast_mut())) }
+}

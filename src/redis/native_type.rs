@@ -1,0 +1,268 @@
+//! One native type of the server a kind of usage, all from one set of callbacks.
+//!
+//! The type's pointer is the tag: a value is exactly its usage, and asking whether a key holds one is one
+//! comparison. A value is a `Box` in all but name, from the server's allocator.
+
+use super::api::{api, call};
+use super::effect::{LATEST_EXPIRY, Text};
+use super::{effect, guard, memory};
+use crate::limiter::codec::{Decoder, Encoder};
+use crate::limiter::{Kind, Usage};
+use redis_module::raw;
+use std::ffi::{CString, c_int, c_void};
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
+
+/// The registered types, by kind. Written at load, on the thread that everything else of ours runs on.
+static TYPES: [AtomicPtr<raw::RedisModuleType>; Kind::ALL.len()] =
+    [const { AtomicPtr::new(null_mut()) }; Kind::ALL.len()];
+
+/// The server's type for `kind`; null before it is registered.
+pub fn of(kind: Kind) -> *mut raw::RedisModuleType {
+    Kind::ALL
+        .iter()
+        .zip(&TYPES)
+        .find_map(|(known, registered)| (*known == kind).then(|| registered.load(Relaxed)))
+        .unwrap_or(null_mut())
+}
+
+/// What a key holds, in words: for a key of the type `key_type`, or of the module type `found`.
+pub fn name(key_type: c_int, found: *mut raw::RedisModuleType) -> &'static str {
+    let ours = Kind::ALL.into_iter().find(|kind| !found.is_null() && of(*kind) == found);
+    match (ours, isize::try_from(key_type).unwrap_or_default()) {
+        (Some(kind), _) => kind.name(),
+        (None, raw::REDISMODULE_KEYTYPE_STRING) => "string",
+        (None, raw::REDISMODULE_KEYTYPE_LIST) => "list",
+        (None, raw::REDISMODULE_KEYTYPE_HASH) => "hash",
+        (None, raw::REDISMODULE_KEYTYPE_SET) => "set",
+        (None, raw::REDISMODULE_KEYTYPE_ZSET) => "zset",
+        (None, raw::REDISMODULE_KEYTYPE_STREAM) => "stream",
+        (None, _) => "another module's type",
+    }
+}
+
+/// Registers the type for `U`. `Err` if the server refuses it.
+///
+/// # Safety
+/// `ctx` is that of the module's load.
+pub unsafe fn register<U: Usage>(ctx: *mut raw::RedisModuleCtx) -> Result<(), &'static str> {
+    let name = CString::new(U::KIND.name()).unwrap_or_default();
+    let version = c_int::try_from(U::KIND.version()).unwrap_or(c_int::MAX);
+    let mut methods = raw::RedisModuleTypeMethods {
+        version: u64::from(raw::REDISMODULE_TYPE_METHOD_VERSION),
+        rdb_load: Some(rdb_load::<U>),
+        rdb_save: Some(rdb_save::<U>),
+        aof_rewrite: Some(aof_rewrite::<U>),
+        mem_usage: Some(mem_usage),
+        digest: Some(digest::<U>),
+        free: Some(free::<U>),
+        aux_load: None,
+        aux_save: None,
+        aux_save_triggers: 0,
+        free_effort: None,
+        unlink: None,
+        copy: Some(copy::<U>),
+        defrag: Some(defrag),
+        mem_usage2: None,
+        free_effort2: None,
+        unlink2: None,
+        copy2: None,
+        aux_save2: None,
+    };
+    // SAFETY: the caller's promise; the server copies the methods and the name.
+    let registered = unsafe { call!(RedisModule_CreateDataType(ctx, name.as_ptr(), version, &raw mut methods)) };
+    if registered.is_null() {
+        return Err("the server refuses a native type (is a module with the same types loaded?)");
+    }
+    for (kind, slot) in Kind::ALL.iter().zip(&TYPES) {
+        if *kind == U::KIND {
+            slot.store(registered, Relaxed);
+        }
+    }
+    Ok(())
+}
+
+/// Makes `usage` a value that the server can hold.
+pub fn into_raw<U: Usage>(usage: U) -> *mut U {
+    Box::into_raw(Box::new(usage))
+}
+
+/// Takes a value back.
+///
+/// # Safety
+/// It came from [`into_raw`] (or [`defrag`], which moves it), and nobody holds it any more.
+pub unsafe fn from_raw<U: Usage>(value: *mut U) -> U {
+    // SAFETY: the caller's promise.
+    *unsafe { Box::from_raw(value) }
+}
+
+/// # Safety
+/// As every callback below: the server passes a live value of the type that the callback was registered for.
+unsafe fn usage<'a, U: Usage>(value: *const c_void) -> Option<&'a U> {
+    // SAFETY: the caller's promise.
+    unsafe { value.cast::<U>().as_ref() }
+}
+
+/// An RDB payload, being written or read.
+struct Rdb(*mut raw::RedisModuleIO);
+
+impl Encoder for Rdb {
+    fn integer(&mut self, value: u64) {
+        // SAFETY: the server's handle, for the length of the callback.
+        unsafe { call!(RedisModule_SaveUnsigned(self.0, value)) }
+    }
+}
+
+impl Decoder for Rdb {
+    fn integer(&mut self) -> Option<u64> {
+        // SAFETY: as above. A failed read returns 0 and sets the handle's error.
+        unsafe {
+            let value = call!(RedisModule_LoadUnsigned(self.0));
+            (call!(RedisModule_IsIOError(self.0)) == 0).then_some(value)
+        }
+    }
+}
+
+unsafe extern "C" fn rdb_load<U: Usage>(io: *mut raw::RedisModuleIO, version: c_int) -> *mut c_void {
+    guard::callback(null_mut(), || {
+        let known = u32::try_from(version).ok().filter(|version| (1..=U::KIND.version()).contains(version));
+        // What cannot be told for certain is refused: a payload from a later version, or one that no command made.
+        known.and_then(|version| U::decode(&mut Rdb(io), version)).map_or(null_mut(), |usage| into_raw(usage).cast())
+    })
+}
+
+unsafe extern "C" fn rdb_save<U: Usage>(io: *mut raw::RedisModuleIO, value: *mut c_void) {
+    guard::callback((), || {
+        // SAFETY: see `usage`.
+        if let Some(usage) = unsafe { usage::<U>(value) } {
+            usage.encode(&mut Rdb(io));
+        }
+    });
+}
+
+unsafe extern "C" fn aof_rewrite<U: Usage>(
+    io: *mut raw::RedisModuleIO,
+    key: *mut raw::RedisModuleString,
+    value: *mut c_void,
+) {
+    guard::callback((), || {
+        // SAFETY: see `usage`; the handle and the key are the server's, for the length of the callback.
+        unsafe {
+            let Some(usage) = usage::<U>(value) else { return };
+            // The expiry is not known here. The server writes a PEXPIREAT with the real one right behind.
+            let text = Text::of(usage, LATEST_EXPIRY);
+            let bytes = text.bytes();
+            let start = bytes.as_ptr().cast::<std::ffi::c_char>();
+            call!(RedisModule_EmitAOF(io, effect::COMMAND.as_ptr(), c"sb".as_ptr(), key, start, bytes.len()));
+        }
+    });
+}
+
+unsafe extern "C" fn mem_usage(value: *const c_void) -> usize {
+    // SAFETY: the server passes a live value, which is a block of its allocator.
+    guard::callback(0, || unsafe { memory::size(value) })
+}
+
+/// The digest of a value, which DEBUG DIGEST-VALUE compares.
+struct Digest(*mut raw::RedisModuleDigest);
+
+impl Encoder for Digest {
+    fn integer(&mut self, value: u64) {
+        // SAFETY: the server's handle, for the length of the callback.
+        unsafe {
+            call!(RedisModule_DigestAddLongLong(self.0, value.cast_signed()));
+            call!(RedisModule_DigestEndSequence(self.0));
+        }
+    }
+}
+
+unsafe extern "C" fn digest<U: Usage>(digest: *mut raw::RedisModuleDigest, value: *mut c_void) {
+    guard::callback((), || {
+        // SAFETY: see `usage`.
+        if let Some(usage) = unsafe { usage::<U>(value) } {
+            usage.encode(&mut Digest(digest));
+        }
+    });
+}
+
+unsafe extern "C" fn free<U: Usage>(value: *mut c_void) {
+    guard::callback((), || {
+        if !value.is_null() {
+            // SAFETY: the server lets go of a value that `into_raw` made.
+            drop(unsafe { from_raw::<U>(value.cast()) });
+        }
+    });
+}
+
+unsafe extern "C" fn copy<U: Usage>(
+    _from: *mut raw::RedisModuleString,
+    _to: *mut raw::RedisModuleString,
+    value: *const c_void,
+) -> *mut c_void {
+    // SAFETY: see `usage`.
+    guard::callback(null_mut(), || {
+        unsafe { usage::<U>(value) }.map_or(null_mut(), |usage| into_raw(usage.clone()).cast())
+    })
+}
+
+/// Moves the value to a better place, if the server knows one.
+unsafe extern "C" fn defrag(
+    ctx: *mut raw::RedisModuleDefragCtx,
+    _key: *mut raw::RedisModuleString,
+    value: *mut *mut c_void,
+) -> c_int {
+    guard::callback(0, || {
+        if let Some(defrag) = api!(RedisModule_DefragAlloc) {
+            // SAFETY: the server passes the place that holds the only pointer to a block of its allocator. A usage
+            // may be moved as bytes, as any value in Rust.
+            unsafe {
+                let moved = defrag(ctx, *value);
+                if !moved.is_null() {
+                    *value = moved;
+                }
+            }
+        }
+        0
+    })
+}
+
+/// Tells the server how we treat its calls back.
+///
+/// # Safety
+/// `ctx` is that of the module's load.
+pub unsafe fn set_options(ctx: *mut raw::RedisModuleCtx) {
+    // A failed read is an error of ours to report, not the server's to abort on; a key opened for writing and left
+    // as it was has not been modified; nothing outside the keyspace is derived from it, so it may be loaded beside
+    // the old one.
+    let mut options = raw::REDISMODULE_OPTIONS_HANDLE_IO_ERRORS
+        | raw::REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED
+        | raw::REDISMODULE_OPTIONS_HANDLE_REPL_ASYNC_LOAD;
+    // SAFETY: the caller's promise.
+    unsafe {
+        if server_is_valkey(ctx) {
+            // VALKEYMODULE_OPTIONS_HANDLE_ATOMIC_SLOT_MIGRATION (Valkey 9); unknown bits are ignored by older ones.
+            options |= 1 << 5;
+        }
+        call!(RedisModule_SetModuleOptions(ctx, options.cast_signed()));
+    }
+}
+
+/// # Safety
+/// `ctx` is live.
+unsafe fn server_is_valkey(ctx: *mut raw::RedisModuleCtx) -> bool {
+    let (Some(get), Some(field), Some(free)) = (
+        api!(RedisModule_GetServerInfo),
+        api!(RedisModule_ServerInfoGetFieldC),
+        api!(RedisModule_FreeServerInfo),
+    ) else {
+        return false;
+    };
+    // SAFETY: the caller's promise; the data is freed once and not used after.
+    unsafe {
+        let data = get(ctx, c"server".as_ptr());
+        let name = field(data, c"server_name".as_ptr());
+        let is_valkey = !name.is_null() && std::ffi::CStr::from_ptr(name) == c"valkey";
+        free(ctx, data);
+        is_valkey
+    }
+}

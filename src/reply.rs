@@ -1,0 +1,34 @@
+//! A decision as what goes on the wire: integers, the same in RESP2 and RESP3. -1 is born here and nowhere else.
+
+use crate::limiter::{Decision, Span, Verdict};
+use crate::redis::Redis;
+
+/// `[allowed, limit, remaining, wait_ms, reset_ms]`, and with UPTO the units granted.
+pub fn decision(redis: &Redis, decision: &Decision) {
+    redis.reply_array(if decision.granted.is_some() { 6 } else { 5 });
+    redis.reply_integer(i64::from(decision.verdict.allowed()));
+    redis.reply_integer(integer(decision.limit.whole_units()));
+    redis.reply_integer(integer(decision.remaining.whole_units()));
+    redis.reply_integer(wait_ms(decision.verdict));
+    redis.reply_integer(millis(decision.reset));
+    if let Some(granted) = decision.granted {
+        redis.reply_integer(integer(granted.whole_units()));
+    }
+}
+
+/// How long to wait before acting on the answer; -1 if it never can be acted on.
+fn wait_ms(verdict: Verdict) -> i64 {
+    match verdict {
+        Verdict::Allowed(wait) | Verdict::After(wait) => millis(wait),
+        Verdict::Never => -1,
+    }
+}
+
+fn millis(span: Span) -> i64 {
+    integer(span.ceil_millis())
+}
+
+/// Amounts end at 2^63-1 and times far below: nothing is cut off.
+fn integer(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}

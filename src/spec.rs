@@ -1,0 +1,277 @@
+//! What a call says of its limit: `TOKENBUCKET 200 100 60s COST 2` -> a limit and what is asked of it.
+//!
+//! A spec ends where a word comes that it has no place for, so that several can stand one after another; whoever
+//! wants only one calls [`Args::end`].
+
+use crate::args::Args;
+use crate::error::{Error, MustBe};
+use crate::limiter::bucket::{Bucket, Discipline, Refused};
+use crate::limiter::fixed_window::FixedWindow;
+use crate::limiter::sliding_window::SlidingWindow;
+use crate::limiter::{Amount, Ask, Period, Span};
+
+/// A limit, and what a call asks of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Spec {
+    /// The limit.
+    pub limit: AnyLimit,
+    /// What is asked.
+    pub ask: Ask,
+}
+
+/// A limit of any algorithm. [`with_limit!`] is the one place that tells them apart.
+#[derive(Clone, Copy, Debug)]
+pub enum AnyLimit {
+    /// RL.TOKENBUCKET, RL.LEAKYBUCKET.
+    Bucket(Bucket),
+    /// RL.FIXED.
+    FixedWindow(FixedWindow),
+    /// RL.SLIDING.
+    SlidingWindow(SlidingWindow),
+}
+
+/// Runs `$body` with `$limit` bound to the algorithm's own type.
+macro_rules! with_limit {
+    ($any:expr, $limit:ident => $body:expr) => {
+        match $any {
+            $crate::spec::AnyLimit::Bucket($limit) => $body,
+            $crate::spec::AnyLimit::FixedWindow($limit) => $body,
+            $crate::spec::AnyLimit::SlidingWindow($limit) => $body,
+        }
+    };
+}
+pub(crate) use with_limit;
+
+type Reader = fn(&mut Args) -> Result<Spec, Error>;
+
+/// Every algorithm, by the name that it has in a spec.
+const ALGORITHMS: [(&str, Reader); 4] = [
+    ("TOKENBUCKET", Spec::token_bucket),
+    ("LEAKYBUCKET", Spec::leaky_bucket),
+    ("FIXED", Spec::fixed_window),
+    ("SLIDING", Spec::sliding_window),
+];
+
+const AMOUNT: MustBe = MustBe { what: "a number from 0 to 1000000000000", example: "100" };
+const RATE: MustBe = MustBe { what: "a number from 0.000001 to 1000000000000", example: "100" };
+const QUICK_RATE: MustBe = MustBe { what: "enough to refill the capacity within 36500d", example: "100" };
+const DURATION: MustBe = MustBe { what: "a duration from 1us to 3650d", example: "60s" };
+const PATIENCE: MustBe = MustBe { what: "0 or a duration from 1us to 3650d", example: "500ms" };
+const COST: MustBe = MustBe { what: "a number from -1000000000000 to 1000000000000", example: "1" };
+const COST_WITH_OPTION: MustBe = MustBe { what: "a number from 0 to 1000000000000 with this option", example: "1" };
+const COST_UPTO: MustBe = MustBe { what: "a whole number from 1 to 1000000000000 with UPTO", example: "10" };
+
+impl Spec {
+    /// `algorithm ...`
+    pub fn any(args: &mut Args) -> Result<Spec, Error> {
+        let name = args.word()?;
+        let (_, read) = ALGORITHMS
+            .iter()
+            .find(|(algorithm, _)| name.eq_ignore_ascii_case(algorithm.as_bytes()))
+            .ok_or_else(|| Error::unexpected(name))?;
+        read(args)
+    }
+
+    /// `capacity refill period [COST cost] [UPTO | FORCE | MAXWAIT duration]`
+    pub fn token_bucket(args: &mut Args) -> Result<Spec, Error> {
+        let bucket = bucket(args, "refill", Discipline::Burst)?;
+        let ask = Options { may_wait: true, ..Options::default() }.read(args)?.ask()?;
+        Ok(Spec { limit: AnyLimit::Bucket(bucket), ask })
+    }
+
+    /// `capacity leak period [COST cost] [UPTO | FORCE]`
+    pub fn leaky_bucket(args: &mut Args) -> Result<Spec, Error> {
+        let bucket = bucket(args, "leak", Discipline::Queue)?;
+        let ask = Options::default().read(args)?.ask()?;
+        Ok(Spec { limit: AnyLimit::Bucket(bucket), ask })
+    }
+
+    /// `limit window [ALIGNED] [COST cost] [UPTO | FORCE]`
+    pub fn fixed_window(args: &mut Args) -> Result<Spec, Error> {
+        let (limit, window) = window(args)?;
+        let options = Options { flag: Some("ALIGNED"), ..Options::default() }.read(args)?;
+        let limit = AnyLimit::FixedWindow(FixedWindow::new(limit, window, options.flagged));
+        Ok(Spec { limit, ask: options.ask()? })
+    }
+
+    /// `limit window [COST cost] [UPTO | FORCE]`
+    pub fn sliding_window(args: &mut Args) -> Result<Spec, Error> {
+        let (limit, window) = window(args)?;
+        let ask = Options::default().read(args)?.ask()?;
+        Ok(Spec { limit: AnyLimit::SlidingWindow(SlidingWindow::new(limit, window)), ask })
+    }
+}
+
+/// `capacity rate period`
+fn bucket(args: &mut Args, rate: &'static str, discipline: Discipline) -> Result<Bucket, Error> {
+    let capacity = amount(args, "capacity")?;
+    let refill = Amount::parse_down(args.word()?).ok_or(Error::out_of_range(rate, RATE))?;
+    let period = period(args, "period")?;
+    Bucket::new(capacity, refill, period, discipline).map_err(|refused| {
+        let must_be = match refused {
+            Refused::NoRefill => RATE,
+            Refused::SlowRefill => QUICK_RATE,
+        };
+        Error::out_of_range(rate, must_be)
+    })
+}
+
+/// `limit window`
+fn window(args: &mut Args) -> Result<(Amount, Period), Error> {
+    Ok((amount(args, "limit")?, period(args, "window")?))
+}
+
+fn amount(args: &mut Args, argument: &'static str) -> Result<Amount, Error> {
+    Amount::parse_down(args.word()?).ok_or(Error::out_of_range(argument, AMOUNT))
+}
+
+fn period(args: &mut Args, argument: &'static str) -> Result<Period, Error> {
+    Period::parse(args.word()?).ok_or(Error::out_of_range(argument, DURATION))
+}
+
+/// The options behind an algorithm's numbers, in any order, each at most once.
+#[derive(Default)]
+struct Options {
+    /// A flag that this algorithm has, and whether it was given.
+    flag: Option<&'static str>,
+    flagged: bool,
+    /// Whether this algorithm has MAXWAIT.
+    may_wait: bool,
+    cost: Option<Cost>,
+    mode: Option<Mode>,
+}
+
+/// What a cost says.
+#[derive(Clone, Copy)]
+enum Cost {
+    Charge(Amount),
+    GiveBack(Amount),
+}
+
+/// The options of which a call has at most one.
+#[derive(Clone, Copy)]
+enum Mode {
+    UpTo,
+    Force,
+    MaxWait(Span),
+}
+
+impl Options {
+    fn read(mut self, args: &mut Args) -> Result<Options, Error> {
+        loop {
+            let before = args.clone();
+            let twice = if args.accept("COST") {
+                self.cost.replace(cost(args.word()?)?).is_some()
+            } else if args.accept("UPTO") {
+                self.mode.replace(Mode::UpTo).is_some()
+            } else if args.accept("FORCE") {
+                self.mode.replace(Mode::Force).is_some()
+            } else if self.may_wait && args.accept("MAXWAIT") {
+                let patience = Span::parse(args.word()?).ok_or(Error::out_of_range("maxwait", PATIENCE))?;
+                self.mode.replace(Mode::MaxWait(patience)).is_some()
+            } else if self.flag.is_some_and(|flag| args.accept(flag)) {
+                std::mem::replace(&mut self.flagged, true)
+            } else {
+                return Ok(self);
+            };
+            if twice {
+                before.end()?;
+            }
+        }
+    }
+
+    fn ask(&self) -> Result<Ask, Error> {
+        let cost = match (self.cost.unwrap_or(Cost::Charge(Amount::ONE)), self.mode) {
+            (Cost::Charge(cost), _) => cost,
+            (Cost::GiveBack(amount), None) => return Ok(Ask::GiveBack(amount)),
+            (Cost::GiveBack(_), Some(Mode::UpTo)) => return Err(Error::out_of_range("cost", COST_UPTO)),
+            (Cost::GiveBack(_), Some(_)) => return Err(Error::out_of_range("cost", COST_WITH_OPTION)),
+        };
+        match self.mode {
+            None => Ok(Ask::Take(cost)),
+            Some(Mode::Force) => Ok(Ask::Force(cost)),
+            Some(Mode::MaxWait(patience)) => Ok(Ask::Within(cost, patience)),
+            Some(Mode::UpTo) if cost == cost.floor() && cost != Amount::ZERO => Ok(Ask::UpTo(cost)),
+            Some(Mode::UpTo) => Err(Error::out_of_range("cost", COST_UPTO)),
+        }
+    }
+}
+
+/// A cost; negative, it gives back. `-0` is 0.
+fn cost(text: &[u8]) -> Result<Cost, Error> {
+    let refused = Error::out_of_range("cost", COST);
+    match text.strip_prefix(b"-") {
+        None => Amount::parse_up(text).map(Cost::Charge).ok_or(refused),
+        Some(text) if Amount::parse_up(text) == Some(Amount::ZERO) => Ok(Cost::Charge(Amount::ZERO)),
+        Some(text) => Amount::parse_down(text).map(Cost::GiveBack).ok_or(refused),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Spec, Error> {
+        let words: Vec<&[u8]> =
+            std::iter::once(&b"RL.TAKE"[..]).chain(text.split(' ').map(str::as_bytes)).collect();
+        let mut args = Args::new(&words);
+        let spec = Spec::any(&mut args)?;
+        args.end().map(|()| spec)
+    }
+
+    fn units(units: u64) -> Amount {
+        Amount::saturating(units * 1_000_000)
+    }
+
+    #[test]
+    fn reads_what_is_asked() {
+        for (text, ask) in [
+            ("TOKENBUCKET 200 100 60s", Ask::Take(Amount::ONE)),
+            ("tokenbucket 200 100 60s cost 2", Ask::Take(units(2))),
+            ("TOKENBUCKET 200 100 60s COST 0", Ask::Take(Amount::ZERO)),
+            ("TOKENBUCKET 200 100 60s COST -0 FORCE", Ask::Force(Amount::ZERO)),
+            ("TOKENBUCKET 200 100 60s COST -2", Ask::GiveBack(units(2))),
+            ("TOKENBUCKET 200 100 60s COST -0.0000001", Ask::GiveBack(Amount::ZERO)),
+            ("TOKENBUCKET 200 100 60s UPTO COST 10", Ask::UpTo(units(10))),
+            ("TOKENBUCKET 200 100 60s MAXWAIT 0", Ask::Within(Amount::ONE, Span::ZERO)),
+            ("FIXED 5 1m FORCE ALIGNED COST 3", Ask::Force(units(3))),
+            ("SLIDING 5 1m UPTO", Ask::UpTo(Amount::ONE)),
+            ("LEAKYBUCKET 5 1 1s COST 0.5", Ask::Take(Amount::saturating(500_000))),
+        ] {
+            assert_eq!(read(text).map(|spec| spec.ask), Ok(ask), "{text}");
+        }
+    }
+
+    #[test]
+    fn refuses_with_the_word_or_the_argument() {
+        for (text, error) in [
+            ("NOSUCH 1 1s", "ERR syntax error, unexpected 'NOSUCH'"),
+            ("TOKENBUCKET 1 1 1s COST 1 COST 2", "ERR syntax error, unexpected 'COST'"),
+            ("TOKENBUCKET 1 1 1s UPTO FORCE", "ERR syntax error, unexpected 'FORCE'"),
+            ("FIXED 1 1s MAXWAIT 5s", "ERR syntax error, unexpected 'MAXWAIT'"),
+            ("FIXED 1 1s ALIGNED aligned", "ERR syntax error, unexpected 'aligned'"),
+            ("SLIDING 1 1s ALIGNED", "ERR syntax error, unexpected 'ALIGNED'"),
+            ("TOKENBUCKET 1 1", "ERR wrong number of arguments"),
+            ("TOKENBUCKET 1 1 1s COST", "ERR wrong number of arguments"),
+            ("TOKENBUCKET x 1 1s", "ERR capacity must be a number from 0 to 1000000000000, such as 100"),
+            ("TOKENBUCKET 1 0 1s", "ERR refill must be a number from 0.000001 to 1000000000000, such as 100"),
+            ("LEAKYBUCKET 1 -1 1s", "ERR leak must be a number from 0.000001 to 1000000000000, such as 100"),
+            ("TOKENBUCKET 1e12 1 1s", "ERR refill must be enough to refill the capacity within 36500d, such as 100"),
+            ("TOKENBUCKET 1 1 0s", "ERR period must be a duration from 1us to 3650d, such as 60s"),
+            ("FIXED 1 1S", "ERR window must be a duration from 1us to 3650d, such as 60s"),
+            ("FIXED -1 1s", "ERR limit must be a number from 0 to 1000000000000, such as 100"),
+            ("FIXED 1 1s COST x", "ERR cost must be a number from -1000000000000 to 1000000000000, such as 1"),
+            ("FIXED 1 1s COST 0.5 UPTO", "ERR cost must be a whole number from 1 to 1000000000000 with UPTO, such as 10"),
+            (
+                "FIXED 1 1s COST -1 FORCE",
+                "ERR cost must be a number from 0 to 1000000000000 with this option, such as 1",
+            ),
+            (
+                "TOKENBUCKET 1 1 1s MAXWAIT 1x",
+                "ERR maxwait must be 0 or a duration from 1us to 3650d, such as 500ms",
+            ),
+        ] {
+            assert_eq!(read(text).map(|_| ()).unwrap_err().to_string(), error, "{text}");
+        }
+    }
+}
