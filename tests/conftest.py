@@ -1,0 +1,126 @@
+"""Real servers for the tests: shared ones, emptied for each test, and fresh ones on demand.
+
+A run is on one kind of server, which $SERVER names; `make test` runs on one after another. All
+servers of a run share one clock, which stands still until a test moves it.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import NamedTuple
+
+import hypothesis
+import pytest
+from redis import Redis
+
+from support import binaries
+from support.binaries import Binary
+from support.clock import Clock, build_library
+from support.server import MODULE, Server
+
+# An example is many round trips, so its time says nothing; and all of them see one server, so a
+# property begins by emptying what it uses.
+hypothesis.settings.register_profile(
+    "server",
+    deadline=None,
+    suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture],
+)
+hypothesis.settings.load_profile("server")
+
+
+def pytest_configure() -> None:
+    if not MODULE.is_file():
+        raise pytest.UsageError(
+            f"{MODULE} is missing: run `make build`, or name a module in RATELIMIT_MODULE"
+        )
+
+
+def pytest_report_header() -> str:
+    return f"server: {binaries.chosen()}"
+
+
+@pytest.fixture(scope="session")
+def binary() -> Binary:
+    return binaries.chosen()
+
+
+@pytest.fixture(scope="session")
+def shared_clock(tmp_path_factory: pytest.TempPathFactory) -> Clock:
+    directory = tmp_path_factory.mktemp("clock")
+    return Clock(build_library(directory), directory / "clock")
+
+
+@pytest.fixture(autouse=True)
+def clock(shared_clock: Clock) -> Clock:
+    """The wall clock of all servers, at the same instant at the start of every test."""
+    shared_clock.reset()
+    return shared_clock
+
+
+@pytest.fixture(scope="session")
+def shared_server(binary: Binary, shared_clock: Clock) -> Iterator[Server]:
+    with Server(binary, clock=shared_clock) as server:
+        yield server
+
+
+@pytest.fixture
+def server(shared_server: Server) -> Iterator[Server]:
+    """For tests that neither restart nor configure it. It is empty, and must survive the test."""
+    _empty(shared_server)
+    yield shared_server
+    shared_server.check()
+
+
+@pytest.fixture
+def redis(server: Server) -> Iterator[Redis]:
+    with server.client() as client:
+        yield client
+
+
+@pytest.fixture
+def resp3(server: Server) -> Iterator[Redis]:
+    with server.client(protocol=3) as client:
+        yield client
+
+
+class Pair(NamedTuple):
+    """A primary and its replica."""
+
+    primary: Server
+    replica: Server
+
+
+@pytest.fixture(scope="session")
+def shared_pair(binary: Binary, shared_clock: Clock) -> Iterator[Pair]:
+    with Server(binary, clock=shared_clock) as primary:
+        yield Pair(primary, primary.replica())
+
+
+@pytest.fixture
+def pair(shared_pair: Pair) -> Iterator[Pair]:
+    """As `server`, with a replica in sync; `pair.replica.wait_for_sync()` is for later writes."""
+    if not shared_pair.replica.is_running:
+        shared_pair.replica.start()
+    _empty(shared_pair.primary)
+    shared_pair.replica.wait_for_sync()
+    yield shared_pair
+    shared_pair.primary.check()
+    shared_pair.replica.check()
+
+
+@pytest.fixture
+def fresh_server(binary: Binary, clock: Clock) -> Iterator[Callable[..., Server]]:
+    """Starts servers for one test: `fresh_server(appendonly="yes")`; the arguments of `Server`."""
+    with ExitStack() as started:
+
+        def start(**arguments: object) -> Server:
+            return started.enter_context(Server(binary, **{"clock": clock, **arguments}))
+
+        yield start
+
+
+def _empty(server: Server) -> None:
+    # It may have died in the test before, which then has failed; this one gets its chance.
+    if not server.is_running:
+        server.start()
+    with server.client() as client:
+        client.flushall()

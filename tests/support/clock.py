@@ -1,0 +1,68 @@
+"""The wall clock of the servers under test. It stands still until a test moves it."""
+
+import mmap
+import re
+import subprocess
+from fractions import Fraction
+from pathlib import Path
+
+# 2023-11-14 22:13:20 UTC
+START_US = 1_700_000_000_000_000
+
+UNITS_US = {
+    "us": 1,
+    "ms": 1_000,
+    "s": 1_000_000,
+    "m": 60_000_000,
+    "h": 3_600_000_000,
+    "d": 86_400_000_000,
+}
+
+
+def build_library(directory: Path) -> Path:
+    """Compiles clock.c, which a server reads its time through."""
+    library = directory / "clock.so"
+    source = Path(__file__).with_name("clock.c")
+    subprocess.run(["cc", "-O2", "-Wall", "-shared", "-fPIC", source, "-o", library], check=True)
+    return library
+
+
+class Clock:
+    """Microseconds since the Unix epoch, shared with every server that was started with it."""
+
+    def __init__(self, library: Path, file: Path) -> None:
+        self.library = library
+        file.write_bytes(bytes(8))
+        with file.open("r+b") as opened:
+            # Through a view of whole integers: a server must never read half of a new time.
+            self._cell = memoryview(mmap.mmap(opened.fileno(), 8)).cast("q")
+        self.environment = {"LD_PRELOAD": str(library), "RATELIMIT_TEST_CLOCK": str(file)}
+        self.reset()
+
+    @property
+    def now(self) -> int:
+        return self._cell[0]
+
+    def set(self, us: int) -> None:
+        if us <= 0:
+            raise ValueError(f"not after the Unix epoch: {us}")
+        self._cell[0] = us
+
+    def reset(self) -> None:
+        self.set(START_US)
+
+    def advance(self, duration: int | str) -> None:
+        """By microseconds, or by a duration such as "1.5h". A negative one turns the clock back."""
+        self.set(self.now + _microseconds(duration))
+
+
+def _microseconds(duration: int | str) -> int:
+    if isinstance(duration, int):
+        return duration
+    match = re.fullmatch(r"(-?[0-9.]+)(us|ms|s|m|h|d)", duration)
+    if match is None:
+        raise ValueError(f"not a duration, such as 30s: {duration}")
+    exact = Fraction(match[1]) * UNITS_US[match[2]]
+    if exact.denominator != 1:
+        raise ValueError(f"not a whole number of microseconds: {duration}")
+    return exact.numerator

@@ -1,0 +1,13 @@
+"""Waiting for what a server does by itself: to start, to sync, to finish a fork."""
+
+import time
+from collections.abc import Callable
+
+
+def until(condition: Callable[[], object], expected: str, timeout: float = 10.0) -> None:
+    """Returns as soon as the condition holds. Never a way to let time pass: that is `Clock`."""
+    deadline = time.monotonic() + timeout
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"not within {timeout} seconds: {expected}")
+        time.sleep(0.01)  # poll until the condition holds

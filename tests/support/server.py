@@ -1,0 +1,253 @@
+"""A real server with the module loaded, for one test or for all."""
+
+import os
+import random
+import socket
+import subprocess
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Literal, Self
+
+import redis
+from redis.backoff import NoBackoff
+from redis.maint_notifications import MaintNotificationsConfig
+from redis.retry import Retry
+
+from support import poll
+from support.binaries import Binary
+from support.clock import Clock
+
+REPOSITORY = Path(__file__).parents[2]
+MODULE = Path(
+    os.environ.get("RATELIMIT_MODULE", REPOSITORY / "target/release/libredis_ratelimit.so")
+).absolute()
+
+
+class ServerError(Exception):
+    """The server did not start, or died."""
+
+
+class Server:
+    """A server on a port and in a temporary directory of its own, from `with` to its end.
+
+    Settings are given as keywords, `appendonly="yes"`, and written to a configuration file, so
+    that a restart keeps them and CONFIG REWRITE works. Without a clock it has the real time.
+    """
+
+    def __init__(
+        self,
+        binary: Binary,
+        *,
+        clock: Clock | None = None,
+        module_args: str = "",
+        **settings: str | int,
+    ) -> None:
+        self.binary = binary
+        self.clock = clock
+        self.port = _free_port()
+        self._owned = ExitStack()
+        self.directory = Path(
+            self._owned.enter_context(tempfile.TemporaryDirectory(prefix="ratelimit-"))
+        )
+        self._log = self.directory / "server.log"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._primary: Server | None = None
+        self._admin = self.client(decode_responses=True)
+        lines = {
+            **self._defaults(),
+            **{name.replace("_", "-"): value for name, value in settings.items()},
+            "loadmodule": f"{MODULE} {module_args}".strip(),
+        }
+        (self.directory / "server.conf").write_text(
+            "".join(f"{name} {value}\n" for name, value in lines.items())
+        )
+
+    def _defaults(self) -> dict[str, str | int]:
+        defaults: dict[str, str | int] = {
+            "bind": "127.0.0.1",
+            "port": self.port,
+            "save": '""',
+            # These are waited for by the wall clock, which stands still or jumps. The timeout is
+            # as long as it can be: servers keep it in milliseconds in an int.
+            "repl-timeout": 2_000_000,
+            "repl-diskless-sync-delay": 0,
+            "repl-backlog-ttl": 0,
+            # A ping would move the replication offset, by which tests see what was propagated.
+            "repl-ping-replica-period": 2_000_000,
+        }
+        if self.version >= (7,):
+            defaults |= {
+                "enable-debug-command": "yes",
+                "enable-module-command": "yes",
+                "shutdown-timeout": 0,
+            }
+        return defaults
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def version(self) -> tuple[int, ...]:
+        return self.binary.version
+
+    @property
+    def is_valkey(self) -> bool:
+        return self.binary.is_valkey
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def pid(self) -> int:
+        if self._process is None:
+            raise ServerError("not running")
+        return self._process.pid
+
+    def client(self, protocol: Literal[2, 3] = 2, *, decode_responses: bool = False) -> redis.Redis:
+        """One that sends what it is told to and no more: no greetings, and no retries, which could
+        charge twice. After a restart it connects again by itself.
+        """
+        client = redis.Redis(
+            host="127.0.0.1",
+            port=self.port,
+            protocol=protocol,
+            decode_responses=decode_responses,
+            socket_timeout=20,
+            retry=Retry(NoBackoff(), 0),
+            driver_info=None,
+            maint_notifications_config=MaintNotificationsConfig(enabled=False),
+        )
+        return self._owned.enter_context(client)
+
+    def start(self) -> None:
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [self.binary.path, "server.conf"],
+                cwd=self.directory,
+                env=os.environ | (self.clock.environment if self.clock else {}),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+        try:
+            poll.until(self._is_ready, "the server is ready", timeout=20)
+        except TimeoutError as error:
+            raise ServerError(f"{error}\n{self._log_tail()}") from None
+
+    def _is_ready(self) -> bool:
+        self.check()
+        try:
+            info = self._admin.info()
+        except (redis.ConnectionError, redis.TimeoutError):
+            return False
+        # Another process id: some other server was faster to take the port.
+        return info["process_id"] == self.pid and not info["loading"]
+
+    def check(self) -> None:
+        """Raises, with the end of the log, if the server died by itself."""
+        if self._process is not None and self._process.poll() is not None:
+            status = self._process.returncode
+            self._process = None
+            raise ServerError(f"{self.binary} ended with status {status}\n{self._log_tail()}")
+
+    def stop(self, how: Literal["nosave", "save", "kill"] = "nosave") -> None:
+        """By SHUTDOWN NOSAVE, SHUTDOWN SAVE or kill -9."""
+        self.check()
+        if self._process is None:
+            return
+        if how == "kill":
+            self._process.kill()
+        else:
+            self._admin.shutdown(save=how == "save", nosave=how == "nosave")
+        self._process.wait(timeout=20)
+        self._process = None
+
+    def restart(self, how: Literal["nosave", "save", "kill"] = "save") -> None:
+        self.stop(how)
+        self.start()
+
+    def close(self) -> None:
+        """Ends it and its replicas and removes their directories. Raises if one had died."""
+        with self._owned:
+            try:
+                self.check()
+            finally:
+                self._end()
+
+    def _end(self) -> None:
+        if self._process is None:
+            return
+        self._process.terminate()
+        try:
+            self._process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process = None
+
+    def replica(self, *, clock: Clock | None = None, **settings: str | int) -> "Server":
+        """Starts a replica, by the same clock unless given another, and waits until it is in sync.
+        It lives as long as this server.
+        """
+        settings = {"replicaof": f"127.0.0.1 {self.port}", **settings}
+        replica = Server(self.binary, clock=clock or self.clock, **settings)
+        replica._primary = self
+        self._owned.enter_context(replica)
+        replica.wait_for_sync()
+        return replica
+
+    def wait_for_sync(self) -> None:
+        """Returns once this replica has applied all that its primary has written."""
+        primary = self._primary
+        if primary is None:
+            raise ServerError("not started as a replica")
+
+        def in_sync() -> bool:
+            here = self._admin.info("replication")
+            there = primary._admin.info("replication")
+            return (
+                here["master_link_status"] == "up"
+                and here["slave_repl_offset"] == there["master_repl_offset"]
+            )
+
+        poll.until(in_sync, "the replica is in sync", timeout=20)
+
+    def aof_files(self) -> list[Path]:
+        """The files of the AOF, in the order they are loaded in."""
+        if self.version < (7,):
+            return [self.directory / "appendonly.aof"]
+        directory = self.directory / "appendonlydir"
+        manifest = (directory / "appendonly.aof.manifest").read_text()
+        # "file appendonly.aof.1.base.rdb seq 1 type b"; h is history, about to be deleted
+        rows = [line.split() for line in manifest.splitlines()]
+        return [directory / row[1] for row in rows if row[5] != "h"]
+
+    def log(self) -> str:
+        return self._log.read_text(errors="replace")
+
+    def _log_tail(self) -> str:
+        return "\n".join(self.log().splitlines()[-150:])
+
+
+def _free_port() -> int:
+    # Below the ports that the system gives to outgoing connections, so that none of them takes it
+    # before the server does; and such that a cluster bus, 10000 higher, has a port too.
+    while True:
+        port = random.randrange(20_000, 30_000)
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
