@@ -13,6 +13,12 @@ pub struct Args<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyName(pub usize);
 
+/// Whether a name comes twice.
+pub fn has_twins(mut names: Vec<&[u8]>) -> bool {
+    names.sort_unstable();
+    names.windows(2).any(|pair| matches!(pair, [one, other] if one == other))
+}
+
 impl<'a> Args<'a> {
     /// All words of a call, its command's name first; reading begins after that.
     pub fn new(words: &'a [&'a [u8]]) -> Args<'a> {
@@ -26,10 +32,10 @@ impl<'a> Args<'a> {
         Ok(word)
     }
 
-    /// The next word, as a key.
-    pub fn key(&mut self) -> Result<KeyName, Error> {
-        let name = KeyName(self.next);
-        self.word().map(|_| name)
+    /// The next word, as a key: its place and its bytes.
+    pub fn key(&mut self) -> Result<(KeyName, &'a [u8]), Error> {
+        let place = KeyName(self.next);
+        self.word().map(|name| (place, name))
     }
 
     /// Whether the next word is `expected`, in any case; if so it is read.
@@ -42,6 +48,11 @@ impl<'a> Args<'a> {
     /// Refuses whatever is left.
     pub fn end(&self) -> Result<(), Error> {
         self.peek().map_or(Ok(()), |word| Err(Error::unexpected(word)))
+    }
+
+    /// How many words are left.
+    pub fn remaining(&self) -> usize {
+        self.words.len().saturating_sub(self.next)
     }
 
     /// Whether all words have been read.

@@ -25,6 +25,13 @@ pub enum Error {
     },
     /// The call would make a key, and the server is out of memory.
     OutOfMemory,
+    /// The call would add an entry to a key that has as many as it may have.
+    TooManyEntries {
+        /// How many it may have.
+        most: usize,
+        /// The setting that says so, without `ratelimit.`.
+        setting: &'static str,
+    },
     /// An effect that no command can have caused.
     InvalidEffect,
 }
@@ -67,6 +74,9 @@ impl fmt::Display for Error {
                 write!(f, "WRONGTYPE Operation against a key holding {holds}, where {needs} is needed")
             }
             Error::OutOfMemory => f.write_str("OOM command not allowed when used memory > 'maxmemory'."),
+            Error::TooManyEntries { most, setting } => {
+                write!(f, "ERR the key has {most} entries, as many as ratelimit.{setting} allows")
+            }
             Error::InvalidEffect => f.write_str("ERR invalid effect"),
         }
     }

@@ -2,11 +2,32 @@
 //!
 //! In reading order:
 
-pub mod limiter; // the core: what a limit allows, in pure arithmetic
-pub mod error; // what a call can be refused for
-pub mod args; // a left-to-right reader of a command's words
-pub mod spec; // `TOKENBUCKET 200 100 60s COST 2` -> a limit, and what is asked of it
-pub mod command; // one file a command family: read, decide, charge, reply
-pub mod reply; // a decision on the wire
-pub mod redis; // the server: clock, keys, native types, effects; the only unsafe code
-pub mod module; // the tables that a server loads
+// A test that goes wrong may panic: that is what it is for.
+#![cfg_attr(test, allow(clippy::arithmetic_side_effects, clippy::indexing_slicing, clippy::unwrap_used))]
+
+/// The core: what a limit allows, in pure arithmetic.
+mod limiter;
+
+/// What a call can be refused for.
+mod error;
+
+/// A left-to-right reader of a command's words.
+mod args;
+
+/// `TOKENBUCKET 200 100 60s COST 2` -> a limit, and what is asked of it.
+mod spec;
+
+/// The settings, `ratelimit.*`.
+mod config;
+
+/// One file a command family: read, look, charge, reply.
+mod command;
+
+/// A decision on the wire.
+mod reply;
+
+/// The server: clock, keys, native types, effects; the only unsafe code.
+mod redis;
+
+/// The tables that a server loads.
+mod module;

@@ -1,19 +1,28 @@
 //! What happens when a server loads the module: the tables of kinds and commands, and their registration.
 
-use crate::command::{algorithm, docs, effect};
+use crate::args::KeyName;
+use crate::command::{algorithm, docs, effect, info, leases, multi, throttle};
+use crate::config;
+use crate::error::Error;
+use crate::limiter::Fact;
 use crate::limiter::bucket::BucketUsage;
 use crate::limiter::fixed_window::WindowUsage;
+use crate::limiter::leases::LeasesUsage;
+use crate::limiter::log::LogUsage;
 use crate::limiter::sliding_window::SliderUsage;
+use crate::limiter::strict_window::StrictUsage;
 use crate::limiter::{Kind, Usage};
+use crate::redis::Redis;
 use crate::redis::command::{Access, Command, Keys};
 use crate::redis::effect::Applier;
-use crate::redis::{api, command, guard, memory, native_type};
+use crate::redis::key;
+use crate::redis::{self, api, command, guard, native_type};
 use redis_module::raw;
 use std::ffi::{CString, c_int};
 
 #[cfg(not(test))]
 #[global_allocator]
-static ALLOCATOR: memory::ServerAllocator = memory::ServerAllocator;
+static ALLOCATOR: redis::memory::ServerAllocator = redis::memory::ServerAllocator;
 
 /// The module's name: its settings are `ratelimit.*`.
 const NAME: &std::ffi::CStr = c"ratelimit";
@@ -27,107 +36,148 @@ pub struct KindRow {
     pub kind: Kind,
     /// How an effect on it is applied.
     pub applier: Applier,
+    /// What the usage in a key says to people; `None` if there is no key.
+    pub describe: Describe,
     register: unsafe fn(*mut raw::RedisModuleCtx) -> Result<(), &'static str>,
+}
+
+type Describe = fn(&Redis, KeyName) -> Result<Option<Vec<(&'static str, Fact)>>, Error>;
+
+fn describe<U: Usage>(redis: &Redis, name: KeyName) -> Result<Option<Vec<(&'static str, Fact)>>, Error> {
+    let key = redis.open::<U>(name, key::Access::Look)?;
+    Ok(key.usage().map(Usage::describe))
 }
 
 impl KindRow {
     const fn of<U: Usage>() -> KindRow {
-        KindRow { kind: U::KIND, applier: Applier::of::<U>(), register: native_type::register::<U> }
+        KindRow {
+            kind: U::KIND,
+            applier: Applier::of::<U>(),
+            describe: describe::<U>,
+            register: native_type::register::<U>,
+        }
     }
 }
 
 /// Every kind of usage.
-pub static KINDS: [KindRow; Kind::ALL.len()] =
-    [KindRow::of::<BucketUsage>(), KindRow::of::<WindowUsage>(), KindRow::of::<SliderUsage>()];
+pub static KINDS: [KindRow; Kind::ALL.len()] = [
+    KindRow::of::<BucketUsage>(),
+    KindRow::of::<WindowUsage>(),
+    KindRow::of::<SliderUsage>(),
+    KindRow::of::<StrictUsage>(),
+    KindRow::of::<LogUsage>(),
+    KindRow::of::<LeasesUsage>(),
+];
 
-/// The entry point of a handler.
-macro_rules! entry {
-    ($handler:path) => {{
+/// A row of the table of commands: its name and handler, what it does to which keys, its arity and arguments, and two
+/// lines for COMMAND DOCS.
+macro_rules! command {
+    (
+        $name:literal = $handler:path, $access:ident on $keys:ident, arity $arity:literal, $args:ident,
+        $summary:literal,
+        $complexity:literal
+    ) => {{
         unsafe extern "C" fn entry(
             ctx: *mut raw::RedisModuleCtx,
             argv: *mut *mut raw::RedisModuleString,
-            argc: c_int,
+            length: c_int,
         ) -> c_int {
             // SAFETY: called by the server, with what `enter` asks for.
-            unsafe { guard::enter(ctx, argv, argc, $handler) }
+            unsafe { guard::enter(ctx, argv, length, $arity, $handler) }
         }
-        entry
+        Command {
+            name: $name,
+            entry,
+            access: Access::$access,
+            keys: Keys::$keys,
+            arity: $arity,
+            summary: $summary,
+            complexity: $complexity,
+            args: docs::$args,
+        }
     }};
 }
 
 /// Every command.
-static COMMANDS: [Command; 7] = [
-    Command {
-        name: c"rl.tokenbucket",
-        entry: entry!(algorithm::token_bucket),
-        access: Access::Take,
-        keys: Keys::First,
-        arity: -5,
-        summary: c"Takes from a token bucket: a burst of capacity, refilled continuously by refill per period.",
-        complexity: c"O(1)",
-        args: docs::TOKEN_BUCKET,
+static COMMANDS: [Command; 14] = [
+    command! {
+        c"rl.tokenbucket" = algorithm::token_bucket, Take on First, arity -5, TOKEN_BUCKET,
+        c"Takes from a token bucket: a burst of capacity, refilled continuously by refill per period.",
+        c"O(1)"
     },
-    Command {
-        name: c"rl.leakybucket",
-        entry: entry!(algorithm::leaky_bucket),
-        access: Access::Take,
-        keys: Keys::First,
-        arity: -5,
-        summary: c"Queues in a leaky bucket of capacity, which requests leave at leak per period; tells when its turn comes.",
-        complexity: c"O(1)",
-        args: docs::LEAKY_BUCKET,
+    command! {
+        c"rl.leakybucket" = algorithm::leaky_bucket, Take on First, arity -5, LEAKY_BUCKET,
+        c"Queues in a leaky bucket of capacity, which requests leave at leak per period; tells when its turn comes.",
+        c"O(1)"
     },
-    Command {
-        name: c"rl.fixed",
-        entry: entry!(algorithm::fixed_window),
-        access: Access::Take,
-        keys: Keys::First,
-        arity: -4,
-        summary: c"Takes from a fixed window: limit per window, opened by the first admitted call or aligned to the clock.",
-        complexity: c"O(1)",
-        args: docs::FIXED,
+    command! {
+        c"rl.fixed" = algorithm::fixed_window, Take on First, arity -4, FIXED,
+        c"Takes from a fixed window: limit per window, opened by the first admitted call or aligned to the clock.",
+        c"O(1)"
     },
-    Command {
-        name: c"rl.sliding",
-        entry: entry!(algorithm::sliding_window),
-        access: Access::Take,
-        keys: Keys::First,
-        arity: -4,
-        summary: c"Takes from a sliding window, estimated from the counts of the current and the previous window.",
-        complexity: c"O(1)",
-        args: docs::SLIDING,
+    command! {
+        c"rl.sliding" = algorithm::sliding_window, Take on First, arity -4, SLIDING,
+        c"Takes from a sliding window, estimated from the counts of the current and the previous window.",
+        c"O(1)"
     },
-    Command {
-        name: c"rl.take",
-        entry: entry!(algorithm::take),
-        access: Access::Take,
-        keys: Keys::First,
-        arity: -5,
-        summary: c"Takes from a limiter of any algorithm.",
-        complexity: c"O(1)",
-        args: docs::TAKE,
+    command! {
+        c"rl.slidinglog" = algorithm::sliding_log, Take on First, arity -4, LOG,
+        c"Takes from a sliding window, exact: every admitted call's time is kept.",
+        c"O(log N) with N the number of entries, amortized"
     },
-    Command {
-        name: c"rl.peek",
-        entry: entry!(algorithm::peek),
-        access: Access::Peek,
-        keys: Keys::First,
-        arity: -5,
-        summary: c"Tells what RL.TAKE would answer, and changes nothing.",
-        complexity: c"O(1)",
-        args: docs::TAKE,
+    command! {
+        c"rl.acquire" = leases::acquire, Take on First, arity -5, ACQUIRE,
+        c"Acquires or renews a lease of a concurrency limit, which lapses after ttl.",
+        c"O(log N) with N the number of leases"
     },
-    Command {
-        name: c"rl.effect",
-        entry: entry!(effect::effect),
-        access: Access::Effect,
-        keys: Keys::EveryOther,
-        arity: -3,
-        summary: c"Internal: sets limiters as another server had them.",
-        complexity: c"O(N) with N the number of keys",
-        args: docs::EFFECT,
+    command! {
+        c"rl.release" = leases::release, Take on First, arity -3, RELEASE,
+        c"Gives leases of a concurrency limit back; replies how many were held.",
+        c"O(M log N) with M the number of holders given and N that of leases"
+    },
+    command! {
+        c"rl.mtake" = multi::take, Take on Numbered, arity -6, MULTI,
+        c"Takes from several limiters, all or nothing.",
+        c"O(N) with N the number of keys"
+    },
+    command! {
+        c"rl.mpeek" = multi::peek, Peek on Numbered, arity -6, MULTI,
+        c"Tells what RL.MTAKE would answer, and changes nothing.",
+        c"O(N) with N the number of keys"
+    },
+    command! {
+        c"rl.throttle" = throttle::throttle, Take on First, arity -5, THROTTLE,
+        c"Takes from a token bucket with the words and the reply of redis-cell's CL.THROTTLE.",
+        c"O(1)"
+    },
+    command! {
+        c"rl.info" = info::info, Peek on First, arity 2, INFO,
+        c"Tells what a limiter's key remembers.",
+        c"O(1), and O(N) with N up to 100 leases"
+    },
+    command! {
+        c"rl.take" = algorithm::take, Take on First, arity -5, TAKE,
+        c"Takes from a limiter of any algorithm.",
+        c"O(1)"
+    },
+    command! {
+        c"rl.peek" = algorithm::peek, Peek on First, arity -5, TAKE,
+        c"Tells what RL.TAKE would answer, and changes nothing.",
+        c"O(1)"
+    },
+    command! {
+        c"rl.effect" = effect::effect, Effect on EveryOther, arity -3, EFFECT,
+        c"Internal: sets limiters as another server had them.",
+        c"O(N) with N the number of keys"
     },
 ];
+
+/// The last, and only with cell-compat.
+static CL_THROTTLE: Command = command! {
+    c"cl.throttle" = throttle::throttle, Take on First, arity -5, THROTTLE,
+    c"The same as RL.THROTTLE.",
+    c"O(1)"
+};
 
 /// Called by the server (Redis, or Valkey, which knows both names) to load the module.
 ///
@@ -137,44 +187,62 @@ static COMMANDS: [Command; 7] = [
 #[allow(non_snake_case, reason = "the name that servers look for")]
 pub unsafe extern "C" fn RedisModule_OnLoad(
     ctx: *mut raw::RedisModuleCtx,
-    _argv: *mut *mut raw::RedisModuleString,
-    _argc: c_int,
+    argv: *mut *mut raw::RedisModuleString,
+    length: c_int,
 ) -> c_int {
     // SAFETY: the server's own context. Until this has filled in the module API nothing may allocate.
-    let started = unsafe {
-        raw::Export_RedisModule_Init(ctx, NAME.as_ptr(), VERSION, raw::REDISMODULE_APIVER_1.cast_signed())
-    };
+    let started =
+        unsafe { raw::Export_RedisModule_Init(ctx, NAME.as_ptr(), VERSION, raw::REDISMODULE_APIVER_1.cast_signed()) };
     if started != api::OK {
+        // The module API is there all the same, but for a server too old to have it.
+        if api::missing().is_none() {
+            log(ctx, "a module of that name is loaded already");
+        }
         return api::ERR;
     }
     guard::log_panics();
     // SAFETY: the server's own context, during the load.
-    match guard::callback(Err("internal error".to_owned()), || unsafe { load(ctx) }) {
+    match guard::callback(Err("internal error".to_owned()), || unsafe { load(ctx, argv, length) }) {
         Ok(()) => api::OK,
         Err(reason) => {
-            let reason = CString::new(format!("module ratelimit not loaded: {reason}")).unwrap_or_default();
-            // SAFETY: as above.
-            unsafe { api::call!(RedisModule_Log(ctx, c"warning".as_ptr(), c"%s".as_ptr(), reason.as_ptr())) };
+            log(ctx, &reason);
             api::ERR
         }
     }
 }
 
+/// Says in the server's log why the module is not loaded.
+fn log(ctx: *mut raw::RedisModuleCtx, reason: &str) {
+    let reason = CString::new(format!("module ratelimit not loaded: {reason}")).unwrap_or_default();
+    // SAFETY: the server's own context, during the load; it copies the text.
+    unsafe { api::call!(RedisModule_Log(ctx, c"warning".as_ptr(), c"%s".as_ptr(), reason.as_ptr())) };
+}
+
 /// # Safety
-/// `ctx` is that of the module's load.
-unsafe fn load(ctx: *mut raw::RedisModuleCtx) -> Result<(), String> {
+/// All are those of the module's load.
+unsafe fn load(
+    ctx: *mut raw::RedisModuleCtx,
+    argv: *mut *mut raw::RedisModuleString,
+    length: c_int,
+) -> Result<(), String> {
     if let Some(name) = api::missing() {
         return Err(format!("this server is too old, it lacks {name}; Redis 6.2 or Valkey 8 is needed"));
     }
     // SAFETY: the caller's promise.
     unsafe {
+        redis::config::with_arguments(argv, length, config::read_arguments).map_err(|error| error.to_string())?;
         native_type::set_options(ctx);
         for row in &KINDS {
             (row.register)(ctx)?;
         }
+        redis::config::register(ctx)?;
+        redis::listeners::watch(ctx);
         command::add_category(ctx);
         for row in &COMMANDS {
             command::register(ctx, row)?;
+        }
+        if config::CELL_COMPAT.get() != 0 {
+            command::register(ctx, &CL_THROTTLE)?;
         }
     }
     Ok(())

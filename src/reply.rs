@@ -16,12 +16,47 @@ pub fn decision(redis: &Redis, decision: &Decision) {
     }
 }
 
+/// `[allowed, wait_ms, [decision, ...]]`, for decisions and whether each stood in the way.
+pub fn decisions(redis: &Redis, decisions: &[(Decision, bool)]) {
+    let allowed = !decisions.iter().any(|(_, denies)| *denies);
+    // If all passed, the longest hold. A FORCE that did not fit has passed, and its wait is no hold.
+    let holds = decisions.iter().filter(|(decision, _)| decision.verdict.allowed());
+    let denials = decisions.iter().filter(|(_, denies)| *denies);
+    let verdict = |(decision, _): &(Decision, bool)| decision.verdict;
+    let longest = if allowed { holds.map(verdict).max() } else { denials.map(verdict).max() };
+    redis.reply_array(3);
+    redis.reply_integer(i64::from(allowed));
+    redis.reply_integer(longest.map_or(0, wait_ms));
+    redis.reply_array(decisions.len());
+    for (each, _) in decisions {
+        decision(redis, each);
+    }
+}
+
+/// What redis-cell answers: `[limited, limit, remaining, retry_after_s, reset_after_s]`.
+pub fn throttled(redis: &Redis, decision: &Decision) {
+    let retry_after = match decision.verdict {
+        Verdict::Allowed(_) | Verdict::Never => -1,
+        Verdict::After(wait) => seconds(wait),
+    };
+    redis.reply_array(5);
+    redis.reply_integer(i64::from(!decision.verdict.allowed()));
+    redis.reply_integer(integer(decision.limit.whole_units()));
+    redis.reply_integer(integer(decision.remaining.whole_units()));
+    redis.reply_integer(retry_after);
+    redis.reply_integer(seconds(decision.reset));
+}
+
 /// How long to wait before acting on the answer; -1 if it never can be acted on.
 fn wait_ms(verdict: Verdict) -> i64 {
     match verdict {
         Verdict::Allowed(wait) | Verdict::After(wait) => millis(wait),
         Verdict::Never => -1,
     }
+}
+
+fn seconds(span: Span) -> i64 {
+    integer(span.micros().div_ceil(1_000_000))
 }
 
 fn millis(span: Span) -> i64 {

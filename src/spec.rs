@@ -7,27 +7,36 @@ use crate::args::Args;
 use crate::error::{Error, MustBe};
 use crate::limiter::bucket::{Bucket, Discipline, Refused};
 use crate::limiter::fixed_window::FixedWindow;
+use crate::limiter::leases::{Concurrency, MAX_HOLDER};
+use crate::limiter::log::SlidingLog;
 use crate::limiter::sliding_window::SlidingWindow;
+use crate::limiter::strict_window::StrictWindow;
 use crate::limiter::{Amount, Ask, Period, Span};
 
 /// A limit, and what a call asks of it.
 #[derive(Clone, Copy, Debug)]
-pub struct Spec {
+pub struct Spec<'a> {
     /// The limit.
-    pub limit: AnyLimit,
+    pub limit: AnyLimit<'a>,
     /// What is asked.
     pub ask: Ask,
 }
 
 /// A limit of any algorithm. [`with_limit!`] is the one place that tells them apart.
 #[derive(Clone, Copy, Debug)]
-pub enum AnyLimit {
+pub enum AnyLimit<'a> {
     /// RL.TOKENBUCKET, RL.LEAKYBUCKET.
     Bucket(Bucket),
     /// RL.FIXED.
     FixedWindow(FixedWindow),
     /// RL.SLIDING.
     SlidingWindow(SlidingWindow),
+    /// RL.SLIDING with STRICT.
+    StrictWindow(StrictWindow),
+    /// RL.SLIDINGLOG.
+    SlidingLog(SlidingLog),
+    /// RL.ACQUIRE.
+    Concurrency(Concurrency<'a>),
 }
 
 /// Runs `$body` with `$limit` bound to the algorithm's own type.
@@ -37,20 +46,15 @@ macro_rules! with_limit {
             $crate::spec::AnyLimit::Bucket($limit) => $body,
             $crate::spec::AnyLimit::FixedWindow($limit) => $body,
             $crate::spec::AnyLimit::SlidingWindow($limit) => $body,
+            $crate::spec::AnyLimit::StrictWindow($limit) => $body,
+            $crate::spec::AnyLimit::SlidingLog($limit) => $body,
+            $crate::spec::AnyLimit::Concurrency($limit) => $body,
         }
     };
 }
 pub(crate) use with_limit;
 
-type Reader = fn(&mut Args) -> Result<Spec, Error>;
-
-/// Every algorithm, by the name that it has in a spec.
-const ALGORITHMS: [(&str, Reader); 4] = [
-    ("TOKENBUCKET", Spec::token_bucket),
-    ("LEAKYBUCKET", Spec::leaky_bucket),
-    ("FIXED", Spec::fixed_window),
-    ("SLIDING", Spec::sliding_window),
-];
+type Reader<'a> = fn(&mut Args<'a>) -> Result<Spec<'a>, Error>;
 
 const AMOUNT: MustBe = MustBe { what: "a number from 0 to 1000000000000", example: "100" };
 const RATE: MustBe = MustBe { what: "a number from 0.000001 to 1000000000000", example: "100" };
@@ -59,13 +63,25 @@ const DURATION: MustBe = MustBe { what: "a duration from 1us to 3650d", example:
 const PATIENCE: MustBe = MustBe { what: "0 or a duration from 1us to 3650d", example: "500ms" };
 const COST: MustBe = MustBe { what: "a number from -1000000000000 to 1000000000000", example: "1" };
 const COST_WITH_OPTION: MustBe = MustBe { what: "a number from 0 to 1000000000000 with this option", example: "1" };
+const COST_OF_LEASE: MustBe = MustBe { what: "a number above 0, up to 1000000000000", example: "1" };
+const HOLDER: MustBe = MustBe { what: "a name of 1 to 256 bytes", example: "worker-7" };
 const COST_UPTO: MustBe = MustBe { what: "a whole number from 1 to 1000000000000 with UPTO", example: "10" };
 
-impl Spec {
+impl<'a> Spec<'a> {
+    /// Every algorithm, by the name that it has in a spec.
+    const ALGORITHMS: [(&'static str, Reader<'a>); 6] = [
+        ("TOKENBUCKET", Spec::token_bucket),
+        ("LEAKYBUCKET", Spec::leaky_bucket),
+        ("FIXED", Spec::fixed_window),
+        ("SLIDING", Spec::sliding_window),
+        ("SLIDINGLOG", Spec::sliding_log),
+        ("CONCURRENCY", Spec::concurrency),
+    ];
+
     /// `algorithm ...`
-    pub fn any(args: &mut Args) -> Result<Spec, Error> {
+    pub fn any(args: &mut Args<'a>) -> Result<Spec<'a>, Error> {
         let name = args.word()?;
-        let (_, read) = ALGORITHMS
+        let (_, read) = Self::ALGORITHMS
             .iter()
             .find(|(algorithm, _)| name.eq_ignore_ascii_case(algorithm.as_bytes()))
             .ok_or_else(|| Error::unexpected(name))?;
@@ -73,33 +89,71 @@ impl Spec {
     }
 
     /// `capacity refill period [COST cost] [UPTO | FORCE | MAXWAIT duration]`
-    pub fn token_bucket(args: &mut Args) -> Result<Spec, Error> {
+    pub fn token_bucket(args: &mut Args<'a>) -> Result<Spec<'a>, Error> {
         let bucket = bucket(args, "refill", Discipline::Burst)?;
         let ask = Options { may_wait: true, ..Options::default() }.read(args)?.ask()?;
         Ok(Spec { limit: AnyLimit::Bucket(bucket), ask })
     }
 
     /// `capacity leak period [COST cost] [UPTO | FORCE]`
-    pub fn leaky_bucket(args: &mut Args) -> Result<Spec, Error> {
+    pub fn leaky_bucket(args: &mut Args<'a>) -> Result<Spec<'a>, Error> {
         let bucket = bucket(args, "leak", Discipline::Queue)?;
         let ask = Options::default().read(args)?.ask()?;
         Ok(Spec { limit: AnyLimit::Bucket(bucket), ask })
     }
 
     /// `limit window [ALIGNED] [COST cost] [UPTO | FORCE]`
-    pub fn fixed_window(args: &mut Args) -> Result<Spec, Error> {
+    pub fn fixed_window(args: &mut Args<'a>) -> Result<Spec<'a>, Error> {
         let (limit, window) = window(args)?;
         let options = Options { flag: Some("ALIGNED"), ..Options::default() }.read(args)?;
         let limit = AnyLimit::FixedWindow(FixedWindow::new(limit, window, options.flagged));
         Ok(Spec { limit, ask: options.ask()? })
     }
 
+    /// `limit window [STRICT] [COST cost] [UPTO | FORCE]`
+    pub fn sliding_window(args: &mut Args<'a>) -> Result<Spec<'a>, Error> {
+        let (limit, window) = window(args)?;
+        let options = Options { flag: Some("STRICT"), ..Options::default() }.read(args)?;
+        let limit = if options.flagged {
+            AnyLimit::StrictWindow(StrictWindow::new(limit, window))
+        } else {
+            AnyLimit::SlidingWindow(SlidingWindow::new(limit, window))
+        };
+        Ok(Spec { limit, ask: options.ask()? })
+    }
+
     /// `limit window [COST cost] [UPTO | FORCE]`
-    pub fn sliding_window(args: &mut Args) -> Result<Spec, Error> {
+    pub fn sliding_log(args: &mut Args<'a>) -> Result<Spec<'a>, Error> {
         let (limit, window) = window(args)?;
         let ask = Options::default().read(args)?.ask()?;
-        Ok(Spec { limit: AnyLimit::SlidingWindow(SlidingWindow::new(limit, window)), ask })
+        Ok(Spec { limit: AnyLimit::SlidingLog(SlidingLog::new(limit, window)), ask })
     }
+
+    /// `limit ttl holder [COST cost]`
+    pub fn concurrency(args: &mut Args<'a>) -> Result<Spec<'a>, Error> {
+        let (limit, ttl) = (amount(args, "limit")?, period(args, "ttl")?);
+        let limit = Concurrency::new(limit, ttl, holder(args)?);
+        let mut cost = Amount::ONE;
+        if args.accept("COST") {
+            cost = Amount::parse_up(args.word()?)
+                .filter(|cost| *cost != Amount::ZERO)
+                .ok_or(Error::out_of_range("cost", COST_OF_LEASE))?;
+        }
+        Ok(Spec { limit: AnyLimit::Concurrency(limit), ask: Ask::Take(cost) })
+    }
+
+    /// One of several specs, which are to pass all or none: there is no part of a cost to grant.
+    pub fn of_several(args: &mut Args<'a>) -> Result<Spec<'a>, Error> {
+        let spec = Spec::any(args)?;
+        if matches!(spec.ask, Ask::UpTo(_)) { Err(Error::unexpected(b"UPTO")) } else { Ok(spec) }
+    }
+}
+
+/// The name of a holder of leases.
+pub fn holder<'a>(args: &mut Args<'a>) -> Result<&'a [u8], Error> {
+    let name = args.word()?;
+    let valid = (1..=MAX_HOLDER).contains(&name.len());
+    valid.then_some(name).ok_or(Error::out_of_range("holder", HOLDER))
 }
 
 /// `capacity rate period`
@@ -211,12 +265,11 @@ fn cost(text: &[u8]) -> Result<Cost, Error> {
 mod tests {
     use super::*;
 
-    fn read(text: &str) -> Result<Spec, Error> {
-        let words: Vec<&[u8]> =
-            std::iter::once(&b"RL.TAKE"[..]).chain(text.split(' ').map(str::as_bytes)).collect();
+    fn read(text: &str) -> Result<Ask, Error> {
+        let words: Vec<&[u8]> = std::iter::once(&b"RL.TAKE"[..]).chain(text.split(' ').map(str::as_bytes)).collect();
         let mut args = Args::new(&words);
         let spec = Spec::any(&mut args)?;
-        args.end().map(|()| spec)
+        args.end().map(|()| spec.ask)
     }
 
     fn units(units: u64) -> Amount {
@@ -237,8 +290,12 @@ mod tests {
             ("FIXED 5 1m FORCE ALIGNED COST 3", Ask::Force(units(3))),
             ("SLIDING 5 1m UPTO", Ask::UpTo(Amount::ONE)),
             ("LEAKYBUCKET 5 1 1s COST 0.5", Ask::Take(Amount::saturating(500_000))),
+            ("SLIDING 5 1m COST 2 STRICT", Ask::Take(units(2))),
+            ("SLIDINGLOG 5 1m FORCE", Ask::Force(Amount::ONE)),
+            ("CONCURRENCY 5 1m me", Ask::Take(Amount::ONE)),
+            ("CONCURRENCY 5 1m me COST 0.1", Ask::Take(Amount::saturating(100_000))),
         ] {
-            assert_eq!(read(text).map(|spec| spec.ask), Ok(ask), "{text}");
+            assert_eq!(read(text), Ok(ask), "{text}");
         }
     }
 
@@ -251,6 +308,11 @@ mod tests {
             ("FIXED 1 1s MAXWAIT 5s", "ERR syntax error, unexpected 'MAXWAIT'"),
             ("FIXED 1 1s ALIGNED aligned", "ERR syntax error, unexpected 'aligned'"),
             ("SLIDING 1 1s ALIGNED", "ERR syntax error, unexpected 'ALIGNED'"),
+            ("CONCURRENCY 1 1s me UPTO", "ERR syntax error, unexpected 'UPTO'"),
+            ("CONCURRENCY 1 1s", "ERR wrong number of arguments"),
+            ("CONCURRENCY 1 1s me COST 0", "ERR cost must be a number above 0, up to 1000000000000, such as 1"),
+            ("CONCURRENCY 1 1s me COST -1", "ERR cost must be a number above 0, up to 1000000000000, such as 1"),
+            ("CONCURRENCY 1 0 me", "ERR ttl must be a duration from 1us to 3650d, such as 60s"),
             ("TOKENBUCKET 1 1", "ERR wrong number of arguments"),
             ("TOKENBUCKET 1 1 1s COST", "ERR wrong number of arguments"),
             ("TOKENBUCKET x 1 1s", "ERR capacity must be a number from 0 to 1000000000000, such as 100"),
@@ -261,17 +323,17 @@ mod tests {
             ("FIXED 1 1S", "ERR window must be a duration from 1us to 3650d, such as 60s"),
             ("FIXED -1 1s", "ERR limit must be a number from 0 to 1000000000000, such as 100"),
             ("FIXED 1 1s COST x", "ERR cost must be a number from -1000000000000 to 1000000000000, such as 1"),
-            ("FIXED 1 1s COST 0.5 UPTO", "ERR cost must be a whole number from 1 to 1000000000000 with UPTO, such as 10"),
+            (
+                "FIXED 1 1s COST 0.5 UPTO",
+                "ERR cost must be a whole number from 1 to 1000000000000 with UPTO, such as 10",
+            ),
             (
                 "FIXED 1 1s COST -1 FORCE",
                 "ERR cost must be a number from 0 to 1000000000000 with this option, such as 1",
             ),
-            (
-                "TOKENBUCKET 1 1 1s MAXWAIT 1x",
-                "ERR maxwait must be 0 or a duration from 1us to 3650d, such as 500ms",
-            ),
+            ("TOKENBUCKET 1 1 1s MAXWAIT 1x", "ERR maxwait must be 0 or a duration from 1us to 3650d, such as 500ms"),
         ] {
-            assert_eq!(read(text).map(|_| ()).unwrap_err().to_string(), error, "{text}");
+            assert_eq!(read(text).unwrap_err().to_string(), error, "{text}");
         }
     }
 }

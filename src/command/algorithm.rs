@@ -2,7 +2,7 @@
 
 use crate::args::Args;
 use crate::error::Error;
-use crate::redis::Redis;
+use crate::redis::{self, Redis};
 use crate::reply;
 use crate::spec::{Spec, with_limit};
 
@@ -21,9 +21,14 @@ pub fn fixed_window(redis: &Redis, args: Args) -> Result<(), Error> {
     charge(redis, args, Spec::fixed_window)
 }
 
-/// `RL.SLIDING key limit window [COST cost] [UPTO | FORCE]`
+/// `RL.SLIDING key limit window [STRICT] [COST cost] [UPTO | FORCE]`
 pub fn sliding_window(redis: &Redis, args: Args) -> Result<(), Error> {
     charge(redis, args, Spec::sliding_window)
+}
+
+/// `RL.SLIDINGLOG key limit window [COST cost] [UPTO | FORCE]`
+pub fn sliding_log(redis: &Redis, args: Args) -> Result<(), Error> {
+    charge(redis, args, Spec::sliding_log)
 }
 
 /// `RL.TAKE key algorithm ...`
@@ -33,19 +38,26 @@ pub fn take(redis: &Redis, args: Args) -> Result<(), Error> {
 
 /// `RL.PEEK key algorithm ...`
 pub fn peek(redis: &Redis, mut args: Args) -> Result<(), Error> {
-    let key = args.key()?;
+    let (key, _) = args.key()?;
     let spec = Spec::any(&mut args)?;
     args.end()?;
-    let decision = with_limit!(&spec.limit, limit => super::peek(redis, key, limit, spec.ask))?;
+    let now = redis::now();
+    let decision = with_limit!(&spec.limit, limit => super::peek(redis, key, limit, spec.ask, now))?;
     reply::decision(redis, &decision);
     Ok(())
 }
 
-fn charge(redis: &Redis, mut args: Args, read: fn(&mut Args) -> Result<Spec, Error>) -> Result<(), Error> {
-    let key = args.key()?;
+/// Reads a spec of one kind, or of any, and charges it.
+pub fn charge<'a>(
+    redis: &Redis,
+    mut args: Args<'a>,
+    read: impl FnOnce(&mut Args<'a>) -> Result<Spec<'a>, Error>,
+) -> Result<(), Error> {
+    let (key, _) = args.key()?;
     let spec = read(&mut args)?;
     args.end()?;
-    let decision = with_limit!(&spec.limit, limit => super::charge(redis, key, limit, spec.ask))?;
+    let now = redis::now();
+    let decision = with_limit!(&spec.limit, limit => super::charge(redis, key, limit, spec.ask, now))?;
     reply::decision(redis, &decision);
     Ok(())
 }

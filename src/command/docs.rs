@@ -11,6 +11,10 @@ const LEAK: Arg = Arg::new(c"leak", Shape::Number);
 const PERIOD: Arg = Arg::new(c"period", Shape::Word);
 const COST: Arg = Arg::new(c"cost", Shape::Number).after(c"COST").optional();
 const ALIGNED: Arg = Arg::literal(c"aligned", c"ALIGNED").optional();
+const STRICT: Arg = Arg::literal(c"strict", c"STRICT").optional();
+const TTL: Arg = Arg::new(c"ttl", Shape::Word);
+const HOLDER: Arg = Arg::new(c"holder", Shape::Word);
+const NUMKEYS: Arg = Arg::new(c"numkeys", Shape::Whole);
 const UPTO: Arg = Arg::literal(c"upto", c"UPTO");
 const FORCE: Arg = Arg::literal(c"force", c"FORCE");
 const MAXWAIT: Arg = Arg::new(c"maxwait", Shape::Word).after(c"MAXWAIT");
@@ -21,17 +25,18 @@ const TOKEN_BUCKET_NAME: Arg = Arg::literal(c"algorithm", c"TOKENBUCKET");
 const LEAKY_BUCKET_NAME: Arg = Arg::literal(c"algorithm", c"LEAKYBUCKET");
 const FIXED_NAME: Arg = Arg::literal(c"algorithm", c"FIXED");
 const SLIDING_NAME: Arg = Arg::literal(c"algorithm", c"SLIDING");
+const LOG_NAME: Arg = Arg::literal(c"algorithm", c"SLIDINGLOG");
+const CONCURRENCY_NAME: Arg = Arg::literal(c"algorithm", c"CONCURRENCY");
 
 const SPEC: Arg = Arg::new(
     c"spec",
     Shape::OneOf(&[
-        Arg::new(
-            c"token-bucket",
-            Shape::Block(&[TOKEN_BUCKET_NAME, CAPACITY, REFILL, PERIOD, COST, MODE_OR_WAIT]),
-        ),
+        Arg::new(c"token-bucket", Shape::Block(&[TOKEN_BUCKET_NAME, CAPACITY, REFILL, PERIOD, COST, MODE_OR_WAIT])),
         Arg::new(c"leaky-bucket", Shape::Block(&[LEAKY_BUCKET_NAME, CAPACITY, LEAK, PERIOD, COST, MODE])),
         Arg::new(c"fixed", Shape::Block(&[FIXED_NAME, LIMIT, WINDOW, ALIGNED, COST, MODE])),
-        Arg::new(c"sliding", Shape::Block(&[SLIDING_NAME, LIMIT, WINDOW, COST, MODE])),
+        Arg::new(c"sliding", Shape::Block(&[SLIDING_NAME, LIMIT, WINDOW, STRICT, COST, MODE])),
+        Arg::new(c"sliding-log", Shape::Block(&[LOG_NAME, LIMIT, WINDOW, COST, MODE])),
+        Arg::new(c"concurrency", Shape::Block(&[CONCURRENCY_NAME, LIMIT, TTL, HOLDER, COST])),
     ]),
 );
 
@@ -42,9 +47,26 @@ pub const LEAKY_BUCKET: &[Arg] = &[KEY, CAPACITY, LEAK, PERIOD, COST, MODE];
 /// Of RL.FIXED.
 pub const FIXED: &[Arg] = &[KEY, LIMIT, WINDOW, ALIGNED, COST, MODE];
 /// Of RL.SLIDING.
-pub const SLIDING: &[Arg] = &[KEY, LIMIT, WINDOW, COST, MODE];
+pub const SLIDING: &[Arg] = &[KEY, LIMIT, WINDOW, STRICT, COST, MODE];
+/// Of RL.SLIDINGLOG.
+pub const LOG: &[Arg] = &[KEY, LIMIT, WINDOW, COST, MODE];
+/// Of RL.ACQUIRE.
+pub const ACQUIRE: &[Arg] = &[KEY, LIMIT, TTL, HOLDER, COST];
+/// Of RL.RELEASE.
+pub const RELEASE: &[Arg] = &[KEY, HOLDER.multiple()];
+/// Of RL.MTAKE and RL.MPEEK.
+pub const MULTI: &[Arg] = &[NUMKEYS, KEY.multiple(), SPEC.multiple()];
+/// Of RL.INFO.
+pub const INFO: &[Arg] = &[KEY];
+/// Of RL.THROTTLE and CL.THROTTLE.
+pub const THROTTLE: &[Arg] = &[
+    KEY,
+    Arg::new(c"max_burst", Shape::Whole),
+    Arg::new(c"count", Shape::Whole),
+    Arg::new(c"period", Shape::Whole),
+    Arg::new(c"quantity", Shape::Whole).optional(),
+];
 /// Of RL.TAKE and RL.PEEK.
 pub const TAKE: &[Arg] = &[KEY, SPEC];
 /// Of RL.EFFECT.
-pub const EFFECT: &[Arg] =
-    &[Arg::new(c"data", Shape::Block(&[KEY, Arg::new(c"effect", Shape::Word)])).multiple()];
+pub const EFFECT: &[Arg] = &[Arg::new(c"data", Shape::Block(&[KEY, Arg::new(c"effect", Shape::Word)])).multiple()];

@@ -1,35 +1,47 @@
 //! `RL.EFFECT`: what the module tells replicas and the AOF, applied. See `redis/effect.rs` for its form.
 
-use crate::args::Args;
+use crate::args::{Args, KeyName, has_twins};
 use crate::error::Error;
 use crate::module::KINDS;
-use crate::redis::Redis;
 use crate::redis::effect::Applier;
+use crate::redis::{self, Redis};
 
 /// `RL.EFFECT key effect [key effect ...]`
 ///
 /// Internal, and harmless in anybody's hands: it is all checked before any is applied, and what it can make a
 /// command could have made.
 pub fn effect(redis: &Redis, args: Args) -> Result<(), Error> {
-    let now = redis.now();
-    let mut unchecked = args.clone();
-    loop {
-        let key = unchecked.key()?;
-        let text = unchecked.word()?;
-        (applier(text)?.check)(redis, key, text)?;
-        if unchecked.is_empty() {
-            break;
-        }
+    let now = redis::now();
+    let effects = read(args)?;
+    for (key, text, applier) in &effects {
+        (applier.check)(redis, *key, text)?;
     }
-    let mut checked = args;
-    while !checked.is_empty() {
-        let key = checked.key()?;
-        let text = checked.word()?;
-        (applier(text)?.apply)(redis, key, text, now)?;
+    for (key, text, applier) in &effects {
+        (applier.apply)(redis, *key, text, now)?;
     }
     redis.propagate_verbatim();
     redis.reply_ok();
     Ok(())
+}
+
+/// A key, the text of an effect on it, and what can apply it.
+type Effect<'a> = (KeyName, &'a [u8], Applier);
+
+/// Keys, and an effect for each. No key comes twice: the second effect would be checked against a state that the
+/// first is about to change.
+fn read(mut args: Args<'_>) -> Result<Vec<Effect<'_>>, Error> {
+    let mut effects = Vec::with_capacity(1);
+    let mut names = Vec::with_capacity(1);
+    loop {
+        let (key, name) = args.key()?;
+        let text = args.word()?;
+        effects.push((key, text, applier(text)?));
+        names.push(name);
+        if args.is_empty() {
+            break;
+        }
+    }
+    if has_twins(names) { Err(Error::InvalidEffect) } else { Ok(effects) }
 }
 
 /// The kind that an effect names.

@@ -3,74 +3,117 @@
 pub mod algorithm;
 pub mod docs;
 pub mod effect;
+pub mod info;
+pub mod leases;
+pub mod multi;
+pub mod throttle;
 
 use crate::args::KeyName;
+use crate::config;
 use crate::error::Error;
 use crate::limiter::{Ask, Change, Decision, Limit, Look, Timestamp, Usage, look, take};
 use crate::redis::Redis;
-use crate::redis::effect::Text;
+use crate::redis::effect::Outcome;
 use crate::redis::key::{Access, Key};
 
-/// Looks at what `key` holds, as if a clock gone back had been seen to already.
-fn look_at<L: Limit>(key: &Key<L::Usage>, limit: &L, now: Timestamp, ask: Ask) -> Look {
-    with_usage(key, now, |usage| look(limit, usage, now, ask))
+/// The answer to a call on one key that changes nothing.
+fn peek<L: Limit>(redis: &Redis, name: KeyName, limit: &L, ask: Ask, now: Timestamp) -> Result<Decision, Error> {
+    Looked::at(redis, name, limit, ask, now, Access::Look).map(|looked| looked.answer(now))
 }
 
-/// The answer to a call that changes nothing.
-fn peek<L: Limit>(redis: &Redis, name: KeyName, limit: &L, ask: Ask) -> Result<Decision, Error> {
-    let now = redis.now();
-    let key = redis.open(name, Access::Look)?;
-    let look = look_at(&key, limit, now, ask);
-    Ok(with_usage(&key, now, |usage| look.decision(limit, usage, now, false)))
-}
-
-/// Charges a single key, if its limit allows it.
-fn charge<L: Limit>(redis: &Redis, name: KeyName, limit: &L, ask: Ask) -> Result<Decision, Error> {
-    let now = redis.now();
-    let mut key = redis.open(name, Access::Change)?;
-    let look = look_at(&key, limit, now, ask);
-    refuse_when_out_of_memory(redis, &key, &look)?;
-    let (decision, effect) = settle(&mut key, limit, now, &look, true);
-    if let Some(effect) = effect {
-        redis.propagate(&[(name, effect.bytes())]);
-    }
+/// The answer to a call on one key, which is charged if its limit allows it.
+fn charge<L: Limit>(redis: &Redis, name: KeyName, limit: &L, ask: Ask, now: Timestamp) -> Result<Decision, Error> {
+    let mut looked = Looked::at(redis, name, limit, ask, now, Access::Change)?;
+    looked.check_growth(redis, now)?;
+    let (decision, outcome) = looked.settle(now, true);
+    redis.propagate(&[(name, outcome)]);
     Ok(decision)
 }
 
-/// Memory is asked for only by a call that would make a key.
-fn refuse_when_out_of_memory<U: Usage>(redis: &Redis, key: &Key<U>, look: &Look) -> Result<(), Error> {
-    let makes_a_key = key.usage().is_none() && matches!(look.change(), Change::Charge(_));
-    if makes_a_key && redis.out_of_memory() { Err(Error::OutOfMemory) } else { Ok(()) }
+/// A key of a call, open and looked at.
+struct Looked<'a, L: Limit> {
+    key: Key<'a, L::Usage>,
+    limit: &'a L,
+    look: Look,
 }
 
-/// The second step, after every key of the call was looked at: makes the change that `look` announced if the call as
-/// a whole is `allowed`, and mends a clock gone back in any case. Nothing can fail any more.
-fn settle<L: Limit>(
-    key: &mut Key<L::Usage>,
-    limit: &L,
-    now: Timestamp,
-    look: &Look,
-    allowed: bool,
-) -> (Decision, Option<Text>) {
-    let change = if allowed { look.change() } else { Change::Nothing };
-    let Some(usage) = key.usage_mut() else {
-        let mut usage = L::Usage::default();
-        if let Change::Charge(_) = change {
-            take(limit, &mut usage, now, change);
-            let decision = look.decision(limit, &usage, now, true);
-            key.create(usage);
-            return (decision, Some(key.written(now, decision.reset)));
-        }
-        return (look.decision(limit, &usage, now, false), None);
-    };
-    let clock_went_back = usage.is_after(now);
-    if clock_went_back {
-        usage.move_back(now);
+/// The second step on a key, whatever its limit.
+trait Settle {
+    /// Whether it stands in the way of the others.
+    fn denies(&self) -> bool;
+
+    /// Refuses if going on would make a key or add an entry, and there is no room. Calls on what exists go on.
+    fn check_growth(&self, redis: &Redis, now: Timestamp) -> Result<(), Error>;
+
+    /// The answer if nothing is charged.
+    fn answer(&self, now: Timestamp) -> Decision;
+
+    /// Makes the change that the look announced if the call as a whole is `allowed`, and sees to a clock gone back in
+    /// any case. Nothing can fail any more. Returns the answer, and what the key has come to.
+    fn settle(&mut self, now: Timestamp, allowed: bool) -> (Decision, Outcome);
+}
+
+impl<'a, L: Limit> Looked<'a, L> {
+    /// Opens the key and looks. `Err` if it holds something else.
+    fn at(
+        redis: &'a Redis,
+        name: KeyName,
+        limit: &'a L,
+        ask: Ask,
+        now: Timestamp,
+        access: Access,
+    ) -> Result<Looked<'a, L>, Error> {
+        let key = redis.open(name, access)?;
+        let look = with_usage(&key, now, |usage| look(limit, usage, now, ask));
+        Ok(Looked { key, limit, look })
     }
-    take(limit, usage, now, change);
-    let decision = look.decision(limit, usage, now, allowed);
-    let changed = clock_went_back || change != Change::Nothing;
-    (decision, changed.then(|| key.written(now, decision.reset)))
+}
+
+impl<L: Limit> Settle for Looked<'_, L> {
+    fn denies(&self) -> bool {
+        self.look.denies()
+    }
+
+    fn check_growth(&self, redis: &Redis, now: Timestamp) -> Result<(), Error> {
+        if !matches!(self.look.change(), Change::Charge(_)) {
+            return Ok(());
+        }
+        let entries = with_usage(&self.key, now, |usage| self.limit.entries_after_charge(usage, now));
+        if let (Some(entries), Some((most, setting))) = (entries, config::max_entries(L::Usage::KIND))
+            && entries > most
+        {
+            return Err(Error::TooManyEntries { most, setting });
+        }
+        let grows = self.key.usage().is_none() || entries.is_some();
+        if grows && redis.out_of_memory() { Err(Error::OutOfMemory) } else { Ok(()) }
+    }
+
+    fn answer(&self, now: Timestamp) -> Decision {
+        with_usage(&self.key, now, |usage| self.look.decision(self.limit, usage, now, false))
+    }
+
+    fn settle(&mut self, now: Timestamp, allowed: bool) -> (Decision, Outcome) {
+        let change = if allowed { self.look.change() } else { Change::Nothing };
+        let Some(usage) = self.key.usage_mut() else {
+            let mut usage = L::Usage::default();
+            if !matches!(change, Change::Charge(_)) {
+                return (self.look.decision(self.limit, &usage, now, false), Outcome::Unchanged);
+            }
+            take(self.limit, &mut usage, now, change);
+            let decision = self.look.decision(self.limit, &usage, now, true);
+            self.key.create(usage);
+            return (decision, self.key.written(now, decision.reset));
+        };
+        let clock_went_back = usage.is_after(now);
+        if clock_went_back {
+            usage.move_back(now);
+        }
+        take(self.limit, usage, now, change);
+        let decision = self.look.decision(self.limit, usage, now, allowed);
+        let changed = clock_went_back || change != Change::Nothing;
+        let outcome = if changed { self.key.written(now, decision.reset) } else { Outcome::Unchanged };
+        (decision, outcome)
+    }
 }
 
 /// Runs `run` with what the key remembers, or with nothing used, but nothing that was written later than `now`.
@@ -85,4 +128,3 @@ fn with_usage<U: Usage, T>(key: &Key<U>, now: Timestamp, run: impl FnOnce(&U) ->
         Some(usage) => run(usage),
     }
 }
-

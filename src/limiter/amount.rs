@@ -3,7 +3,7 @@
 //! An argument goes from 0 to 10^12 units; what a key remembers may go past a limit (a debt), and saturates at
 //! 2^63-1 millionths. Decimals below a millionth are rounded by whoever parses, always against the caller.
 
-use super::decimal::{Decimal, Scaled};
+use super::decimal::{self, Scaled};
 use super::ratio;
 use super::time::{Period, Span};
 
@@ -93,9 +93,8 @@ impl Amount {
 }
 
 fn parse(text: &[u8]) -> Option<Scaled> {
-    let (decimal, rest) = Decimal::split(text)?;
-    let scaled = decimal.scaled(1, 6)?;
-    (rest.is_empty() && !scaled.exceeds(Amount::MAX_ARGUMENT.0)).then_some(scaled)
+    let scaled = decimal::scaled(text, |rest| rest.is_empty().then_some((1, 6)))?;
+    (!scaled.exceeds(Amount::MAX_ARGUMENT.0)).then_some(scaled)
 }
 
 #[cfg(test)]

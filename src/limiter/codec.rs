@@ -1,14 +1,20 @@
-//! How a usage is written out and read back: as a sequence of integers, whatever carries them (an RDB payload, an
+//! How a usage is written out and read back: as a sequence of integers and strings, whatever carries them (an RDB payload, an
 //! effect on the wire, a digest).
 
 /// Takes the fields of a usage, in order.
 pub trait Encoder {
     /// One integer.
     fn integer(&mut self, value: u64);
+
+    /// A string of bytes.
+    fn bytes(&mut self, value: &[u8]);
 }
 
 /// Gives the fields of a usage back, in order.
 pub trait Decoder {
     /// One integer; `None` if there is none left or it cannot be read.
     fn integer(&mut self) -> Option<u64>;
+
+    /// A string of at most `most` bytes; `None` likewise.
+    fn bytes(&mut self, most: usize) -> Option<Box<[u8]>>;
 }

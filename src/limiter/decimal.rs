@@ -4,12 +4,29 @@
 //! digits are scaled to whole units (millionths, microseconds) at once, and whatever lies below one unit is
 //! reported, so that the caller decides which way to round.
 
-/// A decimal number, read but not yet scaled. Never negative: a sign is the caller's.
-#[derive(Clone, Copy, Debug)]
-pub struct Decimal<'a> {
-    whole: &'a [u8],
-    fraction: &'a [u8],
-    exponent: i64,
+/// Reads `text`, a number and perhaps a unit, in whole units: times `factor` times `10^shift`, as `unit` says of what
+/// follows the number. `factor` is below 1000 (the longest is a day: 864 x 10^8 microseconds).
+/// `None` if it is not a number, has no such unit, or is 10^19 or more.
+pub fn scaled(text: &[u8], unit: impl FnOnce(&[u8]) -> Option<(u64, u32)>) -> Option<Scaled> {
+    if let Some((value, rest)) = small(text) {
+        let (factor, shift) = unit(rest)?;
+        let floor = value.checked_mul(factor)?.checked_mul(10_u64.checked_pow(shift)?)?;
+        return Some(Scaled { floor, more: false });
+    }
+    let (decimal, rest) = Decimal::split(text)?;
+    let (factor, shift) = unit(rest)?;
+    decimal.scaled(factor, i64::from(shift))
+}
+
+/// Everyday numbers: up to nine digits, no fraction, no exponent; and what follows.
+fn small(text: &[u8]) -> Option<(u64, &[u8])> {
+    let (mut value, mut rest) = (0_u64, text);
+    while let Some((digit @ b'0'..=b'9', after)) = rest.split_first() {
+        value = value.wrapping_mul(10).wrapping_add(u64::from(digit.wrapping_sub(b'0')));
+        rest = after;
+    }
+    let digits = text.len().wrapping_sub(rest.len());
+    ((1..=9).contains(&digits) && !matches!(rest.first(), Some(b'.' | b'e'))).then_some((value, rest))
 }
 
 /// A decimal in whole units: `floor`, and whether something below one unit was left.
@@ -33,13 +50,21 @@ impl Scaled {
     }
 }
 
+/// A decimal number, read but not yet scaled. Never negative: a sign is the caller's.
+#[derive(Clone, Copy, Debug)]
+struct Decimal<'a> {
+    whole: &'a [u8],
+    fraction: &'a [u8],
+    exponent: i64,
+}
+
 /// Far beyond what any value in range can need, and far from overflow when added to a length.
 const EXPONENT_BOUND: i64 = 1 << 40;
 
 impl<'a> Decimal<'a> {
     /// Splits `text` at the end of the number that it begins with; what follows (a unit) is returned too.
     /// `None` if it does not begin with a number.
-    pub fn split(text: &'a [u8]) -> Option<(Decimal<'a>, &'a [u8])> {
+    fn split(text: &'a [u8]) -> Option<(Decimal<'a>, &'a [u8])> {
         let (whole, rest) = digits(text);
         if whole.is_empty() {
             return None;
@@ -58,15 +83,8 @@ impl<'a> Decimal<'a> {
         Some((Decimal { whole, fraction, exponent }, rest))
     }
 
-    /// The value times `factor` times `10^shift`, exact; `None` if it is 10^19 or more.
-    /// `factor` is below 1000 (the longest is a day: 864 x 10^8 microseconds).
-    pub fn scaled(self, factor: u64, shift: i64) -> Option<Scaled> {
-        // Everyday numbers: a few digits, no fraction, no exponent.
-        if self.fraction.is_empty() && self.exponent == 0 && self.whole.len() <= 9 {
-            let value = self.whole.iter().fold(0, |value: u64, digit| push(value, *digit));
-            let power = 10_u64.checked_pow(u32::try_from(shift).ok()?)?;
-            return Some(Scaled { floor: value.checked_mul(factor)?.checked_mul(power)?, more: false });
-        }
+    /// The value times `factor` times `10^shift`, exact.
+    fn scaled(self, factor: u64, shift: i64) -> Option<Scaled> {
         let all = || self.whole.iter().chain(self.fraction);
         let Some(leading_zeros) = all().position(|digit| *digit != b'0') else {
             return Some(Scaled { floor: 0, more: false });
@@ -80,9 +98,9 @@ impl<'a> Decimal<'a> {
         let before = usize::try_from(point.clamp(0, significant)).ok()?;
         let fractional = usize::try_from(significant.saturating_sub(point.max(0)).max(0)).ok()?;
 
-        let mut whole = all().take(before).try_fold(0, |value: u64, digit| {
-            value.checked_mul(10)?.checked_add(u64::from(digit.wrapping_sub(b'0')))
-        })?;
+        let mut whole = all()
+            .take(before)
+            .try_fold(0, |value: u64, digit| value.checked_mul(10)?.checked_add(u64::from(digit.wrapping_sub(b'0'))))?;
         if whole != 0 {
             let zeros = u32::try_from(point.saturating_sub(significant).max(0)).ok()?;
             whole = whole.checked_mul(10_u64.checked_pow(zeros)?)?;
@@ -126,17 +144,9 @@ fn exponent(text: &[u8]) -> Option<(i64, &[u8])> {
         return None;
     }
     let value = found.iter().fold(0, |value: i64, digit| {
-        value
-            .saturating_mul(10)
-            .saturating_add(i64::from(digit.wrapping_sub(b'0')))
-            .min(EXPONENT_BOUND)
+        value.saturating_mul(10).saturating_add(i64::from(digit.wrapping_sub(b'0'))).min(EXPONENT_BOUND)
     });
     Some((if negative { value.saturating_neg() } else { value }, rest))
-}
-
-/// `value` with one more decimal digit at its end; the caller keeps it within 64 bits.
-fn push(value: u64, digit: u8) -> u64 {
-    value.wrapping_mul(10).wrapping_add(u64::from(digit.wrapping_sub(b'0')))
 }
 
 fn length(digits: &[u8]) -> i64 {
@@ -145,15 +155,13 @@ fn length(digits: &[u8]) -> i64 {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use num_bigint::BigUint;
     use num_traits::Pow;
     use proptest::prelude::*;
 
-    fn scaled(text: &str, factor: u64, shift: i64) -> Option<(u64, bool)> {
-        let (decimal, rest) = Decimal::split(text.as_bytes())?;
-        assert!(rest.is_empty(), "{text} was read only in part");
-        decimal.scaled(factor, shift).map(|scaled| (scaled.floor, scaled.more))
+    fn scaled(text: &str, factor: u64, shift: u32) -> Option<(u64, bool)> {
+        let scaled = super::scaled(text.as_bytes(), |rest| rest.is_empty().then_some((factor, shift)))?;
+        Some((scaled.floor, scaled.more))
     }
 
     #[test]
@@ -185,14 +193,20 @@ mod tests {
     #[test]
     fn refuses_what_is_not_a_number() {
         for text in ["", ".", ".5", "1.", "1.e5", "+1", "-1", "e5", "1e", "1e+", "1e-", "x"] {
-            assert!(Decimal::split(text.as_bytes()).is_none(), "{text:?}");
+            assert_eq!(super::scaled(text.as_bytes(), |_| Some((1, 0))), None, "{text:?}");
         }
     }
 
     #[test]
-    fn leaves_what_follows_the_number() {
-        for (text, expected) in [("60s", "s"), ("1.5h", "h"), ("1E5", "E5"), ("1_0", "_0"), ("1.5.5", ".5")] {
-            assert_eq!(Decimal::split(text.as_bytes()).unwrap().1, expected.as_bytes());
+    fn shows_what_follows_the_number() {
+        for (text, expected) in [("60s", "s"), ("1.5h", "h"), ("1E5", "E5"), ("1_0", "_0"), ("1.5.5", ".5"), ("7", "")]
+        {
+            let mut followed = None;
+            super::scaled(text.as_bytes(), |rest| {
+                followed = Some(rest.to_vec());
+                None
+            });
+            assert_eq!(followed, Some(expected.as_bytes().to_vec()));
         }
     }
 
@@ -213,7 +227,7 @@ mod tests {
             }
             let fraction = fraction.unwrap_or_default();
             let mantissa: BigUint = format!("{whole}{fraction}").parse().unwrap();
-            let power = exponent.unwrap_or(0) + shift - i64::try_from(fraction.len()).unwrap();
+            let power = exponent.unwrap_or(0) + i64::from(shift) - i64::try_from(fraction.len()).unwrap();
             let numerator = mantissa * factor * BigUint::from(10u8).pow(power.max(0).unsigned_abs());
             let denominator = BigUint::from(10u8).pow(power.min(0).unsigned_abs());
             let floor = &numerator / &denominator;

@@ -16,11 +16,20 @@
 pub mod amount;
 mod ask;
 pub mod bucket;
+#[cfg(test)]
+mod calls;
 pub mod codec;
 mod decimal;
 pub mod fixed_window;
+#[cfg(test)]
+mod laws;
+pub mod leases;
+pub mod log;
+#[cfg(test)]
+mod oracle;
 mod ratio;
 pub mod sliding_window;
+pub mod strict_window;
 pub mod time;
 
 pub use amount::Amount;
@@ -54,6 +63,11 @@ pub trait Limit {
 
     /// Uses `amount` less, never below nothing.
     fn give_back(&self, usage: &mut Self::Usage, now: Timestamp, amount: Amount);
+
+    /// How many entries the key will hold if a charge adds one to those that it holds now; `None` if it adds none.
+    fn entries_after_charge(&self, _usage: &Self::Usage, _now: Timestamp) -> Option<usize> {
+        None
+    }
 }
 
 /// What a key remembers. `Default` is "never seen".
@@ -76,6 +90,59 @@ pub trait Usage: Clone + Default + 'static {
 
     /// Reads what `encode` wrote in format `version`. `None` unless it is a state that some call could have made.
     fn decode(from: &mut impl Decoder, version: u32) -> Option<Self>;
+
+    // What replicas are told of a call is the whole usage; a kind that may be large tells only what the call changed,
+    // and overrides these four together.
+
+    /// Writes out what the last call has changed (since the last time that this was asked).
+    fn encode_effect(&mut self, to: &mut impl Encoder) {
+        self.encode(to);
+    }
+
+    /// Writes the whole usage out as an effect.
+    fn encode_whole_effect(&self, to: &mut impl Encoder) {
+        self.encode(to);
+    }
+
+    /// Whether an effect is one that some call on this usage could have had.
+    fn accepts_effect(&self, from: &mut impl Decoder, version: u32) -> bool {
+        Self::decode(from, version).is_some()
+    }
+
+    /// Applies an effect that was accepted.
+    fn apply_effect(&mut self, from: &mut impl Decoder, version: u32) {
+        *self = Self::decode(from, version).unwrap_or_default();
+    }
+
+    /// How many bytes it holds beside itself.
+    fn heap_size(&self) -> usize {
+        0
+    }
+
+    /// How many allocations it takes to free it, about.
+    fn effort(&self) -> usize {
+        1
+    }
+
+    /// What it says to people.
+    fn describe(&self) -> Vec<(&'static str, Fact)>;
+}
+
+/// One thing that a usage says to people (RL.INFO).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fact {
+    /// How much.
+    Amount(Amount),
+    /// When.
+    Instant(Timestamp),
+    /// How long.
+    Span(Span),
+    /// How many.
+    Count(u64),
+    /// A word.
+    Word(&'static str),
+    /// Holders, their units, and when they lapse.
+    Leases(Vec<(Box<[u8]>, Amount, Timestamp)>),
 }
 
 /// The kinds of usage: the type that a key shows in TYPE.
@@ -87,11 +154,17 @@ pub enum Kind {
     Window,
     /// Sliding-window counter.
     Slider,
+    /// Strict sliding window.
+    Strict,
+    /// Sliding log.
+    Log,
+    /// Concurrency leases.
+    Leases,
 }
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Kind; 3] = [Kind::Bucket, Kind::Window, Kind::Slider];
+    pub const ALL: [Kind; 6] = [Kind::Bucket, Kind::Window, Kind::Slider, Kind::Strict, Kind::Log, Kind::Leases];
 
     /// Its name as a type of the server: nine characters of `A-Za-z0-9-_`, never to change.
     pub fn name(self) -> &'static str {
@@ -99,19 +172,22 @@ impl Kind {
             Kind::Bucket => "rl-bucket",
             Kind::Window => "rl-window",
             Kind::Slider => "rl-slider",
+            Kind::Strict => "rl-strict",
+            Kind::Log => "rl-reqlog",
+            Kind::Leases => "rl-leases",
         }
     }
 
     /// The version of its encoding that is written. Raised only if an older reader would misread it.
     pub fn version(self) -> u32 {
         match self {
-            Kind::Bucket | Kind::Window | Kind::Slider => 1,
+            Kind::Bucket | Kind::Window | Kind::Slider | Kind::Strict | Kind::Log | Kind::Leases => 1,
         }
     }
 }
 
-/// The answer to one cost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The answer to one cost. Of two, the greater is the one that says to wait longer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
     /// It passes; its caller acts on it after this long (0 but for a queue or a wait that the caller offered).
     Allowed(Span),

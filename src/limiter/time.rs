@@ -1,6 +1,6 @@
 //! When and how long, in whole microseconds. Time is always an argument: nothing here reads a clock.
 
-use super::decimal::{Decimal, Scaled};
+use super::decimal::{self, Scaled};
 use std::num::NonZeroU64;
 
 const DAY: u64 = 86_400_000_000;
@@ -10,6 +10,8 @@ const DAY: u64 = 86_400_000_000;
 pub struct Timestamp(u64);
 
 impl Timestamp {
+    /// The first instant.
+    pub const EPOCH: Timestamp = Timestamp(0);
     /// The last instant: 365000 days after the epoch.
     pub const MAX: Timestamp = Timestamp(365_000 * DAY);
 
@@ -38,6 +40,11 @@ impl Timestamp {
         Timestamp(self.0.saturating_add(span.0))
     }
 
+    /// The instant this much earlier, not before the epoch.
+    pub fn minus(self, span: Span) -> Timestamp {
+        Timestamp(self.0.saturating_sub(span.0))
+    }
+
     /// The latest multiple of `period` since the epoch that is not after `self`.
     pub fn aligned(self, period: Period) -> Timestamp {
         Timestamp(self.0.saturating_sub(self.0 % period.0))
@@ -61,6 +68,8 @@ pub struct Span(u64);
 impl Span {
     /// No time at all.
     pub const ZERO: Span = Span(0);
+    /// The smallest.
+    pub const MICROSECOND: Span = Span(1);
     /// One second.
     pub const SECOND: Span = Span(1_000_000);
     /// Where an answer saturates: 365000 days.
@@ -78,17 +87,15 @@ impl Span {
     /// A duration argument that may be 0: `0`, `60`, `100ms`, `1.5h`; rounded up to whole microseconds.
     /// `None` if it is not a duration, or neither 0 nor from 1us to 3650d.
     pub fn parse(text: &[u8]) -> Option<Span> {
-        let (decimal, unit) = Decimal::split(text)?;
-        let (factor, shift) = match unit {
-            b"us" => (1, 0),
-            b"ms" => (1, 3),
-            b"s" | b"" => (1, 6),
-            b"m" => (6, 7),
-            b"h" => (36, 8),
-            b"d" => (864, 8),
-            _ => return None,
-        };
-        let scaled = decimal.scaled(factor, shift)?;
+        let scaled = decimal::scaled(text, |unit| match unit {
+            b"us" => Some((1, 0)),
+            b"ms" => Some((1, 3)),
+            b"s" | b"" => Some((1, 6)),
+            b"m" => Some((6, 7)),
+            b"h" => Some((36, 8)),
+            b"d" => Some((864, 8)),
+            _ => None,
+        })?;
         let below_a_microsecond = matches!(scaled, Scaled { floor: 0, more: true });
         (!below_a_microsecond && !scaled.exceeds(Span::MAX_ARGUMENT.0)).then(|| Span(scaled.ceil()))
     }
@@ -111,6 +118,11 @@ impl Span {
     /// The difference, never below 0.
     pub fn minus(self, other: Span) -> Span {
         Span(self.0.saturating_sub(other.0))
+    }
+
+    /// So many times as long.
+    pub fn times(self, factor: u64) -> Span {
+        Span(self.0.saturating_mul(factor))
     }
 
     /// An eighth of it, rounded down.
@@ -183,7 +195,19 @@ mod tests {
     #[test]
     fn refuses_what_is_no_duration_or_out_of_range() {
         for text in [
-            "", "s", "1 s", "1S", "1min", "-1", "+1", "0.9us", "3650.0000000000000000001d", "3651d", "1e99", ".5s", "1.s",
+            "",
+            "s",
+            "1 s",
+            "1S",
+            "1min",
+            "-1",
+            "+1",
+            "0.9us",
+            "3650.0000000000000000001d",
+            "3651d",
+            "1e99",
+            ".5s",
+            "1.s",
         ] {
             assert_eq!(Span::parse(text.as_bytes()), None, "{text}");
         }

@@ -8,7 +8,7 @@ use super::api::api;
 use crate::limiter::Timestamp;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Now.
+/// The instant of this call, on the server's clock. Read it once and pass it down.
 pub fn now() -> Timestamp {
     let micros = match api!(RedisModule_CachedMicroseconds) {
         // SAFETY: it takes nothing and only reads the server's cached clock.

@@ -48,6 +48,8 @@ pub enum Keys {
     First,
     /// Every other argument, from the first on.
     EveryOther,
+    /// As many as the first argument says, behind it.
+    Numbered,
 }
 
 /// An argument, for COMMAND DOCS.
@@ -70,6 +72,8 @@ pub struct Arg {
 pub enum Shape {
     /// A key.
     Key,
+    /// A whole number.
+    Whole,
     /// A number, perhaps with decimals.
     Number,
     /// Any other word.
@@ -131,15 +135,18 @@ pub unsafe fn add_category(ctx: *mut raw::RedisModuleCtx) {
 /// # Safety
 /// `ctx` is that of the module's load.
 pub unsafe fn register(ctx: *mut raw::RedisModuleCtx, command: &Command) -> Result<(), String> {
-    let flags = match command.access {
+    let flags = match (command.access, command.keys) {
         // No deny-oom: what exists goes on being limited; making a key asks for itself.
-        Access::Take => c"write fast",
-        Access::Peek => c"readonly fast",
-        Access::Effect => c"write",
+        (Access::Take, Keys::Numbered) => c"write getkeys-api",
+        (Access::Take, _) => c"write fast",
+        (Access::Peek, Keys::Numbered) => c"readonly getkeys-api",
+        (Access::Peek, _) => c"readonly fast",
+        (Access::Effect, _) => c"write",
     };
     let (first, last, step) = match command.keys {
         Keys::First => (1, 1, 1),
         Keys::EveryOther => (1, -1, 2),
+        Keys::Numbered => (0, 0, 0),
     };
     // SAFETY: the caller's promise; the server copies names and flags, and everything that the description points to.
     unsafe {
@@ -151,36 +158,35 @@ pub unsafe fn register(ctx: *mut raw::RedisModuleCtx, command: &Command) -> Resu
         }
         let Some(get) = api!(RedisModule_GetCommand) else { return Ok(()) };
         let registered = get(ctx, name);
-        if let Some(set_info) = api!(RedisModule_SetCommandInfo) {
-            if describe(registered, command, set_info) != OK {
-                return Err(format!("the server refuses the description of {}", command.name.to_string_lossy()));
-            }
+        if let Some(set_info) = api!(RedisModule_SetCommandInfo)
+            && describe(registered, command, set_info) != OK
+        {
+            return Err(format!("the server refuses the description of {}", command.name.to_string_lossy()));
         }
-        if let Some(set_categories) = api!(RedisModule_SetCommandACLCategories) {
-            let categories = command.access.categories();
-            if set_categories(registered, categories.as_ptr()) != OK {
-                return Err(format!("the server refuses the ACL categories of {}", command.name.to_string_lossy()));
-            }
+        if let Some(set_categories) = api!(RedisModule_SetCommandACLCategories)
+            && set_categories(registered, command.categories().as_ptr()) != OK
+        {
+            return Err(format!("the server refuses the ACL categories of {}", command.name.to_string_lossy()));
         }
     }
     Ok(())
 }
 
-impl Access {
-    fn categories(self) -> CString {
-        let own = match self {
-            Access::Take => "write fast",
-            Access::Peek => "read fast",
-            Access::Effect => "write slow dangerous",
+impl Command {
+    fn categories(&self) -> CString {
+        let access = match self.access {
+            Access::Take => "write",
+            Access::Peek => "read",
+            Access::Effect => "write dangerous",
         };
-        let added = if api!(RedisModule_AddACLCategory).is_some() && self != Access::Effect {
-            format!("{own} {}", CATEGORY.to_string_lossy())
-        } else {
-            own.to_owned()
-        };
-        CString::new(added).unwrap_or_default()
+        let speed = if self.keys == Keys::First { "fast" } else { "slow" };
+        let added = api!(RedisModule_AddACLCategory).is_some() && self.access != Access::Effect;
+        let own = if added { CATEGORY.to_str().unwrap_or_default() } else { "" };
+        CString::new(format!("{access} {speed} {own}").trim_end()).unwrap_or_default()
     }
+}
 
+impl Access {
     fn key_flags(self) -> u32 {
         match self {
             Access::Take => {
@@ -197,17 +203,24 @@ type SetInfo = unsafe extern "C" fn(*mut raw::RedisModuleCommand, *const raw::Re
 /// # Safety
 /// `registered` is a command of this module, during its load.
 unsafe fn describe(registered: *mut raw::RedisModuleCommand, command: &Command, set_info: SetInfo) -> c_int {
-    let (last, step) = match command.keys {
-        Keys::First => (0, 1),
-        Keys::EveryOther => (-1, 2),
-    };
     // SAFETY: plain C structs, for which all zeros mean "none".
     let mut key_spec: raw::RedisModuleCommandKeySpec = unsafe { std::mem::zeroed() };
     key_spec.flags = u64::from(command.access.key_flags());
     key_spec.begin_search_type = raw::RedisModuleKeySpecBeginSearchType_REDISMODULE_KSPEC_BS_INDEX;
     key_spec.bs.index.pos = 1;
+    let range = |lastkey, keystep| raw::RedisModuleCommandKeySpec__bindgen_ty_2 {
+        range: raw::RedisModuleCommandKeySpec__bindgen_ty_2__bindgen_ty_1 { lastkey, keystep, limit: 0 },
+    };
     key_spec.find_keys_type = raw::RedisModuleKeySpecFindKeysType_REDISMODULE_KSPEC_FK_RANGE;
-    key_spec.fk.range = raw::RedisModuleCommandKeySpec__bindgen_ty_2__bindgen_ty_1 { lastkey: last, keystep: step, limit: 0 };
+    match command.keys {
+        Keys::First => key_spec.fk = range(0, 1),
+        Keys::EveryOther => key_spec.fk = range(-1, 2),
+        Keys::Numbered => {
+            key_spec.find_keys_type = raw::RedisModuleKeySpecFindKeysType_REDISMODULE_KSPEC_FK_KEYNUM;
+            key_spec.fk.keynum =
+                raw::RedisModuleCommandKeySpec__bindgen_ty_2__bindgen_ty_2 { keynumidx: 0, firstkey: 1, keystep: 1 };
+        }
+    }
     // SAFETY: as above; the list ends with an entry of zeros.
     let mut key_specs = [key_spec, unsafe { std::mem::zeroed() }];
 
@@ -241,6 +254,7 @@ fn arg_list(args: &[Arg], lists: &mut Vec<Vec<raw::RedisModuleCommandArg>>) -> *
     for arg in args {
         let (arg_type, subargs) = match arg.shape {
             Shape::Key => (raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_KEY, None),
+            Shape::Whole => (raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_INTEGER, None),
             Shape::Number => (raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_DOUBLE, None),
             Shape::Word => (raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_STRING, None),
             Shape::Literal => (raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_PURE_TOKEN, None),

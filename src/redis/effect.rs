@@ -2,7 +2,7 @@
 //!
 //! They get what happened, not what was asked: `RL.EFFECT key effect [key effect ...]` with the absolute state and
 //! the absolute expiry of each key, so that replaying it at any later time, on any clock, gives the same bytes. A
-//! call over several keys is one such command. An effect is text, readable in MONITOR and in the AOF:
+//! call over several keys is one such command. An effect is text, readable in the AOF and in a replica's MONITOR:
 //!
 //! * `rl-bucket 1 1700000001675 1000000 1700000000000000`: kind, version of the encoding, expiry in milliseconds
 //!   since the epoch, then the fields of the usage;
@@ -14,6 +14,7 @@
 use super::Redis;
 use super::api::call;
 use super::key::{Access, Key};
+use super::listeners;
 use crate::args::KeyName;
 use crate::error::Error;
 use crate::limiter::codec::{Decoder, Encoder};
@@ -28,6 +29,42 @@ pub const COMMAND: &std::ffi::CStr = c"RL.EFFECT";
 /// AOF has it too, where the server itself puts the real one behind.
 pub const LATEST_EXPIRY: u64 = 1_000_000 * 86_400_000;
 
+/// What a call has come to for one key.
+pub enum Outcome {
+    /// Nothing was written.
+    Unchanged,
+    /// The key was written, and nobody can want to know.
+    Untold,
+    /// The key was written, and this is the effect.
+    Told(Text),
+}
+
+impl Outcome {
+    /// Of the last call on `usage`, which expires at `expires_at`.
+    pub fn of_change<U: Usage>(usage: &mut U, expires_at: u64) -> Outcome {
+        if listeners::wanted() {
+            Outcome::Told(Text::of_change(usage, expires_at))
+        } else {
+            usage.encode_effect(&mut Nobody);
+            Outcome::Untold
+        }
+    }
+
+    /// Of a call that has emptied the key, which held a `U`.
+    pub fn of_deletion<U: Usage>() -> Outcome {
+        if listeners::wanted() { Outcome::Told(Text::deletion::<U>()) } else { Outcome::Untold }
+    }
+}
+
+/// Takes an effect to nowhere.
+struct Nobody;
+
+impl Encoder for Nobody {
+    fn integer(&mut self, _value: u64) {}
+
+    fn bytes(&mut self, _value: &[u8]) {}
+}
+
 /// An effect as text. Short ones, all but those of logs and lease tables, need no memory of their own.
 pub struct Text {
     short: [u8; Text::SHORT],
@@ -38,18 +75,22 @@ pub struct Text {
 impl Text {
     const SHORT: usize = 128;
 
+    /// What the last call has changed in `usage`, which expires at `expires_at`.
+    fn of_change<U: Usage>(usage: &mut U, expires_at: u64) -> Text {
+        let mut text = Text::heading::<U>(expires_at);
+        usage.encode_effect(&mut text);
+        text
+    }
+
     /// The whole of `usage`, which expires at `expires_at`.
-    pub fn of<U: Usage>(usage: &U, expires_at: u64) -> Text {
-        let mut text = Text::empty();
-        text.push(U::KIND.name().as_bytes());
-        text.integer(u64::from(U::KIND.version()));
-        text.integer(expires_at);
-        usage.encode(&mut text);
+    pub fn of_whole<U: Usage>(usage: &U, expires_at: u64) -> Text {
+        let mut text = Text::heading::<U>(expires_at);
+        usage.encode_whole_effect(&mut text);
         text
     }
 
     /// The key, which held a `U`, is gone.
-    pub fn deletion<U: Usage>() -> Text {
+    fn deletion<U: Usage>() -> Text {
         let mut text = Text::empty();
         text.push(U::KIND.name().as_bytes());
         text.push(DELETION);
@@ -57,8 +98,16 @@ impl Text {
     }
 
     /// Its bytes.
-    pub fn bytes(&self) -> &[u8] {
+    pub fn as_bytes(&self) -> &[u8] {
         if self.long.is_empty() { self.short.get(..self.length).unwrap_or_default() } else { &self.long }
+    }
+
+    fn heading<U: Usage>(expires_at: u64) -> Text {
+        let mut text = Text::empty();
+        text.push(U::KIND.name().as_bytes());
+        text.integer(u64::from(U::KIND.version()));
+        text.integer(expires_at);
+        text
     }
 
     fn empty() -> Text {
@@ -74,7 +123,7 @@ impl Text {
             }
             _ => {
                 if self.long.is_empty() {
-                    self.long = self.bytes().to_vec();
+                    self.long = self.as_bytes().to_vec();
                 }
                 self.long.extend_from_slice(bytes);
             }
@@ -87,28 +136,46 @@ impl Encoder for Text {
         self.push(b" ");
         self.push(itoa::Buffer::new().format(value).as_bytes());
     }
+
+    /// Its length, a colon, and the bytes as they are.
+    fn bytes(&mut self, value: &[u8]) {
+        self.integer(u64::try_from(value.len()).unwrap_or(u64::MAX));
+        self.push(b":");
+        self.push(value);
+    }
 }
 
 const DELETION: &[u8] = b" del";
 
-/// Reads the fields of an effect: decimal integers with one space between, as they are written and no other way.
-struct Fields<'a>(std::slice::Split<'a, u8, fn(&u8) -> bool>);
+/// Reads the fields of an effect, each behind one space, as they are written and no other way.
+struct Fields<'a>(&'a [u8]);
 
-impl<'a> Fields<'a> {
-    fn of(text: &'a [u8]) -> Fields<'a> {
-        Fields(text.split(|byte| *byte == b' '))
+impl Fields<'_> {
+    fn end(&self) -> bool {
+        self.0.is_empty()
     }
 
-    fn end(mut self) -> Option<()> {
-        self.0.next().is_none().then_some(())
+    /// The digits at the front, with no zero before them.
+    fn digits(&mut self) -> Option<u64> {
+        let end = self.0.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(self.0.len());
+        let (digits, rest) = self.0.split_at_checked(end)?;
+        self.0 = rest;
+        let canonical = digits.len() == 1 || digits.first() != Some(&b'0');
+        canonical.then(|| std::str::from_utf8(digits).ok()?.parse().ok()).flatten()
     }
 }
 
 impl Decoder for Fields<'_> {
     fn integer(&mut self) -> Option<u64> {
-        let digits = self.0.next()?;
-        let canonical = digits.iter().all(u8::is_ascii_digit) && (digits.len() == 1 || digits.first() != Some(&b'0'));
-        canonical.then(|| std::str::from_utf8(digits).ok()?.parse().ok()).flatten()
+        self.0 = self.0.strip_prefix(b" ")?;
+        self.digits()
+    }
+
+    fn bytes(&mut self, most: usize) -> Option<Box<[u8]>> {
+        let length = usize::try_from(self.integer()?).ok().filter(|length| *length <= most)?;
+        let (bytes, rest) = self.0.strip_prefix(b":")?.split_at_checked(length)?;
+        self.0 = rest;
+        Some(bytes.into())
     }
 }
 
@@ -141,24 +208,23 @@ pub unsafe fn propagate<'a>(
     }
 }
 
-/// One effect, read and found valid.
-enum Effect<U> {
-    State { usage: U, expires_at: u64 },
+/// An effect, read up to what only its kind can read.
+enum Effect<'a> {
+    Change { version: u32, expires_at: u64, fields: Fields<'a> },
     Deletion,
 }
 
-impl<U: Usage> Effect<U> {
-    fn read(text: &[u8]) -> Option<Effect<U>> {
+impl<'a> Effect<'a> {
+    fn read<U: Usage>(text: &'a [u8]) -> Option<Effect<'a>> {
         let text = text.strip_prefix(U::KIND.name().as_bytes())?;
         if text == DELETION {
             return Some(Effect::Deletion);
         }
-        let mut fields = Fields::of(text.strip_prefix(b" ")?);
-        let version = u32::try_from(fields.integer()?).ok().filter(|version| (1..=U::KIND.version()).contains(version))?;
+        let mut fields = Fields(text);
+        let version =
+            u32::try_from(fields.integer()?).ok().filter(|version| (1..=U::KIND.version()).contains(version))?;
         let expires_at = fields.integer().filter(|at| (1..=LATEST_EXPIRY).contains(at))?;
-        let usage = U::decode(&mut fields, version)?;
-        fields.end()?;
-        Some(Effect::State { usage, expires_at })
+        Some(Effect::Change { version, expires_at, fields })
     }
 }
 
@@ -179,15 +245,26 @@ impl Applier {
 }
 
 fn check<U: Usage>(redis: &Redis, name: KeyName, text: &[u8]) -> Result<(), Error> {
-    Effect::<U>::read(text).ok_or(Error::InvalidEffect)?;
-    redis.open::<U>(name, Access::Look).map(|_| ())
+    let key: Key<U> = redis.open(name, Access::Look)?;
+    match Effect::read::<U>(text).ok_or(Error::InvalidEffect)? {
+        Effect::Deletion => Ok(()),
+        Effect::Change { version, mut fields, .. } => {
+            let accepted = match key.usage() {
+                Some(usage) => usage.accepts_effect(&mut fields, version),
+                None => U::default().accepts_effect(&mut fields, version),
+            };
+            if accepted && fields.end() { Ok(()) } else { Err(Error::InvalidEffect) }
+        }
+    }
 }
 
 fn apply<U: Usage>(redis: &Redis, name: KeyName, text: &[u8], now: Timestamp) -> Result<(), Error> {
     let mut key: Key<U> = redis.open(name, Access::Change)?;
-    match Effect::<U>::read(text).ok_or(Error::InvalidEffect)? {
-        Effect::State { usage, expires_at } => key.replace(usage, expires_at, now),
+    match Effect::read::<U>(text).ok_or(Error::InvalidEffect)? {
         Effect::Deletion => key.delete(),
+        Effect::Change { version, expires_at, mut fields } => {
+            key.apply(|usage| usage.apply_effect(&mut fields, version), expires_at, now);
+        }
     }
     Ok(())
 }

@@ -17,23 +17,29 @@ pub type Handler = fn(&Redis, Args) -> Result<(), Error>;
 /// Calls longer than this are rare; their words are listed on the heap.
 const WORDS_ON_STACK: usize = 16;
 
-/// The words of a call as slices, for `run`.
+/// Runs a command.
 ///
 /// # Safety
-/// `ctx`, `argv` and `argc` are those that the server has called a command with.
+/// `ctx`, `argv` and `length` are those that the server has called a command with.
 pub unsafe fn enter(
     ctx: *mut raw::RedisModuleCtx,
     argv: *mut *mut raw::RedisModuleString,
-    argc: c_int,
+    length: c_int,
+    arity: c_int,
     handler: Handler,
 ) -> c_int {
     let answered = catch_unwind(AssertUnwindSafe(|| {
-        let argc = usize::try_from(argc).unwrap_or(0);
-        // SAFETY: the server passes `argc` pointers, which live until the call returns.
-        let argv = unsafe { std::slice::from_raw_parts(argv, argc) };
+        // SAFETY: the caller's promise.
+        let argv = unsafe { strings(argv, length) };
         // SAFETY: likewise.
         let redis = unsafe { Redis::new(ctx, argv) };
-        let result = with_words(argv, |words| handler(&redis, Args::new(words)));
+        let result = if length < arity.saturating_abs() || (arity > 0 && length > arity) {
+            // Redis 6.2 knows no arity of a module's commands.
+            Err(Error::WrongArity)
+        } else {
+            // SAFETY: likewise.
+            unsafe { with_words(argv, |words| handler(&redis, Args::new(words))) }
+        };
         if let Err(error) = result {
             redis.reply_error(&error);
         }
@@ -45,23 +51,35 @@ pub unsafe fn enter(
     OK
 }
 
-/// Runs `run` with the bytes of each of the server's strings.
-fn with_words<T>(argv: &[*mut raw::RedisModuleString], run: impl FnOnce(&[&[u8]]) -> T) -> T {
-    let mut on_stack: [&[u8]; WORDS_ON_STACK] = [&[]; WORDS_ON_STACK];
-    match on_stack.get_mut(..argv.len()) {
-        Some(words) => {
-            for (word, string) in words.iter_mut().zip(argv) {
-                // SAFETY: a string of the current call, which outlives `run`.
-                *word = unsafe { bytes(*string) };
-            }
-            run(words)
-        }
-        None => {
-            // SAFETY: as above.
-            let words: Vec<&[u8]> = argv.iter().map(|string| unsafe { bytes(*string) }).collect();
-            run(&words)
-        }
+/// The strings that the server passes.
+///
+/// # Safety
+/// They live, all `length` of them, for `'a`.
+pub unsafe fn strings<'a>(argv: *mut *mut raw::RedisModuleString, length: c_int) -> &'a [*mut raw::RedisModuleString] {
+    let length = usize::try_from(length).unwrap_or(0);
+    if length == 0 {
+        return &[];
     }
+    // SAFETY: the caller's promise.
+    unsafe { std::slice::from_raw_parts(argv, length) }
+}
+
+/// Runs `run` with the bytes of each of the server's strings.
+///
+/// # Safety
+/// The strings live until it returns.
+pub unsafe fn with_words<T>(argv: &[*mut raw::RedisModuleString], run: impl FnOnce(&[&[u8]]) -> T) -> T {
+    let mut on_stack: [&[u8]; WORDS_ON_STACK] = [&[]; WORDS_ON_STACK];
+    if let Some(words) = on_stack.get_mut(..argv.len()) {
+        for (word, string) in words.iter_mut().zip(argv) {
+            // SAFETY: the caller's promise.
+            *word = unsafe { bytes(*string) };
+        }
+        return run(words);
+    }
+    // SAFETY: likewise.
+    let words: Vec<&[u8]> = argv.iter().map(|string| unsafe { bytes(*string) }).collect();
+    run(&words)
 }
 
 /// The bytes of a server's string.

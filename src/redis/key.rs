@@ -1,15 +1,17 @@
 //! A key of the server that holds a usage, open for one call.
 
 use super::api::{OK, api, call};
-use super::{effect, native_type};
+use super::effect::Outcome;
+use super::native_type;
 use crate::error::Error;
 use crate::limiter::{Span, Timestamp, Usage};
 use redis_module::raw;
 use std::ffi::{CStr, c_int};
 use std::marker::PhantomData;
 
-/// `REDISMODULE_KEYTYPE_EMPTY`.
+/// `REDISMODULE_KEYTYPE_EMPTY` and `REDISMODULE_KEYTYPE_STRING`, in the type that the server answers with.
 const KEYTYPE_EMPTY: c_int = 0;
+const KEYTYPE_STRING: c_int = 1;
 
 /// What a key is opened for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,30 +91,35 @@ impl<U: Usage> Key<'_, U> {
     }
 
     /// Sees to all that a change of the usage entails: the key's time to live, whoever watches or caches the key,
-    /// and subscribers; a key whose usage is back to nothing is deleted. Returns the effect that tells replicas and
-    /// the AOF the same.
-    pub fn written(&mut self, now: Timestamp, reset: Span) -> effect::Text {
+    /// and subscribers; a key whose usage is back to nothing is deleted. Returns what replicas and the AOF are
+    /// to be told.
+    pub fn written(&mut self, now: Timestamp, reset: Span) -> Outcome {
         let expiry = Expiry::of(now, reset);
         let expires_at = self.expires_at(now).filter(|at| expiry.allows(*at));
-        let text = match self.usage() {
-            Some(usage) if !usage.is_unused() => effect::Text::of(usage, expires_at.unwrap_or(expiry.latest)),
-            _ => {
-                self.delete();
-                return effect::Text::deletion::<U>();
-            }
+        let Some(usage) = self.usage_mut().filter(|usage| !usage.is_unused()) else {
+            self.delete();
+            return Outcome::of_deletion::<U>();
         };
+        let outcome = Outcome::of_change(usage, expires_at.unwrap_or(expiry.latest));
         if expires_at.is_none() {
             self.set_expiry(expiry.latest, now);
         }
         self.changed(raw::REDISMODULE_NOTIFY_MODULE, c"rl.take");
-        text
+        outcome
     }
 
-    /// Puts a whole usage into the key, with its own expiry in milliseconds since the epoch: what an effect does.
-    pub fn replace(&mut self, usage: U, expires_at: u64, now: Timestamp) {
-        match self.usage_mut() {
-            Some(old) => *old = usage,
-            None => self.create(usage),
+    /// Changes the usage, or that of a key never seen, as an effect says, with the expiry that it says.
+    pub fn apply(&mut self, change: impl FnOnce(&mut U), expires_at: u64, now: Timestamp) {
+        if let Some(usage) = self.usage_mut() {
+            change(usage);
+        } else {
+            let mut usage = U::default();
+            change(&mut usage);
+            self.create(usage);
+        }
+        if self.usage().is_none_or(Usage::is_unused) {
+            self.delete();
+            return;
         }
         self.set_expiry(expires_at, now);
         self.changed(raw::REDISMODULE_NOTIFY_MODULE, c"rl.take");
@@ -154,14 +161,13 @@ impl<U: Usage> Key<'_, U> {
         let at = i64::try_from(at).unwrap_or(i64::MAX);
         // SAFETY: the handle is open for writing.
         unsafe {
-            match api!(RedisModule_SetAbsExpire) {
-                Some(set) => set(self.handle, at),
-                None => {
-                    let now = i64::try_from(now.ceil_millis()).unwrap_or(i64::MAX);
-                    call!(RedisModule_SetExpire(self.handle, at.saturating_sub(now).max(1)))
-                }
+            if let Some(set) = api!(RedisModule_SetAbsExpire) {
+                set(self.handle, at);
+            } else {
+                let now = i64::try_from(now.ceil_millis()).unwrap_or(i64::MAX);
+                call!(RedisModule_SetExpire(self.handle, at.saturating_sub(now).max(1)));
             }
-        };
+        }
     }
 }
 
@@ -189,5 +195,51 @@ impl Expiry {
 
     fn allows(&self, at: u64) -> bool {
         self.earliest <= at && at <= self.latest
+    }
+}
+
+/// A string in a key, and when the key expires.
+pub struct StringValue {
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+    /// In milliseconds from now; `None` if it never does.
+    pub expires_in_ms: Option<u64>,
+}
+
+/// The string in a key; `None` if it holds anything else or nothing.
+///
+/// # Safety
+/// `ctx` and `name` are those of the current call.
+pub unsafe fn string_value(ctx: *mut raw::RedisModuleCtx, name: *mut raw::RedisModuleString) -> Option<StringValue> {
+    // SAFETY: the caller's promise; the server's bytes are copied before the key is closed.
+    unsafe {
+        let handle = call!(RedisModule_OpenKey(ctx, name, raw::REDISMODULE_READ.cast_signed()));
+        let mut value = None;
+        if call!(RedisModule_KeyType(handle)) == KEYTYPE_STRING {
+            let mut length = 0;
+            let start = call!(RedisModule_StringDMA(handle, &raw mut length, raw::REDISMODULE_READ.cast_signed()));
+            let bytes = std::slice::from_raw_parts(start.cast::<u8>(), length).to_vec();
+            let expires_in_ms = u64::try_from(call!(RedisModule_GetExpire(handle))).ok();
+            value = Some(StringValue { bytes, expires_in_ms });
+        }
+        call!(RedisModule_CloseKey(handle));
+        value
+    }
+}
+
+/// Deletes a key, whatever it holds, and tells replicas and the AOF.
+///
+/// # Safety
+/// `ctx` and `name` are those of the current call, and no handle for the key is open.
+pub unsafe fn delete_foreign(ctx: *mut raw::RedisModuleCtx, name: *mut raw::RedisModuleString) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let mode = (raw::REDISMODULE_READ | raw::REDISMODULE_WRITE).cast_signed();
+        let handle = call!(RedisModule_OpenKey(ctx, name, mode));
+        call!(RedisModule_DeleteKey(handle));
+        call!(RedisModule_CloseKey(handle));
+        call!(RedisModule_SignalModifiedKey(ctx, name));
+        call!(RedisModule_NotifyKeyspaceEvent(ctx, raw::REDISMODULE_NOTIFY_GENERIC, c"del".as_ptr(), name));
+        call!(RedisModule_Replicate(ctx, c"DEL".as_ptr(), c"s".as_ptr(), name));
     }
 }

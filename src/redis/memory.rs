@@ -7,17 +7,23 @@ use std::ffi::c_void;
 /// The server's allocator. It exists only once the module is loading: nothing may allocate before.
 pub struct ServerAllocator;
 
-/// What the server's allocator aligns every block to, at least.
-const ALIGNMENT: usize = 8;
+/// The largest alignment that is served. Allocators of servers lay blocks of a size at multiples of that size within
+/// aligned pages, so a size that is a multiple of the alignment is aligned to it.
+const ALIGNMENT: usize = 16;
+
+/// The size to ask for, so that the block is aligned.
+fn aligned(size: usize, layout: Layout) -> usize {
+    size.checked_next_multiple_of(layout.align()).unwrap_or(size)
+}
 
 // SAFETY: the server's functions are malloc, free and realloc in all but name; a missing one yields null, which is
-// how an allocation fails. No type of ours asks for a larger alignment than theirs; if one did, it gets null.
+// how an allocation fails. What asks for a larger alignment than is served gets null, too.
 unsafe impl GlobalAlloc for ServerAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: passed on from the caller; the pointer is written once, at load.
         match unsafe { raw::RedisModule_Alloc } {
             // SAFETY: as malloc, any size.
-            Some(alloc) if layout.align() <= ALIGNMENT => unsafe { alloc(layout.size()).cast() },
+            Some(alloc) if layout.align() <= ALIGNMENT => unsafe { alloc(aligned(layout.size(), layout)).cast() },
             _ => std::ptr::null_mut(),
         }
     }
@@ -34,7 +40,9 @@ unsafe impl GlobalAlloc for ServerAllocator {
         // SAFETY: as in `dealloc`.
         match unsafe { raw::RedisModule_Realloc } {
             // SAFETY: as above.
-            Some(realloc) if layout.align() <= ALIGNMENT => unsafe { realloc(block.cast(), new_size).cast() },
+            Some(realloc) if layout.align() <= ALIGNMENT => unsafe {
+                realloc(block.cast(), aligned(new_size, layout)).cast()
+            },
             _ => std::ptr::null_mut(),
         }
     }

@@ -8,17 +8,22 @@
 pub mod api;
 mod clock;
 pub mod command;
+pub mod config;
 pub mod effect;
 pub mod guard;
 pub mod key;
+pub mod listeners;
+#[cfg_attr(test, allow(dead_code, reason = "tests of the core have no server to allocate from"))]
 pub mod memory;
 pub mod native_type;
 
 use crate::args::KeyName;
 use crate::error::Error;
-use crate::limiter::{Timestamp, Usage};
-use api::call;
-use key::{Access, Key};
+use crate::limiter::Usage;
+use api::{api, call};
+pub use clock::now;
+use effect::Outcome;
+use key::{Access, Key, StringValue};
 use redis_module::raw;
 use std::ffi::CString;
 
@@ -33,11 +38,6 @@ impl<'a> Redis<'a> {
     /// `ctx` and `argv` are those of a call that lasts at least as long as `'a`.
     unsafe fn new(ctx: *mut raw::RedisModuleCtx, argv: &'a [*mut raw::RedisModuleString]) -> Redis<'a> {
         Redis { ctx, argv }
-    }
-
-    /// The instant of this call, on the server's clock. Read it once and pass it down.
-    pub fn now(&self) -> Timestamp {
-        clock::now()
     }
 
     /// Opens a key to look at it, or to change it too. `Err` if it holds anything but a `U`.
@@ -55,9 +55,17 @@ impl<'a> Redis<'a> {
     }
 
     /// Tells replicas and the AOF what has happened to each key, as one command.
-    pub fn propagate(&self, effects: &[(KeyName, &[u8])]) {
+    pub fn propagate(&self, outcomes: &[(KeyName, Outcome)]) {
+        let told = outcomes.iter().filter_map(|(name, outcome)| match outcome {
+            Outcome::Told(text) => Some((self.string(*name)?, text.as_bytes())),
+            Outcome::Unchanged | Outcome::Untold => None,
+        });
         // SAFETY: `ctx` and the strings are those of the current call; buffers are read before the call returns.
-        unsafe { effect::propagate(self.ctx, effects.iter().filter_map(|(name, text)| Some((self.string(*name)?, *text)))) }
+        unsafe { effect::propagate(self.ctx, told) }
+        if outcomes.iter().any(|(_, outcome)| matches!(outcome, Outcome::Untold)) {
+            // Nobody listens, so this goes nowhere; but the server counts a change, by which it knows when to save.
+            self.propagate_verbatim();
+        }
     }
 
     /// Begins a reply of `length` elements.
@@ -71,6 +79,58 @@ impl<'a> Redis<'a> {
     pub fn reply_integer(&self, value: i64) {
         // SAFETY: `ctx` is that of the current call.
         unsafe { call!(RedisModule_ReplyWithLongLong(self.ctx, value)) };
+    }
+
+    /// Replies a string of bytes.
+    pub fn reply_bytes(&self, value: &[u8]) {
+        // SAFETY: `ctx` is that of the current call; the server copies the bytes.
+        unsafe { call!(RedisModule_ReplyWithStringBuffer(self.ctx, value.as_ptr().cast(), value.len())) };
+    }
+
+    /// Replies that there is nothing.
+    pub fn reply_null(&self) {
+        // SAFETY: `ctx` is that of the current call.
+        unsafe { call!(RedisModule_ReplyWithNull(self.ctx)) };
+    }
+
+    /// Begins a reply of `length` pairs: a map in RESP3, a flat array in RESP2.
+    pub fn reply_map(&self, length: usize) {
+        match api!(RedisModule_ReplyWithMap) {
+            Some(reply) => {
+                let length = std::ffi::c_long::try_from(length).unwrap_or(0);
+                // SAFETY: `ctx` is that of the current call.
+                unsafe { reply(self.ctx, length) };
+            }
+            None => self.reply_array(length.saturating_mul(2)),
+        }
+    }
+
+    /// The text of a key that holds a string; `None` if it holds anything else or nothing.
+    pub fn string_value(&self, name: KeyName) -> Option<StringValue> {
+        let name = self.string(name)?;
+        // SAFETY: `ctx` and the string are those of the current call.
+        unsafe { key::string_value(self.ctx, name) }
+    }
+
+    /// Deletes a key, whatever it holds, and tells replicas and the AOF.
+    pub fn delete_foreign(&self, name: KeyName) {
+        if let Some(name) = self.string(name) {
+            // SAFETY: `ctx` and the string are those of the current call.
+            unsafe { key::delete_foreign(self.ctx, name) };
+        }
+    }
+
+    /// Whether the server only asks which arguments of this call are keys.
+    pub fn is_asked_for_keys(&self) -> bool {
+        // SAFETY: `ctx` is that of the current call.
+        unsafe { call!(RedisModule_IsKeysPositionRequest(self.ctx)) != 0 }
+    }
+
+    /// Answers that this argument is a key.
+    pub fn key_at(&self, name: KeyName) {
+        let place = std::ffi::c_int::try_from(name.0).unwrap_or(0);
+        // SAFETY: `ctx` is that of the current call, which asks for keys.
+        unsafe { call!(RedisModule_KeyAtPos(self.ctx, place)) };
     }
 
     /// Replies OK.

@@ -53,13 +53,13 @@ pub unsafe fn register<U: Usage>(ctx: *mut raw::RedisModuleCtx) -> Result<(), &'
         rdb_load: Some(rdb_load::<U>),
         rdb_save: Some(rdb_save::<U>),
         aof_rewrite: Some(aof_rewrite::<U>),
-        mem_usage: Some(mem_usage),
+        mem_usage: Some(mem_usage::<U>),
         digest: Some(digest::<U>),
         free: Some(free::<U>),
         aux_load: None,
         aux_save: None,
         aux_save_triggers: 0,
-        free_effort: None,
+        free_effort: Some(free_effort::<U>),
         unlink: None,
         copy: Some(copy::<U>),
         defrag: Some(defrag),
@@ -111,6 +111,11 @@ impl Encoder for Rdb {
         // SAFETY: the server's handle, for the length of the callback.
         unsafe { call!(RedisModule_SaveUnsigned(self.0, value)) }
     }
+
+    fn bytes(&mut self, value: &[u8]) {
+        // SAFETY: as above; the server copies the bytes.
+        unsafe { call!(RedisModule_SaveStringBuffer(self.0, value.as_ptr().cast(), value.len())) }
+    }
 }
 
 impl Decoder for Rdb {
@@ -119,6 +124,21 @@ impl Decoder for Rdb {
         unsafe {
             let value = call!(RedisModule_LoadUnsigned(self.0));
             (call!(RedisModule_IsIOError(self.0)) == 0).then_some(value)
+        }
+    }
+
+    fn bytes(&mut self, most: usize) -> Option<Box<[u8]>> {
+        let mut length = 0;
+        // SAFETY: as above. The server's own length is what it allocated; a failed read returns null.
+        unsafe {
+            let start = call!(RedisModule_LoadStringBuffer(self.0, &raw mut length));
+            if start.is_null() {
+                return None;
+            }
+            let bytes = std::slice::from_raw_parts(start.cast::<u8>(), length).get(..length.min(most));
+            let bytes = bytes.filter(|bytes| bytes.len() == length).map(Box::from);
+            call!(RedisModule_Free(start.cast()));
+            bytes
         }
     }
 }
@@ -150,17 +170,26 @@ unsafe extern "C" fn aof_rewrite<U: Usage>(
         unsafe {
             let Some(usage) = usage::<U>(value) else { return };
             // The expiry is not known here. The server writes a PEXPIREAT with the real one right behind.
-            let text = Text::of(usage, LATEST_EXPIRY);
-            let bytes = text.bytes();
+            let text = Text::of_whole(usage, LATEST_EXPIRY);
+            let bytes = text.as_bytes();
             let start = bytes.as_ptr().cast::<std::ffi::c_char>();
             call!(RedisModule_EmitAOF(io, effect::COMMAND.as_ptr(), c"sb".as_ptr(), key, start, bytes.len()));
         }
     });
 }
 
-unsafe extern "C" fn mem_usage(value: *const c_void) -> usize {
-    // SAFETY: the server passes a live value, which is a block of its allocator.
-    guard::callback(0, || unsafe { memory::size(value) })
+unsafe extern "C" fn mem_usage<U: Usage>(value: *const c_void) -> usize {
+    guard::callback(0, || {
+        // SAFETY: see `usage`; a value is a block of the server's allocator.
+        let (beside, itself) = unsafe { (usage::<U>(value).map_or(0, Usage::heap_size), memory::size(value)) };
+        itself.saturating_add(beside)
+    })
+}
+
+/// The work of freeing a value: where it is large the server does it in the background.
+unsafe extern "C" fn free_effort<U: Usage>(_key: *mut raw::RedisModuleString, value: *const c_void) -> usize {
+    // SAFETY: see `usage`.
+    guard::callback(1, || unsafe { usage::<U>(value) }.map_or(1, Usage::effort))
 }
 
 /// The digest of a value, which DEBUG DIGEST-VALUE compares.
@@ -171,6 +200,14 @@ impl Encoder for Digest {
         // SAFETY: the server's handle, for the length of the callback.
         unsafe {
             call!(RedisModule_DigestAddLongLong(self.0, value.cast_signed()));
+            call!(RedisModule_DigestEndSequence(self.0));
+        }
+    }
+
+    fn bytes(&mut self, value: &[u8]) {
+        // SAFETY: as above; the server only reads the bytes.
+        unsafe {
+            call!(RedisModule_DigestAddStringBuffer(self.0, value.as_ptr().cast(), value.len()));
             call!(RedisModule_DigestEndSequence(self.0));
         }
     }
@@ -199,8 +236,8 @@ unsafe extern "C" fn copy<U: Usage>(
     _to: *mut raw::RedisModuleString,
     value: *const c_void,
 ) -> *mut c_void {
-    // SAFETY: see `usage`.
     guard::callback(null_mut(), || {
+        // SAFETY: see `usage`.
         unsafe { usage::<U>(value) }.map_or(null_mut(), |usage| into_raw(usage.clone()).cast())
     })
 }
@@ -250,11 +287,9 @@ pub unsafe fn set_options(ctx: *mut raw::RedisModuleCtx) {
 /// # Safety
 /// `ctx` is live.
 unsafe fn server_is_valkey(ctx: *mut raw::RedisModuleCtx) -> bool {
-    let (Some(get), Some(field), Some(free)) = (
-        api!(RedisModule_GetServerInfo),
-        api!(RedisModule_ServerInfoGetFieldC),
-        api!(RedisModule_FreeServerInfo),
-    ) else {
+    let (Some(get), Some(field), Some(free)) =
+        (api!(RedisModule_GetServerInfo), api!(RedisModule_ServerInfoGetFieldC), api!(RedisModule_FreeServerInfo))
+    else {
         return false;
     };
     // SAFETY: the caller's promise; the data is freed once and not used after.

@@ -1,0 +1,102 @@
+//! The redis-cell call: `RL.THROTTLE`, and `CL.THROTTLE` with `ratelimit.cell-compat yes`.
+//!
+//! The same bucket as RL.TOKENBUCKET with a capacity of `max_burst + 1`, with redis-cell's words and reply. Keys that
+//! redis-cell left behind hold its TAT, the instant at which the bucket has recovered, in nanoseconds as a string;
+//! with cell-compat the first call takes them over.
+
+use crate::args::{Args, KeyName};
+use crate::config::CELL_COMPAT;
+use crate::error::{Error, MustBe};
+use crate::limiter::bucket::{Bucket, BucketUsage, Discipline};
+use crate::limiter::{Amount, Ask, Limit, Period, Span, Timestamp, Usage};
+use crate::redis::key::{Access, Key};
+use crate::redis::{self, Redis};
+use crate::reply;
+
+const BURST: MustBe = MustBe { what: "a whole number from 0 to 999999999999", example: "15" };
+const COUNT: MustBe = MustBe { what: "a whole number from 1 to 1000000000000", example: "30" };
+const FAST_COUNT: MustBe = MustBe { what: "enough to refill the burst within 36500d", example: "30" };
+const PERIOD: MustBe = MustBe { what: "a whole number of seconds from 1 to 315360000", example: "60" };
+const QUANTITY: MustBe = MustBe { what: "a whole number from 0 to 1000000000000", example: "1" };
+
+/// `RL.THROTTLE key max_burst count period [quantity]`
+pub fn throttle(redis: &Redis, mut args: Args) -> Result<(), Error> {
+    let (key, _) = args.key()?;
+    let capacity = units(&mut args, "max_burst", BURST, 999_999_999_999)?.plus(Amount::ONE);
+    let refill = units(&mut args, "count", COUNT, 1_000_000_000_000)?;
+    let seconds = whole(args.word()?, 315_360_000).ok_or(Error::out_of_range("period", PERIOD))?;
+    let period = Period::new(Span::SECOND.times(seconds)).ok_or(Error::out_of_range("period", PERIOD))?;
+    let quantity =
+        if args.is_empty() { Amount::ONE } else { units(&mut args, "quantity", QUANTITY, 1_000_000_000_000)? };
+    args.end()?;
+    let bucket = Bucket::new(capacity, refill, period, Discipline::Burst)
+        .map_err(|_| Error::out_of_range("count", if refill == Amount::ZERO { COUNT } else { FAST_COUNT }))?;
+
+    let now = redis::now();
+    if CELL_COMPAT.get() != 0 {
+        take_over(redis, key, &bucket, now)?;
+    }
+    let decision = super::charge(redis, key, &bucket, Ask::Take(quantity), now)?;
+    reply::throttled(redis, &decision);
+    Ok(())
+}
+
+fn units(args: &mut Args, argument: &'static str, must_be: MustBe, most: u64) -> Result<Amount, Error> {
+    let units = whole(args.word()?, most).ok_or(Error::out_of_range(argument, must_be))?;
+    Ok(Amount::saturating(units.saturating_mul(Amount::ONE.millionths())))
+}
+
+/// A whole number in plain digits, up to `most`.
+fn whole(text: &[u8], most: u64) -> Option<u64> {
+    let digits = text.iter().all(u8::is_ascii_digit);
+    let value = std::str::from_utf8(text).ok().filter(|_| digits)?.parse().ok()?;
+    (value <= most).then_some(value)
+}
+
+/// Puts a limiter in the place of a string that redis-cell left behind.
+fn take_over(redis: &Redis, name: KeyName, bucket: &Bucket, now: Timestamp) -> Result<(), Error> {
+    let Some(recovers_at) = redis.string_value(name).and_then(|value| {
+        let expires_at = now.plus(Span::from_micros(value.expires_in_ms?.saturating_mul(1000)));
+        tat(&value.bytes, expires_at)
+    }) else {
+        return Ok(());
+    };
+    redis.delete_foreign(name);
+    let usage = bucket.recovering_at(recovers_at, now);
+    if usage.is_unused() {
+        return Ok(());
+    }
+    let reset = bucket.reset(&usage, now);
+    let mut key: Key<BucketUsage> = redis.open(name, Access::Change)?;
+    key.create(usage);
+    let outcome = key.written(now, reset);
+    drop(key);
+    redis.propagate(&[(name, outcome)]);
+    Ok(())
+}
+
+/// The TAT that a string holds. It is one only if the key was made to expire about then, as redis-cell does.
+fn tat(text: &[u8], expires_at: Timestamp) -> Option<Timestamp> {
+    let nanos = whole(text, u64::MAX)?;
+    let tat = Timestamp::from_micros(nanos.div_ceil(1000))?;
+    let apart = tat.since(expires_at).plus(expires_at.since(tat));
+    (apart <= Span::SECOND).then_some(tat)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn takes_a_string_for_a_tat_only_if_the_key_expires_about_then() {
+        let at = |seconds: u64| Timestamp::from_micros(seconds * 1_000_000).unwrap();
+        let text = b"1700000010000000001";
+        assert_eq!(tat(text, at(1_700_000_010)), Timestamp::from_micros(1_700_000_010_000_001));
+        assert!(tat(text, at(1_700_000_009)).is_none(), "a second and a microsecond apart");
+        assert!(tat(text, at(1_700_000_011)).is_some());
+        assert!(tat(text, at(1_700_000_012)).is_none());
+        for text in ["", "1.5", "-1", "x", "99999999999999999999"] {
+            assert!(tat(text.as_bytes(), at(0)).is_none(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! The settings, `ratelimit.*`: module arguments on every server, CONFIG where the server has it for modules.
+
+use crate::error::{Error, MustBe};
+use crate::limiter::Kind;
+use std::ffi::CStr;
+use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
+
+/// A whole number that an operator may set.
+pub struct Setting {
+    /// Its name behind `ratelimit.`.
+    pub name: &'static CStr,
+    /// Its range.
+    pub range: std::ops::RangeInclusive<i64>,
+    /// Whether it is `yes` or `no` (1 or 0), and read only at load.
+    pub at_load: bool,
+    /// What it must be, in words.
+    pub must_be: MustBe,
+    value: AtomicI64,
+}
+
+impl Setting {
+    /// Its value.
+    pub fn get(&self) -> i64 {
+        self.value.load(Relaxed)
+    }
+
+    /// Sets a value that lies in its range.
+    pub fn set(&self, value: i64) {
+        self.value.store(value, Relaxed);
+    }
+
+    const fn count(name: &'static CStr) -> Setting {
+        let must_be = MustBe { what: "a whole number from 1 to 10000000", example: "100000" };
+        Setting { name, range: 1..=10_000_000, at_load: false, must_be, value: AtomicI64::new(100_000) }
+    }
+
+    const fn switch(name: &'static CStr) -> Setting {
+        let must_be = MustBe { what: "yes or no", example: "no" };
+        Setting { name, range: 0..=1, at_load: true, must_be, value: AtomicI64::new(0) }
+    }
+
+    fn parse(&self, text: &[u8]) -> Option<i64> {
+        let value = if self.at_load {
+            match text.to_ascii_lowercase().as_slice() {
+                b"yes" => 1,
+                b"no" => 0,
+                _ => return None,
+            }
+        } else {
+            std::str::from_utf8(text).ok()?.parse().ok()?
+        };
+        self.range.contains(&value).then_some(value)
+    }
+
+    fn text(&self) -> &'static str {
+        self.name.to_str().unwrap_or_default()
+    }
+}
+
+/// How many entries the log of one key may have.
+pub static MAX_LOG_ENTRIES: Setting = Setting::count(c"max-log-entries");
+
+/// How many leases one key may have.
+pub static MAX_LEASES: Setting = Setting::count(c"max-leases");
+
+/// Whether CL.THROTTLE is there, and keys that redis-cell left behind are taken over.
+pub static CELL_COMPAT: Setting = Setting::switch(c"cell-compat");
+
+/// Every setting.
+pub static ALL: [&Setting; 3] = [&MAX_LOG_ENTRIES, &MAX_LEASES, &CELL_COMPAT];
+
+/// How many entries a key of this kind may have, and the setting that says so.
+pub fn max_entries(kind: Kind) -> Option<(usize, &'static str)> {
+    let setting = match kind {
+        Kind::Log => &MAX_LOG_ENTRIES,
+        Kind::Leases => &MAX_LEASES,
+        Kind::Bucket | Kind::Window | Kind::Slider | Kind::Strict => return None,
+    };
+    Some((usize::try_from(setting.get()).unwrap_or(usize::MAX), setting.text()))
+}
+
+/// Reads the module's arguments: `name value` pairs, the name with or without `ratelimit.` before it.
+pub fn read_arguments(arguments: &[&[u8]]) -> Result<(), Error> {
+    for pair in arguments.chunks(2) {
+        let [name, rest @ ..] = pair else { continue };
+        let bare = name.strip_prefix(b"ratelimit.").unwrap_or(name);
+        let setting = ALL
+            .into_iter()
+            .find(|setting| bare.eq_ignore_ascii_case(setting.text().as_bytes()))
+            .ok_or_else(|| Error::unexpected(name))?;
+        let value = rest.first().and_then(|value| setting.parse(value));
+        setting.set(value.ok_or(Error::out_of_range(setting.text(), setting.must_be))?);
+    }
+    Ok(())
+}

@@ -1,0 +1,322 @@
+//! The sliding log: every admitted call's time is kept, so a trailing window is counted exactly.
+//!
+//! The usage is the sum of the costs in `(now - window, now]`. When to use it: where both the guarantee and every
+//! last unit of the limit matter, and calls are few. Its price: memory grows with the calls in the window, 16 bytes
+//! an instant (calls of the same microsecond share an entry).
+//!
+//! An entry holds its instant and the running total up to and with it, not its own cost: the sum of any stretch is
+//! the difference of two totals, so a decision is a binary search, however long the log is and however much of it is
+//! out of date. (A denied call must not tidy up: it changes nothing.) Totals wrap; their differences do not, since
+//! what is in the log never exceeds 2^63-1.
+//!
+//! What a call tells replicas is what it changed ([`Delta`]), not the log.
+
+use super::codec::{Decoder, Encoder};
+use super::{Amount, Fact, Kind, Limit, Period, Span, Timestamp, Usage, Verdict};
+use std::collections::VecDeque;
+
+/// A log's numbers.
+#[derive(Clone, Copy, Debug)]
+pub struct SlidingLog {
+    limit: Amount,
+    window: Period,
+}
+
+impl SlidingLog {
+    /// At most `limit` in any trailing `window`.
+    pub fn new(limit: Amount, window: Period) -> SlidingLog {
+        SlidingLog { limit, window }
+    }
+
+    /// How many entries, from the oldest on, no longer count.
+    fn out_of_date(&self, usage: &LogUsage, now: Timestamp) -> usize {
+        usage.entries.partition_point(|entry| entry.at.plus(self.window.span()) <= now)
+    }
+
+    /// What counts now.
+    fn present(&self, usage: &LogUsage, now: Timestamp) -> Amount {
+        usage.sum_from(self.out_of_date(usage, now))
+    }
+}
+
+impl Limit for SlidingLog {
+    type Usage = LogUsage;
+
+    fn limit(&self) -> Amount {
+        self.limit
+    }
+
+    fn verdict(&self, usage: &LogUsage, now: Timestamp, cost: Amount) -> Verdict {
+        if self.present(usage, now).excess(cost, self.limit) == Amount::ZERO {
+            return Verdict::Allowed(Span::ZERO);
+        }
+        let Some(room) = self.limit.checked_minus(cost) else { return Verdict::Never };
+        // The first entry that what comes after it leaves room for: it is the last that has to leave the window.
+        let end = usage.total();
+        let last_to_leave = usage.entries.partition_point(|entry| end.wrapping_sub(entry.total) > room.millionths());
+        let leaves = usage.entries.get(last_to_leave).map_or(now, |entry| entry.at.plus(self.window.span()));
+        Verdict::After(leaves.since(now))
+    }
+
+    fn remaining(&self, usage: &LogUsage, now: Timestamp) -> Amount {
+        self.limit.minus(self.present(usage, now))
+    }
+
+    fn reset(&self, usage: &LogUsage, now: Timestamp) -> Span {
+        usage.entries.back().map_or(Span::ZERO, |newest| newest.at.plus(self.window.span()).since(now))
+    }
+
+    fn charge(&self, usage: &mut LogUsage, now: Timestamp, cost: Amount) {
+        let forgotten = self.out_of_date(usage, now);
+        usage.change(Delta { forgotten, added: Some((now, cost)), ..usage.delta });
+    }
+
+    fn give_back(&self, usage: &mut LogUsage, now: Timestamp, amount: Amount) {
+        let forgotten = self.out_of_date(usage, now);
+        usage.change(Delta { forgotten, given_back: amount, ..usage.delta });
+    }
+
+    fn entries_after_charge(&self, usage: &LogUsage, now: Timestamp) -> Option<usize> {
+        let shared = usage.entries.back().is_some_and(|newest| newest.at == now);
+        let kept = usage.entries.len().saturating_sub(self.out_of_date(usage, now));
+        (!shared).then(|| kept.saturating_add(1))
+    }
+}
+
+/// What a log's key remembers.
+#[derive(Clone, Debug, Default)]
+pub struct LogUsage {
+    /// The oldest first; instants and totals rise from each to the next.
+    entries: VecDeque<Entry>,
+    /// The running total before the first entry.
+    before: u64,
+    /// What the current call has changed.
+    delta: Delta,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    at: Timestamp,
+    /// The running total up to and with this entry, in millionths, wrapping.
+    total: u64,
+}
+
+const _: () = assert!(size_of::<Entry>() == 16);
+
+/// What a call changes in a log, in this order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Delta {
+    /// Every entry moves back by so much, because the clock did.
+    moved_back: Span,
+    /// So many of the oldest entries go.
+    forgotten: usize,
+    /// So much is given back, from the oldest on.
+    given_back: Amount,
+    /// An entry is added, or its cost to the newest one if that is of the same instant.
+    added: Option<(Timestamp, Amount)>,
+}
+
+impl LogUsage {
+    /// The running total at the end.
+    fn total(&self) -> u64 {
+        self.entries.back().map_or(self.before, |newest| newest.total)
+    }
+
+    /// The sum of the entries from `index` on.
+    fn sum_from(&self, index: usize) -> Amount {
+        let before = match index.checked_sub(1) {
+            None => self.before,
+            Some(index) => self.entries.get(index).map_or(self.before, |entry| entry.total),
+        };
+        Amount::saturating(self.total().wrapping_sub(before))
+    }
+
+    /// Whether `delta` can have been caused by a call on this log.
+    fn accepts(&self, delta: Delta) -> bool {
+        let newest = self.entries.back().map_or(Timestamp::EPOCH, |newest| newest.at.minus(delta.moved_back));
+        delta.forgotten <= self.entries.len()
+            && delta.added.is_none_or(|(at, cost)| at >= newest && cost != Amount::ZERO)
+    }
+
+    fn change(&mut self, delta: Delta) {
+        self.forget(delta.forgotten);
+        self.give_back(delta.given_back);
+        if let Some((at, cost)) = delta.added {
+            self.add(at, cost);
+        }
+        self.delta = delta;
+    }
+
+    fn shift_back(&mut self, span: Span) {
+        for entry in &mut self.entries {
+            entry.at = entry.at.minus(span);
+        }
+    }
+
+    fn forget(&mut self, oldest: usize) {
+        if let Some(newest_gone) = oldest.checked_sub(1).and_then(|index| self.entries.get(index)) {
+            self.before = newest_gone.total;
+            self.entries.drain(..oldest);
+        }
+        // Amortized: a log has to lose half of its entries before it is moved to a smaller place.
+        if self.entries.capacity() > Self::room_for(self.entries.len().saturating_mul(2)) {
+            self.entries.shrink_to(Self::room_for(self.entries.len()));
+        }
+    }
+
+    fn give_back(&mut self, amount: Amount) {
+        let covered =
+            self.entries.partition_point(|entry| entry.total.wrapping_sub(self.before) <= amount.millionths());
+        self.entries.drain(..covered);
+        self.before = self.before.wrapping_add(amount.millionths());
+    }
+
+    fn add(&mut self, at: Timestamp, cost: Amount) {
+        let cost = cost.min(Amount::MAX.minus(self.sum_from(0)));
+        if cost == Amount::ZERO {
+            return;
+        }
+        let total = self.total().wrapping_add(cost.millionths());
+        match self.entries.back_mut() {
+            Some(newest) if newest.at == at => newest.total = total,
+            _ => {
+                if self.entries.len() == self.entries.capacity() {
+                    let more = Self::room_for(self.entries.len()).saturating_sub(self.entries.len());
+                    self.entries.reserve_exact(more);
+                }
+                self.entries.push_back(Entry { at, total });
+            }
+        }
+    }
+
+    /// How much room is made for a log of `length`: an eighth more, where doubling would waste up to 16 bytes an
+    /// entry.
+    fn room_for(length: usize) -> usize {
+        length.saturating_add(length / 8).saturating_add(4)
+    }
+
+    /// The entries with their own costs, the oldest first.
+    fn costs(&self) -> impl Iterator<Item = (Timestamp, Amount)> + '_ {
+        self.entries.iter().scan(self.before, |before, entry| {
+            let cost = entry.total.wrapping_sub(std::mem::replace(before, entry.total));
+            Some((entry.at, Amount::saturating(cost)))
+        })
+    }
+}
+
+/// What an effect begins with: the whole log, or what a call changed.
+const WHOLE: u64 = 0;
+const CHANGE: u64 = 1;
+
+impl Delta {
+    fn decode(from: &mut impl Decoder) -> Option<Delta> {
+        let moved_back = Span::from_micros(from.integer()?);
+        let forgotten = usize::try_from(from.integer()?).ok()?;
+        let given_back = Amount::from_millionths(from.integer()?)?;
+        let added = match from.integer()? {
+            0 => None,
+            1 => Some((Timestamp::from_micros(from.integer()?)?, Amount::from_millionths(from.integer()?)?)),
+            _ => return None,
+        };
+        Some(Delta { moved_back, forgotten, given_back, added })
+    }
+}
+
+impl Usage for LogUsage {
+    const KIND: Kind = Kind::Log;
+
+    fn is_unused(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    fn is_after(&self, now: Timestamp) -> bool {
+        self.entries.back().is_some_and(|newest| newest.at > now)
+    }
+
+    fn move_back(&mut self, now: Timestamp) {
+        let span = self.entries.back().map_or(Span::ZERO, |newest| newest.at.since(now));
+        self.shift_back(span);
+        self.delta.moved_back = span;
+    }
+
+    fn encode(&self, to: &mut impl Encoder) {
+        to.integer(u64::try_from(self.entries.len()).unwrap_or(0));
+        for (at, cost) in self.costs() {
+            to.integer(at.micros());
+            to.integer(cost.millionths());
+        }
+    }
+
+    fn decode(from: &mut impl Decoder, _version: u32) -> Option<LogUsage> {
+        let length = from.integer()?;
+        let mut usage = LogUsage::default();
+        for _ in 0..length {
+            let at = Timestamp::from_micros(from.integer()?)?;
+            let cost = Amount::from_millionths(from.integer()?).filter(|cost| *cost != Amount::ZERO)?;
+            if usage.is_after(at) || cost > Amount::MAX.minus(usage.sum_from(0)) {
+                return None;
+            }
+            usage.add(at, cost);
+        }
+        (!usage.is_unused()).then_some(usage)
+    }
+
+    fn encode_effect(&mut self, to: &mut impl Encoder) {
+        let Delta { moved_back, forgotten, given_back, added } = std::mem::take(&mut self.delta);
+        to.integer(CHANGE);
+        to.integer(moved_back.micros());
+        to.integer(u64::try_from(forgotten).unwrap_or(0));
+        to.integer(given_back.millionths());
+        to.integer(u64::from(added.is_some()));
+        if let Some((at, cost)) = added {
+            to.integer(at.micros());
+            to.integer(cost.millionths());
+        }
+    }
+
+    fn encode_whole_effect(&self, to: &mut impl Encoder) {
+        to.integer(WHOLE);
+        self.encode(to);
+    }
+
+    fn accepts_effect(&self, from: &mut impl Decoder, version: u32) -> bool {
+        match from.integer() {
+            Some(WHOLE) => LogUsage::decode(from, version).is_some(),
+            Some(CHANGE) => Delta::decode(from).is_some_and(|delta| self.accepts(delta)),
+            _ => false,
+        }
+    }
+
+    fn apply_effect(&mut self, from: &mut impl Decoder, version: u32) {
+        match from.integer() {
+            Some(WHOLE) => {
+                if let Some(usage) = LogUsage::decode(from, version) {
+                    *self = usage;
+                }
+            }
+            _ => {
+                if let Some(delta) = Delta::decode(from) {
+                    self.shift_back(delta.moved_back);
+                    self.change(delta);
+                    self.delta = Delta::default();
+                }
+            }
+        }
+    }
+
+    fn heap_size(&self) -> usize {
+        self.entries.capacity().saturating_mul(size_of::<Entry>())
+    }
+
+    fn describe(&self) -> Vec<(&'static str, Fact)> {
+        let mut facts = vec![
+            ("used", Fact::Amount(self.sum_from(0))),
+            ("entries", Fact::Count(u64::try_from(self.entries.len()).unwrap_or(u64::MAX))),
+        ];
+        if let (Some(oldest), Some(newest)) = (self.entries.front(), self.entries.back()) {
+            facts.push(("oldest", Fact::Instant(oldest.at)));
+            facts.push(("newest", Fact::Instant(newest.at)));
+        }
+        facts
+    }
+}

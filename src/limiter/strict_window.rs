@@ -1,0 +1,215 @@
+//! The strict sliding window: constant memory, with a guarantee.
+//!
+//! Time is cut into slots of `ceil(window / 60)`, at multiples of their width since the Unix epoch. A trailing window
+//! touches up to 61 of them, so 61 are kept, and all that it touches are counted whole: whatever the traffic, no more
+//! than `limit` is admitted in *any* trailing window.
+//!
+//! When to use it: where the limit is a promise to somebody else (an upstream's quota). Its price: usage counts up to
+//! one slot longer than it must, so a client that always pushes gets 60/61 of the limit. Cost: 504 bytes, a pass over
+//! 61 counts.
+
+use super::codec::{Decoder, Encoder};
+use super::{Amount, Fact, Kind, Limit, Period, Span, Timestamp, Usage, Verdict};
+
+/// A strict window's numbers.
+#[derive(Clone, Copy, Debug)]
+pub struct StrictWindow {
+    limit: Amount,
+    window: Period,
+}
+
+/// How many slots a window is cut into.
+const SLOTS_A_WINDOW: u64 = 60;
+
+/// How many slots a trailing window can touch.
+const SLOTS: usize = 61;
+
+impl StrictWindow {
+    /// At most `limit` in any trailing `window`.
+    pub fn new(limit: Amount, window: Period) -> StrictWindow {
+        StrictWindow { limit, window }
+    }
+
+    /// Drops what no longer counts and makes the slot of `now` the newest; usage counted under another window length
+    /// becomes that slot's.
+    fn settle(&self, usage: &mut StrictUsage, now: Timestamp) {
+        let kept = if usage.window == self.window.span() {
+            *usage
+        } else {
+            let mut opened = StrictUsage { window: self.window.span(), ..StrictUsage::default() };
+            opened.newest = opened.slot_of(now);
+            opened.counts[0] = usage.present(now);
+            opened
+        };
+        let newest = kept.slot_of(now);
+        let mut settled = StrictUsage { window: kept.window, newest, ..StrictUsage::default() };
+        for (slot, count) in kept.counting(now) {
+            let age = usize::try_from(newest.saturating_sub(slot)).unwrap_or(SLOTS);
+            if let Some(place) = settled.counts.get_mut(age) {
+                *place = count;
+            }
+        }
+        *usage = settled;
+    }
+}
+
+impl Limit for StrictWindow {
+    type Usage = StrictUsage;
+
+    fn limit(&self) -> Amount {
+        self.limit
+    }
+
+    // Until a charge re-opens it, usage counted under another window length decays under that length: so looking
+    // goes by the stored window throughout.
+
+    fn verdict(&self, usage: &StrictUsage, now: Timestamp, cost: Amount) -> Verdict {
+        if cost > self.limit {
+            return Verdict::Never;
+        }
+        // From the newest slot back, for as long as what they hold fits beside the cost: the slot that does not fit,
+        // and with it every older one, has to leave.
+        let mut held = Amount::ZERO;
+        for (slot, count) in usage.counting(now) {
+            held = held.plus(count);
+            if held.excess(cost, self.limit) != Amount::ZERO {
+                return Verdict::After(usage.leaves(slot).since(now));
+            }
+        }
+        Verdict::Allowed(Span::ZERO)
+    }
+
+    fn remaining(&self, usage: &StrictUsage, now: Timestamp) -> Amount {
+        self.limit.minus(usage.present(now))
+    }
+
+    fn reset(&self, usage: &StrictUsage, now: Timestamp) -> Span {
+        usage.counting(now).next().map_or(Span::ZERO, |(slot, _)| usage.leaves(slot).since(now))
+    }
+
+    fn charge(&self, usage: &mut StrictUsage, now: Timestamp, cost: Amount) {
+        self.settle(usage, now);
+        usage.counts[0] = usage.counts[0].plus(cost);
+    }
+
+    fn give_back(&self, usage: &mut StrictUsage, now: Timestamp, amount: Amount) {
+        self.settle(usage, now);
+        // The oldest first: taken off newer slots it would let a trailing window hold more than the limit, net.
+        let mut rest = amount;
+        for count in usage.counts.iter_mut().rev() {
+            let taken = rest.min(*count);
+            *count = count.minus(taken);
+            rest = rest.minus(taken);
+        }
+    }
+}
+
+/// What a strict window's key remembers: 504 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StrictUsage {
+    /// The length of the window that its slots were cut for; 0 if never seen.
+    window: Span,
+    /// The number of the newest slot.
+    newest: u64,
+    /// The counts of the slots by age, the newest first.
+    counts: [Amount; SLOTS],
+}
+
+impl Default for StrictUsage {
+    fn default() -> StrictUsage {
+        StrictUsage { window: Span::ZERO, newest: 0, counts: [Amount::ZERO; SLOTS] }
+    }
+}
+
+impl StrictUsage {
+    /// How long a slot is, in microseconds.
+    fn width(&self) -> u64 {
+        self.window.micros().div_ceil(SLOTS_A_WINDOW).max(1)
+    }
+
+    /// The number of the slot that `now` lies in. The epoch's is 60, so that the slots before it, which a clock gone
+    /// back that far needs, have numbers too.
+    fn slot_of(&self, now: Timestamp) -> u64 {
+        now.micros().checked_div(self.width()).unwrap_or(0).saturating_add(SLOTS_A_WINDOW)
+    }
+
+    /// When a slot stops counting: once its last microsecond is a window old.
+    fn leaves(&self, slot: u64) -> Timestamp {
+        let since_epoch = slot.saturating_add(1).saturating_sub(SLOTS_A_WINDOW);
+        let last = since_epoch.saturating_mul(self.width()).saturating_sub(1);
+        Timestamp::EPOCH.plus(Span::from_micros(last)).plus(self.window)
+    }
+
+    /// The slots in use that count now, the newest first.
+    fn counting(&self, now: Timestamp) -> impl Iterator<Item = (u64, Amount)> + '_ {
+        self.in_use()
+            .filter_map(|(age, count)| self.newest.checked_sub(age).map(|slot| (slot, count)))
+            .take_while(move |(slot, _)| now < self.leaves(*slot))
+    }
+
+    /// The counts in use with their ages in slots, the newest first.
+    fn in_use(&self) -> impl Iterator<Item = (u64, Amount)> + '_ {
+        (0..).zip(self.counts).filter(|(_, count)| *count != Amount::ZERO)
+    }
+
+    /// What counts now.
+    fn present(&self, now: Timestamp) -> Amount {
+        self.counting(now).fold(Amount::ZERO, |sum, (_, count)| sum.plus(count))
+    }
+}
+
+impl Usage for StrictUsage {
+    const KIND: Kind = Kind::Strict;
+
+    fn is_unused(&self) -> bool {
+        self.counts.iter().all(|count| *count == Amount::ZERO)
+    }
+
+    fn is_after(&self, now: Timestamp) -> bool {
+        self.newest > self.slot_of(now)
+    }
+
+    fn move_back(&mut self, now: Timestamp) {
+        self.newest = self.newest.min(self.slot_of(now));
+    }
+
+    fn encode(&self, to: &mut impl Encoder) {
+        to.integer(self.window.micros());
+        to.integer(self.newest);
+        to.integer(u64::try_from(self.in_use().count()).unwrap_or(0));
+        for (age, count) in self.in_use() {
+            to.integer(age);
+            to.integer(count.millionths());
+        }
+    }
+
+    fn decode(from: &mut impl Decoder, _version: u32) -> Option<StrictUsage> {
+        let window = Period::new(Span::from_micros(from.integer()?))?.span();
+        let mut usage = StrictUsage { window, newest: from.integer()?, ..StrictUsage::default() };
+        if !(usage.slot_of(Timestamp::EPOCH)..=usage.slot_of(Timestamp::MAX)).contains(&usage.newest) {
+            return None;
+        }
+        let in_use = usize::try_from(from.integer()?).ok().filter(|in_use| (1..=SLOTS).contains(in_use))?;
+        let mut next_age = 0;
+        for _ in 0..in_use {
+            let age = from.integer()?;
+            let count = Amount::from_millionths(from.integer()?)?;
+            if age < next_age || count == Amount::ZERO {
+                return None;
+            }
+            *usage.counts.get_mut(usize::try_from(age).ok()?)? = count;
+            next_age = age.saturating_add(1);
+        }
+        Some(usage)
+    }
+
+    fn describe(&self) -> Vec<(&'static str, Fact)> {
+        let used = self.counts.iter().fold(Amount::ZERO, |sum, count| sum.plus(*count));
+        let since_epoch = self.newest.saturating_sub(SLOTS_A_WINDOW).saturating_mul(self.width());
+        vec![
+            ("used", Fact::Amount(used)),
+            ("newest_slot", Fact::Instant(Timestamp::EPOCH.plus(Span::from_micros(since_epoch)))),
+            ("window", Fact::Span(self.window)),
+        ]
+    }
+}

@@ -1,0 +1,106 @@
+//! Makes the settings known to a server that has CONFIG for modules (7.0, Valkey 8).
+
+use super::api::{OK, api};
+use super::guard;
+use crate::config::{ALL, Setting};
+use redis_module::raw;
+use std::ffi::{c_char, c_int, c_longlong, c_void};
+
+/// Registers every setting, with its present value as the default, and reads what the configuration file has of them.
+///
+/// # Safety
+/// `ctx` is that of the module's load.
+pub unsafe fn register(ctx: *mut raw::RedisModuleCtx) -> Result<(), String> {
+    let (Some(number), Some(switch), Some(load)) =
+        (api!(RedisModule_RegisterNumericConfig), api!(RedisModule_RegisterBoolConfig), api!(RedisModule_LoadConfigs))
+    else {
+        return Ok(());
+    };
+    for setting in ALL {
+        let (name, default) = (setting.name.as_ptr(), setting.get());
+        let data = std::ptr::from_ref(setting).cast_mut().cast::<c_void>();
+        // SAFETY: the caller's promise; a setting is a static, so `data` lives as long as the server.
+        let registered = unsafe {
+            if setting.at_load {
+                let default = c_int::from(default != 0);
+                switch(
+                    ctx,
+                    name,
+                    default,
+                    raw::REDISMODULE_CONFIG_IMMUTABLE,
+                    Some(get_switch),
+                    Some(set_switch),
+                    None,
+                    data,
+                )
+            } else {
+                let (min, max) = (*setting.range.start(), *setting.range.end());
+                let flags = raw::REDISMODULE_CONFIG_DEFAULT;
+                number(ctx, name, default, flags, min, max, Some(get_number), Some(set_number), None, data)
+            }
+        };
+        if registered != OK {
+            return Err(format!("the server refuses the setting {}", setting.name.to_string_lossy()));
+        }
+    }
+    // SAFETY: the caller's promise.
+    if unsafe { load(ctx) } != OK {
+        return Err("a ratelimit.* setting in the configuration is wrong".to_owned());
+    }
+    Ok(())
+}
+
+/// # Safety
+/// `data` is what `register` gave with a setting.
+unsafe fn setting<'a>(data: *mut c_void) -> Option<&'a Setting> {
+    // SAFETY: the caller's promise; a setting is a static.
+    unsafe { data.cast::<Setting>().as_ref() }
+}
+
+unsafe extern "C" fn get_number(_name: *const c_char, data: *mut c_void) -> c_longlong {
+    // SAFETY: see `setting`.
+    guard::callback(0, || unsafe { setting(data) }.map_or(0, Setting::get))
+}
+
+unsafe extern "C" fn set_number(
+    _name: *const c_char,
+    value: c_longlong,
+    data: *mut c_void,
+    _error: *mut *mut raw::RedisModuleString,
+) -> c_int {
+    guard::callback(super::api::ERR, || {
+        // SAFETY: see `setting`. The server has compared the value with the range.
+        if let Some(setting) = unsafe { setting(data) } {
+            setting.set(value);
+        }
+        OK
+    })
+}
+
+unsafe extern "C" fn get_switch(name: *const c_char, data: *mut c_void) -> c_int {
+    // SAFETY: passed on.
+    c_int::from(unsafe { get_number(name, data) } != 0)
+}
+
+unsafe extern "C" fn set_switch(
+    name: *const c_char,
+    value: c_int,
+    data: *mut c_void,
+    error: *mut *mut raw::RedisModuleString,
+) -> c_int {
+    // SAFETY: passed on.
+    unsafe { set_number(name, c_longlong::from(value), data, error) }
+}
+
+/// The module's arguments, for `run`.
+///
+/// # Safety
+/// `argv` and `length` are those of the module's load.
+pub unsafe fn with_arguments<T>(
+    argv: *mut *mut raw::RedisModuleString,
+    length: c_int,
+    run: impl FnOnce(&[&[u8]]) -> T,
+) -> T {
+    // SAFETY: the caller's promise.
+    unsafe { guard::with_words(guard::strings(argv, length), run) }
+}
