@@ -1,0 +1,72 @@
+//! The core by itself, without a server: `cargo bench`.
+//!
+//! The core has no dependency on the module around it, so its source is compiled in here as it stands.
+
+// With the tests of what is compiled in, when everything is checked at once.
+#![cfg_attr(test, allow(clippy::arithmetic_side_effects, clippy::indexing_slicing, clippy::unwrap_used))]
+#![allow(dead_code, unused_imports, reason = "a bench uses a part of what it compiles in, tests included")]
+
+#[path = "../src/args.rs"]
+mod args;
+#[path = "../src/error.rs"]
+mod error;
+#[path = "../src/limiter/mod.rs"]
+mod limiter;
+#[path = "../src/spec.rs"]
+mod spec;
+
+use args::Args;
+use divan::{Bencher, black_box};
+use limiter::{Ask, Limit, Span, Timestamp, Usage, look, take};
+use spec::{Spec, with_limit};
+
+/// A call of every algorithm that always passes, and one that never does.
+const CALLS: [&str; 12] = [
+    "TOKENBUCKET 1e9 1e9 60s",
+    "TOKENBUCKET 0 1e9 60s",
+    "LEAKYBUCKET 1e9 1e9 60s",
+    "FIXED 1e12 60s",
+    "FIXED 1e12 60s ALIGNED",
+    "FIXED 0 60s",
+    "SLIDING 1e12 60s",
+    "SLIDING 0 60s",
+    "SLIDING 1e12 60s STRICT",
+    "SLIDING 0 60s STRICT",
+    "SLIDINGLOG 1e12 1s",
+    "CONCURRENCY 1e12 60s holder",
+];
+
+fn main() {
+    divan::main();
+}
+
+/// From a call's words to a limit and what is asked of it.
+#[divan::bench(args = CALLS)]
+fn parse(bencher: Bencher, call: &str) {
+    let words = words(call);
+    bencher.bench(|| Spec::any(&mut Args::new(black_box(&words))).is_ok());
+}
+
+/// From a usage to the answer, and to the usage after it, at calls 10 microseconds apart.
+#[divan::bench(args = CALLS)]
+fn decide_and_charge(bencher: Bencher, call: &str) {
+    let words = words(call);
+    let Ok(spec) = Spec::any(&mut Args::new(&words)) else { return };
+    with_limit!(&spec.limit, limit => calls(bencher, limit, spec.ask));
+}
+
+fn calls<L: Limit>(bencher: Bencher, limit: &L, ask: Ask) {
+    let mut now = Timestamp::from_clock(1_700_000_000_000_000);
+    let mut usage = L::Usage::default();
+    bencher.bench_local(|| {
+        now = now.plus(Span::from_micros(10));
+        let looked = look(limit, &usage, now, black_box(ask));
+        take(limit, &mut usage, now, looked.change());
+        (looked.decision(limit, &usage, now, true), usage.is_unused())
+    });
+}
+
+/// `command word word ...` as the server hands it over.
+fn words(call: &str) -> Vec<&[u8]> {
+    std::iter::once("RL.TAKE").chain(call.split(' ')).map(str::as_bytes).collect()
+}
