@@ -17,6 +17,9 @@ mod args;
 /// `TOKENBUCKET 200 100 60s COST 2` -> a limit, and what is asked of it.
 mod spec;
 
+/// What replicas and the AOF are told, as text.
+mod effect;
+
 /// The settings, `ratelimit.*`.
 mod config;
 

@@ -1,4 +1,4 @@
-//! `RL.EFFECT`: what the module tells replicas and the AOF, applied. See `redis/effect.rs` for its form.
+//! `RL.EFFECT`: what the module tells replicas and the AOF, applied. See `src/effect.rs` for its form.
 
 use crate::args::{Args, KeyName, has_twins};
 use crate::error::Error;

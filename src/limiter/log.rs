@@ -151,6 +151,12 @@ impl LogUsage {
         for entry in &mut self.entries {
             entry.at = entry.at.minus(span);
         }
+        // Instants end at the epoch; those that meet there share an entry, whose total is the later one's.
+        while let (Some(first), Some(second)) = (self.entries.front(), self.entries.get(1))
+            && first.at == second.at
+        {
+            self.entries.pop_front();
+        }
     }
 
     fn forget(&mut self, oldest: usize) {
@@ -253,7 +259,8 @@ impl Usage for LogUsage {
         for _ in 0..length {
             let at = Timestamp::from_micros(from.integer()?)?;
             let cost = Amount::from_millionths(from.integer()?).filter(|cost| *cost != Amount::ZERO)?;
-            if usage.is_after(at) || cost > Amount::MAX.minus(usage.sum_from(0)) {
+            let in_order = usage.entries.back().is_none_or(|newest| newest.at < at);
+            if !in_order || cost > Amount::MAX.minus(usage.sum_from(0)) {
                 return None;
             }
             usage.add(at, cost);

@@ -94,7 +94,8 @@ pub trait Usage: Clone + Default + 'static {
     // What replicas are told of a call is the whole usage; a kind that may be large tells only what the call changed,
     // and overrides these four together.
 
-    /// Writes out what the last call has changed (since the last time that this was asked).
+    /// Writes out what has changed since the last time that this was asked. To be asked after every change, even if
+    /// nobody is told: what was not asked for would be told again with the next change.
     fn encode_effect(&mut self, to: &mut impl Encoder) {
         self.encode(to);
     }

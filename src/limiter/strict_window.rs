@@ -36,20 +36,11 @@ impl StrictWindow {
         let kept = if usage.window == self.window.span() {
             *usage
         } else {
-            let mut opened = StrictUsage { window: self.window.span(), ..StrictUsage::default() };
-            opened.newest = opened.slot_of(now);
+            let mut opened = StrictUsage { window: self.window.span(), written: now, ..StrictUsage::default() };
             opened.counts[0] = usage.present(now);
             opened
         };
-        let newest = kept.slot_of(now);
-        let mut settled = StrictUsage { window: kept.window, newest, ..StrictUsage::default() };
-        for (slot, count) in kept.counting(now) {
-            let age = usize::try_from(newest.saturating_sub(slot)).unwrap_or(SLOTS);
-            if let Some(place) = settled.counts.get_mut(age) {
-                *place = count;
-            }
-        }
-        *usage = settled;
+        *usage = kept.moved(now, |slot| slot);
     }
 }
 
@@ -109,15 +100,15 @@ impl Limit for StrictWindow {
 pub struct StrictUsage {
     /// The length of the window that its slots were cut for; 0 if never seen.
     window: Span,
-    /// The number of the newest slot.
-    newest: u64,
+    /// When it was last charged: the newest slot is the one that this lies in.
+    written: Timestamp,
     /// The counts of the slots by age, the newest first.
     counts: [Amount; SLOTS],
 }
 
 impl Default for StrictUsage {
     fn default() -> StrictUsage {
-        StrictUsage { window: Span::ZERO, newest: 0, counts: [Amount::ZERO; SLOTS] }
+        StrictUsage { window: Span::ZERO, written: Timestamp::EPOCH, counts: [Amount::ZERO; SLOTS] }
     }
 }
 
@@ -127,28 +118,49 @@ impl StrictUsage {
         self.window.micros().div_ceil(SLOTS_A_WINDOW).max(1)
     }
 
-    /// The number of the slot that `now` lies in. The epoch's is 60, so that the slots before it, which a clock gone
-    /// back that far needs, have numbers too.
-    fn slot_of(&self, now: Timestamp) -> u64 {
-        now.micros().checked_div(self.width()).unwrap_or(0).saturating_add(SLOTS_A_WINDOW)
+    /// The number of the slot that an instant lies in.
+    fn slot_of(&self, instant: Timestamp) -> u64 {
+        instant.micros().checked_div(self.width()).unwrap_or(0)
+    }
+
+    /// The last microsecond of a slot.
+    fn end(&self, slot: u64) -> Timestamp {
+        let micros = slot.saturating_add(1).saturating_mul(self.width()).saturating_sub(1);
+        Timestamp::EPOCH.plus(Span::from_micros(micros))
     }
 
     /// When a slot stops counting: once its last microsecond is a window old.
     fn leaves(&self, slot: u64) -> Timestamp {
-        let since_epoch = slot.saturating_add(1).saturating_sub(SLOTS_A_WINDOW);
-        let last = since_epoch.saturating_mul(self.width()).saturating_sub(1);
-        Timestamp::EPOCH.plus(Span::from_micros(last)).plus(self.window)
+        self.end(slot).plus(self.window)
+    }
+
+    /// The same usage as last charged at `now`, with each slot that still counts then in the place of another.
+    fn moved(&self, now: Timestamp, place: impl Fn(u64) -> u64) -> StrictUsage {
+        let newest = self.slot_of(now);
+        let mut moved = StrictUsage { window: self.window, written: now, ..StrictUsage::default() };
+        for (slot, count) in self.in_use() {
+            let slot = place(slot);
+            let age = usize::try_from(newest.saturating_sub(slot)).unwrap_or(SLOTS);
+            if let Some(kept) = moved.counts.get_mut(age).filter(|_| now < self.leaves(slot)) {
+                *kept = kept.plus(count);
+            }
+        }
+        moved
     }
 
     /// The slots in use that count now, the newest first.
     fn counting(&self, now: Timestamp) -> impl Iterator<Item = (u64, Amount)> + '_ {
-        self.in_use()
-            .filter_map(|(age, count)| self.newest.checked_sub(age).map(|slot| (slot, count)))
-            .take_while(move |(slot, _)| now < self.leaves(*slot))
+        self.in_use().take_while(move |(slot, _)| now < self.leaves(*slot))
+    }
+
+    /// The slots in use, the newest first.
+    fn in_use(&self) -> impl Iterator<Item = (u64, Amount)> + '_ {
+        let newest = self.slot_of(self.written);
+        self.ages().map(move |(age, count)| (newest.saturating_sub(age), count))
     }
 
     /// The counts in use with their ages in slots, the newest first.
-    fn in_use(&self) -> impl Iterator<Item = (u64, Amount)> + '_ {
+    fn ages(&self) -> impl Iterator<Item = (u64, Amount)> + '_ {
         (0..).zip(self.counts).filter(|(_, count)| *count != Amount::ZERO)
     }
 
@@ -166,18 +178,21 @@ impl Usage for StrictUsage {
     }
 
     fn is_after(&self, now: Timestamp) -> bool {
-        self.newest > self.slot_of(now)
+        self.written > now
     }
 
     fn move_back(&mut self, now: Timestamp) {
-        self.newest = self.newest.min(self.slot_of(now));
+        // A slot moves by the difference to where its last microsecond then lies, so that none stops counting sooner;
+        // but none into the future, so that nobody is locked out for longer than by a charge made now.
+        let span = self.written.since(now);
+        *self = self.moved(now, |slot| self.slot_of(self.end(slot).minus(span)).min(self.slot_of(now)));
     }
 
     fn encode(&self, to: &mut impl Encoder) {
         to.integer(self.window.micros());
-        to.integer(self.newest);
-        to.integer(u64::try_from(self.in_use().count()).unwrap_or(0));
-        for (age, count) in self.in_use() {
+        to.integer(self.written.micros());
+        to.integer(u64::try_from(self.ages().count()).unwrap_or(0));
+        for (age, count) in self.ages() {
             to.integer(age);
             to.integer(count.millionths());
         }
@@ -185,16 +200,14 @@ impl Usage for StrictUsage {
 
     fn decode(from: &mut impl Decoder, _version: u32) -> Option<StrictUsage> {
         let window = Period::new(Span::from_micros(from.integer()?))?.span();
-        let mut usage = StrictUsage { window, newest: from.integer()?, ..StrictUsage::default() };
-        if !(usage.slot_of(Timestamp::EPOCH)..=usage.slot_of(Timestamp::MAX)).contains(&usage.newest) {
-            return None;
-        }
+        let written = Timestamp::from_micros(from.integer()?)?;
+        let mut usage = StrictUsage { window, written, ..StrictUsage::default() };
         let in_use = usize::try_from(from.integer()?).ok().filter(|in_use| (1..=SLOTS).contains(in_use))?;
         let mut next_age = 0;
         for _ in 0..in_use {
             let age = from.integer()?;
             let count = Amount::from_millionths(from.integer()?)?;
-            if age < next_age || count == Amount::ZERO {
+            if age < next_age || age > usage.slot_of(written) || count == Amount::ZERO {
                 return None;
             }
             *usage.counts.get_mut(usize::try_from(age).ok()?)? = count;
@@ -205,10 +218,9 @@ impl Usage for StrictUsage {
 
     fn describe(&self) -> Vec<(&'static str, Fact)> {
         let used = self.counts.iter().fold(Amount::ZERO, |sum, count| sum.plus(*count));
-        let since_epoch = self.newest.saturating_sub(SLOTS_A_WINDOW).saturating_mul(self.width());
         vec![
             ("used", Fact::Amount(used)),
-            ("newest_slot", Fact::Instant(Timestamp::EPOCH.plus(Span::from_micros(since_epoch)))),
+            ("written", Fact::Instant(self.written)),
             ("window", Fact::Span(self.window)),
         ]
     }

@@ -4,8 +4,8 @@
 //! comparison. A value is a `Box` in all but name, from the server's allocator.
 
 use super::api::{api, call};
-use super::effect::{LATEST_EXPIRY, Text};
 use super::{effect, guard, memory};
+use crate::effect::{LATEST_EXPIRY, Text};
 use crate::limiter::codec::{Decoder, Encoder};
 use crate::limiter::{Kind, Usage};
 use redis_module::raw;

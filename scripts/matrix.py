@@ -1,0 +1,113 @@
+"""Runs the suite on every server within reach of the package registries, and prints a table.
+
+The servers: PyPI's Redis 6.2 and Valkey 9, the system's redis-server, and those of Debian trixie
+and sid, each from a folder that debootstrap fills (outside the tree; it needs root, and is kept).
+"""
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+REPOSITORY = Path(__file__).parents[1]
+sys.path.insert(0, str(REPOSITORY / "tests"))
+
+from support import binaries  # noqa: E402
+
+CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "redis-ratelimit"
+
+SUITES = ["trixie", "sid"]
+PROGRAMS = ["redis-server", "valkey-server"]
+
+
+@dataclass
+class Run:
+    """What the suite said on one server."""
+
+    server: str
+    outcomes: Counter[str]
+    # Reasons of skips, with how many tests each.
+    reasons: Counter[str]
+
+
+def debian(suite: str, program: str) -> Path:
+    """A script that runs a server of another Debian release with that release's own libraries."""
+    root = CACHE / suite
+    if not (root / "usr/bin" / program).exists():
+        if not shutil.which("debootstrap"):
+            raise FileNotFoundError("debootstrap is not installed")
+        root.mkdir(parents=True, exist_ok=True)
+        subprocess.run(
+            ["debootstrap", "--variant=minbase", f"--include={','.join(PROGRAMS)}", suite, root],
+            check=True,
+            stdout=subprocess.DEVNULL,
+        )
+    script = CACHE / f"{suite}-{program}"
+    libraries = f"{root}/usr/lib/x86_64-linux-gnu:{root}/usr/lib"
+    loader = f"{root}/usr/lib64/ld-linux-x86-64.so.2"
+    script.write_text(
+        f'#!/bin/sh\nexec {loader} --library-path {libraries} {root}/usr/bin/{program} "$@"\n'
+    )
+    script.chmod(0o755)
+    return script
+
+
+def servers() -> list[tuple[str, Path]]:
+    """By where they come from."""
+    found = [("within reach", path) for path in binaries.available()]
+    for suite, program in product(SUITES, PROGRAMS):
+        try:
+            found.append((f"Debian {suite}", debian(suite, program)))
+        except (FileNotFoundError, subprocess.CalledProcessError) as error:
+            print(f"not tested on {program} of Debian {suite}: {error}", file=sys.stderr)
+    return found
+
+
+def run(path: Path, arguments: list[str]) -> Run:
+    """Runs the suite on one server."""
+    with tempfile.NamedTemporaryFile(suffix=".xml") as report:
+        subprocess.run(
+            [sys.executable, "-m", "pytest", "-q", f"--junitxml={report.name}", *arguments],
+            cwd=REPOSITORY,
+            env=os.environ | {"SERVER": str(path)},
+            check=False,
+        )
+        cases = list(ET.parse(report.name).iter("testcase"))
+    outcomes: Counter[str] = Counter()
+    reasons: Counter[str] = Counter()
+    for case in cases:
+        failed = case.find("failure") is not None or case.find("error") is not None
+        skip = case.find("skipped")
+        outcomes["failed" if failed else "passed" if skip is None else "skipped"] += 1
+        if skip is not None:
+            reasons[skip.get("message", "")] += 1
+    name = str(binaries.Binary.at(path)).partition(" (")[0]
+    return Run(name, outcomes, reasons)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("pytest", nargs="*", help="arguments for pytest")
+    arguments = parser.parse_args()
+
+    runs = [(origin, run(path, arguments.pytest)) for origin, path in servers()]
+    print("\n| server | from | passed | failed | skipped |\n|---|---|---|---|---|")
+    for origin, one in runs:
+        counts = " | ".join(str(one.outcomes[what]) for what in ("passed", "failed", "skipped"))
+        print(f"| {one.server} | {origin} | {counts} |")
+    print("\nskipped:")
+    for _, one in runs:
+        for reason, count in one.reasons.items():
+            print(f"* {one.server}: {count}, {reason}")
+    return any(one.outcomes["failed"] or not one.outcomes["passed"] for _, one in runs)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,175 @@
+//! Effects: what replicas and the AOF are told.
+//!
+//! They get what happened, not what was asked: `RL.EFFECT key effect [key effect ...]` with the absolute state and
+//! the absolute expiry of each key, so that replaying it at any later time, on any clock, gives the same bytes. A
+//! call over several keys is one such command. An effect is text, readable in the AOF and in a replica's MONITOR:
+//!
+//! * `rl-bucket 1 1700000001675 1000000 1700000000000000`: kind, version of the encoding, expiry in milliseconds
+//!   since the epoch, then the fields of the usage;
+//! * `rl-bucket del`: the key is gone.
+//!
+//! It is read like a payload from disk: any client might send it, so it can make no state that no command could
+//! have made, nor a key without an expiry.
+
+use crate::limiter::Usage;
+use crate::limiter::codec::{Decoder, Encoder};
+
+/// The latest expiry that an effect may carry, in milliseconds since the epoch: beyond what any limit can ask for
+/// (the last instant, the longest wait, an eighth of it and a second), and far from overflow in the server. A rewritten
+/// AOF has it too, where the server itself puts the real one behind.
+pub const LATEST_EXPIRY: u64 = 1_000_000 * 86_400_000;
+
+/// An effect as text. Short ones, all but those of logs and lease tables, need no memory of their own.
+pub struct Text {
+    short: [u8; Text::SHORT],
+    length: usize,
+    long: Vec<u8>,
+}
+
+impl Text {
+    const SHORT: usize = 128;
+
+    /// What the last call has changed in `usage`, which expires at `expires_at`.
+    pub fn of_change<U: Usage>(usage: &mut U, expires_at: u64) -> Text {
+        let mut text = Text::heading::<U>(expires_at);
+        usage.encode_effect(&mut text);
+        text
+    }
+
+    /// The whole of `usage`, which expires at `expires_at`.
+    pub fn of_whole<U: Usage>(usage: &U, expires_at: u64) -> Text {
+        let mut text = Text::heading::<U>(expires_at);
+        usage.encode_whole_effect(&mut text);
+        text
+    }
+
+    /// The key, which held a `U`, is gone.
+    pub fn deletion<U: Usage>() -> Text {
+        let mut text = Text::empty();
+        text.push(U::KIND.name().as_bytes());
+        text.push(DELETION);
+        text
+    }
+
+    /// Its bytes.
+    pub fn as_bytes(&self) -> &[u8] {
+        if self.long.is_empty() { self.short.get(..self.length).unwrap_or_default() } else { &self.long }
+    }
+
+    fn heading<U: Usage>(expires_at: u64) -> Text {
+        let mut text = Text::empty();
+        text.push(U::KIND.name().as_bytes());
+        text.integer(u64::from(U::KIND.version()));
+        text.integer(expires_at);
+        text
+    }
+
+    fn empty() -> Text {
+        Text { short: [0; Text::SHORT], length: 0, long: Vec::new() }
+    }
+
+    fn push(&mut self, bytes: &[u8]) {
+        let end = self.length.saturating_add(bytes.len());
+        match self.short.get_mut(self.length..end) {
+            Some(room) if self.long.is_empty() => {
+                room.copy_from_slice(bytes);
+                self.length = end;
+            }
+            _ => {
+                if self.long.is_empty() {
+                    self.long = self.as_bytes().to_vec();
+                }
+                self.long.extend_from_slice(bytes);
+            }
+        }
+    }
+}
+
+impl Encoder for Text {
+    fn integer(&mut self, value: u64) {
+        self.push(b" ");
+        self.push(itoa::Buffer::new().format(value).as_bytes());
+    }
+
+    /// Its length, a colon, and the bytes as they are.
+    fn bytes(&mut self, value: &[u8]) {
+        self.integer(u64::try_from(value.len()).unwrap_or(u64::MAX));
+        self.push(b":");
+        self.push(value);
+    }
+}
+
+const DELETION: &[u8] = b" del";
+
+/// Reads the fields of an effect, each behind one space, as they are written and no other way.
+#[derive(Clone, Copy, Debug)]
+pub struct Fields<'a>(&'a [u8]);
+
+impl Fields<'_> {
+    /// Whether all have been read.
+    pub fn end(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The digits at the front, with no zero before them.
+    fn digits(&mut self) -> Option<u64> {
+        let end = self.0.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(self.0.len());
+        let (digits, rest) = self.0.split_at_checked(end)?;
+        self.0 = rest;
+        let canonical = digits.len() == 1 || digits.first() != Some(&b'0');
+        canonical.then(|| std::str::from_utf8(digits).ok()?.parse().ok()).flatten()
+    }
+}
+
+impl Decoder for Fields<'_> {
+    fn integer(&mut self) -> Option<u64> {
+        self.0 = self.0.strip_prefix(b" ")?;
+        self.digits()
+    }
+
+    fn bytes(&mut self, most: usize) -> Option<Box<[u8]>> {
+        let length = usize::try_from(self.integer()?).ok().filter(|length| *length <= most)?;
+        let (bytes, rest) = self.0.strip_prefix(b":")?.split_at_checked(length)?;
+        self.0 = rest;
+        Some(bytes.into())
+    }
+}
+
+/// An effect, read up to what only its kind can read.
+pub enum Effect<'a> {
+    /// What has changed, or all of it; the expiry in milliseconds since the epoch.
+    Change {
+        /// The version of the encoding.
+        version: u32,
+        /// When the key expires.
+        expires_at: u64,
+        /// What the kind reads.
+        fields: Fields<'a>,
+    },
+    /// The key is gone.
+    Deletion,
+}
+
+impl<'a> Effect<'a> {
+    /// Of the kind of `U`; `None` if it is none.
+    pub fn read<U: Usage>(text: &'a [u8]) -> Option<Effect<'a>> {
+        let text = text.strip_prefix(U::KIND.name().as_bytes())?;
+        if text == DELETION {
+            return Some(Effect::Deletion);
+        }
+        let mut fields = Fields(text);
+        let version =
+            u32::try_from(fields.integer()?).ok().filter(|version| (1..=U::KIND.version()).contains(version))?;
+        let expires_at = fields.integer().filter(|at| (1..=LATEST_EXPIRY).contains(at))?;
+        Some(Effect::Change { version, expires_at, fields })
+    }
+}
+
+/// Takes an effect to nowhere.
+pub struct Nobody;
+
+impl Encoder for Nobody {
+    fn integer(&mut self, _value: u64) {}
+
+    fn bytes(&mut self, _value: &[u8]) {}
+}
