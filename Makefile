@@ -34,6 +34,7 @@ run: build $(RUN_NEEDS) ## start a server with the module: make run [PORT=6379] 
 
 test: build $(VENV)/.has-everything server ## run all tests, on every server within reach: make test [SERVER=redis-server]
 	$(WITH_LIBCLANG) cargo test --locked
+	$(WITH_LIBCLANG) cargo build --locked
 	@servers="$${SERVER:-$$($(PYTHON) tests/support/binaries.py)}" || exit 1; failed=; \
 	for server in $$servers; do \
 		SERVER="$$server" $(PYTHON) -m pytest || failed="$$failed $$server"; \

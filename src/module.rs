@@ -179,6 +179,20 @@ static CL_THROTTLE: Command = command! {
     c"O(1)"
 };
 
+/// Panics: only in debug builds, to prove that the guard holds.
+#[cfg(debug_assertions)]
+static PANIC: Command = command! {
+    c"rl.panic" = panic, Take on First, arity 2, INFO,
+    c"Panics on purpose.",
+    c"O(1)"
+};
+
+#[cfg(debug_assertions)]
+fn panic(_redis: &Redis, _args: crate::args::Args) -> Result<(), Error> {
+    #![allow(clippy::panic, reason = "it is what it is for")]
+    panic!("on purpose");
+}
+
 /// Called by the server (Redis, or Valkey, which knows both names) to load the module.
 ///
 /// # Safety
@@ -241,6 +255,8 @@ unsafe fn load(
         for row in &COMMANDS {
             command::register(ctx, row)?;
         }
+        #[cfg(debug_assertions)]
+        command::register(ctx, &PANIC)?;
         if config::CELL_COMPAT.get() != 0 {
             command::register(ctx, &CL_THROTTLE)?;
         }

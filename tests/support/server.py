@@ -40,6 +40,7 @@ class Server:
         binary: Binary,
         *,
         clock: Clock | None = None,
+        module: Path = MODULE,
         module_args: str = "",
         **settings: str | int,
     ) -> None:
@@ -57,7 +58,7 @@ class Server:
         lines = {
             **self._defaults(),
             **{name.replace("_", "-"): value for name, value in settings.items()},
-            "loadmodule": f"{MODULE} {module_args}".strip(),
+            "loadmodule": f"{module} {module_args}".strip(),
         }
         (self.directory / "server.conf").write_text(
             "".join(f"{name} {value}\n" for name, value in lines.items())
