@@ -13,6 +13,13 @@ pub struct Args<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyName(pub usize);
 
+/// A whole number in plain digits, up to `most`.
+pub fn whole(text: &[u8], most: u64) -> Option<u64> {
+    let digits = text.iter().all(u8::is_ascii_digit);
+    let value = std::str::from_utf8(text).ok().filter(|_| digits)?.parse().ok()?;
+    (value <= most).then_some(value)
+}
+
 /// Whether a name comes twice.
 pub fn has_twins(mut names: Vec<&[u8]>) -> bool {
     names.sort_unstable();

@@ -1,5 +1,6 @@
 //! The settings, `ratelimit.*`: module arguments on every server, CONFIG where the server has it for modules.
 
+use crate::args::whole;
 use crate::error::{Error, MustBe};
 use crate::limiter::Kind;
 use std::ffi::CStr;
@@ -47,7 +48,7 @@ impl Setting {
                 _ => return None,
             }
         } else {
-            std::str::from_utf8(text).ok()?.parse().ok()?
+            i64::try_from(whole(text, u64::MAX)?).ok()?
         };
         self.range.contains(&value).then_some(value)
     }

@@ -18,14 +18,14 @@ use crate::redis::effect::Applier;
 use crate::redis::key;
 use crate::redis::{self, api, command, guard, native_type};
 use redis_module::raw;
-use std::ffi::{CString, c_int};
+use std::ffi::{CStr, CString, c_int};
 
 #[cfg(not(test))]
 #[global_allocator]
 static ALLOCATOR: redis::memory::ServerAllocator = redis::memory::ServerAllocator;
 
 /// The module's name: its settings are `ratelimit.*`.
-const NAME: &std::ffi::CStr = c"ratelimit";
+const NAME: &CStr = c"ratelimit";
 
 /// The version that MODULE LIST shows: 0.1.0 as 100 (a hundred a minor version, ten thousand a major one).
 const VERSION: c_int = 100;
@@ -210,7 +210,7 @@ pub unsafe extern "C" fn RedisModule_OnLoad(
     if started != api::OK {
         // The module API is there all the same, but for a server too old to have it.
         if api::missing().is_none() {
-            log(ctx, "a module of that name is loaded already");
+            log_refusal(ctx, "a module of that name is loaded already");
         }
         return api::ERR;
     }
@@ -219,17 +219,35 @@ pub unsafe extern "C" fn RedisModule_OnLoad(
     match guard::callback(Err("internal error".to_owned()), || unsafe { load(ctx, argv, length) }) {
         Ok(()) => api::OK,
         Err(reason) => {
-            log(ctx, &reason);
+            log_refusal(ctx, &reason);
             api::ERR
         }
     }
 }
 
 /// Says in the server's log why the module is not loaded.
-fn log(ctx: *mut raw::RedisModuleCtx, reason: &str) {
-    let reason = CString::new(format!("module ratelimit not loaded: {reason}")).unwrap_or_default();
+fn log_refusal(ctx: *mut raw::RedisModuleCtx, reason: &str) {
+    log(ctx, c"warning", &format!("module ratelimit not loaded: {reason}"));
+}
+
+/// Says in the server's log, in one line, what an older server does not have.
+fn log_what_is_lacking(ctx: *mut raw::RedisModuleCtx) {
+    let lacking = [
+        (api::api!(RedisModule_RegisterNumericConfig).is_none(), "CONFIG (settings are module arguments only)"),
+        (api::api!(RedisModule_SetCommandInfo).is_none(), "COMMAND DOCS"),
+        (api::api!(RedisModule_SetCommandACLCategories).is_none(), "ACL categories (grant commands by name)"),
+        (api::api!(RedisModule_CachedMicroseconds).is_none(), "a clock that stands still in MULTI and scripts"),
+    ];
+    let lacking: Vec<&str> = lacking.into_iter().filter_map(|(lacks, what)| lacks.then_some(what)).collect();
+    if !lacking.is_empty() {
+        log(ctx, c"notice", &format!("this server lacks, for modules: {}", lacking.join(", ")));
+    }
+}
+
+fn log(ctx: *mut raw::RedisModuleCtx, level: &CStr, text: &str) {
+    let text = CString::new(text).unwrap_or_default();
     // SAFETY: the server's own context, during the load; it copies the text.
-    unsafe { api::call!(RedisModule_Log(ctx, c"warning".as_ptr(), c"%s".as_ptr(), reason.as_ptr())) };
+    unsafe { api::call!(RedisModule_Log(ctx, level.as_ptr(), c"%s".as_ptr(), text.as_ptr())) };
 }
 
 /// # Safety
@@ -244,7 +262,8 @@ unsafe fn load(
     }
     // SAFETY: the caller's promise.
     unsafe {
-        redis::config::with_arguments(argv, length, config::read_arguments).map_err(|error| error.to_string())?;
+        redis::config::with_arguments(argv, length, config::read_arguments)
+            .map_err(|error| error.to_string().replacen("ERR ", "", 1))?;
         native_type::set_options(ctx);
         for row in &KINDS {
             (row.register)(ctx)?;
@@ -261,5 +280,6 @@ unsafe fn load(
             command::register(ctx, &CL_THROTTLE)?;
         }
     }
+    log_what_is_lacking(ctx);
     Ok(())
 }

@@ -198,7 +198,11 @@ struct Options {
 /// What a cost says.
 #[derive(Clone, Copy)]
 enum Cost {
-    Charge(Amount),
+    Charge {
+        cost: Amount,
+        /// Whether it was said in whole units, before rounding.
+        whole: bool,
+    },
     GiveBack(Amount),
 }
 
@@ -235,8 +239,8 @@ impl Options {
     }
 
     fn ask(&self) -> Result<Ask, Error> {
-        let cost = match (self.cost.unwrap_or(Cost::Charge(Amount::ONE)), self.mode) {
-            (Cost::Charge(cost), _) => cost,
+        let (cost, whole) = match (self.cost.unwrap_or(Cost::Charge { cost: Amount::ONE, whole: true }), self.mode) {
+            (Cost::Charge { cost, whole }, _) => (cost, whole),
             (Cost::GiveBack(amount), None) => return Ok(Ask::GiveBack(amount)),
             (Cost::GiveBack(_), Some(Mode::UpTo)) => return Err(Error::out_of_range("cost", COST_UPTO)),
             (Cost::GiveBack(_), Some(_)) => return Err(Error::out_of_range("cost", COST_WITH_OPTION)),
@@ -245,7 +249,7 @@ impl Options {
             None => Ok(Ask::Take(cost)),
             Some(Mode::Force) => Ok(Ask::Force(cost)),
             Some(Mode::MaxWait(patience)) => Ok(Ask::Within(cost, patience)),
-            Some(Mode::UpTo) if cost == cost.floor() && cost != Amount::ZERO => Ok(Ask::UpTo(cost)),
+            Some(Mode::UpTo) if whole && cost != Amount::ZERO => Ok(Ask::UpTo(cost)),
             Some(Mode::UpTo) => Err(Error::out_of_range("cost", COST_UPTO)),
         }
     }
@@ -254,10 +258,14 @@ impl Options {
 /// A cost; negative, it gives back. `-0` is 0.
 fn cost(text: &[u8]) -> Result<Cost, Error> {
     let refused = Error::out_of_range("cost", COST);
-    match text.strip_prefix(b"-") {
-        None => Amount::parse_up(text).map(Cost::Charge).ok_or(refused),
-        Some(text) if Amount::parse_up(text) == Some(Amount::ZERO) => Ok(Cost::Charge(Amount::ZERO)),
-        Some(text) => Amount::parse_down(text).map(Cost::GiveBack).ok_or(refused),
+    let Some(negative) = text.strip_prefix(b"-") else {
+        let cost = Amount::parse_up(text).ok_or(refused)?;
+        let whole = cost == cost.floor() && Amount::parse_down(text) == Some(cost);
+        return Ok(Cost::Charge { cost, whole });
+    };
+    match Amount::parse_up(negative) {
+        Some(Amount::ZERO) => Ok(Cost::Charge { cost: Amount::ZERO, whole: true }),
+        _ => Amount::parse_down(negative).map(Cost::GiveBack).ok_or(refused),
     }
 }
 

@@ -26,15 +26,16 @@ pub fn release(redis: &Redis, mut args: Args) -> Result<(), Error> {
         redis.reply_integer(0);
         return Ok(());
     };
-    let clock_went_back = usage.is_after(now);
-    if clock_went_back {
+    let ahead = usage.ahead(now);
+    if ahead != Span::ZERO {
         usage.move_back(now);
     }
     let released = usage.release(&holders, now);
-    if clock_went_back || released > 0 {
-        let last_lapse: Span = usage.time_to_last_lapse(now);
-        let outcome = key.written(now, last_lapse);
-        redis.propagate(&[(name, outcome)]);
+    let last_lapse = usage.time_to_last_lapse(now);
+    if released > 0 {
+        redis.propagate(&[(name, key.written(now, last_lapse))]);
+    } else if ahead != Span::ZERO {
+        redis.propagate(&[(name, key.moved_back(now, ahead, last_lapse))]);
     }
     redis.reply_integer(i64::try_from(released).unwrap_or(i64::MAX));
     Ok(())

@@ -11,7 +11,7 @@ pub mod throttle;
 use crate::args::KeyName;
 use crate::config;
 use crate::error::Error;
-use crate::limiter::{Ask, Change, Decision, Limit, Look, Timestamp, Usage, look, take};
+use crate::limiter::{Ask, Change, Decision, Limit, Look, Span, Timestamp, Usage, look, take};
 use crate::redis::Redis;
 use crate::redis::effect::Outcome;
 use crate::redis::key::{Access, Key};
@@ -84,7 +84,7 @@ impl<L: Limit> Settle for Looked<'_, L> {
         {
             return Err(Error::TooManyEntries { most, setting });
         }
-        let grows = self.key.usage().is_none() || entries.is_some();
+        let grows = self.key.usage().is_none_or(|usage| entries.is_some_and(|entries| entries > usage.entries()));
         if grows && redis.out_of_memory() { Err(Error::OutOfMemory) } else { Ok(()) }
     }
 
@@ -104,14 +104,19 @@ impl<L: Limit> Settle for Looked<'_, L> {
             self.key.create(usage);
             return (decision, self.key.written(now, decision.reset));
         };
-        let clock_went_back = usage.is_after(now);
-        if clock_went_back {
+        let ahead = usage.ahead(now);
+        if ahead != Span::ZERO {
             usage.move_back(now);
         }
         take(self.limit, usage, now, change);
         let decision = self.look.decision(self.limit, usage, now, allowed);
-        let changed = clock_went_back || change != Change::Nothing;
-        let outcome = if changed { self.key.written(now, decision.reset) } else { Outcome::Unchanged };
+        let outcome = if change != Change::Nothing {
+            self.key.written(now, decision.reset)
+        } else if ahead != Span::ZERO {
+            self.key.moved_back(now, ahead, decision.reset)
+        } else {
+            Outcome::Unchanged
+        };
         (decision, outcome)
     }
 }

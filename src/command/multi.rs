@@ -3,7 +3,7 @@
 //! Every key is opened and looked at before any is charged, in one instant, and what changes travels as one effect.
 
 use super::{Looked, Settle};
-use crate::args::{Args, KeyName, has_twins};
+use crate::args::{Args, KeyName, has_twins, whole};
 use crate::error::{Error, MustBe};
 use crate::limiter::{Decision, Timestamp};
 use crate::redis::key::Access;
@@ -65,9 +65,11 @@ fn answer_keys(redis: &Redis, mut args: Args) {
 
 /// The keys of such a call.
 fn keys<'a>(args: &mut Args<'a>) -> Result<Vec<(KeyName, &'a [u8])>, Error> {
-    let refused = Error::out_of_range("numkeys", NUMKEYS);
-    let numkeys = std::str::from_utf8(args.word()?).ok().and_then(|text| text.parse().ok());
-    let numkeys = numkeys.filter(|count| (1..=args.remaining()).contains(count)).ok_or(refused)?;
+    let word = args.word()?;
+    let numkeys = whole(word, u64::MAX).and_then(|count| usize::try_from(count).ok());
+    let numkeys = numkeys
+        .filter(|count| (1..=args.remaining()).contains(count))
+        .ok_or(Error::out_of_range("numkeys", NUMKEYS))?;
     (0..numkeys).map(|_| args.key()).collect()
 }
 

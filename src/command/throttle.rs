@@ -4,11 +4,11 @@
 //! redis-cell left behind hold its TAT, the instant at which the bucket has recovered, in nanoseconds as a string;
 //! with cell-compat the first call takes them over.
 
-use crate::args::{Args, KeyName};
+use crate::args::{Args, KeyName, whole};
 use crate::config::CELL_COMPAT;
 use crate::error::{Error, MustBe};
 use crate::limiter::bucket::{Bucket, BucketUsage, Discipline};
-use crate::limiter::{Amount, Ask, Limit, Period, Span, Timestamp, Usage};
+use crate::limiter::{Amount, Ask, Change, Limit, Period, Span, Timestamp, Usage, look};
 use crate::redis::key::{Access, Key};
 use crate::redis::{self, Redis};
 use crate::reply;
@@ -32,11 +32,11 @@ pub fn throttle(redis: &Redis, mut args: Args) -> Result<(), Error> {
     let bucket = Bucket::new(capacity, refill, period, Discipline::Burst)
         .map_err(|_| Error::out_of_range("count", if refill == Amount::ZERO { COUNT } else { FAST_COUNT }))?;
 
-    let now = redis::now();
+    let (ask, now) = (Ask::Take(quantity), redis::now());
     if CELL_COMPAT.get() != 0 {
-        take_over(redis, key, &bucket, now)?;
+        take_over(redis, key, &bucket, ask, now)?;
     }
-    let decision = super::charge(redis, key, &bucket, Ask::Take(quantity), now)?;
+    let decision = super::charge(redis, key, &bucket, ask, now)?;
     reply::throttled(redis, &decision);
     Ok(())
 }
@@ -46,26 +46,25 @@ fn units(args: &mut Args, argument: &'static str, must_be: MustBe, most: u64) ->
     Ok(Amount::saturating(units.saturating_mul(Amount::ONE.millionths())))
 }
 
-/// A whole number in plain digits, up to `most`.
-fn whole(text: &[u8], most: u64) -> Option<u64> {
-    let digits = text.iter().all(u8::is_ascii_digit);
-    let value = std::str::from_utf8(text).ok().filter(|_| digits)?.parse().ok()?;
-    (value <= most).then_some(value)
-}
-
 /// Puts a limiter in the place of a string that redis-cell left behind.
-fn take_over(redis: &Redis, name: KeyName, bucket: &Bucket, now: Timestamp) -> Result<(), Error> {
+fn take_over(redis: &Redis, name: KeyName, bucket: &Bucket, ask: Ask, now: Timestamp) -> Result<(), Error> {
     let Some(recovers_at) = redis.string_value(name).and_then(|value| {
         let expires_at = now.plus(Span::from_micros(value.expires_in_ms?.saturating_mul(1000)));
         tat(&value.bytes, expires_at)
     }) else {
         return Ok(());
     };
-    redis.delete_foreign(name);
     let usage = bucket.recovering_at(recovers_at, now);
     if usage.is_unused() {
+        // Recovered: the call is one on a missing key, and refused like one before anything is changed.
+        let charges = matches!(look(bucket, &usage, now, ask).change(), Change::Charge(_));
+        if charges && redis.out_of_memory() {
+            return Err(Error::OutOfMemory);
+        }
+        redis.delete_foreign(name);
         return Ok(());
     }
+    redis.delete_foreign(name);
     let reset = bucket.reset(&usage, now);
     let mut key: Key<BucketUsage> = redis.open(name, Access::Change)?;
     key.create(usage);

@@ -159,8 +159,8 @@ impl Usage for BucketUsage {
         self.used == Amount::ZERO
     }
 
-    fn is_after(&self, now: Timestamp) -> bool {
-        self.drained_to > now
+    fn ahead(&self, now: Timestamp) -> Span {
+        self.drained_to.since(now)
     }
 
     fn move_back(&mut self, now: Timestamp) {

@@ -61,7 +61,7 @@ fn reply(decision: Decision) -> [i64; 5] {
 
 /// A key under test, for facts: calls say when in milliseconds, and get a reply.
 #[derive(Clone, Debug, Default)]
-pub struct Key<U>(U);
+pub struct Key<U>(pub U);
 
 impl<U: Usage> Key<U> {
     pub fn call<L: Limit<Usage = U>>(&mut self, limit: &L, at_ms: u64, ask: Ask) -> [i64; 5] {
@@ -89,7 +89,26 @@ impl<U: Usage> Key<U> {
 }
 
 fn at(millis: u64) -> Timestamp {
-    Timestamp::from_micros(millis * 1000).unwrap()
+    us(millis * 1000)
+}
+
+/// So many microseconds after the epoch.
+pub fn us(micros: u64) -> Timestamp {
+    Timestamp::from_micros(micros).unwrap()
+}
+
+/// Panics unless a charge of the whole limit, made at `charged`, is in the way of `next` until just before `leaves`.
+pub fn assert_leaves<L: Limit>(limit: &L, next: &L, charged: u64, leaves: u64) {
+    let mut usage = L::Usage::default();
+    assert!(call(limit, &mut usage, us(charged), Ask::Take(limit.limit())).verdict.allowed());
+    let one = Ask::Take(millionths(1));
+    for early in [charged, u64::midpoint(charged, leaves), leaves - 1] {
+        let told = peek(next, &usage, us(early), one);
+        let left = Span::from_micros(leaves - early);
+        assert_eq!((told.verdict, told.reset), (Verdict::After(left), left), "at {early}");
+    }
+    let told = peek(next, &usage, us(leaves), one);
+    assert_eq!((told.verdict, told.reset), (Verdict::Allowed(Span::ZERO), Span::ZERO), "at {leaves}");
 }
 
 pub fn units(units: u64) -> Amount {
@@ -118,6 +137,29 @@ impl Fields {
     /// Fields that are all integers.
     pub fn integers(integers: impl IntoIterator<Item = u64>) -> Fields {
         Fields(integers.into_iter().map(Field::Integer).collect())
+    }
+
+    /// The same with more integers.
+    pub fn and(mut self, integers: impl IntoIterator<Item = u64>) -> Fields {
+        self.0.extend(Fields::integers(integers).0);
+        self
+    }
+
+    /// The same with a string, and more integers.
+    pub fn then(mut self, string: &[u8], integers: impl IntoIterator<Item = u64>) -> Fields {
+        self.0.push_back(Field::Bytes(string.into()));
+        self.and(integers)
+    }
+
+    /// The same with an integer before them.
+    pub fn behind(mut self, integer: u64) -> Fields {
+        self.0.push_front(Field::Integer(integer));
+        self
+    }
+
+    /// All that it begins with, and is not all of it.
+    pub fn cut_short(&self) -> impl Iterator<Item = Fields> + '_ {
+        (0..self.0.len()).map(|length| Fields(self.0.iter().take(length).cloned().collect()))
     }
 }
 

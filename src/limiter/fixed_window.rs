@@ -114,8 +114,8 @@ impl Usage for WindowUsage {
         self.used == Amount::ZERO
     }
 
-    fn is_after(&self, now: Timestamp) -> bool {
-        self.stamp.instant() > now
+    fn ahead(&self, now: Timestamp) -> Span {
+        self.stamp.instant().since(now)
     }
 
     fn move_back(&mut self, now: Timestamp) {

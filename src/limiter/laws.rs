@@ -18,13 +18,18 @@ pub trait Lawful: Limit<Usage: Debug> + Debug {
     /// with its cost in millionths, are within what the algorithm promises.
     fn check_guarantee(&self, admitted: &[(Timestamp, u128)]);
 
+    /// What a command can ask of it in place of `ask`.
+    fn asks(ask: Ask) -> Ask {
+        ask
+    }
+
     /// By how much a clock gone back may lock a key out for longer than one full recovery.
     fn lockout_beyond_recovery(&self) -> Span {
         Span::ZERO
     }
 }
 
-/// Checks all laws for a kind of limit.
+/// Checks all laws for a kind of limit, or those that are named.
 macro_rules! laws {
     ($limit:ty) => {
         mod laws {
@@ -75,7 +80,7 @@ pub fn in_every_state<L: Lawful>(limits: RangeInclusive<usize>, edit: fn(What) -
         for step in calls {
             now = step.when.after(now, decision.as_ref());
             let limit = step.limit.get(&limits);
-            let ask = edit(step.what).ask(limit, &usage, now);
+            let ask = L::asks(edit(step.what).ask(limit, &usage, now));
             law(limit, &seen_at(&usage, now), now, ask);
             decision = Some(call(limit, &mut usage, now, ask));
         }
@@ -205,8 +210,11 @@ pub fn an_effect_does_elsewhere_what_the_call_did<L: Lawful>(limit: &L, usage: &
     for now in [now.micros(), now.micros().saturating_sub(back)] {
         let (mut here, mut elsewhere) = (usage.clone(), usage.clone());
         here.encode_effect(&mut Fields::default()); // of what has led here, all is told
-        let (_, mut effect) = call_and_tell(limit, &mut here, Timestamp::from_micros(now).unwrap(), ask);
-        if !here.is_unused() {
+        let now = Timestamp::from_micros(now).unwrap();
+        // Of what changes nothing nobody is told.
+        let changes = usage.is_after(now) || look(limit, usage, now, ask).change() != Change::Nothing;
+        let (_, mut effect) = call_and_tell(limit, &mut here, now, ask);
+        if changes && !here.is_unused() {
             assert!(elsewhere.accepts_effect(&mut effect.clone(), L::Usage::KIND.version()));
             elsewhere.apply_effect(&mut effect, L::Usage::KIND.version());
             assert_eq!(encoded(&elsewhere), encoded(&here));
@@ -243,10 +251,10 @@ pub fn never_more_than_the_limit<L: Lawful>() {
         let (mut now, mut usage, mut decision, mut admitted) = (begin, L::Usage::default(), None, Vec::new());
         for step in calls {
             now = step.when.after(now, decision.as_ref()).max(now);
-            let ask = match without_debts(step.what).ask(&limit, &usage, now) {
+            let ask = L::asks(match without_debts(step.what).ask(&limit, &usage, now) {
                 Ask::GiveBack(amount) => Ask::Take(amount),
                 ask => ask,
-            };
+            });
             if let Change::Charge(cost) = look(&limit, &usage, now, ask).change() {
                 admitted.push((now, u128::from(cost.millionths())));
             }
@@ -273,4 +281,24 @@ pub fn encoded(usage: &impl Usage) -> Fields {
 pub fn decoded<U: Usage>(fields: &Fields) -> Option<U> {
     let mut fields = fields.clone();
     U::decode(&mut fields, U::KIND.version()).inspect(|_| assert_eq!(fields, Fields::default(), "left over"))
+}
+
+/// What `encode_whole_effect` writes.
+pub fn whole_effect(usage: &impl Usage) -> Fields {
+    let mut fields = Fields::default();
+    usage.encode_whole_effect(&mut fields);
+    fields
+}
+
+/// What becomes of a usage by an effect, reading all; `None` if it is refused. What is accepted makes a state that can
+/// be read back, or none.
+pub fn applied<U: Usage>(usage: &U, effect: &Fields) -> Option<U> {
+    let (mut read, mut applied, mut after) = (effect.clone(), effect.clone(), usage.clone());
+    if !usage.accepts_effect(&mut read, U::KIND.version()) {
+        return None;
+    }
+    assert_eq!(read, Fields::default(), "left over");
+    after.apply_effect(&mut applied, U::KIND.version());
+    assert!(after.is_unused() || decoded::<U>(&encoded(&after)).is_some(), "{effect:?} makes what cannot be read");
+    Some(after)
 }

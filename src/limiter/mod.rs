@@ -64,7 +64,7 @@ pub trait Limit {
     /// Uses `amount` less, never below nothing.
     fn give_back(&self, usage: &mut Self::Usage, now: Timestamp, amount: Amount);
 
-    /// How many entries the key will hold if a charge adds one to those that it holds now; `None` if it adds none.
+    /// How many entries the key will hold if a charge adds one; `None` if it adds none.
     fn entries_after_charge(&self, _usage: &Self::Usage, _now: Timestamp) -> Option<usize> {
         None
     }
@@ -78,8 +78,13 @@ pub trait Usage: Clone + Default + 'static {
     /// Whether nothing is used, so that the key may go.
     fn is_unused(&self) -> bool;
 
-    /// Whether something was written later than `now`: the clock has gone back.
-    fn is_after(&self, now: Timestamp) -> bool;
+    /// How much later than `now` it was written: the clock has gone back by so much. 0 if it has not.
+    fn ahead(&self, now: Timestamp) -> Span;
+
+    /// Whether it was written later than `now`.
+    fn is_after(&self, now: Timestamp) -> bool {
+        self.ahead(now) != Span::ZERO
+    }
 
     /// Moves what was written later than `now` back to `now`: nothing is forgiven, and nobody is locked out for
     /// longer than one full recovery from now.
@@ -113,6 +118,11 @@ pub trait Usage: Clone + Default + 'static {
     /// Applies an effect that was accepted.
     fn apply_effect(&mut self, from: &mut impl Decoder, version: u32) {
         *self = Self::decode(from, version).unwrap_or_default();
+    }
+
+    /// How many entries it holds, for a kind that grows with the calls.
+    fn entries(&self) -> usize {
+        0
     }
 
     /// How many bytes it holds beside itself.

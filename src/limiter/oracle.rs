@@ -6,14 +6,19 @@
 //! by itself only falls). So nothing here inverts a formula, and nothing is rounded but where the contract says so.
 
 use super::bucket::{Bucket, BucketUsage, Discipline};
-use super::calls::{Script, What, amounts, call, lengths, peek, scripts};
+use super::calls::{Fields, Script, What, amounts, call, lengths, peek, scripts, seen_at, units};
 use super::fixed_window::FixedWindow;
+use super::laws::{Lawful, encoded};
+use super::leases::{Concurrency, LeasesUsage};
+use super::log::SlidingLog;
 use super::sliding_window::SlidingWindow;
-use super::{Amount, Ask, Decision, Limit, Period, Span, Timestamp, Verdict};
+use super::strict_window::StrictWindow;
+use super::{Amount, Ask, Decision, Limit, Period, Span, Timestamp, Usage, Verdict};
 use num_rational::BigRational;
 use num_traits::{Signed, Zero};
 use proptest::collection::vec;
 use proptest::prelude::*;
+use proptest::sample::select;
 use std::fmt::Debug;
 
 /// An exact amount, in millionths.
@@ -26,7 +31,7 @@ fn exact(amount: u64) -> Exact {
 /// An algorithm with the numbers of a call, as the contract words it. Instants are in microseconds.
 trait Contract: Clone + Debug {
     /// What keeps this contract.
-    type Limit: Limit<Usage: PartialEq + Debug>;
+    type Limit: Lawful;
     /// What a key remembers; to one that does not exist or has recovered, which remembers nothing, [`Key`] sees.
     type Memory: Clone + Debug;
 
@@ -37,8 +42,15 @@ trait Contract: Clone + Debug {
     fn opened(&self, now: i128, cost: Exact) -> Self::Memory;
     /// A charge, or if negative a give-back; what is below 0 counts as 0.
     fn changed(&self, memory: Self::Memory, now: i128, by: Exact) -> Self::Memory;
-    /// The instant that is compared with a clock.
-    fn stored(memory: &mut Self::Memory) -> &mut i128;
+    /// "A clock gone back (last written > now): stored times move back by the difference."
+    fn see(memory: &mut Self::Memory, now: i128);
+
+    /// What is admitted.
+    fn fits(&self, memory: Option<&Self::Memory>, cost: &Exact, at: i128) -> bool {
+        memory.map_or(exact(0), |memory| self.used(memory, at)) + cost <= exact(self.limit())
+    }
+    /// What comes before a call that would give back if it could, on both sides.
+    fn release(&self, _: &mut Option<Self::Memory>, _: &mut <Self::Limit as Limit>::Usage, _: Timestamp) {}
 
     fn tells_turns(&self) -> bool {
         false
@@ -63,14 +75,7 @@ impl<C: Contract> Key<C> {
     }
 
     fn fits(&self, terms: &C, cost: &Exact, at: i128) -> bool {
-        self.used(terms, at) + cost <= exact(terms.limit())
-    }
-
-    /// "A clock gone back: stored times move back by the difference."
-    fn see(&mut self, now: i128) {
-        if let Some(stored) = self.0.as_mut().map(C::stored) {
-            *stored = now.min(*stored);
-        }
+        terms.fits(self.0.as_ref(), cost, at)
     }
 
     /// "A never-seen key and a fully recovered key are the same thing"; "a key at 0 is deleted".
@@ -88,7 +93,9 @@ impl<C: Contract> Key<C> {
     /// Does what is asked, and panics if `told` is not the answer. A peek is told what the call would be, and what
     /// stands.
     fn answer(&mut self, terms: &C, now: i128, ask: Ask, peeks: bool, told: &Decision) {
-        self.see(now);
+        if let Some(memory) = &mut self.0 {
+            C::see(memory, now);
+        }
         let before = self.clone();
         let limit = exact(terms.limit());
         let cost = match ask {
@@ -97,7 +104,7 @@ impl<C: Contract> Key<C> {
             Ask::GiveBack(amount) => -exact(amount.millionths()),
         };
         let patience = if let Ask::Within(_, patience) = ask { i128::from(patience.micros()) } else { 0 };
-        let passes = |at| before.fits(terms, &cost, at + patience) && cost <= limit;
+        let passes = |at| before.fits(terms, &cost, at + patience);
         let allowed = passes(now) || matches!(ask, Ask::GiveBack(_));
 
         let unit = exact(1_000_000);
@@ -223,8 +230,8 @@ impl Contract for BucketTerms {
         Drained { used: saturated(self.used(&memory, to) + by), to }
     }
 
-    fn stored(memory: &mut Drained) -> &mut i128 {
-        &mut memory.to
+    fn see(memory: &mut Drained, now: i128) {
+        memory.to = memory.to.min(now);
     }
 
     fn tells_turns(&self) -> bool {
@@ -287,8 +294,8 @@ impl Contract for FixedTerms {
         Counted { used: saturated(memory.used + by), instant, aligned: self.aligned }
     }
 
-    fn stored(memory: &mut Counted) -> &mut i128 {
-        &mut memory.instant
+    fn see(memory: &mut Counted, now: i128) {
+        memory.instant = memory.instant.min(now);
     }
 }
 
@@ -369,8 +376,261 @@ impl Contract for SlidingTerms {
         windows
     }
 
-    fn stored(memory: &mut Windows) -> &mut i128 {
-        &mut memory.start
+    fn see(memory: &mut Windows, now: i128) {
+        memory.start = memory.start.min(now);
+    }
+}
+
+#[derive(Clone, Debug)]
+struct StrictTerms {
+    limit: u64,
+    window: u64,
+}
+
+/// What was charged, the oldest first: when, and how much.
+type Charges = Vec<(i128, Exact)>;
+
+fn sum(charges: &Charges) -> Exact {
+    charges.iter().map(|(_, cost)| cost).sum()
+}
+
+/// "The oldest first."
+fn take_off(charges: &mut Charges, mut amount: Exact) {
+    for (_, cost) in charges.iter_mut() {
+        let taken = cost.clone().min(amount.clone());
+        *cost -= &taken;
+        amount -= taken;
+    }
+    charges.retain(|(_, cost)| cost.is_positive());
+}
+
+/// What each slot was charged, with its last microsecond for a time: slots are counted whole.
+#[derive(Clone, Debug)]
+struct Slots {
+    window: i128,
+    written: i128,
+    charges: Charges,
+}
+
+impl StrictTerms {
+    fn any() -> impl Strategy<Value = StrictTerms> {
+        (amounts(), lengths()).prop_map(|(limit, window)| StrictTerms { limit, window })
+    }
+}
+
+impl Slots {
+    fn add(&mut self, at: i128, cost: Exact) {
+        let width = (self.window + 59) / 60;
+        let end = at / width * width + width - 1;
+        match self.charges.last_mut() {
+            Some((newest, count)) if *newest == end => *count = saturated(&*count + cost),
+            _ => self.charges.push((end, cost)),
+        }
+    }
+}
+
+impl Contract for StrictTerms {
+    type Limit = StrictWindow;
+    type Memory = Slots;
+
+    fn implementation(&self) -> StrictWindow {
+        StrictWindow::new(Amount::saturating(self.limit), period(self.window))
+    }
+
+    fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    fn used(&self, memory: &Slots, at: i128) -> Exact {
+        memory.charges.iter().filter(|(end, _)| at < end + memory.window).map(|(_, cost)| cost).sum()
+    }
+
+    fn opened(&self, now: i128, cost: Exact) -> Slots {
+        let mut slots = Slots { window: self.window.into(), written: now, charges: Vec::new() };
+        slots.add(now, cost);
+        slots
+    }
+
+    fn changed(&self, mut memory: Slots, now: i128, by: Exact) -> Slots {
+        if memory.window != i128::from(self.window) {
+            memory = self.opened(now, saturated(self.used(&memory, now)));
+        }
+        memory.charges.retain(|(end, _)| now < end + memory.window);
+        memory.written = now;
+        if by.is_positive() {
+            memory.add(now, by);
+        } else {
+            take_off(&mut memory.charges, -by);
+        }
+        memory
+    }
+
+    /// Where in its slot a charge was made is forgotten: it is taken for its last microsecond, but for now at most.
+    fn see(memory: &mut Slots, now: i128) {
+        let back = memory.written - now;
+        if back > 0 {
+            memory.written = now;
+            for (end, cost) in std::mem::take(&mut memory.charges) {
+                memory.add((end - back).clamp(0, now), cost);
+            }
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+struct LogTerms {
+    limit: u64,
+    window: u64,
+}
+
+impl LogTerms {
+    fn any() -> impl Strategy<Value = LogTerms> {
+        (amounts(), lengths()).prop_map(|(limit, window)| LogTerms { limit, window })
+    }
+
+    fn counts(&self, charged: i128, at: i128) -> bool {
+        charged > at - i128::from(self.window)
+    }
+}
+
+impl Contract for LogTerms {
+    type Limit = SlidingLog;
+    type Memory = Charges;
+
+    fn implementation(&self) -> SlidingLog {
+        SlidingLog::new(Amount::saturating(self.limit), period(self.window))
+    }
+
+    fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    fn used(&self, memory: &Charges, at: i128) -> Exact {
+        memory.iter().filter(|(charged, _)| self.counts(*charged, at)).map(|(_, cost)| cost).sum()
+    }
+
+    fn opened(&self, now: i128, cost: Exact) -> Charges {
+        vec![(now, cost)]
+    }
+
+    fn changed(&self, mut memory: Charges, now: i128, by: Exact) -> Charges {
+        memory.retain(|(charged, _)| self.counts(*charged, now));
+        if by.is_positive() {
+            let room = saturated(exact(u64::MAX)) - sum(&memory);
+            memory.push((now, by.min(room)));
+            memory.retain(|(_, cost)| cost.is_positive());
+        } else {
+            take_off(&mut memory, -by);
+        }
+        memory
+    }
+
+    fn see(memory: &mut Charges, now: i128) {
+        let back = memory.last().map_or(0, |(newest, _)| newest - now).max(0);
+        for (charged, _) in memory {
+            *charged = (*charged - back).max(0);
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+struct LeaseTerms {
+    limit: u64,
+    ttl: u64,
+    holder: &'static [u8],
+}
+
+#[derive(Clone, Debug)]
+struct Lease {
+    holder: &'static [u8],
+    lapse: i128,
+    units: Exact,
+}
+
+#[derive(Clone, Debug)]
+struct Leases {
+    written: i128,
+    leases: Vec<Lease>,
+}
+
+impl LeaseTerms {
+    /// What several holders ask, most of them under the same limit.
+    fn several() -> impl Strategy<Value = Vec<LeaseTerms>> {
+        let holders = select(vec![&b"a"[..], b"b", b"c", b"d"]);
+        (amounts(), vec((select(vec![1, 1, 1, 2, 0]), lengths(), holders), 1..=6)).prop_map(|(most, holders)| {
+            let terms = |(part, ttl, holder)| LeaseTerms { limit: most.checked_div(part).unwrap_or(0), ttl, holder };
+            holders.into_iter().map(terms).collect()
+        })
+    }
+}
+
+impl Leases {
+    fn units(&self, at: i128, of: impl Fn(&[u8]) -> bool) -> Exact {
+        self.leases.iter().filter(|lease| at < lease.lapse && of(lease.holder)).map(|lease| &lease.units).sum()
+    }
+}
+
+impl Contract for LeaseTerms {
+    type Limit = Concurrency<'static>;
+    type Memory = Leases;
+
+    fn implementation(&self) -> Concurrency<'static> {
+        Concurrency::new(Amount::saturating(self.limit), period(self.ttl), self.holder)
+    }
+
+    fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    fn used(&self, memory: &Leases, at: i128) -> Exact {
+        memory.units(at, |_| true)
+    }
+
+    /// "With the same or a smaller cost it always passes; with a larger one the others' units and it must fit."
+    fn fits(&self, memory: Option<&Leases>, cost: &Exact, at: i128) -> bool {
+        let units = |of: &dyn Fn(&[u8]) -> bool| memory.map_or(exact(0), |memory| memory.units(at, of));
+        let (own, others) = (units(&|holder| holder == self.holder), units(&|holder| holder != self.holder));
+        (own.is_positive() && *cost <= own) || others + cost <= exact(self.limit)
+    }
+
+    fn opened(&self, now: i128, cost: Exact) -> Leases {
+        let lease = Lease { holder: self.holder, lapse: now + i128::from(self.ttl), units: cost };
+        Leases { written: now, leases: vec![lease] }
+    }
+
+    fn changed(&self, memory: Leases, now: i128, by: Exact) -> Leases {
+        let mut leases = self.opened(now, by);
+        leases.leases.extend(memory.leases.into_iter().filter(|lease| lease.holder != self.holder));
+        leases.leases.retain(|lease| now < lease.lapse);
+        leases
+    }
+
+    fn see(memory: &mut Leases, now: i128) {
+        let back = (memory.written - now).max(0);
+        memory.written -= back;
+        memory.leases.iter_mut().for_each(|lease| lease.lapse -= back);
+    }
+
+    /// Its own lease is released, by name twice, and another that may be there.
+    fn release(&self, memory: &mut Option<Leases>, usage: &mut LeasesUsage, at: Timestamp) {
+        let names = [self.holder, b"c", self.holder];
+        *usage = seen_at(usage, at);
+        let released = usage.release(&names, at);
+        usage.encode_effect(&mut Fields::default());
+        if usage.is_unused() {
+            *usage = LeasesUsage::default();
+        }
+
+        let now = at.micros().into();
+        let Some(leases) = memory else { return assert_eq!(released, 0) };
+        Self::see(leases, now);
+        let live = |lease: &Lease| now < lease.lapse;
+        assert_eq!(released, leases.leases.iter().filter(|lease| live(lease) && names.contains(&lease.holder)).count());
+        if released > 0 {
+            leases.leases.retain(|lease| live(lease) && !names.contains(&lease.holder));
+            leases.written = now;
+        }
+        *memory = memory.take().filter(|leases| !leases.leases.is_empty());
     }
 }
 
@@ -384,7 +644,7 @@ fn ask<C: Contract>(terms: &C, what: What, usage: &<C::Limit as Limit>::Usage, n
         What::Within(much, _) if !terms.takes_maxwait() => What::Take(much),
         what => what,
     };
-    what.ask(&terms.implementation(), usage, now)
+    C::Limit::asks(what.ask(&terms.implementation(), usage, now))
 }
 
 /// Runs calls on both. Each brings one of the `terms`; a key may vanish as soon as it may expire. `clock` is given
@@ -403,21 +663,58 @@ fn side_by_side<C: Contract>(terms: &[C], (begin, calls): Script, clock: fn(Time
         }
         let terms = step.limit.get(terms);
         let limit = terms.implementation();
+        let before = encoded(&usage);
+        if matches!(step.what, What::GiveBack(_)) && !step.peeks {
+            terms.release(&mut key.0, &mut usage, now);
+        }
         let ask = ask(terms, step.what, &usage, now);
-        let decision = if step.peeks {
+        let told = if step.peeks {
             let told = peek(&limit, &usage, now, ask);
             key.clone().answer(terms, micros, ask, true, &told);
             told
         } else {
-            let before = usage.clone();
             let told = call(&limit, &mut usage, now, ask);
             key.answer(terms, micros, ask, false, &told);
-            if usage != before {
-                expiry = Some((now.plus(told.reset), terms));
-            }
             told
         };
-        last = Some(decision);
+        if encoded(&usage) != before {
+            expiry = Some((now.plus(told.reset), terms));
+        }
+        last = Some(told);
+    }
+}
+
+/// Traffic at the edges of slots and windows: each call so many sixtieths of a window after the last, and microseconds.
+fn traffic() -> impl Strategy<Value = Vec<(u64, i64, Ask)>> {
+    let later = select(vec![0, 0, 0, 1, 1, 2, 7, 30, 58, 59, 60, 61]);
+    let ask = prop_oneof![
+        3 => (1..=20u64).prop_map(|most| Ask::UpTo(units(most))),
+        2 => (1..=5u64).prop_map(|cost| Ask::Take(units(cost))),
+        2 => (1..=8u64).prop_map(|amount| Ask::GiveBack(units(amount))),
+    ];
+    vec((later, -1..=1i64, ask), 1..=60)
+}
+
+/// Panics if ever a trailing window of a new key holds more than the limit, net of what is given back. It is fullest
+/// when something has just come; and of the usage that counts, what is given back is taken to be the oldest, as else
+/// it would lower a later window more.
+fn never_more_in_any_trailing_window<C: Contract>(terms: &C, window: u64, begin: u64, traffic: Vec<(u64, i64, Ask)>) {
+    let limit = terms.implementation();
+    let (mut usage, mut now, mut net) = (<C::Limit as Limit>::Usage::default(), begin, Charges::new());
+    for (sixtieths, beside, ask) in traffic {
+        now = (now + window * sixtieths / 60).saturating_add_signed(beside).max(now);
+        let told = call(&limit, &mut usage, Timestamp::from_micros(now).unwrap(), ask);
+        let at = i128::from(now);
+        net.retain(|(charged, _)| !terms.used(&terms.opened(*charged, exact(1)), at).is_zero());
+        match (ask, told.granted) {
+            (Ask::GiveBack(amount), _) => take_off(&mut net, exact(amount.millionths())),
+            (_, Some(granted)) => net.push((at, exact(granted.millionths()))),
+            (Ask::Take(cost), _) if told.verdict.allowed() => net.push((at, exact(cost.millionths()))),
+            _ => {}
+        }
+        let trailing: Exact =
+            net.iter().filter(|(charged, _)| *charged > at - i128::from(window)).map(|(_, cost)| cost).sum();
+        assert!(trailing <= exact(terms.limit()), "{trailing} at {at}");
     }
 }
 
@@ -431,6 +728,36 @@ proptest! {
     fn buckets_drain_continuously(terms in BucketTerms::any(true), script in scripts()) {
         side_by_side(&[terms], script, Timestamp::max);
     }
+
+    #[test]
+    fn fixed_windows_keep_their_contract(terms in vec(FixedTerms::any(), 1..=3), script in scripts()) {
+        side_by_side(&terms, script, |now, _| now);
+    }
+
+    #[test]
+    fn sliding_windows_keep_their_contract(terms in vec(SlidingTerms::any(), 1..=3), script in scripts()) {
+        side_by_side(&terms, script, |now, _| now);
+    }
+
+    #[test]
+    fn strict_windows_keep_their_contract(terms in vec(StrictTerms::any(), 1..=3), script in scripts()) {
+        side_by_side(&terms, script, |now, _| now);
+    }
+
+    #[test]
+    fn logs_keep_their_contract(terms in vec(LogTerms::any(), 1..=3), script in scripts()) {
+        side_by_side(&terms, script, |now, _| now);
+    }
+
+    #[test]
+    fn leases_keep_their_contract(terms in LeaseTerms::several(), script in scripts()) {
+        side_by_side(&terms, script, |now, _| now);
+    }
+}
+
+// What takes its time, or has fewer ways to go wrong.
+proptest! {
+    #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases / 4, ..ProptestConfig::default() })]
 
     #[test]
     fn a_changed_rate_prices_at_most_one_step_anew(
@@ -458,12 +785,18 @@ proptest! {
     }
 
     #[test]
-    fn fixed_windows_keep_their_contract(terms in vec(FixedTerms::any(), 1..=3), script in scripts()) {
-        side_by_side(&terms, script, |now, _| now);
+    fn strict_windows_never_hold_more_than_the_limit(
+        limit in 1..=20u64, window in lengths(), begin in 0..1_800_000_000_000_000u64, traffic in traffic(),
+    ) {
+        let terms = StrictTerms { limit: units(limit).millionths(), window };
+        never_more_in_any_trailing_window(&terms, window, begin, traffic);
     }
 
     #[test]
-    fn sliding_windows_keep_their_contract(terms in vec(SlidingTerms::any(), 1..=3), script in scripts()) {
-        side_by_side(&terms, script, |now, _| now);
+    fn logs_never_hold_more_than_the_limit(
+        limit in 1..=20u64, window in lengths(), begin in 0..1_800_000_000_000_000u64, traffic in traffic(),
+    ) {
+        let terms = LogTerms { limit: units(limit).millionths(), window };
+        never_more_in_any_trailing_window(&terms, window, begin, traffic);
     }
 }

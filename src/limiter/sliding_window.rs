@@ -156,8 +156,8 @@ impl Usage for SliderUsage {
         self.previous == Amount::ZERO && self.current == Amount::ZERO
     }
 
-    fn is_after(&self, now: Timestamp) -> bool {
-        self.start > now
+    fn ahead(&self, now: Timestamp) -> Span {
+        self.start.since(now)
     }
 
     fn move_back(&mut self, now: Timestamp) {

@@ -77,7 +77,7 @@ impl Span {
     /// The longest full recovery that a limit may ask for: 36500 days.
     pub const MAX_RECOVERY: Span = Span(36_500 * DAY);
     /// The longest duration that an argument may say: 3650 days.
-    const MAX_ARGUMENT: Span = Span(3_650 * DAY);
+    pub const MAX_ARGUMENT: Span = Span(3_650 * DAY);
 
     /// So many microseconds.
     pub fn from_micros(micros: u64) -> Span {
@@ -105,6 +105,11 @@ impl Span {
         self.0
     }
 
+    /// Milliseconds, rounded down.
+    pub fn floor_millis(self) -> u64 {
+        self.0 / 1000
+    }
+
     /// Milliseconds, rounded up.
     pub fn ceil_millis(self) -> u64 {
         self.0.div_ceil(1000)
@@ -116,12 +121,12 @@ impl Span {
     }
 
     /// The difference, never below 0.
-    pub fn minus(self, other: Span) -> Span {
+    pub const fn minus(self, other: Span) -> Span {
         Span(self.0.saturating_sub(other.0))
     }
 
     /// So many times as long.
-    pub fn times(self, factor: u64) -> Span {
+    pub const fn times(self, factor: u64) -> Span {
         Span(self.0.saturating_mul(factor))
     }
 

@@ -40,13 +40,18 @@ pub unsafe fn enter(
             // SAFETY: likewise.
             unsafe { with_words(argv, |words| handler(&redis, Args::new(words))) }
         };
-        if let Err(error) = result {
+        if let Err(error) = result
+            && !redis.is_asked_for_keys()
+        {
             redis.reply_error(&error);
         }
     }));
-    if answered.is_err() {
-        // SAFETY: `ctx` is that of the current call; the text is a constant.
-        unsafe { call!(RedisModule_ReplyWithError(ctx, c"ERR internal error in module ratelimit".as_ptr())) };
+    // A server that only asks which words are keys waits for no reply, and has nobody to send it to.
+    // SAFETY: `ctx` is that of the current call; the text is a constant.
+    unsafe {
+        if answered.is_err() && call!(RedisModule_IsKeysPositionRequest(ctx)) == 0 {
+            call!(RedisModule_ReplyWithError(ctx, c"ERR internal error in module ratelimit".as_ptr()));
+        }
     }
     OK
 }

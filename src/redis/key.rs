@@ -90,19 +90,31 @@ impl<U: Usage> Key<'_, U> {
         }
     }
 
-    /// Sees to all that a change of the usage entails: the key's time to live, whoever watches or caches the key,
-    /// and subscribers; a key whose usage is back to nothing is deleted. Returns what replicas and the AOF are
-    /// to be told.
+    /// Sees to all that a charge of the usage entails: the key's time to live, whoever watches or caches the key, and
+    /// subscribers; a key whose usage is back to nothing is deleted. Returns what replicas and the AOF are to be told.
     pub fn written(&mut self, now: Timestamp, reset: Span) -> Outcome {
         let expiry = Expiry::of(now, reset);
-        let expires_at = self.expires_at(now).filter(|at| expiry.allows(*at));
+        let present = self.expires_at(now);
+        let kept = present.filter(|at| expiry.allows(*at));
+        self.settle(present, kept.unwrap_or(expiry.latest), now)
+    }
+
+    /// The same after a change that only moved the usage back by so much, with the clock. The key's expiry moves along:
+    /// how long the usage is remembered is for the limit to say that it was last charged under.
+    pub fn moved_back(&mut self, now: Timestamp, span: Span, reset: Span) -> Outcome {
+        let present = self.expires_at(now);
+        let moved = present.map(|at| at.saturating_sub(span.floor_millis()));
+        self.settle(present, moved.unwrap_or(Expiry::of(now, reset).latest), now)
+    }
+
+    fn settle(&mut self, present: Option<u64>, expires_at: u64, now: Timestamp) -> Outcome {
         let Some(usage) = self.usage_mut().filter(|usage| !usage.is_unused()) else {
             self.delete();
             return Outcome::of_deletion::<U>();
         };
-        let outcome = Outcome::of_change(usage, expires_at.unwrap_or(expiry.latest));
-        if expires_at.is_none() {
-            self.set_expiry(expiry.latest, now);
+        let outcome = Outcome::of_change(usage, expires_at);
+        if present != Some(expires_at) {
+            self.set_expiry(expires_at, now);
         }
         self.changed(raw::REDISMODULE_NOTIFY_MODULE, c"rl.take");
         outcome
@@ -187,9 +199,12 @@ struct Expiry {
 }
 
 impl Expiry {
+    /// A little less than the second that it may be late: a clock that goes back moves it by whole milliseconds.
+    const SLACK: Span = Span::SECOND.minus(Span::MICROSECOND.times(50_000));
+
     fn of(now: Timestamp, reset: Span) -> Expiry {
         let recovered = now.plus(reset);
-        let latest = recovered.plus(reset.eighth()).plus(Span::SECOND);
+        let latest = recovered.plus(reset.eighth()).plus(Expiry::SLACK);
         Expiry { earliest: recovered.ceil_millis(), latest: latest.floor_millis() }
     }
 
