@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help build run test lint fmt bench clean server
+.PHONY: help build run test lint matrix fuzz fmt bench clean server
 
 # make run: the port to listen on, and the server to start (default: the first one found).
 # make test: the server to test on (default: one of every kind within reach).
@@ -37,7 +37,7 @@ test: build $(VENV)/.has-everything server ## run all tests, on every server wit
 	$(WITH_LIBCLANG) cargo build --locked
 	@servers="$${SERVER:-$$($(PYTHON) tests/support/binaries.py)}" || exit 1; failed=; \
 	for server in $$servers; do \
-		SERVER="$$server" $(PYTHON) -m pytest || failed="$$failed $$server"; \
+		SERVER="$$server" $(PYTHON) -m pytest --numprocesses auto || failed="$$failed $$server"; \
 	done; \
 	test -z "$$failed" || { echo "failed on:$$failed"; exit 1; }
 
@@ -56,6 +56,17 @@ lint: $(LIBCLANG) $(VENV)/.has-ruff ## check formatting, lints and the architect
 	$(call forbid,only src/redis/ and src/module.rs are unsafe,unsafe,$(OUTSIDE_SERVER))
 	$(call forbid,the core is told the time,std::time|SystemTime|Instant::now|clock_gettime|gettimeofday,src/limiter)
 	$(call forbid,the core computes in integers,f32|f64,src/limiter)
+
+matrix: build $(VENV)/.has-everything ## run the suite on every server that the registries have, and print a table
+	$(WITH_LIBCLANG) cargo build --locked
+	$(PYTHON) scripts/matrix.py
+
+# Seconds for each target; needs cargo-fuzz (cargo install cargo-fuzz). The toolchain's own nightly features will do.
+FUZZ_SECONDS ?= 60
+fuzz: ## fuzz the core: make fuzz [FUZZ_SECONDS=60]
+	cd fuzz && for target in numbers calls payloads effects; do \
+		RUSTC_BOOTSTRAP=1 cargo fuzz run --sanitizer none $$target -- -max_total_time=$(FUZZ_SECONDS) || exit 1; \
+	done
 
 fmt: $(VENV)/.has-ruff ## format everything
 	cargo fmt

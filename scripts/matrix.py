@@ -74,7 +74,15 @@ def run(path: Path, arguments: list[str]) -> Run:
     """Runs the suite on one server."""
     with tempfile.NamedTemporaryFile(suffix=".xml") as report:
         subprocess.run(
-            [sys.executable, "-m", "pytest", "-q", f"--junitxml={report.name}", *arguments],
+            [
+                sys.executable,
+                "-m",
+                "pytest",
+                "-q",
+                "--numprocesses=auto",
+                f"--junitxml={report.name}",
+                *arguments,
+            ],
             cwd=REPOSITORY,
             env=os.environ | {"SERVER": str(path)},
             check=False,

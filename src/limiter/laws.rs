@@ -89,9 +89,9 @@ pub fn in_every_state<L: Lawful>(limits: RangeInclusive<usize>, edit: fn(What) -
 }
 
 fn run<S: Strategy>(input: &S, check: impl Fn(S::Value)) {
-    // A script holds some ten states: half the usual number of scripts will do.
+    // A script holds some ten states: a third of the usual number of scripts will do.
     let ProptestConfig { cases, .. } = ProptestConfig::default();
-    let config = ProptestConfig { cases: cases / 2, failure_persistence: None, ..ProptestConfig::default() };
+    let config = ProptestConfig { cases: cases / 3, failure_persistence: None, ..ProptestConfig::default() };
     let found = TestRunner::new(config).run(input, |input| {
         check(input);
         Ok(())

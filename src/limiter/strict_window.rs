@@ -529,7 +529,7 @@ mod tests {
                 let told = call(&terms, &mut usage, us(now), UpTo(units(limit)));
                 admitted += told.granted.unwrap().whole_units();
                 // Denied calls change nothing, so they need not be made.
-                let wait = if let Verdict::After(wait) = told.verdict { wait.micros() } else { 1 };
+                let wait = if let Verdict::After(wait) = told.verdict { wait.micros().max(1) } else { 1 };
                 now += wait.div_ceil(every) * every;
             }
             prop_assert!(admitted * whole >= limit * WINDOWS * part, "{admitted} of {}", limit * WINDOWS);

@@ -1,0 +1,288 @@
+"""A mixed workload over everything that the module stores, and what is compared after it.
+
+The same seed gives the same calls and the same movements of the clock, so that two servers can be
+played the same workload and must end up with the same bytes.
+"""
+
+import random
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import pytest
+from redis import Redis
+
+from support.clock import UNITS_US, Clock
+from support.server import Server
+
+Word = str | int | bytes
+
+
+class Limiter(NamedTuple):
+    """A way of limiting, to 10 units. A key under it recovers within `recovery` microseconds."""
+
+    name: str
+    type: bytes
+    spec: tuple[Word, ...]
+    recovery: int
+
+    @property
+    def command(self) -> str:
+        return "RL.ACQUIRE" if self.spec[0] == "CONCURRENCY" else f"RL.{self.spec[0]}"
+
+    def take(self, key: Word, cost: Word = 1, *options: Word) -> tuple[Word, ...]:
+        """The call by the command of its own."""
+        return (self.command, key, *self.spec[1:], "COST", cost, *options)
+
+    def full(self, cost: Word = 1, *options: Word) -> tuple[Word, ...]:
+        """What follows the key in RL.TAKE and RL.PEEK."""
+        return (*self.spec, "COST", cost, *options)
+
+    def peek(self, key: Word, cost: Word = 1, *options: Word) -> tuple[Word, ...]:
+        return ("RL.PEEK", key, *self.full(cost, *options))
+
+    def give_back(self, key: Word, amount: Word = 1000) -> tuple[Word, ...]:
+        """A lease is given back whole, the units of all others as many as are said."""
+        if self.leases:
+            return ("RL.RELEASE", key, self.spec[3])
+        return self.take(key, f"-{amount}")
+
+    @property
+    def leases(self) -> bool:
+        return self.type == b"rl-leases"
+
+    def by(self, holder: Word) -> "Limiter":
+        """The same asked by somebody else: another holder of a lease, no matter to the others."""
+        return self._replace(spec=(*self.spec[:3], holder)) if self.leases else self
+
+
+HOUR = UNITS_US["h"]
+LIMITERS = [
+    Limiter("TOKENBUCKET", b"rl-bucket", ("TOKENBUCKET", 10, 10, "1h"), HOUR),
+    Limiter("LEAKYBUCKET", b"rl-bucket", ("LEAKYBUCKET", 10, 10, "1h"), HOUR),
+    Limiter("FIXED", b"rl-window", ("FIXED", 10, "1h"), HOUR),
+    Limiter("FIXED ALIGNED", b"rl-window", ("FIXED", 10, "1h", "ALIGNED"), HOUR),
+    Limiter("SLIDING", b"rl-slider", ("SLIDING", 10, "1h"), 2 * HOUR),
+    Limiter("SLIDING STRICT", b"rl-strict", ("SLIDING", 10, "1h", "STRICT"), HOUR + HOUR // 60),
+    Limiter("SLIDINGLOG", b"rl-reqlog", ("SLIDINGLOG", 10, "1h"), HOUR),
+    Limiter("CONCURRENCY", b"rl-leases", ("CONCURRENCY", 10, "1h", "holder"), HOUR),
+]
+
+each_limiter = pytest.mark.parametrize(
+    "limiter", LIMITERS, ids=[limiter.name for limiter in LIMITERS]
+)
+
+
+class Step(NamedTuple):
+    """A movement of the clock, in microseconds, and the call after it."""
+
+    move: int
+    command: tuple[Word, ...]
+
+
+class Key(NamedTuple):
+    """A key under test: a limiter with small numbers, so that calls are admitted and denied."""
+
+    name: str
+    kind: str
+    limit: str
+    window: str
+
+
+KINDS = ("bucket", "window", "slider", "strict", "reqlog", "leases")
+LIMITS = ("3", "8.5", "25")
+WINDOWS = ("2s", "30s", "1h")
+HOLDERS: tuple[Word, ...] = ("a", "b", "worker-7", b"\x00\xff binary", "x" * 256)
+
+# The algorithm, and its flags, of each kind but the leases.
+ALGORITHMS = {
+    "bucket": (("TOKENBUCKET",), ("LEAKYBUCKET",)),
+    "window": (("FIXED",), ("FIXED", "ALIGNED")),
+    "slider": (("SLIDING",),),
+    "strict": (("SLIDING", "STRICT"),),
+    "reqlog": (("SLIDINGLOG",),),
+}
+
+
+def keys(tag: str = "w") -> list[Key]:
+    """The keys that a workload works on. By their tag a cluster has them all in one place."""
+    return [
+        Key(f"{{{tag}}}:{kind}:{number}", kind, limit, window)
+        for kind in KINDS
+        for number, (limit, window) in enumerate(zip(LIMITS, WINDOWS, strict=True))
+    ]
+
+
+def steps(seed: int, count: int, tag: str = "w") -> list[Step]:
+    """So many calls, at random but for the seed."""
+    return list(Workload(seed, tag).steps(count))
+
+
+def play(
+    workload: Iterable[Step], clock: Clock, *clients: Redis, tag: str = "w"
+) -> list[list[object]]:
+    """Plays it to each client; each one's replies."""
+    names = [key.name for key in keys(tag)]
+    replies: list[list[object]] = [[] for _ in clients]
+    for step in workload:
+        clock.advance(step.move)
+        for client, heard in zip(clients, replies, strict=True):
+            pipeline = client.pipeline(transaction=False)
+            if step.move > 0:
+                # So that what has expired by now goes now: if the clock goes back before a server
+                # gets round to it, the key would live again, on this server and not on that.
+                pipeline.exists(*names)
+            pipeline.execute_command(*step.command)
+            heard.append(pipeline.execute()[-1])
+    return replies
+
+
+class Workload:
+    """Where calls come from."""
+
+    def __init__(self, seed: int, tag: str = "w") -> None:
+        self._random = random.Random(seed)
+        self._keys = keys(tag)
+
+    def steps(self, count: int) -> Iterator[Step]:
+        for _ in range(count):
+            yield Step(self._move(), tuple(self._command()))
+
+    def _move(self) -> int:
+        choose = self._random.randint
+        moves = {
+            0: 500,
+            choose(1, 999): 100,
+            choose(1, 900) * UNITS_US["ms"]: 250,
+            choose(1, 20) * UNITS_US["s"]: 40,
+            choose(1, 5) * UNITS_US["m"]: 5,
+            2 * UNITS_US["h"]: 1,
+            -choose(1, 999): 40,
+            -choose(1, 4_000) * UNITS_US["ms"]: 40,
+            -UNITS_US["h"]: 1,
+        }
+        return self._pick(list(moves), list(moves.values()))
+
+    def _command(self) -> Sequence[Word]:
+        key = self._pick(self._keys)
+        forms = [self._own_command, self._generic, self._peek, self._several]
+        return self._pick(forms, [60, 15, 5, 20])(key)
+
+    def _own_command(self, key: Key) -> Sequence[Word]:
+        if key.kind == "leases":
+            if self._chance(0.3):
+                holders = self._random.sample(HOLDERS, self._random.randint(1, 3))
+                return ["RL.RELEASE", key.name, *holders]
+            return ["RL.ACQUIRE", key.name, *self._spec(key)[1:]]
+        if key.kind == "bucket" and self._chance(0.25):
+            numbers = self._pick([(2, 3, 2), (7, 8, 30), (24, 25, 3600)])
+            return ["RL.THROTTLE", key.name, *numbers, *self._pick([(), (0,), (2,), (50,)])]
+        algorithm, *arguments = self._spec(key)
+        return [f"RL.{algorithm}", key.name, *arguments]
+
+    def _generic(self, key: Key) -> Sequence[Word]:
+        return ["RL.TAKE", key.name, *self._spec(key)]
+
+    def _peek(self, key: Key) -> Sequence[Word]:
+        return ["RL.PEEK", key.name, *self._spec(key)]
+
+    def _several(self, _: Key) -> Sequence[Word]:
+        chosen = self._random.sample(self._keys, self._random.randint(1, 4))
+        specs = [word for key in chosen for word in self._spec(key, alone=False)]
+        command = "RL.MPEEK" if self._chance(0.1) else "RL.MTAKE"
+        return [command, len(chosen), *(key.name for key in chosen), *specs]
+
+    def _spec(self, key: Key, alone: bool = True) -> Sequence[Word]:
+        limit, window = key.limit, key.window
+        if self._chance(0.15):
+            limit = self._pick([*LIMITS, "0", "0.5"])
+        if self._chance(0.1):
+            window = self._pick([*WINDOWS, "7us"])
+        if key.kind == "leases":
+            cost = self._pick([[], ["COST", "2"], ["COST", "0.25"], ["COST", "9"]])
+            return ["CONCURRENCY", limit, window, self._pick(HOLDERS), *cost]
+        algorithm, *flags = self._pick(ALGORITHMS[key.kind])
+        options = [flags, self._options(algorithm, alone)]
+        self._random.shuffle(options)
+        rate = []
+        if key.kind == "bucket":
+            rate = [self._pick([key.limit, "1", "0.3"])]
+        return [algorithm, limit, *rate, window, *options[0], *options[1]]
+
+    def _options(self, algorithm: str, alone: bool) -> Sequence[Word]:
+        options = {
+            (): 50,
+            ("COST", self._pick(["0.5", "2", "3.25", "1e-06"])): 15,
+            ("COST", "0"): 5,
+            ("COST", self._pick(["-0.5", "-1", "-3"])): 9,
+            # All of it: the key goes.
+            ("COST", "-1000000"): 3,
+            ("COST", self._pick(["1", "6", "40"]), "FORCE"): 8,
+        }
+        if alone:
+            options["COST", self._pick(["1", "5", "50"]), "UPTO"] = 8
+        if algorithm == "TOKENBUCKET":
+            options["MAXWAIT", self._pick(["0", "700ms", "10m"])] = 8
+        return self._pick(list(options), list(options.values()))
+
+    def _chance(self, part: float) -> bool:
+        return self._random.random() < part
+
+    def _pick(self, choices: Sequence, weights: Sequence[int] | None = None):
+        return self._random.choices(choices, weights)[0]
+
+
+class State(NamedTuple):
+    """What a server holds under a key. None of it depends on when it is asked."""
+
+    type: bytes
+    dump: bytes
+    # Milliseconds since the epoch, or -1 if it never expires.
+    expires_at: int
+
+
+def state(client: Redis) -> dict[bytes, State]:
+    """Of every key in the client's database, on a clock that stands still."""
+    names = sorted(client.keys())
+    seconds, microseconds = client.time()
+    now = seconds * 1000 + microseconds // 1000
+    pipeline = client.pipeline(transaction=False)
+    for name in names:
+        pipeline.type(name).dump(name).pttl(name)
+    answers = iter(pipeline.execute())
+    found = {}
+    # One that has expired, but is still listed, has no type.
+    for name, kind, dump, left in zip(names, answers, answers, answers, strict=True):
+        if kind != b"none":
+            found[name] = State(kind, dump, left if left == -1 else now + left)
+    return found
+
+
+def digests(client: Redis, names: Iterable[bytes]) -> list[bytes]:
+    """What DEBUG DIGEST-VALUE says of each."""
+    return client.execute_command("DEBUG", "DIGEST-VALUE", *names)
+
+
+def written_commands(server: Server) -> list[tuple[bytes, ...]]:
+    """What the server has written to its AOF since the last rewrite, without SELECT, MULTI and EXEC
+    (which Redis 6.2 puts around whatever a module propagates). With `appendfsync always` a call
+    that was answered is in there.
+    """
+    text = server.aof_files()[-1].read_bytes()
+    commands = []
+    while text:
+        count, text = _line(text, b"*")
+        words = []
+        for _ in range(count):
+            length, text = _line(text, b"$")
+            words.append(text[:length])
+            text = text[length + 2 :]
+        if words[0].upper() not in {b"SELECT", b"MULTI", b"EXEC"}:
+            commands.append(tuple(words))
+    return commands
+
+
+def _line(text: bytes, sign: bytes) -> tuple[int, bytes]:
+    line, text = text.split(b"\r\n", 1)
+    if not line.startswith(sign):
+        raise ValueError(f"not {sign!r}: {line!r}")
+    return int(line[1:]), text

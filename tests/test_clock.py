@@ -1,0 +1,303 @@
+"""A clock that jumps forgives nothing, and locks nobody out for longer than one full recovery."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from redis import Redis
+
+from conftest import Pair
+from support import poll
+from support.clock import START_US, UNITS_US, Clock
+from support.server import Server
+from support.workload import LIMITERS, Limiter, each_limiter, play, state, steps
+
+HOUR = UNITS_US["h"]
+JUMPS = ["1us", "1ms", "1s", "1h", "365d"]
+each_jump = pytest.mark.parametrize("jump", JUMPS)
+
+
+@each_limiter
+@each_jump
+def test_a_clock_gone_back_forgives_nothing(
+    jump: str, limiter: Limiter, redis: Redis, clock: Clock
+) -> None:
+    redis.execute_command(*limiter.take("k", 7))
+    clock.advance(f"-{jump}")
+    other = limiter.by("other")
+    allowed, _, remaining, _, _ = redis.execute_command(*other.take("k", 4))
+    assert (allowed, remaining) == (0, 3)
+    assert redis.execute_command(*other.take("k", 3))[:3] == [1, 10, 0]
+
+
+@each_limiter
+@each_jump
+def test_a_clock_gone_back_locks_nobody_out_for_longer_than_a_full_recovery(
+    jump: str, limiter: Limiter, redis: Redis, clock: Clock
+) -> None:
+    redis.execute_command(*limiter.take("k", 10))
+    clock.advance(f"-{jump}")
+    other = limiter.by("other")
+    allowed, _, _, wait_ms, reset_ms = redis.execute_command(*other.take("k", 10))
+    assert allowed == 0
+    assert 0 < wait_ms <= reset_ms <= -(-limiter.recovery // 1000)
+    clock.advance((wait_ms - 1) * 1000)
+    assert redis.execute_command(*other.peek("k", 10))[0] == 0
+    clock.advance(1000)
+    assert redis.execute_command(*other.take("k", 10))[0] == 1
+
+
+@each_limiter
+@each_jump
+def test_a_peek_answers_as_if_the_step_back_were_written_and_does_not_write_it(
+    jump: str, limiter: Limiter, redis: Redis, clock: Clock
+) -> None:
+    redis.execute_command(*limiter.take("k", 7))
+    clock.advance(f"-{jump}")
+    before = state(redis)
+    other = limiter.by("other")
+    peeked = redis.execute_command(*other.peek("k", 4))
+    several = redis.execute_command("RL.MPEEK", 1, "k", *other.full(4))
+    redis.execute_command("RL.INFO", "k")
+    assert state(redis) == before
+    assert several[2] == [peeked]
+    # A denied call writes it. It is told the same, and so is a peek after it.
+    assert redis.execute_command(*other.take("k", 4)) == peeked
+    assert redis.execute_command(*other.peek("k", 4)) == peeked
+
+
+@each_limiter
+@each_jump
+def test_a_denied_call_writes_the_step_back_and_its_replica_is_told(
+    jump: str, limiter: Limiter, pair: Pair, clock: Clock
+) -> None:
+    primary, replica = pair.primary.client(), pair.replica.client()
+    # Of a bucket and of a window the instant that is stored is that of the first charge.
+    primary.execute_command(*limiter.take("k", 7))
+    primary.execute_command(*limiter.by("other").take("k", 3))
+    before = state(primary)
+    clock.advance(f"-{jump}")
+    assert primary.execute_command(*limiter.by("third").take("k", 1))[0] == 0
+    written = state(primary)
+    assert written[b"k"].dump != before[b"k"].dump
+    pair.replica.wait_for_sync()
+    assert state(replica) == written
+    # It is written once.
+    offset = primary.info("replication")["master_repl_offset"]
+    assert primary.execute_command(*limiter.by("third").take("k", 1))[0] == 0
+    assert primary.info("replication")["master_repl_offset"] == offset
+    assert state(primary) == written
+
+
+@each_limiter
+def test_a_denied_mtake_writes_the_step_back_of_every_key_and_nothing_else(
+    limiter: Limiter, pair: Pair, clock: Clock
+) -> None:
+    primary, replica = pair.primary.client(), pair.replica.client()
+    for key in ("a", "b"):
+        primary.execute_command(*limiter.take(key, 5))
+    clock.advance("-2h")
+    other = limiter.by("other")
+    call = ("RL.MTAKE", 3, "a", "b", "c", *other.full(1), *other.full(6), "FIXED", 5, "1h")
+    allowed, _, decisions = primary.execute_command(*call)
+    assert allowed == 0
+    assert [decision[2] for decision in decisions] == [5, 5, 5]
+    pair.replica.wait_for_sync()
+    assert state(replica) == state(primary)
+    assert set(state(primary)) == {b"a", b"b"}
+    for key in ("a", "b"):
+        # Once it is written, time goes on from there: the usage is gone after a full recovery.
+        *_, reset_ms = primary.execute_command(*limiter.peek(key))
+        assert 0 < reset_ms <= limiter.recovery // 1000
+    clock.advance(limiter.recovery)
+    for key in ("a", "b"):
+        assert primary.execute_command(*other.peek(key, 10))[:3] == [1, 10, 10]
+
+
+def test_a_release_of_nothing_writes_the_step_back(pair: Pair, clock: Clock) -> None:
+    primary, replica = pair.primary.client(), pair.replica.client()
+    primary.execute_command("RL.ACQUIRE", "k", 10, "1h", "holder")
+    clock.advance("-2h")
+    before = state(primary)
+    assert primary.execute_command("RL.RELEASE", "k", "nobody") == 0
+    assert state(primary) != before
+    pair.replica.wait_for_sync()
+    assert state(replica) == state(primary)
+
+
+@pytest.mark.parametrize("jump", ["1us", "1ms", "1s"])
+@each_limiter
+def test_a_clock_gone_forward_goes_on_counting_what_is_younger_than_the_window(
+    jump: str, limiter: Limiter, redis: Redis, clock: Clock
+) -> None:
+    redis.execute_command(*limiter.take("k", 7))
+    clock.advance(jump)
+    allowed, _, remaining, _, _ = redis.execute_command(*limiter.by("other").take("k", 4))
+    assert (allowed, remaining) == (0, 3)
+
+
+@pytest.mark.parametrize("jump", ["3h", "365d", "36500d"])
+@each_limiter
+def test_a_clock_gone_far_forward_has_everybody_recovered(
+    jump: str, limiter: Limiter, redis: Redis, clock: Clock
+) -> None:
+    redis.execute_command(*limiter.take("k", 7))
+    clock.advance(jump)
+    assert redis.execute_command(*limiter.by("other").take("k", 10))[:3] == [1, 10, 0]
+
+
+@each_limiter
+@each_jump
+def test_after_a_jump_there_and_back_usage_that_was_charged_in_between_counts(
+    jump: str, limiter: Limiter, redis: Redis, clock: Clock
+) -> None:
+    clock.advance(jump)
+    redis.execute_command(*limiter.take("k", 10))
+    clock.advance(f"-{jump}")
+    assert redis.execute_command(*limiter.by("other").take("k", 1))[:3] == [0, 10, 0]
+
+
+moves = st.lists(
+    st.tuples(
+        st.one_of(
+            st.integers(-(10**7), 10**7),
+            st.integers(-4, 4).map(lambda hours: hours * HOUR),
+            st.integers(-300, 300).map(lambda days: days * 24 * HOUR),
+        ),
+        st.integers(0, 3),
+    ),
+    min_size=1,
+    max_size=10,
+)
+
+
+@each_limiter
+@settings(max_examples=25)
+@given(moves)
+def test_however_the_clock_jumps_nobody_waits_for_longer_than_a_full_recovery(
+    limiter: Limiter, redis: Redis, clock: Clock, moves: list[tuple[int, int]]
+) -> None:
+    redis.flushall()
+    clock.set(START_US)
+    for number, (move, cost) in enumerate(moves):
+        clock.advance(move)
+        caller = limiter.by(f"holder {number}")
+        peeked = redis.execute_command(*caller.peek("k", cost or 1))
+        taken = redis.execute_command(*caller.take("k", cost or 1))
+        assert taken[:2] == peeked[:2]
+        assert taken[3] == peeked[3]
+        for *_, wait_ms, reset_ms in (peeked, taken):
+            # An empty LEAKYBUCKET tells turns, which come within a recovery as well.
+            assert 0 <= wait_ms <= -(-limiter.recovery // 1000)
+            assert 0 <= reset_ms <= -(-limiter.recovery // 1000)
+        if redis.exists("k"):
+            assert 0 < redis.pttl("k") <= limiter.recovery // 1000 * 9 // 8 + 1000
+
+
+def test_a_clock_that_is_at_the_epoch_or_at_the_end_of_time_does_no_harm(
+    redis: Redis, clock: Clock
+) -> None:
+    end_of_time = 365_000 * 24 * HOUR
+    for instant in (1, 10**6, end_of_time - 10**6, end_of_time, 10**6, 1, START_US):
+        clock.set(instant)
+        for limiter in LIMITERS:
+            reply = redis.execute_command(*limiter.by(f"{instant}").take(limiter.name, 1))
+            assert reply[1] == 10
+            assert 0 <= reply[4] <= limiter.recovery // 1000
+            held = redis.dump(limiter.name)
+            redis.restore(limiter.name, 0, held, replace=True)
+            assert redis.dump(limiter.name) == held
+
+
+@contextmanager
+def clock_that_runs(clock: Clock) -> Iterator[None]:
+    """Goes on by a second again and again, whatever else happens."""
+    stopped = threading.Event()
+
+    def run() -> None:
+        while not stopped.is_set():
+            clock.advance("1s")
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        stopped.set()
+        thread.join()
+
+
+@pytest.fixture
+def freezing(server: Server) -> None:
+    if not server.is_valkey and server.version < (7, 2):
+        pytest.skip("before 7.2, modules are not told the instant that a server freezes")
+
+
+SCRIPT = """
+local seen, count = {}, 0
+for i = 1, 20000 do
+    local reset = redis.call('RL.PEEK', KEYS[1], 'FIXED', 1000, '3650d')[5]
+    if not seen[reset] then
+        seen[reset] = true
+        count = count + 1
+    end
+end
+return count
+"""
+
+
+def instants_seen(redis: Redis, transaction: bool) -> int:
+    pipeline = redis.pipeline(transaction=transaction)
+    for _ in range(2000):
+        pipeline.execute_command("RL.PEEK", "k", "FIXED", 1000, "3650d")
+    return len({reset_ms for *_, reset_ms in pipeline.execute()})
+
+
+@pytest.mark.usefixtures("freezing")
+def test_scripts_and_transactions_see_one_instant(redis: Redis, clock: Clock) -> None:
+    redis.execute_command("RL.FIXED", "k", 1000, "3650d")
+    with clock_that_runs(clock):
+
+        def seen_to_run() -> bool:
+            assert redis.eval(SCRIPT, 1, "k") == 1
+            assert instants_seen(redis, transaction=True) == 1
+            return instants_seen(redis, transaction=False) > 1
+
+        poll.until(seen_to_run, "the clock goes on between calls that are no transaction")
+
+
+def test_a_transaction_is_charged_like_calls_one_by_one(redis: Redis, clock: Clock) -> None:
+    workload = [step for step in steps(seed=40, count=400) if step.move == 0]
+    (expected,) = play(workload, clock, redis)
+    held = state(redis)
+    redis.flushall()
+    pipeline = redis.pipeline(transaction=True)
+    for step in workload:
+        pipeline.execute_command(*step.command)
+    assert pipeline.execute() == expected
+    assert state(redis) == held
+
+
+@each_limiter
+def test_what_a_clock_gone_back_to_the_epoch_leaves_can_be_saved_and_replicated(
+    limiter: Limiter, pair: Pair, clock: Clock
+) -> None:
+    primary, replica = pair.primary.client(), pair.replica.client()
+    for number in range(5):
+        primary.execute_command(*limiter.by(f"{number}").take("k", 2))
+        clock.advance("10s")
+    clock.set(15 * UNITS_US["s"])
+    assert primary.execute_command(*limiter.by("other").take("k", 1))[:3] == [0, 10, 0]
+    held = state(primary)[b"k"]
+    primary.restore("restored", 0, held.dump)
+    assert primary.dump("restored") == held.dump
+    pair.replica.restart("nosave")
+    clock.advance(limiter.recovery - UNITS_US["s"])
+    for seconds in ("0s", "1s", "10s"):
+        clock.advance(seconds)
+        primary.execute_command(*limiter.by("other").take("k", 1))
+        pair.replica.wait_for_sync()
+        assert state(replica) == state(primary)

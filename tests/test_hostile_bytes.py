@@ -1,0 +1,225 @@
+"""Whatever bytes a client sends, it gets a reply or an error, and the server lives."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from redis import Redis, ResponseError
+
+HOSTILE = {
+    "empty": b"",
+    "NUL": b"\0",
+    "a NUL within": b"a\0b",
+    "a number and a NUL": b"10\0",
+    "line ends": b"1\r\n+OK\r\n$-1\r\n",
+    "a line end": b"\n",
+    "no UTF-8": b"\xff\xfe\x80",
+    "all bytes": bytes(range(256)),
+    "quotes": b"'\"`\\'\\x00",
+    "percent signs": b"%s%n%d%p",
+    "a minus": b"-",
+    "not ASCII": "1\u20ac\U0001f600".encode(),
+    "blanks": b" \t 1 \v\f",
+    "32 bytes": b"\xe2\x82\xac" * 10 + b"ab",
+    "33 bytes": b"\xe2\x82\xac" * 11,
+    "1 MB of nines": b"9" * 1_000_000,
+    "1 MB of zeros": b"0" * 1_000_000,
+    "1 MB of exponent": b"1e" + b"9" * 1_000_000,
+    "1 MB of negative exponent": b"1e-" + b"9" * 1_000_000,
+    "1 MB of fraction": b"0." + b"7" * 1_000_000 + b"s",
+    "1 MB of 0xff": b"\xff" * 1_000_000,
+    "1 MB of quotes": b"'\\" * 500_000,
+}
+
+CALLS = [
+    b"RL.TOKENBUCKET k 10 1 1s COST 1 MAXWAIT 1s",
+    b"RL.LEAKYBUCKET k 10 1 1s COST 1 UPTO",
+    b"RL.FIXED k 10 60s ALIGNED COST 1",
+    b"RL.SLIDING k 10 60s STRICT COST 1",
+    b"RL.SLIDINGLOG k 10 60s COST 1 FORCE",
+    b"RL.TAKE k TOKENBUCKET 10 1 1s COST 1 MAXWAIT 1s",
+    b"RL.PEEK k FIXED 10 60s COST 1",
+    b"RL.MTAKE 1 k FIXED 10 60s COST 1",
+    b"RL.MPEEK 1 k FIXED 10 60s COST 1",
+    b"RL.ACQUIRE k 10 60s holder COST 1",
+    b"RL.RELEASE k holder",
+    b"RL.THROTTLE k 10 1 60 1",
+    b"RL.INFO k",
+    b"RL.EFFECT k effect",
+]
+
+
+@pytest.fixture(scope="module")
+def commands(shared_server) -> list[str]:
+    with shared_server.client() as client:
+        found = sorted(name for name in client.command() if name.startswith("rl."))
+    # All that CALLS has, and so nothing of the module goes untried.
+    assert found == sorted(call.split()[0].decode().lower() for call in CALLS)
+    return found
+
+
+def answer(redis: Redis, *words: bytes | str) -> object:
+    """The reply, or the text of the error, which is one printable line; the client and the server
+    go on, and are at the same place.
+    """
+    try:
+        reply = redis.execute_command(*words)
+    except ResponseError as error:
+        reply = f"{error.status_code or ''} {error}".strip()
+        assert reply.isascii()
+        assert reply.isprintable()
+        assert len(reply) < 300
+        assert "internal error" not in reply  # a panic, caught
+    assert redis.echo(b"here") == b"here"
+    return reply
+
+
+def every_key_expires(redis: Redis) -> bool:
+    return all(redis.pttl(key) >= 0 for key in redis.scan_iter())
+
+
+@pytest.mark.parametrize("call", CALLS, ids=lambda call: call.split()[0].decode())
+@pytest.mark.parametrize("hostile", HOSTILE)
+def test_any_word_may_be_anything(redis, call, hostile):
+    words = call.split()
+    for place in range(1, len(words)):
+        reply = answer(redis, *words[:place], HOSTILE[hostile], *words[place + 1 :])
+        assert not isinstance(reply, str) or reply.startswith(("ERR ", "WRONGTYPE "))
+    answer(redis, *words, HOSTILE[hostile])
+    assert every_key_expires(redis)
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_key_may_have_any_name(redis, name):
+    key = HOSTILE[name]
+    assert answer(redis, "RL.TOKENBUCKET", key, 10, 1, 1) == [1, 10, 9, 0, 1000]
+    assert answer(redis, "RL.TAKE", key, "TOKENBUCKET", 10, 1, 1) == [1, 10, 8, 0, 2000]
+    assert answer(redis, "RL.PEEK", key, "TOKENBUCKET", 10, 1, 1) == [1, 10, 8, 0, 2000]
+    assert redis.keys() == [key]
+    assert redis.type(key) == b"rl-bucket"
+    assert answer(redis, "RL.TOKENBUCKET", key, 10, 1, 1, "COST", -2) == [1, 10, 10, 0, 0]
+    assert redis.keys() == []
+
+
+@settings(max_examples=100)
+@given(keys=st.lists(st.binary(max_size=40), min_size=1, max_size=4, unique=True))
+def test_keys_that_differ_in_a_byte_are_different_limiters(redis, keys):
+    redis.flushall()
+    for used, key in enumerate(keys, start=1):
+        assert answer(redis, "RL.FIXED", key, 10, 60, "COST", used) == [1, 10, 10 - used, 0, 60_000]
+    for used, key in enumerate(keys, start=1):
+        assert answer(redis, "RL.PEEK", key, "FIXED", 10, 60)[2] == 10 - used
+    assert sorted(redis.keys()) == sorted(keys)
+
+
+def test_a_name_as_long_as_a_megabyte_is_a_key(redis):
+    one, other = b"x" * 1_000_000 + b"1", b"x" * 1_000_000 + b"2"
+    assert answer(redis, "RL.FIXED", one, 1, 60)[0] == 1
+    assert answer(redis, "RL.FIXED", one, 1, 60)[0] == 0
+    assert answer(redis, "RL.FIXED", other, 1, 60)[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("number", "limit"),
+    [
+        (b"0" * 1_000_000 + b"7", 7),
+        (b"7." + b"0" * 1_000_000, 7),
+        (b"7." + b"9" * 1_000_000, 7),
+        (b"0." + b"0" * 1_000_000 + b"7e1000001", 7),
+        (b"7" + b"0" * 1_000_000 + b"e-1000000", 7),
+        (b"7e" + b"0" * 1_000_000, 7),
+    ],
+    ids=["zeros before", "zeros after", "nines after", "exponent", "negative exponent", "e000"],
+)
+def test_a_number_is_read_to_its_end_however_long(redis, number, limit):
+    assert answer(redis, "RL.FIXED", "k", number, 60, "COST", 0) == [1, limit, limit, 0, 0]
+
+
+def test_the_last_of_a_million_digits_counts(redis):
+    assert answer(redis, "RL.FIXED", "k", 1, 60, "COST", b"1." + b"0" * 1_000_000)[0] == 1
+    redis.delete("k")
+    reply = answer(redis, "RL.FIXED", "k", 1, 60, "COST", b"1." + b"0" * 1_000_000 + b"1")
+    assert reply == [0, 1, 1, -1, 0]
+
+
+@pytest.mark.parametrize(
+    ("word", "shown"),
+    [
+        (b"FOO", "FOO"),
+        (b"", ""),
+        (b"a'b", r"a\'b"),
+        (b'a"b', r"a\"b"),
+        (b"a\\b", r"a\\b"),
+        (b"\r\n", r"\r\n"),
+        (b"\0\xff", r"\x00\xff"),
+        (b"x" * 32, "x" * 32),
+        (b"x" * 33, "x" * 32 + "..."),
+        (b"x" * 1_000_000, "x" * 32 + "..."),
+        (b"\0" * 33, r"\x00" * 32 + "..."),
+    ],
+    ids=lambda value: f"{len(value)} of {value[:3]!r}",
+)
+def test_an_unexpected_word_is_cut_and_escaped(redis, word, shown):
+    expected = f"ERR syntax error, unexpected '{shown}'"
+    assert answer(redis, "RL.FIXED", "k", 10, 60, word) == expected
+    assert answer(redis, "RL.TAKE", "k", word, 10, 60) == expected
+    assert answer(redis, "RL.PEEK", "k", word, 10, 60) == expected
+
+
+@pytest.mark.parametrize("word", [b"COST", b"1", b"UPTO", b"", b"\xff", b"FIXED"])
+def test_two_thousand_words_are_no_more_than_too_many(redis, commands, word):
+    for command in commands:
+        reply = answer(redis, command, *[word] * 2000)
+        assert isinstance(reply, str) or (command, reply) == ("rl.release", 0)
+    assert redis.dbsize() == 0
+
+
+def test_two_thousand_options_are_no_more_than_too_many(redis):
+    words = ["RL.TOKENBUCKET", "k", 10, 1, 1, "COST", 1]
+    assert answer(redis, *words, *["COST", 1] * 1000) == "ERR syntax error, unexpected 'COST'"
+    assert answer(redis, *words, *["FORCE"] * 2000) == "ERR syntax error, unexpected 'FORCE'"
+    assert redis.dbsize() == 0
+
+
+@pytest.mark.parametrize("call", CALLS, ids=lambda call: call.split()[0].decode())
+def test_the_server_may_ask_for_the_keys_of_any_words(redis, call):
+    words = call.split()
+    for length in range(1, len(words) + 1):
+        answer(redis, "COMMAND GETKEYS", *words[:length])
+    for number in [b"0", b"-1", b"x", b"2", b"1000", b"99999999999999999999", *HOSTILE.values()]:
+        answer(redis, "COMMAND GETKEYS", words[0], number, *words[2:])
+
+
+# Words that get further into a call than random bytes do.
+WORDS = st.one_of(
+    st.binary(max_size=20),
+    st.binary(max_size=3),
+    st.sampled_from([word for call in CALLS for word in call.split()[1:]]),
+    st.sampled_from([b"0", b"-1", b"0.5", b"1e12", b"3650d", b"1us", b"TOKENBUCKET", b"SLIDING"]),
+    st.sampled_from(list(HOSTILE.values())[:12]),
+    st.integers(-(2**70), 2**70).map(lambda number: str(number).encode()),
+    st.floats().map(lambda number: repr(number).encode()),
+)
+ARGUMENTS = st.lists(WORDS, max_size=12)
+
+
+@settings(max_examples=40)
+@given(calls=st.lists(ARGUMENTS, min_size=1, max_size=8))
+def test_random_words_get_an_answer_from_every_command(redis, commands, calls):
+    redis.flushall()
+    for command in commands:
+        for words in calls:
+            answer(redis, command, *words)
+    assert every_key_expires(redis)
+
+
+@settings(max_examples=150)
+@given(data=st.data())
+def test_a_call_with_a_few_words_changed_gets_an_answer(redis, data):
+    redis.flushall()
+    for _ in range(5):
+        words = data.draw(st.sampled_from(CALLS)).split()
+        for _ in range(data.draw(st.integers(0, 3))):
+            place = data.draw(st.integers(1, len(words)))
+            words[place : place + data.draw(st.integers(0, 1))] = [data.draw(WORDS)]
+        answer(redis, *words)
+    assert every_key_expires(redis)

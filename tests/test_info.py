@@ -1,0 +1,192 @@
+"""RL.INFO: what a limiter's key remembers, for people."""
+
+import pytest
+from redis import Redis, ResponseError
+
+from support.clock import START_US, UNITS_US, Clock
+from support.server import Server
+
+# All calls are made 1.5 s after START.
+NOW = START_US // 1000 + 1500
+
+# How a key is made, and what is said of it.
+KINDS = {
+    "token bucket": (
+        "RL.TOKENBUCKET k 10 1 1s COST 2.5",
+        {"kind": "rl-bucket", "used": "2.5", "drained_to": NOW},
+    ),
+    "leaky bucket": (
+        "RL.LEAKYBUCKET k 10 1 1s",
+        {"kind": "rl-bucket", "used": "1", "drained_to": NOW},
+    ),
+    "redis-cell's": (
+        "RL.THROTTLE k 4 1 1 3",
+        {"kind": "rl-bucket", "used": "3", "drained_to": NOW},
+    ),
+    "fixed": (
+        "RL.FIXED k 10 1m COST 0.000001",
+        {"kind": "rl-window", "used": "0.000001", "mode": "plain", "start": NOW},
+    ),
+    "fixed aligned": (
+        "RL.FIXED k 10 1m ALIGNED COST 10",
+        {"kind": "rl-window", "used": "10", "mode": "aligned", "charged": NOW},
+    ),
+    "sliding": (
+        "RL.SLIDING k 10 1500ms",
+        {
+            "kind": "rl-slider",
+            "used": "1",
+            "previous": "0",
+            "current": "1",
+            "start": NOW,
+            "window": "1500ms",
+        },
+    ),
+    "sliding strict": (
+        "RL.SLIDING k 10 1m STRICT",
+        {"kind": "rl-strict", "used": "1", "written": NOW, "window": "60s"},
+    ),
+    "sliding log": (
+        "RL.SLIDINGLOG k 10 1m COST 3",
+        {"kind": "rl-reqlog", "used": "3", "entries": 1, "oldest": NOW, "newest": NOW},
+    ),
+    "concurrency": (
+        "RL.ACQUIRE k 10 1m holder COST 3",
+        {
+            "kind": "rl-leases",
+            "used": "3",
+            "written": NOW,
+            "holders": 1,
+            "leases": [["holder", "3", NOW + 60_000]],
+        },
+    ),
+}
+
+
+def as_text(value: object) -> object:
+    if isinstance(value, bytes):
+        return value.decode()
+    return [as_text(each) for each in value] if isinstance(value, list) else value
+
+
+def info(redis: Redis) -> dict[str, object]:
+    flat = as_text(redis.execute_command("RL.INFO", "k"))
+    return dict(zip(flat[::2], flat[1::2], strict=True))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_of_every_kind_it_tells_usage_and_times(redis: Redis, clock: Clock, kind: str) -> None:
+    call, expected = KINDS[kind]
+    clock.advance("1.5s")
+    redis.execute_command(*call.split())
+    assert info(redis) == expected
+    assert list(info(redis))[:2] == ["kind", "used"]
+    assert redis.type("k").decode() == expected["kind"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_in_resp3_it_is_a_map(
+    server: Server, redis: Redis, resp3: Redis, clock: Clock, kind: str
+) -> None:
+    call, expected = KINDS[kind]
+    clock.advance("1.5s")
+    redis.execute_command(*call.split())
+    reply = resp3.execute_command("RL.INFO", "k")
+    if server.version < (7,):
+        # Redis 6.2 has no way for a module to reply a map.
+        assert reply == redis.execute_command("RL.INFO", "k")
+    else:
+        assert isinstance(reply, dict)
+        assert {name.decode(): as_text(value) for name, value in reply.items()} == expected
+
+
+def test_of_a_missing_key_it_tells_nothing(redis: Redis, resp3: Redis) -> None:
+    assert redis.execute_command("RL.INFO", "k") is None
+    assert resp3.execute_command("RL.INFO", "k") is None
+
+
+def test_what_has_recovered_is_a_missing_key(redis: Redis, clock: Clock) -> None:
+    redis.execute_command("RL.FIXED", "k", 10, "8s")
+    clock.advance("10.1s")
+    assert redis.execute_command("RL.INFO", "k") is None
+
+
+def test_both_counts_of_a_sliding_window_are_told(redis: Redis, clock: Clock) -> None:
+    for cost in (6, 3):
+        redis.execute_command("RL.SLIDING", "k", 10, "10s", "COST", cost)
+        clock.advance("10s")
+    told = info(redis)
+    assert (told["used"], told["previous"], told["current"]) == ("9", "6", "3")
+    assert told["start"] == START_US // 1000 + 10_000
+
+
+def test_of_a_log_the_ends_are_told(redis: Redis, clock: Clock) -> None:
+    for _ in range(5):
+        redis.execute_command("RL.SLIDINGLOG", "k", 10, "1m")
+        clock.advance("1s")
+    told = info(redis)
+    begin = START_US // 1000
+    assert (told["entries"], told["oldest"], told["newest"]) == (5, begin, begin + 4000)
+
+
+def test_only_the_first_100_leases_are_told(redis: Redis) -> None:
+    for n in range(150):
+        redis.execute_command("RL.ACQUIRE", "k", 1000, f"{1000 - n}s", f"h{n}", "COST", "0.5")
+    told = info(redis)
+    assert (told["holders"], told["used"]) == (150, "75")
+    assert len(told["leases"]) == 100
+    # Those that lapse first.
+    assert told["leases"][0] == ["h149", "0.5", START_US // 1000 + 851_000]
+    lapses = [lapse for _, _, lapse in told["leases"]]
+    assert lapses == sorted(lapses)
+
+
+def test_a_holder_is_told_as_it_is(redis: Redis) -> None:
+    redis.execute_command("RL.ACQUIRE", "k", 1, "1s", b"\xff\0\r\n")
+    flat = redis.execute_command("RL.INFO", "k")
+    assert flat[flat.index(b"leases") + 1][0][0] == b"\xff\0\r\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "holds"),
+    [
+        (("SET", "k", "text"), "string"),
+        (("RPUSH", "k", "a"), "list"),
+        (("HSET", "k", "a", "b"), "hash"),
+        (("SADD", "k", "a"), "set"),
+        (("ZADD", "k", 1, "a"), "zset"),
+        (("XADD", "k", "*", "a", "b"), "stream"),
+    ],
+)
+def test_of_another_type_it_is_an_error(redis: Redis, command: tuple, holds: str) -> None:
+    redis.execute_command(*command)
+    with pytest.raises(ResponseError, match=f"WRONGTYPE.*{holds}"):
+        redis.execute_command("RL.INFO", "k")
+
+
+@pytest.mark.parametrize("keys", [[], ["k", "j"]])
+def test_it_takes_one_key(redis: Redis, keys: list[str]) -> None:
+    with pytest.raises(ResponseError, match="wrong number of arguments"):
+        redis.execute_command("RL.INFO", *keys)
+
+
+def test_it_changes_nothing_and_works_on_a_replica(pair: tuple[Server, Server]) -> None:
+    primary_server, replica_server = pair
+    with primary_server.client() as primary, replica_server.client() as replica:
+        for call, _ in KINDS.values():
+            primary.delete("k")
+            primary.execute_command(*call.split())
+            replica_server.wait_for_sync()
+            before = primary.dump("k"), primary.info("replication")["master_repl_offset"]
+            assert replica.execute_command("RL.INFO", "k") == primary.execute_command(
+                "RL.INFO", "k"
+            )
+            assert before == (primary.dump("k"), primary.info("replication")["master_repl_offset"])
+
+
+def test_it_tells_of_a_debt(redis: Redis, clock: Clock) -> None:
+    redis.execute_command("RL.TOKENBUCKET", "k", 10, 1, "1s", "COST", 10**12, "FORCE")
+    redis.execute_command("RL.TOKENBUCKET", "k", 10, 1, "1s", "COST", "0.25", "FORCE")
+    clock.advance(UNITS_US["h"])
+    # As it was written, not as it stands.
+    assert info(redis)["used"] == "1000000000000.25"

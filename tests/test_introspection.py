@@ -1,0 +1,293 @@
+"""What the server tells of the commands, and whom it lets call them: as for a native command."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from redis import Redis, ResponseError
+from redis.exceptions import NoPermissionError
+
+from support.server import Server
+
+# Arity, flags, and the first and the last key and the step between.
+COMMANDS = {
+    "rl.tokenbucket": (-5, {"write", "fast"}, (1, 1, 1)),
+    "rl.leakybucket": (-5, {"write", "fast"}, (1, 1, 1)),
+    "rl.fixed": (-4, {"write", "fast"}, (1, 1, 1)),
+    "rl.sliding": (-4, {"write", "fast"}, (1, 1, 1)),
+    "rl.slidinglog": (-4, {"write", "fast"}, (1, 1, 1)),
+    "rl.take": (-5, {"write", "fast"}, (1, 1, 1)),
+    "rl.peek": (-5, {"readonly", "fast"}, (1, 1, 1)),
+    "rl.mtake": (-6, {"write", "movablekeys"}, (0, 0, 0)),
+    "rl.mpeek": (-6, {"readonly", "movablekeys"}, (0, 0, 0)),
+    "rl.acquire": (-5, {"write", "fast"}, (1, 1, 1)),
+    "rl.release": (-3, {"write", "fast"}, (1, 1, 1)),
+    "rl.throttle": (-5, {"write", "fast"}, (1, 1, 1)),
+    "rl.info": (2, {"readonly", "fast"}, (1, 1, 1)),
+    "rl.effect": (-3, {"write"}, (1, -1, 2)),
+}
+
+TOKEN_BUCKET = "capacity refill period [COST cost] [UPTO | FORCE | MAXWAIT maxwait]"
+LEAKY_BUCKET = "capacity leak period [COST cost] [UPTO | FORCE]"
+FIXED = "limit window [ALIGNED] [COST cost] [UPTO | FORCE]"
+SLIDING = "limit window [STRICT] [COST cost] [UPTO | FORCE]"
+SLIDING_LOG = "limit window [COST cost] [UPTO | FORCE]"
+CONCURRENCY = "limit ttl holder [COST cost]"
+SPEC = " | ".join(
+    [
+        f"TOKENBUCKET {TOKEN_BUCKET}",
+        f"LEAKYBUCKET {LEAKY_BUCKET}",
+        f"FIXED {FIXED}",
+        f"SLIDING {SLIDING}",
+        f"SLIDINGLOG {SLIDING_LOG}",
+        f"CONCURRENCY {CONCURRENCY}",
+    ]
+)
+SYNTAX = {
+    "rl.tokenbucket": f"key {TOKEN_BUCKET}",
+    "rl.leakybucket": f"key {LEAKY_BUCKET}",
+    "rl.fixed": f"key {FIXED}",
+    "rl.sliding": f"key {SLIDING}",
+    "rl.slidinglog": f"key {SLIDING_LOG}",
+    "rl.take": f"key {SPEC}",
+    "rl.peek": f"key {SPEC}",
+    "rl.mtake": f"numkeys key... ({SPEC})...",
+    "rl.mpeek": f"numkeys key... ({SPEC})...",
+    "rl.acquire": f"key {CONCURRENCY}",
+    "rl.release": "key holder...",
+    "rl.throttle": "key max_burst count period [quantity]",
+    "rl.info": "key",
+    "rl.effect": "(key effect)...",
+}
+
+# A call of each, and its keys.
+KEYS = {
+    "RL.TOKENBUCKET a 10 1 1s COST 2": ["a"],
+    "RL.LEAKYBUCKET a 10 1 1s": ["a"],
+    "RL.FIXED a 10 60s ALIGNED": ["a"],
+    "RL.SLIDING a 10 60s": ["a"],
+    "RL.SLIDINGLOG a 10 60s": ["a"],
+    "RL.TAKE a FIXED 10 60s": ["a"],
+    "RL.PEEK a FIXED 10 60s": ["a"],
+    "RL.MTAKE 2 a b FIXED 10 60s FIXED 10 60s": ["a", "b"],
+    "RL.MPEEK 1 a FIXED 10 60s": ["a"],
+    "RL.ACQUIRE a 10 60s holder": ["a"],
+    "RL.RELEASE a holder other": ["a"],
+    "RL.THROTTLE a 10 1 60": ["a"],
+    "RL.INFO a": ["a"],
+    "RL.EFFECT a effect b effect": ["a", "b"],
+}
+
+# The first servers on which a module may say more.
+DOCUMENTED = (7, 0)
+CATEGORIZED = (7, 2)
+ADDS_CATEGORIES = (7, 4)
+
+
+# COMMAND INFO, COMMAND DOCS, COMMAND GETKEYS
+
+
+def test_every_command_is_listed_with_its_arity_its_flags_and_its_keys(redis, server):
+    found = {
+        name: (
+            command["arity"],
+            set(command["flags"]) - {"module"},
+            (command["first_key_pos"], command["last_key_pos"], command["step_count"]),
+        )
+        for name, command in redis.command().items()
+        if name.startswith("rl.")
+    }
+    if server.version >= DOCUMENTED:
+        assert found == COMMANDS
+    else:
+        # It takes no arity from a module: the module counts by itself.
+        assert found == {name: (-1, *told) for name, (_, *told) in COMMANDS.items()}
+
+
+def syntax(arguments: list[dict[bytes, object]], separator: str = " ") -> str:
+    return separator.join(map(syntax_of_one, arguments))
+
+
+def syntax_of_one(argument: dict[bytes, object]) -> str:
+    kind, flags = argument[b"type"], argument.get(b"flags", [])
+    inner = argument.get(b"arguments")
+    if kind == b"pure-token":
+        text = argument[b"token"].decode()
+    elif inner:
+        text = syntax(inner, " | " if kind == b"oneof" else " ")
+        if b"multiple" in flags:
+            text = f"({text})"
+    else:
+        text = argument[b"name"].decode()
+        if b"token" in argument:
+            text = f"{argument[b'token'].decode()} {text}"
+    if b"multiple" in flags:
+        text = f"{text}..."
+    return f"[{text}]" if b"optional" in flags else text
+
+
+def test_every_command_is_documented(resp3, server):
+    if server.version < DOCUMENTED:
+        pytest.skip("the server has no COMMAND DOCS")
+    docs = resp3.execute_command("COMMAND DOCS", *COMMANDS)
+    assert {name.decode(): syntax(told[b"arguments"]) for name, told in docs.items()} == SYNTAX
+    for told in docs.values():
+        assert told[b"summary"].endswith(b".")
+        assert told[b"complexity"].startswith(b"O(")
+        assert told[b"since"].count(b".") == 2
+        assert told[b"group"] == b"module"
+
+
+def test_the_server_can_tell_which_arguments_are_keys(redis):
+    assert [call.split()[0].lower() for call in KEYS] == list(COMMANDS)
+    found = {call: redis.execute_command("COMMAND GETKEYS", *call.split()) for call in KEYS}
+    assert found == KEYS
+
+
+def test_the_server_can_tell_what_is_done_to_a_key(redis, server):
+    if server.version < DOCUMENTED:
+        pytest.skip("the server has no COMMAND GETKEYSANDFLAGS")
+
+    def flags(call: str) -> dict[bytes, set[bytes]]:
+        found = redis.execute_command("COMMAND GETKEYSANDFLAGS", *call.split())
+        return {key: set(flags) for key, flags in found}
+
+    for call, keys in KEYS.items():
+        if "readonly" in COMMANDS[call.split()[0].lower()][1]:
+            expected = {b"RO", b"access"}
+        elif call.startswith("RL.EFFECT"):
+            expected = {b"OW", b"update"}
+        else:
+            expected = {b"RW", b"access", b"update"}
+        assert flags(call) == {key.encode(): expected for key in keys}
+
+
+# ACL
+
+
+@pytest.fixture
+def user(server: Server, redis: Redis) -> Iterator[Callable[[str], Redis]]:
+    """`user("+@all ~app:*")`: a client of a user with these rights."""
+    with server.client() as client:
+
+        def allow(rules: str) -> Redis:
+            redis.execute_command("ACL SETUSER", "user", "reset", "on", ">word", *rules.split())
+            client.execute_command("AUTH", "user", "word")
+            return client
+
+        yield allow
+    redis.execute_command("ACL DELUSER", "user")
+
+
+def may(client: Redis, call: str) -> bool:
+    try:
+        client.execute_command(call)
+    except NoPermissionError:
+        return False
+    except ResponseError:
+        pass  # refused for another reason: the type of the key, or an effect that is none
+    return True
+
+
+def allowed(client: Redis) -> set[str]:
+    """The commands that the client may call."""
+    return {call.split()[0].lower() for call in KEYS if may(client, call)}
+
+
+def flagged(flag: str) -> set[str]:
+    return {name for name, (_, flags, _) in COMMANDS.items() if flag in flags}
+
+
+@pytest.mark.parametrize("call", KEYS)
+def test_key_patterns_hold_for_every_key_of_a_call(user, call):
+    client = user("+@all ~a")
+    assert may(client, call) == (KEYS[call] == ["a"])
+    client = user("+@all ~b")
+    assert not may(client, call)
+    client = user("+@all ~a ~b")
+    assert may(client, call)
+
+
+@pytest.mark.parametrize("call", KEYS)
+def test_words_may_be_missing_where_the_server_looks_for_keys_first(user, call):
+    client = user("+@all ~a")
+    words = call.split()
+    arity = COMMANDS[words[0].lower()][0]
+    for length in range(1, abs(arity)):
+        with pytest.raises(ResponseError):
+            client.execute_command(*words[:length])
+
+
+@pytest.mark.parametrize("call", KEYS)
+def test_a_command_is_granted_by_its_name(user, call):
+    name = call.split()[0].lower()
+    assert allowed(user(f"+{name} ~*")) == {name}
+    assert allowed(user(f"+@all -{name} ~*")) == set(COMMANDS) - {name}
+
+
+def test_a_user_who_may_only_peek_charges_nothing(user, redis):
+    client = user("+rl.peek ~*")
+    assert not may(client, "RL.TAKE k FIXED 10 60s")
+    assert not may(client, "RL.FIXED k 10 60s")
+    assert redis.exists("k") == 0
+    assert client.execute_command("RL.PEEK k FIXED 10 60s") == [1, 10, 10, 0, 0]
+
+
+def test_a_key_pattern_for_reading_is_enough_to_peek_and_not_to_take(user, server):
+    if server.version < DOCUMENTED:
+        pytest.skip("the server's key patterns are for reading and writing alike")
+    assert allowed(user("+@all %R~*")) == flagged("readonly")
+    assert allowed(user("+@all %W~*")) == {"rl.effect"}
+    assert allowed(user("+@all %RW~*")) == set(COMMANDS)
+
+
+def test_the_server_s_own_categories_hold_the_commands_that_they_say(user, server):
+    if server.version < CATEGORIZED:
+        pytest.skip("the server gives no categories to a module's commands")
+    assert allowed(user("+@read ~*")) == flagged("readonly")
+    assert allowed(user("+@write ~*")) == flagged("write")
+    assert allowed(user("+@fast ~*")) == flagged("fast")
+    assert allowed(user("+@slow ~*")) == set(COMMANDS) - flagged("fast")
+    assert allowed(user("+@dangerous ~*")) == {"rl.effect"}
+    assert allowed(user("+@all -@dangerous ~*")) == set(COMMANDS) - {"rl.effect"}
+
+
+def test_a_category_of_its_own_holds_all_commands_but_the_effect(user, server):
+    if server.version < ADDS_CATEGORIES:
+        pytest.skip("the server lets no module add a category")
+    assert allowed(user("+@ratelimit ~*")) == set(COMMANDS) - {"rl.effect"}
+
+
+# RESP2 and RESP3
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "TOKENBUCKET 10 1 1s",
+        "LEAKYBUCKET 10 1 1s",
+        "FIXED 10 60s",
+        "SLIDING 10 60s",
+        "SLIDING 10 60s STRICT",
+        "SLIDINGLOG 10 60s",
+    ],
+)
+def test_a_decision_is_the_same_whole_numbers_in_resp2_and_resp3(redis, resp3, spec):
+    for options in ["COST 4.5", "COST 6", "COST 11", "UPTO", "COST 3 FORCE", "COST -1", "COST 0"]:
+        two = redis.execute_command(f"RL.TAKE two {spec} {options}")
+        three = resp3.execute_command(f"RL.TAKE three {spec} {options}")
+        assert two == three
+        # A RESP3 boolean would equal 1 or 0.
+        assert type(two) is type(three) is list
+        assert {type(value) for value in two + three} == {int}
+        peek = f"RL.PEEK two {spec} {options}"
+        assert redis.execute_command(peek) == resp3.execute_command(peek)
+
+
+def test_an_error_is_the_same_in_resp2_and_resp3(redis, resp3):
+    for call in ["RL.FIXED k 10 60x", "RL.FIXED k 10 60s NO", "RL.FIXED k 10"]:
+        texts = []
+        for client in (redis, resp3):
+            with pytest.raises(ResponseError) as caught:
+                client.execute_command(call)
+            texts.append(str(caught.value))
+        assert texts[0] == texts[1]

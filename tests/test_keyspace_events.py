@@ -1,0 +1,184 @@
+"""Subscribers hear of a charge as `rl.take`, of a key that goes as `del` or `expired`."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from redis import Redis
+from redis.client import PubSub
+
+from support import poll
+from support.clock import START_US, Clock
+from support.server import Server
+from support.workload import LIMITERS, Limiter, Word, each_limiter
+
+Heard = Callable[[], list[tuple[str, str]]]
+
+
+@pytest.fixture
+def listened(fresh_server: Callable[..., Server]) -> Server:
+    return fresh_server()
+
+
+@pytest.fixture
+def client(listened: Server) -> Redis:
+    return listened.client()
+
+
+@pytest.fixture
+def heard(listened: Server, client: Redis) -> Iterator[Heard]:
+    """What subscribers to all classes of events have heard since the last time: keys, events."""
+    with listened.client(decode_responses=True).pubsub() as subscriber:
+        subscriber.psubscribe("__keyspace@0__:*", "end")
+        messages(subscriber, 2)
+        client.config_set("notify-keyspace-events", "KA")
+
+        def since() -> list[tuple[str, str]]:
+            client.publish("end", "")
+            found = []
+            while True:
+                (message,) = messages(subscriber, 1)
+                if message["channel"] == "end":
+                    return found
+                found.append((message["channel"].split(":", 1)[1], message["data"]))
+
+        yield since
+
+
+def messages(subscriber: PubSub, count: int) -> list[dict[str, str]]:
+    found: list[dict[str, str]] = []
+
+    def receive() -> bool:
+        message = subscriber.get_message(timeout=1)
+        if message is not None:
+            found.append(message)
+        return len(found) == count
+
+    poll.until(receive, "the subscriber is told")
+    return found
+
+
+@each_limiter
+def test_a_charge_is_heard_as_rl_take(limiter: Limiter, client: Redis, heard: Heard) -> None:
+    client.execute_command(*limiter.take("k", 3))
+    assert heard() == [("k", "rl.take")]
+    client.execute_command(*limiter.by("other").take("k", 3))
+    assert heard() == [("k", "rl.take")]
+    client.execute_command("RL.TAKE", "k", *limiter.by("third").full(3))
+    assert heard() == [("k", "rl.take")]
+
+
+@each_limiter
+def test_what_changes_nothing_is_not_heard(limiter: Limiter, client: Redis, heard: Heard) -> None:
+    client.execute_command(*limiter.take("k", 7))
+    heard()
+    other = limiter.by("other")
+    calls: list[tuple[Word, ...]] = [
+        other.take("k", 4),
+        other.take("k", 11),
+        other.take("missing", 11),
+        other.peek("k"),
+        other.peek("missing"),
+        ("RL.MTAKE", 2, "k", "missing", *other.full(1), "FIXED", 0, "1h"),
+        ("RL.MPEEK", 1, "k", *other.full(1)),
+        ("RL.INFO", "k"),
+        limiter.give_back("missing"),
+    ]
+    if limiter.leases:
+        calls += [("RL.RELEASE", "k", "nobody")]
+    else:
+        calls += [limiter.take("k", 0), limiter.take("k", 0, "FORCE")]
+    for call in calls:
+        client.execute_command(*call)
+        assert heard() == [], call
+
+
+@each_limiter
+def test_a_give_back_is_heard_as_rl_take_and_the_last_as_del(
+    limiter: Limiter, client: Redis, heard: Heard
+) -> None:
+    client.execute_command(*limiter.take("k", 3))
+    client.execute_command(*limiter.by("other").take("k", 3))
+    heard()
+    client.execute_command(*limiter.give_back("k", 3))
+    assert heard() == [("k", "rl.take")]
+    client.execute_command(*limiter.by("other").give_back("k", 3))
+    assert heard() == [("k", "del")]
+    assert not client.exists("k")
+
+
+def test_a_call_over_several_keys_is_heard_for_each_that_it_charges(
+    client: Redis, heard: Heard
+) -> None:
+    names = [limiter.name for limiter in LIMITERS]
+    specs = [word for limiter in LIMITERS for word in limiter.full(1)]
+    client.execute_command("RL.MTAKE", len(names), *names, *specs)
+    assert sorted(heard()) == sorted((name, "rl.take") for name in names)
+    specs = ["FIXED", 10, "1h", "COST", 0, "SLIDINGLOG", 10, "1h", "SLIDINGLOG", 9, "1h"]
+    client.execute_command("RL.MTAKE", 3, "FIXED", "SLIDINGLOG", "new", *specs)
+    assert sorted(heard()) == [("SLIDINGLOG", "rl.take"), ("new", "rl.take")]
+
+
+@each_limiter
+def test_a_key_that_expires_is_heard_as_expired(
+    limiter: Limiter, client: Redis, heard: Heard, clock: Clock
+) -> None:
+    client.execute_command(*limiter.take("k", 3))
+    heard()
+    clock.advance("3h")
+    poll.until(lambda: client.dbsize() == 0, "it has expired")
+    assert heard() == [("k", "expired")]
+
+
+@each_limiter
+def test_a_step_back_of_the_clock_is_heard_when_a_denied_call_writes_it(
+    limiter: Limiter, client: Redis, heard: Heard, clock: Clock
+) -> None:
+    client.execute_command(*limiter.take("k", 7))
+    heard()
+    clock.advance("-1h")
+    client.execute_command(*limiter.by("other").peek("k", 4))
+    assert heard() == []
+    client.execute_command(*limiter.by("other").take("k", 4))
+    assert heard() == [("k", "rl.take")]
+
+
+def test_an_effect_is_heard_like_the_call_that_it_comes_from(client: Redis, heard: Heard) -> None:
+    client.execute_command("RL.EFFECT", "k", f"rl-bucket 1 1800000000000 5 {START_US}")
+    assert heard() == [("k", "rl.take")]
+    client.execute_command("RL.EFFECT", "k", "rl-bucket del")
+    assert heard() == [("k", "del")]
+    client.execute_command("RL.EFFECT", "k", "rl-bucket del")
+    assert heard() == []
+
+
+def test_a_throttled_call_is_heard_if_it_charges(client: Redis, heard: Heard) -> None:
+    client.execute_command("RL.THROTTLE", "k", 2, 1, 3600, 3)
+    assert heard() == [("k", "rl.take")]
+    client.execute_command("RL.THROTTLE", "k", 2, 1, 3600)
+    client.execute_command("RL.THROTTLE", "k", 2, 1, 3600, 0)
+    assert heard() == []
+
+
+@pytest.mark.parametrize(
+    ("classes", "expected"),
+    [("Kd", ["rl.take"]), ("Kg", ["del"]), ("KA", ["rl.take", "del"]), ("", [])],
+)
+def test_charges_are_module_events_and_deletions_generic_ones(
+    classes: str, expected: list[str], client: Redis, heard: Heard
+) -> None:
+    client.config_set("notify-keyspace-events", classes)
+    client.execute_command("RL.FIXED", "k", 10, "1h")
+    client.execute_command("RL.FIXED", "k", 10, "1h", "COST", -1)
+    assert [event for _, event in heard()] == expected
+
+
+def test_a_replica_tells_its_own_subscribers(fresh_server: Callable[..., Server]) -> None:
+    primary = fresh_server()
+    replica = primary.replica()
+    replica.client().config_set("notify-keyspace-events", "KA")
+    with replica.client(decode_responses=True).pubsub() as subscriber:
+        subscriber.psubscribe("__keyspace@0__:*")
+        messages(subscriber, 1)
+        primary.client().execute_command("RL.FIXED", "k", 10, "1h")
+        primary.client().execute_command("RL.FIXED", "k", 10, "1h", "COST", -1)
+        assert [message["data"] for message in messages(subscriber, 2)] == ["rl.take", "del"]

@@ -1,0 +1,565 @@
+"""RL.ACQUIRE and RL.RELEASE: at most so many units held at once, each for at most its time."""
+
+import random
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from redis import Redis, ResponseError
+
+from support.clock import UNITS_US, Clock
+from support.server import Server
+
+UNIT = 1_000_000
+SECOND = UNITS_US["s"]
+
+
+def text(amount: int) -> str:
+    return f"{amount // UNIT}.{amount % UNIT:06}"
+
+
+def millis(us: int) -> int:
+    return -(-us // 1000)
+
+
+def test_a_lease_takes_units_until_it_is_released(redis: Redis) -> None:
+    acquire = ("RL.ACQUIRE", "k", 3, "60s")
+    assert redis.execute_command(*acquire, "a") == [1, 3, 2, 0, 60_000]
+    assert redis.execute_command(*acquire, "b", "COST", 2) == [1, 3, 0, 0, 60_000]
+    assert redis.execute_command(*acquire, "c") == [0, 3, 0, 60_000, 60_000]
+    assert redis.execute_command("RL.RELEASE", "k", "a") == 1
+    assert redis.execute_command(*acquire, "c") == [1, 3, 0, 0, 60_000]
+    assert redis.type("k") == b"rl-leases"
+
+
+def test_a_lease_lapses_after_its_ttl_by_the_servers_clock(redis: Redis, clock: Clock) -> None:
+    assert redis.execute_command("RL.ACQUIRE", "k", 1, "1500us", "a") == [1, 1, 0, 0, 2]
+    clock.advance(1499)
+    assert redis.execute_command("RL.ACQUIRE", "k", 1, "1h", "b") == [0, 1, 0, 1, 1]
+    clock.advance(1)
+    assert redis.execute_command("RL.ACQUIRE", "k", 1, "1h", "b") == [1, 1, 0, 0, 3_600_000]
+
+
+def test_leases_of_one_key_may_have_different_times(redis: Redis, clock: Clock) -> None:
+    for holder, ttl in (("a", "10s"), ("b", "30s"), ("c", "20s")):
+        redis.execute_command("RL.ACQUIRE", "k", 3, ttl, holder)
+    left = []
+    for _ in range(4):
+        left.append(redis.execute_command("RL.PEEK", "k", "CONCURRENCY", 3, "1s", "d")[2:])
+        clock.advance("10s")
+    assert left == [[0, 10_000, 30_000], [1, 0, 20_000], [2, 0, 10_000], [3, 0, 0]]
+
+
+@pytest.mark.parametrize(
+    ("leases", "limit_and_cost", "wait_ms"),
+    [
+        # Units of holders, the first of whom lapses after a second, the next after two, and so on.
+        ([1, 1, 1], (3, 1), 1000),
+        ([1, 1, 1], (3, 2), 2000),
+        ([1, 1, 1], (3, 3), 3000),
+        ([1, 1, 1], (3, "3.000001"), -1),
+        ([0.5, 2.5], (3, "0.5"), 1000),
+        ([0.5, 2.5], (3, "0.500001"), 2000),
+        # Under a lowered limit more than one has to lapse for a single unit.
+        ([1, 1, 1, 1], (2, 1), 3000),
+        ([1, 1, 1, 1], (1, 1), 4000),
+        ([1, 1, 1, 1], (0, 1), -1),
+        ([5, 1], (5, 1), 1000),
+    ],
+)
+def test_a_denied_call_waits_until_enough_of_the_others_have_lapsed(
+    redis: Redis, clock: Clock, leases: list, limit_and_cost: tuple, wait_ms: int
+) -> None:
+    for seconds, units in enumerate(leases, 1):
+        lease = (f"{seconds}s", f"h{seconds}", "COST", units)
+        redis.execute_command("RL.ACQUIRE", "k", 100, *lease)
+    before = redis.dump("k")
+    limit, cost = limit_and_cost
+    acquire = ("RL.ACQUIRE", "k", limit, "60s", "new", "COST", cost)
+    reply = redis.execute_command(*acquire)
+    assert (reply[0], reply[3], reply[4]) == (0, wait_ms, len(leases) * 1000)
+    assert redis.dump("k") == before
+    if wait_ms > 0:
+        clock.advance((wait_ms - 1) * 1000)
+        assert redis.execute_command(*acquire)[:4:3] == [0, 1]
+        clock.advance("1ms")
+        assert redis.execute_command(*acquire)[0] == 1
+
+
+@pytest.mark.parametrize("limit", [3, 2.5, 1, 0])
+@pytest.mark.parametrize("cost", ["3", "2.999999", "0.000001"])
+def test_a_renewal_with_no_larger_cost_passes_under_any_limit(
+    redis: Redis, clock: Clock, limit: float, cost: str
+) -> None:
+    redis.execute_command("RL.ACQUIRE", "k", 5, "60s", "other", "COST", 2)
+    redis.execute_command("RL.ACQUIRE", "k", 5, "60s", "h", "COST", 3)
+    clock.advance("30s")
+    reply = redis.execute_command("RL.ACQUIRE", "k", limit, "60s", "h", "COST", cost)
+    assert (reply[0], reply[3], reply[4]) == (1, 0, 60_000)
+    assert units_of(redis) == {b"other": b"2", b"h": cost.encode()}
+
+
+def units_of(redis: Redis) -> dict[bytes, bytes]:
+    flat = redis.execute_command("RL.INFO", "k")
+    leases = dict(zip(flat[::2], flat[1::2], strict=True))[b"leases"]
+    return {holder: units for holder, units, _ in leases}
+
+
+def test_a_renewal_with_a_larger_cost_needs_room_beside_the_others(
+    redis: Redis, clock: Clock
+) -> None:
+    redis.execute_command("RL.ACQUIRE", "k", 5, "40s", "other", "COST", 2)
+    redis.execute_command("RL.ACQUIRE", "k", 5, "60s", "h", "COST", 2)
+    clock.advance("10s")
+    before = redis.dump("k")
+    renew = ("RL.ACQUIRE", "k", 5, "60s", "h", "COST")
+    # Its own lapses later, but what it waits for is the other's.
+    assert redis.execute_command(*renew, 4) == [0, 5, 1, 30_000, 50_000]
+    assert redis.execute_command(*renew, 6) == [0, 5, 1, -1, 50_000]
+    assert redis.dump("k") == before
+    assert redis.execute_command(*renew, 3) == [1, 5, 0, 0, 60_000]
+    assert units_of(redis) == {b"other": b"2", b"h": b"3"}
+
+
+def test_a_renewal_does_not_wait_for_its_own_lease(redis: Redis) -> None:
+    redis.execute_command("RL.ACQUIRE", "k", 4, "20s", "other", "COST", 3)
+    redis.execute_command("RL.ACQUIRE", "k", 4, "5s", "h")
+    # That it lapses first makes no room.
+    renew = ("RL.ACQUIRE", "k", 4, "60s", "h", "COST", 2)
+    assert redis.execute_command(*renew) == [0, 4, 0, 20_000, 20_000]
+
+
+def test_a_renewal_may_also_shorten_a_lease(redis: Redis, clock: Clock) -> None:
+    redis.execute_command("RL.ACQUIRE", "k", 1, "1h", "h")
+    assert redis.execute_command("RL.ACQUIRE", "k", 1, "2s", "h") == [1, 1, 0, 0, 2000]
+    clock.advance("2s")
+    assert redis.execute_command("RL.ACQUIRE", "k", 1, "1h", "other")[0] == 1
+
+
+def test_a_lapsed_lease_is_no_renewal(redis: Redis, clock: Clock) -> None:
+    redis.execute_command("RL.ACQUIRE", "k", 1, "10s", "a")
+    redis.execute_command("RL.ACQUIRE", "k", 2, "60s", "b")
+    clock.advance("10s")
+    assert redis.execute_command("RL.ACQUIRE", "k", 1, "10s", "a") == [0, 1, 0, 50_000, 50_000]
+
+
+@pytest.mark.parametrize(
+    ("holders", "released"),
+    [
+        (["a"], 1),
+        (["a", "b"], 2),
+        (["a", "a", "a"], 1),
+        (["a", "nobody", "b"], 2),
+        (["nobody"], 0),
+        (["lapsed"], 0),
+        (["lapsed", "b", "A"], 1),
+    ],
+)
+def test_a_release_counts_the_leases_that_were_held(
+    redis: Redis, clock: Clock, holders: list[str], released: int
+) -> None:
+    for holder, ttl in (("lapsed", "1s"), ("a", "60s"), ("b", "60s"), ("c", "60s")):
+        redis.execute_command("RL.ACQUIRE", "k", 4, ttl, holder)
+    clock.advance("1s")
+    before = redis.dump("k")
+    assert redis.execute_command("RL.RELEASE", "k", *holders) == released
+    assert (redis.dump("k") == before) == (released == 0)
+    peek = redis.execute_command("RL.PEEK", "k", "CONCURRENCY", 4, "1s", "d")
+    assert peek[2] == 1 + released
+
+
+def test_a_release_of_a_missing_key_makes_none(redis: Redis) -> None:
+    assert redis.execute_command("RL.RELEASE", "k", "a") == 0
+    assert redis.exists("k") == 0
+
+
+def test_the_last_lease_released_leaves_no_key(redis: Redis, clock: Clock) -> None:
+    redis.execute_command("RL.ACQUIRE", "k", 3, "1s", "lapsed")
+    redis.execute_command("RL.ACQUIRE", "k", 3, "60s", "a")
+    redis.execute_command("RL.ACQUIRE", "k", 3, "60s", "b")
+    clock.advance("1s")
+    assert redis.execute_command("RL.RELEASE", "k", "a") == 1
+    assert redis.exists("k") == 1
+    assert redis.execute_command("RL.RELEASE", "k", "b") == 1
+    assert redis.exists("k") == 0
+
+
+@pytest.mark.parametrize("seconds", [1, 80, 3600])
+def test_the_last_lease_lapsed_leaves_no_key(redis: Redis, clock: Clock, seconds: int) -> None:
+    redis.execute_command("RL.ACQUIRE", "k", 3, f"{seconds}s", "a")
+    clock.advance(seconds * SECOND - 1)
+    assert redis.exists("k") == 1
+    # An eighth of the time and a second later at most; the server has it to the millisecond.
+    clock.advance(seconds * SECOND // 8 + SECOND + 1001)
+    assert redis.exists("k") == 0
+
+
+def test_costs_have_six_decimals_and_round_against_the_caller(redis: Redis) -> None:
+    acquire = ("RL.ACQUIRE", "k", "1", "60s")
+    assert redis.execute_command(*acquire, "a", "COST", "0.3")[0] == 1
+    assert redis.execute_command(*acquire, "b", "COST", "0.7")[0] == 1
+    assert redis.execute_command(*acquire, "c", "COST", "0.0000001")[0] == 0
+    redis.execute_command("RL.RELEASE", "k", "b")
+    assert redis.execute_command(*acquire, "b", "COST", "0.6999999")[0] == 1
+    assert redis.execute_command(*acquire, "c", "COST", "1e-06")[0] == 0
+
+
+@pytest.mark.parametrize(
+    "holder",
+    [b"h", b"\0", b"\xff\xfe \r\n'\"", b"x" * 256, b"\xf0\x9f\xa6\x80"],
+    ids=["one byte", "NUL", "not UTF-8", "256 bytes", "UTF-8"],
+)
+def test_a_holder_is_any_1_to_256_bytes(
+    pair: tuple[Server, Server], clock: Clock, holder: bytes
+) -> None:
+    primary_server, replica_server = pair
+    with primary_server.client() as primary, replica_server.client() as replica:
+        acquire = ("RL.ACQUIRE", "k", 2, "60s", holder)
+        assert primary.execute_command(*acquire) == [1, 2, 1, 0, 60_000]
+        clock.advance("1s")
+        assert primary.execute_command(*acquire) == [1, 2, 1, 0, 60_000]
+        assert list(units_of(primary)) == [holder]
+        replica_server.wait_for_sync()
+        assert replica.dump("k") == primary.dump("k")
+        assert primary.execute_command("RL.RELEASE", "k", holder) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (("k", 5, "60s", ""), "ERR holder must be"),
+        (("k", 5, "60s", "x" * 257), "ERR holder must be"),
+        (("k", 5, "60s", "h", "COST", 0), "ERR cost must be"),
+        (("k", 5, "60s", "h", "COST", "-0"), "ERR cost must be"),
+        (("k", 5, "60s", "h", "COST", -1), "ERR cost must be"),
+        (("k", 5, "60s", "h", "COST", "x"), "ERR cost must be"),
+        (("k", 5, "60s", "h", "COST", "1000000000001"), "ERR cost must be"),
+        (("k", -1, "60s", "h"), "ERR limit must be"),
+        (("k", "many", "60s", "h"), "ERR limit must be"),
+        (("k", 5, "0", "h"), "ERR ttl must be"),
+        (("k", 5, "60S", "h"), "ERR ttl must be"),
+        (("k", 5, "3651d", "h"), "ERR ttl must be"),
+        (("k", 5, "60s", "h", "COST", 1, "COST", 1), "ERR syntax error, unexpected 'COST'"),
+        (("k", 5, "60s", "h", "UPTO"), "ERR syntax error, unexpected 'UPTO'"),
+        (("k", 5, "60s", "h", "FORCE"), "ERR syntax error, unexpected 'FORCE'"),
+        (("k", 5, "60s", "h", "MAXWAIT", "1s"), "ERR syntax error, unexpected 'MAXWAIT'"),
+        (("k", 5, "60s", "h", "extra"), "ERR syntax error, unexpected 'extra'"),
+        (("k", 5, "60s", "h", "COST"), "ERR wrong number of arguments"),
+        (("k", 5, "60s"), "ERR wrong number of arguments"),
+    ],
+)
+@pytest.mark.parametrize("exists", [False, True], ids=["no key", "a key"])
+def test_a_wrong_acquire_is_an_error_that_writes_nothing(
+    redis: Redis, words: tuple, error: str, exists: bool
+) -> None:
+    if exists:
+        redis.execute_command("RL.ACQUIRE", "k", 5, "60s", "h")
+    before = redis.dump("k")
+    with pytest.raises(ResponseError) as raised:
+        redis.execute_command("RL.ACQUIRE", *words)
+    assert f"ERR {raised.value}".replace("ERR ERR", "ERR").startswith(error)
+    assert redis.dump("k") == before
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (("k",), "wrong number of arguments"),
+        (("k", ""), "holder must be"),
+        (("k", "h", "x" * 257), "holder must be"),
+    ],
+)
+def test_a_wrong_release_is_an_error_that_releases_nothing(
+    redis: Redis, words: tuple, error: str
+) -> None:
+    redis.execute_command("RL.ACQUIRE", "k", 5, "60s", "h")
+    before = redis.dump("k")
+    with pytest.raises(ResponseError, match=error):
+        redis.execute_command("RL.RELEASE", *words)
+    assert redis.dump("k") == before
+
+
+@pytest.mark.parametrize("command", [("RL.ACQUIRE", "k", 5, "60s", "h"), ("RL.RELEASE", "k", "h")])
+def test_another_kind_of_key_is_an_error(redis: Redis, command: tuple) -> None:
+    redis.execute_command("RL.FIXED", "k", 5, "60s")
+    with pytest.raises(ResponseError, match=r"WRONGTYPE.*rl-window.*rl-leases"):
+        redis.execute_command(*command)
+    redis.set("k", "text")
+    with pytest.raises(ResponseError, match=r"WRONGTYPE.*string.*rl-leases"):
+        redis.execute_command(*command)
+
+
+def test_past_max_leases_only_a_renewal_passes(
+    fresh_server: Callable[..., Server], clock: Clock
+) -> None:
+    redis = fresh_server(module_args="max-leases 3").client()
+    acquire = ("RL.ACQUIRE", "k", 100, "60s")
+    for holder in ("a", "b", "c"):
+        assert redis.execute_command(*acquire, holder)[0] == 1
+        clock.advance("1s")
+    before = redis.dump("k")
+    with pytest.raises(ResponseError, match=r"3.*ratelimit\.max-leases"):
+        redis.execute_command(*acquire, "d")
+    with pytest.raises(ResponseError, match="max-leases"):
+        redis.execute_command(
+            "RL.MTAKE", 2, "j", "k", "FIXED", 5, 60, "CONCURRENCY", 100, "60s", "d"
+        )
+    assert redis.dump("k") == before
+    assert redis.exists("j") == 0
+    assert redis.execute_command(*acquire, "a", "COST", 5) == [1, 100, 93, 0, 60_000]
+    # What is denied is denied, and a lapsed lease is none.
+    assert redis.execute_command("RL.ACQUIRE", "k", 7, "60s", "d")[0] == 0
+    clock.advance("58s")
+    assert redis.execute_command(*acquire, "d")[0] == 1
+    redis.execute_command("RL.RELEASE", "k", "d")
+    assert redis.execute_command(*acquire, "e")[0] == 1
+
+
+HOLDERS = 100_000
+
+
+def test_100000_holders_of_one_key_are_still_served(fresh_server: Callable[..., Server]) -> None:
+    server = fresh_server()
+    redis = server.client()
+    flood(server, (b"RL.ACQUIRE k 1000000 60s holder-%d\r\n" % n for n in range(HOLDERS)))
+    left = 1_000_000 - HOLDERS
+    peek = ("RL.PEEK", "k", "CONCURRENCY", 1_000_000, "60s")
+    assert redis.execute_command(*peek, "holder-7") == [1, 1_000_000, left, 0, 60_000]
+    denied = redis.execute_command("RL.ACQUIRE", "k", HOLDERS, "60s", "one-more", "COST", 50_000)
+    assert denied == [0, HOLDERS, 0, 60_000, 60_000]
+    with pytest.raises(ResponseError, match="max-leases"):
+        redis.execute_command("RL.ACQUIRE", "k", 1_000_000, "60s", "one-more")
+    assert redis.execute_command("RL.RELEASE", "k", "holder-1", "holder-99999", "nobody") == 2
+    renewed = redis.execute_command("RL.ACQUIRE", "k", 1_000_000, "90s", "holder-7", "COST", 2)
+    assert renewed == [1, 1_000_000, left + 1, 0, 90_000]
+    dump = redis.dump("k")
+    assert server.replica().client().dump("k") == dump
+    server.restart("save")
+    assert redis.dump("k") == dump
+
+
+def flood(server: Server, commands: object) -> None:
+    """Calls commands that reply five integers each in one go."""
+    sent = list(commands)
+    with socket.create_connection(("127.0.0.1", server.port)) as connection:
+        connection.sendall(b"".join(sent))
+        lines = 0
+        while lines < 6 * len(sent):
+            lines += connection.recv(1 << 20).count(b"\n")
+
+
+def test_holders_that_crashed_leave_no_trace(redis: Redis, clock: Clock) -> None:
+    for n in range(2000):
+        assert redis.execute_command("RL.ACQUIRE", "k", 10, "1s", f"h{n}")[0] == 1
+        clock.advance("100ms")
+    assert redis.memory_usage("k") < 5000
+
+
+def test_take_and_peek_of_concurrency_are_acquire(redis: Redis) -> None:
+    spec = ("CONCURRENCY", 3, "60s", "h", "COST", 2)
+    assert redis.execute_command("RL.PEEK", "k", *spec) == [1, 3, 3, 0, 0]
+    assert redis.exists("k") == 0
+    assert redis.execute_command("RL.TAKE", "k", *spec) == [1, 3, 1, 0, 60_000]
+    redis.execute_command("RL.ACQUIRE", "twin", *spec[1:])
+    assert redis.dump("k") == redis.dump("twin")
+    other = ("concurrency", 3, "60s", "other", "COST", 2)
+    assert redis.execute_command("RL.PEEK", "k", *other) == [0, 3, 1, 60_000, 60_000]
+
+
+def test_mtake_leases_all_or_none(redis: Redis) -> None:
+    spec = ("CONCURRENCY", 3, "60s")
+    redis.execute_command("RL.ACQUIRE", "b", 3, "30s", "other", "COST", 2)
+    before = redis.dump("b")
+    denied = redis.execute_command("RL.MTAKE", 2, "a", "b", *spec, "h", *spec, "h", "COST", 2)
+    assert denied == [0, 30_000, [[1, 3, 3, 0, 0], [0, 3, 1, 30_000, 30_000]]]
+    assert (redis.exists("a"), redis.dump("b")) == (0, before)
+    passed = redis.execute_command("RL.MTAKE", 2, "a", "b", *spec, "h", *spec, "h")
+    assert passed == [1, 0, [[1, 3, 2, 0, 60_000], [1, 3, 0, 0, 60_000]]]
+    # Together with a limit on how often.
+    both = ("RL.MTAKE", 2, "a", "c", *spec, "i", "FIXED", 1, "60s")
+    assert redis.execute_command(*both)[0] == 1
+    assert redis.execute_command(*both) == [
+        0,
+        60_000,
+        [[1, 3, 1, 0, 60_000], [0, 1, 0, 60_000, 60_000]],
+    ]
+
+
+def test_a_clock_gone_back_frees_no_lease_and_holds_none_longer(redis: Redis, clock: Clock) -> None:
+    redis.execute_command("RL.ACQUIRE", "k", 2, "60s", "a")
+    clock.advance("20s")
+    redis.execute_command("RL.ACQUIRE", "k", 2, "60s", "b")
+    before = redis.dump("k")
+    clock.advance("-1h")
+    peek = ("RL.PEEK", "k", "CONCURRENCY", 2, "60s", "c")
+    assert redis.execute_command(*peek) == [0, 2, 0, 40_000, 60_000]
+    assert redis.dump("k") == before
+    acquire = ("RL.ACQUIRE", "k", 2, "60s", "c")
+    assert redis.execute_command(*acquire) == [0, 2, 0, 40_000, 60_000]
+    assert redis.dump("k") != before
+    assert 60_000 <= redis.pttl("k") <= 60_000 + 7_500 + 1000
+    clock.advance(40 * SECOND - 1)
+    assert redis.execute_command(*acquire)[0] == 0
+    clock.advance(1)
+    assert redis.execute_command(*acquire)[0] == 1
+
+
+def test_a_release_after_a_clock_gone_back_counts_too(redis: Redis, clock: Clock) -> None:
+    redis.execute_command("RL.ACQUIRE", "k", 2, "60s", "a")
+    redis.execute_command("RL.ACQUIRE", "k", 2, "30s", "b")
+    clock.advance("-1h")
+    assert redis.execute_command("RL.RELEASE", "k", "a") == 1
+    peek = ("RL.PEEK", "k", "CONCURRENCY", 2, "60s", "c")
+    assert redis.execute_command(*peek) == [1, 2, 1, 0, 30_000]
+
+
+def test_a_crashed_holders_lease_lapses_on_a_promoted_replica(
+    fresh_server: Callable[..., Server], clock: Clock
+) -> None:
+    primary = fresh_server()
+    replica = primary.replica()
+    primary.client().execute_command("RL.ACQUIRE", "k", 1, "60s", "crashed")
+    replica.wait_for_sync()
+    redis = replica.client()
+    peek = ("RL.PEEK", "k", "CONCURRENCY", 1, "60s", "next")
+    assert redis.execute_command(*peek) == [0, 1, 0, 60_000, 60_000]
+    primary.stop("kill")
+    redis.replicaof("NO", "ONE")
+    acquire = ("RL.ACQUIRE", "k", 1, "60s", "next")
+    assert redis.execute_command(*acquire) == [0, 1, 0, 60_000, 60_000]
+    clock.advance("60s")
+    assert redis.execute_command(*acquire) == [1, 1, 0, 0, 60_000]
+    assert list(units_of(redis)) == [b"next"]
+
+
+@dataclass
+class Oracle:
+    """Leases by holder, and nothing clever. Amounts are millionths, times microseconds."""
+
+    leases: dict[str, tuple[int, int]] = field(default_factory=dict)
+    # When the leases were last changed, and whether all have lapsed since: then they may be gone.
+    written: int = 0
+    had_lapsed: bool = True
+
+    def see(self, now: int, *, exists: bool) -> None:
+        back = self.written - now
+        if self.leases and back > 0:
+            self.leases = {
+                holder: (lapse - back, units) for holder, (lapse, units) in self.leases.items()
+            }
+            self.written = now
+        self.had_lapsed |= not self.live(now)
+        if not exists:
+            assert self.had_lapsed
+            self.leases = {}
+
+    def live(self, now: int) -> dict[str, int]:
+        return {holder: units for holder, (lapse, units) in self.leases.items() if now < lapse}
+
+    def acquire(self, now: int, limit: int, ttl: int, holder: str, cost: int) -> list[int]:
+        def fits(at: int) -> bool:
+            others = self.live(at)
+            others.pop(holder, 0)
+            return sum(others.values()) + cost <= limit
+
+        allowed = cost <= self.live(now).get(holder, 0) or fits(now)
+        wait = 0
+        if not allowed:
+            lapses = (lapse for lapse, _ in self.leases.values() if lapse > now)
+            wait = min((millis(at - now) for at in lapses if fits(at)), default=-1)
+        else:
+            self.leases = {holder: self.leases[holder] for holder in self.live(now)}
+            self.leases[holder] = (now + ttl, cost)
+            self.written, self.had_lapsed = now, False
+        remaining = max(0, limit - sum(self.live(now).values()))
+        reset = max([lapse - now for lapse, _ in self.leases.values()], default=0)
+        return [int(allowed), limit // UNIT, remaining // UNIT, wait, millis(max(0, reset))]
+
+    def release(self, now: int, holders: list[str]) -> int:
+        held = self.live(now).keys() & set(holders)
+        if held:
+            self.leases = {
+                holder: self.leases[holder] for holder in self.live(now) if holder not in held
+            }
+            self.written = now
+            self.had_lapsed |= not self.leases
+        return len(held)
+
+
+def sequences(steps: st.SearchStrategy, most: int) -> st.SearchStrategy[list]:
+    """Of every length alike, where lists of hypothesis are mostly short."""
+    return st.integers(1, most).flatmap(lambda n: st.lists(steps, min_size=n, max_size=n))
+
+
+holder_names = st.sampled_from("abcd")
+acquires = st.tuples(
+    st.sampled_from([0, 2_500_000, 4 * UNIT, 4 * UNIT, 4 * UNIT]),
+    st.sampled_from([1, 500_000, 10 * SECOND, 20 * SECOND, 60 * SECOND]),
+    holder_names,
+    st.sampled_from([1, 300_000, UNIT, UNIT, 2 * UNIT, 3 * UNIT, 5 * UNIT]),
+)
+pauses = st.sampled_from(
+    [
+        0,
+        0,
+        0,
+        1,
+        499_999,
+        SECOND,
+        SECOND,
+        10 * SECOND - 1,
+        10 * SECOND,
+        70 * SECOND,
+        -1,
+        -5 * SECOND,
+    ]
+)
+
+
+@given(
+    steps=sequences(
+        st.tuples(pauses, acquires | st.lists(holder_names, min_size=1, max_size=3)), 40
+    )
+)
+@settings(max_examples=120)
+def test_every_answer_is_that_of_a_table_of_leases(redis: Redis, clock: Clock, steps: list) -> None:
+    redis.delete("k")
+    clock.reset()
+    oracle = Oracle()
+    for pause, step in steps:
+        clock.advance(pause)
+        oracle.see(clock.now, exists=bool(redis.exists("k")))
+        if isinstance(step, list):
+            expected = oracle.release(clock.now, step)
+            assert redis.execute_command("RL.RELEASE", "k", *step) == expected
+        else:
+            limit, ttl, holder, cost = step
+            spec = (text(limit), f"{ttl}us", holder, "COST", text(cost))
+            peeked = redis.execute_command("RL.PEEK", "k", "CONCURRENCY", *spec)
+            expected = oracle.acquire(clock.now, limit, ttl, holder, cost)
+            assert redis.execute_command("RL.ACQUIRE", "k", *spec) == expected
+            assert (peeked[0], peeked[3]) == (expected[0], expected[3])
+        if not oracle.live(clock.now) and isinstance(step, list) and expected:
+            assert redis.exists("k") == 0
+
+
+def test_a_replica_holds_the_same_bytes(pair: tuple[Server, Server], clock: Clock) -> None:
+    chance = random.Random(5)
+    primary_server, replica_server = pair
+    with primary_server.client() as primary, replica_server.client() as replica:
+        keys = [f"k{n}" for n in range(6)]
+        for _ in range(600):
+            clock.advance(chance.choice([0, 1, SECOND, 3 * SECOND, -2 * SECOND]))
+            key, holder = chance.choice(keys), f"h{chance.randrange(8)}"
+            if chance.random() < 0.4:
+                primary.execute_command("RL.RELEASE", key, holder, f"h{chance.randrange(8)}")
+            else:
+                ttl, cost = chance.choice(["1s", "10s", "60s"]), chance.choice([1, 0.25, 3])
+                primary.execute_command("RL.ACQUIRE", key, 6, ttl, holder, "COST", cost)
+        replica_server.wait_for_sync()
+        dumps = [primary.dump(key) for key in keys]
+        assert any(dumps)
+        assert [replica.dump(key) for key in keys] == dumps

@@ -1,0 +1,284 @@
+"""Limiters are small, leave nothing behind, and go on working when memory is full."""
+
+from collections.abc import Callable
+
+import pytest
+from redis import OutOfMemoryError, Redis, ResponseError
+
+from support import poll
+from support.clock import Clock
+from support.server import Server
+from support.workload import LIMITERS, Limiter, Word, each_limiter, state
+
+# Bytes of one key with a short name and a TTL, as MEMORY USAGE has them, by the kind.
+MOST_BYTES = {
+    b"rl-bucket": 150,
+    b"rl-window": 150,
+    b"rl-slider": 170,
+    b"rl-strict": 600,
+    b"rl-reqlog": 300,
+    b"rl-leases": 1000,
+}
+
+
+@pytest.fixture
+def client(fresh_server: Callable[..., Server]) -> Redis:
+    return fresh_server().client()
+
+
+def fill_memory(client: Redis) -> None:
+    client.config_set("maxmemory", 1)
+    with pytest.raises(OutOfMemoryError):
+        client.set("string", "x")
+
+
+@each_limiter
+def test_with_memory_full_a_call_that_would_make_a_key_answers_oom(
+    limiter: Limiter, client: Redis
+) -> None:
+    fill_memory(client)
+    calls: list[tuple[Word, ...]] = [
+        limiter.take("k"),
+        ("RL.TAKE", "k", *limiter.full()),
+        ("RL.MTAKE", 1, "k", *limiter.full()),
+    ]
+    if not limiter.leases:
+        calls += [limiter.take("k", 11, "FORCE"), limiter.take("k", 3, "UPTO")]
+    for call in calls:
+        with pytest.raises(OutOfMemoryError):
+            client.execute_command(*call)
+    assert client.dbsize() == 0
+
+
+def test_with_memory_full_throttle_answers_oom_too(client: Redis) -> None:
+    fill_memory(client)
+    with pytest.raises(OutOfMemoryError):
+        client.execute_command("RL.THROTTLE", "k", 5, 1, 1)
+    assert client.dbsize() == 0
+
+
+@each_limiter
+def test_with_memory_full_what_makes_no_key_is_answered(limiter: Limiter, client: Redis) -> None:
+    fill_memory(client)
+    missing: list[tuple[Word, ...]] = [
+        limiter.take("k", 11),
+        limiter.peek("k"),
+        limiter.give_back("k"),
+        ("RL.MTAKE", 2, "k", "n", *limiter.full(1), "FIXED", 0, "1h"),
+        ("RL.MPEEK", 1, "k", *limiter.full()),
+        ("RL.INFO", "k"),
+    ]
+    if not limiter.leases:
+        missing += [limiter.take("k", 0), limiter.take("k", 0, "FORCE")]
+    for call in missing:
+        client.execute_command(*call)
+    assert client.dbsize() == 0
+
+
+@each_limiter
+def test_with_memory_full_what_exists_goes_on(limiter: Limiter, client: Redis) -> None:
+    client.execute_command(*limiter.take("k", 3))
+    client.execute_command(*limiter.by("other").take("k", 1))
+    fill_memory(client)
+    # A log adds to the entry of the same instant, a holder's lease is replaced.
+    assert client.execute_command(*limiter.peek("k"))[:3] == [1, 10, 6]
+    assert client.execute_command(*limiter.by("third").take("k", 7))[:3] == [0, 10, 6]
+    units = 5 if limiter.leases else 2
+    assert client.execute_command(*limiter.take("k", units))[:3] == [1, 10, 4]
+    assert client.execute_command("RL.TAKE", "k", *limiter.full(units))[0] == 1
+    assert client.execute_command("RL.MTAKE", 1, "k", *limiter.full(units))[0] == 1
+    client.execute_command(*limiter.give_back("k"))
+    client.execute_command(*limiter.by("other").give_back("k"))
+    assert client.dbsize() == 0
+
+
+def test_with_memory_full_a_log_does_not_grow(client: Redis, clock: Clock) -> None:
+    for _ in range(8):
+        client.execute_command("RL.SLIDINGLOG", "k", 10, "1h")
+        clock.advance("1s")
+    held = state(client)
+    fill_memory(client)
+    for call in [
+        ("RL.SLIDINGLOG", "k", 10, "1h"),
+        ("RL.SLIDINGLOG", "k", 10, "1h", "COST", 50, "FORCE"),
+        ("RL.SLIDINGLOG", "k", 10, "1h", "COST", 5, "UPTO"),
+        ("RL.MTAKE", 2, "other", "k", "FIXED", 1, "1h", "SLIDINGLOG", 10, "1h"),
+    ]:
+        with pytest.raises(OutOfMemoryError):
+            client.execute_command(*call)
+    assert state(client) == held
+    assert client.execute_command("RL.SLIDINGLOG", "k", 10, "1h", "COST", 3)[:3] == [0, 10, 2]
+    assert client.execute_command("RL.PEEK", "k", "SLIDINGLOG", 10, "1h")[:3] == [1, 10, 2]
+    assert client.execute_command("RL.SLIDINGLOG", "k", 10, "1h", "COST", -3)[:3] == [1, 10, 5]
+
+
+def test_with_memory_full_a_log_goes_on_in_the_place_of_what_has_left(
+    client: Redis, clock: Clock
+) -> None:
+    for _ in range(8):
+        client.execute_command("RL.SLIDINGLOG", "k", 10, "1h")
+        clock.advance("10m")
+    # Three have left the window, for which one comes. The next would be one more.
+    fill_memory(client)
+    assert client.execute_command("RL.SLIDINGLOG", "k", 10, "1h")[:3] == [1, 10, 4]
+    clock.advance(1)
+    with pytest.raises(OutOfMemoryError):
+        client.execute_command("RL.SLIDINGLOG", "k", 10, "1h")
+
+
+def test_with_memory_full_a_lease_table_does_not_grow(client: Redis) -> None:
+    client.execute_command("RL.ACQUIRE", "k", 10, "1h", "a")
+    client.execute_command("RL.ACQUIRE", "k", 10, "1s", "b")
+    held = state(client)
+    fill_memory(client)
+    for call in [
+        ("RL.ACQUIRE", "k", 10, "1h", "c"),
+        ("RL.TAKE", "k", "CONCURRENCY", 10, "1h", "c"),
+        ("RL.MTAKE", 1, "k", "CONCURRENCY", 10, "1h", "c"),
+    ]:
+        with pytest.raises(OutOfMemoryError):
+            client.execute_command(*call)
+    assert state(client) == held
+    assert client.execute_command("RL.ACQUIRE", "k", 10, "1h", "a", "COST", 8)[:3] == [1, 10, 1]
+    assert client.execute_command("RL.ACQUIRE", "k", 10, "1h", "c", "COST", 2)[0] == 0
+    assert client.execute_command("RL.RELEASE", "k", "b", "c") == 1
+
+
+def test_with_memory_full_a_lease_table_goes_on_in_the_place_of_what_has_lapsed(
+    client: Redis, clock: Clock
+) -> None:
+    for holder in ("a", "b", "c"):
+        client.execute_command("RL.ACQUIRE", "k", 10, "1m", holder)
+    client.execute_command("RL.ACQUIRE", "k", 10, "1h", "d")
+    clock.advance("1m")
+    fill_memory(client)
+    assert client.execute_command("RL.ACQUIRE", "k", 10, "1h", "e")[:3] == [1, 10, 8]
+
+
+def test_with_memory_full_mtake_charges_all_or_nothing(client: Redis) -> None:
+    client.execute_command("RL.FIXED", "k", 10, "1h")
+    held = state(client)
+    fill_memory(client)
+    both = ("RL.MTAKE", 2, "k", "new", "FIXED", 10, "1h", "FIXED", 10, "1h")
+    with pytest.raises(OutOfMemoryError):
+        client.execute_command(*both)
+    assert state(client) == held
+    # Whatever it costs the second key: that of 0 makes none.
+    assert client.execute_command(*both, "COST", 0)[0] == 1
+    assert client.dbsize() == 1
+
+
+def test_with_memory_full_a_script_is_told_the_same(client: Redis) -> None:
+    client.execute_command("RL.FIXED", "k", 10, "1h")
+    fill_memory(client)
+    script = "return redis.call('RL.FIXED', KEYS[1], 10, '1h')"
+    assert client.eval(script, 1, "k")[:3] == [1, 10, 8]
+    with pytest.raises(ResponseError, match="maxmemory"):
+        client.eval(script, 1, "new")
+    assert client.dbsize() == 1
+
+
+def test_once_there_is_memory_again_keys_are_made_again(client: Redis) -> None:
+    fill_memory(client)
+    with pytest.raises(OutOfMemoryError):
+        client.execute_command("RL.FIXED", "k", 10, "1h")
+    client.config_set("maxmemory", 0)
+    assert client.execute_command("RL.FIXED", "k", 10, "1h")[:3] == [1, 10, 9]
+
+
+@each_limiter
+def test_memory_usage_of_a_key_is_plausible(limiter: Limiter, redis: Redis) -> None:
+    redis.execute_command(*limiter.take("k"))
+    assert 40 < redis.memory_usage("k") <= MOST_BYTES[limiter.type]
+
+
+def test_memory_usage_of_a_strict_window_does_not_grow(redis: Redis, clock: Clock) -> None:
+    redis.execute_command("RL.SLIDING", "k", 1000, "1h", "STRICT")
+    before = redis.memory_usage("k")
+    assert before <= 600
+    for _ in range(100):
+        clock.advance("1m")
+        redis.execute_command("RL.SLIDING", "k", 1000, "1h", "STRICT")
+    assert redis.memory_usage("k") == before
+
+
+def test_memory_usage_of_a_log_is_sixteen_bytes_an_entry(redis: Redis, clock: Clock) -> None:
+    for _ in range(1000):
+        clock.advance(1)
+        redis.execute_command("RL.SLIDINGLOG", "k", 10_000, "1h")
+    # An eighth of it may be room for more, and the allocator rounds up.
+    assert 16_000 < redis.memory_usage("k") < 16_000 * 9 // 8 * 5 // 4
+    redis.execute_command("RL.SLIDINGLOG", "k", 10_000, "1h", "COST", -990)
+    redis.execute_command("RL.SLIDINGLOG", "k", 10_000, "1h")
+    assert redis.memory_usage("k") < 1600
+
+
+def test_memory_usage_of_leases_follows_their_number(redis: Redis) -> None:
+    pipeline = redis.pipeline(transaction=False)
+    for number in range(1000):
+        pipeline.execute_command("RL.ACQUIRE", "k", 10_000, "1h", f"holder {number:04}")
+    pipeline.execute()
+    full = redis.memory_usage("k")
+    assert 50_000 < full < 400_000
+    redis.execute_command("RL.RELEASE", "k", *(f"holder {number:04}" for number in range(990)))
+    assert redis.memory_usage("k") < full / 20
+
+
+def use_much(client: Redis, clock: Clock) -> None:
+    """Keys of all kinds, some thousands, and two of them big."""
+    pipeline = client.pipeline(transaction=False)
+    for limiter in LIMITERS:
+        for number in range(400):
+            pipeline.execute_command(*limiter.take(f"{limiter.name} {number}", 3))
+            pipeline.execute_command(*limiter.by("other").take(f"{limiter.name} {number}", 2))
+        for number in range(400):
+            pipeline.execute_command(*limiter.by(f"{number}").take("big " + limiter.name, "0.01"))
+    pipeline.execute()
+    for _ in range(300):
+        clock.advance(1)
+        client.execute_command("RL.SLIDINGLOG", "big SLIDINGLOG", 100_000, "1h")
+
+
+REMOVALS: dict[str, Callable[[Redis, Clock], object]] = {
+    "FLUSHALL SYNC": lambda client, _: client.execute_command("FLUSHALL", "SYNC"),
+    "FLUSHALL ASYNC": lambda client, _: client.execute_command("FLUSHALL", "ASYNC"),
+    "UNLINK": lambda client, _: client.unlink(*client.keys()),
+    "DEL": lambda client, _: client.delete(*client.keys()),
+    "expired": lambda _, clock: clock.advance("1d"),
+}
+
+
+@pytest.mark.parametrize("remove", REMOVALS.values(), ids=REMOVALS.keys())
+def test_all_memory_is_given_back(
+    remove: Callable[[Redis, Clock], object], client: Redis, clock: Clock
+) -> None:
+    def used() -> int:
+        # Of a connection that was used for much the server keeps the buffers for a while.
+        client.connection_pool.disconnect()
+        return client.info("memory")["used_memory"]
+
+    # A first round, after which the server has made itself the room that it keeps.
+    use_much(client, clock)
+    client.execute_command("FLUSHALL", "SYNC")
+    empty = used()
+    use_much(client, clock)
+    full = used()
+    assert full > empty + 300_000
+    remove(client, clock)
+    poll.until(lambda: client.dbsize() == 0, "all keys are gone", timeout=30)
+    poll.until(lambda: used() - empty < (full - empty) / 10, "the memory is free again")
+
+
+def test_memory_does_not_grow_however_long_a_limiter_is_used(client: Redis, clock: Clock) -> None:
+    def use(calls: int) -> int:
+        for number in range(calls):
+            clock.advance("20s")
+            pipeline = client.pipeline(transaction=False)
+            for limiter in LIMITERS:
+                pipeline.execute_command(*limiter.by(f"{number}").take(limiter.name, "0.1"))
+            pipeline.execute()
+        return sum(client.memory_usage(limiter.name) for limiter in LIMITERS)
+
+    # The window is 180 calls long.
+    after_one_window = use(200)
+    assert use(800) <= after_one_window * 9 / 8

@@ -1,0 +1,526 @@
+"""RL.MTAKE and RL.MPEEK: several limits in one call, all charged or none."""
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from redis import Redis, ResponseError
+
+from support import poll
+from support.clock import UNITS_US, Clock
+from support.server import Server
+from support.workload import written_commands
+
+# A spec of every algorithm with a limit of 10, all of which a minute of recovery makes new again.
+SPECS = {
+    "token bucket": "TOKENBUCKET 10 10 10s",
+    "leaky bucket": "LEAKYBUCKET 10 10 10s",
+    "fixed": "FIXED 10 10s",
+    "fixed aligned": "FIXED 10 10s ALIGNED",
+    "sliding": "SLIDING 10 10s",
+    "sliding strict": "SLIDING 10 10s STRICT",
+    "sliding log": "SLIDINGLOG 10 10s",
+    "concurrency": "CONCURRENCY 10 10s {key}",
+}
+
+
+def multi(redis: Redis, command: str, specs: dict[str, str]) -> list:
+    words = " ".join(spec.format(key=key) for key, spec in specs.items()).split()
+    return redis.execute_command(command, len(specs), *specs, *words)
+
+
+def mtake(redis: Redis, **specs: str) -> list:
+    return multi(redis, "RL.MTAKE", specs)
+
+
+def mpeek(redis: Redis, **specs: str) -> list:
+    return multi(redis, "RL.MPEEK", specs)
+
+
+def take(redis: Redis, key: str, spec: str) -> list[int]:
+    return redis.execute_command("RL.TAKE", key, *spec.format(key=key).split())
+
+
+def state_of(redis: Redis, *keys: str) -> list:
+    return in_one_go(redis, [(command, key) for key in keys for command in ("DUMP", "PTTL")])
+
+
+def in_one_go(redis: Redis, commands: list[tuple]) -> list:
+    pipeline = redis.pipeline(transaction=False)
+    for command in commands:
+        pipeline.execute_command(*command)
+    return pipeline.execute()
+
+
+def offset(redis: Redis) -> int:
+    return redis.info("replication")["master_repl_offset"]
+
+
+def test_a_reply_is_the_whole_and_a_decision_for_each_key(redis: Redis, resp3: Redis) -> None:
+    specs = {"a": "FIXED 5 60s", "b": "TOKENBUCKET 200 100 60s COST 2", "c": "SLIDING 10 1s"}
+    decisions = [[1, 5, 5, 0, 0], [1, 200, 200, 0, 0], [1, 10, 10, 0, 0]]
+    assert mpeek(redis, **specs) == mpeek(resp3, **specs) == [1, 0, decisions]
+    taken = [1, 0, [[1, 5, 4, 0, 60_000], [1, 200, 198, 0, 1200], [1, 10, 9, 0, 2000]]]
+    assert mtake(redis, **specs) == taken
+    redis.flushall()
+    assert mtake(resp3, **specs) == taken
+
+
+def test_one_key_is_several_too(redis: Redis) -> None:
+    assert mtake(redis, a="FIXED 1 60s") == [1, 0, [[1, 1, 0, 0, 60_000]]]
+    assert mtake(redis, a="FIXED 1 60s") == [0, 60_000, [[0, 1, 0, 60_000, 60_000]]]
+
+
+def test_keys_are_charged_in_order_however_many(redis: Redis) -> None:
+    specs = {f"k{n}": f"FIXED {n + 1} 60s COST {n}" for n in range(300)}
+    allowed, wait_ms, decisions = mtake(redis, **specs)
+    assert (allowed, wait_ms) == (1, 0)
+    assert decisions == [[1, n + 1, 1, 0, 60_000 * (n > 0)] for n in range(300)]
+    assert redis.dbsize() == 299
+
+
+@pytest.mark.parametrize("denied", SPECS)
+def test_a_denied_call_leaves_every_key_as_it_was(
+    pair: tuple[Server, Server], clock: Clock, denied: str
+) -> None:
+    with pair[0].client() as redis:
+        specs = {name.replace(" ", "-"): spec for name, spec in SPECS.items()}
+        for key, spec in specs.items():
+            take(redis, key, f"{spec} COST 4")
+        clock.advance("1s")
+        other = denied.replace(" ", "-")
+        full = {"new": "FIXED 10 10s", **specs}
+        # A lease of one more holder, or the costs of others, that do not fit.
+        full[other] = full[other].format(key="another-holder") + " COST 10"
+        before, was_at = state_of(redis, *full), offset(redis)
+        peeked = multi(redis, "RL.MPEEK", full)
+        reply = multi(redis, "RL.MTAKE", full)
+        assert reply == peeked
+        assert reply[0] == 0
+        assert [decision[0] for decision in reply[2]] == [int(key != other) for key in full]
+        assert reply[1] == reply[2][list(full).index(other)][3]
+        assert (state_of(redis, *full), offset(redis)) == (before, was_at)
+
+
+def test_each_decision_is_what_that_limit_says_by_itself(redis: Redis, clock: Clock) -> None:
+    specs = {name.replace(" ", "-"): f"{spec} COST 3" for name, spec in SPECS.items()}
+    twins = {f"{key}-twin": spec for key, spec in specs.items()}
+    for _ in range(3):
+        clock.advance("500ms")
+        allowed, _, decisions = multi(redis, "RL.MTAKE", specs)
+        assert allowed == 1
+        assert decisions == [take(redis, key, spec) for key, spec in twins.items()]
+    for key, twin in zip(specs, twins, strict=True):
+        # The lease's holder is its key's name, and so is not the same.
+        if key != "concurrency":
+            assert state_of(redis, key) == state_of(redis, twin)
+
+
+@pytest.mark.parametrize(
+    ("specs", "wait_ms"),
+    [
+        # Denied: the longest wait of those that denied, not of those that would have held.
+        (["FIXED 10 60s COST 1", "FIXED 10 20s COST 9", "FIXED 10 30s COST 8"], 30_000),
+        (["FIXED 10 60s COST 1", "FIXED 10 20s COST 9"], 20_000),
+        (["LEAKYBUCKET 10 1 60s COST 1", "FIXED 10 20s COST 9"], 20_000),
+        (["TOKENBUCKET 10 1 60s COST 7 MAXWAIT 1h", "FIXED 10 20s COST 9"], 20_000),
+        (["TOKENBUCKET 10 1 60s COST 7 MAXWAIT 59s", "FIXED 10 20s COST 9"], 20_000),
+        (["TOKENBUCKET 10 1 60s COST 7 MAXWAIT 10s", "FIXED 10 20s COST 9"], 50_000),
+        (["FIXED 10 60s COST 7 FORCE", "FIXED 10 20s COST 9"], 20_000),
+        # -1 if one never can pass.
+        (["FIXED 10 60s COST 9", "FIXED 10 20s COST 11"], -1),
+        (["FIXED 10 60s COST 11", "FIXED 10 20s COST 9"], -1),
+        (["FIXED 10 60s COST 11 FORCE", "FIXED 10 20s COST 9"], 20_000),
+        # Allowed: the longest hold.
+        (["FIXED 10 60s", "FIXED 10 20s"], 0),
+        (["LEAKYBUCKET 10 1 1s", "LEAKYBUCKET 10 1 2s"], 8_000),
+        (["TOKENBUCKET 10 1 1s COST 8 MAXWAIT 1m", "LEAKYBUCKET 10 2 1s"], 2_000),
+        (["TOKENBUCKET 10 1 1s COST 8 MAXWAIT 1m", "LEAKYBUCKET 10 1 2s"], 8_000),
+        (["TOKENBUCKET 10 1 1s COST 8 MAXWAIT 1m", "LEAKYBUCKET 10 1 2s COST -1"], 2_000),
+        # A FORCE that did not fit has no hold, and one that did has.
+        (["LEAKYBUCKET 10 1 1s", "FIXED 10 60s COST 9 FORCE"], 4_000),
+        (["LEAKYBUCKET 10 1 1s", "LEAKYBUCKET 10 1 9s COST 9 FORCE"], 4_000),
+        (["LEAKYBUCKET 10 1 1s", "LEAKYBUCKET 10 1 2s COST 3 FORCE"], 8_000),
+    ],
+)
+def test_the_whole_waits_for_the_longest_of_what_counts(
+    redis: Redis, specs: list[str], wait_ms: int
+) -> None:
+    keys = [f"k{n}" for n in range(len(specs))]
+    for key, spec in zip(keys, specs, strict=True):
+        # Four or, for those that wait by their cost, more than fits are used.
+        take(redis, key, f"{' '.join(spec.split()[: 4 if 'BUCKET' in spec else 3])} COST 4")
+    named = dict(zip(keys, specs, strict=True))
+    assert multi(redis, "RL.MPEEK", named)[1] == wait_ms
+    assert multi(redis, "RL.MTAKE", named)[1] == wait_ms
+
+
+def test_requests_and_tokens_per_minute_go_together(redis: Redis, clock: Clock) -> None:
+    def call(tokens: int) -> list:
+        return mtake(
+            redis,
+            requests="SLIDING 3 60s STRICT",
+            tokens=f"TOKENBUCKET 10000 10000 60s COST {tokens}",
+        )
+
+    assert call(4000)[2] == [[1, 3, 2, 0, 61_000], [1, 10_000, 6000, 0, 24_000]]
+    assert call(4000)[0] == 1
+    # The tokens deny, and no request is counted; as soon as told they do not.
+    assert call(4000) == [0, 12_000, [[1, 3, 1, 0, 61_000], [0, 10_000, 2000, 12_000, 48_000]]]
+    assert call(20_000)[1] == -1
+    clock.advance("11.999s")
+    assert call(4000)[1] == 1
+    clock.advance("1ms")
+    assert call(4000)[0] == 1
+    # The requests deny, and no token is counted.
+    assert call(0)[2][1] == [1, 10_000, 0, 0, 60_000]
+    assert call(0)[0] == 0
+
+
+def test_what_is_forced_never_denies_and_applies_only_if_all_others_pass(redis: Redis) -> None:
+    take(redis, "a", "FIXED 10 60s COST 8")
+    assert mtake(redis, a="FIXED 10 60s COST 5 FORCE", b="FIXED 1 30s") == [
+        1,
+        0,
+        [[0, 10, 0, 60_000, 60_000], [1, 1, 0, 0, 30_000]],
+    ]
+    before = state_of(redis, "a", "b")
+    # Denied: what the force would answer, and what stands uncharged.
+    assert mtake(redis, a="FIXED 10 60s COST 5 FORCE", b="FIXED 1 30s") == [
+        0,
+        30_000,
+        [[0, 10, 0, 60_000, 60_000], [0, 1, 0, 30_000, 30_000]],
+    ]
+    assert state_of(redis, "a", "b") == before
+    assert mtake(redis, a="FIXED 10 60s FORCE", b="FIXED 9 30s FORCE")[0] == 1
+
+
+def test_what_is_given_back_never_denies_and_applies_only_if_all_others_pass(redis: Redis) -> None:
+    take(redis, "a", "FIXED 10 60s COST 8")
+    take(redis, "b", "FIXED 1 30s")
+    before = state_of(redis, "a", "b")
+    back = "FIXED 10 60s COST -8"
+    assert mtake(redis, a=back, b="FIXED 1 30s", c=back) == [
+        0,
+        30_000,
+        [[1, 10, 2, 0, 60_000], [0, 1, 0, 30_000, 30_000], [1, 10, 10, 0, 0]],
+    ]
+    assert state_of(redis, "a", "b") == before
+    assert mtake(redis, a=back, b="FIXED 2 30s", c=back) == [
+        1,
+        0,
+        [[1, 10, 10, 0, 0], [1, 2, 0, 0, 30_000], [1, 10, 10, 0, 0]],
+    ]
+    assert redis.keys() == [b"b"]
+
+
+def test_what_was_taken_in_one_call_is_given_back_in_one(redis: Redis, clock: Clock) -> None:
+    specs = {name.replace(" ", "-"): spec for name, spec in SPECS.items() if name != "concurrency"}
+    assert multi(redis, "RL.MTAKE", {key: f"{spec} COST 3" for key, spec in specs.items()})[0] == 1
+    clock.advance("100ms")
+    give_back = {key: f"{spec} COST -3" for key, spec in specs.items()}
+    assert multi(redis, "RL.MTAKE", give_back)[0] == 1
+    assert redis.dbsize() == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        ("2 a a FIXED 5 60 FIXED 5 60", "ERR keys must be different from each other"),
+        ("3 a b a FIXED 5 60 FIXED 5 60 FIXED 5 60", "ERR keys must be different"),
+        ("2 a b FIXED 5 60 FIXED 5 60 UPTO", "ERR syntax error, unexpected 'UPTO'"),
+        ("2 a b FIXED 5 60 UPTO FIXED 5 60", "ERR syntax error, unexpected 'UPTO'"),
+        ("0 a FIXED 5 60 FIXED 5 60", "ERR numkeys must be"),
+        ("-1 a FIXED 5 60 FIXED 5 60", "ERR numkeys must be"),
+        ("x a b FIXED 5 60 FIXED 5 60", "ERR numkeys must be"),
+        ("1.0 a FIXED 5 60 FIXED 5 60", "ERR numkeys must be"),
+        ("2.5 a b FIXED 5 60 FIXED 5 60", "ERR numkeys must be"),
+        ("+2 a b FIXED 5 60 FIXED 5 60", "ERR numkeys must be"),
+        ("9 a b FIXED 5 60 FIXED 5 60", "ERR numkeys must be"),
+        ("99999999999999999999 a b FIXED 5 60 FIXED 5 60", "ERR numkeys must be"),
+        ("2 a b FIXED 5 60", "ERR wrong number of arguments"),
+        ("2 a b FIXED 5 60 FIXED 5", "ERR wrong number of arguments"),
+        ("2 a b FIXED 5 60 COST FIXED 5 60", "ERR cost must be"),
+        ("1 a b FIXED 5 60", "ERR syntax error, unexpected 'b'"),
+        ("1 a FIXED 5 60 FIXED 5 60", "ERR syntax error, unexpected 'FIXED'"),
+        ("2 a b FIXED 5 60 FIXED 5 60 extra", "ERR syntax error, unexpected 'extra'"),
+        ("2 a b FIXED 5 60 NOSUCH 5 60", "ERR syntax error, unexpected 'NOSUCH'"),
+        ("2 a b FIXED 5 60 FIXED 5 0", "ERR window must be"),
+        ("2 a b FIXED 5 60 FIXED 5 60 COST -1 FORCE", "ERR cost must be"),
+        ("2 a b FIXED 5 60 TOKENBUCKET 1e12 1 1s", "ERR refill must be"),
+        ("2 a b FIXED 5 60 FIXED 5 60 COST 1 COST 1", "ERR syntax error, unexpected 'COST'"),
+        ("2 a text FIXED 5 60 FIXED 5 60", "WRONGTYPE"),
+        ("2 a bucket FIXED 5 60 FIXED 5 60", "WRONGTYPE"),
+        ("2 a", "ERR wrong number of arguments"),
+        ("", "ERR wrong number of arguments"),
+    ],
+)
+@pytest.mark.parametrize("command", ["RL.MTAKE", "RL.MPEEK"])
+def test_a_wrong_call_is_an_error_that_writes_nothing(
+    pair: tuple[Server, Server], command: str, words: str, error: str
+) -> None:
+    with pair[0].client() as redis:
+        redis.set("text", "x")
+        take(redis, "bucket", "TOKENBUCKET 5 1 60s")
+        take(redis, "b", "FIXED 5 60s")
+        before, was_at = state_of(redis, "a", "b", "bucket"), offset(redis)
+        with pytest.raises(ResponseError) as raised:
+            redis.execute_command(command, *words.split())
+        # The client takes ERR off.
+        assert str(raised.value).startswith(error.removeprefix("ERR "))
+        assert (state_of(redis, "a", "b", "bucket"), offset(redis)) == (before, was_at)
+
+
+def test_mpeek_writes_nothing(pair: tuple[Server, Server]) -> None:
+    with pair[0].client() as redis, pair[1].client() as replica:
+        take(redis, "a", "FIXED 5 60s")
+        before, was_at = state_of(redis, "a"), offset(redis)
+        reply = [1, 0, [[1, 5, 4, 0, 60_000], [1, 3, 3, 0, 0]]]
+        specs = {"a": "FIXED 5 60s", "b": "SLIDING 3 1s"}
+        assert mpeek(redis, **specs) == reply
+        assert (state_of(redis, "a", "b"), offset(redis)) == ([*before, None, -2], was_at)
+        # So it works on a read-only replica.
+        pair[1].wait_for_sync()
+        assert mpeek(replica, **specs) == reply
+        with pytest.raises(ResponseError, match="read only replica"):
+            mtake(replica, **specs)
+
+
+def test_a_denied_call_after_the_clock_went_back_writes_only_that(
+    redis: Redis, clock: Clock
+) -> None:
+    take(redis, "a", "FIXED 10 60s COST 4")
+    take(redis, "b", "FIXED 10 60s COST 8")
+    before = redis.dump("a"), redis.dump("b")
+    clock.advance("-1h")
+    reply = mtake(redis, a="FIXED 10 60s", b="FIXED 10 60s COST 3")
+    assert reply == [0, 60_000, [[1, 10, 6, 0, 60_000], [0, 10, 2, 60_000, 60_000]]]
+    after = redis.dump("a"), redis.dump("b")
+    assert before[0] != after[0]
+    assert before[1] != after[1]
+    take(redis, "c", "FIXED 10 60s COST 4")
+    assert redis.dump("c") == after[0]
+
+
+def test_all_keys_travel_in_one_effect(fresh_server: Callable[..., Server]) -> None:
+    server = fresh_server(appendonly="yes", appendfsync="no")
+    redis = server.client()
+    take(redis, "given-back", "FIXED 5 60s")
+    before = len(written_commands(server))
+    specs = {name.replace(" ", "-"): spec for name, spec in SPECS.items()}
+    keys = {**specs, "forced": "FIXED 1 60s COST 3 FORCE", "given-back": "FIXED 5 60s COST -1"}
+    assert multi(redis, "RL.MTAKE", {**keys, "looked-at": "FIXED 5 60s COST 0"})[0] == 1
+    (effect,) = written_commands(server)[before:]
+    assert effect[0] == b"RL.EFFECT"
+    assert effect[1::2] == tuple(key.encode() for key in keys)
+    dumps = [redis.dump(key) for key in keys]
+    server.restart("nosave")
+    assert [redis.dump(key) for key in keys] == dumps
+
+
+def test_a_replica_gets_all_keys_of_a_call_at_once(pair: tuple[Server, Server]) -> None:
+    primary_server, replica_server = pair
+    specs = {name.replace(" ", "-"): f"{spec} COST 2" for name, spec in SPECS.items()}
+    with primary_server.client() as primary, replica_server.client() as replica:
+        with replica_server.client().monitor() as seen:
+            multi(primary, "RL.MTAKE", specs)
+            while not (command := seen.next_command()["command"]).startswith("RL."):
+                pass
+        assert command.startswith("RL.EFFECT")
+        assert all(f" {key} " in command for key in specs)
+        replica_server.wait_for_sync()
+        assert [replica.dump(key) for key in specs] == [primary.dump(key) for key in specs]
+
+
+@pytest.mark.parametrize("command", ["RL.MTAKE", "RL.MPEEK"])
+@pytest.mark.parametrize(
+    ("words", "keys"),
+    [
+        ("1 a FIXED 5 60", ["a"]),
+        ("2 a b FIXED 5 60 TOKENBUCKET 5 1 60 COST 2", ["a", "b"]),
+        ("3 FIXED 5 60 FIXED 5 60 FIXED 5 60 FIXED 5 60", ["FIXED", "5", "60"]),
+    ],
+)
+def test_command_getkeys_knows_the_keys(
+    redis: Redis, command: str, words: str, keys: list[str]
+) -> None:
+    found = redis.execute_command("COMMAND GETKEYS", command, *words.split())
+    assert [key if isinstance(key, str) else key.decode() for key in found] == keys
+
+
+@pytest.mark.parametrize("command", ["RL.MTAKE", "RL.MPEEK"])
+def test_access_is_checked_for_every_key(fresh_server: Callable[..., Server], command: str) -> None:
+    server = fresh_server()
+    server.client().execute_command("ACL", "SETUSER", "limited", "on", "nopass", "+@all", "~a:*")
+    redis = server.client()
+    redis.execute_command("AUTH", "limited", "any")
+    specs = ["FIXED", "5", "60", "FIXED", "5", "60"]
+    assert redis.execute_command(command, 2, "a:1", "a:2", *specs)[0] == 1
+    for keys in (("a:1", "b:2"), ("b:1", "a:2"), ("b:1", "b:2")):
+        with pytest.raises(ResponseError, match=r"(?i)permissions"):
+            redis.execute_command(command, 2, *keys, *specs)
+    assert server.client().keys("b:*") == []
+
+
+def test_in_a_cluster_all_keys_are_in_one_slot(
+    fresh_server: Callable[..., Server], clock: Clock
+) -> None:
+    redis = fresh_server(cluster_enabled="yes").client()
+    redis.execute_command("CLUSTER", "ADDSLOTS", *range(16384))
+
+    def is_ok() -> bool:
+        # A primary waits two seconds of the wall clock before it serves.
+        clock.advance("1s")
+        return b"cluster_state:ok" in redis.execute_command("CLUSTER", "INFO")
+
+    poll.until(is_ok, "the cluster is up")
+    specs = ["FIXED", "1", "60s", "FIXED", "5", "60s"]
+    for command in ("RL.MTAKE", "RL.MPEEK"):
+        with pytest.raises(ResponseError, match="same slot"):
+            redis.execute_command(command, 2, "user:1", "user:2", *specs)
+    tagged = ("{user:1}:minute", "{user:1}:day")
+    assert redis.execute_command("RL.MTAKE", 2, *tagged, *specs)[0] == 1
+    assert redis.execute_command("RL.MPEEK", 2, *tagged, *specs)[0] == 0
+    assert redis.dbsize() == 2
+
+
+class Gateway:
+    """One that limits globally, by endpoint, by user and by IP."""
+
+    def __init__(self, redis: Redis) -> None:
+        self.redis = redis
+
+    def request(self, user: str, ip: str, cost: int = 1, command: str = "RL.MTAKE") -> list:
+        specs = {
+            "global": "TOKENBUCKET 1000000 1000000 1s",
+            "endpoint:/search": "TOKENBUCKET 10000 10000 1s",
+            f"user:{user}": "TOKENBUCKET 200 100 60s",
+            f"ip:{ip}": "SLIDING 50 60s STRICT",
+        }
+        return multi(
+            self.redis, command, {key: f"{spec} COST {cost}" for key, spec in specs.items()}
+        )
+
+    def left(self, user: str, ip: str) -> list[int]:
+        return [decision[2] for decision in self.request(user, ip, 0, "RL.MPEEK")[2]]
+
+
+def test_the_hierarchy_denies_by_its_first_full_level_and_charges_no_other(
+    redis: Redis, clock: Clock
+) -> None:
+    gateway = Gateway(redis)
+    for _ in range(50):
+        assert gateway.request("alice", "ip1")[0] == 1
+    assert gateway.left("alice", "ip1") == [999_950, 9950, 150, 0]
+    allowed, wait_ms, decisions = gateway.request("alice", "ip1")
+    assert [decision[0] for decision in decisions] == [1, 1, 1, 0]
+    assert (allowed, wait_ms) == (0, 61_000)
+    for ip in ("ip2", "ip3", "ip4"):
+        for _ in range(50):
+            assert gateway.request("alice", ip)[0] == 1
+    # The burst of 200 is used up, from four addresses; the next is let in at 100 a minute.
+    allowed, wait_ms, decisions = gateway.request("alice", "ip5")
+    assert [decision[0] for decision in decisions] == [1, 1, 0, 1]
+    assert (allowed, wait_ms) == (0, 600)
+    assert gateway.left("alice", "ip5") == [999_800, 9800, 0, 50]
+    # Both deny: who waits as told waits for the longer one.
+    assert gateway.request("alice", "ip1")[:2] == [0, 61_000]
+    clock.advance("599ms")
+    assert gateway.request("alice", "ip5")[:2] == [0, 1]
+    clock.advance("1ms")
+    assert gateway.request("alice", "ip5")[0] == 1
+    assert gateway.request("alice", "ip5")[0] == 0
+    # Meanwhile the larger levels have recovered, and serve others.
+    assert gateway.left("bob", "ip6") == [999_999, 9999, 200, 50]
+
+
+def test_the_hierarchy_denies_an_endpoint_that_all_users_have_filled(
+    redis: Redis, clock: Clock
+) -> None:
+    gateway = Gateway(redis)
+    for n in range(200):
+        assert gateway.request(f"user{n}", f"ip{n}", 50)[0] == 1
+    allowed, wait_ms, decisions = gateway.request("one-more", "ip-one-more")
+    assert [decision[0] for decision in decisions] == [1, 0, 1, 1]
+    assert (allowed, wait_ms) == (0, 1)
+    assert redis.exists("user:one-more", "ip:ip-one-more") == 0
+    clock.advance(99)
+    assert gateway.request("one-more", "ip-one-more")[0] == 0
+    clock.advance(1)
+    assert gateway.request("one-more", "ip-one-more")[0] == 1
+
+
+def spec_of(name: str, numbers: tuple[int, int, int], option: str) -> str:
+    limit, seconds, cost = numbers
+    spec = {
+        "token bucket": f"TOKENBUCKET {limit} {limit} {seconds}s",
+        "leaky bucket": f"LEAKYBUCKET {limit} {limit} {seconds}s",
+        "fixed": f"FIXED {limit} {seconds}s",
+        "fixed aligned": f"FIXED {limit} {seconds}s ALIGNED",
+        "sliding": f"SLIDING {limit} {seconds}s",
+        "sliding strict": f"SLIDING {limit} {seconds}s STRICT",
+        "sliding log": f"SLIDINGLOG {limit} {seconds}s",
+        "concurrency": f"CONCURRENCY {limit} {seconds}s holder{cost}",
+    }[name]
+    if name == "concurrency":
+        return f"{spec} COST {cost / 2:f}"
+    if option == "GIVE BACK":
+        return f"{spec} COST -{cost}"
+    if option == "MAXWAIT":
+        option = "MAXWAIT 2s" if name == "token bucket" else ""
+    return f"{spec} COST {cost * 0.75:f} {option}"
+
+
+def sequences(steps: st.SearchStrategy, most: int) -> st.SearchStrategy[list]:
+    """Of every length alike, where lists of hypothesis are mostly short."""
+    return st.integers(1, most).flatmap(lambda n: st.lists(steps, min_size=n, max_size=n))
+
+
+calls = st.dictionaries(
+    st.sampled_from(list(SPECS)),
+    st.builds(
+        lambda numbers, option: (numbers, option),
+        st.tuples(st.sampled_from([3, 10]), st.sampled_from([1, 10]), st.integers(1, 5)),
+        st.sampled_from(["", "", "", "FORCE", "GIVE BACK", "MAXWAIT"]),
+    ),
+    min_size=1,
+    max_size=4,
+)
+pauses = st.sampled_from([0, 0, 0, 1, 1000, UNITS_US["s"] - 1, UNITS_US["s"], 4 * UNITS_US["s"]])
+
+
+@given(steps=sequences(st.tuples(pauses, calls), 20))
+@settings(max_examples=80)
+def test_a_call_is_the_conjunction_of_its_parts(redis: Redis, clock: Clock, steps: list) -> None:
+    redis.flushall()
+    clock.reset()
+    for pause, call in steps:
+        clock.advance(pause)
+        specs = {name: spec_of(name, *numbers).split() for name, numbers in call.items()}
+        words = [len(specs), *specs, *(word for spec in specs.values() for word in spec)]
+        before = state_of(redis, *specs)
+        *peeks, peeked, (allowed, wait_ms, decisions) = in_one_go(
+            redis,
+            [
+                *(("RL.PEEK", name, *spec) for name, spec in specs.items()),
+                ("RL.MPEEK", *words),
+                ("RL.MTAKE", *words),
+            ],
+        )
+        forced = [call[name][1] == "FORCE" and name != "concurrency" for name in specs]
+        denials = [
+            peek[3] for peek, force in zip(peeks, forced, strict=True) if not (peek[0] or force)
+        ]
+        assert peeked == [allowed, wait_ms, peeks]
+        assert allowed == (not denials)
+        if denials:
+            assert wait_ms == (-1 if -1 in denials else max(denials))
+            assert decisions == peeks
+            assert state_of(redis, *specs) == before
+        else:
+            twins = {f"{name} twin": spec for name, spec in specs.items()}
+            singly = in_one_go(redis, [("RL.TAKE", twin, *spec) for twin, spec in twins.items()])
+            assert wait_ms == max([decision[3] for decision in singly if decision[0]], default=0)
+            assert decisions == singly
+            assert state_of(redis, *specs) == state_of(redis, *twins)

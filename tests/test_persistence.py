@@ -1,0 +1,371 @@
+"""What a limiter has used survives whatever a server does with its keys: nothing twice, no loss."""
+
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+
+import pytest
+from redis import ConnectionError as RedisConnectionError
+from redis import Redis
+
+from support import poll
+from support.clock import Clock
+from support.server import Server
+from support.workload import (
+    HOLDERS,
+    LIMITERS,
+    Limiter,
+    digests,
+    each_limiter,
+    play,
+    state,
+    steps,
+    written_commands,
+)
+
+AOF = {"appendonly": "yes", "appendfsync": "always"}
+
+
+def rewrite_aof(client: Redis) -> None:
+    client.bgrewriteaof()
+
+    def done() -> bool:
+        info = client.info("persistence")
+        return not info["aof_rewrite_in_progress"] and not info["aof_rewrite_scheduled"]
+
+    poll.until(done, "the AOF is rewritten")
+    assert client.info("persistence")["aof_last_bgrewrite_status"] == "ok"
+
+
+def restart_from_rdb(server: Server) -> None:
+    server.restart("save")
+
+
+def restart_from_aof(server: Server) -> None:
+    server.restart("kill")
+
+
+def restart_from_rewritten_aof(server: Server) -> None:
+    with server.client() as client:
+        rewrite_aof(client)
+    server.restart("kill")
+
+
+def reload(server: Server) -> None:
+    with server.client() as client:
+        client.execute_command("DEBUG", "RELOAD")
+
+
+def load_aof(server: Server) -> None:
+    with server.client() as client:
+        client.execute_command("DEBUG", "LOADAOF")
+
+
+WITH_PREAMBLE = AOF | {"aof_use_rdb_preamble": "yes"}
+WITHOUT_PREAMBLE = AOF | {"aof_use_rdb_preamble": "no"}
+INTERRUPTIONS = {
+    "restart from RDB": (restart_from_rdb, {}),
+    "restart from AOF": (restart_from_aof, AOF),
+    "restart from rewritten AOF": (restart_from_rewritten_aof, WITHOUT_PREAMBLE),
+    "restart from rewritten AOF with RDB preamble": (restart_from_rewritten_aof, WITH_PREAMBLE),
+    "DEBUG LOADAOF": (load_aof, WITHOUT_PREAMBLE),
+    "DEBUG LOADAOF with RDB preamble": (load_aof, WITH_PREAMBLE),
+    "DEBUG RELOAD": (reload, {}),
+}
+
+
+@pytest.fixture
+def limiters(redis: Redis, clock: Clock) -> Redis:
+    """A client of a server with limiters of every kind in many states."""
+    play(steps(seed=1, count=600), clock, redis)
+    found = {held.type for held in state(redis).values()}
+    assert found == {limiter.type for limiter in LIMITERS}
+    return redis
+
+
+@pytest.mark.parametrize(
+    ("interrupt", "settings"), INTERRUPTIONS.values(), ids=INTERRUPTIONS.keys()
+)
+def test_an_interruption_changes_neither_state_nor_expiry_nor_any_later_reply(
+    interrupt: Callable[[Server], None],
+    settings: dict[str, str],
+    fresh_server: Callable[..., Server],
+    clock: Clock,
+) -> None:
+    interrupted, other = fresh_server(**settings), fresh_server()
+    clients = interrupted.client(), other.client()
+    for seed in range(3):
+        heard, expected = play(steps(seed, 250), clock, *clients)
+        assert heard == expected
+        before = state(clients[0])
+        assert len(before) > 5
+        before_digests = digests(clients[0], before)
+        interrupt(interrupted)
+        assert state(clients[0]) == before == state(clients[1])
+        assert digests(clients[0], before) == before_digests
+
+
+@pytest.mark.parametrize("settings", [WITH_PREAMBLE, WITHOUT_PREAMBLE], ids=["RDB", "AOF"])
+def test_a_rewritten_aof_has_a_ttl_for_every_key(
+    settings: dict[str, str], fresh_server: Callable[..., Server], clock: Clock
+) -> None:
+    server = fresh_server(**settings)
+    client = server.client()
+    play(steps(seed=2, count=600), clock, client)
+    rewrite_aof(client)
+    server.restart("kill")
+    expiries = [held.expires_at for held in state(client).values()]
+    assert expiries
+    assert all(expiry > 0 for expiry in expiries)
+
+
+def test_what_happens_during_a_rewrite_is_in_the_rewritten_aof(
+    fresh_server: Callable[..., Server], clock: Clock
+) -> None:
+    server = fresh_server(**AOF)
+    client = server.client()
+    play(steps(seed=3, count=300), clock, client)
+    client.bgrewriteaof()
+    play(steps(seed=4, count=300), clock, client)
+    poll.until(
+        lambda: not client.info("persistence")["aof_rewrite_in_progress"], "the AOF is rewritten"
+    )
+    before = state(client)
+    server.restart("kill")
+    assert state(client) == before
+
+
+@pytest.mark.parametrize(
+    ("rewritten", "settings"),
+    [(False, AOF), (True, WITH_PREAMBLE), (True, WITHOUT_PREAMBLE)],
+    ids=["as written", "rewritten as RDB", "rewritten as AOF"],
+)
+def test_an_aof_that_is_replayed_an_hour_later_charges_nothing_twice_and_forgets_nothing(
+    rewritten: bool,
+    settings: dict[str, str],
+    fresh_server: Callable[..., Server],
+    clock: Clock,
+) -> None:
+    replayed = fresh_server(**settings)
+    clients = replayed.client(), fresh_server().client()
+    for client in clients:
+        for limiter in LIMITERS:
+            client.execute_command(*limiter.take(limiter.name, 4))
+            client.execute_command(*limiter.by("other").take(limiter.name, 3))
+    clock.advance("50m")
+    for client in clients:
+        for limiter in LIMITERS:
+            client.execute_command(*limiter.by("third").take(limiter.name, 2))
+    if rewritten:
+        rewrite_aof(clients[0])
+    replayed.stop("kill")
+    clock.advance("30m")
+    replayed.start()
+    assert state(clients[0]) == state(clients[1])
+    for limiter in LIMITERS:
+        heard, expected = (
+            client.execute_command(*limiter.by("fourth").take(limiter.name, 9))
+            for client in clients
+        )
+        assert heard == expected
+        # Of 7 units used 80 minutes ago and 2 used half an hour ago, so many still count: the
+        # bucket has refilled, the fixed window has ended.
+        counting = {
+            "TOKENBUCKET": 0,
+            "LEAKYBUCKET": 0,
+            "FIXED": 0,
+            "FIXED ALIGNED": 2,
+            "SLIDING": 6,
+            "SLIDING STRICT": 2,
+            "SLIDINGLOG": 2,
+            "CONCURRENCY": 2,
+        }[limiter.name]
+        assert heard[0] == (counting == 0)
+        assert heard[2] == (10 - counting if counting else 1)
+    assert state(clients[0]) == state(clients[1])
+
+
+def test_an_aof_that_is_replayed_after_the_recovery_leaves_nothing(
+    fresh_server: Callable[..., Server], clock: Clock
+) -> None:
+    server = fresh_server(**AOF)
+    client = server.client()
+    for limiter in LIMITERS:
+        client.execute_command(*limiter.take(limiter.name, 7))
+    server.stop("kill")
+    clock.advance("30d")
+    server.start()
+    assert state(client) == {}
+    for limiter in LIMITERS:
+        assert client.execute_command(*limiter.take(limiter.name, 7))[:3] == [1, 10, 3]
+
+
+def test_an_aof_that_is_cut_off_has_all_but_the_last_call(
+    fresh_server: Callable[..., Server], clock: Clock
+) -> None:
+    server = fresh_server(**AOF, aof_load_truncated="yes")
+    client = server.client()
+    play(steps(seed=5, count=300), clock, client)
+    before = state(client)
+    for limiter in LIMITERS:
+        client.execute_command(*limiter.take("new"))
+        server.stop("kill")
+        aof = server.aof_files()[-1]
+        aof.write_bytes(aof.read_bytes()[:-9])
+        server.start()
+        assert state(client) == before
+
+
+def test_a_key_comes_back_from_its_dump_as_it_was(limiters: Redis) -> None:
+    before = state(limiters)
+    before_digests = digests(limiters, before)
+    limiters.flushall()
+    for name, held in before.items():
+        limiters.restore(name, held.expires_at, held.dump, absttl=True)
+    assert state(limiters) == before
+    assert digests(limiters, before) == before_digests
+
+
+def test_a_key_that_is_restored_in_place_of_another_limiter_takes_its_kind(limiters: Redis) -> None:
+    before = list(state(limiters).items())
+    for (name, _), (_, other) in zip(before, [*before[1:], before[0]], strict=True):
+        limiters.restore(name, other.expires_at, other.dump, replace=True, absttl=True)
+        assert state(limiters)[name] == other
+
+
+@each_limiter
+def test_a_copy_is_a_limiter_of_its_own(limiter: Limiter, redis: Redis) -> None:
+    for holder in HOLDERS:
+        redis.execute_command(*limiter.by(holder).take("original", 1))
+    assert redis.copy("original", "copy")
+    original, copied = state(redis)[b"original"], state(redis)[b"copy"]
+    assert copied == original
+    redis.execute_command(*limiter.by("other").take("copy", 1))
+    assert state(redis)[b"original"] == original
+    redis.execute_command(*limiter.give_back("original"))
+    assert redis.execute_command(*limiter.peek("copy"))[2] == 10 - len(HOLDERS) - 1
+
+
+def test_a_key_that_is_renamed_there_and_back_is_as_it_was(limiters: Redis) -> None:
+    before = state(limiters)
+    for name, held in before.items():
+        limiters.rename(name, b"renamed")
+        assert state(limiters)[b"renamed"] == held
+        limiters.rename(b"renamed", name)
+    assert state(limiters) == before
+
+
+def test_keys_that_are_moved_to_another_database_are_as_they_were(limiters: Redis) -> None:
+    before = state(limiters)
+    before_digests = digests(limiters, before)
+    for name in before:
+        assert limiters.move(name, 1)
+    assert state(limiters) == {}
+    limiters.swapdb(0, 1)
+    assert state(limiters) == before
+    assert digests(limiters, before) == before_digests
+
+
+def test_keys_that_migrate_to_another_server_are_as_they_were(
+    limiters: Redis, fresh_server: Callable[..., Server]
+) -> None:
+    before = state(limiters)
+    target = fresh_server()
+    limiters.migrate("127.0.0.1", target.port, list(before), 0, 10_000)
+    assert state(limiters) == {}
+    assert state(target.client()) == before
+
+
+def test_no_charge_that_was_answered_is_lost_when_the_server_is_killed(
+    fresh_server: Callable[..., Server],
+) -> None:
+    server = fresh_server(**AOF)
+    specs = [
+        [10**9 if word == 10 else word for word in limiter.spec]
+        for limiter in LIMITERS
+        if not limiter.leases
+    ]
+    answered = [0] * len(specs)
+
+    def charge(number: int) -> None:
+        with server.client() as client, suppress(RedisConnectionError):
+            while True:
+                client.execute_command("RL.TAKE", f"{number}", *specs[number])
+                answered[number] += 1
+
+    threads = [threading.Thread(target=charge, args=(number,)) for number in range(len(answered))]
+    for thread in threads:
+        thread.start()
+    poll.until(lambda: min(answered) > 100, "all have been answered a hundred times")
+    server.stop("kill")
+    for thread in threads:
+        thread.join()
+    server.start()
+    client = server.client()
+    for number, count in enumerate(answered):
+        *_, remaining, _, _ = client.execute_command("RL.PEEK", f"{number}", *specs[number])
+        # The last call of each may have been written and not answered.
+        assert count <= 10**9 - remaining <= count + 1
+
+
+@each_limiter
+def test_what_differs_has_another_digest(limiter: Limiter, redis: Redis, clock: Clock) -> None:
+    redis.execute_command(*limiter.take("a", 2))
+    redis.execute_command(*limiter.take("same", 2))
+    redis.execute_command(*limiter.take("more", 3))
+    clock.advance("5m")
+    redis.execute_command(*limiter.take("later", 2))
+    first, same, more, later = digests(redis, [b"a", b"same", b"more", b"later"])
+    assert first == same
+    assert len({first, more, later}) == 3
+
+
+@pytest.mark.parametrize(
+    "remove",
+    [
+        pytest.param(lambda client: client.unlink("log", "leases"), id="UNLINK"),
+        pytest.param(lambda client: client.flushall(asynchronous=True), id="FLUSHALL ASYNC"),
+        pytest.param(lambda client: client.delete("log", "leases"), id="DEL"),
+    ],
+)
+def test_a_big_log_and_lease_table_are_removed(
+    remove: Callable[[Redis], object], fresh_server: Callable[..., Server], clock: Clock
+) -> None:
+    server = fresh_server()
+    client = server.client()
+    fill(client, clock, entries=10)
+    client.flushall()
+    empty = client.info("memory")["used_memory"]
+    fill(client, clock, entries=2000)
+    full = client.info("memory")["used_memory"]
+    remove(client)
+    assert client.dbsize() == 0
+
+    def is_freed() -> bool:
+        return client.info("memory")["used_memory"] - empty < (full - empty) / 10
+
+    poll.until(is_freed, "the memory is free again")
+
+
+def fill(client: Redis, clock: Clock, entries: int) -> None:
+    for number in range(entries):
+        clock.advance(1)
+        client.execute_command("RL.SLIDINGLOG", "log", 100_000, "1h")
+        client.execute_command("RL.ACQUIRE", "leases", 100_000, "1h", f"holder {number}")
+
+
+def test_holders_are_kept_whatever_bytes_they_are(
+    fresh_server: Callable[..., Server],
+) -> None:
+    server = fresh_server(**AOF)
+    client = server.client()
+    holders = [*HOLDERS, b"\r\n$3\r\n", b"12:34", b" ", bytes(256)]
+    for holder in holders:
+        client.execute_command("RL.ACQUIRE", "k", 100, "1h", holder)
+    before = state(client)
+    assert len(written_commands(server)) == len(holders)
+    server.restart("kill")
+    rewrite_aof(client)
+    server.restart("kill")
+    assert state(client) == before
+    assert client.execute_command("RL.RELEASE", "k", *holders) == len(holders)

@@ -1,0 +1,457 @@
+"""Replicas and the AOF get what happened: a replica's bytes are its primary's, on any clock."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from redis import ReadOnlyError, Redis
+
+from conftest import Pair
+from support import poll
+from support.clock import Clock
+from support.server import Server
+from support.workload import (
+    LIMITERS,
+    Limiter,
+    digests,
+    each_limiter,
+    play,
+    state,
+    steps,
+    written_commands,
+)
+
+TOKEN_BUCKET = ("TOKENBUCKET", 10, 10, "1h")
+LOG = ("SLIDINGLOG", 10, "1h")
+LEASE = ("CONCURRENCY", 10, "1h", "holder")
+
+# For every command that writes: a call that changes something on a server where the key "lease"
+# has a lease of "holder", and the keys that it changes.
+CHARGES = {
+    "rl.tokenbucket": (("RL.TOKENBUCKET", "k", *TOKEN_BUCKET[1:]), ["k"]),
+    "rl.leakybucket": (("RL.LEAKYBUCKET", "k", 10, 10, "1h"), ["k"]),
+    "rl.fixed": (("RL.FIXED", "k", 10, "1h"), ["k"]),
+    "rl.sliding": (("RL.SLIDING", "k", 10, "1h", "STRICT"), ["k"]),
+    "rl.slidinglog": (("RL.SLIDINGLOG", "k", *LOG[1:]), ["k"]),
+    "rl.throttle": (("RL.THROTTLE", "k", 9, 10, 3600), ["k"]),
+    "rl.take": (("RL.TAKE", "k", *TOKEN_BUCKET), ["k"]),
+    "rl.mtake": (
+        ("RL.MTAKE", 3, "k", "l", "lease", *TOKEN_BUCKET, *LOG, *LEASE),
+        ["k", "l", "lease"],
+    ),
+    "rl.acquire": (("RL.ACQUIRE", "k", *LEASE[1:]), ["k"]),
+    "rl.release": (("RL.RELEASE", "lease", "holder", "nobody"), ["lease"]),
+    "rl.effect": (("RL.EFFECT", "k", "rl-bucket 1 1800000000000 1 1"), ["k"]),
+}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_replica_has_the_same_bytes_after_any_workload(
+    seed: int, pair: Pair, clock: Clock
+) -> None:
+    primary, replica = pair.primary.client(), pair.replica.client()
+    play(steps(seed, 800), clock, primary)
+    pair.replica.wait_for_sync()
+    held = state(primary)
+    assert len(held) > 5
+    assert state(replica) == held
+    assert digests(replica, held) == digests(primary, held)
+
+
+def test_the_workload_reaches_all_that_it_is_for(redis: Redis, clock: Clock) -> None:
+    workload = steps(seed=0, count=4000)
+    (replies,) = play(workload, clock, redis)
+    seen = set()
+    for step, reply in zip(workload, replies, strict=True):
+        command, *words = step.command
+        if command == "RL.RELEASE":
+            seen.add((command, reply > 0))
+            continue
+        allowed = bool(reply[0]) != (command == "RL.THROTTLE")
+        words = {word for word in words if isinstance(word, str)}
+        seen.add((command, allowed))
+        seen |= {(word, allowed) for word in words}
+    commands = {words[0] for _, words in workload}
+    assert len(commands) == 12
+    options = {"STRICT", "ALIGNED", "UPTO", "FORCE", "MAXWAIT"}
+    every = commands | options
+    assert seen >= {(what, allowed) for what in every for allowed in (True, False)}
+    assert any(step.move < 0 for step in workload)
+    assert {held.type for held in state(redis).values()} == {limiter.type for limiter in LIMITERS}
+
+
+def test_a_replica_of_a_replica_has_the_same_bytes_too(
+    fresh_server: Callable[..., Server], clock: Clock
+) -> None:
+    primary = fresh_server()
+    replica = primary.replica()
+    second = replica.replica()
+    play(steps(seed=10, count=600), clock, primary.client())
+    replica.wait_for_sync()
+    second.wait_for_sync()
+    held = state(primary.client())
+    assert len(held) > 5
+    assert state(replica.client()) == held
+    assert state(second.client()) == held
+
+
+@pytest.mark.parametrize("skew", ["-1d", "-3s", "3s", "1d"])
+def test_a_replica_whose_clock_is_wrong_has_the_same_bytes(
+    skew: str, fresh_server: Callable[..., Server], clock: Clock, tmp_path: Path
+) -> None:
+    primary = fresh_server()
+    wrong = Clock(clock.library, tmp_path / "clock")
+    wrong.advance(skew)
+    replica = primary.replica(clock=wrong)
+    second = replica.replica(clock=clock)
+    play(steps(seed=11, count=500), clock, primary.client())
+    replica.wait_for_sync()
+    second.wait_for_sync()
+    # A replica whose clock is ahead takes keys for expired, but keeps them until it is told.
+    wrong.set(clock.now)
+    held = state(primary.client())
+    assert len(held) > 5
+    assert state(replica.client()) == held
+    assert state(second.client()) == held
+
+
+@pytest.mark.parametrize("listeners", ["replica", "AOF", "replica and AOF"])
+def test_who_begins_to_listen_in_the_midst_of_a_workload_misses_nothing(
+    listeners: str, fresh_server: Callable[..., Server], clock: Clock
+) -> None:
+    primary = fresh_server(appendfsync="always")
+    client = primary.client()
+    play(steps(seed=12, count=400), clock, client)
+    if "AOF" in listeners:
+        client.config_set("appendonly", "yes")
+    replica = None
+    if "replica" in listeners:
+        # Not until it is in sync: calls come while the snapshot is made and sent.
+        replica = fresh_server(replicaof=f"127.0.0.1 {primary.port}")
+    workload = steps(seed=13, count=800)
+    play(workload, clock, client)
+    held = state(client)
+    assert len(held) > 5
+    if replica is not None:
+        poll.until(lambda: is_in_sync(primary, replica), "the replica is in sync")
+        assert state(replica.client()) == held
+    if "AOF" in listeners:
+        poll.until(lambda: aof_is_whole(client), "the AOF is written")
+        client.config_rewrite()
+        primary.restart("kill")
+        assert state(client) == held
+
+
+def aof_is_whole(client: Redis) -> bool:
+    info = client.info("persistence")
+    return not (info["aof_rewrite_in_progress"] or info["aof_rewrite_scheduled"])
+
+
+def is_in_sync(primary: Server, replica: Server) -> bool:
+    with primary.client() as there, replica.client() as here:
+        link = here.info("replication")
+        return (
+            link["master_link_status"] == "up"
+            and link["slave_repl_offset"] == there.info("replication")["master_repl_offset"]
+        )
+
+
+def test_a_replica_that_comes_and_goes_under_load_is_right_each_time(
+    fresh_server: Callable[..., Server], clock: Clock
+) -> None:
+    primary, replica = fresh_server(), fresh_server()
+    client, follower = primary.client(), replica.client()
+    for seed in range(20, 26):
+        follower.replicaof("127.0.0.1", primary.port)
+        play(steps(seed, 250), clock, client)
+        poll.until(lambda: is_in_sync(primary, replica), "the replica is in sync")
+        assert state(follower) == state(client)
+        follower.replicaof("NO", "ONE")
+        play(steps(seed + 100, 50), clock, client)
+
+
+def break_link(pair: Pair) -> None:
+    with pair.primary.client() as primary:
+        primary.client_kill_filter(_type="replica")
+
+
+def break_link_for_good(pair: Pair) -> None:
+    with pair.primary.client() as primary:
+        primary.execute_command("DEBUG", "CHANGE-REPL-ID")
+    break_link(pair)
+
+
+def restart_replica(pair: Pair) -> None:
+    pair.replica.restart("nosave")
+
+
+@pytest.mark.parametrize(
+    ("interrupt", "counter"),
+    [
+        pytest.param(break_link, "sync_partial_ok", id="partial resync"),
+        pytest.param(break_link_for_good, "sync_full", id="full resync"),
+        pytest.param(restart_replica, None, id="restart"),
+    ],
+)
+def test_a_replica_that_was_away_catches_up(
+    interrupt: Callable[[Pair], None], counter: str | None, pair: Pair, clock: Clock
+) -> None:
+    primary, replica = pair.primary.client(), pair.replica.client()
+    for seed in range(30, 33):
+        play(steps(seed, 200), clock, primary)
+        before = primary.info("stats")
+        interrupt(pair)
+        play(steps(seed + 100, 200), clock, primary)
+        pair.replica.wait_for_sync()
+        if counter:
+            assert primary.info("stats")[counter] > before[counter]
+        assert state(replica) == state(primary)
+
+
+def test_a_primary_that_restarts_has_its_replicas_follow_again(
+    fresh_server: Callable[..., Server], clock: Clock
+) -> None:
+    primary = fresh_server()
+    replica = primary.replica()
+    client, follower = primary.client(), replica.client()
+    for seed in range(40, 43):
+        play(steps(seed, 200), clock, client)
+        # From its snapshot, by which the replica may go on where it was, without a full sync.
+        primary.restart("save")
+        play(steps(seed + 100, 200), clock, client)
+        replica.wait_for_sync()
+        assert state(follower) == state(client)
+
+
+def test_an_aof_that_is_switched_off_and_on_misses_nothing(
+    fresh_server: Callable[..., Server], clock: Clock
+) -> None:
+    server = fresh_server(appendfsync="always")
+    client = server.client()
+    for seed in range(50, 53):
+        client.config_set("appendonly", "yes")
+        play(steps(seed, 200), clock, client)
+        poll.until(lambda: aof_is_whole(client), "the AOF is written")
+        held = state(client)
+        client.execute_command("DEBUG", "LOADAOF")
+        assert state(client) == held
+        client.config_set("appendonly", "no")
+        play(steps(seed + 100, 200), clock, client)
+
+
+def test_a_promoted_replica_goes_on_with_the_same_usage(
+    fresh_server: Callable[..., Server], clock: Clock
+) -> None:
+    primary = fresh_server()
+    replica = primary.replica()
+    old, new = primary.client(), replica.client()
+    play(steps(seed=14, count=400), clock, old)
+    replica.wait_for_sync()
+    new.replicaof("NO", "ONE")
+    heard, expected = play(steps(seed=15, count=400), clock, new, old)
+    assert heard == expected
+    assert state(new) == state(old)
+
+
+def test_a_primary_that_is_demoted_follows_the_new_one(
+    fresh_server: Callable[..., Server], clock: Clock
+) -> None:
+    first = fresh_server()
+    second = first.replica()
+    play(steps(seed=16, count=300), clock, first.client())
+    second.wait_for_sync()
+    second.client().replicaof("NO", "ONE")
+    first.client().replicaof("127.0.0.1", second.port)
+    play(steps(seed=17, count=600), clock, second.client())
+    poll.until(lambda: is_in_sync(second, first), "the former primary is in sync")
+    assert state(first.client()) == state(second.client())
+
+
+def test_every_command_that_writes_has_a_case_here(redis: Redis) -> None:
+    listed = redis.execute_command("COMMAND")
+    rows = listed.values() if isinstance(listed, dict) else listed
+    writing = set()
+    for row in rows:
+        name, flags = (row["name"], row["flags"]) if isinstance(row, dict) else (row[0], row[2])
+        name = name.decode() if isinstance(name, bytes) else name
+        flags = {flag.decode() if isinstance(flag, bytes) else flag for flag in flags}
+        if name.startswith("rl.") and "write" in flags:
+            writing.add(name)
+    assert writing == set(CHARGES)
+
+
+def test_a_charge_propagates_exactly_one_effect(fresh_server: Callable[..., Server]) -> None:
+    server = fresh_server(appendonly="yes", appendfsync="always")
+    client = server.client()
+    for command, (call, keys) in CHARGES.items():
+        client.flushall()
+        client.execute_command("RL.ACQUIRE", "lease", *LEASE[1:])
+        before = written_commands(server)
+        client.execute_command(*call)
+        after = written_commands(server)
+        assert len(after) == len(before) + 1, command
+        name, *keys_and_effects = after[-1]
+        assert name.upper() == b"RL.EFFECT", command
+        assert [key.decode() for key in keys_and_effects[::2]] == keys
+
+
+@pytest.mark.parametrize("command", CHARGES)
+def test_a_charge_reaches_the_replica(command: str, pair: Pair) -> None:
+    primary, replica = pair.primary.client(), pair.replica.client()
+    primary.execute_command("RL.ACQUIRE", "lease", *LEASE[1:])
+    before = state(primary)
+    call, _ = CHARGES[command]
+    primary.execute_command(*call)
+    pair.replica.wait_for_sync()
+    assert state(primary) != before
+    assert state(replica) == state(primary)
+
+
+@each_limiter
+def test_what_scripts_and_transactions_charge_reaches_the_replica(
+    limiter: Limiter, pair: Pair
+) -> None:
+    primary, replica = pair.primary.client(), pair.replica.client()
+    other = limiter.by("other")
+    script = "redis.call(unpack(ARGV)) return redis.call('RL.TAKE', KEYS[1], 'FIXED', 9, '1h')"
+    assert primary.eval(script, 2, "fixed", "k", *limiter.take("k", 3))[:3] == [1, 9, 8]
+    with primary.pipeline(transaction=True) as pipeline:
+        for cost in (3, 9, 4):
+            pipeline.execute_command(*other.take("k", cost))
+        pipeline.execute_command("RL.FIXED", "fixed", 9, "1h")
+        pipeline.execute()
+    pair.replica.wait_for_sync()
+    assert len(state(primary)) == 2
+    assert state(replica) == state(primary)
+
+
+def test_an_effect_of_several_keys_names_only_those_that_changed(
+    fresh_server: Callable[..., Server],
+) -> None:
+    server = fresh_server(appendonly="yes", appendfsync="always")
+    client = server.client()
+    specs = [*TOKEN_BUCKET, *LOG, "COST", 0, *TOKEN_BUCKET, "COST", "-1"]
+    assert client.execute_command("RL.MTAKE", 3, "a", "b", "missing", *specs)[0] == 1
+    ((_, *keys_and_effects),) = written_commands(server)
+    assert keys_and_effects[::2] == [b"a"]
+
+
+def idle_calls(limiter: Limiter) -> dict[str, tuple]:
+    """Calls that change nothing on a key of which 7 units are used."""
+    other = limiter.by("other")
+    full, peeked = other.full(4), other.full(1)
+    calls = {
+        "denied": other.take("k", 4),
+        "denied for good": other.take("k", 11),
+        "denied in RL.TAKE": ("RL.TAKE", "k", *full),
+        "denied among several": ("RL.MTAKE", 2, "k", "n", *full, *TOKEN_BUCKET),
+        "denied by another": ("RL.MTAKE", 2, "k", "n", *peeked, "FIXED", 0, "1h"),
+        "RL.PEEK": other.peek("k"),
+        "RL.MPEEK": ("RL.MPEEK", 2, "k", "n", *peeked, *TOKEN_BUCKET),
+        "RL.INFO": ("RL.INFO", "k"),
+        "an error": other.take("k", "x"),
+    }
+    if limiter.leases:
+        return calls | {"nothing to release": ("RL.RELEASE", "k", "nobody")}
+    return calls | {
+        "COST 0": other.take("k", 0),
+        "COST 0 FORCE": other.take("k", 0, "FORCE"),
+        "COST -0": other.take("k", "-0"),
+        "nothing to give back": other.take("missing", "-1"),
+        "denied UPTO": ("RL.TAKE", "k", *limiter.spec[:1], 7, *limiter.spec[2:], "UPTO"),
+    }
+
+
+@each_limiter
+def test_a_call_that_changes_nothing_propagates_nothing(limiter: Limiter, pair: Pair) -> None:
+    client = pair.primary.client()
+    client.execute_command(*limiter.take("k", 7))
+
+    def offset() -> int:
+        return client.info("replication")["master_repl_offset"]
+
+    before = offset(), state(client)
+    for what, call in idle_calls(limiter).items():
+        client.pipeline(transaction=False).execute_command(*call).execute(raise_on_error=False)
+        assert (offset(), state(client)) == before, what
+    client.execute_command(*limiter.take("k", 1))
+    assert offset() > before[0]
+
+
+def test_a_call_that_changes_nothing_adds_no_byte_to_the_aof(
+    fresh_server: Callable[..., Server],
+) -> None:
+    server = fresh_server(appendonly="yes", appendfsync="always")
+    client = server.client()
+
+    def sizes() -> list[int]:
+        return [file.stat().st_size for file in server.aof_files()]
+
+    for limiter in LIMITERS:
+        client.flushall()
+        client.execute_command(*limiter.take("k", 7))
+        before = sizes()
+        for what, call in idle_calls(limiter).items():
+            client.pipeline(transaction=False).execute_command(*call).execute(raise_on_error=False)
+            assert sizes() == before, (limiter.name, what)
+        client.execute_command(*limiter.take("k", 1))
+        assert sizes() > before
+
+
+def test_an_effect_does_not_grow_with_the_log_or_the_lease_table(
+    fresh_server: Callable[..., Server], clock: Clock
+) -> None:
+    server = fresh_server(appendonly="yes", appendfsync="always")
+    client = server.client()
+    for number in range(300):
+        clock.advance(1)
+        client.execute_command("RL.SLIDINGLOG", "log", 1000, "1h")
+        client.execute_command("RL.ACQUIRE", "leases", 1000, "1h", f"holder {number:03}")
+    commands = written_commands(server)
+    for key in (b"log", b"leases"):
+        lengths = [len(effect) for _, name, effect in commands if name == key]
+        assert len(lengths) == 300
+        assert max(lengths) < 128
+        assert max(lengths) - min(lengths) < 8
+
+
+def test_a_replica_drops_a_key_when_its_primary_does(pair: Pair, clock: Clock) -> None:
+    primary, replica = pair.primary.client(), pair.replica.client()
+    for limiter in LIMITERS:
+        primary.execute_command(*limiter.take(limiter.name))
+    pair.replica.wait_for_sync()
+    assert replica.dbsize() == len(LIMITERS)
+    clock.advance("1d")
+    poll.until(lambda: primary.dbsize() == 0, "the primary has removed what has expired")
+    pair.replica.wait_for_sync()
+    assert replica.dbsize() == 0
+
+
+@each_limiter
+def test_a_replica_answers_peeks_and_refuses_takes(limiter: Limiter, pair: Pair) -> None:
+    primary, replica = pair.primary.client(), pair.replica.client()
+    primary.execute_command(*limiter.take("k", 7))
+    pair.replica.wait_for_sync()
+    peek = limiter.by("other").peek("k", 4)
+    assert replica.execute_command(*peek) == primary.execute_command(*peek)
+    assert replica.execute_command("RL.INFO", "k") == primary.execute_command("RL.INFO", "k")
+    several = ("RL.MPEEK", 2, "k", "missing", *limiter.full(4), *TOKEN_BUCKET)
+    assert replica.execute_command(*several) == primary.execute_command(*several)
+    for call in [limiter.take("k"), limiter.give_back("k"), ("RL.TAKE", "k", *limiter.full())]:
+        with pytest.raises(ReadOnlyError):
+            replica.execute_command(*call)
+    assert state(replica) == state(primary)
+
+
+def test_on_a_writable_replica_what_its_own_clients_charge_stays_there(pair: Pair) -> None:
+    primary, replica = pair.primary.client(), pair.replica.client()
+    primary.execute_command("RL.FIXED", "k", 10, "1h", "COST", 2)
+    pair.replica.wait_for_sync()
+    replica.config_set("replica-read-only", "no")
+    try:
+        assert replica.execute_command("RL.FIXED", "k", 10, "1h", "COST", 3)[2] == 5
+        primary.execute_command("RL.FIXED", "k", 10, "1h", "COST", 1)
+        pair.replica.wait_for_sync()
+        assert state(replica) == state(primary)
+    finally:
+        replica.config_set("replica-read-only", "yes")

@@ -1,0 +1,203 @@
+"""The settings, ratelimit.*: as module arguments, and by CONFIG where modules have it."""
+
+from collections.abc import Callable
+
+import pytest
+from redis import Redis, ResponseError
+
+from support.binaries import Binary
+from support.clock import Clock
+from support.server import MODULE, Server, ServerError
+
+Start = Callable[..., Server]
+
+
+NO_CONFIG = "Redis 6.2 has no CONFIG for modules, only their arguments"
+
+
+def has_config(server: Server | Binary) -> bool:
+    return server.version >= (7,)
+
+
+def entries_and_leases(redis: Redis, clock: Clock) -> tuple[int, int]:
+    """How many of them a key may have, found out by filling one."""
+    counts = []
+    for command in ("RL.SLIDINGLOG k 1000 1h", "RL.ACQUIRE k 1000 1h holder{n}"):
+        redis.delete("k")
+        for n in range(20):
+            clock.advance(1)
+            try:
+                redis.execute_command(*command.format(n=n).split())
+            except ResponseError:
+                counts.append(n)
+                break
+        else:
+            counts.append(20)
+    return counts[0], counts[1]
+
+
+@pytest.mark.parametrize(
+    ("module_args", "expected"),
+    [
+        ("max-log-entries 5 max-leases 3", (5, 3)),
+        ("ratelimit.max-log-entries 5 ratelimit.max-leases 3", (5, 3)),
+        ("max-leases 3 ratelimit.max-log-entries 5", (5, 3)),
+        ("MAX-LOG-ENTRIES 1", (1, 20)),
+        ("max-leases 1", (20, 1)),
+        ("max-leases 10000000", (20, 20)),
+        ("", (20, 20)),
+    ],
+)
+def test_module_arguments_are_pairs_with_or_without_the_prefix(
+    fresh_server: Start, clock: Clock, module_args: str, expected: tuple[int, int]
+) -> None:
+    redis = fresh_server(module_args=module_args).client()
+    assert entries_and_leases(redis, clock) == expected
+
+
+@pytest.mark.parametrize(
+    ("module_args", "reason"),
+    [
+        ("max-log-entries 0", "max-log-entries must be a whole number from 1 to 10000000"),
+        ("max-log-entries 10000001", "max-log-entries must be"),
+        ("ratelimit.max-leases -1", "max-leases must be"),
+        ("max-leases 1.5", "max-leases must be"),
+        ("max-leases many", "max-leases must be"),
+        ("max-leases", "max-leases must be"),
+        ("max-leases 99999999999999999999", "max-leases must be"),
+        ("max-leases 3 max-log-entries", "max-log-entries must be"),
+        ("cell-compat maybe", "cell-compat must be yes or no"),
+        ("cell-compat 1", "cell-compat must be yes or no"),
+        ("no-such-setting 1", "unexpected 'no-such-setting'"),
+        ("ratelimit.no-such-setting 1", "unexpected 'ratelimit.no-such-setting'"),
+        ("other.max-leases 1", "unexpected 'other.max-leases'"),
+    ],
+)
+def test_a_wrong_argument_is_refused_at_load_with_the_reason_in_the_log(
+    fresh_server: Start, module_args: str, reason: str
+) -> None:
+    with pytest.raises(ServerError) as raised:
+        fresh_server(module_args=module_args)
+    lines = [line for line in str(raised.value).splitlines() if reason in line]
+    assert len(lines) == 1
+    assert "module ratelimit not loaded" in lines[0]
+
+
+def test_loading_it_twice_is_refused_with_the_reason_in_the_log(fresh_server: Start) -> None:
+    server = fresh_server()
+    redis = server.client()
+    with pytest.raises(ResponseError):
+        redis.execute_command("MODULE", "LOAD", str(MODULE))
+    reason = "module ratelimit not loaded: a module of that name is loaded already"
+    assert sum(reason in line for line in server.log().splitlines()) == 1
+    assert redis.execute_command("RL.FIXED", "k", 5, "60s") == [1, 5, 4, 0, 60_000]
+    names = [dict(zip(row[::2], row[1::2], strict=True))[b"name"] for row in modules(redis)]
+    # Valkey has one of its own.
+    assert [name for name in names if name != b"lua"] == [b"ratelimit"]
+
+
+def modules(redis: Redis) -> list:
+    return redis.execute_command("MODULE", "LIST")
+
+
+@pytest.fixture
+def configurable(fresh_server: Start) -> Server:
+    server = fresh_server(module_args="max-leases 3")
+    if not has_config(server):
+        pytest.skip(NO_CONFIG)
+    return server
+
+
+def test_config_get_tells_all_settings(configurable: Server) -> None:
+    with configurable.client(decode_responses=True) as redis:
+        assert redis.config_get("ratelimit.*") == {
+            "ratelimit.max-log-entries": "100000",
+            "ratelimit.max-leases": "3",
+            "ratelimit.cell-compat": "no",
+        }
+
+
+def test_config_set_holds_at_once(configurable: Server, clock: Clock) -> None:
+    with configurable.client() as redis:
+        assert entries_and_leases(redis, clock) == (20, 3)
+        redis.config_set("ratelimit.max-leases", 7)
+        redis.config_set("ratelimit.max-log-entries", 1)
+        assert entries_and_leases(redis, clock) == (1, 7)
+        # A key that has more than are allowed now keeps them.
+        redis.config_set("ratelimit.max-leases", 2)
+        assert redis.execute_command("RL.ACQUIRE", "k", 1000, "1h", "holder0")[0] == 1
+        with pytest.raises(ResponseError, match="max-leases"):
+            redis.execute_command("RL.ACQUIRE", "k", 1000, "1h", "one-more")
+
+
+@pytest.mark.parametrize("name", ["ratelimit.max-log-entries", "ratelimit.max-leases"])
+def test_config_set_refuses_what_is_out_of_range(configurable: Server, name: str) -> None:
+    with configurable.client(decode_responses=True) as redis:
+        before = redis.config_get("ratelimit.*")
+        for value in ("0", "-1", "10000001", "x", "1.5", ""):
+            with pytest.raises(ResponseError):
+                redis.config_set(name, value)
+        assert redis.config_get("ratelimit.*") == before
+        for value in ("1", "10000000"):
+            redis.config_set(name, value)
+            assert redis.config_get(name) == {name: value}
+
+
+def test_cell_compat_is_only_for_the_load(configurable: Server) -> None:
+    with configurable.client(decode_responses=True) as redis:
+        with pytest.raises(ResponseError, match="immutable"):
+            redis.config_set("ratelimit.cell-compat", "yes")
+        assert redis.config_get("ratelimit.cell-compat") == {"ratelimit.cell-compat": "no"}
+
+
+def test_config_rewrite_keeps_what_was_set(configurable: Server, clock: Clock) -> None:
+    with configurable.client() as redis:
+        redis.config_set("ratelimit.max-leases", 7)
+        redis.config_set("ratelimit.max-log-entries", 4)
+        redis.config_rewrite()
+        configurable.restart("nosave")
+        assert entries_and_leases(redis, clock) == (4, 7)
+
+
+@pytest.mark.parametrize(
+    ("module_args", "expected"),
+    [
+        ("", (20, 6)),
+        ("max-log-entries 5", (5, 6)),
+        # The configuration file has the last word.
+        ("max-leases 3", (20, 6)),
+    ],
+)
+def test_a_line_of_the_configuration_file_is_a_setting_too(
+    binary: Binary,
+    fresh_server: Start,
+    clock: Clock,
+    module_args: str,
+    expected: tuple[int, int],
+) -> None:
+    if not has_config(binary):
+        pytest.skip(NO_CONFIG)
+    server = fresh_server(module_args=module_args, **{"ratelimit.max-leases": 6})
+    assert entries_and_leases(server.client(), clock) == expected
+
+
+def test_cell_compat_may_come_from_the_configuration_file(
+    binary: Binary, fresh_server: Start
+) -> None:
+    if not has_config(binary):
+        pytest.skip(NO_CONFIG)
+    redis = fresh_server(**{"ratelimit.cell-compat": "yes"}).client()
+    assert redis.execute_command("CL.THROTTLE", "k", 4, 1, 1) == [0, 5, 4, -1, 1]
+
+
+def test_a_wrong_line_of_the_configuration_file_is_refused_at_load(
+    binary: Binary, fresh_server: Start
+) -> None:
+    if not has_config(binary):
+        pytest.skip(NO_CONFIG)
+    with pytest.raises(ServerError, match="module ratelimit not loaded"):
+        fresh_server(**{"ratelimit.max-leases": 0})
+
+
+def test_where_modules_have_no_config_it_knows_no_settings(server: Server, redis: Redis) -> None:
+    assert bool(redis.config_get("ratelimit.*")) == has_config(server)

@@ -1,0 +1,163 @@
+"""RL.TAKE is the generic form of every algorithm's command; RL.PEEK tells what it would answer."""
+
+import pytest
+from redis import ReadOnlyError, WatchError
+
+ALGORITHMS = [
+    "TOKENBUCKET 10 1 1s",
+    "TOKENBUCKET 9.5 0.3 7ms",
+    "LEAKYBUCKET 10 1 1s",
+    "FIXED 10 60s",
+    "FIXED 10 60s ALIGNED",
+    "SLIDING 10 60s",
+    "SLIDING 10 60s STRICT",
+    "SLIDINGLOG 10 60s",
+]
+
+# What may be asked of each of them.
+ASKED = [
+    "",
+    "COST 0",
+    "COST 2.5",
+    "COST 10",
+    "COST 10.000001",
+    "COST -1.5",
+    "COST -100",
+    "UPTO",
+    "COST 100 UPTO",
+    "COST 1 FORCE",
+    "COST 25 FORCE",
+    "COST 0 FORCE",
+]
+
+# What came before: a charge, and time.
+HISTORIES = {
+    "never seen": ("COST 0", "0s"),
+    "partly used": ("COST 5.5", "0s"),
+    "used up": ("COST 9.5", "0s"),
+    "in debt": ("COST 13 FORCE", "0s"),
+    "recovering": ("COST 9", "123457us"),
+    "one window later": ("COST 9", "77s"),
+    "recovered": ("COST 9", "1000s"),
+}
+
+
+@pytest.fixture
+def call(redis):
+    """`call("RL.PEEK k FIXED 10 60s")`: the client splits the words."""
+    return redis.execute_command
+
+
+@pytest.mark.parametrize("spell", [str.upper, str.lower, str.swapcase, str.title])
+@pytest.mark.parametrize("spec", [*ALGORITHMS, "CONCURRENCY 10 60s holder"])
+def test_take_is_the_algorithm_s_own_command_in_any_case(call, redis, spec, spell):
+    name, _, words = spec.partition(" ")
+    own = call(f"RL.{name} own {words}" if name != "CONCURRENCY" else f"RL.ACQUIRE own {words}")
+    assert own[0] == 1
+    assert call(f"{spell('rl.Take')} generic {spell(name)} {words}") == own
+    assert redis.dump("own") == redis.dump("generic")
+    assert redis.pttl("own") == redis.pttl("generic")
+
+
+@pytest.mark.parametrize("history", HISTORIES)
+@pytest.mark.parametrize("spec", ALGORITHMS)
+def test_take_and_peek_have_every_option_of_the_algorithm_s_own_command(
+    call, redis, clock, spec, history
+):
+    charge, later = HISTORIES[history]
+    name, _, words = spec.partition(" ")
+    for asked in [*ASKED, "COST 9 MAXWAIT 2s"]:
+        if "MAXWAIT" in asked and name != "TOKENBUCKET":
+            continue
+        call("DEL own generic")
+        clock.reset()
+        for key in ("own", "generic"):
+            call(f"RL.TAKE {key} {spec} {charge}")
+        clock.advance(later)
+        standing = call(f"RL.PEEK own {spec} COST 0")
+        peeked = call(f"RL.PEEK own {spec} {asked}")
+        own = call(f"RL.{name} own {words} {asked}")
+        assert call(f"RL.TAKE generic {spec} {asked}") == own, asked
+        assert redis.dump("own") == redis.dump("generic")
+        # allowed, limit, wait_ms and the units granted as the call had them; the rest as it stood
+        allowed, limit, _, wait_ms, _, *granted = own
+        assert peeked == [allowed, limit, standing[2], wait_ms, standing[4], *granted], asked
+
+
+def test_peek_knows_leases(call):
+    assert call("RL.PEEK k CONCURRENCY 3 60s a COST 3") == [1, 3, 3, 0, 0]
+    assert call("RL.ACQUIRE k 3 60s a COST 2") == [1, 3, 1, 0, 60_000]
+    assert call("RL.PEEK k CONCURRENCY 3 60s b COST 2") == [0, 3, 1, 60_000, 60_000]
+    assert call("RL.PEEK k CONCURRENCY 3 60s a COST 3") == [1, 3, 1, 0, 60_000]
+    assert call("RL.PEEK k CONCURRENCY 3 60s b COST 4") == [0, 3, 1, -1, 60_000]
+
+
+def test_a_peek_with_force_answers_the_wait_after_its_charge(call):
+    call("RL.TOKENBUCKET k 10 1 1s COST 8")
+    assert call("RL.PEEK k TOKENBUCKET 10 1 1s COST 5 FORCE") == [0, 10, 2, 3000, 8000]
+    assert call("RL.PEEK k TOKENBUCKET 10 1 1s COST 2 FORCE") == [1, 10, 2, 0, 8000]
+    assert call("RL.PEEK new FIXED 10 60s COST 11 FORCE") == [0, 10, 10, 60_000, 0]
+    assert call("RL.PEEK new SLIDING 10 60s COST 20 FORCE") == [0, 10, 10, 90_000, 0]
+
+
+def test_a_peek_denied_passes_after_its_wait(call, clock):
+    call("RL.TAKE k TOKENBUCKET 10 3 7s COST 10")
+    wait_ms = call("RL.PEEK k TOKENBUCKET 10 3 7s COST 5")[3]
+    clock.advance((wait_ms - 1) * 1000)
+    assert call("RL.PEEK k TOKENBUCKET 10 3 7s COST 5")[0:4:3] == [0, 1]
+    clock.advance("1ms")
+    assert call("RL.PEEK k TOKENBUCKET 10 3 7s COST 5")[0] == 1
+
+
+@pytest.mark.parametrize("history", ["partly used", "in debt", "recovering"])
+@pytest.mark.parametrize("spec", [*ALGORITHMS, "CONCURRENCY 10 60s holder"])
+def test_a_peek_changes_nothing(pair, clock, spec, history):
+    leases = spec.startswith("CONCURRENCY")
+    charge, later = ("COST 5", "30s") if leases else HISTORIES[history]
+    with pair.primary.client() as redis:
+        redis.execute_command(f"RL.TAKE k {spec} {charge}")
+        clock.advance(later)
+
+        def state() -> tuple[object, ...]:
+            value = redis.dump("k"), redis.pttl("k"), redis.dbsize()
+            return *value, redis.info("replication")["master_repl_offset"]
+
+        before = state()
+        for asked in ["", "COST 2", "COST 11"] if leases else ASKED:
+            redis.execute_command(f"RL.PEEK k {spec} {asked}")
+            redis.execute_command(f"RL.PEEK missing {spec} {asked}")
+        assert state() == before
+
+
+def test_a_peek_aborts_no_transaction_that_watches_the_key(redis):
+    redis.execute_command("RL.FIXED k 10 60s")
+    with redis.pipeline() as transaction:
+        transaction.watch("k")
+        redis.execute_command("RL.PEEK k FIXED 10 60s")
+        redis.execute_command("RL.PEEK k FIXED 10 60s COST 5 FORCE")
+        transaction.multi()
+        transaction.ping()
+        assert transaction.execute() == [True]
+        transaction.watch("k")
+        redis.execute_command("RL.TAKE k FIXED 10 60s")
+        transaction.multi()
+        transaction.ping()
+        with pytest.raises(WatchError):
+            transaction.execute()
+
+
+@pytest.mark.parametrize("spec", ALGORITHMS)
+def test_a_read_only_replica_peeks_as_its_primary_and_takes_nothing(pair, clock, spec):
+    with pair.primary.client() as primary, pair.replica.client() as replica:
+        primary.execute_command(f"RL.TAKE k {spec} COST 7.3")
+        pair.replica.wait_for_sync()
+        clock.advance("123456us")
+        for asked in ASKED:
+            peek = f"RL.PEEK k {spec} {asked}"
+            assert replica.execute_command(peek) == primary.execute_command(peek), asked
+        before = replica.dump("k")
+        with pytest.raises(ReadOnlyError):
+            replica.execute_command(f"RL.TAKE k {spec}")
+        with pytest.raises(ReadOnlyError):
+            replica.execute_command(f"RL.{spec.replace(' ', ' k ', 1)}")
+        assert replica.dump("k") == before == primary.dump("k")

@@ -1,0 +1,320 @@
+"""RL.THROTTLE, and CL.THROTTLE: redis-cell's call and reply, and the keys that it left behind."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from redis import Redis, ResponseError
+
+from support.binaries import Binary
+from support.clock import UNITS_US, Clock
+from support.server import Server
+
+SECOND = UNITS_US["s"]
+
+
+def test_redis_cells_own_table_of_calls_and_replies(redis: Redis, clock: Clock) -> None:
+    begin = clock.now
+    # Its limit of 5 is a burst of 4 and one more. At ms: quantity, then limited, limit, remaining,
+    # and the seconds, rounded up, after which to retry and after which all is reset.
+    table = [
+        # More than the limit never passes.
+        (0, 6, [1, 5, 5, -1, 0]),
+        (0, 1, [0, 5, 4, -1, 1]),
+        (0, 1, [0, 5, 3, -1, 2]),
+        (0, 1, [0, 5, 2, -1, 3]),
+        (0, 1, [0, 5, 1, -1, 4]),
+        (0, 1, [0, 5, 0, -1, 5]),
+        (0, 1, [1, 5, 0, 1, 5]),
+        (3000, 1, [0, 5, 2, -1, 3]),
+        (3100, 1, [0, 5, 1, -1, 4]),
+        (4000, 1, [0, 5, 1, -1, 4]),
+        (8000, 1, [0, 5, 4, -1, 1]),
+        (9500, 1, [0, 5, 4, -1, 1]),
+        # Nothing but a look.
+        (9500, 0, [0, 5, 4, -1, 1]),
+        (9500, 2, [0, 5, 2, -1, 3]),
+        (9500, 5, [1, 5, 2, 3, 3]),
+    ]
+    for row, (ms, quantity, reply) in enumerate(table):
+        clock.set(begin + ms * 1000)
+        assert redis.execute_command("RL.THROTTLE", "k", 4, 1, 1, quantity) == reply, row
+
+
+def test_the_quantity_is_one_if_not_given(redis: Redis) -> None:
+    assert redis.execute_command("RL.THROTTLE", "k", 15, 30, 60) == [0, 16, 15, -1, 2]
+    assert redis.type("k") == b"rl-bucket"
+
+
+def test_a_burst_of_none_is_a_limit_of_one(redis: Redis) -> None:
+    assert redis.execute_command("RL.THROTTLE", "k", 0, 1, 60) == [0, 1, 0, -1, 60]
+    assert redis.execute_command("RL.THROTTLE", "k", 0, 1, 60) == [1, 1, 0, 60, 60]
+
+
+# What redis-cell rounds to whole nanoseconds a unit, and gets wrong: 16 of 11 left.
+@pytest.mark.parametrize("count", [600_000, 2_000_000, 3_000_000, 999_983, 10**12])
+def test_high_rates_are_exact(redis: Redis, clock: Clock, count: int) -> None:
+    throttle = ("RL.THROTTLE", "k", 10, count, 1)
+    left = [redis.execute_command(*throttle) for _ in range(11)]
+    assert left == [[0, 11, remaining, -1, 1] for remaining in range(10, -1, -1)]
+    assert redis.execute_command(*throttle) == [1, 11, 0, 1, 1]
+    # So many microseconds refill one unit, and no fewer.
+    refills = -(-SECOND // count)
+    clock.advance(refills - 1)
+    if refills > 1:
+        assert redis.execute_command(*throttle)[0] == 1
+    clock.advance(1)
+    assert redis.execute_command(*throttle)[0] == 0
+
+
+def test_over_a_second_exactly_the_rate_passes(redis: Redis, clock: Clock) -> None:
+    passed = 0
+    for _ in range(1000):
+        clock.advance("1ms")
+        reply = redis.execute_command("RL.THROTTLE", "k", 699, 600_000, 1, 600)
+        passed += 600 * (reply[0] == 0)
+        assert 0 <= reply[2] <= 700
+    assert passed == 600_000
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        ("k 4 1 1 -1", "ERR quantity must be"),
+        ("k 4 1 1 1.5", "ERR quantity must be"),
+        ("k 4 1 1 x", "ERR quantity must be"),
+        ("k 4 1 1 +1", "ERR quantity must be"),
+        ("k 4 1 1 1e3", "ERR quantity must be"),
+        ("k 4 1 1 1000000000001", "ERR quantity must be"),
+        ("k 4 1 1 18446744073709551617", "ERR quantity must be"),
+        ("k 4 1 0", "ERR period must be"),
+        ("k 4 1 -1", "ERR period must be"),
+        ("k 4 1 0.5", "ERR period must be"),
+        ("k 4 1 60s", "ERR period must be"),
+        ("k 4 1 315360001", "ERR period must be"),
+        ("k 4 1 9223372036854775808", "ERR period must be"),
+        ("k 4 0 1", "ERR count must be"),
+        ("k 4 -1 1", "ERR count must be"),
+        ("k 4 1.5 1", "ERR count must be"),
+        ("k 4 9223372036854775808 1", "ERR count must be"),
+        ("k 999999999999 1 315360000", "ERR count must be"),
+        ("k -1 1 1", "ERR max_burst must be"),
+        ("k 1.5 1 1", "ERR max_burst must be"),
+        ("k x 1 1", "ERR max_burst must be"),
+        ("k 1000000000000 1 1", "ERR max_burst must be"),
+        ("k 9223372036854775807 1 1", "ERR max_burst must be"),
+        ("k 4 1", "wrong number of arguments"),
+        ("k", "wrong number of arguments"),
+        ("k 4 1 1 1 1", "ERR syntax error, unexpected '1'"),
+        ("k 4 1 1 COST 1", "ERR quantity must be"),
+    ],
+)
+def test_a_wrong_call_is_an_error_that_leaves_no_key(redis: Redis, words: str, error: str) -> None:
+    with pytest.raises(ResponseError) as raised:
+        redis.execute_command("RL.THROTTLE", *words.split())
+    # The client takes ERR off.
+    assert str(raised.value).startswith(error.removeprefix("ERR "))
+    assert redis.dbsize() == 0
+
+
+def test_neither_nothing_nor_too_much_makes_a_key(redis: Redis) -> None:
+    assert redis.execute_command("RL.THROTTLE", "k", 4, 1, 1, 0) == [0, 5, 5, -1, 0]
+    assert redis.execute_command("RL.THROTTLE", "k", 4, 1, 1, 6) == [1, 5, 5, -1, 0]
+    assert redis.execute_command("RL.THROTTLE", "k", 4, 1, 1, 10**12) == [1, 5, 5, -1, 0]
+    assert redis.dbsize() == 0
+
+
+@pytest.mark.parametrize("key", [b"\xff\xfe", b"", b"a\0b", b"x" * 10_000])
+def test_a_key_may_be_any_bytes(redis: Redis, key: bytes) -> None:
+    assert redis.execute_command("RL.THROTTLE", key, 4, 1, 1) == [0, 5, 4, -1, 1]
+    assert redis.keys() == [key]
+
+
+def test_it_is_the_token_bucket_of_the_burst_and_one_more(redis: Redis, clock: Clock) -> None:
+    bucket = ("TOKENBUCKET", 5, 30, "60s")
+    assert redis.execute_command("RL.THROTTLE", "k", 4, 30, 60, 2) == [0, 5, 3, -1, 4]
+    assert redis.execute_command("RL.TAKE", "k", *bucket) == [1, 5, 2, 0, 6000]
+    assert redis.execute_command("RL.THROTTLE", "k", 4, 30, 60, 2) == [0, 5, 0, -1, 10]
+    clock.advance("1500ms")
+    assert redis.execute_command("RL.PEEK", "k", *bucket) == [0, 5, 0, 500, 8500]
+    assert redis.execute_command("RL.THROTTLE", "k", 4, 30, 60) == [1, 5, 0, 1, 9]
+    # A debt is one for both, and so is what is given back.
+    redis.execute_command("RL.TAKE", "k", *bucket, "COST", 5, "FORCE")
+    assert redis.execute_command("RL.THROTTLE", "k", 4, 30, 60, 0) == [1, 5, 0, 9, 19]
+    redis.execute_command("RL.TAKE", "k", *bucket, "COST", -6)
+    assert redis.execute_command("RL.THROTTLE", "k", 4, 30, 60, 0) == [0, 5, 1, -1, 7]
+    redis.execute_command("RL.THROTTLE", "twin", 4, 30, 60, 3)
+    redis.execute_command("RL.TAKE", "other-twin", *bucket, "COST", 3)
+    assert redis.dump("twin") == redis.dump("other-twin")
+
+
+def test_a_denied_call_changes_nothing(pair: tuple[Server, Server]) -> None:
+    with pair[0].client() as redis:
+        redis.execute_command("RL.THROTTLE", "k", 4, 1, 1, 5)
+        before = redis.dump("k"), redis.pttl("k"), redis.info("replication")["master_repl_offset"]
+        assert redis.execute_command("RL.THROTTLE", "k", 4, 1, 1)[0] == 1
+        assert redis.execute_command("RL.THROTTLE", "k", 4, 1, 1, 6) == [1, 5, 0, -1, 5]
+        after = redis.dump("k"), redis.pttl("k"), redis.info("replication")["master_repl_offset"]
+        assert before == after
+
+
+def test_another_kind_of_key_is_an_error(redis: Redis) -> None:
+    redis.execute_command("RL.FIXED", "k", 5, "60s")
+    with pytest.raises(ResponseError, match=r"WRONGTYPE.*rl-window.*rl-bucket"):
+        redis.execute_command("RL.THROTTLE", "k", 4, 1, 1)
+
+
+@pytest.mark.parametrize("module_args", ["", "cell-compat no"])
+def test_without_cell_compat_there_is_no_cl_throttle(
+    fresh_server: Callable[..., Server], module_args: str
+) -> None:
+    redis = fresh_server(module_args=module_args).client()
+    with pytest.raises(ResponseError, match="unknown command"):
+        redis.execute_command("CL.THROTTLE", "k", 4, 1, 1)
+    assert redis.execute_command("RL.THROTTLE", "k", 4, 1, 1) == [0, 5, 4, -1, 1]
+
+
+@pytest.fixture(scope="module")
+def compatible_server(binary: Binary, shared_clock: Clock) -> Iterator[Server]:
+    with Server(binary, clock=shared_clock, module_args="cell-compat yes") as server:
+        yield server
+
+
+@pytest.fixture
+def compatible(compatible_server: Server) -> Iterator[Redis]:
+    with compatible_server.client() as redis:
+        redis.flushall()
+        yield redis
+
+
+def test_with_cell_compat_cl_throttle_is_rl_throttle(compatible: Redis) -> None:
+    assert compatible.execute_command("CL.THROTTLE", "k", 4, 1, 1) == [0, 5, 4, -1, 1]
+    assert compatible.execute_command("RL.THROTTLE", "k", 4, 1, 1) == [0, 5, 3, -1, 2]
+    assert compatible.execute_command("cl.throttle", "k", 4, 1, 1, 4) == [1, 5, 3, 1, 2]
+    with pytest.raises(ResponseError, match="quantity must be"):
+        compatible.execute_command("CL.THROTTLE", "k", 4, 1, 1, -1)
+    keys = compatible.execute_command("COMMAND GETKEYS", "CL.THROTTLE", "k", 4, 1, 1)
+    assert [str(key) for key in keys] == ["k"]
+
+
+def leave_behind(redis: Redis, clock: Clock, recovers_in_us: int) -> None:
+    """A key as redis-cell sets it: the nanosecond at which it recovers, and expires."""
+    recovers_in_ms = max(1, -(-recovers_in_us // 1000))
+    redis.set("k", f"{clock.now + recovers_in_us}000", px=recovers_in_ms)
+
+
+@pytest.mark.parametrize(
+    ("call", "reply"),
+    [
+        ((3 * SECOND, 1), [0, 5, 1, -1, 4]),
+        ((3 * SECOND, 2), [0, 5, 0, -1, 5]),
+        ((3 * SECOND, 0), [0, 5, 2, -1, 3]),
+        ((2_500_000, 1), [0, 5, 1, -1, 4]),
+        ((1, 1), [0, 5, 3, -1, 2]),
+        # Replaced even if the call is denied.
+        ((3 * SECOND + 1, 2), [1, 5, 1, 1, 4]),
+        ((5 * SECOND, 1), [1, 5, 0, 1, 5]),
+        ((3 * SECOND, 6), [1, 5, 2, -1, 3]),
+        # Made under a higher limit: under this one a debt.
+        ((8 * SECOND, 1), [1, 5, 0, 4, 8]),
+    ],
+)
+@pytest.mark.parametrize("command", ["CL.THROTTLE", "RL.THROTTLE"])
+def test_the_first_call_goes_on_from_what_redis_cell_left(
+    compatible: Redis, clock: Clock, command: str, call: tuple[int, int], reply: list[int]
+) -> None:
+    recovers_in_us, quantity = call
+    leave_behind(compatible, clock, recovers_in_us)
+    throttle = (command, "k", 4, 1, 1)
+    assert compatible.execute_command(*throttle, quantity) == reply
+    assert compatible.type("k") == b"rl-bucket"
+    reset = reply[4] * 1000
+    assert reset - 1000 < compatible.pttl("k") <= reset + reset // 8 + 1000
+    assert compatible.execute_command(*throttle, 0)[2::2] == reply[2::2]
+
+
+def test_a_key_that_has_recovered_is_as_good_as_none(compatible: Redis, clock: Clock) -> None:
+    for quantity, reply in ((0, [0, 5, 5, -1, 0]), (1, [0, 5, 4, -1, 1])):
+        compatible.set("k", f"{clock.now - SECOND // 2}000", px=300)
+        assert compatible.execute_command("CL.THROTTLE", "k", 4, 1, 1, quantity) == reply
+        assert compatible.exists("k") == quantity
+
+
+@pytest.mark.parametrize(
+    ("tat_us", "expires_in_ms"),
+    [
+        (5 * SECOND, None),
+        # A second off is near enough, a microsecond more is not.
+        (5 * SECOND, 3999),
+        (5 * SECOND + 1, 4000),
+        (5 * SECOND, 6001),
+        (5 * SECOND - 1, 6000),
+        (500 * SECOND, 5000),
+        (-5 * SECOND, 5000),
+    ],
+)
+def test_any_other_number_is_not_taken_for_its_key(
+    compatible: Redis, clock: Clock, tat_us: int, expires_in_ms: int | None
+) -> None:
+    compatible.set("k", f"{clock.now + tat_us}000", px=expires_in_ms)
+    stays_a_string(compatible)
+
+
+@pytest.mark.parametrize("expires_in_ms", [4000, 6000])
+def test_a_second_off_is_near_enough(compatible: Redis, clock: Clock, expires_in_ms: int) -> None:
+    compatible.set("k", f"{clock.now + 5 * SECOND}000", px=expires_in_ms)
+    assert compatible.execute_command("CL.THROTTLE", "k", 9, 1, 1) == [0, 10, 4, -1, 6]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["-{ns}", "+{ns}", " {ns}", "{ns}.0", "{ns}0", "{us}", "{ns}\0", "", "9" * 26, "\xff" * 19],
+)
+def test_any_other_text_is_not_taken_for_its_key(
+    compatible: Redis, clock: Clock, text: str
+) -> None:
+    recovers_at = clock.now + 5 * SECOND
+    compatible.set("k", text.format(us=recovers_at, ns=f"{recovers_at}000"), px=5000)
+    stays_a_string(compatible)
+
+
+def stays_a_string(redis: Redis) -> None:
+    before = redis.dump("k"), redis.pttl("k")
+    for command in ("CL.THROTTLE", "RL.THROTTLE"):
+        with pytest.raises(ResponseError, match=r"WRONGTYPE.*string.*rl-bucket"):
+            redis.execute_command(command, "k", 4, 1, 1)
+    assert (redis.dump("k"), redis.pttl("k")) == before
+
+
+def test_a_wrong_call_replaces_nothing(compatible: Redis, clock: Clock) -> None:
+    leave_behind(compatible, clock, 3 * SECOND)
+    with pytest.raises(ResponseError, match="quantity must be"):
+        compatible.execute_command("CL.THROTTLE", "k", 4, 1, 1, -1)
+    assert compatible.type("k") == b"string"
+
+
+def test_without_cell_compat_its_keys_are_strings(redis: Redis, clock: Clock) -> None:
+    leave_behind(redis, clock, 3 * SECOND)
+    with pytest.raises(ResponseError, match=r"WRONGTYPE.*string.*rl-bucket"):
+        redis.execute_command("RL.THROTTLE", "k", 4, 1, 1)
+    assert redis.type("k") == b"string"
+
+
+@pytest.mark.parametrize(
+    ("recovers_in_us", "quantity"),
+    [(3 * SECOND, 1), (5 * SECOND, 1), (3 * SECOND, 0), (-SECOND // 2, 0)],
+    ids=["charged", "denied", "looked at", "recovered"],
+)
+def test_replicas_and_the_aof_take_it_over_too(
+    fresh_server: Callable[..., Server], clock: Clock, recovers_in_us: int, quantity: int
+) -> None:
+    server = fresh_server(module_args="cell-compat yes", appendonly="yes", appendfsync="no")
+    replica = server.replica()
+    redis = server.client()
+    leave_behind(redis, clock, recovers_in_us)
+    redis.execute_command("CL.THROTTLE", "k", 4, 1, 1, quantity)
+    replica.wait_for_sync()
+    dump, ttl = redis.dump("k"), redis.pttl("k")
+    assert redis.type("k") == (b"rl-bucket" if recovers_in_us > 0 else b"none")
+    assert (replica.client().dump("k"), replica.client().pttl("k")) == (dump, ttl)
+    server.restart("nosave")
+    assert (redis.dump("k"), redis.pttl("k")) == (dump, ttl)

@@ -1,0 +1,291 @@
+"""A key lives until its limiter has recovered; at most an eighth of that and a second more."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from redis import Redis
+
+from support import poll
+from support.clock import START_US, UNITS_US, Clock
+from support.workload import LIMITERS, Limiter, each_limiter, state
+
+HOUR_MS = 3_600_000
+
+
+def expires_at(redis: Redis, key: str = "k") -> int:
+    return state(redis)[key.encode()].expires_at
+
+
+def check_expiry(redis: Redis, clock: Clock, reset_ms: int, key: str = "k") -> None:
+    """`reset_ms` is what the charge that was made just now has replied."""
+    expiry = expires_at(redis, key) * 1000
+    # Up to a millisecond less, since the reply is rounded up.
+    assert expiry > clock.now + (reset_ms - 1) * 1000
+    assert expiry <= clock.now + reset_ms * 1000 * 9 // 8 + 1_000_000
+    if clock.now % 1000 == 0:
+        assert expiry >= clock.now + reset_ms * 1000
+
+
+@each_limiter
+@pytest.mark.parametrize("cost", ["0.000001", 1, 10])
+def test_a_first_charge_sets_the_expiry_to_the_recovery(
+    cost: str | int, limiter: Limiter, redis: Redis, clock: Clock
+) -> None:
+    reply = redis.execute_command(*limiter.take("k", cost))
+    assert reply[0] == 1
+    check_expiry(redis, clock, reply[4])
+
+
+def test_throttle_and_mtake_set_the_expiry_too(redis: Redis, clock: Clock) -> None:
+    *_, reset_s = redis.execute_command("RL.THROTTLE", "throttled", 9, 10, 3600, 4)
+    check_expiry(redis, clock, reset_s * 1000, "throttled")
+    specs = [word for limiter in LIMITERS for word in limiter.full(2)]
+    names = [limiter.name for limiter in LIMITERS]
+    _, _, decisions = redis.execute_command("RL.MTAKE", len(names), *names, *specs)
+    for name, decision in zip(names, decisions, strict=True):
+        check_expiry(redis, clock, decision[4], name)
+
+
+@each_limiter
+def test_every_further_charge_keeps_the_expiry_within_its_bounds(
+    limiter: Limiter, redis: Redis, clock: Clock
+) -> None:
+    for number in range(40):
+        reply = redis.execute_command(*limiter.by(f"{number}").take("k", "0.3"))
+        if reply[0]:
+            check_expiry(redis, clock, reply[4])
+        clock.advance("117s")
+
+
+@each_limiter
+def test_an_expiry_that_is_late_but_within_its_bounds_is_left_alone(
+    limiter: Limiter, redis: Redis
+) -> None:
+    redis.execute_command(*limiter.take("k", 5))
+    before = expires_at(redis)
+    redis.execute_command(*limiter.by("other").take("k", "0.000001"))
+    assert expires_at(redis) == before
+
+
+durations = st.sampled_from(["1ms", "999us", "1s", "1m", "1h", "30d", "3650d"])
+costs = st.sampled_from([["COST", "-2"], ["COST", "-0.5"], ["COST", "5", "FORCE"], ["COST", "1"]])
+moves = st.one_of(
+    st.just(0),
+    st.integers(0, 10**6),
+    st.integers(0, 10**4).map(lambda seconds: seconds * 10**6),
+    st.integers(-(10**8), 0),
+)
+calls = st.lists(st.tuples(moves, durations, costs), min_size=1, max_size=12)
+
+
+@each_limiter
+@settings(max_examples=25)
+@given(calls)
+def test_no_sequence_of_charges_lets_a_key_expire_before_its_recovery(
+    limiter: Limiter, redis: Redis, clock: Clock, calls: list[tuple[int, str, list[str]]]
+) -> None:
+    redis.flushall()
+    clock.set(START_US)
+    algorithm, *rest = limiter.spec
+    for number, (move, duration, cost) in enumerate(calls):
+        clock.advance(move)
+        words = [duration if word == "1h" else word for word in rest]
+        if limiter.leases:
+            words[2] = f"holder {number % 3}"
+            if cost[1].startswith("-"):
+                redis.execute_command("RL.RELEASE", "k", words[2])
+                assert redis.pttl("k") != -1
+                continue
+        # So that no charge is denied. A bucket must not take too long to recover.
+        words[0] = 100 if algorithm.endswith("BUCKET") else 10**12
+        options = cost[:2] if limiter.leases else cost
+        *_, reset_ms = redis.execute_command("RL.TAKE", "k", algorithm, *words, *options)
+        if redis.exists("k"):
+            check_expiry(redis, clock, reset_ms)
+        else:
+            assert reset_ms == 0
+
+
+@each_limiter
+def test_what_changes_nothing_leaves_the_expiry_alone(
+    limiter: Limiter, redis: Redis, clock: Clock
+) -> None:
+    redis.execute_command(*limiter.take("k", 7))
+    before = state(redis)
+    clock.advance("3m")
+    other = limiter.by("other")
+    calls = [
+        other.take("k", 9),
+        other.take("k", 11),
+        other.peek("k"),
+        other.peek("k", 9),
+        ("RL.MTAKE", 2, "k", "missing", *other.full(1), "FIXED", 0, "1h"),
+        ("RL.MPEEK", 1, "k", *other.full(1)),
+        ("RL.INFO", "k"),
+    ]
+    if limiter.leases:
+        calls += [("RL.RELEASE", "k", "nobody")]
+    else:
+        calls += [limiter.take("k", 0), limiter.take("k", 0, "FORCE"), limiter.take("k", "-0")]
+    for call in calls:
+        redis.execute_command(*call)
+        assert state(redis) == before, call
+
+
+@each_limiter
+def test_a_charge_mends_a_key_without_an_expiry(
+    limiter: Limiter, redis: Redis, clock: Clock
+) -> None:
+    redis.execute_command(*limiter.take("k", 7))
+    redis.persist("k")
+    assert expires_at(redis) == -1
+    redis.execute_command(*limiter.by("other").take("k", 9))
+    assert expires_at(redis) == -1
+    reply = redis.execute_command(*limiter.by("other").take("k", 1))
+    check_expiry(redis, clock, reply[4])
+
+
+@each_limiter
+def test_a_charge_mends_a_key_that_was_restored_without_an_expiry(
+    limiter: Limiter, redis: Redis, clock: Clock
+) -> None:
+    redis.execute_command(*limiter.take("k", 7))
+    redis.restore("k", 0, redis.dump("k"), replace=True)
+    assert expires_at(redis) == -1
+    reply = redis.execute_command(*limiter.by("other").take("k", 1))
+    check_expiry(redis, clock, reply[4])
+
+
+@each_limiter
+def test_a_charge_mends_an_expiry_that_was_set_too_early_or_too_late(
+    limiter: Limiter, redis: Redis, clock: Clock
+) -> None:
+    *_, reset_ms = redis.execute_command(*limiter.take("k", 7))
+    latest_ms = reset_ms * 9 // 8 + 1000
+    for wrong_ms in (1, reset_ms - 1, latest_ms + 2, 1000 * HOUR_MS):
+        redis.pexpire("k", wrong_ms)
+        *_, reset_ms = redis.execute_command(*limiter.take("k", "0.000001"))
+        check_expiry(redis, clock, reset_ms)
+
+
+def test_a_give_back_mends_a_key_without_an_expiry(redis: Redis, clock: Clock) -> None:
+    for limiter in LIMITERS:
+        redis.execute_command(*limiter.take(limiter.name, 3))
+        redis.execute_command(*limiter.by("other").take(limiter.name, 3))
+        redis.persist(limiter.name)
+        redis.execute_command(*limiter.give_back(limiter.name, 2))
+        *_, reset_ms = redis.execute_command(*limiter.peek(limiter.name))
+        check_expiry(redis, clock, reset_ms, limiter.name)
+
+
+@pytest.mark.parametrize(
+    ("limiter", "after"),
+    [
+        # 10 units take an hour; of 9 the last two go within a fifth of it.
+        pytest.param(LIMITERS[0], HOUR_MS // 10 * 2, id="TOKENBUCKET"),
+        pytest.param(LIMITERS[1], HOUR_MS // 10 * 2, id="LEAKYBUCKET"),
+    ],
+)
+def test_a_give_back_shortens_the_life_of_a_bucket(
+    limiter: Limiter, after: int, redis: Redis, clock: Clock
+) -> None:
+    redis.execute_command(*limiter.take("k", 9))
+    *_, reset_ms = redis.execute_command(*limiter.take("k", -7))
+    assert reset_ms == after
+    check_expiry(redis, clock, reset_ms)
+
+
+def test_a_release_shortens_the_life_of_a_lease_table(redis: Redis, clock: Clock) -> None:
+    redis.execute_command("RL.ACQUIRE", "k", 10, "1h", "long")
+    redis.execute_command("RL.ACQUIRE", "k", 10, "1m", "short")
+    redis.execute_command("RL.RELEASE", "k", "long")
+    check_expiry(redis, clock, 60_000)
+
+
+def test_a_shorter_window_shortens_the_life_of_a_key(redis: Redis, clock: Clock) -> None:
+    for limiter in LIMITERS[2:-1]:
+        redis.execute_command(*limiter.take("k", 5))
+        shorter = [word if word != "1h" else "1m" for word in limiter.take("k", 1)]
+        *_, reset_ms = redis.execute_command(*shorter)
+        assert reset_ms <= 2 * 61_000
+        check_expiry(redis, clock, reset_ms)
+        redis.delete("k")
+
+
+@each_limiter
+def test_a_key_lives_to_the_last_millisecond_before_its_recovery(
+    limiter: Limiter, redis: Redis, clock: Clock
+) -> None:
+    *_, reset_ms = redis.execute_command(*limiter.take("k", 7))
+    clock.advance((reset_ms - 1) * 1000)
+    assert redis.exists("k")
+    assert redis.execute_command(*limiter.peek("k"))[4] == 1
+    clock.advance(1000)
+    assert redis.execute_command(*limiter.peek("k"))[2:] == [10, 0, 0]
+
+
+@each_limiter
+def test_an_idle_key_is_gone_after_its_recovery_and_the_slack(
+    limiter: Limiter, redis: Redis, clock: Clock
+) -> None:
+    *_, reset_ms = redis.execute_command(*limiter.take("k", 7))
+    # A server takes a key for expired when its last millisecond is over.
+    clock.advance(reset_ms * 1000 * 9 // 8 + 1_001_000)
+    assert not redis.exists("k")
+    assert redis.dbsize() == 0
+
+
+def test_keys_that_nobody_asks_for_go_by_themselves(redis: Redis, clock: Clock) -> None:
+    for limiter in LIMITERS:
+        for number in range(10):
+            redis.execute_command(*limiter.take(f"{limiter.name} {number}", 7))
+    clock.advance("3h")
+    poll.until(lambda: redis.dbsize() == 0, "all have expired")
+
+
+@each_limiter
+def test_after_a_step_back_of_the_clock_a_denied_call_mends_the_expiry(
+    limiter: Limiter, redis: Redis, clock: Clock
+) -> None:
+    redis.execute_command(*limiter.take("k", 10))
+    for back in ("-1s", "-1h", "-300d"):
+        clock.advance(back)
+        reply = redis.execute_command(*limiter.by("other").take("k", 1))
+        assert reply[0] == 0
+        check_expiry(redis, clock, reply[4])
+        assert redis.pttl("k") * 1000 <= limiter.recovery * 9 // 8 + 1_000_000
+
+
+@each_limiter
+def test_a_denied_call_in_mtake_mends_every_expiry_after_a_step_back(
+    limiter: Limiter, redis: Redis, clock: Clock
+) -> None:
+    redis.execute_command(*limiter.take("a", 2))
+    redis.execute_command(*limiter.take("b", 9))
+    clock.advance("-30d")
+    other = limiter.by("other")
+    call = ("RL.MTAKE", 2, "a", "b", *other.full(2), *other.full(2))
+    allowed, _, decisions = redis.execute_command(*call)
+    assert allowed == 0
+    for key, decision in zip("ab", decisions, strict=True):
+        check_expiry(redis, clock, decision[4], key)
+
+
+def test_the_longest_recovery_has_an_expiry(redis: Redis, clock: Clock) -> None:
+    # A debt beyond counting saturates at 365000 days.
+    for cost in (1, 10**12):
+        reply = redis.execute_command("RL.TOKENBUCKET", "k", 1, 1, "3650d", "COST", cost, "FORCE")
+        check_expiry(redis, clock, reply[4])
+    assert reply[4] == 365_000 * UNITS_US["d"] // 1000
+    for command in ("FIXED", "SLIDING", "SLIDINGLOG"):
+        reply = redis.execute_command(f"RL.{command}", command, 10, "3650d")
+        check_expiry(redis, clock, reply[4], command)
+
+
+def test_the_shortest_recovery_has_an_expiry(redis: Redis, clock: Clock) -> None:
+    clock.advance(1)
+    for limiter in LIMITERS:
+        words = [word if word != "1h" else "1us" for word in limiter.take(limiter.name, 1)]
+        *_, reset_ms = redis.execute_command(*words)
+        assert reset_ms == 1
+        check_expiry(redis, clock, reset_ms, limiter.name)
