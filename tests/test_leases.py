@@ -12,6 +12,7 @@ from redis import Redis, ResponseError
 
 from support.clock import UNITS_US, Clock
 from support.server import Server
+from support.strategies import sequences
 
 UNIT = 1_000_000
 SECOND = UNITS_US["s"]
@@ -487,11 +488,6 @@ class Oracle:
             self.written = now
             self.had_lapsed |= not self.leases
         return len(held)
-
-
-def sequences(steps: st.SearchStrategy, most: int) -> st.SearchStrategy[list]:
-    """Of every length alike, where lists of hypothesis are mostly short."""
-    return st.integers(1, most).flatmap(lambda n: st.lists(steps, min_size=n, max_size=n))
 
 
 holder_names = st.sampled_from("abcd")

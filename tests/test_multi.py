@@ -10,6 +10,7 @@ from redis import Redis, ResponseError
 from support import poll
 from support.clock import UNITS_US, Clock
 from support.server import Server
+from support.strategies import sequences
 from support.workload import written_commands
 
 # A spec of every algorithm with a limit of 10, all of which a minute of recovery makes new again.
@@ -470,11 +471,6 @@ def spec_of(name: str, numbers: tuple[int, int, int], option: str) -> str:
     if option == "MAXWAIT":
         option = "MAXWAIT 2s" if name == "token bucket" else ""
     return f"{spec} COST {cost * 0.75:f} {option}"
-
-
-def sequences(steps: st.SearchStrategy, most: int) -> st.SearchStrategy[list]:
-    """Of every length alike, where lists of hypothesis are mostly short."""
-    return st.integers(1, most).flatmap(lambda n: st.lists(steps, min_size=n, max_size=n))
 
 
 calls = st.dictionaries(

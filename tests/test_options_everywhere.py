@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from redis import Redis, ResponseError
 
 from support.clock import UNITS_US, Clock
+from support.strategies import sequences
 from support.workload import LIMITERS, Limiter
 
 # Each limits to 10 and recovers within an hour or two. Leases have no options but their cost.
@@ -276,11 +277,6 @@ def test_a_call_that_charges_nothing_shortens_no_memory(
     take(redis, quick, cost)
     clock.advance("30s")
     assert take(redis, limiter, 1)[0] == 0
-
-
-def sequences(steps: st.SearchStrategy, most: int) -> st.SearchStrategy[list]:
-    """Of every length alike, where lists of hypothesis are mostly short."""
-    return st.integers(1, most).flatmap(lambda n: st.lists(steps, min_size=n, max_size=n))
 
 
 costs = st.sampled_from(["1", "2", "0.3", "3.333333", "10", "0.000001"])

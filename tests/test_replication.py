@@ -415,6 +415,22 @@ def test_an_effect_does_not_grow_with_the_log_or_the_lease_table(
         assert max(lengths) - min(lengths) < 8
 
 
+def test_holders_that_are_numbers_have_the_same_bytes_everywhere(pair: Pair) -> None:
+    # Servers write short strings of digits as numbers.
+    primary, replica = pair.primary.client(), pair.replica.client()
+    holders = [str(10**digits + number) for digits in range(12) for number in range(20)]
+    for holder in holders:
+        primary.execute_command("RL.ACQUIRE", holder, 1, "1h", holder)
+    pair.replica.wait_for_sync()
+    held = state(primary)
+    assert state(replica) == held
+    for name, was in held.items():
+        primary.restore("restored", 0, was.dump, replace=True)
+        assert primary.dump("restored") == was.dump
+        primary.copy(name, "copied", replace=True)
+        assert primary.dump("copied") == was.dump
+
+
 def test_a_replica_drops_a_key_when_its_primary_does(pair: Pair, clock: Clock) -> None:
     primary, replica = pair.primary.client(), pair.replica.client()
     for limiter in LIMITERS:

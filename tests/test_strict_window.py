@@ -10,6 +10,7 @@ from redis import Redis
 
 from support.clock import UNITS_US, Clock
 from support.server import Server
+from support.strategies import sequences
 
 UNIT = 1_000_000
 SLOTS_A_WINDOW = 60
@@ -112,11 +113,6 @@ moments = st.builds(
 amounts = st.sampled_from([1, 500_000, UNIT, 2 * UNIT, 3_333_333, 10 * UNIT]) | st.integers(
     1, 12 * UNIT
 )
-
-
-def sequences(steps: st.SearchStrategy, most: int) -> st.SearchStrategy[list]:
-    """Of every length alike, where lists of hypothesis are mostly short."""
-    return st.integers(1, most).flatmap(lambda n: st.lists(steps, min_size=n, max_size=n))
 
 
 def ask(redis: Redis, limit: int, window: int, cost: int, option: str = "") -> list[int]:

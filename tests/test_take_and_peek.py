@@ -1,7 +1,12 @@
 """RL.TAKE is the generic form of every algorithm's command; RL.PEEK tells what it would answer."""
 
+from collections.abc import Callable
+
 import pytest
-from redis import ReadOnlyError, WatchError
+from redis import ReadOnlyError, ResponseError, WatchError
+
+from support.clock import Clock
+from support.server import Server
 
 ALGORITHMS = [
     "TOKENBUCKET 10 1 1s",
@@ -161,3 +166,31 @@ def test_a_read_only_replica_peeks_as_its_primary_and_takes_nothing(pair, clock,
         with pytest.raises(ReadOnlyError):
             replica.execute_command(f"RL.{spec.replace(' ', ' k ', 1)}")
         assert replica.dump("k") == before == primary.dump("k")
+
+
+@pytest.mark.parametrize(
+    ("spec", "setting"),
+    [
+        ("SLIDINGLOG 10 60s", "max-log-entries"),
+        ("CONCURRENCY 10 60s holder-{}", "max-leases"),
+    ],
+)
+def test_a_peek_at_a_key_that_has_all_its_entries_gets_the_error_that_the_call_would(
+    fresh_server: Callable[..., Server], clock: Clock, spec: str, setting: str
+) -> None:
+    redis = fresh_server(module_args="max-log-entries 2 max-leases 2").client()
+    for number in range(2):
+        redis.execute_command("RL.TAKE", "k", *spec.format(number).split())
+        clock.advance("1s")
+    third = spec.format("third").split()
+    for call in (
+        ("RL.TAKE", "k", *third),
+        ("RL.PEEK", "k", *third),
+        ("RL.MTAKE", 1, "k", *third),
+        ("RL.MPEEK", 1, "k", *third),
+    ):
+        with pytest.raises(ResponseError, match=f"ratelimit.{setting}"):
+            redis.execute_command(*call)
+    clock.advance("60s")
+    assert redis.execute_command("RL.PEEK", "k", *third)[0] == 1
+    assert redis.execute_command("RL.TAKE", "k", *third)[0] == 1

@@ -18,13 +18,16 @@ use crate::redis::key::{Access, Key};
 
 /// The answer to a call on one key that changes nothing.
 fn peek<L: Limit>(redis: &Redis, name: KeyName, limit: &L, ask: Ask, now: Timestamp) -> Result<Decision, Error> {
-    Looked::at(redis, name, limit, ask, now, Access::Look).map(|looked| looked.answer(now))
+    let looked = Looked::at(redis, name, limit, ask, now, Access::Look)?;
+    looked.check_entries(now)?;
+    Ok(looked.answer(now))
 }
 
 /// The answer to a call on one key, which is charged if its limit allows it.
 fn charge<L: Limit>(redis: &Redis, name: KeyName, limit: &L, ask: Ask, now: Timestamp) -> Result<Decision, Error> {
     let mut looked = Looked::at(redis, name, limit, ask, now, Access::Change)?;
-    looked.check_growth(redis, now)?;
+    looked.check_entries(now)?;
+    looked.check_memory(redis, now)?;
     let (decision, outcome) = looked.settle(now, true);
     redis.propagate(&[(name, outcome)]);
     Ok(decision)
@@ -42,8 +45,12 @@ trait Settle {
     /// Whether it stands in the way of the others.
     fn denies(&self) -> bool;
 
-    /// Refuses if going on would make a key or add an entry, and there is no room. Calls on what exists go on.
-    fn check_growth(&self, redis: &Redis, now: Timestamp) -> Result<(), Error>;
+    /// Refuses if going on would add an entry to a key that has as many as it may have.
+    fn check_entries(&self, now: Timestamp) -> Result<(), Error>;
+
+    /// Refuses if going on would make a key or add an entry, and the server is out of memory. Calls on what exists
+    /// go on.
+    fn check_memory(&self, redis: &Redis, now: Timestamp) -> Result<(), Error>;
 
     /// The answer if nothing is charged.
     fn answer(&self, now: Timestamp) -> Decision;
@@ -67,6 +74,19 @@ impl<'a, L: Limit> Looked<'a, L> {
         let look = with_usage(&key, now, |usage| look(limit, usage, now, ask));
         Ok(Looked { key, limit, look })
     }
+
+    /// Whether going on would use more.
+    fn charges(&self) -> bool {
+        matches!(self.look.change(), Change::Charge(_))
+    }
+
+    /// How many entries the key would have after a charge that adds one.
+    fn entries_after_charge(&self, now: Timestamp) -> Option<usize> {
+        if !self.charges() {
+            return None;
+        }
+        with_usage(&self.key, now, |usage| self.limit.entries_after_charge(usage, now))
+    }
 }
 
 impl<L: Limit> Settle for Looked<'_, L> {
@@ -74,17 +94,18 @@ impl<L: Limit> Settle for Looked<'_, L> {
         self.look.denies()
     }
 
-    fn check_growth(&self, redis: &Redis, now: Timestamp) -> Result<(), Error> {
-        if !matches!(self.look.change(), Change::Charge(_)) {
-            return Ok(());
+    fn check_entries(&self, now: Timestamp) -> Result<(), Error> {
+        match (self.entries_after_charge(now), config::max_entries(L::Usage::KIND)) {
+            (Some(entries), Some((most, setting))) if entries > most => Err(Error::TooManyEntries { most, setting }),
+            _ => Ok(()),
         }
-        let entries = with_usage(&self.key, now, |usage| self.limit.entries_after_charge(usage, now));
-        if let (Some(entries), Some((most, setting))) = (entries, config::max_entries(L::Usage::KIND))
-            && entries > most
-        {
-            return Err(Error::TooManyEntries { most, setting });
-        }
-        let grows = self.key.usage().is_none_or(|usage| entries.is_some_and(|entries| entries > usage.entries()));
+    }
+
+    fn check_memory(&self, redis: &Redis, now: Timestamp) -> Result<(), Error> {
+        let grows = match self.key.usage() {
+            Some(usage) => self.entries_after_charge(now).is_some_and(|entries| entries > usage.entries()),
+            None => self.charges(),
+        };
         if grows && redis.out_of_memory() { Err(Error::OutOfMemory) } else { Ok(()) }
     }
 

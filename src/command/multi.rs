@@ -23,11 +23,9 @@ pub fn take(redis: &Redis, args: Args) -> Result<(), Error> {
     let call = Call::read(args)?;
     let now = redis::now();
     let mut looked = call.look(redis, now, Access::Change)?;
-    let allowed = !looked.iter().any(|key| key.denies());
+    let allowed = pass(&looked, now)?;
     if allowed {
-        for key in &looked {
-            key.check_growth(redis, now)?;
-        }
+        looked.iter().try_for_each(|key| key.check_memory(redis, now))?;
     }
     let mut outcomes = Vec::with_capacity(looked.len());
     let mut decisions = Vec::with_capacity(looked.len());
@@ -50,9 +48,19 @@ pub fn peek(redis: &Redis, args: Args) -> Result<(), Error> {
     let call = Call::read(args)?;
     let now = redis::now();
     let looked = call.look(redis, now, Access::Look)?;
+    pass(&looked, now)?;
     let decisions: Vec<(Decision, bool)> = looked.iter().map(|key| (key.answer(now), key.denies())).collect();
     reply::decisions(redis, &decisions);
     Ok(())
+}
+
+/// Whether all pass; refused if they would and a key would get more entries than it may have.
+fn pass(looked: &[Box<dyn Settle + '_>], now: Timestamp) -> Result<bool, Error> {
+    let allowed = !looked.iter().any(|key| key.denies());
+    if allowed {
+        looked.iter().try_for_each(|key| key.check_entries(now))?;
+    }
+    Ok(allowed)
 }
 
 /// Answers a server that wants to know no more than which words are keys: Redis 6.2, which has no other way to learn

@@ -113,8 +113,10 @@ impl Encoder for Rdb {
     }
 
     fn bytes(&mut self, value: &[u8]) {
+        // With a NUL behind: Redis 6.2 looks for a number up to the first byte that is none, past the end if need be.
+        let terminated = [value, b"\0"].concat();
         // SAFETY: as above; the server copies the bytes.
-        unsafe { call!(RedisModule_SaveStringBuffer(self.0, value.as_ptr().cast(), value.len())) }
+        unsafe { call!(RedisModule_SaveStringBuffer(self.0, terminated.as_ptr().cast(), value.len())) }
     }
 }
 

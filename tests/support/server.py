@@ -242,13 +242,18 @@ class Server:
 
 def _free_port() -> int:
     # Below the ports that the system gives to outgoing connections, so that none of them takes it
-    # before the server does; and such that a cluster bus, 10000 higher, has a port too.
+    # before the server does; its cluster bus, 10000 higher, too.
     while True:
-        port = random.randrange(20_000, 30_000)
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
+        port = random.randrange(11_000, 22_000)
+        if _is_free(port) and _is_free(port + 10_000):
             return port
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True

@@ -91,7 +91,7 @@ class Key(NamedTuple):
 KINDS = ("bucket", "window", "slider", "strict", "reqlog", "leases")
 LIMITS = ("3", "8.5", "25")
 WINDOWS = ("2s", "30s", "1h")
-HOLDERS: tuple[Word, ...] = ("a", "b", "worker-7", b"\x00\xff binary", "x" * 256)
+HOLDERS: tuple[Word, ...] = ("a", "b", "42", "worker-7", b"\x00\xff binary", "x" * 256)
 
 # The algorithm, and its flags, of each kind but the leases.
 ALGORITHMS = {
