@@ -179,12 +179,10 @@ impl LeasesUsage {
 
     /// Drops what has lapsed.
     fn tidy(&mut self, now: Timestamp) {
-        while let Some(((lapse, holder), _)) = self.by_lapse.first_key_value() {
-            if *lapse > now {
-                break;
-            }
-            let holder = holder.clone();
-            self.remove(&holder);
+        while let Some(first) = self.by_lapse.first_entry().filter(|first| first.key().0 <= now) {
+            let ((_, holder), units) = first.remove_entry();
+            self.by_holder.remove(&holder);
+            self.total = self.total.minus(units);
         }
         self.lapsed = Cell::default();
         self.written = now;
@@ -328,7 +326,9 @@ impl Usage for LeasesUsage {
         let mut usage = LeasesUsage { written: Timestamp::from_micros(from.integer()?)?, ..LeasesUsage::default() };
         for _ in 0..from.integer()? {
             let (holder, lapse, units) = decode_lease(from)?;
-            if !is_lease(usage.written, lapse, units, usage.total) || usage.by_holder.contains_key(&holder) {
+            let in_order = usage.by_lapse.last_key_value().is_none_or(|(last, _)| (last.0, &last.1) < (lapse, &holder));
+            let twice = usage.by_holder.contains_key(&holder);
+            if !in_order || twice || !is_lease(usage.written, lapse, units, usage.total) {
                 return None;
             }
             usage.lease(&holder, lapse, units);
@@ -604,10 +604,11 @@ mod tests {
 
     #[test]
     fn takes_nothing_for_a_table_that_is_none() {
-        let (last, most, long) = (Timestamp::MAX.micros(), Amount::MAX_ARGUMENT.millionths(), [b'x'; MAX_HOLDER + 1]);
+        let (last, most, long) = (Timestamp::MAX.micros(), Amount::MAX_ARGUMENT.millionths(), [b'x'; 257]);
         for fields in [
             written(0, &[(b"a", 1, 1)]),
             written(last - 1, &[(b"\0\xff", last, most)]),
+            written(last, &[(b"where times saturate", last, 1)]),
             written(5, &[(b"b", 6, 1), (b"a", 7, most - 3), (b"c", 7, 1), (&long[1..], 5 + LONGEST, 1)]),
         ] {
             assert_eq!(decoded::<LeasesUsage>(&fields).map(|usage| encoded(&usage)), Some(fields.clone()));
@@ -680,7 +681,7 @@ mod tests {
 
     #[test]
     fn refuses_an_effect_that_no_call_can_have_had() {
-        let (last, most, long) = (Timestamp::MAX.micros(), Amount::MAX_ARGUMENT.millionths(), [b'x'; MAX_HOLDER + 1]);
+        let (last, most, long) = (Timestamp::MAX.micros(), Amount::MAX_ARGUMENT.millionths(), [b'x'; 257]);
         let (a, b): (Lease, Lease) = ((b"a", 10, most - 5), (b"b", 20, 3));
         let usage = decoded::<LeasesUsage>(&written(5, &[a, b])).unwrap();
         for (what, effect, becomes) in [
