@@ -13,17 +13,9 @@ from redis import Redis, ResponseError
 from support.clock import UNITS_US, Clock
 from support.server import Server
 from support.strategies import sequences
+from support.units import UNIT, decimal, millis
 
-UNIT = 1_000_000
 SECOND = UNITS_US["s"]
-
-
-def text(amount: int) -> str:
-    return f"{amount // UNIT}.{amount % UNIT:06}"
-
-
-def millis(us: int) -> int:
-    return -(-us // 1000)
 
 
 def test_a_lease_takes_units_until_it_is_released(redis: Redis) -> None:
@@ -533,7 +525,7 @@ def test_every_answer_is_that_of_a_table_of_leases(redis: Redis, clock: Clock, s
             assert redis.execute_command("RL.RELEASE", "k", *step) == expected
         else:
             limit, ttl, holder, cost = step
-            spec = (text(limit), f"{ttl}us", holder, "COST", text(cost))
+            spec = (decimal(limit), f"{ttl}us", holder, "COST", decimal(cost))
             peeked = redis.execute_command("RL.PEEK", "k", "CONCURRENCY", *spec)
             expected = oracle.acquire(clock.now, limit, ttl, holder, cost)
             assert redis.execute_command("RL.ACQUIRE", "k", *spec) == expected

@@ -14,17 +14,9 @@ from support import poll
 from support.clock import UNITS_US, Clock
 from support.server import Server
 from support.strategies import sequences
+from support.units import UNIT, decimal, millis
 
-UNIT = 1_000_000
 MINUTE = UNITS_US["m"]
-
-
-def text(amount: int) -> str:
-    return f"{'-' * (amount < 0)}{abs(amount) // UNIT}.{abs(amount) % UNIT:06}"
-
-
-def millis(us: int) -> int:
-    return -(-us // 1000)
 
 
 @dataclass
@@ -90,9 +82,9 @@ class Oracle:
 
 
 def ask(redis: Redis, limit: int, window: int, cost: int, option: str = "") -> list[int]:
-    words = ["COST", str(cost // UNIT) if option == "UPTO" else text(cost), option]
+    words = ["COST", str(cost // UNIT) if option == "UPTO" else decimal(cost), option]
     return redis.execute_command(
-        "RL.SLIDINGLOG", "k", text(limit), f"{window}us", *(word for word in words if word)
+        "RL.SLIDINGLOG", "k", decimal(limit), f"{window}us", *(word for word in words if word)
     )
 
 

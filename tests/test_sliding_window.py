@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.clock import START_US
+from support.units import decimal
 
 MILLION = 1_000_000
 
@@ -315,10 +316,6 @@ class Oracle:
             ceil(Fraction(self.first_us(now, Fraction(0)), 1000)),
             *extra,
         ]
-
-
-def decimal(millionths: int) -> str:
-    return f"{millionths // MILLION}.{millionths % MILLION:06d}"
 
 
 CALLS = st.lists(

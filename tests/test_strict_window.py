@@ -11,21 +11,13 @@ from redis import Redis
 from support.clock import UNITS_US, Clock
 from support.server import Server
 from support.strategies import sequences
+from support.units import UNIT, decimal, millis
 
-UNIT = 1_000_000
 SLOTS_A_WINDOW = 60
 MINUTE = UNITS_US["m"]
 # The shortest window, one of single-microsecond slots, the first of longer slots, one that 60 does
 # not divide, and a common one.
 WINDOWS = [1, 59, 61, 1_000_003, MINUTE]
-
-
-def text(amount: int) -> str:
-    return f"{'-' * (amount < 0)}{abs(amount) // UNIT}.{abs(amount) % UNIT:06}"
-
-
-def millis(us: int) -> int:
-    return -(-us // 1000)
 
 
 @dataclass
@@ -116,9 +108,9 @@ amounts = st.sampled_from([1, 500_000, UNIT, 2 * UNIT, 3_333_333, 10 * UNIT]) | 
 
 
 def ask(redis: Redis, limit: int, window: int, cost: int, option: str = "") -> list[int]:
-    words = ["STRICT", "COST", str(cost // UNIT) if option == "UPTO" else text(cost), option]
+    words = ["STRICT", "COST", str(cost // UNIT) if option == "UPTO" else decimal(cost), option]
     return redis.execute_command(
-        "RL.SLIDING", "k", text(limit), f"{window}us", *(word for word in words if word)
+        "RL.SLIDING", "k", decimal(limit), f"{window}us", *(word for word in words if word)
     )
 
 

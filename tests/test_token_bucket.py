@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from redis import ResponseError
 
 from support.clock import START_US
+from support.units import decimal
 
 MILLION = 1_000_000
 
@@ -452,10 +453,6 @@ class Oracle:
             ceil(self.used / self.per_us / 1000),
             *extra,
         ]
-
-
-def decimal(millionths: int) -> str:
-    return f"{millionths // MILLION}.{millionths % MILLION:06d}"
 
 
 @st.composite
