@@ -189,7 +189,8 @@ def test_once_there_is_memory_again_keys_are_made_again(client: Redis) -> None:
 @each_limiter
 def test_memory_usage_of_a_key_is_plausible(limiter: Limiter, redis: Redis) -> None:
     redis.execute_command(*limiter.take("k"))
-    assert 40 < redis.memory_usage("k") <= MOST_BYTES[limiter.type]
+    # The state of a bucket is 16 bytes; Valkey 8.1 counts that alone, others the key with it.
+    assert 16 <= redis.memory_usage("k") <= MOST_BYTES[limiter.type]
 
 
 def test_memory_usage_of_a_strict_window_does_not_grow(redis: Redis, clock: Clock) -> None:
