@@ -33,6 +33,10 @@ impl StrictWindow {
     /// Drops what no longer counts and makes the slot of `now` the newest; usage counted under another window length
     /// becomes that slot's.
     fn settle(&self, usage: &mut StrictUsage, now: Timestamp) {
+        if usage.window == self.window.span() && usage.stays(now) {
+            usage.written = now;
+            return;
+        }
         let kept = if usage.window == self.window.span() {
             *usage
         } else {
@@ -61,10 +65,10 @@ impl Limit for StrictWindow {
         // From the newest slot back, for as long as what they hold fits beside the cost: the slot that does not fit,
         // and with it every older one, has to leave.
         let mut held = Amount::ZERO;
-        for (slot, count) in usage.counting(now) {
-            held = held.plus(count);
+        for (age, count) in (0..).zip(usage.counting(now)) {
+            held = held.plus(*count);
             if held.excess(cost, self.limit) != Amount::ZERO {
-                return Verdict::After(usage.leaves(slot).since(now));
+                return Verdict::After(usage.leaves(usage.slot_of_age(age)).since(now));
             }
         }
         Verdict::Allowed(Span::ZERO)
@@ -75,7 +79,8 @@ impl Limit for StrictWindow {
     }
 
     fn reset(&self, usage: &StrictUsage, now: Timestamp) -> Span {
-        usage.counting(now).next().map_or(Span::ZERO, |(slot, _)| usage.leaves(slot).since(now))
+        let newest = (0..).zip(usage.counting(now)).find(|(_, count)| **count != Amount::ZERO);
+        newest.map_or(Span::ZERO, |(age, _)| usage.leaves(usage.slot_of_age(age)).since(now))
     }
 
     fn charge(&self, usage: &mut StrictUsage, now: Timestamp, cost: Amount) {
@@ -138,8 +143,8 @@ impl StrictUsage {
     fn moved(&self, now: Timestamp, place: impl Fn(u64) -> u64) -> StrictUsage {
         let newest = self.slot_of(now);
         let mut moved = StrictUsage { window: self.window, written: now, ..StrictUsage::default() };
-        for (slot, count) in self.in_use() {
-            let slot = place(slot);
+        for (age, count) in self.ages() {
+            let slot = place(self.slot_of_age(age));
             let age = usize::try_from(newest.saturating_sub(slot)).unwrap_or(SLOTS);
             if let Some(kept) = moved.counts.get_mut(age).filter(|_| now < self.leaves(slot)) {
                 *kept = kept.plus(count);
@@ -148,25 +153,40 @@ impl StrictUsage {
         moved
     }
 
-    /// The slots in use that count now, the newest first.
-    fn counting(&self, now: Timestamp) -> impl Iterator<Item = (u64, Amount)> + '_ {
-        self.in_use().take_while(move |(slot, _)| now < self.leaves(*slot))
+    /// Whether a charge at `now` finds every slot in its place, and none gone: most do, being in the same slot as the
+    /// one before.
+    fn stays(&self, now: Timestamp) -> bool {
+        let newest = self.slot_of(self.written);
+        self.slot_of(now) == newest && self.oldest_counting(now) <= newest.saturating_sub(SLOTS_A_WINDOW)
     }
 
-    /// The slots in use, the newest first.
-    fn in_use(&self) -> impl Iterator<Item = (u64, Amount)> + '_ {
-        let newest = self.slot_of(self.written);
-        self.ages().map(move |(age, count)| (newest.saturating_sub(age), count))
+    /// The number of the oldest slot that counts at `now`: the first that has not left, in use or not.
+    fn oldest_counting(&self, now: Timestamp) -> u64 {
+        // now < leaves(slot), solved for the slot.
+        let since = now.plus(Span::MICROSECOND).minus(self.window);
+        self.slot_of(since)
+    }
+
+    /// The number of the slot whose count is that of this age.
+    fn slot_of_age(&self, age: u64) -> u64 {
+        self.slot_of(self.written).saturating_sub(age)
+    }
+
+    /// The counts of the slots that count now, the newest first.
+    fn counting(&self, now: Timestamp) -> &[Amount] {
+        let beyond = self.slot_of(self.written).saturating_add(1);
+        let counting = usize::try_from(beyond.saturating_sub(self.oldest_counting(now))).unwrap_or(SLOTS);
+        self.counts.get(..counting).unwrap_or(&self.counts)
     }
 
     /// The counts in use with their ages in slots, the newest first.
     fn ages(&self) -> impl Iterator<Item = (u64, Amount)> + '_ {
-        (0..).zip(self.counts).filter(|(_, count)| *count != Amount::ZERO)
+        (0..).zip(self.counts.iter().copied()).filter(|(_, count)| *count != Amount::ZERO)
     }
 
     /// What counts now.
     fn present(&self, now: Timestamp) -> Amount {
-        self.counting(now).fold(Amount::ZERO, |sum, (_, count)| sum.plus(count))
+        self.counting(now).iter().fold(Amount::ZERO, |sum, count| sum.plus(*count))
     }
 }
 
