@@ -20,10 +20,17 @@ pub fn whole(text: &[u8], most: u64) -> Option<u64> {
     (value <= most).then_some(value)
 }
 
+/// Up to so many names are compared each with each, which needs no memory.
+const FEW: usize = 16;
+
 /// Whether a name comes twice.
-pub fn has_twins(mut names: Vec<&[u8]>) -> bool {
-    names.sort_unstable();
-    names.windows(2).any(|pair| matches!(pair, [one, other] if one == other))
+pub fn has_twins(names: &[&[u8]]) -> bool {
+    if names.len() <= FEW {
+        return names.iter().enumerate().any(|(place, name)| names.iter().take(place).any(|other| other == name));
+    }
+    let mut sorted = names.to_vec();
+    sorted.sort_unstable();
+    sorted.windows(2).any(|pair| matches!(pair, [one, other] if one == other))
 }
 
 impl<'a> Args<'a> {
@@ -45,6 +52,15 @@ impl<'a> Args<'a> {
         self.word().map(|name| (place, name))
     }
 
+    /// The next `count` words, as keys: their places and their bytes. `None` if there are not as many.
+    pub fn keys(&mut self, count: usize) -> Option<(impl Iterator<Item = KeyName> + Clone + use<>, &'a [&'a [u8]])> {
+        let end = self.next.checked_add(count)?;
+        let names = self.words.get(self.next..end)?;
+        let places = (self.next..end).map(KeyName);
+        self.next = end;
+        Some((places, names))
+    }
+
     /// Whether the next word is `expected`, in any case; if so it is read.
     pub fn accept(&mut self, expected: &str) -> bool {
         let found = self.peek().is_some_and(|word| word.eq_ignore_ascii_case(expected.as_bytes()));
@@ -55,11 +71,6 @@ impl<'a> Args<'a> {
     /// Refuses whatever is left.
     pub fn end(&self) -> Result<(), Error> {
         self.peek().map_or(Ok(()), |word| Err(Error::unexpected(word)))
-    }
-
-    /// How many words are left.
-    pub fn remaining(&self) -> usize {
-        self.words.len().saturating_sub(self.next)
     }
 
     /// Whether all words have been read.

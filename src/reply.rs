@@ -17,13 +17,18 @@ pub fn decision(redis: &Redis, decision: &Decision) {
 }
 
 /// `[allowed, wait_ms, [decision, ...]]`, for decisions and whether each stood in the way.
-pub fn decisions(redis: &Redis, decisions: &[(Decision, bool)]) {
-    let allowed = !decisions.iter().any(|(_, denies)| *denies);
+pub fn decisions<'a>(redis: &Redis, decisions: impl ExactSizeIterator<Item = (&'a Decision, bool)> + Clone) {
+    let (mut allowed, mut longest_hold, mut longest_denial) = (true, None, None);
+    for (decision, denies) in decisions.clone() {
+        if denies {
+            allowed = false;
+            longest_denial = longest_denial.max(Some(decision.verdict));
+        } else if decision.verdict.allowed() {
+            longest_hold = longest_hold.max(Some(decision.verdict));
+        }
+    }
     // If all passed, the longest hold. A FORCE that did not fit has passed, and its wait is no hold.
-    let holds = decisions.iter().filter(|(decision, _)| decision.verdict.allowed());
-    let denials = decisions.iter().filter(|(_, denies)| *denies);
-    let verdict = |(decision, _): &(Decision, bool)| decision.verdict;
-    let longest = if allowed { holds.map(verdict).max() } else { denials.map(verdict).max() };
+    let longest = if allowed { longest_hold } else { longest_denial };
     redis.reply_array(3);
     redis.reply_integer(i64::from(allowed));
     redis.reply_integer(longest.map_or(0, wait_ms));

@@ -216,7 +216,8 @@ enum Mode {
 
 impl Options {
     fn read(mut self, args: &mut Args) -> Result<Options, Error> {
-        loop {
+        // Most calls have none.
+        while !args.is_empty() {
             let before = args.clone();
             let twice = if args.accept("COST") {
                 self.cost.replace(cost(args.word()?)?).is_some()
@@ -236,6 +237,7 @@ impl Options {
                 before.end()?;
             }
         }
+        Ok(self)
     }
 
     fn ask(&self) -> Result<Ask, Error> {

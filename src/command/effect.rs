@@ -41,7 +41,7 @@ fn read(mut args: Args<'_>) -> Result<Vec<Effect<'_>>, Error> {
             break;
         }
     }
-    if has_twins(names) { Err(Error::InvalidEffect) } else { Ok(effects) }
+    if has_twins(&names) { Err(Error::InvalidEffect) } else { Ok(effects) }
 }
 
 /// The kind that an effect names.

@@ -7,6 +7,7 @@ use crate::limiter::{Span, Usage};
 use crate::redis::key::{Access, Key};
 use crate::redis::{self, Redis};
 use crate::spec::{Spec, holder};
+use std::iter::once;
 
 /// `RL.ACQUIRE key limit ttl holder [COST cost]`
 pub fn acquire(redis: &Redis, args: Args) -> Result<(), Error> {
@@ -33,9 +34,9 @@ pub fn release(redis: &Redis, mut args: Args) -> Result<(), Error> {
     let released = usage.release(&holders, now);
     let last_lapse = usage.time_to_last_lapse(now);
     if released > 0 {
-        redis.propagate(&[(name, key.written(now, last_lapse))]);
+        redis.propagate(once((name, &key.written(now, last_lapse))));
     } else if ahead != Span::ZERO {
-        redis.propagate(&[(name, key.moved_back(now, ahead, last_lapse))]);
+        redis.propagate(once((name, &key.moved_back(now, ahead, last_lapse))));
     }
     redis.reply_integer(i64::try_from(released).unwrap_or(i64::MAX));
     Ok(())

@@ -15,6 +15,7 @@ use crate::limiter::{Ask, Change, Decision, Limit, Look, Span, Timestamp, Usage,
 use crate::redis::Redis;
 use crate::redis::effect::Outcome;
 use crate::redis::key::{Access, Key};
+use std::iter::once;
 
 /// The answer to a call on one key that changes nothing.
 fn peek<L: Limit>(redis: &Redis, name: KeyName, limit: &L, ask: Ask, now: Timestamp) -> Result<Decision, Error> {
@@ -29,7 +30,7 @@ fn charge<L: Limit>(redis: &Redis, name: KeyName, limit: &L, ask: Ask, now: Time
     looked.check_entries(now)?;
     looked.check_memory(redis, now)?;
     let (decision, outcome) = looked.settle(now, true);
-    redis.propagate(&[(name, outcome)]);
+    redis.propagate(once((name, &outcome)));
     Ok(decision)
 }
 

@@ -6,6 +6,7 @@ use super::{Looked, Settle};
 use crate::args::{Args, KeyName, has_twins, whole};
 use crate::error::{Error, MustBe};
 use crate::limiter::{Decision, Timestamp};
+use crate::redis::effect::Outcome;
 use crate::redis::key::Access;
 use crate::redis::{self, Redis};
 use crate::reply;
@@ -20,22 +21,17 @@ pub fn take(redis: &Redis, args: Args) -> Result<(), Error> {
         answer_keys(redis, args);
         return Ok(());
     }
-    let call = Call::read(args)?;
+    let parts = read(args)?;
     let now = redis::now();
-    let mut looked = call.look(redis, now, Access::Change)?;
+    let mut looked = look(redis, &parts, now, Access::Change)?;
     let allowed = pass(&looked, now)?;
     if allowed {
         looked.iter().try_for_each(|key| key.check_memory(redis, now))?;
     }
-    let mut outcomes = Vec::with_capacity(looked.len());
-    let mut decisions = Vec::with_capacity(looked.len());
-    for (key, name) in looked.iter_mut().zip(&call.keys) {
-        let (decision, outcome) = key.settle(now, allowed);
-        outcomes.push((*name, outcome));
-        decisions.push((decision, key.denies()));
-    }
-    redis.propagate(&outcomes);
-    reply::decisions(redis, &decisions);
+    let settled: Vec<(Decision, Outcome)> = looked.iter_mut().map(|key| key.settle(now, allowed)).collect();
+    redis.propagate(parts.iter().zip(&settled).map(|((name, _), (_, outcome))| (*name, outcome)));
+    let decisions = settled.iter().map(|(decision, _)| decision);
+    reply::decisions(redis, decisions.zip(&looked).map(|(decision, key)| (decision, key.denies())));
     Ok(())
 }
 
@@ -45,12 +41,12 @@ pub fn peek(redis: &Redis, args: Args) -> Result<(), Error> {
         answer_keys(redis, args);
         return Ok(());
     }
-    let call = Call::read(args)?;
+    let parts = read(args)?;
     let now = redis::now();
-    let looked = call.look(redis, now, Access::Look)?;
+    let looked = look(redis, &parts, now, Access::Look)?;
     pass(&looked, now)?;
-    let decisions: Vec<(Decision, bool)> = looked.iter().map(|key| (key.answer(now), key.denies())).collect();
-    reply::decisions(redis, &decisions);
+    let decisions: Vec<Decision> = looked.iter().map(|key| key.answer(now)).collect();
+    reply::decisions(redis, decisions.iter().zip(&looked).map(|(decision, key)| (decision, key.denies())));
     Ok(())
 }
 
@@ -66,52 +62,48 @@ fn pass(looked: &[Box<dyn Settle + '_>], now: Timestamp) -> Result<bool, Error> 
 /// Answers a server that wants to know no more than which words are keys: Redis 6.2, which has no other way to learn
 /// it. There is nobody to send an error to.
 fn answer_keys(redis: &Redis, mut args: Args) {
-    for (key, _) in keys(&mut args).unwrap_or_default() {
+    for key in keys(&mut args).into_iter().flat_map(|(keys, _)| keys) {
         redis.key_at(key);
     }
 }
 
-/// The keys of such a call.
-fn keys<'a>(args: &mut Args<'a>) -> Result<Vec<(KeyName, &'a [u8])>, Error> {
-    let word = args.word()?;
-    let numkeys = whole(word, u64::MAX).and_then(|count| usize::try_from(count).ok());
-    let numkeys = numkeys
-        .filter(|count| (1..=args.remaining()).contains(count))
-        .ok_or(Error::out_of_range("numkeys", NUMKEYS))?;
-    (0..numkeys).map(|_| args.key()).collect()
+/// The keys of such a call: their places and their names.
+fn keys<'a>(args: &mut Args<'a>) -> Result<(impl Iterator<Item = KeyName> + Clone + use<>, &'a [&'a [u8]]), Error> {
+    whole(args.word()?, u64::MAX)
+        .and_then(|count| usize::try_from(count).ok())
+        .filter(|count| *count > 0)
+        .and_then(|count| args.keys(count))
+        .ok_or(Error::out_of_range("numkeys", NUMKEYS))
 }
 
-/// Keys, and a spec for each.
-struct Call<'a> {
-    keys: Vec<KeyName>,
-    specs: Vec<Spec<'a>>,
+/// A key, and the spec for it.
+type Part<'a> = (KeyName, Spec<'a>);
+
+fn read(mut args: Args<'_>) -> Result<Vec<Part<'_>>, Error> {
+    let (keys, names) = keys(&mut args)?;
+    if has_twins(names) {
+        return Err(Error::out_of_range("keys", KEYS));
+    }
+    let mut parts = Vec::with_capacity(names.len());
+    for key in keys {
+        parts.push((key, Spec::of_several(&mut args)?));
+    }
+    args.end()?;
+    Ok(parts)
 }
 
-impl<'a> Call<'a> {
-    fn read(mut args: Args<'a>) -> Result<Call<'a>, Error> {
-        let (keys, names): (Vec<KeyName>, Vec<&[u8]>) = keys(&mut args)?.into_iter().unzip();
-        if has_twins(names) {
-            return Err(Error::out_of_range("keys", KEYS));
-        }
-        let specs = keys.iter().map(|_| Spec::of_several(&mut args)).collect::<Result<_, _>>()?;
-        args.end()?;
-        Ok(Call { keys, specs })
+/// Opens every key and looks at it.
+fn look<'a>(
+    redis: &'a Redis,
+    parts: &'a [Part],
+    now: Timestamp,
+    access: Access,
+) -> Result<Vec<Box<dyn Settle + 'a>>, Error> {
+    let mut looked: Vec<Box<dyn Settle>> = Vec::with_capacity(parts.len());
+    for (name, spec) in parts {
+        with_limit!(&spec.limit, limit => {
+            looked.push(Box::new(Looked::at(redis, *name, limit, spec.ask, now, access)?));
+        });
     }
-
-    fn look<'b>(
-        &'b self,
-        redis: &'b Redis,
-        now: Timestamp,
-        access: Access,
-    ) -> Result<Vec<Box<dyn Settle + 'b>>, Error> {
-        self.keys
-            .iter()
-            .zip(&self.specs)
-            .map(|(name, spec)| {
-                with_limit!(&spec.limit, limit => {
-                    Looked::at(redis, *name, limit, spec.ask, now, access).map(|looked| -> Box<dyn Settle> { Box::new(looked) })
-                })
-            })
-            .collect()
-    }
+    Ok(looked)
 }

@@ -12,6 +12,7 @@ use crate::limiter::{Amount, Ask, Change, Limit, Period, Span, Timestamp, Usage,
 use crate::redis::key::{Access, Key};
 use crate::redis::{self, Redis};
 use crate::reply;
+use std::iter::once;
 
 const BURST: MustBe = MustBe { what: "a whole number from 0 to 999999999999", example: "15" };
 const COUNT: MustBe = MustBe { what: "a whole number from 1 to 1000000000000", example: "30" };
@@ -70,7 +71,7 @@ fn take_over(redis: &Redis, name: KeyName, bucket: &Bucket, ask: Ask, now: Times
     key.create(usage);
     let outcome = key.written(now, reset);
     drop(key);
-    redis.propagate(&[(name, outcome)]);
+    redis.propagate(once((name, &outcome)));
     Ok(())
 }
 

@@ -14,8 +14,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 /// A command: reads its words, and has replied unless it returns an error.
 pub type Handler = fn(&Redis, Args) -> Result<(), Error>;
 
-/// Calls longer than this are rare; their words are listed on the heap.
-const WORDS_ON_STACK: usize = 16;
+/// As many words as a call on one key has; clearing room for more would cost it more than reading them.
+const FEW_WORDS: usize = 8;
+
+/// As many as a call on several keys has, mostly. The words of longer ones are listed on the heap.
+const MANY_WORDS: usize = 64;
 
 /// Runs a command.
 ///
@@ -74,17 +77,32 @@ pub unsafe fn strings<'a>(argv: *mut *mut raw::RedisModuleString, length: c_int)
 /// # Safety
 /// The strings live until it returns.
 pub unsafe fn with_words<T>(argv: &[*mut raw::RedisModuleString], run: impl FnOnce(&[&[u8]]) -> T) -> T {
-    let mut on_stack: [&[u8]; WORDS_ON_STACK] = [&[]; WORDS_ON_STACK];
-    if let Some(words) = on_stack.get_mut(..argv.len()) {
-        for (word, string) in words.iter_mut().zip(argv) {
-            // SAFETY: the caller's promise.
-            *word = unsafe { bytes(*string) };
+    // SAFETY: the caller's promise.
+    unsafe {
+        if argv.len() <= FEW_WORDS {
+            return with_words_on_stack::<FEW_WORDS, T>(argv, run);
         }
-        return run(words);
+        if argv.len() <= MANY_WORDS {
+            return with_words_on_stack::<MANY_WORDS, T>(argv, run);
+        }
     }
     // SAFETY: likewise.
     let words: Vec<&[u8]> = argv.iter().map(|string| unsafe { bytes(*string) }).collect();
     run(&words)
+}
+
+/// # Safety
+/// The strings live until it returns.
+unsafe fn with_words_on_stack<const ROOM: usize, T>(
+    argv: &[*mut raw::RedisModuleString],
+    run: impl FnOnce(&[&[u8]]) -> T,
+) -> T {
+    let mut room: [&[u8]; ROOM] = [&[]; ROOM];
+    for (word, string) in room.iter_mut().zip(argv) {
+        // SAFETY: the caller's promise.
+        *word = unsafe { bytes(*string) };
+    }
+    run(room.get(..argv.len()).unwrap_or(&room))
 }
 
 /// The bytes of a server's string.

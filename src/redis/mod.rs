@@ -55,14 +55,14 @@ impl<'a> Redis<'a> {
     }
 
     /// Tells replicas and the AOF what has happened to each key, as one command.
-    pub fn propagate(&self, outcomes: &[(KeyName, Outcome)]) {
-        let told = outcomes.iter().filter_map(|(name, outcome)| match outcome {
-            Outcome::Told(text) => Some((self.string(*name)?, text.as_bytes())),
+    pub fn propagate<'b>(&self, mut outcomes: impl Iterator<Item = (KeyName, &'b Outcome)> + Clone) {
+        let told = outcomes.clone().filter_map(|(name, outcome)| match outcome {
+            Outcome::Told(text) => Some((self.string(name)?, text.as_bytes())),
             Outcome::Unchanged | Outcome::Untold => None,
         });
         // SAFETY: `ctx` and the strings are those of the current call; buffers are read before the call returns.
         unsafe { effect::propagate(self.ctx, told) }
-        if outcomes.iter().any(|(_, outcome)| matches!(outcome, Outcome::Untold)) {
+        if outcomes.any(|(_, outcome)| matches!(outcome, Outcome::Untold)) {
             // Nobody listens, so this goes nowhere; but the server counts a change, by which it knows when to save.
             self.propagate_verbatim();
         }
