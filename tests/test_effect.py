@@ -1,14 +1,15 @@
 """RL.EFFECT in anybody's hands: it makes what a command could have made, or is an error."""
 
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from redis import OutOfMemoryError, ReadOnlyError, Redis, ResponseError, WatchError
 
 from conftest import Pair
 from support.clock import START_US, UNITS_US, Clock
+from support.payloads import BATCH, batches, changed_bytes, changed_words
 from support.server import Server
 from support.workload import LIMITERS, play, state, steps, written_commands
 
@@ -249,53 +250,86 @@ def test_every_truncation_of_an_effect_is_an_error(
     assert offset() == before
 
 
-edits = st.lists(
-    st.tuples(
-        st.sampled_from(["replace", "insert", "delete", "repeat"]),
-        st.floats(0, 0.999),
-        st.one_of(
-            st.sampled_from([b"0", b"1", b"9", b" ", b":", b"-", b"99999999999"]), st.binary()
-        ),
-    ),
-    min_size=1,
-    max_size=3,
-)
-
-
-def edited(effect: str, changes: list[tuple[str, float, bytes]]) -> bytes:
-    text = effect.encode()
-    for how, where, what in changes:
-        place = int(where * len(text))
-        rest = text[place + (how in {"replace", "delete"}) :]
-        middle = {"delete": b"", "repeat": text[place : place + 1]}.get(how, what)
-        text = text[:place] + middle + rest
-    return text
-
-
+@pytest.mark.timeout(1200)
 @each_valid
-@settings(max_examples=60)
-@given(changes=edits, held=st.booleans())
 def test_a_mutated_effect_is_an_error_or_makes_a_valid_key(
-    effect: str,
-    changes: list[tuple[str, float, bytes]],
-    held: bool,
-    primary: Redis,
-    offset: Callable[[], int],
+    effect: str, pair: Pair, primary: Redis, offset: Callable[[], int]
 ) -> None:
-    primary.flushall()
-    if held:
-        apply(primary, "k", effect)
-    before = state(primary), offset()
-    try:
-        apply(primary, "k", edited(effect, changes))
-    except ResponseError as error:
-        refused = str(error)
-    else:
-        check_valid(primary, "k")
-        return
-    # By chance it may name another kind.
-    assert refused == "invalid effect" or refused.startswith("WRONGTYPE")
-    assert (state(primary), offset()) == before
+    replica = pair.replica.client()
+    others = [word for valid in VALID.values() for word in valid.split(" ")]
+    tried = accepted = 0
+    for chosen in batches(effect, len(VALID)):
+        primary.flushall()
+        # Every other one is sent to a key that holds what the effect makes as it stands.
+        effects = {str(name): mutated(chosen, effect, others) for name in range(BATCH)}
+        held = send(primary, dict.fromkeys(list(effects)[::2], effect.encode()))
+        assert not held.refused
+        outcome = send(primary, effects)
+        # What has expired by now goes now, and replicas are told, not in the midst of what follows.
+        primary.exists(*effects)
+        assert all(
+            text == "invalid effect" or (text.startswith("WRONGTYPE") and name in held.accepted)
+            for name, text in outcome.refused.items()
+        )
+        check_all_valid(primary, outcome.accepted)
+        # Sent again, those that were refused are refused again, and tell nobody.
+        before = state(primary), offset()
+        assert send(primary, {name: effects[name] for name in outcome.refused}) == (
+            [],
+            outcome.refused,
+        )
+        assert (state(primary), offset()) == before
+        apply(primary, "expected", effect)
+        expected = state(primary)[b"expected"]
+        for name in outcome.refused:
+            assert before[0].get(name.encode()) == (expected if name in held.accepted else None)
+        pair.replica.wait_for_sync()
+        assert state(replica) == state(primary)
+        tried, accepted = tried + len(effects), accepted + len(outcome.accepted)
+    print(f"{effect}: {accepted} of {tried} mutated effects were accepted")
+    assert 0 < accepted < tried
+
+
+def mutated(chosen: random.Random, effect: str, others: Sequence[str]) -> bytes:
+    """With a few of its words, or of its bytes, changed."""
+    if chosen.random() < 0.6:
+        return changed_words(chosen, effect, others).encode()
+    return changed_bytes(chosen, effect.encode())
+
+
+class Sent(NamedTuple):
+    """What became of effects: the names of the keys, and why those that were refused were."""
+
+    accepted: list[str]
+    refused: dict[str, str]
+
+
+def send(redis: Redis, effects: dict[str, bytes]) -> Sent:
+    """One effect to each key."""
+    pipeline = redis.pipeline(transaction=False)
+    for name, effect in effects.items():
+        pipeline.execute_command("RL.EFFECT", name, effect)
+    answers = dict(zip(effects, pipeline.execute(raise_on_error=False), strict=True))
+    refused = {name: str(said) for name, said in answers.items() if isinstance(said, ResponseError)}
+    accepted = [name for name, said in answers.items() if said == b"OK"]
+    assert len(accepted) + len(refused) == len(effects)
+    return Sent(accepted, refused)
+
+
+def check_all_valid(redis: Redis, names: list[str]) -> None:
+    """As `check_valid`, of many at once; but for what may be gone already."""
+    held = state(redis)
+    left = [name for name in names if name.encode() in held]
+    pipeline = redis.pipeline(transaction=False)
+    for name in left:
+        assert held[name.encode()].expires_at > 0
+        pipeline.restore("restored", EXPIRY_MS, held[name.encode()].dump, replace=True, absttl=True)
+        pipeline.dump("restored").execute_command("RL.INFO", name)
+    answers = iter(pipeline.execute())
+    for name, _, dump, info in zip(left, answers, answers, answers, strict=True):
+        assert dump == held[name.encode()].dump
+        assert info
+    redis.delete("restored")
 
 
 def check_valid(redis: Redis, key: str) -> None:

@@ -1,25 +1,3 @@
-//! Amounts and durations from any bytes: refused, or read within a unit of each other and in range.
-
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
-use redis_ratelimit_fuzz::limiter::{Amount, Period, Span};
-
-fuzz_target!(|text: &[u8]| {
-    let (down, up) = (Amount::parse_down(text), Amount::parse_up(text));
-    assert_eq!(down.is_some(), up.is_some());
-    if let (Some(down), Some(up)) = (down, up) {
-        assert!(text.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'.' | b'e' | b'+' | b'-')));
-        assert!(up <= Amount::MAX_ARGUMENT);
-        assert!(matches!(up.millionths() - down.millionths(), 0 | 1));
-        // Said in plain digits, it is read as the same.
-        let plain = format!("{}.{:06}", down.whole_units(), down.minus(down.floor()).millionths());
-        assert_eq!(Amount::parse_down(plain.as_bytes()), Some(down));
-        assert_eq!(Amount::parse_up(plain.as_bytes()), Some(down));
-    }
-    if let Some(span) = Span::parse(text) {
-        assert_eq!(Period::parse(text).is_some(), span != Span::ZERO);
-        let plain = format!("{}us", span.micros());
-        assert_eq!(Span::parse(plain.as_bytes()), Some(span));
-    }
-});
+libfuzzer_sys::fuzz_target!(|data: &[u8]| redis_ratelimit_fuzz::targets::numbers::run(data));

@@ -1,7 +1,15 @@
-//! What the fuzz targets share: the core and its readers, compiled in as they stand, and the laws that every target
-//! holds them to.
+//! The fuzz targets, and the core and its readers, which they have compiled in as they stand.
+//!
+//! A target is a function of bytes that panics where a law does not hold. libFuzzer feeds it what it thinks up
+//! (`fuzz_targets/`, a line each); `tests/replay.rs` feeds it what is in `corpus/` and `found/`, on any toolchain.
 
-#![allow(dead_code, missing_docs, unused_imports, unused_macros, reason = "a fuzz target uses a part of what is compiled in")]
+#![allow(
+    dead_code,
+    missing_docs,
+    unused_imports,
+    unused_macros,
+    reason = "a target uses a part of what is compiled in"
+)]
 
 #[path = "../../src/args.rs"]
 pub mod args;
@@ -14,104 +22,5 @@ pub mod limiter;
 #[path = "../../src/spec.rs"]
 pub mod spec;
 
-use effect::{Effect, Text};
-use limiter::codec::{Decoder, Encoder};
-use limiter::{Ask, Change, Limit, Look, Timestamp, Usage, Verdict, look, take};
-
-/// The fields of a usage, as an RDB payload has them.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Fields {
-    pub fields: std::collections::VecDeque<Field>,
-}
-
-/// One of them.
-#[derive(Clone, Debug, PartialEq, Eq, arbitrary::Arbitrary)]
-pub enum Field {
-    Integer(u64),
-    Bytes(Vec<u8>),
-}
-
-impl Encoder for Fields {
-    fn integer(&mut self, value: u64) {
-        self.fields.push_back(Field::Integer(value));
-    }
-
-    fn bytes(&mut self, value: &[u8]) {
-        self.fields.push_back(Field::Bytes(value.to_vec()));
-    }
-}
-
-impl Decoder for Fields {
-    fn integer(&mut self) -> Option<u64> {
-        match self.fields.pop_front()? {
-            Field::Integer(value) => Some(value),
-            Field::Bytes(_) => None,
-        }
-    }
-
-    fn bytes(&mut self, most: usize) -> Option<Box<[u8]>> {
-        match self.fields.pop_front()? {
-            Field::Bytes(value) if value.len() <= most => Some(value.into()),
-            _ => None,
-        }
-    }
-}
-
-/// A usage as its fields.
-pub fn fields<U: Usage>(usage: &U) -> Fields {
-    let mut fields = Fields::default();
-    usage.encode(&mut fields);
-    fields
-}
-
-/// A usage that was read must be one that a call could have made: it reads back from what it writes, as a payload and
-/// as an effect.
-pub fn assert_sound<U: Usage>(usage: &U) {
-    assert!(!usage.is_unused(), "a usage of nothing is no key");
-    let written = fields(usage);
-    let again = U::decode(&mut written.clone(), U::KIND.version()).expect("what is written is read");
-    assert_eq!(fields(&again), written);
-
-    let text = Text::of_whole(usage, 1);
-    let Some(Effect::Change { version, fields: mut words, .. }) = Effect::read::<U>(text.as_bytes()) else {
-        panic!("an effect that is written is read");
-    };
-    assert!(U::default().accepts_effect(&mut words, version) && words.end());
-}
-
-/// A call on a usage, held to what every call promises.
-pub fn assert_lawful<L: Limit>(limit: &L, usage: &mut L::Usage, now: Timestamp, ask: Ask) {
-    if usage.is_after(now) {
-        usage.move_back(now);
-    }
-    assert!(!usage.is_after(now));
-    let (before, looked): (Fields, Look) = (fields(usage), look(limit, usage, now, ask));
-    let peeked = looked.decision(limit, usage, now, false);
-    assert_eq!(fields(usage), before, "a look changes nothing");
-    assert!(peeked.remaining <= limit.limit());
-
-    // Into another hand: what the call tells of itself does there what it did here.
-    let mut elsewhere = usage.clone();
-    let mut told = Fields::default();
-    usage.encode_effect(&mut told);
-    take(limit, usage, now, looked.change());
-    let decision = looked.decision(limit, usage, now, true);
-    if looked.change() == Change::Nothing {
-        assert_eq!(fields(usage), before, "what changes nothing writes nothing");
-        assert_eq!(decision, peeked);
-    } else if !usage.is_unused() {
-        let mut told = Fields::default();
-        usage.encode_effect(&mut told);
-        assert!(elsewhere.accepts_effect(&mut told.clone(), L::Usage::KIND.version()));
-        elsewhere.apply_effect(&mut told, L::Usage::KIND.version());
-        assert_eq!(fields(&elsewhere), fields(usage));
-        assert_sound(usage);
-    }
-    if let Verdict::After(wait) = decision.verdict {
-        let then = now.plus(wait);
-        if !matches!(ask, Ask::Force(_)) && then < Timestamp::MAX {
-            let passes = look(limit, usage, then, ask).decision(limit, usage, then, false);
-            assert!(passes.verdict.allowed(), "{ask:?} is denied after {wait:?}: {passes:?}");
-        }
-    }
-}
+pub mod laws;
+pub mod targets;

@@ -1,0 +1,192 @@
+//! The words of a call, as every command reads them: refused in one line, or a limit that can be said again.
+//!
+//! The input is a call as one would type it. Words end at a space; a backslash takes the byte behind it as it is, so
+//! that a word can hold any bytes. Every command reads the same words, whatever the first one says.
+
+use crate::args::{Args, KeyName, has_twins, whole};
+use crate::error::Error;
+use crate::laws::{assert_lawful, assert_wire};
+use crate::limiter::{Amount, Ask, Limit, Timestamp};
+use crate::spec::{AnyLimit, Spec, holder, with_limit};
+use std::fmt::Debug;
+
+type Reader<'a> = fn(&mut Args<'a>) -> Result<Spec<'a>, Error>;
+
+/// What follows the key, by command.
+fn readers<'a>() -> [(&'static str, Reader<'a>); 6] {
+    [
+        ("TOKENBUCKET", Spec::token_bucket),
+        ("LEAKYBUCKET", Spec::leaky_bucket),
+        ("FIXED", Spec::fixed_window),
+        ("SLIDING", Spec::sliding_window),
+        ("SLIDINGLOG", Spec::sliding_log),
+        ("CONCURRENCY", Spec::concurrency),
+    ]
+}
+
+pub fn run(data: &[u8]) {
+    let words = words(data);
+    let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
+    for (name, read) in readers() {
+        let own = one(&words, read);
+        assert_refused_or_sayable(&own);
+        // RL.FIXED k ... is RL.TAKE k FIXED ...
+        if words.len() > 1 {
+            let mut generic = words.clone();
+            generic.insert(2, name.as_bytes());
+            assert_eq!(meaning(&one(&generic, Spec::any)), meaning(&own));
+        }
+    }
+    let generic = one(&words, Spec::any);
+    assert_refused_or_sayable(&generic);
+    if generic.is_ok() {
+        // Up to anywhere, it is a call too or has too few words.
+        for length in 1..words.len() {
+            let cut = one(&words[..length], Spec::any);
+            assert!(matches!(cut, Ok(_) | Err(Error::WrongArity)), "{cut:?}");
+        }
+    }
+    match several(&words) {
+        Err(error) => assert_wire(&error),
+        Ok(calls) => {
+            assert!(!calls.is_empty() && calls.len() < words.len());
+            for (KeyName(place), spec) in calls {
+                assert!((2..words.len()).contains(&place), "a key is one of the words behind numkeys");
+                assert!(!matches!(spec.ask, Ask::UpTo(_)));
+                assert_refused_or_sayable(&Ok(spec));
+            }
+        }
+    }
+    match holders(&words) {
+        Err(error) => assert_wire(&error),
+        Ok(holders) => assert_eq!(holders, words[2..]),
+    }
+}
+
+fn words(data: &[u8]) -> Vec<Vec<u8>> {
+    let mut words = vec![Vec::new()];
+    let mut bytes = data.iter().copied();
+    while let Some(byte) = bytes.next() {
+        match (byte, words.last_mut()) {
+            (b'\\', Some(word)) => word.extend(bytes.next()),
+            (byte, Some(word)) if byte != b' ' => word.push(byte),
+            _ => words.push(Vec::new()),
+        }
+    }
+    words
+}
+
+/// `name key spec`, as the commands of one key read it.
+fn one<'a>(words: &'a [&'a [u8]], read: Reader<'a>) -> Result<Spec<'a>, Error> {
+    let mut args = Args::new(words);
+    args.key()?;
+    let spec = read(&mut args)?;
+    args.end()?;
+    Ok(spec)
+}
+
+/// `RL.MTAKE numkeys key [key ...] spec [spec ...]`
+fn several<'a>(words: &'a [&'a [u8]]) -> Result<Vec<(KeyName, Spec<'a>)>, Error> {
+    let mut args = Args::new(words);
+    let numkeys = whole(args.word()?, u64::MAX).and_then(|count| usize::try_from(count).ok());
+    let (keys, names) = numkeys.and_then(|count| args.keys(count)).ok_or(Error::WrongArity)?;
+    assert!(names.iter().all(|name| words[2..].contains(name)));
+    if names.is_empty() || has_twins(names) {
+        return Err(Error::WrongArity);
+    }
+    let calls = keys.map(|key| Ok((key, Spec::of_several(&mut args)?))).collect();
+    args.end()?;
+    calls
+}
+
+/// `RL.RELEASE key holder [holder ...]`
+fn holders<'a>(words: &'a [&'a [u8]]) -> Result<Vec<&'a [u8]>, Error> {
+    let mut args = Args::new(words);
+    args.key()?;
+    let mut holders = vec![holder(&mut args)?];
+    while !args.is_empty() {
+        holders.push(holder(&mut args)?);
+    }
+    Ok(holders)
+}
+
+/// What was read is refused in one line, or decides calls, and means the same when it is said by its own numbers.
+fn assert_refused_or_sayable(read: &Result<Spec, Error>) {
+    let spec = match read {
+        Ok(spec) => spec,
+        Err(error) => return assert_wire(error),
+    };
+    let said = said(spec);
+    let words: Vec<&[u8]> = [&b"RL.TAKE"[..], b"key"].into_iter().chain(said.iter().map(Vec::as_slice)).collect();
+    let again = one(&words, Spec::any);
+    assert_eq!(meaning(&again), meaning(read), "{said:?}");
+    with_limit!(&spec.limit, limit => {
+        for now in [Timestamp::EPOCH, Timestamp::from_clock(1_700_000_000_000_000), Timestamp::MAX] {
+            assert_lawful(limit, &mut unused(limit), now, spec.ask);
+        }
+    });
+}
+
+fn unused<L: Limit>(_: &L) -> L::Usage {
+    L::Usage::default()
+}
+
+/// A limit keeps its numbers to itself, but shows them to people.
+fn meaning(read: &Result<Spec, Error>) -> String {
+    format!("{read:?}")
+}
+
+/// The spec in words, by the numbers that it holds.
+fn said(spec: &Spec) -> Vec<Vec<u8>> {
+    let limit = with_limit!(&spec.limit, limit => format!("{limit:?}"));
+    let numbers = numbers(&limit);
+    let micros = |place: usize| format!("{}us", numbers[place]);
+    let amount = |place: usize| decimal(Amount::saturating(numbers[place]));
+    let mut words: Vec<Vec<u8>> = Vec::new();
+    let mut say = |text: String| words.push(text.into_bytes());
+    match &spec.limit {
+        AnyLimit::Bucket(_) => {
+            say(if limit.contains("Burst") { "TOKENBUCKET" } else { "LEAKYBUCKET" }.into());
+            [amount(0), amount(1), micros(2)].into_iter().for_each(&mut say);
+        }
+        AnyLimit::FixedWindow(_) => {
+            ["FIXED".into(), amount(0), micros(1)].into_iter().for_each(&mut say);
+            if limit.contains("true") {
+                say("ALIGNED".into());
+            }
+        }
+        AnyLimit::SlidingWindow(_) => ["SLIDING".into(), amount(0), micros(1)].into_iter().for_each(&mut say),
+        AnyLimit::StrictWindow(_) => {
+            ["SLIDING".into(), amount(0), micros(1), "STRICT".into()].into_iter().for_each(&mut say);
+        }
+        AnyLimit::SlidingLog(_) => ["SLIDINGLOG".into(), amount(0), micros(1)].into_iter().for_each(&mut say),
+        AnyLimit::Concurrency(_) => {
+            ["CONCURRENCY".into(), amount(0), micros(1)].into_iter().for_each(&mut say);
+            words.push(numbers[2..].iter().map(|byte| u8::try_from(*byte).unwrap()).collect());
+        }
+    }
+    let options = match spec.ask {
+        Ask::Take(cost) => vec!["COST".into(), decimal(cost)],
+        Ask::UpTo(cost) => vec!["COST".into(), decimal(cost), "UPTO".into()],
+        Ask::Force(cost) => vec!["FORCE".into(), "COST".into(), decimal(cost)],
+        Ask::Within(cost, patience) => {
+            vec!["MAXWAIT".into(), format!("{}us", patience.micros()), "COST".into(), decimal(cost)]
+        }
+        // -0 gives nothing back and is no give-back either; what is rounded down to nothing is one.
+        Ask::GiveBack(Amount::ZERO) => vec!["COST".into(), "-0.0000001".into()],
+        Ask::GiveBack(amount) => vec!["COST".into(), format!("-{}", decimal(amount))],
+    };
+    words.extend(options.into_iter().map(String::into_bytes));
+    words
+}
+
+/// The whole numbers in a text, in order.
+fn numbers(text: &str) -> Vec<u64> {
+    let digits = text.split(|letter: char| !letter.is_ascii_digit());
+    digits.filter(|digits| !digits.is_empty()).map(|digits| digits.parse().unwrap()).collect()
+}
+
+/// An amount in plain digits.
+fn decimal(amount: Amount) -> String {
+    format!("{}.{:06}", amount.whole_units(), amount.minus(amount.floor()).millionths())
+}

@@ -1,0 +1,49 @@
+//! RDB payloads of any fields: refused, or a state that a call could have made and can go on from.
+
+use crate::laws::{Field, Fields, assert_lawful, assert_sound};
+use crate::limiter::bucket::{Bucket, Discipline};
+use crate::limiter::fixed_window::FixedWindow;
+use crate::limiter::leases::Concurrency;
+use crate::limiter::log::SlidingLog;
+use crate::limiter::sliding_window::SlidingWindow;
+use crate::limiter::strict_window::StrictWindow;
+use crate::limiter::{Amount, Ask, Kind, Limit, Period, Timestamp, Usage};
+use arbitrary::{Arbitrary, Unstructured};
+
+#[derive(Arbitrary, Debug)]
+struct Payload {
+    fields: Vec<Field>,
+    limit: u32,
+    window: u32,
+    now: u64,
+    cost: u32,
+    aligned: bool,
+}
+
+pub fn run(data: &[u8]) {
+    let Ok(payload) = Payload::arbitrary_take_rest(Unstructured::new(data)) else { return };
+    let limit = Amount::saturating(u64::from(payload.limit) * 1000);
+    let Some(window) = Period::parse(format!("{}us", payload.window).as_bytes()) else { return };
+    if let Ok(bucket) = Bucket::new(limit, Amount::ONE, window, Discipline::Burst) {
+        check(&payload, &bucket);
+    }
+    check(&payload, &FixedWindow::new(limit, window, payload.aligned));
+    check(&payload, &SlidingWindow::new(limit, window));
+    check(&payload, &StrictWindow::new(limit, window));
+    check(&payload, &SlidingLog::new(limit, window));
+    check(&payload, &Concurrency::new(limit, window, b"holder"));
+}
+
+fn check<L: Limit>(payload: &Payload, limit: &L) {
+    let mut fields = Fields { fields: payload.fields.clone().into() };
+    let Some(mut usage) = L::Usage::decode(&mut fields, L::Usage::KIND.version()) else { return };
+    assert_sound(&usage);
+    let now = Timestamp::from_micros(payload.now % Timestamp::MAX.micros()).unwrap_or_default();
+    let cost = Amount::saturating(u64::from(payload.cost));
+    let asks = [Ask::Take(cost), Ask::Take(Amount::ZERO), Ask::Force(cost), Ask::GiveBack(cost)];
+    // Leases are taken only, and given back by name.
+    let sayable = if L::Usage::KIND == Kind::Leases { 2 } else { asks.len() };
+    for ask in asks.into_iter().take(sayable) {
+        assert_lawful(limit, &mut usage, now, ask);
+    }
+}

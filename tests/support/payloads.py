@@ -1,0 +1,220 @@
+"""Payloads and effects that no command made: taken apart, changed at random, and sealed anew.
+
+A payload is what DUMP answers: the server's type byte, the module's type with the version of its
+encoding, fields each behind a byte that says what it is, a zero; then the version of the RDB
+format and a checksum, which every change here makes right again.
+"""
+
+import os
+import random
+from collections.abc import Iterator, Sequence
+
+from support.scale import scaled
+
+Field = int | bytes
+
+# How many payloads, and how many effects, a run of the suite tries, and which ones. `make fuzz`
+# tries a million of each, and other ones every time.
+MUTATIONS = int(os.environ.get("RATELIMIT_MUTATIONS") or scaled(12_000, 120_000))
+SEED = os.environ.get("RATELIMIT_SEED", "")
+# They are sent so many at a time.
+BATCH = 500
+
+
+def batches(name: str, share: int) -> Iterator[random.Random]:
+    """For every batch of one of `share` equal parts: where its choices come from."""
+    for number in range(-(-MUTATIONS // share // BATCH)):
+        yield random.Random(f"{SEED} {name} {number}")
+
+
+def crc64(payload: bytes) -> int:
+    """CRC-64 as in Jones, the checksum of a DUMP."""
+    crc, table = 0, CRC_TABLE
+    for byte in payload:
+        crc = table[(crc ^ byte) & 0xFF] ^ (crc >> 8)
+    return crc
+
+
+def crc64_table() -> Iterator[int]:
+    for byte in range(256):
+        crc = byte
+        for _ in range(8):
+            crc = (crc >> 1) ^ (0x95AC9329AC4BC9B5 if crc & 1 else 0)
+        yield crc
+
+
+CRC_TABLE = tuple(crc64_table())
+
+
+def sealed(body: bytes, dump: bytes) -> bytes:
+    """With the RDB version of a real dump, and the right checksum."""
+    payload = body + dump[-10:-8]
+    return payload + crc64(payload).to_bytes(8, "little")
+
+
+def rewritten(dump: bytes, fields: list[Field], version: int | None = None) -> bytes:
+    """A dump of the same type with other fields."""
+    head = bytearray(dump[:HEAD])
+    if version is not None:
+        # The type's name takes the upper 54 bits, the version of its encoding the lower ten.
+        number = int.from_bytes(head[2:], "big")
+        head[2:] = (number >> 10 << 10 | version).to_bytes(8, "big")
+    return sealed(bytes(head) + b"".join(map(written, fields)) + b"\x00", dump)
+
+
+# The type byte, and the type and the version of a module as a number of 64 bits.
+HEAD = 10
+UNSIGNED, STRING = 2, 5
+
+
+def written(field: Field) -> bytes:
+    """With lengths and numbers in 64 bits, which is always allowed."""
+    if isinstance(field, bytes):
+        return bytes([STRING, 0x81]) + len(field).to_bytes(8, "big") + field
+    return bytes([UNSIGNED, 0x81]) + field.to_bytes(8, "big")
+
+
+def fields(dump: bytes) -> list[Field]:
+    """What a dump holds."""
+    found: list[Field] = []
+    place = HEAD
+    while dump[place]:
+        kind, place = dump[place], place + 1
+        if dump[place] == 0xC3:
+            length, place = number(dump, place + 1)
+            _, place = number(dump, place)
+            found.append(decompressed(dump[place : place + length]))
+        elif dump[place] >= 0xC0:
+            # A string that is an integer is held as one, of 8, 16 or 32 bits.
+            length, place = 1 << (dump[place] & 3), place + 1
+            integer = int.from_bytes(dump[place : place + length], "little", signed=True)
+            found.append(str(integer).encode())
+        else:
+            length, place = number(dump, place)
+            if kind == UNSIGNED:
+                found.append(length)
+                continue
+            found.append(dump[place : place + length])
+        place += length
+    return found
+
+
+def decompressed(packed: bytes) -> bytes:
+    """What the server has packed by LZF: stretches as they are, or as they came before."""
+    text, place = bytearray(), 0
+    while place < len(packed):
+        head, place = packed[place], place + 1
+        if head < 32:
+            text += packed[place : place + head + 1]
+            place += head + 1
+            continue
+        length = head >> 5
+        if length == 7:
+            length, place = length + packed[place], place + 1
+        back, place = ((head & 31) << 8 | packed[place]) + 1, place + 1
+        for _ in range(length + 2):
+            text.append(text[-back])
+    return bytes(text)
+
+
+def number(dump: bytes, place: int) -> tuple[int, int]:
+    """A number of 6, 14, 32 or 64 bits, and where it ends."""
+    first = dump[place]
+    if first < 0x40:
+        return first, place + 1
+    if first < 0x80:
+        return (first & 0x3F) << 8 | dump[place + 1], place + 2
+    end = place + (5 if first == 0x80 else 9)
+    return int.from_bytes(dump[place + 1 : end], "big"), end
+
+
+# Where arithmetic goes wrong, if it does: with the numbers next to them.
+EDGES = (0, 1, 2**8, 2**16, 2**31, 2**32, 2**53, 2**63, 2**64 - 1)
+
+
+def other_number(chosen: random.Random, value: int) -> int:
+    """An extreme, a neighbour of the value, or another of about its size; in 64 bits."""
+    match chosen.randrange(6):
+        case 0:
+            other = chosen.choice(EDGES) + chosen.choice((-1, 0, 0, 1))
+        case 1 | 2:
+            other = value + chosen.choice((-1, 1))
+        case 3:
+            other = value ^ 1 << chosen.randrange(64)
+        case 4:
+            other = chosen.getrandbits(chosen.randint(1, 64))
+        case _:
+            other = chosen.randint(0, 2 * value + 2)
+    return min(max(other, 0), 2**64 - 1)
+
+
+def other_string(chosen: random.Random, value: bytes) -> bytes:
+    """At the edges of what a holder's name may be, or nearly the same name."""
+    edges = (b"", b"\x00", b"7", bytes(256), bytes(257), b"\xff" * 255)
+    near = (value[:-1], value + b"\x00", value[::-1])
+    return chosen.choice(edges + near)
+
+
+def changed_fields(
+    chosen: random.Random, held: Sequence[Field], others: Sequence[Field]
+) -> list[Field]:
+    """One to three of the fields changed, at times one more or less."""
+    mutated = list(held)
+    for _ in range(chosen.choice((1, 1, 2, 3))):
+        place = chosen.randrange(len(mutated)) if mutated else 0
+        match chosen.randrange(12) if mutated else 0:
+            case 0:
+                mutated.insert(place, chosen.choice(others))
+            case 1:
+                del mutated[place]
+            case 2:
+                there = chosen.randrange(len(mutated))
+                mutated[place], mutated[there] = mutated[there], mutated[place]
+            case 3:
+                mutated[place] = chosen.choice(others)
+            case _:
+                field = mutated[place]
+                other = other_number if isinstance(field, int) else other_string
+                mutated[place] = other(chosen, field)
+    return mutated
+
+
+def changed_bytes(chosen: random.Random, body: bytes, first: int = 0) -> bytes:
+    """One to three bytes from `first` on changed, at times some left out or put in."""
+    mutated = bytearray(body)
+    for _ in range(chosen.choice((1, 1, 2, 3))):
+        if len(mutated) <= first:
+            break
+        place = chosen.randrange(first, len(mutated))
+        match chosen.randrange(8):
+            case 0:
+                del mutated[place : place + chosen.randint(1, 12)]
+            case 1:
+                mutated[place:place] = chosen.randbytes(chosen.randint(1, 12))
+            case 2:
+                mutated[place] = chosen.choice((0, 1, 2, 5, 0x7F, 0x80, 0x81, 0xFF))
+            case _:
+                mutated[place] ^= 1 << chosen.randrange(8)
+    return bytes(mutated)
+
+
+def changed_words(chosen: random.Random, text: str, others: Sequence[str]) -> str:
+    """One to three of the words of an effect changed, at times one more or less."""
+    words = text.split(" ")
+    for _ in range(chosen.choice((1, 1, 2, 3))):
+        place = chosen.randrange(len(words))
+        match chosen.randrange(12):
+            case 0:
+                words.insert(place, chosen.choice(others))
+            case 1 if len(words) > 1:
+                del words[place]
+            case 2:
+                there = chosen.randrange(len(words))
+                words[place], words[there] = words[there], words[place]
+            case 3:
+                words[place] = chosen.choice(others)
+            case _ if words[place].isdigit():
+                words[place] = str(other_number(chosen, int(words[place])))
+            case _:
+                words[place] = str(other_number(chosen, 1))
+    return " ".join(words)
