@@ -1,15 +1,16 @@
 """What a limiter has used survives whatever a server does with its keys: nothing twice, no loss."""
 
-import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
-from redis import ConnectionError as RedisConnectionError
 from redis import Redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from support import poll
 from support.clock import Clock
+from support.saving import rewrite_aof, wait_until_saved
 from support.server import Server
 from support.workload import (
     HOLDERS,
@@ -24,17 +25,6 @@ from support.workload import (
 )
 
 AOF = {"appendonly": "yes", "appendfsync": "always"}
-
-
-def rewrite_aof(client: Redis) -> None:
-    client.bgrewriteaof()
-
-    def done() -> bool:
-        info = client.info("persistence")
-        return not info["aof_rewrite_in_progress"] and not info["aof_rewrite_scheduled"]
-
-    poll.until(done, "the AOF is rewritten")
-    assert client.info("persistence")["aof_last_bgrewrite_status"] == "ok"
 
 
 def restart_from_rdb(server: Server) -> None:
@@ -127,9 +117,7 @@ def test_what_happens_during_a_rewrite_is_in_the_rewritten_aof(
     play(steps(seed=3, count=300), clock, client)
     client.bgrewriteaof()
     play(steps(seed=4, count=300), clock, client)
-    poll.until(
-        lambda: not client.info("persistence")["aof_rewrite_in_progress"], "the AOF is rewritten"
-    )
+    wait_until_saved(client)
     before = state(client)
     server.restart("kill")
     assert state(client) == before
@@ -200,22 +188,6 @@ def test_an_aof_that_is_replayed_after_the_recovery_leaves_nothing(
         assert client.execute_command(*limiter.take(limiter.name, 7))[:3] == [1, 10, 3]
 
 
-def test_an_aof_that_is_cut_off_has_all_but_the_last_call(
-    fresh_server: Callable[..., Server], clock: Clock
-) -> None:
-    server = fresh_server(**AOF, aof_load_truncated="yes")
-    client = server.client()
-    play(steps(seed=5, count=300), clock, client)
-    before = state(client)
-    for limiter in LIMITERS:
-        client.execute_command(*limiter.take("new"))
-        server.stop("kill")
-        aof = server.aof_files()[-1]
-        aof.write_bytes(aof.read_bytes()[:-9])
-        server.start()
-        assert state(client) == before
-
-
 def test_a_key_comes_back_from_its_dump_as_it_was(limiters: Redis) -> None:
     before = state(limiters)
     before_digests = digests(limiters, before)
@@ -228,9 +200,12 @@ def test_a_key_comes_back_from_its_dump_as_it_was(limiters: Redis) -> None:
 
 def test_a_key_that_is_restored_in_place_of_another_limiter_takes_its_kind(limiters: Redis) -> None:
     before = list(state(limiters).items())
-    for (name, _), (_, other) in zip(before, [*before[1:], before[0]], strict=True):
+    before_digests = digests(limiters, [name for name, _ in before])
+    for number, (name, _) in enumerate(before):
+        _, other = before[number - 1]
         limiters.restore(name, other.expires_at, other.dump, replace=True, absttl=True)
         assert state(limiters)[name] == other
+        assert digests(limiters, [name]) == [before_digests[number - 1]]
 
 
 @each_limiter
@@ -240,19 +215,52 @@ def test_a_copy_is_a_limiter_of_its_own(limiter: Limiter, redis: Redis) -> None:
     assert redis.copy("original", "copy")
     original, copied = state(redis)[b"original"], state(redis)[b"copy"]
     assert copied == original
+    assert len(set(digests(redis, [b"original", b"copy"]))) == 1
     redis.execute_command(*limiter.by("other").take("copy", 1))
     assert state(redis)[b"original"] == original
     redis.execute_command(*limiter.give_back("original"))
     assert redis.execute_command(*limiter.peek("copy"))[2] == 10 - len(HOLDERS) - 1
 
 
+@pytest.mark.parametrize("database", [0, 1])
+def test_a_copy_in_place_of_another_limiter_takes_its_kind(database: int, limiters: Redis) -> None:
+    before = state(limiters)
+    with other_database(limiters, database) as client:
+        for name, held in before.items():
+            assert limiters.copy(name, "copy", destination_db=database, replace=True)
+            assert state(client)[b"copy"] == held
+            assert digests(client, [b"copy"]) == digests(limiters, [name])
+
+
 def test_a_key_that_is_renamed_there_and_back_is_as_it_was(limiters: Redis) -> None:
     before = state(limiters)
-    for name, held in before.items():
+    before_digests = digests(limiters, before)
+    for (name, held), digest in zip(before.items(), before_digests, strict=True):
         limiters.rename(name, b"renamed")
         assert state(limiters)[b"renamed"] == held
+        assert digests(limiters, [b"renamed"]) == [digest]
         limiters.rename(b"renamed", name)
     assert state(limiters) == before
+    assert digests(limiters, before) == before_digests
+
+
+def test_a_key_that_is_renamed_over_another_limiter_takes_its_kind(limiters: Redis) -> None:
+    names = list(state(limiters))
+    for name, other in zip(names[::2], names[1::2], strict=False):
+        held, digest = state(limiters)[name], digests(limiters, [name])
+        assert state(limiters)[other] != held
+        limiters.rename(name, other)
+        assert state(limiters)[other] == held
+        assert digests(limiters, [other]) == digest
+        assert name not in state(limiters)
+
+
+@contextmanager
+def other_database(client: Redis, number: int) -> Iterator[Redis]:
+    """A client of another database of the same server."""
+    port = client.get_connection_kwargs()["port"]
+    with Redis(port=port, db=number, retry=Retry(NoBackoff(), 0)) as other:
+        yield other
 
 
 def test_keys_that_are_moved_to_another_database_are_as_they_were(limiters: Redis) -> None:
@@ -261,51 +269,53 @@ def test_keys_that_are_moved_to_another_database_are_as_they_were(limiters: Redi
     for name in before:
         assert limiters.move(name, 1)
     assert state(limiters) == {}
-    limiters.swapdb(0, 1)
-    assert state(limiters) == before
-    assert digests(limiters, before) == before_digests
+    with other_database(limiters, 1) as client:
+        assert state(client) == before
+        assert digests(client, before) == before_digests
 
 
+def test_databases_that_are_swapped_have_each_others_limiters(
+    limiters: Redis, clock: Clock
+) -> None:
+    with other_database(limiters, 1) as other:
+        play(steps(seed=6, count=300), clock, other)
+        first, second = state(limiters), state(other)
+        expected = digests(limiters, first), digests(other, second)
+        assert len(second) > 5
+        assert first != second
+        limiters.swapdb(0, 1)
+        assert (state(limiters), state(other)) == (second, first)
+        assert (digests(limiters, second), digests(other, first)) == expected[::-1]
+        for limiter in LIMITERS:
+            # What is charged now is charged where it now is.
+            limiters.execute_command(*limiter.take(f"new {limiter.name}"))
+        assert state(other) == first
+
+
+@pytest.mark.parametrize("copy", [False, True], ids=["moved", "copied"])
+@pytest.mark.parametrize("replace", [False, True], ids=["to nothing", "in place of others"])
 def test_keys_that_migrate_to_another_server_are_as_they_were(
-    limiters: Redis, fresh_server: Callable[..., Server]
+    copy: bool, replace: bool, limiters: Redis, fresh_server: Callable[..., Server]
 ) -> None:
     before = state(limiters)
-    target = fresh_server()
-    limiters.migrate("127.0.0.1", target.port, list(before), 0, 10_000)
-    assert state(limiters) == {}
-    assert state(target.client()) == before
-
-
-def test_no_charge_that_was_answered_is_lost_when_the_server_is_killed(
-    fresh_server: Callable[..., Server],
-) -> None:
-    server = fresh_server(**AOF)
-    specs = [
-        [10**9 if word == 10 else word for word in limiter.spec]
-        for limiter in LIMITERS
-        if not limiter.leases
-    ]
-    answered = [0] * len(specs)
-
-    def charge(number: int) -> None:
-        with server.client() as client, suppress(RedisConnectionError):
-            while True:
-                client.execute_command("RL.TAKE", f"{number}", *specs[number])
-                answered[number] += 1
-
-    threads = [threading.Thread(target=charge, args=(number,)) for number in range(len(answered))]
-    for thread in threads:
-        thread.start()
-    poll.until(lambda: min(answered) > 100, "all have been answered a hundred times")
-    server.stop("kill")
-    for thread in threads:
-        thread.join()
-    server.start()
-    client = server.client()
-    for number, count in enumerate(answered):
-        *_, remaining, _, _ = client.execute_command("RL.PEEK", f"{number}", *specs[number])
-        # The last call of each may have been written and not answered.
-        assert count <= 10**9 - remaining <= count + 1
+    before_digests = digests(limiters, before)
+    target = fresh_server().client()
+    if replace:
+        for (name, _), (_, other) in zip(before.items(), [*before.items()][::-1], strict=True):
+            target.restore(name, other.expires_at, other.dump, absttl=True)
+        assert state(target) != before
+    limiters.migrate(
+        "127.0.0.1",
+        target.get_connection_kwargs()["port"],
+        list(before),
+        0,
+        10_000,
+        copy=copy,
+        replace=replace,
+    )
+    assert state(limiters) == (before if copy else {})
+    assert state(target) == before
+    assert digests(target, before) == before_digests
 
 
 @each_limiter

@@ -6,5 +6,5 @@ LONG = os.environ.get("RATELIMIT_LONG") == "1"
 
 
 def scaled(short: int, long: int) -> int:
-    """The first in every run of the suite; the second with RATELIMIT_LONG=1, as `make soak` sets."""
+    """The first in every run of the suite; the second with RATELIMIT_LONG=1 (`make soak`)."""
     return long if LONG else short

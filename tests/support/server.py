@@ -33,6 +33,7 @@ class Server:
 
     Settings are given as keywords, `appendonly="yes"`, and written to a configuration file, so
     that a restart keeps them and CONFIG REWRITE works. Without a clock it has the real time.
+    `patience` is how many seconds it may take to start, to answer and to end.
     """
 
     def __init__(
@@ -42,11 +43,13 @@ class Server:
         clock: Clock | None = None,
         module: Path = MODULE,
         module_args: str = "",
+        patience: float = 20,
         **settings: str | int,
     ) -> None:
         self.binary = binary
         self.clock = clock
-        self.port = _free_port()
+        self._patience = patience
+        self.port = free_port()
         self._owned = ExitStack()
         self.directory = Path(
             self._owned.enter_context(tempfile.TemporaryDirectory(prefix="ratelimit-"))
@@ -123,7 +126,7 @@ class Server:
             port=self.port,
             protocol=protocol,
             decode_responses=decode_responses,
-            socket_timeout=20,
+            socket_timeout=self._patience,
             retry=Retry(NoBackoff(), 0),
             driver_info=None,
             maint_notifications_config=MaintNotificationsConfig(enabled=False),
@@ -141,7 +144,7 @@ class Server:
                 stderr=subprocess.STDOUT,
             )
         try:
-            poll.until(self._is_ready, "the server is ready", timeout=20)
+            poll.until(self._is_ready, "the server is ready", timeout=self._patience)
         except TimeoutError as error:
             raise ServerError(f"{error}\n{self._log_tail()}") from None
 
@@ -170,7 +173,7 @@ class Server:
             self._process.kill()
         else:
             self._admin.shutdown(save=how == "save", nosave=how == "nosave")
-        self._process.wait(timeout=20)
+        self._process.wait(timeout=self._patience)
         self._process = None
 
     def restart(self, how: Literal["nosave", "save", "kill"] = "save") -> None:
@@ -240,7 +243,7 @@ class Server:
         return "\n".join(self.log().splitlines()[-150:])
 
 
-def _free_port() -> int:
+def free_port() -> int:
     # Below the ports that the system gives to outgoing connections, so that none of them takes it
     # before the server does; its cluster bus, 10000 higher, too.
     while True:

@@ -1,0 +1,305 @@
+"""Clients that charge keys of every kind all at once, each in a thread, and count what they heard.
+
+A load is as long as its `with`, or until its server dies; and bounded, should a test hang.
+"""
+
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from itertools import count
+from typing import Self
+
+from redis import ConnectionError as RedisConnectionError
+from redis import Redis, ResponseError
+
+from support import poll
+from support.clock import Clock
+from support.server import Server
+from support.workload import HOUR, LIMITERS, Limiter, Word, Workload
+
+MOST_TURNS = 100_000
+LONGEST = 120.0
+
+# More than a load can use, and no more leases than a key may have.
+ENDLESS = 100_000
+
+
+def wide(limiter: Limiter, limit: int) -> Limiter:
+    """The same with another limit, of which nothing recovers while a test runs."""
+    words: dict[Word, Word] = {10: limit, "1h": "3650d"}
+    return limiter._replace(spec=tuple(words.get(word, word) for word in limiter.spec))
+
+
+def used(client: Redis, limiter: Limiter, key: Word, limit: int) -> int:
+    """How much of the limit is used, by the server's own count."""
+    return limit - client.execute_command(*limiter.by("onlooker").peek(key, 1))[2]
+
+
+def total(counters: Iterable[Counter[str]]) -> Counter[str]:
+    """Of what clients have counted each by itself, and may be counting on."""
+    return sum((counter.copy() for counter in counters), Counter())
+
+
+class Load:
+    """Threads that take turns as long as they are answered. What a turn does is its subclass's."""
+
+    def __init__(self, clients: int = 4) -> None:
+        self._over = threading.Event()
+        self._errors: list[BaseException] = []
+        self._turns = [0] * clients
+        self._threads = [
+            threading.Thread(target=self._run, args=(number,)) for number in range(clients)
+        ]
+
+    @property
+    def turns(self) -> int:
+        return sum(self._turns)
+
+    @property
+    def is_over(self) -> bool:
+        """All clients have come to an end."""
+        return not any(thread.is_alive() for thread in self._threads)
+
+    def wait_for(self, turns: int, timeout: float = 30.0) -> None:
+        """Returns once so many more have been taken, and raises if that cannot be."""
+        enough = self.turns + turns
+
+        def taken() -> bool:
+            self.check()
+            return self.turns >= enough
+
+        poll.until(taken, f"{turns} turns under load", timeout)
+
+    def check(self) -> None:
+        """Raises what a client met that its load does not expect."""
+        for error in self._errors:
+            raise error
+
+    def join(self) -> None:
+        """Returns once all clients have come to an end by themselves, as when their server died."""
+        for thread in self._threads:
+            thread.join()
+        self.check()
+
+    def __enter__(self) -> Self:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self.join()
+
+    def _run(self, number: int) -> None:
+        deadline = time.monotonic() + LONGEST
+        try:
+            take_turn = self.turn(number)
+            while self._turns[number] < MOST_TURNS and time.monotonic() < deadline:
+                if self._over.is_set() or not take_turn():
+                    return
+                self._turns[number] += 1
+        except Exception as error:  # It is raised in the thread of the test.
+            self._errors.append(error)
+
+    def turn(self, number: int) -> Callable[[], bool]:
+        """What the client of this number does again and again, until it says that it is done."""
+        raise NotImplementedError
+
+
+UNREACHED = [wide(limiter, ENDLESS) for limiter in LIMITERS]
+# The keys of `Charging`: of each kind one that is charged alone, and one that is with all others.
+CHARGED = {f"{how} {one.name}": one for how in ("alone", "all") for one in UNREACHED}
+
+
+class Mixed(Load):
+    """Calls of every command with every option, most of them on keys of which little is left, while
+    the clock goes on. What a server makes of them depends on their order, so that only one that
+    was told all of it, in order, comes to the same bytes.
+    """
+
+    def __init__(self, server: Server, clock: Clock, seed: int = 0, clients: int = 4) -> None:
+        super().__init__(clients)
+        self._server, self._clock, self._seed = server, clock, seed
+
+    def turn(self, number: int) -> Callable[[], bool]:
+        client = self._server.client()
+        workload = Workload(self._seed * 100 + number).steps(MOST_TURNS)
+
+        def take_turn() -> bool:
+            step = next(workload)
+            # Not by hours, after which little would be left to compare.
+            if number == 0 and abs(step.move) < HOUR:
+                self._clock.advance(step.move)
+            client.execute_command(*step.command)
+            return True
+
+        return take_turn
+
+
+class Charging(Load):
+    """Charges a unit at a time of limits that nobody reaches: of one kind alone, and of all in one
+    RL.MTAKE. Counts what was sent, and of that what was answered; the server must have charged
+    no less than this and no more than that. It ends when the server dies.
+    """
+
+    def __init__(self, server: Server, clock: Clock, clients: int = 4, tick: int | str = 1) -> None:
+        """The clock moves by a tick each time that the first client has had its turn."""
+        super().__init__(clients)
+        self._server, self._clock, self._tick = server, clock, tick
+        self._lost: list[BaseException] = []
+        self._sent = [Counter() for _ in range(clients)]
+        self._answered = [Counter() for _ in range(clients)]
+
+    @property
+    def sent(self) -> Counter[str]:
+        return total(self._sent)
+
+    @property
+    def answered(self) -> Counter[str]:
+        return total(self._answered)
+
+    @staticmethod
+    def used(client: Redis) -> Counter[str]:
+        """What the server holds of each key. One RL.MTAKE is whole, or was not."""
+        counts = Counter({key: used(client, one, key, ENDLESS) for key, one in CHARGED.items()})
+        together = {counts[key] for key in CHARGED if key.startswith("all ")}
+        assert len(together) == 1, f"an RL.MTAKE is there by half: {counts}"
+        return counts
+
+    def check(self) -> None:
+        super().check()
+        # Only a server that a test has killed, and waited for, may leave a call without an answer.
+        if self._server.is_running:
+            for error in self._lost:
+                raise error
+
+    def turn(self, number: int) -> Callable[[], bool]:
+        client = self._server.client()
+        # Holders that no other client has, in any load: each lease is one more unit.
+        holder = f"{random.randrange(2**60)}"
+        numbers = count()
+        sent, answered = self._sent[number], self._answered[number]
+
+        def charge(keys: Iterable[str], call: tuple[Word, ...]) -> bool:
+            sent.update(keys)
+            try:
+                reply = client.execute_command(*call)
+            except RedisConnectionError as error:
+                self._lost.append(error)
+                return False
+            assert reply[0] == 1, (call, reply)
+            answered.update(keys)
+            return True
+
+        def take_turn() -> bool:
+            if number == 0:
+                self._clock.advance(self._tick)
+            turn = next(numbers)
+            limiters = [limiter.by(f"{holder} {turn}") for limiter in UNREACHED]
+            if turn % len(limiters) == 0:
+                keys = [f"all {limiter.name}" for limiter in limiters]
+                specs = [word for limiter in limiters for word in limiter.full(1)]
+                return charge(keys, ("RL.MTAKE", len(keys), *keys, *specs))
+            one = limiters[(turn + number) % len(limiters)]
+            return charge([f"alone {one.name}"], one.take(f"alone {one.name}", 1))
+
+        return take_turn
+
+
+class Hammering(Load):
+    """Clients that take a unit at a time of limits that they do reach, first of one primary and,
+    once that is lost, of its successor, until that denies them.
+
+    After every few calls they WAIT until a replica has them. What was granted is counted, per kind:
+    `kept` with a replica when the primary was lost; `unacknowledged`, for all that the client
+    knows; `unanswered`, of which it does not even know whether it was granted; and `after`, by
+    the successor. They leave it half of each limit at least.
+    """
+
+    def __init__(
+        self,
+        limit: int,
+        before: Callable[[], Redis],
+        after: Callable[[], Redis],
+        seed: int = 0,
+        clients: int = 4,
+    ) -> None:
+        super().__init__(clients)
+        self.limit, self.clients, self._seed = limit, clients, seed
+        self.limiters = [wide(limiter, limit) for limiter in LIMITERS]
+        self._before, self._after = before, after
+        self._kept = [Counter() for _ in range(clients)]
+        self._unacknowledged = [Counter() for _ in range(clients)]
+        self._unanswered = [Counter() for _ in range(clients)]
+        self._granted_after = [Counter() for _ in range(clients)]
+
+    @property
+    def kept(self) -> Counter[str]:
+        return total(self._kept)
+
+    @property
+    def unacknowledged(self) -> Counter[str]:
+        return total(self._unacknowledged)
+
+    @property
+    def unanswered(self) -> Counter[str]:
+        return total(self._unanswered)
+
+    @property
+    def after(self) -> Counter[str]:
+        return total(self._granted_after)
+
+    def used(self, client: Redis) -> Counter[str]:
+        return Counter({one.name: used(client, one, one.name, self.limit) for one in self.limiters})
+
+    def turn(self, number: int) -> Callable[[], bool]:
+        choose = random.Random(self._seed * 100 + number)
+        holders = (f"{number} {one}" for one in count())
+        kept, pending = self._kept[number], self._unacknowledged[number]
+        unanswered, after = self._unanswered[number], self._granted_after[number]
+        client = self._before()
+        lost = False
+        denied = Counter()
+
+        def take(limiter: Limiter) -> bool:
+            call = limiter.by(next(holders)).take(limiter.name)
+            return bool(client.execute_command(*call)[0])
+
+        def before() -> bool:
+            """A few calls, and a WAIT for a replica that has them."""
+            nonlocal client, lost
+            calling = None
+            try:
+                for calling in choose.choices(self.limiters, k=choose.randint(1, 5)):
+                    if (self.kept + self.unacknowledged)[calling.name] >= self.limit // 2:
+                        continue
+                    unanswered[calling.name] += 1
+                    granted = take(calling)
+                    unanswered[calling.name] -= 1
+                    pending[calling.name] += granted
+                client.execute_command("WAIT", 1, 0)
+            except (RedisConnectionError, ResponseError) as error:
+                # The primary is gone; or it was told to be a replica, which unblocks who WAITs,
+                # and denies who calls: that was not charged.
+                if str(error).startswith("You can't write against a read only replica"):
+                    unanswered[calling.name] -= 1
+                elif isinstance(error, ResponseError) and not str(error).startswith("UNBLOCKED"):
+                    raise
+                client, lost = self._after(), True
+            else:
+                kept.update(pending)
+                pending.clear()
+            return True
+
+        def beyond() -> bool:
+            """A call to the successor, of a kind that it has not denied three times."""
+            limiter = choose.choice([one for one in self.limiters if denied[one.name] < 3])
+            if take(limiter):
+                after[limiter.name] += 1
+            else:
+                denied[limiter.name] += 1
+            return any(denied[one.name] < 3 for one in self.limiters)
+
+        return lambda: beyond() if lost else before()

@@ -1,0 +1,24 @@
+"""Waiting for a server's children that write snapshots and AOFs."""
+
+from redis import Redis
+
+from support import poll
+
+
+def is_saved(client: Redis) -> bool:
+    """No child is writing, nor is about to be started. Raises if one has failed."""
+    info = client.info("persistence")
+    for last in ("rdb_last_bgsave_status", "aof_last_bgrewrite_status"):
+        if info[last] != "ok":
+            raise OSError(f"{last} is {info[last]}")
+    children = ("rdb_bgsave_in_progress", "aof_rewrite_in_progress", "aof_rewrite_scheduled")
+    return not any(info[name] for name in children)
+
+
+def wait_until_saved(client: Redis) -> None:
+    poll.until(lambda: is_saved(client), "what is being written is written", timeout=30)
+
+
+def rewrite_aof(client: Redis) -> None:
+    client.bgrewriteaof()
+    wait_until_saved(client)

@@ -1,0 +1,226 @@
+"""What was answered is on disk, as soon as its AOF promises it, however the server ends.
+
+Clients charge all at once. What a server holds afterwards must lie between what it had answered
+and what it had been sent, key by key; and the keys of one call must have been charged alike.
+"""
+
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from redis import Redis
+
+from support import poll
+from support.clock import Clock
+from support.load import CHARGED, Charging
+from support.saving import rewrite_aof, wait_until_saved
+from support.scale import scaled
+from support.server import Server
+from support.workload import LIMITERS, Limiter, each_limiter, state
+
+pytestmark = pytest.mark.timeout(scaled(240, 3600))
+
+# How far the clock goes each time that the first client has had a turn. It has to go on: by it
+# servers tell when to fsync, and Redis 6.2 when a rewritten AOF is near enough to the present.
+TICK = "10ms"
+
+AOF = {"appendonly": "yes", "appendfsync": "always"}
+
+
+def assert_between(
+    least: Counter[str], used: Counter[str], most: Counter[str], what: object = ""
+) -> None:
+    for key in CHARGED:
+        assert least[key] <= used[key] <= most[key], (what, key)
+
+
+def is_written(client: Redis) -> bool:
+    """No byte of the AOF waits in the server: the system has them all."""
+    return client.info("persistence")["aof_buffer_length"] == 0
+
+
+@pytest.mark.parametrize("preamble", ["yes", "no"])
+@pytest.mark.parametrize("policy", ["always", "everysec", "no"])
+@pytest.mark.parametrize("end", ["nosave", "kill"])
+def test_a_restart_keeps_what_the_aof_promises(
+    end: str, policy: str, preamble: str, fresh_server: Callable[..., Server], clock: Clock
+) -> None:
+    """A server that is told to end keeps all that it has answered. One that is killed does too: the
+    system keeps what was written to it before each answer. Only everysec may put a write off, while
+    the disk is busy: what it promises is what it had written. (A whole machine that dies takes what
+    was not yet on the disk with it, but with always; no test can kill that.)
+    """
+    server = fresh_server(appendonly="yes", appendfsync=policy, aof_use_rdb_preamble=preamble)
+    client = server.client()
+    with Charging(server, clock, tick=TICK) as load:
+        load.wait_for(turns=300)
+        rewrite_aof(client)
+        load.wait_for(turns=300)
+        written = load.answered
+        poll.until(lambda: is_written(client), "the AOF is written", timeout=30)
+        if end == "kill":
+            server.stop("kill")
+            load.join()
+    if end == "nosave":
+        server.stop("nosave")
+    promised = written if (policy, end) == ("everysec", "kill") else load.answered
+    server.start()
+    assert_between(promised, Charging.used(client), load.sent)
+
+
+def is_over(load: Charging, clock: Clock) -> bool:
+    # A child of Redis 6.2 that rewrites an AOF holds the clients' connections, and goes on waiting
+    # for its parent's last word for seconds of this clock.
+    clock.advance("1s")
+    return load.is_over
+
+
+def test_a_server_that_is_killed_under_load_again_and_again_loses_nothing_that_was_answered(
+    fresh_server: Callable[..., Server], clock: Clock
+) -> None:
+    server = fresh_server(**AOF)
+    client = server.client()
+    before = Charging.used(client)
+    for number in range(scaled(20, 200)):
+        with Charging(server, clock, tick=TICK) as load:
+            load.wait_for(turns=150)
+            if number % 3 == 1:
+                # It dies with a child that writes.
+                client.bgrewriteaof()
+            if number % 5 == 2:
+                client.bgsave()
+            server.stop("kill")
+            poll.until(lambda: is_over(load, clock), "all clients have lost it", timeout=30)
+            load.join()
+        server.start()
+        after = Charging.used(client)
+        assert_between(before + load.answered, after, before + load.sent, number)
+        assert min((after - before)[key] for key in CHARGED) > 0
+        before = after
+
+
+@pytest.mark.parametrize("preamble", ["yes", "no"])
+def test_an_aof_that_is_rewritten_under_load_again_and_again_loses_nothing(
+    preamble: str, fresh_server: Callable[..., Server], clock: Clock
+) -> None:
+    server = fresh_server(**AOF, aof_use_rdb_preamble=preamble)
+    client = server.client()
+    before = Charging.used(client)
+    for _ in range(scaled(2, 20)):
+        with Charging(server, clock, tick=TICK) as load:
+            for _ in range(4):
+                load.wait_for(turns=60)
+                rewrite_aof(client)
+            load.wait_for(turns=60)
+            server.stop("kill")
+            load.join()
+        server.start()
+        after = Charging.used(client)
+        assert_between(before + load.answered, after, before + load.sent)
+        before = after
+
+
+def test_a_snapshot_under_load_is_of_one_instant(
+    fresh_server: Callable[..., Server], clock: Clock
+) -> None:
+    server, other = fresh_server(), fresh_server()
+    client, restored = server.client(), other.client()
+    with Charging(server, clock, tick=TICK) as load:
+        for _ in range(scaled(6, 60)):
+            load.wait_for(turns=60)
+            answered = load.answered
+            client.bgsave()
+            sent = load.sent
+            wait_until_saved(client)
+            other.stop()
+            shutil.copy(server.directory / "dump.rdb", other.directory)
+            other.start()
+            assert_between(answered, Charging.used(restored), sent)
+        server.stop("kill")
+        load.join()
+    # Without an AOF it goes on from the last snapshot, which is what the other has.
+    server.start()
+    assert Charging.used(client) == Charging.used(restored)
+    assert state(client) == state(restored)
+
+
+FIXED = ("FIXED", 10, "1h")
+HOLDERS = ("a", "b", b"\x00\xff\r\n$3\r\n")
+
+
+def charge_before(client: Redis, clock: Clock, limiter: Limiter) -> None:
+    """Something of every kind, and of this one several leases, entries or slots. Nothing of it
+    expires while the test goes on: a server that drops a key writes to its AOF by itself.
+    """
+    for one in LIMITERS:
+        client.execute_command(*one.take(f"another {one.name}", 2))
+    for holder in HOLDERS:
+        client.execute_command(*limiter.by(holder).take(limiter.name, 1))
+        clock.advance("65s")
+
+
+def last_calls(limiter: Limiter) -> dict[str, tuple]:
+    """Each takes another way into the AOF."""
+    name, last = limiter.name, limiter.by("last")
+    return {
+        "take": last.take(name, 2),
+        "give back": limiter.by("a").give_back(name, 1),
+        "all given back": (
+            ("RL.RELEASE", name, *HOLDERS) if limiter.leases else limiter.give_back(name)
+        ),
+        "a new key": last.take("new", 2),
+        "several": ("RL.MTAKE", 2, name, "other", *last.full(2), *FIXED),
+    }
+
+
+@each_limiter
+def test_an_aof_that_is_cut_anywhere_in_its_last_call_has_all_but_that(
+    limiter: Limiter, fresh_server: Callable[..., Server], clock: Clock
+) -> None:
+    server = fresh_server(**AOF, aof_load_truncated="yes", auto_aof_rewrite_percentage=0)
+    client = server.client()
+    for what, call in last_calls(limiter).items():
+        client.flushall()
+        charge_before(client, clock, limiter)
+        aof = server.aof_files()[-1]
+        before, begun = state(client), aof.stat().st_size
+        client.execute_command(*call)
+        after, whole = state(client), aof.read_bytes()
+        assert after != before
+        assert len(whole) > begun
+        for end in ends(server, begun, len(whole)):
+            load_aof(server, aof, whole[:end])
+            assert state(client) == (after if end == len(whole) else before), (what, end)
+        # What is written next follows what was whole. (Redis 6.2 puts each call into a MULTI of its
+        # own, and leaves of one that is cut after its beginning what it has: the next one's EXEC
+        # then does both. So there this one is cut in its beginning.)
+        server.stop("kill")
+        aof.write_bytes(whole[: begun + 1] if server.version < (7,) else whole[:-1])
+        server.start()
+        client.execute_command(*call)
+        server.restart("kill")
+        assert state(client) == after, what
+
+
+def ends(server: Server, begun: int, whole: int) -> list[int]:
+    """Where to cut: anywhere where that is quick."""
+    step = 1 if can_load_while_it_runs(server) else scaled(60, 3)
+    return sorted({*range(begun, whole, step), whole - 1, whole})
+
+
+def can_load_while_it_runs(server: Server) -> bool:
+    # Newer ones end themselves then, if the AOF was cut.
+    return server.version < (7,)
+
+
+def load_aof(server: Server, aof: Path, content: bytes) -> None:
+    if can_load_while_it_runs(server):
+        aof.write_bytes(content)
+        with server.client() as client:
+            client.execute_command("DEBUG", "LOADAOF")
+    else:
+        server.stop("kill")
+        aof.write_bytes(content)
+        server.start()

@@ -1,0 +1,140 @@
+"""A replica takes over while clients charge: nobody gets more than the limit and what was lost.
+
+What is lost is what the old primary granted and the replica did not get, which clients know at
+most as: granted, but not WAITed for. So, per limit, with what clients counted:
+
+    kept + after <= limit           what a replica had stays charged, to the unit
+    granted in all <= limit + unacknowledged
+    after >= limit - kept - unacknowledged - unanswered         nothing is charged twice
+"""
+
+from collections.abc import Callable
+
+import pytest
+from redis import ConnectionError as RedisConnectionError
+from redis import Redis
+
+from support import poll
+from support.load import Hammering
+from support.scale import scaled
+from support.sentinel import PATIENCE, Sentinels
+from support.server import Server
+from support.workload import digests, state
+
+
+def assert_no_more_than_was_lost(load: Hammering, successor: Redis) -> None:
+    kept, unacknowledged, after = load.kept, load.unacknowledged, load.after
+    for name in (limiter.name for limiter in load.limiters):
+        granted = kept[name] + unacknowledged[name] + after[name]
+        assert kept[name] + after[name] <= load.limit, name
+        assert granted <= load.limit + unacknowledged[name], name
+        assert granted + load.unanswered[name] >= load.limit, name
+        assert kept[name] > 0 < after[name], name
+    # All clients were denied in the end.
+    assert load.used(successor) == {limiter.name: load.limit for limiter in load.limiters}
+
+
+def enough_is_kept(load: Hammering) -> bool:
+    load.check()
+    return all(load.kept[limiter.name] >= load.limit // 10 for limiter in load.limiters)
+
+
+def same_bytes(one: Redis, other: Redis) -> bool:
+    held = state(one)
+    return state(other) == held and digests(other, held) == digests(one, held)
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("seed", range(scaled(2, 20)))
+def test_a_replica_that_is_promoted_under_load_grants_what_is_left(
+    seed: int, fresh_server: Callable[..., Server]
+) -> None:
+    primary = fresh_server()
+    replica = primary.replica()
+    old, new = primary.client(), replica.client()
+    with Hammering(200, primary.client, replica.client, seed=seed) as load:
+        poll.until(lambda: enough_is_kept(load), "a tenth of each limit is charged", 60)
+        new.replicaof("NO", "ONE")
+        # All go on charging the old primary until they wait for a replica that it has no more.
+        poll.until(
+            lambda: old.info("clients")["blocked_clients"] == load.clients,
+            "all clients wait for a replica",
+            timeout=30,
+        )
+        old.replicaof("127.0.0.1", replica.port)
+        load.join()
+    assert sum(load.unacknowledged.values()) > 0
+    assert_no_more_than_was_lost(load, new)
+    offset = new.info("replication")["master_repl_offset"]
+    poll.until(
+        lambda: old.info("replication")["slave_repl_offset"] == offset,
+        "the old primary follows the new one",
+        timeout=30,
+    )
+    assert same_bytes(new, old)
+
+
+@pytest.mark.timeout(5 * PATIENCE)
+@pytest.mark.parametrize("seed", range(scaled(1, 5)))
+def test_sentinels_promote_a_replica_under_load_and_it_grants_what_is_left(
+    seed: int, fresh_server: Callable[..., Server]
+) -> None:
+    # Sentinels and their WAITs need time to go on; the periods are so long that nothing recovers.
+    settings = {"clock": None, "repl_timeout": 60, "repl_ping_replica_period": 1}
+    primary = fresh_server(**settings)
+    replica = primary.replica(**settings)
+    new = replica.client()
+    with Sentinels(primary) as sentinels:
+
+        def successor() -> Redis:
+            client = sentinels.client()
+
+            def answers() -> bool:
+                try:
+                    return client.role()[0] == b"master"
+                except RedisConnectionError:
+                    return False
+
+            poll.until(answers, "the sentinels' primary answers", PATIENCE)
+            return client
+
+        with Hammering(200, sentinels.client, successor, seed=seed) as load:
+            poll.until(lambda: enough_is_kept(load), "a tenth of each limit is charged", 60)
+            primary.stop("kill")
+            load.join()
+        assert sentinels.primary_port() == replica.port
+        assert_no_more_than_was_lost(load, new)
+
+        primary.start()
+        old = primary.client()
+
+        def follows() -> bool:
+            try:
+                return old.info("replication").get("master_link_status") == "up"
+            except RedisConnectionError:
+                # Who makes a server a replica closes its clients' connections.
+                return False
+
+        poll.until(follows, "the old primary is a replica", PATIENCE)
+        assert old.info("replication")["master_port"] == replica.port
+        offset = new.info("replication")["master_repl_offset"]
+        poll.until(
+            lambda: old.info("replication")["slave_repl_offset"] >= offset, "it is in sync", 30
+        )
+        held = {name: (one.type, one.dump) for name, one in state(new).items()}
+        assert len(held) == len(load.limiters)
+        assert {name: (one.type, one.dump) for name, one in state(old).items()} == held
+        assert digests(old, held) == digests(new, held)
+        for name in held:
+            (here, latest_here), (there, latest_there) = expiry(old, name), expiry(new, name)
+            assert here <= latest_there
+            assert there <= latest_here
+
+
+def expiry(client: Redis, name: bytes) -> tuple[int, int]:
+    """Between which milliseconds it lies. Only newer servers tell it, others what is left."""
+    earliest, left, latest = client.time(), client.pttl(name), client.time()
+    return (
+        earliest[0] * 1000 + earliest[1] // 1000 + left - 1,
+        latest[0] * 1000 + latest[1] // 1000 + left + 1,
+    )

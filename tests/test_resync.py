@@ -1,0 +1,284 @@
+"""Replicas that join, fall behind and are cut off while clients charge keys of every kind."""
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from redis import Redis
+
+from support import poll
+from support.clock import Clock
+from support.load import Charging, Mixed
+from support.scale import scaled
+from support.server import Server
+from support.workload import digests, state
+
+pytestmark = pytest.mark.timeout(scaled(240, 3600))
+
+ROUNDS = scaled(2, 25)
+MIB = 2**20
+
+
+def assert_the_same_bytes(primary: Server, *replicas: Server) -> None:
+    for replica in replicas:
+        replica.wait_for_sync()
+    with primary.client() as client:
+        held = state(client)
+        assert len(held) > 5
+        expected = digests(client, held)
+    for replica in replicas:
+        with replica.client() as client:
+            assert state(client) == held
+            assert digests(client, held) == expected
+
+
+def syncs(primary: Redis) -> tuple[int, int]:
+    """How many resyncs were full, and how many partial."""
+    stats = primary.info("stats")
+    return stats["sync_full"], stats["sync_partial_ok"]
+
+
+def is_up(replica: Redis) -> bool:
+    return replica.info("replication")["master_link_status"] == "up"
+
+
+def cut_link(primary: Server) -> None:
+    with primary.client() as client:
+        client.client_kill_filter(_type="replica")
+
+
+def forget_history(primary: Server) -> None:
+    """The replica's history is no longer the primary's, so nothing of what it has is of use."""
+    with primary.client() as client:
+        client.execute_command("DEBUG", "CHANGE-REPL-ID")
+        client.client_kill_filter(_type="replica")
+
+
+def outgrow_backlog(primary: Server) -> None:
+    """The replica goes on in the same history, but has missed more of it than there is left."""
+    with primary.client() as client, client.pipeline() as at_once:
+        at_once.client_kill_filter(_type="replica")
+        at_once.set("ballast", bytes(MIB)).delete("ballast")
+        at_once.execute()
+
+
+def sends_beside(client: Redis) -> None:
+    """A snapshot then comes by a connection of its own, while the first brings what goes on."""
+    for name in ("dual-channel-replication-enabled", "repl-rdb-channel"):
+        if client.config_get(name):
+            client.config_set(name, "yes")
+            return
+    pytest.skip("this server sends a snapshot by the replica's one connection only")
+
+
+@pytest.mark.parametrize("transfer", ["disk", "diskless", "a second connection"])
+@pytest.mark.parametrize("loading", ["disabled", "swapdb"])
+@pytest.mark.parametrize("cut_off", [forget_history, outgrow_backlog])
+def test_a_full_resync_under_load_leaves_the_same_bytes(
+    transfer: str,
+    loading: str,
+    cut_off: Callable[[Server], None],
+    fresh_server: Callable[..., Server],
+    clock: Clock,
+) -> None:
+    settings = {
+        "repl_backlog_size": "16kb",
+        "repl_diskless_sync": "no" if transfer == "disk" else "yes",
+        # With swapdb the replica goes on answering from what it had, where the history is the same.
+        "repl_diskless_load": loading,
+    }
+    primary = fresh_server(**settings)
+    replica = primary.replica(**settings)
+    client, follower = primary.client(), replica.client()
+    if transfer == "a second connection":
+        sends_beside(client)
+        sends_beside(follower)
+    for number in range(ROUNDS):
+        with Mixed(primary, clock, seed=number) as load:
+            load.wait_for(turns=300)
+            before, _ = syncs(client)
+            cut_off(primary)
+            poll.until(
+                lambda before=before: syncs(client)[0] > before and is_up(follower),
+                "the replica has got a snapshot",
+                timeout=30,
+            )
+            load.wait_for(turns=100)
+        assert_the_same_bytes(primary, replica)
+
+
+def test_a_partial_resync_under_load_leaves_the_same_bytes(
+    fresh_server: Callable[..., Server], clock: Clock
+) -> None:
+    primary = fresh_server(repl_backlog_size="64mb")
+    replica = primary.replica()
+    client, follower = primary.client(), replica.client()
+    for number in range(scaled(3, 50)):
+        full, partial = syncs(client)
+        with Mixed(primary, clock, seed=number) as load:
+            for cut in range(1, 6):
+                load.wait_for(turns=50)
+                client.client_kill_filter(_type="replica")
+                poll.until(
+                    lambda partial=partial, cut=cut: (
+                        syncs(client)[1] == partial + cut and is_up(follower)
+                    ),
+                    "the replica is on again",
+                    timeout=30,
+                )
+            load.wait_for(turns=50)
+        assert syncs(client) == (full, partial + 5)
+        assert_the_same_bytes(primary, replica)
+
+
+@pytest.mark.parametrize("diskless", ["yes", "no"])
+def test_a_chain_of_replicas_that_is_cut_under_load_has_the_same_bytes(
+    diskless: str, fresh_server: Callable[..., Server], clock: Clock
+) -> None:
+    settings = {"repl_diskless_sync": diskless, "repl_backlog_size": "16kb"}
+    primary = fresh_server(**settings)
+    middle = primary.replica(**settings)
+    last = middle.replica(**settings)
+    links = [(primary, middle), (middle, last)]
+    for number in range(ROUNDS):
+        with Mixed(primary, clock, seed=number) as load:
+            for upper, lower in [*links, links[0]]:
+                load.wait_for(turns=150)
+                with upper.client() as client, lower.client() as follower:
+                    before = sum(syncs(client))
+                    if upper is primary:
+                        forget_history(upper)
+                    else:
+                        client.client_kill_filter(_type="replica")
+                    poll.until(
+                        lambda client=client, follower=follower, before=before: (
+                            sum(syncs(client)) > before and is_up(follower)
+                        ),
+                        "the replica below the cut is on again",
+                        timeout=30,
+                    )
+        assert_the_same_bytes(primary, middle, last)
+
+
+@contextmanager
+def stopped(replica: Server) -> Iterator[None]:
+    """It reads nothing, but its connection stands."""
+    os.kill(replica.pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(replica.pid, signal.SIGCONT)
+
+
+def fill_buffer(primary: Server) -> None:
+    """More than the sockets between the two hold, so that the rest waits in the primary."""
+    with primary.client() as client:
+        for _ in range(24):
+            client.set("ballast", bytes(MIB))
+        client.delete("ballast")
+
+
+def backlog(client: Redis) -> int:
+    """Bytes that the primary has for its replicas and could not send."""
+    return sum(int(one["omem"]) + int(one["obl"]) for one in client.client_list(_type="replica"))
+
+
+@pytest.mark.parametrize(
+    ("limit", "cut", "resyncs"),
+    [
+        pytest.param("256mb", False, (0, 0), id="it catches up from the buffer"),
+        pytest.param("256mb", True, (0, 1), id="it is cut off and catches up from the backlog"),
+        pytest.param("2mb", False, (1, 0), id="it falls too far behind and is sent all"),
+    ],
+)
+def test_a_replica_that_lags_under_load_comes_to_the_same_bytes(
+    limit: str,
+    cut: bool,
+    resyncs: tuple[int, int],
+    fresh_server: Callable[..., Server],
+    clock: Clock,
+) -> None:
+    primary = fresh_server(
+        # A replica that lags by more is cut off.
+        client_output_buffer_limit=f"replica {limit} 0 0",
+        repl_backlog_size="64mb" if cut else "16kb",
+    )
+    replica = primary.replica()
+    client, follower = primary.client(), replica.client()
+    for number in range(scaled(1, 10)):
+        full, partial = syncs(client)
+        with Mixed(primary, clock, seed=number) as load:
+            load.wait_for(turns=200)
+            with stopped(replica):
+                fill_buffer(primary)
+                load.wait_for(turns=500)
+                connected = client.info("replication")["connected_slaves"]
+                assert connected == (0 if limit == "2mb" else 1)
+                assert connected == 0 or backlog(client) > MIB
+                if cut:
+                    client.client_kill_filter(_type="replica")
+            expected = full + resyncs[0], partial + resyncs[1]
+            poll.until(
+                lambda expected=expected: syncs(client) == expected and is_up(follower),
+                "the replica is on again",
+                timeout=30,
+            )
+            load.wait_for(turns=100)
+        assert_the_same_bytes(primary, replica)
+        assert syncs(client) == expected
+
+
+@pytest.mark.parametrize("skew", ["-1d", "-3s", "3s", "1d"])
+def test_a_replica_whose_clock_is_wrong_has_the_same_bytes_after_resyncs_under_load(
+    skew: str, fresh_server: Callable[..., Server], clock: Clock, tmp_path: Path
+) -> None:
+    primary = fresh_server()
+    wrong = Clock(clock.library, tmp_path / "clock")
+    wrong.advance(skew)
+    replica = primary.replica(clock=wrong)
+    client, follower = primary.client(), replica.client()
+    for number, cut in enumerate([forget_history, cut_link] * scaled(1, 10)):
+        with Mixed(primary, clock, seed=number) as load:
+            load.wait_for(turns=200)
+            before = sum(syncs(client))
+            cut(primary)
+            wrong.advance("1s")
+            poll.until(
+                lambda before=before: sum(syncs(client)) > before and is_up(follower),
+                "the replica is on again",
+                timeout=30,
+            )
+            load.wait_for(turns=200)
+        # A replica whose clock is ahead takes keys for expired, but keeps them until it is told.
+        shown = wrong.now
+        wrong.set(clock.now)
+        assert_the_same_bytes(primary, replica)
+        wrong.set(shown)
+
+
+def test_what_was_charged_while_a_replica_joined_is_there_to_the_unit(
+    fresh_server: Callable[..., Server], clock: Clock
+) -> None:
+    primary = fresh_server(repl_diskless_sync="yes")
+    followers = [fresh_server() for _ in range(2)]
+    with Charging(primary, clock) as load:
+        load.wait_for(turns=200)
+        for follower in followers:
+            with follower.client() as client:
+                client.replicaof("127.0.0.1", primary.port)
+                load.wait_for(turns=200)
+                poll.until(lambda client=client: is_up(client), "it has joined", timeout=30)
+        load.wait_for(turns=200)
+    with primary.client() as client:
+        assert Charging.used(client) == load.answered
+        offset = client.info("replication")["master_repl_offset"]
+    for follower in followers:
+        with follower.client() as client:
+            poll.until(
+                lambda client=client: client.info("replication")["slave_repl_offset"] == offset,
+                "the replica is in sync",
+            )
+            assert Charging.used(client) == load.answered

@@ -1,0 +1,134 @@
+"""What any version has stored, all later ones read: the files in tests/fixtures, to the last reply.
+
+fixtures/make.py says what is in them, and that they never change.
+"""
+
+import json
+import shutil
+from collections.abc import Callable
+from functools import cached_property
+from pathlib import Path
+
+import pytest
+from redis import Redis
+
+from support.clock import Clock
+from support.saving import rewrite_aof
+from support.server import Server
+from support.workload import LIMITERS, State, digests, state
+
+FIXTURES = Path(__file__).parent / "fixtures"
+FORMATS = sorted(FIXTURES.glob("format-*"), key=lambda path: int(path.name.split("-")[1]))
+# The one that this version writes.
+CURRENT = FORMATS[-1]
+
+# A server appends ten bytes to a payload: its own version and a checksum.
+FOOTER = 10
+
+
+def binary(text: object) -> object:
+    """As JSON has it -> as a client has it."""
+    if isinstance(text, str):
+        return text.encode("latin-1")
+    if isinstance(text, list):
+        return [binary(one) for one in text]
+    return text
+
+
+class Format:
+    """What is expected of the files in one directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    @cached_property
+    def _described(self) -> dict:
+        return json.loads((self.directory / "keys.json").read_text())
+
+    @property
+    def instant(self) -> int:
+        return self._described["instant"]
+
+    @cached_property
+    def keys(self) -> dict[bytes, dict]:
+        return {binary(row["key"]): row for row in self._described["keys"]}
+
+    def held(self) -> dict[bytes, State]:
+        return {
+            name: State(binary(row["type"]), bytes.fromhex(row["dump"]), row["expires_at"])
+            for name, row in self.keys.items()
+        }
+
+    def digests(self) -> list[bytes]:
+        return [binary(row["digest"]) for row in self.keys.values()]
+
+    def assert_answers(self, client: Redis) -> None:
+        for name, row in self.keys.items():
+            for call, reply in row["calls"]:
+                assert client.execute_command(*binary(call)) == binary(reply), (name, call)
+
+
+@pytest.fixture(params=FORMATS, ids=[directory.name for directory in FORMATS])
+def stored(request: pytest.FixtureRequest, clock: Clock) -> Format:
+    """The files of one format, at the instant that they are of."""
+    found = Format(request.param)
+    clock.set(found.instant)
+    return found
+
+
+def without_footer(held: dict[bytes, State]) -> dict[bytes, State]:
+    return {name: one._replace(dump=one.dump[:-FOOTER]) for name, one in held.items()}
+
+
+def assert_is_what_was_stored(client: Redis, stored: Format) -> None:
+    expected, held = stored.held(), state(client)
+    assert {name: (one.type, one.expires_at) for name, one in held.items()} == {
+        name: (one.type, one.expires_at) for name, one in expected.items()
+    }
+    if stored.directory == CURRENT:
+        assert without_footer(held) == without_footer(expected)
+        assert digests(client, expected) == stored.digests()
+    stored.assert_answers(client)
+
+
+def test_every_kind_is_in_every_format(stored: Format) -> None:
+    """Of what there was then; the newest has all that there is."""
+    types = {held.type for held in stored.held().values()}
+    known = {limiter.type for limiter in LIMITERS}
+    assert types <= known
+    assert types == known or stored.directory != CURRENT
+
+
+def test_a_snapshot_is_read(stored: Format, fresh_server: Callable[..., Server]) -> None:
+    server = fresh_server()
+    server.stop()
+    shutil.copy(stored.directory / "dump.rdb", server.directory)
+    server.start()
+    assert_is_what_was_stored(server.client(), stored)
+
+
+@pytest.mark.parametrize("file", ["appendonly.aof", "rewritten.aof", "preamble.aof"])
+def test_an_aof_is_read_and_goes_on(
+    file: str, stored: Format, fresh_server: Callable[..., Server]
+) -> None:
+    server = fresh_server(appendonly="yes", appendfsync="always")
+    server.stop()
+    # As Redis 6.2 has it: one file, which a newer server takes into its directory.
+    shutil.rmtree(server.directory / "appendonlydir", ignore_errors=True)
+    shutil.copy(stored.directory / file, server.directory / "appendonly.aof")
+    server.start()
+    client = server.client()
+    assert_is_what_was_stored(client, stored)
+    # What it wrote since went after what was there.
+    before = state(client)
+    server.restart("kill")
+    assert state(client) == before
+    rewrite_aof(client)
+    server.restart("kill")
+    assert state(client) == before
+
+
+def test_a_payload_is_restored(stored: Format, redis: Redis) -> None:
+    for name, held in stored.held().items():
+        redis.restore(name, max(held.expires_at, 0), held.dump, absttl=True)
+    assert_is_what_was_stored(redis, stored)
