@@ -52,8 +52,9 @@ impl<'a> Args<'a> {
         self.word().map(|name| (place, name))
     }
 
-    /// The next `count` words, as keys: their places and their bytes. `None` if there are not as many.
-    pub fn keys(&mut self, count: usize) -> Option<(impl Iterator<Item = KeyName> + Clone + use<>, &'a [&'a [u8]])> {
+    /// `numkeys key [key ...]`: the places of the keys and their bytes. `None` unless there are as many, and any.
+    pub fn numbered_keys(&mut self) -> Option<(impl Iterator<Item = KeyName> + use<>, &'a [&'a [u8]])> {
+        let count = usize::try_from(whole(self.word().ok()?, u64::MAX)?).ok().filter(|count| *count > 0)?;
         let end = self.next.checked_add(count)?;
         let names = self.words.get(self.next..end)?;
         let places = (self.next..end).map(KeyName);

@@ -12,7 +12,9 @@ pub struct Setting {
     pub name: &'static CStr,
     /// Its range.
     pub range: std::ops::RangeInclusive<i64>,
-    /// Whether it is `yes` or `no` (1 or 0), and read only at load.
+    /// Whether it is `yes` or `no` (1 or 0).
+    pub is_switch: bool,
+    /// Whether it is read only at load.
     pub at_load: bool,
     /// What it must be, in words.
     pub must_be: MustBe,
@@ -32,16 +34,23 @@ impl Setting {
 
     const fn count(name: &'static CStr) -> Setting {
         let must_be = MustBe { what: "a whole number from 1 to 10000000", example: "100000" };
-        Setting { name, range: 1..=10_000_000, at_load: false, must_be, value: AtomicI64::new(100_000) }
+        Setting {
+            name,
+            range: 1..=10_000_000,
+            is_switch: false,
+            at_load: false,
+            must_be,
+            value: AtomicI64::new(100_000),
+        }
     }
 
-    const fn switch(name: &'static CStr) -> Setting {
+    const fn switch(name: &'static CStr, at_load: bool) -> Setting {
         let must_be = MustBe { what: "yes or no", example: "no" };
-        Setting { name, range: 0..=1, at_load: true, must_be, value: AtomicI64::new(0) }
+        Setting { name, range: 0..=1, is_switch: true, at_load, must_be, value: AtomicI64::new(0) }
     }
 
     fn parse(&self, text: &[u8]) -> Option<i64> {
-        let value = if self.at_load {
+        let value = if self.is_switch {
             match text.to_ascii_lowercase().as_slice() {
                 b"yes" => 1,
                 b"no" => 0,
@@ -65,10 +74,13 @@ pub static MAX_LOG_ENTRIES: Setting = Setting::count(c"max-log-entries");
 pub static MAX_LEASES: Setting = Setting::count(c"max-leases");
 
 /// Whether CL.THROTTLE is there, and keys that redis-cell left behind are taken over.
-pub static CELL_COMPAT: Setting = Setting::switch(c"cell-compat");
+pub static CELL_COMPAT: Setting = Setting::switch(c"cell-compat", true);
+
+/// Whether a denial is an event of the key that stood in the way, `rl.denied`.
+pub static DENIAL_EVENTS: Setting = Setting::switch(c"denial-events", false);
 
 /// Every setting.
-pub static ALL: [&Setting; 3] = [&MAX_LOG_ENTRIES, &MAX_LEASES, &CELL_COMPAT];
+pub static ALL: [&Setting; 4] = [&MAX_LOG_ENTRIES, &MAX_LEASES, &CELL_COMPAT, &DENIAL_EVENTS];
 
 /// How many entries a key of this kind may have, and the setting that says so.
 pub fn max_entries(kind: Kind) -> Option<(usize, &'static str)> {

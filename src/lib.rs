@@ -23,6 +23,9 @@ mod effect;
 /// The settings, `ratelimit.*`.
 mod config;
 
+/// What the module has done, for INFO.
+mod stats;
+
 /// One file a command family: read, look, charge, reply.
 mod command;
 

@@ -17,6 +17,7 @@ use crate::redis::command::{Access, Command, Keys};
 use crate::redis::effect::Applier;
 use crate::redis::key;
 use crate::redis::{self, api, command, guard, native_type};
+use crate::stats::CommandStats;
 use redis_module::raw;
 use std::ffi::{CStr, CString, c_int};
 
@@ -77,13 +78,14 @@ macro_rules! command {
         $summary:literal,
         $complexity:literal
     ) => {{
+        static STATS: CommandStats = CommandStats::new();
         unsafe extern "C" fn entry(
             ctx: *mut raw::RedisModuleCtx,
             argv: *mut *mut raw::RedisModuleString,
             length: c_int,
         ) -> c_int {
             // SAFETY: called by the server, with what `enter` asks for.
-            unsafe { guard::enter(ctx, argv, length, $arity, $handler) }
+            unsafe { guard::enter(ctx, argv, length, $arity, Keys::$keys, &STATS, $handler) }
         }
         Command {
             name: $name,
@@ -94,11 +96,16 @@ macro_rules! command {
             summary: $summary,
             complexity: $complexity,
             args: docs::$args,
+            stats: &STATS,
         }
     }};
 }
 
-/// Every command.
+/// Every command that this server has.
+pub fn commands() -> impl Iterator<Item = &'static Command> + Clone {
+    COMMANDS.iter().chain((config::CELL_COMPAT.get() != 0).then_some(&CL_THROTTLE))
+}
+
 static COMMANDS: [Command; 14] = [
     command! {
         c"rl.tokenbucket" = algorithm::token_bucket, Take on First, arity -5, TOKEN_BUCKET,
@@ -270,15 +277,13 @@ unsafe fn load(
         }
         redis::config::register(ctx)?;
         redis::listeners::watch(ctx);
+        redis::info::register(ctx);
         command::add_category(ctx);
-        for row in &COMMANDS {
+        for row in commands() {
             command::register(ctx, row)?;
         }
         #[cfg(debug_assertions)]
         command::register(ctx, &PANIC)?;
-        if config::CELL_COMPAT.get() != 0 {
-            command::register(ctx, &CL_THROTTLE)?;
-        }
     }
     log_what_is_lacking(ctx);
     Ok(())

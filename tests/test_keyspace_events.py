@@ -7,6 +7,7 @@ from redis import Redis
 from redis.client import PubSub
 
 from support import poll
+from support.binaries import NO_MODULE_CONFIG
 from support.clock import START_US, Clock
 from support.server import Server
 from support.workload import LIMITERS, Limiter, Word, each_limiter
@@ -149,6 +150,54 @@ def test_an_effect_is_heard_like_the_call_that_it_comes_from(client: Redis, hear
     assert heard() == [("k", "del")]
     client.execute_command("RL.EFFECT", "k", "rl-bucket del")
     assert heard() == []
+
+
+@pytest.fixture
+def denials_are_events(client: Redis, listened: Server) -> None:
+    if not listened.binary.has_module_config:
+        pytest.skip(NO_MODULE_CONFIG)
+    client.config_set("ratelimit.denial-events", "yes")
+
+
+@pytest.mark.usefixtures("denials_are_events")
+@each_limiter
+def test_a_denial_is_heard_as_rl_denied_if_the_setting_says_so(
+    limiter: Limiter, client: Redis, heard: Heard
+) -> None:
+    client.execute_command(*limiter.take("k", 7))
+    heard()
+    other = limiter.by("other")
+    for call in [other.take("k", 4), other.take("k", 11), ("RL.TAKE", "k", *other.full(4))]:
+        client.execute_command(*call)
+        assert heard() == [("k", "rl.denied")], call
+    client.execute_command(*other.take("missing", 11))
+    assert heard() == [("missing", "rl.denied")]
+    client.execute_command(*other.peek("k", 4))
+    client.execute_command(*other.take("k", 1))
+    assert heard() == [("k", "rl.take")]
+    client.config_set("ratelimit.denial-events", "no")
+    client.execute_command(*other.take("k", 11))
+    assert heard() == []
+
+
+@pytest.mark.usefixtures("denials_are_events")
+def test_of_several_keys_those_that_stood_in_the_way_are_heard(client: Redis, heard: Heard) -> None:
+    specs = ["FIXED", 1, "1h", "FIXED", 0, "1h", "SLIDINGLOG", 0, "1h"]
+    client.execute_command("RL.MTAKE", 3, "a", "b", "c", *specs)
+    assert heard() == [("b", "rl.denied"), ("c", "rl.denied")]
+    client.execute_command("RL.THROTTLE", "k", 0, 1, 3600, 2)
+    assert heard() == [("k", "rl.denied")]
+
+
+def test_denial_events_may_be_an_argument_of_the_module(
+    fresh_server: Callable[..., Server],
+) -> None:
+    server = fresh_server(module_args="denial-events yes", notify_keyspace_events="Kd")
+    with server.client(decode_responses=True).pubsub() as subscriber:
+        subscriber.psubscribe("__keyspace@0__:*")
+        messages(subscriber, 1)
+        server.client().execute_command("RL.FIXED", "k", 0, "1h")
+        assert [message["data"] for message in messages(subscriber, 1)] == ["rl.denied"]
 
 
 def test_a_throttled_call_is_heard_if_it_charges(client: Redis, heard: Heard) -> None:

@@ -5,18 +5,11 @@ from collections.abc import Callable
 import pytest
 from redis import Redis, ResponseError
 
-from support.binaries import Binary
+from support.binaries import NO_MODULE_CONFIG, Binary
 from support.clock import Clock
 from support.server import MODULE, Server, ServerError
 
 Start = Callable[..., Server]
-
-
-NO_CONFIG = "Redis 6.2 has no CONFIG for modules, only their arguments"
-
-
-def has_config(server: Server | Binary) -> bool:
-    return server.version >= (7,)
 
 
 def entries_and_leases(redis: Redis, clock: Clock) -> tuple[int, int]:
@@ -103,8 +96,8 @@ def modules(redis: Redis) -> list:
 @pytest.fixture
 def configurable(fresh_server: Start) -> Server:
     server = fresh_server(module_args="max-leases 3")
-    if not has_config(server):
-        pytest.skip(NO_CONFIG)
+    if not server.binary.has_module_config:
+        pytest.skip(NO_MODULE_CONFIG)
     return server
 
 
@@ -114,6 +107,7 @@ def test_config_get_tells_all_settings(configurable: Server) -> None:
             "ratelimit.max-log-entries": "100000",
             "ratelimit.max-leases": "3",
             "ratelimit.cell-compat": "no",
+            "ratelimit.denial-events": "no",
         }
 
 
@@ -175,8 +169,8 @@ def test_a_line_of_the_configuration_file_is_a_setting_too(
     module_args: str,
     expected: tuple[int, int],
 ) -> None:
-    if not has_config(binary):
-        pytest.skip(NO_CONFIG)
+    if not binary.has_module_config:
+        pytest.skip(NO_MODULE_CONFIG)
     server = fresh_server(module_args=module_args, **{"ratelimit.max-leases": 6})
     assert entries_and_leases(server.client(), clock) == expected
 
@@ -184,8 +178,8 @@ def test_a_line_of_the_configuration_file_is_a_setting_too(
 def test_cell_compat_may_come_from_the_configuration_file(
     binary: Binary, fresh_server: Start
 ) -> None:
-    if not has_config(binary):
-        pytest.skip(NO_CONFIG)
+    if not binary.has_module_config:
+        pytest.skip(NO_MODULE_CONFIG)
     redis = fresh_server(**{"ratelimit.cell-compat": "yes"}).client()
     assert redis.execute_command("CL.THROTTLE", "k", 4, 1, 1) == [0, 5, 4, -1, 1]
 
@@ -193,11 +187,11 @@ def test_cell_compat_may_come_from_the_configuration_file(
 def test_a_wrong_line_of_the_configuration_file_is_refused_at_load(
     binary: Binary, fresh_server: Start
 ) -> None:
-    if not has_config(binary):
-        pytest.skip(NO_CONFIG)
+    if not binary.has_module_config:
+        pytest.skip(NO_MODULE_CONFIG)
     with pytest.raises(ServerError, match="module ratelimit not loaded"):
         fresh_server(**{"ratelimit.max-leases": 0})
 
 
 def test_where_modules_have_no_config_it_knows_no_settings(server: Server, redis: Redis) -> None:
-    assert bool(redis.config_get("ratelimit.*")) == has_config(server)
+    assert bool(redis.config_get("ratelimit.*")) == server.binary.has_module_config

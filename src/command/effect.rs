@@ -5,6 +5,7 @@ use crate::error::Error;
 use crate::module::KINDS;
 use crate::redis::effect::Applier;
 use crate::redis::{self, Redis};
+use crate::stats;
 
 /// `RL.EFFECT key effect [key effect ...]`
 ///
@@ -19,6 +20,7 @@ pub fn effect(redis: &Redis, args: Args) -> Result<(), Error> {
     for (key, text, applier) in &effects {
         (applier.apply)(redis, *key, text, now)?;
     }
+    stats::EFFECTS_APPLIED.count();
     redis.propagate_verbatim();
     redis.reply_ok();
     Ok(())

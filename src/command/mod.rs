@@ -15,6 +15,7 @@ use crate::limiter::{Ask, Change, Decision, Limit, Look, Span, Timestamp, Usage,
 use crate::redis::Redis;
 use crate::redis::effect::Outcome;
 use crate::redis::key::{Access, Key};
+use crate::stats;
 use std::iter::once;
 
 /// The answer to a call on one key that changes nothing.
@@ -29,6 +30,7 @@ fn charge<L: Limit>(redis: &Redis, name: KeyName, limit: &L, ask: Ask, now: Time
     let mut looked = Looked::at(redis, name, limit, ask, now, Access::Change)?;
     looked.check_entries(now)?;
     looked.check_memory(redis, now)?;
+    redis.stats.decided(!looked.denies());
     let (decision, outcome) = looked.settle(now, true);
     redis.propagate(once((name, &outcome)));
     Ok(decision)
@@ -115,6 +117,15 @@ impl<L: Limit> Settle for Looked<'_, L> {
     }
 
     fn settle(&mut self, now: Timestamp, allowed: bool) -> (Decision, Outcome) {
+        let stats = stats::of(L::Usage::KIND);
+        if self.denies() {
+            stats.denied.count();
+            if config::DENIAL_EVENTS.get() != 0 {
+                self.key.denied();
+            }
+        } else if allowed {
+            stats.admitted.count();
+        }
         let change = if allowed { self.look.change() } else { Change::Nothing };
         let Some(usage) = self.key.usage_mut() else {
             let mut usage = L::Usage::default();
@@ -124,6 +135,7 @@ impl<L: Limit> Settle for Looked<'_, L> {
             take(self.limit, &mut usage, now, change);
             let decision = self.look.decision(self.limit, &usage, now, true);
             self.key.create(usage);
+            stats.keys_made.count();
             return (decision, self.key.written(now, decision.reset));
         };
         let ahead = usage.ahead(now);

@@ -3,7 +3,7 @@
 //! Every key is opened and looked at before any is charged, in one instant, and what changes travels as one effect.
 
 use super::{Looked, Settle};
-use crate::args::{Args, KeyName, has_twins, whole};
+use crate::args::{Args, KeyName, has_twins};
 use crate::error::{Error, MustBe};
 use crate::limiter::{Decision, Timestamp};
 use crate::redis::effect::Outcome;
@@ -17,10 +17,6 @@ const KEYS: MustBe = MustBe { what: "different from each other", example: "{alic
 
 /// `RL.MTAKE numkeys key [key ...] spec [spec ...]`
 pub fn take(redis: &Redis, args: Args) -> Result<(), Error> {
-    if redis.is_asked_for_keys() {
-        answer_keys(redis, args);
-        return Ok(());
-    }
     let parts = read(args)?;
     let now = redis::now();
     let mut looked = look(redis, &parts, now, Access::Change)?;
@@ -29,6 +25,7 @@ pub fn take(redis: &Redis, args: Args) -> Result<(), Error> {
         looked.iter().try_for_each(|key| key.check_memory(redis, now))?;
     }
     let settled: Vec<(Decision, Outcome)> = looked.iter_mut().map(|key| key.settle(now, allowed)).collect();
+    redis.stats.decided(allowed);
     redis.propagate(parts.iter().zip(&settled).map(|((name, _), (_, outcome))| (*name, outcome)));
     let decisions = settled.iter().map(|(decision, _)| decision);
     reply::decisions(redis, decisions.zip(&looked).map(|(decision, key)| (decision, key.denies())));
@@ -37,10 +34,6 @@ pub fn take(redis: &Redis, args: Args) -> Result<(), Error> {
 
 /// `RL.MPEEK numkeys key [key ...] spec [spec ...]`
 pub fn peek(redis: &Redis, args: Args) -> Result<(), Error> {
-    if redis.is_asked_for_keys() {
-        answer_keys(redis, args);
-        return Ok(());
-    }
     let parts = read(args)?;
     let now = redis::now();
     let looked = look(redis, &parts, now, Access::Look)?;
@@ -59,28 +52,11 @@ fn pass(looked: &[Box<dyn Settle + '_>], now: Timestamp) -> Result<bool, Error> 
     Ok(allowed)
 }
 
-/// Answers a server that wants to know no more than which words are keys: Redis 6.2, which has no other way to learn
-/// it. There is nobody to send an error to.
-fn answer_keys(redis: &Redis, mut args: Args) {
-    for key in keys(&mut args).into_iter().flat_map(|(keys, _)| keys) {
-        redis.key_at(key);
-    }
-}
-
-/// The keys of such a call: their places and their names.
-fn keys<'a>(args: &mut Args<'a>) -> Result<(impl Iterator<Item = KeyName> + Clone + use<>, &'a [&'a [u8]]), Error> {
-    whole(args.word()?, u64::MAX)
-        .and_then(|count| usize::try_from(count).ok())
-        .filter(|count| *count > 0)
-        .and_then(|count| args.keys(count))
-        .ok_or(Error::out_of_range("numkeys", NUMKEYS))
-}
-
 /// A key, and the spec for it.
 type Part<'a> = (KeyName, Spec<'a>);
 
 fn read(mut args: Args<'_>) -> Result<Vec<Part<'_>>, Error> {
-    let (keys, names) = keys(&mut args)?;
+    let (keys, names) = args.numbered_keys().ok_or(Error::out_of_range("numkeys", NUMKEYS))?;
     if has_twins(names) {
         return Err(Error::out_of_range("keys", KEYS));
     }

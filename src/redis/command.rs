@@ -2,6 +2,7 @@
 //! server takes them (7.0 and 7.2).
 
 use super::api::{OK, api, call};
+use crate::stats::CommandStats;
 use redis_module::raw;
 use std::ffi::{CStr, CString, c_int};
 use std::ptr::{null, null_mut};
@@ -28,6 +29,8 @@ pub struct Command {
     pub complexity: &'static CStr,
     /// Its arguments, for COMMAND DOCS.
     pub args: &'static [Arg],
+    /// Where its calls are counted.
+    pub stats: &'static CommandStats,
 }
 
 /// What a command does to its keys.

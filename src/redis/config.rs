@@ -21,18 +21,11 @@ pub unsafe fn register(ctx: *mut raw::RedisModuleCtx) -> Result<(), String> {
         let data = std::ptr::from_ref(setting).cast_mut().cast::<c_void>();
         // SAFETY: the caller's promise; a setting is a static, so `data` lives as long as the server.
         let registered = unsafe {
-            if setting.at_load {
+            if setting.is_switch {
+                let flags =
+                    if setting.at_load { raw::REDISMODULE_CONFIG_IMMUTABLE } else { raw::REDISMODULE_CONFIG_DEFAULT };
                 let default = c_int::from(default != 0);
-                switch(
-                    ctx,
-                    name,
-                    default,
-                    raw::REDISMODULE_CONFIG_IMMUTABLE,
-                    Some(get_switch),
-                    Some(set_switch),
-                    None,
-                    data,
-                )
+                switch(ctx, name, default, flags, Some(get_switch), Some(set_switch), None, data)
             } else {
                 let (min, max) = (*setting.range.start(), *setting.range.end());
                 let flags = raw::REDISMODULE_CONFIG_DEFAULT;

@@ -8,6 +8,7 @@ use crate::args::KeyName;
 use crate::effect::{Effect, Nobody, Text};
 use crate::error::Error;
 use crate::limiter::{Timestamp, Usage};
+use crate::stats;
 use redis_module::raw;
 
 /// The command that carries effects.
@@ -49,6 +50,7 @@ pub unsafe fn propagate<'a>(
     mut effects: impl Iterator<Item = (*mut raw::RedisModuleString, &'a [u8])>,
 ) {
     let Some((first_key, first_text)) = effects.next() else { return };
+    stats::EFFECTS_PROPAGATED.count();
     let mut rest = effects.peekable();
     // SAFETY: the caller's promise. The server copies what it is given; strings made here are freed here.
     unsafe {

@@ -5,8 +5,10 @@
 
 use super::Redis;
 use super::api::{OK, call};
+use super::command::Keys;
 use crate::args::Args;
 use crate::error::Error;
+use crate::stats::CommandStats;
 use redis_module::raw;
 use std::ffi::{c_char, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -29,32 +31,39 @@ pub unsafe fn enter(
     argv: *mut *mut raw::RedisModuleString,
     length: c_int,
     arity: c_int,
+    keys: Keys,
+    stats: &'static CommandStats,
     handler: Handler,
 ) -> c_int {
-    let answered = catch_unwind(AssertUnwindSafe(|| {
-        // SAFETY: the caller's promise.
-        let argv = unsafe { strings(argv, length) };
+    // SAFETY: the caller's promise.
+    let argv = unsafe { strings(argv, length) };
+    // SAFETY: likewise.
+    let redis = unsafe { Redis::new(ctx, argv, stats) };
+    if keys == Keys::Numbered && redis.is_asked_for_keys() {
         // SAFETY: likewise.
-        let redis = unsafe { Redis::new(ctx, argv) };
+        callback((), || unsafe { with_words(argv, |words| redis.answer_keys(Args::new(words))) });
+        return OK;
+    }
+    let answered = catch_unwind(AssertUnwindSafe(|| {
         let result = if length < arity.saturating_abs() || (arity > 0 && length > arity) {
             // Redis 6.2 knows no arity of a module's commands.
             Err(Error::WrongArity)
         } else {
-            // SAFETY: likewise.
+            // SAFETY: the caller's promise.
             unsafe { with_words(argv, |words| handler(&redis, Args::new(words))) }
         };
-        if let Err(error) = result
-            && !redis.is_asked_for_keys()
-        {
-            redis.reply_error(&error);
+        if let Err(error) = &result {
+            redis.reply_error(error);
         }
+        result.is_err()
     }));
-    // A server that only asks which words are keys waits for no reply, and has nobody to send it to.
-    // SAFETY: `ctx` is that of the current call; the text is a constant.
-    unsafe {
-        if answered.is_err() && call!(RedisModule_IsKeysPositionRequest(ctx)) == 0 {
-            call!(RedisModule_ReplyWithError(ctx, c"ERR internal error in module ratelimit".as_ptr()));
-        }
+    if answered.is_err() {
+        // SAFETY: `ctx` is that of the current call; the text is a constant.
+        unsafe { call!(RedisModule_ReplyWithError(ctx, c"ERR internal error in module ratelimit".as_ptr())) };
+    }
+    stats.calls.count();
+    if answered.unwrap_or(true) {
+        stats.errors.count();
     }
     OK
 }

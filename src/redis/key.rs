@@ -147,12 +147,20 @@ impl<U: Usage> Key<'_, U> {
         self.changed(raw::REDISMODULE_NOTIFY_GENERIC, c"del");
     }
 
+    /// Tells subscribers that a call was denied, which changes nothing.
+    pub fn denied(&self) {
+        self.notify(raw::REDISMODULE_NOTIFY_MODULE, c"rl.denied");
+    }
+
     fn changed(&self, class: c_int, event: &'static CStr) {
+        // SAFETY: context and name are those of the current call.
+        unsafe { call!(RedisModule_SignalModifiedKey(self.ctx, self.name)) };
+        self.notify(class, event);
+    }
+
+    fn notify(&self, class: c_int, event: &'static CStr) {
         // SAFETY: context and name are those of the current call; the event's name is a constant.
-        unsafe {
-            call!(RedisModule_SignalModifiedKey(self.ctx, self.name));
-            call!(RedisModule_NotifyKeyspaceEvent(self.ctx, class, event.as_ptr(), self.name));
-        }
+        unsafe { call!(RedisModule_NotifyKeyspaceEvent(self.ctx, class, event.as_ptr(), self.name)) };
     }
 
     /// When the key expires, in milliseconds since the epoch; `None` if it never does.

@@ -11,15 +11,17 @@ pub mod command;
 pub mod config;
 pub mod effect;
 pub mod guard;
+pub mod info;
 pub mod key;
 pub mod listeners;
 #[cfg_attr(test, allow(dead_code, reason = "tests of the core have no server to allocate from"))]
 pub mod memory;
 pub mod native_type;
 
-use crate::args::KeyName;
+use crate::args::{Args, KeyName};
 use crate::error::Error;
 use crate::limiter::Usage;
+use crate::stats::CommandStats;
 use api::{api, call};
 pub use clock::now;
 use effect::Outcome;
@@ -31,13 +33,19 @@ use std::ffi::CString;
 pub struct Redis<'a> {
     ctx: *mut raw::RedisModuleCtx,
     argv: &'a [*mut raw::RedisModuleString],
+    /// Where calls of this command are counted.
+    pub stats: &'static CommandStats,
 }
 
 impl<'a> Redis<'a> {
     /// # Safety
     /// `ctx` and `argv` are those of a call that lasts at least as long as `'a`.
-    unsafe fn new(ctx: *mut raw::RedisModuleCtx, argv: &'a [*mut raw::RedisModuleString]) -> Redis<'a> {
-        Redis { ctx, argv }
+    unsafe fn new(
+        ctx: *mut raw::RedisModuleCtx,
+        argv: &'a [*mut raw::RedisModuleString],
+        stats: &'static CommandStats,
+    ) -> Redis<'a> {
+        Redis { ctx, argv, stats }
     }
 
     /// Opens a key to look at it, or to change it too. `Err` if it holds anything but a `U`.
@@ -121,16 +129,18 @@ impl<'a> Redis<'a> {
     }
 
     /// Whether the server only asks which arguments of this call are keys.
-    pub fn is_asked_for_keys(&self) -> bool {
+    fn is_asked_for_keys(&self) -> bool {
         // SAFETY: `ctx` is that of the current call.
         unsafe { call!(RedisModule_IsKeysPositionRequest(self.ctx)) != 0 }
     }
 
-    /// Answers that this argument is a key.
-    pub fn key_at(&self, name: KeyName) {
-        let place = std::ffi::c_int::try_from(name.0).unwrap_or(0);
-        // SAFETY: `ctx` is that of the current call, which asks for keys.
-        unsafe { call!(RedisModule_KeyAtPos(self.ctx, place)) };
+    /// Answers which arguments are keys, of a call with numbered ones. There is nobody to send an error to.
+    fn answer_keys(&self, mut args: Args) {
+        for name in args.numbered_keys().into_iter().flat_map(|(names, _)| names) {
+            let place = std::ffi::c_int::try_from(name.0).unwrap_or(0);
+            // SAFETY: `ctx` is that of the current call, which asks for keys.
+            unsafe { call!(RedisModule_KeyAtPos(self.ctx, place)) };
+        }
     }
 
     /// Replies OK.

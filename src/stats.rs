@@ -1,0 +1,83 @@
+//! What the module has done since it was loaded, for INFO: by command, by kind, and in all.
+
+use crate::limiter::Kind;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// A count of events.
+#[derive(Debug)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    const fn new() -> Counter {
+        Counter(AtomicU64::new(0))
+    }
+
+    /// One more.
+    pub fn count(&self) {
+        // Only the server's main thread counts, so a plain addition does, without a lock on the bus.
+        self.0.store(self.0.load(Relaxed).wrapping_add(1), Relaxed);
+    }
+
+    /// How many there were.
+    pub fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+}
+
+/// What came of the calls of a command.
+#[derive(Debug)]
+pub struct CommandStats {
+    /// Calls, whatever came of them.
+    pub calls: Counter,
+    /// Those that may go on. Of a command that takes: peeks are neither admitted nor denied.
+    pub admitted: Counter,
+    /// Those that may not.
+    pub denied: Counter,
+    /// Those that were answered with an error.
+    pub errors: Counter,
+}
+
+impl CommandStats {
+    /// Nothing yet.
+    pub const fn new() -> CommandStats {
+        CommandStats { calls: Counter::new(), admitted: Counter::new(), denied: Counter::new(), errors: Counter::new() }
+    }
+
+    /// A call that was decided.
+    pub fn decided(&self, admitted: bool) {
+        if admitted { &self.admitted } else { &self.denied }.count();
+    }
+}
+
+/// What came of the limits of a kind: one of each key of a call.
+#[derive(Debug)]
+pub struct KindStats {
+    /// Limits that let their call pass, and were charged.
+    pub admitted: Counter,
+    /// Limits that stood in its way.
+    pub denied: Counter,
+    /// Keys that a call made.
+    pub keys_made: Counter,
+}
+
+/// Of a kind.
+pub fn of(kind: Kind) -> &'static KindStats {
+    static ALL: [KindStats; Kind::ALL.len()] =
+        [const { KindStats { admitted: Counter::new(), denied: Counter::new(), keys_made: Counter::new() } };
+            Kind::ALL.len()];
+    let [bucket, window, slider, strict, log, leases] = &ALL;
+    match kind {
+        Kind::Bucket => bucket,
+        Kind::Window => window,
+        Kind::Slider => slider,
+        Kind::Strict => strict,
+        Kind::Log => log,
+        Kind::Leases => leases,
+    }
+}
+
+/// Effects that replicas and the AOF were told.
+pub static EFFECTS_PROPAGATED: Counter = Counter::new();
+
+/// Effects that were applied: on a replica, and while an AOF is loaded.
+pub static EFFECTS_APPLIED: Counter = Counter::new();

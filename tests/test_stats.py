@@ -1,0 +1,126 @@
+"""INFO ratelimit: what came of calls since the load, by command, by kind and in all."""
+
+from collections.abc import Callable
+
+import pytest
+from redis import Redis, ResponseError
+
+from support.server import Server
+from support.workload import LIMITERS, Limiter, each_limiter
+
+
+@pytest.fixture
+def counting(fresh_server: Callable[..., Server]) -> Redis:
+    """Of a server that has counted nothing yet."""
+    return fresh_server().client(decode_responses=True)
+
+
+def stats(redis: Redis, section: str = "ratelimit_stats") -> dict[str, object]:
+    """The fields of a section, without the module's name before each."""
+    return {name.removeprefix("ratelimit_"): value for name, value in redis.info(section).items()}
+
+
+def counts(redis: Redis, name: str) -> dict[str, int]:
+    """What has been counted of a command or of a kind, without the zeros."""
+    found = stats(redis, "ratelimit_kinds" if name.startswith("rl-") else "ratelimit_commands")
+    return {what: count for what, count in found[name].items() if count}
+
+
+def test_info_ratelimit_shows_all_three_sections(counting: Redis) -> None:
+    found = stats(counting, "ratelimit")
+    totals = {"calls", "admitted", "denied", "errors", "keys_made"}
+    totals |= {"effects_propagated", "effects_applied"}
+    commands = {name for name in found if name.startswith("rl.")}
+    kinds = {name for name in found if name.startswith("rl-")}
+    assert set(found) == totals | commands | kinds
+    assert {found[name] for name in totals} == {0}
+    assert len(commands) == 14
+    assert kinds == {limiter.type.decode() for limiter in LIMITERS}
+
+
+def test_a_server_without_modules_in_its_info_shows_none_of_it(counting: Redis) -> None:
+    assert not [name for name in counting.info() if name.startswith("ratelimit_")]
+    assert [name for name in counting.info("everything") if name.startswith("ratelimit_")]
+
+
+@each_limiter
+def test_a_call_counts_by_what_came_of_it(limiter: Limiter, counting: Redis) -> None:
+    kind, command = limiter.type.decode(), limiter.command.lower()
+    other = limiter.by("other")
+    counting.execute_command(*limiter.take("k", 7))
+    counting.execute_command(*other.take("k", 4))
+    counting.execute_command(*other.take("missing", 11))
+    counting.execute_command(*other.peek("k", 1))
+    counting.execute_command(*other.peek("k", 4))
+    with pytest.raises(ResponseError):
+        counting.execute_command(*other.take("k", "x"))
+    assert counts(counting, command) == {"calls": 4, "admitted": 1, "denied": 2, "errors": 1}
+    assert counts(counting, "rl.peek") == {"calls": 2}
+    assert counts(counting, kind) == {"admitted": 1, "denied": 2, "keys_made": 1}
+    totals = {"calls": 6, "admitted": 1, "denied": 2, "errors": 1, "keys_made": 1}
+    assert stats(counting) == {**totals, "effects_propagated": 0, "effects_applied": 0}
+
+
+def test_a_call_over_several_keys_is_one_call_and_a_limit_of_each_kind(counting: Redis) -> None:
+    call = ["RL.MTAKE", 2, "a", "b", "FIXED", 2, "1h", "SLIDINGLOG", 1, "1h"]
+    for _ in range(2):
+        counting.execute_command(*call)
+    counting.execute_command("RL.MPEEK", *call[1:])
+    assert counts(counting, "rl.mtake") == {"calls": 2, "admitted": 1, "denied": 1}
+    assert counts(counting, "rl.mpeek") == {"calls": 1}
+    # What would have let the denied call pass was neither charged nor in its way.
+    assert counts(counting, "rl-window") == {"admitted": 1, "keys_made": 1}
+    assert counts(counting, "rl-reqlog") == {"admitted": 1, "denied": 1, "keys_made": 1}
+
+
+def test_a_question_for_the_keys_of_a_call_is_no_call(counting: Redis) -> None:
+    call = ("RL.MTAKE", 2, "a", "b", "FIXED", 2, "1h", "FIXED", 2, "1h")
+    assert counting.execute_command("COMMAND GETKEYS", *call) == ["a", "b"]
+    assert counts(counting, "rl.mtake") == {}
+
+
+def test_a_forced_call_counts_as_admitted_and_a_grant_of_nothing_as_denied(
+    counting: Redis,
+) -> None:
+    counting.execute_command("RL.FIXED", "k", 1, "1h", "COST", 5, "FORCE")
+    counting.execute_command("RL.FIXED", "k", 1, "1h", "COST", 5, "UPTO")
+    assert counts(counting, "rl.fixed") == {"calls": 2, "admitted": 1, "denied": 1}
+
+
+def test_a_release_counts_as_a_call(counting: Redis) -> None:
+    counting.execute_command("RL.RELEASE", "k", "holder")
+    assert counts(counting, "rl.release") == {"calls": 1}
+
+
+def test_wrong_words_count_as_errors(counting: Redis) -> None:
+    for call in [("RL.TAKE", "k", "NOTHING", 1, "1h"), ("RL.MTAKE", 3, "a", "FIXED", 1, "1h")]:
+        with pytest.raises(ResponseError):
+            counting.execute_command(*call)
+    assert counts(counting, "rl.take") == {"calls": 1, "errors": 1}
+    assert counts(counting, "rl.mtake") == {"calls": 1, "errors": 1}
+
+
+def test_effects_count_where_they_leave_and_where_they_arrive(
+    fresh_server: Callable[..., Server],
+) -> None:
+    primary = fresh_server()
+    replica = primary.replica()
+    client, follower = (server.client(decode_responses=True) for server in (primary, replica))
+    client.execute_command("RL.FIXED", "k", 1, "1h")
+    client.execute_command("RL.FIXED", "k", 1, "1h")
+    client.execute_command("RL.MTAKE", 2, "a", "b", "FIXED", 2, "1h", "FIXED", 2, "1h")
+    replica.wait_for_sync()
+    assert stats(client)["effects_propagated"] == 2
+    assert stats(client)["effects_applied"] == 0
+    assert stats(follower)["effects_applied"] == 2
+    # What is applied is no decision.
+    assert stats(follower)["keys_made"] == 0
+    assert counts(follower, "rl.effect") == {"calls": 2}
+
+
+def test_cl_throttle_counts_where_it_is_there(fresh_server: Callable[..., Server]) -> None:
+    redis = fresh_server(module_args="cell-compat yes").client(decode_responses=True)
+    redis.execute_command("CL.THROTTLE", "k", 0, 1, 60)
+    redis.execute_command("CL.THROTTLE", "k", 0, 1, 60)
+    assert counts(redis, "cl.throttle") == {"calls": 2, "admitted": 1, "denied": 1}
+    assert stats(redis)["calls"] == 2
