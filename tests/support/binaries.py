@@ -45,9 +45,13 @@ class Binary:
         """Whether CONFIG knows the settings of modules."""
         return self.version >= (7,)
 
+    @property
+    def name(self) -> str:
+        """Redis 7.0.15."""
+        return f"{'Valkey' if self.is_valkey else 'Redis'} {'.'.join(map(str, self.version))}"
+
     def __str__(self) -> str:
-        name = "Valkey" if self.is_valkey else "Redis"
-        return f"{name} {'.'.join(map(str, self.version))} ({self.path})"
+        return f"{self.name} ({self.path})"
 
 
 def chosen() -> Binary:

@@ -1,0 +1,206 @@
+"""Every algorithm under the same bursty traffic, on a real server, in one picture.
+
+The server's clock is moved by this script, so that a minute passes in a second or two and the
+picture is the same each time.
+"""
+
+import argparse
+import random
+import sys
+import tempfile
+from dataclasses import dataclass, field
+from operator import itemgetter
+from pathlib import Path
+
+import matplotlib as mpl
+from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
+from redis import Redis
+from tqdm import tqdm
+
+REPOSITORY = Path(__file__).parents[1]
+sys.path.insert(0, str(REPOSITORY / "tests"))
+
+from support import binaries  # noqa: E402
+from support.clock import UNITS_US, Clock, build_library  # noqa: E402
+from support.server import Server  # noqa: E402
+
+LIMIT, WINDOW, END = 10, 10.0, 60.0
+
+# How often it is looked at what is left.
+LOOKS = 300
+
+# Wong's colours, which people of any colour vision can tell apart.
+GREEN, RED, BLUE, GREY = "#009e73", "#d55e00", "#0072b2", "#999999"
+
+
+@dataclass
+class Lane:
+    """An algorithm, and what its calls were answered; times in seconds."""
+
+    title: str
+    lesson: str
+    command: tuple[str | int, ...]
+    # When each admitted call may act, and when each denied one came.
+    admitted: list[float] = field(default_factory=list)
+    denied: list[float] = field(default_factory=list)
+    # Times, and what was left then.
+    remaining: list[tuple[float, int]] = field(default_factory=list)
+
+    @property
+    def spec(self) -> tuple[str | int, ...]:
+        """What RL.PEEK takes: the command's name without its prefix, and the same words."""
+        name, *numbers = self.command
+        return (str(name).removeprefix("RL."), *numbers)
+
+    def call(self, client: Redis, at: float) -> None:
+        name, *numbers = self.command
+        allowed, _, _, wait_ms, _ = client.execute_command(name, self.title, *numbers)
+        if allowed:
+            self.admitted.append(at + wait_ms / 1000)
+        else:
+            self.denied.append(at)
+
+    def look(self, client: Redis, at: float) -> None:
+        _, _, remaining, _, _ = client.execute_command("RL.PEEK", self.title, *self.spec)
+        self.remaining.append((at, remaining))
+
+    def in_trailing_window(self, at: float) -> int:
+        """How many have acted in the window that ends then. Waits are told in milliseconds, so a
+        turn that lies a window back may seem to lie a millisecond less.
+        """
+        return sum(at - WINDOW + 0.001 < acted <= at for acted in self.admitted)
+
+    @property
+    def most_in_a_window(self) -> int:
+        return max(map(self.in_trailing_window, self.admitted))
+
+
+def lanes() -> list[Lane]:
+    rate = (LIMIT, f"{WINDOW:.0f}s")
+    bucket = (LIMIT, *rate)
+    return [
+        Lane(
+            "RL.FIXED ALIGNED",
+            "two bursts across a boundary both pass",
+            ("RL.FIXED", *rate, "ALIGNED"),
+        ),
+        Lane("RL.SLIDING", "an estimate: near the limit, not a promise", ("RL.SLIDING", *rate)),
+        Lane(
+            "RL.SLIDING STRICT",
+            "never more than the limit, in constant memory",
+            ("RL.SLIDING", *rate, "STRICT"),
+        ),
+        Lane(
+            "RL.SLIDINGLOG",
+            "never more than the limit, to the microsecond",
+            ("RL.SLIDINGLOG", *rate),
+        ),
+        Lane("RL.TOKENBUCKET", "a burst, then the rate", ("RL.TOKENBUCKET", *bucket)),
+        Lane(
+            "RL.LEAKYBUCKET",
+            "a queue: admitted calls act evenly spaced",
+            ("RL.LEAKYBUCKET", *bucket),
+        ),
+    ]
+
+
+def traffic() -> list[float]:
+    """When calls come: two bursts around a boundary of windows, quiet, a flood, a steady stream."""
+    chance = random.Random(1)
+    times = [8.6 + 0.1 * call for call in range(12)]
+    times += [10.2 + 0.1 * call for call in range(12)]
+    times += [22 + 5 * chance.random() ** 2 for _ in range(25)]
+    times += [32 + 0.7 * call for call in range(36)]
+    return sorted(times)
+
+
+def measure(server: Server, clock: Clock) -> list[Lane]:
+    found, calls = lanes(), traffic()
+    looks = [END * step / LOOKS for step in range(LOOKS + 1)]
+    steps = sorted(
+        [(at, Lane.call) for at in calls] + [(at, Lane.look) for at in [*looks, *calls]],
+        key=itemgetter(0),
+    )
+    # From a boundary of windows on, so that seconds are those of the clock.
+    start = clock.now - clock.now % int(WINDOW * UNITS_US["s"]) + int(WINDOW * UNITS_US["s"])
+    with server.client() as client:
+        for at, step in tqdm(steps, desc="calls and looks", unit="", mininterval=0.5):
+            clock.set(start + round(at * UNITS_US["s"]))
+            for lane in found:
+                step(lane, client, at)
+    return found
+
+
+def draw(found: list[Lane], server: str, path: Path) -> None:
+    # Text as text, and nothing in the file that differs from run to run.
+    mpl.rcParams.update(
+        {"svg.fonttype": "none", "svg.hashsalt": "demo", "font.family": "sans-serif"}
+    )
+    figure, rows = plt.subplots(len(found), 1, figsize=(10, 12), sharex=True, layout="constrained")
+    for lane, axes in zip(found, rows, strict=True):
+        draw_lane(lane, axes)
+    figure.legend(
+        *rows[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=9
+    )
+    rows[-1].set_xlabel("seconds")
+    figure.suptitle(
+        f"The same {len(traffic())} calls under a limit of {LIMIT} in {WINDOW:.0f} s "
+        f"({server}; its clock moved by the script)",
+        fontsize=11,
+    )
+    figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
+
+
+def draw_lane(lane: Lane, axes: Axes) -> None:
+    instants = [END * step / 1200 for step in range(1201)]
+    in_window = [lane.in_trailing_window(at) for at in instants]
+    axes.fill_between(instants, in_window, step="post", color=BLUE, alpha=0.25, linewidth=0,
+                      label=f"acted in the last {WINDOW:.0f} s")  # fmt: skip
+    axes.axhline(LIMIT, color=BLUE, linewidth=0.8, linestyle="--")
+    times, left = zip(*lane.remaining, strict=True)
+    axes.step(times, left, where="post", color=GREY, linewidth=1, label="remaining")
+    top = 2.1 * LIMIT
+    axes.scatter(
+        lane.admitted,
+        [top] * len(lane.admitted),
+        marker="|",
+        s=60,
+        color=GREEN,
+        label="admitted, when it acts",
+    )
+    axes.scatter(
+        lane.denied, [top * 1.12] * len(lane.denied), marker="|", s=60, color=RED, label="denied"
+    )
+    axes.set_title(f"{lane.title}: {lane.lesson}", loc="left", fontsize=10, fontweight="bold")
+    axes.text(
+        END,
+        LIMIT * 1.05,
+        f"most in a window: {lane.most_in_a_window}",
+        ha="right",
+        va="bottom",
+        fontsize=8,
+    )
+    axes.set(xlim=(0, END), ylim=(0, top * 1.25), yticks=[0, LIMIT, 2 * LIMIT])
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("picture", type=Path, help="an SVG or a PNG file")
+    arguments = parser.parse_args()
+    binary = binaries.chosen()
+    with tempfile.TemporaryDirectory(prefix="ratelimit-") as directory:
+        clock = Clock(build_library(Path(directory)), Path(directory, "clock"))
+        with Server(binary, clock=clock) as server:
+            found = measure(server, clock)
+    draw(found, binary.name, arguments.picture)
+    print(f"\n{'':18}  admitted  denied  most in a window of {WINDOW:.0f} s")
+    for lane in found:
+        counts = f"{len(lane.admitted):>8}  {len(lane.denied):>6}  {lane.most_in_a_window:>4}"
+        print(f"{lane.title:18}  {counts}  {lane.lesson}")
+    print(f"\nthe picture: {arguments.picture}")
+
+
+if __name__ == "__main__":
+    main()
