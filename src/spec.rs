@@ -3,7 +3,7 @@
 //! A spec ends where a word comes that it has no place for, so that several can stand one after another; whoever
 //! wants only one calls [`Args::end`].
 
-use crate::args::Args;
+use crate::args::{Args, KeyName, has_twins, whole};
 use crate::error::{Error, MustBe};
 use crate::limiter::bucket::{Bucket, Discipline, Refused};
 use crate::limiter::fixed_window::FixedWindow;
@@ -64,6 +64,13 @@ const PATIENCE: MustBe = MustBe { what: "0 or a duration from 1us to 3650d", exa
 const COST: MustBe = MustBe { what: "a number from -1000000000000 to 1000000000000", example: "1" };
 const COST_WITH_OPTION: MustBe = MustBe { what: "a number from 0 to 1000000000000 with this option", example: "1" };
 const COST_OF_LEASE: MustBe = MustBe { what: "a number above 0, up to 1000000000000", example: "1" };
+const NUMKEYS: MustBe = MustBe { what: "a whole number from 1 to the number of keys that follow", example: "2" };
+const KEYS: MustBe = MustBe { what: "different from each other", example: "{alice}:minute {alice}:day" };
+const BURST: MustBe = MustBe { what: "a whole number from 0 to 999999999999", example: "15" };
+const COUNT: MustBe = MustBe { what: "a whole number from 1 to 1000000000000", example: "30" };
+const FAST_COUNT: MustBe = MustBe { what: "enough to refill the burst within 36500d", example: "30" };
+const SECONDS: MustBe = MustBe { what: "a whole number of seconds from 1 to 315360000", example: "60" };
+const QUANTITY: MustBe = MustBe { what: "a whole number from 0 to 1000000000000", example: "1" };
 const HOLDER: MustBe = MustBe { what: "a name of 1 to 256 bytes", example: "worker-7" };
 const COST_UPTO: MustBe = MustBe { what: "a whole number from 1 to 1000000000000 with UPTO", example: "10" };
 
@@ -149,8 +156,51 @@ impl<'a> Spec<'a> {
     }
 }
 
+/// A key, and the spec for it.
+pub type Part<'a> = (KeyName, Spec<'a>);
+
+/// `numkeys key [key ...] spec [spec ...]`; no key comes twice.
+pub fn several<'a>(args: &mut Args<'a>) -> Result<Vec<Part<'a>>, Error> {
+    let (keys, names) = args.numbered_keys().ok_or(Error::out_of_range("numkeys", NUMKEYS))?;
+    if has_twins(names) {
+        return Err(Error::out_of_range("keys", KEYS));
+    }
+    let mut parts = Vec::with_capacity(names.len());
+    for key in keys {
+        parts.push((key, Spec::of_several(args)?));
+    }
+    Ok(parts)
+}
+
+/// `max_burst count period [quantity]`: redis-cell's words for a bucket, and what is asked of it.
+pub fn throttle(args: &mut Args) -> Result<(Bucket, Ask), Error> {
+    let capacity = units(args, "max_burst", BURST, 999_999_999_999)?.plus(Amount::ONE);
+    let refill = units(args, "count", COUNT, 1_000_000_000_000)?;
+    let seconds = whole(args.word()?, 315_360_000).ok_or(Error::out_of_range("period", SECONDS))?;
+    let period = Period::new(Span::SECOND.times(seconds)).ok_or(Error::out_of_range("period", SECONDS))?;
+    let quantity = if args.is_empty() { Amount::ONE } else { units(args, "quantity", QUANTITY, 1_000_000_000_000)? };
+    args.end()?;
+    let bucket = Bucket::new(capacity, refill, period, Discipline::Burst)
+        .map_err(|_| Error::out_of_range("count", if refill == Amount::ZERO { COUNT } else { FAST_COUNT }))?;
+    Ok((bucket, Ask::Take(quantity)))
+}
+
+fn units(args: &mut Args, argument: &'static str, must_be: MustBe, most: u64) -> Result<Amount, Error> {
+    let units = whole(args.word()?, most).ok_or(Error::out_of_range(argument, must_be))?;
+    Ok(Amount::saturating(units.saturating_mul(Amount::ONE.millionths())))
+}
+
+/// `holder [holder ...]`
+pub fn holders<'a>(args: &mut Args<'a>) -> Result<Vec<&'a [u8]>, Error> {
+    let mut holders = vec![holder(args)?];
+    while !args.is_empty() {
+        holders.push(holder(args)?);
+    }
+    Ok(holders)
+}
+
 /// The name of a holder of leases.
-pub fn holder<'a>(args: &mut Args<'a>) -> Result<&'a [u8], Error> {
+fn holder<'a>(args: &mut Args<'a>) -> Result<&'a [u8], Error> {
     let name = args.word()?;
     let valid = (1..=MAX_HOLDER).contains(&name.len());
     valid.then_some(name).ok_or(Error::out_of_range("holder", HOLDER))

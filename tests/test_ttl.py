@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from redis import Redis
 
+from conftest import Pair
 from support import poll
 from support.clock import START_US, UNITS_US, Clock
 from support.workload import LIMITERS, Limiter, each_limiter, state
@@ -289,3 +290,23 @@ def test_the_shortest_recovery_has_an_expiry(redis: Redis, clock: Clock) -> None
         *_, reset_ms = redis.execute_command(*words)
         assert reset_ms == 1
         check_expiry(redis, clock, reset_ms, limiter.name)
+
+
+@pytest.mark.parametrize("expires_in_s", [60, 90_000_000_000], ids=["soon", "far off"])
+def test_an_expiry_set_by_somebody_else_neither_frees_nor_diverges_after_a_step_back(
+    expires_in_s: int, pair: Pair, clock: Clock
+) -> None:
+    # Moved back with the clock, the first would lie in the past, and the second is later than any
+    # that an effect can say.
+    with pair.primary.client() as primary, pair.replica.client() as replica:
+        for limiter in LIMITERS:
+            primary.execute_command(*limiter.take(limiter.name, 10))
+        clock.advance("-30m")
+        for limiter in LIMITERS:
+            primary.expire(limiter.name, expires_in_s)
+            for _ in range(2):
+                reply = primary.execute_command(*limiter.by("other").take(limiter.name, 1))
+                assert reply[0] == 0, limiter.name
+            check_expiry(primary, clock, reply[4], limiter.name)
+        pair.replica.wait_for_sync()
+        assert state(replica) == state(primary)

@@ -6,7 +6,7 @@ use crate::limiter::leases::LeasesUsage;
 use crate::limiter::{Span, Usage};
 use crate::redis::key::{Access, Key};
 use crate::redis::{self, Redis};
-use crate::spec::{Spec, holder};
+use crate::spec::{Spec, holders};
 use std::iter::once;
 
 /// `RL.ACQUIRE key limit ttl holder [COST cost]`
@@ -17,10 +17,7 @@ pub fn acquire(redis: &Redis, args: Args) -> Result<(), Error> {
 /// `RL.RELEASE key holder [holder ...]`
 pub fn release(redis: &Redis, mut args: Args) -> Result<(), Error> {
     let (name, _) = args.key()?;
-    let mut holders = vec![holder(&mut args)?];
-    while !args.is_empty() {
-        holders.push(holder(&mut args)?);
-    }
+    let holders = holders(&mut args)?;
     let now = redis::now();
     let mut key: Key<LeasesUsage> = redis.open(name, Access::Change)?;
     let Some(usage) = key.usage_mut() else {

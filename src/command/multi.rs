@@ -3,17 +3,14 @@
 //! Every key is opened and looked at before any is charged, in one instant, and what changes travels as one effect.
 
 use super::{Looked, Settle};
-use crate::args::{Args, KeyName, has_twins};
-use crate::error::{Error, MustBe};
+use crate::args::Args;
+use crate::error::Error;
 use crate::limiter::{Decision, Timestamp};
 use crate::redis::effect::Outcome;
 use crate::redis::key::Access;
 use crate::redis::{self, Redis};
 use crate::reply;
-use crate::spec::{Spec, with_limit};
-
-const NUMKEYS: MustBe = MustBe { what: "a whole number from 1 to the number of keys that follow", example: "2" };
-const KEYS: MustBe = MustBe { what: "different from each other", example: "{alice}:minute {alice}:day" };
+use crate::spec::{Part, several, with_limit};
 
 /// `RL.MTAKE numkeys key [key ...] spec [spec ...]`
 pub fn take(redis: &Redis, args: Args) -> Result<(), Error> {
@@ -52,18 +49,8 @@ fn pass(looked: &[Box<dyn Settle + '_>], now: Timestamp) -> Result<bool, Error> 
     Ok(allowed)
 }
 
-/// A key, and the spec for it.
-type Part<'a> = (KeyName, Spec<'a>);
-
 fn read(mut args: Args<'_>) -> Result<Vec<Part<'_>>, Error> {
-    let (keys, names) = args.numbered_keys().ok_or(Error::out_of_range("numkeys", NUMKEYS))?;
-    if has_twins(names) {
-        return Err(Error::out_of_range("keys", KEYS));
-    }
-    let mut parts = Vec::with_capacity(names.len());
-    for key in keys {
-        parts.push((key, Spec::of_several(&mut args)?));
-    }
+    let parts = several(&mut args)?;
     args.end()?;
     Ok(parts)
 }

@@ -6,45 +6,25 @@
 
 use crate::args::{Args, KeyName, whole};
 use crate::config::CELL_COMPAT;
-use crate::error::{Error, MustBe};
-use crate::limiter::bucket::{Bucket, BucketUsage, Discipline};
-use crate::limiter::{Amount, Ask, Change, Limit, Period, Span, Timestamp, Usage, look};
+use crate::error::Error;
+use crate::limiter::bucket::{Bucket, BucketUsage};
+use crate::limiter::{Ask, Change, Limit, Span, Timestamp, Usage, look};
 use crate::redis::key::{Access, Key};
 use crate::redis::{self, Redis};
-use crate::reply;
+use crate::{reply, spec};
 use std::iter::once;
-
-const BURST: MustBe = MustBe { what: "a whole number from 0 to 999999999999", example: "15" };
-const COUNT: MustBe = MustBe { what: "a whole number from 1 to 1000000000000", example: "30" };
-const FAST_COUNT: MustBe = MustBe { what: "enough to refill the burst within 36500d", example: "30" };
-const PERIOD: MustBe = MustBe { what: "a whole number of seconds from 1 to 315360000", example: "60" };
-const QUANTITY: MustBe = MustBe { what: "a whole number from 0 to 1000000000000", example: "1" };
 
 /// `RL.THROTTLE key max_burst count period [quantity]`
 pub fn throttle(redis: &Redis, mut args: Args) -> Result<(), Error> {
     let (key, _) = args.key()?;
-    let capacity = units(&mut args, "max_burst", BURST, 999_999_999_999)?.plus(Amount::ONE);
-    let refill = units(&mut args, "count", COUNT, 1_000_000_000_000)?;
-    let seconds = whole(args.word()?, 315_360_000).ok_or(Error::out_of_range("period", PERIOD))?;
-    let period = Period::new(Span::SECOND.times(seconds)).ok_or(Error::out_of_range("period", PERIOD))?;
-    let quantity =
-        if args.is_empty() { Amount::ONE } else { units(&mut args, "quantity", QUANTITY, 1_000_000_000_000)? };
-    args.end()?;
-    let bucket = Bucket::new(capacity, refill, period, Discipline::Burst)
-        .map_err(|_| Error::out_of_range("count", if refill == Amount::ZERO { COUNT } else { FAST_COUNT }))?;
-
-    let (ask, now) = (Ask::Take(quantity), redis::now());
+    let (bucket, ask) = spec::throttle(&mut args)?;
+    let now = redis::now();
     if CELL_COMPAT.get() != 0 {
         take_over(redis, key, &bucket, ask, now)?;
     }
     let decision = super::charge(redis, key, &bucket, ask, now)?;
     reply::throttled(redis, &decision);
     Ok(())
-}
-
-fn units(args: &mut Args, argument: &'static str, must_be: MustBe, most: u64) -> Result<Amount, Error> {
-    let units = whole(args.word()?, most).ok_or(Error::out_of_range(argument, must_be))?;
-    Ok(Amount::saturating(units.saturating_mul(Amount::ONE.millionths())))
 }
 
 /// Puts a limiter in the place of a string that redis-cell left behind.

@@ -3,6 +3,7 @@
 use super::api::{OK, api, call};
 use super::effect::Outcome;
 use super::native_type;
+use crate::effect::LATEST_EXPIRY;
 use crate::error::Error;
 use crate::limiter::{Span, Timestamp, Usage};
 use redis_module::raw;
@@ -104,6 +105,9 @@ impl<U: Usage> Key<'_, U> {
     pub fn moved_back(&mut self, now: Timestamp, span: Span, reset: Span) -> Outcome {
         let present = self.expires_at(now);
         let moved = present.map(|at| at.saturating_sub(span.floor_millis()));
+        // One that somebody else has set, by EXPIRE or RESTORE, says nothing of any limit: moved, it may lie in the past,
+        // or it is so far off that no effect can say it. It gives way to what this call's limit says.
+        let moved = moved.filter(|at| (now.floor_millis().saturating_add(1)..=LATEST_EXPIRY).contains(at));
         self.settle(present, moved.unwrap_or(Expiry::of(now, reset).latest), now)
     }
 

@@ -3,11 +3,11 @@
 //! The input is a call as one would type it. Words end at a space; a backslash takes the byte behind it as it is, so
 //! that a word can hold any bytes. Every command reads the same words, whatever the first one says.
 
-use crate::args::{Args, KeyName, has_twins, whole};
+use crate::args::{Args, KeyName};
 use crate::error::Error;
 use crate::laws::{assert_lawful, assert_wire};
 use crate::limiter::{Amount, Ask, Limit, Timestamp};
-use crate::spec::{AnyLimit, Spec, holder, with_limit};
+use crate::spec::{self, AnyLimit, Part, Spec, with_limit};
 use std::fmt::Debug;
 
 type Reader<'a> = fn(&mut Args<'a>) -> Result<Spec<'a>, Error>;
@@ -57,6 +57,7 @@ pub fn run(data: &[u8]) {
             }
         }
     }
+    assert_refused_or_sayable(&throttle(&words));
     match holders(&words) {
         Err(error) => assert_wire(&error),
         Ok(holders) => assert_eq!(holders, words[2..]),
@@ -86,28 +87,26 @@ fn one<'a>(words: &'a [&'a [u8]], read: Reader<'a>) -> Result<Spec<'a>, Error> {
 }
 
 /// `RL.MTAKE numkeys key [key ...] spec [spec ...]`
-fn several<'a>(words: &'a [&'a [u8]]) -> Result<Vec<(KeyName, Spec<'a>)>, Error> {
+fn several<'a>(words: &'a [&'a [u8]]) -> Result<Vec<Part<'a>>, Error> {
     let mut args = Args::new(words);
-    let numkeys = whole(args.word()?, u64::MAX).and_then(|count| usize::try_from(count).ok());
-    let (keys, names) = numkeys.and_then(|count| args.keys(count)).ok_or(Error::WrongArity)?;
-    assert!(names.iter().all(|name| words[2..].contains(name)));
-    if names.is_empty() || has_twins(names) {
-        return Err(Error::WrongArity);
-    }
-    let calls = keys.map(|key| Ok((key, Spec::of_several(&mut args)?))).collect();
+    let parts = spec::several(&mut args)?;
     args.end()?;
-    calls
+    Ok(parts)
+}
+
+/// `RL.THROTTLE key max_burst count period [quantity]`
+fn throttle<'a>(words: &'a [&'a [u8]]) -> Result<Spec<'a>, Error> {
+    let mut args = Args::new(words);
+    args.key()?;
+    let (bucket, ask) = spec::throttle(&mut args)?;
+    Ok(Spec { limit: AnyLimit::Bucket(bucket), ask })
 }
 
 /// `RL.RELEASE key holder [holder ...]`
 fn holders<'a>(words: &'a [&'a [u8]]) -> Result<Vec<&'a [u8]>, Error> {
     let mut args = Args::new(words);
     args.key()?;
-    let mut holders = vec![holder(&mut args)?];
-    while !args.is_empty() {
-        holders.push(holder(&mut args)?);
-    }
-    Ok(holders)
+    spec::holders(&mut args)
 }
 
 /// What was read is refused in one line, or decides calls, and means the same when it is said by its own numbers.
