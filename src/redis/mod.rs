@@ -55,11 +55,14 @@ impl<'a> Redis<'a> {
         unsafe { Key::open(self.ctx, name, access) }
     }
 
-    /// Whether the server is over its memory limit.
+    /// Whether the server is over its memory limit, and evicts nothing.
+    ///
+    /// One that evicts has done so before this call, down to its limit, and so is over it again by what the call
+    /// itself takes, or has left the rest for later. What a call makes may be evicted like any other key.
     pub fn out_of_memory(&self) -> bool {
         // SAFETY: `ctx` is that of the current call.
         let flags = unsafe { call!(RedisModule_GetContextFlags(self.ctx)) };
-        api::has_flag(flags, raw::REDISMODULE_CTX_FLAGS_OOM)
+        api::has_flag(flags, raw::REDISMODULE_CTX_FLAGS_OOM) && !api::has_flag(flags, raw::REDISMODULE_CTX_FLAGS_EVICT)
     }
 
     /// Tells replicas and the AOF what has happened to each key, as one command.
