@@ -1,0 +1,275 @@
+"""A call that the ACL refuses, for its command or for any of its keys, charges nothing anywhere.
+
+Which rules hold which commands is in test_introspection.py. Here they are met by every way to call:
+directly, in a transaction and from a script.
+"""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from redis import Redis, ResponseError
+
+from conftest import Pair
+from support.clock import START_US
+from support.server import Server
+from support.workload import Limiter, State, Word, each_limiter, state
+
+# The first servers on which a user may have selectors, and patterns for reading alone.
+SELECTORS = (7, 0)
+CATEGORIZED = (7, 2)
+ADDS_CATEGORIES = (7, 4)
+
+EFFECT = f"rl-bucket 1 {START_US // 1000 + 3_600_000} 1000000 {START_US}"
+# What a user needs to call anything by the ways below.
+WAYS = "+multi +exec +eval"
+
+Call = tuple[Word, ...]
+
+
+@pytest.fixture
+def user(pair: Pair) -> Iterator[Callable[[str], Redis]]:
+    """`user("+@all ~app:*")`: a client of a user with these rights."""
+    with pair.primary.client() as admin, pair.primary.client() as client:
+
+        def allow(rules: str) -> Redis:
+            admin.execute_command("ACL SETUSER", "user", "reset", "on", ">word", *rules.split())
+            client.execute_command("AUTH", "user", "word")
+            return client
+
+        yield allow
+        admin.execute_command("ACL DELUSER", "user")
+
+
+def directly(client: Redis, call: Call) -> object:
+    return client.execute_command(*call)
+
+
+def in_a_transaction(client: Redis, call: Call) -> object:
+    with client.pipeline(transaction=True) as pipeline:
+        pipeline.execute_command(*call)
+        return pipeline.execute()[0]
+
+
+def by_a_script(client: Redis, call: Call) -> object:
+    # It declares no key: what the call itself may do is asked, not what EVAL may.
+    return client.eval("return redis.call(unpack(ARGV))", 0, *call)
+
+
+each_way = pytest.mark.parametrize("send", [directly, in_a_transaction, by_a_script])
+
+
+def may(send: Callable[[Redis, Call], object], client: Redis, call: Call) -> bool:
+    try:
+        send(client, call)
+    except ResponseError as error:
+        # Each way, and each server, has words of its own for it.
+        text = f"{error.status_code or ''} {error}"
+        refused = "NOPERM" in text or "ACL failure" in text or "permission" in text
+        if not refused and "can't" not in text:
+            raise
+        return False
+    return True
+
+
+def held_and_told(pair: Pair) -> tuple[dict[bytes, State], int]:
+    """What there is, and how much of it has been propagated."""
+    client = pair.primary.client()
+    return state(client), client.info("replication")["master_repl_offset"]
+
+
+def calls(limiter: Limiter, key: str) -> list[Call]:
+    """Every command that there is for a key of the limiter's."""
+    found: list[Call] = [
+        limiter.take(key, 2),
+        ("RL.TAKE", key, *limiter.full(2)),
+        ("RL.MTAKE", 1, key, *limiter.full(2)),
+        limiter.peek(key),
+        ("RL.MPEEK", 1, key, *limiter.full()),
+        ("RL.INFO", key),
+    ]
+    if limiter.leases:
+        found.append(("RL.RELEASE", key, "holder"))
+    if limiter.type == b"rl-bucket":
+        found += [("RL.THROTTLE", key, 9, 10, 3600), ("RL.EFFECT", key, EFFECT)]
+    return found
+
+
+@each_way
+@each_limiter
+def test_only_keys_that_the_pattern_allows_are_charged(
+    limiter: Limiter,
+    send: Callable[[Redis, Call], object],
+    user: Callable[[str], Redis],
+    pair: Pair,
+) -> None:
+    pair.primary.client().execute_command(*limiter.take("b:k", 4))
+    client = user("+@all ~a:*")
+    before = held_and_told(pair)
+    for call in calls(limiter, "b:k") + calls(limiter, "b:new"):
+        assert not may(send, client, call), call
+    assert held_and_told(pair) == before
+    for call in calls(limiter, "a:k"):
+        assert may(send, client, call), call
+    assert state(pair.primary.client())[b"b:k"] == before[0][b"b:k"]
+
+
+@each_way
+@pytest.mark.parametrize("count", [2, 3, 20])
+def test_one_key_that_is_not_allowed_refuses_the_whole_call_whichever_it_is(
+    count: int,
+    send: Callable[[Redis, Call], object],
+    user: Callable[[str], Redis],
+    pair: Pair,
+) -> None:
+    client = user("+@all ~a:*")
+    before = held_and_told(pair)
+    allowed = [f"a:{number}" for number in range(count)]
+
+    def several(keys: list[str]) -> list[Call]:
+        specs = ["FIXED", 10, "1h"] * count
+        return [
+            ("RL.MTAKE", count, *keys, *specs),
+            ("RL.MPEEK", count, *keys, *specs),
+            ("RL.EFFECT", *(word for key in keys for word in (key, EFFECT))),
+        ]
+
+    for place in range(count):
+        for call in several([*allowed[:place], "b", *allowed[place + 1 :]]):
+            assert not may(send, client, call), call
+    assert held_and_told(pair) == before
+    for call in several(allowed):
+        # By this, too, it is told that it was the key which was not allowed.
+        assert may(send, client, call), call
+        pair.primary.client().flushall()
+
+
+@each_way
+@each_limiter
+def test_only_commands_that_are_granted_are_carried_out(
+    limiter: Limiter,
+    send: Callable[[Redis, Call], object],
+    user: Callable[[str], Redis],
+    pair: Pair,
+) -> None:
+    pair.primary.client().execute_command(*limiter.take("k", 4))
+    for granted in calls(limiter, "k"):
+        client = user(f"+{granted[0]} {WAYS} ~*")
+        before = held_and_told(pair)
+        for call in calls(limiter, "k") + calls(limiter, "new"):
+            if call[0] != granted[0]:
+                assert not may(send, client, call), (granted, call)
+        assert held_and_told(pair) == before
+        assert may(send, client, granted)
+
+
+@each_limiter
+def test_rights_that_are_withdrawn_before_exec_are_missing_at_exec(
+    limiter: Limiter, user: Callable[[str], Redis], pair: Pair
+) -> None:
+    client = user("+@all ~k")
+    before = held_and_told(pair)
+    client = client.client()
+    client.execute_command("AUTH", "user", "word")
+    client.execute_command("MULTI")
+    assert client.execute_command(*limiter.take("k")) == b"QUEUED"
+    pair.primary.client().execute_command("ACL SETUSER", "user", f"-{limiter.command}")
+    (answer,) = client.execute_command("EXEC")
+    assert "NOPERM" in f"{answer.status_code} {answer}"
+    assert held_and_told(pair) == before
+    client.close()
+
+
+@pytest.fixture
+def selectors(pair: Pair) -> None:
+    if pair.primary.version < SELECTORS:
+        pytest.skip("the server has neither selectors nor key patterns for reading alone")
+
+
+@each_way
+@each_limiter
+@pytest.mark.usefixtures("selectors")
+def test_who_may_only_read_a_key_looks_at_it_and_charges_nothing(
+    limiter: Limiter,
+    send: Callable[[Redis, Call], object],
+    user: Callable[[str], Redis],
+    pair: Pair,
+) -> None:
+    pair.primary.client().execute_command(*limiter.take("k", 4))
+    client = user("+@all %R~*")
+    before = held_and_told(pair)
+    for call in calls(limiter, "k"):
+        assert may(send, client, call) == (call[0] in {"RL.PEEK", "RL.MPEEK", "RL.INFO"}), call
+    # Not even where it may write the other key.
+    client = user("+@all ~mine %R~k")
+    for keys in (("mine", "k"), ("k", "mine")):
+        both = (*keys, *limiter.full(), *limiter.full())
+        assert not may(send, client, ("RL.MTAKE", 2, *both))
+        assert may(send, client, ("RL.MPEEK", 2, *both))
+    assert held_and_told(pair) == before
+
+
+@each_way
+@each_limiter
+@pytest.mark.usefixtures("selectors")
+def test_a_selector_grants_its_commands_on_its_keys_and_mixes_with_no_other(
+    limiter: Limiter,
+    send: Callable[[Redis, Call], object],
+    user: Callable[[str], Redis],
+    pair: Pair,
+) -> None:
+    client = user(f"{WAYS} (+rl.take +rl.mtake ~charge:*) (+rl.peek +rl.mpeek %R~look:*)")
+    assert may(send, client, ("RL.TAKE", "charge:k", *limiter.full(4)))
+    assert may(send, client, limiter.peek("look:k"))
+    before = held_and_told(pair)
+    for call in [
+        ("RL.TAKE", "look:k", *limiter.full(4)),
+        ("RL.MTAKE", 2, "charge:k", "look:k", *limiter.full(), *limiter.full()),
+        ("RL.MTAKE", 2, "look:k", "charge:k", *limiter.full(), *limiter.full()),
+        limiter.peek("charge:k"),
+        ("RL.MPEEK", 2, "look:k", "charge:k", *limiter.full(), *limiter.full()),
+        limiter.take("charge:k"),
+    ]:
+        assert not may(send, client, call), call
+    assert held_and_told(pair) == before
+
+
+# RL.EFFECT
+
+
+def without_effect(server: Server) -> list[str]:
+    """Rules of a user who may do all but what is dangerous."""
+    rules = ["+@all -rl.effect ~*"]
+    if server.version >= CATEGORIZED:
+        rules += ["+@all -@dangerous ~*", f"+@read +@write -@dangerous {WAYS} ~*"]
+    if server.version >= ADDS_CATEGORIES:
+        rules += [f"+@ratelimit {WAYS} ~*"]
+    return rules
+
+
+@each_way
+def test_who_may_do_nothing_dangerous_applies_no_effect(
+    send: Callable[[Redis, Call], object], user: Callable[[str], Redis], pair: Pair
+) -> None:
+    limited = ("RL.TAKE", "k", "TOKENBUCKET", 10, 1, "1h", "COST", 4)
+    for rules in without_effect(pair.primary):
+        pair.primary.client().flushall()
+        client = user(rules)
+        assert may(send, client, limited)
+        before = held_and_told(pair)
+        for effect in (EFFECT, "rl-bucket del", "nonsense", ""):
+            assert not may(send, client, ("RL.EFFECT", "k", effect)), rules
+            assert not may(send, client, ("RL.EFFECT", "new", effect)), rules
+        assert held_and_told(pair) == before
+
+
+@each_way
+def test_who_may_call_it_makes_what_is_valid_and_nothing_else(
+    send: Callable[[Redis, Call], object], user: Callable[[str], Redis], pair: Pair
+) -> None:
+    client = user(f"+rl.effect {WAYS} ~k")
+    for effect in (EFFECT.replace("1000000", "0"), EFFECT.replace(" 1 ", " 2 "), "no effect"):
+        with pytest.raises(ResponseError, match="invalid effect"):
+            send(client, ("RL.EFFECT", "k", effect))
+    assert pair.primary.client().dbsize() == 0
+    assert may(send, client, ("RL.EFFECT", "k", EFFECT))
+    assert pair.primary.client().pttl("k") > 0
