@@ -1,8 +1,9 @@
 """A clock that jumps forgives nothing, and locks nobody out for longer than one full recovery."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -18,6 +19,7 @@ from support.workload import LIMITERS, Limiter, each_limiter, play, state, steps
 HOUR = UNITS_US["h"]
 JUMPS = ["1us", "1ms", "1s", "1h", "365d"]
 each_jump = pytest.mark.parametrize("jump", JUMPS)
+each_step = pytest.mark.parametrize("step", ["1s", "1h", "365d", "-1s", "-1h", "-365d"])
 
 
 @each_limiter
@@ -158,6 +160,102 @@ def test_after_a_jump_there_and_back_usage_that_was_charged_in_between_counts(
     redis.execute_command(*limiter.take("k", 10))
     clock.advance(f"-{jump}")
     assert redis.execute_command(*limiter.by("other").take("k", 1))[:3] == [0, 10, 0]
+
+
+@pytest.mark.parametrize("jump", ["1s", "1h", "365d"])
+@each_limiter
+def test_a_clock_gone_forward_admits_when_it_was_told_and_not_earlier(
+    jump: str, limiter: Limiter, redis: Redis, clock: Clock
+) -> None:
+    redis.execute_command(*limiter.take("k", 10))
+    other = limiter.by("other")
+    allowed, _, _, told_ms, _ = redis.execute_command(*other.take("k", 1))
+    assert allowed == 0
+    before = clock.now
+    clock.advance(jump)
+    gone_ms = (clock.now - before) // 1000
+    allowed, _, _, wait_ms, _ = redis.execute_command(*other.take("k", 1))
+    assert allowed == (told_ms <= gone_ms)
+    if not allowed:
+        assert wait_ms == told_ms - gone_ms
+
+
+@each_limiter
+@each_step
+def test_a_step_locks_nobody_out_of_a_key_that_is_idle(
+    step: str, limiter: Limiter, redis: Redis, clock: Clock
+) -> None:
+    redis.execute_command(*limiter.take("recovered", 7))
+    clock.advance(limiter.recovery)
+    clock.advance(step)
+    other = limiter.by("other")
+    assert redis.execute_command(*other.peek("never seen", 10)) == [1, 10, 10, 0, 0]
+    # A clock gone back before it was recovered finds it used again, for as long at the most.
+    *_, wait_ms, reset_ms = redis.execute_command(*other.take("recovered", 10))
+    assert 0 <= wait_ms <= reset_ms <= limiter.recovery // 1000
+    clock.advance(wait_ms * 1000)
+    assert redis.execute_command(*limiter.by("third").peek("recovered", 10))[0] == (wait_ms > 0)
+    clock.advance(limiter.recovery)
+    assert redis.execute_command(*limiter.by("third").take("recovered", 10))[:3] == [1, 10, 0]
+
+
+def check_after_a_step(client: Redis, clock: Clock, step: str) -> None:
+    """That of a key of every limiter, of which 7 of 10 units were used just before the step,
+    nothing is forgiven but what the time that has gone by gives back.
+    """
+    start = clock.now
+    for limiter in LIMITERS:
+        key, other = limiter.name, limiter.by("other")
+        allowed, _, remaining, wait_ms, reset_ms = client.execute_command(*other.take(key, 4))
+        if step.startswith("-") or step == "1s":
+            assert (allowed, remaining) == (0, 3), key
+            assert 0 < wait_ms <= reset_ms <= -(-limiter.recovery // 1000), key
+            assert client.execute_command(*other.take(key, 3))[:3] == [1, 10, 0]
+        elif step == "365d" or limiter.recovery == HOUR:
+            assert (allowed, remaining) == (1, 6), key
+        else:
+            # A window follows in which the last one's count still weighs; or a slot counts whole.
+            assert (allowed, remaining) == (0, 3), key
+    for limiter in sorted(LIMITERS, key=lambda limiter: limiter.recovery):
+        clock.set(start + limiter.recovery)
+        last = limiter.by("third").take(limiter.name, 10)
+        assert client.execute_command(*last)[:3] == [1, 10, 0], limiter.name
+
+
+@each_step
+@pytest.mark.parametrize("appendonly", ["no", "yes"], ids=["RDB", "AOF"])
+def test_a_step_while_the_server_is_down_is_as_one_while_it_runs(
+    appendonly: str, step: str, fresh_server: Callable[..., Server], clock: Clock
+) -> None:
+    server = fresh_server(appendonly=appendonly)
+    client = server.client()
+    # So that an aligned window's end does not lie within the step.
+    clock.set(START_US // (2 * HOUR) * 2 * HOUR)
+    for limiter in LIMITERS:
+        client.execute_command(*limiter.take(limiter.name, 7))
+    server.stop("save")
+    clock.advance(step)
+    server.start()
+    check_after_a_step(client, clock, step)
+
+
+@each_step
+def test_a_replica_whose_clock_is_off_by_a_step_forgives_nothing_once_it_is_promoted(
+    step: str, fresh_server: Callable[..., Server], clock: Clock, tmp_path: Path
+) -> None:
+    clock.set(START_US // (2 * HOUR) * 2 * HOUR)
+    off = Clock(clock.library, tmp_path / "clock")
+    off.set(clock.now)
+    off.advance(step)
+    primary = fresh_server()
+    replica = primary.replica(clock=off)
+    client = primary.client()
+    for limiter in LIMITERS:
+        client.execute_command(*limiter.take(limiter.name, 7))
+    replica.wait_for_sync()
+    promoted = replica.client()
+    promoted.execute_command("REPLICAOF", "NO", "ONE")
+    check_after_a_step(promoted, off, step)
 
 
 moves = st.lists(
