@@ -1,0 +1,229 @@
+"""Under valgrind's memcheck the module reads and writes only what is its own, and leaks nothing.
+
+That the method sees errors of the module was tried with one that was made to have them; what
+memcheck said of it is kept here, shortened, so that what is read out of its log stays right.
+"""
+
+import random
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from redis import Redis, ResponseError
+
+from support import poll
+from support.binaries import Binary
+from support.clock import Clock
+from support.memcheck import Memcheck, findings
+from support.scale import scaled
+from support.server import Server
+from support.workload import LIMITERS, digests, play, state, steps
+
+# Starting takes seconds, and a call some fifty times as long as without.
+pytestmark = pytest.mark.timeout(scaled(300, 3600))
+
+
+@pytest.fixture
+def memcheck(binary: Binary, tmp_path: Path) -> Memcheck:
+    if shutil.which("valgrind") is None:
+        pytest.skip("there is no valgrind on the PATH")
+    if binary.path.read_bytes()[:2] == b"#!":
+        pytest.skip("the server is started by a script, which valgrind would watch in its place")
+    return Memcheck(binary, tmp_path)
+
+
+@pytest.fixture
+def watched(memcheck: Memcheck, clock: Clock) -> Iterator[Server]:
+    # With no preamble a rewritten AOF is made by the module.
+    settings = {"appendonly": "yes", "aof-use-rdb-preamble": "no"}
+    with Server(memcheck.binary, clock=clock, patience=120, **settings) as server:
+        yield server
+
+
+def test_a_server_at_work_shows_no_error_and_no_leak(
+    watched: Server, memcheck: Memcheck, clock: Clock
+) -> None:
+    client = watched.client()
+    play(steps(seed=90, count=scaled(600, 20_000)), clock, client)
+    wrong_calls(client)
+    restore_copies(client)
+    restore_mutations(client, scaled(150, 10_000))
+    transactions_and_scripts(client)
+    rewrite_and_load(watched, clock)
+    remove_all(client)
+    for limiter in LIMITERS:
+        client.execute_command(*limiter.take(f"left, {limiter.name}", 5))
+    watched.stop()
+
+    found = memcheck.findings()
+    # What is left in the keyspace was allocated by us, and memcheck knows so.
+    assert any(finding.is_ours and finding.is_reachable for finding in found)
+    assert [str(finding) for finding in found if finding.is_error] == []
+    assert [str(finding) for finding in found if finding.is_ours and finding.is_leak] == []
+
+
+SAID = """\
+==42== Memcheck, a memory error detector
+==42== Command: redis-server server.conf
+==42==
+==42== Thread 3 bio_lazy_free:
+==42== Invalid read of size 1
+==42==    at 0x4F8915B: read_volatile<u8> (library/core/src/ptr/mod.rs:2091)
+==42==    by 0x4F8915B: redis_ratelimit::command::info::info (info.rs:12)
+==43== Conditional jump or move depends on uninitialised value(s)
+==43==    at 0x43E834: rewriteAppendOnlyFile (aof.c:1461)
+==42==  Address 0x5213e60 is 0 bytes after a block of size 32 alloc'd
+==42==    at 0x48416C4: malloc (in vgpreload_memcheck-amd64-linux.so)
+==42==    by 0x43E08A: zmalloc (zmalloc.c:119)
+==42==
+==43==
+==42== HEAP SUMMARY:
+==42==     in use at exit: 992,467 bytes in 13,112 blocks
+==42==
+==42== 5,760 bytes in 180 blocks are definitely lost in loss record 939 of 947
+==42==    at 0x48416C4: malloc (in vgpreload_memcheck-amd64-linux.so)
+==42==    by 0x4F8915B: redis_ratelimit::command::info::info (info.rs:12)
+==42==
+==42== 16 (8 direct, 8 indirect) bytes in 1 blocks are definitely lost in loss record 9 of 947
+==42==    at 0x48416C4: malloc (in vgpreload_memcheck-amd64-linux.so)
+==42==    by 0x43E08A: moduleLoad (module.c:8595)
+==42==
+==42== 8 bytes in 1 blocks are still reachable in loss record 31 of 947
+==42==    at 0x48416C4: malloc (in vgpreload_memcheck-amd64-linux.so)
+==42==    by 0x4F7988A: redis_ratelimit::limiter::leases::LeasesUsage::lease (leases.rs:202)
+==42==
+==42== LEAK SUMMARY:
+==42==    definitely lost: 5,776 bytes in 181 blocks
+"""
+
+
+def test_what_memcheck_says_is_told_apart() -> None:
+    found = findings(SAID)
+    assert [(one.what, one.is_ours) for one in found if one.is_error] == [
+        ("Invalid read of size 1", True),
+        ("Conditional jump or move depends on uninitialised value(s)", False),
+    ]
+    assert [(one.what.split()[0], one.is_ours) for one in found if one.is_leak] == [
+        ("5,760", True),
+        ("16", False),
+    ]
+    assert [one.is_ours for one in found if one.is_reachable] == [True]
+    assert len(found) == 5
+
+
+def wrong_calls(client: Redis) -> None:
+    """What is an error, with missing words, wrong ones, too many, and of another type."""
+    client.set("string", "x")
+    calls = [
+        ["RL.TOKENBUCKET", "k", 10, 1, "1s", "COST", 1, "MAXWAIT", "1s"],
+        ["RL.LEAKYBUCKET", "k", 10, 1, "1s", "COST", 1, "UPTO"],
+        ["RL.FIXED", "k", 10, "60s", "ALIGNED", "COST", 1],
+        ["RL.SLIDING", "k", 10, "60s", "STRICT", "COST", 1],
+        ["RL.SLIDINGLOG", "k", 10, "60s", "COST", 1, "FORCE"],
+        ["RL.MTAKE", 2, "k", "l", "FIXED", 10, "60s", "CONCURRENCY", 10, "60s", "holder"],
+        ["RL.MPEEK", 1, "k", "FIXED", 10, "60s", "COST", 1],
+        ["RL.ACQUIRE", "k", 10, "60s", "holder", "COST", 1],
+        ["RL.RELEASE", "k", "holder"],
+        ["RL.THROTTLE", "k", 10, 1, 60, 1],
+        ["RL.INFO", "k"],
+        ["RL.EFFECT", "k", "rl-bucket 1 1700003600000 1000000 1700000000000000"],
+    ]
+    pipeline = client.pipeline(transaction=False)
+    for call in calls:
+        for place in range(1, len(call)):
+            pipeline.execute_command(*call[:place])
+            for word in ("", "x" * 300, b"\x00\xff", -1, 10**30, "string", "1e-9", "FORCE"):
+                pipeline.execute_command(*call[:place], word, *call[place + 1 :])
+                pipeline.delete("k", "l")
+        pipeline.execute_command(*call, *["COST"] * 40)
+        pipeline.execute_command("COMMAND GETKEYS", *call)
+    errors = [a for a in pipeline.execute(raise_on_error=False) if isinstance(a, ResponseError)]
+    assert len(errors) > 500
+    client.delete("string")
+
+
+def restore_copies(client: Redis) -> None:
+    """What is dumped, copied, renamed and told of every key."""
+    held = state(client)
+    assert {one.type for one in held.values()} == {limiter.type for limiter in LIMITERS}
+    for key, (_, dump, expires_at) in held.items():
+        client.restore("restored", expires_at, dump, absttl=True)
+        client.copy("restored", "copy")
+        client.rename("restored", "renamed")
+        assert client.dump("copy") == client.dump("renamed") == dump
+        assert digests(client, [b"copy"]) == digests(client, [key])
+        assert client.memory_usage("copy") > 0
+        assert client.execute_command("RL.INFO", "copy")
+        client.delete("copy", "renamed")
+    assert state(client) == held
+
+
+def restore_mutations(client: Redis, count: int) -> None:
+    """Payloads with some bytes changed. The most are refused; who is not, is used."""
+    dumps = [held.dump for held in state(client).values()]
+    chosen = random.Random(91)
+    client.execute_command("DEBUG", "SET-SKIP-CHECKSUM-VALIDATION", 1)
+    pipeline = client.pipeline(transaction=False)
+    for _ in range(count):
+        dump = bytearray(chosen.choice(dumps))
+        for _ in range(chosen.randint(1, 3)):
+            # Behind the byte that names one of the server's own types, before the server's version.
+            dump[chosen.randrange(9, len(dump) - 10)] = chosen.choice([0, 1, 2, 5, 0x81, 0xFF])
+        if chosen.random() < 0.2:
+            del dump[chosen.randrange(10, len(dump) - 10) : -10]
+        pipeline.restore("mutated", 3_600_000, bytes(dump), replace=True)
+        for limiter in LIMITERS:
+            pipeline.execute_command(*limiter.take("mutated"))
+        pipeline.execute_command("RL.INFO", "mutated")
+        pipeline.dump("mutated")
+    answers = pipeline.execute(raise_on_error=False)[:: len(LIMITERS) + 3]
+    assert 0 < sum(answer is True or answer == b"OK" for answer in answers) < count
+    client.execute_command("DEBUG", "SET-SKIP-CHECKSUM-VALIDATION", 0)
+    client.delete("mutated")
+
+
+def transactions_and_scripts(client: Redis) -> None:
+    with client.pipeline(transaction=True) as pipeline:
+        for limiter in LIMITERS:
+            pipeline.execute_command(*limiter.take(f"by EXEC, {limiter.name}"))
+        pipeline.execute()
+    for limiter in LIMITERS:
+        script = "return redis.call(unpack(ARGV))"
+        client.eval(script, 1, "k", *limiter.take(f"by script, {limiter.name}"))
+
+
+def rewrite_and_load(server: Server, clock: Clock) -> None:
+    """Both ways of saving all keys: for an AOF and for an RDB."""
+    client = server.client()
+    held = state(client)
+    client.bgrewriteaof()
+    poll.until(
+        lambda: not client.info("persistence")["aof_rewrite_in_progress"],
+        "the AOF is rewritten",
+        timeout=120,
+    )
+    play(steps(seed=92, count=50), clock, client)
+    now_held = state(client)
+    client.execute_command("DEBUG", "LOADAOF")
+    assert state(client) == now_held
+    client.execute_command("DEBUG", "RELOAD")
+    assert state(client) == now_held
+    assert len(held) > 10
+
+
+def remove_all(client: Redis) -> None:
+    """In the background, where a key is large enough to be worth it."""
+    pipeline = client.pipeline(transaction=False)
+    for number in range(300):
+        pipeline.execute_command("RL.SLIDINGLOG", "log", 1000, f"{3600 + number}s")
+        pipeline.execute_command("RL.ACQUIRE", "leases", 1000, "1h", f"holder {number}")
+        pipeline.execute_command("RL.ACQUIRE", "more leases", 1000, "1h", f"holder {number}")
+    pipeline.execute()
+    assert client.unlink("log", "leases") == 2
+    client.execute_command("FLUSHALL", "ASYNC")
+    poll.until(
+        lambda: client.info("memory")["lazyfree_pending_objects"] == 0,
+        "the background has freed all",
+        timeout=60,
+    )
