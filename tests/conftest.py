@@ -15,6 +15,7 @@ from redis import Redis
 from support import binaries
 from support.binaries import Binary
 from support.clock import Clock, build_library
+from support.cluster import Cluster
 from support.server import MODULE, Server
 
 # An example is many round trips, so its time says nothing; and all of them see one server, so a
@@ -105,6 +106,24 @@ def pair(shared_pair: Pair) -> Iterator[Pair]:
     yield shared_pair
     shared_pair.primary.check()
     shared_pair.replica.check()
+
+
+@pytest.fixture(scope="session")
+def shared_cluster(
+    binary: Binary, shared_clock: Clock, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Cluster]:
+    running = Clock(shared_clock.library, tmp_path_factory.mktemp("cluster") / "clock")
+    running.run()
+    with Cluster(binary, running) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def cluster(shared_cluster: Cluster) -> Iterator[Cluster]:
+    """Empty, and well. It has a clock of its own, which shows the real time."""
+    shared_cluster.empty()
+    yield shared_cluster
+    shared_cluster.check()
 
 
 @pytest.fixture

@@ -51,6 +51,10 @@ class Clock:
     def reset(self) -> None:
         self.set(START_US)
 
+    def run(self) -> None:
+        """Shows the real time, until it is set again."""
+        self._cell[0] = 0
+
     def advance(self, duration: int | str) -> None:
         """By microseconds, or by a duration such as "1.5h". A negative one turns the clock back."""
         self.set(self.now + _microseconds(duration))

@@ -1,0 +1,544 @@
+"""A real cluster, its slots and its roles, and clients that keep it busy."""
+
+import math
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from itertools import count
+from typing import Self
+
+from redis import ConnectionError as RedisConnectionError
+from redis import Redis, RedisCluster
+from redis import TimeoutError as RedisTimeoutError
+from redis.backoff import NoBackoff
+from redis.cluster import ClusterNode
+from redis.crc import key_slot
+from redis.exceptions import (
+    AskError,
+    ClusterError,
+    SlotNotCoveredError,
+    TryAgainError,
+)
+from redis.retry import Retry
+
+from support import poll
+from support.binaries import Binary
+from support.clock import Clock
+from support.load import Load
+from support.server import Server, ServerError
+from support.workload import Limiter, Word
+
+SLOTS = 16_384
+PRIMARIES = 3
+
+# A node that does not answer for so many milliseconds is taken for dead: long enough that none is
+# on a busy machine. A test that kills one says PROMPT.
+PATIENT = 5_000
+PROMPT = 1_000
+
+
+@dataclass(frozen=True)
+class Node:
+    """What one node says of another, or of itself."""
+
+    id: str
+    is_primary: bool
+    # The primary that a replica follows.
+    follows: str
+    slots: tuple[range, ...]
+    is_well: bool
+
+    def serves(self, slot: int) -> bool:
+        return any(slot in part for part in self.slots)
+
+
+View = dict[int, Node]
+
+
+class Cluster:
+    """Three primaries and a replica of each, or none, on loopback, from `with` to its end.
+
+    It needs a clock that runs: nodes ask each other for signs of life, and vote, by the wall clock.
+    """
+
+    def __init__(self, binary: Binary, clock: Clock, *, replicas: bool = True) -> None:
+        self.clock = clock
+        self.servers: list[Server] = []
+        self._binary = binary
+        self._size = PRIMARIES * 2 if replicas else PRIMARIES
+        self._owned = ExitStack()
+        self._clients = ExitStack()
+        self._admins: dict[Server, Redis] = {}
+        self._ids: dict[Server, str] = {}
+        self._elected_at = -math.inf
+
+    def __enter__(self) -> Self:
+        settings = {
+            "cluster_enabled": "yes",
+            "cluster_node_timeout": PATIENT,
+            # A shard that is down leaves the others alone.
+            "cluster_require_full_coverage": "no",
+            # A replica may take over however long it has heard nothing: an idle primary says
+            # nothing, since the tests' servers send no pings.
+            "cluster_replica_validity_factor": 0,
+            # No replica ever leaves its primary for another that has none.
+            "cluster_migration_barrier": 100,
+        }
+        with ExitStack() as started:
+            for _ in range(self._size):
+                server = started.enter_context(Server(self._binary, clock=self.clock, **settings))
+                self.servers.append(server)
+                self._admins[server] = server.client(decode_responses=True)
+            self._build()
+            self._owned = started.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._clients.close()
+        self._owned.close()
+
+    def _build(self) -> None:
+        for number, server in enumerate(self.servers):
+            admin = self._admins[server]
+            self._ids[server] = admin.execute_command("CLUSTER MYID")
+            # So that no two have the same, which they would have to settle.
+            admin.execute_command("CLUSTER SET-CONFIG-EPOCH", number + 1)
+            for other in self.servers[:number]:
+                admin.execute_command("CLUSTER MEET", "127.0.0.1", other.port)
+        primaries, replicas = self.servers[:PRIMARIES], self.servers[PRIMARIES:]
+        for number, primary in enumerate(primaries):
+            slots = range(number * SLOTS // PRIMARIES, (number + 1) * SLOTS // PRIMARIES)
+            self._admins[primary].execute_command("CLUSTER ADDSLOTS", *slots)
+        for primary, replica in zip(primaries, replicas, strict=False):
+            poll.until(
+                # By its name: in the handshake it is known by another.
+                lambda replica=replica, primary=primary: (
+                    self._ids[primary] in {node.id for node in self._view(replica).values()}
+                ),
+                "the replica knows its primary",
+                timeout=20,
+            )
+            self._admins[replica].execute_command("CLUSTER REPLICATE", self._ids[primary])
+        self.wait_until_well()
+
+    # What is where
+
+    def _view(self, server: Server) -> View:
+        """The nodes that a server knows, by port."""
+        found = {}
+        for address, told in self._admins[server].execute_command("CLUSTER NODES").items():
+            flags = set(told["flags"].split(","))
+            found[int(address.rpartition(":")[2])] = Node(
+                told["node_id"],
+                "master" in flags,
+                told["master_id"],
+                # The ends of each part, which for a slot alone are one.
+                tuple(range(int(part[0]), int(part[-1]) + 1) for part in told["slots"]),
+                is_well=not flags & {"handshake", "fail", "fail?", "noaddr"}
+                and not told["migrations"],
+            )
+        return found
+
+    def _running(self) -> list[Server]:
+        return [server for server in self.servers if server.is_running]
+
+    def _agreed(self) -> dict[Server, Node]:
+        """What the primaries say once all that are up say the same. A replica may be late."""
+        found: View = {}
+
+        def agree() -> bool:
+            nonlocal found
+            views = {server: self._view(server) for server in self._running()}
+            said = [view for server, view in views.items() if view[server.port].is_primary]
+            found = said[0]
+            return all(_roles(view) == _roles(found) for view in said)
+
+        poll.until(agree, "all nodes have one view of the cluster", timeout=60)
+        return {server: found[server.port] for server in self.servers}
+
+    def primaries(self) -> list[Server]:
+        """Those that serve slots; one that was killed is among them until it is replaced."""
+        return [server for server, node in self._agreed().items() if node.slots]
+
+    def owner(self, key: str) -> Server:
+        slot = slot_of(key)
+        return next(server for server, node in self._agreed().items() if node.serves(slot))
+
+    def replicas_of(self, primary: Server) -> list[Server]:
+        name = self._ids[primary]
+        return [server for server, node in self._agreed().items() if node.follows == name]
+
+    def replica_of(self, primary: Server) -> Server:
+        (replica,) = self.replicas_of(primary)
+        return replica
+
+    def tags(self) -> dict[Server, tuple[str, str]]:
+        """For each primary two tags by which keys are put there, into one slot or the other."""
+        nodes = self._agreed()
+        found: dict[Server, list[str]] = {
+            server: [] for server, node in nodes.items() if node.slots
+        }
+        for number in range(1000):
+            tag = f"t{number}"
+            slot = slot_of(f"{{{tag}}}")
+            for server, tags in found.items():
+                if nodes[server].serves(slot):
+                    tags.append(tag)
+        return {server: (tags[0], tags[1]) for server, tags in found.items()}
+
+    # Clients
+
+    def client(self, entry: Server | None = None) -> RedisCluster:
+        """One that finds its way from this node. It never repeats a call that got no answer, which
+        could charge twice; that it was sent elsewhere (MOVED, ASK) it gets over.
+        """
+        entry = entry or self._running()[0]
+        client = RedisCluster(
+            startup_nodes=[ClusterNode("127.0.0.1", entry.port)],
+            protocol=2,
+            socket_timeout=20,
+            retry=Retry(NoBackoff(), 0),
+            require_full_coverage=False,
+            # So that it learns of a failover by the first MOVED.
+            reinitialize_steps=1,
+        )
+        return self._clients.enter_context(client)
+
+    # States
+
+    def wait_until_well(self) -> None:
+        """Returns once all are up, of one mind, and every replica has what its primary has."""
+        poll.until(self._is_well, "the cluster is well", timeout=60)
+
+    def _is_well(self) -> bool:
+        views = []
+        for server in self.servers:
+            server.check()
+            if self._admins[server].execute_command("CLUSTER INFO")["cluster_state"] != "ok":
+                return False
+            views.append(self._view(server))
+            if not all(node.is_well for node in views[-1].values()):
+                return False
+        view = views[0]
+        if any(_roles(other) != _roles(view) for other in views) or len(view) < len(self.servers):
+            return False
+        nodes = {server: view[server.port] for server in self.servers}
+        replicas = [server for server, node in nodes.items() if not node.is_primary]
+        slots = sum(len(part) for node in nodes.values() for part in node.slots)
+        return (
+            slots == SLOTS
+            and len(replicas) == self._size - PRIMARIES
+            and all(self._is_in_sync(replica, nodes[replica].follows) for replica in replicas)
+        )
+
+    def _is_in_sync(self, replica: Server, primary_id: str) -> bool:
+        primary = next(server for server, name in self._ids.items() if name == primary_id)
+        here = self._admins[replica].info("replication")
+        there = self._admins[primary].info("replication")
+        return (
+            here["role"] == "slave"
+            and here["master_link_status"] == "up"
+            and here["master_port"] == primary.port
+            and here["slave_repl_offset"] == there["master_repl_offset"]
+        )
+
+    def empty(self) -> None:
+        """For the next test. A server that died in the one before gets its chance."""
+        self._clients.close()
+        for server in self.servers:
+            if not server.is_running:
+                server.start()
+        self.wait_until_well()
+        for primary in self.primaries():
+            self._admins[primary].flushall()
+        self.wait_until_well()
+
+    def check(self) -> None:
+        for server in self.servers:
+            server.check()
+
+    @contextmanager
+    def node_timeout(self, milliseconds: int) -> Iterator[None]:
+        self._set_node_timeout(milliseconds)
+        try:
+            yield
+        finally:
+            self._set_node_timeout(PATIENT)
+
+    def _set_node_timeout(self, milliseconds: int) -> None:
+        for server in self._running():
+            self._admins[server].config_set("cluster-node-timeout", milliseconds)
+
+    # Slots that move
+
+    def move(self, key: str, target: Server) -> "Move":
+        """The way of a key's slot to another primary, step by step."""
+        return Move(self, slot_of(key), self.owner(key), target)
+
+    @property
+    def moves_atomically(self) -> bool:
+        server = self.servers[0]
+        return server.version >= ((9,) if server.is_valkey else (8, 4))
+
+    def move_atomically(
+        self, key: str, target: Server, meanwhile: Callable[[], None] = lambda: None
+    ) -> None:
+        """Meanwhile: once the target has a snapshot and is told of each change to it, where Valkey
+        is held. Redis cannot be, so there it is before.
+        """
+        slot, source = slot_of(key), self.owner(key)
+        admin = self._admins[source]
+
+        def job() -> dict[str, str]:
+            # The latest is the first: names and values.
+            words = admin.execute_command("CLUSTER GETSLOTMIGRATIONS")[0]
+            told = dict(zip(words[::2], words[1::2], strict=True))
+            if told["state"] in {"failed", "cancelled"}:
+                raise ServerError(f"the slot did not move: {told}")
+            return told
+
+        def sends_changes() -> bool:
+            # In this state it may still be sending the snapshot, which a child does.
+            forked = admin.info("persistence")["slot_migration_fork_in_progress"]
+            return job()["state"] == "waiting-to-pause" and not forked
+
+        def has_moved() -> bool:
+            if source.is_valkey:
+                job()
+            return all(self._view(server)[target.port].serves(slot) for server in self._running())
+
+        if source.is_valkey:
+            admin.execute_command("DEBUG SLOTMIGRATION", "PREVENT-PAUSE", 1)
+            try:
+                where = ("SLOTSRANGE", slot, slot, "NODE", self._ids[target])
+                admin.execute_command("CLUSTER MIGRATESLOTS", *where)
+                poll.until(sends_changes, "the snapshot is sent", timeout=60)
+                meanwhile()
+            finally:
+                admin.execute_command("DEBUG SLOTMIGRATION", "PREVENT-PAUSE", 0)
+        else:
+            meanwhile()
+            self._admins[target].execute_command("CLUSTER MIGRATION", "IMPORT", slot, slot)
+        poll.until(has_moved, "the slot has moved", timeout=60)
+
+    # Roles that change
+
+    def wait_for_elections(self) -> None:
+        """Until there may be one in every shard. A replica does not stand again for four times the
+        node timeout after it last did, nor do the others vote about a primary for twice as long.
+        """
+        poll.until(
+            lambda: time.monotonic() - self._elected_at > 4.2 * PATIENT / 1000,
+            "there may be elections again",
+            timeout=60,
+        )
+
+    def fail_over(self, primary: Server) -> Server:
+        """As an operator does it. The new primary, once all know of it."""
+        replica = self.replica_of(primary)
+        asked_at = -math.inf
+
+        def taken_over() -> bool:
+            nonlocal asked_at
+            # A failover that the machine was too busy for lapses after five seconds.
+            if time.monotonic() - asked_at > 7 and not self._view(replica)[replica.port].slots:
+                self._admins[replica].execute_command("CLUSTER FAILOVER")
+                asked_at = time.monotonic()
+            return self._has_taken_over(primary, replica)
+
+        poll.until(taken_over, "the replica has taken over", timeout=60)
+        self._elected_at = time.monotonic()
+        return replica
+
+    def wait_for_takeover(self, primary: Server, replica: Server) -> None:
+        """Until the replica of a primary that is gone has taken over, and all know of it."""
+        poll.until(
+            lambda: self._has_taken_over(primary, replica),
+            "the replica has taken over",
+            timeout=60,
+        )
+        self._elected_at = time.monotonic()
+
+    def _has_taken_over(self, primary: Server, replica: Server) -> bool:
+        views = [self._view(server) for server in self._running()]
+        return all(view[replica.port].slots and not view[primary.port].slots for view in views)
+
+    def wait_until_up(self, server: Server) -> None:
+        """Until one that was restarted follows the primary that has taken over from it."""
+        poll.until(
+            lambda: self._admins[server].info("replication").get("master_link_status") == "up",
+            "the server has become a replica",
+            timeout=60,
+        )
+
+    def admin(self, server: Server) -> Redis:
+        return self._admins[server]
+
+    def id_of(self, server: Server) -> str:
+        return self._ids[server]
+
+
+def _roles(view: View) -> dict[int, tuple[bool, str, tuple[range, ...]]]:
+    return {port: (node.is_primary, node.follows, node.slots) for port, node in view.items()}
+
+
+def slot_of(key: str) -> int:
+    return key_slot(key.encode())
+
+
+@dataclass(frozen=True)
+class Move:
+    """A slot on its way, from `with` to its end, which carries what keys are left."""
+
+    cluster: Cluster
+    slot: int
+    source: Server
+    target: Server
+
+    def __enter__(self) -> Self:
+        source, target = map(self.cluster.id_of, (self.source, self.target))
+        self._set_slot(self.target, "IMPORTING", source)
+        self._set_slot(self.source, "MIGRATING", target)
+        return self
+
+    def left(self, count: int = 100) -> list[str]:
+        """Keys that are still to be carried."""
+        admin = self.cluster.admin(self.source)
+        return admin.execute_command("CLUSTER GETKEYSINSLOT", self.slot, count)
+
+    def carry(self, *keys: str) -> None:
+        where = ("127.0.0.1", self.target.port, "", 0, 20_000)
+        self.cluster.admin(self.source).execute_command("MIGRATE", *where, "KEYS", *keys)
+
+    def __exit__(self, *_: object) -> None:
+        while keys := self.left():
+            self.carry(*keys)
+        # The target first, so that at no time nobody owns it; then all others.
+        primaries = self.cluster.primaries()
+        for server in sorted(primaries, key=lambda server: server is not self.target):
+            self._set_slot(server, "NODE", self.cluster.id_of(self.target))
+
+    def _set_slot(self, server: Server, *words: str) -> None:
+        self.cluster.admin(server).execute_command("CLUSTER SETSLOT", self.slot, *words)
+
+
+# Answers by which a call was not made, and those by which there is no telling.
+NOT_MADE = (AskError, TryAgainError, ClusterError, SlotNotCoveredError)
+LOST = (RedisConnectionError, RedisTimeoutError)
+
+
+class Taking(Load):
+    """Clients with ways in of their own that take a unit at a time: mostly of one key, now and then
+    one of several keys in one slot by RL.MTAKE.
+
+    Counts, by key, the units `admitted`; of these those `kept`, if a replica is asked each time;
+    and those `unanswered`, which may have been charged. A call may be lost only if that is said.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        limiters: Mapping[str, Limiter],
+        *,
+        clients: int = 4,
+        turns: int | None = None,
+        may_lose: bool = False,
+        asks_replicas: bool = False,
+    ) -> None:
+        super().__init__(clients)
+        self._cluster, self._limiters = cluster, dict(limiters)
+        self._most = turns
+        self._opened = ExitStack()
+        self._may_lose, self._asks_replicas = may_lose, asks_replicas
+        self._neighbours = {
+            key: [other for other in limiters if slot_of(other) == slot_of(key)] for key in limiters
+        }
+        self._counts = {
+            what: [Counter() for _ in range(clients)] for what in ("admitted", "kept", "unanswered")
+        }
+
+    def __exit__(self, *problem: object) -> None:
+        with self._opened:
+            super().__exit__(*problem)
+
+    @property
+    def admitted(self) -> Counter[str]:
+        return self._sum("admitted")
+
+    @property
+    def kept(self) -> Counter[str]:
+        return self._sum("kept")
+
+    @property
+    def unanswered(self) -> Counter[str]:
+        return self._sum("unanswered")
+
+    def _sum(self, what: str) -> Counter[str]:
+        return sum((counter.copy() for counter in self._counts[what]), Counter())
+
+    def turn(self, number: int) -> Callable[[], bool]:
+        servers = self._cluster.servers
+        client = self._cluster.client(servers[number % len(servers)])
+        self._opened.callback(client.close)
+        choose = random.Random(number)
+        # Holders that no other client has, in any load: each lease is one more unit.
+        holder = f"{random.randrange(2**60)}"
+        names = list(self._limiters)
+        numbers = count()
+        admitted, kept, unanswered = (counters[number] for counters in self._counts.values())
+
+        def take_turn() -> bool:
+            turn = next(numbers)
+            if turn == self._most:
+                return False
+            key = choose.choice(names)
+            neighbours = self._neighbours[key]
+            several = len(neighbours) > 2 and choose.random() < 0.1
+            keys = choose.sample(neighbours, 3) if several else [key]
+            asked = [self._limiters[key].by(f"{holder} {turn}") for key in keys]
+            call = asked[0].take(keys[0])
+            if several:
+                specs = [word for limiter in asked for word in limiter.full()]
+                call = ("RL.MTAKE", 3, *keys, *specs)
+            try:
+                was_admitted, was_kept = self._ask(client, keys[0], call)
+            except LOST:
+                if not self._may_lose:
+                    raise
+                unanswered.update(keys)
+            except NOT_MADE:
+                pass
+            else:
+                admitted.update(keys * was_admitted)
+                kept.update(keys * was_kept)
+                return True
+            # A look charges nothing, so it may be taken again and again; it finds the way, too.
+            look = asked[0].peek(keys[0])
+            poll.until(lambda: _is_answered(client, look), f"{look} is answered", timeout=60)
+            return True
+
+        return take_turn
+
+    def _ask(self, client: RedisCluster, key: str, call: tuple[Word, ...]) -> tuple[bool, bool]:
+        """Whether it was admitted, and whether a replica has it then."""
+        if not self._asks_replicas:
+            return client.execute_command(*call)[0] == 1, False
+        node = client.get_redis_connection(client.get_node_from_key(key))
+        # WAIT is about what was written by the same connection.
+        with node.pipeline(transaction=False) as pipeline:
+            pipeline.execute_command(*call).execute_command("WAIT", 1, 200)
+            reply, replicas = pipeline.execute(raise_on_error=False)
+        if isinstance(reply, Exception):
+            raise reply
+        return reply[0] == 1, reply[0] == 1 and isinstance(replicas, int) and replicas >= 1
+
+
+def _is_answered(client: RedisCluster, call: tuple[Word, ...]) -> bool:
+    try:
+        client.execute_command(*call)
+    except (*NOT_MADE, *LOST):
+        return False
+    return True

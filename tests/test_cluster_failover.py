@@ -1,0 +1,88 @@
+"""In a cluster, under load: a replica that takes over from its primary goes on with its limits."""
+
+import random
+from collections import Counter
+from collections.abc import Mapping
+
+import pytest
+from redis import RedisCluster
+
+from support.cluster import PROMPT, Cluster, Taking
+from support.load import used, wide
+from support.scale import scaled
+from support.workload import LIMITERS, Limiter
+
+# Nobody takes so much.
+ENDLESS = 100_000
+
+
+def limiters(cluster: Cluster, prefix: str) -> dict[str, Limiter]:
+    """By key: one of every kind on every primary, of which nothing recovers while a test runs."""
+    return {
+        f"{{{tag}}}:{prefix}:{limiter.name}": wide(limiter, ENDLESS)
+        for tag, _ in cluster.tags().values()
+        for limiter in LIMITERS
+    }
+
+
+def usage(client: RedisCluster, limits: Mapping[str, Limiter]) -> Counter[str]:
+    return Counter({key: used(client, limiter, key, ENDLESS) for key, limiter in limits.items()})
+
+
+def assert_limited(cluster: Cluster, limits: Mapping[str, Limiter], found: Counter[str]) -> None:
+    """Under limits of which ten units are left, everybody together gets these ten."""
+    narrow = {key: narrowed(limiter, found[key] + 10) for key, limiter in limits.items()}
+    with Taking(cluster, narrow, turns=400) as load:
+        load.join()
+    assert load.admitted == dict.fromkeys(limits, 10)
+
+
+def narrowed(limiter: Limiter, limit: int) -> Limiter:
+    spec = tuple(limit if word == ENDLESS else word for word in limiter.spec)
+    return limiter._replace(spec=spec)
+
+
+@pytest.mark.timeout(scaled(120, 1800))
+def test_a_failover_by_hand_loses_nothing_and_lets_nobody_in(cluster: Cluster) -> None:
+    for number in range(scaled(1, 10)):
+        limits = limiters(cluster, f"{number}")
+        cluster.wait_for_elections()
+        with Taking(cluster, limits, may_lose=True) as load:
+            for primary in random.sample(cluster.primaries(), 3):
+                load.wait_for(100)
+                cluster.fail_over(primary)
+                load.wait_for(100)
+        admitted, found = load.admitted, usage(cluster.client(), limits)
+        # A call without an answer may have been charged; no other may that was not admitted.
+        for key in limits:
+            assert admitted[key] <= found[key] <= admitted[key] + load.unanswered[key], key
+        assert_limited(cluster, limits, found)
+        cluster.wait_until_well()
+
+
+@pytest.mark.timeout(scaled(120, 1800))
+def test_a_primary_that_is_killed_loses_only_what_its_replica_did_not_have(
+    cluster: Cluster,
+) -> None:
+    for number in range(scaled(1, 10)):
+        limits = limiters(cluster, f"{number}")
+        victim = random.choice(cluster.primaries())
+        replica = cluster.replica_of(victim)
+        with (
+            cluster.node_timeout(PROMPT),
+            Taking(cluster, limits, may_lose=True, asks_replicas=True) as load,
+        ):
+            load.wait_for(300)
+            victim.stop("kill")
+            cluster.wait_for_takeover(victim, replica)
+            load.wait_for(100)
+            victim.start()
+            cluster.wait_until_up(victim)
+            load.wait_for(100)
+        kept, admitted, found = load.kept, load.admitted, usage(cluster.client(), limits)
+        assert kept.total() > 0
+        # What was admitted and not kept was told to a client before a replica knew of it.
+        for key in limits:
+            assert kept[key] <= found[key] <= admitted[key] + load.unanswered[key], key
+        assert_limited(cluster, limits, found)
+        cluster.wait_until_well()
