@@ -133,13 +133,14 @@ def test_who_begins_to_listen_in_the_midst_of_a_workload_misses_nothing(
     replica = None
     if "replica" in listeners:
         # Not until it is in sync: calls come while the snapshot is made and sent.
-        replica = fresh_server(replicaof=f"127.0.0.1 {primary.port}")
+        replica = fresh_server()
+        replica.follow(primary)
     workload = steps(seed=13, count=800)
     play(workload, clock, client)
     held = state(client)
     assert len(held) > 5
     if replica is not None:
-        poll.until(lambda: is_in_sync(primary, replica), "the replica is in sync")
+        replica.wait_for_sync()
         assert state(replica.client()) == held
     if "AOF" in listeners:
         wait_until_saved(client)
@@ -148,26 +149,17 @@ def test_who_begins_to_listen_in_the_midst_of_a_workload_misses_nothing(
         assert state(client) == held
 
 
-def is_in_sync(primary: Server, replica: Server) -> bool:
-    with primary.client() as there, replica.client() as here:
-        link = here.info("replication")
-        return (
-            link["master_link_status"] == "up"
-            and link["slave_repl_offset"] == there.info("replication")["master_repl_offset"]
-        )
-
-
 def test_a_replica_that_comes_and_goes_under_load_is_right_each_time(
     fresh_server: Callable[..., Server], clock: Clock
 ) -> None:
     primary, replica = fresh_server(), fresh_server()
     client, follower = primary.client(), replica.client()
     for seed in range(20, 26):
-        follower.replicaof("127.0.0.1", primary.port)
+        replica.follow(primary)
         play(steps(seed, 250), clock, client)
-        poll.until(lambda: is_in_sync(primary, replica), "the replica is in sync")
+        replica.wait_for_sync()
         assert state(follower) == state(client)
-        follower.replicaof("NO", "ONE")
+        replica.follow(None)
         play(steps(seed + 100, 50), clock, client)
 
 
@@ -261,10 +253,10 @@ def test_a_primary_that_is_demoted_follows_the_new_one(
     second = first.replica()
     play(steps(seed=16, count=300), clock, first.client())
     second.wait_for_sync()
-    second.client().replicaof("NO", "ONE")
-    first.client().replicaof("127.0.0.1", second.port)
+    second.follow(None)
+    first.follow(second)
     play(steps(seed=17, count=600), clock, second.client())
-    poll.until(lambda: is_in_sync(second, first), "the former primary is in sync")
+    first.wait_for_sync()
     assert state(first.client()) == state(second.client())
 
 

@@ -210,11 +210,19 @@ class Server:
         replica.wait_for_sync()
         return replica
 
+    def follow(self, primary: "Server | None") -> None:
+        """Makes it a replica of another server, or of none."""
+        if primary is None:
+            self._admin.replicaof("NO", "ONE")
+        else:
+            self._admin.replicaof("127.0.0.1", primary.port)
+        self._primary = primary
+
     def wait_for_sync(self) -> None:
         """Returns once this replica has applied all that its primary has written."""
         primary = self._primary
         if primary is None:
-            raise ServerError("not started as a replica")
+            raise ServerError("not a replica")
 
         def in_sync() -> bool:
             here = self._admin.info("replication")

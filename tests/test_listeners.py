@@ -1,0 +1,116 @@
+"""Effects are left out while nobody can want them; whoever begins to listen, and whenever, under
+whatever load, misses none.
+"""
+
+import random
+from collections.abc import Callable
+
+import pytest
+from redis import Redis, ResponseError
+
+from support.clock import Clock
+from support.load import Mixed
+from support.saving import wait_until_saved
+from support.scale import scaled
+from support.server import Server
+from support.workload import digests, state
+
+pytestmark = pytest.mark.timeout(scaled(120, 600))
+
+AOF = {"appendfsync": "always", "auto_aof_rewrite_percentage": 0}
+
+
+def told(client: Redis) -> int:
+    return client.info("ratelimit_stats")["ratelimit_effects_propagated"]
+
+
+class Listening:
+    """A server, and what may listen to it: a replica that comes and goes, and an AOF."""
+
+    def __init__(self, server: Server, replica: Server) -> None:
+        self.server, self.replica = server, replica
+        self._client, self._follower = server.client(), replica.client()
+        self.has_replica = self.has_aof = False
+
+    def attach(self) -> None:
+        self.replica.follow(self.server)
+        self.has_replica = True
+
+    def detach(self) -> None:
+        self.replica.follow(None)
+        self.has_replica = False
+
+    def cut(self) -> None:
+        self._client.client_kill_filter(_type="replica")
+
+    def forget_history(self) -> None:
+        self._client.execute_command("DEBUG", "CHANGE-REPL-ID")
+        self.cut()
+
+    def aof_on(self) -> None:
+        self._client.config_set("appendonly", "yes")
+        self.has_aof = True
+
+    def aof_off(self) -> None:
+        self._client.config_set("appendonly", "no")
+        self.has_aof = False
+
+    def fork(self) -> None:
+        try:
+            self._client.bgsave()
+        except ResponseError as error:
+            # Another child is at work.
+            if "in progress" not in str(error).lower():
+                raise
+
+    def something(self, chance: random.Random) -> None:
+        events = [self.fork]
+        events += [self.detach, self.cut, self.forget_history] if self.has_replica else []
+        events += [self.aof_off] if self.has_aof else [self.aof_on]
+        events += [] if self.has_replica else [self.attach, self.attach]
+        chance.choice(events)()
+
+    def assert_nothing_was_missed(self) -> None:
+        """With the load over."""
+        held = state(self._client)
+        assert len(held) > 5
+        expected = digests(self._client, held)
+        if self.has_replica:
+            self.replica.wait_for_sync()
+            assert state(self._follower) == held
+            assert digests(self._follower, held) == expected
+        if self.has_aof:
+            wait_until_saved(self._client)
+            self._client.execute_command("DEBUG", "LOADAOF")
+            assert state(self._client) == held
+            assert digests(self._client, held) == expected
+
+
+@pytest.mark.parametrize("seed", range(scaled(4, 60)))
+def test_who_begins_to_listen_at_any_moment_misses_nothing(
+    seed: int, fresh_server: Callable[..., Server], clock: Clock
+) -> None:
+    # A second after its last replica has left, a primary lets go of its backlog, and nobody
+    # listens any more.
+    server = fresh_server(**AOF, repl_backlog_ttl=1)
+    listening = Listening(server, fresh_server())
+    chance = random.Random(seed)
+    with server.client() as client:
+        with Mixed(server, clock, seed=seed) as load:
+            load.wait_for(turns=100)
+        assert told(client) == 0
+        for number in range(5):
+            with Mixed(server, clock, seed=1000 * (seed + 1) + number) as load:
+                for _ in range(chance.randint(1, 3)):
+                    load.wait_for(turns=chance.randint(1, 120))
+                    listening.something(chance)
+                load.wait_for(turns=chance.randint(1, 120))
+            listening.assert_nothing_was_missed()
+        # And at last both, that every seed compares something.
+        with Mixed(server, clock, seed=seed + 1) as load:
+            load.wait_for(turns=chance.randint(1, 120))
+            listening.attach()
+            listening.aof_on()
+            load.wait_for(turns=50)
+        listening.assert_nothing_was_missed()
+        assert told(client) > 0
