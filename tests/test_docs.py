@@ -1,0 +1,30 @@
+"""What the documents name is there."""
+
+import re
+
+import pytest
+
+from support.server import REPOSITORY
+
+DOCUMENTS = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
+
+each_document = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document.name)
+
+
+def test_a_test_that_a_document_names_exists() -> None:
+    named = {
+        match.groups()
+        for document in DOCUMENTS
+        for match in re.finditer(r"(test_\w+\.py)::(test_\w+)", document.read_text())
+    }
+    assert len(named) > 40
+    for file, test in sorted(named):
+        source = (REPOSITORY / "tests" / file).read_text()
+        assert f"\ndef {test}(" in source, f"{file}::{test}"
+
+
+@each_document
+def test_a_file_that_a_document_links_to_exists(document) -> None:
+    for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", document.read_text()):
+        if "://" not in target:
+            assert (document.parent / target).exists(), target
