@@ -83,7 +83,7 @@ def test_a_server_that_is_killed_under_load_again_and_again_loses_nothing_that_w
     server = fresh_server(**AOF)
     client = server.client()
     before = Charging.used(client)
-    for number in range(scaled(20, 200)):
+    for number in range(scaled(20, 60)):
         with Charging(server, clock, tick=TICK) as load:
             load.wait_for(turns=150)
             if number % 3 == 1:
@@ -206,7 +206,7 @@ def test_an_aof_that_is_cut_anywhere_in_its_last_call_has_all_but_that(
 
 def ends(server: Server, begun: int, whole: int) -> list[int]:
     """Where to cut: anywhere where that is quick."""
-    step = 1 if can_load_while_it_runs(server) else scaled(60, 3)
+    step = 1 if can_load_while_it_runs(server) else scaled(60, 20)
     return sorted({*range(begun, whole, step), whole - 1, whole})
 
 

@@ -89,14 +89,14 @@ def test_with_an_eviction_policy_a_flood_of_keys_is_answered_within_the_memory_t
     replica = server.replica()
     client = server.client()
     client.set("no limiter", "has no TTL")
-    most = counted_memory(client) + scaled(1_000_000, 50_000_000)
+    most = counted_memory(client) + scaled(1_000_000, 10_000_000)
     client.config_set("maxmemory", most)
 
     def watch() -> None:
         # The server has evicted before it tells, but telling takes memory, too.
         assert counted_memory(client) < most + 20_000
 
-    numbers = range(scaled(8_000, 400_000))
+    numbers = range(scaled(8_000, 80_000))
     replies = flood(client, numbers, watch)
     for number, reply in zip(numbers, replies, strict=True):
         # Every key is new.
@@ -149,9 +149,9 @@ def test_with_noeviction_a_flood_fills_the_memory_and_what_is_there_goes_on(
     fresh_server: Start,
 ) -> None:
     client = fresh_server().client()
-    most = counted_memory(client) + scaled(1_000_000, 50_000_000)
+    most = counted_memory(client) + scaled(1_000_000, 10_000_000)
     client.config_set("maxmemory", most)
-    numbers = range(scaled(8_000, 400_000))
+    numbers = range(scaled(8_000, 80_000))
     replies = flood(client, numbers)
     assert counted_memory(client) < most + 100_000
     assert client.info("stats")["evicted_keys"] == 0

@@ -27,7 +27,8 @@ def assert_the_same_bytes(primary: Server, *replicas: Server) -> None:
         replica.wait_for_sync()
     with primary.client() as client:
         held = state(client)
-        assert len(held) > 5
+        # At any moment some have recovered, or were given back.
+        assert len(held) > 2
         expected = digests(client, held)
     for replica in replicas:
         with replica.client() as client:

@@ -211,39 +211,43 @@ class Cluster:
 
     def wait_until_well(self) -> None:
         """Returns once all are up, of one mind, and every replica has what its primary has."""
-        poll.until(self._is_well, "the cluster is well", timeout=60)
+        try:
+            poll.until(lambda: not self._what_is_wrong(), "the cluster is well", timeout=60)
+        except TimeoutError as error:
+            raise TimeoutError(f"{error}; {self._what_is_wrong()}") from None
 
-    def _is_well(self) -> bool:
+    def _what_is_wrong(self) -> str | None:
         views = []
         for server in self.servers:
             server.check()
             if self._admins[server].execute_command("CLUSTER INFO")["cluster_state"] != "ok":
-                return False
+                return f"{server.port} says that the cluster fails"
             views.append(self._view(server))
             if not all(node.is_well for node in views[-1].values()):
-                return False
+                return f"{server.port} sees {views[-1]}"
         view = views[0]
         if any(_roles(other) != _roles(view) for other in views) or len(view) < len(self.servers):
-            return False
+            return f"the nodes have different views: {views}"
         nodes = {server: view[server.port] for server in self.servers}
         replicas = [server for server, node in nodes.items() if not node.is_primary]
-        slots = sum(len(part) for node in nodes.values() for part in node.slots)
-        return (
-            slots == SLOTS
-            and len(replicas) == self._size - PRIMARIES
-            and all(self._is_in_sync(replica, nodes[replica].follows) for replica in replicas)
-        )
+        if sum(len(part) for node in nodes.values() for part in node.slots) != SLOTS:
+            return f"slots are nobody's: {view}"
+        if len(replicas) != self._size - PRIMARIES:
+            return f"there are {len(replicas)} replicas: {view}"
+        out_of_sync = (self._out_of_sync(replica, nodes[replica].follows) for replica in replicas)
+        return next(filter(None, out_of_sync), None)
 
-    def _is_in_sync(self, replica: Server, primary_id: str) -> bool:
+    def _out_of_sync(self, replica: Server, primary_id: str) -> str | None:
         primary = next(server for server, name in self._ids.items() if name == primary_id)
         here = self._admins[replica].info("replication")
         there = self._admins[primary].info("replication")
-        return (
+        in_sync = (
             here["role"] == "slave"
             and here["master_link_status"] == "up"
             and here["master_port"] == primary.port
             and here["slave_repl_offset"] == there["master_repl_offset"]
         )
+        return None if in_sync else f"{replica.port} is out of sync: {here}, {there}"
 
     def empty(self) -> None:
         """For the next test. A server that died in the one before gets its chance."""
