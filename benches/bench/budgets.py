@@ -1,0 +1,75 @@
+"""The budgets: what a call may cost, as a multiple of what another one costs."""
+
+import re
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+FILE = Path(__file__).parents[1] / "budgets.toml"
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The instructions of `call` may be so many times those of `to`."""
+
+    call: str
+    to: str
+    # Just above what was measured: more is a step back.
+    at_most: float
+    # What is wished for, where something is.
+    goal: float | None = None
+
+
+@dataclass(frozen=True)
+class Budgets:
+    """For one version of the server, since the numbers beneath are the server's too."""
+
+    server: str
+    budgets: list[Budget]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A budget, and what was measured."""
+
+    budget: Budget
+    ratio: float
+
+    @property
+    def is_kept(self) -> bool:
+        return self.ratio <= self.budget.at_most
+
+    @property
+    def reaches_goal(self) -> bool:
+        return self.budget.goal is None or self.ratio <= self.budget.goal
+
+
+def parse(text: str) -> Budgets:
+    found = tomllib.loads(text)
+    return Budgets(found["server"], [Budget(**each) for each in found["budget"]])
+
+
+def load() -> Budgets:
+    return parse(FILE.read_text())
+
+
+def compare(budgets: list[Budget], instructions: dict[str, float]) -> list[Verdict]:
+    """Of all that was measured; a call that was not is an error."""
+    return [
+        Verdict(budget, instructions[budget.call] / instructions[budget.to]) for budget in budgets
+    ]
+
+
+def are_kept(verdicts: list[Verdict]) -> bool:
+    return all(verdict.is_kept for verdict in verdicts)
+
+
+def updated(text: str, verdicts: list[Verdict]) -> str:
+    """The file with every budget set to a thirtieth above what was measured."""
+    ratios = iter(verdicts)
+    return re.sub(
+        r"^at_most = .*$",
+        lambda _: f"at_most = {next(ratios).ratio * 31 / 30:.3f}",
+        text,
+        flags=re.MULTILINE,
+    )

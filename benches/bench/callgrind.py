@@ -1,0 +1,59 @@
+"""Instructions a call, as callgrind counts them.
+
+They are the difference between two runs of different length, so that what a server does to start
+and to end falls out. They repeat to the percent, on a busy machine too.
+"""
+
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+from bench.calls import Call, prepare
+from bench.servers import serving
+from bench.wire import Pipe
+from support.binaries import Binary
+
+PIPELINE = 100
+# What the server does by the clock, whatever it is sent: as seldom as can be.
+SELDOM = (("hz", "1"), ("dynamic-hz", "no"))
+
+
+def is_there() -> bool:
+    return shutil.which("valgrind") is not None
+
+
+def instructions(binary: Binary, calls: Iterable[Call]) -> dict[str, float]:
+    """Instructions a call, by the call's name."""
+    by_name = {call.name: call for call in calls}
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        counts = pool.map(lambda call: _count(binary, call), by_name.values())
+        return dict(zip(by_name, counts, strict=True))
+
+
+def _count(binary: Binary, call: Call) -> float:
+    # A script takes ten times as long.
+    short, long = (200, 1_800) if call.is_lua else (1_000, 17_000)
+    return (_total(binary, call, long) - _total(binary, call, short)) / (long - short)
+
+
+def _total(binary: Binary, call: Call, calls: int) -> int:
+    """All instructions of a server that got so many calls."""
+    with tempfile.TemporaryDirectory(prefix="ratelimit-") as directory:
+        count, wrapper = Path(directory) / "count", Path(directory) / "server"
+        options = f"--tool=callgrind --callgrind-out-file=/dev/null --log-file={count}"
+        wrapper.write_text(f'#!/bin/sh\nexec valgrind {options} {binary.path} "$@"\n')
+        wrapper.chmod(0o755)
+        setup = replace(call.setup, settings=call.setup.settings + SELDOM)
+        with serving(binary, setup, replace(binary, path=wrapper)) as server:
+            prepare(server, call)
+            with Pipe(server.port) as pipe:
+                for _ in range(calls // PIPELINE):
+                    pipe.run(call.encoded * PIPELINE, call.lines * PIPELINE, call.begins)
+            server.stop()
+        # Of every process: one that the server forks for its replica has a count too, a lower one.
+        return max(map(int, re.findall(r"Collected : (\d+)", count.read_text())))

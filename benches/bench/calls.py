@@ -1,0 +1,195 @@
+"""The calls that are measured. All are admitted, unless their name says otherwise."""
+
+import hashlib
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+from bench.servers import AOF, PLAIN, REPLICA, Measured, Setup
+from bench.wire import Words, pack
+
+LUA = Path(__file__).parents[1] / "lua"
+
+
+@dataclass(frozen=True)
+class Call:
+    """One or more commands, always the same and so on the same keys: hot ones."""
+
+    name: str
+    commands: tuple[Words, ...]
+    # In the replies to all its commands.
+    lines: int
+    # What has to be sent once, first.
+    before: tuple[Words, ...] = ()
+    setup: Setup = PLAIN
+    # How the reply to the first command begins, if it is what the name says.
+    begins: bytes = b""
+
+    @property
+    def is_lua(self) -> bool:
+        return self.commands[0][0] == "EVALSHA"
+
+    @cached_property
+    def encoded(self) -> bytes:
+        return b"".join(map(pack, self.commands))
+
+    def on(self, setup: Setup) -> "Call":
+        """The same on a server that runs in another way."""
+        return replace(self, name=f"{self.name}, {setup.name}", setup=setup)
+
+
+def call(name: str, line: str, lines: int, begins: bytes, *, before: str = "") -> Call:
+    """One command, written as in redis-cli."""
+    first = (tuple(before.split()),) if before else ()
+    return Call(name, (tuple(line.split()),), lines, first, begins=begins)
+
+
+@dataclass(frozen=True)
+class Script:
+    """A Lua script from benches/lua."""
+
+    text: str
+
+    @classmethod
+    def named(cls, name: str) -> "Script":
+        return cls((LUA / f"{name}.lua").read_text())
+
+    @property
+    def load(self) -> Words:
+        return ("SCRIPT", "LOAD", self.text)
+
+    def eval(self, keys: str, arguments: str) -> Words:
+        names = keys.split()
+        sha = hashlib.sha1(self.text.encode()).hexdigest()
+        return ("EVALSHA", sha, str(len(names)), *names, *arguments.split())
+
+    def call(self, name: str, keys: str, arguments: str, lines: int, begins: bytes) -> Call:
+        return Call(name, (self.eval(keys, arguments),), lines, (self.load,), begins=begins)
+
+
+# The beginnings of arrays of so many integers, the first of which says that the call may pass, or
+# with redis-cell's reply that it is limited.
+FIVE_YES, FIVE_NO = b"*5\r\n:1\r\n", b"*5\r\n:0\r\n"
+TWO_YES, THREE_YES, SIX_YES = b"*2\r\n:1\r\n", b"*3\r\n:1\r\n", b"*6\r\n:1\r\n"
+
+# So much that nothing of what is measured is ever denied.
+PLENTY = "1000000 1000000"
+BUCKET = f"TOKENBUCKET {PLENTY} 1s"
+# In milliseconds. Short, so that the logs that are compared are small and shed what they get.
+LOG_WINDOW = 50
+
+SET_EX = call("SET EX", "SET string value EX 60", 1, b"+OK")
+INCR = call("INCR", "INCR counter", 1, b":")
+GET = call("GET", "GET string", 2, b"$5", before="SET string value EX 3600")
+REFERENCES = [SET_EX, INCR, GET]
+
+ADMITTED = call("RL.TOKENBUCKET", f"RL.TOKENBUCKET bucket {PLENTY} 1s", 6, FIVE_YES)
+DENIED = call(
+    "RL.TOKENBUCKET denied",
+    "RL.TOKENBUCKET full 10 10 1d",
+    6,
+    FIVE_NO,
+    before="RL.TOKENBUCKET full 10 10 1d COST 10",
+)
+PEEK = call(
+    "RL.PEEK",
+    f"RL.PEEK peeked {BUCKET}",
+    6,
+    FIVE_YES,
+    before="RL.TOKENBUCKET peeked 1000000 1 1s COST 9000",
+)
+MTAKE = call(
+    "RL.MTAKE of 4 keys", f"RL.MTAKE 4 m:1 m:2 m:3 m:4 {' '.join([BUCKET] * 4)}", 28, THREE_YES
+)
+FIXED = call("RL.FIXED", "RL.FIXED window 1000000000 1h", 6, FIVE_YES)
+SLIDING = call("RL.SLIDING", "RL.SLIDING slider 1000000000 1h", 6, FIVE_YES)
+STRICT = call("RL.SLIDING STRICT", "RL.SLIDING strict 1000000000 1h STRICT", 6, FIVE_YES)
+LOG = call("RL.SLIDINGLOG", f"RL.SLIDINGLOG log 1000000 {LOG_WINDOW}ms", 6, FIVE_YES)
+LEAKY = call("RL.LEAKYBUCKET", f"RL.LEAKYBUCKET queue {PLENTY} 1s", 6, FIVE_YES)
+THROTTLE = call("RL.THROTTLE", "RL.THROTTLE throttle 999999 1000000 1", 6, FIVE_NO)
+LEASE = Call(
+    "RL.ACQUIRE and RL.RELEASE",
+    (("RL.ACQUIRE", "pool", "1000", "1h", "worker"), ("RL.RELEASE", "pool", "worker")),
+    7,
+    begins=FIVE_YES,
+)
+OURS = [ADMITTED, DENIED, PEEK, MTAKE, FIXED, SLIDING, STRICT, LOG, LEAKY, THROTTLE, LEASE]
+
+LISTENED = [each.on(setup) for setup in (AOF, REPLICA) for each in (SET_EX, ADMITTED)]
+
+_BUCKET = Script.named("token_bucket")
+LUA_BUCKET = _BUCKET.call("Lua token bucket", "lua:bucket", f"{PLENTY} 1 1", 6, FIVE_YES)
+LUA_FIXED = Script.named("fixed_window").call(
+    "Lua fixed window", "lua:window", "1000000000 3600000", 3, TWO_YES
+)
+LUA_SLIDING = Script.named("sliding_window").call(
+    "Lua sliding window", "lua:slider", "1000000000 3600000", 3, TWO_YES
+)
+LUA_LOG = Script.named("sliding_log").call(
+    "Lua sliding log", "lua:log", f"1000000 {LOG_WINDOW}", 3, TWO_YES
+)
+LUA_FOUR_SCRIPTS = Call(
+    "4 Lua token buckets, pipelined",
+    tuple(_BUCKET.eval(f"lua:{number}", f"{PLENTY} 1 1") for number in range(4)),
+    24,
+    (_BUCKET.load,),
+    begins=FIVE_YES,
+)
+LUA_ONE_SCRIPT = Script.named("four_token_buckets").call(
+    "4 token buckets in one Lua script",
+    "lua:m:1 lua:m:2 lua:m:3 lua:m:4",
+    " ".join([f"{PLENTY} 1"] * 4),
+    7,
+    SIX_YES,
+)
+
+# Each limiter of ours, with what is done in Lua in its place.
+AGAINST_LUA = [
+    (ADMITTED, LUA_BUCKET),
+    (FIXED, LUA_FIXED),
+    (SLIDING, LUA_SLIDING),
+    (LOG, LUA_LOG),
+    (MTAKE, LUA_FOUR_SCRIPTS),
+    (MTAKE, LUA_ONE_SCRIPT),
+]
+
+ALL = [*REFERENCES, *OURS, *LISTENED, *(lua for _, lua in AGAINST_LUA)]
+
+
+@dataclass(frozen=True)
+class Peer:
+    """Another module that limits rates, built by who runs this."""
+
+    name: str
+    module: Path
+    # Its call, with {key} in the place of the key: one that is always admitted, and after which the
+    # key lives for minutes.
+    line: str = "CL.THROTTLE {key} 5000000 1 1000"
+    lines: int = 6
+
+    @classmethod
+    def parse(cls, text: str) -> "Peer":
+        """NAME=PATH.so, or NAME=PATH.so=LINES=COMMAND for one with another command."""
+        name, path, *rest = text.split("=", 3)
+        if not Path(path).is_file():
+            raise ValueError(f"{path} is no file")
+        peer = cls(name, Path(path).absolute())
+        return replace(peer, lines=int(rest[0]), line=rest[1]) if rest else peer
+
+    @property
+    def setup(self) -> Setup:
+        """A server of its own."""
+        return Setup(self.name, module=self.module)
+
+    @property
+    def call(self) -> Call:
+        found = call(
+            f"{self.name} {self.line.split()[0]}", self.line.format(key="peer"), self.lines, b""
+        )
+        return replace(found, setup=self.setup)
+
+
+def prepare(server: Measured, one: Call) -> None:
+    """Sends what has to come before the call."""
+    for words in one.before:
+        server.admin.execute_command(*words)

@@ -1,0 +1,238 @@
+"""The charts, as SVG. The same measurements give the same bytes."""
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter, FuncFormatter
+
+from bench import growth
+from bench.approaches import APPROACHES
+from bench.calls import AGAINST_LUA, GET, INCR, OURS, SET_EX
+from bench.commands import Commands
+from bench.decisions import CLIENTS, HOT, OWN, SECONDS, TIGHT, TIGHT_CLIENTS, Cost, Decisions
+from bench.growth import Growth
+from bench.memory import Memory
+
+mpl.rcParams |= {
+    "svg.hashsalt": "redis-ratelimit",
+    "font.size": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlesize": 11,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#dddddd",
+    "legend.frameon": False,
+    "figure.titlesize": 13,
+}
+
+# Okabe and Ito's, which the colour-blind can tell apart. Ours is always blue, SET EX always grey.
+BLUE, ORANGE, GREEN, PURPLE, GREY = "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#888888"
+COLOURS = dict(zip(APPROACHES, (BLUE, ORANGE, GREEN, PURPLE), strict=True))
+MARKERS = dict(zip(APPROACHES, "osD^", strict=True))
+
+
+class Charts:
+    """Where they go, and what they say they were measured on."""
+
+    def __init__(self, folder: Path, server: str) -> None:
+        self._folder = folder
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._server = server
+
+    def _save(self, figure: Figure, name: str, title: str) -> None:
+        figure.suptitle(title, x=0.01, ha="left")
+        note = f"{self._server}, all measured in one run. Ratios count, not absolute times."
+        figure.text(0.01, 0.005, note, fontsize=8.5, color="#555555")
+        figure.tight_layout(rect=(0, 0.03, 1, 1))
+        figure.savefig(self._folder / f"{name}.svg", metadata={"Date": None})
+
+    def decisions(self, found: Decisions) -> None:
+        self._by_clients(
+            found,
+            "decision-time",
+            "Time a decision, by how many clients ask at once",
+            "microseconds a decision",
+            lambda cost: cost.microseconds,
+        )
+        self._by_clients(
+            found,
+            "decision-calls",
+            "Redis calls a decision, retries included",
+            "Redis calls a decision",
+            lambda cost: cost.commands,
+        )
+        self._by_clients(
+            found,
+            "decision-p99",
+            "How long the slowest hundredth of decisions takes (99th percentile)",
+            "milliseconds",
+            lambda cost: cost.p99_ms,
+        )
+        figure = Figure(figsize=(9, 3.2))
+        axes = figure.subplots()
+        granted = found.granted
+        _bars(
+            axes,
+            [(name, one.granted, f"{one.granted:,}") for name, one in granted.items()],
+            list(COLOURS.values()),
+        )
+        at_most = TIGHT.at_most(SECONDS)
+        axes.axvline(at_most, color="black", linestyle="--", linewidth=1.2)
+        _plain(axes.xaxis)
+        axes.set_xlabel(f"requests let in; dashed: the {at_most} that the limit allows")
+        self._save(
+            figure,
+            "over-grant",
+            f"What {TIGHT_CLIENTS} clients get out of one bucket in {SECONDS} seconds: "
+            f"burst {TIGHT.capacity}, {TIGHT.refill} a second",
+        )
+
+    def _by_clients(
+        self,
+        found: Decisions,
+        name: str,
+        title: str,
+        unit: str,
+        of: Callable[[Cost], float],
+    ) -> None:
+        figure = Figure(figsize=(10, 4.4))
+        panels = figure.subplots(1, 2, sharey=True)
+        for axes, keys in zip(panels, (HOT, OWN), strict=True):
+            for approach in APPROACHES:
+                values = [of(found.costs[approach, keys, clients]) for clients in CLIENTS]
+                axes.plot(
+                    CLIENTS,
+                    values,
+                    color=COLOURS[approach],
+                    marker=MARKERS[approach],
+                    label=approach,
+                )
+            axes.set_title(keys, loc="left")
+            axes.set_xscale("log")
+            axes.set_yscale("log")
+            axes.set_xticks(CLIENTS)
+            _plain(axes.xaxis)
+            _plain(axes.yaxis)
+            axes.minorticks_off()
+            axes.set_xlabel("clients (log scale)")
+        panels[0].set_ylabel(f"{unit} (log scale)")
+        panels[0].legend()
+        self._save(figure, name, title)
+
+    def commands(self, found: Commands) -> None:
+        calls = [SET_EX, GET, INCR, *OURS]
+        names = [call.name for call in calls] + found.peers
+        if found.instructions:
+            values = found.instructions
+            what = "instructions"
+        else:
+            values = found.server_ns(100)
+            what = "server CPU"
+        ratios = {name: values[name] / values[SET_EX.name] for name in names}
+        figure = Figure(figsize=(9, 5.2))
+        axes = figure.subplots()
+        references = {SET_EX.name, GET.name, INCR.name}
+        _bars(
+            axes,
+            [(name, ratio, f"{ratio:.2f}") for name, ratio in ratios.items()],
+            [GREY if n in references else ORANGE if n in found.peers else BLUE for n in names],
+        )
+        axes.axvline(1, color="black", linestyle="--", linewidth=1.2)
+        axes.set_xlabel(f"{what} a call, as a multiple of SET EX (dashed)")
+        self._save(figure, "commands", f"What a call costs the server ({what}), beside SET EX")
+
+    def against_lua(self, found: Commands) -> None:
+        if found.instructions:
+            values, what = found.instructions, "instructions"
+        else:
+            values = found.server_ns(16)
+            what = "nanoseconds of the server"
+        bars = []
+        for ours, lua in AGAINST_LUA:
+            ratio = values[lua.name] / values[ours.name]
+            both = f"{values[lua.name]:,.0f} beside {values[ours.name]:,.0f} of {ours.name}"
+            bars.append((lua.name, ratio, f"{ratio:.1f} times ({both})"))
+        figure = Figure(figsize=(10, 3.6))
+        axes = figure.subplots()
+        _bars(axes, bars, [ORANGE] * len(bars))
+        axes.axvline(1, color=BLUE, linestyle="--", linewidth=1.6)
+        axes.set_xlim(right=2.4 * max(ratio for _, ratio, _ in bars))
+        axes.set_xlabel(f"{what} a decision, as a multiple of the command's (dashed)")
+        self._save(figure, "lua", f"A limit in Lua beside the same as a command ({what})")
+
+    def memory(self, found: Memory) -> None:
+        groups = ((found.ours, BLUE), (found.peers, ORANGE), (found.others, GREY))
+        bars = [
+            (name, value, f"{value:,.0f}") for group, _ in groups for name, value in group.items()
+        ]
+        colours = [colour for group, colour in groups for _ in group]
+        figure = Figure(figsize=(9, 5.2))
+        axes = figure.subplots()
+        _bars(axes, bars, colours)
+        axes.set_xlabel("bytes for one user, key name and expiry included")
+        self._save(figure, "memory", f"Memory for one user, with {found.keys:,} of them")
+
+    def growth(self, found: Growth) -> None:
+        figure = Figure(figsize=(10, 4.4))
+        left, right = figure.subplots(1, 2)
+        _lines(
+            left,
+            found.by_keys,
+            {growth.BUCKET: (BLUE, "o"), growth.SET_EX: (GREY, "s")},
+            "calls on random keys",
+            "keys (log scale)",
+        )
+        _lines(
+            right,
+            found.by_size,
+            {growth.LOG: (GREEN, "D"), growth.RENEWAL: (BLUE, "o"), growth.LEASE: (PURPLE, "^")},
+            "calls on one key",
+            "entries in its log, or leases in its table (log scale)",
+        )
+        left.set_ylabel("server CPU, nanoseconds")
+        self._save(figure, "growth", "What a call costs the server as the data grows")
+
+
+def _lines(
+    axes: Axes,
+    found: dict[tuple[str, int], float],
+    styles: dict[str, tuple[str, str]],
+    title: str,
+    label: str,
+) -> None:
+    for name, (colour, marker) in styles.items():
+        points = [(count, value) for (of, count), value in found.items() if of == name]
+        axes.plot(*zip(*points, strict=True), color=colour, marker=marker, label=name)
+    axes.set_xscale("log")
+    axes.set_ylim(bottom=0)
+    axes.set_title(title, loc="left")
+    axes.set_xlabel(label)
+    # 100k, 10M: there is no room for the noughts.
+    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+    _plain(axes.yaxis)
+    axes.minorticks_off()
+    axes.legend()
+
+
+def _bars(
+    axes: Axes,
+    bars: Iterable[tuple[str, float, str]],
+    colours: list[str],
+) -> None:
+    """From top to bottom, each with its number beside it."""
+    names, values, labels = zip(*bars, strict=True)
+    drawn = axes.barh(names, values, color=colours, height=0.75)
+    axes.bar_label(drawn, labels, padding=5, bbox={"fc": "white", "ec": "none", "pad": 0.6})
+    axes.tick_params(axis="y", length=0)
+    axes.grid(visible=False, axis="y")
+    axes.invert_yaxis()
+    axes.margins(x=0.12)
+
+
+def _plain(axis: mpl.axis.Axis) -> None:
+    """Numbers as people write them, not powers of ten."""
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))

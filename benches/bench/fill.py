@@ -1,0 +1,50 @@
+"""Commands on many keys, `user:00000000` and on."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from bench.wire import Pipe, pack
+
+# As long as the numbers that take its place.
+_NUMBER = "\0" * 8
+BATCH = 1_000
+
+
+@dataclass(frozen=True)
+class Template:
+    """Commands written as in redis-cli, with {key} in the place of the key."""
+
+    commands: tuple[str, ...]
+    # In the replies to all of them.
+    lines: int
+
+    def on(self, number: int) -> bytes:
+        return self._form % ((number,) * self._keys)
+
+    @cached_property
+    def _keys(self) -> int:
+        return sum(command.count("{key}") for command in self.commands)
+
+    @cached_property
+    def _form(self) -> bytes:
+        written = (command.format(key=f"user:{_NUMBER}") for command in self.commands)
+        packed = b"".join(pack(command.split()) for command in written)
+        return packed.replace(b"%", b"%%").replace(_NUMBER.encode(), b"%08d")
+
+
+def template(*commands: str, lines: int = 6) -> Template:
+    return Template(commands, lines)
+
+
+def batches(form: Template, numbers: Sequence[int], size: int) -> Iterator[tuple[bytes, int]]:
+    """The commands on all these keys, so many at a time, with the lines of their replies."""
+    for start in range(0, len(numbers), size):
+        part = numbers[start : start + size]
+        yield b"".join(map(form.on, part)), form.lines * len(part)
+
+
+def fill(pipe: Pipe, form: Template, numbers: range, times: int = 1) -> None:
+    for batch, lines in batches(form, numbers, BATCH):
+        for _ in range(times):
+            pipe.run(batch, lines)

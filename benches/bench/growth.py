@@ -1,0 +1,138 @@
+"""What a call costs the server as keys become more, and as tables and logs become longer."""
+
+import random
+import statistics
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from bench.fill import batches, fill, template
+from bench.scale import Scale
+from bench.servers import Measured, Setup, serving
+from bench.wire import Pipe, pack
+from support.binaries import Binary
+
+# In one round.
+CALLS = 50_000
+BATCH = 100
+
+SET_EX = "SET EX"
+BUCKET = "RL.TOKENBUCKET"
+BY_KEYS = {
+    SET_EX: template("SET {key} value EX 1000000", lines=1),
+    # Nothing that is charged comes back before this is over, so that no key expires.
+    BUCKET: template("RL.TOKENBUCKET {key} 1000000 100000 3650d"),
+}
+
+LOG = "RL.SLIDINGLOG, a charge and a give-back"
+RENEWAL = "RL.ACQUIRE, a renewal"
+LEASE = "RL.ACQUIRE and RL.RELEASE"
+# Room for one more than the longest.
+ROOM = Setup("room", module_args="max-log-entries 1000000 max-leases 1000000")
+
+# Batches of commands, and the lines of the replies to each.
+Batches = Iterator[tuple[bytes, int]]
+
+
+@dataclass(frozen=True)
+class Growth:
+    """Nanoseconds of the server, by call and by how many keys or entries there are."""
+
+    by_keys: dict[tuple[str, int], float]
+    by_size: dict[tuple[str, int], float]
+
+
+def measure(binary: Binary, scale: Scale) -> Growth:
+    return Growth(_by_keys(binary, scale), _by_size(binary, scale))
+
+
+def _by_keys(binary: Binary, scale: Scale) -> dict[tuple[str, int], float]:
+    """Calls on keys at random, each kind of key in a server of its own."""
+    found = {}
+    with ExitStack() as stack:
+        servers = {name: stack.enter_context(serving(binary)) for name in BY_KEYS}
+        pipes = {name: stack.enter_context(Pipe(server.port)) for name, server in servers.items()}
+        there = 0
+        for count in scale.key_counts:
+            rounds: dict[str, list[float]] = {name: [] for name in BY_KEYS}
+            for name, form in BY_KEYS.items():
+                fill(pipes[name], form, range(there, count))
+            there = count
+            for _ in range(scale.rounds):
+                for name, form in BY_KEYS.items():
+                    keys = random.choices(range(count), k=CALLS)
+                    cost = _cost(servers[name], pipes[name], batches(form, keys, BATCH))
+                    rounds[name].append(cost)
+            found |= {(name, count): statistics.median(costs) for name, costs in rounds.items()}
+    return found
+
+
+def _by_size(binary: Binary, scale: Scale) -> dict[tuple[str, int], float]:
+    rounds: dict[tuple[str, int], list[float]] = {}
+    kinds: dict[str, Callable[[int], Batches]] = {LOG: _log, RENEWAL: _renewals, LEASE: _leases}
+    with serving(binary, ROOM) as server, Pipe(server.port) as pipe:
+        for size in scale.table_sizes:
+            for batch, lines in _acquired(size, range(size)):
+                pipe.run(batch, lines)
+        for _ in range(scale.rounds):
+            for size in scale.table_sizes:
+                _lengthen_log(server, pipe, size)
+                for name, made in kinds.items():
+                    cost = _cost(server, pipe, made(size))
+                    rounds.setdefault((name, size), []).append(cost)
+    return {which: statistics.median(costs) for which, costs in rounds.items()}
+
+
+def _cost(server: Measured, pipe: Pipe, made: Batches) -> float:
+    """Of the server, for one call of so many."""
+    ready = list(made)
+    before = server.cpu_seconds()
+    for batch, lines in ready:
+        pipe.run(batch, lines)
+    return (server.cpu_seconds() - before) / CALLS * 1e9
+
+
+def _charge(size: int) -> tuple[str, ...]:
+    return ("RL.SLIDINGLOG", f"log:{size}", "1000000", "1h")
+
+
+def _lengthen_log(server: Measured, pipe: Pipe, size: int) -> None:
+    """Calls of one microsecond share an entry, so that it can take more of them than entries."""
+    one = pack(_charge(size))
+    while (missing := size - _entries(server.admin.execute_command("RL.INFO", f"log:{size}"))) > 0:
+        count = min(missing, BATCH)
+        pipe.run(one * count, 6 * count)
+
+
+def _entries(info: list[str | int] | None) -> int:
+    """In what RL.INFO says: a name, its value, and so on."""
+    return int(info[info.index("entries") + 1]) if info else 0
+
+
+def _log(size: int) -> Batches:
+    """The give-back takes the oldest entry, so the log stays as long."""
+    pair = pack(_charge(size)) + pack((*_charge(size), "COST", "-1"))
+    for _ in range(CALLS // BATCH):
+        yield pair * BATCH, 12 * BATCH
+
+
+def _renewals(size: int) -> Batches:
+    return _acquired(size, random.choices(range(size), k=CALLS))
+
+
+def _leases(size: int) -> Batches:
+    """Of a holder who is not in the table."""
+    pair = pack(_acquire(size, "new")) + pack(("RL.RELEASE", f"pool:{size}", "new"))
+    for _ in range(CALLS // BATCH):
+        yield pair * BATCH, 7 * BATCH
+
+
+def _acquire(size: int, holder: str) -> tuple[str, ...]:
+    return ("RL.ACQUIRE", f"pool:{size}", "1000000", "1h", holder)
+
+
+def _acquired(size: int, holders: list[int] | range) -> Batches:
+    for start in range(0, len(holders), BATCH):
+        part = holders[start : start + BATCH]
+        batch = b"".join(pack(_acquire(size, f"worker-{holder}")) for holder in part)
+        yield batch, 6 * len(part)

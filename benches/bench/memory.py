@@ -1,0 +1,117 @@
+"""What a key takes, its name and its expiry included, when there are a million of its kind."""
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from bench.calls import Peer, Script
+from bench.fill import Template, fill, template
+from bench.scale import Scale
+from bench.servers import PLAIN, Measured, Setup, serving
+from bench.wire import Pipe
+from support.binaries import Binary
+
+# Milliseconds: longer than this takes.
+LIVES = 100_000_000
+
+
+@dataclass(frozen=True)
+class State:
+    """What is kept for one user, by what it takes to make it."""
+
+    name: str
+    made_by: Template
+    times: int = 1
+    script: Script | None = None
+    setup: Setup = PLAIN
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes for one user, by the state's name."""
+
+    keys: int
+    ours: dict[str, int]
+    others: dict[str, int]
+    peers: dict[str, int]
+
+
+BUCKET = State("RL.TOKENBUCKET", template("RL.TOKENBUCKET {key} 100 100 100d"))
+OURS = [
+    BUCKET,
+    State("RL.FIXED", template("RL.FIXED {key} 100 1d")),
+    State("RL.SLIDING", template("RL.SLIDING {key} 100 1d")),
+    State("RL.SLIDING STRICT", template("RL.SLIDING {key} 100 1d STRICT")),
+    State("RL.SLIDINGLOG, 1 entry", template("RL.SLIDINGLOG {key} 100 1d")),
+    State("RL.SLIDINGLOG, 10 entries", template("RL.SLIDINGLOG {key} 100 1d"), times=10),
+    State("RL.ACQUIRE, 1 lease", template("RL.ACQUIRE {key} 100 1d worker-1")),
+]
+
+_SCRIPT = Script.named("token_bucket")
+_HASH = template(" ".join(_SCRIPT.eval("{key}", "100 100 8640000 1")))
+LUA_NEW = State("the Lua token bucket: a hash of two fields", _HASH, script=_SCRIPT)
+# In use: from the second charge on, its tokens are a fraction.
+LUA_BUCKET = State("the Lua token bucket, charged twice", _HASH, times=2, script=_SCRIPT)
+
+
+def _others() -> list[State]:
+    """What the others leave in the server. The scripts but the first one are spared: these are the
+    keys that they would make.
+    """
+    now = int(time.time() * 1_000_000)
+    string = f"SET {{key}} 1 PX {LIVES}"
+    return [
+        State("a string with an expiry (SET EX)", template(string, lines=1)),
+        LUA_NEW,
+        LUA_BUCKET,
+        State(
+            "the three plain commands: two strings",
+            template(
+                f"SET {{key}}:tokens 98.7654321012345 PX {LIVES}",
+                f"SET {{key}}:time {now / 1e6:.6f} PX {LIVES}",
+                lines=2,
+            ),
+        ),
+        State(
+            "the Lua sliding window: two counters",
+            template(f"SET {{key}}:20000 1 PX {LIVES}", f"SET {{key}}:20001 1 PX {LIVES}", lines=2),
+        ),
+        State("the Lua sliding log: a sorted set of 1", _sorted_set(now, 1)),
+        State("the Lua sliding log: a sorted set of 10", _sorted_set(now, 10)),
+    ]
+
+
+def _sorted_set(now: int, entries: int) -> Template:
+    times = [now + 1000 * number for number in range(entries)]
+    members = " ".join(f"{at} {at}:{count}" for count, at in enumerate(times))
+    return template(f"ZADD {{key}} {members}", f"PEXPIRE {{key}} {LIVES}", lines=2)
+
+
+def measure(binary: Binary, scale: Scale, peers: Iterable[Peer]) -> Memory:
+    def each(states: Iterable[State]) -> dict[str, int]:
+        return {state.name: _bytes(binary, state, scale.keys) for state in states}
+
+    return Memory(
+        scale.keys,
+        each(OURS),
+        each(_others()),
+        each(
+            State(peer.name, template(peer.line, lines=peer.lines), setup=peer.setup)
+            for peer in peers
+        ),
+    )
+
+
+def _bytes(binary: Binary, state: State, keys: int) -> int:
+    with serving(binary, state.setup) as server:
+        if state.script:
+            server.admin.execute_command(*state.script.load)
+        before = _used(server)
+        with Pipe(server.port) as pipe:
+            fill(pipe, state.made_by, range(keys), state.times)
+        # To the byte: the rest is what the server uses for itself.
+        return round((_used(server) - before) / keys)
+
+
+def _used(server: Measured) -> int:
+    return server.admin.info("memory")["used_memory"]

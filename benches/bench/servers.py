@@ -1,0 +1,77 @@
+"""The servers that calls are measured on."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from redis import Redis
+
+from support import poll
+from support.binaries import Binary
+from support.server import MODULE, Server
+
+
+@dataclass(frozen=True)
+class Setup:
+    """How the server runs that a call is measured on."""
+
+    name: str
+    settings: tuple[tuple[str, str], ...] = ()
+    replica: bool = False
+    module: Path = MODULE
+    module_args: str = ""
+
+
+PLAIN = Setup("default settings")
+AOF = Setup(
+    "AOF everysec",
+    (("appendonly", "yes"), ("appendfsync", "everysec"), ("auto-aof-rewrite-percentage", "0")),
+)
+REPLICA = Setup("a replica", replica=True)
+
+
+class Measured(Server):
+    """A server of which is asked what it has used, over one connection."""
+
+    @cached_property
+    def admin(self) -> Redis:
+        return self.client(decode_responses=True)
+
+    def cpu_seconds(self) -> float:
+        """Of all its threads, since its start."""
+        info = self.admin.info("cpu")
+        return info["used_cpu_user"] + info["used_cpu_sys"]
+
+
+@contextmanager
+def serving(
+    binary: Binary, setup: Setup = PLAIN, wrapped: Binary | None = None
+) -> Iterator[Measured]:
+    """A server with that setup. `wrapped` is the same server under a tool, its replica is not."""
+    with Measured(
+        wrapped or binary,
+        module=setup.module,
+        module_args=setup.module_args,
+        **dict(setup.settings),
+    ) as server:
+        if not setup.replica:
+            yield server
+            return
+        with Server(binary, replicaof=f"127.0.0.1 {server.port}"):
+            poll.until(
+                lambda: server.admin.info("replication").get("slave0", {}).get("state") == "online",
+                "the replica is in sync",
+                timeout=60,
+            )
+            yield server
+
+
+def full_name(binary: Binary) -> str:
+    return f"{'Valkey' if binary.is_valkey else 'Redis'} {'.'.join(map(str, binary.version))}"
+
+
+def release(binary: Binary) -> str:
+    """Without the last number: Redis 7.0."""
+    return ".".join(full_name(binary).split(".")[:2])

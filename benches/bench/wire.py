@@ -1,0 +1,57 @@
+"""Commands as bytes, and a connection that sends many of them at a time.
+
+Of the replies the first is looked at and the lines are counted, no more: what is measured is the
+server.
+"""
+
+import socket
+from collections.abc import Iterable
+from typing import Self
+
+Words = tuple[str, ...]
+
+
+def pack(words: Iterable[str]) -> bytes:
+    """A command as it goes over the wire."""
+    encoded = [word.encode() for word in words]
+    parts = [b"$%d\r\n%b\r\n" % (len(word), word) for word in encoded]
+    return b"*%d\r\n" % len(parts) + b"".join(parts)
+
+
+class ReplyError(Exception):
+    """The server has answered with an error."""
+
+
+def connect(port: int) -> socket.socket:
+    connection = socket.create_connection(("127.0.0.1", port))
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return connection
+
+
+class Pipe:
+    """One connection that sends a batch and waits for all its replies."""
+
+    def __init__(self, port: int) -> None:
+        self._socket = connect(port)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.close()
+
+    def run(self, batch: bytes, lines: int, begins: bytes = b"") -> None:
+        """Sends the batch, whose replies have so many lines in all, and the first begins so."""
+        self._socket.sendall(batch)
+        received = self._receive(batch)
+        if not received.startswith(begins):
+            raise ReplyError(f"{batch[:200]!r}: {received[:200]!r}, and not {begins!r}")
+        lines -= received.count(b"\n")
+        while lines > 0:
+            lines -= self._receive(batch).count(b"\n")
+
+    def _receive(self, batch: bytes) -> bytes:
+        received = self._socket.recv(2**20)
+        if not received or received.startswith(b"-") or b"\n-" in received:
+            raise ReplyError(f"{batch[:200]!r}: {received[:200]!r}")
+        return received

@@ -1,0 +1,58 @@
+"""The instructions of every call, as multiples, against the budgets in benches/budgets.toml.
+
+It fails if one is above its budget. A change that makes calls cheaper brings its new budgets
+along: --update writes them.
+"""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+from bench import budgets, callgrind
+from bench.budgets import Verdict
+from bench.calls import ALL
+from bench.servers import full_name, release
+from support import binaries
+
+
+def table(verdicts: list[Verdict], instructions: dict[str, float]) -> str:
+    lines = [f"{'':33}{'instructions':>13}{'ratio':>8}{'budget':>8}{'goal':>7}  to"]
+    for verdict in verdicts:
+        budget = verdict.budget
+        goal = "" if budget.goal is None else f"{budget.goal:.2f}"
+        lines.append(
+            f"{budget.call:33}{instructions[budget.call]:13,.0f}{verdict.ratio:8.3f}"
+            f"{budget.at_most:8.3f}{goal:>7}  {budget.to}"
+            + ("" if verdict.is_kept else "  ABOVE ITS BUDGET")
+        )
+    return "\n".join(lines)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--update", action="store_true", help="write what is measured as budgets")
+    update = parser.parse_args().update
+    wanted, binary = budgets.load(), binaries.chosen()
+    if not callgrind.is_there():
+        print("not checked: valgrind is not installed")
+        return 1 if os.environ.get("CI") == "true" else 0
+    if release(binary) != wanted.server:
+        print(f"not checked: the budgets are for {wanted.server}, this is {full_name(binary)}")
+        return 0
+    names = {name for budget in wanted.budgets for name in (budget.call, budget.to)}
+    instructions = callgrind.instructions(binary, [call for call in ALL if call.name in names])
+    verdicts = budgets.compare(wanted.budgets, instructions)
+    print(table(verdicts, instructions))
+    if update:
+        budgets.FILE.write_text(budgets.updated(budgets.FILE.read_text(), verdicts))
+        return 0
+    return 0 if budgets.are_kept(verdicts) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

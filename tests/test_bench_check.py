@@ -1,0 +1,56 @@
+"""`make bench-check`: a call that has become dearer than its budget is found out."""
+
+from bench import budgets
+from bench.budgets import Budget
+from bench.calls import ALL
+
+TEXT = """\
+server = "Redis 7.0"
+
+[[budget]]
+call = "ours"
+to = "theirs"
+at_most = 0.8
+goal = 0.7
+"""
+BUDGETS = budgets.parse(TEXT).budgets
+
+
+def test_a_call_within_its_budget_is_kept():
+    assert budgets.are_kept(budgets.compare(BUDGETS, {"ours": 80, "theirs": 100}))
+
+
+def test_a_call_above_its_budget_is_not_kept():
+    assert not budgets.are_kept(budgets.compare(BUDGETS, {"ours": 81, "theirs": 100}))
+
+
+def test_one_call_above_its_budget_is_enough():
+    two = [*BUDGETS, Budget("theirs", "ours", at_most=1.0)]
+    assert not budgets.are_kept(budgets.compare(two, {"ours": 60, "theirs": 100}))
+
+
+def test_a_goal_not_reached_is_told_but_is_no_failure():
+    (verdict,) = budgets.compare(BUDGETS, {"ours": 75, "theirs": 100})
+    assert verdict.is_kept
+    assert not verdict.reaches_goal
+
+
+def test_an_update_allows_what_was_measured_and_not_a_tenth_more():
+    text = budgets.updated(TEXT, budgets.compare(BUDGETS, {"ours": 60, "theirs": 100}))
+    (budget,) = budgets.parse(text).budgets
+    assert budgets.are_kept(budgets.compare([budget], {"ours": 60, "theirs": 100}))
+    assert not budgets.are_kept(budgets.compare([budget], {"ours": 66, "theirs": 100}))
+    assert budget.goal == BUDGETS[0].goal
+
+
+def test_the_budgets_are_of_calls_that_are_measured():
+    named = {name for budget in budgets.load().budgets for name in (budget.call, budget.to)}
+    assert named <= {call.name for call in ALL}
+
+
+def test_half_of_every_budget_is_too_little_for_a_server_that_just_kept_it():
+    for budget in budgets.load().budgets:
+        instructions = {budget.call: budget.at_most * 1000, budget.to: 1000}
+        halved = Budget(budget.call, budget.to, budget.at_most / 2)
+        assert budgets.are_kept(budgets.compare([budget], instructions))
+        assert not budgets.are_kept(budgets.compare([halved], instructions))
