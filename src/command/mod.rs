@@ -11,10 +11,17 @@ pub mod throttle;
 use crate::args::KeyName;
 use crate::config;
 use crate::error::Error;
+use crate::limiter::bucket::Bucket;
+use crate::limiter::fixed_window::FixedWindow;
+use crate::limiter::leases::Concurrency;
+use crate::limiter::log::SlidingLog;
+use crate::limiter::sliding_window::SlidingWindow;
+use crate::limiter::strict_window::StrictWindow;
 use crate::limiter::{Ask, Change, Decision, Limit, Look, Span, Timestamp, Usage, look, take};
 use crate::redis::Redis;
 use crate::redis::effect::Outcome;
 use crate::redis::key::{Access, Key};
+use crate::spec::{AnyLimit, Spec};
 use crate::stats;
 use std::iter::once;
 
@@ -41,26 +48,6 @@ struct Looked<'a, L: Limit> {
     key: Key<'a, L::Usage>,
     limit: &'a L,
     look: Look,
-}
-
-/// The second step on a key, whatever its limit.
-trait Settle {
-    /// Whether it stands in the way of the others.
-    fn denies(&self) -> bool;
-
-    /// Refuses if going on would add an entry to a key that has as many as it may have.
-    fn check_entries(&self, now: Timestamp) -> Result<(), Error>;
-
-    /// Refuses if going on would make a key or add an entry, and the server is out of memory. Calls on what exists
-    /// go on.
-    fn check_memory(&self, redis: &Redis, now: Timestamp) -> Result<(), Error>;
-
-    /// The answer if nothing is charged.
-    fn answer(&self, now: Timestamp) -> Decision;
-
-    /// Makes the change that the look announced if the call as a whole is `allowed`, and sees to a clock gone back in
-    /// any case. Nothing can fail any more. Returns the answer, and what the key has come to.
-    fn settle(&mut self, now: Timestamp, allowed: bool) -> (Decision, Outcome);
 }
 
 impl<'a, L: Limit> Looked<'a, L> {
@@ -92,11 +79,13 @@ impl<'a, L: Limit> Looked<'a, L> {
     }
 }
 
-impl<L: Limit> Settle for Looked<'_, L> {
+impl<L: Limit> Looked<'_, L> {
+    /// Whether it stands in the way of the others.
     fn denies(&self) -> bool {
         self.look.denies()
     }
 
+    /// Refuses if going on would add an entry to a key that has as many as it may have.
     fn check_entries(&self, now: Timestamp) -> Result<(), Error> {
         match (self.entries_after_charge(now), config::max_entries(L::Usage::KIND)) {
             (Some(entries), Some((most, setting))) if entries > most => Err(Error::TooManyEntries { most, setting }),
@@ -104,6 +93,8 @@ impl<L: Limit> Settle for Looked<'_, L> {
         }
     }
 
+    /// Refuses if going on would make a key or add an entry, and the server is out of memory. Calls on what exists
+    /// go on.
     fn check_memory(&self, redis: &Redis, now: Timestamp) -> Result<(), Error> {
         let grows = match self.key.usage() {
             Some(usage) => self.entries_after_charge(now).is_some_and(|entries| entries > usage.entries()),
@@ -112,10 +103,13 @@ impl<L: Limit> Settle for Looked<'_, L> {
         if grows && redis.out_of_memory() { Err(Error::OutOfMemory) } else { Ok(()) }
     }
 
+    /// The answer if nothing is charged.
     fn answer(&self, now: Timestamp) -> Decision {
         with_usage(&self.key, now, |usage| self.look.decision(self.limit, usage, now, false))
     }
 
+    /// Makes the change that the look announced if the call as a whole is `allowed`, and sees to a clock gone back in
+    /// any case. Nothing can fail any more. Returns the answer, and what the key has come to.
     fn settle(&mut self, now: Timestamp, allowed: bool) -> (Decision, Outcome) {
         let stats = stats::of(L::Usage::KIND);
         if self.denies() {
@@ -152,6 +146,72 @@ impl<L: Limit> Settle for Looked<'_, L> {
             Outcome::Unchanged
         };
         (decision, outcome)
+    }
+}
+
+/// The same, whatever the kind of the limit: side by side in one list, where a box each would cost an allocation a key.
+enum AnyLooked<'a> {
+    Bucket(Looked<'a, Bucket>),
+    FixedWindow(Looked<'a, FixedWindow>),
+    SlidingWindow(Looked<'a, SlidingWindow>),
+    StrictWindow(Looked<'a, StrictWindow>),
+    SlidingLog(Looked<'a, SlidingLog>),
+    Concurrency(Looked<'a, Concurrency<'a>>),
+}
+
+/// Runs the same on whichever it is.
+macro_rules! with_looked {
+    ($any:expr, $looked:ident => $body:expr) => {
+        match $any {
+            AnyLooked::Bucket($looked) => $body,
+            AnyLooked::FixedWindow($looked) => $body,
+            AnyLooked::SlidingWindow($looked) => $body,
+            AnyLooked::StrictWindow($looked) => $body,
+            AnyLooked::SlidingLog($looked) => $body,
+            AnyLooked::Concurrency($looked) => $body,
+        }
+    };
+}
+
+impl<'a> AnyLooked<'a> {
+    fn at(
+        redis: &'a Redis,
+        name: KeyName,
+        spec: &'a Spec<'a>,
+        now: Timestamp,
+        access: Access,
+    ) -> Result<AnyLooked<'a>, Error> {
+        let ask = spec.ask;
+        Ok(match &spec.limit {
+            AnyLimit::Bucket(limit) => AnyLooked::Bucket(Looked::at(redis, name, limit, ask, now, access)?),
+            AnyLimit::FixedWindow(limit) => AnyLooked::FixedWindow(Looked::at(redis, name, limit, ask, now, access)?),
+            AnyLimit::SlidingWindow(limit) => {
+                AnyLooked::SlidingWindow(Looked::at(redis, name, limit, ask, now, access)?)
+            }
+            AnyLimit::StrictWindow(limit) => AnyLooked::StrictWindow(Looked::at(redis, name, limit, ask, now, access)?),
+            AnyLimit::SlidingLog(limit) => AnyLooked::SlidingLog(Looked::at(redis, name, limit, ask, now, access)?),
+            AnyLimit::Concurrency(limit) => AnyLooked::Concurrency(Looked::at(redis, name, limit, ask, now, access)?),
+        })
+    }
+
+    fn denies(&self) -> bool {
+        with_looked!(self, looked => looked.denies())
+    }
+
+    fn check_entries(&self, now: Timestamp) -> Result<(), Error> {
+        with_looked!(self, looked => looked.check_entries(now))
+    }
+
+    fn check_memory(&self, redis: &Redis, now: Timestamp) -> Result<(), Error> {
+        with_looked!(self, looked => looked.check_memory(redis, now))
+    }
+
+    fn answer(&self, now: Timestamp) -> Decision {
+        with_looked!(self, looked => looked.answer(now))
+    }
+
+    fn settle(&mut self, now: Timestamp, allowed: bool) -> (Decision, Outcome) {
+        with_looked!(self, looked => looked.settle(now, allowed))
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Every key is opened and looked at before any is charged, in one instant, and what changes travels as one effect.
 
-use super::{Looked, Settle};
+use super::AnyLooked;
 use crate::args::Args;
 use crate::error::Error;
 use crate::limiter::{Decision, Timestamp};
@@ -10,7 +10,7 @@ use crate::redis::effect::Outcome;
 use crate::redis::key::Access;
 use crate::redis::{self, Redis};
 use crate::reply;
-use crate::spec::{Part, several, with_limit};
+use crate::spec::{Part, several};
 
 /// `RL.MTAKE numkeys key [key ...] spec [spec ...]`
 pub fn take(redis: &Redis, args: Args) -> Result<(), Error> {
@@ -41,8 +41,8 @@ pub fn peek(redis: &Redis, args: Args) -> Result<(), Error> {
 }
 
 /// Whether all pass; refused if they would and a key would get more entries than it may have.
-fn pass(looked: &[Box<dyn Settle + '_>], now: Timestamp) -> Result<bool, Error> {
-    let allowed = !looked.iter().any(|key| key.denies());
+fn pass(looked: &[AnyLooked], now: Timestamp) -> Result<bool, Error> {
+    let allowed = !looked.iter().any(AnyLooked::denies);
     if allowed {
         looked.iter().try_for_each(|key| key.check_entries(now))?;
     }
@@ -58,15 +58,13 @@ fn read(mut args: Args<'_>) -> Result<Vec<Part<'_>>, Error> {
 /// Opens every key and looks at it.
 fn look<'a>(
     redis: &'a Redis,
-    parts: &'a [Part],
+    parts: &'a [Part<'a>],
     now: Timestamp,
     access: Access,
-) -> Result<Vec<Box<dyn Settle + 'a>>, Error> {
-    let mut looked: Vec<Box<dyn Settle>> = Vec::with_capacity(parts.len());
+) -> Result<Vec<AnyLooked<'a>>, Error> {
+    let mut looked = Vec::with_capacity(parts.len());
     for (name, spec) in parts {
-        with_limit!(&spec.limit, limit => {
-            looked.push(Box::new(Looked::at(redis, *name, limit, spec.ask, now, access)?));
-        });
+        looked.push(AnyLooked::at(redis, *name, spec, now, access)?);
     }
     Ok(looked)
 }

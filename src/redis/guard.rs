@@ -20,7 +20,7 @@ pub type Handler = fn(&Redis, Args) -> Result<(), Error>;
 const FEW_WORDS: usize = 8;
 
 /// As many as a call on several keys has, mostly. The words of longer ones are listed on the heap.
-const MANY_WORDS: usize = 64;
+const MANY_WORDS: usize = 32;
 
 /// Runs a command.
 ///
