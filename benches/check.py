@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from bench import budgets, callgrind
 from bench.budgets import Verdict
 from bench.calls import ALL
-from bench.servers import full_name, release
+from bench.servers import release
 from support import binaries
 
 
@@ -42,7 +42,7 @@ def main() -> int:
         print("not checked: valgrind is not installed")
         return 1 if os.environ.get("CI") == "true" else 0
     if release(binary) != wanted.server:
-        print(f"not checked: the budgets are for {wanted.server}, this is {full_name(binary)}")
+        print(f"not checked: the budgets are for {wanted.server}, this is {binary.name}")
         return 0
     names = {name for budget in wanted.budgets for name in (budget.call, budget.to)}
     instructions = callgrind.instructions(binary, [call for call in ALL if call.name in names])

@@ -16,7 +16,6 @@ from bench.calls import Peer
 from bench.charts import Charts
 from bench.report import Results
 from bench.scale import FULL, QUICK
-from bench.servers import full_name
 from support import binaries
 from support.binaries import Binary
 from support.server import REPOSITORY
@@ -28,7 +27,7 @@ def main() -> None:
     scale = QUICK if arguments.quick else FULL
     is_whole = not arguments.quick and not arguments.only
     folder = REPOSITORY / "docs" if is_whole else REPOSITORY / "target" / "bench"
-    server = f"{full_name(binary)} on {os.cpu_count()} CPUs"
+    server = f"{binary.name} on {os.cpu_count()} CPUs"
     print(f"measuring {server}, into {folder.relative_to(REPOSITORY)}/")
     if not callgrind.is_there():
         print("instructions are not counted: valgrind is not installed")

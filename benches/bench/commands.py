@@ -1,13 +1,16 @@
 """Calls beside each other on one server: how many a second, and what each costs the server."""
 
 import statistics
+import tempfile
 import time
 from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 
-from bench import callgrind
+from bench import callgrind, floor
 from bench.calls import ALL, Call, Peer, prepare
+from bench.floor import Floor
 from bench.scale import Scale
 from bench.servers import Measured, serving
 from bench.wire import Pipe
@@ -32,6 +35,7 @@ class Commands:
     instructions: dict[str, float]
     # The names of the calls of modules that the user has named.
     peers: list[str]
+    floors: list[Floor]
 
     def server_ns(self, pipeline: int) -> dict[str, float]:
         """By the call's name, when so many are sent at a time."""
@@ -40,10 +44,12 @@ class Commands:
 
 def measure(binary: Binary, scale: Scale, peers: Iterable[Peer]) -> Commands:
     peer_calls = [peer.call for peer in peers]
-    calls = [*ALL, *peer_calls]
-    timed = _timed(binary, calls, scale)
-    counted = callgrind.instructions(binary, calls) if callgrind.is_there() else {}
-    return Commands(timed, counted, [call.name for call in peer_calls])
+    with tempfile.TemporaryDirectory(prefix="ratelimit-") as directory:
+        floors = floor.floors(floor.build(Path(directory)))
+        calls = [*ALL, *peer_calls, *(one.call for one in floors)]
+        timed = _timed(binary, calls, scale)
+        counted = callgrind.instructions(binary, calls) if callgrind.is_there() else {}
+    return Commands(timed, counted, [call.name for call in peer_calls], floors)
 
 
 def _timed(binary: Binary, calls: list[Call], scale: Scale) -> dict[tuple[str, int], Timed]:

@@ -113,6 +113,7 @@ def _commands(found: Commands) -> str:
         costs=_costs(found, names, [SET_EX.name] * len(names)),
         speeds=_table("call" + "".join(f"| pipeline of {many}:" for many in PIPELINES), speeds),
         listened=_costs(found, listened, bases),
+        floors=_floors(found),
         lua=_against_lua(found),
     )
 
@@ -131,6 +132,28 @@ def _costs(found: Commands, names: list[str], bases: list[str]) -> str:
         cells = [(f"{of[name]:,.0f}", f"{of[name] / of[base]:.2f}") for of in columns]
         rows.append([name, *(cell for pair in cells for cell in pair)])
     return _table(heads, rows)
+
+
+def _floors(found: Commands) -> str:
+    if not found.instructions:
+        return "(Without valgrind there are no instructions to show.)"
+    of = found.instructions
+    rows = [
+        [
+            floor.call.name,
+            f"{of[floor.call.name]:,.0f}",
+            f"{of[floor.call.name] / of[SET_EX.name]:.2f}",
+            ours.name,
+            f"{of[ours.name]:,.0f}",
+            f"{of[ours.name] - of[floor.call.name]:,.0f}",
+        ]
+        for floor in found.floors
+        for ours in floor.ours
+    ]
+    return _table(
+        "computes nothing| instructions:| x SET EX:| beside it| instructions:| the module's own:",
+        rows,
+    )
 
 
 def _against_lua(found: Commands) -> str:

@@ -68,10 +68,6 @@ def serving(
             yield server
 
 
-def full_name(binary: Binary) -> str:
-    return f"{'Valkey' if binary.is_valkey else 'Redis'} {'.'.join(map(str, binary.version))}"
-
-
 def release(binary: Binary) -> str:
     """Without the last number: Redis 7.0."""
-    return ".".join(full_name(binary).split(".")[:2])
+    return ".".join(binary.name.split(".")[:2])
