@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from redis import Redis
 
 from support.server import REPOSITORY
 
@@ -28,3 +29,11 @@ def test_a_file_that_a_document_links_to_exists(document) -> None:
     for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", document.read_text()):
         if "://" not in target:
             assert (document.parent / target).exists(), target
+
+
+def test_the_calls_that_replace_others_are_calls(redis: Redis) -> None:
+    blocks = re.findall(r"```\n(.*?)```", (REPOSITORY / "docs/migrating.md").read_text(), re.DOTALL)
+    calls = re.findall(r"(?:^|→\s+)(RL\..+)$", "\n".join(blocks), re.MULTILINE)
+    assert len(calls) > 10
+    for call in calls:
+        assert redis.execute_command(*call.split()), call
