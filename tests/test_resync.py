@@ -168,6 +168,7 @@ def test_a_chain_of_replicas_that_is_cut_under_load_has_the_same_bytes(
 def stopped(replica: Server) -> Iterator[None]:
     """It reads nothing, but its connection stands."""
     os.kill(replica.pid, signal.SIGSTOP)
+    os.waitid(os.P_PID, replica.pid, os.WSTOPPED | os.WNOWAIT)
     try:
         yield
     finally:
