@@ -42,7 +42,7 @@ def narrowed(limiter: Limiter, limit: int) -> Limiter:
     return limiter._replace(spec=spec)
 
 
-@pytest.mark.timeout(scaled(120, 1800))
+@pytest.mark.timeout(scaled(300, 1800))
 def test_a_failover_by_hand_loses_nothing_and_lets_nobody_in(cluster: Cluster) -> None:
     for number in range(scaled(1, 10)):
         limits = limiters(cluster, f"{number}")
@@ -60,7 +60,7 @@ def test_a_failover_by_hand_loses_nothing_and_lets_nobody_in(cluster: Cluster) -
         cluster.wait_until_well()
 
 
-@pytest.mark.timeout(scaled(120, 1800))
+@pytest.mark.timeout(scaled(300, 1800))
 def test_a_primary_that_is_killed_loses_only_what_its_replica_did_not_have(
     cluster: Cluster,
 ) -> None:

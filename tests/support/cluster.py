@@ -37,7 +37,7 @@ PRIMARIES = 3
 # A node that does not answer for so many milliseconds is taken for dead: long enough that none is
 # on a busy machine. A test that kills one says PROMPT.
 PATIENT = 5_000
-PROMPT = 1_000
+PROMPT = 2_000
 
 
 @dataclass(frozen=True)
@@ -353,7 +353,7 @@ class Cluster:
                 asked_at = time.monotonic()
             return self._has_taken_over(primary, replica)
 
-        poll.until(taken_over, "the replica has taken over", timeout=60)
+        poll.until(taken_over, "the replica has taken over", timeout=120)
         self._elected_at = time.monotonic()
         return replica
 
@@ -362,7 +362,7 @@ class Cluster:
         poll.until(
             lambda: self._has_taken_over(primary, replica),
             "the replica has taken over",
-            timeout=60,
+            timeout=120,
         )
         self._elected_at = time.monotonic()
 
@@ -521,7 +521,7 @@ class Taking(Load):
                 return True
             # A look charges nothing, so it may be taken again and again; it finds the way, too.
             look = asked[0].peek(keys[0])
-            poll.until(lambda: _is_answered(client, look), f"{look} is answered", timeout=60)
+            poll.until(lambda: _is_answered(client, look), f"{look} is answered", timeout=120)
             return True
 
         return take_turn
