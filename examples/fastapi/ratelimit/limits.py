@@ -1,0 +1,64 @@
+"""What a limit is, what is asked of it, and what Redis answers."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import ceil
+from string import Formatter
+from typing import NamedTuple, Self
+
+
+@dataclass(frozen=True)
+class Limit:
+    """One limit. It is part of every call, so that changing it is a matter of a deployment."""
+
+    # As clients see it in the RateLimit-Policy field.
+    name: str
+    # Whose it is: "user:{user}". It applies to callers of whom all of that is known.
+    key: str
+    # As RL.MTAKE takes it: "TOKENBUCKET 200 100 60s".
+    spec: str
+    # The same for clients, and for while Redis is away: so many units in so many seconds.
+    quota: int
+    window: int
+    unit: str = "requests"
+
+    @classmethod
+    def bucket(
+        cls, name: str, key: str, *, burst: int, rate: int, seconds: int = 1, unit: str = "requests"
+    ) -> Self:
+        """A burst, refilled by `rate` every `seconds`."""
+        # As a quota: what the whole burst takes to come back.
+        window = ceil(burst * seconds / rate)
+        return cls(name, key, f"TOKENBUCKET {burst} {rate} {seconds}s", burst, window, unit)
+
+    @classmethod
+    def sliding(cls, name: str, key: str, *, limit: int, seconds: int) -> Self:
+        """So many in the last so many seconds."""
+        return cls(name, key, f"SLIDING {limit} {seconds}s", limit, seconds)
+
+    @property
+    def words(self) -> list[str]:
+        return self.spec.split()
+
+    def applies_to(self, caller: Mapping[str, str]) -> bool:
+        return {field for _, field, _, _ in Formatter().parse(self.key) if field} <= caller.keys()
+
+
+class Charge(NamedTuple):
+    """What a request asks of one limit."""
+
+    key: str
+    limit: Limit
+    cost: int
+
+
+class Decision(NamedTuple):
+    """What one limit says by itself: the reply of RL.TOKENBUCKET and the others."""
+
+    allowed: int
+    limit: int
+    remaining: int
+    # DeniedError: the same passes after this long, -1 if never.
+    wait_ms: int
+    # Until the limit is as if it had never been used.
+    reset_ms: int

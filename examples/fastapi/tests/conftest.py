@@ -1,0 +1,49 @@
+"""A real Redis with the module, the application behind uvicorn, and HTTP between."""
+
+from collections.abc import Iterator
+
+import pytest
+from serving import Serve
+
+from support import binaries
+from support.binaries import Binary
+from support.clock import Clock, build_library
+from support.cluster import Cluster
+from support.server import Server
+
+
+@pytest.fixture(scope="session")
+def binary() -> Binary:
+    return binaries.chosen()
+
+
+@pytest.fixture(scope="session")
+def shared_server(binary: Binary) -> Iterator[Server]:
+    with Server(binary) as server:
+        yield server
+
+
+@pytest.fixture
+def server(shared_server: Server) -> Server:
+    """Empty, and running; a test may stop it."""
+    if not shared_server.is_running:
+        shared_server.start()
+    with shared_server.client() as client:
+        client.flushall()
+    return shared_server
+
+
+@pytest.fixture(scope="session")
+def cluster(binary: Binary, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    directory = tmp_path_factory.mktemp("clock")
+    clock = Clock(build_library(directory), directory / "clock")
+    clock.run()
+    with Cluster(binary, clock, replicas=False) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def serve(request: pytest.FixtureRequest) -> Iterator[Serve]:
+    serve = Serve(lambda: request.getfixturevalue("server"))
+    yield serve
+    serve.stop()

@@ -1,0 +1,53 @@
+"""The application behind uvicorn."""
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+
+import uvicorn
+from app import Settings, create_app
+from ratelimit import Limit
+
+from support import poll
+from support.server import Server
+
+# Long enough that a busy machine makes no outage. Tests of outages bring their own.
+PATIENT = 20.0
+
+# So long to refill that in a test nothing is.
+ENDPOINT = Limit.bucket("endpoint", "endpoint:{endpoint}", burst=10_000, rate=1, seconds=3600)
+USER = Limit.bucket("user", "user:{user}", burst=120, rate=1, seconds=3600)
+IP = Limit.sliding("ip", "ip:{ip}", limit=1000, seconds=36_000)
+
+
+class Serve:
+    """`serve(shadow=True)` starts the application with these settings; its address."""
+
+    def __init__(self, server: Callable[[], Server]) -> None:
+        self._server = server
+        self._running: list[tuple[uvicorn.Server, threading.Thread]] = []
+
+    def __call__(self, forwarded_allow_ips: str = "", **settings: object) -> str:
+        if "redis_url" not in settings:
+            settings["redis_url"] = f"redis://127.0.0.1:{self._server().port}"
+        app = create_app(
+            replace(Settings(timeout=PATIENT, limits=(ENDPOINT, USER, IP)), **settings)
+        )
+        config = uvicorn.Config(
+            app, port=0, forwarded_allow_ips=forwarded_allow_ips, log_config=None
+        )
+        server = uvicorn.Server(config)
+        thread = threading.Thread(target=server.run)
+        thread.start()
+        self._running.append((server, thread))
+        poll.until(lambda: server.started, "uvicorn has started", timeout=20)
+        port = server.servers[0].sockets[0].getsockname()[1]
+        return f"http://127.0.0.1:{port}"
+
+    def stop(self) -> None:
+        """Ends all, in order, as a deployment does."""
+        for server, _ in self._running:
+            server.should_exit = True
+        for _, thread in self._running:
+            thread.join()
+        self._running.clear()

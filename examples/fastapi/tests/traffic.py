@@ -1,0 +1,56 @@
+"""Requests over real HTTP."""
+
+import asyncio
+from collections import Counter
+from threading import Event
+
+import httpx
+from http_sf import parse
+
+ALICE = {"X-Api-Key": "alice-key"}
+BOB = {"X-Api-Key": "bob-key"}
+CAROL = {"X-Api-Key": "carol-key"}
+
+# No certificates: to load them takes a client longer than all that it asks here.
+PLAIN = {"verify": False, "trust_env": False, "timeout": 60}
+
+
+def get(url: str, headers: dict[str, str] = ALICE, path: str = "/items/1") -> httpx.Response:
+    return httpx.get(url + path, headers=headers, **PLAIN)
+
+
+def ask(url: str, headers: dict[str, str] = ALICE, **question: object) -> httpx.Response:
+    return httpx.post(f"{url}/v1/chat", json=question, headers=headers, **PLAIN)
+
+
+def burst(
+    urls: list[str],
+    *,
+    clients: int,
+    requests: int,
+    headers: dict[str, str] = ALICE,
+    until: Event | None = None,
+) -> Counter[int]:
+    """So many clients at once, each with a connection of its own and so many requests, or fewer
+    if they are told that it is enough. How often which status came.
+    """
+
+    async def one(number: int) -> list[int]:
+        url = urls[number % len(urls)]
+        async with httpx.AsyncClient(headers=headers, **PLAIN) as client:
+            return [
+                (await client.get(f"{url}/items/1")).status_code
+                for _ in range(requests)
+                if not (until and until.is_set())
+            ]
+
+    async def all_of_them() -> Counter[int]:
+        statuses = await asyncio.gather(*(one(number) for number in range(clients)))
+        return Counter(status for each in statuses for status in each)
+
+    return asyncio.run(all_of_them())
+
+
+def field(response: httpx.Response, name: str) -> dict[str, dict[str, int | str]]:
+    """A RateLimit or RateLimit-Policy field, read as any client would: parameters by policy."""
+    return dict(parse(response.headers[name].encode(), tltype="list"))

@@ -1,0 +1,79 @@
+"""A queue of jobs that survives its workers: a Redis stream.
+
+A job belongs to the worker that took it until that says it is done. A worker that dies says
+nothing, so jobs that nobody has kept alive for a while are given to others. So a job is done at
+least once, and now and then twice.
+
+    python jobs.py http://127.0.0.1:8080/hook 12     # adds 12 jobs: POST there
+"""
+
+import asyncio
+import os
+import sys
+from typing import NamedTuple
+
+from pool import connect
+from redis.asyncio import Redis
+from redis.exceptions import ResponseError
+
+GROUP = "workers"
+
+# How long to wait for a new job before looking for one left behind.
+WAIT_MS = 500
+
+
+class Job(NamedTuple):
+    id: str
+    url: str
+    body: str
+
+
+class Jobs:
+    def __init__(self, redis: Redis, stream: str, ttl: float) -> None:
+        self._redis = redis
+        self._stream = stream
+        self._idle_ms = int(ttl * 1000)
+
+    async def add(self, url: str, body: str) -> str:
+        return await self._redis.xadd(self._stream, {"url": url, "body": body})
+
+    async def prepare(self) -> None:
+        try:
+            await self._redis.xgroup_create(self._stream, GROUP, id="0", mkstream=True)
+        except ResponseError as error:
+            if "BUSYGROUP" not in str(error):  # it is there
+                raise
+
+    async def take(self, worker: str) -> Job | None:
+        """One that a dead worker left behind, else the next, if one comes soon."""
+        left = await self._redis.xautoclaim(
+            self._stream, GROUP, worker, min_idle_time=self._idle_ms, count=1
+        )
+        entries = left[1]
+        if not entries:
+            streams = await self._redis.xreadgroup(
+                GROUP, worker, {self._stream: ">"}, count=1, block=WAIT_MS
+            )
+            entries = [entry for _, found in streams for entry in found]
+        return next((Job(number, **fields) for number, fields in entries), None)
+
+    async def keep(self, job: Job, worker: str) -> None:
+        """Still at it."""
+        await self._redis.xclaim(self._stream, GROUP, worker, 0, [job.id], justid=True)
+
+    async def done(self, job: Job) -> None:
+        async with self._redis.pipeline(transaction=True) as both:
+            both.xack(self._stream, GROUP, job.id)
+            both.xdel(self._stream, job.id)
+            await both.execute()
+
+
+async def main() -> None:
+    url, count = sys.argv[1], int(sys.argv[2])
+    async with connect(os.environ["REDIS_URL"]) as redis:
+        for number in range(1, count + 1):
+            await Jobs(redis, "jobs", ttl=0).add(url, f"job {number}")
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

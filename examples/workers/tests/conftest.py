@@ -1,0 +1,56 @@
+"""A real Redis with the module, and real workers: processes, which a test may kill."""
+
+from collections.abc import Iterator
+
+import pytest
+from staff import Staff
+
+from support import binaries
+from support.binaries import Binary
+from support.clock import Clock, build_library
+from support.server import Server
+
+
+@pytest.fixture(scope="session")
+def binary() -> Binary:
+    return binaries.chosen()
+
+
+@pytest.fixture(scope="session")
+def shared_clock(tmp_path_factory: pytest.TempPathFactory) -> Clock:
+    directory = tmp_path_factory.mktemp("clock")
+    return Clock(build_library(directory), directory / "clock")
+
+
+@pytest.fixture
+def clock(shared_clock: Clock) -> Clock:
+    """The server's. It shows the real time, until a test sets it."""
+    shared_clock.run()
+    return shared_clock
+
+
+@pytest.fixture(scope="session")
+def shared_server(binary: Binary, shared_clock: Clock) -> Iterator[Server]:
+    shared_clock.run()
+    with Server(binary, clock=shared_clock) as server:
+        yield server
+
+
+@pytest.fixture
+def server(shared_server: Server, clock: Clock) -> Server:
+    """Empty."""
+    assert clock
+    with shared_server.client() as client:
+        client.flushall()
+    return shared_server
+
+
+@pytest.fixture
+def staff(server: Server) -> Iterator[Staff]:
+    """Hires workers, who all are gone after the test."""
+    staff = Staff(server)
+    yield staff
+    for worker in staff.workers:
+        worker.kill()
+    for worker in staff.workers:
+        worker.wait()

@@ -1,0 +1,72 @@
+"""Workers, their jobs, and who holds which place."""
+
+import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from jobs import GROUP, Jobs
+from pool import connect
+
+from support import poll
+from support.server import Server
+
+EXAMPLE = Path(__file__).parents[1]
+
+
+class Staff:
+    def __init__(self, server: Server) -> None:
+        self.workers: list[subprocess.Popen[bytes]] = []
+        self._server = server
+        self.url = f"redis://127.0.0.1:{server.port}"
+
+    def hire(self, count: int, *, limit: int, ttl: float) -> list[subprocess.Popen[bytes]]:
+        environment = os.environ | {
+            "REDIS_URL": self.url,
+            "LIMIT": str(limit),
+            "TTL": str(ttl),
+        }
+        hired = [
+            subprocess.Popen([sys.executable, EXAMPLE / "worker.py"], env=environment)
+            for _ in range(count)
+        ]
+        self.workers += hired
+        return hired
+
+    def add_jobs(self, hook: str, *names: str) -> None:
+        async def add() -> None:
+            async with connect(self.url) as redis:
+                for name in names:
+                    await Jobs(redis, "jobs", ttl=0).add(hook, name)
+
+        asyncio.run(add())
+
+    def jobs_left(self) -> tuple[int, int]:
+        """How many there are in all, and how many of them a worker has."""
+        with self._server.client(decode_responses=True) as redis:
+            return redis.xlen("jobs"), redis.xpending("jobs", GROUP)["pending"]
+
+    def places(self) -> dict[str, int]:
+        """When each lease lapses, by its holder, as stored: of one that died too."""
+        with self._server.client(decode_responses=True) as redis:
+            words = redis.execute_command("RL.INFO", "places") or []
+        info = dict(zip(words[::2], words[1::2], strict=True))
+        return {holder: lapse for holder, _, lapse in info.get("leases", [])}
+
+    def idle_ms(self) -> int:
+        """For how long nobody has said that the oldest job is being worked at."""
+        with self._server.client(decode_responses=True) as redis:
+            (job,) = redis.xpending_range("jobs", GROUP, "-", "+", 1)
+        return job["time_since_delivered"]
+
+    def calls(self, command: str) -> int:
+        """How many of them the server has seen."""
+        with self._server.client(decode_responses=True) as redis:
+            stats = redis.info("commandstats")
+        return stats.get(f"cmdstat_{command}", {"calls": 0})["calls"]
+
+    def wait_for_calls(self, command: str, count: int) -> None:
+        """Until there were so many from now on."""
+        enough = self.calls(command) + count
+        poll.until(lambda: self.calls(command) >= enough, f"{count} calls of {command}", timeout=30)
