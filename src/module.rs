@@ -186,18 +186,32 @@ static CL_THROTTLE: Command = command! {
     c"O(1)"
 };
 
-/// Panics: only in debug builds, to prove that the guard holds.
+/// Only in debug builds: to prove that the guard holds, and that a decision allocates nothing.
 #[cfg(debug_assertions)]
-static PANIC: Command = command! {
-    c"rl.panic" = panic, Take on First, arity 2, INFO,
-    c"Panics on purpose.",
-    c"O(1)"
-};
+static FOR_TESTS: [Command; 2] = [
+    command! {
+        c"rl.panic" = panic, Take on First, arity 2, INFO,
+        c"Panics on purpose.",
+        c"O(1)"
+    },
+    command! {
+        c"rl.allocations" = allocations, Peek on First, arity 2, INFO,
+        c"Tells how often the module has asked for memory.",
+        c"O(1)"
+    },
+];
 
 #[cfg(debug_assertions)]
 fn panic(_redis: &Redis, _args: crate::args::Args) -> Result<(), Error> {
     #![allow(clippy::panic, reason = "it is what it is for")]
     panic!("on purpose");
+}
+
+#[cfg(debug_assertions)]
+#[allow(clippy::unnecessary_wraps, reason = "a handler's type")]
+fn allocations(redis: &Redis, _args: crate::args::Args) -> Result<(), Error> {
+    redis.reply_integer(i64::try_from(redis::memory::ALLOCATIONS.get()).unwrap_or(i64::MAX));
+    Ok(())
 }
 
 /// Called by the server (Redis, or Valkey, which knows both names) to load the module.
@@ -283,7 +297,9 @@ unsafe fn load(
             command::register(ctx, row)?;
         }
         #[cfg(debug_assertions)]
-        command::register(ctx, &PANIC)?;
+        for row in &FOR_TESTS {
+            command::register(ctx, row)?;
+        }
     }
     log_what_is_lacking(ctx);
     Ok(())

@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    const fn new() -> Counter {
+    /// None yet.
+    pub const fn new() -> Counter {
         Counter(AtomicU64::new(0))
     }
 

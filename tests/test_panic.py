@@ -5,9 +5,7 @@ from collections.abc import Callable
 import pytest
 from redis import ResponseError
 
-from support.server import MODULE, Server
-
-DEBUG_MODULE = MODULE.parents[1] / "debug" / MODULE.name
+from support.server import DEBUG_MODULE, Server
 
 
 def test_a_panic_in_a_command_is_an_error_and_a_line_in_the_log(

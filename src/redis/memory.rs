@@ -7,6 +7,10 @@ use std::ffi::c_void;
 /// The server's allocator. It exists only once the module is loading: nothing may allocate before.
 pub struct ServerAllocator;
 
+/// How often memory was asked for; only debug builds count.
+#[cfg(debug_assertions)]
+pub static ALLOCATIONS: crate::stats::Counter = crate::stats::Counter::new();
+
 /// The largest alignment that is served. Allocators of servers lay blocks of a size at multiples of that size within
 /// aligned pages, so a size that is a multiple of the alignment is aligned to it.
 const ALIGNMENT: usize = 16;
@@ -20,6 +24,8 @@ fn aligned(size: usize, layout: Layout) -> usize {
 // how an allocation fails. What asks for a larger alignment than is served gets null, too.
 unsafe impl GlobalAlloc for ServerAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        #[cfg(debug_assertions)]
+        ALLOCATIONS.count();
         // SAFETY: passed on from the caller; the pointer is written once, at load.
         match unsafe { raw::RedisModule_Alloc } {
             // SAFETY: as malloc, any size.
@@ -37,6 +43,8 @@ unsafe impl GlobalAlloc for ServerAllocator {
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
+        #[cfg(debug_assertions)]
+        ALLOCATIONS.count();
         // SAFETY: as in `dealloc`.
         match unsafe { raw::RedisModule_Realloc } {
             // SAFETY: as above.

@@ -22,6 +22,8 @@ REPOSITORY = Path(__file__).parents[2]
 MODULE = Path(
     os.environ.get("RATELIMIT_MODULE", REPOSITORY / "target/release/libredis_ratelimit.so")
 ).absolute()
+# The same in a debug build, which has commands for tests.
+DEBUG_MODULE = MODULE.parents[1] / "debug" / MODULE.name
 
 
 class ServerError(Exception):

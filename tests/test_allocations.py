@@ -1,0 +1,56 @@
+"""A decision on one key asks for no memory, once the key is there. (A debug build counts.)"""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from redis import Redis
+
+from support.clock import Clock
+from support.server import DEBUG_MODULE, Server
+from support.workload import LIMITERS, Limiter, Word
+
+# A lease is a name and its places in two orders, which is memory; a log grows with its entries.
+FIXED_SIZE = [limiter for limiter in LIMITERS if limiter.type not in {b"rl-leases", b"rl-reqlog"}]
+LOG = next(limiter for limiter in LIMITERS if limiter.type == b"rl-reqlog")
+
+each_fixed_size = pytest.mark.parametrize("limiter", FIXED_SIZE, ids=lambda limiter: limiter.name)
+
+
+@pytest.fixture(params=["nobody listens", "a replica listens"])
+def counting(
+    request: pytest.FixtureRequest, fresh_server: Callable[..., Server]
+) -> Iterator[Redis]:
+    server = fresh_server(module=DEBUG_MODULE)
+    if request.param == "a replica listens":
+        server.replica()
+    with server.client() as client:
+        yield client
+
+
+def allocations(redis: Redis, *call: Word) -> int:
+    """Of one call."""
+    before = redis.execute_command("RL.ALLOCATIONS", "k")
+    redis.execute_command(*call)
+    return redis.execute_command("RL.ALLOCATIONS", "k") - before
+
+
+@each_fixed_size
+def test_a_decision_asks_for_no_memory(limiter: Limiter, counting: Redis, clock: Clock) -> None:
+    assert allocations(counting, *limiter.take("k", 1)) > 0
+    clock.advance("1s")
+    calls = [limiter.take("k", cost) for cost in (1, 0, "0.5", "-0.5", 100)]
+    calls += [("RL.TAKE", "k", *limiter.full(2)), limiter.peek("k", 1), limiter.peek("k", 100)]
+    calls += [limiter.take("k", 3, "FORCE"), limiter.take("k", 1, "UPTO")]
+    for call in calls:
+        assert allocations(counting, *call) == 0, call
+
+
+def test_a_log_asks_for_memory_only_to_grow(counting: Redis, clock: Clock) -> None:
+    asked = []
+    for _ in range(10):
+        clock.advance("1s")
+        asked.append(allocations(counting, *LOG.take("k", 1)))
+    assert asked[0] > 0
+    assert 0 in asked[1:]
+    assert allocations(counting, *LOG.take("k", 1)) == 0
+    assert allocations(counting, *LOG.peek("k", 1)) == 0
