@@ -139,7 +139,7 @@ def test_of_volatile_ttl_the_limiters_that_expire_first_go_first(
     charge("short", "10m", 16_000)
     before = client.info("stats")["evicted_keys"]
     charge("long", "1h", 1000)
-    assert client.info("stats")["evicted_keys"] >= before + 500
+    assert client.info("stats")["evicted_keys"] > before + 100
     assert len(client.keys("long:*")) == 1000
     clock.advance("10m")
     assert client.execute_command("RL.PEEK", "long:0", "FIXED", 10, "1h")[:3] == [1, 10, 9]
