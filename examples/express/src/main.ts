@@ -1,0 +1,50 @@
+/** Starts the application; and a server with the module, unless REDIS_URL says where one is. */
+
+import { once } from "node:events";
+import { setTimeout } from "node:timers/promises";
+
+import { trustProxy } from "./address.js";
+import { createApp } from "./app.js";
+import type { Options } from "./rate-limiter.js";
+import { connect } from "./redis.js";
+import { Server } from "./server.js";
+
+const { REDIS_URL, TRUST_PROXY, PORT = "3000", PROCESSES = "1", SHADOW, WHEN_AWAY } = process.env;
+
+const own = REDIS_URL === undefined ? await new Server().start() : undefined;
+// Several addresses are those of a cluster.
+const redis = connect(own ? [own.url] : REDIS_URL!.split(","));
+// If there is no connection by then, it is an outage like any other.
+await Promise.race([once(redis, "ready"), setTimeout(1000)]).catch(() => {});
+
+const app = createApp({
+  redis,
+  trustProxy: trustProxy(TRUST_PROXY),
+  share: 1 / Number(PROCESSES),
+  shadow: SHADOW === "yes",
+  whenAway: away(WHEN_AWAY),
+  report: ({ allowed, by, error, ...rest }) => {
+    if (!allowed || by !== "redis") {
+      console.log(JSON.stringify({ allowed, by, ...rest, error: error && `${error}` }));
+    }
+  },
+});
+const http = app.listen(Number(PORT), () => {
+  console.log(
+    `http://localhost:${PORT} with ${own ? `a server of its own, ${own.url}` : REDIS_URL}`,
+  );
+});
+
+for (const signal of ["SIGINT", "SIGTERM"] as const) {
+  process.once(signal, () => {
+    http.close(() => {
+      redis.disconnect();
+      void own?.stop();
+    });
+  });
+}
+
+function away(name = "local"): NonNullable<Options["whenAway"]> {
+  if (name === "local" || name === "open" || name === "closed") return name;
+  throw new Error(`WHEN_AWAY is ${name}, not local, open or closed`);
+}

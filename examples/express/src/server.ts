@@ -1,0 +1,103 @@
+/** A server with the module on a free port: for trying the example, and for its tests. */
+
+import { spawn, spawnSync, type ChildProcess } from "node:child_process";
+import { once } from "node:events";
+import { existsSync, mkdtempSync, rmSync } from "node:fs";
+import { createServer } from "node:net";
+import { tmpdir } from "node:os";
+import { join, resolve } from "node:path";
+import { createInterface } from "node:readline";
+
+const MODULE = resolve(
+  process.env["RATELIMIT_MODULE"] ?? "../../target/release/libredis_ratelimit.so",
+);
+
+export class Server {
+  readonly #settings: Record<string, string>;
+  readonly #directory = mkdtempSync(join(tmpdir(), "ratelimit-"));
+  #process: ChildProcess | undefined;
+  port = 0;
+
+  constructor(settings: Record<string, string> = {}) {
+    this.#settings = settings;
+    // Also when the process ends without having stopped it.
+    process.on("exit", () => {
+      this.#process?.kill("SIGKILL");
+      rmSync(this.#directory, { recursive: true, force: true });
+    });
+  }
+
+  get url(): string {
+    return `redis://127.0.0.1:${this.port}`;
+  }
+
+  /** Started again after a stop or a kill, it has the same port and the same files. */
+  async start(): Promise<this> {
+    if (!existsSync(MODULE)) throw new Error(`${MODULE} is not there: make build makes it`);
+    this.port ||= await freePort();
+    const settings = {
+      port: `${this.port}`,
+      bind: "127.0.0.1",
+      dir: this.#directory,
+      save: "",
+      loadmodule: MODULE,
+      ...this.#settings,
+    };
+    const words = Object.entries(settings).flatMap(([name, value]) => [`--${name}`, value]);
+    const child = spawn(binary(), words, { stdio: ["ignore", "pipe", "inherit"] });
+    this.#process = child;
+    const log: string[] = [];
+    for await (const line of createInterface(child.stdout)) {
+      log.push(line);
+      if (line.includes("Ready to accept connections")) {
+        child.stdout.resume();
+        return this;
+      }
+    }
+    throw new Error(`the server did not start:\n${log.join("\n")}`);
+  }
+
+  /** In good order, by default: what is in its append-only file stays. */
+  async stop(signal: NodeJS.Signals = "SIGTERM"): Promise<void> {
+    const child = this.#process;
+    if (!child || child.exitCode !== null || child.signalCode !== null) return;
+    child.kill(signal);
+    await once(child, "exit");
+  }
+
+  /** It keeps its connections, and answers nothing until it is resumed. */
+  pause(): void {
+    this.#process?.kill("SIGSTOP");
+  }
+
+  resume(): void {
+    this.#process?.kill("SIGCONT");
+  }
+}
+
+function binary(): string {
+  const candidates = [process.env["SERVER"] ?? ["redis-server", "valkey-server"]].flat();
+  const found = candidates.find((name) => spawnSync(name, ["--version"]).status === 0);
+  if (!found) throw new Error(`there is no ${candidates.join(" or ")}; SERVER can name one`);
+  return found;
+}
+
+/** One whose cluster bus, 10000 above it, is free as well. */
+async function freePort(): Promise<number> {
+  for (;;) {
+    const port = await bindable(0);
+    if (port && port < 55_000 && (await bindable(port + 10_000))) return port;
+  }
+}
+
+async function bindable(port: number): Promise<number | undefined> {
+  const probe = createServer().listen(port, "127.0.0.1");
+  try {
+    await once(probe, "listening");
+  } catch {
+    return undefined;
+  }
+  const address = probe.address();
+  await once(probe.close(), "close");
+  return typeof address === "object" ? address?.port : undefined;
+}

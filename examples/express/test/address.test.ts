@@ -1,0 +1,84 @@
+/** Nobody gets round a limit, or into somebody else's, by an X-Forwarded-For of his own. */
+
+import assert from "node:assert/strict";
+import { test, type TestContext } from "node:test";
+
+import { network, trustProxy } from "../src/address.js";
+import { createApp } from "../src/app.js";
+import { PATIENT, perAddress } from "./support/limits.js";
+import { Site, proxyOf, statuses } from "./support/http.js";
+import { clientFor, serverFor } from "./support/redis.js";
+
+const PROXY = "127.0.0.1";
+const MALLORY = "127.0.0.66";
+const VICTIM = "127.0.0.5";
+
+async function site(test: TestContext, trust: string | undefined) {
+  const redis = await clientFor(test, await serverFor(test));
+  const policies = [perAddress(5)];
+  const app = createApp({ redis, policies, trustProxy: trustProxy(trust), patience: PATIENT });
+  return Site.serve(test, app);
+}
+
+function inventing(from: string) {
+  let n = 0;
+  return () => ({ from, headers: { "x-forwarded-for": `203.0.113.${n++}` } });
+}
+
+test("without a proxy the header is ignored", async (test) => {
+  const api = await site(test, undefined);
+  const spoofed = inventing(MALLORY);
+  const answers = await api.crowd(10, 2, () => api.get("/hello", spoofed()));
+  assert.deepEqual(statuses(answers), { 200: 5, 429: 15 });
+});
+
+for (const trust of [PROXY, "1"]) {
+  test(`behind a proxy, trusted as ${trust}, each client has its own limit`, async (test) => {
+    const proxy = await proxyOf(test, await site(test, trust));
+    for (const from of [MALLORY, VICTIM]) {
+      const answers = await proxy.crowd(10, 1, () => proxy.get("/hello", { from }));
+      assert.deepEqual(statuses(answers), { 200: 5, 429: 5 });
+    }
+  });
+
+  test(`behind a proxy, trusted as ${trust}, a spoofed address does not evade`, async (test) => {
+    const proxy = await proxyOf(test, await site(test, trust));
+    const spoofed = inventing(MALLORY);
+    const answers = await proxy.crowd(10, 2, () => proxy.get("/hello", spoofed()));
+    assert.deepEqual(statuses(answers), { 200: 5, 429: 15 });
+  });
+
+  test(`behind a proxy, trusted as ${trust}, nobody spends another's limit`, async (test) => {
+    const proxy = await proxyOf(test, await site(test, trust));
+    const headers = { "x-forwarded-for": VICTIM };
+    await proxy.crowd(10, 2, () => proxy.get("/hello", { from: MALLORY, headers }));
+    assert.equal(
+      (await proxy.get("/hello", { from: VICTIM })).headers["x-ratelimit-remaining"],
+      "4",
+    );
+  });
+}
+
+test("who goes past the proxy is not believed", async (test) => {
+  const api = await site(test, PROXY);
+  const spoofed = inventing(MALLORY);
+  const answers = await api.crowd(10, 2, () => api.get("/hello", spoofed()));
+  assert.deepEqual(statuses(answers), { 200: 5, 429: 15 });
+});
+
+test("trust proxy is off, a number or addresses, and never everybody", () => {
+  assert.equal(trustProxy(undefined), false);
+  assert.equal(trustProxy("false"), false);
+  assert.equal(trustProxy("2"), 2);
+  assert.deepEqual(trustProxy("10.0.0.0/8, 192.0.2.7"), ["10.0.0.0/8", "192.0.2.7"]);
+  assert.throws(() => trustProxy("true"), /not true/);
+});
+
+test("one network has one name", () => {
+  assert.equal(network("192.0.2.7"), "192.0.2.7");
+  assert.equal(network("::ffff:192.0.2.7"), "192.0.2.7");
+  assert.equal(network("2001:db8:1:2:3:4:5:6"), network("2001:db8:1:2::1"));
+  assert.notEqual(network("2001:db8:1:2::1"), network("2001:db8:1:3::1"));
+  assert.equal(network("fe80::1%eth0"), network("fe80::2"));
+  assert.equal(network("nonsense"), network(undefined));
+});

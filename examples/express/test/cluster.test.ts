@@ -1,0 +1,126 @@
+/** The same on a Redis Cluster of three primaries. */
+
+import assert from "node:assert/strict";
+import { test, type TestContext } from "node:test";
+
+import { createApp } from "../src/app.js";
+import type { Policy } from "../src/limits.js";
+import type { Server } from "../src/server.js";
+import { PATIENT, quota } from "./support/limits.js";
+import { Site } from "./support/http.js";
+import { calls, clientFor, lookInto, serverFor, until } from "./support/redis.js";
+
+const SLOTS = 16384;
+
+async function clusterFor(test: TestContext): Promise<Server[]> {
+  const servers = await Promise.all(
+    [1, 2, 3].map(() => serverFor(test, { "cluster-enabled": "yes" })),
+  );
+  const nodes = servers.map((server) => lookInto(test, server));
+  await Promise.all(
+    nodes.map(async (node, index) => {
+      const first = Math.ceil((index * SLOTS) / 3);
+      const next = Math.ceil(((index + 1) * SLOTS) / 3);
+      const slots = Array.from({ length: next - first }, (_, slot) => first + slot);
+      await node.call("CLUSTER", "ADDSLOTS", ...slots);
+      // Given numbers of their own at once, they need not agree on them first.
+      await node.call("CLUSTER", "SET-CONFIG-EPOCH", index + 1);
+    }),
+  );
+  for (const node of nodes) {
+    for (const { port } of servers) await node.call("CLUSTER", "MEET", "127.0.0.1", port);
+  }
+  for (const node of nodes) {
+    await until(async () => {
+      const info = `${await node.call("CLUSTER", "INFO")}`;
+      return info.includes("cluster_state:ok") && info.includes("cluster_known_nodes:3");
+    });
+  }
+  return servers;
+}
+
+/** The tenant and the user are taken from headers, so that there can be many. */
+async function siteOf(test: TestContext, servers: Server[], ...policies: Policy[]) {
+  const redis = await clientFor(test, ...servers);
+  const faults: string[] = [];
+  const app = createApp({
+    redis,
+    policies,
+    patience: PATIENT,
+    leaseGoodForMs: 3_600_000,
+    // A request that Redis did not decide would make the counts below meaningless.
+    report: ({ error }) => void (error && faults.push(`${error}`)),
+    identify: (request) => ({
+      tenant: request.get("x-tenant")!,
+      user: request.get("x-user")!,
+      address: request.ip!,
+    }),
+  });
+  return { redis, faults, api: await Site.serve(test, app) };
+}
+
+const TENANTS = Array.from({ length: 12 }, (_, n) => `tenant-${n}`);
+const ASKS = TENANTS.flatMap((tenant) => [`${tenant}/ann`, `${tenant}/ben`]);
+
+/** 50 clients and 1200 requests, 50 of each user. Who passed, as often as he did. */
+async function passes(api: Site): Promise<string[]> {
+  let turn = 0;
+  const passed: string[] = [];
+  await api.crowd(50, 24, async () => {
+    const who = ASKS[turn++ % ASKS.length]!;
+    const [tenant, user] = who.split("/") as [string, string];
+    const answer = await api.get("/hello", { headers: { "x-tenant": tenant, "x-user": user } });
+    assert.ok(answer.status === 200 || answer.status === 429, answer.body);
+    if (answer.status === 200) passed.push(who);
+    return answer;
+  });
+  return passed;
+}
+
+test("tenants are spread over the nodes, and each gets exactly what it may have", async (test) => {
+  const servers = await clusterFor(test);
+  const { redis, faults, api } = await siteOf(
+    test,
+    servers,
+    { name: "service", limit: quota(10_000), of: () => "all", apart: { lease: 50 } },
+    { name: "region", limit: quota(10_000), of: () => "eu", apart: "give-back" },
+    { name: "tenant", limit: quota(40), of: () => "all" },
+    { name: "endpoint", limit: quota(1000), of: ({ endpoint }) => endpoint },
+    { name: "user", limit: quota(30), of: ({ user }) => user },
+    { name: "ip", limit: quota(1000), of: ({ address }) => address },
+  );
+
+  const passed = await passes(api);
+
+  assert.deepEqual(faults, []);
+  for (const tenant of TENANTS) {
+    const [ann, ben] = ["ann", "ben"].map(
+      (user) => passed.filter((who) => who === `${tenant}/${user}`).length,
+    ) as [number, number];
+    assert.equal(ann + ben, 40);
+    assert.ok(ann <= 30 && ben <= 30, `${ann} and ${ben}`);
+  }
+  for (const server of servers) {
+    const node = lookInto(test, server);
+    assert.ok((await calls(node, "rl.mtake")) > 0, "a node had no calls");
+    // The client went to the right node at once, though it does not know the module's commands.
+    assert.doesNotMatch(await node.info("errorstats"), /MOVED/);
+  }
+  // The region gave back what tenants and users denied.
+  const left = await redis.call("RL.PEEK", "limit:region:eu", ...quota(10_000).words);
+  assert.equal((left as number[])[2], 10_000 - 480);
+});
+
+for (const apart of ["give-back", { lease: 20 }] as const) {
+  test(`all tenants share a limit on one node: ${JSON.stringify(apart)}`, async (test) => {
+    const { faults, api } = await siteOf(
+      test,
+      await clusterFor(test),
+      { name: "service", limit: quota(300), of: () => "all", apart },
+      { name: "tenant", limit: quota(10_000), of: () => "all" },
+    );
+    const passed = await passes(api);
+    assert.deepEqual(faults, []);
+    assert.equal(passed.length, 300);
+  });
+}

@@ -1,0 +1,158 @@
+/** Redis goes away in the middle of traffic and comes back, and every request gets an answer. */
+
+import assert from "node:assert/strict";
+import { test, type TestContext } from "node:test";
+
+import { createApp, type AppOptions } from "../src/app.js";
+import type { Report } from "../src/rate-limiter.js";
+import { ALICE, PATIENT, perAddress, perUser } from "./support/limits.js";
+import { Site, statuses, type Answer } from "./support/http.js";
+import { clientFor, serverFor, until } from "./support/redis.js";
+
+/** No call is given up or made in vain for longer than a moment. */
+const BRISK = { ...PATIENT, pauseMs: 20 };
+const DURABLE = { appendonly: "yes", appendfsync: "always" };
+
+async function start(test: TestContext, options: Partial<AppOptions>) {
+  const server = await serverFor(test, DURABLE);
+  const redis = await clientFor(test, server);
+  const reports: Report[] = [];
+  const report = (one: Report) => reports.push(one);
+  const policies = [perUser(400), perAddress(10_000)];
+  const app = createApp({ redis, policies, report, patience: BRISK, ...options });
+  const api = await Site.serve(test, app);
+  const hello = () => api.get("/hello", ALICE);
+  const decidedBy = (by: Report["by"]) => reports.filter((one) => one.by === by);
+  /** Requests, until one is decided by it. */
+  const askUntil = async (by: Report["by"]) => {
+    const before = decidedBy(by).length;
+    await until(async () => (await hello(), decidedBy(by).length > before));
+  };
+  return { server, api, hello, decidedBy, askUntil };
+}
+
+/**
+ * 50 clients. While they ask, the server is killed and, once requests have been decided without
+ * it, started again; they stop when Redis has denied some after that.
+ */
+async function trafficThroughAnOutage(test: TestContext, options: Partial<AppOptions>) {
+  const { server, api, hello, decidedBy } = await start(test, options);
+  const away = options.whenAway ?? "local";
+  const denied = () => decidedBy("redis").filter((one) => !one.allowed).length;
+  let over = false;
+  const clients = Array.from({ length: 50 }, async () => {
+    const answers: Answer[] = [];
+    while (!over) answers.push(await hello());
+    return answers;
+  });
+  try {
+    await until(() => decidedBy("redis").length >= 100);
+    await server.stop("SIGKILL");
+    await until(() => decidedBy(away).length >= 200);
+    await server.start();
+    await until(() => denied() >= 50);
+  } finally {
+    over = true;
+  }
+  const answers = (await Promise.all(clients)).flat();
+  // All that had been charged was still there: across the outage Redis let 400 pass in all, less
+  // those that it charged with its last breath, so that the answer never came.
+  const passed = decidedBy("redis").filter((one) => one.allowed).length;
+  const unsent = /Stream isn't writeable|circuit breaker is open/;
+  const unsure = decidedBy(away).filter(({ error }) => !unsent.test(`${error}`)).length;
+  assert.ok(passed <= 400, `${passed} passed`);
+  assert.ok(
+    passed + unsure >= 400,
+    `${passed} passed, ${unsure} are not known to have been charged`,
+  );
+  test.diagnostic(
+    `${answers.length} requests: ${passed} passed by Redis, ${decidedBy(away).length} decided ` +
+      `without it, of which ${unsure} may have been charged; ${JSON.stringify(statuses(answers))}`,
+  );
+  return { api, answers, passed, decidedBy };
+}
+
+test("an outage in mid-traffic, with a local limit", async (test) => {
+  const { answers, passed, decidedBy } = await trafficThroughAnOutage(test, { share: 0.25 });
+  // A quarter of 400: this is one of four processes.
+  const local = decidedBy("local").filter((one) => one.allowed).length;
+  assert.equal(local, 100);
+  const counts = statuses(answers);
+  assert.deepEqual(Object.keys(counts), ["200", "429"]);
+  assert.equal(counts[200], passed + local);
+});
+
+test("an outage in mid-traffic, failing open", async (test) => {
+  const { answers, passed, decidedBy } = await trafficThroughAnOutage(test, { whenAway: "open" });
+  const counts = statuses(answers);
+  assert.deepEqual(Object.keys(counts), ["200", "429"]);
+  assert.equal(counts[200], passed + decidedBy("open").length);
+});
+
+test("an outage in mid-traffic, failing closed", async (test) => {
+  const { answers, passed, decidedBy } = await trafficThroughAnOutage(test, { whenAway: "closed" });
+  const counts = statuses(answers);
+  assert.deepEqual(Object.keys(counts), ["200", "429", "503"]);
+  assert.equal(counts[200], passed);
+  assert.equal(counts[503], decidedBy("closed").length);
+});
+
+test("the local limit tells its own numbers", async (test) => {
+  const { server, hello, askUntil } = await start(test, { share: 0.01 });
+  await server.stop();
+  await askUntil("local");
+  const second = await hello();
+  assert.equal(second.headers["x-ratelimit-limit"], "4");
+  assert.equal(second.headers["x-ratelimit-remaining"], "2");
+  await hello();
+  await hello();
+  const fifth = await hello();
+  assert.equal(fifth.status, 429);
+  assert.deepEqual(JSON.parse(fifth.body)["violated-policies"], ["user"]);
+  assert.ok(Number(fifth.headers["retry-after"]) > 0);
+});
+
+test("failing closed is a 503 that blames no limit", async (test) => {
+  const { server, hello, askUntil } = await start(test, { whenAway: "closed" });
+  await server.stop();
+  await askUntil("closed");
+  const answer = await hello();
+  assert.equal(answer.status, 503);
+  assert.equal(answer.headers["retry-after"], "1");
+  assert.equal(answer.headers["ratelimit"], undefined);
+  const problem = JSON.parse(answer.body);
+  assert.match(problem.type, /#temporary-reduced-capacity$/);
+  assert.deepEqual(problem["violated-policies"], []);
+});
+
+test("a server that hangs is waited for five times, and then left alone", async (test) => {
+  const patience = { timeoutMs: 50, failures: 5, pauseMs: 3_600_000 };
+  const { server, hello, decidedBy } = await start(test, { patience });
+  server.pause();
+  for (let i = 0; i < 20; i++) assert.equal((await hello()).status, 200);
+  const errors = decidedBy("local").map(({ error }) => (error as Error).constructor.name);
+  assert.deepEqual(errors, [
+    ...Array(5).fill("TaskCancelledError"),
+    ...Array(15).fill("BrokenCircuitError"),
+  ]);
+});
+
+test("a server that hung is asked again", async (test) => {
+  const { server, askUntil } = await start(test, { patience: { timeoutMs: 50, pauseMs: 20 } });
+  server.pause();
+  await askUntil("local");
+  server.resume();
+  await askUntil("redis");
+});
+
+test("an error that the server sends is one request's failure, and no outage", async (test) => {
+  const { server, api, hello, decidedBy } = await start(test, {
+    patience: { ...PATIENT, failures: 1, pauseMs: 3_600_000 },
+  });
+  const redis = await clientFor(test, server);
+  await redis.set("limit:{acme}:user:alice", "not a limiter");
+  assert.equal((await hello()).status, 200);
+  assert.match(`${decidedBy("local")[0]?.error}`, /WRONGTYPE/);
+  await api.get("/hello");
+  assert.equal(decidedBy("redis").length, 1);
+});

@@ -1,0 +1,74 @@
+/** A limit on trial decides and reports, and blocks nobody. */
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import express from "express";
+
+import { createApp, identify } from "../src/app.js";
+import { rateLimiter, type Report } from "../src/rate-limiter.js";
+import { ALICE, PATIENT, perUser } from "./support/limits.js";
+import { Site, statuses } from "./support/http.js";
+import { clientFor, serverFor, until } from "./support/redis.js";
+
+test("everything passes, and what would have been denied is reported", async (test) => {
+  const redis = await clientFor(test, await serverFor(test));
+  const reports: Report[] = [];
+  const report = (one: Report) => reports.push(one);
+  const policies = [perUser(137)];
+  const app = createApp({ redis, policies, report, shadow: true, patience: PATIENT });
+  const api = await Site.serve(test, app);
+
+  const answers = await api.crowd(50, 10, () => api.get("/hello", ALICE));
+
+  assert.deepEqual(statuses(answers), { 200: 500 });
+  assert.ok(answers.every(({ headers }) => !headers["ratelimit"] && !headers["x-ratelimit-limit"]));
+  await until(() => reports.length === 500);
+  const denied = reports.filter(({ allowed }) => !allowed);
+  assert.equal(denied.length, 500 - 137);
+  assert.ok(denied.every(({ shadow, violated }) => shadow && violated[0] === "user"));
+});
+
+test("a shadow beside a limiter takes nothing from it", async (test) => {
+  const redis = await clientFor(test, await serverFor(test));
+  const reports: Report[] = [];
+  const report = (one: Report) => reports.push(one);
+  const common = { redis, identify, patience: PATIENT };
+  const limit = rateLimiter({ ...common, policies: [perUser(20)] });
+  const trial = rateLimiter({
+    ...common,
+    policies: [perUser(10)],
+    prefix: "trial",
+    shadow: true,
+    report,
+  });
+  const app = express();
+  app.get("/", limit({ endpoint: "home" }), trial({ endpoint: "home" }), (_, response) => {
+    response.send("home");
+  });
+  const api = await Site.serve(test, app);
+
+  const answers = await api.crowd(10, 3, () => api.get("/", ALICE));
+
+  assert.deepEqual(statuses(answers), { 200: 20, 429: 10 });
+  await until(() => reports.length === 20);
+  assert.equal(reports.filter(({ allowed }) => allowed).length, 10);
+});
+
+test("an outage, or a fault in who is asking, is no request's business", async (test) => {
+  const server = await serverFor(test);
+  const redis = await clientFor(test, server);
+  const faults = test.mock.method(console, "error", () => {});
+  const options = { redis, policies: [perUser(1)], shadow: true, whenAway: "closed" as const };
+  const away = await Site.serve(test, createApp(options));
+  const faulty = () => {
+    throw new Error("who is this?");
+  };
+  const broken = await Site.serve(test, createApp({ ...options, identify: faulty }));
+  await server.stop();
+  for (let i = 0; i < 10; i++) {
+    assert.equal((await away.get("/hello", ALICE)).status, 200);
+    assert.equal((await broken.get("/hello", ALICE)).status, 200);
+  }
+  assert.equal(faults.mock.callCount(), 10);
+});
