@@ -64,12 +64,16 @@ def are_kept(verdicts: list[Verdict]) -> bool:
     return all(verdict.is_kept for verdict in verdicts)
 
 
+# Two runs differ by up to 2 %: a run of ours that is high may meet one of SET EX that is low.
+MARGIN = 1.05
+
+
 def updated(text: str, verdicts: list[Verdict]) -> str:
-    """The file with every budget set to a thirtieth above what was measured."""
+    """The file with every budget set to a margin above what was measured."""
     ratios = iter(verdicts)
     return re.sub(
         r"^at_most = .*$",
-        lambda _: f"at_most = {next(ratios).ratio * 31 / 30:.3f}",
+        lambda _: f"at_most = {next(ratios).ratio * MARGIN:.3f}",
         text,
         flags=re.MULTILINE,
     )
