@@ -77,9 +77,7 @@ impl<'a, L: Limit> Looked<'a, L> {
         }
         with_usage(&self.key, now, |usage| self.limit.entries_after_charge(usage, now))
     }
-}
 
-impl<L: Limit> Looked<'_, L> {
     /// Whether it stands in the way of the others.
     fn denies(&self) -> bool {
         self.look.denies()
