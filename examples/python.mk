@@ -1,0 +1,19 @@
+# What the examples in Python share: their virtual environment, of the versions in requirements.txt, and their tests.
+.DEFAULT_GOAL := run
+.PHONY: run test lock
+
+VENV := .venv
+PYTHON := $(VENV)/bin/python
+
+test: $(VENV)/.ready ## the tests, with $SERVER
+	$(PYTHON) -m pytest
+
+lock: $(VENV)/.ready ## requirements.txt, of requirements.in
+	$(PYTHON) -m pip install --quiet pip-tools
+	$(PYTHON) -m piptools compile --upgrade --strip-extras --no-header --no-emit-index-url \
+		--no-emit-find-links --output-file requirements.txt requirements.in
+
+$(VENV)/.ready: requirements.txt
+	python3 -m venv $(VENV)
+	$(PYTHON) -m pip install --quiet --requirement requirements.txt
+	@touch $@
