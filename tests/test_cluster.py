@@ -3,8 +3,9 @@
 import random
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from redis import Redis, RedisCluster, ResponseError
@@ -18,6 +19,7 @@ from redis.exceptions import (
 
 from support import poll
 from support.binaries import Binary
+from support.clock import Clock
 from support.cluster import Cluster, Taking
 from support.load import used, wide
 from support.scale import scaled
@@ -271,42 +273,70 @@ def test_a_slot_on_its_way_is_served_at_both_ends(cluster: Cluster) -> None:
     assert usage(client, limits, 100) == taken
 
 
+# A slot that moves under load, whichever way
+
+
+@pytest.fixture
+def atomic(cluster: Cluster) -> Cluster:
+    if not cluster.moves_atomically:
+        pytest.skip("the server has no atomic slot migration")
+    return cluster
+
+
+Mover = Callable[[str, Taking], None]
+
+
+@pytest.fixture(params=["key by key", "at once"])
+def move(request: pytest.FixtureRequest, cluster: Cluster) -> Mover:
+    """Carries the slot of a key to another primary. The load goes on before, during and after."""
+    at_once = request.param == "at once"
+    if at_once:
+        request.getfixturevalue("atomic")
+
+    def key_by_key(key: str, load: Taking) -> None:
+        with cluster.move(key, another(cluster, key)) as move:
+            load.wait_for(20)
+            while names := move.left(1):
+                move.carry(*names)
+                load.wait_for(3)
+
+    def mover(key: str, load: Taking) -> None:
+        load.wait_for(30)
+        if at_once:
+            target = another(cluster, key)
+            cluster.move_atomically(key, target, meanwhile=lambda: load.wait_for(100))
+        else:
+            key_by_key(key, load)
+        load.wait_for(30)
+
+    return mover
+
+
 @pytest.mark.timeout(scaled(120, 900))
 def test_a_slot_that_moves_to_and_fro_under_load_loses_and_doubles_nothing(
-    cluster: Cluster,
+    cluster: Cluster, move: Mover
 ) -> None:
     client = cluster.client()
     limits = limiters(ENDLESS, "{way}:")
     admitted = Counter()
     for _ in range(scaled(2, 20)):
         with Taking(cluster, limits) as load:
-            for _ in range(2):
-                move_step_by_step(cluster, "{way}", load)
+            for _ in range(3):
+                move("{way}", load)
         admitted += load.admitted
         assert usage(client, limits, ENDLESS) == admitted
     assert min(admitted[key] for key in limits) > 0
 
 
-def move_step_by_step(cluster: Cluster, key: str, load: Taking) -> None:
-    """The load goes on before, between and after all steps."""
-    load.wait_for(20)
-    with cluster.move(key, another(cluster, key)) as move:
-        load.wait_for(20)
-        while names := move.left(1):
-            move.carry(*names)
-            load.wait_for(3)
-    load.wait_for(20)
-
-
 @pytest.mark.timeout(scaled(120, 900))
-def test_a_limit_holds_while_its_slot_moves(cluster: Cluster) -> None:
+def test_a_limit_holds_while_its_slot_moves(cluster: Cluster, move: Mover) -> None:
     client = cluster.client()
     for number in range(scaled(2, 20)):
         tag = f"{{way {number}}}"
         limits = limiters(50, f"{tag}:")
         with Taking(cluster, limits) as load:
             for _ in range(2):
-                move_step_by_step(cluster, tag, load)
+                move(tag, load)
             wait_until_full(client, limits, 50)
         assert load.admitted == dict.fromkeys(limits, 50)
         assert usage(client, limits, 50) == load.admitted
@@ -319,52 +349,6 @@ def wait_until_full(client: RedisCluster, limits: Mapping[str, Limiter], limit: 
         "the load has taken all that there is",
         timeout=40,
     )
-
-
-# A slot that moves at once
-
-
-@pytest.fixture
-def atomic(cluster: Cluster) -> Cluster:
-    if not cluster.moves_atomically:
-        pytest.skip("the server has no atomic slot migration")
-    return cluster
-
-
-@pytest.mark.timeout(scaled(120, 900))
-def test_a_slot_that_moves_at_once_under_load_loses_and_doubles_nothing(atomic: Cluster) -> None:
-    client = atomic.client()
-    limits = limiters(ENDLESS, "{way}:")
-    admitted = Counter()
-    for _ in range(scaled(2, 20)):
-        with Taking(atomic, limits) as load:
-            for _ in range(3):
-                move_at_once(atomic, "{way}", load)
-        admitted += load.admitted
-        assert usage(client, limits, ENDLESS) == admitted
-    assert min(admitted[key] for key in limits) > 0
-
-
-def move_at_once(cluster: Cluster, key: str, load: Taking) -> None:
-    """The load goes on before, during and after it."""
-    load.wait_for(30)
-    target = another(cluster, key)
-    cluster.move_atomically(key, target, meanwhile=lambda: load.wait_for(100))
-    load.wait_for(30)
-
-
-@pytest.mark.timeout(scaled(120, 900))
-def test_a_limit_holds_while_its_slot_moves_at_once(atomic: Cluster) -> None:
-    client = atomic.client()
-    for number in range(scaled(2, 20)):
-        tag = f"{{way {number}}}"
-        limits = limiters(50, f"{tag}:")
-        with Taking(atomic, limits) as load:
-            for _ in range(2):
-                move_at_once(atomic, tag, load)
-            wait_until_full(client, limits, 50)
-        assert load.admitted == dict.fromkeys(limits, 50)
-        assert usage(client, limits, 50) == load.admitted
 
 
 @pytest.mark.timeout(scaled(120, 300))
@@ -429,7 +413,10 @@ def held(server: Server) -> dict[bytes, tuple[bytes, bytes, int, bytes]]:
 # Replicas
 
 
-def test_in_a_cluster_too_a_replica_has_the_same_bytes_after_any_workload(cluster: Cluster) -> None:
+def test_in_a_cluster_too_a_replica_has_the_same_bytes_after_any_workload(
+    turned_cluster: Cluster,
+) -> None:
+    cluster = turned_cluster
     client = cluster.client()
     compared = set()
     with standing_still(cluster):
@@ -445,6 +432,17 @@ def test_in_a_cluster_too_a_replica_has_the_same_bytes_after_any_workload(cluste
                     assert digests(here, expected) == digests(there, expected)
                 compared |= {one.type for one in expected.values()}
     assert compared == {limiter.type for limiter in LIMITERS}
+
+
+@pytest.fixture
+def turned_cluster(binary: Binary, shared_clock: Clock, tmp_path: Path) -> Iterator[Cluster]:
+    """A cluster of one test, whose clock it may turn. Once that is set back, the nodes have heard
+    of each other "in the future", and by their own rules miss none that dies from then on.
+    """
+    clock = Clock(shared_clock.library, tmp_path / "clock")
+    clock.run()
+    with Cluster(binary, clock) as cluster:
+        yield cluster
 
 
 @contextmanager

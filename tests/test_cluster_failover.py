@@ -9,7 +9,7 @@ from redis import RedisCluster
 
 from support.cluster import PROMPT, Cluster, Taking
 from support.load import used, wide
-from support.scale import LONG, scaled
+from support.scale import scaled
 from support.workload import LIMITERS, Limiter
 
 # Nobody takes so much.
@@ -60,14 +60,11 @@ def test_a_failover_by_hand_loses_nothing_and_lets_nobody_in(cluster: Cluster) -
         cluster.wait_until_well()
 
 
-# While the rest of the suite runs beside it the killed primary now and then finds no successor for
-# minutes; by itself it always has. Until it is known why, it is for `make soak`.
-@pytest.mark.skipif(not LONG, reason="long form only: elections fail beside a busy suite")
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(scaled(300, 1800))
 def test_a_primary_that_is_killed_loses_only_what_its_replica_did_not_have(
     cluster: Cluster,
 ) -> None:
-    for number in range(10):
+    for number in range(scaled(1, 10)):
         limits = limiters(cluster, f"{number}")
         victim = random.choice(cluster.primaries())
         replica = cluster.replica_of(victim)
