@@ -45,8 +45,8 @@ pub struct KindRow {
 type Describe = fn(&Redis, KeyName) -> Result<Option<Vec<(&'static str, Fact)>>, Error>;
 
 fn describe<U: Usage>(redis: &Redis, name: KeyName) -> Result<Option<Vec<(&'static str, Fact)>>, Error> {
-    let key = redis.open::<U>(name, key::Access::Look)?;
-    Ok(key.usage().map(Usage::describe))
+    let key = redis.open(name, U::KIND, key::Access::Look)?;
+    Ok(key.usage::<U>().map(Usage::describe))
 }
 
 impl KindRow {

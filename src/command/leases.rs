@@ -4,7 +4,7 @@ use crate::args::Args;
 use crate::error::Error;
 use crate::limiter::leases::LeasesUsage;
 use crate::limiter::{Span, Usage};
-use crate::redis::key::{Access, Key};
+use crate::redis::key::Access;
 use crate::redis::{self, Redis};
 use crate::spec::{Spec, holders};
 use std::iter::once;
@@ -19,8 +19,8 @@ pub fn release(redis: &Redis, mut args: Args) -> Result<(), Error> {
     let (name, _) = args.key()?;
     let holders = holders(&mut args)?;
     let now = redis::now();
-    let mut key: Key<LeasesUsage> = redis.open(name, Access::Change)?;
-    let Some(usage) = key.usage_mut() else {
+    let mut key = redis.open(name, LeasesUsage::KIND, Access::Change)?;
+    let Some(usage) = key.usage_mut::<LeasesUsage>() else {
         redis.reply_integer(0);
         return Ok(());
     };
@@ -31,9 +31,9 @@ pub fn release(redis: &Redis, mut args: Args) -> Result<(), Error> {
     let released = usage.release(&holders, now);
     let last_lapse = usage.time_to_last_lapse(now);
     if released > 0 {
-        redis.propagate(once((name, &key.written(now, last_lapse))));
+        redis.propagate(once((name, &key.written::<LeasesUsage>(now, last_lapse))));
     } else if ahead != Span::ZERO {
-        redis.propagate(once((name, &key.moved_back(now, ahead, last_lapse))));
+        redis.propagate(once((name, &key.moved_back::<LeasesUsage>(now, ahead, last_lapse))));
     }
     redis.reply_integer(i64::try_from(released).unwrap_or(i64::MAX));
     Ok(())

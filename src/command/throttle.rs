@@ -9,7 +9,7 @@ use crate::config::CELL_COMPAT;
 use crate::error::Error;
 use crate::limiter::bucket::{Bucket, BucketUsage};
 use crate::limiter::{Ask, Change, Limit, Span, Timestamp, Usage, look};
-use crate::redis::key::{Access, Key};
+use crate::redis::key::Access;
 use crate::redis::{self, Redis};
 use crate::{reply, spec};
 use std::iter::once;
@@ -47,9 +47,9 @@ fn take_over(redis: &Redis, name: KeyName, bucket: &Bucket, ask: Ask, now: Times
     }
     redis.delete_foreign(name);
     let reset = bucket.reset(&usage, now);
-    let mut key: Key<BucketUsage> = redis.open(name, Access::Change)?;
+    let mut key = redis.open(name, BucketUsage::KIND, Access::Change)?;
     key.create(usage);
-    let outcome = key.written(now, reset);
+    let outcome = key.written::<BucketUsage>(now, reset);
     drop(key);
     redis.propagate(once((name, &outcome)));
     Ok(())

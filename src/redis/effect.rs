@@ -2,7 +2,7 @@
 
 use super::Redis;
 use super::api::call;
-use super::key::{Access, Key};
+use super::key::Access;
 use super::listeners;
 use crate::args::KeyName;
 use crate::effect::{Effect, Nobody, Text};
@@ -88,11 +88,11 @@ impl Applier {
 }
 
 fn check<U: Usage>(redis: &Redis, name: KeyName, text: &[u8]) -> Result<(), Error> {
-    let key: Key<U> = redis.open(name, Access::Look)?;
+    let key = redis.open(name, U::KIND, Access::Look)?;
     match Effect::read::<U>(text).ok_or(Error::InvalidEffect)? {
         Effect::Deletion => Ok(()),
         Effect::Change { version, mut fields, .. } => {
-            let accepted = match key.usage() {
+            let accepted = match key.usage::<U>() {
                 Some(usage) => usage.accepts_effect(&mut fields, version),
                 None => U::default().accepts_effect(&mut fields, version),
             };
@@ -102,11 +102,11 @@ fn check<U: Usage>(redis: &Redis, name: KeyName, text: &[u8]) -> Result<(), Erro
 }
 
 fn apply<U: Usage>(redis: &Redis, name: KeyName, text: &[u8], now: Timestamp) -> Result<(), Error> {
-    let mut key: Key<U> = redis.open(name, Access::Change)?;
+    let mut key = redis.open(name, U::KIND, Access::Change)?;
     match Effect::read::<U>(text).ok_or(Error::InvalidEffect)? {
         Effect::Deletion => key.delete(),
         Effect::Change { version, expires_at, mut fields } => {
-            key.apply(|usage| usage.apply_effect(&mut fields, version), expires_at, now);
+            key.apply::<U>(|usage| usage.apply_effect(&mut fields, version), expires_at, now);
         }
     }
     Ok(())

@@ -5,9 +5,9 @@ use super::effect::Outcome;
 use super::native_type;
 use crate::effect::LATEST_EXPIRY;
 use crate::error::Error;
-use crate::limiter::{Span, Timestamp, Usage};
+use crate::limiter::{Kind, Span, Timestamp, Usage};
 use redis_module::raw;
-use std::ffi::{CStr, c_int};
+use std::ffi::{CStr, c_int, c_void};
 use std::marker::PhantomData;
 
 /// `REDISMODULE_KEYTYPE_EMPTY` and `REDISMODULE_KEYTYPE_STRING`, in the type that the server answers with.
@@ -23,24 +23,31 @@ pub enum Access {
     Change,
 }
 
-/// A key that holds a `U`, or nothing. Closed when dropped.
-pub struct Key<'a, U: Usage> {
+/// A key that holds a usage of the kind that it was opened for, or nothing. Closed when dropped.
+///
+/// Keys of several kinds stand side by side in one call, so the kind is no part of the type; asked for a usage of
+/// another kind, a key has none.
+pub struct Key<'a> {
     ctx: *mut raw::RedisModuleCtx,
     name: *mut raw::RedisModuleString,
     /// Null for a missing key that was opened only to look.
     handle: *mut raw::RedisModuleKey,
-    /// The value in the key; null if it has none.
-    value: *mut U,
+    kind: Kind,
+    /// The value in the key, of that kind; null if it has none.
+    value: *mut c_void,
     call: PhantomData<&'a ()>,
 }
 
-impl<U: Usage> Key<'_, U> {
+impl Key<'_> {
     /// # Safety
     /// `ctx` and `name` are those of a call that outlives the key, and no other handle for the same key is used to
     /// change it meanwhile.
+    // With the kind known at compile time nothing is left of asking for it: 2 of 100 instructions of a call.
+    #[inline(always)]
     pub unsafe fn open(
         ctx: *mut raw::RedisModuleCtx,
         name: *mut raw::RedisModuleString,
+        kind: Kind,
         access: Access,
     ) -> Result<Self, Error> {
         let mode = match access {
@@ -50,41 +57,52 @@ impl<U: Usage> Key<'_, U> {
         // SAFETY: the caller's promise. A null handle is asked for its type like any other.
         unsafe {
             let handle = call!(RedisModule_OpenKey(ctx, name, mode.cast_signed()));
-            let mut key = Key { ctx, name, handle, value: std::ptr::null_mut(), call: PhantomData };
+            let mut key = Key { ctx, name, handle, kind, value: std::ptr::null_mut(), call: PhantomData };
             let found = call!(RedisModule_ModuleTypeGetType(handle));
-            if !found.is_null() && found == native_type::of(U::KIND) {
-                key.value = call!(RedisModule_ModuleTypeGetValue(handle)).cast();
+            if !found.is_null() && found == native_type::of(kind) {
+                key.value = call!(RedisModule_ModuleTypeGetValue(handle));
             } else {
                 let key_type = call!(RedisModule_KeyType(handle));
                 if key_type != KEYTYPE_EMPTY {
                     let holds = native_type::name(key_type, found);
-                    return Err(Error::WrongType { holds, needs: U::KIND.name() });
+                    return Err(Error::WrongType { holds, needs: kind.name() });
                 }
             }
             Ok(key)
         }
     }
 
+    /// The kind of limiter that it was opened for.
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
     /// What the key remembers; `None` if there is no key.
-    pub fn usage(&self) -> Option<&U> {
-        // SAFETY: the value is a `U`, made by `native_type`, and lives in the key as long as it is open; nobody else
-        // runs meanwhile.
-        unsafe { self.value.as_ref() }
+    pub fn usage<U: Usage>(&self) -> Option<&U> {
+        // SAFETY: the value is of the key's kind, as made by `native_type`, and lives in the key as long as it is open;
+        // nobody else runs meanwhile.
+        unsafe { self.value_of::<U>().as_ref() }
     }
 
     /// The same, to change it. Call [`Key::written`] after.
-    pub fn usage_mut(&mut self) -> Option<&mut U> {
+    pub fn usage_mut<U: Usage>(&mut self) -> Option<&mut U> {
         // SAFETY: as in `usage`, and `self` is borrowed for it alone.
-        unsafe { self.value.as_mut() }
+        unsafe { self.value_of::<U>().as_mut() }
     }
 
-    /// Puts `usage` into the key, which is missing. Call [`Key::written`] after.
-    pub fn create(&mut self, usage: U) {
+    /// Null if it is of another kind.
+    fn value_of<U: Usage>(&self) -> *mut U {
+        if self.kind == U::KIND { self.value.cast() } else { std::ptr::null_mut() }
+    }
+
+    /// Puts `usage`, of the key's kind, into the key, which is missing. Call [`Key::written`] after.
+    pub fn create<U: Usage>(&mut self, usage: U) {
         let value = native_type::into_raw(usage);
         // SAFETY: the handle is open for writing, and the value is of the type that is named.
         let set = unsafe { call!(RedisModule_ModuleTypeSetValue(self.handle, native_type::of(U::KIND), value.cast())) };
         if set == OK {
-            self.value = value;
+            self.value = value.cast();
+            self.kind = U::KIND;
         } else {
             // SAFETY: the server did not take it, so it is still ours.
             drop(unsafe { native_type::from_raw(value) });
@@ -93,26 +111,26 @@ impl<U: Usage> Key<'_, U> {
 
     /// Sees to all that a charge of the usage entails: the key's time to live, whoever watches or caches the key, and
     /// subscribers; a key whose usage is back to nothing is deleted. Returns what replicas and the AOF are to be told.
-    pub fn written(&mut self, now: Timestamp, reset: Span) -> Outcome {
+    pub fn written<U: Usage>(&mut self, now: Timestamp, reset: Span) -> Outcome {
         let expiry = Expiry::of(now, reset);
         let present = self.expires_at(now);
         let kept = present.filter(|at| expiry.allows(*at));
-        self.settle(present, kept.unwrap_or(expiry.latest), now)
+        self.settle::<U>(present, kept.unwrap_or(expiry.latest), now)
     }
 
     /// The same after a change that only moved the usage back by so much, with the clock. The key's expiry moves along:
     /// how long the usage is remembered is for the limit to say that it was last charged under.
-    pub fn moved_back(&mut self, now: Timestamp, span: Span, reset: Span) -> Outcome {
+    pub fn moved_back<U: Usage>(&mut self, now: Timestamp, span: Span, reset: Span) -> Outcome {
         let present = self.expires_at(now);
         let moved = present.map(|at| at.saturating_sub(span.floor_millis()));
         // One that somebody else has set, by EXPIRE or RESTORE, says nothing of any limit: moved, it may lie in the past,
         // or it is so far off that no effect can say it. It gives way to what this call's limit says.
         let moved = moved.filter(|at| (now.floor_millis().saturating_add(1)..=LATEST_EXPIRY).contains(at));
-        self.settle(present, moved.unwrap_or(Expiry::of(now, reset).latest), now)
+        self.settle::<U>(present, moved.unwrap_or(Expiry::of(now, reset).latest), now)
     }
 
-    fn settle(&mut self, present: Option<u64>, expires_at: u64, now: Timestamp) -> Outcome {
-        let Some(usage) = self.usage_mut().filter(|usage| !usage.is_unused()) else {
+    fn settle<U: Usage>(&mut self, present: Option<u64>, expires_at: u64, now: Timestamp) -> Outcome {
+        let Some(usage) = self.usage_mut::<U>().filter(|usage| !usage.is_unused()) else {
             self.delete();
             return Outcome::of_deletion::<U>();
         };
@@ -125,7 +143,7 @@ impl<U: Usage> Key<'_, U> {
     }
 
     /// Changes the usage, or that of a key never seen, as an effect says, with the expiry that it says.
-    pub fn apply(&mut self, change: impl FnOnce(&mut U), expires_at: u64, now: Timestamp) {
+    pub fn apply<U: Usage>(&mut self, change: impl FnOnce(&mut U), expires_at: u64, now: Timestamp) {
         if let Some(usage) = self.usage_mut() {
             change(usage);
         } else {
@@ -133,7 +151,7 @@ impl<U: Usage> Key<'_, U> {
             change(&mut usage);
             self.create(usage);
         }
-        if self.usage().is_none_or(Usage::is_unused) {
+        if self.usage::<U>().is_none_or(Usage::is_unused) {
             self.delete();
             return;
         }
@@ -195,7 +213,7 @@ impl<U: Usage> Key<'_, U> {
     }
 }
 
-impl<U: Usage> Drop for Key<'_, U> {
+impl Drop for Key<'_> {
     fn drop(&mut self) {
         // SAFETY: opened by `open`, closed nowhere else; null is allowed.
         unsafe { call!(RedisModule_CloseKey(self.handle)) };

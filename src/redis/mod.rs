@@ -20,7 +20,7 @@ pub mod native_type;
 
 use crate::args::{Args, KeyName};
 use crate::error::Error;
-use crate::limiter::Usage;
+use crate::limiter::Kind;
 use crate::stats::CommandStats;
 use api::{api, call};
 pub use clock::now;
@@ -48,11 +48,12 @@ impl<'a> Redis<'a> {
         Redis { ctx, argv, stats }
     }
 
-    /// Opens a key to look at it, or to change it too. `Err` if it holds anything but a `U`.
-    pub fn open<U: Usage>(&self, name: KeyName, access: Access) -> Result<Key<'_, U>, Error> {
+    /// Opens a key to look at it, or to change it too. `Err` if it holds anything but a limiter of this kind.
+    #[inline(always)]
+    pub fn open(&self, name: KeyName, kind: Kind, access: Access) -> Result<Key<'_>, Error> {
         let name = self.string(name).ok_or(Error::WrongArity)?;
         // SAFETY: `ctx` and the string are those of the call that `self` lives in.
-        unsafe { Key::open(self.ctx, name, access) }
+        unsafe { Key::open(self.ctx, name, kind, access) }
     }
 
     /// Whether the server is over its memory limit, and evicts nothing.
