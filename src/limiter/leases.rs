@@ -2,8 +2,7 @@
 //! renewed before.
 //!
 //! When to use it: workers, connections, requests in flight to an upstream. Its known flaw: a holder that works on
-//! past its `ttl` without renewing is not stopped. Cost: about 150 bytes a lease and its holder's name twice over;
-//! logarithmic in the leases, but for a denied cost of several units, whose wait is found by walking over the leases
+//! past its `ttl` without renewing is not stopped. Cost: about 150 bytes a lease and its holder's name; logarithmic in the leases, but for a denied cost of several units, whose wait is found by walking over the leases
 //! that have to lapse first.
 //!
 //! Leases are kept by holder and by the instant at which they lapse. Lapsed ones are left in place until a charge
@@ -13,7 +12,8 @@
 use super::codec::{Decoder, Encoder};
 use super::{Amount, Fact, Kind, Limit, Period, Span, Timestamp, Usage, Verdict};
 use std::cell::Cell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 /// A concurrency limit's numbers, and who asks.
 #[derive(Clone, Copy, Debug)]
@@ -73,8 +73,8 @@ impl Limit for Concurrency<'_> {
     fn charge(&self, usage: &mut LeasesUsage, now: Timestamp, cost: Amount) {
         usage.tidy(now);
         let lapse = now.plus(self.ttl.span()).min(Timestamp::MAX);
-        usage.lease(self.holder, lapse, cost);
-        usage.delta.leased = Some((Box::from(self.holder), lapse, cost));
+        let holder = usage.lease(self.holder, Lease { lapse, units: cost });
+        usage.delta.leased = Some((holder, Lease { lapse, units: cost }));
     }
 
     fn give_back(&self, _usage: &mut LeasesUsage, _now: Timestamp, _amount: Amount) {
@@ -87,13 +87,24 @@ impl Limit for Concurrency<'_> {
     }
 }
 
+/// The name of a holder, which both maps and the change that is told of have in common. Not an `Rc`: the server frees
+/// a large table in a thread of its own, while a copy of it may be in use.
+type Holder = Arc<[u8]>;
+
+/// What a holder has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Lease {
+    lapse: Timestamp,
+    units: Amount,
+}
+
 /// What a concurrency limit's key remembers.
 #[derive(Clone, Debug, Default)]
 pub struct LeasesUsage {
     /// The units of every lease, by the instant at which it lapses and its holder.
-    by_lapse: BTreeMap<(Timestamp, Box<[u8]>), Amount>,
-    /// When the lease of each holder lapses.
-    by_holder: BTreeMap<Box<[u8]>, Timestamp>,
+    by_lapse: BTreeMap<(Timestamp, Holder), Amount>,
+    /// The same by holder; a cell, so that a renewal finds the name and changes the lease in one search.
+    by_holder: HashMap<Holder, Cell<Lease>>,
     /// The units of all leases, lapsed ones included.
     total: Amount,
     /// When the table was last changed.
@@ -120,9 +131,9 @@ struct Delta {
     /// What has lapsed by now goes, and the table was last changed now.
     written: Timestamp,
     /// These holders' leases go.
-    released: Vec<Box<[u8]>>,
+    released: Vec<Holder>,
     /// This lease comes, in place of the one that its holder had.
-    leased: Option<(Box<[u8]>, Timestamp, Amount)>,
+    leased: Option<(Holder, Lease)>,
 }
 
 impl LeasesUsage {
@@ -131,8 +142,7 @@ impl LeasesUsage {
         let mut released = Vec::new();
         for holder in holders {
             if self.held_by(holder, now).is_some() {
-                self.remove(holder);
-                released.push(Box::from(*holder));
+                released.extend(self.remove(holder));
             }
         }
         let count = released.len();
@@ -150,8 +160,7 @@ impl LeasesUsage {
 
     /// The units of a holder's live lease.
     fn held_by(&self, holder: &[u8], now: Timestamp) -> Option<Amount> {
-        let lapse = self.by_holder.get(holder).filter(|lapse| now < **lapse)?;
-        self.by_lapse.get(&(*lapse, Box::from(holder))).copied()
+        self.by_holder.get(holder).map(Cell::get).filter(|lease| now < lease.lapse).map(|lease| lease.units)
     }
 
     /// The units that are held now.
@@ -162,7 +171,10 @@ impl LeasesUsage {
     /// What has lapsed by now. Time goes on, so this goes on from where it last was.
     fn lapsed(&self, now: Timestamp) -> Lapsed {
         let known = self.lapsed.get();
-        let known = if known.by <= now { known } else { Lapsed::default() };
+        if known.by == now {
+            return known;
+        }
+        let known = if known.by < now { known } else { Lapsed::default() };
         let mut lapsed = Lapsed { by: now, ..known };
         for units in self.by_lapse.range(after(known.by)..after(now)).map(|(_, units)| *units) {
             lapsed.units = lapsed.units.plus(units);
@@ -173,7 +185,7 @@ impl LeasesUsage {
     }
 
     /// The leases that have not lapsed, in the order in which they will.
-    fn live(&self, now: Timestamp) -> impl Iterator<Item = (&(Timestamp, Box<[u8]>), &Amount)> {
+    fn live(&self, now: Timestamp) -> impl Iterator<Item = (&(Timestamp, Holder), &Amount)> {
         self.by_lapse.range(after(now)..)
     }
 
@@ -184,24 +196,43 @@ impl LeasesUsage {
             self.by_holder.remove(&holder);
             self.total = self.total.minus(units);
         }
-        self.lapsed = Cell::default();
+        // A table keeps the room that it once needed: of a crowd that is gone, no more than eight times what is left.
+        if self.by_holder.len() < self.by_holder.capacity() / 8 {
+            self.by_holder.shrink_to(self.by_holder.len().saturating_mul(2));
+        }
+        self.lapsed = Cell::new(Lapsed { by: now, ..Lapsed::default() });
         self.written = now;
         self.delta.written = now;
     }
 
-    fn remove(&mut self, holder: &[u8]) {
-        if let Some((holder, lapse)) = self.by_holder.remove_entry(holder)
-            && let Some(units) = self.by_lapse.remove(&(lapse, holder))
-        {
-            self.total = self.total.minus(units);
-        }
+    /// Takes a holder's lease away; the name by which it was known.
+    fn remove(&mut self, holder: &[u8]) -> Option<Holder> {
+        let (holder, lease) = self.by_holder.remove_entry(holder)?;
+        let Lease { lapse, units } = lease.get();
+        self.by_lapse.remove(&(lapse, Arc::clone(&holder)));
+        self.total = self.total.minus(units);
+        Some(holder)
     }
 
-    fn lease(&mut self, holder: &[u8], lapse: Timestamp, units: Amount) {
-        self.remove(holder);
-        self.by_holder.insert(Box::from(holder), lapse);
-        self.by_lapse.insert((lapse, Box::from(holder)), units);
-        self.total = self.total.plus(units);
+    /// Gives a holder a lease, in place of the one that it may have; the name by which it is known.
+    fn lease(&mut self, holder: &[u8], lease: Lease) -> Holder {
+        let known = self.by_holder.get_key_value(holder).map(|(name, held)| (Arc::clone(name), held.replace(lease)));
+        let name = if let Some((name, held)) = known {
+            self.by_lapse.remove(&(held.lapse, Arc::clone(&name)));
+            self.total = self.total.minus(held.units);
+            name
+        } else {
+            let name = Arc::from(holder);
+            self.by_holder.insert(Arc::clone(&name), Cell::new(lease));
+            name
+        };
+        self.by_lapse.insert((lease.lapse, Arc::clone(&name)), lease.units);
+        self.total = self.total.plus(lease.units);
+        if lease.lapse <= self.lapsed.get().by {
+            // One that has lapsed already, at the end of time.
+            self.lapsed = Cell::default();
+        }
+        name
     }
 
     fn shift_back(&mut self, span: Span) {
@@ -210,7 +241,7 @@ impl LeasesUsage {
         }
         for ((lapse, holder), units) in std::mem::take(&mut self.by_lapse) {
             let lapse = lapse.minus(span);
-            self.by_holder.insert(holder.clone(), lapse);
+            self.by_holder.insert(Arc::clone(&holder), Cell::new(Lease { lapse, units }));
             self.by_lapse.insert((lapse, holder), units);
         }
         self.lapsed = Cell::default();
@@ -221,9 +252,9 @@ impl LeasesUsage {
         // By the clock as it was before it went back.
         let at = delta.written.plus(delta.moved_back);
         let in_order = at >= self.written;
-        let sound = delta.leased.as_ref().is_none_or(|(holder, lapse, units)| {
+        let sound = delta.leased.as_ref().is_none_or(|(holder, lease)| {
             let others = self.present(at).minus(self.held_by(holder, at).unwrap_or_default());
-            delta.released.is_empty() && is_lease(delta.written, *lapse, *units, others)
+            delta.released.is_empty() && is_lease(delta.written, *lease, others)
         });
         in_order && sound
     }
@@ -234,21 +265,22 @@ impl LeasesUsage {
         for holder in &delta.released {
             self.remove(holder);
         }
-        if let Some((holder, lapse, units)) = delta.leased {
-            self.lease(&holder, lapse, units);
+        if let Some((holder, lease)) = delta.leased {
+            self.lease(&holder, lease);
         }
         self.delta = Delta::default();
     }
 }
 
 /// Where, in order of lapse, what lapses after `instant` begins.
-fn after(instant: Timestamp) -> (Timestamp, Box<[u8]>) {
-    (instant.plus(Span::MICROSECOND), Box::default())
+fn after(instant: Timestamp) -> (Timestamp, Holder) {
+    (instant.plus(Span::MICROSECOND), Arc::default())
 }
 
 /// Whether a lease can have been taken, or still be there, in a table written at `written` in which others hold so
 /// much: a call that took it saw to a limit, and wrote what had not lapsed by then.
-fn is_lease(written: Timestamp, lapse: Timestamp, units: Amount, others: Amount) -> bool {
+fn is_lease(written: Timestamp, lease: Lease, others: Amount) -> bool {
+    let Lease { lapse, units } = lease;
     let lives = lapse > written || lapse == Timestamp::MAX;
     lives
         && lapse.since(written) <= Span::MAX_ARGUMENT
@@ -261,22 +293,22 @@ const WHOLE: u64 = 0;
 const CHANGE: u64 = 1;
 
 /// A lease, written out.
-fn encode_lease(to: &mut impl Encoder, holder: &[u8], lapse: Timestamp, units: Amount) {
+fn encode_lease(to: &mut impl Encoder, holder: &[u8], Lease { lapse, units }: Lease) {
     to.bytes(holder);
     to.integer(lapse.micros());
     to.integer(units.millionths());
 }
 
 /// A lease, read back.
-fn decode_lease(from: &mut impl Decoder) -> Option<(Box<[u8]>, Timestamp, Amount)> {
+fn decode_lease(from: &mut impl Decoder) -> Option<(Holder, Lease)> {
     let holder = decode_holder(from)?;
     let lapse = Timestamp::from_micros(from.integer()?)?;
     let units = Amount::from_millionths(from.integer()?)?;
-    Some((holder, lapse, units))
+    Some((holder, Lease { lapse, units }))
 }
 
-fn decode_holder(from: &mut impl Decoder) -> Option<Box<[u8]>> {
-    from.bytes(MAX_HOLDER).filter(|holder| !holder.is_empty())
+fn decode_holder(from: &mut impl Decoder) -> Option<Holder> {
+    from.bytes(MAX_HOLDER).filter(|holder| !holder.is_empty()).map(Arc::from)
 }
 
 impl Delta {
@@ -318,20 +350,21 @@ impl Usage for LeasesUsage {
         to.integer(self.written.micros());
         to.integer(u64::try_from(self.by_lapse.len()).unwrap_or(0));
         for ((lapse, holder), units) in &self.by_lapse {
-            encode_lease(to, holder, *lapse, *units);
+            encode_lease(to, holder, Lease { lapse: *lapse, units: *units });
         }
     }
 
     fn decode(from: &mut impl Decoder, _version: u32) -> Option<LeasesUsage> {
         let mut usage = LeasesUsage { written: Timestamp::from_micros(from.integer()?)?, ..LeasesUsage::default() };
         for _ in 0..from.integer()? {
-            let (holder, lapse, units) = decode_lease(from)?;
-            let in_order = usage.by_lapse.last_key_value().is_none_or(|(last, _)| (last.0, &last.1) < (lapse, &holder));
+            let (holder, lease) = decode_lease(from)?;
+            let last = usage.by_lapse.last_key_value();
+            let in_order = last.is_none_or(|(last, _)| (last.0, &last.1) < (lease.lapse, &holder));
             let twice = usage.by_holder.contains_key(&holder);
-            if !in_order || twice || !is_lease(usage.written, lapse, units, usage.total) {
+            if !in_order || twice || !is_lease(usage.written, lease, usage.total) {
                 return None;
             }
-            usage.lease(&holder, lapse, units);
+            usage.lease(&holder, lease);
         }
         (!usage.is_unused()).then_some(usage)
     }
@@ -346,8 +379,8 @@ impl Usage for LeasesUsage {
             to.bytes(holder);
         }
         to.integer(u64::from(leased.is_some()));
-        if let Some((holder, lapse, units)) = leased {
-            encode_lease(to, &holder, lapse, units);
+        if let Some((holder, lease)) = leased {
+            encode_lease(to, &holder, lease);
         }
     }
 
@@ -376,12 +409,16 @@ impl Usage for LeasesUsage {
     }
 
     fn heap_size(&self) -> usize {
-        // An estimate: nodes of either map have room for 11 entries and hold 6 or more, but for the only one; and a
-        // holder's name is in both, in a block of its own.
-        const NODES: usize = 376 + 280;
-        let nodes = self.by_holder.len().div_ceil(6).saturating_mul(NODES);
-        let names: usize = self.by_holder.keys().map(|holder| holder.len().next_multiple_of(16)).sum();
-        nodes.saturating_add(names.saturating_mul(2))
+        // An estimate: a node of the tree has room for 11 entries and holds 6 or more, but for the only one; the table
+        // has a byte beside each of its places, an eighth of which stay free; a name is in a block of its own, behind
+        // two counts.
+        const NODE: usize = 384;
+        const PLACE: usize = size_of::<(Holder, Cell<Lease>)>() + 1;
+        const COUNTS: usize = 16;
+        let nodes = self.by_lapse.len().div_ceil(6).saturating_mul(NODE);
+        let places = self.by_holder.capacity().saturating_mul(8).div_ceil(7).saturating_mul(PLACE);
+        let names = self.by_holder.keys().map(|holder| holder.len().next_multiple_of(16).saturating_add(COUNTS));
+        nodes.saturating_add(places).saturating_add(names.sum())
     }
 
     fn effort(&self) -> usize {
@@ -395,7 +432,10 @@ impl Usage for LeasesUsage {
             ("used", Fact::Amount(self.total)),
             ("written", Fact::Instant(self.written)),
             ("holders", Fact::Count(u64::try_from(self.by_holder.len()).unwrap_or(u64::MAX))),
-            ("leases", Fact::Leases(leases.map(|((lapse, holder), units)| (holder.clone(), *units, *lapse)).collect())),
+            (
+                "leases",
+                Fact::Leases(leases.map(|((lapse, holder), units)| (Box::from(&**holder), *units, *lapse)).collect()),
+            ),
         ]
     }
 }
