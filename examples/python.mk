@@ -2,10 +2,12 @@
 .DEFAULT_GOAL := run
 .PHONY: run test lock
 
+include ../module.mk
+
 VENV := .venv
 PYTHON := $(VENV)/bin/python
 
-test: $(VENV)/.ready ## the tests, with $SERVER
+test: $(VENV)/.ready $(RATELIMIT_MODULE) ## the tests, with $SERVER
 	$(PYTHON) -m pytest
 
 lock: $(VENV)/.ready ## requirements.txt, of requirements.in
