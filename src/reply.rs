@@ -16,24 +16,13 @@ pub fn decision(redis: &Redis, decision: &Decision) {
     }
 }
 
-/// `[allowed, wait_ms, [decision, ...]]`, for decisions and whether each stood in the way.
-pub fn decisions<'a>(redis: &Redis, decisions: impl ExactSizeIterator<Item = (&'a Decision, bool)> + Clone) {
-    let (mut allowed, mut longest_hold, mut longest_denial) = (true, None, None);
-    for (decision, denies) in decisions.clone() {
-        if denies {
-            allowed = false;
-            longest_denial = longest_denial.max(Some(decision.verdict));
-        } else if decision.verdict.allowed() {
-            longest_hold = longest_hold.max(Some(decision.verdict));
-        }
-    }
-    // If all passed, the longest hold. A FORCE that did not fit has passed, and its wait is no hold.
-    let longest = if allowed { longest_hold } else { longest_denial };
+/// `[allowed, wait_ms, [decision, ...]]`
+pub fn decisions(redis: &Redis, allowed: bool, wait: Option<Verdict>, decisions: &[Decision]) {
     redis.reply_array(3);
     redis.reply_integer(i64::from(allowed));
-    redis.reply_integer(longest.map_or(0, wait_ms));
+    redis.reply_integer(wait.map_or(0, wait_ms));
     redis.reply_array(decisions.len());
-    for (each, _) in decisions {
+    for each in decisions {
         decision(redis, each);
     }
 }

@@ -4,10 +4,10 @@ use crate::args::Args;
 use crate::error::Error;
 use crate::limiter::leases::LeasesUsage;
 use crate::limiter::{Span, Usage};
+use crate::redis::effect::Changes;
 use crate::redis::key::Access;
 use crate::redis::{self, Redis};
 use crate::spec::{Spec, holders};
-use std::iter::once;
 
 /// `RL.ACQUIRE key limit ttl holder [COST cost]`
 pub fn acquire(redis: &Redis, args: Args) -> Result<(), Error> {
@@ -30,11 +30,13 @@ pub fn release(redis: &Redis, mut args: Args) -> Result<(), Error> {
     }
     let released = usage.release(&holders, now);
     let last_lapse = usage.time_to_last_lapse(now);
+    let mut changes = Changes::default();
     if released > 0 {
-        redis.propagate(once((name, &key.written::<LeasesUsage>(now, last_lapse))));
+        key.written::<LeasesUsage>(now, last_lapse, &mut changes);
     } else if ahead != Span::ZERO {
-        redis.propagate(once((name, &key.moved_back::<LeasesUsage>(now, ahead, last_lapse))));
+        key.moved_back::<LeasesUsage>(now, ahead, last_lapse, &mut changes);
     }
+    redis.propagate(&changes);
     redis.reply_integer(i64::try_from(released).unwrap_or(i64::MAX));
     Ok(())
 }

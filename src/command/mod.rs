@@ -11,12 +11,11 @@ pub mod throttle;
 use crate::args::KeyName;
 use crate::config;
 use crate::error::Error;
-use crate::limiter::{Ask, Change, Decision, Limit, Look, Span, Timestamp, Usage, look, take};
+use crate::limiter::{Ask, Change, Decision, Limit, Look, Span, Timestamp, Usage, Verdict, look, take};
 use crate::redis::Redis;
-use crate::redis::effect::Outcome;
+use crate::redis::effect::Changes;
 use crate::redis::key::{Access, Key};
 use crate::stats;
-use std::iter::once;
 
 /// The answer to a call on one key that changes nothing.
 fn peek<L: Limit>(redis: &Redis, name: KeyName, limit: &L, ask: Ask, now: Timestamp) -> Result<Decision, Error> {
@@ -31,8 +30,9 @@ fn charge<L: Limit>(redis: &Redis, name: KeyName, limit: &L, ask: Ask, now: Time
     looked.check_entries()?;
     looked.check_memory(redis)?;
     redis.stats.decided(!looked.denies());
-    let (decision, outcome) = looked.settle(limit, now, true);
-    redis.propagate(once((name, &outcome)));
+    let mut changes = Changes::default();
+    let decision = looked.settle(limit, now, true, &mut changes);
+    redis.propagate(&changes);
     Ok(decision)
 }
 
@@ -70,6 +70,11 @@ impl<'a> Looked<'a> {
         Ok(Looked { key, look, entries, grows })
     }
 
+    /// Whether it passes, or when.
+    fn verdict(&self) -> Verdict {
+        self.look.verdict()
+    }
+
     /// Whether it stands in the way of the others.
     fn denies(&self) -> bool {
         self.look.denies()
@@ -95,9 +100,9 @@ impl<'a> Looked<'a> {
     }
 
     /// Makes the change that the look announced if the call as a whole is `allowed`, and sees to a clock gone back in
-    /// any case. Nothing can fail any more. Returns the answer, and what the key has come to.
+    /// any case. Nothing can fail any more.
     #[inline(always)]
-    fn settle<L: Limit>(&mut self, limit: &L, now: Timestamp, allowed: bool) -> (Decision, Outcome) {
+    fn settle<L: Limit>(&mut self, limit: &L, now: Timestamp, allowed: bool, changes: &mut Changes<'a>) -> Decision {
         let stats = stats::of(L::Usage::KIND);
         if self.denies() {
             stats.denied.count();
@@ -111,13 +116,14 @@ impl<'a> Looked<'a> {
         let Some(usage) = self.key.usage_mut::<L::Usage>() else {
             let mut usage = L::Usage::default();
             if !matches!(change, Change::Charge(_)) {
-                return (self.look.decision(limit, &usage, now, false), Outcome::Unchanged);
+                return self.look.decision(limit, &usage, now, false);
             }
             take(limit, &mut usage, now, change);
             let decision = self.look.decision(limit, &usage, now, true);
             self.key.create(usage);
             stats.keys_made.count();
-            return (decision, self.key.written::<L::Usage>(now, decision.reset));
+            self.key.written::<L::Usage>(now, decision.reset, changes);
+            return decision;
         };
         let ahead = usage.ahead(now);
         if ahead != Span::ZERO {
@@ -125,14 +131,12 @@ impl<'a> Looked<'a> {
         }
         take(limit, usage, now, change);
         let decision = self.look.decision(limit, usage, now, allowed);
-        let outcome = if change != Change::Nothing {
-            self.key.written::<L::Usage>(now, decision.reset)
+        if change != Change::Nothing {
+            self.key.written::<L::Usage>(now, decision.reset, changes);
         } else if ahead != Span::ZERO {
-            self.key.moved_back::<L::Usage>(now, ahead, decision.reset)
-        } else {
-            Outcome::Unchanged
-        };
-        (decision, outcome)
+            self.key.moved_back::<L::Usage>(now, ahead, decision.reset, changes);
+        }
+        decision
     }
 }
 

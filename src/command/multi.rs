@@ -5,8 +5,8 @@
 use super::Looked;
 use crate::args::Args;
 use crate::error::Error;
-use crate::limiter::{Decision, Timestamp};
-use crate::redis::effect::Outcome;
+use crate::limiter::{Decision, Timestamp, Verdict};
+use crate::redis::effect::Changes;
 use crate::redis::key::Access;
 use crate::redis::{self, Redis};
 use crate::reply;
@@ -21,13 +21,14 @@ pub fn take(redis: &Redis, args: Args) -> Result<(), Error> {
     if allowed {
         looked.iter().try_for_each(|key| key.check_memory(redis))?;
     }
-    let settle =
-        |((_, spec), key): (&Part, &mut Looked)| with_limit!(&spec.limit, limit => key.settle(limit, now, allowed));
-    let settled: Vec<(Decision, Outcome)> = parts.iter().zip(&mut looked).map(settle).collect();
     redis.stats.decided(allowed);
-    redis.propagate(parts.iter().zip(&settled).map(|((name, _), (_, outcome))| (*name, outcome)));
-    let decisions = settled.iter().map(|(decision, _)| decision);
-    reply::decisions(redis, decisions.zip(&looked).map(|(decision, key)| (decision, key.denies())));
+    let mut changes = Changes::default();
+    let mut decisions = Vec::with_capacity(parts.len());
+    for ((_, spec), key) in parts.iter().zip(&mut looked) {
+        decisions.push(with_limit!(&spec.limit, limit => key.settle(limit, now, allowed, &mut changes)));
+    }
+    redis.propagate(&changes);
+    reply::decisions(redis, allowed, wait(&looked, allowed), &decisions);
     Ok(())
 }
 
@@ -36,10 +37,10 @@ pub fn peek(redis: &Redis, args: Args) -> Result<(), Error> {
     let parts = read(args)?;
     let now = redis::now();
     let looked = look(redis, &parts, now, Access::Look)?;
-    pass(&looked)?;
+    let allowed = pass(&looked)?;
     let answer = |((_, spec), key): (&Part, &Looked)| with_limit!(&spec.limit, limit => key.answer(limit, now));
     let decisions: Vec<Decision> = parts.iter().zip(&looked).map(answer).collect();
-    reply::decisions(redis, decisions.iter().zip(&looked).map(|(decision, key)| (decision, key.denies())));
+    reply::decisions(redis, allowed, wait(&looked, allowed), &decisions);
     Ok(())
 }
 
@@ -50,6 +51,12 @@ fn pass(looked: &[Looked]) -> Result<bool, Error> {
         looked.iter().try_for_each(Looked::check_entries)?;
     }
     Ok(allowed)
+}
+
+/// If all passed, the longest hold (a FORCE that did not fit has passed, and its wait is no hold); else the longest
+/// wait of those that stood in the way.
+fn wait(looked: &[Looked], allowed: bool) -> Option<Verdict> {
+    looked.iter().filter(|key| if allowed { key.verdict().allowed() } else { key.denies() }).map(Looked::verdict).max()
 }
 
 fn read(mut args: Args<'_>) -> Result<Vec<Part<'_>>, Error> {

@@ -9,10 +9,10 @@ use crate::config::CELL_COMPAT;
 use crate::error::Error;
 use crate::limiter::bucket::{Bucket, BucketUsage};
 use crate::limiter::{Ask, Change, Limit, Span, Timestamp, Usage, look};
+use crate::redis::effect::Changes;
 use crate::redis::key::Access;
 use crate::redis::{self, Redis};
 use crate::{reply, spec};
-use std::iter::once;
 
 /// `RL.THROTTLE key max_burst count period [quantity]`
 pub fn throttle(redis: &Redis, mut args: Args) -> Result<(), Error> {
@@ -49,9 +49,9 @@ fn take_over(redis: &Redis, name: KeyName, bucket: &Bucket, ask: Ask, now: Times
     let reset = bucket.reset(&usage, now);
     let mut key = redis.open(name, BucketUsage::KIND, Access::Change)?;
     key.create(usage);
-    let outcome = key.written::<BucketUsage>(now, reset);
-    drop(key);
-    redis.propagate(once((name, &outcome)));
+    let mut changes = Changes::default();
+    key.written::<BucketUsage>(now, reset, &mut changes);
+    redis.propagate(&changes);
     Ok(())
 }
 

@@ -82,6 +82,11 @@ impl Look {
         Look { verdict, change, granted: None, forced: false }
     }
 
+    /// Whether it passes, or when.
+    pub fn verdict(&self) -> Verdict {
+        self.verdict
+    }
+
     /// Whether this call stands in the way of others that are to pass all or none. What is forced or given back
     /// never does.
     pub fn denies(&self) -> bool {

@@ -10,63 +10,90 @@ use crate::error::Error;
 use crate::limiter::{Timestamp, Usage};
 use crate::stats;
 use redis_module::raw;
+use std::marker::PhantomData;
 
 /// The command that carries effects.
 pub const COMMAND: &std::ffi::CStr = c"RL.EFFECT";
 
-/// What a call has come to for one key.
-pub enum Outcome {
-    /// Nothing was written.
-    Unchanged,
-    /// The key was written, and nobody can want to know.
-    Untold,
-    /// The key was written, and this is the effect.
-    Told(Text),
+/// What a call has changed, for replicas and the AOF.
+#[derive(Default)]
+pub struct Changes<'a> {
+    /// The effects, and on which keys. Most calls have one, which needs no list.
+    first: Option<Told>,
+    rest: Vec<Told>,
+    /// Whether a key was written that nobody can want to know of.
+    untold: bool,
+    call: PhantomData<&'a ()>,
 }
 
-impl Outcome {
-    /// Of the last call on `usage`, which expires at `expires_at`.
-    pub fn of_change<U: Usage>(usage: &mut U, expires_at: u64) -> Outcome {
+struct Told {
+    name: *mut raw::RedisModuleString,
+    text: Text,
+}
+
+impl Changes<'_> {
+    /// Adds the last call on `usage`, in the key of that name, which expires at `expires_at`.
+    ///
+    /// # Safety
+    /// The name is one of the call that `self` lives in.
+    pub unsafe fn change<U: Usage>(&mut self, name: *mut raw::RedisModuleString, usage: &mut U, expires_at: u64) {
         if listeners::wanted() {
-            Outcome::Told(Text::of_change(usage, expires_at))
+            self.tell(Told { name, text: Text::of_change(usage, expires_at) });
         } else {
             usage.encode_effect(&mut Nobody);
-            Outcome::Untold
+            self.untold = true;
         }
     }
 
-    /// Of a call that has emptied the key, which held a `U`.
-    pub fn of_deletion<U: Usage>() -> Outcome {
-        if listeners::wanted() { Outcome::Told(Text::deletion::<U>()) } else { Outcome::Untold }
+    /// Adds a call that has emptied the key of that name, which held a `U`.
+    ///
+    /// # Safety
+    /// The name is one of the call that `self` lives in.
+    pub unsafe fn deletion<U: Usage>(&mut self, name: *mut raw::RedisModuleString) {
+        if listeners::wanted() {
+            self.tell(Told { name, text: Text::deletion::<U>() });
+        } else {
+            self.untold = true;
+        }
     }
-}
 
-/// Tells replicas and the AOF what has happened to each key.
-///
-/// # Safety
-/// `ctx` and the strings are those of the current call.
-pub unsafe fn propagate<'a>(
-    ctx: *mut raw::RedisModuleCtx,
-    mut effects: impl Iterator<Item = (*mut raw::RedisModuleString, &'a [u8])>,
-) {
-    let Some((first_key, first_text)) = effects.next() else { return };
-    stats::EFFECTS_PROPAGATED.count();
-    let mut rest = effects.peekable();
-    // SAFETY: the caller's promise. The server copies what it is given; strings made here are freed here.
-    unsafe {
-        if rest.peek().is_none() {
-            let text = first_text.as_ptr().cast::<std::ffi::c_char>();
-            call!(RedisModule_Replicate(ctx, COMMAND.as_ptr(), c"sb".as_ptr(), first_key, text, first_text.len()));
-            return;
+    fn tell(&mut self, told: Told) {
+        if self.first.is_none() {
+            self.first = Some(told);
+        } else {
+            self.rest.push(told);
         }
-        let mut words = Vec::new();
-        for (key, text) in std::iter::once((first_key, first_text)).chain(rest) {
-            words.push(key);
-            words.push(call!(RedisModule_CreateString(ctx, text.as_ptr().cast(), text.len())));
+    }
+
+    /// Hands them to the server, as one command.
+    ///
+    /// # Safety
+    /// `ctx` is that of the call that `self` lives in.
+    pub unsafe fn propagate(&self, ctx: *mut raw::RedisModuleCtx) {
+        if self.untold {
+            // Nobody listens, so this goes nowhere; but the server counts a change, by which it knows when to save.
+            // SAFETY: the caller's promise.
+            unsafe { call!(RedisModule_ReplicateVerbatim(ctx)) };
         }
-        call!(RedisModule_Replicate(ctx, COMMAND.as_ptr(), c"v".as_ptr(), words.as_mut_ptr(), words.len()));
-        for text in words.into_iter().skip(1).step_by(2) {
-            call!(RedisModule_FreeString(ctx, text));
+        let Some(Told { name, text }) = &self.first else { return };
+        stats::EFFECTS_PROPAGATED.count();
+        // SAFETY: the caller's promise. The server copies what it is given; strings made here are freed here.
+        unsafe {
+            if self.rest.is_empty() {
+                let (start, length) = (text.as_bytes().as_ptr().cast::<std::ffi::c_char>(), text.as_bytes().len());
+                call!(RedisModule_Replicate(ctx, COMMAND.as_ptr(), c"sb".as_ptr(), *name, start, length));
+                return;
+            }
+            let mut words = Vec::new();
+            for Told { name, text } in self.first.iter().chain(&self.rest) {
+                let text = text.as_bytes();
+                words.push(*name);
+                words.push(call!(RedisModule_CreateString(ctx, text.as_ptr().cast(), text.len())));
+            }
+            call!(RedisModule_Replicate(ctx, COMMAND.as_ptr(), c"v".as_ptr(), words.as_mut_ptr(), words.len()));
+            for text in words.into_iter().skip(1).step_by(2) {
+                call!(RedisModule_FreeString(ctx, text));
+            }
         }
     }
 }

@@ -1,7 +1,7 @@
 //! A key of the server that holds a usage, open for one call.
 
 use super::api::{OK, api, call};
-use super::effect::Outcome;
+use super::effect::Changes;
 use super::native_type;
 use crate::effect::LATEST_EXPIRY;
 use crate::error::Error;
@@ -38,7 +38,7 @@ pub struct Key<'a> {
     call: PhantomData<&'a ()>,
 }
 
-impl Key<'_> {
+impl<'a> Key<'a> {
     /// # Safety
     /// `ctx` and `name` are those of a call that outlives the key, and no other handle for the same key is used to
     /// change it meanwhile.
@@ -110,36 +110,38 @@ impl Key<'_> {
     }
 
     /// Sees to all that a charge of the usage entails: the key's time to live, whoever watches or caches the key, and
-    /// subscribers; a key whose usage is back to nothing is deleted. Returns what replicas and the AOF are to be told.
-    pub fn written<U: Usage>(&mut self, now: Timestamp, reset: Span) -> Outcome {
+    /// subscribers; a key whose usage is back to nothing is deleted. Adds it to the changes of the call.
+    pub fn written<U: Usage>(&mut self, now: Timestamp, reset: Span, changes: &mut Changes<'a>) {
         let expiry = Expiry::of(now, reset);
         let present = self.expires_at(now);
         let kept = present.filter(|at| expiry.allows(*at));
-        self.settle::<U>(present, kept.unwrap_or(expiry.latest), now)
+        self.settle::<U>(present, kept.unwrap_or(expiry.latest), now, changes);
     }
 
     /// The same after a change that only moved the usage back by so much, with the clock. The key's expiry moves along:
     /// how long the usage is remembered is for the limit to say that it was last charged under.
-    pub fn moved_back<U: Usage>(&mut self, now: Timestamp, span: Span, reset: Span) -> Outcome {
+    pub fn moved_back<U: Usage>(&mut self, now: Timestamp, span: Span, reset: Span, changes: &mut Changes<'a>) {
         let present = self.expires_at(now);
         let moved = present.map(|at| at.saturating_sub(span.floor_millis()));
         // One that somebody else has set, by EXPIRE or RESTORE, says nothing of any limit: moved, it may lie in the past,
         // or it is so far off that no effect can say it. It gives way to what this call's limit says.
         let moved = moved.filter(|at| (now.floor_millis().saturating_add(1)..=LATEST_EXPIRY).contains(at));
-        self.settle::<U>(present, moved.unwrap_or(Expiry::of(now, reset).latest), now)
+        self.settle::<U>(present, moved.unwrap_or(Expiry::of(now, reset).latest), now, changes);
     }
 
-    fn settle<U: Usage>(&mut self, present: Option<u64>, expires_at: u64, now: Timestamp) -> Outcome {
+    fn settle<U: Usage>(&mut self, present: Option<u64>, expires_at: u64, now: Timestamp, changes: &mut Changes<'a>) {
+        let name = self.name;
         let Some(usage) = self.usage_mut::<U>().filter(|usage| !usage.is_unused()) else {
             self.delete();
-            return Outcome::of_deletion::<U>();
+            // SAFETY: both are of the call that `'a` stands for.
+            return unsafe { changes.deletion::<U>(name) };
         };
-        let outcome = Outcome::of_change(usage, expires_at);
+        // SAFETY: likewise.
+        unsafe { changes.change(name, usage, expires_at) };
         if present != Some(expires_at) {
             self.set_expiry(expires_at, now);
         }
         self.changed(raw::REDISMODULE_NOTIFY_MODULE, c"rl.take");
-        outcome
     }
 
     /// Changes the usage, or that of a key never seen, as an effect says, with the expiry that it says.

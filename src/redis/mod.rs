@@ -24,7 +24,7 @@ use crate::limiter::Kind;
 use crate::stats::CommandStats;
 use api::{api, call};
 pub use clock::now;
-use effect::Outcome;
+use effect::Changes;
 use key::{Access, Key, StringValue};
 use redis_module::raw;
 use std::ffi::CString;
@@ -66,18 +66,10 @@ impl<'a> Redis<'a> {
         api::has_flag(flags, raw::REDISMODULE_CTX_FLAGS_OOM) && !api::has_flag(flags, raw::REDISMODULE_CTX_FLAGS_EVICT)
     }
 
-    /// Tells replicas and the AOF what has happened to each key, as one command.
-    pub fn propagate<'b>(&self, mut outcomes: impl Iterator<Item = (KeyName, &'b Outcome)> + Clone) {
-        let told = outcomes.clone().filter_map(|(name, outcome)| match outcome {
-            Outcome::Told(text) => Some((self.string(name)?, text.as_bytes())),
-            Outcome::Unchanged | Outcome::Untold => None,
-        });
-        // SAFETY: `ctx` and the strings are those of the current call; buffers are read before the call returns.
-        unsafe { effect::propagate(self.ctx, told) }
-        if outcomes.any(|(_, outcome)| matches!(outcome, Outcome::Untold)) {
-            // Nobody listens, so this goes nowhere; but the server counts a change, by which it knows when to save.
-            self.propagate_verbatim();
-        }
+    /// Tells replicas and the AOF what this call has changed.
+    pub fn propagate(&self, changes: &Changes) {
+        // SAFETY: `ctx` is that of the current call.
+        unsafe { changes.propagate(self.ctx) }
     }
 
     /// Begins a reply of `length` elements.
