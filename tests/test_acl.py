@@ -5,6 +5,7 @@ directly, in a transaction and from a script.
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 from redis import Redis, ResponseError
@@ -71,10 +72,17 @@ def may(send: Callable[[Redis, Call], object], client: Redis, call: Call) -> boo
     return True
 
 
-def held_and_told(pair: Pair) -> tuple[dict[bytes, State], int]:
-    """What there is, and how much of it has been propagated."""
-    client = pair.primary.client()
-    return state(client), client.info("replication")["master_repl_offset"]
+@contextmanager
+def unchanged(pair: Pair) -> Iterator[None]:
+    """Nothing there is changed meanwhile, and nothing is propagated."""
+
+    def held_and_told() -> tuple[dict[bytes, State], int]:
+        client = pair.primary.client()
+        return state(client), client.info("replication")["master_repl_offset"]
+
+    before = held_and_told()
+    yield
+    assert held_and_told() == before
 
 
 def calls(limiter: Limiter, key: str) -> list[Call]:
@@ -103,14 +111,14 @@ def test_only_keys_that_the_pattern_allows_are_charged(
     pair: Pair,
 ) -> None:
     pair.primary.client().execute_command(*limiter.take("b:k", 4))
+    there = state(pair.primary.client())
     client = user("+@all ~a:*")
-    before = held_and_told(pair)
-    for call in calls(limiter, "b:k") + calls(limiter, "b:new"):
-        assert not may(send, client, call), call
-    assert held_and_told(pair) == before
+    with unchanged(pair):
+        for call in calls(limiter, "b:k") + calls(limiter, "b:new"):
+            assert not may(send, client, call), call
     for call in calls(limiter, "a:k"):
         assert may(send, client, call), call
-    assert state(pair.primary.client())[b"b:k"] == before[0][b"b:k"]
+    assert state(pair.primary.client())[b"b:k"] == there[b"b:k"]
 
 
 @each_way
@@ -122,7 +130,6 @@ def test_one_key_that_is_not_allowed_refuses_the_whole_call_whichever_it_is(
     pair: Pair,
 ) -> None:
     client = user("+@all ~a:*")
-    before = held_and_told(pair)
     allowed = [f"a:{number}" for number in range(count)]
 
     def several(keys: list[str]) -> list[Call]:
@@ -133,10 +140,10 @@ def test_one_key_that_is_not_allowed_refuses_the_whole_call_whichever_it_is(
             ("RL.EFFECT", *(word for key in keys for word in (key, EFFECT))),
         ]
 
-    for place in range(count):
-        for call in several([*allowed[:place], "b", *allowed[place + 1 :]]):
-            assert not may(send, client, call), call
-    assert held_and_told(pair) == before
+    with unchanged(pair):
+        for place in range(count):
+            for call in several([*allowed[:place], "b", *allowed[place + 1 :]]):
+                assert not may(send, client, call), call
     for call in several(allowed):
         # By this, too, it is told that it was the key which was not allowed.
         assert may(send, client, call), call
@@ -154,11 +161,10 @@ def test_only_commands_that_are_granted_are_carried_out(
     pair.primary.client().execute_command(*limiter.take("k", 4))
     for granted in calls(limiter, "k"):
         client = user(f"+{granted[0]} {WAYS} ~*")
-        before = held_and_told(pair)
-        for call in calls(limiter, "k") + calls(limiter, "new"):
-            if call[0] != granted[0]:
-                assert not may(send, client, call), (granted, call)
-        assert held_and_told(pair) == before
+        with unchanged(pair):
+            for call in calls(limiter, "k") + calls(limiter, "new"):
+                if call[0] != granted[0]:
+                    assert not may(send, client, call), (granted, call)
         assert may(send, client, granted)
 
 
@@ -167,15 +173,14 @@ def test_rights_that_are_withdrawn_before_exec_are_missing_at_exec(
     limiter: Limiter, user: Callable[[str], Redis], pair: Pair
 ) -> None:
     client = user("+@all ~k")
-    before = held_and_told(pair)
-    client = client.client()
-    client.execute_command("AUTH", "user", "word")
-    client.execute_command("MULTI")
-    assert client.execute_command(*limiter.take("k")) == b"QUEUED"
-    pair.primary.client().execute_command("ACL SETUSER", "user", f"-{limiter.command}")
-    (answer,) = client.execute_command("EXEC")
-    assert "NOPERM" in f"{answer.status_code} {answer}"
-    assert held_and_told(pair) == before
+    with unchanged(pair):
+        client = client.client()
+        client.execute_command("AUTH", "user", "word")
+        client.execute_command("MULTI")
+        assert client.execute_command(*limiter.take("k")) == b"QUEUED"
+        pair.primary.client().execute_command("ACL SETUSER", "user", f"-{limiter.command}")
+        (answer,) = client.execute_command("EXEC")
+        assert "NOPERM" in f"{answer.status_code} {answer}"
     client.close()
 
 
@@ -196,16 +201,15 @@ def test_who_may_only_read_a_key_looks_at_it_and_charges_nothing(
 ) -> None:
     pair.primary.client().execute_command(*limiter.take("k", 4))
     client = user("+@all %R~*")
-    before = held_and_told(pair)
-    for call in calls(limiter, "k"):
-        assert may(send, client, call) == (call[0] in {"RL.PEEK", "RL.MPEEK", "RL.INFO"}), call
-    # Not even where it may write the other key.
-    client = user("+@all ~mine %R~k")
-    for keys in (("mine", "k"), ("k", "mine")):
-        both = (*keys, *limiter.full(), *limiter.full())
-        assert not may(send, client, ("RL.MTAKE", 2, *both))
-        assert may(send, client, ("RL.MPEEK", 2, *both))
-    assert held_and_told(pair) == before
+    with unchanged(pair):
+        for call in calls(limiter, "k"):
+            assert may(send, client, call) == (call[0] in {"RL.PEEK", "RL.MPEEK", "RL.INFO"}), call
+        # Not even where it may write the other key.
+        client = user("+@all ~mine %R~k")
+        for keys in (("mine", "k"), ("k", "mine")):
+            both = (*keys, *limiter.full(), *limiter.full())
+            assert not may(send, client, ("RL.MTAKE", 2, *both))
+            assert may(send, client, ("RL.MPEEK", 2, *both))
 
 
 @each_way
@@ -220,17 +224,16 @@ def test_a_selector_grants_its_commands_on_its_keys_and_mixes_with_no_other(
     client = user(f"{WAYS} (+rl.take +rl.mtake ~charge:*) (+rl.peek +rl.mpeek %R~look:*)")
     assert may(send, client, ("RL.TAKE", "charge:k", *limiter.full(4)))
     assert may(send, client, limiter.peek("look:k"))
-    before = held_and_told(pair)
-    for call in [
-        ("RL.TAKE", "look:k", *limiter.full(4)),
-        ("RL.MTAKE", 2, "charge:k", "look:k", *limiter.full(), *limiter.full()),
-        ("RL.MTAKE", 2, "look:k", "charge:k", *limiter.full(), *limiter.full()),
-        limiter.peek("charge:k"),
-        ("RL.MPEEK", 2, "look:k", "charge:k", *limiter.full(), *limiter.full()),
-        limiter.take("charge:k"),
-    ]:
-        assert not may(send, client, call), call
-    assert held_and_told(pair) == before
+    with unchanged(pair):
+        for call in [
+            ("RL.TAKE", "look:k", *limiter.full(4)),
+            ("RL.MTAKE", 2, "charge:k", "look:k", *limiter.full(), *limiter.full()),
+            ("RL.MTAKE", 2, "look:k", "charge:k", *limiter.full(), *limiter.full()),
+            limiter.peek("charge:k"),
+            ("RL.MPEEK", 2, "look:k", "charge:k", *limiter.full(), *limiter.full()),
+            limiter.take("charge:k"),
+        ]:
+            assert not may(send, client, call), call
 
 
 # RL.EFFECT
@@ -255,11 +258,10 @@ def test_who_may_do_nothing_dangerous_applies_no_effect(
         pair.primary.client().flushall()
         client = user(rules)
         assert may(send, client, limited)
-        before = held_and_told(pair)
-        for effect in (EFFECT, "rl-bucket del", "nonsense", ""):
-            assert not may(send, client, ("RL.EFFECT", "k", effect)), rules
-            assert not may(send, client, ("RL.EFFECT", "new", effect)), rules
-        assert held_and_told(pair) == before
+        with unchanged(pair):
+            for effect in (EFFECT, "rl-bucket del", "nonsense", ""):
+                assert not may(send, client, ("RL.EFFECT", "k", effect)), rules
+                assert not may(send, client, ("RL.EFFECT", "new", effect)), rules
 
 
 @each_way
