@@ -23,28 +23,37 @@ class Goal:
     goal: str
     measured: str
     is_met: bool
+    # The same, had the command computed nothing; if that was measured.
+    at_best: str = ""
 
 
 def of_commands(found: Commands) -> Iterator[Goal]:
     """The goals of the file that `make bench-check` reads, in instructions."""
     if not found.instructions:
         return
+    counted = found.instructions
+    # Of a command that computes nothing, in the place of each of ours that has one.
+    nothing = {ours.name: counted[floor.call.name] for floor in found.floors for ours in floor.ours}
     wished = [budget for budget in budgets.load().budgets if budget.goal is not None]
-    for verdict in budgets.compare(wished, found.instructions):
+    for verdict in budgets.compare(wished, counted):
         call, to = verdict.budget.call, verdict.budget.to
         goal, ratio = verdict.budget.goal, verdict.ratio
+        best = nothing[call] / counted[to] if call in nothing else None
         if goal >= SMALL:
             words = f"{call}, as a multiple of {to}", f"at most {goal:g}", f"{ratio:.2f}"
+            at_best = f"{best:.2f}" if best else ""
         else:
             words = f"{to}, as a multiple of {call}", f"at least {1 / goal:.3g}", f"{1 / ratio:.1f}"
-        yield Goal(*words, verdict.reaches_goal)
+            at_best = f"{1 / best:.1f}" if best else ""
+        yield Goal(*words, verdict.reaches_goal, at_best)
     for peer in found.peers:
-        ratio = found.instructions[peer] / found.instructions[ADMITTED.name]
+        ratio = counted[peer] / counted[ADMITTED.name]
         yield Goal(
             f"{peer}, as a multiple of {ADMITTED.name}",
             f"at least {PEER_TO_OURS}",
             f"{ratio:.2f}",
             ratio >= PEER_TO_OURS,
+            f"{counted[peer] / nothing[ADMITTED.name]:.2f}",
         )
 
 

@@ -56,8 +56,12 @@ def _goals(results: Results) -> str:
         *(goals.of_memory(results.memory) if results.memory else []),
         *(goals.of_growth(results.growth) if results.growth else []),
     ]
-    rows = [[one.what, one.goal, one.measured, "yes" if one.is_met else "**no**"] for one in found]
-    return _table("what| goal| measured| met", rows) if rows else "(None of them was measured.)"
+    rows = [
+        [one.what, one.goal, one.measured, "yes" if one.is_met else "**no**", one.at_best]
+        for one in found
+    ]
+    heads = "what| goal| measured| met| if it computed nothing"
+    return _table(heads, rows) if rows else "(None of them was measured.)"
 
 
 def _decisions(found: Decisions) -> str:
