@@ -18,3 +18,8 @@ pub trait Decoder {
     /// A string of at most `most` bytes; `None` likewise.
     fn bytes(&mut self, most: usize) -> Option<Box<[u8]>>;
 }
+
+/// What the effect of a kind that may be large begins with: all that the key remembers follows.
+pub const WHOLE: u64 = 0;
+/// Or what one call has changed in it.
+pub const CHANGE: u64 = 1;

@@ -9,7 +9,7 @@
 //! tidies up, since a denied call changes nothing; so that looking past them stays cheap, the sum of what has lapsed
 //! is kept along with the instant up to which it was taken.
 
-use super::codec::{Decoder, Encoder};
+use super::codec::{CHANGE, Decoder, Encoder, WHOLE};
 use super::{Amount, Fact, Kind, Limit, Period, Span, Timestamp, Usage, Verdict};
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
@@ -287,10 +287,6 @@ fn is_lease(written: Timestamp, lease: Lease, others: Amount) -> bool {
         && units != Amount::ZERO
         && others.excess(units, Amount::MAX_ARGUMENT) == Amount::ZERO
 }
-
-/// What an effect begins with: the whole table, or what a call changed.
-const WHOLE: u64 = 0;
-const CHANGE: u64 = 1;
 
 /// A lease, written out.
 fn encode_lease(to: &mut impl Encoder, holder: &[u8], Lease { lapse, units }: Lease) {

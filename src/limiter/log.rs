@@ -11,7 +11,7 @@
 //!
 //! What a call tells replicas is what it changed ([`Delta`]), not the log.
 
-use super::codec::{Decoder, Encoder};
+use super::codec::{CHANGE, Decoder, Encoder, WHOLE};
 use super::{Amount, Fact, Kind, Limit, Period, Span, Timestamp, Usage, Verdict};
 use std::collections::VecDeque;
 
@@ -209,10 +209,6 @@ impl LogUsage {
         })
     }
 }
-
-/// What an effect begins with: the whole log, or what a call changed.
-const WHOLE: u64 = 0;
-const CHANGE: u64 = 1;
 
 impl Delta {
     fn decode(from: &mut impl Decoder) -> Option<Delta> {
