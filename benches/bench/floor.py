@@ -29,6 +29,7 @@ def build(directory: Path) -> Path:
 
 def floors(module: Path) -> list[Floor]:
     """They have a server of their own."""
+    four = [f"f:{number}" for number in range(4)]
     key, words = "SET floor a-value EX 3600", "floor 1000000 1000000 1s"
     found = [
         Floor(
@@ -36,12 +37,13 @@ def floors(module: Path) -> list[Floor]:
         ),
         Floor(call("changes a key", f"FLOOR.CHANGE {words}", 6, FIVE_YES, before=key), (ADMITTED,)),
         Floor(
-            call(
+            Call(
                 "changes four keys",
-                f"FLOOR.SEVERAL 4 f:1 f:2 f:3 f:4 {' '.join([BUCKET] * 4)}",
+                (tuple(f"FLOOR.SEVERAL 4 {' '.join(four)} {' '.join([BUCKET] * 4)}".split()),),
                 28,
-                THREE_YES,
-                before="MSET f:1 a f:2 a f:3 a f:4 a",
+                # With a TTL, as those of limiters have.
+                tuple(("SET", name, "a-value", "EX", "3600") for name in four),
+                begins=THREE_YES,
             ),
             (MTAKE,),
         ),
