@@ -1,5 +1,5 @@
 # The module that the examples' servers load: built, if it is not there yet.
-BUILT := $(abspath ../../target/release/libredis_ratelimit.so)
+BUILT := $(or $(CARGO_TARGET_DIR),$(abspath ../../target))/release/libredis_ratelimit.so
 export RATELIMIT_MODULE ?= $(BUILT)
 
 $(BUILT):

@@ -280,11 +280,13 @@ def test_memory_does_not_grow_however_long_a_limiter_is_used(client: Redis, cloc
             pipeline.execute()
         return {limiter.name: client.memory_usage(limiter.name) for limiter in LIMITERS}
 
-    # The window is 180 calls long. A hash table that is always added to and taken from doubles once
-    # some windows later, to be rid of the marks of what is gone, and no more.
-    after_some_windows = use(1000)
-    for name, used in use(2000).items():
-        assert used <= after_some_windows[name] * 9 / 8, name
+    # The window is 180 calls long.
+    after_some_windows = use(400)
+    for name, used in use(1600).items():
+        # A hash table that is always added to and taken from doubles once, whenever that is, to be
+        # rid of the marks of what is gone: here from 224 places of 41 bytes.
+        doubled = 224 * 8 // 7 * 41 if name == "CONCURRENCY" else 0
+        assert used <= after_some_windows[name] * 9 / 8 + doubled, name
 
 
 def test_of_a_crowd_that_has_left_a_pool_keeps_no_room(client: Redis) -> None:

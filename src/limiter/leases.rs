@@ -2,8 +2,9 @@
 //! renewed before.
 //!
 //! When to use it: workers, connections, requests in flight to an upstream. Its known flaw: a holder that works on
-//! past its `ttl` without renewing is not stopped. Cost: about 150 bytes a lease and its holder's name; logarithmic in the leases, but for a denied cost of several units, whose wait is found by walking over the leases
-//! that have to lapse first.
+//! past its `ttl` without renewing is not stopped. Cost: about 180 bytes a lease and its holder's name; logarithmic
+//! in the leases, amortized (a table that is full doubles), but for a denied cost of several units, whose wait is found
+//! by walking over the leases that have to lapse first.
 //!
 //! Leases are kept by holder and by the instant at which they lapse. Lapsed ones are left in place until a charge
 //! tidies up, since a denied call changes nothing; so that looking past them stays cheap, the sum of what has lapsed
@@ -11,9 +12,11 @@
 
 use super::codec::{CHANGE, Decoder, Encoder, WHOLE};
 use super::{Amount, Fact, Kind, Limit, Period, Span, Timestamp, Usage, Verdict};
+use hashbrown::HashTable;
 use std::cell::Cell;
-use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Arc, LazyLock};
 
 /// A concurrency limit's numbers, and who asks.
 #[derive(Clone, Copy, Debug)]
@@ -98,13 +101,27 @@ struct Lease {
     units: Amount,
 }
 
+/// A holder and its lease; with the name's hash, so that a table that grows looks no name up.
+#[derive(Clone, Debug)]
+struct Held {
+    hash: u64,
+    holder: Holder,
+    lease: Lease,
+}
+
+/// Of a name. Others of the same hash cannot be guessed from outside.
+fn hash_of(holder: &[u8]) -> u64 {
+    static HASHER: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+    HASHER.hash_one(holder)
+}
+
 /// What a concurrency limit's key remembers.
 #[derive(Clone, Debug, Default)]
 pub struct LeasesUsage {
     /// The units of every lease, by the instant at which it lapses and its holder.
     by_lapse: BTreeMap<(Timestamp, Holder), Amount>,
-    /// The same by holder; a cell, so that a renewal finds the name and changes the lease in one search.
-    by_holder: HashMap<Holder, Cell<Lease>>,
+    /// The same by holder.
+    by_holder: HashTable<Held>,
     /// The units of all leases, lapsed ones included.
     total: Amount,
     /// When the table was last changed.
@@ -160,7 +177,12 @@ impl LeasesUsage {
 
     /// The units of a holder's live lease.
     fn held_by(&self, holder: &[u8], now: Timestamp) -> Option<Amount> {
-        self.by_holder.get(holder).map(Cell::get).filter(|lease| now < lease.lapse).map(|lease| lease.units)
+        self.lease_of(holder).filter(|lease| now < lease.lapse).map(|lease| lease.units)
+    }
+
+    /// A holder's lease, though it may have lapsed.
+    fn lease_of(&self, holder: &[u8]) -> Option<Lease> {
+        self.by_holder.find(hash_of(holder), |held| *held.holder == *holder).map(|held| held.lease)
     }
 
     /// The units that are held now.
@@ -193,37 +215,44 @@ impl LeasesUsage {
     fn tidy(&mut self, now: Timestamp) {
         while let Some(first) = self.by_lapse.first_entry().filter(|first| first.key().0 <= now) {
             let ((_, holder), units) = first.remove_entry();
-            self.by_holder.remove(&holder);
+            self.forget(&holder);
             self.total = self.total.minus(units);
         }
         // A table keeps the room that it once needed: of a crowd that is gone, no more than eight times what is left.
         if self.by_holder.len() < self.by_holder.capacity() / 8 {
-            self.by_holder.shrink_to(self.by_holder.len().saturating_mul(2));
+            self.by_holder.shrink_to(self.by_holder.len().saturating_mul(2), |held| held.hash);
         }
         self.lapsed = Cell::new(Lapsed { by: now, ..Lapsed::default() });
         self.written = now;
         self.delta.written = now;
     }
 
+    /// Takes a holder's lease out of the table, and of nothing else.
+    fn forget(&mut self, holder: &[u8]) -> Option<Held> {
+        let entry = self.by_holder.find_entry(hash_of(holder), |held| *held.holder == *holder).ok()?;
+        Some(entry.remove().0)
+    }
+
     /// Takes a holder's lease away; the name by which it was known.
     fn remove(&mut self, holder: &[u8]) -> Option<Holder> {
-        let (holder, lease) = self.by_holder.remove_entry(holder)?;
-        let Lease { lapse, units } = lease.get();
-        self.by_lapse.remove(&(lapse, Arc::clone(&holder)));
-        self.total = self.total.minus(units);
+        let Held { holder, lease, .. } = self.forget(holder)?;
+        self.by_lapse.remove(&(lease.lapse, Arc::clone(&holder)));
+        self.total = self.total.minus(lease.units);
         Some(holder)
     }
 
     /// Gives a holder a lease, in place of the one that it may have; the name by which it is known.
     fn lease(&mut self, holder: &[u8], lease: Lease) -> Holder {
-        let known = self.by_holder.get_key_value(holder).map(|(name, held)| (Arc::clone(name), held.replace(lease)));
-        let name = if let Some((name, held)) = known {
-            self.by_lapse.remove(&(held.lapse, Arc::clone(&name)));
-            self.total = self.total.minus(held.units);
+        let hash = hash_of(holder);
+        let name = if let Some(held) = self.by_holder.find_mut(hash, |held| *held.holder == *holder) {
+            let before = std::mem::replace(&mut held.lease, lease);
+            let name = Arc::clone(&held.holder);
+            self.by_lapse.remove(&(before.lapse, Arc::clone(&name)));
+            self.total = self.total.minus(before.units);
             name
         } else {
-            let name = Arc::from(holder);
-            self.by_holder.insert(Arc::clone(&name), Cell::new(lease));
+            let name: Holder = Arc::from(holder);
+            self.by_holder.insert_unique(hash, Held { hash, holder: Arc::clone(&name), lease }, |held| held.hash);
             name
         };
         self.by_lapse.insert((lease.lapse, Arc::clone(&name)), lease.units);
@@ -241,7 +270,9 @@ impl LeasesUsage {
         }
         for ((lapse, holder), units) in std::mem::take(&mut self.by_lapse) {
             let lapse = lapse.minus(span);
-            self.by_holder.insert(Arc::clone(&holder), Cell::new(Lease { lapse, units }));
+            if let Some(held) = self.by_holder.find_mut(hash_of(&holder), |held| held.holder == holder) {
+                held.lease.lapse = lapse;
+            }
             self.by_lapse.insert((lapse, holder), units);
         }
         self.lapsed = Cell::default();
@@ -356,7 +387,7 @@ impl Usage for LeasesUsage {
             let (holder, lease) = decode_lease(from)?;
             let last = usage.by_lapse.last_key_value();
             let in_order = last.is_none_or(|(last, _)| (last.0, &last.1) < (lease.lapse, &holder));
-            let twice = usage.by_holder.contains_key(&holder);
+            let twice = usage.lease_of(&holder).is_some();
             if !in_order || twice || !is_lease(usage.written, lease, usage.total) {
                 return None;
             }
@@ -409,11 +440,11 @@ impl Usage for LeasesUsage {
         // has a byte beside each of its places, an eighth of which stay free; a name is in a block of its own, behind
         // two counts.
         const NODE: usize = 384;
-        const PLACE: usize = size_of::<(Holder, Cell<Lease>)>() + 1;
+        const PLACE: usize = size_of::<Held>() + 1;
         const COUNTS: usize = 16;
         let nodes = self.by_lapse.len().div_ceil(6).saturating_mul(NODE);
         let places = self.by_holder.capacity().saturating_mul(8).div_ceil(7).saturating_mul(PLACE);
-        let names = self.by_holder.keys().map(|holder| holder.len().next_multiple_of(16).saturating_add(COUNTS));
+        let names = self.by_holder.iter().map(|held| held.holder.len().next_multiple_of(16).saturating_add(COUNTS));
         nodes.saturating_add(places).saturating_add(names.sum())
     }
 

@@ -74,4 +74,5 @@ def available() -> list[Path]:
 
 
 if __name__ == "__main__":
-    print(*available(), sep="\n")
+    # What to test on: all kinds, or with --chosen the one.
+    print(*([chosen().path] if "--chosen" in sys.argv else available()), sep="\n")
