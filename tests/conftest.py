@@ -5,7 +5,8 @@ servers of a run share one clock, which stands still until a test moves it.
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import NamedTuple
 
 import hypothesis
@@ -112,7 +113,14 @@ def pair(shared_pair: Pair) -> Iterator[Pair]:
 def shared_cluster(
     binary: Binary, shared_clock: Clock, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Cluster]:
-    running = Clock(shared_clock.library, tmp_path_factory.mktemp("cluster") / "clock")
+    with running_cluster(binary, shared_clock, tmp_path_factory.mktemp("cluster")) as cluster:
+        yield cluster
+
+
+@contextmanager
+def running_cluster(binary: Binary, clock: Clock, directory: Path) -> Iterator[Cluster]:
+    """A cluster with a clock of its own, which shows the real time."""
+    running = Clock(clock.library, directory / "clock")
     running.run()
     with Cluster(binary, running) as cluster:
         yield cluster

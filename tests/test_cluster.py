@@ -17,6 +17,7 @@ from redis.exceptions import (
     TryAgainError,
 )
 
+from conftest import running_cluster
 from support import poll
 from support.binaries import Binary
 from support.clock import Clock
@@ -286,27 +287,28 @@ def atomic(cluster: Cluster) -> Cluster:
 Mover = Callable[[str, Taking], None]
 
 
-@pytest.fixture(params=["key by key", "at once"])
+def key_by_key(cluster: Cluster, key: str, load: Taking) -> None:
+    with cluster.move(key, another(cluster, key)) as move:
+        load.wait_for(20)
+        while names := move.left(1):
+            move.carry(*names)
+            load.wait_for(3)
+
+
+def at_once(cluster: Cluster, key: str, load: Taking) -> None:
+    target = another(cluster, key)
+    cluster.move_atomically(key, target, meanwhile=lambda: load.wait_for(100))
+
+
+@pytest.fixture(params=[key_by_key, at_once])
 def move(request: pytest.FixtureRequest, cluster: Cluster) -> Mover:
     """Carries the slot of a key to another primary. The load goes on before, during and after."""
-    at_once = request.param == "at once"
-    if at_once:
+    if request.param is at_once:
         request.getfixturevalue("atomic")
-
-    def key_by_key(key: str, load: Taking) -> None:
-        with cluster.move(key, another(cluster, key)) as move:
-            load.wait_for(20)
-            while names := move.left(1):
-                move.carry(*names)
-                load.wait_for(3)
 
     def mover(key: str, load: Taking) -> None:
         load.wait_for(30)
-        if at_once:
-            target = another(cluster, key)
-            cluster.move_atomically(key, target, meanwhile=lambda: load.wait_for(100))
-        else:
-            key_by_key(key, load)
+        request.param(cluster, key, load)
         load.wait_for(30)
 
     return mover
@@ -439,9 +441,7 @@ def turned_cluster(binary: Binary, shared_clock: Clock, tmp_path: Path) -> Itera
     """A cluster of one test, whose clock it may turn. Once that is set back, the nodes have heard
     of each other "in the future", and by their own rules miss none that dies from then on.
     """
-    clock = Clock(shared_clock.library, tmp_path / "clock")
-    clock.run()
-    with Cluster(binary, clock) as cluster:
+    with running_cluster(binary, shared_clock, tmp_path) as cluster:
         yield cluster
 
 

@@ -76,6 +76,7 @@ class Listening:
     def assert_nothing_was_missed(self) -> None:
         """With the load over."""
         held = state(self._client)
+        assert held
         self.compared.append(len(held))
         expected = digests(self._client, held)
         if self.has_replica:

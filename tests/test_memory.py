@@ -249,25 +249,28 @@ REMOVALS: dict[str, Callable[[Redis, Clock], object]] = {
 }
 
 
+def used_memory(client: Redis) -> int:
+    # Of a connection that was used for much the server keeps the buffers for a while.
+    client.connection_pool.disconnect()
+    return client.info("memory")["used_memory"]
+
+
 @pytest.mark.parametrize("remove", REMOVALS.values(), ids=REMOVALS.keys())
 def test_all_memory_is_given_back(
     remove: Callable[[Redis, Clock], object], client: Redis, clock: Clock
 ) -> None:
-    def used() -> int:
-        # Of a connection that was used for much the server keeps the buffers for a while.
-        client.connection_pool.disconnect()
-        return client.info("memory")["used_memory"]
-
     # A first round, after which the server has made itself the room that it keeps.
     use_much(client, clock)
     client.execute_command("FLUSHALL", "SYNC")
-    empty = used()
+    empty = used_memory(client)
     use_much(client, clock)
-    full = used()
+    full = used_memory(client)
     assert full > empty + 1_000_000
     remove(client, clock)
     poll.until(lambda: client.dbsize() == 0, "all keys are gone", timeout=30)
-    poll.until(lambda: used() - empty < (full - empty) / 10, "the memory is free again")
+    poll.until(
+        lambda: used_memory(client) - empty < (full - empty) / 10, "the memory is free again"
+    )
 
 
 def test_memory_does_not_grow_however_long_a_limiter_is_used(client: Redis, clock: Clock) -> None:
@@ -291,18 +294,12 @@ def test_memory_does_not_grow_however_long_a_limiter_is_used(client: Redis, cloc
 
 def test_of_a_crowd_that_has_left_a_pool_keeps_no_room(client: Redis) -> None:
     holders = [f"holder {number}" for number in range(20_000)]
-    used = {}
-    for when in ("empty", "full", "left"):
-        if when == "full":
-            pipeline = client.pipeline(transaction=False)
-            for holder in holders:
-                pipeline.execute_command("RL.ACQUIRE", "pool", 100_000, "1h", holder)
-            assert all(reply[0] == 1 for reply in pipeline.execute())
-        elif when == "left":
-            assert client.execute_command("RL.RELEASE", "pool", *holders[1:]) == len(holders) - 1
-        # Of a connection that was used for much the server keeps the buffers for a while.
-        client.connection_pool.disconnect()
-        used[when] = client.info("memory")["used_memory"]
-    assert used["full"] - used["empty"] > 2_000_000
-    assert used["left"] - used["empty"] < 200_000
+    empty = used_memory(client)
+    pipeline = client.pipeline(transaction=False)
+    for holder in holders:
+        pipeline.execute_command("RL.ACQUIRE", "pool", 100_000, "1h", holder)
+    assert all(reply[0] == 1 for reply in pipeline.execute())
+    assert used_memory(client) - empty > 2_000_000
+    assert client.execute_command("RL.RELEASE", "pool", *holders[1:]) == len(holders) - 1
+    assert used_memory(client) - empty < 200_000
     assert client.memory_usage("pool") < 2_000

@@ -76,8 +76,8 @@ impl Limit for Concurrency<'_> {
     fn charge(&self, usage: &mut LeasesUsage, now: Timestamp, cost: Amount) {
         usage.tidy(now);
         let lapse = now.plus(self.ttl.span()).min(Timestamp::MAX);
-        let holder = usage.lease(self.holder, Lease { lapse, units: cost });
-        usage.delta.leased = Some((holder, Lease { lapse, units: cost }));
+        let lease = Lease { lapse, units: cost };
+        usage.delta.leased = Some((usage.lease(self.holder, lease), lease));
     }
 
     fn give_back(&self, _usage: &mut LeasesUsage, _now: Timestamp, _amount: Amount) {
@@ -107,6 +107,11 @@ struct Held {
     hash: u64,
     holder: Holder,
     lease: Lease,
+}
+
+/// Whether a lease is this holder's.
+fn is_of(holder: &[u8]) -> impl Fn(&Held) -> bool {
+    move |held| *held.holder == *holder
 }
 
 /// Of a name. Others of the same hash cannot be guessed from outside.
@@ -182,7 +187,7 @@ impl LeasesUsage {
 
     /// A holder's lease, though it may have lapsed.
     fn lease_of(&self, holder: &[u8]) -> Option<Lease> {
-        self.by_holder.find(hash_of(holder), |held| *held.holder == *holder).map(|held| held.lease)
+        self.by_holder.find(hash_of(holder), is_of(holder)).map(|held| held.lease)
     }
 
     /// The units that are held now.
@@ -229,26 +234,30 @@ impl LeasesUsage {
 
     /// Takes a holder's lease out of the table, and of nothing else.
     fn forget(&mut self, holder: &[u8]) -> Option<Held> {
-        let entry = self.by_holder.find_entry(hash_of(holder), |held| *held.holder == *holder).ok()?;
+        let entry = self.by_holder.find_entry(hash_of(holder), is_of(holder)).ok()?;
         Some(entry.remove().0)
     }
 
     /// Takes a holder's lease away; the name by which it was known.
     fn remove(&mut self, holder: &[u8]) -> Option<Holder> {
         let Held { holder, lease, .. } = self.forget(holder)?;
-        self.by_lapse.remove(&(lease.lapse, Arc::clone(&holder)));
-        self.total = self.total.minus(lease.units);
+        self.unlist(&holder, lease);
         Some(holder)
+    }
+
+    /// Takes a lease out of those that lapse, and of the total.
+    fn unlist(&mut self, holder: &Holder, lease: Lease) {
+        self.by_lapse.remove(&(lease.lapse, Arc::clone(holder)));
+        self.total = self.total.minus(lease.units);
     }
 
     /// Gives a holder a lease, in place of the one that it may have; the name by which it is known.
     fn lease(&mut self, holder: &[u8], lease: Lease) -> Holder {
         let hash = hash_of(holder);
-        let name = if let Some(held) = self.by_holder.find_mut(hash, |held| *held.holder == *holder) {
+        let name = if let Some(held) = self.by_holder.find_mut(hash, is_of(holder)) {
             let before = std::mem::replace(&mut held.lease, lease);
             let name = Arc::clone(&held.holder);
-            self.by_lapse.remove(&(before.lapse, Arc::clone(&name)));
-            self.total = self.total.minus(before.units);
+            self.unlist(&name, before);
             name
         } else {
             let name: Holder = Arc::from(holder);
@@ -270,7 +279,7 @@ impl LeasesUsage {
         }
         for ((lapse, holder), units) in std::mem::take(&mut self.by_lapse) {
             let lapse = lapse.minus(span);
-            if let Some(held) = self.by_holder.find_mut(hash_of(&holder), |held| held.holder == holder) {
+            if let Some(held) = self.by_holder.find_mut(hash_of(&holder), is_of(&holder)) {
                 held.lease.lapse = lapse;
             }
             self.by_lapse.insert((lapse, holder), units);

@@ -22,7 +22,7 @@ pub struct Changes<'a> {
     first: Option<Told>,
     rest: Vec<Told>,
     /// Whether a key was written that nobody can want to know of.
-    untold: bool,
+    pub untold: bool,
     call: PhantomData<&'a ()>,
 }
 
@@ -65,16 +65,11 @@ impl Changes<'_> {
         }
     }
 
-    /// Hands them to the server, as one command.
+    /// Hands the effects to the server, as one command.
     ///
     /// # Safety
     /// `ctx` is that of the call that `self` lives in.
     pub unsafe fn propagate(&self, ctx: *mut raw::RedisModuleCtx) {
-        if self.untold {
-            // Nobody listens, so this goes nowhere; but the server counts a change, by which it knows when to save.
-            // SAFETY: the caller's promise.
-            unsafe { call!(RedisModule_ReplicateVerbatim(ctx)) };
-        }
         let Some(Told { name, text }) = &self.first else { return };
         stats::EFFECTS_PROPAGATED.count();
         // SAFETY: the caller's promise. The server copies what it is given; strings made here are freed here.
