@@ -75,6 +75,8 @@ pub fn assert_wire(error: &Error) {
 
 /// A call on a usage, held to what every call promises.
 pub fn assert_lawful<L: Limit>(limit: &L, usage: &mut L::Usage, now: Timestamp, ask: Ask) {
+    let seen = look(limit, usage, now, ask).decision(limit, usage, now, false);
+    let entries = limit.entries_after_charge(usage, now);
     if usage.is_after(now) {
         usage.move_back(now);
     }
@@ -82,6 +84,7 @@ pub fn assert_lawful<L: Limit>(limit: &L, usage: &mut L::Usage, now: Timestamp, 
     let (before, looked): (Fields, Look) = (fields(usage), look(limit, usage, now, ask));
     let peeked = looked.decision(limit, usage, now, false);
     assert_eq!(fields(usage), before, "a look changes nothing");
+    assert_eq!((peeked, limit.entries_after_charge(usage, now)), (seen, entries), "nor does it need a clock gone back seen to");
     assert!(peeked.remaining <= limit.limit());
 
     // Into another hand: what the call tells of itself does there what it did here.

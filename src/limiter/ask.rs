@@ -38,7 +38,7 @@ pub struct Look {
     forced: bool,
 }
 
-/// Looks at `usage`, which has nothing later than `now`.
+/// Looks at `usage`, which may be later than `now`.
 pub fn look<L: Limit>(limit: &L, usage: &L::Usage, now: Timestamp, ask: Ask) -> Look {
     match ask {
         Ask::Take(cost) => Look::all_or_nothing(limit.verdict(usage, now, cost), cost),
@@ -101,8 +101,11 @@ impl Look {
     /// The whole answer, with `usage` as it now stands: after [`take`] if it was `taken`, untouched if not.
     pub fn decision<L: Limit>(&self, limit: &L, usage: &L::Usage, now: Timestamp, taken: bool) -> Decision {
         let verdict = if self.forced && !self.verdict.allowed() {
-            // The charge stands, so what is told is when its debt will have been worked off.
-            if taken { wait_within_limit(limit, usage, now) } else { self.wait_as_if_taken(limit, usage, now) }
+            // The charge stands, or would, so what is told is when its debt will have been worked off.
+            Verdict::After(match self.change {
+                Change::Charge(cost) if !taken => limit.debt_after_charge(usage, now, cost),
+                _ => limit.debt(usage, now),
+            })
         } else {
             self.verdict
         };
@@ -114,24 +117,10 @@ impl Look {
             granted: self.granted,
         }
     }
-
-    fn wait_as_if_taken<L: Limit>(&self, limit: &L, usage: &L::Usage, now: Timestamp) -> Verdict {
-        let mut taken = usage.clone();
-        take(limit, &mut taken, now, self.change);
-        wait_within_limit(limit, &taken, now)
-    }
 }
 
 impl Change {
     fn of(cost: Amount) -> Change {
         if cost == Amount::ZERO { Change::Nothing } else { Change::Charge(cost) }
-    }
-}
-
-/// How long until the usage is within the limit: a denial that is never for good.
-fn wait_within_limit<L: Limit>(limit: &L, usage: &L::Usage, now: Timestamp) -> Verdict {
-    match limit.verdict(usage, now, Amount::ZERO) {
-        Verdict::After(wait) => Verdict::After(wait),
-        Verdict::Allowed(_) | Verdict::Never => Verdict::After(Span::ZERO),
     }
 }

@@ -98,6 +98,7 @@ impl Bucket {
     }
 }
 
+// A time before `drained_to` is looked at as that: no time has passed since, as if it had been moved back.
 impl Limit for Bucket {
     type Usage = BucketUsage;
 

@@ -20,8 +20,10 @@ pub fn call<L: Limit>(limit: &L, usage: &mut L::Usage, now: Timestamp, ask: Ask)
 
 /// The same with its effect, which is told of every call.
 pub fn call_and_tell<L: Limit>(limit: &L, usage: &mut L::Usage, now: Timestamp, ask: Ask) -> (Decision, Fields) {
-    *usage = seen_at(usage, now);
     let look = look(limit, usage, now, ask);
+    if usage.is_after(now) {
+        usage.move_back(now);
+    }
     take(limit, usage, now, look.change());
     let decision = look.decision(limit, usage, now, true);
     let mut effect = Fields::default();
@@ -34,11 +36,10 @@ pub fn call_and_tell<L: Limit>(limit: &L, usage: &mut L::Usage, now: Timestamp, 
 
 /// What RL.PEEK does.
 pub fn peek<L: Limit>(limit: &L, usage: &L::Usage, now: Timestamp, ask: Ask) -> Decision {
-    let usage = seen_at(usage, now);
-    look(limit, &usage, now, ask).decision(limit, &usage, now, false)
+    look(limit, usage, now, ask).decision(limit, usage, now, false)
 }
 
-/// `usage` after a clock gone back was seen to.
+/// A copy of `usage` after a clock gone back was seen to.
 pub fn seen_at<U: Usage>(usage: &U, now: Timestamp) -> U {
     let mut usage = usage.clone();
     if usage.is_after(now) {
@@ -339,7 +340,6 @@ impl When {
 impl What {
     /// The ask that this comes to, as things stand.
     pub fn ask<L: Limit>(&self, limit: &L, usage: &L::Usage, now: Timestamp) -> Ask {
-        let usage = &seen_at(usage, now);
         let amount = |much: &Much| {
             let remaining = limit.remaining(usage, now);
             let millionths = match *much {

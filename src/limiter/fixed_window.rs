@@ -25,16 +25,16 @@ impl FixedWindow {
         FixedWindow { limit, window, aligned }
     }
 
-    /// When the usage stops counting.
-    fn end(&self, usage: &WindowUsage) -> Timestamp {
-        let instant = usage.stamp.instant();
+    /// When the usage stops counting, as told now.
+    fn end(&self, usage: &WindowUsage, now: Timestamp) -> Timestamp {
+        let instant = usage.stamp.instant().min(now);
         let start = if self.aligned && usage.stamp.aligned() { instant.aligned(self.window) } else { instant };
         start.plus(self.window.span())
     }
 
     /// What still counts now.
     fn present(&self, usage: &WindowUsage, now: Timestamp) -> Amount {
-        if now < self.end(usage) { usage.used } else { Amount::ZERO }
+        if now < self.end(usage, now) { usage.used } else { Amount::ZERO }
     }
 
     /// Drops what no longer counts, and opens a window if none is open.
@@ -56,7 +56,7 @@ impl Limit for FixedWindow {
         if self.present(usage, now).excess(cost, self.limit) == Amount::ZERO {
             Verdict::Allowed(Span::ZERO)
         } else if cost <= self.limit {
-            Verdict::After(self.end(usage).since(now))
+            Verdict::After(self.end(usage, now).since(now))
         } else {
             Verdict::Never
         }
@@ -67,7 +67,7 @@ impl Limit for FixedWindow {
     }
 
     fn reset(&self, usage: &WindowUsage, now: Timestamp) -> Span {
-        if usage.is_unused() { Span::ZERO } else { self.end(usage).since(now) }
+        if usage.is_unused() { Span::ZERO } else { self.end(usage, now).since(now) }
     }
 
     fn charge(&self, usage: &mut WindowUsage, now: Timestamp, cost: Amount) {
@@ -120,6 +120,11 @@ impl Usage for WindowUsage {
 
     fn move_back(&mut self, now: Timestamp) {
         self.stamp = Stamp::new(self.stamp.instant().min(now), self.stamp.aligned());
+    }
+
+    fn moves_along(&self) -> bool {
+        // Aligned windows end where they do, whenever in them was charged.
+        !self.stamp.aligned()
     }
 
     fn encode(&self, to: &mut impl Encoder) {

@@ -47,9 +47,15 @@ macro_rules! laws {
                 laws::in_every_state::<$limit>(1..=1, laws::without_debts, law);
             }
 
+            #[test]
+            fn what_moves_along_recovers_as_much_sooner() {
+                laws::in_every_state::<$limit>(1..=1, |what| what, laws::what_moves_along_recovers_as_much_sooner);
+            }
+
             $crate::limiter::laws::laws!($limit:
                 a_denied_call_changes_nothing,
                 a_look_changes_nothing,
+                a_look_back_sees_what_a_call_would_write,
                 wait_is_exact,
                 remaining_is_what_passes_next,
                 a_recovered_key_is_as_good_as_new,
@@ -129,6 +135,28 @@ pub fn a_look_changes_nothing<L: Lawful>(limit: &L, usage: &L::Usage, now: Times
     assert_eq!((peeked.verdict, peeked.granted), (called.verdict, called.granted));
 }
 
+pub fn a_look_back_sees_what_a_call_would_write<L: Lawful>(limit: &L, usage: &L::Usage, now: Timestamp, ask: Ask) {
+    for earlier in earlier(now, peek(limit, usage, now, ask).reset) {
+        let written = seen_at(usage, earlier);
+        let (sees, would_see) = (look(limit, usage, earlier, ask), look(limit, &written, earlier, ask));
+        assert_eq!(sees.change(), would_see.change());
+        assert_eq!(peek(limit, usage, earlier, ask), peek(limit, &written, earlier, ask), "at {earlier:?}");
+        let entries = |usage| limit.entries_after_charge(usage, earlier);
+        assert_eq!(entries(usage), entries(&written));
+    }
+}
+
+/// Said of a key under one limit.
+pub fn what_moves_along_recovers_as_much_sooner<L: Lawful>(limit: &L, usage: &L::Usage, now: Timestamp, ask: Ask) {
+    for earlier in earlier(now, peek(limit, usage, now, ask).reset) {
+        let written = earlier.plus(usage.ahead(earlier));
+        let recovers_in = |usage, now| peek(limit, usage, now, Ask::Take(Amount::ZERO)).reset;
+        if usage.moves_along() {
+            assert_eq!(recovers_in(&seen_at(usage, earlier), earlier), recovers_in(usage, written), "at {earlier:?}");
+        }
+    }
+}
+
 pub fn wait_is_exact<L: Lawful>(limit: &L, usage: &L::Usage, now: Timestamp, ask: Ask) {
     let mut usage = usage.clone();
     let verdict = call(limit, &mut usage, now, ask).verdict;
@@ -198,10 +226,19 @@ pub fn giving_back_never_makes_more_than_the_limit<L: Lawful>(limit: &L, usage: 
     assert!(usage.is_unused());
 }
 
-pub fn encoding_round_trips<L: Lawful>(_: &L, usage: &L::Usage, _: Timestamp, _: Ask) {
-    if !usage.is_unused() {
-        let fields = encoded(usage);
-        assert_eq!(decoded::<L::Usage>(&fields).map(|usage| encoded(&usage)), Some(fields));
+pub fn encoding_round_trips<L: Lawful>(limit: &L, usage: &L::Usage, now: Timestamp, ask: Ask) {
+    if usage.is_unused() {
+        return;
+    }
+    let fields = encoded(usage);
+    let read = decoded::<L::Usage>(&fields).unwrap();
+    assert_eq!(encoded(&read), fields);
+    // And goes on as what was written does.
+    for now in earlier(now, peek(limit, usage, now, ask).reset).into_iter().chain([now]) {
+        let (mut usage, mut read) = (usage.clone(), read.clone());
+        usage.encode_effect(&mut Fields::default()); // of what has led here, all is told
+        assert_eq!(call_and_tell(limit, &mut usage, now, ask), call_and_tell(limit, &mut read, now, ask));
+        assert_eq!(encoded(&usage), encoded(&read));
     }
 }
 
@@ -230,9 +267,7 @@ pub fn a_clock_gone_back_frees_nothing_and_locks_nobody_out<L: Lawful>(
     ask: Ask,
 ) {
     let decision = peek(limit, usage, now, ask);
-    let reset = decision.reset.micros();
-    for earlier in [1, reset / 9, reset / 2, reset, reset.saturating_mul(3), u64::MAX] {
-        let earlier = Timestamp::from_micros(now.micros().saturating_sub(earlier)).unwrap();
+    for earlier in earlier(now, decision.reset) {
         let then = peek(limit, usage, earlier, ask);
         assert!(then.remaining <= decision.remaining, "{:?} freed by {earlier:?}", then.remaining);
         let full_recovery = call(limit, &mut L::Usage::default(), earlier, Ask::Force(limit.limit())).reset;
@@ -263,6 +298,13 @@ pub fn never_more_than_the_limit<L: Lawful>() {
         limit.check_guarantee(&admitted);
     };
     run(&(L::limits(), scripts()), check);
+}
+
+/// Where a clock may go back to, from `now`, at which a usage resets in so long.
+fn earlier(now: Timestamp, reset: Span) -> [Timestamp; 6] {
+    let reset = reset.micros();
+    let back = [1, reset / 9, reset / 2, reset, reset.saturating_mul(3), u64::MAX];
+    back.map(|micros| now.minus(Span::from_micros(micros)))
 }
 
 /// So many microseconds later; `None` from the last instant on, where times saturate and nothing is told any more.

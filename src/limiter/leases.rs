@@ -3,14 +3,22 @@
 //!
 //! When to use it: workers, connections, requests in flight to an upstream. Its known flaw: a holder that works on
 //! past its `ttl` without renewing is not stopped. Cost: about 180 bytes a lease and its holder's name; logarithmic
-//! in the leases, amortized (a table that is full doubles), but for a denied cost of several units, whose wait is found
-//! by walking over the leases that have to lapse first.
+//! in the leases, amortized (a table that is full doubles, and each lease is passed once when it lapses), but for a
+//! denied cost of several units, whose wait is found by walking over the leases that have to lapse first.
 //!
-//! Leases are kept by holder and by the instant at which they lapse. Lapsed ones are left in place until a charge
-//! tidies up, since a denied call changes nothing; so that looking past them stays cheap, the sum of what has lapsed
-//! is kept along with the instant up to which it was taken.
+//! Leases are kept by holder and by the instant at which they lapse. What remembers anything is written only by a call
+//! that is admitted (a denied one changes nothing): what had lapsed by then is no part of the state any more, and what
+//! has lapsed since is looked past. Neither is ever done for a whole crowd at once, however many have lapsed together:
+//!
+//! * looking past them takes their sum, which is kept along with the instant up to which it was taken, and goes on from
+//!   there;
+//! * those that are no part of the state stay in place, unseen, and every call that changes the table sweeps a few out;
+//! * a clock gone back moves all lapses back by one number ([`Shift`]).
 
 use super::codec::{CHANGE, Decoder, Encoder, WHOLE};
+#[cfg(test)]
+use super::effort;
+use super::marks::{Mark, Shift};
 use super::{Amount, Fact, Kind, Limit, Period, Span, Timestamp, Usage, Verdict};
 use hashbrown::HashTable;
 use std::cell::Cell;
@@ -54,12 +62,14 @@ impl Limit for Concurrency<'_> {
             return Verdict::Never;
         }
         let mut left = others;
-        for ((lapse, holder), units) in usage.live(now) {
+        for (holder, lease) in usage.live(now) {
+            #[cfg(test)]
+            effort::entry();
             if **holder != *self.holder {
-                left = left.minus(*units);
+                left = left.minus(lease.units);
             }
             if left.excess(cost, self.limit) == Amount::ZERO {
-                return Verdict::After(lapse.since(now));
+                return Verdict::After(lease.lapse.since(usage.at(now)));
             }
         }
         Verdict::Never
@@ -74,7 +84,7 @@ impl Limit for Concurrency<'_> {
     }
 
     fn charge(&self, usage: &mut LeasesUsage, now: Timestamp, cost: Amount) {
-        usage.tidy(now);
+        usage.tidy(Span::ZERO, now);
         let lapse = now.plus(self.ttl.span()).min(Timestamp::MAX);
         let lease = Lease { lapse, units: cost };
         usage.delta.leased = Some((usage.lease(self.holder, lease), lease));
@@ -86,7 +96,7 @@ impl Limit for Concurrency<'_> {
 
     fn entries_after_charge(&self, usage: &LeasesUsage, now: Timestamp) -> Option<usize> {
         let grows = usage.held_by(self.holder, now).is_none();
-        grows.then(|| usage.by_holder.len().saturating_sub(usage.lapsed(now).leases).saturating_add(1))
+        grows.then(|| usage.counted.minus(usage.lapsed(now)).leases.saturating_add(1))
     }
 }
 
@@ -106,7 +116,8 @@ struct Lease {
 struct Held {
     hash: u64,
     holder: Holder,
-    lease: Lease,
+    lapse: Mark,
+    units: Amount,
 }
 
 /// Whether a lease is this holder's.
@@ -120,29 +131,56 @@ fn hash_of(holder: &[u8]) -> u64 {
     HASHER.hash_one(holder)
 }
 
+/// How many leases that are no part of the state any more a change sweeps out: more than one adds, and few enough to
+/// take no longer than the rest of the call.
+const SWEPT: usize = 16;
+
 /// What a concurrency limit's key remembers.
 #[derive(Clone, Debug, Default)]
 pub struct LeasesUsage {
-    /// The units of every lease, by the instant at which it lapses and its holder.
-    by_lapse: BTreeMap<(Timestamp, Holder), Amount>,
+    /// The units of every lease, by the instant at which it lapses and its holder. At the front may be some that lapsed
+    /// by `written`, to be swept out: no part of the state.
+    by_lapse: BTreeMap<(Mark, Holder), Amount>,
     /// The same by holder.
     by_holder: HashTable<Held>,
-    /// The units of all leases, lapsed ones included.
-    total: Amount,
+    /// How far all lapses have moved back.
+    shift: Shift,
     /// When the table was last changed.
     written: Timestamp,
-    /// What has lapsed and was not tidied up since: a memory of the last look, no part of the state.
+    /// The leases that count: those that had not lapsed by then.
+    counted: Sum,
+    /// Those of them that have lapsed since: a memory of the last look, no part of the state.
     lapsed: Cell<Lapsed>,
+    /// What the names of holders take, in bytes.
+    names: usize,
     /// What the current call has changed.
     delta: Delta,
+    #[cfg(test)]
+    _copies: effort::Copies,
 }
 
-/// The leases that had lapsed by an instant.
+/// Some leases, all together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Sum {
+    units: Amount,
+    leases: usize,
+}
+
+impl Sum {
+    fn plus(self, other: Sum) -> Sum {
+        Sum { units: self.units.plus(other.units), leases: self.leases.saturating_add(other.leases) }
+    }
+
+    fn minus(self, other: Sum) -> Sum {
+        Sum { units: self.units.minus(other.units), leases: self.leases.saturating_sub(other.leases) }
+    }
+}
+
+/// The leases that have lapsed by an instant, not before the table was last changed.
 #[derive(Clone, Copy, Debug, Default)]
 struct Lapsed {
     by: Timestamp,
-    units: Amount,
-    leases: usize,
+    sum: Sum,
 }
 
 /// What a call changes in a lease table, in this order.
@@ -169,7 +207,7 @@ impl LeasesUsage {
         }
         let count = released.len();
         if count > 0 {
-            self.tidy(now);
+            self.tidy(Span::ZERO, now);
             self.delta.released = released;
         }
         count
@@ -177,114 +215,189 @@ impl LeasesUsage {
 
     /// How long until the last lease lapses.
     pub fn time_to_last_lapse(&self, now: Timestamp) -> Span {
-        self.by_lapse.last_key_value().map_or(Span::ZERO, |((lapse, _), _)| lapse.since(now))
+        let last = self.by_lapse.last_key_value();
+        last.map_or(Span::ZERO, |((lapse, _), _)| self.shift.instant(*lapse).since(self.at(now)))
+    }
+
+    /// The instant, on the table's own clock, that a look at `now` is at. One from before the table was last changed
+    /// sees it as it was then: moved back, everything in it lies as far off as before.
+    fn at(&self, now: Timestamp) -> Timestamp {
+        now.max(self.written)
+    }
+
+    /// What lapses after this counts. At the end of time a lease lapses at the very instant at which it was taken.
+    fn horizon(&self) -> Timestamp {
+        self.written.min(Timestamp::MAX.minus(Span::MICROSECOND))
     }
 
     /// The units of a holder's live lease.
     fn held_by(&self, holder: &[u8], now: Timestamp) -> Option<Amount> {
-        self.lease_of(holder).filter(|lease| now < lease.lapse).map(|lease| lease.units)
+        self.lease_of(holder).filter(|lease| self.at(now) < lease.lapse).map(|lease| lease.units)
     }
 
     /// A holder's lease, though it may have lapsed.
     fn lease_of(&self, holder: &[u8]) -> Option<Lease> {
-        self.by_holder.find(hash_of(holder), is_of(holder)).map(|held| held.lease)
+        let held = self.by_holder.find(hash_of(holder), is_of(holder))?;
+        Some(Lease { lapse: self.shift.instant(held.lapse), units: held.units })
     }
 
     /// The units that are held now.
     fn present(&self, now: Timestamp) -> Amount {
-        self.total.minus(self.lapsed(now).units)
+        self.counted.minus(self.lapsed(now)).units
     }
 
-    /// What has lapsed by now. Time goes on, so this goes on from where it last was.
-    fn lapsed(&self, now: Timestamp) -> Lapsed {
-        let known = self.lapsed.get();
-        if known.by == now {
-            return known;
+    /// What has lapsed by now. It goes on from where the last look was, on or back.
+    fn lapsed(&self, now: Timestamp) -> Sum {
+        let now = self.at(now).min(Timestamp::MAX);
+        let Lapsed { by, sum } = self.lapsed.get();
+        if now == by {
+            return sum;
         }
-        let known = if known.by < now { known } else { Lapsed::default() };
-        let mut lapsed = Lapsed { by: now, ..known };
-        for units in self.by_lapse.range(after(known.by)..after(now)).map(|(_, units)| *units) {
-            lapsed.units = lapsed.units.plus(units);
-            lapsed.leases = lapsed.leases.saturating_add(1);
+        if now == self.written {
+            // As any look by a clock that has gone back: it need not forget where the others are.
+            return Sum::default();
         }
-        self.lapsed.set(lapsed);
-        lapsed
+        let sum = if by < now { sum.plus(self.lapsing(by, now)) } else { sum.minus(self.lapsing(now, by)) };
+        self.lapsed.set(Lapsed { by: now, sum });
+        sum
+    }
+
+    /// What lapses after `from`, up to and with `to`, which is not before it.
+    fn lapsing(&self, from: Timestamp, to: Timestamp) -> Sum {
+        let lapsing = self.by_lapse.range(self.after(from)..self.after(to));
+        lapsing.fold(Sum::default(), |sum, (_, units)| {
+            #[cfg(test)]
+            effort::entry();
+            sum.plus(Sum { units: *units, leases: 1 })
+        })
     }
 
     /// The leases that have not lapsed, in the order in which they will.
-    fn live(&self, now: Timestamp) -> impl Iterator<Item = (&(Timestamp, Holder), &Amount)> {
-        self.by_lapse.range(after(now)..)
+    fn live(&self, now: Timestamp) -> impl Iterator<Item = (&Holder, Lease)> {
+        self.lapsing_after(self.at(now))
     }
 
-    /// Drops what has lapsed.
-    fn tidy(&mut self, now: Timestamp) {
-        while let Some(first) = self.by_lapse.first_entry().filter(|first| first.key().0 <= now) {
-            let ((_, holder), units) = first.remove_entry();
-            self.forget(&holder);
-            self.total = self.total.minus(units);
-        }
-        // A table keeps the room that it once needed: of a crowd that is gone, no more than eight times what is left.
-        if self.by_holder.len() < self.by_holder.capacity() / 8 {
-            self.by_holder.shrink_to(self.by_holder.len().saturating_mul(2), |held| held.hash);
-        }
-        self.lapsed = Cell::new(Lapsed { by: now, ..Lapsed::default() });
+    /// The leases that count, likewise.
+    fn counted(&self) -> impl Iterator<Item = (&Holder, Lease)> {
+        self.lapsing_after(self.horizon())
+    }
+
+    fn lapsing_after(&self, instant: Timestamp) -> impl Iterator<Item = (&Holder, Lease)> {
+        let leases = self.by_lapse.range(self.after(instant)..);
+        leases.map(|((lapse, holder), units)| (holder, Lease { lapse: self.shift.instant(*lapse), units: *units }))
+    }
+
+    /// Where, in order of lapse, what lapses after `instant` begins.
+    fn after(&self, instant: Timestamp) -> (Mark, Holder) {
+        (self.shift.mark(instant.plus(Span::MICROSECOND)), Arc::default())
+    }
+
+    /// Goes on to `now`, by a clock that may have gone back by `span` before: what has lapsed by then counts no more.
+    fn go_on(&mut self, span: Span, now: Timestamp) {
+        // By the clock as it was before it went back.
+        let at = self.at(now.plus(span)).min(Timestamp::MAX);
+        // Looks may have gone further than this (those of a replica do, if its clock is ahead): then they stay where
+        // they are, and what they passed is passed from this side. So each lease is passed here at most once.
+        let ahead = at < self.lapsed.get().by;
+        let gone = if ahead { self.lapsing(self.written, at) } else { self.lapsed(at) };
+        let Lapsed { by, sum } = self.lapsed.get();
+        self.lapsed.set(Lapsed { by: by.minus(span).max(now), sum: sum.minus(gone) });
+        self.counted = self.counted.minus(gone);
+        self.shift_back(span);
         self.written = now;
         self.delta.written = now;
+    }
+
+    /// Goes on to `now`, and sweeps out a few leases that count no more.
+    fn tidy(&mut self, span: Span, now: Timestamp) {
+        self.go_on(span, now);
+        // At the end of time what has just come and what has lapsed lie at one instant: there all of the latter goes.
+        let most = if now == Timestamp::MAX { usize::MAX } else { SWEPT };
+        let now = self.shift.mark(now);
+        for _ in 0..most {
+            let Some(first) = self.by_lapse.first_entry().filter(|first| first.key().0 <= now) else { break };
+            #[cfg(test)]
+            effort::entry();
+            let ((_, holder), _) = first.remove_entry();
+            self.forget(&holder);
+        }
+        // A table keeps the room that it once needed: of a crowd that is gone, a few dozen times what is
+        // left. What is left is then moved at once, so it has to be little.
+        if self.by_holder.len() < self.by_holder.capacity() / 32 {
+            self.by_holder.shrink_to(self.by_holder.len().saturating_mul(2), |held| held.hash);
+        }
     }
 
     /// Takes a holder's lease out of the table, and of nothing else.
     fn forget(&mut self, holder: &[u8]) -> Option<Held> {
         let entry = self.by_holder.find_entry(hash_of(holder), is_of(holder)).ok()?;
+        self.names = self.names.saturating_sub(size_of_name(holder));
         Some(entry.remove().0)
     }
 
     /// Takes a holder's lease away; the name by which it was known.
     fn remove(&mut self, holder: &[u8]) -> Option<Holder> {
-        let Held { holder, lease, .. } = self.forget(holder)?;
-        self.unlist(&holder, lease);
+        let Held { holder, lapse, units, .. } = self.forget(holder)?;
+        self.unlist(&holder, lapse, units);
         Some(holder)
     }
 
-    /// Takes a lease out of those that lapse, and of the total.
-    fn unlist(&mut self, holder: &Holder, lease: Lease) {
-        self.by_lapse.remove(&(lease.lapse, Arc::clone(holder)));
-        self.total = self.total.minus(lease.units);
+    /// Takes a lease out of those that lapse.
+    fn unlist(&mut self, holder: &Holder, lapse: Mark, units: Amount) {
+        self.by_lapse.remove(&(lapse, Arc::clone(holder)));
+        self.count(lapse, |sum| sum.minus(Sum { units, leases: 1 }));
+    }
+
+    /// Counts a change of the lease that lapses at `lapse`, in whatever it counts.
+    fn count(&mut self, lapse: Mark, change: impl Fn(Sum) -> Sum) {
+        let lapse = self.shift.instant(lapse);
+        if lapse <= self.horizon() {
+            return;
+        }
+        self.counted = change(self.counted);
+        let lapsed = self.lapsed.get_mut();
+        if lapse <= lapsed.by {
+            lapsed.sum = change(lapsed.sum);
+        }
     }
 
     /// Gives a holder a lease, in place of the one that it may have; the name by which it is known.
-    fn lease(&mut self, holder: &[u8], lease: Lease) -> Holder {
+    fn lease(&mut self, holder: &[u8], Lease { lapse, units }: Lease) -> Holder {
         let hash = hash_of(holder);
+        let lapse = self.shift.mark(lapse);
         let name = if let Some(held) = self.by_holder.find_mut(hash, is_of(holder)) {
-            let before = std::mem::replace(&mut held.lease, lease);
+            let lapse_before = std::mem::replace(&mut held.lapse, lapse);
+            let units_before = std::mem::replace(&mut held.units, units);
             let name = Arc::clone(&held.holder);
-            self.unlist(&name, before);
+            self.unlist(&name, lapse_before, units_before);
             name
         } else {
             let name: Holder = Arc::from(holder);
-            self.by_holder.insert_unique(hash, Held { hash, holder: Arc::clone(&name), lease }, |held| held.hash);
+            let held = Held { hash, holder: Arc::clone(&name), lapse, units };
+            self.by_holder.insert_unique(hash, held, |held| held.hash);
+            self.names = self.names.saturating_add(size_of_name(holder));
             name
         };
-        self.by_lapse.insert((lease.lapse, Arc::clone(&name)), lease.units);
-        self.total = self.total.plus(lease.units);
-        if lease.lapse <= self.lapsed.get().by {
-            // One that has lapsed already, at the end of time.
-            self.lapsed = Cell::default();
-        }
+        self.by_lapse.insert((lapse, Arc::clone(&name)), units);
+        self.count(lapse, |sum| sum.plus(Sum { units, leases: 1 }));
         name
     }
 
     fn shift_back(&mut self, span: Span) {
-        if span == Span::ZERO {
+        self.shift = self.shift.back(span);
+        if !self.shift.is_far() {
             return;
         }
+        let far = std::mem::take(&mut self.shift);
         for ((lapse, holder), units) in std::mem::take(&mut self.by_lapse) {
-            let lapse = lapse.minus(span);
+            #[cfg(test)]
+            effort::entry();
+            let lapse = self.shift.mark(far.instant(lapse));
             if let Some(held) = self.by_holder.find_mut(hash_of(&holder), is_of(&holder)) {
-                held.lease.lapse = lapse;
+                held.lapse = lapse;
             }
             self.by_lapse.insert((lapse, holder), units);
         }
-        self.lapsed = Cell::default();
     }
 
     /// Whether `delta` can have been caused by a call on this table.
@@ -300,8 +413,7 @@ impl LeasesUsage {
     }
 
     fn change(&mut self, delta: Delta) {
-        self.shift_back(delta.moved_back);
-        self.tidy(delta.written);
+        self.tidy(delta.moved_back, delta.written);
         for holder in &delta.released {
             self.remove(holder);
         }
@@ -312,9 +424,10 @@ impl LeasesUsage {
     }
 }
 
-/// Where, in order of lapse, what lapses after `instant` begins.
-fn after(instant: Timestamp) -> (Timestamp, Holder) {
-    (instant.plus(Span::MICROSECOND), Arc::default())
+/// A name is in a block of its own, behind two counts.
+fn size_of_name(holder: &[u8]) -> usize {
+    const COUNTS: usize = 16;
+    holder.len().next_multiple_of(16).saturating_add(COUNTS)
 }
 
 /// Whether a lease can have been taken, or still be there, in a table written at `written` in which others hold so
@@ -368,7 +481,7 @@ impl Usage for LeasesUsage {
     const KIND: Kind = Kind::Leases;
 
     fn is_unused(&self) -> bool {
-        self.by_holder.is_empty()
+        self.counted.leases == 0
     }
 
     fn ahead(&self, now: Timestamp) -> Span {
@@ -377,27 +490,28 @@ impl Usage for LeasesUsage {
 
     fn move_back(&mut self, now: Timestamp) {
         let span = self.ahead(now);
-        self.shift_back(span);
-        self.tidy(now);
+        self.go_on(span, now);
         self.delta.moved_back = span;
     }
 
     fn encode(&self, to: &mut impl Encoder) {
         to.integer(self.written.micros());
-        to.integer(u64::try_from(self.by_lapse.len()).unwrap_or(0));
-        for ((lapse, holder), units) in &self.by_lapse {
-            encode_lease(to, holder, Lease { lapse: *lapse, units: *units });
+        to.integer(u64::try_from(self.counted.leases).unwrap_or(0));
+        for (holder, lease) in self.counted() {
+            encode_lease(to, holder, lease);
         }
     }
 
     fn decode(from: &mut impl Decoder, _version: u32) -> Option<LeasesUsage> {
-        let mut usage = LeasesUsage { written: Timestamp::from_micros(from.integer()?)?, ..LeasesUsage::default() };
+        let written = Timestamp::from_micros(from.integer()?)?;
+        let lapsed = Cell::new(Lapsed { by: written, ..Lapsed::default() });
+        let mut usage = LeasesUsage { written, lapsed, ..LeasesUsage::default() };
         for _ in 0..from.integer()? {
             let (holder, lease) = decode_lease(from)?;
             let last = usage.by_lapse.last_key_value();
-            let in_order = last.is_none_or(|(last, _)| (last.0, &last.1) < (lease.lapse, &holder));
+            let in_order = last.is_none_or(|(last, _)| (last.0, &last.1) < (usage.shift.mark(lease.lapse), &holder));
             let twice = usage.lease_of(&holder).is_some();
-            if !in_order || twice || !is_lease(usage.written, lease, usage.total) {
+            if !in_order || twice || !is_lease(written, lease, usage.counted.units) {
                 return None;
             }
             usage.lease(&holder, lease);
@@ -441,20 +555,17 @@ impl Usage for LeasesUsage {
     }
 
     fn entries(&self) -> usize {
-        self.by_holder.len()
+        self.counted.leases
     }
 
     fn heap_size(&self) -> usize {
         // An estimate: a node of the tree has room for 11 entries and holds 6 or more, but for the only one; the table
-        // has a byte beside each of its places, an eighth of which stay free; a name is in a block of its own, behind
-        // two counts.
+        // has a byte beside each of its places, an eighth of which stay free.
         const NODE: usize = 384;
         const PLACE: usize = size_of::<Held>() + 1;
-        const COUNTS: usize = 16;
         let nodes = self.by_lapse.len().div_ceil(6).saturating_mul(NODE);
         let places = self.by_holder.capacity().saturating_mul(8).div_ceil(7).saturating_mul(PLACE);
-        let names = self.by_holder.iter().map(|held| held.holder.len().next_multiple_of(16).saturating_add(COUNTS));
-        nodes.saturating_add(places).saturating_add(names.sum())
+        nodes.saturating_add(places).saturating_add(self.names)
     }
 
     fn effort(&self) -> usize {
@@ -463,14 +574,14 @@ impl Usage for LeasesUsage {
 
     fn describe(&self) -> Vec<(&'static str, Fact)> {
         const SHOWN: usize = 100;
-        let leases = self.by_lapse.iter().take(SHOWN);
+        let leases = self.counted().take(SHOWN);
         vec![
-            ("used", Fact::Amount(self.total)),
+            ("used", Fact::Amount(self.counted.units)),
             ("written", Fact::Instant(self.written)),
-            ("holders", Fact::Count(u64::try_from(self.by_holder.len()).unwrap_or(u64::MAX))),
+            ("holders", Fact::Count(u64::try_from(self.counted.leases).unwrap_or(u64::MAX))),
             (
                 "leases",
-                Fact::Leases(leases.map(|((lapse, holder), units)| (Box::from(&**holder), *units, *lapse)).collect()),
+                Fact::Leases(leases.map(|(holder, lease)| (Box::from(&**holder), lease.units, lease.lapse)).collect()),
             ),
         ]
     }
@@ -481,9 +592,10 @@ mod tests {
     use super::*;
     use crate::limiter::Ask::{self, Take};
     use crate::limiter::calls::{
-        Fields, Key, amounts, assert_leaves, call_and_tell, lengths, millionths, period, units, us,
+        Fields, Key, amounts, assert_leaves, call, call_and_tell, lengths, millionths, peek, period, units, us,
     };
     use crate::limiter::laws::{Lawful, applied, decoded, encoded, whole_effect};
+    use proptest::collection::vec;
     use proptest::prelude::*;
     use proptest::sample::select;
 
@@ -678,6 +790,113 @@ mod tests {
         assert_eq!(key.call(&limit, 0, cost(2)), [0, 6, 0, 5000, 60_000], "nor is the epoch too early");
     }
 
+    /// A lease of 10 s each for 10,000 holders, a microsecond apart, and the last instant.
+    fn crowd() -> (LeasesUsage, Timestamp) {
+        let mut usage = LeasesUsage::default();
+        for number in 0..10_000 {
+            let holder = format!("{number}");
+            call_and_tell(&held(&holder, 1_000_000, "10s"), &mut usage, us(1_000_000 + number), cost(1));
+        }
+        (usage, us(1_009_999))
+    }
+
+    #[test]
+    fn a_clock_gone_back_costs_no_more_among_many() {
+        let (mut usage, last) = crowd();
+        let (new, full) = (held("new", 1_000_000, "10s"), held("new", 9_999, "10s"));
+        let later = last.plus(Span::SECOND.times(10));
+        new.remaining(&usage, later);
+        let walked = effort::of(|| {
+            for back in [1, 1000, 1_000_000] {
+                let earlier = last.minus(Span::from_micros(back));
+                assert!(peek(&new, &usage, earlier, cost(1)).verdict.allowed());
+                assert!(!peek(&full, &usage, earlier, cost(1)).verdict.allowed());
+                assert_eq!(new.entries_after_charge(&usage, earlier), Some(10_001));
+            }
+            assert_eq!(new.remaining(&usage, later), units(1_000_000), "nor have they forgotten what was seen before");
+        });
+        // A denied cost of 1 waits for the second lease.
+        assert_eq!(walked, 3 * 2);
+
+        for back in [1000, 1_000_000] {
+            let earlier = last.minus(Span::from_micros(back));
+            assert_eq!(effort::of(|| call(&new, &mut usage, earlier, cost(1))), 0);
+        }
+        assert_eq!(encoded(&usage), encoded(&decoded::<LeasesUsage>(&encoded(&usage)).unwrap()));
+    }
+
+    #[test]
+    fn a_crowd_that_has_lapsed_is_passed_once_and_swept_out_by_many_calls() {
+        let (mut usage, last) = crowd();
+        let limit = held("new", 10_000, "10s");
+        let (half, all) = (Span::from_micros(10_000_000 - 5000), Span::from_micros(10_000_000));
+        for (later, passed, left) in [(half, 5000, 5000), (half, 0, 5000), (all, 5000, 10_000), (all, 0, 10_000)] {
+            let now = last.plus(later);
+            let walked = effort::of(|| assert_eq!(peek(&limit, &usage, now, cost(1)).remaining, units(left)));
+            assert_eq!(walked, passed);
+        }
+        let now = last.plus(all);
+        let whole = usage.heap_size();
+        for calls in 1..=10_000 / SWEPT {
+            let walked = effort::of(|| assert!(call(&limit, &mut usage, now, cost(1)).verdict.allowed()));
+            assert_eq!((walked, usage.effort()), (SWEPT, 10_000 - SWEPT * calls + 1));
+            assert_eq!((usage.entries(), limit.remaining(&usage, now)), (1, units(9999)), "of them nobody knows");
+        }
+        assert_eq!(effort::of(|| call(&limit, &mut usage, now, cost(1))), 0);
+        assert!(usage.heap_size() < whole / 100);
+    }
+
+    #[test]
+    fn who_has_lapsed_is_gone_whether_swept_out_or_not() {
+        let (mut usage, last) = crowd();
+        let now = last.plus(Span::SECOND.times(10));
+        assert!(call(&held("new", 1, "10s"), &mut usage, now, cost(1)).verdict.allowed());
+        assert!(usage.effort() > 9000, "most are still there");
+        let fields = written(now.micros(), &[(b"new", now.micros() + 10_000_000, 1_000_000)]);
+        assert_eq!((encoded(&usage), encoded(&usage.clone())), (fields.clone(), fields));
+        assert_eq!(usage.release(&[b"9999", b"9998"], now), 0);
+        // A renewal it is not.
+        assert!(!peek(&held("9999", 1, "10s"), &usage, now, cost(1)).verdict.allowed());
+        assert!(call(&held("9999", 2, "10s"), &mut usage, now, cost(1)).verdict.allowed());
+        assert_eq!((usage.entries(), usage.release(&[b"9999", b"9998", b"new"], now)), (2, 2));
+        assert!(usage.is_unused());
+    }
+
+    #[test]
+    fn a_clock_may_go_through_its_whole_range_however_often() {
+        let mut usage = LeasesUsage::default();
+        let mut moved = 0;
+        for _ in 0..100 {
+            for (at, holder) in [(Timestamp::MAX.micros() - 1_000_000, "late"), (0, "early")] {
+                let limit = held(holder, 3, "1ms");
+                moved += effort::of(|| assert!(call(&limit, &mut usage, us(at), cost(1)).verdict.allowed()));
+                assert_eq!(peek(&limit, &usage, us(at), cost(4)).reset, Span::from_micros(1000));
+            }
+            let (late, early): (Lease, Lease) = ((b"late", 1000, 1_000_000), (b"early", 1000, 1_000_000));
+            assert_eq!(encoded(&usage), written(0, &[early, late]));
+        }
+        assert!(moved < 500, "they are moved one by one once in dozens of times: {moved}");
+    }
+
+    #[test]
+    fn at_the_end_of_time_a_lease_lapses_as_it_comes() {
+        let (last, before) = (Timestamp::MAX, Timestamp::MAX.minus(Span::MICROSECOND));
+        let mut usage = LeasesUsage::default();
+        for holder in ["a", "b", "c"] {
+            assert!(call(&held(holder, 3, "1h"), &mut usage, before, cost(1)).verdict.allowed());
+        }
+        for holder in ["d", "e", "a"] {
+            let limit = held(holder, 3, "1h");
+            assert_eq!(peek(&limit, &usage, last, cost(1)).remaining, units(3), "all have lapsed");
+            assert!(call(&limit, &mut usage, last, cost(3)).verdict.allowed());
+            assert_eq!(encoded(&usage), written(last.micros(), &[(holder.as_bytes(), last.micros(), 3_000_000)]));
+            assert_eq!((peek(&limit, &usage, last, cost(1)).remaining, usage.release(&[b"a"], last)), (units(3), 0));
+        }
+        assert_eq!(peek(&held("b", 3, "1h"), &usage, before, cost(1)).remaining, units(3));
+        usage.move_back(before);
+        assert!(usage.is_unused());
+    }
+
     #[test]
     fn takes_nothing_for_a_table_that_is_none() {
         let (last, most, long) = (Timestamp::MAX.micros(), Amount::MAX_ARGUMENT.millionths(), [b'x'; 257]);
@@ -802,6 +1021,56 @@ mod tests {
         }
     }
 
+    /// So many holders from one on, and when they all ask, after the last or before.
+    type Rush = (u64, u64, i64, u64, bool);
+
+    fn rushes() -> impl Strategy<Value = Vec<Rush>> {
+        let later = prop_oneof![4 => 0..=40i64, 1 => -100..=0i64, 1 => 100..=200i64];
+        vec((0..100u64, 0..60u64, later, 1..=100u64, any::<bool>()), 1..=12)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases / 4, ..ProptestConfig::default() })]
+
+        /// What waits to be swept out, how far all has moved and what was seen before are no part of the state: a
+        /// table that was read a moment ago has none of them.
+        #[test]
+        fn among_many_a_table_answers_as_if_just_read(rushes in rushes()) {
+            let (mut usage, mut now) = (LeasesUsage::default(), 1_000_000);
+            for (first, holders, later, ttl, releases) in rushes {
+                now = u64::checked_add_signed(now, later).unwrap();
+                let names: Vec<String> = (first..first + holders).map(|number| format!("{number}")).collect();
+                for name in &names {
+                    let ttl = Period::new(Span::from_micros(ttl)).unwrap();
+                    let limit = Concurrency::new(units(70), ttl, name.as_bytes());
+                    let mut read = decoded::<LeasesUsage>(&encoded(&usage)).unwrap_or_default();
+                    for at in [now, now + 50, now + 1, now - 20] {
+                        prop_assert_eq!(peek(&limit, &usage, us(at), cost(9)), peek(&limit, &read, us(at), cost(9)));
+                        let entries = |usage| limit.entries_after_charge(usage, us(at));
+                        prop_assert_eq!(entries(&usage), entries(&read));
+                    }
+                    let answers = [&mut usage, &mut read].map(|usage| call_and_tell(&limit, usage, us(now), cost(1)));
+                    prop_assert_eq!(&answers[0], &answers[1]);
+                    prop_assert_eq!(encoded(&usage), encoded(&read));
+                }
+                if releases && !usage.is_unused() && !usage.is_after(us(now)) {
+                    let names: Vec<&[u8]> = names.iter().step_by(2).map(String::as_bytes).collect();
+                    let mut read = decoded::<LeasesUsage>(&encoded(&usage)).unwrap();
+                    let answers = [&mut usage, &mut read].map(|usage| {
+                        let (count, mut told) = (usage.release(&names, us(now)), Fields::default());
+                        usage.encode_effect(&mut told);
+                        (count, told)
+                    });
+                    prop_assert!(answers[0].0 == 0 || answers[0] == answers[1]);
+                    prop_assert_eq!((answers[0].0, encoded(&usage)), (answers[1].0, encoded(&read)));
+                    if usage.is_unused() {
+                        usage = LeasesUsage::default(); // the key is deleted
+                    }
+                }
+            }
+        }
+    }
+
     impl Lawful for Concurrency<'static> {
         fn limits() -> impl Strategy<Value = Concurrency<'static>> {
             let holder = select(vec![&b"a"[..], b"b", b"c"]);
@@ -843,9 +1112,15 @@ mod tests {
             laws::in_every_state::<Concurrency>(1..=1, laws::without_debts, law);
         }
 
+        #[test]
+        fn what_moves_along_recovers_as_much_sooner() {
+            laws::in_every_state::<Concurrency>(1..=1, |what| what, laws::what_moves_along_recovers_as_much_sooner);
+        }
+
         laws::laws!(Concurrency:
             a_denied_call_changes_nothing,
             a_look_changes_nothing,
+            a_look_back_sees_what_a_call_would_write,
             wait_is_exact,
             encoding_round_trips,
             an_effect_does_elsewhere_what_the_call_did,

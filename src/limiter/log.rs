@@ -9,9 +9,15 @@
 //! out of date. (A denied call must not tidy up: it changes nothing.) Totals wrap; their differences do not, since
 //! what is in the log never exceeds 2^63-1.
 //!
+//! A clock gone back moves all entries back by one number ([`Shift`]), and a look from before the newest entry adds to
+//! it in passing, so neither costs more in a long log.
+//!
 //! What a call tells replicas is what it changed ([`Delta`]), not the log.
 
 use super::codec::{CHANGE, Decoder, Encoder, WHOLE};
+#[cfg(test)]
+use super::effort;
+use super::marks::{Mark, Shift};
 use super::{Amount, Fact, Kind, Limit, Period, Span, Timestamp, Usage, Verdict};
 use std::collections::VecDeque;
 
@@ -30,7 +36,13 @@ impl SlidingLog {
 
     /// How many entries, from the oldest on, no longer count.
     fn out_of_date(&self, usage: &LogUsage, now: Timestamp) -> usize {
-        usage.entries.partition_point(|entry| entry.at.plus(self.window.span()) <= now)
+        let shift = usage.shift_at(now);
+        usage.entries.partition_point(|entry| self.leaves(entry, shift) <= now)
+    }
+
+    /// When an entry stops counting.
+    fn leaves(&self, entry: &Entry, shift: Shift) -> Timestamp {
+        shift.instant(entry.at).plus(self.window.span())
     }
 
     /// What counts now.
@@ -54,7 +66,8 @@ impl Limit for SlidingLog {
         // The first entry that what comes after it leaves room for: it is the last that has to leave the window.
         let end = usage.total();
         let last_to_leave = usage.entries.partition_point(|entry| end.wrapping_sub(entry.total) > room.millionths());
-        let leaves = usage.entries.get(last_to_leave).map_or(now, |entry| entry.at.plus(self.window.span()));
+        let shift = usage.shift_at(now);
+        let leaves = usage.entries.get(last_to_leave).map_or(now, |entry| self.leaves(entry, shift));
         Verdict::After(leaves.since(now))
     }
 
@@ -63,7 +76,20 @@ impl Limit for SlidingLog {
     }
 
     fn reset(&self, usage: &LogUsage, now: Timestamp) -> Span {
-        usage.entries.back().map_or(Span::ZERO, |newest| newest.at.plus(self.window.span()).since(now))
+        let shift = usage.shift_at(now);
+        usage.entries.back().map_or(Span::ZERO, |newest| self.leaves(newest, shift).since(now))
+    }
+
+    fn debt_after_charge(&self, usage: &LogUsage, now: Timestamp, cost: Amount) -> Span {
+        // What of it counts: `add` drops what is past saturation.
+        let cost = cost.min(Amount::MAX.minus(self.present(usage, now)));
+        match self.verdict(usage, now, cost) {
+            Verdict::Allowed(_) => Span::ZERO,
+            // The others have to leave until it fits beside what is left of them,
+            Verdict::After(wait) => wait,
+            // or it has to leave itself.
+            Verdict::Never => self.window.span(),
+        }
     }
 
     fn charge(&self, usage: &mut LogUsage, now: Timestamp, cost: Amount) {
@@ -77,7 +103,7 @@ impl Limit for SlidingLog {
     }
 
     fn entries_after_charge(&self, usage: &LogUsage, now: Timestamp) -> Option<usize> {
-        let shared = usage.entries.back().is_some_and(|newest| newest.at == now);
+        let shared = usage.newest().is_some_and(|newest| newest >= now);
         let kept = usage.entries.len().saturating_sub(self.out_of_date(usage, now));
         (!shared).then(|| kept.saturating_add(1))
     }
@@ -90,13 +116,17 @@ pub struct LogUsage {
     entries: VecDeque<Entry>,
     /// The running total before the first entry.
     before: u64,
+    /// How far all entries have moved back.
+    shift: Shift,
     /// What the current call has changed.
     delta: Delta,
+    #[cfg(test)]
+    _copies: effort::Copies,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
-    at: Timestamp,
+    at: Mark,
     /// The running total up to and with this entry, in millionths, wrapping.
     total: u64,
 }
@@ -131,9 +161,19 @@ impl LogUsage {
         Amount::saturating(self.total().wrapping_sub(before))
     }
 
+    /// The instant of the newest entry.
+    fn newest(&self) -> Option<Timestamp> {
+        self.entries.back().map(|newest| self.shift.instant(newest.at))
+    }
+
+    /// How far all entries have moved back if the clock shows `now`: a look goes by that, written or not.
+    fn shift_at(&self, now: Timestamp) -> Shift {
+        self.shift.back(self.ahead(now))
+    }
+
     /// Whether `delta` can have been caused by a call on this log.
     fn accepts(&self, delta: Delta) -> bool {
-        let newest = self.entries.back().map_or(Timestamp::EPOCH, |newest| newest.at.minus(delta.moved_back));
+        let newest = self.newest().map_or(Timestamp::EPOCH, |newest| newest.minus(delta.moved_back));
         delta.forgotten <= self.entries.len()
             && delta.added.is_none_or(|(at, cost)| at >= newest && cost != Amount::ZERO)
     }
@@ -148,15 +188,21 @@ impl LogUsage {
     }
 
     fn shift_back(&mut self, span: Span) {
-        for entry in &mut self.entries {
-            entry.at = entry.at.minus(span);
+        if span == Span::ZERO {
+            return;
         }
-        // Instants end at the epoch; those that meet there share an entry, whose total is the later one's.
-        while let (Some(first), Some(second)) = (self.entries.front(), self.entries.get(1))
-            && first.at == second.at
-        {
-            self.entries.pop_front();
+        self.shift = self.shift.back(span);
+        if self.shift.is_far() {
+            let far = std::mem::take(&mut self.shift);
+            for entry in &mut self.entries {
+                #[cfg(test)]
+                effort::entry();
+                entry.at = self.shift.mark(far.instant(entry.at));
+            }
         }
+        // Instants end at the epoch; those that meet there share an entry, whose total is the latest one's.
+        let at_epoch = self.entries.partition_point(|entry| self.shift.instant(entry.at) == Timestamp::EPOCH);
+        self.entries.drain(..at_epoch.saturating_sub(1));
     }
 
     fn forget(&mut self, oldest: usize) {
@@ -183,14 +229,15 @@ impl LogUsage {
             return;
         }
         let total = self.total().wrapping_add(cost.millionths());
+        let shared = self.newest() == Some(at);
         match self.entries.back_mut() {
-            Some(newest) if newest.at == at => newest.total = total,
+            Some(newest) if shared => newest.total = total,
             _ => {
                 if self.entries.len() == self.entries.capacity() {
                     let more = Self::room_for(self.entries.len()).saturating_sub(self.entries.len());
                     self.entries.reserve_exact(more);
                 }
-                self.entries.push_back(Entry { at, total });
+                self.entries.push_back(Entry { at: self.shift.mark(at), total });
             }
         }
     }
@@ -205,7 +252,7 @@ impl LogUsage {
     fn costs(&self) -> impl Iterator<Item = (Timestamp, Amount)> + '_ {
         self.entries.iter().scan(self.before, |before, entry| {
             let cost = entry.total.wrapping_sub(std::mem::replace(before, entry.total));
-            Some((entry.at, Amount::saturating(cost)))
+            Some((self.shift.instant(entry.at), Amount::saturating(cost)))
         })
     }
 }
@@ -232,7 +279,7 @@ impl Usage for LogUsage {
     }
 
     fn ahead(&self, now: Timestamp) -> Span {
-        self.entries.back().map_or(Span::ZERO, |newest| newest.at.since(now))
+        self.newest().map_or(Span::ZERO, |newest| newest.since(now))
     }
 
     fn move_back(&mut self, now: Timestamp) {
@@ -255,7 +302,7 @@ impl Usage for LogUsage {
         for _ in 0..length {
             let at = Timestamp::from_micros(from.integer()?)?;
             let cost = Amount::from_millionths(from.integer()?).filter(|cost| *cost != Amount::ZERO)?;
-            let in_order = usage.entries.back().is_none_or(|newest| newest.at < at);
+            let in_order = usage.newest().is_none_or(|newest| newest < at);
             if !in_order || cost > Amount::MAX.minus(usage.sum_from(0)) {
                 return None;
             }
@@ -320,9 +367,9 @@ impl Usage for LogUsage {
             ("used", Fact::Amount(self.sum_from(0))),
             ("entries", Fact::Count(u64::try_from(self.entries.len()).unwrap_or(u64::MAX))),
         ];
-        if let (Some(oldest), Some(newest)) = (self.entries.front(), self.entries.back()) {
-            facts.push(("oldest", Fact::Instant(oldest.at)));
-            facts.push(("newest", Fact::Instant(newest.at)));
+        if let (Some(oldest), Some(newest)) = (self.entries.front(), self.newest()) {
+            facts.push(("oldest", Fact::Instant(self.shift.instant(oldest.at))));
+            facts.push(("newest", Fact::Instant(newest)));
         }
         facts
     }
@@ -333,7 +380,7 @@ mod tests {
     use super::*;
     use crate::limiter::Ask::{self, Force, GiveBack, Take, UpTo};
     use crate::limiter::calls::{
-        Fields, Key, amounts, assert_leaves, call_and_tell, lengths, millionths, period, units, us,
+        Fields, Key, amounts, assert_leaves, call, call_and_tell, lengths, millionths, peek, period, units, us,
     };
     use crate::limiter::laws::{Lawful, applied, decoded, encoded, laws, whole_effect};
     use proptest::prelude::*;
@@ -522,12 +569,66 @@ mod tests {
     }
 
     #[test]
+    fn in_a_long_log_nothing_costs_more() {
+        let mut usage = LogUsage::default();
+        for micros in 1_000_000..1_010_000 {
+            call_and_tell(&log(10_000, "10s"), &mut usage, us(micros), one());
+        }
+        let (limit, last) = (log(10_000, "10s"), us(1_009_999));
+        let looks = |usage: &LogUsage, now: Timestamp| {
+            for ask in [one(), Force(units(1)), Force(units(20_000)), UpTo(units(9)), GiveBack(units(1))] {
+                peek(&limit, usage, now, ask);
+            }
+            assert_eq!(peek(&limit, usage, now, Force(units(2))).verdict, Verdict::After(Span::from_micros(9_990_002)));
+        };
+        let walked = effort::of(|| {
+            for back in [0, 1, 1000, 1_000_000] {
+                looks(&usage, last.minus(Span::from_micros(back)));
+            }
+            for back in [1, 1000] {
+                call(&limit, &mut usage, last.minus(Span::from_micros(back)), one());
+                looks(&usage, last.minus(Span::from_micros(back)));
+            }
+            call(&limit, &mut usage, Timestamp::EPOCH, one());
+            call(&limit, &mut usage, last, one());
+        });
+        assert_eq!(walked, 0);
+    }
+
+    #[test]
+    fn a_clock_may_go_through_its_whole_range_however_often() {
+        let (limit, mut usage, mut moved) = (log(100, "10s"), LogUsage::default(), 0);
+        for _ in 0..100 {
+            for at in [Timestamp::MAX.micros() - 1, Timestamp::MAX.micros(), 0, 5] {
+                moved += effort::of(|| call(&limit, &mut usage, us(at), one()));
+            }
+            assert_eq!(encoded(&usage), Fields::integers([2, 0, 3_000_000, 5, 1_000_000]));
+            usage.forget(2);
+            usage.delta = Delta::default();
+        }
+        assert!(moved < 50, "they are moved one by one once in dozens of times: {moved}");
+    }
+
+    #[test]
     fn what_is_counted_saturates() {
         let (limit, mut usage) = (log(1_000_000_000_000, "60s"), LogUsage::default());
         for micros in 0..20 {
             call_and_tell(&limit, &mut usage, us(micros), Force(Amount::MAX_ARGUMENT));
         }
         assert_eq!((usage.sum_from(0), usage.entries.len()), (Amount::MAX, 10), "what adds nothing has no entry");
+        // What of a FORCE is past saturation is not waited for: with nothing given back first, and with half a million
+        // million units.
+        let forced = Force(Amount::MAX_ARGUMENT);
+        for (limit, full, half) in [(9_223_372, 0, 0), (8_223_372, 1, 1), (600_000, 8, 9), (400_000, 8, 20)] {
+            let limit = log(limit * 1_000_000, "60s");
+            for (given_back, last_to_leave) in [(0, full), (500_000_000_000, half)] {
+                let mut usage = usage.clone();
+                call_and_tell(&limit, &mut usage, us(20), GiveBack(units(given_back)));
+                let wait = Verdict::After(Span::from_micros(60_000_000 - 20 + last_to_leave));
+                assert_eq!(peek(&limit, &usage, us(20), forced).verdict, wait, "{limit:?} {given_back}");
+                assert_eq!(call(&limit, &mut usage, us(20), forced).verdict, wait, "{limit:?} {given_back}");
+            }
+        }
         for (times, left) in [(8, 0), (1, 776_627_963_145), (1, 1_000_000_000_000)] {
             for _ in 0..times {
                 call_and_tell(&limit, &mut usage, us(20), GiveBack(Amount::MAX_ARGUMENT));

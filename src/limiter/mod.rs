@@ -20,11 +20,14 @@ pub mod bucket;
 mod calls;
 pub mod codec;
 mod decimal;
+#[cfg(test)]
+mod effort;
 pub mod fixed_window;
 #[cfg(test)]
 mod laws;
 pub mod leases;
 pub mod log;
+mod marks;
 #[cfg(test)]
 mod oracle;
 mod ratio;
@@ -40,8 +43,9 @@ use codec::{Decoder, Encoder};
 
 /// What a call brings: an algorithm with its numbers.
 ///
-/// Every method takes the usage as the key remembers it and never a time before it: whoever calls has seen to that
-/// with [`Usage::move_back`].
+/// A look may be told a time before the usage's, by a clock that has gone back. It answers exactly as if
+/// [`Usage::move_back`] had been called first, writes nothing, and copies nothing that grows with the calls. A change
+/// (`charge`, `give_back`) is told no such time: whoever calls has seen to that with `move_back`.
 pub trait Limit {
     /// What a key under this limit remembers.
     type Usage: Usage;
@@ -58,6 +62,25 @@ pub trait Limit {
     /// How long until the usage is as good as never seen.
     fn reset(&self, usage: &Self::Usage, now: Timestamp) -> Span;
 
+    /// How long until the usage is within the limit; 0 if it is.
+    fn debt(&self, usage: &Self::Usage, now: Timestamp) -> Span {
+        match self.verdict(usage, now, Amount::ZERO) {
+            Verdict::After(wait) => wait,
+            Verdict::Allowed(_) | Verdict::Never => Span::ZERO,
+        }
+    }
+
+    /// The same once `cost` more is charged now, whether it fits or not. This tries it on a copy: a usage that grows
+    /// with the calls is for its limit to look at as it stands.
+    fn debt_after_charge(&self, usage: &Self::Usage, now: Timestamp, cost: Amount) -> Span {
+        let mut charged = usage.clone();
+        if charged.is_after(now) {
+            charged.move_back(now);
+        }
+        self.charge(&mut charged, now, cost);
+        self.debt(&charged, now)
+    }
+
     /// Uses `cost` more, whether it fits or not.
     fn charge(&self, usage: &mut Self::Usage, now: Timestamp, cost: Amount);
 
@@ -70,8 +93,8 @@ pub trait Limit {
     }
 }
 
-/// What a key remembers. `Default` is "never seen".
-pub trait Usage: Clone + Default + 'static {
+/// What a key remembers. `Default` is "never seen". It may be freed on another thread than it was made on.
+pub trait Usage: Clone + Default + Send + 'static {
     /// Its kind: one native type of the server.
     const KIND: Kind;
 
@@ -87,8 +110,15 @@ pub trait Usage: Clone + Default + 'static {
     }
 
     /// Moves what was written later than `now` back to `now`: nothing is forgiven, and nobody is locked out for
-    /// longer than one full recovery from now.
+    /// longer than one full recovery from now. Takes no longer for a usage that has grown.
     fn move_back(&mut self, now: Timestamp);
+
+    /// Whether the instant at which it will have recovered, under whatever limit charged it last, moves back by exactly
+    /// as much as the clock in `move_back`: only then may the expiry of its key be moved by as much.
+    #[allow(dead_code, reason = "asked by the keys of the server")]
+    fn moves_along(&self) -> bool {
+        true
+    }
 
     /// Writes it out, field by field.
     fn encode(&self, to: &mut impl Encoder);

@@ -52,7 +52,8 @@ impl Limit for SlidingWindow {
     }
 
     // Until a charge re-opens it, usage counted in windows of another length decays under that length: so looking
-    // goes by the stored window throughout.
+    // goes by the stored window throughout. A time before `start` is looked at as that: no time has passed since, as if
+    // it had been moved back.
 
     fn verdict(&self, usage: &SliderUsage, now: Timestamp, cost: Amount) -> Verdict {
         let rolled = usage.rolled(now);

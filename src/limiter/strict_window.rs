@@ -10,6 +10,7 @@
 
 use super::codec::{Decoder, Encoder};
 use super::{Amount, Fact, Kind, Limit, Period, Span, Timestamp, Usage, Verdict};
+use std::borrow::Cow;
 
 /// A strict window's numbers.
 #[derive(Clone, Copy, Debug)]
@@ -62,6 +63,7 @@ impl Limit for StrictWindow {
         if cost > self.limit {
             return Verdict::Never;
         }
+        let usage = usage.seen_at(now);
         // From the newest slot back, for as long as what they hold fits beside the cost: the slot that does not fit,
         // and with it every older one, has to leave.
         let mut held = Amount::ZERO;
@@ -75,10 +77,11 @@ impl Limit for StrictWindow {
     }
 
     fn remaining(&self, usage: &StrictUsage, now: Timestamp) -> Amount {
-        self.limit.minus(usage.present(now))
+        self.limit.minus(usage.seen_at(now).present(now))
     }
 
     fn reset(&self, usage: &StrictUsage, now: Timestamp) -> Span {
+        let usage = usage.seen_at(now);
         let newest = (0..).zip(usage.counting(now)).find(|(_, count)| **count != Amount::ZERO);
         newest.map_or(Span::ZERO, |(age, _)| usage.leaves(usage.slot_of_age(age)).since(now))
     }
@@ -153,6 +156,16 @@ impl StrictUsage {
         moved
     }
 
+    /// The same as a look at `now` is to see it: moved back, on a copy, if that lies before it.
+    fn seen_at(&self, now: Timestamp) -> Cow<'_, StrictUsage> {
+        if !self.is_after(now) {
+            return Cow::Borrowed(self);
+        }
+        let mut moved = *self;
+        moved.move_back(now);
+        Cow::Owned(moved)
+    }
+
     /// Whether a charge at `now` finds every slot in its place, and none gone: most do, being in the same slot as the
     /// one before.
     fn stays(&self, now: Timestamp) -> bool {
@@ -206,6 +219,11 @@ impl Usage for StrictUsage {
         // but none into the future, so that nobody is locked out for longer than by a charge made now.
         let span = self.ahead(now);
         *self = self.moved(now, |slot| self.slot_of(self.end(slot).minus(span)).min(self.slot_of(now)));
+    }
+
+    fn moves_along(&self) -> bool {
+        // Slots are whole: one may stop counting sooner or later than the difference says.
+        false
     }
 
     fn encode(&self, to: &mut impl Encoder) {
