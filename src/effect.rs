@@ -13,11 +13,7 @@
 
 use crate::limiter::Usage;
 use crate::limiter::codec::{Decoder, Encoder};
-
-/// The latest expiry that an effect may carry, in milliseconds since the epoch: beyond what any limit can ask for
-/// (the last instant, the longest wait, an eighth of it and a second), and far from overflow in the server. A rewritten
-/// AOF has it too, where the server itself puts the real one behind.
-pub const LATEST_EXPIRY: u64 = 1_000_000 * 86_400_000;
+use crate::limiter::expiry::LATEST_EXPIRY;
 
 /// An effect as text. Short ones, all but those of logs and lease tables, need no memory of their own.
 pub struct Text {

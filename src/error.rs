@@ -34,6 +34,8 @@ pub enum Error {
     },
     /// An effect that no command can have caused.
     InvalidEffect,
+    /// A panic of ours.
+    Internal,
 }
 
 /// What an argument must be, and an example of it.
@@ -78,6 +80,7 @@ impl fmt::Display for Error {
                 write!(f, "ERR the key has {most} entries, as many as ratelimit.{setting} allows")
             }
             Error::InvalidEffect => f.write_str("ERR invalid effect"),
+            Error::Internal => f.write_str("ERR internal error in module ratelimit"),
         }
     }
 }

@@ -15,7 +15,6 @@ use crate::limiter::{Kind, Usage};
 use crate::redis::Redis;
 use crate::redis::command::{Access, Command, Keys};
 use crate::redis::effect::Applier;
-use crate::redis::key;
 use crate::redis::{self, api, command, guard, native_type};
 use crate::stats::CommandStats;
 use redis_module::raw;
@@ -42,11 +41,11 @@ pub struct KindRow {
     register: unsafe fn(*mut raw::RedisModuleCtx) -> Result<(), &'static str>,
 }
 
-type Describe = fn(&Redis, KeyName) -> Result<Option<Vec<(&'static str, Fact)>>, Error>;
+type Describe = fn(&mut Redis, KeyName) -> Result<Option<Vec<(&'static str, Fact)>>, Error>;
 
-fn describe<U: Usage>(redis: &Redis, name: KeyName) -> Result<Option<Vec<(&'static str, Fact)>>, Error> {
-    let key = redis.open(name, U::KIND, key::Access::Look)?;
-    Ok(key.usage::<U>().map(Usage::describe))
+fn describe<U: Usage>(redis: &mut Redis, name: KeyName) -> Result<Option<Vec<(&'static str, Fact)>>, Error> {
+    let key = redis.peek::<U>(name)?;
+    Ok((!key.is_missing()).then(|| key.usage().describe()))
 }
 
 impl KindRow {
@@ -202,16 +201,15 @@ static FOR_TESTS: [Command; 2] = [
 ];
 
 #[cfg(debug_assertions)]
-fn panic(_redis: &Redis, _args: crate::args::Args) -> Result<(), Error> {
-    #![allow(clippy::panic, reason = "it is what it is for")]
-    panic!("on purpose");
+fn panic(_redis: &mut Redis, mut args: crate::args::Args) -> Result<crate::reply::Reply, Error> {
+    guard::panic_at(crate::args::whole(args.word()?, 1000));
+    Ok(crate::reply::Reply::Ok)
 }
 
 #[cfg(debug_assertions)]
 #[allow(clippy::unnecessary_wraps, reason = "a handler's type")]
-fn allocations(redis: &Redis, _args: crate::args::Args) -> Result<(), Error> {
-    redis.reply_integer(i64::try_from(redis::memory::ALLOCATIONS.get()).unwrap_or(i64::MAX));
-    Ok(())
+fn allocations(_redis: &mut Redis, _args: crate::args::Args) -> Result<crate::reply::Reply, Error> {
+    Ok(crate::reply::Reply::Integer(i64::try_from(redis::memory::ALLOCATIONS.get()).unwrap_or(i64::MAX)))
 }
 
 /// Called by the server (Redis, or Valkey, which knows both names) to load the module.
@@ -290,8 +288,6 @@ unsafe fn load(
             (row.register)(ctx)?;
         }
         redis::config::register(ctx)?;
-        redis::listeners::watch(ctx);
-        redis::info::register(ctx);
         command::add_category(ctx);
         for row in commands() {
             command::register(ctx, row)?;
@@ -300,6 +296,10 @@ unsafe fn load(
         for row in &FOR_TESTS {
             command::register(ctx, row)?;
         }
+        // Only now that nothing can be refused any more: of a module whose load is refused, older servers unload the
+        // library and keep its subscriptions.
+        redis::info::register(ctx);
+        redis::listeners::watch(ctx);
     }
     log_what_is_lacking(ctx);
     Ok(())

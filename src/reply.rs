@@ -1,44 +1,121 @@
-//! A decision as what goes on the wire: integers, the same in RESP2 and RESP3. -1 is born here and nowhere else.
+//! What a call is answered, as a value: it is complete before a byte of it is sent. The same in RESP2 and RESP3 but for
+//! maps. -1 is born here and nowhere else.
 
-use crate::limiter::{Decision, Span, Verdict};
-use crate::redis::Redis;
+use crate::limiter::{Amount, Decision, Fact, Kind, Span, Timestamp, Verdict};
 
-/// `[allowed, limit, remaining, wait_ms, reset_ms]`, and with UPTO the units granted.
-pub fn decision(redis: &Redis, decision: &Decision) {
-    redis.reply_array(if decision.granted.is_some() { 6 } else { 5 });
-    redis.reply_integer(i64::from(decision.verdict.allowed()));
-    redis.reply_integer(integer(decision.limit.whole_units()));
-    redis.reply_integer(integer(decision.remaining.whole_units()));
-    redis.reply_integer(wait_ms(decision.verdict));
-    redis.reply_integer(millis(decision.reset));
-    if let Some(granted) = decision.granted {
-        redis.reply_integer(integer(granted.whole_units()));
+/// The answer to a call that was not refused.
+#[derive(Clone, Debug)]
+pub enum Reply {
+    /// A decision.
+    Row(Row),
+    /// Whether all passed and for how long to wait, then a decision each.
+    Rows([i64; 2], Vec<Row>),
+    /// One integer.
+    Integer(i64),
+    /// A string of bytes.
+    Bytes(Box<[u8]>),
+    /// Several.
+    Array(Vec<Reply>),
+    /// Names and what they stand for: a flat array in RESP2.
+    Map(Vec<(&'static str, Reply)>),
+    /// There is nothing.
+    Null,
+    /// It was done.
+    Ok,
+}
+
+/// A few integers.
+#[derive(Clone, Copy, Debug)]
+pub struct Row {
+    integers: [i64; 6],
+    length: usize,
+}
+
+impl Row {
+    /// The integers, in order.
+    pub fn integers(&self) -> &[i64] {
+        self.integers.get(..self.length).unwrap_or(&self.integers)
+    }
+
+    /// `[allowed, limit, remaining, wait_ms, reset_ms]`, and with UPTO the units granted.
+    pub fn decision(decision: &Decision) -> Row {
+        Row {
+            integers: [
+                i64::from(decision.verdict.allowed()),
+                integer(decision.limit.whole_units()),
+                integer(decision.remaining.whole_units()),
+                wait_ms(decision.verdict),
+                millis(decision.reset),
+                integer(decision.granted.unwrap_or_default().whole_units()),
+            ],
+            length: if decision.granted.is_some() { 6 } else { 5 },
+        }
     }
 }
 
-/// `[allowed, wait_ms, [decision, ...]]`
-pub fn decisions(redis: &Redis, allowed: bool, wait: Option<Verdict>, decisions: &[Decision]) {
-    redis.reply_array(3);
-    redis.reply_integer(i64::from(allowed));
-    redis.reply_integer(wait.map_or(0, wait_ms));
-    redis.reply_array(decisions.len());
-    for each in decisions {
-        decision(redis, each);
+impl Reply {
+    /// `[allowed, limit, remaining, wait_ms, reset_ms]`, and with UPTO the units granted.
+    pub fn decision(decision: &Decision) -> Reply {
+        Reply::Row(Row::decision(decision))
     }
-}
 
-/// What redis-cell answers: `[limited, limit, remaining, retry_after_s, reset_after_s]`.
-pub fn throttled(redis: &Redis, decision: &Decision) {
-    let retry_after = match decision.verdict {
-        Verdict::Allowed(_) | Verdict::Never => -1,
-        Verdict::After(wait) => seconds(wait),
-    };
-    redis.reply_array(5);
-    redis.reply_integer(i64::from(!decision.verdict.allowed()));
-    redis.reply_integer(integer(decision.limit.whole_units()));
-    redis.reply_integer(integer(decision.remaining.whole_units()));
-    redis.reply_integer(retry_after);
-    redis.reply_integer(seconds(decision.reset));
+    /// `[allowed, wait_ms, [decision, ...]]`
+    pub fn decisions(allowed: bool, wait: Option<Verdict>, decisions: Vec<Row>) -> Reply {
+        Reply::Rows([i64::from(allowed), wait.map_or(0, wait_ms)], decisions)
+    }
+
+    /// What redis-cell answers: `[limited, limit, remaining, retry_after_s, reset_after_s]`.
+    pub fn throttled(decision: &Decision) -> Reply {
+        let retry_after = match decision.verdict {
+            Verdict::Allowed(_) | Verdict::Never => -1,
+            Verdict::After(wait) => seconds(wait),
+        };
+        let integers = [
+            i64::from(!decision.verdict.allowed()),
+            integer(decision.limit.whole_units()),
+            integer(decision.remaining.whole_units()),
+            retry_after,
+            seconds(decision.reset),
+            0,
+        ];
+        Reply::Row(Row { integers, length: 5 })
+    }
+
+    /// So many.
+    pub fn count(count: usize) -> Reply {
+        Reply::Integer(i64::try_from(count).unwrap_or(i64::MAX))
+    }
+
+    /// What a key of a kind says of itself to people.
+    pub fn facts(kind: Kind, facts: Vec<(&'static str, Fact)>) -> Reply {
+        let facts = facts.into_iter().map(|(name, fact)| (name, Reply::fact(fact)));
+        Reply::Map(std::iter::once(("kind", Reply::text(kind.name()))).chain(facts).collect())
+    }
+
+    fn fact(fact: Fact) -> Reply {
+        match fact {
+            Fact::Amount(amount) => Reply::text(&decimal(amount)),
+            Fact::Instant(instant) => Reply::instant(instant),
+            Fact::Span(span) => Reply::text(&duration(span)),
+            Fact::Count(count) => Reply::Integer(integer(count)),
+            Fact::Word(word) => Reply::text(word),
+            Fact::Leases(leases) => {
+                let lease = |(holder, units, lapse)| {
+                    Reply::Array(vec![Reply::Bytes(holder), Reply::text(&decimal(units)), Reply::instant(lapse)])
+                };
+                Reply::Array(leases.into_iter().map(lease).collect())
+            }
+        }
+    }
+
+    /// Milliseconds since the epoch, as PEXPIRETIME has them.
+    fn instant(instant: Timestamp) -> Reply {
+        Reply::Integer(integer(instant.floor_millis()))
+    }
+
+    fn text(text: &str) -> Reply {
+        Reply::Bytes(text.as_bytes().into())
+    }
 }
 
 /// How long to wait before acting on the answer; -1 if it never can be acted on.
@@ -60,4 +137,35 @@ fn millis(span: Span) -> i64 {
 /// Amounts end at 2^63-1 and times far below: nothing is cut off.
 fn integer(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+/// An amount as an argument would say it: `1`, `0.5`.
+fn decimal(amount: Amount) -> String {
+    let text = format!("{}.{:06}", amount.whole_units(), amount.minus(amount.floor()).millionths());
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+/// A duration as an argument would say it, in the largest unit that divides it: `60s`, `1500ms`.
+fn duration(span: Span) -> String {
+    const UNITS: [(u64, &str); 2] = [(1_000_000, "s"), (1_000, "ms")];
+    let micros = span.micros();
+    let whole = UNITS.into_iter().find(|(unit, _)| micros.is_multiple_of(*unit));
+    let (count, unit) = whole.map_or((micros, "us"), |(unit, name)| (micros.checked_div(unit).unwrap_or(micros), name));
+    format!("{count}{unit}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn says_amounts_and_durations_as_arguments() {
+        for (millionths, text) in [(0, "0"), (1, "0.000001"), (500_000, "0.5"), (1_000_000, "1"), (100_000_000, "100")]
+        {
+            assert_eq!(decimal(Amount::saturating(millionths)), text);
+        }
+        for (micros, text) in [(60_000_000, "60s"), (1_500_000, "1500ms"), (1_500_001, "1500001us"), (1_000, "1ms")] {
+            assert_eq!(duration(Span::from_micros(micros)), text);
+        }
+    }
 }

@@ -1,26 +1,104 @@
-"""A defect that panics answers an error; the server lives. (A debug build has a command for it.)"""
+"""A defect that panics answers an error; the server lives, its clients stay in step, and replicas
+have what it has. (A debug build can be told to panic at the n-th point of what follows.)
+"""
 
 from collections.abc import Callable
 
 import pytest
-from redis import ResponseError
+from redis import Redis, ResponseError
 
+from support.clock import Clock
 from support.server import DEBUG_MODULE, Server
+from support.workload import LIMITERS, Limiter, Word, each_limiter, state
+
+INTERNAL_ERROR = "internal error in module ratelimit"
+
+
+@pytest.fixture
+def debug(fresh_server: Callable[..., Server]) -> Server:
+    return fresh_server(module=DEBUG_MODULE)
+
+
+@pytest.fixture
+def redis(debug: Server) -> Redis:
+    return debug.client()
 
 
 def test_a_panic_in_a_command_is_an_error_and_a_line_in_the_log(
-    fresh_server: Callable[..., Server],
+    debug: Server, redis: Redis
 ) -> None:
-    server = fresh_server(module=DEBUG_MODULE)
-    redis = server.client()
     redis.execute_command("RL.FIXED", "before", 5, "1m")
     for _ in range(3):
-        with pytest.raises(ResponseError, match="internal error in module ratelimit"):
-            redis.execute_command("RL.PANIC", "key")
-    assert "on purpose" in server.log()
+        with pytest.raises(ResponseError, match=INTERNAL_ERROR):
+            redis.execute_command("RL.PANIC", 0)
+    assert "on purpose" in debug.log()
     assert redis.execute_command("RL.FIXED", "before", 5, "1m")[:3] == [1, 5, 3]
+
+
+def panics(redis: Redis, point: int, *call: Word) -> bool:
+    """Whether the call panics at its n-th point. The connection goes on, in step."""
+    redis.execute_command("RL.PANIC", point)
+    replies = redis.pipeline(transaction=False).execute_command(*call).echo("in step")
+    reply, echo = replies.execute(raise_on_error=False)
+    assert echo == b"in step"
+    redis.execute_command("RL.PANIC", "never")
+    if isinstance(reply, ResponseError):
+        assert INTERNAL_ERROR in str(reply)
+        return True
+    return False
+
+
+@each_limiter
+@pytest.mark.parametrize("there", [False, True], ids=["a key that is made", "one that is there"])
+def test_wherever_a_call_panics_replicas_have_what_the_server_has(
+    there: bool, limiter: Limiter, debug: Server, redis: Redis, clock: Clock
+) -> None:
+    replica = debug.replica(module=DEBUG_MODULE)
+    other = limiter.by("other")
+    # One that charges, one that gives back all, and a denied one that writes a clock gone back.
+    calls = [(other.take("k", 1), 0), (limiter.give_back("k"), 0), (other.take("k", 9), -1_000_000)]
+    with replica.client() as reader:
+        for call, step in calls:
+            for point in range(1, 20):
+                redis.flushall()
+                if there:
+                    redis.execute_command(*limiter.take("k", 4))
+                clock.advance(step)
+                panicked = panics(redis, point, *call)
+                replica.wait_for_sync()
+                assert state(reader) == state(redis), point
+                if not panicked:
+                    break
+            assert not panicked
+            assert point > 1
+
+
+@pytest.mark.parametrize("there", [(), ("b",), ("a", "b", "c")], ids=str)
+def test_wherever_an_mtake_panics_replicas_have_what_the_server_has(
+    there: tuple[str, ...], debug: Server, redis: Redis, clock: Clock
+) -> None:
+    replica = debug.replica(module=DEBUG_MODULE)
+    specs = [word for name in range(3) for word in LIMITERS[name].full(3)]
+    half_way = 0
+    with replica.client() as reader:
+        for point in range(1, 100):
+            redis.flushall()
+            for name, limiter in zip("abc", LIMITERS, strict=False):
+                if name in there:
+                    redis.execute_command(*limiter.take(name, 1))
+            clock.advance("7m")
+            before = state(redis)
+            panicked = panics(redis, point, "RL.MTAKE", 3, *"abc", *specs)
+            replica.wait_for_sync()
+            after = state(redis)
+            assert state(reader) == after, point
+            if not panicked:
+                break
+            half_way += after != before
+    assert not panicked
+    assert half_way > 0
 
 
 def test_the_module_that_is_shipped_has_no_command_for_it(server: Server) -> None:
     with pytest.raises(ResponseError, match="unknown command"):
-        server.client().execute_command("RL.PANIC", "key")
+        server.client().execute_command("RL.PANIC", 0)

@@ -3,61 +3,59 @@
 use crate::args::Args;
 use crate::error::Error;
 use crate::redis::{self, Redis};
-use crate::reply;
+use crate::reply::Reply;
 use crate::spec::{Spec, with_limit};
 
 /// `RL.TOKENBUCKET key capacity refill period [COST cost] [UPTO | FORCE | MAXWAIT duration]`
-pub fn token_bucket(redis: &Redis, args: Args) -> Result<(), Error> {
+pub fn token_bucket(redis: &mut Redis, args: Args) -> Result<Reply, Error> {
     charge(redis, args, Spec::token_bucket)
 }
 
 /// `RL.LEAKYBUCKET key capacity leak period [COST cost] [UPTO | FORCE]`
-pub fn leaky_bucket(redis: &Redis, args: Args) -> Result<(), Error> {
+pub fn leaky_bucket(redis: &mut Redis, args: Args) -> Result<Reply, Error> {
     charge(redis, args, Spec::leaky_bucket)
 }
 
 /// `RL.FIXED key limit window [ALIGNED] [COST cost] [UPTO | FORCE]`
-pub fn fixed_window(redis: &Redis, args: Args) -> Result<(), Error> {
+pub fn fixed_window(redis: &mut Redis, args: Args) -> Result<Reply, Error> {
     charge(redis, args, Spec::fixed_window)
 }
 
 /// `RL.SLIDING key limit window [STRICT] [COST cost] [UPTO | FORCE]`
-pub fn sliding_window(redis: &Redis, args: Args) -> Result<(), Error> {
+pub fn sliding_window(redis: &mut Redis, args: Args) -> Result<Reply, Error> {
     charge(redis, args, Spec::sliding_window)
 }
 
 /// `RL.SLIDINGLOG key limit window [COST cost] [UPTO | FORCE]`
-pub fn sliding_log(redis: &Redis, args: Args) -> Result<(), Error> {
+pub fn sliding_log(redis: &mut Redis, args: Args) -> Result<Reply, Error> {
     charge(redis, args, Spec::sliding_log)
 }
 
 /// `RL.TAKE key algorithm ...`
-pub fn take(redis: &Redis, args: Args) -> Result<(), Error> {
+pub fn take(redis: &mut Redis, args: Args) -> Result<Reply, Error> {
     charge(redis, args, Spec::any)
 }
 
 /// `RL.PEEK key algorithm ...`
-pub fn peek(redis: &Redis, mut args: Args) -> Result<(), Error> {
+pub fn peek(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     let (key, _) = args.key()?;
     let spec = Spec::any(&mut args)?;
     args.end()?;
     let now = redis::now();
     let decision = with_limit!(&spec.limit, limit => super::peek(redis, key, limit, spec.ask, now))?;
-    reply::decision(redis, &decision);
-    Ok(())
+    Ok(Reply::decision(&decision))
 }
 
 /// Reads a spec of one kind, or of any, and charges it.
 pub fn charge<'a>(
-    redis: &Redis,
+    redis: &mut Redis,
     mut args: Args<'a>,
     read: impl FnOnce(&mut Args<'a>) -> Result<Spec<'a>, Error>,
-) -> Result<(), Error> {
+) -> Result<Reply, Error> {
     let (key, _) = args.key()?;
     let spec = read(&mut args)?;
     args.end()?;
     let now = redis::now();
     let decision = with_limit!(&spec.limit, limit => super::charge(redis, key, limit, spec.ask, now))?;
-    reply::decision(redis, &decision);
-    Ok(())
+    Ok(Reply::decision(&decision))
 }

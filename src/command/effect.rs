@@ -5,25 +5,26 @@ use crate::error::Error;
 use crate::module::KINDS;
 use crate::redis::effect::Applier;
 use crate::redis::{self, Redis};
+use crate::reply::Reply;
 use crate::stats;
 
 /// `RL.EFFECT key effect [key effect ...]`
 ///
 /// Internal, and harmless in anybody's hands: it is all checked before any is applied, and what it can make a
 /// command could have made.
-pub fn effect(redis: &Redis, args: Args) -> Result<(), Error> {
+pub fn effect(redis: &mut Redis, args: Args) -> Result<Reply, Error> {
     let now = redis::now();
     let effects = read(args)?;
     for (key, text, applier) in &effects {
         (applier.check)(redis, *key, text)?;
     }
+    // Before any is applied: whoever hears of one may change more, of which replicas are told behind this.
+    redis.propagate_verbatim();
     for (key, text, applier) in &effects {
         (applier.apply)(redis, *key, text, now)?;
     }
     stats::EFFECTS_APPLIED.count();
-    redis.propagate_verbatim();
-    redis.reply_ok();
-    Ok(())
+    Ok(Reply::Ok)
 }
 
 /// A key, the text of an effect on it, and what can apply it.

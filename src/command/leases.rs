@@ -2,41 +2,37 @@
 
 use crate::args::Args;
 use crate::error::Error;
+use crate::limiter::expiry::{Expiry, StepBack};
 use crate::limiter::leases::LeasesUsage;
 use crate::limiter::{Span, Usage};
-use crate::redis::effect::Changes;
-use crate::redis::key::Access;
-use crate::redis::{self, Redis};
+use crate::redis::{self, Redis, guard};
+use crate::reply::Reply;
 use crate::spec::{Spec, holders};
 
 /// `RL.ACQUIRE key limit ttl holder [COST cost]`
-pub fn acquire(redis: &Redis, args: Args) -> Result<(), Error> {
+pub fn acquire(redis: &mut Redis, args: Args) -> Result<Reply, Error> {
     super::algorithm::charge(redis, args, Spec::concurrency)
 }
 
 /// `RL.RELEASE key holder [holder ...]`
-pub fn release(redis: &Redis, mut args: Args) -> Result<(), Error> {
+pub fn release(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     let (name, _) = args.key()?;
     let holders = holders(&mut args)?;
     let now = redis::now();
-    let mut key = redis.open(name, LeasesUsage::KIND, Access::Change)?;
-    let Some(usage) = key.usage_mut::<LeasesUsage>() else {
-        redis.reply_integer(0);
-        return Ok(());
-    };
-    let ahead = usage.ahead(now);
-    if ahead != Span::ZERO {
+    let mut key = redis.open::<LeasesUsage>(name)?;
+    let usage = key.usage_mut();
+    let back = usage.ahead(now);
+    let before = Expiry::of(now.plus(back), usage.time_to_last_lapse(now.plus(back)));
+    if back != Span::ZERO {
         usage.move_back(now);
     }
     let released = usage.release(&holders, now);
-    let last_lapse = usage.time_to_last_lapse(now);
-    let mut changes = Changes::default();
+    guard::point();
+    let after = Expiry::of(now, usage.time_to_last_lapse(now));
     if released > 0 {
-        key.written::<LeasesUsage>(now, last_lapse, &mut changes);
-    } else if ahead != Span::ZERO {
-        key.moved_back::<LeasesUsage>(now, ahead, last_lapse, &mut changes);
+        key.charged(now, after);
+    } else if back != Span::ZERO {
+        key.moved_back(&StepBack { now, back, moves_along: true, before, after });
     }
-    redis.propagate(&changes);
-    redis.reply_integer(i64::try_from(released).unwrap_or(i64::MAX));
-    Ok(())
+    Ok(Reply::count(released))
 }

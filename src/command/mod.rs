@@ -1,4 +1,4 @@
-//! One file a command family; what all share is here, once: look at every key, then charge all or none, then reply.
+//! One file a command family; what they share is here, once: look, then charge, on one key.
 
 pub mod algorithm;
 pub mod docs;
@@ -11,144 +11,120 @@ pub mod throttle;
 use crate::args::KeyName;
 use crate::config;
 use crate::error::Error;
-use crate::limiter::{Ask, Change, Decision, Limit, Look, Span, Timestamp, Usage, Verdict, look, take};
-use crate::redis::Redis;
-use crate::redis::effect::Changes;
-use crate::redis::key::{Access, Key};
+use crate::limiter::expiry::{Expiry, StepBack};
+use crate::limiter::{Ask, Change, Decision, Limit, Look, Span, Timestamp, Usage, look, take};
+use crate::redis::key::Key;
+use crate::redis::{Redis, guard};
 use crate::stats;
 
 /// The answer to a call on one key that changes nothing.
-fn peek<L: Limit>(redis: &Redis, name: KeyName, limit: &L, ask: Ask, now: Timestamp) -> Result<Decision, Error> {
-    let looked = Looked::at(redis, name, limit, ask, now, Access::Look)?;
-    looked.check_entries()?;
-    Ok(looked.answer(limit, now))
+fn peek<L: Limit>(redis: &mut Redis, name: KeyName, limit: &L, ask: Ask, now: Timestamp) -> Result<Decision, Error> {
+    let key = redis.peek::<L::Usage>(name)?;
+    let (look, growth) = looked(limit, key.usage(), key.is_missing(), now, ask);
+    growth.check_entries(limit)?;
+    Ok(look.decision(limit, key.usage(), now, false))
 }
 
 /// The answer to a call on one key, which is charged if its limit allows it.
-fn charge<L: Limit>(redis: &Redis, name: KeyName, limit: &L, ask: Ask, now: Timestamp) -> Result<Decision, Error> {
-    let mut looked = Looked::at(redis, name, limit, ask, now, Access::Change)?;
-    looked.check_entries()?;
-    looked.check_memory(redis)?;
-    redis.stats.decided(!looked.denies());
-    let mut changes = Changes::default();
-    let decision = looked.settle(limit, now, true, &mut changes);
-    redis.propagate(&changes);
+#[inline(always)]
+fn charge<L: Limit>(redis: &mut Redis, name: KeyName, limit: &L, ask: Ask, now: Timestamp) -> Result<Decision, Error> {
+    let mut key = redis.open::<L::Usage>(name)?;
+    let (look, growth) = looked(limit, key.usage(), key.is_missing(), now, ask);
+    growth.check_entries(limit)?;
+    growth.check_memory(key.call())?;
+    key.call().stats.decided(!look.denies());
+    count(&look, limit, growth, true);
+    if look.denies() && config::DENIAL_EVENTS.get() != 0 {
+        key.denied();
+    }
+    if look.change() == Change::Nothing {
+        let decision = look.decision(limit, key.usage(), now, false);
+        see_to_step_back(key, limit, now);
+        return Ok(decision);
+    }
+    let usage = key.usage_mut();
+    move_back(usage, now);
+    take(limit, usage, now, look.change());
+    guard::point();
+    let decision = look.decision(limit, usage, now, true);
+    key.charged(now, Expiry::of(now, decision.reset));
     Ok(decision)
 }
 
-/// A key of a call, open and looked at. Of any kind, since those of one call stand side by side in a list; the limit
-/// that it was looked at under is said again to whatever depends on it.
-struct Looked<'a> {
-    key: Key<'a>,
-    look: Look,
-    /// How many entries the key would have after a charge that adds one.
-    entries: Option<usize>,
-    /// Whether going on would make the key or add an entry to it.
-    grows: bool,
+/// Counts a limit of a call that as a whole is `allowed`.
+fn count<L: Limit>(look: &Look, _: &L, growth: Growth, allowed: bool) {
+    let stats = stats::of(L::Usage::KIND);
+    if look.denies() {
+        stats.denied.count();
+    } else if allowed {
+        stats.admitted.count();
+        if growth.makes {
+            stats.keys_made.count();
+        }
+    }
 }
 
-impl<'a> Looked<'a> {
-    /// Opens the key and looks. `Err` if it holds something else.
-    #[inline(always)]
-    fn at<L: Limit>(
-        redis: &'a Redis,
-        name: KeyName,
-        limit: &L,
-        ask: Ask,
-        now: Timestamp,
-        access: Access,
-    ) -> Result<Looked<'a>, Error> {
-        let key = redis.open(name, L::Usage::KIND, access)?;
-        let look = with_usage(&key, now, |usage| look(limit, usage, now, ask));
-        let charges = matches!(look.change(), Change::Charge(_));
-        let entries =
-            if charges { with_usage(&key, now, |usage| limit.entries_after_charge(usage, now)) } else { None };
-        let grows = match key.usage::<L::Usage>() {
-            Some(usage) => entries.is_some_and(|entries| entries > usage.entries()),
-            None => charges,
-        };
-        Ok(Looked { key, look, entries, grows })
+/// Moves what was written later than `now` back to `now`.
+fn move_back(usage: &mut impl Usage, now: Timestamp) {
+    if usage.is_after(now) {
+        usage.move_back(now);
     }
+}
 
-    /// Whether it passes, or when.
-    fn verdict(&self) -> Verdict {
-        self.look.verdict()
+/// Writes a clock gone back, the one thing that a call which charges nothing writes.
+fn see_to_step_back<L: Limit>(mut key: Key<L::Usage>, limit: &L, now: Timestamp) {
+    if let Some(step) = step_back(limit, key.usage_mut(), now) {
+        key.moved_back(&step);
     }
+}
 
-    /// Whether it stands in the way of the others.
-    fn denies(&self) -> bool {
-        self.look.denies()
+/// Moves a usage back with the clock, and says what its expiry goes by. `None` if the clock has not gone back.
+fn step_back<L: Limit>(limit: &L, usage: &mut L::Usage, now: Timestamp) -> Option<StepBack> {
+    let back = usage.ahead(now);
+    if back == Span::ZERO {
+        return None;
     }
+    let then = now.plus(back);
+    let before = Expiry::of(then, limit.reset(usage, then));
+    usage.move_back(now);
+    let after = Expiry::of(now, limit.reset(usage, now));
+    Some(StepBack { now, back, moves_along: usage.moves_along(), before, after })
+}
 
+/// Looks, and sees whether going on would make the key larger.
+#[inline(always)]
+fn looked<L: Limit>(limit: &L, usage: &L::Usage, missing: bool, now: Timestamp, ask: Ask) -> (Look, Growth) {
+    guard::point();
+    let look = look(limit, usage, now, ask);
+    let charges = matches!(look.change(), Change::Charge(_));
+    let entries = if charges { limit.entries_after_charge(usage, now) } else { None };
+    let grows = entries.is_some_and(|entries| entries > usage.entries());
+    (look, Growth { entries, grows, makes: charges && missing })
+}
+
+/// What a charge would add to what there is.
+#[derive(Clone, Copy)]
+struct Growth {
+    /// How many entries the key would have after a charge that adds one.
+    entries: Option<usize>,
+    /// Whether that is more than it has.
+    grows: bool,
+    /// Whether the key would be made.
+    makes: bool,
+}
+
+impl Growth {
     /// Refuses if going on would add an entry to a key that has as many as it may have.
-    fn check_entries(&self) -> Result<(), Error> {
-        match (self.entries, config::max_entries(self.key.kind())) {
+    fn check_entries<L: Limit>(self, _: &L) -> Result<(), Error> {
+        match (self.entries, config::max_entries(L::Usage::KIND)) {
             (Some(entries), Some((most, setting))) if entries > most => Err(Error::TooManyEntries { most, setting }),
             _ => Ok(()),
         }
     }
 
-    /// Refuses if going on would make a key or add an entry, and the server is out of memory. Calls on what exists
-    /// go on.
-    fn check_memory(&self, redis: &Redis) -> Result<(), Error> {
-        if self.grows && redis.out_of_memory() { Err(Error::OutOfMemory) } else { Ok(()) }
-    }
-
-    /// The answer if nothing is charged.
-    fn answer<L: Limit>(&self, limit: &L, now: Timestamp) -> Decision {
-        with_usage(&self.key, now, |usage| self.look.decision(limit, usage, now, false))
-    }
-
-    /// Makes the change that the look announced if the call as a whole is `allowed`, and sees to a clock gone back in
-    /// any case. Nothing can fail any more.
-    #[inline(always)]
-    fn settle<L: Limit>(&mut self, limit: &L, now: Timestamp, allowed: bool, changes: &mut Changes<'a>) -> Decision {
-        let stats = stats::of(L::Usage::KIND);
-        if self.denies() {
-            stats.denied.count();
-            if config::DENIAL_EVENTS.get() != 0 {
-                self.key.denied();
-            }
-        } else if allowed {
-            stats.admitted.count();
-        }
-        let change = if allowed { self.look.change() } else { Change::Nothing };
-        let Some(usage) = self.key.usage_mut::<L::Usage>() else {
-            let mut usage = L::Usage::default();
-            if !matches!(change, Change::Charge(_)) {
-                return self.look.decision(limit, &usage, now, false);
-            }
-            take(limit, &mut usage, now, change);
-            let decision = self.look.decision(limit, &usage, now, true);
-            self.key.create(usage);
-            stats.keys_made.count();
-            self.key.written::<L::Usage>(now, decision.reset, changes);
-            return decision;
-        };
-        let ahead = usage.ahead(now);
-        if ahead != Span::ZERO {
-            usage.move_back(now);
-        }
-        take(limit, usage, now, change);
-        let decision = self.look.decision(limit, usage, now, allowed);
-        if change != Change::Nothing {
-            self.key.written::<L::Usage>(now, decision.reset, changes);
-        } else if ahead != Span::ZERO {
-            self.key.moved_back::<L::Usage>(now, ahead, decision.reset, changes);
-        }
-        decision
-    }
-}
-
-/// Runs `run` with what the key remembers, or with nothing used, but nothing that was written later than `now`.
-fn with_usage<U: Usage, T>(key: &Key, now: Timestamp, run: impl FnOnce(&U) -> T) -> T {
-    match key.usage::<U>() {
-        None => run(&U::default()),
-        Some(usage) if usage.is_after(now) => {
-            let mut usage = usage.clone();
-            usage.move_back(now);
-            run(&usage)
-        }
-        Some(usage) => run(usage),
+    /// Refuses if going on would make a key or add an entry, and the server is out of memory. Calls on what exists go
+    /// on.
+    fn check_memory(self, redis: &Redis) -> Result<(), Error> {
+        if (self.makes || self.grows) && redis.out_of_memory() { Err(Error::OutOfMemory) } else { Ok(()) }
     }
 }

@@ -1,62 +1,62 @@
 //! Several limits in one call, all or nothing: `RL.MTAKE` and `RL.MPEEK`.
 //!
-//! Every key is opened and looked at before any is charged, in one instant, and what changes travels as one effect.
+//! Every key is looked at before any is charged, in one instant, and what changes travels as one effect. Keys are opened
+//! one after another: others may run when a later one is opened, and change an earlier one. So a key is looked at again
+//! if they may have.
 
-use super::Looked;
-use crate::args::Args;
+use super::{Growth, count, looked, move_back, step_back};
+use crate::args::{Args, KeyName};
+use crate::config;
 use crate::error::Error;
-use crate::limiter::{Decision, Timestamp, Verdict};
-use crate::redis::effect::Changes;
-use crate::redis::key::Access;
-use crate::redis::{self, Redis};
-use crate::reply;
-use crate::spec::{Part, several, with_limit};
+use crate::limiter::expiry::Expiry;
+use crate::limiter::{Change, Decision, Limit, Look, Timestamp, Usage, Verdict, take as charge};
+use crate::redis::key::Found;
+use crate::redis::{self, Redis, guard};
+use crate::reply::{Reply, Row};
+use crate::spec::{AnyLimit, Part, Spec, several, with_limit};
 
 /// `RL.MTAKE numkeys key [key ...] spec [spec ...]`
-pub fn take(redis: &Redis, args: Args) -> Result<(), Error> {
+pub fn take(redis: &mut Redis, args: Args) -> Result<Reply, Error> {
     let parts = read(args)?;
     let now = redis::now();
-    let mut looked = look(redis, &parts, now, Access::Change)?;
-    let allowed = pass(&looked)?;
+    let looked = look(redis, &parts, now)?;
+    let looks = || looked.iter().map(|key| &key.look);
+    let allowed = !looks().any(Look::denies);
     if allowed {
-        looked.iter().try_for_each(|key| key.check_memory(redis))?;
+        looked.iter().try_for_each(Looked::check_entries)?;
+        looked.iter().try_for_each(|key| key.growth.check_memory(redis))?;
     }
     redis.stats.decided(allowed);
-    let mut changes = Changes::default();
-    let mut decisions = Vec::with_capacity(parts.len());
-    for ((_, spec), key) in parts.iter().zip(&mut looked) {
-        decisions.push(with_limit!(&spec.limit, limit => key.settle(limit, now, allowed, &mut changes)));
-    }
-    redis.propagate(&changes);
-    reply::decisions(redis, allowed, wait(&looked, allowed), &decisions);
-    Ok(())
+    let rows = looked.iter().map(|key| key.settle(redis, now, allowed)).collect();
+    Ok(Reply::decisions(allowed, wait(looks(), allowed), rows))
 }
 
 /// `RL.MPEEK numkeys key [key ...] spec [spec ...]`
-pub fn peek(redis: &Redis, args: Args) -> Result<(), Error> {
+pub fn peek(redis: &mut Redis, args: Args) -> Result<Reply, Error> {
     let parts = read(args)?;
     let now = redis::now();
-    let looked = look(redis, &parts, now, Access::Look)?;
-    let allowed = pass(&looked)?;
-    let answer = |((_, spec), key): (&Part, &Looked)| with_limit!(&spec.limit, limit => key.answer(limit, now));
-    let decisions: Vec<Decision> = parts.iter().zip(&looked).map(answer).collect();
-    reply::decisions(redis, allowed, wait(&looked, allowed), &decisions);
-    Ok(())
-}
-
-/// Whether all pass; refused if they would and a key would get more entries than it may have.
-fn pass(looked: &[Looked]) -> Result<bool, Error> {
-    let allowed = !looked.iter().any(Looked::denies);
-    if allowed {
-        looked.iter().try_for_each(Looked::check_entries)?;
+    let (mut looks, mut rows) = (Vec::with_capacity(parts.len()), Vec::with_capacity(parts.len()));
+    let mut too_many = Ok(());
+    for (name, spec) in &parts {
+        with_limit!(&spec.limit, limit => {
+            let key = redis.peek(*name)?;
+            let (look, growth) = looked(limit, key.usage(), key.is_missing(), now, spec.ask);
+            too_many = too_many.and(growth.check_entries(limit));
+            rows.push(Row::decision(&look.decision(limit, key.usage(), now, false)));
+            looks.push(look);
+        });
     }
-    Ok(allowed)
+    let allowed = !looks.iter().any(Look::denies);
+    if allowed {
+        too_many?;
+    }
+    Ok(Reply::decisions(allowed, wait(looks.iter(), allowed), rows))
 }
 
 /// If all passed, the longest hold (a FORCE that did not fit has passed, and its wait is no hold); else the longest
 /// wait of those that stood in the way.
-fn wait(looked: &[Looked], allowed: bool) -> Option<Verdict> {
-    looked.iter().filter(|key| if allowed { key.verdict().allowed() } else { key.denies() }).map(Looked::verdict).max()
+fn wait<'a>(looks: impl Iterator<Item = &'a Look>, allowed: bool) -> Option<Verdict> {
+    looks.filter(|look| if allowed { look.verdict().allowed() } else { look.denies() }).map(Look::verdict).max()
 }
 
 fn read(mut args: Args<'_>) -> Result<Vec<Part<'_>>, Error> {
@@ -65,11 +65,92 @@ fn read(mut args: Args<'_>) -> Result<Vec<Part<'_>>, Error> {
     Ok(parts)
 }
 
-/// Opens every key and looks at it.
-fn look<'a>(redis: &'a Redis, parts: &[Part], now: Timestamp, access: Access) -> Result<Vec<Looked<'a>>, Error> {
+/// A key of a call that was looked at, and closed, and the limit that it was looked at under.
+struct Looked<'a> {
+    limit: AnyLimit<'a>,
+    found: Found,
+    look: Look,
+    growth: Growth,
+}
+
+/// Looks at every key.
+fn look<'a>(redis: &mut Redis, parts: &[Part<'a>], now: Timestamp) -> Result<Vec<Looked<'a>>, Error> {
     let mut looked = Vec::with_capacity(parts.len());
     for (name, spec) in parts {
-        looked.push(with_limit!(&spec.limit, limit => Looked::at(redis, *name, limit, spec.ask, now, access))?);
+        looked.push(Looked::at(redis, *name, spec, now)?);
+    }
+    if looked.iter().all(|key| redis.still_holds(&key.found)) {
+        return Ok(looked);
+    }
+    // Whatever expired has been deleted by now. First those that are missing, whose opening says that others may run;
+    // those that are there then stay as they are found.
+    for missing in [true, false] {
+        for (key, (name, spec)) in looked.iter_mut().zip(parts) {
+            if key.found.is_missing() == missing {
+                *key = Looked::at(redis, *name, spec, now)?;
+            }
+        }
     }
     Ok(looked)
+}
+
+impl<'a> Looked<'a> {
+    fn at(redis: &mut Redis, name: KeyName, spec: &Spec<'a>, now: Timestamp) -> Result<Looked<'a>, Error> {
+        with_limit!(&spec.limit, limit => {
+            let key = redis.open(name)?;
+            let (look, growth) = looked(limit, key.usage(), key.is_missing(), now, spec.ask);
+            let changes = look.change() != Change::Nothing || key.usage().is_after(now);
+            let found = if changes { key.close_to_change(now) } else { key.close() };
+            Ok(Looked { limit: spec.limit, found, look, growth })
+        })
+    }
+
+    fn check_entries(&self) -> Result<(), Error> {
+        with_limit!(&self.limit, limit => self.growth.check_entries(limit))
+    }
+
+    /// Makes the change that the look announced if the call as a whole is `allowed`, and sees to a clock gone back in
+    /// any case. Nothing can fail any more.
+    fn settle(&self, redis: &mut Redis, now: Timestamp, allowed: bool) -> Row {
+        if self.look.denies() && config::DENIAL_EVENTS.get() != 0 {
+            redis.denied(self.found.name());
+        }
+        Row::decision(&with_limit!(&self.limit, limit => {
+            count(&self.look, limit, self.growth, allowed);
+            self.settle_under(redis, limit, now, allowed)
+        }))
+    }
+}
+
+impl Looked<'_> {
+    fn settle_under<L: Limit>(&self, redis: &mut Redis, limit: &L, now: Timestamp, allowed: bool) -> Decision {
+        let change = if allowed { self.look.change() } else { Change::Nothing };
+        let unused = L::Usage::default();
+        let nothing = |usage: &L::Usage| self.look.decision(limit, usage, now, false);
+        // Another kind is what others have put there meanwhile.
+        let Ok(found) = redis.find_again::<L::Usage>(&self.found, now) else { return nothing(&unused) };
+        let Some(mut usage) = redis.change::<L::Usage>(&found) else {
+            if !matches!(change, Change::Charge(_)) {
+                return nothing(&unused);
+            }
+            let mut usage = unused;
+            charge(limit, &mut usage, now, change);
+            let decision = self.look.decision(limit, &usage, now, true);
+            redis.record_new(&found, usage, Expiry::of(now, decision.reset).after_charge(None), now);
+            return decision;
+        };
+        if change == Change::Nothing {
+            let decision = nothing(&usage);
+            if let Some(step) = step_back(limit, &mut *usage, now) {
+                usage.record(step.expiry(found.expires_at()), now);
+            }
+            return decision;
+        }
+        move_back(&mut *usage, now);
+        charge(limit, &mut usage, now, change);
+        guard::point();
+        let decision = self.look.decision(limit, &usage, now, true);
+        usage.record(Expiry::of(now, decision.reset).after_charge(found.expires_at()), now);
+        decision
+    }
 }

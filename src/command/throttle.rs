@@ -5,54 +5,61 @@
 //! with cell-compat the first call takes them over.
 
 use crate::args::{Args, KeyName, whole};
-use crate::config::CELL_COMPAT;
+use crate::config::{CELL_COMPAT, DENIAL_EVENTS};
 use crate::error::Error;
 use crate::limiter::bucket::{Bucket, BucketUsage};
-use crate::limiter::{Ask, Change, Limit, Span, Timestamp, Usage, look};
-use crate::redis::effect::Changes;
-use crate::redis::key::Access;
+use crate::limiter::expiry::Expiry;
+use crate::limiter::{Ask, Decision, Limit, Span, Timestamp, Usage, take};
 use crate::redis::{self, Redis};
-use crate::{reply, spec};
+use crate::reply::Reply;
+use crate::spec;
 
 /// `RL.THROTTLE key max_burst count period [quantity]`
-pub fn throttle(redis: &Redis, mut args: Args) -> Result<(), Error> {
+pub fn throttle(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     let (key, _) = args.key()?;
     let (bucket, ask) = spec::throttle(&mut args)?;
     let now = redis::now();
-    if CELL_COMPAT.get() != 0 {
-        take_over(redis, key, &bucket, ask, now)?;
-    }
-    let decision = super::charge(redis, key, &bucket, ask, now)?;
-    reply::throttled(redis, &decision);
-    Ok(())
+    let charged = super::charge(redis, key, &bucket, ask, now);
+    let decision = match charged {
+        Err(Error::WrongType { .. }) if CELL_COMPAT.get() != 0 => match left_behind(redis, key, &bucket, now) {
+            Some(usage) => take_over(redis, key, &bucket, usage, ask, now)?,
+            None => charged?,
+        },
+        charged => charged?,
+    };
+    Ok(Reply::throttled(&decision))
 }
 
-/// Puts a limiter in the place of a string that redis-cell left behind.
-fn take_over(redis: &Redis, name: KeyName, bucket: &Bucket, ask: Ask, now: Timestamp) -> Result<(), Error> {
-    let Some(recovers_at) = redis.string_value(name).and_then(|value| {
-        let expires_at = now.plus(Span::from_micros(value.expires_in_ms?.saturating_mul(1000)));
-        tat(&value.bytes, expires_at)
-    }) else {
-        return Ok(());
-    };
-    let usage = bucket.recovering_at(recovers_at, now);
-    if usage.is_unused() {
-        // Recovered: the call is one on a missing key, and refused like one before anything is changed.
-        let charges = matches!(look(bucket, &usage, now, ask).change(), Change::Charge(_));
-        if charges && redis.out_of_memory() {
-            return Err(Error::OutOfMemory);
-        }
-        redis.delete_foreign(name);
-        return Ok(());
+/// What a string that redis-cell left behind stands for.
+fn left_behind(redis: &mut Redis, name: KeyName, bucket: &Bucket, now: Timestamp) -> Option<BucketUsage> {
+    // As many digits as a TAT can have: no longer string is one.
+    const DIGITS: usize = 20;
+    let string = redis.short_string(name, DIGITS)?;
+    let expires_at = now.plus(Span::from_micros(string.expires_in_ms.saturating_mul(1000)));
+    Some(bucket.recovering_at(tat(&string.bytes, expires_at)?, now))
+}
+
+/// The answer to a call on what a string stands for. A limiter is put into the place of the string even if it is denied.
+fn take_over(
+    redis: &mut Redis,
+    name: KeyName,
+    bucket: &Bucket,
+    mut usage: BucketUsage,
+    ask: Ask,
+    now: Timestamp,
+) -> Result<Decision, Error> {
+    // What has recovered is a missing key, to make which is refused like making any.
+    let (look, growth) = super::looked(bucket, &usage, usage.is_unused(), now, ask);
+    growth.check_memory(redis)?;
+    redis.stats.decided(!look.denies());
+    super::count(&look, bucket, growth, true);
+    if look.denies() && DENIAL_EVENTS.get() != 0 {
+        redis.denied(name);
     }
-    redis.delete_foreign(name);
-    let reset = bucket.reset(&usage, now);
-    let mut key = redis.open(name, BucketUsage::KIND, Access::Change)?;
-    key.create(usage);
-    let mut changes = Changes::default();
-    key.written::<BucketUsage>(now, reset, &mut changes);
-    redis.propagate(&changes);
-    Ok(())
+    take(bucket, &mut usage, now, look.change());
+    let decision = look.decision(bucket, &usage, now, true);
+    redis.replace(name, usage, Expiry::of(now, bucket.reset(&usage, now)).after_charge(None), now);
+    Ok(decision)
 }
 
 /// The TAT that a string holds. It is one only if the key was made to expire about then, as redis-cell does.

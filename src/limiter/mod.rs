@@ -22,6 +22,7 @@ pub mod codec;
 mod decimal;
 #[cfg(test)]
 mod effort;
+pub mod expiry;
 pub mod fixed_window;
 #[cfg(test)]
 mod laws;
@@ -114,8 +115,7 @@ pub trait Usage: Clone + Default + Send + 'static {
     fn move_back(&mut self, now: Timestamp);
 
     /// Whether the instant at which it will have recovered, under whatever limit charged it last, moves back by exactly
-    /// as much as the clock in `move_back`: only then may the expiry of its key be moved by as much.
-    #[allow(dead_code, reason = "asked by the keys of the server")]
+    /// as much as the clock in `move_back`: only then may the expiry of its key move by as much.
     fn moves_along(&self) -> bool {
         true
     }

@@ -105,11 +105,6 @@ impl Span {
         self.0
     }
 
-    /// Milliseconds, rounded down.
-    pub fn floor_millis(self) -> u64 {
-        self.0 / 1000
-    }
-
     /// Milliseconds, rounded up.
     pub fn ceil_millis(self) -> u64 {
         self.0.div_ceil(1000)

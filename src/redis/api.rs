@@ -36,6 +36,8 @@ macro_rules! first_missing {
 pub fn missing() -> Option<&'static str> {
     first_missing!(
         RedisModule_Alloc,
+        RedisModule_Call,
+        RedisModule_CallReplyStringPtr,
         RedisModule_CloseKey,
         RedisModule_CreateCommand,
         RedisModule_CreateDataType,
@@ -46,6 +48,7 @@ pub fn missing() -> Option<&'static str> {
         RedisModule_DigestEndSequence,
         RedisModule_EmitAOF,
         RedisModule_Free,
+        RedisModule_FreeCallReply,
         RedisModule_FreeString,
         RedisModule_GetContextFlags,
         RedisModule_GetExpire,
@@ -76,8 +79,8 @@ pub fn missing() -> Option<&'static str> {
         RedisModule_SetExpire,
         RedisModule_SetModuleOptions,
         RedisModule_SignalModifiedKey,
-        RedisModule_StringDMA,
         RedisModule_StringPtrLen,
+        RedisModule_ValueLength,
         RedisModule_WrongArity,
     )
 }

@@ -2,41 +2,34 @@
 
 use super::Redis;
 use super::api::call;
-use super::key::Access;
 use super::listeners;
 use crate::args::KeyName;
 use crate::effect::{Effect, Nobody, Text};
 use crate::error::Error;
 use crate::limiter::{Timestamp, Usage};
 use crate::stats;
-use redis_module::raw;
-use std::marker::PhantomData;
 
 /// The command that carries effects.
 pub const COMMAND: &std::ffi::CStr = c"RL.EFFECT";
 
-/// What a call has changed, for replicas and the AOF.
+/// What a call has changed and replicas and the AOF have not been told yet.
 #[derive(Default)]
-pub struct Changes<'a> {
+pub struct Changes {
     /// The effects, and on which keys. Most calls have one, which needs no list.
     first: Option<Told>,
     rest: Vec<Told>,
     /// Whether a key was written that nobody can want to know of.
-    pub untold: bool,
-    call: PhantomData<&'a ()>,
+    untold: bool,
 }
 
 struct Told {
-    name: *mut raw::RedisModuleString,
+    name: KeyName,
     text: Text,
 }
 
-impl Changes<'_> {
+impl Changes {
     /// Adds the last call on `usage`, in the key of that name, which expires at `expires_at`.
-    ///
-    /// # Safety
-    /// The name is one of the call that `self` lives in.
-    pub unsafe fn change<U: Usage>(&mut self, name: *mut raw::RedisModuleString, usage: &mut U, expires_at: u64) {
+    pub fn change<U: Usage>(&mut self, name: KeyName, usage: &mut U, expires_at: u64) {
         if listeners::wanted() {
             self.tell(Told { name, text: Text::of_change(usage, expires_at) });
         } else {
@@ -45,11 +38,13 @@ impl Changes<'_> {
         }
     }
 
+    /// Adds the whole of `usage`, in the key of that name, which expires at `expires_at`.
+    pub fn whole<U: Usage>(&mut self, name: KeyName, usage: &U, expires_at: u64) {
+        self.tell(Told { name, text: Text::of_whole(usage, expires_at) });
+    }
+
     /// Adds a call that has emptied the key of that name, which held a `U`.
-    ///
-    /// # Safety
-    /// The name is one of the call that `self` lives in.
-    pub unsafe fn deletion<U: Usage>(&mut self, name: *mut raw::RedisModuleString) {
+    pub fn deletion<U: Usage>(&mut self, name: KeyName) {
         if listeners::wanted() {
             self.tell(Told { name, text: Text::deletion::<U>() });
         } else {
@@ -64,32 +59,42 @@ impl Changes<'_> {
             self.rest.push(told);
         }
     }
+}
 
-    /// Hands the effects to the server, as one command.
-    ///
-    /// # Safety
-    /// `ctx` is that of the call that `self` lives in.
-    pub unsafe fn propagate(&self, ctx: *mut raw::RedisModuleCtx) {
-        let Some(Told { name, text }) = &self.first else { return };
+impl Redis<'_> {
+    /// Tells replicas and the AOF what this call has changed since it last told them: as one command.
+    pub fn propagate(&mut self) {
+        if std::mem::take(&mut self.changes.untold) {
+            // Nobody listens, so this goes nowhere; but the server counts a change, by which it knows when to save.
+            self.propagate_verbatim();
+        }
+        let Some(Told { name, text }) = &self.changes.first else { return };
         stats::EFFECTS_PROPAGATED.count();
-        // SAFETY: the caller's promise. The server copies what it is given; strings made here are freed here.
+        // SAFETY: `ctx` and the keys' names are those of the current call. The server copies what it is given; strings
+        // made here are freed here.
         unsafe {
-            if self.rest.is_empty() {
+            if self.changes.rest.is_empty() {
                 let (start, length) = (text.as_bytes().as_ptr().cast::<std::ffi::c_char>(), text.as_bytes().len());
-                call!(RedisModule_Replicate(ctx, COMMAND.as_ptr(), c"sb".as_ptr(), *name, start, length));
-                return;
-            }
-            let mut words = Vec::new();
-            for Told { name, text } in self.first.iter().chain(&self.rest) {
-                let text = text.as_bytes();
-                words.push(*name);
-                words.push(call!(RedisModule_CreateString(ctx, text.as_ptr().cast(), text.len())));
-            }
-            call!(RedisModule_Replicate(ctx, COMMAND.as_ptr(), c"v".as_ptr(), words.as_mut_ptr(), words.len()));
-            for text in words.into_iter().skip(1).step_by(2) {
-                call!(RedisModule_FreeString(ctx, text));
+                if let Ok(name) = self.string(*name) {
+                    call!(RedisModule_Replicate(self.ctx, COMMAND.as_ptr(), c"sb".as_ptr(), name, start, length));
+                }
+            } else {
+                let mut words = Vec::new();
+                for Told { name, text } in self.changes.first.iter().chain(&self.changes.rest) {
+                    let Ok(name) = self.string(*name) else { continue };
+                    let text = text.as_bytes();
+                    words.push(name);
+                    words.push(call!(RedisModule_CreateString(self.ctx, text.as_ptr().cast(), text.len())));
+                }
+                let (start, length) = (words.as_mut_ptr(), words.len());
+                call!(RedisModule_Replicate(self.ctx, COMMAND.as_ptr(), c"v".as_ptr(), start, length));
+                for text in words.into_iter().skip(1).step_by(2) {
+                    call!(RedisModule_FreeString(self.ctx, text));
+                }
+                self.changes.rest.clear();
             }
         }
+        self.changes.first = None;
     }
 }
 
@@ -97,9 +102,9 @@ impl Changes<'_> {
 #[derive(Clone, Copy)]
 pub struct Applier {
     /// Whether the effect is valid and the key can take it.
-    pub check: fn(&Redis, KeyName, &[u8]) -> Result<(), Error>,
-    /// Applies an effect that has been checked.
-    pub apply: fn(&Redis, KeyName, &[u8], Timestamp) -> Result<(), Error>,
+    pub check: fn(&mut Redis, KeyName, &[u8]) -> Result<(), Error>,
+    /// Applies an effect that has been checked, and that replicas have been told of.
+    pub apply: fn(&mut Redis, KeyName, &[u8], Timestamp) -> Result<(), Error>,
 }
 
 impl Applier {
@@ -109,26 +114,24 @@ impl Applier {
     }
 }
 
-fn check<U: Usage>(redis: &Redis, name: KeyName, text: &[u8]) -> Result<(), Error> {
-    let key = redis.open(name, U::KIND, Access::Look)?;
+fn check<U: Usage>(redis: &mut Redis, name: KeyName, text: &[u8]) -> Result<(), Error> {
+    let key = redis.peek::<U>(name)?;
     match Effect::read::<U>(text).ok_or(Error::InvalidEffect)? {
         Effect::Deletion => Ok(()),
         Effect::Change { version, mut fields, .. } => {
-            let accepted = match key.usage::<U>() {
-                Some(usage) => usage.accepts_effect(&mut fields, version),
-                None => U::default().accepts_effect(&mut fields, version),
-            };
+            let accepted = key.usage().accepts_effect(&mut fields, version);
             if accepted && fields.end() { Ok(()) } else { Err(Error::InvalidEffect) }
         }
     }
 }
 
-fn apply<U: Usage>(redis: &Redis, name: KeyName, text: &[u8], now: Timestamp) -> Result<(), Error> {
-    let mut key = redis.open(name, U::KIND, Access::Change)?;
+fn apply<U: Usage>(redis: &mut Redis, name: KeyName, text: &[u8], now: Timestamp) -> Result<(), Error> {
+    let mut key = redis.open::<U>(name)?;
     match Effect::read::<U>(text).ok_or(Error::InvalidEffect)? {
-        Effect::Deletion => key.delete(),
+        Effect::Deletion => key.remove(),
         Effect::Change { version, expires_at, mut fields } => {
-            key.apply::<U>(|usage| usage.apply_effect(&mut fields, version), expires_at, now);
+            key.usage_mut().apply_effect(&mut fields, version);
+            key.set(expires_at, now);
         }
     }
     Ok(())

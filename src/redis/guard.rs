@@ -8,13 +8,16 @@ use super::api::{OK, call};
 use super::command::Keys;
 use crate::args::Args;
 use crate::error::Error;
+use crate::reply::Reply;
 use crate::stats::CommandStats;
 use redis_module::raw;
 use std::ffi::{c_char, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+#[cfg(debug_assertions)]
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// A command: reads its words, and has replied unless it returns an error.
-pub type Handler = fn(&Redis, Args) -> Result<(), Error>;
+/// A command: reads its words, does what it does to keys, and says what is to be replied.
+pub type Handler = fn(&mut Redis, Args) -> Result<Reply, Error>;
 
 /// As many words as a call on one key has; clearing room for more would cost it more than reading them.
 const FEW_WORDS: usize = 8;
@@ -38,34 +41,54 @@ pub unsafe fn enter(
     // SAFETY: the caller's promise.
     let argv = unsafe { strings(argv, length) };
     // SAFETY: likewise.
-    let redis = unsafe { Redis::new(ctx, argv, stats) };
+    let mut redis = unsafe { Redis::new(ctx, argv, stats) };
     if keys == Keys::Numbered && redis.is_asked_for_keys() {
         // SAFETY: likewise.
         callback((), || unsafe { with_words(argv, |words| redis.answer_keys(Args::new(words))) });
         return OK;
     }
     let answered = catch_unwind(AssertUnwindSafe(|| {
-        let result = if length < arity.saturating_abs() || (arity > 0 && length > arity) {
+        if length < arity.saturating_abs() || (arity > 0 && length > arity) {
             // Redis 6.2 knows no arity of a module's commands.
-            Err(Error::WrongArity)
-        } else {
-            // SAFETY: the caller's promise.
-            unsafe { with_words(argv, |words| handler(&redis, Args::new(words))) }
-        };
-        if let Err(error) = &result {
-            redis.reply_error(error);
+            return Err(Error::WrongArity);
         }
-        result.is_err()
+        // SAFETY: the caller's promise.
+        unsafe { with_words(argv, |words| handler(&mut redis, Args::new(words))) }
     }));
-    if answered.is_err() {
-        // SAFETY: `ctx` is that of the current call; the text is a constant.
-        unsafe { call!(RedisModule_ReplyWithError(ctx, c"ERR internal error in module ratelimit".as_ptr())) };
-    }
+    // Even after a panic what has been changed by then is told, and what was told is done.
+    let mut finish = || catch_unwind(AssertUnwindSafe(|| redis.finish()));
+    let finished = finish().or_else(|_| finish().and(Err(Box::new(()))));
     stats.calls.count();
-    if answered.unwrap_or(true) {
-        stats.errors.count();
+    // The reply is complete before it begins, and nothing that follows can panic.
+    match answered {
+        Ok(Ok(reply)) if finished.is_ok() => {
+            redis.reply(&reply);
+            return OK;
+        }
+        Ok(Err(error)) => redis.reply_error(&error),
+        Ok(Ok(_)) | Err(_) => redis.reply_error(&Error::Internal),
     }
+    stats.errors.count();
     OK
+}
+
+/// A place where a call would be cut short if it could panic: tests of a debug build have it panic there ([`panic_at`]).
+#[inline(always)]
+pub fn point() {
+    #[cfg(debug_assertions)]
+    if PANIC_IN.load(Relaxed) > 0 && PANIC_IN.fetch_sub(1, Relaxed) == 1 {
+        panic_at(Some(0));
+    }
+}
+
+#[cfg(debug_assertions)]
+static PANIC_IN: AtomicU64 = AtomicU64::new(0);
+
+/// Panics so many points from here, or at once; `None`, never.
+#[cfg(debug_assertions)]
+pub fn panic_at(points: Option<u64>) {
+    assert!(points != Some(0), "on purpose");
+    PANIC_IN.store(points.unwrap_or(0), Relaxed);
 }
 
 /// The strings that the server passes.

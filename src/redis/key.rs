@@ -1,190 +1,61 @@
-//! A key of the server that holds a usage, open for one call.
+//! The keys of one call.
+//!
+//! Other modules hear of keyspace events at once, inside the call, and may then change or delete any key. So no handle
+//! of a key is open, and nothing that was found in one is used, while others may run; the types see to it:
+//!
+//! * an open key ([`Peeked`], [`Key`]) borrows the call, and so closes before the call can open the next one, or tell
+//!   anybody of anything;
+//! * a key that was closed again ([`Found`]) shows what was found in it only as long as nobody else can have run since,
+//!   which the call counts ([`Redis::others_may_run`]). Others run when a key is opened and found missing (it may have
+//!   expired just now), when one is made or deleted (the server tells of that itself), and when events are told.
+//!
+//! What is told of a change is told in the order in which it happened: first to replicas and the AOF, and only then to
+//! those who might change more.
 
+use super::Redis;
 use super::api::{OK, api, call};
-use super::effect::Changes;
-use super::native_type;
-use crate::effect::LATEST_EXPIRY;
+use super::native_type::{self, Native};
+use crate::args::KeyName;
 use crate::error::Error;
-use crate::limiter::{Kind, Span, Timestamp, Usage};
+use crate::limiter::expiry::{Expiry, LATEST_EXPIRY, StepBack};
+use crate::limiter::{Timestamp, Usage};
 use redis_module::raw;
-use std::ffi::{CStr, c_int, c_void};
+use std::ffi::c_int;
 use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+use std::thread::panicking;
 
 /// `REDISMODULE_KEYTYPE_EMPTY` and `REDISMODULE_KEYTYPE_STRING`, in the type that the server answers with.
 const KEYTYPE_EMPTY: c_int = 0;
 const KEYTYPE_STRING: c_int = 1;
 
-/// What a key is opened for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
-    /// Only to look: allowed on a read-only replica.
-    Look,
-    /// To look and perhaps to change.
-    Change,
-}
+/// The server's handle of a key. Closed when dropped.
+struct Handle(*mut raw::RedisModuleKey);
 
-/// A key that holds a usage of the kind that it was opened for, or nothing. Closed when dropped.
-///
-/// Keys of several kinds stand side by side in one call, so the kind is no part of the type; asked for a usage of
-/// another kind, a key has none.
-pub struct Key<'a> {
-    ctx: *mut raw::RedisModuleCtx,
-    name: *mut raw::RedisModuleString,
-    /// Null for a missing key that was opened only to look.
-    handle: *mut raw::RedisModuleKey,
-    kind: Kind,
-    /// The value in the key, of that kind; null if it has none.
-    value: *mut c_void,
-    call: PhantomData<&'a ()>,
-}
+impl Handle {
+    /// Opens a key. Whether others may have run meanwhile is for the caller to ask, of what it holds.
+    fn open(redis: &Redis, name: KeyName, mode: u32) -> Result<Handle, Error> {
+        let name = redis.string(name)?;
+        // SAFETY: `ctx` and the string are those of the call that `redis` stands for, which outlives the handle.
+        Ok(Handle(unsafe { call!(RedisModule_OpenKey(redis.ctx, name, mode.cast_signed())) }))
+    }
 
-impl<'a> Key<'a> {
-    /// # Safety
-    /// `ctx` and `name` are those of a call that outlives the key, and no other handle for the same key is used to
-    /// change it meanwhile.
-    // With the kind known at compile time nothing is left of asking for it: 2 of 100 instructions of a call.
+    /// The value, if it is a `U`: null if the key is missing.
     #[inline(always)]
-    pub unsafe fn open(
-        ctx: *mut raw::RedisModuleCtx,
-        name: *mut raw::RedisModuleString,
-        kind: Kind,
-        access: Access,
-    ) -> Result<Self, Error> {
-        let mode = match access {
-            Access::Look => raw::REDISMODULE_READ,
-            Access::Change => raw::REDISMODULE_READ | raw::REDISMODULE_WRITE,
-        };
-        // SAFETY: the caller's promise. A null handle is asked for its type like any other.
+    fn value<U: Usage>(&self) -> Result<*mut U, Error> {
+        // SAFETY: the handle is open; a null one is asked for its type like any other.
         unsafe {
-            let handle = call!(RedisModule_OpenKey(ctx, name, mode.cast_signed()));
-            let mut key = Key { ctx, name, handle, kind, value: std::ptr::null_mut(), call: PhantomData };
-            let found = call!(RedisModule_ModuleTypeGetType(handle));
-            if !found.is_null() && found == native_type::of(kind) {
-                key.value = call!(RedisModule_ModuleTypeGetValue(handle));
-            } else {
-                let key_type = call!(RedisModule_KeyType(handle));
-                if key_type != KEYTYPE_EMPTY {
-                    let holds = native_type::name(key_type, found);
-                    return Err(Error::WrongType { holds, needs: kind.name() });
-                }
+            let found = call!(RedisModule_ModuleTypeGetType(self.0));
+            if !found.is_null() && found == native_type::of::<U>().pointer() {
+                return Ok(call!(RedisModule_ModuleTypeGetValue(self.0)).cast());
             }
-            Ok(key)
+            let key_type = call!(RedisModule_KeyType(self.0));
+            if key_type == KEYTYPE_EMPTY {
+                return Ok(std::ptr::null_mut());
+            }
+            Err(Error::WrongType { holds: native_type::name(key_type, found), needs: U::KIND.name() })
         }
-    }
-
-    /// The kind of limiter that it was opened for.
-    pub fn kind(&self) -> Kind {
-        self.kind
-    }
-
-    /// What the key remembers; `None` if there is no key.
-    pub fn usage<U: Usage>(&self) -> Option<&U> {
-        // SAFETY: the value is of the key's kind, as made by `native_type`, and lives in the key as long as it is open;
-        // nobody else runs meanwhile.
-        unsafe { self.value_of::<U>().as_ref() }
-    }
-
-    /// The same, to change it. Call [`Key::written`] after.
-    pub fn usage_mut<U: Usage>(&mut self) -> Option<&mut U> {
-        // SAFETY: as in `usage`, and `self` is borrowed for it alone.
-        unsafe { self.value_of::<U>().as_mut() }
-    }
-
-    /// Null if it is of another kind.
-    fn value_of<U: Usage>(&self) -> *mut U {
-        if self.kind == U::KIND { self.value.cast() } else { std::ptr::null_mut() }
-    }
-
-    /// Puts `usage`, of the key's kind, into the key, which is missing. Call [`Key::written`] after.
-    pub fn create<U: Usage>(&mut self, usage: U) {
-        let value = native_type::into_raw(usage);
-        // SAFETY: the handle is open for writing, and the value is of the type that is named.
-        let set = unsafe { call!(RedisModule_ModuleTypeSetValue(self.handle, native_type::of(U::KIND), value.cast())) };
-        if set == OK {
-            self.value = value.cast();
-            self.kind = U::KIND;
-        } else {
-            // SAFETY: the server did not take it, so it is still ours.
-            drop(unsafe { native_type::from_raw(value) });
-        }
-    }
-
-    /// Sees to all that a charge of the usage entails: the key's time to live, whoever watches or caches the key, and
-    /// subscribers; a key whose usage is back to nothing is deleted. Adds it to the changes of the call.
-    pub fn written<U: Usage>(&mut self, now: Timestamp, reset: Span, changes: &mut Changes<'a>) {
-        let expiry = Expiry::of(now, reset);
-        let present = self.expires_at(now);
-        let kept = present.filter(|at| expiry.allows(*at));
-        self.settle::<U>(present, kept.unwrap_or(expiry.latest), now, changes);
-    }
-
-    /// The same after a change that only moved the usage back by so much, with the clock. The key's expiry moves along:
-    /// how long the usage is remembered is for the limit to say that it was last charged under.
-    pub fn moved_back<U: Usage>(&mut self, now: Timestamp, span: Span, reset: Span, changes: &mut Changes<'a>) {
-        let present = self.expires_at(now);
-        let moved = present.map(|at| at.saturating_sub(span.floor_millis()));
-        // One that somebody else has set, by EXPIRE or RESTORE, says nothing of any limit: moved, it may lie in the past,
-        // or it is so far off that no effect can say it. It gives way to what this call's limit says.
-        let moved = moved.filter(|at| (now.floor_millis().saturating_add(1)..=LATEST_EXPIRY).contains(at));
-        self.settle::<U>(present, moved.unwrap_or(Expiry::of(now, reset).latest), now, changes);
-    }
-
-    fn settle<U: Usage>(&mut self, present: Option<u64>, expires_at: u64, now: Timestamp, changes: &mut Changes<'a>) {
-        let name = self.name;
-        let Some(usage) = self.usage_mut::<U>().filter(|usage| !usage.is_unused()) else {
-            self.delete();
-            // SAFETY: both are of the call that `'a` stands for.
-            return unsafe { changes.deletion::<U>(name) };
-        };
-        // SAFETY: likewise.
-        unsafe { changes.change(name, usage, expires_at) };
-        if present != Some(expires_at) {
-            self.set_expiry(expires_at, now);
-        }
-        self.changed(raw::REDISMODULE_NOTIFY_MODULE, c"rl.take");
-    }
-
-    /// Changes the usage, or that of a key never seen, as an effect says, with the expiry that it says.
-    pub fn apply<U: Usage>(&mut self, change: impl FnOnce(&mut U), expires_at: u64, now: Timestamp) {
-        if let Some(usage) = self.usage_mut() {
-            change(usage);
-        } else {
-            let mut usage = U::default();
-            change(&mut usage);
-            self.create(usage);
-        }
-        if self.usage::<U>().is_none_or(Usage::is_unused) {
-            self.delete();
-            return;
-        }
-        self.set_expiry(expires_at, now);
-        self.changed(raw::REDISMODULE_NOTIFY_MODULE, c"rl.take");
-    }
-
-    /// Deletes the key, if there is one.
-    pub fn delete(&mut self) {
-        if std::mem::replace(&mut self.value, std::ptr::null_mut()).is_null() {
-            return;
-        }
-        // SAFETY: the handle is open for writing.
-        unsafe { call!(RedisModule_DeleteKey(self.handle)) };
-        self.changed(raw::REDISMODULE_NOTIFY_GENERIC, c"del");
-    }
-
-    /// Tells subscribers that a call was denied, which changes nothing.
-    pub fn denied(&self) {
-        self.notify(raw::REDISMODULE_NOTIFY_MODULE, c"rl.denied");
-    }
-
-    fn changed(&self, class: c_int, event: &'static CStr) {
-        // SAFETY: context and name are those of the current call.
-        unsafe { call!(RedisModule_SignalModifiedKey(self.ctx, self.name)) };
-        self.notify(class, event);
-    }
-
-    fn notify(&self, class: c_int, event: &'static CStr) {
-        // SAFETY: context and name are those of the current call; the event's name is a constant.
-        unsafe { call!(RedisModule_NotifyKeyspaceEvent(self.ctx, class, event.as_ptr(), self.name)) };
     }
 
     /// When the key expires, in milliseconds since the epoch; `None` if it never does.
@@ -192,101 +63,470 @@ impl<'a> Key<'a> {
         // SAFETY: the handle is open.
         unsafe {
             match api!(RedisModule_GetAbsExpire) {
-                Some(get) => u64::try_from(get(self.handle)).ok(),
+                Some(get) => u64::try_from(get(self.0)).ok(),
                 // Relative to a clock that may have moved since `now`: good to a millisecond or two.
-                None => u64::try_from(call!(RedisModule_GetExpire(self.handle)))
-                    .ok()
-                    .map(|left| left.saturating_add(now.ceil_millis())),
+                None => self.expires_in_ms().map(|left| left.saturating_add(now.ceil_millis())),
             }
         }
     }
 
-    fn set_expiry(&mut self, at: u64, now: Timestamp) {
+    fn expires_in_ms(&self) -> Option<u64> {
+        // SAFETY: the handle is open.
+        u64::try_from(unsafe { call!(RedisModule_GetExpire(self.0)) }).ok()
+    }
+
+    /// For a handle that is open for writing.
+    fn set_expiry(&self, at: u64, now: Timestamp) {
         let at = i64::try_from(at).unwrap_or(i64::MAX);
-        // SAFETY: the handle is open for writing.
+        // SAFETY: the handle is open, of a key that is there.
         unsafe {
             if let Some(set) = api!(RedisModule_SetAbsExpire) {
-                set(self.handle, at);
+                set(self.0, at);
             } else {
                 let now = i64::try_from(now.ceil_millis()).unwrap_or(i64::MAX);
-                call!(RedisModule_SetExpire(self.handle, at.saturating_sub(now).max(1)));
+                call!(RedisModule_SetExpire(self.0, at.saturating_sub(now).max(1)));
             }
         }
     }
 }
 
-impl Drop for Key<'_> {
+impl Drop for Handle {
     fn drop(&mut self) {
         // SAFETY: opened by `open`, closed nowhere else; null is allowed.
-        unsafe { call!(RedisModule_CloseKey(self.handle)) };
+        unsafe { call!(RedisModule_CloseKey(self.0)) };
     }
 }
 
-/// When a key may expire, in milliseconds since the epoch: not before its usage has recovered, and at most an eighth
-/// of that time and a second later. Within that room it is left alone, since setting it costs as much as the
-/// arithmetic of a call; when it must move, it moves as far as it may, to have to move again as late as possible.
-struct Expiry {
-    earliest: u64,
-    latest: u64,
+/// A key that was opened only to look at it: allowed on a read-only replica, and nothing can be made of it.
+pub struct Peeked<'r, U> {
+    _handle: Handle,
+    /// Null for a missing key.
+    value: *mut U,
+    unused: U,
+    call: PhantomData<&'r ()>,
 }
 
-impl Expiry {
-    /// A little less than the second that it may be late: a clock that goes back moves it by whole milliseconds.
-    const SLACK: Span = Span::SECOND.minus(Span::MICROSECOND.times(50_000));
-
-    fn of(now: Timestamp, reset: Span) -> Expiry {
-        let recovered = now.plus(reset);
-        let latest = recovered.plus(reset.eighth()).plus(Expiry::SLACK);
-        Expiry { earliest: recovered.ceil_millis(), latest: latest.floor_millis() }
+impl<U: Usage> Peeked<'_, U> {
+    /// What the key remembers; of a missing one, nothing used.
+    pub fn usage(&self) -> &U {
+        // SAFETY: the value is a `U` (the server has said so, see `Handle::value`) and lives as long as the key is open.
+        unsafe { self.value.as_ref() }.unwrap_or(&self.unused)
     }
 
-    fn allows(&self, at: u64) -> bool {
-        self.earliest <= at && at <= self.latest
+    /// Whether there is no key.
+    pub fn is_missing(&self) -> bool {
+        self.value.is_null()
     }
 }
 
-/// A string in a key, and when the key expires.
-pub struct StringValue {
+/// An open key, to look at and to change. What it remembers is changed in place, or, of a missing one, beside it; then
+/// the key is told what has become of it, once: [`Key::charged`], [`Key::moved_back`] or [`Key::set`]. One that is
+/// dropped untold was not changed.
+pub struct Key<'r, 'a, U: Usage> {
+    redis: &'r mut Redis<'a>,
+    handle: Handle,
+    name: KeyName,
+    /// Null for a missing key.
+    value: *mut U,
+    unused: U,
+}
+
+impl<'a, U: Usage> Key<'_, 'a, U> {
+    /// What the key remembers; of a missing one, nothing used.
+    pub fn usage(&self) -> &U {
+        // SAFETY: the value is a `U` (the server has said so, see `Handle::value`) and lives as long as the key is open:
+        // the call is borrowed for it, so nobody else runs.
+        unsafe { self.value.as_ref() }.unwrap_or(&self.unused)
+    }
+
+    /// The same, to change it.
+    pub fn usage_mut(&mut self) -> &mut U {
+        // SAFETY: as in `usage`, and `self` is borrowed for it alone.
+        unsafe { self.value.as_mut() }.unwrap_or(&mut self.unused)
+    }
+
+    /// Whether there was no key.
+    pub fn is_missing(&self) -> bool {
+        self.value.is_null()
+    }
+
+    /// The call, which can be asked of, but open no other key and tell nobody anything.
+    pub fn call(&self) -> &Redis<'a> {
+        self.redis
+    }
+
+    /// Has it told, when nothing is open any more, that the key stood in the way of the call.
+    pub fn denied(&mut self) {
+        self.redis.denied(self.name);
+    }
+
+    /// Closes it, to be found again after others have been opened.
+    pub fn close(self) -> Found {
+        Found {
+            name: self.name,
+            native: native_type::of::<U>(),
+            value: self.value.cast(),
+            expires_at: None,
+            turn: self.redis.turn,
+        }
+    }
+
+    /// The same with its expiry, of a key that will be changed.
+    pub fn close_to_change(self, now: Timestamp) -> Found {
+        let expires_at = if self.is_missing() { None } else { self.handle.expires_at(now) };
+        Found { expires_at, ..self.close() }
+    }
+
+    /// Sees to all that a charge entails: a key whose usage is back to nothing is deleted; else it is there, and expires
+    /// when it may. Replicas and the AOF are told.
+    pub fn charged(mut self, now: Timestamp, expiry: Expiry) {
+        if self.usage().is_unused() {
+            return self.delete();
+        }
+        let present = if self.is_missing() { None } else { self.handle.expires_at(now) };
+        let expires_at = expiry.after_charge(present);
+        self.tell_and_set(present, expires_at, now);
+    }
+
+    /// The same of a change that only moved the usage back, with the clock.
+    pub fn moved_back(mut self, step: &StepBack) {
+        if self.usage().is_unused() {
+            return self.delete();
+        }
+        let present = self.handle.expires_at(step.now);
+        self.tell_and_set(present, step.expiry(present), step.now);
+    }
+
+    fn tell_and_set(&mut self, present: Option<u64>, expires_at: u64, now: Timestamp) {
+        // SAFETY: as in `usage_mut`; only that field is borrowed, so that the call can be told.
+        let usage = unsafe { self.value.as_mut() }.unwrap_or(&mut self.unused);
+        self.redis.changes.change(self.name, usage, expires_at);
+        self.redis.propagate();
+        if present != Some(expires_at) || self.is_missing() {
+            self.set_expiry(expires_at, now);
+        }
+        self.redis.events.push(self.name, Event::Taken);
+    }
+
+    /// Sets the key as an effect has it, with the expiry that it says. Whoever calls has told replicas of it.
+    pub fn set(mut self, expires_at: u64, now: Timestamp) {
+        if self.usage().is_unused() {
+            self.remove();
+            return;
+        }
+        self.set_expiry(expires_at, now);
+        self.redis.events.push(self.name, Event::Taken);
+    }
+
+    /// Gives the key the expiry that replicas have been told of, if it is still there.
+    pub fn expire(self, at: u64, now: Timestamp) {
+        if !self.is_missing() {
+            self.handle.set_expiry(at, now);
+        }
+    }
+
+    /// Deletes the key, if there is one, and tells replicas and the AOF.
+    fn delete(mut self) {
+        if !self.is_missing() {
+            self.redis.changes.deletion::<U>(self.name);
+            self.redis.propagate();
+            self.remove();
+        }
+    }
+
+    /// Deletes the key, if there is one. Whoever calls has told replicas of it.
+    pub fn remove(&mut self) {
+        if std::mem::replace(&mut self.value, std::ptr::null_mut()).is_null() {
+            return;
+        }
+        // Later servers tell modules of the deletion, inside of it.
+        self.redis.others_may_run();
+        // SAFETY: the handle is open for writing. It holds nothing any more, whoever runs.
+        unsafe { call!(RedisModule_DeleteKey(self.handle.0)) };
+        self.redis.events.push(self.name, Event::Deleted);
+    }
+
+    /// Gives the key its expiry; a missing one is made first.
+    fn set_expiry(&mut self, at: u64, now: Timestamp) {
+        if !self.is_missing() {
+            return self.handle.set_expiry(at, now);
+        }
+        let value = native_type::into_raw(std::mem::take(&mut self.unused));
+        // The server tells modules of a new key, inside of it.
+        self.redis.others_may_run();
+        let native = native_type::of::<U>().pointer();
+        // SAFETY: the handle is open for writing, and the value is of the type that is named.
+        let made = unsafe { call!(RedisModule_ModuleTypeSetValue(self.handle.0, native, value.cast())) } == OK;
+        if !made {
+            // SAFETY: the server did not take it, so it is still ours.
+            drop(unsafe { native_type::from_raw(value) });
+            return;
+        }
+        // Whoever heard of it may have put something else into its place, and a handle of what is gone must not be used
+        // to change it: so what is there now is asked once more.
+        let Ok(handle) = Handle::open(self.redis, self.name, WRITE) else { return };
+        self.handle = handle;
+        if self.handle.value::<U>().is_ok_and(|now_there| now_there == value) && self.handle.expires_in_ms().is_none() {
+            self.handle.set_expiry(at, now);
+        }
+    }
+}
+
+impl<U: Usage> Drop for Key<'_, '_, U> {
+    /// A panic may have cut a change short: whatever has become of what the key remembers is told.
+    fn drop(&mut self) {
+        // SAFETY: as in `usage`.
+        if let Some(usage) = unsafe { self.value.as_ref() }.filter(|_| panicking()) {
+            let expires_at = self.handle.expires_at(super::now());
+            self.redis.record_whole(self.name, usage, expires_at);
+        }
+    }
+}
+
+/// A key as it was found by a call that has opened others since. It is closed.
+#[derive(Clone, Copy)]
+pub struct Found {
+    name: KeyName,
+    /// The type by which it was asked.
+    native: Native,
+    /// The value of that type; null for a missing key.
+    value: *mut std::ffi::c_void,
+    /// In milliseconds since the epoch; asked only of a key that will be changed.
+    expires_at: Option<u64>,
+    turn: u32,
+}
+
+impl Found {
+    /// Its name.
+    pub fn name(&self) -> KeyName {
+        self.name
+    }
+
+    /// Whether there was no key.
+    pub fn is_missing(&self) -> bool {
+        self.value.is_null()
+    }
+
+    /// When it expires, as [`Key::close_to_change`] has found.
+    pub fn expires_at(&self) -> Option<u64> {
+        self.expires_at
+    }
+}
+
+const READ: u32 = raw::REDISMODULE_READ;
+const WRITE: u32 = raw::REDISMODULE_READ | raw::REDISMODULE_WRITE;
+
+impl<'a> Redis<'a> {
+    /// Opens a key to look at it. `Err` if it holds anything but a `U`.
+    pub fn peek<U: Usage>(&mut self, name: KeyName) -> Result<Peeked<'_, U>, Error> {
+        let handle = Handle::open(self, name, READ)?;
+        let value = handle.value::<U>()?;
+        if value.is_null() {
+            self.others_may_run();
+        }
+        Ok(Peeked { _handle: handle, value, unused: U::default(), call: PhantomData })
+    }
+
+    /// Opens a key to look at it and perhaps to change it. `Err` if it holds anything but a `U`.
+    #[inline(always)]
+    pub fn open<U: Usage>(&mut self, name: KeyName) -> Result<Key<'_, 'a, U>, Error> {
+        let handle = Handle::open(self, name, WRITE)?;
+        let value = handle.value::<U>()?;
+        if value.is_null() {
+            self.others_may_run();
+        }
+        Ok(Key { redis: self, handle, name, value, unused: U::default() })
+    }
+
+    /// Says that others may have run, and may have changed what was found in any key.
+    pub fn others_may_run(&mut self) {
+        self.turn = self.turn.wrapping_add(1);
+    }
+
+    /// Whether nobody else can have run since it was found.
+    pub fn still_holds(&self, found: &Found) -> bool {
+        self.turn == found.turn
+    }
+
+    /// What a key that was found remembers, to change it. `None` if it was missing, is no `U`, or may have changed since.
+    pub fn change<U: Usage>(&mut self, found: &Found) -> Option<Changing<'_, 'a, U>> {
+        let sound = self.still_holds(found) && found.native == native_type::of::<U>();
+        let value = NonNull::new(found.value.cast()).filter(|_| sound)?;
+        Some(Changing { redis: self, found: *found, value })
+    }
+
+    /// The same key again, if others may have changed it since.
+    pub fn find_again<U: Usage>(&mut self, found: &Found, now: Timestamp) -> Result<Found, Error> {
+        if found.is_missing() || self.still_holds(found) {
+            return Ok(*found);
+        }
+        Ok(self.open::<U>(found.name)?.close_to_change(now))
+    }
+
+    /// Records what a missing key is to remember: replicas and the AOF will be told of it, and then the key is made.
+    pub fn record_new<U: Usage>(&mut self, found: &Found, mut usage: U, expires_at: u64, now: Timestamp) {
+        let name = found.name;
+        self.changes.change(name, &mut usage, expires_at);
+        self.later(move |redis| redis.make(name, usage, expires_at, now));
+    }
+
+    /// Records that nothing is used of a key any more: replicas and the AOF will be told, and then the key goes.
+    fn record_deletion<U: Usage>(&mut self, name: KeyName) {
+        self.changes.deletion::<U>(name);
+        self.later(move |redis| {
+            if let Ok(mut key) = redis.open::<U>(name) {
+                key.remove();
+            }
+        });
+    }
+
+    /// Records all that a key remembers, after a panic: nobody knows what has changed.
+    #[cold]
+    fn record_whole<U: Usage>(&mut self, name: KeyName, usage: &U, expires_at: Option<u64>) {
+        if usage.is_unused() {
+            self.record_deletion::<U>(name);
+        } else {
+            self.changes.whole(name, usage, expires_at.unwrap_or(LATEST_EXPIRY));
+        }
+    }
+
+    /// Makes a key that replicas have been told of.
+    fn make<U: Usage>(&mut self, name: KeyName, usage: U, expires_at: u64, now: Timestamp) {
+        if let Ok(mut key) = self.open::<U>(name)
+            && key.is_missing()
+        {
+            *key.usage_mut() = usage;
+            return key.set(expires_at, now);
+        }
+        // Others have put something there since, and replicas were told of that behind this.
+        self.replace(name, usage, expires_at, now);
+    }
+}
+
+/// A change of what a closed key remembers, which is the last thing that is done with what was found in it.
+pub struct Changing<'r, 'a, U: Usage> {
+    redis: &'r mut Redis<'a>,
+    found: Found,
+    value: NonNull<U>,
+}
+
+impl<U: Usage> Deref for Changing<'_, '_, U> {
+    type Target = U;
+
+    fn deref(&self) -> &U {
+        // SAFETY: the value is a `U`, and lives in a key of the server that nobody can have changed since it was found: no
+        // other code has run, and ours says when it deletes. The call is borrowed, so that it stays so.
+        unsafe { self.value.as_ref() }
+    }
+}
+
+impl<U: Usage> DerefMut for Changing<'_, '_, U> {
+    fn deref_mut(&mut self) -> &mut U {
+        // SAFETY: as in `deref`, and `self` is borrowed for it alone.
+        unsafe { self.value.as_mut() }
+    }
+}
+
+impl<U: Usage> Changing<'_, '_, U> {
+    /// Records it: replicas and the AOF will be told of it, and then the key is seen to.
+    pub fn record(mut self, expires_at: u64, now: Timestamp) {
+        let name = self.found.name;
+        if self.is_unused() {
+            return self.redis.record_deletion::<U>(name);
+        }
+        // SAFETY: as in `deref_mut`.
+        self.redis.changes.change(name, unsafe { self.value.as_mut() }, expires_at);
+        self.redis.events.push(name, Event::Taken);
+        if self.found.expires_at != Some(expires_at) {
+            self.redis.later(move |redis| {
+                if let Ok(key) = redis.open::<U>(name) {
+                    key.expire(expires_at, now);
+                }
+            });
+        }
+    }
+}
+
+impl<U: Usage> Drop for Changing<'_, '_, U> {
+    /// As of a [`Key`].
+    fn drop(&mut self) {
+        if panicking() {
+            // SAFETY: as in `deref`.
+            let usage = unsafe { self.value.as_ref() };
+            self.redis.record_whole(self.found.name, usage, self.found.expires_at);
+        }
+    }
+}
+
+/// A string in a key, as redis-cell leaves one: short, and with an expiry.
+pub struct ShortString {
     /// Its bytes.
     pub bytes: Vec<u8>,
-    /// In milliseconds from now; `None` if it never does.
-    pub expires_in_ms: Option<u64>,
+    /// In milliseconds from now.
+    pub expires_in_ms: u64,
 }
 
-/// The string in a key; `None` if it holds anything else or nothing.
-///
-/// # Safety
-/// `ctx` and `name` are those of the current call.
-pub unsafe fn string_value(ctx: *mut raw::RedisModuleCtx, name: *mut raw::RedisModuleString) -> Option<StringValue> {
-    // SAFETY: the caller's promise; the server's bytes are copied before the key is closed.
-    unsafe {
-        let handle = call!(RedisModule_OpenKey(ctx, name, raw::REDISMODULE_READ.cast_signed()));
-        let mut value = None;
-        if call!(RedisModule_KeyType(handle)) == KEYTYPE_STRING {
+impl Redis<'_> {
+    /// The string in a key, if it is of at most `most` bytes and the key expires. Nothing of any other is touched: the
+    /// module API's own way to a string's bytes would store an integer or a short string anew.
+    pub fn short_string(&mut self, name: KeyName, most: usize) -> Option<ShortString> {
+        let handle = Handle::open(self, name, READ).ok()?;
+        // SAFETY: the handle is open; a null one is asked like any other.
+        let is_short = unsafe {
+            call!(RedisModule_KeyType(handle.0)) == KEYTYPE_STRING && call!(RedisModule_ValueLength(handle.0)) <= most
+        };
+        let expires_in_ms = if is_short { handle.expires_in_ms() } else { None };
+        drop(handle);
+        self.others_may_run();
+        let (expires_in_ms, name) = (expires_in_ms?, self.string(name).ok()?);
+        // SAFETY: `ctx` and the string are those of the current call, and no handle is open. The reply is freed once, and
+        // its bytes are copied before.
+        let bytes = unsafe {
+            let reply = call!(RedisModule_Call(self.ctx, c"GET".as_ptr(), c"s".as_ptr(), name));
             let mut length = 0;
-            let start = call!(RedisModule_StringDMA(handle, &raw mut length, raw::REDISMODULE_READ.cast_signed()));
-            let bytes = std::slice::from_raw_parts(start.cast::<u8>(), length).to_vec();
-            let expires_in_ms = u64::try_from(call!(RedisModule_GetExpire(handle))).ok();
-            value = Some(StringValue { bytes, expires_in_ms });
+            let start = call!(RedisModule_CallReplyStringPtr(reply, &raw mut length));
+            let bytes = (!start.is_null()).then(|| std::slice::from_raw_parts(start.cast::<u8>(), length).to_vec());
+            call!(RedisModule_FreeCallReply(reply));
+            bytes
+        };
+        Some(ShortString { bytes: bytes?, expires_in_ms })
+    }
+
+    /// Puts a usage into the place of whatever a key holds; of nothing used, the key is deleted. Replicas and the AOF are
+    /// told of both.
+    pub fn replace<U: Usage>(&mut self, name: KeyName, mut usage: U, expires_at: u64, now: Timestamp) {
+        let Ok(string) = self.string(name) else { return };
+        // SAFETY: `ctx` and the string are those of the current call.
+        unsafe { call!(RedisModule_Replicate(self.ctx, c"DEL".as_ptr(), c"s".as_ptr(), string)) };
+        if !usage.is_unused() {
+            self.changes.change(name, &mut usage, expires_at);
+            self.propagate();
         }
-        call!(RedisModule_CloseKey(handle));
-        value
+        if let Ok(handle) = Handle::open(self, name, WRITE) {
+            self.others_may_run();
+            // SAFETY: the handle is open for writing.
+            unsafe { call!(RedisModule_DeleteKey(handle.0)) };
+        }
+        self.events.push(name, Event::Deleted);
+        if usage.is_unused() {
+            return;
+        }
+        if let Ok(mut key) = self.open::<U>(name)
+            && key.is_missing()
+        {
+            *key.usage_mut() = usage;
+            key.set(expires_at, now);
+        }
     }
 }
 
-/// Deletes a key, whatever it holds, and tells replicas and the AOF.
-///
-/// # Safety
-/// `ctx` and `name` are those of the current call, and no handle for the key is open.
-pub unsafe fn delete_foreign(ctx: *mut raw::RedisModuleCtx, name: *mut raw::RedisModuleString) {
-    // SAFETY: the caller's promise.
-    unsafe {
-        let mode = (raw::REDISMODULE_READ | raw::REDISMODULE_WRITE).cast_signed();
-        let handle = call!(RedisModule_OpenKey(ctx, name, mode));
-        call!(RedisModule_DeleteKey(handle));
-        call!(RedisModule_CloseKey(handle));
-        call!(RedisModule_SignalModifiedKey(ctx, name));
-        call!(RedisModule_NotifyKeyspaceEvent(ctx, raw::REDISMODULE_NOTIFY_GENERIC, c"del".as_ptr(), name));
-        call!(RedisModule_Replicate(ctx, c"DEL".as_ptr(), c"s".as_ptr(), name));
-    }
+/// What happened to a key, for those who watch it, cache it or subscribe to its events.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    /// It was charged, or given back to, or moved back with the clock.
+    Taken,
+    /// It is gone.
+    Deleted,
+    /// It stood in the way of a call, which changed nothing.
+    Denied,
 }

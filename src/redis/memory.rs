@@ -1,5 +1,6 @@
 //! Memory from the server's allocator, so that `used_memory`, maxmemory and MEMORY USAGE count it.
 
+use super::api::call;
 use redis_module::raw;
 use std::alloc::{GlobalAlloc, Layout};
 use std::ffi::c_void;
@@ -11,56 +12,97 @@ pub struct ServerAllocator;
 #[cfg(debug_assertions)]
 pub static ALLOCATIONS: crate::stats::Counter = crate::stats::Counter::new();
 
-/// The largest alignment that is served. Allocators of servers lay blocks of a size at multiples of that size within
-/// aligned pages, so a size that is a multiple of the alignment is aligned to it.
-const ALIGNMENT: usize = 16;
-
-/// The size to ask for, so that the block is aligned.
-fn aligned(size: usize, layout: Layout) -> usize {
-    size.checked_next_multiple_of(layout.align()).unwrap_or(size)
-}
+/// The alignment that every server's blocks have. Most have 16; but a server that keeps the size of a block before it
+/// (where its allocator cannot be asked: MALLOC=libc on musl) gives blocks that begin a word behind theirs.
+pub const SERVER_ALIGNMENT: usize = 8;
 
 // SAFETY: the server's functions are malloc, free and realloc in all but name; a missing one yields null, which is
-// how an allocation fails. What asks for a larger alignment than is served gets null, too.
+// how an allocation fails. What asks for a larger alignment than theirs gets a place within a larger block.
 unsafe impl GlobalAlloc for ServerAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         #[cfg(debug_assertions)]
         ALLOCATIONS.count();
-        // SAFETY: passed on from the caller; the pointer is written once, at load.
-        match unsafe { raw::RedisModule_Alloc } {
-            // SAFETY: as malloc, any size.
-            Some(alloc) if layout.align() <= ALIGNMENT => unsafe { alloc(aligned(layout.size(), layout)).cast() },
-            _ => std::ptr::null_mut(),
+        // SAFETY: passed on from the caller.
+        unsafe { if layout.align() <= SERVER_ALIGNMENT { block(layout.size()) } else { aligned(layout) } }
+    }
+
+    unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
+        // SAFETY: the place came from `alloc`, so the function is there and the block is the server's.
+        unsafe {
+            if let Some(free) = raw::RedisModule_Free {
+                let block = if layout.align() <= SERVER_ALIGNMENT { place } else { block_of(place) };
+                free(block.cast());
+            }
         }
     }
 
-    unsafe fn dealloc(&self, block: *mut u8, _layout: Layout) {
-        // SAFETY: the block came from `alloc`, so the function is there and the block is the server's.
-        if let Some(free) = unsafe { raw::RedisModule_Free } {
-            // SAFETY: as above.
-            unsafe { free(block.cast()) };
-        }
-    }
-
-    unsafe fn realloc(&self, block: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
+    unsafe fn realloc(&self, place: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
         #[cfg(debug_assertions)]
         ALLOCATIONS.count();
-        // SAFETY: as in `dealloc`.
-        match unsafe { raw::RedisModule_Realloc } {
-            // SAFETY: as above.
-            Some(realloc) if layout.align() <= ALIGNMENT => unsafe {
-                realloc(block.cast(), aligned(new_size, layout)).cast()
-            },
-            _ => std::ptr::null_mut(),
+        // SAFETY: as in `dealloc`; what the caller asks for is a valid layout.
+        unsafe {
+            if layout.align() <= SERVER_ALIGNMENT {
+                return raw::RedisModule_Realloc
+                    .map_or(std::ptr::null_mut(), |realloc| realloc(place.cast(), new_size).cast());
+            }
+            let new = aligned(Layout::from_size_align_unchecked(new_size, layout.align()));
+            if !new.is_null() {
+                std::ptr::copy_nonoverlapping(place, new, layout.size().min(new_size));
+                self.dealloc(place, layout);
+            }
+            new
         }
     }
+}
+
+/// A block of the server's; null if there is none to be had.
+unsafe fn block(size: usize) -> *mut u8 {
+    // SAFETY: the pointer is written once, at load; as malloc, any size.
+    unsafe { raw::RedisModule_Alloc.map_or(std::ptr::null_mut(), |alloc| alloc(size).cast()) }
+}
+
+/// A place of that layout within a block that has room for it wherever the block begins. Where the block begins is kept
+/// in the word before it.
+unsafe fn aligned(layout: Layout) -> *mut u8 {
+    let Some(size) = layout.size().checked_add(layout.align()) else { return std::ptr::null_mut() };
+    // SAFETY: a block begins at a multiple of a word, and so does the place, at least a word and at most the alignment
+    // behind it.
+    unsafe {
+        let block = block(size);
+        if block.is_null() {
+            return block;
+        }
+        let behind = block.add(SERVER_ALIGNMENT);
+        let place = behind.add(behind.align_offset(layout.align()));
+        word_before(place).write(block);
+        place
+    }
+}
+
+/// The block that a place lies in.
+///
+/// # Safety
+/// The place came from [`aligned`].
+unsafe fn block_of(place: *mut u8) -> *mut u8 {
+    // SAFETY: the caller's promise.
+    unsafe { word_before(place).read() }
+}
+
+/// Where it is kept at which block a place begins.
+///
+/// # Safety
+/// The place came from [`aligned`].
+unsafe fn word_before(place: *mut u8) -> *mut *mut u8 {
+    #![allow(clippy::cast_ptr_alignment, reason = "a place is aligned to more than a word")]
+    // SAFETY: the caller's promise.
+    unsafe { place.cast::<*mut u8>().sub(1) }
 }
 
 /// The bytes that the server's allocator really holds for `block`.
 ///
 /// # Safety
-/// `block` came from the server's allocator and is live.
+/// `block` came from the server's allocator, for something of an alignment of at most [`SERVER_ALIGNMENT`], and is live.
 pub unsafe fn size(block: *const c_void) -> usize {
     // SAFETY: the caller's promise.
-    unsafe { super::api::call!(RedisModule_MallocSize(block.cast_mut())) }
+    unsafe { call!(RedisModule_MallocSize(block.cast_mut())) }
 }

@@ -20,21 +20,51 @@ pub mod native_type;
 
 use crate::args::{Args, KeyName};
 use crate::error::Error;
-use crate::limiter::Kind;
+use crate::reply::{Reply, Row};
 use crate::stats::CommandStats;
 use api::{api, call};
 pub use clock::now;
 use effect::Changes;
-use key::{Access, Key, StringValue};
+use key::Event;
 use redis_module::raw;
+use std::collections::VecDeque;
 use std::ffi::CString;
 
-/// One call of a command: the server's context, and the words as the server holds them.
+/// One call of a command: the server's context, the words as the server holds them, and what is left to be told.
 pub struct Redis<'a> {
     ctx: *mut raw::RedisModuleCtx,
     argv: &'a [*mut raw::RedisModuleString],
     /// Where calls of this command are counted.
     pub stats: &'static CommandStats,
+    /// How often others may have run: what was found in a key before may not be there any more (see `key.rs`).
+    turn: u32,
+    changes: Changes,
+    events: Events,
+    /// What is done to keys once replicas have been told of it.
+    pending: VecDeque<Pending>,
+}
+
+type Pending = Box<dyn FnOnce(&mut Redis)>;
+
+/// What has happened to the keys of a call. Most calls have one, which needs no list.
+#[derive(Default)]
+struct Events {
+    first: Option<(KeyName, Event)>,
+    rest: VecDeque<(KeyName, Event)>,
+}
+
+impl Events {
+    fn push(&mut self, name: KeyName, event: Event) {
+        if self.first.is_none() {
+            self.first = Some((name, event));
+        } else {
+            self.rest.push_back((name, event));
+        }
+    }
+
+    fn pop(&mut self) -> Option<(KeyName, Event)> {
+        self.first.take().or_else(|| self.rest.pop_front())
+    }
 }
 
 impl<'a> Redis<'a> {
@@ -45,15 +75,8 @@ impl<'a> Redis<'a> {
         argv: &'a [*mut raw::RedisModuleString],
         stats: &'static CommandStats,
     ) -> Redis<'a> {
-        Redis { ctx, argv, stats }
-    }
-
-    /// Opens a key to look at it, or to change it too. `Err` if it holds anything but a limiter of this kind.
-    #[inline(always)]
-    pub fn open(&self, name: KeyName, kind: Kind, access: Access) -> Result<Key<'_>, Error> {
-        let name = self.string(name).ok_or(Error::WrongArity)?;
-        // SAFETY: `ctx` and the string are those of the call that `self` lives in.
-        unsafe { Key::open(self.ctx, name, kind, access) }
+        let (changes, events) = (Changes::default(), Events::default());
+        Redis { ctx, argv, stats, turn: 0, changes, events, pending: VecDeque::new() }
     }
 
     /// Whether the server is over its memory limit, and evicts nothing.
@@ -66,43 +89,112 @@ impl<'a> Redis<'a> {
         api::has_flag(flags, raw::REDISMODULE_CTX_FLAGS_OOM) && !api::has_flag(flags, raw::REDISMODULE_CTX_FLAGS_EVICT)
     }
 
-    /// Tells replicas and the AOF what this call has changed.
-    pub fn propagate(&self, changes: &Changes) {
-        if changes.untold {
-            // Nobody listens, so this goes nowhere; but the server counts a change, by which it knows when to save.
-            self.propagate_verbatim();
-        }
-        // SAFETY: `ctx` is that of the current call.
-        unsafe { changes.propagate(self.ctx) }
+    /// Has it told that a key stood in the way of the call, which has changed nothing of it.
+    pub fn denied(&mut self, name: KeyName) {
+        self.events.push(name, Event::Denied);
     }
 
-    /// Begins a reply of `length` elements.
-    pub fn reply_array(&self, length: usize) {
+    /// Leaves something to be done once replicas have been told of all that was recorded.
+    pub fn later(&mut self, run: impl FnOnce(&mut Redis) + 'static) {
+        self.pending.push_back(Box::new(run));
+    }
+
+    /// Ends what the call does to keys, whatever has become of the call: replicas and the AOF are told what has changed,
+    /// then what was left for later is done, and then those hear of it who might change more.
+    fn finish(&mut self) {
+        self.propagate();
+        while let Some(run) = self.pending.pop_front() {
+            run(self);
+            guard::point();
+        }
+        while let Some((name, event)) = self.events.pop() {
+            self.tell(name, event);
+            guard::point();
+        }
+    }
+
+    fn tell(&mut self, name: KeyName, event: Event) {
+        let (class, text) = match event {
+            Event::Taken => (raw::REDISMODULE_NOTIFY_MODULE, c"rl.take"),
+            Event::Deleted => (raw::REDISMODULE_NOTIFY_GENERIC, c"del"),
+            Event::Denied => (raw::REDISMODULE_NOTIFY_MODULE, c"rl.denied"),
+        };
+        let Ok(name) = self.string(name) else { return };
+        self.others_may_run();
+        // SAFETY: `ctx` and the string are those of the current call; the event's name is a constant.
+        unsafe {
+            if event != Event::Denied {
+                call!(RedisModule_SignalModifiedKey(self.ctx, name));
+            }
+            call!(RedisModule_NotifyKeyspaceEvent(self.ctx, class, text.as_ptr(), name));
+        }
+    }
+
+    /// Sends a reply.
+    fn reply(&self, reply: &Reply) {
+        match reply {
+            Reply::Row(row) => self.reply_row(row),
+            Reply::Rows(integers, rows) => {
+                self.reply_array(3);
+                for value in integers {
+                    self.reply_integer(*value);
+                }
+                self.reply_array(rows.len());
+                for row in rows {
+                    self.reply_row(row);
+                }
+            }
+            Reply::Integer(value) => self.reply_integer(*value),
+            Reply::Bytes(bytes) => self.reply_bytes(bytes),
+            Reply::Array(replies) => {
+                self.reply_array(replies.len());
+                for reply in replies {
+                    self.reply(reply);
+                }
+            }
+            Reply::Map(pairs) => {
+                self.reply_map(pairs.len());
+                for (name, reply) in pairs {
+                    self.reply_bytes(name.as_bytes());
+                    self.reply(reply);
+                }
+            }
+            // SAFETY: `ctx` is that of the current call; the text is a constant.
+            Reply::Null => unsafe {
+                call!(RedisModule_ReplyWithNull(self.ctx));
+            },
+            // SAFETY: likewise.
+            Reply::Ok => unsafe {
+                call!(RedisModule_ReplyWithSimpleString(self.ctx, c"OK".as_ptr()));
+            },
+        }
+    }
+
+    fn reply_row(&self, row: &Row) {
+        self.reply_array(row.integers().len());
+        for value in row.integers() {
+            self.reply_integer(*value);
+        }
+    }
+
+    fn reply_array(&self, length: usize) {
         let length = std::ffi::c_long::try_from(length).unwrap_or(0);
         // SAFETY: `ctx` is that of the current call.
         unsafe { call!(RedisModule_ReplyWithArray(self.ctx, length)) };
     }
 
-    /// Replies an integer.
-    pub fn reply_integer(&self, value: i64) {
+    fn reply_integer(&self, value: i64) {
         // SAFETY: `ctx` is that of the current call.
         unsafe { call!(RedisModule_ReplyWithLongLong(self.ctx, value)) };
     }
 
-    /// Replies a string of bytes.
-    pub fn reply_bytes(&self, value: &[u8]) {
+    fn reply_bytes(&self, value: &[u8]) {
         // SAFETY: `ctx` is that of the current call; the server copies the bytes.
         unsafe { call!(RedisModule_ReplyWithStringBuffer(self.ctx, value.as_ptr().cast(), value.len())) };
     }
 
-    /// Replies that there is nothing.
-    pub fn reply_null(&self) {
-        // SAFETY: `ctx` is that of the current call.
-        unsafe { call!(RedisModule_ReplyWithNull(self.ctx)) };
-    }
-
-    /// Begins a reply of `length` pairs: a map in RESP3, a flat array in RESP2.
-    pub fn reply_map(&self, length: usize) {
+    /// Begins a reply of `length` pairs.
+    fn reply_map(&self, length: usize) {
         match api!(RedisModule_ReplyWithMap) {
             Some(reply) => {
                 let length = std::ffi::c_long::try_from(length).unwrap_or(0);
@@ -110,21 +202,6 @@ impl<'a> Redis<'a> {
                 unsafe { reply(self.ctx, length) };
             }
             None => self.reply_array(length.saturating_mul(2)),
-        }
-    }
-
-    /// The text of a key that holds a string; `None` if it holds anything else or nothing.
-    pub fn string_value(&self, name: KeyName) -> Option<StringValue> {
-        let name = self.string(name)?;
-        // SAFETY: `ctx` and the string are those of the current call.
-        unsafe { key::string_value(self.ctx, name) }
-    }
-
-    /// Deletes a key, whatever it holds, and tells replicas and the AOF.
-    pub fn delete_foreign(&self, name: KeyName) {
-        if let Some(name) = self.string(name) {
-            // SAFETY: `ctx` and the string are those of the current call.
-            unsafe { key::delete_foreign(self.ctx, name) };
         }
     }
 
@@ -143,14 +220,8 @@ impl<'a> Redis<'a> {
         }
     }
 
-    /// Replies OK.
-    pub fn reply_ok(&self) {
-        // SAFETY: `ctx` is that of the current call; the text is a constant.
-        unsafe { call!(RedisModule_ReplyWithSimpleString(self.ctx, c"OK".as_ptr())) };
-    }
-
-    /// Replies an error.
-    pub fn reply_error(&self, error: &Error) {
+    /// Sends an error.
+    fn reply_error(&self, error: &Error) {
         if *error == Error::WrongArity {
             // SAFETY: `ctx` is that of the current call.
             unsafe { call!(RedisModule_WrongArity(self.ctx)) };
@@ -168,7 +239,7 @@ impl<'a> Redis<'a> {
         unsafe { call!(RedisModule_ReplicateVerbatim(self.ctx)) };
     }
 
-    fn string(&self, name: KeyName) -> Option<*mut raw::RedisModuleString> {
-        self.argv.get(name.0).copied()
+    fn string(&self, name: KeyName) -> Result<*mut raw::RedisModuleString, Error> {
+        self.argv.get(name.0).copied().ok_or(Error::WrongArity)
     }
 }

@@ -5,30 +5,55 @@
 
 use super::api::{api, call};
 use super::{effect, guard, memory};
-use crate::effect::{LATEST_EXPIRY, Text};
+use crate::effect::Text;
 use crate::limiter::codec::{Decoder, Encoder};
+use crate::limiter::expiry::LATEST_EXPIRY;
 use crate::limiter::{Kind, Usage};
 use redis_module::raw;
+use std::any::TypeId;
 use std::ffi::{CString, c_int, c_void};
 use std::ptr::null_mut;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
 /// The registered types, by kind. Written at load, on the thread that everything else of ours runs on.
-static TYPES: [AtomicPtr<raw::RedisModuleType>; Kind::ALL.len()] =
-    [const { AtomicPtr::new(null_mut()) }; Kind::ALL.len()];
+static TYPES: [Registered; Kind::ALL.len()] =
+    [const { Registered { usage: OnceLock::new(), native: AtomicPtr::new(null_mut()) } }; Kind::ALL.len()];
 
-/// The server's type for `kind`; null before it is registered.
-pub fn of(kind: Kind) -> *mut raw::RedisModuleType {
-    Kind::ALL
-        .iter()
-        .zip(&TYPES)
-        .find_map(|(known, registered)| (*known == kind).then(|| registered.load(Relaxed)))
-        .unwrap_or(null_mut())
+/// A type of the server, and what its values are.
+struct Registered {
+    usage: OnceLock<TypeId>,
+    native: AtomicPtr<raw::RedisModuleType>,
+}
+
+fn slot(kind: Kind) -> Option<&'static Registered> {
+    Kind::ALL.iter().zip(&TYPES).find_map(|(known, slot)| (*known == kind).then_some(slot))
+}
+
+/// The server's pointer to a type of ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Native(*mut raw::RedisModuleType);
+
+impl Native {
+    /// What the server knows it by; null for a type that is not registered.
+    pub fn pointer(self) -> *mut raw::RedisModuleType {
+        self.0
+    }
+}
+
+/// The server's type whose values are of type `U`: a usage that claims another's kind has none.
+#[inline(always)]
+pub fn of<U: Usage>() -> Native {
+    match slot(U::KIND) {
+        Some(slot) if slot.usage.get() == Some(&TypeId::of::<U>()) => Native(slot.native.load(Relaxed)),
+        _ => Native(null_mut()),
+    }
 }
 
 /// What a key holds, in words: for a key of the type `key_type`, or of the module type `found`.
 pub fn name(key_type: c_int, found: *mut raw::RedisModuleType) -> &'static str {
-    let ours = Kind::ALL.into_iter().find(|kind| !found.is_null() && of(*kind) == found);
+    let mut kinds = Kind::ALL.into_iter().zip(&TYPES);
+    let ours = kinds.find(|(_, slot)| !found.is_null() && slot.native.load(Relaxed) == found).map(|(kind, _)| kind);
     match (ours, isize::try_from(key_type).unwrap_or_default()) {
         (Some(kind), _) => kind.name(),
         (None, raw::REDISMODULE_KEYTYPE_STRING) => "string",
@@ -74,16 +99,15 @@ pub unsafe fn register<U: Usage>(ctx: *mut raw::RedisModuleCtx) -> Result<(), &'
     if registered.is_null() {
         return Err("the server refuses a native type (is a module with the same types loaded?)");
     }
-    for (kind, slot) in Kind::ALL.iter().zip(&TYPES) {
-        if *kind == U::KIND {
-            slot.store(registered, Relaxed);
-        }
-    }
-    Ok(())
+    // A second usage of a kind would have its values taken for the first's.
+    let slot = slot(U::KIND).filter(|slot| *slot.usage.get_or_init(TypeId::of::<U>) == TypeId::of::<U>());
+    slot.map(|slot| slot.native.store(registered, Relaxed)).ok_or("two native types of one kind")
 }
 
 /// Makes `usage` a value that the server can hold.
 pub fn into_raw<U: Usage>(usage: U) -> *mut U {
+    // The server is asked for the size of the very block, and moves it: so it must be one of its own, not one within.
+    const { assert!(align_of::<U>() <= memory::SERVER_ALIGNMENT) };
     Box::into_raw(Box::new(usage))
 }
 

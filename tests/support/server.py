@@ -5,6 +5,7 @@ import random
 import socket
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Literal, Self
@@ -35,7 +36,8 @@ class Server:
 
     Settings are given as keywords, `appendonly="yes"`, and written to a configuration file, so
     that a restart keeps them and CONFIG REWRITE works. Without a clock it has the real time.
-    `patience` is how many seconds it may take to start, to answer and to end.
+    `others` are modules that are loaded beside ours. `patience` is how many seconds it may take to
+    start, to answer and to end.
     """
 
     def __init__(
@@ -45,6 +47,7 @@ class Server:
         clock: Clock | None = None,
         module: Path = MODULE,
         module_args: str = "",
+        others: Sequence[Path] = (),
         patience: float = 20,
         **settings: str | int,
     ) -> None:
@@ -65,9 +68,9 @@ class Server:
             **{name.replace("_", "-"): value for name, value in settings.items()},
             "loadmodule": f"{module} {module_args}".strip(),
         }
-        (self.directory / "server.conf").write_text(
-            "".join(f"{name} {value}\n" for name, value in lines.items())
-        )
+        written = [f"{name} {value}\n" for name, value in lines.items()]
+        written += [f"loadmodule {other}\n" for other in others]
+        (self.directory / "server.conf").write_text("".join(written))
 
     def _defaults(self) -> dict[str, str | int]:
         defaults: dict[str, str | int] = {

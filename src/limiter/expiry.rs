@@ -1,0 +1,79 @@
+//! When a key may expire: never before its usage has recovered, and not much later.
+//!
+//! A key that expired early would forgive; one that expired late costs memory, and setting an expiry costs as much as
+//! the arithmetic of a call. So an expiry has room to be late, an eighth of the recovery and a second, is left alone
+//! within it, and moves as far as it may when it must, to have to move again as late as possible.
+
+use super::{Span, Timestamp};
+
+/// The latest expiry that a key can have, in milliseconds since the epoch: beyond what any limit can ask for (the last
+/// instant, the longest wait, an eighth of it and a second), and far from overflow in the server.
+pub const LATEST_EXPIRY: u64 = 1_000_000 * 86_400_000;
+
+/// The milliseconds since the epoch within which a key may expire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Expiry {
+    earliest: u64,
+    latest: u64,
+}
+
+impl Expiry {
+    /// A millisecond at both ends is kept in reserve, for expiries that move along with a clock gone back: they move by
+    /// whole milliseconds, and however many steps there are, these are off by less than one together.
+    const RESERVE: u64 = 1;
+
+    /// Of a usage that recovers `reset` after `now`.
+    #[must_use]
+    pub fn of(now: Timestamp, reset: Span) -> Expiry {
+        let recovered = now.plus(reset);
+        let latest = recovered.plus(reset.eighth()).plus(Span::SECOND).floor_millis();
+        Expiry {
+            earliest: recovered.ceil_millis().saturating_add(Expiry::RESERVE),
+            latest: latest.saturating_sub(Expiry::RESERVE),
+        }
+    }
+
+    /// The expiry after a charge, in milliseconds since the epoch: the one that the key has, if it will do.
+    #[must_use]
+    pub fn after_charge(self, present: Option<u64>) -> u64 {
+        present.filter(|at| self.earliest <= *at && *at <= self.latest).unwrap_or(self.latest)
+    }
+}
+
+/// A clock gone back, as a usage was moved back with it.
+#[derive(Clone, Copy, Debug)]
+pub struct StepBack {
+    /// The time after the step.
+    pub now: Timestamp,
+    /// By how much the usage was ahead of it.
+    pub back: Span,
+    /// Whether its recovery moves back by as much.
+    pub moves_along: bool,
+    /// The expiry that the call's limit would have given it before the step.
+    pub before: Expiry,
+    /// The expiry that it gives it now.
+    pub after: Expiry,
+}
+
+impl StepBack {
+    /// The expiry after a step back that charged nothing, in milliseconds since the epoch.
+    ///
+    /// How long the usage is remembered is for the limit to say that it was last charged under, which this call need not
+    /// be by. Its recovery is known by nothing but the present expiry: where it moves along with the clock, so does that;
+    /// where it does not, it comes at the same time or sooner, so that the present expiry stays if this call's limit
+    /// cannot have given it. One that may be by this limit is worked out anew; so is one that is too early for it, or that
+    /// somebody else has set (EXPIRE, RESTORE), which says nothing of any limit.
+    #[must_use]
+    pub fn expiry(&self, present: Option<u64>) -> u64 {
+        let by_whole_millis = self.now.plus(self.back).floor_millis().saturating_sub(self.now.floor_millis());
+        let kept = if self.moves_along {
+            present.map(|at| at.saturating_sub(by_whole_millis))
+        } else {
+            present.filter(|at| *at > self.before.latest)
+        };
+        // Of what moved along, the reserve may have been used up.
+        let earliest = self.after.earliest.saturating_sub(Expiry::RESERVE);
+        let sound = earliest.max(self.now.floor_millis().saturating_add(1))..=LATEST_EXPIRY;
+        kept.filter(|at| sound.contains(at)).unwrap_or(self.after.latest)
+    }
+}

@@ -1,0 +1,13 @@
+"""Modules in C that tests load beside ours, or ours through."""
+
+import subprocess
+from pathlib import Path
+
+
+def build(name: str, directory: Path) -> Path:
+    """Compiles NAME.c into a directory."""
+    module = directory / f"{name}.so"
+    source = Path(__file__).with_name(f"{name}.c")
+    flags = ["-O2", "-Wall", "-Wextra", "-shared", "-fPIC"]
+    subprocess.run(["cc", *flags, source, "-o", module], check=True)
+    return module

@@ -1,0 +1,172 @@
+"""Other modules hear of our events at once, inside the call, and may then change any key."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from redis import Redis, ResponseError
+
+from support import modules, poll
+from support.clock import Clock
+from support.server import MODULE, Server
+from support.workload import LIMITERS, Limiter, each_limiter, state
+
+Start = Callable[..., Server]
+BUCKET = ("TOKENBUCKET", 10, 10, "1h")
+
+
+@pytest.fixture(scope="module")
+def neighbour(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return modules.build("neighbour", tmp_path_factory.mktemp("neighbour"))
+
+
+@pytest.fixture
+def primary(neighbour: Path, fresh_server: Start) -> Server:
+    return fresh_server(others=[neighbour])
+
+
+@pytest.fixture
+def redis(primary: Server) -> Redis:
+    return primary.client()
+
+
+@pytest.fixture
+def replica(primary: Server) -> Server:
+    """It has no neighbour: what that one does is told to it."""
+    return primary.replica()
+
+
+def check_replica(primary: Server, replica: Server) -> None:
+    """That it has what its primary has. Redis 6.2 tells replicas what a neighbour does at once, and
+    what the call itself has done behind that, whatever the order; there nothing can be compared.
+    """
+    replica.wait_for_sync()
+    replica.check()
+    if primary.version >= (7,):
+        with primary.client() as here, replica.client() as there:
+            assert state(there) == state(here)
+
+
+def mtake(redis: Redis, *keys: str, cost: int | str = 1) -> list:
+    specs = [word for _ in keys for word in (*BUCKET, "COST", cost)]
+    return redis.execute_command("RL.MTAKE", len(keys), *keys, *specs)
+
+
+@each_limiter
+def test_who_deletes_the_key_of_a_call_as_it_hears_of_it_harms_nobody(
+    limiter: Limiter, primary: Server, replica: Server, redis: Redis
+) -> None:
+    for number in range(3):
+        redis.execute_command("NEIGHBOUR.ON", "rl.take", "k", "DEL", "k")
+        assert redis.execute_command(*limiter.take("k", 4))[:3] == [1, 10, 6], number
+        assert not redis.exists("k")
+    redis.execute_command(*limiter.take("k", 4))
+    redis.execute_command("NEIGHBOUR.ON", "rl.take", "k", "DEL", "k")
+    # Of a key that is there, and a give-back.
+    redis.execute_command(*limiter.by("other").take("k", 1))
+    redis.execute_command(*limiter.take("k", 4))
+    redis.execute_command("NEIGHBOUR.ON", "del", "k", "RL.TAKE", "k", *limiter.full(3))
+    redis.execute_command(*limiter.give_back("k"))
+    assert (
+        redis.execute_command(*limiter.by("other").peek("k", 0 if not limiter.leases else 1))[2]
+        == 7
+    )
+    check_replica(primary, replica)
+
+
+@each_limiter
+def test_who_puts_something_else_into_the_key_of_a_call_harms_nobody(
+    limiter: Limiter, primary: Server, replica: Server, redis: Redis
+) -> None:
+    redis.execute_command("NEIGHBOUR.ON", "rl.take", "k", "SET", "k", "mine")
+    assert redis.execute_command(*limiter.take("k", 4))[:3] == [1, 10, 6]
+    assert redis.get("k") == b"mine"
+    with pytest.raises(ResponseError, match="WRONGTYPE"):
+        redis.execute_command(*limiter.take("k", 4))
+    check_replica(primary, replica)
+
+
+@pytest.mark.parametrize("there", [(), ("a",), ("b",), ("a", "b", "c")], ids=str)
+@pytest.mark.parametrize(
+    "order", ["DEL b", "DEL a b c", "SET b mine", "FLUSHALL", "RL.TAKE b FIXED 5 1m"]
+)
+def test_who_changes_another_key_of_an_mtake_harms_nobody(
+    order: str, there: tuple[str, ...], primary: Server, replica: Server, redis: Redis
+) -> None:
+    # A server ends, by SET as well, if the very key that it tells of as new is deleted then.
+    events = ("rl.take",) if {"a", "FLUSHALL"} & set(order.split()) else ("rl.take", "new")
+    for event in events:
+        redis.flushall()
+        for key in there:
+            mtake(redis, key, cost=5)
+        redis.execute_command("NEIGHBOUR.ON", event, "a", *order.split())
+        allowed, _, decisions = mtake(redis, "a", "b", "c")
+        assert allowed == 1
+        assert [decision[2] for decision in decisions] == [
+            4 if key in there else 9 for key in "abc"
+        ]
+        check_replica(primary, replica)
+
+
+@pytest.mark.parametrize("order", ["DEL a", "DEL a c", "SET a mine", "FLUSHALL"])
+@pytest.mark.parametrize("command", ["RL.MTAKE", "RL.MPEEK"])
+def test_who_hears_that_a_later_key_has_expired_harms_nobody(
+    command: str, order: str, primary: Server, replica: Server, redis: Redis, clock: Clock
+) -> None:
+    # The server's own expiry, which looks for such keys in the background, would come first.
+    redis.execute_command("DEBUG", "SET-ACTIVE-EXPIRE", 0)
+    keys = ("a", "b", "c")
+    mtake(redis, *keys, cost=4)
+    redis.pexpire("b", 1000)
+    redis.execute_command("NEIGHBOUR.ON", "expired", "b", *order.split())
+    clock.advance("2s")
+    specs = [word for _ in keys for word in BUCKET]
+    if (command, order) == ("RL.MTAKE", "SET a mine"):
+        with pytest.raises(ResponseError, match="^WRONGTYPE"):
+            redis.execute_command(command, 3, *keys, *specs)
+    else:
+        allowed, _, decisions = redis.execute_command(command, 3, *keys, *specs)
+        assert allowed == 1
+        # Who only looks has looked at "a" before it was deleted.
+        expected = [9, 9] if command == "RL.MTAKE" else [6, 10]
+        assert [decision[2] for decision in decisions][:2] == expected
+    check_replica(primary, replica)
+
+
+def test_who_deletes_keys_as_an_effect_is_applied_harms_no_replica(
+    neighbour: Path, fresh_server: Start
+) -> None:
+    primary = fresh_server()
+    replica = primary.replica(others=[neighbour])
+    with primary.client() as writer, replica.client() as reader:
+        for _ in range(3):
+            reader.execute_command("NEIGHBOUR.ON", "rl.take", "a", "DEL", "b")
+            mtake(writer, "a", "b", "c")
+            replica.wait_for_sync()
+    replica.check()
+
+
+def test_a_module_that_owns_a_command_of_ours_has_our_load_refused_and_nothing_left_behind(
+    neighbour: Path, fresh_server: Start
+) -> None:
+    server = fresh_server(module=neighbour, module_args="owner")
+    redis = server.client()
+    for _ in range(2):
+        with pytest.raises(ResponseError):
+            redis.execute_command("MODULE", "LOAD", str(MODULE), "cell-compat", "yes")
+        assert "the server refuses the command cl.throttle" in server.log()
+        # Each of these is an event of the server that the module listens to, once it is loaded.
+        redis.bgsave()
+        poll.until(lambda: not redis.info("persistence")["rdb_bgsave_in_progress"], "it is written")
+        redis.execute_command("REPLICAOF", "127.0.0.1", "1")
+        redis.execute_command("REPLICAOF", "NO", "ONE")
+        redis.execute_command("DEBUG", "RELOAD")
+        redis.info("everything")
+        assert redis.execute_command("CL.THROTTLE") == b"mine"
+        with pytest.raises(ResponseError, match="unknown command"):
+            redis.execute_command(*LIMITERS[0].take("k"))
+    # Nor do the arguments of a load that was refused hold for the next.
+    assert redis.execute_command("MODULE", "LOAD", str(MODULE)) == b"OK"
+    assert redis.execute_command(*LIMITERS[0].take("k"))[:3] == [1, 10, 9]
+    assert redis.execute_command("CL.THROTTLE") == b"mine"
+    server.check()
