@@ -79,13 +79,14 @@ macro_rules! command {
         $complexity:literal
     ) => {{
         static STATS: CommandStats = CommandStats::new();
+        const ASKED_FOR_KEYS: Option<Access> = Keys::$keys.asked_for(Access::$access);
         unsafe extern "C" fn entry(
             ctx: *mut raw::RedisModuleCtx,
             argv: *mut *mut raw::RedisModuleString,
             length: c_int,
         ) -> c_int {
             // SAFETY: called by the server, with what `enter` asks for.
-            unsafe { guard::enter(ctx, argv, length, $arity, Keys::$keys, &STATS, $handler) }
+            unsafe { guard::enter(ctx, argv, length, $arity, ASKED_FOR_KEYS, &STATS, $handler) }
         }
         Command {
             name: $name,

@@ -55,6 +55,16 @@ pub enum Keys {
     Numbered,
 }
 
+impl Keys {
+    /// Whether the server has to ask each call where they are; if so, what the call does to them.
+    pub const fn asked_for(self, access: Access) -> Option<Access> {
+        match self {
+            Keys::Numbered => Some(access),
+            Keys::First | Keys::EveryOther => None,
+        }
+    }
+}
+
 /// An argument, for COMMAND DOCS.
 #[derive(Clone, Copy)]
 pub struct Arg {
@@ -190,7 +200,8 @@ impl Command {
 }
 
 impl Access {
-    fn key_flags(self) -> u32 {
+    /// The same in the server's flags.
+    pub fn key_flags(self) -> u32 {
         match self {
             Access::Take => {
                 raw::REDISMODULE_CMD_KEY_RW | raw::REDISMODULE_CMD_KEY_ACCESS | raw::REDISMODULE_CMD_KEY_UPDATE

@@ -135,11 +135,18 @@ impl<'a> Redis<'a> {
     }
 
     /// Answers which arguments are keys, of a call with numbered ones. There is nobody to send an error to.
-    fn answer_keys(&self, mut args: Args) {
+    fn answer_keys(&self, mut args: Args, access: command::Access) {
+        let flags = access.key_flags().cast_signed();
         for name in args.numbered_keys().into_iter().flat_map(|(names, _)| names) {
             let place = std::ffi::c_int::try_from(name.0).unwrap_or(0);
             // SAFETY: `ctx` is that of the current call, which asks for keys.
-            unsafe { call!(RedisModule_KeyAtPos(self.ctx, place)) };
+            unsafe {
+                match api!(RedisModule_KeyAtPosWithFlags) {
+                    // Without flags a call that only reads would need the right to write.
+                    Some(answer) => answer(self.ctx, place, flags),
+                    None => call!(RedisModule_KeyAtPos(self.ctx, place)),
+                }
+            }
         }
     }
 
