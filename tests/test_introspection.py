@@ -42,6 +42,7 @@ SPEC = " | ".join(
         f"CONCURRENCY {CONCURRENCY}",
     ]
 )
+SPEC_OF_SEVERAL = SPEC.replace("UPTO | ", "")
 SYNTAX = {
     "rl.tokenbucket": f"key {TOKEN_BUCKET}",
     "rl.leakybucket": f"key {LEAKY_BUCKET}",
@@ -50,8 +51,8 @@ SYNTAX = {
     "rl.slidinglog": f"key {SLIDING_LOG}",
     "rl.take": f"key {SPEC}",
     "rl.peek": f"key {SPEC}",
-    "rl.mtake": f"numkeys key... ({SPEC})...",
-    "rl.mpeek": f"numkeys key... ({SPEC})...",
+    "rl.mtake": f"numkeys key... ({SPEC_OF_SEVERAL})...",
+    "rl.mpeek": f"numkeys key... ({SPEC_OF_SEVERAL})...",
     "rl.acquire": f"key {CONCURRENCY}",
     "rl.release": "key holder...",
     "rl.throttle": "key max_burst count period [quantity]",
