@@ -102,6 +102,11 @@ impl<'a> Redis<'a> {
     }
 
     /// Begins a reply of `length` pairs: a map in RESP3, a flat array in RESP2.
+    ///
+    /// Redis 6.2 lets no module make a map, so there it is the flat array in RESP3 too. Of its replies to a module's
+    /// commands only arrays have elements. What another command has replied can be passed on as it is
+    /// (`RedisModule_ReplyWithCallReply`), but that command runs for a client that speaks RESP2, a script's map
+    /// included. Nor does a module learn which protocol its own client speaks.
     pub fn reply_map(&self, length: usize) {
         match api!(RedisModule_ReplyWithMap) {
             Some(reply) => {
