@@ -257,6 +257,7 @@ fn log_what_is_lacking(ctx: *mut raw::RedisModuleCtx) {
     let lacking = [
         (api::api!(RedisModule_RegisterNumericConfig).is_none(), "CONFIG (settings are module arguments only)"),
         (api::api!(RedisModule_SetCommandInfo).is_none(), "COMMAND DOCS"),
+        (api::api!(RedisModule_ReplyWithMap).is_none(), "maps in RESP3 (RL.INFO replies a flat array)"),
         (api::api!(RedisModule_SetCommandACLCategories).is_none(), "ACL categories (grant commands by name)"),
         (api::api!(RedisModule_CachedMicroseconds).is_none(), "a clock that stands still in MULTI and scripts"),
     ];
