@@ -81,10 +81,7 @@ impl Error {
 /// Names to choose from: `A, B or C`.
 pub fn one_of(names: &[&str]) -> String {
     match names {
-        [others @ .., one, last] => {
-            let others: String = others.iter().map(|name| format!("{name}, ")).collect();
-            format!("{others}{one} or {last}")
-        }
+        [others @ .., last] if !others.is_empty() => format!("{} or {last}", others.join(", ")),
         _ => names.concat(),
     }
 }
