@@ -1,7 +1,7 @@
 //! The settings, `ratelimit.*`: module arguments on every server, CONFIG where the server has it for modules.
 
 use crate::args::whole;
-use crate::error::{Error, MustBe};
+use crate::error::{Error, MustBe, one_of};
 use crate::limiter::Kind;
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
@@ -97,10 +97,11 @@ pub fn read_arguments(arguments: &[&[u8]]) -> Result<(), Error> {
     for pair in arguments.chunks(2) {
         let [name, rest @ ..] = pair else { continue };
         let bare = name.strip_prefix(b"ratelimit.").unwrap_or(name);
-        let setting = ALL
-            .into_iter()
-            .find(|setting| bare.eq_ignore_ascii_case(setting.text().as_bytes()))
-            .ok_or_else(|| Error::unexpected(name))?;
+        let setting =
+            ALL.into_iter().find(|setting| bare.eq_ignore_ascii_case(setting.text().as_bytes())).ok_or_else(|| {
+                let names = one_of(&ALL.map(Setting::text));
+                Error::unexpected_where(name, &format!(", where a setting is needed: {names}"))
+            })?;
         let value = rest.first().and_then(|value| setting.parse(value));
         setting.set(value.ok_or(Error::out_of_range(setting.text(), setting.must_be))?);
     }

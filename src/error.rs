@@ -14,8 +14,15 @@ pub enum Error {
         /// What it must be.
         must_be: MustBe,
     },
-    /// A word that the grammar has no place for, cut and escaped.
+    /// A word that the grammar has no place for, cut and escaped in quotes; what is needed there may follow.
     Unexpected(String),
+    /// A call on several keys has specs for some of them only.
+    TooFewSpecs {
+        /// How many keys it has, by its numkeys.
+        keys: usize,
+        /// How many specs.
+        specs: usize,
+    },
     /// The key holds something else.
     WrongType {
         /// What it holds.
@@ -47,6 +54,9 @@ pub struct MustBe {
     pub example: &'static str,
 }
 
+/// What numkeys must be.
+pub const NUMKEYS: MustBe = MustBe { what: "the number of keys and of specs", example: "2 for two of each" };
+
 /// How much of an unexpected word is shown.
 const SHOWN_BYTES: usize = 32;
 
@@ -58,9 +68,23 @@ impl Error {
 
     /// The refusal of `word`, whatever bytes it is made of.
     pub fn unexpected(word: &[u8]) -> Error {
+        Error::unexpected_where(word, "")
+    }
+
+    /// The same; `place`, which reads on from the word, says what the grammar has there.
+    #[cold]
+    pub fn unexpected_where(word: &[u8], place: &str) -> Error {
         let shown = word.get(..SHOWN_BYTES).unwrap_or(word);
         let dots = if shown.len() < word.len() { "..." } else { "" };
-        Error::Unexpected(format!("{}{dots}", shown.escape_ascii()))
+        Error::Unexpected(format!("'{}{dots}'{place}", shown.escape_ascii()))
+    }
+}
+
+/// Names to choose from: `A, B or C`.
+pub fn one_of(names: &[&str]) -> String {
+    match names {
+        [others @ .., last] if !others.is_empty() => format!("{} or {last}", others.join(", ")),
+        _ => names.concat(),
     }
 }
 
@@ -71,7 +95,11 @@ impl fmt::Display for Error {
             Error::OutOfRange { argument, must_be: MustBe { what, example } } => {
                 write!(f, "ERR {argument} must be {what}, such as {example}")
             }
-            Error::Unexpected(word) => write!(f, "ERR syntax error, unexpected '{word}'"),
+            Error::Unexpected(word) => write!(f, "ERR syntax error, unexpected {word}"),
+            Error::TooFewSpecs { keys, specs } => {
+                let numkeys = Error::out_of_range("numkeys", NUMKEYS);
+                write!(f, "{numkeys} (there are specs for {specs} of {keys} keys)")
+            }
             Error::WrongType { holds, needs } => {
                 write!(f, "WRONGTYPE Operation against a key holding {holds}, where {needs} is needed")
             }
@@ -88,6 +116,13 @@ impl fmt::Display for Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_are_a_list_to_choose_from() {
+        assert_eq!(one_of(&["A", "B", "C"]), "A, B or C");
+        assert_eq!(one_of(&["A", "B"]), "A or B");
+        assert_eq!(one_of(&["A"]), "A");
+    }
 
     #[test]
     fn an_unexpected_word_is_cut_and_escaped() {

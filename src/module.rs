@@ -78,13 +78,14 @@ macro_rules! command {
         $complexity:literal
     ) => {{
         static STATS: CommandStats = CommandStats::new();
+        const ASKED_FOR_KEYS: Option<Access> = Keys::$keys.asked_for(Access::$access);
         unsafe extern "C" fn entry(
             ctx: *mut raw::RedisModuleCtx,
             argv: *mut *mut raw::RedisModuleString,
             length: c_int,
         ) -> c_int {
             // SAFETY: called by the server, with what `enter` asks for.
-            unsafe { guard::enter(ctx, argv, length, $arity, Keys::$keys, &STATS, $handler) }
+            unsafe { guard::enter(ctx, argv, length, $arity, ASKED_FOR_KEYS, &STATS, $handler) }
         }
         Command {
             name: $name,
@@ -254,6 +255,7 @@ fn log_what_is_lacking(ctx: *mut raw::RedisModuleCtx) {
     let lacking = [
         (api::api!(RedisModule_RegisterNumericConfig).is_none(), "CONFIG (settings are module arguments only)"),
         (api::api!(RedisModule_SetCommandInfo).is_none(), "COMMAND DOCS"),
+        (api::api!(RedisModule_ReplyWithMap).is_none(), "maps in RESP3 (RL.INFO replies a flat array)"),
         (api::api!(RedisModule_SetCommandACLCategories).is_none(), "ACL categories (grant commands by name)"),
         (api::api!(RedisModule_CachedMicroseconds).is_none(), "a clock that stands still in MULTI and scripts"),
     ];

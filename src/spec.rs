@@ -4,7 +4,7 @@
 //! wants only one calls [`Args::end`].
 
 use crate::args::{Args, KeyName, has_twins, whole};
-use crate::error::{Error, MustBe};
+use crate::error::{Error, MustBe, NUMKEYS, one_of};
 use crate::limiter::bucket::{Bucket, Discipline, Refused};
 use crate::limiter::fixed_window::FixedWindow;
 use crate::limiter::leases::{Concurrency, MAX_HOLDER};
@@ -58,17 +58,17 @@ type Reader<'a> = fn(&mut Args<'a>) -> Result<Spec<'a>, Error>;
 
 const AMOUNT: MustBe = MustBe { what: "a number from 0 to 1000000000000", example: "100" };
 const RATE: MustBe = MustBe { what: "a number from 0.000001 to 1000000000000", example: "100" };
-const QUICK_RATE: MustBe = MustBe { what: "enough to refill the capacity within 36500d", example: "100" };
+const QUICK_RATE: MustBe =
+    MustBe { what: "enough to refill the capacity within 36500d", example: "the capacity itself" };
 const DURATION: MustBe = MustBe { what: "a duration from 1us to 3650d", example: "60s" };
 const PATIENCE: MustBe = MustBe { what: "0 or a duration from 1us to 3650d", example: "500ms" };
 const COST: MustBe = MustBe { what: "a number from -1000000000000 to 1000000000000", example: "1" };
-const COST_WITH_OPTION: MustBe = MustBe { what: "a number from 0 to 1000000000000 with this option", example: "1" };
+const COST_WITH_MODE: MustBe = MustBe { what: "a number from 0 to 1000000000000 with FORCE or MAXWAIT", example: "1" };
 const COST_OF_LEASE: MustBe = MustBe { what: "a number above 0, up to 1000000000000", example: "1" };
-const NUMKEYS: MustBe = MustBe { what: "a whole number from 1 to the number of keys that follow", example: "2" };
 const KEYS: MustBe = MustBe { what: "different from each other", example: "{alice}:minute {alice}:day" };
 const BURST: MustBe = MustBe { what: "a whole number from 0 to 999999999999", example: "15" };
 const COUNT: MustBe = MustBe { what: "a whole number from 1 to 1000000000000", example: "30" };
-const FAST_COUNT: MustBe = MustBe { what: "enough to refill the burst within 36500d", example: "30" };
+const FAST_COUNT: MustBe = MustBe { what: "enough to refill the burst within 36500d", example: "max_burst itself" };
 const SECONDS: MustBe = MustBe { what: "a whole number of seconds from 1 to 315360000", example: "60" };
 const QUANTITY: MustBe = MustBe { what: "a whole number from 0 to 1000000000000", example: "1" };
 const HOLDER: MustBe = MustBe { what: "a name of 1 to 256 bytes", example: "worker-7" };
@@ -87,13 +87,29 @@ impl<'a> Spec<'a> {
 
     /// `algorithm ...`
     pub fn any(args: &mut Args<'a>) -> Result<Spec<'a>, Error> {
+        Spec::at(args, Place::Only)
+    }
+
+    fn at(args: &mut Args<'a>, place: Place) -> Result<Spec<'a>, Error> {
         let name = args.word()?;
         let (_, read) = Self::ALGORITHMS
             .iter()
             // Nearly all write it as the documents do, and comparing without case costs a hundred instructions.
             .find(|(algorithm, _)| name == algorithm.as_bytes() || name.eq_ignore_ascii_case(algorithm.as_bytes()))
-            .ok_or_else(|| Error::unexpected(name))?;
+            .ok_or_else(|| Spec::unknown(name, place))?;
         read(args)
+    }
+
+    /// The refusal of a word where an algorithm's name should be.
+    #[cold]
+    fn unknown(word: &[u8], place: Place) -> Error {
+        let (or_option, and_numkeys) = match place {
+            Place::Only => ("", ""),
+            Place::FirstOfSeveral => ("", "; numkeys must be the number of keys"),
+            Place::Next => ("an option of the spec before or ", ""),
+        };
+        let names = one_of(&Self::ALGORITHMS.map(|(name, _)| name));
+        Error::unexpected_where(word, &format!(", where {or_option}an algorithm is needed: {names}{and_numkeys}"))
     }
 
     /// `capacity refill period [COST cost] [UPTO | FORCE | MAXWAIT duration]`
@@ -151,24 +167,47 @@ impl<'a> Spec<'a> {
     }
 
     /// One of several specs, which are to pass all or none: there is no part of a cost to grant.
-    pub fn of_several(args: &mut Args<'a>) -> Result<Spec<'a>, Error> {
-        let spec = Spec::any(args)?;
-        if matches!(spec.ask, Ask::UpTo(_)) { Err(Error::unexpected(b"UPTO")) } else { Ok(spec) }
+    fn of_several(args: &mut Args<'a>, place: Place) -> Result<Spec<'a>, Error> {
+        let spec = Spec::at(args, place)?;
+        if matches!(spec.ask, Ask::UpTo(_)) {
+            return Err(Error::unexpected_where(b"UPTO", ", since several limits grant all or nothing"));
+        }
+        Ok(spec)
     }
+}
+
+/// Where a spec begins, which tells what else may be wrong if none does.
+#[derive(Clone, Copy)]
+enum Place {
+    /// Where a call has one spec.
+    Only,
+    /// Behind as many keys as numkeys says.
+    FirstOfSeveral,
+    /// Behind another spec.
+    Next,
 }
 
 /// A key, and the spec for it.
 pub type Part<'a> = (KeyName, Spec<'a>);
 
-/// `numkeys key [key ...] spec [spec ...]`; no key comes twice.
+/// `numkeys key [key ...] spec [spec ...]`, and no more; no key comes twice.
 pub fn several<'a>(args: &mut Args<'a>) -> Result<Vec<Part<'a>>, Error> {
     let (keys, names) = args.numbered_keys().ok_or(Error::out_of_range("numkeys", NUMKEYS))?;
-    if has_twins(names) {
-        return Err(Error::out_of_range("keys", KEYS));
-    }
     let mut parts = Vec::with_capacity(names.len());
     for key in keys {
-        parts.push((key, Spec::of_several(args)?));
+        if args.is_empty() {
+            return Err(Error::TooFewSpecs { keys: names.len(), specs: parts.len() });
+        }
+        let place = if parts.is_empty() { Place::FirstOfSeveral } else { Place::Next };
+        parts.push((key, Spec::of_several(args, place)?));
+    }
+    if !args.is_empty() {
+        let place = " behind the last spec; numkeys must be the number of keys and of specs";
+        return Err(Error::unexpected_where(args.word()?, place));
+    }
+    // Not before: a numkeys that is too large makes keys of the specs, in which words come twice.
+    if has_twins(names) {
+        return Err(Error::out_of_range("keys", KEYS));
     }
     Ok(parts)
 }
@@ -296,7 +335,7 @@ impl Options {
             (Cost::Charge { cost, whole }, _) => (cost, whole),
             (Cost::GiveBack(amount), None) => return Ok(Ask::GiveBack(amount)),
             (Cost::GiveBack(_), Some(Mode::UpTo)) => return Err(Error::out_of_range("cost", COST_UPTO)),
-            (Cost::GiveBack(_), Some(_)) => return Err(Error::out_of_range("cost", COST_WITH_OPTION)),
+            (Cost::GiveBack(_), Some(_)) => return Err(Error::out_of_range("cost", COST_WITH_MODE)),
         };
         match self.mode {
             None => Ok(Ask::Take(cost)),
@@ -363,7 +402,11 @@ mod tests {
     #[test]
     fn refuses_with_the_word_or_the_argument() {
         for (text, error) in [
-            ("NOSUCH 1 1s", "ERR syntax error, unexpected 'NOSUCH'"),
+            (
+                "NOSUCH 1 1s",
+                "ERR syntax error, unexpected 'NOSUCH', where an algorithm is needed: TOKENBUCKET, LEAKYBUCKET, FIXED, \
+                 SLIDING, SLIDINGLOG or CONCURRENCY",
+            ),
             ("TOKENBUCKET 1 1 1s COST 1 COST 2", "ERR syntax error, unexpected 'COST'"),
             ("TOKENBUCKET 1 1 1s UPTO FORCE", "ERR syntax error, unexpected 'FORCE'"),
             ("FIXED 1 1s MAXWAIT 5s", "ERR syntax error, unexpected 'MAXWAIT'"),
@@ -379,7 +422,10 @@ mod tests {
             ("TOKENBUCKET x 1 1s", "ERR capacity must be a number from 0 to 1000000000000, such as 100"),
             ("TOKENBUCKET 1 0 1s", "ERR refill must be a number from 0.000001 to 1000000000000, such as 100"),
             ("LEAKYBUCKET 1 -1 1s", "ERR leak must be a number from 0.000001 to 1000000000000, such as 100"),
-            ("TOKENBUCKET 1e12 1 1s", "ERR refill must be enough to refill the capacity within 36500d, such as 100"),
+            (
+                "TOKENBUCKET 1e12 1 1s",
+                "ERR refill must be enough to refill the capacity within 36500d, such as the capacity itself",
+            ),
             ("TOKENBUCKET 1 1 0s", "ERR period must be a duration from 1us to 3650d, such as 60s"),
             ("FIXED 1 1S", "ERR window must be a duration from 1us to 3650d, such as 60s"),
             ("FIXED -1 1s", "ERR limit must be a number from 0 to 1000000000000, such as 100"),
@@ -390,11 +436,78 @@ mod tests {
             ),
             (
                 "FIXED 1 1s COST -1 FORCE",
-                "ERR cost must be a number from 0 to 1000000000000 with this option, such as 1",
+                "ERR cost must be a number from 0 to 1000000000000 with FORCE or MAXWAIT, such as 1",
             ),
             ("TOKENBUCKET 1 1 1s MAXWAIT 1x", "ERR maxwait must be 0 or a duration from 1us to 3650d, such as 500ms"),
         ] {
             assert_eq!(read(text).unwrap_err().to_string(), error, "{text}");
+        }
+    }
+
+    fn read_several(words: &[&[u8]]) -> Result<usize, Error> {
+        let words: Vec<&[u8]> = std::iter::once(&b"RL.MTAKE"[..]).chain(words.iter().copied()).collect();
+        several(&mut Args::new(&words)).map(|parts| parts.len())
+    }
+
+    #[test]
+    fn several_are_refused_with_numkeys_if_it_may_be_wrong_and_with_what_was_found() {
+        const MUST_BE: &str = "ERR numkeys must be the number of keys and of specs, such as 2 for two of each";
+        let names = one_of(&Spec::ALGORITHMS.map(|(name, _)| name));
+        let found = |word: &str| {
+            format!(
+                "ERR syntax error, unexpected '{word}', where an algorithm is needed: {names}; \
+                 numkeys must be the number of keys"
+            )
+        };
+        let left = |word: &str| {
+            format!(
+                "ERR syntax error, unexpected '{word}' behind the last spec; \
+                 numkeys must be the number of keys and of specs"
+            )
+        };
+        for (text, error) in [
+            ("0 a FIXED 5 6", MUST_BE.to_owned()),
+            ("a b FIXED 5 6 FIXED 5 6", MUST_BE.to_owned()),
+            ("9 a b FIXED 5 6 FIXED 5 6", MUST_BE.to_owned()),
+            ("1 a b FIXED 5 6 FIXED 5 6", found("b")),
+            ("3 a b FIXED 5 6 FIXED 5 6", found("5")),
+            // A key twice is not what is wrong.
+            ("6 a b FIXED 5 6 FIXED 5 6", found("5")),
+            ("8 a b FIXED 5 6 FIXED 5 6", format!("{MUST_BE} (there are specs for 0 of 8 keys)")),
+            ("2 a b FIXED 5 6", format!("{MUST_BE} (there are specs for 1 of 2 keys)")),
+            ("2 a b TOKENBUKET 5 5 6 FIXED 5 6", found("TOKENBUKET")),
+            ("1 a FIXED 5 6 FIXED 5 6", left("FIXED")),
+            ("1 a FIXED 5 6 MAXWAIT 1s", left("MAXWAIT")),
+            (
+                "2 a b FIXED 5 6 TOKENBUKET 5 5 6",
+                format!(
+                    "ERR syntax error, unexpected 'TOKENBUKET', \
+                     where an option of the spec before or an algorithm is needed: {names}"
+                ),
+            ),
+            (
+                "2 a b FIXED 5 6 UPTO FIXED 5 6",
+                "ERR syntax error, unexpected 'UPTO', since several limits grant all or nothing".to_owned(),
+            ),
+            ("2 a b FIXED 5 6 FIXED 5", "ERR wrong number of arguments".to_owned()),
+        ] {
+            let words: Vec<&[u8]> = text.split(' ').map(str::as_bytes).collect();
+            assert_eq!(read_several(&words).unwrap_err().to_string(), error, "{text}");
+        }
+        assert_eq!(read_several(&[b"2", b"a", b"b", b"FIXED", b"5", b"6", b"FIXED", b"5", b"6"]), Ok(2));
+    }
+
+    #[test]
+    fn a_refusal_is_short_whatever_was_found() {
+        let junk: &[u8] = &[0xff; 1000];
+        let calls: [&[&[u8]]; 3] = [
+            &[b"1", b"a", junk, b"5", b"6"],
+            &[b"2", b"a", b"b", b"FIXED", b"5", b"6", junk, b"5", b"6"],
+            &[b"1", b"a", b"FIXED", b"5", b"6", junk],
+        ];
+        for call in calls {
+            let text = read_several(call).unwrap_err().to_string();
+            assert!(text.contains("...'") && text.len() < 300, "{} bytes: {text}", text.len());
         }
     }
 }

@@ -82,6 +82,16 @@ def test_a_cluster_client_sends_every_command_where_its_keys_are(cluster: Cluste
                 assert told.get("rejected_calls", 0) == 0, (command, server.port)
 
 
+def test_the_first_key_that_the_server_tells_of_leads_to_the_node(cluster: Cluster) -> None:
+    told = cluster.client().command()
+    for owner, (tag, _) in cluster.tags().items():
+        for name, call in calls(tag).items():
+            # As clients do that know no more of the command.
+            key = call[told[name]["first_key_pos"]]
+            assert cluster.owner(key) is owner, name
+            cluster.admin(owner).execute_command(*call)
+
+
 def test_every_command_has_a_case_here(cluster: Cluster) -> None:
     listed = cluster.client().command()
     assert {name for name in listed if name.startswith("rl.")} == set(calls("t"))

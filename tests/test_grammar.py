@@ -37,7 +37,11 @@ MUST_BE = {
     "maxwait": "0 or a duration from 1us to 3650d, such as 500ms",
 }
 COST_WITH_UPTO = "ERR cost must be a whole number from 1 to 1000000000000 with UPTO, such as 10"
-COST_WITH_OPTION = "ERR cost must be a number from 0 to 1000000000000 with this option, such as 1"
+COST_WITH_MODE = (
+    "ERR cost must be a number from 0 to 1000000000000 with FORCE or MAXWAIT, such as 1"
+)
+# Every algorithm's name, and the leases'.
+NAMES = f"{', '.join(ALGORITHMS)} or CONCURRENCY"
 
 NO_NUMBERS = [
     *["", " ", "x", "ten", "1x", "1s", "0x10", "1,5", "1_000", "\u0661", "1/2", "1%"],
@@ -225,8 +229,11 @@ def test_a_refill_that_takes_more_than_36500d_for_the_capacity_is_refused(
     ]
     enough = ["36500 1 1d", "10 1 3650d", "0 0.000001 3650d", "1e12 1e11 3650d"]
     answers = {limit: answer(redis, *words, *limit.split()) for limit in too_slow}
-    text = f"ERR {rate} must be enough to refill the capacity within 36500d, such as 100"
-    assert answers == dict.fromkeys(answers, text)
+    must_be = "enough to refill the capacity within 36500d, such as the capacity itself"
+    assert answers == dict.fromkeys(answers, f"ERR {rate} must be {must_be}")
+    # So it is, however slow the capacity is and long the period.
+    for limit in ["1e12 1e12 3650d", "0.000001 0.000001 3650d"]:
+        assert isinstance(answer(redis, *words, *limit.split()), list), limit
     for limit in enough:
         assert isinstance(answer(redis, *words, *limit.split()), list), limit
 
@@ -321,12 +328,18 @@ def test_a_word_out_of_place_is_a_syntax_error(redis, line, word):
         ("FIXE 10 60s", "FIXE"),
         ("STRICT 10 60s", "STRICT"),
         ("10 FIXED 60s", "10"),
-        ("FIXED 10 60s FIXED 10 60s", "FIXED"),
     ],
 )
 @pytest.mark.parametrize("command", ["RL.TAKE", "RL.PEEK"])
-def test_an_unknown_algorithm_is_a_syntax_error(redis, command, spec, word):
-    assert answer(redis, f"{command} k {spec}") == f"ERR syntax error, unexpected '{word}'"
+def test_an_unknown_algorithm_is_answered_with_those_that_there_are(redis, command, spec, word):
+    expected = f"ERR syntax error, unexpected '{word}', where an algorithm is needed: {NAMES}"
+    assert answer(redis, f"{command} k {spec}") == expected
+
+
+@pytest.mark.parametrize("command", ["RL.TAKE", "RL.PEEK"])
+def test_a_second_spec_is_a_syntax_error(redis, command):
+    expected = "ERR syntax error, unexpected 'FIXED'"
+    assert answer(redis, f"{command} k FIXED 10 60s FIXED 10 60s") == expected
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -349,7 +362,7 @@ def test_a_give_back_has_no_other_option(redis, form):
     for option in options:
         for cost in ["-1", "-0.0000001", "-1e12"]:
             for words in (["COST", cost, *option], [*option, "COST", cost]):
-                assert answer(redis, *valid(form), *words) == COST_WITH_OPTION
+                assert answer(redis, *valid(form), *words) == COST_WITH_MODE
         assert answer(redis, *valid(form), "COST", "-0", *option)[0] == 1
 
 

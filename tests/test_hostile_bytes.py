@@ -161,8 +161,13 @@ def test_the_last_of_a_million_digits_counts(redis):
 def test_an_unexpected_word_is_cut_and_escaped(redis, word, shown):
     expected = f"ERR syntax error, unexpected '{shown}'"
     assert answer(redis, "RL.FIXED", "k", 10, 60, word) == expected
+    algorithms = "TOKENBUCKET, LEAKYBUCKET, FIXED, SLIDING, SLIDINGLOG or CONCURRENCY"
+    expected += f", where an algorithm is needed: {algorithms}"
     assert answer(redis, "RL.TAKE", "k", word, 10, 60) == expected
     assert answer(redis, "RL.PEEK", "k", word, 10, 60) == expected
+    expected += "; numkeys must be the number of keys"
+    assert answer(redis, "RL.MTAKE", 1, "k", word, 10, 60) == expected
+    assert answer(redis, "RL.MPEEK", 1, "k", word, 10, 60) == expected
 
 
 @pytest.mark.parametrize("word", [b"COST", b"1", b"UPTO", b"", b"\xff", b"FIXED"])

@@ -95,9 +95,15 @@ def test_in_resp3_it_is_a_map(
     if server.version < (7,):
         # Redis 6.2 has no way for a module to reply a map.
         assert reply == redis.execute_command("RL.INFO", "k")
+        assert as_text(reply) == [word for pair in expected.items() for word in pair]
     else:
         assert isinstance(reply, dict)
         assert {name.decode(): as_text(value) for name, value in reply.items()} == expected
+
+
+def test_that_a_server_has_no_maps_is_said_at_load(server: Server) -> None:
+    said = "maps in RESP3 (RL.INFO replies a flat array)" in server.log()
+    assert said == (server.version < (7,))
 
 
 def test_of_a_missing_key_it_tells_nothing(redis: Redis, resp3: Redis) -> None:

@@ -17,8 +17,8 @@ COMMANDS = {
     "rl.slidinglog": (-4, {"write", "fast"}, (1, 1, 1)),
     "rl.take": (-5, {"write", "fast"}, (1, 1, 1)),
     "rl.peek": (-5, {"readonly", "fast"}, (1, 1, 1)),
-    "rl.mtake": (-6, {"write", "movablekeys"}, (0, 0, 0)),
-    "rl.mpeek": (-6, {"readonly", "movablekeys"}, (0, 0, 0)),
+    "rl.mtake": (-6, {"write", "movablekeys"}, (2, 2, 1)),
+    "rl.mpeek": (-6, {"readonly", "movablekeys"}, (2, 2, 1)),
     "rl.acquire": (-5, {"write", "fast"}, (1, 1, 1)),
     "rl.release": (-3, {"write", "fast"}, (1, 1, 1)),
     "rl.throttle": (-5, {"write", "fast"}, (1, 1, 1)),
@@ -42,6 +42,7 @@ SPEC = " | ".join(
         f"CONCURRENCY {CONCURRENCY}",
     ]
 )
+SPEC_OF_SEVERAL = SPEC.replace("UPTO | ", "")
 SYNTAX = {
     "rl.tokenbucket": f"key {TOKEN_BUCKET}",
     "rl.leakybucket": f"key {LEAKY_BUCKET}",
@@ -50,8 +51,8 @@ SYNTAX = {
     "rl.slidinglog": f"key {SLIDING_LOG}",
     "rl.take": f"key {SPEC}",
     "rl.peek": f"key {SPEC}",
-    "rl.mtake": f"numkeys key... ({SPEC})...",
-    "rl.mpeek": f"numkeys key... ({SPEC})...",
+    "rl.mtake": f"numkeys key... ({SPEC_OF_SEVERAL})...",
+    "rl.mpeek": f"numkeys key... ({SPEC_OF_SEVERAL})...",
     "rl.acquire": f"key {CONCURRENCY}",
     "rl.release": "key holder...",
     "rl.throttle": "key max_burst count period [quantity]",
@@ -69,7 +70,7 @@ KEYS = {
     "RL.TAKE a FIXED 10 60s": ["a"],
     "RL.PEEK a FIXED 10 60s": ["a"],
     "RL.MTAKE 2 a b FIXED 10 60s FIXED 10 60s": ["a", "b"],
-    "RL.MPEEK 1 a FIXED 10 60s": ["a"],
+    "RL.MPEEK 2 a b FIXED 10 60s FIXED 10 60s": ["a", "b"],
     "RL.ACQUIRE a 10 60s holder": ["a"],
     "RL.RELEASE a holder other": ["a"],
     "RL.THROTTLE a 10 1 60": ["a"],
@@ -101,6 +102,20 @@ def test_every_command_is_listed_with_its_arity_its_flags_and_its_keys(redis, se
     else:
         # It takes no arity from a module: the module counts by itself.
         assert found == {name: (-1, *told) for name, (_, *told) in COMMANDS.items()}
+
+
+def test_the_first_key_is_told_and_what_is_done_to_it(resp3, server):
+    if server.version < DOCUMENTED:
+        pytest.skip("the server tells nothing more of a command's keys")
+    for name, (_, flags, (first, last, step)) in COMMANDS.items():
+        (told,) = resp3.execute_command("COMMAND INFO", name)
+        (spec,) = told[8]
+        assert spec[b"begin_search"] == {b"type": b"index", b"spec": {b"index": first}}
+        range_of = {b"lastkey": 0 if last == first else last, b"keystep": step}
+        assert spec[b"find_keys"] == {b"type": b"range", b"spec": {**range_of, b"limit": 0}}
+        # Of the others only the call tells; whoever has to know asks COMMAND GETKEYS.
+        assert (b"incomplete" in spec[b"flags"]) == ("movablekeys" in flags)
+        assert set(spec[b"flags"]) - {b"incomplete"} == done_to_keys(name)
 
 
 def syntax(arguments: list[dict[bytes, object]], separator: str = " ") -> str:
@@ -152,13 +167,14 @@ def test_the_server_can_tell_what_is_done_to_a_key(redis, server):
         return {key: set(flags) for key, flags in found}
 
     for call, keys in KEYS.items():
-        if "readonly" in COMMANDS[call.split()[0].lower()][1]:
-            expected = {b"RO", b"access"}
-        elif call.startswith("RL.EFFECT"):
-            expected = {b"OW", b"update"}
-        else:
-            expected = {b"RW", b"access", b"update"}
+        expected = done_to_keys(call.split()[0].lower())
         assert flags(call) == {key.encode(): expected for key in keys}
+
+
+def done_to_keys(name: str) -> set[bytes]:
+    if "readonly" in COMMANDS[name][1]:
+        return {b"RO", b"access"}
+    return {b"OW", b"update"} if name == "rl.effect" else {b"RW", b"access", b"update"}
 
 
 # ACL
@@ -238,6 +254,10 @@ def test_a_key_pattern_for_reading_is_enough_to_peek_and_not_to_take(user, serve
     assert allowed(user("+@all %R~*")) == flagged("readonly")
     assert allowed(user("+@all %W~*")) == {"rl.effect"}
     assert allowed(user("+@all %RW~*")) == set(COMMANDS)
+    several = "2 a b FIXED 10 60s FIXED 10 60s"
+    assert may(user("+@all %R~a %RW~b"), f"RL.MPEEK {several}")
+    assert not may(user("+@all %R~a %W~b"), f"RL.MPEEK {several}")
+    assert not may(user("+@all %RW~a %R~b"), f"RL.MTAKE {several}")
 
 
 def test_the_server_s_own_categories_hold_the_commands_that_they_say(user, server):

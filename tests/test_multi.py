@@ -225,6 +225,72 @@ def test_what_was_taken_in_one_call_is_given_back_in_one(redis: Redis, clock: Cl
     assert redis.dbsize() == 0
 
 
+ALGORITHMS = "TOKENBUCKET, LEAKYBUCKET, FIXED, SLIDING, SLIDINGLOG or CONCURRENCY"
+NUMKEYS = "ERR numkeys must be the number of keys and of specs, such as 2 for two of each"
+
+
+def unexpected(word: str, rest: str) -> str:
+    return f"ERR syntax error, unexpected '{word}'{rest}"
+
+
+def no_first_spec(word: str) -> str:
+    needed = f", where an algorithm is needed: {ALGORITHMS}; numkeys must be the number of keys"
+    return unexpected(word, needed)
+
+
+def no_next_spec(word: str) -> str:
+    needed = f", where an option of the spec before or an algorithm is needed: {ALGORITHMS}"
+    return unexpected(word, needed)
+
+
+def left_behind(word: str) -> str:
+    behind = " behind the last spec; numkeys must be the number of keys and of specs"
+    return unexpected(word, behind)
+
+
+@pytest.mark.parametrize("command", ["RL.MTAKE", "RL.MPEEK"])
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        # No number of keys
+        ("a b FIXED 5 60 FIXED 5 60", NUMKEYS),
+        ("0 a FIXED 5 60 FIXED 5 60", NUMKEYS),
+        ("-1 a FIXED 5 60 FIXED 5 60", NUMKEYS),
+        ("9 a b FIXED 5 60 FIXED 5 60", NUMKEYS),
+        # Another than there are keys
+        ("1 a b FIXED 5 60 FIXED 5 60", no_first_spec("b")),
+        ("2 a b c FIXED 5 60 FIXED 5 60 FIXED 5 60", no_first_spec("c")),
+        ("2 a FIXED 5 60", no_first_spec("5")),
+        ("3 a b FIXED 5 60 FIXED 5 60", no_first_spec("5")),
+        ("4 a FIXED 5 60", f"{NUMKEYS} (there are specs for 0 of 4 keys)"),
+        # So large that specs are taken for keys, in which a word comes twice
+        ("6 a b FIXED 5 60 FIXED 5 60", no_first_spec("5")),
+        ("8 a b FIXED 5 60 FIXED 5 60", f"{NUMKEYS} (there are specs for 0 of 8 keys)"),
+        # Another than there are specs
+        ("2 a b FIXED 5 60", f"{NUMKEYS} (there are specs for 1 of 2 keys)"),
+        ("3 a b c FIXED 5 60 COST 2", f"{NUMKEYS} (there are specs for 1 of 3 keys)"),
+        ("1 a FIXED 5 60 FIXED 5 60", left_behind("FIXED")),
+        ("2 a b FIXED 5 60 FIXED 5 60 extra", left_behind("extra")),
+        ("1 a FIXED 5 60 MAXWAIT 1s", left_behind("MAXWAIT")),
+        # An algorithm that there is not
+        ("2 a b TOKENBUKET 5 5 60 FIXED 5 60", no_first_spec("TOKENBUKET")),
+        ("2 a b FIXED 5 60 TOKENBUKET 5 5 60", no_next_spec("TOKENBUKET")),
+        ("2 a b FIXED 5 60 MAXWAIT 1s FIXED 5 60", no_next_spec("MAXWAIT")),
+        (
+            "2 a b FIXED 5 60 UPTO FIXED 5 60",
+            unexpected("UPTO", ", since several limits grant all or nothing"),
+        ),
+    ],
+)
+def test_a_wrong_numkeys_is_answered_with_numkeys_and_a_wrong_algorithm_with_those_there_are(
+    redis: Redis, command: str, words: str, error: str
+) -> None:
+    with pytest.raises(ResponseError) as raised:
+        redis.execute_command(command, *words.split())
+    # The client takes ERR off.
+    assert str(raised.value) == error.removeprefix("ERR ")
+
+
 @pytest.mark.parametrize(
     ("words", "error"),
     [
@@ -240,7 +306,7 @@ def test_what_was_taken_in_one_call_is_given_back_in_one(redis: Redis, clock: Cl
         ("+2 a b FIXED 5 60 FIXED 5 60", "ERR numkeys must be"),
         ("9 a b FIXED 5 60 FIXED 5 60", "ERR numkeys must be"),
         ("99999999999999999999 a b FIXED 5 60 FIXED 5 60", "ERR numkeys must be"),
-        ("2 a b FIXED 5 60", "ERR wrong number of arguments"),
+        ("2 a b FIXED 5 60", "ERR numkeys must be"),
         ("2 a b FIXED 5 60 FIXED 5", "ERR wrong number of arguments"),
         ("2 a b FIXED 5 60 COST FIXED 5 60", "ERR cost must be"),
         ("1 a b FIXED 5 60", "ERR syntax error, unexpected 'b'"),

@@ -61,6 +61,10 @@ def test_module_arguments_are_pairs_with_or_without_the_prefix(
         ("max-leases 3 max-log-entries", "max-log-entries must be"),
         ("cell-compat maybe", "cell-compat must be yes or no"),
         ("cell-compat 1", "cell-compat must be yes or no"),
+        (
+            "no-such-setting 1",
+            "where a setting is needed: max-log-entries, max-leases, cell-compat or denial-events",
+        ),
         ("no-such-setting 1", "unexpected 'no-such-setting'"),
         ("ratelimit.no-such-setting 1", "unexpected 'ratelimit.no-such-setting'"),
         ("other.max-leases 1", "unexpected 'other.max-leases'"),

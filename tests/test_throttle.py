@@ -116,6 +116,16 @@ def test_a_wrong_call_is_an_error_that_leaves_no_key(redis: Redis, words: str, e
     assert redis.dbsize() == 0
 
 
+def test_a_count_too_small_for_the_burst_is_answered_with_one_that_passes(redis: Redis) -> None:
+    for max_burst in (315_360, 999_999_999_999):
+        with pytest.raises(ResponseError) as raised:
+            redis.execute_command("RL.THROTTLE", "k", max_burst, 1, 315_360_000)
+        must_be = "enough to refill the burst within 36500d, such as max_burst itself"
+        assert str(raised.value) == f"count must be {must_be}"
+        call = ("RL.THROTTLE", "k", max_burst, max_burst, 315_360_000)
+        assert redis.execute_command(*call, 0)[0] == 0
+
+
 def test_neither_nothing_nor_too_much_makes_a_key(redis: Redis) -> None:
     assert redis.execute_command("RL.THROTTLE", "k", 4, 1, 1, 0) == [0, 5, 5, -1, 0]
     assert redis.execute_command("RL.THROTTLE", "k", 4, 1, 1, 6) == [1, 5, 5, -1, 0]

@@ -20,6 +20,7 @@ const FORCE: Arg = Arg::literal(c"force", c"FORCE");
 const MAXWAIT: Arg = Arg::new(c"maxwait", Shape::Word).after(c"MAXWAIT");
 const MODE: Arg = Arg::new(c"mode", Shape::OneOf(&[UPTO, FORCE])).optional();
 const MODE_OR_WAIT: Arg = Arg::new(c"mode", Shape::OneOf(&[UPTO, FORCE, MAXWAIT])).optional();
+const FORCE_OR_WAIT: Arg = Arg::new(c"mode", Shape::OneOf(&[FORCE, MAXWAIT])).optional();
 
 const TOKEN_BUCKET_NAME: Arg = Arg::literal(c"algorithm", c"TOKENBUCKET");
 const LEAKY_BUCKET_NAME: Arg = Arg::literal(c"algorithm", c"LEAKYBUCKET");
@@ -28,17 +29,28 @@ const SLIDING_NAME: Arg = Arg::literal(c"algorithm", c"SLIDING");
 const LOG_NAME: Arg = Arg::literal(c"algorithm", c"SLIDINGLOG");
 const CONCURRENCY_NAME: Arg = Arg::literal(c"algorithm", c"CONCURRENCY");
 
-const SPEC: Arg = Arg::new(
-    c"spec",
-    Shape::OneOf(&[
-        Arg::new(c"token-bucket", Shape::Block(&[TOKEN_BUCKET_NAME, CAPACITY, REFILL, PERIOD, COST, MODE_OR_WAIT])),
-        Arg::new(c"leaky-bucket", Shape::Block(&[LEAKY_BUCKET_NAME, CAPACITY, LEAK, PERIOD, COST, MODE])),
-        Arg::new(c"fixed", Shape::Block(&[FIXED_NAME, LIMIT, WINDOW, ALIGNED, COST, MODE])),
-        Arg::new(c"sliding", Shape::Block(&[SLIDING_NAME, LIMIT, WINDOW, STRICT, COST, MODE])),
-        Arg::new(c"sliding-log", Shape::Block(&[LOG_NAME, LIMIT, WINDOW, COST, MODE])),
-        Arg::new(c"concurrency", Shape::Block(&[CONCURRENCY_NAME, LIMIT, TTL, HOLDER, COST])),
-    ]),
-);
+/// A spec of any algorithm, with what one may have behind its cost, and what a token bucket may.
+macro_rules! spec {
+    ($mode:expr, $mode_or_wait:expr) => {
+        Arg::new(
+            c"spec",
+            Shape::OneOf(&[
+                Arg::new(
+                    c"token-bucket",
+                    Shape::Block(&[TOKEN_BUCKET_NAME, CAPACITY, REFILL, PERIOD, COST, $mode_or_wait]),
+                ),
+                Arg::new(c"leaky-bucket", Shape::Block(&[LEAKY_BUCKET_NAME, CAPACITY, LEAK, PERIOD, COST, $mode])),
+                Arg::new(c"fixed", Shape::Block(&[FIXED_NAME, LIMIT, WINDOW, ALIGNED, COST, $mode])),
+                Arg::new(c"sliding", Shape::Block(&[SLIDING_NAME, LIMIT, WINDOW, STRICT, COST, $mode])),
+                Arg::new(c"sliding-log", Shape::Block(&[LOG_NAME, LIMIT, WINDOW, COST, $mode])),
+                Arg::new(c"concurrency", Shape::Block(&[CONCURRENCY_NAME, LIMIT, TTL, HOLDER, COST])),
+            ]),
+        )
+    };
+}
+const SPEC: Arg = spec!(MODE, MODE_OR_WAIT);
+/// Several pass all or none: none has UPTO.
+const SPEC_OF_SEVERAL: Arg = spec!(FORCE.optional(), FORCE_OR_WAIT);
 
 /// Of RL.TOKENBUCKET.
 pub const TOKEN_BUCKET: &[Arg] = &[KEY, CAPACITY, REFILL, PERIOD, COST, MODE_OR_WAIT];
@@ -55,7 +67,7 @@ pub const ACQUIRE: &[Arg] = &[KEY, LIMIT, TTL, HOLDER, COST];
 /// Of RL.RELEASE.
 pub const RELEASE: &[Arg] = &[KEY, HOLDER.multiple()];
 /// Of RL.MTAKE and RL.MPEEK.
-pub const MULTI: &[Arg] = &[NUMKEYS, KEY.multiple(), SPEC.multiple()];
+pub const MULTI: &[Arg] = &[NUMKEYS, KEY.multiple(), SPEC_OF_SEVERAL.multiple()];
 /// Of RL.INFO.
 pub const INFO: &[Arg] = &[KEY];
 /// Of RL.THROTTLE and CL.THROTTLE.

@@ -16,8 +16,8 @@ use crate::reply::{Reply, Row};
 use crate::spec::{AnyLimit, Part, Spec, several, with_limit};
 
 /// `RL.MTAKE numkeys key [key ...] spec [spec ...]`
-pub fn take(redis: &mut Redis, args: Args) -> Result<Reply, Error> {
-    let parts = read(args)?;
+pub fn take(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
+    let parts = several(&mut args)?;
     let now = redis::now();
     let looked = look(redis, &parts, now)?;
     let looks = || looked.iter().map(|key| &key.look);
@@ -32,8 +32,8 @@ pub fn take(redis: &mut Redis, args: Args) -> Result<Reply, Error> {
 }
 
 /// `RL.MPEEK numkeys key [key ...] spec [spec ...]`
-pub fn peek(redis: &mut Redis, args: Args) -> Result<Reply, Error> {
-    let parts = read(args)?;
+pub fn peek(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
+    let parts = several(&mut args)?;
     let now = redis::now();
     let (mut looks, mut rows) = (Vec::with_capacity(parts.len()), Vec::with_capacity(parts.len()));
     let mut too_many = Ok(());
@@ -57,12 +57,6 @@ pub fn peek(redis: &mut Redis, args: Args) -> Result<Reply, Error> {
 /// wait of those that stood in the way.
 fn wait<'a>(looks: impl Iterator<Item = &'a Look>, allowed: bool) -> Option<Verdict> {
     looks.filter(|look| if allowed { look.verdict().allowed() } else { look.denies() }).map(Look::verdict).max()
-}
-
-fn read(mut args: Args<'_>) -> Result<Vec<Part<'_>>, Error> {
-    let parts = several(&mut args)?;
-    args.end()?;
-    Ok(parts)
 }
 
 /// A key of a call that was looked at, and closed, and the limit that it was looked at under.

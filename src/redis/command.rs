@@ -55,6 +55,16 @@ pub enum Keys {
     Numbered,
 }
 
+impl Keys {
+    /// Whether the server has to ask each call where they are; if so, what the call does to them.
+    pub const fn asked_for(self, access: Access) -> Option<Access> {
+        match self {
+            Keys::Numbered => Some(access),
+            Keys::First | Keys::EveryOther => None,
+        }
+    }
+}
+
 /// An argument, for COMMAND DOCS.
 #[derive(Clone, Copy)]
 pub struct Arg {
@@ -149,7 +159,9 @@ pub unsafe fn register(ctx: *mut raw::RedisModuleCtx, command: &Command) -> Resu
     let (first, last, step) = match command.keys {
         Keys::First => (1, 1, 1),
         Keys::EveryOther => (1, -1, 2),
-        Keys::Numbered => (0, 0, 0),
+        // The first of them; for all, the server asks. Clients that know no more than this send the call by one key,
+        // and would send it anywhere if there were none.
+        Keys::Numbered => (2, 2, 1),
     };
     // SAFETY: the caller's promise; the server copies names and flags, and everything that the description points to.
     unsafe {
@@ -190,7 +202,8 @@ impl Command {
 }
 
 impl Access {
-    fn key_flags(self) -> u32 {
+    /// The same in the server's flags.
+    pub fn key_flags(self) -> u32 {
         match self {
             Access::Take => {
                 raw::REDISMODULE_CMD_KEY_RW | raw::REDISMODULE_CMD_KEY_ACCESS | raw::REDISMODULE_CMD_KEY_UPDATE
@@ -219,9 +232,11 @@ unsafe fn describe(registered: *mut raw::RedisModuleCommand, command: &Command, 
         Keys::First => key_spec.fk = range(0, 1),
         Keys::EveryOther => key_spec.fk = range(-1, 2),
         Keys::Numbered => {
-            key_spec.find_keys_type = raw::RedisModuleKeySpecFindKeysType_REDISMODULE_KSPEC_FK_KEYNUM;
-            key_spec.fk.keynum =
-                raw::RedisModuleCommandKeySpec__bindgen_ty_2__bindgen_ty_2 { keynumidx: 0, firstkey: 1, keystep: 1 };
+            // A spec that counts by numkeys would be complete, but the server makes no first key of it for COMMAND
+            // INFO. Of an incomplete one it does, and asks the command for the rest.
+            key_spec.bs.index.pos = 2;
+            key_spec.fk = range(0, 1);
+            key_spec.flags |= u64::from(raw::REDISMODULE_CMD_KEY_INCOMPLETE);
         }
     }
     // SAFETY: as above; the list ends with an entry of zeros.

@@ -5,7 +5,7 @@
 
 use super::Redis;
 use super::api::{OK, call};
-use super::command::Keys;
+use super::command::Access;
 use crate::args::Args;
 use crate::error::Error;
 use crate::reply::Reply;
@@ -25,7 +25,7 @@ const FEW_WORDS: usize = 8;
 /// As many as a call on several keys has, mostly. The words of longer ones are listed on the heap.
 const MANY_WORDS: usize = 32;
 
-/// Runs a command.
+/// Runs a command; `asked_for_keys` says what it does to its keys if the server has to ask each call for them.
 ///
 /// # Safety
 /// `ctx`, `argv` and `length` are those that the server has called a command with.
@@ -34,7 +34,7 @@ pub unsafe fn enter(
     argv: *mut *mut raw::RedisModuleString,
     length: c_int,
     arity: c_int,
-    keys: Keys,
+    asked_for_keys: Option<Access>,
     stats: &'static CommandStats,
     handler: Handler,
 ) -> c_int {
@@ -42,9 +42,11 @@ pub unsafe fn enter(
     let argv = unsafe { strings(argv, length) };
     // SAFETY: likewise.
     let mut redis = unsafe { Redis::new(ctx, argv, stats) };
-    if keys == Keys::Numbered && redis.is_asked_for_keys() {
+    if let Some(access) = asked_for_keys
+        && redis.is_asked_for_keys()
+    {
         // SAFETY: likewise.
-        callback((), || unsafe { with_words(argv, |words| redis.answer_keys(Args::new(words))) });
+        callback((), || unsafe { with_words(argv, |words| redis.answer_keys(Args::new(words), access)) });
         return OK;
     }
     let answered = catch_unwind(AssertUnwindSafe(|| {

@@ -193,7 +193,12 @@ impl<'a> Redis<'a> {
         unsafe { call!(RedisModule_ReplyWithStringBuffer(self.ctx, value.as_ptr().cast(), value.len())) };
     }
 
-    /// Begins a reply of `length` pairs.
+    /// Begins a reply of `length` pairs: a map in RESP3, a flat array in RESP2.
+    ///
+    /// Redis 6.2 lets no module make a map, so there it is the flat array in RESP3 too. Of its replies to a module's
+    /// commands only arrays have elements. What another command has replied can be passed on as it is
+    /// (`RedisModule_ReplyWithCallReply`), but that command runs for a client that speaks RESP2, a script's map
+    /// included. Nor does a module learn which protocol its own client speaks.
     fn reply_map(&self, length: usize) {
         match api!(RedisModule_ReplyWithMap) {
             Some(reply) => {
@@ -212,11 +217,18 @@ impl<'a> Redis<'a> {
     }
 
     /// Answers which arguments are keys, of a call with numbered ones. There is nobody to send an error to.
-    fn answer_keys(&self, mut args: Args) {
+    fn answer_keys(&self, mut args: Args, access: command::Access) {
+        let flags = access.key_flags().cast_signed();
         for name in args.numbered_keys().into_iter().flat_map(|(names, _)| names) {
             let place = std::ffi::c_int::try_from(name.0).unwrap_or(0);
             // SAFETY: `ctx` is that of the current call, which asks for keys.
-            unsafe { call!(RedisModule_KeyAtPos(self.ctx, place)) };
+            unsafe {
+                match api!(RedisModule_KeyAtPosWithFlags) {
+                    // Without flags a call that only reads would need the right to write.
+                    Some(answer) => answer(self.ctx, place, flags),
+                    None => call!(RedisModule_KeyAtPos(self.ctx, place)),
+                }
+            }
         }
     }
 
