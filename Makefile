@@ -32,6 +32,9 @@ WITH_LIBCLANG = LIBCLANG_PATH="$$(echo $(CURDIR)/$(VENV)/lib/python3*/site-packa
 	BINDGEN_EXTRA_CLANG_ARGS="-I$$(cc -print-file-name=include)"
 endif
 
+CARGO_DEB := target/tools/cargo-deb@3.8.0/bin/cargo-deb
+CARGO_FUZZ := target/tools/cargo-fuzz@0.13.2/bin/cargo-fuzz
+
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 13
 
@@ -86,11 +89,10 @@ matrix: $(VENV)/.has-everything build ## run the suite on every server that the 
 FUZZ_SECONDS ?= 60
 FUZZ_MUTATIONS ?= 1000000
 FUZZ_SEED ?= $(shell date +%s)
-fuzz: $(VENV)/.has-everything server build ## fuzz the core, then a server: make fuzz [FUZZ_SECONDS=60] [FUZZ_MUTATIONS=1000000]
-	cargo fuzz --version || cargo install cargo-fuzz --locked
+fuzz: $(VENV)/.has-everything server build $(CARGO_FUZZ) ## fuzz the core, then a server: make fuzz [FUZZ_SECONDS=60] [FUZZ_MUTATIONS=1000000]
 	cd fuzz && for target in argv calls effects numbers payloads; do \
 		mkdir -p work/$$target || exit 1; \
-		RUSTC_BOOTSTRAP=1 cargo fuzz run --features libfuzzer $$target work/$$target corpus/$$target -- \
+		RUSTC_BOOTSTRAP=1 ../$(CARGO_FUZZ) run --features libfuzzer $$target work/$$target corpus/$$target -- \
 			-dict=words.dict -max_total_time=$(FUZZ_SECONDS) || exit 1; \
 	done
 	RATELIMIT_MUTATIONS=$(FUZZ_MUTATIONS) RATELIMIT_SEED=$(FUZZ_SEED) $(PYTHON) -m pytest -rP --numprocesses auto \
@@ -129,19 +131,27 @@ bench-check: $(BENCH_NEEDS) ## hold the instructions of every call against bench
 	$(PYTHON) benches/check.py
 
 # In target/package: an archive, and a package for Debian and its like.
+MAINTAINER ?=
 PACKAGE := redis-ratelimit-$(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)-linux-$(shell uname -m)
-package: build ## make a tarball and a .deb
-	cargo deb --version || cargo install cargo-deb --locked
-	rm -rf target/package && mkdir -p target/package/$(PACKAGE)
+package: $(VENV_MADE) build ## make a tarball and a .deb: make package [MAINTAINER="name <address>"]
+	rm -rf target/package
+	$(PYTHON) scripts/package_docs.py target/package/doc
+	cp -r target/package/doc target/package/$(PACKAGE)
 	install -m 755 $(RATELIMIT_MODULE) target/package/$(PACKAGE)
-	install -m 644 redis.conf.example LICENSE README.md CHANGELOG.md target/package/$(PACKAGE)
 	tar -C target/package -czf target/package/$(PACKAGE).tar.gz $(PACKAGE)
 	rm -r target/package/$(PACKAGE)
-	cargo deb --no-build --output target/package
+	@command -v dpkg-shlibdeps >/dev/null || { echo "made the tarball, but no .deb: it takes dpkg-shlibdeps" \
+		"to know what the module depends on (Debian, Ubuntu: apt install dpkg-dev)" >&2; exit 1; }
+	$(MAKE) $(CARGO_DEB)
+	$(CARGO_DEB) --no-build $(if $(MAINTAINER),--maintainer "$(MAINTAINER)") --output target/package
+	rm -r target/package/doc
 
 clean: ## remove all that was built and downloaded
 	cargo clean
-	rm -rf .venv .hypothesis .pytest_cache .ruff_cache
+	cargo clean --manifest-path fuzz/Cargo.toml
+	rm -rf target .venv .hypothesis .pytest_cache .ruff_cache
+	cd examples && rm -rf */.venv */node_modules */dist */.pytest_cache
+	find benches examples scripts tests -name __pycache__ -prune -exec rm -r {} +
 
 # Tells before the build if $SERVER is none. With it come one more kind of server to test on, and what some tests need;
 # only where nobody minds that they are installed.
@@ -168,3 +178,7 @@ $(VENV)/.has-everything: requirements.txt $(VENV_MADE)
 $(VENV)/.has-%: requirements.txt $(VENV_MADE)
 	$(PYTHON) -m pip install --quiet --constraint requirements.txt $*
 	@touch $@
+
+# Each in a folder of its own below target, never in the user's. With a version, since the next one may need a later Rust.
+$(CARGO_DEB) $(CARGO_FUZZ): target/tools/%:
+	cargo install --locked --root target/tools/$(*D:/bin=) $(*D:/bin=)

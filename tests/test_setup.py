@@ -319,3 +319,89 @@ def test_a_program_that_is_no_server_is_refused_with_what_it_printed(
 def test_nothing_is_installed_on_the_system_unless_it_is_asked_for(machine):
     assert "apt-get" not in machine.make("--dry-run", "test").stdout
     assert "apt-get" in machine.make("--dry-run", "test", CI="true").stdout
+
+
+# Packages
+
+
+def test_all_links_of_a_package_lead_to_what_is_in_it(machine, tmp_path):
+    machine.has("dpkg-shlibdeps", "")
+    run = machine.make("package", LIBCLANG_PATH="/usr/lib")
+    assert run.returncode == 0, run.stderr
+    (archive,) = (machine.clone / "target/package").glob("*.tar.gz")
+    (tmp_path / "opened").mkdir()
+    subprocess.run(["tar", "-xf", archive, "-C", tmp_path / "opened"], check=True)
+    (folder,) = (tmp_path / "opened").iterdir()
+    assert (folder / "libredis_ratelimit.so").read_text() == "module\n"
+    links = [
+        (document, link)
+        for document in folder.rglob("*.md")
+        for link in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", document.read_text())
+        if "://" not in link
+    ]
+    assert len(links) > 10
+    for document, link in links:
+        target = (document.parent / link).resolve()
+        assert target.exists(), (document.name, link)
+        assert target.is_relative_to(folder), (document.name, link)
+
+
+def test_the_debian_package_has_the_same_documents_and_an_address_of_no_made_up_host():
+    package = tomllib.loads((REPOSITORY / "Cargo.toml").read_text())["package"]["metadata"]["deb"]
+    assert ["target/package/doc/**/*", "usr/share/doc/redis-ratelimit/", "644"] in package["assets"]
+    assert re.fullmatch(r"[\w -]+ <[\w-]+@localhost>", package["maintainer"])
+
+
+def test_without_what_finds_dependencies_there_is_a_tarball_and_no_debian_package(machine):
+    (line,) = missing(machine.make("package", LIBCLANG_PATH="/usr/lib"))
+    assert line.startswith("made the tarball, but no .deb")
+    assert line.endswith("(Debian, Ubuntu: apt install dpkg-dev)")
+    assert len(list((machine.clone / "target/package").glob("*.tar.gz"))) == 1
+    assert len(machine.calls("cargo")) == 1, "nothing was installed"
+
+
+def test_the_tools_of_cargo_are_installed_in_the_clone_once(machine):
+    machine.has("dpkg-shlibdeps", "")
+    for _ in range(2):
+        assert machine.make("package", LIBCLANG_PATH="/usr/lib").returncode == 0
+    (install,) = (call for call in machine.calls("cargo") if call.startswith("cargo install"))
+    assert re.search(r" --root target/tools/cargo-deb@[\d.]+ cargo-deb@[\d.]+$", install)
+    assert len(machine.calls("cargo-deb")) == 2
+    planned = machine.make("--dry-run", "fuzz", LIBCLANG_PATH="/usr/lib").stdout
+    assert re.search(r"cargo install --locked --root target/tools/cargo-fuzz@", planned)
+
+
+def test_clean_removes_all_that_was_made(machine):
+    made = [
+        *(".venv", ".hypothesis", ".pytest_cache", ".ruff_cache", "target/tools"),
+        *("examples/one/.venv", "examples/one/node_modules", "tests/support/__pycache__"),
+    ]
+    for name in (*made, "benches", "fuzz/work"):
+        (machine.clone / name).mkdir(parents=True, exist_ok=True)
+    run = machine.make("clean")
+    assert run.returncode == 0, run.stderr
+    assert machine.calls("cargo") == [
+        "cargo clean",
+        "cargo clean --manifest-path fuzz/Cargo.toml",
+    ]
+    assert [name for name in made if (machine.clone / name).exists()] == []
+    assert (machine.clone / "fuzz/work").exists(), "what fuzzing found is not built"
+
+
+def test_a_debian_folder_that_was_half_filled_is_filled_again(machine, tmp_path):
+    machine.has(
+        "debootstrap", 'for root; do :; done; mkdir -p "$root/usr/bin"; echo > "$root/filled"'
+    )
+    root = tmp_path / "cache/redis-ratelimit/trixie"
+    (root / "usr/bin").mkdir(parents=True)
+    (root / "usr/bin/redis-server").touch()
+    (root / "debootstrap").mkdir()
+    code = "import matrix; matrix.debian('trixie', 'redis-server')"
+    subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ
+        | machine.environment
+        | {"PYTHONPATH": str(REPOSITORY / "scripts"), "XDG_CACHE_HOME": str(tmp_path / "cache")},
+        check=True,
+    )
+    assert (root / "filled").exists()
