@@ -21,15 +21,15 @@ endif
 
 export RATELIMIT_MODULE := $(abspath $(or $(CARGO_TARGET_DIR),target))/release/libredis_ratelimit.so
 
-# The redis-module crate's bindgen needs libclang. Where the system has none, PyPI's is used: it
-# comes without C headers, so it is shown the compiler's.
+# The redis-module crate's bindgen needs libclang. Where the system has none, PyPI's is used. That one comes without C
+# headers, and a system's may: it finds the compiler's.
 SYSTEM_LIBCLANG := $(or $(LIBCLANG_PATH),$(shell \
 	{ PATH="$$PATH:/sbin" ldconfig -p; ls "$$(llvm-config --libdir)"; } 2>/dev/null \
 	| grep -om1 'libclang\(-[0-9.]*\)\?\.so'))
+WITH_LIBCLANG = BINDGEN_EXTRA_CLANG_ARGS="$${BINDGEN_EXTRA_CLANG_ARGS:--idirafter$$(cc -print-file-name=include)}"
 ifeq ($(SYSTEM_LIBCLANG),)
 LIBCLANG := $(VENV)/.has-libclang
-WITH_LIBCLANG = LIBCLANG_PATH="$$(echo $(CURDIR)/$(VENV)/lib/python3*/site-packages/clang/native)" \
-	BINDGEN_EXTRA_CLANG_ARGS="-I$$(cc -print-file-name=include)"
+WITH_LIBCLANG += LIBCLANG_PATH="$$(echo $(CURDIR)/$(VENV)/lib/python3*/site-packages/clang/native)"
 endif
 
 CARGO_DEB := target/tools/cargo-deb@3.8.0/bin/cargo-deb

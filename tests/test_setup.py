@@ -186,6 +186,14 @@ def test_with_a_libclang_a_build_needs_no_python(machine):
     assert machine.calls("cargo") == ["cargo build --release --locked"]
 
 
+@pytest.mark.parametrize("path", ["/usr/lib", ""], ids=["the system's", "of PyPI"])
+def test_a_libclang_without_headers_finds_those_of_the_compiler(machine, path):
+    machine.has("cc", "case $1 in -E) cat >/dev/null ;; *) echo /where/cc/has/${1#*=} ;; esac")
+    machine.has("cargo", 'echo "cargo $BINDGEN_EXTRA_CLANG_ARGS" >> calls')
+    assert machine.make("build", LIBCLANG_PATH=path).returncode == 0
+    assert machine.calls("cargo") == ["cargo -idirafter/where/cc/has/include"]
+
+
 # .venv
 
 
