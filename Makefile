@@ -140,8 +140,9 @@ package: $(VENV_MADE) build ## make a tarball and a .deb: make package [MAINTAIN
 	install -m 755 $(RATELIMIT_MODULE) target/package/$(PACKAGE)
 	tar -C target/package -czf target/package/$(PACKAGE).tar.gz $(PACKAGE)
 	rm -r target/package/$(PACKAGE)
-	@command -v dpkg-shlibdeps >/dev/null || { echo "made the tarball, but no .deb: it takes dpkg-shlibdeps" \
-		"to know what the module depends on (Debian, Ubuntu: apt install dpkg-dev)" >&2; exit 1; }
+	@command -v dpkg-shlibdeps >/dev/null || { rm -r target/package/doc; \
+		echo "made the tarball, but no .deb: it takes dpkg-shlibdeps to know what the module depends on" \
+		"(Debian, Ubuntu: apt install dpkg-dev)" >&2; exit 1; }
 	$(MAKE) $(CARGO_DEB)
 	$(CARGO_DEB) --no-build $(if $(MAINTAINER),--maintainer "$(MAINTAINER)") --output target/package
 	rm -r target/package/doc
