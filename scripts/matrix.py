@@ -40,7 +40,8 @@ class Run:
 def debian(suite: str, program: str) -> Path:
     """A script that runs a server of another Debian release with that release's own libraries."""
     root = CACHE / suite
-    if not (root / "usr/bin" / program).exists():
+    # debootstrap takes its own folder away when all is done.
+    if not (root / "usr/bin" / program).exists() or (root / "debootstrap").exists():
         if not shutil.which("debootstrap"):
             raise FileNotFoundError("debootstrap is not installed")
         root.mkdir(parents=True, exist_ok=True)

