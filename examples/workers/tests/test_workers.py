@@ -296,6 +296,14 @@ def test_a_worker_may_start_before_redis_does(staff: Staff, server: Server) -> N
     assert len(log.splitlines()) == 2
 
 
+def test_all_keys_begin_with_the_prefix_of_the_examples(staff: Staff, server: Server) -> None:
+    with Receiver(lambda _: FOREVER) as receiver, server.client(decode_responses=True) as redis:
+        staff.add_jobs(receiver.url, "long")
+        staff.hire(1, limit=1, ttl=10)
+        poll.until(lambda: receiver.at_work, "it is at work", timeout=30)
+        assert set(redis.keys()) == {"rl:places", "rl:jobs"}
+
+
 @pytest.mark.parametrize("program", ["worker.py", "demo.py"])
 def test_a_server_without_the_module_is_told_of_in_one_line(
     program: str, plain_server: Server
