@@ -90,6 +90,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        await calls.check()
         yield
         await lease.close()
         await redis.aclose()

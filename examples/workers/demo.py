@@ -6,14 +6,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from typing import TypeVar
 
-from jobs import Jobs
-from pool import connect
+from jobs import STREAM, Jobs
+from pool import KEY, MODULE_MISSING, Pool, connect
 from receiver import Call, Receiver
 
 JOBS, WORKERS, LIMIT, TTL = 14, 4, 2, 3
-# At this one the first worker hangs, and is killed.
+# A worker hangs at this one, and is killed.
 FATAL = "job 3"
+
+Result = TypeVar("Result")
 
 started = time.monotonic()
 
@@ -22,38 +25,46 @@ def tell(what: str) -> None:
     print(f"{time.monotonic() - started:5.1f} s  {what}", flush=True)
 
 
-def takes(call: Call) -> float:
-    return 3600 if call.job == FATAL and call.attempt == 1 else 0.5
-
-
 async def add_jobs(redis_url: str, hook: str) -> None:
     async with connect(redis_url) as redis:
-        await redis.delete("jobs", "places")
+        if await Pool(redis, LIMIT, TTL).has_no_module():
+            sys.exit(MODULE_MISSING)
+        await redis.delete(STREAM, KEY)
         for number in range(1, JOBS + 1):
-            await Jobs(redis, "jobs", TTL).add(hook, f"job {number}")
+            await Jobs(redis, TTL).add(hook, f"job {number}")
 
 
-def wait_until(condition: Callable[[], object]) -> None:
-    while not condition():
+def wait_until(condition: Callable[[], Result]) -> Result:
+    while not (result := condition()):
         if time.monotonic() - started > 60:
             sys.exit("it takes too long")
         time.sleep(0.02)  # poll until it holds
+    return result
 
 
 def main() -> None:
     redis_url = os.environ["REDIS_URL"]
     environment = os.environ | {"LIMIT": str(LIMIT), "TTL": str(TTL)}
     workers: dict[int, subprocess.Popen[bytes]] = {}
+    killed: list[int] = []
+
+    def takes(call: Call) -> float:
+        return 3600 if call.job == FATAL and not killed else 0.5
+
     with Receiver(takes, tell) as receiver:
+
+        def stuck() -> Call | None:
+            return next((call for call in tuple(receiver.at_work) if call.job == FATAL), None)
+
         asyncio.run(add_jobs(redis_url, receiver.url))
         try:
             for _ in range(WORKERS):
                 worker = subprocess.Popen([sys.executable, "worker.py"], env=environment)
                 workers[worker.pid] = worker
-            wait_until(lambda: receiver.done.total() == 4)
-            (stuck,) = (call for call in receiver.at_work if call.job == FATAL)
-            tell(f"kill -9 {stuck.worker}")
-            workers[stuck.worker].kill()
+            victim = wait_until(lambda: receiver.done.total() >= 4 and stuck()).worker
+            killed.append(victim)
+            tell(f"kill -9 {victim}")
+            workers[victim].kill()
             wait_until(lambda: receiver.done.total() == JOBS)
         finally:
             for worker in workers.values():

@@ -11,11 +11,13 @@ import asyncio
 import os
 import sys
 from typing import NamedTuple
+from uuid import uuid4
 
 from pool import connect
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
+STREAM = "rl:jobs"
 GROUP = "workers"
 
 # How long to wait for a new job before looking for one left behind.
@@ -26,16 +28,20 @@ class Job(NamedTuple):
     id: str
     url: str
     body: str
+    # Whoever adds it gives it this, not Redis: an addition whose reply was lost is sent again, and
+    # then is two entries of one job.
+    key: str
 
 
 class Jobs:
-    def __init__(self, redis: Redis, stream: str, ttl: float) -> None:
+    def __init__(self, redis: Redis, ttl: float, stream: str = STREAM) -> None:
         self._redis = redis
         self._stream = stream
         self._idle_ms = int(ttl * 1000)
 
     async def add(self, url: str, body: str) -> str:
-        return await self._redis.xadd(self._stream, {"url": url, "body": body})
+        fields = {"url": url, "body": body, "key": uuid4().hex}
+        return await self._redis.xadd(self._stream, fields)
 
     async def prepare(self) -> None:
         try:
@@ -72,7 +78,7 @@ async def main() -> None:
     url, count = sys.argv[1], int(sys.argv[2])
     async with connect(os.environ["REDIS_URL"]) as redis:
         for number in range(1, count + 1):
-            await Jobs(redis, "jobs", ttl=0).add(url, f"job {number}")
+            await Jobs(redis, ttl=0).add(url, f"job {number}")
 
 
 if __name__ == "__main__":

@@ -10,11 +10,27 @@ from redis.asyncio.retry import Retry
 from redis.backoff import ExponentialWithJitterBackoff
 from redis.exceptions import RedisError
 
+KEY = "rl:places"
+
+MODULE_MISSING = (
+    "the redis-ratelimit module is not loaded: start the server with "
+    "--loadmodule /path/to/libredis_ratelimit.so"
+)
+
 
 def connect(url: str) -> Redis:
-    # Retries are safe here: acquiring again as the same holder takes no second place.
+    # Retries are safe here: acquiring again as the same holder takes no second place, and a job
+    # that is added twice has the same key twice.
     retry = Retry(ExponentialWithJitterBackoff(base=0.02, cap=0.2), retries=3)
     return Redis.from_url(url, protocol=2, decode_responses=True, retry=retry)
+
+
+def reason(error: Exception) -> str:
+    """For a log. That there is no module, the server calls an unknown command."""
+    text = str(error) or repr(error)
+    # Redis quotes it in one way, and did in another until 7.0.
+    unknown = ("unknown command 'RL.", "unknown command `RL.")
+    return MODULE_MISSING if text.startswith(unknown) else text
 
 
 class PlaceLostError(Exception):
@@ -39,11 +55,21 @@ class Pool:
     # What of the ttl is for work; the rest is for stopping it.
     WORKING = 0.8
 
-    def __init__(self, redis: Redis, key: str, limit: int, ttl: float) -> None:
+    def __init__(self, redis: Redis, limit: int, ttl: float, key: str = KEY) -> None:
         self._redis = redis
         self._key = key
         self._limit = limit
         self._ttl = ttl
+
+    async def has_no_module(self) -> bool:
+        """To ask at the start. A server that is away may have it."""
+        try:
+            await self._redis.execute_command(
+                "RL.PEEK", self._key, "CONCURRENCY", self._limit, f"{self._ttl}s", "nobody"
+            )
+        except (RedisError, OSError) as error:
+            return reason(error) == MODULE_MISSING
+        return False
 
     @asynccontextmanager
     async def place(self, holder: str) -> AsyncIterator[Place]:

@@ -1,4 +1,8 @@
-"""Stands for the service that the jobs call, and is the witness: it sees how many do at once."""
+"""Stands for the service that the jobs call, and is the witness: it sees how many do at once.
+
+It does what such a service should: a call whose Idempotency-Key it knows is answered, and is
+not done again. The worker that called before may have died before it could say so.
+"""
 
 import asyncio
 import threading
@@ -33,9 +37,11 @@ class Receiver:
         # What is being worked at now, and the most that ever was at once.
         self.at_work: list[Call] = []
         self.most = 0
-        # How often each job was begun, and done.
+        # How often each job was begun, done, and asked for again when it was done.
         self.begun: Counter[str] = Counter()
         self.done: Counter[str] = Counter()
+        self.repeated: Counter[str] = Counter()
+        self._keys_done: set[str] = set()
         self._takes = takes
         self._tell = tell
         app = Starlette(routes=[Route("/hook", self._hook, methods=["POST"])])
@@ -61,6 +67,11 @@ class Receiver:
 
     async def _hook(self, request: Request) -> Response:
         job = (await request.body()).decode()
+        key = request.headers["Idempotency-Key"]
+        if key in self._keys_done:
+            self.repeated[job] += 1
+            self._tell(f"{job}: was done before")
+            return PlainTextResponse("thank you again")
         self.begun[job] += 1
         worker = int(request.headers["User-Agent"].removeprefix("worker/"))
         call = Call(job, worker, self.begun[job])
@@ -71,10 +82,14 @@ class Receiver:
             async with asyncio.timeout(self._takes(call)):
                 while (await request.receive())["type"] != "http.disconnect":
                     pass
-            self._tell(f"{job}: worker {worker} has hung up")
+            outcome = f"worker {worker} has hung up"
         except TimeoutError:
-            self.done[job] += 1
-            self._tell(f"{job}: done")
+            outcome = "done"
         finally:
             self.at_work.remove(call)
+        # After it is off the list: who sees it done, in another thread, sees nobody at it.
+        if outcome == "done" and key not in self._keys_done:
+            self._keys_done.add(key)
+            self.done[job] += 1
+        self._tell(f"{job}: {outcome}")
         return PlainTextResponse("thank you")

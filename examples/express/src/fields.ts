@@ -8,6 +8,9 @@ import type { Decision, Policy, Verdict } from "./limits.js";
  * X-RateLimit-*, which many clients know: of one limit, in seconds from now.
  * RateLimit and RateLimit-Policy, of all limits: draft-ietf-httpapi-ratelimit-headers-11.
  * Retry-After, if it was denied.
+ *
+ * While Redis is away nobody knows what is left, and that is left out: what this process allows
+ * meanwhile is no client's limit. The policies are what they were.
  */
 export function fields(verdict: Verdict): Record<string, string> {
   const shown = [...verdict.decisions].filter(([policy]) => !policy.hidden);
@@ -19,7 +22,7 @@ export function fields(verdict: Verdict): Record<string, string> {
   }
   // Retry-After is to be no earlier than the end of any window told beside it, and the other limits
   // may need longer to recover. So a denial tells of those only that denied.
-  const told = verdict.allowed ? shown : denied;
+  const told = verdict.isLocal ? [] : verdict.allowed ? shown : denied;
   if (told.length > 0) {
     result["RateLimit"] = list(told.map(([policy, decision]) => available(policy, decision)));
     const [, tightest] = told.reduce((a, b) => (b[1].remaining < a[1].remaining ? b : a));

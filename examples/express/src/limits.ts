@@ -69,8 +69,14 @@ export interface Verdict {
   readonly allowed: boolean;
   readonly waitMs: number;
   readonly decisions: ReadonlyMap<Policy, Decision>;
+  /** Redis was away, and this process decided by its share of the limits. */
+  readonly isLocal?: boolean;
 }
 
+/** What every key begins with. */
+export const PREFIX = "rl";
+
+/** `rl:{tenant}:limit:whose`, and without the tenant for what lies apart. */
 export function keyOf(policy: Policy, caller: Caller, prefix: string): string | undefined {
   const subject = policy.of(caller);
   if (subject === undefined) return undefined;
@@ -80,8 +86,16 @@ export function keyOf(policy: Policy, caller: Caller, prefix: string): string | 
   return `${prefix}:${place}:${escaped(subject)}`;
 }
 
+/**
+ * No two names become one. Half of a surrogate pair is no character that could be encoded; and an
+ * empty tag would be none.
+ */
 function escaped(name: string): string {
-  return encodeURIComponent(name.toWellFormed());
+  const safe = (character: string) =>
+    character.isWellFormed()
+      ? encodeURIComponent(character)
+      : `%u${character.charCodeAt(0).toString(16)}`;
+  return name.replace(/./gsu, safe) || "%";
 }
 
 /** The wait until every one that denied would allow: -1 if one of them never will. */

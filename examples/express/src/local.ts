@@ -45,7 +45,7 @@ export class LocalLimits {
         resetMs: Math.ceil(bucket.used * msPerUnit),
       });
     }
-    return { allowed, waitMs: longestWait(decisions.values()), decisions };
+    return { allowed, waitMs: longestWait(decisions.values()), decisions, isLocal: true };
   }
 
   #capacity(limit: Limit): number {

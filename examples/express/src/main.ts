@@ -23,13 +23,16 @@ const app = createApp({
   share: 1 / Number(PROCESSES),
   shadow: SHADOW === "yes",
   whenAway: away(WHEN_AWAY),
-  report: ({ allowed, by, error, ...rest }) => {
-    if (!allowed || by !== "redis") {
-      console.log(JSON.stringify({ allowed, by, ...rest, error: error && `${error}` }));
-    }
+  report: ({ allowed, by, ...rest }) => {
+    // What is decided without Redis is told as an outage, not request by request.
+    if (!allowed && by === "redis") console.log(JSON.stringify({ allowed, by, ...rest }));
   },
 });
-const http = app.listen(Number(PORT), () => {
+const http = app.listen(Number(PORT), (error) => {
+  if (error) {
+    console.error(`cannot listen on port ${PORT}: ${error.message}`);
+    process.exit(1);
+  }
   console.log(
     `http://localhost:${PORT} with ${own ? `a server of its own, ${own.url}` : REDIS_URL}`,
   );

@@ -5,7 +5,7 @@ import type { Cluster, Redis } from "ioredis";
 
 import { fields } from "./fields.js";
 import { Leases } from "./lease.js";
-import { keyOf, longestWait } from "./limits.js";
+import { PREFIX, keyOf, longestWait } from "./limits.js";
 import type { Caller, Decision, Policy, Verdict } from "./limits.js";
 import { LocalLimits } from "./local.js";
 import { Limiters, PATIENCE, type Patience } from "./redis.js";
@@ -31,6 +31,8 @@ export interface Options {
   readonly leaseGoodForMs?: number;
   /** Told of every decision, for metrics and logs. */
   readonly report?: (report: Report) => void;
+  /** Told when an outage begins and when it is over. */
+  readonly log?: (line: string) => void;
 }
 
 export interface Report {
@@ -65,9 +67,10 @@ interface Step {
 
 /** `const limit = rateLimiter({...}); app.get("/search", limit({ endpoint: "search" }), ...)` */
 export function rateLimiter(options: Options): (route: Route) => RequestHandler {
-  const { policies, whenAway = "local", shadow = false, prefix = "limit" } = options;
+  const { policies, whenAway = "local", shadow = false, prefix = PREFIX } = options;
   const patience = { ...PATIENCE, ...options.patience };
-  const limiters = new Limiters(options.redis, patience);
+  const limiters = new Limiters(options.redis, patience, options.log);
+  void limiters.check();
   const leases = new Leases(limiters, options.leaseGoodForMs);
   const local = new LocalLimits(options.share ?? 1);
   if (new Set(policies.map(({ name }) => name)).size < policies.length) {
@@ -116,9 +119,12 @@ export function rateLimiter(options: Options): (route: Route) => RequestHandler 
       return { verdict: await ask(places, cost), by: "redis" };
     } catch (error) {
       // A call that got no reply may have charged all the same. In time that is forgotten.
-      const none = { waitMs: patience.pauseMs, decisions: new Map<Policy, Decision>() };
-      const verdict =
-        whenAway === "local" ? local.take(places, cost) : { allowed: whenAway === "open", ...none };
+      const { allowed, ...rest } =
+        whenAway === "local"
+          ? local.take(places, cost)
+          : { allowed: whenAway === "open", decisions: new Map<Policy, Decision>() };
+      // Whatever denied, the time to come back is when Redis is asked again.
+      const verdict = { ...rest, allowed, waitMs: allowed ? 0 : patience.pauseMs };
       return { verdict, by: whenAway, error };
     }
   }

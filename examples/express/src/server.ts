@@ -12,13 +12,16 @@ const MODULE = resolve(
   process.env["RATELIMIT_MODULE"] ?? "../../target/release/libredis_ratelimit.so",
 );
 
+/** By their names in a configuration; undefined for one that is not to be set. */
+export type Settings = Record<string, string | undefined>;
+
 export class Server {
-  readonly #settings: Record<string, string>;
+  readonly #settings: Settings;
   readonly #directory = mkdtempSync(join(tmpdir(), "ratelimit-"));
   #process: ChildProcess | undefined;
   port = 0;
 
-  constructor(settings: Record<string, string> = {}) {
+  constructor(settings: Settings = {}) {
     this.#settings = settings;
     // Also when the process ends without having stopped it.
     process.on("exit", () => {
@@ -35,7 +38,7 @@ export class Server {
   async start(): Promise<this> {
     if (!existsSync(MODULE)) throw new Error(`${MODULE} is not there: make build makes it`);
     this.port ||= await freePort();
-    const settings = {
+    const settings: Settings = {
       port: `${this.port}`,
       bind: "127.0.0.1",
       dir: this.#directory,
@@ -43,7 +46,9 @@ export class Server {
       loadmodule: MODULE,
       ...this.#settings,
     };
-    const words = Object.entries(settings).flatMap(([name, value]) => [`--${name}`, value]);
+    const words = Object.entries(settings).flatMap(([name, value]) =>
+      value === undefined ? [] : [`--${name}`, value],
+    );
     const child = spawn(binary(), words, { stdio: ["ignore", "pipe", "inherit"] });
     this.#process = child;
     const log: string[] = [];

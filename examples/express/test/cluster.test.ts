@@ -107,7 +107,7 @@ test("tenants are spread over the nodes, and each gets exactly what it may have"
     assert.doesNotMatch(await node.info("errorstats"), /MOVED/);
   }
   // The region gave back what tenants and users denied.
-  const left = await redis.call("RL.PEEK", "limit:region:eu", ...quota(10_000).words);
+  const left = await redis.call("RL.PEEK", "rl:region:eu", ...quota(10_000).words);
   assert.equal((left as number[])[2], 10_000 - 480);
 });
 

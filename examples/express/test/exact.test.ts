@@ -50,7 +50,7 @@ test("a limit in another slot gets back what the tenant's limits then deny", asy
   // Alice may have 100. Her other 400 requests took from the service, and gave it back.
   const hers = await api.crowd(50, 10, () => api.get("/hello", ALICE));
   assert.equal(statuses(hers)[200], 100);
-  const [key] = await lookInto(test, server).keys("limit:service:*");
+  const [key] = await lookInto(test, server).keys("rl:service:*");
   const left = await lookInto(test, server).call("RL.PEEK", key!, ...quota(500).words);
   assert.deepEqual((left as number[]).slice(0, 3), [1, 500, 400]);
 });

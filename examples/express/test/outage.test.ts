@@ -5,6 +5,7 @@ import { test, type TestContext } from "node:test";
 
 import { createApp, type AppOptions } from "../src/app.js";
 import type { Report } from "../src/rate-limiter.js";
+import { Server } from "../src/server.js";
 import { ALICE, PATIENT, perAddress, perUser } from "./support/limits.js";
 import { Site, statuses, type Answer } from "./support/http.js";
 import { clientFor, serverFor, until } from "./support/redis.js";
@@ -18,8 +19,10 @@ async function start(test: TestContext, options: Partial<AppOptions>) {
   const redis = await clientFor(test, server);
   const reports: Report[] = [];
   const report = (one: Report) => reports.push(one);
+  const lines: string[] = [];
+  const log = (line: string) => lines.push(line);
   const policies = [perUser(400), perAddress(10_000)];
-  const app = createApp({ redis, policies, report, patience: BRISK, ...options });
+  const app = createApp({ redis, policies, report, log, patience: BRISK, ...options });
   const api = await Site.serve(test, app);
   const hello = () => api.get("/hello", ALICE);
   const decidedBy = (by: Report["by"]) => reports.filter((one) => one.by === by);
@@ -28,7 +31,7 @@ async function start(test: TestContext, options: Partial<AppOptions>) {
     const before = decidedBy(by).length;
     await until(async () => (await hello(), decidedBy(by).length > before));
   };
-  return { server, api, hello, decidedBy, askUntil };
+  return { server, api, hello, decidedBy, askUntil, lines };
 }
 
 /**
@@ -97,19 +100,85 @@ test("an outage in mid-traffic, failing closed", async (test) => {
   assert.equal(counts[503], decidedBy("closed").length);
 });
 
-test("the local limit tells its own numbers", async (test) => {
+/** Nobody knows what is left; and this process's share is no client's limit. */
+function assertNoNumbers({ headers }: Answer) {
+  assert.deepEqual(
+    Object.keys(headers).filter((name) => /^(x-)?ratelimit/.test(name)),
+    ["ratelimit-policy"],
+  );
+}
+
+test("what is decided by the local limit is told no numbers", async (test) => {
   const { server, hello, askUntil } = await start(test, { share: 0.01 });
+  const { headers } = await hello();
   await server.stop();
   await askUntil("local");
-  const second = await hello();
-  assert.equal(second.headers["x-ratelimit-limit"], "4");
-  assert.equal(second.headers["x-ratelimit-remaining"], "2");
-  await hello();
-  await hello();
-  const fifth = await hello();
-  assert.equal(fifth.status, 429);
+  const rest = [await hello(), await hello(), await hello(), await hello()];
+  assert.deepEqual(statuses(rest), { 200: 3, 429: 1 });
+  for (const answer of rest) {
+    assertNoNumbers(answer);
+    assert.equal(answer.headers["ratelimit-policy"], headers["ratelimit-policy"]);
+  }
+  const fifth = rest[3]!;
   assert.deepEqual(JSON.parse(fifth.body)["violated-policies"], ["user"]);
-  assert.ok(Number(fifth.headers["retry-after"]) > 0);
+  // Not when a unit is back here, in hours, but when Redis is asked again.
+  assert.equal(fifth.headers["retry-after"], "1");
+});
+
+test("a cost that fits the limit but not this process's share may be tried again", async (test) => {
+  const { server, api, askUntil } = await start(test, { share: 0.01 });
+  await server.stop();
+  await askUntil("local");
+  const answer = await api.get("/report", ALICE);
+  assert.equal(answer.status, 429);
+  assert.equal(answer.headers["retry-after"], "1");
+  assert.equal(JSON.parse(answer.body).detail, undefined);
+});
+
+for (const whenAway of ["local", "open", "closed"] as const) {
+  test(`an outage is a line when it begins and one when it is over: ${whenAway}`, async (test) => {
+    const { server, api, hello, decidedBy, lines } = await start(test, { whenAway });
+    await server.stop("SIGKILL");
+    // Longer than a pause, so that it is asked several times.
+    while (decidedBy(whenAway).length < 200) await api.crowd(10, 2, hello);
+    assert.equal(lines.length, 1);
+    await server.start();
+    await until(async () => (await hello(), lines.length > 1));
+    await api.crowd(10, 10, hello);
+    assert.match(lines[0]!, /^Redis is away: /);
+    assert.deepEqual(lines.slice(1), ["Redis is back"]);
+  });
+}
+
+const MISSING =
+  "Redis refuses calls: the redis-ratelimit module is not loaded: " +
+  "start the server with --loadmodule /path/to/libredis_ratelimit.so";
+
+test("a server without the module is told of at the start, in one line", async (test) => {
+  const redis = await clientFor(test, await serverFor(test, { loadmodule: undefined }));
+  const lines: string[] = [];
+  const log = (line: string) => lines.push(line);
+  const policies = [perUser(2)];
+  const api = await Site.serve(test, createApp({ redis, policies, log, patience: BRISK }));
+  await until(() => lines.length > 0);
+  assert.deepEqual(lines, [MISSING]);
+  // It serves as in any outage.
+  const answers = await api.crowd(10, 10, () => api.get("/hello", ALICE));
+  assert.deepEqual(statuses(answers), { 200: 2, 429: 98 });
+  assert.deepEqual(lines, [MISSING]);
+});
+
+test("a server that comes back without the module is told of in one line", async (test) => {
+  const { server, api, hello, lines } = await start(test, {});
+  await server.stop("SIGKILL");
+  await hello();
+  const plain = new Server({ loadmodule: undefined });
+  plain.port = server.port;
+  test.after(() => plain.stop("SIGKILL"));
+  await plain.start();
+  await until(async () => (await hello(), lines.includes(MISSING)));
+  await api.crowd(10, 10, hello);
+  assert.equal(lines.filter((line) => line === MISSING).length, 1);
 });
 
 test("failing closed is a 503 that blames no limit", async (test) => {
@@ -146,13 +215,21 @@ test("a server that hung is asked again", async (test) => {
 });
 
 test("an error that the server sends is one request's failure, and no outage", async (test) => {
-  const { server, api, hello, decidedBy } = await start(test, {
+  const { server, api, hello, decidedBy, lines } = await start(test, {
     patience: { ...PATIENT, failures: 1, pauseMs: 3_600_000 },
   });
   const redis = await clientFor(test, server);
-  await redis.set("limit:{acme}:user:alice", "not a limiter");
+  await redis.set("rl:{acme}:user:alice", "not a limiter");
   assert.equal((await hello()).status, 200);
   assert.match(`${decidedBy("local")[0]?.error}`, /WRONGTYPE/);
   await api.get("/hello");
   assert.equal(decidedBy("redis").length, 1);
+  // Nor does one who always has it fill the log.
+  for (let i = 0; i < 20; i++) {
+    await hello();
+    await api.get("/hello");
+  }
+  assert.equal(decidedBy("redis").length, 21);
+  assert.equal(lines.length, 1);
+  assert.match(lines[0]!, /^Redis refuses calls: WRONGTYPE/);
 });

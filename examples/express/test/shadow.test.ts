@@ -59,7 +59,9 @@ test("an outage, or a fault in who is asking, is no request's business", async (
   const server = await serverFor(test);
   const redis = await clientFor(test, server);
   const faults = test.mock.method(console, "error", () => {});
-  const options = { redis, policies: [perUser(1)], shadow: true, whenAway: "closed" as const };
+  const lines: string[] = [];
+  const log = (line: string) => lines.push(line);
+  const options = { redis, policies: [perUser(1)], shadow: true, whenAway: "closed" as const, log };
   const away = await Site.serve(test, createApp(options));
   const faulty = () => {
     throw new Error("who is this?");
@@ -71,4 +73,6 @@ test("an outage, or a fault in who is asking, is no request's business", async (
     assert.equal((await broken.get("/hello", ALICE)).status, 200);
   }
   assert.equal(faults.mock.callCount(), 10);
+  await until(() => lines.length > 0);
+  assert.equal(lines.length, 1);
 });

@@ -13,9 +13,16 @@ REDUCED_CAPACITY = "https://iana.org/assignments/http-problem-types#temporary-re
 
 
 def fields(verdict: Verdict) -> dict[str, str]:
-    """The header fields, for a response that passes and for one that does not."""
+    """The header fields, for a response that passes and for one that does not.
+
+    RateLimit and X-RateLimit-* tell of what Redis has counted. While it is away nobody knows that,
+    and they are left out: what this process allows meanwhile is no client's limit. RateLimit-Policy
+    is as true as ever, and Retry-After is when Redis is asked again.
+    """
     found = {}
     if verdict.decisions:
+        found["RateLimit-Policy"] = ser(_policies(verdict))
+    if verdict.decisions and verdict.is_by_redis:
         # The one to show where there is room for one: one that denied, else the one with the least
         # left. Units other than requests, if at all, only when they denied.
         _, shown = min(
@@ -25,7 +32,6 @@ def fields(verdict: Verdict) -> dict[str, str]:
         found["X-RateLimit-Limit"] = str(shown.limit)
         found["X-RateLimit-Remaining"] = str(shown.remaining)
         found["X-RateLimit-Reset"] = str(_seconds(shown.reset_ms))
-        found["RateLimit-Policy"] = ser(_policies(verdict))
         found["RateLimit"] = ser(_service_limits(verdict))
     if not verdict.allowed and verdict.wait_ms >= 0:  # -1: it never passes, so not to be retried
         found["Retry-After"] = str(_seconds(verdict.wait_ms))

@@ -5,7 +5,7 @@ import time
 from contextlib import suppress
 
 from ratelimit.calls import Calls, UnavailableError
-from ratelimit.limits import Charge, Limit
+from ratelimit.limits import PREFIX, Charge, Limit
 
 
 class Lease:
@@ -18,7 +18,7 @@ class Lease:
     """
 
     def __init__(
-        self, calls: Calls, limit: Limit, *, batch: int, keep: float = 1.0, prefix: str = "rl"
+        self, calls: Calls, limit: Limit, *, batch: int, keep: float = 1.0, prefix: str = PREFIX
     ) -> None:
         self.charge = Charge(f"{prefix}:{limit.key}", limit, 1)
         self._calls = calls

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from ratelimit.calls import Calls, UnavailableError
 from ratelimit.lease import Lease
-from ratelimit.limits import Charge, Decision, Limit
+from ratelimit.limits import PREFIX, Charge, Decision, Limit, key_of
 from ratelimit.local import LocalLimits
 
 log = logging.getLogger("ratelimit")
@@ -17,7 +17,8 @@ class Verdict:
     """Whether a request may pass, and what each limit says."""
 
     allowed: bool
-    # DeniedError: how long until the same would pass, -1 if never.
+    # If denied: how long until the same would pass, -1 if never. While Redis is away, nobody knows:
+    # how long until it is asked again.
     wait_ms: int
     charges: Sequence[Charge]
     decisions: Sequence[Decision]
@@ -25,6 +26,10 @@ class Verdict:
     is_local: bool = False
     # Redis was away, and without it nothing passes.
     is_outage: bool = False
+
+    @property
+    def is_by_redis(self) -> bool:
+        return not (self.is_local or self.is_outage)
 
     @property
     def denied_by(self) -> list[str]:
@@ -58,7 +63,7 @@ class Limiter:
         shared: Sequence[Lease] = (),
         fail_open: bool = True,
         share: float = 1.0,
-        prefix: str = "rl",
+        prefix: str = PREFIX,
     ) -> None:
         self._calls = calls
         self._shared = shared
@@ -79,7 +84,7 @@ class Limiter:
         """
         costs = costs or {}
         charges = [
-            Charge(self._key(limit, caller), limit, costs.get(limit.name, 1))
+            Charge(key_of(self._prefix, limit, caller), limit, costs.get(limit.name, 1))
             for limit in limits
             if limit.applies_to(caller)
         ]
@@ -87,12 +92,7 @@ class Limiter:
         try:
             return await self._ask(charges, leases)
         except UnavailableError:
-            return self._without_redis([*(lease.charge for lease in leases), *charges])
-
-    def _key(self, limit: Limit, caller: Mapping[str, str]) -> str:
-        # A brace in a tenant's name would end the tag early, and the slots would differ.
-        tag = caller["tenant"].replace("{", "(").replace("}", ")")
-        return f"{self._prefix}:{{{tag}}}:{limit.key.format_map(caller)}"
+            return self._without_redis(charges, [lease.charge for lease in leases])
 
     async def _ask(self, charges: Sequence[Charge], leases: Sequence[Lease]) -> Verdict:
         taken: list[Lease] = []
@@ -120,14 +120,27 @@ class Limiter:
         )
         return Verdict(bool(allowed), wait_ms, charges, [Decision(*one) for one in decisions])
 
-    def _without_redis(self, charges: Sequence[Charge]) -> Verdict:
+    def _without_redis(self, charges: Sequence[Charge], leased: Sequence[Charge]) -> Verdict:
+        asked_again_ms = round(self._calls.breaker.pause * 1000)
         if not self._fail_open:
-            wait_ms = round(self._calls.breaker.pause * 1000)
-            return Verdict(False, wait_ms, [], [], is_outage=True)
-        decisions = self._local.take(charges)
-        waits = [decision.wait_ms for decision in decisions if not decision.allowed]
-        wait_ms = -1 if -1 in waits else max(waits, default=0)
-        return Verdict(not waits, wait_ms, charges, decisions, is_local=True)
+            return Verdict(False, asked_again_ms, [], [], is_outage=True)
+        asked = [*leased, *charges]
+        decisions = self._local.take(asked)
+        allowed = all(decision.allowed for decision in decisions)
+        wait_ms = 0 if allowed else asked_again_ms
+        # A limit on all tenants is told of only where it denies, as by Redis.
+        told = [
+            (charge, decision)
+            for charge, decision in zip(asked, decisions, strict=True)
+            if not decision.allowed or charge not in leased
+        ]
+        return Verdict(
+            allowed,
+            wait_ms,
+            [charge for charge, _ in told],
+            [decision for _, decision in told],
+            is_local=True,
+        )
 
     async def settle(self, verdict: Verdict, name: str, used: int) -> Verdict:
         """For a cost that is known only afterwards: the difference to what was charged is given
@@ -145,7 +158,8 @@ class Limiter:
             else:
                 decision = await self._settle_in_redis(charge, difference)
         except UnavailableError:
-            log.warning("%s: not settled, %d stay charged for %d", charge.key, charge.cost, used)
+            # No warning: there is one for the outage, and this is one for each request under way.
+            log.info("%s: not settled, %d stay charged for %d", charge.key, charge.cost, used)
             return verdict
         decisions = list(verdict.decisions)
         # It may be in debt now, but this request has passed.

@@ -5,6 +5,10 @@ from dataclasses import dataclass
 from math import ceil
 from string import Formatter
 from typing import NamedTuple, Self
+from urllib.parse import quote
+
+# What every key begins with.
+PREFIX = "rl"
 
 
 @dataclass(frozen=True)
@@ -58,7 +62,20 @@ class Decision(NamedTuple):
     allowed: int
     limit: int
     remaining: int
-    # DeniedError: the same passes after this long, -1 if never.
+    # If it denied: the same passes after this long, -1 if never.
     wait_ms: int
     # Until the limit is as if it had never been used.
     reset_ms: int
+
+
+def key_of(prefix: str, limit: Limit, caller: Mapping[str, str]) -> str:
+    """`rl:{tenant}:limit:whose`. Only what is between the braces decides the slot in a cluster."""
+    names = {field: _escaped(name) for field, name in caller.items()}
+    return f"{prefix}:{{{names['tenant']}}}:{limit.key.format_map(names)}"
+
+
+def _escaped(name: str) -> str:
+    """No two names become one, and none brings braces or colons along, and with them another's key:
+    as JavaScript's encodeURIComponent does. An empty name would make an empty tag, which is none.
+    """
+    return quote(name, safe="!~*'()", errors="surrogatepass") or "%"

@@ -47,7 +47,8 @@ class RateLimitMiddleware:
             return
         verdict = await self._limiter.take(self._limits, caller, shared=True)
         if self._shadow:
-            if not verdict.allowed:
+            # An outage says nothing about the limits on trial.
+            if not verdict.allowed and verdict.is_by_redis:
                 log.warning("shadow: would deny %s by %s", dict(caller), verdict.denied_by)
             await self._app(scope, receive, send)
             return

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 from serving import Serve
+from without_module import without_module
 
 from support import binaries
 from support.binaries import Binary
@@ -31,6 +32,12 @@ def server(shared_server: Server) -> Server:
     with shared_server.client() as client:
         client.flushall()
     return shared_server
+
+
+@pytest.fixture
+def plain_server(binary: Binary) -> Iterator[Server]:
+    with without_module(Server(binary)) as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

@@ -54,7 +54,7 @@ def test_a_denied_request_charges_no_limit(serve: Serve, server: Server) -> None
     assert burst([url], clients=1, requests=10) == {200: 2, 429: 8}
     with server.client(decode_responses=True) as redis:
         peek = redis.execute_command(
-            "RL.PEEK", "rl:{acme}:endpoint:/items", *ENDPOINT.words, "COST", 0
+            "RL.PEEK", "rl:{acme}:endpoint:%2Fitems", *ENDPOINT.words, "COST", 0
         )
     assert peek[2] == 9998
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 from staff import Staff
+from without_module import without_module
 
 from support import binaries
 from support.binaries import Binary
@@ -38,11 +39,19 @@ def shared_server(binary: Binary, shared_clock: Clock) -> Iterator[Server]:
 
 @pytest.fixture
 def server(shared_server: Server, clock: Clock) -> Server:
-    """Empty."""
+    """Empty, and running; a test may stop it."""
     assert clock
+    if not shared_server.is_running:
+        shared_server.start()
     with shared_server.client() as client:
         client.flushall()
     return shared_server
+
+
+@pytest.fixture
+def plain_server(binary: Binary) -> Iterator[Server]:
+    with without_module(Server(binary)) as server:
+        yield server
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from jobs import GROUP, Jobs
-from pool import connect
+from jobs import GROUP, STREAM, Jobs
+from pool import KEY, connect
 
 from support import poll
 from support.server import Server
@@ -17,18 +17,23 @@ EXAMPLE = Path(__file__).parents[1]
 
 class Staff:
     def __init__(self, server: Server) -> None:
-        self.workers: list[subprocess.Popen[bytes]] = []
+        self.workers: list[subprocess.Popen[str]] = []
         self._server = server
         self.url = f"redis://127.0.0.1:{server.port}"
 
-    def hire(self, count: int, *, limit: int, ttl: float) -> list[subprocess.Popen[bytes]]:
+    def hire(
+        self, count: int, *, limit: int, ttl: float, log: int | None = None
+    ) -> list[subprocess.Popen[str]]:
+        """`log` is where what they say goes: subprocess.PIPE, to read it."""
         environment = os.environ | {
             "REDIS_URL": self.url,
             "LIMIT": str(limit),
             "TTL": str(ttl),
         }
         hired = [
-            subprocess.Popen([sys.executable, EXAMPLE / "worker.py"], env=environment)
+            subprocess.Popen(
+                [sys.executable, EXAMPLE / "worker.py"], env=environment, stderr=log, text=True
+            )
             for _ in range(count)
         ]
         self.workers += hired
@@ -38,27 +43,32 @@ class Staff:
         async def add() -> None:
             async with connect(self.url) as redis:
                 for name in names:
-                    await Jobs(redis, "jobs", ttl=0).add(hook, name)
+                    await Jobs(redis, ttl=0).add(hook, name)
 
         asyncio.run(add())
 
     def jobs_left(self) -> tuple[int, int]:
         """How many there are in all, and how many of them a worker has."""
         with self._server.client(decode_responses=True) as redis:
-            return redis.xlen("jobs"), redis.xpending("jobs", GROUP)["pending"]
+            return redis.xlen(STREAM), redis.xpending(STREAM, GROUP)["pending"]
 
     def places(self) -> dict[str, int]:
         """When each lease lapses, by its holder, as stored: of one that died too."""
         with self._server.client(decode_responses=True) as redis:
-            words = redis.execute_command("RL.INFO", "places") or []
+            words = redis.execute_command("RL.INFO", KEY) or []
         info = dict(zip(words[::2], words[1::2], strict=True))
         return {holder: lapse for holder, _, lapse in info.get("leases", [])}
 
     def idle_ms(self) -> int:
         """For how long nobody has said that the oldest job is being worked at."""
         with self._server.client(decode_responses=True) as redis:
-            (job,) = redis.xpending_range("jobs", GROUP, "-", "+", 1)
+            (job,) = redis.xpending_range(STREAM, GROUP, "-", "+", 1)
         return job["time_since_delivered"]
+
+    def is_one_waiting(self) -> bool:
+        """Whether a worker has found no job, and waits in the server for one."""
+        with self._server.client(decode_responses=True) as redis:
+            return redis.info("clients")["blocked_clients"] == 1
 
     def calls(self, command: str) -> int:
         """How many of them the server has seen."""

@@ -6,12 +6,21 @@ How many are at work is counted by the service that they call.
 import asyncio
 import os
 import signal
+import socket
+import subprocess
+import sys
 
-from pool import Pool, connect
+import httpx
+import pytest
+from pool import KEY, MODULE_MISSING, Pool, connect
 from receiver import Call, Receiver
-from staff import Staff
+from redis.asyncio.connection import Connection
+from redis.exceptions import ConnectionError as RedisConnectionError
+from staff import EXAMPLE, Staff
+from without_module import without_module
 
 from support import poll
+from support.binaries import Binary
 from support.clock import START_US, Clock
 from support.server import Server
 
@@ -20,6 +29,14 @@ FOREVER = 3600.0
 
 def first_attempt_hangs(call: Call) -> float:
     return FOREVER if call.job == "fatal" and call.attempt == 1 else 0.01
+
+
+def fail_tries(server: Server, count: int) -> None:
+    """Lets so many connections fail, where the server was."""
+    with socket.create_server(("127.0.0.1", server.port)) as port:
+        port.settimeout(30)
+        for _ in range(count):
+            port.accept()[0].close()
 
 
 def test_never_more_than_the_limit_are_at_work(staff: Staff) -> None:
@@ -36,7 +53,7 @@ def test_never_more_than_the_limit_are_at_work(staff: Staff) -> None:
 def test_fifty_holders_at_once_have_exactly_the_places_there_are(staff: Staff) -> None:
     async def fifty() -> tuple[int, int]:
         at_work = most = turns = 0
-        all_have_asked = asyncio.Event()
+        all_have_asked, all_are_taken = asyncio.Event(), asyncio.Event()
 
         async def one(name: str) -> None:
             nonlocal at_work, most, turns
@@ -44,14 +61,18 @@ def test_fifty_holders_at_once_have_exactly_the_places_there_are(staff: Staff) -
                 at_work += 1
                 most = max(most, at_work)
                 turns += 1
+                if at_work == 5:
+                    all_are_taken.set()
                 await all_have_asked.wait()
                 at_work -= 1
 
         async with connect(staff.url) as redis, asyncio.TaskGroup() as group:
-            pool = Pool(redis, "places", limit=5, ttl=5)
+            pool = Pool(redis, limit=5, ttl=5)
             for number in range(50):
                 group.create_task(one(f"holder {number}"))
             await asyncio.to_thread(staff.wait_for_calls, "rl.acquire", 50)
+            # Redis has answered; on a busy machine the answers may not have been read yet.
+            await all_are_taken.wait()
             all_have_asked.set()
         return most, turns
 
@@ -92,13 +113,16 @@ def test_a_worker_keeps_its_place_and_its_job_for_as_long_as_it_works(
         poll.until(lambda: receiver.at_work, "it is at work")
         (holder,) = staff.places()
         # It has the other place, and looks for jobs that are left behind.
-        staff.hire(1, limit=2, ttl=3)
         looked = staff.calls("xautoclaim")
+        staff.hire(1, limit=2, ttl=3)
 
         def has_renewed() -> bool:
             return staff.places()[holder] == clock.now // 1000 + 3000 and staff.idle_ms() == 0
 
         for _ in range(5):
+            # It waits for a new job by the server's clock, which stands still: so let it come to
+            # that first, or there is nobody whom the clock's advance wakes.
+            poll.until(staff.is_one_waiting, "the other waits", timeout=30)
             clock.advance("2.9s")
             poll.until(has_renewed, "it has renewed", timeout=30)
         poll.until(lambda: staff.calls("xautoclaim") >= looked + 3, "the other has looked")
@@ -132,12 +156,12 @@ def test_a_worker_whose_place_was_given_away_stops(staff: Staff, server: Server)
         staff.hire(1, limit=1, ttl=3)
         poll.until(lambda: receiver.at_work, "it is at work")
         with redis.pipeline(transaction=True) as both:
-            both.delete("places")
-            both.execute_command("RL.ACQUIRE", "places", 1, "1h", "another")
+            both.delete(KEY)
+            both.execute_command("RL.ACQUIRE", KEY, 1, "1h", "another")
             both.execute()
         poll.until(lambda: not receiver.at_work, "it has stopped its work", timeout=30)
         assert list(staff.places()) == ["another"]
-        redis.execute_command("RL.RELEASE", "places", "another")
+        redis.execute_command("RL.RELEASE", KEY, "another")
         poll.until(lambda: receiver.done.total() == 1, "the job is done", timeout=30)
 
 
@@ -171,3 +195,153 @@ def test_a_worker_that_is_told_to_end_finishes_its_job_and_frees_its_place(staff
     assert receiver.done == {"last": 1}
     assert staff.jobs_left() == (1, 0)
     assert staff.places() == {}
+
+
+def test_a_job_that_was_done_but_not_acknowledged_counts_once(staff: Staff, clock: Clock) -> None:
+    """Its worker dies between the two, so another calls again, with the same Idempotency-Key."""
+
+    def first_caller_freezes(call: Call) -> float:
+        if call.attempt == 1:
+            os.kill(call.worker, signal.SIGSTOP)
+        return 0.01
+
+    clock.set(START_US)
+    with Receiver(first_caller_freezes) as receiver:
+        staff.add_jobs(receiver.url, "fatal")
+        (victim,) = staff.hire(1, limit=1, ttl=3)
+        poll.until(lambda: receiver.done["fatal"] == 1, "it is done", timeout=30)
+        victim.kill()
+        assert staff.jobs_left() == (1, 1)
+
+        clock.advance("3.1s")
+        staff.hire(1, limit=1, ttl=3)
+        poll.until(lambda: staff.jobs_left() == (0, 0), "it is acknowledged", timeout=30)
+    assert receiver.done == {"fatal": 1}
+    assert receiver.repeated == {"fatal": 1}
+
+
+def test_a_job_that_was_added_twice_counts_once(
+    staff: Staff, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whose reply is lost is sent again by the client, and then is in the queue twice."""
+    replies = []
+
+    async def lose_the_first(self: Connection, *words: object, **options: object) -> object:
+        reply = await read_response(self, *words, **options)
+        if isinstance(reply, str) and "-" in reply:  # an entry's id
+            replies.append(reply)
+            if len(replies) == 1:
+                raise RedisConnectionError("the reply was lost")
+        return reply
+
+    read_response = Connection.read_response
+    monkeypatch.setattr(Connection, "read_response", lose_the_first)
+    with Receiver(lambda _: 0.01) as receiver:
+        staff.add_jobs(receiver.url, "once")
+        assert len(replies) == 2
+        staff.hire(1, limit=1, ttl=10)
+        poll.until(lambda: receiver.repeated.total() == 1, "it came again", timeout=30)
+        poll.until(lambda: staff.jobs_left() == (0, 0), "none is left")
+    assert receiver.done == {"once": 1}
+
+
+def test_the_witness_never_sees_one_at_a_job_that_is_done() -> None:
+    """It counts in a thread of its own, so a test may look between any two steps of it."""
+    looks = []
+
+    def look(what: str) -> None:
+        looks.append((what, receiver.done["one"], list(receiver.at_work)))
+
+    receiver = Receiver(lambda _: 0.01, look)
+    with receiver:
+        headers = {"Idempotency-Key": '"1"', "User-Agent": "worker/1"}
+        httpx.post(receiver.url, content="one", headers=headers, trust_env=False)
+    assert looks == [
+        ("one: begun by worker 1, 1 at work", 0, [Call("one", 1, 1)]),
+        ("one: done", 1, []),
+    ]
+
+
+def test_an_outage_is_one_line_when_it_begins_and_one_when_it_is_over(
+    staff: Staff, server: Server
+) -> None:
+    with Receiver(lambda _: 0.01) as receiver:
+        looked = staff.calls("xautoclaim")
+        (worker,) = staff.hire(1, limit=1, ttl=10, log=subprocess.PIPE)
+        poll.until(lambda: staff.calls("xautoclaim") > looked, "it looks for jobs", timeout=30)
+        server.stop("kill")
+        # Each try is four: the client's own too.
+        fail_tries(server, 12)
+        # It comes back empty, without even the group of workers.
+        server.start()
+        staff.add_jobs(receiver.url, "next")
+        poll.until(lambda: receiver.done["next"] == 1, "it is done", timeout=30)
+        worker.terminate()
+        _, log = worker.communicate(timeout=30)
+    begins, ends = log.splitlines()
+    assert begins.startswith(f"worker {worker.pid}: no work without Redis: ")
+    assert ends == f"worker {worker.pid}: Redis is back"
+
+
+def test_a_worker_may_start_before_redis_does(staff: Staff, server: Server) -> None:
+    server.stop("kill")
+    with Receiver(lambda _: 0.01) as receiver:
+        (worker,) = staff.hire(1, limit=1, ttl=10, log=subprocess.PIPE)
+        fail_tries(server, 12)
+        server.start()
+        staff.add_jobs(receiver.url, "first")
+        poll.until(lambda: receiver.done["first"] == 1, "it is done", timeout=30)
+        worker.terminate()
+        _, log = worker.communicate(timeout=30)
+    assert len(log.splitlines()) == 2
+
+
+def test_all_keys_begin_with_the_prefix_of_the_examples(staff: Staff, server: Server) -> None:
+    with Receiver(lambda _: FOREVER) as receiver, server.client(decode_responses=True) as redis:
+        staff.add_jobs(receiver.url, "long")
+        staff.hire(1, limit=1, ttl=10)
+        poll.until(lambda: receiver.at_work, "it is at work", timeout=30)
+        assert set(redis.keys()) == {"rl:places", "rl:jobs"}
+
+
+@pytest.mark.parametrize("program", ["worker.py", "demo.py"])
+def test_a_server_without_the_module_is_told_of_in_one_line(
+    program: str, plain_server: Server
+) -> None:
+    run = subprocess.run(
+        [sys.executable, program],
+        check=False,
+        cwd=EXAMPLE,
+        env=os.environ | {"REDIS_URL": f"redis://127.0.0.1:{plain_server.port}"},
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    assert run.returncode == 1
+    assert run.stdout == ""
+    assert run.stderr == (
+        "the redis-ratelimit module is not loaded: "
+        "start the server with --loadmodule /path/to/libredis_ratelimit.so\n"
+    )
+
+
+def test_a_server_that_comes_back_without_the_module_is_told_of_in_one_line(
+    binary: Binary,
+) -> None:
+    with Server(binary) as server:
+        staff = Staff(server)
+        (worker,) = staff.hire(1, limit=1, ttl=10, log=subprocess.PIPE)
+        poll.until(lambda: staff.calls("xautoclaim"), "it looks for jobs", timeout=30)
+        server.stop("kill")
+        fail_tries(server, 12)
+        without_module(server).start()
+
+        def tries() -> int:
+            with server.client(decode_responses=True) as redis:
+                return redis.info("errorstats").get("errorstat_ERR", {"count": 0})["count"]
+
+        poll.until(lambda: tries() >= 4, "it has tried", timeout=30)
+        worker.terminate()
+        _, log = worker.communicate(timeout=30)
+    _away, missing = log.splitlines()
+    assert missing == f"worker {worker.pid}: no work without Redis: {MODULE_MISSING}"

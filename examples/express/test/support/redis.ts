@@ -7,9 +7,9 @@ import type { TestContext } from "node:test";
 import { Redis } from "ioredis";
 
 import { connect } from "../../src/redis.js";
-import { Server } from "../../src/server.js";
+import { Server, type Settings } from "../../src/server.js";
 
-export async function serverFor(test: TestContext, settings: Record<string, string> = {}) {
+export async function serverFor(test: TestContext, settings: Settings = {}) {
   const server = new Server(settings);
   test.after(() => server.stop("SIGKILL"));
   return server.start();

@@ -1,0 +1,100 @@
+/** Starting it, as `make` and a deployment do. */
+
+import assert from "node:assert/strict";
+import { execFile, spawn } from "node:child_process";
+import { once } from "node:events";
+import { mkdtempSync, rmSync, symlinkSync } from "node:fs";
+import { createServer, type AddressInfo } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { text } from "node:stream/consumers";
+import { test, type TestContext } from "node:test";
+import { promisify } from "node:util";
+
+import { serverFor } from "./support/redis.js";
+
+const run = promisify(execFile);
+
+/** Starts it, and returns what it said and how it ended. */
+function start(environment: NodeJS.ProcessEnv) {
+  const child = spawn(process.execPath, ["dist/src/main.js"], {
+    env: { ...process.env, REDIS_URL: undefined, ...environment },
+  });
+  const said = Promise.all([text(child.stdout), text(child.stderr), once(child, "exit")]);
+  return { child, said };
+}
+
+async function takenPort(test: TestContext): Promise<string> {
+  const taken = createServer().listen(0);
+  await once(taken, "listening");
+  test.after(() => taken.close());
+  return `${(taken.address() as AddressInfo).port}`;
+}
+
+test("a port that is taken is an error", async (test) => {
+  const PORT = await takenPort(test);
+  const { url } = await serverFor(test);
+  // Beside a server of its own too, which then ends.
+  for (const REDIS_URL of [url, undefined]) {
+    const [out, errors, [status]] = await start({ PORT, REDIS_URL }).said;
+    assert.equal(out, "");
+    assert.match(errors, new RegExp(`^cannot listen on port ${PORT}: .*EADDRINUSE.*\\n$`));
+    assert.equal(status, 1);
+  }
+});
+
+test("started on a server without the module, it says so in one line", async (test) => {
+  const { url } = await serverFor(test, { loadmodule: undefined });
+  const { child, said } = start({ PORT: "0", REDIS_URL: url });
+  await once(child.stderr, "data");
+  child.kill();
+  const [, errors] = await said;
+  assert.equal(
+    errors,
+    "Redis refuses calls: the redis-ratelimit module is not loaded: " +
+      "start the server with --loadmodule /path/to/libredis_ratelimit.so\n",
+  );
+});
+
+/** What this directory's Makefile starts, if the PATH has these programs and no others. */
+async function server(test: TestContext, programs: string[], SERVER = ""): Promise<string> {
+  const directory = mkdtempSync(join(tmpdir(), "ratelimit-"));
+  test.after(() => rmSync(directory, { recursive: true }));
+  for (const name of programs) symlinkSync("/bin/true", join(directory, name));
+  const { stdout: make } = await run("sh", ["-c", "command -v make"]);
+  const { stdout } = await run(
+    make.trim(),
+    ["--silent", "--no-print-directory", "--eval=show: ; @echo $(SERVER);", "show"],
+    { env: { PATH: directory, SERVER } },
+  );
+  return stdout.trim().replace(`${directory}/`, "");
+}
+
+test("make finds a server as the repository's make run does", async (test) => {
+  assert.equal(await server(test, ["valkey-server", "redis-server"]), "redis-server");
+  assert.equal(await server(test, ["valkey-server"]), "valkey-server");
+  assert.equal(await server(test, ["redis-server"], "/its/own"), "/its/own");
+  // None: PyPI's, which works.
+  const { stdout } = await run(await server(test, []), ["--version"]);
+  assert.match(stdout, /^Valkey server/);
+});
+
+test("one example that fails hides none of the others", async (test) => {
+  const directory = mkdtempSync(join(tmpdir(), "ratelimit-"));
+  test.after(() => rmSync(directory, { recursive: true }));
+  // Stands in for make in each of them.
+  const stub = `MAKE=sh -c 'echo "$$*"; case "$$*" in *workers*) ;; *) exit 2; esac' make`;
+  const old = ["build", ".venv/.has-everything"].map((target) => `--old-file=${target}`);
+  const failed = await run("make", ["-C", "../..", ...old, stub, "examples"]).catch(
+    (error: { code: number; stdout: string }) => error,
+  );
+  assert.ok("code" in failed && failed.code === 2);
+  for (const line of [
+    "examples/fastapi test",
+    "examples/workers test",
+    "examples/express lint test",
+  ]) {
+    assert.match(failed.stdout, new RegExp(`-C ${line}$`, "m"));
+  }
+  assert.match(failed.stdout, /^failed: fastapi express$/m);
+});

@@ -1,0 +1,77 @@
+"""No two callers share a key, and all keys of a tenant share a slot."""
+
+import asyncio
+from itertools import product
+
+import pytest
+from ratelimit import Limit, Limiter
+
+from support.cluster import slot_of
+
+LIMITS = (
+    Limit.bucket("tenant", "tenant", burst=1, rate=1),
+    Limit.bucket("user", "user:{user}", burst=1, rate=1),
+    Limit.bucket("device", "device:{user}:{device}", burst=1, rate=1),
+)
+
+NAMES = ("a{b", "a(b", "a}b", "a)b", "a%7Bb", "a%257Bb", "a:b", "a", "b", "{}", "{", "}", "", "%")
+# Another's key, brought along; and what is no text in UTF-8.
+NAMES += (
+    "a}:user:b",
+    "a b",
+    "a+b",
+    "ä",
+    "a\u0308",
+    "\ud800",
+    "\udc00",
+    "\ufffd",
+    "A",
+    "a\0",
+    "a\n",
+)
+
+
+class Recorder:
+    """Takes calls as Redis does."""
+
+    def __init__(self) -> None:
+        self.keys: list[str] = []
+
+    async def __call__(self, _key: str, command: str, count: int, *words: object) -> list:
+        assert command == "RL.MTAKE"
+        self.keys += words[:count]
+        return [1, 0, [[1, 1, 0, 0, 0]] * count]
+
+
+def keys_of(**caller: str) -> list[str]:
+    recorder = Recorder()
+    asyncio.run(Limiter(recorder).take(LIMITS, caller))
+    assert len(recorder.keys) == len(LIMITS)
+    return recorder.keys
+
+
+def test_no_two_callers_share_a_key_but_what_is_their_tenants() -> None:
+    seen: dict[str, tuple[str, ...]] = {}
+    for tenant, user, device in product(NAMES, NAMES, ("a", "b:a", "a:b", "")):
+        whose = keys_of(tenant=tenant, user=user, device=device)
+        for key, owner in zip(
+            whose, [(tenant,), (tenant, user), (tenant, user, device)], strict=True
+        ):
+            assert seen.setdefault(key, owner) == owner
+
+
+@pytest.mark.parametrize("tenant", NAMES)
+def test_the_keys_of_a_tenant_share_a_slot(tenant: str) -> None:
+    (tag,) = {
+        key.split("{")[1].split("}")[0] for key in keys_of(tenant=tenant, user="{", device="}")
+    }
+    assert tag
+    assert {slot_of(key) for key in keys_of(tenant=tenant, user="{", device="}")} == {slot_of(tag)}
+
+
+def test_names_are_written_as_in_the_other_examples() -> None:
+    """The same table is in the tests of the one for Express."""
+    assert keys_of(tenant="a{b", user="ä !'()*~-_.:/@", device="")[1:] == [
+        "rl:{a%7Bb}:user:%C3%A4%20!'()*~-_.%3A%2F%40",
+        "rl:{a%7Bb}:device:%C3%A4%20!'()*~-_.%3A%2F%40:%",
+    ]
