@@ -29,10 +29,11 @@ pub fn release(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     let released = usage.release(&holders, now);
     guard::point();
     let after = Expiry::of(now, usage.time_to_last_lapse(now));
+    let recovery = usage.recovery();
     if released > 0 {
-        key.charged(now, after);
+        key.charged(now, after, back != Span::ZERO);
     } else if back != Span::ZERO {
-        key.moved_back(&StepBack { now, back, moves_along: true, before, after });
+        key.moved_back(&StepBack { now, back, recovery, before, after });
     }
     Ok(Reply::count(released))
 }

@@ -43,11 +43,11 @@ fn charge<L: Limit>(redis: &mut Redis, name: KeyName, limit: &L, ask: Ask, now: 
         return Ok(decision);
     }
     let usage = key.usage_mut();
-    move_back(usage, now);
+    let moved = move_back(usage, now);
     take(limit, usage, now, look.change());
     guard::point();
     let decision = look.decision(limit, usage, now, true);
-    key.charged(now, Expiry::of(now, decision.reset));
+    key.charged(now, Expiry::of(now, decision.reset), moved);
     Ok(decision)
 }
 
@@ -64,11 +64,13 @@ fn count<L: Limit>(look: &Look, _: &L, growth: Growth, allowed: bool) {
     }
 }
 
-/// Moves what was written later than `now` back to `now`.
-fn move_back(usage: &mut impl Usage, now: Timestamp) {
-    if usage.is_after(now) {
+/// Moves what was written later than `now` back to `now`; whether there was any.
+fn move_back(usage: &mut impl Usage, now: Timestamp) -> bool {
+    let ahead = usage.is_after(now);
+    if ahead {
         usage.move_back(now);
     }
+    ahead
 }
 
 /// Writes a clock gone back, the one thing that a call which charges nothing writes.
@@ -88,7 +90,7 @@ fn step_back<L: Limit>(limit: &L, usage: &mut L::Usage, now: Timestamp) -> Optio
     let before = Expiry::of(then, limit.reset(usage, then));
     usage.move_back(now);
     let after = Expiry::of(now, limit.reset(usage, now));
-    Some(StepBack { now, back, moves_along: usage.moves_along(), before, after })
+    Some(StepBack { now, back, recovery: usage.recovery(), before, after })
 }
 
 /// Looks, and sees whether going on would make the key larger.

@@ -130,7 +130,7 @@ impl Looked<'_> {
             let mut usage = unused;
             charge(limit, &mut usage, now, change);
             let decision = self.look.decision(limit, &usage, now, true);
-            redis.record_new(&found, usage, Expiry::of(now, decision.reset).after_charge(None), now);
+            redis.record_new(&found, usage, Expiry::of(now, decision.reset).after_charge(None, false), now);
             return decision;
         };
         if change == Change::Nothing {
@@ -140,11 +140,11 @@ impl Looked<'_> {
             }
             return decision;
         }
-        move_back(&mut *usage, now);
+        let moved = move_back(&mut *usage, now);
         charge(limit, &mut usage, now, change);
         guard::point();
         let decision = self.look.decision(limit, &usage, now, true);
-        usage.record(Expiry::of(now, decision.reset).after_charge(found.expires_at()), now);
+        usage.record(Expiry::of(now, decision.reset).after_charge(found.expires_at(), moved), now);
         decision
     }
 }

@@ -58,7 +58,7 @@ fn take_over(
     }
     take(bucket, &mut usage, now, look.change());
     let decision = look.decision(bucket, &usage, now, true);
-    redis.replace(name, usage, Expiry::of(now, bucket.reset(&usage, now)).after_charge(None), now);
+    redis.replace(name, usage, Expiry::of(now, bucket.reset(&usage, now)).after_charge(None, false), now);
     Ok(decision)
 }
 

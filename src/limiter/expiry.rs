@@ -4,7 +4,7 @@
 //! the arithmetic of a call. So an expiry has room to be late, an eighth of the recovery and a second, is left alone
 //! within it, and moves as far as it may when it must, to have to move again as late as possible.
 
-use super::{Span, Timestamp};
+use super::{Recovery, Span, Timestamp};
 
 /// The latest expiry that a key can have, in milliseconds since the epoch: beyond what any limit can ask for (the last
 /// instant, the longest wait, an eighth of it and a second), and far from overflow in the server.
@@ -33,10 +33,11 @@ impl Expiry {
         }
     }
 
-    /// The expiry after a charge, in milliseconds since the epoch: the one that the key has, if it will do.
+    /// The expiry after a charge, in milliseconds since the epoch: the one that the key has, if it will do. One from
+    /// before the clock went back never does.
     #[must_use]
-    pub fn after_charge(self, present: Option<u64>) -> u64 {
-        present.filter(|at| self.earliest <= *at && *at <= self.latest).unwrap_or(self.latest)
+    pub fn after_charge(self, present: Option<u64>, moved: bool) -> u64 {
+        present.filter(|at| !moved && self.earliest <= *at && *at <= self.latest).unwrap_or(self.latest)
     }
 }
 
@@ -47,8 +48,8 @@ pub struct StepBack {
     pub now: Timestamp,
     /// By how much the usage was ahead of it.
     pub back: Span,
-    /// Whether its recovery moves back by as much.
-    pub moves_along: bool,
+    /// What that has done to its recovery.
+    pub recovery: Recovery,
     /// The expiry that the call's limit would have given it before the step.
     pub before: Expiry,
     /// The expiry that it gives it now.
@@ -58,22 +59,92 @@ pub struct StepBack {
 impl StepBack {
     /// The expiry after a step back that charged nothing, in milliseconds since the epoch.
     ///
-    /// How long the usage is remembered is for the limit to say that it was last charged under, which this call need not
-    /// be by. Its recovery is known by nothing but the present expiry: where it moves along with the clock, so does that;
-    /// where it does not, it comes at the same time or sooner, so that the present expiry stays if this call's limit
-    /// cannot have given it. One that may be by this limit is worked out anew; so is one that is too early for it, or that
-    /// somebody else has set (EXPIRE, RESTORE), which says nothing of any limit.
+    /// How long the usage is remembered is for the limit to say that it was last charged under, which need not be this
+    /// call's. Where that recovery moves along with the clock, so does the present expiry. Where nobody knows it, it has
+    /// moved back by less, so that the present expiry stays, unless it is to the millisecond what this call's limit gives:
+    /// then that limit is taken for the one. (Two aligned windows of different lengths that happen to end at the same
+    /// instant cannot be told apart.) In all other cases the expiry is worked out anew: where the present one is too
+    /// early for this call's limit, too, or where somebody else has set it (EXPIRE, RESTORE), which says nothing of any
+    /// limit.
     #[must_use]
     pub fn expiry(&self, present: Option<u64>) -> u64 {
         let by_whole_millis = self.now.plus(self.back).floor_millis().saturating_sub(self.now.floor_millis());
-        let kept = if self.moves_along {
-            present.map(|at| at.saturating_sub(by_whole_millis))
-        } else {
-            present.filter(|at| *at > self.before.latest)
+        let kept = match self.recovery {
+            Recovery::MovesAlong => present.map(|at| at.saturating_sub(by_whole_millis)),
+            Recovery::IsHidden => present.filter(|at| *at != self.before.latest),
+            Recovery::IsTold => None,
         };
         // Of what moved along, the reserve may have been used up.
         let earliest = self.after.earliest.saturating_sub(Expiry::RESERVE);
         let sound = earliest.max(self.now.floor_millis().saturating_add(1))..=LATEST_EXPIRY;
         kept.filter(|at| sound.contains(at)).unwrap_or(self.after.latest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Span = Span::SECOND;
+
+    fn at(seconds: u64) -> Timestamp {
+        Timestamp::EPOCH.plus(SECOND.times(seconds))
+    }
+
+    /// A minute that was charged at its 59th second, by a clock that then goes back to its first.
+    fn step(recovery: Recovery, reset_before: u64, reset_after: u64) -> StepBack {
+        let (before, after) = (at(59), at(1));
+        StepBack {
+            now: after,
+            back: before.since(after),
+            recovery,
+            before: Expiry::of(before, SECOND.times(reset_before)),
+            after: Expiry::of(after, SECOND.times(reset_after)),
+        }
+    }
+
+    #[test]
+    fn an_expiry_is_not_before_the_recovery_and_at_most_an_eighth_and_a_second_later() {
+        let expiry = Expiry::of(at(100), SECOND.times(80));
+        assert_eq!(expiry.after_charge(None, false), 190_999);
+        assert_eq!(expiry.after_charge(Some(185_000), true), 190_999);
+        for (present, expected) in [(180_000, 190_999), (180_001, 180_001), (190_999, 190_999), (191_000, 190_999)] {
+            assert_eq!(expiry.after_charge(Some(present), false), expected);
+        }
+    }
+
+    #[test]
+    fn an_aligned_window_ends_where_it_did() {
+        let hidden = |reset_before, reset_after| step(Recovery::IsHidden, reset_before, reset_after);
+        // What the same limit gave is worked out anew: until a minute, an eighth of 59 s and a second.
+        assert_eq!(hidden(1, 59).expiry(Some(61_124)), 68_374);
+        // A day that was charged under ends later than any minute.
+        assert_eq!(hidden(1, 59).expiry(Some(86_400_000)), 86_400_000);
+        // Another mode or window asks, which would have ended at another time.
+        assert_eq!(hidden(60, 60).expiry(Some(61_124)), 61_124);
+        assert_eq!(hidden(3541, 3599).expiry(Some(61_124)), 4_050_874, "never before the recovery that is told");
+    }
+
+    #[test]
+    fn a_recovery_that_moves_along_takes_its_expiry_with_it_however_small_the_steps() {
+        let (mut now, mut present) = (at(1000), 1_010_000);
+        for micros in (0..20_000).map(|step| 100 + step % 900) {
+            let back = Span::from_micros(micros);
+            let earlier = now.minus(back);
+            let expiry = |now: Timestamp| Expiry::of(now, SECOND.times(8));
+            let (before, after) = (expiry(now), expiry(earlier));
+            let step = StepBack { now: earlier, back, recovery: Recovery::MovesAlong, before, after };
+            (now, present) = (earlier, step.expiry(Some(present)));
+        }
+        assert_eq!(present, 1_010_000 - 1_000_000 + now.floor_millis());
+    }
+
+    #[test]
+    fn an_expiry_that_somebody_else_has_set_gives_way() {
+        for recovery in [Recovery::MovesAlong, Recovery::IsTold, Recovery::IsHidden] {
+            for present in [None, Some(0), Some(1_001), Some(LATEST_EXPIRY + 58_001), Some(u64::MAX)] {
+                assert_eq!(step(recovery, 1, 59).expiry(present), 68_374, "{recovery:?} {present:?}");
+            }
+        }
     }
 }

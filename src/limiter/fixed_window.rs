@@ -9,7 +9,7 @@
 //! mode is read for what it is: it counts until its instant plus the call's window.
 
 use super::codec::{Decoder, Encoder};
-use super::{Amount, Fact, Kind, Limit, Period, Span, Timestamp, Usage, Verdict};
+use super::{Amount, Fact, Kind, Limit, Period, Recovery, Span, Timestamp, Usage, Verdict};
 
 /// A fixed window's numbers.
 #[derive(Clone, Copy, Debug)]
@@ -122,9 +122,9 @@ impl Usage for WindowUsage {
         self.stamp = Stamp::new(self.stamp.instant().min(now), self.stamp.aligned());
     }
 
-    fn moves_along(&self) -> bool {
-        // Aligned windows end where they do, whenever in them was charged.
-        !self.stamp.aligned()
+    fn recovery(&self) -> Recovery {
+        // Aligned windows end where they do, whenever in them was charged, and how long they are is not stored.
+        if self.stamp.aligned() { Recovery::IsHidden } else { Recovery::MovesAlong }
     }
 
     fn encode(&self, to: &mut impl Encoder) {
@@ -351,6 +351,9 @@ mod tests {
     }
 
     impl Lawful for FixedWindow {
+        // Of an aligned window no other limit knows when it ends; two that end together cannot be told apart.
+        const LIMITS_OF_AN_EXPIRY: usize = 1;
+
         fn limits() -> impl Strategy<Value = FixedWindow> {
             (amounts(), lengths(), any::<bool>()).prop_map(|(limit, window, aligned)| {
                 let window = Period::new(Span::from_micros(window)).unwrap();

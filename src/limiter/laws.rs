@@ -2,7 +2,8 @@
 //! ([`Lawful`]), and is checked by one line, `laws!(Bucket);`.
 
 use super::calls::{Fields, Script, What, call, call_and_tell, millionths, peek, scripts, seen_at};
-use super::{Amount, Ask, Change, Limit, Span, Timestamp, Usage, Verdict, look};
+use super::expiry::{Expiry, StepBack};
+use super::{Amount, Ask, Change, Limit, Recovery, Span, Timestamp, Usage, Verdict, look};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
@@ -22,6 +23,9 @@ pub trait Lawful: Limit<Usage: Debug> + Debug {
     fn asks(ask: Ask) -> Ask {
         ask
     }
+
+    /// Under how many limits, one after another, the expiry of a key is told for certain after a clock gone back.
+    const LIMITS_OF_AN_EXPIRY: usize = 3;
 
     /// By how much a clock gone back may lock a key out for longer than one full recovery.
     fn lockout_beyond_recovery(&self) -> Span {
@@ -50,6 +54,11 @@ macro_rules! laws {
             #[test]
             fn what_moves_along_recovers_as_much_sooner() {
                 laws::in_every_state::<$limit>(1..=1, |what| what, laws::what_moves_along_recovers_as_much_sooner);
+            }
+
+            #[test]
+            fn a_key_expires_when_it_has_recovered_and_not_much_later() {
+                laws::a_key_expires_when_it_has_recovered_and_not_much_later::<$limit>();
             }
 
             $crate::limiter::laws::laws!($limit:
@@ -151,7 +160,7 @@ pub fn what_moves_along_recovers_as_much_sooner<L: Lawful>(limit: &L, usage: &L:
     for earlier in earlier(now, peek(limit, usage, now, ask).reset) {
         let written = earlier.plus(usage.ahead(earlier));
         let recovers_in = |usage, now| peek(limit, usage, now, Ask::Take(Amount::ZERO)).reset;
-        if usage.moves_along() {
+        if usage.recovery() == Recovery::MovesAlong {
             assert_eq!(recovers_in(&seen_at(usage, earlier), earlier), recovers_in(usage, written), "at {earlier:?}");
         }
     }
@@ -298,6 +307,51 @@ pub fn never_more_than_the_limit<L: Lawful>() {
         limit.check_guarantee(&admitted);
     };
     run(&(L::limits(), scripts()), check);
+}
+
+/// "Never earlier; at most an eighth of that time and a second later, and after a clock gone back by up to that step
+/// more": than the recovery under the limit that it was last charged under.
+pub fn a_key_expires_when_it_has_recovered_and_not_much_later<L: Lawful>() {
+    let check = |(limits, (begin, calls)): (Vec<L>, Script)| {
+        let (mut now, mut usage, mut decision) = (begin, L::Usage::default(), None);
+        // Under what, when it expires, and how late that may be.
+        let mut charged: Option<(&L, u64, Span)> = None;
+        for step in calls {
+            now = step.when.after(now, decision.as_ref());
+            if charged.is_some_and(|(_, at, _)| at <= now.floor_millis()) {
+                (usage, charged) = (L::Usage::default(), None);
+            }
+            let limit = step.limit.get(&limits);
+            let ask = L::asks(step.what.ask(limit, &usage, now));
+            let (change, back) = (look(limit, &usage, now, ask).change(), usage.ahead(now));
+            let expiry = |usage: &L::Usage, now| Expiry::of(now, limit.reset(usage, now));
+            let before = expiry(&usage, now.plus(back));
+            let told = call(limit, &mut usage, now, ask);
+            decision = Some(told);
+            let after = expiry(&usage, now);
+            charged = match charged {
+                _ if usage.is_unused() => None,
+                _ if change != Change::Nothing => {
+                    let at = after.after_charge(charged.map(|(_, at, _)| at), back != Span::ZERO);
+                    Some((limit, at, told.reset.eighth().plus(Span::SECOND)))
+                }
+                Some((under, at, late)) if back != Span::ZERO => {
+                    let step = StepBack { now, back, recovery: usage.recovery(), before, after };
+                    let late = late.max(told.reset.eighth().plus(Span::SECOND)).plus(back);
+                    Some((under, step.expiry(Some(at)), late))
+                }
+                unchanged => unchanged,
+            };
+            if let Some((under, at, late)) = charged {
+                let recovered = now.plus(under.reset(&usage, now));
+                assert!(at >= recovered.ceil_millis(), "{at} ms is too early for {recovered:?}");
+                let latest = recovered.plus(late).ceil_millis();
+                // By another limit's reckoning it may be later.
+                assert!(at <= latest || limits.len() > 1, "{at} ms is too late for {recovered:?}");
+            }
+        }
+    };
+    run(&(vec(L::limits(), 1..=L::LIMITS_OF_AN_EXPIRY), scripts()), check);
 }
 
 /// Where a clock may go back to, from `now`, at which a usage resets in so long.

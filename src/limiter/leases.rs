@@ -1113,6 +1113,11 @@ mod tests {
         }
 
         #[test]
+        fn a_key_expires_when_it_has_recovered_and_not_much_later() {
+            laws::a_key_expires_when_it_has_recovered_and_not_much_later::<Concurrency>();
+        }
+
+        #[test]
         fn what_moves_along_recovers_as_much_sooner() {
             laws::in_every_state::<Concurrency>(1..=1, |what| what, laws::what_moves_along_recovers_as_much_sooner);
         }

@@ -114,10 +114,9 @@ pub trait Usage: Clone + Default + Send + 'static {
     /// longer than one full recovery from now. Takes no longer for a usage that has grown.
     fn move_back(&mut self, now: Timestamp);
 
-    /// Whether the instant at which it will have recovered, under whatever limit charged it last, moves back by exactly
-    /// as much as the clock in `move_back`: only then may the expiry of its key move by as much.
-    fn moves_along(&self) -> bool {
-        true
+    /// What a clock gone back does to the instant at which it will have recovered under the limit that charged it last.
+    fn recovery(&self) -> Recovery {
+        Recovery::MovesAlong
     }
 
     /// Writes it out, field by field.
@@ -167,6 +166,18 @@ pub trait Usage: Clone + Default + Send + 'static {
 
     /// What it says to people.
     fn describe(&self) -> Vec<(&'static str, Fact)>;
+}
+
+/// What is known of the instant at which a usage will have recovered, under the limit that charged it last, after it was
+/// moved back with the clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Recovery {
+    /// It has moved back by exactly as much.
+    MovesAlong,
+    /// It is told by [`Limit::reset`] of any limit.
+    IsTold,
+    /// It has moved back by less, or not at all; only the limit that charged it last knows.
+    IsHidden,
 }
 
 /// One thing that a usage says to people (RL.INFO).

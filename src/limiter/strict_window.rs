@@ -9,7 +9,7 @@
 //! 61 counts.
 
 use super::codec::{Decoder, Encoder};
-use super::{Amount, Fact, Kind, Limit, Period, Span, Timestamp, Usage, Verdict};
+use super::{Amount, Fact, Kind, Limit, Period, Recovery, Span, Timestamp, Usage, Verdict};
 use std::borrow::Cow;
 
 /// A strict window's numbers.
@@ -221,9 +221,9 @@ impl Usage for StrictUsage {
         *self = self.moved(now, |slot| self.slot_of(self.end(slot).minus(span)).min(self.slot_of(now)));
     }
 
-    fn moves_along(&self) -> bool {
-        // Slots are whole: one may stop counting sooner or later than the difference says.
-        false
+    fn recovery(&self) -> Recovery {
+        // Slots are whole, so one may stop counting sooner or later than the difference says; the window is stored.
+        Recovery::IsTold
     }
 
     fn encode(&self, to: &mut impl Encoder) {

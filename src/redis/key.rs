@@ -177,14 +177,14 @@ impl<'a, U: Usage> Key<'_, 'a, U> {
         Found { expires_at, ..self.close() }
     }
 
-    /// Sees to all that a charge entails: a key whose usage is back to nothing is deleted; else it is there, and expires
-    /// when it may. Replicas and the AOF are told.
-    pub fn charged(mut self, now: Timestamp, expiry: Expiry) {
+    /// Sees to all that a charge entails, before which the usage may have `moved` back with the clock: a key whose usage is
+    /// back to nothing is deleted; else it is there, and expires when it may. Replicas and the AOF are told.
+    pub fn charged(mut self, now: Timestamp, expiry: Expiry, moved: bool) {
         if self.usage().is_unused() {
             return self.delete();
         }
         let present = if self.is_missing() { None } else { self.handle.expires_at(now) };
-        let expires_at = expiry.after_charge(present);
+        let expires_at = expiry.after_charge(present, moved);
         self.tell_and_set(present, expires_at, now);
     }
 
