@@ -19,6 +19,7 @@ use args::Args;
 use divan::{Bencher, black_box};
 use limiter::{Ask, Limit, Span, Timestamp, Usage, look, take};
 use spec::{Spec, with_limit};
+use std::any::Any;
 
 /// A call of every algorithm that always passes, and one that never does.
 const CALLS: [&str; 12] = [
@@ -64,6 +65,38 @@ fn calls<L: Limit>(bencher: Bencher, limit: &L, ask: Ask) {
         take(limit, &mut usage, now, looked.change());
         (looked.decision(limit, &usage, now, true), usage.is_unused())
     });
+}
+
+/// Looks at a key that remembers 100,000 calls, by the clock that wrote it and by one a millisecond behind.
+#[divan::bench(args = ["SLIDINGLOG 1e12 1h", "SLIDINGLOG 1 1h FORCE", "CONCURRENCY 1e12 1h #"], consts = [0, 1000])]
+fn look_at_much<const BEHIND: u64>(bencher: Bencher, call: &str) {
+    let words = words(call);
+    let Ok(spec) = Spec::any(&mut Args::new(&words)) else { return };
+    with_limit!(&spec.limit, limit => {
+        let (mut usage, mut now) = (unused(limit), Timestamp::from_clock(1_700_000_000_000_000));
+        for number in 0..100_000 {
+            now = now.plus(Span::MICROSECOND);
+            charge(&call.replace('#', &number.to_string()), &mut usage, now);
+        }
+        let now = now.minus(Span::from_micros(BEHIND));
+        bencher.bench_local(|| look(limit, &usage, now, black_box(spec.ask)).decision(limit, &usage, now, false));
+    });
+}
+
+/// A charge, if it is of the same kind.
+fn charge<U: Usage>(call: &str, usage: &mut U, now: Timestamp) {
+    let words = words(call);
+    let Ok(spec) = Spec::any(&mut Args::new(&words)) else { return };
+    let usage: &mut dyn Any = usage;
+    with_limit!(&spec.limit, limit => {
+        if let Some(usage) = usage.downcast_mut() {
+            take(limit, usage, now, look(limit, usage, now, spec.ask).change());
+        }
+    });
+}
+
+fn unused<L: Limit>(_: &L) -> L::Usage {
+    L::Usage::default()
 }
 
 /// `command word word ...` as the server hands it over.

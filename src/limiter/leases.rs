@@ -262,6 +262,13 @@ impl LeasesUsage {
         sum
     }
 
+    /// The same for a change that comes now. Looks may have gone further (those of a replica do, if its clock is ahead of
+    /// its master's): then they stay where they are, and what they passed is passed from the side of the last change.
+    fn lapsed_by_change(&self, now: Timestamp) -> Sum {
+        let now = self.at(now);
+        if now < self.lapsed.get().by { self.lapsing(self.written, now) } else { self.lapsed(now) }
+    }
+
     /// What lapses after `from`, up to and with `to`, which is not before it.
     fn lapsing(&self, from: Timestamp, to: Timestamp) -> Sum {
         let lapsing = self.by_lapse.range(self.after(from)..self.after(to));
@@ -295,11 +302,8 @@ impl LeasesUsage {
     /// Goes on to `now`, by a clock that may have gone back by `span` before: what has lapsed by then counts no more.
     fn go_on(&mut self, span: Span, now: Timestamp) {
         // By the clock as it was before it went back.
-        let at = self.at(now.plus(span)).min(Timestamp::MAX);
-        // Looks may have gone further than this (those of a replica do, if its clock is ahead): then they stay where
-        // they are, and what they passed is passed from this side. So each lease is passed here at most once.
-        let ahead = at < self.lapsed.get().by;
-        let gone = if ahead { self.lapsing(self.written, at) } else { self.lapsed(at) };
+        let at = now.plus(span);
+        let gone = self.lapsed_by_change(at);
         let Lapsed { by, sum } = self.lapsed.get();
         self.lapsed.set(Lapsed { by: by.minus(span).max(now), sum: sum.minus(gone) });
         self.counted = self.counted.minus(gone);
@@ -406,7 +410,8 @@ impl LeasesUsage {
         let at = delta.written.plus(delta.moved_back);
         let in_order = at >= self.written;
         let sound = delta.leased.as_ref().is_none_or(|(holder, lease)| {
-            let others = self.present(at).minus(self.held_by(holder, at).unwrap_or_default());
+            let present = self.counted.minus(self.lapsed_by_change(at)).units;
+            let others = present.minus(self.held_by(holder, at).unwrap_or_default());
             delta.released.is_empty() && is_lease(delta.written, *lease, others)
         });
         in_order && sound
@@ -847,6 +852,26 @@ mod tests {
     }
 
     #[test]
+    fn looks_ahead_of_the_changes_cost_no_more() {
+        // As on a replica, whose clock is ahead of that of its master.
+        let (mut here, _) = crowd();
+        let (mut there, limit) = (here.clone(), held("new", 20_000, "10s"));
+        for step in 0..20 {
+            let now = us(11_000_000 + 400 * step);
+            let mut told = call_and_tell(&limit, &mut here, now, cost(1)).1;
+            let walked = effort::of(|| {
+                peek(&limit, &there, now.plus(Span::from_micros(2000)), cost(1));
+                assert!(there.accepts_effect(&mut told.clone(), 1));
+                there.apply_effect(&mut told, 1);
+            });
+            // Those that have lapsed since the last time, as the looks and the changes have it; and the first time, by
+            // the looks' clock, 2000 more.
+            assert!(walked <= 3 * 400 + SWEPT + 2000 * usize::from(step == 0), "{walked} in step {step}");
+            assert_eq!(encoded(&there), encoded(&here));
+        }
+    }
+
+    #[test]
     fn who_has_lapsed_is_gone_whether_swept_out_or_not() {
         let (mut usage, last) = crowd();
         let now = last.plus(Span::SECOND.times(10));
@@ -866,7 +891,7 @@ mod tests {
     fn a_clock_may_go_through_its_whole_range_however_often() {
         let mut usage = LeasesUsage::default();
         let mut moved = 0;
-        for _ in 0..100 {
+        for _ in 0..1000 {
             for (at, holder) in [(Timestamp::MAX.micros() - 1_000_000, "late"), (0, "early")] {
                 let limit = held(holder, 3, "1ms");
                 moved += effort::of(|| assert!(call(&limit, &mut usage, us(at), cost(1)).verdict.allowed()));
@@ -875,15 +900,17 @@ mod tests {
             let (late, early): (Lease, Lease) = ((b"late", 1000, 1_000_000), (b"early", 1000, 1_000_000));
             assert_eq!(encoded(&usage), written(0, &[early, late]));
         }
-        assert!(moved < 500, "they are moved one by one once in dozens of times: {moved}");
+        // In each round two lapse and are swept out; and in dozens of rounds all are moved once, one by one.
+        assert!((1..100).contains(&(moved - 4 * 1000)), "{moved}");
     }
 
     #[test]
     fn at_the_end_of_time_a_lease_lapses_as_it_comes() {
         let (last, before) = (Timestamp::MAX, Timestamp::MAX.minus(Span::MICROSECOND));
         let mut usage = LeasesUsage::default();
-        for holder in ["a", "b", "c"] {
-            assert!(call(&held(holder, 3, "1h"), &mut usage, before, cost(1)).verdict.allowed());
+        for number in 0..3 * SWEPT {
+            let holder = format!("{number}");
+            assert!(call(&held(&holder, 100, "1h"), &mut usage, before, cost(1)).verdict.allowed());
         }
         for holder in ["d", "e", "a"] {
             let limit = held(holder, 3, "1h");
@@ -1002,6 +1029,7 @@ mod tests {
             ("a table that is none", written(9, &[b, b]).behind(WHOLE), None),
             ("another tag", written(9, &[b]).behind(2), None),
             ("a clock gone back untold", change(0, 4, &[], None), None),
+            ("a lease by a clock gone back untold", change(0, 4, &[], Some((b"c", 15, 1))), None),
             ("a clock gone back further than told", change(2, 2, &[], None), None),
             ("a release of nobody", change(0, 9, &[b""], None), None),
             ("a release of 257 bytes", change(0, 9, &[&long], None), None),

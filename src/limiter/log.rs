@@ -598,7 +598,7 @@ mod tests {
     #[test]
     fn a_clock_may_go_through_its_whole_range_however_often() {
         let (limit, mut usage, mut moved) = (log(100, "10s"), LogUsage::default(), 0);
-        for _ in 0..100 {
+        for _ in 0..1000 {
             for at in [Timestamp::MAX.micros() - 1, Timestamp::MAX.micros(), 0, 5] {
                 moved += effort::of(|| call(&limit, &mut usage, us(at), one()));
             }
@@ -606,7 +606,8 @@ mod tests {
             usage.forget(2);
             usage.delta = Delta::default();
         }
-        assert!(moved < 50, "they are moved one by one once in dozens of times: {moved}");
+        // In dozens of rounds all are moved once, one by one.
+        assert!((1..100).contains(&moved), "{moved}");
     }
 
     #[test]

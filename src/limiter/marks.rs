@@ -27,10 +27,9 @@ impl Shift {
         mark.0.minus(self.0)
     }
 
-    /// The same after the clock has gone back by `span` more. All instants end at the epoch, so further than through
-    /// its whole range is no further.
+    /// The same after the clock has gone back by `span` more.
     pub fn back(self, span: Span) -> Shift {
-        Shift(self.0.plus(span.min(Span::MAX)))
+        Shift(self.0.plus(span))
     }
 
     /// Whether it is time to make all marks anew.
