@@ -288,11 +288,26 @@ def test_any_other_text_is_not_taken_for_its_key(
 
 
 def stays_a_string(redis: Redis) -> None:
-    before = redis.dump("k"), redis.pttl("k")
+    def stands() -> tuple[object, ...]:
+        return redis.dump("k"), redis.pttl("k"), redis.object("encoding", "k")
+
+    before = stands()
     for command in ("CL.THROTTLE", "RL.THROTTLE"):
         with pytest.raises(ResponseError, match=r"WRONGTYPE.*string.*rl-bucket"):
             redis.execute_command(command, "k", 4, 1, 1)
-    assert (redis.dump("k"), redis.pttl("k")) == before
+    assert stands() == before
+
+
+def test_a_string_that_is_too_long_for_its_key_is_not_copied(
+    fresh_server: Callable[..., Server],
+) -> None:
+    redis = fresh_server(module_args="cell-compat yes").client()
+    redis.setrange("k", 200_000_000, "x")
+    redis.pexpire("k", 5000)
+    before = redis.info("memory")["used_memory_peak"]
+    with pytest.raises(ResponseError, match=r"WRONGTYPE.*string.*rl-bucket"):
+        redis.execute_command("CL.THROTTLE", "k", 4, 1, 1)
+    assert redis.info("memory")["used_memory_peak"] < before + 100_000_000
 
 
 def test_a_wrong_call_replaces_nothing(compatible: Redis, clock: Clock) -> None:

@@ -1,5 +1,8 @@
 """A key lives until its limiter has recovered; at most an eighth of that and a second more."""
 
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -8,7 +11,8 @@ from redis import Redis
 from conftest import Pair
 from support import poll
 from support.clock import START_US, UNITS_US, Clock
-from support.workload import LIMITERS, Limiter, each_limiter, state
+from support.server import Server
+from support.workload import LIMITERS, Limiter, Word, each_limiter, state
 
 HOUR_MS = 3_600_000
 
@@ -270,6 +274,69 @@ def test_a_denied_call_in_mtake_mends_every_expiry_after_a_step_back(
     assert allowed == 0
     for key, decision in zip("ab", decisions, strict=True):
         check_expiry(redis, clock, decision[4], key)
+
+
+MINUTE = 60 * UNITS_US["s"]
+
+
+@pytest.mark.parametrize("charged_at_s", [1, 30, 58])
+@pytest.mark.parametrize(
+    "asks",
+    [
+        ("FIXED", 10, "60s", "ALIGNED"),
+        # Another limit, which forgets later, never, or sooner.
+        ("FIXED", 10, "1h", "ALIGNED"),
+        ("FIXED", 10, "1h"),
+        ("FIXED", 10, "1s"),
+    ],
+    ids=lambda words: " ".join(map(str, words)),
+)
+def test_after_a_step_back_an_aligned_window_is_remembered_to_its_end(
+    asks: tuple[Word, ...], charged_at_s: int, redis: Redis, clock: Clock
+) -> None:
+    begin = START_US // MINUTE * MINUTE
+    clock.set(begin + charged_at_s * UNITS_US["s"])
+    charge = ("RL.FIXED", "k", 10, "60s", "ALIGNED", "COST", 10)
+    assert redis.execute_command(*charge)[0] == 1
+    for us in (charged_at_s * UNITS_US["s"] - 1, UNITS_US["s"] // 2, 1):
+        clock.set(begin + us)
+        *_, reset_ms = redis.execute_command("RL.TAKE", "k", *asks)
+        assert expires_at(redis) * 1000 >= max(begin + MINUTE, clock.now + (reset_ms - 1) * 1000)
+    clock.set(begin + MINUTE - 1)
+    assert redis.execute_command(*charge)[0] == 0, "a second window's worth"
+
+
+@each_limiter
+def test_a_promoted_replica_whose_clock_is_behind_forgets_nothing_too_early(
+    limiter: Limiter, fresh_server: Callable[..., Server], clock: Clock, tmp_path: Path
+) -> None:
+    behind = Clock(clock.library, tmp_path / "clock")
+    clock.set(START_US // UNITS_US["h"] * UNITS_US["h"] + 59 * MINUTE)
+    behind.set(clock.now - 47 * MINUTE)
+    primary = fresh_server()
+    replica = primary.replica(clock=behind)
+    primary.client().execute_command(*limiter.take("k", 10))
+    replica.wait_for_sync()
+    promoted = replica.client()
+    promoted.execute_command("REPLICAOF", "NO", "ONE")
+    denied = promoted.execute_command(*limiter.by("other").take("k", 1))
+    assert denied[0] == 0
+    check_expiry(promoted, behind, denied[4])
+    left_us = denied[4] * 1000
+    behind.advance(left_us - 2000)
+    assert promoted.execute_command(*limiter.by("other").take("k", 10))[0] == 0
+
+
+@each_limiter
+def test_many_steps_back_below_a_millisecond_do_not_add_up(
+    limiter: Limiter, redis: Redis, clock: Clock
+) -> None:
+    redis.execute_command(*limiter.take("k", 10))
+    denied = limiter.by("other").take("k", 1)
+    for _ in range(3000):
+        clock.advance(-999)
+        *_, reset_ms = redis.execute_command(*denied)
+    check_expiry(redis, clock, reset_ms)
 
 
 def test_the_longest_recovery_has_an_expiry(redis: Redis, clock: Clock) -> None:
