@@ -6,13 +6,13 @@
 //! in the leases, amortized (a table that is full doubles, and each lease is passed once when it lapses), but for a
 //! denied cost of several units, whose wait is found by walking over the leases that have to lapse first.
 //!
-//! Leases are kept by holder and by the instant at which they lapse. What remembers anything is written only by a call
-//! that is admitted (a denied one changes nothing): what had lapsed by then is no part of the state any more, and what
-//! has lapsed since is looked past. Neither is ever done for a whole crowd at once, however many have lapsed together:
+//! Leases are kept by holder and by the instant at which they lapse. The state is what had not lapsed when the table was
+//! last written; a denied call and a look change nothing, so what has lapsed since is looked past. However many lapse
+//! together, and wherever the clock goes:
 //!
-//! * looking past them takes their sum, which is kept along with the instant up to which it was taken, and goes on from
-//!   there;
-//! * those that are no part of the state stay in place, unseen, and every call that changes the table sweeps a few out;
+//! * to look past them is to know their sum, which is kept along with the instant up to which it was taken, and goes on
+//!   from there: the first look passes each of them, and no other does;
+//! * those that are no part of the state any more stay in place, unseen, and each change sweeps a few of them out;
 //! * a clock gone back moves all lapses back by one number ([`Shift`]).
 
 use super::codec::{CHANGE, Decoder, Encoder, WHOLE};
@@ -325,8 +325,8 @@ impl LeasesUsage {
             let ((_, holder), _) = first.remove_entry();
             self.forget(&holder);
         }
-        // A table keeps the room that it once needed: of a crowd that is gone, a few dozen times what is
-        // left. What is left is then moved at once, so it has to be little.
+        // A table keeps the room that it once needed: of a crowd that is gone, no more than 32 times what is left. Less
+        // often would waste more, and more often would move more at once.
         if self.by_holder.len() < self.by_holder.capacity() / 32 {
             self.by_holder.shrink_to(self.by_holder.len().saturating_mul(2), |held| held.hash);
         }
