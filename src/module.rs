@@ -135,22 +135,22 @@ static COMMANDS: [Command; 14] = [
     command! {
         c"rl.acquire" = leases::acquire, Take on First, arity -5, ACQUIRE,
         c"Acquires or renews a lease of a concurrency limit, which lapses after ttl.",
-        c"O(log N) with N the number of leases"
+        c"O(log N) with N the number of leases, amortized; denied, O(log N + K) with K those that must lapse first"
     },
     command! {
         c"rl.release" = leases::release, Take on First, arity -3, RELEASE,
         c"Gives leases of a concurrency limit back; replies how many were held.",
-        c"O(M log N) with M the number of holders given and N that of leases"
+        c"O(M log N) with M the number of holders given and N that of leases, amortized"
     },
     command! {
         c"rl.mtake" = multi::take, Take on Numbered, arity -6, MULTI,
         c"Takes from several limiters, all or nothing.",
-        c"O(N) with N the number of keys"
+        c"O(N) with N the number of keys, each as by its algorithm"
     },
     command! {
         c"rl.mpeek" = multi::peek, Peek on Numbered, arity -6, MULTI,
         c"Tells what RL.MTAKE would answer, and changes nothing.",
-        c"O(N) with N the number of keys"
+        c"O(N) with N the number of keys, each as by its algorithm"
     },
     command! {
         c"rl.throttle" = throttle::throttle, Take on First, arity -5, THROTTLE,
@@ -165,17 +165,17 @@ static COMMANDS: [Command; 14] = [
     command! {
         c"rl.take" = algorithm::take, Take on First, arity -5, TAKE,
         c"Takes from a limiter of any algorithm.",
-        c"O(1)"
+        c"O(1), and for SLIDINGLOG and CONCURRENCY O(log N) with N the number of entries, amortized"
     },
     command! {
         c"rl.peek" = algorithm::peek, Peek on First, arity -5, TAKE,
         c"Tells what RL.TAKE would answer, and changes nothing.",
-        c"O(1)"
+        c"O(1), and for SLIDINGLOG and CONCURRENCY O(log N) with N the number of entries, amortized"
     },
     command! {
         c"rl.effect" = effect::effect, Effect on EveryOther, arity -3, EFFECT,
         c"Internal: sets limiters as another server had them.",
-        c"O(N) with N the number of keys"
+        c"O(N) with N the number of keys, and of the entries of a log or a lease table that is told whole"
     },
 ];
 
