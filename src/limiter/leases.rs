@@ -31,7 +31,7 @@ use std::sync::{Arc, LazyLock};
 pub struct Concurrency<'a> {
     limit: Amount,
     ttl: Period,
-    holder: &'a [u8],
+    holder: Name<'a>,
 }
 
 /// The longest name of a holder, in bytes.
@@ -40,7 +40,7 @@ pub const MAX_HOLDER: usize = 256;
 impl<'a> Concurrency<'a> {
     /// At most `limit` units at once; `holder`, of 1 to [`MAX_HOLDER`] bytes, asks for a lease of `ttl`.
     pub fn new(limit: Amount, ttl: Period, holder: &'a [u8]) -> Concurrency<'a> {
-        Concurrency { limit, ttl, holder }
+        Concurrency { limit, ttl, holder: Name::of(holder) }
     }
 }
 
@@ -65,7 +65,7 @@ impl Limit for Concurrency<'_> {
         for (holder, lease) in usage.live(now) {
             #[cfg(test)]
             effort::entry();
-            if **holder != *self.holder {
+            if **holder != *self.holder.text {
                 left = left.minus(lease.units);
             }
             if left.excess(cost, self.limit) == Amount::ZERO {
@@ -120,15 +120,24 @@ struct Held {
     units: Amount,
 }
 
-/// Whether a lease is this holder's.
-fn is_of(holder: &[u8]) -> impl Fn(&Held) -> bool {
-    move |held| *held.holder == *holder
+/// The name of a holder with its hash, which is taken once a call: it costs as much as finding the lease.
+#[derive(Clone, Copy, Debug)]
+struct Name<'a> {
+    text: &'a [u8],
+    /// Others of the same hash cannot be guessed from outside.
+    hash: u64,
 }
 
-/// Of a name. Others of the same hash cannot be guessed from outside.
-fn hash_of(holder: &[u8]) -> u64 {
-    static HASHER: LazyLock<RandomState> = LazyLock::new(RandomState::new);
-    HASHER.hash_one(holder)
+impl<'a> Name<'a> {
+    fn of(text: &'a [u8]) -> Name<'a> {
+        static HASHER: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+        Name { text, hash: HASHER.hash_one(text) }
+    }
+
+    /// Whether a lease is this holder's.
+    fn holds(self) -> impl Fn(&Held) -> bool {
+        move |held| *held.holder == *self.text
+    }
 }
 
 /// How many leases that are no part of the state any more a change sweeps out: more than one adds, and few enough to
@@ -201,6 +210,7 @@ impl LeasesUsage {
     pub fn release(&mut self, holders: &[&[u8]], now: Timestamp) -> usize {
         let mut released = Vec::new();
         for holder in holders {
+            let holder = Name::of(holder);
             if self.held_by(holder, now).is_some() {
                 released.extend(self.remove(holder));
             }
@@ -231,13 +241,13 @@ impl LeasesUsage {
     }
 
     /// The units of a holder's live lease.
-    fn held_by(&self, holder: &[u8], now: Timestamp) -> Option<Amount> {
+    fn held_by(&self, holder: Name, now: Timestamp) -> Option<Amount> {
         self.lease_of(holder).filter(|lease| self.at(now) < lease.lapse).map(|lease| lease.units)
     }
 
     /// A holder's lease, though it may have lapsed.
-    fn lease_of(&self, holder: &[u8]) -> Option<Lease> {
-        let held = self.by_holder.find(hash_of(holder), is_of(holder))?;
+    fn lease_of(&self, holder: Name) -> Option<Lease> {
+        let held = self.by_holder.find(holder.hash, holder.holds())?;
         Some(Lease { lapse: self.shift.instant(held.lapse), units: held.units })
     }
 
@@ -323,7 +333,7 @@ impl LeasesUsage {
             #[cfg(test)]
             effort::entry();
             let ((_, holder), _) = first.remove_entry();
-            self.forget(&holder);
+            self.forget(Name::of(&holder));
         }
         // A table keeps the room that it once needed: of a crowd that is gone, no more than 32 times what is left. Less
         // often would waste more, and more often would move more at once.
@@ -333,14 +343,14 @@ impl LeasesUsage {
     }
 
     /// Takes a holder's lease out of the table, and of nothing else.
-    fn forget(&mut self, holder: &[u8]) -> Option<Held> {
-        let entry = self.by_holder.find_entry(hash_of(holder), is_of(holder)).ok()?;
-        self.names = self.names.saturating_sub(size_of_name(holder));
+    fn forget(&mut self, holder: Name) -> Option<Held> {
+        let entry = self.by_holder.find_entry(holder.hash, holder.holds()).ok()?;
+        self.names = self.names.saturating_sub(size_of_name(holder.text));
         Some(entry.remove().0)
     }
 
     /// Takes a holder's lease away; the name by which it was known.
-    fn remove(&mut self, holder: &[u8]) -> Option<Holder> {
+    fn remove(&mut self, holder: Name) -> Option<Holder> {
         let Held { holder, lapse, units, .. } = self.forget(holder)?;
         self.unlist(&holder, lapse, units);
         Some(holder)
@@ -366,20 +376,19 @@ impl LeasesUsage {
     }
 
     /// Gives a holder a lease, in place of the one that it may have; the name by which it is known.
-    fn lease(&mut self, holder: &[u8], Lease { lapse, units }: Lease) -> Holder {
-        let hash = hash_of(holder);
+    fn lease(&mut self, holder: Name, Lease { lapse, units }: Lease) -> Holder {
         let lapse = self.shift.mark(lapse);
-        let name = if let Some(held) = self.by_holder.find_mut(hash, is_of(holder)) {
+        let name = if let Some(held) = self.by_holder.find_mut(holder.hash, holder.holds()) {
             let lapse_before = std::mem::replace(&mut held.lapse, lapse);
             let units_before = std::mem::replace(&mut held.units, units);
             let name = Arc::clone(&held.holder);
             self.unlist(&name, lapse_before, units_before);
             name
         } else {
-            let name: Holder = Arc::from(holder);
-            let held = Held { hash, holder: Arc::clone(&name), lapse, units };
-            self.by_holder.insert_unique(hash, held, |held| held.hash);
-            self.names = self.names.saturating_add(size_of_name(holder));
+            let name: Holder = Arc::from(holder.text);
+            let held = Held { hash: holder.hash, holder: Arc::clone(&name), lapse, units };
+            self.by_holder.insert_unique(holder.hash, held, |held| held.hash);
+            self.names = self.names.saturating_add(size_of_name(holder.text));
             name
         };
         self.by_lapse.insert((lapse, Arc::clone(&name)), units);
@@ -397,7 +406,8 @@ impl LeasesUsage {
             #[cfg(test)]
             effort::entry();
             let lapse = self.shift.mark(far.instant(lapse));
-            if let Some(held) = self.by_holder.find_mut(hash_of(&holder), is_of(&holder)) {
+            let name = Name::of(&holder);
+            if let Some(held) = self.by_holder.find_mut(name.hash, name.holds()) {
                 held.lapse = lapse;
             }
             self.by_lapse.insert((lapse, holder), units);
@@ -411,7 +421,7 @@ impl LeasesUsage {
         let in_order = at >= self.written;
         let sound = delta.leased.as_ref().is_none_or(|(holder, lease)| {
             let present = self.counted.minus(self.lapsed_by_change(at)).units;
-            let others = present.minus(self.held_by(holder, at).unwrap_or_default());
+            let others = present.minus(self.held_by(Name::of(holder), at).unwrap_or_default());
             delta.released.is_empty() && is_lease(delta.written, *lease, others)
         });
         in_order && sound
@@ -420,10 +430,10 @@ impl LeasesUsage {
     fn change(&mut self, delta: Delta) {
         self.tidy(delta.moved_back, delta.written);
         for holder in &delta.released {
-            self.remove(holder);
+            self.remove(Name::of(holder));
         }
         if let Some((holder, lease)) = delta.leased {
-            self.lease(&holder, lease);
+            self.lease(Name::of(&holder), lease);
         }
         self.delta = Delta::default();
     }
@@ -515,11 +525,12 @@ impl Usage for LeasesUsage {
             let (holder, lease) = decode_lease(from)?;
             let last = usage.by_lapse.last_key_value();
             let in_order = last.is_none_or(|(last, _)| (last.0, &last.1) < (usage.shift.mark(lease.lapse), &holder));
-            let twice = usage.lease_of(&holder).is_some();
+            let name = Name::of(&holder);
+            let twice = usage.lease_of(name).is_some();
             if !in_order || twice || !is_lease(written, lease, usage.counted.units) {
                 return None;
             }
-            usage.lease(&holder, lease);
+            usage.lease(name, lease);
         }
         (!usage.is_unused()).then_some(usage)
     }
@@ -1162,7 +1173,7 @@ mod tests {
         // What is left is left to somebody who holds nothing; a renewal passes beside it.
 
         fn newcomer(limit: &Concurrency<'static>) -> Concurrency<'static> {
-            Concurrency { holder: b"newcomer", ..*limit }
+            Concurrency { holder: Name::of(b"newcomer"), ..*limit }
         }
 
         #[test]

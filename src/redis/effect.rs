@@ -29,13 +29,19 @@ struct Told {
 
 impl Changes {
     /// Adds the last call on `usage`, in the key of that name, which expires at `expires_at`.
+    #[inline(always)]
     pub fn change<U: Usage>(&mut self, name: KeyName, usage: &mut U, expires_at: u64) {
         if listeners::wanted() {
-            self.tell(Told { name, text: Text::of_change(usage, expires_at) });
+            self.tell_change(name, usage, expires_at);
         } else {
             usage.encode_effect(&mut Nobody);
             self.untold = true;
         }
+    }
+
+    #[inline(never)]
+    fn tell_change<U: Usage>(&mut self, name: KeyName, usage: &mut U, expires_at: u64) {
+        self.tell(Told { name, text: Text::of_change(usage, expires_at) });
     }
 
     /// Adds the whole of `usage`, in the key of that name, which expires at `expires_at`.
@@ -63,11 +69,19 @@ impl Changes {
 
 impl Redis<'_> {
     /// Tells replicas and the AOF what this call has changed since it last told them: as one command.
+    #[inline(always)]
     pub fn propagate(&mut self) {
         if std::mem::take(&mut self.changes.untold) {
             // Nobody listens, so this goes nowhere; but the server counts a change, by which it knows when to save.
             self.propagate_verbatim();
         }
+        if self.changes.first.is_some() {
+            self.propagate_effects();
+        }
+    }
+
+    #[inline(never)]
+    fn propagate_effects(&mut self) {
         let Some(Told { name, text }) = &self.changes.first else { return };
         stats::EFFECTS_PROPAGATED.count();
         // SAFETY: `ctx` and the keys' names are those of the current call. The server copies what it is given; strings

@@ -62,14 +62,15 @@ pub unsafe fn enter(
     let finished = finish().or_else(|_| finish().and(Err(Box::new(()))));
     stats.calls.count();
     // The reply is complete before it begins, and nothing that follows can panic.
-    match answered {
+    let error = match answered {
         Ok(Ok(reply)) if finished.is_ok() => {
-            redis.reply(&reply);
+            redis.reply(reply);
             return OK;
         }
-        Ok(Err(error)) => redis.reply_error(&error),
-        Ok(Ok(_)) | Err(_) => redis.reply_error(&Error::Internal),
-    }
+        Ok(Err(error)) => error,
+        Ok(Ok(_)) | Err(_) => Error::Internal,
+    };
+    redis.reply_error(&error);
     stats.errors.count();
     OK
 }

@@ -23,7 +23,7 @@ use redis_module::raw;
 use std::ffi::c_int;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
-use std::ptr::NonNull;
+use std::ptr::{NonNull, null_mut};
 use std::thread::panicking;
 
 /// `REDISMODULE_KEYTYPE_EMPTY` and `REDISMODULE_KEYTYPE_STRING`, in the type that the server answers with.
@@ -41,18 +41,18 @@ impl Handle {
         Ok(Handle(unsafe { call!(RedisModule_OpenKey(redis.ctx, name, mode.cast_signed())) }))
     }
 
-    /// The value, if it is a `U`: null if the key is missing.
+    /// The value, if it is a `U`; `None` if the key is missing.
     #[inline(always)]
-    fn value<U: Usage>(&self) -> Result<*mut U, Error> {
+    fn value<U: Usage>(&self) -> Result<Option<NonNull<U>>, Error> {
         // SAFETY: the handle is open; a null one is asked for its type like any other.
         unsafe {
             let found = call!(RedisModule_ModuleTypeGetType(self.0));
             if !found.is_null() && found == native_type::of::<U>().pointer() {
-                return Ok(call!(RedisModule_ModuleTypeGetValue(self.0)).cast());
+                return Ok(NonNull::new(call!(RedisModule_ModuleTypeGetValue(self.0)).cast()));
             }
             let key_type = call!(RedisModule_KeyType(self.0));
             if key_type == KEYTYPE_EMPTY {
-                return Ok(std::ptr::null_mut());
+                return Ok(None);
             }
             Err(Error::WrongType { holds: native_type::name(key_type, found), needs: U::KIND.name() })
         }
@@ -97,25 +97,57 @@ impl Drop for Handle {
     }
 }
 
+/// What an open key remembers.
+enum Value<U> {
+    /// In the key.
+    There(NonNull<U>),
+    /// Nothing used: the key is missing.
+    Missing(U),
+}
+
+impl<U: Usage> Value<U> {
+    /// # Safety
+    /// A value that is there lives in a key that stays open, and the call borrowed, as long as this.
+    #[inline(always)]
+    unsafe fn new(value: Option<NonNull<U>>) -> Value<U> {
+        value.map_or_else(|| Value::Missing(U::default()), Value::There)
+    }
+
+    #[inline(always)]
+    fn get(&self) -> &U {
+        match self {
+            // SAFETY: `new`. Nobody else runs while the call is borrowed.
+            Value::There(value) => unsafe { value.as_ref() },
+            Value::Missing(unused) => unused,
+        }
+    }
+
+    #[inline(always)]
+    fn get_mut(&mut self) -> &mut U {
+        match self {
+            // SAFETY: as in `get`, and `self` is borrowed for it alone.
+            Value::There(value) => unsafe { value.as_mut() },
+            Value::Missing(unused) => unused,
+        }
+    }
+}
+
 /// A key that was opened only to look at it: allowed on a read-only replica, and nothing can be made of it.
 pub struct Peeked<'r, U> {
     _handle: Handle,
-    /// Null for a missing key.
-    value: *mut U,
-    unused: U,
+    value: Value<U>,
     call: PhantomData<&'r ()>,
 }
 
 impl<U: Usage> Peeked<'_, U> {
     /// What the key remembers; of a missing one, nothing used.
     pub fn usage(&self) -> &U {
-        // SAFETY: the value is a `U` (the server has said so, see `Handle::value`) and lives as long as the key is open.
-        unsafe { self.value.as_ref() }.unwrap_or(&self.unused)
+        self.value.get()
     }
 
     /// Whether there is no key.
     pub fn is_missing(&self) -> bool {
-        self.value.is_null()
+        matches!(self.value, Value::Missing(_))
     }
 }
 
@@ -126,28 +158,23 @@ pub struct Key<'r, 'a, U: Usage> {
     redis: &'r mut Redis<'a>,
     handle: Handle,
     name: KeyName,
-    /// Null for a missing key.
-    value: *mut U,
-    unused: U,
+    value: Value<U>,
 }
 
 impl<'a, U: Usage> Key<'_, 'a, U> {
     /// What the key remembers; of a missing one, nothing used.
     pub fn usage(&self) -> &U {
-        // SAFETY: the value is a `U` (the server has said so, see `Handle::value`) and lives as long as the key is open:
-        // the call is borrowed for it, so nobody else runs.
-        unsafe { self.value.as_ref() }.unwrap_or(&self.unused)
+        self.value.get()
     }
 
     /// The same, to change it.
     pub fn usage_mut(&mut self) -> &mut U {
-        // SAFETY: as in `usage`, and `self` is borrowed for it alone.
-        unsafe { self.value.as_mut() }.unwrap_or(&mut self.unused)
+        self.value.get_mut()
     }
 
-    /// Whether there was no key.
+    /// Whether there is no key.
     pub fn is_missing(&self) -> bool {
-        self.value.is_null()
+        matches!(self.value, Value::Missing(_))
     }
 
     /// The call, which can be asked of, but open no other key and tell nobody anything.
@@ -165,7 +192,7 @@ impl<'a, U: Usage> Key<'_, 'a, U> {
         Found {
             name: self.name,
             native: native_type::of::<U>(),
-            value: self.value.cast(),
+            value: if let Value::There(value) = self.value { value.as_ptr().cast() } else { null_mut() },
             expires_at: None,
             turn: self.redis.turn,
         }
@@ -198,14 +225,12 @@ impl<'a, U: Usage> Key<'_, 'a, U> {
     }
 
     fn tell_and_set(&mut self, present: Option<u64>, expires_at: u64, now: Timestamp) {
-        // SAFETY: as in `usage_mut`; only that field is borrowed, so that the call can be told.
-        let usage = unsafe { self.value.as_mut() }.unwrap_or(&mut self.unused);
-        self.redis.changes.change(self.name, usage, expires_at);
+        self.redis.changes.change(self.name, self.value.get_mut(), expires_at);
         self.redis.propagate();
         if present != Some(expires_at) || self.is_missing() {
             self.set_expiry(expires_at, now);
         }
-        self.redis.events.push(self.name, Event::Taken);
+        self.redis.happened(self.name, Event::Taken);
     }
 
     /// Sets the key as an effect has it, with the expiry that it says. Whoever calls has told replicas of it.
@@ -215,7 +240,7 @@ impl<'a, U: Usage> Key<'_, 'a, U> {
             return;
         }
         self.set_expiry(expires_at, now);
-        self.redis.events.push(self.name, Event::Taken);
+        self.redis.happened(self.name, Event::Taken);
     }
 
     /// Gives the key the expiry that replicas have been told of, if it is still there.
@@ -236,14 +261,15 @@ impl<'a, U: Usage> Key<'_, 'a, U> {
 
     /// Deletes the key, if there is one. Whoever calls has told replicas of it.
     pub fn remove(&mut self) {
-        if std::mem::replace(&mut self.value, std::ptr::null_mut()).is_null() {
+        if self.is_missing() {
             return;
         }
+        self.value = Value::Missing(U::default());
         // Later servers tell modules of the deletion, inside of it.
         self.redis.others_may_run();
         // SAFETY: the handle is open for writing. It holds nothing any more, whoever runs.
         unsafe { call!(RedisModule_DeleteKey(self.handle.0)) };
-        self.redis.events.push(self.name, Event::Deleted);
+        self.redis.happened(self.name, Event::Deleted);
     }
 
     /// Gives the key its expiry; a missing one is made first.
@@ -251,7 +277,7 @@ impl<'a, U: Usage> Key<'_, 'a, U> {
         if !self.is_missing() {
             return self.handle.set_expiry(at, now);
         }
-        let value = native_type::into_raw(std::mem::take(&mut self.unused));
+        let value = native_type::into_raw(std::mem::take(self.usage_mut()));
         // The server tells modules of a new key, inside of it.
         self.redis.others_may_run();
         let native = native_type::of::<U>().pointer();
@@ -266,7 +292,9 @@ impl<'a, U: Usage> Key<'_, 'a, U> {
         // to change it: so what is there now is asked once more.
         let Ok(handle) = Handle::open(self.redis, self.name, WRITE) else { return };
         self.handle = handle;
-        if self.handle.value::<U>().is_ok_and(|now_there| now_there == value) && self.handle.expires_in_ms().is_none() {
+        if self.handle.value::<U>().is_ok_and(|now_there| now_there == NonNull::new(value))
+            && self.handle.expires_in_ms().is_none()
+        {
             self.handle.set_expiry(at, now);
         }
     }
@@ -275,10 +303,9 @@ impl<'a, U: Usage> Key<'_, 'a, U> {
 impl<U: Usage> Drop for Key<'_, '_, U> {
     /// A panic may have cut a change short: whatever has become of what the key remembers is told.
     fn drop(&mut self) {
-        // SAFETY: as in `usage`.
-        if let Some(usage) = unsafe { self.value.as_ref() }.filter(|_| panicking()) {
+        if panicking() && !self.is_missing() {
             let expires_at = self.handle.expires_at(super::now());
-            self.redis.record_whole(self.name, usage, expires_at);
+            self.redis.record_whole(self.name, self.value.get(), expires_at);
         }
     }
 }
@@ -321,10 +348,11 @@ impl<'a> Redis<'a> {
     pub fn peek<U: Usage>(&mut self, name: KeyName) -> Result<Peeked<'_, U>, Error> {
         let handle = Handle::open(self, name, READ)?;
         let value = handle.value::<U>()?;
-        if value.is_null() {
+        if value.is_none() {
             self.others_may_run();
         }
-        Ok(Peeked { _handle: handle, value, unused: U::default(), call: PhantomData })
+        // SAFETY: the key is open as long as the value is looked at, and the call borrowed.
+        Ok(Peeked { _handle: handle, value: unsafe { Value::new(value) }, call: PhantomData })
     }
 
     /// Opens a key to look at it and perhaps to change it. `Err` if it holds anything but a `U`.
@@ -332,10 +360,11 @@ impl<'a> Redis<'a> {
     pub fn open<U: Usage>(&mut self, name: KeyName) -> Result<Key<'_, 'a, U>, Error> {
         let handle = Handle::open(self, name, WRITE)?;
         let value = handle.value::<U>()?;
-        if value.is_null() {
+        if value.is_none() {
             self.others_may_run();
         }
-        Ok(Key { redis: self, handle, name, value, unused: U::default() })
+        // SAFETY: likewise.
+        Ok(Key { redis: self, handle, name, value: unsafe { Value::new(value) } })
     }
 
     /// Says that others may have run, and may have changed what was found in any key.
@@ -436,7 +465,7 @@ impl<U: Usage> Changing<'_, '_, U> {
         }
         // SAFETY: as in `deref_mut`.
         self.redis.changes.change(name, unsafe { self.value.as_mut() }, expires_at);
-        self.redis.events.push(name, Event::Taken);
+        self.redis.happened(name, Event::Taken);
         if self.found.expires_at != Some(expires_at) {
             self.redis.later(move |redis| {
                 if let Ok(key) = redis.open::<U>(name) {
@@ -507,7 +536,7 @@ impl Redis<'_> {
             // SAFETY: the handle is open for writing.
             unsafe { call!(RedisModule_DeleteKey(handle.0)) };
         }
-        self.events.push(name, Event::Deleted);
+        self.happened(name, Event::Deleted);
         if usage.is_unused() {
             return;
         }

@@ -30,16 +30,20 @@ const NOBODY: u8 = 1;
 const TO_BE_ASKED: u8 = 2;
 
 /// Whether effects go out.
+#[inline(always)]
 pub fn wanted() -> bool {
     match STATE.load(Relaxed) {
         NOBODY => false,
-        TO_BE_ASKED => {
-            let listening = somebody_listens();
-            STATE.store(if listening { SOMEBODY } else { NOBODY }, Relaxed);
-            listening
-        }
+        TO_BE_ASKED => ask(),
         _ => true,
     }
+}
+
+#[cold]
+fn ask() -> bool {
+    let listening = somebody_listens();
+    STATE.store(if listening { SOMEBODY } else { NOBODY }, Relaxed);
+    listening
 }
 
 /// Sees to it that the server is asked, and asked again when the answer may have changed.

@@ -39,33 +39,24 @@ pub struct Redis<'a> {
     /// How often others may have run: what was found in a key before may not be there any more (see `key.rs`).
     turn: u32,
     changes: Changes,
-    events: Events,
+    /// What has happened to its first few keys: most calls have no more.
+    events: [Option<(KeyName, Event)>; FEW],
+    happened: usize,
+    told: usize,
+    more: Option<Box<More>>,
+}
+
+const FEW: usize = 4;
+
+/// What is left to be told and done of a call that needs lists for it.
+#[derive(Default)]
+struct More {
+    events: Vec<(KeyName, Event)>,
     /// What is done to keys once replicas have been told of it.
     pending: VecDeque<Pending>,
 }
 
 type Pending = Box<dyn FnOnce(&mut Redis)>;
-
-/// What has happened to the keys of a call. Most calls have one, which needs no list.
-#[derive(Default)]
-struct Events {
-    first: Option<(KeyName, Event)>,
-    rest: VecDeque<(KeyName, Event)>,
-}
-
-impl Events {
-    fn push(&mut self, name: KeyName, event: Event) {
-        if self.first.is_none() {
-            self.first = Some((name, event));
-        } else {
-            self.rest.push_back((name, event));
-        }
-    }
-
-    fn pop(&mut self) -> Option<(KeyName, Event)> {
-        self.first.take().or_else(|| self.rest.pop_front())
-    }
-}
 
 impl<'a> Redis<'a> {
     /// # Safety
@@ -75,8 +66,8 @@ impl<'a> Redis<'a> {
         argv: &'a [*mut raw::RedisModuleString],
         stats: &'static CommandStats,
     ) -> Redis<'a> {
-        let (changes, events) = (Changes::default(), Events::default());
-        Redis { ctx, argv, stats, turn: 0, changes, events, pending: VecDeque::new() }
+        let changes = Changes::default();
+        Redis { ctx, argv, stats, turn: 0, changes, events: [None; FEW], happened: 0, told: 0, more: None }
     }
 
     /// Whether the server is over its memory limit, and evicts nothing.
@@ -91,28 +82,53 @@ impl<'a> Redis<'a> {
 
     /// Has it told that a key stood in the way of the call, which has changed nothing of it.
     pub fn denied(&mut self, name: KeyName) {
-        self.events.push(name, Event::Denied);
+        self.happened(name, Event::Denied);
+    }
+
+    /// Adds to what those will hear of who might change more.
+    #[inline(always)]
+    fn happened(&mut self, name: KeyName, event: Event) {
+        if let Some(room) = self.events.get_mut(self.happened) {
+            *room = Some((name, event));
+        } else {
+            self.more.get_or_insert_default().events.push((name, event));
+        }
+        self.happened = self.happened.saturating_add(1);
     }
 
     /// Leaves something to be done once replicas have been told of all that was recorded.
     pub fn later(&mut self, run: impl FnOnce(&mut Redis) + 'static) {
-        self.pending.push_back(Box::new(run));
+        self.more.get_or_insert_default().pending.push_back(Box::new(run));
     }
 
     /// Ends what the call does to keys, whatever has become of the call: replicas and the AOF are told what has changed,
     /// then what was left for later is done, and then those hear of it who might change more.
     fn finish(&mut self) {
         self.propagate();
-        while let Some(run) = self.pending.pop_front() {
+        while let Some(run) = self.more.as_mut().and_then(|more| more.pending.pop_front()) {
             run(self);
             guard::point();
         }
-        while let Some((name, event)) = self.events.pop() {
+        while let Some((name, event)) = self.next_event() {
             self.tell(name, event);
             guard::point();
         }
     }
 
+    #[inline(always)]
+    fn next_event(&mut self) -> Option<(KeyName, Event)> {
+        let next = self.told;
+        if next >= self.happened {
+            return None;
+        }
+        self.told = next.saturating_add(1);
+        match self.events.get(next) {
+            Some(event) => *event,
+            None => self.more.as_ref()?.events.get(next.saturating_sub(FEW)).copied(),
+        }
+    }
+
+    #[inline(always)]
     fn tell(&mut self, name: KeyName, event: Event) {
         let (class, text) = match event {
             Event::Taken => (raw::REDISMODULE_NOTIFY_MODULE, c"rl.take"),
@@ -131,21 +147,21 @@ impl<'a> Redis<'a> {
     }
 
     /// Sends a reply.
-    fn reply(&self, reply: &Reply) {
+    fn reply(&self, reply: Reply) {
         match reply {
-            Reply::Row(row) => self.reply_row(row),
+            Reply::Row(row) => self.reply_row(&row),
             Reply::Rows(integers, rows) => {
                 self.reply_array(3);
                 for value in integers {
-                    self.reply_integer(*value);
+                    self.reply_integer(value);
                 }
                 self.reply_array(rows.len());
-                for row in rows {
+                for row in &rows {
                     self.reply_row(row);
                 }
             }
-            Reply::Integer(value) => self.reply_integer(*value),
-            Reply::Bytes(bytes) => self.reply_bytes(bytes),
+            Reply::Integer(value) => self.reply_integer(value),
+            Reply::Bytes(bytes) => self.reply_bytes(&bytes),
             Reply::Array(replies) => {
                 self.reply_array(replies.len());
                 for reply in replies {
@@ -170,6 +186,7 @@ impl<'a> Redis<'a> {
         }
     }
 
+    #[inline(always)]
     fn reply_row(&self, row: &Row) {
         self.reply_array(row.integers().len());
         for value in row.integers() {
