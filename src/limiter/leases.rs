@@ -23,6 +23,7 @@ use super::{Amount, Fact, Kind, Limit, Period, Span, Timestamp, Usage, Verdict};
 use hashbrown::HashTable;
 use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, LazyLock};
 
@@ -121,11 +122,18 @@ struct Held {
 }
 
 /// The name of a holder with its hash, which is taken once a call: it costs as much as finding the lease.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 struct Name<'a> {
     text: &'a [u8],
     /// Others of the same hash cannot be guessed from outside.
     hash: u64,
+}
+
+impl fmt::Debug for Name<'_> {
+    /// The hash is another one in each process.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.text.fmt(f)
+    }
 }
 
 impl<'a> Name<'a> {

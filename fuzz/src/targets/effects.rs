@@ -1,9 +1,10 @@
 //! Effects from any bytes, one after another on one key of a kind: refused, or a state that a call could have made.
 
-use crate::effect::{Effect, LATEST_EXPIRY};
+use crate::effect::Effect;
 use crate::laws::assert_sound;
 use crate::limiter::Usage;
 use crate::limiter::bucket::BucketUsage;
+use crate::limiter::expiry::LATEST_EXPIRY;
 use crate::limiter::fixed_window::WindowUsage;
 use crate::limiter::leases::LeasesUsage;
 use crate::limiter::log::LogUsage;
