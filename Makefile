@@ -53,7 +53,7 @@ run-check: $(RUN_NEEDS)
 	@$(RUN) --check
 
 test: $(VENV)/.has-everything server build ## run all tests, on every server within reach: make test [SERVER=redis-server]
-	$(WITH_LIBCLANG) cargo test --locked
+	$(WITH_LIBCLANG) cargo test --workspace --locked
 	cargo test --locked --manifest-path fuzz/Cargo.toml
 	$(WITH_LIBCLANG) cargo build --locked
 	@servers="$${SERVER:-$$($(PYTHON) tests/support/binaries.py)}" || exit 1; failed=; \
@@ -64,21 +64,11 @@ test: $(VENV)/.has-everything server build ## run all tests, on every server wit
 	$(PYTHON) benches/check.py
 	$(MAKE) examples
 
-# A line of Rust that holds the pattern, other than in a comment.
-# $(call forbid,message,pattern,where to look): grep's status 1 is none found; 2 is nowhere to look.
-forbid = @grep -rnE --include='*.rs' '^([^/]|/[^/])*\b($(2))\b' $(3); \
-	test $$? -eq 1 || { echo 'architecture: $(1)'; exit 1; }
-OUTSIDE_SERVER := src --exclude-dir=redis --exclude=module.rs
-
 lint: $(LIBCLANG) $(VENV)/.has-ruff ## check formatting, lints and the architecture
-	cargo fmt --check
-	$(WITH_LIBCLANG) cargo clippy --all-targets --locked -- -D warnings
+	cargo fmt --all --check
+	$(WITH_LIBCLANG) cargo clippy --workspace --all-targets --locked -- -D warnings
 	$(PYTHON) -m ruff check
 	$(PYTHON) -m ruff format --check
-	$(call forbid,only src/redis/ and src/module.rs use the SDK,redis_module,$(OUTSIDE_SERVER))
-	$(call forbid,only src/redis/ and src/module.rs are unsafe,unsafe,$(OUTSIDE_SERVER))
-	$(call forbid,the core is told the time,std::time|SystemTime|Instant::now|clock_gettime|gettimeofday,src/limiter)
-	$(call forbid,the core computes in integers,f32|f64,src/limiter)
 
 matrix: $(VENV)/.has-everything build ## run the suite on every server that the registries have, and print a table
 	$(WITH_LIBCLANG) cargo build --locked
@@ -119,7 +109,7 @@ examples: build $(VENV)/.has-everything ## test the example applications: make e
 	test -z "$$failed" || { echo "failed:$$failed"; exit 1; }
 
 fmt: $(VENV)/.has-ruff ## format everything
-	cargo fmt
+	cargo fmt --all
 	$(PYTHON) -m ruff check --fix
 	$(PYTHON) -m ruff format
 

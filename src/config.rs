@@ -1,8 +1,8 @@
 //! The settings, `ratelimit.*`: module arguments on every server, CONFIG where the server has it for modules.
 
-use crate::args::whole;
-use crate::error::{Error, MustBe, one_of};
-use crate::limiter::Kind;
+use ratelimit_core::Kind;
+use ratelimit_core::args::whole;
+use ratelimit_core::error::{Error, MustBe, one_of};
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 

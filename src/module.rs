@@ -1,22 +1,15 @@
-//! What happens when a server loads the module: the tables of kinds and commands, and their registration.
+//! What happens when a server loads the module: the table of commands, and what is registered in which order.
 
-use crate::args::KeyName;
+#![allow(unsafe_code, reason = "the server loads it by pointers")]
+
+use crate::command::kinds::KINDS;
 use crate::command::{algorithm, docs, effect, info, leases, multi, throttle};
 use crate::config;
-use crate::error::Error;
-use crate::limiter::Fact;
-use crate::limiter::bucket::BucketUsage;
-use crate::limiter::fixed_window::WindowUsage;
-use crate::limiter::leases::LeasesUsage;
-use crate::limiter::log::LogUsage;
-use crate::limiter::sliding_window::SliderUsage;
-use crate::limiter::strict_window::StrictUsage;
-use crate::limiter::{Kind, Usage};
 use crate::redis::Redis;
 use crate::redis::command::{Access, Command, Keys};
-use crate::redis::effect::Applier;
 use crate::redis::{self, api, command, guard, native_type};
 use crate::stats::CommandStats;
+use ratelimit_core::error::Error;
 use redis_module::raw;
 use std::ffi::{CStr, CString, c_int};
 
@@ -29,45 +22,6 @@ const NAME: &CStr = c"ratelimit";
 
 /// The version that MODULE LIST shows: 0.1.0 as 100 (a hundred a minor version, ten thousand a major one).
 const VERSION: c_int = 100;
-
-/// What the module knows of a kind of usage.
-pub struct KindRow {
-    /// The kind.
-    pub kind: Kind,
-    /// How an effect on it is applied.
-    pub applier: Applier,
-    /// What the usage in a key says to people; `None` if there is no key.
-    pub describe: Describe,
-    register: unsafe fn(*mut raw::RedisModuleCtx) -> Result<(), &'static str>,
-}
-
-type Describe = fn(&mut Redis, KeyName) -> Result<Option<Vec<(&'static str, Fact)>>, Error>;
-
-fn describe<U: Usage>(redis: &mut Redis, name: KeyName) -> Result<Option<Vec<(&'static str, Fact)>>, Error> {
-    let key = redis.peek::<U>(name)?;
-    Ok((!key.is_missing()).then(|| key.usage().describe()))
-}
-
-impl KindRow {
-    const fn of<U: Usage>() -> KindRow {
-        KindRow {
-            kind: U::KIND,
-            applier: Applier::of::<U>(),
-            describe: describe::<U>,
-            register: native_type::register::<U>,
-        }
-    }
-}
-
-/// Every kind of usage.
-pub static KINDS: [KindRow; Kind::ALL.len()] = [
-    KindRow::of::<BucketUsage>(),
-    KindRow::of::<WindowUsage>(),
-    KindRow::of::<SliderUsage>(),
-    KindRow::of::<StrictUsage>(),
-    KindRow::of::<LogUsage>(),
-    KindRow::of::<LeasesUsage>(),
-];
 
 /// A row of the table of commands: its name and handler, what it does to which keys, its arity and arguments, and two
 /// lines for COMMAND DOCS.
@@ -102,7 +56,7 @@ macro_rules! command {
 }
 
 /// Every command that this server has.
-pub fn commands() -> impl Iterator<Item = &'static Command> + Clone {
+fn commands() -> impl Iterator<Item = &'static Command> + Clone {
     COMMANDS.iter().chain((config::CELL_COMPAT.get() != 0).then_some(&CL_THROTTLE))
 }
 
@@ -202,14 +156,14 @@ static FOR_TESTS: [Command; 2] = [
 ];
 
 #[cfg(debug_assertions)]
-fn panic(_redis: &mut Redis, mut args: crate::args::Args) -> Result<crate::reply::Reply, Error> {
-    guard::panic_at(crate::args::whole(args.word()?, 1000));
+fn panic(_redis: &mut Redis, mut args: ratelimit_core::args::Args) -> Result<crate::reply::Reply, Error> {
+    guard::panic_at(ratelimit_core::args::whole(args.word()?, 1000));
     Ok(crate::reply::Reply::Ok)
 }
 
 #[cfg(debug_assertions)]
 #[allow(clippy::unnecessary_wraps, reason = "a handler's type")]
-fn allocations(_redis: &mut Redis, _args: crate::args::Args) -> Result<crate::reply::Reply, Error> {
+fn allocations(_redis: &mut Redis, _args: ratelimit_core::args::Args) -> Result<crate::reply::Reply, Error> {
     Ok(crate::reply::Reply::Integer(i64::try_from(redis::memory::ALLOCATIONS.get()).unwrap_or(i64::MAX)))
 }
 
@@ -300,7 +254,7 @@ unsafe fn load(
         }
         // Only now that nothing can be refused any more: of a module whose load is refused, older servers unload the
         // library and keep its subscriptions.
-        redis::info::register(ctx);
+        redis::info::register(ctx, commands().collect());
         redis::listeners::watch(ctx);
     }
     log_what_is_lacking(ctx);

@@ -1,7 +1,7 @@
 //! What a call is answered, as a value: it is complete before a byte of it is sent. The same in RESP2 and RESP3 but for
 //! maps. -1 is born here and nowhere else.
 
-use crate::limiter::{Amount, Decision, Fact, Kind, Span, Timestamp, Verdict};
+use ratelimit_core::{Amount, Decision, Fact, Kind, Span, Timestamp, Verdict};
 
 /// The answer to a call that was not refused.
 #[derive(Clone, Debug)]

@@ -1,6 +1,6 @@
 //! What the module has done since it was loaded, for INFO: by command, by kind, and in all.
 
-use crate::limiter::Kind;
+use ratelimit_core::Kind;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// A count of events.

@@ -1,9 +1,9 @@
 //! The laws that every target holds the core to.
 
-use crate::effect::{Effect, Text};
-use crate::error::Error;
-use crate::limiter::codec::{Decoder, Encoder};
-use crate::limiter::{Ask, Change, Limit, Look, Timestamp, Usage, Verdict, look, take};
+use ratelimit_core::effect::{Effect, Text};
+use ratelimit_core::error::Error;
+use ratelimit_core::codec::{Decoder, Encoder};
+use ratelimit_core::{Ask, Change, Limit, Look, Timestamp, Usage, Verdict, look, take};
 
 /// The fields of a usage, as an RDB payload has them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,10 +1,11 @@
 //! One algorithm on one key: `RL.TOKENBUCKET` and its siblings, the generic `RL.TAKE`, and `RL.PEEK`.
 
-use crate::args::Args;
-use crate::error::Error;
 use crate::redis::{self, Redis};
 use crate::reply::Reply;
-use crate::spec::{Spec, with_limit};
+use ratelimit_core::args::Args;
+use ratelimit_core::error::Error;
+use ratelimit_core::spec::Spec;
+use ratelimit_core::with_limit;
 
 /// `RL.TOKENBUCKET key capacity refill period [COST cost] [UPTO | FORCE | MAXWAIT duration]`
 pub fn token_bucket(redis: &mut Redis, args: Args) -> Result<Reply, Error> {

@@ -1,12 +1,12 @@
-//! `RL.EFFECT`: what the module tells replicas and the AOF, applied. See `src/effect.rs` for its form.
+//! `RL.EFFECT`: what the module tells replicas and the AOF, applied. See `core/src/effect.rs` for its form.
 
-use crate::args::{Args, KeyName, has_twins};
-use crate::error::Error;
-use crate::module::KINDS;
+use super::kinds::KINDS;
 use crate::redis::effect::Applier;
 use crate::redis::{self, Redis};
 use crate::reply::Reply;
 use crate::stats;
+use ratelimit_core::args::{Args, KeyName, has_twins};
+use ratelimit_core::error::Error;
 
 /// `RL.EFFECT key effect [key effect ...]`
 ///

@@ -1,10 +1,10 @@
 //! `RL.INFO`: what a key remembers, for people.
 
-use crate::args::Args;
-use crate::error::Error;
-use crate::module::KINDS;
+use super::kinds::KINDS;
 use crate::redis::Redis;
 use crate::reply::Reply;
+use ratelimit_core::args::Args;
+use ratelimit_core::error::Error;
 
 /// `RL.INFO key`
 pub fn info(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {

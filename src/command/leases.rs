@@ -1,13 +1,13 @@
 //! A concurrency limit: `RL.ACQUIRE` and `RL.RELEASE`.
 
-use crate::args::Args;
-use crate::error::Error;
-use crate::limiter::expiry::{Expiry, StepBack};
-use crate::limiter::leases::LeasesUsage;
-use crate::limiter::{Span, Usage};
 use crate::redis::{self, Redis, guard};
 use crate::reply::Reply;
-use crate::spec::{Spec, holders};
+use ratelimit_core::args::Args;
+use ratelimit_core::error::Error;
+use ratelimit_core::expiry::{Expiry, StepBack};
+use ratelimit_core::leases::LeasesUsage;
+use ratelimit_core::spec::{Spec, holders};
+use ratelimit_core::{Span, Usage};
 
 /// `RL.ACQUIRE key limit ttl holder [COST cost]`
 pub fn acquire(redis: &mut Redis, args: Args) -> Result<Reply, Error> {

@@ -4,18 +4,19 @@ pub mod algorithm;
 pub mod docs;
 pub mod effect;
 pub mod info;
+pub mod kinds;
 pub mod leases;
 pub mod multi;
 pub mod throttle;
 
-use crate::args::KeyName;
 use crate::config;
-use crate::error::Error;
-use crate::limiter::expiry::{Expiry, StepBack};
-use crate::limiter::{Ask, Change, Decision, Limit, Look, Span, Timestamp, Usage, look, take};
 use crate::redis::key::Key;
 use crate::redis::{Redis, guard};
 use crate::stats;
+use ratelimit_core::args::KeyName;
+use ratelimit_core::error::Error;
+use ratelimit_core::expiry::{Expiry, StepBack};
+use ratelimit_core::{Ask, Change, Decision, Limit, Look, Span, Timestamp, Usage, look, take};
 
 /// The answer to a call on one key that changes nothing.
 fn peek<L: Limit>(redis: &mut Redis, name: KeyName, limit: &L, ask: Ask, now: Timestamp) -> Result<Decision, Error> {

@@ -5,15 +5,16 @@
 //! if they may have.
 
 use super::{Growth, count, looked, move_back, step_back};
-use crate::args::{Args, KeyName};
 use crate::config;
-use crate::error::Error;
-use crate::limiter::expiry::Expiry;
-use crate::limiter::{Change, Decision, Limit, Look, Timestamp, Usage, Verdict, take as charge};
 use crate::redis::key::Found;
 use crate::redis::{self, Redis, guard};
 use crate::reply::{Reply, Row};
-use crate::spec::{AnyLimit, Part, Spec, several, with_limit};
+use ratelimit_core::args::{Args, KeyName};
+use ratelimit_core::error::Error;
+use ratelimit_core::expiry::Expiry;
+use ratelimit_core::spec::{AnyLimit, Part, Spec, several};
+use ratelimit_core::with_limit;
+use ratelimit_core::{Change, Decision, Limit, Look, Timestamp, Usage, Verdict, take as charge};
 
 /// `RL.MTAKE numkeys key [key ...] spec [spec ...]`
 pub fn take(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {

@@ -4,15 +4,15 @@
 //! redis-cell left behind hold its TAT, the instant at which the bucket has recovered, in nanoseconds as a string;
 //! with cell-compat the first call takes them over.
 
-use crate::args::{Args, KeyName, whole};
 use crate::config::{CELL_COMPAT, DENIAL_EVENTS};
-use crate::error::Error;
-use crate::limiter::bucket::{Bucket, BucketUsage};
-use crate::limiter::expiry::Expiry;
-use crate::limiter::{Ask, Decision, Limit, Span, Timestamp, Usage, take};
 use crate::redis::{self, Redis};
 use crate::reply::Reply;
-use crate::spec;
+use ratelimit_core::args::{Args, KeyName, whole};
+use ratelimit_core::bucket::{Bucket, BucketUsage};
+use ratelimit_core::error::Error;
+use ratelimit_core::expiry::Expiry;
+use ratelimit_core::spec;
+use ratelimit_core::{Ask, Decision, Limit, Span, Timestamp, Usage, take};
 
 /// `RL.THROTTLE key max_burst count period [quantity]`
 pub fn throttle(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {

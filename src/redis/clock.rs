@@ -5,7 +5,7 @@
 //! the real-time clock that they read themselves, live at each call.
 
 use super::api::api;
-use crate::limiter::Timestamp;
+use ratelimit_core::Timestamp;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The instant of this call, on the server's clock. Read it once and pass it down.

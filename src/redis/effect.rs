@@ -3,11 +3,11 @@
 use super::Redis;
 use super::api::call;
 use super::listeners;
-use crate::args::KeyName;
-use crate::effect::{Effect, Nobody, Text};
-use crate::error::Error;
-use crate::limiter::{Timestamp, Usage};
 use crate::stats;
+use ratelimit_core::args::KeyName;
+use ratelimit_core::effect::{Effect, Nobody, Text};
+use ratelimit_core::error::Error;
+use ratelimit_core::{Timestamp, Usage};
 
 /// The command that carries effects.
 pub const COMMAND: &std::ffi::CStr = c"RL.EFFECT";

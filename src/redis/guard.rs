@@ -6,10 +6,10 @@
 use super::Redis;
 use super::api::{OK, call};
 use super::command::Access;
-use crate::args::Args;
-use crate::error::Error;
 use crate::reply::Reply;
 use crate::stats::CommandStats;
+use ratelimit_core::args::Args;
+use ratelimit_core::error::Error;
 use redis_module::raw;
 use std::ffi::{c_char, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -3,17 +3,26 @@
 use super::api::{OK, api};
 use super::command::Command;
 use super::guard;
-use crate::limiter::Kind;
-use crate::module::commands;
 use crate::stats::{self, CommandStats, Counter, KindStats};
+use ratelimit_core::Kind;
 use redis_module::raw;
 use std::ffi::{CStr, c_int};
+use std::sync::OnceLock;
 
-/// Sees to it that INFO shows the counters.
+/// The commands that INFO shows, as they were registered.
+static COMMANDS: OnceLock<Vec<&'static Command>> = OnceLock::new();
+
+fn commands() -> impl Iterator<Item = &'static Command> {
+    COMMANDS.get().into_iter().flatten().copied()
+}
+
+/// Sees to it that INFO shows the counters of these commands, and of every kind.
 ///
 /// # Safety
 /// `ctx` is that of the module's load.
-pub unsafe fn register(ctx: *mut raw::RedisModuleCtx) {
+pub unsafe fn register(ctx: *mut raw::RedisModuleCtx, shown: Vec<&'static Command>) {
+    // Set once: a module whose load has come this far is never unloaded.
+    drop(COMMANDS.set(shown));
     if let Some(register) = api!(RedisModule_RegisterInfoFunc) {
         // SAFETY: the caller's promise; the callback is a plain function.
         unsafe { register(ctx, Some(show)) };

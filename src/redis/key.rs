@@ -15,10 +15,10 @@
 use super::Redis;
 use super::api::{OK, api, call};
 use super::native_type::{self, Native};
-use crate::args::KeyName;
-use crate::error::Error;
-use crate::limiter::expiry::{Expiry, LATEST_EXPIRY, StepBack};
-use crate::limiter::{Timestamp, Usage};
+use ratelimit_core::args::KeyName;
+use ratelimit_core::error::Error;
+use ratelimit_core::expiry::{Expiry, LATEST_EXPIRY, StepBack};
+use ratelimit_core::{Timestamp, Usage};
 use redis_module::raw;
 use std::ffi::c_int;
 use std::marker::PhantomData;

@@ -5,6 +5,8 @@
 //! of the module API that a server may lack are optional pointers, asked at each use; the others are checked once at
 //! load ([`api::missing`]), so that a call of one cannot fail.
 
+#![allow(unsafe_code, reason = "the server is reached by pointers alone")]
+
 pub mod api;
 mod clock;
 pub mod command;
@@ -13,19 +15,20 @@ pub mod effect;
 pub mod guard;
 pub mod info;
 pub mod key;
+pub mod kind;
 pub mod listeners;
 #[cfg_attr(test, allow(dead_code, reason = "tests of the core have no server to allocate from"))]
 pub mod memory;
 pub mod native_type;
 
-use crate::args::{Args, KeyName};
-use crate::error::Error;
 use crate::reply::{Reply, Row};
 use crate::stats::CommandStats;
 use api::{api, call};
 pub use clock::now;
 use effect::Changes;
 use key::Event;
+use ratelimit_core::args::{Args, KeyName};
+use ratelimit_core::error::Error;
 use redis_module::raw;
 use std::collections::VecDeque;
 use std::ffi::CString;

@@ -5,10 +5,10 @@
 
 use super::api::{api, call};
 use super::{effect, guard, memory};
-use crate::effect::Text;
-use crate::limiter::codec::{Decoder, Encoder};
-use crate::limiter::expiry::LATEST_EXPIRY;
-use crate::limiter::{Kind, Usage};
+use ratelimit_core::codec::{Decoder, Encoder};
+use ratelimit_core::effect::Text;
+use ratelimit_core::expiry::LATEST_EXPIRY;
+use ratelimit_core::{Kind, Usage};
 use redis_module::raw;
 use std::any::TypeId;
 use std::ffi::{CString, c_int, c_void};

@@ -3,12 +3,12 @@
 //! The input is a call as one would type it. Words end at a space; a backslash takes the byte behind it as it is, so
 //! that a word can hold any bytes. Every command reads the same words, whatever the first one says.
 
-use crate::args::{Args, KeyName};
-use crate::error::Error;
+use ratelimit_core::args::{Args, KeyName};
+use ratelimit_core::error::Error;
 use crate::laws::{assert_lawful, assert_wire};
-use crate::limiter::{Amount, Ask, Limit, Timestamp};
-use crate::spec::{self, AnyLimit, Part, Spec, with_limit};
-use std::fmt::Debug;
+use ratelimit_core::{Amount, Ask, Limit, Timestamp};
+use ratelimit_core::spec::{self, AnyLimit, Part, Spec};
+use ratelimit_core::with_limit;
 
 type Reader<'a> = fn(&mut Args<'a>) -> Result<Spec<'a>, Error>;
 

@@ -1,15 +1,15 @@
 //! Calls from any words at any time, one after another on one key of each kind: refused, or lawful.
 
-use crate::args::Args;
+use ratelimit_core::args::Args;
 use crate::laws::assert_lawful;
-use crate::limiter::Timestamp;
-use crate::limiter::bucket::BucketUsage;
-use crate::limiter::fixed_window::WindowUsage;
-use crate::limiter::leases::LeasesUsage;
-use crate::limiter::log::LogUsage;
-use crate::limiter::sliding_window::SliderUsage;
-use crate::limiter::strict_window::StrictUsage;
-use crate::spec::{AnyLimit, Spec};
+use ratelimit_core::Timestamp;
+use ratelimit_core::bucket::BucketUsage;
+use ratelimit_core::fixed_window::WindowUsage;
+use ratelimit_core::leases::LeasesUsage;
+use ratelimit_core::log::LogUsage;
+use ratelimit_core::sliding_window::SliderUsage;
+use ratelimit_core::strict_window::StrictUsage;
+use ratelimit_core::spec::{AnyLimit, Spec};
 use arbitrary::{Arbitrary, Unstructured};
 
 /// A word: one that the grammar knows, a number that means something, or anything.

@@ -1,15 +1,15 @@
 //! Effects from any bytes, one after another on one key of a kind: refused, or a state that a call could have made.
 
-use crate::effect::Effect;
+use ratelimit_core::effect::Effect;
 use crate::laws::assert_sound;
-use crate::limiter::Usage;
-use crate::limiter::bucket::BucketUsage;
-use crate::limiter::expiry::LATEST_EXPIRY;
-use crate::limiter::fixed_window::WindowUsage;
-use crate::limiter::leases::LeasesUsage;
-use crate::limiter::log::LogUsage;
-use crate::limiter::sliding_window::SliderUsage;
-use crate::limiter::strict_window::StrictUsage;
+use ratelimit_core::Usage;
+use ratelimit_core::bucket::BucketUsage;
+use ratelimit_core::expiry::LATEST_EXPIRY;
+use ratelimit_core::fixed_window::WindowUsage;
+use ratelimit_core::leases::LeasesUsage;
+use ratelimit_core::log::LogUsage;
+use ratelimit_core::sliding_window::SliderUsage;
+use ratelimit_core::strict_window::StrictUsage;
 
 pub fn run(data: &[u8]) {
     check::<BucketUsage>(data);

@@ -1,7 +1,7 @@
 //! Amounts, durations and counts from any bytes: refused, or read within a unit of each other and in range.
 
-use crate::args::whole;
-use crate::limiter::{Amount, Period, Span};
+use ratelimit_core::args::whole;
+use ratelimit_core::{Amount, Period, Span};
 
 pub fn run(text: &[u8]) {
     let (down, up) = (Amount::parse_down(text), Amount::parse_up(text));

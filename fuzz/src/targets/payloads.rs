@@ -1,13 +1,13 @@
 //! RDB payloads of any fields: refused, or a state that a call could have made and can go on from.
 
 use crate::laws::{Field, Fields, assert_lawful, assert_sound};
-use crate::limiter::bucket::{Bucket, Discipline};
-use crate::limiter::fixed_window::FixedWindow;
-use crate::limiter::leases::Concurrency;
-use crate::limiter::log::SlidingLog;
-use crate::limiter::sliding_window::SlidingWindow;
-use crate::limiter::strict_window::StrictWindow;
-use crate::limiter::{Amount, Ask, Kind, Limit, Period, Timestamp, Usage};
+use ratelimit_core::bucket::{Bucket, Discipline};
+use ratelimit_core::fixed_window::FixedWindow;
+use ratelimit_core::leases::Concurrency;
+use ratelimit_core::log::SlidingLog;
+use ratelimit_core::sliding_window::SlidingWindow;
+use ratelimit_core::strict_window::StrictWindow;
+use ratelimit_core::{Amount, Ask, Kind, Limit, Period, Timestamp, Usage};
 use arbitrary::{Arbitrary, Unstructured};
 
 #[derive(Arbitrary, Debug)]

@@ -1,24 +1,11 @@
 //! The core by itself, without a server: `cargo bench`.
-//!
-//! The core has no dependency on the module around it, so its source is compiled in here as it stands.
 
-// With the tests of what is compiled in, when everything is checked at once.
-#![cfg_attr(test, allow(clippy::arithmetic_side_effects, clippy::indexing_slicing, clippy::unwrap_used))]
-#![allow(dead_code, unused_imports, reason = "a bench uses a part of what it compiles in, tests included")]
+#![allow(missing_docs, reason = "a bench is no library")]
 
-#[path = "../src/args.rs"]
-mod args;
-#[path = "../src/error.rs"]
-mod error;
-#[path = "../src/limiter/mod.rs"]
-mod limiter;
-#[path = "../src/spec.rs"]
-mod spec;
-
-use args::Args;
 use divan::{Bencher, black_box};
-use limiter::{Ask, Limit, Span, Timestamp, Usage, look, take};
-use spec::{Spec, with_limit};
+use ratelimit_core::args::Args;
+use ratelimit_core::spec::Spec;
+use ratelimit_core::{Ask, Limit, Span, Timestamp, Usage, look, take, with_limit};
 use std::any::Any;
 
 /// A call of every algorithm that always passes, and one that never does.

@@ -1,4 +1,4 @@
-//! The core: pure arithmetic, no I/O, no clock, no server.
+//! The core of redis-ratelimit: what a limit allows, decided in pure arithmetic. No I/O, no clock, no server.
 //!
 //! **A key remembers usage; each call brings the limit.** A [`Limit`] is what the call brings: parsed, checked once
 //! at construction, then always valid. A [`Usage`] is what the key remembers: how much was used, as of when; its
@@ -12,16 +12,21 @@
 //! of `laws!`, a [`Kind`] if its usage is new, its grammar in `spec.rs`, and a row in the command table.
 
 #![forbid(unsafe_code)]
+// A test that goes wrong may panic: that is what it is for.
+#![cfg_attr(test, allow(clippy::arithmetic_side_effects, clippy::indexing_slicing, clippy::unwrap_used))]
 
 pub mod amount;
+pub mod args;
 mod ask;
 pub mod bucket;
 #[cfg(test)]
 mod calls;
 pub mod codec;
 mod decimal;
+pub mod effect;
 #[cfg(test)]
 mod effort;
+pub mod error;
 pub mod expiry;
 pub mod fixed_window;
 #[cfg(test)]
@@ -33,6 +38,7 @@ mod marks;
 mod oracle;
 mod ratio;
 pub mod sliding_window;
+pub mod spec;
 pub mod strict_window;
 pub mod time;
 
@@ -219,6 +225,7 @@ impl Kind {
     pub const ALL: [Kind; 6] = [Kind::Bucket, Kind::Window, Kind::Slider, Kind::Strict, Kind::Log, Kind::Leases];
 
     /// Its name as a type of the server: nine characters of `A-Za-z0-9-_`, never to change.
+    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Kind::Bucket => "rl-bucket",
@@ -231,6 +238,7 @@ impl Kind {
     }
 
     /// The version of its encoding that is written. Raised only if an older reader would misread it.
+    #[must_use]
     pub fn version(self) -> u32 {
         match self {
             Kind::Bucket | Kind::Window | Kind::Slider | Kind::Strict | Kind::Log | Kind::Leases => 1,
@@ -251,6 +259,7 @@ pub enum Verdict {
 
 impl Verdict {
     /// Whether it passes.
+    #[must_use]
     pub fn allowed(self) -> bool {
         matches!(self, Verdict::Allowed(_))
     }

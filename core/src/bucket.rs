@@ -48,7 +48,10 @@ pub enum Refused {
 }
 
 impl Bucket {
-    /// Refused unless it refills, and within 36500 days, so that nothing below can overflow.
+    /// A bucket that refills within 36500 days, so that nothing below can overflow.
+    ///
+    /// # Errors
+    /// [`Refused`] says why any other is none.
     pub fn new(capacity: Amount, refill: Amount, period: Period, discipline: Discipline) -> Result<Bucket, Refused> {
         let refill = NonZeroU64::new(refill.millionths()).ok_or(Refused::NoRefill)?;
         let bucket = Bucket { capacity, refill, period, discipline };
@@ -59,6 +62,7 @@ impl Bucket {
     }
 
     /// The usage that recovers at `instant` if nothing else is charged: what GCRA calls the TAT.
+    #[must_use]
     pub fn recovering_at(&self, instant: Timestamp, now: Timestamp) -> BucketUsage {
         let left = instant.since(now).micros();
         let used = Amount::saturating(ratio::ceil(left, self.refill.get(), self.period.micros()));
@@ -187,9 +191,9 @@ impl Usage for BucketUsage {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limiter::Ask::{self, Force, GiveBack, Take, Within};
-    use crate::limiter::calls::{Fields, Key, amounts, call, lengths, millionths, period, units};
-    use crate::limiter::laws::{Lawful, decoded, encoded, laws};
+    use crate::Ask::{self, Force, GiveBack, Take, Within};
+    use crate::calls::{Fields, Key, amounts, call, lengths, millionths, period, units};
+    use crate::laws::{Lawful, decoded, encoded, laws};
     use proptest::prelude::*;
     use proptest::sample::select;
 

@@ -26,6 +26,7 @@ pub struct SlidingWindow {
 
 impl SlidingWindow {
     /// At most about `limit` in any `window`.
+    #[must_use]
     pub fn new(limit: Amount, window: Period) -> SlidingWindow {
         SlidingWindow { limit, window }
     }
@@ -196,9 +197,9 @@ impl Usage for SliderUsage {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limiter::Ask::{self, Force, GiveBack, Take};
-    use crate::limiter::calls::{Fields, Key, amounts, call, lengths, millionths, period, units};
-    use crate::limiter::laws::{Lawful, decoded, encoded, laws};
+    use crate::Ask::{self, Force, GiveBack, Take};
+    use crate::calls::{Fields, Key, amounts, call, lengths, millionths, period, units};
+    use crate::laws::{Lawful, decoded, encoded, laws};
     use proptest::prelude::*;
 
     fn sliding(limit: u64, window: &str) -> SlidingWindow {

@@ -11,9 +11,9 @@
 //! It is read like a payload from disk: any client might send it, so it can make no state that no command could
 //! have made, nor a key without an expiry.
 
-use crate::limiter::Usage;
-use crate::limiter::codec::{Decoder, Encoder};
-use crate::limiter::expiry::LATEST_EXPIRY;
+use crate::Usage;
+use crate::codec::{Decoder, Encoder};
+use crate::expiry::LATEST_EXPIRY;
 
 /// An effect as text. Short ones, all but those of logs and lease tables, need no memory of their own.
 pub struct Text {
@@ -40,6 +40,7 @@ impl Text {
     }
 
     /// The key, which held a `U`, is gone.
+    #[must_use]
     pub fn deletion<U: Usage>() -> Text {
         let mut text = Text::empty();
         text.push(U::KIND.name().as_bytes());
@@ -48,6 +49,7 @@ impl Text {
     }
 
     /// Its bytes.
+    #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         if self.long.is_empty() { self.short.get(..self.length).unwrap_or_default() } else { &self.long }
     }
@@ -103,6 +105,7 @@ pub struct Fields<'a>(&'a [u8]);
 
 impl Fields<'_> {
     /// Whether all have been read.
+    #[must_use]
     pub fn end(&self) -> bool {
         self.0.is_empty()
     }
@@ -148,6 +151,7 @@ pub enum Effect<'a> {
 
 impl<'a> Effect<'a> {
     /// Of the kind of `U`; `None` if it is none.
+    #[must_use]
     pub fn read<U: Usage>(text: &'a [u8]) -> Option<Effect<'a>> {
         let text = text.strip_prefix(U::KIND.name().as_bytes())?;
         if text == DELETION {

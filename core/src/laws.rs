@@ -38,7 +38,7 @@ macro_rules! laws {
     ($limit:ty) => {
         mod laws {
             use super::*;
-            use crate::limiter::laws;
+            use crate::laws;
 
             #[test]
             fn never_more_than_the_limit() {
@@ -61,7 +61,7 @@ macro_rules! laws {
                 laws::a_key_expires_when_it_has_recovered_and_not_much_later::<$limit>();
             }
 
-            $crate::limiter::laws::laws!($limit:
+            $crate::laws::laws!($limit:
                 a_denied_call_changes_nothing,
                 a_look_changes_nothing,
                 a_look_back_sees_what_a_call_would_write,

@@ -30,6 +30,7 @@ pub struct SlidingLog {
 
 impl SlidingLog {
     /// At most `limit` in any trailing `window`.
+    #[must_use]
     pub fn new(limit: Amount, window: Period) -> SlidingLog {
         SlidingLog { limit, window }
     }
@@ -378,11 +379,11 @@ impl Usage for LogUsage {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limiter::Ask::{self, Force, GiveBack, Take, UpTo};
-    use crate::limiter::calls::{
+    use crate::Ask::{self, Force, GiveBack, Take, UpTo};
+    use crate::calls::{
         Fields, Key, amounts, assert_leaves, call, call_and_tell, lengths, millionths, peek, period, units, us,
     };
-    use crate::limiter::laws::{Lawful, applied, decoded, encoded, laws, whole_effect};
+    use crate::laws::{Lawful, applied, decoded, encoded, laws, whole_effect};
     use proptest::prelude::*;
 
     const LONGEST: u64 = 3650 * 86_400_000_000;

@@ -83,17 +83,20 @@ impl Look {
     }
 
     /// Whether it passes, or when.
+    #[must_use]
     pub fn verdict(&self) -> Verdict {
         self.verdict
     }
 
     /// Whether this call stands in the way of others that are to pass all or none. What is forced or given back
     /// never does.
+    #[must_use]
     pub fn denies(&self) -> bool {
         !self.forced && !self.verdict.allowed()
     }
 
     /// What taking would change.
+    #[must_use]
     pub fn change(&self) -> Change {
         self.change
     }

@@ -21,6 +21,7 @@ pub struct FixedWindow {
 
 impl FixedWindow {
     /// A window that opens with the first admitted call, or, `aligned`, at multiples of its length since the epoch.
+    #[must_use]
     pub fn new(limit: Amount, window: Period, aligned: bool) -> FixedWindow {
         FixedWindow { limit, window, aligned }
     }
@@ -157,9 +158,9 @@ impl Usage for WindowUsage {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limiter::Ask::{self, Force, GiveBack, Take};
-    use crate::limiter::calls::{Fields, Key, amounts, call, lengths, millionths, period, units};
-    use crate::limiter::laws::{Lawful, decoded, encoded, laws};
+    use crate::Ask::{self, Force, GiveBack, Take};
+    use crate::calls::{Fields, Key, amounts, call, lengths, millionths, period, units};
+    use crate::laws::{Lawful, decoded, encoded, laws};
     use proptest::prelude::*;
 
     fn plain(limit: u64, window: &str) -> FixedWindow {

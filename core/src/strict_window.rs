@@ -27,6 +27,7 @@ const SLOTS: usize = 61;
 
 impl StrictWindow {
     /// At most `limit` in any trailing `window`.
+    #[must_use]
     pub fn new(limit: Amount, window: Period) -> StrictWindow {
         StrictWindow { limit, window }
     }
@@ -269,9 +270,9 @@ impl Usage for StrictUsage {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limiter::Ask::{self, Force, GiveBack, Take, UpTo};
-    use crate::limiter::calls::{Fields, Key, amounts, assert_leaves, call, lengths, millionths, period, units, us};
-    use crate::limiter::laws::{Lawful, decoded, encoded, laws};
+    use crate::Ask::{self, Force, GiveBack, Take, UpTo};
+    use crate::calls::{Fields, Key, amounts, assert_leaves, call, lengths, millionths, period, units, us};
+    use crate::laws::{Lawful, decoded, encoded, laws};
     use proptest::collection::vec;
     use proptest::prelude::*;
 

@@ -40,6 +40,7 @@ pub const MAX_HOLDER: usize = 256;
 
 impl<'a> Concurrency<'a> {
     /// At most `limit` units at once; `holder`, of 1 to [`MAX_HOLDER`] bytes, asks for a lease of `ttl`.
+    #[must_use]
     pub fn new(limit: Amount, ttl: Period, holder: &'a [u8]) -> Concurrency<'a> {
         Concurrency { limit, ttl, holder: Name::of(holder) }
     }
@@ -614,11 +615,11 @@ impl Usage for LeasesUsage {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limiter::Ask::{self, Take};
-    use crate::limiter::calls::{
+    use crate::Ask::{self, Take};
+    use crate::calls::{
         Fields, Key, amounts, assert_leaves, call, call_and_tell, lengths, millionths, peek, period, units, us,
     };
-    use crate::limiter::laws::{Lawful, applied, decoded, encoded, whole_effect};
+    use crate::laws::{Lawful, applied, decoded, encoded, whole_effect};
     use proptest::collection::vec;
     use proptest::prelude::*;
     use proptest::sample::select;
@@ -1146,7 +1147,7 @@ mod tests {
     /// All but that giving back never makes more than the limit: a lease is given back whole, by name.
     mod laws {
         use super::*;
-        use crate::limiter::laws;
+        use crate::laws;
 
         #[test]
         fn never_more_than_the_limit() {

@@ -4,14 +4,14 @@
 //! wants only one calls [`Args::end`].
 
 use crate::args::{Args, KeyName, has_twins, whole};
+use crate::bucket::{Bucket, Discipline, Refused};
 use crate::error::{Error, MustBe, NUMKEYS, one_of};
-use crate::limiter::bucket::{Bucket, Discipline, Refused};
-use crate::limiter::fixed_window::FixedWindow;
-use crate::limiter::leases::{Concurrency, MAX_HOLDER};
-use crate::limiter::log::SlidingLog;
-use crate::limiter::sliding_window::SlidingWindow;
-use crate::limiter::strict_window::StrictWindow;
-use crate::limiter::{Amount, Ask, Period, Span};
+use crate::fixed_window::FixedWindow;
+use crate::leases::{Concurrency, MAX_HOLDER};
+use crate::log::SlidingLog;
+use crate::sliding_window::SlidingWindow;
+use crate::strict_window::StrictWindow;
+use crate::{Amount, Ask, Period, Span};
 
 /// A limit, and what a call asks of it.
 #[derive(Clone, Copy, Debug)]
@@ -40,6 +40,7 @@ pub enum AnyLimit<'a> {
 }
 
 /// Runs `$body` with `$limit` bound to the algorithm's own type.
+#[macro_export]
 macro_rules! with_limit {
     ($any:expr, $limit:ident => $body:expr) => {
         match $any {
@@ -52,7 +53,6 @@ macro_rules! with_limit {
         }
     };
 }
-pub(crate) use with_limit;
 
 type Reader<'a> = fn(&mut Args<'a>) -> Result<Spec<'a>, Error>;
 
@@ -86,6 +86,9 @@ impl<'a> Spec<'a> {
     ];
 
     /// `algorithm ...`
+    ///
+    /// # Errors
+    /// The first word that is wrong, or missing, as [`Error`] says it.
     pub fn any(args: &mut Args<'a>) -> Result<Spec<'a>, Error> {
         Spec::at(args, Place::Only)
     }
@@ -113,6 +116,9 @@ impl<'a> Spec<'a> {
     }
 
     /// `capacity refill period [COST cost] [UPTO | FORCE | MAXWAIT duration]`
+    ///
+    /// # Errors
+    /// The first word that is wrong, or missing, as [`Error`] says it.
     pub fn token_bucket(args: &mut Args<'a>) -> Result<Spec<'a>, Error> {
         let bucket = bucket(args, "refill", Discipline::Burst)?;
         let ask = Options { may_wait: true, ..Options::default() }.read(args)?.ask()?;
@@ -120,6 +126,9 @@ impl<'a> Spec<'a> {
     }
 
     /// `capacity leak period [COST cost] [UPTO | FORCE]`
+    ///
+    /// # Errors
+    /// The first word that is wrong, or missing, as [`Error`] says it.
     pub fn leaky_bucket(args: &mut Args<'a>) -> Result<Spec<'a>, Error> {
         let bucket = bucket(args, "leak", Discipline::Queue)?;
         let ask = Options::default().read(args)?.ask()?;
@@ -127,6 +136,9 @@ impl<'a> Spec<'a> {
     }
 
     /// `limit window [ALIGNED] [COST cost] [UPTO | FORCE]`
+    ///
+    /// # Errors
+    /// The first word that is wrong, or missing, as [`Error`] says it.
     pub fn fixed_window(args: &mut Args<'a>) -> Result<Spec<'a>, Error> {
         let (limit, window) = window(args)?;
         let options = Options { flag: Some("ALIGNED"), ..Options::default() }.read(args)?;
@@ -135,6 +147,9 @@ impl<'a> Spec<'a> {
     }
 
     /// `limit window [STRICT] [COST cost] [UPTO | FORCE]`
+    ///
+    /// # Errors
+    /// The first word that is wrong, or missing, as [`Error`] says it.
     pub fn sliding_window(args: &mut Args<'a>) -> Result<Spec<'a>, Error> {
         let (limit, window) = window(args)?;
         let options = Options { flag: Some("STRICT"), ..Options::default() }.read(args)?;
@@ -147,6 +162,9 @@ impl<'a> Spec<'a> {
     }
 
     /// `limit window [COST cost] [UPTO | FORCE]`
+    ///
+    /// # Errors
+    /// The first word that is wrong, or missing, as [`Error`] says it.
     pub fn sliding_log(args: &mut Args<'a>) -> Result<Spec<'a>, Error> {
         let (limit, window) = window(args)?;
         let ask = Options::default().read(args)?.ask()?;
@@ -154,6 +172,9 @@ impl<'a> Spec<'a> {
     }
 
     /// `limit ttl holder [COST cost]`
+    ///
+    /// # Errors
+    /// The first word that is wrong, or missing, as [`Error`] says it.
     pub fn concurrency(args: &mut Args<'a>) -> Result<Spec<'a>, Error> {
         let (limit, ttl) = (amount(args, "limit")?, period(args, "ttl")?);
         let limit = Concurrency::new(limit, ttl, holder(args)?);
@@ -191,6 +212,9 @@ enum Place {
 pub type Part<'a> = (KeyName, Spec<'a>);
 
 /// `numkeys key [key ...] spec [spec ...]`, and no more; no key comes twice.
+///
+/// # Errors
+/// The first word that is wrong, or missing, as [`Error`] says it.
 pub fn several<'a>(args: &mut Args<'a>) -> Result<Vec<Part<'a>>, Error> {
     let (keys, names) = args.numbered_keys().ok_or(Error::out_of_range("numkeys", NUMKEYS))?;
     let mut parts = Vec::with_capacity(names.len());
@@ -213,6 +237,9 @@ pub fn several<'a>(args: &mut Args<'a>) -> Result<Vec<Part<'a>>, Error> {
 }
 
 /// `max_burst count period [quantity]`: redis-cell's words for a bucket, and what is asked of it.
+///
+/// # Errors
+/// The first word that is wrong, or missing, as [`Error`] says it.
 pub fn throttle(args: &mut Args) -> Result<(Bucket, Ask), Error> {
     let capacity = units(args, "max_burst", BURST, 999_999_999_999)?.plus(Amount::ONE);
     let refill = units(args, "count", COUNT, 1_000_000_000_000)?;
@@ -231,6 +258,9 @@ fn units(args: &mut Args, argument: &'static str, must_be: MustBe, most: u64) ->
 }
 
 /// `holder [holder ...]`
+///
+/// # Errors
+/// The first word that is wrong, or missing, as [`Error`] says it.
 pub fn holders<'a>(args: &mut Args<'a>) -> Result<Vec<&'a [u8]>, Error> {
     let mut holders = vec![holder(args)?];
     while !args.is_empty() {

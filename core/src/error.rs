@@ -62,17 +62,20 @@ const SHOWN_BYTES: usize = 32;
 
 impl Error {
     /// The refusal of an argument by the name that it has in the syntax line.
+    #[must_use]
     pub fn out_of_range(argument: &'static str, must_be: MustBe) -> Error {
         Error::OutOfRange { argument, must_be }
     }
 
     /// The refusal of `word`, whatever bytes it is made of.
+    #[must_use]
     pub fn unexpected(word: &[u8]) -> Error {
         Error::unexpected_where(word, "")
     }
 
     /// The same; `place`, which reads on from the word, says what the grammar has there.
     #[cold]
+    #[must_use]
     pub fn unexpected_where(word: &[u8], place: &str) -> Error {
         let shown = word.get(..SHOWN_BYTES).unwrap_or(word);
         let dots = if shown.len() < word.len() { "..." } else { "" };
@@ -81,6 +84,7 @@ impl Error {
 }
 
 /// Names to choose from: `A, B or C`.
+#[must_use]
 pub fn one_of(names: &[&str]) -> String {
     match names {
         [others @ .., last] if !others.is_empty() => format!("{} or {last}", others.join(", ")),

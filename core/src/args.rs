@@ -24,6 +24,7 @@ pub fn whole(text: &[u8], most: u64) -> Option<u64> {
 const FEW: usize = 16;
 
 /// Whether a name comes twice.
+#[must_use]
 pub fn has_twins(names: &[&[u8]]) -> bool {
     if names.len() <= FEW {
         return names.iter().enumerate().any(|(place, name)| names.iter().take(place).any(|other| other == name));
@@ -35,11 +36,15 @@ pub fn has_twins(names: &[&[u8]]) -> bool {
 
 impl<'a> Args<'a> {
     /// All words of a call, its command's name first; reading begins after that.
+    #[must_use]
     pub fn new(words: &'a [&'a [u8]]) -> Args<'a> {
         Args { words, next: 1 }
     }
 
-    /// The next word; too few words are a wrong arity.
+    /// The next word.
+    ///
+    /// # Errors
+    /// [`Error::WrongArity`] if there is none.
     pub fn word(&mut self) -> Result<&'a [u8], Error> {
         let word = self.peek().ok_or(Error::WrongArity)?;
         self.next = self.next.saturating_add(1);
@@ -47,6 +52,9 @@ impl<'a> Args<'a> {
     }
 
     /// The next word, as a key: its place and its bytes.
+    ///
+    /// # Errors
+    /// [`Error::WrongArity`] if there is none.
     pub fn key(&mut self) -> Result<(KeyName, &'a [u8]), Error> {
         let place = KeyName(self.next);
         self.word().map(|name| (place, name))
@@ -70,11 +78,15 @@ impl<'a> Args<'a> {
     }
 
     /// Refuses whatever is left.
+    ///
+    /// # Errors
+    /// [`Error::Unexpected`] names the first word of it.
     pub fn end(&self) -> Result<(), Error> {
         self.peek().map_or(Ok(()), |word| Err(Error::unexpected(word)))
     }
 
     /// Whether all words have been read.
+    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.peek().is_none()
     }

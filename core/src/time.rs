@@ -16,46 +16,55 @@ impl Timestamp {
     pub const MAX: Timestamp = Timestamp(365_000 * DAY);
 
     /// The instant that a clock shows; one that lies outside the range is taken for the nearest within.
+    #[must_use]
     pub fn from_clock(micros: i64) -> Timestamp {
         Timestamp(u64::try_from(micros).unwrap_or(0).min(Timestamp::MAX.0))
     }
 
     /// `None` outside the range.
+    #[must_use]
     pub fn from_micros(micros: u64) -> Option<Timestamp> {
         (micros <= Timestamp::MAX.0).then_some(Timestamp(micros))
     }
 
     /// Microseconds since the epoch.
+    #[must_use]
     pub fn micros(self) -> u64 {
         self.0
     }
 
     /// The time from `earlier` to `self`; 0 if it lies later.
+    #[must_use]
     pub fn since(self, earlier: Timestamp) -> Span {
         Span(self.0.saturating_sub(earlier.0))
     }
 
     /// The instant this much later. May lie past the last instant: it is then compared or waited for, not stored.
+    #[must_use]
     pub fn plus(self, span: Span) -> Timestamp {
         Timestamp(self.0.saturating_add(span.0))
     }
 
     /// The instant this much earlier, not before the epoch.
+    #[must_use]
     pub fn minus(self, span: Span) -> Timestamp {
         Timestamp(self.0.saturating_sub(span.0))
     }
 
     /// The latest multiple of `period` since the epoch that is not after `self`.
+    #[must_use]
     pub fn aligned(self, period: Period) -> Timestamp {
         Timestamp(self.0.saturating_sub(self.0 % period.0))
     }
 
     /// Milliseconds since the epoch, rounded down.
+    #[must_use]
     pub fn floor_millis(self) -> u64 {
         self.0 / 1000
     }
 
     /// Milliseconds since the epoch, rounded up.
+    #[must_use]
     pub fn ceil_millis(self) -> u64 {
         self.0.div_ceil(1000)
     }
@@ -80,12 +89,14 @@ impl Span {
     pub const MAX_ARGUMENT: Span = Span(3_650 * DAY);
 
     /// So many microseconds.
+    #[must_use]
     pub fn from_micros(micros: u64) -> Span {
         Span(micros)
     }
 
     /// A duration argument that may be 0: `0`, `60`, `100ms`, `1.5h`; rounded up to whole microseconds.
     /// `None` if it is not a duration, or neither 0 nor from 1us to 3650d.
+    #[must_use]
     pub fn parse(text: &[u8]) -> Option<Span> {
         let scaled = decimal::scaled(text, |unit| match unit {
             b"us" => Some((1, 0)),
@@ -101,36 +112,43 @@ impl Span {
     }
 
     /// Microseconds.
+    #[must_use]
     pub fn micros(self) -> u64 {
         self.0
     }
 
     /// Milliseconds, rounded up.
+    #[must_use]
     pub fn ceil_millis(self) -> u64 {
         self.0.div_ceil(1000)
     }
 
     /// The sum.
+    #[must_use]
     pub fn plus(self, other: Span) -> Span {
         Span(self.0.saturating_add(other.0))
     }
 
     /// The difference, never below 0.
+    #[must_use]
     pub const fn minus(self, other: Span) -> Span {
         Span(self.0.saturating_sub(other.0))
     }
 
     /// So many times as long.
+    #[must_use]
     pub const fn times(self, factor: u64) -> Span {
         Span(self.0.saturating_mul(factor))
     }
 
     /// An eighth of it, rounded down.
+    #[must_use]
     pub fn eighth(self) -> Span {
         Span(self.0 / 8)
     }
 
     /// How many whole `period`s it holds.
+    #[must_use]
     pub fn whole(self, period: Period) -> u64 {
         self.0 / period.0
     }
@@ -147,16 +165,19 @@ impl Period {
     }
 
     /// `None` unless from 1us to 3650d.
+    #[must_use]
     pub fn new(span: Span) -> Option<Period> {
         (span <= Span::MAX_ARGUMENT).then(|| NonZeroU64::new(span.0).map(Period)).flatten()
     }
 
     /// Microseconds.
+    #[must_use]
     pub fn micros(self) -> NonZeroU64 {
         self.0
     }
 
     /// As a span.
+    #[must_use]
     pub fn span(self) -> Span {
         Span(self.0.get())
     }

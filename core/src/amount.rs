@@ -24,48 +24,57 @@ impl Amount {
     pub const MAX: Amount = Amount(u64::MAX >> 1);
 
     /// A usage from a count of millionths; `None` above `MAX`.
+    #[must_use]
     pub fn from_millionths(millionths: u64) -> Option<Amount> {
         (millionths <= Amount::MAX.0).then_some(Amount(millionths))
     }
 
     /// A count of millionths, saturating at 2^63-1.
+    #[must_use]
     pub fn saturating(millionths: u64) -> Amount {
         Amount(millionths).min(Amount::MAX)
     }
 
     /// An argument, digits past the sixth decimal rounded down (a limit, a refill, a give-back).
     /// `None` if it is not a decimal from 0 to 10^12.
+    #[must_use]
     pub fn parse_down(text: &[u8]) -> Option<Amount> {
         parse(text).map(|scaled| Amount(scaled.floor))
     }
 
     /// An argument, digits past the sixth decimal rounded up (a cost).
     /// `None` if it is not a decimal from 0 to 10^12.
+    #[must_use]
     pub fn parse_up(text: &[u8]) -> Option<Amount> {
         parse(text).map(|scaled| Amount(scaled.ceil()))
     }
 
     /// Millionths.
+    #[must_use]
     pub fn millionths(self) -> u64 {
         self.0
     }
 
     /// Whole units, rounded down.
+    #[must_use]
     pub fn whole_units(self) -> u64 {
         self.0 / MILLIONTHS
     }
 
     /// Only the whole units of it.
+    #[must_use]
     pub fn floor(self) -> Amount {
         Amount(self.0.saturating_sub(self.0 % MILLIONTHS))
     }
 
     /// The sum, saturating at 2^63-1 millionths.
+    #[must_use]
     pub fn plus(self, other: Amount) -> Amount {
         Amount(self.0.saturating_add(other.0).min(Amount::MAX.0))
     }
 
     /// The difference, never below 0.
+    #[must_use]
     pub fn minus(self, other: Amount) -> Amount {
         Amount(self.0.saturating_sub(other.0))
     }
@@ -77,16 +86,19 @@ impl Amount {
 
     /// By how much `self` and `cost` together go past `limit`. A usage and an argument fit 64 bits together, so
     /// unlike `plus` this does not saturate, and a comparison at the far end is exact.
+    #[must_use]
     pub fn excess(self, cost: Amount, limit: Amount) -> Amount {
         Amount(self.0.saturating_add(cost.0).saturating_sub(limit.0))
     }
 
     /// `self * part / whole`, rounded down.
+    #[must_use]
     pub fn share_down(self, part: Span, whole: Period) -> Amount {
         Amount(ratio::floor(self.0, part.micros(), whole.micros()))
     }
 
     /// `self * part / whole`, rounded up.
+    #[must_use]
     pub fn share_up(self, part: Span, whole: Period) -> Amount {
         Amount(ratio::ceil(self.0, part.micros(), whole.micros()))
     }
