@@ -38,42 +38,4 @@ pub fn gcd(a: NonZeroU64, b: NonZeroU64) -> NonZeroU64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    fn of(value: u64) -> NonZeroU64 {
-        NonZeroU64::new(value).unwrap()
-    }
-
-    #[test]
-    fn divides_exactly_at_the_edges() {
-        for (a, b, c, down, up) in [
-            (0, 0, 1, 0, 0),
-            (7, 3, 2, 10, 11),
-            (6, 3, 2, 9, 9),
-            (u64::MAX, u64::MAX, u64::MAX, u64::MAX, u64::MAX),
-            (u64::MAX, u64::MAX, 1, u64::MAX, u64::MAX),
-            (u64::MAX, 2, 4, u64::MAX / 2, u64::MAX / 2 + 1),
-        ] {
-            assert_eq!((floor(a, b, of(c)), ceil(a, b, of(c))), (down, up), "{a} * {b} / {c}");
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn agrees_with_128_bits(a: u64, b: u64, c in 1..=u64::MAX) {
-            let (product, c128) = (u128::from(a) * u128::from(b), u128::from(c));
-            let narrow = |wide: u128| u64::try_from(wide).unwrap_or(u64::MAX);
-            prop_assert_eq!(floor(a, b, of(c)), narrow(product / c128));
-            prop_assert_eq!(ceil(a, b, of(c)), narrow(product.div_ceil(c128)));
-        }
-
-        #[test]
-        fn gcd_is_the_greatest(a in 1..10_000u64, b in 1..10_000u64) {
-            let g = gcd(of(a), of(b)).get();
-            prop_assert!(a % g == 0 && b % g == 0);
-            prop_assert!((g + 1..=a.min(b)).all(|larger| a % larger != 0 || b % larger != 0));
-        }
-    }
-}
+mod tests;

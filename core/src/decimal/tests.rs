@@ -1,0 +1,82 @@
+use num_bigint::BigUint;
+use num_traits::Pow;
+use proptest::prelude::*;
+
+fn scaled(text: &str, factor: u64, shift: u32) -> Option<(u64, bool)> {
+    let scaled = super::scaled(text.as_bytes(), |rest| rest.is_empty().then_some((factor, shift)))?;
+    Some((scaled.floor, scaled.more))
+}
+
+#[test]
+fn reads_numbers_as_clients_print_them() {
+    for (text, expected) in [
+        ("0", (0, false)),
+        ("1", (1_000_000, false)),
+        ("007", (7_000_000, false)),
+        ("0.5", (500_000, false)),
+        ("1.6667", (1_666_700, false)),
+        ("1e-06", (1, false)),
+        ("1e-7", (0, true)),
+        ("0.30000000000000004", (300_000, true)),
+        ("1e+3", (1_000_000_000, false)),
+        ("1e12", (1_000_000_000_000_000_000, false)),
+        ("0.000001e12", (1_000_000_000_000, false)),
+        ("1000000000000", (1_000_000_000_000_000_000, false)),
+        ("123456789012.3456789", (123_456_789_012_345_678, true)),
+        ("0e999999999999999999999", (0, false)),
+        ("1e-999999999999999999999", (0, true)),
+        ("10000000000000000000000000e-20", (100_000_000_000, false)),
+    ] {
+        assert_eq!(scaled(text, 1, 6), Some(expected), "{text}");
+    }
+    assert_eq!(scaled("1e99999999999999999999", 1, 6), None);
+    assert_eq!(scaled("1e14", 1, 6), None);
+}
+
+#[test]
+fn refuses_what_is_not_a_number() {
+    for text in ["", ".", ".5", "1.", "1.e5", "+1", "-1", "e5", "1e", "1e+", "1e-", "x"] {
+        assert_eq!(super::scaled(text.as_bytes(), |_| Some((1, 0))), None, "{text:?}");
+    }
+}
+
+#[test]
+fn shows_what_follows_the_number() {
+    for (text, expected) in [("60s", "s"), ("1.5h", "h"), ("1E5", "E5"), ("1_0", "_0"), ("1.5.5", ".5"), ("7", "")] {
+        let mut followed = None;
+        super::scaled(text.as_bytes(), |rest| {
+            followed = Some(rest.to_vec());
+            None
+        });
+        assert_eq!(followed, Some(expected.as_bytes().to_vec()));
+    }
+}
+
+proptest! {
+    #[test]
+    fn scales_exactly(
+        whole in "[0-9]{1,25}",
+        fraction in proptest::option::of("[0-9]{1,40}"),
+        exponent in proptest::option::of(-50..50i64),
+        (factor, shift) in proptest::sample::select(vec![(1, 0), (1, 3), (1, 6), (6, 7), (36, 8), (864, 8)]),
+    ) {
+        let mut text = whole.clone();
+        if let Some(fraction) = &fraction {
+            text = format!("{text}.{fraction}");
+        }
+        if let Some(exponent) = exponent {
+            text = format!("{text}e{exponent}");
+        }
+        let fraction = fraction.unwrap_or_default();
+        let mantissa: BigUint = format!("{whole}{fraction}").parse().unwrap();
+        let power = exponent.unwrap_or(0) + i64::from(shift) - i64::try_from(fraction.len()).unwrap();
+        let numerator = mantissa * factor * BigUint::from(10u8).pow(power.max(0).unsigned_abs());
+        let denominator = BigUint::from(10u8).pow(power.min(0).unsigned_abs());
+        let floor = &numerator / &denominator;
+        let more = &floor * &denominator != numerator;
+        match scaled(&text, factor, shift) {
+            Some(found) => prop_assert_eq!((BigUint::from(found.0), found.1), (floor, more)),
+            None => prop_assert!(floor >= BigUint::from(10u64.pow(18)), "{} refused", text),
+        }
+    }
+}

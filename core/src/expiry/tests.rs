@@ -1,0 +1,64 @@
+use super::*;
+
+const SECOND: Span = Span::SECOND;
+
+fn at(seconds: u64) -> Timestamp {
+    Timestamp::EPOCH.plus(SECOND.times(seconds))
+}
+
+/// A minute that was charged at its 59th second, by a clock that then goes back to its first.
+fn step(recovery: Recovery, reset_before: u64, reset_after: u64) -> StepBack {
+    let (before, after) = (at(59), at(1));
+    StepBack {
+        now: after,
+        back: before.since(after),
+        recovery,
+        before: Expiry::of(before, SECOND.times(reset_before)),
+        after: Expiry::of(after, SECOND.times(reset_after)),
+    }
+}
+
+#[test]
+fn an_expiry_is_not_before_the_recovery_and_at_most_an_eighth_and_a_second_later() {
+    let expiry = Expiry::of(at(100), SECOND.times(80));
+    assert_eq!(expiry.after_charge(None, false), 190_999);
+    assert_eq!(expiry.after_charge(Some(185_000), true), 190_999);
+    for (present, expected) in [(180_000, 190_999), (180_001, 180_001), (190_999, 190_999), (191_000, 190_999)] {
+        assert_eq!(expiry.after_charge(Some(present), false), expected);
+    }
+}
+
+#[test]
+fn an_aligned_window_ends_where_it_did() {
+    let hidden = |reset_before, reset_after| step(Recovery::IsHidden, reset_before, reset_after);
+    // What the same limit gave is worked out anew: until a minute, an eighth of 59 s and a second.
+    assert_eq!(hidden(1, 59).expiry(Some(61_124)), 68_374);
+    // A day that was charged under ends later than any minute.
+    assert_eq!(hidden(1, 59).expiry(Some(86_400_000)), 86_400_000);
+    // Another mode or window asks, which would have ended at another time.
+    assert_eq!(hidden(60, 60).expiry(Some(61_124)), 61_124);
+    assert_eq!(hidden(3541, 3599).expiry(Some(61_124)), 4_050_874, "never before the recovery that is told");
+}
+
+#[test]
+fn a_recovery_that_moves_along_takes_its_expiry_with_it_however_small_the_steps() {
+    let (mut now, mut present) = (at(1000), 1_010_000);
+    for micros in (0..20_000).map(|step| 100 + step % 900) {
+        let back = Span::from_micros(micros);
+        let earlier = now.minus(back);
+        let expiry = |now: Timestamp| Expiry::of(now, SECOND.times(8));
+        let (before, after) = (expiry(now), expiry(earlier));
+        let step = StepBack { now: earlier, back, recovery: Recovery::MovesAlong, before, after };
+        (now, present) = (earlier, step.expiry(Some(present)));
+    }
+    assert_eq!(present, 1_010_000 - 1_000_000 + now.floor_millis());
+}
+
+#[test]
+fn an_expiry_that_somebody_else_has_set_gives_way() {
+    for recovery in [Recovery::MovesAlong, Recovery::IsTold, Recovery::IsHidden] {
+        for present in [None, Some(0), Some(1_001), Some(LATEST_EXPIRY + 58_001), Some(u64::MAX)] {
+            assert_eq!(step(recovery, 1, 59).expiry(present), 68_374, "{recovery:?} {present:?}");
+        }
+    }
+}

@@ -1,0 +1,144 @@
+use super::*;
+
+fn read(text: &str) -> Result<Ask, Error> {
+    let words: Vec<&[u8]> = std::iter::once(&b"RL.TAKE"[..]).chain(text.split(' ').map(str::as_bytes)).collect();
+    let mut args = Args::new(&words);
+    let spec = Spec::any(&mut args)?;
+    args.end().map(|()| spec.ask)
+}
+
+fn units(units: u64) -> Amount {
+    Amount::saturating(units * 1_000_000)
+}
+
+#[test]
+fn reads_what_is_asked() {
+    for (text, ask) in [
+        ("TOKENBUCKET 200 100 60s", Ask::Take(Amount::ONE)),
+        ("tokenbucket 200 100 60s cost 2", Ask::Take(units(2))),
+        ("TOKENBUCKET 200 100 60s COST 0", Ask::Take(Amount::ZERO)),
+        ("TOKENBUCKET 200 100 60s COST -0 FORCE", Ask::Force(Amount::ZERO)),
+        ("TOKENBUCKET 200 100 60s COST -2", Ask::GiveBack(units(2))),
+        ("TOKENBUCKET 200 100 60s COST -0.0000001", Ask::GiveBack(Amount::ZERO)),
+        ("TOKENBUCKET 200 100 60s UPTO COST 10", Ask::UpTo(units(10))),
+        ("TOKENBUCKET 200 100 60s MAXWAIT 0", Ask::Within(Amount::ONE, Span::ZERO)),
+        ("FIXED 5 1m FORCE ALIGNED COST 3", Ask::Force(units(3))),
+        ("SLIDING 5 1m UPTO", Ask::UpTo(Amount::ONE)),
+        ("LEAKYBUCKET 5 1 1s COST 0.5", Ask::Take(Amount::saturating(500_000))),
+        ("SLIDING 5 1m COST 2 STRICT", Ask::Take(units(2))),
+        ("SLIDINGLOG 5 1m FORCE", Ask::Force(Amount::ONE)),
+        ("CONCURRENCY 5 1m me", Ask::Take(Amount::ONE)),
+        ("CONCURRENCY 5 1m me COST 0.1", Ask::Take(Amount::saturating(100_000))),
+    ] {
+        assert_eq!(read(text), Ok(ask), "{text}");
+    }
+}
+
+#[test]
+fn refuses_with_the_word_or_the_argument() {
+    for (text, error) in [
+        (
+            "NOSUCH 1 1s",
+            "ERR syntax error, unexpected 'NOSUCH', where an algorithm is needed: TOKENBUCKET, LEAKYBUCKET, FIXED, \
+             SLIDING, SLIDINGLOG or CONCURRENCY",
+        ),
+        ("TOKENBUCKET 1 1 1s COST 1 COST 2", "ERR syntax error, unexpected 'COST'"),
+        ("TOKENBUCKET 1 1 1s UPTO FORCE", "ERR syntax error, unexpected 'FORCE'"),
+        ("FIXED 1 1s MAXWAIT 5s", "ERR syntax error, unexpected 'MAXWAIT'"),
+        ("FIXED 1 1s ALIGNED aligned", "ERR syntax error, unexpected 'aligned'"),
+        ("SLIDING 1 1s ALIGNED", "ERR syntax error, unexpected 'ALIGNED'"),
+        ("CONCURRENCY 1 1s me UPTO", "ERR syntax error, unexpected 'UPTO'"),
+        ("CONCURRENCY 1 1s", "ERR wrong number of arguments"),
+        ("CONCURRENCY 1 1s me COST 0", "ERR cost must be a number above 0, up to 1000000000000, such as 1"),
+        ("CONCURRENCY 1 1s me COST -1", "ERR cost must be a number above 0, up to 1000000000000, such as 1"),
+        ("CONCURRENCY 1 0 me", "ERR ttl must be a duration from 1us to 3650d, such as 60s"),
+        ("TOKENBUCKET 1 1", "ERR wrong number of arguments"),
+        ("TOKENBUCKET 1 1 1s COST", "ERR wrong number of arguments"),
+        ("TOKENBUCKET x 1 1s", "ERR capacity must be a number from 0 to 1000000000000, such as 100"),
+        ("TOKENBUCKET 1 0 1s", "ERR refill must be a number from 0.000001 to 1000000000000, such as 100"),
+        ("LEAKYBUCKET 1 -1 1s", "ERR leak must be a number from 0.000001 to 1000000000000, such as 100"),
+        (
+            "TOKENBUCKET 1e12 1 1s",
+            "ERR refill must be enough to refill the capacity within 36500d, such as the capacity itself",
+        ),
+        ("TOKENBUCKET 1 1 0s", "ERR period must be a duration from 1us to 3650d, such as 60s"),
+        ("FIXED 1 1S", "ERR window must be a duration from 1us to 3650d, such as 60s"),
+        ("FIXED -1 1s", "ERR limit must be a number from 0 to 1000000000000, such as 100"),
+        ("FIXED 1 1s COST x", "ERR cost must be a number from -1000000000000 to 1000000000000, such as 1"),
+        ("FIXED 1 1s COST 0.5 UPTO", "ERR cost must be a whole number from 1 to 1000000000000 with UPTO, such as 10"),
+        (
+            "FIXED 1 1s COST -1 FORCE",
+            "ERR cost must be a number from 0 to 1000000000000 with FORCE or MAXWAIT, such as 1",
+        ),
+        ("TOKENBUCKET 1 1 1s MAXWAIT 1x", "ERR maxwait must be 0 or a duration from 1us to 3650d, such as 500ms"),
+    ] {
+        assert_eq!(read(text).unwrap_err().to_string(), error, "{text}");
+    }
+}
+
+fn read_several(words: &[&[u8]]) -> Result<usize, Error> {
+    let words: Vec<&[u8]> = std::iter::once(&b"RL.MTAKE"[..]).chain(words.iter().copied()).collect();
+    several(&mut Args::new(&words)).map(|parts| parts.len())
+}
+
+#[test]
+fn several_are_refused_with_numkeys_if_it_may_be_wrong_and_with_what_was_found() {
+    const MUST_BE: &str = "ERR numkeys must be the number of keys and of specs, such as 2 for two of each";
+    let names = one_of(&Spec::ALGORITHMS.map(|(name, _)| name));
+    let found = |word: &str| {
+        format!(
+            "ERR syntax error, unexpected '{word}', where an algorithm is needed: {names}; \
+             numkeys must be the number of keys"
+        )
+    };
+    let left = |word: &str| {
+        format!(
+            "ERR syntax error, unexpected '{word}' behind the last spec; \
+             numkeys must be the number of keys and of specs"
+        )
+    };
+    for (text, error) in [
+        ("0 a FIXED 5 6", MUST_BE.to_owned()),
+        ("a b FIXED 5 6 FIXED 5 6", MUST_BE.to_owned()),
+        ("9 a b FIXED 5 6 FIXED 5 6", MUST_BE.to_owned()),
+        ("1 a b FIXED 5 6 FIXED 5 6", found("b")),
+        ("3 a b FIXED 5 6 FIXED 5 6", found("5")),
+        // A key twice is not what is wrong.
+        ("6 a b FIXED 5 6 FIXED 5 6", found("5")),
+        ("8 a b FIXED 5 6 FIXED 5 6", format!("{MUST_BE} (there are specs for 0 of 8 keys)")),
+        ("2 a b FIXED 5 6", format!("{MUST_BE} (there are specs for 1 of 2 keys)")),
+        ("2 a b TOKENBUKET 5 5 6 FIXED 5 6", found("TOKENBUKET")),
+        ("1 a FIXED 5 6 FIXED 5 6", left("FIXED")),
+        ("1 a FIXED 5 6 MAXWAIT 1s", left("MAXWAIT")),
+        (
+            "2 a b FIXED 5 6 TOKENBUKET 5 5 6",
+            format!(
+                "ERR syntax error, unexpected 'TOKENBUKET', \
+                 where an option of the spec before or an algorithm is needed: {names}"
+            ),
+        ),
+        (
+            "2 a b FIXED 5 6 UPTO FIXED 5 6",
+            "ERR syntax error, unexpected 'UPTO', since several limits grant all or nothing".to_owned(),
+        ),
+        ("2 a b FIXED 5 6 FIXED 5", "ERR wrong number of arguments".to_owned()),
+    ] {
+        let words: Vec<&[u8]> = text.split(' ').map(str::as_bytes).collect();
+        assert_eq!(read_several(&words).unwrap_err().to_string(), error, "{text}");
+    }
+    assert_eq!(read_several(&[b"2", b"a", b"b", b"FIXED", b"5", b"6", b"FIXED", b"5", b"6"]), Ok(2));
+}
+
+#[test]
+fn a_refusal_is_short_whatever_was_found() {
+    let junk: &[u8] = &[0xff; 1000];
+    let calls: [&[&[u8]]; 3] = [
+        &[b"1", b"a", junk, b"5", b"6"],
+        &[b"2", b"a", b"b", b"FIXED", b"5", b"6", junk, b"5", b"6"],
+        &[b"1", b"a", b"FIXED", b"5", b"6", junk],
+    ];
+    for call in calls {
+        let text = read_several(call).unwrap_err().to_string();
+        assert!(text.contains("...'") && text.len() < 300, "{} bytes: {text}", text.len());
+    }
+}

@@ -1,0 +1,52 @@
+use super::*;
+
+#[test]
+fn reads_durations() {
+    for (text, micros) in [
+        ("60", 60_000_000),
+        ("0.5", 500_000),
+        ("1us", 1),
+        ("1.5us", 2),
+        ("100ms", 100_000),
+        ("0.0001ms", 0),
+        ("0.001ms", 1),
+        ("1s", 1_000_000),
+        ("1m", 60_000_000),
+        ("1.5h", 5_400_000_000),
+        ("0.00000000001d", 0),
+        ("0.0000000001d", 9),
+        ("1d", DAY),
+        ("3650d", 3650 * DAY),
+        ("87600h", 3650 * DAY),
+        ("1e-6", 1),
+        ("1e3ms", 1_000_000),
+    ] {
+        let expected = NonZeroU64::new(micros).map(Period);
+        assert_eq!(Period::parse(text.as_bytes()), expected, "{text}");
+    }
+}
+
+#[test]
+fn refuses_what_is_no_duration_or_out_of_range() {
+    for text in
+        ["", "s", "1 s", "1S", "1min", "-1", "+1", "0.9us", "3650.0000000000000000001d", "3651d", "1e99", ".5s", "1.s"]
+    {
+        assert_eq!(Span::parse(text.as_bytes()), None, "{text}");
+    }
+    assert_eq!(Span::parse(b"0"), Some(Span::ZERO));
+    assert_eq!(Period::parse(b"0"), None);
+    assert_eq!(Period::parse(b"0s"), None);
+}
+
+#[test]
+fn a_clock_out_of_range_shows_the_nearest_instant() {
+    assert_eq!(Timestamp::from_clock(-5), Timestamp(0));
+    assert_eq!(Timestamp::from_clock(i64::MAX), Timestamp::MAX);
+}
+
+#[test]
+fn rounds_up_to_milliseconds() {
+    assert_eq!(Span(1).ceil_millis(), 1);
+    assert_eq!(Span(1000).ceil_millis(), 1);
+    assert_eq!(Span(1001).ceil_millis(), 2);
+}
