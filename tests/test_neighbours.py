@@ -133,6 +133,39 @@ def test_who_hears_that_a_later_key_has_expired_harms_nobody(
     check_replica(primary, replica)
 
 
+@each_limiter
+@pytest.mark.parametrize("order", ["SET b mine", "RL.TAKE b FIXED 5 1m", "RL.ACQUIRE b 9 1m x"])
+def test_who_fills_a_key_that_an_mtake_is_about_to_make_harms_nobody(
+    order: str, limiter: Limiter, primary: Server, replica: Server, redis: Redis
+) -> None:
+    redis.execute_command("NEIGHBOUR.ON", "new", "a", *order.split())
+    reply = redis.execute_command("RL.MTAKE", 2, "a", "b", *BUCKET, *limiter.full(4))
+    assert [reply[0], reply[2][1][2]] == [1, 6]
+    # It was told that it may go on; and the key goes on from there.
+    assert redis.execute_command(*limiter.by("other").take("b", 3))[:3] == [1, 10, 3]
+    check_replica(primary, replica)
+
+
+# A lease is given back by its holder alone, in a call of its own.
+@pytest.mark.parametrize(
+    "limiter", [limiter for limiter in LIMITERS if not limiter.leases], ids=lambda each: each.name
+)
+def test_what_others_take_while_an_mtake_sees_to_its_keys_stays(
+    limiter: Limiter, primary: Server, replica: Server, redis: Redis
+) -> None:
+    redis.execute_command(*limiter.take("b", 4))
+    redis.execute_command("NEIGHBOUR.ON", "new", "a", "RL.TAKE", "b", *limiter.full(3))
+    words = (*BUCKET, *limiter.full("-4"))
+    assert redis.execute_command("RL.MTAKE", 2, "a", "b", *words)[0] == 1
+    assert redis.execute_command(*limiter.peek("b", 0))[2] == 7
+    # A later expiry, that of a limit that remembers longer, is not overwritten either.
+    redis.delete("a")
+    longer = [word if word != "1h" else "30d" for word in limiter.full(1)]
+    redis.execute_command("NEIGHBOUR.ON", "new", "a", "RL.TAKE", "b", *longer)
+    assert redis.execute_command("RL.MTAKE", 2, "a", "b", *BUCKET, *limiter.full(4))[0] == 1
+    check_replica(primary, replica)
+
+
 def test_who_deletes_keys_as_an_effect_is_applied_harms_no_replica(
     neighbour: Path, fresh_server: Start
 ) -> None:

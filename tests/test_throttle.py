@@ -298,6 +298,19 @@ def stays_a_string(redis: Redis) -> None:
     assert stands() == before
 
 
+@pytest.mark.parametrize("command", ["GET", "DEL"])
+def test_where_a_command_that_it_takes_has_another_name_a_string_stays(
+    command: str, fresh_server: Callable[..., Server], clock: Clock
+) -> None:
+    server = fresh_server(module_args="cell-compat yes", rename_command=f'{command} ""')
+    redis = server.client()
+    leave_behind(redis, clock, 3 * SECOND)
+    with pytest.raises(ResponseError, match=r"WRONGTYPE.*string.*rl-bucket"):
+        redis.execute_command("CL.THROTTLE", "k", 4, 1, 1)
+    assert redis.type("k") == b"string"
+    server.check()
+
+
 def test_a_string_that_is_too_long_for_its_key_is_not_copied(
     fresh_server: Callable[..., Server],
 ) -> None:

@@ -182,7 +182,7 @@ pub enum Recovery {
     MovesAlong,
     /// It is told by [`Limit::reset`] of any limit.
     IsTold,
-    /// It has moved back by less, or not at all; only the limit that charged it last knows.
+    /// It comes no later than before, and perhaps no sooner; only the limit that charged it last knows.
     IsHidden,
 }
 

@@ -12,7 +12,7 @@ use ratelimit_core::bucket::{Bucket, BucketUsage};
 use ratelimit_core::error::Error;
 use ratelimit_core::expiry::Expiry;
 use ratelimit_core::spec;
-use ratelimit_core::{Ask, Decision, Limit, Span, Timestamp, Usage, take};
+use ratelimit_core::{Ask, Decision, Span, Timestamp, Usage, take};
 
 /// `RL.THROTTLE key max_burst count period [quantity]`
 pub fn throttle(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
@@ -21,10 +21,13 @@ pub fn throttle(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     let now = redis::now();
     let charged = super::charge(redis, key, &bucket, ask, now);
     let decision = match charged {
-        Err(Error::WrongType { .. }) if CELL_COMPAT.get() != 0 => match left_behind(redis, key, &bucket, now) {
-            Some(usage) => take_over(redis, key, &bucket, usage, ask, now)?,
-            None => charged?,
-        },
+        Err(Error::WrongType { .. }) if CELL_COMPAT.get() != 0 => {
+            let taken_over = match left_behind(redis, key, &bucket, now) {
+                Some(usage) => take_over(redis, key, &bucket, usage, ask, now)?,
+                None => None,
+            };
+            taken_over.map_or(charged, Ok)?
+        }
         charged => charged?,
     };
     Ok(Reply::throttled(&decision))
@@ -40,6 +43,7 @@ fn left_behind(redis: &mut Redis, name: KeyName, bucket: &Bucket, now: Timestamp
 }
 
 /// The answer to a call on what a string stands for. A limiter is put into the place of the string even if it is denied.
+/// `None` if the string has to stay.
 fn take_over(
     redis: &mut Redis,
     name: KeyName,
@@ -47,19 +51,22 @@ fn take_over(
     mut usage: BucketUsage,
     ask: Ask,
     now: Timestamp,
-) -> Result<Decision, Error> {
+) -> Result<Option<Decision>, Error> {
     // What has recovered is a missing key, to make which is refused like making any.
     let (look, growth) = super::looked(bucket, &usage, usage.is_unused(), now, ask);
     growth.check_memory(redis)?;
+    take(bucket, &mut usage, now, look.change());
+    let decision = look.decision(bucket, &usage, now, true);
+    let expires_at = Expiry::of(now, decision.reset).after_charge(None, false);
+    if !redis.replace(name, usage, expires_at, now) {
+        return Ok(None);
+    }
     redis.stats.decided(!look.denies());
     super::count(&look, bucket, growth, true);
     if look.denies() && DENIAL_EVENTS.get() != 0 {
         redis.denied(name);
     }
-    take(bucket, &mut usage, now, look.change());
-    let decision = look.decision(bucket, &usage, now, true);
-    redis.replace(name, usage, Expiry::of(now, bucket.reset(&usage, now)).after_charge(None, false), now);
-    Ok(decision)
+    Ok(Some(decision))
 }
 
 /// The TAT that a string holds. It is one only if the key was made to expire about then, as redis-cell does.

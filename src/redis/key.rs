@@ -4,13 +4,14 @@
 //! of a key is open, and nothing that was found in one is used, while others may run; the types see to it:
 //!
 //! * an open key ([`Peeked`], [`Key`]) borrows the call, and so closes before the call can open the next one, or tell
-//!   anybody of anything;
+//!   those who subscribe to events of anything;
 //! * a key that was closed again ([`Found`]) shows what was found in it only as long as nobody else can have run since,
 //!   which the call counts ([`Redis::others_may_run`]). Others run when a key is opened and found missing (it may have
 //!   expired just now), when one is made or deleted (the server tells of that itself), and when events are told.
 //!
 //! What is told of a change is told in the order in which it happened: first to replicas and the AOF, and only then to
-//! those who might change more.
+//! those who might change more. (Redis 6.2 tells replicas at once what another module does, and what a call has told
+//! them only when it is over: there it is the other way round.)
 
 use super::Redis;
 use super::api::{OK, api, call};
@@ -152,8 +153,8 @@ impl<U: Usage> Peeked<'_, U> {
 }
 
 /// An open key, to look at and to change. What it remembers is changed in place, or, of a missing one, beside it; then
-/// the key is told what has become of it, once: [`Key::charged`], [`Key::moved_back`] or [`Key::set`]. One that is
-/// dropped untold was not changed.
+/// the key is told what has become of it, once: [`Key::charged`], [`Key::moved_back`], or, of what replicas were told
+/// before, `set`, `expire` or `remove`. One that is dropped untold was not changed.
 pub struct Key<'r, 'a, U: Usage> {
     redis: &'r mut Redis<'a>,
     handle: Handle,
@@ -234,7 +235,7 @@ impl<'a, U: Usage> Key<'_, 'a, U> {
     }
 
     /// Sets the key as an effect has it, with the expiry that it says. Whoever calls has told replicas of it.
-    pub fn set(mut self, expires_at: u64, now: Timestamp) {
+    pub(super) fn set(mut self, expires_at: u64, now: Timestamp) {
         if self.usage().is_unused() {
             self.remove();
             return;
@@ -244,7 +245,7 @@ impl<'a, U: Usage> Key<'_, 'a, U> {
     }
 
     /// Gives the key the expiry that replicas have been told of, if it is still there.
-    pub fn expire(self, at: u64, now: Timestamp) {
+    pub(super) fn expire(self, at: u64, now: Timestamp) {
         if !self.is_missing() {
             self.handle.set_expiry(at, now);
         }
@@ -260,7 +261,7 @@ impl<'a, U: Usage> Key<'_, 'a, U> {
     }
 
     /// Deletes the key, if there is one. Whoever calls has told replicas of it.
-    pub fn remove(&mut self) {
+    pub(super) fn remove(&mut self) {
         if self.is_missing() {
             return;
         }
@@ -288,8 +289,9 @@ impl<'a, U: Usage> Key<'_, 'a, U> {
             drop(unsafe { native_type::from_raw(value) });
             return;
         }
-        // Whoever heard of it may have put something else into its place, and a handle of what is gone must not be used
-        // to change it: so what is there now is asked once more.
+        // Whoever heard of it may have put something else into its place, and the expiry of a key that is not there ends
+        // the server: so what is there now is asked once more. (Servers that tell of a new key before they hold it
+        // themselves end if it is deleted then, whoever makes it.)
         let Ok(handle) = Handle::open(self.redis, self.name, WRITE) else { return };
         self.handle = handle;
         if self.handle.value::<U>().is_ok_and(|now_there| now_there == NonNull::new(value))
@@ -368,7 +370,7 @@ impl<'a> Redis<'a> {
     }
 
     /// Says that others may have run, and may have changed what was found in any key.
-    pub fn others_may_run(&mut self) {
+    pub(super) fn others_may_run(&mut self) {
         self.turn = self.turn.wrapping_add(1);
     }
 
@@ -403,7 +405,10 @@ impl<'a> Redis<'a> {
     fn record_deletion<U: Usage>(&mut self, name: KeyName) {
         self.changes.deletion::<U>(name);
         self.later(move |redis| {
-            if let Ok(mut key) = redis.open::<U>(name) {
+            // Others may have charged it since, and have told so.
+            if let Ok(mut key) = redis.open::<U>(name)
+                && key.usage().is_unused()
+            {
                 key.remove();
             }
         });
@@ -421,14 +426,22 @@ impl<'a> Redis<'a> {
 
     /// Makes a key that replicas have been told of.
     fn make<U: Usage>(&mut self, name: KeyName, usage: U, expires_at: u64, now: Timestamp) {
-        if let Ok(mut key) = self.open::<U>(name)
-            && key.is_missing()
-        {
-            *key.usage_mut() = usage;
-            return key.set(expires_at, now);
+        if let Some(usage) = self.make_if_missing(name, usage, expires_at, now) {
+            // Others have put something there since, and have told replicas so, perhaps behind this.
+            self.replace(name, usage, expires_at, now);
         }
-        // Others have put something there since, and replicas were told of that behind this.
-        self.replace(name, usage, expires_at, now);
+    }
+
+    /// Makes a key that replicas have been told of, or gives the usage back if there is one.
+    fn make_if_missing<U: Usage>(&mut self, name: KeyName, usage: U, expires_at: u64, now: Timestamp) -> Option<U> {
+        match self.open::<U>(name) {
+            Ok(mut key) if key.is_missing() => {
+                *key.usage_mut() = usage;
+                key.set(expires_at, now);
+                None
+            }
+            _ => Some(usage),
+        }
     }
 }
 
@@ -467,7 +480,7 @@ impl<U: Usage> Changing<'_, '_, U> {
         self.redis.changes.change(name, unsafe { self.value.as_mut() }, expires_at);
         self.redis.happened(name, Event::Taken);
         if self.found.expires_at != Some(expires_at) {
-            self.redis.later(move |redis| {
+            self.redis.first(move |redis| {
                 if let Ok(key) = redis.open::<U>(name) {
                     key.expire(expires_at, now);
                 }
@@ -512,6 +525,10 @@ impl Redis<'_> {
         // its bytes are copied before.
         let bytes = unsafe {
             let reply = call!(RedisModule_Call(self.ctx, c"GET".as_ptr(), c"s".as_ptr(), name));
+            if reply.is_null() {
+                // The server has no GET, or by another name.
+                return None;
+            }
             let mut length = 0;
             let start = call!(RedisModule_CallReplyStringPtr(reply, &raw mut length));
             let bytes = (!start.is_null()).then(|| std::slice::from_raw_parts(start.cast::<u8>(), length).to_vec());
@@ -522,13 +539,16 @@ impl Redis<'_> {
     }
 
     /// Puts a usage into the place of whatever a key holds; of nothing used, the key is deleted. Replicas and the AOF are
-    /// told of both.
-    pub fn replace<U: Usage>(&mut self, name: KeyName, mut usage: U, expires_at: u64, now: Timestamp) {
-        let Ok(string) = self.string(name) else { return };
+    /// told of both. Whether it could: a server that has no DEL by that name cannot tell them.
+    pub fn replace<U: Usage>(&mut self, name: KeyName, usage: U, expires_at: u64, now: Timestamp) -> bool {
+        let Ok(string) = self.string(name) else { return false };
         // SAFETY: `ctx` and the string are those of the current call.
-        unsafe { call!(RedisModule_Replicate(self.ctx, c"DEL".as_ptr(), c"s".as_ptr(), string)) };
+        if unsafe { call!(RedisModule_Replicate(self.ctx, c"DEL".as_ptr(), c"s".as_ptr(), string)) } != OK {
+            return false;
+        }
         if !usage.is_unused() {
-            self.changes.change(name, &mut usage, expires_at);
+            // The whole: of a key that has to be made once more, what has changed was told before.
+            self.changes.whole(name, &usage, expires_at);
             self.propagate();
         }
         if let Ok(handle) = Handle::open(self, name, WRITE) {
@@ -537,15 +557,10 @@ impl Redis<'_> {
             unsafe { call!(RedisModule_DeleteKey(handle.0)) };
         }
         self.happened(name, Event::Deleted);
-        if usage.is_unused() {
-            return;
+        if !usage.is_unused() {
+            self.make_if_missing(name, usage, expires_at, now);
         }
-        if let Ok(mut key) = self.open::<U>(name)
-            && key.is_missing()
-        {
-            *key.usage_mut() = usage;
-            key.set(expires_at, now);
-        }
+        true
     }
 }
 

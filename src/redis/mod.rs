@@ -100,8 +100,13 @@ impl<'a> Redis<'a> {
     }
 
     /// Leaves something to be done once replicas have been told of all that was recorded.
-    pub fn later(&mut self, run: impl FnOnce(&mut Redis) + 'static) {
+    fn later(&mut self, run: impl FnOnce(&mut Redis) + 'static) {
         self.more.get_or_insert_default().pending.push_back(Box::new(run));
+    }
+
+    /// The same, before all that lets others run.
+    fn first(&mut self, run: impl FnOnce(&mut Redis) + 'static) {
+        self.more.get_or_insert_default().pending.push_front(Box::new(run));
     }
 
     /// Ends what the call does to keys, whatever has become of the call: replicas and the AOF are told what has changed,
