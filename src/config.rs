@@ -85,9 +85,9 @@ pub static ALL: [&Setting; 4] = [&MAX_LOG_ENTRIES, &MAX_LEASES, &CELL_COMPAT, &D
 /// How many entries a key of this kind may have, and the setting that says so.
 pub fn max_entries(kind: Kind) -> Option<(usize, &'static str)> {
     let setting = match kind {
-        Kind::Log => &MAX_LOG_ENTRIES,
-        Kind::Leases => &MAX_LEASES,
-        Kind::Bucket | Kind::Window | Kind::Slider | Kind::Strict => return None,
+        Kind::SlidingLog => &MAX_LOG_ENTRIES,
+        Kind::Concurrency => &MAX_LEASES,
+        Kind::Bucket | Kind::FixedWindow | Kind::SlidingWindow | Kind::StrictWindow => return None,
     };
     Some((usize::try_from(setting.get()).unwrap_or(usize::MAX), setting.text()))
 }

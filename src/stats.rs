@@ -69,11 +69,11 @@ pub fn of(kind: Kind) -> &'static KindStats {
     let [bucket, window, slider, strict, log, leases] = &ALL;
     match kind {
         Kind::Bucket => bucket,
-        Kind::Window => window,
-        Kind::Slider => slider,
-        Kind::Strict => strict,
-        Kind::Log => log,
-        Kind::Leases => leases,
+        Kind::FixedWindow => window,
+        Kind::SlidingWindow => slider,
+        Kind::StrictWindow => strict,
+        Kind::SlidingLog => log,
+        Kind::Concurrency => leases,
     }
 }
 

@@ -91,7 +91,7 @@ SAID = """\
 ==42==
 ==42== 8 bytes in 1 blocks are still reachable in loss record 31 of 947
 ==42==    at 0x48416C4: malloc (in vgpreload_memcheck-amd64-linux.so)
-==42==    by 0x4F7988A: redis_ratelimit::limiter::leases::LeasesUsage::lease (leases.rs:202)
+==42==    by 0x4F7988A: redis_ratelimit::limiter::leases::ConcurrencyUsage::lease (leases.rs:202)
 ==42==
 ==42== LEAK SUMMARY:
 ==42==    definitely lost: 5,776 bytes in 181 blocks

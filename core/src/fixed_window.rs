@@ -27,33 +27,33 @@ impl FixedWindow {
     }
 
     /// When the usage stops counting, as told now.
-    fn end(&self, usage: &WindowUsage, now: Timestamp) -> Timestamp {
+    fn end(&self, usage: &FixedWindowUsage, now: Timestamp) -> Timestamp {
         let instant = usage.stamp.instant().min(now);
         let start = if self.aligned && usage.stamp.aligned() { instant.aligned(self.window) } else { instant };
         start.plus(self.window.span())
     }
 
     /// What still counts now.
-    fn present(&self, usage: &WindowUsage, now: Timestamp) -> Amount {
+    fn present(&self, usage: &FixedWindowUsage, now: Timestamp) -> Amount {
         if now < self.end(usage, now) { usage.used } else { Amount::ZERO }
     }
 
     /// Drops what no longer counts, and opens a window if none is open.
-    fn settle(&self, usage: &mut WindowUsage, now: Timestamp) {
+    fn settle(&self, usage: &mut FixedWindowUsage, now: Timestamp) {
         let used = self.present(usage, now);
         let opened = if self.aligned || used == Amount::ZERO { now } else { usage.stamp.instant() };
-        *usage = WindowUsage { used, stamp: Stamp::new(opened, self.aligned) };
+        *usage = FixedWindowUsage { used, stamp: Stamp::new(opened, self.aligned) };
     }
 }
 
 impl Limit for FixedWindow {
-    type Usage = WindowUsage;
+    type Usage = FixedWindowUsage;
 
     fn limit(&self) -> Amount {
         self.limit
     }
 
-    fn verdict(&self, usage: &WindowUsage, now: Timestamp, cost: Amount) -> Verdict {
+    fn verdict(&self, usage: &FixedWindowUsage, now: Timestamp, cost: Amount) -> Verdict {
         if self.present(usage, now).excess(cost, self.limit) == Amount::ZERO {
             Verdict::Allowed(Span::ZERO)
         } else if cost <= self.limit {
@@ -63,20 +63,20 @@ impl Limit for FixedWindow {
         }
     }
 
-    fn remaining(&self, usage: &WindowUsage, now: Timestamp) -> Amount {
+    fn remaining(&self, usage: &FixedWindowUsage, now: Timestamp) -> Amount {
         self.limit.minus(self.present(usage, now))
     }
 
-    fn reset(&self, usage: &WindowUsage, now: Timestamp) -> Span {
+    fn reset(&self, usage: &FixedWindowUsage, now: Timestamp) -> Span {
         if usage.is_unused() { Span::ZERO } else { self.end(usage, now).since(now) }
     }
 
-    fn charge(&self, usage: &mut WindowUsage, now: Timestamp, cost: Amount) {
+    fn charge(&self, usage: &mut FixedWindowUsage, now: Timestamp, cost: Amount) {
         self.settle(usage, now);
         usage.used = usage.used.plus(cost);
     }
 
-    fn give_back(&self, usage: &mut WindowUsage, now: Timestamp, amount: Amount) {
+    fn give_back(&self, usage: &mut FixedWindowUsage, now: Timestamp, amount: Amount) {
         self.settle(usage, now);
         usage.used = usage.used.minus(amount);
     }
@@ -84,7 +84,7 @@ impl Limit for FixedWindow {
 
 /// What a fixed window's key remembers: 16 bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct WindowUsage {
+pub struct FixedWindowUsage {
     used: Amount,
     stamp: Stamp,
 }
@@ -108,8 +108,8 @@ impl Stamp {
     }
 }
 
-impl Usage for WindowUsage {
-    const KIND: Kind = Kind::Window;
+impl Usage for FixedWindowUsage {
+    const KIND: Kind = Kind::FixedWindow;
 
     fn is_unused(&self) -> bool {
         self.used == Amount::ZERO
@@ -134,7 +134,7 @@ impl Usage for WindowUsage {
         to.integer(u64::from(self.stamp.aligned()));
     }
 
-    fn decode(from: &mut impl Decoder, _version: u32) -> Option<WindowUsage> {
+    fn decode(from: &mut impl Decoder, _version: u32) -> Option<FixedWindowUsage> {
         let used = Amount::from_millionths(from.integer()?)?;
         let instant = Timestamp::from_micros(from.integer()?)?;
         let aligned = match from.integer()? {
@@ -142,7 +142,7 @@ impl Usage for WindowUsage {
             1 => true,
             _ => return None,
         };
-        (used != Amount::ZERO).then_some(WindowUsage { used, stamp: Stamp::new(instant, aligned) })
+        (used != Amount::ZERO).then_some(FixedWindowUsage { used, stamp: Stamp::new(instant, aligned) })
     }
 
     fn describe(&self) -> Vec<(&'static str, Fact)> {

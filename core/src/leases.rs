@@ -47,13 +47,13 @@ impl<'a> Concurrency<'a> {
 }
 
 impl Limit for Concurrency<'_> {
-    type Usage = LeasesUsage;
+    type Usage = ConcurrencyUsage;
 
     fn limit(&self) -> Amount {
         self.limit
     }
 
-    fn verdict(&self, usage: &LeasesUsage, now: Timestamp, cost: Amount) -> Verdict {
+    fn verdict(&self, usage: &ConcurrencyUsage, now: Timestamp, cost: Amount) -> Verdict {
         let own = usage.held_by(self.holder, now);
         // A renewal takes nothing from anybody, whatever has become of the limit.
         let others = usage.present(now).minus(own.unwrap_or_default());
@@ -77,26 +77,26 @@ impl Limit for Concurrency<'_> {
         Verdict::Never
     }
 
-    fn remaining(&self, usage: &LeasesUsage, now: Timestamp) -> Amount {
+    fn remaining(&self, usage: &ConcurrencyUsage, now: Timestamp) -> Amount {
         self.limit.minus(usage.present(now))
     }
 
-    fn reset(&self, usage: &LeasesUsage, now: Timestamp) -> Span {
+    fn reset(&self, usage: &ConcurrencyUsage, now: Timestamp) -> Span {
         usage.time_to_last_lapse(now)
     }
 
-    fn charge(&self, usage: &mut LeasesUsage, now: Timestamp, cost: Amount) {
+    fn charge(&self, usage: &mut ConcurrencyUsage, now: Timestamp, cost: Amount) {
         usage.tidy(Span::ZERO, now);
         let lapse = now.plus(self.ttl.span()).min(Timestamp::MAX);
         let lease = Lease { lapse, units: cost };
         usage.delta.leased = Some((usage.lease(self.holder, lease), lease));
     }
 
-    fn give_back(&self, _usage: &mut LeasesUsage, _now: Timestamp, _amount: Amount) {
+    fn give_back(&self, _usage: &mut ConcurrencyUsage, _now: Timestamp, _amount: Amount) {
         // The grammar has no such call: a lease is given back whole, by its holder.
     }
 
-    fn entries_after_charge(&self, usage: &LeasesUsage, now: Timestamp) -> Option<usize> {
+    fn entries_after_charge(&self, usage: &ConcurrencyUsage, now: Timestamp) -> Option<usize> {
         let grows = usage.held_by(self.holder, now).is_none();
         grows.then(|| usage.counted.minus(usage.lapsed(now)).leases.saturating_add(1))
     }
@@ -155,7 +155,7 @@ const SWEPT: usize = 16;
 
 /// What a concurrency limit's key remembers.
 #[derive(Clone, Debug, Default)]
-pub struct LeasesUsage {
+pub struct ConcurrencyUsage {
     /// The units of every lease, by the instant at which it lapses and its holder. At the front may be some that lapsed
     /// by `written`, to be swept out: no part of the state.
     by_lapse: BTreeMap<(Mark, Holder), Amount>,
@@ -214,7 +214,7 @@ struct Delta {
     leased: Option<(Holder, Lease)>,
 }
 
-impl LeasesUsage {
+impl ConcurrencyUsage {
     /// Takes the live leases of `holders` back; how many there were.
     pub fn release(&mut self, holders: &[&[u8]], now: Timestamp) -> usize {
         let mut released = Vec::new();
@@ -501,8 +501,8 @@ impl Delta {
     }
 }
 
-impl Usage for LeasesUsage {
-    const KIND: Kind = Kind::Leases;
+impl Usage for ConcurrencyUsage {
+    const KIND: Kind = Kind::Concurrency;
 
     fn is_unused(&self) -> bool {
         self.counted.leases == 0
@@ -526,10 +526,10 @@ impl Usage for LeasesUsage {
         }
     }
 
-    fn decode(from: &mut impl Decoder, _version: u32) -> Option<LeasesUsage> {
+    fn decode(from: &mut impl Decoder, _version: u32) -> Option<ConcurrencyUsage> {
         let written = Timestamp::from_micros(from.integer()?)?;
         let lapsed = Cell::new(Lapsed { by: written, ..Lapsed::default() });
-        let mut usage = LeasesUsage { written, lapsed, ..LeasesUsage::default() };
+        let mut usage = ConcurrencyUsage { written, lapsed, ..ConcurrencyUsage::default() };
         for _ in 0..from.integer()? {
             let (holder, lease) = decode_lease(from)?;
             let last = usage.by_lapse.last_key_value();
@@ -566,7 +566,7 @@ impl Usage for LeasesUsage {
 
     fn accepts_effect(&self, from: &mut impl Decoder, version: u32) -> bool {
         match from.integer() {
-            Some(WHOLE) => LeasesUsage::decode(from, version).is_some(),
+            Some(WHOLE) => ConcurrencyUsage::decode(from, version).is_some(),
             Some(CHANGE) => Delta::decode(from).is_some_and(|delta| self.accepts(&delta)),
             _ => false,
         }
@@ -574,7 +574,7 @@ impl Usage for LeasesUsage {
 
     fn apply_effect(&mut self, from: &mut impl Decoder, version: u32) {
         match from.integer() {
-            Some(WHOLE) => *self = LeasesUsage::decode(from, version).unwrap_or_default(),
+            Some(WHOLE) => *self = ConcurrencyUsage::decode(from, version).unwrap_or_default(),
             _ => self.change(Delta::decode(from).unwrap_or_default()),
         }
     }

@@ -209,31 +209,32 @@ pub enum Kind {
     /// Token bucket, leaky bucket and GCRA.
     Bucket,
     /// Fixed window.
-    Window,
+    FixedWindow,
     /// Sliding-window counter.
-    Slider,
+    SlidingWindow,
     /// Strict sliding window.
-    Strict,
+    StrictWindow,
     /// Sliding log.
-    Log,
+    SlidingLog,
     /// Concurrency leases.
-    Leases,
+    Concurrency,
 }
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Kind; 6] = [Kind::Bucket, Kind::Window, Kind::Slider, Kind::Strict, Kind::Log, Kind::Leases];
+    pub const ALL: [Kind; 6] =
+        [Kind::Bucket, Kind::FixedWindow, Kind::SlidingWindow, Kind::StrictWindow, Kind::SlidingLog, Kind::Concurrency];
 
     /// Its name as a type of the server: nine characters of `A-Za-z0-9-_`, never to change.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Kind::Bucket => "rl-bucket",
-            Kind::Window => "rl-window",
-            Kind::Slider => "rl-slider",
-            Kind::Strict => "rl-strict",
-            Kind::Log => "rl-reqlog",
-            Kind::Leases => "rl-leases",
+            Kind::FixedWindow => "rl-window",
+            Kind::SlidingWindow => "rl-slider",
+            Kind::StrictWindow => "rl-strict",
+            Kind::SlidingLog => "rl-reqlog",
+            Kind::Concurrency => "rl-leases",
         }
     }
 
@@ -241,7 +242,12 @@ impl Kind {
     #[must_use]
     pub fn version(self) -> u32 {
         match self {
-            Kind::Bucket | Kind::Window | Kind::Slider | Kind::Strict | Kind::Log | Kind::Leases => 1,
+            Kind::Bucket
+            | Kind::FixedWindow
+            | Kind::SlidingWindow
+            | Kind::StrictWindow
+            | Kind::SlidingLog
+            | Kind::Concurrency => 1,
         }
     }
 }

@@ -36,7 +36,7 @@ impl SlidingLog {
     }
 
     /// How many entries, from the oldest on, no longer count.
-    fn out_of_date(&self, usage: &LogUsage, now: Timestamp) -> usize {
+    fn out_of_date(&self, usage: &SlidingLogUsage, now: Timestamp) -> usize {
         let shift = usage.shift_at(now);
         usage.entries.partition_point(|entry| self.leaves(entry, shift) <= now)
     }
@@ -47,19 +47,19 @@ impl SlidingLog {
     }
 
     /// What counts now.
-    fn present(&self, usage: &LogUsage, now: Timestamp) -> Amount {
+    fn present(&self, usage: &SlidingLogUsage, now: Timestamp) -> Amount {
         usage.sum_from(self.out_of_date(usage, now))
     }
 }
 
 impl Limit for SlidingLog {
-    type Usage = LogUsage;
+    type Usage = SlidingLogUsage;
 
     fn limit(&self) -> Amount {
         self.limit
     }
 
-    fn verdict(&self, usage: &LogUsage, now: Timestamp, cost: Amount) -> Verdict {
+    fn verdict(&self, usage: &SlidingLogUsage, now: Timestamp, cost: Amount) -> Verdict {
         if self.present(usage, now).excess(cost, self.limit) == Amount::ZERO {
             return Verdict::Allowed(Span::ZERO);
         }
@@ -72,16 +72,16 @@ impl Limit for SlidingLog {
         Verdict::After(leaves.since(now))
     }
 
-    fn remaining(&self, usage: &LogUsage, now: Timestamp) -> Amount {
+    fn remaining(&self, usage: &SlidingLogUsage, now: Timestamp) -> Amount {
         self.limit.minus(self.present(usage, now))
     }
 
-    fn reset(&self, usage: &LogUsage, now: Timestamp) -> Span {
+    fn reset(&self, usage: &SlidingLogUsage, now: Timestamp) -> Span {
         let shift = usage.shift_at(now);
         usage.entries.back().map_or(Span::ZERO, |newest| self.leaves(newest, shift).since(now))
     }
 
-    fn debt_after_charge(&self, usage: &LogUsage, now: Timestamp, cost: Amount) -> Span {
+    fn debt_after_charge(&self, usage: &SlidingLogUsage, now: Timestamp, cost: Amount) -> Span {
         // What of it counts: `add` drops what is past saturation.
         let cost = cost.min(Amount::MAX.minus(self.present(usage, now)));
         match self.verdict(usage, now, cost) {
@@ -93,17 +93,17 @@ impl Limit for SlidingLog {
         }
     }
 
-    fn charge(&self, usage: &mut LogUsage, now: Timestamp, cost: Amount) {
+    fn charge(&self, usage: &mut SlidingLogUsage, now: Timestamp, cost: Amount) {
         let forgotten = self.out_of_date(usage, now);
         usage.change(Delta { forgotten, added: Some((now, cost)), ..usage.delta });
     }
 
-    fn give_back(&self, usage: &mut LogUsage, now: Timestamp, amount: Amount) {
+    fn give_back(&self, usage: &mut SlidingLogUsage, now: Timestamp, amount: Amount) {
         let forgotten = self.out_of_date(usage, now);
         usage.change(Delta { forgotten, given_back: amount, ..usage.delta });
     }
 
-    fn entries_after_charge(&self, usage: &LogUsage, now: Timestamp) -> Option<usize> {
+    fn entries_after_charge(&self, usage: &SlidingLogUsage, now: Timestamp) -> Option<usize> {
         let shared = usage.newest().is_some_and(|newest| newest >= now);
         let kept = usage.entries.len().saturating_sub(self.out_of_date(usage, now));
         (!shared).then(|| kept.saturating_add(1))
@@ -112,7 +112,7 @@ impl Limit for SlidingLog {
 
 /// What a log's key remembers.
 #[derive(Clone, Debug, Default)]
-pub struct LogUsage {
+pub struct SlidingLogUsage {
     /// The oldest first; instants and totals rise from each to the next.
     entries: VecDeque<Entry>,
     /// The running total before the first entry.
@@ -147,7 +147,7 @@ struct Delta {
     added: Option<(Timestamp, Amount)>,
 }
 
-impl LogUsage {
+impl SlidingLogUsage {
     /// The running total at the end.
     fn total(&self) -> u64 {
         self.entries.back().map_or(self.before, |newest| newest.total)
@@ -272,8 +272,8 @@ impl Delta {
     }
 }
 
-impl Usage for LogUsage {
-    const KIND: Kind = Kind::Log;
+impl Usage for SlidingLogUsage {
+    const KIND: Kind = Kind::SlidingLog;
 
     fn is_unused(&self) -> bool {
         self.entries.is_empty()
@@ -297,9 +297,9 @@ impl Usage for LogUsage {
         }
     }
 
-    fn decode(from: &mut impl Decoder, _version: u32) -> Option<LogUsage> {
+    fn decode(from: &mut impl Decoder, _version: u32) -> Option<SlidingLogUsage> {
         let length = from.integer()?;
-        let mut usage = LogUsage::default();
+        let mut usage = SlidingLogUsage::default();
         for _ in 0..length {
             let at = Timestamp::from_micros(from.integer()?)?;
             let cost = Amount::from_millionths(from.integer()?).filter(|cost| *cost != Amount::ZERO)?;
@@ -332,7 +332,7 @@ impl Usage for LogUsage {
 
     fn accepts_effect(&self, from: &mut impl Decoder, version: u32) -> bool {
         match from.integer() {
-            Some(WHOLE) => LogUsage::decode(from, version).is_some(),
+            Some(WHOLE) => SlidingLogUsage::decode(from, version).is_some(),
             Some(CHANGE) => Delta::decode(from).is_some_and(|delta| self.accepts(delta)),
             _ => false,
         }
@@ -341,7 +341,7 @@ impl Usage for LogUsage {
     fn apply_effect(&mut self, from: &mut impl Decoder, version: u32) {
         match from.integer() {
             Some(WHOLE) => {
-                if let Some(usage) = LogUsage::decode(from, version) {
+                if let Some(usage) = SlidingLogUsage::decode(from, version) {
                     *self = usage;
                 }
             }

@@ -9,7 +9,7 @@ use super::bucket::{Bucket, BucketUsage, Discipline};
 use super::calls::{Fields, Script, What, amounts, call, lengths, peek, scripts, seen_at, units};
 use super::fixed_window::FixedWindow;
 use super::laws::{Lawful, encoded};
-use super::leases::{Concurrency, LeasesUsage};
+use super::leases::{Concurrency, ConcurrencyUsage};
 use super::log::SlidingLog;
 use super::sliding_window::SlidingWindow;
 use super::strict_window::StrictWindow;
@@ -612,13 +612,13 @@ impl Contract for LeaseTerms {
     }
 
     /// Its own lease is released, by name twice, and another that may be there.
-    fn release(&self, memory: &mut Option<Leases>, usage: &mut LeasesUsage, at: Timestamp) {
+    fn release(&self, memory: &mut Option<Leases>, usage: &mut ConcurrencyUsage, at: Timestamp) {
         let names = [self.holder, b"c", self.holder];
         *usage = seen_at(usage, at);
         let released = usage.release(&names, at);
         usage.encode_effect(&mut Fields::default());
         if usage.is_unused() {
-            *usage = LeasesUsage::default();
+            *usage = ConcurrencyUsage::default();
         }
 
         let now = at.micros().into();

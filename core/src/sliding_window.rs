@@ -32,7 +32,7 @@ impl SlidingWindow {
     }
 
     /// The usage as of now, ready to be charged under this limit's window.
-    fn settle(&self, usage: &mut SliderUsage, now: Timestamp) {
+    fn settle(&self, usage: &mut SlidingWindowUsage, now: Timestamp) {
         let rolled = usage.rolled(now);
         *usage = if rolled.window == self.window.span() && !rolled.is_unused() {
             rolled
@@ -40,13 +40,13 @@ impl SlidingWindow {
             // Nothing counts any more, or it was counted in windows of another length: what still counts becomes
             // the current count of a window that opens now.
             let present = rolled.present(now);
-            SliderUsage { start: now, window: self.window.span(), previous: Amount::ZERO, current: present }
+            SlidingWindowUsage { start: now, window: self.window.span(), previous: Amount::ZERO, current: present }
         };
     }
 }
 
 impl Limit for SlidingWindow {
-    type Usage = SliderUsage;
+    type Usage = SlidingWindowUsage;
 
     fn limit(&self) -> Amount {
         self.limit
@@ -56,7 +56,7 @@ impl Limit for SlidingWindow {
     // goes by the stored window throughout. A time before `start` is looked at as that: no time has passed since, as if
     // it had been moved back.
 
-    fn verdict(&self, usage: &SliderUsage, now: Timestamp, cost: Amount) -> Verdict {
+    fn verdict(&self, usage: &SlidingWindowUsage, now: Timestamp, cost: Amount) -> Verdict {
         let rolled = usage.rolled(now);
         if rolled.present(now).excess(cost, self.limit) == Amount::ZERO {
             return Verdict::Allowed(Span::ZERO);
@@ -73,11 +73,11 @@ impl Limit for SlidingWindow {
         Verdict::After(wait.minus(now.since(rolled.start)))
     }
 
-    fn remaining(&self, usage: &SliderUsage, now: Timestamp) -> Amount {
+    fn remaining(&self, usage: &SlidingWindowUsage, now: Timestamp) -> Amount {
         self.limit.minus(usage.rolled(now).present(now))
     }
 
-    fn reset(&self, usage: &SliderUsage, now: Timestamp) -> Span {
+    fn reset(&self, usage: &SlidingWindowUsage, now: Timestamp) -> Span {
         let rolled = usage.rolled(now);
         let forgotten = if rolled.current != Amount::ZERO {
             rolled.window.plus(rolled.window)
@@ -89,12 +89,12 @@ impl Limit for SlidingWindow {
         forgotten.minus(now.since(rolled.start))
     }
 
-    fn charge(&self, usage: &mut SliderUsage, now: Timestamp, cost: Amount) {
+    fn charge(&self, usage: &mut SlidingWindowUsage, now: Timestamp, cost: Amount) {
         self.settle(usage, now);
         usage.current = usage.current.plus(cost);
     }
 
-    fn give_back(&self, usage: &mut SliderUsage, now: Timestamp, amount: Amount) {
+    fn give_back(&self, usage: &mut SlidingWindowUsage, now: Timestamp, amount: Amount) {
         self.settle(usage, now);
         // The current count covers it, or else the previous one is lowered so that the estimate falls by the rest.
         let rest = amount.minus(usage.current);
@@ -108,7 +108,7 @@ impl Limit for SlidingWindow {
 
 /// What a sliding window's key remembers: 32 bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SliderUsage {
+pub struct SlidingWindowUsage {
     /// When the current window opened.
     start: Timestamp,
     /// The length of the windows that it was counted in; 0 if never seen.
@@ -119,19 +119,19 @@ pub struct SliderUsage {
     current: Amount,
 }
 
-impl SliderUsage {
+impl SlidingWindowUsage {
     /// The same usage with the window that `now` lies in as the current one; unused if two have passed.
-    fn rolled(&self, now: Timestamp) -> SliderUsage {
-        let Some(window) = Period::new(self.window) else { return SliderUsage::default() };
+    fn rolled(&self, now: Timestamp) -> SlidingWindowUsage {
+        let Some(window) = Period::new(self.window) else { return SlidingWindowUsage::default() };
         match now.since(self.start).whole(window) {
             0 => *self,
-            1 => SliderUsage {
+            1 => SlidingWindowUsage {
                 start: self.start.plus(self.window),
                 window: self.window,
                 previous: self.current,
                 current: Amount::ZERO,
             },
-            _ => SliderUsage::default(),
+            _ => SlidingWindowUsage::default(),
         }
     }
 
@@ -151,8 +151,8 @@ fn fades(count: Amount, room: Amount, window: Period) -> Span {
     window.span().minus(Span::from_micros(overlap))
 }
 
-impl Usage for SliderUsage {
-    const KIND: Kind = Kind::Slider;
+impl Usage for SlidingWindowUsage {
+    const KIND: Kind = Kind::SlidingWindow;
 
     fn is_unused(&self) -> bool {
         self.previous == Amount::ZERO && self.current == Amount::ZERO
@@ -173,8 +173,8 @@ impl Usage for SliderUsage {
         to.integer(self.current.millionths());
     }
 
-    fn decode(from: &mut impl Decoder, _version: u32) -> Option<SliderUsage> {
-        let usage = SliderUsage {
+    fn decode(from: &mut impl Decoder, _version: u32) -> Option<SlidingWindowUsage> {
+        let usage = SlidingWindowUsage {
             start: Timestamp::from_micros(from.integer()?)?,
             window: Period::new(Span::from_micros(from.integer()?))?.span(),
             previous: Amount::from_millionths(from.integer()?)?,

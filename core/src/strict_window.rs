@@ -34,7 +34,7 @@ impl StrictWindow {
 
     /// Drops what no longer counts and makes the slot of `now` the newest; usage counted under another window length
     /// becomes that slot's.
-    fn settle(&self, usage: &mut StrictUsage, now: Timestamp) {
+    fn settle(&self, usage: &mut StrictWindowUsage, now: Timestamp) {
         if usage.window == self.window.span() && usage.stays(now) {
             usage.written = now;
             return;
@@ -42,7 +42,8 @@ impl StrictWindow {
         let kept = if usage.window == self.window.span() {
             *usage
         } else {
-            let mut opened = StrictUsage { window: self.window.span(), written: now, ..StrictUsage::default() };
+            let mut opened =
+                StrictWindowUsage { window: self.window.span(), written: now, ..StrictWindowUsage::default() };
             opened.counts[0] = usage.present(now);
             opened
         };
@@ -51,7 +52,7 @@ impl StrictWindow {
 }
 
 impl Limit for StrictWindow {
-    type Usage = StrictUsage;
+    type Usage = StrictWindowUsage;
 
     fn limit(&self) -> Amount {
         self.limit
@@ -60,7 +61,7 @@ impl Limit for StrictWindow {
     // Until a charge re-opens it, usage counted under another window length decays under that length: so looking
     // goes by the stored window throughout.
 
-    fn verdict(&self, usage: &StrictUsage, now: Timestamp, cost: Amount) -> Verdict {
+    fn verdict(&self, usage: &StrictWindowUsage, now: Timestamp, cost: Amount) -> Verdict {
         if cost > self.limit {
             return Verdict::Never;
         }
@@ -77,22 +78,22 @@ impl Limit for StrictWindow {
         Verdict::Allowed(Span::ZERO)
     }
 
-    fn remaining(&self, usage: &StrictUsage, now: Timestamp) -> Amount {
+    fn remaining(&self, usage: &StrictWindowUsage, now: Timestamp) -> Amount {
         self.limit.minus(usage.seen_at(now).present(now))
     }
 
-    fn reset(&self, usage: &StrictUsage, now: Timestamp) -> Span {
+    fn reset(&self, usage: &StrictWindowUsage, now: Timestamp) -> Span {
         let usage = usage.seen_at(now);
         let newest = (0..).zip(usage.counting(now)).find(|(_, count)| **count != Amount::ZERO);
         newest.map_or(Span::ZERO, |(age, _)| usage.leaves(usage.slot_of_age(age)).since(now))
     }
 
-    fn charge(&self, usage: &mut StrictUsage, now: Timestamp, cost: Amount) {
+    fn charge(&self, usage: &mut StrictWindowUsage, now: Timestamp, cost: Amount) {
         self.settle(usage, now);
         usage.counts[0] = usage.counts[0].plus(cost);
     }
 
-    fn give_back(&self, usage: &mut StrictUsage, now: Timestamp, amount: Amount) {
+    fn give_back(&self, usage: &mut StrictWindowUsage, now: Timestamp, amount: Amount) {
         self.settle(usage, now);
         // The oldest first: taken off newer slots it would let a trailing window hold more than the limit, net.
         let mut rest = amount;
@@ -106,7 +107,7 @@ impl Limit for StrictWindow {
 
 /// What a strict window's key remembers: 504 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StrictUsage {
+pub struct StrictWindowUsage {
     /// The length of the window that its slots were cut for; 0 if never seen.
     window: Span,
     /// When it was last charged: the newest slot is the one that this lies in.
@@ -115,13 +116,13 @@ pub struct StrictUsage {
     counts: [Amount; SLOTS],
 }
 
-impl Default for StrictUsage {
-    fn default() -> StrictUsage {
-        StrictUsage { window: Span::ZERO, written: Timestamp::EPOCH, counts: [Amount::ZERO; SLOTS] }
+impl Default for StrictWindowUsage {
+    fn default() -> StrictWindowUsage {
+        StrictWindowUsage { window: Span::ZERO, written: Timestamp::EPOCH, counts: [Amount::ZERO; SLOTS] }
     }
 }
 
-impl StrictUsage {
+impl StrictWindowUsage {
     /// How long a slot is, in microseconds.
     fn width(&self) -> u64 {
         self.window.micros().div_ceil(SLOTS_A_WINDOW).max(1)
@@ -144,9 +145,9 @@ impl StrictUsage {
     }
 
     /// The same usage as last charged at `now`, with each slot that still counts then in the place of another.
-    fn moved(&self, now: Timestamp, place: impl Fn(u64) -> u64) -> StrictUsage {
+    fn moved(&self, now: Timestamp, place: impl Fn(u64) -> u64) -> StrictWindowUsage {
         let newest = self.slot_of(now);
-        let mut moved = StrictUsage { window: self.window, written: now, ..StrictUsage::default() };
+        let mut moved = StrictWindowUsage { window: self.window, written: now, ..StrictWindowUsage::default() };
         for (age, count) in self.ages() {
             let slot = place(self.slot_of_age(age));
             let age = usize::try_from(newest.saturating_sub(slot)).unwrap_or(SLOTS);
@@ -158,7 +159,7 @@ impl StrictUsage {
     }
 
     /// The same as a look at `now` is to see it: moved back, on a copy, if that lies before it.
-    fn seen_at(&self, now: Timestamp) -> Cow<'_, StrictUsage> {
+    fn seen_at(&self, now: Timestamp) -> Cow<'_, StrictWindowUsage> {
         if !self.is_after(now) {
             return Cow::Borrowed(self);
         }
@@ -204,8 +205,8 @@ impl StrictUsage {
     }
 }
 
-impl Usage for StrictUsage {
-    const KIND: Kind = Kind::Strict;
+impl Usage for StrictWindowUsage {
+    const KIND: Kind = Kind::StrictWindow;
 
     fn is_unused(&self) -> bool {
         self.counts.iter().all(|count| *count == Amount::ZERO)
@@ -237,10 +238,10 @@ impl Usage for StrictUsage {
         }
     }
 
-    fn decode(from: &mut impl Decoder, _version: u32) -> Option<StrictUsage> {
+    fn decode(from: &mut impl Decoder, _version: u32) -> Option<StrictWindowUsage> {
         let window = Period::new(Span::from_micros(from.integer()?))?.span();
         let written = Timestamp::from_micros(from.integer()?)?;
-        let mut usage = StrictUsage { window, written, ..StrictUsage::default() };
+        let mut usage = StrictWindowUsage { window, written, ..StrictWindowUsage::default() };
         let in_use = usize::try_from(from.integer()?).ok().filter(|in_use| (1..=SLOTS).contains(in_use))?;
         let mut next_age = 0;
         for _ in 0..in_use {

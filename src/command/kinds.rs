@@ -3,18 +3,18 @@
 use crate::redis::kind::KindRow;
 use ratelimit_core::Kind;
 use ratelimit_core::bucket::BucketUsage;
-use ratelimit_core::fixed_window::WindowUsage;
-use ratelimit_core::leases::LeasesUsage;
-use ratelimit_core::log::LogUsage;
-use ratelimit_core::sliding_window::SliderUsage;
-use ratelimit_core::strict_window::StrictUsage;
+use ratelimit_core::fixed_window::FixedWindowUsage;
+use ratelimit_core::leases::ConcurrencyUsage;
+use ratelimit_core::log::SlidingLogUsage;
+use ratelimit_core::sliding_window::SlidingWindowUsage;
+use ratelimit_core::strict_window::StrictWindowUsage;
 
 /// A row a kind.
 pub static KINDS: [KindRow; Kind::ALL.len()] = [
     KindRow::of::<BucketUsage>(),
-    KindRow::of::<WindowUsage>(),
-    KindRow::of::<SliderUsage>(),
-    KindRow::of::<StrictUsage>(),
-    KindRow::of::<LogUsage>(),
-    KindRow::of::<LeasesUsage>(),
+    KindRow::of::<FixedWindowUsage>(),
+    KindRow::of::<SlidingWindowUsage>(),
+    KindRow::of::<StrictWindowUsage>(),
+    KindRow::of::<SlidingLogUsage>(),
+    KindRow::of::<ConcurrencyUsage>(),
 ];

@@ -5,7 +5,7 @@ use crate::reply::Reply;
 use ratelimit_core::args::Args;
 use ratelimit_core::error::Error;
 use ratelimit_core::expiry::{Expiry, StepBack};
-use ratelimit_core::leases::LeasesUsage;
+use ratelimit_core::leases::ConcurrencyUsage;
 use ratelimit_core::spec::{Spec, holders};
 use ratelimit_core::{Span, Usage};
 
@@ -19,7 +19,7 @@ pub fn release(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     let (name, _) = args.key()?;
     let holders = holders(&mut args)?;
     let now = redis::now();
-    let mut key = redis.open::<LeasesUsage>(name)?;
+    let mut key = redis.open::<ConcurrencyUsage>(name)?;
     let usage = key.usage_mut();
     let back = usage.ahead(now);
     let before = Expiry::of(now.plus(back), usage.time_to_last_lapse(now.plus(back)));

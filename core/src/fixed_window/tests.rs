@@ -44,7 +44,7 @@ fn a_window_opens_with_the_first_admitted_call() {
 #[test]
 fn a_window_ends_with_its_last_microsecond() {
     for (limit, start, end) in [(plain(1, "1s"), 1_500_000, 2_500_000), (aligned(1, "1s"), 1_500_000, 2_000_000)] {
-        let (mut usage, at) = (WindowUsage::default(), |micros| Timestamp::from_micros(micros).unwrap());
+        let (mut usage, at) = (FixedWindowUsage::default(), |micros| Timestamp::from_micros(micros).unwrap());
         assert!(call(&limit, &mut usage, at(start), one()).verdict.allowed());
         let denied = call(&limit, &mut usage, at(end - 1), one());
         assert_eq!(denied.verdict, Verdict::After(Span::from_micros(1)));
@@ -179,16 +179,16 @@ fn what_is_used_saturates() {
 
 #[test]
 fn a_key_is_16_bytes_and_takes_nothing_for_one_that_is_none() {
-    assert_eq!(size_of::<WindowUsage>(), 16);
+    assert_eq!(size_of::<FixedWindowUsage>(), 16);
     let last = Timestamp::MAX.micros();
     for fields in [[1, 0, 0], [1, last, 1], [Amount::MAX.millionths(), last, 0]] {
         assert_eq!(
-            decoded::<WindowUsage>(&Fields::integers(fields)).map(|usage| encoded(&usage)),
+            decoded::<FixedWindowUsage>(&Fields::integers(fields)).map(|usage| encoded(&usage)),
             Some(Fields::integers(fields))
         );
     }
     for fields in [&[][..], &[1], &[1, 5], &[0, 5, 0], &[1 << 63, 5, 0], &[1, last + 1, 0], &[1, 5, 2]] {
-        assert_eq!(decoded::<WindowUsage>(&Fields::integers(fields.iter().copied())), None, "{fields:?}");
+        assert_eq!(decoded::<FixedWindowUsage>(&Fields::integers(fields.iter().copied())), None, "{fields:?}");
     }
 }
 

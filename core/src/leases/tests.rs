@@ -19,7 +19,7 @@ fn cost(cost: u64) -> Ask {
 }
 
 /// Leases that were taken at 0 s.
-fn table(leases: &[(&str, u64, &str)]) -> Key<LeasesUsage> {
+fn table(leases: &[(&str, u64, &str)]) -> Key<ConcurrencyUsage> {
     let mut key = Key::default();
     for (holder, units, ttl) in leases {
         assert_eq!(key.call(&held(holder, 1000, ttl), 0, cost(*units))[0], 1);
@@ -190,8 +190,8 @@ fn a_clock_gone_back_takes_the_lapses_along() {
 }
 
 /// A lease of 10 s each for 10,000 holders, a microsecond apart, and the last instant.
-fn crowd() -> (LeasesUsage, Timestamp) {
-    let mut usage = LeasesUsage::default();
+fn crowd() -> (ConcurrencyUsage, Timestamp) {
+    let mut usage = ConcurrencyUsage::default();
     for number in 0..10_000 {
         let holder = format!("{number}");
         call_and_tell(&held(&holder, 1_000_000, "10s"), &mut usage, us(1_000_000 + number), cost(1));
@@ -221,7 +221,7 @@ fn a_clock_gone_back_costs_no_more_among_many() {
         let earlier = last.minus(Span::from_micros(back));
         assert_eq!(effort::of(|| call(&new, &mut usage, earlier, cost(1))), 0);
     }
-    assert_eq!(encoded(&usage), encoded(&decoded::<LeasesUsage>(&encoded(&usage)).unwrap()));
+    assert_eq!(encoded(&usage), encoded(&decoded::<ConcurrencyUsage>(&encoded(&usage)).unwrap()));
 }
 
 #[test]
@@ -283,7 +283,7 @@ fn who_has_lapsed_is_gone_whether_swept_out_or_not() {
 
 #[test]
 fn a_clock_may_go_through_its_whole_range_however_often() {
-    let mut usage = LeasesUsage::default();
+    let mut usage = ConcurrencyUsage::default();
     let mut moved = 0;
     for _ in 0..1000 {
         for (at, holder) in [(Timestamp::MAX.micros() - 1_000_000, "late"), (0, "early")] {
@@ -301,7 +301,7 @@ fn a_clock_may_go_through_its_whole_range_however_often() {
 #[test]
 fn at_the_end_of_time_a_lease_lapses_as_it_comes() {
     let (last, before) = (Timestamp::MAX, Timestamp::MAX.minus(Span::MICROSECOND));
-    let mut usage = LeasesUsage::default();
+    let mut usage = ConcurrencyUsage::default();
     for number in 0..3 * SWEPT {
         let holder = format!("{number}");
         assert!(call(&held(&holder, 100, "1h"), &mut usage, before, cost(1)).verdict.allowed());
@@ -327,8 +327,8 @@ fn takes_nothing_for_a_table_that_is_none() {
         written(last, &[(b"where times saturate", last, 1)]),
         written(5, &[(b"b", 6, 1), (b"a", 7, most - 3), (b"c", 7, 1), (&long[1..], 5 + LONGEST, 1)]),
     ] {
-        assert_eq!(decoded::<LeasesUsage>(&fields).map(|usage| encoded(&usage)), Some(fields.clone()));
-        assert!(fields.cut_short().all(|fields| decoded::<LeasesUsage>(&fields).is_none()));
+        assert_eq!(decoded::<ConcurrencyUsage>(&fields).map(|usage| encoded(&usage)), Some(fields.clone()));
+        assert!(fields.cut_short().all(|fields| decoded::<ConcurrencyUsage>(&fields).is_none()));
     }
     for (what, fields) in [
         ("no lease", written(5, &[])),
@@ -345,13 +345,13 @@ fn takes_nothing_for_a_table_that_is_none() {
         ("a lease that had lapsed", written(6, &[(b"a", 6, 1)])),
         ("a lapse at the epoch", written(0, &[(b"a", 0, 1)])),
     ] {
-        assert!(decoded::<LeasesUsage>(&fields).is_none(), "{what}");
+        assert!(decoded::<ConcurrencyUsage>(&fields).is_none(), "{what}");
     }
 }
 
 #[test]
 fn an_effect_tells_what_a_call_has_changed() {
-    let mut usage = LeasesUsage::default();
+    let mut usage = ConcurrencyUsage::default();
     let acquires = [
         ("a", 1000, 2, change(0, 1000, &[], Some((b"a", 2000, 2_000_000)))),
         ("b", 1500, 3, change(0, 1500, &[], Some((b"b", 2500, 3_000_000)))),
@@ -361,13 +361,13 @@ fn an_effect_tells_what_a_call_has_changed() {
         ("d", 1900, 6, change(100, 1900, &[], None)),
         ("d", 1800, 1, change(100, 1800, &[], Some((b"d", 2800, 1_000_000)))),
     ];
-    let check = |before: &LeasesUsage, after: &LeasesUsage, told: &Fields, effect: &Fields| {
+    let check = |before: &ConcurrencyUsage, after: &ConcurrencyUsage, told: &Fields, effect: &Fields| {
         assert_eq!(told, effect);
         assert_eq!(encoded(&applied(before, told).unwrap()), encoded(after));
         assert!(told.cut_short().all(|told| applied(before, &told).is_none()));
         let whole = whole_effect(after);
         assert_eq!(whole, encoded(after).behind(WHOLE));
-        for elsewhere in [&LeasesUsage::default(), before].into_iter().filter(|_| !after.is_unused()) {
+        for elsewhere in [&ConcurrencyUsage::default(), before].into_iter().filter(|_| !after.is_unused()) {
             assert_eq!(encoded(&applied(elsewhere, &whole).unwrap()), encoded(after));
         }
     };
@@ -399,7 +399,7 @@ fn an_effect_tells_what_a_call_has_changed() {
 fn refuses_an_effect_that_no_call_can_have_had() {
     let (last, most, long) = (Timestamp::MAX.micros(), Amount::MAX_ARGUMENT.millionths(), [b'x'; 257]);
     let (a, b): (Lease, Lease) = ((b"a", 10, most - 5), (b"b", 20, 3));
-    let usage = decoded::<LeasesUsage>(&written(5, &[a, b])).unwrap();
+    let usage = decoded::<ConcurrencyUsage>(&written(5, &[a, b])).unwrap();
     for (what, effect, becomes) in [
         ("nothing", change(0, 5, &[], None), Some(written(5, &[a, b]))),
         ("a clock gone back", change(5, 0, &[], None), Some(written(0, &[(b"a", 5, most - 5), (b"b", 15, 3)]))),
@@ -454,14 +454,14 @@ proptest! {
     /// table that was read a moment ago has none of them.
     #[test]
     fn among_many_a_table_answers_as_if_just_read(rushes in rushes()) {
-        let (mut usage, mut now) = (LeasesUsage::default(), 1_000_000);
+        let (mut usage, mut now) = (ConcurrencyUsage::default(), 1_000_000);
         for (first, holders, later, ttl, releases) in rushes {
             now = u64::checked_add_signed(now, later).unwrap();
             let names: Vec<String> = (first..first + holders).map(|number| format!("{number}")).collect();
             for name in &names {
                 let ttl = Period::new(Span::from_micros(ttl)).unwrap();
                 let limit = Concurrency::new(units(70), ttl, name.as_bytes());
-                let mut read = decoded::<LeasesUsage>(&encoded(&usage)).unwrap_or_default();
+                let mut read = decoded::<ConcurrencyUsage>(&encoded(&usage)).unwrap_or_default();
                 for at in [now, now + 50, now + 1, now - 20] {
                     prop_assert_eq!(peek(&limit, &usage, us(at), cost(9)), peek(&limit, &read, us(at), cost(9)));
                     let entries = |usage| limit.entries_after_charge(usage, us(at));
@@ -473,7 +473,7 @@ proptest! {
             }
             if releases && !usage.is_unused() && !usage.is_after(us(now)) {
                 let names: Vec<&[u8]> = names.iter().step_by(2).map(String::as_bytes).collect();
-                let mut read = decoded::<LeasesUsage>(&encoded(&usage)).unwrap();
+                let mut read = decoded::<ConcurrencyUsage>(&encoded(&usage)).unwrap();
                 let answers = [&mut usage, &mut read].map(|usage| {
                     let (count, mut told) = (usage.release(&names, us(now)), Fields::default());
                     usage.encode_effect(&mut told);
@@ -482,7 +482,7 @@ proptest! {
                 prop_assert!(answers[0].0 == 0 || answers[0] == answers[1]);
                 prop_assert_eq!((answers[0].0, encoded(&usage)), (answers[1].0, encoded(&read)));
                 if usage.is_unused() {
-                    usage = LeasesUsage::default(); // the key is deleted
+                    usage = ConcurrencyUsage::default(); // the key is deleted
                 }
             }
         }

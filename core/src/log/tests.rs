@@ -21,7 +21,7 @@ fn look() -> Ask {
 }
 
 /// Runs calls on a new key, each with its time in milliseconds, and compares the replies.
-fn check(limit: &SlidingLog, calls: &[(u64, Ask, [i64; 5])]) -> Key<LogUsage> {
+fn check(limit: &SlidingLog, calls: &[(u64, Ask, [i64; 5])]) -> Key<SlidingLogUsage> {
     let mut key = Key::default();
     for (at, ask, reply) in calls {
         assert_eq!(key.call(limit, *at, *ask), *reply, "{ask:?} at {at}");
@@ -59,7 +59,7 @@ fn a_trailing_window_is_counted_exactly() {
 
 #[test]
 fn equal_instants_share_an_entry() {
-    let (limit, mut usage) = (log(10, "60s"), LogUsage::default());
+    let (limit, mut usage) = (log(10, "60s"), SlidingLogUsage::default());
     for (micros, entries, more) in [(5, 1, None), (5, 1, None), (6, 2, None), (6, 2, None)] {
         call_and_tell(&limit, &mut usage, us(micros), one());
         assert_eq!((usage.entries.len(), limit.entries_after_charge(&usage, us(micros))), (entries, more));
@@ -72,7 +72,7 @@ fn equal_instants_share_an_entry() {
 
 #[test]
 fn an_entry_is_16_bytes_and_a_sixteenth_to_spare() {
-    let (limit, mut usage) = (log(1_000_000, "1ms"), LogUsage::default());
+    let (limit, mut usage) = (log(1_000_000, "1ms"), SlidingLogUsage::default());
     let most = |length: usize| 16 * (length + length / 16 + 4);
     for micros in 0..1000 {
         call_and_tell(&limit, &mut usage, us(micros), one());
@@ -80,7 +80,10 @@ fn an_entry_is_16_bytes_and_a_sixteenth_to_spare() {
         assert!((16 * length..=most(length)).contains(&usage.heap_size()));
     }
     assert_eq!(usage.entries.len(), 1000);
-    assert!(decoded::<LogUsage>(&encoded(&usage)).unwrap().heap_size() <= most(1000), "likewise when it is read");
+    assert!(
+        decoded::<SlidingLogUsage>(&encoded(&usage)).unwrap().heap_size() <= most(1000),
+        "likewise when it is read"
+    );
     // It shrinks with what leaves, if not at every step.
     for micros in (1000..2000).step_by(7) {
         call_and_tell(&limit, &mut usage, us(micros), one());
@@ -189,12 +192,12 @@ fn a_clock_gone_back_takes_the_entries_along() {
 
 #[test]
 fn in_a_long_log_nothing_costs_more() {
-    let mut usage = LogUsage::default();
+    let mut usage = SlidingLogUsage::default();
     for micros in 1_000_000..1_010_000 {
         call_and_tell(&log(10_000, "10s"), &mut usage, us(micros), one());
     }
     let (limit, last) = (log(10_000, "10s"), us(1_009_999));
-    let looks = |usage: &LogUsage, now: Timestamp| {
+    let looks = |usage: &SlidingLogUsage, now: Timestamp| {
         for ask in [one(), Force(units(1)), Force(units(20_000)), UpTo(units(9)), GiveBack(units(1))] {
             peek(&limit, usage, now, ask);
         }
@@ -216,7 +219,7 @@ fn in_a_long_log_nothing_costs_more() {
 
 #[test]
 fn a_clock_may_go_through_its_whole_range_however_often() {
-    let (limit, mut usage, mut moved) = (log(100, "10s"), LogUsage::default(), 0);
+    let (limit, mut usage, mut moved) = (log(100, "10s"), SlidingLogUsage::default(), 0);
     for _ in 0..1000 {
         for at in [Timestamp::MAX.micros() - 1, Timestamp::MAX.micros(), 0, 5] {
             moved += effort::of(|| call(&limit, &mut usage, us(at), one()));
@@ -231,7 +234,7 @@ fn a_clock_may_go_through_its_whole_range_however_often() {
 
 #[test]
 fn what_is_counted_saturates() {
-    let (limit, mut usage) = (log(1_000_000_000_000, "60s"), LogUsage::default());
+    let (limit, mut usage) = (log(1_000_000_000_000, "60s"), SlidingLogUsage::default());
     for micros in 0..20 {
         call_and_tell(&limit, &mut usage, us(micros), Force(Amount::MAX_ARGUMENT));
     }
@@ -260,7 +263,7 @@ fn what_is_counted_saturates() {
 
 #[test]
 fn running_totals_wrap_unnoticed() {
-    let (limit, mut usage) = (log(1_000_000_000_000, "60s"), LogUsage::default());
+    let (limit, mut usage) = (log(1_000_000_000_000, "60s"), SlidingLogUsage::default());
     for second in (0..).step_by(12).take(50) {
         let told = call_and_tell(&limit, &mut usage, us(second * 1_000_000), Force(Amount::MAX_ARGUMENT)).0;
         let held = (second / 12 + 1).min(5);
@@ -278,8 +281,8 @@ fn takes_nothing_for_a_log_that_is_none() {
     let (last, most) = (Timestamp::MAX.micros(), Amount::MAX.millionths());
     for fields in [&[1, 0, 1][..], &[1, last, most], &[2, 5, 1, 6, most - 1], &[3, 0, 7, 1, 8, 2, 9]] {
         let fields = Fields::integers(fields.iter().copied());
-        assert_eq!(decoded::<LogUsage>(&fields).map(|usage| encoded(&usage)), Some(fields.clone()));
-        assert!(fields.cut_short().all(|fields| decoded::<LogUsage>(&fields).is_none()));
+        assert_eq!(decoded::<SlidingLogUsage>(&fields).map(|usage| encoded(&usage)), Some(fields.clone()));
+        assert!(fields.cut_short().all(|fields| decoded::<SlidingLogUsage>(&fields).is_none()));
     }
     for (what, fields) in [
         ("no entry", &[0][..]),
@@ -291,13 +294,13 @@ fn takes_nothing_for_a_log_that_is_none() {
         ("instants out of order", &[2, 6, 1, 5, 1]),
         ("an instant twice", &[2, 5, 1, 5, 1]),
     ] {
-        assert!(decoded::<LogUsage>(&Fields::integers(fields.iter().copied())).is_none(), "{what}");
+        assert!(decoded::<SlidingLogUsage>(&Fields::integers(fields.iter().copied())).is_none(), "{what}");
     }
 }
 
 #[test]
 fn an_effect_tells_what_a_call_has_changed() {
-    let (limit, mut usage) = (log(10, "1ms"), LogUsage::default());
+    let (limit, mut usage) = (log(10, "1ms"), SlidingLogUsage::default());
     for (micros, ask, effect) in [
         (1000, Take(units(2)), &[CHANGE, 0, 0, 0, 1, 1000, 2_000_000][..]),
         (1000, one(), &[CHANGE, 0, 0, 0, 1, 1000, 1_000_000]),
@@ -319,7 +322,7 @@ fn an_effect_tells_what_a_call_has_changed() {
 
         let whole = whole_effect(&usage);
         assert_eq!(whole, encoded(&usage).behind(WHOLE));
-        for elsewhere in [LogUsage::default(), before] {
+        for elsewhere in [SlidingLogUsage::default(), before] {
             assert_eq!(encoded(&applied(&elsewhere, &whole).unwrap()), encoded(&usage));
         }
     }
@@ -328,7 +331,7 @@ fn an_effect_tells_what_a_call_has_changed() {
 #[test]
 fn refuses_an_effect_that_no_call_can_have_had() {
     let (last, most) = (Timestamp::MAX.micros(), Amount::MAX.millionths());
-    let usage = decoded::<LogUsage>(&Fields::integers([3, 5, 1, 7, 2, 9, 3])).unwrap();
+    let usage = decoded::<SlidingLogUsage>(&Fields::integers([3, 5, 1, 7, 2, 9, 3])).unwrap();
     for (effect, becomes) in [
         (&[CHANGE, 0, 0, 0, 0][..], Some(&[3, 5, 1, 7, 2, 9, 3][..])),
         (&[CHANGE, 6, 0, 0, 0], Some(&[3, 0, 1, 1, 2, 3, 3])),

@@ -17,7 +17,7 @@ fn look() -> Ask {
 }
 
 /// Runs calls on a new key, each with its time in milliseconds, and compares the replies.
-fn check(limit: &SlidingWindow, calls: &[(u64, Ask, [i64; 5])]) -> Key<SliderUsage> {
+fn check(limit: &SlidingWindow, calls: &[(u64, Ask, [i64; 5])]) -> Key<SlidingWindowUsage> {
     let mut key = Key::default();
     for (at, ask, reply) in calls {
         assert_eq!(key.call(limit, *at, *ask), *reply, "{ask:?} at {at}");
@@ -69,7 +69,7 @@ fn the_estimate_is_compared_without_dividing() {
     let limit = SlidingWindow::new(units(1), period("3us"));
     let at = |micros| Timestamp::from_micros(micros).unwrap();
     for (cost, allowed) in [(666_666, true), (666_667, false)] {
-        let mut usage = SliderUsage::default();
+        let mut usage = SlidingWindowUsage::default();
         call(&limit, &mut usage, at(0), one());
         assert_eq!(call(&limit, &mut usage, at(5), Take(millionths(cost))).verdict.allowed(), allowed);
     }
@@ -234,11 +234,11 @@ fn what_is_counted_saturates() {
 
 #[test]
 fn a_key_is_32_bytes_and_takes_nothing_for_one_that_is_none() {
-    assert_eq!(size_of::<SliderUsage>(), 32);
+    assert_eq!(size_of::<SlidingWindowUsage>(), 32);
     let (last, longest, most) = (Timestamp::MAX.micros(), 3650 * 86_400_000_000, Amount::MAX.millionths());
     for fields in [[0, 1, 1, 0], [0, 1, 0, 1], [last, longest, most, most]] {
         assert_eq!(
-            decoded::<SliderUsage>(&Fields::integers(fields)).map(|usage| encoded(&usage)),
+            decoded::<SlidingWindowUsage>(&Fields::integers(fields)).map(|usage| encoded(&usage)),
             Some(Fields::integers(fields))
         );
     }
@@ -252,7 +252,7 @@ fn a_key_is_32_bytes_and_takes_nothing_for_one_that_is_none() {
         &[5, 1, 1 << 63, 1],
         &[5, 1, 1, 1 << 63],
     ] {
-        assert_eq!(decoded::<SliderUsage>(&Fields::integers(fields.iter().copied())), None, "{fields:?}");
+        assert_eq!(decoded::<SlidingWindowUsage>(&Fields::integers(fields.iter().copied())), None, "{fields:?}");
     }
 }
 

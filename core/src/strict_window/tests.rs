@@ -24,7 +24,7 @@ fn look() -> Ask {
 }
 
 /// Runs calls on a new key, each with its time in milliseconds, and compares the replies.
-fn check(limit: &StrictWindow, calls: &[(u64, Ask, [i64; 5])]) -> Key<StrictUsage> {
+fn check(limit: &StrictWindow, calls: &[(u64, Ask, [i64; 5])]) -> Key<StrictWindowUsage> {
     let mut key = Key::default();
     for (at, ask, reply) in calls {
         assert_eq!(key.call(limit, *at, *ask), *reply, "{ask:?} at {at}");
@@ -57,7 +57,7 @@ fn a_slot_leaves_once_its_last_microsecond_is_a_window_old() {
 
 #[test]
 fn sixty_one_slots_count() {
-    let (limit, mut usage) = (strict(61, "60s"), StrictUsage::default());
+    let (limit, mut usage) = (strict(61, "60s"), StrictWindowUsage::default());
     let mut passes = |at| call(&limit, &mut usage, us(at), one()).verdict.allowed();
     assert!((0..=60).all(|second| passes(second * 1_000_000)));
     for (slot, leaves) in [(60, 60_999_999), (61, 61_999_999)] {
@@ -69,7 +69,7 @@ fn sixty_one_slots_count() {
 fn the_limit_passes_once_wherever_in_its_slot_it_comes() {
     let limit = strict(10, "60s");
     for first in [0, 1, 500_000, 999_999] {
-        let mut usage = StrictUsage::default();
+        let mut usage = StrictWindowUsage::default();
         let mut passes = |at| call(&limit, &mut usage, us(at), one()).verdict.allowed();
         let mut admitted = |at| (0..20).filter(|_| passes(at)).count();
         let times = [first, first + 59_999_999, 60_999_998, 60_999_999, 120_999_998, 120_999_999];
@@ -203,10 +203,10 @@ fn a_clock_gone_back_takes_the_slots_along() {
 fn a_clock_gone_back_by_a_microsecond_forgives_nothing() {
     let limit = strict(10, "60s");
     for charged in [1_000_000_000, 1_000_000_001, 1_000_999_999] {
-        let (mut usage, now) = (StrictUsage::default(), us(charged - 1));
+        let (mut usage, now) = (StrictWindowUsage::default(), us(charged - 1));
         call(&limit, &mut usage, us(charged), Take(units(10)));
         let told = call(&limit, &mut usage, now, one());
-        let new = call(&limit, &mut StrictUsage::default(), now, one());
+        let new = call(&limit, &mut StrictWindowUsage::default(), now, one());
         assert_eq!((told.verdict, told.reset), (Verdict::After(new.reset), new.reset), "as if charged now");
         // Back on its way, it is not moved once more.
         let moved = encoded(&usage);
@@ -235,7 +235,7 @@ fn what_is_counted_saturates_slot_by_slot() {
 
 #[test]
 fn a_key_is_504_bytes_and_takes_nothing_for_one_that_is_none() {
-    assert_eq!(size_of::<StrictUsage>(), 504);
+    assert_eq!(size_of::<StrictWindowUsage>(), 504);
     let (last, most) = (Timestamp::MAX.micros(), Amount::MAX.millionths());
     let all = [60_000_000, 60_000_000, 61].into_iter().chain((0..61).flat_map(|age| [age, most]));
     for fields in [
@@ -246,8 +246,8 @@ fn a_key_is_504_bytes_and_takes_nothing_for_one_that_is_none() {
         all.clone().collect(),
     ] {
         let fields = Fields::integers(fields);
-        assert_eq!(decoded::<StrictUsage>(&fields).map(|usage| encoded(&usage)), Some(fields.clone()));
-        assert!(fields.cut_short().all(|fields| decoded::<StrictUsage>(&fields).is_none()));
+        assert_eq!(decoded::<StrictWindowUsage>(&fields).map(|usage| encoded(&usage)), Some(fields.clone()));
+        assert!(fields.cut_short().all(|fields| decoded::<StrictWindowUsage>(&fields).is_none()));
     }
     let mut too_many: Vec<u64> = all.chain([61, 1]).collect();
     too_many[2] = 62;
@@ -266,7 +266,7 @@ fn a_key_is_504_bytes_and_takes_nothing_for_one_that_is_none() {
         ("a count of nothing", &[60_000_000, 5, 1, 0, 0]),
         ("a count past saturation", &[60_000_000, 5, 1, 0, most + 1]),
     ] {
-        assert_eq!(decoded::<StrictUsage>(&Fields::integers(fields.iter().copied())), None, "{what}");
+        assert_eq!(decoded::<StrictWindowUsage>(&Fields::integers(fields.iter().copied())), None, "{what}");
     }
 }
 
@@ -284,7 +284,7 @@ proptest! {
         const WINDOWS: u64 = 8;
         // All the time, or 150 times a window.
         let (every, part, whole) = if often { (1, 60, 61) } else { (window.div_ceil(150), 96, 100) };
-        let (terms, mut usage, mut now) = (micros(limit, window), StrictUsage::default(), begin);
+        let (terms, mut usage, mut now) = (micros(limit, window), StrictWindowUsage::default(), begin);
         for (part, cost) in earlier {
             now += window * part / 100;
             call(&terms, &mut usage, us(now), UpTo(units(cost)));

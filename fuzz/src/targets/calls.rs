@@ -4,11 +4,11 @@ use ratelimit_core::args::Args;
 use crate::laws::assert_lawful;
 use ratelimit_core::Timestamp;
 use ratelimit_core::bucket::BucketUsage;
-use ratelimit_core::fixed_window::WindowUsage;
-use ratelimit_core::leases::LeasesUsage;
-use ratelimit_core::log::LogUsage;
-use ratelimit_core::sliding_window::SliderUsage;
-use ratelimit_core::strict_window::StrictUsage;
+use ratelimit_core::fixed_window::FixedWindowUsage;
+use ratelimit_core::leases::ConcurrencyUsage;
+use ratelimit_core::log::SlidingLogUsage;
+use ratelimit_core::sliding_window::SlidingWindowUsage;
+use ratelimit_core::strict_window::StrictWindowUsage;
 use ratelimit_core::spec::{AnyLimit, Spec};
 use arbitrary::{Arbitrary, Unstructured};
 
@@ -60,11 +60,11 @@ pub fn run(data: &[u8]) {
     let Ok(calls) = Vec::<Call>::arbitrary_take_rest(Unstructured::new(data)) else { return };
     let mut now: i64 = 1_700_000_000_000_000;
     let mut bucket = BucketUsage::default();
-    let mut window = WindowUsage::default();
-    let mut slider = SliderUsage::default();
-    let mut strict = StrictUsage::default();
-    let mut log = LogUsage::default();
-    let mut leases = LeasesUsage::default();
+    let mut window = FixedWindowUsage::default();
+    let mut slider = SlidingWindowUsage::default();
+    let mut strict = StrictWindowUsage::default();
+    let mut log = SlidingLogUsage::default();
+    let mut leases = ConcurrencyUsage::default();
     for call in calls.iter().take(64) {
         now += i64::from(call.clock_moves) * 1000;
         let at = Timestamp::from_clock(now);

@@ -5,19 +5,19 @@ use crate::laws::assert_sound;
 use ratelimit_core::Usage;
 use ratelimit_core::bucket::BucketUsage;
 use ratelimit_core::expiry::LATEST_EXPIRY;
-use ratelimit_core::fixed_window::WindowUsage;
-use ratelimit_core::leases::LeasesUsage;
-use ratelimit_core::log::LogUsage;
-use ratelimit_core::sliding_window::SliderUsage;
-use ratelimit_core::strict_window::StrictUsage;
+use ratelimit_core::fixed_window::FixedWindowUsage;
+use ratelimit_core::leases::ConcurrencyUsage;
+use ratelimit_core::log::SlidingLogUsage;
+use ratelimit_core::sliding_window::SlidingWindowUsage;
+use ratelimit_core::strict_window::StrictWindowUsage;
 
 pub fn run(data: &[u8]) {
     check::<BucketUsage>(data);
-    check::<WindowUsage>(data);
-    check::<SliderUsage>(data);
-    check::<StrictUsage>(data);
-    check::<LogUsage>(data);
-    check::<LeasesUsage>(data);
+    check::<FixedWindowUsage>(data);
+    check::<SlidingWindowUsage>(data);
+    check::<StrictWindowUsage>(data);
+    check::<SlidingLogUsage>(data);
+    check::<ConcurrencyUsage>(data);
 }
 
 fn check<U: Usage>(data: &[u8]) {

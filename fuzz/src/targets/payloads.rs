@@ -42,7 +42,7 @@ fn check<L: Limit>(payload: &Payload, limit: &L) {
     let cost = Amount::saturating(u64::from(payload.cost));
     let asks = [Ask::Take(cost), Ask::Take(Amount::ZERO), Ask::Force(cost), Ask::GiveBack(cost)];
     // Leases are taken only, and given back by name.
-    let sayable = if L::Usage::KIND == Kind::Leases { 2 } else { asks.len() };
+    let sayable = if L::Usage::KIND == Kind::Concurrency { 2 } else { asks.len() };
     for ask in asks.into_iter().take(sayable) {
         assert_lawful(limit, &mut usage, now, ask);
     }
