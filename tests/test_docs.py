@@ -7,7 +7,7 @@ from redis import Redis
 
 from support.server import REPOSITORY
 
-DOCUMENTS = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
+DOCUMENTS = [*sorted(REPOSITORY.glob("*.md")), *sorted((REPOSITORY / "docs").glob("*.md"))]
 
 each_document = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document.name)
 
