@@ -13,19 +13,23 @@
 //! those who might change more. (Redis 6.2 tells replicas at once what another module does, and what a call has told
 //! them only when it is over: there it is the other way round.)
 
+mod foreign;
+mod found;
+
 use super::Redis;
 use super::api::{OK, api, call};
-use super::native_type::{self, Native};
+use super::native_type;
 use ratelimit_core::args::KeyName;
 use ratelimit_core::error::Error;
-use ratelimit_core::expiry::{Expiry, LATEST_EXPIRY, StepBack};
+use ratelimit_core::expiry::{Expiry, StepBack};
 use ratelimit_core::{Timestamp, Usage};
 use redis_module::raw;
 use std::ffi::c_int;
 use std::marker::PhantomData;
-use std::ops::{Deref, DerefMut};
 use std::ptr::{NonNull, null_mut};
 use std::thread::panicking;
+
+pub use found::Found;
 
 /// `REDISMODULE_KEYTYPE_EMPTY` and `REDISMODULE_KEYTYPE_STRING`, in the type that the server answers with.
 const KEYTYPE_EMPTY: c_int = 0;
@@ -312,36 +316,6 @@ impl<U: Usage> Drop for Key<'_, '_, U> {
     }
 }
 
-/// A key as it was found by a call that has opened others since. It is closed.
-#[derive(Clone, Copy)]
-pub struct Found {
-    name: KeyName,
-    /// The type by which it was asked.
-    native: Native,
-    /// The value of that type; null for a missing key.
-    value: *mut std::ffi::c_void,
-    /// In milliseconds since the epoch; asked only of a key that will be changed.
-    expires_at: Option<u64>,
-    turn: u32,
-}
-
-impl Found {
-    /// Its name.
-    pub fn name(&self) -> KeyName {
-        self.name
-    }
-
-    /// Whether there was no key.
-    pub fn is_missing(&self) -> bool {
-        self.value.is_null()
-    }
-
-    /// When it expires, as [`Key::close_to_change`] has found.
-    pub fn expires_at(&self) -> Option<u64> {
-        self.expires_at
-    }
-}
-
 const READ: u32 = raw::REDISMODULE_READ;
 const WRITE: u32 = raw::REDISMODULE_READ | raw::REDISMODULE_WRITE;
 
@@ -372,195 +346,6 @@ impl<'a> Redis<'a> {
     /// Says that others may have run, and may have changed what was found in any key.
     pub(super) fn others_may_run(&mut self) {
         self.turn = self.turn.wrapping_add(1);
-    }
-
-    /// Whether nobody else can have run since it was found.
-    pub fn still_holds(&self, found: &Found) -> bool {
-        self.turn == found.turn
-    }
-
-    /// What a key that was found remembers, to change it. `None` if it was missing, is no `U`, or may have changed since.
-    pub fn change<U: Usage>(&mut self, found: &Found) -> Option<Changing<'_, 'a, U>> {
-        let sound = self.still_holds(found) && found.native == native_type::of::<U>();
-        let value = NonNull::new(found.value.cast()).filter(|_| sound)?;
-        Some(Changing { redis: self, found: *found, value })
-    }
-
-    /// The same key again, if others may have changed it since.
-    pub fn find_again<U: Usage>(&mut self, found: &Found, now: Timestamp) -> Result<Found, Error> {
-        if found.is_missing() || self.still_holds(found) {
-            return Ok(*found);
-        }
-        Ok(self.open::<U>(found.name)?.close_to_change(now))
-    }
-
-    /// Records what a missing key is to remember: replicas and the AOF will be told of it, and then the key is made.
-    pub fn record_new<U: Usage>(&mut self, found: &Found, mut usage: U, expires_at: u64, now: Timestamp) {
-        let name = found.name;
-        self.changes.change(name, &mut usage, expires_at);
-        self.later(move |redis| redis.make(name, usage, expires_at, now));
-    }
-
-    /// Records that nothing is used of a key any more: replicas and the AOF will be told, and then the key goes.
-    fn record_deletion<U: Usage>(&mut self, name: KeyName) {
-        self.changes.deletion::<U>(name);
-        self.later(move |redis| {
-            // Others may have charged it since, and have told so.
-            if let Ok(mut key) = redis.open::<U>(name)
-                && key.usage().is_unused()
-            {
-                key.remove();
-            }
-        });
-    }
-
-    /// Records all that a key remembers, after a panic: nobody knows what has changed.
-    #[cold]
-    fn record_whole<U: Usage>(&mut self, name: KeyName, usage: &U, expires_at: Option<u64>) {
-        if usage.is_unused() {
-            self.record_deletion::<U>(name);
-        } else {
-            self.changes.whole(name, usage, expires_at.unwrap_or(LATEST_EXPIRY));
-        }
-    }
-
-    /// Makes a key that replicas have been told of.
-    fn make<U: Usage>(&mut self, name: KeyName, usage: U, expires_at: u64, now: Timestamp) {
-        if let Some(usage) = self.make_if_missing(name, usage, expires_at, now) {
-            // Others have put something there since, and have told replicas so, perhaps behind this.
-            self.replace(name, usage, expires_at, now);
-        }
-    }
-
-    /// Makes a key that replicas have been told of, or gives the usage back if there is one.
-    fn make_if_missing<U: Usage>(&mut self, name: KeyName, usage: U, expires_at: u64, now: Timestamp) -> Option<U> {
-        match self.open::<U>(name) {
-            Ok(mut key) if key.is_missing() => {
-                *key.usage_mut() = usage;
-                key.set(expires_at, now);
-                None
-            }
-            _ => Some(usage),
-        }
-    }
-}
-
-/// A change of what a closed key remembers, which is the last thing that is done with what was found in it.
-pub struct Changing<'r, 'a, U: Usage> {
-    redis: &'r mut Redis<'a>,
-    found: Found,
-    value: NonNull<U>,
-}
-
-impl<U: Usage> Deref for Changing<'_, '_, U> {
-    type Target = U;
-
-    fn deref(&self) -> &U {
-        // SAFETY: the value is a `U`, and lives in a key of the server that nobody can have changed since it was found: no
-        // other code has run, and ours says when it deletes. The call is borrowed, so that it stays so.
-        unsafe { self.value.as_ref() }
-    }
-}
-
-impl<U: Usage> DerefMut for Changing<'_, '_, U> {
-    fn deref_mut(&mut self) -> &mut U {
-        // SAFETY: as in `deref`, and `self` is borrowed for it alone.
-        unsafe { self.value.as_mut() }
-    }
-}
-
-impl<U: Usage> Changing<'_, '_, U> {
-    /// Records it: replicas and the AOF will be told of it, and then the key is seen to.
-    pub fn record(mut self, expires_at: u64, now: Timestamp) {
-        let name = self.found.name;
-        if self.is_unused() {
-            return self.redis.record_deletion::<U>(name);
-        }
-        // SAFETY: as in `deref_mut`.
-        self.redis.changes.change(name, unsafe { self.value.as_mut() }, expires_at);
-        self.redis.happened(name, Event::Taken);
-        if self.found.expires_at != Some(expires_at) {
-            self.redis.first(move |redis| {
-                if let Ok(key) = redis.open::<U>(name) {
-                    key.expire(expires_at, now);
-                }
-            });
-        }
-    }
-}
-
-impl<U: Usage> Drop for Changing<'_, '_, U> {
-    /// As of a [`Key`].
-    fn drop(&mut self) {
-        if panicking() {
-            // SAFETY: as in `deref`.
-            let usage = unsafe { self.value.as_ref() };
-            self.redis.record_whole(self.found.name, usage, self.found.expires_at);
-        }
-    }
-}
-
-/// A string in a key, as redis-cell leaves one: short, and with an expiry.
-pub struct ShortString {
-    /// Its bytes.
-    pub bytes: Vec<u8>,
-    /// In milliseconds from now.
-    pub expires_in_ms: u64,
-}
-
-impl Redis<'_> {
-    /// The string in a key, if it is of at most `most` bytes and the key expires. Nothing of any other is touched: the
-    /// module API's own way to a string's bytes would store an integer or a short string anew.
-    pub fn short_string(&mut self, name: KeyName, most: usize) -> Option<ShortString> {
-        let handle = Handle::open(self, name, READ).ok()?;
-        // SAFETY: the handle is open; a null one is asked like any other.
-        let is_short = unsafe {
-            call!(RedisModule_KeyType(handle.0)) == KEYTYPE_STRING && call!(RedisModule_ValueLength(handle.0)) <= most
-        };
-        let expires_in_ms = if is_short { handle.expires_in_ms() } else { None };
-        drop(handle);
-        self.others_may_run();
-        let (expires_in_ms, name) = (expires_in_ms?, self.string(name).ok()?);
-        // SAFETY: `ctx` and the string are those of the current call, and no handle is open. The reply is freed once, and
-        // its bytes are copied before.
-        let bytes = unsafe {
-            let reply = call!(RedisModule_Call(self.ctx, c"GET".as_ptr(), c"s".as_ptr(), name));
-            if reply.is_null() {
-                // The server has no GET, or by another name.
-                return None;
-            }
-            let mut length = 0;
-            let start = call!(RedisModule_CallReplyStringPtr(reply, &raw mut length));
-            let bytes = (!start.is_null()).then(|| std::slice::from_raw_parts(start.cast::<u8>(), length).to_vec());
-            call!(RedisModule_FreeCallReply(reply));
-            bytes
-        };
-        Some(ShortString { bytes: bytes?, expires_in_ms })
-    }
-
-    /// Puts a usage into the place of whatever a key holds; of nothing used, the key is deleted. Replicas and the AOF are
-    /// told of both. Whether it could: a server that has no DEL by that name cannot tell them.
-    pub fn replace<U: Usage>(&mut self, name: KeyName, usage: U, expires_at: u64, now: Timestamp) -> bool {
-        let Ok(string) = self.string(name) else { return false };
-        // SAFETY: `ctx` and the string are those of the current call.
-        if unsafe { call!(RedisModule_Replicate(self.ctx, c"DEL".as_ptr(), c"s".as_ptr(), string)) } != OK {
-            return false;
-        }
-        if !usage.is_unused() {
-            // The whole: of a key that has to be made once more, what has changed was told before.
-            self.changes.whole(name, &usage, expires_at);
-            self.propagate();
-        }
-        if let Ok(handle) = Handle::open(self, name, WRITE) {
-            self.others_may_run();
-            // SAFETY: the handle is open for writing.
-            unsafe { call!(RedisModule_DeleteKey(handle.0)) };
-        }
-        self.happened(name, Event::Deleted);
-        if !usage.is_unused() {
-            self.make_if_missing(name, usage, expires_at, now);
-        }
-        true
     }
 }
 

@@ -1,0 +1,71 @@
+//! Keys that hold something else, into the place of which a limiter comes: strings that redis-cell left behind.
+
+use super::super::Redis;
+use super::super::api::{OK, call};
+use super::{Event, Handle, KEYTYPE_STRING, READ, WRITE};
+use ratelimit_core::args::KeyName;
+use ratelimit_core::{Timestamp, Usage};
+
+/// A string in a key, as redis-cell leaves one: short, and with an expiry.
+pub struct ShortString {
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+    /// In milliseconds from now.
+    pub expires_in_ms: u64,
+}
+
+impl Redis<'_> {
+    /// The string in a key, if it is of at most `most` bytes and the key expires. Nothing of any other is touched: the
+    /// module API's own way to a string's bytes would store an integer or a short string anew.
+    pub fn short_string(&mut self, name: KeyName, most: usize) -> Option<ShortString> {
+        let handle = Handle::open(self, name, READ).ok()?;
+        // SAFETY: the handle is open; a null one is asked like any other.
+        let is_short = unsafe {
+            call!(RedisModule_KeyType(handle.0)) == KEYTYPE_STRING && call!(RedisModule_ValueLength(handle.0)) <= most
+        };
+        let expires_in_ms = if is_short { handle.expires_in_ms() } else { None };
+        drop(handle);
+        self.others_may_run();
+        let (expires_in_ms, name) = (expires_in_ms?, self.string(name).ok()?);
+        // SAFETY: `ctx` and the string are those of the current call, and no handle is open. The reply is freed once, and
+        // its bytes are copied before.
+        let bytes = unsafe {
+            let reply = call!(RedisModule_Call(self.ctx, c"GET".as_ptr(), c"s".as_ptr(), name));
+            if reply.is_null() {
+                // The server has no GET, or by another name.
+                return None;
+            }
+            let mut length = 0;
+            let start = call!(RedisModule_CallReplyStringPtr(reply, &raw mut length));
+            let bytes = (!start.is_null()).then(|| std::slice::from_raw_parts(start.cast::<u8>(), length).to_vec());
+            call!(RedisModule_FreeCallReply(reply));
+            bytes
+        };
+        Some(ShortString { bytes: bytes?, expires_in_ms })
+    }
+
+    /// Puts a usage into the place of whatever a key holds; of nothing used, the key is deleted. Replicas and the AOF are
+    /// told of both. Whether it could: a server that has no DEL by that name cannot tell them.
+    pub fn replace<U: Usage>(&mut self, name: KeyName, usage: U, expires_at: u64, now: Timestamp) -> bool {
+        let Ok(string) = self.string(name) else { return false };
+        // SAFETY: `ctx` and the string are those of the current call.
+        if unsafe { call!(RedisModule_Replicate(self.ctx, c"DEL".as_ptr(), c"s".as_ptr(), string)) } != OK {
+            return false;
+        }
+        if !usage.is_unused() {
+            // The whole: of a key that has to be made once more, what has changed was told before.
+            self.changes.whole(name, &usage, expires_at);
+            self.propagate();
+        }
+        if let Ok(handle) = Handle::open(self, name, WRITE) {
+            self.others_may_run();
+            // SAFETY: the handle is open for writing.
+            unsafe { call!(RedisModule_DeleteKey(handle.0)) };
+        }
+        self.happened(name, Event::Deleted);
+        if !usage.is_unused() {
+            self.make_if_missing(name, usage, expires_at, now);
+        }
+        true
+    }
+}
