@@ -5,11 +5,11 @@
 use crate::command::kinds::KINDS;
 use crate::command::{algorithm, docs, effect, info, leases, multi, throttle};
 use crate::config;
+#[cfg(debug_assertions)]
 use crate::redis::Redis;
 use crate::redis::command::{Access, Command, Keys};
 use crate::redis::{self, api, command, guard, native_type};
 use crate::stats::CommandStats;
-use ratelimit_core::error::Error;
 use redis_module::raw;
 use std::ffi::{CStr, CString, c_int};
 
@@ -156,14 +156,20 @@ static FOR_TESTS: [Command; 2] = [
 ];
 
 #[cfg(debug_assertions)]
-fn panic(_redis: &mut Redis, mut args: ratelimit_core::args::Args) -> Result<crate::reply::Reply, Error> {
+fn panic(
+    _redis: &mut Redis,
+    mut args: ratelimit_core::args::Args,
+) -> Result<crate::reply::Reply, ratelimit_core::error::Error> {
     guard::panic_at(ratelimit_core::args::whole(args.word()?, 1000));
     Ok(crate::reply::Reply::Ok)
 }
 
 #[cfg(debug_assertions)]
 #[allow(clippy::unnecessary_wraps, reason = "a handler's type")]
-fn allocations(_redis: &mut Redis, _args: ratelimit_core::args::Args) -> Result<crate::reply::Reply, Error> {
+fn allocations(
+    _redis: &mut Redis,
+    _args: ratelimit_core::args::Args,
+) -> Result<crate::reply::Reply, ratelimit_core::error::Error> {
     Ok(crate::reply::Reply::Integer(i64::try_from(redis::memory::ALLOCATIONS.get()).unwrap_or(i64::MAX)))
 }
 
