@@ -40,7 +40,7 @@ fn parse(bencher: Bencher, call: &str) {
 fn decide_and_charge(bencher: Bencher, call: &str) {
     let words = words(call);
     let Ok(spec) = Spec::any(&mut Args::new(&words)) else { return };
-    with_limit!(&spec.limit, limit => calls(bencher, limit, spec.ask));
+    with_limit!(spec, limit => calls(bencher, limit, spec.ask));
 }
 
 fn calls<L: Limit>(bencher: Bencher, limit: &L, ask: Ask) {
@@ -59,7 +59,7 @@ fn calls<L: Limit>(bencher: Bencher, limit: &L, ask: Ask) {
 fn look_at_much<const BEHIND: u64>(bencher: Bencher, call: &str) {
     let words = words(call);
     let Ok(spec) = Spec::any(&mut Args::new(&words)) else { return };
-    with_limit!(&spec.limit, limit => {
+    with_limit!(spec, limit => {
         let (mut usage, mut now) = (unused(limit), Timestamp::from_clock(1_700_000_000_000_000));
         for number in 0..100_000 {
             now = now.plus(Span::MICROSECOND);
@@ -75,7 +75,7 @@ fn charge<U: Usage>(call: &str, usage: &mut U, now: Timestamp) {
     let words = words(call);
     let Ok(spec) = Spec::any(&mut Args::new(&words)) else { return };
     let usage: &mut dyn Any = usage;
-    with_limit!(&spec.limit, limit => {
+    with_limit!(spec, limit => {
         if let Some(usage) = usage.downcast_mut() {
             take(limit, usage, now, look(limit, usage, now, spec.ask).change());
         }

@@ -6,6 +6,7 @@
 use super::decimal::{self, Scaled};
 use super::ratio;
 use super::time::{Period, Span};
+use std::fmt;
 
 /// An amount in millionths of a unit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -38,15 +39,22 @@ impl Amount {
     /// An argument, digits past the sixth decimal rounded down (a limit, a refill, a give-back).
     /// `None` if it is not a decimal from 0 to 10^12.
     #[must_use]
+    #[inline]
     pub fn parse_down(text: &[u8]) -> Option<Amount> {
-        parse(text).map(|scaled| Amount(scaled.floor))
+        Amount::everyday(text).or_else(|| parse(text).map(|scaled| Amount(scaled.floor)))
     }
 
     /// An argument, digits past the sixth decimal rounded up (a cost).
     /// `None` if it is not a decimal from 0 to 10^12.
     #[must_use]
+    #[inline]
     pub fn parse_up(text: &[u8]) -> Option<Amount> {
-        parse(text).map(|scaled| Amount(scaled.ceil()))
+        Amount::everyday(text).or_else(|| parse(text).map(|scaled| Amount(scaled.ceil())))
+    }
+
+    #[inline]
+    fn everyday(text: &[u8]) -> Option<Amount> {
+        decimal::everyday_whole(text).map(|units| Amount(units.saturating_mul(MILLIONTHS)))
     }
 
     /// Millionths.
@@ -104,8 +112,25 @@ impl Amount {
     }
 }
 
+impl fmt::Display for Amount {
+    /// As an argument says it: `1`, `0.5`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (units, mut millionths) = (self.whole_units(), self.0 % MILLIONTHS);
+        if millionths == 0 {
+            return write!(f, "{units}");
+        }
+        let mut digits = 6_usize;
+        while millionths.is_multiple_of(10) {
+            millionths /= 10;
+            digits = digits.saturating_sub(1);
+        }
+        write!(f, "{units}.{millionths:0digits$}")
+    }
+}
+
+#[cold]
 fn parse(text: &[u8]) -> Option<Scaled> {
-    let scaled = decimal::scaled(text, |rest| rest.is_empty().then_some((1, 6)))?;
+    let scaled = decimal::scaled(text, |rest| rest.is_empty().then_some(MILLIONTHS))?;
     (!scaled.exceeds(Amount::MAX_ARGUMENT.0)).then_some(scaled)
 }
 

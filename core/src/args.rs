@@ -2,10 +2,31 @@
 
 use crate::error::Error;
 
-/// The words of a call that have not been read yet.
-#[derive(Clone, Debug)]
+/// The words of a call, its command's name first, as whoever was sent them holds them.
+pub trait Words {
+    /// How many there are.
+    fn count(&self) -> usize;
+
+    /// The bytes of one of them; `None` past the last.
+    fn word(&self, place: usize) -> Option<&[u8]>;
+}
+
+impl Words for Vec<&[u8]> {
+    fn count(&self) -> usize {
+        self.len()
+    }
+
+    fn word(&self, place: usize) -> Option<&[u8]> {
+        self.get(place).copied()
+    }
+}
+
+/// The words of a call that have not been read yet. A word is asked for when it is read: what nobody needs, the bytes of
+/// a key's name, is not.
+#[derive(Clone, Copy)]
 pub struct Args<'a> {
-    words: &'a [&'a [u8]],
+    words: &'a dyn Words,
+    count: usize,
     next: usize,
 }
 
@@ -25,11 +46,15 @@ const FEW: usize = 16;
 
 /// Whether a name comes twice.
 #[must_use]
-pub fn has_twins(names: &[&[u8]]) -> bool {
+pub fn has_twins<'a>(names: impl ExactSizeIterator<Item = &'a [u8]>) -> bool {
     if names.len() <= FEW {
+        let mut few: [&[u8]; FEW] = [&[]; FEW];
+        let count = names.len();
+        few.iter_mut().zip(names).for_each(|(room, name)| *room = name);
+        let names = few.get(..count).unwrap_or(&few);
         return names.iter().enumerate().any(|(place, name)| names.iter().take(place).any(|other| other == name));
     }
-    let mut sorted = names.to_vec();
+    let mut sorted: Vec<_> = names.collect();
     sorted.sort_unstable();
     sorted.windows(2).any(|pair| matches!(pair, [one, other] if one == other))
 }
@@ -37,61 +62,88 @@ pub fn has_twins(names: &[&[u8]]) -> bool {
 impl<'a> Args<'a> {
     /// All words of a call, its command's name first; reading begins after that.
     #[must_use]
-    pub fn new(words: &'a [&'a [u8]]) -> Args<'a> {
-        Args { words, next: 1 }
+    pub fn new(words: &'a dyn Words) -> Args<'a> {
+        Args { words, count: words.count(), next: 1 }
     }
 
     /// The next word.
     ///
     /// # Errors
     /// [`Error::WrongArity`] if there is none.
+    #[inline]
     pub fn word(&mut self) -> Result<&'a [u8], Error> {
         let word = self.peek().ok_or(Error::WrongArity)?;
-        self.next = self.next.saturating_add(1);
+        self.skip();
         Ok(word)
     }
 
-    /// The next word, as a key: its place and its bytes.
+    /// The next word, as a key: its place.
     ///
     /// # Errors
     /// [`Error::WrongArity`] if there is none.
-    pub fn key(&mut self) -> Result<(KeyName, &'a [u8]), Error> {
+    #[inline]
+    pub fn key(&mut self) -> Result<KeyName, Error> {
         let place = KeyName(self.next);
-        self.word().map(|name| (place, name))
+        if self.is_empty() {
+            return Err(Error::WrongArity);
+        }
+        self.skip();
+        Ok(place)
     }
 
-    /// `numkeys key [key ...]`: the places of the keys and their bytes. `None` unless there are as many, and any.
-    pub fn numbered_keys(&mut self) -> Option<(impl Iterator<Item = KeyName> + use<>, &'a [&'a [u8]])> {
+    /// The bytes of a key's name.
+    #[must_use]
+    pub fn name(&self, key: KeyName) -> &'a [u8] {
+        self.words.word(key.0).unwrap_or_default()
+    }
+
+    /// `numkeys key [key ...]`: the places of the keys. `None` unless there are as many, and any.
+    pub fn numbered_keys(&mut self) -> Option<impl ExactSizeIterator<Item = KeyName> + Clone + use<>> {
         let count = usize::try_from(whole(self.word().ok()?, u64::MAX)?).ok().filter(|count| *count > 0)?;
-        let end = self.next.checked_add(count)?;
-        let names = self.words.get(self.next..end)?;
-        let places = (self.next..end).map(KeyName);
-        self.next = end;
-        Some((places, names))
+        let first = self.next;
+        self.next = first.checked_add(count).filter(|end| *end <= self.count)?;
+        Some((first..self.next).map(KeyName))
     }
 
     /// Whether the next word is `expected`, in any case; if so it is read.
     pub fn accept(&mut self, expected: &str) -> bool {
         let found = self.peek().is_some_and(|word| word.eq_ignore_ascii_case(expected.as_bytes()));
-        self.next = self.next.saturating_add(usize::from(found));
+        if found {
+            self.skip();
+        }
         found
+    }
+
+    /// Goes on behind the next word.
+    pub fn skip(&mut self) {
+        self.next = self.next.saturating_add(1);
     }
 
     /// Refuses whatever is left.
     ///
     /// # Errors
     /// [`Error::Unexpected`] names the first word of it.
+    #[inline]
     pub fn end(&self) -> Result<(), Error> {
-        self.peek().map_or(Ok(()), |word| Err(Error::unexpected(word)))
+        if self.is_empty() { Ok(()) } else { Err(self.unexpected()) }
+    }
+
+    #[cold]
+    fn unexpected(&self) -> Error {
+        Error::unexpected(self.peek().unwrap_or_default())
     }
 
     /// Whether all words have been read.
     #[must_use]
+    #[inline]
     pub fn is_empty(&self) -> bool {
-        self.peek().is_none()
+        self.next >= self.count
     }
 
-    fn peek(&self) -> Option<&'a [u8]> {
-        self.words.get(self.next).copied()
+    /// The next word, which stays to be read.
+    #[must_use]
+    #[inline]
+    pub fn peek(&self) -> Option<&'a [u8]> {
+        self.words.word(self.next)
     }
 }

@@ -39,35 +39,31 @@ pub struct Look {
 }
 
 /// Looks at `usage`, which may be later than `now`.
+#[inline(always)]
 pub fn look<L: Limit>(limit: &L, usage: &L::Usage, now: Timestamp, ask: Ask) -> Look {
-    match ask {
-        Ask::Take(cost) => Look::all_or_nothing(limit.verdict(usage, now, cost), cost),
-        Ask::UpTo(cost) => {
-            let verdict = limit.verdict(usage, now, Amount::ONE);
-            let granted = if verdict.allowed() { limit.remaining(usage, now).floor().min(cost) } else { Amount::ZERO };
-            Look { granted: Some(granted), ..Look::all_or_nothing(verdict, granted) }
-        }
-        Ask::Force(cost) => {
-            let verdict = limit.verdict(usage, now, cost);
-            Look { verdict, change: Change::of(cost), granted: None, forced: true }
-        }
-        Ask::Within(cost, patience) => {
-            let verdict = match limit.verdict(usage, now, cost) {
-                Verdict::After(wait) if wait <= patience => Verdict::Allowed(wait),
-                Verdict::After(wait) => Verdict::After(wait.minus(patience)),
-                at_once_or_never => at_once_or_never,
-            };
-            Look::all_or_nothing(verdict, cost)
-        }
+    let cost = match ask {
+        Ask::Take(cost) | Ask::Force(cost) | Ask::Within(cost, _) => cost,
+        Ask::UpTo(_) => Amount::ONE,
         Ask::GiveBack(amount) => {
             let nothing = amount == Amount::ZERO || usage.is_unused();
             let change = if nothing { Change::Nothing } else { Change::GiveBack(amount) };
-            Look { verdict: Verdict::Allowed(Span::ZERO), change, granted: None, forced: false }
+            return Look { verdict: Verdict::Allowed(Span::ZERO), change, granted: None, forced: false };
         }
+    };
+    let verdict = limit.verdict(usage, now, cost);
+    match ask {
+        Ask::Within(_, patience) => Look::all_or_nothing(verdict.after_waiting(patience), cost),
+        Ask::Force(_) => Look { verdict, change: Change::of(cost), granted: None, forced: true },
+        Ask::UpTo(most) => {
+            let granted = if verdict.allowed() { limit.remaining(usage, now).floor().min(most) } else { Amount::ZERO };
+            Look { granted: Some(granted), ..Look::all_or_nothing(verdict, granted) }
+        }
+        Ask::Take(_) | Ask::GiveBack(_) => Look::all_or_nothing(verdict, cost),
     }
 }
 
 /// Makes the change that a look has announced; nothing later than `now` is in `usage`.
+#[inline(always)]
 pub fn take<L: Limit>(limit: &L, usage: &mut L::Usage, now: Timestamp, change: Change) {
     match change {
         Change::Nothing => {}
@@ -102,6 +98,7 @@ impl Look {
     }
 
     /// The whole answer, with `usage` as it now stands: after [`take`] if it was `taken`, untouched if not.
+    #[inline(always)]
     pub fn decision<L: Limit>(&self, limit: &L, usage: &L::Usage, now: Timestamp, taken: bool) -> Decision {
         let verdict = if self.forced && !self.verdict.allowed() {
             // The charge stands, or would, so what is told is when its debt will have been worked off.
@@ -118,6 +115,17 @@ impl Look {
             remaining: limit.remaining(usage, now),
             reset: limit.reset(usage, now),
             granted: self.granted,
+        }
+    }
+}
+
+impl Verdict {
+    /// The same to a caller who waits for up to `patience`.
+    fn after_waiting(self, patience: Span) -> Verdict {
+        match self {
+            Verdict::After(wait) if wait <= patience => Verdict::Allowed(wait),
+            Verdict::After(wait) => Verdict::After(wait.minus(patience)),
+            Verdict::Allowed(_) | Verdict::Never => self,
         }
     }
 }

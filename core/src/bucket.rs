@@ -17,6 +17,7 @@
 use super::codec::{Decoder, Encoder};
 use super::ratio;
 use super::{Amount, Fact, Kind, Limit, Period, Span, Timestamp, Usage, Verdict};
+use std::fmt;
 use std::num::NonZeroU64;
 
 /// A bucket's numbers.
@@ -102,6 +103,16 @@ impl Bucket {
     }
 }
 
+impl fmt::Display for Bucket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = match self.discipline {
+            Discipline::Burst => "TOKENBUCKET",
+            Discipline::Queue => "LEAKYBUCKET",
+        };
+        write!(f, "{name} {} {} {}", self.capacity, Amount::saturating(self.refill.get()), self.period)
+    }
+}
+
 // A time before `drained_to` is looked at as that: no time has passed since, as if it had been moved back.
 impl Limit for Bucket {
     type Usage = BucketUsage;
@@ -110,6 +121,7 @@ impl Limit for Bucket {
         self.capacity
     }
 
+    #[inline]
     fn verdict(&self, usage: &BucketUsage, now: Timestamp, cost: Amount) -> Verdict {
         if self.present(usage, now).excess(cost, self.capacity) == Amount::ZERO {
             Verdict::Allowed(match self.discipline {
@@ -125,14 +137,17 @@ impl Limit for Bucket {
         }
     }
 
+    #[inline]
     fn remaining(&self, usage: &BucketUsage, now: Timestamp) -> Amount {
         self.capacity.minus(self.present(usage, now))
     }
 
+    #[inline]
     fn reset(&self, usage: &BucketUsage, now: Timestamp) -> Span {
         self.time_to_drain(usage.used).minus(now.since(usage.drained_to))
     }
 
+    #[inline]
     fn charge(&self, usage: &mut BucketUsage, now: Timestamp, cost: Amount) {
         self.settle(usage, now);
         usage.used = usage.used.plus(cost);

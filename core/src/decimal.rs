@@ -4,29 +4,70 @@
 //! digits are scaled to whole units (millionths, microseconds) at once, and whatever lies below one unit is
 //! reported, so that the caller decides which way to round.
 
-/// Reads `text`, a number and perhaps a unit, in whole units: times `factor` times `10^shift`, as `unit` says of what
-/// follows the number. `factor` is below 1000 (the longest is a day: 864 x 10^8 microseconds).
-/// `None` if it is not a number, has no such unit, or is 10^19 or more.
-pub fn scaled(text: &[u8], unit: impl FnOnce(&[u8]) -> Option<(u64, u32)>) -> Option<Scaled> {
-    if let Some((value, rest)) = small(text) {
-        let (factor, shift) = unit(rest)?;
-        let floor = value.checked_mul(factor)?.checked_mul(10_u64.checked_pow(shift)?)?;
-        return Some(Scaled { floor, more: false });
-    }
+/// Reads `text`, a number and perhaps a unit, in whole units of which `unit` says how many there are in what follows the
+/// number. `None` if it is not a number, has no such unit, or is 10^19 or more.
+pub fn scaled(text: &[u8], unit: impl FnOnce(&[u8]) -> Option<u64>) -> Option<Scaled> {
     let (decimal, rest) = Decimal::split(text)?;
-    let (factor, shift) = unit(rest)?;
-    decimal.scaled(factor, i64::from(shift))
+    // The powers of ten only move the decimal point, so that the factor is small: of a day, the longest unit, 864.
+    let (mut factor, mut shift) = (unit(rest)?, 0_i64);
+    while factor != 0 && factor.is_multiple_of(10) {
+        factor /= 10;
+        shift = shift.saturating_add(1);
+    }
+    decimal.scaled(factor, shift)
 }
 
-/// Everyday numbers: up to nine digits, no fraction, no exponent; and what follows.
-fn small(text: &[u8]) -> Option<(u64, &[u8])> {
-    let (mut value, mut rest) = (0_u64, text);
-    while let Some((digit @ b'0'..=b'9', after)) = rest.split_first() {
-        value = value.wrapping_mul(10).wrapping_add(u64::from(digit.wrapping_sub(b'0')));
-        rest = after;
+/// An everyday number, of up to nine digits, and the bytes that follow. What follows may make it another: a fraction, an
+/// exponent.
+#[inline]
+pub fn everyday(text: &[u8]) -> Option<(u64, &[u8])> {
+    let (mut value, mut digits) = (0_u64, 0_usize);
+    for byte in text {
+        let digit = byte.wrapping_sub(b'0');
+        if digit > 9 {
+            break;
+        }
+        value = value.wrapping_mul(10).wrapping_add(u64::from(digit));
+        digits = digits.wrapping_add(1);
     }
-    let digits = text.len().wrapping_sub(rest.len());
-    ((1..=9).contains(&digits) && !matches!(rest.first(), Some(b'.' | b'e'))).then_some((value, rest))
+    let rest = text.get(digits..)?;
+    (1..=9).contains(&digits).then_some((value, rest))
+}
+
+/// An everyday number with nothing behind it.
+#[inline]
+pub fn everyday_whole(text: &[u8]) -> Option<u64> {
+    if let (Some(head), Some(tail), 4..=8) = (text.first_chunk(), text.last_chunk(), text.len()) {
+        // Both halves, which overlap, in front of as many zeros as it takes to be eight digits.
+        let bits = text.len().wrapping_mul(8);
+        let halves =
+            u64::from(u32::from_le_bytes(*head)) | u64::from(u32::from_le_bytes(*tail)) << bits.wrapping_sub(32);
+        let room = 64_usize.wrapping_sub(bits);
+        return eight_digits(halves << room | (ZEROS & !(u64::MAX << room)));
+    }
+    match everyday(text) {
+        Some((value, [])) => Some(value),
+        _ => None,
+    }
+}
+
+/// `00000000`
+const ZEROS: u64 = 0x3030_3030_3030_3030;
+
+/// The number that eight digits say, the first of them in the lowest byte: all at once, in pairs, then pairs of pairs
+/// (Johnny Lee, "Fast numeric string to int", 2016).
+#[inline]
+fn eight_digits(text: u64) -> Option<u64> {
+    const HIGH_HALVES: u64 = 0xf0f0_f0f0_f0f0_f0f0;
+    // A digit has the high half of `0`, and still has it with six more.
+    let with_six_more = text.wrapping_add(0x0606_0606_0606_0606);
+    if text & HIGH_HALVES != ZEROS || with_six_more & HIGH_HALVES != ZEROS {
+        return None;
+    }
+    let digits = text ^ ZEROS;
+    let pairs = (digits.wrapping_mul(10 << 8 | 1) >> 8) & 0x00ff_00ff_00ff_00ff;
+    let fours = (pairs.wrapping_mul(100 << 16 | 1) >> 16) & 0x0000_ffff_0000_ffff;
+    Some(fours.wrapping_mul(10_000 << 32 | 1) >> 32)
 }
 
 /// A decimal in whole units: `floor`, and whether something below one unit was left.

@@ -10,6 +10,7 @@
 
 use super::codec::{Decoder, Encoder};
 use super::{Amount, Fact, Kind, Limit, Period, Recovery, Span, Timestamp, Usage, Verdict};
+use std::fmt;
 
 /// A fixed window's numbers.
 #[derive(Clone, Copy, Debug)]
@@ -43,6 +44,13 @@ impl FixedWindow {
         let used = self.present(usage, now);
         let opened = if self.aligned || used == Amount::ZERO { now } else { usage.stamp.instant() };
         *usage = FixedWindowUsage { used, stamp: Stamp::new(opened, self.aligned) };
+    }
+}
+
+impl fmt::Display for FixedWindow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let aligned = if self.aligned { " ALIGNED" } else { "" };
+        write!(f, "FIXED {} {}{aligned}", self.limit, self.window)
     }
 }
 

@@ -27,40 +27,58 @@ use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, LazyLock};
 
-/// A concurrency limit's numbers, and who asks.
+/// A concurrency limit's numbers.
 #[derive(Clone, Copy, Debug)]
-pub struct Concurrency<'a> {
+pub struct Concurrency {
     limit: Amount,
     ttl: Period,
-    holder: Name<'a>,
 }
 
 /// The longest name of a holder, in bytes.
 pub const MAX_HOLDER: usize = 256;
 
-impl<'a> Concurrency<'a> {
-    /// At most `limit` units at once; `holder`, of 1 to [`MAX_HOLDER`] bytes, asks for a lease of `ttl`.
+impl Concurrency {
+    /// At most `limit` units at once, each leased for `ttl`.
     #[must_use]
-    pub fn new(limit: Amount, ttl: Period, holder: &'a [u8]) -> Concurrency<'a> {
-        Concurrency { limit, ttl, holder: Name::of(holder) }
+    pub fn new(limit: Amount, ttl: Period) -> Concurrency {
+        Concurrency { limit, ttl }
+    }
+
+    /// The limit as it is for a holder, whose name has 1 to [`MAX_HOLDER`] bytes.
+    #[must_use]
+    pub fn asked_by(self, holder: &[u8]) -> Asked<'_> {
+        Asked { concurrency: self, holder: Name::of(holder) }
     }
 }
 
-impl Limit for Concurrency<'_> {
+impl fmt::Display for Concurrency {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "CONCURRENCY {} {}", self.limit, self.ttl)
+    }
+}
+
+/// A concurrency limit, and who asks for a lease.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked<'a> {
+    concurrency: Concurrency,
+    holder: Name<'a>,
+}
+
+impl Limit for Asked<'_> {
     type Usage = ConcurrencyUsage;
 
     fn limit(&self) -> Amount {
-        self.limit
+        self.concurrency.limit
     }
 
     fn verdict(&self, usage: &ConcurrencyUsage, now: Timestamp, cost: Amount) -> Verdict {
         let own = usage.held_by(self.holder, now);
         // A renewal takes nothing from anybody, whatever has become of the limit.
         let others = usage.present(now).minus(own.unwrap_or_default());
-        if own.is_some_and(|held| cost <= held) || others.excess(cost, self.limit) == Amount::ZERO {
+        if own.is_some_and(|held| cost <= held) || others.excess(cost, self.concurrency.limit) == Amount::ZERO {
             return Verdict::Allowed(Span::ZERO);
         }
-        if cost > self.limit {
+        if cost > self.concurrency.limit {
             return Verdict::Never;
         }
         let mut left = others;
@@ -70,7 +88,7 @@ impl Limit for Concurrency<'_> {
             if **holder != *self.holder.text {
                 left = left.minus(lease.units);
             }
-            if left.excess(cost, self.limit) == Amount::ZERO {
+            if left.excess(cost, self.concurrency.limit) == Amount::ZERO {
                 return Verdict::After(lease.lapse.since(usage.at(now)));
             }
         }
@@ -78,7 +96,7 @@ impl Limit for Concurrency<'_> {
     }
 
     fn remaining(&self, usage: &ConcurrencyUsage, now: Timestamp) -> Amount {
-        self.limit.minus(usage.present(now))
+        self.concurrency.limit.minus(usage.present(now))
     }
 
     fn reset(&self, usage: &ConcurrencyUsage, now: Timestamp) -> Span {
@@ -87,7 +105,7 @@ impl Limit for Concurrency<'_> {
 
     fn charge(&self, usage: &mut ConcurrencyUsage, now: Timestamp, cost: Amount) {
         usage.tidy(Span::ZERO, now);
-        let lapse = now.plus(self.ttl.span()).min(Timestamp::MAX);
+        let lapse = now.plus(self.concurrency.ttl.span()).min(Timestamp::MAX);
         let lease = Lease { lapse, units: cost };
         usage.delta.leased = Some((usage.lease(self.holder, lease), lease));
     }

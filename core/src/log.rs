@@ -20,6 +20,7 @@ use super::effort;
 use super::marks::{Mark, Shift};
 use super::{Amount, Fact, Kind, Limit, Period, Span, Timestamp, Usage, Verdict};
 use std::collections::VecDeque;
+use std::fmt;
 
 /// A log's numbers.
 #[derive(Clone, Copy, Debug)]
@@ -49,6 +50,12 @@ impl SlidingLog {
     /// What counts now.
     fn present(&self, usage: &SlidingLogUsage, now: Timestamp) -> Amount {
         usage.sum_from(self.out_of_date(usage, now))
+    }
+}
+
+impl fmt::Display for SlidingLog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SLIDINGLOG {} {}", self.limit, self.window)
     }
 }
 

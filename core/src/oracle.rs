@@ -9,7 +9,7 @@ use super::bucket::{Bucket, BucketUsage, Discipline};
 use super::calls::{Fields, Script, What, amounts, call, lengths, peek, scripts, seen_at, units};
 use super::fixed_window::FixedWindow;
 use super::laws::{Lawful, encoded};
-use super::leases::{Concurrency, ConcurrencyUsage};
+use super::leases::{Asked, Concurrency, ConcurrencyUsage};
 use super::log::SlidingLog;
 use super::sliding_window::SlidingWindow;
 use super::strict_window::StrictWindow;
@@ -571,11 +571,11 @@ impl Leases {
 }
 
 impl Contract for LeaseTerms {
-    type Limit = Concurrency<'static>;
+    type Limit = Asked<'static>;
     type Memory = Leases;
 
-    fn implementation(&self) -> Concurrency<'static> {
-        Concurrency::new(Amount::saturating(self.limit), period(self.ttl), self.holder)
+    fn implementation(&self) -> Asked<'static> {
+        Concurrency::new(Amount::saturating(self.limit), period(self.ttl)).asked_by(self.holder)
     }
 
     fn limit(&self) -> u64 {

@@ -15,6 +15,7 @@
 use super::codec::{Decoder, Encoder};
 use super::ratio;
 use super::{Amount, Fact, Kind, Limit, Period, Span, Timestamp, Usage, Verdict};
+use std::fmt;
 use std::num::NonZeroU64;
 
 /// A sliding window's numbers.
@@ -42,6 +43,12 @@ impl SlidingWindow {
             let present = rolled.present(now);
             SlidingWindowUsage { start: now, window: self.window.span(), previous: Amount::ZERO, current: present }
         };
+    }
+}
+
+impl fmt::Display for SlidingWindow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SLIDING {} {}", self.limit, self.window)
     }
 }
 

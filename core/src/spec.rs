@@ -11,20 +11,23 @@ use crate::leases::{Concurrency, MAX_HOLDER};
 use crate::log::SlidingLog;
 use crate::sliding_window::SlidingWindow;
 use crate::strict_window::StrictWindow;
-use crate::{Amount, Ask, Period, Span};
+use crate::{Amount, Ask, Kind, Period, Span};
+use std::fmt;
 
 /// A limit, and what a call asks of it.
 #[derive(Clone, Copy, Debug)]
 pub struct Spec<'a> {
     /// The limit.
-    pub limit: AnyLimit<'a>,
+    pub limit: AnyLimit,
     /// What is asked.
     pub ask: Ask,
+    /// Who asks for a lease; nobody of any other limit.
+    pub holder: &'a [u8],
 }
 
-/// A limit of any algorithm. [`with_limit!`] is the one place that tells them apart.
+/// A limit of any algorithm; it displays as the words that it is read from. [`with_limit!`] is the one place that tells them apart.
 #[derive(Clone, Copy, Debug)]
-pub enum AnyLimit<'a> {
+pub enum AnyLimit {
     /// RL.TOKENBUCKET, RL.LEAKYBUCKET.
     Bucket(Bucket),
     /// RL.FIXED.
@@ -36,25 +39,57 @@ pub enum AnyLimit<'a> {
     /// RL.SLIDINGLOG.
     SlidingLog(SlidingLog),
     /// RL.ACQUIRE.
-    Concurrency(Concurrency<'a>),
+    Concurrency(Concurrency),
 }
 
-/// Runs `$body` with `$limit` bound to the algorithm's own type.
+/// Runs `$body` with `$limit` bound to the algorithm's own type, as the [`Spec`] `$spec` asks it.
 #[macro_export]
 macro_rules! with_limit {
-    ($any:expr, $limit:ident => $body:expr) => {
-        match $any {
+    ($spec:expr, $limit:ident => $body:expr) => {
+        match &$spec.limit {
             $crate::spec::AnyLimit::Bucket($limit) => $body,
             $crate::spec::AnyLimit::FixedWindow($limit) => $body,
             $crate::spec::AnyLimit::SlidingWindow($limit) => $body,
             $crate::spec::AnyLimit::StrictWindow($limit) => $body,
             $crate::spec::AnyLimit::SlidingLog($limit) => $body,
-            $crate::spec::AnyLimit::Concurrency($limit) => $body,
+            $crate::spec::AnyLimit::Concurrency(concurrency) => {
+                let $limit = &concurrency.asked_by($spec.holder);
+                $body
+            }
         }
     };
 }
 
-type Reader<'a> = fn(&mut Args<'a>) -> Result<Spec<'a>, Error>;
+impl AnyLimit {
+    /// The kind of usage that it is for.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        match self {
+            AnyLimit::Bucket(_) => Kind::Bucket,
+            AnyLimit::FixedWindow(_) => Kind::FixedWindow,
+            AnyLimit::SlidingWindow(_) => Kind::SlidingWindow,
+            AnyLimit::StrictWindow(_) => Kind::StrictWindow,
+            AnyLimit::SlidingLog(_) => Kind::SlidingLog,
+            AnyLimit::Concurrency(_) => Kind::Concurrency,
+        }
+    }
+}
+
+impl fmt::Display for AnyLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            AnyLimit::Bucket(limit) => limit.fmt(f),
+            AnyLimit::FixedWindow(limit) => limit.fmt(f),
+            AnyLimit::SlidingWindow(limit) => limit.fmt(f),
+            AnyLimit::StrictWindow(limit) => limit.fmt(f),
+            AnyLimit::SlidingLog(limit) => limit.fmt(f),
+            AnyLimit::Concurrency(limit) => limit.fmt(f),
+        }
+    }
+}
+
+/// Reads the words of a spec behind its algorithm's name.
+pub type Reader<'a> = fn(&mut Args<'a>) -> Result<Spec<'a>, Error>;
 
 const AMOUNT: MustBe = MustBe { what: "a number from 0 to 1000000000000", example: "100" };
 const RATE: MustBe = MustBe { what: "a number from 0.000001 to 1000000000000", example: "100" };
@@ -75,8 +110,8 @@ const HOLDER: MustBe = MustBe { what: "a name of 1 to 256 bytes", example: "work
 const COST_UPTO: MustBe = MustBe { what: "a whole number from 1 to 1000000000000 with UPTO", example: "10" };
 
 impl<'a> Spec<'a> {
-    /// Every algorithm, by the name that it has in a spec.
-    const ALGORITHMS: [(&'static str, Reader<'a>); 6] = [
+    /// Every algorithm: the name that it has in a spec, and what reads the words behind it.
+    pub const ALGORITHMS: [(&'static str, Reader<'a>); 6] = [
         ("TOKENBUCKET", Spec::token_bucket),
         ("LEAKYBUCKET", Spec::leaky_bucket),
         ("FIXED", Spec::fixed_window),
@@ -119,72 +154,77 @@ impl<'a> Spec<'a> {
     ///
     /// # Errors
     /// The first word that is wrong, or missing, as [`Error`] says it.
+    #[inline]
     pub fn token_bucket(args: &mut Args<'a>) -> Result<Spec<'a>, Error> {
         let bucket = bucket(args, "refill", Discipline::Burst)?;
-        let ask = Options { may_wait: true, ..Options::default() }.read(args)?.ask()?;
-        Ok(Spec { limit: AnyLimit::Bucket(bucket), ask })
+        let (ask, _) = options(args, Allowed { flag: None, wait: true })?;
+        Ok(Spec { limit: AnyLimit::Bucket(bucket), ask, holder: &[] })
     }
 
     /// `capacity leak period [COST cost] [UPTO | FORCE]`
     ///
     /// # Errors
     /// The first word that is wrong, or missing, as [`Error`] says it.
+    #[inline]
     pub fn leaky_bucket(args: &mut Args<'a>) -> Result<Spec<'a>, Error> {
         let bucket = bucket(args, "leak", Discipline::Queue)?;
-        let ask = Options::default().read(args)?.ask()?;
-        Ok(Spec { limit: AnyLimit::Bucket(bucket), ask })
+        let (ask, _) = options(args, Allowed { flag: None, wait: false })?;
+        Ok(Spec { limit: AnyLimit::Bucket(bucket), ask, holder: &[] })
     }
 
     /// `limit window [ALIGNED] [COST cost] [UPTO | FORCE]`
     ///
     /// # Errors
     /// The first word that is wrong, or missing, as [`Error`] says it.
+    #[inline]
     pub fn fixed_window(args: &mut Args<'a>) -> Result<Spec<'a>, Error> {
         let (limit, window) = window(args)?;
-        let options = Options { flag: Some("ALIGNED"), ..Options::default() }.read(args)?;
-        let limit = AnyLimit::FixedWindow(FixedWindow::new(limit, window, options.flagged));
-        Ok(Spec { limit, ask: options.ask()? })
+        let (ask, aligned) = options(args, Allowed { flag: Some("ALIGNED"), wait: false })?;
+        Ok(Spec { limit: AnyLimit::FixedWindow(FixedWindow::new(limit, window, aligned)), ask, holder: &[] })
     }
 
     /// `limit window [STRICT] [COST cost] [UPTO | FORCE]`
     ///
     /// # Errors
     /// The first word that is wrong, or missing, as [`Error`] says it.
+    #[inline]
     pub fn sliding_window(args: &mut Args<'a>) -> Result<Spec<'a>, Error> {
         let (limit, window) = window(args)?;
-        let options = Options { flag: Some("STRICT"), ..Options::default() }.read(args)?;
-        let limit = if options.flagged {
+        let (ask, strict) = options(args, Allowed { flag: Some("STRICT"), wait: false })?;
+        let limit = if strict {
             AnyLimit::StrictWindow(StrictWindow::new(limit, window))
         } else {
             AnyLimit::SlidingWindow(SlidingWindow::new(limit, window))
         };
-        Ok(Spec { limit, ask: options.ask()? })
+        Ok(Spec { limit, ask, holder: &[] })
     }
 
     /// `limit window [COST cost] [UPTO | FORCE]`
     ///
     /// # Errors
     /// The first word that is wrong, or missing, as [`Error`] says it.
+    #[inline]
     pub fn sliding_log(args: &mut Args<'a>) -> Result<Spec<'a>, Error> {
         let (limit, window) = window(args)?;
-        let ask = Options::default().read(args)?.ask()?;
-        Ok(Spec { limit: AnyLimit::SlidingLog(SlidingLog::new(limit, window)), ask })
+        let (ask, _) = options(args, Allowed { flag: None, wait: false })?;
+        Ok(Spec { limit: AnyLimit::SlidingLog(SlidingLog::new(limit, window)), ask, holder: &[] })
     }
 
     /// `limit ttl holder [COST cost]`
     ///
     /// # Errors
     /// The first word that is wrong, or missing, as [`Error`] says it.
+    #[inline]
     pub fn concurrency(args: &mut Args<'a>) -> Result<Spec<'a>, Error> {
         let (limit, ttl) = (amount(args, "limit")?, period(args, "ttl")?);
-        let limit = Concurrency::new(limit, ttl, holder(args)?);
+        let (limit, holder) = (AnyLimit::Concurrency(Concurrency::new(limit, ttl)), holder(args)?);
         let mut cost = Amount::ONE;
         if args.accept("COST") {
             cost = Amount::parse_up(args.word()?)
                 .filter(|cost| *cost != Amount::ZERO)
-                .ok_or(Error::out_of_range("cost", COST_OF_LEASE))?;
+                .ok_or_else(|| Error::out_of_range("cost", COST_OF_LEASE))?;
         }
-        Ok(Spec { limit: AnyLimit::Concurrency(limit), ask: Ask::Take(cost) })
+        Ok(Spec { limit, ask: Ask::Take(cost), holder })
     }
 
     /// One of several specs, which are to pass all or none: there is no part of a cost to grant.
@@ -216,11 +256,11 @@ pub type Part<'a> = (KeyName, Spec<'a>);
 /// # Errors
 /// The first word that is wrong, or missing, as [`Error`] says it.
 pub fn several<'a>(args: &mut Args<'a>) -> Result<Vec<Part<'a>>, Error> {
-    let (keys, names) = args.numbered_keys().ok_or(Error::out_of_range("numkeys", NUMKEYS))?;
-    let mut parts = Vec::with_capacity(names.len());
-    for key in keys {
+    let keys = args.numbered_keys().ok_or_else(|| Error::out_of_range("numkeys", NUMKEYS))?;
+    let mut parts = Vec::with_capacity(keys.len());
+    for key in keys.clone() {
         if args.is_empty() {
-            return Err(Error::TooFewSpecs { keys: names.len(), specs: parts.len() });
+            return Err(Error::TooFewSpecs { keys: keys.len(), specs: parts.len() });
         }
         let place = if parts.is_empty() { Place::FirstOfSeveral } else { Place::Next };
         parts.push((key, Spec::of_several(args, place)?));
@@ -230,7 +270,7 @@ pub fn several<'a>(args: &mut Args<'a>) -> Result<Vec<Part<'a>>, Error> {
         return Err(Error::unexpected_where(args.word()?, place));
     }
     // Not before: a numkeys that is too large makes keys of the specs, in which words come twice.
-    if has_twins(names) {
+    if has_twins(keys.map(|key| args.name(key))) {
         return Err(Error::out_of_range("keys", KEYS));
     }
     Ok(parts)
@@ -243,8 +283,8 @@ pub fn several<'a>(args: &mut Args<'a>) -> Result<Vec<Part<'a>>, Error> {
 pub fn throttle(args: &mut Args) -> Result<(Bucket, Ask), Error> {
     let capacity = units(args, "max_burst", BURST, 999_999_999_999)?.plus(Amount::ONE);
     let refill = units(args, "count", COUNT, 1_000_000_000_000)?;
-    let seconds = whole(args.word()?, 315_360_000).ok_or(Error::out_of_range("period", SECONDS))?;
-    let period = Period::new(Span::SECOND.times(seconds)).ok_or(Error::out_of_range("period", SECONDS))?;
+    let seconds = whole(args.word()?, 315_360_000).ok_or_else(|| Error::out_of_range("period", SECONDS))?;
+    let period = Period::new(Span::SECOND.times(seconds)).ok_or_else(|| Error::out_of_range("period", SECONDS))?;
     let quantity = if args.is_empty() { Amount::ONE } else { units(args, "quantity", QUANTITY, 1_000_000_000_000)? };
     args.end()?;
     let bucket = Bucket::new(capacity, refill, period, Discipline::Burst)
@@ -253,7 +293,7 @@ pub fn throttle(args: &mut Args) -> Result<(Bucket, Ask), Error> {
 }
 
 fn units(args: &mut Args, argument: &'static str, must_be: MustBe, most: u64) -> Result<Amount, Error> {
-    let units = whole(args.word()?, most).ok_or(Error::out_of_range(argument, must_be))?;
+    let units = whole(args.word()?, most).ok_or_else(|| Error::out_of_range(argument, must_be))?;
     Ok(Amount::saturating(units.saturating_mul(Amount::ONE.millionths())))
 }
 
@@ -273,13 +313,14 @@ pub fn holders<'a>(args: &mut Args<'a>) -> Result<Vec<&'a [u8]>, Error> {
 fn holder<'a>(args: &mut Args<'a>) -> Result<&'a [u8], Error> {
     let name = args.word()?;
     let valid = (1..=MAX_HOLDER).contains(&name.len());
-    valid.then_some(name).ok_or(Error::out_of_range("holder", HOLDER))
+    valid.then_some(name).ok_or_else(|| Error::out_of_range("holder", HOLDER))
 }
 
 /// `capacity rate period`
+#[inline(always)]
 fn bucket(args: &mut Args, rate: &'static str, discipline: Discipline) -> Result<Bucket, Error> {
     let capacity = amount(args, "capacity")?;
-    let refill = Amount::parse_down(args.word()?).ok_or(Error::out_of_range(rate, RATE))?;
+    let refill = Amount::parse_down(args.word()?).ok_or_else(|| Error::out_of_range(rate, RATE))?;
     let period = period(args, "period")?;
     Bucket::new(capacity, refill, period, discipline).map_err(|refused| {
         let must_be = match refused {
@@ -295,22 +336,37 @@ fn window(args: &mut Args) -> Result<(Amount, Period), Error> {
     Ok((amount(args, "limit")?, period(args, "window")?))
 }
 
+#[inline(always)]
 fn amount(args: &mut Args, argument: &'static str) -> Result<Amount, Error> {
-    Amount::parse_down(args.word()?).ok_or(Error::out_of_range(argument, AMOUNT))
+    Amount::parse_down(args.word()?).ok_or_else(|| Error::out_of_range(argument, AMOUNT))
 }
 
+#[inline(always)]
 fn period(args: &mut Args, argument: &'static str) -> Result<Period, Error> {
-    Period::parse(args.word()?).ok_or(Error::out_of_range(argument, DURATION))
+    Period::parse(args.word()?).ok_or_else(|| Error::out_of_range(argument, DURATION))
 }
 
-/// The options behind an algorithm's numbers, in any order, each at most once.
+/// Which options an algorithm has, beside COST, UPTO and FORCE.
+#[derive(Clone, Copy)]
+struct Allowed {
+    /// A flag of its own.
+    flag: Option<&'static str>,
+    /// MAXWAIT.
+    wait: bool,
+}
+
+/// The options behind an algorithm's numbers, in any order, each at most once: what is asked, and whether the flag was
+/// given.
+#[inline]
+fn options(args: &mut Args, allowed: Allowed) -> Result<(Ask, bool), Error> {
+    // Most calls have none.
+    if args.is_empty() { Ok((Ask::Take(Amount::ONE), false)) } else { Options::default().read(args, allowed) }
+}
+
+/// Those that were read.
 #[derive(Default)]
 struct Options {
-    /// A flag that this algorithm has, and whether it was given.
-    flag: Option<&'static str>,
     flagged: bool,
-    /// Whether this algorithm has MAXWAIT.
-    may_wait: bool,
     cost: Option<Cost>,
     mode: Option<Mode>,
 }
@@ -335,29 +391,31 @@ enum Mode {
 }
 
 impl Options {
-    fn read(mut self, args: &mut Args) -> Result<Options, Error> {
-        // Most calls have none.
-        while !args.is_empty() {
-            let before = args.clone();
-            let twice = if args.accept("COST") {
+    fn read(mut self, args: &mut Args, allowed: Allowed) -> Result<(Ask, bool), Error> {
+        while let Some(word) = args.peek() {
+            let is = |name: &str| word.eq_ignore_ascii_case(name.as_bytes());
+            let before = *args;
+            args.skip();
+            let twice = if is("COST") {
                 self.cost.replace(cost(args.word()?)?).is_some()
-            } else if args.accept("UPTO") {
+            } else if is("UPTO") {
                 self.mode.replace(Mode::UpTo).is_some()
-            } else if args.accept("FORCE") {
+            } else if is("FORCE") {
                 self.mode.replace(Mode::Force).is_some()
-            } else if self.may_wait && args.accept("MAXWAIT") {
-                let patience = Span::parse(args.word()?).ok_or(Error::out_of_range("maxwait", PATIENCE))?;
+            } else if allowed.wait && is("MAXWAIT") {
+                let patience = Span::parse(args.word()?).ok_or_else(|| Error::out_of_range("maxwait", PATIENCE))?;
                 self.mode.replace(Mode::MaxWait(patience)).is_some()
-            } else if self.flag.is_some_and(|flag| args.accept(flag)) {
+            } else if allowed.flag.is_some_and(is) {
                 std::mem::replace(&mut self.flagged, true)
             } else {
-                return Ok(self);
+                *args = before;
+                break;
             };
             if twice {
                 before.end()?;
             }
         }
-        Ok(self)
+        Ok((self.ask()?, self.flagged))
     }
 
     fn ask(&self) -> Result<Ask, Error> {

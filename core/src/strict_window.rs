@@ -11,6 +11,7 @@
 use super::codec::{Decoder, Encoder};
 use super::{Amount, Fact, Kind, Limit, Period, Recovery, Span, Timestamp, Usage, Verdict};
 use std::borrow::Cow;
+use std::fmt;
 
 /// A strict window's numbers.
 #[derive(Clone, Copy, Debug)]
@@ -48,6 +49,12 @@ impl StrictWindow {
             opened
         };
         *usage = kept.moved(now, |slot| slot);
+    }
+}
+
+impl fmt::Display for StrictWindow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SLIDING {} {} STRICT", self.limit, self.window)
     }
 }
 

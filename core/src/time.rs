@@ -1,6 +1,7 @@
 //! When and how long, in whole microseconds. Time is always an argument: nothing here reads a clock.
 
 use super::decimal::{self, Scaled};
+use std::fmt;
 use std::num::NonZeroU64;
 
 const DAY: u64 = 86_400_000_000;
@@ -70,6 +71,41 @@ impl Timestamp {
     }
 }
 
+/// The microseconds of a unit of time.
+#[inline]
+fn micros_in(unit: &[u8]) -> Option<u64> {
+    match unit {
+        b"us" => Some(1),
+        b"ms" => Some(1_000),
+        b"s" | b"" => Some(1_000_000),
+        b"m" => Some(60_000_000),
+        b"h" => Some(3_600_000_000),
+        b"d" => Some(DAY),
+        _ => None,
+    }
+}
+
+impl fmt::Display for Span {
+    /// As an argument says it, in the largest unit that divides it: `1m`, `90s`, `0`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0 == 0 {
+            return f.write_str("0");
+        }
+        let units = ["d", "h", "m", "s", "ms", "us"];
+        let counts = units.into_iter().filter_map(|unit| Some((self.0, micros_in(unit.as_bytes())?, unit)));
+        let mut dividing = counts.filter(|(span, micros, _)| span.is_multiple_of(*micros));
+        dividing
+            .next()
+            .map_or(Ok(()), |(span, micros, unit)| write!(f, "{}{unit}", span.checked_div(micros).unwrap_or(span)))
+    }
+}
+
+impl fmt::Display for Period {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.span().fmt(f)
+    }
+}
+
 /// A length of time in microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Span(u64);
@@ -97,16 +133,20 @@ impl Span {
     /// A duration argument that may be 0: `0`, `60`, `100ms`, `1.5h`; rounded up to whole microseconds.
     /// `None` if it is not a duration, or neither 0 nor from 1us to 3650d.
     #[must_use]
+    #[inline]
     pub fn parse(text: &[u8]) -> Option<Span> {
-        let scaled = decimal::scaled(text, |unit| match unit {
-            b"us" => Some((1, 0)),
-            b"ms" => Some((1, 3)),
-            b"s" | b"" => Some((1, 6)),
-            b"m" => Some((6, 7)),
-            b"h" => Some((36, 8)),
-            b"d" => Some((864, 8)),
-            _ => None,
-        })?;
+        if let Some((count, unit)) = decimal::everyday(text)
+            && let Some(micros) = micros_in(unit)
+        {
+            let span = Span(count.saturating_mul(micros));
+            return (span <= Span::MAX_ARGUMENT).then_some(span);
+        }
+        Span::parse_any(text)
+    }
+
+    #[cold]
+    fn parse_any(text: &[u8]) -> Option<Span> {
+        let scaled = decimal::scaled(text, micros_in)?;
         let below_a_microsecond = matches!(scaled, Scaled { floor: 0, more: true });
         (!below_a_microsecond && !scaled.exceeds(Span::MAX_ARGUMENT.0)).then(|| Span(scaled.ceil()))
     }

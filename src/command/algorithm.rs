@@ -39,11 +39,11 @@ pub fn take(redis: &mut Redis, args: Args) -> Result<Reply, Error> {
 
 /// `RL.PEEK key algorithm ...`
 pub fn peek(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
-    let (key, _) = args.key()?;
+    let key = args.key()?;
     let spec = Spec::any(&mut args)?;
     args.end()?;
     let now = redis::now();
-    let decision = with_limit!(&spec.limit, limit => super::peek(redis, key, limit, spec.ask, now))?;
+    let decision = with_limit!(spec, limit => super::peek(redis, key, limit, spec.ask, now))?;
     Ok(Reply::decision(&decision))
 }
 
@@ -53,10 +53,10 @@ pub fn charge<'a>(
     mut args: Args<'a>,
     read: impl FnOnce(&mut Args<'a>) -> Result<Spec<'a>, Error>,
 ) -> Result<Reply, Error> {
-    let (key, _) = args.key()?;
+    let key = args.key()?;
     let spec = read(&mut args)?;
     args.end()?;
     let now = redis::now();
-    let decision = with_limit!(&spec.limit, limit => super::charge(redis, key, limit, spec.ask, now))?;
+    let decision = with_limit!(spec, limit => super::charge(redis, key, limit, spec.ask, now))?;
     Ok(Reply::decision(&decision))
 }

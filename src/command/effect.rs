@@ -36,15 +36,15 @@ fn read(mut args: Args<'_>) -> Result<Vec<Effect<'_>>, Error> {
     let mut effects = Vec::with_capacity(1);
     let mut names = Vec::with_capacity(1);
     loop {
-        let (key, name) = args.key()?;
+        let key = args.key()?;
         let text = args.word()?;
         effects.push((key, text, applier(text)?));
-        names.push(name);
+        names.push(args.name(key));
         if args.is_empty() {
             break;
         }
     }
-    if has_twins(&names) { Err(Error::InvalidEffect) } else { Ok(effects) }
+    if has_twins(names.into_iter()) { Err(Error::InvalidEffect) } else { Ok(effects) }
 }
 
 /// The kind that an effect names.

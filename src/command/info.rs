@@ -8,7 +8,7 @@ use ratelimit_core::error::Error;
 
 /// `RL.INFO key`
 pub fn info(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
-    let (key, _) = args.key()?;
+    let key = args.key()?;
     args.end()?;
     let mut wrong_type = Ok(Reply::Null);
     for row in &KINDS {

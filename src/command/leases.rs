@@ -1,13 +1,13 @@
 //! A concurrency limit: `RL.ACQUIRE` and `RL.RELEASE`.
 
+use super::step_back;
 use crate::redis::{self, Redis, guard};
 use crate::reply::Reply;
 use ratelimit_core::args::Args;
 use ratelimit_core::error::Error;
-use ratelimit_core::expiry::{Expiry, StepBack};
+use ratelimit_core::expiry::Expiry;
 use ratelimit_core::leases::ConcurrencyUsage;
 use ratelimit_core::spec::{Spec, holders};
-use ratelimit_core::{Span, Usage};
 
 /// `RL.ACQUIRE key limit ttl holder [COST cost]`
 pub fn acquire(redis: &mut Redis, args: Args) -> Result<Reply, Error> {
@@ -16,24 +16,19 @@ pub fn acquire(redis: &mut Redis, args: Args) -> Result<Reply, Error> {
 
 /// `RL.RELEASE key holder [holder ...]`
 pub fn release(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
-    let (name, _) = args.key()?;
+    let name = args.key()?;
     let holders = holders(&mut args)?;
     let now = redis::now();
     let mut key = redis.open::<ConcurrencyUsage>(name)?;
     let usage = key.usage_mut();
-    let back = usage.ahead(now);
-    let before = Expiry::of(now.plus(back), usage.time_to_last_lapse(now.plus(back)));
-    if back != Span::ZERO {
-        usage.move_back(now);
-    }
+    let step = step_back(usage, now, ConcurrencyUsage::time_to_last_lapse);
     let released = usage.release(&holders, now);
     guard::point();
-    let after = Expiry::of(now, usage.time_to_last_lapse(now));
-    let recovery = usage.recovery();
+    let expiry = Expiry::of(now, usage.time_to_last_lapse(now));
     if released > 0 {
-        key.charged(now, after, back != Span::ZERO);
-    } else if back != Span::ZERO {
-        key.moved_back(&StepBack { now, back, recovery, before, after });
+        key.charged(now, expiry, step.is_some());
+    } else if let Some(step) = step {
+        key.moved_back(&step);
     }
     Ok(Reply::count(released))
 }

@@ -4,15 +4,14 @@
 //! one after another: others may run when a later one is opened, and change an earlier one. So a key is looked at again
 //! if they may have.
 
-use super::{Growth, count, looked, move_back, step_back};
-use crate::config;
+use super::{Seen, move_back, step_back};
 use crate::redis::key::Found;
 use crate::redis::{self, Redis, guard};
 use crate::reply::{Reply, Row};
-use ratelimit_core::args::{Args, KeyName};
+use ratelimit_core::args::Args;
 use ratelimit_core::error::Error;
 use ratelimit_core::expiry::Expiry;
-use ratelimit_core::spec::{AnyLimit, Part, Spec, several};
+use ratelimit_core::spec::{Part, several};
 use ratelimit_core::with_limit;
 use ratelimit_core::{Change, Decision, Limit, Look, Timestamp, Usage, Verdict, take as charge};
 
@@ -20,59 +19,56 @@ use ratelimit_core::{Change, Decision, Limit, Look, Timestamp, Usage, Verdict, t
 pub fn take(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     let parts = several(&mut args)?;
     let now = redis::now();
-    let looked = look(redis, &parts, now)?;
-    let looks = || looked.iter().map(|key| &key.look);
-    let allowed = !looks().any(Look::denies);
+    let looked = look(redis, parts, now)?;
+    let allowed = !looked.iter().any(|key| key.seen.look.denies());
     if allowed {
-        looked.iter().try_for_each(Looked::check_entries)?;
-        looked.iter().try_for_each(|key| key.growth.check_memory(redis))?;
+        looked.iter().try_for_each(|key| key.seen.check_entries())?;
+        looked.iter().try_for_each(|key| key.seen.check_memory(redis))?;
     }
     redis.stats.decided(allowed);
-    let rows = looked.iter().map(|key| key.settle(redis, now, allowed)).collect();
-    Ok(Reply::decisions(allowed, wait(looks(), allowed), rows))
+    let rows = looked.iter().map(|key| key.charge(redis, now, allowed)).collect();
+    Ok(Reply::decisions(allowed, wait(looked.iter().map(|key| &key.seen), allowed), rows))
 }
 
 /// `RL.MPEEK numkeys key [key ...] spec [spec ...]`
 pub fn peek(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     let parts = several(&mut args)?;
     let now = redis::now();
-    let (mut looks, mut rows) = (Vec::with_capacity(parts.len()), Vec::with_capacity(parts.len()));
-    let mut too_many = Ok(());
+    let (mut seen, mut rows) = (Vec::with_capacity(parts.len()), Vec::with_capacity(parts.len()));
     for (name, spec) in &parts {
-        with_limit!(&spec.limit, limit => {
+        with_limit!(spec, limit => {
             let key = redis.peek(*name)?;
-            let (look, growth) = looked(limit, key.usage(), key.is_missing(), now, spec.ask);
-            too_many = too_many.and(growth.check_entries(limit));
-            rows.push(Row::decision(&look.decision(limit, key.usage(), now, false)));
-            looks.push(look);
+            let now_seen = Seen::at(limit, key.usage(), key.is_missing(), now, spec.ask);
+            rows.push(Row::decision(&now_seen.look.decision(limit, key.usage(), now, false)));
+            seen.push(now_seen);
         });
     }
-    let allowed = !looks.iter().any(Look::denies);
+    let allowed = !seen.iter().any(|seen| seen.look.denies());
     if allowed {
-        too_many?;
+        seen.iter().try_for_each(Seen::check_entries)?;
     }
-    Ok(Reply::decisions(allowed, wait(looks.iter(), allowed), rows))
+    Ok(Reply::decisions(allowed, wait(seen.iter(), allowed), rows))
 }
 
 /// If all passed, the longest hold (a FORCE that did not fit has passed, and its wait is no hold); else the longest
 /// wait of those that stood in the way.
-fn wait<'a>(looks: impl Iterator<Item = &'a Look>, allowed: bool) -> Option<Verdict> {
+fn wait<'a>(seen: impl Iterator<Item = &'a Seen>, allowed: bool) -> Option<Verdict> {
+    let looks = seen.map(|seen| &seen.look);
     looks.filter(|look| if allowed { look.verdict().allowed() } else { look.denies() }).map(Look::verdict).max()
 }
 
 /// A key of a call that was looked at, and closed, and the limit that it was looked at under.
 struct Looked<'a> {
-    limit: AnyLimit<'a>,
+    part: Part<'a>,
     found: Found,
-    look: Look,
-    growth: Growth,
+    seen: Seen,
 }
 
 /// Looks at every key.
-fn look<'a>(redis: &mut Redis, parts: &[Part<'a>], now: Timestamp) -> Result<Vec<Looked<'a>>, Error> {
+fn look<'a>(redis: &mut Redis, parts: Vec<Part<'a>>, now: Timestamp) -> Result<Vec<Looked<'a>>, Error> {
     let mut looked = Vec::with_capacity(parts.len());
-    for (name, spec) in parts {
-        looked.push(Looked::at(redis, *name, spec, now)?);
+    for part in parts {
+        looked.push(Looked::at(redis, part, now)?);
     }
     if looked.iter().all(|key| redis.still_holds(&key.found)) {
         return Ok(looked);
@@ -80,9 +76,9 @@ fn look<'a>(redis: &mut Redis, parts: &[Part<'a>], now: Timestamp) -> Result<Vec
     // Whatever expired has been deleted by now. First those that are missing, whose opening says that others may run;
     // those that are there then stay as they are found.
     for missing in [true, false] {
-        for (key, (name, spec)) in looked.iter_mut().zip(parts) {
+        for key in &mut looked {
             if key.found.is_missing() == missing {
-                *key = Looked::at(redis, *name, spec, now)?;
+                *key = Looked::at(redis, key.part, now)?;
             }
         }
     }
@@ -90,38 +86,32 @@ fn look<'a>(redis: &mut Redis, parts: &[Part<'a>], now: Timestamp) -> Result<Vec
 }
 
 impl<'a> Looked<'a> {
-    fn at(redis: &mut Redis, name: KeyName, spec: &Spec<'a>, now: Timestamp) -> Result<Looked<'a>, Error> {
-        with_limit!(&spec.limit, limit => {
+    fn at(redis: &mut Redis, part: Part<'a>, now: Timestamp) -> Result<Looked<'a>, Error> {
+        let (name, spec) = part;
+        with_limit!(spec, limit => {
             let key = redis.open(name)?;
-            let (look, growth) = looked(limit, key.usage(), key.is_missing(), now, spec.ask);
-            let changes = look.change() != Change::Nothing || key.usage().is_after(now);
+            let seen = Seen::at(limit, key.usage(), key.is_missing(), now, spec.ask);
+            let changes = seen.look.change() != Change::Nothing || key.usage().is_after(now);
             let found = if changes { key.close_to_change(now) } else { key.close() };
-            Ok(Looked { limit: spec.limit, found, look, growth })
+            Ok(Looked { part, found, seen })
         })
-    }
-
-    fn check_entries(&self) -> Result<(), Error> {
-        with_limit!(&self.limit, limit => self.growth.check_entries(limit))
     }
 
     /// Makes the change that the look announced if the call as a whole is `allowed`, and sees to a clock gone back in
     /// any case. Nothing can fail any more.
-    fn settle(&self, redis: &mut Redis, now: Timestamp, allowed: bool) -> Row {
-        if self.look.denies() && config::DENIAL_EVENTS.get() != 0 {
-            redis.denied(self.found.name());
+    fn charge(&self, redis: &mut Redis, now: Timestamp, allowed: bool) -> Row {
+        let (name, spec) = self.part;
+        if self.seen.count(allowed) {
+            redis.denied(name);
         }
-        Row::decision(&with_limit!(&self.limit, limit => {
-            count(&self.look, limit, self.growth, allowed);
-            self.settle_under(redis, limit, now, allowed)
-        }))
+        Row::decision(&with_limit!(spec, limit => self.charge_under(redis, limit, now, allowed)))
     }
-}
 
-impl Looked<'_> {
-    fn settle_under<L: Limit>(&self, redis: &mut Redis, limit: &L, now: Timestamp, allowed: bool) -> Decision {
-        let change = if allowed { self.look.change() } else { Change::Nothing };
+    fn charge_under<L: Limit>(&self, redis: &mut Redis, limit: &L, now: Timestamp, allowed: bool) -> Decision {
+        let look = &self.seen.look;
+        let change = if allowed { look.change() } else { Change::Nothing };
         let unused = L::Usage::default();
-        let nothing = |usage: &L::Usage| self.look.decision(limit, usage, now, false);
+        let nothing = |usage: &L::Usage| look.decision(limit, usage, now, false);
         // Another kind is what others have put there meanwhile.
         let Ok(found) = redis.find_again::<L::Usage>(&self.found, now) else { return nothing(&unused) };
         let Some(mut usage) = redis.change::<L::Usage>(&found) else {
@@ -130,13 +120,13 @@ impl Looked<'_> {
             }
             let mut usage = unused;
             charge(limit, &mut usage, now, change);
-            let decision = self.look.decision(limit, &usage, now, true);
+            let decision = look.decision(limit, &usage, now, true);
             redis.record_new(&found, usage, Expiry::of(now, decision.reset).after_charge(None, false), now);
             return decision;
         };
         if change == Change::Nothing {
             let decision = nothing(&usage);
-            if let Some(step) = step_back(limit, &mut *usage, now) {
+            if let Some(step) = step_back(&mut *usage, now, |usage, now| limit.reset(usage, now)) {
                 usage.record(step.expiry(found.expires_at()), now);
             }
             return decision;
@@ -144,7 +134,7 @@ impl Looked<'_> {
         let moved = move_back(&mut *usage, now);
         charge(limit, &mut usage, now, change);
         guard::point();
-        let decision = self.look.decision(limit, &usage, now, true);
+        let decision = look.decision(limit, &usage, now, true);
         usage.record(Expiry::of(now, decision.reset).after_charge(found.expires_at(), moved), now);
         decision
     }

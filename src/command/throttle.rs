@@ -4,7 +4,8 @@
 //! redis-cell left behind hold its TAT, the instant at which the bucket has recovered, in nanoseconds as a string;
 //! with cell-compat the first call takes them over.
 
-use crate::config::{CELL_COMPAT, DENIAL_EVENTS};
+use super::Seen;
+use crate::config::CELL_COMPAT;
 use crate::redis::{self, Redis};
 use crate::reply::Reply;
 use ratelimit_core::args::{Args, KeyName, whole};
@@ -16,7 +17,7 @@ use ratelimit_core::{Ask, Decision, Span, Timestamp, Usage, take};
 
 /// `RL.THROTTLE key max_burst count period [quantity]`
 pub fn throttle(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
-    let (key, _) = args.key()?;
+    let key = args.key()?;
     let (bucket, ask) = spec::throttle(&mut args)?;
     let now = redis::now();
     let charged = super::charge(redis, key, &bucket, ask, now);
@@ -53,17 +54,16 @@ fn take_over(
     now: Timestamp,
 ) -> Result<Option<Decision>, Error> {
     // What has recovered is a missing key, to make which is refused like making any.
-    let (look, growth) = super::looked(bucket, &usage, usage.is_unused(), now, ask);
-    growth.check_memory(redis)?;
-    take(bucket, &mut usage, now, look.change());
-    let decision = look.decision(bucket, &usage, now, true);
+    let seen = Seen::at(bucket, &usage, usage.is_unused(), now, ask);
+    seen.check_memory(redis)?;
+    take(bucket, &mut usage, now, seen.look.change());
+    let decision = seen.look.decision(bucket, &usage, now, true);
     let expires_at = Expiry::of(now, decision.reset).after_charge(None, false);
     if !redis.replace(name, usage, expires_at, now) {
         return Ok(None);
     }
-    redis.stats.decided(!look.denies());
-    super::count(&look, bucket, growth, true);
-    if look.denies() && DENIAL_EVENTS.get() != 0 {
+    redis.stats.decided(!seen.look.denies());
+    if seen.count(true) {
         redis.denied(name);
     }
     Ok(Some(decision))

@@ -6,17 +6,21 @@
 
 use super::api::api;
 use ratelimit_core::Timestamp;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The instant of this call, on the server's clock. Read it once and pass it down.
 pub fn now() -> Timestamp {
     let micros = match api!(RedisModule_CachedMicroseconds) {
         // SAFETY: it takes nothing and only reads the server's cached clock.
         Some(cached) => unsafe { cached() },
-        None => match SystemTime::now().duration_since(UNIX_EPOCH) {
-            Ok(since) => i64::try_from(since.as_micros()).unwrap_or(i64::MAX),
-            Err(_before) => 0,
-        },
+        None => read_clock(),
     };
     Timestamp::from_clock(micros)
+}
+
+/// The real-time clock, in microseconds since the epoch.
+fn read_clock() -> i64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: it writes to `time` alone. It cannot fail: there is such a clock.
+    unsafe { libc::clock_gettime(libc::CLOCK_REALTIME, &raw mut time) };
+    time.tv_sec.saturating_mul(1_000_000).saturating_add(time.tv_nsec / 1000)
 }

@@ -95,5 +95,10 @@ pub unsafe fn with_arguments<T>(
     run: impl FnOnce(&[&[u8]]) -> T,
 ) -> T {
     // SAFETY: the caller's promise.
-    unsafe { guard::with_words(guard::strings(argv, length), run) }
+    unsafe {
+        {
+            let words: Vec<&[u8]> = guard::strings(argv, length).iter().map(|word| guard::bytes(*word)).collect();
+            run(&words)
+        }
+    }
 }

@@ -46,7 +46,11 @@ impl Changes {
 
     /// Adds the whole of `usage`, in the key of that name, which expires at `expires_at`.
     pub fn whole<U: Usage>(&mut self, name: KeyName, usage: &U, expires_at: u64) {
-        self.tell(Told { name, text: Text::of_whole(usage, expires_at) });
+        if listeners::wanted() {
+            self.tell(Told { name, text: Text::of_whole(usage, expires_at) });
+        } else {
+            self.untold = true;
+        }
     }
 
     /// Adds a call that has emptied the key of that name, which held a `U`.

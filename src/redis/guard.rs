@@ -8,7 +8,7 @@ use super::api::{OK, call};
 use super::command::Access;
 use crate::reply::Reply;
 use crate::stats::CommandStats;
-use ratelimit_core::args::Args;
+use ratelimit_core::args::{Args, Words};
 use ratelimit_core::error::Error;
 use redis_module::raw;
 use std::ffi::{c_char, c_int};
@@ -18,12 +18,6 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// A command: reads its words, does what it does to keys, and says what is to be replied.
 pub type Handler = fn(&mut Redis, Args) -> Result<Reply, Error>;
-
-/// As many words as a call on one key has; clearing room for more would cost it more than reading them.
-const FEW_WORDS: usize = 8;
-
-/// As many as a call on several keys has, mostly. The words of longer ones are listed on the heap.
-const MANY_WORDS: usize = 32;
 
 /// Runs a command; `asked_for_keys` says what it does to its keys if the server has to ask each call for them.
 ///
@@ -45,8 +39,7 @@ pub unsafe fn enter(
     if let Some(access) = asked_for_keys
         && redis.is_asked_for_keys()
     {
-        // SAFETY: likewise.
-        callback((), || unsafe { with_words(argv, |words| redis.answer_keys(Args::new(words), access)) });
+        callback((), || redis.answer_keys(Args::new(&Strings(argv)), access));
         return OK;
     }
     let answered = catch_unwind(AssertUnwindSafe(|| {
@@ -54,21 +47,24 @@ pub unsafe fn enter(
             // Redis 6.2 knows no arity of a module's commands.
             return Err(Error::WrongArity);
         }
-        // SAFETY: the caller's promise.
-        unsafe { with_words(argv, |words| handler(&mut redis, Args::new(words))) }
+        let answer = handler(&mut redis, Args::new(&Strings(argv)));
+        redis.finish();
+        answer
     }));
-    // Even after a panic what has been changed by then is told, and what was told is done.
-    let mut finish = || catch_unwind(AssertUnwindSafe(|| redis.finish()));
-    let finished = finish().or_else(|_| finish().and(Err(Box::new(()))));
     stats.calls.count();
-    // The reply is complete before it begins, and nothing that follows can panic.
     let error = match answered {
-        Ok(Ok(reply)) if finished.is_ok() => {
-            redis.reply(reply);
+        // The reply is complete before it begins, and nothing of it can panic.
+        Ok(Ok(reply)) => {
+            redis.reply(&reply);
             return OK;
         }
         Ok(Err(error)) => error,
-        Ok(Ok(_)) | Err(_) => Error::Internal,
+        Err(_) => {
+            // What has been changed by then is told all the same, and what was told is done.
+            let mut finish = || catch_unwind(AssertUnwindSafe(|| redis.finish()));
+            drop(finish().or_else(|_| finish()));
+            Error::Internal
+        }
     };
     redis.reply_error(&error);
     stats.errors.count();
@@ -107,37 +103,18 @@ pub unsafe fn strings<'a>(argv: *mut *mut raw::RedisModuleString, length: c_int)
     unsafe { std::slice::from_raw_parts(argv, length) }
 }
 
-/// Runs `run` with the bytes of each of the server's strings.
-///
-/// # Safety
-/// The strings live until it returns.
-pub unsafe fn with_words<T>(argv: &[*mut raw::RedisModuleString], run: impl FnOnce(&[&[u8]]) -> T) -> T {
-    // SAFETY: the caller's promise.
-    unsafe {
-        if argv.len() <= FEW_WORDS {
-            return with_words_on_stack::<FEW_WORDS, T>(argv, run);
-        }
-        if argv.len() <= MANY_WORDS {
-            return with_words_on_stack::<MANY_WORDS, T>(argv, run);
-        }
-    }
-    // SAFETY: likewise.
-    let words: Vec<&[u8]> = argv.iter().map(|string| unsafe { bytes(*string) }).collect();
-    run(&words)
-}
+/// The words of a call, as the server holds them.
+struct Strings<'a>(&'a [*mut raw::RedisModuleString]);
 
-/// # Safety
-/// The strings live until it returns.
-unsafe fn with_words_on_stack<const ROOM: usize, T>(
-    argv: &[*mut raw::RedisModuleString],
-    run: impl FnOnce(&[&[u8]]) -> T,
-) -> T {
-    let mut room: [&[u8]; ROOM] = [&[]; ROOM];
-    for (word, string) in room.iter_mut().zip(argv) {
-        // SAFETY: the caller's promise.
-        *word = unsafe { bytes(*string) };
+impl Words for Strings<'_> {
+    fn count(&self) -> usize {
+        self.0.len()
     }
-    run(room.get(..argv.len()).unwrap_or(&room))
+
+    fn word(&self, place: usize) -> Option<&[u8]> {
+        // SAFETY: whoever makes one promises that the strings live as long.
+        self.0.get(place).map(|string| unsafe { bytes(*string) })
+    }
 }
 
 /// The bytes of a server's string.

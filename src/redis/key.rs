@@ -211,6 +211,7 @@ impl<'a, U: Usage> Key<'_, 'a, U> {
 
     /// Sees to all that a charge entails, before which the usage may have `moved` back with the clock: a key whose usage is
     /// back to nothing is deleted; else it is there, and expires when it may. Replicas and the AOF are told.
+    #[inline(always)]
     pub fn charged(mut self, now: Timestamp, expiry: Expiry, moved: bool) {
         if self.usage().is_unused() {
             return self.delete();
@@ -229,6 +230,7 @@ impl<'a, U: Usage> Key<'_, 'a, U> {
         self.tell_and_set(present, step.expiry(present), step.now);
     }
 
+    #[inline(always)]
     fn tell_and_set(&mut self, present: Option<u64>, expires_at: u64, now: Timestamp) {
         self.redis.changes.change(self.name, self.value.get_mut(), expires_at);
         self.redis.propagate();

@@ -155,21 +155,21 @@ impl<'a> Redis<'a> {
     }
 
     /// Sends a reply.
-    fn reply(&self, reply: Reply) {
+    fn reply(&self, reply: &Reply) {
         match reply {
-            Reply::Row(row) => self.reply_row(&row),
+            Reply::Row(row) => self.reply_row(row),
             Reply::Rows(integers, rows) => {
                 self.reply_array(3);
                 for value in integers {
-                    self.reply_integer(value);
+                    self.reply_integer(*value);
                 }
                 self.reply_array(rows.len());
-                for row in &rows {
+                for row in rows {
                     self.reply_row(row);
                 }
             }
-            Reply::Integer(value) => self.reply_integer(value),
-            Reply::Bytes(bytes) => self.reply_bytes(&bytes),
+            Reply::Integer(value) => self.reply_integer(*value),
+            Reply::Bytes(bytes) => self.reply_bytes(bytes),
             Reply::Array(replies) => {
                 self.reply_array(replies.len());
                 for reply in replies {
@@ -244,7 +244,7 @@ impl<'a> Redis<'a> {
     /// Answers which arguments are keys, of a call with numbered ones. There is nobody to send an error to.
     fn answer_keys(&self, mut args: Args, access: command::Access) {
         let flags = access.key_flags().cast_signed();
-        for name in args.numbered_keys().into_iter().flat_map(|(names, _)| names) {
+        for name in args.numbered_keys().into_iter().flatten() {
             let place = std::ffi::c_int::try_from(name.0).unwrap_or(0);
             // SAFETY: `ctx` is that of the current call, which asks for keys.
             unsafe {

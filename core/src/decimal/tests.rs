@@ -1,9 +1,10 @@
+use super::{everyday, everyday_whole};
 use num_bigint::BigUint;
 use num_traits::Pow;
 use proptest::prelude::*;
 
 fn scaled(text: &str, factor: u64, shift: u32) -> Option<(u64, bool)> {
-    let scaled = super::scaled(text.as_bytes(), |rest| rest.is_empty().then_some((factor, shift)))?;
+    let scaled = super::scaled(text.as_bytes(), |rest| rest.is_empty().then_some(factor * 10_u64.pow(shift)))?;
     Some((scaled.floor, scaled.more))
 }
 
@@ -36,7 +37,7 @@ fn reads_numbers_as_clients_print_them() {
 #[test]
 fn refuses_what_is_not_a_number() {
     for text in ["", ".", ".5", "1.", "1.e5", "+1", "-1", "e5", "1e", "1e+", "1e-", "x"] {
-        assert_eq!(super::scaled(text.as_bytes(), |_| Some((1, 0))), None, "{text:?}");
+        assert_eq!(super::scaled(text.as_bytes(), |_| Some(1)), None, "{text:?}");
     }
 }
 
@@ -52,7 +53,37 @@ fn shows_what_follows_the_number() {
     }
 }
 
+#[test]
+fn reads_everyday_numbers_of_any_length_as_any_other() {
+    let digits = "907060504";
+    for length in 1..=digits.len() {
+        let text = &digits.as_bytes()[..length];
+        let expected = digits[..length].parse().ok();
+        assert_eq!(everyday_whole(text), expected);
+        for place in 0..length {
+            // Around the digits, where the arithmetic of all at once could go wrong; and the highest bit.
+            for byte in [0, b'/', b':', b'@', b'p', b'0' | 0x80, 0xff] {
+                let mut text = text.to_vec();
+                text[place] = byte;
+                assert_eq!(everyday_whole(&text), None, "{text:?}");
+            }
+        }
+    }
+    for text in ["", "1234567890", "1.5", "1e5"] {
+        assert_eq!(everyday_whole(text.as_bytes()), None, "{text} is for the others");
+    }
+}
+
 proptest! {
+    #[test]
+    fn everyday_numbers_are_what_they_say(value in 0..1_000_000_000_u64, zeros in 0..9_usize) {
+        let text = format!("{}{value}", "0".repeat(zeros));
+        let expected = (text.len() <= 9).then_some(value);
+        prop_assert_eq!(everyday_whole(text.as_bytes()), expected);
+        let with_unit = format!("{text}ms");
+        prop_assert_eq!(everyday(with_unit.as_bytes()), expected.map(|value| (value, &b"ms"[..])));
+    }
+
     #[test]
     fn scales_exactly(
         whole in "[0-9]{1,25}",

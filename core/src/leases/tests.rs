@@ -10,8 +10,8 @@ use proptest::sample::select;
 
 const LONGEST: u64 = 3650 * 86_400_000_000;
 
-fn held<'a>(holder: &'a str, limit: u64, ttl: &str) -> Concurrency<'a> {
-    Concurrency::new(units(limit), period(ttl), holder.as_bytes())
+fn held<'a>(holder: &'a str, limit: u64, ttl: &str) -> Asked<'a> {
+    Concurrency::new(units(limit), period(ttl)).asked_by(holder.as_bytes())
 }
 
 fn cost(cost: u64) -> Ask {
@@ -49,7 +49,7 @@ fn change(moved_back: u64, at: u64, released: &[&[u8]], leased: Option<Lease>) -
 #[test]
 fn a_lease_lapses_after_its_ttl() {
     for ttl in [1, 59, 60_000_000, LONGEST] {
-        let limit = |holder| Concurrency::new(units(10), Period::new(Span::from_micros(ttl)).unwrap(), holder);
+        let limit = |holder| Concurrency::new(units(10), Period::new(Span::from_micros(ttl)).unwrap()).asked_by(holder);
         for acquired in [0, 7, 1_700_000_000_000_000] {
             assert_leaves(&limit(b"a"), &limit(b"b"), acquired, acquired + ttl);
         }
@@ -460,7 +460,7 @@ proptest! {
             let names: Vec<String> = (first..first + holders).map(|number| format!("{number}")).collect();
             for name in &names {
                 let ttl = Period::new(Span::from_micros(ttl)).unwrap();
-                let limit = Concurrency::new(units(70), ttl, name.as_bytes());
+                let limit = Concurrency::new(units(70), ttl).asked_by(name.as_bytes());
                 let mut read = decoded::<ConcurrencyUsage>(&encoded(&usage)).unwrap_or_default();
                 for at in [now, now + 50, now + 1, now - 20] {
                     prop_assert_eq!(peek(&limit, &usage, us(at), cost(9)), peek(&limit, &read, us(at), cost(9)));
@@ -489,18 +489,18 @@ proptest! {
     }
 }
 
-impl Lawful for Concurrency<'static> {
-    fn limits() -> impl Strategy<Value = Concurrency<'static>> {
+impl Lawful for Asked<'static> {
+    fn limits() -> impl Strategy<Value = Asked<'static>> {
         let holder = select(vec![&b"a"[..], b"b", b"c"]);
         (amounts(), lengths(), holder).prop_map(|(limit, ttl, holder)| {
-            Concurrency::new(Amount::saturating(limit), Period::new(Span::from_micros(ttl)).unwrap(), holder)
+            Concurrency::new(Amount::saturating(limit), Period::new(Span::from_micros(ttl)).unwrap()).asked_by(holder)
         })
     }
 
     /// One limit is one holder, who has one lease at a time: each is within the limit. That all together are is
     /// for the oracle, where several ask.
     fn check_guarantee(&self, admitted: &[(Timestamp, u128)]) {
-        assert!(admitted.iter().all(|(_, units)| *units <= u128::from(self.limit.millionths())));
+        assert!(admitted.iter().all(|(_, units)| *units <= u128::from(self.limit().millionths())));
     }
 
     /// There are no options but a cost above 0.
@@ -518,26 +518,26 @@ mod laws {
 
     #[test]
     fn never_more_than_the_limit() {
-        laws::never_more_than_the_limit::<Concurrency>();
+        laws::never_more_than_the_limit::<Asked>();
     }
 
     #[test]
     fn a_clock_gone_back_frees_nothing_and_locks_nobody_out() {
         let law = laws::a_clock_gone_back_frees_nothing_and_locks_nobody_out;
-        laws::in_every_state::<Concurrency>(1..=1, laws::without_debts, law);
+        laws::in_every_state::<Asked>(1..=1, laws::without_debts, law);
     }
 
     #[test]
     fn a_key_expires_when_it_has_recovered_and_not_much_later() {
-        laws::a_key_expires_when_it_has_recovered_and_not_much_later::<Concurrency>();
+        laws::a_key_expires_when_it_has_recovered_and_not_much_later::<Asked>();
     }
 
     #[test]
     fn what_moves_along_recovers_as_much_sooner() {
-        laws::in_every_state::<Concurrency>(1..=1, |what| what, laws::what_moves_along_recovers_as_much_sooner);
+        laws::in_every_state::<Asked>(1..=1, |what| what, laws::what_moves_along_recovers_as_much_sooner);
     }
 
-    laws::laws!(Concurrency:
+    laws::laws!(Asked:
         a_denied_call_changes_nothing,
         a_look_changes_nothing,
         a_look_back_sees_what_a_call_would_write,
@@ -548,13 +548,13 @@ mod laws {
 
     // What is left is left to somebody who holds nothing; a renewal passes beside it.
 
-    fn newcomer(limit: &Concurrency<'static>) -> Concurrency<'static> {
-        Concurrency { holder: Name::of(b"newcomer"), ..*limit }
+    fn newcomer(limit: &Asked<'static>) -> Asked<'static> {
+        limit.concurrency.asked_by(b"newcomer")
     }
 
     #[test]
     fn remaining_is_what_passes_next() {
-        laws::in_every_state::<Concurrency>(
+        laws::in_every_state::<Asked>(
             1..=3,
             |what| what,
             |limit, usage, now, ask| {
@@ -565,7 +565,7 @@ mod laws {
 
     #[test]
     fn a_recovered_key_is_as_good_as_new() {
-        laws::in_every_state::<Concurrency>(
+        laws::in_every_state::<Asked>(
             1..=3,
             |what| what,
             |limit, usage, now, ask| {

@@ -142,3 +142,22 @@ fn a_refusal_is_short_whatever_was_found() {
         assert!(text.contains("...'") && text.len() < 300, "{} bytes: {text}", text.len());
     }
 }
+
+#[test]
+fn a_limit_displays_as_the_words_that_it_is_read_from() {
+    for (text, words) in [
+        ("tokenbucket 200 100 60s", "TOKENBUCKET 200 100 1m"),
+        ("TOKENBUCKET 0.5 1e-06 100ms COST 0 FORCE", "TOKENBUCKET 0.5 0.000001 100ms"),
+        ("LEAKYBUCKET 1000000 12.34 1.5h", "LEAKYBUCKET 1000000 12.34 90m"),
+        ("FIXED 1000 1d ALIGNED", "FIXED 1000 1d ALIGNED"),
+        ("FIXED 0 36h", "FIXED 0 36h"),
+        ("SLIDING 100 90", "SLIDING 100 90s"),
+        ("SLIDING 100 1us STRICT", "SLIDING 100 1us STRICT"),
+        ("SLIDINGLOG 5 1500ms COST 3 UPTO", "SLIDINGLOG 5 1500ms"),
+        ("CONCURRENCY 3 30s worker-7", "CONCURRENCY 3 30s"),
+    ] {
+        let said: Vec<&[u8]> = std::iter::once(&b"RL.TAKE"[..]).chain(text.split(' ').map(str::as_bytes)).collect();
+        assert_eq!(Spec::any(&mut Args::new(&said)).unwrap().limit.to_string(), words);
+    }
+    assert_eq!(Span::ZERO.to_string(), "0");
+}

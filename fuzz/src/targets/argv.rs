@@ -7,27 +7,13 @@ use ratelimit_core::args::{Args, KeyName};
 use ratelimit_core::error::Error;
 use crate::laws::{assert_lawful, assert_wire};
 use ratelimit_core::{Amount, Ask, Limit, Timestamp};
-use ratelimit_core::spec::{self, AnyLimit, Part, Spec};
+use ratelimit_core::spec::{self, AnyLimit, Part, Reader, Spec};
 use ratelimit_core::with_limit;
-
-type Reader<'a> = fn(&mut Args<'a>) -> Result<Spec<'a>, Error>;
-
-/// What follows the key, by command.
-fn readers<'a>() -> [(&'static str, Reader<'a>); 6] {
-    [
-        ("TOKENBUCKET", Spec::token_bucket),
-        ("LEAKYBUCKET", Spec::leaky_bucket),
-        ("FIXED", Spec::fixed_window),
-        ("SLIDING", Spec::sliding_window),
-        ("SLIDINGLOG", Spec::sliding_log),
-        ("CONCURRENCY", Spec::concurrency),
-    ]
-}
 
 pub fn run(data: &[u8]) {
     let words = words(data);
     let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
-    for (name, read) in readers() {
+    for (name, read) in Spec::ALGORITHMS {
         let own = one(&words, read);
         assert_refused_or_sayable(&own);
         // RL.FIXED k ... is RL.TAKE k FIXED ...
@@ -42,7 +28,8 @@ pub fn run(data: &[u8]) {
     if generic.is_ok() {
         // Up to anywhere, it is a call too or has too few words.
         for length in 1..words.len() {
-            let cut = one(&words[..length], Spec::any);
+            let words = words[..length].to_vec();
+            let cut = one(&words, Spec::any);
             assert!(matches!(cut, Ok(_) | Err(Error::WrongArity)), "{cut:?}");
         }
     }
@@ -78,7 +65,7 @@ fn words(data: &[u8]) -> Vec<Vec<u8>> {
 }
 
 /// `name key spec`, as the commands of one key read it.
-fn one<'a>(words: &'a [&'a [u8]], read: Reader<'a>) -> Result<Spec<'a>, Error> {
+fn one<'a>(words: &'a Vec<&'a [u8]>, read: Reader<'a>) -> Result<Spec<'a>, Error> {
     let mut args = Args::new(words);
     args.key()?;
     let spec = read(&mut args)?;
@@ -87,7 +74,7 @@ fn one<'a>(words: &'a [&'a [u8]], read: Reader<'a>) -> Result<Spec<'a>, Error> {
 }
 
 /// `RL.MTAKE numkeys key [key ...] spec [spec ...]`
-fn several<'a>(words: &'a [&'a [u8]]) -> Result<Vec<Part<'a>>, Error> {
+fn several<'a>(words: &'a Vec<&'a [u8]>) -> Result<Vec<Part<'a>>, Error> {
     let mut args = Args::new(words);
     let parts = spec::several(&mut args)?;
     args.end()?;
@@ -95,15 +82,15 @@ fn several<'a>(words: &'a [&'a [u8]]) -> Result<Vec<Part<'a>>, Error> {
 }
 
 /// `RL.THROTTLE key max_burst count period [quantity]`
-fn throttle<'a>(words: &'a [&'a [u8]]) -> Result<Spec<'a>, Error> {
+fn throttle<'a>(words: &'a Vec<&'a [u8]>) -> Result<Spec<'a>, Error> {
     let mut args = Args::new(words);
     args.key()?;
     let (bucket, ask) = spec::throttle(&mut args)?;
-    Ok(Spec { limit: AnyLimit::Bucket(bucket), ask })
+    Ok(Spec { limit: AnyLimit::Bucket(bucket), ask, holder: &[] })
 }
 
 /// `RL.RELEASE key holder [holder ...]`
-fn holders<'a>(words: &'a [&'a [u8]]) -> Result<Vec<&'a [u8]>, Error> {
+fn holders<'a>(words: &'a Vec<&'a [u8]>) -> Result<Vec<&'a [u8]>, Error> {
     let mut args = Args::new(words);
     args.key()?;
     spec::holders(&mut args)
@@ -119,7 +106,7 @@ fn assert_refused_or_sayable(read: &Result<Spec, Error>) {
     let words: Vec<&[u8]> = [&b"RL.TAKE"[..], b"key"].into_iter().chain(said.iter().map(Vec::as_slice)).collect();
     let again = one(&words, Spec::any);
     assert_eq!(meaning(&again), meaning(read), "{said:?}");
-    with_limit!(&spec.limit, limit => {
+    with_limit!(spec, limit => {
         for now in [Timestamp::EPOCH, Timestamp::from_clock(1_700_000_000_000_000), Timestamp::MAX] {
             assert_lawful(limit, &mut unused(limit), now, spec.ask);
         }
@@ -135,57 +122,24 @@ fn meaning(read: &Result<Spec, Error>) -> String {
     format!("{read:?}")
 }
 
-/// The spec in words, by the numbers that it holds.
+/// The spec in words, by what it holds.
 fn said(spec: &Spec) -> Vec<Vec<u8>> {
-    let limit = with_limit!(&spec.limit, limit => format!("{limit:?}"));
-    let numbers = numbers(&limit);
-    let micros = |place: usize| format!("{}us", numbers[place]);
-    let amount = |place: usize| decimal(Amount::saturating(numbers[place]));
-    let mut words: Vec<Vec<u8>> = Vec::new();
-    let mut say = |text: String| words.push(text.into_bytes());
-    match &spec.limit {
-        AnyLimit::Bucket(_) => {
-            say(if limit.contains("Burst") { "TOKENBUCKET" } else { "LEAKYBUCKET" }.into());
-            [amount(0), amount(1), micros(2)].into_iter().for_each(&mut say);
-        }
-        AnyLimit::FixedWindow(_) => {
-            ["FIXED".into(), amount(0), micros(1)].into_iter().for_each(&mut say);
-            if limit.contains("true") {
-                say("ALIGNED".into());
-            }
-        }
-        AnyLimit::SlidingWindow(_) => ["SLIDING".into(), amount(0), micros(1)].into_iter().for_each(&mut say),
-        AnyLimit::StrictWindow(_) => {
-            ["SLIDING".into(), amount(0), micros(1), "STRICT".into()].into_iter().for_each(&mut say);
-        }
-        AnyLimit::SlidingLog(_) => ["SLIDINGLOG".into(), amount(0), micros(1)].into_iter().for_each(&mut say),
-        AnyLimit::Concurrency(_) => {
-            ["CONCURRENCY".into(), amount(0), micros(1)].into_iter().for_each(&mut say);
-            words.push(numbers[2..].iter().map(|byte| u8::try_from(*byte).unwrap()).collect());
-        }
+    let limit = spec.limit.to_string();
+    let mut words: Vec<Vec<u8>> = limit.split(' ').map(|word| word.as_bytes().to_vec()).collect();
+    if let AnyLimit::Concurrency(_) = spec.limit {
+        words.push(spec.holder.to_vec());
     }
     let options = match spec.ask {
-        Ask::Take(cost) => vec!["COST".into(), decimal(cost)],
-        Ask::UpTo(cost) => vec!["COST".into(), decimal(cost), "UPTO".into()],
-        Ask::Force(cost) => vec!["FORCE".into(), "COST".into(), decimal(cost)],
+        Ask::Take(cost) => vec!["COST".into(), cost.to_string()],
+        Ask::UpTo(cost) => vec!["COST".into(), cost.to_string(), "UPTO".into()],
+        Ask::Force(cost) => vec!["FORCE".into(), "COST".into(), cost.to_string()],
         Ask::Within(cost, patience) => {
-            vec!["MAXWAIT".into(), format!("{}us", patience.micros()), "COST".into(), decimal(cost)]
+            vec!["MAXWAIT".into(), patience.to_string(), "COST".into(), cost.to_string()]
         }
         // -0 gives nothing back and is no give-back either; what is rounded down to nothing is one.
         Ask::GiveBack(Amount::ZERO) => vec!["COST".into(), "-0.0000001".into()],
-        Ask::GiveBack(amount) => vec!["COST".into(), format!("-{}", decimal(amount))],
+        Ask::GiveBack(amount) => vec!["COST".into(), format!("-{amount}")],
     };
     words.extend(options.into_iter().map(String::into_bytes));
     words
-}
-
-/// The whole numbers in a text, in order.
-fn numbers(text: &str) -> Vec<u64> {
-    let digits = text.split(|letter: char| !letter.is_ascii_digit());
-    digits.filter(|digits| !digits.is_empty()).map(|digits| digits.parse().unwrap()).collect()
-}
-
-/// An amount in plain digits.
-fn decimal(amount: Amount) -> String {
-    format!("{}.{:06}", amount.whole_units(), amount.minus(amount.floor()).millionths())
 }

@@ -78,7 +78,7 @@ pub fn run(data: &[u8]) {
             AnyLimit::SlidingWindow(limit) => assert_lawful(&limit, &mut slider, at, spec.ask),
             AnyLimit::StrictWindow(limit) => assert_lawful(&limit, &mut strict, at, spec.ask),
             AnyLimit::SlidingLog(limit) => assert_lawful(&limit, &mut log, at, spec.ask),
-            AnyLimit::Concurrency(limit) => assert_lawful(&limit, &mut leases, at, spec.ask),
+            AnyLimit::Concurrency(limit) => assert_lawful(&limit.asked_by(spec.holder), &mut leases, at, spec.ask),
         }
     }
 }

@@ -31,7 +31,7 @@ pub fn run(data: &[u8]) {
     check(&payload, &SlidingWindow::new(limit, window));
     check(&payload, &StrictWindow::new(limit, window));
     check(&payload, &SlidingLog::new(limit, window));
-    check(&payload, &Concurrency::new(limit, window, b"holder"));
+    check(&payload, &Concurrency::new(limit, window).asked_by(b"holder"));
 }
 
 fn check<L: Limit>(payload: &Payload, limit: &L) {

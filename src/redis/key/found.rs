@@ -26,11 +26,6 @@ pub struct Found {
 }
 
 impl Found {
-    /// Its name.
-    pub fn name(&self) -> KeyName {
-        self.name
-    }
-
     /// Whether there was no key.
     pub fn is_missing(&self) -> bool {
         self.value.is_null()
