@@ -39,6 +39,14 @@ def fail_tries(server: Server, count: int) -> None:
             port.accept()[0].close()
 
 
+def hire_one_who_looks(staff: Staff) -> subprocess.Popen[str]:
+    """A worker whose log is kept, and who has begun to look for jobs."""
+    looked = staff.calls("xautoclaim")
+    (worker,) = staff.hire(1, limit=1, ttl=10, log=subprocess.PIPE)
+    poll.until(lambda: staff.calls("xautoclaim") > looked, "it looks for jobs", timeout=30)
+    return worker
+
+
 def test_never_more_than_the_limit_are_at_work(staff: Staff) -> None:
     names = [f"job {number}" for number in range(60)]
     with Receiver(takes=lambda _: 0.05) as receiver:
@@ -266,9 +274,7 @@ def test_an_outage_is_one_line_when_it_begins_and_one_when_it_is_over(
     staff: Staff, server: Server
 ) -> None:
     with Receiver(lambda _: 0.01) as receiver:
-        looked = staff.calls("xautoclaim")
-        (worker,) = staff.hire(1, limit=1, ttl=10, log=subprocess.PIPE)
-        poll.until(lambda: staff.calls("xautoclaim") > looked, "it looks for jobs", timeout=30)
+        worker = hire_one_who_looks(staff)
         server.stop("kill")
         # Each try is four: the client's own too.
         fail_tries(server, 12)
@@ -330,8 +336,7 @@ def test_a_server_that_comes_back_without_the_module_is_told_of_in_one_line(
 ) -> None:
     with Server(binary) as server:
         staff = Staff(server)
-        (worker,) = staff.hire(1, limit=1, ttl=10, log=subprocess.PIPE)
-        poll.until(lambda: staff.calls("xautoclaim"), "it looks for jobs", timeout=30)
+        worker = hire_one_who_looks(staff)
         server.stop("kill")
         fail_tries(server, 12)
         without_module(server).start()
