@@ -4,6 +4,9 @@
 
 include ../module.mk
 
+# What .venv is made with.
+PYTHON3 ?= python3
+
 VENV := .venv
 PYTHON := $(VENV)/bin/python
 
@@ -16,6 +19,6 @@ lock: $(VENV)/.ready ## requirements.txt, of requirements.in
 		--no-emit-find-links --output-file requirements.txt requirements.in
 
 $(VENV)/.ready: requirements.txt
-	python3 -m venv $(VENV)
+	$(PYTHON3) -m venv $(VENV)
 	$(PYTHON) -m pip install --quiet --requirement requirements.txt
 	@touch $@

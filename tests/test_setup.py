@@ -30,7 +30,7 @@ case "$*" in
   *python_version*) echo "$VERSION" ;;
   *"sys.version_info < (3, 11)"*) case "$VERSION" in 3.[0-9].*|3.10.*) exit 1 ;; esac ;;
   *"import ensurepip"*) test "$LACKS" != venv ;;
-  "-m venv --clear .venv")
+  "-m venv --clear .venv" | "-m venv .venv")
     rm -rf .venv; mkdir -p .venv/bin; cp "$VENV_PYTHON" .venv/bin/python
     test "$LACKS" != ensurepip || exit 1
     echo > .venv/has-pip
@@ -147,6 +147,16 @@ def test_another_python_can_be_named(machine):
     machine.has("python3", "echo 3.9.2")
     assert machine.make(".venv/.has-redis", "PYTHON3=python3.12").returncode == 0
     assert machine.make(".venv/.has-tqdm").returncode == 0, "it is not needed a second time"
+
+
+def test_the_examples_take_the_python_that_is_named(machine):
+    (machine.programs / "python3").rename(machine.programs / "python3.12")
+    for name in ("module.mk", "python.mk", "workers/Makefile", "workers/requirements.txt"):
+        (machine.clone / "examples" / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(REPOSITORY / "examples" / name, machine.clone / "examples" / name)
+    run = machine.make("-C", "examples/workers", ".venv/.ready", "PYTHON3=python3.12")
+    assert run.returncode == 0, run.stderr
+    assert (machine.clone / "examples/workers/.venv/.ready").exists()
 
 
 @pytest.mark.parametrize("target", ["run", "test", "lint", "build"])
