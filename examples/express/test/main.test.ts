@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { execFile, spawn } from "node:child_process";
 import { once } from "node:events";
-import { mkdtempSync, rmSync, symlinkSync } from "node:fs";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { createServer, type AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -56,11 +56,18 @@ test("started on a server without the module, it says so in one line", async (te
   );
 });
 
-/** What this directory's Makefile starts, if the PATH has these programs and no others. */
-async function server(test: TestContext, programs: string[], SERVER = ""): Promise<string> {
+/** What this directory's Makefile starts, if the PATH has these servers and nothing else. */
+async function server(
+  test: TestContext,
+  versions: Record<string, string>,
+  SERVER = "",
+): Promise<string> {
   const directory = mkdtempSync(join(tmpdir(), "ratelimit-"));
   test.after(() => rmSync(directory, { recursive: true }));
-  for (const name of programs) symlinkSync("/bin/true", join(directory, name));
+  for (const [name, version] of Object.entries(versions)) {
+    const script = `#!/bin/sh\necho "${version} sha=00000000:0 bits=64"\n`;
+    writeFileSync(join(directory, name), script, { mode: 0o755 });
+  }
   const { stdout: make } = await run("sh", ["-c", "command -v make"]);
   const { stdout } = await run(
     make.trim(),
@@ -71,11 +78,18 @@ async function server(test: TestContext, programs: string[], SERVER = ""): Promi
 }
 
 test("make finds a server as the repository's make run does", async (test) => {
-  assert.equal(await server(test, ["valkey-server", "redis-server"]), "redis-server");
-  assert.equal(await server(test, ["valkey-server"]), "valkey-server");
-  assert.equal(await server(test, ["redis-server"], "/its/own"), "/its/own");
+  const valkey = { "valkey-server": "Valkey server v=8.1.4" };
+  const both = (version: string) => ({ ...valkey, "redis-server": `Redis server v=${version}` });
+  for (const version of ["6.2.0", "7.0.15", "10.0.0"]) {
+    assert.equal(await server(test, both(version)), "redis-server");
+  }
+  for (const version of ["6.0.16", "5.0.14"]) {
+    assert.equal(await server(test, both(version)), "valkey-server");
+  }
+  assert.equal(await server(test, valkey), "valkey-server");
+  assert.equal(await server(test, valkey, "/its/own"), "/its/own");
   // None: PyPI's, which works.
-  const { stdout } = await run(await server(test, []), ["--version"]);
+  const { stdout } = await run(await server(test, {}), ["--version"]);
   assert.match(stdout, /^Valkey server/);
 });
 
