@@ -18,6 +18,7 @@ from redis.retry import Retry
 from support import poll
 from support.binaries import Binary
 from support.clock import Clock
+from support.scale import scaled
 
 REPOSITORY = Path(__file__).parents[2]
 MODULE = Path(
@@ -25,6 +26,11 @@ MODULE = Path(
 ).absolute()
 # The same in a debug build, which has commands for tests.
 DEBUG_MODULE = MODULE.parents[1] / "debug" / MODULE.name
+
+
+# Seconds for a start, an answer and an end. The long forms send a million leases in one call, with
+# others beside them.
+PATIENCE = scaled(20, 120)
 
 
 class ServerError(Exception):
@@ -48,7 +54,7 @@ class Server:
         module: Path = MODULE,
         module_args: str = "",
         others: Sequence[Path] = (),
-        patience: float = 20,
+        patience: float = PATIENCE,
         **settings: str | int,
     ) -> None:
         self.binary = binary
