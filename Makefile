@@ -65,9 +65,11 @@ test: $(VENV)/.has-everything server build ## run all tests, on every server wit
 	$(PYTHON) benches/check.py
 	$(MAKE) examples
 
-lint: $(LIBCLANG) $(VENV)/.has-ruff ## check formatting, lints and the architecture
+lint: $(LIBCLANG) $(VENV)/.has-ruff ## check formatting, lints, documentation and the architecture
 	cargo fmt --all --check
 	$(WITH_LIBCLANG) cargo clippy --workspace --all-targets --locked -- -D warnings
+	$(WITH_LIBCLANG) $(PYTHON) scripts/undocumented.py
+	$(WITH_LIBCLANG) RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --document-private-items --locked
 	$(PYTHON) -m ruff check
 	$(PYTHON) -m ruff format --check
 

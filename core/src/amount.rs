@@ -9,6 +9,16 @@ use super::time::{Period, Span};
 use std::fmt;
 
 /// An amount in millionths of a unit.
+///
+/// ```
+/// use ratelimit_core::Amount;
+///
+/// // Against the caller: a limit is rounded down, a cost up.
+/// let [down, up] = [Amount::parse_down(b"0.3333333"), Amount::parse_up(b"0.3333333")].map(Option::unwrap);
+/// assert_eq!((down.millionths(), up.millionths()), (333_333, 333_334));
+/// // What would be below nothing is nothing.
+/// assert_eq!(down.minus(up), Amount::ZERO);
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Amount(u64);
 

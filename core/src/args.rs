@@ -11,6 +11,16 @@ pub trait Words {
     fn word(&self, place: usize) -> Option<&[u8]>;
 }
 
+impl<const COUNT: usize> Words for [&[u8]; COUNT] {
+    fn count(&self) -> usize {
+        COUNT
+    }
+
+    fn word(&self, place: usize) -> Option<&[u8]> {
+        self.get(place).copied()
+    }
+}
+
 impl Words for Vec<&[u8]> {
     fn count(&self) -> usize {
         self.len()
@@ -23,6 +33,17 @@ impl Words for Vec<&[u8]> {
 
 /// The words of a call that have not been read yet. A word is asked for when it is read: what nobody needs, the bytes of
 /// a key's name, is not.
+///
+/// ```
+/// use ratelimit_core::args::{Args, KeyName};
+/// use ratelimit_core::error::Error;
+///
+/// let words: [&[u8]; 4] = [b"RL.DEMO", b"user:7", b"force", b"more"];
+/// let mut args = Args::new(&words);
+/// assert_eq!(args.key(), Ok(KeyName(1)));
+/// assert!(!args.accept("COST") && args.accept("FORCE"));
+/// assert_eq!(args.end(), Err(Error::unexpected(b"more")));
+/// ```
 #[derive(Clone, Copy)]
 pub struct Args<'a> {
     words: &'a dyn Words,

@@ -21,6 +21,18 @@ use std::fmt;
 use std::num::NonZeroU64;
 
 /// A bucket's numbers.
+///
+/// ```
+/// use ratelimit_core::bucket::{Bucket, BucketUsage, Discipline};
+/// use ratelimit_core::{Amount, Limit, Period, Span, Timestamp, Verdict};
+///
+/// let (one, second) = (Amount::ONE, Period::new(Span::SECOND).unwrap());
+/// let queue = Bucket::new(one.plus(one), one, second, Discipline::Queue).unwrap();
+/// let (mut usage, now) = (BucketUsage::default(), Timestamp::EPOCH);
+/// queue.charge(&mut usage, now, one);
+/// // A leaky bucket lets the second in, and tells it to wait for its turn.
+/// assert_eq!(queue.verdict(&usage, now, one), Verdict::Allowed(Span::SECOND));
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Bucket {
     capacity: Amount,

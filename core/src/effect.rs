@@ -16,6 +16,15 @@ use crate::codec::{Decoder, Encoder};
 use crate::expiry::LATEST_EXPIRY;
 
 /// An effect as text. Short ones, all but those of logs and lease tables, need no memory of their own.
+///
+/// ```
+/// use ratelimit_core::bucket::BucketUsage;
+/// use ratelimit_core::effect::{Effect, Text};
+///
+/// let deletion = Text::deletion::<BucketUsage>();
+/// assert_eq!(deletion.as_bytes(), b"rl-bucket del");
+/// assert!(matches!(Effect::read::<BucketUsage>(deletion.as_bytes()), Some(Effect::Deletion)));
+/// ```
 pub struct Text {
     short: [u8; Text::SHORT],
     length: usize,

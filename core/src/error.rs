@@ -3,6 +3,14 @@
 use std::fmt;
 
 /// Why a call was refused. Nothing was written.
+///
+/// ```
+/// use ratelimit_core::args::Args;
+/// use ratelimit_core::spec::Spec;
+///
+/// let refused = Spec::any(&mut Args::new(&[b"RL.TAKE", b"FIXED", b"5", b"1min"])).unwrap_err();
+/// assert_eq!(refused.to_string(), "ERR window must be a duration from 1us to 3650d, such as 60s");
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Error {
     /// Too few words; the server has its own text for that.

@@ -11,6 +11,18 @@ use super::{Recovery, Span, Timestamp};
 pub const LATEST_EXPIRY: u64 = 1_000_000 * 86_400_000;
 
 /// The milliseconds since the epoch within which a key may expire.
+///
+/// ```
+/// use ratelimit_core::expiry::Expiry;
+/// use ratelimit_core::{Span, Timestamp};
+///
+/// let expiry = Expiry::of(Timestamp::EPOCH, Span::SECOND.times(8));
+/// let first = expiry.after_charge(None, false);
+/// assert!((9_000..=10_000).contains(&first));
+/// // A charge half a second later recovers later, but not so much that the expiry has to move.
+/// let later = Expiry::of(Timestamp::EPOCH.plus(Span::from_micros(500_000)), Span::SECOND.times(8));
+/// assert_eq!(later.after_charge(Some(first), false), first);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Expiry {
     earliest: u64,

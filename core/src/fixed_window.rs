@@ -13,6 +13,22 @@ use super::{Amount, Fact, Kind, Limit, Period, Recovery, Span, Timestamp, Usage,
 use std::fmt;
 
 /// A fixed window's numbers.
+///
+/// ```
+/// use ratelimit_core::fixed_window::{FixedWindow, FixedWindowUsage};
+/// use ratelimit_core::{Amount, Limit, Period, Span, Timestamp, Verdict};
+///
+/// let minute = Period::parse(b"1m").unwrap();
+/// let (plain, aligned) = (FixedWindow::new(Amount::ONE, minute, false), FixedWindow::new(Amount::ONE, minute, true));
+/// let at_59 = Timestamp::EPOCH.plus(Span::SECOND.times(59));
+/// let wait = |limit: FixedWindow| {
+///     let mut usage = FixedWindowUsage::default();
+///     limit.charge(&mut usage, at_59, Amount::ONE);
+///     limit.verdict(&usage, at_59, Amount::ONE)
+/// };
+/// assert_eq!(wait(plain), Verdict::After(minute.span()));
+/// assert_eq!(wait(aligned), Verdict::After(Span::SECOND));
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct FixedWindow {
     limit: Amount,

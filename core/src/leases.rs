@@ -13,7 +13,7 @@
 //! * to look past them is to know their sum, which is kept along with the instant up to which it was taken, and goes on
 //!   from there: the first look passes each of them, and no other does;
 //! * those that are no part of the state any more stay in place, unseen, and each change sweeps a few of them out;
-//! * a clock gone back moves all lapses back by one number ([`Shift`]).
+//! * a clock gone back moves all lapses back by one number (`Shift`).
 
 use super::codec::{CHANGE, Decoder, Encoder, WHOLE};
 #[cfg(test)]
@@ -28,6 +28,21 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, LazyLock};
 
 /// A concurrency limit's numbers.
+///
+/// ```
+/// use ratelimit_core::leases::{Concurrency, ConcurrencyUsage};
+/// use ratelimit_core::{Amount, Limit, Period, Span, Timestamp, Verdict};
+///
+/// let ttl = Period::parse(b"30s").unwrap();
+/// let [alice, bob] = [b"alice", b"bobby"].map(|holder| Concurrency::new(Amount::ONE, ttl).asked_by(holder));
+/// let (mut usage, now) = (ConcurrencyUsage::default(), Timestamp::EPOCH);
+/// alice.charge(&mut usage, now, Amount::ONE);
+/// // Alice may renew; Bobby waits until she gives it back, or it lapses.
+/// assert_eq!(alice.verdict(&usage, now, Amount::ONE), Verdict::Allowed(Span::ZERO));
+/// assert_eq!(bob.verdict(&usage, now, Amount::ONE), Verdict::After(ttl.span()));
+/// assert_eq!(usage.release(&[b"alice"], now), 1);
+/// assert_eq!(bob.verdict(&usage, now, Amount::ONE), Verdict::Allowed(Span::ZERO));
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Concurrency {
     limit: Amount,

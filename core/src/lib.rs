@@ -8,6 +8,28 @@
 //! Looking and taking are apart: [`look`] only looks (RL.PEEK), and says what taking would change; [`take`] makes
 //! that change. A call over several limits looks at all before it takes from any, and a denied call takes nothing.
 //!
+//! ```
+//! use ratelimit_core::bucket::{Bucket, BucketUsage, Discipline};
+//! use ratelimit_core::{Amount, Ask, Period, Span, Timestamp, Verdict, look, take};
+//!
+//! // Two at once, then one a second.
+//! let [capacity, refill] = [b"2", b"1"].map(|text| Amount::parse_down(text).unwrap());
+//! let limit = Bucket::new(capacity, refill, Period::parse(b"1s").unwrap(), Discipline::Burst).unwrap();
+//!
+//! let mut usage = BucketUsage::default();
+//! let now = Timestamp::from_micros(1_700_000_000_000_000).unwrap();
+//! let verdicts = [(); 3].map(|()| {
+//!     let seen = look(&limit, &usage, now, Ask::Take(Amount::ONE));
+//!     take(&limit, &mut usage, now, seen.change());
+//!     seen.verdict()
+//! });
+//! assert_eq!(verdicts, [Verdict::Allowed(Span::ZERO), Verdict::Allowed(Span::ZERO), Verdict::After(Span::SECOND)]);
+//!
+//! // What was denied passes after just that long.
+//! let then = now.plus(Span::SECOND);
+//! assert!(look(&limit, &usage, then, Ask::Take(Amount::ONE)).verdict().allowed());
+//! ```
+//!
 //! **To add an algorithm:** a file here with a `Limit` and a `Usage` (or the usage of another), its laws by one line
 //! of `laws!`, a [`Kind`] if its usage is new, its grammar in `spec.rs`, and a row in the command table.
 
@@ -253,6 +275,13 @@ impl Kind {
 }
 
 /// The answer to one cost. Of two, the greater is the one that says to wait longer.
+///
+/// ```
+/// use ratelimit_core::{Span, Verdict};
+///
+/// let verdicts = [Verdict::Allowed(Span::ZERO), Verdict::Never, Verdict::After(Span::SECOND)];
+/// assert_eq!(verdicts.into_iter().max(), Some(Verdict::Never));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
     /// It passes; its caller acts on it after this long (0 but for a queue or a wait that the caller offered).

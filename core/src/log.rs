@@ -9,10 +9,10 @@
 //! out of date. (A denied call must not tidy up: it changes nothing.) Totals wrap; their differences do not, since
 //! what is in the log never exceeds 2^63-1.
 //!
-//! A clock gone back moves all entries back by one number ([`Shift`]), and a look from before the newest entry adds to
+//! A clock gone back moves all entries back by one number (`Shift`), and a look from before the newest entry adds to
 //! it in passing, so neither costs more in a long log.
 //!
-//! What a call tells replicas is what it changed ([`Delta`]), not the log.
+//! What a call tells replicas is what it changed (`Delta`), not the log.
 
 use super::codec::{CHANGE, Decoder, Encoder, WHOLE};
 #[cfg(test)]
@@ -23,6 +23,21 @@ use std::collections::VecDeque;
 use std::fmt;
 
 /// A log's numbers.
+///
+/// ```
+/// use ratelimit_core::log::{SlidingLog, SlidingLogUsage};
+/// use ratelimit_core::{Amount, Limit, Period, Span, Timestamp, Usage, Verdict};
+///
+/// let limit = SlidingLog::new(Amount::ONE.plus(Amount::ONE), Period::parse(b"60s").unwrap());
+/// let (mut usage, now) = (SlidingLogUsage::default(), Timestamp::EPOCH);
+/// for second in [0, 10] {
+///     limit.charge(&mut usage, now.plus(Span::SECOND.times(second)), Amount::ONE);
+/// }
+/// assert_eq!(usage.entries(), 2);
+/// // The first leaves when it is a minute old, to the microsecond.
+/// let then = now.plus(Span::SECOND.times(20));
+/// assert_eq!(limit.verdict(&usage, then, Amount::ONE), Verdict::After(Span::SECOND.times(40)));
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct SlidingLog {
     limit: Amount,

@@ -19,6 +19,19 @@ use std::fmt;
 use std::num::NonZeroU64;
 
 /// A sliding window's numbers.
+///
+/// ```
+/// use ratelimit_core::sliding_window::{SlidingWindow, SlidingWindowUsage};
+/// use ratelimit_core::{Amount, Limit, Period, Span, Timestamp};
+///
+/// let units = |text| Amount::parse_down(text).unwrap();
+/// let limit = SlidingWindow::new(units(b"100"), Period::parse(b"60s").unwrap());
+/// let mut usage = SlidingWindowUsage::default();
+/// limit.charge(&mut usage, Timestamp::EPOCH, units(b"80"));
+/// // A quarter into the next window, three quarters of it still count.
+/// let then = Timestamp::EPOCH.plus(Span::SECOND.times(75));
+/// assert_eq!(limit.remaining(&usage, then), units(b"40"));
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct SlidingWindow {
     limit: Amount,

@@ -15,6 +15,18 @@ use crate::{Amount, Ask, Kind, Period, Span};
 use std::fmt;
 
 /// A limit, and what a call asks of it.
+///
+/// ```
+/// use ratelimit_core::args::Args;
+/// use ratelimit_core::spec::{AnyLimit, Spec};
+/// use ratelimit_core::{Amount, Ask};
+///
+/// let words: [&[u8]; 6] = [b"RL.TAKE", b"fixed", b"1000", b"1d", b"COST", b"-1"];
+/// let spec = Spec::any(&mut Args::new(&words))?;
+/// assert!(matches!(spec.limit, AnyLimit::FixedWindow(_)));
+/// assert_eq!(spec.ask, Ask::GiveBack(Amount::ONE));
+/// # Ok::<(), ratelimit_core::error::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Spec<'a> {
     /// The limit.
@@ -25,7 +37,8 @@ pub struct Spec<'a> {
     pub holder: &'a [u8],
 }
 
-/// A limit of any algorithm; it displays as the words that it is read from. [`with_limit!`] is the one place that tells them apart.
+/// A limit of any algorithm; it displays as the words that it is read from. [`with_limit!`](crate::with_limit) is the one
+/// place that tells them apart.
 #[derive(Clone, Copy, Debug)]
 pub enum AnyLimit {
     /// RL.TOKENBUCKET, RL.LEAKYBUCKET.

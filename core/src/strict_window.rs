@@ -14,6 +14,17 @@ use std::borrow::Cow;
 use std::fmt;
 
 /// A strict window's numbers.
+///
+/// ```
+/// use ratelimit_core::strict_window::{StrictWindow, StrictWindowUsage};
+/// use ratelimit_core::{Amount, Limit, Period, Span, Timestamp};
+///
+/// let limit = StrictWindow::new(Amount::ONE, Period::parse(b"60s").unwrap());
+/// let mut usage = StrictWindowUsage::default();
+/// limit.charge(&mut usage, Timestamp::EPOCH, Amount::ONE);
+/// // All of the slot of a second that it came in counts until its end is a minute old.
+/// assert_eq!(limit.reset(&usage, Timestamp::EPOCH), Span::SECOND.times(61).minus(Span::MICROSECOND));
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct StrictWindow {
     limit: Amount,

@@ -7,6 +7,17 @@ use std::num::NonZeroU64;
 const DAY: u64 = 86_400_000_000;
 
 /// An instant: microseconds since the Unix epoch, from 0 to 365000 days.
+///
+/// ```
+/// use ratelimit_core::{Period, Span, Timestamp};
+///
+/// let now = Timestamp::from_clock(1_700_000_000_123_456);
+/// let minute = Period::parse(b"1m").unwrap();
+/// let opened = now.aligned(minute);
+/// assert_eq!(opened.micros(), 1_699_999_980_000_000);
+/// assert_eq!(opened.plus(now.since(opened)), now);
+/// assert_eq!(opened.since(now), Span::ZERO);
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Timestamp(u64);
 
@@ -107,6 +118,14 @@ impl fmt::Display for Period {
 }
 
 /// A length of time in microseconds.
+///
+/// ```
+/// use ratelimit_core::Span;
+///
+/// assert_eq!(Span::parse(b"1.5h"), Some(Span::SECOND.times(5400)));
+/// assert_eq!(Span::parse(b"250us").map(Span::ceil_millis), Some(1));
+/// assert_eq!(Span::parse(b"an hour"), None);
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Span(u64);
 

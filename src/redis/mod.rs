@@ -3,7 +3,7 @@
 //!
 //! Everything runs on the server's main thread, inside a call of ours; a handle never outlives that call. Functions
 //! of the module API that a server may lack are optional pointers, asked at each use; the others are checked once at
-//! load ([`api::missing`]), so that a call of one cannot fail.
+//! load ([`api::missing`](crate::redis::api::missing)), so that a call of one cannot fail.
 
 #![allow(unsafe_code, reason = "the server is reached by pointers alone")]
 

@@ -15,6 +15,7 @@ use std::thread::panicking;
 /// A key as it was found by a call that has opened others since. It is closed.
 #[derive(Clone, Copy)]
 pub struct Found {
+    /// Where it stands among the words of the call.
     pub(super) name: KeyName,
     /// The type by which it was asked.
     pub(super) native: Native,
@@ -22,6 +23,7 @@ pub struct Found {
     pub(super) value: *mut std::ffi::c_void,
     /// In milliseconds since the epoch; asked only of a key that will be changed.
     pub(super) expires_at: Option<u64>,
+    /// The turn of the call in which it was found: what is here holds until the next.
     pub(super) turn: u32,
 }
 
@@ -31,7 +33,7 @@ impl Found {
         self.value.is_null()
     }
 
-    /// When it expires, as [`Key::close_to_change`] has found.
+    /// When it expires, as [`Key::close_to_change`](super::Key::close_to_change) has found.
     pub fn expires_at(&self) -> Option<u64> {
         self.expires_at
     }
@@ -160,7 +162,7 @@ impl<U: Usage> Changing<'_, '_, U> {
 }
 
 impl<U: Usage> Drop for Changing<'_, '_, U> {
-    /// As of a [`Key`].
+    /// As of a [`Key`](super::Key).
     fn drop(&mut self) {
         if panicking() {
             // SAFETY: as in `deref`.
