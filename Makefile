@@ -1,6 +1,6 @@
 .DEFAULT_GOAL := help
-.PHONY: help build run run-check test lint matrix fuzz soak demo examples fmt bench bench-check package clean \
-	server needs
+.PHONY: help build run run-check test lint msrv matrix fuzz soak demo examples fmt bench bench-check \
+	package clean oldest-rust server needs
 
 # make run: the port to listen on, and the server to start (default: the first one found).
 # make test: the server to test on (default: one of every kind within reach).
@@ -72,6 +72,15 @@ lint: $(LIBCLANG) $(VENV)/.has-ruff ## check formatting, lints, documentation an
 	$(WITH_LIBCLANG) RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --document-private-items --locked
 	$(PYTHON) -m ruff check
 	$(PYTHON) -m ruff format --check
+
+# The oldest Rust that Cargo.toml says will do, in a folder of its own.
+OLDEST_RUST := $(shell sed -n 's/^rust-version = "\(.*\)"/\1.0/p' Cargo.toml)
+OF_OLDEST_RUST := RUSTUP_HOME="$(CURDIR)/target/tools/rustup"
+msrv: $(LIBCLANG) oldest-rust ## build with the oldest Rust that will do
+	$(OF_OLDEST_RUST) $(WITH_LIBCLANG) cargo +$(OLDEST_RUST) build --workspace --locked --target-dir target/msrv
+
+oldest-rust:
+	$(OF_OLDEST_RUST) rustup toolchain install --profile minimal --no-self-update $(OLDEST_RUST)
 
 matrix: $(VENV)/.has-everything build ## run the suite on every server that the registries have, and print a table
 	$(WITH_LIBCLANG) cargo build --locked
