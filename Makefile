@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help build run run-check test lint msrv matrix fuzz soak demo examples fmt bench bench-check \
+.PHONY: help build run run-check test lint msrv deny matrix fuzz soak demo examples fmt bench bench-check \
 	package clean oldest-rust server needs
 
 # make run: the port to listen on, and the server to start (default: the first one found).
@@ -33,6 +33,7 @@ WITH_LIBCLANG += LIBCLANG_PATH="$$(echo $(CURDIR)/$(VENV)/lib/python3*/site-pack
 endif
 
 CARGO_DEB := target/tools/cargo-deb@3.8.0/bin/cargo-deb
+CARGO_DENY := target/tools/cargo-deny@0.20.2/bin/cargo-deny
 CARGO_FUZZ := target/tools/cargo-fuzz@0.13.2/bin/cargo-fuzz
 
 help: ## show this list
@@ -81,6 +82,12 @@ msrv: $(LIBCLANG) oldest-rust ## build with the oldest Rust that will do
 
 oldest-rust:
 	$(OF_OLDEST_RUST) rustup toolchain install --profile minimal --no-self-update $(OLDEST_RUST)
+
+# What is known to be wrong with them is asked of RustSec's database, which is on GitHub. Without:
+# make deny DENY="bans licenses sources"
+DENY ?= all
+deny: $(CARGO_DENY) ## check what the crates that are used may do: licences, advisories, twice the same, where from
+	$(CARGO_DENY) --locked check $(DENY)
 
 matrix: $(VENV)/.has-everything build ## run the suite on every server that the registries have, and print a table
 	$(WITH_LIBCLANG) cargo build --locked
@@ -185,5 +192,5 @@ $(VENV)/.has-%: requirements.txt $(VENV_MADE)
 	@touch $@
 
 # Each in a folder of its own below target, never in the user's. With a version, since the next one may need a later Rust.
-$(CARGO_DEB) $(CARGO_FUZZ): target/tools/%:
+$(CARGO_DEB) $(CARGO_DENY) $(CARGO_FUZZ): target/tools/%:
 	cargo install --locked --root target/tools/$(*D:/bin=) $(*D:/bin=)
