@@ -168,3 +168,6 @@ impl<'a> Args<'a> {
         self.words.word(self.next)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -182,3 +182,6 @@ impl Encoder for Nobody {
 
     fn bytes(&mut self, _value: &[u8]) {}
 }
+
+#[cfg(test)]
+mod tests;

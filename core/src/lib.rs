@@ -62,6 +62,8 @@ mod ratio;
 pub mod sliding_window;
 pub mod spec;
 pub mod strict_window;
+#[cfg(test)]
+mod tests;
 pub mod time;
 
 pub use amount::Amount;

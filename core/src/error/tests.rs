@@ -19,3 +19,39 @@ fn an_unexpected_word_is_cut_and_escaped() {
     let long = Error::unexpected(&[b'x'; 1000]).to_string();
     assert_eq!(long, format!("ERR syntax error, unexpected '{}...'", "x".repeat(32)));
 }
+
+#[test]
+fn every_refusal_has_its_text_on_the_wire() {
+    const MUST_BE: MustBe = MustBe { what: "a thing", example: "this" };
+    for (error, text) in [
+        (Error::WrongArity, "ERR wrong number of arguments"),
+        (Error::out_of_range("cost", MUST_BE), "ERR cost must be a thing, such as this"),
+        (Error::unexpected_where(b"FOO", " behind the last"), "ERR syntax error, unexpected 'FOO' behind the last"),
+        (
+            Error::TooFewSpecs { keys: 3, specs: 2 },
+            "ERR numkeys must be the number of keys and of specs, such as 2 for two of each \
+             (there are specs for 2 of 3 keys)",
+        ),
+        (
+            Error::WrongType { holds: "a string", needs: "a bucket" },
+            "WRONGTYPE Operation against a key holding a string, where a bucket is needed",
+        ),
+        (Error::OutOfMemory, "OOM command not allowed when used memory > 'maxmemory'."),
+        (
+            Error::TooManyEntries { most: 5, setting: "max-leases" },
+            "ERR the key has 5 entries, as many as ratelimit.max-leases allows",
+        ),
+        (Error::InvalidEffect, "ERR invalid effect"),
+        (Error::Internal, "ERR internal error in module ratelimit"),
+    ] {
+        assert_eq!(error.to_string(), text);
+    }
+}
+
+#[test]
+fn a_word_is_shown_whole_up_to_32_bytes() {
+    for (length, dots) in [(31, ""), (32, ""), (33, "...")] {
+        let shown = "x".repeat(length.min(32));
+        assert_eq!(Error::unexpected(&vec![b'x'; length]), Error::Unexpected(format!("'{shown}{dots}'")));
+    }
+}

@@ -62,3 +62,10 @@ fn an_expiry_that_somebody_else_has_set_gives_way() {
         }
     }
 }
+
+#[test]
+fn no_limit_asks_for_an_expiry_that_a_key_cannot_have() {
+    let latest = Expiry::of(Timestamp::MAX, Span::MAX).after_charge(None, false);
+    // An eighth more than twice 365000 days, and within a reserve of a quarter.
+    assert!(latest <= LATEST_EXPIRY && LATEST_EXPIRY < latest / 4 * 5 + latest / 16, "{latest}");
+}

@@ -29,6 +29,9 @@ fn reads_what_is_asked() {
         ("SLIDINGLOG 5 1m FORCE", Ask::Force(Amount::ONE)),
         ("CONCURRENCY 5 1m me", Ask::Take(Amount::ONE)),
         ("CONCURRENCY 5 1m me COST 0.1", Ask::Take(Amount::saturating(100_000))),
+        ("CONCURRENCY 5 1m me cost 0.0000001", Ask::Take(Amount::saturating(1))),
+        ("TOKENBUCKET 5 1 1s maxwait 1.5s COST 3", Ask::Within(units(3), Span::from_micros(1_500_000))),
+        ("FIXED 5 1m COST 1000000000000 upto", Ask::UpTo(Amount::MAX_ARGUMENT)),
     ] {
         assert_eq!(read(text), Ok(ask), "{text}");
     }
@@ -65,6 +68,13 @@ fn refuses_with_the_word_or_the_argument() {
         ("FIXED 1 1S", "ERR window must be a duration from 1us to 3650d, such as 60s"),
         ("FIXED -1 1s", "ERR limit must be a number from 0 to 1000000000000, such as 100"),
         ("FIXED 1 1s COST x", "ERR cost must be a number from -1000000000000 to 1000000000000, such as 1"),
+        ("FIXED 1 1s COST 0 UPTO", "ERR cost must be a whole number from 1 to 1000000000000 with UPTO, such as 10"),
+        ("FIXED 1 1s COST -1 UPTO", "ERR cost must be a whole number from 1 to 1000000000000 with UPTO, such as 10"),
+        // Rounded up it would be one.
+        (
+            "FIXED 1 1s COST 0.9999999 UPTO",
+            "ERR cost must be a whole number from 1 to 1000000000000 with UPTO, such as 10",
+        ),
         ("FIXED 1 1s COST 0.5 UPTO", "ERR cost must be a whole number from 1 to 1000000000000 with UPTO, such as 10"),
         (
             "FIXED 1 1s COST -1 FORCE",
@@ -73,6 +83,88 @@ fn refuses_with_the_word_or_the_argument() {
         ("TOKENBUCKET 1 1 1s MAXWAIT 1x", "ERR maxwait must be 0 or a duration from 1us to 3650d, such as 500ms"),
     ] {
         assert_eq!(read(text).unwrap_err().to_string(), error, "{text}");
+    }
+}
+
+#[test]
+fn reads_the_limit_that_is_said() {
+    let minute = || Period::parse(b"60s").unwrap();
+    for (text, limit) in [
+        (
+            "TOKENBUCKET 7 3 60s",
+            AnyLimit::Bucket(Bucket::new(units(7), units(3), minute(), Discipline::Burst).unwrap()),
+        ),
+        (
+            "LEAKYBUCKET 7 3 60s",
+            AnyLimit::Bucket(Bucket::new(units(7), units(3), minute(), Discipline::Queue).unwrap()),
+        ),
+        ("FIXED 7 60s", AnyLimit::FixedWindow(FixedWindow::new(units(7), minute(), false))),
+        ("FIXED 7 60s aligned", AnyLimit::FixedWindow(FixedWindow::new(units(7), minute(), true))),
+        ("SLIDING 7 60s", AnyLimit::SlidingWindow(SlidingWindow::new(units(7), minute()))),
+        ("SLIDING 7 60s strict", AnyLimit::StrictWindow(StrictWindow::new(units(7), minute()))),
+        ("SLIDINGLOG 7 60s", AnyLimit::SlidingLog(SlidingLog::new(units(7), minute()))),
+        ("CONCURRENCY 7 60s me", AnyLimit::Concurrency(Concurrency::new(units(7), minute(), b"me"))),
+    ] {
+        let words: Vec<&[u8]> = std::iter::once(&b"RL.TAKE"[..]).chain(text.split(' ').map(str::as_bytes)).collect();
+        let spec = Spec::any(&mut Args::new(&words)).unwrap();
+        assert_eq!(format!("{:?}", spec.limit), format!("{limit:?}"), "{text}");
+    }
+}
+
+fn read_throttle(text: &str) -> Result<(Bucket, Ask), Error> {
+    let words: Vec<&[u8]> = std::iter::once(&b"RL.THROTTLE"[..]).chain(text.split(' ').map(str::as_bytes)).collect();
+    throttle(&mut Args::new(&words))
+}
+
+#[test]
+fn a_throttle_is_a_bucket_of_one_more_than_its_burst() {
+    for (text, capacity, refill, period, ask) in [
+        ("15 30 60", 16, 30, "60s", Ask::Take(Amount::ONE)),
+        ("0 1 1 5", 1, 1, "1s", Ask::Take(units(5))),
+        ("15 30 60 0", 16, 30, "60s", Ask::Take(Amount::ZERO)),
+        ("999999999999 1000000000000 315360000 1000000000000", 1_000_000_000_000, 1_000_000_000_000, "3650d", {
+            Ask::Take(Amount::MAX_ARGUMENT)
+        }),
+    ] {
+        let period = Period::parse(period.as_bytes()).unwrap();
+        let expected = Bucket::new(units(capacity), units(refill), period, Discipline::Burst).unwrap();
+        let (bucket, asked) = read_throttle(text).unwrap();
+        assert_eq!((format!("{bucket:?}"), asked), (format!("{expected:?}"), ask), "{text}");
+    }
+}
+
+#[test]
+fn a_throttle_is_refused_with_the_argument() {
+    const COUNT: &str = "ERR count must be a whole number from 1 to 1000000000000, such as 30";
+    const PERIOD: &str = "ERR period must be a whole number of seconds from 1 to 315360000, such as 60";
+    for (text, error) in [
+        ("15 30", "ERR wrong number of arguments"),
+        ("15 30 60 1 1", "ERR syntax error, unexpected '1'"),
+        ("1.5 30 60", "ERR max_burst must be a whole number from 0 to 999999999999, such as 15"),
+        ("1000000000000 30 60", "ERR max_burst must be a whole number from 0 to 999999999999, such as 15"),
+        ("15 0 60", COUNT),
+        ("15 1000000000001 60", COUNT),
+        ("15 30 0", PERIOD),
+        ("15 30 60s", PERIOD),
+        ("15 30 315360001", PERIOD),
+        ("15 30 60 -1", "ERR quantity must be a whole number from 0 to 1000000000000, such as 1"),
+        ("99 1 315360000", "ERR count must be enough to refill the burst within 36500d, such as max_burst itself"),
+    ] {
+        assert_eq!(read_throttle(text).unwrap_err().to_string(), error, "{text}");
+    }
+}
+
+#[test]
+fn holders_are_names_of_1_to_256_bytes_and_one_at_least() {
+    const HOLDER: &str = "ERR holder must be a name of 1 to 256 bytes, such as worker-7";
+    let (longest, too_long) = ([0xff; MAX_HOLDER], [b'x'; MAX_HOLDER + 1]);
+    let read = |words: &[&[u8]]| holders(&mut Args::new(words)).map(|holders| holders.concat());
+    assert_eq!(read(&[b"RL.RELEASE", b"a"]), Ok(b"a".to_vec()));
+    assert_eq!(read(&[b"RL.RELEASE", b"a", b"b", b"a"]), Ok(b"aba".to_vec()));
+    assert_eq!(read(&[b"RL.RELEASE", &longest]), Ok(longest.to_vec()));
+    assert_eq!(read(&[b"RL.RELEASE"]), Err(Error::WrongArity));
+    for words in [&[&b"RL.RELEASE"[..], b""][..], &[b"RL.RELEASE", b"a", b""], &[b"RL.RELEASE", &too_long]] {
+        assert_eq!(read(words).unwrap_err().to_string(), HOLDER);
     }
 }
 
@@ -122,6 +214,10 @@ fn several_are_refused_with_numkeys_if_it_may_be_wrong_and_with_what_was_found()
             "ERR syntax error, unexpected 'UPTO', since several limits grant all or nothing".to_owned(),
         ),
         ("2 a b FIXED 5 6 FIXED 5", "ERR wrong number of arguments".to_owned()),
+        (
+            "2 a a FIXED 5 6 FIXED 5 6",
+            "ERR keys must be different from each other, such as {alice}:minute {alice}:day".to_owned(),
+        ),
     ] {
         let words: Vec<&[u8]> = text.split(' ').map(str::as_bytes).collect();
         assert_eq!(read_several(&words).unwrap_err().to_string(), error, "{text}");

@@ -1,0 +1,105 @@
+use super::*;
+
+fn args<'a>(words: &'a [&'a [u8]]) -> Args<'a> {
+    Args::new(words)
+}
+
+#[test]
+fn words_are_read_from_left_to_right_behind_the_name_of_the_command() {
+    let words: [&[u8]; 3] = [b"RL.DEMO", b"one", b""];
+    let mut args = args(&words);
+    assert_eq!(args.word(), Ok(&b"one"[..]));
+    assert!(!args.is_empty());
+    assert_eq!(args.word(), Ok(&b""[..]));
+    assert!(args.is_empty());
+    assert_eq!(args.word(), Err(Error::WrongArity));
+}
+
+#[test]
+fn a_key_is_told_with_its_place() {
+    let words: [&[u8]; 3] = [b"RL.DEMO", b"user:1", b"user:2"];
+    let mut args = args(&words);
+    assert_eq!(args.key(), Ok((KeyName(1), &b"user:1"[..])));
+    assert_eq!(args.key(), Ok((KeyName(2), &b"user:2"[..])));
+    assert_eq!(args.key(), Err(Error::WrongArity));
+}
+
+#[test]
+fn a_word_that_is_expected_is_read_in_any_case_and_another_stays() {
+    let words: [&[u8]; 3] = [b"RL.DEMO", b"CoSt", b"COSTS"];
+    let mut args = args(&words);
+    assert!(!args.accept("FORCE"));
+    assert!(args.accept("COST"));
+    assert!(!args.accept("COST"));
+    assert_eq!(args.word(), Ok(&b"COSTS"[..]));
+    assert!(!args.accept("COST") && !args.accept(""), "nothing is left to accept");
+}
+
+#[test]
+fn what_is_left_at_the_end_is_refused_by_its_first_word() {
+    let words: [&[u8]; 3] = [b"RL.DEMO", b"first", b"second"];
+    let mut args = args(&words);
+    assert_eq!(args.end(), Err(Error::unexpected(b"first")));
+    args.word().unwrap();
+    assert_eq!(args.end(), Err(Error::unexpected(b"second")));
+    args.word().unwrap();
+    assert_eq!(args.end(), Ok(()));
+}
+
+#[test]
+fn whole_numbers_are_plain_digits_up_to_the_most() {
+    for (text, most, expected) in [
+        ("0", 0, Some(0)),
+        ("1", 0, None),
+        ("7", 7, Some(7)),
+        ("8", 7, None),
+        ("007", 7, Some(7)),
+        ("18446744073709551615", u64::MAX, Some(u64::MAX)),
+        ("18446744073709551616", u64::MAX, None),
+    ] {
+        assert_eq!(whole(text.as_bytes(), most), expected, "{text}");
+    }
+    for text in [&b""[..], b"+1", b"-1", b" 1", b"1 ", b"1.0", b"1e3", b"0x1", b"1_0", "\u{661}".as_bytes(), b"\xff"] {
+        assert_eq!(whole(text, u64::MAX), None, "{}", text.escape_ascii());
+    }
+}
+
+#[test]
+fn numbered_keys_are_told_with_their_places_and_what_follows_is_left() {
+    let words: [&[u8]; 5] = [b"RL.DEMO", b"2", b"a", b"b", b"FIXED"];
+    let mut args = args(&words);
+    let (places, names) = args.numbered_keys().unwrap();
+    assert_eq!((places.collect::<Vec<_>>(), names), (vec![KeyName(2), KeyName(3)], &words[2..4]));
+    assert_eq!(args.word(), Ok(&b"FIXED"[..]));
+}
+
+#[test]
+fn numbered_keys_are_as_many_as_their_number_and_any() {
+    for words in [
+        &[&b"RL.DEMO"[..]][..],
+        &[b"RL.DEMO", b"0", b"a"],
+        &[b"RL.DEMO", b"2", b"a"],
+        &[b"RL.DEMO", b"-1", b"a"],
+        &[b"RL.DEMO", b"one", b"a"],
+        &[b"RL.DEMO", b"18446744073709551615", b"a"],
+    ] {
+        assert!(args(words).numbered_keys().is_none(), "{words:?}");
+    }
+    assert!(args(&[b"RL.DEMO", b"1", b"a"]).numbered_keys().is_some());
+}
+
+#[test]
+fn a_name_that_comes_twice_is_found_wherever_it_stands() {
+    for length in [2, FEW - 1, FEW, FEW + 1, 3 * FEW] {
+        let names: Vec<String> = (0..length).map(|number| format!("{number}")).collect();
+        let mut names: Vec<&[u8]> = names.iter().map(String::as_bytes).collect();
+        assert!(!has_twins(&names), "{length}");
+        for (one, other) in [(0, 1), (0, length - 1), (length - 2, length - 1)] {
+            let (twin, was) = (names[one], names[other]);
+            names[other] = twin;
+            assert!(has_twins(&names), "{one} and {other} of {length}");
+            names[other] = was;
+        }
+    }
+    assert!(!has_twins(&[]) && !has_twins(&[b"a"]));
+}

@@ -1,0 +1,138 @@
+use super::*;
+use crate::bucket::BucketUsage;
+use crate::calls::{millionths, us};
+use crate::leases::{Concurrency, ConcurrencyUsage};
+use crate::log::SlidingLogUsage;
+use crate::{Limit, Period, Span};
+
+/// 1.5 units, of a second after the epoch.
+fn bucket() -> BucketUsage {
+    let mut fields = Fields(b" 1500000 1000000");
+    BucketUsage::decode(&mut fields, 1).unwrap()
+}
+
+/// Leases of a second, of one millionth each, taken at the epoch.
+fn leases(holders: &[&[u8]]) -> ConcurrencyUsage {
+    let mut usage = ConcurrencyUsage::default();
+    for holder in holders {
+        Concurrency::new(millionths(100), Period::new(Span::SECOND).unwrap(), holder).charge(
+            &mut usage,
+            us(0),
+            millionths(1),
+        );
+    }
+    usage
+}
+
+fn shown(text: &Text) -> String {
+    text.as_bytes().escape_ascii().to_string()
+}
+
+/// What is read of an effect on a bucket: its version, its expiry and whatever follows.
+fn read(text: &str) -> Option<(u32, u64, String)> {
+    match Effect::read::<BucketUsage>(text.as_bytes())? {
+        Effect::Change { version, expires_at, fields } => {
+            Some((version, expires_at, fields.0.escape_ascii().to_string()))
+        }
+        Effect::Deletion => None,
+    }
+}
+
+#[test]
+fn an_effect_is_the_kind_its_version_the_expiry_and_the_fields() {
+    assert_eq!(shown(&Text::of_change(&mut bucket(), 5000)), "rl-bucket 1 5000 1500000 1000000");
+    assert_eq!(shown(&Text::of_whole(&bucket(), 5000)), "rl-bucket 1 5000 1500000 1000000");
+    assert_eq!(shown(&Text::deletion::<BucketUsage>()), "rl-bucket del");
+    assert_eq!(shown(&Text::deletion::<SlidingLogUsage>()), "rl-reqlog del");
+}
+
+#[test]
+fn a_string_is_its_length_a_colon_and_its_bytes() {
+    let mut usage = leases(&[b"a b:\xff"]);
+    assert_eq!(shown(&Text::of_change(&mut usage, 2000)), r"rl-leases 1 2000 1 0 0 0 1 5:a b:\xff 1000000 1");
+    assert_eq!(shown(&Text::of_change(&mut usage, 2000)), "rl-leases 1 2000 1 0 0 0 0", "that was all");
+    assert_eq!(shown(&Text::of_whole(&usage, 2000)), r"rl-leases 1 2000 0 0 1 5:a b:\xff 1000000 1");
+}
+
+#[test]
+fn a_long_effect_goes_on_where_a_short_one_would_end() {
+    // The name ends just before, at, and behind the last byte that needs no memory, and far behind.
+    let around = Text::of_whole(&leases(&[b"x"]), 2000).as_bytes().len() - " 1:x 1000000 1".len();
+    for length in (Text::SHORT - around - 8..=Text::SHORT - around + 2).chain([250, 256]) {
+        let name = vec![b'x'; length];
+        let expected = format!("rl-leases 1 2000 0 0 1 {length}:{} 1000000 1", "x".repeat(length));
+        assert_eq!(shown(&Text::of_whole(&leases(&[&name]), 2000)), expected);
+    }
+}
+
+#[test]
+fn what_was_written_is_read_back() {
+    assert_eq!(read("rl-bucket 1 5000 1500000 1000000"), Some((1, 5000, " 1500000 1000000".to_owned())));
+    assert_eq!(read("rl-bucket 1 5000"), Some((1, 5000, String::new())));
+    assert_eq!(read(&format!("rl-bucket 1 {LATEST_EXPIRY}")), Some((1, LATEST_EXPIRY, String::new())));
+    assert_eq!(read("rl-bucket 1 1"), Some((1, 1, String::new())));
+    assert!(matches!(Effect::read::<BucketUsage>(b"rl-bucket del"), Some(Effect::Deletion)));
+}
+
+#[test]
+fn what_no_call_can_have_caused_is_refused() {
+    let too_late = format!("rl-bucket 1 {}", LATEST_EXPIRY + 1);
+    for text in [
+        "",
+        "rl-bucket",
+        "rl-window 1 5000 1",
+        "rl-window del",
+        "rl-bucketdel",
+        "rl-bucket  del",
+        "rl-bucket 0 5000",
+        "rl-bucket 2 5000",
+        "rl-bucket 4294967297 5000",
+        "rl-bucket 1",
+        "rl-bucket 1 ",
+        "rl-bucket 1 0",
+        "rl-bucket 1 -5",
+        "rl-bucket 01 5000",
+        "rl-bucket 1 05000",
+        "rl-bucket  1 5000",
+        "rl-bucket 1\t5000",
+        "rl-bucket 1 x",
+        &too_late,
+    ] {
+        assert_eq!(read(text), None, "{text:?}");
+    }
+}
+
+#[test]
+fn fields_are_read_as_they_are_written_and_no_other_way() {
+    for (text, value, left) in [
+        (" 0", Some(0), ""),
+        (" 7 8", Some(7), " 8"),
+        (" 10:", Some(10), ":"),
+        (" 18446744073709551615", Some(u64::MAX), ""),
+        (" 18446744073709551616", None, ""),
+        (" 00", None, ""),
+        (" 01", None, ""),
+        (" ", None, ""),
+        ("7", None, "7"),
+        ("", None, ""),
+    ] {
+        let mut fields = Fields(text.as_bytes());
+        assert_eq!(fields.integer(), value, "{text:?}");
+        assert_eq!(fields.0, left.as_bytes(), "{text:?}");
+        assert_eq!(fields.end(), left.is_empty(), "{text:?}");
+    }
+    for (text, most, value, left) in [
+        (" 3:a b c", 3, Some("a b"), " c"),
+        (" 0: 1", 0, Some(""), " 1"),
+        (" 3:a b", 2, None, ":a b"),
+        (" 4:a b", 9, None, " 4:a b"),
+        (" 3;a b", 9, None, ";a b"),
+        (" x:a b", 9, None, "x:a b"),
+    ] {
+        let mut fields = Fields(text.as_bytes());
+        assert_eq!(fields.bytes(most).as_deref(), value.map(str::as_bytes), "{text:?}");
+        if value.is_some() {
+            assert_eq!(fields.0, left.as_bytes(), "{text:?}");
+        }
+    }
+}
