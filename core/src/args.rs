@@ -11,25 +11,21 @@ pub trait Words {
     fn word(&self, place: usize) -> Option<&[u8]>;
 }
 
-impl<const COUNT: usize> Words for [&[u8]; COUNT] {
-    fn count(&self) -> usize {
-        COUNT
-    }
+/// Words that stand in memory one after another: an array, a slice, a list.
+macro_rules! words_in_memory {
+    ($(($($generics:tt)*) $type:ty),*) => {$(
+        impl $($generics)* Words for $type {
+            fn count(&self) -> usize {
+                self.len()
+            }
 
-    fn word(&self, place: usize) -> Option<&[u8]> {
-        self.get(place).copied()
-    }
+            fn word(&self, place: usize) -> Option<&[u8]> {
+                self.get(place).copied()
+            }
+        }
+    )*};
 }
-
-impl Words for Vec<&[u8]> {
-    fn count(&self) -> usize {
-        self.len()
-    }
-
-    fn word(&self, place: usize) -> Option<&[u8]> {
-        self.get(place).copied()
-    }
-}
+words_in_memory!((<const COUNT: usize>) [&[u8]; COUNT], () &[&[u8]], () Vec<&[u8]>);
 
 /// The words of a call that have not been read yet. A word is asked for when it is read: what nobody needs, the bytes of
 /// a key's name, is not.

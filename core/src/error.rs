@@ -8,7 +8,8 @@ use std::fmt;
 /// use ratelimit_core::args::Args;
 /// use ratelimit_core::spec::Spec;
 ///
-/// let refused = Spec::any(&mut Args::new(&[b"RL.TAKE", b"FIXED", b"5", b"1min"])).unwrap_err();
+/// let words: [&[u8]; 4] = [b"RL.TAKE", b"FIXED", b"5", b"1min"];
+/// let refused = Spec::any(&mut Args::new(&words)).unwrap_err();
 /// assert_eq!(refused.to_string(), "ERR window must be a duration from 1us to 3650d, such as 60s");
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -103,7 +103,7 @@ fn reads_the_limit_that_is_said() {
         ("SLIDING 7 60s", AnyLimit::SlidingWindow(SlidingWindow::new(units(7), minute()))),
         ("SLIDING 7 60s strict", AnyLimit::StrictWindow(StrictWindow::new(units(7), minute()))),
         ("SLIDINGLOG 7 60s", AnyLimit::SlidingLog(SlidingLog::new(units(7), minute()))),
-        ("CONCURRENCY 7 60s me", AnyLimit::Concurrency(Concurrency::new(units(7), minute(), b"me"))),
+        ("CONCURRENCY 7 60s me", AnyLimit::Concurrency(Concurrency::new(units(7), minute()))),
     ] {
         let words: Vec<&[u8]> = std::iter::once(&b"RL.TAKE"[..]).chain(text.split(' ').map(str::as_bytes)).collect();
         let spec = Spec::any(&mut Args::new(&words)).unwrap();
@@ -158,7 +158,7 @@ fn a_throttle_is_refused_with_the_argument() {
 fn holders_are_names_of_1_to_256_bytes_and_one_at_least() {
     const HOLDER: &str = "ERR holder must be a name of 1 to 256 bytes, such as worker-7";
     let (longest, too_long) = ([0xff; MAX_HOLDER], [b'x'; MAX_HOLDER + 1]);
-    let read = |words: &[&[u8]]| holders(&mut Args::new(words)).map(|holders| holders.concat());
+    let read = |words: &[&[u8]]| holders(&mut Args::new(&words)).map(|holders| holders.concat());
     assert_eq!(read(&[b"RL.RELEASE", b"a"]), Ok(b"a".to_vec()));
     assert_eq!(read(&[b"RL.RELEASE", b"a", b"b", b"a"]), Ok(b"aba".to_vec()));
     assert_eq!(read(&[b"RL.RELEASE", &longest]), Ok(longest.to_vec()));
