@@ -22,10 +22,10 @@ from support.server import REPOSITORY
 
 
 def main() -> None:
-    arguments = _arguments()
-    binary = Binary.at(arguments.server) if arguments.server else binaries.chosen()
-    scale = QUICK if arguments.quick else FULL
-    is_whole = not arguments.quick and not arguments.only
+    asked = arguments(sys.argv[1:])
+    binary = Binary.at(asked.server) if asked.server else binaries.chosen()
+    scale = QUICK if asked.quick else FULL
+    is_whole = not asked.quick and not asked.only
     folder = REPOSITORY / "docs" if is_whole else REPOSITORY / "target" / "bench"
     server = f"{binary.name} on {os.cpu_count()} CPUs"
     print(f"measuring {server}, into {folder.relative_to(REPOSITORY)}/")
@@ -34,18 +34,18 @@ def main() -> None:
 
     charts = Charts(folder / "charts", server)
     results = Results()
-    for section in [arguments.only] if arguments.only else report.SECTIONS:
+    for section in [asked.only] if asked.only else report.SECTIONS:
         start = time.monotonic()
         match section:
             case "decisions":
                 results.decisions = decisions.measure(binary, scale)
                 charts.decisions(results.decisions)
             case "commands":
-                results.commands = commands.measure(binary, scale, arguments.peer)
+                results.commands = commands.measure(binary, scale, asked.peer)
                 charts.commands(results.commands)
                 charts.against_lua(results.commands)
             case "memory":
-                results.memory = memory.measure(binary, scale, arguments.peer)
+                results.memory = memory.measure(binary, scale, asked.peer)
                 charts.memory(results.memory)
             case "growth":
                 results.growth = growth.measure(binary, scale)
@@ -55,7 +55,7 @@ def main() -> None:
     print(f"written: {(folder / 'benchmarks.md').relative_to(REPOSITORY)}")
 
 
-def _arguments() -> argparse.Namespace:
+def arguments(words: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -71,7 +71,7 @@ def _arguments() -> argparse.Namespace:
         help="another module to measure beside; NAME=PATH.so=LINES=COMMAND if it has another "
         "command than CL.THROTTLE: LINES are those of its reply, {key} stands for the key",
     )
-    return parser.parse_args()
+    return parser.parse_args(words)
 
 
 if __name__ == "__main__":

@@ -1,15 +1,215 @@
-"""What the documents name is there."""
+"""What the documents show is what happens, and what they name is there."""
 
 import re
+import shutil
+import socket
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
-from redis import Redis
+from redis import Redis, ResponseError
 
-from support.server import REPOSITORY
+from support import markdown
+from support.binaries import NO_MODULE_CONFIG, Binary
+from support.clock import Clock
+from support.examples import Examples, in_a_terminal, in_json
+from support.server import REPOSITORY, Server, ServerError
 
 DOCUMENTS = [*sorted(REPOSITORY.glob("*.md")), *sorted((REPOSITORY / "docs").glob("*.md"))]
+README, COMMANDS = REPOSITORY / "README.md", REPOSITORY / "docs/commands.md"
+INTERNALS = REPOSITORY / "docs/internals.md"
 
 each_document = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document.name)
+
+
+@each_document
+def test_what_a_document_shows_is_what_happens(
+    document: Path, binary: Binary, fresh_server: Callable[..., Server], clock: Clock
+) -> None:
+    text = document.read_text()
+    if "CONFIG SET ratelimit" in text and not binary.has_module_config:
+        pytest.skip(NO_MODULE_CONFIG)
+    run(text, fresh_server(module_args="cell-compat yes"), clock)
+
+
+def run(text: str, server: Server, clock: Clock) -> None:
+    with ExitStack() as closing:
+        examples = Examples(server, clock, closing)
+        for block in markdown.blocks(text):
+            try:
+                examples.run(block)
+            except Exception as error:
+                raise AssertionError(f"the block in line {block.line}: {error}") from error
+        examples.check_all_is_shown()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "```\nRL.FIXED k 5 1m\n```",
+        "```brainfuck\n+\n```",
+        "```sh\nreboot\n```",
+        "```sh\nmake no-such-target\n```",
+        "```text\nno block before it\n```",
+        "```redis\nRL.FIXED k 5 1m\n```\n\n```text\n[1,5,3,0,60000]\n```",
+        "```redis\nRL.FIXED k 5 1m\n```\n\n```text\n...\n[1,5,3,0,60000]\n```",
+        "```redis\nRL.FIXED k 5 1m\n```",
+        (
+            "```python\nfrom redis import Redis\n\nredis = Redis(port=6379, socket_timeout=0.1)\n"
+            "print(redis.ping())\n```\n\n```text\nFalse\n```"
+        ),
+        "```conf\nmaxmemory-policy no-such-policy\n```",
+    ],
+)
+def test_what_does_not_happen_is_noticed(server: Server, clock: Clock, text: str) -> None:
+    with pytest.raises((AssertionError, ServerError)):
+        run(text, server, clock)
+
+
+@pytest.mark.parametrize(
+    ("options", "written", "calls"),
+    [
+        (
+            ["--json"],
+            in_json,
+            [
+                "RL.MTAKE 2 {k}1 {k}2 FIXED 5 1m FIXED 9 1h COST 20",
+                "RL.FIXED k 5 1m",
+                "RL.FIXED k",
+                "TYPE k",
+                "COMMAND GETKEYS RL.PEEK k FIXED 5 1m",
+                "CONFIG GET maxmemory-policy",
+                "RL.INFO k",
+                "RL.INFO missing",
+                "DEL k",
+            ],
+        ),
+        (
+            ["--no-raw"],
+            in_a_terminal,
+            ["RL.FIXED k 5 1m", "RL.FIXED k", "COMMAND GETKEYS RL.PEEK k FIXED 5 1m", "DEL k"],
+        ),
+    ],
+)
+def test_replies_are_shown_as_redis_cli_prints_them(
+    server: Server, clock: Clock, options: list[str], written: Callable, calls: list[str]
+) -> None:
+    program = shutil.which("redis-cli")
+    version = subprocess.getoutput(f"{program} --version") if program else ""
+    if server.version < (7,) or not re.search(r" ([7-9]|\d\d)\.", version):
+        pytest.skip("there is no redis-cli of 7.0 or later, which prints JSON")
+    printed = subprocess.run(
+        [program, "-p", str(server.port), *options],
+        input="\n".join(calls),
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    with ExitStack() as closing:
+        examples = Examples(server, clock, closing)
+        examples.reply(["FLUSHALL"])
+        ours = [written(examples.reply(call.split())) for call in calls]
+    # Behind an error redis-cli leaves a line empty.
+    assert "\n".join(ours).split() == printed.split()
+
+
+@pytest.fixture(scope="module")
+def synopses() -> dict[str, str]:
+    """What each command takes, as the reference says below its heading."""
+    text = COMMANDS.read_text() + INTERNALS.read_text()
+    return dict(re.findall(r"^## (RL\.[A-Z]+)\n\n`\1 (.*)`$", text, re.MULTILINE))
+
+
+@pytest.fixture
+def ours(redis: Redis) -> set[str]:
+    """The names of all commands."""
+    return {name.upper() for name in redis.command() if name.upper().startswith("RL.")}
+
+
+def test_the_reference_has_every_command(synopses: dict[str, str], ours: set[str]) -> None:
+    assert synopses.keys() == ours
+
+
+def test_the_reference_says_what_a_command_takes(
+    redis: Redis, synopses: dict[str, str], ours: set[str], binary: Binary
+) -> None:
+    if binary.version < (7,):
+        pytest.skip("the server has no COMMAND DOCS")
+    docs = dict(zip(*[iter(redis.execute_command("COMMAND DOCS", *ours))] * 2, strict=True))
+    for name, found in docs.items():
+        pairs = dict(zip(found[::2], found[1::2], strict=True))
+        words = set(words_of(pairs[b"arguments"]))
+        assert words == set(re.findall(r"[A-Za-z_]+", synopses[name.decode().upper()])), name
+
+
+# What the reference calls these by what they are.
+SHOWN = {"cost": "amount", "maxwait": "duration"}
+
+
+def words_of(arguments: list[list]) -> Iterator[str]:
+    for one in arguments:
+        argument = dict(zip(one[::2], one[1::2], strict=True))
+        name = argument[b"name"].decode()
+        if b"token" in argument:
+            yield argument[b"token"].decode()
+        if name != "spec" and b"arguments" in argument:
+            yield from words_of(argument[b"arguments"])
+        elif argument[b"type"] != b"pure-token":
+            yield SHOWN.get(name, name)
+
+
+def test_the_front_page_has_every_command_and_is_short(
+    synopses: dict[str, str], ours: set[str]
+) -> None:
+    text = README.read_text()
+    assert len(text.splitlines()) < 250
+    rows = dict(re.findall(r"^\| `(RL\.[A-Z]+) ([^`]*)` \|", text, re.MULTILINE))
+    # That one is for servers.
+    assert rows.keys() == ours - {"RL.EFFECT"}
+    for name, takes in rows.items():
+        # Options have a table of their own, for all commands.
+        assert synopses[name].split(" [COST")[0] == takes
+
+
+@each_document
+def test_a_call_within_a_sentence_is_a_call(
+    document: Path, fresh_server: Callable[..., Server], synopses: dict[str, str]
+) -> None:
+    text = document.read_text().split("\n## Errors\n")[0]
+    spans = [span for span in markdown.spans(text) if re.match(r"(RL|CL)\.[A-Z]", span)]
+    if not spans:
+        return
+    with fresh_server(module_args="cell-compat yes").client() as client:
+        commands = set(client.command())
+        for span in spans:
+            name, *words = span.split()
+            assert name.lower() in commands, span
+            takes = set(re.findall(r"[A-Za-z_]+", synopses.get(name, "")))
+            is_synopsis = set(re.findall(r"[A-Za-z_]+", " ".join(words))) <= takes
+            is_whole = not {"...", "{key}"} & set(words)
+            if words and is_whole and not is_synopsis:
+                client.flushall()
+                assert client.execute_command(*span.split()), span
+
+
+def test_an_error_is_what_the_call_beside_it_gets(redis: Redis, binary: Binary) -> None:
+    table = COMMANDS.read_text().split("\n## Errors\n")[1]
+    rows = re.findall(r"^\| `(.+?)` \| .* \| (?:`(.+)` )?\|$", table, re.MULTILINE)
+    assert len(rows) == table.count("\n| `") > 10
+    # What takes a full log, a full server or a defect has tests elsewhere.
+    assert sum(not call for _, call in rows) == 3
+    redis.set("a-string", "a string")
+    for error, call in rows:
+        if call:
+            with pytest.raises(ResponseError) as raised:
+                redis.execute_command(*call.split())
+            # The client takes the first word off. Redis 6.2 tells a command's name as it was sent.
+            told, expected = str(raised.value), error.removeprefix("ERR ")
+            if binary.version < (7,):
+                told, expected = told.lower(), expected.lower()
+            assert told == expected
 
 
 def test_a_test_that_a_document_names_exists() -> None:
@@ -25,15 +225,23 @@ def test_a_test_that_a_document_names_exists() -> None:
 
 
 @each_document
-def test_a_file_that_a_document_links_to_exists(document) -> None:
-    for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", document.read_text()):
-        if "://" not in target:
-            assert (document.parent / target).exists(), target
+def test_a_link_leads_somewhere(document: Path) -> None:
+    for path, place in markdown.links(document.read_text()):
+        target = document.parent / path if path else document
+        assert target.exists(), path
+        if place:
+            assert place in markdown.places(target), f"{path}#{place}"
 
 
-def test_the_calls_that_replace_others_are_calls(redis: Redis) -> None:
-    blocks = re.findall(r"```\n(.*?)```", (REPOSITORY / "docs/migrating.md").read_text(), re.DOTALL)
-    calls = re.findall(r"(?:^|→\s+)(RL\..+)$", "\n".join(blocks), re.MULTILINE)
-    assert len(calls) > 10
-    for call in calls:
-        assert redis.execute_command(*call.split()), call
+def test_every_document_is_reached_from_the_front_page() -> None:
+    linked = {path for path, _ in markdown.links(README.read_text())}
+    assert {f"docs/{path.name}" for path in (REPOSITORY / "docs").glob("*.md")} <= linked
+
+
+def test_without_redis_cli_the_same_lines_work(server: Server) -> None:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=20) as connection:
+        connection.sendall(b"RL.TOKENBUCKET user:42 200 100 60s\n")
+        reply = connection.makefile("rb")
+        assert b"".join(reply.readline() for _ in range(6)).split() == [
+            b"*5", b":1", b":200", b":199", b":0", b":600",
+        ]  # fmt: skip

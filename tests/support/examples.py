@@ -1,0 +1,237 @@
+"""Runs a document's blocks from top to bottom on one server, and holds it to what it shows.
+
+A block's language says what it is:
+
+* redis: calls, as they are pasted into redis-cli;
+* python: a program, one for the whole document;
+* sh: lines for a shell. Those of redis-cli are run, of the others it is looked whether what they
+  name is there;
+* conf: a configuration, which a server is started with;
+* prometheus: series as the exporter's script returns them;
+* text: what the block before prints. Behind another text: what a subscriber hears. A line of three
+  dots stands for any lines.
+
+"12 seconds later" in the text before a block moves the clock; a section begins where it began.
+"""
+
+import contextlib
+import io
+import json
+import re
+import shlex
+import tomllib
+from collections.abc import Callable
+from typing import Any
+
+from redis import Redis
+from redis.exceptions import ResponseError
+
+from support.binaries import Binary
+from support.clock import Clock
+from support.markdown import Block
+from support.server import MODULE, REPOSITORY, Server
+
+LATER = re.compile(r"\b(\d+) (second|minute|hour|day)s? later\b")
+ANY_LINES = "...\n"
+
+
+class Examples:
+    """The state of a document that is run."""
+
+    def __init__(self, server: Server, clock: Clock, closing: contextlib.ExitStack) -> None:
+        self._server, self._clock, self._closing = server, clock, closing
+        self._client = closing.enter_context(server.client(protocol=3, decode_responses=True))
+        self._globals: dict[str, Any] = {}
+        closing.callback(self._close)
+        # What the block before has printed, if that is not yet shown; as in a terminal, and as with
+        # --json.
+        self._printed: tuple[str, str] | None = None
+        self._pubsub = closing.enter_context(self._client.pubsub())
+
+    def run(self, block: Block) -> None:
+        if re.search("^## ", block.before, re.MULTILINE):
+            self._clock.reset()
+        for count, unit in LATER.findall(block.before):
+            self._clock.advance(f"{count}{unit[0]}")
+        runner: Callable[[str], None] | None = getattr(self, f"_run_{block.language}", None)
+        assert runner, f"a block that no test knows how to run: {block.language or 'no language'}"
+        if block.language != "text":
+            self.check_all_is_shown()
+        runner(block.text)
+
+    def check_all_is_shown(self) -> None:
+        assert self._printed is None, (
+            f"what the block before printed is not shown:\n{self._printed}"
+        )
+
+    def _close(self) -> None:
+        if isinstance(redis := self._globals.get("redis"), Redis):
+            redis.close()
+
+    def _run_redis(self, text: str) -> None:
+        commands = [shlex.split(line) for line in text.splitlines() if line]
+        if commands[0][0] == "PSUBSCRIBE":
+            ((_, pattern),) = commands
+            self._pubsub.psubscribe(pattern)
+            assert self._pubsub.get_message(timeout=10)["type"] == "psubscribe"
+            self._printed = None
+            return
+        replies = [self.reply(words) for words in commands]
+        self._printed = (
+            "".join(map(in_a_terminal, replies)),
+            "".join(f"{in_json(reply)}\n" for reply in replies),
+        )
+
+    def reply(self, words: list[str]) -> object:
+        """As it comes, where the client has methods of its own for some commands."""
+        connection = self._client.connection_pool.get_connection()
+        try:
+            connection.send_command(*words)
+            reply = connection.read_response()
+        except ResponseError as error:
+            # The client takes the first word off, if that is the common one.
+            text = str(error)
+            return ResponseError(text if re.match("[A-Z]+ ", text) else f"ERR {text}")
+        finally:
+            self._client.connection_pool.release(connection)
+        if words[0] == "RL.INFO" and self._server.version < (7,):
+            # It has no maps for modules.
+            return dict(zip(reply[::2], reply[1::2], strict=True))
+        return reply
+
+    def _run_text(self, text: str) -> None:
+        if self._printed is None:
+            assert self._pubsub.subscribed, "a text that nothing has printed"
+            assert text == self._heard(text.count('"pmessage"'))
+            return
+        terminal, json_lines = self._printed
+        printed = terminal if re.match(r"1\) |#", text) else json_lines
+        pattern = ".*\n".join(map(re.escape, f"\n{text}".split(f"\n{ANY_LINES}")))
+        assert re.fullmatch(pattern, f"\n{printed}", re.DOTALL), f"printed:\n{printed}"
+        self._printed = None
+
+    def _heard(self, count: int) -> str:
+        messages = [self._pubsub.get_message(timeout=10) for _ in range(count)]
+        fields = ("type", "pattern", "channel", "data")
+        return "".join(in_a_terminal([message[name] for name in fields]) for message in messages)
+
+    def _run_python(self, text: str) -> None:
+        # The port is this server's, and a machine that is busy may take its time.
+        for shown, meant in {
+            "port=6379": f"port={self._server.port}",
+            "socket_timeout=0.1": "socket_timeout=20",
+        }.items():
+            assert shown in text or "redis" in self._globals
+            text = text.replace(shown, meant)
+        with contextlib.redirect_stdout(io.StringIO()) as printed:
+            exec(compile(text, "<document>", "exec"), self._globals)
+        self._printed = (printed.getvalue(),) * 2 if printed.getvalue() else None
+
+    def _run_sh(self, text: str) -> None:
+        self._printed = None
+        for line in text.splitlines():
+            words = shlex.split(line, comments=True)
+            line_runner = getattr(self, f"_sh_{words[0].replace('-', '_')}", None)
+            assert line_runner, f"a line that no test knows how to run: {line}"
+            line_runner(words[1:])
+
+    def _sh_redis_cli(self, words: list[str]) -> None:
+        reply = self.reply(words)
+        assert isinstance(reply, str)
+        self._printed = (reply.replace("\r\n", "\n"),) * 2
+
+    def _sh_make(self, words: list[str]) -> None:
+        makefile = (REPOSITORY / "Makefile").read_text()
+        for word in words:
+            name, is_setting, value = word.partition("=")
+            if is_setting:
+                assert re.search(rf"^{name} \?=", makefile, re.MULTILINE), word
+            else:
+                assert re.search(rf"^{name}:.* ## ", makefile, re.MULTILINE), word
+            if name == "BENCH":
+                import run  # noqa: PLC0415  of benches/
+
+                run.arguments(shlex.split(re.sub(r"/path/to/\w+\.so", str(MODULE), value)))
+
+    def _sh_git(self, words: list[str]) -> None:
+        command, address, self._folder = words
+        assert (command, address) == ("clone", "ADDRESS-OF-THIS-REPOSITORY")
+
+    def _sh_cd(self, words: list[str]) -> None:
+        assert words == [self._folder]
+
+    def _sh_install(self, words: list[str]) -> None:
+        *options, file, folder = words
+        cargo = tomllib.loads((REPOSITORY / "Cargo.toml").read_text())
+        places = [to for _, to, _ in cargo["package"]["metadata"]["deb"]["assets"]]
+        assert (options, file) == (["-m", "755"], MODULE.name)
+        assert folder.lstrip("/") in places
+
+    def _sh_redis_exporter(self, words: list[str]) -> None:
+        options = dict(zip(words[::2], words[1::2], strict=True))
+        assert options.keys() == {"--redis.addr", "--script"}
+        assert (REPOSITORY / options["--script"]).is_file()
+
+    def _run_prometheus(self, text: str) -> None:
+        flat = self._client.eval((REPOSITORY / "monitoring/ratelimit.lua").read_text(), 0)
+        found = dict(zip(flat[::2], flat[1::2], strict=True))
+        for line in text.splitlines():
+            key, value = re.fullmatch(r'redis_script_values\{key="(.*)"\} (\d+)', line).groups()
+            assert found[key] == value, line
+
+    def _run_conf(self, text: str) -> None:
+        """On a server of its own: those that know all of it."""
+        if not knows(self._server.binary, text):
+            return
+        server = Server(self._server.binary)
+        lines = text.replace("/path/to/libredis_ratelimit.so", str(MODULE)).splitlines()
+        file = server.directory / "server.conf"
+        ours = file.read_text()
+        if any(line.startswith("loadmodule") for line in lines):
+            ours = "".join(f"{line}\n" for line in ours.splitlines() if "loadmodule" not in line)
+        file.write_text(ours + "\n".join(lines) + "\n")
+        with server, server.client(decode_responses=True) as client:
+            for line in lines:
+                name, value = line.split(" ", 1)
+                if name == "user":
+                    assert client.acl_getuser(value.split()[0])
+                elif name != "loadmodule":
+                    assert as_told(client.config_get(name)[name]) == as_told(value), line
+                elif "cell-compat yes" in value:
+                    assert client.execute_command("CL.THROTTLE", "bucket", 1, 1, 1)
+            assert client.execute_command("RL.PEEK", "window", "FIXED", 1, 1)
+
+
+def knows(binary: Binary, conf: str) -> bool:
+    """Whether the server has what the configuration asks for; the documents say which do."""
+    needs = {
+        "\nratelimit.": binary.has_module_config,
+        "%R~": binary.version >= (7,),
+        # Categories for modules' commands, and categories of modules.
+        "+@read": binary.is_valkey or binary.version >= (7, 2),
+        "+@ratelimit": binary.version >= ((8,) if binary.is_valkey else (7, 4)),
+    }
+    return all(has for word, has in needs.items() if word in f"\n{conf}")
+
+
+def as_told(value: str) -> str:
+    """A value in one form, since CONFIG GET tells bytes as a number, and flags in any order."""
+    return "".join(sorted(value.replace("1gb", str(2**30))))
+
+
+def in_a_terminal(reply: object) -> str:
+    """As redis-cli prints it, a line or more."""
+    if isinstance(reply, list):
+        return "".join(f"{n}) {in_a_terminal(item)}" for n, item in enumerate(reply, 1))
+    if isinstance(reply, int):
+        return f"(integer) {reply}\n"
+    if isinstance(reply, ResponseError):
+        return f"(error) {reply}\n"
+    return f'"{reply}"\n'
+
+
+def in_json(reply: object) -> str:
+    """As redis-cli prints it with --json."""
+    if isinstance(reply, ResponseError):
+        return f"error:{json.dumps(str(reply))}"
+    return json.dumps(reply, separators=(",", ":"), ensure_ascii=False)

@@ -1,0 +1,46 @@
+"""The parts of a document that a test can hold it to: blocks, spans of code, links, places."""
+
+import re
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+FENCED = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.DOTALL | re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block, with the text between the one before and it."""
+
+    language: str
+    text: str
+    before: str
+    line: int
+
+
+def blocks(text: str) -> Iterator[Block]:
+    end = 0
+    for found in FENCED.finditer(text):
+        line = text.count("\n", 0, found.start()) + 1
+        yield Block(found[2], textwrap.dedent(found[3]), text[end : found.start()], line)
+        end = found.end()
+    if re.search(r"^\s*```", FENCED.sub("", text), re.MULTILINE):
+        raise ValueError("a block that is not closed, or that has more than a word behind ```")
+
+
+def spans(text: str) -> list[str]:
+    """`Code` within the text, outside of blocks."""
+    return re.findall(r"`([^`\n]+)`", FENCED.sub("", text))
+
+
+def links(text: str) -> list[tuple[str, str]]:
+    """The path and the place that each link leads to; those on the net are left out."""
+    found = re.findall(r"\]\(([^)#]*)(?:#([^)]*))?\)", FENCED.sub("", text))
+    return [(path, place) for path, place in found if "://" not in path]
+
+
+def places(document: Path) -> set[str]:
+    """What a link can have behind its #: the headings, as GitHub writes them."""
+    heads = re.findall(r"^#+ (.*)$", FENCED.sub("", document.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
