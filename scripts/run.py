@@ -38,7 +38,7 @@ FIELDS = {
     "limit": "the most that may be used",
     "remaining": "how much of it is still available",
     "wait_ms": "if allowed, hold the request this long; if denied, call again after it (-1: never)",
-    "reset_ms": "after this long the key is as if never used",
+    "reset_ms": "after this long the limiter has fully recovered",
 }
 
 
@@ -148,6 +148,7 @@ def show_first_calls(client: redis.Redis, port: int) -> None:
         name, version = "Valkey", info["valkey_version"]
     print(f"\n{name} {version} listens on {HOST}:{port}. Connect with any client, such as")
     print(f"  redis-cli -p {port}")
+    print(f"  nc {HOST} {port}    (without redis-cli: it takes the same lines)")
     print("Ctrl-C shuts it down.", flush=True)
 
 
