@@ -1,6 +1,6 @@
 .DEFAULT_GOAL := help
-.PHONY: help build run run-check test lint msrv deny matrix fuzz soak demo examples fmt bench bench-check \
-	package clean oldest-rust server needs
+.PHONY: help build run run-check test lint msrv deny mutants matrix fuzz soak demo examples fmt bench bench-check \
+	package tarball clean oldest-rust server needs
 
 # make run: the port to listen on, and the server to start (default: the first one found).
 # make test: the server to test on (default: one of every kind within reach).
@@ -35,6 +35,7 @@ endif
 CARGO_DEB := target/tools/cargo-deb@3.8.0/bin/cargo-deb
 CARGO_DENY := target/tools/cargo-deny@0.20.2/bin/cargo-deny
 CARGO_FUZZ := target/tools/cargo-fuzz@0.13.2/bin/cargo-fuzz
+CARGO_MUTANTS := target/tools/cargo-mutants@27.1.0/bin/cargo-mutants
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 13
@@ -112,6 +113,14 @@ soak: $(VENV)/.has-everything server build ## run the long form of the tests tha
 	RATELIMIT_LONG=1 SERVER="$(SERVER)" $(PYTHON) -m pytest --numprocesses auto --timeout 3600 --durations 10 \
 		$$(grep -l 'scaled(' tests/test_*.py)
 
+# Some 800, a few seconds each: a part of them with a shard, 0/8 to 7/8. Fewer cases a property than in `make test` find
+# nearly all. 3 says that a mutant made a test go on for ever, which is as good as failing it.
+SHARD ?= 0/1
+mutants: export CARGO_PROFILE_DEV_DEBUG := 0
+mutants: export PROPTEST_CASES := 64
+mutants: $(CARGO_MUTANTS) ## break the core in each small way, and see that its tests fail: make mutants [SHARD=0/8]
+	$(CARGO_MUTANTS) mutants --package ratelimit-core --shard $(SHARD) --output target/mutants || test $$? -eq 3
+
 demo: $(VENV)/.has-redis $(VENV)/.has-matplotlib $(VENV)/.has-tqdm server build ## draw every algorithm under the same traffic
 	$(PYTHON) scripts/demo.py docs/demo.png
 
@@ -143,20 +152,23 @@ bench-check: $(BENCH_NEEDS) ## hold the instructions of every call against bench
 
 # In target/package: an archive, and a package for Debian and its like.
 MAINTAINER ?=
-PACKAGE := redis-ratelimit-$(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)-linux-$(shell uname -m)
-package: $(VENV_MADE) build ## make a tarball and a .deb: make package [MAINTAINER="name <address>"]
-	rm -rf target/package
-	$(PYTHON) scripts/package_docs.py target/package/doc
-	cp -r target/package/doc target/package/$(PACKAGE)
-	install -m 755 $(RATELIMIT_MODULE) target/package/$(PACKAGE)
-	tar -C target/package -czf target/package/$(PACKAGE).tar.gz $(PACKAGE)
-	rm -r target/package/$(PACKAGE)
+MUSL = $(if $(findstring musl,$(shell rustc -vV)),-musl)
+PACKAGE = redis-ratelimit-$(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)-linux-$(shell uname -m)$(MUSL)
+package: tarball ## make a tarball and a .deb: make package [MAINTAINER="name <address>"]
 	@command -v dpkg-shlibdeps >/dev/null || { rm -r target/package/doc; \
 		echo "made the tarball, but no .deb: it takes dpkg-shlibdeps to know what the module depends on" \
 		"(Debian, Ubuntu: apt install dpkg-dev)" >&2; exit 1; }
 	$(MAKE) $(CARGO_DEB)
 	$(CARGO_DEB) --no-build $(if $(MAINTAINER),--maintainer "$(MAINTAINER)") --output target/package
 	rm -r target/package/doc
+
+tarball: $(VENV_MADE) build
+	rm -rf target/package
+	$(PYTHON) scripts/package_docs.py target/package/doc
+	cp -r target/package/doc target/package/$(PACKAGE)
+	install -m 755 $(RATELIMIT_MODULE) target/package/$(PACKAGE)
+	tar -C target/package -czf target/package/$(PACKAGE).tar.gz $(PACKAGE)
+	rm -r target/package/$(PACKAGE)
 
 clean: ## remove all that was built and downloaded
 	cargo clean
@@ -192,5 +204,5 @@ $(VENV)/.has-%: requirements.txt $(VENV_MADE)
 	@touch $@
 
 # Each in a folder of its own below target, never in the user's. With a version, since the next one may need a later Rust.
-$(CARGO_DEB) $(CARGO_DENY) $(CARGO_FUZZ): target/tools/%:
+$(CARGO_DEB) $(CARGO_DENY) $(CARGO_FUZZ) $(CARGO_MUTANTS): target/tools/%:
 	cargo install --locked --root target/tools/$(*D:/bin=) $(*D:/bin=)
