@@ -135,3 +135,6 @@ impl Change {
         if cost == Amount::ZERO { Change::Nothing } else { Change::Charge(cost) }
     }
 }
+
+#[cfg(test)]
+mod tests;
