@@ -1,9 +1,12 @@
+use super::table::SWEPT;
 use super::*;
 use crate::Ask::{self, Take};
 use crate::calls::{
     Fields, Key, amounts, assert_leaves, call, call_and_tell, lengths, millionths, peek, period, units, us,
 };
+use crate::codec::{CHANGE, WHOLE};
 use crate::laws::{Lawful, applied, decoded, encoded, whole_effect};
+use crate::Usage;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -513,6 +516,7 @@ impl Lawful for Asked<'static> {
 
 /// All but that giving back never makes more than the limit: a lease is given back whole, by name.
 mod laws {
+    use super::table::SWEPT;
     use super::*;
     use crate::laws;
 

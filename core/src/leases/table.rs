@@ -1,0 +1,384 @@
+//! The table of leases.
+//!
+//! Leases are kept by holder and by the instant at which they lapse. The state is what had not lapsed when the table was
+//! last written; a denied call and a look change nothing, so what has lapsed since is looked past. However many lapse
+//! together, and wherever the clock goes:
+//!
+//! * to look past them is to know their sum, which is kept along with the instant up to which it was taken, and goes on
+//!   from there: the first look passes each of them, and no other does;
+//! * those that are no part of the state any more stay in place, unseen, and each change sweeps a few of them out;
+//! * a clock gone back moves all lapses back by one number (`Shift`).
+
+#[cfg(test)]
+use super::effort;
+use crate::marks::{Mark, Shift};
+use crate::{Amount, Span, Timestamp};
+use hashbrown::HashTable;
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Arc, LazyLock};
+
+/// The name of a holder, which both maps and the change that is told of have in common. Not an `Rc`: the server frees
+/// a large table in a thread of its own, while a copy of it may be in use.
+pub(super) type Holder = Arc<[u8]>;
+
+/// What a holder has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Lease {
+    pub(super) lapse: Timestamp,
+    pub(super) units: Amount,
+}
+
+/// A holder and its lease; with the name's hash, so that a table that grows looks no name up.
+#[derive(Clone, Debug)]
+pub(super) struct Held {
+    hash: u64,
+    holder: Holder,
+    lapse: Mark,
+    units: Amount,
+}
+
+/// The name of a holder with its hash, which is taken once a call: it costs as much as finding the lease.
+#[derive(Clone, Copy)]
+pub(super) struct Name<'a> {
+    pub(super) text: &'a [u8],
+    /// Others of the same hash cannot be guessed from outside.
+    hash: u64,
+}
+
+impl fmt::Debug for Name<'_> {
+    /// The hash is another one in each process.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.text.fmt(f)
+    }
+}
+
+impl<'a> Name<'a> {
+    pub(super) fn of(text: &'a [u8]) -> Name<'a> {
+        static HASHER: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+        Name { text, hash: HASHER.hash_one(text) }
+    }
+
+    /// Whether a lease is this holder's.
+    fn holds(self) -> impl Fn(&Held) -> bool {
+        move |held| *held.holder == *self.text
+    }
+}
+
+/// How many leases that are no part of the state any more a change sweeps out: more than one adds, and few enough to
+/// take no longer than the rest of the call.
+pub(super) const SWEPT: usize = 16;
+
+/// What a concurrency limit's key remembers.
+#[derive(Clone, Debug, Default)]
+pub struct ConcurrencyUsage {
+    /// The units of every lease, by the instant at which it lapses and its holder. At the front may be some that lapsed
+    /// by `written`, to be swept out: no part of the state.
+    pub(super) by_lapse: BTreeMap<(Mark, Holder), Amount>,
+    /// The same by holder.
+    pub(super) by_holder: HashTable<Held>,
+    /// How far all lapses have moved back.
+    pub(super) shift: Shift,
+    /// When the table was last changed.
+    pub(super) written: Timestamp,
+    /// The leases that count: those that had not lapsed by then.
+    pub(super) counted: Sum,
+    /// Those of them that have lapsed since: a memory of the last look, no part of the state.
+    pub(super) lapsed: Cell<Lapsed>,
+    /// What the names of holders take, in bytes.
+    pub(super) names: usize,
+    /// What the current call has changed.
+    pub(super) delta: Delta,
+    #[cfg(test)]
+    pub(super) _copies: effort::Copies,
+}
+
+/// Some leases, all together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Sum {
+    pub(super) units: Amount,
+    pub(super) leases: usize,
+}
+
+impl Sum {
+    fn plus(self, other: Sum) -> Sum {
+        Sum { units: self.units.plus(other.units), leases: self.leases.saturating_add(other.leases) }
+    }
+
+    pub(super) fn minus(self, other: Sum) -> Sum {
+        Sum { units: self.units.minus(other.units), leases: self.leases.saturating_sub(other.leases) }
+    }
+}
+
+/// The leases that have lapsed by an instant, not before the table was last changed.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Lapsed {
+    pub(super) by: Timestamp,
+    pub(super) sum: Sum,
+}
+
+/// What a call changes in a lease table, in this order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Delta {
+    /// Every lapse moves back by so much, because the clock did.
+    pub(super) moved_back: Span,
+    /// What has lapsed by now goes, and the table was last changed now.
+    pub(super) written: Timestamp,
+    /// These holders' leases go.
+    pub(super) released: Vec<Holder>,
+    /// This lease comes, in place of the one that its holder had.
+    pub(super) leased: Option<(Holder, Lease)>,
+}
+
+impl ConcurrencyUsage {
+    /// Takes the live leases of `holders` back; how many there were.
+    pub fn release(&mut self, holders: &[&[u8]], now: Timestamp) -> usize {
+        let mut released = Vec::new();
+        for holder in holders {
+            let holder = Name::of(holder);
+            if self.held_by(holder, now).is_some() {
+                released.extend(self.remove(holder));
+            }
+        }
+        let count = released.len();
+        if count > 0 {
+            self.tidy(Span::ZERO, now);
+            self.delta.released = released;
+        }
+        count
+    }
+
+    /// How long until the last lease lapses.
+    pub fn time_to_last_lapse(&self, now: Timestamp) -> Span {
+        let last = self.by_lapse.last_key_value();
+        last.map_or(Span::ZERO, |((lapse, _), _)| self.shift.instant(*lapse).since(self.at(now)))
+    }
+
+    /// The instant, on the table's own clock, that a look at `now` is at. One from before the table was last changed
+    /// sees it as it was then: moved back, everything in it lies as far off as before.
+    pub(super) fn at(&self, now: Timestamp) -> Timestamp {
+        now.max(self.written)
+    }
+
+    /// What lapses after this counts. At the end of time a lease lapses at the very instant at which it was taken.
+    fn horizon(&self) -> Timestamp {
+        self.written.min(Timestamp::MAX.minus(Span::MICROSECOND))
+    }
+
+    /// The units of a holder's live lease.
+    pub(super) fn held_by(&self, holder: Name, now: Timestamp) -> Option<Amount> {
+        self.lease_of(holder).filter(|lease| self.at(now) < lease.lapse).map(|lease| lease.units)
+    }
+
+    /// A holder's lease, though it may have lapsed.
+    pub(super) fn lease_of(&self, holder: Name) -> Option<Lease> {
+        let held = self.by_holder.find(holder.hash, holder.holds())?;
+        Some(Lease { lapse: self.shift.instant(held.lapse), units: held.units })
+    }
+
+    /// The units that are held now.
+    pub(super) fn present(&self, now: Timestamp) -> Amount {
+        self.counted.minus(self.lapsed(now)).units
+    }
+
+    /// What has lapsed by now. It goes on from where the last look was, on or back.
+    pub(super) fn lapsed(&self, now: Timestamp) -> Sum {
+        let now = self.at(now).min(Timestamp::MAX);
+        let Lapsed { by, sum } = self.lapsed.get();
+        if now == by {
+            return sum;
+        }
+        if now == self.written {
+            // As any look by a clock that has gone back: it need not forget where the others are.
+            return Sum::default();
+        }
+        let sum = if by < now { sum.plus(self.lapsing(by, now)) } else { sum.minus(self.lapsing(now, by)) };
+        self.lapsed.set(Lapsed { by: now, sum });
+        sum
+    }
+
+    /// The same for a change that comes now. Looks may have gone further (those of a replica do, if its clock is ahead of
+    /// its master's): then they stay where they are, and what they passed is passed from the side of the last change.
+    fn lapsed_by_change(&self, now: Timestamp) -> Sum {
+        let now = self.at(now);
+        if now < self.lapsed.get().by { self.lapsing(self.written, now) } else { self.lapsed(now) }
+    }
+
+    /// What lapses after `from`, up to and with `to`, which is not before it.
+    fn lapsing(&self, from: Timestamp, to: Timestamp) -> Sum {
+        let lapsing = self.by_lapse.range(self.after(from)..self.after(to));
+        lapsing.fold(Sum::default(), |sum, (_, units)| {
+            #[cfg(test)]
+            effort::entry();
+            sum.plus(Sum { units: *units, leases: 1 })
+        })
+    }
+
+    /// The leases that have not lapsed, in the order in which they will.
+    pub(super) fn live(&self, now: Timestamp) -> impl Iterator<Item = (&Holder, Lease)> {
+        self.lapsing_after(self.at(now))
+    }
+
+    /// The leases that count, likewise.
+    pub(super) fn counted(&self) -> impl Iterator<Item = (&Holder, Lease)> {
+        self.lapsing_after(self.horizon())
+    }
+
+    fn lapsing_after(&self, instant: Timestamp) -> impl Iterator<Item = (&Holder, Lease)> {
+        let leases = self.by_lapse.range(self.after(instant)..);
+        leases.map(|((lapse, holder), units)| (holder, Lease { lapse: self.shift.instant(*lapse), units: *units }))
+    }
+
+    /// Where, in order of lapse, what lapses after `instant` begins.
+    fn after(&self, instant: Timestamp) -> (Mark, Holder) {
+        (self.shift.mark(instant.plus(Span::MICROSECOND)), Arc::default())
+    }
+
+    /// Goes on to `now`, by a clock that may have gone back by `span` before: what has lapsed by then counts no more.
+    pub(super) fn go_on(&mut self, span: Span, now: Timestamp) {
+        // By the clock as it was before it went back.
+        let at = now.plus(span);
+        let gone = self.lapsed_by_change(at);
+        let Lapsed { by, sum } = self.lapsed.get();
+        self.lapsed.set(Lapsed { by: by.minus(span).max(now), sum: sum.minus(gone) });
+        self.counted = self.counted.minus(gone);
+        self.shift_back(span);
+        self.written = now;
+        self.delta.written = now;
+    }
+
+    /// Goes on to `now`, and sweeps out a few leases that count no more.
+    pub(super) fn tidy(&mut self, span: Span, now: Timestamp) {
+        self.go_on(span, now);
+        // At the end of time what has just come and what has lapsed lie at one instant: there all of the latter goes.
+        let most = if now == Timestamp::MAX { usize::MAX } else { SWEPT };
+        let now = self.shift.mark(now);
+        for _ in 0..most {
+            let Some(first) = self.by_lapse.first_entry().filter(|first| first.key().0 <= now) else { break };
+            #[cfg(test)]
+            effort::entry();
+            let ((_, holder), _) = first.remove_entry();
+            self.forget(Name::of(&holder));
+        }
+        // A table keeps the room that it once needed: of a crowd that is gone, no more than 32 times what is left. Less
+        // often would waste more, and more often would move more at once.
+        if self.by_holder.len() < self.by_holder.capacity() / 32 {
+            self.by_holder.shrink_to(self.by_holder.len().saturating_mul(2), |held| held.hash);
+        }
+    }
+
+    /// Takes a holder's lease out of the table, and of nothing else.
+    fn forget(&mut self, holder: Name) -> Option<Held> {
+        let entry = self.by_holder.find_entry(holder.hash, holder.holds()).ok()?;
+        self.names = self.names.saturating_sub(size_of_name(holder.text));
+        Some(entry.remove().0)
+    }
+
+    /// Takes a holder's lease away; the name by which it was known.
+    fn remove(&mut self, holder: Name) -> Option<Holder> {
+        let Held { holder, lapse, units, .. } = self.forget(holder)?;
+        self.unlist(&holder, lapse, units);
+        Some(holder)
+    }
+
+    /// Takes a lease out of those that lapse.
+    fn unlist(&mut self, holder: &Holder, lapse: Mark, units: Amount) {
+        self.by_lapse.remove(&(lapse, Arc::clone(holder)));
+        self.count(lapse, |sum| sum.minus(Sum { units, leases: 1 }));
+    }
+
+    /// Counts a change of the lease that lapses at `lapse`, in whatever it counts.
+    fn count(&mut self, lapse: Mark, change: impl Fn(Sum) -> Sum) {
+        let lapse = self.shift.instant(lapse);
+        if lapse <= self.horizon() {
+            return;
+        }
+        self.counted = change(self.counted);
+        let lapsed = self.lapsed.get_mut();
+        if lapse <= lapsed.by {
+            lapsed.sum = change(lapsed.sum);
+        }
+    }
+
+    /// Gives a holder a lease, in place of the one that it may have; the name by which it is known.
+    pub(super) fn lease(&mut self, holder: Name, Lease { lapse, units }: Lease) -> Holder {
+        let lapse = self.shift.mark(lapse);
+        let name = if let Some(held) = self.by_holder.find_mut(holder.hash, holder.holds()) {
+            let lapse_before = std::mem::replace(&mut held.lapse, lapse);
+            let units_before = std::mem::replace(&mut held.units, units);
+            let name = Arc::clone(&held.holder);
+            self.unlist(&name, lapse_before, units_before);
+            name
+        } else {
+            let name: Holder = Arc::from(holder.text);
+            let held = Held { hash: holder.hash, holder: Arc::clone(&name), lapse, units };
+            self.by_holder.insert_unique(holder.hash, held, |held| held.hash);
+            self.names = self.names.saturating_add(size_of_name(holder.text));
+            name
+        };
+        self.by_lapse.insert((lapse, Arc::clone(&name)), units);
+        self.count(lapse, |sum| sum.plus(Sum { units, leases: 1 }));
+        name
+    }
+
+    fn shift_back(&mut self, span: Span) {
+        self.shift = self.shift.back(span);
+        if !self.shift.is_far() {
+            return;
+        }
+        let far = std::mem::take(&mut self.shift);
+        for ((lapse, holder), units) in std::mem::take(&mut self.by_lapse) {
+            #[cfg(test)]
+            effort::entry();
+            let lapse = self.shift.mark(far.instant(lapse));
+            let name = Name::of(&holder);
+            if let Some(held) = self.by_holder.find_mut(name.hash, name.holds()) {
+                held.lapse = lapse;
+            }
+            self.by_lapse.insert((lapse, holder), units);
+        }
+    }
+
+    /// Whether `delta` can have been caused by a call on this table.
+    pub(super) fn accepts(&self, delta: &Delta) -> bool {
+        // By the clock as it was before it went back.
+        let at = delta.written.plus(delta.moved_back);
+        let in_order = at >= self.written;
+        let sound = delta.leased.as_ref().is_none_or(|(holder, lease)| {
+            let present = self.counted.minus(self.lapsed_by_change(at)).units;
+            let others = present.minus(self.held_by(Name::of(holder), at).unwrap_or_default());
+            delta.released.is_empty() && is_lease(delta.written, *lease, others)
+        });
+        in_order && sound
+    }
+
+    pub(super) fn change(&mut self, delta: Delta) {
+        self.tidy(delta.moved_back, delta.written);
+        for holder in &delta.released {
+            self.remove(Name::of(holder));
+        }
+        if let Some((holder, lease)) = delta.leased {
+            self.lease(Name::of(&holder), lease);
+        }
+        self.delta = Delta::default();
+    }
+}
+
+/// A name is in a block of its own, behind two counts.
+fn size_of_name(holder: &[u8]) -> usize {
+    const COUNTS: usize = 16;
+    holder.len().next_multiple_of(16).saturating_add(COUNTS)
+}
+
+/// Whether a lease can have been taken, or still be there, in a table written at `written` in which others hold so
+/// much: a call that took it saw to a limit, and wrote what had not lapsed by then.
+pub(super) fn is_lease(written: Timestamp, lease: Lease, others: Amount) -> bool {
+    let Lease { lapse, units } = lease;
+    let lives = lapse > written || lapse == Timestamp::MAX;
+    lives
+        && lapse.since(written) <= Span::MAX_ARGUMENT
+        && units != Amount::ZERO
+        && others.excess(units, Amount::MAX_ARGUMENT) == Amount::ZERO
+}

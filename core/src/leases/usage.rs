@@ -1,0 +1,155 @@
+//! The table of leases as a usage: what is stored of it, and what is told of a call.
+
+use super::MAX_HOLDER;
+use super::table::{ConcurrencyUsage, Delta, Held, Holder, Lapsed, Lease, Name, is_lease};
+use crate::codec::{CHANGE, Decoder, Encoder, WHOLE};
+use crate::{Amount, Fact, Kind, Span, Timestamp, Usage};
+use std::cell::Cell;
+use std::sync::Arc;
+
+/// A lease, written out.
+fn encode_lease(to: &mut impl Encoder, holder: &[u8], Lease { lapse, units }: Lease) {
+    to.bytes(holder);
+    to.integer(lapse.micros());
+    to.integer(units.millionths());
+}
+
+/// A lease, read back.
+fn decode_lease(from: &mut impl Decoder) -> Option<(Holder, Lease)> {
+    let holder = decode_holder(from)?;
+    let lapse = Timestamp::from_micros(from.integer()?)?;
+    let units = Amount::from_millionths(from.integer()?)?;
+    Some((holder, Lease { lapse, units }))
+}
+
+fn decode_holder(from: &mut impl Decoder) -> Option<Holder> {
+    from.bytes(MAX_HOLDER).filter(|holder| !holder.is_empty()).map(Arc::from)
+}
+
+impl Delta {
+    fn decode(from: &mut impl Decoder) -> Option<Delta> {
+        let moved_back = Span::from_micros(from.integer()?);
+        let written = Timestamp::from_micros(from.integer()?)?;
+        let mut released = Vec::new();
+        for _ in 0..from.integer()? {
+            released.push(decode_holder(from)?);
+        }
+        let leased = match from.integer()? {
+            0 => None,
+            1 => Some(decode_lease(from)?),
+            _ => return None,
+        };
+        Some(Delta { moved_back, written, released, leased })
+    }
+}
+
+impl Usage for ConcurrencyUsage {
+    const KIND: Kind = Kind::Concurrency;
+
+    fn is_unused(&self) -> bool {
+        self.counted.leases == 0
+    }
+
+    fn ahead(&self, now: Timestamp) -> Span {
+        self.written.since(now)
+    }
+
+    fn move_back(&mut self, now: Timestamp) {
+        let span = self.ahead(now);
+        self.go_on(span, now);
+        self.delta.moved_back = span;
+    }
+
+    fn encode(&self, to: &mut impl Encoder) {
+        to.integer(self.written.micros());
+        to.integer(u64::try_from(self.counted.leases).unwrap_or(0));
+        for (holder, lease) in self.counted() {
+            encode_lease(to, holder, lease);
+        }
+    }
+
+    fn decode(from: &mut impl Decoder, _version: u32) -> Option<ConcurrencyUsage> {
+        let written = Timestamp::from_micros(from.integer()?)?;
+        let lapsed = Cell::new(Lapsed { by: written, ..Lapsed::default() });
+        let mut usage = ConcurrencyUsage { written, lapsed, ..ConcurrencyUsage::default() };
+        for _ in 0..from.integer()? {
+            let (holder, lease) = decode_lease(from)?;
+            let last = usage.by_lapse.last_key_value();
+            let in_order = last.is_none_or(|(last, _)| (last.0, &last.1) < (usage.shift.mark(lease.lapse), &holder));
+            let name = Name::of(&holder);
+            let twice = usage.lease_of(name).is_some();
+            if !in_order || twice || !is_lease(written, lease, usage.counted.units) {
+                return None;
+            }
+            usage.lease(name, lease);
+        }
+        (!usage.is_unused()).then_some(usage)
+    }
+
+    fn encode_effect(&mut self, to: &mut impl Encoder) {
+        let Delta { moved_back, written, released, leased } = std::mem::take(&mut self.delta);
+        to.integer(CHANGE);
+        to.integer(moved_back.micros());
+        to.integer(written.micros());
+        to.integer(u64::try_from(released.len()).unwrap_or(0));
+        for holder in &released {
+            to.bytes(holder);
+        }
+        to.integer(u64::from(leased.is_some()));
+        if let Some((holder, lease)) = leased {
+            encode_lease(to, &holder, lease);
+        }
+    }
+
+    fn encode_whole_effect(&self, to: &mut impl Encoder) {
+        to.integer(WHOLE);
+        self.encode(to);
+    }
+
+    fn accepts_effect(&self, from: &mut impl Decoder, version: u32) -> bool {
+        match from.integer() {
+            Some(WHOLE) => ConcurrencyUsage::decode(from, version).is_some(),
+            Some(CHANGE) => Delta::decode(from).is_some_and(|delta| self.accepts(&delta)),
+            _ => false,
+        }
+    }
+
+    fn apply_effect(&mut self, from: &mut impl Decoder, version: u32) {
+        match from.integer() {
+            Some(WHOLE) => *self = ConcurrencyUsage::decode(from, version).unwrap_or_default(),
+            _ => self.change(Delta::decode(from).unwrap_or_default()),
+        }
+    }
+
+    fn entries(&self) -> usize {
+        self.counted.leases
+    }
+
+    fn heap_size(&self) -> usize {
+        // An estimate: a node of the tree has room for 11 entries and holds 6 or more, but for the only one; the table
+        // has a byte beside each of its places, an eighth of which stay free.
+        const NODE: usize = 384;
+        const PLACE: usize = size_of::<Held>() + 1;
+        let nodes = self.by_lapse.len().div_ceil(6).saturating_mul(NODE);
+        let places = self.by_holder.capacity().saturating_mul(8).div_ceil(7).saturating_mul(PLACE);
+        nodes.saturating_add(places).saturating_add(self.names)
+    }
+
+    fn effort(&self) -> usize {
+        self.by_holder.len()
+    }
+
+    fn describe(&self) -> Vec<(&'static str, Fact)> {
+        const SHOWN: usize = 100;
+        let leases = self.counted().take(SHOWN);
+        vec![
+            ("used", Fact::Amount(self.counted.units)),
+            ("written", Fact::Instant(self.written)),
+            ("holders", Fact::Count(u64::try_from(self.counted.leases).unwrap_or(u64::MAX))),
+            (
+                "leases",
+                Fact::Leases(leases.map(|(holder, lease)| (Box::from(&**holder), lease.units, lease.lapse)).collect()),
+            ),
+        ]
+    }
+}
