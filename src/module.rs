@@ -88,8 +88,8 @@ static COMMANDS: [Command; 14] = [
     },
     command! {
         c"rl.acquire" = leases::acquire, Take on First, arity -5, ACQUIRE,
-        c"Acquires or renews a lease of a concurrency limit, which lapses after ttl.",
-        c"O(log N) with N the number of leases, amortized; denied, O(log N + K) with K those that must lapse first"
+        c"Acquires or renews a lease of a concurrency limit, which expires after ttl.",
+        c"O(log N) with N the number of leases, amortized; denied, O(log N + K) with K those that must expire first"
     },
     command! {
         c"rl.release" = leases::release, Take on First, arity -3, RELEASE,

@@ -100,8 +100,8 @@ impl Reply {
             Fact::Count(count) => Reply::Integer(integer(count)),
             Fact::Word(word) => Reply::text(word),
             Fact::Leases(leases) => {
-                let lease = |(holder, units, lapse)| {
-                    Reply::Array(vec![Reply::Bytes(holder), Reply::text(&decimal(units)), Reply::instant(lapse)])
+                let lease = |(holder, units, expires_at)| {
+                    Reply::Array(vec![Reply::Bytes(holder), Reply::text(&decimal(units)), Reply::instant(expires_at)])
                 };
                 Reply::Array(leases.into_iter().map(lease).collect())
             }

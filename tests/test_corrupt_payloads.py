@@ -280,7 +280,7 @@ STATES: dict[str, tuple[list[list], list[list]]] = {
         ],
     ),
     "CONCURRENCY": (
-        # when it was written, how many leases, then of each its holder, its lapse and its units
+        # when it was written, how many leases, then of each its holder, its expiry and its units
         [
             [START_US, 1, b"h", START_US + HOUR, UNIT],
             [START_US, 2, bytes(256), START_US + 1, 1, b"h", START_US + MAX_DURATION, UNIT],

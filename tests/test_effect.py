@@ -212,7 +212,7 @@ MALFORMED = {
     "a huge length": changed(VALID["leases, changed"], (8, f"{2**64 - 1}:h1")),
     "a lease of nothing": changed(VALID["leases, changed"], (10, 0)),
     "a lease of too much": changed(VALID["leases, changed"], (10, MAX_USED + 1)),
-    "a lease that has lapsed": changed(VALID["leases, changed"], (9, START_US)),
+    "a lease that has expired": changed(VALID["leases, changed"], (9, START_US)),
     "a lease too long": changed(VALID["leases, changed"], (9, START_US + MAX_DURATION + 1)),
     "a holder twice": VALID["leases, whole"].replace("2:b ", "1:a"),
     "a lease too long in a table": changed(

@@ -141,10 +141,10 @@ def test_only_the_first_100_leases_are_told(redis: Redis) -> None:
     told = info(redis)
     assert (told["holders"], told["used"]) == (150, "75")
     assert len(told["leases"]) == 100
-    # Those that lapse first.
+    # Those that expire first.
     assert told["leases"][0] == ["h149", "0.5", START_US // 1000 + 851_000]
-    lapses = [lapse for _, _, lapse in told["leases"]]
-    assert lapses == sorted(lapses)
+    expires = [expires_at for _, _, expires_at in told["leases"]]
+    assert expires == sorted(expires)
 
 
 def test_a_holder_is_told_as_it_is(redis: Redis) -> None:

@@ -28,7 +28,7 @@ def test_a_lease_takes_units_until_it_is_released(redis: Redis) -> None:
     assert redis.type("k") == b"rl-leases"
 
 
-def test_a_lease_lapses_after_its_ttl_by_the_servers_clock(redis: Redis, clock: Clock) -> None:
+def test_a_lease_expires_after_its_ttl_by_the_servers_clock(redis: Redis, clock: Clock) -> None:
     assert redis.execute_command("RL.ACQUIRE", "k", 1, "1500us", "a") == [1, 1, 0, 0, 2]
     clock.advance(1499)
     assert redis.execute_command("RL.ACQUIRE", "k", 1, "1h", "b") == [0, 1, 0, 1, 1]
@@ -49,21 +49,21 @@ def test_leases_of_one_key_may_have_different_times(redis: Redis, clock: Clock) 
 @pytest.mark.parametrize(
     ("leases", "limit_and_cost", "wait_ms"),
     [
-        # Units of holders, the first of whom lapses after a second, the next after two, and so on.
+        # Units of holders, the first of whom expires after a second, the next after two, and so on.
         ([1, 1, 1], (3, 1), 1000),
         ([1, 1, 1], (3, 2), 2000),
         ([1, 1, 1], (3, 3), 3000),
         ([1, 1, 1], (3, "3.000001"), -1),
         ([0.5, 2.5], (3, "0.5"), 1000),
         ([0.5, 2.5], (3, "0.500001"), 2000),
-        # Under a lowered limit more than one has to lapse for a single unit.
+        # Under a lowered limit more than one has to expire for a single unit.
         ([1, 1, 1, 1], (2, 1), 3000),
         ([1, 1, 1, 1], (1, 1), 4000),
         ([1, 1, 1, 1], (0, 1), -1),
         ([5, 1], (5, 1), 1000),
     ],
 )
-def test_a_denied_call_waits_until_enough_of_the_others_have_lapsed(
+def test_a_denied_call_waits_until_enough_of_the_others_have_expired(
     redis: Redis, clock: Clock, leases: list, limit_and_cost: tuple, wait_ms: int
 ) -> None:
     for seconds, units in enumerate(leases, 1):
@@ -109,7 +109,7 @@ def test_a_renewal_with_a_larger_cost_needs_room_beside_the_others(
     clock.advance("10s")
     before = redis.dump("k")
     renew = ("RL.ACQUIRE", "k", 5, "60s", "h", "COST")
-    # Its own lapses later, but what it waits for is the other's.
+    # Its own expires later, but what it waits for is the other's.
     assert redis.execute_command(*renew, 4) == [0, 5, 1, 30_000, 50_000]
     assert redis.execute_command(*renew, 6) == [0, 5, 1, -1, 50_000]
     assert redis.dump("k") == before
@@ -120,7 +120,7 @@ def test_a_renewal_with_a_larger_cost_needs_room_beside_the_others(
 def test_a_renewal_does_not_wait_for_its_own_lease(redis: Redis) -> None:
     redis.execute_command("RL.ACQUIRE", "k", 4, "20s", "other", "COST", 3)
     redis.execute_command("RL.ACQUIRE", "k", 4, "5s", "h")
-    # That it lapses first makes no room.
+    # That it expires first makes no room.
     renew = ("RL.ACQUIRE", "k", 4, "60s", "h", "COST", 2)
     assert redis.execute_command(*renew) == [0, 4, 0, 20_000, 20_000]
 
@@ -132,7 +132,7 @@ def test_a_renewal_may_also_shorten_a_lease(redis: Redis, clock: Clock) -> None:
     assert redis.execute_command("RL.ACQUIRE", "k", 1, "1h", "other")[0] == 1
 
 
-def test_a_lapsed_lease_is_no_renewal(redis: Redis, clock: Clock) -> None:
+def test_a_expired_lease_is_no_renewal(redis: Redis, clock: Clock) -> None:
     redis.execute_command("RL.ACQUIRE", "k", 1, "10s", "a")
     redis.execute_command("RL.ACQUIRE", "k", 2, "60s", "b")
     clock.advance("10s")
@@ -147,14 +147,14 @@ def test_a_lapsed_lease_is_no_renewal(redis: Redis, clock: Clock) -> None:
         (["a", "a", "a"], 1),
         (["a", "nobody", "b"], 2),
         (["nobody"], 0),
-        (["lapsed"], 0),
-        (["lapsed", "b", "A"], 1),
+        (["expired"], 0),
+        (["expired", "b", "A"], 1),
     ],
 )
 def test_a_release_counts_the_leases_that_were_held(
     redis: Redis, clock: Clock, holders: list[str], released: int
 ) -> None:
-    for holder, ttl in (("lapsed", "1s"), ("a", "60s"), ("b", "60s"), ("c", "60s")):
+    for holder, ttl in (("expired", "1s"), ("a", "60s"), ("b", "60s"), ("c", "60s")):
         redis.execute_command("RL.ACQUIRE", "k", 4, ttl, holder)
     clock.advance("1s")
     before = redis.dump("k")
@@ -170,7 +170,7 @@ def test_a_release_of_a_missing_key_makes_none(redis: Redis) -> None:
 
 
 def test_the_last_lease_released_leaves_no_key(redis: Redis, clock: Clock) -> None:
-    redis.execute_command("RL.ACQUIRE", "k", 3, "1s", "lapsed")
+    redis.execute_command("RL.ACQUIRE", "k", 3, "1s", "expired")
     redis.execute_command("RL.ACQUIRE", "k", 3, "60s", "a")
     redis.execute_command("RL.ACQUIRE", "k", 3, "60s", "b")
     clock.advance("1s")
@@ -181,7 +181,7 @@ def test_the_last_lease_released_leaves_no_key(redis: Redis, clock: Clock) -> No
 
 
 @pytest.mark.parametrize("seconds", [1, 80, 3600])
-def test_the_last_lease_lapsed_leaves_no_key(redis: Redis, clock: Clock, seconds: int) -> None:
+def test_the_last_lease_expired_leaves_no_key(redis: Redis, clock: Clock, seconds: int) -> None:
     redis.execute_command("RL.ACQUIRE", "k", 3, f"{seconds}s", "a")
     clock.advance(seconds * SECOND - 1)
     assert redis.exists("k") == 1
@@ -303,7 +303,7 @@ def test_past_max_leases_only_a_renewal_passes(
     assert redis.dump("k") == before
     assert redis.exists("j") == 0
     assert redis.execute_command(*acquire, "a", "COST", 5) == [1, 100, 93, 0, 60_000]
-    # What is denied is denied, and a lapsed lease is none.
+    # What is denied is denied, and an expired lease is none.
     assert redis.execute_command("RL.ACQUIRE", "k", 7, "60s", "d")[0] == 0
     clock.advance("58s")
     assert redis.execute_command(*acquire, "d")[0] == 1
@@ -409,7 +409,7 @@ def test_a_release_after_a_clock_gone_back_counts_too(redis: Redis, clock: Clock
     assert redis.execute_command(*peek) == [1, 2, 1, 0, 30_000]
 
 
-def test_a_crashed_holders_lease_lapses_on_a_promoted_replica(
+def test_a_crashed_holders_lease_expires_on_a_promoted_replica(
     fresh_server: Callable[..., Server], clock: Clock
 ) -> None:
     primary = fresh_server()
@@ -433,24 +433,24 @@ class Oracle:
     """Leases by holder, and nothing clever. Amounts are millionths, times microseconds."""
 
     leases: dict[str, tuple[int, int]] = field(default_factory=dict)
-    # When the leases were last changed, and whether all have lapsed since: then they may be gone.
+    # When the leases were last changed, and whether all have expired since: then they may be gone.
     written: int = 0
-    had_lapsed: bool = True
+    had_expired: bool = True
 
     def see(self, now: int, *, exists: bool) -> None:
         back = self.written - now
         if self.leases and back > 0:
             self.leases = {
-                holder: (lapse - back, units) for holder, (lapse, units) in self.leases.items()
+                holder: (at - back, units) for holder, (at, units) in self.leases.items()
             }
             self.written = now
-        self.had_lapsed |= not self.live(now)
+        self.had_expired |= not self.live(now)
         if not exists:
-            assert self.had_lapsed
+            assert self.had_expired
             self.leases = {}
 
     def live(self, now: int) -> dict[str, int]:
-        return {holder: units for holder, (lapse, units) in self.leases.items() if now < lapse}
+        return {holder: units for holder, (at, units) in self.leases.items() if now < at}
 
     def acquire(self, now: int, limit: int, ttl: int, holder: str, cost: int) -> list[int]:
         def fits(at: int) -> bool:
@@ -461,14 +461,14 @@ class Oracle:
         allowed = cost <= self.live(now).get(holder, 0) or fits(now)
         wait = 0
         if not allowed:
-            lapses = (lapse for lapse, _ in self.leases.values() if lapse > now)
-            wait = min((millis(at - now) for at in lapses if fits(at)), default=-1)
+            expires = (expires_at for expires_at, _ in self.leases.values() if expires_at > now)
+            wait = min((millis(at - now) for at in expires if fits(at)), default=-1)
         else:
             self.leases = {holder: self.leases[holder] for holder in self.live(now)}
             self.leases[holder] = (now + ttl, cost)
-            self.written, self.had_lapsed = now, False
+            self.written, self.had_expired = now, False
         remaining = max(0, limit - sum(self.live(now).values()))
-        reset = max([lapse - now for lapse, _ in self.leases.values()], default=0)
+        reset = max([expires_at - now for expires_at, _ in self.leases.values()], default=0)
         return [int(allowed), limit // UNIT, remaining // UNIT, wait, millis(max(0, reset))]
 
     def release(self, now: int, holders: list[str]) -> int:
@@ -478,7 +478,7 @@ class Oracle:
                 holder: self.leases[holder] for holder in self.live(now) if holder not in held
             }
             self.written = now
-            self.had_lapsed |= not self.leases
+            self.had_expired |= not self.leases
         return len(held)
 
 

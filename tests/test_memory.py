@@ -144,7 +144,7 @@ def test_with_memory_full_a_lease_table_does_not_grow(client: Redis) -> None:
     assert client.execute_command("RL.RELEASE", "k", "b", "c") == 1
 
 
-def test_with_memory_full_a_lease_table_goes_on_in_the_place_of_what_has_lapsed(
+def test_with_memory_full_a_lease_table_goes_on_in_the_place_of_what_has_expired(
     client: Redis, clock: Clock
 ) -> None:
     for holder in ("a", "b", "c"):

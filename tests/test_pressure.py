@@ -303,9 +303,9 @@ def holder(number: int) -> str:
 
 def fill_leases(client: Redis, key: str, count: int, now: int = START_US) -> None:
     """With as many holders of 0.0001 each, for an hour from now."""
-    lapse = now + HOUR
-    leases = " ".join(f"14:{holder(number)} {lapse} 100" for number in range(count))
-    effect = f"rl-leases 1 {lapse // 1000} 0 {now} {count} {leases}"
+    expires_at = now + HOUR
+    leases = " ".join(f"14:{holder(number)} {expires_at} 100" for number in range(count))
+    effect = f"rl-leases 1 {expires_at // 1000} 0 {now} {count} {leases}"
     assert client.execute_command("RL.EFFECT", key, effect) == b"OK"
 
 
@@ -379,7 +379,7 @@ def test_a_lease_table_at_its_most_is_an_error_and_all_else_goes_on(
     assert client.execute_command("RL.ACQUIRE", "k", *spec)[0] == 1
     with pytest.raises(ResponseError, match=full("max-leases")):
         client.execute_command("RL.ACQUIRE", "k", 10**6, "1h", "one more")
-    # All but the one that was renewed for longer lapse.
+    # All but the one that was renewed for longer expire.
     clock.advance("1h")
     assert client.execute_command("RL.ACQUIRE", "k", 10**6, "1h", "one more")[2] == 10**6 - 3
     assert client.execute_command("RL.INFO", "k")[7] == 2

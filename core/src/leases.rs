@@ -3,8 +3,8 @@
 //!
 //! When to use it: workers, connections, requests in flight to an upstream. Its known flaw: a holder that works on
 //! past its `ttl` without renewing is not stopped. Cost: about 180 bytes a lease and its holder's name; logarithmic
-//! in the leases, amortized (a table that is full doubles, and each lease is passed once when it lapses), but for a
-//! denied cost of several units, whose wait is found by walking over the leases that have to lapse first.
+//! in the leases, amortized (a table that is full doubles, and each lease is passed once when it expires), but for a
+//! denied cost of several units, whose wait is found by walking over the leases that have to expire first.
 
 mod table;
 mod usage;
@@ -26,7 +26,7 @@ use table::{Lease, Name};
 /// let [alice, bob] = [b"alice", b"bobby"].map(|holder| Concurrency::new(Amount::ONE, ttl).asked_by(holder));
 /// let (mut usage, now) = (ConcurrencyUsage::default(), Timestamp::EPOCH);
 /// alice.charge(&mut usage, now, Amount::ONE);
-/// // Alice may renew; Bobby waits until she gives it back, or it lapses.
+/// // Alice may renew; Bobby waits until she gives it back, or it expires.
 /// assert_eq!(alice.verdict(&usage, now, Amount::ONE), Verdict::Allowed(Span::ZERO));
 /// assert_eq!(bob.verdict(&usage, now, Amount::ONE), Verdict::After(ttl.span()));
 /// assert_eq!(usage.release(&[b"alice"], now), 1);
@@ -93,7 +93,7 @@ impl Limit for Asked<'_> {
                 left = left.minus(lease.units);
             }
             if left.excess(cost, self.concurrency.limit) == Amount::ZERO {
-                return Verdict::After(lease.lapse.since(usage.at(now)));
+                return Verdict::After(lease.expires_at.since(usage.at(now)));
             }
         }
         Verdict::Never
@@ -104,13 +104,13 @@ impl Limit for Asked<'_> {
     }
 
     fn reset(&self, usage: &ConcurrencyUsage, now: Timestamp) -> Span {
-        usage.time_to_last_lapse(now)
+        usage.time_to_last_expiry(now)
     }
 
     fn charge(&self, usage: &mut ConcurrencyUsage, now: Timestamp, cost: Amount) {
         usage.tidy(Span::ZERO, now);
-        let lapse = now.plus(self.concurrency.ttl.span()).min(Timestamp::MAX);
-        let lease = Lease { lapse, units: cost };
+        let expires_at = now.plus(self.concurrency.ttl.span()).min(Timestamp::MAX);
+        let lease = Lease { expires_at, units: cost };
         usage.delta.leased = Some((usage.lease(self.holder, lease), lease));
     }
 
@@ -120,7 +120,7 @@ impl Limit for Asked<'_> {
 
     fn entries_after_charge(&self, usage: &ConcurrencyUsage, now: Timestamp) -> Option<usize> {
         let grows = usage.held_by(self.holder, now).is_none();
-        grows.then(|| usage.counted.minus(usage.lapsed(now)).leases.saturating_add(1))
+        grows.then(|| usage.counted.minus(usage.expired(now)).leases.saturating_add(1))
     }
 }
 

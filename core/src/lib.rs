@@ -223,7 +223,7 @@ pub enum Fact {
     Count(u64),
     /// A word.
     Word(&'static str),
-    /// Holders, their units, and when they lapse.
+    /// Holders, their units, and when they expire.
     Leases(Vec<(Box<[u8]>, Amount, Timestamp)>),
 }
 

@@ -543,7 +543,7 @@ struct LeaseTerms {
 #[derive(Clone, Debug)]
 struct Lease {
     holder: &'static [u8],
-    lapse: i128,
+    expires_at: i128,
     units: Exact,
 }
 
@@ -566,7 +566,7 @@ impl LeaseTerms {
 
 impl Leases {
     fn units(&self, at: i128, of: impl Fn(&[u8]) -> bool) -> Exact {
-        self.leases.iter().filter(|lease| at < lease.lapse && of(lease.holder)).map(|lease| &lease.units).sum()
+        self.leases.iter().filter(|lease| at < lease.expires_at && of(lease.holder)).map(|lease| &lease.units).sum()
     }
 }
 
@@ -594,21 +594,21 @@ impl Contract for LeaseTerms {
     }
 
     fn opened(&self, now: i128, cost: Exact) -> Leases {
-        let lease = Lease { holder: self.holder, lapse: now + i128::from(self.ttl), units: cost };
+        let lease = Lease { holder: self.holder, expires_at: now + i128::from(self.ttl), units: cost };
         Leases { written: now, leases: vec![lease] }
     }
 
     fn changed(&self, memory: Leases, now: i128, by: Exact) -> Leases {
         let mut leases = self.opened(now, by);
         leases.leases.extend(memory.leases.into_iter().filter(|lease| lease.holder != self.holder));
-        leases.leases.retain(|lease| now < lease.lapse);
+        leases.leases.retain(|lease| now < lease.expires_at);
         leases
     }
 
     fn see(memory: &mut Leases, now: i128) {
         let back = (memory.written - now).max(0);
         memory.written -= back;
-        memory.leases.iter_mut().for_each(|lease| lease.lapse -= back);
+        memory.leases.iter_mut().for_each(|lease| lease.expires_at -= back);
     }
 
     /// Its own lease is released, by name twice, and another that may be there.
@@ -624,7 +624,7 @@ impl Contract for LeaseTerms {
         let now = at.micros().into();
         let Some(leases) = memory else { return assert_eq!(released, 0) };
         Self::see(leases, now);
-        let live = |lease: &Lease| now < lease.lapse;
+        let live = |lease: &Lease| now < lease.expires_at;
         assert_eq!(released, leases.leases.iter().filter(|lease| live(lease) && names.contains(&lease.holder)).count());
         if released > 0 {
             leases.leases.retain(|lease| live(lease) && !names.contains(&lease.holder));

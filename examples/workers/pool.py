@@ -94,7 +94,7 @@ class Pool:
                 raise PlaceLostError(holder) from error
             raise  # the work's own
         finally:
-            with suppress(RedisError):  # then it lapses by itself
+            with suppress(RedisError):  # then it expires by itself
                 await self._redis.execute_command("RL.RELEASE", self._key, holder)
 
     async def _wait_for_place(self, holder: str) -> float:
@@ -102,12 +102,12 @@ class Pool:
             held_until, wait = await self._acquire(holder)
             if held_until:
                 return held_until
-            # Somebody may release a place long before one lapses. Not all at the same moment.
+            # Somebody may release a place long before one expires. Not all at the same moment.
             await asyncio.sleep(min(wait, uniform(0.5, 1.0) * self._ttl / 10))
 
     async def _acquire(self, holder: str) -> tuple[float | None, float]:
         """Until when to work, by this process's clock, if there is a place; else how long until
-        one lapses.
+        one expires.
         """
         asked_at = asyncio.get_running_loop().time()
         allowed, _, _, wait_ms, _ = await self._redis.execute_command(
@@ -129,7 +129,7 @@ class Pool:
                     held_until, _ = await self._acquire(holder)
                 if done.is_set() or deadline.expired():
                     return
-                # Denied: it had lapsed, and another has it. So now.
+                # Denied: it had expired, and another has it. So now.
                 deadline.reschedule(held_until or 0)
                 if place.on_beat:
                     async with asyncio.timeout(self._ttl / 3):

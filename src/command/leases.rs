@@ -21,10 +21,10 @@ pub fn release(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     let now = redis::now();
     let mut key = redis.open::<ConcurrencyUsage>(name)?;
     let usage = key.usage_mut();
-    let step = step_back(usage, now, ConcurrencyUsage::time_to_last_lapse);
+    let step = step_back(usage, now, ConcurrencyUsage::time_to_last_expiry);
     let released = usage.release(&holders, now);
     guard::point();
-    let expiry = Expiry::of(now, usage.time_to_last_lapse(now));
+    let expiry = Expiry::of(now, usage.time_to_last_expiry(now));
     if released > 0 {
         key.charged(now, expiry, step.is_some());
     } else if let Some(step) = step {

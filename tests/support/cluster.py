@@ -347,7 +347,7 @@ class Cluster:
 
         def taken_over() -> bool:
             nonlocal asked_at
-            # A failover that the machine was too busy for lapses after five seconds.
+            # A failover that the machine was too busy for expires after five seconds.
             if time.monotonic() - asked_at > 7 and not self._view(replica)[replica.port].slots:
                 self._admins[replica].execute_command("CLUSTER FAILOVER")
                 asked_at = time.monotonic()

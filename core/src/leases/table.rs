@@ -1,13 +1,13 @@
 //! The table of leases.
 //!
-//! Leases are kept by holder and by the instant at which they lapse. The state is what had not lapsed when the table was
-//! last written; a denied call and a look change nothing, so what has lapsed since is looked past. However many lapse
+//! Leases are kept by holder and by the instant at which they expire. The state is what had not expired when the table was
+//! last written; a denied call and a look change nothing, so what has expired since is looked past. However many expire
 //! together, and wherever the clock goes:
 //!
 //! * to look past them is to know their sum, which is kept along with the instant up to which it was taken, and goes on
 //!   from there: the first look passes each of them, and no other does;
 //! * those that are no part of the state any more stay in place, unseen, and each change sweeps a few of them out;
-//! * a clock gone back moves all lapses back by one number (`Shift`).
+//! * a clock gone back moves all expiries back by one number (`Shift`).
 
 #[cfg(test)]
 use super::effort;
@@ -27,7 +27,7 @@ pub(super) type Holder = Arc<[u8]>;
 /// What a holder has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Lease {
-    pub(super) lapse: Timestamp,
+    pub(super) expires_at: Timestamp,
     pub(super) units: Amount,
 }
 
@@ -36,7 +36,7 @@ pub(super) struct Lease {
 pub(super) struct Held {
     hash: u64,
     holder: Holder,
-    lapse: Mark,
+    expires_at: Mark,
     units: Amount,
 }
 
@@ -74,19 +74,19 @@ pub(super) const SWEPT: usize = 16;
 /// What a concurrency limit's key remembers.
 #[derive(Clone, Debug, Default)]
 pub struct ConcurrencyUsage {
-    /// The units of every lease, by the instant at which it lapses and its holder. At the front may be some that lapsed
+    /// The units of every lease, by the instant at which it expires and its holder. At the front may be some that expired
     /// by `written`, to be swept out: no part of the state.
-    pub(super) by_lapse: BTreeMap<(Mark, Holder), Amount>,
+    pub(super) by_expiry: BTreeMap<(Mark, Holder), Amount>,
     /// The same by holder.
     pub(super) by_holder: HashTable<Held>,
-    /// How far all lapses have moved back.
+    /// How far all expiries have moved back.
     pub(super) shift: Shift,
     /// When the table was last changed.
     pub(super) written: Timestamp,
-    /// The leases that count: those that had not lapsed by then.
+    /// The leases that count: those that had not expired by then.
     pub(super) counted: Sum,
-    /// Those of them that have lapsed since: a memory of the last look, no part of the state.
-    pub(super) lapsed: Cell<Lapsed>,
+    /// Those of them that have expired since: a memory of the last look, no part of the state.
+    pub(super) expired: Cell<Expired>,
     /// What the names of holders take, in bytes.
     pub(super) names: usize,
     /// What the current call has changed.
@@ -112,9 +112,9 @@ impl Sum {
     }
 }
 
-/// The leases that have lapsed by an instant, not before the table was last changed.
+/// The leases that have expired by an instant, not before the table was last changed.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Lapsed {
+pub(super) struct Expired {
     pub(super) by: Timestamp,
     pub(super) sum: Sum,
 }
@@ -122,9 +122,9 @@ pub(super) struct Lapsed {
 /// What a call changes in a lease table, in this order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Delta {
-    /// Every lapse moves back by so much, because the clock did.
+    /// Every expiry moves back by so much, because the clock did.
     pub(super) moved_back: Span,
-    /// What has lapsed by now goes, and the table was last changed now.
+    /// What has expired by now goes, and the table was last changed now.
     pub(super) written: Timestamp,
     /// These holders' leases go.
     pub(super) released: Vec<Holder>,
@@ -150,10 +150,10 @@ impl ConcurrencyUsage {
         count
     }
 
-    /// How long until the last lease lapses.
-    pub fn time_to_last_lapse(&self, now: Timestamp) -> Span {
-        let last = self.by_lapse.last_key_value();
-        last.map_or(Span::ZERO, |((lapse, _), _)| self.shift.instant(*lapse).since(self.at(now)))
+    /// How long until the last lease expires.
+    pub fn time_to_last_expiry(&self, now: Timestamp) -> Span {
+        let last = self.by_expiry.last_key_value();
+        last.map_or(Span::ZERO, |((expires_at, _), _)| self.shift.instant(*expires_at).since(self.at(now)))
     }
 
     /// The instant, on the table's own clock, that a look at `now` is at. One from before the table was last changed
@@ -162,31 +162,31 @@ impl ConcurrencyUsage {
         now.max(self.written)
     }
 
-    /// What lapses after this counts. At the end of time a lease lapses at the very instant at which it was taken.
+    /// What expires after this counts. At the end of time a lease expires at the very instant at which it was taken.
     fn horizon(&self) -> Timestamp {
         self.written.min(Timestamp::MAX.minus(Span::MICROSECOND))
     }
 
     /// The units of a holder's live lease.
     pub(super) fn held_by(&self, holder: Name, now: Timestamp) -> Option<Amount> {
-        self.lease_of(holder).filter(|lease| self.at(now) < lease.lapse).map(|lease| lease.units)
+        self.lease_of(holder).filter(|lease| self.at(now) < lease.expires_at).map(|lease| lease.units)
     }
 
-    /// A holder's lease, though it may have lapsed.
+    /// A holder's lease, though it may have expired.
     pub(super) fn lease_of(&self, holder: Name) -> Option<Lease> {
         let held = self.by_holder.find(holder.hash, holder.holds())?;
-        Some(Lease { lapse: self.shift.instant(held.lapse), units: held.units })
+        Some(Lease { expires_at: self.shift.instant(held.expires_at), units: held.units })
     }
 
     /// The units that are held now.
     pub(super) fn present(&self, now: Timestamp) -> Amount {
-        self.counted.minus(self.lapsed(now)).units
+        self.counted.minus(self.expired(now)).units
     }
 
-    /// What has lapsed by now. It goes on from where the last look was, on or back.
-    pub(super) fn lapsed(&self, now: Timestamp) -> Sum {
+    /// What has expired by now. It goes on from where the last look was, on or back.
+    pub(super) fn expired(&self, now: Timestamp) -> Sum {
         let now = self.at(now).min(Timestamp::MAX);
-        let Lapsed { by, sum } = self.lapsed.get();
+        let Expired { by, sum } = self.expired.get();
         if now == by {
             return sum;
         }
@@ -194,55 +194,57 @@ impl ConcurrencyUsage {
             // As any look by a clock that has gone back: it need not forget where the others are.
             return Sum::default();
         }
-        let sum = if by < now { sum.plus(self.lapsing(by, now)) } else { sum.minus(self.lapsing(now, by)) };
-        self.lapsed.set(Lapsed { by: now, sum });
+        let sum = if by < now { sum.plus(self.expiring(by, now)) } else { sum.minus(self.expiring(now, by)) };
+        self.expired.set(Expired { by: now, sum });
         sum
     }
 
     /// The same for a change that comes now. Looks may have gone further (those of a replica do, if its clock is ahead of
     /// its master's): then they stay where they are, and what they passed is passed from the side of the last change.
-    fn lapsed_by_change(&self, now: Timestamp) -> Sum {
+    fn expired_by_change(&self, now: Timestamp) -> Sum {
         let now = self.at(now);
-        if now < self.lapsed.get().by { self.lapsing(self.written, now) } else { self.lapsed(now) }
+        if now < self.expired.get().by { self.expiring(self.written, now) } else { self.expired(now) }
     }
 
-    /// What lapses after `from`, up to and with `to`, which is not before it.
-    fn lapsing(&self, from: Timestamp, to: Timestamp) -> Sum {
-        let lapsing = self.by_lapse.range(self.after(from)..self.after(to));
-        lapsing.fold(Sum::default(), |sum, (_, units)| {
+    /// What expires after `from`, up to and with `to`, which is not before it.
+    fn expiring(&self, from: Timestamp, to: Timestamp) -> Sum {
+        let expiring = self.by_expiry.range(self.after(from)..self.after(to));
+        expiring.fold(Sum::default(), |sum, (_, units)| {
             #[cfg(test)]
             effort::entry();
             sum.plus(Sum { units: *units, leases: 1 })
         })
     }
 
-    /// The leases that have not lapsed, in the order in which they will.
+    /// The leases that have not expired, in the order in which they will.
     pub(super) fn live(&self, now: Timestamp) -> impl Iterator<Item = (&Holder, Lease)> {
-        self.lapsing_after(self.at(now))
+        self.expiring_after(self.at(now))
     }
 
     /// The leases that count, likewise.
     pub(super) fn counted(&self) -> impl Iterator<Item = (&Holder, Lease)> {
-        self.lapsing_after(self.horizon())
+        self.expiring_after(self.horizon())
     }
 
-    fn lapsing_after(&self, instant: Timestamp) -> impl Iterator<Item = (&Holder, Lease)> {
-        let leases = self.by_lapse.range(self.after(instant)..);
-        leases.map(|((lapse, holder), units)| (holder, Lease { lapse: self.shift.instant(*lapse), units: *units }))
+    fn expiring_after(&self, instant: Timestamp) -> impl Iterator<Item = (&Holder, Lease)> {
+        let leases = self.by_expiry.range(self.after(instant)..);
+        leases.map(|((expires_at, holder), units)| {
+            (holder, Lease { expires_at: self.shift.instant(*expires_at), units: *units })
+        })
     }
 
-    /// Where, in order of lapse, what lapses after `instant` begins.
+    /// Where, in order of expiry, what expires after `instant` begins.
     fn after(&self, instant: Timestamp) -> (Mark, Holder) {
         (self.shift.mark(instant.plus(Span::MICROSECOND)), Arc::default())
     }
 
-    /// Goes on to `now`, by a clock that may have gone back by `span` before: what has lapsed by then counts no more.
+    /// Goes on to `now`, by a clock that may have gone back by `span` before: what has expired by then counts no more.
     pub(super) fn go_on(&mut self, span: Span, now: Timestamp) {
         // By the clock as it was before it went back.
         let at = now.plus(span);
-        let gone = self.lapsed_by_change(at);
-        let Lapsed { by, sum } = self.lapsed.get();
-        self.lapsed.set(Lapsed { by: by.minus(span).max(now), sum: sum.minus(gone) });
+        let gone = self.expired_by_change(at);
+        let Expired { by, sum } = self.expired.get();
+        self.expired.set(Expired { by: by.minus(span).max(now), sum: sum.minus(gone) });
         self.counted = self.counted.minus(gone);
         self.shift_back(span);
         self.written = now;
@@ -252,11 +254,11 @@ impl ConcurrencyUsage {
     /// Goes on to `now`, and sweeps out a few leases that count no more.
     pub(super) fn tidy(&mut self, span: Span, now: Timestamp) {
         self.go_on(span, now);
-        // At the end of time what has just come and what has lapsed lie at one instant: there all of the latter goes.
+        // At the end of time what has just come and what has expired lie at one instant: there all of the latter goes.
         let most = if now == Timestamp::MAX { usize::MAX } else { SWEPT };
         let now = self.shift.mark(now);
         for _ in 0..most {
-            let Some(first) = self.by_lapse.first_entry().filter(|first| first.key().0 <= now) else { break };
+            let Some(first) = self.by_expiry.first_entry().filter(|first| first.key().0 <= now) else { break };
             #[cfg(test)]
             effort::entry();
             let ((_, holder), _) = first.remove_entry();
@@ -278,48 +280,48 @@ impl ConcurrencyUsage {
 
     /// Takes a holder's lease away; the name by which it was known.
     fn remove(&mut self, holder: Name) -> Option<Holder> {
-        let Held { holder, lapse, units, .. } = self.forget(holder)?;
-        self.unlist(&holder, lapse, units);
+        let Held { holder, expires_at, units, .. } = self.forget(holder)?;
+        self.unlist(&holder, expires_at, units);
         Some(holder)
     }
 
-    /// Takes a lease out of those that lapse.
-    fn unlist(&mut self, holder: &Holder, lapse: Mark, units: Amount) {
-        self.by_lapse.remove(&(lapse, Arc::clone(holder)));
-        self.count(lapse, |sum| sum.minus(Sum { units, leases: 1 }));
+    /// Takes a lease out of those that expire.
+    fn unlist(&mut self, holder: &Holder, expires_at: Mark, units: Amount) {
+        self.by_expiry.remove(&(expires_at, Arc::clone(holder)));
+        self.count(expires_at, |sum| sum.minus(Sum { units, leases: 1 }));
     }
 
-    /// Counts a change of the lease that lapses at `lapse`, in whatever it counts.
-    fn count(&mut self, lapse: Mark, change: impl Fn(Sum) -> Sum) {
-        let lapse = self.shift.instant(lapse);
-        if lapse <= self.horizon() {
+    /// Counts a change of the lease that expires at `expires_at`, in whatever it counts.
+    fn count(&mut self, expires_at: Mark, change: impl Fn(Sum) -> Sum) {
+        let expires_at = self.shift.instant(expires_at);
+        if expires_at <= self.horizon() {
             return;
         }
         self.counted = change(self.counted);
-        let lapsed = self.lapsed.get_mut();
-        if lapse <= lapsed.by {
-            lapsed.sum = change(lapsed.sum);
+        let expired = self.expired.get_mut();
+        if expires_at <= expired.by {
+            expired.sum = change(expired.sum);
         }
     }
 
     /// Gives a holder a lease, in place of the one that it may have; the name by which it is known.
-    pub(super) fn lease(&mut self, holder: Name, Lease { lapse, units }: Lease) -> Holder {
-        let lapse = self.shift.mark(lapse);
+    pub(super) fn lease(&mut self, holder: Name, Lease { expires_at, units }: Lease) -> Holder {
+        let expires_at = self.shift.mark(expires_at);
         let name = if let Some(held) = self.by_holder.find_mut(holder.hash, holder.holds()) {
-            let lapse_before = std::mem::replace(&mut held.lapse, lapse);
+            let expires_before = std::mem::replace(&mut held.expires_at, expires_at);
             let units_before = std::mem::replace(&mut held.units, units);
             let name = Arc::clone(&held.holder);
-            self.unlist(&name, lapse_before, units_before);
+            self.unlist(&name, expires_before, units_before);
             name
         } else {
             let name: Holder = Arc::from(holder.text);
-            let held = Held { hash: holder.hash, holder: Arc::clone(&name), lapse, units };
+            let held = Held { hash: holder.hash, holder: Arc::clone(&name), expires_at, units };
             self.by_holder.insert_unique(holder.hash, held, |held| held.hash);
             self.names = self.names.saturating_add(size_of_name(holder.text));
             name
         };
-        self.by_lapse.insert((lapse, Arc::clone(&name)), units);
-        self.count(lapse, |sum| sum.plus(Sum { units, leases: 1 }));
+        self.by_expiry.insert((expires_at, Arc::clone(&name)), units);
+        self.count(expires_at, |sum| sum.plus(Sum { units, leases: 1 }));
         name
     }
 
@@ -329,15 +331,15 @@ impl ConcurrencyUsage {
             return;
         }
         let far = std::mem::take(&mut self.shift);
-        for ((lapse, holder), units) in std::mem::take(&mut self.by_lapse) {
+        for ((expires_at, holder), units) in std::mem::take(&mut self.by_expiry) {
             #[cfg(test)]
             effort::entry();
-            let lapse = self.shift.mark(far.instant(lapse));
+            let expires_at = self.shift.mark(far.instant(expires_at));
             let name = Name::of(&holder);
             if let Some(held) = self.by_holder.find_mut(name.hash, name.holds()) {
-                held.lapse = lapse;
+                held.expires_at = expires_at;
             }
-            self.by_lapse.insert((lapse, holder), units);
+            self.by_expiry.insert((expires_at, holder), units);
         }
     }
 
@@ -347,7 +349,7 @@ impl ConcurrencyUsage {
         let at = delta.written.plus(delta.moved_back);
         let in_order = at >= self.written;
         let sound = delta.leased.as_ref().is_none_or(|(holder, lease)| {
-            let present = self.counted.minus(self.lapsed_by_change(at)).units;
+            let present = self.counted.minus(self.expired_by_change(at)).units;
             let others = present.minus(self.held_by(Name::of(holder), at).unwrap_or_default());
             delta.released.is_empty() && is_lease(delta.written, *lease, others)
         });
@@ -373,12 +375,12 @@ fn size_of_name(holder: &[u8]) -> usize {
 }
 
 /// Whether a lease can have been taken, or still be there, in a table written at `written` in which others hold so
-/// much: a call that took it saw to a limit, and wrote what had not lapsed by then.
+/// much: a call that took it saw to a limit, and wrote what had not expired by then.
 pub(super) fn is_lease(written: Timestamp, lease: Lease, others: Amount) -> bool {
-    let Lease { lapse, units } = lease;
-    let lives = lapse > written || lapse == Timestamp::MAX;
+    let Lease { expires_at, units } = lease;
+    let lives = expires_at > written || expires_at == Timestamp::MAX;
     lives
-        && lapse.since(written) <= Span::MAX_ARGUMENT
+        && expires_at.since(written) <= Span::MAX_ARGUMENT
         && units != Amount::ZERO
         && others.excess(units, Amount::MAX_ARGUMENT) == Amount::ZERO
 }

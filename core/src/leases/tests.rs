@@ -1,12 +1,12 @@
 use super::table::SWEPT;
 use super::*;
 use crate::Ask::{self, Take};
+use crate::Usage;
 use crate::calls::{
     Fields, Key, amounts, assert_leaves, call, call_and_tell, lengths, millionths, peek, period, units, us,
 };
 use crate::codec::{CHANGE, WHOLE};
 use crate::laws::{Lawful, applied, decoded, encoded, whole_effect};
-use crate::Usage;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -30,13 +30,13 @@ fn table(leases: &[(&str, u64, &str)]) -> Key<ConcurrencyUsage> {
     key
 }
 
-/// A holder, when its lease lapses, and its units.
+/// A holder, when its lease expires, and its units.
 type Lease<'a> = (&'a [u8], u64, u64);
 
 /// A table as it is written out.
 fn written(at: u64, leases: &[Lease]) -> Fields {
     let fields = Fields::integers([at, leases.len().try_into().unwrap()]);
-    leases.iter().fold(fields, |fields, (holder, lapse, units)| fields.then(holder, [*lapse, *units]))
+    leases.iter().fold(fields, |fields, (holder, expires_at, units)| fields.then(holder, [*expires_at, *units]))
 }
 
 /// What a call has changed, as it is written out.
@@ -45,12 +45,12 @@ fn change(moved_back: u64, at: u64, released: &[&[u8]], leased: Option<Lease>) -
     let fields = released.iter().fold(fields, |fields, holder| fields.then(holder, []));
     match leased {
         None => fields.and([0]),
-        Some((holder, lapse, units)) => fields.and([1]).then(holder, [lapse, units]),
+        Some((holder, expires_at, units)) => fields.and([1]).then(holder, [expires_at, units]),
     }
 }
 
 #[test]
-fn a_lease_lapses_after_its_ttl() {
+fn a_lease_expires_after_its_ttl() {
     for ttl in [1, 59, 60_000_000, LONGEST] {
         let limit = |holder| Concurrency::new(units(10), Period::new(Span::from_micros(ttl)).unwrap()).asked_by(holder);
         for acquired in [0, 7, 1_700_000_000_000_000] {
@@ -99,7 +99,7 @@ fn a_renewal_takes_nothing_from_anybody() {
         assert_eq!(key.call(&held("a", limit, ttl), 1000, cost(asked)), reply, "{what}");
         assert_eq!(key.peek(&held("c", limit, ttl), 15_000, cost(1))[2], left_at_15_s, "{what}");
     }
-    // A holder whose lease has lapsed is as good as new.
+    // A holder whose lease has expired is as good as new.
     let key = table(&[("a", 2, "10s"), ("b", 3, "20s")]);
     assert_eq!(key.peek(&held("a", 0, "10s"), 9999, cost(2))[0], 1);
     assert_eq!(key.peek(&held("a", 0, "10s"), 10_000, cost(2)), [0, 0, 0, -1, 10_000]);
@@ -107,14 +107,14 @@ fn a_renewal_takes_nothing_from_anybody() {
 }
 
 #[test]
-fn a_shorter_renewal_lapses_sooner() {
+fn a_shorter_renewal_expires_sooner() {
     let mut key = table(&[("a", 2, "60s")]);
     assert_eq!(key.call(&held("a", 2, "1s"), 10_000, cost(2)), [1, 2, 0, 0, 1000]);
     assert_eq!(key.call(&held("b", 2, "1s"), 11_000, cost(2)), [1, 2, 0, 0, 1000]);
 }
 
 #[test]
-fn a_wait_ends_when_enough_of_the_others_have_lapsed() {
+fn a_wait_ends_when_enough_of_the_others_have_expired() {
     let key = table(&[("a", 2, "10s"), ("b", 3, "20s"), ("c", 1, "30s")]);
     for (holder, asked, wait) in [
         ("d", 1, 9000),
@@ -143,7 +143,7 @@ fn released_are_those_that_were_held() {
         (500, &["x"][..], 0, 10),
         (500, &["b", "b", "x"], 1, 8),
         (500, &["b"], 0, 8),
-        // a has lapsed.
+        // a has expired.
         (1000, &["a"], 0, 7),
         (19_999, &["c", "a", "c"], 1, 4),
         (29_999, &["a", "b", "c", "d"], 1, 0),
@@ -158,7 +158,7 @@ fn released_are_those_that_were_held() {
 }
 
 #[test]
-fn what_has_lapsed_stays_until_a_charge_but_does_not_count() {
+fn what_has_expired_stays_until_a_charge_but_does_not_count() {
     let mut key = table(&[("a", 1, "1s"), ("b", 1, "2s"), ("c", 1, "60s")]);
     let before = encoded(&key.0);
     let (newcomer, holder) = (held("d", 3, "60s"), held("c", 3, "60s"));
@@ -178,7 +178,7 @@ fn what_has_lapsed_stays_until_a_charge_but_does_not_count() {
 }
 
 #[test]
-fn a_clock_gone_back_takes_the_lapses_along() {
+fn a_clock_gone_back_takes_the_expires_along() {
     let mut key = table(&[]);
     key.call(&held("a", 6, "10s"), 1_000_000, cost(2));
     key.call(&held("b", 6, "60s"), 1_005_000, cost(4));
@@ -228,7 +228,7 @@ fn a_clock_gone_back_costs_no_more_among_many() {
 }
 
 #[test]
-fn a_crowd_that_has_lapsed_is_passed_once_and_swept_out_by_many_calls() {
+fn a_crowd_that_has_expired_is_passed_once_and_swept_out_by_many_calls() {
     let (mut usage, last) = crowd();
     let limit = held("new", 10_000, "10s");
     let (half, all) = (Span::from_micros(10_000_000 - 5000), Span::from_micros(10_000_000));
@@ -261,7 +261,7 @@ fn looks_ahead_of_the_changes_cost_no_more() {
             assert!(there.accepts_effect(&mut told.clone(), 1));
             there.apply_effect(&mut told, 1);
         });
-        // Those that have lapsed since the last time, as the looks and the changes have it; and the first time, by
+        // Those that have expired since the last time, as the looks and the changes have it; and the first time, by
         // the looks' clock, 2000 more.
         assert!(walked <= 3 * 400 + SWEPT + 2000 * usize::from(step == 0), "{walked} in step {step}");
         assert_eq!(encoded(&there), encoded(&here));
@@ -269,7 +269,7 @@ fn looks_ahead_of_the_changes_cost_no_more() {
 }
 
 #[test]
-fn who_has_lapsed_is_gone_whether_swept_out_or_not() {
+fn who_has_expired_is_gone_whether_swept_out_or_not() {
     let (mut usage, last) = crowd();
     let now = last.plus(Span::SECOND.times(10));
     assert!(call(&held("new", 1, "10s"), &mut usage, now, cost(1)).verdict.allowed());
@@ -297,12 +297,12 @@ fn a_clock_may_go_through_its_whole_range_however_often() {
         let (late, early): (Lease, Lease) = ((b"late", 1000, 1_000_000), (b"early", 1000, 1_000_000));
         assert_eq!(encoded(&usage), written(0, &[early, late]));
     }
-    // In each round two lapse and are swept out; and in dozens of rounds all are moved once, one by one.
+    // In each round two expire and are swept out; and in dozens of rounds all are moved once, one by one.
     assert!((1..100).contains(&(moved - 4 * 1000)), "{moved}");
 }
 
 #[test]
-fn at_the_end_of_time_a_lease_lapses_as_it_comes() {
+fn at_the_end_of_time_a_lease_expires_as_it_comes() {
     let (last, before) = (Timestamp::MAX, Timestamp::MAX.minus(Span::MICROSECOND));
     let mut usage = ConcurrencyUsage::default();
     for number in 0..3 * SWEPT {
@@ -311,7 +311,7 @@ fn at_the_end_of_time_a_lease_lapses_as_it_comes() {
     }
     for holder in ["d", "e", "a"] {
         let limit = held(holder, 3, "1h");
-        assert_eq!(peek(&limit, &usage, last, cost(1)).remaining, units(3), "all have lapsed");
+        assert_eq!(peek(&limit, &usage, last, cost(1)).remaining, units(3), "all have expired");
         assert!(call(&limit, &mut usage, last, cost(3)).verdict.allowed());
         assert_eq!(encoded(&usage), written(last.micros(), &[(holder.as_bytes(), last.micros(), 3_000_000)]));
         assert_eq!((peek(&limit, &usage, last, cost(1)).remaining, usage.release(&[b"a"], last)), (units(3), 0));
@@ -342,11 +342,11 @@ fn takes_nothing_for_a_table_that_is_none() {
         ("units past any limit", written(5, &[(b"a", 6, most + 1)])),
         ("a sum past any limit", written(5, &[(b"a", 6, most), (b"b", 7, 1)])),
         ("units past saturation", written(5, &[(b"a", 6, 1 << 63)])),
-        ("too late a lapse", written(last, &[(b"a", last + 1, 1)])),
+        ("too late an expiry", written(last, &[(b"a", last + 1, 1)])),
         ("too late an instant", written(last + 1, &[(b"a", last, 1)])),
         ("a lease for too long", written(5, &[(b"a", 6 + LONGEST, 1)])),
-        ("a lease that had lapsed", written(6, &[(b"a", 6, 1)])),
-        ("a lapse at the epoch", written(0, &[(b"a", 0, 1)])),
+        ("a lease that had expired", written(6, &[(b"a", 6, 1)])),
+        ("an expiry at the epoch", written(0, &[(b"a", 0, 1)])),
     ] {
         assert!(decoded::<ConcurrencyUsage>(&fields).is_none(), "{what}");
     }
@@ -407,12 +407,12 @@ fn refuses_an_effect_that_no_call_can_have_had() {
         ("nothing", change(0, 5, &[], None), Some(written(5, &[a, b]))),
         ("a clock gone back", change(5, 0, &[], None), Some(written(0, &[(b"a", 5, most - 5), (b"b", 15, 3)]))),
         ("a clock gone far back", change(u64::MAX, 0, &[], None), Some(written(0, &[]))),
-        ("a lapse", change(0, 10, &[], None), Some(written(10, &[b]))),
+        ("an expiry", change(0, 10, &[], None), Some(written(10, &[b]))),
         ("a release", change(0, 9, &[b"b", b"x", b"b"], None), Some(written(9, &[a]))),
         ("a lease", change(0, 9, &[], Some((b"c", 15, 2))), Some(written(9, &[a, (b"c", 15, 2), b]))),
         ("a renewal", change(0, 9, &[], Some((b"b", 9 + LONGEST, 5))), Some(written(9, &[a, (b"b", 9 + LONGEST, 5)]))),
         (
-            "what a lapse has left",
+            "what an expired lease has left",
             change(0, 10, &[], Some((b"c", 15, most - 3))),
             Some(written(10, &[(b"c", 15, most - 3), b])),
         ),
@@ -430,11 +430,11 @@ fn refuses_an_effect_that_no_call_can_have_had() {
         ("a lease of nobody", change(0, 9, &[], Some((b"", 15, 1))), None),
         ("a lease of 257 bytes", change(0, 9, &[], Some((&long, 15, 1))), None),
         ("a lease of nothing", change(0, 9, &[], Some((b"c", 15, 0))), None),
-        ("a lease that has lapsed", change(0, 9, &[], Some((b"c", 9, 1))), None),
+        ("a lease that has expired", change(0, 9, &[], Some((b"c", 9, 1))), None),
         ("a lease for too long", change(0, 9, &[], Some((b"c", 10 + LONGEST, 1))), None),
         ("a sum past any limit", change(0, 9, &[], Some((b"c", 15, 3))), None),
         ("a renewal past any limit", change(0, 9, &[], Some((b"b", 15, 6))), None),
-        ("too late a lapse", change(0, last, &[], Some((b"c", last + 1, 1))), None),
+        ("too late an expiry", change(0, last, &[], Some((b"c", last + 1, 1))), None),
         ("too late an instant", change(0, last + 1, &[], None), None),
         ("two leases", Fields::integers([CHANGE, 0, 9, 0, 2]), None),
     ] {
@@ -516,7 +516,6 @@ impl Lawful for Asked<'static> {
 
 /// All but that giving back never makes more than the limit: a lease is given back whole, by name.
 mod laws {
-    use super::table::SWEPT;
     use super::*;
     use crate::laws;
 

@@ -1,25 +1,25 @@
 //! The table of leases as a usage: what is stored of it, and what is told of a call.
 
 use super::MAX_HOLDER;
-use super::table::{ConcurrencyUsage, Delta, Held, Holder, Lapsed, Lease, Name, is_lease};
+use super::table::{ConcurrencyUsage, Delta, Expired, Held, Holder, Lease, Name, is_lease};
 use crate::codec::{CHANGE, Decoder, Encoder, WHOLE};
 use crate::{Amount, Fact, Kind, Span, Timestamp, Usage};
 use std::cell::Cell;
 use std::sync::Arc;
 
 /// A lease, written out.
-fn encode_lease(to: &mut impl Encoder, holder: &[u8], Lease { lapse, units }: Lease) {
+fn encode_lease(to: &mut impl Encoder, holder: &[u8], Lease { expires_at, units }: Lease) {
     to.bytes(holder);
-    to.integer(lapse.micros());
+    to.integer(expires_at.micros());
     to.integer(units.millionths());
 }
 
 /// A lease, read back.
 fn decode_lease(from: &mut impl Decoder) -> Option<(Holder, Lease)> {
     let holder = decode_holder(from)?;
-    let lapse = Timestamp::from_micros(from.integer()?)?;
+    let expires_at = Timestamp::from_micros(from.integer()?)?;
     let units = Amount::from_millionths(from.integer()?)?;
-    Some((holder, Lease { lapse, units }))
+    Some((holder, Lease { expires_at, units }))
 }
 
 fn decode_holder(from: &mut impl Decoder) -> Option<Holder> {
@@ -70,12 +70,13 @@ impl Usage for ConcurrencyUsage {
 
     fn decode(from: &mut impl Decoder, _version: u32) -> Option<ConcurrencyUsage> {
         let written = Timestamp::from_micros(from.integer()?)?;
-        let lapsed = Cell::new(Lapsed { by: written, ..Lapsed::default() });
-        let mut usage = ConcurrencyUsage { written, lapsed, ..ConcurrencyUsage::default() };
+        let expired = Cell::new(Expired { by: written, ..Expired::default() });
+        let mut usage = ConcurrencyUsage { written, expired, ..ConcurrencyUsage::default() };
         for _ in 0..from.integer()? {
             let (holder, lease) = decode_lease(from)?;
-            let last = usage.by_lapse.last_key_value();
-            let in_order = last.is_none_or(|(last, _)| (last.0, &last.1) < (usage.shift.mark(lease.lapse), &holder));
+            let last = usage.by_expiry.last_key_value();
+            let in_order =
+                last.is_none_or(|(last, _)| (last.0, &last.1) < (usage.shift.mark(lease.expires_at), &holder));
             let name = Name::of(&holder);
             let twice = usage.lease_of(name).is_some();
             if !in_order || twice || !is_lease(written, lease, usage.counted.units) {
@@ -130,7 +131,7 @@ impl Usage for ConcurrencyUsage {
         // has a byte beside each of its places, an eighth of which stay free.
         const NODE: usize = 384;
         const PLACE: usize = size_of::<Held>() + 1;
-        let nodes = self.by_lapse.len().div_ceil(6).saturating_mul(NODE);
+        let nodes = self.by_expiry.len().div_ceil(6).saturating_mul(NODE);
         let places = self.by_holder.capacity().saturating_mul(8).div_ceil(7).saturating_mul(PLACE);
         nodes.saturating_add(places).saturating_add(self.names)
     }
@@ -148,7 +149,9 @@ impl Usage for ConcurrencyUsage {
             ("holders", Fact::Count(u64::try_from(self.counted.leases).unwrap_or(u64::MAX))),
             (
                 "leases",
-                Fact::Leases(leases.map(|(holder, lease)| (Box::from(&**holder), lease.units, lease.lapse)).collect()),
+                Fact::Leases(
+                    leases.map(|(holder, lease)| (Box::from(&**holder), lease.units, lease.expires_at)).collect(),
+                ),
             ),
         ]
     }

@@ -2,8 +2,8 @@
  * Units of hot keys, taken from Redis some at a time and spent here.
  *
  * Never more are spent than were granted. Units in hand count as used for all other processes, so
- * take few compared to the limit. They soon lapse: were they kept, they could one day all be spent
- * on top of what has recovered since. For the same reason they are not given back when they lapse
+ * take few compared to the limit. They soon expire: were they kept, they could one day all be spent
+ * on top of what has recovered since. For the same reason they are not given back when they expire
  * or the process ends: what has recovered would be given twice.
  */
 
@@ -15,7 +15,7 @@ import type { Limiters } from "./redis.js";
 /** What one limit has granted and is not spent yet. */
 interface Hand {
   units: number;
-  lapse: number;
+  expiresAt: number;
   /** Denied: no use in asking before this. */
   askAgain: number;
   said: Decision | undefined;
@@ -57,27 +57,27 @@ export class Leases {
   /** For a request that another limit then denied. */
   putBack(key: string, cost: number): void {
     const hand = this.#hand(key);
-    if (this.#now() < hand.lapse) hand.units += cost;
+    if (this.#now() < hand.expiresAt) hand.units += cost;
   }
 
   #hand(key: string): Hand {
     let hand = this.#hands.get(key);
     if (!hand) {
-      hand = { units: 0, lapse: 0, askAgain: 0, said: undefined, asking: undefined };
+      hand = { units: 0, expiresAt: 0, askAgain: 0, said: undefined, asking: undefined };
       this.#hands.set(key, hand);
     }
     return hand;
   }
 
   #units(hand: Hand): number {
-    if (this.#now() >= hand.lapse) hand.units = 0;
+    if (this.#now() >= hand.expiresAt) hand.units = 0;
     return hand.units;
   }
 
   async #ask(hand: Hand, key: string, limit: Limit, units: number): Promise<void> {
     const asked = this.#now();
     const { decision, granted } = await this.#limiters.takeUpTo(key, limit, units);
-    if (this.#units(hand) === 0) hand.lapse = asked + this.#goodForMs;
+    if (this.#units(hand) === 0) hand.expiresAt = asked + this.#goodForMs;
     hand.units += granted;
     hand.said = decision;
     hand.askAgain = decision.waitMs === -1 ? Infinity : this.#now() + decision.waitMs;

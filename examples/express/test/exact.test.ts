@@ -58,7 +58,7 @@ test("a limit in another slot gets back what the tenant's limits then deny", asy
 test("a leased limit passes exactly its units in two processes, with few calls", async (test) => {
   const server = await serverFor(test);
   const policies = [service(1000, { lease: 50 })];
-  // Nothing lapses while the test runs.
+  // Nothing expires while the test runs.
   const leaseGoodForMs = 3_600_000;
   const sites = await Promise.all(
     [1, 2].map(async () => {
@@ -90,7 +90,7 @@ test("leased units of a request that another limit denies go to the next request
   assert.equal(statuses([await api.get("/hello")])[429], 1);
 });
 
-test("leased units lapse, and are never spent twice", async (test) => {
+test("leased units expire, and are never spent twice", async (test) => {
   const server = await serverFor(test);
   const limiters = new Limiters(await clientFor(test, server), { ...PATIENCE, ...PATIENT });
   let now = 0;
@@ -99,7 +99,7 @@ test("leased units lapse, and are never spent twice", async (test) => {
   let spent = 0;
 
   while (spent < 30) spent += Number(await take());
-  now += 1000; // 70 lapse
+  now += 1000; // 70 expire
   while (await take()) spent++;
   assert.equal(spent, 30 + 150);
 

@@ -53,11 +53,11 @@ class Staff:
             return redis.xlen(STREAM), redis.xpending(STREAM, GROUP)["pending"]
 
     def places(self) -> dict[str, int]:
-        """When each lease lapses, by its holder, as stored: of one that died too."""
+        """When each lease expires, by its holder, as stored: of one that died too."""
         with self._server.client(decode_responses=True) as redis:
             words = redis.execute_command("RL.INFO", KEY) or []
         info = dict(zip(words[::2], words[1::2], strict=True))
-        return {holder: lapse for holder, _, lapse in info.get("leases", [])}
+        return {holder: expires_at for holder, _, expires_at in info.get("leases", [])}
 
     def idle_ms(self) -> int:
         """For how long nobody has said that the oldest job is being worked at."""
