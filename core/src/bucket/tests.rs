@@ -236,6 +236,14 @@ fn a_key_is_16_bytes_and_takes_nothing_for_one_that_is_none() {
     }
 }
 
+#[test]
+fn people_are_told_what_was_used_and_as_of_when() {
+    let mut key = Key::default();
+    key.call(&bucket(10, 1, "1s"), 7000, Take(units(3)));
+    let at = Timestamp::from_micros(7_000_000).unwrap();
+    assert_eq!(key.0.describe(), [("used", Fact::Amount(units(3))), ("drained_to", Fact::Instant(at))]);
+}
+
 impl Lawful for Bucket {
     fn limits() -> impl Strategy<Value = Bucket> {
         let discipline = select(vec![Discipline::Burst, Discipline::Queue]);

@@ -192,6 +192,17 @@ fn a_key_is_16_bytes_and_takes_nothing_for_one_that_is_none() {
     }
 }
 
+#[test]
+fn people_are_told_when_a_window_opened_or_was_charged() {
+    let at = Fact::Instant(Timestamp::from_micros(7_500_000).unwrap());
+    for (limit, mode, instant) in [(plain(10, "1m"), "plain", "start"), (aligned(10, "1m"), "aligned", "charged")] {
+        let mut key = Key::default();
+        key.call(&limit, 7500, Take(units(3)));
+        let facts = [("used", Fact::Amount(units(3))), ("mode", Fact::Word(mode)), (instant, at.clone())];
+        assert_eq!(key.0.describe(), facts);
+    }
+}
+
 impl Lawful for FixedWindow {
     // Of an aligned window no other limit knows when it ends; two that end together cannot be told apart.
     const LIMITS_OF_AN_EXPIRY: usize = 1;

@@ -450,6 +450,47 @@ fn rushes() -> impl Strategy<Value = Vec<Rush>> {
     vec((0..100u64, 0..60u64, later, 1..=100u64, any::<bool>()), 1..=12)
 }
 
+#[test]
+fn people_are_told_who_holds_how_much_for_how_long() {
+    let mut key = table(&[("b", 2, "60s"), ("a", 3, "30s"), ("gone", 5, "1s")]);
+    key.call(&held("c", 1000, "60s"), 2000, cost(1));
+    assert_eq!(key.0.entries(), 3);
+    let lease = |holder: &str, cost, lapse| (Box::from(holder.as_bytes()), units(cost), us(lapse));
+    let leases = vec![lease("a", 3, 30_000_000), lease("b", 2, 60_000_000), lease("c", 1, 62_000_000)];
+    assert_eq!(
+        key.0.describe(),
+        [
+            ("used", Fact::Amount(units(6))),
+            ("written", Fact::Instant(us(2_000_000))),
+            ("holders", Fact::Count(3)),
+            ("leases", Fact::Leases(leases)),
+        ]
+    );
+}
+
+#[test]
+fn people_are_told_of_the_first_hundred_to_lapse() {
+    let names: Vec<String> = (0..101).map(|number| format!("{number:03}")).collect();
+    let leases: Vec<_> = names.iter().map(|name| (name.as_str(), 1, "60s")).collect();
+    let facts = table(&leases).0.describe();
+    assert_eq!(facts[2], ("holders", Fact::Count(101)));
+    let lease = |name: &String| (Box::from(name.as_bytes()), units(1), us(60_000_000));
+    assert_eq!(facts[3], ("leases", Fact::Leases(names[..100].iter().map(lease).collect())));
+}
+
+#[test]
+fn what_a_table_holds_is_a_node_its_places_and_the_names() {
+    assert_eq!(ConcurrencyUsage::default().heap_size(), 0);
+    // Of a hash, a name, an instant and units, and the table's byte; four at least.
+    let places = 4 * (8 + 16 + 8 + 8 + 1);
+    for (name, size) in [("a", 16 + 16), ("a name of sixteen", 16 + 32), ("of 16 bytes here", 16 + 16)] {
+        assert_eq!(table(&[(name, 1, "60s")]).0.heap_size(), 384 + places + size, "{name}");
+    }
+    let mut key = table(&[("a", 1, "60s"), ("b", 1, "60s")]);
+    key.0.release(&[b"a"], us(0));
+    assert_eq!(key.0.heap_size(), 384 + places + 32, "a name that has gone is not counted");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases / 4, ..ProptestConfig::default() })]
 

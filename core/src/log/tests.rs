@@ -360,6 +360,34 @@ fn refuses_an_effect_that_no_call_can_have_had() {
     }
 }
 
+#[test]
+fn people_are_told_how_many_entries_there_are_and_from_when_to_when() {
+    let (limit, mut key) = (log(10, "60s"), Key(SlidingLogUsage::default()));
+    assert_eq!(key.0.entries(), 0);
+    for (at, cost) in [(5000, 4), (7000, 1), (9000, 2)] {
+        key.call(&limit, at, Take(units(cost)));
+    }
+    assert_eq!(key.0.entries(), 3);
+    assert_eq!(
+        key.0.describe(),
+        [
+            ("used", Fact::Amount(units(7))),
+            ("entries", Fact::Count(3)),
+            ("oldest", Fact::Instant(us(5_000_000))),
+            ("newest", Fact::Instant(us(9_000_000))),
+        ]
+    );
+    let unused = [("used", Fact::Amount(Amount::ZERO)), ("entries", Fact::Count(0))];
+    assert_eq!(SlidingLogUsage::default().describe(), unused);
+}
+
+#[test]
+fn room_for_an_entry_is_made_a_sixteenth_at_a_time() {
+    for (length, room) in [(0, 4), (1, 5), (15, 19), (16, 21), (160, 174)] {
+        assert_eq!(SlidingLogUsage::room_for(length), room, "{length}");
+    }
+}
+
 impl Lawful for SlidingLog {
     fn limits() -> impl Strategy<Value = SlidingLog> {
         (amounts(), lengths()).prop_map(|(limit, window)| {

@@ -256,6 +256,23 @@ fn a_key_is_32_bytes_and_takes_nothing_for_one_that_is_none() {
     }
 }
 
+#[test]
+fn people_are_told_both_counts_and_the_window() {
+    let (limit, mut key) = (sliding(10, "60s"), Key::default());
+    key.call(&limit, 5000, Take(units(4)));
+    key.call(&limit, 66_000, Take(units(3)));
+    assert_eq!(
+        key.0.describe(),
+        [
+            ("used", Fact::Amount(units(7))),
+            ("previous", Fact::Amount(units(4))),
+            ("current", Fact::Amount(units(3))),
+            ("start", Fact::Instant(Timestamp::from_micros(65_000_000).unwrap())),
+            ("window", Fact::Span(period("60s").span())),
+        ]
+    );
+}
+
 impl Lawful for SlidingWindow {
     fn limits() -> impl Strategy<Value = SlidingWindow> {
         (amounts(), lengths()).prop_map(|(limit, window)| {

@@ -270,6 +270,21 @@ fn a_key_is_504_bytes_and_takes_nothing_for_one_that_is_none() {
     }
 }
 
+#[test]
+fn people_are_told_the_sum_of_all_slots() {
+    let (limit, mut key) = (strict(10, "60s"), Key::default());
+    key.call(&limit, 5000, Take(units(4)));
+    key.call(&limit, 66_000 - 2, Take(units(3)));
+    assert_eq!(
+        key.0.describe(),
+        [
+            ("used", Fact::Amount(units(7))),
+            ("written", Fact::Instant(us(65_998_000))),
+            ("window", Fact::Span(period("60s").span())),
+        ]
+    );
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
