@@ -77,7 +77,7 @@ pub fn of(kind: Kind) -> &'static KindStats {
     }
 }
 
-/// Effects that replicas and the AOF were told.
+/// Effects that were propagated to replicas and the AOF.
 pub static EFFECTS_PROPAGATED: Counter = Counter::new();
 
 /// Effects that were applied: on a replica, and while an AOF is loaded.

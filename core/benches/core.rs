@@ -5,7 +5,7 @@
 use divan::{Bencher, black_box};
 use ratelimit_core::args::Args;
 use ratelimit_core::spec::Spec;
-use ratelimit_core::{Ask, Limit, Span, Timestamp, Usage, look, take, with_limit};
+use ratelimit_core::{Ask, Limit, Span, Timestamp, Usage, look, with_limit};
 use std::any::Any;
 
 /// A call of every algorithm that always passes, and one that never does.
@@ -49,7 +49,7 @@ fn calls<L: Limit>(bencher: Bencher, limit: &L, ask: Ask) {
     bencher.bench_local(|| {
         now = now.plus(Span::from_micros(10));
         let looked = look(limit, &usage, now, black_box(ask));
-        take(limit, &mut usage, now, looked.change());
+        looked.change().apply(limit, &mut usage, now);
         (looked.decision(limit, &usage, now, true), usage.is_unused())
     });
 }
@@ -77,7 +77,7 @@ fn charge<U: Usage>(call: &str, usage: &mut U, now: Timestamp) {
     let usage: &mut dyn Any = usage;
     with_limit!(spec, limit => {
         if let Some(usage) = usage.downcast_mut() {
-            take(limit, usage, now, look(limit, usage, now, spec.ask).change());
+            look(limit, usage, now, spec.ask).change().apply(limit, usage, now);
         }
     });
 }

@@ -1,4 +1,5 @@
-//! What a call asks of a limit, and the two steps that every algorithm shares: [`look`], then perhaps [`take`].
+//! What a call asks of a limit, and the two steps that every algorithm shares: [`look`], then perhaps
+//! [`Change::apply`].
 //! The options are here once, in terms of the few methods of [`Limit`]; no algorithm knows them.
 
 use super::{Amount, Decision, Limit, Span, Timestamp, Usage, Verdict};
@@ -62,16 +63,6 @@ pub fn look<L: Limit>(limit: &L, usage: &L::Usage, now: Timestamp, ask: Ask) -> 
     }
 }
 
-/// Makes the change that a look has announced; nothing later than `now` is in `usage`.
-#[inline(always)]
-pub fn take<L: Limit>(limit: &L, usage: &mut L::Usage, now: Timestamp, change: Change) {
-    match change {
-        Change::Nothing => {}
-        Change::Charge(cost) => limit.charge(usage, now, cost),
-        Change::GiveBack(amount) => limit.give_back(usage, now, amount),
-    }
-}
-
 impl Look {
     fn all_or_nothing(verdict: Verdict, cost: Amount) -> Look {
         let change = if verdict.allowed() { Change::of(cost) } else { Change::Nothing };
@@ -97,13 +88,13 @@ impl Look {
         self.change
     }
 
-    /// The whole answer, with `usage` as it now stands: after [`take`] if it was `taken`, untouched if not.
+    /// The whole answer, with `usage` as it now stands: after [`Change::apply`] if it was `charged`, untouched if not.
     #[inline(always)]
-    pub fn decision<L: Limit>(&self, limit: &L, usage: &L::Usage, now: Timestamp, taken: bool) -> Decision {
+    pub fn decision<L: Limit>(&self, limit: &L, usage: &L::Usage, now: Timestamp, charged: bool) -> Decision {
         let verdict = if self.forced && !self.verdict.allowed() {
             // The charge stands, or would, so what is told is when its debt will have been worked off.
             Verdict::After(match self.change {
-                Change::Charge(cost) if !taken => limit.debt_after_charge(usage, now, cost),
+                Change::Charge(cost) if !charged => limit.debt_after_charge(usage, now, cost),
                 _ => limit.debt(usage, now),
             })
         } else {
@@ -131,6 +122,16 @@ impl Verdict {
 }
 
 impl Change {
+    /// Makes the change that a look has announced. Nothing later than `now` is in `usage`.
+    #[inline(always)]
+    pub fn apply<L: Limit>(self, limit: &L, usage: &mut L::Usage, now: Timestamp) {
+        match self {
+            Change::Nothing => {}
+            Change::Charge(cost) => limit.charge(usage, now, cost),
+            Change::GiveBack(amount) => limit.give_back(usage, now, amount),
+        }
+    }
+
     fn of(cost: Amount) -> Change {
         if cost == Amount::ZERO { Change::Nothing } else { Change::Charge(cost) }
     }

@@ -100,7 +100,7 @@ impl Bucket {
     }
 
     /// Takes what has drained off `usage`, in whole steps only.
-    fn settle(&self, usage: &mut BucketUsage, now: Timestamp) {
+    fn advance(&self, usage: &mut BucketUsage, now: Timestamp) {
         if self.present(usage, now) == Amount::ZERO {
             *usage = BucketUsage { used: Amount::ZERO, drained_to: now };
             return;
@@ -161,7 +161,7 @@ impl Limit for Bucket {
 
     #[inline]
     fn charge(&self, usage: &mut BucketUsage, now: Timestamp, cost: Amount) {
-        self.settle(usage, now);
+        self.advance(usage, now);
         usage.used = usage.used.plus(cost);
     }
 
@@ -170,7 +170,7 @@ impl Limit for Bucket {
             *usage = BucketUsage::default();
             return;
         }
-        self.settle(usage, now);
+        self.advance(usage, now);
         usage.used = usage.used.minus(amount);
     }
 }

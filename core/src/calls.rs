@@ -2,7 +2,7 @@
 //! for the oracle.
 
 use super::codec::{Decoder, Encoder};
-use super::{Amount, Ask, Decision, Limit, Period, Span, Timestamp, Usage, Verdict, look, take};
+use super::{Amount, Ask, Decision, Limit, Period, Span, Timestamp, Usage, Verdict, look};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
@@ -24,7 +24,7 @@ pub fn call_and_tell<L: Limit>(limit: &L, usage: &mut L::Usage, now: Timestamp, 
     if usage.is_after(now) {
         usage.move_back(now);
     }
-    take(limit, usage, now, look.change());
+    look.change().apply(limit, usage, now);
     let decision = look.decision(limit, usage, now, true);
     let mut effect = Fields::default();
     usage.encode_effect(&mut effect);

@@ -56,7 +56,7 @@ impl FixedWindow {
     }
 
     /// Drops what no longer counts, and opens a window if none is open.
-    fn settle(&self, usage: &mut FixedWindowUsage, now: Timestamp) {
+    fn advance(&self, usage: &mut FixedWindowUsage, now: Timestamp) {
         let used = self.present(usage, now);
         let opened = if self.aligned || used == Amount::ZERO { now } else { usage.stamp.instant() };
         *usage = FixedWindowUsage { used, stamp: Stamp::new(opened, self.aligned) };
@@ -96,12 +96,12 @@ impl Limit for FixedWindow {
     }
 
     fn charge(&self, usage: &mut FixedWindowUsage, now: Timestamp, cost: Amount) {
-        self.settle(usage, now);
+        self.advance(usage, now);
         usage.used = usage.used.plus(cost);
     }
 
     fn give_back(&self, usage: &mut FixedWindowUsage, now: Timestamp, amount: Amount) {
-        self.settle(usage, now);
+        self.advance(usage, now);
         usage.used = usage.used.minus(amount);
     }
 }

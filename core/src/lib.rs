@@ -5,12 +5,12 @@
 //! `Default` is "never seen". Because a limiter is phrased as *how much is used*, never *how much is left*, a first
 //! call needs no branch of its own.
 //!
-//! Looking and taking are apart: [`look`] only looks (RL.PEEK), and says what taking would change; [`take`] makes
+//! Looking and charging are apart: [`look`] only looks (RL.PEEK), and says what charging would change; [`Change::apply`] makes
 //! that change. A call over several limits looks at all before it takes from any, and a denied call takes nothing.
 //!
 //! ```
 //! use ratelimit_core::bucket::{Bucket, BucketUsage, Discipline};
-//! use ratelimit_core::{Amount, Ask, Period, Span, Timestamp, Verdict, look, take};
+//! use ratelimit_core::{Amount, Ask, Period, Span, Timestamp, Verdict, look};
 //!
 //! // Two at once, then one a second.
 //! let [capacity, refill] = [b"2", b"1"].map(|text| Amount::parse_down(text).unwrap());
@@ -20,7 +20,7 @@
 //! let now = Timestamp::from_micros(1_700_000_000_000_000).unwrap();
 //! let verdicts = [(); 3].map(|()| {
 //!     let seen = look(&limit, &usage, now, Ask::Take(Amount::ONE));
-//!     take(&limit, &mut usage, now, seen.change());
+//!     seen.change().apply(&limit, &mut usage, now);
 //!     seen.verdict()
 //! });
 //! assert_eq!(verdicts, [Verdict::Allowed(Span::ZERO), Verdict::Allowed(Span::ZERO), Verdict::After(Span::SECOND)]);
@@ -67,7 +67,7 @@ mod tests;
 pub mod time;
 
 pub use amount::Amount;
-pub use ask::{Ask, Change, Look, look, take};
+pub use ask::{Ask, Change, Look, look};
 pub use time::{Period, Span, Timestamp};
 
 use codec::{Decoder, Encoder};

@@ -46,7 +46,7 @@ impl SlidingWindow {
     }
 
     /// The usage as of now, ready to be charged under this limit's window.
-    fn settle(&self, usage: &mut SlidingWindowUsage, now: Timestamp) {
+    fn advance(&self, usage: &mut SlidingWindowUsage, now: Timestamp) {
         let rolled = usage.rolled(now);
         *usage = if rolled.window == self.window.span() && !rolled.is_unused() {
             rolled
@@ -110,12 +110,12 @@ impl Limit for SlidingWindow {
     }
 
     fn charge(&self, usage: &mut SlidingWindowUsage, now: Timestamp, cost: Amount) {
-        self.settle(usage, now);
+        self.advance(usage, now);
         usage.current = usage.current.plus(cost);
     }
 
     fn give_back(&self, usage: &mut SlidingWindowUsage, now: Timestamp, amount: Amount) {
-        self.settle(usage, now);
+        self.advance(usage, now);
         // The current count covers it, or else the previous one is lowered so that the estimate falls by the rest.
         let rest = amount.minus(usage.current);
         usage.current = usage.current.minus(amount);

@@ -46,7 +46,7 @@ impl StrictWindow {
 
     /// Drops what no longer counts and makes the slot of `now` the newest; usage counted under another window length
     /// becomes that slot's.
-    fn settle(&self, usage: &mut StrictWindowUsage, now: Timestamp) {
+    fn advance(&self, usage: &mut StrictWindowUsage, now: Timestamp) {
         if usage.window == self.window.span() && usage.stays(now) {
             usage.written = now;
             return;
@@ -107,12 +107,12 @@ impl Limit for StrictWindow {
     }
 
     fn charge(&self, usage: &mut StrictWindowUsage, now: Timestamp, cost: Amount) {
-        self.settle(usage, now);
+        self.advance(usage, now);
         usage.counts[0] = usage.counts[0].plus(cost);
     }
 
     fn give_back(&self, usage: &mut StrictWindowUsage, now: Timestamp, amount: Amount) {
-        self.settle(usage, now);
+        self.advance(usage, now);
         // The oldest first: taken off newer slots it would let a trailing window hold more than the limit, net.
         let mut rest = amount;
         for count in usage.counts.iter_mut().rev() {

@@ -3,7 +3,7 @@
 use ratelimit_core::effect::{Effect, Text};
 use ratelimit_core::error::Error;
 use ratelimit_core::codec::{Decoder, Encoder};
-use ratelimit_core::{Ask, Change, Limit, Look, Timestamp, Usage, Verdict, look, take};
+use ratelimit_core::{Ask, Change, Limit, Look, Timestamp, Usage, Verdict, look};
 
 /// The fields of a usage, as an RDB payload has them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -91,7 +91,7 @@ pub fn assert_lawful<L: Limit>(limit: &L, usage: &mut L::Usage, now: Timestamp, 
     let mut elsewhere = usage.clone();
     let mut told = Fields::default();
     usage.encode_effect(&mut told);
-    take(limit, usage, now, looked.change());
+    looked.change().apply(limit, usage, now);
     let decision = looked.decision(limit, usage, now, true);
     if looked.change() == Change::Nothing {
         assert_eq!(fields(usage), before, "what changes nothing writes nothing");

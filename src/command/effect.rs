@@ -18,7 +18,7 @@ pub fn effect(redis: &mut Redis, args: Args) -> Result<Reply, Error> {
     for (key, text, applier) in &effects {
         (applier.check)(redis, *key, text)?;
     }
-    // Before any is applied: whoever hears of one may change more, of which replicas are told behind this.
+    // Before any is applied: whoever hears of one may change more, which is propagated behind this.
     redis.propagate_verbatim();
     for (key, text, applier) in &effects {
         (applier.apply)(redis, *key, text, now)?;

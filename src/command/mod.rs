@@ -15,7 +15,7 @@ use crate::stats;
 use ratelimit_core::args::KeyName;
 use ratelimit_core::error::Error;
 use ratelimit_core::expiry::{Expiry, StepBack};
-use ratelimit_core::{Ask, Change, Decision, Kind, Limit, Look, Span, Timestamp, Usage, look, take};
+use ratelimit_core::{Ask, Change, Decision, Kind, Limit, Look, Span, Timestamp, Usage, look};
 
 /// The answer to a call on one key that changes nothing.
 fn peek<L: Limit>(redis: &mut Redis, name: KeyName, limit: &L, ask: Ask, now: Timestamp) -> Result<Decision, Error> {
@@ -44,7 +44,7 @@ fn charge<L: Limit>(redis: &mut Redis, name: KeyName, limit: &L, ask: Ask, now: 
     }
     let usage = key.usage_mut();
     let moved = move_back(usage, now);
-    take(limit, usage, now, seen.look.change());
+    seen.look.change().apply(limit, usage, now);
     guard::point();
     let decision = seen.look.decision(limit, usage, now, true);
     key.charged(now, Expiry::of(now, decision.reset), moved);

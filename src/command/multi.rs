@@ -13,7 +13,7 @@ use ratelimit_core::error::Error;
 use ratelimit_core::expiry::Expiry;
 use ratelimit_core::spec::{Part, several};
 use ratelimit_core::with_limit;
-use ratelimit_core::{Change, Decision, Limit, Look, Timestamp, Usage, Verdict, take as charge};
+use ratelimit_core::{Change, Decision, Limit, Look, Timestamp, Usage, Verdict};
 
 /// `RL.MTAKE numkeys key [key ...] spec [spec ...]`
 pub fn take(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
@@ -119,7 +119,7 @@ impl<'a> Looked<'a> {
                 return nothing(&unused);
             }
             let mut usage = unused;
-            charge(limit, &mut usage, now, change);
+            change.apply(limit, &mut usage, now);
             let decision = look.decision(limit, &usage, now, true);
             redis.record_new(&found, usage, Expiry::of(now, decision.reset).after_charge(None, false), now);
             return decision;
@@ -132,7 +132,7 @@ impl<'a> Looked<'a> {
             return decision;
         }
         let moved = move_back(&mut *usage, now);
-        charge(limit, &mut usage, now, change);
+        change.apply(limit, &mut usage, now);
         guard::point();
         let decision = look.decision(limit, &usage, now, true);
         usage.record(Expiry::of(now, decision.reset).after_charge(found.expires_at(), moved), now);

@@ -13,7 +13,7 @@ use ratelimit_core::bucket::{Bucket, BucketUsage};
 use ratelimit_core::error::Error;
 use ratelimit_core::expiry::Expiry;
 use ratelimit_core::spec;
-use ratelimit_core::{Ask, Decision, Span, Timestamp, Usage, take};
+use ratelimit_core::{Ask, Decision, Span, Timestamp, Usage};
 
 /// `RL.THROTTLE key max_burst count period [quantity]`
 pub fn throttle(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
@@ -56,7 +56,7 @@ fn take_over(
     // What has recovered is a missing key, to make which is refused like making any.
     let seen = Seen::at(bucket, &usage, usage.is_unused(), now, ask);
     seen.check_memory(redis)?;
-    take(bucket, &mut usage, now, seen.look.change());
+    seen.look.change().apply(bucket, &mut usage, now);
     let decision = seen.look.decision(bucket, &usage, now, true);
     let expires_at = Expiry::of(now, decision.reset).after_charge(None, false);
     if !redis.replace(name, usage, expires_at, now) {

@@ -12,17 +12,17 @@ use ratelimit_core::{Timestamp, Usage};
 /// The command that carries effects.
 pub const COMMAND: &std::ffi::CStr = c"RL.EFFECT";
 
-/// What a call has changed and replicas and the AOF have not been told yet.
+/// What a call has changed and has not propagated to replicas and the AOF yet.
 #[derive(Default)]
 pub struct Changes {
     /// The effects, and on which keys. Most calls have one, which needs no list.
-    first: Option<Told>,
-    rest: Vec<Told>,
+    first: Option<Outgoing>,
+    rest: Vec<Outgoing>,
     /// Whether a key was written that nobody can want to know of.
-    untold: bool,
+    unsent: bool,
 }
 
-struct Told {
+struct Outgoing {
     name: KeyName,
     text: Text,
 }
@@ -31,51 +31,51 @@ impl Changes {
     /// Adds the last call on `usage`, in the key of that name, which expires at `expires_at`.
     #[inline(always)]
     pub fn change<U: Usage>(&mut self, name: KeyName, usage: &mut U, expires_at: u64) {
-        if listeners::wanted() {
-            self.tell_change(name, usage, expires_at);
+        if listeners::any() {
+            self.add_change(name, usage, expires_at);
         } else {
             usage.encode_effect(&mut Nobody);
-            self.untold = true;
+            self.unsent = true;
         }
     }
 
     #[inline(never)]
-    fn tell_change<U: Usage>(&mut self, name: KeyName, usage: &mut U, expires_at: u64) {
-        self.tell(Told { name, text: Text::of_change(usage, expires_at) });
+    fn add_change<U: Usage>(&mut self, name: KeyName, usage: &mut U, expires_at: u64) {
+        self.add(Outgoing { name, text: Text::of_change(usage, expires_at) });
     }
 
     /// Adds the whole of `usage`, in the key of that name, which expires at `expires_at`.
     pub fn whole<U: Usage>(&mut self, name: KeyName, usage: &U, expires_at: u64) {
-        if listeners::wanted() {
-            self.tell(Told { name, text: Text::of_whole(usage, expires_at) });
+        if listeners::any() {
+            self.add(Outgoing { name, text: Text::of_whole(usage, expires_at) });
         } else {
-            self.untold = true;
+            self.unsent = true;
         }
     }
 
     /// Adds a call that has emptied the key of that name, which held a `U`.
     pub fn deletion<U: Usage>(&mut self, name: KeyName) {
-        if listeners::wanted() {
-            self.tell(Told { name, text: Text::deletion::<U>() });
+        if listeners::any() {
+            self.add(Outgoing { name, text: Text::deletion::<U>() });
         } else {
-            self.untold = true;
+            self.unsent = true;
         }
     }
 
-    fn tell(&mut self, told: Told) {
+    fn add(&mut self, effect: Outgoing) {
         if self.first.is_none() {
-            self.first = Some(told);
+            self.first = Some(effect);
         } else {
-            self.rest.push(told);
+            self.rest.push(effect);
         }
     }
 }
 
 impl Redis<'_> {
-    /// Tells replicas and the AOF what this call has changed since it last told them: as one command.
+    /// Propagates to replicas and the AOF what this call has changed since it last did: as one command.
     #[inline(always)]
     pub fn propagate(&mut self) {
-        if std::mem::take(&mut self.changes.untold) {
+        if std::mem::take(&mut self.changes.unsent) {
             // Nobody listens, so this goes nowhere; but the server counts a change, by which it knows when to save.
             self.propagate_verbatim();
         }
@@ -86,7 +86,7 @@ impl Redis<'_> {
 
     #[inline(never)]
     fn propagate_effects(&mut self) {
-        let Some(Told { name, text }) = &self.changes.first else { return };
+        let Some(Outgoing { name, text }) = &self.changes.first else { return };
         stats::EFFECTS_PROPAGATED.count();
         // SAFETY: `ctx` and the keys' names are those of the current call. The server copies what it is given; strings
         // made here are freed here.
@@ -98,7 +98,7 @@ impl Redis<'_> {
                 }
             } else {
                 let mut words = Vec::new();
-                for Told { name, text } in self.changes.first.iter().chain(&self.changes.rest) {
+                for Outgoing { name, text } in self.changes.first.iter().chain(&self.changes.rest) {
                     let Ok(name) = self.string(*name) else { continue };
                     let text = text.as_bytes();
                     words.push(name);
@@ -121,7 +121,7 @@ impl Redis<'_> {
 pub struct Applier {
     /// Whether the effect is valid and the key can take it.
     pub check: fn(&mut Redis, KeyName, &[u8]) -> Result<(), Error>,
-    /// Applies an effect that has been checked, and that replicas have been told of.
+    /// Applies an effect that has been checked, and that has been propagated.
     pub apply: fn(&mut Redis, KeyName, &[u8], Timestamp) -> Result<(), Error>,
 }
 

@@ -60,7 +60,7 @@ pub unsafe fn enter(
         }
         Ok(Err(error)) => error,
         Err(_) => {
-            // What has been changed by then is told all the same, and what was told is done.
+            // What has been changed by then is propagated all the same, and what was propagated is done.
             let mut finish = || catch_unwind(AssertUnwindSafe(|| redis.finish()));
             drop(finish().or_else(|_| finish()));
             Error::Internal

@@ -7,9 +7,9 @@
 //!   those who subscribe to events of anything;
 //! * a key that was closed again ([`Found`]) shows what was found in it only as long as nobody else can have run since,
 //!   which the call counts ([`Redis::others_may_run`]). Others run when a key is opened and found missing (it may have
-//!   expired just now), when one is made or deleted (the server tells of that itself), and when events are told.
+//!   expired just now), when one is made or deleted (the server tells of that itself), and when events are announced.
 //!
-//! What is told of a change is told in the order in which it happened: first to replicas and the AOF, and only then to
+//! A change is made known in the order in which it happened: first to replicas and the AOF, and only then to
 //! those who might change more. (Redis 6.2 tells replicas at once what another module does, and what a call has told
 //! them only when it is over: there it is the other way round.)
 
@@ -157,8 +157,8 @@ impl<U: Usage> Peeked<'_, U> {
 }
 
 /// An open key, to look at and to change. What it remembers is changed in place, or, of a missing one, beside it; then
-/// the key is told what has become of it, once: [`Key::charged`], [`Key::moved_back`], or, of what replicas were told
-/// before, `set`, `expire` or `remove`. One that is dropped untold was not changed.
+/// the key learns what has become of it, once: [`Key::charged`], [`Key::moved_back`], or, of what was propagated
+/// before, `set`, `expire` or `remove`. One that is dropped without was not changed.
 pub struct Key<'r, 'a, U: Usage> {
     redis: &'r mut Redis<'a>,
     handle: Handle,
@@ -187,7 +187,7 @@ impl<'a, U: Usage> Key<'_, 'a, U> {
         self.redis
     }
 
-    /// Has it told, when nothing is open any more, that the key stood in the way of the call.
+    /// Has it announced, when nothing is open any more, that the key stood in the way of the call.
     pub fn denied(&mut self) {
         self.redis.denied(self.name);
     }
@@ -210,7 +210,7 @@ impl<'a, U: Usage> Key<'_, 'a, U> {
     }
 
     /// Sees to all that a charge entails, before which the usage may have `moved` back with the clock: a key whose usage is
-    /// back to nothing is deleted; else it is there, and expires when it may. Replicas and the AOF are told.
+    /// back to nothing is deleted; else it is there, and expires when it may. It is propagated.
     #[inline(always)]
     pub fn charged(mut self, now: Timestamp, expiry: Expiry, moved: bool) {
         if self.usage().is_unused() {
@@ -240,7 +240,7 @@ impl<'a, U: Usage> Key<'_, 'a, U> {
         self.redis.happened(self.name, Event::Taken);
     }
 
-    /// Sets the key as an effect has it, with the expiry that it says. Whoever calls has told replicas of it.
+    /// Sets the key as an effect has it, with the expiry that it says. Whoever calls has propagated it.
     pub(super) fn set(mut self, expires_at: u64, now: Timestamp) {
         if self.usage().is_unused() {
             self.remove();
@@ -250,14 +250,14 @@ impl<'a, U: Usage> Key<'_, 'a, U> {
         self.redis.happened(self.name, Event::Taken);
     }
 
-    /// Gives the key the expiry that replicas have been told of, if it is still there.
+    /// Gives the key the expiry that has been propagated, if it is still there.
     pub(super) fn expire(self, at: u64, now: Timestamp) {
         if !self.is_missing() {
             self.handle.set_expiry(at, now);
         }
     }
 
-    /// Deletes the key, if there is one, and tells replicas and the AOF.
+    /// Deletes the key, if there is one, and propagates it.
     fn delete(mut self) {
         if !self.is_missing() {
             self.redis.changes.deletion::<U>(self.name);
@@ -266,7 +266,7 @@ impl<'a, U: Usage> Key<'_, 'a, U> {
         }
     }
 
-    /// Deletes the key, if there is one. Whoever calls has told replicas of it.
+    /// Deletes the key, if there is one. Whoever calls has propagated it.
     pub(super) fn remove(&mut self) {
         if self.is_missing() {
             return;
@@ -309,7 +309,7 @@ impl<'a, U: Usage> Key<'_, 'a, U> {
 }
 
 impl<U: Usage> Drop for Key<'_, '_, U> {
-    /// A panic may have cut a change short: whatever has become of what the key remembers is told.
+    /// A panic may have cut a change short: whatever has become of what the key remembers is propagated.
     fn drop(&mut self) {
         if panicking() && !self.is_missing() {
             let expires_at = self.handle.expires_at(super::now());

@@ -31,7 +31,7 @@ const TO_BE_ASKED: u8 = 2;
 
 /// Whether effects go out.
 #[inline(always)]
-pub fn wanted() -> bool {
+pub fn any() -> bool {
     match STATE.load(Relaxed) {
         NOBODY => false,
         TO_BE_ASKED => ask(),

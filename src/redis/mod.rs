@@ -33,7 +33,7 @@ use redis_module::raw;
 use std::collections::VecDeque;
 use std::ffi::CString;
 
-/// One call of a command: the server's context, the words as the server holds them, and what is left to be told.
+/// One call of a command: the server's context, the words as the server holds them, and what is left to be propagated and announced.
 pub struct Redis<'a> {
     ctx: *mut raw::RedisModuleCtx,
     argv: &'a [*mut raw::RedisModuleString],
@@ -45,17 +45,17 @@ pub struct Redis<'a> {
     /// What has happened to its first few keys: most calls have no more.
     events: [Option<(KeyName, Event)>; FEW],
     happened: usize,
-    told: usize,
+    announced: usize,
     more: Option<Box<More>>,
 }
 
 const FEW: usize = 4;
 
-/// What is left to be told and done of a call that needs lists for it.
+/// What is left to be done and announced of a call that needs lists for it.
 #[derive(Default)]
 struct More {
     events: Vec<(KeyName, Event)>,
-    /// What is done to keys once replicas have been told of it.
+    /// What is done to keys once it has been propagated.
     pending: VecDeque<Pending>,
 }
 
@@ -70,7 +70,7 @@ impl<'a> Redis<'a> {
         stats: &'static CommandStats,
     ) -> Redis<'a> {
         let changes = Changes::default();
-        Redis { ctx, argv, stats, turn: 0, changes, events: [None; FEW], happened: 0, told: 0, more: None }
+        Redis { ctx, argv, stats, turn: 0, changes, events: [None; FEW], happened: 0, announced: 0, more: None }
     }
 
     /// Whether the server is over its memory limit, and evicts nothing.
@@ -83,7 +83,7 @@ impl<'a> Redis<'a> {
         api::has_flag(flags, raw::REDISMODULE_CTX_FLAGS_OOM) && !api::has_flag(flags, raw::REDISMODULE_CTX_FLAGS_EVICT)
     }
 
-    /// Has it told that a key stood in the way of the call, which has changed nothing of it.
+    /// Has it announced that a key stood in the way of the call, which has changed nothing of it.
     pub fn denied(&mut self, name: KeyName) {
         self.happened(name, Event::Denied);
     }
@@ -99,7 +99,7 @@ impl<'a> Redis<'a> {
         self.happened = self.happened.saturating_add(1);
     }
 
-    /// Leaves something to be done once replicas have been told of all that was recorded.
+    /// Leaves something to be done once all that was recorded has been propagated.
     fn later(&mut self, run: impl FnOnce(&mut Redis) + 'static) {
         self.more.get_or_insert_default().pending.push_back(Box::new(run));
     }
@@ -109,7 +109,7 @@ impl<'a> Redis<'a> {
         self.more.get_or_insert_default().pending.push_front(Box::new(run));
     }
 
-    /// Ends what the call does to keys, whatever has become of the call: replicas and the AOF are told what has changed,
+    /// Ends what the call does to keys, whatever has become of the call: what has changed is propagated to replicas and the AOF,
     /// then what was left for later is done, and then those hear of it who might change more.
     fn finish(&mut self) {
         self.propagate();
@@ -125,11 +125,11 @@ impl<'a> Redis<'a> {
 
     #[inline(always)]
     fn next_event(&mut self) -> Option<(KeyName, Event)> {
-        let next = self.told;
+        let next = self.announced;
         if next >= self.happened {
             return None;
         }
-        self.told = next.saturating_add(1);
+        self.announced = next.saturating_add(1);
         match self.events.get(next) {
             Some(event) => *event,
             None => self.more.as_ref()?.events.get(next.saturating_sub(FEW)).copied(),

@@ -51,7 +51,7 @@ fn a_look_announces_the_change_that_taking_makes() {
     ] {
         let (look, mut after) = (look(&limit, &usage, us(0), ask), usage);
         assert_eq!(look.change(), change, "{ask:?}");
-        take(&limit, &mut after, us(0), look.change());
+        look.change().apply(&limit, &mut after, us(0));
         let decision = look.decision(&limit, &after, us(0), true);
         assert_eq!((decision.granted, decision.remaining), (granted, units(left)), "{ask:?}");
         assert_eq!(decision.verdict.allowed(), look.verdict().allowed(), "{ask:?}");
@@ -67,6 +67,6 @@ fn a_peek_at_a_forced_cost_tells_the_debt_as_if_it_had_been_charged() {
     let told = |usage: &BucketUsage, taken| look.decision(&limit, usage, us(0), taken).verdict;
     let debt = Verdict::After(Span::SECOND.times(3));
     assert_eq!(told(&usage, false), debt);
-    take(&limit, &mut usage, us(0), look.change());
+    look.change().apply(&limit, &mut usage, us(0));
     assert_eq!(told(&usage, true), debt);
 }

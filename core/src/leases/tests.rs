@@ -1,12 +1,12 @@
 use super::table::SWEPT;
 use super::*;
 use crate::Ask::{self, Take};
-use crate::Usage;
 use crate::calls::{
     Fields, Key, amounts, assert_leaves, call, call_and_tell, lengths, millionths, peek, period, units, us,
 };
 use crate::codec::{CHANGE, WHOLE};
 use crate::laws::{Lawful, applied, decoded, encoded, whole_effect};
+use crate::{Fact, Usage};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;

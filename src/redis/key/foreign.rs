@@ -44,8 +44,8 @@ impl Redis<'_> {
         Some(ShortString { bytes: bytes?, expires_in_ms })
     }
 
-    /// Puts a usage into the place of whatever a key holds; of nothing used, the key is deleted. Replicas and the AOF are
-    /// told of both. Whether it could: a server that has no DEL by that name cannot tell them.
+    /// Puts a usage into the place of whatever a key holds; of nothing used, the key is deleted. Both are
+    /// propagated. Whether it could: a server that has no DEL by that name cannot propagate it.
     pub fn replace<U: Usage>(&mut self, name: KeyName, usage: U, expires_at: u64, now: Timestamp) -> bool {
         let Ok(string) = self.string(name) else { return false };
         // SAFETY: `ctx` and the string are those of the current call.
@@ -53,7 +53,7 @@ impl Redis<'_> {
             return false;
         }
         if !usage.is_unused() {
-            // The whole: of a key that has to be made once more, what has changed was told before.
+            // The whole: of a key that has to be made once more, what has changed was propagated before.
             self.changes.whole(name, &usage, expires_at);
             self.propagate();
         }

@@ -1,5 +1,5 @@
 //! A key between two looks at it: of a call over several, which opens one after another. What is changed in it is
-//! recorded, told as one, and only then is the key itself seen to.
+//! recorded, propagated as one, and only then is the key itself seen to.
 
 use super::super::Redis;
 use super::super::native_type::{self, Native};
@@ -60,18 +60,18 @@ impl<'a> Redis<'a> {
         Ok(self.open::<U>(found.name)?.close_to_change(now))
     }
 
-    /// Records what a missing key is to remember: replicas and the AOF will be told of it, and then the key is made.
+    /// Records what a missing key is to remember: it will be propagated, and then the key is made.
     pub fn record_new<U: Usage>(&mut self, found: &Found, mut usage: U, expires_at: u64, now: Timestamp) {
         let name = found.name;
         self.changes.change(name, &mut usage, expires_at);
         self.later(move |redis| redis.make(name, usage, expires_at, now));
     }
 
-    /// Records that nothing is used of a key any more: replicas and the AOF will be told, and then the key goes.
+    /// Records that nothing is used of a key any more: it will be propagated, and then the key goes.
     fn record_deletion<U: Usage>(&mut self, name: KeyName) {
         self.changes.deletion::<U>(name);
         self.later(move |redis| {
-            // Others may have charged it since, and have told so.
+            // Others may have charged it since, and have propagated it.
             if let Ok(mut key) = redis.open::<U>(name)
                 && key.usage().is_unused()
             {
@@ -90,15 +90,15 @@ impl<'a> Redis<'a> {
         }
     }
 
-    /// Makes a key that replicas have been told of.
+    /// Makes a key that has been propagated.
     fn make<U: Usage>(&mut self, name: KeyName, usage: U, expires_at: u64, now: Timestamp) {
         if let Some(usage) = self.make_if_missing(name, usage, expires_at, now) {
-            // Others have put something there since, and have told replicas so, perhaps behind this.
+            // Others have put something there since, and have propagated it, perhaps behind this.
             self.replace(name, usage, expires_at, now);
         }
     }
 
-    /// Makes a key that replicas have been told of, or gives the usage back if there is one.
+    /// Makes a key that has been propagated, or gives the usage back if there is one.
     pub(super) fn make_if_missing<U: Usage>(
         &mut self,
         name: KeyName,
@@ -142,7 +142,7 @@ impl<U: Usage> DerefMut for Changing<'_, '_, U> {
 }
 
 impl<U: Usage> Changing<'_, '_, U> {
-    /// Records it: replicas and the AOF will be told of it, and then the key is seen to.
+    /// Records it: it will be propagated, and then the key is seen to.
     pub fn record(mut self, expires_at: u64, now: Timestamp) {
         let name = self.found.name;
         if self.is_unused() {
