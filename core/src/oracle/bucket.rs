@@ -1,7 +1,10 @@
 //! Token and leaky buckets.
 
-use super::*;
+use super::contract::{Contract, Exact, exact, period, saturated};
+use crate::Amount;
 use crate::bucket::{Bucket, Discipline};
+use crate::calls::{amounts, lengths};
+use proptest::prelude::*;
 
 #[derive(Clone, Debug)]
 pub(super) struct BucketTerms {

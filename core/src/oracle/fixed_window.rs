@@ -1,7 +1,10 @@
 //! Fixed windows.
 
-use super::*;
+use super::contract::{Contract, Exact, exact, period, saturated};
+use crate::calls::{amounts, lengths};
 use crate::fixed_window::FixedWindow;
+use crate::Amount;
+use proptest::prelude::*;
 
 #[derive(Clone, Debug)]
 pub(super) struct FixedTerms {

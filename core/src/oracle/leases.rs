@@ -1,7 +1,13 @@
 //! Concurrency limits.
 
-use super::*;
+use super::contract::{Contract, Exact, exact, period};
+use crate::calls::{Fields, amounts, lengths, seen_at};
 use crate::leases::{Asked, Concurrency, ConcurrencyUsage};
+use crate::{Amount, Timestamp, Usage};
+use num_traits::Signed;
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::select;
 
 #[derive(Clone, Debug)]
 pub(super) struct LeaseTerms {

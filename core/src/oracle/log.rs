@@ -1,7 +1,11 @@
 //! Sliding logs.
 
-use super::*;
+use super::contract::{Charges, Contract, Exact, exact, period, saturated, sum, take_off};
+use crate::calls::{amounts, lengths};
 use crate::log::SlidingLog;
+use crate::Amount;
+use num_traits::Signed;
+use proptest::prelude::*;
 
 #[derive(Clone, Debug)]
 pub(super) struct LogTerms {

@@ -1,7 +1,11 @@
 //! Sliding windows, estimated.
 
-use super::*;
+use super::contract::{Contract, Exact, exact, period, saturated};
+use crate::calls::{amounts, lengths};
 use crate::sliding_window::SlidingWindow;
+use crate::Amount;
+use num_traits::Zero;
+use proptest::prelude::*;
 
 #[derive(Clone, Debug)]
 pub(super) struct SlidingTerms {

@@ -1,7 +1,11 @@
 //! Sliding windows, strict.
 
-use super::*;
+use super::contract::{Charges, Contract, Exact, period, saturated, take_off};
+use crate::calls::{amounts, lengths};
 use crate::strict_window::StrictWindow;
+use crate::Amount;
+use num_traits::Signed;
+use proptest::prelude::*;
 
 #[derive(Clone, Debug)]
 pub(super) struct StrictTerms {
