@@ -3,6 +3,7 @@ programs are missing, too old or not what they are taken for.
 """
 
 import os
+import platform
 import re
 import shutil
 import socket
@@ -411,6 +412,16 @@ def test_all_links_of_a_package_lead_to_what_is_in_it(machine, tmp_path):
         assert target.is_relative_to(folder), (document.name, link)
 
 
+@pytest.mark.parametrize(
+    ("host", "ends"), [("x86_64-unknown-linux-musl", "-musl"), ("x86_64-unknown-linux-gnu", "")]
+)
+def test_the_name_of_a_tarball_says_musl(machine, host, ends):
+    machine.has("rustc", f"echo 'rustc 1.95.0'; test $1 = --version || echo 'host: {host}'")
+    assert machine.make("tarball", LIBCLANG_PATH="/usr/lib").returncode == 0
+    (archive,) = (machine.clone / "target/package").glob("*.tar.gz")
+    assert archive.name.endswith(f"-linux-{platform.machine()}{ends}.tar.gz")
+
+
 def test_the_debian_package_has_the_same_documents_and_an_address_of_no_made_up_host():
     package = tomllib.loads((REPOSITORY / "Cargo.toml").read_text())["package"]["metadata"]["deb"]
     assert ["target/package/doc/**/*", "usr/share/doc/redis-ratelimit/", "644"] in package["assets"]
@@ -433,8 +444,20 @@ def test_the_tools_of_cargo_are_installed_in_the_clone_once(machine):
     (install,) = (call for call in machine.calls("cargo") if call.startswith("cargo install"))
     assert re.search(r" --root target/tools/cargo-deb@[\d.]+ cargo-deb@[\d.]+$", install)
     assert len(machine.calls("cargo-deb")) == 2
-    planned = machine.make("--dry-run", "fuzz", LIBCLANG_PATH="/usr/lib").stdout
-    assert re.search(r"cargo install --locked --root target/tools/cargo-fuzz@", planned)
+    for target in ("fuzz", "deny", "mutants"):
+        planned = machine.make("--dry-run", target, LIBCLANG_PATH="/usr/lib").stdout
+        assert f"cargo install --locked --root target/tools/cargo-{target}@" in planned
+
+
+def test_the_oldest_rust_is_kept_in_the_clone(machine):
+    machine.has("rustup", 'echo "rustup in $RUSTUP_HOME: $*" >> calls')
+    assert machine.make("msrv", LIBCLANG_PATH="/usr/lib").returncode == 0
+    (install,) = machine.calls("rustup")
+    assert install.startswith(f"rustup in {machine.clone}/target/tools/rustup: toolchain install")
+    oldest = tomllib.loads((REPOSITORY / "Cargo.toml").read_text())["workspace"]["package"]
+    assert install.endswith(f" {oldest['rust-version']}.0")
+    (build,) = machine.calls("cargo")
+    assert build.startswith(f"cargo +{oldest['rust-version']}.0 build ")
 
 
 def test_clean_removes_all_that_was_made(machine):
