@@ -14,6 +14,9 @@ fn divides_exactly_at_the_edges() {
         (u64::MAX, u64::MAX, u64::MAX, u64::MAX, u64::MAX),
         (u64::MAX, u64::MAX, 1, u64::MAX, u64::MAX),
         (u64::MAX, 2, 4, u64::MAX / 2, u64::MAX / 2 + 1),
+        // Exact, and past 64 bits on the way.
+        (1 << 40, 1 << 40, 1 << 20, 1 << 60, 1 << 60),
+        (1 << 40, 1 << 40, (1 << 20) + 1, (1 << 60) - (1 << 40) + (1 << 20) - 1, (1 << 60) - (1 << 40) + (1 << 20)),
     ] {
         assert_eq!((floor(a, b, of(c)), ceil(a, b, of(c))), (down, up), "{a} * {b} / {c}");
     }

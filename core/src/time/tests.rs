@@ -50,3 +50,15 @@ fn rounds_up_to_milliseconds() {
     assert_eq!(Span(1000).ceil_millis(), 1);
     assert_eq!(Span(1001).ceil_millis(), 2);
 }
+
+#[test]
+fn a_span_holds_so_many_whole_periods() {
+    let period = Period::new(Span(60)).unwrap();
+    assert_eq!([0, 59, 60, 119, 120].map(|micros| Span(micros).whole(period)), [0, 0, 1, 1, 2]);
+}
+
+#[test]
+fn a_period_begins_at_each_of_its_multiples_since_the_epoch() {
+    let period = Period::new(Span(60)).unwrap();
+    assert_eq!([0, 59, 60, 121].map(|micros| Timestamp(micros).aligned(period)), [0, 0, 60, 120].map(Timestamp));
+}
