@@ -37,3 +37,6 @@ impl Shift {
         self.0 > Shift::FAR
     }
 }
+
+#[cfg(test)]
+mod tests;
