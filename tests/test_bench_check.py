@@ -1,8 +1,11 @@
 """`make bench-check`: a call that has become dearer than its budget is found out."""
 
-from bench import budgets
+import pytest
+
+from bench import budgets, report
 from bench.budgets import Budget
 from bench.calls import ALL
+from bench.commands import PIPELINES, Commands, Timed
 
 TEXT = """\
 server = "Redis 7.0"
@@ -54,3 +57,15 @@ def test_half_of_every_budget_is_too_little_for_a_server_that_just_kept_it():
         halved = Budget(budget.call, budget.to, budget.at_most / 2)
         assert budgets.are_kept(budgets.compare([budget], instructions))
         assert not budgets.are_kept(budgets.compare([halved], instructions))
+
+
+@pytest.mark.parametrize(("get_ns", "is_noise"), [(500, False), (1000, False), (1900, True)])
+def test_a_time_that_cannot_be_is_found_out(get_ns, is_noise):
+    times = {"GET": get_ns, "SET EX": 1000}
+    timed = {
+        (name, many): Timed(calls_per_second=1.0, server_ns=ns)
+        for many in PIPELINES
+        for name, ns in times.items()
+    }
+    found = Commands(timed, {"GET": 3700, "SET EX": 8400}, peers=[], floors=[])
+    assert len(report.contradictions(found)) == is_noise * len(report.TOLD_APART)

@@ -8,13 +8,24 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, FuncFormatter
 
-from bench import growth
-from bench.approaches import APPROACHES
-from bench.calls import AGAINST_LUA, GET, INCR, OURS, SET_EX
+from bench import growth, openloop
+from bench.callgrind import PIPELINE
+from bench.calls import ADMITTED, AGAINST_LUA, LUA_BUCKET, OURS, REFERENCES, SET_EX
 from bench.commands import Commands
-from bench.decisions import CLIENTS, HOT, OWN, SECONDS, TIGHT, TIGHT_CLIENTS, Cost, Decisions
+from bench.decisions import (
+    APPROACHES,
+    CLIENTS,
+    HOT,
+    OWN,
+    SECONDS,
+    TIGHT,
+    TIGHT_CLIENTS,
+    Cost,
+    Decisions,
+)
 from bench.growth import Growth
 from bench.memory import Memory
+from bench.openloop import OpenLoop
 
 mpl.rcParams |= {
     "svg.hashsalt": "redis-ratelimit",
@@ -124,45 +135,71 @@ class Charts:
         self._save(figure, name, title)
 
     def commands(self, found: Commands) -> None:
-        calls = [SET_EX, GET, INCR, *OURS]
-        names = [call.name for call in calls] + found.peers
-        if found.instructions:
-            values = found.instructions
-            what = "instructions"
-        else:
-            values = found.server_ns(100)
-            what = "server CPU"
-        ratios = {name: values[name] / values[SET_EX.name] for name in names}
-        figure = Figure(figsize=(9, 5.2))
-        axes = figure.subplots()
-        references = {SET_EX.name, GET.name, INCR.name}
-        _bars(
-            axes,
-            [(name, ratio, f"{ratio:.2f}") for name, ratio in ratios.items()],
-            [GREY if n in references else ORANGE if n in found.peers else BLUE for n in names],
+        names = [call.name for call in [*REFERENCES, *OURS]] + found.peers
+        self._both(
+            found,
+            "commands",
+            "What a call costs the server, beside SET EX",
+            [(name, name, SET_EX.name) for name in names],
+            "a call, as a multiple of SET EX (dashed)",
         )
-        axes.axvline(1, color="black", linestyle="--", linewidth=1.2)
-        axes.set_xlabel(f"{what} a call, as a multiple of SET EX (dashed)")
-        self._save(figure, "commands", f"What a call costs the server ({what}), beside SET EX")
 
     def against_lua(self, found: Commands) -> None:
+        self._both(
+            found,
+            "lua",
+            "A limit in Lua beside the same as a command",
+            [(f"{lua.name}\n/ {ours.name}", lua.name, ours.name) for ours, lua in AGAINST_LUA],
+            "a decision in Lua, as a multiple of the command's (dashed)",
+        )
+
+    def _both(
+        self,
+        found: Commands,
+        name: str,
+        title: str,
+        pairs: list[tuple[str, str, str]],
+        label: str,
+    ) -> None:
+        """Instructions and time side by side: of the second as a multiple of the third."""
+        measures = [(f"server CPU time, pipeline of {PIPELINE}", found.server_ns(PIPELINE), ORANGE)]
         if found.instructions:
-            values, what = found.instructions, "instructions"
-        else:
-            values = found.server_ns(16)
-            what = "nanoseconds of the server"
-        bars = []
-        for ours, lua in AGAINST_LUA:
-            ratio = values[lua.name] / values[ours.name]
-            both = f"{values[lua.name]:,.0f} beside {values[ours.name]:,.0f} of {ours.name}"
-            bars.append((lua.name, ratio, f"{ratio:.1f} times ({both})"))
-        figure = Figure(figsize=(10, 3.6))
+            measures.insert(0, ("instructions", found.instructions, BLUE))
+        figure = Figure(figsize=(9, 1.5 + 0.42 * len(pairs)))
         axes = figure.subplots()
-        _bars(axes, bars, [ORANGE] * len(bars))
-        axes.axvline(1, color=BLUE, linestyle="--", linewidth=1.6)
-        axes.set_xlim(right=2.4 * max(ratio for _, ratio, _ in bars))
-        axes.set_xlabel(f"{what} a decision, as a multiple of the command's (dashed)")
-        self._save(figure, "lua", f"A limit in Lua beside the same as a command ({what})")
+        height = 0.8 / len(measures)
+        for number, (what, of, colour) in enumerate(measures):
+            ratios = [of[call] / of[to] for _, call, to in pairs]
+            places = [place + (number - 0.5) * height for place in range(len(pairs))]
+            drawn = axes.barh(places, ratios, height=height, color=colour, label=what)
+            axes.bar_label(drawn, [f"{ratio:.2f}" for ratio in ratios], padding=4, fontsize=8)
+        axes.set_yticks(range(len(pairs)), [head for head, _, _ in pairs])
+        axes.tick_params(axis="y", length=0)
+        axes.grid(visible=False, axis="y")
+        axes.invert_yaxis()
+        axes.margins(x=0.12)
+        axes.axvline(1, color="black", linestyle="--", linewidth=1.2)
+        axes.set_xlabel(label)
+        axes.legend(loc="lower right")
+        self._save(figure, name, title)
+
+    def openloop(self, found: OpenLoop) -> None:
+        figure = Figure(figsize=(10, 4.4))
+        panels = figure.subplots(1, 2, sharey=True)
+        styles = {SET_EX: (GREY, "s"), ADMITTED: (BLUE, "o"), LUA_BUCKET: (ORANGE, "D")}
+        titles = {"p50_ms": "median", "p99_ms": "99 of 100 are faster"}
+        for axes, (part, title) in zip(panels, titles.items(), strict=True):
+            for call, (colour, marker) in styles.items():
+                values = [found.latencies[call.name, rate, part] for rate in openloop.RATES]
+                axes.plot(openloop.RATES, values, color=colour, marker=marker, label=call.name)
+            axes.set_title(title, loc="left")
+            axes.set_yscale("log")
+            _plain(axes.xaxis)
+            _plain(axes.yaxis)
+            axes.set_xlabel("requests a second")
+        panels[0].set_ylabel("milliseconds (log scale)")
+        panels[0].legend()
+        self._save(figure, "latency", "How long a reply takes, at a steady rate of requests")
 
     def memory(self, found: Memory) -> None:
         groups = ((found.ours, BLUE), (found.peers, ORANGE), (found.others, GREY))

@@ -2,7 +2,6 @@
 
 import statistics
 import tempfile
-import time
 from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from pathlib import Path
 from bench import callgrind, floor
 from bench.calls import ALL, Call, Peer, prepare
 from bench.floor import Floor
+from bench.load import CONNECTIONS, Benchmark, pin
 from bench.scale import Scale
 from bench.servers import Measured, serving
 from bench.wire import Pipe
@@ -44,11 +44,14 @@ class Commands:
 
 def measure(binary: Binary, scale: Scale, peers: Iterable[Peer]) -> Commands:
     peer_calls = [peer.call for peer in peers]
+    calls = [call for call in [*ALL, *peer_calls] if call.is_one_command]
     with tempfile.TemporaryDirectory(prefix="ratelimit-") as directory:
         floors = floor.floors(floor.build(Path(directory)))
-        calls = [*ALL, *peer_calls, *(one.call for one in floors)]
         timed = _timed(binary, calls, scale)
-        counted = callgrind.instructions(binary, calls) if callgrind.is_there() else {}
+        counted = {}
+        if callgrind.is_there():
+            counting = [*calls, *(one.call for one in floors)]
+            counted = callgrind.instructions(binary, counting, scale.servers)
     return Commands(timed, counted, [call.name for call in peer_calls], floors)
 
 
@@ -59,15 +62,26 @@ def _timed(binary: Binary, calls: list[Call], scale: Scale) -> dict[tuple[str, i
             setup: stack.enter_context(serving(binary, setup))
             for setup in dict.fromkeys(call.setup for call in calls)
         }
-        pipes = {setup: stack.enter_context(Pipe(server.port)) for setup, server in servers.items()}
+        for server in servers.values():
+            pin(server)
         for call in calls:
-            prepare(servers[call.setup], call)
+            _prepare(servers[call.setup], call)
+        # How many calls take as long as is wanted.
+        counts = {
+            (call, pipeline): round(
+                scale.seconds * _run(servers[call.setup], call, pipeline, 0).calls_per_second
+            )
+            for call in calls
+            for pipeline in PIPELINES
+        }
         for _ in range(scale.rounds):
             for pipeline in PIPELINES:
                 for call in calls:
-                    server, pipe = servers[call.setup], pipes[call.setup]
-                    once = _once(server, pipe, call, pipeline, scale.seconds / 4)
-                    found.setdefault((call.name, pipeline), []).append(once)
+                    server, count = servers[call.setup], counts[call, pipeline]
+                    once = _run(server, call, pipeline, count)
+                    found.setdefault((call.name, pipeline), []).append(
+                        Timed(once.calls_per_second, once.server_ns)
+                    )
     return {
         which: Timed(
             statistics.median(one.calls_per_second for one in rounds),
@@ -77,13 +91,13 @@ def _timed(binary: Binary, calls: list[Call], scale: Scale) -> dict[tuple[str, i
     }
 
 
-def _once(server: Measured, pipe: Pipe, call: Call, pipeline: int, seconds: float) -> Timed:
-    batch, lines = call.encoded * pipeline, call.lines * pipeline
-    pipe.run(batch, lines, call.begins)
-    sent = 0
-    cpu, start = server.cpu_seconds(), time.perf_counter()
-    while (now := time.perf_counter()) < start + seconds:
-        pipe.run(batch, lines, call.begins)
-        sent += pipeline
-    used = server.cpu_seconds() - cpu
-    return Timed(sent / (now - start), used / sent * 1e9)
+def _prepare(server: Measured, call: Call) -> None:
+    prepare(server, call)
+    with Pipe(server.port) as pipe:
+        # That it does what its name says.
+        pipe.run(call.encoded, call.lines, call.begins)
+
+
+def _run(server: Measured, call: Call, pipeline: int, count: int) -> Benchmark:
+    (words,) = call.commands
+    return Benchmark(server, words, max(count, 4 * pipeline * CONNECTIONS), pipeline)

@@ -1,18 +1,40 @@
 """A decision of four kinds, beside each other, from 1 to 256 clients; and what each lets in."""
 
+import math
 import statistics
 from dataclasses import dataclass
 
 from bench import load
-from bench.approaches import APPROACHES, Bucket
 from bench.calls import Script
 from bench.scale import Scale
 from bench.servers import Measured, serving
 from bench.wire import ReplyError
 from support.binaries import Binary
 
+# In the order they are shown in, with what benches/load calls them.
+APPROACHES = {
+    "RL.TOKENBUCKET": "native",
+    "Lua (EVALSHA)": "script",
+    "three plain commands": "plain",
+    "WATCH/MULTI/EXEC": "watch",
+}
 CLIENTS = [1, 16, 64, 256]
+SCRIPT = Script.named("token_bucket")
 HOT, OWN = "one hot key", "a key for each client"
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """A burst, refilled at so many a second."""
+
+    capacity: int
+    refill: int
+
+    def at_most(self, seconds: float) -> int:
+        """What it may let in within so many seconds."""
+        return math.floor(self.capacity + self.refill * seconds)
+
+
 # More than can be asked for: every decision is to admit.
 PLENTY = Bucket(1_000_000, 1_000_000)
 
@@ -54,7 +76,8 @@ class Decisions:
 
 def measure(binary: Binary, scale: Scale) -> Decisions:
     with serving(binary) as server:
-        server.admin.execute_command(*Script.named("token_bucket").load)
+        load.pin(server)
+        server.admin.execute_command(*SCRIPT.load)
         costs = {
             (approach, keys, clients): cost
             for keys in (HOT, OWN)
@@ -81,29 +104,32 @@ def _fields(cost: Cost) -> tuple[float, ...]:
     return tuple(vars(cost).values())
 
 
-def _cost(server: Measured, approach: str, keys: str, clients: int, scale: Scale) -> Cost:
+def _run(
+    server: Measured, approach: str, keys: str, clients: int, seconds: float, bucket: Bucket
+) -> dict[str, float]:
     server.admin.flushall()
-    names = ["user:0" if keys == HOT else f"user:{number}" for number in range(clients)]
-    deciders = [APPROACHES[approach](PLENTY, name) for name in names]
-    found = load.run(server, deciders, scale.seconds, warm_up=scale.seconds / 4)
-    if found.granted < found.decisions:
+    words = (APPROACHES[approach], "hot" if keys == HOT else "own", bucket.capacity, bucket.refill)
+    return load.run(server, "decide", server.port, clients, seconds, *words, SCRIPT.sha)
+
+
+def _cost(server: Measured, approach: str, keys: str, clients: int, scale: Scale) -> Cost:
+    found = _run(server, approach, keys, clients, scale.seconds, PLENTY)
+    if found["granted"] < found["decisions"]:
         raise ReplyError(f"{approach} denied what it has plenty of")
     return Cost(
-        microseconds=found.seconds / found.decisions * 1e6,
-        commands=found.commands / found.decisions,
-        median_ms=found.latency(0.5) * 1e3,
-        p99_ms=found.latency(0.99) * 1e3,
-        server_microseconds=found.server_seconds / found.decisions * 1e6,
+        microseconds=found["seconds"] / found["decisions"] * 1e6,
+        commands=found["commands"] / found["decisions"],
+        median_ms=found["p50_ms"],
+        p99_ms=found["p99_ms"],
+        server_microseconds=found["server_seconds"] / found["decisions"] * 1e6,
     )
 
 
 def _granted(server: Measured, approach: str) -> Granted:
-    server.admin.flushall()
-    decide = APPROACHES[approach](TIGHT, "tight")
-    found = load.run(server, [decide] * TIGHT_CLIENTS, TIGHT_SECONDS)
+    found = _run(server, approach, HOT, TIGHT_CLIENTS, TIGHT_SECONDS, TIGHT)
     return Granted(
-        found.granted,
-        TIGHT.at_most(found.seconds),
-        found.decisions,
-        found.commands / found.decisions,
+        found["granted"],
+        TIGHT.at_most(found["seconds"]),
+        found["decisions"],
+        found["commands"] / found["decisions"],
     )

@@ -1,113 +1,99 @@
-"""Clients that each wait for a reply before they send the next command, all in one process."""
+"""What loads a server: redis-benchmark, and benches/load, which is ours.
 
-import selectors
-import time
-from collections.abc import Callable, Generator
-from dataclasses import dataclass, field
-from socket import socket
-from typing import NamedTuple
+A server and what loads it have a processor each, where there are two: which of them shares one
+with the other is else up to chance, and decides more than the call does.
+"""
+
+import csv
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
 
 from bench.servers import Measured
-from bench.wire import ReplyError, connect
+from bench.wire import ReplyError
+from support.server import MODULE, REPOSITORY
+
+CONNECTIONS = 50
+# Beside the module's, so that `make clean` takes it along.
+TARGET = MODULE.parents[1] / "load"
+
+_CPUS = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
 
 
-class Ask(NamedTuple):
-    """What a client sends in one go, and how it knows that all replies are there."""
-
-    request: bytes
-    commands: int
-    is_answered: Callable[[bytes], bool]
-
-
-# One decision: it asks, is sent the replies, and returns whether the request may pass.
-Decision = Generator[Ask, bytes, bool]
+def pin(server: Measured) -> None:
+    """Gives it the first processor; what loads it gets the others."""
+    if len(_CPUS) > 1:
+        for thread in Path(f"/proc/{server.pid}/task").iterdir():
+            os.sched_setaffinity(int(thread.name), _CPUS[:1])
 
 
-def lines(count: int) -> Callable[[bytes], bool]:
-    """For replies that are always so many lines."""
-    return lambda replies: replies.count(b"\n") >= count
+def _started(command: Sequence[object]) -> subprocess.Popen[bytes]:
+    process = subprocess.Popen(
+        [str(word) for word in command], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    if len(_CPUS) > 1:
+        os.sched_setaffinity(process.pid, _CPUS[1:])
+    return process
 
 
-@dataclass
-class Load:
-    """What came of it."""
-
-    granted: int = 0
-    commands: int = 0
-    seconds: float = 0.0
-    # Of the server's processor time.
-    server_seconds: float = 0.0
-    # In seconds, a decision each.
-    latencies: list[float] = field(default_factory=list)
-
-    @property
-    def decisions(self) -> int:
-        return len(self.latencies)
-
-    def latency(self, part: float) -> float:
-        """The latency that this part of all decisions did not exceed."""
-        return sorted(self.latencies)[int(part * (self.decisions - 1))]
+@cache
+def benchmark_program() -> str:
+    found = shutil.which("redis-benchmark") or shutil.which("valkey-benchmark")
+    if found is None:
+        sys.exit("needed: redis-benchmark (Debian, Ubuntu: apt install redis-tools)")
+    return found
 
 
-def run(
-    server: Measured, deciders: list[Callable[[], Decision]], seconds: float, warm_up: float = 0.0
-) -> Load:
-    """A client for every decider, each making one decision after another, for so many seconds and
-    until one is made. What comes of the seconds of `warm_up` before is left out.
-    """
-    clients = [_Client(connect(server.port), decide) for decide in deciders]
-    with selectors.DefaultSelector() as selector:
-        for client in clients:
-            selector.register(client.socket, selectors.EVENT_READ, client)
-            client.begin()
-        if warm_up:
-            _serve(server, selector, warm_up)
-        load = _serve(server, selector, seconds)
-    for client in clients:
-        client.socket.close()
-    return load
+@cache
+def program() -> Path:
+    """Builds benches/load."""
+    manifest = REPOSITORY / "benches/load/Cargo.toml"
+    build = ["cargo", "build", "--release", "--locked", "--quiet", "--manifest-path", manifest]
+    subprocess.run([*build, "--target-dir", TARGET], check=True)
+    return TARGET / "release/load"
 
 
-def _serve(server: Measured, selector: selectors.BaseSelector, seconds: float) -> Load:
-    load, cpu, start = Load(), server.cpu_seconds(), time.perf_counter()
-    while (now := time.perf_counter()) < start + seconds or not load.latencies:
-        for key, _ in selector.select(timeout=1):
-            key.data.hear(load)
-    load.seconds = now - start
-    load.server_seconds = server.cpu_seconds() - cpu
-    return load
+class Benchmark:
+    """Of one command by redis-benchmark: what it prints, and the server's processor time."""
+
+    def __init__(self, server: Measured, words: Sequence[str], count: int, pipeline: int) -> None:
+        errors, cpu = _errors(server), server.cpu_seconds()
+        # A whole number of pipelines for each connection.
+        count = max(1, count // (pipeline * CONNECTIONS)) * pipeline * CONNECTIONS
+        options = {"-p": server.port, "-c": CONNECTIONS, "-P": pipeline, "-n": count}
+        named = [word for option in options.items() for word in option]
+        with _started([benchmark_program(), *named, "--csv", *words]) as process:
+            printed, _ = process.communicate()
+        if process.returncode:
+            raise ReplyError(f"redis-benchmark {' '.join(words)} failed")
+        self.server_ns = (server.cpu_seconds() - cpu) / count * 1e9
+        if _errors(server) > errors:
+            raise ReplyError(f"{' '.join(words)}: the server has answered with errors")
+        (row,) = csv.DictReader(printed.decode().splitlines())
+        self.calls_per_second = float(row["rps"])
 
 
-class _Client:
-    def __init__(self, connection: socket, decide: Callable[[], Decision]) -> None:
-        self.socket = connection
-        self._decide = decide
-        self._heard = b""
+def _errors(server: Measured) -> int:
+    return server.admin.info("stats")["total_error_replies"]
 
-    def begin(self) -> None:
-        """Begins with a decision."""
-        self._began = time.perf_counter()
-        self._decision = self._decide()
-        self._ask(next(self._decision))
 
-    def _ask(self, asked: Ask) -> None:
-        self._asked = asked
-        self.socket.sendall(asked.request)
-
-    def hear(self, load: Load) -> None:
-        """Takes what has come in, and goes on if that is all that was waited for."""
-        received = self.socket.recv(65536)
-        if not received or received.startswith(b"-"):
-            raise ReplyError(f"{self._asked.request[:200]!r}: {received[:200]!r}")
-        heard = self._heard + received
-        if not self._asked.is_answered(heard):
-            self._heard = heard
-            return
-        self._heard = b""
-        load.commands += self._asked.commands
-        try:
-            self._ask(self._decision.send(heard))
-        except StopIteration as made:
-            load.latencies.append(time.perf_counter() - self._began)
-            load.granted += made.value
-            self.begin()
+def run(server: Measured, *words: object, request: bytes | None = None) -> dict[str, float]:
+    """What benches/load prints, and `server_seconds`, the server's processor time meanwhile."""
+    with _started([program(), *words]) as process:
+        if request is not None:
+            process.stdin.write(b"%d\n%b" % (len(request), request))
+            process.stdin.flush()
+        ready = process.stdout.readline()
+        cpu = server.cpu_seconds()
+        process.stdin.write(b"\n")
+        process.stdin.flush()
+        line = process.stdout.readline()
+        used = server.cpu_seconds() - cpu
+    if ready != b"ready\n" or process.returncode:
+        raise ReplyError(f"benches/load {' '.join(map(str, words))} failed")
+    return {**json.loads(line), "server_seconds": used}

@@ -2,29 +2,57 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
+from itertools import permutations
 from pathlib import Path
 from string import Template
 
-from bench import goals, growth
-from bench.approaches import APPROACHES
+from bench import goals, growth, openloop, persistence
 from bench.callgrind import PIPELINE
-from bench.calls import ADMITTED, AGAINST_LUA, GET, INCR, LISTENED, OURS, SET_EX
+from bench.calls import (
+    ADMITTED,
+    AGAINST_LUA,
+    DENIED,
+    LISTENED,
+    LUA_BUCKET,
+    LUA_ONE_SCRIPT,
+    MTAKE,
+    OURS,
+    REFERENCES,
+    SET_EX,
+)
 from bench.commands import PIPELINES, Commands
-from bench.decisions import CLIENTS, HOT, OWN, TIGHT, TIGHT_CLIENTS, TIGHT_SECONDS, Decisions
+from bench.decisions import (
+    APPROACHES,
+    CLIENTS,
+    HOT,
+    OWN,
+    TIGHT,
+    TIGHT_CLIENTS,
+    TIGHT_SECONDS,
+    Decisions,
+)
 from bench.growth import Growth
+from bench.load import CONNECTIONS
 from bench.memory import Memory
+from bench.openloop import OpenLoop
+from bench.persistence import Persistence
 from bench.scale import Scale
 
 TEXTS = Path(__file__).parents[1] / "text"
+
+# What is said first.
+HEADLINE = [SET_EX, ADMITTED, DENIED, LUA_BUCKET, MTAKE, LUA_ONE_SCRIPT]
 
 
 @dataclass
 class Results:
     """Of every section that was measured."""
 
-    decisions: Decisions | None = None
     commands: Commands | None = None
+    openloop: OpenLoop | None = None
+    decisions: Decisions | None = None
     memory: Memory | None = None
+    persistence: Persistence | None = None
     growth: Growth | None = None
 
 
@@ -32,36 +60,109 @@ SECTIONS = [field.name for field in fields(Results)]
 
 
 def write(server: str, scale: Scale, results: Results) -> str:
-    parts = [
-        _text("top", server=server, rounds=scale.rounds, pipeline=PIPELINE, goals=_goals(results))
-    ]
-    if results.decisions:
-        parts.append(_decisions(results.decisions))
+    headline = _headline(results.commands) if results.commands else "(Not measured.)"
+    parts = [_text("top", server=server, rounds=scale.rounds, headline=headline)]
     if results.commands:
         parts.append(_commands(results.commands))
+    if results.openloop:
+        parts.append(_openloop(results.openloop, scale))
+    if results.decisions:
+        parts.append(_decisions(results.decisions))
     if results.memory:
         parts.append(_memory(results.memory))
+    if results.persistence:
+        parts.append(_persistence(results.persistence))
     if results.growth:
         parts.append(_growth(results.growth))
-    return "\n".join([*parts, _text("again")])
+    return "\n".join([*parts, _text("again"), _text("goals", **_goals(results))])
+
+
+def contradictions(found: Commands) -> list[str]:
+    """Times that cannot be: of a call that takes far fewer instructions than one that is shown
+    beside it, and more time. Whoever reads them learns of the noise, not of the calls.
+    """
+    of = found.instructions
+    return [
+        f"{fewer} takes {of[fewer] / of[more]:.2f} times the instructions of {more}, "
+        f"and {times[fewer] / times[more]:.2f} times its time, in pipelines of {many}"
+        for many in TOLD_APART
+        for times in [found.server_ns(many)]
+        for fewer, more in permutations(times, 2)
+        if of and (fewer in LISTENERS) == (more in LISTENERS)
+        if of[fewer] < FAR_FEWER * of[more] and times[fewer] > MORE_TIME * times[more]
+    ]
+
+
+# They have a table of their own.
+LISTENERS = {call.name for call in LISTENED}
+# One at a time, a call is mostly the reading and writing of its connection, and chance: that time
+# is not shown.
+TOLD_APART = [many for many in PIPELINES if many > 1]
+FAR_FEWER, MORE_TIME = 0.6, 1.15
 
 
 def _text(name: str, **values: object) -> str:
     return Template((TEXTS / f"{name}.md").read_text()).substitute(values)
 
 
-def _goals(results: Results) -> str:
+def _headline(found: Commands) -> str:
+    names = [*(call.name for call in HEADLINE), *found.peers]
+    heads, columns = "a decision", []
+    if found.instructions:
+        heads += f"| instructions:| x {SET_EX.name}:"
+        columns.append(found.instructions)
+    heads += f"| server CPU time, ns:| x {SET_EX.name}:"
+    columns.append(found.server_ns(PIPELINE))
+    rows = []
+    for name in names:
+        pairs = [(f"{of[name]:,.0f}", f"{of[name] / of[SET_EX.name]:.2f}") for of in columns]
+        rows.append([name, *(cell for pair in pairs for cell in pair)])
+    return _table(heads, rows)
+
+
+def _goals(results: Results) -> dict[str, str]:
     found = [
         *(goals.of_commands(results.commands) if results.commands else []),
         *(goals.of_memory(results.memory) if results.memory else []),
+        *(goals.of_persistence(results.persistence) if results.persistence else []),
         *(goals.of_growth(results.growth) if results.growth else []),
     ]
-    rows = [
-        [one.what, one.goal, one.measured, "yes" if one.is_met else "**no**", one.at_best]
-        for one in found
+    rows = [[one.what, one.goal, one.measured, one.at_best] for one in found]
+    missed = [
+        f"* {one.what}: {one.measured}, and not {one.goal}." for one in found if not one.is_met
     ]
-    heads = "what| goal| measured| met| if it computed nothing"
-    return _table(heads, rows) if rows else "(None of them was measured.)"
+    return {
+        "goals": _table("what| at most:| measured:| if it computed nothing:", rows),
+        "missed": "\n".join(["Not met:", "", *missed]) if missed else "All of them are met.",
+    }
+
+
+def _openloop(found: OpenLoop, scale: Scale) -> str:
+    rows = [
+        [
+            f"{rate:,}",
+            call.name,
+            *(_number(found.latencies[call.name, rate, part]) for part in openloop.PARTS),
+        ]
+        for rate in openloop.RATES
+        for call in openloop.CALLS
+    ]
+    heads = "requests a second:| call| median, ms:| 99%, ms:| 99.9%, ms:"
+    return _text(
+        "openloop",
+        connections=CONNECTIONS,
+        seconds=f"{scale.open_seconds:g}",
+        latencies=_table(heads, rows),
+    )
+
+
+def _persistence(found: Persistence) -> str:
+    rows = []
+    for kind in (persistence.RELOAD, persistence.REWRITE):
+        base, ours = (found.seconds[kind, name] for name in persistence.KEYS)
+        rows.append([kind, f"{base:.2f}", f"{ours:.2f}", f"{ours / base:.2f}"])
+    heads = f"what| {persistence.SET_EX}, s:| {persistence.BUCKET}, s:| x {persistence.SET_EX}:"
+    return _text("persistence", keys=f"{found.keys:,}", seconds=_table(heads, rows))
 
 
 def _decisions(found: Decisions) -> str:
@@ -85,7 +186,7 @@ def _decisions(found: Decisions) -> str:
         refill=TIGHT.refill,
         seconds=TIGHT_SECONDS,
         granted=_table(
-            "approach| let in:| may pass:| decisions asked for:| Redis calls a decision:", granted
+            "approach| admitted:| may pass:| decisions asked for:| Redis calls a decision:", granted
         ),
     )
 
@@ -104,7 +205,7 @@ def _decision_costs(found: Decisions, keys: str) -> str:
 
 
 def _commands(found: Commands) -> str:
-    names = [SET_EX.name, GET.name, INCR.name, *(call.name for call in OURS), *found.peers]
+    names = [*(call.name for call in [*REFERENCES, *OURS]), *found.peers]
     # Pairs: the first is what the second is measured by.
     listened = [call.name for call in LISTENED]
     bases = [listened[number - number % 2] for number in range(len(listened))]
@@ -114,6 +215,7 @@ def _commands(found: Commands) -> str:
     ]
     return _text(
         "commands",
+        connections=CONNECTIONS,
         costs=_costs(found, names, [SET_EX.name] * len(names)),
         speeds=_table("call" + "".join(f"| pipeline of {many}:" for many in PIPELINES), speeds),
         listened=_costs(found, listened, bases),
@@ -128,7 +230,7 @@ def _costs(found: Commands, names: list[str], bases: list[str]) -> str:
     if found.instructions:
         heads += "| instructions:| x SET EX:"
         columns.append(found.instructions)
-    for many in PIPELINES:
+    for many in TOLD_APART:
         heads += f"| server ns, pipeline of {many}:| x SET EX:"
         columns.append(found.server_ns(many))
     rows = []
@@ -166,8 +268,8 @@ def _against_lua(found: Commands) -> str:
     if found.instructions:
         heads += "| instructions:| in Lua:| Lua, times as many:"
         columns.append(found.instructions)
-    heads += "| server ns, pipeline of 16:| in Lua:| Lua, times as long:"
-    columns.append(found.server_ns(16))
+    heads += f"| server ns, pipeline of {PIPELINE}:| in Lua:| Lua, times as long:"
+    columns.append(found.server_ns(PIPELINE))
     rows = []
     for ours, lua in AGAINST_LUA:
         pairs = [(of[ours.name], of[lua.name]) for of in columns]

@@ -9,6 +9,10 @@ class Scale:
     # Every time is the median of so many rounds, each so long.
     rounds: int
     seconds: float
+    # The same of an open loop, whose slowest thousandth takes more requests.
+    open_seconds: float
+    # Instructions are the median of so many servers.
+    servers: int
     # For memory a key.
     keys: int
     # For growth.
@@ -19,7 +23,9 @@ class Scale:
 FULL = Scale(
     name="full",
     rounds=5,
-    seconds=0.4,
+    seconds=0.3,
+    open_seconds=1.0,
+    servers=3,
     keys=1_000_000,
     table_sizes=(1, 10, 100, 1_000, 10_000, 100_000),
     key_counts=(1, 100_000, 1_000_000, 10_000_000),
@@ -28,6 +34,8 @@ QUICK = Scale(
     name="quick",
     rounds=1,
     seconds=0.05,
+    open_seconds=0.1,
+    servers=1,
     keys=10_000,
     table_sizes=(1, 100),
     key_counts=(1, 10_000),

@@ -1,0 +1,58 @@
+//! Connections, and commands and replies as bytes.
+
+use mio::net::TcpStream;
+use std::fmt::Write as _;
+use std::io::{self, ErrorKind, Read};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream as BlockingStream};
+
+/// So many connections, each of which never waits.
+pub fn connect(port: u16, count: usize) -> io::Result<Vec<TcpStream>> {
+    (0..count)
+        .map(|_| {
+            let stream = BlockingStream::connect(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))?;
+            stream.set_nodelay(true)?;
+            stream.set_nonblocking(true)?;
+            Ok(TcpStream::from_std(stream))
+        })
+        .collect()
+}
+
+/// A command as it goes over the wire.
+pub fn pack(words: &[&str]) -> Vec<u8> {
+    let mut packed = format!("*{}\r\n", words.len());
+    for word in words {
+        write!(packed, "${}\r\n{word}\r\n", word.len()).expect("a string takes all");
+    }
+    packed.into_bytes()
+}
+
+/// Appends all that has come in.
+pub fn receive(stream: &mut TcpStream, heard: &mut Vec<u8>) -> io::Result<()> {
+    let mut room = [0; 16384];
+    loop {
+        match stream.read(&mut room) {
+            Ok(0) => return Err(io::Error::new(ErrorKind::UnexpectedEof, "the server hung up")),
+            Ok(count) => {
+                heard.extend_from_slice(&room[..count]);
+                if count < room.len() {
+                    return Ok(());
+                }
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Of the lines that are whole. An error is one that begins with a dash.
+pub fn lines(heard: &[u8]) -> io::Result<usize> {
+    let mut count = 0;
+    for line in heard.split_inclusive(|&byte| byte == b'\n') {
+        if line.starts_with(b"-") {
+            return Err(io::Error::other(String::from_utf8_lossy(line).into_owned()));
+        }
+        count += usize::from(line.ends_with(b"\n"));
+    }
+    Ok(count)
+}
