@@ -1,6 +1,7 @@
 """What the documents show is what happens, and what they name is there."""
 
 import re
+import shlex
 import shutil
 import socket
 import subprocess
@@ -14,7 +15,7 @@ from redis import Redis, ResponseError
 from support import markdown
 from support.binaries import NO_MODULE_CONFIG, Binary
 from support.clock import Clock
-from support.examples import Examples, in_a_terminal, in_json
+from support.examples import Examples, check_make, in_a_terminal, in_json
 from support.server import REPOSITORY, Server, ServerError
 
 DOCUMENTS = [*sorted(REPOSITORY.glob("*.md")), *sorted((REPOSITORY / "docs").glob("*.md"))]
@@ -192,6 +193,13 @@ def test_a_call_within_a_sentence_is_a_call(
             if words and is_whole and not is_synopsis:
                 client.flushall()
                 assert client.execute_command(*span.split()), span
+
+
+@each_document
+def test_a_target_of_make_within_a_sentence_is_there(document: Path) -> None:
+    for span in markdown.spans(document.read_text()):
+        if re.match("make [a-z]", span):
+            check_make(shlex.split(span)[1:])
 
 
 def test_an_error_is_what_the_call_beside_it_gets(redis: Redis, binary: Binary) -> None:

@@ -26,6 +26,7 @@ from typing import Any
 from redis import Redis
 from redis.exceptions import ResponseError
 
+import run as bench  # benches/run.py
 from support.binaries import Binary
 from support.clock import Clock
 from support.markdown import Block
@@ -141,17 +142,7 @@ class Examples:
         self._printed = (reply.replace("\r\n", "\n"),) * 2
 
     def _sh_make(self, words: list[str]) -> None:
-        makefile = (REPOSITORY / "Makefile").read_text()
-        for word in words:
-            name, is_setting, value = word.partition("=")
-            if is_setting:
-                assert re.search(rf"^{name} \?=", makefile, re.MULTILINE), word
-            else:
-                assert re.search(rf"^{name}:.* ## ", makefile, re.MULTILINE), word
-            if name == "BENCH":
-                import run  # noqa: PLC0415  of benches/
-
-                run.arguments(shlex.split(re.sub(r"/path/to/\w+\.so", str(MODULE), value)))
+        check_make(words)
 
     def _sh_git(self, words: list[str]) -> None:
         command, address, self._folder = words
@@ -200,6 +191,19 @@ class Examples:
                 elif "cell-compat yes" in value:
                     assert client.execute_command("CL.THROTTLE", "bucket", 1, 1, 1)
             assert client.execute_command("RL.PEEK", "window", "FIXED", 1, 1)
+
+
+def check_make(words: list[str]) -> None:
+    """That the Makefile has the targets and the settings."""
+    makefile = (REPOSITORY / "Makefile").read_text()
+    for word in words:
+        name, is_setting, value = word.partition("=")
+        if is_setting:
+            assert re.search(rf"^{name} \?=", makefile, re.MULTILINE), word
+        else:
+            assert re.search(rf"^{name}:.* ## ", makefile, re.MULTILINE), word
+        if name == "BENCH":
+            bench.arguments(shlex.split(re.sub(r"/path/to/[\w-]+(\.so)?", str(MODULE), value)))
 
 
 def knows(binary: Binary, conf: str) -> bool:
