@@ -1,9 +1,9 @@
 //! Fixed windows.
 
 use super::contract::{Contract, Exact, exact, period, saturated};
+use crate::Amount;
 use crate::calls::{amounts, lengths};
 use crate::fixed_window::FixedWindow;
-use crate::Amount;
 use proptest::prelude::*;
 
 #[derive(Clone, Debug)]

@@ -1,9 +1,9 @@
 //! Sliding logs.
 
 use super::contract::{Charges, Contract, Exact, exact, period, saturated, sum, take_off};
+use crate::Amount;
 use crate::calls::{amounts, lengths};
 use crate::log::SlidingLog;
-use crate::Amount;
 use num_traits::Signed;
 use proptest::prelude::*;
 

@@ -1,9 +1,9 @@
 //! Sliding windows, estimated.
 
 use super::contract::{Contract, Exact, exact, period, saturated};
+use crate::Amount;
 use crate::calls::{amounts, lengths};
 use crate::sliding_window::SlidingWindow;
-use crate::Amount;
 use num_traits::Zero;
 use proptest::prelude::*;
 

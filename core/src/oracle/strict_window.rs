@@ -1,9 +1,9 @@
 //! Sliding windows, strict.
 
 use super::contract::{Charges, Contract, Exact, period, saturated, take_off};
+use crate::Amount;
 use crate::calls::{amounts, lengths};
 use crate::strict_window::StrictWindow;
-use crate::Amount;
 use num_traits::Signed;
 use proptest::prelude::*;
 
