@@ -27,7 +27,9 @@ pub(super) type Holder = Arc<[u8]>;
 /// What a holder has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Lease {
+    /// When it expires.
     pub(super) expires_at: Timestamp,
+    /// How much it holds.
     pub(super) units: Amount,
 }
 
@@ -43,6 +45,7 @@ pub(super) struct Held {
 /// The name of a holder with its hash, which is taken once a call: it costs as much as finding the lease.
 #[derive(Clone, Copy)]
 pub(super) struct Name<'a> {
+    /// Its bytes.
     pub(super) text: &'a [u8],
     /// Others of the same hash cannot be guessed from outside.
     hash: u64,
@@ -56,6 +59,7 @@ impl fmt::Debug for Name<'_> {
 }
 
 impl<'a> Name<'a> {
+    /// Takes the hash.
     pub(super) fn of(text: &'a [u8]) -> Name<'a> {
         static HASHER: LazyLock<RandomState> = LazyLock::new(RandomState::new);
         Name { text, hash: HASHER.hash_one(text) }
@@ -98,7 +102,9 @@ pub struct ConcurrencyUsage {
 /// Some leases, all together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sum {
+    /// How much they hold.
     pub(super) units: Amount,
+    /// How many there are.
     pub(super) leases: usize,
 }
 
@@ -107,6 +113,7 @@ impl Sum {
         Sum { units: self.units.plus(other.units), leases: self.leases.saturating_add(other.leases) }
     }
 
+    /// Without some of them.
     pub(super) fn minus(self, other: Sum) -> Sum {
         Sum { units: self.units.minus(other.units), leases: self.leases.saturating_sub(other.leases) }
     }
@@ -115,7 +122,9 @@ impl Sum {
 /// The leases that have expired by an instant, not before the table was last changed.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Expired {
+    /// The instant.
     pub(super) by: Timestamp,
+    /// The leases.
     pub(super) sum: Sum,
 }
 
@@ -356,6 +365,7 @@ impl ConcurrencyUsage {
         in_order && sound
     }
 
+    /// Makes the change that a call has made elsewhere.
     pub(super) fn change(&mut self, delta: Delta) {
         self.tidy(delta.moved_back, delta.written);
         for holder in &delta.released {
