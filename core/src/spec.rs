@@ -11,7 +11,7 @@ use crate::leases::{Concurrency, MAX_HOLDER};
 use crate::log::SlidingLog;
 use crate::sliding_window::SlidingWindow;
 use crate::strict_window::StrictWindow;
-use crate::{Amount, Ask, Kind, Period, Span};
+use crate::{Amount, Ask, Period, Span};
 use std::fmt;
 
 /// A limit, and what a call asks of it.
@@ -71,21 +71,6 @@ macro_rules! with_limit {
             }
         }
     };
-}
-
-impl AnyLimit {
-    /// The kind of usage that it is for.
-    #[must_use]
-    pub fn kind(&self) -> Kind {
-        match self {
-            AnyLimit::Bucket(_) => Kind::Bucket,
-            AnyLimit::FixedWindow(_) => Kind::FixedWindow,
-            AnyLimit::SlidingWindow(_) => Kind::SlidingWindow,
-            AnyLimit::StrictWindow(_) => Kind::StrictWindow,
-            AnyLimit::SlidingLog(_) => Kind::SlidingLog,
-            AnyLimit::Concurrency(_) => Kind::Concurrency,
-        }
-    }
 }
 
 impl fmt::Display for AnyLimit {
