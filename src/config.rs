@@ -87,7 +87,7 @@ pub fn max_entries(kind: Kind) -> Option<(usize, &'static str)> {
     let setting = match kind {
         Kind::SlidingLog => &MAX_LOG_ENTRIES,
         Kind::Concurrency => &MAX_LEASES,
-        Kind::Bucket | Kind::FixedWindow | Kind::SlidingWindow | Kind::StrictWindow => return None,
+        _ => return None,
     };
     Some((usize::try_from(setting.get()).unwrap_or(usize::MAX), setting.text()))
 }

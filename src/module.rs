@@ -60,7 +60,7 @@ fn commands() -> impl Iterator<Item = &'static Command> + Clone {
     COMMANDS.iter().chain((config::CELL_COMPAT.get() != 0).then_some(&CL_THROTTLE))
 }
 
-static COMMANDS: [Command; 14] = [
+static COMMANDS: &[Command] = &[
     command! {
         c"rl.tokenbucket" = algorithm::token_bucket, Take on First, arity -5, TOKEN_BUCKET,
         c"Takes from a token bucket: a burst of capacity, refilled continuously by refill per period.",
@@ -142,7 +142,7 @@ static CL_THROTTLE: Command = command! {
 
 /// Only in debug builds: to prove that the guard holds, and that a decision allocates nothing.
 #[cfg(debug_assertions)]
-static FOR_TESTS: [Command; 2] = [
+static FOR_TESTS: &[Command] = &[
     command! {
         c"rl.panic" = panic, Take on First, arity 2, INFO,
         c"Panics on purpose.",
@@ -255,7 +255,7 @@ unsafe fn load(
             command::register(ctx, row)?;
         }
         #[cfg(debug_assertions)]
-        for row in &FOR_TESTS {
+        for row in FOR_TESTS {
             command::register(ctx, row)?;
         }
         // Only now that nothing can be refused any more: of a module whose load is refused, older servers unload the

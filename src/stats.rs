@@ -61,20 +61,18 @@ pub struct KindStats {
     pub keys_made: Counter,
 }
 
-/// Of a kind.
-pub fn of(kind: Kind) -> &'static KindStats {
-    static ALL: [KindStats; Kind::ALL.len()] =
-        [const { KindStats { admitted: Counter::new(), denied: Counter::new(), keys_made: Counter::new() } };
-            Kind::ALL.len()];
-    let [bucket, window, slider, strict, log, leases] = &ALL;
-    match kind {
-        Kind::Bucket => bucket,
-        Kind::FixedWindow => window,
-        Kind::SlidingWindow => slider,
-        Kind::StrictWindow => strict,
-        Kind::SlidingLog => log,
-        Kind::Concurrency => leases,
-    }
+static OF_KINDS: [KindStats; Kind::ALL.len()] =
+    [const { KindStats { admitted: Counter::new(), denied: Counter::new(), keys_made: Counter::new() } };
+        Kind::ALL.len()];
+
+/// Of every kind.
+pub fn of_kinds() -> impl Iterator<Item = (Kind, &'static KindStats)> {
+    Kind::ALL.into_iter().zip(&OF_KINDS)
+}
+
+/// Of a kind: there always is one.
+pub fn of(kind: Kind) -> Option<&'static KindStats> {
+    OF_KINDS.get(kind.index())
 }
 
 /// Effects that were propagated to replicas and the AOF.

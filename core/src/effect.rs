@@ -66,7 +66,7 @@ impl Text {
     fn heading<U: Usage>(expires_at: u64) -> Text {
         let mut text = Text::empty();
         text.push(U::KIND.name().as_bytes());
-        text.integer(u64::from(U::KIND.version()));
+        text.integer(u64::from(U::VERSION));
         text.integer(expires_at);
         text
     }
@@ -167,8 +167,7 @@ impl<'a> Effect<'a> {
             return Some(Effect::Deletion);
         }
         let mut fields = Fields(text);
-        let version =
-            u32::try_from(fields.integer()?).ok().filter(|version| (1..=U::KIND.version()).contains(version))?;
+        let version = u32::try_from(fields.integer()?).ok().filter(|version| (1..=U::VERSION).contains(version))?;
         let expires_at = fields.integer().filter(|at| (1..=LATEST_EXPIRY).contains(at))?;
         Some(Effect::Change { version, expires_at, fields })
     }

@@ -261,8 +261,8 @@ pub fn an_effect_does_elsewhere_what_the_call_did<L: Lawful>(limit: &L, usage: &
         let changes = usage.is_after(now) || look(limit, usage, now, ask).change() != Change::Nothing;
         let (_, mut effect) = call_and_tell(limit, &mut here, now, ask);
         if changes && !here.is_unused() {
-            assert!(elsewhere.accepts_effect(&mut effect.clone(), L::Usage::KIND.version()));
-            elsewhere.apply_effect(&mut effect, L::Usage::KIND.version());
+            assert!(elsewhere.accepts_effect(&mut effect.clone(), L::Usage::VERSION));
+            elsewhere.apply_effect(&mut effect, L::Usage::VERSION);
             assert_eq!(encoded(&elsewhere), encoded(&here));
         }
     }
@@ -376,7 +376,7 @@ pub fn encoded(usage: &impl Usage) -> Fields {
 /// What `decode` makes of it, reading all.
 pub fn decoded<U: Usage>(fields: &Fields) -> Option<U> {
     let mut fields = fields.clone();
-    U::decode(&mut fields, U::KIND.version()).inspect(|_| assert_eq!(fields, Fields::default(), "left over"))
+    U::decode(&mut fields, U::VERSION).inspect(|_| assert_eq!(fields, Fields::default(), "left over"))
 }
 
 /// What `encode_whole_effect` writes.
@@ -390,11 +390,11 @@ pub fn whole_effect(usage: &impl Usage) -> Fields {
 /// be read back, or none.
 pub fn applied<U: Usage>(usage: &U, effect: &Fields) -> Option<U> {
     let (mut read, mut applied, mut after) = (effect.clone(), effect.clone(), usage.clone());
-    if !usage.accepts_effect(&mut read, U::KIND.version()) {
+    if !usage.accepts_effect(&mut read, U::VERSION) {
         return None;
     }
     assert_eq!(read, Fields::default(), "left over");
-    after.apply_effect(&mut applied, U::KIND.version());
+    after.apply_effect(&mut applied, U::VERSION);
     assert!(after.is_unused() || decoded::<U>(&encoded(&after)).is_some(), "{effect:?} makes what cannot be read");
     Some(after)
 }

@@ -129,6 +129,9 @@ pub trait Usage: Clone + Default + Send + 'static {
     /// Its kind: one native type of the server.
     const KIND: Kind;
 
+    /// The version of its encoding that is written. Raised only if an older reader would misread it.
+    const VERSION: u32 = 1;
+
     /// Whether nothing is used, so that the key may go.
     fn is_unused(&self) -> bool;
 
@@ -227,53 +230,51 @@ pub enum Fact {
     Leases(Vec<(Box<[u8]>, Amount, Timestamp)>),
 }
 
-/// The kinds of usage: the type that a key shows in TYPE.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// Token bucket, leaky bucket and GCRA.
-    Bucket,
-    /// Fixed window.
-    FixedWindow,
-    /// Sliding-window counter.
-    SlidingWindow,
-    /// Strict sliding window.
-    StrictWindow,
-    /// Sliding log.
-    SlidingLog,
-    /// Concurrency leases.
-    Concurrency,
+/// Lists the kinds of usage, each with its name as a type of the server: nine characters of `A-Za-z0-9-_`, never to
+/// change.
+macro_rules! kinds {
+    ($(#[doc = $doc:literal] $kind:ident = $name:literal,)+) => {
+        /// The kinds of usage: the type that a key shows in TYPE.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Kind {
+            $(#[doc = $doc] $kind,)+
+        }
+
+        impl Kind {
+            /// Every kind.
+            pub const ALL: [Kind; [$($name),+].len()] = [$(Kind::$kind),+];
+
+            /// Its place among them.
+            #[must_use]
+            #[allow(clippy::as_conversions, reason = "of a variant without fields, its number")]
+            pub const fn index(self) -> usize {
+                self as usize
+            }
+
+            /// Its name as a type of the server.
+            #[must_use]
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Kind::$kind => $name,)+
+                }
+            }
+        }
+    };
 }
 
-impl Kind {
-    /// Every kind.
-    pub const ALL: [Kind; 6] =
-        [Kind::Bucket, Kind::FixedWindow, Kind::SlidingWindow, Kind::StrictWindow, Kind::SlidingLog, Kind::Concurrency];
-
-    /// Its name as a type of the server: nine characters of `A-Za-z0-9-_`, never to change.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Kind::Bucket => "rl-bucket",
-            Kind::FixedWindow => "rl-window",
-            Kind::SlidingWindow => "rl-slider",
-            Kind::StrictWindow => "rl-strict",
-            Kind::SlidingLog => "rl-reqlog",
-            Kind::Concurrency => "rl-leases",
-        }
-    }
-
-    /// The version of its encoding that is written. Raised only if an older reader would misread it.
-    #[must_use]
-    pub fn version(self) -> u32 {
-        match self {
-            Kind::Bucket
-            | Kind::FixedWindow
-            | Kind::SlidingWindow
-            | Kind::StrictWindow
-            | Kind::SlidingLog
-            | Kind::Concurrency => 1,
-        }
-    }
+kinds! {
+    /// Token bucket, leaky bucket and GCRA.
+    Bucket = "rl-bucket",
+    /// Fixed window.
+    FixedWindow = "rl-window",
+    /// Sliding-window counter.
+    SlidingWindow = "rl-slider",
+    /// Strict sliding window.
+    StrictWindow = "rl-strict",
+    /// Sliding log.
+    SlidingLog = "rl-reqlog",
+    /// Concurrency leases.
+    Concurrency = "rl-leases",
 }
 
 /// The answer to one cost. Of two, the greater is the one that says to wait longer.

@@ -2,6 +2,10 @@ use super::bucket::{Bucket, BucketUsage, Discipline};
 use super::calls::{Fields, period, units, us};
 use super::fixed_window::FixedWindowUsage;
 use super::laws::{encoded, whole_effect};
+use super::leases::ConcurrencyUsage;
+use super::log::SlidingLogUsage;
+use super::sliding_window::SlidingWindowUsage;
+use super::strict_window::StrictWindowUsage;
 use super::*;
 
 fn bucket() -> Bucket {
@@ -18,7 +22,16 @@ fn charged(units_used: u64) -> BucketUsage {
 #[test]
 fn every_kind_has_the_name_and_the_version_that_it_always_had() {
     let names = ["rl-bucket", "rl-window", "rl-slider", "rl-strict", "rl-reqlog", "rl-leases"];
-    assert_eq!(Kind::ALL.map(|kind| (kind.name(), kind.version())), names.map(|name| (name, 1)));
+    assert_eq!(Kind::ALL.map(Kind::name), names);
+    let versions = [
+        BucketUsage::VERSION,
+        FixedWindowUsage::VERSION,
+        SlidingWindowUsage::VERSION,
+        StrictWindowUsage::VERSION,
+        SlidingLogUsage::VERSION,
+        ConcurrencyUsage::VERSION,
+    ];
+    assert_eq!(versions, [1; 6]);
 }
 
 #[test]

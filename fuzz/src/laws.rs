@@ -56,7 +56,7 @@ pub fn fields<U: Usage>(usage: &U) -> Fields {
 pub fn assert_sound<U: Usage>(usage: &U) {
     assert!(!usage.is_unused(), "a usage of nothing is no key");
     let written = fields(usage);
-    let again = U::decode(&mut written.clone(), U::KIND.version()).expect("what is written is read");
+    let again = U::decode(&mut written.clone(), U::VERSION).expect("what is written is read");
     assert_eq!(fields(&again), written);
 
     let text = Text::of_whole(usage, 1);
@@ -99,8 +99,8 @@ pub fn assert_lawful<L: Limit>(limit: &L, usage: &mut L::Usage, now: Timestamp, 
     } else if !usage.is_unused() {
         let mut told = Fields::default();
         usage.encode_effect(&mut told);
-        assert!(elsewhere.accepts_effect(&mut told.clone(), L::Usage::KIND.version()));
-        elsewhere.apply_effect(&mut told, L::Usage::KIND.version());
+        assert!(elsewhere.accepts_effect(&mut told.clone(), L::Usage::VERSION));
+        elsewhere.apply_effect(&mut told, L::Usage::VERSION);
         assert_eq!(fields(&elsewhere), fields(usage));
         assert_sound(usage);
     }

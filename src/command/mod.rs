@@ -115,17 +115,17 @@ impl Seen {
 
     /// Counts the limit, of a call that as a whole is `allowed`. Whether its denial is an event.
     fn count(&self, allowed: bool) -> bool {
-        let stats = stats::of(self.kind);
-        if self.look.denies() {
-            stats.denied.count();
-            return config::DENIAL_EVENTS.get() != 0;
-        }
-        if allowed {
-            stats.admitted.count();
-            if self.makes {
-                stats.keys_made.count();
+        let denies = self.look.denies();
+        if let Some(stats) = stats::of(self.kind) {
+            if denies {
+                stats.denied.count();
+            } else if allowed {
+                stats.admitted.count();
+                if self.makes {
+                    stats.keys_made.count();
+                }
             }
         }
-        false
+        denies && config::DENIAL_EVENTS.get() != 0
     }
 }

@@ -4,7 +4,6 @@ use super::api::{OK, api};
 use super::command::Command;
 use super::guard;
 use crate::stats::{self, CommandStats, Counter, KindStats};
-use ratelimit_core::Kind;
 use redis_module::raw;
 use std::ffi::{CStr, c_int};
 use std::sync::OnceLock;
@@ -38,8 +37,7 @@ unsafe extern "C" fn show(ctx: *mut raw::RedisModuleInfoCtx, _crashed: c_int) {
         let info = Info { ctx };
         if info.section(c"stats") {
             let of_commands = |field: fn(&CommandStats) -> &Counter| sum(commands().map(|row| field(row.stats)));
-            let of_kinds =
-                |field: fn(&KindStats) -> &Counter| sum(Kind::ALL.iter().map(|kind| field(stats::of(*kind))));
+            let of_kinds = |field: fn(&KindStats) -> &Counter| sum(stats::of_kinds().map(|(_, stats)| field(stats)));
             info.field(c"calls", of_commands(|stats| &stats.calls));
             info.field(c"admitted", of_commands(|stats| &stats.admitted));
             info.field(c"denied", of_commands(|stats| &stats.denied));
@@ -58,8 +56,7 @@ unsafe extern "C" fn show(ctx: *mut raw::RedisModuleInfoCtx, _crashed: c_int) {
             }
         }
         if info.section(c"kinds") {
-            for kind in Kind::ALL {
-                let KindStats { admitted, denied, keys_made } = stats::of(kind);
+            for (kind, KindStats { admitted, denied, keys_made }) in stats::of_kinds() {
                 let mut name = [0; MAX_NAME];
                 name.iter_mut().zip(kind.name().bytes()).for_each(|(to, letter)| *to = letter);
                 let name = CStr::from_bytes_until_nul(&name).unwrap_or_default();

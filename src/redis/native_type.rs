@@ -27,7 +27,7 @@ struct Registered {
 }
 
 fn slot(kind: Kind) -> Option<&'static Registered> {
-    Kind::ALL.iter().zip(&TYPES).find_map(|(known, slot)| (*known == kind).then_some(slot))
+    TYPES.get(kind.index())
 }
 
 /// The server's pointer to a type of ours.
@@ -72,7 +72,7 @@ pub fn name(key_type: c_int, found: *mut raw::RedisModuleType) -> &'static str {
 /// `ctx` is that of the module's load.
 pub unsafe fn register<U: Usage>(ctx: *mut raw::RedisModuleCtx) -> Result<(), &'static str> {
     let name = CString::new(U::KIND.name()).unwrap_or_default();
-    let version = c_int::try_from(U::KIND.version()).unwrap_or(c_int::MAX);
+    let version = c_int::try_from(U::VERSION).unwrap_or(c_int::MAX);
     let mut methods = raw::RedisModuleTypeMethods {
         version: u64::from(raw::REDISMODULE_TYPE_METHOD_VERSION),
         rdb_load: Some(rdb_load::<U>),
@@ -171,7 +171,7 @@ impl Decoder for Rdb {
 
 unsafe extern "C" fn rdb_load<U: Usage>(io: *mut raw::RedisModuleIO, version: c_int) -> *mut c_void {
     guard::callback(null_mut(), || {
-        let known = u32::try_from(version).ok().filter(|version| (1..=U::KIND.version()).contains(version));
+        let known = u32::try_from(version).ok().filter(|version| (1..=U::VERSION).contains(version));
         // What cannot be told for certain is refused: a payload from a later version, or one that no command made.
         known.and_then(|version| U::decode(&mut Rdb(io), version)).map_or(null_mut(), |usage| into_raw(usage).cast())
     })

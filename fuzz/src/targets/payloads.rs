@@ -36,7 +36,7 @@ pub fn run(data: &[u8]) {
 
 fn check<L: Limit>(payload: &Payload, limit: &L) {
     let mut fields = Fields { fields: payload.fields.clone().into() };
-    let Some(mut usage) = L::Usage::decode(&mut fields, L::Usage::KIND.version()) else { return };
+    let Some(mut usage) = L::Usage::decode(&mut fields, L::Usage::VERSION) else { return };
     assert_sound(&usage);
     let now = Timestamp::from_micros(payload.now % Timestamp::MAX.micros()).unwrap_or_default();
     let cost = Amount::saturating(u64::from(payload.cost));
