@@ -41,6 +41,7 @@ def main() -> None:
     folder = REPOSITORY / "target" / "bench"
     server = f"{binary.name} on {os.cpu_count()} CPUs"
     print(f"measuring {server}")
+    others, *_ = os.getloadavg()
     # Told now if they cannot be had.
     load.benchmark_program(), load.program()
     if not callgrind.is_there():
@@ -71,7 +72,7 @@ def main() -> None:
                 results.growth = growth.measure(binary, scale)
                 charts.growth(results.growth)
         print(f"{section}: {time.monotonic() - start:.0f} seconds", flush=True)
-    (folder / "benchmarks.md").write_text(report.write(server, scale, results))
+    (folder / "benchmarks.md").write_text(report.write(server, scale, results, others))
     print(f"written: {(folder / 'benchmarks.md').relative_to(REPOSITORY)}")
     wrong = report.contradictions(results.commands) if results.commands else []
     if wrong:

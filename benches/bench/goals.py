@@ -62,7 +62,7 @@ def of_memory(found: Memory) -> Iterator[Goal]:
     others = {memory.LUA_BUCKET.name: (found.others[memory.LUA_BUCKET.name], MEMORY_TO_LUA)}
     others |= {name: (value, 1.0) for name, value in found.peers.items()}
     for name, (value, goal) in others.items():
-        yield _at_most(f"memory of a {memory.BUCKET.name} key, x {name}", goal, ours / value)
+        yield _at_most(f"memory a key, {memory.BUCKET.name}, x {name}", goal, ours / value)
 
 
 def of_persistence(found: Persistence) -> Iterator[Goal]:
@@ -71,7 +71,7 @@ def of_persistence(found: Persistence) -> Iterator[Goal]:
             found.seconds[kind, name] for name in (persistence.BUCKET, persistence.SET_EX)
         )
         yield _at_most(
-            f"server CPU time of a {kind} of {found.keys:,} buckets, x as many {SET_EX.name} keys",
+            f"server CPU time, {kind} of {found.keys:,} buckets, x as many {SET_EX.name} keys",
             goal,
             ours / base,
         )

@@ -59,9 +59,10 @@ class Results:
 SECTIONS = [field.name for field in fields(Results)]
 
 
-def write(server: str, scale: Scale, results: Results) -> str:
+def write(server: str, scale: Scale, results: Results, load: float) -> str:
+    """`load` is how many other programs were at work when it began."""
     headline = _headline(results.commands) if results.commands else "(Not measured.)"
-    parts = [_text("top", server=server, rounds=scale.rounds, headline=headline)]
+    parts = [_text("top", server=server, rounds=scale.rounds, headline=headline, busy=_busy(load))]
     if results.commands:
         parts.append(_commands(results.commands))
     if results.openloop:
@@ -103,6 +104,19 @@ FAR_FEWER, MORE_TIME = 0.6, 1.15
 
 def _text(name: str, **values: object) -> str:
     return Template((TEXTS / f"{name}.md").read_text()).substitute(values)
+
+
+def _busy(load: float) -> str:
+    if load < QUIET:
+        return ""
+    return (
+        f" Other programs were at work too (the load average was {load:.1f} when it began), so "
+        "times are longer and vary more than on a quiet machine."
+    )
+
+
+# A shell and a desktop.
+QUIET = 0.5
 
 
 def _headline(found: Commands) -> str:
