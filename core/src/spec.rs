@@ -126,6 +126,7 @@ impl<'a> Spec<'a> {
         Spec::at(args, Place::Only)
     }
 
+    #[inline(always)]
     fn at(args: &mut Args<'a>, place: Place) -> Result<Spec<'a>, Error> {
         let name = args.word()?;
         let (_, read) = Self::ALGORITHMS
@@ -226,6 +227,7 @@ impl<'a> Spec<'a> {
     }
 
     /// One of several specs, which are to pass all or none: there is no part of a cost to grant.
+    #[inline(always)]
     fn of_several(args: &mut Args<'a>, place: Place) -> Result<Spec<'a>, Error> {
         let spec = Spec::at(args, place)?;
         if matches!(spec.ask, Ask::UpTo(_)) {
