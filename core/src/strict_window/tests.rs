@@ -306,7 +306,10 @@ proptest! {
         }
         let mut admitted = limit - terms.remaining(&usage, us(now)).whole_units();
         let end = now + WINDOWS * window;
+        // Twice in each slot of a window, or 150 times a window: a wait that leads nowhere is found here.
+        let mut calls = 0..10_000;
         while now < end {
+            prop_assert!(calls.next().is_some(), "still at {now} of {end}");
             let told = call(&terms, &mut usage, us(now), UpTo(units(limit)));
             admitted += told.granted.unwrap().whole_units();
             // Denied calls change nothing, so they need not be made.
