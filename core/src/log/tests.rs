@@ -94,6 +94,26 @@ fn an_entry_is_16_bytes_and_a_sixteenth_to_spare() {
 }
 
 #[test]
+fn a_log_is_moved_to_more_room_now_and_then_and_to_less_once_it_has_lost_more_than_half() {
+    let (limit, mut usage, mut sizes) = (log(1_000_000, "1ms"), SlidingLogUsage::default(), vec![0]);
+    for micros in 0..1000 {
+        call_and_tell(&limit, &mut usage, us(micros), one());
+        sizes.push(usage.heap_size());
+    }
+    sizes.dedup();
+    assert!(sizes.is_sorted() && sizes.len() < 100, "{} moves", sizes.len());
+    // Eight entries, of which two are kept, or one.
+    for (now, room) in [(1005, 8), (1006, 5)] {
+        let mut usage = SlidingLogUsage::default();
+        for micros in 0..8 {
+            call_and_tell(&limit, &mut usage, us(micros), one());
+        }
+        call_and_tell(&limit, &mut usage, us(now), one());
+        assert_eq!(usage.heap_size(), 16 * room, "at {now}");
+    }
+}
+
+#[test]
 fn usage_counts_as_far_back_as_the_calls_window_reaches() {
     let mut key = check(&log(10, "60s"), &[(0, Take(units(8)), [1, 10, 2, 0, 60_000])]);
     for (window, cost, reply) in [
