@@ -461,7 +461,7 @@ fn people_are_told_who_holds_how_much_for_how_long() {
     let mut key = table(&[("b", 2, "60s"), ("a", 3, "30s"), ("gone", 5, "1s")]);
     key.call(&held("c", 1000, "60s"), 2000, cost(1));
     assert_eq!(key.0.entries(), 3);
-    let lease = |holder: &str, cost, lapse| (Box::from(holder.as_bytes()), units(cost), us(lapse));
+    let lease = |holder: &str, cost, expires_at| (Box::from(holder.as_bytes()), units(cost), us(expires_at));
     let leases = vec![lease("a", 3, 30_000_000), lease("b", 2, 60_000_000), lease("c", 1, 62_000_000)];
     assert_eq!(
         key.0.describe(),
@@ -475,7 +475,7 @@ fn people_are_told_who_holds_how_much_for_how_long() {
 }
 
 #[test]
-fn people_are_told_of_the_first_hundred_to_lapse() {
+fn people_are_told_of_the_first_hundred_to_expire() {
     let names: Vec<String> = (0..101).map(|number| format!("{number:03}")).collect();
     let leases: Vec<_> = names.iter().map(|name| (name.as_str(), 1, "60s")).collect();
     let facts = table(&leases).0.describe();
