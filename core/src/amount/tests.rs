@@ -30,3 +30,26 @@ fn saturates_as_usage_but_compares_exactly() {
     assert_eq!(Amount::ONE.minus(Amount::MAX), Amount::ZERO);
     assert_eq!(Amount::from_millionths(1 << 63), None);
 }
+
+#[test]
+fn is_said_in_digits_with_a_fraction_and_an_exponent() {
+    let long = format!("1{}e-95", "0".repeat(100));
+    for (text, millionths) in [
+        ("0.0", 0),
+        ("007", 7_000_000),
+        ("0007.5000", 7_500_000),
+        ("1e-99999999999999999999", 0),
+        ("0e99999999999999999999", 0),
+        ("1e+3", 1_000_000_000),
+        ("1e003", 1_000_000_000),
+        ("12345e-2", 123_450_000),
+        ("0.00000000000000000000000000005e30", 50_000_000),
+        (long.as_str(), 100_000_000_000),
+        ("4294967296", 4_294_967_296_000_000),
+        ("999999999999.999999", 999_999_999_999_999_999),
+        ("1000000000000.0000000000", 1_000_000_000_000_000_000),
+        ("0.001e15", 1_000_000_000_000_000_000),
+    ] {
+        assert_eq!(Amount::parse_down(text.as_bytes()), Some(Amount(millionths)), "{text}");
+    }
+}

@@ -229,3 +229,31 @@ impl Lawful for FixedWindow {
 }
 
 laws!(FixedWindow);
+
+#[test]
+fn an_aligned_window_ends_where_the_calendar_says() {
+    // Tuesday, 2023-11-14 22:13:20 UTC. The epoch was a Thursday.
+    let now = 1_700_000_000_000;
+    let (minute, hour, day) = (60_000, 3_600_000, 86_400_000);
+    for (window, left) in [
+        ("1m", 40_000),
+        ("1h", 46 * minute + 40_000),
+        ("1d", hour + 46 * minute + 40_000),
+        ("7d", day + hour + 46 * minute + 40_000),
+        ("3s", 1000),
+        ("7ms", 6),
+    ] {
+        let told = Key::default().call(&aligned(10, window), now, one());
+        assert_eq!(told, [1, 10, 9, 0, left], "{window}");
+    }
+}
+
+#[test]
+fn giving_back_after_the_window_leaves_nothing() {
+    for limit in [plain(10, "1m"), aligned(10, "1m")] {
+        let mut key = Key::default();
+        key.call(&limit, 20_000, Take(units(8)));
+        let told = key.call(&limit, 80_000, GiveBack(units(3)));
+        assert_eq!((told, key.is_gone()), ([1, 10, 10, 0, 0], true));
+    }
+}

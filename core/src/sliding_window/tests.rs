@@ -291,3 +291,19 @@ impl Lawful for SlidingWindow {
 }
 
 laws!(SlidingWindow);
+
+#[test]
+fn a_steady_caller_within_the_limit_is_never_denied() {
+    // 100 in 10 s, and the one that comes as a window opens, when the last one still weighs 100.
+    let (limit, mut key) = (sliding(101, "10s"), Key::default());
+    assert!((0..1000).all(|call| key.call(&limit, call * 100, one())[0] == 1));
+}
+
+#[test]
+fn the_units_that_pass_add_up_to_the_estimate_and_no_more() {
+    let (limit, mut key) = (sliding(10, "10s"), Key::default());
+    // At last 7.5 of the 10 weigh.
+    assert_eq!([0, 10_000, 12_500].map(|at| key.admitted(&limit, at, 12)), [10, 0, 2]);
+    assert_eq!(key.call(&limit, 12_500, Take(millionths(500_000)))[0], 1);
+    assert_eq!(key.call(&limit, 12_500, Take(millionths(1)))[0], 0);
+}

@@ -62,3 +62,20 @@ fn a_period_begins_at_each_of_its_multiples_since_the_epoch() {
     let period = Period::new(Span(60)).unwrap();
     assert_eq!([0, 59, 60, 121].map(|micros| Timestamp(micros).aligned(period)), [0, 0, 60, 120].map(Timestamp));
 }
+
+#[test]
+fn a_duration_past_whole_microseconds_is_rounded_up() {
+    for (text, micros) in [
+        ("0.0000010", 1),
+        ("1e-6s", 1),
+        ("1.1us", 2),
+        ("0.0000011", 2),
+        ("0.0010001ms", 2),
+        ("1.0000000000000000000001us", 2),
+        ("0.1d", DAY / 10),
+        ("315360000", 3650 * DAY),
+        ("315360000000000us", 3650 * DAY),
+    ] {
+        assert_eq!(Span::parse(text.as_bytes()), Some(Span(micros)), "{text}");
+    }
+}
