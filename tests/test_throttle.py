@@ -45,67 +45,17 @@ def test_the_quantity_is_one_if_not_given(redis: Redis) -> None:
     assert redis.type("k") == b"rl-bucket"
 
 
-def test_a_burst_of_none_is_a_limit_of_one(redis: Redis) -> None:
-    assert redis.execute_command("RL.THROTTLE", "k", 0, 1, 60) == [0, 1, 0, -1, 60]
-    assert redis.execute_command("RL.THROTTLE", "k", 0, 1, 60) == [1, 1, 0, 60, 60]
-
-
-# What redis-cell rounds to whole nanoseconds a unit, and gets wrong: 16 of 11 left.
-@pytest.mark.parametrize("count", [600_000, 2_000_000, 3_000_000, 999_983, 10**12])
-def test_high_rates_are_exact(redis: Redis, clock: Clock, count: int) -> None:
-    throttle = ("RL.THROTTLE", "k", 10, count, 1)
-    left = [redis.execute_command(*throttle) for _ in range(11)]
-    assert left == [[0, 11, remaining, -1, 1] for remaining in range(10, -1, -1)]
-    assert redis.execute_command(*throttle) == [1, 11, 0, 1, 1]
-    # So many microseconds refill one unit, and no fewer.
-    refills = -(-SECOND // count)
-    clock.advance(refills - 1)
-    if refills > 1:
-        assert redis.execute_command(*throttle)[0] == 1
-    clock.advance(1)
-    assert redis.execute_command(*throttle)[0] == 0
-
-
-def test_over_a_second_exactly_the_rate_passes(redis: Redis, clock: Clock) -> None:
-    passed = 0
-    for _ in range(1000):
-        clock.advance("1ms")
-        reply = redis.execute_command("RL.THROTTLE", "k", 699, 600_000, 1, 600)
-        passed += 600 * (reply[0] == 0)
-        assert 0 <= reply[2] <= 700
-    assert passed == 600_000
-
-
 @pytest.mark.parametrize(
     ("words", "error"),
     [
         ("k 4 1 1 -1", "ERR quantity must be"),
-        ("k 4 1 1 1.5", "ERR quantity must be"),
-        ("k 4 1 1 x", "ERR quantity must be"),
-        ("k 4 1 1 +1", "ERR quantity must be"),
-        ("k 4 1 1 1e3", "ERR quantity must be"),
-        ("k 4 1 1 1000000000001", "ERR quantity must be"),
-        ("k 4 1 1 18446744073709551617", "ERR quantity must be"),
         ("k 4 1 0", "ERR period must be"),
-        ("k 4 1 -1", "ERR period must be"),
-        ("k 4 1 0.5", "ERR period must be"),
-        ("k 4 1 60s", "ERR period must be"),
-        ("k 4 1 315360001", "ERR period must be"),
-        ("k 4 1 9223372036854775808", "ERR period must be"),
         ("k 4 0 1", "ERR count must be"),
-        ("k 4 -1 1", "ERR count must be"),
-        ("k 4 1.5 1", "ERR count must be"),
-        ("k 4 9223372036854775808 1", "ERR count must be"),
-        ("k 999999999999 1 315360000", "ERR count must be"),
         ("k -1 1 1", "ERR max_burst must be"),
-        ("k 1.5 1 1", "ERR max_burst must be"),
-        ("k x 1 1", "ERR max_burst must be"),
-        ("k 1000000000000 1 1", "ERR max_burst must be"),
-        ("k 9223372036854775807 1 1", "ERR max_burst must be"),
+        ("k 999999999999 1 315360000", "ERR count must be enough"),
         ("k 4 1", "wrong number of arguments"),
         ("k", "wrong number of arguments"),
         ("k 4 1 1 1 1", "ERR syntax error, unexpected '1'"),
-        ("k 4 1 1 COST 1", "ERR quantity must be"),
     ],
 )
 def test_a_wrong_call_is_an_error_that_leaves_no_key(redis: Redis, words: str, error: str) -> None:
@@ -114,16 +64,6 @@ def test_a_wrong_call_is_an_error_that_leaves_no_key(redis: Redis, words: str, e
     # The client takes ERR off.
     assert str(raised.value).startswith(error.removeprefix("ERR "))
     assert redis.dbsize() == 0
-
-
-def test_a_count_too_small_for_the_burst_is_answered_with_one_that_passes(redis: Redis) -> None:
-    for max_burst in (315_360, 999_999_999_999):
-        with pytest.raises(ResponseError) as raised:
-            redis.execute_command("RL.THROTTLE", "k", max_burst, 1, 315_360_000)
-        must_be = "enough to refill the burst within 36500d, such as max_burst itself"
-        assert str(raised.value) == f"count must be {must_be}"
-        call = ("RL.THROTTLE", "k", max_burst, max_burst, 315_360_000)
-        assert redis.execute_command(*call, 0)[0] == 0
 
 
 def test_neither_nothing_nor_too_much_makes_a_key(redis: Redis) -> None:
