@@ -39,10 +39,8 @@ ASKED = [
 HISTORIES = {
     "never seen": ("COST 0", "0s"),
     "partly used": ("COST 5.5", "0s"),
-    "used up": ("COST 9.5", "0s"),
     "in debt": ("COST 13 FORCE", "0s"),
     "recovering": ("COST 9", "123457us"),
-    "one window later": ("COST 9", "77s"),
     "recovered": ("COST 9", "1000s"),
 }
 
@@ -95,14 +93,6 @@ def test_peek_knows_leases(call):
     assert call("RL.PEEK k CONCURRENCY 3 60s b COST 2") == [0, 3, 1, 60_000, 60_000]
     assert call("RL.PEEK k CONCURRENCY 3 60s a COST 3") == [1, 3, 1, 0, 60_000]
     assert call("RL.PEEK k CONCURRENCY 3 60s b COST 4") == [0, 3, 1, -1, 60_000]
-
-
-def test_a_peek_with_force_answers_the_wait_after_its_charge(call):
-    call("RL.TOKENBUCKET k 10 1 1s COST 8")
-    assert call("RL.PEEK k TOKENBUCKET 10 1 1s COST 5 FORCE") == [0, 10, 2, 3000, 8000]
-    assert call("RL.PEEK k TOKENBUCKET 10 1 1s COST 2 FORCE") == [1, 10, 2, 0, 8000]
-    assert call("RL.PEEK new FIXED 10 60s COST 11 FORCE") == [0, 10, 10, 60_000, 0]
-    assert call("RL.PEEK new SLIDING 10 60s COST 20 FORCE") == [0, 10, 10, 90_000, 0]
 
 
 def test_a_peek_denied_passes_after_its_wait(call, clock):
