@@ -6,8 +6,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from redis import Redis
 
 from conftest import Pair
@@ -130,75 +128,6 @@ def test_a_release_of_nothing_writes_the_step_back(pair: Pair, clock: Clock) -> 
     assert state(replica) == state(primary)
 
 
-@pytest.mark.parametrize("jump", ["1us", "1ms", "1s"])
-@each_limiter
-def test_a_clock_gone_forward_goes_on_counting_what_is_younger_than_the_window(
-    jump: str, limiter: Limiter, redis: Redis, clock: Clock
-) -> None:
-    redis.execute_command(*limiter.take("k", 7))
-    clock.advance(jump)
-    allowed, _, remaining, _, _ = redis.execute_command(*limiter.by("other").take("k", 4))
-    assert (allowed, remaining) == (0, 3)
-
-
-@pytest.mark.parametrize("jump", ["3h", "365d", "36500d"])
-@each_limiter
-def test_a_clock_gone_far_forward_has_everybody_recovered(
-    jump: str, limiter: Limiter, redis: Redis, clock: Clock
-) -> None:
-    redis.execute_command(*limiter.take("k", 7))
-    clock.advance(jump)
-    assert redis.execute_command(*limiter.by("other").take("k", 10))[:3] == [1, 10, 0]
-
-
-@each_limiter
-@each_jump
-def test_after_a_jump_there_and_back_usage_that_was_charged_in_between_counts(
-    jump: str, limiter: Limiter, redis: Redis, clock: Clock
-) -> None:
-    clock.advance(jump)
-    redis.execute_command(*limiter.take("k", 10))
-    clock.advance(f"-{jump}")
-    assert redis.execute_command(*limiter.by("other").take("k", 1))[:3] == [0, 10, 0]
-
-
-@pytest.mark.parametrize("jump", ["1s", "1h", "365d"])
-@each_limiter
-def test_a_clock_gone_forward_admits_when_it_was_told_and_not_earlier(
-    jump: str, limiter: Limiter, redis: Redis, clock: Clock
-) -> None:
-    redis.execute_command(*limiter.take("k", 10))
-    other = limiter.by("other")
-    allowed, _, _, told_ms, _ = redis.execute_command(*other.take("k", 1))
-    assert allowed == 0
-    before = clock.now
-    clock.advance(jump)
-    gone_ms = (clock.now - before) // 1000
-    allowed, _, _, wait_ms, _ = redis.execute_command(*other.take("k", 1))
-    assert allowed == (told_ms <= gone_ms)
-    if not allowed:
-        assert wait_ms == told_ms - gone_ms
-
-
-@each_limiter
-@each_step
-def test_a_step_locks_nobody_out_of_a_key_that_is_idle(
-    step: str, limiter: Limiter, redis: Redis, clock: Clock
-) -> None:
-    redis.execute_command(*limiter.take("recovered", 7))
-    clock.advance(limiter.recovery)
-    clock.advance(step)
-    other = limiter.by("other")
-    assert redis.execute_command(*other.peek("never seen", 10)) == [1, 10, 10, 0, 0]
-    # A clock gone back before it was recovered finds it used again, for as long at the most.
-    *_, wait_ms, reset_ms = redis.execute_command(*other.take("recovered", 10))
-    assert 0 <= wait_ms <= reset_ms <= limiter.recovery // 1000
-    clock.advance(wait_ms * 1000)
-    assert redis.execute_command(*limiter.by("third").peek("recovered", 10))[0] == (wait_ms > 0)
-    clock.advance(limiter.recovery)
-    assert redis.execute_command(*limiter.by("third").take("recovered", 10))[:3] == [1, 10, 0]
-
-
 def check_after_a_step(client: Redis, clock: Clock, step: str) -> None:
     """That of a key of every limiter, of which 7 of 10 units were used just before the step,
     nothing is forgiven but what the time that has gone by gives back.
@@ -256,43 +185,6 @@ def test_a_replica_whose_clock_is_off_by_a_step_forgives_nothing_once_it_is_prom
     promoted = replica.client()
     promoted.execute_command("REPLICAOF", "NO", "ONE")
     check_after_a_step(promoted, off, step)
-
-
-moves = st.lists(
-    st.tuples(
-        st.one_of(
-            st.integers(-(10**7), 10**7),
-            st.integers(-4, 4).map(lambda hours: hours * HOUR),
-            st.integers(-300, 300).map(lambda days: days * 24 * HOUR),
-        ),
-        st.integers(0, 3),
-    ),
-    min_size=1,
-    max_size=10,
-)
-
-
-@each_limiter
-@settings(max_examples=25)
-@given(moves)
-def test_however_the_clock_jumps_nobody_waits_for_longer_than_a_full_recovery(
-    limiter: Limiter, redis: Redis, clock: Clock, moves: list[tuple[int, int]]
-) -> None:
-    redis.flushall()
-    clock.set(START_US)
-    for number, (move, cost) in enumerate(moves):
-        clock.advance(move)
-        caller = limiter.by(f"holder {number}")
-        peeked = redis.execute_command(*caller.peek("k", cost or 1))
-        taken = redis.execute_command(*caller.take("k", cost or 1))
-        assert taken[:2] == peeked[:2]
-        assert taken[3] == peeked[3]
-        for *_, wait_ms, reset_ms in (peeked, taken):
-            # An empty LEAKYBUCKET tells turns, which come within a recovery as well.
-            assert 0 <= wait_ms <= -(-limiter.recovery // 1000)
-            assert 0 <= reset_ms <= -(-limiter.recovery // 1000)
-        if redis.exists("k"):
-            assert 0 < redis.pttl("k") <= limiter.recovery // 1000 * 9 // 8 + 1000
 
 
 def test_a_clock_that_is_at_the_epoch_or_at_the_end_of_time_does_no_harm(
