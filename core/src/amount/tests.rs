@@ -53,3 +53,20 @@ fn is_said_in_digits_with_a_fraction_and_an_exponent() {
         assert_eq!(Amount::parse_down(text.as_bytes()), Some(Amount(millionths)), "{text}");
     }
 }
+
+#[test]
+fn a_share_is_rounded_down_or_up_to_a_millionth() {
+    let third = |share: fn(Amount, Span, Period) -> Amount, amount| {
+        share(Amount(amount), Span::SECOND, Period::new(Span::SECOND.times(3)).unwrap()).millionths()
+    };
+    assert_eq!([2, 3, 4].map(|amount| third(Amount::share_down, amount)), [0, 1, 1]);
+    assert_eq!([2, 3, 4].map(|amount| third(Amount::share_up, amount)), [1, 1, 2]);
+}
+
+#[test]
+fn whole_units_are_what_is_left_without_decimals() {
+    for (millionths, whole) in [(0, 0), (999_999, 0), (1_000_000, 1), (2_500_000, 2)] {
+        assert_eq!(Amount(millionths).whole_units(), whole);
+        assert_eq!(Amount(millionths).floor(), Amount(whole * 1_000_000));
+    }
+}

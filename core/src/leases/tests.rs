@@ -451,6 +451,22 @@ fn rushes() -> impl Strategy<Value = Vec<Rush>> {
 }
 
 #[test]
+fn a_table_keeps_its_room_until_32_times_as_much_is_left_over() {
+    let names: Vec<String> = (0..6000).map(|number| format!("{number:04}")).collect();
+    let mut key = Key(ConcurrencyUsage::default());
+    assert!(names.iter().all(|name| key.call(&held(name, 6000, "60s"), 0, cost(1))[0] == 1));
+    let mut left_of_them = |left: usize| {
+        let gone: Vec<&[u8]> = names[left..].iter().map(String::as_bytes).collect();
+        key.0.release(&gone, us(0));
+        (key.0.heap_size() - 384 * left.div_ceil(6) - 32 * left) / 41
+    };
+    // There are 8192 places, 7168 of which may be taken; one that was taken may be lost until the table is moved. Moved
+    // to twice of what is left, it would have 1024.
+    assert!(left_of_them(400) > (1568 * 8) / 7);
+    assert_eq!(left_of_them(35), 128);
+}
+
+#[test]
 fn a_name_shows_as_its_bytes_alone() {
     // Its hash is another one in each process.
     assert_eq!(format!("{:?}", Name::of(b"me")), "[109, 101]");

@@ -1,10 +1,9 @@
 //! The table of leases as a usage: what is stored of it, and what is told of a call.
 
 use super::MAX_HOLDER;
-use super::table::{ConcurrencyUsage, Delta, Expired, Held, Holder, Lease, Name, is_lease};
+use super::table::{ConcurrencyUsage, Delta, Held, Holder, Lease, Name, is_lease};
 use crate::codec::{CHANGE, Decoder, Encoder, WHOLE};
 use crate::{Amount, Fact, Kind, Span, Timestamp, Usage};
-use std::cell::Cell;
 use std::sync::Arc;
 
 /// A lease, written out.
@@ -70,8 +69,8 @@ impl Usage for ConcurrencyUsage {
 
     fn decode(from: &mut impl Decoder, _version: u32) -> Option<ConcurrencyUsage> {
         let written = Timestamp::from_micros(from.integer()?)?;
-        let expired = Cell::new(Expired { by: written, ..Expired::default() });
-        let mut usage = ConcurrencyUsage { written, expired, ..ConcurrencyUsage::default() };
+        let mut usage = ConcurrencyUsage { written, ..ConcurrencyUsage::default() };
+        usage.expired.get_mut().by = written;
         for _ in 0..from.integer()? {
             let (holder, lease) = decode_lease(from)?;
             let last = usage.by_expiry.last_key_value();

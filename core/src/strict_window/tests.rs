@@ -271,6 +271,19 @@ fn a_key_is_504_bytes_and_takes_nothing_for_one_that_is_none() {
 }
 
 #[test]
+fn a_slot_that_leaves_in_the_middle_of_another_is_dropped_by_the_next_charge() {
+    let (limit, mut usage) = (strict(10, "60s"), StrictWindowUsage::default());
+    for (at, fields) in [
+        (0, &[60_000_000, 0, 1, 0, 1_000_000][..]),
+        (60_500_000, &[60_000_000, 60_500_000, 2, 0, 1_000_000, 60, 1_000_000]),
+        (60_999_999, &[60_000_000, 60_999_999, 1, 0, 2_000_000]),
+    ] {
+        call(&limit, &mut usage, us(at), one());
+        assert_eq!(encoded(&usage), Fields::integers(fields.iter().copied()), "{at}");
+    }
+}
+
+#[test]
 fn people_are_told_the_sum_of_all_slots() {
     let (limit, mut key) = (strict(10, "60s"), Key::default());
     key.call(&limit, 5000, Take(units(4)));
