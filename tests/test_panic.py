@@ -3,6 +3,7 @@ have what it has. (A debug build can be told to panic at the n-th point of what 
 """
 
 from collections.abc import Callable
+from itertools import product
 
 import pytest
 from redis import Redis, ResponseError
@@ -57,14 +58,23 @@ def test_wherever_a_call_panics_replicas_have_what_the_server_has(
     other = limiter.by("other")
     # One that charges, one that gives back all, and a denied one that writes a clock gone back.
     calls = [(other.take("k", 1), 0), (limiter.give_back("k"), 0), (other.take("k", 9), -1_000_000)]
+    # What comes next must not repeat what the call has left half done.
+    nexts = [limiter.by("third").take, limiter.give_back]
     with replica.client() as reader:
-        for call, step in calls:
+        for (call, step), following in product(calls, nexts):
             for point in range(1, 20):
                 redis.flushall()
                 if there:
                     redis.execute_command(*limiter.take("k", 4))
                 clock.advance(step)
                 panicked = panics(redis, point, *call)
+                replica.wait_for_sync()
+                assert state(reader) == state(redis), point
+                if dump := redis.dump("k"):
+                    redis.restore("read anew", redis.pttl("k"), dump)
+                replies = [redis.execute_command(*following(key)) for key in ("k", "read anew")]
+                assert replies[0] == replies[1], point
+                assert redis.dump("k") == redis.dump("read anew"), point
                 replica.wait_for_sync()
                 assert state(reader) == state(redis), point
                 if not panicked:

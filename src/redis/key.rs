@@ -209,8 +209,8 @@ impl<'a, U: Usage> Key<'_, 'a, U> {
         Found { expires_at, ..self.close() }
     }
 
-    /// Sees to all that a charge entails, before which the usage may have `moved` back with the clock: a key whose usage is
-    /// back to nothing is deleted; else it is there, and expires when it may. It is propagated.
+    /// Sees to all that a charge entails, before which the usage may have `moved` back with the clock: a key whose
+    /// usage is back to nothing is deleted; else it is there, and expires when it may. It is propagated.
     #[inline(always)]
     pub fn charged(mut self, now: Timestamp, expiry: Expiry, moved: bool) {
         if self.usage().is_unused() {
@@ -295,8 +295,8 @@ impl<'a, U: Usage> Key<'_, 'a, U> {
             drop(unsafe { native_type::from_raw(value) });
             return;
         }
-        // Whoever heard of it may have put something else into its place, and the expiry of a key that is not there ends
-        // the server: so what is there now is asked once more. (Servers that tell of a new key before they hold it
+        // Whoever heard of it may have put something else into its place, and the expiry of a key that is not there
+        // ends the server: so what is there now is asked once more. (Servers that tell of a new key before they hold it
         // themselves end if it is deleted then, whoever makes it.)
         let Ok(handle) = Handle::open(self.redis, self.name, WRITE) else { return };
         self.handle = handle;
@@ -313,7 +313,7 @@ impl<U: Usage> Drop for Key<'_, '_, U> {
     fn drop(&mut self) {
         if panicking() && !self.is_missing() {
             let expires_at = self.handle.expires_at(super::now());
-            self.redis.record_whole(self.name, self.value.get(), expires_at);
+            self.redis.record_whole(self.name, self.value.get_mut(), expires_at);
         }
     }
 }

@@ -5,6 +5,7 @@ use super::super::Redis;
 use super::super::native_type::{self, Native};
 use super::Event;
 use ratelimit_core::args::KeyName;
+use ratelimit_core::effect::Nobody;
 use ratelimit_core::error::Error;
 use ratelimit_core::expiry::LATEST_EXPIRY;
 use ratelimit_core::{Timestamp, Usage};
@@ -45,7 +46,8 @@ impl<'a> Redis<'a> {
         self.turn == found.turn
     }
 
-    /// What a key that was found remembers, to change it. `None` if it was missing, is no `U`, or may have changed since.
+    /// What a key that was found remembers, to change it. `None` if it was missing, is no `U`, or may have changed
+    /// since.
     pub fn change<U: Usage>(&mut self, found: &Found) -> Option<Changing<'_, 'a, U>> {
         let sound = self.still_holds(found) && found.native == native_type::of::<U>();
         let value = NonNull::new(found.value.cast()).filter(|_| sound)?;
@@ -82,7 +84,9 @@ impl<'a> Redis<'a> {
 
     /// Records all that a key remembers, after a panic: nobody knows what has changed.
     #[cold]
-    pub(super) fn record_whole<U: Usage>(&mut self, name: KeyName, usage: &U, expires_at: Option<u64>) {
+    pub(super) fn record_whole<U: Usage>(&mut self, name: KeyName, usage: &mut U, expires_at: Option<u64>) {
+        // What the call had changed by then is a part of it: the next call must not propagate, or do, it once more.
+        usage.encode_effect(&mut Nobody);
         if usage.is_unused() {
             self.record_deletion::<U>(name);
         } else {
@@ -128,8 +132,8 @@ impl<U: Usage> Deref for Changing<'_, '_, U> {
     type Target = U;
 
     fn deref(&self) -> &U {
-        // SAFETY: the value is a `U`, and lives in a key of the server that nobody can have changed since it was found: no
-        // other code has run, and ours says when it deletes. The call is borrowed, so that it stays so.
+        // SAFETY: the value is a `U`, and lives in a key of the server that nobody can have changed since it was found:
+        // no other code has run, and ours says when it deletes. The call is borrowed, so that it stays so.
         unsafe { self.value.as_ref() }
     }
 }
@@ -165,8 +169,8 @@ impl<U: Usage> Drop for Changing<'_, '_, U> {
     /// As of a [`Key`](super::Key).
     fn drop(&mut self) {
         if panicking() {
-            // SAFETY: as in `deref`.
-            let usage = unsafe { self.value.as_ref() };
+            // SAFETY: as in `deref_mut`.
+            let usage = unsafe { self.value.as_mut() };
             self.redis.record_whole(self.found.name, usage, self.found.expires_at);
         }
     }
