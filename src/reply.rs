@@ -94,14 +94,18 @@ impl Reply {
 
     fn fact(fact: Fact) -> Reply {
         match fact {
-            Fact::Amount(amount) => Reply::text(&decimal(amount)),
+            Fact::Amount(amount) => Reply::text(&amount.to_string()),
             Fact::Instant(instant) => Reply::instant(instant),
             Fact::Span(span) => Reply::text(&duration(span)),
             Fact::Count(count) => Reply::Integer(integer(count)),
             Fact::Word(word) => Reply::text(word),
             Fact::Leases(leases) => {
-                let lease = |(holder, units, expires_at)| {
-                    Reply::Array(vec![Reply::Bytes(holder), Reply::text(&decimal(units)), Reply::instant(expires_at)])
+                let lease = |(holder, units, expires_at): (_, Amount, _)| {
+                    Reply::Array(vec![
+                        Reply::Bytes(holder),
+                        Reply::text(&units.to_string()),
+                        Reply::instant(expires_at),
+                    ])
                 };
                 Reply::Array(leases.into_iter().map(lease).collect())
             }
@@ -139,13 +143,8 @@ fn integer(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
 
-/// An amount as an argument would say it: `1`, `0.5`.
-fn decimal(amount: Amount) -> String {
-    let text = format!("{}.{:06}", amount.whole_units(), amount.minus(amount.floor()).millionths());
-    text.trim_end_matches('0').trim_end_matches('.').to_owned()
-}
-
-/// A duration as an argument would say it, in the largest unit that divides it: `60s`, `1500ms`.
+/// A duration as an argument would say it, in seconds, or less where it must be: `60s`, `1500ms`. (One that is
+/// displayed goes up to days. RL.INFO has always said seconds.)
 fn duration(span: Span) -> String {
     const UNITS: [(u64, &str); 2] = [(1_000_000, "s"), (1_000, "ms")];
     let micros = span.micros();
@@ -159,11 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn says_amounts_and_durations_as_arguments() {
-        for (millionths, text) in [(0, "0"), (1, "0.000001"), (500_000, "0.5"), (1_000_000, "1"), (100_000_000, "100")]
-        {
-            assert_eq!(decimal(Amount::saturating(millionths)), text);
-        }
+    fn says_durations_as_arguments() {
         for (micros, text) in [(60_000_000, "60s"), (1_500_000, "1500ms"), (1_500_001, "1500001us"), (1_000, "1ms")] {
             assert_eq!(duration(Span::from_micros(micros)), text);
         }

@@ -261,6 +261,28 @@ def test_after_a_step_back_of_the_clock_a_denied_call_mends_the_expiry(
         assert redis.pttl("k") * 1000 <= limiter.recovery * 9 // 8 + 1_000_000
 
 
+@pytest.mark.parametrize("numkeys", [0, 1], ids=["RL.TAKE", "RL.MTAKE"])
+def test_a_charge_after_a_step_back_takes_no_expiry_of_before(
+    numkeys: int, redis: Redis, clock: Clock
+) -> None:
+    bucket = ("TOKENBUCKET", 10, 1, "1s", "COST")
+
+    def take(cost: Word) -> None:
+        names = ("RL.MTAKE", 1, "k") if numkeys else ("RL.TAKE", "k")
+        redis.execute_command(*names, *bucket, cost)
+
+    take(10)
+    clock.advance("5s")
+    take(3)
+    # 8 are used: an eighth of 8 s later, and a second, but for the millisecond that is kept in
+    # reserve.
+    assert expires_at(redis) == clock.now // 1000 + 10_000 - 1
+    clock.advance(-50_000)
+    take("0.1")
+    # 8.1 are used. What the key had would still do, by its numbers, but was told by another clock.
+    assert expires_at(redis) == (clock.now + 8_100_000 * 9 // 8 + 1_000_000) // 1000 - 1
+
+
 @each_limiter
 def test_a_denied_call_in_mtake_mends_every_expiry_after_a_step_back(
     limiter: Limiter, redis: Redis, clock: Clock

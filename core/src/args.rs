@@ -27,8 +27,8 @@ macro_rules! words_in_memory {
 }
 words_in_memory!((<const COUNT: usize>) [&[u8]; COUNT], () &[&[u8]], () Vec<&[u8]>);
 
-/// The words of a call that have not been read yet. A word is asked for when it is read: what nobody needs, the bytes of
-/// a key's name, is not.
+/// The words of a call that have not been read yet. A word is asked for when it is read: what nobody needs, the bytes
+/// of a key's name, is not.
 ///
 /// ```
 /// use ratelimit_core::args::{Args, KeyName};

@@ -1,5 +1,5 @@
-//! How a usage is written out and read back: as a sequence of integers and strings, whatever carries them (an RDB payload, an
-//! effect on the wire, a digest).
+//! How a usage is written out and read back: as a sequence of integers and strings, whatever carries them (an RDB
+//! payload, an effect on the wire, a digest).
 
 /// Takes the fields of a usage, in order.
 pub trait Encoder {

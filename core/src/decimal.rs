@@ -4,8 +4,8 @@
 //! digits are scaled to whole units (millionths, microseconds) at once, and whatever lies below one unit is
 //! reported, so that the caller decides which way to round.
 
-/// Reads `text`, a number and perhaps a unit, in whole units of which `unit` says how many there are in what follows the
-/// number. `None` if it is not a number, has no such unit, or is 10^19 or more.
+/// Reads `text`, a number and perhaps a unit, in whole units of which `unit` says how many there are in what follows
+/// the number. `None` if it is not a number, has no such unit, or is 10^19 or more.
 pub fn scaled(text: &[u8], unit: impl FnOnce(&[u8]) -> Option<u64>) -> Option<Scaled> {
     let (decimal, rest) = Decimal::split(text)?;
     // The powers of ten only move the decimal point, so that the factor is small: of a day, the longest unit, 864.
@@ -17,8 +17,8 @@ pub fn scaled(text: &[u8], unit: impl FnOnce(&[u8]) -> Option<u64>) -> Option<Sc
     decimal.scaled(factor, shift)
 }
 
-/// An everyday number, of up to nine digits, and the bytes that follow. What follows may make it another: a fraction, an
-/// exponent.
+/// An everyday number, of up to nine digits, and the bytes that follow. What follows may make it another: a fraction,
+/// an exponent.
 #[inline]
 pub fn everyday(text: &[u8]) -> Option<(u64, &[u8])> {
     let (mut value, mut digits) = (0_u64, 0_usize);

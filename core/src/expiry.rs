@@ -73,11 +73,11 @@ impl StepBack {
     ///
     /// How long the usage is remembered is for the limit to say that it was last charged under, which need not be this
     /// call's. Where that recovery moves along with the clock, so does the present expiry. Where nobody knows it, it
-    /// comes no later than before, so that the present expiry stays, unless it is to the millisecond what this call's limit gives:
-    /// then that limit is taken for the one. (Two aligned windows of different lengths that happen to end at the same
-    /// instant cannot be told apart.) In all other cases the expiry is worked out anew: where the present one is too
-    /// early for this call's limit, too, or where somebody else has set it (EXPIRE, RESTORE), which says nothing of any
-    /// limit.
+    /// comes no later than before, so that the present expiry stays, unless it is to the millisecond what this call's
+    /// limit gives: then that limit is taken for the one. (Two aligned windows of different lengths that happen to end
+    /// at the same instant cannot be told apart.) In all other cases the expiry is worked out anew: where the present
+    /// one is too early for this call's limit, too, or where somebody else has set it (EXPIRE, RESTORE), which says
+    /// nothing of any limit.
     #[must_use]
     pub fn expiry(&self, present: Option<u64>) -> u64 {
         let by_whole_millis = self.now.plus(self.back).floor_millis().saturating_sub(self.now.floor_millis());

@@ -5,8 +5,9 @@
 //! `Default` is "never seen". Because a limiter is phrased as *how much is used*, never *how much is left*, a first
 //! call needs no branch of its own.
 //!
-//! Looking and charging are apart: [`look`] only looks (RL.PEEK), and says what charging would change; [`Change::apply`] makes
-//! that change. A call over several limits looks at all before it takes from any, and a denied call takes nothing.
+//! Looking and charging are apart: [`look`] only looks (RL.PEEK), and says what charging would change;
+//! [`Change::apply`] makes that change. A call over several limits looks at all before it takes from any, and a denied
+//! call takes nothing.
 //!
 //! ```
 //! use ratelimit_core::bucket::{Bucket, BucketUsage, Discipline};
@@ -201,8 +202,8 @@ pub trait Usage: Clone + Default + Send + 'static {
     fn describe(&self) -> Vec<(&'static str, Fact)>;
 }
 
-/// What is known of the instant at which a usage will have recovered, under the limit that charged it last, after it was
-/// moved back with the clock.
+/// What is known of the instant at which a usage will have recovered, under the limit that charged it last, after it
+/// was moved back with the clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recovery {
     /// It has moved back by exactly as much.

@@ -37,8 +37,8 @@ pub struct Spec<'a> {
     pub holder: &'a [u8],
 }
 
-/// A limit of any algorithm; it displays as the words that it is read from. [`with_limit!`](crate::with_limit) is the one
-/// place that tells them apart.
+/// A limit of any algorithm; it displays as the words that it is read from. [`with_limit!`](crate::with_limit) is how
+/// to call it.
 #[derive(Clone, Copy, Debug)]
 pub enum AnyLimit {
     /// RL.TOKENBUCKET, RL.LEAKYBUCKET.

@@ -1,8 +1,8 @@
 //! Several limits in one call, all or nothing: `RL.MTAKE` and `RL.MPEEK`.
 //!
-//! Every key is looked at before any is charged, in one instant, and what changes travels as one effect. Keys are opened
-//! one after another: others may run when a later one is opened, and change an earlier one. So a key is looked at again
-//! if they may have.
+//! Every key is looked at before any is charged, in one instant, and what changes travels as one effect. Keys are
+//! opened one after another: others may run when a later one is opened, and change an earlier one. So a key is looked
+//! at again if they may have.
 
 use super::{Seen, move_back, step_back};
 use crate::redis::key::Found;

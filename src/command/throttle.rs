@@ -43,8 +43,8 @@ fn left_behind(redis: &mut Redis, name: KeyName, bucket: &Bucket, now: Timestamp
     Some(bucket.recovering_at(tat(&string.bytes, expires_at)?, now))
 }
 
-/// The answer to a call on what a string stands for. A limiter is put into the place of the string even if it is denied.
-/// `None` if the string has to stay.
+/// The answer to a call on what a string stands for. A limiter is put into the place of the string even if it is
+/// denied. `None` if the string has to stay.
 fn take_over(
     redis: &mut Redis,
     name: KeyName,

@@ -95,10 +95,6 @@ pub unsafe fn with_arguments<T>(
     run: impl FnOnce(&[&[u8]]) -> T,
 ) -> T {
     // SAFETY: the caller's promise.
-    unsafe {
-        {
-            let words: Vec<&[u8]> = guard::strings(argv, length).iter().map(|word| guard::bytes(*word)).collect();
-            run(&words)
-        }
-    }
+    let words: Vec<&[u8]> = unsafe { guard::strings(argv, length).iter().map(|word| guard::bytes(*word)).collect() };
+    run(&words)
 }

@@ -35,11 +35,13 @@ pub unsafe fn enter(
     // SAFETY: the caller's promise.
     let argv = unsafe { strings(argv, length) };
     // SAFETY: likewise.
+    let words = unsafe { Strings::new(argv) };
+    // SAFETY: likewise.
     let mut redis = unsafe { Redis::new(ctx, argv, stats) };
     if let Some(access) = asked_for_keys
         && redis.is_asked_for_keys()
     {
-        callback((), || redis.answer_keys(Args::new(&Strings(argv)), access));
+        callback((), || redis.answer_keys(Args::new(&words), access));
         return OK;
     }
     let answered = catch_unwind(AssertUnwindSafe(|| {
@@ -47,7 +49,7 @@ pub unsafe fn enter(
             // Redis 6.2 knows no arity of a module's commands.
             return Err(Error::WrongArity);
         }
-        let answer = handler(&mut redis, Args::new(&Strings(argv)));
+        let answer = handler(&mut redis, Args::new(&words));
         redis.finish();
         answer
     }));
@@ -71,7 +73,8 @@ pub unsafe fn enter(
     OK
 }
 
-/// A place where a call would be cut short if it could panic: tests of a debug build have it panic there ([`panic_at`]).
+/// A place where a call would be cut short if it could panic: tests of a debug build have it panic there
+/// ([`panic_at`]).
 #[inline(always)]
 pub fn point() {
     #[cfg(debug_assertions)]
@@ -106,13 +109,21 @@ pub unsafe fn strings<'a>(argv: *mut *mut raw::RedisModuleString, length: c_int)
 /// The words of a call, as the server holds them.
 struct Strings<'a>(&'a [*mut raw::RedisModuleString]);
 
+impl<'a> Strings<'a> {
+    /// # Safety
+    /// They live, and are not changed, for `'a`.
+    unsafe fn new(strings: &'a [*mut raw::RedisModuleString]) -> Strings<'a> {
+        Strings(strings)
+    }
+}
+
 impl Words for Strings<'_> {
     fn count(&self) -> usize {
         self.0.len()
     }
 
     fn word(&self, place: usize) -> Option<&[u8]> {
-        // SAFETY: whoever makes one promises that the strings live as long.
+        // SAFETY: `new`.
         self.0.get(place).map(|string| unsafe { bytes(*string) })
     }
 }

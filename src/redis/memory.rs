@@ -101,7 +101,8 @@ unsafe fn word_before(place: *mut u8) -> *mut *mut u8 {
 /// The bytes that the server's allocator really holds for `block`.
 ///
 /// # Safety
-/// `block` came from the server's allocator, for something of an alignment of at most [`SERVER_ALIGNMENT`], and is live.
+/// `block` came from the server's allocator, for something of an alignment of at most [`SERVER_ALIGNMENT`], and is
+/// live.
 pub unsafe fn size(block: *const c_void) -> usize {
     // SAFETY: the caller's promise.
     unsafe { call!(RedisModule_MallocSize(block.cast_mut())) }

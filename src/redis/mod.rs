@@ -33,7 +33,8 @@ use redis_module::raw;
 use std::collections::VecDeque;
 use std::ffi::CString;
 
-/// One call of a command: the server's context, the words as the server holds them, and what is left to be propagated and announced.
+/// One call of a command: the server's context, the words as the server holds them, and what is left to be propagated
+/// and announced.
 pub struct Redis<'a> {
     ctx: *mut raw::RedisModuleCtx,
     argv: &'a [*mut raw::RedisModuleString],
@@ -109,8 +110,8 @@ impl<'a> Redis<'a> {
         self.more.get_or_insert_default().pending.push_front(Box::new(run));
     }
 
-    /// Ends what the call does to keys, whatever has become of the call: what has changed is propagated to replicas and the AOF,
-    /// then what was left for later is done, and then those hear of it who might change more.
+    /// Ends what the call does to keys, whatever has become of the call: what has changed is propagated to replicas and
+    /// the AOF, then what was left for later is done, and then those hear of it who might change more.
     fn finish(&mut self) {
         self.propagate();
         while let Some(run) = self.more.as_mut().and_then(|more| more.pending.pop_front()) {

@@ -70,3 +70,19 @@ fn whole_units_are_what_is_left_without_decimals() {
         assert_eq!(Amount(millionths).floor(), Amount(whole * 1_000_000));
     }
 }
+
+#[test]
+fn displays_as_an_argument_says_it() {
+    for (millionths, text) in [
+        (0, "0"),
+        (1, "0.000001"),
+        (120_000, "0.12"),
+        (500_000, "0.5"),
+        (1_000_000, "1"),
+        (100_000_000, "100"),
+        (12_000_340, "12.00034"),
+    ] {
+        assert_eq!(Amount(millionths).to_string(), text);
+        assert_eq!(Amount::parse_down(text.as_bytes()), Some(Amount(millionths)));
+    }
+}

@@ -1,8 +1,8 @@
 //! The table of leases.
 //!
-//! Leases are kept by holder and by the instant at which they expire. The state is what had not expired when the table was
-//! last written; a denied call and a look change nothing, so what has expired since is looked past. However many expire
-//! together, and wherever the clock goes:
+//! Leases are kept by holder and by the instant at which they expire. The state is what had not expired when the table
+//! was last written; a denied call and a look change nothing, so what has expired since is looked past. However many
+//! expire together, and wherever the clock goes:
 //!
 //! * to look past them is to know their sum, which is kept along with the instant up to which it was taken, and goes on
 //!   from there: the first look passes each of them, and no other does;
@@ -78,8 +78,8 @@ pub(super) const SWEPT: usize = 16;
 /// What a concurrency limit's key remembers.
 #[derive(Clone, Debug, Default)]
 pub struct ConcurrencyUsage {
-    /// The units of every lease, by the instant at which it expires and its holder. At the front may be some that expired
-    /// by `written`, to be swept out: no part of the state.
+    /// The units of every lease, by the instant at which it expires and its holder. At the front may be some that
+    /// expired by `written`, to be swept out: no part of the state.
     pub(super) by_expiry: BTreeMap<(Mark, Holder), Amount>,
     /// The same by holder.
     pub(super) by_holder: HashTable<Held>,
@@ -208,8 +208,9 @@ impl ConcurrencyUsage {
         sum
     }
 
-    /// The same for a change that comes now. Looks may have gone further (those of a replica do, if its clock is ahead of
-    /// its master's): then they stay where they are, and what they passed is passed from the side of the last change.
+    /// The same for a change that comes now. Looks may have gone further (those of a replica do, if its clock is ahead
+    /// of its master's): then they stay where they are, and what they passed is passed from the side of the last
+    /// change.
     fn expired_by_change(&self, now: Timestamp) -> Sum {
         let now = self.at(now);
         if now < self.expired.get().by { self.expiring(self.written, now) } else { self.expired(now) }

@@ -27,8 +27,8 @@ impl Redis<'_> {
         drop(handle);
         self.others_may_run();
         let (expires_in_ms, name) = (expires_in_ms?, self.string(name).ok()?);
-        // SAFETY: `ctx` and the string are those of the current call, and no handle is open. The reply is freed once, and
-        // its bytes are copied before.
+        // SAFETY: `ctx` and the string are those of the current call, and no handle is open. The reply is freed once,
+        // and its bytes are copied before.
         let bytes = unsafe {
             let reply = call!(RedisModule_Call(self.ctx, c"GET".as_ptr(), c"s".as_ptr(), name));
             if reply.is_null() {
