@@ -43,7 +43,7 @@ pub fn everyday_whole(text: &[u8]) -> Option<u64> {
         let halves =
             u64::from(u32::from_le_bytes(*head)) | u64::from(u32::from_le_bytes(*tail)) << bits.wrapping_sub(32);
         let room = 64_usize.wrapping_sub(bits);
-        return eight_digits(halves << room | (ZEROS & !(u64::MAX << room)));
+        return eight_digits((halves << room).wrapping_add(ZEROS & !(u64::MAX << room)));
     }
     match everyday(text) {
         Some((value, [])) => Some(value),
@@ -65,9 +65,9 @@ fn eight_digits(text: u64) -> Option<u64> {
         return None;
     }
     let digits = text ^ ZEROS;
-    let pairs = (digits.wrapping_mul(10 << 8 | 1) >> 8) & 0x00ff_00ff_00ff_00ff;
-    let fours = (pairs.wrapping_mul(100 << 16 | 1) >> 16) & 0x0000_ffff_0000_ffff;
-    Some(fours.wrapping_mul(10_000 << 32 | 1) >> 32)
+    let pairs = (digits.wrapping_mul((10 << 8) + 1) >> 8) & 0x00ff_00ff_00ff_00ff;
+    let fours = (pairs.wrapping_mul((100 << 16) + 1) >> 16) & 0x0000_ffff_0000_ffff;
+    Some(fours.wrapping_mul((10_000 << 32) + 1) >> 32)
 }
 
 /// A decimal in whole units: `floor`, and whether something below one unit was left.
