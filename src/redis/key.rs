@@ -218,7 +218,7 @@ impl<'a, U: Usage> Key<'_, 'a, U> {
         }
         let present = if self.is_missing() { None } else { self.handle.expires_at(now) };
         let expires_at = expiry.after_charge(present, moved);
-        self.tell_and_set(present, expires_at, now);
+        self.propagate_and_set(present, expires_at, now);
     }
 
     /// The same of a change that only moved the usage back, with the clock.
@@ -227,11 +227,11 @@ impl<'a, U: Usage> Key<'_, 'a, U> {
             return self.delete();
         }
         let present = self.handle.expires_at(step.now);
-        self.tell_and_set(present, step.expiry(present), step.now);
+        self.propagate_and_set(present, step.expiry(present), step.now);
     }
 
     #[inline(always)]
-    fn tell_and_set(&mut self, present: Option<u64>, expires_at: u64, now: Timestamp) {
+    fn propagate_and_set(&mut self, present: Option<u64>, expires_at: u64, now: Timestamp) {
         self.redis.changes.change(self.name, self.value.get_mut(), expires_at);
         self.redis.propagate();
         if present != Some(expires_at) || self.is_missing() {

@@ -119,7 +119,7 @@ impl<'a> Redis<'a> {
             guard::point();
         }
         while let Some((name, event)) = self.next_event() {
-            self.tell(name, event);
+            self.announce(name, event);
             guard::point();
         }
     }
@@ -138,7 +138,7 @@ impl<'a> Redis<'a> {
     }
 
     #[inline(always)]
-    fn tell(&mut self, name: KeyName, event: Event) {
+    fn announce(&mut self, name: KeyName, event: Event) {
         let (class, text) = match event {
             Event::Taken => (raw::REDISMODULE_NOTIFY_MODULE, c"rl.take"),
             Event::Deleted => (raw::REDISMODULE_NOTIFY_GENERIC, c"del"),
