@@ -1,13 +1,16 @@
 //! Fixed window: `limit` per `window`.
 //!
-//! The window opens with the first admitted call, or, aligned, at multiples of its length since the Unix epoch.
+//! The window opens with the first admitted call, or, aligned, at multiples of its length since the Unix epoch, or at
+//! the boundaries of a [calendar](super::calendar); these may lie at a fixed distance from UTC.
 //! When to use it: quotas that people read off a clock ("1000 a day"). Its known flaw: twice the limit can pass
 //! around a boundary (all of it just before, all of it just after). Cost: 16 bytes, no division unless aligned.
 //!
 //! What is stored is the usage and one instant: where the window opened, or, aligned, when it was last charged,
 //! which counts while it lies in the window of now. The mode is stored with it, so that state written in the other
-//! mode is read for what it is: it counts until its instant plus the call's window.
+//! mode is read for what it is: it counts until its instant plus the call's window, and under a calendar until the end
+//! of the window that its instant lies in.
 
+use super::calendar::{Anchor, Calendar, Offset};
 use super::codec::{Decoder, Encoder};
 use super::{Amount, Fact, Kind, Limit, Period, Recovery, Span, Timestamp, Usage, Verdict};
 use std::fmt;
@@ -32,22 +35,76 @@ use std::fmt;
 #[derive(Clone, Copy, Debug)]
 pub struct FixedWindow {
     limit: Amount,
-    window: Period,
-    aligned: bool,
+    bounds: Bounds,
+}
+
+/// What a window begins and ends by.
+#[derive(Clone, Copy, Debug)]
+enum Bounds {
+    /// The first admitted call, and so long after it.
+    FirstCall(Period),
+    /// Multiples of its length since the epoch.
+    Multiples(Period),
+    /// The same by clocks that do not show UTC.
+    LocalMultiples(Period, Offset),
+    /// The dates that clocks show.
+    Dates(Calendar, Offset),
 }
 
 impl FixedWindow {
     /// A window that opens with the first admitted call, or, `aligned`, at multiples of its length since the epoch.
     #[must_use]
     pub fn new(limit: Amount, window: Period, aligned: bool) -> FixedWindow {
-        FixedWindow { limit, window, aligned }
+        FixedWindow { limit, bounds: if aligned { Bounds::Multiples(window) } else { Bounds::FirstCall(window) } }
+    }
+
+    /// An aligned window by clocks at a distance from UTC.
+    #[must_use]
+    pub fn aligned(limit: Amount, window: Period, offset: Offset) -> FixedWindow {
+        let bounds =
+            if offset == Offset::UTC { Bounds::Multiples(window) } else { Bounds::LocalMultiples(window, offset) };
+        FixedWindow { limit, bounds }
+    }
+
+    /// A window of the calendar, likewise.
+    #[must_use]
+    pub fn calendar(limit: Amount, calendar: Calendar, offset: Offset) -> FixedWindow {
+        FixedWindow { limit, bounds: Bounds::Dates(calendar, offset) }
+    }
+
+    /// What an unnamed limit is known by: the microseconds of its window, 0 of a calendar's, and ALIGNED's words in a
+    /// number, which is 0 without them. Both may be stored: what they say never changes.
+    ///
+    /// Bit 0: aligned. Bits 1 to 3: the calendar's unit. Bits 8 to 12: its anchor. Bits 16 to 31: the offset.
+    #[must_use]
+    pub fn known_by_words(&self) -> (u64, u32) {
+        let words = |calendar: Option<Calendar>, offset: Offset| {
+            let (unit, anchor) = calendar.map_or((0, 0), |calendar| (calendar.known_by(), calendar.anchor().day()));
+            1 | u32::from(unit) << 1 | u32::from(anchor) << 8 | u32::from(offset.known_by()) << 16
+        };
+        match self.bounds {
+            Bounds::FirstCall(window) => (window.micros().get(), 0),
+            Bounds::Multiples(window) => (window.micros().get(), words(None, Offset::UTC)),
+            Bounds::LocalMultiples(window, offset) => (window.micros().get(), words(None, offset)),
+            Bounds::Dates(calendar, offset) => (0, words(Some(calendar), offset)),
+        }
+    }
+
+    fn is_aligned(&self) -> bool {
+        !matches!(self.bounds, Bounds::FirstCall(_))
     }
 
     /// When the usage stops counting, as told now.
     fn end(&self, usage: &FixedWindowUsage, now: Timestamp) -> Timestamp {
         let instant = usage.stamp.instant().min(now);
-        let start = if self.aligned && usage.stamp.aligned() { instant.aligned(self.window) } else { instant };
-        start.plus(self.window.span())
+        match self.bounds {
+            Bounds::Multiples(window) if usage.stamp.aligned() => instant.aligned(window).plus(window.span()),
+            Bounds::LocalMultiples(window, offset) if usage.stamp.aligned() => offset.end(window, instant),
+            Bounds::FirstCall(window) | Bounds::Multiples(window) | Bounds::LocalMultiples(window, _) => {
+                instant.plus(window.span())
+            }
+            Bounds::Dates(calendar, offset) => calendar.end(offset, instant),
+        }
     }
 
     /// What still counts now.
@@ -58,15 +115,29 @@ impl FixedWindow {
     /// Drops what no longer counts, and opens a window if none is open.
     fn advance(&self, usage: &mut FixedWindowUsage, now: Timestamp) {
         let used = self.present(usage, now);
-        let opened = if self.aligned || used == Amount::ZERO { now } else { usage.stamp.instant() };
-        *usage = FixedWindowUsage { used, stamp: Stamp::new(opened, self.aligned) };
+        let opened = if self.is_aligned() || used == Amount::ZERO { now } else { usage.stamp.instant() };
+        *usage = FixedWindowUsage { used, stamp: Stamp::new(opened, self.is_aligned()) };
     }
 }
 
 impl fmt::Display for FixedWindow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let aligned = if self.aligned { " ALIGNED" } else { "" };
-        write!(f, "FIXED {} {}{aligned}", self.limit, self.window)
+        let limit = self.limit;
+        match self.bounds {
+            Bounds::FirstCall(window) => write!(f, "FIXED {limit} {window}"),
+            Bounds::Multiples(window) => write!(f, "FIXED {limit} {window} ALIGNED"),
+            Bounds::LocalMultiples(window, offset) => write!(f, "FIXED {limit} {window} ALIGNED OFFSET {offset}"),
+            Bounds::Dates(calendar, offset) => {
+                write!(f, "FIXED {limit} {calendar} ALIGNED")?;
+                if offset != Offset::UTC {
+                    write!(f, " OFFSET {offset}")?;
+                }
+                match calendar.anchor() {
+                    Anchor::FIRST => Ok(()),
+                    anchor => write!(f, " ANCHOR {}", anchor.day()),
+                }
+            }
+        }
     }
 }
 
@@ -148,7 +219,8 @@ impl Usage for FixedWindowUsage {
     }
 
     fn recovery(&self) -> Recovery {
-        // Aligned windows end where they do, whenever in them was charged, and how long they are is not stored.
+        // Aligned windows end where they do, whenever in them was charged, and how long they are is not stored, nor by
+        // what calendar; but of none lies an earlier instant in a later window.
         if self.stamp.aligned() { Recovery::IsHidden } else { Recovery::MovesAlong }
     }
 

@@ -42,6 +42,7 @@ pub mod amount;
 pub mod args;
 mod ask;
 pub mod bucket;
+pub mod calendar;
 #[cfg(test)]
 mod calls;
 pub mod codec;

@@ -5,6 +5,7 @@
 //! passes is what fits, and a wait is right if what it waits for holds after it and not a microsecond sooner (usage
 //! by itself only falls). So nothing here inverts a formula, and nothing is rounded but where the contract says so.
 
+pub mod almanac;
 mod bucket;
 mod contract;
 mod fixed_window;

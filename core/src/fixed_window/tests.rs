@@ -1,8 +1,12 @@
 use super::*;
 use crate::Ask::{self, Force, GiveBack, Take};
-use crate::calls::{Fields, Key, amounts, call, lengths, millionths, period, units};
+use crate::calls::{Fields, Key, amounts, call, lengths, millionths, period, units, us};
+use crate::expiry::{Expiry, StepBack};
 use crate::laws::{Lawful, decoded, encoded, laws};
+use crate::oracle::almanac::{Turns, offset, offsets};
 use proptest::prelude::*;
+
+const DAY: u64 = 86_400_000;
 
 fn plain(limit: u64, window: &str) -> FixedWindow {
     FixedWindow::new(units(limit), period(window), false)
@@ -10,6 +14,24 @@ fn plain(limit: u64, window: &str) -> FixedWindow {
 
 fn aligned(limit: u64, window: &str) -> FixedWindow {
     FixedWindow::new(units(limit), period(window), true)
+}
+
+/// Of words such as `1mo`, `1mo ANCHOR 31` or `3mo OFFSET +09:00 ANCHOR 31`.
+fn calendar(limit: u64, words: &str) -> FixedWindow {
+    let mut words = words.split(' ');
+    let (mut calendar, mut offset) = (Calendar::parse(words.next().unwrap().as_bytes()).unwrap(), Offset::UTC);
+    while let (Some(name), Some(value)) = (words.next(), words.next()) {
+        match name {
+            "OFFSET" => offset = Offset::parse(value.as_bytes()).unwrap(),
+            "ANCHOR" => calendar = calendar.anchored(Anchor::parse(value.as_bytes()).unwrap()).unwrap(),
+            other => unreachable!("{other}"),
+        }
+    }
+    FixedWindow::calendar(units(limit), calendar, offset)
+}
+
+fn distance(text: &str) -> Offset {
+    Offset::parse(text.as_bytes()).unwrap()
 }
 
 fn one() -> Ask {
@@ -208,18 +230,28 @@ impl Lawful for FixedWindow {
     const LIMITS_OF_AN_EXPIRY: usize = 1;
 
     fn limits() -> impl Strategy<Value = FixedWindow> {
-        (amounts(), lengths(), any::<bool>()).prop_map(|(limit, window, aligned)| {
-            let window = Period::new(Span::from_micros(window)).unwrap();
-            FixedWindow::new(Amount::saturating(limit), window, aligned)
-        })
+        let length = || lengths().prop_map(|window| Period::new(Span::from_micros(window)).unwrap());
+        let distance = || offsets().prop_map(|minutes| Offset::parse(offset(minutes).as_bytes()).unwrap());
+        let bounds = prop_oneof![
+            length().prop_map(Bounds::FirstCall),
+            length().prop_map(Bounds::Multiples),
+            (length(), distance()).prop_map(|(window, offset)| Bounds::LocalMultiples(window, offset)),
+            (Turns::any(), distance()).prop_map(|(turns, offset)| Bounds::Dates(turns.implementation(), offset)),
+        ];
+        (amounts(), bounds).prop_map(|(limit, bounds)| FixedWindow { limit: Amount::saturating(limit), bounds })
     }
 
     /// In each window, the limit.
     fn check_guarantee(&self, admitted: &[(Timestamp, u128)]) {
-        let (mut start, mut sum) = (None, 0);
+        let (mut end, mut sum) = (Timestamp::EPOCH, 0);
         for (at, cost) in admitted {
-            if start.is_none_or(|start: Timestamp| *at >= start.plus(self.window.span())) {
-                start = Some(if self.aligned { at.aligned(self.window) } else { *at });
+            if *at >= end {
+                end = match self.bounds {
+                    Bounds::FirstCall(window) => at.plus(window.span()),
+                    Bounds::Multiples(window) => at.aligned(window).plus(window.span()),
+                    Bounds::LocalMultiples(window, offset) => offset.end(window, *at),
+                    Bounds::Dates(calendar, offset) => calendar.end(offset, *at),
+                };
                 sum = 0;
             }
             sum += cost;
@@ -255,5 +287,177 @@ fn giving_back_after_the_window_leaves_nothing() {
         key.call(&limit, 20_000, Take(units(8)));
         let told = key.call(&limit, 80_000, GiveBack(units(3)));
         assert_eq!((told, key.is_gone()), ([1, 10, 10, 0, 0], true));
+    }
+}
+
+#[test]
+fn a_calendar_window_ends_with_its_week_month_quarter_or_year() {
+    // Tuesday, 2023-11-14 22:13:20 UTC.
+    let now = 1_700_000_000_000;
+    let (hour, day) = (3_600_000, 86_400_000);
+    let midnight = hour + 46 * 60_000 + 40_000;
+    for (words, after_midnight) in [
+        ("1w", 5 * day),
+        ("1mo", 16 * day),
+        ("3mo", 47 * day),
+        ("1y", 47 * day),
+        ("1w OFFSET +09:00", 5 * day - 9 * hour),
+        ("1mo OFFSET -08:00", 16 * day + 8 * hour),
+        ("1mo ANCHOR 15", 0),
+        ("1mo OFFSET +01:00 ANCHOR 15", -hour),
+        // In Tokyo it is the 15th.
+        ("1mo OFFSET +09:00 ANCHOR 15", 30 * day - 9 * hour),
+        ("1mo ANCHOR 31", 15 * day),
+        ("3mo ANCHOR 15", 61 * day),
+        ("3mo ANCHOR 31", 77 * day),
+    ] {
+        let told = Key::default().call(&calendar(10, words), now, one());
+        assert_eq!(told, [1, 10, 9, 0, midnight + after_midnight], "{words}");
+    }
+}
+
+#[test]
+fn a_month_from_the_31st_begins_on_the_last_day_of_a_shorter_one() {
+    // 2024-01-31, -02-29 and -03-31; 2025-01-31, -02-28 and -03-31.
+    for [january, february, march] in [[19_753, 19_782, 19_813], [20_119, 20_147, 20_178]] {
+        let (limit, mut key) = (calendar(10, "1mo ANCHOR 31"), Key::default());
+        for (at, left) in [
+            (january * DAY - 1, 1),
+            (january * DAY, (february - january) * DAY),
+            (february * DAY, (march - february) * DAY),
+        ] {
+            let left = i64::try_from(left).unwrap();
+            assert_eq!(key.call(&limit, at, Take(units(10))), [1, 10, 0, 0, left]);
+            assert_eq!(key.call(&limit, at, one()), [0, 10, 0, left, left]);
+        }
+        assert_eq!(key.peek(&limit, march * DAY - 1, one()), [0, 10, 0, 1, 1]);
+    }
+}
+
+#[test]
+fn by_clocks_in_the_east_a_day_ends_before_midnight() {
+    let hour = 3_600_000;
+    for (text, left) in [("+00:00", 24), ("+09:00", 15), ("-09:00", 9), ("+14:00", 10), ("-14:00", 14)] {
+        let limit = FixedWindow::aligned(units(10), period("1d"), distance(text));
+        let (left, mut key) = (left * hour, Key::default());
+        assert_eq!(key.call(&limit, 0, Take(units(10))), [1, 10, 0, 0, left], "{text}");
+        let end = u64::try_from(left).unwrap();
+        assert_eq!(key.peek(&limit, end - 1, one()), [0, 10, 0, 1, 1], "{text}");
+        assert_eq!(key.call(&limit, end, one()), [1, 10, 9, 0, 24 * hour], "{text}");
+    }
+}
+
+#[test]
+fn state_of_the_other_mode_counts_until_the_end_of_the_calendar_window_of_its_instant() {
+    // From the 20th of January 1970.
+    let (plain, month, ides) = (plain(10, "7d"), calendar(10, "1mo"), calendar(10, "1mo ANCHOR 15"));
+    let left = |days: u64| i64::try_from(days * DAY).unwrap();
+    let mut key = Key::default();
+    key.call(&plain, 19 * DAY, Take(units(4)));
+    assert_eq!(key.peek(&month, 20 * DAY, one()), [1, 10, 6, 0, left(11)]);
+    assert_eq!(key.peek(&ides, 20 * DAY, one()), [1, 10, 6, 0, left(25)]);
+    assert_eq!(key.peek(&month, 31 * DAY, one()), [1, 10, 10, 0, 0]);
+    // Charged in its own mode, it is of that mode.
+    assert_eq!(key.call(&month, 30 * DAY, one()), [1, 10, 5, 0, left(1)]);
+    // Under other numbers it is an aligned window's: until its last charge and the plain window, ...
+    assert_eq!(key.peek(&plain, 30 * DAY, one()), [1, 10, 5, 0, left(7)]);
+    assert_eq!(key.peek(&plain, 37 * DAY, one()), [1, 10, 10, 0, 0]);
+    // ... or while that lies in the window of now.
+    assert_eq!(key.peek(&aligned(10, "7d"), 30 * DAY, one()), [1, 10, 5, 0, left(5)]);
+    assert_eq!(key.peek(&ides, 44 * DAY, one()), [1, 10, 5, 0, left(1)]);
+    assert_eq!(key.peek(&calendar(10, "1y"), 44 * DAY, one()), [1, 10, 5, 0, left(321)]);
+}
+
+#[test]
+fn a_clock_gone_back_over_the_end_of_a_month_counts_what_was_used_in_the_month_before() {
+    let (limit, mut key) = (calendar(10, "1mo"), Key::default());
+    key.call(&limit, 32 * DAY, Take(units(10)));
+    let left = i64::try_from(DAY).unwrap();
+    assert_eq!(key.peek(&limit, 30 * DAY, one()), [0, 10, 0, left, left]);
+    assert_eq!(key.peek(&limit, 59 * DAY, one()), [1, 10, 10, 0, 0], "a peek has written nothing");
+    assert_eq!(key.call(&limit, 30 * DAY, one()), [0, 10, 0, left, left]);
+    // Which a call then has written: it counts no longer than January.
+    assert_eq!(key.call(&limit, 31 * DAY, one()), [1, 10, 9, 0, 28 * left]);
+}
+
+#[test]
+fn a_clock_gone_back_over_the_end_of_a_month_makes_no_key_expire_before_it_has_recovered() {
+    let (january, february) = (us(30 * DAY * 1000), us(32 * DAY * 1000));
+    let (month, minute) = (calendar(10, "1mo"), aligned(10, "1m"));
+    let mut usage = FixedWindowUsage::default();
+    month.charge(&mut usage, february, units(10));
+    let expiry = |limit: FixedWindow, usage: &FixedWindowUsage, now| Expiry::of(now, limit.reset(usage, now));
+    let present = expiry(month, &usage, february).after_charge(None, false);
+    let back = usage.ahead(january);
+    let mut moved = usage;
+    moved.move_back(january);
+    let seen_by = |limit| {
+        let (before, after) = (expiry(limit, &usage, february), expiry(limit, &moved, january));
+        StepBack { now: january, back, recovery: moved.recovery(), before, after }.expiry(Some(present))
+    };
+    // By its own limit's reckoning it recovers with January.
+    let recovered = month.end(&moved, january).ceil_millis();
+    assert_eq!(recovered, 31 * DAY);
+    assert!((recovered + 1..=recovered + DAY / 8 + 1000).contains(&seen_by(month)), "{}", seen_by(month));
+    // Another does not know how long it is remembered, and leaves it.
+    assert_eq!(seen_by(minute), present);
+}
+
+#[test]
+fn limits_of_different_words_are_known_by_different_numbers() {
+    let (day, tokyo, lima) = (period("1d"), distance("+09:00"), distance("-05:00"));
+    let limits = [
+        plain(10, "1d"),
+        plain(10, "7d"),
+        aligned(10, "1d"),
+        FixedWindow::aligned(units(10), day, tokyo),
+        FixedWindow::aligned(units(10), day, lima),
+        calendar(10, "1w"),
+        calendar(10, "1mo"),
+        calendar(10, "3mo"),
+        calendar(10, "1y"),
+        calendar(10, "1mo OFFSET +09:00"),
+        calendar(10, "1mo ANCHOR 15"),
+        calendar(10, "1mo ANCHOR 31"),
+        calendar(10, "3mo OFFSET +09:00 ANCHOR 31"),
+    ];
+    let micros = DAY * 1000;
+    // Stored, so never to change.
+    let known = [
+        (micros, 0),
+        (7 * micros, 0),
+        (micros, 1),
+        (micros, 0x021c_0001),
+        (micros, 0xfed4_0001),
+        (0, 0x0103),
+        (0, 0x0105),
+        (0, 0x0107),
+        (0, 0x0109),
+        (0, 0x021c_0105),
+        (0, 0x0f05),
+        (0, 0x1f05),
+        (0, 0x021c_1f07),
+    ];
+    assert_eq!(limits.map(|limit| limit.known_by_words()), known);
+    // Their numbers do not matter, nor a distance of nothing.
+    assert_eq!(calendar(11, "1mo OFFSET +00:00 ANCHOR 1").known_by_words(), (0, 0x0105));
+    assert_eq!(FixedWindow::aligned(units(11), day, Offset::UTC).known_by_words(), (micros, 1));
+}
+
+#[test]
+fn it_displays_as_the_words_that_it_is_read_from() {
+    let tokyo = distance("+09:00");
+    for (limit, text) in [
+        (plain(7, "60s"), "FIXED 7 1m"),
+        (aligned(7, "60s"), "FIXED 7 1m ALIGNED"),
+        (FixedWindow::aligned(units(7), period("1d"), tokyo), "FIXED 7 1d ALIGNED OFFSET +09:00"),
+        (FixedWindow::aligned(units(7), period("1d"), Offset::UTC), "FIXED 7 1d ALIGNED"),
+        (calendar(7, "1w"), "FIXED 7 1w ALIGNED"),
+        (calendar(7, "1y OFFSET -03:30"), "FIXED 7 1y ALIGNED OFFSET -03:30"),
+        (calendar(7, "3mo ANCHOR 1"), "FIXED 7 3mo ALIGNED"),
+        (calendar(7, "3mo ANCHOR 15"), "FIXED 7 3mo ALIGNED ANCHOR 15"),
+        (calendar(1000, "1mo ANCHOR 31 OFFSET +09:00"), "FIXED 1000 1mo ALIGNED OFFSET +09:00 ANCHOR 31"),
+    ] {
+        assert_eq!(limit.to_string(), text);
     }
 }
