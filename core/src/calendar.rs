@@ -59,10 +59,10 @@ impl Offset {
         }
     }
 
-    /// As a number that says nothing else: minutes, in two's complement.
+    /// As two bytes, which never change: minutes, little end first.
     #[must_use]
-    pub fn known_by(self) -> u16 {
-        self.minutes.cast_unsigned()
+    pub fn known_by(self) -> [u8; 2] {
+        self.minutes.to_le_bytes()
     }
 
     /// When the window that `instant` lies in ends, where windows begin at multiples of their length since local clocks
@@ -71,9 +71,12 @@ impl Offset {
     pub fn end(self, window: Period, instant: Timestamp) -> Timestamp {
         let length = window.micros();
         let beyond = self.micros().unsigned_abs() % length;
-        // West of UTC is east of it by a whole window less.
-        let beyond = if self.minutes < 0 { length.get().saturating_sub(beyond) } else { beyond };
-        let passed = instant.micros().saturating_add(beyond) % length;
+        // West of UTC is as far east as is missing of a whole window.
+        let east = match self.minutes {
+            0.. => beyond,
+            ..0 => length.get().saturating_sub(beyond),
+        };
+        let passed = instant.micros().saturating_add(east) % length;
         instant.plus(window.span().minus(Span::from_micros(passed)))
     }
 
@@ -150,10 +153,10 @@ impl Unit {
     /// The word for it, and the number that it is known by, never to change.
     fn names(self) -> (&'static str, u8) {
         match self {
-            Unit::Week => ("1w", 1),
-            Unit::Month => ("1mo", 2),
-            Unit::Quarter => ("3mo", 3),
-            Unit::Year => ("1y", 4),
+            Unit::Week => ("1w", 2),
+            Unit::Month => ("1mo", 3),
+            Unit::Quarter => ("3mo", 4),
+            Unit::Year => ("1y", 5),
         }
     }
 
@@ -188,7 +191,7 @@ impl Calendar {
         self.anchor
     }
 
-    /// Its unit as a number other than 0, which never changes.
+    /// Its unit as a number above 1, which never changes.
     #[must_use]
     pub fn known_by(self) -> u8 {
         self.unit.names().1

@@ -73,20 +73,21 @@ impl FixedWindow {
     }
 
     /// What an unnamed limit is known by: the microseconds of its window, 0 of a calendar's, and ALIGNED's words in a
-    /// number, which is 0 without them. Both may be stored: what they say never changes.
+    /// number. Both may be stored: what they say never changes.
     ///
-    /// Bit 0: aligned. Bits 1 to 3: the calendar's unit. Bits 8 to 12: its anchor. Bits 16 to 31: the offset.
+    /// The number's bytes, from the lowest: 0 without ALIGNED, 1 with it, more for a calendar's unit; the anchor, 0 of a
+    /// plain duration; the offset, in two.
     #[must_use]
     pub fn known_by_words(&self) -> (u64, u32) {
-        let words = |calendar: Option<Calendar>, offset: Offset| {
-            let (unit, anchor) = calendar.map_or((0, 0), |calendar| (calendar.known_by(), calendar.anchor().day()));
-            1 | u32::from(unit) << 1 | u32::from(anchor) << 8 | u32::from(offset.known_by()) << 16
+        let words = |mode, anchor, offset: Offset| {
+            let [low, high] = offset.known_by();
+            u32::from_le_bytes([mode, anchor, low, high])
         };
         match self.bounds {
-            Bounds::FirstCall(window) => (window.micros().get(), 0),
-            Bounds::Multiples(window) => (window.micros().get(), words(None, Offset::UTC)),
-            Bounds::LocalMultiples(window, offset) => (window.micros().get(), words(None, offset)),
-            Bounds::Dates(calendar, offset) => (0, words(Some(calendar), offset)),
+            Bounds::FirstCall(window) => (window.micros().get(), words(0, 0, Offset::UTC)),
+            Bounds::Multiples(window) => (window.micros().get(), words(1, 0, Offset::UTC)),
+            Bounds::LocalMultiples(window, offset) => (window.micros().get(), words(1, 0, offset)),
+            Bounds::Dates(calendar, offset) => (0, words(calendar.known_by(), calendar.anchor().day(), offset)),
         }
     }
 
