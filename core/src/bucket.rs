@@ -173,6 +173,12 @@ impl Limit for Bucket {
         self.advance(usage, now);
         usage.used = usage.used.minus(amount);
     }
+
+    fn low(&self, usage: &BucketUsage, now: Timestamp) -> Option<Amount> {
+        let elapsed = now.since(usage.drained_to).micros();
+        let drained = Amount::saturating(ratio::ceil(elapsed, self.refill.get(), self.period.micros()));
+        Some(if usage.used == Amount::MAX { Amount::ZERO } else { usage.used.minus(drained) })
+    }
 }
 
 /// What a bucket's key remembers: 16 bytes.
@@ -197,6 +203,13 @@ impl Usage for BucketUsage {
 
     fn move_back(&mut self, now: Timestamp) {
         self.drained_to = self.drained_to.min(now);
+    }
+
+    // What has drained since is left to the next charge: had the call cost less, nothing would have happened now.
+    fn take_back(&mut self, _place: Option<Timestamp>, amount: Amount) -> Amount {
+        let taken = if self.used == Amount::MAX { Amount::ZERO } else { amount.min(self.used) };
+        self.used = self.used.minus(taken);
+        taken
     }
 
     fn encode(&self, to: &mut impl Encoder) {

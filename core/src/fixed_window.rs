@@ -176,6 +176,10 @@ impl Limit for FixedWindow {
         self.advance(usage, now);
         usage.used = usage.used.minus(amount);
     }
+
+    fn low(&self, usage: &FixedWindowUsage, now: Timestamp) -> Option<Amount> {
+        Some(if usage.used == Amount::MAX { Amount::ZERO } else { self.present(usage, now) })
+    }
 }
 
 /// What a fixed window's key remembers: 16 bytes.
@@ -217,6 +221,13 @@ impl Usage for FixedWindowUsage {
 
     fn move_back(&mut self, now: Timestamp) {
         self.stamp = Stamp::new(self.stamp.instant().min(now), self.stamp.aligned());
+    }
+
+    // The window stays open from when it was, whatever is left in it.
+    fn take_back(&mut self, _place: Option<Timestamp>, amount: Amount) -> Amount {
+        let taken = if self.used == Amount::MAX { Amount::ZERO } else { amount.min(self.used) };
+        self.used = self.used.minus(taken);
+        taken
     }
 
     fn recovery(&self) -> Recovery {

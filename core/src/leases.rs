@@ -11,10 +11,11 @@ mod usage;
 
 #[cfg(test)]
 use super::effort;
+use super::name::{MAX_NAME, Name};
 use super::{Amount, Limit, Period, Span, Timestamp, Verdict};
 use std::fmt;
 pub use table::ConcurrencyUsage;
-use table::{Lease, Name};
+use table::Lease;
 
 /// A concurrency limit's numbers.
 ///
@@ -39,7 +40,7 @@ pub struct Concurrency {
 }
 
 /// The longest name of a holder, in bytes.
-pub const MAX_HOLDER: usize = 256;
+pub const MAX_HOLDER: usize = MAX_NAME;
 
 impl Concurrency {
     /// At most `limit` units at once, each leased for `ttl`.

@@ -58,6 +58,8 @@ mod laws;
 pub mod leases;
 pub mod log;
 mod marks;
+mod name;
+pub mod once;
 #[cfg(test)]
 mod oracle;
 mod ratio;
@@ -120,6 +122,14 @@ pub trait Limit {
     /// Uses `amount` less, never below nothing.
     fn give_back(&self, usage: &mut Self::Usage, now: Timestamp, amount: Amount);
 
+    /// What is used now, rounded down, where all that is charged lies together; `None` where each charge lies in a place
+    /// of its own ([`Usage::place`]) and its next to be made leaves those where they are. 0 ends what can be settled of
+    /// all that was charged before: so it is where a limit has no such thing, where the usage has saturated, and where
+    /// the next charge counts all anew. See [`once`].
+    fn low(&self, _usage: &Self::Usage, _now: Timestamp) -> Option<Amount> {
+        Some(Amount::ZERO)
+    }
+
     /// How many entries the key will hold if a charge adds one; `None` if it adds none.
     fn entries_after_charge(&self, _usage: &Self::Usage, _now: Timestamp) -> Option<usize> {
         None
@@ -148,6 +158,23 @@ pub trait Usage: Clone + Default + Send + 'static {
     /// Moves what was written later than `now` back to `now`: nothing is forgiven, and nobody is locked out for
     /// longer than one full recovery from now. Takes no longer for a usage that has grown.
     fn move_back(&mut self, now: Timestamp);
+
+    /// Where the newest charge was counted, where each charge lies in a place of its own: a window, a slot, an entry.
+    fn place(&self) -> Option<Timestamp> {
+        None
+    }
+
+    /// Where a place will be once this usage is moved back to `now`; `None` if that would be before the epoch.
+    fn place_after_move_back(&self, place: Timestamp, now: Timestamp) -> Option<Timestamp> {
+        let span = self.ahead(now);
+        (place.since(Timestamp::EPOCH) >= span).then(|| place.minus(span))
+    }
+
+    /// Takes back up to so much of what was charged: from the place where it was counted, or from all where all lies
+    /// together; by how much the usage is lower. The instants in it stay: what is settled was charged when it was.
+    fn take_back(&mut self, _place: Option<Timestamp>, _amount: Amount) -> Amount {
+        Amount::ZERO
+    }
 
     /// What a clock gone back does to the instant at which it will have recovered under the limit that charged it last.
     fn recovery(&self) -> Recovery {

@@ -125,6 +125,10 @@ impl Limit for SlidingLog {
         usage.change(Delta { forgotten, given_back: amount, ..usage.delta });
     }
 
+    fn low(&self, usage: &SlidingLogUsage, _now: Timestamp) -> Option<Amount> {
+        usage.is_saturated().then_some(Amount::ZERO)
+    }
+
     fn entries_after_charge(&self, usage: &SlidingLogUsage, now: Timestamp) -> Option<usize> {
         let shared = usage.newest().is_some_and(|newest| newest >= now);
         let kept = usage.entries.len().saturating_sub(self.out_of_date(usage, now));
@@ -167,6 +171,8 @@ struct Delta {
     given_back: Amount,
     /// An entry is added, or its cost to the newest one if that is of the same instant.
     added: Option<(Timestamp, Amount)>,
+    /// Or so much is taken back of the entry of an instant.
+    taken: Option<(Timestamp, Amount)>,
 }
 
 impl SlidingLogUsage {
@@ -199,6 +205,11 @@ impl SlidingLogUsage {
         let newest = self.newest().map_or(Timestamp::EPOCH, |newest| newest.minus(delta.moved_back));
         delta.forgotten <= self.entries.len()
             && delta.added.is_none_or(|(at, cost)| at >= newest && cost != Amount::ZERO)
+            && delta.taken.is_none_or(|(at, amount)| {
+                let held = self.cost_at(at, self.shift.back(delta.moved_back)).map_or(Amount::ZERO, |(_, held)| held);
+                let alone = delta.forgotten == 0 && delta.given_back == Amount::ZERO;
+                alone && amount != Amount::ZERO && amount <= held
+            })
     }
 
     fn change(&mut self, delta: Delta) {
@@ -206,6 +217,9 @@ impl SlidingLogUsage {
         self.give_back(delta.given_back);
         if let Some((at, cost)) = delta.added {
             self.add(at, cost);
+        }
+        if let Some((at, amount)) = delta.taken {
+            self.take(at, amount);
         }
         self.delta = delta;
     }
@@ -265,6 +279,43 @@ impl SlidingLogUsage {
         }
     }
 
+    /// Whether what was charged may not all be in it.
+    fn is_saturated(&self) -> bool {
+        self.sum_from(0) == Amount::MAX
+    }
+
+    /// The place and the cost of the entry of an instant, once all have moved back so far. Those that meet at the epoch
+    /// count as one.
+    fn cost_at(&self, at: Timestamp, shift: Shift) -> Option<(usize, Amount)> {
+        let first = self.entries.partition_point(|entry| shift.instant(entry.at) < at);
+        let last = self.entries.partition_point(|entry| shift.instant(entry.at) <= at).checked_sub(1)?;
+        let cost = self.sum_from(first).minus(self.sum_from(last.saturating_add(1)));
+        (first <= last).then_some((last, cost))
+    }
+
+    /// Takes up to `amount` off the entry of an instant; by how much that is lower. Of the entries on both sides of it
+    /// the fewer get other totals.
+    fn take(&mut self, at: Timestamp, amount: Amount) -> Amount {
+        let Some((index, cost)) = self.cost_at(at, self.shift) else { return Amount::ZERO };
+        let taken = amount.min(cost);
+        let newer = self.entries.len().saturating_sub(index);
+        let (side, by) = if index < newer {
+            self.before = self.before.wrapping_add(taken.millionths());
+            (0..index, taken.millionths())
+        } else {
+            (index..self.entries.len(), taken.millionths().wrapping_neg())
+        };
+        for entry in self.entries.range_mut(side) {
+            #[cfg(test)]
+            effort::entry();
+            entry.total = entry.total.wrapping_add(by);
+        }
+        if taken == cost {
+            self.entries.remove(index);
+        }
+        taken
+    }
+
     /// How much room is made for a log of `length`: a sixteenth more, where doubling would waste up to 16 bytes an
     /// entry.
     fn room_for(length: usize) -> usize {
@@ -280,17 +331,25 @@ impl SlidingLogUsage {
     }
 }
 
+/// What follows in an effect: nothing, an entry that is added, or one of which is taken back.
+const NONE: u64 = 0;
+const ADDED: u64 = 1;
+const TAKEN: u64 = 2;
+
 impl Delta {
     fn decode(from: &mut impl Decoder) -> Option<Delta> {
         let moved_back = Span::from_micros(from.integer()?);
         let forgotten = usize::try_from(from.integer()?).ok()?;
         let given_back = Amount::from_millionths(from.integer()?)?;
-        let added = match from.integer()? {
-            0 => None,
-            1 => Some((Timestamp::from_micros(from.integer()?)?, Amount::from_millionths(from.integer()?)?)),
+        let tag = from.integer()?;
+        let mut entry = || Some((Timestamp::from_micros(from.integer()?)?, Amount::from_millionths(from.integer()?)?));
+        let (added, taken) = match tag {
+            NONE => (None, None),
+            ADDED => (Some(entry()?), None),
+            TAKEN => (None, Some(entry()?)),
             _ => return None,
         };
-        Some(Delta { moved_back, forgotten, given_back, added })
+        Some(Delta { moved_back, forgotten, given_back, added, taken })
     }
 }
 
@@ -309,6 +368,18 @@ impl Usage for SlidingLogUsage {
         let span = self.ahead(now);
         self.shift_back(span);
         self.delta.moved_back = span;
+    }
+
+    /// The instant of the newest entry.
+    fn place(&self) -> Option<Timestamp> {
+        self.newest()
+    }
+
+    fn take_back(&mut self, place: Option<Timestamp>, amount: Amount) -> Amount {
+        let Some(at) = place.filter(|_| !self.is_saturated()) else { return Amount::ZERO };
+        let taken = self.take(at, amount);
+        self.delta.taken = (taken != Amount::ZERO).then_some((at, taken));
+        taken
     }
 
     fn encode(&self, to: &mut impl Encoder) {
@@ -335,15 +406,20 @@ impl Usage for SlidingLogUsage {
     }
 
     fn encode_effect(&mut self, to: &mut impl Encoder) {
-        let Delta { moved_back, forgotten, given_back, added } = std::mem::take(&mut self.delta);
+        let Delta { moved_back, forgotten, given_back, added, taken } = std::mem::take(&mut self.delta);
         to.integer(CHANGE);
         to.integer(moved_back.micros());
         to.integer(u64::try_from(forgotten).unwrap_or(0));
         to.integer(given_back.millionths());
-        to.integer(u64::from(added.is_some()));
-        if let Some((at, cost)) = added {
+        let (tag, entry) = match (added, taken) {
+            (Some(added), _) => (ADDED, Some(added)),
+            (None, Some(taken)) => (TAKEN, Some(taken)),
+            (None, None) => (NONE, None),
+        };
+        to.integer(tag);
+        if let Some((at, amount)) = entry {
             to.integer(at.micros());
-            to.integer(cost.millionths());
+            to.integer(amount.millionths());
         }
     }
 

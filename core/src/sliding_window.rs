@@ -124,6 +124,11 @@ impl Limit for SlidingWindow {
             usage.previous = usage.previous.minus(rest.share_down(usage.window, overlap));
         }
     }
+
+    fn low(&self, usage: &SlidingWindowUsage, now: Timestamp) -> Option<Amount> {
+        let opens_anew = usage.window != self.window.span() || usage.rolled(now).is_unused();
+        (opens_anew || usage.is_saturated()).then_some(Amount::ZERO)
+    }
 }
 
 /// What a sliding window's key remembers: 32 bytes.
@@ -155,6 +160,11 @@ impl SlidingWindowUsage {
         }
     }
 
+    /// Whether what was charged may not all be in it.
+    fn is_saturated(&self) -> bool {
+        self.previous == Amount::MAX || self.current == Amount::MAX
+    }
+
     /// The estimate, rounded up to a millionth; for a usage that is rolled to `now`.
     fn present(&self, now: Timestamp) -> Amount {
         let Some(window) = Period::new(self.window) else { return Amount::ZERO };
@@ -184,6 +194,25 @@ impl Usage for SlidingWindowUsage {
 
     fn move_back(&mut self, now: Timestamp) {
         self.start = self.start.min(now);
+    }
+
+    /// When the window opened.
+    fn place(&self) -> Option<Timestamp> {
+        Some(self.start)
+    }
+
+    fn take_back(&mut self, place: Option<Timestamp>, amount: Amount) -> Amount {
+        let Some(place) = place.filter(|_| !self.is_saturated()) else { return Amount::ZERO };
+        let count = if place == self.start {
+            &mut self.current
+        } else if place.plus(self.window) == self.start {
+            &mut self.previous
+        } else {
+            return Amount::ZERO;
+        };
+        let taken = amount.min(*count);
+        *count = count.minus(taken);
+        taken
     }
 
     fn encode(&self, to: &mut impl Encoder) {

@@ -121,6 +121,11 @@ impl Limit for StrictWindow {
             rest = rest.minus(taken);
         }
     }
+
+    fn low(&self, usage: &StrictWindowUsage, _now: Timestamp) -> Option<Amount> {
+        let opens_anew = usage.window != self.window.span();
+        (opens_anew || usage.is_saturated()).then_some(Amount::ZERO)
+    }
 }
 
 /// What a strict window's key remembers: 504 bytes.
@@ -149,6 +154,11 @@ impl StrictWindowUsage {
     /// The number of the slot that an instant lies in.
     fn slot_of(&self, instant: Timestamp) -> u64 {
         instant.micros().checked_div(self.width()).unwrap_or(0)
+    }
+
+    /// The first microsecond of a slot.
+    fn start_of(&self, slot: u64) -> Timestamp {
+        Timestamp::EPOCH.plus(Span::from_micros(slot.saturating_mul(self.width())))
     }
 
     /// The last microsecond of a slot.
@@ -217,6 +227,19 @@ impl StrictWindowUsage {
         (0..).zip(self.counts.iter().copied()).filter(|(_, count)| *count != Amount::ZERO)
     }
 
+    /// Whether what was charged may not all be in it.
+    fn is_saturated(&self) -> bool {
+        self.counts.contains(&Amount::MAX)
+    }
+
+    /// Where a slot will be, by its number, once the usage is moved back to `now`.
+    ///
+    /// It moves by the difference to where its last microsecond then lies, so that none stops counting sooner; but none
+    /// into the future, so that nobody is locked out for longer than by a charge made now.
+    fn slot_after_move_back(&self, slot: u64, now: Timestamp) -> u64 {
+        self.slot_of(self.end(slot).minus(self.ahead(now))).min(self.slot_of(now))
+    }
+
     /// What counts now.
     fn present(&self, now: Timestamp) -> Amount {
         self.counting(now).iter().fold(Amount::ZERO, |sum, count| sum.plus(*count))
@@ -235,10 +258,28 @@ impl Usage for StrictWindowUsage {
     }
 
     fn move_back(&mut self, now: Timestamp) {
-        // A slot moves by the difference to where its last microsecond then lies, so that none stops counting sooner;
-        // but none into the future, so that nobody is locked out for longer than by a charge made now.
-        let span = self.ahead(now);
-        *self = self.moved(now, |slot| self.slot_of(self.end(slot).minus(span)).min(self.slot_of(now)));
+        *self = self.moved(now, |slot| self.slot_after_move_back(slot, now));
+    }
+
+    /// When the slot begins.
+    fn place(&self) -> Option<Timestamp> {
+        Some(self.start_of(self.slot_of(self.written)))
+    }
+
+    fn place_after_move_back(&self, place: Timestamp, now: Timestamp) -> Option<Timestamp> {
+        let slot = self.slot_of(place);
+        let stays = self.end(slot).since(Timestamp::EPOCH) >= self.ahead(now);
+        stays.then(|| self.start_of(self.slot_after_move_back(slot, now)))
+    }
+
+    fn take_back(&mut self, place: Option<Timestamp>, amount: Amount) -> Amount {
+        let Some(place) = place.filter(|_| !self.is_saturated()) else { return Amount::ZERO };
+        let age = self.slot_of(self.written).checked_sub(self.slot_of(place));
+        let count = age.and_then(|age| self.counts.get_mut(usize::try_from(age).ok()?));
+        let Some(count) = count else { return Amount::ZERO };
+        let taken = amount.min(*count);
+        *count = count.minus(taken);
+        taken
     }
 
     fn recovery(&self) -> Recovery {

@@ -12,17 +12,12 @@
 #[cfg(test)]
 use super::effort;
 use crate::marks::{Mark, Shift};
+use crate::name::{Kept, Name, size_of_kept};
 use crate::{Amount, Span, Timestamp};
 use hashbrown::HashTable;
 use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::fmt;
-use std::hash::{BuildHasher, RandomState};
-use std::sync::{Arc, LazyLock};
-
-/// The name of a holder, which both maps and the change that is told of have in common. Not an `Rc`: the server frees
-/// a large table in a thread of its own, while a copy of it may be in use.
-pub(super) type Holder = Arc<[u8]>;
+use std::sync::Arc;
 
 /// What a holder has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,38 +32,14 @@ pub(super) struct Lease {
 #[derive(Clone, Debug)]
 pub(super) struct Held {
     hash: u64,
-    holder: Holder,
+    holder: Kept,
     expires_at: Mark,
     units: Amount,
 }
 
-/// The name of a holder with its hash, which is taken once a call: it costs as much as finding the lease.
-#[derive(Clone, Copy)]
-pub(super) struct Name<'a> {
-    /// Its bytes.
-    pub(super) text: &'a [u8],
-    /// Others of the same hash cannot be guessed from outside.
-    hash: u64,
-}
-
-impl fmt::Debug for Name<'_> {
-    /// The hash is another one in each process.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.text.fmt(f)
-    }
-}
-
-impl<'a> Name<'a> {
-    /// Takes the hash.
-    pub(super) fn of(text: &'a [u8]) -> Name<'a> {
-        static HASHER: LazyLock<RandomState> = LazyLock::new(RandomState::new);
-        Name { text, hash: HASHER.hash_one(text) }
-    }
-
-    /// Whether a lease is this holder's.
-    fn holds(self) -> impl Fn(&Held) -> bool {
-        move |held| *held.holder == *self.text
-    }
+/// Whether a lease is this holder's.
+fn is_of(holder: Name) -> impl Fn(&Held) -> bool {
+    move |held| *held.holder == *holder.text
 }
 
 /// How many leases that are no part of the state any more a change sweeps out: more than one adds, and few enough to
@@ -80,7 +51,7 @@ pub(super) const SWEPT: usize = 16;
 pub struct ConcurrencyUsage {
     /// The units of every lease, by the instant at which it expires and its holder. At the front may be some that
     /// expired by `written`, to be swept out: no part of the state.
-    pub(super) by_expiry: BTreeMap<(Mark, Holder), Amount>,
+    pub(super) by_expiry: BTreeMap<(Mark, Kept), Amount>,
     /// The same by holder.
     pub(super) by_holder: HashTable<Held>,
     /// How far all expiries have moved back.
@@ -136,9 +107,9 @@ pub(super) struct Delta {
     /// What has expired by now goes, and the table was last changed now.
     pub(super) written: Timestamp,
     /// These holders' leases go.
-    pub(super) released: Vec<Holder>,
+    pub(super) released: Vec<Kept>,
     /// This lease comes, in place of the one that its holder had.
-    pub(super) leased: Option<(Holder, Lease)>,
+    pub(super) leased: Option<(Kept, Lease)>,
 }
 
 impl ConcurrencyUsage {
@@ -183,7 +154,7 @@ impl ConcurrencyUsage {
 
     /// A holder's lease, though it may have expired.
     pub(super) fn lease_of(&self, holder: Name) -> Option<Lease> {
-        let held = self.by_holder.find(holder.hash, holder.holds())?;
+        let held = self.by_holder.find(holder.hash, is_of(holder))?;
         Some(Lease { expires_at: self.shift.instant(held.expires_at), units: held.units })
     }
 
@@ -227,16 +198,16 @@ impl ConcurrencyUsage {
     }
 
     /// The leases that have not expired, in the order in which they will.
-    pub(super) fn live(&self, now: Timestamp) -> impl Iterator<Item = (&Holder, Lease)> {
+    pub(super) fn live(&self, now: Timestamp) -> impl Iterator<Item = (&Kept, Lease)> {
         self.expiring_after(self.at(now))
     }
 
     /// The leases that count, likewise.
-    pub(super) fn counted(&self) -> impl Iterator<Item = (&Holder, Lease)> {
+    pub(super) fn counted(&self) -> impl Iterator<Item = (&Kept, Lease)> {
         self.expiring_after(self.horizon())
     }
 
-    fn expiring_after(&self, instant: Timestamp) -> impl Iterator<Item = (&Holder, Lease)> {
+    fn expiring_after(&self, instant: Timestamp) -> impl Iterator<Item = (&Kept, Lease)> {
         let leases = self.by_expiry.range(self.after(instant)..);
         leases.map(|((expires_at, holder), units)| {
             (holder, Lease { expires_at: self.shift.instant(*expires_at), units: *units })
@@ -244,7 +215,7 @@ impl ConcurrencyUsage {
     }
 
     /// Where, in order of expiry, what expires after `instant` begins.
-    fn after(&self, instant: Timestamp) -> (Mark, Holder) {
+    fn after(&self, instant: Timestamp) -> (Mark, Kept) {
         (self.shift.mark(instant.plus(Span::MICROSECOND)), Arc::default())
     }
 
@@ -283,20 +254,20 @@ impl ConcurrencyUsage {
 
     /// Takes a holder's lease out of the table, and of nothing else.
     fn forget(&mut self, holder: Name) -> Option<Held> {
-        let entry = self.by_holder.find_entry(holder.hash, holder.holds()).ok()?;
-        self.names = self.names.saturating_sub(size_of_name(holder.text));
+        let entry = self.by_holder.find_entry(holder.hash, is_of(holder)).ok()?;
+        self.names = self.names.saturating_sub(size_of_kept(holder.text));
         Some(entry.remove().0)
     }
 
     /// Takes a holder's lease away; the name by which it was known.
-    fn remove(&mut self, holder: Name) -> Option<Holder> {
+    fn remove(&mut self, holder: Name) -> Option<Kept> {
         let Held { holder, expires_at, units, .. } = self.forget(holder)?;
         self.unlist(&holder, expires_at, units);
         Some(holder)
     }
 
     /// Takes a lease out of those that expire.
-    fn unlist(&mut self, holder: &Holder, expires_at: Mark, units: Amount) {
+    fn unlist(&mut self, holder: &Kept, expires_at: Mark, units: Amount) {
         self.by_expiry.remove(&(expires_at, Arc::clone(holder)));
         self.count(expires_at, |sum| sum.minus(Sum { units, leases: 1 }));
     }
@@ -315,19 +286,19 @@ impl ConcurrencyUsage {
     }
 
     /// Gives a holder a lease, in place of the one that it may have; the name by which it is known.
-    pub(super) fn lease(&mut self, holder: Name, Lease { expires_at, units }: Lease) -> Holder {
+    pub(super) fn lease(&mut self, holder: Name, Lease { expires_at, units }: Lease) -> Kept {
         let expires_at = self.shift.mark(expires_at);
-        let name = if let Some(held) = self.by_holder.find_mut(holder.hash, holder.holds()) {
+        let name = if let Some(held) = self.by_holder.find_mut(holder.hash, is_of(holder)) {
             let expires_before = std::mem::replace(&mut held.expires_at, expires_at);
             let units_before = std::mem::replace(&mut held.units, units);
             let name = Arc::clone(&held.holder);
             self.unlist(&name, expires_before, units_before);
             name
         } else {
-            let name: Holder = Arc::from(holder.text);
+            let name: Kept = Arc::from(holder.text);
             let held = Held { hash: holder.hash, holder: Arc::clone(&name), expires_at, units };
             self.by_holder.insert_unique(holder.hash, held, |held| held.hash);
-            self.names = self.names.saturating_add(size_of_name(holder.text));
+            self.names = self.names.saturating_add(size_of_kept(holder.text));
             name
         };
         self.by_expiry.insert((expires_at, Arc::clone(&name)), units);
@@ -346,7 +317,7 @@ impl ConcurrencyUsage {
             effort::entry();
             let expires_at = self.shift.mark(far.instant(expires_at));
             let name = Name::of(&holder);
-            if let Some(held) = self.by_holder.find_mut(name.hash, name.holds()) {
+            if let Some(held) = self.by_holder.find_mut(name.hash, is_of(name)) {
                 held.expires_at = expires_at;
             }
             self.by_expiry.insert((expires_at, holder), units);
@@ -377,12 +348,6 @@ impl ConcurrencyUsage {
         }
         self.delta = Delta::default();
     }
-}
-
-/// A name is in a block of its own, behind two counts.
-fn size_of_name(holder: &[u8]) -> usize {
-    const COUNTS: usize = 16;
-    holder.len().next_multiple_of(16).saturating_add(COUNTS)
 }
 
 /// Whether a lease can have been taken, or still be there, in a table written at `written` in which others hold so

@@ -467,12 +467,6 @@ fn a_table_keeps_its_room_until_32_times_as_much_is_left_over() {
 }
 
 #[test]
-fn a_name_shows_as_its_bytes_alone() {
-    // Its hash is another one in each process.
-    assert_eq!(format!("{:?}", Name::of(b"me")), "[109, 101]");
-}
-
-#[test]
 fn people_are_told_who_holds_how_much_for_how_long() {
     let mut key = table(&[("b", 2, "60s"), ("a", 3, "30s"), ("gone", 5, "1s")]);
     key.call(&held("c", 1000, "60s"), 2000, cost(1));

@@ -1,10 +1,9 @@
 //! The table of leases as a usage: what is stored of it, and what is told of a call.
 
-use super::MAX_HOLDER;
-use super::table::{ConcurrencyUsage, Delta, Held, Holder, Lease, Name, is_lease};
+use super::table::{ConcurrencyUsage, Delta, Held, Lease, is_lease};
 use crate::codec::{CHANGE, Decoder, Encoder, WHOLE};
+use crate::name::{self, Kept, Name};
 use crate::{Amount, Fact, Kind, Span, Timestamp, Usage};
-use std::sync::Arc;
 
 /// A lease, written out.
 fn encode_lease(to: &mut impl Encoder, holder: &[u8], Lease { expires_at, units }: Lease) {
@@ -14,15 +13,11 @@ fn encode_lease(to: &mut impl Encoder, holder: &[u8], Lease { expires_at, units 
 }
 
 /// A lease, read back.
-fn decode_lease(from: &mut impl Decoder) -> Option<(Holder, Lease)> {
-    let holder = decode_holder(from)?;
+fn decode_lease(from: &mut impl Decoder) -> Option<(Kept, Lease)> {
+    let holder = name::decode(from)?;
     let expires_at = Timestamp::from_micros(from.integer()?)?;
     let units = Amount::from_millionths(from.integer()?)?;
     Some((holder, Lease { expires_at, units }))
-}
-
-fn decode_holder(from: &mut impl Decoder) -> Option<Holder> {
-    from.bytes(MAX_HOLDER).filter(|holder| !holder.is_empty()).map(Arc::from)
 }
 
 impl Delta {
@@ -31,7 +26,7 @@ impl Delta {
         let written = Timestamp::from_micros(from.integer()?)?;
         let mut released = Vec::new();
         for _ in 0..from.integer()? {
-            released.push(decode_holder(from)?);
+            released.push(name::decode(from)?);
         }
         let leased = match from.integer()? {
             0 => None,

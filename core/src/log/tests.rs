@@ -349,6 +349,52 @@ fn an_effect_tells_what_a_call_has_changed() {
 }
 
 #[test]
+fn what_is_taken_back_of_an_entry_leaves_the_others_as_they_are() {
+    let (limit, mut usage) = (log(10, "1s"), SlidingLogUsage::default());
+    for micros in 1..=5 {
+        call_and_tell(&limit, &mut usage, us(micros), Take(units(2)));
+    }
+    for (place, amount, taken, left) in [
+        (2, 1, 1, &[2, 1, 2, 2, 2][..]),
+        (4, 2, 2, &[2, 1, 2, 2]),
+        (4, 1, 0, &[2, 1, 2, 2]),
+        (1, 3, 2, &[1, 2, 2]),
+        (5, 9, 2, &[1, 2]),
+        (6, 1, 0, &[1, 2]),
+    ] {
+        let before = usage.clone();
+        assert_eq!(usage.take_back(Some(us(place)), units(amount)), units(taken));
+        let costs: Vec<_> = usage.costs().map(|(_, cost)| cost).collect();
+        assert_eq!(costs, left.iter().copied().map(units).collect::<Vec<_>>());
+        let mut effect = Fields::default();
+        usage.encode_effect(&mut effect);
+        assert_eq!(encoded(&applied(&before, &effect).unwrap()), encoded(&usage));
+    }
+    assert_eq!(usage.take_back(None, units(1)), Amount::ZERO);
+}
+
+#[test]
+fn what_is_taken_back_moves_the_totals_of_the_fewer_entries() {
+    let (limit, mut usage) = (log(1000, "1s"), SlidingLogUsage::default());
+    for micros in 1..=1000 {
+        limit.charge(&mut usage, us(micros), units(1));
+    }
+    for (place, moved) in [(1, 0), (3, 2), (500, 499), (501, 500), (502, 499), (998, 3), (1000, 1)] {
+        assert_eq!(effort::of(|| usage.take_back(Some(us(place)), millionths(1))), moved, "{place}");
+    }
+}
+
+#[test]
+fn nothing_is_taken_back_of_what_has_saturated() {
+    let (limit, mut usage) = (log(1, "1s"), SlidingLogUsage::default());
+    limit.charge(&mut usage, us(1), Amount::MAX.minus(millionths(1)));
+    assert_eq!(limit.low(&usage, us(2)), None);
+    limit.charge(&mut usage, us(2), units(5));
+    assert_eq!(limit.low(&usage, us(2)), Some(Amount::ZERO));
+    assert_eq!(usage.take_back(Some(us(1)), units(1)), Amount::ZERO);
+}
+
+#[test]
 fn refuses_an_effect_that_no_call_can_have_had() {
     let (last, most) = (Timestamp::MAX.micros(), Amount::MAX.millionths());
     let usage = decoded::<SlidingLogUsage>(&Fields::integers([3, 5, 1, 7, 2, 9, 3])).unwrap();
@@ -361,6 +407,12 @@ fn refuses_an_effect_that_no_call_can_have_had() {
         (&[CHANGE, 0, 3, 0, 0], Some(&[0])),
         (&[CHANGE, 0, 0, most, 0], Some(&[0])),
         (&[CHANGE, 0, 0, 0, 1, 9, most], Some(&[3, 5, 1, 7, 2, 9, most - 3])),
+        (&[CHANGE, 0, 0, 0, 2, 9, 1], Some(&[3, 5, 1, 7, 2, 9, 2])),
+        (&[CHANGE, 0, 0, 0, 2, 9, 3], Some(&[2, 5, 1, 7, 2])),
+        (&[CHANGE, 0, 0, 0, 2, 7, 2], Some(&[2, 5, 1, 9, 3])),
+        (&[CHANGE, 0, 0, 0, 2, 5, 1], Some(&[2, 7, 2, 9, 3])),
+        (&[CHANGE, 6, 0, 0, 2, 1, 1], Some(&[3, 0, 1, 1, 1, 3, 3])),
+        (&[CHANGE, 8, 0, 0, 2, 0, 3], Some(&[1, 1, 3])),
         (&[WHOLE, 1, 9, 3], Some(&[1, 9, 3])),
         (&[], None),
         (&[WHOLE, 0], None),
@@ -371,7 +423,14 @@ fn refuses_an_effect_that_no_call_can_have_had() {
         (&[CHANGE, 0, 0, 0, 1, 9, 0], None),
         (&[CHANGE, 0, 0, 0, 1, 9, most + 1], None),
         (&[CHANGE, 0, 0, 0, 1, last + 1, 1], None),
-        (&[CHANGE, 0, 0, 0, 2, 9, 1], None),
+        (&[CHANGE, 0, 0, 0, 3, 9, 1], None),
+        (&[CHANGE, 0, 0, 0, 2, 9, 4], None),
+        (&[CHANGE, 0, 0, 0, 2, 9, 0], None),
+        (&[CHANGE, 0, 0, 0, 2, 8, 1], None),
+        (&[CHANGE, 0, 0, 0, 2, 10, 1], None),
+        (&[CHANGE, 0, 1, 0, 2, 9, 1], None),
+        (&[CHANGE, 0, 0, 1, 2, 9, 1], None),
+        (&[CHANGE, 8, 0, 0, 2, 0, 4], None),
         (&[2, 0, 0, 0, 0], None),
     ] {
         let applied = applied(&usage, &Fields::integers(effect.iter().copied()));
