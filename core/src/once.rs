@@ -175,8 +175,9 @@ impl Track {
             return lows;
         }
         // Once the sum has saturated, nobody knows how much it was since.
-        let given_back = if self.given_back == Amount::MAX { charge.cost } else { self.given_back };
-        lows.min(charge.cost.minus(given_back.minus(charge.given_back)))
+        let saturated = self.given_back == Amount::MAX;
+        let since = if saturated { charge.cost } else { self.given_back.minus(charge.given_back) };
+        lows.min(charge.cost.minus(since))
     }
 
     fn settled(&mut self, charge: &Charge, taken: Amount) {
