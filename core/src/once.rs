@@ -253,13 +253,13 @@ impl Delta {
     const TAKEN: u64 = 1;
     const LOW: u64 = 2;
     const GIVEN_BACK: u64 = 4;
+    const ALL: u64 = 7;
 
     fn encode(self, to: &mut impl Encoder) {
         let taken = Some(self.taken).filter(|taken| *taken != Amount::ZERO);
         let given_back = Some(self.given_back).filter(|given_back| *given_back != Amount::ZERO);
         let fields = [(Delta::TAKEN, taken), (Delta::LOW, self.low), (Delta::GIVEN_BACK, given_back)];
-        let present = fields.iter().filter(|(_, field)| field.is_some());
-        to.integer(present.fold(0, |tags, (tag, _)| tags | tag));
+        to.integer(fields.iter().filter(|(_, field)| field.is_some()).map(|(tag, _)| tag).sum());
         for amount in fields.iter().filter_map(|(_, field)| *field) {
             to.integer(amount.millionths());
         }
@@ -273,7 +273,7 @@ impl Delta {
         let some = |amount: Option<Amount>| amount != Some(Amount::ZERO);
         // A usage is of one sort or the other.
         let one = low.is_none() || given_back.is_none();
-        let sound = tags <= Delta::TAKEN | Delta::LOW | Delta::GIVEN_BACK && some(taken) && some(given_back) && one;
+        let sound = tags <= Delta::ALL && some(taken) && some(given_back) && one;
         sound.then(|| Delta { taken: taken.unwrap_or_default(), low, given_back: given_back.unwrap_or_default() })
     }
 }

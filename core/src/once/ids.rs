@@ -55,7 +55,7 @@ impl<Charges> Remembered<Charges> {
         to.integer(self.expires_at.micros());
         to.integer(self.hold_until.micros());
         let tags = [(SETTLED, self.settled), (FORCED, self.forced), (GRANTED, self.granted.is_some())];
-        to.integer(tags.iter().filter(|(_, holds)| *holds).fold(0, |tags, (tag, _)| tags | tag));
+        to.integer(tags.iter().filter(|(_, holds)| *holds).map(|(tag, _)| tag).sum());
         if let Some(granted) = self.granted {
             to.integer(granted.millionths());
         }
@@ -65,7 +65,7 @@ impl<Charges> Remembered<Charges> {
     fn decode(from: &mut impl Decoder, written: Timestamp, charges: Charges) -> Option<Remembered<Charges>> {
         let expires_at = Timestamp::from_micros(from.integer()?)?;
         let hold_until = Timestamp::from_micros(from.integer()?)?;
-        let tags = from.integer().filter(|tags| *tags <= SETTLED | FORCED | GRANTED)?;
+        let tags = from.integer().filter(|tags| *tags <= TAGS)?;
         let granted = if tags & GRANTED == 0 { None } else { Some(Amount::from_millionths(from.integer()?)?) };
         let whole = |granted: Amount| granted == granted.floor() && granted != Amount::ZERO;
         let sound = expires_at.since(written) <= Span::MAX_ARGUMENT
@@ -78,6 +78,7 @@ impl<Charges> Remembered<Charges> {
 const SETTLED: u64 = 1;
 const FORCED: u64 = 2;
 const GRANTED: u64 = 4;
+const TAGS: u64 = 7;
 
 /// The ids that a key remembers.
 ///
