@@ -73,6 +73,9 @@ pub static MAX_LOG_ENTRIES: Setting = Setting::count(c"max-log-entries");
 /// How many leases one key may have.
 pub static MAX_LEASES: Setting = Setting::count(c"max-leases");
 
+/// How many ids of calls that count once a key may remember.
+pub static MAX_IDS: Setting = Setting::count(c"max-ids");
+
 /// Whether CL.THROTTLE is there, and keys that redis-cell left behind are taken over.
 pub static CELL_COMPAT: Setting = Setting::switch(c"cell-compat", true);
 
@@ -80,13 +83,14 @@ pub static CELL_COMPAT: Setting = Setting::switch(c"cell-compat", true);
 pub static DENIAL_EVENTS: Setting = Setting::switch(c"denial-events", false);
 
 /// Every setting.
-pub static ALL: [&Setting; 4] = [&MAX_LOG_ENTRIES, &MAX_LEASES, &CELL_COMPAT, &DENIAL_EVENTS];
+pub static ALL: [&Setting; 5] = [&MAX_LOG_ENTRIES, &MAX_LEASES, &MAX_IDS, &CELL_COMPAT, &DENIAL_EVENTS];
 
 /// How many entries a key of this kind may have, and the setting that says so.
 pub fn max_entries(kind: Kind) -> Option<(usize, &'static str)> {
     let setting = match kind {
         Kind::SlidingLog => &MAX_LOG_ENTRIES,
         Kind::Concurrency => &MAX_LEASES,
+        Kind::Limits => &MAX_IDS,
         _ => return None,
     };
     Some((usize::try_from(setting.get()).unwrap_or(usize::MAX), setting.text()))

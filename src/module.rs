@@ -3,7 +3,7 @@
 #![allow(unsafe_code, reason = "the server loads it by pointers")]
 
 use crate::command::kinds::KINDS;
-use crate::command::{algorithm, docs, effect, info, leases, multi, throttle};
+use crate::command::{algorithm, ban, docs, effect, info, leases, multi, throttle};
 use crate::config;
 #[cfg(debug_assertions)]
 use crate::redis::Redis;
@@ -98,11 +98,11 @@ static COMMANDS: &[Command] = &[
     },
     command! {
         c"rl.mtake" = multi::take, Take on Numbered, arity -6, MULTI,
-        c"Takes from several limiters, all or nothing.",
+        c"Takes from limits on several keys, all or nothing.",
         c"O(N) with N the number of keys, each as by its algorithm"
     },
     command! {
-        c"rl.mpeek" = multi::peek, Peek on Numbered, arity -6, MULTI,
+        c"rl.mpeek" = multi::peek, Peek on Numbered, arity -6, MULTI_TO_LOOK,
         c"Tells what RL.MTAKE would answer, and changes nothing.",
         c"O(N) with N the number of keys, each as by its algorithm"
     },
@@ -112,24 +112,29 @@ static COMMANDS: &[Command] = &[
         c"O(1)"
     },
     command! {
+        c"rl.ban" = ban::ban, Take on First, arity 3, BAN,
+        c"Bans a key for a while, never shortening a ban; 0 lifts it. Replies the milliseconds that are left.",
+        c"O(1)"
+    },
+    command! {
         c"rl.info" = info::info, Peek on First, arity 2, INFO,
         c"Tells what a limiter's key remembers.",
         c"O(1), and O(N) with N up to 100 leases"
     },
     command! {
         c"rl.take" = algorithm::take, Take on First, arity -5, TAKE,
-        c"Takes from a limiter of any algorithm.",
-        c"O(1), and for SLIDINGLOG and CONCURRENCY O(log N) with N the number of entries, amortized"
+        c"Takes from limits of any algorithm on one key, all or nothing.",
+        c"O(N) with N the number of specs, each as by its algorithm, and O(log M) with M the number of ids, amortized"
     },
     command! {
-        c"rl.peek" = algorithm::peek, Peek on First, arity -5, TAKE,
+        c"rl.peek" = algorithm::peek, Peek on First, arity -5, TAKE_TO_LOOK,
         c"Tells what RL.TAKE would answer, and changes nothing.",
-        c"O(1), and for SLIDINGLOG and CONCURRENCY O(log N) with N the number of entries, amortized"
+        c"O(N) with N the number of specs, each as by its algorithm, and O(log M) with M the number of ids, amortized"
     },
     command! {
         c"rl.effect" = effect::effect, Effect on EveryOther, arity -3, EFFECT,
         c"Internal: sets limiters as another server had them.",
-        c"O(N) with N the number of keys, and of the entries of a log or a lease table that is told whole"
+        c"O(N) with N the number of keys, and of the entries of a log or a lease table that is propagated whole"
     },
 ];
 

@@ -64,6 +64,19 @@ impl Reply {
         Reply::Rows([i64::from(allowed), wait.map_or(0, wait_ms)], decisions)
     }
 
+    /// `[allowed, wait_ms, [decision, ...]]` of limits that may have names.
+    pub fn each(verdict: Verdict, decisions: Vec<Reply>) -> Reply {
+        let allowed = Reply::Integer(i64::from(verdict.allowed()));
+        Reply::Array(vec![allowed, Reply::Integer(wait_ms(verdict)), Reply::Array(decisions)])
+    }
+
+    /// A decision, and behind it the name of its limit.
+    pub fn named(decision: Row, name: Option<&[u8]>) -> Reply {
+        let Some(name) = name else { return Reply::Row(decision) };
+        let integers = decision.integers().iter().copied().map(Reply::Integer);
+        Reply::Array(integers.chain([Reply::Bytes(name.into())]).collect())
+    }
+
     /// What redis-cell answers: `[limited, limit, remaining, retry_after_s, reset_after_s]`.
     pub fn throttled(decision: &Decision) -> Reply {
         let retry_after = match decision.verdict {
@@ -81,6 +94,11 @@ impl Reply {
         Reply::Row(Row { integers, length: 5 })
     }
 
+    /// So many milliseconds, rounded up.
+    pub fn millis(span: Span) -> Reply {
+        Reply::Integer(millis(span))
+    }
+
     /// So many.
     pub fn count(count: usize) -> Reply {
         Reply::Integer(i64::try_from(count).unwrap_or(i64::MAX))
@@ -88,8 +106,12 @@ impl Reply {
 
     /// What a key of a kind says of itself to people.
     pub fn facts(kind: Kind, facts: Vec<(&'static str, Fact)>) -> Reply {
-        let facts = facts.into_iter().map(|(name, fact)| (name, Reply::fact(fact)));
-        Reply::Map(std::iter::once(("kind", Reply::text(kind.name()))).chain(facts).collect())
+        let kind = ("kind", Fact::Word(kind.name()));
+        Reply::map_of(std::iter::once(kind).chain(facts).collect())
+    }
+
+    fn map_of(facts: Vec<(&'static str, Fact)>) -> Reply {
+        Reply::Map(facts.into_iter().map(|(name, fact)| (name, Reply::fact(fact))).collect())
     }
 
     fn fact(fact: Fact) -> Reply {
@@ -109,6 +131,9 @@ impl Reply {
                 };
                 Reply::Array(leases.into_iter().map(lease).collect())
             }
+            Fact::Parts(parts) => Reply::Array(parts.into_iter().map(Reply::map_of).collect()),
+            Fact::Name(name) => Reply::Bytes(name),
+            Fact::Text(text) => Reply::text(&text),
         }
     }
 

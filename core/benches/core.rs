@@ -4,7 +4,7 @@
 
 use divan::{Bencher, black_box};
 use ratelimit_core::args::Args;
-use ratelimit_core::spec::Spec;
+use ratelimit_core::spec::Asked;
 use ratelimit_core::{Ask, Limit, Span, Timestamp, Usage, look, with_limit};
 use std::any::Any;
 
@@ -32,14 +32,14 @@ fn main() {
 #[divan::bench(args = CALLS)]
 fn parse(bencher: Bencher, call: &str) {
     let words = words(call);
-    bencher.bench(|| Spec::any(&mut Args::new(black_box(&words))).is_ok());
+    bencher.bench(|| Asked::take(&mut Args::new(black_box(&words))).is_ok());
 }
 
 /// From a usage to the answer, and to the usage after it, at calls 10 microseconds apart.
 #[divan::bench(args = CALLS)]
 fn decide_and_charge(bencher: Bencher, call: &str) {
     let words = words(call);
-    let Ok(spec) = Spec::any(&mut Args::new(&words)) else { return };
+    let Ok(Asked::One(spec)) = Asked::take(&mut Args::new(&words)) else { return };
     with_limit!(spec, limit => calls(bencher, limit, spec.ask));
 }
 
@@ -58,7 +58,7 @@ fn calls<L: Limit>(bencher: Bencher, limit: &L, ask: Ask) {
 #[divan::bench(args = ["SLIDINGLOG 1e12 1h", "SLIDINGLOG 1 1h FORCE", "CONCURRENCY 1e12 1h #"], consts = [0, 1000])]
 fn look_at_much<const BEHIND: u64>(bencher: Bencher, call: &str) {
     let words = words(call);
-    let Ok(spec) = Spec::any(&mut Args::new(&words)) else { return };
+    let Ok(Asked::One(spec)) = Asked::take(&mut Args::new(&words)) else { return };
     with_limit!(spec, limit => {
         let (mut usage, mut now) = (unused(limit), Timestamp::from_clock(1_700_000_000_000_000));
         for number in 0..100_000 {
@@ -73,7 +73,7 @@ fn look_at_much<const BEHIND: u64>(bencher: Bencher, call: &str) {
 /// A charge, if it is of the same kind.
 fn charge<U: Usage>(call: &str, usage: &mut U, now: Timestamp) {
     let words = words(call);
-    let Ok(spec) = Spec::any(&mut Args::new(&words)) else { return };
+    let Ok(Asked::One(spec)) = Asked::take(&mut Args::new(&words)) else { return };
     let usage: &mut dyn Any = usage;
     with_limit!(spec, limit => {
         if let Some(usage) = usage.downcast_mut() {

@@ -42,8 +42,8 @@ impl Amount {
 
     /// A count of millionths, saturating at 2^63-1.
     #[must_use]
-    pub fn saturating(millionths: u64) -> Amount {
-        Amount(millionths).min(Amount::MAX)
+    pub const fn saturating(millionths: u64) -> Amount {
+        if millionths < Amount::MAX.0 { Amount(millionths) } else { Amount::MAX }
     }
 
     /// An argument, digits past the sixth decimal rounded down (a limit, a refill, a give-back).
@@ -65,6 +65,12 @@ impl Amount {
     #[inline]
     fn everyday(text: &[u8]) -> Option<Amount> {
         decimal::everyday_whole(text).map(|units| Amount(units.saturating_mul(MILLIONTHS)))
+    }
+
+    /// `n%` of it, rounded up. `None` if `text` does not say a decimal from 0 to 100 and a percent sign.
+    #[must_use]
+    pub fn percent_up(self, text: &[u8]) -> Option<Amount> {
+        decimal::percent(text, self.min(Amount::MAX_ARGUMENT).0).map(|scaled| Amount(scaled.ceil()))
     }
 
     /// Millionths.

@@ -82,6 +82,26 @@ impl Look {
         !self.forced && !self.verdict.allowed()
     }
 
+    /// Whether it is charged in any case.
+    #[must_use]
+    pub fn is_forced(&self) -> bool {
+        self.forced
+    }
+
+    /// What an UPTO is granted.
+    #[must_use]
+    pub fn granted(&self) -> Option<Amount> {
+        self.granted
+    }
+
+    /// Grants an UPTO no more than that.
+    pub fn grant_at_most(&mut self, most: Amount) {
+        if let Some(granted) = self.granted.filter(|granted| *granted > most) {
+            self.granted = Some(granted.min(most));
+            self.change = Change::of(most);
+        }
+    }
+
     /// What taking would change.
     #[must_use]
     pub fn change(&self) -> Change {

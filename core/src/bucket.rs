@@ -16,7 +16,7 @@
 
 use super::codec::{Decoder, Encoder};
 use super::ratio;
-use super::{Amount, Fact, Kind, Limit, Period, Span, Timestamp, Usage, Verdict};
+use super::{Amount, Fact, Kind, Known, Limit, Period, Span, Timestamp, Usage, Verdict};
 use std::fmt;
 use std::num::NonZeroU64;
 
@@ -72,6 +72,24 @@ impl Bucket {
             return Err(Refused::SlowRefill);
         }
         Ok(bucket)
+    }
+
+    /// When an admitted call may act.
+    #[must_use]
+    pub fn discipline(&self) -> Discipline {
+        self.discipline
+    }
+
+    /// The same with another limit.
+    #[must_use]
+    pub fn limited_to(self, limit: Amount) -> Bucket {
+        Bucket { capacity: limit, ..self }
+    }
+
+    /// What it is known by without a name.
+    #[must_use]
+    pub fn known_by(&self) -> Known {
+        Known::by(self.period)
     }
 
     /// The usage that recovers at `instant` if nothing else is charged: what GCRA calls the TAT.

@@ -65,6 +65,13 @@ impl Offset {
         self.minutes.to_le_bytes()
     }
 
+    /// Reads what [`known_by`](Offset::known_by) says.
+    #[must_use]
+    pub fn of_bytes(bytes: [u8; 2]) -> Option<Offset> {
+        let minutes = i16::from_le_bytes(bytes);
+        (u64::from(minutes.unsigned_abs()) <= Offset::MOST_MINUTES).then_some(Offset { minutes })
+    }
+
     /// When the window that `instant` lies in ends, where windows begin at multiples of their length since local clocks
     /// showed the Unix epoch.
     #[must_use]
@@ -195,6 +202,13 @@ impl Calendar {
     #[must_use]
     pub fn known_by(self) -> u8 {
         self.unit.names().1
+    }
+
+    /// Reads what [`known_by`](Calendar::known_by) says.
+    #[must_use]
+    pub fn of_number(number: u8) -> Option<Calendar> {
+        let unit = Unit::ALL.into_iter().find(|unit| unit.names().1 == number)?;
+        Some(Calendar { unit, anchor: Anchor::FIRST })
     }
 
     /// When the window that `instant` lies in ends.

@@ -18,7 +18,7 @@ pub fn call<L: Limit>(limit: &L, usage: &mut L::Usage, now: Timestamp, ask: Ask)
     call_and_tell(limit, usage, now, ask).0
 }
 
-/// The same with its effect, which is told of every call.
+/// The same with its effect, which is propagated of every call.
 pub fn call_and_tell<L: Limit>(limit: &L, usage: &mut L::Usage, now: Timestamp, ask: Ask) -> (Decision, Fields) {
     let look = look(limit, usage, now, ask);
     if usage.is_after(now) {
@@ -156,6 +156,14 @@ impl Fields {
     pub fn behind(mut self, integer: u64) -> Fields {
         self.0.push_front(Field::Integer(integer));
         self
+    }
+
+    /// The same with another integer in some place.
+    pub fn with_integer(&self, place: Index, value: u64) -> Fields {
+        let mut fields = self.clone();
+        let place = place.index(fields.0.len());
+        fields.0[place] = Field::Integer(value);
+        fields
     }
 
     /// All that it begins with, and is not all of it.

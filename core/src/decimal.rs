@@ -17,6 +17,15 @@ pub fn scaled(text: &[u8], unit: impl FnOnce(&[u8]) -> Option<u64>) -> Option<Sc
     decimal.scaled(factor, shift)
 }
 
+/// Reads `text`, a number and a percent sign: so many hundredths of `whole`, which is at most 10^18, exact whatever the
+/// number of its digits. `None` if it is no such thing, or more than all of it.
+pub fn percent(text: &[u8], whole: u64) -> Option<Scaled> {
+    let (decimal, b"%") = Decimal::split(text)? else { return None };
+    let percent = decimal.scaled(1, 0)?;
+    // Not told from the share: of nothing, any is nothing.
+    (!percent.exceeds(100)).then(|| decimal.scaled(whole, -2))?
+}
+
 /// An everyday number, of up to nine digits, and the bytes that follow. What follows may make it another: a fraction,
 /// an exponent.
 #[inline]

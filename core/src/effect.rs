@@ -1,4 +1,4 @@
-//! Effects: what replicas and the AOF are told.
+//! Effects: what is propagated to replicas and the AOF.
 //!
 //! They get what happened, not what was asked: `RL.EFFECT key effect [key effect ...]` with the absolute state and
 //! the absolute expiry of each key, so that replaying it at any later time, on any clock, gives the same bytes. A

@@ -6,10 +6,10 @@ use std::fmt;
 ///
 /// ```
 /// use ratelimit_core::args::Args;
-/// use ratelimit_core::spec::Spec;
+/// use ratelimit_core::spec::Asked;
 ///
-/// let words: [&[u8]; 4] = [b"RL.TAKE", b"FIXED", b"5", b"1min"];
-/// let refused = Spec::any(&mut Args::new(&words)).unwrap_err();
+/// let words: [&[u8]; 4] = [b"RL.TAKE", b"SLIDING", b"5", b"1min"];
+/// let refused = Asked::take(&mut Args::new(&words)).unwrap_err();
 /// assert_eq!(refused.to_string(), "ERR window must be a duration from 1us to 3650d, such as 60s");
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,6 +48,8 @@ pub enum Error {
         /// The setting that says so, without `ratelimit.`.
         setting: &'static str,
     },
+    /// The call would add a part to a key that has as many as it may have.
+    TooManyParts,
     /// An effect that no command can have caused.
     InvalidEffect,
     /// A panic of ours.
@@ -66,8 +68,8 @@ pub struct MustBe {
 /// What numkeys must be.
 pub const NUMKEYS: MustBe = MustBe { what: "the number of keys and of specs", example: "2 for two of each" };
 
-/// How much of an unexpected word is shown.
-const SHOWN_BYTES: usize = 32;
+/// How much of an unexpected word is shown, in characters: what is no printable byte takes up to four.
+const SHOWN: usize = 32;
 
 impl Error {
     /// The refusal of an argument by the name that it has in the syntax line.
@@ -86,9 +88,15 @@ impl Error {
     #[cold]
     #[must_use]
     pub fn unexpected_where(word: &[u8], place: &str) -> Error {
-        let shown = word.get(..SHOWN_BYTES).unwrap_or(word);
-        let dots = if shown.len() < word.len() { "..." } else { "" };
-        Error::Unexpected(format!("'{}{dots}'{place}", shown.escape_ascii()))
+        let mut shown = String::new();
+        for byte in word {
+            let escaped = byte.escape_ascii();
+            if shown.len().saturating_add(escaped.len()) > SHOWN {
+                return Error::Unexpected(format!("'{shown}...'{place}"));
+            }
+            shown.extend(escaped.map(char::from));
+        }
+        Error::Unexpected(format!("'{shown}'{place}"))
     }
 }
 
@@ -119,6 +127,9 @@ impl fmt::Display for Error {
             Error::OutOfMemory => f.write_str("OOM command not allowed when used memory > 'maxmemory'."),
             Error::TooManyEntries { most, setting } => {
                 write!(f, "ERR the key has {most} entries, as many as ratelimit.{setting} allows")
+            }
+            Error::TooManyParts => {
+                write!(f, "ERR the key has {} limits, as many as one key may have", crate::parts::MAX_PARTS)
             }
             Error::InvalidEffect => f.write_str("ERR invalid effect"),
             Error::Internal => f.write_str("ERR internal error in module ratelimit"),

@@ -12,7 +12,7 @@
 
 use super::calendar::{Anchor, Calendar, Offset};
 use super::codec::{Decoder, Encoder};
-use super::{Amount, Fact, Kind, Limit, Period, Recovery, Span, Timestamp, Usage, Verdict};
+use super::{Amount, Fact, Kind, Known, Limit, Period, Recovery, Span, Timestamp, Usage, Verdict};
 use std::fmt;
 
 /// A fixed window's numbers.
@@ -45,10 +45,31 @@ enum Bounds {
     FirstCall(Period),
     /// Multiples of its length since the epoch.
     Multiples(Period),
-    /// The same by clocks that do not show UTC.
-    LocalMultiples(Period, Offset),
-    /// The dates that clocks show.
+    /// What local clocks show.
+    Clocks(Clocks),
+}
+
+/// Clocks at a distance from UTC, and what a window begins and ends by that they show. Apart from the others, which
+/// most calls go by and which are told from each other in an instruction or two.
+#[derive(Clone, Copy, Debug)]
+enum Clocks {
+    /// Multiples of its length since they showed the epoch.
+    Multiples(Period, Offset),
+    /// Dates.
     Dates(Calendar, Offset),
+}
+
+impl Clocks {
+    /// When a window ends that `instant` lies in, or, where windows have a length and it is of a window of the other
+    /// mode, so long after it.
+    #[inline(never)]
+    fn end(self, aligned: bool, instant: Timestamp) -> Timestamp {
+        match self {
+            Clocks::Multiples(window, offset) if aligned => offset.end(window, instant),
+            Clocks::Multiples(window, _) => instant.plus(window.span()),
+            Clocks::Dates(calendar, offset) => calendar.end(offset, instant),
+        }
+    }
 }
 
 impl FixedWindow {
@@ -61,51 +82,72 @@ impl FixedWindow {
     /// An aligned window by clocks at a distance from UTC.
     #[must_use]
     pub fn aligned(limit: Amount, window: Period, offset: Offset) -> FixedWindow {
-        let bounds =
-            if offset == Offset::UTC { Bounds::Multiples(window) } else { Bounds::LocalMultiples(window, offset) };
+        let bounds = if offset == Offset::UTC {
+            Bounds::Multiples(window)
+        } else {
+            Bounds::Clocks(Clocks::Multiples(window, offset))
+        };
         FixedWindow { limit, bounds }
     }
 
     /// A window of the calendar, likewise.
     #[must_use]
     pub fn calendar(limit: Amount, calendar: Calendar, offset: Offset) -> FixedWindow {
-        FixedWindow { limit, bounds: Bounds::Dates(calendar, offset) }
+        FixedWindow { limit, bounds: Bounds::Clocks(Clocks::Dates(calendar, offset)) }
     }
 
-    /// What an unnamed limit is known by: the microseconds of its window, 0 of a calendar's, and ALIGNED's words in a
-    /// number. Both may be stored: what they say never changes.
-    ///
-    /// The number's bytes, from the lowest: 0 without ALIGNED, 1 with it, more for a calendar's unit; the anchor, 0 of a
-    /// plain duration; the offset, in two.
+    /// What it is known by without a name. The bytes of its words, from the lowest: 0 without ALIGNED, 1 with it, more
+    /// for a calendar's unit; the anchor, 0 of a plain duration; the offset, in two.
     #[must_use]
-    pub fn known_by_words(&self) -> (u64, u32) {
+    pub fn known_by(&self) -> Known {
         let words = |mode, anchor, offset: Offset| {
             let [low, high] = offset.known_by();
             u32::from_le_bytes([mode, anchor, low, high])
         };
         match self.bounds {
-            Bounds::FirstCall(window) => (window.micros().get(), words(0, 0, Offset::UTC)),
-            Bounds::Multiples(window) => (window.micros().get(), words(1, 0, Offset::UTC)),
-            Bounds::LocalMultiples(window, offset) => (window.micros().get(), words(1, 0, offset)),
-            Bounds::Dates(calendar, offset) => (0, words(calendar.known_by(), calendar.anchor().day(), offset)),
+            Bounds::FirstCall(window) => Known::by(window),
+            Bounds::Multiples(window) => Known { words: words(1, 0, Offset::UTC), ..Known::by(window) },
+            Bounds::Clocks(Clocks::Multiples(window, offset)) => {
+                Known { words: words(1, 0, offset), ..Known::by(window) }
+            }
+            Bounds::Clocks(Clocks::Dates(calendar, offset)) => {
+                Known { micros: 0, words: words(calendar.known_by(), calendar.anchor().day(), offset) }
+            }
         }
+    }
+
+    /// The words of a window that is aligned, by what it is known by; `None` of any other.
+    #[must_use]
+    pub fn words_of(known: Known) -> Option<String> {
+        let [mode, anchor, low, high] = known.words.to_le_bytes();
+        let length = Period::new(Span::from_micros(known.micros));
+        let calendar = Calendar::of_number(mode).map(|calendar| calendar.to_string());
+        let window = calendar.or_else(|| length.filter(|_| mode != 0).map(|window| window.to_string()))?;
+        let offset = Offset::of_bytes([low, high]).filter(|offset| *offset != Offset::UTC);
+        let offset = offset.map_or(String::new(), |offset| format!(" OFFSET {offset}"));
+        let anchor = if anchor > 1 { format!(" ANCHOR {anchor}") } else { String::new() };
+        Some(format!("{window} ALIGNED{offset}{anchor}"))
     }
 
     fn is_aligned(&self) -> bool {
         !matches!(self.bounds, Bounds::FirstCall(_))
     }
 
+    /// The same with another limit.
+    #[must_use]
+    pub fn limited_to(self, limit: Amount) -> FixedWindow {
+        FixedWindow { limit, ..self }
+    }
+
     /// When the usage stops counting, as told now.
     fn end(&self, usage: &FixedWindowUsage, now: Timestamp) -> Timestamp {
         let instant = usage.stamp.instant().min(now);
-        match self.bounds {
-            Bounds::Multiples(window) if usage.stamp.aligned() => instant.aligned(window).plus(window.span()),
-            Bounds::LocalMultiples(window, offset) if usage.stamp.aligned() => offset.end(window, instant),
-            Bounds::FirstCall(window) | Bounds::Multiples(window) | Bounds::LocalMultiples(window, _) => {
-                instant.plus(window.span())
-            }
-            Bounds::Dates(calendar, offset) => calendar.end(offset, instant),
-        }
+        let (start, window) = match self.bounds {
+            Bounds::Multiples(window) if usage.stamp.aligned() => (instant.aligned(window), window),
+            Bounds::FirstCall(window) | Bounds::Multiples(window) => (instant, window),
+            Bounds::Clocks(clocks) => return clocks.end(usage.stamp.aligned(), instant),
+        };
+        start.plus(window.span())
     }
 
     /// What still counts now.
@@ -127,8 +169,10 @@ impl fmt::Display for FixedWindow {
         match self.bounds {
             Bounds::FirstCall(window) => write!(f, "FIXED {limit} {window}"),
             Bounds::Multiples(window) => write!(f, "FIXED {limit} {window} ALIGNED"),
-            Bounds::LocalMultiples(window, offset) => write!(f, "FIXED {limit} {window} ALIGNED OFFSET {offset}"),
-            Bounds::Dates(calendar, offset) => {
+            Bounds::Clocks(Clocks::Multiples(window, offset)) => {
+                write!(f, "FIXED {limit} {window} ALIGNED OFFSET {offset}")
+            }
+            Bounds::Clocks(Clocks::Dates(calendar, offset)) => {
                 write!(f, "FIXED {limit} {calendar} ALIGNED")?;
                 if offset != Offset::UTC {
                     write!(f, " OFFSET {offset}")?;
@@ -149,6 +193,7 @@ impl Limit for FixedWindow {
         self.limit
     }
 
+    #[inline]
     fn verdict(&self, usage: &FixedWindowUsage, now: Timestamp, cost: Amount) -> Verdict {
         if self.present(usage, now).excess(cost, self.limit) == Amount::ZERO {
             Verdict::Allowed(Span::ZERO)

@@ -245,7 +245,7 @@ pub fn encoding_round_trips<L: Lawful>(limit: &L, usage: &L::Usage, now: Timesta
     // And goes on as what was written does.
     for now in earlier(now, peek(limit, usage, now, ask).reset).into_iter().chain([now]) {
         let (mut usage, mut read) = (usage.clone(), read.clone());
-        usage.encode_effect(&mut Fields::default()); // of what has led here, all is told
+        usage.encode_effect(&mut Fields::default()); // all that has led here is propagated
         assert_eq!(call_and_tell(limit, &mut usage, now, ask), call_and_tell(limit, &mut read, now, ask));
         assert_eq!(encoded(&usage), encoded(&read));
     }
@@ -255,9 +255,9 @@ pub fn an_effect_does_elsewhere_what_the_call_did<L: Lawful>(limit: &L, usage: &
     let back = peek(limit, usage, now, ask).reset.micros() / 2;
     for now in [now.micros(), now.micros().saturating_sub(back)] {
         let (mut here, mut elsewhere) = (usage.clone(), usage.clone());
-        here.encode_effect(&mut Fields::default()); // of what has led here, all is told
+        here.encode_effect(&mut Fields::default()); // all that has led here is propagated
         let now = Timestamp::from_micros(now).unwrap();
-        // Of what changes nothing nobody is told.
+        // Of what changes nothing, nothing is propagated.
         let changes = usage.is_after(now) || look(limit, usage, now, ask).change() != Change::Nothing;
         let (_, mut effect) = call_and_tell(limit, &mut here, now, ask);
         if changes && !here.is_unused() {

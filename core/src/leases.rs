@@ -49,10 +49,22 @@ impl Concurrency {
         Concurrency { limit, ttl }
     }
 
+    /// How much may be held at once.
+    #[must_use]
+    pub fn limit(&self) -> Amount {
+        self.limit
+    }
+
+    /// The same with another limit.
+    #[must_use]
+    pub fn limited_to(self, limit: Amount) -> Concurrency {
+        Concurrency { limit, ..self }
+    }
+
     /// The limit as it is for a holder, whose name has 1 to [`MAX_HOLDER`] bytes.
     #[must_use]
     pub fn asked_by(self, holder: &[u8]) -> Asked<'_> {
-        Asked { concurrency: self, holder: Name::of(holder) }
+        Asked { concurrency: self, holder: Name::of(holder), nx: false }
     }
 }
 
@@ -67,6 +79,17 @@ impl fmt::Display for Concurrency {
 pub struct Asked<'a> {
     concurrency: Concurrency,
     holder: Name<'a>,
+    /// Only if it has no lease yet.
+    nx: bool,
+}
+
+impl Asked<'_> {
+    /// The same, for a first lease only if `nx`: to a holder that has one it is denied until that has expired. For
+    /// locks, where two of one name must not both hold.
+    #[must_use]
+    pub fn nx(self, nx: bool) -> Self {
+        Asked { nx, ..self }
+    }
 }
 
 impl Limit for Asked<'_> {
@@ -78,9 +101,11 @@ impl Limit for Asked<'_> {
 
     fn verdict(&self, usage: &ConcurrencyUsage, now: Timestamp, cost: Amount) -> Verdict {
         let own = usage.held_by(self.holder, now);
-        // A renewal takes nothing from anybody, whatever has become of the limit.
         let others = usage.present(now).minus(own.unwrap_or_default());
-        if own.is_some_and(|held| cost <= held) || others.excess(cost, self.concurrency.limit) == Amount::ZERO {
+        let mut in_own_way = self.nx && own.is_some();
+        // A renewal takes nothing from anybody, whatever has become of the limit.
+        let fits = own.is_some_and(|held| cost <= held) || others.excess(cost, self.concurrency.limit) == Amount::ZERO;
+        if fits && !in_own_way {
             return Verdict::Allowed(Span::ZERO);
         }
         if cost > self.concurrency.limit {
@@ -90,10 +115,12 @@ impl Limit for Asked<'_> {
         for (holder, lease) in usage.live(now) {
             #[cfg(test)]
             effort::entry();
-            if **holder != *self.holder.text {
+            if **holder == *self.holder.text {
+                in_own_way = false;
+            } else {
                 left = left.minus(lease.units);
             }
-            if left.excess(cost, self.concurrency.limit) == Amount::ZERO {
+            if !in_own_way && left.excess(cost, self.concurrency.limit) == Amount::ZERO {
                 return Verdict::After(lease.expires_at.since(usage.at(now)));
             }
         }

@@ -41,6 +41,7 @@
 pub mod amount;
 pub mod args;
 mod ask;
+pub mod ban;
 pub mod bucket;
 pub mod calendar;
 #[cfg(test)]
@@ -62,6 +63,7 @@ mod name;
 pub mod once;
 #[cfg(test)]
 mod oracle;
+pub mod parts;
 mod ratio;
 pub mod sliding_window;
 pub mod spec;
@@ -187,11 +189,11 @@ pub trait Usage: Clone + Default + Send + 'static {
     /// Reads what `encode` wrote in format `version`. `None` unless it is a state that some call could have made.
     fn decode(from: &mut impl Decoder, version: u32) -> Option<Self>;
 
-    // What replicas are told of a call is the whole usage; a kind that may be large tells only what the call changed,
-    // and overrides these four together.
+    // What is propagated of a call is the whole usage; of a kind that may be large, only what the call changed: it
+    // overrides these four together.
 
     /// Writes out what has changed since the last time that this was asked. To be asked after every change, even if
-    /// nobody is told: what was not asked for would be told again with the next change.
+    /// nothing is propagated: what was not asked for would be propagated with the next change.
     fn encode_effect(&mut self, to: &mut impl Encoder) {
         self.encode(to);
     }
@@ -257,6 +259,12 @@ pub enum Fact {
     Word(&'static str),
     /// Holders, their units, and when they expire.
     Leases(Vec<(Box<[u8]>, Amount, Timestamp)>),
+    /// What each part of several says.
+    Parts(Vec<Vec<(&'static str, Fact)>>),
+    /// A word of a caller's.
+    Name(Box<[u8]>),
+    /// A limit's words.
+    Text(String),
 }
 
 /// Lists the kinds of usage, each with its name as a type of the server: nine characters of `A-Za-z0-9-_`, never to
@@ -304,6 +312,26 @@ kinds! {
     SlidingLog = "rl-reqlog",
     /// Concurrency leases.
     Concurrency = "rl-leases",
+    /// Several limits on one key, ids, a ban.
+    Limits = "rl-limits",
+}
+
+/// What a limit without a name is known by among others of its [`Kind`]: another window is another limit. It may be
+/// stored: what it says never changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Known {
+    /// The microseconds of its period or window; 0 if that is no length of time, or tells nobody apart.
+    pub micros: u64,
+    /// The words that go with it (ALIGNED's), as a number; 0 if there are none.
+    pub words: u32,
+}
+
+impl Known {
+    /// By its period alone.
+    #[must_use]
+    pub fn by(period: Period) -> Known {
+        Known { micros: period.micros().get(), words: 0 }
+    }
 }
 
 /// The answer to one cost. Of two, the greater is the one that says to wait longer.
@@ -345,4 +373,13 @@ pub struct Decision {
     pub reset: Span,
     /// What an UPTO was granted, in whole units.
     pub granted: Option<Amount>,
+}
+
+impl Decision {
+    /// The same of the whole limit, if it was made under one that is lower by what the call keeps (KEEP).
+    #[must_use]
+    #[inline(always)]
+    pub fn keeping(self, kept: Amount) -> Decision {
+        Decision { limit: self.limit.plus(kept), ..self }
+    }
 }

@@ -12,13 +12,13 @@
 //! A clock gone back moves all entries back by one number (`Shift`), and a look from before the newest entry adds to
 //! it in passing, so neither costs more in a long log.
 //!
-//! What a call tells replicas is what it changed (`Delta`), not the log.
+//! What is propagated of a call is what it changed (`Delta`), not the log.
 
 use super::codec::{CHANGE, Decoder, Encoder, WHOLE};
 #[cfg(test)]
 use super::effort;
 use super::marks::{Mark, Shift};
-use super::{Amount, Fact, Kind, Limit, Period, Span, Timestamp, Usage, Verdict};
+use super::{Amount, Fact, Kind, Known, Limit, Period, Span, Timestamp, Usage, Verdict};
 use std::collections::VecDeque;
 use std::fmt;
 
@@ -49,6 +49,18 @@ impl SlidingLog {
     #[must_use]
     pub fn new(limit: Amount, window: Period) -> SlidingLog {
         SlidingLog { limit, window }
+    }
+
+    /// The same with another limit.
+    #[must_use]
+    pub fn limited_to(self, limit: Amount) -> SlidingLog {
+        SlidingLog { limit, ..self }
+    }
+
+    /// What it is known by without a name.
+    #[must_use]
+    pub fn known_by(&self) -> Known {
+        Known::by(self.window)
     }
 
     /// How many entries, from the oldest on, no longer count.

@@ -8,7 +8,7 @@ use std::sync::{Arc, LazyLock};
 /// The longest, in bytes.
 pub const MAX_NAME: usize = 256;
 
-/// A name that is kept, which the maps of a table and the change that is told of have in common. Not an `Rc`: the
+/// A name that is kept, which the maps of a table and the change that is propagated have in common. Not an `Rc`: the
 /// server frees a large table in a thread of its own, while a copy of it may be in use.
 pub type Kept = Arc<[u8]>;
 

@@ -46,7 +46,7 @@ pub struct Charge {
 
 impl Charge {
     /// The clock has gone back, and takes `usage`, which this charged, along to `now`.
-    fn move_back<U: Usage>(&mut self, usage: &U, now: Timestamp) {
+    pub(crate) fn move_back<U: Usage>(&mut self, usage: &U, now: Timestamp) {
         self.place = self.place.and_then(|place| usage.place_after_move_back(place, now));
     }
 
@@ -224,7 +224,7 @@ impl Track {
     }
 
     /// Writes out what has changed since the last time that this was asked. To be asked after every change, even if
-    /// nobody is told.
+    /// nothing is propagated.
     pub fn encode_effect(&mut self, to: &mut impl Encoder) {
         std::mem::take(&mut self.delta).encode(to);
     }

@@ -14,7 +14,7 @@
 
 use super::codec::{Decoder, Encoder};
 use super::ratio;
-use super::{Amount, Fact, Kind, Limit, Period, Span, Timestamp, Usage, Verdict};
+use super::{Amount, Fact, Kind, Known, Limit, Period, Span, Timestamp, Usage, Verdict};
 use std::fmt;
 use std::num::NonZeroU64;
 
@@ -43,6 +43,18 @@ impl SlidingWindow {
     #[must_use]
     pub fn new(limit: Amount, window: Period) -> SlidingWindow {
         SlidingWindow { limit, window }
+    }
+
+    /// The same with another limit.
+    #[must_use]
+    pub fn limited_to(self, limit: Amount) -> SlidingWindow {
+        SlidingWindow { limit, ..self }
+    }
+
+    /// What it is known by without a name.
+    #[must_use]
+    pub fn known_by(&self) -> Known {
+        Known::by(self.window)
     }
 
     /// The usage as of now, ready to be charged under this limit's window.

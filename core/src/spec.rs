@@ -1,40 +1,59 @@
-//! What a call says of its limit: `TOKENBUCKET 200 100 60s COST 2` -> a limit and what is asked of it.
+//! What a call says of its limits: `TOKENBUCKET 200 100 60s COST 2` -> a limit and what is asked of it.
 //!
-//! A spec ends where a word comes that it has no place for, so that several can stand one after another; whoever
-//! wants only one calls [`Args::end`].
+//! A spec is an algorithm's name, its numbers and options, and ends where a word comes that it has no place for, so
+//! that several can stand one after another. Calls on one key are read by [`Asked`], calls on several by
+//! [`CallOnKeys`].
 
-use crate::args::{Args, KeyName, has_twins, whole};
+mod call;
+mod keys;
+mod options;
+mod window;
+
+use crate::args::{Args, whole};
 use crate::bucket::{Bucket, Discipline, Refused};
-use crate::error::{Error, MustBe, NUMKEYS, one_of};
+use crate::error::{Error, MustBe, one_of};
 use crate::fixed_window::FixedWindow;
 use crate::leases::{Concurrency, MAX_HOLDER};
 use crate::log::SlidingLog;
 use crate::sliding_window::SlidingWindow;
 use crate::strict_window::StrictWindow;
-use crate::{Amount, Ask, Period, Span};
+use crate::{Amount, Ask, Kind, Known, Limit, Period, Span, Usage};
+pub use call::{Asked, Call, MAX_SPECS};
+pub use keys::{CallOnKeys, KeySpec};
+pub use options::{Behind, Counts, MAX_ID, MAX_NAME, Purpose, is_name};
 use std::fmt;
+use window::Window;
 
 /// A limit, and what a call asks of it.
 ///
 /// ```
 /// use ratelimit_core::args::Args;
-/// use ratelimit_core::spec::{AnyLimit, Spec};
+/// use ratelimit_core::spec::{AnyLimit, Asked};
 /// use ratelimit_core::{Amount, Ask};
 ///
 /// let words: [&[u8]; 6] = [b"RL.TAKE", b"fixed", b"1000", b"1d", b"COST", b"-1"];
-/// let spec = Spec::any(&mut Args::new(&words))?;
+/// let Asked::One(spec) = Asked::take(&mut Args::new(&words))? else { unreachable!() };
 /// assert!(matches!(spec.limit, AnyLimit::FixedWindow(_)));
 /// assert_eq!(spec.ask, Ask::GiveBack(Amount::ONE));
 /// # Ok::<(), ratelimit_core::error::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Spec<'a> {
-    /// The limit.
+    /// The limit, lowered by what is kept: to decide under it is exact, and a decision is told with
+    /// [`Decision::keeping`](crate::Decision::keeping).
     pub limit: AnyLimit,
     /// What is asked.
     pub ask: Ask,
     /// Who asks for a lease; nobody of any other limit.
     pub holder: &'a [u8],
+    /// How much of the limit is to stay available after the call (KEEP), up to all of it.
+    pub kept: Amount,
+    /// What its part of the key is known by (AS): 1 to [`MAX_NAME`] bytes.
+    pub name: Option<&'a [u8]>,
+    /// Whether a COST stands behind its own numbers: what it was charged, a settlement leaves alone.
+    pub own_cost: bool,
+    /// Whether it is for a first lease only (NX).
+    pub nx: bool,
 }
 
 /// A limit of any algorithm; it displays as the words that it is read from. [`with_limit!`](crate::with_limit) is how
@@ -66,46 +85,123 @@ macro_rules! with_limit {
             $crate::spec::AnyLimit::StrictWindow($limit) => $body,
             $crate::spec::AnyLimit::SlidingLog($limit) => $body,
             $crate::spec::AnyLimit::Concurrency(concurrency) => {
-                let $limit = &concurrency.asked_by($spec.holder);
+                let $limit = &concurrency.asked_by($spec.holder).nx($spec.nx);
                 $body
             }
         }
     };
 }
 
-impl fmt::Display for AnyLimit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+/// Runs `$body` with `$limit` bound to the algorithm's own type, whoever asks it.
+macro_rules! of_any {
+    ($any:expr, $limit:ident => $body:expr) => {
+        match $any {
+            AnyLimit::Bucket($limit) => $body,
+            AnyLimit::FixedWindow($limit) => $body,
+            AnyLimit::SlidingWindow($limit) => $body,
+            AnyLimit::StrictWindow($limit) => $body,
+            AnyLimit::SlidingLog($limit) => $body,
+            AnyLimit::Concurrency($limit) => $body,
+        }
+    };
+}
+
+impl AnyLimit {
+    /// How much may be used at once.
+    #[must_use]
+    pub fn limit(&self) -> Amount {
+        of_any!(self, limit => limit.limit())
+    }
+
+    /// The same limit, lower by what a call keeps for others.
+    #[must_use]
+    pub fn lowered_by(self, kept: Amount) -> AnyLimit {
+        self.limited_to(self.limit().minus(kept))
+    }
+
+    /// The same limit, higher by so much.
+    #[must_use]
+    pub fn raised_by(self, kept: Amount) -> AnyLimit {
+        self.limited_to(self.limit().plus(kept))
+    }
+
+    fn limited_to(self, amount: Amount) -> AnyLimit {
         match self {
-            AnyLimit::Bucket(limit) => limit.fmt(f),
-            AnyLimit::FixedWindow(limit) => limit.fmt(f),
-            AnyLimit::SlidingWindow(limit) => limit.fmt(f),
-            AnyLimit::StrictWindow(limit) => limit.fmt(f),
-            AnyLimit::SlidingLog(limit) => limit.fmt(f),
-            AnyLimit::Concurrency(limit) => limit.fmt(f),
+            AnyLimit::Bucket(limit) => AnyLimit::Bucket(limit.limited_to(amount)),
+            AnyLimit::FixedWindow(limit) => AnyLimit::FixedWindow(limit.limited_to(amount)),
+            AnyLimit::SlidingWindow(limit) => AnyLimit::SlidingWindow(limit.limited_to(amount)),
+            AnyLimit::StrictWindow(limit) => AnyLimit::StrictWindow(limit.limited_to(amount)),
+            AnyLimit::SlidingLog(limit) => AnyLimit::SlidingLog(limit.limited_to(amount)),
+            AnyLimit::Concurrency(limit) => AnyLimit::Concurrency(limit.limited_to(amount)),
+        }
+    }
+
+    /// The kind of usage that it is charged to.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        match self {
+            AnyLimit::Bucket(limit) => kind(limit),
+            AnyLimit::FixedWindow(limit) => kind(limit),
+            AnyLimit::SlidingWindow(limit) => kind(limit),
+            AnyLimit::StrictWindow(limit) => kind(limit),
+            AnyLimit::SlidingLog(limit) => kind(limit),
+            AnyLimit::Concurrency(_) => Kind::Concurrency,
+        }
+    }
+
+    /// What it is known by without a name, among those of its kind.
+    #[must_use]
+    pub fn known_by(&self) -> Known {
+        match self {
+            AnyLimit::Bucket(limit) => limit.known_by(),
+            AnyLimit::FixedWindow(limit) => limit.known_by(),
+            AnyLimit::SlidingWindow(limit) => limit.known_by(),
+            AnyLimit::StrictWindow(limit) => limit.known_by(),
+            AnyLimit::SlidingLog(limit) => limit.known_by(),
+            // A key has one at most.
+            AnyLimit::Concurrency(_) => Known { micros: 0, words: 0 },
         }
     }
 }
 
-/// Reads the words of a spec behind its algorithm's name.
-pub type Reader<'a> = fn(&mut Args<'a>) -> Result<Spec<'a>, Error>;
+fn kind<L: Limit>(_: &L) -> Kind {
+    L::Usage::KIND
+}
+
+impl fmt::Display for AnyLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        of_any!(self, limit => limit.fmt(f))
+    }
+}
+
+/// What an algorithm's numbers and flags say.
+#[derive(Clone, Copy, Debug)]
+pub struct Numbers<'a> {
+    limit: AnyLimit,
+    holder: &'a [u8],
+}
+
+impl Numbers<'_> {
+    #[inline(always)]
+    fn of(limit: AnyLimit) -> Self {
+        Numbers { limit, holder: &[] }
+    }
+}
+
+/// Reads the numbers behind an algorithm's name, and the options behind them.
+pub type Reader<'a> = fn(&mut Args<'a>, &mut Behind<'a>) -> Result<Numbers<'a>, Error>;
 
 const AMOUNT: MustBe = MustBe { what: "a number from 0 to 1000000000000", example: "100" };
 const RATE: MustBe = MustBe { what: "a number from 0.000001 to 1000000000000", example: "100" };
 const QUICK_RATE: MustBe =
     MustBe { what: "enough to refill the capacity within 36500d", example: "the capacity itself" };
 const DURATION: MustBe = MustBe { what: "a duration from 1us to 3650d", example: "60s" };
-const PATIENCE: MustBe = MustBe { what: "0 or a duration from 1us to 3650d", example: "500ms" };
-const COST: MustBe = MustBe { what: "a number from -1000000000000 to 1000000000000", example: "1" };
-const COST_WITH_MODE: MustBe = MustBe { what: "a number from 0 to 1000000000000 with FORCE or MAXWAIT", example: "1" };
-const COST_OF_LEASE: MustBe = MustBe { what: "a number above 0, up to 1000000000000", example: "1" };
-const KEYS: MustBe = MustBe { what: "different from each other", example: "{alice}:minute {alice}:day" };
 const BURST: MustBe = MustBe { what: "a whole number from 0 to 999999999999", example: "15" };
 const COUNT: MustBe = MustBe { what: "a whole number from 1 to 1000000000000", example: "30" };
 const FAST_COUNT: MustBe = MustBe { what: "enough to refill the burst within 36500d", example: "max_burst itself" };
 const SECONDS: MustBe = MustBe { what: "a whole number of seconds from 1 to 315360000", example: "60" };
 const QUANTITY: MustBe = MustBe { what: "a whole number from 0 to 1000000000000", example: "1" };
 const HOLDER: MustBe = MustBe { what: "a name of 1 to 256 bytes", example: "worker-7" };
-const COST_UPTO: MustBe = MustBe { what: "a whole number from 1 to 1000000000000 with UPTO", example: "10" };
 
 impl<'a> Spec<'a> {
     /// Every algorithm: the name that it has in a spec, and what reads the words behind it.
@@ -118,162 +214,147 @@ impl<'a> Spec<'a> {
         ("CONCURRENCY", Spec::concurrency),
     ];
 
-    /// `algorithm ...`
-    ///
-    /// # Errors
-    /// The first word that is wrong, or missing, as [`Error`] says it.
-    pub fn any(args: &mut Args<'a>) -> Result<Spec<'a>, Error> {
-        Spec::at(args, Place::Only)
-    }
-
+    /// What reads the words behind the name of an algorithm.
     #[inline(always)]
-    fn at(args: &mut Args<'a>, place: Place) -> Result<Spec<'a>, Error> {
-        let name = args.word()?;
-        let (_, read) = Self::ALGORITHMS
-            .iter()
-            // Nearly all write it as the documents do, and comparing without case costs a hundred instructions.
-            .find(|(algorithm, _)| name == algorithm.as_bytes() || name.eq_ignore_ascii_case(algorithm.as_bytes()))
-            .ok_or_else(|| Spec::unknown(name, place))?;
-        read(args)
+    fn reader(name: &[u8]) -> Option<Reader<'a>> {
+        let algorithms = Self::ALGORITHMS.iter();
+        // Nearly all write it as the documents do, and comparing without case costs a hundred instructions.
+        let mut named = algorithms
+            .filter(|(algorithm, _)| name == algorithm.as_bytes() || name.eq_ignore_ascii_case(algorithm.as_bytes()));
+        named.next().map(|(_, read)| *read)
     }
 
-    /// The refusal of a word where an algorithm's name should be.
+    /// The refusal of a word where an algorithm's name could be, and these options.
     #[cold]
-    fn unknown(word: &[u8], place: Place) -> Error {
-        let (or_option, and_numkeys) = match place {
-            Place::Only => ("", ""),
-            Place::FirstOfSeveral => ("", "; numkeys must be the number of keys"),
-            Place::Next => ("an option of the spec before or ", ""),
+    fn unknown(word: &[u8], place: Place, options: options::Words) -> Error {
+        let (algorithms, options) = (one_of(&Self::ALGORITHMS.map(|(name, _)| name)), options::names(options));
+        let (needed, numkeys) = match place {
+            Place::First => ("an option or an algorithm", ""),
+            Place::FirstOfKeys => ("an option or an algorithm", "; numkeys must be the number of keys"),
+            Place::Next => ("an option of the spec before, BAN or an algorithm", ""),
+            Place::NextOfKeys => ("an option of the spec before or an algorithm", ""),
         };
-        let names = one_of(&Self::ALGORITHMS.map(|(name, _)| name));
-        Error::unexpected_where(word, &format!(", where {or_option}an algorithm is needed: {names}{and_numkeys}"))
+        Error::unexpected_where(word, &format!(", where {needed} is needed: {options}; {algorithms}{numkeys}"))
     }
 
-    /// `capacity refill period [COST cost] [UPTO | FORCE | MAXWAIT duration]`
+    /// A cost of 1, with nothing else said.
+    #[must_use]
+    #[inline(always)]
+    pub fn plain(Numbers { limit, holder }: Numbers<'a>) -> Spec<'a> {
+        let ask = Ask::Take(Amount::ONE);
+        Spec { limit, ask, holder, kept: Amount::ZERO, name: None, own_cost: false, nx: false }
+    }
+
+    /// A limit, and what is asked of it; nothing else was said.
+    #[must_use]
+    pub fn of(limit: AnyLimit, ask: Ask) -> Spec<'a> {
+        Spec { ask, ..Spec::plain(Numbers::of(limit)) }
+    }
+
+    /// The same if so much is to stay available.
+    fn keeping(self, kept: Amount) -> Spec<'a> {
+        const LEAST: Amount = Amount::saturating(1);
+        let limit = self.limit.limit();
+        let ask = match self.ask {
+            // More than there is never stays available, not even after nothing. Of a limit of nothing the least never
+            // passes.
+            Ask::Take(Amount::ZERO) if kept > limit => Ask::Take(LEAST),
+            Ask::Within(Amount::ZERO, patience) if kept > limit => Ask::Within(LEAST, patience),
+            ask => ask,
+        };
+        let kept = kept.min(limit);
+        Spec { limit: self.limit.lowered_by(kept), ask, kept, ..self }
+    }
+
+    /// `capacity refill period [options] [MAXWAIT duration]`
     ///
     /// # Errors
     /// The first word that is wrong, or missing, as [`Error`] says it.
-    #[inline]
-    pub fn token_bucket(args: &mut Args<'a>) -> Result<Spec<'a>, Error> {
+    #[inline(always)]
+    pub fn token_bucket(args: &mut Args<'a>, behind: &mut Behind<'a>) -> Result<Numbers<'a>, Error> {
         let bucket = bucket(args, "refill", Discipline::Burst)?;
-        let (ask, _) = options(args, Allowed { flag: None, wait: true })?;
-        Ok(Spec { limit: AnyLimit::Bucket(bucket), ask, holder: &[] })
+        behind.read(args, options::OF_TOKEN_BUCKET)?;
+        Ok(Numbers::of(AnyLimit::Bucket(bucket)))
     }
 
-    /// `capacity leak period [COST cost] [UPTO | FORCE]`
+    /// `capacity leak period [options]`
     ///
     /// # Errors
     /// The first word that is wrong, or missing, as [`Error`] says it.
-    #[inline]
-    pub fn leaky_bucket(args: &mut Args<'a>) -> Result<Spec<'a>, Error> {
+    #[inline(always)]
+    pub fn leaky_bucket(args: &mut Args<'a>, behind: &mut Behind<'a>) -> Result<Numbers<'a>, Error> {
         let bucket = bucket(args, "leak", Discipline::Queue)?;
-        let (ask, _) = options(args, Allowed { flag: None, wait: false })?;
-        Ok(Spec { limit: AnyLimit::Bucket(bucket), ask, holder: &[] })
+        behind.read(args, options::OF_LEAKY_BUCKET)?;
+        Ok(Numbers::of(AnyLimit::Bucket(bucket)))
     }
 
-    /// `limit window [ALIGNED] [COST cost] [UPTO | FORCE]`
+    /// `limit window [ALIGNED [OFFSET offset] [ANCHOR day]] [options]`
     ///
     /// # Errors
     /// The first word that is wrong, or missing, as [`Error`] says it.
-    #[inline]
-    pub fn fixed_window(args: &mut Args<'a>) -> Result<Spec<'a>, Error> {
-        let (limit, window) = window(args)?;
-        let (ask, aligned) = options(args, Allowed { flag: Some("ALIGNED"), wait: false })?;
-        Ok(Spec { limit: AnyLimit::FixedWindow(FixedWindow::new(limit, window, aligned)), ask, holder: &[] })
+    #[inline(always)]
+    pub fn fixed_window(args: &mut Args<'a>, behind: &mut Behind<'a>) -> Result<Numbers<'a>, Error> {
+        let (limit, window) = (amount(args, "limit")?, Window::read(args.word()?)?);
+        let limit = match window {
+            // Most say no more, and the compiler sees which of the windows it is.
+            Window::Lasts(window) if args.is_empty() => FixedWindow::new(limit, window, false),
+            window => {
+                let aligned = behind.read(args, options::OF_FIXED_WINDOW)?;
+                window.limit(limit, aligned, behind.options().alignment)?
+            }
+        };
+        Ok(Numbers::of(AnyLimit::FixedWindow(limit)))
     }
 
-    /// `limit window [STRICT] [COST cost] [UPTO | FORCE]`
+    /// `limit window [STRICT] [options]`
     ///
     /// # Errors
     /// The first word that is wrong, or missing, as [`Error`] says it.
-    #[inline]
-    pub fn sliding_window(args: &mut Args<'a>) -> Result<Spec<'a>, Error> {
+    #[inline(always)]
+    pub fn sliding_window(args: &mut Args<'a>, behind: &mut Behind<'a>) -> Result<Numbers<'a>, Error> {
         let (limit, window) = window(args)?;
-        let (ask, strict) = options(args, Allowed { flag: Some("STRICT"), wait: false })?;
-        let limit = if strict {
+        let limit = if behind.read(args, options::OF_SLIDING_WINDOW)? {
             AnyLimit::StrictWindow(StrictWindow::new(limit, window))
         } else {
             AnyLimit::SlidingWindow(SlidingWindow::new(limit, window))
         };
-        Ok(Spec { limit, ask, holder: &[] })
+        Ok(Numbers::of(limit))
     }
 
-    /// `limit window [COST cost] [UPTO | FORCE]`
+    /// `limit window [options]`
     ///
     /// # Errors
     /// The first word that is wrong, or missing, as [`Error`] says it.
-    #[inline]
-    pub fn sliding_log(args: &mut Args<'a>) -> Result<Spec<'a>, Error> {
-        let (limit, window) = window(args)?;
-        let (ask, _) = options(args, Allowed { flag: None, wait: false })?;
-        Ok(Spec { limit: AnyLimit::SlidingLog(SlidingLog::new(limit, window)), ask, holder: &[] })
-    }
-
-    /// `limit ttl holder [COST cost]`
-    ///
-    /// # Errors
-    /// The first word that is wrong, or missing, as [`Error`] says it.
-    #[inline]
-    pub fn concurrency(args: &mut Args<'a>) -> Result<Spec<'a>, Error> {
-        let (limit, ttl) = (amount(args, "limit")?, period(args, "ttl")?);
-        let (limit, holder) = (AnyLimit::Concurrency(Concurrency::new(limit, ttl)), holder(args)?);
-        let mut cost = Amount::ONE;
-        if args.accept("COST") {
-            cost = Amount::parse_up(args.word()?)
-                .filter(|cost| *cost != Amount::ZERO)
-                .ok_or_else(|| Error::out_of_range("cost", COST_OF_LEASE))?;
-        }
-        Ok(Spec { limit, ask: Ask::Take(cost), holder })
-    }
-
-    /// One of several specs, which are to pass all or none: there is no part of a cost to grant.
     #[inline(always)]
-    fn of_several(args: &mut Args<'a>, place: Place) -> Result<Spec<'a>, Error> {
-        let spec = Spec::at(args, place)?;
-        if matches!(spec.ask, Ask::UpTo(_)) {
-            return Err(Error::unexpected_where(b"UPTO", ", since several limits grant all or nothing"));
-        }
-        Ok(spec)
+    pub fn sliding_log(args: &mut Args<'a>, behind: &mut Behind<'a>) -> Result<Numbers<'a>, Error> {
+        let (limit, window) = window(args)?;
+        behind.read(args, options::OF_SLIDING_LOG)?;
+        Ok(Numbers::of(AnyLimit::SlidingLog(SlidingLog::new(limit, window))))
+    }
+
+    /// `limit ttl holder [COST cost] [KEEP amount] [AS name] [NX]`
+    ///
+    /// # Errors
+    /// The first word that is wrong, or missing, as [`Error`] says it.
+    #[inline(always)]
+    pub fn concurrency(args: &mut Args<'a>, behind: &mut Behind<'a>) -> Result<Numbers<'a>, Error> {
+        let (limit, ttl, holder) = (amount(args, "limit")?, period(args, "ttl")?, holder(args)?);
+        behind.read(args, options::OF_CONCURRENCY)?;
+        Ok(Numbers { limit: AnyLimit::Concurrency(Concurrency::new(limit, ttl)), holder })
     }
 }
 
-/// Where a spec begins, which tells what else may be wrong if none does.
+/// Where a word stands that begins no spec, which tells what else is needed there.
 #[derive(Clone, Copy)]
 enum Place {
-    /// Where a call has one spec.
-    Only,
-    /// Behind as many keys as numkeys says.
-    FirstOfSeveral,
-    /// Behind another spec.
+    /// Before the first spec.
+    First,
+    /// Behind another.
     Next,
-}
-
-/// A key, and the spec for it.
-pub type Part<'a> = (KeyName, Spec<'a>);
-
-/// `numkeys key [key ...] spec [spec ...]`, and no more; no key comes twice.
-///
-/// # Errors
-/// The first word that is wrong, or missing, as [`Error`] says it.
-pub fn several<'a>(args: &mut Args<'a>) -> Result<Vec<Part<'a>>, Error> {
-    let keys = args.numbered_keys().ok_or_else(|| Error::out_of_range("numkeys", NUMKEYS))?;
-    let mut parts = Vec::with_capacity(keys.len());
-    for key in keys.clone() {
-        if args.is_empty() {
-            return Err(Error::TooFewSpecs { keys: keys.len(), specs: parts.len() });
-        }
-        let place = if parts.is_empty() { Place::FirstOfSeveral } else { Place::Next };
-        parts.push((key, Spec::of_several(args, place)?));
-    }
-    if !args.is_empty() {
-        let place = " behind the last spec; numkeys must be the number of keys and of specs";
-        return Err(Error::unexpected_where(args.word()?, place));
-    }
-    // Not before: a numkeys that is too large makes keys of the specs, in which words come twice.
-    if has_twins(keys.map(|key| args.name(key))) {
-        return Err(Error::out_of_range("keys", KEYS));
-    }
-    Ok(parts)
+    /// Before the first spec, behind as many keys as numkeys says.
+    FirstOfKeys,
+    /// Behind another, for the next of them.
+    NextOfKeys,
 }
 
 /// `max_burst count period [quantity]`: redis-cell's words for a bucket, and what is asked of it.
@@ -295,6 +376,16 @@ pub fn throttle(args: &mut Args) -> Result<(Bucket, Ask), Error> {
 fn units(args: &mut Args, argument: &'static str, must_be: MustBe, most: u64) -> Result<Amount, Error> {
     let units = whole(args.word()?, most).ok_or_else(|| Error::out_of_range(argument, must_be))?;
     Ok(Amount::saturating(units.saturating_mul(Amount::ONE.millionths())))
+}
+
+/// `duration`, which may be 0: of a ban.
+///
+/// # Errors
+/// The first word that is wrong, or missing, as [`Error`] says it.
+pub fn block(args: &mut Args) -> Result<Span, Error> {
+    let duration = Span::parse(args.word()?).ok_or_else(|| Error::out_of_range("duration", options::PATIENCE))?;
+    args.end()?;
+    Ok(duration)
 }
 
 /// `holder [holder ...]`
@@ -344,109 +435,6 @@ fn amount(args: &mut Args, argument: &'static str) -> Result<Amount, Error> {
 #[inline(always)]
 fn period(args: &mut Args, argument: &'static str) -> Result<Period, Error> {
     Period::parse(args.word()?).ok_or_else(|| Error::out_of_range(argument, DURATION))
-}
-
-/// Which options an algorithm has, beside COST, UPTO and FORCE.
-#[derive(Clone, Copy)]
-struct Allowed {
-    /// A flag of its own.
-    flag: Option<&'static str>,
-    /// MAXWAIT.
-    wait: bool,
-}
-
-/// The options behind an algorithm's numbers, in any order, each at most once: what is asked, and whether the flag was
-/// given.
-#[inline]
-fn options(args: &mut Args, allowed: Allowed) -> Result<(Ask, bool), Error> {
-    // Most calls have none.
-    if args.is_empty() { Ok((Ask::Take(Amount::ONE), false)) } else { Options::default().read(args, allowed) }
-}
-
-/// Those that were read.
-#[derive(Default)]
-struct Options {
-    flagged: bool,
-    cost: Option<Cost>,
-    mode: Option<Mode>,
-}
-
-/// What a cost says.
-#[derive(Clone, Copy)]
-enum Cost {
-    Charge {
-        cost: Amount,
-        /// Whether it was said in whole units, before rounding.
-        whole: bool,
-    },
-    GiveBack(Amount),
-}
-
-/// The options of which a call has at most one.
-#[derive(Clone, Copy)]
-enum Mode {
-    UpTo,
-    Force,
-    MaxWait(Span),
-}
-
-impl Options {
-    fn read(mut self, args: &mut Args, allowed: Allowed) -> Result<(Ask, bool), Error> {
-        while let Some(word) = args.peek() {
-            let is = |name: &str| word.eq_ignore_ascii_case(name.as_bytes());
-            let before = *args;
-            args.skip();
-            let twice = if is("COST") {
-                self.cost.replace(cost(args.word()?)?).is_some()
-            } else if is("UPTO") {
-                self.mode.replace(Mode::UpTo).is_some()
-            } else if is("FORCE") {
-                self.mode.replace(Mode::Force).is_some()
-            } else if allowed.wait && is("MAXWAIT") {
-                let patience = Span::parse(args.word()?).ok_or_else(|| Error::out_of_range("maxwait", PATIENCE))?;
-                self.mode.replace(Mode::MaxWait(patience)).is_some()
-            } else if allowed.flag.is_some_and(is) {
-                std::mem::replace(&mut self.flagged, true)
-            } else {
-                *args = before;
-                break;
-            };
-            if twice {
-                before.end()?;
-            }
-        }
-        Ok((self.ask()?, self.flagged))
-    }
-
-    fn ask(&self) -> Result<Ask, Error> {
-        let (cost, whole) = match (self.cost.unwrap_or(Cost::Charge { cost: Amount::ONE, whole: true }), self.mode) {
-            (Cost::Charge { cost, whole }, _) => (cost, whole),
-            (Cost::GiveBack(amount), None) => return Ok(Ask::GiveBack(amount)),
-            (Cost::GiveBack(_), Some(Mode::UpTo)) => return Err(Error::out_of_range("cost", COST_UPTO)),
-            (Cost::GiveBack(_), Some(_)) => return Err(Error::out_of_range("cost", COST_WITH_MODE)),
-        };
-        match self.mode {
-            None => Ok(Ask::Take(cost)),
-            Some(Mode::Force) => Ok(Ask::Force(cost)),
-            Some(Mode::MaxWait(patience)) => Ok(Ask::Within(cost, patience)),
-            Some(Mode::UpTo) if whole && cost != Amount::ZERO => Ok(Ask::UpTo(cost)),
-            Some(Mode::UpTo) => Err(Error::out_of_range("cost", COST_UPTO)),
-        }
-    }
-}
-
-/// A cost; negative, it gives back. `-0` is 0.
-fn cost(text: &[u8]) -> Result<Cost, Error> {
-    let refused = Error::out_of_range("cost", COST);
-    let Some(negative) = text.strip_prefix(b"-") else {
-        let cost = Amount::parse_up(text).ok_or(refused)?;
-        let whole = cost == cost.floor() && Amount::parse_down(text) == Some(cost);
-        return Ok(Cost::Charge { cost, whole });
-    };
-    match Amount::parse_up(negative) {
-        Some(Amount::ZERO) => Ok(Cost::Charge { cost: Amount::ZERO, whole: true }),
-        _ => Amount::parse_down(negative).map(Cost::GiveBack).ok_or(refused),
-    }
 }
 
 #[cfg(test)]

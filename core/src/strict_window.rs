@@ -9,7 +9,7 @@
 //! 61 counts.
 
 use super::codec::{Decoder, Encoder};
-use super::{Amount, Fact, Kind, Limit, Period, Recovery, Span, Timestamp, Usage, Verdict};
+use super::{Amount, Fact, Kind, Known, Limit, Period, Recovery, Span, Timestamp, Usage, Verdict};
 use std::borrow::Cow;
 use std::fmt;
 
@@ -42,6 +42,18 @@ impl StrictWindow {
     #[must_use]
     pub fn new(limit: Amount, window: Period) -> StrictWindow {
         StrictWindow { limit, window }
+    }
+
+    /// The same with another limit.
+    #[must_use]
+    pub fn limited_to(self, limit: Amount) -> StrictWindow {
+        StrictWindow { limit, ..self }
+    }
+
+    /// What it is known by without a name.
+    #[must_use]
+    pub fn known_by(&self) -> Known {
+        Known::by(self.window)
     }
 
     /// Drops what no longer counts and makes the slot of `now` the newest; usage counted under another window length
@@ -101,9 +113,7 @@ impl Limit for StrictWindow {
     }
 
     fn reset(&self, usage: &StrictWindowUsage, now: Timestamp) -> Span {
-        let usage = usage.seen_at(now);
-        let newest = (0..).zip(usage.counting(now)).find(|(_, count)| **count != Amount::ZERO);
-        newest.map_or(Span::ZERO, |(age, _)| usage.leaves(usage.slot_of_age(age)).since(now))
+        usage.time_to_recovery(now)
     }
 
     fn charge(&self, usage: &mut StrictWindowUsage, now: Timestamp, cost: Amount) {
@@ -146,6 +156,14 @@ impl Default for StrictWindowUsage {
 }
 
 impl StrictWindowUsage {
+    /// How long until it is as good as never seen: as its slots were cut.
+    #[must_use]
+    pub fn time_to_recovery(&self, now: Timestamp) -> Span {
+        let usage = self.seen_at(now);
+        let newest = (0..).zip(usage.counting(now)).find(|(_, count)| **count != Amount::ZERO);
+        newest.map_or(Span::ZERO, |(age, _)| usage.leaves(usage.slot_of_age(age)).since(now))
+    }
+
     /// How long a slot is, in microseconds.
     fn width(&self) -> u64 {
         self.window.micros().div_ceil(SLOTS_A_WINDOW).max(1)

@@ -21,7 +21,7 @@ fn charged(units_used: u64) -> BucketUsage {
 /// In what is stored, so that they never change.
 #[test]
 fn every_kind_has_the_name_and_the_version_that_it_always_had() {
-    let names = ["rl-bucket", "rl-window", "rl-slider", "rl-strict", "rl-reqlog", "rl-leases"];
+    let names = ["rl-bucket", "rl-window", "rl-slider", "rl-strict", "rl-reqlog", "rl-leases", "rl-limits"];
     assert_eq!(Kind::ALL.map(Kind::name), names);
     let versions = [
         BucketUsage::VERSION,

@@ -1,62 +1,97 @@
 //! One algorithm on one key: `RL.TOKENBUCKET` and its siblings, the generic `RL.TAKE`, and `RL.PEEK`.
 
+use super::several;
 use crate::redis::{self, Redis};
 use crate::reply::Reply;
-use ratelimit_core::args::Args;
+use ratelimit_core::args::{Args, KeyName};
 use ratelimit_core::error::Error;
-use ratelimit_core::spec::Spec;
+use ratelimit_core::spec::{Asked, Behind, Call, Numbers, Spec};
 use ratelimit_core::with_limit;
 
-/// `RL.TOKENBUCKET key capacity refill period [COST cost] [UPTO | FORCE | MAXWAIT duration]`
+/// `RL.TOKENBUCKET key capacity refill period [options]`
 pub fn token_bucket(redis: &mut Redis, args: Args) -> Result<Reply, Error> {
     charge(redis, args, Spec::token_bucket)
 }
 
-/// `RL.LEAKYBUCKET key capacity leak period [COST cost] [UPTO | FORCE]`
+/// `RL.LEAKYBUCKET key capacity leak period [options]`
 pub fn leaky_bucket(redis: &mut Redis, args: Args) -> Result<Reply, Error> {
     charge(redis, args, Spec::leaky_bucket)
 }
 
-/// `RL.FIXED key limit window [ALIGNED] [COST cost] [UPTO | FORCE]`
+/// `RL.FIXED key limit window [ALIGNED [OFFSET offset] [ANCHOR day]] [options]`
 pub fn fixed_window(redis: &mut Redis, args: Args) -> Result<Reply, Error> {
     charge(redis, args, Spec::fixed_window)
 }
 
-/// `RL.SLIDING key limit window [STRICT] [COST cost] [UPTO | FORCE]`
+/// `RL.SLIDING key limit window [STRICT] [options]`
 pub fn sliding_window(redis: &mut Redis, args: Args) -> Result<Reply, Error> {
     charge(redis, args, Spec::sliding_window)
 }
 
-/// `RL.SLIDINGLOG key limit window [COST cost] [UPTO | FORCE]`
+/// `RL.SLIDINGLOG key limit window [options]`
 pub fn sliding_log(redis: &mut Redis, args: Args) -> Result<Reply, Error> {
     charge(redis, args, Spec::sliding_log)
 }
 
-/// `RL.TAKE key algorithm ...`
-pub fn take(redis: &mut Redis, args: Args) -> Result<Reply, Error> {
-    charge(redis, args, Spec::any)
+/// `RL.TAKE key [options] spec [spec ...]`
+pub fn take(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
+    let key = args.key()?;
+    match Asked::take(&mut args)? {
+        Asked::One(spec) => charge_one(redis, key, &spec),
+        Asked::Several(call) => charge_several(redis, key, &call),
+    }
 }
 
-/// `RL.PEEK key algorithm ...`
+/// `RL.PEEK key [options] spec [spec ...]`
 pub fn peek(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     let key = args.key()?;
-    let spec = Spec::any(&mut args)?;
-    args.end()?;
+    let asked = Asked::peek(&mut args)?;
     let now = redis::now();
-    let decision = with_limit!(spec, limit => super::peek(redis, key, limit, spec.ask, now))?;
-    Ok(Reply::decision(&decision))
+    match asked {
+        Asked::One(spec) => match with_limit!(spec, limit => super::peek(redis, key, limit, spec.ask, now)) {
+            Ok(decision) => Ok(Reply::decision(&decision.keeping(spec.kept))),
+            Err(refused) => {
+                let call = several::of_one(&spec, refused)?;
+                several::peek(redis, key, &call, now).map(|answer| several::reply(&call, &answer))
+            }
+        },
+        Asked::Several(call) => several::peek(redis, key, &call, now).map(|answer| several::reply(&call, &answer)),
+    }
 }
 
-/// Reads a spec of one kind, or of any, and charges it.
+/// Reads a spec of one algorithm, and charges it.
 pub fn charge<'a>(
     redis: &mut Redis,
     mut args: Args<'a>,
-    read: impl FnOnce(&mut Args<'a>) -> Result<Spec<'a>, Error>,
+    read: impl FnOnce(&mut Args<'a>, &mut Behind<'a>) -> Result<Numbers<'a>, Error>,
 ) -> Result<Reply, Error> {
-    let key = args.key()?;
-    let spec = read(&mut args)?;
-    args.end()?;
+    let (key, mut behind) = (args.key()?, Behind::default());
+    let numbers = read(&mut args, &mut behind)?;
+    // Here the compiler knows which algorithm it is.
+    if behind.is_nothing(&args) {
+        return charge_one(redis, key, &Spec::plain(numbers));
+    }
+    charge_with_options(redis, key, Asked::alone(&mut args, &numbers, &behind)?)
+}
+
+#[inline(never)]
+fn charge_with_options(redis: &mut Redis, key: KeyName, asked: Asked) -> Result<Reply, Error> {
+    match asked {
+        Asked::One(spec) => charge_one(redis, key, &spec),
+        Asked::Several(call) => charge_several(redis, key, &call),
+    }
+}
+
+#[inline(always)]
+fn charge_one(redis: &mut Redis, key: KeyName, spec: &Spec) -> Result<Reply, Error> {
     let now = redis::now();
-    let decision = with_limit!(spec, limit => super::charge(redis, key, limit, spec.ask, now))?;
-    Ok(Reply::decision(&decision))
+    match with_limit!(spec, limit => super::charge(redis, key, limit, spec.ask, now)) {
+        Ok(decision) => Ok(Reply::decision(&decision.keeping(spec.kept))),
+        Err(refused) => several::charge_one(redis, key, spec, now, refused).map(|decision| Reply::decision(&decision)),
+    }
+}
+
+#[inline(never)]
+fn charge_several(redis: &mut Redis, key: KeyName, call: &Call) -> Result<Reply, Error> {
+    several::charge(redis, key, call, redis::now()).map(|answer| several::reply(call, &answer))
 }

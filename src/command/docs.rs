@@ -10,7 +10,10 @@ const REFILL: Arg = Arg::new(c"refill", Shape::Number);
 const LEAK: Arg = Arg::new(c"leak", Shape::Number);
 const PERIOD: Arg = Arg::new(c"period", Shape::Word);
 const COST: Arg = Arg::new(c"cost", Shape::Number).after(c"COST").optional();
-const ALIGNED: Arg = Arg::literal(c"aligned", c"ALIGNED").optional();
+const OFFSET: Arg = Arg::new(c"offset", Shape::Word).after(c"OFFSET").optional();
+const ANCHOR: Arg = Arg::new(c"day", Shape::Whole).after(c"ANCHOR").optional();
+const ALIGNED: Arg =
+    Arg::new(c"alignment", Shape::Block(&[Arg::literal(c"aligned", c"ALIGNED"), OFFSET, ANCHOR])).optional();
 const STRICT: Arg = Arg::literal(c"strict", c"STRICT").optional();
 const TTL: Arg = Arg::new(c"ttl", Shape::Word);
 const HOLDER: Arg = Arg::new(c"holder", Shape::Word);
@@ -21,6 +24,19 @@ const MAXWAIT: Arg = Arg::new(c"maxwait", Shape::Word).after(c"MAXWAIT");
 const MODE: Arg = Arg::new(c"mode", Shape::OneOf(&[UPTO, FORCE])).optional();
 const MODE_OR_WAIT: Arg = Arg::new(c"mode", Shape::OneOf(&[UPTO, FORCE, MAXWAIT])).optional();
 const FORCE_OR_WAIT: Arg = Arg::new(c"mode", Shape::OneOf(&[FORCE, MAXWAIT])).optional();
+/// An amount, or a percentage.
+const KEEP: Arg = Arg::new(c"keep", Shape::Word).after(c"KEEP").optional();
+const AS: Arg = Arg::new(c"name", Shape::Word).after(c"AS").optional();
+const NX: Arg = Arg::literal(c"nx", c"NX").optional();
+const ID: Arg = Arg::new(c"id", Shape::Word);
+const ONCE: Arg = Arg::new(c"once", Shape::Block(&[ID, TTL])).after(c"ONCE");
+const SETTLE: Arg = Arg::new(c"settle", Shape::Block(&[ID, Arg::new(c"amount", Shape::Number)])).after(c"SETTLE");
+const COUNTS: Arg = Arg::new(c"counts", Shape::OneOf(&[ONCE, SETTLE])).optional();
+const EACH: Arg = Arg::literal(c"each", c"EACH").optional();
+const BAN_RULE: Arg =
+    Arg::new(c"ban", Shape::Block(&[Arg::new(c"strikes", Shape::Whole), WINDOW, Arg::new(c"block", Shape::Word)]))
+        .after(c"BAN")
+        .optional();
 
 const TOKEN_BUCKET_NAME: Arg = Arg::literal(c"algorithm", c"TOKENBUCKET");
 const LEAKY_BUCKET_NAME: Arg = Arg::literal(c"algorithm", c"LEAKYBUCKET");
@@ -29,45 +45,68 @@ const SLIDING_NAME: Arg = Arg::literal(c"algorithm", c"SLIDING");
 const LOG_NAME: Arg = Arg::literal(c"algorithm", c"SLIDINGLOG");
 const CONCURRENCY_NAME: Arg = Arg::literal(c"algorithm", c"CONCURRENCY");
 
-/// A spec of any algorithm, with what one may have behind its cost, and what a token bucket may.
+/// A spec of any algorithm, with the options that stand behind its numbers.
 macro_rules! spec {
-    ($mode:expr, $mode_or_wait:expr) => {
+    ($mode:expr, $mode_or_wait:expr $(, $counts:expr)?) => {
         Arg::new(
             c"spec",
             Shape::OneOf(&[
                 Arg::new(
                     c"token-bucket",
-                    Shape::Block(&[TOKEN_BUCKET_NAME, CAPACITY, REFILL, PERIOD, COST, $mode_or_wait]),
+                    Shape::Block(&[
+                        TOKEN_BUCKET_NAME, CAPACITY, REFILL, PERIOD, COST, $mode_or_wait, KEEP, AS, $($counts)?
+                    ]),
                 ),
-                Arg::new(c"leaky-bucket", Shape::Block(&[LEAKY_BUCKET_NAME, CAPACITY, LEAK, PERIOD, COST, $mode])),
-                Arg::new(c"fixed", Shape::Block(&[FIXED_NAME, LIMIT, WINDOW, ALIGNED, COST, $mode])),
-                Arg::new(c"sliding", Shape::Block(&[SLIDING_NAME, LIMIT, WINDOW, STRICT, COST, $mode])),
-                Arg::new(c"sliding-log", Shape::Block(&[LOG_NAME, LIMIT, WINDOW, COST, $mode])),
-                Arg::new(c"concurrency", Shape::Block(&[CONCURRENCY_NAME, LIMIT, TTL, HOLDER, COST])),
+                Arg::new(
+                    c"leaky-bucket",
+                    Shape::Block(&[LEAKY_BUCKET_NAME, CAPACITY, LEAK, PERIOD, COST, $mode, KEEP, AS, $($counts)?]),
+                ),
+                Arg::new(
+                    c"fixed",
+                    Shape::Block(&[FIXED_NAME, LIMIT, WINDOW, ALIGNED, COST, $mode, KEEP, AS, $($counts)?]),
+                ),
+                Arg::new(
+                    c"sliding",
+                    Shape::Block(&[SLIDING_NAME, LIMIT, WINDOW, STRICT, COST, $mode, KEEP, AS, $($counts)?]),
+                ),
+                Arg::new(
+                    c"sliding-log",
+                    Shape::Block(&[LOG_NAME, LIMIT, WINDOW, COST, $mode, KEEP, AS, $($counts)?]),
+                ),
+                Arg::new(
+                    c"concurrency",
+                    Shape::Block(&[CONCURRENCY_NAME, LIMIT, TTL, HOLDER, COST, KEEP, AS, NX]),
+                ),
             ]),
         )
     };
 }
-const SPEC: Arg = spec!(MODE, MODE_OR_WAIT);
-/// Several pass all or none: none has UPTO.
-const SPEC_OF_SEVERAL: Arg = spec!(FORCE.optional(), FORCE_OR_WAIT);
+const SPEC: Arg = spec!(MODE, MODE_OR_WAIT, COUNTS);
+const SPEC_TO_LOOK: Arg = spec!(MODE, MODE_OR_WAIT, ONCE.optional());
+/// On several keys pass all or none: none has UPTO. An id is the call's.
+const SPEC_OF_KEYS: Arg = spec!(FORCE.optional(), FORCE_OR_WAIT);
 
 /// Of RL.TOKENBUCKET.
-pub const TOKEN_BUCKET: &[Arg] = &[KEY, CAPACITY, REFILL, PERIOD, COST, MODE_OR_WAIT];
+pub const TOKEN_BUCKET: &[Arg] = &[KEY, CAPACITY, REFILL, PERIOD, COST, MODE_OR_WAIT, KEEP, AS, COUNTS];
 /// Of RL.LEAKYBUCKET.
-pub const LEAKY_BUCKET: &[Arg] = &[KEY, CAPACITY, LEAK, PERIOD, COST, MODE];
+pub const LEAKY_BUCKET: &[Arg] = &[KEY, CAPACITY, LEAK, PERIOD, COST, MODE, KEEP, AS, COUNTS];
 /// Of RL.FIXED.
-pub const FIXED: &[Arg] = &[KEY, LIMIT, WINDOW, ALIGNED, COST, MODE];
+pub const FIXED: &[Arg] = &[KEY, LIMIT, WINDOW, ALIGNED, COST, MODE, KEEP, AS, COUNTS];
 /// Of RL.SLIDING.
-pub const SLIDING: &[Arg] = &[KEY, LIMIT, WINDOW, STRICT, COST, MODE];
+pub const SLIDING: &[Arg] = &[KEY, LIMIT, WINDOW, STRICT, COST, MODE, KEEP, AS, COUNTS];
 /// Of RL.SLIDINGLOG.
-pub const LOG: &[Arg] = &[KEY, LIMIT, WINDOW, COST, MODE];
+pub const LOG: &[Arg] = &[KEY, LIMIT, WINDOW, COST, MODE, KEEP, AS, COUNTS];
 /// Of RL.ACQUIRE.
-pub const ACQUIRE: &[Arg] = &[KEY, LIMIT, TTL, HOLDER, COST];
+pub const ACQUIRE: &[Arg] = &[KEY, LIMIT, TTL, HOLDER, COST, KEEP, AS, NX];
 /// Of RL.RELEASE.
 pub const RELEASE: &[Arg] = &[KEY, HOLDER.multiple()];
-/// Of RL.MTAKE and RL.MPEEK.
-pub const MULTI: &[Arg] = &[NUMKEYS, KEY.multiple(), SPEC_OF_SEVERAL.multiple()];
+/// Of RL.MTAKE.
+pub const MULTI: &[Arg] = &[NUMKEYS, KEY.multiple(), COST, FORCE_OR_WAIT, KEEP, COUNTS, SPEC_OF_KEYS.multiple()];
+/// Of RL.MPEEK.
+pub const MULTI_TO_LOOK: &[Arg] =
+    &[NUMKEYS, KEY.multiple(), COST, FORCE_OR_WAIT, KEEP, ONCE.optional(), SPEC_OF_KEYS.multiple()];
+/// Of RL.BAN.
+pub const BAN: &[Arg] = &[KEY, Arg::new(c"duration", Shape::Word)];
 /// Of RL.INFO.
 pub const INFO: &[Arg] = &[KEY];
 /// Of RL.THROTTLE and CL.THROTTLE.
@@ -78,7 +117,10 @@ pub const THROTTLE: &[Arg] = &[
     Arg::new(c"period", Shape::Whole),
     Arg::new(c"quantity", Shape::Whole).optional(),
 ];
-/// Of RL.TAKE and RL.PEEK.
-pub const TAKE: &[Arg] = &[KEY, SPEC];
+/// Of RL.TAKE.
+pub const TAKE: &[Arg] = &[KEY, COST, MODE_OR_WAIT, KEEP, COUNTS, EACH, SPEC.multiple(), BAN_RULE];
+/// Of RL.PEEK.
+pub const TAKE_TO_LOOK: &[Arg] =
+    &[KEY, COST, MODE_OR_WAIT, KEEP, ONCE.optional(), EACH, SPEC_TO_LOOK.multiple(), BAN_RULE];
 /// Of RL.EFFECT.
 pub const EFFECT: &[Arg] = &[Arg::new(c"data", Shape::Block(&[KEY, Arg::new(c"effect", Shape::Word)])).multiple()];

@@ -1,4 +1,4 @@
-//! `RL.EFFECT`: what the module tells replicas and the AOF, applied. See `core/src/effect.rs` for its form.
+//! `RL.EFFECT`: what was propagated to replicas and the AOF, applied. See `core/src/effect.rs` for its form.
 
 use super::kinds::KINDS;
 use crate::redis::effect::Applier;

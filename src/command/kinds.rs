@@ -6,6 +6,7 @@ use ratelimit_core::bucket::BucketUsage;
 use ratelimit_core::fixed_window::FixedWindowUsage;
 use ratelimit_core::leases::ConcurrencyUsage;
 use ratelimit_core::log::SlidingLogUsage;
+use ratelimit_core::parts::PartsUsage;
 use ratelimit_core::sliding_window::SlidingWindowUsage;
 use ratelimit_core::strict_window::StrictWindowUsage;
 
@@ -17,4 +18,5 @@ pub static KINDS: [KindRow; Kind::ALL.len()] = [
     KindRow::of::<StrictWindowUsage>(),
     KindRow::of::<SlidingLogUsage>(),
     KindRow::of::<ConcurrencyUsage>(),
+    KindRow::of::<PartsUsage>(),
 ];

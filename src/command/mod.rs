@@ -1,12 +1,14 @@
 //! One file a command family; what they share is here, once: look, then charge, on one key.
 
 pub mod algorithm;
+pub mod ban;
 pub mod docs;
 pub mod effect;
 pub mod info;
 pub mod kinds;
 pub mod leases;
 pub mod multi;
+mod several;
 pub mod throttle;
 
 use crate::config;

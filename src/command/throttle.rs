@@ -4,7 +4,7 @@
 //! redis-cell left behind hold its TAT, the instant at which the bucket has recovered, in nanoseconds as a string;
 //! with cell-compat the first call takes them over.
 
-use super::Seen;
+use super::{Seen, several};
 use crate::config::CELL_COMPAT;
 use crate::redis::{self, Redis};
 use crate::reply::Reply;
@@ -12,7 +12,7 @@ use ratelimit_core::args::{Args, KeyName, whole};
 use ratelimit_core::bucket::{Bucket, BucketUsage};
 use ratelimit_core::error::Error;
 use ratelimit_core::expiry::Expiry;
-use ratelimit_core::spec;
+use ratelimit_core::spec::{self, AnyLimit, Spec};
 use ratelimit_core::{Ask, Decision, Span, Timestamp, Usage};
 
 /// `RL.THROTTLE key max_burst count period [quantity]`
@@ -20,7 +20,11 @@ pub fn throttle(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     let key = args.key()?;
     let (bucket, ask) = spec::throttle(&mut args)?;
     let now = redis::now();
-    let charged = super::charge(redis, key, &bucket, ask, now);
+    let spec = Spec::of(AnyLimit::Bucket(bucket), ask);
+    let charged = match super::charge(redis, key, &bucket, ask, now) {
+        Err(refused) => several::charge_one(redis, key, &spec, now, refused),
+        charged => charged,
+    };
     let decision = match charged {
         Err(Error::WrongType { .. }) if CELL_COMPAT.get() != 0 => {
             let taken_over = match left_behind(redis, key, &bucket, now) {

@@ -40,7 +40,7 @@ pub enum Access {
     Take,
     /// It only looks.
     Peek,
-    /// It sets them, as a replica or the AOF is told to.
+    /// It sets them to what was propagated to a replica or the AOF.
     Effect,
 }
 

@@ -3,15 +3,15 @@
 //! Other modules hear of keyspace events at once, inside the call, and may then change or delete any key. So no handle
 //! of a key is open, and nothing that was found in one is used, while others may run; the types see to it:
 //!
-//! * an open key ([`Peeked`], [`Key`]) borrows the call, and so closes before the call can open the next one, or tell
-//!   those who subscribe to events of anything;
+//! * an open key ([`Peeked`], [`Key`]) borrows the call, and so closes before the call can open the next one, or
+//!   announce anything to those who subscribe to events;
 //! * a key that was closed again ([`Found`]) shows what was found in it only as long as nobody else can have run since,
 //!   which the call counts ([`Redis::others_may_run`]). Others run when a key is opened and found missing (it may have
-//!   expired just now), when one is made or deleted (the server tells of that itself), and when events are announced.
+//!   expired just now), when one is made or deleted (the server announces that itself), and when events are announced.
 //!
 //! A change is made known in the order in which it happened: first to replicas and the AOF, and only then to
-//! those who might change more. (Redis 6.2 tells replicas at once what another module does, and what a call has told
-//! them only when it is over: there it is the other way round.)
+//! those who might change more. (Redis 6.2 propagates at once what another module does, and what a call has
+//! propagated only when it is over: there it is the other way round.)
 
 mod foreign;
 mod found;
@@ -22,7 +22,7 @@ use super::native_type;
 use ratelimit_core::args::KeyName;
 use ratelimit_core::error::Error;
 use ratelimit_core::expiry::{Expiry, StepBack};
-use ratelimit_core::{Timestamp, Usage};
+use ratelimit_core::{Kind, Timestamp, Usage};
 use redis_module::raw;
 use std::ffi::c_int;
 use std::marker::PhantomData;
@@ -182,7 +182,7 @@ impl<'a, U: Usage> Key<'_, 'a, U> {
         matches!(self.value, Value::Missing(_))
     }
 
-    /// The call, which can be asked of, but open no other key and tell nobody anything.
+    /// The call, which can be asked of, but open no other key, and propagate or announce nothing.
     pub fn call(&self) -> &Redis<'a> {
         self.redis
     }
@@ -343,6 +343,18 @@ impl<'a> Redis<'a> {
         }
         // SAFETY: likewise.
         Ok(Key { redis: self, handle, name, value: unsafe { Value::new(value) } })
+    }
+
+    /// The kind of limiter that a key holds; `None` if it holds anything else, or nothing.
+    pub fn kind(&mut self, name: KeyName) -> Option<Kind> {
+        let handle = Handle::open(self, name, READ).ok()?;
+        // SAFETY: the handle is open; a null one is asked for its type like any other.
+        let kind = native_type::kind(unsafe { call!(RedisModule_ModuleTypeGetType(handle.0)) });
+        drop(handle);
+        if kind.is_none() {
+            self.others_may_run();
+        }
+        kind
     }
 
     /// Says that others may have run, and may have changed what was found in any key.

@@ -8,12 +8,12 @@
 //! * no cluster, no AOF, not a replica itself, no replica in any state, no backlog: the server is asked at the first
 //!   change after it has started;
 //! * whoever begins to listen, a replica by a full sync or an AOF that is switched on, begins from a snapshot, and a
-//!   snapshot is taken by a fork, of which the server tells at once. From then on effects go out until the child is
+//!   snapshot is taken by a fork, which the server announces at once. From then on effects go out until the child is
 //!   gone, and it is asked again;
 //! * it is also asked again when a replica comes or goes, when the server changes its role, and when it has loaded its
 //!   data (a restarted primary can bring a backlog along that replicas resume from, without any fork).
 //!
-//! Where the server cannot be asked or does not tell, effects always go out.
+//! Where the server cannot be asked or does not announce it, effects always go out.
 
 use super::api::{OK, api, call, has_flag};
 use super::guard;

@@ -50,11 +50,15 @@ pub fn of<U: Usage>() -> Native {
     }
 }
 
+/// The kind of a native type of ours.
+pub fn kind(native: *mut raw::RedisModuleType) -> Option<Kind> {
+    let mut kinds = Kind::ALL.into_iter().zip(&TYPES);
+    kinds.find(|(_, slot)| !native.is_null() && slot.native.load(Relaxed) == native).map(|(kind, _)| kind)
+}
+
 /// What a key holds, in words: for a key of the type `key_type`, or of the module type `found`.
 pub fn name(key_type: c_int, found: *mut raw::RedisModuleType) -> &'static str {
-    let mut kinds = Kind::ALL.into_iter().zip(&TYPES);
-    let ours = kinds.find(|(_, slot)| !found.is_null() && slot.native.load(Relaxed) == found).map(|(kind, _)| kind);
-    match (ours, isize::try_from(key_type).unwrap_or_default()) {
+    match (kind(found), isize::try_from(key_type).unwrap_or_default()) {
         (Some(kind), _) => kind.name(),
         (None, raw::REDISMODULE_KEYTYPE_STRING) => "string",
         (None, raw::REDISMODULE_KEYTYPE_LIST) => "list",

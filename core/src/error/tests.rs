@@ -49,9 +49,17 @@ fn every_refusal_has_its_text_on_the_wire() {
 }
 
 #[test]
-fn a_word_is_shown_whole_up_to_32_bytes() {
+fn a_word_is_shown_whole_up_to_32_characters() {
     for (length, dots) in [(31, ""), (32, ""), (33, "...")] {
         let shown = "x".repeat(length.min(32));
         assert_eq!(Error::unexpected(&vec![b'x'; length]), Error::Unexpected(format!("'{shown}{dots}'")));
     }
+    // Of what is escaped, whole bytes.
+    for (length, shown, dots) in [(7, 7, ""), (8, 8, ""), (9, 8, "..."), (1000, 8, "...")] {
+        let shown = r"\xff".repeat(shown);
+        assert_eq!(Error::unexpected(&vec![0xff; length]), Error::Unexpected(format!("'{shown}{dots}'")));
+    }
+    let (thirty, word) = ("x".repeat(30), [&[b'x'; 30][..], b"\n"].concat());
+    assert_eq!(Error::unexpected(&word), Error::Unexpected(format!(r"'{thirty}\n'")));
+    assert_eq!(Error::unexpected(&[&word[..], b"x"].concat()), Error::Unexpected(format!(r"'{thirty}\n...'")));
 }

@@ -137,6 +137,48 @@ fn a_wait_ends_when_enough_of_the_others_have_expired() {
 }
 
 #[test]
+fn a_first_lease_is_no_renewal() {
+    // a holds 2, b 3 and c 1 of 6; each asks after a second as if it had none.
+    for (holder, limit, asked, reply) in [
+        ("a", 6, 2, [0, 6, 0, 9000, 29_000]),
+        ("a", 6, 1, [0, 6, 0, 9000, 29_000]),
+        // Its own lease has to expire, whatever room there is.
+        ("a", 100, 1, [0, 100, 94, 9000, 29_000]),
+        ("c", 100, 1, [0, 100, 94, 29_000, 29_000]),
+        // And the others have to leave room: before that, at the same time, or after.
+        ("c", 6, 2, [0, 6, 0, 29_000, 29_000]),
+        ("b", 6, 5, [0, 6, 0, 19_000, 29_000]),
+        ("a", 6, 3, [0, 6, 0, 19_000, 29_000]),
+        ("a", 6, 6, [0, 6, 0, 29_000, 29_000]),
+        ("a", 6, 7, [0, 6, 0, -1, 29_000]),
+        ("a", 1, 2, [0, 1, 0, -1, 29_000]),
+        ("a", 0, 0, [0, 0, 0, 29_000, 29_000]),
+        ("a", 100, 0, [0, 100, 94, 9000, 29_000]),
+        // Who has none is asked nothing more.
+        ("d", 7, 1, [1, 7, 0, 0, 29_000]),
+        ("d", 6, 1, [0, 6, 0, 9000, 29_000]),
+    ] {
+        let mut key = table(&[("a", 2, "10s"), ("b", 3, "20s"), ("c", 1, "30s")]);
+        let limit = held(holder, limit, "10s").nx(true);
+        assert_eq!(key.call(&limit, 1000, cost(asked)), reply, "{holder} of {limit:?}");
+        if reply[0] == 0 {
+            assert_eq!(
+                key.call(&limit.nx(false), 1000, cost(1))[0],
+                i64::from(holder != "d"),
+                "it has written nothing"
+            );
+        }
+    }
+    // Expired or released, it is gone.
+    let mut key = table(&[("a", 2, "10s")]);
+    assert_eq!(key.peek(&held("a", 2, "1s").nx(true), 9999, cost(2))[0], 0);
+    assert_eq!(key.peek(&held("a", 2, "1s").nx(true), 10_000, cost(2))[0], 1);
+    key.0.release(&[b"a"], us(0));
+    assert_eq!(key.call(&held("a", 2, "1s").nx(true), 0, cost(2))[0], 1);
+    assert_eq!(key.call(&held("a", 2, "1s").nx(true), 0, cost(2)), [0, 2, 0, 1000, 1000], "of two, one");
+}
+
+#[test]
 fn released_are_those_that_were_held() {
     let mut usage = table(&[("a", 1, "1s"), ("b", 2, "10s"), ("c", 3, "20s"), ("d", 4, "30s")]).0;
     for (millis, holders, count, left) in [
@@ -552,8 +594,9 @@ proptest! {
 impl Lawful for Asked<'static> {
     fn limits() -> impl Strategy<Value = Asked<'static>> {
         let holder = select(vec![&b"a"[..], b"b", b"c"]);
-        (amounts(), lengths(), holder).prop_map(|(limit, ttl, holder)| {
-            Concurrency::new(Amount::saturating(limit), Period::new(Span::from_micros(ttl)).unwrap()).asked_by(holder)
+        (amounts(), lengths(), holder, any::<bool>()).prop_map(|(limit, ttl, holder, nx)| {
+            let concurrency = Concurrency::new(Amount::saturating(limit), Period::new(Span::from_micros(ttl)).unwrap());
+            concurrency.asked_by(holder).nx(nx)
         })
     }
 

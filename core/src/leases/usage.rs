@@ -1,4 +1,4 @@
-//! The table of leases as a usage: what is stored of it, and what is told of a call.
+//! The table of leases as a usage: what is stored of it, and what is propagated of a call.
 
 use super::table::{ConcurrencyUsage, Delta, Held, Lease, is_lease};
 use crate::codec::{CHANGE, Decoder, Encoder, WHOLE};

@@ -377,7 +377,7 @@ impl Ids {
     }
 
     /// Writes out what has changed since the last time that this was asked, but for what was swept. To be asked after
-    /// every change, even if nobody is told.
+    /// every change, even if nothing is propagated.
     pub fn encode_effect(&mut self, to: &mut impl Encoder) {
         match std::mem::take(&mut self.delta) {
             Delta::Nothing => to.integer(NOTHING),

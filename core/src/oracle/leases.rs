@@ -14,6 +14,7 @@ pub(super) struct LeaseTerms {
     limit: u64,
     ttl: u64,
     holder: &'static [u8],
+    nx: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -33,9 +34,11 @@ impl LeaseTerms {
     /// What several holders ask, most of them under the same limit.
     pub(super) fn several() -> impl Strategy<Value = Vec<LeaseTerms>> {
         let holders = select(vec![&b"a"[..], b"b", b"c", b"d"]);
-        (amounts(), vec((select(vec![1, 1, 1, 2, 0]), lengths(), holders), 1..=6)).prop_map(|(most, holders)| {
-            let terms = |(part, ttl, holder)| LeaseTerms { limit: most.checked_div(part).unwrap_or(0), ttl, holder };
-            holders.into_iter().map(terms).collect()
+        let asked = (select(vec![1, 1, 1, 2, 0]), lengths(), holders, any::<bool>());
+        (amounts(), vec(asked, 1..=6)).prop_map(|(most, asked)| {
+            let terms =
+                |(part, ttl, holder, nx)| LeaseTerms { limit: most.checked_div(part).unwrap_or(0), ttl, holder, nx };
+            asked.into_iter().map(terms).collect()
         })
     }
 }
@@ -51,7 +54,7 @@ impl Contract for LeaseTerms {
     type Memory = Leases;
 
     fn implementation(&self) -> Asked<'static> {
-        Concurrency::new(Amount::saturating(self.limit), period(self.ttl)).asked_by(self.holder)
+        Concurrency::new(Amount::saturating(self.limit), period(self.ttl)).asked_by(self.holder).nx(self.nx)
     }
 
     fn limit(&self) -> u64 {
@@ -62,11 +65,13 @@ impl Contract for LeaseTerms {
         memory.units(at, |_| true)
     }
 
-    /// "With the same or a smaller cost it always passes; with a larger one the others' units and it must fit."
+    /// "With the same or a smaller cost it always passes; with a larger one the others' units and it must fit." NX:
+    /// "only if this holder has no lease yet".
     fn fits(&self, memory: Option<&Leases>, cost: &Exact, at: i128) -> bool {
         let units = |of: &dyn Fn(&[u8]) -> bool| memory.map_or(exact(0), |memory| memory.units(at, of));
         let (own, others) = (units(&|holder| holder == self.holder), units(&|holder| holder != self.holder));
-        (own.is_positive() && *cost <= own) || others + cost <= exact(self.limit)
+        let (renews, fits) = (own.is_positive() && *cost <= own, others + cost <= exact(self.limit));
+        if self.nx { !own.is_positive() && fits } else { renews || fits }
     }
 
     fn opened(&self, now: i128, cost: Exact) -> Leases {

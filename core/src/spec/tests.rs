@@ -1,14 +1,42 @@
+use super::options::*;
+use super::window::WINDOW;
 use super::*;
+use crate::args::Words;
+use crate::ban::BanRule;
+use crate::calls::{amounts, call, lengths, units};
+use crate::{Decision, Timestamp, Verdict, look};
+use proptest::prelude::*;
 
-fn read(text: &str) -> Result<Ask, Error> {
-    let words: Vec<&[u8]> = std::iter::once(&b"RL.TAKE"[..]).chain(text.split(' ').map(str::as_bytes)).collect();
-    let mut args = Args::new(&words);
-    let spec = Spec::any(&mut args)?;
-    args.end().map(|()| spec.ask)
+/// The words of a call, its command's name first.
+fn words(text: &str) -> Vec<&[u8]> {
+    std::iter::once(&b"RL.TAKE"[..]).chain(text.split(' ').map(str::as_bytes)).collect()
 }
 
-fn units(units: u64) -> Amount {
-    Amount::saturating(units * 1_000_000)
+/// The same, for what is read of them to last.
+fn leaked(text: &str) -> &'static Vec<&'static [u8]> {
+    Box::leak(Box::new(words(text.to_owned().leak())))
+}
+
+/// The spec of a call that a plain key can serve.
+fn plain(words: &impl Words) -> Result<Spec<'_>, Error> {
+    match Asked::take(&mut Args::new(words))? {
+        Asked::One(spec) => Ok(spec),
+        Asked::Several(call) => unreachable!("{call:?}"),
+    }
+}
+
+/// The same spec, of the command of its algorithm.
+fn read_alone(text: &str) -> Result<Spec<'static>, Error> {
+    let mut args = Args::new(leaked(text));
+    let name = args.word()?;
+    match Asked::one(&mut args, Spec::reader(name).unwrap())? {
+        Asked::One(spec) => Ok(spec),
+        Asked::Several(call) => unreachable!("{call:?}"),
+    }
+}
+
+fn read(text: &str) -> Result<Ask, Error> {
+    plain(&words(text)).map(|spec| spec.ask)
 }
 
 #[test]
@@ -42,15 +70,18 @@ fn refuses_with_the_word_or_the_argument() {
     for (text, error) in [
         (
             "NOSUCH 1 1s",
-            "ERR syntax error, unexpected 'NOSUCH', where an algorithm is needed: TOKENBUCKET, LEAKYBUCKET, FIXED, \
-             SLIDING, SLIDINGLOG or CONCURRENCY",
+            "ERR syntax error, unexpected 'NOSUCH', where an option or an algorithm is needed: COST, UPTO, FORCE, \
+             MAXWAIT, KEEP, ONCE, SETTLE or EACH; TOKENBUCKET, LEAKYBUCKET, FIXED, SLIDING, SLIDINGLOG or CONCURRENCY",
         ),
         ("TOKENBUCKET 1 1 1s COST 1 COST 2", "ERR syntax error, unexpected 'COST'"),
         ("TOKENBUCKET 1 1 1s UPTO FORCE", "ERR syntax error, unexpected 'FORCE'"),
-        ("FIXED 1 1s MAXWAIT 5s", "ERR syntax error, unexpected 'MAXWAIT'"),
+        (
+            "FIXED 1 1s MAXWAIT 5s",
+            "ERR syntax error, unexpected 'MAXWAIT', where an option of the spec before, BAN or an algorithm is needed: \
+             COST, UPTO, FORCE, KEEP, AS, ALIGNED, OFFSET, ANCHOR, ONCE or SETTLE; TOKENBUCKET, LEAKYBUCKET, FIXED, SLIDING, \
+             SLIDINGLOG or CONCURRENCY",
+        ),
         ("FIXED 1 1s ALIGNED aligned", "ERR syntax error, unexpected 'aligned'"),
-        ("SLIDING 1 1s ALIGNED", "ERR syntax error, unexpected 'ALIGNED'"),
-        ("CONCURRENCY 1 1s me UPTO", "ERR syntax error, unexpected 'UPTO'"),
         ("CONCURRENCY 1 1s", "ERR wrong number of arguments"),
         ("CONCURRENCY 1 1s me COST 0", "ERR cost must be a number above 0, up to 1000000000000, such as 1"),
         ("CONCURRENCY 1 1s me COST -1", "ERR cost must be a number above 0, up to 1000000000000, such as 1"),
@@ -65,7 +96,7 @@ fn refuses_with_the_word_or_the_argument() {
             "ERR refill must be enough to refill the capacity within 36500d, such as the capacity itself",
         ),
         ("TOKENBUCKET 1 1 0s", "ERR period must be a duration from 1us to 3650d, such as 60s"),
-        ("FIXED 1 1S", "ERR window must be a duration from 1us to 3650d, such as 60s"),
+        ("SLIDING 1 1S", "ERR window must be a duration from 1us to 3650d, such as 60s"),
         ("FIXED -1 1s", "ERR limit must be a number from 0 to 1000000000000, such as 100"),
         ("FIXED 1 1s COST x", "ERR cost must be a number from -1000000000000 to 1000000000000, such as 1"),
         ("FIXED 1 1s COST 0 UPTO", "ERR cost must be a whole number from 1 to 1000000000000 with UPTO, such as 10"),
@@ -105,9 +136,7 @@ fn reads_the_limit_that_is_said() {
         ("SLIDINGLOG 7 60s", AnyLimit::SlidingLog(SlidingLog::new(units(7), minute()))),
         ("CONCURRENCY 7 60s me", AnyLimit::Concurrency(Concurrency::new(units(7), minute()))),
     ] {
-        let words: Vec<&[u8]> = std::iter::once(&b"RL.TAKE"[..]).chain(text.split(' ').map(str::as_bytes)).collect();
-        let spec = Spec::any(&mut Args::new(&words)).unwrap();
-        assert_eq!(format!("{:?}", spec.limit), format!("{limit:?}"), "{text}");
+        assert_eq!(format!("{:?}", plain(&words(text)).unwrap().limit), format!("{limit:?}"), "{text}");
     }
 }
 
@@ -170,7 +199,7 @@ fn holders_are_names_of_1_to_256_bytes_and_one_at_least() {
 
 fn read_several(words: &[&[u8]]) -> Result<usize, Error> {
     let words: Vec<&[u8]> = std::iter::once(&b"RL.MTAKE"[..]).chain(words.iter().copied()).collect();
-    several(&mut Args::new(&words)).map(|parts| parts.len())
+    CallOnKeys::take(&mut Args::new(&words)).map(|call| call.specs.len())
 }
 
 #[test]
@@ -179,8 +208,8 @@ fn several_are_refused_with_numkeys_if_it_may_be_wrong_and_with_what_was_found()
     let names = one_of(&Spec::ALGORITHMS.map(|(name, _)| name));
     let found = |word: &str| {
         format!(
-            "ERR syntax error, unexpected '{word}', where an algorithm is needed: {names}; \
-             numkeys must be the number of keys"
+            "ERR syntax error, unexpected '{word}', where an option or an algorithm is needed: \
+             COST, FORCE, MAXWAIT, KEEP, ONCE or SETTLE; {names}; numkeys must be the number of keys"
         )
     };
     let left = |word: &str| {
@@ -206,7 +235,8 @@ fn several_are_refused_with_numkeys_if_it_may_be_wrong_and_with_what_was_found()
             "2 a b FIXED 5 6 TOKENBUKET 5 5 6",
             format!(
                 "ERR syntax error, unexpected 'TOKENBUKET', \
-                 where an option of the spec before or an algorithm is needed: {names}"
+                 where an option of the spec before or an algorithm is needed: \
+                 COST, UPTO, FORCE, KEEP, AS, ALIGNED, OFFSET, ANCHOR, ONCE or SETTLE; {names}"
             ),
         ),
         (
@@ -227,15 +257,25 @@ fn several_are_refused_with_numkeys_if_it_may_be_wrong_and_with_what_was_found()
 
 #[test]
 fn a_refusal_is_short_whatever_was_found() {
-    let junk: &[u8] = &[0xff; 1000];
-    let calls: [&[&[u8]]; 3] = [
-        &[b"1", b"a", junk, b"5", b"6"],
-        &[b"2", b"a", b"b", b"FIXED", b"5", b"6", junk, b"5", b"6"],
-        &[b"1", b"a", b"FIXED", b"5", b"6", junk],
-    ];
-    for call in calls {
-        let text = read_several(call).unwrap_err().to_string();
-        assert!(text.contains("...'") && text.len() < 300, "{} bytes: {text}", text.len());
+    for junk in [&[0xff; 1000][..], &[b'x'; 1000]] {
+        let calls: [&[&[u8]]; 4] = [
+            &[b"1", b"a", junk, b"5", b"6"],
+            &[b"1", b"a", b"COST", b"5", junk],
+            &[b"2", b"a", b"b", b"FIXED", b"5", b"6", junk, b"5", b"6"],
+            &[b"1", b"a", b"FIXED", b"5", b"6", junk],
+        ];
+        let on_keys = calls.map(|call| read_several(call).unwrap_err());
+        let calls: [&[&[u8]]; 3] = [&[junk], &[b"EACH", junk], &[b"FIXED", b"5", b"6", junk]];
+        let on_one = calls.map(|call| {
+            let words: Vec<&[u8]> = std::iter::once(&b"RL.TAKE"[..]).chain(call.iter().copied()).collect();
+            plain(&words).unwrap_err()
+        });
+        let alone: Vec<&[u8]> = vec![b"RL.FIXED", b"5", b"6", junk];
+        let alone = Asked::one(&mut Args::new(&alone), Spec::fixed_window).unwrap_err();
+        for error in on_keys.into_iter().chain(on_one).chain([alone]) {
+            let text = error.to_string();
+            assert!(text.contains("...'") && text.len() < 300, "{} bytes: {text}", text.len());
+        }
     }
 }
 
@@ -252,10 +292,719 @@ fn a_limit_displays_as_the_words_that_it_is_read_from() {
         ("SLIDINGLOG 5 1500ms COST 3 UPTO", "SLIDINGLOG 5 1500ms"),
         ("CONCURRENCY 3 30s worker-7", "CONCURRENCY 3 30s"),
     ] {
-        let said: Vec<&[u8]> = std::iter::once(&b"RL.TAKE"[..]).chain(text.split(' ').map(str::as_bytes)).collect();
-        assert_eq!(Spec::any(&mut Args::new(&said)).unwrap().limit.to_string(), words);
+        assert_eq!(plain(&self::words(text)).unwrap().limit.to_string(), words);
     }
     assert_eq!(Span::ZERO.to_string(), "0");
+}
+
+// One key
+
+/// The call that a plain key cannot serve.
+fn several(text: &str) -> Result<Call<'static>, Error> {
+    match Asked::take(&mut Args::new(leaked(text)))? {
+        Asked::Several(call) => Ok(*call),
+        Asked::One(spec) => unreachable!("{spec:?}"),
+    }
+}
+
+fn asks(call: &Call) -> Vec<Ask> {
+    call.specs.iter().map(|spec| spec.ask).collect()
+}
+
+/// A call of two specs, and what it asks of the first and of the second.
+fn both(text: &str) -> [Ask; 2] {
+    let asks = asks(&several(text).unwrap_or_else(|error| unreachable!("{text}: {error}")));
+    asks.try_into().unwrap()
+}
+
+fn take(cost: u64) -> Ask {
+    Ask::Take(units(cost))
+}
+
+const NOTHING: Ask = Ask::Take(Amount::ZERO);
+
+#[test]
+fn options_before_the_first_spec_are_for_all() {
+    for (options, ask) in [
+        ("COST 5", take(5)),
+        ("cost 5 force", Ask::Force(units(5))),
+        ("UPTO COST 5", Ask::UpTo(units(5))),
+        ("FORCE", Ask::Force(Amount::ONE)),
+        ("COST 0", NOTHING),
+        ("COST 0 FORCE", Ask::Force(Amount::ZERO)),
+        ("COST -2", Ask::GiveBack(units(2))),
+        ("EACH", take(1)),
+        ("ONCE a 1s", take(1)),
+        ("EACH COST 3 ONCE a 1s", take(3)),
+    ] {
+        assert_eq!(both(&format!("{options} FIXED 10 1m SLIDING 10 1m")), [ask, ask], "{options}");
+    }
+    // With one spec a plain key serves them.
+    for (options, ask) in [
+        ("COST 5", take(5)),
+        ("UPTO COST 5", Ask::UpTo(units(5))),
+        ("COST -2", Ask::GiveBack(units(2))),
+        ("COST 0", NOTHING),
+        ("FORCE", Ask::Force(Amount::ONE)),
+    ] {
+        for spec in ["FIXED 10 1m", "TOKENBUCKET 10 1 1s"] {
+            assert_eq!(read(&format!("{options} {spec}")), Ok(ask), "{options} {spec}");
+        }
+    }
+    assert_eq!(read("MAXWAIT 5s TOKENBUCKET 10 1 1s"), Ok(Ask::Within(Amount::ONE, Span::SECOND.times(5))));
+}
+
+#[test]
+fn options_behind_a_spec_are_for_that_one_and_win() {
+    let wait = |cost, seconds| Ask::Within(units(cost), Span::SECOND.times(seconds));
+    for (text, first, second) in [
+        ("COST 4000 FIXED 60 1m COST 1 SLIDING 10 1m", take(1), take(4000)),
+        ("COST 4000 FIXED 60 1m SLIDING 10 1m COST 1", take(4000), take(1)),
+        // What goes with the call's cost goes with that alone.
+        ("COST 4 FORCE FIXED 60 1m COST 1 SLIDING 10 1m", take(1), Ask::Force(units(4))),
+        ("COST 4 UPTO FIXED 60 1m COST 1 SLIDING 10 1m", take(1), Ask::UpTo(units(4))),
+        ("COST 4 MAXWAIT 5s TOKENBUCKET 9 9 1m COST 1 TOKENBUCKET 9 9 1s", take(1), wait(4, 5)),
+        ("FORCE FIXED 60 1m COST 1 SLIDING 10 1m", take(1), Ask::Force(Amount::ONE)),
+        // A mode of its own with the call's cost.
+        ("COST 4 FIXED 60 1m FORCE SLIDING 10 1m", Ask::Force(units(4)), take(4)),
+        ("COST 4 UPTO FIXED 60 1m FORCE SLIDING 10 1m", Ask::Force(units(4)), Ask::UpTo(units(4))),
+        ("COST 4 FORCE TOKENBUCKET 9 9 1m MAXWAIT 2s SLIDING 10 1m", wait(4, 2), Ask::Force(units(4))),
+        ("COST 4 MAXWAIT 5s TOKENBUCKET 9 9 1m MAXWAIT 2s TOKENBUCKET 9 9 1s", wait(4, 2), wait(4, 5)),
+        // Both.
+        ("COST 4 FIXED 60 1m FORCE COST 2 SLIDING 10 1m", Ask::Force(units(2)), take(4)),
+        // MAXWAIT is for token buckets; all others must admit at once.
+        ("COST 4 MAXWAIT 5s TOKENBUCKET 9 9 1m SLIDING 10 1m", wait(4, 5), take(4)),
+        ("COST 4 MAXWAIT 5s LEAKYBUCKET 9 9 1m FIXED 10 1m", take(4), take(4)),
+        ("MAXWAIT 5s SLIDINGLOG 9 1m SLIDING 10 1m STRICT", take(1), take(1)),
+        // No cost is for a lease but its own.
+        ("COST 4 FORCE CONCURRENCY 9 1m me FIXED 10 1m", take(1), Ask::Force(units(4))),
+        ("COST 4 CONCURRENCY 9 1m me COST 2 FIXED 10 1m", take(2), take(4)),
+        ("UPTO COST 4 FIXED 10 1m CONCURRENCY 9 1m me", Ask::UpTo(units(4)), take(1)),
+        // A call that charges nothing charges nothing of its own either.
+        ("COST 0 FIXED 10 1m COST 5 SLIDING 9 1m", NOTHING, NOTHING),
+        ("COST 0 FIXED 10 1m COST 5 FORCE SLIDING 9 1m", NOTHING, NOTHING),
+        ("COST 0 FIXED 10 1m CONCURRENCY 9 1m me", NOTHING, NOTHING),
+        ("COST 0 FIXED 10 1m CONCURRENCY 9 1m me COST 2", NOTHING, NOTHING),
+        ("COST -3 FIXED 10 1m COST 5 SLIDING 9 1m", NOTHING, Ask::GiveBack(units(3))),
+        ("COST -3 FIXED 10 1m CONCURRENCY 9 1m me", Ask::GiveBack(units(3)), NOTHING),
+        ("COST 0 FORCE FIXED 10 1m COST 5 SLIDING 9 1m", NOTHING, Ask::Force(Amount::ZERO)),
+        ("SETTLE a 7 FIXED 10 1m COST 5 SLIDING 9 1m", NOTHING, NOTHING),
+        ("SETTLE a 7 FIXED 10 1m COST 5 FORCE CONCURRENCY 9 1m me", NOTHING, NOTHING),
+        // But one that charges may look at one.
+        ("COST 4 FIXED 10 1m COST 0 SLIDING 9 1m", NOTHING, take(4)),
+    ] {
+        assert_eq!(both(text), [first, second], "{text}");
+    }
+    // Of the only spec too.
+    for (text, ask) in [
+        ("COST 4 FORCE FIXED 60 1m COST 1", take(1)),
+        ("COST 4 FIXED 60 1m UPTO", Ask::UpTo(units(4))),
+        ("COST 4 FIXED 60 1m COST -1", Ask::GiveBack(Amount::ONE)),
+        ("COST 0 FIXED 60 1m COST 1", NOTHING),
+        ("COST 5 CONCURRENCY 9 1m me", take(1)),
+        ("COST 0 CONCURRENCY 9 1m me", NOTHING),
+    ] {
+        assert_eq!(read(text), Ok(ask), "{text}");
+    }
+}
+
+#[test]
+fn what_a_call_is_for_is_what_its_cost_says_and_not_that_of_one_of_several() {
+    for (text, purpose) in [
+        ("FIXED 10 1m SLIDING 9 1m", Purpose::Charge),
+        ("FIXED 10 1m COST 0 SLIDING 9 1m COST 0", Purpose::Charge),
+        ("COST 0 FIXED 10 1m COST 1 SLIDING 9 1m", Purpose::Look),
+        ("COST -0 FORCE FIXED 10 1m SLIDING 9 1m", Purpose::Look),
+        ("COST -1 FIXED 10 1m SLIDING 9 1m", Purpose::GiveBack),
+        ("COST -0.0000001 FIXED 10 1m SLIDING 9 1m", Purpose::GiveBack),
+        ("SETTLE a 0 FIXED 10 1m SLIDING 9 1m", Purpose::Settle),
+        ("ONCE a 1s FIXED 10 1m SLIDING 9 1m", Purpose::Charge),
+        // The cost of the only one is the call's.
+        ("FIXED 10 1m AS a", Purpose::Charge),
+        ("FIXED 10 1m AS a COST 0", Purpose::Look),
+        ("FIXED 10 1m AS a COST 0 FORCE", Purpose::Look),
+        ("TOKENBUCKET 10 1 1s AS a COST 0 MAXWAIT 1s", Purpose::Look),
+        ("FIXED 10 1m AS a COST -1", Purpose::GiveBack),
+        ("FIXED 10 1m AS a UPTO", Purpose::Charge),
+        ("FIXED 10 1m SETTLE a 0", Purpose::Settle),
+        // Which nothing denies, but a plain key's leases would.
+        ("COST -1 CONCURRENCY 10 1m me", Purpose::GiveBack),
+        ("COST -1 FIXED 10 1m COST 1", Purpose::GiveBack),
+    ] {
+        assert_eq!(several(text).unwrap().purpose, purpose, "{text}");
+    }
+}
+
+#[test]
+fn a_spec_of_several_has_no_upto_or_negative_cost_of_its_own() {
+    let upto = "ERR syntax error, unexpected 'UPTO', since several limits grant all or nothing";
+    let cost = "ERR cost must be a number from 0 to 1000000000000 behind one of several limits, such as 1";
+    for (text, error) in [
+        ("FIXED 10 1m UPTO SLIDING 9 1m", upto),
+        ("UPTO FIXED 10 1m SLIDING 9 1m COST 2 UPTO", upto),
+        ("FIXED 10 1m COST -1 SLIDING 9 1m", cost),
+        ("COST -1 FIXED 10 1m SLIDING 9 1m COST -1", cost),
+        ("COST 0 FIXED 10 1m SLIDING 9 1m COST -0.0000001", cost),
+        // What the call has is wrong even if no spec takes it.
+        (
+            "COST 0.5 UPTO FIXED 10 1m COST 1 SLIDING 9 1m COST 1",
+            "ERR cost must be a whole number from 1 to 1000000000000 with UPTO, such as 10",
+        ),
+        (
+            "COST -1 FORCE FIXED 10 1m COST 1 SLIDING 9 1m COST 1",
+            "ERR cost must be a number from 0 to 1000000000000 with FORCE or MAXWAIT, such as 1",
+        ),
+        (
+            "COST -1 FIXED 10 1m FORCE SLIDING 9 1m",
+            "ERR cost must be a number from 0 to 1000000000000 with FORCE or MAXWAIT, such as 1",
+        ),
+    ] {
+        assert_eq!(several(text).unwrap_err().to_string(), error, "{text}");
+    }
+}
+
+#[test]
+fn a_call_has_up_to_8_specs() {
+    let windows = |count: usize| (1..=count).map(|hours| format!("FIXED 10 {hours}h")).collect::<Vec<_>>().join(" ");
+    for count in 2..=8 {
+        let call = several(&windows(count)).unwrap();
+        assert_eq!(call.specs.len(), count);
+        assert_eq!((call.counts, call.each, call.ban), (Counts::Every, false, None));
+    }
+    let refused = "ERR syntax error, unexpected 'FIXED', since a call has 8 specs at most";
+    assert_eq!(several(&windows(9)).unwrap_err().to_string(), refused);
+    assert_eq!(several(&format!("{} BAN 1 1s 1s", windows(8))).unwrap().specs.len(), MAX_SPECS, "a ban is none");
+}
+
+#[test]
+fn two_specs_are_told_apart_by_kind_and_window_or_by_names() {
+    let unnamed = "ERR specs must be of different windows if of one kind, or told apart by names, such as \
+                   FIXED 10 1m AS burst";
+    let names = "ERR names must be different from each other for limits of one kind, such as AS requests";
+    let leases = "ERR syntax error, unexpected 'CONCURRENCY', since a key has one at most";
+    for (text, error) in [
+        ("TOKENBUCKET 10 1 1m TOKENBUCKET 20 2 60s", unnamed),
+        ("TOKENBUCKET 10 1 1m LEAKYBUCKET 20 2 1m", unnamed),
+        ("FIXED 10 1m FIXED 20 1m", unnamed),
+        ("FIXED 10 1m ALIGNED FIXED 20 1m ALIGNED", unnamed),
+        ("SLIDING 10 1m SLIDING 20 1m", unnamed),
+        ("SLIDING 10 1m STRICT SLIDING 20 1m STRICT", unnamed),
+        ("SLIDINGLOG 10 1m SLIDINGLOG 20 1m", unnamed),
+        ("FIXED 10 1m SLIDING 10 1m FIXED 10 2m FIXED 20 1m", unnamed),
+        ("FIXED 10 1m FIXED 20 1m KEEP 5 BAN 1 1s 1s", unnamed),
+        ("FIXED 10 1m AS a FIXED 20 2m AS a", names),
+        ("TOKENBUCKET 10 1 1m AS a LEAKYBUCKET 20 2 2m AS a", names),
+        ("CONCURRENCY 10 1m me CONCURRENCY 10 2m you", leases),
+        ("CONCURRENCY 10 1m me AS a CONCURRENCY 10 1m me AS b", leases),
+    ] {
+        assert_eq!(several(text).unwrap_err().to_string(), error, "{text}");
+    }
+    for text in [
+        "TOKENBUCKET 10 1 1m TOKENBUCKET 20 2 1h",
+        "FIXED 10 1m FIXED 20 1m ALIGNED",
+        "FIXED 10 1m SLIDING 20 1m SLIDINGLOG 30 1m SLIDING 20 1m STRICT TOKENBUCKET 5 5 1m",
+        "FIXED 10 1m AS a FIXED 20 1m",
+        "FIXED 10 1m AS a FIXED 20 1m AS b FIXED 30 1m AS A",
+        "FIXED 10 1m AS a SLIDING 20 1m AS a",
+        "CONCURRENCY 10 1m me FIXED 10 1m",
+    ] {
+        assert!(several(text).is_ok(), "{text}");
+    }
+}
+
+#[test]
+fn a_limit_is_known_by_its_kind_and_window() {
+    for (text, kind, micros, flags) in [
+        ("TOKENBUCKET 10 1 1m", Kind::Bucket, 60_000_000, 0),
+        ("LEAKYBUCKET 10 1 2us", Kind::Bucket, 2, 0),
+        ("FIXED 10 1h", Kind::FixedWindow, 3_600_000_000, 0),
+        ("FIXED 10 1h ALIGNED", Kind::FixedWindow, 3_600_000_000, 1),
+        ("SLIDING 10 1m", Kind::SlidingWindow, 60_000_000, 0),
+        ("SLIDING 10 1m STRICT", Kind::StrictWindow, 60_000_000, 0),
+        ("SLIDINGLOG 10 1m", Kind::SlidingLog, 60_000_000, 0),
+        ("CONCURRENCY 10 1m me", Kind::Concurrency, 0, 0),
+    ] {
+        let limit = plain(&words(text)).unwrap().limit;
+        assert_eq!((limit.kind(), limit.known_by()), (kind, Known { micros, words: flags }), "{text}");
+        assert_eq!(limit.limit(), units(10), "{text}");
+    }
+}
+
+#[test]
+fn a_name_stands_behind_the_numbers() {
+    let longest = "aZ09_-".repeat(6)[..MAX_NAME].to_owned();
+    for name in ["a", "requests", "AS", "COST", "0", "_", "-", &longest] {
+        for spec in ["TOKENBUCKET 9 9 1m", "LEAKYBUCKET 9 9 1m", "FIXED 9 1m", "SLIDING 9 1m", "SLIDINGLOG 9 1m"] {
+            let text = format!("{spec} AS {name} COST 2");
+            let call = several(&text).unwrap();
+            assert_eq!((call.specs.len(), call.specs[0].name), (1, Some(name.as_bytes())), "{text}");
+            assert_eq!((call.specs[0].ask, call.specs[0].own_cost), (take(2), true));
+        }
+        let text = format!("FIXED 9 1m CONCURRENCY 9 1m me AS {name}");
+        assert_eq!(several(&text).unwrap().specs[1].name, Some(name.as_bytes()));
+    }
+    let refused = Error::out_of_range("name", NAME).to_string();
+    for name in ["", " ", "a b", "a.b", "a%", "\u{e4}", "a\n", &format!("{longest}x")] {
+        assert_eq!(said(&["FIXED", "9", "1m", "AS", name]).unwrap_err(), refused, "{name:?}");
+    }
+    assert_eq!(said(&["FIXED", "9", "1m", "AS"]).unwrap_err(), Error::WrongArity.to_string());
+}
+
+#[test]
+fn a_call_that_counts_once_has_an_id_and_a_time() {
+    let (minute, longest) = (Period::parse(b"1m").unwrap(), "x".repeat(MAX_ID));
+    for id in ["a", "req-17", "ONCE", &longest] {
+        for text in [
+            format!("ONCE {id} 1m FIXED 9 1m"),
+            format!("FIXED 9 1m ONCE {id} 1m"),
+            format!("FIXED 9 1m COST 5 ONCE {id} 60 UPTO"),
+            format!("ONCE {id} 1m FIXED 9 1m SLIDING 9 1m"),
+            format!("EACH ONCE {id} 1m COST 5 FIXED 9 1m CONCURRENCY 9 1m me"),
+        ] {
+            let counts = several(&text).unwrap().counts;
+            assert_eq!(counts, Counts::Once { id: id.as_bytes().to_vec().leak(), ttl: minute }, "{text}");
+        }
+    }
+    let with_once = "ERR cost must be a number from 0 to 1000000000000 with ONCE, such as 1";
+    let too_late = "which is for all specs and stands before the first";
+    let (id, ttl) = (Error::out_of_range("id", ID).to_string(), Error::out_of_range("ttl", DURATION).to_string());
+    for (text, error) in [
+        ("ONCE  1m FIXED 9 1m", id.as_str()),
+        (&format!("ONCE {longest}x 1m FIXED 9 1m"), &id),
+        ("ONCE a 0 FIXED 9 1m", &ttl),
+        ("ONCE a b FIXED 9 1m", &ttl),
+        ("ONCE a", "ERR wrong number of arguments"),
+        ("ONCE a 1m", "ERR wrong number of arguments"),
+        ("ONCE a 1m COST -1 FIXED 9 1m SLIDING 9 1m", with_once),
+        ("ONCE a 1m COST -1 FIXED 9 1m COST 1 SLIDING 9 1m COST 1", with_once),
+        ("ONCE a 1m FIXED 9 1m COST -1", with_once),
+        ("COST -1 FIXED 9 1m ONCE a 1m", with_once),
+        ("FIXED 9 1m COST -1 ONCE a 1m", with_once),
+        ("FIXED 9 1m ONCE a 1m SLIDING 9 1m", &format!("ERR syntax error, unexpected 'ONCE', {too_late}")),
+        ("FIXED 9 1m SLIDING 9 1m ONCE a 1m", &format!("ERR syntax error, unexpected 'ONCE', {too_late}")),
+        ("FIXED 9 1m SLIDING 9 1m SETTLE a 1", &format!("ERR syntax error, unexpected 'SETTLE', {too_late}")),
+        ("FIXED 9 1m EACH", &format!("ERR syntax error, unexpected 'EACH', {too_late}")),
+        ("FIXED 9 1m SLIDING 9 1m each", &format!("ERR syntax error, unexpected 'EACH', {too_late}")),
+        ("ONCE a 1m FIXED 9 1m ONCE b 1m", "ERR syntax error, unexpected 'ONCE', since the call has an id already"),
+        ("ONCE a 1m FIXED 9 1m SETTLE a 1", "ERR syntax error, unexpected 'SETTLE', since the call has an id already"),
+        ("SETTLE a 1 FIXED 9 1m ONCE a 1m", "ERR syntax error, unexpected 'ONCE', since the call has an id already"),
+        ("ONCE a 1m SETTLE a 1 FIXED 9 1m", "ERR syntax error, unexpected 'SETTLE'"),
+        ("EACH EACH FIXED 9 1m", "ERR syntax error, unexpected 'EACH'"),
+    ] {
+        assert_eq!(several(text).unwrap_err().to_string(), error, "{text}");
+    }
+}
+
+#[test]
+fn a_settlement_says_an_amount_in_place_of_a_cost() {
+    for (text, amount) in [
+        ("SETTLE a 7 FIXED 9 1m", "7"),
+        ("FIXED 9 1m SETTLE a 0", "0"),
+        ("SETTLE a 0.0000001 FIXED 9 1m SLIDING 9 1m", "0.000001"),
+        ("FIXED 9 1m AS a SETTLE a 1e12", "1000000000000"),
+        // What keeps what it charged says that by its own cost.
+        ("SETTLE a 7 FIXED 9 1m COST 2", "7"),
+        ("SETTLE a 7 FIXED 9 1m COST 2 FORCE SLIDING 9 1m", "7"),
+    ] {
+        let call = several(text).unwrap();
+        assert_eq!(call.purpose, Purpose::Settle, "{text}");
+        let expected = Counts::Settle { id: b"a", amount: Amount::parse_up(amount.as_bytes()).unwrap() };
+        assert_eq!(call.counts, expected, "{text}");
+        assert!(call.specs.iter().all(|spec| spec.ask == NOTHING), "{text}");
+        assert_eq!(call.specs[0].own_cost, text.contains("COST"), "{text}");
+    }
+    for (text, word) in [
+        ("SETTLE a 7 COST 1 FIXED 9 1m", "COST"),
+        ("UPTO SETTLE a 7 FIXED 9 1m", "UPTO"),
+        ("SETTLE a 7 FORCE FIXED 9 1m SLIDING 9 1m", "FORCE"),
+        ("MAXWAIT 1s SETTLE a 7 FIXED 9 1m SLIDING 9 1m", "MAXWAIT"),
+        ("SETTLE a 7 KEEP 1 FIXED 9 1m SLIDING 9 1m", "KEEP"),
+        ("FIXED 9 1m SETTLE a 7 COST 1", "COST"),
+        ("FIXED 9 1m SETTLE a 7 UPTO", "UPTO"),
+        ("COST 1 FIXED 9 1m SETTLE a 7", "COST"),
+        ("FORCE FIXED 9 1m SETTLE a 7", "FORCE"),
+        ("SETTLE a 7 FIXED 9 1m FORCE SLIDING 9 1m", "FORCE"),
+        ("SETTLE a 7 TOKENBUCKET 9 9 1m MAXWAIT 1s", "MAXWAIT"),
+    ] {
+        let expected =
+            format!("ERR syntax error, unexpected '{word}', since SETTLE says what the call turned out to cost");
+        assert_eq!(several(text).unwrap_err().to_string(), expected, "{text}");
+    }
+    let amount = Error::out_of_range("amount", SETTLED).to_string();
+    for text in ["SETTLE a x FIXED 9 1m", "SETTLE a -1 FIXED 9 1m", "FIXED 9 1m SETTLE a 1000000000001"] {
+        assert_eq!(several(text).unwrap_err().to_string(), amount, "{text}");
+    }
+}
+
+#[test]
+fn a_look_settles_nothing_and_has_no_use_for_an_id() {
+    let peek = |text: &str| Asked::peek(&mut Args::new(leaked(text)));
+    for text in ["FIXED 9 1m ONCE a 1m COST 2", "COST 2 ONCE a 1m FIXED 9 1m", "COST 2 FIXED 9 1m"] {
+        assert!(matches!(peek(text), Ok(Asked::One(Spec { ask, .. })) if ask == take(2)), "{text}");
+    }
+    let Ok(Asked::Several(call)) = peek("ONCE a 1m FIXED 9 1m SLIDING 9 1m") else { unreachable!() };
+    assert_eq!(call.counts, Counts::Every);
+    for text in ["SETTLE a 1 FIXED 9 1m", "FIXED 9 1m SETTLE a 1", "SETTLE a 1 FIXED 9 1m SLIDING 9 1m"] {
+        let refused = "ERR syntax error, unexpected 'SETTLE', since a look settles nothing";
+        assert_eq!(peek(text).unwrap_err().to_string(), refused, "{text}");
+    }
+    // It is read all the same.
+    assert_eq!(peek("FIXED 9 1m ONCE a x").unwrap_err().to_string(), Error::out_of_range("ttl", DURATION).to_string());
+}
+
+#[test]
+fn each_decision_is_told_if_that_is_asked_before_the_specs() {
+    for (text, each) in [
+        ("EACH FIXED 9 1m", true),
+        ("COST 2 each FIXED 9 1m SLIDING 9 1m", true),
+        ("COST 2 FIXED 9 1m SLIDING 9 1m", false),
+    ] {
+        assert_eq!(several(text).unwrap().each, each, "{text}");
+    }
+}
+
+#[test]
+fn a_ban_stands_last() {
+    let period = |text: &[u8]| Period::parse(text).unwrap();
+    let ban = |strikes, window, block| Some(BanRule { strikes, window: period(window), block: period(block) });
+    for (text, expected) in [
+        ("FIXED 9 1m BAN 10 1m 1h", ban(10, b"1m", b"1h")),
+        ("FIXED 9 1m COST 2 UPTO ban 1 1us 3650d", ban(1, b"1us", b"3650d")),
+        ("EACH FIXED 9 1m SLIDING 9 1m BAN 4294967295 5 6", ban(u32::MAX, b"5s", b"6s")),
+        ("FIXED 9 1m ONCE BAN 5m BAN 2 5 6", ban(2, b"5s", b"6s")),
+    ] {
+        assert_eq!(several(text).unwrap().ban, expected, "{text}");
+    }
+    let strikes = "ERR strikes must be a whole number from 1 to 4294967295, such as 10";
+    for (text, error) in [
+        ("BAN 1 1s 1s", "ERR syntax error, unexpected 'BAN', which stands behind the last spec"),
+        ("COST 1 ban 1 1s 1s", "ERR syntax error, unexpected 'ban', which stands behind the last spec"),
+        ("FIXED 9 1m BAN 1 1s 1s SLIDING 9 1m", "ERR syntax error, unexpected 'SLIDING', since BAN stands last"),
+        ("FIXED 9 1m BAN 1 1s 1s COST 1", "ERR syntax error, unexpected 'COST', since BAN stands last"),
+        ("FIXED 9 1m BAN 1 1s 1s BAN 1 1s 1s", "ERR syntax error, unexpected 'BAN', since BAN stands last"),
+        ("FIXED 9 1m BAN 1 1s", "ERR wrong number of arguments"),
+        ("FIXED 9 1m BAN", "ERR wrong number of arguments"),
+        ("FIXED 9 1m BAN 0 1s 1s", strikes),
+        ("FIXED 9 1m BAN 4294967296 1s 1s", strikes),
+        ("FIXED 9 1m BAN 1.5 1s 1s", strikes),
+        ("FIXED 9 1m BAN 1 0 1s", "ERR window must be a duration from 1us to 3650d, such as 60s"),
+        ("FIXED 9 1m BAN 1 1s x", "ERR block must be a duration from 1us to 3650d, such as 60s"),
+    ] {
+        assert_eq!(several(text).unwrap_err().to_string(), error, "{text}");
+    }
+}
+
+#[test]
+fn a_command_of_its_own_has_one_spec() {
+    for (text, word) in [
+        ("FIXED 9 1m FIXED 9 2m", "FIXED"),
+        ("FIXED 9 1m BAN 1 1s 1s", "BAN"),
+        ("FIXED 9 1m EACH", "EACH"),
+        ("FIXED 9 1m COST 1 POLICY a", "POLICY"),
+    ] {
+        let needed = "where an option is needed: COST, UPTO, FORCE, KEEP, AS, ALIGNED, OFFSET, ANCHOR, ONCE or SETTLE";
+        let expected = format!("ERR syntax error, unexpected '{word}', {needed}");
+        assert_eq!(read_alone(text).unwrap_err().to_string(), expected);
+    }
+    for (text, ask) in [
+        ("FIXED 9 1m", take(1)),
+        ("FIXED 9 1m COST 2 KEEP 3", take(2)),
+        ("CONCURRENCY 9 1m me COST 2", take(2)),
+        ("TOKENBUCKET 9 9 1m MAXWAIT 0", Ask::Within(Amount::ONE, Span::ZERO)),
+    ] {
+        assert_eq!(read_alone(text).unwrap().ask, ask, "{text}");
+    }
+}
+
+#[test]
+fn a_first_lease_is_asked_for_by_nx() {
+    for (text, nx) in [
+        ("CONCURRENCY 9 1m me", false),
+        ("CONCURRENCY 9 1m me NX", true),
+        ("CONCURRENCY 9 1m NX", false),
+        ("CONCURRENCY 9 1m NX nx COST 2", true),
+        ("COST 0 CONCURRENCY 9 1m me NX", true),
+        ("FIXED 9 1m ALIGNED", false),
+        ("SLIDING 9 1m STRICT", false),
+    ] {
+        assert_eq!(plain(&words(text)).unwrap().nx, nx, "{text}");
+    }
+}
+
+// KEEP
+
+/// What a call keeps of the limit, and what is left of it.
+fn kept(text: &str) -> (Amount, Amount) {
+    let spec = plain(&words(text)).map(|spec| (spec.kept, spec.limit.limit()));
+    spec.unwrap_or_else(|error| unreachable!("{text}: {error}"))
+}
+
+#[test]
+fn what_is_kept_is_an_amount_or_a_share_of_the_limit() {
+    let millionths = Amount::saturating;
+    for (text, expected) in [
+        ("KEEP 3", units(3)),
+        ("KEEP 0", Amount::ZERO),
+        ("KEEP 0.0000001", millionths(1)),
+        ("KEEP 10", units(10)),
+        ("KEEP 20%", units(2)),
+        ("KEEP 0%", Amount::ZERO),
+        ("KEEP 100%", units(10)),
+        ("KEEP 1e2%", units(10)),
+        ("KEEP 12.5%", millionths(1_250_000)),
+        // Rounded up to a millionth, whatever the number of digits.
+        ("KEEP 0.000001%", millionths(1)),
+        ("KEEP 33.33333%", millionths(3_333_333)),
+        ("KEEP 33.333333%", millionths(3_333_334)),
+        ("KEEP 33.33333000000000000000000000000000000001%", millionths(3_333_334)),
+        ("KEEP 99.999999999999999999999999999%", units(10)),
+        // Never more than there is.
+        ("KEEP 11", units(10)),
+        ("KEEP 1e12", units(10)),
+    ] {
+        for (algorithm, arguments) in ARGUMENTS {
+            let spec = valid(algorithm, arguments).join(" ");
+            let left = units(10).minus(expected);
+            assert_eq!(kept(&format!("{spec} {text}")), (expected, left), "{spec} {text}");
+            assert_eq!(kept(&format!("{spec}  {text}").replace("  ", " COST 2 ")), (expected, left), "{spec} {text}");
+        }
+        assert_eq!(kept(&format!("{text} FIXED 10 1m")), (expected, units(10).minus(expected)), "{text}");
+    }
+    let refused = Error::out_of_range("keep", KEEP).to_string();
+    for keep in ["", "x", "-1", "-1%", "%", "100.0000001%", "100.00000000000000000000000000001%", "101%", "1e3%", "5 %"]
+    {
+        for limit in ["10", "0"] {
+            assert_eq!(said(&["FIXED", limit, "1m", "KEEP", keep]).unwrap_err(), refused, "{keep:?}");
+        }
+        assert_eq!(said(&["KEEP", keep, "FIXED", "10", "1m"]).unwrap_err(), refused, "{keep:?}");
+    }
+    // To the last millionth of the largest limit.
+    assert_eq!(kept("FIXED 1e12 1m KEEP 1e-16%"), (millionths(1), millionths(999_999_999_999_999_999)));
+    assert_eq!(kept("FIXED 1e12 1m KEEP 99.9999999999999999%"), (millionths(999_999_999_999_999_999), millionths(1)));
+    assert_eq!(kept("FIXED 999999999999.999999 1m KEEP 50%").0, millionths(500_000_000_000_000_000));
+}
+
+#[test]
+fn an_amount_is_kept_where_the_cost_of_the_call_goes_and_a_share_everywhere() {
+    let kept = |text: &str| {
+        let call = several(text).unwrap_or_else(|error| unreachable!("{text}: {error}"));
+        call.specs.iter().map(|spec| spec.kept.whole_units()).collect::<Vec<u64>>()
+    };
+    for (text, expected) in [
+        ("KEEP 3 FIXED 10 1m SLIDING 20 1m", [3, 3]),
+        ("KEEP 3 FIXED 10 1m COST 1 SLIDING 20 1m", [0, 3]),
+        ("KEEP 3 FIXED 10 1m CONCURRENCY 20 1m me", [3, 0]),
+        ("KEEP 10% FIXED 10 1m SLIDING 20 1m", [1, 2]),
+        ("KEEP 10% FIXED 10 1m COST 1 CONCURRENCY 20 1m me", [1, 2]),
+        ("KEEP 10% FIXED 10 1m KEEP 4 SLIDING 20 1m", [4, 2]),
+        ("KEEP 3 FIXED 10 1m KEEP 50% SLIDING 20 1m", [5, 3]),
+        ("FIXED 10 1m KEEP 4 SLIDING 20 1m", [4, 0]),
+        ("KEEP 3 FIXED 10 1m CONCURRENCY 20 1m me KEEP 1", [3, 1]),
+        ("COST 0 KEEP 3 FIXED 10 1m SLIDING 20 1m COST 1 KEEP 5", [3, 5]),
+        ("FORCE FIXED 10 1m COST 1 KEEP 4 SLIDING 20 1m", [4, 0]),
+    ] {
+        assert_eq!(kept(text), expected, "{text}");
+    }
+}
+
+#[test]
+fn what_is_forced_settled_or_given_back_keeps_nothing() {
+    let refused = "ERR syntax error, unexpected 'KEEP', since FORCE, SETTLE and a negative cost keep nothing";
+    for text in [
+        "FIXED 10 1m KEEP 1 FORCE",
+        "FIXED 10 1m FORCE KEEP 0",
+        "FIXED 10 1m KEEP 10% COST -1",
+        "KEEP 1 FORCE FIXED 10 1m",
+        "KEEP 1 FORCE FIXED 10 1m COST 1 SLIDING 10 1m COST 1",
+        "FORCE FIXED 10 1m KEEP 1 SLIDING 10 1m",
+        "KEEP 10% FIXED 10 1m COST 1 FORCE SLIDING 10 1m",
+        "KEEP 1 FIXED 10 1m FORCE SLIDING 10 1m",
+        "COST -1 KEEP 1 FIXED 10 1m SLIDING 10 1m",
+        "COST -1 FIXED 10 1m SLIDING 10 1m COST 1 KEEP 1",
+        "COST -1 FIXED 10 1m CONCURRENCY 10 1m me KEEP 1",
+        "SETTLE a 1 FIXED 10 1m KEEP 1",
+        "SETTLE a 1 FIXED 10 1m COST 1 KEEP 1 SLIDING 10 1m",
+    ] {
+        assert_eq!(several(text).unwrap_err().to_string(), refused, "{text}");
+    }
+    // An amount that goes with the call's cost is not kept from a spec that is forced for its own.
+    assert!(several("KEEP 1 FIXED 10 1m COST 1 FORCE SLIDING 10 1m").is_ok());
+}
+
+#[test]
+fn to_keep_more_than_there_is_never_passes() {
+    for text in ["COST 0", "COST 0.000001", "COST 5", "UPTO"] {
+        for (algorithm, arguments) in &ARGUMENTS[..5] {
+            let spec = valid(algorithm, arguments).join(" ");
+            let read = |keep: &str| decide(plain(leaked(&format!("{spec} {text} KEEP {keep}"))).unwrap());
+            let told = read("10.000001");
+            assert_eq!((told.verdict, told.limit, told.remaining), (Verdict::Never, units(10), Amount::ZERO), "{spec}");
+            // All that there is passes with nothing.
+            let all = read("10").verdict;
+            assert_eq!(all, if text == "COST 0" { Verdict::Allowed(Span::ZERO) } else { Verdict::Never }, "{spec}");
+        }
+    }
+    let wait = "TOKENBUCKET 10 1 1s COST 0 MAXWAIT 5s KEEP 11";
+    assert_eq!(decide(plain(leaked(wait)).unwrap()).verdict, Verdict::Never);
+    for look in ["COST 0 CONCURRENCY 10 1m me KEEP 11", "CONCURRENCY 10 1m me KEEP 11"] {
+        assert_eq!(decide(plain(leaked(look)).unwrap()).verdict, Verdict::Never);
+    }
+}
+
+/// The decision of a key that was never seen.
+fn decide(spec: Spec) -> Decision {
+    fn of<L: Limit>(limit: &L, ask: Ask) -> Decision {
+        let (usage, now) = (L::Usage::default(), Timestamp::EPOCH);
+        look(limit, &usage, now, ask).decision(limit, &usage, now, false)
+    }
+    crate::with_limit!(spec, limit => of(limit, spec.ask)).keeping(spec.kept)
+}
+
+proptest! {
+    /// "Passes only if that much stays available after it; waits are exact for it too; remaining is told without it."
+    #[test]
+    fn what_keeps_so_much_passes_just_when_so_much_more_would(
+        most in amounts(), window in lengths(), kept in amounts(), cost in amounts(), uses in amounts(),
+        later in lengths(), again in lengths(),
+    ) {
+        let (now, limit) = (Timestamp::from_clock(1_700_000_000_000_000), Amount::saturating(most));
+        let period = Period::new(Span::from_micros(window)).unwrap();
+        let kept = Amount::saturating(kept).min(limit);
+        let limits = [
+            Bucket::new(limit, limit.minus(Amount::saturating(most / 3)), period, Discipline::Burst)
+                .map(AnyLimit::Bucket).ok(),
+            Bucket::new(limit, limit, period, Discipline::Queue).map(AnyLimit::Bucket).ok(),
+            Some(AnyLimit::FixedWindow(FixedWindow::new(limit, period, false))),
+            Some(AnyLimit::FixedWindow(FixedWindow::new(limit, period, true))),
+            Some(AnyLimit::SlidingWindow(SlidingWindow::new(limit, period))),
+            Some(AnyLimit::StrictWindow(StrictWindow::new(limit, period))),
+            Some(AnyLimit::SlidingLog(SlidingLog::new(limit, period))),
+        ];
+        let cost = Amount::saturating(cost).min(Amount::MAX_ARGUMENT.minus(kept));
+        for whole in limits.into_iter().flatten() {
+            let spec = Spec::plain(Numbers::of(whole));
+            let keeping = spec.keeping(kept);
+            prop_assert_eq!(keeping.limit.limit(), limit.minus(kept));
+            prop_assert_eq!(keeping.limit.known_by(), whole.known_by());
+            with_both(&spec.limit, &keeping.limit, now, [later, again], Amount::saturating(uses), cost, kept)?;
+        }
+    }
+}
+
+/// Compares a limit and the same lowered, on a usage that was charged and forced.
+fn with_both(
+    whole: &AnyLimit,
+    lowered: &AnyLimit,
+    now: Timestamp,
+    later: [u64; 2],
+    uses: Amount,
+    cost: Amount,
+    kept: Amount,
+) -> Result<(), TestCaseError> {
+    fn compare<L: Limit>(
+        [whole, lowered]: [&L; 2],
+        now: Timestamp,
+        later: [u64; 2],
+        uses: Amount,
+        cost: Amount,
+        kept: Amount,
+    ) -> Result<(), TestCaseError> {
+        let (mut usage, mut now) = (L::Usage::default(), now);
+        for span in later {
+            call(whole, &mut usage, now, Ask::Take(uses));
+            call(whole, &mut usage, now, Ask::Force(cost));
+            now = now.plus(Span::from_micros(span));
+            prop_assert_eq!(lowered.verdict(&usage, now, cost), whole.verdict(&usage, now, cost.plus(kept)));
+            prop_assert_eq!(lowered.remaining(&usage, now), whole.remaining(&usage, now).minus(kept));
+            prop_assert_eq!(lowered.reset(&usage, now), whole.reset(&usage, now));
+        }
+        Ok(())
+    }
+    macro_rules! same {
+        ($($variant:ident),*) => {
+            match (whole, lowered) {
+                $((AnyLimit::$variant(whole), AnyLimit::$variant(lowered)) => {
+                    compare([whole, lowered], now, later, uses, cost, kept)
+                })*
+                _ => unreachable!("of one kind"),
+            }
+        };
+    }
+    same!(Bucket, FixedWindow, SlidingWindow, StrictWindow, SlidingLog)
+}
+
+// Several keys
+
+#[test]
+fn options_before_the_first_spec_are_for_all_keys() {
+    let read = |text: &str| {
+        CallOnKeys::take(&mut Args::new(leaked(text))).map(|call| {
+            let specs = call.specs.iter().map(|(_, spec)| (spec.ask, spec.kept.whole_units())).collect::<Vec<_>>();
+            (specs, call.counts, call.purpose)
+        })
+    };
+    let (once, settle) =
+        (Counts::Once { id: b"a", ttl: Period::parse(b"1m").unwrap() }, Counts::Settle { id: b"a", amount: units(7) });
+    for (text, first, second, counts, purpose) in [
+        ("2 a b FIXED 9 1m FIXED 9 1m COST 2", (take(1), 0), (take(2), 0), Counts::Every, Purpose::Charge),
+        ("2 a b COST 3 FIXED 9 1m FIXED 9 1m COST 2", (take(3), 0), (take(2), 0), Counts::Every, Purpose::Charge),
+        (
+            "2 a b COST 3 FORCE FIXED 9 1m FIXED 9 1m COST 2",
+            (Ask::Force(units(3)), 0),
+            (take(2), 0),
+            Counts::Every,
+            Purpose::Charge,
+        ),
+        ("2 a b KEEP 50% ONCE a 1m FIXED 9 1m FIXED 8 1m KEEP 1", (take(1), 4), (take(1), 1), once, Purpose::Charge),
+        (
+            "2 a b MAXWAIT 1s TOKENBUCKET 9 9 1m FIXED 9 1m",
+            (Ask::Within(Amount::ONE, Span::SECOND), 0),
+            (take(1), 0),
+            Counts::Every,
+            Purpose::Charge,
+        ),
+        ("2 a b SETTLE a 7 FIXED 9 1m FIXED 9 1m COST 2", (NOTHING, 0), (NOTHING, 0), settle, Purpose::Settle),
+        (
+            "2 a b COST -1 FIXED 9 1m CONCURRENCY 9 1m me",
+            (Ask::GiveBack(Amount::ONE), 0),
+            (NOTHING, 0),
+            Counts::Every,
+            Purpose::GiveBack,
+        ),
+        ("2 a b COST 0 FIXED 9 1m FIXED 9 1m COST 5", (NOTHING, 0), (NOTHING, 0), Counts::Every, Purpose::Look),
+        (
+            "2 a b FIXED 9 1m COST -1 FIXED 9 1m",
+            (Ask::GiveBack(Amount::ONE), 0),
+            (take(1), 0),
+            Counts::Every,
+            Purpose::Charge,
+        ),
+    ] {
+        assert_eq!(read(text), Ok((vec![first, second], counts, purpose)), "{text}");
+    }
+    // Two keys may have limits that one could not tell apart.
+    assert!(read("2 a b CONCURRENCY 9 1m me AS x CONCURRENCY 9 1m me AS x").is_ok());
+    for (text, error) in [
+        ("1 a UPTO FIXED 9 1m", "unexpected 'UPTO', since several limits grant all or nothing"),
+        ("1 a COST 2 upto FIXED 9 1m", "unexpected 'UPTO', since several limits grant all or nothing"),
+        ("1 a EACH FIXED 9 1m", "unexpected 'EACH', where an option or an algorithm is needed: COST, FORCE, MAXWAIT,"),
+        ("1 a FIXED 9 1m ONCE a 1m", "unexpected 'ONCE', which is for all specs and stands before the first"),
+        ("1 a FIXED 9 1m SETTLE a 1", "unexpected 'SETTLE', which is for all specs and stands before the first"),
+        ("1 a FIXED 9 1m BAN 1 1s 1s", "unexpected 'BAN' behind the last spec"),
+        ("2 a b FIXED 9 1m BAN 1 1s 1s FIXED 9 1m", "unexpected 'BAN', where an option of the spec before or an alg"),
+    ] {
+        let told = read(text).unwrap_err().to_string();
+        assert!(told.starts_with(&format!("ERR syntax error, {error}")), "{text}: {told}");
+    }
+    let with_once = Err(Error::out_of_range("cost", COST_WITH_ONCE));
+    assert_eq!(read("1 a ONCE a 1m COST -1 FIXED 9 1m"), with_once);
+    assert_eq!(read("1 a ONCE a 1m FIXED 9 1m COST -1"), with_once);
+    assert_eq!(read("2 a b COST 5"), Err(Error::TooFewSpecs { keys: 2, specs: 0 }));
+    // A look.
+    let peek = |text: &str| CallOnKeys::peek(&mut Args::new(leaked(text)));
+    assert_eq!(peek("1 a ONCE a 1m FIXED 9 1m").unwrap().counts, Counts::Every);
+    let refused = "ERR syntax error, unexpected 'SETTLE', since a look settles nothing";
+    assert_eq!(peek("1 a SETTLE a 1 FIXED 9 1m").unwrap_err().to_string(), refused);
 }
 
 /// Every algorithm, the arguments that it must have, and the words that may stand for them.
@@ -276,9 +1025,7 @@ fn valid(algorithm: &'static str, arguments: &[(&str, &'static str)]) -> Vec<&'s
 /// What is read of words that may hold anything, or how they are refused.
 fn said<'a>(words: &[&'a str]) -> Result<(AnyLimit, Ask), String> {
     let words: Vec<&'a [u8]> = std::iter::once("RL.TAKE").chain(words.iter().copied()).map(str::as_bytes).collect();
-    let mut args = Args::new(&words);
-    let spec = Spec::any(&mut args).and_then(|spec| args.end().map(|()| (spec.limit, spec.ask)));
-    spec.map_err(|error| error.to_string())
+    plain(&words).map(|spec| (spec.limit, spec.ask)).map_err(|error| error.to_string())
 }
 
 const NO_NUMBERS: [&str; 41] = [
@@ -365,6 +1112,7 @@ fn an_argument_is_refused_by_its_name_whatever_it_says() {
                 "capacity" | "limit" => (amounts().collect(), AMOUNT),
                 "refill" | "leak" => (amounts().chain(TOO_SLOW).collect(), RATE),
                 "holder" => (vec![""], HOLDER),
+                "window" if algorithm == "FIXED" => (durations().collect(), WINDOW),
                 _ => (durations().collect(), DURATION),
             };
             for word in refused {
@@ -479,53 +1227,78 @@ fn options_come_in_any_order_and_any_case() {
 }
 
 #[test]
-fn a_word_out_of_place_is_told() {
+fn a_word_out_of_place_is_told_with_those_that_there_are() {
+    const TOKEN: &str = "COST, UPTO, FORCE, MAXWAIT, KEEP, AS, ONCE or SETTLE";
+    const PLAIN: &str = "COST, UPTO, FORCE, KEEP, AS, ONCE or SETTLE";
+    const FIXED: &str = "COST, UPTO, FORCE, KEEP, AS, ALIGNED, OFFSET, ANCHOR, ONCE or SETTLE";
+    const SLIDING: &str = "COST, UPTO, FORCE, KEEP, AS, STRICT, ONCE or SETTLE";
+    const LEASES: &str = "COST, KEEP, AS or NX";
+    let algorithms = one_of(&Spec::ALGORITHMS.map(|(name, _)| name));
+    for (text, word, options) in [
+        ("TOKENBUCKET 10 1 1s 5", "5", TOKEN),
+        ("TOKENBUCKET 10 1 1s COST 1 FOO", "FOO", TOKEN),
+        ("TOKENBUCKET 10 1 1s CO", "CO", TOKEN),
+        ("TOKENBUCKET 10 1 1s COSTS 1", "COSTS", TOKEN),
+        ("TOKENBUCKET 10 1 1s ALIGNED", "ALIGNED", TOKEN),
+        ("TOKENBUCKET 10 1 1s STRICT", "STRICT", TOKEN),
+        ("TOKENBUCKET 10 1 1s NX", "NX", TOKEN),
+        ("LEAKYBUCKET 10 1 1s MAXWAIT 1s", "MAXWAIT", PLAIN),
+        ("FIXED 10 60s STRICT", "STRICT", FIXED),
+        ("FIXED 10 60s MAXWAIT 1s", "MAXWAIT", FIXED),
+        ("SLIDING 10 60s ALIGNED", "ALIGNED", SLIDING),
+        ("SLIDING 10 60s MAXWAIT 1s", "MAXWAIT", SLIDING),
+        ("SLIDING 10 60s STRICT MAXWAIT 1s", "MAXWAIT", SLIDING),
+        ("SLIDINGLOG 10 60s STRICT", "STRICT", PLAIN),
+        ("SLIDINGLOG 10 60s MAXWAIT 1s", "MAXWAIT", PLAIN),
+        ("CONCURRENCY 10 60s me UPTO", "UPTO", LEASES),
+        ("CONCURRENCY 10 60s me FORCE", "FORCE", LEASES),
+        ("CONCURRENCY 10 60s me MAXWAIT 1s", "MAXWAIT", LEASES),
+        ("CONCURRENCY 10 60s me ONCE a 1s", "ONCE", LEASES),
+        ("CONCURRENCY 10 60s me SETTLE a 1", "SETTLE", LEASES),
+        ("CONCURRENCY 10 60s me extra", "extra", LEASES),
+    ] {
+        let needed = format!("an option of the spec before, BAN or an algorithm is needed: {options}; {algorithms}");
+        let expected = Error::unexpected_where(word.as_bytes(), &format!(", where {needed}"));
+        assert_eq!(read(text), Err(expected), "{text}");
+        let expected = Error::unexpected_where(word.as_bytes(), &format!(", where an option is needed: {options}"));
+        assert_eq!(read_alone(text).map(|_| ()), Err(expected), "{text}");
+    }
     for (text, word) in [
-        ("TOKENBUCKET 10 1 1s 5", "5"),
-        ("TOKENBUCKET 10 1 1s COST 1 FOO", "FOO"),
-        ("TOKENBUCKET 10 1 1s CO", "CO"),
-        ("TOKENBUCKET 10 1 1s COSTS 1", "COSTS"),
-        ("TOKENBUCKET 10 1 1s ALIGNED", "ALIGNED"),
-        ("TOKENBUCKET 10 1 1s STRICT", "STRICT"),
-        ("LEAKYBUCKET 10 1 1s MAXWAIT 1s", "MAXWAIT"),
-        ("FIXED 10 60s STRICT", "STRICT"),
-        ("FIXED 10 60s MAXWAIT 1s", "MAXWAIT"),
-        ("FIXED 10 60s FIXED 10 60s", "FIXED"),
-        ("SLIDING 10 60s ALIGNED", "ALIGNED"),
-        ("SLIDING 10 60s MAXWAIT 1s", "MAXWAIT"),
-        ("SLIDING 10 60s STRICT MAXWAIT 1s", "MAXWAIT"),
-        ("SLIDINGLOG 10 60s STRICT", "STRICT"),
-        ("SLIDINGLOG 10 60s MAXWAIT 1s", "MAXWAIT"),
-        ("CONCURRENCY 10 60s me UPTO", "UPTO"),
-        ("CONCURRENCY 10 60s me FORCE", "FORCE"),
-        ("CONCURRENCY 10 60s me MAXWAIT 1s", "MAXWAIT"),
-        ("CONCURRENCY 10 60s me extra", "extra"),
         // Twice
         ("TOKENBUCKET 10 1 1s COST 1 COST 1", "COST"),
         ("TOKENBUCKET 10 1 1s cost 1 UPTO cost 1", "cost"),
         ("TOKENBUCKET 10 1 1s UPTO UPTO", "UPTO"),
         ("TOKENBUCKET 10 1 1s FORCE COST 1 force", "force"),
         ("TOKENBUCKET 10 1 1s MAXWAIT 1s MAXWAIT 1s", "MAXWAIT"),
+        ("TOKENBUCKET 10 1 1s KEEP 1 KEEP 10%", "KEEP"),
+        ("TOKENBUCKET 10 1 1s AS a AS b", "AS"),
+        ("TOKENBUCKET 10 1 1s ONCE a 1s ONCE b 1s", "ONCE"),
+        ("TOKENBUCKET 10 1 1s SETTLE a 1 SETTLE b 1", "SETTLE"),
         ("FIXED 10 60s ALIGNED COST 1 Aligned", "Aligned"),
         ("SLIDING 10 60s STRICT STRICT", "STRICT"),
         ("SLIDINGLOG 10 60s COST 1 COST 1", "COST"),
         ("CONCURRENCY 10 60s me COST 1 COST 1", "COST"),
+        ("CONCURRENCY 10 60s me NX COST 1 nx", "nx"),
         // Two of which there may be one
         ("TOKENBUCKET 10 1 1s UPTO FORCE", "FORCE"),
         ("TOKENBUCKET 10 1 1s FORCE UPTO", "UPTO"),
         ("TOKENBUCKET 10 1 1s UPTO MAXWAIT 1s", "MAXWAIT"),
         ("TOKENBUCKET 10 1 1s MAXWAIT 1s COST 1 FORCE", "FORCE"),
+        ("TOKENBUCKET 10 1 1s ONCE a 1s SETTLE a 1", "SETTLE"),
         ("LEAKYBUCKET 10 1 1s UPTO FORCE", "FORCE"),
         ("FIXED 10 60s UPTO ALIGNED FORCE", "FORCE"),
         ("SLIDING 10 60s FORCE STRICT UPTO", "UPTO"),
         ("SLIDINGLOG 10 60s FORCE UPTO", "UPTO"),
     ] {
-        assert_eq!(read(text), Err(Error::unexpected(word.as_bytes())), "{text}");
+        let expected = Err(Error::unexpected(word.as_bytes()));
+        assert_eq!((read(text), read_alone(text).map(|spec| spec.ask)), (expected.clone(), expected), "{text}");
     }
-    for name in ["RL.FIXED", "THROTTLE", "FIXE", "STRICT", "10"] {
-        let algorithms = "TOKENBUCKET, LEAKYBUCKET, FIXED, SLIDING, SLIDINGLOG or CONCURRENCY";
-        let expected = format!("ERR syntax error, unexpected '{name}', where an algorithm is needed: {algorithms}");
+    for name in ["RL.FIXED", "THROTTLE", "FIXE", "STRICT", "10", "AS"] {
+        let options = "COST, UPTO, FORCE, MAXWAIT, KEEP, ONCE, SETTLE or EACH";
+        let needed = format!("an option or an algorithm is needed: {options}; {algorithms}");
+        let expected = format!("ERR syntax error, unexpected '{name}', where {needed}");
         assert_eq!(said(&[name, "10", "60s"]).unwrap_err(), expected);
+        assert_eq!(said(&["COST", "5", name, "10", "60s"]).unwrap_err(), expected);
     }
 }
 
@@ -666,8 +1439,11 @@ fn of_several_each_is_read_like_one() {
             "ERR numkeys must be the number of keys and of specs, such as 2 for two of each \
              (there are specs for 1 of 3 keys)",
         ),
-        ("2 a FIXED 5 60", "ERR syntax error, unexpected '5', where an algorithm is needed"),
-        ("2 a b c FIXED 5 60 FIXED 5 60 FIXED 5 60", "ERR syntax error, unexpected 'c', where an algorithm is needed"),
+        ("2 a FIXED 5 60", "ERR syntax error, unexpected '5', where an option or an algorithm is needed"),
+        (
+            "2 a b c FIXED 5 60 FIXED 5 60 FIXED 5 60",
+            "ERR syntax error, unexpected 'c', where an option or an algorithm is needed",
+        ),
         ("2 a b FIXED 5 60 MAXWAIT 1s FIXED 5 60", "ERR syntax error, unexpected 'MAXWAIT', where an option of"),
         ("2 a b FIXED 5 60 FIXED 5 60 UPTO", "ERR syntax error, unexpected 'UPTO', since several"),
         ("2 a b FIXED 5 60 FIXED 5 60 extra", "ERR syntax error, unexpected 'extra' behind the last spec"),

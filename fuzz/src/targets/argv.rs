@@ -7,48 +7,72 @@ use ratelimit_core::args::{Args, KeyName};
 use ratelimit_core::error::Error;
 use crate::laws::{assert_lawful, assert_wire};
 use ratelimit_core::{Amount, Ask, Limit, Timestamp};
-use ratelimit_core::spec::{self, AnyLimit, Part, Reader, Spec};
+use ratelimit_core::spec::{self, AnyLimit, Asked, CallOnKeys, Counts, MAX_ID, MAX_NAME, MAX_SPECS, Purpose, Spec};
 use ratelimit_core::with_limit;
 
 pub fn run(data: &[u8]) {
     let words = words(data);
     let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
     for (name, read) in Spec::ALGORITHMS {
-        let own = one(&words, read);
+        let own = asked(&words, |args| Asked::one(args, read));
         assert_refused_or_sayable(&own);
-        // RL.FIXED k ... is RL.TAKE k FIXED ...
+        // RL.FIXED k ... is RL.TAKE k FIXED ..., behind which more may stand.
         if words.len() > 1 {
             let mut generic = words.clone();
             generic.insert(2, name.as_bytes());
-            assert_eq!(meaning(&one(&generic, Spec::any)), meaning(&own));
-        }
-    }
-    let generic = one(&words, Spec::any);
-    assert_refused_or_sayable(&generic);
-    if generic.is_ok() {
-        // Up to anywhere, it is a call too or has too few words.
-        for length in 1..words.len() {
-            let words = words[..length].to_vec();
-            let cut = one(&words, Spec::any);
-            assert!(matches!(cut, Ok(_) | Err(Error::WrongArity)), "{cut:?}");
-        }
-    }
-    match several(&words) {
-        Err(error) => assert_wire(&error),
-        Ok(calls) => {
-            assert!(!calls.is_empty() && calls.len() < words.len());
-            for (KeyName(place), spec) in calls {
-                assert!((2..words.len()).contains(&place), "a key is one of the words behind numkeys");
-                assert!(!matches!(spec.ask, Ask::UpTo(_)));
-                assert_refused_or_sayable(&Ok(spec));
+            let generic = asked(&generic, Asked::take);
+            if !matches!(own, Err(Error::Unexpected(_))) || matches!(generic, Ok(Asked::One(_))) {
+                assert_eq!(format!("{generic:?}"), format!("{own:?}"));
             }
         }
     }
-    assert_refused_or_sayable(&throttle(&words));
+    let generic = asked(&words, Asked::take);
+    assert_refused_or_sayable(&generic);
+    let begins_with_a_spec = words.get(2).is_some_and(|word| is_algorithm(word));
+    if matches!(generic, Ok(Asked::One(_))) && begins_with_a_spec {
+        // Up to anywhere, it is a call too or has too few words, or lacks the ALIGNED that some go with.
+        for length in 1..words.len() {
+            let (words, left) = words.split_at(length);
+            let words = words.to_vec();
+            let cut = asked(&words, Asked::take);
+            let lacks = match &cut {
+                Err(Error::OutOfRange { argument: "window", .. } | Error::Unexpected(_)) => {
+                    left.iter().any(|word| word.eq_ignore_ascii_case(b"ALIGNED"))
+                }
+                _ => false,
+            };
+            assert!(lacks || matches!(cut, Ok(Asked::One(_)) | Err(Error::WrongArity)), "{cut:?}");
+        }
+    }
+    let looks = asked(&words, Asked::peek);
+    assert_refused_or_sayable(&looks);
+    if let (Ok(Asked::One(spec)), Ok(looked)) = (&generic, &looks) {
+        assert!(matches!(looked, Asked::One(looked) if meaning(looked) == meaning(spec)), "{looked:?}");
+    }
+    match on_keys(&words) {
+        Err(error) => assert_wire(&error),
+        Ok(CallOnKeys { specs, counts, purpose }) => {
+            assert!(!specs.is_empty() && specs.len() < words.len());
+            assert_counts(&counts, purpose);
+            for (KeyName(place), spec) in specs {
+                assert!((2..words.len()).contains(&place), "a key is one of the words behind numkeys");
+                assert!(!matches!(spec.ask, Ask::UpTo(_)));
+                assert_sayable(&spec);
+            }
+        }
+    }
+    match throttle(&words) {
+        Err(error) => assert_wire(&error),
+        Ok(spec) => assert_sayable(&spec),
+    }
     match holders(&words) {
         Err(error) => assert_wire(&error),
         Ok(holders) => assert_eq!(holders, words[2..]),
     }
+}
+
+fn is_algorithm(word: &[u8]) -> bool {
+    Spec::ALGORITHMS.iter().any(|(name, _)| word.eq_ignore_ascii_case(name.as_bytes()))
 }
 
 fn words(data: &[u8]) -> Vec<Vec<u8>> {
@@ -64,21 +88,22 @@ fn words(data: &[u8]) -> Vec<Vec<u8>> {
     words
 }
 
-/// `name key spec`, as the commands of one key read it.
-fn one<'a>(words: &'a Vec<&'a [u8]>, read: Reader<'a>) -> Result<Spec<'a>, Error> {
+/// `name key ...`, as the commands of one key read it.
+fn asked<'a>(
+    words: &'a Vec<&'a [u8]>,
+    read: impl FnOnce(&mut Args<'a>) -> Result<Asked<'a>, Error>,
+) -> Result<Asked<'a>, Error> {
     let mut args = Args::new(words);
     args.key()?;
-    let spec = read(&mut args)?;
-    args.end()?;
-    Ok(spec)
+    let asked = read(&mut args)?;
+    args.end().map(|()| asked)
 }
 
-/// `RL.MTAKE numkeys key [key ...] spec [spec ...]`
-fn several<'a>(words: &'a Vec<&'a [u8]>) -> Result<Vec<Part<'a>>, Error> {
+/// `RL.MTAKE numkeys key [key ...] [options] spec [spec ...]`
+fn on_keys<'a>(words: &'a Vec<&'a [u8]>) -> Result<CallOnKeys<'a>, Error> {
     let mut args = Args::new(words);
-    let parts = spec::several(&mut args)?;
-    args.end()?;
-    Ok(parts)
+    let call = CallOnKeys::take(&mut args)?;
+    args.end().map(|()| call)
 }
 
 /// `RL.THROTTLE key max_burst count period [quantity]`
@@ -86,7 +111,8 @@ fn throttle<'a>(words: &'a Vec<&'a [u8]>) -> Result<Spec<'a>, Error> {
     let mut args = Args::new(words);
     args.key()?;
     let (bucket, ask) = spec::throttle(&mut args)?;
-    Ok(Spec { limit: AnyLimit::Bucket(bucket), ask, holder: &[] })
+    let limit = AnyLimit::Bucket(bucket);
+    Ok(Spec { limit, ask, holder: &[], kept: Amount::ZERO, name: None, own_cost: false, nx: false })
 }
 
 /// `RL.RELEASE key holder [holder ...]`
@@ -97,15 +123,45 @@ fn holders<'a>(words: &'a Vec<&'a [u8]>) -> Result<Vec<&'a [u8]>, Error> {
 }
 
 /// What was read is refused in one line, or decides calls, and means the same when it is said by its own numbers.
-fn assert_refused_or_sayable(read: &Result<Spec, Error>) {
-    let spec = match read {
-        Ok(spec) => spec,
+fn assert_refused_or_sayable(read: &Result<Asked, Error>) {
+    let call = match read {
         Err(error) => return assert_wire(error),
+        Ok(Asked::One(spec)) => return assert_sayable(spec),
+        Ok(Asked::Several(call)) => call,
     };
+    assert!((1..=MAX_SPECS).contains(&call.specs.len()));
+    assert_counts(&call.counts, call.purpose);
+    for (place, spec) in call.specs.iter().enumerate() {
+        assert_sayable(spec);
+        assert!(call.specs.len() == 1 || !matches!(spec.ask, Ask::UpTo(_)) || !spec.own_cost);
+        assert!(spec.name.is_none_or(|name| (1..=MAX_NAME).contains(&name.len()) && name.is_ascii()));
+        for other in &call.specs[..place] {
+            let known = |spec: &Spec| (spec.limit.kind(), spec.name.map(<[u8]>::to_vec));
+            let unnamed_apart = spec.name.is_none() && spec.limit.known_by() != other.limit.known_by();
+            assert!(known(spec) != known(other) || unnamed_apart, "both find one part");
+        }
+    }
+}
+
+fn assert_counts(counts: &Counts, purpose: Purpose) {
+    match counts {
+        Counts::Every => assert!(purpose != Purpose::Settle),
+        Counts::Once { id, .. } => {
+            assert!((1..=MAX_ID).contains(&id.len()) && matches!(purpose, Purpose::Charge | Purpose::Look));
+        }
+        Counts::Settle { id, amount } => {
+            assert!((1..=MAX_ID).contains(&id.len()) && *amount <= Amount::MAX_ARGUMENT && purpose == Purpose::Settle);
+        }
+    }
+}
+
+fn assert_sayable(spec: &Spec) {
     let said = said(spec);
     let words: Vec<&[u8]> = [&b"RL.TAKE"[..], b"key"].into_iter().chain(said.iter().map(Vec::as_slice)).collect();
-    let again = one(&words, Spec::any);
-    assert_eq!(meaning(&again), meaning(read), "{said:?}");
+    match asked(&words, Asked::take) {
+        Ok(Asked::One(again)) => assert_eq!(meaning(&again), meaning(spec), "{said:?}"),
+        other => panic!("{other:?} of {said:?}"),
+    }
     with_limit!(spec, limit => {
         for now in [Timestamp::EPOCH, Timestamp::from_clock(1_700_000_000_000_000), Timestamp::MAX] {
             assert_lawful(limit, &mut unused(limit), now, spec.ask);
@@ -117,17 +173,22 @@ fn unused<L: Limit>(_: &L) -> L::Usage {
     L::Usage::default()
 }
 
-/// A limit keeps its numbers to itself, but shows them to people.
-fn meaning(read: &Result<Spec, Error>) -> String {
-    format!("{read:?}")
+/// What decides a call. A limit keeps its numbers to itself, but shows them to people.
+fn meaning(spec: &Spec) -> String {
+    format!("{:?} {:?} {:?} {}", spec.limit, spec.ask, spec.holder, spec.nx)
 }
 
-/// The spec in words, by what it holds.
+/// The spec in words, by what it holds. What it keeps has gone into its limit.
 fn said(spec: &Spec) -> Vec<Vec<u8>> {
     let limit = spec.limit.to_string();
     let mut words: Vec<Vec<u8>> = limit.split(' ').map(|word| word.as_bytes().to_vec()).collect();
     if let AnyLimit::Concurrency(_) = spec.limit {
         words.push(spec.holder.to_vec());
+        words.extend(spec.nx.then(|| b"NX".to_vec()));
+        if let Ask::Take(Amount::ZERO) = spec.ask {
+            // A lease of nothing is none: only a call as a whole can look at it.
+            return [b"COST".to_vec(), b"0".to_vec()].into_iter().chain(words).collect();
+        }
     }
     let options = match spec.ask {
         Ask::Take(cost) => vec!["COST".into(), cost.to_string()],

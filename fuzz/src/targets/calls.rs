@@ -9,7 +9,7 @@ use ratelimit_core::leases::ConcurrencyUsage;
 use ratelimit_core::log::SlidingLogUsage;
 use ratelimit_core::sliding_window::SlidingWindowUsage;
 use ratelimit_core::strict_window::StrictWindowUsage;
-use ratelimit_core::spec::{AnyLimit, Spec};
+use ratelimit_core::spec::{AnyLimit, Asked};
 use arbitrary::{Arbitrary, Unstructured};
 
 /// A word: one that the grammar knows, a number that means something, or anything.
@@ -27,7 +27,7 @@ struct Call<'a> {
     words: Vec<Word<'a>>,
 }
 
-const KNOWN: [&str; 14] = [
+const KNOWN: [&str; 22] = [
     "TOKENBUCKET",
     "LEAKYBUCKET",
     "FIXED",
@@ -40,6 +40,14 @@ const KNOWN: [&str; 14] = [
     "MAXWAIT",
     "ALIGNED",
     "STRICT",
+    "KEEP",
+    "20%",
+    "AS",
+    "NX",
+    "ONCE",
+    "SETTLE",
+    "EACH",
+    "BAN",
     "1e12",
     "3650d",
 ];
@@ -71,14 +79,22 @@ pub fn run(data: &[u8]) {
         let words: Vec<Vec<u8>> = call.words.iter().map(Word::bytes).collect();
         let words: Vec<&[u8]> = std::iter::once(&b"RL.TAKE"[..]).chain(words.iter().map(Vec::as_slice)).collect();
         let mut args = Args::new(&words);
-        let Ok(spec) = Spec::any(&mut args) else { continue };
-        match spec.limit {
-            AnyLimit::Bucket(limit) => assert_lawful(&limit, &mut bucket, at, spec.ask),
-            AnyLimit::FixedWindow(limit) => assert_lawful(&limit, &mut window, at, spec.ask),
-            AnyLimit::SlidingWindow(limit) => assert_lawful(&limit, &mut slider, at, spec.ask),
-            AnyLimit::StrictWindow(limit) => assert_lawful(&limit, &mut strict, at, spec.ask),
-            AnyLimit::SlidingLog(limit) => assert_lawful(&limit, &mut log, at, spec.ask),
-            AnyLimit::Concurrency(limit) => assert_lawful(&limit.asked_by(spec.holder), &mut leases, at, spec.ask),
+        let specs = match Asked::take(&mut args) {
+            Ok(Asked::One(spec)) => vec![spec],
+            Ok(Asked::Several(call)) => call.specs,
+            Err(_) => continue,
+        };
+        for spec in specs {
+            match spec.limit {
+                AnyLimit::Bucket(limit) => assert_lawful(&limit, &mut bucket, at, spec.ask),
+                AnyLimit::FixedWindow(limit) => assert_lawful(&limit, &mut window, at, spec.ask),
+                AnyLimit::SlidingWindow(limit) => assert_lawful(&limit, &mut slider, at, spec.ask),
+                AnyLimit::StrictWindow(limit) => assert_lawful(&limit, &mut strict, at, spec.ask),
+                AnyLimit::SlidingLog(limit) => assert_lawful(&limit, &mut log, at, spec.ask),
+                AnyLimit::Concurrency(limit) => {
+                    assert_lawful(&limit.asked_by(spec.holder).nx(spec.nx), &mut leases, at, spec.ask)
+                }
+            }
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::laws::{Field, Fields, assert_lawful, assert_sound};
 use ratelimit_core::bucket::{Bucket, Discipline};
+use ratelimit_core::calendar::{Calendar, Offset};
 use ratelimit_core::fixed_window::FixedWindow;
 use ratelimit_core::leases::Concurrency;
 use ratelimit_core::log::SlidingLog;
@@ -28,6 +29,12 @@ pub fn run(data: &[u8]) {
         check(&payload, &bucket);
     }
     check(&payload, &FixedWindow::new(limit, window, payload.aligned));
+    for (calendar, offset) in [("1w", "+14:00"), ("1mo", "-14:00"), ("3mo", "+05:45"), ("1y", "+00:00")] {
+        let (calendar, offset) = (Calendar::parse(calendar.as_bytes()), Offset::parse(offset.as_bytes()));
+        let (Some(calendar), Some(offset)) = (calendar, offset) else { unreachable!() };
+        check(&payload, &FixedWindow::calendar(limit, calendar, offset));
+        check(&payload, &FixedWindow::aligned(limit, window, offset));
+    }
     check(&payload, &SlidingWindow::new(limit, window));
     check(&payload, &StrictWindow::new(limit, window));
     check(&payload, &SlidingLog::new(limit, window));

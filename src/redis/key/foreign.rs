@@ -1,9 +1,11 @@
-//! Keys that hold something else, into the place of which a limiter comes: strings that redis-cell left behind.
+//! Keys that hold something else, into the place of which a limiter comes: strings that redis-cell left behind, and
+//! limiters of another kind.
 
 use super::super::Redis;
 use super::super::api::{OK, call};
 use super::{Event, Handle, KEYTYPE_STRING, READ, WRITE};
 use ratelimit_core::args::KeyName;
+use ratelimit_core::effect::Nobody;
 use ratelimit_core::{Timestamp, Usage};
 
 /// A string in a key, as redis-cell leaves one: short, and with an expiry.
@@ -52,6 +54,29 @@ impl Redis<'_> {
         if unsafe { call!(RedisModule_Replicate(self.ctx, c"DEL".as_ptr(), c"s".as_ptr(), string)) } != OK {
             return false;
         }
+        self.put(name, usage, expires_at, now);
+        true
+    }
+
+    /// Puts a usage into the place of one of another kind, a `Before`. Both are propagated as effects, which every server
+    /// can.
+    pub fn convert<Before: Usage, After: Usage>(
+        &mut self,
+        name: KeyName,
+        usage: After,
+        expires_at: u64,
+        now: Timestamp,
+    ) {
+        self.changes.deletion::<Before>(name);
+        // An effect names no key twice.
+        self.propagate();
+        self.put(name, usage, expires_at, now);
+    }
+
+    /// Puts a usage into the place of what a key holds, the deletion of which has been propagated.
+    fn put<U: Usage>(&mut self, name: KeyName, mut usage: U, expires_at: u64, now: Timestamp) {
+        // All of it is propagated: what the call has changed is a part of that, and no part of the next call's change.
+        usage.encode_effect(&mut Nobody);
         if !usage.is_unused() {
             // The whole: of a key that has to be made once more, what has changed was propagated before.
             self.changes.whole(name, &usage, expires_at);
@@ -66,6 +91,5 @@ impl Redis<'_> {
         if !usage.is_unused() {
             self.make_if_missing(name, usage, expires_at, now);
         }
-        true
     }
 }

@@ -150,6 +150,8 @@ impl<U: Usage> Changing<'_, '_, U> {
     pub fn record(mut self, expires_at: u64, now: Timestamp) {
         let name = self.found.name;
         if self.is_unused() {
+            // Others may charge it before it goes: what this has changed is no part of that.
+            self.encode_effect(&mut Nobody);
             return self.redis.record_deletion::<U>(name);
         }
         // SAFETY: as in `deref_mut`.

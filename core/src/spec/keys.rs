@@ -1,0 +1,84 @@
+//! A call on several keys, with a spec for each.
+
+use super::options::{self, Behind, Counts, OF_KEYS, Options, Purpose, Terms, Verb};
+use super::{Place, Spec};
+use crate::args::{Args, KeyName, has_twins};
+use crate::error::{Error, MustBe, NUMKEYS};
+
+/// A key, and the spec for it.
+pub type KeySpec<'a> = (KeyName, Spec<'a>);
+
+/// A call on several keys: all pass or none does.
+#[derive(Clone, Debug)]
+pub struct CallOnKeys<'a> {
+    /// No key comes twice.
+    pub specs: Vec<KeySpec<'a>>,
+    /// How often it counts: each key remembers for itself.
+    pub counts: Counts<'a>,
+    /// What it is for as a whole.
+    pub purpose: Purpose,
+}
+
+const KEYS: MustBe = MustBe { what: "different from each other", example: "{alice}:minute {alice}:day" };
+
+impl<'a> CallOnKeys<'a> {
+    /// `numkeys key [key ...] [options] spec [spec ...]`, and no more: of RL.MTAKE.
+    ///
+    /// # Errors
+    /// The first word that is wrong, or missing, as [`Error`] says it.
+    pub fn take(args: &mut Args<'a>) -> Result<CallOnKeys<'a>, Error> {
+        CallOnKeys::read(args, Verb::Take)
+    }
+
+    /// The same of RL.MPEEK, which settles nothing and has no use for an id.
+    ///
+    /// # Errors
+    /// The first word that is wrong, or missing, as [`Error`] says it.
+    pub fn peek(args: &mut Args<'a>) -> Result<CallOnKeys<'a>, Error> {
+        CallOnKeys::read(args, Verb::Peek)
+    }
+
+    fn read(args: &mut Args<'a>, verb: Verb) -> Result<CallOnKeys<'a>, Error> {
+        let keys = args.numbered_keys().ok_or_else(|| Error::out_of_range("numkeys", NUMKEYS))?;
+        let mut specs = Vec::with_capacity(keys.len());
+        let (mut terms, mut words) = (Terms::NONE, OF_KEYS);
+        for key in keys.clone() {
+            let mut read = args.peek().and_then(Spec::reader);
+            if read.is_none() && specs.is_empty() {
+                terms = options_of_all(args)?;
+                read = args.peek().and_then(Spec::reader);
+            }
+            let Some(read) = read else {
+                let place = if specs.is_empty() { Place::FirstOfKeys } else { Place::NextOfKeys };
+                return Err(match args.peek() {
+                    None => Error::TooFewSpecs { keys: keys.len(), specs: specs.len() },
+                    Some(word) => Spec::unknown(word, place, words),
+                });
+            };
+            args.skip();
+            let mut behind = Behind::default();
+            let numbers = read(args, &mut behind)?;
+            words = behind.words;
+            specs.push((key, terms.spec_among_several(&numbers, &behind)?));
+        }
+        if !args.is_empty() {
+            let place = " behind the last spec; numkeys must be the number of keys and of specs";
+            return Err(Error::unexpected_where(args.word()?, place));
+        }
+        // Not before: a numkeys that is too large makes keys of the specs, in which words come twice.
+        if has_twins(keys.map(|key| args.name(key))) {
+            return Err(Error::out_of_range("keys", KEYS));
+        }
+        Ok(CallOnKeys { specs, counts: verb.counts(terms.counts())?, purpose: terms.purpose })
+    }
+}
+
+/// The options before the first spec.
+#[cold]
+fn options_of_all<'a>(args: &mut Args<'a>) -> Result<Terms<'a>, Error> {
+    let options = Options::read(args, OF_KEYS)?;
+    if args.peek().is_some_and(|word| word.eq_ignore_ascii_case(b"UPTO")) {
+        return Err(options::upto_among_several());
+    }
+    options.of_the_call()
+}

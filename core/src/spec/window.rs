@@ -1,0 +1,59 @@
+//! What FIXED says of its window: how long it lasts, or what turn of the calendar, and where its boundaries lie.
+
+use super::options::{Alignment, Word, out_of_place};
+use crate::calendar::Calendar;
+use crate::error::{Error, MustBe};
+use crate::fixed_window::FixedWindow;
+use crate::{Amount, Period};
+
+/// What it says.
+pub(super) const WINDOW: MustBe =
+    MustBe { what: "a duration from 1us to 3650d, or with ALIGNED 1w, 1mo, 3mo or 1y", example: "60s" };
+
+/// The word for a window, before it is known whether it is aligned.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Window {
+    Lasts(Period),
+    Of(Calendar),
+}
+
+impl Window {
+    /// Reads the word.
+    #[inline(always)]
+    pub(super) fn read(word: &[u8]) -> Result<Window, Error> {
+        Period::parse(word).map_or_else(|| Window::of_calendar(word), |period| Ok(Window::Lasts(period)))
+    }
+
+    #[cold]
+    fn of_calendar(word: &[u8]) -> Result<Window, Error> {
+        Calendar::parse(word).map(Window::Of).ok_or_else(|| Error::out_of_range("window", WINDOW))
+    }
+
+    /// So much in each such window.
+    #[inline(never)]
+    pub(super) fn limit(self, limit: Amount, aligned: bool, at: Alignment) -> Result<FixedWindow, Error> {
+        let Alignment { offset, anchor } = at;
+        if !aligned {
+            let lost = [offset.map(|_| Word::Offset), anchor.map(|_| Word::Anchor)].into_iter().flatten().next();
+            return match (lost, self) {
+                (Some(word), _) => Err(out_of_place(word, "it goes with ALIGNED")),
+                (None, Window::Lasts(window)) => Ok(FixedWindow::new(limit, window, false)),
+                (None, Window::Of(_)) => Err(Error::out_of_range("window", WINDOW)),
+            };
+        }
+        let offset = offset.unwrap_or_default();
+        let no_day = || out_of_place(Word::Anchor, "only windows of 1mo and 3mo begin on a day of the month");
+        match (self, anchor) {
+            (Window::Lasts(window), None) => Ok(FixedWindow::aligned(limit, window, offset)),
+            (Window::Lasts(_), Some(_)) => Err(no_day()),
+            (Window::Of(calendar), None) => Ok(FixedWindow::calendar(limit, calendar, offset)),
+            (Window::Of(calendar), Some(anchor)) => {
+                let calendar = calendar.anchored(anchor).ok_or_else(no_day)?;
+                Ok(FixedWindow::calendar(limit, calendar, offset))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
