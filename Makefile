@@ -73,6 +73,8 @@ lint: $(LIBCLANG) $(VENV)/.has-ruff ## check formatting, lints, documentation an
 	$(WITH_LIBCLANG) $(PYTHON) scripts/undocumented.py
 	$(WITH_LIBCLANG) RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --document-private-items --locked
 	cd benches/load && cargo fmt --check && cargo clippy --locked --target-dir ../../target/load -- -D warnings
+	cd tests/clients/redis-rs && cargo fmt --check && \
+		cargo clippy --locked --target-dir ../../../target/clients/redis-rs -- -D warnings
 	$(PYTHON) -m ruff check
 	$(PYTHON) -m ruff format --check
 
@@ -140,6 +142,7 @@ examples: build $(VENV)/.has-everything ## test the example applications: make e
 fmt: $(VENV)/.has-ruff ## format everything
 	cargo fmt --all
 	cargo fmt --manifest-path benches/load/Cargo.toml
+	cargo fmt --manifest-path tests/clients/redis-rs/Cargo.toml
 	$(PYTHON) -m ruff check --fix
 	$(PYTHON) -m ruff format
 

@@ -99,7 +99,8 @@ def calls(limiter: Limiter, key: str) -> list[Call]:
         found.append(("RL.RELEASE", key, "holder"))
     if limiter.type == b"rl-bucket":
         found += [("RL.THROTTLE", key, 9, 10, 3600), ("RL.EFFECT", key, EFFECT)]
-    return found
+    # It makes a key with parts of any other.
+    return [*found, ("RL.BAN", key, "1s")]
 
 
 @each_way

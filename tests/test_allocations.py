@@ -9,8 +9,10 @@ from support.clock import Clock
 from support.server import DEBUG_MODULE, Server
 from support.workload import LIMITERS, Limiter, Word
 
-# A lease is a name and its places in two orders, which is memory; a log grows with its entries.
-FIXED_SIZE = [limiter for limiter in LIMITERS if limiter.type not in {b"rl-leases", b"rl-reqlog"}]
+# A lease is a name and its places in two orders, which is memory; a log grows with its entries; a
+# call on a key with parts has lists of them.
+GROWING = {b"rl-leases", b"rl-reqlog", b"rl-limits"}
+FIXED_SIZE = [limiter for limiter in LIMITERS if limiter.type not in GROWING]
 LOG = next(limiter for limiter in LIMITERS if limiter.type == b"rl-reqlog")
 
 each_fixed_size = pytest.mark.parametrize("limiter", FIXED_SIZE, ids=lambda limiter: limiter.name)
@@ -54,3 +56,16 @@ def test_a_log_asks_for_memory_only_to_grow(counting: Redis, clock: Clock) -> No
     assert 0 in asked[1:]
     assert allocations(counting, *LOG.take("k", 1)) == 0
     assert allocations(counting, *LOG.peek("k", 1)) == 0
+
+
+def test_a_call_on_a_key_with_parts_asks_for_as_much_memory_however_often(
+    counting: Redis, clock: Clock
+) -> None:
+    call = "RL.TAKE k TOKENBUCKET 100 100 1h FIXED 100 1h SLIDING 100 1h SLIDING 100 1h STRICT"
+    asked = []
+    for _ in range(20):
+        clock.advance("1s")
+        asked.append(allocations(counting, *call.split()))
+    assert len(set(asked[1:])) == 1
+    # A few lists, whatever the number of limits.
+    assert asked[1] <= 12, asked

@@ -198,6 +198,10 @@ def test_a_clock_that_is_at_the_epoch_or_at_the_end_of_time_does_no_harm(
             assert reply[1] == 10
             assert 0 <= reply[4] <= limiter.recovery // 1000
             held = redis.dump(limiter.name)
+            if instant == end_of_time and limiter.type == b"rl-limits":
+                # By then at the latest every part has recovered.
+                assert held is None
+                continue
             redis.restore(limiter.name, 0, held, replace=True)
             assert redis.dump(limiter.name) == held
 

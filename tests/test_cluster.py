@@ -54,6 +54,7 @@ def calls(tag: str) -> dict[str, Call]:
         "rl.mpeek": ("RL.MPEEK", 2, key, other, "TOKENBUCKET", 10, 10, "1h", "FIXED", 10, "1h"),
         "rl.acquire": ("RL.ACQUIRE", f"{key}:leases", 10, "1h", "holder"),
         "rl.release": ("RL.RELEASE", f"{key}:leases", "holder", "other"),
+        "rl.ban": ("RL.BAN", f"{key}:banned", "1m"),
         "rl.throttle": ("RL.THROTTLE", key, 9, 10, 3600),
         "rl.info": ("RL.INFO", key),
         "rl.effect": ("RL.EFFECT", f"{key}:a", effect, f"{key}:b", effect),
@@ -361,6 +362,25 @@ def wait_until_full(client: RedisCluster, limits: Mapping[str, Limiter], limit: 
         "the load has taken all that there is",
         timeout=40,
     )
+
+
+def test_an_id_and_a_ban_move_with_their_slot(cluster: Cluster, move: Mover) -> None:
+    client = cluster.client()
+    window, log = ("FIXED", 100, "1h"), ("SLIDINGLOG", 100, "1h")
+    settled = ("RL.TAKE", "{way}:k", "COST", 40, "ONCE", "first", "1h", *window, *log)
+    both = ("RL.MTAKE", 2, "{way}:k", "{way}:l", "COST", 3, "ONCE", "second", "1h", *window, *log)
+    for call in (settled, both):
+        assert client.execute_command(*call)[0] == 1
+    assert client.execute_command("RL.BAN", "{way}:banned", "1h") == 3_600_000
+    with Taking(cluster, limiters(ENDLESS, "{way}:other ")) as load:
+        move("{way}", load)
+    for call in (settled, both):
+        # By a client whose reply was lost while the slot moved.
+        assert client.execute_command(*call)[0] == 1
+    assert client.execute_command("RL.TAKE", "{way}:k", "SETTLE", "first", 1, *window, *log)[0] == 1
+    assert client.execute_command("RL.PEEK", "{way}:k", *window)[2] == 96
+    assert client.execute_command("RL.PEEK", "{way}:l", *log)[2] == 97
+    assert client.execute_command("RL.PEEK", "{way}:banned", *window)[0] == 0
 
 
 @pytest.mark.timeout(scaled(120, 300))

@@ -86,3 +86,26 @@ def test_a_primary_that_is_killed_loses_only_what_its_replica_did_not_have(
             assert kept[key] <= found[key] <= admitted[key] + load.unanswered[key], key
         assert_limited(cluster, limits, found)
         cluster.wait_until_well()
+
+
+@pytest.mark.timeout(scaled(120, 600))
+def test_what_an_id_has_charged_a_failover_charges_no_more(cluster: Cluster) -> None:
+    client, spec = cluster.client(), ("FIXED", ENDLESS, "1h")
+    cluster.wait_for_elections()
+    tags = [tag for tag, _ in cluster.tags().values()]
+
+    def send() -> None:
+        for tag in tags:
+            for number in range(20):
+                once = ("COST", 5, "ONCE", f"call {number}", "1h")
+                assert client.execute_command("RL.TAKE", f"{{{tag}}}", *once, *spec)[0] == 1
+            settled = ("SETTLE", "call 7", 1)
+            assert client.execute_command("RL.TAKE", f"{{{tag}}}", *settled, *spec)[0] == 1
+
+    send()
+    for primary in cluster.primaries():
+        cluster.fail_over(primary)
+    send()
+    for tag in tags:
+        assert client.execute_command("RL.PEEK", f"{{{tag}}}", *spec)[2] == ENDLESS - 96
+    cluster.wait_until_well()

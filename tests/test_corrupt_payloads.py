@@ -46,8 +46,9 @@ def check_usable(redis: Redis, key: str = "restored") -> None:
     assert redis.dump("again") == restored
     assert redis.execute_command("RL.INFO", key)
     kind = redis.type(key)
-    for limiter in LIMITERS:
-        if kind != limiter.type:
+    # The one with a name last: it makes a key with parts of a bucket.
+    for limiter in sorted(LIMITERS, key=lambda limiter: limiter.type == b"rl-limits"):
+        if not serves(kind, limiter):
             with pytest.raises(ResponseError, match="WRONGTYPE"):
                 redis.execute_command(*limiter.take(key))
             continue
@@ -67,6 +68,21 @@ def check_usable(redis: Redis, key: str = "restored") -> None:
         assert redis.pttl(key) > 0
 
 
+def serves(kind: bytes, limiter: Limiter) -> bool:
+    """A key with parts serves all; a bucket serves one with a name, and becomes such a key."""
+    if limiter.type == b"rl-limits":
+        return kind in {b"rl-bucket", b"rl-limits"}
+    return kind in {limiter.type, b"rl-limits"}
+
+
+# Of everything that a key with parts remembers.
+OF_ALL_KINDS = [
+    *("COST", 2, "ONCE", "first", "1h", "FIXED", 10, "1h", "TOKENBUCKET", 10, 10, "1h"),
+    *("SLIDING", 10, "1h", "SLIDING", 10, "1h", "STRICT", "SLIDINGLOG", 10, "1h"),
+    *("CONCURRENCY", 10, "1h", "holder"),
+]
+
+
 @pytest.fixture
 def dumps(redis: Redis, clock: Clock) -> dict[str, bytes]:
     """Of every limiter, one barely used and one that has seen much."""
@@ -76,6 +92,11 @@ def dumps(redis: Redis, clock: Clock) -> dict[str, bytes]:
         for limiter in LIMITERS:
             redis.execute_command(*limiter.by(holder).take(f"{limiter.name}, large", "1.000001"))
         clock.advance("30s")
+    parts = "TOKENBUCKET AS, large"
+    assert redis.execute_command("RL.TAKE", parts, *OF_ALL_KINDS)[0] == 1
+    # A strike, and a ban.
+    redis.execute_command("RL.TAKE", parts, "FIXED", 1, "1h", "BAN", 3, "1h", "1h")
+    assert redis.execute_command("RL.BAN", parts, "1s") == 1000
     found = {name.decode(): held.dump for name, held in state(redis).items()}
     assert len(found) == 2 * len(LIMITERS)
     return found
@@ -304,6 +325,74 @@ STATES: dict[str, tuple[list[list], list[list]]] = {
         ],
     ),
 }
+
+
+def part(
+    serial: int = 0,
+    known_by: tuple[Field, ...] = (2, b"part"),
+    kind: int = 0,
+    recovers_at: int = START_US + HOUR,
+    track: tuple[Field, ...] = (0,),
+) -> list[Field]:
+    """A bucket with a name, or a window by its length."""
+    usage = (UNIT, START_US) if kind == 0 else (UNIT, START_US, 0)
+    return [serial, *known_by, kind, 1, 1, *usage, recovers_at, *track]
+
+
+def limits(*parts: list[Field], beside: tuple[Field, ...] = (0,)) -> list[Field]:
+    return [START_US, len(parts), *(field for held in parts for field in held), *beside]
+
+
+WINDOW = (1, 60_000_000, 0)
+# A track of one charge, and an id that made it.
+TRACK = (1, 0, 1, 0, 0)
+CHARGE = (0, UNIT, 0, 0, 0)
+ID = (b"id", START_US + HOUR, START_US, 0)
+NO_BAN = (0, 0)
+STATES["TOKENBUCKET AS"] = (
+    [
+        limits(part()),
+        limits(part(0), part(1, known_by=WINDOW, kind=1), part(7, known_by=(0,), kind=1)),
+        limits(part(track=TRACK), beside=(1, 1, *ID, 1, *CHARGE, *NO_BAN)),
+        # A ban and strikes alone, or an id of a call that charged no part.
+        limits(beside=(1, 0, START_US + HOUR, 2, START_US, HOUR)),
+        limits(beside=(1, 1, *ID, 0, *NO_BAN)),
+    ],
+    [
+        limits(),
+        limits(beside=(1, 0, *NO_BAN)),
+        limits(part(), beside=(2,)),
+        limits(part(0), part(0, known_by=WINDOW, kind=1)),
+        limits(part(0), part(1)),
+        limits(*(part(n, known_by=(2, b"%d" % n)) for n in range(17))),
+        limits(part(known_by=(3,))),
+        limits(part(known_by=(2, b""))),
+        limits(part(known_by=(2, b"n" * 33))),
+        limits(part(known_by=(2, b"a name"))),
+        limits(part(kind=6)),
+        limits(part(kind=7)),
+        limits(part(recovers_at=START_US)),
+        limits(part(recovers_at=MAX_INSTANT + 1)),
+        # A track of no charge, a charge of no track, of no part, of nothing, and two of one id.
+        limits(part(track=TRACK)),
+        limits(part(), beside=(1, 1, *ID, 1, *CHARGE, *NO_BAN)),
+        limits(part(track=TRACK), beside=(1, 1, *ID, 1, 5, *CHARGE[1:], *NO_BAN)),
+        limits(part(track=TRACK), beside=(1, 1, *ID, 1, 0, 0, *CHARGE[2:], *NO_BAN)),
+        limits(part(track=TRACK), beside=(1, 1, *ID, 2, *CHARGE, *CHARGE, *NO_BAN)),
+        # The same id twice, an empty one, one that is too long, one that lasts too long.
+        limits(beside=(1, 2, *ID, 0, *ID, 0, *NO_BAN)),
+        limits(beside=(1, 1, b"", *ID[1:], 0, *NO_BAN)),
+        limits(beside=(1, 1, bytes(257), *ID[1:], 0, *NO_BAN)),
+        limits(beside=(1, 1, b"id", START_US + MAX_DURATION + 1, START_US, 0, 0, *NO_BAN)),
+        # One that is settled has no charges left.
+        limits(part(track=TRACK), beside=(1, 1, *ID[:3], 1, 1, *CHARGE, *NO_BAN)),
+        limits(beside=(1, 0, MAX_INSTANT + 1, 0)),
+        limits(beside=(1, 0, 0, 2**32, START_US, HOUR)),
+        limits(beside=(1, 0, 0, 1, START_US, 0)),
+        [START_US, 2**64 - 1],
+        [START_US, 0, 1, 2**64 - 1],
+    ],
+)
 ALL_STATES = [
     pytest.param(name, state, accepted, id=f"{name}-{'good' if accepted else 'bad'}{number}")
     for name, (good, bad) in STATES.items()
@@ -329,6 +418,10 @@ EXTREMES = {
     "SLIDING": [START_US, HOUR, MAX_USED, MAX_USED],
     "SLIDING STRICT": [HOUR, START_US, 2, 0, MAX_USED, 60, MAX_USED],
     "SLIDINGLOG": [2, START_US - 1, MAX_USED - UNIT, START_US, UNIT],
+    "TOKENBUCKET AS": [
+        *(START_US, 1, 0, 2, b"part", 0, 1, 1, MAX_USED, START_US),
+        *(MAX_INSTANT, 0, 1, 0, MAX_INSTANT, 2**32 - 1, START_US, MAX_DURATION),
+    ],
     "CONCURRENCY": [START_US, 2, b"h", START_US + 5, MAX_USED - 9, b"i", START_US + HOUR, 9],
 }
 
@@ -369,7 +462,7 @@ def test_a_payload_of_huge_size_on_paper_is_refused_at_once(
     dumps: dict[str, bytes], redis: Redis
 ) -> None:
     before = redis.info("memory")["used_memory"]
-    for name in ("SLIDINGLOG", "SLIDING STRICT", "CONCURRENCY"):
+    for name in ("SLIDINGLOG", "SLIDING STRICT", "CONCURRENCY", "TOKENBUCKET AS"):
         for count in (2**20, 2**32, 2**63, 2**64 - 1):
             for held in ([count], [START_US, count], [HOUR, START_US, count]):
                 assert not is_accepted(redis, rewritten(dumps[f"{name}, small"], held))
@@ -385,6 +478,10 @@ FUTURES: dict[str, list[Field]] = {
     "SLIDING": [MAX_INSTANT, HOUR, 10 * UNIT, 10 * UNIT],
     "SLIDING STRICT": [HOUR, MAX_INSTANT, 1, 0, 10 * UNIT],
     "SLIDINGLOG": [1, MAX_INSTANT, 10 * UNIT],
+    "TOKENBUCKET AS": [
+        *(MAX_INSTANT - HOUR, 1, 0, 2, b"part"),
+        *(0, 1, 1, 10 * UNIT, MAX_INSTANT - HOUR, MAX_INSTANT, 0, 0),
+    ],
     "CONCURRENCY": [MAX_INSTANT - HOUR, 1, b"h", MAX_INSTANT, 10 * UNIT],
 }
 

@@ -7,18 +7,20 @@ and what it had been sent, key by key; and the keys of one call must have been c
 import shutil
 from collections import Counter
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 
 import pytest
+from redis import ConnectionError as RedisConnectionError
 from redis import Redis
 
 from support import poll
 from support.clock import Clock
-from support.load import CHARGED, Charging
+from support.load import CHARGED, Charging, Load
 from support.saving import rewrite_aof, wait_until_saved
 from support.scale import scaled
 from support.server import Server
-from support.workload import LIMITERS, Limiter, each_limiter, state
+from support.workload import LIMITERS, Limiter, Word, each_limiter, state
 
 pytestmark = pytest.mark.timeout(scaled(240, 3600))
 
@@ -224,3 +226,71 @@ def load_aof(server: Server, aof: Path, content: bytes) -> None:
         server.stop("kill")
         aof.write_bytes(content)
         server.start()
+
+
+class Identified(Load):
+    """Charges two keys in one call, each call by an id of its own; it ends when the server dies."""
+
+    KEYS = ("a", "b")
+    SPEC: tuple[Word, ...] = ("SLIDINGLOG", 100_000, "1h", "FIXED", 100_000, "1d")
+
+    def __init__(self, server: Server, clock: Clock, prefix: str) -> None:
+        super().__init__(4)
+        self._server, self._clock, self._prefix = server, clock, prefix
+        self.sent: list[str] = []
+        self.answered: list[str] = []
+
+    @classmethod
+    def call(cls, identifier: str) -> tuple[Word, ...]:
+        return ("RL.MTAKE", 2, *cls.KEYS, "ONCE", identifier, "1h", *cls.SPEC)
+
+    @classmethod
+    def used(cls, client: Redis) -> set[int]:
+        specs = (cls.SPEC[:3], cls.SPEC[3:])
+        calls = [("RL.PEEK", key, *spec) for key, spec in zip(cls.KEYS, specs, strict=True)]
+        return {100_000 - client.execute_command(*call)[2] for call in calls}
+
+    def turn(self, number: int) -> Callable[[], bool]:
+        client, numbers = self._server.client(), count()
+
+        def take_turn() -> bool:
+            if number == 0:
+                self._clock.advance(TICK)
+            identifier = f"{self._prefix} {number} {next(numbers)}"
+            self.sent.append(identifier)
+            try:
+                assert client.execute_command(*self.call(identifier))[0] == 1
+            except RedisConnectionError:
+                return False
+            self.answered.append(identifier)
+            return True
+
+        return take_turn
+
+
+@pytest.mark.parametrize("preamble", ["yes", "no"])
+def test_an_id_that_was_answered_is_known_however_often_the_server_is_killed(
+    preamble: str, fresh_server: Callable[..., Server], clock: Clock
+) -> None:
+    server = fresh_server(**AOF, aof_use_rdb_preamble=preamble)
+    client = server.client()
+    sent = 0
+    for number in range(scaled(4, 40)):
+        with Identified(server, clock, str(number)) as load:
+            load.wait_for(turns=200)
+            if number % 2:
+                rewrite_aof(client)
+                load.wait_for(turns=50)
+            server.stop("kill")
+            load.join()
+        server.start()
+        (after,) = Identified.used(client)
+        assert sent + len(load.answered) <= after <= sent + len(load.sent)
+        # Who was answered sends it again and is not charged; who was not is charged once at last.
+        for identifier in load.answered:
+            assert client.execute_command(*Identified.call(identifier))[0] == 1
+        assert Identified.used(client) == {after}
+        for identifier in load.sent * 2:
+            assert client.execute_command(*Identified.call(identifier))[0] == 1
+        sent += len(load.sent)
+        assert Identified.used(client) == {sent}

@@ -35,6 +35,16 @@ VALID = {
         f"rl-leases 1 {EXPIRY_MS} 0 {START_US} 2"
         f" 1:a {START_US + 60_000_000} 1000000 2:b  {START_US + 60_000_001} 5"
     ),
+    "limits, changed": (
+        f"rl-limits 1 {EXPIRY_MS} 1 {START_US} 0 1 1 2:id {START_US + 60_000_000} {START_US} 0"
+        f" 1 0 2000000 1 0 0 1 2 4:part {START_US + 12_000_000} 1 1 2000000 {START_US} 1 0 0"
+    ),
+    "limits, whole": (
+        f"rl-limits 1 {EXPIRY_MS} 0 {START_US} 2 0 2 4:part 0 1 1 2000000 {START_US}"
+        f" {START_US + 12_000_000} 1 0 1 0 0 1 1 60000000 0 1 1 1 2000000 {START_US} 0"
+        f" {START_US + 60_000_000} 0 1 1 2:id {START_US + 60_000_000} {START_US} 0 1 0 2000000"
+        f" 0 0 0 0 1 {START_US} 60000000"
+    ),
 }
 each_valid = pytest.mark.parametrize("effect", VALID.values(), ids=VALID.keys())
 
@@ -200,7 +210,8 @@ MALFORMED = {
     "entries that are not there": changed(VALID["log, whole"], (4, 3)),
     "a huge log on paper": changed(VALID["log, whole"], (4, 2**64 - 1)),
     "forgetting what is not there": changed(VALID["log, changed"], (5, 3)),
-    "an unknown addition": changed(VALID["log, changed"], (7, 2)),
+    "an unknown addition": changed(VALID["log, changed"], (7, 3)),
+    "taking back more than is there": changed(VALID["log, changed"], (7, 2), (9, 1_000_001)),
     "an addition of nothing": changed(VALID["log, changed"], (9, 0)),
     "an addition out of range": changed(VALID["log, changed"], (8, MAX_INSTANT + 1)),
     "an empty table": f"rl-leases 1 {EXPIRY_MS} 0 {START_US} 0",
@@ -219,6 +230,22 @@ MALFORMED = {
         VALID["leases, whole"], (7, START_US + MAX_DURATION + 1)
     ),
     "a release of nobody's": f"rl-leases 1 {EXPIRY_MS} 1 0 {START_US} 1 0: 0",
+    "nothing of several limits": f"rl-limits 1 {EXPIRY_MS} 0 {START_US} 0 0",
+    "a part that is not the next": changed(VALID["limits, changed"], (16, 1)),
+    "an unknown kind of part": changed(VALID["limits, changed"], (17, 9)),
+    "a part that is made of parts": changed(VALID["limits, changed"], (17, 6)),
+    "a name that is none": changed(VALID["limits, changed"], (20, "4:pa/t")),
+    "a part of another version": changed(VALID["limits, changed"], (22, 2)),
+    "an id of a part that is not charged": changed(VALID["limits, changed"], (13, 1)),
+    "an id of nothing": changed(VALID["limits, changed"], (14, 0)),
+    "an id too long": changed(VALID["limits, changed"], (8, "257:" + "i" * 257)),
+    "an unknown flag": changed(VALID["limits, changed"], (28, 2)),
+    "many parts on paper": changed(VALID["limits, changed"], (15, 2**64 - 1)),
+    "a part that has recovered": changed(VALID["limits, whole"], (30, START_US)),
+    "a part twice": changed(VALID["limits, whole"], (20, 0)),
+    "a charge of a part that is not there": changed(VALID["limits, whole"], (39, 5)),
+    "a charge that no track knows": changed(VALID["limits, whole"], (39, 1)),
+    "strikes without a window": changed(VALID["limits, whole"], (47, 0)),
     "many releases on paper": f"rl-leases 1 {EXPIRY_MS} 1 0 {START_US} {2**64 - 1} 1:a 0",
 }
 

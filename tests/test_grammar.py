@@ -18,7 +18,7 @@ ALGORITHMS = {
         ("leak", "rate", "1"),
         ("period", "duration", "1s"),
     ],
-    "FIXED": [("limit", "amount", "10"), ("window", "duration", "60s")],
+    "FIXED": [("limit", "amount", "10"), ("window", "window", "60s")],
     "SLIDING": [("limit", "amount", "10"), ("window", "duration", "60s")],
     "SLIDINGLOG": [("limit", "amount", "10"), ("window", "duration", "60s")],
 }
@@ -34,11 +34,13 @@ MUST_BE = {
     "amount": "a number from 0 to 1000000000000, such as 100",
     "rate": "a number from 0.000001 to 1000000000000, such as 100",
     "duration": "a duration from 1us to 3650d, such as 60s",
+    "window": "a duration from 1us to 3650d, or with ALIGNED 1w, 1mo, 3mo or 1y, such as 60s",
     "cost": "a number from -1000000000000 to 1000000000000, such as 1",
     "maxwait": "0 or a duration from 1us to 3650d, such as 500ms",
 }
 # Every algorithm's name, and the leases'.
 NAMES = f"{', '.join(ALGORITHMS)} or CONCURRENCY"
+OPTIONS = "COST, UPTO, FORCE, MAXWAIT, KEEP, ONCE, SETTLE or EACH"
 
 
 # Of each kind of argument a few words that are none.
@@ -46,6 +48,7 @@ REFUSED = {
     "amount": ["x", "1000000000001", "-1"],
     "rate": ["x", "1000000000001", "-1", "0"],
     "duration": ["x", "3651d", "-1s", "0"],
+    "window": ["x", "3651d", "-1s", "0", "2w", "1mo"],
     "cost": ["x", "1000000000001", "-1000000000001"],
     "maxwait": ["x", "3651d", "-1s"],
 }
@@ -100,17 +103,41 @@ def test_a_maxwait_is_refused(redis, form):
 @pytest.mark.parametrize(
     ("line", "word"),
     [
-        ("RL.TOKENBUCKET k 10 1 1s COST 1 FOO", "FOO"),
-        ("RL.LEAKYBUCKET k 10 1 1s MAXWAIT 1s", "MAXWAIT"),
         ("RL.FIXED k 10 60s ALIGNED COST 1 Aligned", "Aligned"),
         ("RL.SLIDING k 10 60s FORCE STRICT UPTO", "UPTO"),
-        ("RL.SLIDINGLOG k 10 60s STRICT", "STRICT"),
     ],
 )
-def test_a_word_out_of_place_is_a_syntax_error(redis, line, word):
+def test_a_word_too_many_is_a_syntax_error(redis, line, word):
     command, _, words = line.removeprefix("RL.").partition(" k ")
-    expected = f"ERR syntax error, unexpected '{word}'"
-    assert answer(redis, line) == expected
+    for call in (line, f"RL.TAKE k {command} {words}", f"RL.PEEK k {command} {words}"):
+        assert answer(redis, call).startswith(f"ERR syntax error, unexpected '{word}'"), call
+
+
+@pytest.mark.parametrize(
+    ("line", "word", "options"),
+    [
+        (
+            "RL.TOKENBUCKET k 10 1 1s COST 1 FOO",
+            "FOO",
+            "COST, UPTO, FORCE, MAXWAIT, KEEP, AS, ONCE or SETTLE",
+        ),
+        (
+            "RL.LEAKYBUCKET k 10 1 1s MAXWAIT 1s",
+            "MAXWAIT",
+            "COST, UPTO, FORCE, KEEP, AS, ONCE or SETTLE",
+        ),
+        (
+            "RL.SLIDINGLOG k 10 60s STRICT",
+            "STRICT",
+            "COST, UPTO, FORCE, KEEP, AS, ONCE or SETTLE",
+        ),
+    ],
+)
+def test_a_word_out_of_place_is_answered_with_those_that_there_are(redis, line, word, options):
+    command, _, words = line.removeprefix("RL.").partition(" k ")
+    unexpected = f"ERR syntax error, unexpected '{word}', where an option"
+    assert answer(redis, line) == f"{unexpected} is needed: {options}"
+    expected = f"{unexpected} of the spec before, BAN or an algorithm is needed: {options}; {NAMES}"
     assert answer(redis, f"RL.TAKE k {command} {words}") == expected
     assert answer(redis, f"RL.PEEK k {command} {words}") == expected
 
@@ -124,14 +151,15 @@ def test_a_word_out_of_place_is_a_syntax_error(redis, line, word):
 )
 @pytest.mark.parametrize("command", ["RL.TAKE", "RL.PEEK"])
 def test_an_unknown_algorithm_is_answered_with_those_that_there_are(redis, command, spec, word):
-    expected = f"ERR syntax error, unexpected '{word}', where an algorithm is needed: {NAMES}"
+    needed = f"where an option or an algorithm is needed: {OPTIONS}; {NAMES}"
+    expected = f"ERR syntax error, unexpected '{word}', {needed}"
     assert answer(redis, f"{command} k {spec}") == expected
 
 
 @pytest.mark.parametrize("command", ["RL.TAKE", "RL.PEEK"])
-def test_a_second_spec_is_a_syntax_error(redis, command):
-    expected = "ERR syntax error, unexpected 'FIXED'"
-    assert answer(redis, f"{command} k FIXED 10 60s FIXED 10 60s") == expected
+def test_a_second_spec_of_one_window_needs_a_name(redis, command):
+    told = answer(redis, f"{command} k FIXED 10 60s FIXED 20 60s")
+    assert str(told).startswith("ERR specs must be of different windows if of one kind")
 
 
 # Missing words

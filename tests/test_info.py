@@ -196,3 +196,49 @@ def test_it_tells_of_a_debt(redis: Redis, clock: Clock) -> None:
     clock.advance(UNITS_US["h"])
     # As it was written, not as it stands.
     assert info(redis)["used"] == "1000000000000.25"
+
+
+def as_map(value: object) -> object:
+    """A map as RESP3 has it, or as the flat array that it is in RESP2."""
+    if isinstance(value, dict):
+        return {as_text(name): as_text(told) for name, told in value.items()}
+    flat = as_text(value)
+    return dict(zip(flat[::2], flat[1::2], strict=True))
+
+
+@pytest.mark.parametrize("protocol", [2, 3])
+def test_of_a_key_with_parts_it_tells_each_and_what_is_beside_them(
+    server: Server, clock: Clock, protocol: int
+) -> None:
+    clock.advance("1.5s")
+    with server.client(protocol=protocol) as redis:
+        for call in (
+            "RL.TAKE k COST 2 ONCE id 5m FIXED 10 1w ALIGNED TOKENBUCKET 10 1 1s AS tokens",
+            "RL.ACQUIRE k 10 1m holder",
+            "RL.TAKE k FIXED 1 1w ALIGNED BAN 3 1m 1h",
+            "RL.BAN k 10s",
+        ):
+            redis.execute_command(*call.split())
+        told = redis.execute_command("RL.INFO", "k")
+    found = as_map(told)
+    raw = told if isinstance(told, dict) else dict(zip(told[::2], told[1::2], strict=True))
+    parts = [as_map(part) for part in raw[b"parts"]]
+    assert list(found) == [
+        *("kind", "written", "parts", "ids", "banned_until", "strikes", "first_strike")
+    ]
+    del found["parts"]
+    assert found == {
+        "kind": "rl-limits",
+        "written": NOW,
+        "ids": 1,
+        "banned_until": NOW + 10_000,
+        "strikes": 1,
+        "first_strike": NOW,
+    }
+    window, bucket, leases = parts
+    assert (window["kind"], window["window"], window["used"]) == ("rl-window", "1w ALIGNED", "2")
+    assert (bucket["kind"], bucket["name"], bucket["used"]) == ("rl-bucket", "tokens", "2")
+    assert bucket["recovers_at"] == NOW + 2_000
+    assert "window" not in bucket
+    assert (leases["kind"], leases["holders"]) == ("rl-leases", 1)
+    assert as_text(leases["leases"]) == [["holder", "1", NOW + 60_000]]

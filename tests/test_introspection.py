@@ -21,40 +21,53 @@ COMMANDS = {
     "rl.mpeek": (-6, {"readonly", "movablekeys"}, (2, 2, 1)),
     "rl.acquire": (-5, {"write", "fast"}, (1, 1, 1)),
     "rl.release": (-3, {"write", "fast"}, (1, 1, 1)),
+    "rl.ban": (3, {"write", "fast"}, (1, 1, 1)),
     "rl.throttle": (-5, {"write", "fast"}, (1, 1, 1)),
     "rl.info": (2, {"readonly", "fast"}, (1, 1, 1)),
     "rl.effect": (-3, {"write"}, (1, -1, 2)),
 }
 
-TOKEN_BUCKET = "capacity refill period [COST cost] [UPTO | FORCE | MAXWAIT maxwait]"
-LEAKY_BUCKET = "capacity leak period [COST cost] [UPTO | FORCE]"
-FIXED = "limit window [ALIGNED] [COST cost] [UPTO | FORCE]"
-SLIDING = "limit window [STRICT] [COST cost] [UPTO | FORCE]"
-SLIDING_LOG = "limit window [COST cost] [UPTO | FORCE]"
-CONCURRENCY = "limit ttl holder [COST cost]"
-SPEC = " | ".join(
-    [
-        f"TOKENBUCKET {TOKEN_BUCKET}",
-        f"LEAKYBUCKET {LEAKY_BUCKET}",
-        f"FIXED {FIXED}",
-        f"SLIDING {SLIDING}",
-        f"SLIDINGLOG {SLIDING_LOG}",
-        f"CONCURRENCY {CONCURRENCY}",
-    ]
-)
-SPEC_OF_SEVERAL = SPEC.replace("UPTO | ", "")
+KEEP_AND_AS = "[KEEP keep] [AS name]"
+ONCE = "[ONCE id ttl | SETTLE id amount]"
+# What each algorithm takes. Alone it takes what is for the whole call as well, which in RL.MTAKE
+# stands before the first spec.
+ALGORITHMS = {
+    "TOKENBUCKET": "capacity refill period [COST cost] [UPTO | FORCE | MAXWAIT maxwait]",
+    "LEAKYBUCKET": "capacity leak period [COST cost] [UPTO | FORCE]",
+    "FIXED": "limit window [ALIGNED [OFFSET offset] [ANCHOR day]] [COST cost] [UPTO | FORCE]",
+    "SLIDING": "limit window [STRICT] [COST cost] [UPTO | FORCE]",
+    "SLIDINGLOG": "limit window [COST cost] [UPTO | FORCE]",
+}
+ALONE = {name: f"{words} {KEEP_AND_AS} {ONCE}" for name, words in ALGORITHMS.items()}
+CONCURRENCY = f"limit ttl holder [COST cost] {KEEP_AND_AS} [NX]"
+ALL = {**ALONE, "CONCURRENCY": CONCURRENCY}
+SPECS = f"({' | '.join(f'{name} {words}' for name, words in ALL.items())})..."
+OF_ALL = f"[COST cost] [UPTO | FORCE | MAXWAIT maxwait] [KEEP keep] {ONCE}"
+BAN = "[BAN strikes window block]"
+
+
+def of_several_keys(words: str) -> str:
+    return words.replace("UPTO | ", "")
+
+
+def looking(words: str) -> str:
+    return words.replace(" | SETTLE id amount", "")
+
+
+SEVERAL = of_several_keys(f"{OF_ALL} {SPECS.replace(f' {ONCE}', '')}")
 SYNTAX = {
-    "rl.tokenbucket": f"key {TOKEN_BUCKET}",
-    "rl.leakybucket": f"key {LEAKY_BUCKET}",
-    "rl.fixed": f"key {FIXED}",
-    "rl.sliding": f"key {SLIDING}",
-    "rl.slidinglog": f"key {SLIDING_LOG}",
-    "rl.take": f"key {SPEC}",
-    "rl.peek": f"key {SPEC}",
-    "rl.mtake": f"numkeys key... ({SPEC_OF_SEVERAL})...",
-    "rl.mpeek": f"numkeys key... ({SPEC_OF_SEVERAL})...",
+    "rl.tokenbucket": f"key {ALONE['TOKENBUCKET']}",
+    "rl.leakybucket": f"key {ALONE['LEAKYBUCKET']}",
+    "rl.fixed": f"key {ALONE['FIXED']}",
+    "rl.sliding": f"key {ALONE['SLIDING']}",
+    "rl.slidinglog": f"key {ALONE['SLIDINGLOG']}",
+    "rl.take": f"key {OF_ALL} [EACH] {SPECS} {BAN}",
+    "rl.peek": looking(f"key {OF_ALL} [EACH] {SPECS} {BAN}"),
+    "rl.mtake": f"numkeys key... {SEVERAL}",
+    "rl.mpeek": looking(f"numkeys key... {SEVERAL}"),
     "rl.acquire": f"key {CONCURRENCY}",
     "rl.release": "key holder...",
+    "rl.ban": "key duration",
     "rl.throttle": "key max_burst count period [quantity]",
     "rl.info": "key",
     "rl.effect": "(key effect)...",
@@ -73,6 +86,7 @@ KEYS = {
     "RL.MPEEK 2 a b FIXED 10 60s FIXED 10 60s": ["a", "b"],
     "RL.ACQUIRE a 10 60s holder": ["a"],
     "RL.RELEASE a holder other": ["a"],
+    "RL.BAN a 60s": ["a"],
     "RL.THROTTLE a 10 1 60": ["a"],
     "RL.INFO a": ["a"],
     "RL.EFFECT a effect b effect": ["a", "b"],
@@ -129,6 +143,8 @@ def syntax_of_one(argument: dict[bytes, object]) -> str:
         text = argument[b"token"].decode()
     elif inner:
         text = syntax(inner, " | " if kind == b"oneof" else " ")
+        if b"token" in argument:
+            text = f"{argument[b'token'].decode()} {text}"
         if b"multiple" in flags:
             text = f"({text})"
     else:

@@ -143,6 +143,45 @@ def test_a_step_back_of_the_clock_is_heard_when_a_denied_call_writes_it(
     assert heard() == [("k", "rl.take")]
 
 
+# On a plain key of which 7 of 10 units are used.
+HEARD = {
+    "RL.TAKE k FIXED 10 1h FIXED 10 1m": ["del", "rl.take"],
+    "RL.FIXED k 10 1h ONCE id 1h": ["del", "rl.take"],
+    "RL.BAN k 1h": ["del", "rl.take"],
+    "RL.TAKE k COST 4 FIXED 10 1h FIXED 10 1m": [],
+    "RL.TAKE k COST 4 FIXED 10 1h BAN 3 1m 1h": ["del", "rl.take"],
+    "RL.TAKE k FIXED 10 1h SETTLE id 1": [],
+    "RL.BAN k 0": [],
+}
+
+
+@pytest.mark.parametrize("call", HEARD)
+def test_a_plain_key_that_becomes_one_with_parts_is_heard_to_go_and_to_be_charged(
+    call: str, client: Redis, heard: Heard
+) -> None:
+    client.execute_command("RL.FIXED", "k", 10, "1h", "COST", 7)
+    heard()
+    client.execute_command(*call.split())
+    assert heard() == [("k", event) for event in HEARD[call]]
+
+
+def test_of_a_key_with_parts_only_what_changes_it_is_heard(client: Redis, heard: Heard) -> None:
+    for call, events in {
+        "RL.TAKE k COST 3 ONCE id 1h FIXED 10 1h SLIDING 10 1h": ["rl.take"],
+        "RL.FIXED k 10 1h ONCE id 1h": [],
+        "RL.FIXED k 10 1h SETTLE id 2": ["rl.take"],
+        "RL.FIXED k 10 1h SETTLE id 1": [],
+        "RL.FIXED k 10 1h SETTLE other 1": [],
+        "RL.TAKE k COST 10 FIXED 10 1h BAN 2 1m 1h": ["rl.take"],
+        "RL.BAN k 1m": ["rl.take"],
+        "RL.BAN k 1s": [],
+        "RL.FIXED k 10 1h": [],
+        "RL.BAN k 0": ["rl.take"],
+    }.items():
+        client.execute_command(*call.split())
+        assert heard() == [("k", event) for event in events], call
+
+
 def test_an_effect_is_heard_like_the_call_that_it_comes_from(client: Redis, heard: Heard) -> None:
     client.execute_command("RL.EFFECT", "k", f"rl-bucket 1 1800000000000 5 {START_US}")
     assert heard() == [("k", "rl.take")]

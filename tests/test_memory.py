@@ -18,6 +18,7 @@ MOST_BYTES = {
     b"rl-strict": 600,
     b"rl-reqlog": 300,
     b"rl-leases": 1000,
+    b"rl-limits": 550,
 }
 
 
@@ -153,6 +154,50 @@ def test_with_memory_full_a_lease_table_goes_on_in_the_place_of_what_has_expired
     clock.advance("1m")
     fill_memory(client)
     assert client.execute_command("RL.ACQUIRE", "k", 10, "1h", "e")[:3] == [1, 10, 8]
+
+
+def test_with_memory_full_a_key_with_parts_gets_no_more_parts_and_ids(client: Redis) -> None:
+    spec = ("FIXED", 10, "1h")
+    client.execute_command("RL.TAKE", "k", *spec, "AS", "a", "ONCE", "id", "1h")
+    client.execute_command("RL.TAKE", "plain", *spec)
+    held = state(client)
+    fill_memory(client)
+    for call in [
+        ("RL.TAKE", "k", *spec, "AS", "b"),
+        ("RL.TAKE", "k", *spec, "AS", "a", "SLIDING", 10, "1h"),
+        ("RL.TAKE", "k", *spec, "AS", "a", "ONCE", "other", "1h"),
+        ("RL.ACQUIRE", "k", 10, "1h", "holder"),
+        ("RL.MTAKE", 2, "plain", "k", *spec, *spec, "AS", "b"),
+        ("RL.TAKE", "plain", *spec, "SLIDING", 10, "1h"),
+        ("RL.TAKE", "plain", *spec, "ONCE", "id", "1h"),
+        ("RL.BAN", "plain", "1m"),
+        ("RL.BAN", "missing", "1m"),
+        ("RL.TAKE", "missing", *spec, *spec, "AS", "a"),
+    ]:
+        with pytest.raises(OutOfMemoryError):
+            client.execute_command(*call)
+    assert state(client) == held
+
+
+def test_with_memory_full_what_a_key_with_parts_has_goes_on(client: Redis) -> None:
+    named = ("FIXED", 10, "1h", "AS", "a")
+    client.execute_command("RL.TAKE", "k", *named, "COST", 4, "ONCE", "id", "1h")
+    fill_memory(client)
+    for call, left in [
+        # An id that is known charges nothing; a denied call would make nothing.
+        (("RL.TAKE", "k", *named, "COST", 4, "ONCE", "id", "1h"), 6),
+        (("RL.TAKE", "k", *named, "COST", 1), 5),
+        (("RL.TAKE", "k", *named, "SETTLE", "id", 1), 8),
+        (("RL.PEEK", "k", *named, "SLIDING", 10, "1h"), 8),
+        (("RL.TAKE", "k", *named, "COST", -1), 9),
+    ]:
+        reply = client.execute_command(*call)
+        assert (reply[0], reply[2]) == (1, left), call
+    denied = ("RL.TAKE", "k", "COST", 20, *named, "SLIDING", 10, "1h", "BAN", 1, "1m", "1h")
+    assert client.execute_command(*denied)[0] == 0
+    assert client.execute_command("RL.BAN", "k", "1m") == 60_000
+    assert client.execute_command("RL.BAN", "k", 0) == 0
+    assert client.execute_command("RL.BAN", "missing", 0) == 0
 
 
 def test_with_memory_full_mtake_charges_all_or_nothing(client: Redis) -> None:

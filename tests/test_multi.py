@@ -234,13 +234,15 @@ def unexpected(word: str, rest: str) -> str:
 
 
 def no_first_spec(word: str) -> str:
-    needed = f", where an algorithm is needed: {ALGORITHMS}; numkeys must be the number of keys"
-    return unexpected(word, needed)
+    options = "COST, FORCE, MAXWAIT, KEEP, ONCE or SETTLE"
+    needed = f", where an option or an algorithm is needed: {options}; {ALGORITHMS}"
+    return unexpected(word, f"{needed}; numkeys must be the number of keys")
 
 
 def no_next_spec(word: str) -> str:
-    needed = f", where an option of the spec before or an algorithm is needed: {ALGORITHMS}"
-    return unexpected(word, needed)
+    options = "COST, UPTO, FORCE, KEEP, AS, ALIGNED, OFFSET, ANCHOR, ONCE or SETTLE"
+    needed = "where an option of the spec before or an algorithm is needed"
+    return unexpected(word, f", {needed}: {options}; {ALGORITHMS}")
 
 
 def left_behind(word: str) -> str:

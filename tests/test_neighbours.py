@@ -153,6 +153,32 @@ def test_who_fills_a_key_that_an_mtake_is_about_to_make_harms_nobody(
     check_replica(primary, replica)
 
 
+# Each makes a key with parts of the plain key "k".
+CONVERSIONS = [
+    "RL.TAKE k FIXED 10 1h SLIDING 10 1h",
+    "RL.BAN k 1m",
+    "RL.MTAKE 3 other k third FIXED 10 1h FIXED 10 1h AS name FIXED 10 1h AS name",
+]
+
+
+@pytest.mark.parametrize("event", ["del", "rl.take", "new"])
+@pytest.mark.parametrize(
+    "order", ["DEL other", "SET k mine", "SET third mine", "RL.TAKE k SLIDING 5 1m", "FLUSHALL"]
+)
+@pytest.mark.parametrize("call", CONVERSIONS, ids=lambda call: call.split(" ")[0])
+def test_who_hears_that_a_plain_key_becomes_one_with_parts_harms_nobody(
+    call: str, order: str, event: str, primary: Server, replica: Server, redis: Redis
+) -> None:
+    if event == "new" and order in {"SET k mine", "FLUSHALL"}:
+        pytest.skip("a server ends if the very key that it tells of as new is deleted then")
+    redis.execute_command("RL.FIXED", "k", 10, "1h")
+    redis.execute_command("RL.FIXED", "third", 10, "1h")
+    redis.execute_command("NEIGHBOUR.ON", event, "k", *order.split())
+    redis.execute_command(*call.split())
+    redis.execute_command("RL.PEEK", "other", "FIXED", 10, "1h")
+    check_replica(primary, replica)
+
+
 # A lease is given back by its holder alone, in a call of its own.
 @pytest.mark.usefixtures("tells_of_new_keys")
 @pytest.mark.parametrize(

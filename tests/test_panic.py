@@ -83,6 +83,40 @@ def test_wherever_a_call_panics_replicas_have_what_the_server_has(
             assert point > 1
 
 
+# By each a plain key becomes one with parts.
+CONVERSIONS = [
+    "RL.TAKE k FIXED 10 1h SLIDINGLOG 10 1h",
+    "RL.TAKE k FIXED 10 1h ONCE id 1h",
+    "RL.FIXED k 0 1h AS name COST 2 FORCE",
+    "RL.BAN k 1h",
+    "RL.MTAKE 3 other k third FIXED 10 1h FIXED 10 1h AS name FIXED 10 1h",
+]
+
+
+@pytest.mark.parametrize(
+    "call", CONVERSIONS, ids=["two limits", "an id", "a name", "a ban", "RL.MTAKE"]
+)
+def test_wherever_a_plain_key_becomes_one_with_parts_replicas_have_what_the_server_has(
+    call: str, debug: Server, redis: Redis, clock: Clock
+) -> None:
+    replica = debug.replica(module=DEBUG_MODULE)
+    with replica.client() as reader:
+        for point in range(1, 40):
+            redis.flushall()
+            redis.execute_command("RL.FIXED", "k", 10, "1h", "COST", 4)
+            panicked = panics(redis, point, *call.split())
+            for _ in range(2):
+                replica.wait_for_sync()
+                assert state(reader) == state(redis), point
+                # The key goes on, whichever it is.
+                redis.execute_command("RL.FIXED", "k", 10, "1h", "COST", -1)
+                clock.advance("1s")
+            if not panicked:
+                break
+        assert not panicked
+        assert point > 1
+
+
 @pytest.mark.parametrize("there", [(), ("b",), ("a", "b", "c")], ids=str)
 def test_wherever_an_mtake_panics_replicas_have_what_the_server_has(
     there: tuple[str, ...], debug: Server, redis: Redis, clock: Clock

@@ -168,6 +168,7 @@ def test_an_aof_that_is_replayed_an_hour_later_charges_nothing_twice_and_forgets
             "SLIDING": 6,
             "SLIDING STRICT": 2,
             "SLIDINGLOG": 2,
+            "TOKENBUCKET AS": 0,
             "CONCURRENCY": 2,
         }[limiter.name]
         assert heard[0] == (counting == 0)

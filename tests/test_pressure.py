@@ -309,9 +309,18 @@ def fill_leases(client: Redis, key: str, count: int, now: int = START_US) -> Non
     assert client.execute_command("RL.EFFECT", key, effect) == b"OK"
 
 
+def fill_ids(client: Redis, key: str, count: int, now: int = START_US) -> None:
+    """With as many ids, for an hour from now."""
+    expires_at = now + HOUR
+    ids = " ".join(f"10:id {number:07} {expires_at} {now} 0 0" for number in range(count))
+    effect = f"rl-limits 1 {expires_at // 1000} 0 {now} 0 1 {count} {ids} 0 0"
+    assert client.execute_command("RL.EFFECT", key, effect) == b"OK"
+
+
 @pytest.fixture
 def limits(fresh_server: Start) -> Server:
-    return fresh_server(module_args=f"max-log-entries {MOST} max-leases {MOST}")
+    settings = ("max-log-entries", "max-leases", "max-ids")
+    return fresh_server(module_args=" ".join(f"{setting} {MOST}" for setting in settings))
 
 
 def full(setting: str) -> str:
@@ -385,15 +394,46 @@ def test_a_lease_table_at_its_most_is_an_error_and_all_else_goes_on(
     assert client.execute_command("RL.INFO", "k")[7] == 2
 
 
+def test_a_key_with_as_many_ids_as_it_may_have_is_an_error_and_all_else_goes_on(
+    limits: Server, clock: Clock
+) -> None:
+    client = limits.client()
+    fill_ids(client, "k", MOST)
+    held = client.dump("k")
+    spec = ("FIXED", 100, "1d")
+    for call in [
+        ("RL.TAKE", "k", *spec, "ONCE", "new", "1h"),
+        ("RL.MTAKE", 2, "other", "k", "ONCE", "new", "1h", *spec, *spec),
+    ]:
+        with pytest.raises(ResponseError, match=full("max-ids")):
+            client.execute_command(*call)
+    assert client.dump("k") == held
+    assert not client.exists("other")
+    for call in [
+        ("RL.TAKE", "k", *spec),
+        ("RL.TAKE", "k", *spec, "ONCE", "id 0000007", "1h", "COST", 1000),
+        ("RL.TAKE", "k", *spec, "SETTLE", "id 0000008", 0),
+        ("RL.PEEK", "k", *spec),
+    ]:
+        assert client.execute_command(*call)[:3] == [1, 100, 99], call
+    assert client.execute_command("RL.BAN", "k", "1m") == 60_000
+    # As they expire, they make room.
+    clock.advance("1h")
+    assert client.execute_command("RL.TAKE", "k", *spec, "ONCE", "new", "1h")[:3] == [1, 100, 98]
+
+
+LARGEST = ("log", "leases", "ids")
 REMOVALS: dict[str, Callable[[Redis, Clock], object]] = {
-    "UNLINK": lambda client, _: client.unlink("log", "leases"),
-    "DEL": lambda client, _: client.delete("log", "leases"),
+    "UNLINK": lambda client, _: client.unlink(*LARGEST),
+    "DEL": lambda client, _: client.delete(*LARGEST),
     "FLUSHALL ASYNC": lambda client, _: client.execute_command("FLUSHALL", "ASYNC"),
     "expired": lambda _, clock: clock.advance("1d"),
-    "overwritten": lambda client, _: client.mset({"log": "x", "leases": "x"}),
+    "overwritten": lambda client, _: client.mset(dict.fromkeys(LARGEST, "x")),
     "emptied": lambda client, _: (
         client.execute_command("RL.SLIDINGLOG", "log", 1, "1h", "COST", -(10**6)),
         client.execute_command("RL.RELEASE", "leases", *map(holder, range(MOST))),
+        # Ids only expire.
+        client.delete("ids"),
     ),
 }
 
@@ -402,11 +442,11 @@ REMOVALS: dict[str, Callable[[Redis, Clock], object]] = {
     ("how", "lazy"),
     [(how, "no") for how in REMOVALS] + [(how, "yes") for how in ("DEL", "expired", "overwritten")],
 )
-def test_the_largest_log_and_lease_table_give_their_memory_back(
+def test_the_largest_log_lease_table_and_set_of_ids_give_their_memory_back(
     how: str, lazy: str, fresh_server: Start, clock: Clock
 ) -> None:
     server = fresh_server(
-        module_args=f"max-log-entries {MOST} max-leases {MOST}",
+        module_args=f"max-log-entries {MOST} max-leases {MOST} max-ids {MOST}",
         lazyfree_lazy_user_del=lazy,
         lazyfree_lazy_expire=lazy,
         lazyfree_lazy_server_del=lazy,
@@ -416,6 +456,7 @@ def test_the_largest_log_and_lease_table_give_their_memory_back(
     def fill(count: int) -> None:
         fill_log(client, "log", count)
         fill_leases(client, "leases", count)
+        fill_ids(client, "ids", count)
 
     # What the server makes itself once: a histogram of each command's times, say.
     fill(1000)

@@ -47,6 +47,7 @@ CHARGES = {
     ),
     "rl.acquire": (("RL.ACQUIRE", "k", *LEASE[1:]), ["k"]),
     "rl.release": (("RL.RELEASE", "lease", "holder", "nobody"), ["lease"]),
+    "rl.ban": (("RL.BAN", "lease", "1h"), ["lease"]),
     "rl.effect": (("RL.EFFECT", "k", "rl-bucket 1 1800000000000 1 1"), ["k"]),
 }
 
@@ -70,7 +71,7 @@ def test_the_workload_reaches_all_that_it_is_for(redis: Redis, clock: Clock) -> 
     seen = set()
     for step, reply in zip(workload, replies, strict=True):
         command, *words = step.command
-        if command == "RL.RELEASE":
+        if command in {"RL.RELEASE", "RL.BAN"}:
             seen.add((command, reply > 0))
             continue
         allowed = bool(reply[0]) != (command == "RL.THROTTLE")
@@ -78,8 +79,9 @@ def test_the_workload_reaches_all_that_it_is_for(redis: Redis, clock: Clock) -> 
         seen.add((command, allowed))
         seen |= {(word, allowed) for word in words}
     commands = {words[0] for _, words in workload}
-    assert len(commands) == 12
-    options = {"STRICT", "ALIGNED", "UPTO", "FORCE", "MAXWAIT"}
+    assert len(commands) == 13
+    options = {"STRICT", "ALIGNED", "OFFSET", "UPTO", "FORCE", "MAXWAIT", "KEEP", "NX"}
+    options |= {"AS", "ONCE", "SETTLE", "EACH", "BAN"}
     every = commands | options
     assert seen >= {(what, allowed) for what in every for allowed in (True, False)}
     assert any(step.move < 0 for step in workload)

@@ -12,10 +12,17 @@ from support.server import MODULE, Server, ServerError
 Start = Callable[..., Server]
 
 
-def entries_and_leases(redis: Redis, clock: Clock) -> tuple[int, int]:
-    """How many of them a key may have, found out by filling one."""
+CALLS = (
+    "RL.SLIDINGLOG k 1000 1h",
+    "RL.ACQUIRE k 1000 1h holder{n}",
+    "RL.FIXED k 1000 1h ONCE id{n} 1h",
+)
+
+
+def most(redis: Redis, clock: Clock) -> tuple[int, ...]:
+    """How many entries, leases and ids a key may have, found out by filling one."""
     counts = []
-    for command in ("RL.SLIDINGLOG k 1000 1h", "RL.ACQUIRE k 1000 1h holder{n}"):
+    for command in CALLS:
         redis.delete("k")
         for n in range(20):
             clock.advance(1)
@@ -26,26 +33,27 @@ def entries_and_leases(redis: Redis, clock: Clock) -> tuple[int, int]:
                 break
         else:
             counts.append(20)
-    return counts[0], counts[1]
+    return tuple(counts)
 
 
 @pytest.mark.parametrize(
     ("module_args", "expected"),
     [
-        ("max-log-entries 5 max-leases 3", (5, 3)),
-        ("ratelimit.max-log-entries 5 ratelimit.max-leases 3", (5, 3)),
-        ("max-leases 3 ratelimit.max-log-entries 5", (5, 3)),
-        ("MAX-LOG-ENTRIES 1", (1, 20)),
-        ("max-leases 1", (20, 1)),
-        ("max-leases 10000000", (20, 20)),
-        ("", (20, 20)),
+        ("max-log-entries 5 max-leases 3", (5, 3, 20)),
+        ("ratelimit.max-log-entries 5 ratelimit.max-leases 3", (5, 3, 20)),
+        ("max-leases 3 ratelimit.max-log-entries 5", (5, 3, 20)),
+        ("MAX-LOG-ENTRIES 1", (1, 20, 20)),
+        ("max-leases 1", (20, 1, 20)),
+        ("max-ids 4", (20, 20, 4)),
+        ("max-leases 10000000", (20, 20, 20)),
+        ("", (20, 20, 20)),
     ],
 )
 def test_module_arguments_are_pairs_with_or_without_the_prefix(
     fresh_server: Start, clock: Clock, module_args: str, expected: tuple[int, int]
 ) -> None:
     redis = fresh_server(module_args=module_args).client()
-    assert entries_and_leases(redis, clock) == expected
+    assert most(redis, clock) == expected
 
 
 @pytest.mark.parametrize(
@@ -55,6 +63,7 @@ def test_module_arguments_are_pairs_with_or_without_the_prefix(
         ("max-log-entries 10000001", "max-log-entries must be"),
         ("ratelimit.max-leases -1", "max-leases must be"),
         ("max-leases 1.5", "max-leases must be"),
+        ("max-ids 0", "max-ids must be"),
         ("max-leases many", "max-leases must be"),
         ("max-leases", "max-leases must be"),
         ("max-leases 99999999999999999999", "max-leases must be"),
@@ -63,7 +72,7 @@ def test_module_arguments_are_pairs_with_or_without_the_prefix(
         ("cell-compat 1", "cell-compat must be yes or no"),
         (
             "no-such-setting 1",
-            "where a setting is needed: max-log-entries, max-leases, cell-compat or denial-events",
+            "needed: max-log-entries, max-leases, max-ids, cell-compat or denial-events",
         ),
         ("no-such-setting 1", "unexpected 'no-such-setting'"),
         ("ratelimit.no-such-setting 1", "unexpected 'ratelimit.no-such-setting'"),
@@ -110,6 +119,7 @@ def test_config_get_tells_all_settings(configurable: Server) -> None:
         assert redis.config_get("ratelimit.*") == {
             "ratelimit.max-log-entries": "100000",
             "ratelimit.max-leases": "3",
+            "ratelimit.max-ids": "100000",
             "ratelimit.cell-compat": "no",
             "ratelimit.denial-events": "no",
         }
@@ -117,19 +127,24 @@ def test_config_get_tells_all_settings(configurable: Server) -> None:
 
 def test_config_set_holds_at_once(configurable: Server, clock: Clock) -> None:
     with configurable.client() as redis:
-        assert entries_and_leases(redis, clock) == (20, 3)
+        assert most(redis, clock) == (20, 3, 20)
         redis.config_set("ratelimit.max-leases", 7)
         redis.config_set("ratelimit.max-log-entries", 1)
-        assert entries_and_leases(redis, clock) == (1, 7)
+        redis.config_set("ratelimit.max-ids", 5)
+        assert most(redis, clock) == (1, 7, 5)
         # A key that has more than are allowed now keeps them.
+        redis.delete("k")
+        for n in range(7):
+            redis.execute_command("RL.ACQUIRE", "k", 1000, "1h", f"holder{n}")
         redis.config_set("ratelimit.max-leases", 2)
         assert redis.execute_command("RL.ACQUIRE", "k", 1000, "1h", "holder0")[0] == 1
         with pytest.raises(ResponseError, match="max-leases"):
             redis.execute_command("RL.ACQUIRE", "k", 1000, "1h", "one-more")
 
 
-@pytest.mark.parametrize("name", ["ratelimit.max-log-entries", "ratelimit.max-leases"])
-def test_config_set_refuses_what_is_out_of_range(configurable: Server, name: str) -> None:
+@pytest.mark.parametrize("setting", ["max-log-entries", "max-leases", "max-ids"])
+def test_config_set_refuses_what_is_out_of_range(configurable: Server, setting: str) -> None:
+    name = f"ratelimit.{setting}"
     with configurable.client(decode_responses=True) as redis:
         before = redis.config_get("ratelimit.*")
         for value in ("0", "-1", "10000001", "x", "1.5", ""):
@@ -152,18 +167,19 @@ def test_config_rewrite_keeps_what_was_set(configurable: Server, clock: Clock) -
     with configurable.client() as redis:
         redis.config_set("ratelimit.max-leases", 7)
         redis.config_set("ratelimit.max-log-entries", 4)
+        redis.config_set("ratelimit.max-ids", 9)
         redis.config_rewrite()
         configurable.restart("nosave")
-        assert entries_and_leases(redis, clock) == (4, 7)
+        assert most(redis, clock) == (4, 7, 9)
 
 
 @pytest.mark.parametrize(
     ("module_args", "expected"),
     [
-        ("", (20, 6)),
-        ("max-log-entries 5", (5, 6)),
+        ("", (20, 6, 20)),
+        ("max-log-entries 5", (5, 6, 20)),
         # The configuration file has the last word.
-        ("max-leases 3", (20, 6)),
+        ("max-leases 3", (20, 6, 20)),
     ],
 )
 def test_a_line_of_the_configuration_file_is_a_setting_too(
@@ -176,7 +192,7 @@ def test_a_line_of_the_configuration_file_is_a_setting_too(
     if not binary.has_module_config:
         pytest.skip(NO_MODULE_CONFIG)
     server = fresh_server(module_args=module_args, **{"ratelimit.max-leases": 6})
-    assert entries_and_leases(server.client(), clock) == expected
+    assert most(server.client(), clock) == expected
 
 
 def test_cell_compat_may_come_from_the_configuration_file(

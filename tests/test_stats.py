@@ -34,7 +34,7 @@ def test_info_ratelimit_shows_all_three_sections(counting: Redis) -> None:
     kinds = {name for name in found if name.startswith("rl-")}
     assert set(found) == totals | commands | kinds
     assert {found[name] for name in totals} == {0}
-    assert len(commands) == 14
+    assert len(commands) == 15
     assert kinds == {limiter.type.decode() for limiter in LIMITERS}
 
 
@@ -71,6 +71,28 @@ def test_a_call_over_several_keys_is_one_call_and_a_limit_of_each_kind(counting:
     # What would have let the denied call pass was neither charged nor in its way.
     assert counts(counting, "rl-window") == {"admitted": 1, "keys_made": 1}
     assert counts(counting, "rl-reqlog") == {"admitted": 1, "denied": 1, "keys_made": 1}
+
+
+def test_a_call_over_several_limits_of_one_key_counts_each_and_the_key_with_them(
+    counting: Redis,
+) -> None:
+    call = ["RL.TAKE", "k", "FIXED", 2, "1h", "SLIDINGLOG", 5, "1h"]
+    for _ in range(3):
+        counting.execute_command(*call)
+    counting.execute_command("RL.PEEK", *call[1:])
+    assert counts(counting, "rl.take") == {"calls": 3, "admitted": 2, "denied": 1}
+    assert counts(counting, "rl-limits") == {"admitted": 2, "denied": 1, "keys_made": 1}
+    assert counts(counting, "rl-window") == {"admitted": 2, "denied": 1}
+    assert counts(counting, "rl-reqlog") == {"admitted": 2}
+    once = [*call[:2], "ONCE", "id", "1h", *call[5:]]
+    for _ in range(2):
+        counting.execute_command(*once)
+    # The second was admitted, as the first had been.
+    assert counts(counting, "rl-limits") == {"admitted": 4, "denied": 1, "keys_made": 1}
+    counting.execute_command("RL.BAN", "k", "1m")
+    counting.execute_command(*call[:2], *call[5:])
+    assert counts(counting, "rl.ban") == {"calls": 1}
+    assert counts(counting, "rl-limits") == {"admitted": 4, "denied": 2, "keys_made": 1}
 
 
 def test_a_question_for_the_keys_of_a_call_is_no_call(counting: Redis) -> None:

@@ -207,6 +207,20 @@ def test_a_release_shortens_the_life_of_a_lease_table(redis: Redis, clock: Clock
     check_expiry(redis, clock, 60_000)
 
 
+def test_a_key_with_parts_lives_as_long_as_what_lasts_longest(redis: Redis, clock: Clock) -> None:
+    take = ("RL.TAKE", "k")
+    redis.execute_command(*take, "FIXED", 10, "1m", "SLIDINGLOG", 10, "1h")
+    check_expiry(redis, clock, 3_600_000)
+    redis.execute_command(*take, "FIXED", 10, "1m", "ONCE", "id", "2h")
+    check_expiry(redis, clock, 7_200_000)
+    redis.execute_command("RL.BAN", "k", "3h")
+    check_expiry(redis, clock, 10_800_000)
+    redis.execute_command("RL.BAN", "k", 0)
+    check_expiry(redis, clock, 7_200_000)
+    redis.execute_command(*take, "FIXED", 1, "1m", "BAN", 3, "5h", "1s")
+    check_expiry(redis, clock, 18_000_000)
+
+
 def test_a_shorter_window_shortens_the_life_of_a_key(redis: Redis, clock: Clock) -> None:
     for limiter in LIMITERS[2:-1]:
         redis.execute_command(*limiter.take("k", 5))

@@ -17,7 +17,10 @@ HOLDS = {
     "rl-strict": "RL.SLIDING k 10 60s STRICT",
     "rl-reqlog": "RL.SLIDINGLOG k 10 60s",
     "rl-leases": "RL.ACQUIRE k 10 60s holder",
+    "rl-limits": "RL.FIXED k 10 60s AS name",
 }
+# A key with parts serves every call.
+SERVES_ALL = "rl-limits"
 
 # The algorithms, and the kind that each needs.
 NEEDS = {
@@ -34,7 +37,12 @@ OPTIONS = ["", "COST 0", "COST 11", "COST -1", "UPTO", "FORCE"]
 
 @pytest.mark.parametrize(
     ("call", "holds"),
-    [(call, holds) for call, needs in NEEDS.items() for holds in HOLDS if holds != needs],
+    [
+        (call, holds)
+        for call, needs in NEEDS.items()
+        for holds in HOLDS
+        if holds not in {needs, SERVES_ALL}
+    ],
 )
 def test_a_call_on_another_type_names_both_and_changes_nothing(pair, call, holds):
     name, _, words = call.partition(" k ")
@@ -55,7 +63,9 @@ def test_a_call_on_another_type_names_both_and_changes_nothing(pair, call, holds
         assert state() == before
 
 
-@pytest.mark.parametrize("holds", [holds for holds in HOLDS if holds != "rl-leases"])
+@pytest.mark.parametrize(
+    "holds", [holds for holds in HOLDS if holds not in {"rl-leases", SERVES_ALL}]
+)
 @pytest.mark.parametrize(
     "call",
     [
@@ -105,3 +115,22 @@ def test_other_commands_refuse_a_limiter_s_key(redis):
         with pytest.raises(ResponseError, match="WRONGTYPE"):
             redis.execute_command(line)
     assert redis.dump("k") == before
+
+
+@pytest.mark.parametrize("holds", [holds for holds in HOLDS if not holds.startswith("rl-")])
+@pytest.mark.parametrize(
+    "call",
+    [
+        "RL.BAN k 1m",
+        "RL.FIXED k 10 60s AS name",
+        "RL.TAKE k ONCE id 1m FIXED 10 60s SLIDING 10 60s",
+        "RL.TAKE k SETTLE id 1 FIXED 10 60s",
+        "RL.MTAKE 2 other k FIXED 10 60s FIXED 10 60s AS name",
+    ],
+)
+def test_a_call_that_needs_a_key_with_parts_names_what_there_is(redis, call, holds):
+    redis.execute_command(HOLDS[holds])
+    before = redis.dump("k"), redis.dbsize()
+    with pytest.raises(ResponseError, match=rf"^WRONGTYPE .*\b{holds}\b.*\brl-limits\b"):
+        redis.execute_command(call)
+    assert (redis.dump("k"), redis.dbsize()) == before

@@ -97,7 +97,10 @@ class Examples:
             self._client.connection_pool.release(connection)
         if words[0] == "RL.INFO" and self._server.version < (7,):
             # It has no maps for modules.
-            return dict(zip(reply[::2], reply[1::2], strict=True))
+            info = in_pairs(reply)
+            if "parts" in info:
+                info["parts"] = [in_pairs(part) for part in info["parts"]]
+            return info
         return reply
 
     def _run_text(self, text: str) -> None:
@@ -191,6 +194,10 @@ class Examples:
                 elif "cell-compat yes" in value:
                     assert client.execute_command("CL.THROTTLE", "bucket", 1, 1, 1)
             assert client.execute_command("RL.PEEK", "window", "FIXED", 1, 1)
+
+
+def in_pairs(flat: list) -> dict[str, Any]:
+    return dict(zip(flat[::2], flat[1::2], strict=True))
 
 
 def check_make(words: list[str]) -> None:

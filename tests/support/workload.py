@@ -64,6 +64,8 @@ LIMITERS = [
     Limiter("SLIDING", b"rl-slider", ("SLIDING", 10, "1h"), 2 * HOUR),
     Limiter("SLIDING STRICT", b"rl-strict", ("SLIDING", 10, "1h", "STRICT"), HOUR + HOUR // 60),
     Limiter("SLIDINGLOG", b"rl-reqlog", ("SLIDINGLOG", 10, "1h"), HOUR),
+    # A key with parts, of which this is one.
+    Limiter("TOKENBUCKET AS", b"rl-limits", ("TOKENBUCKET", 10, 10, "1h", "AS", "part"), HOUR),
     Limiter("CONCURRENCY", b"rl-leases", ("CONCURRENCY", 10, "1h", "holder"), HOUR),
 ]
 
@@ -88,10 +90,12 @@ class Key(NamedTuple):
     window: str
 
 
-KINDS = ("bucket", "window", "slider", "strict", "reqlog", "leases")
+KINDS = ("bucket", "window", "slider", "strict", "reqlog", "leases", "limits")
 LIMITS = ("3", "8.5", "25")
 WINDOWS = ("2s", "30s", "1h")
 HOLDERS: tuple[Word, ...] = ("a", "b", "42", "worker-7", b"\x00\xff binary", "x" * 256)
+# Few, so that they come again, and are settled.
+IDS: tuple[Word, ...] = ("1", "request-2", b"\x00\xff\r\n", "y" * 256)
 
 # The algorithm, and its flags, of each kind but the leases.
 ALGORITHMS = {
@@ -164,8 +168,63 @@ class Workload:
 
     def _command(self) -> Sequence[Word]:
         key = self._pick(self._keys)
+        if key.kind == "limits":
+            return self._of_parts(key)
         forms = [self._own_command, self._generic, self._peek, self._several]
         return self._pick(forms, [60, 15, 5, 20])(key)
+
+    def _of_parts(self, key: Key) -> Sequence[Word]:
+        """A call on a key with parts, or one that makes it."""
+        if self._chance(0.04):
+            return ["RL.BAN", key.name, self._pick(["2s", "1500ms", "0"])]
+        if self._chance(0.08):
+            return ["RL.RELEASE", key.name, *self._random.sample(HOLDERS, 2)]
+        specs = self._random.sample(self._parts(key), self._random.randint(2, 4))
+        options = self._options_of_parts(any(spec[0] == "TOKENBUCKET" for spec in specs))
+        if self._chance(0.2):
+            options = ["EACH", *options]
+        words = [*options, *(word for spec in specs for word in spec)]
+        if self._chance(0.1) and "SETTLE" not in options:
+            return ["RL.PEEK", key.name, *words]
+        if self._chance(0.1):
+            words += ["BAN", "3", "10m", "5s"]
+        return ["RL.TAKE", key.name, *words]
+
+    def _parts(self, key: Key) -> list[list[Word]]:
+        """Specs, of which any may stand together. They are of fewer parts than a key may have."""
+        limit, window = key.limit, key.window
+        own_cost = self._pick([[], [], ["COST", "0.5"], ["COST", "0"]])
+        lease = ["CONCURRENCY", limit, window, self._pick(HOLDERS), *self._pick([[], ["NX"]])]
+        return [
+            ["TOKENBUCKET", limit, self._pick([limit, "0.3"]), window],
+            ["TOKENBUCKET", limit, "1", self._pick(WINDOWS), "AS", "named", *own_cost],
+            ["LEAKYBUCKET", limit, limit, window, "AS", "queue"],
+            ["FIXED", limit, window, *own_cost],
+            ["FIXED", limit, self._pick(WINDOWS), "ALIGNED", "AS", "aligned"],
+            ["FIXED", limit, "1w", "ALIGNED", "OFFSET", "+09:00"],
+            ["SLIDING", limit, window],
+            ["SLIDING", limit, window, "STRICT"],
+            ["SLIDINGLOG", limit, self._pick([window, "1h"]), "AS", "log", *own_cost],
+            lease,
+        ]
+
+    def _options_of_parts(self, has_token_bucket: bool) -> list[Word]:
+        identifier = self._pick(IDS)
+        once = ["ONCE", identifier, self._pick(["3s", "10m"])]
+        options: dict[tuple[Word, ...], int] = {
+            (): 20,
+            ("COST", self._pick(["0", "0.5", "2"])): 10,
+            ("COST", self._pick(["-0.5", "-3", "-1000000"])): 5,
+            ("COST", self._pick(["1", "6", "40"]), "FORCE"): 5,
+            ("COST", self._pick(["1", "5", "50"]), "UPTO", *once): 6,
+            ("KEEP", self._pick(["1", "20%", "100%"])): 5,
+            ("COST", self._pick(["0.5", "1", "3.25"]), *once): 25,
+            ("COST", self._pick(["1", "6"]), "FORCE", *once): 4,
+            ("SETTLE", identifier, self._pick(["0", "0.25", "1", "9"])): 25,
+        }
+        if has_token_bucket:
+            options["MAXWAIT", self._pick(["0", "700ms", "10m"])] = 5
+        return list(self._pick(list(options), list(options.values())))
 
     def _own_command(self, key: Key) -> Sequence[Word]:
         if key.kind == "leases":
@@ -188,8 +247,16 @@ class Workload:
     def _several(self, _: Key) -> Sequence[Word]:
         chosen = self._random.sample(self._keys, self._random.randint(1, 4))
         specs = [word for key in chosen for word in self._spec(key, alone=False)]
-        command = "RL.MPEEK" if self._chance(0.1) else "RL.MTAKE"
-        return [command, len(chosen), *(key.name for key in chosen), *specs]
+        names = [len(chosen), *(key.name for key in chosen)]
+        if self._chance(0.1):
+            return ["RL.MPEEK", *names, *specs]
+        # An id makes keys with parts of those that are charged, so it is for some of them only.
+        if all(key.kind == "limits" or key.window == "2s" for key in chosen) and self._chance(0.7):
+            if self._chance(0.3) and not {"KEEP", "MAXWAIT"} & {*specs}:
+                return ["RL.MTAKE", *names, "SETTLE", self._pick(IDS), "0.75", *specs]
+            if not any(str(word).startswith("-") for word in specs):
+                return ["RL.MTAKE", *names, "ONCE", self._pick(IDS), "3s", *specs]
+        return ["RL.MTAKE", *names, *specs]
 
     def _spec(self, key: Key, alone: bool = True) -> Sequence[Word]:
         limit, window = key.limit, key.window
@@ -197,8 +264,10 @@ class Workload:
             limit = self._pick([*LIMITS, "0", "0.5"])
         if self._chance(0.1):
             window = self._pick([*WINDOWS, "7us"])
+        if key.kind == "limits":
+            return self._pick([spec for spec in self._parts(key) if "AS" in spec])
         if key.kind == "leases":
-            cost = self._pick([[], ["COST", "2"], ["COST", "0.25"], ["COST", "9"]])
+            cost = self._pick([[], ["COST", "2"], ["COST", "0.25"], ["COST", "9"], ["NX"]])
             return ["CONCURRENCY", limit, window, self._pick(HOLDERS), *cost]
         algorithm, *flags = self._pick(ALGORITHMS[key.kind])
         options = [flags, self._options(algorithm, alone)]
@@ -206,6 +275,9 @@ class Workload:
         rate = []
         if key.kind == "bucket":
             rate = [self._pick([key.limit, "1", "0.3"])]
+        if window == "2s" and self._chance(0.1):
+            # It becomes a key with parts, and is a plain one again once it has recovered.
+            options[0] = [*options[0], "AS", "named"]
         return [algorithm, limit, *rate, window, *options[0], *options[1]]
 
     def _options(self, algorithm: str, alone: bool) -> Sequence[Word]:
@@ -217,6 +289,7 @@ class Workload:
             # All of it: the key goes.
             ("COST", "-1000000"): 3,
             ("COST", self._pick(["1", "6", "40"]), "FORCE"): 8,
+            ("KEEP", self._pick(["1", "10%", "100%"])): 4,
         }
         if alone:
             options["COST", self._pick(["1", "5", "50"]), "UPTO"] = 8

@@ -1,0 +1,138 @@
+"""Windows of the calendar by the server's clock: their ends, offsets and anchors, and expiry."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+import pytest
+from redis import Redis
+from redis.exceptions import ResponseError
+
+from support.clock import UNITS_US, Clock
+from support.server import Server
+from support.workload import state
+
+DAY = UNITS_US["d"]
+
+
+def us(text: str) -> int:
+    """The microseconds since the epoch of `2024-02-29` or `2024-02-29 15:00`, UTC."""
+    return round(datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()) * 1_000_000
+
+
+# The window's words, some time in it, and its end.
+WINDOWS = [
+    ("1mo ALIGNED", "2023-02-10 12:00", "2023-03-01"),
+    ("1mo ALIGNED", "2024-02-10 12:00", "2024-03-01"),
+    ("1mo ALIGNED", "2023-12-31 23:59", "2024-01-01"),
+    ("1w ALIGNED", "2024-02-27", "2024-03-04"),
+    ("3mo ALIGNED", "2024-02-29", "2024-04-01"),
+    ("1y ALIGNED", "2024-01-01", "2025-01-01"),
+    ("1mo ALIGNED ANCHOR 31", "2023-01-31", "2023-02-28"),
+    ("1mo ALIGNED ANCHOR 31", "2024-02-28 23:59", "2024-02-29"),
+    ("1mo ALIGNED ANCHOR 31", "2024-02-29", "2024-03-31"),
+    ("3mo ALIGNED ANCHOR 31", "2024-04-29 23:59", "2024-04-30"),
+    ("1mo ALIGNED OFFSET +09:00", "2024-02-29 14:59", "2024-02-29 15:00"),
+    ("1mo ALIGNED OFFSET +09:00", "2024-02-29 15:00", "2024-03-31 15:00"),
+    ("1mo ALIGNED OFFSET -03:30", "2024-03-01 03:29", "2024-03-01 03:30"),
+    ("1mo ALIGNED OFFSET +09:00 ANCHOR 31", "2024-02-10", "2024-02-28 15:00"),
+    ("1d ALIGNED OFFSET +09:00", "2024-02-28 15:00", "2024-02-29 15:00"),
+]
+each_window = pytest.mark.parametrize(("words", "now", "end"), WINDOWS)
+
+
+def check_end(redis: Redis, clock: Clock, words: str, end: str) -> None:
+    """The key is used up until just before the end."""
+    clock.set(us(end) - 1)
+    assert redis.execute_command(f"RL.FIXED k 10 {words}") == [0, 10, 0, 1, 1]
+    clock.set(us(end))
+    assert redis.execute_command(f"RL.PEEK k FIXED 10 {words}") == [1, 10, 10, 0, 0]
+
+
+@each_window
+def test_a_window_ends_when_the_calendar_says(
+    words: str, now: str, end: str, redis: Redis, clock: Clock
+) -> None:
+    clock.set(us(now))
+    left_ms = (us(end) - us(now)) // 1000
+    assert redis.execute_command(f"RL.FIXED k 10 {words} COST 10") == [1, 10, 0, 0, left_ms]
+    assert redis.execute_command(f"RL.TAKE k FIXED 10 {words}") == [0, 10, 0, left_ms, left_ms]
+    assert redis.execute_command(f"RL.MPEEK 1 k FIXED 10 {words}")[:2] == [0, left_ms]
+    check_end(redis, clock, words, end)
+
+
+@each_window
+def test_a_key_expires_after_its_window_and_not_much_later(
+    words: str, now: str, end: str, redis: Redis, clock: Clock
+) -> None:
+    for charged in (us(now), (us(now) + us(end)) // 2, us(end) - 1):
+        clock.set(charged)
+        redis.execute_command(f"RL.FIXED k 10 {words}")
+        latest = us(end) + (us(end) - us(now)) // 8 + 1_000_000
+        assert us(end) <= state(redis)[b"k"].expires_at * 1000 <= latest
+    clock.set(latest)
+    assert redis.exists("k") == 0
+
+
+@each_window
+def test_a_restart_and_a_restore_leave_a_window_its_end(
+    words: str, now: str, end: str, fresh_server: Callable[..., Server], clock: Clock
+) -> None:
+    clock.set(us(now))
+    server = fresh_server()
+    redis = server.client()
+    redis.execute_command(f"RL.FIXED k 10 {words} COST 10")
+    before = state(redis)
+    server.restart("save")
+    assert state(redis) == before
+    dump, expires_at = redis.dump("k"), before[b"k"].expires_at
+    redis.flushall()
+    redis.restore("k", expires_at, dump, absttl=True)
+    assert state(redis) == before
+    check_end(redis, clock, words, end)
+
+
+def test_a_clock_gone_back_over_the_end_of_a_month_frees_nothing(
+    redis: Redis, clock: Clock
+) -> None:
+    clock.set(us("2024-03-01 00:30"))
+    redis.execute_command("RL.FIXED k 10 1mo ALIGNED COST 10")
+    clock.advance("-1h")
+    half = 30 * 60_000
+    assert redis.execute_command("RL.FIXED k 10 1mo ALIGNED") == [0, 10, 0, half, half]
+    expiry = state(redis)[b"k"].expires_at * 1000
+    assert us("2024-03-01") <= expiry <= us("2024-03-01") + half * 1000 // 8 + 1_000_000
+
+
+def test_a_window_of_another_mode_counts_until_the_end_of_its_month(
+    redis: Redis, clock: Clock
+) -> None:
+    clock.set(us("2024-02-20"))
+    redis.execute_command("RL.FIXED k 10 60d COST 4")
+    clock.set(us("2024-02-29"))
+    day = DAY // 1000
+    assert redis.execute_command("RL.PEEK k FIXED 10 1mo ALIGNED") == [1, 10, 6, 0, day]
+    clock.set(us("2024-03-01"))
+    assert redis.execute_command("RL.PEEK k FIXED 10 1mo ALIGNED") == [1, 10, 10, 0, 0]
+    assert redis.execute_command("RL.PEEK k FIXED 10 60d") == [1, 10, 6, 0, 50 * day]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "1mo",
+        "2mo ALIGNED",
+        "1w ALIGNED ANCHOR 2",
+        "1y ALIGNED ANCHOR 2",
+        "30d ALIGNED ANCHOR 2",
+        "1mo ALIGNED ANCHOR 0",
+        "1mo ALIGNED ANCHOR 32",
+        "1d OFFSET +09:00",
+        "1mo OFFSET +09:00",
+        "1mo ALIGNED OFFSET +14:01",
+        "1mo ALIGNED OFFSET Asia/Tokyo",
+    ],
+)
+def test_words_that_make_no_window_are_refused_and_write_nothing(words: str, redis: Redis) -> None:
+    with pytest.raises(ResponseError):
+        redis.execute_command(f"RL.FIXED k 10 {words}")
+    assert redis.dbsize() == 0

@@ -1,0 +1,163 @@
+"""KEEP and NX on a server: what a call leaves for others, and who may not hold twice."""
+
+import pytest
+from redis import Redis, ResponseError
+
+from support.clock import Clock
+from support.server import Server
+from support.workload import LIMITERS, Limiter
+
+each_limiter = pytest.mark.parametrize(
+    "limiter", LIMITERS, ids=[limiter.name for limiter in LIMITERS]
+)
+RATES = [limiter for limiter in LIMITERS if not limiter.leases]
+each_rate = pytest.mark.parametrize("limiter", RATES, ids=[limiter.name for limiter in RATES])
+
+
+def take(redis: Redis, limiter: Limiter, cost: object, *options: object) -> list[int]:
+    """By the command of its own; each holder of a lease is another."""
+    return redis.execute_command(*limiter.by(f"{cost} {options}").take("k", cost, *options))
+
+
+@each_limiter
+@pytest.mark.parametrize("keep", [("KEEP", 3), ("KEEP", "30%"), ("keep", "2.9999999")])
+def test_a_call_that_keeps_leaves_so_much_to_others(
+    redis: Redis, limiter: Limiter, keep: tuple[object, ...]
+) -> None:
+    denied = take(redis, limiter, 8, *keep)
+    assert denied[:4] == [0, 10, 7, -1], "never: not even of all"
+    taken = take(redis, limiter, 7, *keep)
+    # The limit is told whole, and what remains without what is kept.
+    assert taken[:3] == [1, 10, 0]
+    assert take(redis, limiter, 1, *keep)[:3] == [0, 10, 0]
+    assert take(redis, limiter, 1)[:3] == [1, 10, 2]
+    assert take(redis, limiter, 2)[:3] == [1, 10, 0]
+    assert take(redis, limiter, 2, *keep)[:3] == [0, 10, 0]
+
+
+@each_limiter
+def test_a_wait_is_until_so_much_stays_available(
+    redis: Redis, clock: Clock, limiter: Limiter
+) -> None:
+    for cost in (4, 5):
+        assert take(redis, limiter, cost)[0] == 1
+        clock.advance("2m")
+    asked = ("COST", 2, "KEEP", "10%")
+    wait_ms = redis.execute_command("RL.PEEK", "k", *limiter.by("new").spec, *asked)[3]
+    assert wait_ms > 0
+    # As long as a call waits that asks for as much more, and no shorter.
+    assert wait_ms == redis.execute_command(*limiter.by("new").peek("k", 3))[3]
+    now = clock.now
+    for ms, passes in ((wait_ms - 1, 0), (wait_ms, 1)):
+        clock.set(now + ms * 1000)
+        reply = redis.execute_command("RL.TAKE", "k", *limiter.by("new").spec, *asked)
+        assert reply[0] == passes, f"after {ms} of {wait_ms} ms"
+
+
+@each_rate
+def test_upto_grants_what_is_not_kept(redis: Redis, limiter: Limiter) -> None:
+    assert take(redis, limiter, 2)[0] == 1
+    reply = take(redis, limiter, 100, "UPTO", "KEEP", "45%")
+    # 8 remain, of which 4.5 are to stay: 3 whole units.
+    assert (reply[0], reply[1], reply[2], reply[5]) == (1, 10, 0, 3)
+    reply = take(redis, limiter, 100, "UPTO", "KEEP", 5)
+    assert (reply[0], reply[1], reply[2], reply[5]) == (0, 10, 0, 0)
+
+
+@each_rate
+def test_to_keep_more_than_the_limit_never_passes_and_writes_nothing(
+    redis: Redis, limiter: Limiter
+) -> None:
+    for cost in (0, 1):
+        assert take(redis, limiter, cost, "KEEP", "10.000001")[:4] == [0, 10, 0, -1]
+    assert take(redis, limiter, 0, "KEEP", 10)[:4] == [1, 10, 0, 0]
+    assert redis.exists("k") == 0
+
+
+@each_limiter
+def test_what_is_kept_is_nothing_to_the_key(pair: tuple[Server, Server], limiter: Limiter) -> None:
+    """The key is the same as of a call that keeps nothing: in memory, and on the replica."""
+    primary_server, replica_server = pair
+    with primary_server.client() as primary, replica_server.client() as replica:
+        primary.execute_command(*limiter.take("k", 3, "KEEP", "20%"))
+        primary.execute_command(*limiter.take("twin", 3))
+        assert primary.dump("k") == primary.dump("twin")
+        assert primary.pttl("k") == primary.pttl("twin")
+        replica_server.wait_for_sync()
+        assert replica.dump("k") == primary.dump("k")
+
+
+def test_several_keys_keep_what_the_call_says_or_the_spec(redis: Redis) -> None:
+    call = ("RL.MTAKE", 2, "a", "b", "KEEP", "50%", "COST", 4)
+    specs = ("FIXED", 10, "1h", "FIXED", 8, "1h", "KEEP", 4)
+    assert redis.execute_command(*call, *specs) == [
+        1,
+        0,
+        [[1, 10, 1, 0, 3_600_000], [1, 8, 0, 0, 3_600_000]],
+    ]
+    denied = redis.execute_command("RL.MPEEK", *call[1:], *specs)
+    assert denied == [
+        0,
+        3_600_000,
+        [[0, 10, 1, 3_600_000, 3_600_000], [0, 8, 0, 3_600_000, 3_600_000]],
+    ]
+
+
+def test_options_before_the_spec_are_for_it(redis: Redis) -> None:
+    call = ("RL.TAKE", "k", "COST", 4, "KEEP", "50%", "FIXED", 10, "1h")
+    assert redis.execute_command(*call) == [1, 10, 1, 0, 3_600_000]
+    assert redis.execute_command("RL.PEEK", *call[1:])[:3] == [0, 10, 1]
+    assert redis.execute_command(*call, "COST", 1) == [1, 10, 0, 0, 3_600_000]
+
+
+@pytest.mark.parametrize("option", [("FORCE",), ("COST", "-1")])
+def test_what_is_forced_or_given_back_keeps_nothing(redis: Redis, option: tuple[str, ...]) -> None:
+    with pytest.raises(ResponseError, match="unexpected 'KEEP', since FORCE, SETTLE"):
+        redis.execute_command("RL.FIXED", "k", 10, "1h", "KEEP", 1, *option)
+    assert redis.exists("k") == 0
+
+
+# Leases
+
+
+def test_a_renewal_ignores_what_is_kept(redis: Redis) -> None:
+    acquire = ("RL.ACQUIRE", "k", 10, "60s")
+    assert redis.execute_command(*acquire, "a", "COST", 9)[0] == 1
+    assert redis.execute_command(*acquire, "a", "COST", 9, "KEEP", 5)[:3] == [1, 10, 0]
+    assert redis.execute_command(*acquire, "b", "KEEP", 1)[:4] == [0, 10, 0, 60_000]
+
+
+def test_a_holder_has_one_lease_at_most_with_nx(redis: Redis, clock: Clock) -> None:
+    acquire = ("RL.ACQUIRE", "k", 2, "60s", "a", "NX")
+    assert redis.execute_command(*acquire) == [1, 2, 1, 0, 60_000]
+    clock.advance("10s")
+    before = redis.dump("k"), redis.pttl("k")
+    assert redis.execute_command(*acquire) == [0, 2, 1, 50_000, 50_000]
+    assert redis.execute_command("RL.PEEK", "k", "CONCURRENCY", 2, "1s", "a", "nx")[0] == 0
+    assert (redis.dump("k"), redis.pttl("k")) == before
+    # Another may, and who renews needs no NX.
+    assert redis.execute_command(*acquire[:4], "b", "NX")[0] == 1
+    assert redis.execute_command(*acquire[:5]) == [1, 2, 0, 0, 60_000]
+    assert redis.execute_command("RL.RELEASE", "k", "a") == 1
+    assert redis.execute_command(*acquire) == [1, 2, 0, 0, 60_000]
+
+
+def test_nx_waits_for_its_own_lease_and_for_room(redis: Redis, clock: Clock) -> None:
+    for holder, ttl in (("a", "10s"), ("b", "20s"), ("c", "30s")):
+        redis.execute_command("RL.ACQUIRE", "k", 3, ttl, holder)
+    acquire = ("RL.ACQUIRE", "k", 3, "60s", "a", "NX")
+    for cost, wait_ms in ((1, 10_000), (2, 20_000), (3, 30_000)):
+        now = clock.now
+        for ms, passes in ((0, 0), (wait_ms - 1, 0), (wait_ms, 1)):
+            clock.set(now + ms * 1000)
+            reply = redis.execute_command("RL.PEEK", "k", "CONCURRENCY", *acquire[2:], "COST", cost)
+            assert (reply[0], reply[3]) == (passes, wait_ms - ms)
+        clock.set(now)
+    assert redis.execute_command(*acquire, "COST", 4)[3] == -1
+
+
+def test_nx_of_several_keys_denies_them_all(redis: Redis) -> None:
+    redis.execute_command("RL.ACQUIRE", "lock", 1, "60s", "me")
+    call = ("RL.MTAKE", 2, "lock", "rate", "CONCURRENCY", 1, "60s", "me", "NX", "FIXED", 5, "1h")
+    assert redis.execute_command(*call)[:2] == [0, 60_000]
+    assert redis.exists("rate") == 0
