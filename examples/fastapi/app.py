@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import gateway
+import login
 from fastapi import FastAPI, Request
 from ratelimit import (
     Breaker,
@@ -42,7 +43,7 @@ API_KEYS = {
 
 # What has a limit of its own; all else is one endpoint. Not the path as it comes, of which a client
 # can think of as many as it likes.
-ENDPOINTS = ("/items", "/v1/chat")
+ENDPOINTS = ("/items", "/v1/chat", "/login")
 
 
 @dataclass(frozen=True)
@@ -109,6 +110,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app.state.llm_limits = settings.llm_limits
     app.state.model = settings.model
     app.include_router(gateway.router)
+    app.include_router(login.router)
     app.add_middleware(
         RateLimitMiddleware,
         limiter=limiter,

@@ -7,12 +7,10 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
 from ratelimit import DeniedError, Limit, fields
 
-TOKENS = "llm-tokens"
-
-# "tokens" is not (yet) among the quota units that the draft registers.
+# Both on one key. "tokens" is not (yet) among the quota units that the draft registers.
 LIMITS = (
-    Limit.bucket("llm-requests", "llm-requests:{user}", burst=60, rate=60, seconds=60),
-    Limit.bucket(TOKENS, "llm-tokens:{user}", burst=10_000, rate=10_000, seconds=60, unit="tokens"),
+    Limit.bucket("llm-requests", "llm:{user}", burst=60, rate=60, seconds=60, cost=1),
+    Limit.bucket("llm-tokens", "llm:{user}", burst=10_000, rate=10_000, seconds=60, unit="tokens"),
 )
 
 router = APIRouter()
@@ -47,9 +45,7 @@ async def chat(question: Question, request: Request, response: Response) -> dict
     state = request.app.state
     # The most that it can cost. What it does cost is known only afterwards.
     estimate = count(question.prompt) + question.max_tokens
-    verdict = await state.limiter.take(
-        state.llm_limits, state.identify(request), {TOKENS: estimate}
-    )
+    verdict = await state.limiter.reserve(state.llm_limits, state.identify(request), estimate)
     if not verdict.allowed:
         raise DeniedError(verdict)
     used = 0
@@ -59,6 +55,6 @@ async def chat(question: Question, request: Request, response: Response) -> dict
     finally:
         # If the model failed, nothing was used. A gateway that dies here leaves the estimate
         # charged, which recovers by itself.
-        verdict = await state.limiter.settle(verdict, TOKENS, used)
+        verdict = await state.limiter.settle(verdict, used)
     response.headers.update(fields(verdict))
     return {"text": answer.text, "tokens": answer.tokens}

@@ -24,9 +24,13 @@ class UnavailableError(Exception):
     """Redis did not decide: it is away, too slow, or answers with an error."""
 
 
+class LostError(UnavailableError):
+    """No reply came. The call may have been charged all the same."""
+
+
 def connect(url: str, *, cluster: bool = False) -> Redis | RedisCluster:
     options = {
-        # A call that is sent twice may charge twice.
+        # A call that is sent twice may charge twice. Which may be, `Calls` knows.
         "retry": Retry(NoBackoff(), 0),
         # How long a call may take is in `Calls`, for all of its steps together.
         "socket_timeout": None,
@@ -123,6 +127,13 @@ class Calls:
     async def __call__(self, key: str, *words: object) -> list:
         return await self._call(self._timeout, key, *words)
 
+    async def resend(self, key: str, *words: object) -> list:
+        """A call with ONCE or SETTLE, which counts once: if its reply is lost, it is sent again."""
+        try:
+            return await self(key, *words)
+        except LostError:
+            return await self(key, *words)
+
     async def _call(self, timeout: float, key: str, *words: object) -> list:
         if not self.breaker.allows():
             raise UnavailableError("not asked: it failed a moment ago")
@@ -139,7 +150,7 @@ class Calls:
         except (RedisError, RedisClusterException, OSError, TimeoutError) as error:
             self.breaker.failed()
             self._away.failed(repr(error))
-            raise UnavailableError(repr(error)) from error
+            raise LostError(repr(error)) from error
         self.breaker.succeeded()
         self._away.succeeded()
         self._refusing.succeeded()

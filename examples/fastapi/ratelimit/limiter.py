@@ -1,8 +1,9 @@
 """The decision on one request: by Redis, or here while Redis is away."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from uuid import uuid4
 
 from ratelimit.calls import Calls, UnavailableError
 from ratelimit.lease import Lease
@@ -10,6 +11,12 @@ from ratelimit.limits import PREFIX, Charge, Decision, Limit, key_of
 from ratelimit.local import LocalLimits
 
 log = logging.getLogger("ratelimit")
+
+# Sends a call: `Calls`, or its `resend`.
+Send = Callable[..., Awaitable[list]]
+
+# How long a reservation can be settled: longer than any request takes.
+RESERVED_FOR = "10m"
 
 
 @dataclass(frozen=True)
@@ -26,6 +33,8 @@ class Verdict:
     is_local: bool = False
     # Redis was away, and without it nothing passes.
     is_outage: bool = False
+    # Of a reservation: what Redis knows it by.
+    id: str | None = None
 
     @property
     def is_by_redis(self) -> bool:
@@ -46,7 +55,7 @@ class DeniedError(Exception):
 
 
 class Limiter:
-    """All limits of a request in one RL.MTAKE: all are charged, or none is.
+    """All limits of a request in one call: all are charged, or none is.
 
     In a cluster the keys of one call must share a slot, so those of a tenant have the tenant as
     their hash tag. A limit that all tenants share cannot be among them: it is a `Lease`, spent
@@ -75,24 +84,74 @@ class Limiter:
         self,
         limits: Sequence[Limit],
         caller: Mapping[str, str],
-        costs: Mapping[str, int] | None = None,
         *,
         shared: bool = False,
     ) -> Verdict:
-        """Those limits that apply to the caller, a cost of 1 if none is given by a limit's name.
-        With `shared`, those on all tenants too: once a request is enough.
+        """One unit of those limits that apply to the caller, each on a key of its own. With
+        `shared`, those on all tenants too: once a request is enough.
         """
-        costs = costs or {}
-        charges = [
-            Charge(key_of(self._prefix, limit, caller), limit, costs.get(limit.name, 1))
-            for limit in limits
-            if limit.applies_to(caller)
-        ]
+        charges = self._charges(limits, caller, 1)
         leases = self._shared if shared else ()
         try:
             return await self._ask(charges, leases)
         except UnavailableError:
             return self._without_redis(charges, [lease.charge for lease in leases])
+
+    async def take_on_one_key(
+        self, limits: Sequence[Limit], caller: Mapping[str, str], *, ban: str = ""
+    ) -> Verdict:
+        """One unit of limits that share their key. `ban` is `strikes window block`: whoever was
+        denied so often within such a window is denied everything for so long.
+        """
+        charges = self._charges(limits, caller, 1)
+        try:
+            return await self._ask_key(
+                self._calls, charges, [], ["BAN", *ban.split()] if ban else []
+            )
+        except UnavailableError:
+            return self._without_redis(charges)
+
+    async def reserve(
+        self, limits: Sequence[Limit], caller: Mapping[str, str], estimate: int
+    ) -> Verdict:
+        """What a request may cost, of limits that share their key; `settle` says what it did."""
+        charges = self._charges(limits, caller, estimate)
+        # Of our own making: an id that was charged passes freely.
+        identity = uuid4().hex
+        options = ["COST", estimate, "ONCE", identity, RESERVED_FOR]
+        try:
+            verdict = await self._ask_key(self._calls.resend, charges, options)
+        except UnavailableError:
+            return self._without_redis(charges)
+        return replace(verdict, id=identity)
+
+    async def settle(self, verdict: Verdict, used: int) -> Verdict:
+        """What a reservation turned out to cost: usage becomes what it would be had that been
+        charged at once. The verdict with what is left then.
+        """
+        if verdict.is_local:
+            # Where it was charged: Redis does not know it.
+            decisions = [self._local.settle(charge, used) for charge in verdict.charges]
+        else:
+            options = ["SETTLE", verdict.id, used]
+            try:
+                settled = await self._ask_key(self._calls.resend, verdict.charges, options)
+            except UnavailableError:
+                # No warning: the outage has one, and this is one for each request under way.
+                log.info("%s: not settled for %d", verdict.id, used)
+                return verdict
+            decisions = settled.decisions
+        # It may be in debt now, but this request has passed.
+        return replace(verdict, decisions=[one._replace(allowed=1) for one in decisions])
+
+    def _charges(
+        self, limits: Sequence[Limit], caller: Mapping[str, str], cost: int
+    ) -> list[Charge]:
+        return [
+            Charge(key_of(self._prefix, limit, caller), limit, limit.cost or cost)
+            for limit in limits
+            if limit.applies_to(caller)
+        ]
 
     async def _ask(self, charges: Sequence[Charge], leases: Sequence[Lease]) -> Verdict:
         taken: list[Lease] = []
@@ -114,13 +173,23 @@ class Limiter:
         if not charges:
             return Verdict(True, 0, [], [])
         keys = [charge.key for charge in charges]
-        specs = [word for charge in charges for word in (*charge.limit.words, "COST", charge.cost)]
-        allowed, wait_ms, decisions = await self._calls(
-            keys[0], "RL.MTAKE", len(keys), *keys, *specs
-        )
-        return Verdict(bool(allowed), wait_ms, charges, [Decision(*one) for one in decisions])
+        specs = [word for charge in charges for word in charge.limit.words]
+        return _verdict(charges, await self._calls(keys[0], "RL.MTAKE", len(keys), *keys, *specs))
 
-    def _without_redis(self, charges: Sequence[Charge], leased: Sequence[Charge]) -> Verdict:
+    async def _ask_key(
+        self,
+        send: Send,
+        charges: Sequence[Charge],
+        options: Sequence[object],
+        ban: Sequence[str] = (),
+    ) -> Verdict:
+        if not charges:
+            return Verdict(True, 0, [], [])
+        (key,) = {charge.key for charge in charges}
+        specs = [word for charge in charges for word in charge.limit.words_of_part]
+        return _verdict(charges, await send(key, "RL.TAKE", key, "EACH", *options, *specs, *ban))
+
+    def _without_redis(self, charges: Sequence[Charge], leased: Sequence[Charge] = ()) -> Verdict:
         asked_again_ms = round(self._calls.breaker.pause * 1000)
         if not self._fail_open:
             return Verdict(False, asked_again_ms, [], [], is_outage=True)
@@ -142,36 +211,12 @@ class Limiter:
             is_local=True,
         )
 
-    async def settle(self, verdict: Verdict, name: str, used: int) -> Verdict:
-        """For a cost that is known only afterwards: the difference to what was charged is given
-        back, or charged on top, past the limit if need be. The verdict with what is left then.
-        """
-        names = [charge.limit.name for charge in verdict.charges]
-        charge = verdict.charges[names.index(name)]
-        difference = used - charge.cost
-        if difference == 0:
-            return verdict
-        try:
-            if verdict.is_local:
-                # Where it was charged: Redis knows nothing of it, and would give others' units.
-                decision = self._local.charge(charge, difference)
-            else:
-                decision = await self._settle_in_redis(charge, difference)
-        except UnavailableError:
-            # No warning: there is one for the outage, and this is one for each request under way.
-            log.info("%s: not settled, %d stay charged for %d", charge.key, charge.cost, used)
-            return verdict
-        decisions = list(verdict.decisions)
-        # It may be in debt now, but this request has passed.
-        decisions[names.index(name)] = decision._replace(allowed=1)
-        return replace(verdict, decisions=decisions)
 
-    async def _settle_in_redis(self, charge: Charge, difference: int) -> Decision:
-        key, limit, _ = charge
-        option = ["FORCE"] if difference > 0 else []
-        return Decision(
-            *await self._calls(key, "RL.TAKE", key, *limit.words, "COST", difference, *option)
-        )
+def _verdict(charges: Sequence[Charge], reply: list) -> Verdict:
+    allowed, wait_ms, decisions = reply
+    # With EACH the name of the limit is the last. They come in the order in which they were asked.
+    decided = [Decision(*integers[:5]) for integers in decisions]
+    return Verdict(bool(allowed), wait_ms, charges, decided)
 
 
 def _denied_by(lease: Lease) -> Verdict:

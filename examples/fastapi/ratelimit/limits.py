@@ -25,15 +25,26 @@ class Limit:
     quota: int
     window: int
     unit: str = "requests"
+    # What a request costs of it, if that is always the same. Else it is as much as the request asks
+    # for, and can be settled afterwards.
+    cost: int | None = None
 
     @classmethod
     def bucket(
-        cls, name: str, key: str, *, burst: int, rate: int, seconds: int = 1, unit: str = "requests"
+        cls,
+        name: str,
+        key: str,
+        *,
+        burst: int,
+        rate: int,
+        seconds: int = 1,
+        unit: str = "requests",
+        cost: int | None = None,
     ) -> Self:
         """A burst, refilled by `rate` every `seconds`."""
         # As a quota: what the whole burst takes to come back.
         window = ceil(burst * seconds / rate)
-        return cls(name, key, f"TOKENBUCKET {burst} {rate} {seconds}s", burst, window, unit)
+        return cls(name, key, f"TOKENBUCKET {burst} {rate} {seconds}s", burst, window, unit, cost)
 
     @classmethod
     def sliding(cls, name: str, key: str, *, limit: int, seconds: int) -> Self:
@@ -43,6 +54,12 @@ class Limit:
     @property
     def words(self) -> list[str]:
         return self.spec.split()
+
+    @property
+    def words_of_part(self) -> list[str]:
+        """As one of several on a key, where its name says which part is its own."""
+        cost = [] if self.cost is None else ["COST", str(self.cost)]
+        return [*self.words, *cost, "AS", self.name]
 
     def applies_to(self, caller: Mapping[str, str]) -> bool:
         return {field for _, field, _, _ in Formatter().parse(self.key) if field} <= caller.keys()

@@ -9,17 +9,17 @@ from ratelimit.limits import Charge, Decision
 
 
 class LocalLimits:
-    """A token bucket for each key, of this process's share of the limit.
+    """A token bucket for each limit of each key, of this process's share of the limit.
 
     With a share of one in the number of processes, all of them together allow about what Redis
-    would have. At most `most` keys are remembered, those asked about last.
+    would have. At most `most` buckets are remembered, those asked about last.
     """
 
     def __init__(self, share: float = 1.0, most: int = 10_000) -> None:
         self._share = share
         self._most = most
-        # When the bucket of a key will be full again: all that needs to be known of it.
-        self._full_at: OrderedDict[str, float] = OrderedDict()
+        # When a bucket will be full again: all that needs to be known of it.
+        self._full_at: OrderedDict[tuple[str, str], float] = OrderedDict()
 
     def take(self, charges: Sequence[Charge]) -> list[Decision]:
         """All are charged or none is, as in RL.MTAKE."""
@@ -31,15 +31,20 @@ class LocalLimits:
     def charge(self, charge: Charge, units: int) -> Decision:
         """Whether it fits or not; a negative number gives back."""
         now = time.monotonic()
-        full_at = max(self._full_at.pop(charge.key, now), now) + units * self._seconds(charge)
-        self._full_at[charge.key] = full_at
+        bucket = self._bucket(charge)
+        full_at = max(self._full_at.pop(bucket, now), now) + units * self._seconds(charge)
+        self._full_at[bucket] = full_at
         while len(self._full_at) > self._most:
             self._full_at.popitem(last=False)
         return self._look(charge)
 
+    def settle(self, charge: Charge, used: int) -> Decision:
+        """In place of what was charged, unless that is always the same."""
+        return self.charge(charge, used - charge.cost if charge.limit.cost is None else 0)
+
     def _look(self, charge: Charge) -> Decision:
         capacity, seconds = self._capacity(charge), self._seconds(charge)
-        reset = max(self._full_at.get(charge.key, 0.0) - time.monotonic(), 0.0)
+        reset = max(self._full_at.get(self._bucket(charge), 0.0) - time.monotonic(), 0.0)
         # Rounded a little, so that what is left of ten less three is seven.
         remaining = max(int(capacity - reset / seconds + 1e-6), 0)
         wait = reset + charge.cost * seconds - capacity * seconds
@@ -48,6 +53,9 @@ class LocalLimits:
         return Decision(
             int(allowed), capacity, remaining, 0 if allowed else wait_ms, ceil(reset * 1000)
         )
+
+    def _bucket(self, charge: Charge) -> tuple[str, str]:
+        return charge.key, charge.limit.name
 
     def _capacity(self, charge: Charge) -> int:
         return max(int(charge.limit.quota * self._share), 1)

@@ -5,16 +5,15 @@ import threading
 
 import httpx
 from gateway import Answer, Question
+from losing import Losing
 from ratelimit import Limit
 from serving import Serve
 from traffic import ALICE, PLAIN, ask, field
 
 from support.server import Server
 
-REQUESTS = Limit.bucket("llm-requests", "llm-requests:{user}", burst=20, rate=1, seconds=3600)
-TOKENS = Limit.bucket(
-    "llm-tokens", "llm-tokens:{user}", burst=10_000, rate=1, seconds=3600, unit="tokens"
-)
+REQUESTS = Limit.bucket("llm-requests", "llm:{user}", burst=20, rate=1, seconds=3600, cost=1)
+TOKENS = Limit.bucket("llm-tokens", "llm:{user}", burst=10_000, rate=1, seconds=3600, unit="tokens")
 GATEWAY = {"llm_limits": (REQUESTS, TOKENS), "limits": ()}
 
 
@@ -26,9 +25,9 @@ async def told(question: Question) -> Answer:
 
 
 def left(server: Server, limit: Limit) -> int:
-    key = f"rl:{{acme}}:{limit.name}:alice"
+    words = [*limit.words, "COST", 0, "AS", limit.name]
     with server.client() as redis:
-        return redis.execute_command("RL.PEEK", key, *limit.words, "COST", 0)[2]
+        return redis.execute_command("RL.PEEK", "rl:{acme}:llm:alice", *words)[2]
 
 
 def test_what_was_not_used_is_given_back(serve: Serve, server: Server) -> None:
@@ -116,6 +115,18 @@ def test_fifty_at_once_never_reserve_more_than_there_is(serve: Serve, server: Se
     assert statuses.count(200) == 9
     assert most == 9
     assert left(server, TOKENS) == 10_000 - 9 * 500
+
+
+def test_a_call_that_is_sent_again_is_charged_once(serve: Serve, server: Server) -> None:
+    """The replies to the first reservation and to the first settlement are lost."""
+    with Losing(server.port, (b"ONCE", b"SETTLE")) as losing:
+        url = serve(model=told, redis_url=f"redis://127.0.0.1:{losing.port}", **GATEWAY)
+        response = ask(url, prompt="1200", max_tokens=4000)
+    assert losing.lost == [b"ONCE", b"SETTLE"]
+    assert response.status_code == 200
+    assert field(response, "RateLimit")["llm-tokens"]["r"] == 8800
+    assert left(server, TOKENS) == 8800
+    assert left(server, REQUESTS) == 19
 
 
 def test_what_was_reserved_without_redis_is_settled_without_it(

@@ -21,7 +21,7 @@ USER = Limit.bucket("user", "user:{user}", burst=100, rate=1, seconds=3600)
 # The shared limit is not what is looked at here.
 PLENTY = Limit.bucket("global", "global", burst=1_000_000, rate=1_000_000)
 
-TOKENS = Limit.bucket("llm-tokens", "llm-tokens:{user}", burst=10_000, rate=1, seconds=3600)
+TOKENS = Limit.bucket("llm-tokens", "llm:{user}", burst=10_000, rate=1, seconds=3600)
 
 OUTAGE = {"limits": (USER,), "processes": 4, "global_limit": PLENTY}
 

@@ -1,0 +1,59 @@
+"""Between an application and Redis: it loses replies."""
+
+import select
+import socket
+import socketserver
+import threading
+from typing import Self
+
+
+class Losing(socketserver.ThreadingTCPServer):
+    """Closes the connection in place of the first reply to a command with each of these words.
+
+    Redis has carried the command out, and the application cannot know.
+    """
+
+    daemon_threads = True
+
+    def __init__(self, redis: int, words: tuple[bytes, ...]) -> None:
+        super().__init__(("127.0.0.1", 0), _Connection)
+        self.redis = redis
+        self.port = self.server_address[1]
+        self.lost: list[bytes] = []
+        self._to_lose = list(words)
+        self._thread = threading.Thread(target=self.serve_forever)
+
+    def loses(self, command: bytes) -> bool:
+        for word in self._to_lose:
+            if b"\r\n%b\r\n" % word in command:
+                self._to_lose.remove(word)
+                self.lost.append(word)
+                return True
+        return False
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.shutdown()
+        self.server_close()
+        self._thread.join()
+
+
+class _Connection(socketserver.BaseRequestHandler):
+    server: Losing
+
+    def handle(self) -> None:
+        with socket.create_connection(("127.0.0.1", self.server.redis)) as redis:
+            loses = False
+            while True:
+                for ready in select.select([self.request, redis], [], [])[0]:
+                    read = ready.recv(65_536)
+                    if not read or (ready is redis and loses):
+                        return
+                    if ready is self.request:
+                        loses = self.server.loses(read)
+                        redis.sendall(read)
+                    else:
+                        self.request.sendall(read)
