@@ -72,8 +72,9 @@ def _total_once(binary: Binary, call: Call, calls: int) -> int:
         with serving(binary, setup, replace(binary, path=wrapper)) as server:
             prepare(server, call)
             with Pipe(server.port) as pipe:
-                for _ in range(calls // PIPELINE):
-                    pipe.run(call.encoded * PIPELINE, call.lines * PIPELINE, call.begins)
+                for first in range(0, calls, PIPELINE):
+                    batch = call.batch(first, PIPELINE)
+                    pipe.run(batch, call.lines * PIPELINE, call.begins)
             server.stop()
         # Of every process: one that the server forks for its replica has a count too, a lower one.
         return max(map(int, re.findall(r"Collected : (\d+)", count.read_text())))

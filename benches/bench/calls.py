@@ -10,10 +10,14 @@ from bench.wire import Words, pack
 
 LUA = Path(__file__).parents[1] / "lua"
 
+# In the words of a command: a number in its place, another each time. It is redis-benchmark's word,
+# and as long as the number.
+NUMBER = "__rand_int__"
+
 
 @dataclass(frozen=True)
 class Call:
-    """One or more commands, always the same and so on the same keys: hot ones."""
+    """One or more commands, always the same but for a NUMBER, and so on the same keys: hot ones."""
 
     name: str
     commands: tuple[Words, ...]
@@ -37,6 +41,14 @@ class Call:
     @cached_property
     def encoded(self) -> bytes:
         return b"".join(map(pack, self.commands))
+
+    def batch(self, first: int, count: int) -> bytes:
+        """It so many times, with the numbers from `first` on."""
+        number = NUMBER.encode()
+        if number not in self.encoded:
+            return self.encoded * count
+        numbers = (b"%012d" % each for each in range(first, first + count))
+        return b"".join(self.encoded.replace(number, each) for each in numbers)
 
     def on(self, setup: Setup) -> "Call":
         """The same on a server that runs in another way."""
@@ -122,7 +134,37 @@ LEASE = Call(
     begins=FIVE_YES,
 )
 RENEWAL = call("RL.ACQUIRE, a renewal", "RL.ACQUIRE renewed 1000 1h worker", 6, FIVE_YES)
-OURS = [ADMITTED, DENIED, PEEK, MTAKE, FIXED, SLIDING, STRICT, LOG, LEAKY, THROTTLE, RENEWAL]
+
+TAKE = call("RL.TAKE", f"RL.TAKE taken {BUCKET}", 6, FIVE_YES)
+_FOUR = " ".join(f"TOKENBUCKET {PLENTY} {seconds}s" for seconds in (1, 2, 3, 4))
+LIMITS = call("RL.TAKE of 4 limits", f"RL.TAKE limits {_FOUR}", 6, FIVE_YES)
+_FOUR_FULL = " ".join(f"TOKENBUCKET 10 10 {days}d" for days in (1, 2, 3, 4))
+LIMITS_DENIED = call(
+    "RL.TAKE of 4 limits, denied",
+    f"RL.TAKE limits:full {_FOUR_FULL}",
+    6,
+    FIVE_NO,
+    before=f"RL.TAKE limits:full COST 10 {_FOUR_FULL}",
+)
+# In milliseconds. Short, so that a key has tens of thousands of ids at most.
+ID_LIVES = 50
+ONCE = call("RL.TAKE, ONCE", f"RL.TAKE once ONCE {NUMBER} {ID_LIVES}ms {BUCKET}", 6, FIVE_YES)
+REPEATED = call("RL.TAKE, ONCE, sent again", f"RL.TAKE again ONCE id 1d {BUCKET}", 6, FIVE_YES)
+SETTLED = Call(
+    "RL.TAKE, ONCE, and its SETTLE",
+    (
+        tuple(f"RL.TAKE settled COST 4000 ONCE {NUMBER} {ID_LIVES}ms {BUCKET}".split()),
+        tuple(f"RL.TAKE settled SETTLE {NUMBER} 2 {BUCKET}".split()),
+    ),
+    12,
+    begins=FIVE_YES,
+)
+SEVERAL = [TAKE, LIMITS, LIMITS_DENIED, MTAKE, ONCE, REPEATED]
+
+OURS = [
+    *(ADMITTED, DENIED, PEEK, FIXED, SLIDING, STRICT, LOG, LEAKY, THROTTLE, RENEWAL),
+    *SEVERAL,
+]
 
 LISTENED = [each.on(setup) for setup in (AOF, REPLICA) for each in (SET_EX, ADMITTED)]
 
@@ -144,6 +186,13 @@ LUA_ONE_SCRIPT = Script.named("four_token_buckets").call(
     7,
     SIX_YES,
 )
+LUA_LIMITS = Script.named("four_limits").call(
+    "4 token buckets of one key in Lua",
+    "lua:limits",
+    " ".join(f"{PLENTY} {seconds}" for seconds in (1, 2, 3, 4)),
+    7,
+    SIX_YES,
+)
 
 # Each limiter of ours, with what is done in Lua in its place.
 AGAINST_LUA = [
@@ -152,9 +201,10 @@ AGAINST_LUA = [
     (SLIDING, LUA_SLIDING),
     (LOG, LUA_LOG),
     (MTAKE, LUA_ONE_SCRIPT),
+    (LIMITS, LUA_LIMITS),
 ]
 
-ALL = [*REFERENCES, *OURS, LEASE, *LISTENED, *(lua for _, lua in AGAINST_LUA)]
+ALL = [*REFERENCES, *OURS, LEASE, SETTLED, *LISTENED, *(lua for _, lua in AGAINST_LUA)]
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,7 @@ mpl.rcParams |= {
 # Okabe and Ito's, which the colour-blind can tell apart. Ours is always blue, SET EX always grey.
 BLUE, ORANGE, GREEN, PURPLE, GREY = "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#888888"
 COLOURS = dict(zip(APPROACHES, (BLUE, ORANGE, GREEN, PURPLE), strict=True))
+STYLES = ((GREEN, "D"), (BLUE, "o"), (PURPLE, "^"), (ORANGE, "s"), (GREY, "v"))
 MARKERS = dict(zip(APPROACHES, "osD^", strict=True))
 
 
@@ -226,9 +227,9 @@ class Charts:
         _lines(
             right,
             found.by_size,
-            {growth.LOG: (GREEN, "D"), growth.RENEWAL: (BLUE, "o"), growth.LEASE: (PURPLE, "^")},
+            dict(zip(growth.BY_SIZE, STYLES, strict=True)),
             "calls on one key",
-            "entries in its log, or leases in its table (log scale)",
+            "entries in its log, leases in its table, or ids (log scale)",
         )
         left.set_ylabel("server CPU, nanoseconds")
         self._save(figure, "growth", "What a call costs the server as the data grows")

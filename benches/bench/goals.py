@@ -90,10 +90,15 @@ def of_growth(found: Growth) -> Iterator[Goal]:
         ours <= FLAT * reference,
     )
     sizes = sorted({size for _, size in found.by_size})
-    for name, most in ((growth.RENEWAL, 1_000), (growth.LEASE, 1_000), (growth.LOG, 100_000)):
+    for name, most, kind in (
+        (growth.RENEWAL, 1_000, "leases"),
+        (growth.LEASE, 1_000, "leases"),
+        (growth.LOG, 100_000, "entries"),
+        (growth.REPEATED, 1_000, "ids"),
+        (growth.BESIDE, 1_000, "ids"),
+    ):
         size = max(size for size in sizes if size <= most)
         ratio = found.by_size[name, size] / found.by_size[name, sizes[0]]
-        kind = "entries" if name == growth.LOG else "leases"
         yield _at_most(
             f"server CPU time of {name} with {size:,} {kind}, x that with {sizes[0]}", FLAT, ratio
         )

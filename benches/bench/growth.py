@@ -27,11 +27,15 @@ BY_KEYS = {
 LOG = "RL.SLIDINGLOG, a charge and a give-back"
 RENEWAL = "RL.ACQUIRE, a renewal"
 LEASE = "RL.ACQUIRE and RL.RELEASE"
+REPEATED = "RL.TAKE, ONCE, sent again"
+BESIDE = "RL.TAKE beside so many ids"
+BY_SIZE = (LOG, RENEWAL, LEASE, REPEATED, BESIDE)
 # Room for one more than the longest.
 ROOM = Setup("room", module_args="max-log-entries 1000000 max-leases 1000000")
 
 # Batches of commands, and the lines of the replies to each.
 Batches = Iterator[tuple[bytes, int]]
+Numbers = list[int] | range
 
 
 @dataclass(frozen=True)
@@ -69,11 +73,13 @@ def _by_keys(binary: Binary, scale: Scale) -> dict[tuple[str, int], float]:
 
 def _by_size(binary: Binary, scale: Scale) -> dict[tuple[str, int], float]:
     rounds: dict[tuple[str, int], list[float]] = {}
-    kinds: dict[str, Callable[[int], Batches]] = {LOG: _log, RENEWAL: _renewals, LEASE: _leases}
+    made_by: list[Callable[[int], Batches]] = [_log, _renewals, _leases, _repeated, _beside]
+    kinds = dict(zip(BY_SIZE, made_by, strict=True))
     with serving(binary, ROOM) as server, Pipe(server.port) as pipe:
         for size in scale.table_sizes:
-            for batch, lines in _acquired(size, range(size)):
-                pipe.run(batch, lines)
+            for made in (_acquired, _charged_once):
+                for batch, lines in made(size, range(size)):
+                    pipe.run(batch, lines)
         for _ in range(scale.rounds):
             for size in scale.table_sizes:
                 _lengthen_log(server, pipe, size)
@@ -131,8 +137,28 @@ def _acquire(size: int, holder: str) -> tuple[str, ...]:
     return ("RL.ACQUIRE", f"pool:{size}", "1000000", "1h", holder)
 
 
-def _acquired(size: int, holders: list[int] | range) -> Batches:
-    for start in range(0, len(holders), BATCH):
-        part = holders[start : start + BATCH]
-        batch = b"".join(pack(_acquire(size, f"worker-{holder}")) for holder in part)
-        yield batch, 6 * len(part)
+def _acquired(size: int, holders: Numbers) -> Batches:
+    return _each(lambda holder: _acquire(size, f"worker-{holder}"), holders)
+
+
+def _charged_once(size: int, ids: Numbers) -> Batches:
+    return _each(lambda id_: _take(size, "ONCE", f"req-{id_}", "1d"), ids)
+
+
+def _repeated(size: int) -> Batches:
+    return _charged_once(size, random.choices(range(size), k=CALLS))
+
+
+def _beside(size: int) -> Batches:
+    """Calls without an id: what they change, a settlement of each id has to know."""
+    return _each(lambda _: _take(size), range(CALLS))
+
+
+def _take(size: int, *options: str) -> tuple[str, ...]:
+    return ("RL.TAKE", f"ids:{size}", *options, "TOKENBUCKET", "1000000000", "1000000", "1s")
+
+
+def _each(words: Callable[[int], tuple[str, ...]], numbers: Numbers) -> Batches:
+    for start in range(0, len(numbers), BATCH):
+        part = numbers[start : start + BATCH]
+        yield b"".join(pack(words(number)) for number in part), 6 * len(part)

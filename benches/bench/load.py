@@ -14,11 +14,14 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
+from bench.calls import NUMBER
 from bench.servers import Measured
 from bench.wire import ReplyError
 from support.server import MODULE, REPOSITORY
 
 CONNECTIONS = 50
+# As many as redis-benchmark can choose from, so that none comes twice within moments.
+NUMBERS = 2**31 - 1
 # Beside the module's, so that `make clean` takes it along.
 TARGET = MODULE.parents[1] / "load"
 
@@ -66,6 +69,8 @@ class Benchmark:
         # A whole number of pipelines for each connection.
         count = max(1, count // (pipeline * CONNECTIONS)) * pipeline * CONNECTIONS
         options = {"-p": server.port, "-c": CONNECTIONS, "-P": pipeline, "-n": count}
+        if any(NUMBER in word for word in words):
+            options["-r"] = NUMBERS
         named = [word for option in options.items() for word in option]
         with _started([benchmark_program(), *named, "--csv", *words]) as process:
             printed, _ = process.communicate()

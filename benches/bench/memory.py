@@ -36,6 +36,12 @@ class Memory:
     peers: dict[str, int]
 
 
+def _ids(count: int, form: str) -> Template:
+    """A call for each of so many ids, which are as long as a UUID."""
+    calls = (form.format(id=f"{number:036}") for number in range(count))
+    return template(*calls, lines=6 * count)
+
+
 BUCKET = State("RL.TOKENBUCKET", template("RL.TOKENBUCKET {key} 100 100 100d"))
 OURS = [
     BUCKET,
@@ -45,6 +51,12 @@ OURS = [
     State("RL.SLIDINGLOG, 1 entry", template("RL.SLIDINGLOG {key} 100 1d")),
     State("RL.SLIDINGLOG, 10 entries", template("RL.SLIDINGLOG {key} 100 1d"), times=10),
     State("RL.ACQUIRE, 1 lease", template("RL.ACQUIRE {key} 100 1d worker-1")),
+    State("RL.TAKE of 2 limits", template("RL.TAKE {key} FIXED 100 1h FIXED 100 1d")),
+    State(
+        "RL.TAKE of 4 limits",
+        template("RL.TAKE {key} FIXED 100 1h FIXED 100 1d FIXED 100 7d TOKENBUCKET 10 1 1d"),
+    ),
+    State("RL.TAKE, ONCE, 10 ids", _ids(10, "RL.TAKE {{key}} ONCE {id} 1d FIXED 100 1d")),
 ]
 
 _SCRIPT = Script.named("token_bucket")

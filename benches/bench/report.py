@@ -305,16 +305,17 @@ def _growth(found: Growth) -> str:
     for count in sorted({count for _, count in found.by_keys}):
         ours, base = (found.by_keys[name, count] for name in (growth.BUCKET, growth.SET_EX))
         by_keys.append([f"{count:,}", f"{ours:,.0f}", f"{base:,.0f}", f"{ours / base:.2f}"])
-    kinds = (growth.LOG, growth.RENEWAL, growth.LEASE)
     by_size = [
-        [f"{size:,}", *(f"{found.by_size[name, size]:,.0f}" for name in kinds)]
+        [f"{size:,}", *(f"{found.by_size[name, size]:,.0f}" for name in growth.BY_SIZE)]
         for size in sorted({size for _, size in found.by_size})
     ]
     return _text(
         "growth",
         pipeline=growth.BATCH,
         keys=_table(f"keys:| {growth.BUCKET}:| {growth.SET_EX}:| x SET EX:", by_keys),
-        sizes=_table("entries or leases:" + "".join(f"| {kind}:" for kind in kinds), by_size),
+        sizes=_table(
+            "entries, leases or ids:" + "".join(f"| {kind}:" for kind in growth.BY_SIZE), by_size
+        ),
     )
 
 
