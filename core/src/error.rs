@@ -49,7 +49,10 @@ pub enum Error {
         setting: &'static str,
     },
     /// The call would add a part to a key that has as many as it may have.
-    TooManyParts,
+    TooManyParts {
+        /// How many it may have.
+        most: usize,
+    },
     /// An effect that no command can have caused.
     InvalidEffect,
     /// A panic of ours.
@@ -128,8 +131,8 @@ impl fmt::Display for Error {
             Error::TooManyEntries { most, setting } => {
                 write!(f, "ERR the key has {most} entries, as many as ratelimit.{setting} allows")
             }
-            Error::TooManyParts => {
-                write!(f, "ERR the key has {} limits, as many as one key may have", crate::parts::MAX_PARTS)
+            Error::TooManyParts { most } => {
+                write!(f, "ERR the key has {} limits, as many as one key may have", most)
             }
             Error::InvalidEffect => f.write_str("ERR invalid effect"),
             Error::Internal => f.write_str("ERR internal error in module ratelimit"),

@@ -24,8 +24,8 @@ use crate::leases::ConcurrencyUsage;
 use crate::once::{Charge, Ids, Track};
 use crate::spec::Spec;
 use crate::{Kind, Known, Recovery, Span, Timestamp, Usage};
+use any::with_usage;
 pub use any::{AnyUsage, Single};
-use any::{with_usage, with_usage_mut};
 pub use call::{Answer, Held, Seen};
 
 /// How many parts a key may have.
@@ -293,7 +293,7 @@ impl Part {
         if let Some(ids) = ids {
             with_usage!(&self.usage, usage => ids.move_charges_back(self.serial, usage, now));
         }
-        let (ahead, recovery) = with_usage_mut!(&mut self.usage, usage => {
+        let (ahead, recovery) = with_usage!(&mut self.usage, as_mut, usage => {
             let ahead = usage.ahead(now);
             if ahead != Span::ZERO {
                 usage.move_back(now);

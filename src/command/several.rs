@@ -12,7 +12,7 @@ use crate::stats;
 use ratelimit_core::args::KeyName;
 use ratelimit_core::error::Error;
 use ratelimit_core::expiry::Expiry;
-use ratelimit_core::parts::{Answer, Held, PartsUsage, Seen, Single};
+use ratelimit_core::parts::{Answer, Held, MAX_PARTS, PartsUsage, Seen, Single};
 use ratelimit_core::spec::{Call, Spec};
 use ratelimit_core::{Decision, Kind, Span, Timestamp};
 
@@ -219,7 +219,7 @@ pub(super) fn with_parts<U: Single>(
 /// Refuses if going on would add an entry to a part that has as many as it may have, or one part too many.
 pub(super) fn check_entries(seen: &Seen, call: &Call, held: Held, now: Timestamp) -> Result<(), Error> {
     if seen.has_too_many_parts(held, now) {
-        return Err(Error::TooManyParts);
+        return Err(Error::TooManyParts { most: MAX_PARTS });
     }
     for (kind, entries, _) in seen.entries(call, held, now) {
         if let Some((most, setting)) = config::max_entries(kind).filter(|(most, _)| entries > *most) {

@@ -74,50 +74,29 @@ pub trait Single: Usage {
     fn of_mut(any: &mut AnyUsage) -> Option<&mut Self>;
 }
 
-/// Runs `$body` with `$usage` bound to the usage that `$any` refers to, of its own type.
+/// Runs `$body` with `$usage` bound to the usage that `$any` refers to, of its own type; with `as_mut`, to change it.
 macro_rules! with_usage {
     ($any:expr, $usage:ident => $body:expr) => {
+        $crate::parts::any::with_usage!($any, as_ref, $usage => $body)
+    };
+    ($any:expr, $unboxed:ident, $usage:ident => $body:expr) => {
         match $any {
             $crate::parts::AnyUsage::Bucket($usage) => $body,
             $crate::parts::AnyUsage::FixedWindow($usage) => $body,
             $crate::parts::AnyUsage::SlidingWindow($usage) => $body,
             $crate::parts::AnyUsage::StrictWindow(boxed) => {
-                let $usage = &**boxed;
+                let $usage = boxed.$unboxed();
                 $body
             }
             $crate::parts::AnyUsage::SlidingLog(boxed) => {
-                let $usage = &**boxed;
+                let $usage = boxed.$unboxed();
                 $body
             }
             $crate::parts::AnyUsage::Concurrency(boxed) => {
-                let $usage = &**boxed;
+                let $usage = boxed.$unboxed();
                 $body
             }
         }
     };
 }
 pub(super) use with_usage;
-
-/// The same, to change it.
-macro_rules! with_usage_mut {
-    ($any:expr, $usage:ident => $body:expr) => {
-        match $any {
-            $crate::parts::AnyUsage::Bucket($usage) => $body,
-            $crate::parts::AnyUsage::FixedWindow($usage) => $body,
-            $crate::parts::AnyUsage::SlidingWindow($usage) => $body,
-            $crate::parts::AnyUsage::StrictWindow(boxed) => {
-                let $usage = &mut **boxed;
-                $body
-            }
-            $crate::parts::AnyUsage::SlidingLog(boxed) => {
-                let $usage = &mut **boxed;
-                $body
-            }
-            $crate::parts::AnyUsage::Concurrency(boxed) => {
-                let $usage = &mut **boxed;
-                $body
-            }
-        }
-    };
-}
-pub(super) use with_usage_mut;

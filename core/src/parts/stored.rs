@@ -1,6 +1,6 @@
 //! A key with several limits as a usage: what is stored of it, and what is propagated of a call.
 
-use super::any::{with_usage, with_usage_mut};
+use super::any::with_usage;
 use super::{AnyUsage, Beside, Changed, Delta, KnownBy, MAX_PARTS, Part, PartsUsage, forget};
 use crate::ban::Ban;
 use crate::codec::{CHANGE, Decoder, Encoder, WHOLE};
@@ -60,7 +60,7 @@ fn decode_kind(from: &mut impl Decoder) -> Option<Kind> {
 impl AnyUsage {
     fn decode(kind: Kind, from: &mut impl Decoder) -> Option<AnyUsage> {
         let mut any = AnyUsage::unused(kind)?;
-        with_usage_mut!(&mut any, usage => decode_into(usage, from))?;
+        with_usage!(&mut any, as_mut, usage => decode_into(usage, from))?;
         Some(any)
     }
 }
@@ -344,7 +344,7 @@ impl PartsUsage {
             part.known_by = known_by;
         }
         part.recovers_at = head.recovers_at;
-        with_usage_mut!(&mut part.usage, usage => apply_usage(usage, from, &head));
+        with_usage!(&mut part.usage, as_mut, usage => apply_usage(usage, from, &head));
         if decode_flag(from)? {
             tracked.push(head.serial);
             let charge = settled.iter().find(|charge| charge.part == head.serial);
@@ -447,7 +447,7 @@ impl Usage for PartsUsage {
                 part.known_by.encode(to);
             }
             to.integer(part.recovers_at.micros());
-            with_usage_mut!(&mut part.usage, usage => encode_effect_of(usage, to));
+            with_usage!(&mut part.usage, as_mut, usage => encode_effect_of(usage, to));
             to.integer(u64::from(part.track.is_some()));
             if let Some(track) = &mut part.track {
                 track.encode_effect(to);

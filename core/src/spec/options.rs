@@ -7,6 +7,7 @@ use crate::args::Args;
 use crate::bucket::Discipline;
 use crate::calendar::{Anchor, Offset};
 use crate::error::{Error, MustBe, one_of};
+use crate::name;
 use crate::{Amount, Ask, Period, Span};
 
 /// A word that begins an option.
@@ -143,7 +144,7 @@ pub(super) const SETTLED: MustBe = MustBe { what: "a number from 0 to 1000000000
 pub const MAX_NAME: usize = 32;
 
 /// The longest id of a call, in bytes.
-pub const MAX_ID: usize = 256;
+pub const MAX_ID: usize = name::MAX_NAME;
 
 /// The error of an option that goes with no other.
 pub(super) fn out_of_place(word: Word, since: &str) -> Error {
