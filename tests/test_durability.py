@@ -173,6 +173,8 @@ def last_calls(limiter: Limiter) -> dict[str, tuple]:
             ("RL.RELEASE", name, *HOLDERS) if limiter.leases else limiter.give_back(name)
         ),
         "a new key": last.take("new", 2),
+        # By one effect of a key with parts, and by two, in a transaction, of any other.
+        "a ban": ("RL.BAN", name, "1h"),
         "several": ("RL.MTAKE", 2, name, "other", *last.full(2), *FIXED),
     }
 

@@ -47,7 +47,7 @@ CHARGES = {
     ),
     "rl.acquire": (("RL.ACQUIRE", "k", *LEASE[1:]), ["k"]),
     "rl.release": (("RL.RELEASE", "lease", "holder", "nobody"), ["lease"]),
-    "rl.ban": (("RL.BAN", "lease", "1h"), ["lease"]),
+    "rl.ban": (("RL.BAN", "k", "1h"), ["k"]),
     "rl.effect": (("RL.EFFECT", "k", "rl-bucket 1 1800000000000 1 1"), ["k"]),
 }
 
@@ -318,6 +318,28 @@ def test_a_charge_propagates_exactly_one_effect(fresh_server: Callable[..., Serv
         name, *keys_and_effects = after[-1]
         assert name.upper() == b"RL.EFFECT", command
         assert [key.decode() for key in keys_and_effects[::2]] == keys
+
+
+def test_a_plain_key_that_becomes_one_with_parts_propagates_that_it_goes_and_what_it_is_now(
+    fresh_server: Callable[..., Server],
+) -> None:
+    server = fresh_server(appendonly="yes", appendfsync="always")
+    client = server.client()
+    for call in (
+        "RL.BAN k 1h",
+        "RL.TAKE k FIXED 10 1h SLIDING 10 1h",
+        "RL.MTAKE 2 k new FIXED 10 1h AS name FIXED 10 1h",
+    ):
+        client.flushall()
+        client.execute_command("RL.FIXED", "k", 10, "1h")
+        before = len(written_commands(server))
+        client.execute_command(*call.split())
+        told = written_commands(server)[before:]
+        assert told[0] == (b"RL.EFFECT", b"k", b"rl-window del"), call
+        assert told[1][:2] == (b"RL.EFFECT", b"k"), call
+        assert told[1][2].split()[0] == b"rl-limits"
+        # And the other key of RL.MTAKE.
+        assert [words[1] for words in told[2:]] == ([b"new"] if "new" in call else [])
 
 
 @pytest.mark.parametrize("command", CHARGES)
