@@ -3,7 +3,9 @@
 use ratelimit_core::effect::{Effect, Text};
 use ratelimit_core::error::Error;
 use ratelimit_core::codec::{Decoder, Encoder};
-use ratelimit_core::{Ask, Change, Limit, Look, Timestamp, Usage, Verdict, look};
+use ratelimit_core::parts::{Answer, Held, PartsUsage, Seen};
+use ratelimit_core::spec::{AnyLimit, Call, Counts};
+use ratelimit_core::{Amount, Ask, Change, Limit, Look, Span, Timestamp, Usage, Verdict, look};
 
 /// The fields of a usage, as an RDB payload has them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -110,5 +112,62 @@ pub fn assert_lawful<L: Limit>(limit: &L, usage: &mut L::Usage, now: Timestamp, 
             let passes = look(limit, usage, then, ask).decision(limit, usage, then, false);
             assert!(passes.verdict.allowed(), "{ask:?} is denied after {wait:?}: {passes:?}");
         }
+    }
+}
+
+/// The same of a call on a key with parts.
+pub fn assert_lawful_call(call: &Call, usage: &mut PartsUsage, now: Timestamp) {
+    let answer = |seen: &Seen, usage: &PartsUsage, now, charged| {
+        let Answer { decision, each } = seen.answer(call, Held::Parts(usage), now, charged);
+        (decision, each)
+    };
+    let seen = Seen::at(call, Held::Parts(usage), now);
+    if seen.has_too_many_parts(Held::Parts(usage), now) {
+        return;
+    }
+    let looked = answer(&seen, usage, now, false);
+    for (decision, spec) in looked.1.iter().zip(&call.specs) {
+        assert!(decision.remaining <= spec.limit.limit());
+    }
+    let mut elsewhere = usage.clone();
+    let goes_back = usage.is_after(now);
+    if goes_back {
+        usage.move_back(now);
+    }
+    assert!(!usage.is_after(now));
+    let writes = seen.changes() || seen.strikes();
+    let moved = fields(usage);
+    assert_eq!(answer(&Seen::at(call, Held::Parts(usage), now), usage, now, false), looked, "the clock was seen to before");
+    assert_eq!(fields(usage), moved, "a look changes nothing");
+    if writes {
+        usage.charge(call, &seen, now);
+    }
+    let decision = answer(&seen, usage, now, writes).0;
+    assert!(!seen.admits() || decision.verdict != Verdict::Never);
+    if usage.is_unused() {
+        *usage = PartsUsage::default(); // the key is deleted
+        return;
+    }
+    if writes || goes_back {
+        let mut told = Fields::default();
+        usage.encode_effect(&mut told);
+        assert!(elsewhere.accepts_effect(&mut told.clone(), PartsUsage::VERSION));
+        elsewhere.apply_effect(&mut told, PartsUsage::VERSION);
+        assert_eq!(fields(&elsewhere), fields(usage));
+        assert_sound(usage);
+    }
+    // Of ids and bans, and of leases that lapse by then, more is to be said.
+    let by_limits = call.counts == Counts::Every && call.ban.is_none() && usage.banned(now) == Span::ZERO;
+    let lapses = call.specs.iter().any(|spec| matches!(spec.limit, AnyLimit::Concurrency(_)) && spec.kept != Amount::ZERO);
+    let forced = call.specs.iter().any(|spec| matches!(spec.ask, Ask::Force(_)));
+    if let Verdict::After(wait) = decision.verdict
+        && by_limits
+        && !lapses
+        && !forced
+        && now.plus(wait) < Timestamp::MAX
+    {
+        let then = now.plus(wait);
+        let passes = answer(&Seen::at(call, Held::Parts(usage), then), usage, then, false).0;
+        assert!(passes.verdict.allowed(), "{call:?} is denied after {wait:?}: {passes:?}");
     }
 }

@@ -1,7 +1,9 @@
-//! Calls from any words at any time, one after another on one key of each kind: refused, or lawful.
+//! Calls from any words at any time, one after another on one key of each kind, and on one with parts: refused, or
+//! lawful.
 
 use ratelimit_core::args::Args;
-use crate::laws::assert_lawful;
+use crate::laws::{assert_lawful, assert_lawful_call};
+use ratelimit_core::parts::PartsUsage;
 use ratelimit_core::Timestamp;
 use ratelimit_core::bucket::BucketUsage;
 use ratelimit_core::fixed_window::FixedWindowUsage;
@@ -12,7 +14,7 @@ use ratelimit_core::strict_window::StrictWindowUsage;
 use ratelimit_core::spec::{AnyLimit, Asked};
 use arbitrary::{Arbitrary, Unstructured};
 
-/// A word: one that the grammar knows, a number that means something, or anything.
+/// A word, or some: what the grammar knows, a number that means something, or anything.
 #[derive(Arbitrary, Debug)]
 enum Word<'a> {
     Known(u8),
@@ -27,7 +29,7 @@ struct Call<'a> {
     words: Vec<Word<'a>>,
 }
 
-const KNOWN: [&str; 22] = [
+const KNOWN: [&str; 39] = [
     "TOKENBUCKET",
     "LEAKYBUCKET",
     "FIXED",
@@ -50,16 +52,35 @@ const KNOWN: [&str; 22] = [
     "BAN",
     "1e12",
     "3650d",
+    // What chance would rarely say.
+    "COST 1",
+    "COST -1",
+    "ONCE r1 1s",
+    "ONCE r2 1m",
+    "SETTLE r1 0.5",
+    "SETTLE r2 3",
+    "BAN 2 3s 1m",
+    "KEEP 50%",
+    "AS a",
+    "TOKENBUCKET 3 2 1s",
+    "LEAKYBUCKET 3 2 1m",
+    "FIXED 3 1s",
+    "FIXED 3 1mo ALIGNED",
+    "SLIDING 3 1s",
+    "SLIDING 3 1m STRICT",
+    "SLIDINGLOG 3 1s",
+    "CONCURRENCY 3 1s h1",
 ];
 const UNITS: [&str; 6] = ["us", "ms", "s", "m", "h", "d"];
 
 impl Word<'_> {
-    fn bytes(&self) -> Vec<u8> {
+    fn words(&self) -> Vec<Vec<u8>> {
+        let known = |index: u8| KNOWN[usize::from(index) % KNOWN.len()].split(' ').map(Vec::from);
         match self {
-            Word::Known(index) => KNOWN[usize::from(*index) % KNOWN.len()].into(),
-            Word::Number(value) => format!("{}", f64::from(*value) / 8.0 - 100.0).into(),
-            Word::Duration(value, unit) => format!("{value}{}", UNITS[usize::from(*unit) % UNITS.len()]).into(),
-            Word::Bytes(bytes) => bytes.to_vec(),
+            Word::Known(index) => known(*index).collect(),
+            Word::Number(value) => vec![format!("{}", f64::from(*value) / 8.0 - 100.0).into()],
+            Word::Duration(value, unit) => vec![format!("{value}{}", UNITS[usize::from(*unit) % UNITS.len()]).into()],
+            Word::Bytes(bytes) => vec![bytes.to_vec()],
         }
     }
 }
@@ -73,18 +94,20 @@ pub fn run(data: &[u8]) {
     let mut strict = StrictWindowUsage::default();
     let mut log = SlidingLogUsage::default();
     let mut leases = ConcurrencyUsage::default();
+    let mut parts = PartsUsage::default();
     for call in calls.iter().take(64) {
         now += i64::from(call.clock_moves) * 1000;
         let at = Timestamp::from_clock(now);
-        let words: Vec<Vec<u8>> = call.words.iter().map(Word::bytes).collect();
+        let words: Vec<Vec<u8>> = call.words.iter().flat_map(Word::words).collect();
         let words: Vec<&[u8]> = std::iter::once(&b"RL.TAKE"[..]).chain(words.iter().map(Vec::as_slice)).collect();
         let mut args = Args::new(&words);
-        let specs = match Asked::take(&mut args) {
-            Ok(Asked::One(spec)) => vec![spec],
-            Ok(Asked::Several(call)) => call.specs,
+        let call = match Asked::take(&mut args) {
+            Ok(Asked::One(spec)) => ratelimit_core::spec::Call::of_one(spec),
+            Ok(Asked::Several(call)) => *call,
             Err(_) => continue,
         };
-        for spec in specs {
+        assert_lawful_call(&call, &mut parts, at);
+        for spec in call.specs {
             match spec.limit {
                 AnyLimit::Bucket(limit) => assert_lawful(&limit, &mut bucket, at, spec.ask),
                 AnyLimit::FixedWindow(limit) => assert_lawful(&limit, &mut window, at, spec.ask),

@@ -8,6 +8,7 @@ use ratelimit_core::expiry::LATEST_EXPIRY;
 use ratelimit_core::fixed_window::FixedWindowUsage;
 use ratelimit_core::leases::ConcurrencyUsage;
 use ratelimit_core::log::SlidingLogUsage;
+use ratelimit_core::parts::PartsUsage;
 use ratelimit_core::sliding_window::SlidingWindowUsage;
 use ratelimit_core::strict_window::StrictWindowUsage;
 
@@ -18,6 +19,7 @@ pub fn run(data: &[u8]) {
     check::<StrictWindowUsage>(data);
     check::<SlidingLogUsage>(data);
     check::<ConcurrencyUsage>(data);
+    check::<PartsUsage>(data);
 }
 
 fn check<U: Usage>(data: &[u8]) {

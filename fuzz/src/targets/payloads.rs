@@ -1,6 +1,9 @@
 //! RDB payloads of any fields: refused, or a state that a call could have made and can go on from.
 
-use crate::laws::{Field, Fields, assert_lawful, assert_sound};
+use crate::laws::{Field, Fields, assert_lawful, assert_lawful_call, assert_sound};
+use ratelimit_core::args::Args;
+use ratelimit_core::parts::PartsUsage;
+use ratelimit_core::spec::Asked;
 use ratelimit_core::bucket::{Bucket, Discipline};
 use ratelimit_core::calendar::{Calendar, Offset};
 use ratelimit_core::fixed_window::FixedWindow;
@@ -39,6 +42,7 @@ pub fn run(data: &[u8]) {
     check(&payload, &StrictWindow::new(limit, window));
     check(&payload, &SlidingLog::new(limit, window));
     check(&payload, &Concurrency::new(limit, window).asked_by(b"holder"));
+    check_parts(&payload);
 }
 
 fn check<L: Limit>(payload: &Payload, limit: &L) {
@@ -52,5 +56,30 @@ fn check<L: Limit>(payload: &Payload, limit: &L) {
     let sayable = if L::Usage::KIND == Kind::Concurrency { 2 } else { asks.len() };
     for ask in asks.into_iter().take(sayable) {
         assert_lawful(limit, &mut usage, now, ask);
+    }
+}
+
+fn check_parts(payload: &Payload) {
+    let mut fields = Fields { fields: payload.fields.clone().into() };
+    let Some(mut usage) = PartsUsage::decode(&mut fields, PartsUsage::VERSION) else { return };
+    assert_sound(&usage);
+    let now = Timestamp::from_micros(payload.now % Timestamp::MAX.micros()).unwrap_or_default();
+    let window = payload.window.max(1);
+    let limits = format!("FIXED 9 {window}us TOKENBUCKET 9 9 {window}us AS a SLIDING 9 {window}us STRICT");
+    let beside = format!("SLIDINGLOG 9 {window}us CONCURRENCY 9 {window}us h");
+    for (purpose, limits) in [
+        ("COST 0 FORCE", &limits),
+        ("COST 2", &limits),
+        ("ONCE id 1m", &beside),
+        ("SETTLE id 3", &limits),
+        ("SETTLE i 0", &beside),
+        ("COST -1", &limits),
+        ("COST 3 UPTO", &beside),
+    ] {
+        let ban = if payload.aligned { " BAN 2 1m 1m" } else { "" };
+        let text = format!("RL.TAKE {purpose} {limits}{ban}");
+        let words: Vec<&[u8]> = text.split(' ').map(str::as_bytes).collect();
+        let Ok(Asked::Several(call)) = Asked::take(&mut Args::new(&words)) else { continue };
+        assert_lawful_call(&call, &mut usage, now);
     }
 }
