@@ -384,6 +384,8 @@ impl Usage for PartsUsage {
             beside.ids.move_back(back);
             beside.ban.move_back(back);
         }
+        // Of a ban that was over, nothing may be left before the epoch.
+        self.beside.take_if(|beside| beside.is_empty());
         self.written = now;
         self.delta.moved_back = back;
     }

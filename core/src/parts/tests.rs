@@ -262,3 +262,15 @@ fn a_plain_key_of_another_kind_serves_no_single_limit() {
         assert_eq!(server.try_to_take(text, 0).err(), Some(Refused::WrongType));
     }
 }
+
+#[test]
+fn of_a_ban_that_was_over_nothing_is_left_before_the_epoch() {
+    let mut usage = PartsUsage::default();
+    usage.ban(seconds(1), Timestamp::EPOCH);
+    let mut later = usage.clone();
+    later.written = Timestamp::EPOCH.plus(seconds(5));
+    later.move_back(Timestamp::EPOCH.plus(seconds(1)));
+    assert!(later.is_unused());
+    usage.move_back(Timestamp::EPOCH);
+    assert_eq!(usage.banned(Timestamp::EPOCH), seconds(1));
+}
