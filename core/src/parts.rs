@@ -164,6 +164,12 @@ impl PartsUsage {
         (0..u32::MAX).find(|serial| self.part(*serial).is_none()).unwrap_or(u32::MAX)
     }
 
+    /// One more. A key has few and keeps them long, so it keeps no room for others.
+    fn push(&mut self, part: Part) {
+        self.parts.reserve_exact(1);
+        self.parts.push(part);
+    }
+
     fn part(&self, serial: u32) -> Option<&Part> {
         self.parts.iter().find(|part| part.serial == serial)
     }

@@ -531,7 +531,7 @@ impl PartsUsage {
         let part = Part { serial, known_by: KnownBy::Nothing, usage, recovers_at: Timestamp::EPOCH, track: None };
         // Most keys never have more parts than at first.
         self.parts.reserve_exact(1);
-        self.parts.push(part);
+        self.push(part);
         self.parts.len().saturating_sub(1)
     }
 

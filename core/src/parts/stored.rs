@@ -337,7 +337,7 @@ impl PartsUsage {
             let serial = head.serial;
             let usage = AnyUsage::unused(head.kind)?;
             let part = Part { serial, known_by: KnownBy::Nothing, usage, recovers_at: Timestamp::EPOCH, track: None };
-            self.parts.push(part);
+            self.push(part);
         }
         let part = self.part_mut(head.serial)?;
         if let Some(known_by) = head.known_by.take() {
@@ -407,7 +407,7 @@ impl Usage for PartsUsage {
         let written = Timestamp::from_micros(from.integer()?)?;
         let mut usage = PartsUsage { written, ..PartsUsage::default() };
         for _ in 0..from.integer().filter(|parts| *parts <= MOST_PARTS)? {
-            usage.parts.push(Part::decode(from)?);
+            usage.push(Part::decode(from)?);
         }
         usage.beside = match from.integer()? {
             0 => None,
