@@ -529,8 +529,6 @@ impl PartsUsage {
         let usage = with_limit!(spec, limit => unused_of(limit));
         // Known by nothing until it is claimed.
         let part = Part { serial, known_by: KnownBy::Nothing, usage, recovers_at: Timestamp::EPOCH, track: None };
-        // Most keys never have more parts than at first.
-        self.parts.reserve_exact(1);
         self.push(part);
         self.parts.len().saturating_sub(1)
     }
