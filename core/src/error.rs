@@ -132,7 +132,7 @@ impl fmt::Display for Error {
                 write!(f, "ERR the key has {most} entries, as many as ratelimit.{setting} allows")
             }
             Error::TooManyParts { most } => {
-                write!(f, "ERR the key has {} limits, as many as one key may have", most)
+                write!(f, "ERR the key has {most} limits, as many as one key may have")
             }
             Error::InvalidEffect => f.write_str("ERR invalid effect"),
             Error::Internal => f.write_str("ERR internal error in module ratelimit"),

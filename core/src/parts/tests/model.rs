@@ -5,7 +5,7 @@
 use super::server::unused_of;
 use crate::effect::Nobody;
 use crate::once::{Charge, Track};
-use crate::parts::any::{with_usage, with_usage_mut};
+use crate::parts::any::with_usage;
 use crate::parts::{Answer, AnyUsage, MAX_PARTS, PartsUsage, Single};
 use crate::spec::{AnyLimit, Asked, Call, Counts, Purpose, Spec};
 use crate::{Amount, Ask, Change, Decision, Kind, Known, Limit, Look, Recovery, Span, Timestamp, Usage, Verdict};
@@ -140,7 +140,7 @@ impl Part {
     }
 
     fn move_back(&mut self, now: Timestamp) {
-        let (ahead, recovery) = with_usage_mut!(&mut self.usage, usage => {
+        let (ahead, recovery) = with_usage!(&mut self.usage, as_mut, usage => {
             let ahead = usage.ahead(now);
             if ahead != Span::ZERO {
                 usage.move_back(now);
@@ -523,7 +523,7 @@ impl Model {
                 continue;
             };
             let track = &mut part.track;
-            with_usage_mut!(&mut part.usage, usage => {
+            with_usage!(&mut part.usage, as_mut, usage => {
                 track.settle(usage, &charge, charge.cost.minus(amount));
                 usage.encode_effect(&mut Nobody);
             });
