@@ -348,19 +348,19 @@ impl Model {
         Fate::Denied { strikes }
     }
 
-    /// Whether it asks for a lease that its holder has, and gets it.
+    /// Whether it asks for no more than the lease that its holder has.
     fn renews(&self, call: &Call, looks: &[Look], found: &[Option<usize>], now: Timestamp) -> bool {
         let ([spec], [look], [number]) = (call.specs.as_slice(), looks, found) else { return false };
-        let AnyLimit::Concurrency(_) = spec.limit else { return false };
+        let (AnyLimit::Concurrency(_), Change::Charge(takes)) = (spec.limit, look.change()) else { return false };
         let Some(part) = self.parts.iter().find(|part| Some(part.number) == *number) else { return false };
         let leases = of::<crate::leases::ConcurrencyUsage>(&part.usage).describe();
-        let has = leases.iter().any(|(_, fact)| {
+        leases.iter().any(|(_, fact)| {
             let crate::Fact::Leases(leases) = fact else { return false };
             // As of when they were written, if the clock has gone back.
             let at = now.max(now.plus(of::<crate::leases::ConcurrencyUsage>(&part.usage).ahead(now)));
-            leases.iter().any(|(holder, _, expires_at)| **holder == *spec.holder && at < *expires_at)
-        });
-        has && look.verdict().allowed() && look.change() != Change::Nothing
+            let mut own = leases.iter().filter(|(holder, _, expires_at)| **holder == *spec.holder && at < *expires_at);
+            own.any(|(_, units, _)| takes <= *units)
+        })
     }
 
     fn move_back(&mut self, now: Timestamp) {
