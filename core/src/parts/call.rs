@@ -144,9 +144,10 @@ impl Seen {
         let known = remembered.is_some();
         let settles = call.purpose == Purpose::Settle;
         let seen = |(spec, place): (&Spec, Option<usize>)| {
-            // An id that is known charges nothing, whatever it costs.
-            let ask = if known { Ask::Take(Amount::ZERO) } else { spec.ask };
-            with_limit!(spec, limit => SeenLimit::at(limit, held, place, now, ask))
+            // An id that is known charges nothing, whatever it costs; the lease that NX finds may be its own.
+            let repeated = known.then(|| Spec { ask: Ask::Take(Amount::ZERO), nx: false, ..*spec });
+            let spec = repeated.as_ref().unwrap_or(spec);
+            with_limit!(spec, limit => SeenLimit::at(limit, held, place, now, spec.ask))
         };
         let mut limits: Vec<SeenLimit> = call.specs.iter().zip(held.places(call)).map(seen).collect();
         grant_the_least(&mut limits);

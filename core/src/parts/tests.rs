@@ -274,3 +274,11 @@ fn of_a_ban_that_was_over_nothing_is_left_before_the_epoch() {
     usage.move_back(Timestamp::EPOCH);
     assert_eq!(usage.banned(Timestamp::EPOCH), seconds(1));
 }
+
+#[test]
+fn a_call_that_is_repeated_is_not_denied_for_the_lease_that_it_took() {
+    let mut server = Server::default();
+    let call = "COST 3 FORCE ONCE r0 1h CONCURRENCY 2 1h me NX FIXED 5 1m";
+    assert_eq!(server.take(call, 0).decision.verdict, Verdict::Allowed(Span::ZERO));
+    assert_eq!(server.takes_nothing(call, 1).decision.verdict, Verdict::Allowed(Span::ZERO));
+}

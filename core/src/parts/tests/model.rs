@@ -274,8 +274,9 @@ impl Model {
         let known = known.cloned();
         let mut looks = Vec::new();
         for (spec, number) in call.specs.iter().zip(&found) {
-            let ask = if known.is_some() { Ask::Take(Amount::ZERO) } else { spec.ask };
             let usage = self.usage(spec, *number);
+            let ask = if known.is_some() { Ask::Take(Amount::ZERO) } else { spec.ask };
+            let spec = Spec { ask, nx: spec.nx && known.is_none(), ..*spec };
             looks.push(with_limit!(spec, limit => look_at(limit, &usage, now, ask)));
         }
         // "With UPTO: the least that all grant."
