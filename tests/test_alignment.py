@@ -21,7 +21,7 @@ def test_blocks_that_are_aligned_to_eight_bytes_are_enough(
         assert redis.execute_command(*acquire) == expected.execute_command(*acquire)
     release = ("RL.RELEASE", "pool", *(f"holder {number}" for number in range(250)))
     assert redis.execute_command(*release) == expected.execute_command(*release) == 250
-    replies = play(steps(11, 2000), clock, redis, expected)
+    replies = play(steps(12, 2000), clock, redis, expected)
     assert replies[0] == replies[1]
     held = state(redis)
     assert len(held) > len(keys()) / 2

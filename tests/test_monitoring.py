@@ -77,9 +77,9 @@ def test_the_exporter_shows_every_count(scrape: Callable[[], dict[str, float]]) 
         "rl-leases:admitted": 0,
     }.items():
         assert found[f'redis_script_values{{key="{key}"}}'] == value, key
-    # Seven in all, four of each of fourteen commands, three of each of six kinds.
+    # Seven in all, four of each of fifteen commands, three of each of seven kinds.
     ours = [name for name in found if name.startswith("redis_script_values")]
-    assert len(ours) == 7 + 14 * 4 + 6 * 3
+    assert len(ours) == 7 + 15 * 4 + 7 * 3
     assert found['redis_commands_total{cmd="rl.tokenbucket"}'] == 2
 
 
