@@ -27,9 +27,14 @@ ENDLESS = 100_000
 
 
 def wide(limiter: Limiter, limit: int) -> Limiter:
-    """The same with another limit, of which nothing recovers while a test runs."""
+    """The same with another limit, of which nothing recovers while a test runs: of a bucket, which
+    is refilled as slowly as one may be, a unit in a few hours by a clock that a test moves on.
+    """
     words: dict[Word, Word] = {10: limit, "1h": "3650d"}
-    return limiter._replace(spec=tuple(words.get(word, word) for word in limiter.spec))
+    spec = [words.get(word, word) for word in limiter.spec]
+    if limiter.spec[0] in ("TOKENBUCKET", "LEAKYBUCKET"):
+        spec[2] = -(-limit // 10)
+    return limiter._replace(spec=tuple(spec))
 
 
 def used(client: Redis, limiter: Limiter, key: Word, limit: int) -> int:
