@@ -145,8 +145,13 @@ impl Seen {
         let settles = call.purpose == Purpose::Settle;
         let seen = |(spec, place): (&Spec, Option<usize>)| {
             // An id that is known charges nothing, whatever it costs; the lease that NX finds may be its own.
-            let repeated = known.then(|| Spec { ask: Ask::Take(Amount::ZERO), nx: false, ..*spec });
-            let spec = repeated.as_ref().unwrap_or(spec);
+            let repeated;
+            let spec = if known {
+                repeated = Spec { ask: Ask::Take(Amount::ZERO), nx: false, ..*spec };
+                &repeated
+            } else {
+                spec
+            };
             with_limit!(spec, limit => SeenLimit::at(limit, held, place, now, spec.ask))
         };
         let mut limits: Vec<SeenLimit> = call.specs.iter().zip(held.places(call)).map(seen).collect();
