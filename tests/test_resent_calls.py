@@ -17,8 +17,8 @@ from support.server import Server
 # Building a client in another language takes a minute or two, once.
 pytestmark = pytest.mark.timeout(600)
 
-CALLS = scaled(80, 200)
-LIMIT = scaled(60, 150)
+CALLS = scaled(32, 200)
+LIMIT = scaled(24, 150)
 
 each_caller = pytest.mark.parametrize("call", CALLERS.values(), ids=CALLERS)
 
