@@ -178,12 +178,6 @@ impl PartsUsage {
         self.parts.iter_mut().find(|part| part.serial == serial)
     }
 
-    /// The leases among the parts.
-    #[must_use]
-    pub fn leases(&self) -> Option<&ConcurrencyUsage> {
-        self.parts.iter().find_map(|part| ConcurrencyUsage::of(&part.usage))
-    }
-
     /// Takes the live leases of `holders` back; how many there were.
     pub fn release(&mut self, holders: &[&[u8]], now: Timestamp) -> usize {
         let mut parts = self.parts.iter_mut();

@@ -143,10 +143,7 @@ fn charge_parts(mut key: Key<PartsUsage>, call: &Call, now: Timestamp) -> Result
     guard::point();
     let held = Held::Parts(key.usage());
     let seen = Seen::at(call, held, now);
-    check_entries(&seen, call, held, now)?;
-    check_memory(&seen, call, held, now, key.call())?;
-    key.call().stats.decided(seen.admits());
-    if count(&seen, call, true, key.is_missing()) {
+    if admit(&seen, call, held, key.is_missing(), now, key.call())? {
         key.denied();
     }
     if !seen.changes() && !seen.strikes() {
@@ -171,10 +168,7 @@ fn charge_plain<U: Single>(redis: &mut Redis, name: KeyName, call: &Call, now: T
     guard::point();
     let held = Held::plain(key.usage());
     let seen = Seen::at(call, held, now);
-    check_entries(&seen, call, held, now)?;
-    check_memory(&seen, call, held, now, key.call())?;
-    key.call().stats.decided(seen.admits());
-    if count(&seen, call, true, false) {
+    if admit(&seen, call, held, false, now, key.call())? {
         key.denied();
     }
     if !seen.changes() && !seen.strikes() {
@@ -234,9 +228,15 @@ pub(super) fn grows(seen: &Seen, call: &Call, held: Held, now: Timestamp) -> boo
     seen.makes_parts() || seen.entries(call, held, now).any(|(_, _, grows)| grows)
 }
 
-/// Refuses if it would, and the server is out of memory.
-fn check_memory(seen: &Seen, call: &Call, held: Held, now: Timestamp, redis: &Redis) -> Result<(), Error> {
-    if grows(seen, call, held, now) && redis.out_of_memory() { Err(Error::OutOfMemory) } else { Ok(()) }
+/// Refuses what there is no room for, and counts what is left: a call on one key, that may be `missing`. Whether its
+/// denial is an event.
+fn admit(seen: &Seen, call: &Call, held: Held, missing: bool, now: Timestamp, redis: &Redis) -> Result<bool, Error> {
+    check_entries(seen, call, held, now)?;
+    if grows(seen, call, held, now) && redis.out_of_memory() {
+        return Err(Error::OutOfMemory);
+    }
+    redis.stats.decided(seen.admits());
+    Ok(count(seen, call, true, missing))
 }
 
 /// Counts the limits of a call that as a whole is `allowed`, on a key that it may make. Whether a denial is an event.

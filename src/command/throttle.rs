@@ -20,9 +20,8 @@ pub fn throttle(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     let key = args.key()?;
     let (bucket, ask) = spec::throttle(&mut args)?;
     let now = redis::now();
-    let spec = Spec::of(AnyLimit::Bucket(bucket), ask);
     let charged = match super::charge(redis, key, &bucket, ask, now) {
-        Err(refused) => several::charge_one(redis, key, &spec, now, refused),
+        Err(refused) => several::charge_one(redis, key, &Spec::of(AnyLimit::Bucket(bucket), ask), now, refused),
         charged => charged,
     };
     let decision = match charged {
