@@ -90,6 +90,9 @@ class Server:
             "repl-backlog-ttl": 0,
             # A ping would move the replication offset, by which tests see what was propagated.
             "repl-ping-replica-period": 2_000_000,
+            # It sleeps until a time of the wall clock, and so never sleeps under one that is behind
+            # the real time: it would take a processor for itself.
+            "jemalloc-bg-thread": "no",
         }
         if self.version >= (7,):
             defaults |= {
