@@ -6,11 +6,12 @@ import shutil
 import subprocess
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 
 import pytest
 
 from support import poll
-from support.server import REPOSITORY, Server, free_port
+from support.server import REPOSITORY, Server, reserve_port
 
 SCRIPT = REPOSITORY / "monitoring/ratelimit.lua"
 DASHBOARD = REPOSITORY / "monitoring/grafana.json"
@@ -28,11 +29,17 @@ def used(fresh_server: Callable[..., Server]) -> Server:
 
 
 @pytest.fixture
-def scrape(used: Server) -> Iterator[Callable[[], dict[str, float]]]:
+def port() -> Iterator[int]:
+    """For an exporter."""
+    with ExitStack() as held:
+        yield reserve_port(held)
+
+
+@pytest.fixture
+def scrape(used: Server, port: int) -> Iterator[Callable[[], dict[str, float]]]:
     """Asks an exporter: series by name and labels, as in the text of the scrape."""
     if EXPORTER is None:
         pytest.skip("the Prometheus exporter for Redis is not installed")
-    port = free_port()
     exporter = subprocess.Popen(
         [
             EXPORTER,

@@ -13,7 +13,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from support import poll
-from support.server import Server, ServerError, free_port
+from support.server import Server, ServerError, reserve_port
 
 NAME = "limits"
 # Seconds, for what takes three on an idle machine. On one so loaded that its clock seems to leap,
@@ -60,7 +60,7 @@ class Sentinels:
         self._owned.close()
 
     def _start(self) -> None:
-        port = free_port()
+        port = reserve_port(self._owned)
         directory = Path(
             self._owned.enter_context(tempfile.TemporaryDirectory(prefix="ratelimit-sentinel-"))
         )
