@@ -4,6 +4,7 @@ A run is on one kind of server, which $SERVER names; `make test` runs on one aft
 servers of a run share one clock, which stands still until a test moves it.
 """
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -27,6 +28,11 @@ hypothesis.settings.register_profile(
     suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture],
 )
 hypothesis.settings.load_profile("server")
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """With --numprocesses auto. Half of the time tests wait for servers: to start, sync, end."""
+    return 2 * len(os.sched_getaffinity(0))
 
 
 def pytest_configure() -> None:
