@@ -11,7 +11,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from bench import budgets, callgrind
+from bench import budgets, valgrind
 from bench.budgets import Verdict
 from bench.calls import ALL
 from bench.servers import release
@@ -38,14 +38,14 @@ def main() -> int:
     parser.add_argument("--update", action="store_true", help="write what is measured as budgets")
     update = parser.parse_args().update
     wanted, binary = budgets.load(), binaries.chosen()
-    if not callgrind.is_there():
+    if not valgrind.is_there():
         print("not checked: valgrind is not installed")
         return 1 if os.environ.get("CI") == "true" else 0
     if release(binary) != wanted.server:
         print(f"not checked: the budgets are for {wanted.server}, this is {binary.name}")
         return 0
     names = {name for budget in wanted.budgets for name in (budget.call, budget.to)}
-    instructions = callgrind.instructions(binary, [call for call in ALL if call.name in names])
+    instructions = valgrind.instructions(binary, [call for call in ALL if call.name in names])
     verdicts = budgets.compare(wanted.budgets, instructions)
     print(table(verdicts, instructions))
     if update:

@@ -14,7 +14,6 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from bench import (
-    callgrind,
     commands,
     decisions,
     growth,
@@ -23,6 +22,7 @@ from bench import (
     openloop,
     persistence,
     report,
+    valgrind,
 )
 from bench.calls import Peer
 from bench.charts import Charts
@@ -44,7 +44,7 @@ def main() -> None:
     others, *_ = os.getloadavg()
     # Told now if they cannot be had.
     load.benchmark_program(), load.program()
-    if not callgrind.is_there():
+    if not valgrind.is_there():
         print("instructions are not counted: valgrind is not installed")
 
     shutil.rmtree(folder, ignore_errors=True)

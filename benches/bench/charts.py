@@ -9,7 +9,6 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, FuncFormatter
 
 from bench import growth, openloop
-from bench.callgrind import PIPELINE
 from bench.calls import ADMITTED, AGAINST_LUA, LUA_BUCKET, OURS, REFERENCES, SET_EX
 from bench.commands import Commands
 from bench.decisions import (
@@ -26,6 +25,7 @@ from bench.decisions import (
 from bench.growth import Growth
 from bench.memory import Memory
 from bench.openloop import OpenLoop
+from bench.valgrind import PIPELINE
 
 mpl.rcParams |= {
     "svg.hashsalt": "redis-ratelimit",

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench import callgrind, floor
+from bench import floor, valgrind
 from bench.calls import ALL, Call, Peer, prepare
 from bench.floor import Floor
 from bench.load import CONNECTIONS, Benchmark, pin
@@ -49,9 +49,9 @@ def measure(binary: Binary, scale: Scale, peers: Iterable[Peer]) -> Commands:
         floors = floor.floors(floor.build(Path(directory)))
         timed = _timed(binary, calls, scale)
         counted = {}
-        if callgrind.is_there():
+        if valgrind.is_there():
             counting = [*calls, *(one.call for one in floors)]
-            counted = callgrind.instructions(binary, counting, scale.servers)
+            counted = valgrind.instructions(binary, counting, scale.servers)
     return Commands(timed, counted, [call.name for call in peer_calls], floors)
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from string import Template
 
 from bench import goals, growth, openloop, persistence
-from bench.callgrind import PIPELINE
 from bench.calls import (
     ADMITTED,
     AGAINST_LUA,
@@ -37,6 +36,7 @@ from bench.memory import Memory
 from bench.openloop import OpenLoop
 from bench.persistence import Persistence
 from bench.scale import Scale
+from bench.valgrind import PIPELINE
 
 TEXTS = Path(__file__).parents[1] / "text"
 
