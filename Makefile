@@ -127,17 +127,22 @@ mutants: $(CARGO_MUTANTS) ## break the core in each small way, and see that its 
 demo: $(VENV)/.has-redis $(VENV)/.has-matplotlib $(VENV)/.has-tqdm server build ## draw every algorithm under the same traffic
 	$(PYTHON) scripts/demo.py docs/demo.png
 
-# Each gets what it needs by its lock file, but for Node.js. One that fails hides none of the others.
+# Each gets what it needs by its lock file, but for Node.js. One that fails hides none of the others. At once, as they
+# wait for registries and for servers, but each in its own steps.
+EXAMPLES := example-fastapi example-workers example-express
 NODE_IS_NEW_ENOUGH := node -e 'process.exit(process.versions.node.split(".")[0] < 20 ? 1 : 0)'
+.PHONY: $(EXAMPLES)
 examples: build $(VENV)/.has-everything ## test the example applications: make examples [SERVER=redis-server]
-	@SERVER="$$($(PYTHON) tests/support/binaries.py --chosen)" || exit 1; export SERVER; failed=; \
-	for example in fastapi workers; do \
-		$(MAKE) -C examples/$$example test || failed="$$failed $$example"; \
-	done; \
-	if [ "$$CI" = true ] || { command -v npm >/dev/null && $(NODE_IS_NEW_ENOUGH); }; then \
-		$(MAKE) --keep-going -C examples/express lint test || failed="$$failed express"; \
-	else echo "not tested: examples/express, which needs npm and Node.js 20 or later"; fi; \
-	test -z "$$failed" || { echo "failed:$$failed"; exit 1; }
+	@SERVER="$$($(PYTHON) tests/support/binaries.py --chosen)" || exit 1; export SERVER; \
+	$(MAKE) --no-print-directory --keep-going --jobs=3 --output-sync=recurse $(EXAMPLES)
+
+example-fastapi example-workers: example-%:
+	$(MAKE) --jobs=1 -C examples/$* test
+
+example-express:
+	@if [ "$$CI" = true ] || { command -v npm >/dev/null && $(NODE_IS_NEW_ENOUGH); }; then \
+		$(MAKE) --jobs=1 --keep-going -C examples/express lint test; \
+	else echo "not tested: examples/express, which needs npm and Node.js 20 or later"; fi
 
 fmt: $(VENV)/.has-ruff ## format everything
 	cargo fmt --all
