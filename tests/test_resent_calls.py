@@ -14,8 +14,9 @@ from support.proxy import LossyProxy
 from support.scale import scaled
 from support.server import Server
 
-# Building a client in another language takes a minute or two, once.
-pytestmark = pytest.mark.timeout(600)
+# When a client sends a call again is its own doing; that an id counts once, test_once.py asks of
+# every server. Building a client in another language takes a minute or two.
+pytestmark = [pytest.mark.once, pytest.mark.timeout(600)]
 
 CALLS = scaled(32, 200)
 LIMIT = scaled(24, 150)

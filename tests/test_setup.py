@@ -19,6 +19,9 @@ from support import binaries
 from support.binaries import Binary
 from support.server import REPOSITORY
 
+# No server answers here but those that `make` starts, of PyPI or made up; $SERVER is not asked.
+pytestmark = pytest.mark.once
+
 # What any system has that has `make`.
 TOOLS = [
     *("sh", "cat", "chmod", "cp", "date", "dirname", "expand", "find", "grep", "gzip", "head"),
