@@ -4,6 +4,7 @@ use ratelimit_core::Kind;
 use ratelimit_core::args::whole;
 use ratelimit_core::error::{Error, MustBe, one_of};
 use std::ffi::CStr;
+use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 
 /// A whole number that an operator may set.
@@ -11,7 +12,7 @@ pub struct Setting {
     /// Its name behind `ratelimit.`.
     pub name: &'static CStr,
     /// Its range.
-    pub range: std::ops::RangeInclusive<i64>,
+    pub range: RangeInclusive<i64>,
     /// Whether it is `yes` or `no` (1 or 0).
     pub is_switch: bool,
     /// Whether it is read only at load.
@@ -32,21 +33,19 @@ impl Setting {
         self.value.store(value, Relaxed);
     }
 
-    const fn count(name: &'static CStr) -> Setting {
-        let must_be = MustBe { what: "a whole number from 1 to 10000000", example: "100000" };
-        Setting {
-            name,
-            range: 1..=10_000_000,
-            is_switch: false,
-            at_load: false,
-            must_be,
-            value: AtomicI64::new(100_000),
-        }
+    const fn number(name: &'static CStr, range: RangeInclusive<i64>, default: i64, must_be: MustBe) -> Setting {
+        Setting { name, range, is_switch: false, at_load: false, must_be, value: AtomicI64::new(default) }
     }
 
-    const fn switch(name: &'static CStr, at_load: bool) -> Setting {
+    const fn count(name: &'static CStr) -> Setting {
+        let must_be = MustBe { what: "a whole number from 1 to 10000000", example: "100000" };
+        Setting::number(name, 1..=10_000_000, 100_000, must_be)
+    }
+
+    const fn switch(name: &'static CStr, at_load: bool, on: bool) -> Setting {
         let must_be = MustBe { what: "yes or no", example: "no" };
-        Setting { name, range: 0..=1, is_switch: true, at_load, must_be, value: AtomicI64::new(0) }
+        let value = AtomicI64::new(if on { 1 } else { 0 });
+        Setting { name, range: 0..=1, is_switch: true, at_load, must_be, value }
     }
 
     fn parse(&self, text: &[u8]) -> Option<i64> {
@@ -77,13 +76,42 @@ pub static MAX_LEASES: Setting = Setting::count(c"max-leases");
 pub static MAX_IDS: Setting = Setting::count(c"max-ids");
 
 /// Whether CL.THROTTLE is there, and keys that redis-cell left behind are taken over.
-pub static CELL_COMPAT: Setting = Setting::switch(c"cell-compat", true);
+pub static CELL_COMPAT: Setting = Setting::switch(c"cell-compat", true, false);
+
+/// How many policies there may be.
+pub static MAX_POLICIES: Setting = Setting::number(
+    c"max-policies",
+    1..=65_536,
+    4096,
+    MustBe { what: "a whole number from 1 to 65536", example: "4096" },
+);
+
+/// Whether policies are kept in snapshots where a server would then have something of ours in every snapshot (before
+/// Redis 7.2).
+pub static POLICIES: Setting = Setting::switch(c"policies", true, false);
+
+/// Whether the primaries of a cluster tell each other of their policies.
+pub static POLICY_GOSSIP: Setting = Setting::switch(c"policy-gossip", false, true);
 
 /// Whether a denial is an event of the key that stood in the way, `rl.denied`.
-pub static DENIAL_EVENTS: Setting = Setting::switch(c"denial-events", false);
+pub static DENIAL_EVENTS: Setting = Setting::switch(c"denial-events", false, false);
+
+/// How many keys RL.TOP knows of; 0, none.
+pub static TOP_KEYS: Setting =
+    Setting::number(c"top-keys", 0..=65_536, 1024, MustBe { what: "a whole number from 0 to 65536", example: "1024" });
 
 /// Every setting.
-pub static ALL: [&Setting; 5] = [&MAX_LOG_ENTRIES, &MAX_LEASES, &MAX_IDS, &CELL_COMPAT, &DENIAL_EVENTS];
+pub static ALL: [&Setting; 9] = [
+    &MAX_LOG_ENTRIES,
+    &MAX_LEASES,
+    &MAX_IDS,
+    &CELL_COMPAT,
+    &MAX_POLICIES,
+    &POLICIES,
+    &POLICY_GOSSIP,
+    &DENIAL_EVENTS,
+    &TOP_KEYS,
+];
 
 /// How many entries a key of this kind may have, and the setting that says so.
 pub fn max_entries(kind: Kind) -> Option<(usize, &'static str)> {

@@ -11,6 +11,12 @@ mod config;
 /// What the module has done, for INFO.
 mod stats;
 
+/// The policies of this server, where calls find them.
+mod policies;
+
+/// The keys that are denied most, where denials find them.
+mod top;
+
 /// One file a command family: read, look, charge, reply.
 mod command;
 

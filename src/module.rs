@@ -3,7 +3,7 @@
 #![allow(unsafe_code, reason = "the server loads it by pointers")]
 
 use crate::command::kinds::KINDS;
-use crate::command::{algorithm, ban, docs, effect, info, leases, multi, throttle};
+use crate::command::{algorithm, ban, docs, effect, info, leases, limit, multi, policies, throttle, top};
 use crate::config;
 #[cfg(debug_assertions)]
 use crate::redis::Redis;
@@ -97,12 +97,12 @@ static COMMANDS: &[Command] = &[
         c"O(M log N) with M the number of holders given and N that of leases, amortized"
     },
     command! {
-        c"rl.mtake" = multi::take, Take on Numbered, arity -6, MULTI,
+        c"rl.mtake" = multi::take, Take on Numbered, arity -5, MULTI,
         c"Takes from limits on several keys, all or nothing.",
         c"O(N) with N the number of keys, each as by its algorithm"
     },
     command! {
-        c"rl.mpeek" = multi::peek, Peek on Numbered, arity -6, MULTI_TO_LOOK,
+        c"rl.mpeek" = multi::peek, Peek on Numbered, arity -5, MULTI_TO_LOOK,
         c"Tells what RL.MTAKE would answer, and changes nothing.",
         c"O(N) with N the number of keys, each as by its algorithm"
     },
@@ -122,14 +122,59 @@ static COMMANDS: &[Command] = &[
         c"O(1), and O(N) with N up to 100 leases"
     },
     command! {
-        c"rl.take" = algorithm::take, Take on First, arity -5, TAKE,
+        c"rl.top" = top::top, Notes on None, arity -1, TOP,
+        c"Tells which keys have been denied most, on this server, and forgets that with RESET.",
+        c"O(N + M log M) with N the number of keys that are known, and M of those that are asked for"
+    },
+    command! {
+        c"rl.take" = algorithm::take, Take on First, arity -4, TAKE,
         c"Takes from limits of any algorithm on one key, all or nothing.",
         c"O(N) with N the number of specs, each as by its algorithm, and O(log M) with M the number of ids, amortized"
     },
     command! {
-        c"rl.peek" = algorithm::peek, Peek on First, arity -5, TAKE_TO_LOOK,
+        c"rl.peek" = algorithm::peek, Peek on First, arity -4, TAKE_TO_LOOK,
         c"Tells what RL.TAKE would answer, and changes nothing.",
         c"O(N) with N the number of specs, each as by its algorithm, and O(log M) with M the number of ids, amortized"
+    },
+    command! {
+        c"rl.limit" = limit::limit, Take on First, arity -3, LIMIT_BY_NAME,
+        c"Takes from the limits of a policy that the server keeps by name.",
+        c"O(N) with N the number of the policy's limits, each as by its algorithm, and O(log M) with M the number of ids, amortized"
+    },
+    command! {
+        c"rl.delay" = limit::delay, Take on First, arity -3, DELAY,
+        c"Takes from the limits of a policy as RL.LIMIT does, and tells only when to go: 0 now, -1 never.",
+        c"O(N) with N the number of the policy's limits, each as by its algorithm, and O(log M) with M the number of ids, amortized"
+    },
+    command! {
+        c"rl.policyset" = policies::set, Govern on None, arity -3, POLICY_SET,
+        c"Sets a policy: a named list of limits that the server keeps. Replies the version that now stands.",
+        c"O(N) with N the number of its limits"
+    },
+    command! {
+        c"rl.policyscale" = policies::scale, Govern on None, arity -3, POLICY_SCALE,
+        c"Multiplies the limits of a policy by a factor from 0 to 1000, for good or for a while.",
+        c"O(N) with N the number of its limits"
+    },
+    command! {
+        c"rl.policydel" = policies::delete, Govern on None, arity -2, POLICY_DELETE,
+        c"Deletes policies; replies how many there were.",
+        c"O(N) with N the number of names"
+    },
+    command! {
+        c"rl.policyget" = policies::get, Peek on None, arity 2, POLICY_GET,
+        c"Tells what a policy is, how it is scaled, and what has become of calls on it on this server.",
+        c"O(1)"
+    },
+    command! {
+        c"rl.policylist" = policies::list, Peek on None, arity -1, POLICY_LIST,
+        c"Lists policies: their names, versions and limits.",
+        c"O(N log N) with N the number of policies"
+    },
+    command! {
+        c"rl.policyeffect" = policies::effect, Effect on None, arity -2, POLICY_EFFECT,
+        c"Internal: takes over what another server knows of policies.",
+        c"O(N) with N the number of records"
     },
     command! {
         c"rl.effect" = effect::effect, Effect on EveryOther, arity -3, EFFECT,
@@ -220,7 +265,7 @@ fn log_what_is_lacking(ctx: *mut raw::RedisModuleCtx) {
     let lacking = [
         (api::api!(RedisModule_RegisterNumericConfig).is_none(), "CONFIG (settings are module arguments only)"),
         (api::api!(RedisModule_SetCommandInfo).is_none(), "COMMAND DOCS"),
-        (api::api!(RedisModule_ReplyWithMap).is_none(), "maps in RESP3 (RL.INFO replies a flat array)"),
+        (api::api!(RedisModule_ReplyWithMap).is_none(), "maps in RESP3 (RL.INFO and RL.POLICYGET reply flat arrays)"),
         (api::api!(RedisModule_SetCommandACLCategories).is_none(), "ACL categories (grant commands by name)"),
         (api::api!(RedisModule_CachedMicroseconds).is_none(), "a clock that stands still in MULTI and scripts"),
     ];
@@ -255,6 +300,7 @@ unsafe fn load(
             (row.register)(ctx)?;
         }
         redis::config::register(ctx)?;
+        redis::policies::register(ctx)?;
         command::add_category(ctx);
         for row in commands() {
             command::register(ctx, row)?;
@@ -266,7 +312,8 @@ unsafe fn load(
         // Only now that nothing can be refused any more: of a module whose load is refused, older servers unload the
         // library and keep its subscriptions.
         redis::info::register(ctx, commands().collect());
-        redis::listeners::watch(ctx);
+        redis::events::watch(ctx);
+        redis::bus::join(ctx);
     }
     log_what_is_lacking(ctx);
     Ok(())

@@ -1,6 +1,8 @@
 //! What a call is answered, as a value: it is complete before a byte of it is sent. The same in RESP2 and RESP3 but for
 //! maps. -1 is born here and nowhere else.
 
+use ratelimit_core::policy::Facts;
+use ratelimit_core::top::Heavy;
 use ratelimit_core::{Amount, Decision, Fact, Kind, Span, Timestamp, Verdict};
 
 /// The answer to a call that was not refused.
@@ -64,10 +66,12 @@ impl Reply {
         Reply::Rows([i64::from(allowed), wait.map_or(0, wait_ms)], decisions)
     }
 
-    /// `[allowed, wait_ms, [decision, ...]]` of limits that may have names.
-    pub fn each(verdict: Verdict, decisions: Vec<Reply>) -> Reply {
+    /// `[allowed, wait_ms, [decision, ...]]` of limits that may have names, and the name of their policy.
+    pub fn each(verdict: Verdict, decisions: Vec<Reply>, policy: Option<&[u8]>) -> Reply {
         let allowed = Reply::Integer(i64::from(verdict.allowed()));
-        Reply::Array(vec![allowed, Reply::Integer(wait_ms(verdict)), Reply::Array(decisions)])
+        let mut replies = vec![allowed, Reply::Integer(wait_ms(verdict)), Reply::Array(decisions)];
+        replies.extend(policy.map(|name| Reply::Bytes(name.into())));
+        Reply::Array(replies)
     }
 
     /// A decision, and behind it the name of its limit.
@@ -75,6 +79,35 @@ impl Reply {
         let Some(name) = name else { return Reply::Row(decision) };
         let integers = decision.integers().iter().copied().map(Reply::Integer);
         Reply::Array(integers.chain([Reply::Bytes(name.into())]).collect())
+    }
+
+    /// The version of a policy.
+    pub fn version(version: u64) -> Reply {
+        Reply::Integer(integer(version))
+    }
+
+    /// `[version, factor, milliseconds left or -1]`
+    pub fn scale(facts: &Facts) -> Reply {
+        let factor = Reply::text(&facts.scale.to_string());
+        Reply::Array(vec![Reply::version(facts.version), factor, Reply::Integer(scale_ms(facts))])
+    }
+
+    /// What there is to know of a policy.
+    pub fn policy(facts: &Facts) -> Reply {
+        let counts = facts.counts.all().map(|(name, count)| (name, Reply::Integer(integer(count))));
+        Reply::Map(vec![
+            ("version", Reply::version(facts.version)),
+            ("set_at", Reply::Integer(integer(facts.set_at))),
+            ("scale", Reply::text(&facts.scale.to_string())),
+            ("scale_ms", Reply::Integer(scale_ms(facts))),
+            ("specs", Reply::Bytes(facts.specs.clone())),
+            ("counts", Reply::Map(counts.into())),
+        ])
+    }
+
+    /// When to go: 0 now, more in so many milliseconds, -1 never.
+    pub fn delay(verdict: Verdict) -> Reply {
+        Reply::Integer(wait_ms(verdict))
     }
 
     /// What redis-cell answers: `[limited, limit, remaining, retry_after_s, reset_after_s]`.
@@ -102,6 +135,15 @@ impl Reply {
     /// So many.
     pub fn count(count: usize) -> Reply {
         Reply::Integer(i64::try_from(count).unwrap_or(i64::MAX))
+    }
+
+    /// `[[key, denied, at most so many too many], ...]`
+    pub fn heaviest(keys: &[Heavy]) -> Reply {
+        let row = |key: &Heavy| {
+            let counts = [key.denied, key.error].map(|count| Reply::Integer(integer(count)));
+            Reply::Array(std::iter::once(Reply::Bytes(key.name.into())).chain(counts).collect())
+        };
+        Reply::Array(keys.iter().map(row).collect())
     }
 
     /// What a key of a kind says of itself to people.
@@ -153,6 +195,11 @@ fn wait_ms(verdict: Verdict) -> i64 {
         Verdict::Allowed(wait) | Verdict::After(wait) => millis(wait),
         Verdict::Never => -1,
     }
+}
+
+/// For how much longer a policy is scaled; -1 for good.
+fn scale_ms(facts: &Facts) -> i64 {
+    facts.scale_left.map_or(-1, millis)
 }
 
 fn seconds(span: Span) -> i64 {

@@ -7,6 +7,7 @@ use super::decimal::{self, Scaled};
 use super::ratio;
 use super::time::{Period, Span};
 use std::fmt;
+use std::num::NonZeroU64;
 
 /// An amount in millionths of a unit.
 ///
@@ -113,6 +114,16 @@ impl Amount {
     #[must_use]
     pub fn excess(self, cost: Amount, limit: Amount) -> Amount {
         Amount(self.0.saturating_add(cost.0).saturating_sub(limit.0))
+    }
+
+    /// `self * factor`, rounded down to a millionth, and at most what an argument can say.
+    #[must_use]
+    pub fn times(self, factor: Amount) -> Amount {
+        const ONE: NonZeroU64 = match NonZeroU64::new(MILLIONTHS) {
+            Some(millionths) => millionths,
+            None => NonZeroU64::MIN,
+        };
+        Amount::saturating(ratio::floor(self.0, factor.0, ONE)).min(Amount::MAX_ARGUMENT)
     }
 
     /// `self * part / whole`, rounded down.

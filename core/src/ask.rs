@@ -102,6 +102,11 @@ impl Look {
         }
     }
 
+    /// Changes nothing, whatever it shows.
+    pub fn leave_out(&mut self) {
+        self.change = Change::Nothing;
+    }
+
     /// What taking would change.
     #[must_use]
     pub fn change(&self) -> Change {

@@ -60,6 +60,12 @@ pub enum Refused {
     SlowRefill,
 }
 
+/// In microseconds.
+const LONGEST_RECOVERY: NonZeroU64 = match NonZeroU64::new(Span::MAX_RECOVERY.micros()) {
+    Some(micros) => micros,
+    None => NonZeroU64::MIN,
+};
+
 impl Bucket {
     /// A bucket that refills within 36500 days, so that nothing below can overflow.
     ///
@@ -84,6 +90,20 @@ impl Bucket {
     #[must_use]
     pub fn limited_to(self, limit: Amount) -> Bucket {
         Bucket { capacity: limit, ..self }
+    }
+
+    /// The same with capacity and refill times `factor`: rounded down, the refill not below a millionth, nor so low that
+    /// it would take more than 36500 days. Times 0 it lets nothing pass, and what is used drains as before.
+    #[must_use]
+    pub fn scaled(self, factor: Amount) -> Bucket {
+        let capacity = self.capacity.times(factor);
+        if factor == Amount::ZERO {
+            return Bucket { capacity, ..self };
+        }
+        let refill = Amount::saturating(self.refill.get()).times(factor).millionths();
+        let least = ratio::ceil(capacity.millionths(), self.period.micros().get(), LONGEST_RECOVERY);
+        let refill = NonZeroU64::new(refill.max(least)).unwrap_or(NonZeroU64::MIN);
+        Bucket { capacity, refill, ..self }
     }
 
     /// What it is known by without a name.

@@ -51,8 +51,7 @@ impl Text {
     /// The key, which held a `U`, is gone.
     #[must_use]
     pub fn deletion<U: Usage>() -> Text {
-        let mut text = Text::empty();
-        text.push(U::KIND.name().as_bytes());
+        let mut text = Text::beginning_with(U::KIND.name().as_bytes());
         text.push(DELETION);
         text
     }
@@ -63,9 +62,15 @@ impl Text {
         if self.long.is_empty() { self.short.get(..self.length).unwrap_or_default() } else { &self.long }
     }
 
-    fn heading<U: Usage>(expires_at: u64) -> Text {
+    /// A text of another kind, whose fields follow.
+    pub(crate) fn beginning_with(heading: &[u8]) -> Text {
         let mut text = Text::empty();
-        text.push(U::KIND.name().as_bytes());
+        text.push(heading);
+        text
+    }
+
+    fn heading<U: Usage>(expires_at: u64) -> Text {
+        let mut text = Text::beginning_with(U::KIND.name().as_bytes());
         text.integer(u64::from(U::VERSION));
         text.integer(expires_at);
         text
@@ -112,7 +117,12 @@ const DELETION: &[u8] = b" del";
 #[derive(Clone, Copy, Debug)]
 pub struct Fields<'a>(&'a [u8]);
 
-impl Fields<'_> {
+impl<'a> Fields<'a> {
+    /// Those of a text that begins with `heading`.
+    pub(crate) fn behind(heading: &[u8], text: &'a [u8]) -> Option<Fields<'a>> {
+        text.strip_prefix(heading).map(Fields)
+    }
+
     /// Whether all have been read.
     #[must_use]
     pub fn end(&self) -> bool {

@@ -53,6 +53,32 @@ pub enum Error {
         /// How many it may have.
         most: usize,
     },
+    /// None of the policies that the call asks for is there: their names, as they are shown.
+    NoPolicy(String),
+    /// A policy has leases, and the call that asks for one has no id.
+    NoHolder,
+    /// RL.DELAY has one integer, and an admitted call would have more to tell: because of this.
+    MoreToTell(&'static str),
+    /// This server would lose policies, and was not told to keep them.
+    PoliciesOff,
+    /// A policy was set by a later version of the module, whose words this one does not know.
+    UnreadablePolicy,
+    /// A policy is to be set over another version than the one that stands.
+    OtherVersion {
+        /// Its name, as it is shown.
+        name: String,
+        /// The version that stands.
+        stands: u64,
+        /// The one that was named.
+        named: u64,
+    },
+    /// There would be one policy more than there may be.
+    TooManyPolicies {
+        /// How many there may be.
+        most: usize,
+    },
+    /// A policy's stamp is the last one that there is, so that it cannot be changed.
+    NoLaterStamp,
     /// An effect that no command can have caused.
     InvalidEffect,
     /// A panic of ours.
@@ -73,6 +99,8 @@ pub const NUMKEYS: MustBe = MustBe { what: "the number of keys and of specs", ex
 
 /// How much of an unexpected word is shown, in characters: what is no printable byte takes up to four.
 const SHOWN: usize = 32;
+/// Likewise of a policy's name, which a client may want to set.
+const SHOWN_OF_NAME: usize = 256;
 
 impl Error {
     /// The refusal of an argument by the name that it has in the syntax line.
@@ -91,16 +119,36 @@ impl Error {
     #[cold]
     #[must_use]
     pub fn unexpected_where(word: &[u8], place: &str) -> Error {
-        let mut shown = String::new();
-        for byte in word {
-            let escaped = byte.escape_ascii();
-            if shown.len().saturating_add(escaped.len()) > SHOWN {
-                return Error::Unexpected(format!("'{shown}...'{place}"));
-            }
-            shown.extend(escaped.map(char::from));
-        }
-        Error::Unexpected(format!("'{shown}'{place}"))
+        Error::Unexpected(format!("{}{place}", quoted(word, SHOWN)))
     }
+
+    /// The refusal of a call that asks for these policies.
+    #[cold]
+    #[must_use]
+    pub fn no_policy<'a>(names: impl Iterator<Item = &'a [u8]>) -> Error {
+        let names: Vec<String> = names.map(|name| quoted(name, SHOWN_OF_NAME)).collect();
+        Error::NoPolicy(one_of(&names.iter().map(String::as_str).collect::<Vec<_>>()))
+    }
+
+    /// The refusal to set a policy over a version that does not stand.
+    #[cold]
+    #[must_use]
+    pub fn other_version(name: &[u8], stands: u64, named: u64) -> Error {
+        Error::OtherVersion { name: quoted(name, SHOWN_OF_NAME), stands, named }
+    }
+}
+
+/// Bytes in quotes, escaped, and cut to so many characters.
+fn quoted(word: &[u8], most: usize) -> String {
+    let mut shown = String::new();
+    for byte in word {
+        let escaped = byte.escape_ascii();
+        if shown.len().saturating_add(escaped.len()) > most {
+            return format!("'{shown}...'");
+        }
+        shown.extend(escaped.map(char::from));
+    }
+    format!("'{shown}'")
 }
 
 /// Names to choose from: `A, B or C`.
@@ -134,6 +182,23 @@ impl fmt::Display for Error {
             Error::TooManyParts { most } => {
                 write!(f, "ERR the key has {most} limits, as many as one key may have")
             }
+            Error::NoPolicy(names) => write!(f, "NOPOLICY no policy {names}"),
+            Error::NoHolder => f.write_str(
+                "ERR the policy has a CONCURRENCY limit, whose holder is the call's id: the call needs ONCE id ttl",
+            ),
+            Error::MoreToTell(why) => write!(f, "ERR RL.DELAY tells only when to go, and {why} more: use RL.LIMIT"),
+            Error::PoliciesOff => f.write_str(
+                "ERR this server keeps policies only if the module is loaded with 'policies yes' (Redis 7.2 and \
+                 later and Valkey need no setting)",
+            ),
+            Error::UnreadablePolicy => f.write_str("ERR the policy was set by a later version of module ratelimit"),
+            Error::OtherVersion { name, stands, named } => {
+                write!(f, "ERR policy {name} stands at version {stands}, not {named}")
+            }
+            Error::TooManyPolicies { most } => {
+                write!(f, "ERR there are {most} policies, as many as ratelimit.max-policies allows")
+            }
+            Error::NoLaterStamp => f.write_str("ERR there is no time stamp later than the last one seen"),
             Error::InvalidEffect => f.write_str("ERR invalid effect"),
             Error::Internal => f.write_str("ERR internal error in module ratelimit"),
         }

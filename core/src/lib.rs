@@ -64,6 +64,7 @@ pub mod once;
 #[cfg(test)]
 mod oracle;
 pub mod parts;
+pub mod policy;
 mod ratio;
 pub mod sliding_window;
 pub mod spec;
@@ -71,6 +72,7 @@ pub mod strict_window;
 #[cfg(test)]
 mod tests;
 pub mod time;
+pub mod top;
 
 pub use amount::Amount;
 pub use ask::{Ask, Change, Look, look};

@@ -23,10 +23,12 @@ use crate::expiry::LATEST_EXPIRY;
 use crate::leases::ConcurrencyUsage;
 use crate::once::{Charge, Ids, Track};
 use crate::spec::Spec;
+use crate::strict_window::StrictWindowUsage;
 use crate::{Kind, Known, Recovery, Span, Timestamp, Usage};
 use any::with_usage;
 pub use any::{AnyUsage, Single};
-pub use call::{Answer, Held, Seen};
+pub use call::{Answer, Few, Held, Seen};
+use std::any::Any;
 
 /// How many parts a key may have.
 pub const MAX_PARTS: usize = 16;
@@ -180,18 +182,25 @@ impl PartsUsage {
 
     /// Takes the live leases of `holders` back; how many there were.
     pub fn release(&mut self, holders: &[&[u8]], now: Timestamp) -> usize {
+        let released = self.take_back(holders, now);
+        // Nothing is propagated of none, so nothing may change.
+        if released > 0 {
+            self.begin(now, None);
+            self.end(now);
+        }
+        released
+    }
+
+    fn take_back(&mut self, holders: &[&[u8]], now: Timestamp) -> usize {
         let mut parts = self.parts.iter_mut();
         let leases = parts
             .find_map(|part| Some((part.serial, &mut part.recovers_at, ConcurrencyUsage::of_mut(&mut part.usage)?)));
         let Some((serial, recovers_at, leases)) = leases else { return 0 };
         let released = leases.release(holders, now);
-        // Nothing is propagated of none, so nothing may change.
         if released > 0 {
             *recovers_at = now.plus(leases.time_to_last_expiry(now)).min(Timestamp::MAX);
             let kind = Kind::Concurrency;
             self.delta.changed.push(Changed { serial, kind, is_new: false, named: false });
-            self.begin(now, None);
-            self.end(now);
         }
         released
     }
@@ -306,24 +315,21 @@ impl Part {
         self.recovers_at = match recovery {
             Recovery::MovesAlong => moved,
             // Of what a plain key remembered it may be told sooner than the part goes.
-            Recovery::IsTold => moved.max(now.plus(self.usage.reset(now))).min(Timestamp::MAX),
+            Recovery::IsTold => {
+                let reset = with_usage!(&self.usage, usage => told_reset(usage, now));
+                moved.max(now.plus(reset)).min(Timestamp::MAX)
+            }
             // It comes no later than before.
             Recovery::IsHidden => self.recovers_at,
         }
     }
 }
 
-impl AnyUsage {
-    /// How long until it has recovered, of the kinds that know by themselves.
-    fn reset(&self, now: Timestamp) -> Span {
-        match self {
-            AnyUsage::StrictWindow(usage) => usage.time_to_recovery(now),
-            AnyUsage::Concurrency(usage) => usage.time_to_last_expiry(now),
-            AnyUsage::Bucket(_) | AnyUsage::FixedWindow(_) | AnyUsage::SlidingWindow(_) | AnyUsage::SlidingLog(_) => {
-                Span::ZERO
-            }
-        }
-    }
+/// How long until a usage has recovered, of the kinds that know by themselves ([`Recovery::IsTold`]); nothing of others.
+fn told_reset(usage: &dyn Any, now: Timestamp) -> Span {
+    let strict = usage.downcast_ref().map(|usage: &StrictWindowUsage| usage.time_to_recovery(now));
+    let leases = || usage.downcast_ref().map(|usage: &ConcurrencyUsage| usage.time_to_last_expiry(now));
+    strict.or_else(leases).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@
 mod call;
 mod keys;
 mod options;
+mod policy;
 mod window;
 
 use crate::args::{Args, whole};
@@ -19,8 +20,9 @@ use crate::sliding_window::SlidingWindow;
 use crate::strict_window::StrictWindow;
 use crate::{Amount, Ask, Kind, Known, Limit, Period, Span, Usage};
 pub use call::{Asked, Call, MAX_SPECS};
-pub use keys::{CallOnKeys, KeySpec};
+pub use keys::{CallOnKeys, KeySpec, OnKey};
 pub use options::{Behind, Counts, MAX_ID, MAX_NAME, Purpose, is_name};
+pub use policy::{ByPolicy, Policy, name_of_policy};
 use std::fmt;
 use window::Window;
 
@@ -38,6 +40,7 @@ use window::Window;
 /// # Ok::<(), ratelimit_core::error::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a word of its own")]
 pub struct Spec<'a> {
     /// The limit, lowered by what is kept: to decide under it is exact, and a decision is told with
     /// [`Decision::keeping`](crate::Decision::keeping).
@@ -54,6 +57,12 @@ pub struct Spec<'a> {
     pub own_cost: bool,
     /// Whether it is for a first lease only (NX).
     pub nx: bool,
+    /// Whether it decides only for itself (SHADOW, in a policy).
+    pub shadow: bool,
+    /// Whether it is a policy's: then the policy is the truth of its key, which may hold what another definition left.
+    pub by_policy: bool,
+    /// A limit under which usage recovers more slowly, and may again before it has: that of a policy that is scaled.
+    pub slower: Option<&'a AnyLimit>,
 }
 
 /// A limit of any algorithm; it displays as the words that it is read from. [`with_limit!`](crate::with_limit) is how
@@ -133,6 +142,15 @@ impl AnyLimit {
             AnyLimit::StrictWindow(limit) => AnyLimit::StrictWindow(limit.limited_to(amount)),
             AnyLimit::SlidingLog(limit) => AnyLimit::SlidingLog(limit.limited_to(amount)),
             AnyLimit::Concurrency(limit) => AnyLimit::Concurrency(limit.limited_to(amount)),
+        }
+    }
+
+    /// The same times `factor`, its refill too: rounded down as arguments are, a refill not below a millionth.
+    #[must_use]
+    pub fn scaled(self, factor: Amount) -> AnyLimit {
+        match self {
+            AnyLimit::Bucket(limit) => AnyLimit::Bucket(limit.scaled(factor)),
+            limit => limit.limited_to(limit.limit().times(factor)),
         }
     }
 
@@ -229,10 +247,13 @@ impl<'a> Spec<'a> {
     fn unknown(word: &[u8], place: Place, options: options::Words) -> Error {
         let (algorithms, options) = (one_of(&Self::ALGORITHMS.map(|(name, _)| name)), options::names(options));
         let (needed, numkeys) = match place {
-            Place::First => ("an option or an algorithm", ""),
-            Place::FirstOfKeys => ("an option or an algorithm", "; numkeys must be the number of keys"),
-            Place::Next => ("an option of the spec before, BAN or an algorithm", ""),
-            Place::NextOfKeys => ("an option of the spec before or an algorithm", ""),
+            Place::First => ("an option, POLICY or an algorithm", ""),
+            Place::FirstOfPolicy => {
+                return Error::unexpected_where(word, &format!(", where an algorithm is needed: {algorithms}"));
+            }
+            Place::FirstOfKeys => ("an option, POLICY or an algorithm", "; numkeys must be the number of keys"),
+            Place::Next | Place::NextOfPolicy => ("an option of the spec before, BAN or an algorithm", ""),
+            Place::NextOfKeys => ("an option of the spec before, POLICY or an algorithm", ""),
         };
         Error::unexpected_where(word, &format!(", where {needed} is needed: {options}; {algorithms}{numkeys}"))
     }
@@ -242,13 +263,30 @@ impl<'a> Spec<'a> {
     #[inline(always)]
     pub fn plain(Numbers { limit, holder }: Numbers<'a>) -> Spec<'a> {
         let ask = Ask::Take(Amount::ONE);
-        Spec { limit, ask, holder, kept: Amount::ZERO, name: None, own_cost: false, nx: false }
+        Spec {
+            limit,
+            ask,
+            holder,
+            kept: Amount::ZERO,
+            name: None,
+            own_cost: false,
+            nx: false,
+            shadow: false,
+            by_policy: false,
+            slower: None,
+        }
     }
 
     /// A limit, and what is asked of it; nothing else was said.
     #[must_use]
     pub fn of(limit: AnyLimit, ask: Ask) -> Spec<'a> {
         Spec { ask, ..Spec::plain(Numbers::of(limit)) }
+    }
+
+    /// Whether its holder is the call's id: the lease of a policy.
+    #[must_use]
+    pub fn is_held_by_id(&self) -> bool {
+        self.by_policy && matches!(self.limit, AnyLimit::Concurrency(_))
     }
 
     /// The same if so much is to stay available.
@@ -338,7 +376,8 @@ impl<'a> Spec<'a> {
     /// The first word that is wrong, or missing, as [`Error`] says it.
     #[inline(always)]
     pub fn concurrency(args: &mut Args<'a>, behind: &mut Behind<'a>) -> Result<Numbers<'a>, Error> {
-        let (limit, ttl, holder) = (amount(args, "limit")?, period(args, "ttl")?, holder(args)?);
+        let (limit, ttl) = (amount(args, "limit")?, period(args, "ttl")?);
+        let holder = if behind.of_policy { &[] } else { holder(args)? };
         behind.read(args, options::OF_CONCURRENCY)?;
         Ok(Numbers { limit: AnyLimit::Concurrency(Concurrency::new(limit, ttl)), holder })
     }
@@ -349,12 +388,22 @@ impl<'a> Spec<'a> {
 enum Place {
     /// Before the first spec.
     First,
+    /// Before the first of a policy.
+    FirstOfPolicy,
     /// Behind another.
     Next,
+    /// Behind another of a policy.
+    NextOfPolicy,
     /// Before the first spec, behind as many keys as numkeys says.
     FirstOfKeys,
     /// Behind another, for the next of them.
     NextOfKeys,
+}
+
+impl Place {
+    fn is_in_policy(self) -> bool {
+        matches!(self, Place::FirstOfPolicy | Place::NextOfPolicy)
+    }
 }
 
 /// `max_burst count period [quantity]`: redis-cell's words for a bucket, and what is asked of it.

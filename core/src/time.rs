@@ -172,7 +172,7 @@ impl Span {
 
     /// Microseconds.
     #[must_use]
-    pub fn micros(self) -> u64 {
+    pub const fn micros(self) -> u64 {
         self.0
     }
 

@@ -3,8 +3,9 @@
 use ratelimit_core::effect::{Effect, Text};
 use ratelimit_core::error::Error;
 use ratelimit_core::codec::{Decoder, Encoder};
-use ratelimit_core::parts::{Answer, Held, PartsUsage, Seen};
-use ratelimit_core::spec::{AnyLimit, Call, Counts};
+use ratelimit_core::parts::{Held, PartsUsage, Seen};
+use ratelimit_core::args::Args;
+use ratelimit_core::spec::{AnyLimit, Call, Counts, MAX_SPECS, Policy};
 use ratelimit_core::{Amount, Ask, Change, Limit, Look, Span, Timestamp, Usage, Verdict, look};
 
 /// The fields of a usage, as an RDB payload has them.
@@ -71,8 +72,35 @@ pub fn assert_sound<U: Usage>(usage: &U) {
 /// A refusal must be one line that a reply can carry, whatever bytes it is about.
 pub fn assert_wire(error: &Error) {
     let text = error.to_string();
-    assert!(text.starts_with("ERR ") && text.len() < 300, "{text}");
+    let (code, most) = match error {
+        // All names that the call says: how many is its own affair.
+        Error::NoPolicy(names) => ("NOPOLICY ", names.len() + 300),
+        // A name of 256 bytes is shown whole.
+        Error::OtherVersion { .. } => ("ERR ", 400),
+        _ => ("ERR ", 300),
+    };
+    assert!(text.starts_with(code) && text.len() < most, "{text}");
     assert!(text.bytes().all(|byte| matches!(byte, b' '..=b'~')), "{text:?}");
+}
+
+/// The policy that those words say, behind RL.POLICYSET and its name.
+pub fn read_policy(text: &[u8]) -> Option<Policy> {
+    let words: Vec<&[u8]> = std::iter::once(&b"RL.POLICYSET"[..]).chain(text.split(|byte| *byte == b' ')).collect();
+    Policy::read(&mut Args::new(&words)).ok()
+}
+
+/// A policy must be what it displays as, however it is scaled.
+pub fn assert_policy(policy: &Policy) {
+    assert!((1..=MAX_SPECS).contains(&policy.len()) && !policy.is_empty());
+    let text = policy.to_string();
+    assert_eq!(policy.scaled(Amount::ONE).to_string(), text);
+    for millionths in [0, 1, 500_000, 1_000_000, 1_000_000_000] {
+        let scaled = policy.scaled(Amount::saturating(millionths));
+        let text = scaled.to_string();
+        let again = read_policy(text.as_bytes()).unwrap_or_else(|| panic!("{text} is not read"));
+        assert_eq!(again.to_string(), text);
+        assert_eq!(again.len(), policy.len());
+    }
 }
 
 /// A call on a usage, held to what every call promises.
@@ -117,16 +145,13 @@ pub fn assert_lawful<L: Limit>(limit: &L, usage: &mut L::Usage, now: Timestamp, 
 
 /// The same of a call on a key with parts.
 pub fn assert_lawful_call(call: &Call, usage: &mut PartsUsage, now: Timestamp) {
-    let answer = |seen: &Seen, usage: &PartsUsage, now, charged| {
-        let Answer { decision, each } = seen.answer(call, Held::Parts(usage), now, charged);
-        (decision, each)
-    };
+    let answer = |seen: &Seen, usage: &PartsUsage, now, charged| seen.answer(call, Held::Parts(usage), now, charged);
     let seen = Seen::at(call, Held::Parts(usage), now);
     if seen.has_too_many_parts(Held::Parts(usage), now) {
         return;
     }
     let looked = answer(&seen, usage, now, false);
-    for (decision, spec) in looked.1.iter().zip(&call.specs) {
+    for (decision, spec) in looked.each.iter().zip(&call.specs) {
         assert!(decision.remaining <= spec.limit.limit());
     }
     let mut elsewhere = usage.clone();
@@ -142,7 +167,10 @@ pub fn assert_lawful_call(call: &Call, usage: &mut PartsUsage, now: Timestamp) {
     if writes {
         usage.charge(call, &seen, now);
     }
-    let decision = answer(&seen, usage, now, writes).0;
+    let decision = answer(&seen, usage, now, writes).decision;
+    if call.specs.iter().all(|spec| spec.shadow) && usage.banned(now) == Span::ZERO {
+        assert!(!seen.denies(), "what decides only for itself denies no call");
+    }
     assert!(!seen.admits() || decision.verdict != Verdict::Never);
     if usage.is_unused() {
         *usage = PartsUsage::default(); // the key is deleted
@@ -167,7 +195,7 @@ pub fn assert_lawful_call(call: &Call, usage: &mut PartsUsage, now: Timestamp) {
         && now.plus(wait) < Timestamp::MAX
     {
         let then = now.plus(wait);
-        let passes = answer(&Seen::at(call, Held::Parts(usage), then), usage, then, false).0;
+        let passes = answer(&Seen::at(call, Held::Parts(usage), then), usage, then, false).decision;
         assert!(passes.verdict.allowed(), "{call:?} is denied after {wait:?}: {passes:?}");
     }
 }

@@ -1,6 +1,6 @@
 //! One algorithm on one key: `RL.TOKENBUCKET` and its siblings, the generic `RL.TAKE`, and `RL.PEEK`.
 
-use super::several;
+use super::{limit, several};
 use crate::redis::{self, Redis};
 use crate::reply::Reply;
 use ratelimit_core::args::{Args, KeyName};
@@ -36,10 +36,7 @@ pub fn sliding_log(redis: &mut Redis, args: Args) -> Result<Reply, Error> {
 /// `RL.TAKE key [options] spec [spec ...]`
 pub fn take(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     let key = args.key()?;
-    match Asked::take(&mut args)? {
-        Asked::One(spec) => charge_one(redis, key, &spec),
-        Asked::Several(call) => charge_several(redis, key, &call),
-    }
+    charge_with_options(redis, key, Asked::take(&mut args)?)
 }
 
 /// `RL.PEEK key [options] spec [spec ...]`
@@ -56,6 +53,7 @@ pub fn peek(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
             }
         },
         Asked::Several(call) => several::peek(redis, key, &call, now).map(|answer| several::reply(&call, &answer)),
+        Asked::Policy(by) => limit::peek(redis, key, &by, now),
     }
 }
 
@@ -79,6 +77,7 @@ fn charge_with_options(redis: &mut Redis, key: KeyName, asked: Asked) -> Result<
     match asked {
         Asked::One(spec) => charge_one(redis, key, &spec),
         Asked::Several(call) => charge_several(redis, key, &call),
+        Asked::Policy(by) => limit::charge(redis, key, &by, redis::now()),
     }
 }
 

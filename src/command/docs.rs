@@ -45,9 +45,9 @@ const SLIDING_NAME: Arg = Arg::literal(c"algorithm", c"SLIDING");
 const LOG_NAME: Arg = Arg::literal(c"algorithm", c"SLIDINGLOG");
 const CONCURRENCY_NAME: Arg = Arg::literal(c"algorithm", c"CONCURRENCY");
 
-/// A spec of any algorithm, with the options that stand behind its numbers.
+/// A spec of any algorithm, with the options that stand behind its numbers, or what stands for it.
 macro_rules! spec {
-    ($mode:expr, $mode_or_wait:expr $(, $counts:expr)?) => {
+    ($mode:expr, $mode_or_wait:expr $(, counts $counts:expr)? $(, or $policy:expr)?) => {
         Arg::new(
             c"spec",
             Shape::OneOf(&[
@@ -77,14 +77,33 @@ macro_rules! spec {
                     c"concurrency",
                     Shape::Block(&[CONCURRENCY_NAME, LIMIT, TTL, HOLDER, COST, KEEP, AS, NX]),
                 ),
+                $($policy,)?
             ]),
         )
     };
 }
-const SPEC: Arg = spec!(MODE, MODE_OR_WAIT, COUNTS);
-const SPEC_TO_LOOK: Arg = spec!(MODE, MODE_OR_WAIT, ONCE.optional());
+const POLICY_NAME: Arg = Arg::new(c"name", Shape::Word).after(c"POLICY");
+const OR_NAME: Arg = Arg::new(c"other", Shape::Word).after(c"OR").optional().multiple();
+const SPEC: Arg = spec!(MODE, MODE_OR_WAIT, counts COUNTS);
+const SPEC_TO_LOOK: Arg = spec!(MODE, MODE_OR_WAIT, counts ONCE.optional());
 /// On several keys pass all or none: none has UPTO. An id is the call's.
-const SPEC_OF_KEYS: Arg = spec!(FORCE.optional(), FORCE_OR_WAIT);
+const SPEC_OF_KEYS: Arg = spec!(FORCE.optional(), FORCE_OR_WAIT, or
+    Arg::new(c"policy", Shape::Block(&[POLICY_NAME, OR_NAME, COST, FORCE_OR_WAIT, KEEP])));
+
+/// What one key is limited by: specs, or a policy alone.
+macro_rules! limits {
+    ($spec:expr, $counts:expr) => {
+        Arg::new(
+            c"limits",
+            Shape::OneOf(&[
+                Arg::new(c"specs", Shape::Block(&[$spec.multiple(), BAN_RULE])),
+                Arg::new(c"policy", Shape::Block(&[POLICY_NAME, OR_NAME, COST, MODE_OR_WAIT, KEEP, $counts, EACH])),
+            ]),
+        )
+    };
+}
+const LIMITS: Arg = limits!(SPEC, COUNTS);
+const LIMITS_TO_LOOK: Arg = limits!(SPEC_TO_LOOK, ONCE.optional());
 
 /// Of RL.TOKENBUCKET.
 pub const TOKEN_BUCKET: &[Arg] = &[KEY, CAPACITY, REFILL, PERIOD, COST, MODE_OR_WAIT, KEEP, AS, COUNTS];
@@ -117,10 +136,51 @@ pub const THROTTLE: &[Arg] = &[
     Arg::new(c"period", Shape::Whole),
     Arg::new(c"quantity", Shape::Whole).optional(),
 ];
+/// Of RL.TOP.
+pub const TOP: &[Arg] =
+    &[Arg::new(c"count", Shape::Whole).after(c"COUNT").optional(), Arg::literal(c"reset", c"RESET").optional()];
 /// Of RL.TAKE.
-pub const TAKE: &[Arg] = &[KEY, COST, MODE_OR_WAIT, KEEP, COUNTS, EACH, SPEC.multiple(), BAN_RULE];
+pub const TAKE: &[Arg] = &[KEY, COST, MODE_OR_WAIT, KEEP, COUNTS, EACH, LIMITS];
 /// Of RL.PEEK.
-pub const TAKE_TO_LOOK: &[Arg] =
-    &[KEY, COST, MODE_OR_WAIT, KEEP, ONCE.optional(), EACH, SPEC_TO_LOOK.multiple(), BAN_RULE];
+pub const TAKE_TO_LOOK: &[Arg] = &[KEY, COST, MODE_OR_WAIT, KEEP, ONCE.optional(), EACH, LIMITS_TO_LOOK];
+const NAME: Arg = Arg::new(c"name", Shape::Word);
+const SHADOW: Arg = Arg::literal(c"shadow", c"SHADOW").optional();
+const LIMIT_OF_POLICY: Arg = Arg::new(
+    c"spec",
+    Shape::OneOf(&[
+        Arg::new(c"token-bucket", Shape::Block(&[TOKEN_BUCKET_NAME, CAPACITY, REFILL, PERIOD, COST, AS, SHADOW])),
+        Arg::new(c"leaky-bucket", Shape::Block(&[LEAKY_BUCKET_NAME, CAPACITY, LEAK, PERIOD, COST, AS, SHADOW])),
+        Arg::new(c"fixed", Shape::Block(&[FIXED_NAME, LIMIT, WINDOW, ALIGNED, COST, AS, SHADOW])),
+        Arg::new(c"sliding", Shape::Block(&[SLIDING_NAME, LIMIT, WINDOW, STRICT, COST, AS, SHADOW])),
+        Arg::new(c"sliding-log", Shape::Block(&[LOG_NAME, LIMIT, WINDOW, COST, AS, SHADOW])),
+        Arg::new(c"concurrency", Shape::Block(&[CONCURRENCY_NAME, LIMIT, TTL, COST, AS, SHADOW])),
+    ]),
+);
+/// Of RL.LIMIT.
+pub const LIMIT_BY_NAME: &[Arg] = &[KEY, NAME, OR_NAME, COST, MODE_OR_WAIT, KEEP, COUNTS, EACH];
+/// Of RL.DELAY.
+pub const DELAY: &[Arg] = &[KEY, NAME, OR_NAME, COST, FORCE.optional(), KEEP, COUNTS];
+/// Of RL.POLICYSET.
+pub const POLICY_SET: &[Arg] = &[
+    NAME,
+    Arg::new(
+        c"condition",
+        Shape::OneOf(&[Arg::literal(c"nx", c"NX"), Arg::new(c"version", Shape::Whole).after(c"VERSION")]),
+    )
+    .optional(),
+    LIMIT_OF_POLICY.multiple(),
+    BAN_RULE,
+];
+/// Of RL.POLICYSCALE.
+pub const POLICY_SCALE: &[Arg] =
+    &[NAME, Arg::new(c"factor", Shape::Number), Arg::new(c"duration", Shape::Word).after(c"FOR").optional()];
+/// Of RL.POLICYGET.
+pub const POLICY_GET: &[Arg] = &[NAME];
+/// Of RL.POLICYLIST.
+pub const POLICY_LIST: &[Arg] = &[Arg::new(c"pattern", Shape::Word).after(c"MATCH").optional()];
+/// Of RL.POLICYDEL.
+pub const POLICY_DELETE: &[Arg] = &[NAME.multiple()];
+/// Of RL.POLICYEFFECT.
+pub const POLICY_EFFECT: &[Arg] = &[Arg::new(c"record", Shape::Word).multiple()];
 /// Of RL.EFFECT.
 pub const EFFECT: &[Arg] = &[Arg::new(c"data", Shape::Block(&[KEY, Arg::new(c"effect", Shape::Word)])).multiple()];

@@ -7,9 +7,12 @@ pub mod effect;
 pub mod info;
 pub mod kinds;
 pub mod leases;
+pub mod limit;
 pub mod multi;
+pub mod policies;
 mod several;
 pub mod throttle;
+pub mod top;
 
 use crate::config;
 use crate::redis::{Redis, guard};
@@ -115,7 +118,7 @@ impl Seen {
         if (self.makes || self.grows) && redis.out_of_memory() { Err(Error::OutOfMemory) } else { Ok(()) }
     }
 
-    /// Counts the limit, of a call that as a whole is `allowed`. Whether its denial is an event.
+    /// Counts the limit, of a call that as a whole is `allowed`. Whether it stands in the way.
     fn count(&self, allowed: bool) -> bool {
         let denies = self.look.denies();
         if let Some(stats) = stats::of(self.kind) {
@@ -128,6 +131,6 @@ impl Seen {
                 }
             }
         }
-        denies && config::DENIAL_EVENTS.get() != 0
+        denies
     }
 }

@@ -5,22 +5,28 @@
 //! at again if they may have.
 
 use super::several::{self, of_plain};
-use super::{Seen, move_back, step_back};
+use super::{Seen, limit, move_back, step_back};
+use crate::policies::{self, Ruling};
 use crate::redis::key::Found;
 use crate::redis::{self, Redis, guard};
 use crate::reply::{Reply, Row};
 use ratelimit_core::args::{Args, KeyName};
 use ratelimit_core::error::Error;
 use ratelimit_core::expiry::Expiry;
-use ratelimit_core::parts::{Held, PartsUsage, Seen as SeenParts, Single};
-use ratelimit_core::spec::{Call, CallOnKeys, Counts, KeySpec, Purpose, Spec};
+use ratelimit_core::parts::{Answer, Held, PartsUsage, Seen as SeenParts, Single};
+use ratelimit_core::policy::Outcome;
+use ratelimit_core::spec::{Asked, Call, CallOnKeys, Counts, KeySpec, OnKey, Purpose, Spec};
 use ratelimit_core::with_limit;
 use ratelimit_core::{Ask, Change, Decision, Kind, Limit, Look, Timestamp, Usage};
+use std::borrow::Cow;
+use std::rc::Rc;
 
 /// `RL.MTAKE numkeys key [key ...] [options] spec [spec ...]`
 pub fn take(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     let call = CallOnKeys::take(&mut args)?;
     let now = redis::now();
+    let rulings = policies::of_keys(&call, now)?;
+    let call = ruled(call, &rulings)?;
     let looked = look(redis, &call, now)?;
     let allowed = admits(&call, looked.iter().map(|key| &key.seen));
     if allowed {
@@ -28,13 +34,19 @@ pub fn take(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
         looked.iter().try_for_each(|key| key.seen.check_memory(redis))?;
     }
     redis.stats.decided(allowed);
-    Ok(reply(&call, allowed, looked.iter().map(|key| (&key.seen, key.charge(redis, now, allowed)))))
+    let decisions = looked.iter().enumerate().map(|(place, key)| {
+        let ruling = rulings.get(place).and_then(Option::as_deref);
+        (&key.seen, key.charge(redis, ruling, now, allowed))
+    });
+    Ok(reply(&call, allowed, decisions))
 }
 
 /// `RL.MPEEK numkeys key [key ...] [options] spec [spec ...]`
 pub fn peek(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     let call = CallOnKeys::peek(&mut args)?;
     let now = redis::now();
+    let rulings = policies::of_keys(&call, now)?;
+    let call = ruled(call, &rulings)?;
     let mut peeked = Vec::with_capacity(call.specs.len());
     for key in &call.specs {
         peeked.push(SeenKey::peek(redis, &call, key, now)?);
@@ -46,8 +58,23 @@ pub fn peek(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     Ok(reply(&call, allowed, peeked.iter().map(|(seen, decision)| (seen, *decision))))
 }
 
+/// What the call asks of the policies that its keys are ruled by.
+fn ruled<'p, 'a: 'p>(call: CallOnKeys<'a>, rulings: &'p [Option<Rc<Ruling>>]) -> Result<CallOnKeys<'p>, Error> {
+    let CallOnKeys { mut specs, counts, purpose } = call;
+    for ((_, on_key), ruling) in specs.iter_mut().zip(rulings) {
+        if let (OnKey::Policy(by), Some(ruling)) = (&*on_key, ruling) {
+            *on_key = match by.asked(&ruling.policy)? {
+                Asked::One(spec) => OnKey::Spec(spec),
+                Asked::Several(call) => OnKey::Call(Box::new(Call { counts, ..*call })),
+                Asked::Policy(_) => return Err(Error::Internal),
+            };
+        }
+    }
+    Ok(CallOnKeys { specs, counts, purpose })
+}
+
 /// Whether the call as a whole may go on. A settlement may if any key knows its id.
-fn admits<'s, 'a: 's>(call: &CallOnKeys, mut seen: impl Iterator<Item = &'s SeenKey<'a>>) -> bool {
+fn admits<'s, 'a: 's>(call: &CallOnKeys, mut seen: impl Iterator<Item = &'s SeenKey<'s, 'a>>) -> bool {
     match call.purpose {
         Purpose::Settle => seen.any(SeenKey::knows),
         Purpose::GiveBack => true,
@@ -60,7 +87,7 @@ fn admits<'s, 'a: 's>(call: &CallOnKeys, mut seen: impl Iterator<Item = &'s Seen
 fn reply<'s, 'a: 's>(
     call: &CallOnKeys,
     allowed: bool,
-    decisions: impl Iterator<Item = (&'s SeenKey<'a>, Decision)>,
+    decisions: impl Iterator<Item = (&'s SeenKey<'s, 'a>, Decision)>,
 ) -> Reply {
     let mut wait = None;
     let rows = decisions.map(|(seen, decision)| {
@@ -79,15 +106,15 @@ fn reply<'s, 'a: 's>(
 }
 
 /// What a look at one key has shown.
-enum SeenKey<'a> {
+enum SeenKey<'s, 'a> {
     /// Of a plain key, or a missing one.
-    One(Seen),
+    One(Seen, &'s Spec<'a>),
     /// Of a key with parts, or one that has to become that.
-    Parts(Box<OfParts<'a>>),
+    Parts(Box<OfParts<'s, 'a>>),
 }
 
-struct OfParts<'a> {
-    call: Call<'a>,
+struct OfParts<'s, 'a> {
+    call: Cow<'s, Call<'a>>,
     seen: SeenParts,
     /// What the key holds if it is a plain one.
     plain: Option<Kind>,
@@ -97,10 +124,10 @@ struct OfParts<'a> {
     grows: bool,
 }
 
-impl<'a> SeenKey<'a> {
+impl<'s, 'a> SeenKey<'s, 'a> {
     fn denies(&self) -> bool {
         match self {
-            SeenKey::One(seen) => seen.look.denies(),
+            SeenKey::One(seen, _) => seen.look.denies(),
             SeenKey::Parts(parts) => parts.seen.denies(),
         }
     }
@@ -111,14 +138,14 @@ impl<'a> SeenKey<'a> {
 
     fn check_entries(&self) -> Result<(), Error> {
         match self {
-            SeenKey::One(seen) => seen.check_entries(),
+            SeenKey::One(seen, _) => seen.check_entries(),
             SeenKey::Parts(parts) => parts.entries.clone(),
         }
     }
 
     fn check_memory(&self, redis: &Redis) -> Result<(), Error> {
         match self {
-            SeenKey::One(seen) => seen.check_memory(redis),
+            SeenKey::One(seen, _) => seen.check_memory(redis),
             SeenKey::Parts(parts) if parts.grows && redis.out_of_memory() => Err(Error::OutOfMemory),
             SeenKey::Parts(_) => Ok(()),
         }
@@ -128,34 +155,42 @@ impl<'a> SeenKey<'a> {
     fn peek(
         redis: &mut Redis,
         call: &CallOnKeys<'a>,
-        (name, spec): &KeySpec<'a>,
+        (name, on_key): &'s KeySpec<'a>,
         now: Timestamp,
-    ) -> Result<(SeenKey<'a>, Decision), Error> {
-        if is_plain(call, spec) {
-            let plain = with_limit!(spec, limit => peek_plain(redis, *name, limit, spec, now));
-            match plain {
-                Ok((seen, decision)) => return Ok((SeenKey::One(seen), decision)),
-                Err(Error::WrongType { holds, .. }) if holds == Kind::Limits.name() => {}
+    ) -> Result<(SeenKey<'s, 'a>, Decision), Error> {
+        if let Some(spec) = plain(call, on_key) {
+            match with_limit!(spec, limit => peek_plain(redis, *name, limit, spec, now)) {
+                Ok((seen, decision)) => return Ok((SeenKey::One(seen, spec), decision)),
+                Err(Error::WrongType { holds, .. }) if several::is_served(spec, holds) => {}
                 Err(refused) => return Err(refused),
             }
         }
-        let call = call_on_key(call, *spec);
+        let call = call_on_key(call, on_key)?;
         let (seen, entries, answer) = several::look(redis, *name, &call, now)?;
         let of_parts = OfParts { call, seen, plain: None, missing: false, entries, grows: false };
         Ok((SeenKey::Parts(Box::new(of_parts)), answer.decision))
     }
 }
 
-/// Whether a plain key can serve a spec.
-fn is_plain(call: &CallOnKeys, spec: &Spec) -> bool {
-    call.counts == Counts::Every && spec.name.is_none()
+/// What is asked of a key, if a plain one can serve it.
+fn plain<'s, 'a>(call: &CallOnKeys, on_key: &'s OnKey<'a>) -> Option<&'s Spec<'a>> {
+    match on_key {
+        OnKey::Spec(spec) if call.counts == Counts::Every && spec.name.is_none() => Some(spec),
+        _ => None,
+    }
 }
 
 /// A call on several keys, as it is for one of them.
-fn call_on_key<'a>(call: &CallOnKeys<'a>, spec: Spec<'a>) -> Call<'a> {
-    let of_key = Call::of_one(spec);
-    let purpose = if call.purpose == Purpose::Charge { of_key.purpose } else { call.purpose };
-    Call { counts: call.counts, purpose, ..of_key }
+fn call_on_key<'s, 'a>(call: &CallOnKeys<'a>, on_key: &'s OnKey<'a>) -> Result<Cow<'s, Call<'a>>, Error> {
+    match on_key {
+        OnKey::Spec(spec) => {
+            let one = Call::of_one(*spec);
+            let purpose = if call.purpose == Purpose::Charge { one.purpose } else { call.purpose };
+            Ok(Cow::Owned(Call { counts: call.counts, purpose, ..one }))
+        }
+        OnKey::Call(call) => Ok(Cow::Borrowed(call)),
+        OnKey::Policy(_) => Err(Error::Internal),
+    }
 }
 
 fn peek_plain<L: Limit>(
@@ -174,9 +209,8 @@ fn peek_plain<L: Limit>(
 /// A key of a call that was looked at, and closed, and the spec that it was looked at under.
 struct Looked<'s, 'a> {
     name: KeyName,
-    spec: &'s Spec<'a>,
     found: Found,
-    seen: SeenKey<'a>,
+    seen: SeenKey<'s, 'a>,
 }
 
 /// Looks at every key.
@@ -204,46 +238,57 @@ impl<'s, 'a> Looked<'s, 'a> {
     fn at(
         redis: &mut Redis,
         call: &CallOnKeys<'a>,
-        (name, spec): &'s KeySpec<'a>,
+        (name, on_key): &'s KeySpec<'a>,
         now: Timestamp,
     ) -> Result<Looked<'s, 'a>, Error> {
         let name = *name;
-        if is_plain(call, spec) {
-            let plain = with_limit!(spec, limit => look_plain(redis, name, limit, spec.ask, now));
-            match plain {
-                Ok((found, seen)) => return Ok(Looked { name, spec, found, seen: SeenKey::One(seen) }),
-                Err(Error::WrongType { holds, .. }) if holds == Kind::Limits.name() => {}
+        if let Some(spec) = plain(call, on_key) {
+            match with_limit!(spec, limit => look_plain(redis, name, limit, spec.ask, now)) {
+                Ok((found, seen)) => return Ok(Looked { name, found, seen: SeenKey::One(seen, spec) }),
+                Err(Error::WrongType { holds, .. }) if several::is_served(spec, holds) => {}
                 Err(refused) => return Err(refused),
             }
         }
-        let (found, of_parts) = look_at_parts(redis, name, call_on_key(call, *spec), now)?;
-        Ok(Looked { name, spec, found, seen: SeenKey::Parts(of_parts) })
+        let (found, of_parts) = look_at_parts(redis, name, call_on_key(call, on_key)?, now)?;
+        Ok(Looked { name, found, seen: SeenKey::Parts(of_parts) })
     }
 
     /// Makes the change that the look announced if the call as a whole is `allowed`, and sees to a clock gone back in
     /// any case. Nothing can fail any more.
-    fn charge(&self, redis: &mut Redis, now: Timestamp, allowed: bool) -> Decision {
+    fn charge(&self, redis: &mut Redis, ruling: Option<&Ruling>, now: Timestamp, allowed: bool) -> Decision {
+        let (decision, outcome) = self.decide(redis, now, allowed);
+        if let Some(ruling) = ruling {
+            // One that others denied has not been admitted by this policy.
+            let charges = outcome.charges && (allowed || self.seen.denies());
+            ruling.counts.count(&Outcome { charges, ..outcome });
+        }
+        decision
+    }
+
+    fn decide(&self, redis: &mut Redis, now: Timestamp, allowed: bool) -> (Decision, Outcome) {
         match &self.seen {
-            SeenKey::One(seen) => {
+            SeenKey::One(seen, spec) => {
                 if seen.count(allowed) {
                     redis.denied(self.name);
                 }
                 let decision =
-                    with_limit!(self.spec, limit => charge_plain(redis, &self.found, &seen.look, limit, now, allowed));
-                decision.keeping(self.spec.kept)
+                    with_limit!(spec, limit => charge_plain(redis, &self.found, &seen.look, limit, now, allowed));
+                let decision = decision.keeping(spec.kept);
+                (decision, Outcome::of(&decision, Purpose::of(spec.ask)))
             }
             SeenKey::Parts(parts) => {
                 if several::count(&parts.seen, &parts.call, allowed, parts.missing) {
                     redis.denied(self.name);
                 }
-                match parts.plain {
+                let answer = match parts.plain {
                     None => parts.charge(redis, &self.found, now, allowed),
                     Some(kind) => of_plain!(
                         kind,
                         Plain => parts.charge_plain::<Plain>(redis, self.name, now, allowed),
                         parts.nothing(Held::Parts(&PartsUsage::default()), now)
                     ),
-                }
+                };
+                (answer.decision, limit::outcome(&parts.call, &answer))
             }
         }
     }
@@ -264,16 +309,16 @@ fn look_plain<L: Limit>(
 }
 
 #[inline(never)]
-fn look_at_parts<'a>(
+fn look_at_parts<'s, 'a>(
     redis: &mut Redis,
     name: KeyName,
-    call: Call<'a>,
+    call: Cow<'s, Call<'a>>,
     now: Timestamp,
-) -> Result<(Found, Box<OfParts<'a>>), Error> {
+) -> Result<(Found, Box<OfParts<'s, 'a>>), Error> {
     let refused = match redis.open::<PartsUsage>(name) {
         Ok(key) => {
             let missing = key.is_missing();
-            let of_parts = OfParts::of(call, Held::Parts(key.usage()), None, missing, now);
+            let of_parts = OfParts::of(key.call(), call, Held::Parts(key.usage()), None, missing, now);
             return Ok((key.close_to_change(now), Box::new(of_parts)));
         }
         Err(refused @ Error::WrongType { .. }) => refused,
@@ -282,7 +327,7 @@ fn look_at_parts<'a>(
     let kind = several::plain_kind(redis, name, &call, refused)?;
     of_plain!(kind, Plain => {
         let key = redis.open::<Plain>(name)?;
-        let of_parts = OfParts::of(call, Held::plain(key.usage()), Some(kind), false, now);
+        let of_parts = OfParts::of(key.call(), call, Held::plain(key.usage()), Some(kind), false, now);
         Ok((key.close_to_change(now), Box::new(of_parts)))
     }, Err(Error::Internal))
 }
@@ -325,22 +370,35 @@ fn charge_plain<L: Limit>(
     decision
 }
 
-impl<'a> OfParts<'a> {
-    fn of(call: Call<'a>, held: Held, plain: Option<Kind>, missing: bool, now: Timestamp) -> OfParts<'a> {
+impl<'s, 'a> OfParts<'s, 'a> {
+    fn of(
+        redis: &Redis,
+        call: Cow<'s, Call<'a>>,
+        held: Held,
+        plain: Option<Kind>,
+        missing: bool,
+        now: Timestamp,
+    ) -> OfParts<'s, 'a> {
         guard::point();
-        let seen = SeenParts::at(&call, held, now);
+        let mut seen = SeenParts::at(&call, held, now);
+        several::make_room(&mut seen, &call, held, now, || redis.out_of_memory());
         let entries = several::check_entries(&seen, &call, held, now);
         let grows = several::grows(&seen, &call, held, now);
         OfParts { call, seen, plain, missing, entries, grows }
     }
 
     /// The answer to a call that has changed nothing.
-    fn nothing(&self, held: Held, now: Timestamp) -> Decision {
-        self.seen.answer(&self.call, held, now, false).decision
+    fn nothing(&self, held: Held, now: Timestamp) -> Answer {
+        self.seen.answer(&self.call, held, now, false)
     }
 
-    fn charge(&self, redis: &mut Redis, found: &Found, now: Timestamp, allowed: bool) -> Decision {
-        let changes = allowed && self.seen.changes();
+    /// Whether anything is written: a strike is, though the call is denied.
+    fn changes(&self, allowed: bool) -> bool {
+        (allowed && self.seen.changes()) || self.seen.strikes()
+    }
+
+    fn charge(&self, redis: &mut Redis, found: &Found, now: Timestamp, allowed: bool) -> Answer {
+        let changes = self.changes(allowed);
         let mut unused = PartsUsage::default();
         let Ok(found) = redis.find_again::<PartsUsage>(found, now) else {
             return self.nothing(Held::Parts(&unused), now);
@@ -350,46 +408,46 @@ impl<'a> OfParts<'a> {
                 return self.nothing(Held::Parts(&unused), now);
             }
             unused.charge(&self.call, &self.seen, now);
-            let decision = self.seen.answer(&self.call, Held::Parts(&unused), now, true).decision;
+            let answer = self.seen.answer(&self.call, Held::Parts(&unused), now, true);
             let expires_at = Expiry::of(now, unused.reset(now)).after_charge(None, false);
             if !unused.is_unused() {
                 redis.record_new(&found, unused, expires_at, now);
             }
-            return decision;
+            return answer;
         };
         if !changes {
-            let decision = self.nothing(Held::Parts(&usage), now);
+            let answer = self.nothing(Held::Parts(&usage), now);
             if let Some(step) = step_back(&mut *usage, now, PartsUsage::reset) {
                 usage.record(step.expiry(found.expires_at()), now);
             }
-            return decision;
+            return answer;
         }
         let moved = move_back(&mut *usage, now);
         usage.charge(&self.call, &self.seen, now);
         guard::point();
-        let decision = self.seen.answer(&self.call, Held::Parts(&usage), now, true).decision;
+        let answer = self.seen.answer(&self.call, Held::Parts(&usage), now, true);
         let expires_at = Expiry::of(now, usage.reset(now)).after_charge(found.expires_at(), moved);
         usage.record(expires_at, now);
-        decision
+        answer
     }
 
     /// Of a plain key, which becomes one with parts if it is charged.
-    fn charge_plain<U: Single>(&self, redis: &mut Redis, name: KeyName, now: Timestamp, allowed: bool) -> Decision {
+    fn charge_plain<U: Single>(&self, redis: &mut Redis, name: KeyName, now: Timestamp, allowed: bool) -> Answer {
         // Another kind is what others have put there meanwhile.
         let Ok(mut key) = redis.open::<U>(name) else {
             return self.nothing(Held::Parts(&PartsUsage::default()), now);
         };
-        if allowed && self.seen.changes() {
+        if self.changes(allowed) {
             let (parts, expires_at) = several::with_parts(key, now, |parts| parts.charge(&self.call, &self.seen, now));
-            let decision = self.seen.answer(&self.call, Held::Parts(&parts), now, true).decision;
+            let answer = self.seen.answer(&self.call, Held::Parts(&parts), now, true);
             redis.convert::<U, _>(name, parts, expires_at, now);
-            return decision;
+            return answer;
         }
-        let decision = self.nothing(Held::plain(key.usage()), now);
+        let answer = self.nothing(Held::plain(key.usage()), now);
         let reset = |usage: &U, now| self.call.reset_of_plain(usage, now);
         if let Some(step) = step_back(key.usage_mut(), now, reset) {
             key.moved_back(&step);
         }
-        decision
+        answer
     }
 }

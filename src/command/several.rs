@@ -55,18 +55,24 @@ pub(super) use of_plain;
 pub(super) fn plain_kind(redis: &mut Redis, name: KeyName, call: &Call, refused: Error) -> Result<Kind, Error> {
     let Some(kind) = redis.kind(name) else { return Err(refused) };
     match call.specs.as_slice() {
-        [Spec { limit, .. }] if limit.kind() != kind => {
+        [Spec { limit, by_policy: false, .. }] if limit.kind() != kind => {
             Err(Error::WrongType { holds: kind.name(), needs: limit.kind().name() })
         }
         _ => Ok(kind),
     }
 }
 
+/// Whether a key of another kind serves a spec: one with parts does, and what another definition of a policy left is no
+/// mistake.
+pub(super) fn is_served(spec: &Spec, holds: &str) -> bool {
+    holds == Kind::Limits.name() || (spec.by_policy && Kind::ALL.iter().any(|kind| kind.name() == holds))
+}
+
 /// A call of one spec, which a key of another type has refused: a key with parts serves it.
 #[cold]
 pub(super) fn of_one<'a>(spec: &Spec<'a>, refused: Error) -> Result<Call<'a>, Error> {
     match refused {
-        Error::WrongType { holds, .. } if holds == Kind::Limits.name() => Ok(Call::of_one(*spec)),
+        Error::WrongType { holds, .. } if is_served(spec, holds) => Ok(Call::of_one(*spec)),
         refused => Err(refused),
     }
 }
@@ -86,10 +92,15 @@ pub(super) fn charge_one(
 
 /// What is replied.
 pub(super) fn reply(call: &Call, answer: &Answer) -> Reply {
+    reply_by(call, answer, None)
+}
+
+/// The same, of a policy of that name.
+pub(super) fn reply_by(call: &Call, answer: &Answer, policy: Option<&[u8]>) -> Reply {
     if call.each {
         let each = call.specs.iter().zip(&answer.each);
         let each = each.map(|(spec, decision)| Reply::named(Row::decision(decision), spec.name)).collect();
-        Reply::each(answer.decision.verdict, each)
+        Reply::each(answer.decision.verdict, each, policy)
     } else {
         Reply::decision(&answer.decision)
     }
@@ -119,7 +130,8 @@ pub(super) fn look(redis: &mut Redis, name: KeyName, call: &Call, now: Timestamp
 
 fn answer_look(call: &Call, held: Held, now: Timestamp) -> Looked {
     guard::point();
-    let seen = Seen::at(call, held, now);
+    let mut seen = Seen::at(call, held, now);
+    make_room(&mut seen, call, held, now, || false);
     let entries = check_entries(&seen, call, held, now);
     let answer = seen.answer(call, held, now, false);
     (seen, entries, answer)
@@ -142,7 +154,8 @@ pub fn charge(redis: &mut Redis, name: KeyName, call: &Call, now: Timestamp) -> 
 fn charge_parts(mut key: Key<PartsUsage>, call: &Call, now: Timestamp) -> Result<Answer, Error> {
     guard::point();
     let held = Held::Parts(key.usage());
-    let seen = Seen::at(call, held, now);
+    let mut seen = Seen::at(call, held, now);
+    make_room(&mut seen, call, held, now, || key.call().out_of_memory());
     if admit(&seen, call, held, key.is_missing(), now, key.call())? {
         key.denied();
     }
@@ -167,7 +180,8 @@ fn charge_plain<U: Single>(redis: &mut Redis, name: KeyName, call: &Call, now: T
     let mut key = redis.open::<U>(name)?;
     guard::point();
     let held = Held::plain(key.usage());
-    let seen = Seen::at(call, held, now);
+    let mut seen = Seen::at(call, held, now);
+    make_room(&mut seen, call, held, now, || key.call().out_of_memory());
     if admit(&seen, call, held, false, now, key.call())? {
         key.denied();
     }
@@ -228,8 +242,17 @@ pub(super) fn grows(seen: &Seen, call: &Call, held: Held, now: Timestamp) -> boo
     seen.makes_parts() || seen.entries(call, held, now).any(|(_, _, grows)| grows)
 }
 
-/// Refuses what there is no room for, and counts what is left: a call on one key, that may be `missing`. Whether its
-/// denial is an event.
+/// Leaves out what only limits in the shadow would add, if there is no room for it: they never deny.
+pub(super) fn make_room(seen: &mut Seen, call: &Call, held: Held, now: Timestamp, out_of_memory: impl Fn() -> bool) {
+    let casts_shadow = call.specs.iter().any(|spec| spec.shadow);
+    let full = || check_entries(seen, call, held, now).is_err() || (grows(seen, call, held, now) && out_of_memory());
+    if casts_shadow && full() {
+        seen.leave_shadows_out();
+    }
+}
+
+/// Refuses what there is no room for, and counts what is left: a call on one key, that may be `missing`. Whether the key
+/// stands in the way.
 fn admit(seen: &Seen, call: &Call, held: Held, missing: bool, now: Timestamp, redis: &Redis) -> Result<bool, Error> {
     check_entries(seen, call, held, now)?;
     if grows(seen, call, held, now) && redis.out_of_memory() {
@@ -239,7 +262,8 @@ fn admit(seen: &Seen, call: &Call, held: Held, missing: bool, now: Timestamp, re
     Ok(count(seen, call, true, missing))
 }
 
-/// Counts the limits of a call that as a whole is `allowed`, on a key that it may make. Whether a denial is an event.
+/// Counts the limits of a call that as a whole is `allowed`, on a key that it may make. Whether the key stands in the
+/// way.
 pub(super) fn count(seen: &Seen, call: &Call, allowed: bool, missing: bool) -> bool {
     for (kind, denies) in seen.limits(call) {
         if let Some(stats) = stats::of(kind) {
@@ -260,7 +284,7 @@ pub(super) fn count(seen: &Seen, call: &Call, allowed: bool, missing: bool) -> b
             stats.keys_made.count();
         }
     }
-    seen.denies() && config::DENIAL_EVENTS.get() != 0
+    seen.denies()
 }
 
 /// `RL.BAN`'s part of it: bans a key, of whatever kind, or makes one that is only banned.

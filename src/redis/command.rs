@@ -42,6 +42,11 @@ pub enum Access {
     Peek,
     /// It sets them to what was propagated to a replica or the AOF.
     Effect,
+    /// It has none, and changes what calls are ruled by. For operators.
+    Govern,
+    /// It has none, and is about what this server has noted itself, of whatever key: a replica too, whatever state it is
+    /// in. For operators.
+    Notes,
 }
 
 /// Where a command's keys stand.
@@ -53,6 +58,8 @@ pub enum Keys {
     EveryOther,
     /// As many as the first argument says, behind it.
     Numbered,
+    /// Nowhere.
+    None,
 }
 
 impl Keys {
@@ -60,7 +67,7 @@ impl Keys {
     pub const fn asked_for(self, access: Access) -> Option<Access> {
         match self {
             Keys::Numbered => Some(access),
-            Keys::First | Keys::EveryOther => None,
+            Keys::First | Keys::EveryOther | Keys::None => None,
         }
     }
 }
@@ -153,8 +160,10 @@ pub unsafe fn register(ctx: *mut raw::RedisModuleCtx, command: &Command) -> Resu
         (Access::Take, Keys::Numbered) => c"write getkeys-api",
         (Access::Take, _) => c"write fast",
         (Access::Peek, Keys::Numbered) => c"readonly getkeys-api",
+        (Access::Peek, Keys::None) => c"readonly",
         (Access::Peek, _) => c"readonly fast",
-        (Access::Effect, _) => c"write",
+        (Access::Effect | Access::Govern, _) => c"write",
+        (Access::Notes, _) => c"allow-loading allow-stale",
     };
     let (first, last, step) = match command.keys {
         Keys::First => (1, 1, 1),
@@ -162,6 +171,7 @@ pub unsafe fn register(ctx: *mut raw::RedisModuleCtx, command: &Command) -> Resu
         // The first of them; for all, the server asks. Clients that know no more than this send the call by one key,
         // and would send it anywhere if there were none.
         Keys::Numbered => (2, 2, 1),
+        Keys::None => (0, 0, 0),
     };
     // SAFETY: the caller's promise; the server copies names and flags, and everything that the description points to.
     unsafe {
@@ -193,9 +203,13 @@ impl Command {
             Access::Take => "write",
             Access::Peek => "read",
             Access::Effect => "write dangerous",
+            Access::Govern => "write admin dangerous",
+            // As SLOWLOG, which has the names of everybody's keys too.
+            Access::Notes => "admin dangerous",
         };
         let speed = if self.keys == Keys::First { "fast" } else { "slow" };
-        let added = api!(RedisModule_AddACLCategory).is_some() && self.access != Access::Effect;
+        let for_users = matches!(self.access, Access::Take | Access::Peek);
+        let added = api!(RedisModule_AddACLCategory).is_some() && for_users;
         let own = if added { CATEGORY.to_str().unwrap_or_default() } else { "" };
         CString::new(format!("{access} {speed} {own}").trim_end()).unwrap_or_default()
     }
@@ -210,6 +224,7 @@ impl Access {
             }
             Access::Peek => raw::REDISMODULE_CMD_KEY_RO | raw::REDISMODULE_CMD_KEY_ACCESS,
             Access::Effect => raw::REDISMODULE_CMD_KEY_OW | raw::REDISMODULE_CMD_KEY_UPDATE,
+            Access::Govern | Access::Notes => 0,
         }
     }
 }
@@ -238,6 +253,7 @@ unsafe fn describe(registered: *mut raw::RedisModuleCommand, command: &Command, 
             key_spec.fk = range(0, 1);
             key_spec.flags |= u64::from(raw::REDISMODULE_CMD_KEY_INCOMPLETE);
         }
+        Keys::None => {}
     }
     // SAFETY: as above; the list ends with an entry of zeros.
     let mut key_specs = [key_spec, unsafe { std::mem::zeroed() }];
@@ -258,7 +274,7 @@ unsafe fn describe(registered: *mut raw::RedisModuleCommand, command: &Command, 
         history: null_mut(),
         tips: null(),
         arity: command.arity,
-        key_specs: key_specs.as_mut_ptr(),
+        key_specs: if command.keys == Keys::None { null_mut() } else { key_specs.as_mut_ptr() },
         args,
     };
     // SAFETY: everything pointed to lives until the call returns, and the server copies it.

@@ -2,10 +2,11 @@
 
 use super::api::{OK, api};
 use super::command::Command;
-use super::guard;
+use super::{bus, guard, now};
+use crate::policies;
 use crate::stats::{self, CommandStats, Counter, KindStats};
 use redis_module::raw;
-use std::ffi::{CStr, c_int};
+use std::ffi::{CStr, CString, c_int};
 use std::sync::OnceLock;
 
 /// The commands that INFO shows, as they were registered.
@@ -31,8 +32,8 @@ pub unsafe fn register(ctx: *mut raw::RedisModuleCtx, shown: Vec<&'static Comman
 /// Room for the name of a kind: nine letters, and the end of a C string.
 const MAX_NAME: usize = 10;
 
-/// The server also asks when it has crashed, so nothing here allocates.
-unsafe extern "C" fn show(ctx: *mut raw::RedisModuleInfoCtx, _crashed: c_int) {
+/// The server also asks when it has crashed: then nothing here allocates, and policies are left out.
+unsafe extern "C" fn show(ctx: *mut raw::RedisModuleInfoCtx, crashed: c_int) {
     guard::callback((), || {
         let info = Info { ctx };
         if info.section(c"stats") {
@@ -63,7 +64,24 @@ unsafe extern "C" fn show(ctx: *mut raw::RedisModuleInfoCtx, _crashed: c_int) {
                 info.dict(name, &[(c"admitted", admitted), (c"denied", denied), (c"keys_made", keys_made)]);
             }
         }
+        if crashed == 0 && info.section(c"policies") {
+            info.policies();
+        }
     });
+}
+
+/// A policy's name as INFO and monitoring have it: whatever could be taken for something else there is escaped, as in a
+/// URL.
+fn escaped(name: &[u8]) -> String {
+    let mut text = String::new();
+    for byte in name {
+        if byte.is_ascii_alphanumeric() || b"_-.:/@".contains(byte) {
+            text.push(char::from(*byte));
+        } else {
+            text.extend([format!("%{byte:02X}")]);
+        }
+    }
+    text
 }
 
 fn sum<'a>(counters: impl Iterator<Item = &'a Counter>) -> u64 {
@@ -86,6 +104,38 @@ impl Info {
         if let Some(add) = api!(RedisModule_InfoAddFieldULongLong) {
             // SAFETY: likewise.
             unsafe { add(self.ctx, name.as_ptr(), value) };
+        }
+    }
+
+    fn text(&self, name: &CStr, value: &str) {
+        if let (Some(add), Ok(value)) = (api!(RedisModule_InfoAddFieldCString), CString::new(value)) {
+            // SAFETY: likewise; the value too.
+            unsafe { add(self.ctx, name.as_ptr(), value.as_ptr()) };
+        }
+    }
+
+    /// How many policies there are, whether others have the same, and what has become of the calls on each.
+    fn policies(&self) {
+        self.field(c"policies", policies::count());
+        self.text(c"policies_digest", &format!("{:016x}", policies::digest()));
+        self.field(c"policy_peers_differ", u64::try_from(bus::differing()).unwrap_or(u64::MAX));
+        let (Some(begin), Some(end)) = (api!(RedisModule_InfoBeginDictField), api!(RedisModule_InfoEndDictField))
+        else {
+            return;
+        };
+        for (place, policy) in policies::list(None, now()).into_iter().enumerate() {
+            let Ok(field) = CString::new(format!("policy_{place}")) else { continue };
+            // SAFETY: likewise.
+            unsafe { begin(self.ctx, field.as_ptr()) };
+            self.text(c"name", &escaped(&policy.name));
+            self.field(c"version", policy.version);
+            for (count, value) in policy.counts.all() {
+                if let Ok(count) = CString::new(count) {
+                    self.field(&count, value);
+                }
+            }
+            // SAFETY: likewise.
+            unsafe { end(self.ctx) };
         }
     }
 

@@ -187,7 +187,7 @@ impl<'a, U: Usage> Key<'_, 'a, U> {
         self.redis
     }
 
-    /// Has it announced, when nothing is open any more, that the key stood in the way of the call.
+    /// Records that the key stood in the way of the call, and has it announced when nothing is open any more.
     pub fn denied(&mut self) {
         self.redis.denied(self.name);
     }

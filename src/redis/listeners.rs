@@ -16,9 +16,7 @@
 //! Where the server cannot be asked or does not announce it, effects always go out.
 
 use super::api::{OK, api, call, has_flag};
-use super::guard;
 use redis_module::raw;
-use std::ffi::c_void;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
@@ -46,39 +44,24 @@ fn ask() -> bool {
     listening
 }
 
-/// Sees to it that the server is asked, and asked again when the answer may have changed.
-///
-/// # Safety
-/// `ctx` is that of the module's load.
-pub unsafe fn watch(ctx: *mut raw::RedisModuleCtx) {
-    let Some(subscribe) = api!(RedisModule_SubscribeToServerEvent) else { return };
-    let events = [
-        raw::REDISMODULE_EVENT_FORK_CHILD,
-        raw::REDISMODULE_EVENT_REPLICA_CHANGE,
-        raw::REDISMODULE_EVENT_REPLICATION_ROLE_CHANGED,
-        raw::REDISMODULE_EVENT_LOADING,
-    ];
-    // SAFETY: the caller's promise; the callback is a plain function.
-    let subscribed = events.into_iter().all(|id| unsafe {
-        let event = raw::RedisModuleEvent { id, dataver: 1 };
-        subscribe(ctx, event, Some(changed)) == OK
-    });
-    if subscribed {
+/// The events after which the answer may be another.
+pub const EVENTS: [u64; 4] = [
+    raw::REDISMODULE_EVENT_FORK_CHILD,
+    raw::REDISMODULE_EVENT_REPLICA_CHANGE,
+    raw::REDISMODULE_EVENT_REPLICATION_ROLE_CHANGED,
+    raw::REDISMODULE_EVENT_LOADING,
+];
+
+/// The server will announce `all` of them, so that it can be asked.
+pub fn watched(all: bool) {
+    if all {
         STATE.store(TO_BE_ASKED, Relaxed);
     }
 }
 
-unsafe extern "C" fn changed(
-    _ctx: *mut raw::RedisModuleCtx,
-    event: raw::RedisModuleEvent,
-    subevent: u64,
-    _data: *mut c_void,
-) {
-    guard::callback((), || {
-        let forked =
-            event.id == raw::REDISMODULE_EVENT_FORK_CHILD && subevent == raw::REDISMODULE_SUBEVENT_FORK_CHILD_BORN;
-        STATE.store(if forked { SOMEBODY } else { TO_BE_ASKED }, Relaxed);
-    });
+/// One of them has come: the server has `forked` a child, or is to be asked again.
+pub fn changed(forked: bool) {
+    STATE.store(if forked { SOMEBODY } else { TO_BE_ASKED }, Relaxed);
 }
 
 /// Asks the server.

@@ -8,10 +8,12 @@
 #![allow(unsafe_code, reason = "the server is reached by pointers alone")]
 
 pub mod api;
+pub mod bus;
 mod clock;
 pub mod command;
 pub mod config;
 pub mod effect;
+pub mod events;
 pub mod guard;
 pub mod info;
 pub mod key;
@@ -20,9 +22,12 @@ pub mod listeners;
 #[cfg_attr(test, allow(dead_code, reason = "tests of the core have no server to allocate from"))]
 pub mod memory;
 pub mod native_type;
+pub mod policies;
 
+use crate::config::DENIAL_EVENTS;
 use crate::reply::{Reply, Row};
 use crate::stats::CommandStats;
+use crate::top;
 use api::{api, call};
 pub use clock::now;
 use effect::Changes;
@@ -84,9 +89,17 @@ impl<'a> Redis<'a> {
         api::has_flag(flags, raw::REDISMODULE_CTX_FLAGS_OOM) && !api::has_flag(flags, raw::REDISMODULE_CTX_FLAGS_EVICT)
     }
 
-    /// Has it announced that a key stood in the way of the call, which has changed nothing of it.
+    /// Records that a key stood in the way of the call, which has changed nothing of it, and has it announced if that
+    /// is wanted. Once a key and call.
+    #[inline(never)]
     pub fn denied(&mut self, name: KeyName) {
-        self.happened(name, Event::Denied);
+        if let Some(string) = self.argv.get(name.0) {
+            // SAFETY: the string is that of the current call, and lives until that ends.
+            top::record(unsafe { guard::bytes(*string) });
+        }
+        if DENIAL_EVENTS.get() != 0 {
+            self.happened(name, Event::Denied);
+        }
     }
 
     /// Adds to what those will hear of who might change more.
@@ -275,6 +288,17 @@ impl<'a> Redis<'a> {
     pub fn propagate_verbatim(&self) {
         // SAFETY: `ctx` is that of the current call.
         unsafe { call!(RedisModule_ReplicateVerbatim(self.ctx)) };
+    }
+
+    /// Propagates what has become of policies to replicas and the AOF, and to the rest of the cluster.
+    pub fn policies_changed(&self, names: &[&[u8]]) {
+        let records: Vec<Vec<u8>> = names.iter().filter_map(|name| crate::policies::record(name)).collect();
+        for record in &records {
+            // SAFETY: `ctx` is that of the current call.
+            unsafe { policies::propagate_record(self.ctx, record) };
+        }
+        // SAFETY: likewise.
+        unsafe { bus::announce(self.ctx, &records) };
     }
 
     fn string(&self, name: KeyName) -> Result<*mut raw::RedisModuleString, Error> {

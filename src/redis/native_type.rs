@@ -4,7 +4,7 @@
 //! comparison. A value is a `Box` in all but name, from the server's allocator.
 
 use super::api::{api, call};
-use super::{effect, guard, memory};
+use super::{effect, guard, memory, policies};
 use ratelimit_core::codec::{Decoder, Encoder};
 use ratelimit_core::effect::Text;
 use ratelimit_core::expiry::LATEST_EXPIRY;
@@ -132,7 +132,7 @@ unsafe fn usage<'a, U: Usage>(value: *const c_void) -> Option<&'a U> {
 }
 
 /// An RDB payload, being written or read.
-struct Rdb(*mut raw::RedisModuleIO);
+pub(super) struct Rdb(pub(super) *mut raw::RedisModuleIO);
 
 impl Encoder for Rdb {
     fn integer(&mut self, value: u64) {
@@ -198,6 +198,7 @@ unsafe extern "C" fn aof_rewrite<U: Usage>(
     guard::callback((), || {
         // SAFETY: see `usage`; the handle and the key are the server's, for the length of the callback.
         unsafe {
+            policies::rewrite(io);
             let Some(usage) = usage::<U>(value) else { return };
             // The expiry is not known here. The server writes a PEXPIREAT with the real one right behind.
             let text = Text::of_whole(usage, LATEST_EXPIRY);
@@ -299,8 +300,8 @@ unsafe extern "C" fn defrag(
 /// `ctx` is that of the module's load.
 pub unsafe fn set_options(ctx: *mut raw::RedisModuleCtx) {
     // A failed read is an error of ours to report, not the server's to abort on; a key opened for writing and left
-    // as it was has not been modified; nothing outside the keyspace is derived from it, so it may be loaded beside
-    // the old one.
+    // as it was has not been modified; nothing outside the keyspace is derived from it, and policies wait until the
+    // load has ended, so it may be loaded beside the old one.
     let mut options = raw::REDISMODULE_OPTIONS_HANDLE_IO_ERRORS
         | raw::REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED
         | raw::REDISMODULE_OPTIONS_HANDLE_REPL_ASYNC_LOAD;

@@ -55,6 +55,30 @@ fn costs_may_be_decimals() {
 }
 
 #[test]
+fn times_a_factor_it_holds_and_refills_as_much_more() {
+    let tenth = Amount::parse_down(b"0.1").unwrap();
+    for (factor, capacity, refill) in [
+        (units(10), 30_000_000, 10_000_000),
+        (units(1), 3_000_000, 1_000_000),
+        (tenth, 300_000, 100_000),
+        // Not below a millionth, and none at all leaves usage to drain as before.
+        (millionths(1), 3, 1),
+        (units(0), 0, 1_000_000),
+    ] {
+        let scaled = bucket(3, 1, "1s").scaled(factor);
+        assert_eq!((scaled.capacity.millionths(), scaled.refill.get()), (capacity, refill), "{factor}");
+    }
+    let least = Bucket::new(units(5), millionths(1), period("1us"), Discipline::Queue).unwrap().scaled(tenth);
+    assert_eq!((least.capacity.millionths(), least.refill.get()), (500_000, 1));
+    // Nor so low that it would never be full again.
+    let slow = Bucket::new(millionths(10), millionths(9), period("3650d"), Discipline::Burst).unwrap();
+    let scaled = slow.scaled(Amount::parse_down(b"1.1").unwrap());
+    assert_eq!((scaled.capacity.millionths(), scaled.refill.get()), (11, 9));
+    let slow = Bucket::new(millionths(10), millionths(1), period("3650d"), Discipline::Burst).unwrap();
+    assert_eq!(slow.scaled(Amount::parse_down(b"1.9").unwrap()).refill.get(), 2);
+}
+
+#[test]
 fn a_wait_is_rounded_up_to_the_millisecond() {
     // A unit takes 333.3 ms.
     let (limit, mut key) = (bucket(1, 3, "1s"), Key::default());

@@ -41,6 +41,19 @@ fn every_refusal_has_its_text_on_the_wire() {
             Error::TooManyEntries { most: 5, setting: "max-leases" },
             "ERR the key has 5 entries, as many as ratelimit.max-leases allows",
         ),
+        (Error::no_policy([&b"user:1"[..], b"a'\n"].into_iter()), r"NOPOLICY no policy 'user:1' or 'a\'\n'"),
+        (
+            Error::NoHolder,
+            "ERR the policy has a CONCURRENCY limit, whose holder is the call's id: the call needs ONCE id ttl",
+        ),
+        (Error::MoreToTell("EACH"), "ERR RL.DELAY tells only when to go, and EACH more: use RL.LIMIT"),
+        (Error::UnreadablePolicy, "ERR the policy was set by a later version of module ratelimit"),
+        (Error::other_version(b"gold", 3, 2), "ERR policy 'gold' stands at version 3, not 2"),
+        (
+            Error::TooManyPolicies { most: 4096 },
+            "ERR there are 4096 policies, as many as ratelimit.max-policies allows",
+        ),
+        (Error::NoLaterStamp, "ERR there is no time stamp later than the last one seen"),
         (Error::InvalidEffect, "ERR invalid effect"),
         (Error::Internal, "ERR internal error in module ratelimit"),
     ] {

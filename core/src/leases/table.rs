@@ -130,6 +130,12 @@ impl ConcurrencyUsage {
         count
     }
 
+    /// Whether a holder has a lease.
+    #[must_use]
+    pub fn has_lease(&self, holder: &[u8], now: Timestamp) -> bool {
+        self.held_by(Name::of(holder), now).is_some()
+    }
+
     /// How long until the last lease expires.
     pub fn time_to_last_expiry(&self, now: Timestamp) -> Span {
         let last = self.by_expiry.last_key_value();

@@ -1,10 +1,13 @@
 //! One call over several limits on one key: a look at all of them, then all are charged or none is.
 
-use super::{AnyUsage, Beside, Changed, KnownBy, MAX_PARTS, Part, PartsUsage, Single, forget};
+use super::any::with_usage;
+use super::{AnyUsage, Beside, Changed, KnownBy, MAX_PARTS, Part, PartsUsage, Single, forget, told_reset};
 use crate::ask::{Change, Look, look};
+use crate::leases::ConcurrencyUsage;
 use crate::once::{Charge, Remembered};
 use crate::spec::{AnyLimit, Call, Counts, MAX_SPECS, Purpose, Spec};
 use crate::{Amount, Ask, Decision, Kind, Limit, Span, Timestamp, Usage, Verdict, with_limit};
+use arrayvec::ArrayVec;
 use std::any::Any;
 
 /// What is in the key that a call is on.
@@ -45,6 +48,14 @@ impl<'a> Held<'a> {
         }
     }
 
+    /// How many parts there are.
+    fn parts(self) -> usize {
+        match self {
+            Held::Parts(parts) => parts.parts.len(),
+            Held::Plain(..) => 0,
+        }
+    }
+
     fn banned(self, now: Timestamp) -> Span {
         match self {
             Held::Parts(parts) => parts.banned(now),
@@ -81,11 +92,18 @@ impl<'a> Held<'a> {
     }
 }
 
+/// Of each limit of a call.
+pub type Few<T> = ArrayVec<T, MAX_SPECS>;
+
 /// What a look at a key has shown a call.
 #[derive(Clone, Debug)]
 pub struct Seen {
-    limits: Vec<SeenLimit>,
+    limits: Few<SeenLimit>,
+    /// How many parts there were, of a key that has parts.
+    parts: usize,
     outcome: Outcome,
+    /// Whether its id holds a lease that a settlement takes back.
+    releases: bool,
 }
 
 /// What it has shown one limit.
@@ -98,6 +116,10 @@ struct SeenLimit {
     entries: Option<usize>,
     /// Whether that is more than it has.
     grows: bool,
+    /// Whether it decides: not if the call has been charged already.
+    decides: bool,
+    /// Whether that is for itself alone, with no say in what becomes of the call.
+    shadow: bool,
 }
 
 /// What becomes of a call.
@@ -111,6 +133,8 @@ enum Outcome {
     Banned(Span),
     /// Its id has been charged before.
     Repeated(Repeated),
+    /// The same, but the lease that it held has lapsed, and there is no room for another.
+    LostLease,
     /// It settles an id.
     Settles,
     /// It has settled it before.
@@ -128,12 +152,18 @@ struct Repeated {
 }
 
 /// The answer to a call.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// The call's, whatever the number of its limits.
     pub decision: Decision,
     /// Each limit's own.
-    pub each: Vec<Decision>,
+    pub each: Few<Decision>,
+    /// Whether a limit that decides for itself would have denied the call.
+    pub shadow_denied: bool,
+    /// Whether a ban denied it.
+    pub banned: bool,
+    /// Whether its id had been charged before.
+    pub repeated: bool,
 }
 
 impl Seen {
@@ -142,24 +172,30 @@ impl Seen {
     pub fn at(call: &Call, held: Held, now: Timestamp) -> Seen {
         let remembered = held.remembered(call, now);
         let known = remembered.is_some();
+        let settled = remembered.is_some_and(|remembered| remembered.settled);
         let settles = call.purpose == Purpose::Settle;
         let seen = |(spec, place): (&Spec, Option<usize>)| {
             // An id that is known charges nothing, whatever it costs; the lease that NX finds may be its own.
             let repeated;
-            let spec = if known {
+            // Its own lease it renews; but not once it has settled.
+            let counts_again = spec.is_held_by_id() && !settled;
+            let spec = if known && !counts_again {
                 repeated = Spec { ask: Ask::Take(Amount::ZERO), nx: false, ..*spec };
                 &repeated
             } else {
                 spec
             };
-            with_limit!(spec, limit => SeenLimit::at(limit, held, place, now, spec.ask))
+            let seen = with_limit!(spec, limit => SeenLimit::at(limit, held, place, now, spec.ask));
+            SeenLimit { decides: !known || counts_again, shadow: spec.shadow, ..seen }
         };
-        let mut limits: Vec<SeenLimit> = call.specs.iter().zip(held.places(call)).map(seen).collect();
-        grant_the_least(&mut limits);
+        let mut limits: Few<SeenLimit> = call.specs.iter().zip(held.places(call)).map(seen).collect();
+        grant_the_least(call, held, &mut limits, now);
+        let releases = settles && held.has_lease(call, now);
         let outcome = match (remembered, settles) {
             (Some(Remembered { settled: true, .. }), true) => Outcome::Settled,
             (Some(_), true) => Outcome::Settles,
             (None, true) => Outcome::Unknown,
+            (Some(_), false) if limits.iter().any(SeenLimit::denies) => Outcome::LostLease,
             (Some(remembered), false) => Outcome::Repeated(Repeated {
                 hold: remembered.hold_until.since(held.at(now)),
                 forced: remembered.forced,
@@ -167,18 +203,22 @@ impl Seen {
             }),
             (None, false) => Seen::decide(call, held, &limits, now),
         };
-        Seen { limits, outcome }
+        Seen { limits, parts: held.parts(), outcome, releases }
     }
 
     fn decide(call: &Call, held: Held, limits: &[SeenLimit], now: Timestamp) -> Outcome {
         if call.purpose == Purpose::GiveBack {
             return Outcome::Passes;
         }
-        let denying = || call.specs.iter().zip(limits).filter(|(_, seen)| seen.look.denies());
+        let denying = || call.specs.iter().zip(limits).filter(|(_, seen)| seen.denies());
         let banned = held.banned(now);
         if banned != Span::ZERO {
-            let forced = limits.iter().any(|seen| seen.look.is_forced()) && denying().next().is_none();
-            let renews = matches!(call.specs.as_slice(), [lease] if held.renews(lease, limits, now));
+            let forced = forces(limits) && denying().next().is_none();
+            let mut ruling = call.specs.iter().zip(limits).filter(|(_, seen)| !seen.shadow);
+            let renews = match (ruling.next(), ruling.next()) {
+                (Some((lease, seen)), None) => held.renews(lease, seen, now),
+                _ => false,
+            };
             return if forced || renews { Outcome::Passes } else { Outcome::Banned(banned) };
         }
         if denying().next().is_none() {
@@ -197,13 +237,13 @@ impl Seen {
     #[must_use]
     pub fn changes(&self) -> bool {
         match self.outcome {
-            Outcome::Passes => self.limits.iter().any(|seen| seen.look.change() != Change::Nothing),
+            // Of an id that was charged before, only its lease is.
+            Outcome::Passes | Outcome::Repeated(_) => {
+                self.limits.iter().any(|seen| seen.look.change() != Change::Nothing)
+            }
             Outcome::Settles => true,
-            Outcome::Denied { .. }
-            | Outcome::Banned(_)
-            | Outcome::Repeated(_)
-            | Outcome::Settled
-            | Outcome::Unknown => false,
+            Outcome::Settled | Outcome::Unknown => self.releases,
+            Outcome::Denied { .. } | Outcome::Banned(_) | Outcome::LostLease => false,
         }
     }
 
@@ -216,7 +256,24 @@ impl Seen {
     /// Whether it stands in the way of others that are to pass all or none.
     #[must_use]
     pub fn denies(&self) -> bool {
-        matches!(self.outcome, Outcome::Denied { .. } | Outcome::Banned(_))
+        matches!(self.outcome, Outcome::Denied { .. } | Outcome::Banned(_) | Outcome::LostLease)
+    }
+
+    /// Whether the key is banned, and that stands in the call's way.
+    fn is_banned(&self) -> bool {
+        matches!(self.outcome, Outcome::Banned(_))
+    }
+
+    /// Whether the call has been charged before.
+    fn is_repeated(&self) -> bool {
+        matches!(self.outcome, Outcome::Repeated(_))
+    }
+
+    /// Whether a limit that decides for itself would have denied the call.
+    fn shadow_denies(&self, call: &Call) -> bool {
+        // Nothing denies the others.
+        let decides = matches!(call.purpose, Purpose::Charge | Purpose::Look);
+        decides && self.limits.iter().any(SeenLimit::denies_by_itself)
     }
 
     /// Whether the key knows the call's id.
@@ -227,8 +284,9 @@ impl Seen {
 
     /// The kind of each limit, and whether it stood in the call's way.
     pub fn limits<'a>(&'a self, call: &'a Call) -> impl Iterator<Item = (Kind, bool)> + 'a {
-        let denied = matches!(self.outcome, Outcome::Denied { .. } | Outcome::Banned(_));
-        call.specs.iter().zip(&self.limits).map(move |(spec, seen)| (spec.limit.kind(), denied && seen.look.denies()))
+        let denied = self.denies();
+        let of_all = call.specs.iter().zip(&self.limits).filter(|(spec, _)| !spec.shadow);
+        of_all.map(move |(spec, seen)| (spec.limit.kind(), denied && seen.denies()))
     }
 
     /// What grows if the call goes on: a kind, how many entries it will have, and whether that is more than before. The
@@ -239,7 +297,7 @@ impl Seen {
         held: Held<'a>,
         now: Timestamp,
     ) -> impl Iterator<Item = (Kind, usize, bool)> + 'a {
-        let grows = self.outcome == Outcome::Passes;
+        let grows = matches!(self.outcome, Outcome::Passes | Outcome::Repeated(_));
         let of_limits = call.specs.iter().zip(&self.limits).filter(move |_| grows);
         let of_limits = of_limits.filter_map(|(spec, seen)| Some((spec.limit.kind(), seen.entries?, seen.grows)));
         let adds_id = self.remembers(call);
@@ -264,6 +322,7 @@ impl Seen {
             call.specs.iter().zip(&self.limits).filter(|(_, seen)| seen.look.change() != Change::Nothing);
         !self.remembers(call)
             && !self.strikes()
+            && !self.releases
             && changing.all(|(spec, seen)| seen.place.is_some() && spec.name.is_none())
     }
 
@@ -274,10 +333,19 @@ impl Seen {
         }
     }
 
+    /// Charges no limit that decides only for itself: there is no room for what it would add, and it denies nobody.
+    pub fn leave_shadows_out(&mut self) {
+        for seen in self.limits.iter_mut().filter(|seen| seen.shadow) {
+            seen.look.leave_out();
+            (seen.entries, seen.grows) = (None, false);
+        }
+    }
+
     /// How many parts the call would make.
     fn new_parts(&self) -> usize {
         let new = |seen: &&SeenLimit| seen.place.is_none() && matches!(seen.look.change(), Change::Charge(_));
-        if self.outcome == Outcome::Passes { self.limits.iter().filter(new).count() } else { 0 }
+        let charges = matches!(self.outcome, Outcome::Passes | Outcome::Repeated(_));
+        if charges { self.limits.iter().filter(new).count() } else { 0 }
     }
 
     /// Whether the call would make a part, of a key that is there or not; a plain key's usage is one only once it has
@@ -313,51 +381,88 @@ impl Seen {
             let decision = with_limit!(spec, limit => decision_of(limit, held, place, now, &seen.look, takes));
             self.overridden(call, spec, decision.keeping(spec.kept))
         };
-        let each: Vec<Decision> = call.specs.iter().zip(&self.limits).zip(held.places(call)).map(of_limit).collect();
+        let seen_at = || self.limits.iter().map(|seen| seen.place);
+        // Nothing has come or gone since the look.
+        let places: Few<Option<usize>> = if self.new_parts() == 0 && held.parts() == self.parts {
+            seen_at().collect()
+        } else {
+            held.places(call).into_iter().collect()
+        };
+        let each: Few<Decision> = call.specs.iter().zip(&self.limits).zip(places).map(of_limit).collect();
         let decision = self.whole(call, held, &each, now);
-        Answer { decision, each }
+        let (banned, repeated) = (self.is_banned(), self.is_repeated());
+        Answer { decision, each, shadow_denied: self.shadow_denies(call), banned, repeated }
     }
 
     /// A limit's decision, of a call that is not decided by its limits.
     fn overridden(&self, call: &Call, spec: &Spec, decision: Decision) -> Decision {
-        let of_repeated = |Repeated { hold, forced, granted }| {
-            let verdict = if forced && !decision.verdict.allowed() { decision.verdict } else { Verdict::Allowed(hold) };
-            let granted = if let Ask::UpTo(most) = spec.ask { Some(granted.unwrap_or(most)) } else { None };
-            Decision { verdict, granted, ..decision }
+        let at_once = Verdict::Allowed(Span::ZERO);
+        let verdict = match self.outcome {
+            Outcome::Passes if call.purpose == Purpose::GiveBack => at_once,
+            Outcome::Passes | Outcome::Denied { .. } | Outcome::Banned(_) => decision.verdict,
+            Outcome::Unknown => Verdict::Never,
+            // What has no say is told by itself.
+            Outcome::Repeated(_) | Outcome::LostLease if spec.shadow => decision.verdict,
+            Outcome::Repeated(Repeated { forced: true, .. }) if !decision.verdict.allowed() => decision.verdict,
+            Outcome::Repeated(Repeated { hold, .. }) => Verdict::Allowed(hold),
+            Outcome::LostLease if spec.is_held_by_id() => decision.verdict,
+            Outcome::LostLease | Outcome::Settles | Outcome::Settled => at_once,
         };
+        let granted = spec.most().map(|most| match self.outcome {
+            Outcome::Repeated(Repeated { granted, .. }) if verdict.allowed() => granted.unwrap_or(most),
+            _ => decision.granted.unwrap_or_default(),
+        });
+        Decision { verdict, granted, ..decision }
+    }
+
+    /// What a call with UPTO is granted if it passes.
+    fn granted(&self, call: &Call) -> Option<Amount> {
+        let most = call.most(&self.limits)?;
         match self.outcome {
-            Outcome::Passes if call.purpose != Purpose::GiveBack => decision,
-            Outcome::Passes | Outcome::Settles | Outcome::Settled => {
-                Decision { verdict: Verdict::Allowed(Span::ZERO), ..decision }
-            }
-            Outcome::Denied { .. } | Outcome::Banned(_) => decision,
-            Outcome::Unknown => Decision { verdict: Verdict::Never, ..decision },
-            Outcome::Repeated(repeated) => of_repeated(repeated),
+            Outcome::Repeated(repeated) => Some(repeated.granted.unwrap_or(most)),
+            _ => Some(least_granted(&self.limits).unwrap_or(most)),
         }
     }
 
     /// The one decision of all.
     fn whole(&self, call: &Call, held: Held, each: &[Decision], now: Timestamp) -> Decision {
         let stands_in_the_way = |decision: &Decision, seen: &SeenLimit| match self.outcome {
-            Outcome::Denied { .. } | Outcome::Banned(_) => seen.look.denies(),
+            Outcome::Denied { .. } | Outcome::Banned(_) | Outcome::LostLease => seen.denies(),
             _ => !decision.verdict.allowed(),
         };
-        let denying = each.iter().zip(&self.limits).filter(|(decision, seen)| stands_in_the_way(decision, seen));
-        let mut denying = denying.map(|(decision, _)| decision);
+        // A limit that decides only for itself is told only by itself.
+        let each = || each.iter().zip(&call.specs).zip(&self.limits).filter(|((_, spec), _)| !spec.shadow);
+        let denying = each().filter(|((decision, _), seen)| stands_in_the_way(decision, seen));
+        let mut denying = denying.map(|((decision, _), _)| decision);
         let longest = denying.clone().map(|decision| decision.verdict).max();
         let (mut verdict, governing) = if let Some(longest) = longest {
             (longest, denying.find(|decision| decision.verdict == longest))
         } else {
-            let holds = each.iter().map(|decision| decision.verdict).filter(|verdict| verdict.allowed());
-            (holds.max().unwrap_or(Verdict::Allowed(Span::ZERO)), first_to_run_out(call, each))
+            let holds = each().map(|((decision, _), _)| decision.verdict).filter(|verdict| verdict.allowed());
+            let governing = first_to_run_out(each().map(|(told, _)| told));
+            let unlimited = match self.outcome {
+                Outcome::Unknown => Verdict::Never,
+                _ => Verdict::Allowed(Span::ZERO),
+            };
+            (holds.max().unwrap_or(unlimited), governing)
         };
         let banned = held.banned(now);
-        let by_id =
-            matches!(self.outcome, Outcome::Repeated(_) | Outcome::Settles | Outcome::Settled | Outcome::Unknown);
-        let passes_a_ban = by_id
-            || call.purpose == Purpose::GiveBack
-            || (self.outcome == Outcome::Passes && !self.limits.iter().any(|seen| seen.look.is_forced()));
-        let mut remaining = governing.map_or(Amount::ZERO, |decision| decision.remaining);
+        let by_id = matches!(
+            self.outcome,
+            Outcome::Repeated(_) | Outcome::LostLease | Outcome::Settles | Outcome::Settled | Outcome::Unknown
+        );
+        let passes_a_ban =
+            by_id || call.purpose == Purpose::GiveBack || (self.outcome == Outcome::Passes && !forces(&self.limits));
+        // Where no limit governs, nothing limits.
+        let unlimited = Decision {
+            verdict,
+            limit: Amount::MAX_ARGUMENT,
+            remaining: Amount::MAX_ARGUMENT,
+            reset: Span::ZERO,
+            granted: None,
+        };
+        let governing = governing.unwrap_or(&unlimited);
+        let mut remaining = governing.remaining;
         if banned != Span::ZERO && !passes_a_ban {
             remaining = Amount::ZERO;
             verdict = match verdict {
@@ -367,25 +472,34 @@ impl Seen {
         }
         Decision {
             verdict,
-            limit: governing.map_or(Amount::ZERO, |decision| decision.limit),
+            limit: governing.limit,
             remaining,
-            reset: governing.map_or(Span::ZERO, |decision| decision.reset),
-            granted: each.iter().find_map(|decision| decision.granted),
+            reset: governing.reset,
+            granted: self.granted(call).map(|granted| if verdict.allowed() { granted } else { Amount::ZERO }),
         }
     }
 }
 
 impl Held<'_> {
     /// Whether a spec is for a lease that its holder has.
-    fn renews(self, spec: &Spec, limits: &[SeenLimit], now: Timestamp) -> bool {
+    fn renews(self, spec: &Spec, seen: &SeenLimit, now: Timestamp) -> bool {
         let asks = spec.ask != Ask::Take(Amount::ZERO);
         if !asks || !matches!(spec.limit, AnyLimit::Concurrency(_)) {
             return false;
         }
         // With no room at all only a renewal passes.
         let full = Spec { limit: spec.limit.lowered_by(Amount::MAX), ..*spec };
-        let place = limits.first().and_then(|seen| seen.place);
-        with_limit!(full, limit => SeenLimit::at(limit, self, place, now, spec.ask)).look.verdict().allowed()
+        with_limit!(full, limit => SeenLimit::at(limit, self, seen.place, now, spec.ask)).look.verdict().allowed()
+    }
+
+    /// Whether the id of a call that settles holds a lease under one of its limits.
+    fn has_lease(self, call: &Call, now: Timestamp) -> bool {
+        let mut of_leases = call.specs.iter().filter(|spec| spec.is_held_by_id());
+        let leases = match self {
+            Held::Parts(parts) => parts.parts.iter().find_map(|part| ConcurrencyUsage::of(&part.usage)),
+            Held::Plain(usage, _) => usage.downcast_ref(),
+        };
+        leases.is_some_and(|leases: &ConcurrencyUsage| of_leases.any(|spec| leases.has_lease(spec.holder, now)))
     }
 
     /// Whether a limit that denies does so by itself, and not because of what is kept, or for want of a lease.
@@ -417,8 +531,29 @@ impl SeenLimit {
         let charges = matches!(look.change(), Change::Charge(_));
         let entries = if charges { limit.entries_after_charge(usage, now) } else { None };
         let grows = entries.is_some_and(|entries| entries > usage.entries());
-        SeenLimit { place, look, entries, grows }
+        SeenLimit { place, look, entries, grows, decides: true, shadow: false }
     }
+
+    /// Whether it stands in the call's way.
+    fn denies(&self) -> bool {
+        self.decides && !self.shadow && self.look.denies()
+    }
+
+    /// Whether it would tell the call that it is denied, and has no say.
+    fn denies_by_itself(&self) -> bool {
+        self.decides && self.shadow && !self.look.verdict().allowed()
+    }
+}
+
+/// Whether a call is charged in any case: as the limits say that have a say, or if none has, as all do.
+fn forces(limits: &[SeenLimit]) -> bool {
+    let none_rules = limits.iter().all(|seen| seen.shadow);
+    limits.iter().any(|seen| (none_rules || !seen.shadow) && seen.look.is_forced())
+}
+
+/// The least that the limits that have a say grant of an UPTO.
+fn least_granted(limits: &[SeenLimit]) -> Option<Amount> {
+    limits.iter().filter(|seen| !seen.shadow).filter_map(|seen| seen.look.granted()).min()
 }
 
 fn decision_of<L: Limit>(
@@ -438,10 +573,17 @@ where
     }
 }
 
-/// Of an UPTO all grant what the one grants that has least.
-fn grant_the_least(limits: &mut [SeenLimit]) {
-    if let Some(least) = limits.iter().filter_map(|seen| seen.look.granted()).min() {
-        for seen in limits {
+/// Of an UPTO all grant what the one grants that has least. One that decides only for itself has to grant as much, or
+/// denies; all that was asked for, if there is no other.
+fn grant_the_least(call: &Call, held: Held, limits: &mut [SeenLimit], now: Timestamp) {
+    let most = call.specs.iter().find_map(Spec::most);
+    let Some(least) = least_granted(limits).or(most) else { return };
+    for (seen, spec) in limits.iter_mut().zip(&call.specs) {
+        if seen.shadow && seen.look.granted().is_some_and(|granted| granted < least) {
+            let place = seen.place;
+            let whole = with_limit!(spec, limit => SeenLimit::at(limit, held, place, now, Ask::Take(least)));
+            *seen = SeenLimit { decides: seen.decides, shadow: true, ..whole };
+        } else {
             seen.look.grant_at_most(least);
         }
     }
@@ -449,7 +591,7 @@ fn grant_the_least(limits: &mut [SeenLimit]) {
 
 /// Of the limits that let a call pass, the one that would run out first under calls like it: what remains beside what
 /// it costs, compared without dividing. The first of equals.
-fn first_to_run_out<'a>(call: &Call, each: &'a [Decision]) -> Option<&'a Decision> {
+fn first_to_run_out<'d, 's>(each: impl Iterator<Item = (&'d Decision, &'s Spec<'s>)>) -> Option<&'d Decision> {
     let cost = |spec: &Spec| match spec.ask {
         Ask::GiveBack(_) => Amount::ONE,
         Ask::Take(cost) | Ask::UpTo(cost) | Ask::Force(cost) | Ask::Within(cost, _) if cost == Amount::ZERO => {
@@ -463,7 +605,7 @@ fn first_to_run_out<'a>(call: &Call, each: &'a [Decision]) -> Option<&'a Decisio
             (wide(a.0.remaining).saturating_mul(wide(b.1)), wide(b.0.remaining).saturating_mul(wide(a.1)));
         left.cmp(&right)
     };
-    each.iter().zip(call.specs.iter().map(cost)).min_by(sooner).map(|(decision, _)| decision)
+    each.map(|(decision, spec)| (decision, cost(spec))).min_by(sooner).map(|(decision, _)| decision)
 }
 
 impl PartsUsage {
@@ -475,7 +617,7 @@ impl PartsUsage {
         };
         self.begin(now, id);
         match seen.outcome {
-            Outcome::Passes => self.charge_all(call, seen, now),
+            Outcome::Passes | Outcome::Repeated(_) => self.charge_all(call, seen, now),
             Outcome::Settles => self.settle(call, seen, now),
             Outcome::Denied { strikes: true } => {
                 if let Some(rule) = call.ban {
@@ -483,11 +625,11 @@ impl PartsUsage {
                     self.delta.ban = true;
                 }
             }
-            Outcome::Denied { .. }
-            | Outcome::Banned(_)
-            | Outcome::Repeated(_)
-            | Outcome::Settled
-            | Outcome::Unknown => {}
+            Outcome::Denied { .. } | Outcome::Banned(_) | Outcome::LostLease | Outcome::Settled | Outcome::Unknown => {}
+        }
+        if seen.releases {
+            let holders = call.specs.iter().filter(|spec| spec.is_held_by_id()).map(|spec| spec.holder);
+            self.take_back(&holders.collect::<Vec<_>>(), now);
         }
         self.end(now);
     }
@@ -508,12 +650,16 @@ impl PartsUsage {
             let Some(part) = self.parts.get_mut(place) else { continue };
             let (kind, is_new, named) = (part.usage.kind(), limit.place.is_none(), part.claim(spec));
             charges.extend(with_limit!(spec, limit => part.change(limit, change, remembers, now)));
+            if let Some(slower) = spec.slower {
+                part.recovers_under(slower, now);
+            }
             self.delta.changed.push(Changed { serial: part.serial, kind, is_new, named });
         }
         if let Counts::Once { id, ttl } = call.counts
             && remembers
         {
-            let holds = seen.limits.iter().filter_map(|limit| match limit.look.verdict() {
+            let ruling = seen.limits.iter().filter(|limit| !limit.shadow);
+            let holds = ruling.filter_map(|limit| match limit.look.verdict() {
                 Verdict::Allowed(hold) => Some(hold),
                 Verdict::After(_) | Verdict::Never => None,
             });
@@ -521,8 +667,8 @@ impl PartsUsage {
                 expires_at: now.plus(ttl.span()).min(Timestamp::MAX),
                 hold_until: now.plus(holds.max().unwrap_or_default()).min(Timestamp::MAX),
                 settled: false,
-                forced: seen.limits.iter().any(|limit| limit.look.is_forced()),
-                granted: seen.limits.iter().find_map(|limit| limit.look.granted()),
+                forced: forces(&seen.limits),
+                granted: seen.granted(call),
                 charges: charges.into(),
             };
             self.beside.get_or_insert_default().ids.remember(id, remembered);
@@ -554,18 +700,41 @@ impl PartsUsage {
                 continue;
             };
             with_limit!(spec, limit => part.settle(limit, charge, amount, now));
+            if let Some(slower) = spec.slower {
+                part.recovers_under(slower, now);
+            }
             let kind = spec.limit.kind();
             self.delta.changed.push(Changed { serial: charge.part, kind, is_new: false, named: false });
         }
     }
 }
 
+impl Spec<'_> {
+    /// How much an UPTO asks for.
+    fn most(&self) -> Option<Amount> {
+        if let Ask::UpTo(most) = self.ask { Some(most) } else { None }
+    }
+}
+
 impl Call<'_> {
-    /// How long until a plain key has recovered, under the call's limit of its kind.
+    /// How much an UPTO asks for of the limits that have a say, or if none has, of all.
+    fn most(&self, limits: &[SeenLimit]) -> Option<Amount> {
+        let none_rules = limits.iter().all(|seen| seen.shadow);
+        let mut ruling = self.specs.iter().filter(|spec| none_rules || !spec.shadow);
+        ruling.find_map(Spec::most)
+    }
+
+    /// How long until a plain key has recovered, under the call's limit of its kind. If it has none, as the usage knows
+    /// by itself, or not at all.
     #[must_use]
     pub fn reset_of_plain<U: Single>(&self, usage: &U, now: Timestamp) -> Span {
-        let spec = self.specs.iter().find(|spec| spec.limit.kind() == U::KIND);
-        spec.map_or(Span::ZERO, |spec| with_limit!(spec, limit => reset_of(limit, usage, now)))
+        let Some(spec) = self.specs.iter().find(|spec| spec.limit.kind() == U::KIND) else {
+            return told_reset(usage, now);
+        };
+        let reset = with_limit!(spec, limit => reset_of(limit, usage, now));
+        // Until then the scale may have ended.
+        let slower = spec.slower.map(|limit| Spec::of(*limit, Ask::Take(Amount::ZERO)));
+        slower.map_or(reset, |spec| reset.max(with_limit!(spec, limit => reset_of(limit, usage, now))))
     }
 }
 
@@ -616,6 +785,13 @@ impl Part {
             }
             _ => None,
         }
+    }
+
+    /// Stays at least as long as it needs under that limit too: the one that it was charged under may end before.
+    fn recovers_under(&mut self, limit: &AnyLimit, now: Timestamp) {
+        let spec = Spec::of(*limit, Ask::Take(Amount::ZERO));
+        let reset = with_usage!(&self.usage, usage => with_limit!(spec, limit => reset_of(limit, usage, now)));
+        self.recovers_at = self.recovers_at.max(now.plus(reset).min(Timestamp::MAX));
     }
 
     /// Makes usage what it would be had a charge been of `amount`.

@@ -1,6 +1,7 @@
 mod histories;
 mod laws;
 mod model;
+mod policies;
 mod script;
 mod server;
 

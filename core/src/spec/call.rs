@@ -1,6 +1,7 @@
 //! A call on one key: a spec or several, and what goes with them.
 
 use super::options::{self, Behind, Counts, OF_A_CALL, Options, Purpose, Terms, Verb, Words};
+use super::policy::ByPolicy;
 use super::{AnyLimit, DURATION, Numbers, Place, Reader, Spec};
 use crate::args::{Args, whole};
 use crate::ban::BanRule;
@@ -28,6 +29,8 @@ pub enum Asked<'a> {
     One(Spec<'a>),
     /// Anything more.
     Several(Box<Call<'a>>),
+    /// The specs of a policy, which [`ByPolicy::asked`] reads.
+    Policy(Box<ByPolicy<'a>>),
 }
 
 /// A call on one key that is more than one spec.
@@ -134,6 +137,9 @@ impl<'a> Asked<'a> {
         if is_ban(word) {
             return Err(Error::unexpected_where(word, ", which stands behind the last spec"));
         }
+        if is_policy(word) {
+            return ByPolicy::of_key(args, verb, &terms).map(|by| Asked::Policy(Box::new(by)));
+        }
         let read = Spec::reader(word).ok_or_else(|| Spec::unknown(word, Place::First, OF_A_CALL))?;
         let mut behind = Behind::default();
         let numbers = read(args, &mut behind)?;
@@ -165,7 +171,7 @@ impl<'a> Asked<'a> {
                 specs.reserve_exact(MAX_SPECS);
                 specs.push(terms.spec_on_key(numbers, behind)?);
             }
-            let read = reader_behind(word, words, specs.len())?;
+            let read = reader_behind(word, words, Place::Next, specs.len())?;
             let mut behind = Behind::default();
             let numbers = read(args, &mut behind)?;
             words = behind.words;
@@ -180,7 +186,8 @@ impl<'a> Asked<'a> {
             return Asked::of_one(verb, terms, numbers, behind, ban);
         }
         let counts = verb.counts(terms.counts())?;
-        Ok(Asked::Several(Box::new(Call { specs, counts, purpose: terms.purpose, each: terms.each(), ban })))
+        let (purpose, each) = (terms.purpose, terms.each());
+        Ok(Asked::Several(Box::new(Call { specs, counts, purpose, each, ban })))
     }
 
     /// A call that has one spec.
@@ -204,27 +211,32 @@ impl<'a> Asked<'a> {
         if plain {
             return Ok(Asked::One(spec));
         }
-        Ok(Asked::Several(Box::new(Call { specs: vec![spec], counts, purpose, each: terms.each(), ban })))
+        let (specs, each) = (vec![spec], terms.each());
+        Ok(Asked::Several(Box::new(Call { specs, counts, purpose, each, ban })))
     }
 }
 
 /// What reads the spec that `word` begins behind `before` others, of which the last could have the options `words`.
-fn reader_behind<'a>(word: &[u8], words: Words, before: usize) -> Result<Reader<'a>, Error> {
+pub(super) fn reader_behind<'a>(word: &[u8], words: Words, place: Place, before: usize) -> Result<Reader<'a>, Error> {
     let Some(read) = Spec::reader(word) else {
-        if word.eq_ignore_ascii_case(b"EACH") {
+        if word.eq_ignore_ascii_case(b"EACH") && !place.is_in_policy() {
             return Err(options::too_late("EACH"));
         }
-        return Err(Spec::unknown(word, Place::Next, words));
+        if is_policy(word) {
+            return Err(policy_alone());
+        }
+        return Err(Spec::unknown(word, place, words));
     };
     if before == MAX_SPECS {
-        return Err(Error::unexpected_where(word, ", since a call has 8 specs at most"));
+        let whole = if place.is_in_policy() { "policy" } else { "call" };
+        return Err(Error::unexpected_where(word, &format!(", since a {whole} has 8 specs at most")));
     }
     Ok(read)
 }
 
 impl Spec<'_> {
     /// Refuses a spec that would find the same part of a key as another.
-    fn refuse_twin(&self, other: &Spec) -> Result<(), Error> {
+    pub(super) fn refuse_twin(&self, other: &Spec) -> Result<(), Error> {
         if self.limit.kind() != other.limit.kind() {
             return Ok(());
         }
@@ -241,12 +253,23 @@ impl Spec<'_> {
     }
 }
 
-fn is_ban(word: &[u8]) -> bool {
+/// Whether a word begins what stands for a policy's specs.
+pub(super) fn is_policy(word: &[u8]) -> bool {
+    word.eq_ignore_ascii_case(b"POLICY")
+}
+
+/// The error of POLICY where other specs are.
+fn policy_alone() -> Error {
+    Error::unexpected_where(b"POLICY", ", which stands alone for its key, and in no policy")
+}
+
+/// Whether a word begins the rule of a ban.
+pub(super) fn is_ban(word: &[u8]) -> bool {
     word.eq_ignore_ascii_case(b"BAN")
 }
 
 /// `strikes window block`
-fn ban_rule(args: &mut Args) -> Result<BanRule, Error> {
+pub(super) fn ban_rule(args: &mut Args) -> Result<BanRule, Error> {
     let strikes = whole(args.word()?, u32::MAX.into()).and_then(|strikes| u32::try_from(strikes).ok());
     let strikes = strikes.filter(|strikes| *strikes > 0).ok_or_else(|| Error::out_of_range("strikes", STRIKES))?;
     let mut period = |argument| Period::parse(args.word()?).ok_or_else(|| Error::out_of_range(argument, DURATION));

@@ -1,12 +1,25 @@
 //! A call on several keys, with a spec for each.
 
+use super::call::{Call, is_policy};
 use super::options::{self, Behind, Counts, OF_KEYS, Options, Purpose, Terms, Verb};
+use super::policy::ByPolicy;
 use super::{Place, Spec};
 use crate::args::{Args, KeyName, has_twins};
 use crate::error::{Error, MustBe, NUMKEYS};
 
-/// A key, and the spec for it.
-pub type KeySpec<'a> = (KeyName, Spec<'a>);
+/// A key, and what is asked of it.
+pub type KeySpec<'a> = (KeyName, OnKey<'a>);
+
+/// What a call asks of one key of several.
+#[derive(Clone, Debug)]
+pub enum OnKey<'a> {
+    /// A spec.
+    Spec(Spec<'a>),
+    /// The specs of a policy, which [`ByPolicy::asked`] reads: one decision.
+    Policy(Box<ByPolicy<'a>>),
+    /// What it has read.
+    Call(Box<Call<'a>>),
+}
 
 /// A call on several keys: all pass or none does.
 #[derive(Clone, Debug)]
@@ -48,6 +61,12 @@ impl<'a> CallOnKeys<'a> {
                 terms = options_of_all(args)?;
                 read = args.peek().and_then(Spec::reader);
             }
+            if args.peek().is_some_and(is_policy) {
+                args.skip();
+                specs.push((key, OnKey::Policy(Box::new(ByPolicy::of_keys(args, verb, &terms)?))));
+                words = OF_KEYS;
+                continue;
+            }
             let Some(read) = read else {
                 let place = if specs.is_empty() { Place::FirstOfKeys } else { Place::NextOfKeys };
                 return Err(match args.peek() {
@@ -59,7 +78,7 @@ impl<'a> CallOnKeys<'a> {
             let mut behind = Behind::default();
             let numbers = read(args, &mut behind)?;
             words = behind.words;
-            specs.push((key, terms.spec_among_several(&numbers, &behind)?));
+            specs.push((key, OnKey::Spec(terms.spec_among_several(&numbers, &behind)?)));
         }
         if !args.is_empty() {
             let place = " behind the last spec; numkeys must be the number of keys and of specs";

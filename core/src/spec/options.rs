@@ -37,6 +37,7 @@ pub(super) enum Word {
     /// `SETTLE id amount`
     Settle,
     Each,
+    Shadow,
 }
 
 /// The words that are options somewhere.
@@ -73,6 +74,22 @@ pub(super) const OF_SLIDING_WINDOW: Words =
 pub(super) const OF_SLIDING_LOG: Words = OF_LEAKY_BUCKET;
 /// Likewise.
 pub(super) const OF_CONCURRENCY: Words = &[Word::CostOfLease, Word::Keep, Word::As, Word::Nx];
+/// What stands where no option can.
+pub(super) const NONE: Words = &[];
+
+/// Those of `words` that a policy can say: the rest comes with the call.
+fn in_policy(words: Words) -> Words {
+    let has = |word| words.contains(&word);
+    if has(Word::CostOfLease) {
+        &[Word::CostOfLease, Word::As, Word::Shadow]
+    } else if has(Word::Aligned) {
+        &[Word::Cost, Word::As, Word::Aligned, Word::Offset, Word::Anchor, Word::Shadow]
+    } else if has(Word::Strict) {
+        &[Word::Cost, Word::As, Word::Strict, Word::Shadow]
+    } else {
+        &[Word::Cost, Word::As, Word::Shadow]
+    }
+}
 
 impl Word {
     /// The word itself.
@@ -92,6 +109,7 @@ impl Word {
             Word::Once => "ONCE",
             Word::Settle => "SETTLE",
             Word::Each => "EACH",
+            Word::Shadow => "SHADOW",
         }
     }
 
@@ -229,7 +247,7 @@ impl Purpose {
 
 /// What a cost says.
 #[derive(Clone, Copy, Debug)]
-enum Cost {
+pub(super) enum Cost {
     Charge {
         cost: Amount,
         /// Whether it was said in whole units, before rounding.
@@ -284,9 +302,16 @@ pub struct Behind<'a> {
     options: Option<Options<'a>>,
     /// Those that there could be.
     pub(super) words: Words,
+    /// Whether the spec is a policy's.
+    pub(super) of_policy: bool,
 }
 
 impl<'a> Behind<'a> {
+    /// Of a spec of a policy.
+    pub(super) fn of_policy() -> Behind<'a> {
+        Behind { of_policy: true, ..Behind::default() }
+    }
+
     /// Reads options up to a word that is none of `words`; whether the algorithm's own flag was among them.
     #[inline(always)]
     pub(super) fn read(&mut self, args: &mut Args<'a>, words: Words) -> Result<bool, Error> {
@@ -296,6 +321,7 @@ impl<'a> Behind<'a> {
 
     #[inline(never)]
     fn read_any(&mut self, args: &mut Args<'a>, words: Words) -> Result<bool, Error> {
+        let words = if self.of_policy { in_policy(words) } else { words };
         self.words = words;
         let Some(first) = next(args, words) else { return Ok(false) };
         // A limit with its flag is as plain as one without.
@@ -332,16 +358,20 @@ impl<'a> Behind<'a> {
 /// The options that were read in one place.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Options<'a> {
-    cost: Option<Cost>,
+    /// COST.
+    pub(super) cost: Option<Cost>,
     mode: Option<Mode>,
     keep: Option<Keep<'a>>,
-    name: Option<&'a [u8]>,
+    /// AS.
+    pub(super) name: Option<&'a [u8]>,
     /// ALIGNED, STRICT or NX: each algorithm has one at most.
     flagged: bool,
     /// OFFSET and ANCHOR.
     pub(super) alignment: Alignment,
     counts: Counts<'a>,
     each: bool,
+    /// SHADOW.
+    pub(super) shadow: bool,
 }
 
 /// Where the boundaries of an aligned window lie, if they are moved.
@@ -355,7 +385,7 @@ pub(super) struct Alignment {
 
 impl<'a> Options<'a> {
     /// None at all.
-    const NONE: Options<'static> = Options {
+    pub(super) const NONE: Options<'static> = Options {
         cost: None,
         mode: None,
         keep: None,
@@ -364,7 +394,13 @@ impl<'a> Options<'a> {
         alignment: Alignment { offset: None, anchor: None },
         counts: Counts::Every,
         each: false,
+        shadow: false,
     };
+
+    /// Those that a policy says of a limit.
+    pub(super) fn of_policy(cost: Option<Cost>, name: Option<&'a [u8]>) -> Options<'a> {
+        Options { cost, name, ..Options::NONE }
+    }
 
     /// Reads options in any order, each at most once, up to a word that is none of `words`.
     pub(super) fn read(args: &mut Args<'a>, words: Words) -> Result<Options<'a>, Error> {
@@ -423,6 +459,7 @@ impl<'a> Options<'a> {
                 self.counts(Counts::Settle { id, amount })
             }
             Word::Each => std::mem::replace(&mut self.each, true),
+            Word::Shadow => std::mem::replace(&mut self.shadow, true),
         })
     }
 
@@ -443,7 +480,7 @@ impl<'a> Options<'a> {
         };
         // Wrong is wrong, even if no spec takes it.
         refuse_to_keep(self.keep, ask(self.cost, self.mode)?, purpose)?;
-        let terms = Terms { options: self, purpose, are_any: true };
+        let terms = Terms { options: self, purpose, are_any: true, own_cost: false };
         terms.refuse_once_beside(self.cost)?;
         Ok(terms)
     }
@@ -459,9 +496,9 @@ impl<'a> Options<'a> {
     }
 
     /// Refuses what gives back to one of several limits of a key only.
-    pub(super) fn refuse_give_back(&self) -> Result<(), Error> {
+    pub(super) fn refuse_give_back(&self, must_be: MustBe) -> Result<(), Error> {
         match self.cost {
-            Some(Cost::GiveBack(_)) => Err(Error::out_of_range("cost", COST_OF_SEVERAL)),
+            Some(Cost::GiveBack(_)) => Err(Error::out_of_range("cost", must_be)),
             _ => Ok(()),
         }
     }
@@ -485,15 +522,45 @@ pub(super) struct Terms<'a> {
     pub(super) purpose: Purpose,
     /// Whether anything was said at all.
     are_any: bool,
+    /// Whether the cost is of one key's own: what it was charged, a settlement of all leaves alone.
+    own_cost: bool,
 }
 
 impl<'a> Terms<'a> {
     /// Those of a call without options of its own.
-    pub(super) const NONE: Terms<'static> = Terms { options: Options::NONE, purpose: Purpose::Charge, are_any: false };
+    pub(super) const NONE: Terms<'static> =
+        Terms { options: Options::NONE, purpose: Purpose::Charge, are_any: false, own_cost: false };
 
     /// How often the call counts.
     pub(super) fn counts(&self) -> Counts<'a> {
         self.options.counts
+    }
+
+    /// The mode with which an admitted call may have to wait, or is granted less than it asks for.
+    pub(super) fn word_that_tells_more(&self) -> Option<&'static str> {
+        let mode = self.options.mode.filter(|mode| matches!(mode, Mode::UpTo | Mode::MaxWait(_)));
+        mode.map(|mode| mode.word().name())
+    }
+
+    /// The same with options that stand behind the only spec of a key, and win.
+    pub(super) fn with(&self, own: &Options<'a>) -> Result<Terms<'a>, Error> {
+        let all = self.options;
+        let counts = self.counting_as(own)?.map_or(all.counts, |terms| terms.counts());
+        // Of a call that as a whole charges nothing, what has a cost of its own is looked at.
+        let looks = own.cost.is_some() && self.purpose != Purpose::Charge;
+        let cost = if looks { Some(Cost::Charge { cost: Amount::ZERO, whole: true }) } else { own.cost.or(all.cost) };
+        // What goes with the cost of all does not go with another; a share is kept of any.
+        let (mode, keep) = match (own.cost, all.keep) {
+            (Some(_), Some(Keep::Share(_))) => (own.mode, own.keep.or(all.keep)),
+            (Some(_), _) => (own.mode, own.keep),
+            (None, _) => (own.mode.or(all.mode), own.keep.or(all.keep)),
+        };
+        let options = Options { cost, mode, keep, counts, each: all.each || own.each, ..Options::NONE };
+        if looks {
+            Ok(Terms { options, purpose: self.purpose, are_any: true, own_cost: true })
+        } else {
+            options.of_the_call()
+        }
     }
 
     /// Whether each decision is to be told.
@@ -519,7 +586,7 @@ impl<'a> Terms<'a> {
 
     /// What is asked of one of several limits on one key.
     pub(super) fn spec_on_key(&self, numbers: &Numbers<'a>, behind: &Behind<'a>) -> Result<Spec<'a>, Error> {
-        behind.options().refuse_give_back()?;
+        behind.options().refuse_give_back(COST_OF_SEVERAL)?;
         self.spec_among_several(numbers, behind)
     }
 
@@ -558,8 +625,11 @@ impl<'a> Terms<'a> {
             holder,
             kept: Amount::ZERO,
             name: own.name,
-            own_cost: own.cost.is_some(),
+            own_cost: own.cost.is_some() || self.own_cost,
             nx: own.flagged && of_leases,
+            shadow: false,
+            by_policy: false,
+            slower: None,
         };
         Ok(match keep {
             Some(keep) => spec.keeping(keep.of(limit.limit())),

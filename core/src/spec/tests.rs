@@ -21,7 +21,7 @@ fn leaked(text: &str) -> &'static Vec<&'static [u8]> {
 fn plain(words: &impl Words) -> Result<Spec<'_>, Error> {
     match Asked::take(&mut Args::new(words))? {
         Asked::One(spec) => Ok(spec),
-        Asked::Several(call) => unreachable!("{call:?}"),
+        asked => unreachable!("{asked:?}"),
     }
 }
 
@@ -31,7 +31,7 @@ fn read_alone(text: &str) -> Result<Spec<'static>, Error> {
     let name = args.word()?;
     match Asked::one(&mut args, Spec::reader(name).unwrap())? {
         Asked::One(spec) => Ok(spec),
-        Asked::Several(call) => unreachable!("{call:?}"),
+        asked => unreachable!("{asked:?}"),
     }
 }
 
@@ -70,7 +70,7 @@ fn refuses_with_the_word_or_the_argument() {
     for (text, error) in [
         (
             "NOSUCH 1 1s",
-            "ERR syntax error, unexpected 'NOSUCH', where an option or an algorithm is needed: COST, UPTO, FORCE, \
+            "ERR syntax error, unexpected 'NOSUCH', where an option, POLICY or an algorithm is needed: COST, UPTO, FORCE, \
              MAXWAIT, KEEP, ONCE, SETTLE or EACH; TOKENBUCKET, LEAKYBUCKET, FIXED, SLIDING, SLIDINGLOG or CONCURRENCY",
         ),
         ("TOKENBUCKET 1 1 1s COST 1 COST 2", "ERR syntax error, unexpected 'COST'"),
@@ -208,7 +208,7 @@ fn several_are_refused_with_numkeys_if_it_may_be_wrong_and_with_what_was_found()
     let names = one_of(&Spec::ALGORITHMS.map(|(name, _)| name));
     let found = |word: &str| {
         format!(
-            "ERR syntax error, unexpected '{word}', where an option or an algorithm is needed: \
+            "ERR syntax error, unexpected '{word}', where an option, POLICY or an algorithm is needed: \
              COST, FORCE, MAXWAIT, KEEP, ONCE or SETTLE; {names}; numkeys must be the number of keys"
         )
     };
@@ -235,7 +235,7 @@ fn several_are_refused_with_numkeys_if_it_may_be_wrong_and_with_what_was_found()
             "2 a b FIXED 5 6 TOKENBUKET 5 5 6",
             format!(
                 "ERR syntax error, unexpected 'TOKENBUKET', \
-                 where an option of the spec before or an algorithm is needed: \
+                 where an option of the spec before, POLICY or an algorithm is needed: \
                  COST, UPTO, FORCE, KEEP, AS, ALIGNED, OFFSET, ANCHOR, ONCE or SETTLE; {names}"
             ),
         ),
@@ -303,7 +303,7 @@ fn a_limit_displays_as_the_words_that_it_is_read_from() {
 fn several(text: &str) -> Result<Call<'static>, Error> {
     match Asked::take(&mut Args::new(leaked(text)))? {
         Asked::Several(call) => Ok(*call),
-        Asked::One(spec) => unreachable!("{spec:?}"),
+        asked => unreachable!("{asked:?}"),
     }
 }
 
@@ -939,7 +939,11 @@ fn with_both(
 fn options_before_the_first_spec_are_for_all_keys() {
     let read = |text: &str| {
         CallOnKeys::take(&mut Args::new(leaked(text))).map(|call| {
-            let specs = call.specs.iter().map(|(_, spec)| (spec.ask, spec.kept.whole_units())).collect::<Vec<_>>();
+            let specs = call.specs.iter().map(|(_, on_key)| {
+                let OnKey::Spec(spec) = on_key else { unreachable!("{on_key:?}") };
+                (spec.ask, spec.kept.whole_units())
+            });
+            let specs = specs.collect::<Vec<_>>();
             (specs, call.counts, call.purpose)
         })
     };
@@ -987,11 +991,17 @@ fn options_before_the_first_spec_are_for_all_keys() {
     for (text, error) in [
         ("1 a UPTO FIXED 9 1m", "unexpected 'UPTO', since several limits grant all or nothing"),
         ("1 a COST 2 upto FIXED 9 1m", "unexpected 'UPTO', since several limits grant all or nothing"),
-        ("1 a EACH FIXED 9 1m", "unexpected 'EACH', where an option or an algorithm is needed: COST, FORCE, MAXWAIT,"),
+        (
+            "1 a EACH FIXED 9 1m",
+            "unexpected 'EACH', where an option, POLICY or an algorithm is needed: COST, FORCE, MAXWAIT,",
+        ),
         ("1 a FIXED 9 1m ONCE a 1m", "unexpected 'ONCE', which is for all specs and stands before the first"),
         ("1 a FIXED 9 1m SETTLE a 1", "unexpected 'SETTLE', which is for all specs and stands before the first"),
         ("1 a FIXED 9 1m BAN 1 1s 1s", "unexpected 'BAN' behind the last spec"),
-        ("2 a b FIXED 9 1m BAN 1 1s 1s FIXED 9 1m", "unexpected 'BAN', where an option of the spec before or an alg"),
+        (
+            "2 a b FIXED 9 1m BAN 1 1s 1s FIXED 9 1m",
+            "unexpected 'BAN', where an option of the spec before, POLICY or an alg",
+        ),
     ] {
         let told = read(text).unwrap_err().to_string();
         assert!(told.starts_with(&format!("ERR syntax error, {error}")), "{text}: {told}");
@@ -1295,7 +1305,7 @@ fn a_word_out_of_place_is_told_with_those_that_there_are() {
     }
     for name in ["RL.FIXED", "THROTTLE", "FIXE", "STRICT", "10", "AS"] {
         let options = "COST, UPTO, FORCE, MAXWAIT, KEEP, ONCE, SETTLE or EACH";
-        let needed = format!("an option or an algorithm is needed: {options}; {algorithms}");
+        let needed = format!("an option, POLICY or an algorithm is needed: {options}; {algorithms}");
         let expected = format!("ERR syntax error, unexpected '{name}', where {needed}");
         assert_eq!(said(&[name, "10", "60s"]).unwrap_err(), expected);
         assert_eq!(said(&["COST", "5", name, "10", "60s"]).unwrap_err(), expected);
@@ -1439,10 +1449,10 @@ fn of_several_each_is_read_like_one() {
             "ERR numkeys must be the number of keys and of specs, such as 2 for two of each \
              (there are specs for 1 of 3 keys)",
         ),
-        ("2 a FIXED 5 60", "ERR syntax error, unexpected '5', where an option or an algorithm is needed"),
+        ("2 a FIXED 5 60", "ERR syntax error, unexpected '5', where an option, POLICY or an algorithm is needed"),
         (
             "2 a b c FIXED 5 60 FIXED 5 60 FIXED 5 60",
-            "ERR syntax error, unexpected 'c', where an option or an algorithm is needed",
+            "ERR syntax error, unexpected 'c', where an option, POLICY or an algorithm is needed",
         ),
         ("2 a b FIXED 5 60 MAXWAIT 1s FIXED 5 60", "ERR syntax error, unexpected 'MAXWAIT', where an option of"),
         ("2 a b FIXED 5 60 FIXED 5 60 UPTO", "ERR syntax error, unexpected 'UPTO', since several"),

@@ -3,11 +3,15 @@
 //! The input is a call as one would type it. Words end at a space; a backslash takes the byte behind it as it is, so
 //! that a word can hold any bytes. Every command reads the same words, whatever the first one says.
 
+mod policies;
+
 use ratelimit_core::args::{Args, KeyName};
 use ratelimit_core::error::Error;
 use crate::laws::{assert_lawful, assert_wire};
 use ratelimit_core::{Amount, Ask, Limit, Timestamp};
-use ratelimit_core::spec::{self, AnyLimit, Asked, CallOnKeys, Counts, MAX_ID, MAX_NAME, MAX_SPECS, Purpose, Spec};
+use ratelimit_core::spec::{
+    self, AnyLimit, Asked, CallOnKeys, Counts, MAX_ID, MAX_NAME, MAX_SPECS, OnKey, Purpose, Spec,
+};
 use ratelimit_core::with_limit;
 
 pub fn run(data: &[u8]) {
@@ -54,13 +58,20 @@ pub fn run(data: &[u8]) {
         Ok(CallOnKeys { specs, counts, purpose }) => {
             assert!(!specs.is_empty() && specs.len() < words.len());
             assert_counts(&counts, purpose);
-            for (KeyName(place), spec) in specs {
+            for (KeyName(place), on_key) in specs {
                 assert!((2..words.len()).contains(&place), "a key is one of the words behind numkeys");
-                assert!(!matches!(spec.ask, Ask::UpTo(_)));
-                assert_sayable(&spec);
+                match on_key {
+                    OnKey::Spec(spec) => {
+                        assert!(!matches!(spec.ask, Ask::UpTo(_)));
+                        assert_sayable(&spec);
+                    }
+                    OnKey::Policy(by) => policies::assert_asks_any(&by),
+                    OnKey::Call(call) => panic!("{call:?}: no policy was found yet"),
+                }
             }
         }
     }
+    policies::assert_read(&words);
     match throttle(&words) {
         Err(error) => assert_wire(&error),
         Ok(spec) => assert_sayable(&spec),
@@ -111,8 +122,7 @@ fn throttle<'a>(words: &'a Vec<&'a [u8]>) -> Result<Spec<'a>, Error> {
     let mut args = Args::new(words);
     args.key()?;
     let (bucket, ask) = spec::throttle(&mut args)?;
-    let limit = AnyLimit::Bucket(bucket);
-    Ok(Spec { limit, ask, holder: &[], kept: Amount::ZERO, name: None, own_cost: false, nx: false })
+    Ok(Spec::of(AnyLimit::Bucket(bucket), ask))
 }
 
 /// `RL.RELEASE key holder [holder ...]`
@@ -128,6 +138,7 @@ fn assert_refused_or_sayable(read: &Result<Asked, Error>) {
         Err(error) => return assert_wire(error),
         Ok(Asked::One(spec)) => return assert_sayable(spec),
         Ok(Asked::Several(call)) => call,
+        Ok(Asked::Policy(by)) => return policies::assert_asks_any(by),
     };
     assert!((1..=MAX_SPECS).contains(&call.specs.len()));
     assert_counts(&call.counts, call.purpose);
@@ -156,6 +167,9 @@ fn assert_counts(counts: &Counts, purpose: Purpose) {
 }
 
 fn assert_sayable(spec: &Spec) {
+    // A policy's lease is only looked at if no id holds it: it has a holder where it is said.
+    let unheld = spec.is_held_by_id() && spec.holder.is_empty();
+    let spec = &if unheld { Spec { holder: b"holder", ..*spec } } else { *spec };
     let said = said(spec);
     let words: Vec<&[u8]> = [&b"RL.TAKE"[..], b"key"].into_iter().chain(said.iter().map(Vec::as_slice)).collect();
     match asked(&words, Asked::take) {

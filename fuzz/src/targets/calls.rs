@@ -1,5 +1,5 @@
 //! Calls from any words at any time, one after another on one key of each kind, and on one with parts: refused, or
-//! lawful.
+//! lawful. Between them a policy is set and scaled, which some of them ask for.
 
 use ratelimit_core::args::Args;
 use crate::laws::{assert_lawful, assert_lawful_call};
@@ -11,7 +11,8 @@ use ratelimit_core::leases::ConcurrencyUsage;
 use ratelimit_core::log::SlidingLogUsage;
 use ratelimit_core::sliding_window::SlidingWindowUsage;
 use ratelimit_core::strict_window::StrictWindowUsage;
-use ratelimit_core::spec::{AnyLimit, Asked};
+use ratelimit_core::policy::Scaling;
+use ratelimit_core::spec::{AnyLimit, Asked, Policy};
 use arbitrary::{Arbitrary, Unstructured};
 
 /// A word, or some: what the grammar knows, a number that means something, or anything.
@@ -71,11 +72,39 @@ const KNOWN: [&str; 39] = [
     "SLIDINGLOG 3 1s",
     "CONCURRENCY 3 1s h1",
 ];
+/// Those of policies, by the highest numbers, so that what has no policies in it is read as it was without them.
+const KNOWN_OF_POLICIES: [&str; 22] = [
+    "POLICY p",
+    "POLICYSET",
+    "POLICYSCALE",
+    "SHADOW",
+    "POLICYSCALE 2",
+    "POLICYSCALE 0.5",
+    "POLICYSCALE 0",
+    "POLICY p ONCE r1 1s",
+    "POLICY p ONCE r2 1m COST 2",
+    "POLICY p SETTLE r1 0.5",
+    "POLICY p SETTLE r2 3",
+    "POLICY p COST -1",
+    "POLICY p COST 0",
+    "POLICY p COST 2 UPTO",
+    "POLICY p COST 2 FORCE",
+    "POLICY p MAXWAIT 1s KEEP 1",
+    "CONCURRENCY 2 1s",
+    "CONCURRENCY 2 1m COST 2 SHADOW",
+    "POLICYSET TOKENBUCKET 3 2 1s",
+    "POLICYSET TOKENBUCKET 3 2 1s COST 1 SHADOW FIXED 3 1s",
+    "POLICYSET CONCURRENCY 2 1s SLIDING 3 1s BAN 2 3s 1m",
+    "POLICYSET LEAKYBUCKET 3 2 1m FIXED 2 1m AS a SHADOW BAN 2 3s 1m",
+];
 const UNITS: [&str; 6] = ["us", "ms", "s", "m", "h", "d"];
 
 impl Word<'_> {
     fn words(&self) -> Vec<Vec<u8>> {
-        let known = |index: u8| KNOWN[usize::from(index) % KNOWN.len()].split(' ').map(Vec::from);
+        let known = |index: u8| {
+            let of_policies = KNOWN_OF_POLICIES.get(usize::from(u8::MAX - index));
+            of_policies.unwrap_or(&KNOWN[usize::from(index) % KNOWN.len()]).split(' ').map(Vec::from)
+        };
         match self {
             Word::Known(index) => known(*index).collect(),
             Word::Number(value) => vec![format!("{}", f64::from(*value) / 8.0 - 100.0).into()],
@@ -95,16 +124,38 @@ pub fn run(data: &[u8]) {
     let mut log = SlidingLogUsage::default();
     let mut leases = ConcurrencyUsage::default();
     let mut parts = PartsUsage::default();
+    // What the name of a policy finds: as it was set, and as it is scaled.
+    let (mut defined, mut policy): (Option<Policy>, Option<Policy>) = (None, None);
     for call in calls.iter().take(64) {
         now += i64::from(call.clock_moves) * 1000;
         let at = Timestamp::from_clock(now);
         let words: Vec<Vec<u8>> = call.words.iter().flat_map(Word::words).collect();
-        let words: Vec<&[u8]> = std::iter::once(&b"RL.TAKE"[..]).chain(words.iter().map(Vec::as_slice)).collect();
-        let mut args = Args::new(&words);
-        let call = match Asked::take(&mut args) {
+        let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
+        match words.first() {
+            Some(&b"POLICYSET") => {
+                if let Ok(set) = Policy::read(&mut Args::new(&words)) {
+                    (defined, policy) = (Some(set.clone()), Some(set));
+                }
+                continue;
+            }
+            Some(&b"POLICYSCALE") => {
+                if let Ok(scaling) = Scaling::read(&mut Args::new(&words)) {
+                    policy = defined.as_ref().map(|defined| defined.scaled(scaling.factor));
+                }
+                continue;
+            }
+            _ => {}
+        }
+        let words: Vec<&[u8]> = std::iter::once(&b"RL.TAKE"[..]).chain(words).collect();
+        let asked = Asked::take(&mut Args::new(&words));
+        let asked = match (&asked, &policy) {
+            (Ok(Asked::Policy(by)), Some(policy)) => by.asked(policy),
+            _ => asked,
+        };
+        let call = match asked {
             Ok(Asked::One(spec)) => ratelimit_core::spec::Call::of_one(spec),
             Ok(Asked::Several(call)) => *call,
-            Err(_) => continue,
+            Ok(Asked::Policy(_)) | Err(_) => continue,
         };
         assert_lawful_call(&call, &mut parts, at);
         for spec in call.specs {

@@ -5,15 +5,17 @@ pub mod calls;
 pub mod effects;
 pub mod numbers;
 pub mod payloads;
+pub mod records;
 
 /// Takes any bytes; panics if they break a law.
 pub type Target = fn(&[u8]);
 
 /// Every target, by the name that `cargo fuzz` knows it by.
-pub const ALL: [(&str, Target); 5] = [
+pub const ALL: [(&str, Target); 6] = [
     ("argv", argv::run),
     ("calls", calls::run),
     ("effects", effects::run),
     ("numbers", numbers::run),
     ("payloads", payloads::run),
+    ("records", records::run),
 ];

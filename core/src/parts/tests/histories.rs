@@ -1,10 +1,9 @@
 //! Random calls on a key and on its model, side by side; replicas follow by what they are told.
 
 use super::model::Model;
-use super::script::{ALL, Command, PLAIN, Step, histories, words};
+use super::script::{ALL, Command, PLAIN, Step, histories};
 use super::server::{Refused, Server};
-use crate::args::Args;
-use crate::spec::Asked;
+use crate::error::Error;
 use crate::{Span, Timestamp};
 use proptest::prelude::*;
 
@@ -36,26 +35,29 @@ pub fn side_by_side((begin, steps): (Timestamp, Vec<Step>)) {
                 }
                 writes
             }
-            Command::Take(ref text) | Command::Peek(ref text) => {
-                let words = words(text);
-                let asked = Asked::take(&mut Args::new(&words)).unwrap();
+            Command::Take(ref said) | Command::Peek(ref said) => {
                 let peeks = matches!(step.command, Command::Peek(_));
-                match server.call(&asked, now, peeks) {
+                let called = said.asks(peeks, |asked| match server.call(asked, now, peeks) {
                     Err(Refused::WrongType) => false,
                     Err(Refused::TooManyParts) => {
-                        assert!(model.has_no_room(&asked, now));
+                        assert!(model.has_no_room(asked, now));
                         false
                     }
+                    Err(Refused::NoHolder) => unreachable!("it is asked"),
                     Ok(told) => {
                         let ahead = model.clone();
-                        let (answer, writes) = model.call(&asked, now, peeks, expires_at);
-                        let got = (told.answer.decision, told.answer.each);
-                        assert_eq!(got, (answer.decision, answer.each), "{text} at {now:?} on {ahead:#?}");
-                        assert!(told.writes || !writes, "{text}");
+                        let (answer, writes) = model.call(asked, now, peeks, expires_at);
+                        assert_eq!(told.answer, answer, "{said:?} at {now:?} on {ahead:#?}");
+                        assert!(told.writes || !writes, "{said:?}");
                         last = Some(answer.decision);
                         told.writes
                     }
-                }
+                });
+                // A lease needs its id.
+                called.unwrap_or_else(|refused| {
+                    assert_eq!((refused, peeks, said.has("ONCE")), (Error::NoHolder, false, false), "{said:?}");
+                    false
+                })
             }
         };
         if !writes {

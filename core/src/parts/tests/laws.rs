@@ -1,6 +1,6 @@
 //! What must hold of a key with several limits wherever calls have led it.
 
-use super::script::{ALL, Command, PLAIN, Step, histories, words};
+use super::script::{ALL, Command, PLAIN, Said, Step, histories, words};
 use super::server::{Refused, Server, Told};
 use crate::args::{Args, Words};
 use crate::calls::us;
@@ -19,6 +19,11 @@ pub fn tell(server: &mut Server, text: &str, now: Timestamp, peeks: bool) -> Res
     server.call(&Asked::take(&mut Args::new(&words)).unwrap(), now, peeks)
 }
 
+/// The same, by a policy or not.
+pub fn tell_said(server: &mut Server, said: &Said, now: Timestamp, peeks: bool) -> Result<Told, Refused> {
+    said.asks(peeks, |asked| server.call(asked, now, peeks)).unwrap_or(Err(Refused::NoHolder))
+}
+
 fn decide(server: &mut Server, text: &str, now: Timestamp) -> Decision {
     tell(server, text, now, false).unwrap().answer.decision
 }
@@ -29,17 +34,17 @@ fn at(seconds: u64) -> Timestamp {
 
 /// Says a law of each call of a history, before it is made. `clock` is given where the history wants to go and where it
 /// was.
-fn of_each_call(
+pub fn of_each_call(
     (begin, steps): (Timestamp, Vec<Step>),
     clock: fn(Timestamp, Timestamp) -> Timestamp,
-    law: impl Fn(&mut Server, &str, Timestamp),
+    law: impl Fn(&mut Server, &Said, Timestamp),
 ) {
     let (mut server, mut now, mut last) = (Server::default(), begin, None);
     for step in steps {
         now = clock(step.when.after(now, last.as_ref()), now);
-        if let Command::Take(text) = &step.command {
-            law(&mut server, text, now);
-            last = tell(&mut server, text, now, false).ok().map(|told| told.answer.decision);
+        if let Command::Take(said) = &step.command {
+            law(&mut server, said, now);
+            last = tell_said(&mut server, said, now, false).ok().map(|told| told.answer.decision);
         }
     }
 }
@@ -47,22 +52,22 @@ fn of_each_call(
 proptest! {
     #[test]
     fn a_wait_is_exact(history in histories(PLAIN)) {
-        of_each_call(history, Timestamp::max, |server, text, now| {
-            let forces = text.contains("FORCE");
+        of_each_call(history, Timestamp::max, |server, said, now| {
+            let forces = said.has("FORCE");
             // A renewal ignores KEEP, until the lease has lapsed.
-            if text.contains("CONCURRENCY") && text.contains("KEEP") {
+            if said.has("CONCURRENCY") && said.has("KEEP") {
                 return;
             }
-            let Ok(told) = tell(server, text, now, true) else { return };
+            let Ok(told) = tell_said(server, said, now, true) else { return };
             let passes = |server: &mut Server, then: Timestamp| {
-                tell(server, text, then, true).unwrap().answer.decision.verdict.allowed()
+                tell_said(server, said, then, true).unwrap().answer.decision.verdict.allowed()
             };
             match told.answer.decision.verdict {
                 Verdict::After(wait) if !forces && now.plus(wait) < Timestamp::MAX => {
-                    assert!(!passes(server, now.plus(wait.minus(Span::from_micros(1)))), "{text}");
-                    assert!(passes(server, now.plus(wait)), "{text}");
+                    assert!(!passes(server, now.plus(wait.minus(Span::from_micros(1)))), "{said:?}");
+                    assert!(passes(server, now.plus(wait)), "{said:?}");
                 }
-                Verdict::Never => assert!(!passes(&mut Server::default(), now) || text.contains("SETTLE"), "{text}"),
+                Verdict::Never => assert!(!passes(&mut Server::default(), now) || said.has("SETTLE"), "{said:?}"),
                 Verdict::After(_) | Verdict::Allowed(_) => {}
             }
         });
@@ -72,21 +77,21 @@ proptest! {
     fn an_id_is_charged_once_and_settled_once(
         history in histories(ALL),
     ) {
-        of_each_call(history, |now, _| now, |server, text, now| {
-            let Ok(first) = tell(server, text, now, false) else { return };
+        of_each_call(history, |now, _| now, |server, said, now| {
+            let Ok(first) = tell_said(server, said, now, false) else { return };
             // What stands before the repetition: of a plain key there is none.
-            let once = text.contains("ONCE") && first.writes && server.parts().is_some();
+            let once = said.has("ONCE") && first.writes && server.parts().is_some();
             let before = server.stored();
             let admitted = first.answer.decision.verdict.allowed();
-            if !admitted || !(once || text.contains("SETTLE")) {
+            if !admitted || !(once || said.has("SETTLE")) {
                 return;
             }
-            let again = tell(server, text, now, false).unwrap();
+            let again = tell_said(server, said, now, false).unwrap();
             let ids = server.parts().and_then(|parts| parts.beside.as_ref()).map_or(0, |beside| beside.ids.len());
             if ids > 0 {
-                assert!(again.answer.decision.verdict.allowed(), "{text}");
-                assert_eq!(again.answer.decision.granted, first.answer.decision.granted, "{text}");
-                assert_eq!(server.stored(), before, "{text}");
+                assert!(again.answer.decision.verdict.allowed(), "{said:?}");
+                assert_eq!(again.answer.decision.granted, first.answer.decision.granted, "{said:?}");
+                assert_eq!(server.stored(), before, "{said:?}");
             }
         });
     }
@@ -101,7 +106,7 @@ proptest! {
     fn calling_in_another_way_and_back_forgives_nothing(
         history in histories(PLAIN), others in others(),
     ) {
-        of_each_call(history, Timestamp::max, |server, text, now| {
+        of_each_call(history, Timestamp::max, |server, said, now| {
             // What a plain key remembered is for whoever comes first.
             let claimed = |part: &Part| part.known_by != KnownBy::Nothing;
             if !server.parts().is_some_and(|parts| parts.parts.iter().all(claimed)) {
@@ -111,11 +116,11 @@ proptest! {
             let call_others = |server: &mut Server| others.iter().for_each(|other| drop(tell(server, other, now, false)));
             // What has recovered has gone by then.
             call_others(server);
-            let Ok(told) = tell(server, text, now, true) else { return };
+            let Ok(told) = tell_said(server, said, now, true) else { return };
             call_others(server);
-            let Ok(after) = tell(server, text, now, true) else { return };
+            let Ok(after) = tell_said(server, said, now, true) else { return };
             for (before, after) in told.answer.each.iter().zip(&after.answer.each) {
-                assert!(after.remaining <= before.remaining, "{text}");
+                assert!(after.remaining <= before.remaining, "{said:?}");
             }
         });
     }

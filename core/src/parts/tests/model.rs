@@ -31,10 +31,13 @@ struct Part {
     number: usize,
     known_by: KnownBy,
     usage: AnyUsage,
-    charged_by: Option<AnyLimit>,
+    /// None if that is not known; two if its policy was scaled.
+    charged_by: Vec<AnyLimit>,
     recovers_at: Timestamp,
     /// That is beyond the last instant, where nobody counts.
     is_far: bool,
+    /// It had recovered when it was charged or settled last, and stays to be settled.
+    is_over: bool,
     track: Track,
     to_settle: usize,
 }
@@ -66,6 +69,8 @@ enum Fate {
     Banned,
     /// What is left of its hold.
     Repeated(Id, Span),
+    /// The same, but there is no room for the lease that it had.
+    LostLease,
     Settles,
     Settled,
     Unknown,
@@ -118,23 +123,62 @@ fn known_by(spec: &Spec) -> KnownBy {
     }
 }
 
+/// What a holder has of a table of leases.
+fn units_held(any: &AnyUsage, holder: &[u8], now: Timestamp) -> Option<Amount> {
+    let usage = of::<crate::leases::ConcurrencyUsage>(any);
+    // As of when they were written, if the clock has gone back.
+    let at = now.max(now.plus(usage.ahead(now)));
+    let facts = usage.describe();
+    let mut leases =
+        facts.iter().filter_map(|(_, fact)| if let crate::Fact::Leases(leases) = fact { Some(leases) } else { None });
+    let mut leases = leases.next().unwrap().iter();
+    leases.find(|(name, _, expires_at)| **name == *holder && at < *expires_at).map(|(_, units, _)| *units)
+}
+
+/// Whether a call is charged in any case; those in the shadow say so only where they are alone.
+fn is_forced(call: &Call, looks: &[Look]) -> bool {
+    let alone = call.specs.iter().all(|spec| spec.shadow);
+    call.specs.iter().zip(looks).any(|(spec, look)| look.is_forced() && (alone || !spec.shadow))
+}
+
+/// What an UPTO is granted if it passes.
+fn granted_by(call: &Call, looks: &[Look]) -> Option<Amount> {
+    let mut rulers = call.specs.iter().zip(looks).filter(|(spec, _)| !spec.shadow);
+    rulers.find_map(|(_, look)| look.granted()).or_else(|| asked_upto(call))
+}
+
+/// How much an UPTO asks for, of the limits that have a say; of the others if there are none.
+fn asked_upto(call: &Call) -> Option<Amount> {
+    let alone = call.specs.iter().all(|spec| spec.shadow);
+    let mut asks = call.specs.iter().filter(|spec| alone || !spec.shadow).map(|spec| spec.ask);
+    asks.find_map(|ask| if let Ask::UpTo(most) = ask { Some(most) } else { None })
+}
+
 fn is_unused(any: &AnyUsage) -> bool {
     with_usage!(any, usage => usage.is_unused())
 }
 
 impl Part {
-    fn charged_under(&mut self, limit: AnyLimit, now: Timestamp) {
-        let recovers_at = now.plus(reset(limit, &self.usage, now));
-        (self.charged_by, self.is_far) = (Some(limit), recovers_at >= Timestamp::MAX);
-        self.recovers_at = recovers_at.min(Timestamp::MAX);
+    /// "As the slower of both rates asks."
+    fn charged_under(&mut self, spec: &Spec, now: Timestamp) {
+        self.charged_by = std::iter::once(spec.limit).chain(spec.slower.copied()).collect();
+        let reset = self.reset(now);
+        let recovers_at = now.plus(reset);
+        self.is_over = reset == Span::ZERO;
+        (self.recovers_at, self.is_far) = (recovers_at.min(Timestamp::MAX), recovers_at >= Timestamp::MAX);
+    }
+
+    /// Until it has recovered, by the limits that it was charged by.
+    fn reset(&self, now: Timestamp) -> Span {
+        self.charged_by.iter().map(|limit| reset(*limit, &self.usage, now)).max().unwrap()
     }
 
     fn drop_if_recovered(&self, now: Timestamp) -> bool {
         if self.to_settle > 0 {
             return false;
         }
-        if let Some(limit) = self.charged_by.filter(|_| now >= self.recovers_at && !self.is_far) {
-            assert_eq!(reset(limit, &self.usage, now), Span::ZERO, "dropped early");
+        if !self.charged_by.is_empty() && now >= self.recovers_at && !self.is_far {
+            assert_eq!(self.reset(now), Span::ZERO, "dropped early");
         }
         is_unused(&self.usage) || now >= self.recovers_at
     }
@@ -148,15 +192,15 @@ impl Part {
             }
             (ahead, usage.recovery())
         });
-        self.recovers_at = match (recovery, self.charged_by) {
+        let known = !self.charged_by.is_empty() && !self.is_far && !self.is_over;
+        self.recovers_at = match recovery {
             // When an aligned window ends is known to the limit that opened it, or never was.
-            (Recovery::IsHidden, _) => self.recovers_at,
-            (Recovery::MovesAlong, Some(_)) if self.is_far => self.recovers_at.minus(ahead),
-            (Recovery::MovesAlong, _) if ahead == Span::ZERO => self.recovers_at,
-            (Recovery::MovesAlong, Some(limit)) => now.plus(reset(limit, &self.usage, now)).min(Timestamp::MAX),
-            (Recovery::MovesAlong, None) => self.recovers_at.minus(ahead),
+            Recovery::IsHidden => self.recovers_at,
+            Recovery::MovesAlong if ahead == Span::ZERO => self.recovers_at,
+            Recovery::MovesAlong if known => now.plus(self.reset(now)).min(Timestamp::MAX),
+            Recovery::MovesAlong => self.recovers_at.minus(ahead),
             // Slots are whole: it may be told later than the difference says.
-            (Recovery::IsTold, _) => {
+            Recovery::IsTold => {
                 let told = now.plus(told_reset(&self.usage, now));
                 self.recovers_at.minus(ahead).max(told).min(Timestamp::MAX)
             }
@@ -191,12 +235,11 @@ impl Model {
     /// The key has expired: nothing was left to remember.
     pub fn expire(&mut self, now: Timestamp) {
         for part in &self.parts {
-            match part.charged_by {
-                Some(limit) => {
-                    assert!(part.is_far || reset(limit, &part.usage, now) == Span::ZERO, "a part expired early");
-                }
-                None => assert!(part.recovers_at <= now, "a part expired early"),
-            }
+            let recovered = match part.charged_by.as_slice() {
+                [] => part.recovers_at <= now,
+                _ => part.is_far || part.reset(now) == Span::ZERO,
+            };
+            assert!(recovered, "a part expired early: {part:?}");
         }
         assert!(self.ids.values().all(|id| id.expires_at <= now), "an id expired early");
         assert!(self.banned_until <= now, "a ban expired early");
@@ -275,21 +318,34 @@ impl Model {
         let mut looks = Vec::new();
         for (spec, number) in call.specs.iter().zip(&found) {
             let usage = self.usage(spec, *number);
-            let ask = if known.is_some() { Ask::Take(Amount::ZERO) } else { spec.ask };
+            // The lease of a policy "is decided every time: a settled one takes none".
+            let again = spec.is_held_by_id() && known.as_ref().is_none_or(|id| !id.settled);
+            let ask = if known.is_some() && !again { Ask::Take(Amount::ZERO) } else { spec.ask };
             let spec = Spec { ask, nx: spec.nx && known.is_none(), ..*spec };
             looks.push(with_limit!(spec, limit => look_at(limit, &usage, now, ask)));
         }
-        // "With UPTO: the least that all grant."
-        if let Some(least) = looks.iter().filter_map(Look::granted).min() {
-            for look in &mut looks {
-                look.grant_at_most(least);
+        // "With UPTO: the least that all grant." One in the shadow denies if it has less than the others grant; if
+        // there are no others, that is all.
+        let most = |n: usize| if let Ask::UpTo(most) = call.specs[n].ask { Some(most) } else { None };
+        let rulers = (0..looks.len()).filter(|n| !call.specs[*n].shadow);
+        let granted = rulers.filter_map(|n| looks[n].granted()).min();
+        for n in 0..looks.len() {
+            let (spec, own) = (&call.specs[n], looks[n].granted());
+            let Some(granted) = granted.or(most(n)).filter(|_| own.is_some()) else { continue };
+            if spec.shadow && own.unwrap() < granted {
+                let (usage, ask) = (self.usage(spec, found[n]), Ask::Take(granted));
+                looks[n] = with_limit!(spec, limit => look_at(limit, &usage, now, ask));
+                assert!(!looks[n].verdict().allowed());
             }
+            looks[n].grant_at_most(granted);
         }
+        let settled = known.as_ref().is_some_and(|id| id.settled);
         let fate = self.fate(&call, &found, &looks, known, now, at);
+        let releases = self.releases(&call, now);
         let changes = match fate {
-            Fate::Passes => looks.iter().any(|look| look.change() != Change::Nothing),
+            Fate::Passes | Fate::Repeated(..) => looks.iter().any(|look| look.change() != Change::Nothing),
             Fate::Settles => true,
-            _ => false,
+            _ => releases,
         };
         let strikes = matches!(fate, Fate::Denied { strikes: true });
         let writes = !peeks && (changes || strikes);
@@ -298,7 +354,16 @@ impl Model {
         } else if !peeks {
             self.move_back(now);
         }
-        let answer = self.answer(&call, &found, &looks, &fate, now, writes && changes);
+        let mut answer = self.answer(&call, &found, &looks, &fate, now, writes && changes);
+        answer.shadow_denied = call.specs.iter().zip(&answer.each).any(|(spec, told)| {
+            let decided = match fate {
+                Fate::Passes if call.purpose == Purpose::GiveBack => false,
+                Fate::Passes | Fate::Denied { .. } | Fate::Banned => true,
+                Fate::Repeated(..) | Fate::LostLease => spec.is_held_by_id() && !settled,
+                Fate::Settles | Fate::Settled | Fate::Unknown => false,
+            };
+            decided && spec.shadow && !told.verdict.allowed()
+        });
         if self.plain {
             // Of nothing used there is no key.
             self.parts.retain(|part| !is_unused(&part.usage));
@@ -320,28 +385,37 @@ impl Model {
             (Purpose::Settle, Some(_)) => return Fate::Settles,
             (Purpose::Settle, None) => return Fate::Unknown,
             (_, Some(id)) => {
+                let mut leases = call.specs.iter().zip(looks).filter(|(spec, _)| spec.is_held_by_id() && !spec.shadow);
+                if !id.settled && leases.any(|(_, look)| !look.verdict().allowed()) {
+                    return Fate::LostLease;
+                }
                 let hold = id.hold_until.since(at);
                 return Fate::Repeated(id, hold);
             }
             (Purpose::GiveBack, None) => return Fate::Passes,
             (Purpose::Charge | Purpose::Look, None) => {}
         }
+        // "It never denies."
+        let ruling: Vec<usize> = (0..looks.len()).filter(|n| !call.specs[*n].shadow).collect();
         let denies = |look: &Look| !look.is_forced() && !look.verdict().allowed();
-        let is_denied = looks.iter().any(denies);
+        let is_denied = ruling.iter().any(|n| denies(&looks[*n]));
         if at < self.banned_until {
             // "What passes: give-backs, settlements, releases, renewals, the repetition of an admitted id; a FORCE."
-            let forced = !is_denied && looks.iter().any(Look::is_forced);
-            return if forced || self.renews(call, looks, found, now) { Fate::Passes } else { Fate::Banned };
+            let forced = !is_denied && is_forced(call, looks);
+            let renews = matches!(ruling[..], [n] if self.renews(&call.specs[n], &looks[n], found[n], now));
+            return if forced || renews { Fate::Passes } else { Fate::Banned };
         }
         if !is_denied {
             return Fate::Passes;
         }
         // "A take that this key's limits denied for a time: not a look, not one that never passes, not KEEP's or
         // CONCURRENCY's denial."
-        let for_a_time = looks.iter().filter(|look| denies(look)).all(|look| look.verdict() != Verdict::Never);
-        let by_a_limit = call.specs.iter().zip(found).zip(looks).any(|((spec, number), look)| {
+        let denying = ruling.iter().map(|n| &looks[*n]).filter(|look| denies(look));
+        let for_a_time = denying.into_iter().all(|look| look.verdict() != Verdict::Never);
+        let by_a_limit = ruling.iter().any(|n| {
+            let (spec, look) = (&call.specs[*n], &looks[*n]);
             let whole = Spec { limit: spec.limit.raised_by(spec.kept), kept: Amount::ZERO, ..*spec };
-            let usage = self.usage(spec, *number);
+            let usage = self.usage(spec, found[*n]);
             let without_keep = with_limit!(whole, limit => look_at(limit, &usage, now, spec.ask));
             denies(look) && denies(&without_keep) && spec.limit.kind() != Kind::Concurrency
         });
@@ -350,18 +424,30 @@ impl Model {
     }
 
     /// Whether it asks for no more than the lease that its holder has.
-    fn renews(&self, call: &Call, looks: &[Look], found: &[Option<usize>], now: Timestamp) -> bool {
-        let ([spec], [look], [number]) = (call.specs.as_slice(), looks, found) else { return false };
+    fn renews(&self, spec: &Spec, look: &Look, number: Option<usize>, now: Timestamp) -> bool {
         let (AnyLimit::Concurrency(_), Change::Charge(takes)) = (spec.limit, look.change()) else { return false };
-        let Some(part) = self.parts.iter().find(|part| Some(part.number) == *number) else { return false };
-        let leases = of::<crate::leases::ConcurrencyUsage>(&part.usage).describe();
-        leases.iter().any(|(_, fact)| {
-            let crate::Fact::Leases(leases) = fact else { return false };
-            // As of when they were written, if the clock has gone back.
-            let at = now.max(now.plus(of::<crate::leases::ConcurrencyUsage>(&part.usage).ahead(now)));
-            let mut own = leases.iter().filter(|(holder, _, expires_at)| **holder == *spec.holder && at < *expires_at);
-            own.any(|(_, units, _)| takes <= *units)
-        })
+        let part = self.parts.iter().find(|part| Some(part.number) == number);
+        part.and_then(|part| units_held(&part.usage, spec.holder, now)).is_some_and(|units| takes <= units)
+    }
+
+    /// Whether a settlement takes back the lease of its id.
+    fn releases(&self, call: &Call, now: Timestamp) -> bool {
+        let mut holders = call.specs.iter().filter(|spec| spec.is_held_by_id()).map(|spec| spec.holder);
+        let leases = self.parts.iter().find(|part| part.usage.kind() == Kind::Concurrency);
+        let holds = |holder| leases.is_some_and(|leases| units_held(&leases.usage, holder, now).is_some());
+        call.purpose == Purpose::Settle && holders.any(holds)
+    }
+
+    /// Takes it back.
+    fn take_back(&mut self, holder: &[u8], now: Timestamp) -> usize {
+        let Some(part) = self.parts.iter_mut().find(|part| part.usage.kind() == Kind::Concurrency) else { return 0 };
+        let leases = crate::leases::ConcurrencyUsage::of_mut(&mut part.usage).unwrap();
+        let released = leases.release(&[holder], now);
+        if released > 0 {
+            part.recovers_at = now.plus(leases.time_to_last_expiry(now)).min(Timestamp::MAX);
+            leases.encode_effect(&mut Nobody);
+        }
+        released
     }
 
     fn move_back(&mut self, now: Timestamp) {
@@ -430,7 +516,8 @@ impl Model {
             let stays = call.specs.iter().zip(found).zip(looks).all(|((spec, number), look)| {
                 look.change() == Change::Nothing || (number.is_some() && spec.name.is_none())
             });
-            if stays && !remembers && matches!(fate, Fate::Passes) {
+            let charges = matches!(fate, Fate::Passes | Fate::Repeated(..));
+            if stays && !remembers && charges {
                 self.move_back(now);
                 for ((spec, number), look) in call.specs.iter().zip(found).zip(looks) {
                     if let Some(number) = number.filter(|_| look.change() != Change::Nothing) {
@@ -444,7 +531,7 @@ impl Model {
         self.move_back(now);
         self.sweep(now);
         match fate {
-            Fate::Passes => {
+            Fate::Passes | Fate::Repeated(..) => {
                 let mut charges = Vec::new();
                 for ((spec, number), look) in call.specs.iter().zip(found).zip(looks) {
                     let number = match (look.change(), number) {
@@ -473,8 +560,9 @@ impl Model {
                         charges.push((number, charge));
                     }
                 }
-                if let Counts::Once { id, ttl } = call.counts {
-                    let holds = looks.iter().filter_map(|look| match look.verdict() {
+                if let (Counts::Once { id, ttl }, Fate::Passes) = (call.counts, fate) {
+                    let ruling = call.specs.iter().zip(looks).filter(|(spec, _)| !spec.shadow);
+                    let holds = ruling.filter_map(|(_, look)| match look.verdict() {
                         Verdict::Allowed(hold) => Some(hold),
                         _ => None,
                     });
@@ -483,8 +571,8 @@ impl Model {
                         expires_at: now.plus(ttl.span()).min(Timestamp::MAX),
                         hold_until,
                         settled: false,
-                        forced: looks.iter().any(Look::is_forced),
-                        granted: looks.iter().find_map(Look::granted),
+                        forced: is_forced(call, looks),
+                        granted: granted_by(call, looks),
                         charges,
                     };
                     self.ids.insert(id.to_vec(), id_seen);
@@ -505,7 +593,13 @@ impl Model {
                     self.strikes = Default::default();
                 }
             }
-            _ => unreachable!(),
+            Fate::Settled | Fate::Unknown => {}
+            Fate::Banned | Fate::LostLease => unreachable!(),
+        }
+        if call.purpose == Purpose::Settle {
+            for spec in call.specs.iter().filter(|spec| spec.is_held_by_id()) {
+                self.take_back(spec.holder, now);
+            }
         }
         self.finish(now);
     }
@@ -532,7 +626,7 @@ impl Model {
                 let more = Change::Charge(amount.minus(charge.cost));
                 with_limit!(spec, limit => self::charge(limit, &mut part.usage, track, more, now));
             }
-            part.charged_under(spec.limit, now);
+            part.charged_under(spec, now);
         }
     }
 
@@ -540,7 +634,7 @@ impl Model {
         let part = self.part(number);
         let track = &mut part.track;
         with_limit!(spec, limit => charge(limit, &mut part.usage, track, change, now));
-        part.charged_under(spec.limit, now);
+        part.charged_under(spec, now);
     }
 
     /// A plain key's usage "recovers when the key would have expired".
@@ -551,7 +645,7 @@ impl Model {
         let left = Span::from_micros(expires_at.unwrap().saturating_sub(now.floor_millis()) * 1000);
         part.recovers_at = now.plus(left).min(Timestamp::MAX);
         // What its limit was is not stored.
-        (part.charged_by, part.is_far) = (None, false);
+        (part.charged_by, part.is_far, part.is_over) = (Vec::new(), false, false);
         self.written = now.plus(with_usage!(&part.usage, usage => usage.ahead(now)));
     }
 
@@ -576,15 +670,29 @@ impl Model {
                 Fate::Passes if call.purpose == Purpose::GiveBack => told.verdict = Verdict::Allowed(Span::ZERO),
                 Fate::Settles | Fate::Settled => told.verdict = Verdict::Allowed(Span::ZERO),
                 Fate::Unknown => told.verdict = Verdict::Never,
+                // One in the shadow is told by itself.
+                Fate::Repeated(id, _) if spec.shadow => {
+                    if let (Ask::UpTo(most), true) = (spec.ask, told.verdict.allowed()) {
+                        told.granted = Some(id.granted.unwrap_or(most));
+                    }
+                }
+                Fate::LostLease => {
+                    if !spec.shadow && !spec.is_held_by_id() {
+                        told.verdict = Verdict::Allowed(Span::ZERO);
+                    }
+                }
                 Fate::Repeated(id, hold) => {
                     if !id.forced || look.verdict().allowed() {
                         told.verdict = Verdict::Allowed(*hold);
                     }
-                    if let Ask::UpTo(most) = spec.ask {
+                    if let (Ask::UpTo(most), true) = (spec.ask, told.verdict.allowed()) {
                         told.granted = Some(id.granted.unwrap_or(most));
                     }
                 }
                 Fate::Passes | Fate::Denied { .. } | Fate::Banned => {}
+            }
+            if let Ask::UpTo(_) = spec.ask {
+                told.granted = told.granted.or(Some(Amount::ZERO));
             }
             each.push(told);
         }
@@ -599,20 +707,26 @@ impl Model {
             };
             u128::from(if cost == 0 { Amount::ONE.millionths() } else { cost })
         };
-        let all: Vec<usize> = (0..each.len()).collect();
+        let all: Vec<usize> = (0..each.len()).filter(|n| !call.specs[*n].shadow).collect();
         let denying: Vec<usize> = all.iter().copied().filter(denies).collect();
         let (mut verdict, governing) = if let Some(longest) = denying.iter().map(|n| each[*n].verdict).max() {
-            (longest, *denying.iter().find(|n| each[**n].verdict == longest).unwrap())
+            (longest, denying.iter().find(|n| each[**n].verdict == longest).copied())
         } else {
             let first = all.iter().copied().reduce(|first, n| {
                 let left = |n: usize| u128::from(each[n].remaining.millionths());
                 if left(n) * cost(first) < left(first) * cost(n) { n } else { first }
             });
-            (each.iter().map(|told| told.verdict).max().unwrap(), first.unwrap())
+            // "All limits in the shadow: the call passes."
+            let passes = if matches!(fate, Fate::Unknown) { Verdict::Never } else { Verdict::Allowed(Span::ZERO) };
+            (all.iter().map(|n| each[*n].verdict).max().unwrap_or(passes), first)
         };
-        let mut remaining = each[governing].remaining;
+        let nothing_limits = (Amount::MAX_ARGUMENT, Amount::MAX_ARGUMENT, Span::ZERO);
+        let (limit, mut remaining, reset) = governing.map_or(nothing_limits, |n| {
+            let Decision { limit, remaining, reset, .. } = each[n];
+            (limit, remaining, reset)
+        });
         // "Banned: denied, remaining 0; its wait is the longer of the ban's and its limits'."
-        let forced = looks.iter().any(Look::is_forced);
+        let forced = is_forced(call, looks);
         let told_of_it = match fate {
             Fate::Banned | Fate::Denied { .. } => true,
             Fate::Passes => forced && call.purpose != Purpose::GiveBack,
@@ -627,24 +741,20 @@ impl Model {
                 Verdict::Never => Verdict::Never,
             };
         }
-        let Decision { limit, reset, .. } = each[governing];
-        let granted = each.iter().find_map(|told| told.granted);
-        Answer { decision: Decision { verdict, limit, remaining, reset, granted }, each }
+        let granted = match fate {
+            _ if !verdict.allowed() => asked_upto(call).map(|_| Amount::ZERO),
+            Fate::Repeated(id, _) => asked_upto(call).map(|most| id.granted.unwrap_or(most)),
+            _ => asked_upto(call).and_then(|_| granted_by(call, looks)),
+        };
+        let decision = Decision { verdict, limit, remaining, reset, granted };
+        let (banned, repeated) = (matches!(fate, Fate::Banned), matches!(fate, Fate::Repeated(..)));
+        Answer { decision, each: each.into_iter().collect(), shadow_denied: false, banned, repeated }
     }
 
     /// Takes the leases of a holder back.
     pub fn release(&mut self, holder: &[u8], now: Timestamp) {
         self.move_back(now);
-        let mut released = 0;
-        for part in &mut self.parts {
-            if let Some(leases) = crate::leases::ConcurrencyUsage::of_mut(&mut part.usage) {
-                released += leases.release(&[holder], now);
-                if released > 0 {
-                    part.recovers_at = now.plus(leases.time_to_last_expiry(now)).min(Timestamp::MAX);
-                }
-            }
-        }
-        if released > 0 {
+        if self.take_back(holder, now) > 0 {
             self.sweep(now);
             self.finish(now);
         }
@@ -674,9 +784,10 @@ impl Part {
             number,
             known_by,
             usage,
-            charged_by: None,
+            charged_by: Vec::new(),
             recovers_at,
             is_far: false,
+            is_over: false,
             track: Track::default(),
             to_settle: 0,
         }

@@ -5,9 +5,9 @@ use crate::effect::Nobody;
 use crate::expiry::{Expiry, StepBack};
 use crate::laws::{applied, decoded, encoded, whole_effect};
 use crate::parts::any::with_usage;
-use crate::parts::{Answer, AnyUsage, Held, PartsUsage, Seen, Single};
+use crate::parts::{Answer, AnyUsage, Held, Part, PartsUsage, Seen, Single};
 use crate::spec::{Asked, Call};
-use crate::{Limit, Span, Timestamp, Usage, with_limit};
+use crate::{Kind, Limit, Span, Timestamp, Usage, with_limit};
 use proptest::sample::Index;
 
 /// What a key holds.
@@ -20,7 +20,7 @@ pub enum Value {
 /// A key with its expiry, in milliseconds since the epoch; `None` if there is none.
 pub type Key = Option<(Value, u64)>;
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Server {
     pub key: Key,
     /// It knows what it is told, and no limits.
@@ -36,6 +36,7 @@ pub struct Server {
 pub enum Refused {
     WrongType,
     TooManyParts,
+    NoHolder,
 }
 
 /// What an answered call has shown and changed.
@@ -50,6 +51,7 @@ pub fn call_of<'a>(asked: &Asked<'a>) -> Call<'a> {
     match asked {
         Asked::One(spec) => Call::of_one(*spec),
         Asked::Several(call) => (**call).clone(),
+        Asked::Policy(by) => unreachable!("{by:?}"),
     }
 }
 
@@ -90,6 +92,11 @@ impl Server {
         })
     }
 
+    /// The same, and when it expires.
+    pub fn key_as_stored(&self) -> Option<(Fields, u64)> {
+        self.stored().zip(self.key.as_ref().map(|(_, at)| *at))
+    }
+
     /// The key expires, if it may by now; whether it does.
     pub fn expire(&mut self, now: Timestamp) -> bool {
         let expires = self.key.as_ref().is_some_and(|(_, at)| *at <= now.floor_millis());
@@ -104,13 +111,14 @@ impl Server {
         let call = call_of(asked);
         let missing = || match asked {
             Asked::One(spec) => Value::Plain(with_limit!(spec, limit => unused_of(limit))),
-            Asked::Several(_) => Value::Parts(PartsUsage::default()),
+            Asked::Several(_) | Asked::Policy(_) => Value::Parts(PartsUsage::default()),
         };
         let expires_at = self.key.as_ref().map(|(_, at)| *at);
         match self.key.as_ref().map_or_else(missing, |(value, _)| value.clone()) {
             Value::Parts(usage) => self.call_parts(&call, usage, expires_at, now, peeks),
             Value::Plain(any) => match call.specs.as_slice() {
-                [spec] if spec.limit.kind() != any.kind() => Err(Refused::WrongType),
+                // What another definition of a policy left is no mistake.
+                [spec] if spec.limit.kind() != any.kind() && !spec.by_policy => Err(Refused::WrongType),
                 _ => Ok(with_usage!(&any, usage => self.call_plain(&call, usage, expires_at, now, peeks))),
             },
         }
@@ -139,10 +147,12 @@ impl Server {
             return Ok(Told { answer, writes: step.is_some() });
         }
         let moved = usage.is_after(now);
+        let entries: Vec<_> = seen.entries(call, held, now).collect();
         if moved {
             usage.move_back(now);
         }
         usage.charge(call, &seen, now);
+        check_entries(&usage, &entries);
         let answer = seen.answer(call, Held::Parts(&usage), now, true);
         self.charged(usage, expires_at, moved, now);
         Ok(Told { answer, writes: true })
@@ -295,6 +305,15 @@ impl Server {
         assert_eq!(encoded(&self.replica), stored);
         assert_eq!(encoded(&self.restarted), stored);
         assert_eq!(encoded(&decoded::<PartsUsage>(&stored).unwrap()), stored);
+    }
+}
+
+/// Each part has as many entries after a call as it was said to get. (Of ids more may have expired.)
+fn check_entries(usage: &PartsUsage, said: &[(Kind, usize, bool)]) {
+    for (kind, entries, _) in said.iter().filter(|(kind, ..)| *kind != Kind::Limits) {
+        let mut of_kind = usage.parts.iter().filter(|part| part.usage.kind() == *kind);
+        let gets = |part: &Part| with_usage!(&part.usage, usage => usage.entries()) == *entries;
+        assert!(of_kind.any(gets), "{said:?}");
     }
 }
 

@@ -1,0 +1,96 @@
+use super::*;
+use proptest::prelude::*;
+
+#[test]
+fn a_pattern_is_what_keys_takes_it_for() {
+    for (pattern, yes, no) in [
+        ("", &[""][..], &["a"][..]),
+        ("gold", &["gold"], &["Gold", "gol", "golden", ""]),
+        ("*", &["", "a", "plan:pro"], &[]),
+        ("**", &["", "a"], &[]),
+        ("plan:*", &["plan:", "plan:pro", "plan:*"], &["plan", "aplan:pro"]),
+        ("*:pro", &["plan:pro", ":pro", ":pro:pro"], &["plan:pro:", "pro"]),
+        ("*a*b*", &["ab", "xaxbx", "aab"], &["ba", "a", ""]),
+        ("a*b", &["ab", "a*b", "abb", "acb"], &["abc", "a"]),
+        ("?", &["a", "?"], &["", "ab"]),
+        ("a?c", &["abc", "a?c"], &["ac", "abbc"]),
+        ("h[ae]llo", &["hallo", "hello"], &["hillo", "hllo", "haello"]),
+        ("h[^e]llo", &["hallo", "h^llo"], &["hello", "hllo"]),
+        ("h[a-b]llo", &["hallo", "hbllo"], &["hcllo", "h-llo"]),
+        ("[b-a]", &["a", "b"], &["c", "-"]),
+        ("[^a-c]", &["d", "^"], &["a", "b", "c"]),
+        ("[a-]", &["a", "]", "^"], &["-", "b]"]),
+        ("[-a]", &["-", "a"], &["b"]),
+        ("[a", &["a"], &["b", "[a", ""]),
+        ("[^a", &["b"], &["a"]),
+        ("[", &[], &["[", "a", ""]),
+        ("[^", &["a", "["], &[""]),
+        ("[]", &[], &["a", "]", "[]"]),
+        ("[^]", &["a", "]"], &[""]),
+        (r"[\]]", &["]"], &[r"\", "a"]),
+        (r"[\^a]", &["^", "a"], &["b", r"\"]),
+        (r"[a\-c]", &["a", "-", "c"], &["b", r"\"]),
+        (r"[\", &[r"\"], &["a", "["]),
+        (r"\*", &["*"], &["a", r"\*", ""]),
+        (r"\?\[", &["?["], &["a["]),
+        (r"\a", &["a"], &[r"\a"]),
+        (r"a\", &[r"a\"], &["a", "a\\\\"]),
+        (r"\\", &[r"\"], &[r"\\", ""]),
+        ("a*[bc]", &["ab", "axxc"], &["a", "abd"]),
+        ("*[", &[], &["[", ""]),
+    ] {
+        for text in yes {
+            assert!(matches(pattern.as_bytes(), text.as_bytes()), "{pattern:?} is to match {text:?}");
+        }
+        for text in no {
+            assert!(!matches(pattern.as_bytes(), text.as_bytes()), "{pattern:?} is not to match {text:?}");
+        }
+    }
+    assert!(matches(b"[\x80-\xff]*\0", b"\xc3\xa4\n\0"));
+}
+
+#[test]
+fn stars_do_not_multiply_the_work() {
+    // With every star tried again at every place this would take longer than the universe is old.
+    assert!(!matches(&b"*a".repeat(100), &b"a".repeat(99)));
+    assert!(matches(&b"*a".repeat(100), &b"a".repeat(1000)));
+    assert!(!matches(&[&b"a*".repeat(64)[..], b"b"].concat(), &b"a".repeat(256)));
+}
+
+/// A star is whatever makes the rest match.
+fn naive(pattern: &[u8], text: &[u8]) -> bool {
+    match (pattern, text) {
+        ([], _) => text.is_empty(),
+        ([b'*', behind @ ..], _) => (0..=text.len()).any(|taken| naive(behind, &text[taken..])),
+        (_, []) => false,
+        ([b'?', behind @ ..], [_, rest @ ..]) => naive(behind, rest),
+        ([b'[', set @ ..], [byte, rest @ ..]) => {
+            let (not, set) = set.strip_prefix(b"^").map_or((false, set), |set| (true, set));
+            let (mut members, mut place) = (Vec::new(), 0);
+            while place < set.len() && set[place] != b']' {
+                if set[place] == b'\\' && place + 1 < set.len() {
+                    members.push(set[place + 1]);
+                    place += 2;
+                } else if place + 2 < set.len() && set[place + 1] == b'-' {
+                    members.extend(set[place].min(set[place + 2])..=set[place].max(set[place + 2]));
+                    place += 3;
+                } else {
+                    members.push(set[place]);
+                    place += 1;
+                }
+            }
+            members.contains(byte) != not && naive(set.get(place + 1..).unwrap_or_default(), rest)
+        }
+        ([b'\\', literal, behind @ ..] | [literal, behind @ ..], [byte, rest @ ..]) => {
+            literal == byte && naive(behind, rest)
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn it_is_what_trying_everything_finds(pattern in r"[*?\[\]^\\abc-]{0,10}", text in r"[abc*\[\]^-]{0,8}") {
+        let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
+        prop_assert_eq!(matches(pattern, text), naive(pattern, text));
+    }
+}

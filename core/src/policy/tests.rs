@@ -1,0 +1,702 @@
+mod cluster;
+
+use super::*;
+use proptest::prelude::*;
+
+/// The policy that those words say.
+pub(super) fn policy(text: &str) -> Policy {
+    read(text.as_bytes()).unwrap()
+}
+
+/// So many seconds after an instant at which clocks show something.
+pub(super) fn at(seconds: u64) -> Timestamp {
+    Timestamp::from_micros(1_700_000_000_000_000).unwrap().plus(Span::SECOND.times(seconds))
+}
+
+pub(super) const MOST: usize = 4096;
+
+const MINUTE: &str = "TOKENBUCKET 60 60 1m";
+const HOUR: &str = "FIXED 1000 1h";
+
+const CALL: Outcome =
+    Outcome { charges: true, admitted: true, near: false, shadow_denied: false, banned: false, repeated: false };
+
+fn factor(text: &str) -> Amount {
+    Amount::parse_down(text.as_bytes()).unwrap()
+}
+
+impl Table {
+    fn must_set(&mut self, name: &str, text: &str, now: Timestamp) -> u64 {
+        let set = self.set(name.as_bytes(), Condition::Always, &policy(text), now, MOST).unwrap();
+        assert!(set.changed);
+        set.version
+    }
+
+    fn must_scale(&mut self, name: &str, by: &str, seconds: Option<u64>, now: Timestamp) {
+        let duration = seconds.map(|seconds| Period::new(Span::SECOND.times(seconds)).unwrap());
+        self.scale(name.as_bytes(), Scaling { factor: factor(by), duration }, now).unwrap();
+    }
+
+    /// The limits that a call by that name finds, or why it finds none.
+    fn ruling(&self, name: &str, now: Timestamp) -> Result<String, &'static str> {
+        match self.find(name.as_bytes(), now) {
+            Found::Ruling(ruling) => {
+                assert_eq!(&*ruling.name, name.as_bytes());
+                Ok(ruling.policy.to_string())
+            }
+            Found::Unreadable => Err("unreadable"),
+            Found::Missing => Err("missing"),
+        }
+    }
+
+    fn version(&self, name: &str) -> Option<u64> {
+        self.get(name.as_bytes(), at(0)).map(|facts| facts.version)
+    }
+
+    /// Every live record, in order.
+    pub(super) fn live_records(&self) -> Vec<Vec<u8>> {
+        let mut live: Vec<_> = self.slots.iter().filter(|slot| !slot.entry.is_deleted()).map(Slot::record).collect();
+        live.sort_unstable();
+        live
+    }
+
+    /// Panics unless what is counted and summed along the way is what there is.
+    pub(super) fn assert_consistent(&self) {
+        let (mut live, mut digests) = (0, [0_u64; GROUPS]);
+        for slot in &self.slots {
+            let Slot { entry, hash, digest, standing, .. } = slot;
+            assert_eq!(*hash, hash::of(&entry.name));
+            assert_eq!(entry.is_deleted(), matches!(standing, Standing::Deleted));
+            if entry.is_deleted() {
+                assert_eq!(*digest, 0);
+                let remembered =
+                    |deletion: &Deletion| deletion.name == entry.name && deletion.stamp == entry.definition.stamp;
+                assert!(self.deletions.iter().any(remembered), "else it would never be forgotten");
+                continue;
+            }
+            live += 1;
+            let group = &mut digests[slot.group()];
+            *group = group.wrapping_add(hash::of(&slot.record()));
+            assert_eq!(matches!(standing, Standing::Unreadable), read(&entry.definition.text).is_none());
+        }
+        assert_eq!((self.len(), self.is_empty(), self.digests()), (live, live == 0, &digests));
+        assert!(self.slots.iter().all(|slot| slot.entry.latest().at <= self.latest));
+    }
+}
+
+// Words
+
+fn words(text: &str) -> Vec<&[u8]> {
+    std::iter::once(&b"RL.POLICYSET"[..]).chain(text.split(' ').map(str::as_bytes)).collect()
+}
+
+#[test]
+fn a_condition_is_read_from_what_stands_before_the_specs() {
+    let read = |text| {
+        let words = words(text);
+        let mut args = Args::new(&words);
+        Condition::read(&mut args).map(|condition| (condition, args.peek().is_some()))
+    };
+    for (text, condition) in [
+        ("FIXED 5 1m", (Condition::Always, true)),
+        ("NX FIXED 5 1m", (Condition::IfMissing, true)),
+        ("nx", (Condition::IfMissing, false)),
+        ("VERSION 3 FIXED", (Condition::OverVersion(3), true)),
+        ("version 18446744073709551615", (Condition::OverVersion(u64::MAX), false)),
+    ] {
+        assert_eq!(read(text), Ok(condition), "{text}");
+    }
+    for text in ["VERSION 0", "VERSION -1", "VERSION x", "VERSION 1.0", "VERSION 18446744073709551616"] {
+        let refused = read(text).unwrap_err().to_string();
+        assert_eq!(refused, "ERR version must be a whole number above 0, such as 3", "{text}");
+    }
+    assert_eq!(read("VERSION"), Err(Error::WrongArity));
+}
+
+#[test]
+fn a_scaling_is_a_factor_and_perhaps_for_how_long() {
+    let read = |text| Scaling::read(&mut Args::new(&words(text)));
+    let minute = Period::parse(b"1m");
+    for (text, by, duration) in [
+        ("0.5", "0.5", None),
+        ("0", "0", None),
+        ("1000", "1000", None),
+        ("1e3 for 60", "1000", minute),
+        ("0.3333339 FOR 1m", "0.333333", minute),
+    ] {
+        assert_eq!(read(text), Ok(Scaling { factor: factor(by), duration }), "{text}");
+    }
+    for (text, error) in [
+        ("1000.0000001", "ERR factor must be a number from 0 to 1000, such as 0.5"),
+        ("1000.000001", "ERR factor must be a number from 0 to 1000, such as 0.5"),
+        ("-1", "ERR factor must be a number from 0 to 1000, such as 0.5"),
+        ("50%", "ERR factor must be a number from 0 to 1000, such as 0.5"),
+        ("1 FOR 0", "ERR duration must be a duration from 1us to 3650d, such as 10m"),
+        ("1 FOR 1w", "ERR duration must be a duration from 1us to 3650d, such as 10m"),
+        ("1 FOR", "ERR wrong number of arguments"),
+        ("1 NX", "ERR syntax error, unexpected 'NX', where FOR is all that can be"),
+        ("1 FOR 1m FOR 1m", "ERR syntax error, unexpected 'FOR', where FOR is all that can be"),
+    ] {
+        assert_eq!(read(text).unwrap_err().to_string(), error, "{text}");
+    }
+    assert_eq!(Scaling::read(&mut Args::new(&[&b"RL.POLICYSCALE"[..]])), Err(Error::WrongArity));
+}
+
+// Set, get, list, delete
+
+#[test]
+fn what_is_set_is_found_and_told() {
+    let mut table = Table::of_node(1);
+    assert_eq!(table.ruling("pro", at(0)), Err("missing"));
+    assert!(table.get(b"pro", at(0)).is_none());
+    assert_eq!(table.must_set("pro", MINUTE, at(1)), 1);
+    assert_eq!(table.must_set("pro", HOUR, at(2)), 2);
+    assert_eq!(table.ruling("pro", at(0)), Ok(HOUR.to_owned()));
+    for other in ["", "pr", "prO", "pro ", "free"] {
+        assert_eq!(table.ruling(other, at(0)), Err("missing"), "{other:?}");
+    }
+    let facts = table.get(b"pro", at(3)).unwrap();
+    assert_eq!((&*facts.name, &*facts.specs), (&b"pro"[..], HOUR.as_bytes()));
+    assert_eq!((facts.version, facts.set_at), (2, 1_700_000_002_000));
+    assert_eq!((facts.scale, facts.scale_left), (Amount::ONE, None));
+    assert_eq!(table.len(), 1);
+}
+
+#[test]
+fn nx_leaves_what_there_is() {
+    let mut table = Table::of_node(1);
+    let nx = |table: &mut Table| table.set(b"pro", Condition::IfMissing, &policy(MINUTE), at(1), MOST).unwrap();
+    assert_eq!(nx(&mut table), Set { version: 1, changed: true });
+    table.must_set("pro", HOUR, at(2));
+    let before = table.record(b"pro");
+    assert_eq!(nx(&mut table), Set { version: 2, changed: false });
+    assert_eq!(table.record(b"pro"), before);
+    assert!(table.delete(b"pro", at(3)).unwrap());
+    assert_eq!(nx(&mut table), Set { version: 3, changed: true });
+}
+
+#[test]
+fn a_set_over_a_version_is_refused_over_another() {
+    let mut table = Table::of_node(1);
+    let over = |table: &mut Table, version| {
+        let set = table.set(b"a'b", Condition::OverVersion(version), &policy(MINUTE), at(1), MOST);
+        set.map_err(|refused| refused.to_string())
+    };
+    let missing = Err(r"NOPOLICY no policy 'a\'b'".to_owned());
+    assert_eq!(over(&mut table, 1), missing);
+    table.must_set("a'b", HOUR, at(0));
+    assert_eq!(over(&mut table, 2), Err(r"ERR policy 'a\'b' stands at version 1, not 2".to_owned()));
+    assert_eq!(table.ruling("a'b", at(0)), Ok(HOUR.to_owned()));
+    assert_eq!(over(&mut table, 1), Ok(Set { version: 2, changed: true }));
+    assert_eq!(over(&mut table, 1), Err(r"ERR policy 'a\'b' stands at version 2, not 1".to_owned()));
+    table.delete(b"a'b", at(2)).unwrap();
+    assert_eq!(over(&mut table, 2), missing);
+}
+
+#[test]
+fn there_may_be_so_many_policies_and_no_more() {
+    let mut table = Table::of_node(1);
+    let mut set = |name: &str, most| table.set(name.as_bytes(), Condition::Always, &policy(MINUTE), at(1), most);
+    set("a", 2).unwrap();
+    set("b", 2).unwrap();
+    let refused = set("c", 2).unwrap_err();
+    assert_eq!(refused.to_string(), "ERR there are 2 policies, as many as ratelimit.max-policies allows");
+    // What there is can be changed, even if there are more than may be now.
+    assert_eq!(set("a", 1).unwrap().version, 2);
+    assert_eq!(table.len(), 2);
+    assert!(table.delete(b"a", at(2)).unwrap());
+    assert!(table.set(b"c", Condition::Always, &policy(MINUTE), at(1), 2).is_ok());
+    // One that was deleted is a new one.
+    assert!(table.set(b"a", Condition::Always, &policy(MINUTE), at(1), 2).is_err());
+}
+
+#[test]
+fn versions_go_on_behind_a_deletion() {
+    let mut table = Table::of_node(1);
+    table.must_set("pro", MINUTE, at(0));
+    assert!(table.delete(b"pro", at(1)).unwrap());
+    assert!(!table.delete(b"pro", at(1)).unwrap());
+    assert!(!table.delete(b"free", at(1)).unwrap());
+    assert_eq!((table.ruling("pro", at(1)), table.version("pro"), table.len()), (Err("missing"), None, 0));
+    assert_eq!(table.slot(b"pro").unwrap().entry.definition.set_at, 1_700_000_001_000, "when it was deleted");
+    assert_eq!(table.must_set("pro", MINUTE, at(2)), 2);
+    // Once the deletion is forgotten they begin anew.
+    assert!(table.delete(b"pro", at(3)).unwrap());
+    table.forget(at(3 + 86_400));
+    assert_eq!(table.must_set("pro", MINUTE, at(100_000)), 1);
+}
+
+#[test]
+fn policies_are_listed_by_name_if_it_is_what_the_pattern_says() {
+    let mut table = Table::of_node(1);
+    for name in ["plan:pro", "plan:free", "default", "plan:x"] {
+        table.must_set(name, MINUTE, at(0));
+    }
+    table.delete(b"plan:x", at(1)).unwrap();
+    let listed = |pattern: Option<&str>| {
+        let facts = table.list(pattern.map(str::as_bytes), at(1));
+        facts.into_iter().map(|facts| String::from_utf8(facts.name.into()).unwrap()).collect::<Vec<_>>()
+    };
+    assert_eq!(listed(None), ["default", "plan:free", "plan:pro"]);
+    assert_eq!(listed(Some("*")), ["default", "plan:free", "plan:pro"]);
+    assert_eq!(listed(Some("plan:*")), ["plan:free", "plan:pro"]);
+    assert_eq!(listed(Some("plan:p[a-z]o")), ["plan:pro"]);
+    assert_eq!(listed(Some("PLAN:*")), [""; 0]);
+}
+
+#[test]
+fn counts_outlast_a_change_and_not_a_deletion() {
+    let mut table = Table::of_node(1);
+    let calls = |table: &Table, count: bool| match table.find(b"pro", at(10)) {
+        Found::Ruling(ruling) => {
+            if count {
+                ruling.counts.count(&CALL);
+            }
+            let told = table.get(b"pro", at(10)).unwrap().counts.all();
+            assert_eq!(told, ruling.counts.all());
+            told[0].1
+        }
+        found => unreachable!("{found:?}"),
+    };
+    table.must_set("pro", MINUTE, at(0));
+    assert_eq!(calls(&table, true), 1);
+    table.must_set("pro", HOUR, at(1));
+    assert_eq!(calls(&table, true), 2);
+    table.must_scale("pro", "0.5", None, at(2));
+    assert_eq!(calls(&table, true), 3);
+    table.must_set("pro", MINUTE, at(3));
+    assert_eq!(calls(&table, false), 3);
+    table.delete(b"pro", at(4)).unwrap();
+    table.must_set("pro", MINUTE, at(5));
+    assert_eq!(calls(&table, false), 0);
+}
+
+#[test]
+fn a_ruling_in_use_stays_what_it_was() {
+    let mut table = Table::of_node(1);
+    table.must_set("pro", MINUTE, at(0));
+    let Found::Ruling(ruling) = table.find(b"pro", at(0)) else { unreachable!() };
+    let ruling = Rc::clone(ruling);
+    table.delete(b"pro", at(1)).unwrap();
+    assert_eq!(ruling.policy.to_string(), MINUTE);
+}
+
+// Scale
+
+#[test]
+fn a_scale_for_a_time_ends_by_itself() {
+    let mut table = Table::of_node(1);
+    let scaled = |table: &Table, second| {
+        let facts = table.get(b"pro", at(second)).unwrap();
+        let left = facts.scale_left.map(Span::ceil_millis);
+        (table.ruling("pro", at(second)).unwrap(), facts.scale.to_string(), left)
+    };
+    let (half, whole) = ("TOKENBUCKET 30 30 1m".to_owned(), MINUTE.to_owned());
+    table.must_set("pro", MINUTE, at(0));
+    table.must_scale("pro", "0.5", Some(60), at(10));
+    assert_eq!(scaled(&table, 10), (half.clone(), "0.5".to_owned(), Some(60_000)));
+    assert_eq!(scaled(&table, 69), (half.clone(), "0.5".to_owned(), Some(1000)));
+    assert_eq!(scaled(&table, 70), (whole.clone(), "1".to_owned(), None));
+    // The last one counts, shorter or for good.
+    table.must_scale("pro", "0.5", None, at(80));
+    assert_eq!(scaled(&table, 1_000_000), (half, "0.5".to_owned(), None));
+    table.must_scale("pro", "2", Some(1), at(81));
+    assert_eq!(scaled(&table, 81).0, "TOKENBUCKET 120 120 1m");
+    assert_eq!(scaled(&table, 82).0, whole);
+    table.must_scale("pro", "1", None, at(83));
+    assert_eq!(scaled(&table, 83), (whole, "1".to_owned(), None));
+}
+
+#[test]
+fn a_scale_is_told_to_the_millisecond_and_ends_with_time() {
+    let mut table = Table::of_node(1);
+    let now = Timestamp::from_micros(1_700_000_000_123_456).unwrap();
+    table.must_set("pro", MINUTE, now);
+    let scaling = Scaling { factor: factor("3"), duration: Period::parse(b"60s") };
+    let facts = table.scale(b"pro", scaling, now).unwrap();
+    assert_eq!((facts.version, facts.scale, facts.scale_left), (1, factor("3"), Some(Span::SECOND.times(60))));
+    let facts = table.scale(b"pro", Scaling { duration: Period::parse(b"3650d"), ..scaling }, Timestamp::MAX);
+    // There is no stamp that late, but the one that another may have.
+    assert_eq!(facts.unwrap().scale_left, None);
+    let refused = table.scale(b"pro", scaling, Timestamp::MAX).unwrap_err();
+    assert_eq!(refused.to_string(), "ERR there is no time stamp later than the last one seen");
+}
+
+#[test]
+fn a_set_leaves_the_scale_and_a_deletion_does_not() {
+    let mut table = Table::of_node(1);
+    table.must_set("pro", MINUTE, at(0));
+    table.must_scale("pro", "0.5", None, at(1));
+    table.must_set("pro", HOUR, at(2));
+    assert_eq!(table.ruling("pro", at(3)), Ok("FIXED 500 1h".to_owned()));
+    assert_eq!(&*table.get(b"pro", at(3)).unwrap().specs, HOUR.as_bytes(), "told as it was set");
+    table.delete(b"pro", at(4)).unwrap();
+    table.must_set("pro", HOUR, at(5));
+    assert_eq!(table.ruling("pro", at(6)), Ok(HOUR.to_owned()));
+    assert_eq!(table.get(b"pro", at(6)).unwrap().scale, Amount::ONE);
+}
+
+#[test]
+fn only_a_policy_that_is_there_is_scaled() {
+    let mut table = Table::of_node(1);
+    let scaling = Scaling { factor: Amount::ZERO, duration: None };
+    assert_eq!(table.scale(b"pro", scaling, at(0)).unwrap_err().to_string(), "NOPOLICY no policy 'pro'");
+    table.must_set("pro", MINUTE, at(0));
+    table.delete(b"pro", at(1)).unwrap();
+    assert_eq!(table.scale(b"pro", scaling, at(2)).unwrap_err().to_string(), "NOPOLICY no policy 'pro'");
+}
+
+#[test]
+fn a_set_and_a_scale_on_two_servers_at_once_both_stand() {
+    let (mut here, mut there) = (Table::of_node(1), Table::of_node(2));
+    here.must_set("pro", MINUTE, at(0));
+    there.merge(&here.record(b"pro").unwrap(), at(0));
+    here.must_set("pro", HOUR, at(1));
+    there.must_scale("pro", "0.5", None, at(1));
+    let records = [&here, &there].map(|table| table.record(b"pro").unwrap());
+    assert_eq!(here.merge(&records[1], at(2)), Merged::Changed);
+    assert_eq!(there.merge(&records[0], at(2)), Merged::Changed);
+    for table in [here, there] {
+        assert_eq!(table.ruling("pro", at(3)), Ok("FIXED 500 1h".to_owned()));
+    }
+}
+
+// What goes to other servers
+
+#[test]
+fn what_was_set_stands_wherever_it_is_merged() {
+    let (mut here, mut there) = (Table::of_node(1), Table::of_node(2));
+    assert_eq!(here.record(b"pro"), None);
+    here.must_set("pro", MINUTE, at(0));
+    here.must_scale("pro", "0.5", Some(60), at(1));
+    let record = here.record(b"pro").unwrap();
+    assert!(Table::check(&record));
+    assert_eq!(there.merge(&record, at(9)), Merged::Changed);
+    assert_eq!(there.merge(&record, at(9)), Merged::Unchanged);
+    assert_eq!(there.record(b"pro"), Some(record));
+    let told = |table: &Table| {
+        let facts = table.get(b"pro", at(10)).unwrap();
+        (facts.version, facts.set_at, facts.scale, facts.scale_left, facts.specs)
+    };
+    assert_eq!(told(&here), told(&there));
+    assert_eq!((here.digests(), here.digest()), (there.digests(), there.digest()));
+    // A deletion too.
+    there.delete(b"pro", at(20)).unwrap();
+    assert_eq!(here.merge(&there.record(b"pro").unwrap(), at(21)), Merged::Changed);
+    assert_eq!((here.ruling("pro", at(22)), here.len(), here.digest()), (Err("missing"), 0, 0));
+}
+
+#[test]
+fn a_table_that_is_replaced_has_what_the_records_say_and_nothing_else() {
+    let (mut here, mut there) = (Table::of_node(1), Table::of_node(2));
+    for name in ["kept", "changed", "gone", "deleted"] {
+        here.must_set(name, MINUTE, at(100));
+        let Found::Ruling(ruling) = here.find(name.as_bytes(), at(100)) else { unreachable!() };
+        ruling.counts.count(&CALL);
+    }
+    // Whatever is later here.
+    there.merge(&here.record(b"kept").unwrap(), at(0));
+    there.must_set("changed", HOUR, at(1));
+    there.must_scale("changed", "0.5", None, at(2));
+    there.must_set("deleted", MINUTE, at(3));
+    there.delete(b"deleted", at(4)).unwrap();
+    there.must_set("new", MINUTE, at(5));
+    let mut records: Vec<_> = there.records().collect();
+    here.replace(records.iter().map(Vec::as_slice), at(200));
+    here.assert_consistent();
+    assert_eq!((here.live_records(), here.digests()), (there.live_records(), there.digests()));
+    let calls = |table: &Table, name: &str| match table.find(name.as_bytes(), at(200)) {
+        Found::Ruling(ruling) => {
+            let told = table.get(name.as_bytes(), at(200)).unwrap().counts.all();
+            assert_eq!(told, ruling.counts.all());
+            Some((ruling.policy.to_string(), told[0].1))
+        }
+        _ => None,
+    };
+    assert_eq!(calls(&here, "kept"), Some((MINUTE.to_owned(), 1)));
+    assert_eq!(calls(&here, "changed"), Some(("FIXED 500 1h".to_owned(), 1)));
+    assert_eq!(calls(&here, "new"), Some((MINUTE.to_owned(), 0)));
+    assert_eq!((calls(&here, "gone"), here.record(b"gone"), calls(&here, "deleted")), (None, None, None));
+    // The deletion is remembered from now on, and is nobody's count.
+    here.forget(at(200 + 86_399));
+    assert!(here.record(b"deleted").is_some());
+    here.forget(at(200 + 86_400));
+    assert!(here.record(b"deleted").is_none());
+    // It stamps as itself, and later than all that it had seen.
+    here.must_set("kept", HOUR, at(0));
+    let stamp = here.slot(b"kept").unwrap().entry.definition.stamp;
+    assert_eq!(stamp, Stamp { at: there.latest.max(at(100).micros() + 3) + 1, node: 1 });
+    records.clear();
+    here.replace(records.iter().map(Vec::as_slice), at(200));
+    assert_eq!((here.records().count(), here.digest(), here.len()), (0, 0, 0));
+}
+
+#[test]
+fn a_record_that_no_server_wrote_changes_nothing() {
+    let mut table = Table::of_node(1);
+    for record in [&b""[..], b"gold", b"rl-policy 1", b"rl-policy 1 4:gold 1 1 1 1 1 1 0: 0 0 1000000 0 "] {
+        assert!(!Table::check(record));
+        assert_eq!(table.merge(record, at(0)), Merged::Invalid);
+    }
+    assert_eq!(table.records().count(), 0);
+    assert_eq!(table.latest, 0);
+}
+
+#[test]
+fn who_has_heard_of_a_later_stamp_writes_one_that_is_later_still() {
+    let (mut ahead, mut behind) = (Table::of_node(9), Table::of_node(1));
+    ahead.must_set("pro", MINUTE, at(3600));
+    behind.merge(&ahead.record(b"pro").unwrap(), at(0));
+    behind.must_set("pro", HOUR, at(0));
+    assert_eq!(ahead.merge(&behind.record(b"pro").unwrap(), at(3600)), Merged::Changed);
+    assert_eq!(ahead.ruling("pro", at(3600)), Ok(HOUR.to_owned()));
+    // Of whatever name.
+    behind.must_set("free", HOUR, at(0));
+    assert!(behind.slot(b"free").unwrap().entry.definition.stamp > ahead.slot(b"pro").unwrap().entry.definition.stamp);
+    assert_eq!(behind.get(b"free", at(0)).unwrap().set_at, 1_700_000_000_000, "by the clock it was set when it was");
+}
+
+#[test]
+fn a_stamp_is_of_the_server_that_writes() {
+    let mut table = Table::default();
+    table.must_set("a", MINUTE, at(0));
+    table.stamp_as(7);
+    table.must_set("b", MINUTE, at(0));
+    let stamp = |name: &[u8]| table.slot(name).unwrap().entry.definition.stamp;
+    let micros = at(0).micros();
+    assert_eq!(stamp(b"a"), Stamp { at: micros, node: 0 });
+    assert_eq!(stamp(b"b"), Stamp { at: micros + 1, node: 7 });
+}
+
+const LATER: &str = "rl-policy 1 4:gold 1700000000000000 7 1700000000000000 7 2 1700000000000 \
+                     12:QUOTA 60 PER 0 0 1000000 0";
+
+#[test]
+fn what_a_later_version_has_set_is_kept_and_passed_on() {
+    let mut table = Table::of_node(1);
+    assert_eq!(table.merge(LATER.as_bytes(), at(0)), Merged::Changed);
+    assert_eq!((table.ruling("gold", at(0)), table.len()), (Err("unreadable"), 1));
+    assert_ne!(table.digest(), 0);
+    assert_eq!(table.record(b"gold").unwrap(), LATER.as_bytes());
+    let facts = table.get(b"gold", at(0)).unwrap();
+    assert_eq!((facts.version, &*facts.specs), (2, &b"QUOTA 60 PER"[..]));
+    // It is there: NX leaves it, its scale can be set and it can be deleted, or replaced.
+    let nx = table.set(b"gold", Condition::IfMissing, &policy(HOUR), at(1), MOST).unwrap();
+    assert_eq!(nx, Set { version: 2, changed: false });
+    table.must_scale("gold", "0.5", None, at(1));
+    assert_eq!(table.ruling("gold", at(1)), Err("unreadable"));
+    table.must_set("gold", HOUR, at(2));
+    assert_eq!(table.ruling("gold", at(2)), Ok("FIXED 500 1h".to_owned()));
+    // And the other way round.
+    let record = LATER.replacen("1700000000000000", "1700000009000000", 1);
+    assert_eq!(table.merge(record.as_bytes(), at(9)), Merged::Changed);
+    assert_eq!(table.ruling("gold", at(9)), Err("unreadable"));
+    assert!(table.delete(b"gold", at(10)).unwrap());
+    assert_eq!(table.ruling("gold", at(10)), Err("missing"));
+    table.assert_consistent();
+}
+
+#[test]
+fn of_two_that_were_written_at_the_same_time_one_stands_everywhere() {
+    let one = LATER.to_owned();
+    let other = LATER.replace("12:QUOTA 60 PER", "10:FIXED 5 1m");
+    let by_higher = LATER.replacen("000000 7", "000000 8", 1).replace("12:QUOTA 60 PER", "10:FIXED 6 1m");
+    for (first, second, stands) in
+        [(&one, &other, &one), (&other, &one, &one), (&one, &by_higher, &by_higher), (&by_higher, &one, &by_higher)]
+    {
+        let mut table = Table::of_node(1);
+        table.merge(first.as_bytes(), at(0));
+        table.merge(second.as_bytes(), at(0));
+        assert_eq!(table.record(b"gold").unwrap(), stands.as_bytes());
+        let readable = read(&table.slot(b"gold").unwrap().entry.definition.text).is_some();
+        assert_eq!(table.ruling("gold", at(0)).is_ok(), readable);
+        table.assert_consistent();
+    }
+}
+
+// Digests
+
+#[test]
+fn the_groups_of_records_are_all_records() {
+    let mut table = Table::of_node(1);
+    for n in 0..200 {
+        table.must_set(&format!("plan:{n}"), MINUTE, at(0));
+    }
+    for n in 0..50 {
+        table.delete(format!("plan:{n}").as_bytes(), at(1)).unwrap();
+    }
+    let mut all: Vec<_> = table.records().collect();
+    let mut grouped: Vec<_> = (0..GROUPS).flat_map(|group| table.records_of_group(group)).collect();
+    all.sort_unstable();
+    grouped.sort_unstable();
+    assert_eq!((all.len(), &all), (200, &grouped));
+    assert_eq!(table.records_of_group(GROUPS).count(), 0);
+    table.assert_consistent();
+    // Only what is in a group makes its digest.
+    for group in 0..GROUPS {
+        let mut part = Table::of_node(2);
+        table.records_of_group(group).for_each(|record| assert_eq!(part.merge(&record, at(2)), Merged::Changed));
+        let digests: Vec<u64> =
+            (0..GROUPS).map(|other| if other == group { table.digests()[group] } else { 0 }).collect();
+        assert_eq!(part.digests()[..], digests);
+        assert_eq!(part.digest(), table.digests()[group]);
+    }
+}
+
+#[test]
+fn a_digest_tells_any_change_from_what_was_before() {
+    let mut table = Table::of_node(1);
+    let mut seen = vec![table.digest()];
+    let mut see = |table: &Table| {
+        assert!(!seen.contains(&table.digest()));
+        seen.push(table.digest());
+    };
+    table.must_set("pro", MINUTE, at(0));
+    see(&table);
+    table.must_set("pro", MINUTE, at(0));
+    see(&table);
+    table.must_scale("pro", "1", None, at(0));
+    see(&table);
+    table.must_set("free", MINUTE, at(0));
+    see(&table);
+    table.delete(b"pro", at(0)).unwrap();
+    see(&table);
+}
+
+// Deletions
+
+#[test]
+fn a_deletion_is_remembered_for_a_day_and_in_no_digest() {
+    let (mut here, mut there) = (Table::of_node(1), Table::of_node(2));
+    here.must_set("pro", MINUTE, at(0));
+    let before = here.record(b"pro").unwrap();
+    here.delete(b"pro", at(10)).unwrap();
+    assert_eq!((here.digest(), here.records().count()), (0, 1));
+    // An older set comes late.
+    assert_eq!(here.merge(&before, at(20)), Merged::Unchanged);
+    // It is a day from when it was learned: there that was later.
+    there.merge(&here.record(b"pro").unwrap(), at(5000));
+    for (second, [here_remembers, there_remembers]) in [
+        (10 + 86_399, [true, true]),
+        (10 + 86_400, [false, true]),
+        (5000 + 86_399, [false, true]),
+        (5000 + 86_400, [false; 2]),
+    ] {
+        for (table, remembers) in [(&mut here, here_remembers), (&mut there, there_remembers)] {
+            table.forget(at(second));
+            assert_eq!(table.record(b"pro").is_some(), remembers, "{second}");
+            assert_eq!(table.deletions.len(), usize::from(remembers));
+        }
+    }
+    assert_eq!(here.merge(&before, at(100_000)), Merged::Changed, "nobody knows any more");
+}
+
+#[test]
+fn a_name_that_was_set_again_is_not_forgotten() {
+    let mut table = Table::of_node(1);
+    table.must_set("pro", MINUTE, at(0));
+    table.delete(b"pro", at(1)).unwrap();
+    table.must_set("pro", MINUTE, at(2));
+    table.forget(at(1 + 86_400));
+    assert_eq!(table.version("pro"), Some(2));
+    // Nor is a deletion forgotten for an older one's sake.
+    table.delete(b"pro", at(90_000)).unwrap();
+    table.must_set("pro", MINUTE, at(90_001));
+    table.delete(b"pro", at(90_002)).unwrap();
+    table.forget(at(90_001 + 86_400));
+    assert!(table.record(b"pro").is_some());
+    table.forget(at(90_002 + 86_400));
+    assert!(table.record(b"pro").is_none());
+    assert!(table.deletions.is_empty());
+}
+
+#[test]
+fn a_clock_gone_back_keeps_a_deletion_for_no_longer_than_a_day() {
+    let mut table = Table::of_node(1);
+    table.must_set("pro", MINUTE, at(0));
+    table.delete(b"pro", at(1_000_000)).unwrap();
+    table.forget(at(1000));
+    table.forget(at(1000 + 86_399));
+    assert!(table.record(b"pro").is_some());
+    table.forget(at(1000 + 86_400));
+    assert!(table.record(b"pro").is_none());
+}
+
+#[test]
+fn so_many_deletions_are_remembered_and_no_more() {
+    let mut table = Table::of_node(1);
+    let name = |n: usize| format!("{n:05}");
+    for n in 0..=MOST_DELETIONS {
+        let record = format!("rl-policy 1 5:{} 1 0 1 0 1 1 0: 0 0 1000000 0", name(n));
+        assert_eq!(table.merge(record.as_bytes(), at(0)), Merged::Changed);
+    }
+    assert_eq!(table.records().count(), MOST_DELETIONS);
+    assert!(table.record(name(0).as_bytes()).is_none() && table.record(name(1).as_bytes()).is_some());
+}
+
+// Laws
+
+/// A record as some server may have written it. Stamps are near each other, so that there are ties.
+fn records() -> impl Strategy<Value = Vec<u8>> {
+    let stamp = || (0_u64..4, 0_u64..3).prop_map(|(at, node)| Stamp { at, node });
+    let text = proptest::sample::select(vec!["", MINUTE, HOUR, "QUOTA 60 PER"]);
+    let (name, by) = (proptest::sample::select(vec!["a", "b", "c"]), proptest::sample::select(vec!["0", "0.5", "1"]));
+    (name, stamp(), stamp(), stamp(), 1_u64..3, text, by, 0_u64..2).prop_map(
+        |(name, one, other, scaled, version, text, by, until)| {
+            let definition = Definition {
+                stamp: one.max(other),
+                born: one.min(other),
+                version,
+                set_at: 0,
+                text: text.as_bytes().into(),
+            };
+            let until = Timestamp::EPOCH.plus(Span::SECOND.times(until));
+            let scale = Scale { stamp: scaled, factor: factor(by), until };
+            Entry { name: name.as_bytes().into(), definition, scale }.record().as_bytes().to_vec()
+        },
+    )
+}
+
+fn table_of<'a>(records: impl IntoIterator<Item = &'a Vec<u8>>) -> Table {
+    let mut table = Table::of_node(1);
+    for record in records {
+        assert_ne!(table.merge(record, at(0)), Merged::Invalid);
+        table.assert_consistent();
+    }
+    table
+}
+
+/// What a call by each name finds, and what is known by it.
+fn shown(table: &Table) -> [String; 3] {
+    ["a", "b", "c"].map(|name| {
+        let record = table.record(name.as_bytes()).map(|record| record.escape_ascii().to_string());
+        format!("{record:?} {:?}", table.ruling(name, at(0)))
+    })
+}
+
+proptest! {
+    #[test]
+    fn the_order_in_which_records_come_is_nothing_to_the_table(
+        (records, shuffled) in proptest::collection::vec(records(), 0..12)
+            .prop_flat_map(|records| (Just(records.clone()), Just(records).prop_shuffle())),
+        again in proptest::collection::vec(any::<proptest::sample::Index>(), 0..6),
+    ) {
+        let one = table_of(&records);
+        let doubled = again.iter().filter(|_| !records.is_empty()).map(|index| index.get(&records));
+        let other = table_of(shuffled.iter().chain(doubled));
+        prop_assert_eq!(shown(&one), shown(&other));
+        prop_assert_eq!(one.digests(), other.digests());
+        // Merged twice, or by way of a table between.
+        let by_way = table_of(&one.records().collect::<Vec<_>>());
+        prop_assert_eq!(shown(&one), shown(&by_way));
+    }
+
+    #[test]
+    fn tables_of_one_digest_have_the_same_policies(
+        one in proptest::collection::vec(records(), 0..4),
+        other in proptest::collection::vec(records(), 0..4),
+    ) {
+        let (one, other) = (table_of(&one), table_of(&other));
+        prop_assert_eq!(one.digests() == other.digests(), one.live_records() == other.live_records());
+    }
+}

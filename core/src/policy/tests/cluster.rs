@@ -1,0 +1,312 @@
+//! A cluster of tables, whose clocks are apart, and whose messages are lost, doubled, reordered and held up: whatever
+//! happens, once they can speak to each other they end in one table.
+
+use super::*;
+use proptest::sample::{Index, select};
+
+const NODES: usize = 4;
+
+#[derive(Clone, Debug)]
+enum Step {
+    /// Somebody tells a node something, which broadcasts it.
+    Write {
+        node: usize,
+        name: &'static str,
+        write: Write,
+    },
+    /// A message arrives.
+    Deliver(Index),
+    /// It arrives, and will once more.
+    Double(Index),
+    /// It never does.
+    Lose(Index),
+    /// Time goes on, by so many seconds.
+    Wait(u64),
+    /// A node's clock is set: so many seconds before or behind the time.
+    SetClock {
+        node: usize,
+        skew: i64,
+    },
+    /// The nodes at these places are cut off from the others.
+    Part([bool; NODES]),
+    /// Two compare digests, and the first asks for what differs.
+    Gossip {
+        asks: usize,
+        answers: usize,
+    },
+    /// A node has its disk back as it was when it was saved last, or is new; counts from nothing.
+    Restart(usize),
+    Save(usize),
+    /// It forgets what it deleted long ago.
+    Forget(usize),
+}
+
+#[derive(Clone, Debug)]
+enum Write {
+    Set(&'static str),
+    SetIfMissing(&'static str),
+    /// Over the version that stands there, which perhaps another node has long replaced.
+    SetOver(&'static str),
+    Scale(&'static str, Option<u64>),
+    Delete,
+    /// A later version of the module is told what this one cannot read.
+    SetLater,
+}
+
+#[derive(Debug)]
+struct Message {
+    from: usize,
+    to: usize,
+    record: Vec<u8>,
+}
+
+struct Cluster {
+    tables: Vec<Table>,
+    saved: Vec<Vec<Vec<u8>>>,
+    skews: [i64; NODES],
+    now: u64,
+    parted: [bool; NODES],
+    messages: Vec<Message>,
+}
+
+impl Cluster {
+    fn new() -> Cluster {
+        let tables = (1..).take(NODES).map(Table::of_node).collect();
+        let saved = vec![Vec::new(); NODES];
+        Cluster { tables, saved, skews: [0; NODES], now: 10_000_000, parted: [false; NODES], messages: Vec::new() }
+    }
+
+    fn clock(&self, node: usize) -> Timestamp {
+        at(self.now.checked_add_signed(self.skews[node]).unwrap())
+    }
+
+    fn is_cut(&self, one: usize, other: usize) -> bool {
+        self.parted[one] != self.parted[other]
+    }
+
+    fn step(&mut self, step: &Step) {
+        match step {
+            Step::Write { node, name, write } => self.write(*node, name, write),
+            Step::Deliver(index) => self.arrives(*index, true),
+            Step::Double(index) => self.arrives(*index, false),
+            Step::Lose(index) if !self.messages.is_empty() => {
+                self.messages.swap_remove(index.index(self.messages.len()));
+            }
+            Step::Lose(_) => {}
+            Step::Wait(seconds) => self.now += seconds,
+            Step::SetClock { node, skew } => self.skews[*node] = *skew,
+            Step::Part(parted) => self.parted = *parted,
+            Step::Gossip { asks, answers } => {
+                self.gossip(*asks, *answers);
+            }
+            Step::Save(node) => self.saved[*node] = self.tables[*node].records().collect(),
+            Step::Restart(node) => {
+                let (stamps_as, now) = (self.tables[*node].node, self.clock(*node));
+                let mut table = Table::of_node(stamps_as);
+                self.saved[*node].iter().for_each(|record| assert_eq!(table.merge(record, now), Merged::Changed));
+                self.tables[*node] = table;
+            }
+            Step::Forget(node) => {
+                let now = self.clock(*node);
+                self.tables[*node].forget(now);
+            }
+        }
+    }
+
+    /// What a node is told stands there at once, and goes to all others.
+    fn write(&mut self, node: usize, name: &str, write: &Write) {
+        let now = self.clock(node);
+        let table = &mut self.tables[node];
+        let before = table.get(name.as_bytes(), now);
+        let stands = before.as_ref().map(|facts| facts.version);
+        let mut set = |text, condition| table.set(name.as_bytes(), condition, &policy(text), now, MOST);
+        let changed = match write {
+            Write::Set(text) => {
+                let set = set(text, Condition::Always).unwrap();
+                assert!(set.changed && stands.is_none_or(|stands| set.version == stands + 1));
+                true
+            }
+            Write::SetIfMissing(text) => {
+                let set = set(text, Condition::IfMissing).unwrap();
+                assert_eq!(set.changed, stands.is_none());
+                assert!(stands.is_none_or(|stands| stands == set.version));
+                set.changed
+            }
+            Write::SetOver(text) => match stands {
+                Some(stands) => {
+                    assert!(set(text, Condition::OverVersion(stands + 1)).is_err());
+                    set(text, Condition::OverVersion(stands)).unwrap().version == stands + 1
+                }
+                None => set(text, Condition::OverVersion(1)).is_ok(),
+            },
+            Write::Scale(by, seconds) if stands.is_some() => {
+                table.must_scale(name, by, *seconds, now);
+                let facts = table.get(name.as_bytes(), now).unwrap();
+                assert_eq!((facts.scale, facts.scale_left), (factor(by), seconds.map(|s| Span::SECOND.times(s))));
+                true
+            }
+            Write::Scale(..) => false,
+            Write::Delete => {
+                let deleted = table.delete(name.as_bytes(), now).unwrap();
+                assert_eq!(deleted, stands.is_some());
+                assert!(matches!(table.find(name.as_bytes(), now), Found::Missing));
+                deleted
+            }
+            Write::SetLater => {
+                set(MINUTE, Condition::Always).unwrap();
+                let mut entry = table.slot(name.as_bytes()).unwrap().entry.clone();
+                entry.definition.stamp.at += 1;
+                entry.definition.text = b"QUOTA 60 PER"[..].into();
+                assert_eq!(table.merge(entry.record().as_bytes(), now), Merged::Changed);
+                assert!(matches!(table.find(name.as_bytes(), now), Found::Unreadable));
+                true
+            }
+        };
+        if let (Write::Set(text) | Write::SetOver(text), true) = (write, changed) {
+            assert_eq!(&*table.get(name.as_bytes(), now).unwrap().specs, text.as_bytes());
+        }
+        table.assert_consistent();
+        if changed {
+            let record = table.record(name.as_bytes()).unwrap();
+            for to in (0..NODES).filter(|to| *to != node) {
+                self.messages.push(Message { from: node, to, record: record.clone() });
+            }
+        }
+    }
+
+    fn arrives(&mut self, index: Index, for_good: bool) {
+        if self.messages.is_empty() {
+            return;
+        }
+        let place = index.index(self.messages.len());
+        let Message { from, to, .. } = self.messages[place];
+        let record =
+            if for_good { self.messages.swap_remove(place).record } else { self.messages[place].record.clone() };
+        if !self.is_cut(from, to) {
+            self.hear(to, &record);
+        }
+    }
+
+    fn hear(&mut self, node: usize, record: &[u8]) {
+        let now = self.clock(node);
+        assert_ne!(self.tables[node].merge(record, now), Merged::Invalid);
+        self.tables[node].assert_consistent();
+    }
+
+    /// Whether the two differed, as far as they could tell.
+    fn gossip(&mut self, asks: usize, answers: usize) -> bool {
+        if self.is_cut(asks, answers) {
+            return false;
+        }
+        let [own, theirs] = [asks, answers].map(|node| *self.tables[node].digests());
+        let differs: Vec<usize> = (0..GROUPS).filter(|group| own[*group] != theirs[*group]).collect();
+        for group in &differs {
+            let records: Vec<_> = self.tables[answers].records_of_group(*group).collect();
+            for record in records {
+                self.hear(asks, &record);
+            }
+        }
+        !differs.is_empty()
+    }
+
+    /// All speak to each other, until none hears of a difference.
+    fn heal(&mut self) {
+        self.parted = [false; NODES];
+        self.messages.clear();
+        for _ in 0..3 {
+            let mut differed = false;
+            for asks in 0..NODES {
+                for answers in (0..NODES).filter(|answers| *answers != asks) {
+                    differed |= self.gossip(asks, answers);
+                }
+            }
+            if !differed {
+                return;
+            }
+        }
+        unreachable!("every one has asked every other twice");
+    }
+}
+
+fn writes() -> impl Strategy<Value = Write> {
+    let text = || select(vec![MINUTE, HOUR, "SLIDING 5 1m SHADOW", "FIXED 9 1d AS day BAN 3 1m 1h"]);
+    prop_oneof![
+        3 => text().prop_map(Write::Set),
+        1 => text().prop_map(Write::SetIfMissing),
+        1 => text().prop_map(Write::SetOver),
+        2 => (select(vec!["0", "0.5", "1", "1000"]), select(vec![None, Some(1), Some(90_000)]))
+            .prop_map(|(by, seconds)| Write::Scale(by, seconds)),
+        2 => Just(Write::Delete),
+        1 => Just(Write::SetLater),
+    ]
+}
+
+fn steps() -> impl Strategy<Value = Step> {
+    let node = || 0..NODES;
+    prop_oneof![
+        8 => (node(), select(vec!["a", "b", "c"]), writes()).prop_map(|(node, name, write)| Step::Write { node, name, write }),
+        8 => any::<Index>().prop_map(Step::Deliver),
+        2 => any::<Index>().prop_map(Step::Double),
+        2 => any::<Index>().prop_map(Step::Lose),
+        3 => select(vec![0, 1, 60, 40_000, 90_000]).prop_map(Step::Wait),
+        1 => (node(), select(vec![0, 1, -1, 7200, -7200, -100_000]))
+            .prop_map(|(node, skew)| Step::SetClock { node, skew }),
+        1 => any::<[bool; NODES]>().prop_map(Step::Part),
+        3 => (node(), node()).prop_map(|(asks, answers)| Step::Gossip { asks, answers }),
+        1 => node().prop_map(Step::Save),
+        1 => node().prop_map(Step::Restart),
+        1 => node().prop_map(Step::Forget),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn whatever_happens_all_end_in_one_table(steps in proptest::collection::vec(steps(), 0..60)) {
+        let mut cluster = Cluster::new();
+        for step in &steps {
+            cluster.step(step);
+        }
+        cluster.heal();
+        let [first, others @ ..] = cluster.tables.as_slice() else { unreachable!() };
+        for other in others {
+            prop_assert_eq!(first.live_records(), other.live_records());
+            prop_assert_eq!(first.digest(), other.digest());
+            for name in ["a", "b", "c"] {
+                // By one clock they decide the same.
+                prop_assert_eq!(first.ruling(name, at(cluster.now)), other.ruling(name, at(cluster.now)));
+            }
+        }
+    }
+
+    #[test]
+    fn of_those_that_are_written_the_latest_stands(
+        steps in proptest::collection::vec(
+            steps().prop_filter("what is forgotten, or lost with its node, stands no more", |step| {
+                !matches!(step, Step::Restart(_) | Step::Forget(_) | Step::Wait(40_000..) | Step::SetClock { .. })
+            }),
+            0..40,
+        ),
+    ) {
+        let mut cluster = Cluster::new();
+        let mut latest: [Option<Entry>; 3] = Default::default();
+        for step in &steps {
+            cluster.step(step);
+            for (name, latest) in ["a", "b", "c"].iter().zip(&mut latest) {
+                for slot in cluster.tables.iter().filter_map(|table| table.slot(name.as_bytes())) {
+                    match latest {
+                        Some(latest) => {
+                            latest.merge(slot.entry.clone());
+                        }
+                        None => *latest = Some(slot.entry.clone()),
+                    }
+                }
+            }
+        }
+        cluster.heal();
+        let live: Vec<_> = latest.iter().flatten().filter(|entry| !entry.is_deleted()).collect();
+        let live: Vec<_> = live.iter().map(|entry| entry.record().as_bytes().to_vec()).collect();
+        for table in &cluster.tables {
+            prop_assert_eq!(table.live_records(), live.clone());
+        }
+    }
+}

@@ -1,0 +1,370 @@
+//! The keys that are denied most: a sketch of a fixed size, however many keys there are.
+//!
+//! Space-Saving (Metwally, Agrawal and El Abbadi, "Efficient Computation of Frequent and Top-k Elements in Data
+//! Streams", ICDT 2005). A key that has an entry counts in it. Any other takes the entry of the key that was denied
+//! least, and goes on from its count: by so much the new key's count may be too high, and that is kept beside it as its
+//! error. So after N denials, with room for m keys:
+//!
+//! * every key that was denied more than N / m times has an entry;
+//! * a key was denied at most as often as its entry says, and at least that less the error;
+//! * a key without an entry was denied at most [`floor`](Top::floor) times, which no entry's count is below.
+//!
+//! **When to use it:** to learn who is limited, without a counter for each key. **Known flaw:** where everybody is denied
+//! alike, the entries are those denied last; their errors, nearly as high as their counts, say so. It knows no time:
+//! whoever wants to know of the last hour forgets ([`clear`](Top::clear)) an hour before.
+//!
+//! **Cost:** a denial of a key that has an entry takes a hash of the name and one place in a chain, and moves the entry
+//! past those in a heap that now have less, O(log m) at worst and mostly none. Another key does the same once more, and
+//! writes its name over that of the key that goes. An entry takes some 80 bytes beside the name.
+//!
+//! Names come from outside, and a name that shares its chain with all others would make each denial walk through them.
+//! So the hash is keyed by random numbers, as that of [`Name`](crate::name) is, but by a cheaper one: a denied call is
+//! the cheapest there is, and the standard library's hash would be most of what is added to it. The one here adds up
+//! products of the name's words, each with a random number of its own ("multilinear"; Lemire and Kaser, "Strongly
+//! Universal String Hashing is Fast", 2014). Of any two names, whatever they are, it is proven that they share a chain
+//! by chance only. Its numbers never show: neither does a hash, nor the order of a chain.
+
+use crate::args::{Args, whole};
+use crate::error::{Error, MustBe};
+use std::array;
+use std::cmp::Reverse;
+use std::hash::{BuildHasher, RandomState};
+
+/// The longest name, in bytes: the beginning stands for a longer one. It bounds what entries take, and the time too.
+pub const MAX_NAME: usize = 512;
+
+/// The most entries that a sketch may have.
+pub const MAX_ENTRIES: usize = 65_536;
+
+/// A key, as far as it is known how often it was denied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Heavy<'t> {
+    /// Its name, or the beginning of that.
+    pub name: &'t [u8],
+    /// How often it was denied, at most.
+    pub denied: u64,
+    /// By how much that may be too high.
+    pub error: u64,
+}
+
+/// What a call asks for.
+#[derive(Clone, Copy, Debug)]
+pub struct Query {
+    /// How many keys, at most.
+    pub count: usize,
+    /// Whether all denials are forgotten then.
+    pub reset: bool,
+}
+
+const COUNT: MustBe = MustBe { what: "a whole number from 1 to 65536", example: "10" };
+
+impl Query {
+    /// `[COUNT count] [RESET]`, and no more.
+    ///
+    /// # Errors
+    /// The first word that is wrong, or missing, as [`Error`] says it.
+    pub fn read(args: &mut Args) -> Result<Query, Error> {
+        let (mut count, mut reset) = (None, false);
+        loop {
+            let before = *args;
+            let twice = if args.accept("COUNT") {
+                let number = whole(args.word()?, u64::MAX).and_then(|number| usize::try_from(number).ok());
+                let number = number.filter(|number| (1..=MAX_ENTRIES).contains(number));
+                count.replace(number.ok_or(Error::out_of_range("count", COUNT))?).is_some()
+            } else if args.accept("RESET") {
+                std::mem::replace(&mut reset, true)
+            } else {
+                break;
+            };
+            if twice {
+                before.end()?;
+            }
+        }
+        if let Some(word) = args.peek() {
+            return Err(Error::unexpected_where(word, ", where COUNT or RESET is needed"));
+        }
+        Ok(Query { count: count.unwrap_or(10), reset })
+    }
+}
+
+/// The keys that are denied most.
+///
+/// ```
+/// use ratelimit_core::top::Top;
+///
+/// let mut top = Top::new(2);
+/// for name in ["a", "b", "a", "c", "a"] {
+///     top.record(name.as_bytes());
+/// }
+/// let [a, c] = top.heaviest(10).try_into().unwrap();
+/// assert_eq!((a.name, a.denied, a.error), (&b"a"[..], 3, 0));
+/// // Denied once or twice: it has b's entry.
+/// assert_eq!((c.name, c.denied, c.error), (&b"c"[..], 2, 1));
+/// ```
+#[derive(Clone, Debug)]
+pub struct Top {
+    /// How many entries there may be.
+    most: usize,
+    hash: Hash,
+    /// Where each chain of entries begins: a power of two of them, or none before the first entry.
+    chains: Vec<usize>,
+    entries: Vec<Entry>,
+    /// A binary heap, the least at the root.
+    counts: Vec<Count>,
+    /// How often a key without an entry may have been denied.
+    floor: u64,
+}
+
+#[derive(Clone, Debug)]
+struct Entry {
+    name: Vec<u8>,
+    hash: u64,
+    error: u64,
+    /// The next of the same chain; [`NONE`] behind the last.
+    next: usize,
+    /// Where its count is.
+    count: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Count {
+    denied: u64,
+    entry: usize,
+}
+
+/// No place: there is nothing in it.
+const NONE: usize = usize::MAX;
+
+impl Top {
+    /// With room for so many keys. Before the first denial it takes no memory.
+    #[must_use]
+    pub fn new(most: usize) -> Top {
+        Top::hashed_by(Hash::new(), most)
+    }
+
+    fn hashed_by(hash: Hash, most: usize) -> Top {
+        let most = most.min(MAX_ENTRIES);
+        Top { most, hash, chains: Vec::new(), entries: Vec::new(), counts: Vec::new(), floor: 0 }
+    }
+
+    /// How many keys there is room for.
+    #[must_use]
+    #[inline]
+    pub fn most(&self) -> usize {
+        self.most
+    }
+
+    /// How often a key without an entry was denied, at most.
+    #[must_use]
+    pub fn floor(&self) -> u64 {
+        self.floor
+    }
+
+    /// Records that a key was denied.
+    #[inline]
+    pub fn record(&mut self, name: &[u8]) {
+        let name = name.get(..MAX_NAME).unwrap_or(name);
+        let hash = self.hash.of(name);
+        let mut place = self.chains.get(self.chain_of(hash)).copied().unwrap_or(NONE);
+        while let Some(entry) = self.entries.get(place) {
+            if entry.hash == hash && *entry.name == *name {
+                return self.count(entry.count);
+            }
+            place = entry.next;
+        }
+        self.add(name, hash);
+    }
+
+    /// Those that were denied most, in this order, up to so many.
+    #[must_use]
+    pub fn heaviest(&self, count: usize) -> Vec<Heavy<'_>> {
+        let heavy = |count: &Count| {
+            let entry = self.entries.get(count.entry)?;
+            Some(Heavy { name: &entry.name, denied: count.denied, error: entry.error })
+        };
+        let mut all: Vec<Heavy> = self.counts.iter().filter_map(heavy).collect();
+        if count < all.len() {
+            // There may be many, of which few are asked for.
+            all.select_nth_unstable_by_key(count, Heavy::rank);
+            all.truncate(count);
+        }
+        all.sort_unstable_by_key(Heavy::rank);
+        all
+    }
+
+    /// Forgets all denials.
+    pub fn clear(&mut self) {
+        *self = Top::hashed_by(self.hash.clone(), self.most);
+    }
+
+    /// Makes room for so many keys. If there are more, those that were denied least go. What there was no room for
+    /// before stays unknown: the floor stays, and a key that is new goes on from it.
+    #[cold]
+    pub fn resize(&mut self, most: usize) {
+        let mut resized = Top::hashed_by(self.hash.clone(), most);
+        resized.floor = self.floor;
+        if let Some(dropped) = self.heaviest(self.counts.len()).get(resized.most) {
+            resized.floor = dropped.denied;
+        }
+        for Heavy { name, denied, error } in self.heaviest(resized.most).into_iter().rev() {
+            resized.insert(name, self.hash.of(name), denied, error);
+        }
+        *self = resized;
+    }
+
+    /// Which chain a hash is of. (If there are none yet, it is no chain's number.)
+    fn chain_of(&self, hash: u64) -> usize {
+        usize::try_from(hash).unwrap_or(NONE) & self.chains.len().wrapping_sub(1)
+    }
+
+    /// A key that has no entry takes one.
+    #[cold]
+    fn add(&mut self, name: &[u8], hash: u64) {
+        if self.counts.len() < self.most {
+            self.insert(name, hash, self.floor.saturating_add(1), self.floor);
+        } else if let Some(&least) = self.counts.first() {
+            self.floor = least.denied;
+            self.unlink(least.entry);
+            if let Some(entry) = self.entries.get_mut(least.entry) {
+                entry.name.clear();
+                entry.name.extend_from_slice(name);
+                entry.hash = hash;
+                entry.error = least.denied;
+            }
+            self.link(least.entry, hash);
+            self.count(0);
+        }
+    }
+
+    /// Puts a key into an entry of its own.
+    fn insert(&mut self, name: &[u8], hash: u64, denied: u64, error: u64) {
+        if self.chains.is_empty() {
+            self.chains.resize(self.most.next_power_of_two(), NONE);
+        }
+        let (entry, count) = (self.entries.len(), self.counts.len());
+        self.entries.push(Entry { name: name.to_vec(), hash, error, next: NONE, count });
+        self.link(entry, hash);
+        self.counts.push(Count { denied, entry });
+        self.rise(count, Count { denied, entry });
+    }
+
+    /// Puts an entry at the beginning of its chain.
+    fn link(&mut self, place: usize, hash: u64) {
+        let chain = self.chain_of(hash);
+        if let (Some(first), Some(entry)) = (self.chains.get_mut(chain), self.entries.get_mut(place)) {
+            entry.next = std::mem::replace(first, place);
+        }
+    }
+
+    /// Takes an entry out of its chain.
+    fn unlink(&mut self, place: usize) {
+        let Some(&Entry { hash, next, .. }) = self.entries.get(place) else { return };
+        let chain = self.chain_of(hash);
+        let Some(first) = self.chains.get_mut(chain) else { return };
+        if *first == place {
+            *first = next;
+            return;
+        }
+        let mut before = *first;
+        while let Some(entry) = self.entries.get_mut(before) {
+            if entry.next == place {
+                entry.next = next;
+                return;
+            }
+            before = entry.next;
+        }
+    }
+
+    /// Counts one more, and puts the count where it now belongs: mostly where it is.
+    #[inline]
+    fn count(&mut self, mut place: usize) {
+        let Some(count) = self.counts.get_mut(place) else { return };
+        count.denied = count.denied.saturating_add(1);
+        let count = *count;
+        while let Some((below, least)) = self.least_below(place)
+            && least.denied < count.denied
+        {
+            self.put(place, least);
+            self.put(below, count);
+            place = below;
+        }
+    }
+
+    /// The lesser of the two behind a place, and where it is.
+    #[inline]
+    fn least_below(&self, place: usize) -> Option<(usize, Count)> {
+        let left = place.wrapping_mul(2).wrapping_add(1);
+        let right = left.wrapping_add(1);
+        let of_left = *self.counts.get(left)?;
+        match self.counts.get(right) {
+            Some(&of_right) if of_right.denied < of_left.denied => Some((right, of_right)),
+            _ => Some((left, of_left)),
+        }
+    }
+
+    /// Puts a count where it belongs, at `place` or nearer to the root.
+    fn rise(&mut self, mut place: usize, count: Count) {
+        while let Some(above) = place.checked_sub(1).map(|place| place / 2)
+            && let Some(&of_above) = self.counts.get(above)
+            && count.denied < of_above.denied
+        {
+            self.put(place, of_above);
+            place = above;
+        }
+        self.put(place, count);
+    }
+
+    fn put(&mut self, place: usize, count: Count) {
+        if let (Some(room), Some(entry)) = (self.counts.get_mut(place), self.entries.get_mut(count.entry)) {
+            *room = count;
+            entry.count = place;
+        }
+    }
+}
+
+impl<'t> Heavy<'t> {
+    /// The heaviest first; of those denied as often, the one of which that is more certain; then by name.
+    fn rank(&self) -> (Reverse<u64>, u64, &'t [u8]) {
+        (Reverse(self.denied), self.error, self.name)
+    }
+}
+
+/// A hash of names, of 32 bits, that nobody outside can know.
+#[derive(Clone, Debug)]
+struct Hash {
+    base: u64,
+    of_length: u64,
+    of_last: u64,
+    /// A number for each word of a name.
+    of_words: [u64; MAX_NAME / 4],
+}
+
+impl Hash {
+    fn new() -> Hash {
+        let random = RandomState::new();
+        let [base, of_length, of_last] = ["base", "length", "last"].map(|number| random.hash_one(number));
+        Hash { base, of_length, of_last, of_words: array::from_fn(|word| random.hash_one(word)) }
+    }
+
+    /// Of a name of up to [`MAX_NAME`] bytes. Names differ in their whole words, their last bytes or their lengths.
+    #[inline]
+    fn of(&self, name: &[u8]) -> u64 {
+        let shorter = || name.iter().fold(0, |word, byte| (word << 8) | u64::from(*byte));
+        let last = name.last_chunk().copied().map_or_else(shorter, word);
+        let length = u64::try_from(name.len()).unwrap_or(u64::MAX);
+        let mut sum = self.base.wrapping_add(self.of_length.wrapping_mul(length));
+        sum = sum.wrapping_add(self.of_last.wrapping_mul(last));
+        for (&chunk, number) in name.as_chunks().0.iter().zip(&self.of_words) {
+            sum = sum.wrapping_add(number.wrapping_mul(word(chunk)));
+        }
+        sum >> 32
+    }
+}
+
+/// Four bytes as a number.
+fn word(bytes: [u8; 4]) -> u64 {
+    u64::from(u32::from_le_bytes(bytes))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,218 @@
+//! The words of policies: RL.POLICYSET's, RL.POLICYSCALE's, RL.LIMIT's, and POLICY in the calls of others.
+
+use super::{assert_refused_or_sayable, asked};
+use crate::laws::{assert_policy, assert_wire, read_policy};
+use ratelimit_core::args::Args;
+use ratelimit_core::error::Error;
+use ratelimit_core::policy::{Condition, Found, Merged, Scaling, Table};
+use ratelimit_core::spec::{AnyLimit, Asked, ByPolicy, Counts, Policy, name_of_policy};
+use ratelimit_core::{Amount, Ask, Timestamp};
+
+/// The longest name of a policy, in bytes.
+const MAX_POLICY: usize = 256;
+
+/// What calls by a name find.
+const POLICIES: [&str; 5] = [
+    "FIXED 5 1m",
+    "TOKENBUCKET 60 60 1m COST 1 AS requests TOKENBUCKET 9000 9000 1m AS tokens SHADOW",
+    "LEAKYBUCKET 5 1 1s BAN 3 1m 1h",
+    "CONCURRENCY 3 1m COST 2 SLIDING 9 1h STRICT",
+    "SLIDINGLOG 5 1m SHADOW",
+];
+
+/// How calls ask for a policy that was read.
+const CALLS: [&str; 10] = [
+    "",
+    "COST 0",
+    "COST 2.5 EACH",
+    "COST -2",
+    "COST 3 UPTO",
+    "COST 3 FORCE",
+    "MAXWAIT 1m KEEP 50%",
+    "ONCE id 1m",
+    "ONCE id 1m COST 0",
+    "SETTLE id 7",
+];
+
+pub fn assert_read<'a>(words: &'a Vec<&'a [u8]>) {
+    match set(words) {
+        Err(error) => assert_wire(&error),
+        Ok((name, condition, policy)) => {
+            assert_policy(&policy);
+            assert_set(name, condition, &policy);
+            let again = read_policy(policy.to_string().as_bytes()).expect("what displays is read");
+            for options in CALLS {
+                let call = format!("RL.LIMIT k p {options}");
+                let call: Vec<&[u8]> = call.split_whitespace().map(str::as_bytes).collect();
+                let by = limit(&call).expect("such a call is read");
+                assert_asks(&by, &policy);
+                assert_takes_no_unheld_lease(&by, &policy);
+                assert_eq!(format!("{:?}", by.asked(&again)), format!("{:?}", by.asked(&policy)));
+            }
+            assert_name_alone_asks_the_same(&policy);
+        }
+    }
+    match scaling(words) {
+        Err(error) => assert_wire(&error),
+        Ok((name, scaling)) => POLICIES.iter().for_each(|policy| assert_scaled(name, scaling, policy)),
+    }
+    let by = limit(words);
+    match &by {
+        Err(error) => assert_wire(error),
+        Ok(by) => {
+            assert_asks_any(by);
+            for policy in POLICIES {
+                assert_takes_no_unheld_lease(by, &read_policy(policy.as_bytes()).expect("it is one"));
+            }
+        }
+    }
+    // RL.LIMIT k p ... is RL.TAKE k POLICY p ....
+    if words.len() > 2 {
+        let mut take = words.clone();
+        take.insert(2, b"POLICY");
+        match (by, asked(&take, Asked::take)) {
+            (Ok(by), Ok(Asked::Policy(take))) => assert_eq!(format!("{take:?}"), format!("{by:?}")),
+            (Err(Error::Unexpected(_)), Err(Error::Unexpected(_))) => {}
+            (Err(by), Err(take)) => assert_eq!(take.to_string(), by.to_string()),
+            (by, take) => panic!("{by:?} but {take:?}"),
+        }
+    }
+}
+
+/// A call by a policy, of any that it may find.
+pub fn assert_asks_any(by: &ByPolicy) {
+    assert!(by.names().all(|name| (1..=MAX_POLICY).contains(&name.len())));
+    let missing = by.missing();
+    assert_wire(&missing);
+    assert!(missing.to_string().len() < 300 * by.names().count());
+    for text in POLICIES {
+        let policy = read_policy(text.as_bytes()).expect("it is one");
+        for factor in [Amount::ZERO, Amount::saturating(1), Amount::ONE, Amount::saturating(1_500_000)] {
+            assert_asks(by, &policy.scaled(factor));
+        }
+    }
+}
+
+fn assert_asks(by: &ByPolicy, policy: &Policy) {
+    let asked = by.asked(policy);
+    assert_refused_or_sayable(&asked);
+    let (specs, counts) = match asked {
+        Err(_) => return,
+        Ok(Asked::One(spec)) => (vec![spec], Counts::Every),
+        Ok(Asked::Several(call)) => (call.specs, call.counts),
+        Ok(Asked::Policy(by)) => panic!("{by:?} asks for a policy"),
+    };
+    assert_eq!(specs.len(), policy.len());
+    for spec in &specs {
+        assert!(spec.by_policy);
+        match counts {
+            Counts::Once { id, .. } | Counts::Settle { id, .. } if spec.is_held_by_id() => assert_eq!(spec.holder, id),
+            _ => assert!(spec.holder.is_empty()),
+        }
+    }
+    match by.refuse_more_to_tell(policy) {
+        Err(error) => assert_wire(&error),
+        Ok(()) => {
+            let queues = |limit: AnyLimit| limit.to_string().starts_with("LEAKYBUCKET");
+            let tells_more = |ask| matches!(ask, Ask::UpTo(_) | Ask::Within(..));
+            assert!(!by.each() && specs.iter().all(|spec| !tells_more(spec.ask) && !queues(spec.limit)));
+        }
+    }
+}
+
+/// A call that charges takes no lease that nobody holds.
+fn assert_takes_no_unheld_lease(by: &ByPolicy, policy: &Policy) {
+    let specs = match by.asked(policy) {
+        Ok(Asked::Several(call)) => call.specs,
+        asked => return assert!(!matches!(asked, Ok(Asked::One(spec)) if spec.is_held_by_id())),
+    };
+    let unheld = specs.iter().filter(|spec| spec.is_held_by_id() && spec.holder.is_empty());
+    unheld.for_each(|spec| assert_eq!(spec.ask, Ask::Take(Amount::ZERO)));
+}
+
+/// What is read once for all calls that say no more than a name is what such a call says at length.
+fn assert_name_alone_asks_the_same(policy: &Policy) {
+    let words: Vec<&[u8]> = vec![b"RL.LIMIT", b"k", b"p"];
+    let at_length = format!("{:?}", limit(&words).expect("it is a call").asked(policy));
+    let at_once = match policy.plain() {
+        Some(spec) => Ok(Asked::One(spec)),
+        None => policy.call().map(|call| Asked::Several(Box::new(call))),
+    };
+    assert_eq!(format!("{at_once:?}"), at_length);
+}
+
+/// A policy that is set is there by its name, here and where its record comes.
+fn assert_set(name: &[u8], condition: Condition, policy: &Policy) {
+    let now = Timestamp::from_clock(1_700_000_000_000_000);
+    let (mut here, mut there) = (Table::of_node(1), Table::of_node(2));
+    let set = here.set(name, Condition::Always, policy, now, 1).expect("there is room");
+    assert!(set.changed && set.version == 1);
+    let record = here.record(name).expect("it was set");
+    assert!(Table::check(&record));
+    assert_eq!(there.merge(&record, now), Merged::Changed);
+    assert_eq!(here.digests(), there.digests());
+    for table in [&here, &there] {
+        assert_eq!(shown(table, name, now), policy.to_string());
+    }
+    match here.set(name, condition, policy, now, 1) {
+        Ok(set) => {
+            assert_eq!(set.changed, condition != Condition::IfMissing);
+            assert_eq!(set.version, if set.changed { 2 } else { 1 });
+            assert!(!matches!(condition, Condition::OverVersion(version) if version != 1));
+        }
+        Err(error) => {
+            assert_wire(&error);
+            assert!(matches!(condition, Condition::OverVersion(version) if version != 1));
+        }
+    }
+}
+
+/// A policy that is scaled is that until it ends.
+fn assert_scaled(name: &[u8], scaling: Scaling, text: &str) {
+    let now = Timestamp::from_clock(1_700_000_000_000_000);
+    let policy = read_policy(text.as_bytes()).expect("it is one");
+    let mut table = Table::of_node(1);
+    table.set(name, Condition::Always, &policy, now, 1).expect("there is room");
+    let facts = table.scale(name, scaling, now).expect("there is such a policy");
+    assert_eq!((facts.scale, facts.scale_left), (scaling.factor, scaling.duration.map(|duration| duration.span())));
+    let scaled = policy.scaled(scaling.factor);
+    assert_policy(&scaled);
+    assert_eq!(shown(&table, name, now), scaled.to_string());
+    let later = now.plus(scaling.duration.map_or(ratelimit_core::Span::SECOND, |duration| duration.span()));
+    let then = if scaling.duration.is_some() { &policy } else { &scaled };
+    assert_eq!(shown(&table, name, later), then.to_string());
+}
+
+fn shown(table: &Table, name: &[u8], now: Timestamp) -> String {
+    match table.find(name, now) {
+        Found::Ruling(ruling) => ruling.policy.to_string(),
+        found => panic!("{found:?}"),
+    }
+}
+
+/// `RL.POLICYSET name [NX | VERSION version] spec [SHADOW] [spec [SHADOW] ...]`
+fn set<'a>(words: &'a Vec<&'a [u8]>) -> Result<(&'a [u8], Condition, Policy), Error> {
+    let mut args = Args::new(words);
+    let (name, condition) = (name_of_policy(&mut args)?, Condition::read(&mut args)?);
+    let policy = Policy::read(&mut args)?;
+    assert!(args.is_empty());
+    Ok((name, condition, policy))
+}
+
+/// `RL.POLICYSCALE name factor [FOR duration]`
+fn scaling<'a>(words: &'a Vec<&'a [u8]>) -> Result<(&'a [u8], Scaling), Error> {
+    let mut args = Args::new(words);
+    let (name, scaling) = (name_of_policy(&mut args)?, Scaling::read(&mut args)?);
+    assert!(args.is_empty());
+    Ok((name, scaling))
+}
+
+/// `RL.LIMIT key name [OR name ...] [options]`
+fn limit<'a>(words: &'a Vec<&'a [u8]>) -> Result<ByPolicy<'a>, Error> {
+    let mut args = Args::new(words);
+    args.key()?;
+    let name = name_of_policy(&mut args)?;
+    let by = ByPolicy::behind(name, &mut args)?;
+    assert!(args.is_empty());
+    Ok(by)
+}

@@ -1,0 +1,53 @@
+//! What the server announces: a module has one subscription to each event, so who is to hear of it is told here.
+
+use super::api::{OK, api};
+use super::{guard, listeners, policies};
+use redis_module::raw;
+use std::ffi::c_void;
+
+/// Subscribes to all that somebody of ours is to hear of.
+///
+/// # Safety
+/// `ctx` is that of the module's load.
+pub unsafe fn watch(ctx: *mut raw::RedisModuleCtx) {
+    // SAFETY: the caller's promise.
+    let all = listeners::EVENTS.into_iter().all(|id| unsafe { subscribe(ctx, id) });
+    listeners::watched(all);
+    for id in [raw::REDISMODULE_EVENT_REPL_ASYNC_LOAD, raw::REDISMODULE_EVENT_CRON_LOOP] {
+        // SAFETY: likewise. Before 7.0 nothing is loaded beside the old data.
+        unsafe { subscribe(ctx, id) };
+    }
+}
+
+/// # Safety
+/// `ctx` is that of the module's load.
+unsafe fn subscribe(ctx: *mut raw::RedisModuleCtx, id: u64) -> bool {
+    let event = raw::RedisModuleEvent { id, dataver: 1 };
+    // SAFETY: the caller's promise; the callback is a plain function.
+    api!(RedisModule_SubscribeToServerEvent)
+        .is_some_and(|subscribe| unsafe { subscribe(ctx, event, Some(heard)) } == OK)
+}
+
+unsafe extern "C" fn heard(
+    ctx: *mut raw::RedisModuleCtx,
+    event: raw::RedisModuleEvent,
+    subevent: u64,
+    _data: *mut c_void,
+) {
+    guard::callback((), || {
+        let forked =
+            event.id == raw::REDISMODULE_EVENT_FORK_CHILD && subevent == raw::REDISMODULE_SUBEVENT_FORK_CHILD_BORN;
+        if listeners::EVENTS.contains(&event.id) {
+            listeners::changed(forked);
+        }
+        match event.id {
+            // SAFETY: the event's own context.
+            raw::REDISMODULE_EVENT_CRON_LOOP => unsafe { policies::pay(ctx) },
+            // SAFETY: the event's own context.
+            raw::REDISMODULE_EVENT_FORK_CHILD if forked => unsafe { policies::forked(ctx) },
+            raw::REDISMODULE_EVENT_LOADING => policies::loading(subevent),
+            raw::REDISMODULE_EVENT_REPL_ASYNC_LOAD => policies::loading_beside(subevent),
+            _ => {}
+        }
+    });
+}

@@ -1,0 +1,311 @@
+//! How long policies last: in snapshots, in the AOF, on replicas.
+//!
+//! A policy is no key. It travels as a record (`policy.rs` of the core says in which form) that says what it has become
+//! and when: merging one twice, or an old one late, changes nothing. So records need no order among other commands.
+//!
+//! * **Snapshots** carry them as the aux data of a type of ours, `rl-policy`, that no key has. Redis 7.2, Valkey 8 and
+//!   later save none if there are no policies. Before that a type with aux data would be in every snapshot, and a server
+//!   without the module would refuse that snapshot; so there the setting `policies` turns them on.
+//! * **A load** from a snapshot ends in what the snapshot holds, even if that is nothing: it is read aside, and takes the
+//!   place of what was there when all of it has been read. A replica that loads beside its old data keeps its old
+//!   policies just as long. What an AOF has in its preamble is merged at once, as its commands are.
+//! * **An AOF that is rewritten** with a preamble is a snapshot. One without has no place for what is no key. So the
+//!   parent propagates every record, to the AOF alone, as soon as it has forked: that lands behind the rewritten part. Not
+//!   while it forks: a command that forks would be taken for one that writes and be propagated too, and Redis 6.2 has an
+//!   AOF that is switched on only after the fork. While writes are paused nothing can be propagated at all, so then they
+//!   wait. The child writes them with the first key of ours, in case the parent does not get so far. In a cluster it does
+//!   not: what it writes may be the keys of a slot that moves, and go to another node.
+
+use super::api::{ERR, OK, api, call, has_flag};
+use super::native_type::Rdb;
+use super::{guard, now};
+use crate::policies;
+use ratelimit_core::codec::{Decoder, Encoder};
+use redis_module::raw;
+use std::cell::{Cell, RefCell};
+use std::ffi::{CStr, c_int, c_void};
+use std::ptr::null_mut;
+
+/// The command that carries records.
+pub const COMMAND: &CStr = c"RL.POLICYEFFECT";
+
+/// The type whose aux data they are.
+const NAME: &CStr = c"rl-policy";
+
+/// The version of its encoding.
+const VERSION: c_int = 1;
+
+/// The version of the type's methods from which on the server asks for aux data that may be none.
+const AUX_SAVE2: c_int = 5;
+
+/// What a load has brought so far.
+#[derive(Default)]
+enum Load {
+    /// There is none, or it is an AOF: records are merged at once.
+    #[default]
+    AtOnce,
+    /// A snapshot.
+    Aside {
+        records: Vec<Box<[u8]>>,
+        /// Whether the old data is used until the load has ended, and after that until the server says so.
+        beside: bool,
+    },
+}
+
+thread_local! {
+    static LOAD: RefCell<Load> = const { RefCell::new(Load::AtOnce) };
+    /// Whether this process, a child that rewrites the AOF, has written them.
+    static REWRITTEN: Cell<bool> = const { Cell::new(false) };
+    /// Whether the AOF is owed every record.
+    static OWED: Cell<bool> = const { Cell::new(false) };
+    /// Whether the log says that they do not last.
+    static WARNED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether this server keeps policies beyond its own life: it asks for aux data that may be none, or was told to.
+pub fn last() -> bool {
+    saves_nothing_of_none() || crate::config::POLICIES.get() != 0
+}
+
+fn saves_nothing_of_none() -> bool {
+    // SAFETY: it takes nothing.
+    api!(RedisModule_GetTypeMethodVersion).is_some_and(|version| unsafe { version() } >= AUX_SAVE2)
+}
+
+/// Registers the type whose aux data they are.
+///
+/// # Safety
+/// `ctx` is that of the module's load.
+pub unsafe fn register(ctx: *mut raw::RedisModuleCtx) -> Result<(), &'static str> {
+    let may_be_none = saves_nothing_of_none();
+    let mut methods = raw::RedisModuleTypeMethods {
+        version: u64::from(raw::REDISMODULE_TYPE_METHOD_VERSION),
+        rdb_load: Some(load_key),
+        rdb_save: None,
+        aof_rewrite: None,
+        mem_usage: None,
+        digest: None,
+        free: Some(free_key),
+        aux_load: Some(load),
+        aux_save: (!may_be_none && last()).then_some(save),
+        aux_save_triggers: c_int::try_from(raw::REDISMODULE_AUX_BEFORE_RDB).unwrap_or(1),
+        free_effort: None,
+        unlink: None,
+        copy: None,
+        defrag: None,
+        mem_usage2: None,
+        free_effort2: None,
+        unlink2: None,
+        copy2: None,
+        aux_save2: may_be_none.then_some(save_any),
+    };
+    // SAFETY: the caller's promise; the server copies the methods and the name.
+    let registered = unsafe { call!(RedisModule_CreateDataType(ctx, NAME.as_ptr(), VERSION, &raw mut methods)) };
+    if registered.is_null() {
+        return Err("the server refuses the type of policies (is a module with the same type loaded?)");
+    }
+    Ok(())
+}
+
+/// No key has the type, so a payload that says so is none of ours.
+unsafe extern "C" fn load_key(_io: *mut raw::RedisModuleIO, _version: c_int) -> *mut c_void {
+    null_mut()
+}
+
+unsafe extern "C" fn free_key(_value: *mut c_void) {}
+
+unsafe extern "C" fn save(io: *mut raw::RedisModuleIO, _when: c_int) {
+    guard::callback((), || write(&mut Rdb(io), &records()));
+}
+
+/// All that is known, and has not to be forgotten.
+fn records() -> Vec<Vec<u8>> {
+    policies::forget(now());
+    policies::records()
+}
+
+fn write(to: &mut impl Encoder, records: &[Vec<u8>]) {
+    to.integer(u64::try_from(records.len()).unwrap_or(u64::MAX));
+    for record in records {
+        to.bytes(record);
+    }
+}
+
+unsafe extern "C" fn save_any(io: *mut raw::RedisModuleIO, _when: c_int) {
+    guard::callback((), || {
+        let records = records();
+        if !records.is_empty() {
+            write(&mut Rdb(io), &records);
+        }
+    });
+}
+
+unsafe extern "C" fn load(io: *mut raw::RedisModuleIO, version: c_int, _when: c_int) -> c_int {
+    guard::callback(ERR, || {
+        let read = if version == VERSION { read(&mut Rdb(io)) } else { None };
+        let Some(mut read) = read else { return ERR };
+        if !read.is_empty() {
+            warn_unless_they_last();
+        }
+        LOAD.with_borrow_mut(|load| match load {
+            Load::AtOnce => {
+                for record in &read {
+                    policies::merge(record, now());
+                }
+            }
+            Load::Aside { records, .. } => records.append(&mut read),
+        });
+        OK
+    })
+}
+
+/// `None` unless all of them are records.
+fn read(from: &mut impl Decoder) -> Option<Vec<Box<[u8]>>> {
+    let count = from.integer()?;
+    let mut records = Vec::new();
+    for _ in 0..count {
+        records.push(from.bytes(policies::MAX_RECORD).filter(|record| policies::is_record(record))?);
+    }
+    Some(records)
+}
+
+/// Says in the server's log, once, that what comes from elsewhere will be in none of this server's snapshots.
+pub fn warn_unless_they_last() {
+    if !last() && !WARNED.replace(true) {
+        let text = c"policies have come, and no snapshot of this server will have them: load module ratelimit with 'policies yes'";
+        // SAFETY: a null context is allowed, and the texts are constants.
+        unsafe { call!(RedisModule_Log(null_mut(), c"warning".as_ptr(), c"%s".as_ptr(), text.as_ptr())) };
+    }
+}
+
+/// Hears of a load: of its beginning, and what has become of it.
+pub fn loading(subevent: u64) {
+    LOAD.with_borrow_mut(|load| match subevent {
+        raw::REDISMODULE_SUBEVENT_LOADING_RDB_START => *load = Load::Aside { records: Vec::new(), beside: false },
+        raw::REDISMODULE_SUBEVENT_LOADING_REPL_START => {
+            // The event that a replica loads beside its old data comes before this one.
+            let beside = matches!(load, Load::Aside { beside: true, .. });
+            *load = Load::Aside { records: Vec::new(), beside };
+        }
+        raw::REDISMODULE_SUBEVENT_LOADING_AOF_START | raw::REDISMODULE_SUBEVENT_LOADING_FAILED => *load = Load::AtOnce,
+        raw::REDISMODULE_SUBEVENT_LOADING_ENDED => {
+            if matches!(load, Load::Aside { beside: false, .. }) {
+                take_over(load);
+            }
+        }
+        _ => {}
+    });
+}
+
+/// Hears of a load beside the old data.
+pub fn loading_beside(subevent: u64) {
+    LOAD.with_borrow_mut(|load| match subevent {
+        raw::REDISMODULE_SUBEVENT_REPL_ASYNC_LOAD_STARTED => {
+            *load = Load::Aside { records: Vec::new(), beside: true };
+        }
+        raw::REDISMODULE_SUBEVENT_REPL_ASYNC_LOAD_COMPLETED => take_over(load),
+        _ => *load = Load::AtOnce,
+    });
+}
+
+fn take_over(load: &mut Load) {
+    if let Load::Aside { records, .. } = std::mem::take(load) {
+        policies::replace(&records, now());
+    }
+}
+
+/// Hears that a child was forked: if it rewrites the AOF, what follows it is owed every policy.
+///
+/// # Safety
+/// `ctx` is that of the event.
+pub unsafe fn forked(ctx: *mut raw::RedisModuleCtx) {
+    if policies::is_empty() || !is_rewriting() {
+        return;
+    }
+    OWED.set(true);
+    if let Some(create) = api!(RedisModule_CreateTimer) {
+        // Before the child can have ended. SAFETY: the caller's promise; the callback is a plain function.
+        unsafe { create(ctx, 0, Some(pay_at_once), null_mut()) };
+    }
+}
+
+unsafe extern "C" fn pay_at_once(ctx: *mut raw::RedisModuleCtx, _data: *mut c_void) {
+    // SAFETY: the timer's own context.
+    guard::callback((), || unsafe { pay(ctx) });
+}
+
+fn is_rewriting() -> bool {
+    let (Some(get), Some(field), Some(free)) = (
+        api!(RedisModule_GetServerInfo),
+        api!(RedisModule_ServerInfoGetFieldUnsigned),
+        api!(RedisModule_FreeServerInfo),
+    ) else {
+        return true;
+    };
+    // SAFETY: on the server's thread; a null context is allowed. The data is freed once and not used after.
+    unsafe {
+        let info = get(null_mut(), c"persistence".as_ptr());
+        let mut failed = OK;
+        let rewriting = field(info, c"aof_rewrite_in_progress".as_ptr(), &raw mut failed);
+        free(null_mut(), info);
+        rewriting != 0 || failed != OK
+    }
+}
+
+/// Propagates to the AOF what it is owed, if anything may be propagated. Each round of the server tries: timers go by a
+/// clock that may be set back.
+///
+/// # Safety
+/// `ctx` is live, and not that of a command.
+pub unsafe fn pay(ctx: *mut raw::RedisModuleCtx) {
+    if OWED.get() && may_propagate() {
+        OWED.set(false);
+        for record in records() {
+            // SAFETY: the caller's promise.
+            unsafe { propagate(ctx, &record, c"bR") };
+        }
+    }
+}
+
+/// Whether what is propagated outside a command may go out: while writes are paused it would end the server.
+pub fn may_propagate() -> bool {
+    // SAFETY: it takes nothing.
+    api!(RedisModule_AvoidReplicaTraffic).is_none_or(|avoid| unsafe { avoid() } == 0)
+}
+
+/// # Safety
+/// `ctx` is live, and `format` takes one string of bytes.
+unsafe fn propagate(ctx: *mut raw::RedisModuleCtx, record: &[u8], format: &CStr) {
+    let start = record.as_ptr().cast::<std::ffi::c_char>();
+    // SAFETY: the caller's promise; the server copies the bytes.
+    unsafe { call!(RedisModule_Replicate(ctx, COMMAND.as_ptr(), format.as_ptr(), start, record.len())) };
+}
+
+/// Propagates a record to replicas and the AOF.
+///
+/// # Safety
+/// `ctx` is live, and the server lets it ([`may_propagate`]) if it is not that of a command.
+pub unsafe fn propagate_record(ctx: *mut raw::RedisModuleCtx, record: &[u8]) {
+    // SAFETY: the caller's promise.
+    unsafe { propagate(ctx, record, c"b") };
+}
+
+/// In the child that rewrites the AOF: writes every record before its first key of ours, but in a cluster.
+///
+/// # Safety
+/// `io` is that of a rewrite.
+pub unsafe fn rewrite(io: *mut raw::RedisModuleIO) {
+    if REWRITTEN.replace(true) {
+        return;
+    }
+    // SAFETY: on the thread that writes; a null context is allowed.
+    let flags = unsafe { call!(RedisModule_GetContextFlags(null_mut())) };
+    if has_flag(flags, raw::REDISMODULE_CTX_FLAGS_CLUSTER) {
+        return;
+    }
+    for record in records() {
+        let start = record.as_ptr().cast::<std::ffi::c_char>();
+        // SAFETY: the caller's promise; the server copies the bytes.
+        unsafe { call!(RedisModule_EmitAOF(io, COMMAND.as_ptr(), c"b".as_ptr(), start, record.len())) };
+    }
+}
