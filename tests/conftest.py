@@ -161,3 +161,5 @@ def _empty(server: Server) -> None:
         server.start()
     with server.client() as client:
         client.flushall()
+        if names := [name for name, _, _ in client.execute_command("RL.POLICYLIST")]:
+            client.execute_command("RL.POLICYDEL", *names)

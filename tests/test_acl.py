@@ -21,6 +21,11 @@ CATEGORIZED = (7, 2)
 ADDS_CATEGORIES = (7, 4)
 
 EFFECT = f"rl-bucket 1 {START_US // 1000 + 3_600_000} 1000000 {START_US}"
+# What is not for users.
+DANGEROUS = (
+    *("rl.effect", "rl.top"),
+    *("rl.policyset", "rl.policyscale", "rl.policydel", "rl.policyeffect"),
+)
 # What a user needs to call anything by the ways below.
 WAYS = "+multi +exec +eval"
 
@@ -237,12 +242,12 @@ def test_a_selector_grants_its_commands_on_its_keys_and_mixes_with_no_other(
             assert not may(send, client, call), call
 
 
-# RL.EFFECT
+# RL.EFFECT, RL.TOP and the commands of policies
 
 
-def without_effect(server: Server) -> list[str]:
+def without_dangerous(server: Server) -> list[str]:
     """Rules of a user who may do all but what is dangerous."""
-    rules = ["+@all -rl.effect ~*"]
+    rules = [f"+@all {' '.join(f'-{name}' for name in DANGEROUS)} ~*"]
     if server.version >= CATEGORIZED:
         rules += ["+@all -@dangerous ~*", f"+@read +@write -@dangerous {WAYS} ~*"]
     if server.version >= ADDS_CATEGORIES:
@@ -255,7 +260,7 @@ def test_who_may_do_nothing_dangerous_applies_no_effect(
     send: Callable[[Redis, Call], object], user: Callable[[str], Redis], pair: Pair
 ) -> None:
     limited = ("RL.TAKE", "k", "TOKENBUCKET", 10, 1, "1h", "COST", 4)
-    for rules in without_effect(pair.primary):
+    for rules in without_dangerous(pair.primary):
         pair.primary.client().flushall()
         client = user(rules)
         assert may(send, client, limited)
@@ -266,7 +271,66 @@ def test_who_may_do_nothing_dangerous_applies_no_effect(
 
 
 @each_way
-def test_who_may_call_it_makes_what_is_valid_and_nothing_else(
+def test_who_may_do_nothing_dangerous_sees_no_names_of_others_keys(
+    send: Callable[[Redis, Call], object], user: Callable[[str], Redis], pair: Pair
+) -> None:
+    admin = pair.primary.client()
+    admin.execute_command("RL.TOP RESET")
+    admin.execute_command("RL.FIXED secret 1 1h COST 2")
+    for rules in without_dangerous(pair.primary):
+        client = user(rules)
+        assert not may(send, client, ("RL.TOP",)), rules
+        assert not may(send, client, ("RL.TOP", "RESET")), rules
+    client = user(f"+rl.top {WAYS}")
+    assert send(client, ("RL.TOP",)) == [[b"secret", 1, 0]], "and it needs no key"
+
+
+@each_way
+def test_who_may_do_nothing_dangerous_reads_policies_and_changes_none(
+    send: Callable[[Redis, Call], object], user: Callable[[str], Redis], pair: Pair
+) -> None:
+    admin = pair.primary.client()
+    admin.execute_command("RL.POLICYSET gold FIXED 10 1h")
+    record = admin.execute_command("RL.POLICYGET gold")
+    for rules in without_dangerous(pair.primary):
+        client = user(rules)
+        with unchanged(pair):
+            for call in (
+                ("RL.POLICYSET", "gold", "FIXED", 99, "1h"),
+                ("RL.POLICYSET", "gold", "NX", "FIXED", 99, "1h"),
+                ("RL.POLICYSCALE", "gold", 2),
+                ("RL.POLICYDEL", "gold"),
+                ("RL.POLICYEFFECT", "nonsense"),
+            ):
+                assert not may(send, client, call), (rules, call)
+        assert may(send, client, ("RL.LIMIT", "k", "gold"))
+        assert may(send, client, ("RL.POLICYLIST",))
+    assert admin.execute_command("RL.POLICYGET gold")[:10] == record[:10]
+
+
+@each_way
+def test_who_may_ask_for_policies_alone_cannot_choose_their_own_limits(
+    send: Callable[[Redis, Call], object], user: Callable[[str], Redis], pair: Pair
+) -> None:
+    pair.primary.client().execute_command("RL.POLICYSET gold FIXED 10 1h")
+    client = user(f"+rl.limit +rl.peek {WAYS} ~*")
+    assert send(client, ("RL.LIMIT", "k", "gold"))[:3] == [1, 10, 9]
+    assert send(client, ("RL.PEEK", "k", "POLICY", "gold"))[:3] == [1, 10, 9]
+    with unchanged(pair):
+        assert send(client, ("RL.PEEK", "k", "FIXED", 99, "1h"))[:3] == [1, 99, 98]
+        for call in (
+            ("RL.FIXED", "k", 99, "1h"),
+            ("RL.TAKE", "k", "FIXED", 99, "1h"),
+            ("RL.TAKE", "k", "POLICY", "gold"),
+            ("RL.MTAKE", 1, "k", "POLICY", "gold"),
+            ("RL.DELAY", "k", "gold"),
+            ("RL.POLICYSET", "gold", "FIXED", 99, "1h"),
+        ):
+            assert not may(send, client, call), call
+
+
+@each_way
+def test_who_may_call_the_effect_makes_what_is_valid_and_nothing_else(
     send: Callable[[Redis, Call], object], user: Callable[[str], Redis], pair: Pair
 ) -> None:
     client = user(f"+rl.effect {WAYS} ~k")

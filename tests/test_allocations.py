@@ -39,6 +39,8 @@ def allocations(redis: Redis, *call: Word) -> int:
 @each_fixed_size
 def test_a_decision_asks_for_no_memory(limiter: Limiter, counting: Redis, clock: Clock) -> None:
     assert allocations(counting, *limiter.take("k", 1)) > 0
+    # A key that is denied for the first time takes an entry of RL.TOP.
+    assert allocations(counting, *limiter.take("k", 100)) > 0
     clock.advance("1s")
     calls = [limiter.take("k", cost) for cost in (1, 0, "0.5", "-0.5", 100)]
     calls += [("RL.TAKE", "k", *limiter.full(2)), limiter.peek("k", 1), limiter.peek("k", 100)]
@@ -54,6 +56,7 @@ def test_a_log_asks_for_memory_only_to_grow(counting: Redis, clock: Clock) -> No
         asked.append(allocations(counting, *LOG.take("k", 1)))
     assert asked[0] > 0
     assert 0 in asked[1:]
+    assert allocations(counting, *LOG.take("k", 1)) > 0, "its first denial is for RL.TOP to know"
     assert allocations(counting, *LOG.take("k", 1)) == 0
     assert allocations(counting, *LOG.peek("k", 1)) == 0
 

@@ -33,6 +33,22 @@ ENDLESS = 100_000
 Call = tuple[Word, ...]
 
 
+# Set on every primary.
+POLICY = "a-policy"
+
+# Those that have no key, and go to whichever node.
+KEYLESS = {
+    *("rl.policyset", "rl.policyscale", "rl.policydel", "rl.policyget", "rl.policylist"),
+    *("rl.policyeffect", "rl.top"),
+}
+
+
+@pytest.fixture(autouse=True)
+def _policy(cluster: Cluster) -> None:
+    for primary in cluster.primaries():
+        cluster.admin(primary).execute_command("RL.POLICYSET", POLICY, "FIXED", 10, "1h")
+
+
 def limiters(limit: int, prefix: str = "") -> dict[str, Limiter]:
     """By key: one of every kind, of which nothing recovers while a test runs."""
     return {f"{prefix}{limiter.name}": wide(limiter, limit) for limiter in LIMITERS}
@@ -56,6 +72,8 @@ def calls(tag: str) -> dict[str, Call]:
         "rl.release": ("RL.RELEASE", f"{key}:leases", "holder", "other"),
         "rl.ban": ("RL.BAN", f"{key}:banned", "1m"),
         "rl.throttle": ("RL.THROTTLE", key, 9, 10, 3600),
+        "rl.limit": ("RL.LIMIT", f"{key}:fixed", POLICY),
+        "rl.delay": ("RL.DELAY", f"{key}:fixed", POLICY),
         "rl.info": ("RL.INFO", key),
         "rl.effect": ("RL.EFFECT", f"{key}:a", effect, f"{key}:b", effect),
     }
@@ -95,7 +113,7 @@ def test_the_first_key_that_the_server_tells_of_leads_to_the_node(cluster: Clust
 
 def test_every_command_has_a_case_here(cluster: Cluster) -> None:
     listed = cluster.client().command()
-    assert {name for name in listed if name.startswith("rl.")} == set(calls("t"))
+    assert {name for name in listed if name.startswith("rl.")} == set(calls("t")) | KEYLESS
 
 
 def test_a_node_that_has_not_the_slot_of_a_call_tells_who_has(cluster: Cluster) -> None:

@@ -33,6 +33,11 @@ VALUES = {
     "block": "1h",
     "duration": "1h",
     "quantity": "2",
+    "other": "name{n}",
+    "version": "1",
+    "factor": "0.5",
+    "pattern": "name*",
+    "record": f"rl-policy 1 3:new {START_US} 7 {START_US} 7 1 1 10:FIXED 5 1h 0 0 1000000 0",
     "effect": f"rl-bucket 1 {START_US // 1000 + 60_000} 1 1",
 }
 
@@ -51,6 +56,7 @@ OPTIONS = [
     ("ONCE", "id", "60s"),
     ("SETTLE", "id", "3"),
     ("EACH",),
+    ("SHADOW",),
 ]
 
 # What the syntax line allows and the reference rules out.
@@ -59,11 +65,15 @@ APART = [
     *({"SETTLE", other} for other in ("COST", "UPTO", "FORCE", "MAXWAIT", "KEEP")),
 ]
 
-# What a refusal says where one word does not go with another, though each may stand where it does.
-REASONS = (", since ", "stands before the first")
+# What a refusal says where one word does not go with another, though each may stand where it does;
+# or where it is not the version that stands.
+REASONS = (", since ", "stands before the first", "stands alone for its key", "stands at version")
 
-# Any word is a holder.
-WITHOUT_OPTIONS = {"rl.release"}
+# Any word is a holder, a policy's name, or a record.
+WITHOUT_OPTIONS = {"rl.release", "rl.policydel", "rl.policyeffect"}
+
+# What a call by a policy's name finds.
+POLICIES = [("RL.POLICYSET", f"name{number}", "FIXED", "10", "60s") for number in range(1, 5)]
 
 Words = tuple[str, ...]
 
@@ -87,7 +97,7 @@ def docs(resp3: Redis, server: Server) -> Docs:
     if server.version < (7,):
         pytest.skip("the server has no COMMAND DOCS")
     names = [name for name in resp3.command() if name.startswith("rl.")]
-    assert len(names) == 15
+    assert len(names) == 24
     told = resp3.execute_command("COMMAND DOCS", *names)
     return {name.decode(): each[b"arguments"] for name, each in told.items()}
 
@@ -169,14 +179,21 @@ def is_ruled_out(options: frozenset[Words]) -> bool:
 
 
 def answers(redis: Redis, calls: list[Words]) -> list[object]:
-    """Each call's, on an empty server."""
-    pipeline = redis.pipeline(transaction=False)
+    """Each call's, on a server without keys."""
+    pipeline, places = redis.pipeline(transaction=False), []
     for call in calls:
+        if not places or call[0].startswith("rl.policy"):
+            # The one before may have changed them.
+            for policy in POLICIES:
+                pipeline.execute_command("RL.POLICYDEL", policy[1]).execute_command(*policy)
+        places.append(len(pipeline))
         pipeline.execute_command(*call).flushall()
-    return pipeline.execute(raise_on_error=False)[::2]
+    told = pipeline.execute(raise_on_error=False)
+    return [told[place] for place in places]
 
 
 TAKE_SPECS = ("rl.take", "rl.peek", "rl.mtake", "rl.mpeek")
+SPECS = (*TAKE_SPECS, "rl.policyset")
 
 
 @pytest.mark.parametrize("times", [1, 2])
@@ -184,7 +201,7 @@ def test_every_call_that_is_documented_is_accepted(redis: Redis, docs: Docs, tim
     calls = [
         (name, *numbered(call.words))
         for name, arguments in docs.items()
-        if name not in TAKE_SPECS
+        if name not in SPECS
         for call in sequences(arguments, times)
         if not is_ruled_out(call.options)
     ]
@@ -198,7 +215,7 @@ def test_every_call_that_is_documented_is_accepted(redis: Redis, docs: Docs, tim
 
 
 @pytest.mark.parametrize("times", [1, 2])
-@pytest.mark.parametrize("name", TAKE_SPECS)
+@pytest.mark.parametrize("name", SPECS)
 def test_a_call_of_specs_that_is_documented_is_accepted_or_told_what_excludes_what(
     redis: Redis, docs: Docs, name: str, times: int
 ) -> None:
@@ -241,8 +258,7 @@ def places(
         optional = [one for one in arguments if b"optional" in one.get(b"flags", [])]
         arguments = [one for one in arguments if one not in optional]
         (before,) = sequences(arguments[:-1], 1)
-        of_the_call = [one for one in optional if one[b"name"] != b"ban"]
-        allowed = {call.options for call in sequences(of_the_call, 1)}
+        allowed = {call.options for call in sequences(optional, 1)}
         yield before.words, ("FIXED", "10", "60s"), allowed
     documented = list(sequences(arguments, 1))
     for base in {call.words for call in documented if not call.options}:

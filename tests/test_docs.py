@@ -6,7 +6,7 @@ import shutil
 import socket
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -22,6 +22,9 @@ DOCUMENTS = [*sorted(REPOSITORY.glob("*.md")), *sorted((REPOSITORY / "docs").glo
 README, COMMANDS = REPOSITORY / "README.md", REPOSITORY / "docs/commands.md"
 INTERNALS = REPOSITORY / "docs/internals.md"
 
+# All that the documents show, on every server.
+EVERYTHING = "cell-compat yes policies yes"
+
 each_document = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document.name)
 
 
@@ -32,7 +35,7 @@ def test_what_a_document_shows_is_what_happens(
     text = document.read_text()
     if "CONFIG SET ratelimit" in text and not binary.has_module_config:
         pytest.skip(NO_MODULE_CONFIG)
-    run(text, fresh_server(module_args="cell-compat yes"), clock)
+    run(text, fresh_server(module_args=EVERYTHING), clock)
 
 
 def run(text: str, server: Server, clock: Clock) -> None:
@@ -146,7 +149,7 @@ def test_the_reference_says_what_a_command_takes(
 
 
 # What the reference calls these by what they are.
-SHOWN = {"cost": "amount", "maxwait": "duration", "keep": "amount"}
+SHOWN = {"cost": "amount", "maxwait": "duration", "keep": "amount", "other": "name"}
 
 
 def words_of(arguments: list[list]) -> Iterator[str]:
@@ -167,11 +170,11 @@ def test_the_front_page_has_every_command_and_is_short(
     text = README.read_text()
     assert len(text.splitlines()) < 250
     rows = dict(re.findall(r"^\| `(RL\.[A-Z]+) ([^`]*)` \|", text, re.MULTILINE))
-    # That one is for servers.
-    assert rows.keys() == ours - {"RL.EFFECT"}
+    # Those are for servers.
+    assert rows.keys() == ours - {"RL.EFFECT", "RL.POLICYEFFECT"}
     for name, takes in rows.items():
         # Options have a table of their own, for all commands.
-        assert re.sub(r" \[(COST|BAN) .*?(?= spec |$)", "", synopses[name]) == takes
+        assert re.sub(r" \[(COST|BAN|NX) .*?(?= spec |$)", "", synopses[name]) == takes
 
 
 @each_document
@@ -182,8 +185,13 @@ def test_a_call_within_a_sentence_is_a_call(
     spans = [span for span in markdown.spans(text) if re.match(r"(RL|CL)\.[A-Z]", span)]
     if not spans:
         return
-    with fresh_server(module_args="cell-compat yes").client() as client:
+    with fresh_server(module_args=EVERYTHING).client() as client:
         commands = set(client.command())
+        # A sentence speaks of the policies that the blocks around it set.
+        for block in markdown.blocks(text):
+            for line in re.findall(r"^RL\.POLICYSET .*", block.text, re.MULTILINE):
+                with suppress(ResponseError):
+                    client.execute_command(*line.split())
         for span in spans:
             name, *words = span.split()
             assert name.lower() in commands, span
@@ -202,13 +210,31 @@ def test_a_target_of_make_within_a_sentence_is_there(document: Path) -> None:
             check_make(shlex.split(span)[1:])
 
 
-def test_an_error_is_what_the_call_beside_it_gets(redis: Redis, binary: Binary) -> None:
+# What the errors about policies speak of. The last one has words that no version has yet.
+POLICIES = [
+    "RL.POLICYSET plan:a FIXED 5 1m",
+    "RL.POLICYSET plan:b FIXED 5 1m",
+    "RL.POLICYSET plan:b FIXED 6 1m",
+    "RL.POLICYSET jobs CONCURRENCY 5 1m",
+    "RL.POLICYSET mail LEAKYBUCKET 5 1 1s",
+]
+LATER = "rl-policy 1 5:later 1 0 1 0 1 1 13:NEW-ALGORITHM 0 0 1000000 0"
+
+
+def test_an_error_is_what_the_call_beside_it_gets(
+    fresh_server: Callable[..., Server], binary: Binary
+) -> None:
     table = COMMANDS.read_text().split("\n## Errors\n")[1]
     rows = re.findall(r"^\| `(.+?)` \| .* \| (?:`(.+)` )?\|$", table, re.MULTILINE)
     assert len(rows) == table.count("\n| `") > 10
-    # What takes a full log, a key full of limits, a full server or a defect has tests elsewhere.
-    assert sum(not call for _, call in rows) == 4
+    # What takes a full log, a key full of limits, a full table, a full server, one without policies
+    # or a defect has tests elsewhere.
+    assert sum(not call for _, call in rows) == 6
+    redis = fresh_server(module_args=EVERYTHING).client()
     redis.set("a-string", "a string")
+    for call in POLICIES:
+        redis.execute_command(*call.split())
+    redis.execute_command("RL.POLICYEFFECT", LATER)
     for error, call in rows:
         if call:
             with pytest.raises(ResponseError) as raised:

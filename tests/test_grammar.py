@@ -151,7 +151,7 @@ def test_a_word_out_of_place_is_answered_with_those_that_there_are(redis, line, 
 )
 @pytest.mark.parametrize("command", ["RL.TAKE", "RL.PEEK"])
 def test_an_unknown_algorithm_is_answered_with_those_that_there_are(redis, command, spec, word):
-    needed = f"where an option or an algorithm is needed: {OPTIONS}; {NAMES}"
+    needed = f"where an option, POLICY or an algorithm is needed: {OPTIONS}; {NAMES}"
     expected = f"ERR syntax error, unexpected '{word}', {needed}"
     assert answer(redis, f"{command} k {spec}") == expected
 

@@ -102,7 +102,7 @@ def test_in_resp3_it_is_a_map(
 
 
 def test_that_a_server_has_no_maps_is_said_at_load(server: Server) -> None:
-    said = "maps in RESP3 (RL.INFO replies a flat array)" in server.log()
+    said = "maps in RESP3 (RL.INFO and RL.POLICYGET reply flat arrays)" in server.log()
     assert said == (server.version < (7,))
 
 

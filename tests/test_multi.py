@@ -235,13 +235,13 @@ def unexpected(word: str, rest: str) -> str:
 
 def no_first_spec(word: str) -> str:
     options = "COST, FORCE, MAXWAIT, KEEP, ONCE or SETTLE"
-    needed = f", where an option or an algorithm is needed: {options}; {ALGORITHMS}"
+    needed = f", where an option, POLICY or an algorithm is needed: {options}; {ALGORITHMS}"
     return unexpected(word, f"{needed}; numkeys must be the number of keys")
 
 
 def no_next_spec(word: str) -> str:
     options = "COST, UPTO, FORCE, KEEP, AS, ALIGNED, OFFSET, ANCHOR, ONCE or SETTLE"
-    needed = "where an option of the spec before or an algorithm is needed"
+    needed = "where an option of the spec before, POLICY or an algorithm is needed"
     return unexpected(word, f", {needed}: {options}; {ALGORITHMS}")
 
 

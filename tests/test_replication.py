@@ -10,6 +10,7 @@ from conftest import Pair
 from support import poll
 from support.binaries import Binary
 from support.clock import Clock
+from support.policies import policies
 from support.saving import wait_until_saved
 from support.server import Server
 from support.workload import (
@@ -26,12 +27,14 @@ from support.workload import (
 TOKEN_BUCKET = ("TOKENBUCKET", 10, 10, "1h")
 LOG = ("SLIDINGLOG", 10, "1h")
 LEASE = ("CONCURRENCY", 10, "1h", "holder")
+# Later than any that a test sets.
+RECORD = "rl-policy 1 4:gold 1800000000000000 1 1 1 1 1 10:FIXED 5 1h 0 0 1000000 0"
 
 # With this there is every command that can be.
 CELL_COMPAT = {"module_args": "cell-compat yes"}
 
 # For every command that writes: a call that changes something on a server where the key "lease"
-# has a lease of "holder", and the keys that it changes.
+# has a lease of "holder" and "gold" is a policy, and the keys that it changes.
 CHARGES = {
     "rl.tokenbucket": (("RL.TOKENBUCKET", "k", *TOKEN_BUCKET[1:]), ["k"]),
     "rl.leakybucket": (("RL.LEAKYBUCKET", "k", 10, 10, "1h"), ["k"]),
@@ -45,6 +48,12 @@ CHARGES = {
         ("RL.MTAKE", 3, "k", "l", "lease", *TOKEN_BUCKET, *LOG, *LEASE, "COST", 2),
         ["k", "l", "lease"],
     ),
+    "rl.limit": (("RL.LIMIT", "k", "gold"), ["k"]),
+    "rl.delay": (("RL.DELAY", "k", "none", "OR", "gold"), ["k"]),
+    "rl.policyset": (("RL.POLICYSET", "gold", *LOG), []),
+    "rl.policyscale": (("RL.POLICYSCALE", "gold", "0.5"), []),
+    "rl.policydel": (("RL.POLICYDEL", "gold"), []),
+    "rl.policyeffect": (("RL.POLICYEFFECT", RECORD), []),
     "rl.acquire": (("RL.ACQUIRE", "k", *LEASE[1:]), ["k"]),
     "rl.release": (("RL.RELEASE", "lease", "holder", "nobody"), ["lease"]),
     "rl.ban": (("RL.BAN", "k", "1h"), ["k"]),
@@ -294,6 +303,9 @@ def own_commands(server: Server) -> dict[str, set[str]]:
 def test_every_command_that_writes_has_a_case_here(compatible_pair: Pair) -> None:
     writing, reading = set(), set()
     for name, flags in own_commands(compatible_pair.primary).items():
+        if name == "rl.top":
+            # It is about this server alone.
+            continue
         # Neither flag would hide from replicas, and from this test, that it writes.
         assert len(flags & {"write", "readonly"}) == 1, name
         (writing if "write" in flags else reading).add(name)
@@ -302,7 +314,12 @@ def test_every_command_that_writes_has_a_case_here(compatible_pair: Pair) -> Non
     # Those that say that they only read are seen to do so.
     idle = {call[0].lower() for limiter in LIMITERS for call in idle_calls(limiter).values()}
     assert reading
-    assert reading <= idle
+    assert reading <= idle | {"rl.policyget", "rl.policylist"}
+
+
+def prepare(client: Redis) -> None:
+    client.execute_command("RL.ACQUIRE", "lease", *LEASE[1:])
+    client.execute_command("RL.POLICYSET", "gold", *TOKEN_BUCKET)
 
 
 def test_a_charge_propagates_exactly_one_effect(fresh_server: Callable[..., Server]) -> None:
@@ -310,12 +327,16 @@ def test_a_charge_propagates_exactly_one_effect(fresh_server: Callable[..., Serv
     client = server.client()
     for command, (call, keys) in CHARGES.items():
         client.flushall()
-        client.execute_command("RL.ACQUIRE", "lease", *LEASE[1:])
+        prepare(client)
         before = written_commands(server)
         client.execute_command(*call)
         after = written_commands(server)
         assert len(after) == len(before) + 1, command
         name, *keys_and_effects = after[-1]
+        if command.startswith("rl.policy"):
+            assert name.upper() == b"RL.POLICYEFFECT", command
+            assert len(keys_and_effects) == 1
+            continue
         assert name.upper() == b"RL.EFFECT", command
         assert [key.decode() for key in keys_and_effects[::2]] == keys
 
@@ -345,14 +366,16 @@ def test_a_plain_key_that_becomes_one_with_parts_propagates_that_it_goes_and_wha
 @pytest.mark.parametrize("command", CHARGES)
 def test_a_charge_reaches_the_replica(command: str, compatible_pair: Pair) -> None:
     primary, replica = compatible_pair.primary.client(), compatible_pair.replica.client()
-    primary.execute_command("RL.ACQUIRE", "lease", *LEASE[1:])
-    before = state(primary)
+    prepare(primary)
+    before = state(primary), policies(primary)
     call, changed = CHARGES[command]
     primary.execute_command(*call)
     compatible_pair.replica.wait_for_sync()
-    held = state(primary)
-    names = {name.encode() for name in changed}
-    assert {name for name in before | held if before.get(name) != held.get(name)} == names
+    held, names = state(primary), {name.encode() for name in changed}
+    differ = {name for name in before[0] | held if before[0].get(name) != held.get(name)}
+    assert differ == names
+    assert (policies(primary) != before[1]) == (not names)
+    assert policies(replica) == policies(primary)
     assert state(replica) == held
     assert digests(replica, held) == digests(primary, held)
 

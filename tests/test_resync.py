@@ -1,9 +1,6 @@
 """Replicas that join, fall behind and are cut off while clients charge keys of every kind."""
 
-import os
-import signal
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -165,17 +162,6 @@ def test_a_chain_of_replicas_that_is_cut_under_load_has_the_same_bytes(
         assert_the_same_bytes(primary, middle, last)
 
 
-@contextmanager
-def stopped(replica: Server) -> Iterator[None]:
-    """It reads nothing, but its connection stands."""
-    os.kill(replica.pid, signal.SIGSTOP)
-    os.waitid(os.P_PID, replica.pid, os.WSTOPPED | os.WNOWAIT)
-    try:
-        yield
-    finally:
-        os.kill(replica.pid, signal.SIGCONT)
-
-
 def unsent(primary: Redis) -> int:
     """Bytes that the primary itself holds for its replicas, since their sockets take no more. What
     it is in the midst of sending, a MiB at most, may count as a whole.
@@ -232,7 +218,7 @@ def test_a_replica_that_lags_under_load_comes_to_the_same_bytes(
         full, partial = syncs(client)
         with Mixed(primary, clock, seed=number) as load:
             load.wait_for(turns=200)
-            with stopped(replica):
+            with replica.stopped():
                 fill_buffer(primary, load)
                 connected = client.info("replication")["connected_slaves"]
                 assert connected == (0 if limit == "2mb" else 1)

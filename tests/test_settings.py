@@ -68,11 +68,20 @@ def test_module_arguments_are_pairs_with_or_without_the_prefix(
         ("max-leases", "max-leases must be"),
         ("max-leases 99999999999999999999", "max-leases must be"),
         ("max-leases 3 max-log-entries", "max-log-entries must be"),
+        ("max-policies 0", "max-policies must be a whole number from 1 to 65536"),
+        ("max-policies 65537", "max-policies must be"),
+        ("policies maybe", "policies must be yes or no"),
+        ("policy-gossip 1", "policy-gossip must be yes or no"),
+        ("top-keys -1", "top-keys must be a whole number from 0 to 65536"),
+        ("top-keys 65537", "top-keys must be"),
         ("cell-compat maybe", "cell-compat must be yes or no"),
         ("cell-compat 1", "cell-compat must be yes or no"),
         (
             "no-such-setting 1",
-            "needed: max-log-entries, max-leases, max-ids, cell-compat or denial-events",
+            (
+                "needed: max-log-entries, max-leases, max-ids, cell-compat, max-policies, "
+                "policies, policy-gossip, denial-events or top-keys"
+            ),
         ),
         ("no-such-setting 1", "unexpected 'no-such-setting'"),
         ("ratelimit.no-such-setting 1", "unexpected 'ratelimit.no-such-setting'"),
@@ -108,7 +117,7 @@ def modules(redis: Redis) -> list:
 
 @pytest.fixture
 def configurable(fresh_server: Start) -> Server:
-    server = fresh_server(module_args="max-leases 3")
+    server = fresh_server(module_args="max-leases 3", policies=False)
     if not server.binary.has_module_config:
         pytest.skip(NO_MODULE_CONFIG)
     return server
@@ -121,7 +130,11 @@ def test_config_get_tells_all_settings(configurable: Server) -> None:
             "ratelimit.max-leases": "3",
             "ratelimit.max-ids": "100000",
             "ratelimit.cell-compat": "no",
+            "ratelimit.max-policies": "4096",
+            "ratelimit.policies": "no",
+            "ratelimit.policy-gossip": "yes",
             "ratelimit.denial-events": "no",
+            "ratelimit.top-keys": "1024",
         }
 
 
@@ -142,16 +155,27 @@ def test_config_set_holds_at_once(configurable: Server, clock: Clock) -> None:
             redis.execute_command("RL.ACQUIRE", "k", 1000, "1h", "one-more")
 
 
-@pytest.mark.parametrize("setting", ["max-log-entries", "max-leases", "max-ids"])
-def test_config_set_refuses_what_is_out_of_range(configurable: Server, setting: str) -> None:
+@pytest.mark.parametrize(
+    ("setting", "least", "most"),
+    [
+        ("max-log-entries", 1, 10_000_000),
+        ("max-leases", 1, 10_000_000),
+        ("max-ids", 1, 10_000_000),
+        ("max-policies", 1, 65_536),
+        ("top-keys", 0, 65_536),
+    ],
+)
+def test_config_set_refuses_what_is_out_of_range(
+    configurable: Server, setting: str, least: int, most: int
+) -> None:
     name = f"ratelimit.{setting}"
     with configurable.client(decode_responses=True) as redis:
         before = redis.config_get("ratelimit.*")
-        for value in ("0", "-1", "10000001", "x", "1.5", ""):
+        for value in (str(least - 1), "-1", str(most + 1), "x", "1.5", ""):
             with pytest.raises(ResponseError):
                 redis.config_set(name, value)
         assert redis.config_get("ratelimit.*") == before
-        for value in ("1", "10000000"):
+        for value in (str(least), str(most)):
             redis.config_set(name, value)
             assert redis.config_get(name) == {name: value}
 

@@ -63,6 +63,13 @@ class Binary:
         return self.version >= (7,)
 
     @property
+    def saves_no_empty_aux(self) -> bool:
+        """Whether a module's data that is no key is in a snapshot only if there is any: so that the
+        module has policies without being told to.
+        """
+        return self.is_valkey or self.version >= (7, 2)
+
+    @property
     def name(self) -> str:
         """Redis 7.0.15."""
         return f"{'Valkey' if self.is_valkey else 'Redis'} {'.'.join(map(str, self.version))}"

@@ -11,7 +11,8 @@ A block's language says what it is:
 * text: what the block before prints. Behind another text: what a subscriber hears. A line of three
   dots stands for any lines.
 
-"12 seconds later" in the text before a block moves the clock; a section begins where it began.
+"12 seconds later" in the text before a block moves the clock; a section begins where it began,
+and one that begins with RL.TOP with no denial.
 """
 
 import contextlib
@@ -52,6 +53,9 @@ class Examples:
     def run(self, block: Block) -> None:
         if re.search("^## ", block.before, re.MULTILINE):
             self._clock.reset()
+        if re.search(r"^RL\.TOP", block.text, re.MULTILINE):
+            # It shows what the block itself denies. Only here, as a reset is one more call in INFO.
+            self._client.execute_command("RL.TOP", "RESET")
         for count, unit in LATER.findall(block.before):
             self._clock.advance(f"{count}{unit[0]}")
         runner: Callable[[str], None] | None = getattr(self, f"_run_{block.language}", None)
@@ -95,12 +99,16 @@ class Examples:
             return ResponseError(text if re.match("[A-Z]+ ", text) else f"ERR {text}")
         finally:
             self._client.connection_pool.release(connection)
-        if words[0] == "RL.INFO" and self._server.version < (7,):
-            # It has no maps for modules.
-            info = in_pairs(reply)
-            if "parts" in info:
-                info["parts"] = [in_pairs(part) for part in info["parts"]]
-            return info
+        # Redis 6.2 has no maps for modules.
+        if self._server.version < (7,) and reply is not None:
+            if words[0] == "RL.INFO":
+                info = in_pairs(reply)
+                if "parts" in info:
+                    info["parts"] = [in_pairs(part) for part in info["parts"]]
+                return info
+            if words[0] == "RL.POLICYGET":
+                policy = in_pairs(reply)
+                return policy | {"counts": in_pairs(policy["counts"])}
         return reply
 
     def _run_text(self, text: str) -> None:
@@ -193,6 +201,8 @@ class Examples:
                     assert as_told(client.config_get(name)[name]) == as_told(value), line
                 elif "cell-compat yes" in value:
                     assert client.execute_command("CL.THROTTLE", "bucket", 1, 1, 1)
+                elif "policies yes" in value:
+                    assert client.execute_command("RL.POLICYSET", "policy", "FIXED", 1, 1) == 1
             assert client.execute_command("RL.PEEK", "window", "FIXED", 1, 1)
 
 

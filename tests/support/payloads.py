@@ -76,8 +76,12 @@ def written(field: Field) -> bytes:
 
 def fields(dump: bytes) -> list[Field]:
     """What a dump holds."""
+    return fields_from(dump, HEAD)[0]
+
+
+def fields_from(dump: bytes, place: int) -> tuple[list[Field], bytes]:
+    """What is held from there on, and what is behind it."""
     found: list[Field] = []
-    place = HEAD
     while dump[place]:
         kind, place = dump[place], place + 1
         if dump[place] == 0xC3:
@@ -96,7 +100,7 @@ def fields(dump: bytes) -> list[Field]:
                 continue
             found.append(dump[place : place + length])
         place += length
-    return found
+    return found, dump[place + 1 :]
 
 
 def decompressed(packed: bytes) -> bytes:

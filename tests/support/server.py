@@ -2,11 +2,12 @@
 
 import os
 import random
+import signal
 import socket
 import subprocess
 import tempfile
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Literal, Self
 
@@ -42,8 +43,9 @@ class Server:
 
     Settings are given as keywords, `appendonly="yes"`, and written to a configuration file, so
     that a restart keeps them and CONFIG REWRITE works. Without a clock it has the real time.
-    `others` are modules that are loaded beside ours. `patience` is how many seconds it may take to
-    start, to answer and to end.
+    It has policies, for which an older one has to be told; without `policies` it is not told.
+    `others` are modules that are loaded beside ours, or without it. `patience` is how many seconds
+    it may take to start, to answer and to end.
     """
 
     def __init__(
@@ -51,8 +53,9 @@ class Server:
         binary: Binary,
         *,
         clock: Clock | None = None,
-        module: Path = MODULE,
+        module: Path | None = MODULE,
         module_args: str = "",
+        policies: bool = True,
         others: Sequence[Path] = (),
         patience: float = PATIENCE,
         **settings: str | int,
@@ -72,8 +75,11 @@ class Server:
         lines = {
             **self._defaults(),
             **{name.replace("_", "-"): value for name, value in settings.items()},
-            "loadmodule": f"{module} {module_args}".strip(),
         }
+        if module is not None:
+            own = module in (MODULE, DEBUG_MODULE)
+            told = "policies yes" if policies and own and not binary.saves_no_empty_aux else ""
+            lines["loadmodule"] = " ".join(filter(None, (str(module), told, module_args)))
         written = [f"{name} {value}\n" for name, value in lines.items()]
         written += [f"loadmodule {other}\n" for other in others]
         (self.directory / "server.conf").write_text("".join(written))
@@ -247,6 +253,16 @@ class Server:
             )
 
         poll.until(in_sync, "the replica is in sync", timeout=20)
+
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """It reads nothing and does nothing, but its connections stand."""
+        os.kill(self.pid, signal.SIGSTOP)
+        os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOWAIT)
+        try:
+            yield
+        finally:
+            os.kill(self.pid, signal.SIGCONT)
 
     def aof_files(self) -> list[Path]:
         """The files of the AOF, in the order they are loaded in."""

@@ -1,0 +1,161 @@
+"""The policies of servers: changed at random, under load, and compared."""
+
+import random
+from collections.abc import Callable, Iterable
+from itertools import count
+from typing import NamedTuple
+
+from redis import ConnectionError as RedisConnectionError
+from redis import Redis
+
+from support.clock import Clock
+from support.load import Load
+from support.server import Server
+from support.workload import Word
+
+# What names and specs may be: bytes are bytes, and a policy may have several limits.
+NAMES: tuple[bytes, ...] = (
+    *(b"plan:%d" % number for number in range(12)),
+    b"\x00\xff\r\n$3\r\n",
+    b"12",
+    b"x" * 256,
+)
+SPECS: tuple[tuple[Word, ...], ...] = (
+    ("TOKENBUCKET", 60, 60, "1m"),
+    ("FIXED", 1000, "1d", "COST", "0.5"),
+    ("FIXED", 7, "1mo", "ALIGNED", "ANCHOR", 15),
+    ("TOKENBUCKET", 10, "0.5", "1s", "AS", "burst", "SLIDING", 100, "1h", "STRICT", "SHADOW"),
+    ("SLIDINGLOG", 5, "1h", "CONCURRENCY", 3, "30s", "BAN", 5, "1m", "1h"),
+)
+
+
+class Policy(NamedTuple):
+    """What a server says of one. What has become of calls is each server's own, and no part."""
+
+    version: int
+    set_at: int
+    scale: bytes
+    scale_ms: int
+    specs: bytes
+
+
+def policy(client: Redis, name: Word) -> Policy | None:
+    reply = client.execute_command("RL.POLICYGET", name)
+    if reply is None:
+        return None
+    told = dict(zip(reply[::2], reply[1::2], strict=True))
+    return Policy(*(told[field.encode()] for field in Policy._fields))
+
+
+def policies(client: Redis) -> dict[bytes, Policy]:
+    """All that a server has, by name."""
+    found = {}
+    for name, version, specs in client.execute_command("RL.POLICYLIST"):
+        one = found[name] = policy(client, name)
+        assert one is not None
+        assert (one.version, one.specs) == (version, specs)
+    return found
+
+
+def counts(client: Redis, name: Word) -> dict[bytes, int]:
+    reply = client.execute_command("RL.POLICYGET", name)
+    told = dict(zip(reply[::2], reply[1::2], strict=True))[b"counts"]
+    return dict(zip(told[::2], told[1::2], strict=True))
+
+
+def set_policy(client: Redis, name: Word, *words: Word) -> int:
+    return client.execute_command("RL.POLICYSET", name, *(words or SPECS[0]))
+
+
+def calls(seed: int, length: int) -> Iterable[tuple[Word, ...]]:
+    """So many changes of policies, at random but for the seed. Of what there is not they are
+    refused.
+    """
+    chosen = random.Random(seed)
+    for _ in range(length):
+        name = chosen.choice(NAMES)
+        match chosen.randrange(8):
+            case 0:
+                yield ("RL.POLICYDEL", name, chosen.choice(NAMES))
+            case 1 | 2:
+                factor = chosen.choice(("0", "0.25", "1", "3.5", "1000"))
+                duration = chosen.choice(((), ("FOR", "10m"), ("FOR", "2s"), ("FOR", "3650d")))
+                yield ("RL.POLICYSCALE", name, factor, *duration)
+            case _:
+                yield ("RL.POLICYSET", name, *chosen.choice(SPECS))
+
+
+def change(clock: Clock, seed: int, length: int, *clients: Redis) -> None:
+    """Makes the same changes on each of the servers, at the same instants."""
+    for call in calls(seed, length):
+        clock.advance("1500ms")
+        told = [_told(client, call) for client in clients]
+        assert all(one == told[0] for one in told), call
+
+
+def _told(client: Redis, call: tuple[Word, ...]) -> object:
+    (reply,) = client.pipeline(transaction=False).execute_command(*call).execute(False)
+    if isinstance(reply, Exception):
+        assert str(reply).startswith("NOPOLICY"), reply
+        return str(reply)
+    return reply
+
+
+class Governing(Load):
+    """Clients that set, scale and delete, each policies of its own, so that each knows what has
+    become of them; until its server dies.
+    """
+
+    EACH = 6
+
+    def __init__(self, server: Server, clock: Clock, tag: int = 0, clients: int = 4) -> None:
+        super().__init__(clients)
+        self._server, self._clock, self._tag = server, clock, b"%d:" % tag
+        # By name what was answered last, and all that was sent since: the specs and the scale.
+        self._answered: dict[bytes, tuple[bytes, bytes] | None] = {}
+        self._sent: dict[bytes, tuple[bytes, bytes] | None] = {}
+
+    def turn(self, number: int) -> Callable[[], bool]:
+        client, chosen, numbers = self._server.client(), random.Random(number), count(1)
+
+        def take_turn() -> bool:
+            if number == 0:
+                self._clock.advance("10ms")
+            name = self._tag + b"%d:%d" % (number, chosen.randrange(self.EACH))
+            call, becomes = self._change(chosen, name, next(numbers))
+            self._sent[name] = becomes
+            try:
+                client.execute_command(*call)
+            except RedisConnectionError:
+                return False
+            self._answered[name] = becomes
+            return True
+
+        return take_turn
+
+    def _change(
+        self, chosen: random.Random, name: bytes, number: int
+    ) -> tuple[tuple[Word, ...], tuple[bytes, bytes] | None]:
+        before = self._answered.get(name)
+        match chosen.randrange(6) if before else 5:
+            case 0:
+                return ("RL.POLICYDEL", name), None
+            case 1 | 2:
+                factor = b"%d" % (1 + number % 1000)
+                return ("RL.POLICYSCALE", name, factor), (before[0], factor)
+            case _:
+                specs = b"FIXED %d 1m" % number
+                scale = before[1] if before else b"1"
+                return ("RL.POLICYSET", name, *specs.split()), (specs, scale)
+
+    def assert_kept(self, client: Redis) -> None:
+        """What was answered stands, or what was sent since."""
+        held = {
+            name: (one.specs, one.scale)
+            for name, one in policies(client).items()
+            if name.startswith(self._tag)
+        }
+        assert held
+        assert held.keys() <= self._sent.keys()
+        for name, sent in self._sent.items():
+            assert held.get(name) in (self._answered.get(name), sent), name

@@ -1,0 +1,389 @@
+"""RL.TOP: the keys that this server has denied most."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from random import Random
+
+import pytest
+from redis import Redis, ResponseError
+
+from conftest import Pair
+from support.binaries import NO_MODULE_CONFIG
+from support.clock import Clock
+from support.server import Server
+from support.workload import Limiter, each_limiter
+
+Start = Callable[..., Server]
+
+
+@pytest.fixture
+def redis(server: Server) -> Iterator[Redis]:
+    """Nothing has been denied yet."""
+    with server.client() as client:
+        client.execute_command("RL.TOP", "RESET")
+        yield client
+
+
+@pytest.fixture
+def start(fresh_server: Start) -> Callable[..., Redis]:
+    """A fresh server with room for so many keys."""
+
+    def with_room(count: int, **arguments: object) -> Redis:
+        server = fresh_server(module_args=f"top-keys {count}", **arguments)
+        return server.client()
+
+    return with_room
+
+
+def deny(redis: Redis, *names: str | bytes) -> None:
+    """Denies each, once for each time that it is named: so much never fits."""
+    with redis.pipeline(transaction=False) as pipeline:
+        for name in names:
+            pipeline.execute_command("RL.FIXED", name, 1, "1h", "COST", 2)
+        assert {answer[0] for answer in pipeline.execute()} <= {0}
+
+
+def top(redis: Redis, *words: str | int) -> list[tuple[bytes, int, int]]:
+    return [tuple(row) for row in redis.execute_command("RL.TOP", *words)]
+
+
+def exact(**denied: int) -> list[tuple[bytes, int, int]]:
+    return [(name.encode(), count, 0) for name, count in denied.items()]
+
+
+def set_room(redis: Redis, server: Server, count: int) -> None:
+    if not server.binary.has_module_config:
+        pytest.skip(NO_MODULE_CONFIG)
+    redis.config_set("ratelimit.top-keys", count)
+
+
+# What counts
+
+
+@each_limiter
+def test_every_denied_call_counts_for_its_key(limiter: Limiter, redis: Redis) -> None:
+    redis.execute_command(*limiter.take("k", 10))
+    other = limiter.by("other")
+    assert top(redis) == []
+    redis.execute_command(*other.take("k", 1))
+    redis.execute_command(*other.take("k", 4))
+    redis.execute_command(*other.take("k", 11))
+    redis.execute_command(*other.take("missing", 11))
+    assert top(redis) == exact(k=3, missing=1)
+    redis.execute_command(*other.peek("k", 4))
+    redis.execute_command("RL.MPEEK", 1, "k", *other.full(4))
+    redis.execute_command("RL.INFO", "k")
+    with pytest.raises(ResponseError):
+        redis.execute_command(*other.take("k", "x"))
+    assert top(redis) == exact(k=3, missing=1), "who only looks, or is mistaken, is not denied"
+
+
+def test_a_call_over_several_keys_counts_for_those_that_stood_in_its_way(redis: Redis) -> None:
+    redis.execute_command("RL.MTAKE 3 a b c FIXED 5 1h FIXED 1 1h FIXED 1 1h")
+    redis.execute_command("RL.MTAKE 3 a b c FIXED 5 1h FIXED 1 1h FIXED 1 1h")
+    redis.execute_command("RL.MTAKE 2 a b FIXED 5 1h FIXED 1 1h AS part")
+    redis.execute_command("RL.MTAKE 2 a b FIXED 5 1h FIXED 1 1h AS part")
+    redis.execute_command("RL.MTAKE 2 d a SLIDING 1 1h AS part COST 2 FIXED 5 1h")
+    assert top(redis) == exact(b=3, c=1, d=1)
+
+
+def test_a_call_over_several_limits_on_a_key_counts_once(redis: Redis) -> None:
+    for _ in range(3):
+        redis.execute_command("RL.TAKE k FIXED 1 1m FIXED 1 1h TOKENBUCKET 5 5 1s")
+    assert top(redis) == exact(k=2)
+
+
+def test_who_is_banned_goes_on_counting(redis: Redis) -> None:
+    redis.execute_command("RL.BAN k 1h")
+    redis.execute_command("RL.BAN k 2h")
+    assert top(redis) == []
+    for _ in range(3):
+        redis.execute_command("RL.TAKE k FIXED 10 1m")
+    assert top(redis) == exact(k=3)
+
+
+def test_a_lease_that_is_not_to_be_had_counts(redis: Redis) -> None:
+    for holder in ("one", "two", "two", "one"):
+        redis.execute_command("RL.ACQUIRE pool 1 1h", holder)
+    assert top(redis) == exact(pool=2)
+
+
+def test_an_id_that_comes_again_is_not_denied_again(redis: Redis) -> None:
+    for _ in range(3):
+        redis.execute_command("RL.FIXED k 1 1h ONCE id 1h")
+    assert top(redis) == []
+    redis.execute_command("RL.FIXED k 1 1h ONCE other 1h")
+    redis.execute_command("RL.FIXED k 1 1h ONCE id 1h")
+    assert top(redis) == exact(k=1)
+
+
+def test_calls_by_the_words_of_redis_cell_count(fresh_server: Start) -> None:
+    redis = fresh_server(module_args="cell-compat yes").client()
+    for _ in range(3):
+        redis.execute_command("CL.THROTTLE k 0 1 3600")
+        redis.execute_command("RL.THROTTLE other 0 1 3600")
+    assert top(redis) == exact(k=2, other=2)
+    redis.execute_command("RL.TOP RESET")
+    # What redis-cell left behind: full for an hour.
+    now, _ = redis.time()
+    redis.set("left", str((now + 3600) * 10**9), ex=3600)
+    assert redis.execute_command("CL.THROTTLE left 0 1 3600")[0] == 1
+    assert top(redis) == exact(left=1)
+
+
+def test_calls_by_a_policy_count(fresh_server: Start) -> None:
+    redis = fresh_server().client()
+    redis.execute_command("RL.POLICYSET gold FIXED 1 1h FIXED 5 1d")
+    redis.execute_command("RL.POLICYSET plain FIXED 1 1h")
+    for _ in range(3):
+        redis.execute_command("RL.LIMIT a gold")
+        redis.execute_command("RL.DELAY b gold")
+        redis.execute_command("RL.LIMIT c plain")
+        redis.execute_command("RL.DELAY d plain")
+        redis.execute_command("RL.TAKE e POLICY gold")
+        redis.execute_command("RL.MTAKE 2 f g POLICY gold POLICY plain")
+    assert top(redis) == exact(a=2, b=2, c=2, d=2, e=2, f=2, g=2)
+    redis.execute_command("RL.PEEK a POLICY gold")
+    assert top(redis, "COUNT", 1) == exact(a=2)
+
+
+def test_what_only_a_limit_in_the_shadow_would_deny_does_not_count(fresh_server: Start) -> None:
+    redis = fresh_server().client()
+    redis.execute_command("RL.POLICYSET new FIXED 5 1h FIXED 1 1d SHADOW")
+    assert [redis.execute_command("RL.LIMIT k new")[0] for _ in range(3)] == [1, 1, 1]
+    assert top(redis) == []
+
+
+def test_calls_in_transactions_and_scripts_count(redis: Redis) -> None:
+    with redis.pipeline() as pipeline:
+        pipeline.execute_command("RL.FIXED k 1 1h COST 2").execute()
+    redis.eval("return redis.call('RL.FIXED', 'k', 1, '1h', 'COST', 2)", 0)
+    assert top(redis) == exact(k=2)
+    assert redis.eval("return redis.call('RL.TOP')", 0) == [[b"k", 2, 0]]
+
+
+def test_a_name_counts_for_all_databases_together(redis: Redis, server: Server) -> None:
+    deny(redis, "k")
+    with closing(server.client()) as other:
+        other.select(1)
+        deny(other, "k", "k")
+        assert top(other) == exact(k=3)
+
+
+def test_names_are_any_bytes_and_a_long_one_is_cut(redis: Redis) -> None:
+    names = [b"", b"\x00", b"\x00\x00", b"\xff\r\n$", b"x" * 512]
+    deny(redis, *names, b"x" * 513, b"x" * 600)
+    assert sorted(top(redis)) == sorted(
+        [*((name, 1, 0) for name in names[:-1]), (b"x" * 512, 3, 0)]
+    )
+
+
+def test_time_that_passes_and_keys_that_go_take_nothing_away(redis: Redis, clock: Clock) -> None:
+    redis.execute_command("RL.FIXED k 1 1h")
+    deny(redis, "k")
+    clock.advance("30d")
+    redis.flushall()
+    assert top(redis) == exact(k=1)
+    deny(redis, "k")
+    redis.flushdb()
+    assert top(redis) == exact(k=2)
+
+
+# What is told
+
+
+def test_the_keys_that_are_denied_most_come_first(redis: Redis) -> None:
+    assert top(redis) == []
+    deny(redis, *"abcbcc")
+    assert top(redis) == exact(c=3, b=2, a=1)
+    assert top(redis, "COUNT", 2) == top(redis)[:2]
+    assert top(redis, "count", 65_536) == top(redis)
+    deny(redis, *map(str, range(20)))
+    # Of those denied as often, by name; and ten, unless another number is asked for.
+    assert [name for name, *_ in top(redis)] == b"c b 0 1 10 11 12 13 14 15".split()
+    assert len(top(redis, "COUNT", 100)) == 23
+
+
+def test_it_is_the_same_in_resp3(redis: Redis, resp3: Redis) -> None:
+    deny(redis, *"aab")
+    assert resp3.execute_command("RL.TOP") == [[b"a", 2, 0], [b"b", 1, 0]]
+
+
+def test_who_resets_is_told_what_is_forgotten(redis: Redis) -> None:
+    deny(redis, *"aab")
+    assert top(redis, "RESET", "COUNT", 1) == exact(a=2)
+    assert top(redis) == []
+    deny(redis, "b")
+    assert top(redis, "COUNT", 5, "reset") == exact(b=1)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("COUNT 0", "count must be a whole number from 1 to 65536, such as 10"),
+        ("COUNT 65537", "count must be a whole number from 1 to 65536, such as 10"),
+        ("COUNT x", "count must be a whole number from 1 to 65536, such as 10"),
+        ("RESET COUNT -1", "count must be a whole number from 1 to 65536, such as 10"),
+        ("COUNT", "wrong number of arguments"),
+        ("COUNT 1 COUNT 2", "syntax error, unexpected 'COUNT'"),
+        ("RESET RESET", "syntax error, unexpected 'RESET'"),
+        ("k", "syntax error, unexpected 'k', where COUNT or RESET is needed"),
+        ("RESET x", "syntax error, unexpected 'x', where COUNT or RESET is needed"),
+    ],
+)
+def test_a_wrong_word_is_an_error_and_resets_nothing(
+    redis: Redis, words: str, message: str
+) -> None:
+    deny(redis, "k")
+    with pytest.raises(ResponseError) as raised:
+        redis.execute_command("RL.TOP", *words.split())
+    assert str(raised.value).startswith(message)
+    assert top(redis) == exact(k=1)
+
+
+# More keys than there is room for
+
+
+def test_heavy_keys_are_found_among_noise(start: Callable[..., Redis]) -> None:
+    redis, room, draw = start(64), 64, Random(7)
+    heavy = [f"heavy:{number}" for number in range(10)]
+    names = [name for number, name in enumerate(heavy) for _ in range(300 + 30 * number)]
+    names += [f"noise:{number}" for number in range(6_000)]
+    draw.shuffle(names)
+    deny(redis, *names)
+    truth = Counter(name.encode() for name in names)
+    told = {name: (denied, error) for name, denied, error in top(redis, "COUNT", room)}
+    assert len(told) == room
+    assert sum(denied for denied, _ in told.values()) == len(names)
+    for name, count in truth.items():
+        assert count <= len(names) // room or name in told
+    for name, (denied, error) in told.items():
+        assert denied - error <= truth[name] <= denied
+    certain = sorted(told, key=lambda name: told[name][0] - told[name][1], reverse=True)
+    assert {name.decode() for name in certain[:10]} == set(heavy)
+
+
+def test_a_new_key_goes_on_from_the_count_of_the_one_that_goes(start: Callable[..., Redis]) -> None:
+    redis = start(2)
+    deny(redis, *"aaabb", "c")
+    assert top(redis) == [(b"a", 3, 0), (b"c", 3, 2)]
+
+
+def used_memory(redis: Redis) -> int:
+    return redis.info("memory")["used_memory"]
+
+
+@pytest.mark.parametrize("length", [12, 512])
+def test_noise_takes_no_more_memory_than_there_is_room_for(
+    start: Callable[..., Redis], length: int
+) -> None:
+    redis, room = start(256), 256
+
+    def after(first: int, count: int) -> int:
+        for batch in range(first, first + count, 1000):
+            deny(redis, *(str(number).rjust(length, "x") for number in range(batch, batch + 1000)))
+        redis.execute_command("RL.TOP COUNT 1")
+        return used_memory(redis)
+
+    before = used_memory(redis)
+    full = after(0, 2000)
+    # An entry, and its name in a block of its own.
+    assert full - before < room * (110 + 2 * length) + 100_000
+    assert abs(after(2000, 20_000) - full) < 50_000
+    redis.execute_command("RL.TOP RESET")
+    assert used_memory(redis) < full - room * (80 + length) + 50_000
+
+
+# The setting
+
+
+def test_with_no_room_nothing_is_known(start: Callable[..., Redis]) -> None:
+    redis = start(0)
+    deny(redis, *"aab")
+    assert top(redis) == []
+    assert top(redis, "RESET") == []
+
+
+def test_by_default_there_is_room_for_1024(fresh_server: Start) -> None:
+    redis = fresh_server().client()
+    deny(redis, *map(str, range(1500)))
+    assert len(top(redis, "COUNT", 65_536)) == 1024
+
+
+def test_a_size_that_changes_keeps_the_heaviest(fresh_server: Start) -> None:
+    server = fresh_server()
+    with server.client() as redis:
+        deny(redis, *"aaaabbbccd")
+        set_room(redis, server, 2)
+        assert top(redis) == exact(a=4, b=3)
+        deny(redis, "c")
+        assert top(redis) == [(b"a", 4, 0), (b"c", 4, 3)]
+        set_room(redis, server, 3)
+        # Who is new may have been denied as often as any that went.
+        deny(redis, "e")
+        assert top(redis) == [(b"a", 4, 0), (b"c", 4, 3), (b"e", 4, 3)]
+        set_room(redis, server, 65_536)
+        assert len(top(redis)) == 3
+
+
+def test_what_is_turned_off_forgets_and_frees(fresh_server: Start) -> None:
+    server = fresh_server()
+    with server.client() as redis:
+        set_room(redis, server, 4096)
+        for batch in range(0, 4000, 1000):
+            deny(redis, *(f"k:{number}" for number in range(batch, batch + 1000)))
+        full = used_memory(redis)
+        set_room(redis, server, 0)
+        deny(redis, "k:1")
+        assert used_memory(redis) < full - 4000 * 80
+        set_room(redis, server, 4096)
+        assert top(redis) == []
+        deny(redis, "k:1")
+        # What was denied meanwhile is not known.
+        assert [name for name, *_ in top(redis)] == [b"k:1"]
+
+
+# Replicas, persistence
+
+
+def offset(server: Server) -> int:
+    return server.client().info("replication")["master_repl_offset"]
+
+
+def test_each_server_knows_what_it_has_denied_itself(pair: Pair) -> None:
+    primary, replica = pair.primary.client(), pair.replica.client()
+    for redis in (primary, replica):
+        redis.execute_command("RL.TOP RESET")
+    primary.execute_command("RL.FIXED k 1 1h")
+    deny(primary, "k")
+    pair.replica.wait_for_sync()
+    assert (top(primary), top(replica)) == (exact(k=1), [])
+    before = offset(pair.primary)
+    assert top(replica, "RESET") == []
+    assert top(primary, "RESET") == exact(k=1)
+    assert offset(pair.primary) == before, "nothing of it is propagated"
+
+
+def test_a_replica_answers_whatever_state_it_is_in(fresh_server: Start) -> None:
+    primary = fresh_server()
+    replica = primary.replica()
+    with replica.client() as redis:
+        redis.config_set("replica-serve-stale-data", "no")
+        primary.stop()
+        redis.execute_command("REPLICAOF", "127.0.0.1", 1)
+        with pytest.raises(ResponseError, match="MASTER is down"):
+            redis.execute_command("RL.INFO k")
+        assert top(redis, "RESET") == []
+        redis.execute_command("REPLICAOF NO ONE")
+        primary.start()
+
+
+def test_a_restart_forgets(fresh_server: Start) -> None:
+    server = fresh_server(appendonly="yes")
+    with server.client() as redis:
+        redis.execute_command("RL.FIXED k 1 1h")
+        deny(redis, "k")
+        server.restart()
+        assert redis.exists("k") == 1
+        assert top(redis) == []
