@@ -161,12 +161,53 @@ SETTLED = Call(
 )
 SEVERAL = [TAKE, LIMITS, LIMITS_DENIED, MTAKE, ONCE, REPEATED]
 
+
+def by_policy(
+    name: str, line: str, lines: int, begins: bytes, specs: str, *, fill: str = "", beside: int = 0
+) -> Call:
+    """A call that asks for a policy, the last word of its line, with so many `beside`. `fill` is
+    sent before.
+    """
+    words = tuple(line.split())
+    names = [*(f"beside:{number}" for number in range(beside)), words[-1]]
+    first = [("RL.POLICYSET", policy, *specs.split()) for policy in names]
+    first += [tuple(fill.split())] if fill else []
+    found = Call(name, (words,), lines, tuple(first), begins=begins)
+    return replace(found, setup=MANY_POLICIES) if beside else found
+
+
+MANY_POLICIES = replace(PLAIN, name="4,096 policies")
+_FULL = "TOKENBUCKET 10 10 1d"
+LIMIT = by_policy("RL.LIMIT", "RL.LIMIT l pro", 6, FIVE_YES, BUCKET)
+LIMIT_DENIED = by_policy(
+    "RL.LIMIT denied", "RL.LIMIT l:full low", 6, FIVE_NO, _FULL, fill="RL.LIMIT l:full low COST 10"
+)
+DELAY = by_policy("RL.DELAY", "RL.DELAY d pro", 1, b":0", BUCKET)
+DELAY_DENIED = by_policy(
+    "RL.DELAY denied", "RL.DELAY d:full low", 1, b":", _FULL, fill="RL.LIMIT d:full low COST 10"
+)
+LIMIT_FOUR = by_policy("RL.LIMIT of 4 limits", "RL.LIMIT l:4 four", 6, FIVE_YES, _FOUR)
+LIMIT_FOUR_DENIED = by_policy(
+    "RL.LIMIT of 4 limits, denied",
+    "RL.LIMIT l:4:full four:low",
+    6,
+    FIVE_NO,
+    _FOUR_FULL,
+    fill="RL.LIMIT l:4:full four:low COST 10",
+)
+LIMIT_AMONG_MANY = by_policy(
+    "RL.LIMIT, one of 4,096 policies", "RL.LIMIT l pro", 6, FIVE_YES, BUCKET, beside=4095
+)
+BY_POLICY = [LIMIT, LIMIT_DENIED, DELAY, DELAY_DENIED, LIMIT_FOUR, LIMIT_FOUR_DENIED]
+
 OURS = [
     *(ADMITTED, DENIED, PEEK, FIXED, SLIDING, STRICT, LOG, LEAKY, THROTTLE, RENEWAL),
     *SEVERAL,
+    *BY_POLICY,
+    LIMIT_AMONG_MANY,
 ]
 
-LISTENED = [each.on(setup) for setup in (AOF, REPLICA) for each in (SET_EX, ADMITTED)]
+LISTENED = [each.on(setup) for setup in (AOF, REPLICA) for each in (SET_EX, ADMITTED, LIMIT)]
 
 _BUCKET = Script.named("token_bucket")
 LUA_BUCKET = _BUCKET.call("Lua token bucket", "lua:bucket", f"{PLENTY} 1 1", 6, FIVE_YES)
