@@ -1,6 +1,7 @@
 -- What `INFO ratelimit` counts, for the Prometheus exporter for Redis (redis_exporter --script ratelimit.lua). Each count
 -- becomes a series of redis_script_values: key="ratelimit:denied" in all, key="rl.tokenbucket:denied" by command,
--- key="rl-bucket:keys_made" by kind.
+-- key="rl-bucket:keys_made" by kind, key="policy:plan:pro:denied" by policy. A policy's name may have colons, a count's
+-- has none: it is what follows the last one.
 local metrics = {}
 
 local function add(name, field, value)
@@ -9,7 +10,14 @@ local function add(name, field, value)
 end
 
 for name, value in redis.call('INFO', 'ratelimit'):gmatch('ratelimit_([^:\r\n]+):([^\r\n]+)') do
-  if value:match('^%d+$') then
+  local policy, counts = value:match('^name=([^,]*),(.*)$')
+  if policy then
+    -- Of thousands of policies most may be idle: the counts of one that nobody has called are left out, but for that.
+    name, value = 'policy:' .. policy, counts:match('^version=%d+,calls=0') or counts
+  end
+  if name == 'policies_digest' then
+    -- No count, though its sixteen digits may all be decimal.
+  elseif value:match('^%d+$') then
     add('ratelimit', name, value)
   else
     for field, count in value:gmatch('([%w_]+)=(%d+)') do
