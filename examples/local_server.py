@@ -63,8 +63,10 @@ def local_server() -> Iterator[str]:
         sys.exit(str(error))
     port = free_port()
     with tempfile.TemporaryDirectory(prefix="ratelimit-") as directory:
-        options = {"bind": HOST, "port": port, "dir": directory, "save": "", "loadmodule": module}
+        options = {"bind": HOST, "port": port, "dir": directory, "save": ""}
         words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
+        # Before 7.2 a server must be told that it is to have policies.
+        words += ["--loadmodule", str(module), "policies", "yes"]
         log = Path(directory, "server.log")
         with log.open("wb") as output:
             server = subprocess.Popen(

@@ -1,0 +1,97 @@
+"""Draws the simulation: what is offered and admitted, latency and scale over time.
+
+    python chart.py controller.svg
+
+`make demo` at the root does, since it needs matplotlib.
+"""
+
+import argparse
+from pathlib import Path
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
+from simulation import (
+    END,
+    SLOW_FROM,
+    SLOW_UNTIL,
+    TARGET_MS,
+    Second,
+    all_runs,
+    capacity,
+    server_with_clock,
+)
+
+# The same simulation gives the same bytes.
+mpl.rcParams |= {
+    "svg.hashsalt": "redis-ratelimit",
+    "font.size": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlesize": 11,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#dddddd",
+    "legend.frameon": False,
+    "figure.titlesize": 13,
+}
+
+# Okabe and Ito's, which the colour-blind can tell apart.
+BLUE, ORANGE, GREEN, GREY, BLACK = "#0072B2", "#E69F00", "#009E73", "#888888", "#000000"
+
+
+def draw(runs: dict[str, list[Second]], server: str, path: Path) -> None:
+    figure = Figure(figsize=(12, 7), layout="constrained")
+    rows = figure.subplots(3, len(runs), sharex=True, sharey="row", height_ratios=[3, 3, 2])
+    for (name, seconds), column in zip(runs.items(), zip(*rows, strict=True), strict=True):
+        column[0].set_title(name, loc="left", fontweight="bold")
+        draw_run(seconds, *column)
+    for axes, label in zip(
+        rows[:, 0], ("requests a second", "p99, milliseconds\n(log scale)", "scale"), strict=True
+    ):
+        axes.set_ylabel(label)
+    for axes in rows[:2, 0]:
+        axes.legend(loc="lower right" if axes is rows[0, 0] else "upper left", fontsize=9)
+    for axes in rows[-1]:
+        axes.set_xlabel("seconds")
+    figure.suptitle(
+        "A policy scaled by its backend's latency, while the backend is slow (shaded)",
+        x=0.01, ha="left",
+    )  # fmt: skip
+    figure.text(0.01, -0.03, f"{server}; its clock moved by the script, the backend simulated.",
+                fontsize=8.5, color="#555555")  # fmt: skip
+    figure.savefig(path, metadata={"Date": None}, bbox_inches="tight")
+
+
+def draw_run(seconds: list[Second], rates: Axes, latency: Axes, scale: Axes) -> None:
+    times = [one.at for one in seconds]
+    for axes in (rates, latency, scale):
+        axes.axvspan(SLOW_FROM, SLOW_UNTIL, color=GREY, alpha=0.15, linewidth=0)
+        axes.set_xlim(0, END)
+    instants = [at / 10 for at in range(END * 10)]
+    rates.plot(instants, [capacity(at) for at in instants], color=BLACK, linestyle="--",
+               linewidth=1.2, label="what the backend can do")  # fmt: skip
+    rates.plot(times, [one.offered for one in seconds], color=GREY, label="offered")
+    rates.plot(times, [one.admitted for one in seconds], color=BLUE, label="admitted")
+    rates.set_ylim(bottom=0)
+    latency.plot(times, [one.p99_ms for one in seconds], color=ORANGE, label="p99")
+    latency.axhline(TARGET_MS, color=BLACK, linestyle="--", linewidth=1.2, label="target")
+    latency.set_yscale("log")
+    latency.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+    latency.minorticks_off()
+    scale.plot(times, [one.scale for one in seconds], color=GREEN, drawstyle="steps-post")
+    scale.set_ylim(0, 1.08)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("picture", type=Path, help="an SVG or PNG file")
+    picture = parser.parse_args().picture
+    with server_with_clock() as (server, clock), server.client() as redis:
+        draw(all_runs(redis, clock), server.binary.name, picture)
+    print(f"the picture: {picture}")
+
+
+if __name__ == "__main__":
+    main()

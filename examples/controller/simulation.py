@@ -1,0 +1,149 @@
+"""A backend that is slow for a while, behind a policy, with and without a controller.
+
+The requests ask a real server, whose clock this moves: 80 seconds pass in one or two, and the same
+happens each time.
+"""
+
+import os
+import random
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from heapq import heapify, heappop, heappush, heapreplace
+from math import ceil, inf
+from pathlib import Path
+
+from controller import Controller
+from redis import Redis
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(REPOSITORY / "tests"))
+
+from support import binaries  # noqa: E402
+from support.clock import START_US, UNITS_US, Clock, build_library  # noqa: E402
+from support.server import Server  # noqa: E402
+
+END, SLOW_FROM, SLOW_UNTIL = 80, 20, 50
+# Requests a second.
+OFFERED, CAPACITY, SLOW_CAPACITY = 80, 120, 40
+WORKERS = 6
+TARGET_MS = 500
+POLICY, SPEC = "backend", "TOKENBUCKET 20 100 1s"
+DIES = 35
+
+
+def capacity(at: float) -> int:
+    return SLOW_CAPACITY if SLOW_FROM <= at < SLOW_UNTIL else CAPACITY
+
+
+class Backend:
+    """Some workers and a queue in front of them; nobody in it ever gives up."""
+
+    def __init__(self, chance: random.Random) -> None:
+        self._chance = chance
+        # When each worker is free, and when each request is done and how long that took.
+        self._free = [0.0] * WORKERS
+        self._at_work: list[tuple[float, float]] = []
+
+    def begin(self, at: float) -> None:
+        start = max(at, self._free[0])
+        done = start + self._chance.gammavariate(4, WORKERS / capacity(start) / 4)
+        heapreplace(self._free, done)
+        heappush(self._at_work, (done, done - at))
+
+    def p99_ms(self, until: float) -> float | None:
+        """Of the requests that were done since it was asked last."""
+        latencies = []
+        while self._at_work and self._at_work[0][0] <= until:
+            latencies.append(heappop(self._at_work)[1])
+        if not latencies:
+            return None
+        return 1000 * sorted(latencies)[ceil(0.99 * len(latencies)) - 1]
+
+
+@dataclass(frozen=True)
+class Second:
+    """What happened in the second that ends at this time, and the scale from then on."""
+
+    at: int
+    offered: int
+    admitted: int
+    p99_ms: float | None
+    scale: float
+
+
+def traffic(chance: random.Random) -> Iterator[float]:
+    at = 0.0
+    while (at := at + chance.expovariate(OFFERED)) < END:
+        yield at
+
+
+def simulate(redis: Redis, clock: Clock, *, controlled_until: float = inf) -> list[Second]:
+    """By the second. The controller steps at the end of each, until it dies."""
+    redis.flushall()
+    clock.reset()
+    redis.execute_command("RL.POLICYDEL", POLICY)
+    redis.execute_command("RL.POLICYSET", POLICY, *SPEC.split())
+    controller = Controller(redis, POLICY, TARGET_MS)
+    backend = Backend(random.Random(2))
+    # A request, or the end of a second.
+    events = [(at, False) for at in traffic(random.Random(1))]
+    events += [(float(at), True) for at in range(1, END + 1)]
+    heapify(events)
+    seconds: list[Second] = []
+    offered = admitted = 0
+    while events:
+        at, is_end = heappop(events)
+        clock.set(START_US + round(at * UNITS_US["s"]))
+        if is_end:
+            p99_ms = backend.p99_ms(at)
+            scale = controller.step(p99_ms) if at < controlled_until else controller.scale()
+            seconds.append(Second(round(at), offered, admitted, p99_ms, scale))
+            offered = admitted = 0
+            continue
+        offered += 1
+        # One limit for all who call the backend. 0: go.
+        if redis.execute_command("RL.DELAY", "{backend}:all", POLICY) == 0:
+            admitted += 1
+            backend.begin(at)
+    return seconds
+
+
+RUNS = {
+    "without a controller": 0,
+    "with a controller": inf,
+    f"it dies at {DIES} s": DIES,
+}
+
+
+def all_runs(redis: Redis, clock: Clock) -> dict[str, list[Second]]:
+    return {name: simulate(redis, clock, controlled_until=until) for name, until in RUNS.items()}
+
+
+@contextmanager
+def server_with_clock() -> Iterator[tuple[Server, Clock]]:
+    binary = binaries.to_run(os.environ.get("SERVER"))
+    with tempfile.TemporaryDirectory(prefix="ratelimit-") as directory:
+        clock = Clock(build_library(Path(directory)), Path(directory, "clock"))
+        with Server(binary, clock=clock, module_args="policies yes") as server:
+            yield server, clock
+
+
+def main() -> None:
+    with server_with_clock() as (server, clock), server.client() as redis:
+        runs = all_runs(redis, clock)
+    print(f"{OFFERED} requests a second are offered. The backend can do {CAPACITY}, but "
+          f"{SLOW_CAPACITY} from {SLOW_FROM} s to {SLOW_UNTIL} s.\n")  # fmt: skip
+    print(" " * 8 + "".join(f"{name:^33}" for name in runs))
+    print("seconds " + "  admitted     p99 ms     scale  " * len(runs))
+    for seconds in zip(*runs.values(), strict=True):
+        if seconds[0].at % 4 == 0:
+            columns = (f"{one.admitted:10} {one.p99_ms or 0:10.0f} {one.scale:9.2f}  "
+                       for one in seconds)  # fmt: skip
+            print(f"{seconds[0].at:7} " + "".join(columns))
+
+
+if __name__ == "__main__":
+    main()

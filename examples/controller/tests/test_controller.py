@@ -1,0 +1,136 @@
+"""One step at a time, and what the loop does when one fails."""
+
+import json
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from threading import Thread
+
+import pytest
+from controller import Controller, prometheus, run
+from redis import Redis
+from simulation import POLICY, SPEC
+
+from support.clock import Clock
+
+
+@pytest.fixture
+def controller(redis: Redis, clock: Clock) -> Controller:  # noqa: ARG001
+    redis.execute_command("RL.POLICYSET", POLICY, *SPEC.split())
+    return Controller(redis, POLICY, target_ms=500)
+
+
+def test_too_slow_multiplies_the_scale_and_fast_enough_adds_to_it(controller: Controller) -> None:
+    assert controller.step(501) == pytest.approx(0.7)
+    assert controller.step(501) == pytest.approx(0.49)
+    assert controller.step(500) == pytest.approx(0.54)
+    assert controller.scale() == pytest.approx(0.54)
+
+
+def test_the_scale_is_never_above_1_nor_so_low_that_nothing_can_be_measured(
+    controller: Controller,
+) -> None:
+    assert controller.step(100) == 1
+    for _ in range(20):
+        least = controller.step(float("inf"))
+    assert least == controller.least == controller.scale()
+
+
+def test_one_that_is_started_again_goes_on_from_where_it_was(controller: Controller) -> None:
+    controller.step(501)
+    another = Controller(controller.redis, POLICY, target_ms=500)
+    assert another.step(501) == pytest.approx(0.49)
+
+
+def test_one_that_is_blind_lets_the_scale_lapse(controller: Controller, clock: Clock) -> None:
+    controller.step(501)
+    clock.advance("4s")
+    assert controller.step(None) == pytest.approx(0.7)
+    clock.advance("1s")
+    assert controller.step(None) == 1
+
+
+def test_a_client_of_either_protocol_will_do(
+    controller: Controller,
+    served: tuple,
+    clock: Clock,  # noqa: ARG001
+) -> None:
+    controller.step(501)
+    for protocol in (2, 3):
+        for decode in (False, True):
+            with served[0].client(protocol, decode_responses=decode) as client:
+                assert Controller(client, POLICY, target_ms=500).scale() == pytest.approx(0.7)
+
+
+class StopError(Exception):
+    pass
+
+
+def test_the_loop_goes_on_after_what_fails(
+    controller: Controller, caplog: pytest.LogCaptureFixture
+) -> None:
+    def no_route() -> float:
+        raise OSError("no route to host")
+
+    def no_policy() -> float:
+        controller.redis.execute_command("RL.POLICYDEL", POLICY)
+        return 501
+
+    def a_policy() -> float:
+        controller.redis.execute_command("RL.POLICYSET", POLICY, *SPEC.split())
+        return 501
+
+    turns = iter([no_route, no_policy, a_policy])
+
+    def measure() -> float:
+        return next(turns)()
+
+    pauses = iter([None, None, StopError])
+
+    def pause() -> None:
+        if ends := next(pauses):
+            raise ends
+
+    with caplog.at_level("INFO"), pytest.raises(StopError):
+        run(controller, measure, pause)
+    assert caplog.messages == [
+        "no step: no route to host",
+        f"no step: there is no policy '{POLICY}' to scale",
+        f"{POLICY} is scaled to 0.700",
+    ]
+
+
+@pytest.fixture
+def monitoring() -> Iterator[tuple[str, list[str]]]:
+    """A Prometheus that answers with what is in the list, and its address."""
+    answers: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            assert self.path == "/api/v1/query?query=up+%3E+0"
+            result = [{"metric": {}, "value": [1700000000, answer]} for answer in answers]
+            body = json.dumps({"status": "success", "data": {"result": result}}).encode()
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}", answers
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    ("told", "p99_ms"),
+    [(["0.25"], 250), (["+Inf"], float("inf")), (["NaN"], None), ([], None)],
+)
+def test_prometheus_tells_the_latency(
+    monitoring: tuple[str, list[str]], told: list[str], p99_ms: float | None
+) -> None:
+    url, answers = monitoring
+    answers += told
+    assert prometheus(url, "up > 0") == p99_ms
