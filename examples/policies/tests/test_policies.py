@@ -1,0 +1,239 @@
+"""What it shows, what it changes and what it leaves alone."""
+
+import re
+from pathlib import Path
+
+import policies
+import pytest
+from policies import Change, Standing, apply_all, changes, read_file, read_server, read_specs
+from program import EXAMPLE, Run
+from redis import Redis
+
+from support.server import Server
+
+
+def policy(redis: Redis, name: str) -> tuple[int, str] | None:
+    """Its version, and its specs."""
+    found = {
+        name: (version, specs) for name, version, specs in redis.execute_command("RL.POLICYLIST")
+    }
+    return found.get(name)
+
+
+def put(redis: Redis, name: str, specs: str) -> None:
+    redis.execute_command("RL.POLICYSET", name, *specs.split())
+
+
+@pytest.fixture
+def file(tmp_path: Path, redis: Redis) -> Path:
+    """One policy that the server has not, one that it has otherwise, and one that is the same."""
+    put(redis, "changed", "FIXED 5 1m FIXED 100 1d")
+    put(redis, "same", "SLIDING 10 1m")
+    put(redis, "other", "SLIDINGLOG 3 1h")
+    file = tmp_path / "policies.txt"
+    file.write_text(
+        "new\n  FIXED 1 1m\nchanged\n  fixed 5 60\n  FIXED 200 24h\nsame\n  SLIDING 10 60s\n"
+    )
+    return file
+
+
+PLAN = """\
+~ changed (version 1)
+      FIXED 5 1m
+-     FIXED 100 1d
++     FIXED 200 1d
+
++ new
++     FIXED 1 1m
+
+1 to add, 1 to change, 0 to delete
+not in FILE, and left alone: other
+"""
+
+
+def test_it_shows_the_difference_and_changes_nothing(redis: Redis, file: Path, run: Run) -> None:
+    ran = run(file)
+    assert (ran.returncode, ran.stderr) == (2, "")
+    assert ran.stdout == PLAN.replace("FILE", str(file))
+    assert policy(redis, "new") is None
+    assert policy(redis, "changed") == (1, "FIXED 5 1m FIXED 100 1d")
+
+
+def test_apply_shows_it_first_and_makes_the_server_the_same(
+    redis: Redis, file: Path, run: Run
+) -> None:
+    ran = run("--apply", file)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert ran.stdout == PLAN.replace("FILE", str(file)) + "2 of 2 applied\n"
+    assert policy(redis, "new") == (1, "FIXED 1 1m")
+    assert policy(redis, "changed") == (2, "FIXED 5 1m FIXED 200 1d")
+    # Not set again.
+    assert policy(redis, "same") == (1, "SLIDING 10 1m")
+    assert policy(redis, "other") == (1, "SLIDINGLOG 3 1h")
+
+    again = run(file)
+    assert (again.returncode, again.stderr) == (0, "")
+    assert again.stdout.startswith("0 to add, 0 to change, 0 to delete\n")
+
+
+def test_prune_deletes_what_the_file_has_not(redis: Redis, file: Path, run: Run) -> None:
+    run("--apply", file)
+    planned = run("--prune", file)
+    assert (planned.returncode, planned.stderr) == (2, "")
+    assert planned.stdout == (
+        "- other (version 1)\n-     SLIDINGLOG 3 1h\n\n0 to add, 0 to change, 1 to delete\n"
+    )
+    assert policy(redis, "other")
+    assert run("--prune", "--apply", file).returncode == 0
+    assert policy(redis, "other") is None
+    assert len(redis.execute_command("RL.POLICYLIST")) == 3
+
+
+def test_what_somebody_else_has_changed_in_between_is_not_overwritten(
+    redis: Redis, file: Path, server: Server
+) -> None:
+    with server.client() as client:
+        wanted = read_file(file)
+        plan = list(changes(wanted, read_server(client), prune=True))
+        for name in ("new", "changed", "other"):
+            put(redis, name, "FIXED 7 1m")
+        failed = apply_all(client, plan)
+        still = [change.name for change in changes(wanted, read_server(client), prune=True)]
+    assert failed.keys() == {b"changed", b"other"}
+    assert failed[b"changed"] == "policy 'changed' stands at version 2, not 1"
+    assert "somebody else has changed it" in failed[b"other"]
+    # One that somebody has added is no error of the server's, so it is found afterwards.
+    assert still == [b"changed", b"new", b"other"]
+    for name, version in {"new": 1, "changed": 2, "other": 2}.items():
+        assert policy(redis, name) == (version, "FIXED 7 1m")
+
+
+def test_what_somebody_else_has_deleted_in_between_stays_deleted(
+    redis: Redis, file: Path, server: Server
+) -> None:
+    with server.client() as client:
+        plan = list(changes(read_file(file), read_server(client), prune=False))
+        redis.execute_command("RL.POLICYDEL", "changed")
+        assert apply_all(client, plan).keys() == {b"changed"}
+    assert policy(redis, "changed") is None
+    assert policy(redis, "new")
+
+
+def test_what_the_server_refuses_is_told_and_hides_none_of_the_others(
+    redis: Redis, tmp_path: Path, run: Run
+) -> None:
+    file = tmp_path / "policies.txt"
+    file.write_text("bad\n  FIXED 5 9999d\ngood\n  FIXED 5 1m\n")
+    ran = run("--apply", file)
+    assert ran.returncode == 1
+    assert re.fullmatch(r"bad: .*window.*\n", ran.stderr)
+    assert ran.stdout.endswith("1 of 2 applied\n")
+    assert policy(redis, "good")
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("  FIXED 5 1m\n", ":1: specs before the first name"),
+        ("a\n", ":1: a: no specs"),
+        ("# no\n\na\n  FIXED 5 1m\nb\n  FIXED 5\n", ":5: b: FIXED takes 2 arguments"),
+        ("a\n  FIXED 5 1m FIXD 5 1d\n", ":1: a: unexpected 'FIXD'"),
+        ("a\n  SHADOW FIXED 5 1d\n", ":1: a: unexpected 'SHADOW'"),
+        ("a\n  FIXED 5 soon\n", ":1: a: FIXED takes another kind of argument"),
+        ("a\n  FIXED five 1d\n", ":1: a: FIXED takes another kind of argument"),
+        ("a\n  FIXED 5 1m\na\n  FIXED 6 1m\n", ":3: a is there twice"),
+        ("a b\n  FIXED 5 1m\n", ":1: a name has no spaces: 'a b'"),
+    ],
+)
+def test_a_file_that_is_wrong_changes_nothing(
+    redis: Redis, tmp_path: Path, run: Run, text: str, error: str
+) -> None:
+    file = tmp_path / "policies.txt"
+    file.write_text(text)
+    ran = run("--apply", "--prune", file)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (1, "", f"{file}{error}\n")
+    assert redis.execute_command("RL.POLICYLIST") == []
+
+
+@pytest.mark.parametrize(
+    "words", [[], ["no-such-file"], ["--export", "a-file"], ["--redis", "redis://127.0.0.1:1", "-"]]
+)
+def test_an_error_is_not_taken_for_a_difference(run: Run, words: list[str]) -> None:
+    ran = run(*words)
+    assert (ran.returncode, ran.stdout) == (1, "")
+    assert ran.stderr
+
+
+# Every algorithm and option, in other words than the server's.
+SPELLED = [
+    "tokenbucket 200.50 100 60 as burst cost 2",
+    "LEAKYBUCKET 10 0.1234567 1500ms",
+    "FIXED 5 1440m",
+    "FIXED 5 1.5h SHADOW",
+    "FIXED 1000 1mo ANCHOR 15 OFFSET +09:00 ALIGNED AS month",
+    "FIXED 1000 1w ALIGNED",
+    "SLIDING 100 90s STRICT COST 0.0000001",
+    "SLIDINGLOG 3 600s SHADOW AS log FIXED 20 1d",
+    "CONCURRENCY 10 300 COST 2 FIXED 5 0.25s AS As BAN 3 600s 24h",
+    "FIXED 007 1m",
+]
+
+
+@pytest.mark.parametrize("text", SPELLED)
+def test_it_knows_how_the_server_writes_specs(redis: Redis, text: str) -> None:
+    put(redis, "p", text)
+    assert " ".join(read_specs(text)) == policy(redis, "p")[1]
+
+
+def test_every_word_that_it_knows_is_tried() -> None:
+    words = {word.upper() for text in SPELLED for word in text.split()}
+    assert words >= policies.ALGORITHMS.keys() | policies.OPTIONS.keys()
+
+
+def test_a_difference_of_one_word_is_one(redis: Redis, server: Server) -> None:
+    put(redis, "p", "FIXED 5 1d AS x")
+    with server.client() as client:
+        for text in (
+            "FIXED 6 1d AS x",
+            "FIXED 5 2d AS x",
+            "FIXED 5 1d AS X",
+            "FIXED 5 1d",
+            "FIXED 5 1d AS x SHADOW",
+            "FIXED 5 1d ALIGNED AS x",
+            "SLIDING 5 1d AS x",
+            "FIXED 5 1d AS x SLIDING 5 1d",
+        ):
+            plan = list(changes({b"p": read_specs(text)}, read_server(client), prune=False))
+            assert [change.after for change in plan] == [read_specs(text)], text
+
+
+def test_what_it_exports_is_a_file_that_says_the_same(
+    redis: Redis, tmp_path: Path, run: Run, server: Server
+) -> None:
+    for number, text in enumerate(SPELLED):
+        put(redis, f"plan:{number}", text)
+    redis.execute_command("RL.POLICYSET", b"a # b%\n\xff", "FIXED", 5, "1m")
+    exported = run("--export")
+    assert (exported.returncode, exported.stderr) == (0, "")
+    assert "\na%20%23%20b%25%0A%FF\n" in f"\n{exported.stdout}"
+    file = tmp_path / "policies.txt"
+    file.write_text(exported.stdout)
+    assert run("--prune", file).returncode == 0
+    with server.client() as client:
+        client.execute_command("RL.POLICYDEL", *read_file(file))
+    assert run("--apply", file).returncode == 0
+    assert run("--export").stdout == exported.stdout
+
+
+def test_the_file_of_the_example_is_one(redis: Redis, run: Run) -> None:
+    ran = run("--apply", EXAMPLE / "policies.txt")
+    assert (ran.returncode, ran.stderr) == (0, "")
+    allowed, *_ = redis.execute_command("RL.LIMIT", "user:7", "user:7", "OR", "default")
+    assert allowed == 1
+
+
+def test_a_policy_of_a_later_module_is_shown_as_it_is() -> None:
+    standing = {b"p": Standing(3, ("ORACLE 5 1m",))}
+    (change,) = changes({b"p": ("FIXED 5 1m",)}, standing, prune=False)
+    assert change == Change(b"p", 3, ("ORACLE 5 1m",), ("FIXED 5 1m",))
+    assert str(change) == "~ p (version 3)\n-     ORACLE 5 1m\n+     FIXED 5 1m"
