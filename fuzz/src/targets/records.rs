@@ -6,7 +6,7 @@ use ratelimit_core::policy::{Condition, Found, GROUPS, Merged, Table};
 use ratelimit_core::{Span, Timestamp};
 
 /// As many as make every mix of stamps; more only take longer.
-const MOST: usize = 64;
+const MOST: usize = 16;
 
 pub fn run(data: &[u8]) {
     let now = Timestamp::from_clock(1_700_000_000_000_000);
@@ -40,7 +40,12 @@ fn takes(record: &[u8], now: Timestamp) -> bool {
     let merged = alone.merge(record, now);
     assert_eq!(merged, if Table::check(record) { Merged::Changed } else { Merged::Invalid });
     assert_eq!(all(&alone).as_slice(), if merged == Merged::Changed { vec![record.to_vec()] } else { vec![] });
-    assert_sound(&alone);
+    if let [facts] = alone.list(None, now).as_slice() {
+        assert_sound(&alone);
+        if let Some(policy) = read_policy(&facts.specs) {
+            assert_policy(&policy);
+        }
+    }
     merged == Merged::Changed
 }
 
@@ -60,7 +65,7 @@ fn assert_sound(table: &Table) {
         assert_eq!((facts.len(), facts.is_empty()), (table.len(), table.is_empty()));
         for facts in facts {
             let record = table.record(&facts.name).expect("what is listed is known");
-            assert!(table.records().any(|known| known == record));
+            assert!(Table::check(&record));
             assert!(table.get(&facts.name, now).is_some_and(|got| got.specs == facts.specs));
             // A name is a pattern too; a plain one is its own.
             let plain = facts.name.iter().all(u8::is_ascii_alphanumeric);
@@ -70,7 +75,6 @@ fn assert_sound(table: &Table) {
                 (Found::Ruling(ruling), Some(policy)) => {
                     assert_eq!(ruling.name, facts.name);
                     assert_eq!(ruling.policy.to_string(), policy.scaled(facts.scale).to_string());
-                    assert_policy(&ruling.policy);
                 }
                 (Found::Unreadable, None) => {}
                 (found, read) => panic!("{found:?} of {read:?}"),
@@ -95,7 +99,6 @@ fn assert_agree_on_half_each(records: &[&[u8]], whole: &Table, now: Timestamp) {
     }
     for half in halves {
         assert_eq!(half.digests(), whole.digests());
-        assert_sound(&half);
     }
 }
 
@@ -107,7 +110,6 @@ fn assert_replaced(there: &mut Table, here: &Table, now: Timestamp) {
     let records = all(here);
     there.replace(records.iter().map(Vec::as_slice), now);
     assert_eq!((all(there), there.digests()), (records, here.digests()));
-    assert_sound(there);
 }
 
 /// What is set and deleted here, over anything, stands there too.
