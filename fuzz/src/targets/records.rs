@@ -10,7 +10,8 @@ const MOST: usize = 16;
 
 pub fn run(data: &[u8]) {
     let now = Timestamp::from_clock(1_700_000_000_000_000);
-    let records: Vec<&[u8]> = data.split(|byte| *byte == b'\n').take(MOST).filter(|record| takes(record, now)).collect();
+    let records: Vec<&[u8]> =
+        data.split(|byte| *byte == b'\n').take(MOST).filter(|record| takes(record, now)).collect();
     let mut here = Table::of_node(1);
     for record in &records {
         here.merge(record, now);

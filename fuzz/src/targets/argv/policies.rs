@@ -1,6 +1,6 @@
 //! The words of policies: RL.POLICYSET's, RL.POLICYSCALE's, RL.LIMIT's, and POLICY in the calls of others.
 
-use super::{assert_refused_or_sayable, asked};
+use super::{asked, assert_refused_or_sayable};
 use crate::laws::{assert_policy, assert_wire, read_policy};
 use ratelimit_core::args::Args;
 use ratelimit_core::error::Error;
