@@ -18,7 +18,7 @@
 //! writes its name over that of the key that goes. An entry takes some 80 bytes beside the name.
 //!
 //! Names come from outside, and a name that shares its chain with all others would make each denial walk through them.
-//! So the hash is keyed by random numbers, as that of [`Name`](crate::name) is, but by a cheaper one: a denied call is
+//! So the hash is keyed by random numbers, as that of `Name` (`name.rs`) is, but by a cheaper one: a denied call is
 //! the cheapest there is, and the standard library's hash would be most of what is added to it. The one here adds up
 //! products of the name's words, each with a random number of its own ("multilinear"; Lemire and Kaser, "Strongly
 //! Universal String Hashing is Fast", 2014). Of any two names, whatever they are, it is proven that they share a chain

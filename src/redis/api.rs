@@ -1,6 +1,7 @@
 //! How a function of the module API is called: they are pointers that the server fills in when the module loads.
 
-use std::ffi::c_int;
+use std::ffi::{CStr, c_int};
+use std::ptr::null_mut;
 
 /// Calls a function of the module API that every supported server has (see [`missing`]).
 macro_rules! call {
@@ -95,6 +96,23 @@ pub fn unavailable(name: &str) -> ! {
 /// Whether `flags` has the bit of `flag`.
 pub fn has_flag(flags: c_int, flag: u32) -> bool {
     flags & flag.cast_signed() != 0
+}
+
+/// A number of the server's INFO; `None` where it cannot be asked or has no such field.
+pub fn info_number(section: &CStr, name: &CStr) -> Option<u64> {
+    let (get, field, free) = (
+        api!(RedisModule_GetServerInfo)?,
+        api!(RedisModule_ServerInfoGetFieldUnsigned)?,
+        api!(RedisModule_FreeServerInfo)?,
+    );
+    // SAFETY: on the server's thread; a null context is allowed. The data is freed once and not used after.
+    unsafe {
+        let info = get(null_mut(), section.as_ptr());
+        let mut failed = OK;
+        let value = field(info, name.as_ptr(), &raw mut failed);
+        free(null_mut(), info);
+        (failed == OK).then_some(value)
+    }
 }
 
 /// What the module API returns, and is returned, for success (`REDISMODULE_OK`).

@@ -15,7 +15,7 @@
 //!
 //! Where the server cannot be asked or does not announce it, effects always go out.
 
-use super::api::{OK, api, call, has_flag};
+use super::api::{call, has_flag, info_number};
 use redis_module::raw;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
@@ -66,27 +66,11 @@ pub fn changed(forked: bool) {
 
 /// Asks the server.
 fn somebody_listens() -> bool {
-    let (Some(get), Some(field), Some(free)) = (
-        api!(RedisModule_GetServerInfo),
-        api!(RedisModule_ServerInfoGetFieldUnsigned),
-        api!(RedisModule_FreeServerInfo),
-    ) else {
-        return true;
-    };
     let listening =
         [raw::REDISMODULE_CTX_FLAGS_CLUSTER, raw::REDISMODULE_CTX_FLAGS_AOF, raw::REDISMODULE_CTX_FLAGS_SLAVE];
-    // SAFETY: on the server's thread; a null context is allowed. The data is freed once and not used after.
-    unsafe {
-        let flags = call!(RedisModule_GetContextFlags(null_mut()));
-        if listening.into_iter().any(|flag| has_flag(flags, flag)) {
-            return true;
-        }
-        let info = get(null_mut(), c"replication".as_ptr());
-        let nobody = [c"connected_slaves", c"repl_backlog_active"].into_iter().all(|name| {
-            let mut failed = OK;
-            field(info, name.as_ptr(), &raw mut failed) == 0 && failed == OK
-        });
-        free(null_mut(), info);
-        !nobody
-    }
+    // SAFETY: on the server's thread; a null context is allowed.
+    let flags = unsafe { call!(RedisModule_GetContextFlags(null_mut())) };
+    let nobody = |name| info_number(c"replication", name) == Some(0);
+    listening.into_iter().any(|flag| has_flag(flags, flag))
+        || ![c"connected_slaves", c"repl_backlog_active"].into_iter().all(nobody)
 }

@@ -16,7 +16,7 @@
 //!   wait. The child writes them with the first key of ours, in case the parent does not get so far. In a cluster it does
 //!   not: what it writes may be the keys of a slot that moves, and go to another node.
 
-use super::api::{ERR, OK, api, call, has_flag};
+use super::api::{ERR, OK, api, call, has_flag, info_number};
 use super::native_type::Rdb;
 use super::{guard, now};
 use crate::policies;
@@ -235,21 +235,8 @@ unsafe extern "C" fn pay_at_once(ctx: *mut raw::RedisModuleCtx, _data: *mut c_vo
 }
 
 fn is_rewriting() -> bool {
-    let (Some(get), Some(field), Some(free)) = (
-        api!(RedisModule_GetServerInfo),
-        api!(RedisModule_ServerInfoGetFieldUnsigned),
-        api!(RedisModule_FreeServerInfo),
-    ) else {
-        return true;
-    };
-    // SAFETY: on the server's thread; a null context is allowed. The data is freed once and not used after.
-    unsafe {
-        let info = get(null_mut(), c"persistence".as_ptr());
-        let mut failed = OK;
-        let rewriting = field(info, c"aof_rewrite_in_progress".as_ptr(), &raw mut failed);
-        free(null_mut(), info);
-        rewriting != 0 || failed != OK
-    }
+    // Where it cannot be asked, to propagate once too often does no harm.
+    info_number(c"persistence", c"aof_rewrite_in_progress") != Some(0)
 }
 
 /// Propagates to the AOF what it is owed, if anything may be propagated. Each round of the server tries: timers go by a

@@ -28,7 +28,7 @@ use std::fmt;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Policy {
-    /// 1 to [`MAX_SPECS`].
+    /// 1 to [`MAX_SPECS`](super::MAX_SPECS).
     limits: Vec<PolicyLimit>,
     ban: Option<BanRule>,
     /// The one limit of a policy that a plain key can serve: it has nothing of what a key needs parts for.
