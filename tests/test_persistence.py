@@ -10,7 +10,15 @@ from redis.retry import Retry
 
 from support import poll
 from support.clock import Clock
-from support.saving import rewrite_aof, wait_until_saved
+from support.saving import (
+    load_aof,
+    reload,
+    restart_from_aof,
+    restart_from_rdb,
+    restart_from_rewritten_aof,
+    rewrite_aof,
+    wait_until_saved,
+)
 from support.server import Server
 from support.workload import (
     HOLDERS,
@@ -25,30 +33,6 @@ from support.workload import (
 )
 
 AOF = {"appendonly": "yes", "appendfsync": "always"}
-
-
-def restart_from_rdb(server: Server) -> None:
-    server.restart("save")
-
-
-def restart_from_aof(server: Server) -> None:
-    server.restart("kill")
-
-
-def restart_from_rewritten_aof(server: Server) -> None:
-    with server.client() as client:
-        rewrite_aof(client)
-    server.restart("kill")
-
-
-def reload(server: Server) -> None:
-    with server.client() as client:
-        client.execute_command("DEBUG", "RELOAD")
-
-
-def load_aof(server: Server) -> None:
-    with server.client() as client:
-        client.execute_command("DEBUG", "LOADAOF")
 
 
 WITH_PREAMBLE = AOF | {"aof_use_rdb_preamble": "yes"}

@@ -32,7 +32,15 @@ from support.policies import (
     policy,
     set_policy,
 )
-from support.saving import rewrite_aof, wait_until_saved
+from support.saving import (
+    load_aof,
+    reload,
+    restart_from_aof,
+    restart_from_rdb,
+    restart_from_rewritten_aof,
+    rewrite_aof,
+    wait_until_saved,
+)
 from support.scale import scaled
 from support.server import Server, ServerError
 from support.workload import written_commands
@@ -48,35 +56,11 @@ WITHOUT_PREAMBLE = AOF | {"aof_use_rdb_preamble": "no"}
 SNAPSHOTS_OF_OLD = sorted(Path(__file__).parent.glob("fixtures/format-*/dump.rdb"))
 
 
-def restart_from_rdb(server: Server) -> None:
-    server.restart("save")
-
-
 def restart_from_background_save(server: Server) -> None:
     with server.client() as client:
         client.bgsave()
         wait_until_saved(client)
     server.restart("kill")
-
-
-def restart_from_aof(server: Server) -> None:
-    server.restart("kill")
-
-
-def restart_from_rewritten_aof(server: Server) -> None:
-    with server.client() as client:
-        rewrite_aof(client)
-    server.restart("kill")
-
-
-def reload(server: Server) -> None:
-    with server.client() as client:
-        client.execute_command("DEBUG", "RELOAD")
-
-
-def load_aof(server: Server) -> None:
-    with server.client() as client:
-        client.execute_command("DEBUG", "LOADAOF")
 
 
 INTERRUPTIONS = {

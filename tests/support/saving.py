@@ -1,8 +1,9 @@
-"""Waiting for a server's children that write snapshots and AOFs."""
+"""Waiting for a server's children that write snapshots and AOFs, and having it load these."""
 
 from redis import Redis
 
 from support import poll
+from support.server import Server
 
 
 def is_saved(client: Redis) -> bool:
@@ -25,3 +26,30 @@ def wait_until_saved(client: Redis) -> None:
 def rewrite_aof(client: Redis) -> None:
     client.bgrewriteaof()
     wait_until_saved(client)
+
+
+# Of one with an RDB, and of one with an AOF
+
+
+def restart_from_rdb(server: Server) -> None:
+    server.restart("save")
+
+
+def restart_from_aof(server: Server) -> None:
+    server.restart("kill")
+
+
+def restart_from_rewritten_aof(server: Server) -> None:
+    with server.client() as client:
+        rewrite_aof(client)
+    server.restart("kill")
+
+
+def reload(server: Server) -> None:
+    with server.client() as client:
+        client.execute_command("DEBUG", "RELOAD")
+
+
+def load_aof(server: Server) -> None:
+    with server.client() as client:
+        client.execute_command("DEBUG", "LOADAOF")
