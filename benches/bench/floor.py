@@ -6,7 +6,20 @@ import subprocess
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from bench.calls import ADMITTED, BUCKET, DENIED, FIVE_YES, MTAKE, PEEK, THREE_YES, Call, call
+from bench.calls import (
+    ADMITTED,
+    BUCKET,
+    DENIED,
+    FIVE_YES,
+    LIMIT,
+    LIMIT_DENIED,
+    LIMIT_FOUR,
+    MTAKE,
+    PEEK,
+    THREE_YES,
+    Call,
+    call,
+)
 from bench.servers import Setup
 
 SOURCE = Path(__file__).parents[1] / "floor.c"
@@ -31,11 +44,20 @@ def floors(module: Path) -> list[Floor]:
     """They have a server of their own."""
     four = [f"f:{number}" for number in range(4)]
     key, words = "SET floor a-value EX 3600", "floor 1000000 1000000 1s"
+    named = "floor pro"
     found = [
         Floor(
             call("looks at a key", f"FLOOR.LOOK {words}", 6, FIVE_YES, before=key), (DENIED, PEEK)
         ),
         Floor(call("changes a key", f"FLOOR.CHANGE {words}", 6, FIVE_YES, before=key), (ADMITTED,)),
+        Floor(
+            call("looks at a key by a name", f"FLOOR.LOOK {named}", 6, FIVE_YES, before=key),
+            (LIMIT_DENIED,),
+        ),
+        Floor(
+            call("changes a key by a name", f"FLOOR.CHANGE {named}", 6, FIVE_YES, before=key),
+            (LIMIT, LIMIT_FOUR),
+        ),
         Floor(
             Call(
                 "changes four keys",

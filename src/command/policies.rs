@@ -14,7 +14,7 @@ pub fn set(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     let name = name_of_policy(&mut args)?;
     let condition = Condition::read(&mut args)?;
     let policy = Policy::read(&mut args)?;
-    if !redis::policies::last() {
+    if !redis::policies::are_kept() {
         return Err(Error::PoliciesOff);
     }
     policies::stamp_as(redis::bus::node());

@@ -63,7 +63,7 @@ thread_local! {
 }
 
 /// Whether this server keeps policies beyond its own life: it asks for aux data that may be none, or was told to.
-pub fn last() -> bool {
+pub fn are_kept() -> bool {
     saves_nothing_of_none() || crate::config::POLICIES.get() != 0
 }
 
@@ -87,7 +87,7 @@ pub unsafe fn register(ctx: *mut raw::RedisModuleCtx) -> Result<(), &'static str
         digest: None,
         free: Some(free_key),
         aux_load: Some(load),
-        aux_save: (!may_be_none && last()).then_some(save),
+        aux_save: (!may_be_none && are_kept()).then_some(save),
         aux_save_triggers: c_int::try_from(raw::REDISMODULE_AUX_BEFORE_RDB).unwrap_or(1),
         free_effort: None,
         unlink: None,
@@ -171,7 +171,7 @@ fn read(from: &mut impl Decoder) -> Option<Vec<Box<[u8]>>> {
 
 /// Says in the server's log, once, that what comes from elsewhere will be in none of this server's snapshots.
 pub fn warn_unless_they_last() {
-    if !last() && !WARNED.replace(true) {
+    if !are_kept() && !WARNED.replace(true) {
         let text = c"policies have come, and no snapshot of this server will have them: load module ratelimit with 'policies yes'";
         // SAFETY: a null context is allowed, and the texts are constants.
         unsafe { call!(RedisModule_Log(null_mut(), c"warning".as_ptr(), c"%s".as_ptr(), text.as_ptr())) };
