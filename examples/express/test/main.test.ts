@@ -106,12 +106,14 @@ test("one example that fails hides none of the others", async (test) => {
   );
   assert.ok("code" in failed && failed.code === 2);
   for (const line of [
+    "examples/controller test",
     "examples/fastapi test",
+    "examples/policies test",
     "examples/workers test",
     "examples/express lint test",
   ]) {
     assert.match(failed.stdout, new RegExp(`-C ${line}$`, "m"));
   }
   const blamed = [...failed.stderr.matchAll(/ example-(\w+)\] Error 2$/gm)].map(([, name]) => name);
-  assert.deepEqual(blamed.sort(), ["express", "fastapi"]);
+  assert.deepEqual(blamed.sort(), ["controller", "express", "fastapi", "policies"]);
 });
