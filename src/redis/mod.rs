@@ -23,6 +23,7 @@ pub mod listeners;
 pub mod memory;
 pub mod native_type;
 pub mod policies;
+mod rdb;
 
 use crate::config::DENIAL_EVENTS;
 use crate::reply::{Reply, Row};

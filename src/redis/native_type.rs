@@ -4,8 +4,9 @@
 //! comparison. A value is a `Box` in all but name, from the server's allocator.
 
 use super::api::{api, call};
+use super::rdb::Rdb;
 use super::{effect, guard, memory, policies};
-use ratelimit_core::codec::{Decoder, Encoder};
+use ratelimit_core::codec::Encoder;
 use ratelimit_core::effect::Text;
 use ratelimit_core::expiry::LATEST_EXPIRY;
 use ratelimit_core::{Kind, Usage};
@@ -129,48 +130,6 @@ pub unsafe fn from_raw<U: Usage>(value: *mut U) -> U {
 unsafe fn usage<'a, U: Usage>(value: *const c_void) -> Option<&'a U> {
     // SAFETY: the caller's promise.
     unsafe { value.cast::<U>().as_ref() }
-}
-
-/// An RDB payload, being written or read.
-pub(super) struct Rdb(pub(super) *mut raw::RedisModuleIO);
-
-impl Encoder for Rdb {
-    fn integer(&mut self, value: u64) {
-        // SAFETY: the server's handle, for the length of the callback.
-        unsafe { call!(RedisModule_SaveUnsigned(self.0, value)) }
-    }
-
-    fn bytes(&mut self, value: &[u8]) {
-        // With a NUL behind: Redis 6.2 looks for a number up to the first byte that is none, past the end if need be.
-        let terminated = [value, b"\0"].concat();
-        // SAFETY: as above; the server copies the bytes.
-        unsafe { call!(RedisModule_SaveStringBuffer(self.0, terminated.as_ptr().cast(), value.len())) }
-    }
-}
-
-impl Decoder for Rdb {
-    fn integer(&mut self) -> Option<u64> {
-        // SAFETY: as above. A failed read returns 0 and sets the handle's error.
-        unsafe {
-            let value = call!(RedisModule_LoadUnsigned(self.0));
-            (call!(RedisModule_IsIOError(self.0)) == 0).then_some(value)
-        }
-    }
-
-    fn bytes(&mut self, most: usize) -> Option<Box<[u8]>> {
-        let mut length = 0;
-        // SAFETY: as above. The server's own length is what it allocated; a failed read returns null.
-        unsafe {
-            let start = call!(RedisModule_LoadStringBuffer(self.0, &raw mut length));
-            if start.is_null() {
-                return None;
-            }
-            let bytes = std::slice::from_raw_parts(start.cast::<u8>(), length).get(..length.min(most));
-            let bytes = bytes.filter(|bytes| bytes.len() == length).map(Box::from);
-            call!(RedisModule_Free(start.cast()));
-            bytes
-        }
-    }
 }
 
 unsafe extern "C" fn rdb_load<U: Usage>(io: *mut raw::RedisModuleIO, version: c_int) -> *mut c_void {

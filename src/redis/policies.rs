@@ -17,7 +17,7 @@
 //!   not: what it writes may be the keys of a slot that moves, and go to another node.
 
 use super::api::{ERR, OK, api, call, has_flag, info_number};
-use super::native_type::Rdb;
+use super::rdb::Rdb;
 use super::{guard, now};
 use crate::policies;
 use ratelimit_core::codec::{Decoder, Encoder};
