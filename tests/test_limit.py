@@ -235,10 +235,7 @@ def test_a_settlement_of_an_id_that_has_lapsed_gives_the_lease_back(
 # A policy changes
 
 MANY = scaled(300, 1_000_000)
-
-
-def keys() -> list[str]:
-    return [f"user:{number}" for number in range(MANY)]
+A_WHILE = pytest.mark.timeout(scaled(60, 3600))
 
 
 def of_all(redis: Redis, *words: str) -> set[tuple]:
@@ -246,12 +243,13 @@ def of_all(redis: Redis, *words: str) -> set[tuple]:
     found: set[tuple] = set()
     for start in range(0, MANY, 10_000):
         with redis.pipeline(transaction=False) as pipe:
-            for key in keys()[start : start + 10_000]:
-                pipe.execute_command(words[0], key, *words[1:])
+            for number in range(start, min(start + 10_000, MANY)):
+                pipe.execute_command(words[0], f"user:{number}", *words[1:])
             found |= {tuple(answer) for answer in pipe.execute()}
     return found
 
 
+@A_WHILE
 def test_new_numbers_on_many_live_keys_forgive_nobody(redis: Redis, clock: Clock) -> None:
     define(redis, "FIXED 10 1h")
     assert of_all(redis, "RL.LIMIT", "gold", "COST", "7") == {(1, 10, 3, 0, 3_600_000)}
@@ -267,6 +265,7 @@ def test_new_numbers_on_many_live_keys_forgive_nobody(redis: Redis, clock: Clock
     assert of_all(redis, "RL.LIMIT", "gold") == {(1, 9, 0, 0, 5_400_000)}
 
 
+@A_WHILE
 def test_another_algorithm_and_back_forgives_nobody(redis: Redis, clock: Clock) -> None:
     define(redis, "FIXED 10 1h")
     assert of_all(redis, "RL.LIMIT", "gold", "COST", "7") == {(1, 10, 3, 0, 3_600_000)}

@@ -258,7 +258,17 @@ class Cluster:
         self.wait_until_well()
         for primary in self.primaries():
             self._admins[primary].flushall()
+        poll.until(self._has_no_policies, "the cluster has no policies", timeout=30)
         self.wait_until_well()
+
+    def _has_no_policies(self) -> bool:
+        """Deletes what there is; nodes may still tell each other of it."""
+        for primary in self.primaries():
+            listed = self._admins[primary].execute_command("RL.POLICYLIST")
+            if names := [name for name, _, _ in listed]:
+                self._admins[primary].execute_command("RL.POLICYDEL", *names)
+        nodes = self._admins.values()
+        return not any(node.execute_command("RL.POLICYLIST") for node in nodes)
 
     def check(self) -> None:
         for server in self.servers:
