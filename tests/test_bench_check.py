@@ -4,8 +4,10 @@ import pytest
 
 from bench import budgets, report
 from bench.budgets import Budget
-from bench.calls import ALL
+from bench.calls import ALL, LISTENED, SET_EX
 from bench.commands import PIPELINES, Commands, Timed
+from bench.report import Results
+from bench.scale import QUICK
 
 TEXT = """\
 server = "Redis 7.0"
@@ -69,3 +71,19 @@ def test_a_time_that_cannot_be_is_found_out(get_ns, is_noise):
     }
     found = Commands(timed, {"GET": 3700, "SET EX": 8400}, peers=[], floors=[])
     assert len(report.contradictions(found)) == is_noise * len(report.TOLD_APART)
+
+
+def test_each_call_is_told_beside_set_ex_under_its_own_conditions():
+    # Each costs more than the one before, so that no two of the multiples are the same by chance.
+    costs = {call.name: 1000 + 100 * number for number, call in enumerate(ALL)}
+    timed = {
+        (name, many): Timed(calls_per_second=1.0, server_ns=cost)
+        for many in PIPELINES
+        for name, cost in costs.items()
+    }
+    page = report.write("", QUICK, Results(commands=Commands(timed, costs, [], [])), 0.0)
+    rows = [line.split(" | ") for line in page.splitlines()]
+    for call in LISTENED:
+        (row,) = [row for row in rows if row[0] == f"| {call.name}" and len(row) > 4]
+        multiple = costs[call.name] / costs[SET_EX.on(call.setup).name]
+        assert {cell.strip("| ") for cell in row[2::2]} == {f"{multiple:.2f}"}

@@ -220,9 +220,9 @@ def _decision_costs(found: Decisions, keys: str) -> str:
 
 def _commands(found: Commands) -> str:
     names = [*(call.name for call in [*REFERENCES, *OURS]), *found.peers]
-    # Pairs: the first is what the second is measured by.
     listened = [call.name for call in LISTENED]
-    bases = [listened[number - number % 2] for number in range(len(listened))]
+    # Each beside SET EX under its own conditions.
+    bases = [SET_EX.on(call.setup).name for call in LISTENED]
     speeds = [
         [name, *(f"{found.timed[name, many].calls_per_second:,.0f}" for many in PIPELINES)]
         for name in names
