@@ -5,16 +5,10 @@
 //! reported, so that the caller decides which way to round.
 
 /// Reads `text`, a number and perhaps a unit, in whole units of which `unit` says how many there are in what follows
-/// the number. `None` if it is not a number, has no such unit, or is 10^19 or more.
+/// the number. `None` if it is not a number, has no such unit, or its whole units do not fit in 64 bits.
 pub fn scaled(text: &[u8], unit: impl FnOnce(&[u8]) -> Option<u64>) -> Option<Scaled> {
     let (decimal, rest) = Decimal::split(text)?;
-    // The powers of ten only move the decimal point, so that the factor is small: of a day, the longest unit, 864.
-    let (mut factor, mut shift) = (unit(rest)?, 0_i64);
-    while factor != 0 && factor.is_multiple_of(10) {
-        factor /= 10;
-        shift = shift.saturating_add(1);
-    }
-    decimal.scaled(factor, shift)
+    decimal.scaled(unit(rest)?, 0)
 }
 
 /// Reads `text`, a number and a percent sign: so many hundredths of `whole`, which is at most 10^18, exact whatever the
@@ -142,7 +136,8 @@ impl<'a> Decimal<'a> {
         // How many of all digits stand before the decimal point, once it is moved. May be negative.
         let point = length(self.whole).saturating_add(self.exponent).saturating_add(shift);
         let significant = length(self.whole).saturating_add(length(self.fraction));
-        if point.saturating_sub(i64::try_from(leading_zeros).ok()?) > 19 {
+        // No number of that many digits fits; and powers of ten are not multiplied out for nothing.
+        if point.saturating_sub(i64::try_from(leading_zeros).ok()?) > 20 {
             return None;
         }
         let before = usize::try_from(point.clamp(0, significant)).ok()?;

@@ -35,6 +35,17 @@ fn reads_numbers_as_clients_print_them() {
 }
 
 #[test]
+fn reads_what_fits_in_64_bits() {
+    assert_eq!(scaled("18446744073709551615", 1, 0), Some((u64::MAX, false)));
+    assert_eq!(scaled("18446744073709551615.5", 1, 0), Some((u64::MAX, true)));
+    assert_eq!(scaled("18446744073709.551615", 1, 6), Some((u64::MAX, false)));
+    assert_eq!(scaled("0.00018446744073709551615e23", 1, 0), Some((u64::MAX, false)));
+    assert_eq!(scaled("18446744073709551616", 1, 0), None);
+    assert_eq!(scaled("18446744073709.551616", 1, 6), None);
+    assert_eq!(scaled("100000000000000000000", 1, 0), None);
+}
+
+#[test]
 fn refuses_what_is_not_a_number() {
     for text in ["", ".", ".5", "1.", "1.e5", "+1", "-1", "e5", "1e", "1e+", "1e-", "x"] {
         assert_eq!(super::scaled(text.as_bytes(), |_| Some(1)), None, "{text:?}");
@@ -107,7 +118,7 @@ proptest! {
         let more = &floor * &denominator != numerator;
         match scaled(&text, factor, shift) {
             Some(found) => prop_assert_eq!((BigUint::from(found.0), found.1), (floor, more)),
-            None => prop_assert!(floor >= BigUint::from(10u64.pow(18)), "{} refused", text),
+            None => prop_assert!(floor > BigUint::from(u64::MAX), "{} refused", text),
         }
     }
 }
