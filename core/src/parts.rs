@@ -2,7 +2,7 @@
 //!
 //! Each is a *part*: a usage of one of the other kinds, with what it is known by and when it will have recovered. A
 //! call brings up to eight limits; each finds its part, or starts one. All are looked at before any is charged, and all
-//! are charged or none is: that is in `parts/call.rs`. A part that no limit of a call finds is left as it is until it
+//! are charged or none is: see `parts/look.rs`. A part that no limit of a call finds is left as it is until it
 //! has recovered, so that nothing is forgiven by calling in another way and back.
 //!
 //! A limit finds its part by its name, or, without one, by its kind and window. What a plain key remembered before it
@@ -14,8 +14,10 @@
 //! two parts take about a fourth more than two plain keys, and four about as much as four. Cost: 96 bytes, 88 a part, and
 //! what a part of its kind takes beyond 40.
 
+mod answer;
 mod any;
-mod call;
+mod charge;
+mod look;
 mod stored;
 
 use crate::ban::Ban;
@@ -25,9 +27,10 @@ use crate::once::{Charge, Ids, Track};
 use crate::spec::Spec;
 use crate::strict_window::StrictWindowUsage;
 use crate::{Kind, Known, Recovery, Span, Timestamp, Usage};
+pub use answer::Answer;
 use any::with_usage;
 pub use any::{AnyUsage, Single};
-pub use call::{Answer, Few, Held, Seen};
+pub use look::{Few, Held, Seen};
 use std::any::Any;
 
 /// How many parts a key may have.
