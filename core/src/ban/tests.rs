@@ -61,6 +61,15 @@ fn what_is_over_is_forgotten_each_for_itself() {
 }
 
 #[test]
+fn a_ban_outlasts_the_strikes_beside_it() {
+    let mut ban = Ban::default();
+    ban.by_hand(Span::SECOND.times(100), at(0));
+    ban.strike(rule(9, 60, 1), at(0));
+    ban.forget(at(60));
+    assert_eq!((ban.left(at(60)), ban.strikes(at(59))), (Span::SECOND.times(40), None));
+}
+
+#[test]
 fn a_clock_gone_back_moves_a_ban_and_its_strikes() {
     let mut ban = Ban::default();
     ban.by_hand(Span::SECOND.times(10), at(100));
