@@ -1,0 +1,19 @@
+#!/bin/sh
+# Gets Debian's nginx with its Lua module into a folder: `sh get_nginx.sh FOLDER`. It installs nothing and needs no root.
+# What the system has of it already is left out.
+set -eu
+mkdir -p "$1"
+to=$(cd "$1" && pwd)
+mkdir -p "$to/lists/partial" "$to/debs/partial"
+
+# With lists of its own, as those of the system may be old, or not there at all.
+apt() {
+	apt-get --quiet=2 -o Debug::NoLocking=true -o APT::Sandbox::User= -o Acquire::Languages=none \
+		-o Dir::State::Lists="$to/lists" -o Dir::Cache="$to" -o Dir::Cache::Archives="$to/debs" "$@"
+}
+apt update
+apt install --download-only --yes --no-install-recommends nginx libnginx-mod-http-lua >"$to/apt.log"
+for package in "$to"/debs/*.deb; do
+	dpkg-deb --extract "$package" "$to/root"
+done
+rm -r "$to/lists" "$to/debs"

@@ -1,0 +1,171 @@
+"""nginx with the configuration of the example, and requests to it."""
+
+import asyncio
+import signal
+import socket
+import subprocess
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Self
+
+import httpx
+import local_nginx
+from holding import Holding
+from redis import Redis
+
+from support import poll
+from support.server import Server, reserve_port
+
+ALICE = {"X-Api-Key": "alice-secret"}
+BOB = {"X-Api-Key": "bob-secret"}
+
+# No certificates: to load them takes a client longer than all that it asks here.
+PLAIN = {"verify": False, "trust_env": False, "timeout": 60}
+
+# So long that a busy machine makes no outage. Tests of outages have their own.
+PATIENT = {"timeout_ms = 100": "timeout_ms = 20000"}
+# Workers do not know of each other's connections and failures.
+ONE_WORKER = {"worker_processes auto": "worker_processes 1"}
+
+
+class Gateway:
+    """One nginx."""
+
+    def __init__(self, folder: Path, redis_url: str, changes: Mapping[str, str]) -> None:
+        self._owned = ExitStack()
+        self._log = folder / "log"
+        port, application = reserve_port(self._owned), reserve_port(self._owned)
+        self.port = port
+        changes = {
+            "listen 8080;": f"listen 127.0.0.1:{port};",
+            "server 127.0.0.1:8081;": f"server 127.0.0.1:{application};",
+            "listen 127.0.0.1:8081;": f"listen 127.0.0.1:{application};",
+            **changes,
+        }
+        program = local_nginx.find()
+        assert program, "there is no nginx with Lua"
+        # To be appended to, as nginx opens it once more for its access log.
+        with self._log.open("ab") as log:
+            self.process = local_nginx.start(program, folder, changes, redis_url, log.fileno())
+        self._owned.callback(self._end)
+        self.client = self._owned.enter_context(
+            httpx.Client(base_url=f"http://127.0.0.1:{port}", **PLAIN)
+        )
+
+    def wait_until_ready(self) -> None:
+        poll.until(self._is_ready, "nginx is ready", timeout=20)
+
+    def _is_ready(self) -> bool:
+        assert self.process.poll() is None, self.log()
+        try:
+            socket.create_connection(("127.0.0.1", self.port), timeout=20).close()
+        except ConnectionRefusedError:
+            return False
+        return True
+
+    def get(self, path: str = "/", headers: Mapping[str, str] = ALICE) -> httpx.Response:
+        return self.client.get(path, headers=headers)
+
+    def log(self) -> str:
+        return self._log.read_text()
+
+    def outcomes(self, count: int) -> Counter[str]:
+        """What the access log says has become of so many requests."""
+
+        def lines() -> list[str]:
+            return [line for line in self.log().splitlines() if line.startswith("127.0.0.1 ")]
+
+        # nginx answers a request before it logs it.
+        poll.until(lambda: len(lines()) >= count, "all requests are in the log", timeout=20)
+        return Counter(line.split()[-1] for line in lines())
+
+    def told(self, text: str) -> int:
+        """How often the log says it."""
+        return self.log().count(text)
+
+    def reload(self) -> None:
+        self.process.send_signal(signal.SIGHUP)
+
+    def workers(self) -> set[str]:
+        """Their process ids."""
+        pid = self.process.pid
+        return set(Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
+
+    def _end(self) -> None:
+        self.process.terminate()
+        try:
+            self.process.wait(timeout=20)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+    def close(self) -> None:
+        self._owned.close()
+
+
+class Gateways:
+    """`gateways(server)` starts one before a server; they end with the test."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._running: list[Gateway] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for gateway in self._running:
+            gateway.close()
+
+    def start(self, redis_url: str, changes: Mapping[str, str] | None = None) -> Gateway:
+        """One that may end by itself."""
+        folder = self._folder / f"nginx-{len(self._running)}"
+        folder.mkdir()
+        gateway = Gateway(folder, redis_url, changes or {})
+        self._running.append(gateway)
+        return gateway
+
+    def __call__(
+        self, server: Server | Holding, *changes: Mapping[str, str], login: str = ""
+    ) -> Gateway:
+        """`login`: user:password@."""
+        merged = {**PATIENT}
+        for each in changes:
+            merged |= each
+        gateway = self.start(f"redis://{login}127.0.0.1:{server.port}", merged)
+        gateway.wait_until_ready()
+        return gateway
+
+
+def burst(
+    gateways: list[Gateway], *, clients: int, requests: int, headers: Mapping[str, str] = ALICE
+) -> Counter[int]:
+    """So many clients at once, each with a connection of its own and so many requests. How often
+    which status came.
+    """
+
+    async def one(number: int) -> list[int]:
+        url = str(gateways[number % len(gateways)].client.base_url)
+        async with httpx.AsyncClient(headers=headers, **PLAIN) as client:
+            return [(await client.get(url)).status_code for _ in range(requests)]
+
+    async def all_of_them() -> Counter[int]:
+        statuses = await asyncio.gather(*(one(number) for number in range(clients)))
+        return Counter(status for each in statuses for status in each)
+
+    return asyncio.run(all_of_them())
+
+
+def policy(redis: Redis, name: str, specs: str) -> None:
+    redis.execute_command("RL.POLICYSET", name, *specs.split())
+
+
+def fields(response: httpx.Response) -> dict[str, str]:
+    """All that it tells of limits."""
+    return {
+        name: value
+        for name, value in response.headers.items()
+        if "ratelimit" in name or name == "retry-after"
+    }

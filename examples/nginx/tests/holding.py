@@ -1,0 +1,52 @@
+"""A network between nginx and the server that holds up replies."""
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+
+class Holding:
+    """While `passes` is not set, replies wait in it."""
+
+    def __init__(self, port: int) -> None:
+        self._target = port
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self.passes = threading.Event()
+        self.passes.set()
+        # How many calls have come in.
+        self.calls = 0
+
+    @contextmanager
+    def running(self) -> Iterator["Holding"]:
+        accepting = threading.Thread(target=self._accept, daemon=True)
+        accepting.start()
+        try:
+            yield self
+        finally:
+            self.passes.set()
+            self._listener.shutdown(socket.SHUT_RDWR)
+            accepting.join()
+            self._listener.close()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                server = socket.create_connection(("127.0.0.1", self._target))
+                for ends in ((client, server), (server, client)):
+                    threading.Thread(target=self._carry, args=ends, daemon=True).start()
+
+    def _carry(self, source: socket.socket, target: socket.socket) -> None:
+        with suppress(OSError):
+            while data := source.recv(4096):
+                if target.getpeername()[1] == self._target:
+                    self.calls += 1
+                else:
+                    self.passes.wait()
+                target.sendall(data)
+        for end in (source, target):
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+            end.close()

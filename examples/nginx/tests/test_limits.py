@@ -1,0 +1,236 @@
+"""Whom nginx lets pass, and what it tells them."""
+
+import time
+from collections import Counter
+
+import pytest
+from gateway import ALICE, BOB, ONE_WORKER, Gateways, burst, fields, policy
+from redis import Redis
+
+from support import poll
+from support.clock import Clock
+from support.server import Server
+
+NOBODY: dict[str, str] = {}
+
+# Behind proxies on this machine.
+PROXIED = {
+    "#set_real_ip_from 10.0.0.0/8;": "set_real_ip_from 127.0.0.1;",
+    "#real_ip_header": "real_ip_header",
+    "#real_ip_recursive": "real_ip_recursive",
+}
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_fifty_clients_get_exactly_the_limit(
+    gateways: Gateways, server: Server, redis: Redis, count: int
+) -> None:
+    policy(redis, "plan:pro", "TOKENBUCKET 120 1 1h")
+    before = [gateways(server) for _ in range(count)]
+    assert burst(before, clients=50, requests=4) == {200: 120, 429: 80}
+    outcomes = sum((gateway.outcomes(200 // count) for gateway in before), Counter())
+    assert outcomes == {"admitted": 120, "denied": 80}
+
+
+def test_clients_are_told_of_the_limit_that_governs(
+    gateways: Gateways, server: Server, redis: Redis
+) -> None:
+    policy(redis, "plan:pro", "FIXED 2 1m FIXED 1000 1d")
+    gateway = gateways(server)
+    passed = gateway.get()
+    assert (passed.status_code, passed.text) == (200, "hello alice\n")
+    assert fields(passed) == {
+        "x-ratelimit-limit": "2",
+        "x-ratelimit-remaining": "1",
+        "x-ratelimit-reset": "60",
+        "ratelimit-policy": '"customer";q=2',
+        "ratelimit": '"customer";r=1;t=60',
+    }
+    gateway.get()
+    denied = gateway.get()
+    assert denied.status_code == 429
+    assert denied.headers["content-type"] == "application/problem+json"
+    assert denied.json()["status"] == 429
+    assert fields(denied) == {
+        "x-ratelimit-limit": "2",
+        "x-ratelimit-remaining": "0",
+        "x-ratelimit-reset": "60",
+        "ratelimit-policy": '"customer";q=2',
+        "ratelimit": '"customer";r=0;t=60',
+        "retry-after": "60",
+    }
+
+
+def test_a_retry_after_that_is_kept_passes(
+    gateways: Gateways, server: Server, redis: Redis, clock: Clock
+) -> None:
+    policy(redis, "plan:pro", "TOKENBUCKET 1 1 2500ms")
+    gateway = gateways(server)
+    assert gateway.get().status_code == 200
+    wait = gateway.get().headers["retry-after"]
+    assert wait == "3"
+    clock.advance(f"{wait}s")
+    assert gateway.get().status_code == 200
+
+
+def test_what_can_never_pass_is_not_told_when(
+    gateways: Gateways, server: Server, redis: Redis
+) -> None:
+    policy(redis, "plan:pro", "FIXED 9 1m")
+    denied = gateways(server).get("/report")
+    assert denied.status_code == 429
+    assert "retry-after" not in denied.headers
+    assert denied.headers["ratelimit"] == '"customer";r=9'
+
+
+def test_a_report_costs_ten(gateways: Gateways, server: Server, redis: Redis) -> None:
+    policy(redis, "plan:pro", "FIXED 25 1m")
+    gateway = gateways(server)
+    assert gateway.get("/report").headers["x-ratelimit-remaining"] == "15"
+    assert gateway.get("/").headers["x-ratelimit-remaining"] == "14"
+
+
+def test_each_customer_and_each_network_has_limits_of_its_own(
+    gateways: Gateways, server: Server, redis: Redis
+) -> None:
+    policy(redis, "plan:pro", "FIXED 10 1m")
+    policy(redis, "plan:free", "FIXED 5 1m")
+    policy(redis, "anonymous", "FIXED 3 1m")
+    gateway = gateways(server)
+    left = [gateway.get("/", who).headers["x-ratelimit-remaining"] for who in (ALICE, BOB, NOBODY)]
+    assert left == ["9", "4", "2"]
+    # Keys that are nobody's are all of one network, and so is another case of a key.
+    for key in ("carol-secret", "dave-secret", "ALICE-SECRET"):
+        answer = gateway.get("/", {"X-Api-Key": key})
+    assert answer.status_code == 429
+    assert answer.headers["ratelimit-policy"] == '"network";q=3'
+    assert sorted(redis.keys()) == ["rl:customer:alice", "rl:customer:bob", "rl:network:127.0.0.1"]
+
+
+def test_a_policy_of_one_customer_wins(gateways: Gateways, server: Server, redis: Redis) -> None:
+    policy(redis, "plan:pro", "FIXED 10 1m")
+    policy(redis, "customer:alice", "FIXED 99 1m")
+    assert gateways(server).get().headers["x-ratelimit-limit"] == "99"
+
+
+def test_a_policy_is_changed_live(gateways: Gateways, server: Server, redis: Redis) -> None:
+    policy(redis, "plan:pro", "FIXED 1 1m")
+    gateway = gateways(server)
+    assert [gateway.get().status_code for _ in range(2)] == [200, 429]
+    policy(redis, "plan:pro", "FIXED 3 1m")
+    answers = [gateway.get() for _ in range(3)]
+    assert [answer.status_code for answer in answers] == [200, 200, 429]
+    assert answers[-1].headers["x-ratelimit-limit"] == "3"
+    redis.execute_command("RL.POLICYSCALE", "plan:pro", 2)
+    assert gateway.get().headers["x-ratelimit-remaining"] == "2"
+
+
+def test_a_login_is_told_of_denials_only(gateways: Gateways, server: Server, redis: Redis) -> None:
+    policy(redis, "login", "FIXED 2 1m")
+    gateway = gateways(server)
+    redis.config_resetstat()
+    answers = [gateway.get("/login", NOBODY) for _ in range(3)]
+    assert [answer.status_code for answer in answers] == [200, 200, 429]
+    assert [fields(answer) for answer in answers] == [{}, {}, {"retry-after": "60"}]
+    assert redis.info("commandstats")["cmdstat_rl.delay"]["calls"] == 3
+
+
+def test_a_policy_in_the_shadow_shows_no_limit(
+    gateways: Gateways, server: Server, redis: Redis
+) -> None:
+    policy(redis, "plan:pro", "FIXED 1 1m SHADOW")
+    gateway = gateways(server)
+    for _ in range(3):
+        answer = gateway.get()
+        assert (answer.status_code, fields(answer)) == (200, {})
+
+
+def test_a_request_waits_for_its_turn_in_a_leaky_bucket(
+    gateways: Gateways, server: Server, redis: Redis
+) -> None:
+    policy(redis, "plan:pro", "LEAKYBUCKET 2 1 300ms")
+    gateway = gateways(server)
+    assert gateway.get().status_code == 200
+    begin = time.monotonic()
+    assert gateway.get().status_code == 200
+    assert time.monotonic() - begin >= 0.3
+    assert gateway.get().status_code == 429
+
+
+def test_a_request_that_nginx_sends_on_is_charged_once(
+    gateways: Gateways, server: Server, redis: Redis
+) -> None:
+    """From /files/ to /files/index.html."""
+    policy(redis, "plan:pro", "FIXED 10 1m")
+    gateway = gateways(server)
+    for left in ("9", "8"):
+        answer = gateway.get("/files/")
+        assert answer.headers["content-type"] == "text/html"
+        assert answer.headers["x-ratelimit-remaining"] == left
+
+
+def test_clients_cannot_choose_their_address(
+    gateways: Gateways, server: Server, redis: Redis
+) -> None:
+    policy(redis, "anonymous", "FIXED 2 1m")
+    gateway = gateways(server)
+    statuses = [gateway.get("/", {"X-Forwarded-For": f"192.0.2.{n}"}).status_code for n in range(3)]
+    assert statuses == [200, 200, 429]
+
+
+@pytest.mark.parametrize(
+    ("addresses", "key"),
+    [
+        (["192.0.2.1", "198.51.100.7, 192.0.2.1", "::ffff:192.0.2.1"], "192.0.2.1"),
+        (["2001:db8::1", "2001:db8::ffff:1"], "2001:0db8:0000:0000::/64"),
+        (["2001:db8:0:1::1", "127.0.0.2, 2001:db8:0:1::2"], "2001:0db8:0000:0001::/64"),
+    ],
+)
+def test_behind_a_proxy_the_network_is_that_of_its_client(
+    gateways: Gateways, server: Server, redis: Redis, addresses: list[str], key: str
+) -> None:
+    policy(redis, "anonymous", "FIXED 10 1m")
+    gateway = gateways(server, PROXIED)
+    for address in addresses:
+        assert gateway.get("/", {"X-Forwarded-For": address}).status_code == 200
+    assert redis.keys() == [f"rl:network:{key}"]
+    left = redis.execute_command("RL.PEEK", f"rl:network:{key}", "POLICY", "anonymous")[2]
+    assert left == 10 - len(addresses)
+
+
+def test_connections_are_used_again(gateways: Gateways, server: Server, redis: Redis) -> None:
+    policy(redis, "plan:pro", "FIXED 1000 1m")
+    gateway = gateways(server, ONE_WORKER)
+    before = redis.info("stats")["total_connections_received"]
+    for _ in range(50):
+        assert gateway.get().status_code == 200
+    assert redis.info("stats")["total_connections_received"] - before == 1
+    assert burst([gateway], clients=10, requests=20) == {200: 200}
+    assert redis.info("stats")["total_connections_received"] - before <= 10
+
+
+def test_the_user_of_the_gateway_needs_two_commands(
+    gateways: Gateways, server: Server, redis: Redis
+) -> None:
+    policy(redis, "plan:pro", "FIXED 1 1m")
+    policy(redis, "login", "FIXED 1 1m")
+    redis.execute_command(
+        *("ACL", "SETUSER", "nginx", "reset", "on", ">p@ss:/word", "~rl:*"),
+        *("+rl.limit", "+rl.delay"),
+    )
+    gateway = gateways(server, ONE_WORKER, login="nginx:p%40ss%3A%2Fword@")
+    redis.config_resetstat()
+    assert [gateway.get().status_code for _ in range(2)] == [200, 429]
+    assert [gateway.get("/login").status_code for _ in range(2)] == [200, 429]
+    # It logs in once for each connection.
+    assert redis.info("commandstats")["cmdstat_auth"]["calls"] == 1
+
+
+def test_a_reload_keeps_the_server(gateways: Gateways, server: Server, redis: Redis) -> None:
+    policy(redis, "plan:pro", "FIXED 1000 1m")
+    gateway = gateways(server)
+    assert gateway.get().headers["x-ratelimit-remaining"] == "999"
+    old = gateway.workers()
+    gateway.reload()
+    poll.until(lambda: not old & gateway.workers(), "the workers are new", timeout=20)
+    assert gateway.get().headers["x-ratelimit-remaining"] == "998"
