@@ -129,9 +129,9 @@ demo: $(VENV)/.has-redis $(VENV)/.has-matplotlib $(VENV)/.has-tqdm server build 
 	$(PYTHON) scripts/demo.py docs/demo.png
 	$(PYTHON) examples/controller/chart.py docs/charts/controller.svg
 
-# Each gets what it needs by its lock file, but for Node.js. One that fails hides none of the others. At once, as they
+# Each gets what it needs by its lock file, but for Node.js, and nginx, which is Debian's. One that fails hides none of the others. At once, as they
 # wait for registries and for servers, but each in its own steps.
-EXAMPLES := example-controller example-fastapi example-policies example-workers example-express
+EXAMPLES := example-controller example-fastapi example-nginx example-policies example-workers example-express
 NODE_IS_NEW_ENOUGH := node -e 'process.exit(process.versions.node.split(".")[0] < 20 ? 1 : 0)'
 .PHONY: $(EXAMPLES)
 examples: build $(VENV)/.has-everything ## test the example applications: make examples [SERVER=redis-server]
@@ -140,6 +140,11 @@ examples: build $(VENV)/.has-everything ## test the example applications: make e
 
 example-controller example-fastapi example-policies example-workers: example-%:
 	$(MAKE) --jobs=1 -C examples/$* test
+
+example-nginx:
+	@if [ "$$CI" = true ] || command -v nginx >/dev/null || command -v apt-get >/dev/null; then \
+		$(MAKE) --jobs=1 -C examples/nginx test; \
+	else echo "not tested: examples/nginx, which needs nginx with Lua, or apt-get to get it"; fi
 
 example-express:
 	@if [ "$$CI" = true ] || { command -v npm >/dev/null && $(NODE_IS_NEW_ENOUGH); }; then \
