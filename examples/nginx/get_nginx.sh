@@ -4,6 +4,7 @@
 set -eu
 mkdir -p "$1"
 to=$(cd "$1" && pwd)
+rm -rf "$to/new" "$to/debs"
 mkdir -p "$to/lists/partial" "$to/debs/partial"
 
 # With lists of its own, as those of the system may be old, or not there at all.
@@ -14,6 +15,9 @@ apt() {
 apt update
 apt install --download-only --yes --no-install-recommends nginx libnginx-mod-http-lua >"$to/apt.log"
 for package in "$to"/debs/*.deb; do
-	dpkg-deb --extract "$package" "$to/root"
+	dpkg-deb --extract "$package" "$to/new"
 done
+# All of it or nothing, whenever this is interrupted.
+rm -rf "$to/root"
+mv "$to/new" "$to/root"
 rm -r "$to/lists" "$to/debs"
