@@ -1,8 +1,9 @@
-# What the examples in Python share: their virtual environment, of the versions in requirements.txt, and their tests.
+# What the examples and the package in Python share: their virtual environment, of the versions in requirements.txt, and their tests.
 .DEFAULT_GOAL := run
 .PHONY: run test lock
 
-include ../module.mk
+# By where this file is: a package beside the examples includes it too.
+include $(dir $(lastword $(MAKEFILE_LIST)))module.mk
 
 # What .venv is made with.
 PYTHON3 ?= python3
