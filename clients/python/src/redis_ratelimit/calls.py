@@ -1,0 +1,327 @@
+"""Calls: from limits to words, and from a reply to what it means. No I/O."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Generic, Literal, TypeAlias, TypeVar
+from uuid import uuid4
+
+from redis_ratelimit.decision import Decision, Source, read, read_each, together
+from redis_ratelimit.errors import UnavailableError
+from redis_ratelimit.limits import (
+    Amount,
+    Ban,
+    Concurrency,
+    Duration,
+    Key,
+    Limit,
+    Policy,
+    Word,
+    amount,
+    duration,
+    kept,
+    seconds,
+    specs,
+)
+from redis_ratelimit.local import Charge, Local
+
+T = TypeVar("T")
+
+# What decides while the server does not: all passes, nothing does, or the limits of this process.
+OnOutage: TypeAlias = Literal["open", "closed"] | Local
+
+# True: an id of the call's own. False, None: the call may count twice if it is sent twice.
+Once: TypeAlias = bool | Key | None
+
+# How long an id of the caller's is remembered: longer than any request takes.
+SETTLED_WITHIN = "10m"
+
+
+@dataclass(frozen=True)
+class Call(Generic[T]):
+    """One command."""
+
+    # Decides the node of a cluster.
+    key: Key
+    words: Sequence[Word]
+    read: Callable[[Any], T]
+    # For how many seconds it may be sent again, as it counts once.
+    repeatable: float = math.inf
+    # It changes nothing: a replica can answer.
+    looks: bool = False
+    # It is made even if the last ones got no reply: what happens if it is not is worse.
+    insists: bool = False
+    # What holds without the server; None: its error is raised.
+    without: Callable[[UnavailableError], T] | None = None
+
+
+class Calls:
+    """Makes the calls of a limiter.
+
+    `remembered` is how many seconds the server remembers the id that a call brings by itself: a
+    little longer than its resends take. `asked_again` is after how many seconds a server that was
+    away is asked again.
+    """
+
+    def __init__(
+        self, on_outage: OnOutage, *, once: bool, remembered: float, asked_again: float
+    ) -> None:
+        if not isinstance(on_outage, Local) and on_outage not in {"open", "closed"}:
+            raise ValueError(f'on_outage must be "open", "closed" or a Local, not {on_outage!r}')
+        self._on_outage = on_outage
+        self._once = once
+        self._remembered = remembered
+        self._asked_again_ms = round(asked_again * 1000)
+
+    # Decisions
+
+    def take(
+        self,
+        key: Key,
+        limits: Sequence[Limit],
+        *,
+        cost: Amount = 1,
+        upto: bool = False,
+        force: bool = False,
+        max_wait: Duration | None = None,
+        keep: Amount | str | None = None,
+        once: Once = True,
+        ttl: Duration | None = None,
+        holder: Key | None = None,
+        each: bool = False,
+        ban: Ban | None = None,
+        look: bool = False,
+    ) -> Call[Decision]:
+        """One call over limits on one key; with `look` it changes nothing."""
+        _checked(limits)
+        options = _options(cost, upto=upto, force=force, max_wait=max_wait, keep=keep)
+        # Who holds a lease is known by that; who looks is not remembered.
+        if look or all(isinstance(limit, Concurrency) for limit in limits):
+            identity, repeatable, named = None, math.inf, []
+        else:
+            identity, repeatable, named = self._named(once, ttl)
+        if each:
+            options.append("EACH")
+        holder = holder if holder is not None else identity
+        costs = _costs(limits, cost)
+        charges = [Charge(key, *pair) for pair in zip(limits, costs)]
+        local = {"upto": upto, "force": force, "look": look, "id": identity}
+        return Call(
+            key,
+            _one_key("RL.PEEK" if look else "RL.TAKE", key, limits, options + named, holder, ban),
+            lambda reply: replace(
+                read_each(reply, [] if _is_policy(limits) else costs) if each else read(reply),
+                id=identity,
+            ),
+            repeatable,
+            looks=look,
+            without=lambda _: self._without(charges, each=each, **local),
+        )
+
+    def take_all(
+        self,
+        limits: Mapping[Key, Limit],
+        *,
+        cost: Amount = 1,
+        force: bool = False,
+        max_wait: Duration | None = None,
+        keep: Amount | str | None = None,
+        once: Once = True,
+        ttl: Duration | None = None,
+        holder: Key | None = None,
+        look: bool = False,
+    ) -> Call[Decision]:
+        """One call over limits on several keys."""
+        _checked(limits.values())
+        identity, repeatable, named = (None, math.inf, []) if look else self._named(once, ttl)
+        options = _options(cost, force=force, max_wait=max_wait, keep=keep)
+        costs = _costs(limits.values(), cost)
+        charges = [Charge(key, limit, one) for (key, limit), one in zip(limits.items(), costs)]
+        names = [limit.name for limit in limits.values()]
+        holder = holder if holder is not None else identity
+        local = {"force": force, "look": look, "id": identity}
+
+        def told(reply: Sequence[Any]) -> Decision:
+            decision = read_each(reply, costs)
+            each = [replace(one, name=name) for one, name in zip(decision.each, names)]
+            return replace(decision, each=tuple(each), id=identity)
+
+        return Call(
+            charges[0].key,
+            [
+                "RL.MPEEK" if look else "RL.MTAKE",
+                str(len(limits)),
+                *limits,
+                *options,
+                *named,
+                *specs(limits.values(), holder),
+            ],
+            told,
+            repeatable,
+            looks=look,
+            without=lambda _: self._without(charges, each=True, **local),
+        )
+
+    def settled_here(self, id: Key, cost: Amount) -> Decision | None:
+        """Where it was charged: of what this process charged, the server knows nothing."""
+        if not isinstance(self._on_outage, Local):
+            return None
+        settled = self._on_outage.settle(id, float(cost))
+        return None if settled is None else replace(together(True, 0, settled), id=id)
+
+    def settle(
+        self, key: Key, limits: Sequence[Limit], *, id: Key, cost: Amount
+    ) -> Call[Decision]:
+        """What the call of this id turned out to cost."""
+        _checked(limits)
+        options: list[Word] = ["SETTLE", id, amount(cost, "cost")]
+        return Call(
+            key,
+            _one_key("RL.TAKE", key, limits, options, id, None),
+            lambda reply: replace(read(reply), id=id),
+            # Most of it is over. If it is lost, what was charged stays so until it recovers.
+            without=lambda _: replace(self._nobody(allowed=False), id=id),
+        )
+
+    def give_back(self, key: Key, limits: Sequence[Limit], *, cost: Amount) -> Call[Decision]:
+        _checked(limits)
+        if cost <= 0:
+            raise ValueError(f"what is given back must be above 0, not {cost!r}")
+        charges = [Charge(key, *pair) for pair in zip(limits, _costs(limits, cost))]
+        options: list[Word] = ["COST", f"-{amount(cost, 'cost')}"]
+
+        def without(_: UnavailableError) -> Decision:
+            if isinstance(self._on_outage, Local):
+                known = self._on_outage.known(charges)
+                if known:
+                    return together(True, 0, self._on_outage.give_back(known))
+            return self._nobody(allowed=False)
+
+        return Call(
+            key,
+            _one_key("RL.TAKE", key, limits, options, None, None),
+            read,
+            # Sent twice, it gives back twice.
+            repeatable=0,
+            without=without,
+        )
+
+    # Leases and bans
+
+    def acquire(
+        self, key: Key, limit: Concurrency, holder: Key, *, insists: bool = False
+    ) -> Call[Decision]:
+        return Call(
+            key, ["RL.ACQUIRE", key, *limit.spec(holder)[1:]], read, insists=insists
+        )
+
+    def release(self, key: Key, holders: Sequence[Key]) -> Call[int]:
+        return Call(key, ["RL.RELEASE", key, *holders], int, insists=True)
+
+    def ban(self, key: Key, time: Duration) -> Call[int]:
+        return Call(key, ["RL.BAN", key, duration(time, "duration")], int)
+
+    def check(self) -> Call[None]:
+        """Of a key that is nobody's: whether the module is there."""
+        key = "redis-ratelimit:check"
+        return Call(
+            key, ["RL.PEEK", key, "FIXED", "1", "1s"], lambda _: None, looks=True, insists=True
+        )
+
+    # Without a server
+
+    def _without(
+        self,
+        charges: Sequence[Charge],
+        *,
+        each: bool = False,
+        upto: bool = False,
+        force: bool = False,
+        look: bool = False,
+        id: Key | None = None,
+    ) -> Decision:
+        local = self._on_outage
+        if not isinstance(local, Local):
+            return self._nobody(allowed=local == "open", upto=upto, charges=charges)
+        known = local.known(charges)
+        if not known:
+            return self._nobody(allowed=True, upto=upto, charges=charges)
+        decisions = local.take(known, upto=upto, force=force, look=look, id=id)
+        allowed = all(decisions)
+        # Not when there is a unit here, but when the server is asked again.
+        wait_ms = 0 if allowed else self._asked_again_ms
+        decision = together(allowed, wait_ms, decisions, [charge.cost for charge in known])
+        return replace(decision, id=id, each=decision.each if each else ())
+
+    def _nobody(
+        self, *, allowed: bool, upto: bool = False, charges: Sequence[Charge] = ()
+    ) -> Decision:
+        source: Source = "none"
+        wait_ms = 0 if allowed else self._asked_again_ms
+        granted = (int(charges[0].cost) if allowed else 0) if upto else None
+        return Decision(allowed, 0, 0, wait_ms, 0, granted, source=source)
+
+    def _named(self, once: Once, ttl: Duration | None) -> tuple[Key | None, float, list[Word]]:
+        """The id of a call, for how long it may be sent again, and the words."""
+        if once is None or once is False or (once is True and not self._once):
+            return None, 0, []
+        if once is True:
+            identity: Key = uuid4().hex
+            remembered: Duration = self._remembered if ttl is None else ttl
+        else:
+            identity = once
+            remembered = SETTLED_WITHIN if ttl is None else ttl
+        return identity, seconds(remembered), ["ONCE", identity, duration(remembered, "ttl")]
+
+
+def _one_key(
+    command: str,
+    key: Key,
+    limits: Sequence[Limit],
+    options: list[Word],
+    holder: Key | None,
+    ban: Ban | None,
+) -> list[Word]:
+    if command == "RL.TAKE" and len(limits) == 1 and isinstance(limits[0], Policy):
+        # The short form, and the fast one.
+        _, *names = limits[0].spec()
+        return ["RL.LIMIT", key, *names, *options]
+    return [command, key, *options, *specs(limits, holder), *(ban.words() if ban else [])]
+
+
+def _options(
+    cost: Amount,
+    *,
+    upto: bool = False,
+    force: bool = False,
+    max_wait: Duration | None = None,
+    keep: Amount | str | None = None,
+) -> list[Word]:
+    if cost < 0:
+        raise ValueError(f"cost must be 0 or more, not {cost!r}: what is given back, give_back does")
+    words: list[Word] = [] if cost == 1 else ["COST", amount(cost, "cost")]
+    if upto:
+        words.append("UPTO")
+    if force:
+        words.append("FORCE")
+    if max_wait is not None:
+        words += ["MAXWAIT", duration(max_wait, "max_wait")]
+    if keep is not None:
+        words += ["KEEP", kept(keep)]
+    return words
+
+
+def _costs(limits: Collection[Limit], cost: Amount) -> list[float]:
+    return [float(cost if limit.cost is None else limit.cost) for limit in limits]
+
+
+def _is_policy(limits: Sequence[Limit]) -> bool:
+    return isinstance(limits[0], Policy)
+
+
+def _checked(limits: Collection[Limit]) -> None:
+    if not limits:
+        raise ValueError("a call needs a limit, such as Fixed(100, '1m') or Policy('api')")
+

@@ -1,0 +1,98 @@
+"""Decisions: what the server answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeAlias
+
+# Who decided: the server, the limits of this process, or nobody (`on_outage` "open" or "closed").
+Source: TypeAlias = Literal["server", "local", "none"]
+
+NEVER = -1
+
+
+@dataclass(frozen=True)
+class Decision:
+    """Whether a call passes, and what is left. It is true if the call passes."""
+
+    allowed: bool
+    # In whole units. Of several limits: of the one that denies longest, else of the one that would
+    # run out first.
+    limit: int
+    remaining: int
+    # Allowed: hold the request so long before it is acted on, usually 0. Denied: the same passes
+    # after so long, if no other comes before; -1 if it never does.
+    wait_ms: int
+    # Until the limit has fully recovered.
+    reset_ms: int
+    # With `upto`: how many units.
+    granted: int | None = None
+    # What each limit says for itself, if that was asked for.
+    each: tuple[Decision, ...] = ()
+    # The name of the limit, of one in `each`.
+    name: str | None = None
+    # The policy that ruled, if `each` was asked for.
+    policy: str | None = None
+    source: Source = "server"
+    # What the server knows the charge by: for `settle`.
+    id: str | bytes | None = None
+
+    def __bool__(self) -> bool:
+        return self.allowed
+
+    @property
+    def wait(self) -> float | None:
+        """`wait_ms` in seconds; None: never."""
+        return None if self.wait_ms == NEVER else self.wait_ms / 1000
+
+    @property
+    def reset(self) -> float:
+        """`reset_ms` in seconds."""
+        return self.reset_ms / 1000
+
+
+def read(reply: Sequence[Any]) -> Decision:
+    """Five integers; a sixth is how many units were granted, and text is the limit's name."""
+    allowed, limit, remaining, wait_ms, reset_ms, *more = reply
+    granted = more[0] if more and isinstance(more[0], int) else None
+    name = text(more[-1]) if more and not isinstance(more[-1], int) else None
+    return Decision(bool(allowed), limit, remaining, wait_ms, reset_ms, granted, name=name)
+
+
+def read_each(reply: Sequence[Any], costs: Sequence[float]) -> Decision:
+    """What all decide, what each says, and perhaps the policy that ruled. With no costs, as of a
+    policy, whose costs the server knows, each is taken to cost 1.
+    """
+    allowed, wait_ms, decisions, *policy = reply
+    decision = together(bool(allowed), wait_ms, [read(one) for one in decisions], costs)
+    return replace(decision, policy=text(policy[0])) if policy else decision
+
+
+def together(
+    allowed: bool, wait_ms: int, each: Sequence[Decision], costs: Sequence[float] = ()
+) -> Decision:
+    """One decision for all, as the server makes it: with the numbers of the limit that denies with
+    this wait, else of the one that would run out first under calls like this.
+    """
+    # One in the shadow of a policy may deny though the call passes: it does not govern.
+    agreeing = [one for one in each if one.allowed == allowed] or each
+    if not allowed:
+        governing = next((one for one in agreeing if one.wait_ms == wait_ms), agreeing[0])
+    else:
+        cost = dict(zip(map(id, each), costs, strict=False))
+        governing = min(agreeing, key=lambda one: one.remaining / (cost.get(id(one), 0) or 1))
+    granted = [one.granted for one in each if one.granted is not None]
+    return replace(
+        governing,
+        allowed=allowed,
+        wait_ms=wait_ms,
+        granted=min(granted) if granted else None,
+        each=tuple(each),
+        name=None,
+    )
+
+
+def text(value: str | bytes) -> str:
+    """Names are any bytes; what is no UTF-8 is shown escaped."""
+    return value if isinstance(value, str) else value.decode(errors="backslashreplace")

@@ -1,0 +1,377 @@
+"""Limits: what a call brings. Each knows the words that the server takes for it."""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from dataclasses import KW_ONLY, dataclass, field
+from datetime import timedelta
+from decimal import ROUND_CEILING, Decimal, InvalidOperation
+from typing import ClassVar, TypeAlias
+
+# Whole or decimal, from 0 to 10**12. The server counts in millionths.
+Amount: TypeAlias = int | float | Decimal
+# A number of seconds, or what the server takes: "100ms", "60s", "1.5h".
+Duration: TypeAlias = int | float | str | timedelta
+# Keys, names, holders and ids are any bytes; text is sent as UTF-8.
+Key: TypeAlias = str | bytes
+# A word of a command.
+Word: TypeAlias = str | bytes
+
+MOST = 10**12
+
+_UNITS = {
+    "us": Decimal("0.000001"),
+    "ms": Decimal("0.001"),
+    "s": Decimal(1),
+    "m": Decimal(60),
+    "h": Decimal(3600),
+    "d": Decimal(86400),
+}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(us|ms|s|m|h|d)?")
+# Windows of the calendar, and about how long they are.
+_CALENDAR = {"1w": 7 * 86400, "1mo": 30 * 86400, "3mo": 91 * 86400, "1y": 365 * 86400}
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,32}")
+
+
+def amount(value: Amount, what: str) -> str:
+    """As the server takes it. ValueError unless it is a number up to 10**12; a negative one, which
+    gives back, is for the caller to forbid.
+    """
+    try:
+        exact = Decimal(repr(value) if isinstance(value, float) else value)
+    except (InvalidOperation, TypeError, ValueError):
+        raise ValueError(f"{what} must be a number, not {value!r}") from None
+    if not exact.is_finite() or abs(exact) > MOST:
+        raise ValueError(f"{what} must be a number up to {MOST}, not {value!r}")
+    return f"{exact.normalize():f}"
+
+
+def duration(value: Duration, what: str) -> str:
+    """As the server takes it. ValueError unless it is a time from 0 to 3650 days."""
+    text = f"{_exact(value, what):f}"
+    if isinstance(value, str):
+        return value
+    return f"{text}s"
+
+
+def seconds(value: Duration, what: str = "duration") -> float:
+    return float(_exact(value, what))
+
+
+def _exact(value: Duration, what: str) -> Decimal:
+    """In seconds, rounded up to microseconds."""
+    wrong = ValueError(f"{what} must be seconds, or text such as '60s', not {value!r}")
+    if isinstance(value, str):
+        match = _DURATION.fullmatch(value)
+        if match is None:
+            raise wrong
+        exact = Decimal(match[1]) * _UNITS[match[2] or "s"]
+    elif isinstance(value, timedelta):
+        exact = Decimal(value // timedelta(microseconds=1)) * _UNITS["us"]
+    else:
+        try:
+            exact = Decimal(repr(value) if isinstance(value, float) else value)
+        except (InvalidOperation, TypeError, ValueError):
+            raise wrong from None
+    if not exact.is_finite() or not 0 <= exact <= 3650 * _UNITS["d"]:
+        raise wrong
+    return exact.quantize(_UNITS["us"], ROUND_CEILING)
+
+
+@dataclass(frozen=True)
+class Limit(ABC):
+    """What all limits have.
+
+    `cost` is what a call charges of this limit; without it, the call's cost. `name` tells it from
+    others on the same key and lets it change its window: 1 to 32 of A-Z, a-z, 0-9, _ and -.
+    `keep` lets a call pass only if so much stays: an amount, or a share such as "20%". `shadow`
+    is for a policy's limits: it is counted and denies nobody.
+    """
+
+    algorithm: ClassVar[str]
+
+    _: KW_ONLY
+    cost: Amount | None = None
+    name: str | None = None
+    keep: Amount | str | None = None
+    shadow: bool = False
+    # Made once: what is wrong is refused here, and no call has to make them again.
+    _words: tuple[Word, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.name is not None and not _NAME.fullmatch(self.name):
+            raise ValueError(f"name must be 1 to 32 of A-Z, a-z, 0-9, _ and -, not {self.name!r}")
+        words = [self.algorithm, *self._numbers(), *self._options()]
+        if self.keep is not None:
+            words += ["KEEP", kept(self.keep)]
+        # As a frozen dataclass does it.
+        object.__setattr__(self, "_words", tuple(words))
+
+    @abstractmethod
+    def _numbers(self) -> list[Word]:
+        """The words of its algorithm."""
+
+    @property
+    @abstractmethod
+    def quota(self) -> float:
+        """Units in one window: what is told to clients, and what holds without a server."""
+
+    @property
+    @abstractmethod
+    def window_seconds(self) -> float:
+        """How long all of the quota takes to come back."""
+
+    @property
+    def label(self) -> str:
+        """What it is called in header fields if it has no name."""
+        if self.name is not None:
+            return self.name
+        return "-".join([self.algorithm.lower(), *map(str, self._numbers()[:2])])
+
+    def spec(self, holder: Key | None = None) -> list[Word]:
+        """Its words in a call. The holder is for those that are leased."""
+        del holder
+        return list(self._words)
+
+    def definition(self) -> list[Word]:
+        """Its words in a policy. ValueError if it has what comes with a call."""
+        if self.keep is not None:
+            raise ValueError("keep comes with a call and is in no policy")
+        return [
+            self.algorithm,
+            *self._numbers(),
+            *self._options(),
+            *(["SHADOW"] if self.shadow else []),
+        ]
+
+    def _options(self) -> list[Word]:
+        words: list[Word] = []
+        if self.cost is not None:
+            words += ["COST", amount(self.cost, "cost")]
+        if self.name is not None:
+            words += ["AS", self.name]
+        return words
+
+
+def kept(value: Amount | str) -> str:
+    if isinstance(value, str):
+        if not value.endswith("%"):
+            raise ValueError(f"keep must be an amount or a share such as '20%', not {value!r}")
+        return value
+    return amount(value, "keep")
+
+
+@dataclass(frozen=True)
+class _Bucket(Limit):
+    capacity: Amount
+    refill: Amount
+    period: Duration = 1
+
+    def _numbers(self) -> list[Word]:
+        return [
+            amount(self.capacity, "capacity"),
+            amount(self.refill, "refill"),
+            duration(self.period, "period"),
+        ]
+
+    @property
+    def quota(self) -> float:
+        return float(self.capacity)
+
+    @property
+    def window_seconds(self) -> float:
+        return float(self.capacity) * seconds(self.period) / float(self.refill)
+
+
+@dataclass(frozen=True)
+class TokenBucket(_Bucket):
+    """A burst of up to `capacity`, refilled by `refill` per `period` (one second)."""
+
+    algorithm = "TOKENBUCKET"
+
+
+@dataclass(frozen=True)
+class LeakyBucket(_Bucket):
+    """A queue of up to `capacity`, which leaves at `refill` per `period`. A call that passes is
+    told its turn in `Decision.wait`: hold it so long.
+    """
+
+    algorithm = "LEAKYBUCKET"
+
+
+@dataclass(frozen=True)
+class _Window(Limit):
+    limit: Amount
+    window: Duration
+
+    def _numbers(self) -> list[Word]:
+        return [amount(self.limit, "limit"), duration(self.window, "window")]
+
+    @property
+    def quota(self) -> float:
+        return float(self.limit)
+
+    @property
+    def window_seconds(self) -> float:
+        return seconds(self.window)
+
+
+@dataclass(frozen=True)
+class Fixed(_Window):
+    """At most `limit` in each window, which begins with the first call.
+
+    `aligned`: windows begin at multiples of their length since 1970 in UTC, and "1w", "1mo", "3mo"
+    and "1y" are windows too. `offset` moves their boundaries, such as "+09:00"; `anchor`, a day
+    from 1 to 31, is where months and quarters begin.
+    """
+
+    algorithm = "FIXED"
+
+    _: KW_ONLY
+    aligned: bool = False
+    offset: str | None = None
+    anchor: int | None = None
+
+    def _numbers(self) -> list[Word]:
+        words: list[Word] = [amount(self.limit, "limit"), self._window()]
+        if self.aligned:
+            words.append("ALIGNED")
+        if self.offset is not None:
+            words += ["OFFSET", self.offset]
+        if self.anchor is not None:
+            words += ["ANCHOR", str(self.anchor)]
+        return words
+
+    def _window(self) -> str:
+        if self.aligned and isinstance(self.window, str) and self.window in _CALENDAR:
+            return self.window
+        if not self.aligned and (self.offset is not None or self.anchor is not None):
+            raise ValueError("offset and anchor are for aligned windows")
+        return duration(self.window, "window")
+
+    @property
+    def window_seconds(self) -> float:
+        if isinstance(self.window, str) and self.window in _CALENDAR:
+            return float(_CALENDAR[self.window])
+        return seconds(self.window)
+
+
+@dataclass(frozen=True)
+class Sliding(_Window):
+    """At most about `limit` in the last `window`, in constant memory. `strict`: in no window, where
+    ever it begins, more than `limit`.
+    """
+
+    algorithm = "SLIDING"
+
+    _: KW_ONLY
+    strict: bool = False
+
+    def _numbers(self) -> list[Word]:
+        return [*super()._numbers(), *(["STRICT"] if self.strict else [])]
+
+
+@dataclass(frozen=True)
+class SlidingLog(_Window):
+    """At most `limit` in the last `window`, to the microsecond; it remembers each call."""
+
+    algorithm = "SLIDINGLOG"
+
+
+@dataclass(frozen=True)
+class Concurrency(Limit):
+    """At most `limit` held at once, each for `ttl` unless it is renewed or released before."""
+
+    algorithm = "CONCURRENCY"
+
+    limit: Amount
+    ttl: Duration
+
+    def _numbers(self) -> list[Word]:
+        return [amount(self.limit, "limit"), duration(self.ttl, "ttl")]
+
+    @property
+    def quota(self) -> float:
+        return float(self.limit)
+
+    @property
+    def window_seconds(self) -> float:
+        return seconds(self.ttl)
+
+    def spec(self, holder: Key | None = None) -> list[Word]:
+        if holder is None:
+            raise ValueError("a concurrency limit is held by somebody: the call needs a holder")
+        words = super().spec()
+        return [*words[:3], holder, *words[3:]]
+
+
+class Policy(Limit):
+    """The limits that the server keeps under a name. Of several names, the first that exists rules:
+    `Policy("user:42", "plan:pro", "default")`.
+    """
+
+    algorithm = "POLICY"
+
+    names: tuple[Key, ...]
+
+    def __init__(
+        self, *names: Key, cost: Amount | None = None, keep: Amount | str | None = None
+    ) -> None:
+        if not names:
+            raise ValueError("a policy has a name")
+        object.__setattr__(self, "names", names)
+        super().__init__(cost=cost, keep=keep)
+
+    def __repr__(self) -> str:
+        return f"Policy({', '.join(map(repr, self.names))})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Policy) and self.spec() == other.spec()
+
+    def __hash__(self) -> int:
+        return hash(tuple(self.spec()))
+
+    def _numbers(self) -> list[Word]:
+        first, *others = self.names
+        return [first, *(word for name in others for word in ("OR", name))]
+
+    @property
+    def quota(self) -> float:
+        raise ValueError("only the server knows the limits of a policy")
+
+    @property
+    def window_seconds(self) -> float:
+        raise ValueError("only the server knows the limits of a policy")
+
+    @property
+    def label(self) -> str:
+        return "default"
+
+    def definition(self) -> list[Word]:
+        raise ValueError("a policy is in no policy")
+
+
+@dataclass(frozen=True)
+class Ban:
+    """Whoever is denied `strikes` times within `window` is denied everything for `block`."""
+
+    strikes: int
+    window: Duration
+    block: Duration
+
+    def __post_init__(self) -> None:
+        self.words()
+
+    def words(self) -> list[Word]:
+        return [
+            "BAN",
+            str(self.strikes),
+            duration(self.window, "window"),
+            duration(self.block, "block"),
+        ]
+
+
+def specs(limits: Iterable[Limit], holder: Key | None = None) -> list[Word]:
+    return [word for limit in limits for word in limit.spec(holder)]

@@ -1,0 +1,68 @@
+"""What keeps an outage of the server from becoming one of the application."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+log = logging.getLogger("redis_ratelimit")
+
+
+class Breaker:
+    """Stops asking who does not answer: after some failures in a row, nobody asks for a while.
+    Then one caller does, and if that fails too, nobody for a while again.
+    """
+
+    def __init__(self, failures: int, pause: float, clock: Callable[[], float]) -> None:
+        self.pause = pause
+        self._most = failures
+        self._clock = clock
+        self._failures = 0
+        self._closed_until = 0.0
+        self._lock = threading.Lock()
+
+    def allows(self) -> bool:
+        if self._failures < self._most:
+            return True
+        with self._lock:
+            now = self._clock()
+            if now < self._closed_until:
+                return False
+            # This caller finds out; the next may not before its own pause is over.
+            self._closed_until = now + self.pause
+            return True
+
+    def succeeded(self) -> None:
+        self._failures = 0
+
+    def failed(self) -> None:
+        with self._lock:
+            self._failures += 1
+            self._closed_until = self._clock() + self.pause
+
+
+class Notice:
+    """A line in the log when an outage begins and one when it is over, however many calls there
+    are.
+
+    It is over when a call succeeds and for a `pause` none has failed: a server of which every
+    other call fails would fill the log.
+    """
+
+    def __init__(self, begun: str, over: str, pause: float, clock: Callable[[], float]) -> None:
+        self._begun = begun
+        self._over = over
+        self._pause = pause
+        self._clock = clock
+        self._failed_at: float | None = None
+
+    def failed(self, why: str) -> None:
+        if self._failed_at is None:
+            log.warning("%s: %s", self._begun, why)
+        self._failed_at = self._clock()
+
+    def succeeded(self) -> None:
+        if self._failed_at is not None and self._clock() >= self._failed_at + self._pause:
+            log.warning(self._over)
+            self._failed_at = None
