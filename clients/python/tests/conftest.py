@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 import pytest
 import redis
-
 from support import binaries
 from support.binaries import Binary
 from support.clock import Clock, build_library
@@ -68,9 +67,7 @@ def admin(server: Server) -> Iterator[redis.Redis]:
 
 
 @pytest.fixture(scope="session")
-def shared_cluster(
-    binary: Binary, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Cluster]:
+def shared_cluster(binary: Binary, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     directory = tmp_path_factory.mktemp("cluster-clock")
     # Nodes ask each other for signs of life by it, so it runs.
     running = Clock(build_library(directory), directory / "clock")

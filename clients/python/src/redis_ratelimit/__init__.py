@@ -1,1 +1,49 @@
 """Rate limits that a Redis or Valkey server with the redis-ratelimit module decides."""
+
+from redis_ratelimit.decision import Decision
+from redis_ratelimit.errors import (
+    CallError,
+    DeniedError,
+    LeaseLostError,
+    NoPolicyError,
+    RateLimitError,
+    UnavailableError,
+)
+from redis_ratelimit.lease import Lease
+from redis_ratelimit.limiter import Limiter
+from redis_ratelimit.limits import (
+    Ban,
+    Concurrency,
+    Fixed,
+    LeakyBucket,
+    Limit,
+    Policy,
+    Sliding,
+    SlidingLog,
+    TokenBucket,
+)
+from redis_ratelimit.local import Local
+from redis_ratelimit.units import Units
+
+__all__ = [
+    "Ban",
+    "CallError",
+    "Concurrency",
+    "Decision",
+    "DeniedError",
+    "Fixed",
+    "LeakyBucket",
+    "Lease",
+    "LeaseLostError",
+    "Limit",
+    "Limiter",
+    "Local",
+    "NoPolicyError",
+    "Policy",
+    "RateLimitError",
+    "Sliding",
+    "SlidingLog",
+    "TokenBucket",
+    "UnavailableError",
+    "Units",
+]

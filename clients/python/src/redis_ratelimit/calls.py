@@ -99,15 +99,14 @@ class Calls:
         options = _options(cost, upto=upto, force=force, max_wait=max_wait, keep=keep)
         # Who holds a lease is known by that; who looks is not remembered.
         if look or all(isinstance(limit, Concurrency) for limit in limits):
-            identity, repeatable, named = None, math.inf, []
+            identity, repeatable, named = _unnamed()
         else:
             identity, repeatable, named = self._named(once, ttl)
         if each:
             options.append("EACH")
         holder = holder if holder is not None else identity
         costs = _costs(limits, cost)
-        charges = [Charge(key, *pair) for pair in zip(limits, costs)]
-        local = {"upto": upto, "force": force, "look": look, "id": identity}
+        charges = [Charge(key, *pair) for pair in zip(limits, costs, strict=True)]
         return Call(
             key,
             _one_key("RL.PEEK" if look else "RL.TAKE", key, limits, options + named, holder, ban),
@@ -117,7 +116,9 @@ class Calls:
             ),
             repeatable,
             looks=look,
-            without=lambda _: self._without(charges, each=each, **local),
+            without=lambda _: self._without(
+                charges, each=each, upto=upto, force=force, look=look, id=identity
+            ),
         )
 
     def take_all(
@@ -135,17 +136,18 @@ class Calls:
     ) -> Call[Decision]:
         """One call over limits on several keys."""
         _checked(limits.values())
-        identity, repeatable, named = (None, math.inf, []) if look else self._named(once, ttl)
+        identity, repeatable, named = _unnamed() if look else self._named(once, ttl)
         options = _options(cost, force=force, max_wait=max_wait, keep=keep)
         costs = _costs(limits.values(), cost)
-        charges = [Charge(key, limit, one) for (key, limit), one in zip(limits.items(), costs)]
+        charges = [
+            Charge(key, limit, one) for (key, limit), one in zip(limits.items(), costs, strict=True)
+        ]
         names = [limit.name for limit in limits.values()]
         holder = holder if holder is not None else identity
-        local = {"force": force, "look": look, "id": identity}
 
         def told(reply: Sequence[Any]) -> Decision:
             decision = read_each(reply, costs)
-            each = [replace(one, name=name) for one, name in zip(decision.each, names)]
+            each = [replace(one, name=name) for one, name in zip(decision.each, names, strict=True)]
             return replace(decision, each=tuple(each), id=identity)
 
         return Call(
@@ -161,7 +163,9 @@ class Calls:
             told,
             repeatable,
             looks=look,
-            without=lambda _: self._without(charges, each=True, **local),
+            without=lambda _: self._without(
+                charges, each=True, force=force, look=look, id=identity
+            ),
         )
 
     def settled_here(self, id: Key, cost: Amount) -> Decision | None:
@@ -171,9 +175,7 @@ class Calls:
         settled = self._on_outage.settle(id, float(cost))
         return None if settled is None else replace(together(True, 0, settled), id=id)
 
-    def settle(
-        self, key: Key, limits: Sequence[Limit], *, id: Key, cost: Amount
-    ) -> Call[Decision]:
+    def settle(self, key: Key, limits: Sequence[Limit], *, id: Key, cost: Amount) -> Call[Decision]:
         """What the call of this id turned out to cost."""
         _checked(limits)
         options: list[Word] = ["SETTLE", id, amount(cost, "cost")]
@@ -189,7 +191,7 @@ class Calls:
         _checked(limits)
         if cost <= 0:
             raise ValueError(f"what is given back must be above 0, not {cost!r}")
-        charges = [Charge(key, *pair) for pair in zip(limits, _costs(limits, cost))]
+        charges = [Charge(key, *pair) for pair in zip(limits, _costs(limits, cost), strict=True)]
         options: list[Word] = ["COST", f"-{amount(cost, 'cost')}"]
 
         def without(_: UnavailableError) -> Decision:
@@ -213,9 +215,7 @@ class Calls:
     def acquire(
         self, key: Key, limit: Concurrency, holder: Key, *, insists: bool = False
     ) -> Call[Decision]:
-        return Call(
-            key, ["RL.ACQUIRE", key, *limit.spec(holder)[1:]], read, insists=insists
-        )
+        return Call(key, ["RL.ACQUIRE", key, *limit.spec(holder)[1:]], read, insists=insists)
 
     def release(self, key: Key, holders: Sequence[Key]) -> Call[int]:
         return Call(key, ["RL.RELEASE", key, *holders], int, insists=True)
@@ -276,6 +276,11 @@ class Calls:
         return identity, seconds(remembered), ["ONCE", identity, duration(remembered, "ttl")]
 
 
+def _unnamed() -> tuple[Key | None, float, list[Word]]:
+    """Of a call that needs no id to be sent again."""
+    return None, math.inf, []
+
+
 def _one_key(
     command: str,
     key: Key,
@@ -300,7 +305,9 @@ def _options(
     keep: Amount | str | None = None,
 ) -> list[Word]:
     if cost < 0:
-        raise ValueError(f"cost must be 0 or more, not {cost!r}: what is given back, give_back does")
+        raise ValueError(
+            f"cost must be 0 or more, not {cost!r}: what is given back, give_back does"
+        )
     words: list[Word] = [] if cost == 1 else ["COST", amount(cost, "cost")]
     if upto:
         words.append("UPTO")
@@ -324,4 +331,3 @@ def _is_policy(limits: Sequence[Limit]) -> bool:
 def _checked(limits: Collection[Limit]) -> None:
     if not limits:
         raise ValueError("a call needs a limit, such as Fixed(100, '1m') or Policy('api')")
-

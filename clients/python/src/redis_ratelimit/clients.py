@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from functools import partial
 from importlib import import_module
 from inspect import iscoroutinefunction
 from types import ModuleType
@@ -26,7 +28,8 @@ def library(client: Client, *, is_async: bool) -> ModuleType:
     if iscoroutinefunction(type(client).execute_command) != is_async:
         here, there = ("asyncio", "Limiter") if is_async else ("no asyncio", "aio.Limiter")
         raise TypeError(f"a client for {here} is needed; for this one there is {there}")
-    for kind in type(client).__mro__:
+    known = client.kind if isinstance(client, LateCluster) else type(client)
+    for kind in known.__mro__:
         root = kind.__module__.partition(".")[0]
         if root in {"redis", "valkey"}:
             return import_module(f"{root}.asyncio" if is_async else root)
@@ -64,8 +67,7 @@ def patient(client: Any, library: ModuleType, timeout: float | None) -> Any:
     own.update(retry_on_timeout=False, retry_on_error=[])
     if "path" in own:  # a Unix socket
         del own["socket_connect_timeout"]
-    kind = getattr(library, "Redis", None) or library.Valkey
-    return kind(
+    return _kind(library, "")(
         connection_pool=library.BlockingConnectionPool(
             connection_class=pool.connection_class,
             max_connections=min(pool.max_connections, MOST_CONNECTIONS),
@@ -75,23 +77,54 @@ def patient(client: Any, library: ModuleType, timeout: float | None) -> Any:
     )
 
 
-def from_url(url: str, library: ModuleType, timeout: float | None, *, cluster: bool) -> Any:
-    if cluster:
-        kind = getattr(library, "RedisCluster", None) or library.ValkeyCluster
-        return kind.from_url(url, **settings(library, timeout))
-    return (getattr(library, "Redis", None) or library.Valkey).from_url(url)
+class LateCluster:
+    """A cluster's client, made by the first call: redis-py's connects when it is made, and the
+    cluster may be away at the start.
+    """
+
+    def __init__(self, kind: Any, url: str, settings: dict[str, Any]) -> None:
+        self.kind = kind
+        self._make = partial(kind.from_url, url, **settings)
+        self._lock = threading.Lock()
+        self.client: Any = None
+
+    def made(self) -> Any:
+        if self.client is None:
+            with self._lock:
+                if self.client is None:
+                    self.client = self._make()
+        return self.client
+
+    def execute_command(self, *words: Any, **options: Any) -> Any:
+        return self.made().execute_command(*words, **options)
+
+    def get_node_from_key(self, key: Key, replica: bool = False) -> Any:
+        return self.made().get_node_from_key(key, replica=replica)
+
+    def close(self) -> None:
+        if self.client is not None:
+            self.client.close()
 
 
-def library_for(url: str, *, is_async: bool) -> ModuleType:
-    """That of the URL: valkey:// is valkey-py's, all others are redis-py's."""
+def from_url(url: str, timeout: float, *, cluster: bool, is_async: bool) -> Any:
+    """A client by a URL as redis-py and valkey-py take it: valkey:// is the latter's."""
     root = "valkey" if url.startswith("valkey") else "redis"
-    return import_module(f"{root}.asyncio" if is_async else root)
+    library = import_module(f"{root}.asyncio" if is_async else root)
+    if not cluster:
+        return _kind(library, "").from_url(url)
+    kind = _kind(library, "Cluster")
+    if is_async:
+        # How long a call takes in all, the limiter knows.
+        return kind.from_url(url, **settings(library, None))
+    return LateCluster(kind, url, settings(library, timeout))
+
+
+def _kind(library: ModuleType, what: str) -> Any:
+    name = "Valkey" if library.__name__.startswith("valkey") else "Redis"
+    return getattr(library, name + what)
 
 
 def node_for(client: Any, key: Key, *, replica: bool) -> Any:
     """The node of a cluster that has the key, or a replica of it if there is one."""
-    if replica and getattr(client, "read_from_replicas", False):
-        found = client.get_node_from_key(key, replica=True)
-        if found is not None:
-            return found
-    return client.get_node_from_key(key)
+    found = client.get_node_from_key(key, replica=True) if replica else None
+    return client.get_node_from_key(key) if found is None else found

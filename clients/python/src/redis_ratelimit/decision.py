@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from typing import Any, Literal, TypeAlias
 
 # Who decided: the server, the limits of this process, or nobody (`on_outage` "open" or "closed").
@@ -61,8 +62,8 @@ def read(reply: Sequence[Any]) -> Decision:
 
 
 def read_each(reply: Sequence[Any], costs: Sequence[float]) -> Decision:
-    """What all decide, what each says, and perhaps the policy that ruled. With no costs, as of a
-    policy, whose costs the server knows, each is taken to cost 1.
+    """What all decide, what each says, and perhaps the policy that ruled. There are no costs of a
+    policy, as only the server knows them.
     """
     allowed, wait_ms, decisions, *policy = reply
     decision = together(bool(allowed), wait_ms, [read(one) for one in decisions], costs)
@@ -73,15 +74,23 @@ def together(
     allowed: bool, wait_ms: int, each: Sequence[Decision], costs: Sequence[float] = ()
 ) -> Decision:
     """One decision for all, as the server makes it: with the numbers of the limit that denies with
-    this wait, else of the one that would run out first under calls like this.
+    this wait, else of the one that would run out first under calls like this; without costs, of the
+    one that has the least share left.
     """
     # One in the shadow of a policy may deny though the call passes: it does not govern.
     agreeing = [one for one in each if one.allowed == allowed] or each
     if not allowed:
         governing = next((one for one in agreeing if one.wait_ms == wait_ms), agreeing[0])
     else:
-        cost = dict(zip(map(id, each), costs, strict=False))
-        governing = min(agreeing, key=lambda one: one.remaining / (cost.get(id(one), 0) or 1))
+        units = costs or [one.limit for one in each]
+        _, governing = min(
+            (
+                (one.remaining / (unit or 1), one)
+                for one, unit in zip(each, units, strict=True)
+                if one in agreeing
+            ),
+            key=itemgetter(0),
+        )
     granted = [one.granted for one in each if one.granted is not None]
     return replace(
         governing,

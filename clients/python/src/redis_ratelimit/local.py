@@ -87,7 +87,7 @@ class Local:
             granted = [int(charge.cost) if upto else None for charge in charges]
             return [
                 replace(left, allowed=one.allowed, wait_ms=one.wait_ms, granted=units)
-                for one, left, units in zip(decisions, after, granted)
+                for one, left, units in zip(decisions, after, granted, strict=True)
             ]
 
     def give_back(self, charges: Sequence[Charge]) -> list[Decision]:
@@ -114,7 +114,9 @@ class Local:
         own = [charge for charge in charges if charge.limit.cost is None]
         units = min(floor(min(charge.cost, self._free(charge))) for charge in own or charges)
         # If there is none: what would be granted first.
-        return [charge._replace(cost=max(units, 1)) if charge in own else charge for charge in charges]
+        return [
+            charge._replace(cost=max(units, 1)) if charge in own else charge for charge in charges
+        ]
 
     def _decision(self, charge: Charge) -> Decision:
         capacity, free = self._capacity(charge), self._free(charge)

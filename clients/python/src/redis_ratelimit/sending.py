@@ -41,7 +41,9 @@ class Sending:
     ) -> None:
         self._resends = resends
         self._clock = clock
-        self._breakers = defaultdict(lambda: Breaker(failures, pause, clock))
+        self._breakers: defaultdict[str, Breaker] = defaultdict(
+            lambda: Breaker(failures, pause, clock)
+        )
         self._away = Notice("Redis is away", "Redis is back", pause, clock)
         self._refusing = Notice("Redis refuses calls", "Redis refuses no more calls", pause, clock)
         self._refused: type[Exception] = exceptions.ResponseError

@@ -1,0 +1,127 @@
+"""Policies: limits that the server keeps under a name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from redis_ratelimit.calls import Call
+from redis_ratelimit.decision import text
+from redis_ratelimit.limits import (
+    Amount,
+    Ban,
+    Duration,
+    Key,
+    Limit,
+    Word,
+    amount,
+    duration,
+)
+
+
+@dataclass(frozen=True)
+class PolicyState:
+    """What the server knows of a policy."""
+
+    version: int
+    # When this version was set, in milliseconds since 1970.
+    set_at: int
+    # The factor that stands, and for how many milliseconds more; -1: until it is changed.
+    scale: float
+    scale_ms: int
+    # As RL.POLICYSET takes them.
+    specs: str
+    # What has become of calls on this server: calls, admitted, denied, near, shadow_denied,
+    # banned, repeated.
+    counts: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class PolicyLine:
+    """One line of the list."""
+
+    name: str
+    version: int
+    specs: str
+
+
+@dataclass(frozen=True)
+class Scale:
+    version: int
+    factor: float
+    # For how many milliseconds more; -1: until it is changed.
+    ms: int
+
+
+class PolicyCalls:
+    """In a cluster, any primary takes them: a name goes to the one that a key of this name would go
+    to, so that NX and VERSION go by what the same primary knows.
+    """
+
+    def set(
+        self,
+        name: Key,
+        limits: Sequence[Limit],
+        ban: Ban | None,
+        *,
+        nx: bool,
+        version: int | None,
+    ) -> Call[int]:
+        if not limits:
+            raise ValueError("a policy needs a limit")
+        words: list[Word] = ["RL.POLICYSET", name]
+        if nx:
+            words.append("NX")
+        if version is not None:
+            words += ["VERSION", str(version)]
+        words += [word for limit in limits for word in limit.definition()]
+        if ban is not None:
+            words += ban.words()
+        return Call(name, words, int, repeatable=0, insists=True)
+
+    def scale(self, name: Key, factor: Amount, time: Duration | None) -> Call[Scale]:
+        words: list[Word] = ["RL.POLICYSCALE", name, amount(factor, "factor")]
+        if time is not None:
+            words += ["FOR", duration(time, "duration")]
+        return Call(
+            name,
+            words,
+            lambda reply: Scale(reply[0], float(reply[1]), reply[2]),
+            insists=True,
+        )
+
+    def get(self, name: Key) -> Call[PolicyState | None]:
+        return Call(name, ["RL.POLICYGET", name], _state, insists=True)
+
+    def list(self, match: str | None) -> Call[Sequence[PolicyLine]]:
+        words: list[Word] = ["RL.POLICYLIST", *(["MATCH", match] if match is not None else [])]
+        return Call(
+            match or "",
+            words,
+            lambda reply: [PolicyLine(text(one), ver, text(specs)) for one, ver, specs in reply],
+            insists=True,
+        )
+
+    def delete(self, names: Sequence[Key]) -> Call[int]:
+        return Call(names[0], ["RL.POLICYDEL", *names], int, repeatable=0, insists=True)
+
+
+def _state(reply: Any) -> PolicyState | None:
+    if reply is None:
+        return None
+    facts = _map(reply)
+    return PolicyState(
+        facts["version"],
+        facts["set_at"],
+        float(facts["scale"]),
+        facts["scale_ms"],
+        text(facts["specs"]),
+        _map(facts["counts"]),
+    )
+
+
+def _map(reply: Any) -> dict[str, Any]:
+    """In RESP2 it is a flat array of names and values."""
+    pairs = reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2], strict=True)
+    return {text(name): value for name, value in pairs}

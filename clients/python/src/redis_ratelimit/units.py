@@ -1,0 +1,214 @@
+"""Units of a hot key, taken from the server many at a time and spent in this process."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from math import ceil
+from typing import Any
+
+from redis_ratelimit.calls import Call, Calls
+from redis_ratelimit.decision import NEVER, Decision
+from redis_ratelimit.errors import UnavailableError
+from redis_ratelimit.limits import Key, Limit
+
+# For how many seconds beyond their own the server remembers what units were granted: so long may
+# giving them back be late.
+SETTLED_LATE = 10.0
+
+
+@dataclass
+class _Grant:
+    """What one call was granted."""
+
+    id: Key
+    left: int
+    spent: int
+    until: float
+
+
+class _Hand:
+    """What both kinds share: the units in hand, and what was last said of the limit.
+
+    The server has charged every unit before it is spent here, so all processes together never spend
+    more than it grants. Units not spent within `keep` seconds are given back instead: a process
+    cannot save them up and spend them on top of later ones. They are given back by SETTLE, as if
+    only what was spent had been charged from the beginning.
+    """
+
+    def __init__(
+        self,
+        calls: Calls,
+        key: Key,
+        limits: Sequence[Limit],
+        batch: int,
+        keep: float,
+        clock: Callable[[], float],
+    ) -> None:
+        if batch < 1:
+            raise ValueError(f"batch must be a number of units, not {batch!r}")
+        self.key = key
+        self._calls = calls
+        self._limits = limits
+        self._batch = batch
+        self._keep = keep
+        self._clock = clock
+        self._grants: deque[_Grant] = deque()
+        self._expired: deque[_Grant] = deque()
+        # What the server said last, and when it may be asked again after it has denied.
+        self._said = Decision(True, 0, 0, 0, 0)
+        self._denied_until = 0.0
+
+    @property
+    def in_hand(self) -> int:
+        now = self._clock()
+        return sum(grant.left for grant in self._grants if now < grant.until)
+
+    def _spend(self, cost: int) -> Decision | None:
+        """None: there are not enough in hand."""
+        now = self._clock()
+        while self._grants and (now >= self._grants[0].until or self._grants[0].left == 0):
+            grant = self._grants.popleft()
+            if grant.left:
+                self._expired.append(grant)
+        left = sum(grant.left for grant in self._grants)
+        if left < cost:
+            return None
+        wanted = cost
+        for grant in self._grants:
+            taken = min(grant.left, wanted)
+            grant.left -= taken
+            grant.spent += taken
+            wanted -= taken
+        return replace(
+            self._said, allowed=True, remaining=self._said.remaining + left - cost, wait_ms=0
+        )
+
+    def _refused(self) -> Decision | None:
+        """While it is no use to ask."""
+        return self._denied() if self._clock() < self._denied_until else None
+
+    def _denied(self) -> Decision:
+        left = max(self._denied_until - self._clock(), 0)
+        wait_ms = NEVER if self._said.wait_ms == NEVER else ceil(left * 1000)
+        return replace(self._said, allowed=False, remaining=self.in_hand, wait_ms=wait_ms)
+
+    def _asking(self, cost: int) -> Call[Decision]:
+        call = self._calls.take(
+            self.key,
+            self._limits,
+            cost=max(self._batch, cost),
+            upto=True,
+            ttl=self._keep + SETTLED_LATE,
+        )
+        # Without the server it is one request that is decided, not a batch.
+        return replace(call, without=None)
+
+    def _granted(self, decision: Decision, asked_at: float, cost: int) -> None:
+        units = decision.granted or 0
+        assert decision.id is not None  # `_asking` has it
+        self._said = replace(decision, granted=None, id=None)
+        if units:
+            # They were charged after they were asked for, so they expire in time.
+            self._grants.append(_Grant(decision.id, units, 0, asked_at + self._keep))
+        if units < cost:
+            wait = self._keep if decision.wait is None else decision.wait
+            self._denied_until = self._clock() + wait
+
+    def _without(self, cost: int, error: UnavailableError) -> Decision:
+        call = self._calls.take(self.key, self._limits, cost=cost, once=None)
+        assert call.without is not None  # a take has it
+        return call.without(error)
+
+    def _settling(self, grant: _Grant) -> Call[Decision]:
+        return self._calls.settle(self.key, self._limits, id=grant.id, cost=grant.spent)
+
+    def _unspent(self) -> list[_Grant]:
+        """All that are to be given back at the end."""
+        found = [*self._expired, *(grant for grant in self._grants if grant.left)]
+        self._expired.clear()
+        self._grants.clear()
+        return found
+
+
+class Units(_Hand):
+    """`units = limiter.units("global", TokenBucket(10_000, 10_000), batch=100)`, then
+    `units.take()` for each request: a call in `batch` requests. For threads. `close`, or a `with`
+    block, gives back what was not spent.
+    """
+
+    def __init__(self, do: Callable[[Call[Any]], Any], *terms: Any) -> None:
+        super().__init__(*terms)
+        self._do = do
+        self._lock = threading.Lock()
+
+    def take(self, cost: int = 1) -> Decision:
+        with self._lock:  # one asks; all others wait for what it gets
+            decision = self._spend(cost) or self._refused()
+            if decision is not None:
+                return decision
+            asked_at = self._clock()
+            try:
+                self._granted(self._do(self._asking(cost)), asked_at, cost)
+            except UnavailableError as error:
+                return self._without(cost, error)
+            while self._expired:
+                with suppress(UnavailableError):  # they come back by themselves
+                    self._do(self._settling(self._expired.popleft()))
+            return self._spend(cost) or self._denied()
+
+    def close(self) -> None:
+        with self._lock:
+            for grant in self._unspent():
+                with suppress(UnavailableError):
+                    self._do(self._settling(grant))
+
+    def __enter__(self) -> Units:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class AsyncUnits(_Hand):
+    """`Units` for asyncio: `await units.take()`, `await units.close()` or `async with`."""
+
+    def __init__(self, do: Callable[[Call[Any]], Awaitable[Any]], *terms: Any) -> None:
+        super().__init__(*terms)
+        self._do = do
+        self._lock = asyncio.Lock()
+
+    async def take(self, cost: int = 1) -> Decision:
+        # Nothing waits in between, so units in hand need no lock.
+        decision = self._spend(cost)
+        if decision is not None:
+            return decision
+        async with self._lock:  # one asks; all others wait for what it gets
+            decision = self._spend(cost) or self._refused()
+            if decision is not None:
+                return decision
+            asked_at = self._clock()
+            try:
+                self._granted(await self._do(self._asking(cost)), asked_at, cost)
+            except UnavailableError as error:
+                return self._without(cost, error)
+            while self._expired:
+                with suppress(UnavailableError):  # they come back by themselves
+                    await self._do(self._settling(self._expired.popleft()))
+            return self._spend(cost) or self._denied()
+
+    async def close(self) -> None:
+        async with self._lock:
+            for grant in self._unspent():
+                with suppress(UnavailableError):
+                    await self._do(self._settling(grant))
+
+    async def __aenter__(self) -> AsyncUnits:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
