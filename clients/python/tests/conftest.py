@@ -1,6 +1,7 @@
 """Real servers with the module: one alone, and a cluster of three primaries."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import redis
@@ -9,6 +10,8 @@ from support.binaries import Binary
 from support.clock import Clock, build_library
 from support.cluster import Cluster
 from support.server import MODULE, Server
+
+from kinds import Make, of_kind
 
 
 def pytest_configure() -> None:
@@ -81,3 +84,19 @@ def cluster(shared_cluster: Cluster) -> Cluster:
     """Three primaries, empty, and well."""
     shared_cluster.empty()
     return shared_cluster
+
+
+@pytest.fixture(params=["sync", "asyncio"])
+def kind(request: pytest.FixtureRequest) -> str:
+    """Of a limiter: both do the same."""
+    return str(request.param)
+
+
+@pytest.fixture
+def make(kind: str, url: str) -> Iterator[Make]:
+    yield from of_kind(kind, url)
+
+
+@pytest.fixture
+def limiter(make: Make) -> Any:
+    return make()

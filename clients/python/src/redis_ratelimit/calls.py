@@ -189,10 +189,8 @@ class Calls:
 
     def give_back(self, key: Key, limits: Sequence[Limit], *, cost: Amount) -> Call[Decision]:
         _checked(limits)
-        if cost <= 0:
-            raise ValueError(f"what is given back must be above 0, not {cost!r}")
         charges = [Charge(key, *pair) for pair in zip(limits, _costs(limits, cost), strict=True)]
-        options: list[Word] = ["COST", f"-{amount(cost, 'cost')}"]
+        options: list[Word] = ["COST", f"-{amount(cost, 'cost', zero=False)}"]
 
         def without(_: UnavailableError) -> Decision:
             if isinstance(self._on_outage, Local):
@@ -221,7 +219,7 @@ class Calls:
         return Call(key, ["RL.RELEASE", key, *holders], int, insists=True)
 
     def ban(self, key: Key, time: Duration) -> Call[int]:
-        return Call(key, ["RL.BAN", key, duration(time, "duration")], int)
+        return Call(key, ["RL.BAN", key, duration(time, "duration", zero=True)], int)
 
     def check(self) -> Call[None]:
         """Of a key that is nobody's: whether the module is there."""
@@ -314,7 +312,7 @@ def _options(
     if force:
         words.append("FORCE")
     if max_wait is not None:
-        words += ["MAXWAIT", duration(max_wait, "max_wait")]
+        words += ["MAXWAIT", duration(max_wait, "max_wait", zero=True)]
     if keep is not None:
         words += ["KEEP", kept(keep)]
     return words

@@ -67,14 +67,14 @@ def patient(client: Any, library: ModuleType, timeout: float | None) -> Any:
     own.update(retry_on_timeout=False, retry_on_error=[])
     if "path" in own:  # a Unix socket
         del own["socket_connect_timeout"]
-    return _kind(library, "")(
-        connection_pool=library.BlockingConnectionPool(
-            connection_class=pool.connection_class,
-            max_connections=min(pool.max_connections, MOST_CONNECTIONS),
-            timeout=timeout,
-            **own,
-        )
+    pool = library.BlockingConnectionPool(
+        connection_class=pool.connection_class,
+        max_connections=min(pool.max_connections, MOST_CONNECTIONS),
+        timeout=timeout,
+        **own,
     )
+    # Closing it closes the pool, too.
+    return _kind(library, "").from_pool(pool)
 
 
 class LateCluster:

@@ -35,25 +35,23 @@ _CALENDAR = {"1w": 7 * 86400, "1mo": 30 * 86400, "3mo": 91 * 86400, "1y": 365 * 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,32}")
 
 
-def amount(value: Amount, what: str) -> str:
-    """As the server takes it. ValueError unless it is a number up to 10**12; a negative one, which
-    gives back, is for the caller to forbid.
-    """
+def amount(value: Amount, what: str, *, zero: bool = True) -> str:
+    """As the server takes it. ValueError unless it is a number from 0 to 10**12, or above 0."""
     try:
         exact = Decimal(repr(value) if isinstance(value, float) else value)
     except (InvalidOperation, TypeError, ValueError):
         raise ValueError(f"{what} must be a number, not {value!r}") from None
-    if not exact.is_finite() or abs(exact) > MOST:
+    if not exact.is_finite() or not 0 <= exact <= MOST or (exact == 0 and not zero):
         raise ValueError(f"{what} must be a number up to {MOST}, not {value!r}")
     return f"{exact.normalize():f}"
 
 
-def duration(value: Duration, what: str) -> str:
-    """As the server takes it. ValueError unless it is a time from 0 to 3650 days."""
-    text = f"{_exact(value, what):f}"
-    if isinstance(value, str):
-        return value
-    return f"{text}s"
+def duration(value: Duration, what: str, *, zero: bool = False) -> str:
+    """As the server takes it. ValueError unless it is a time up to 3650 days, and above 0."""
+    exact = _exact(value, what)
+    if exact == 0 and not zero:
+        raise ValueError(f"{what} must be above 0")
+    return value if isinstance(value, str) else f"{exact.normalize():f}s"
 
 
 def seconds(value: Duration, what: str = "duration") -> float:
@@ -172,7 +170,7 @@ class _Bucket(Limit):
     def _numbers(self) -> list[Word]:
         return [
             amount(self.capacity, "capacity"),
-            amount(self.refill, "refill"),
+            amount(self.refill, "refill", zero=False),
             duration(self.period, "period"),
         ]
 

@@ -1,0 +1,57 @@
+"""Limiters of both kinds, called in one way: what holds for one holds for the other."""
+
+import asyncio
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from redis_ratelimit import Limiter, aio
+
+
+class InLoop:
+    """Of asyncio: its calls are awaited here, in a loop of their own."""
+
+    def __init__(self, awaited: Any, loop: asyncio.AbstractEventLoop) -> None:
+        self._awaited = awaited
+        self._loop = loop
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._awaited, name)
+        if inspect.iscoroutinefunction(found):
+            return lambda *args, **options: self._loop.run_until_complete(found(*args, **options))
+        if name == "policies":
+            return InLoop(found, self._loop)
+        if name in {"units", "lease"}:
+            return lambda *args, **options: InLoop(found(*args, **options), self._loop)
+        return found
+
+    def __enter__(self) -> "InLoop":
+        self._loop.run_until_complete(self._awaited.__aenter__())
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._loop.run_until_complete(self._awaited.__aexit__(*error))
+
+
+Make = Callable[..., Any]
+
+
+def of_kind(kind: str, url: str) -> Iterator[Make]:
+    """Makes limiters: `make(on_outage="closed")`; the arguments of `from_url`. They are closed at
+    the end. A machine may be busy, so they are patient unless they are told.
+    """
+    made: list[Any] = []
+    loop = asyncio.new_event_loop()
+
+    def make(at: str = url, **options: Any) -> Any:
+        options = {"timeout": 10.0, **options}
+        if kind == "sync":
+            made.append(Limiter.from_url(at, **options))
+        else:
+            made.append(InLoop(aio.Limiter.from_url(at, **options), loop))
+        return made[-1]
+
+    yield make
+    for limiter in made:
+        limiter.close()
+    loop.close()

@@ -1,0 +1,98 @@
+"""Replies are lost, calls are sent again, and exactly the limit is charged."""
+
+import asyncio
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import redis
+from support.proxy import LossyProxy
+from support.server import Server
+
+from kinds import Make
+from redis_ratelimit import Decision, Fixed, Limiter, aio
+
+LIMIT = Fixed(100, "1d")
+# Sent again until it is answered: who gives up after some resends does not know what was charged.
+DOGGED = {"timeout": 10.0, "resends": 1000, "failures": 10**6, "on_outage": "closed"}
+
+
+def counted(decisions: list[Decision]) -> Counter[str]:
+    return Counter(
+        f"{decision.source} {'admits' if decision else 'denies'}" for decision in decisions
+    )
+
+
+def used(admin: redis.Redis, key: str = "key") -> str:
+    told = admin.execute_command("RL.INFO", key)
+    (part,) = dict(zip(told[::2], told[1::2], strict=True))["parts"]
+    return dict(zip(part[::2], part[1::2], strict=True))["used"]
+
+
+@pytest.mark.parametrize("every", [2, 3, 7])
+def test_threads_charge_exactly_the_limit(server: Server, admin: redis.Redis, every: int) -> None:
+    with (
+        LossyProxy(server.port, every).running() as proxy,
+        Limiter.from_url(f"redis://127.0.0.1:{proxy.port}", **DOGGED) as limiter,
+        ThreadPoolExecutor(8) as pool,
+    ):
+        decisions = list(pool.map(lambda _: limiter.take("key", LIMIT), range(150)))
+        assert proxy.lost >= 150 // every
+    assert counted(decisions) == {"server admits": 100, "server denies": 50}
+    assert used(admin) == "100"
+
+
+@pytest.mark.parametrize("every", [2, 3, 7])
+def test_tasks_charge_exactly_the_limit(server: Server, admin: redis.Redis, every: int) -> None:
+    async def decide(port: int) -> list[Decision]:
+        async with aio.Limiter.from_url(f"redis://127.0.0.1:{port}", **DOGGED) as limiter:
+            return await asyncio.gather(*(limiter.take("key", LIMIT) for _ in range(150)))
+
+    with LossyProxy(server.port, every).running() as proxy:
+        decisions = asyncio.run(decide(proxy.port))
+        assert proxy.lost >= 150 // every
+    assert counted(decisions) == {"server admits": 100, "server denies": 50}
+    assert used(admin) == "100"
+
+
+def test_several_keys_and_units_are_charged_once_too(
+    make: Make, server: Server, admin: redis.Redis
+) -> None:
+    with LossyProxy(server.port, 2).running() as proxy:
+        limiter = make(f"redis://127.0.0.1:{proxy.port}", **DOGGED)
+        for _ in range(10):
+            assert limiter.take_all({"{a}:1": LIMIT, "{a}:2": LIMIT}, cost=3)
+        assert limiter.take("units", LIMIT, cost=70, upto=True).granted == 70
+        assert limiter.take("units", LIMIT, cost=70, upto=True).granted == 30
+        assert limiter.settle("units", LIMIT, id="unknown", cost=1).wait is None
+        assert proxy.lost >= 12
+    assert [used(admin, key) for key in ("{a}:1", "{a}:2", "units")] == ["30", "30", "100"]
+
+
+def test_without_an_id_it_is_not_sent_again(make: Make, server: Server) -> None:
+    """Nor by the client underneath, as redis-py does when it is left to itself."""
+    with LossyProxy(server.port, 1).running() as proxy:
+        limiter = make(f"redis://127.0.0.1:{proxy.port}", timeout=10.0, resends=5, failures=100)
+        assert limiter.take("key", LIMIT, once=False).source == "none"
+        assert proxy.sent == 1
+        assert limiter.give_back("key", LIMIT, cost=1).source == "none"
+        assert proxy.sent == 2
+        assert limiter.take("key", LIMIT).source == "none"
+        assert proxy.sent == 8
+
+
+def test_it_is_not_sent_again_when_the_id_may_be_forgotten(make: Make, server: Server) -> None:
+    """A process that was frozen in between would charge twice."""
+    now = 0.0
+
+    def clock() -> float:
+        nonlocal now
+        now += 2.0
+        return now
+
+    with LossyProxy(server.port, 1).running() as proxy:
+        limiter = make(
+            f"redis://127.0.0.1:{proxy.port}", resends=50, failures=100, clock=clock, pause=0.0
+        )
+        assert limiter.take("key", LIMIT, ttl=20).source == "none"
+        assert 2 <= proxy.sent <= 10

@@ -1,0 +1,96 @@
+"""Limits that the server keeps."""
+
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from support.clock import START_US, Clock
+
+from redis_ratelimit import Ban, CallError, Concurrency, Fixed, NoPolicyError, Policy, TokenBucket
+from redis_ratelimit.policies import PolicyLine, Scale
+
+
+@pytest.fixture
+def plan() -> str:
+    """A name that was never used: the version of one that was deleted goes on for a day."""
+    return f"plan:{uuid4().hex}"
+
+
+def test_a_policy_rules_the_calls_that_name_it(limiter: Any, plan: str) -> None:
+    assert limiter.policies.set(plan, TokenBucket(5, 5, "1m")) == 1
+    assert limiter.take("user", Policy(plan)).remaining == 4
+    assert limiter.policies.set(plan, TokenBucket(20, 20, "1m")) == 2
+    assert limiter.take("user", Policy(plan)).remaining == 18
+    assert limiter.peek("user", Policy(plan), cost=18)
+
+
+def test_the_first_that_exists_rules(limiter: Any) -> None:
+    limiter.policies.set("plan:basic", Fixed(20, "1m", name="calls"))
+    decision = limiter.take("user", Policy("user:52", "plan:basic"), each=True)
+    assert decision.policy == "plan:basic"
+    assert [one.name for one in decision.each] == ["calls"]
+
+
+def test_that_there_is_none_is_an_error_of_its_own(limiter: Any) -> None:
+    with pytest.raises(NoPolicyError, match="no policy 'plan:gold' or 'plan:silver'"):
+        limiter.take("user", Policy("plan:gold", "plan:silver"))
+    with pytest.raises(NoPolicyError):
+        limiter.policies.scale("plan:gold", 0.5)
+
+
+def test_requests_and_tokens_by_one_policy(limiter: Any) -> None:
+    limiter.policies.set(
+        "llm",
+        TokenBucket(60, 60, "1m", cost=1, name="requests"),
+        TokenBucket(10_000, 10_000, "1m", name="tokens"),
+        Concurrency(1, "30s"),
+    )
+    assert limiter.take("alice", Policy("llm"), cost=4000, once="req-17").remaining == 0
+    assert limiter.take("alice", Policy("llm"), cost=4000, once="req-18").wait == 30.0
+    limiter.settle("alice", Policy("llm"), id="req-17", cost=1200)
+    decision = limiter.take("alice", Policy("llm"), cost=0, each=True)
+    assert [one.remaining for one in decision.each] == [59, 8800, 1]
+
+
+def test_in_all_of_several_keys_too(limiter: Any) -> None:
+    limiter.policies.set("plan", Fixed(10, "1m"))
+    limits = {"{a}:1": Policy("plan", cost=3), "{a}:2": Fixed(5, "1h")}
+    assert [one.remaining for one in limiter.take_all(limits, cost=2).each] == [7, 3]
+
+
+def test_a_limit_in_the_shadow_does_not_govern(limiter: Any) -> None:
+    limiter.policies.set("login", Fixed(10, "1m"), Fixed(1, "1m", name="new", shadow=True))
+    limiter.take("carol", Policy("login"))
+    decision = limiter.take("carol", Policy("login"), each=True)
+    assert (decision.allowed, decision.limit, decision.remaining) == (True, 10, 8)
+    assert [one.allowed for one in decision.each] == [True, False]
+
+
+def test_two_people_do_not_overwrite_each_other(limiter: Any, plan: str) -> None:
+    policies = limiter.policies
+    assert policies.set(plan, Fixed(50, "1m"), nx=True) == 1
+    assert policies.set(plan, Fixed(70, "1m"), nx=True) == 1
+    assert policies.set(plan, Fixed(60, "1m"), version=1) == 2
+    with pytest.raises(CallError, match="stands at version 2, not 1"):
+        policies.set(plan, Fixed(80, "1m"), version=1)
+    with pytest.raises(NoPolicyError):
+        policies.set("other", Fixed(80, "1m"), version=1)
+
+
+def test_what_there_is_to_know(limiter: Any, plan: str, clock: Clock) -> None:
+    policies = limiter.policies
+    policies.set(plan, Fixed(5, "1m", cost=1, name="calls"), ban=Ban(3, "1m", "1h"))
+    policies.set(f"{plan}:b", Fixed(7, "1m", shadow=True))
+    limiter.take("user", Policy(plan))
+    assert policies.scale(plan, 0.5, "10m") == Scale(1, 0.5, 600_000)
+    state = policies.get(plan)
+    assert (state.version, state.set_at, state.scale) == (1, START_US // 1000, 0.5)
+    assert state.specs == "FIXED 5 1m COST 1 AS calls BAN 3 1m 1h"
+    assert state.counts["calls"] == state.counts["admitted"] == 1
+    assert policies.get("missing") is None
+    lines = policies.list(f"{plan}:*")
+    assert lines == [PolicyLine(f"{plan}:b", 1, "FIXED 7 1m SHADOW")]
+    assert [line.name for line in policies.list()] == [plan, f"{plan}:b"]
+    assert policies.delete(plan, "missing") == 1
+    clock.advance("10m")
+    assert policies.get(f"{plan}:b").scale_ms == -1
