@@ -1,4 +1,4 @@
-"""Real servers with the module: one alone, and a cluster of three primaries."""
+"""Real servers with the module: one alone, and a cluster."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -75,13 +75,13 @@ def shared_cluster(binary: Binary, tmp_path_factory: pytest.TempPathFactory) -> 
     # Nodes ask each other for signs of life by it, so it runs.
     running = Clock(build_library(directory), directory / "clock")
     running.run()
-    with Cluster(binary, running, replicas=False) as cluster:
+    with Cluster(binary, running) as cluster:
         yield cluster
 
 
 @pytest.fixture
 def cluster(shared_cluster: Cluster) -> Cluster:
-    """Three primaries, empty, and well."""
+    """Three primaries and a replica of each, empty, and well."""
     shared_cluster.empty()
     return shared_cluster
 

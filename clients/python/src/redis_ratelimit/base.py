@@ -29,7 +29,7 @@ class Base:
     pause       ... for so many seconds. Then one call tries again. In a cluster each node is by
                 itself.
     peeks       a client of replicas, which answer `peek` in place of the server; in a cluster, one
-                that may read from them (`read_from_replicas=True`), which can be the same.
+                with a `load_balancing_strategy`, so that it may read there. It can be the same.
     """
 
     _is_async: bool

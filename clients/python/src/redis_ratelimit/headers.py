@@ -1,0 +1,110 @@
+"""What a decision looks like in HTTP."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from math import ceil
+
+from redis_ratelimit.decision import Decision
+from redis_ratelimit.limits import Limit, Policy
+
+# draft-ietf-httpapi-ratelimit-headers-10, section 4
+QUOTA_EXCEEDED = "https://iana.org/assignments/http-problem-types#quota-exceeded"
+REDUCED_CAPACITY = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
+
+
+def fields(
+    decision: Decision, limits: Sequence[Limit] = (), *, name: str = "default"
+) -> dict[str, str]:
+    """The header fields, for a response that passes and for one that does not.
+
+    `limits` are those of the call. Of several, the decision has to be one with `each`. Limits
+    without a name, and a policy, are called `name`, or after their numbers if there are more.
+
+    RateLimit and X-RateLimit-* tell of what the server has counted. While it is away nobody knows
+    that, and they are left out: what this process allows meanwhile is no client's limit.
+    RateLimit-Policy is as true as ever, and Retry-After is when the server is asked again.
+    """
+    found = {}
+    told = decision.source == "server"
+    if (policies := _policies(decision, limits, name)) and (told or not _is_policy(limits)):
+        found["RateLimit-Policy"] = ", ".join(policies)
+    if told:
+        found["X-RateLimit-Limit"] = str(decision.limit)
+        found["X-RateLimit-Remaining"] = str(decision.remaining)
+        found["X-RateLimit-Reset"] = str(_seconds(decision.reset_ms))
+        found["RateLimit"] = ", ".join(_states(decision, limits, name))
+    if not decision.allowed and decision.wait_ms >= 0:  # -1: it never passes
+        found["Retry-After"] = str(_seconds(decision.wait_ms))
+    return found
+
+
+def status(decision: Decision) -> int:
+    """Of a denial: 429, or 503 if it is the server that is away."""
+    return 503 if decision.source == "none" else 429
+
+
+def problem(decision: Decision, limits: Sequence[Limit] = (), *, name: str = "default") -> bytes:
+    """The body of a denial, as `application/problem+json` (RFC 9457)."""
+    if status(decision) == 503:
+        kind, title = REDUCED_CAPACITY, "Requests cannot be counted at the moment"
+    else:
+        kind, title = QUOTA_EXCEEDED, "Too many requests"
+    body: dict[str, object] = {"type": kind, "title": title, "status": status(decision)}
+    if decision.source == "server":
+        body["violated-policies"] = [
+            label for label, one in _labelled(decision, limits, name) if not one.allowed
+        ]
+    return json.dumps(body).encode()
+
+
+def _is_policy(limits: Sequence[Limit]) -> bool:
+    return not limits or isinstance(limits[0], Policy)
+
+
+def _labelled(decision: Decision, limits: Sequence[Limit], name: str) -> list[tuple[str, Decision]]:
+    if not _is_policy(limits) and len(limits) == len(decision.each):
+        return list(zip(_labels(limits, name), decision.each, strict=True))
+    return [(name, decision)]
+
+
+def _labels(limits: Sequence[Limit], name: str) -> list[str]:
+    if len(limits) == 1:
+        return [limits[0].name or name]
+    return [limit.label for limit in limits]
+
+
+def _policies(decision: Decision, limits: Sequence[Limit], name: str) -> list[str]:
+    if _is_policy(limits):
+        # How long its window is, only the server knows.
+        return [f"{_string(name)};q={decision.limit}"]
+    return [
+        f"{_string(label)};q={int(limit.quota)};w={ceil(limit.window_seconds)}"
+        for label, limit in zip(_labels(limits, name), limits, strict=True)
+    ]
+
+
+def _states(decision: Decision, limits: Sequence[Limit], name: str) -> list[str]:
+    items = []
+    for label, one in _labelled(decision, limits, name):
+        item = f"{_string(label)};r={one.remaining}"
+        # When there is more: as much as there can be; after a denial, as much as was asked for.
+        # Retry-After must not be before any of these, so those that did not deny say nothing then.
+        if decision.allowed:
+            item += f";t={_seconds(one.reset_ms)}"
+        elif not one.allowed and one.wait_ms >= 0:
+            item += f";t={_seconds(one.wait_ms)}"
+        items.append(item)
+    return items
+
+
+def _string(text: str) -> str:
+    """Of a structured field (RFC 9651): printable ASCII in quotes."""
+    if not (text.isascii() and text.isprintable()):
+        raise ValueError(f"a header field cannot hold {text!r}")
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _seconds(milliseconds: int) -> int:
+    return ceil(milliseconds / 1000)

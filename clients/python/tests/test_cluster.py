@@ -1,0 +1,209 @@
+"""In a cluster every call goes to the right node at once. That one is away is not that all are."""
+
+from collections import Counter
+from typing import Any
+
+import pytest
+import redis
+import redis.asyncio
+import valkey
+import valkey.asyncio
+from redis.cluster import LoadBalancingStrategy
+from support import poll
+from support.cluster import Cluster
+
+from kinds import InLoop, Make, of_kind
+from redis_ratelimit import Concurrency, Fixed, Limiter, Policy, TokenBucket, aio
+
+LIMIT = TokenBucket(1000, 1)
+KEYS = [f"key:{number}" for number in range(60)]
+
+
+@pytest.fixture
+def url(cluster: Cluster) -> str:
+    return f"redis://127.0.0.1:{cluster.servers[0].port}"
+
+
+@pytest.fixture
+def limiter(make: Make) -> Any:
+    """It has asked the cluster where what is."""
+    limiter = make(cluster=True)
+    limiter.take("first", LIMIT)
+    return limiter
+
+
+def reset(cluster: Cluster) -> None:
+    for server in cluster.servers:
+        with server.client() as admin:
+            admin.config_resetstat()
+
+
+def calls_and_redirects(cluster: Cluster) -> tuple[Counter[str], Counter[str]]:
+    """The second: errors but for those of greetings, which an older server does not know."""
+    calls: Counter[str] = Counter()
+    errors: Counter[str] = Counter()
+    for server in cluster.servers:
+        with server.client(decode_responses=True) as admin:
+            for name, told in admin.info("commandstats").items():
+                calls[name.removeprefix("cmdstat_")] += told["calls"]
+            for name, told in admin.info("errorstats").items():
+                errors[name.removeprefix("errorstat_")] += told["count"]
+    del errors["ERR"]
+    return calls, errors
+
+
+def asked(calls: Counter[str]) -> Counter[str]:
+    """But for what the replicas are told."""
+    of_the_module = {name: count for name, count in calls.items() if name.startswith("rl.")}
+    return Counter({name: n for name, n in of_the_module.items() if name != "rl.effect"})
+
+
+def test_no_call_is_sent_elsewhere_and_none_is_asked_for_its_keys(
+    limiter: Any, cluster: Cluster
+) -> None:
+    reset(cluster)
+    for key in KEYS:
+        assert limiter.take(key, LIMIT)
+        assert limiter.peek(key, LIMIT, Fixed(5, 60))
+        assert limiter.take_all({f"{{{key}}}:1": LIMIT, f"{{{key}}}:2": LIMIT})
+        assert limiter.settle(key, LIMIT, id="unknown", cost=1).wait is None
+        with limiter.lease(f"pool:{key}", Concurrency(1, 30)):
+            pass
+        with limiter.units(f"units:{key}", LIMIT, batch=10) as units:
+            assert units.take()
+    calls, errors = calls_and_redirects(cluster)
+    assert not [name for name in calls if "getkeys" in name]
+    # Nor MOVED, nor any other.
+    assert not errors
+    count = len(KEYS)
+    assert asked(calls) == {
+        # A take, a settlement, and units that are taken and given back.
+        "rl.take": 4 * count,
+        "rl.peek": count,
+        "rl.mtake": count,
+        "rl.acquire": count,
+        "rl.release": count,
+    }
+
+
+def test_policies_are_on_all_nodes(limiter: Any, cluster: Cluster) -> None:
+    policies = limiter.policies
+    policies.set("plan", Fixed(5, "1h"))
+    poll.until(
+        lambda: all(
+            server.client(decode_responses=True).execute_command("RL.POLICYLIST", "MATCH", "plan")
+            for server in cluster.primaries()
+        ),
+        "all primaries know it",
+    )
+    reset(cluster)
+    assert [limiter.take(key, Policy("plan")).limit for key in KEYS] == [5] * len(KEYS)
+    calls, errors = calls_and_redirects(cluster)
+    assert asked(calls) == {"rl.limit": len(KEYS)}
+    assert not errors
+    assert policies.delete("plan") == 1
+
+
+@pytest.mark.parametrize("library", [redis, valkey])
+def test_a_client_of_its_own_is_routed_too(library: Any, kind: str, cluster: Cluster) -> None:
+    name = "RedisCluster" if library is redis else "ValkeyCluster"
+    address = {"host": "127.0.0.1", "port": cluster.servers[0].port}
+    if kind == "sync":
+        with getattr(library, name)(**address) as client:
+            _is_routed(Limiter(client, timeout=10), cluster)
+    else:
+        import asyncio  # noqa: PLC0415
+
+        loop = asyncio.new_event_loop()
+        client = getattr(library.asyncio, name)(**address)
+        _is_routed(InLoop(aio.Limiter(client, timeout=10), loop), cluster)
+        loop.run_until_complete(client.aclose())
+        loop.close()
+
+
+def _is_routed(limiter: Any, cluster: Cluster) -> None:
+    limiter.take("first", LIMIT)
+    reset(cluster)
+    assert {limiter.take(key, LIMIT).source for key in KEYS} == {"server"}
+    calls, errors = calls_and_redirects(cluster)
+    assert not [name for name in calls if "getkeys" in name]
+    assert not errors
+    assert asked(calls) == {"rl.take": len(KEYS)}
+
+
+def test_peeks_go_to_replicas_if_they_may(kind: str, cluster: Cluster) -> None:
+    with cluster.client() as client:
+        for key in KEYS:
+            client.execute_command("RL.FIXED", f"written:{key}", 5, 3600)
+    # A node tells of a replica once it has heard that this has something.
+    for server in cluster.servers:
+        with server.client() as admin:
+            poll.until(
+                lambda admin=admin: all(
+                    len(told) == 4 for told in admin.execute_command("CLUSTER SLOTS")
+                ),
+                "every replica is told of",
+            )
+    port = cluster.servers[0].port
+    strategy = LoadBalancingStrategy.ROUND_ROBIN_REPLICAS
+    options = {"host": "127.0.0.1", "port": port, "load_balancing_strategy": strategy}
+    replicas = [cluster.replica_of(primary) for primary in cluster.primaries()]
+    if kind == "sync":
+        with redis.RedisCluster(**options) as client:
+            _peeks_at_replicas(Limiter(client, peeks=client, timeout=10), cluster, replicas)
+    else:
+        import asyncio  # noqa: PLC0415
+
+        loop = asyncio.new_event_loop()
+        client = redis.asyncio.RedisCluster(**options)
+        limiter = InLoop(aio.Limiter(client, peeks=client, timeout=10), loop)
+        _peeks_at_replicas(limiter, cluster, replicas)
+        loop.run_until_complete(client.aclose())
+        loop.close()
+
+
+def _peeks_at_replicas(limiter: Any, cluster: Cluster, replicas: list[Any]) -> None:
+    limiter.take("first", LIMIT)
+    reset(cluster)
+    for key in KEYS:
+        assert limiter.take(key, LIMIT).source == "server"
+        assert limiter.peek(key, LIMIT).source == "server"
+    there: Counter[str] = Counter()
+    for replica in replicas:
+        with replica.client(decode_responses=True) as admin:
+            told = admin.info("commandstats")
+            there["rl.peek"] += told.get("cmdstat_rl.peek", {"calls": 0})["calls"]
+            there["rl.take"] += told.get("cmdstat_rl.take", {"calls": 0})["calls"]
+    assert there == {"rl.peek": len(KEYS), "rl.take": 0}
+    assert not calls_and_redirects(cluster)[1]
+
+
+def test_the_cluster_may_be_away_at_the_start(kind: str, cluster: Cluster) -> None:
+    with cluster.servers[0].client() as nobody:
+        nobody.ping()
+    for make in of_kind(kind, "redis://127.0.0.1:1"):
+        limiter = make(cluster=True, on_outage="closed", timeout=0.5)
+        assert limiter.take("key", LIMIT).source == "none"
+
+
+def test_a_node_that_dies_is_not_that_all_are_away(make: Make, cluster: Cluster) -> None:
+    now = 1000.0
+    limiter = make(cluster=True, on_outage="closed", timeout=2.0, clock=lambda: now)
+    owners = {key: cluster.owner(key) for key in KEYS}
+    assert {limiter.take(key, LIMIT).source for key in KEYS} == {"server"}
+    dead = owners[KEYS[0]]
+    there = [key for key in KEYS if owners[key] is dead]
+    replica = cluster.replica_of(dead)
+    dead.stop("kill")
+    # Its calls fail until nobody makes them; those of the others are decided all the while.
+    for _ in range(5):
+        assert limiter.take(there[0], LIMIT).source == "none"
+        assert {limiter.take(key, LIMIT).source for key in KEYS if key not in there} == {"server"}
+    cluster.wait_for_takeover(dead, replica)
+
+    def all_are_decided() -> bool:
+        nonlocal now
+        now += 1.0  # the pause
+        return {limiter.take(key, LIMIT).source for key in there} == {"server"}
+
+    poll.until(all_are_decided, "the replica decides", timeout=30)

@@ -1,0 +1,251 @@
+"""Applications that exist, limited by a line, over real HTTP."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, asynccontextmanager
+from typing import Any
+
+import fastapi
+import flask
+import http_sf
+import httpx
+import pytest
+from support.clock import Clock
+from support.server import Server
+
+from redis_ratelimit import Fixed, LeakyBucket, Limiter, Local, Policy, TokenBucket, aio, asgi, wsgi
+from serving import uvicorn_serves, waitress_serves
+
+# Serves an application with the middleware: its arguments, and those of the limiter.
+Serve = Callable[..., str]
+
+
+def fastapi_application(url: str, options: dict[str, Any], middleware: dict[str, Any]) -> Any:
+    limiter = aio.Limiter.from_url(url, **options)
+
+    @asynccontextmanager
+    async def lifespan(_: fastapi.FastAPI) -> Any:
+        yield
+        await limiter.close()
+
+    app = fastapi.FastAPI(lifespan=lifespan)
+
+    @app.get("/items")
+    async def items() -> dict[str, int]:
+        return {"item": 1}
+
+    @app.get("/own")
+    async def own(response: fastapi.Response) -> None:
+        response.headers["X-RateLimit-Limit"] = "7"
+        response.headers["RateLimit"] = '"own";r=7'
+
+    # By the name that a user sends; a real application takes it from who authenticates.
+    def key(scope: asgi.Scope) -> str | None:
+        headers = dict(scope["headers"])
+        return headers[b"user"].decode() if b"user" in headers else None
+
+    app.add_middleware(asgi.RateLimitMiddleware, limiter=limiter, **{"key": key, **middleware})
+    return uvicorn_serves(app)
+
+
+def flask_application(url: str, options: dict[str, Any], middleware: dict[str, Any]) -> Any:
+    limiter = Limiter.from_url(url, **options)
+    app = flask.Flask(__name__)
+
+    @app.get("/items")
+    def items() -> dict[str, int]:
+        return {"item": 1}
+
+    @app.get("/own")
+    def own() -> Any:
+        return {}, 200, {"X-RateLimit-Limit": "7", "RateLimit": '"own";r=7'}
+
+    def key(environ: wsgi.Environ) -> str | None:
+        return environ.get("HTTP_USER")
+
+    app.wsgi_app = wsgi.RateLimitMiddleware(  # type: ignore[method-assign]
+        app.wsgi_app, limiter=limiter, **{"key": key, **middleware}
+    )
+    served = waitress_serves(app)
+    served._owned = limiter
+    return served
+
+
+@pytest.fixture(params=["FastAPI", "Flask"])
+def framework(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def serve(framework: str, url: str) -> Iterator[Serve]:
+    with ExitStack() as served:
+
+        def serve(options: dict[str, Any] | None = None, **middleware: Any) -> str:
+            options = {"timeout": 10.0, **(options or {})}
+            if framework == "FastAPI":
+                return served.enter_context(fastapi_application(url, options, middleware))
+            application = flask_application(url, options, middleware)
+            served.callback(application._owned.close)
+            return served.enter_context(application)
+
+        yield serve
+
+
+def get(url: str, path: str = "/items", user: str | None = "alice") -> httpx.Response:
+    return httpx.get(url + path, headers={} if user is None else {"User": user}, timeout=30)
+
+
+def burst(url: str, clients: int, requests: int, **options: Any) -> Counter[int]:
+    def ask(_: int) -> list[int]:
+        return [get(url, **options).status_code for _ in range(requests)]
+
+    with ThreadPoolExecutor(clients) as pool:
+        return Counter(status for one in pool.map(ask, range(clients)) for status in one)
+
+
+def field(response: httpx.Response, name: str) -> dict[str, dict[str, int]]:
+    """A list of structured fields, as a client reads them."""
+    items = http_sf.parse(response.headers[name].encode(), tltype="list")
+    return {str(item): dict(parameters) for item, parameters in items}
+
+
+def test_exactly_the_limit_passes(serve: Serve) -> None:
+    url = serve(limit=Fixed(50, "1h"))
+    assert burst(url, clients=8, requests=10) == {200: 50, 429: 30}
+    # Others have limits of their own, and who has no key has none.
+    assert burst(url, clients=1, requests=3, user="bob") == {200: 3}
+    assert burst(url, clients=4, requests=15, user=None) == {200: 60}
+
+
+def test_what_a_client_is_told(serve: Serve, clock: Clock) -> None:
+    url = serve(limit=TokenBucket(10, 1, "6s"), name="api")
+    response = get(url)
+    assert response.json() == {"item": 1}
+    assert response.headers["X-RateLimit-Limit"] == "10"
+    assert response.headers["X-RateLimit-Remaining"] == "9"
+    assert response.headers["X-RateLimit-Reset"] == "6"
+    assert field(response, "RateLimit-Policy") == {"api": {"q": 10, "w": 60}}
+    assert field(response, "RateLimit") == {"api": {"r": 9, "t": 6}}
+    assert "Retry-After" not in response.headers
+    assert burst(url, clients=1, requests=9) == {200: 9}
+    clock.advance("1s")
+    denied = get(url)
+    assert denied.status_code == 429
+    assert denied.headers["Retry-After"] == "5"
+    assert denied.headers["X-RateLimit-Remaining"] == "0"
+    assert field(denied, "RateLimit") == {"api": {"r": 0, "t": 5}}
+    assert denied.headers["Content-Type"] == "application/problem+json"
+    assert denied.json()["violated-policies"] == ["api"]
+    assert denied.json()["status"] == 429
+    assert get(url, "/nowhere").status_code == 429
+    # When it says so.
+    clock.advance("5s")
+    assert get(url).status_code == 200
+
+
+def test_several_limits_are_all_told_of(serve: Serve) -> None:
+    url = serve(limit=[TokenBucket(2, 2, 1, name="burst"), Fixed(1000, "1d")])
+    response = get(url)
+    assert field(response, "RateLimit-Policy") == {
+        "burst": {"q": 2, "w": 1},
+        "fixed-1000-1d": {"q": 1000, "w": 86_400},
+    }
+    assert field(response, "RateLimit") == {
+        "burst": {"r": 1, "t": 1},
+        "fixed-1000-1d": {"r": 999, "t": 86_400},
+    }
+    get(url)
+    denied = get(url)
+    assert denied.json()["violated-policies"] == ["burst"]
+    assert field(denied, "RateLimit") == {"burst": {"r": 0, "t": 1}, "fixed-1000-1d": {"r": 998}}
+
+
+def test_by_a_policy_that_changes_while_it_serves(serve: Serve, url: str) -> None:
+    with Limiter.from_url(url, timeout=10) as operator:
+        operator.policies.set("api", Fixed(2, "1h"), Fixed(1, "1h", name="new", shadow=True))
+        served = serve(limit=Policy("user:alice", "api"), name="api")
+        assert burst(served, clients=1, requests=3) == {200: 2, 429: 1}
+        operator.policies.set("user:alice", Fixed(5, "1h"))
+        response = get(served)
+        assert response.status_code == 200
+        assert field(response, "RateLimit-Policy") == {"api": {"q": 5}}
+        # Of what is in the shadow, clients are told nothing.
+        assert field(response, "RateLimit") == {"api": {"r": 2, "t": 3600}}
+
+
+def test_a_cost_by_the_request(serve: Serve, framework: str) -> None:
+    def cost(request: Any) -> int:
+        path = request["path"] if framework == "FastAPI" else request["PATH_INFO"]
+        return 5 if path == "/own" else 1
+
+    url = serve(limit=Fixed(7, "1h"), cost=cost)
+    assert get(url, "/own").status_code == 200
+    assert get(url, "/own").status_code == 429
+    assert burst(url, clients=1, requests=3) == {200: 2, 429: 1}
+
+
+def test_a_handler_may_tell_of_limits_of_its_own(serve: Serve) -> None:
+    response = get(serve(limit=Fixed(50, "1h")), "/own")
+    assert response.headers.get_list("X-RateLimit-Limit") == ["7"]
+    assert field(response, "RateLimit") == {"own": {"r": 7}, "default": {"r": 49, "t": 3600}}
+
+
+def test_without_a_key_it_is_the_address(serve: Serve, framework: str, url: str) -> None:
+    key = asgi.address if framework == "FastAPI" else wsgi.address
+    served = serve(limit=Fixed(2, "1h"), key=key)
+    assert burst(served, clients=1, requests=3) == {200: 2, 429: 1}
+    with Limiter.from_url(url) as limiter:
+        assert not limiter.peek("127.0.0.1", Fixed(2, "1h"))
+
+
+def test_a_request_is_held_until_its_turn(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    monkeypatch.setattr(asgi.asyncio, "sleep", sleep)
+    monkeypatch.setattr(wsgi.time, "sleep", slept.append)
+    url = serve(limit=LeakyBucket(3, 1, "2s"))
+    try:
+        assert burst(url, clients=1, requests=4) == {200: 3, 429: 1}
+    finally:
+        monkeypatch.undo()
+    assert [seconds for seconds in slept if seconds >= 2] == [2.0, 4.0]
+
+
+def test_an_outage_is_none_of_the_application(serve: Serve, server: Server) -> None:
+    opened = serve(limit=Fixed(2, "1h"))
+    closed = serve({"on_outage": "closed"}, limit=Fixed(2, "1h"))
+    local = serve({"on_outage": Local(share=0.5)}, limit=Fixed(4, "1h"))
+    by_policy = serve(limit=Policy("api"))
+    server.stop("kill")
+    assert burst(opened, clients=1, requests=5) == {200: 5}
+    assert burst(local, clients=1, requests=5) == {200: 2, 429: 3}
+    assert burst(by_policy, clients=1, requests=2) == {200: 2}
+    denied = get(closed)
+    assert denied.status_code == 503
+    assert denied.headers["Retry-After"] == "1"
+    assert denied.json()["type"].endswith("temporary-reduced-capacity")
+    for response in (denied, get(opened), get(local)):
+        # What this process lets pass meanwhile is no client's limit; the policy is what it was.
+        assert not [name for name in response.headers if name.startswith("x-ratelimit")]
+        assert "RateLimit" not in response.headers
+        assert "default" in field(response, "RateLimit-Policy")
+    assert "RateLimit-Policy" not in get(by_policy).headers
+
+
+@pytest.mark.parametrize(
+    ("host", "counted"),
+    [
+        ("192.0.2.7", "192.0.2.7"),
+        ("2001:db8:1:2:3::4", "2001:db8:1:2::/64"),
+        ("::ffff:192.0.2.7", "192.0.2.7"),
+        ("fe80::1%eth0", "fe80::/64"),
+        ("unix:", "unix:"),
+    ],
+)
+def test_whom_an_address_counts(host: str, counted: str) -> None:
+    assert asgi.address({"client": (host, 1)}) == wsgi.address({"REMOTE_ADDR": host}) == counted
+    assert asgi.address({"client": None}) == wsgi.address({}) == "unknown"
