@@ -1,14 +1,13 @@
 """Real HTTP: applications behind the servers that people run them on."""
 
-import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import uvicorn
-import waitress.server
 from support import poll
+from werkzeug.serving import WSGIRequestHandler, make_server
 
 
 @contextmanager
@@ -28,17 +27,19 @@ def uvicorn_serves(app: Any) -> Iterator[str]:
 
 
 @contextmanager
-def waitress_serves(app: Any) -> Iterator[str]:
+def werkzeug_serves(app: Any) -> Iterator[str]:
     """The URL of a WSGI application."""
-    listening = socket.create_server(("127.0.0.1", 0))
-    server = waitress.server.create_server(app, sockets=[listening], threads=8)
-    thread = threading.Thread(target=server.run)
+    server = make_server("127.0.0.1", 0, app, threaded=True, request_handler=_Quiet)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     try:
-        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        yield f"http://127.0.0.1:{server.port}"
     finally:
-        # It looks up once a second, unless it is woken.
-        server.pull_trigger(server.close)
+        server.shutdown()
         thread.join()
-        server.task_dispatcher.shutdown()
-        listening.close()
+        server.server_close()
+
+
+class _Quiet(WSGIRequestHandler):
+    def log(self, *_: object) -> None:
+        pass

@@ -5,8 +5,8 @@ app.add_middleware(RateLimitMiddleware, limiter=limiter, limit=Policy("api"), ke
 
 from __future__ import annotations
 
-import asyncio
 import inspect
+from asyncio import sleep
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import Any, TypeAlias
 
@@ -79,7 +79,7 @@ class RateLimitMiddleware:
             await send({"type": "http.response.body", "body": body})
             return
         if decision.wait_ms:
-            await asyncio.sleep(decision.wait_ms / 1000)
+            await sleep(decision.wait_ms / 1000)
 
         async def send_with_fields(message: Message) -> None:
             if message["type"] == "http.response.start":

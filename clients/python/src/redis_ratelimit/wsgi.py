@@ -5,9 +5,9 @@ app.wsgi_app = RateLimitMiddleware(app.wsgi_app, limiter=limiter, limit=Policy("
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Sequence
 from http import HTTPStatus
+from time import sleep
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from redis_ratelimit import headers
@@ -75,7 +75,7 @@ class RateLimitMiddleware:
             start_response(f"{status.value} {status.phrase}", list(fields.items()))
             return [body]
         if decision.wait_ms:
-            time.sleep(decision.wait_ms / 1000)
+            sleep(decision.wait_ms / 1000)
 
         def start_with_fields(
             status: str, found: list[tuple[str, str]], exc_info: Any = None

@@ -1,0 +1,123 @@
+"""Whatever client there is already, and both kinds alike."""
+
+import asyncio
+import inspect
+from typing import Any
+
+import pytest
+import redis
+import redis.asyncio
+import valkey
+import valkey.asyncio
+from redis.backoff import ConstantBackoff
+from redis.retry import Retry
+from support.server import Server
+
+from kinds import InLoop
+from redis_ratelimit import CallError, Fixed, Limiter, NoPolicyError, Policy, aio, limiter
+
+LIMIT = Fixed(5, "1h")
+
+
+def test_both_kinds_have_the_same_calls() -> None:
+    for one, other in ((Limiter, aio.Limiter), (limiter.Policies, aio.Policies)):
+        names = {name for name in vars(one) if not name.startswith("_")}
+        assert names == {name for name in vars(other) if not name.startswith("_")}
+        for name in names - {"policies"}:
+            here, there = (inspect.signature(getattr(kind, name)) for kind in (one, other))
+            assert list(here.parameters.values()) == list(there.parameters.values()), name
+
+
+@pytest.mark.parametrize("decodes", [True, False])
+@pytest.mark.parametrize("protocol", [2, 3])
+@pytest.mark.parametrize("library", [redis, valkey])
+def test_a_client_that_there_is(
+    library: Any, protocol: int, decodes: bool, kind: str, server: Server
+) -> None:
+    name = "Redis" if library is redis else "Valkey"
+    options = {"port": server.port, "protocol": protocol, "decode_responses": decodes}
+    if kind == "sync":
+        with getattr(library, name)(**options) as client, Limiter(client, timeout=10) as limiter:
+            _decides(limiter)
+            # The client itself is as it was.
+            assert client.ping()
+        return
+    loop = asyncio.new_event_loop()
+    client = getattr(library.asyncio, name)(**options)
+    with InLoop(aio.Limiter(client, timeout=10), loop) as limiter:
+        _decides(limiter)
+    loop.run_until_complete(client.aclose())
+    loop.close()
+
+
+def _decides(limiter: Any) -> None:
+    limiter.check()
+    assert limiter.take("key", LIMIT).remaining == 4
+    assert (
+        limiter.take("several", LIMIT, Fixed(7, "1d", name="day"), each=True).each[1].name == "day"
+    )
+    with pytest.raises(NoPolicyError):
+        limiter.take("key", Policy("none"))
+    with pytest.raises(CallError):
+        limiter.take("key", LIMIT, Fixed(6, "1h"))
+    limiter.policies.set("plan", LIMIT)
+    assert limiter.policies.get("plan").specs == "FIXED 5 1h"
+    assert limiter.take("other", Policy("plan"), each=True).policy == "plan"
+    assert limiter.policies.delete("plan") == 1
+
+
+def test_settings_of_the_client_hold_but_for_patience(server: Server, admin: redis.Redis) -> None:
+    options = {"port": server.port, "db": 3, "client_name": "shop"}
+    retry = Retry(ConstantBackoff(3600), 10)
+    with (
+        redis.Redis(**options, retry=retry, socket_timeout=3600) as client,
+        Limiter(client, resends=0) as limiter,
+    ):
+        limiter.take("key", LIMIT)
+        assert [one["name"] for one in admin.client_list() if one["db"] == "3"] == ["shop"]
+        server.stop("kill")
+        # By the client itself it would be tried for hours.
+        assert limiter.take("key", LIMIT).source == "none"
+
+
+def test_a_unix_socket(binary: Any, kind: str) -> None:
+    with Server(binary, unixsocket="server.sock") as server:
+        path = server.directory / "server.sock"
+        if kind == "sync":
+            with Limiter.from_url(f"unix://{path}", timeout=10) as limiter:
+                assert limiter.take("key", LIMIT).source == "server"
+            return
+        loop = asyncio.new_event_loop()
+        with InLoop(aio.Limiter.from_url(f"unix://{path}", timeout=10), loop) as limiter:
+            assert limiter.take("key", LIMIT).source == "server"
+        loop.close()
+
+
+def test_peeks_at_a_replica(url: str, server: Server) -> None:
+    with (
+        server.replica() as replica, redis.Redis(port=replica.port) as there,
+        Limiter.from_url(url, timeout=10, peeks=there) as limiter,
+    ):
+        limiter.take("key", LIMIT, cost=2)
+        replica.wait_for_sync()
+        assert limiter.peek("key", LIMIT).remaining == 3
+        with replica.client() as admin:
+            assert admin.info("commandstats")["cmdstat_rl.peek"]["calls"] == 1
+
+
+def test_a_client_of_the_other_kind_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"there is aio.Limiter"):
+        Limiter(redis.asyncio.Redis())
+    with pytest.raises(TypeError, match="there is Limiter"):
+        aio.Limiter(redis.Redis())
+
+    class Other:
+        def execute_command(self) -> None: ...
+
+    with pytest.raises(TypeError, match="redis-py or valkey-py"):
+        Limiter(Other())
+
+
+def test_an_outage_is_open_closed_or_local(url: str) -> None:
+    with pytest.raises(ValueError, match="on_outage must be"):
+        Limiter.from_url(url, on_outage="maybe")

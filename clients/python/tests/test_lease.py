@@ -1,0 +1,255 @@
+"""A place is held while the work runs, and the work ends when the place is lost."""
+
+# ruff: noqa: PT012  it is the end of the block that raises
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import redis
+from support import poll
+from support.server import Server
+
+from redis_ratelimit import (
+    Concurrency,
+    DeniedError,
+    LeaseLostError,
+    Limiter,
+    UnavailableError,
+    aio,
+)
+
+PLACES = Concurrency(2, 30)
+# Short, for what happens at its end; it is renewed so often that a busy machine does not lose it.
+SHORT = Concurrency(1, 2)
+
+
+def holders(admin: redis.Redis, key: str = "pool") -> set[str]:
+    told = admin.execute_command("RL.INFO", key)
+    if told is None:
+        return set()
+    facts = dict(zip(told[::2], told[1::2], strict=True))
+    return {holder for holder, *_ in facts["leases"]}
+
+
+def renewals(admin: redis.Redis) -> int:
+    return int(admin.info("commandstats").get("cmdstat_rl.acquire", {"calls": 0})["calls"])
+
+
+# Of both kinds
+
+
+def test_a_place_is_held_for_the_block(limiter: Any, admin: redis.Redis) -> None:
+    with limiter.lease("pool", PLACES, "me"):
+        with limiter.lease("pool", PLACES) as second:
+            assert holders(admin) == {"me", second.holder}
+            with pytest.raises(DeniedError) as denied, limiter.lease("pool", PLACES, wait=0):
+                pytest.fail("there is no room")
+            assert denied.value.decision.limit == 2
+        assert holders(admin) == {"me"}
+    assert holders(admin) == set()
+
+
+def test_it_is_released_if_the_work_fails(limiter: Any, admin: redis.Redis) -> None:
+    with pytest.raises(ZeroDivisionError), limiter.lease("pool", PLACES):
+        raise ZeroDivisionError
+    assert holders(admin) == set()
+
+
+def test_it_is_renewed_while_the_work_runs(kind: str, url: str, admin: redis.Redis) -> None:
+    admin.config_resetstat()
+    if kind == "sync":
+        with Limiter.from_url(url, timeout=10) as limiter, limiter.lease("pool", SHORT) as lease:
+            poll.until(lambda: renewals(admin) >= 3, "it is renewed", timeout=20)
+            lease.check()
+        return
+
+    async def work() -> None:
+        async with (
+            aio.Limiter.from_url(url, timeout=10) as limiter,
+            limiter.lease("pool", SHORT) as lease,
+        ):
+            beats = 0
+
+            async def beat() -> None:
+                nonlocal beats
+                beats += 1
+
+            lease.on_renewal = beat
+            while renewals(admin) < 3:
+                await asyncio.sleep(0.01)
+            lease.check()
+            assert beats >= 1
+
+    asyncio.run(work())
+
+
+# With threads
+
+
+def test_a_thread_is_told_that_the_server_is_away(url: str, server: Server) -> None:
+    with (
+        Limiter.from_url(url) as limiter,
+        pytest.raises(LeaseLostError),
+        limiter.lease("pool", SHORT) as lease,
+    ):
+        assert not lease.lost
+        server.stop("kill")
+        poll.until(lambda: lease.lost, "it is lost")
+        with pytest.raises(LeaseLostError):
+            lease.check()
+
+
+def test_a_thread_is_told_that_another_has_the_place(url: str, admin: redis.Redis) -> None:
+    with (
+        Limiter.from_url(url, timeout=10) as limiter,
+        pytest.raises(LeaseLostError),
+        limiter.lease("pool", SHORT) as lease,
+    ):
+        admin.delete("pool")
+        admin.execute_command("RL.ACQUIRE", "pool", 1, 30, "another")
+        poll.until(lambda: lease.lost, "it is lost")
+    # The place of the other is not given back.
+    assert holders(admin) == {"another"}
+
+
+def test_a_process_that_was_frozen_has_lost_it(url: str) -> None:
+    now = 1000.0
+    with (
+        Limiter.from_url(url, timeout=10, clock=lambda: now) as limiter,
+        pytest.raises(LeaseLostError),
+        limiter.lease("pool", PLACES) as lease,
+    ):
+        assert not lease.lost
+        # The last of the ttl is for stopping the work.
+        now += 0.8 * 30 - 0.1
+        assert not lease.lost
+        now += 0.2
+        assert lease.lost
+
+
+def test_the_error_of_the_work_comes_first(url: str, server: Server) -> None:
+    with (
+        Limiter.from_url(url) as limiter,
+        pytest.raises(ZeroDivisionError),
+        limiter.lease("pool", SHORT) as lease,
+    ):
+        server.stop("kill")
+        poll.until(lambda: lease.lost, "it is lost")
+        raise ZeroDivisionError
+
+
+# With asyncio
+
+
+@asynccontextmanager
+async def place(url: str, **options: Any) -> AsyncIterator[aio.AsyncLease]:
+    async with (
+        aio.Limiter.from_url(url, **{"timeout": 10, **options}) as limiter,
+        limiter.lease("pool", SHORT, "me") as lease,
+    ):
+        yield lease
+
+
+def test_work_is_cancelled_when_the_server_is_away(url: str, server: Server) -> None:
+    async def work() -> None:
+        async with place(url, timeout=0.1):
+            server.stop("kill")
+            await asyncio.sleep(3600)
+
+    with pytest.raises(LeaseLostError):
+        asyncio.run(work())
+
+
+def test_work_is_cancelled_when_another_has_the_place(url: str, admin: redis.Redis) -> None:
+    async def work() -> None:
+        async with place(url):
+            admin.delete("pool")
+            admin.execute_command("RL.ACQUIRE", "pool", 1, 30, "another")
+            await asyncio.sleep(3600)
+
+    with pytest.raises(LeaseLostError):
+        asyncio.run(work())
+    assert holders(admin) == {"another"}
+
+
+def test_who_catches_the_loss_goes_on(url: str, server: Server) -> None:
+    """The cancellation is over with the block: what comes after it is not cancelled."""
+
+    async def work() -> str:
+        try:
+            async with place(url, timeout=0.1):
+                server.stop("kill")
+                await asyncio.sleep(3600)
+        except LeaseLostError:
+            await asyncio.sleep(0)
+        return "went on"
+
+    assert asyncio.run(work()) == "went on"
+
+
+def test_work_that_is_cancelled_by_others_is_cancelled(url: str, admin: redis.Redis) -> None:
+    async def work() -> None:
+        async with place(url):
+            await asyncio.sleep(3600)
+
+    async def cancel() -> None:
+        task = asyncio.create_task(work())
+        while holders(admin) != {"me"}:
+            await asyncio.sleep(0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(cancel())
+    # And its place is free at once.
+    assert holders(admin) == set()
+
+
+def test_work_with_a_timeout_of_its_own(url: str, admin: redis.Redis) -> None:
+    async def work() -> None:
+        async with place(url):
+            await asyncio.wait_for(asyncio.sleep(3600), 0.01)
+
+    with pytest.raises(asyncio.TimeoutError):
+        asyncio.run(work())
+    assert holders(admin) == set()
+
+
+def test_who_waits_gets_the_place_that_is_released(url: str, admin: redis.Redis) -> None:
+    order = []
+
+    async def worker(limiter: aio.Limiter, name: str) -> None:
+        async with limiter.lease("pool", Concurrency(1, 3), name):
+            assert holders(admin) == {name}
+            order.append(name)
+
+    async def work() -> None:
+        async with aio.Limiter.from_url(url, timeout=10) as limiter:
+            await asyncio.gather(*(worker(limiter, f"worker-{n}") for n in range(3)))
+
+    asyncio.run(work())
+    assert sorted(order) == ["worker-0", "worker-1", "worker-2"]
+
+
+def test_nobody_waits_for_ever(url: str, admin: redis.Redis) -> None:
+    admin.execute_command("RL.ACQUIRE", "pool", 1, 30, "another")
+
+    async def work() -> None:
+        async with (
+            aio.Limiter.from_url(url, timeout=10) as limiter,
+            limiter.lease("pool", Concurrency(1, 0.2), wait=0.05),
+        ):
+            pytest.fail("there is no room")
+
+    with pytest.raises(DeniedError):
+        asyncio.run(work())
+
+
+def test_without_a_server_there_is_no_place(make: Any, server: Server) -> None:
+    limiter = make(on_outage="open")
+    server.stop("kill")
+    with pytest.raises(UnavailableError), limiter.lease("pool", PLACES):
+        pytest.fail("nobody has given it")
