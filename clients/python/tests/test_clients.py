@@ -11,6 +11,7 @@ import valkey
 import valkey.asyncio
 from redis.backoff import ConstantBackoff
 from redis.retry import Retry
+from support.binaries import Binary
 from support.server import Server
 
 from kinds import InLoop
@@ -80,7 +81,7 @@ def test_settings_of_the_client_hold_but_for_patience(server: Server, admin: red
         assert limiter.take("key", LIMIT).source == "none"
 
 
-def test_a_unix_socket(binary: Any, kind: str) -> None:
+def test_a_unix_socket(binary: Binary, kind: str) -> None:
     with Server(binary, unixsocket="server.sock") as server:
         path = server.directory / "server.sock"
         if kind == "sync":
@@ -93,15 +94,17 @@ def test_a_unix_socket(binary: Any, kind: str) -> None:
         loop.close()
 
 
-def test_peeks_at_a_replica(url: str, server: Server) -> None:
-    with (
-        server.replica() as replica, redis.Redis(port=replica.port) as there,
-        Limiter.from_url(url, timeout=10, peeks=there) as limiter,
-    ):
-        limiter.take("key", LIMIT, cost=2)
-        replica.wait_for_sync()
-        assert limiter.peek("key", LIMIT).remaining == 3
-        with replica.client() as admin:
+def test_peeks_at_a_replica(binary: Binary) -> None:
+    with Server(binary) as primary:
+        replica = primary.replica()
+        with (
+            redis.Redis(port=replica.port) as there,
+            Limiter.from_url(f"redis://127.0.0.1:{primary.port}", timeout=10, peeks=there) as here,
+            replica.client() as admin,
+        ):
+            here.take("key", LIMIT, cost=2)
+            replica.wait_for_sync()
+            assert here.peek("key", LIMIT).remaining == 3
             assert admin.info("commandstats")["cmdstat_rl.peek"]["calls"] == 1
 
 
