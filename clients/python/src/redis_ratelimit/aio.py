@@ -167,7 +167,9 @@ class Limiter(Base):
             )
         )
 
-    async def settle(self, key: Key, *limits: Limit, id: Key, cost: Amount) -> Decision:
+    async def settle(
+        self, key: Key, *limits: Limit, id: Key, cost: Amount, each: bool = False
+    ) -> Decision:
         """What the call of this id turned out to cost. Usage becomes what it would be had that been
         charged from the beginning; more than was charged is charged in full.
 
@@ -176,7 +178,7 @@ class Limiter(Base):
         here = self._calls.settled_here(id, cost)
         if here is not None:
             return here
-        return await self._do(self._calls.settle(key, limits, id=id, cost=cost))
+        return await self._do(self._calls.settle(key, limits, id=id, cost=cost, each=each))
 
     async def give_back(self, key: Key, *limits: Limit, cost: Amount = 1) -> Decision:
         """Takes so much from the present usage, whoever's it is. It is not sent again if its reply

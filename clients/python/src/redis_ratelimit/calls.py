@@ -175,15 +175,18 @@ class Calls:
         settled = self._on_outage.settle(id, float(cost))
         return None if settled is None else replace(together(True, 0, settled), id=id)
 
-    def settle(self, key: Key, limits: Sequence[Limit], *, id: Key, cost: Amount) -> Call[Decision]:
+    def settle(
+        self, key: Key, limits: Sequence[Limit], *, id: Key, cost: Amount, each: bool = False
+    ) -> Call[Decision]:
         """What the call of this id turned out to cost."""
         _checked(limits)
-        options: list[Word] = ["SETTLE", id, amount(cost, "cost")]
+        options: list[Word] = ["SETTLE", id, amount(cost, "cost"), *(["EACH"] if each else [])]
+        costs = [] if _is_policy(limits) else _costs(limits, cost)
         return Call(
             key,
             _one_key("RL.TAKE", key, limits, options, id, None),
-            lambda reply: replace(read(reply), id=id),
-            # Most of it is over. If it is lost, what was charged stays so until it recovers.
+            lambda reply: replace(read_each(reply, costs) if each else read(reply), id=id),
+            # The request is over. What was charged stays charged until it recovers.
             without=lambda _: replace(self._nobody(allowed=False), id=id),
         )
 

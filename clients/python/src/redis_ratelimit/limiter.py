@@ -161,7 +161,9 @@ class Limiter(Base):
             )
         )
 
-    def settle(self, key: Key, *limits: Limit, id: Key, cost: Amount) -> Decision:
+    def settle(
+        self, key: Key, *limits: Limit, id: Key, cost: Amount, each: bool = False
+    ) -> Decision:
         """What the call of this id turned out to cost. Usage becomes what it would be had that been
         charged from the beginning; more than was charged is charged in full.
 
@@ -170,7 +172,7 @@ class Limiter(Base):
         here = self._calls.settled_here(id, cost)
         if here is not None:
             return here
-        return self._do(self._calls.settle(key, limits, id=id, cost=cost))
+        return self._do(self._calls.settle(key, limits, id=id, cost=cost, each=each))
 
     def give_back(self, key: Key, *limits: Limit, cost: Amount = 1) -> Decision:
         """Takes so much from the present usage, whoever's it is. It is not sent again if its reply

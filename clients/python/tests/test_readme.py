@@ -1,0 +1,75 @@
+"""Every block of README.md is run, and what it shows is what it does."""
+
+import contextlib
+import io
+import os
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+import httpx
+import pytest
+from support.markdown import Block, blocks, links
+
+from serving import uvicorn_serves, werkzeug_serves
+
+PACKAGE = Path(__file__).parents[1]
+README = (PACKAGE / "README.md").read_text()
+BLOCKS = list(blocks(README))
+PROGRAMS = [
+    pytest.param(block, BLOCKS[number + 1 :][:1], id=f"line {block.line}")
+    for number, block in enumerate(BLOCKS)
+    if block.language == "python"
+]
+
+
+def test_the_languages_are_known() -> None:
+    assert {block.language for block in BLOCKS} == {"sh", "python", "text"}
+
+
+@pytest.mark.parametrize(("program", "following"), PROGRAMS)
+def test_a_program_prints_what_is_shown(program: Block, following: list[Block], url: str) -> None:
+    shown = "".join(block.text for block in following if block.language == "text")
+    names: dict[str, object] = {"__name__": "example"}
+    text = program.text.replace("redis://localhost:6379", url)
+    assert text != program.text
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(compile(text, "README.md", "exec"), names)
+    assert printed.getvalue() == shown
+    if (app := names.get("app")) is not None:
+        serves = werkzeug_serves if hasattr(app, "wsgi_app") else uvicorn_serves
+        with serves(app) as served:
+            first, second = httpx.get(served), httpx.get(served)
+        assert "hello" in first.text
+        assert [one.headers["X-RateLimit-Remaining"] for one in (first, second)] == ["99", "98"]
+
+
+def test_links_lead_somewhere() -> None:
+    for path, _ in links(README):
+        assert (PACKAGE / path).exists(), path
+
+
+@pytest.mark.timeout(600)
+def test_it_installs_from_its_folder_by_one_command(tmp_path: Path, url: str) -> None:
+    venv.create(tmp_path, with_pip=True)
+    python = tmp_path / "bin/python"
+    # But for the name, as README.md says it. The index is that of whoever runs the test.
+    subprocess.run([python, "-m", "pip", "install", "--quiet", PACKAGE], check=True)
+    program = next(block.text for block in BLOCKS if block.language == "python")
+    program = program.replace("redis://localhost:6379", url)
+    environment = {name: word for name, word in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(
+        [python, "-c", program],
+        check=True,
+        capture_output=True,
+        text=True,
+        env=environment,
+        cwd=tmp_path,
+    )
+    assert done.stdout == "True 2\nlater\n"
+    typed = [python, "-c", "import redis_ratelimit; print(redis_ratelimit.__file__)"]
+    where = subprocess.run(typed, check=True, capture_output=True, text=True, cwd=tmp_path).stdout
+    assert (Path(where.strip()).parent / "py.typed").is_file()
+    assert sys.prefix not in where
