@@ -228,9 +228,9 @@ passed | over |
 
 The last two columns are of a second run, in which a limit of {SCARCE.capacity} units, refilled \
 with {SCARCE.refill} a second, is asked for by all: how many passed, and how many of these did \
-not fit into such a bucket at the instant at which they passed. The server grants no unit too many; \
-but one that is spent later than it was charged, up to {KEEP:g} s (`keep`), is spent on top of what \
-was refilled and granted since.
+not fit into such a bucket at the instant at which they passed. The server grants no unit too \
+many; but one that is spent later than it was charged, up to {KEEP:g} s (`keep`), is spent on top \
+of what was refilled and granted since.
 """
 
 

@@ -73,6 +73,7 @@ class Calls:
         self._on_outage = on_outage
         self._once = once
         self._remembered = remembered
+        self._remembered_word = duration(remembered, "ttl")
         self._asked_again_ms = round(asked_again * 1000)
 
     # Decisions
@@ -268,13 +269,11 @@ class Calls:
         """The id of a call, for how long it may be sent again, and the words."""
         if once is None or once is False or (once is True and not self._once):
             return None, 0, []
-        if once is True:
-            identity: Key = uuid4().hex
-            remembered: Duration = self._remembered if ttl is None else ttl
-        else:
-            identity = once
-            remembered = SETTLED_WITHIN if ttl is None else ttl
-        return identity, seconds(remembered), ["ONCE", identity, duration(remembered, "ttl")]
+        identity: Key = uuid4().hex if once is True else once
+        if once is True and ttl is None:
+            return identity, self._remembered, ["ONCE", identity, self._remembered_word]
+        ttl = SETTLED_WITHIN if ttl is None else ttl
+        return identity, seconds(ttl), ["ONCE", identity, duration(ttl, "ttl")]
 
 
 def _unnamed() -> tuple[Key | None, float, list[Word]]:
