@@ -7,11 +7,15 @@ from typing import Any
 import pytest
 import redis
 import redis.asyncio
+import redis.asyncio.sentinel
+import redis.sentinel
 import valkey
 import valkey.asyncio
 from redis.backoff import ConstantBackoff
 from redis.retry import Retry
+from support import poll
 from support.binaries import Binary
+from support.sentinel import NAME, PATIENCE, Sentinels
 from support.server import Server
 
 from kinds import InLoop
@@ -124,3 +128,43 @@ def test_a_client_of_the_other_kind_is_refused() -> None:
 def test_an_outage_is_open_closed_or_local(url: str) -> None:
     with pytest.raises(ValueError, match="on_outage must be"):
         Limiter.from_url(url, on_outage="maybe")
+
+
+@pytest.mark.timeout(300)
+def test_behind_sentinels_it_finds_the_new_primary(kind: str, binary: Binary) -> None:
+    with Server(binary) as primary:
+        replica = primary.replica()
+        with Sentinels(primary) as sentinels:
+            ports = [("127.0.0.1", port) for port in sentinels._ports]
+            if kind == "sync":
+                watched = redis.sentinel.Sentinel(ports)
+                with Limiter(watched.master_for(NAME), on_outage="closed", pause=0.1) as limiter:
+                    _is_found(limiter, primary, replica)
+                    _close(watched.sentinels)
+                return
+            loop = asyncio.new_event_loop()
+            awaited = redis.asyncio.sentinel.Sentinel(ports)
+            limiter = aio.Limiter(awaited.master_for(NAME), on_outage="closed", pause=0.1)
+            with InLoop(limiter, loop) as found:
+                _is_found(found, primary, replica)
+            for one in awaited.sentinels:
+                loop.run_until_complete(one.aclose())
+            loop.close()
+
+
+def _is_found(limiter: Any, primary: Server, replica: Server) -> None:
+    poll.until(
+        lambda: limiter.take("key", LIMIT, cost=0).source == "server", "it is there", PATIENCE
+    )
+    assert limiter.take("key", LIMIT, cost=2).remaining == 3
+    replica.wait_for_sync()
+    primary.stop("kill")
+    poll.until(lambda: limiter.take("key", LIMIT, cost=0).source == "server", "again", PATIENCE)
+    assert limiter.take("key", LIMIT).remaining == 2
+    with replica.client() as admin:
+        assert admin.info("replication")["role"] == "master"
+
+
+def _close(clients: list[redis.Redis]) -> None:
+    for client in clients:
+        client.close()

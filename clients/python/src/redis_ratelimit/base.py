@@ -48,6 +48,8 @@ class Base:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         library = clients.library(client, is_async=self._is_async)
+        # Kept, since connections behind sentinels ask the client's pool where the primary is.
+        self._given = (client, peeks)
         # What is closed with the limiter.
         self._own: list[Any] = []
         self._timeout = timeout
