@@ -1,0 +1,64 @@
+/** Spares a server that is away, and whoever waits for it. */
+
+export interface BreakerOptions {
+  /** After so many calls in a row that got no answer, no more are made ... */
+  readonly failures: number;
+  /** ... for so many milliseconds. Then one is tried, and if it is answered all are made again. */
+  readonly pauseMs: number;
+}
+
+export class Breaker {
+  readonly #options: BreakerOptions;
+  readonly #now: () => number;
+  readonly #log: (line: string) => void;
+  #failures = 0;
+  #openUntil = -Infinity;
+  /** Told to the log, and not yet that it is over. */
+  #lastFailure: number | undefined;
+
+  constructor(options: BreakerOptions, now: () => number, log: (line: string) => void) {
+    this.#options = options;
+    this.#now = now;
+    this.#log = log;
+  }
+
+  /** Whether a call may be made. Once a pause is over, one call may: it is for that one to say more. */
+  allows(): boolean {
+    if (this.#failures < this.#options.failures) return true;
+    if (this.#now() < this.#openUntil) return false;
+    this.#openUntil = this.#now() + this.#options.pauseMs;
+    return true;
+  }
+
+  /** Milliseconds until a call may be made again. */
+  get pauseMs(): number {
+    return Math.max(0, this.#openUntil - this.#now()) || this.#options.pauseMs;
+  }
+
+  /** The server answered, if only to say that it cannot decide at the moment. */
+  answered(): void {
+    this.#failures = 0;
+  }
+
+  /** There was no answer. */
+  silent(): void {
+    this.#failures++;
+    if (this.#failures >= this.#options.failures) {
+      this.#openUntil = this.#now() + this.#options.pauseMs;
+    }
+  }
+
+  /** The log is told when an outage begins, not of each call. */
+  outage(why: unknown): void {
+    if (this.#lastFailure === undefined) this.#log(`rate limits: the server is away: ${why}`);
+    this.#lastFailure = this.#now();
+  }
+
+  /** Over only if for a pause no call has failed: if every other did, the log would be full. */
+  decided(): void {
+    if (this.#lastFailure === undefined) return;
+    if (this.#now() < this.#lastFailure + this.#options.pauseMs) return;
+    this.#log("rate limits: the server is back");
+    this.#lastFailure = undefined;
+  }
+}

@@ -1,0 +1,236 @@
+/**
+ * Calls of the module's commands: their words, the keys that choose the node of a cluster, and what
+ * the reply means. All clients send the same ones.
+ */
+
+import { each, one, type Decision } from "./decision.js";
+import {
+  alternatives,
+  type ConcurrencyLimit,
+  type Duration,
+  type Limit,
+  type Limits,
+  type PolicyLimit,
+} from "./limits.js";
+
+export interface Call<Reply> {
+  readonly name: string;
+  /** What stands before the keys, such as their number, and behind them. */
+  readonly before: readonly string[];
+  readonly keys: readonly string[];
+  readonly after: readonly string[];
+  /** For a call without a key: calls of one route go to one node of a cluster. */
+  readonly route?: string;
+  /** A replica can answer it. */
+  readonly readOnly: boolean;
+  /** Sent twice it charges once. */
+  readonly repeatable: boolean;
+  readonly decode: (reply: unknown) => Reply;
+}
+
+/** All of it, without the name, as it is sent. */
+export function wordsOf({ before, keys, after }: Call<unknown>): string[] {
+  return [...before, ...keys, ...after];
+}
+
+export interface Once {
+  /** 1 to 256 bytes. From your own code: until it expires, it is a free pass. */
+  readonly id: string;
+  /** For how long the server remembers it. */
+  readonly ttl: Duration;
+}
+
+export interface PeekOptions {
+  /** What the call charges: 1, unless it says otherwise. 0 looks; a negative cost gives back. */
+  readonly cost?: number;
+  /** Pass only if this much stays available: an amount, or `"20%"` of the limit. */
+  readonly keep?: number | `${number}%`;
+  /** Charge as many whole units as there are, up to the cost: `decision.granted`. */
+  readonly upTo?: boolean;
+  /** Charge even past the limit: what has been used already. */
+  readonly force?: boolean;
+  /** Let pass also what will fit within this time: hold it for `decision.wait`. Token buckets only. */
+  readonly maxWait?: Duration;
+  /** Also say what each limit says for itself: `decision.each`. */
+  readonly each?: boolean;
+}
+
+export interface CallOptions extends PeekOptions {
+  /** A call of the same id is charged once. */
+  readonly once?: Once;
+}
+
+/** Charges all the limits of a key, or none. */
+export function take(key: string, limits: Limits, options: CallOptions = {}): Call<Decision> {
+  const { cost = 1, once } = options;
+  return {
+    ...deciding("RL.TAKE", key, limits, optionWords(options), options),
+    readOnly: false,
+    repeatable: once !== undefined || cost === 0,
+  };
+}
+
+/** Says what `take` would, and charges nothing. */
+export function peek(key: string, limits: Limits, options: PeekOptions = {}): Call<Decision> {
+  return {
+    ...deciding("RL.PEEK", key, limits, optionWords(options), options),
+    readOnly: true,
+    repeatable: true,
+  };
+}
+
+/** Corrects what the call of this id was charged: the units that it turned out to need. */
+export function settle(
+  key: string,
+  limits: Limits,
+  id: string,
+  amount: number,
+  options: Pick<PeekOptions, "each"> = {},
+): Call<Decision> {
+  const words = ["SETTLE", id, `${amount}`, ...(options.each ? ["EACH"] : [])];
+  return {
+    ...deciding("RL.TAKE", key, limits, words, { ...options, cost: 0 }),
+    readOnly: false,
+    repeatable: true,
+  };
+}
+
+/** What lies in several keys, which in a cluster have to be in one slot: `{acme}:user`, `{acme}:all`. */
+export type Keyed = readonly (readonly [key: string, limit: Limit])[];
+
+/** Charges limits of several keys together: all, or none. */
+export function takeAll(
+  keyed: Keyed,
+  options: Omit<CallOptions, "upTo" | "each"> = {},
+): Call<Decision> {
+  return {
+    ...decidingAll("RL.MTAKE", keyed, options),
+    readOnly: false,
+    repeatable: options.once !== undefined || options.cost === 0,
+  };
+}
+
+/** Says what `takeAll` would, and charges nothing. */
+export function peekAll(
+  keyed: Keyed,
+  options: Omit<PeekOptions, "upTo" | "each"> = {},
+): Call<Decision> {
+  return { ...decidingAll("RL.MPEEK", keyed, options), readOnly: true, repeatable: true };
+}
+
+export interface AcquireOptions {
+  /** Units held, above 0. */
+  readonly cost?: number;
+  /** Pass only if this holder has no lease yet. A repeated call is then denied. */
+  readonly nx?: boolean;
+}
+
+/** Takes a lease of a concurrency limit, or renews it. */
+export function acquire(
+  key: string,
+  limit: ConcurrencyLimit,
+  holder: string,
+  { cost, nx = false }: AcquireOptions = {},
+): Call<Decision> {
+  const words = [`${limit.limit}`, `${limit.ttl}`, holder];
+  if (cost !== undefined) words.push("COST", `${cost}`);
+  if (nx) words.push("NX");
+  return {
+    name: "RL.ACQUIRE",
+    before: [],
+    keys: [key],
+    after: words,
+    readOnly: false,
+    repeatable: !nx,
+    decode: (reply) => one(reply, [limit], false),
+  };
+}
+
+/** Gives leases back. Says how many there were. */
+export function release(key: string, ...holders: string[]): Call<number> {
+  return {
+    name: "RL.RELEASE",
+    before: [],
+    keys: [key],
+    after: holders,
+    readOnly: false,
+    repeatable: true,
+    decode: Number,
+  };
+}
+
+/** Forgets all that a key has used. Says whether there was anything to forget. */
+export function reset(key: string): Call<boolean> {
+  return {
+    name: "DEL",
+    before: [],
+    keys: [key],
+    after: [],
+    readOnly: false,
+    repeatable: true,
+    decode: (reply) => Number(reply) === 1,
+  };
+}
+
+/** A gateway's question: 0 to go, or the milliseconds to wait; null for never. */
+export function delay(
+  key: string,
+  { policies }: PolicyLimit,
+  options: Omit<CallOptions, "upTo" | "maxWait" | "each"> = {},
+): Call<number | null> {
+  return {
+    name: "RL.DELAY",
+    before: [],
+    keys: [key],
+    after: [...alternatives(policies), ...optionWords(options)],
+    readOnly: false,
+    repeatable: options.once !== undefined || options.cost === 0,
+    decode: (reply) => (Number(reply) < 0 ? null : Number(reply)),
+  };
+}
+
+type Deciding = Omit<Call<Decision>, "readOnly" | "repeatable">;
+
+function deciding(
+  name: "RL.TAKE" | "RL.PEEK",
+  key: string,
+  limits: Limits,
+  options: readonly string[],
+  { cost = 1, upTo = false, each: withEach = false }: PeekOptions,
+): Deciding {
+  const several = [limits].flat();
+  const [first] = several;
+  const place = { before: [], keys: [key] };
+  const decode = (reply: unknown) =>
+    withEach ? each(reply, several, cost, upTo) : one(reply, several, upTo);
+  // The form of its own that needs no permission to choose limits.
+  if (name === "RL.TAKE" && several.length === 1 && first && "policies" in first) {
+    const { policies } = first as PolicyLimit;
+    return { ...place, name: "RL.LIMIT", after: [...alternatives(policies), ...options], decode };
+  }
+  return { ...place, name, after: [...options, ...several.flatMap(({ words }) => words)], decode };
+}
+
+function decidingAll(name: string, keyed: Keyed, options: CallOptions): Deciding {
+  const limits = keyed.map(([, limit]) => limit);
+  return {
+    name,
+    before: [`${keyed.length}`],
+    keys: keyed.map(([key]) => key),
+    after: [...optionWords(options), ...limits.flatMap(({ words }) => words)],
+    decode: (reply) => each(reply, limits, options.cost ?? 1, false),
+  };
+}
+
+function optionWords(options: CallOptions): string[] {
+  const { cost, keep, upTo, force, maxWait, once } = options;
+  return [
+    ...(cost === undefined ? [] : ["COST", `${cost}`]),
+    ...(upTo ? ["UPTO"] : []),
+    ...(force ? ["FORCE"] : []),
+    ...(maxWait === undefined ? [] : ["MAXWAIT", `${maxWait}`]),
+    ...(keep === undefined ? [] : ["KEEP", `${keep}`]),
+    ...(once ? ["ONCE", once.id, `${once.ttl}`] : []),
+    ...(options.each ? ["EACH"] : []),
+  ];
+}

@@ -1,0 +1,90 @@
+/** The clients that can send calls: ioredis, iovalkey, and node-redis from 4 on. */
+
+import { wordsOf, type Call } from "./calls.js";
+
+/** What ioredis and iovalkey have in common, a client of one server or of a cluster. */
+export interface IoredisClient {
+  readonly options: object;
+  call(name: string, ...words: never[]): unknown;
+  sendCommand(command: never, ...more: never[]): unknown;
+}
+
+/** A node-redis client of one server, or a pool of them. */
+export interface NodeRedisClient {
+  sendCommand(words: string[], options?: never): Promise<unknown>;
+}
+
+/** A node-redis client of a cluster. */
+export interface NodeRedisCluster {
+  sendCommand(
+    key: string | undefined,
+    isReadOnly: boolean | undefined,
+    words: string[],
+    options?: never,
+  ): Promise<unknown>;
+  nodeClient(node: never): unknown;
+}
+
+export type Client = IoredisClient | NodeRedisClient | NodeRedisCluster;
+
+/** Sends a call and decodes its reply. The signal: what has not been sent yet need not be any more. */
+export type Send = <Reply>(call: Call<Reply>, signal: AbortSignal) => Promise<Reply>;
+
+export function senderOf(client: Client): Send {
+  if ("call" in client) {
+    const commandOf = commandsOf(client);
+    const send = client.sendCommand.bind(client) as (command: Command) => Promise<unknown>;
+    return async (call) => call.decode(await send(commandOf(call)));
+  }
+  if ("nodeClient" in client) {
+    return async (call, signal) => {
+      const key = call.keys[0] ?? call.route;
+      const words = [call.name, ...wordsOf(call)];
+      return call.decode(await client.sendCommand(key, call.readOnly, words, until(signal)));
+    };
+  }
+  return async (call, signal) => {
+    const words = [call.name, ...wordsOf(call)];
+    return call.decode(await client.sendCommand(words, until(signal)));
+  };
+}
+
+/** By its name in node-redis 5, and in 4. */
+function until(signal: AbortSignal): never {
+  return { abortSignal: signal, signal } as never;
+}
+
+/** What is used here of an ioredis command. */
+export interface Command {
+  getKeys(): string[];
+  isReadOnly?: boolean;
+  readonly promise: Promise<unknown>;
+  transformReply(reply: unknown): unknown;
+}
+
+type CommandMaker = (name: string, ...words: string[]) => Command;
+
+/**
+ * ioredis finds a command's keys by the name, and does not know the module's commands: a call would
+ * be sent to any node and be redirected, and a pipeline would fail. So each command is told its keys.
+ *
+ * `call` makes a command and hands it to `sendCommand`; here that is one that only returns it. So
+ * the command is of the class that belongs to this client, whichever package and copy it is from.
+ */
+export function commandsOf(client: IoredisClient): (call: Call<unknown>) => Command {
+  const { keyPrefix = "", ...options } = client.options as { keyPrefix?: string };
+  const maker = Object.create(client, {
+    sendCommand: { value: (command: Command) => command },
+    // With automatic pipelining `call` would put it into a pipeline instead.
+    options: { value: { ...options, enableAutoPipelining: false } },
+  }) as { call: CommandMaker };
+  return (call) => {
+    // ioredis prefixes the keys that it knows of: these are for us to prefix.
+    const keys = call.keys.map((key) => keyPrefix + key);
+    const command = maker.call(call.name, ...wordsOf({ ...call, keys }));
+    const choosing = keys.length > 0 || call.route === undefined ? keys : [call.route];
+    command.getKeys = () => choosing;
+    command.isReadOnly = call.readOnly;
+    return command;
+  };
+}

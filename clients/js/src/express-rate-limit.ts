@@ -1,0 +1,136 @@
+/**
+ * A store for express-rate-limit that admits exactly what the module admits:
+ * `rateLimit({ limit: 100, windowMs: 60_000, store: new RateLimitStore(redis) })`.
+ *
+ * express-rate-limit counts hits and denies when there are more than the limit; the module denies
+ * and counts nothing. So an admitted call is told as limit - remaining hits, and a denied one as
+ * limit + 1. What is denied is never charged, and so is never to be given back either: see decrement.
+ */
+
+import { AsyncLocalStorage } from "node:async_hooks";
+import { randomUUID } from "node:crypto";
+
+import type { ClientRateLimitInfo, Options, Store } from "express-rate-limit";
+
+import type { Client } from "./clients.js";
+import type { Decision } from "./decision.js";
+import { Limiter, type LimiterOptions } from "./limiter.js";
+import { fixed, type Duration, type Limit } from "./limits.js";
+
+export interface RateLimitStoreOptions extends LimiterOptions {
+  /** What every key begins with. "rl:" by default. */
+  readonly prefix?: string;
+  /**
+   * What is limited, for a key: any limit, or a policy of the server. By default `limit` in each
+   * window of `windowMs`. If limits differ from key to key, give express-rate-limit `store.limit`.
+   */
+  readonly limits?: Limit | ((key: string) => Limit);
+}
+
+/** What a request was told, for when it is to be given back. */
+interface Hit {
+  readonly key: string;
+  decision?: Decision;
+  isGivenBack: boolean;
+}
+
+/** As many hits as there can be: for a limit that only express-rate-limit knows. */
+const COUNTED = 1_000_000_000_000;
+
+/** How long an id can be settled after a request that takes long, unless its window is over. */
+const LONGEST_REQUEST_MS = 600_000;
+
+export class RateLimitStore implements Store {
+  readonly localKeys = false;
+  readonly prefix: string;
+  readonly #limiter: Limiter;
+  readonly #hits = new AsyncLocalStorage<Hit>();
+  readonly #limits: RateLimitStoreOptions["limits"];
+  readonly #hasIds: boolean;
+  #configured: { limit: number | undefined; windowMs: number; keepsIds: boolean } | undefined;
+
+  /**
+   * Unless `onOutage` says otherwise, an outage is an error: express-rate-limit's `passOnStoreError`
+   * decides what becomes of the request.
+   */
+  constructor(client: Client, { limits, prefix = "rl:", ...options }: RateLimitStoreOptions = {}) {
+    this.prefix = prefix;
+    this.#limits = limits;
+    this.#hasIds = options.once !== false;
+    this.#limiter = new Limiter(client, { onOutage: "throw", ...options, prefix });
+  }
+
+  init({ limit, windowMs, skipFailedRequests, skipSuccessfulRequests }: Options): void {
+    this.#configured = {
+      limit: typeof limit === "number" ? limit : undefined,
+      windowMs,
+      keepsIds: skipFailedRequests || skipSuccessfulRequests,
+    };
+  }
+
+  /** For express-rate-limit's `limit`: of this request, what the store's limits say. */
+  readonly limit = (): number => {
+    const limit = this.#hits.getStore()?.decision?.limit;
+    if (limit === undefined) throw new Error("store.limit is known only behind increment");
+    return limit;
+  };
+
+  async increment(key: string): Promise<ClientRateLimitInfo> {
+    const { windowMs, keepsIds } = this.#options();
+    const hit: Hit = { key, isGivenBack: false };
+    // All that this request still does knows of its hit. Before anything is waited for: behind it,
+    // this would be known to this method only.
+    if (keepsIds || this.#limits) this.#hits.enterWith(hit);
+    const ttl: Duration = `${Math.min(Math.max(windowMs, 1000), LONGEST_REQUEST_MS)}ms`;
+    const settleable = keepsIds && this.#hasIds ? { once: { id: randomUUID(), ttl } } : {};
+    hit.decision = await this.#limiter.take(key, this.#limitOf(key), settleable);
+    return this.#told(hit.decision);
+  }
+
+  async get(key: string): Promise<ClientRateLimitInfo | undefined> {
+    const decision = await this.#limiter.peek(key, this.#limitOf(key));
+    return decision.resetMs === 0 ? undefined : this.#told({ ...decision, allowed: true });
+  }
+
+  /**
+   * Gives back what this request was charged, if it was: the key alone does not say so, but a denied
+   * request is decremented as well (it has failed, too). By its id, so that it is given back once.
+   */
+  async decrement(key: string): Promise<void> {
+    const hit = this.#hits.getStore();
+    if (hit?.key !== key || !hit.decision || hit.isGivenBack) {
+      await this.#limiter.giveBack(key, this.#limitOf(key), 1);
+      return;
+    }
+    hit.isGivenBack = true;
+    const { allowed, id, source } = hit.decision;
+    if (!allowed || source !== "server") return;
+    const settled =
+      id !== undefined && (await this.#limiter.settle(key, this.#limitOf(key), id, 0)).allowed;
+    if (!settled) await this.#limiter.giveBack(key, this.#limitOf(key), 1);
+  }
+
+  async resetKey(key: string): Promise<void> {
+    await this.#limiter.reset(key);
+  }
+
+  #options() {
+    if (!this.#configured) throw new Error("the store is not in use yet: init has not been called");
+    return this.#configured;
+  }
+
+  #limitOf(key: string): Limit {
+    if (this.#limits) return typeof this.#limits === "function" ? this.#limits(key) : this.#limits;
+    const { limit = COUNTED, windowMs } = this.#options();
+    return fixed(limit, `${windowMs}ms`);
+  }
+
+  #told({ allowed, limit, remaining, resetMs, waitMs }: Decision): ClientRateLimitInfo {
+    // What express-rate-limit compares with, and tells clients of.
+    const known = this.#configured?.limit ?? limit;
+    const hits = allowed ? Math.min(Math.max(1, known - remaining), known) : known + 1;
+    // Denied: Retry-After is made of this.
+    const ms = allowed ? resetMs : (waitMs ?? resetMs);
+    return { totalHits: hits, resetTime: new Date(Date.now() + ms) };
+  }
+}

@@ -1,0 +1,51 @@
+/** What a client is told of its limits. */
+
+import type { Decision } from "./decision.js";
+
+/**
+ * - `X-RateLimit-Limit`, `-Remaining` and `-Reset`, which many clients know: of the limit that
+ *   decided, the reset in seconds from now.
+ * - `RateLimit` and `RateLimit-Policy`, of all limits that the decision knows of:
+ *   draft-ietf-httpapi-ratelimit-headers-10.
+ * - `Retry-After`, in seconds, if the call was denied and can pass later.
+ *
+ * During an outage only the last: what this process allows meanwhile is no client's limit.
+ */
+export function headers(decision: Decision): Record<string, string> {
+  const { allowed, wait, source } = decision;
+  const result: Record<string, string> = {};
+  if (source === "server") {
+    const all = decision.each.length > 0 ? decision.each : [decision];
+    const named = all.map((one, index) => [nameOf(one, decision, all.length, index), one] as const);
+    result["RateLimit-Policy"] = named.map(([name, one]) => quota(name, one)).join(", ");
+    // Retry-After is to be no earlier than any time told beside it, and other limits may take longer
+    // to recover than those that deny. So a denial tells of these only.
+    const told = allowed ? named : named.filter(([, one]) => !one.allowed);
+    result["RateLimit"] = told.map(([name, one]) => available(name, one)).join(", ");
+    result["X-RateLimit-Limit"] = `${decision.limit}`;
+    result["X-RateLimit-Remaining"] = `${decision.remaining}`;
+    result["X-RateLimit-Reset"] = `${Math.ceil(decision.reset)}`;
+  }
+  if (!allowed && wait !== null) result["Retry-After"] = `${Math.ceil(wait)}`;
+  return result;
+}
+
+function nameOf(one: Decision, whole: Decision, count: number, index: number): string {
+  const name = one.name ?? whole.policy ?? "default";
+  const isUnique = one.name !== undefined || count === 1;
+  // Of a structured field, a string: printable ASCII.
+  const safe = name.replace(/[^ -~]/gu, "?").replace(/["\\]/g, "\\$&");
+  return isUnique ? `"${safe}"` : `"${safe}-${index + 1}"`;
+}
+
+/** `"user";q=200;w=120`: so many units in so many seconds. */
+function quota(name: string, { limit, window }: Decision): string {
+  return `${name};q=${limit}${window === undefined ? "" : `;w=${Math.max(1, Math.ceil(window))}`}`;
+}
+
+/** `"user";r=42;t=30`: so many units are left for the next seconds. */
+function available(name: string, { allowed, remaining, reset, wait, window }: Decision): string {
+  // A sliding window takes up to two windows to forget all, but one to make room.
+  const until = allowed ? Math.min(reset, window ?? reset) : wait;
+  return `${name};r=${remaining}${until === null ? "" : `;t=${Math.ceil(until)}`}`;
+}

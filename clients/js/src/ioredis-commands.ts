@@ -1,0 +1,65 @@
+/** The module's commands as methods of an ioredis or iovalkey client, and of its pipelines. */
+
+import * as calls from "./calls.js";
+import type { Call } from "./calls.js";
+import { commandsOf, type Command, type IoredisClient } from "./clients.js";
+import * as policies from "./policies.js";
+
+/** The methods. `ioredis.ts` and `iovalkey.ts` declare them on their client's types. */
+export const COMMANDS = {
+  rlTake: calls.take,
+  rlPeek: calls.peek,
+  rlSettle: calls.settle,
+  rlTakeAll: calls.takeAll,
+  rlPeekAll: calls.peekAll,
+  rlAcquire: calls.acquire,
+  rlRelease: calls.release,
+  rlDelay: calls.delay,
+  rlPolicySet: policies.policySet,
+  rlPolicyGet: policies.policyGet,
+  rlPolicyList: policies.policyList,
+  rlPolicyDelete: policies.policyDelete,
+  rlPolicyScale: policies.policyScale,
+};
+
+type Commands = typeof COMMANDS;
+
+/** What the call of a method is answered with. */
+export type ReplyOf<Name extends keyof Commands> =
+  ReturnType<Commands[Name]> extends Call<infer Reply> ? Reply : never;
+
+export type ArgumentsOf<Name extends keyof Commands> = Parameters<Commands[Name]>;
+
+/** A client, or one of its pipelines: these send commands too, and then return themselves. */
+interface Sender {
+  sendCommand(command: Command): unknown;
+}
+
+/**
+ * Adds the module's commands to a client, and to pipelines that it makes from then on. They go to
+ * the right node of a cluster.
+ */
+export function addCommands<Client extends IoredisClient>(client: Client): Client {
+  const commandOf = commandsOf(client);
+  const { addedBuiltinSet } = client as unknown as { addedBuiltinSet: Set<string> };
+  for (const [name, callOf] of Object.entries(COMMANDS)) {
+    const method = function (this: Sender, ...words: never[]) {
+      const call = (callOf as (...words: never[]) => Call<unknown>)(...words);
+      return this.sendCommand(decoding(commandOf(call), call));
+    };
+    Object.assign(client, { [name]: method });
+    // A pipeline copies the methods of these names from its client.
+    addedBuiltinSet.add(name);
+  }
+  return client;
+}
+
+function decoding(command: Command, { decode }: Call<unknown>): Command {
+  const plain = command.transformReply.bind(command);
+  // In a transaction the first answer is only that the command is queued.
+  command.transformReply = (reply) => {
+    const text = plain(reply);
+    return text === "QUEUED" ? text : decode(text);
+  };
+  return command;
+}

@@ -1,0 +1,332 @@
+/** The limiter: charges limits on the server, and says what holds while the server is away. */
+
+import { randomUUID } from "node:crypto";
+import { setTimeout as pause } from "node:timers/promises";
+
+import { Breaker } from "./breaker.js";
+import * as calls from "./calls.js";
+import type { Call, CallOptions, Keyed, Once, PeekOptions } from "./calls.js";
+import { senderOf, type Client, type Send } from "./clients.js";
+import { decisionOf, type Decision } from "./decision.js";
+import { OutageError, explained, failureOf, isFullOfIds } from "./errors.js";
+import { Lease, type LeaseOptions } from "./lease.js";
+import { seconds, type ConcurrencyLimit, type Duration, type Limits } from "./limits.js";
+import { LocalLimits, type LocalOptions } from "./local.js";
+import * as policies from "./policies.js";
+import { Units, type UnitsOptions } from "./units.js";
+
+export interface LimiterOptions {
+  /** What every key begins with. Nothing by default. */
+  readonly prefix?: string;
+  /**
+   * For how long the server remembers that a call was charged, so that sending it again charges
+   * nothing: somewhat longer than your client goes on sending. 30 seconds by default. false: calls
+   * have no ids, keys stay at their smallest, and what is sent twice may be charged twice.
+   */
+  readonly once?: Duration | false;
+  /** How long a call may take, with all that is sent again. 250 ms by default. */
+  readonly timeout?: Duration;
+  /** How often a call is sent again whose connection was lost. 3 by default. */
+  readonly resends?: number;
+  /** After 5 failures in a row no calls are made for 1 second, by default; then one is tried. */
+  readonly breaker?: { readonly failures?: number; readonly pause?: Duration };
+  /**
+   * What holds while the server does not decide:
+   * - "open", the default: everything passes;
+   * - "closed": nothing does;
+   * - "throw": an OutageError is thrown;
+   * - a share: this process's part of each limit, in its own memory.
+   */
+  readonly onOutage?: "open" | "closed" | "throw" | LocalOptions;
+  /** Told when an outage begins and when it is over. console.warn by default. */
+  readonly log?: (line: string) => void;
+  /** Milliseconds that never go back. performance.now by default. */
+  readonly now?: () => number;
+}
+
+export interface TakeOptions extends PeekOptions {
+  /**
+   * An id of your own, to settle the charge by or to send the call again by yourself; false for
+   * none. By default each call has a new one.
+   */
+  readonly once?: string | Once | false;
+}
+
+/** Between one sending and the next. */
+const RESEND_PAUSE_MS = 10;
+
+export class Limiter {
+  /** The limits that the server keeps under a name. */
+  readonly policies: Policies;
+  readonly #send: Send;
+  readonly #prefix: string;
+  readonly #once: Duration | false;
+  readonly #timeoutMs: number;
+  readonly #resends: number;
+  readonly #breaker: Breaker;
+  readonly #onOutage: "open" | "closed" | "throw" | LocalLimits;
+  readonly #now: () => number;
+
+  constructor(client: Client, options: LimiterOptions = {}) {
+    const { onOutage = "open", breaker = {}, now = () => performance.now() } = options;
+    this.#send = senderOf(client);
+    this.#prefix = options.prefix ?? "";
+    this.#once = options.once ?? 30;
+    this.#timeoutMs = seconds(options.timeout ?? 0.25) * 1000;
+    this.#resends = options.resends ?? 3;
+    this.#breaker = new Breaker(
+      { failures: breaker.failures ?? 5, pauseMs: seconds(breaker.pause ?? 1) * 1000 },
+      now,
+      options.log ?? ((line) => console.warn(line)),
+    );
+    this.#onOutage = typeof onOutage === "string" ? onOutage : new LocalLimits(onOutage, now);
+    this.#now = now;
+    this.policies = new Policies((call) => this.#answer(call));
+  }
+
+  /** Charges all the limits of a key, or none of them. */
+  async take(key: string, limits: Limits, options: TakeOptions = {}): Promise<Decision> {
+    return this.#take(
+      options,
+      [limits].flat().map((limit) => [key, limit]),
+      (how) => calls.take(this.#prefix + key, limits, how),
+    );
+  }
+
+  /** Says what `take` would, and charges nothing. A replica may answer: the client's settings say. */
+  async peek(key: string, limits: Limits, options: PeekOptions = {}): Promise<Decision> {
+    const keyed: Keyed = [limits].flat().map((limit) => [key, limit]);
+    return this.#decide(calls.peek(this.#prefix + key, limits, options), keyed, options.cost, true);
+  }
+
+  /**
+   * Charges limits of several keys together: all, or none. In a cluster the keys have to be in one
+   * slot, so give them a tag in common: `{acme}:user:42` and `{acme}:all`.
+   */
+  async takeAll(keyed: Keyed, options: Omit<TakeOptions, "upTo" | "each"> = {}): Promise<Decision> {
+    return this.#take(options, keyed, (how) => calls.takeAll(this.#prefixed(keyed), how));
+  }
+
+  /** Says what `takeAll` would, and charges nothing. */
+  async peekAll(keyed: Keyed, options: Omit<PeekOptions, "upTo" | "each"> = {}): Promise<Decision> {
+    return this.#decide(calls.peekAll(this.#prefixed(keyed), options), keyed, options.cost, true);
+  }
+
+  /**
+   * Corrects a charge by its id (`decision.id`, or your own): to the units that it turned out to
+   * need. With the limits of the first call. Not allowed if the id is not known, or no longer.
+   */
+  async settle(key: string, limits: Limits, id: string, amount: number): Promise<Decision> {
+    return this.#correct(calls.settle(this.#prefix + key, limits, id, amount));
+  }
+
+  /**
+   * Gives back units of whomever. Sent twice it gives back twice, so it is not sent again if there
+   * is no answer. To give back a charge of your own, `settle` it with 0.
+   */
+  async giveBack(key: string, limits: Limits, amount: number): Promise<Decision> {
+    return this.#correct(calls.take(this.#prefix + key, limits, { cost: -amount }));
+  }
+
+  /** Forgets all that a key has used. Returns whether there was anything to forget. */
+  async reset(key: string): Promise<boolean> {
+    return this.#answer(calls.reset(this.#prefix + key));
+  }
+
+  /**
+   * Takes a lease, renews it three times in each ttl, and releases it at the end:
+   * `await using lease = await limiter.lease(...)`. Look at `lease.allowed` first.
+   */
+  async lease(key: string, limit: ConcurrencyLimit, options: LeaseOptions = {}): Promise<Lease> {
+    const { holder = randomUUID(), cost, nx = false } = options;
+    const acquire = (again: boolean) =>
+      calls.acquire(this.#prefix + key, limit, holder, {
+        ...(cost === undefined ? {} : { cost }),
+        nx: nx && !again,
+      });
+    const sentAt = this.#now();
+    const decision = await this.#decide(acquire(false), [[key, limit]], cost, false);
+    return new Lease(decision, {
+      holder,
+      ttlMs: seconds(limit.ttl) * 1000,
+      sentAt,
+      now: this.#now,
+      renew: () => this.#answer(acquire(true)),
+      release: () => this.#answer(calls.release(this.#prefix + key, holder)),
+    });
+  }
+
+  /**
+   * For a key that is hot: takes units by the batch and spends them in this process. What is not
+   * spent is given back when its time is over, and by `close`.
+   */
+  units(key: string, limits: Limits, options: UnitsOptions): Units {
+    const keyed: Keyed = [limits].flat().map((limit) => [key, limit]);
+    return new Units(options, {
+      now: this.#now,
+      take: (cost, once) =>
+        this.#answer(calls.take(this.#prefix + key, limits, { cost, upTo: true, once })),
+      settle: (id, amount) => this.#answer(calls.settle(this.#prefix + key, limits, id, amount)),
+      instead: (cost, error) => this.#instead(error, keyed, cost, false),
+    });
+  }
+
+  #prefixed(keyed: Keyed): Keyed {
+    return keyed.map(([key, limit]) => [this.#prefix + key, limit]);
+  }
+
+  async #take(
+    { once: asked = this.#once !== false && "", ...options }: TakeOptions,
+    keyed: Keyed,
+    callOf: (options: CallOptions) => Call<Decision>,
+  ): Promise<Decision> {
+    const { cost = 1 } = options;
+    const once = cost > 0 ? this.#onceOf(asked) : undefined;
+    const decision = await this.#decide(
+      callOf(once ? { ...options, once } : options),
+      keyed,
+      cost,
+      false,
+      // Rather than deny what is in order: this one may be charged twice, if it is sent twice.
+      once && typeof asked === "string" && asked === "" ? () => callOf(options) : undefined,
+    );
+    return once && decision.allowed && decision.source === "server"
+      ? { ...decision, id: once.id }
+      : decision;
+  }
+
+  #onceOf(asked: string | Once | false): Once | undefined {
+    if (asked === false) return undefined;
+    if (typeof asked !== "string") return asked;
+    return { id: asked || randomUUID(), ttl: this.#once || 30 };
+  }
+
+  async #decide(
+    call: Call<Decision>,
+    keyed: Keyed,
+    cost = 1,
+    peeks: boolean,
+    withoutId?: () => Call<Decision>,
+  ): Promise<Decision> {
+    try {
+      return await this.#answer(call);
+    } catch (error) {
+      if (withoutId && isFullOfIds(error)) {
+        return this.#decide(withoutId(), keyed, cost, peeks);
+      }
+      return this.#instead(error, keyed, cost, peeks);
+    }
+  }
+
+  async #correct(call: Call<Decision>): Promise<Decision> {
+    try {
+      return await this.#answer(call);
+    } catch (error) {
+      if (!(error instanceof OutageError) || this.#onOutage === "throw") throw error;
+      return nobody(false, null, error);
+    }
+  }
+
+  /** What holds while the server does not decide. A call that is wrong is still an error. */
+  #instead(error: unknown, keyed: Keyed, cost: number, peeks: boolean): Decision {
+    if (!(error instanceof OutageError) || this.#onOutage === "throw") throw error;
+    const open = this.#onOutage === "open";
+    if (open || this.#onOutage === "closed") {
+      return nobody(open, open ? 0 : Math.ceil(this.#breaker.pauseMs), error);
+    }
+    const decision = (this.#onOutage as LocalLimits).take(keyed, cost, peeks);
+    // A policy, and nobody has said what stands in for it.
+    return decision ? { ...decision, error } : nobody(true, 0, error);
+  }
+
+  /** Throws an OutageError if nobody decided, and what the server says if the call is wrong. */
+  async #answer<Reply>(call: Call<Reply>): Promise<Reply> {
+    if (!this.#breaker.allows()) throw new OutageError("the server did not answer lately");
+    try {
+      const reply = await this.#inTime(call);
+      this.#breaker.answered();
+      this.#breaker.decided();
+      return reply;
+    } catch (error) {
+      const failure = failureOf(error);
+      const why = explained(error);
+      if (failure === "lost") this.#breaker.silent();
+      else this.#breaker.answered();
+      if (failure === "refused") throw why;
+      this.#breaker.outage(why.message);
+      throw new OutageError(why.message, { cause: error });
+    }
+  }
+
+  async #inTime<Reply>(call: Call<Reply>): Promise<Reply> {
+    const given = new AbortController();
+    let timer: NodeJS.Timeout | undefined;
+    const late = new Promise<never>((_, reject) => {
+      timer = setTimeout(() => {
+        reject(new OutageError(`no answer within ${this.#timeoutMs} ms`));
+        given.abort();
+      }, this.#timeoutMs);
+    });
+    try {
+      return await Promise.race([this.#sent(call, given.signal), late]);
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+
+  async #sent<Reply>(call: Call<Reply>, signal: AbortSignal): Promise<Reply> {
+    for (let again = 1; ; again++) {
+      try {
+        return await this.#send(call, signal);
+      } catch (error) {
+        const final = !call.repeatable || again > this.#resends || signal.aborted;
+        if (final || failureOf(error) !== "lost") throw error;
+        await pause(RESEND_PAUSE_MS * again);
+      }
+    }
+  }
+}
+
+/** `limiter.policies`: see docs/commands.md for what they are. */
+export class Policies {
+  readonly #answer: <Reply>(call: Call<Reply>) => Promise<Reply>;
+
+  constructor(answer: <Reply>(call: Call<Reply>) => Promise<Reply>) {
+    this.#answer = answer;
+  }
+
+  /** Sets a policy. Returns the version that now stands. */
+  async set(
+    name: string,
+    limits: Limits,
+    options: policies.PolicySetOptions = {},
+  ): Promise<number> {
+    return this.#answer(policies.policySet(name, limits, options));
+  }
+
+  /** What there is to know about a policy; undefined if there is none. */
+  async get(name: string): Promise<policies.PolicyInfo | undefined> {
+    return this.#answer(policies.policyGet(name));
+  }
+
+  /** All policies, or those whose names match a pattern as in KEYS. */
+  async list(pattern?: string): Promise<policies.PolicyEntry[]> {
+    return this.#answer(policies.policyList(pattern));
+  }
+
+  /** Deletes policies. Returns how many there were. */
+  async delete(...names: string[]): Promise<number> {
+    const deleted = names.map((name) => this.#answer(policies.policyDelete(name)));
+    return (await Promise.all(deleted)).filter(Boolean).length;
+  }
+
+  /** Multiplies the limits of a policy by 0 to 1000; after `duration` the factor is 1 again. */
+  async scale(name: string, factor: number, duration?: Duration): Promise<policies.PolicyScale> {
+    return this.#answer(policies.policyScale(name, factor, duration));
+  }
+}
+
+function nobody(allowed: boolean, waitMs: number | null, error: unknown): Decision {
+  const said = { allowed, limit: 0, remaining: 0, waitMs, resetMs: 0 };
+  return decisionOf(said, { source: "none", error });
+}

@@ -1,0 +1,215 @@
+/** What is limited, and by how much. A call brings the limit; the server remembers the usage. */
+
+type Unit = "us" | "ms" | "s" | "m" | "h" | "d";
+
+/** Seconds as a number, or a number with a unit: `60`, `0.5`, `"100ms"`, `"1.5h"`. */
+export type Duration = number | `${number}` | `${number}${Unit}`;
+
+/** A window of the calendar, for `fixed` with `aligned`: a week from Monday, a month, a quarter, a year. */
+export type CalendarWindow = "1w" | "1mo" | "3mo" | "1y";
+
+export interface LimitOptions {
+  /** What this limit charges, whatever the call costs. 0 to 1000000000000. */
+  readonly cost?: number;
+  /** 1 to 32 letters, digits, `_` and `-`. A limit with a name keeps its usage if its window changes. */
+  readonly name?: string;
+  /** Pass only if this much stays available afterwards: an amount, or `"20%"` of the limit. */
+  readonly keep?: number | `${number}%`;
+  /** In policies only: decides and is counted, but denies nothing. */
+  readonly shadow?: boolean;
+}
+
+export interface FixedOptions extends LimitOptions {
+  /** Windows at multiples of their length since the Unix epoch; else the first call opens one. */
+  readonly aligned?: boolean;
+  /** With `aligned`: the distance from UTC at which windows begin, such as `"+09:00"`. */
+  readonly offset?: string;
+  /** With `aligned` months and quarters: the day on which they begin, 1 to 31. */
+  readonly anchor?: number;
+}
+
+export interface SlidingOptions extends LimitOptions {
+  /** Never more than the limit in any window, wherever it begins. */
+  readonly strict?: boolean;
+}
+
+export interface ConcurrencyOptions extends LimitOptions {
+  /** Who holds the lease, 1 to 256 bytes. Needed in `take`; `lease` makes one up. */
+  readonly holder?: string;
+  /** Pass only if this holder has no lease yet. */
+  readonly nx?: boolean;
+}
+
+export interface Limit {
+  /** As the module takes it. */
+  readonly words: readonly string[];
+  /** So many units, which are all back after `window` seconds. A policy's are known to the server. */
+  readonly quota?: number;
+  readonly window?: number;
+  readonly cost?: number;
+  readonly name?: string;
+}
+
+/** One limit of a key, or several: all are charged, or none is. */
+export type Limits = Limit | readonly Limit[];
+
+/** What must be known to stand in for a limit, or to renew a lease. */
+export interface KnownLimit extends Limit {
+  readonly quota: number;
+  readonly window: number;
+}
+
+/** Up to `limit` units at once; a lease expires after `ttl` unless it is renewed. */
+export interface ConcurrencyLimit extends KnownLimit {
+  readonly limit: number;
+  readonly ttl: Duration;
+}
+
+/** A policy of the server. */
+export interface PolicyLimit extends Limit {
+  readonly policies: readonly string[];
+}
+
+/** A burst of `capacity` units, refilled by `refill` every `period`, continuously. */
+export function tokenBucket(
+  capacity: number,
+  refill: number,
+  period: Duration,
+  options: LimitOptions = {},
+): KnownLimit {
+  return bucket("TOKENBUCKET", capacity, refill, period, options);
+}
+
+/** A queue of `capacity` calls that leaves at `leak` every `period`: `decision.wait` tells the turn. */
+export function leakyBucket(
+  capacity: number,
+  leak: number,
+  period: Duration,
+  options: LimitOptions = {},
+): KnownLimit {
+  return bucket("LEAKYBUCKET", capacity, leak, period, options);
+}
+
+/** `limit` units in each window. */
+export function fixed(
+  limit: number,
+  window: Duration | CalendarWindow,
+  options: FixedOptions = {},
+): KnownLimit {
+  const { aligned, offset, anchor } = options;
+  const flags = [
+    ...(aligned ? ["ALIGNED"] : []),
+    ...(offset === undefined ? [] : ["OFFSET", offset]),
+    ...(anchor === undefined ? [] : ["ANCHOR", `${anchor}`]),
+  ];
+  return known(["FIXED", `${limit}`, `${window}`, ...flags], limit, lengthOf(window), options);
+}
+
+/** `limit` units in any window, roughly; exactly, if `strict`. The server's README says how roughly. */
+export function sliding(limit: number, window: Duration, options: SlidingOptions = {}): KnownLimit {
+  const flags = options.strict ? ["STRICT"] : [];
+  return known(["SLIDING", `${limit}`, `${window}`, ...flags], limit, seconds(window), options);
+}
+
+/** `limit` units in any window, exactly: the time of every call is kept. */
+export function slidingLog(
+  limit: number,
+  window: Duration,
+  options: LimitOptions = {},
+): KnownLimit {
+  return known(["SLIDINGLOG", `${limit}`, `${window}`], limit, seconds(window), options);
+}
+
+/** At most `limit` units held at the same time. In a policy's definition it has no holder. */
+export function concurrency(
+  limit: number,
+  ttl: Duration,
+  options: ConcurrencyOptions = {},
+): ConcurrencyLimit {
+  const words = ["CONCURRENCY", `${limit}`, `${ttl}`];
+  if (options.holder !== undefined) words.push(options.holder);
+  if (options.nx) words.push("NX");
+  return { ...known(words, limit, seconds(ttl), options), limit, ttl };
+}
+
+/** The limits that the server keeps under a name; of several names, the first that exists. */
+export function policy(name: string, ...fallbacks: string[]): PolicyLimit {
+  const policies = [name, ...fallbacks];
+  return { words: ["POLICY", ...alternatives(policies)], policies };
+}
+
+/**
+ * Stands behind the other limits of a key: the last of so many `strikes`, calls that they denied,
+ * within `window` of the first bans the key for `block`.
+ */
+export function ban(strikes: number, window: Duration, block: Duration): Limit {
+  return { words: ["BAN", `${strikes}`, `${window}`, `${block}`] };
+}
+
+export function alternatives(names: readonly string[]): string[] {
+  return names.flatMap((name, index) => (index === 0 ? [name] : ["OR", name]));
+}
+
+const SECONDS: Readonly<Record<Unit, number>> = {
+  us: 1e-6,
+  ms: 1e-3,
+  s: 1,
+  m: 60,
+  h: 3600,
+  d: 86_400,
+};
+
+/** How many seconds a duration has. Throws a RangeError if it is none. */
+export function seconds(duration: Duration): number {
+  const match = /^([\d.]+(?:e[+-]?\d+)?)(us|ms|s|m|h|d)?$/.exec(`${duration}`);
+  const count = Number(match?.[1]);
+  if (!match || !Number.isFinite(count)) {
+    throw new RangeError(`not a duration, such as 60 or "100ms": ${duration}`);
+  }
+  return count * SECONDS[(match[2] ?? "s") as Unit];
+}
+
+const CALENDAR_DAYS: Readonly<Record<CalendarWindow, number>> = {
+  "1w": 7,
+  "1mo": 31,
+  "3mo": 92,
+  "1y": 366,
+};
+
+/** Of a window of the calendar, the longest that it can be. */
+function lengthOf(window: Duration | CalendarWindow): number {
+  const days = CALENDAR_DAYS[window as CalendarWindow] as number | undefined;
+  return days === undefined ? seconds(window as Duration) : days * SECONDS.d;
+}
+
+function bucket(
+  kind: string,
+  capacity: number,
+  rate: number,
+  period: Duration,
+  options: LimitOptions,
+): KnownLimit {
+  const window = (capacity / rate) * seconds(period);
+  return known([kind, `${capacity}`, `${rate}`, `${period}`], capacity, window, options);
+}
+
+function known(
+  words: readonly string[],
+  quota: number,
+  window: number,
+  { cost, name, keep, shadow }: LimitOptions,
+): KnownLimit {
+  return {
+    words: [
+      ...words,
+      ...(cost === undefined ? [] : ["COST", `${cost}`]),
+      ...(keep === undefined ? [] : ["KEEP", `${keep}`]),
+      ...(name === undefined ? [] : ["AS", name]),
+      ...(shadow ? ["SHADOW"] : []),
+    ],
+    quota,
+    window,
+    ...(cost === undefined ? {} : { cost }),
+    ...(name === undefined ? {} : { name }),
+  };
+}

@@ -1,0 +1,56 @@
+/**
+ * The module's commands for node-redis, from version 4 on:
+ * `createClient({ modules: { rl } })` and `createCluster({ modules: { rl } })`.
+ */
+
+import * as calls from "./calls.js";
+import { wordsOf, type Call } from "./calls.js";
+import * as policies from "./policies.js";
+
+/** What node-redis 5 hands to `parseCommand`, as far as it is used here. */
+interface Parser {
+  push(...words: string[]): unknown;
+  pushKey(key: string): unknown;
+  preserve: unknown;
+}
+
+function command<Words extends unknown[], Reply>(
+  callOf: (...words: Words) => Call<Reply>,
+  { readOnly = false, keyAt }: { readOnly?: boolean; keyAt?: number } = {},
+) {
+  return {
+    IS_READ_ONLY: readOnly,
+    /** node-redis 4 looks here for the key that chooses the node; the command's name is at 0. */
+    FIRST_KEY_INDEX: keyAt,
+    /** node-redis 5 and later. */
+    parseCommand(parser: Parser, ...words: Words): void {
+      const call = callOf(...words);
+      parser.push(call.name, ...call.before);
+      for (const key of call.keys) parser.pushKey(key);
+      parser.push(...call.after);
+      parser.preserve = call;
+    },
+    /** node-redis 4. */
+    transformArguments(...words: Words): string[] {
+      const call = callOf(...words);
+      return Object.assign([call.name, ...wordsOf(call)], { preserve: call });
+    },
+    transformReply: (reply: unknown, call: unknown): Reply => (call as Call<Reply>).decode(reply),
+  };
+}
+
+export const rl = {
+  take: command(calls.take, { keyAt: 1 }),
+  peek: command(calls.peek, { keyAt: 1, readOnly: true }),
+  settle: command(calls.settle, { keyAt: 1 }),
+  takeAll: command(calls.takeAll, { keyAt: 2 }),
+  peekAll: command(calls.peekAll, { keyAt: 2, readOnly: true }),
+  acquire: command(calls.acquire, { keyAt: 1 }),
+  release: command(calls.release, { keyAt: 1 }),
+  delay: command(calls.delay, { keyAt: 1 }),
+  policySet: command(policies.policySet),
+  policyGet: command(policies.policyGet, { readOnly: true }),
+  policyList: command(policies.policyList, { readOnly: true }),
+  policyDelete: command(policies.policyDelete),
+  policyScale: command(policies.policyScale),
+};

@@ -1,0 +1,143 @@
+/** The limits that a server keeps under a name. */
+
+import type { Call } from "./calls.js";
+import type { Duration, Limits } from "./limits.js";
+
+export interface PolicySetOptions {
+  /** Leave a policy that exists as it is. */
+  readonly nx?: boolean;
+  /** Set it only over this version; otherwise it is an error that names the one that stands. */
+  readonly version?: number;
+}
+
+export interface PolicyCounts {
+  readonly calls: number;
+  readonly admitted: number;
+  readonly denied: number;
+  /** Admitted, with at most a fifth of the limit left. */
+  readonly near: number;
+  readonly shadow_denied: number;
+  readonly banned: number;
+  /** Calls whose id had been charged before. */
+  readonly repeated: number;
+}
+
+export interface PolicyInfo {
+  readonly version: number;
+  readonly setAt: Date;
+  readonly scale: number;
+  /** Milliseconds until the scale is 1 again; null: until it is changed. */
+  readonly scaleMs: number | null;
+  /** As RL.POLICYSET takes it. */
+  readonly specs: string;
+  /** What has become of calls, on the server that was asked. */
+  readonly counts: PolicyCounts;
+}
+
+export interface PolicyScale {
+  readonly version: number;
+  readonly factor: number;
+  /** Milliseconds until it is 1 again; null: until it is changed. */
+  readonly ms: number | null;
+}
+
+export interface PolicyEntry {
+  readonly name: string;
+  readonly version: number;
+  readonly specs: string;
+}
+
+/** Sets a policy. Says the version that now stands. */
+export function policySet(
+  name: string,
+  limits: Limits,
+  { nx = false, version }: PolicySetOptions = {},
+): Call<number> {
+  const condition = nx ? ["NX"] : version === undefined ? [] : ["VERSION", `${version}`];
+  const specs = [limits].flat().flatMap(({ words }) => words);
+  // A version, once set, does not stand any more: sent again, the call would be refused.
+  return call("RL.POLICYSET", name, [name, ...condition, ...specs], version === undefined, Number);
+}
+
+/** What there is to know about a policy; undefined if there is none. */
+export function policyGet(name: string): Call<PolicyInfo | undefined> {
+  return { ...call("RL.POLICYGET", name, [name], true, infoOf), readOnly: true };
+}
+
+/** All policies, or those whose names match a pattern as in KEYS. */
+export function policyList(pattern?: string): Call<PolicyEntry[]> {
+  const words = pattern === undefined ? [] : ["MATCH", pattern];
+  const decode = (reply: unknown) =>
+    (reply as unknown[][]).map(([name, version, specs]) => ({
+      name: `${name}`,
+      version: Number(version),
+      specs: `${specs}`,
+    }));
+  return { ...call("RL.POLICYLIST", undefined, words, true, decode), readOnly: true };
+}
+
+/** Deletes a policy. Says whether there was one. */
+export function policyDelete(name: string): Call<boolean> {
+  return call("RL.POLICYDEL", name, [name], true, (reply) => Number(reply) === 1);
+}
+
+/** Multiplies a policy's limits by 0 to 1000; after `duration` the factor is 1 again. */
+export function policyScale(name: string, factor: number, duration?: Duration): Call<PolicyScale> {
+  const until = duration === undefined ? [] : ["FOR", `${duration}`];
+  return call("RL.POLICYSCALE", name, [name, `${factor}`, ...until], true, (reply) => {
+    const [version, scale, ms] = reply as unknown[];
+    return { version: Number(version), factor: Number(scale), ms: millisOrNever(ms) };
+  });
+}
+
+/**
+ * In a cluster any primary can be told, and all know it within a second. Here one name always goes
+ * to one primary, so that who sets a policy can read it at once, and NX and VERSION hold.
+ */
+function call<Reply>(
+  name: string,
+  route: string | undefined,
+  words: readonly string[],
+  repeatable: boolean,
+  decode: (reply: unknown) => Reply,
+): Call<Reply> {
+  return {
+    name,
+    before: words,
+    keys: [],
+    after: [],
+    ...(route === undefined ? {} : { route }),
+    readOnly: false,
+    repeatable,
+    decode,
+  };
+}
+
+function infoOf(reply: unknown): PolicyInfo | undefined {
+  if (reply === null || reply === undefined) return undefined;
+  const { version, set_at, scale, scale_ms, specs, counts } = fieldsOf(reply);
+  return {
+    version: Number(version),
+    setAt: new Date(Number(set_at)),
+    scale: Number(scale),
+    scaleMs: millisOrNever(scale_ms),
+    specs: `${specs}`,
+    counts: Object.fromEntries(
+      Object.entries(fieldsOf(counts)).map(([name, count]) => [name, Number(count)]),
+    ) as unknown as PolicyCounts,
+  };
+}
+
+/** A map is a flat array in RESP2; in RESP3 clients make an object or a Map of it. */
+function fieldsOf(reply: unknown): Record<string, unknown> {
+  if (reply instanceof Map) return Object.fromEntries(reply as Map<string, unknown>);
+  if (!Array.isArray(reply)) return reply as Record<string, unknown>;
+  const flat: unknown[] = reply;
+  return Object.fromEntries(
+    flat.flatMap((name, index) => (index % 2 === 0 ? [[`${name}`, flat[index + 1]]] : [])),
+  );
+}
+
+function millisOrNever(ms: unknown): number | null {
+  return Number(ms) < 0 ? null : Number(ms);
+}

@@ -1,0 +1,150 @@
+/**
+ * Units of a hot key, taken from the server by the batch and spent here.
+ *
+ * Never more are spent than were granted. What is in hand counts as used for all other processes, so
+ * take few compared to the limit. What is left over is settled by the id of its charge: so nobody is
+ * given again what has recovered in the meantime.
+ */
+
+import { randomUUID } from "node:crypto";
+
+import type { Once } from "./calls.js";
+import { decisionOf, type Decision } from "./decision.js";
+import { OutageError } from "./errors.js";
+import { seconds, type Duration } from "./limits.js";
+
+export interface UnitsOptions {
+  /** How many units are taken at a time: whole, from 1. */
+  readonly batch: number;
+  /** How long they can be spent: then what is left is given back. 1 second by default. */
+  readonly hold?: Duration;
+}
+
+interface Server {
+  readonly now: () => number;
+  readonly take: (cost: number, once: Once) => Promise<Decision>;
+  readonly settle: (id: string, amount: number) => Promise<Decision>;
+  /** What holds while the server is away. */
+  readonly instead: (cost: number, error: unknown) => Decision;
+}
+
+/** What was granted by one call. */
+interface Grant {
+  readonly id: string;
+  readonly granted: number;
+  readonly expiresAt: number;
+  readonly timer: NodeJS.Timeout;
+  spent: number;
+}
+
+export class Units {
+  readonly #batch: number;
+  readonly #holdMs: number;
+  readonly #server: Server;
+  #grant: Grant | undefined;
+  #said: Decision | undefined;
+  /** Denied: no use in asking before this. */
+  #askAgain = -Infinity;
+  /** The call under way, for which all wait that need units. */
+  #asking: Promise<void> | undefined;
+  /** What is being given back. */
+  readonly #settling = new Set<Promise<unknown>>();
+
+  constructor({ batch, hold = 1 }: UnitsOptions, server: Server) {
+    if (!Number.isInteger(batch) || batch < 1) {
+      throw new RangeError(`batch must be a whole number from 1: ${batch}`);
+    }
+    this.#batch = batch;
+    this.#holdMs = seconds(hold) * 1000;
+    this.#server = server;
+  }
+
+  /** Spends whole units, mostly without a call. */
+  async take(cost = 1): Promise<Decision> {
+    for (;;) {
+      const now = this.#server.now();
+      const left = this.#left(now);
+      if (this.#grant && left >= cost) {
+        this.#grant.spent += cost;
+        return this.#told(true, left - cost, 0);
+      }
+      if (this.#said && cost > this.#said.limit) return this.#told(false, left, null);
+      if (now < this.#askAgain) {
+        const wait = this.#askAgain === Infinity ? null : Math.ceil(this.#askAgain - now);
+        return this.#told(false, left, wait);
+      }
+      // One asks, however many wait. Each round grants something or denies.
+      this.#asking ??= this.#ask(cost).finally(() => (this.#asking = undefined));
+      try {
+        await this.#asking;
+      } catch (error) {
+        if (!(error instanceof OutageError)) throw error;
+        return this.#server.instead(cost, error);
+      }
+    }
+  }
+
+  /** Gives back what is not spent. */
+  async close(): Promise<void> {
+    await this.#asking?.catch(() => {});
+    this.#giveBack();
+    await Promise.all(this.#settling);
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.close();
+  }
+
+  #left(now: number): number {
+    if (this.#grant && now >= this.#grant.expiresAt) this.#giveBack();
+    return this.#grant ? this.#grant.granted - this.#grant.spent : 0;
+  }
+
+  async #ask(cost: number): Promise<void> {
+    // What is left of the last grant does not suffice: a new one is for all of it.
+    this.#giveBack();
+    await Promise.all(this.#settling);
+    const id = randomUUID();
+    const expiresAt = this.#server.now() + this.#holdMs;
+    // The id is settled when the hold is over, perhaps only after some attempts.
+    const ttl: Duration = `${Math.ceil(this.#holdMs) + SETTLE_WITHIN_MS}ms`;
+    const decision = await this.#server.take(Math.ceil(Math.max(cost, this.#batch)), { id, ttl });
+    this.#said = decision;
+    const { granted = 0, waitMs } = decision;
+    if (granted < cost) {
+      // What is denied now may pass when another unit has recovered.
+      const wait = decision.allowed ? this.#unitMs(decision) : waitMs;
+      this.#askAgain = wait === null ? Infinity : this.#server.now() + wait;
+    }
+    if (granted === 0) return;
+    const timer = setTimeout(() => this.#giveBack(), expiresAt - this.#server.now()).unref();
+    this.#grant = { id, granted, expiresAt, timer, spent: 0 };
+  }
+
+  /** Roughly, and only to ask no more often than is of use. */
+  #unitMs({ limit, remaining, resetMs }: Decision): number {
+    return Math.max(1, Math.ceil(resetMs / Math.max(1, limit - remaining)));
+  }
+
+  #giveBack(): void {
+    const grant = this.#grant;
+    if (!grant) return;
+    this.#grant = undefined;
+    clearTimeout(grant.timer);
+    if (grant.spent === grant.granted) return;
+    // What could not be given back recovers by itself.
+    const settled = this.#server
+      .settle(grant.id, grant.spent)
+      .catch(() => {})
+      .finally(() => this.#settling.delete(settled));
+    this.#settling.add(settled);
+  }
+
+  #told(allowed: boolean, left: number, waitMs: number | null): Decision {
+    const { limit = 0, remaining = 0, resetMs = 0, window } = this.#said ?? {};
+    const said = { allowed, limit, remaining: remaining + left, waitMs, resetMs };
+    return decisionOf(said, window === undefined ? {} : { window });
+  }
+}
+
+const SETTLE_WITHIN_MS = 30_000;

@@ -1,0 +1,200 @@
+/** The limiter on every client, alone and in a cluster. */
+
+import assert from "node:assert/strict";
+import { after, test } from "node:test";
+
+import { Limiter, NoPolicyError, fixed, policy, tokenBucket } from "redis-ratelimit-client";
+
+import { KINDS, clientFor, clusterClientFor } from "./support/clients.js";
+import { lossyProxyFor } from "./support/proxy.js";
+import { calls, clusterFor, lookInto, redirects, serverFor, until } from "./support/server.js";
+
+/** For calls that must not be given up, however busy the machine is. */
+const PATIENT = { timeout: 30, onOutage: "throw" } as const;
+
+const server = await serverFor({ after });
+// The first node has a replica, for peeks.
+const cluster = await clusterFor({ after }, { replicas: 1 });
+
+for (const kind of KINDS) {
+  /** Each client has keys and policies of its own. */
+  const prefix = `${kind.name}:`;
+  const options = { ...PATIENT, prefix };
+
+  test(`${kind.name}: what the server says is told`, async (test) => {
+    const limiter = new Limiter(await clientFor(test, kind, server.port), options);
+    const bucket = tokenBucket(10, 10, "1d");
+
+    const first = await limiter.take("user:42", bucket, { cost: 4 });
+    assert.deepEqual(
+      { ...first, id: typeof first.id },
+      {
+        allowed: true,
+        limit: 10,
+        remaining: 6,
+        wait: 0,
+        waitMs: 0,
+        reset: 34_560,
+        resetMs: 34_560_000,
+        each: [],
+        window: 86_400,
+        source: "server",
+        id: "string",
+      },
+    );
+
+    const denied = await limiter.take("user:42", bucket, { cost: 8 });
+    assert.equal(denied.allowed, false);
+    assert.ok(denied.wait! > 17_000 && denied.wait! <= 17_280, `${denied.wait}`);
+    assert.equal(denied.id, undefined);
+    assert.equal((await limiter.take("user:42", bucket, { cost: 11 })).wait, null);
+    assert.equal((await limiter.peek("user:42", bucket)).remaining, 6);
+
+    assert.equal((await limiter.settle("user:42", bucket, first.id!, 1)).remaining, 9);
+    assert.equal((await limiter.giveBack("user:42", bucket, 1)).remaining, 10);
+    assert.equal((await limiter.settle("user:42", bucket, "unknown", 1)).allowed, false);
+    assert.deepEqual((await limiter.take("user:42", bucket, { cost: 30, upTo: true })).granted, 10);
+    assert.equal(await limiter.reset("user:42"), true);
+    assert.equal(await limiter.reset("user:42"), false);
+  });
+
+  test(`${kind.name}: several limits of a key, and of several keys`, async (test) => {
+    const limiter = new Limiter(await clientFor(test, kind, server.port), options);
+    const limits = [
+      fixed(5, "1h", { name: "requests", cost: 1 }),
+      tokenBucket(100, 100, "1h", { name: "tokens" }),
+    ];
+    const told = await limiter.take("llm", limits, { cost: 60, each: true });
+    assert.deepEqual(
+      told.each.map(({ name, remaining, window }) => [name, remaining, window]),
+      [
+        ["requests", 4, 3600],
+        ["tokens", 40, 3600],
+      ],
+    );
+    // The one that runs out first under calls like this.
+    assert.deepEqual([told.allowed, told.name, told.remaining], [true, "tokens", 40]);
+    const denied = await limiter.take("llm", limits, { cost: 60, each: true });
+    assert.deepEqual([denied.allowed, denied.name, denied.remaining], [false, "tokens", 40]);
+    assert.equal((await limiter.take("llm", limits, { cost: 60 })).remaining, 40);
+
+    const keyed = [
+      ["{acme}:ann", fixed(2, "1h")],
+      ["{acme}:all", fixed(3, "1h")],
+    ] as const;
+    assert.equal((await limiter.takeAll(keyed)).remaining, 1);
+    assert.equal((await limiter.takeAll(keyed)).remaining, 0);
+    const over = await limiter.takeAll(keyed);
+    assert.deepEqual(
+      [over.allowed, ...over.each.map(({ allowed }) => allowed)],
+      [false, false, true],
+    );
+    assert.equal((await limiter.peekAll(keyed)).allowed, false);
+  });
+
+  test(`${kind.name}: policies`, async (test) => {
+    const limiter = new Limiter(await clientFor(test, kind, server.port), options);
+    const { policies } = limiter;
+    const pro = `${prefix}plan:pro`;
+    const plan = policy(`${prefix}user:42`, pro);
+
+    await assert.rejects(limiter.take("user:42", plan), NoPolicyError);
+    assert.equal(await policies.set(pro, fixed(5, "1h", { name: "requests" })), 1);
+    const told = await limiter.take("user:42", plan, { each: true });
+    assert.deepEqual([told.policy, told.remaining, told.each[0]?.name], [pro, 4, "requests"]);
+    assert.equal((await limiter.peek("user:42", plan)).remaining, 4);
+    assert.equal((await limiter.settle("user:42", plan, told.id!, 0)).remaining, 5);
+    assert.equal(await policies.set(pro, fixed(9, "1h"), { nx: true }), 1);
+    await assert.rejects(policies.set(pro, fixed(9, "1h"), { version: 7 }), /version 1, not 7/);
+    assert.equal(await policies.set(pro, fixed(8, "1h"), { version: 1 }), 2);
+
+    assert.deepEqual(await policies.list(`${prefix}plan:*`), [
+      { name: pro, version: 2, specs: "FIXED 8 1h" },
+    ]);
+    assert.equal((await policies.scale(pro, 0.5, "1h")).factor, 0.5);
+    const info = await policies.get(pro);
+    assert.ok(info && info.scaleMs !== null && info.setAt instanceof Date);
+    assert.deepEqual([info.version, info.scale, info.specs], [2, 0.5, "FIXED 8 1h"]);
+    assert.equal(info.counts.admitted, 1);
+    assert.equal(await policies.delete(pro, "plan:none"), 1);
+    assert.equal(await policies.get(pro), undefined);
+  });
+
+  test(`${kind.name}: each call goes to the right node of a cluster at once`, async (test) => {
+    const limiter = new Limiter(await clusterClientFor(test, kind, cluster), options);
+    const before = await redirects(test, cluster);
+    const users = Array.from({ length: 30 }, (_, n) => `user:${n}`);
+    const limit = fixed(2, "1h");
+
+    for (const user of users) {
+      const passed = await Promise.all([1, 2, 3].map(() => limiter.take(user, limit)));
+      assert.equal(passed.filter(({ allowed }) => allowed).length, 2, user);
+      await limiter.peek(user, limit);
+      await limiter.takeAll([
+        [`{${user}}:a`, limit],
+        [`{${user}}:b`, limit],
+      ]);
+    }
+    for (const node of cluster.primaries) {
+      assert.ok((await calls(lookInto(test, node))) > 0, "a node had no calls");
+    }
+    assert.equal(await redirects(test, cluster), before);
+  });
+
+  test(`${kind.name}: a policy can be read where it was set, and holds on all nodes`, async (test) => {
+    const limiter = new Limiter(await clusterClientFor(test, kind, cluster), options);
+    for (const name of ["a", "b", "c", "d", "e", "f"].map((name) => prefix + name)) {
+      assert.equal(await limiter.policies.set(name, fixed(5, "1h")), 1);
+      assert.equal(await limiter.policies.set(name, fixed(6, "1h"), { version: 1 }), 2);
+      assert.equal((await limiter.policies.get(name))?.version, 2);
+    }
+    for (const node of cluster.primaries) {
+      const there = lookInto(test, node);
+      const known = async () =>
+        (await there.call("RL.POLICYLIST", "MATCH", `${prefix}*`)) as unknown[];
+      await until(async () => (await known()).length === 6);
+    }
+    assert.equal(await limiter.policies.delete(prefix + "a", prefix + "b"), 2);
+  });
+
+  test(`${kind.name}: peeks go to replicas if the client is to read there`, async (test) => {
+    const client = await clusterClientFor(test, kind, cluster, true);
+    const limiter = new Limiter(client, options);
+    const replica = lookInto(test, cluster.replicas[0]!);
+    const before = await peeks(replica);
+    // Whichever keys are on the node that has one.
+    for (let i = 0; i < 100; i++) await limiter.peek(`user:${i}`, fixed(5, "1h"));
+    assert.ok((await peeks(replica)) > before, "no peek came to the replica");
+  });
+
+  test(`${kind.name}: replies are lost, and exactly the limit is charged`, async (test) => {
+    const proxy = await lossyProxyFor(test, server, 5);
+    const limiter = new Limiter(await clientFor(test, kind, proxy.port), {
+      ...options,
+      resends: 50,
+      breaker: { failures: Infinity },
+    });
+    let passed = 0;
+    for (let round = 0; round < 20; round++) {
+      const told = await Promise.all(
+        Array.from({ length: 10 }, () => limiter.take("lossy", fixed(100, "1h"))),
+      );
+      passed += told.filter(({ allowed }) => allowed).length;
+    }
+    assert.ok(proxy.count.lost > 10, `only ${proxy.count.lost} replies were lost`);
+    assert.equal(passed, 100);
+    const left = await lookInto(test, server).call(
+      "RL.PEEK",
+      `${prefix}lossy`,
+      "FIXED",
+      "100",
+      "1h",
+    );
+    assert.equal((left as number[])[2], 0);
+  });
+}
+
+async function peeks(redis: ReturnType<typeof lookInto>): Promise<number> {
+  const stats = await redis.info("commandstats");
+  return Number(/cmdstat_rl\.peek:calls=(\d+)/i.exec(stats)?.[1] ?? 0);
+}
