@@ -21,7 +21,7 @@ function command<Words extends unknown[], Reply>(
   return {
     IS_READ_ONLY: readOnly,
     /** node-redis 4 looks here for the key that chooses the node; the command's name is at 0. */
-    FIRST_KEY_INDEX: keyAt,
+    FIRST_KEY_INDEX: keyAt ?? (() => undefined),
     /** node-redis 5 and later. */
     parseCommand(parser: Parser, ...words: Words): void {
       const call = callOf(...words);
