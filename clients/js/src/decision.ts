@@ -89,7 +89,8 @@ export function each(
 function read(reply: unknown[], limit: Limit | undefined, withGranted: boolean): Decision {
   const [allowed, quota, remaining, wait, reset, ...more] = reply;
   const granted = withGranted ? { granted: Number(more.shift()) } : {};
-  const [name] = more;
+  // Where there is one limit the reply needs no name, and has none.
+  const name = more.length > 0 ? `${more[0]}` : limit?.name;
   return decisionOf(
     {
       allowed: Number(allowed) === 1,
@@ -100,7 +101,7 @@ function read(reply: unknown[], limit: Limit | undefined, withGranted: boolean):
     },
     {
       ...granted,
-      ...(name === undefined ? {} : { name: `${name}` }),
+      ...(name === undefined ? {} : { name }),
       ...(limit?.window === undefined ? {} : { window: limit.window }),
     },
   );

@@ -1,0 +1,238 @@
+/** Express and Fastify, over real HTTP: one line each. */
+
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { after, test } from "node:test";
+
+import express from "express";
+import express4 from "express4";
+import Fastify from "fastify";
+import { Cluster, Redis } from "ioredis";
+import { createCluster } from "redis";
+import {
+  concurrency,
+  fixed,
+  policy,
+  tokenBucket,
+  Limiter,
+  type Client,
+  type Decision,
+  type Keyed,
+  type Limits,
+} from "redis-ratelimit-client";
+import * as forExpress from "redis-ratelimit-client/express";
+import * as forFastify from "redis-ratelimit-client/fastify";
+
+import { Site, type Answer } from "./support/http.js";
+import { clockedServerFor, clusterFor, lookInto, redirects, serverFor } from "./support/server.js";
+import type { Scope } from "./support/server.js";
+
+/** What both frameworks' requests have that is used here. */
+interface Asked {
+  readonly headers: Record<string, string | string[] | undefined>;
+  readonly url: string;
+}
+
+interface Options {
+  readonly limits: Limits | ((request: Asked) => Limits | Keyed);
+  readonly client?: Client | Limiter;
+  readonly key?: (request: Asked) => string | undefined;
+  readonly cost?: (request: Asked) => number;
+  readonly headers?: boolean;
+  readonly report?: (decision: Decision) => void;
+  readonly onOutage?: "open" | "closed" | { share: number };
+  readonly timeout?: number;
+}
+
+type Serve = (test: Scope, options: Options) => Promise<Site>;
+
+const server = await serverFor({ after });
+const redis = new Redis(server.url);
+after(() => redis.disconnect());
+
+let prefixes = 0;
+
+/** Calls are not given up, however busy the machine is; and each application has its own keys. */
+const withDefaults = ({ limits, client = redis, ...options }: Options) => ({
+  limits,
+  client,
+  options: { timeout: 30, prefix: `test:${prefixes++}:`, log: () => {}, ...options },
+});
+
+const FRAMEWORKS: Record<string, Serve> = {
+  "Express 5": async (test, given) => {
+    const { client, limits, options } = withDefaults(given);
+    const app = express();
+    app.set("env", "test"); // prints no errors
+    app.use(forExpress.rateLimit(client, limits, options));
+    app.get("/", (request, response) => {
+      response.json(forExpress.decisionFor(request)?.remaining ?? null);
+    });
+    return Site.serve(test, app);
+  },
+  "Express 4": async (test, given) => {
+    const { client, limits, options } = withDefaults(given);
+    const app = express4();
+    app.set("env", "test"); // prints no errors
+    app.use(forExpress.rateLimit(client, limits, options));
+    app.get("/", (request, response) => {
+      response.json(forExpress.decisionFor(request)?.remaining ?? null);
+    });
+    return Site.serve(test, app);
+  },
+  Fastify: async (test, given) => {
+    const { client, limits, options } = withDefaults(given);
+    const app = Fastify();
+    app.addHook("onRequest", forFastify.rateLimit(client, limits, options));
+    app.get("/", async (request) => forFastify.decisionFor(request)?.remaining ?? null);
+    await app.listen({ port: 0, host: "127.0.0.1" });
+    test.after(() => app.close());
+    return new Site(test, (app.server.address() as { port: number }).port);
+  },
+};
+
+const user = ({ headers }: Asked) => headers["x-user"] as string | undefined;
+
+for (const [name, serve] of Object.entries(FRAMEWORKS)) {
+  test(`${name}: exactly the limit passes, of each address its own`, async (test) => {
+    const site = await serve(test, { limits: fixed(100, "1h") });
+    const counts = await site.statuses(1000, (turn) =>
+      site.get("/", {}, turn % 2 === 0 ? "127.0.0.1" : "127.0.0.2"),
+    );
+    assert.deepEqual(counts, { 200: 200, 429: 800 });
+  });
+
+  test(`${name}: clients are told`, async (test) => {
+    const { server, clock } = await clockedServerFor(test);
+    const site = await serve(test, {
+      client: lookInto(test, server),
+      limits: tokenBucket(2, 2, "1m", { name: "user" }),
+    });
+    const first = await site.get("/");
+    assert.equal(first.body, "1");
+    assert.equal(first.headers["ratelimit-policy"], '"user";q=2;w=60');
+    assert.equal(first.headers["ratelimit"], '"user";r=1;t=30');
+    assert.equal(first.headers["x-ratelimit-limit"], "2");
+    assert.equal(first.headers["x-ratelimit-remaining"], "1");
+    assert.equal(first.headers["x-ratelimit-reset"], "30");
+    assert.equal(first.headers["retry-after"], undefined);
+    await site.get("/");
+    const denied = await site.get("/");
+    assert.equal(denied.status, 429);
+    assert.equal(denied.headers["retry-after"], "30");
+    assert.equal(denied.headers["ratelimit"], '"user";r=0;t=30');
+    assert.match(`${denied.headers["content-type"]}`, /^application\/problem\+json/);
+    assert.equal(JSON.parse(denied.body).status, 429);
+    // Retry-After is exact.
+    clock.advance(29_999);
+    assert.equal((await site.get("/")).status, 429);
+    clock.advance(1);
+    assert.equal((await site.get("/")).status, 200);
+  });
+
+  test(`${name}: several limits, and those that denied are named`, async (test) => {
+    const site = await serve(test, {
+      limits: [fixed(5, "1h", { name: "requests", cost: 1 }), fixed(10, "2h", { name: "tokens" })],
+      cost: ({ url }) => Number(new URL(url, "http://here").searchParams.get("cost") ?? 1),
+    });
+    const first = await site.get("/?cost=8");
+    assert.equal(first.headers["ratelimit-policy"], '"requests";q=5;w=3600, "tokens";q=10;w=7200');
+    assert.equal(first.headers["x-ratelimit-remaining"], "2");
+    const denied = await site.get("/?cost=8");
+    assert.deepEqual(JSON.parse(denied.body)["violated-policies"], ["tokens"]);
+    assert.doesNotMatch(`${denied.headers["ratelimit"]}`, /requests/);
+    const never = await site.get("/?cost=80");
+    assert.equal(never.headers["retry-after"], undefined);
+    assert.match(JSON.parse(never.body).detail, /more than the limit/);
+  });
+
+  test(`${name}: whose limit, which, and not all`, async (test) => {
+    const limiter = new Limiter(redis, { timeout: 30, prefix: `test:${prefixes++}:` });
+    await limiter.policies.set("plan:free", fixed(2, "1h"));
+    const told: boolean[] = [];
+    const site = await serve(test, {
+      client: limiter,
+      key: user,
+      limits: (request) => (user(request) === "ann" ? fixed(4, "1h") : policy("plan:free")),
+      headers: false,
+      report: ({ allowed }) => told.push(allowed),
+    });
+    for (const [who, limit] of [
+      ["ann", 4],
+      ["ben", 2],
+    ] as const) {
+      const counts = await site.statuses(50, () => site.get("/", { "x-user": who }));
+      assert.deepEqual(counts, { 200: limit, 429: 50 - limit });
+    }
+    assert.equal(told.filter(Boolean).length, 6);
+    const free = await site.get("/");
+    assert.deepEqual([free.status, free.body], [200, "null"]);
+    assert.equal(free.headers["ratelimit"], undefined);
+  });
+
+  test(`${name}: in a cluster, limits of a user and of all, without a redirect`, async (test) => {
+    const cluster = await clusterFor(test);
+    const ioredis = new Cluster(cluster.primaries.map(({ at }) => at));
+    test.after(() => ioredis.disconnect());
+    const nodeRedis = createCluster({
+      rootNodes: cluster.primaries.map(({ at }) => ({ socket: at })),
+    });
+    await nodeRedis.connect();
+    test.after(() => nodeRedis.destroy());
+    for (const client of [ioredis, nodeRedis]) {
+      const site = await serve(test, {
+        client,
+        limits: (request) => [
+          [`{${user(request)!.slice(0, 1)}}:${user(request)}`, fixed(3, "1h")],
+          [`{${user(request)!.slice(0, 1)}}:all`, fixed(5, "1h")],
+        ],
+      });
+      const names = ["a1", "a2", "b1", "b2", "c1", "c2", "d1", "d2"];
+      const counts = await site.statuses(800, (turn) =>
+        site.get("/", { "x-user": names[turn % names.length]! }),
+      );
+      assert.deepEqual(counts, { 200: 20, 429: 780 });
+    }
+    assert.equal(await redirects(test, cluster), 0);
+  });
+
+  test(`${name}: an outage is open, closed or local`, async (test) => {
+    const away = await serverFor(test);
+    const client = new Redis(away.port, { enableOfflineQueue: false, retryStrategy: () => 10 });
+    client.on("error", () => {});
+    test.after(() => client.disconnect());
+    await once(client, "ready");
+    await away.stop();
+    const outages = { open: [20, 0, 0], closed: [0, 0, 20], local: [5, 15, 0] } as const;
+    for (const [how, [passed, denied, unavailable]] of Object.entries(outages)) {
+      const onOutage = how === "local" ? { share: 0.5 } : (how as "open" | "closed");
+      const site = await serve(test, { client, limits: fixed(10, "1h"), onOutage });
+      const answers: Answer[] = [];
+      for (let i = 0; i < 20; i++) answers.push(await site.get("/"));
+      const count = (status: number) => answers.filter((one) => one.status === status).length;
+      assert.deepEqual([count(200), count(429), count(503)], [passed, denied, unavailable], how);
+      assert.ok(answers.every(({ headers }) => headers["ratelimit"] === undefined));
+      const refused = answers.find(({ status }) => status === 503);
+      if (refused) assert.ok(Number(refused.headers["retry-after"]) >= 1);
+    }
+  });
+
+  test(`${name}: a wrong limit is an error of the application`, async (test) => {
+    const site = await serve(test, { limits: { words: ["FIXED", "many", "1h"] } });
+    assert.equal((await site.get("/")).status, 500);
+    const pool = await serve(test, { limits: concurrency(1, 30) });
+    assert.equal((await pool.get("/")).status, 500);
+  });
+}
+
+test("Fastify: one route", async (test) => {
+  const app = Fastify();
+  const onRequest = forFastify.rateLimit(redis, fixed(2, "1h"), { timeout: 30, prefix: "one:" });
+  app.get("/limited", { onRequest }, async () => "yes");
+  app.get("/free", async () => "yes");
+  await app.listen({ port: 0, host: "127.0.0.1" });
+  test.after(() => app.close());
+  const site = new Site(test, (app.server.address() as { port: number }).port);
+  assert.deepEqual(await site.statuses(10, () => site.get("/limited")), { 200: 2, 429: 8 });
+  assert.deepEqual(await site.statuses(10, () => site.get("/free")), { 200: 10 });
+});
