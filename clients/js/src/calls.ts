@@ -6,6 +6,7 @@
 import { each, one, type Decision } from "./decision.js";
 import {
   alternatives,
+  type Ban,
   type ConcurrencyLimit,
   type Duration,
   type Limit,
@@ -46,11 +47,13 @@ export interface PeekOptions {
   /** Pass only if this much stays available: an amount, or `"20%"` of the limit. */
   readonly keep?: number | `${number}%`;
   /** Charge as many whole units as there are, up to the cost: `decision.granted`. */
-  readonly upTo?: boolean;
+  readonly upto?: boolean;
   /** Charge even past the limit: what has been used already. */
   readonly force?: boolean;
   /** Let pass also what will fit within this time: hold it for `decision.wait`. Token buckets only. */
   readonly maxWait?: Duration;
+  /** Bans a key that goes on calling. */
+  readonly ban?: Ban;
   /** Also say what each limit says for itself: `decision.each`. */
   readonly each?: boolean;
 }
@@ -84,10 +87,10 @@ export function settle(
   key: string,
   limits: Limits,
   id: string,
-  amount: number,
+  cost: number,
   options: Pick<PeekOptions, "each"> = {},
 ): Call<Decision> {
-  const words = ["SETTLE", id, `${amount}`, ...(options.each ? ["EACH"] : [])];
+  const words = ["SETTLE", id, `${cost}`, ...(options.each ? ["EACH"] : [])];
   return {
     ...deciding("RL.TAKE", key, limits, words, { ...options, cost: 0 }),
     readOnly: false,
@@ -95,13 +98,13 @@ export function settle(
   };
 }
 
-/** What lies in several keys, which in a cluster have to be in one slot: `{acme}:user`, `{acme}:all`. */
-export type Keyed = readonly (readonly [key: string, limit: Limit])[];
+/** A limit for each key. In a cluster the keys have to be in one slot: `{acme}:user`, `{acme}:all`. */
+export type Keyed = Readonly<Record<string, Limit>>;
 
 /** Charges limits of several keys together: all, or none. */
 export function takeAll(
   keyed: Keyed,
-  options: Omit<CallOptions, "upTo" | "each"> = {},
+  options: Omit<CallOptions, "upto" | "each" | "ban"> = {},
 ): Call<Decision> {
   return {
     ...decidingAll("RL.MTAKE", keyed, options),
@@ -113,7 +116,7 @@ export function takeAll(
 /** Says what `takeAll` would, and charges nothing. */
 export function peekAll(
   keyed: Keyed,
-  options: Omit<PeekOptions, "upTo" | "each"> = {},
+  options: Omit<PeekOptions, "upto" | "each" | "ban"> = {},
 ): Call<Decision> {
   return { ...decidingAll("RL.MPEEK", keyed, options), readOnly: true, repeatable: true };
 }
@@ -159,6 +162,19 @@ export function release(key: string, ...holders: string[]): Call<number> {
   };
 }
 
+/** Bans a key, or with 0 lifts its ban. Says for how many milliseconds it is banned. */
+export function banKey(key: string, time: Duration): Call<number> {
+  return {
+    name: "RL.BAN",
+    before: [],
+    keys: [key],
+    after: [`${time}`],
+    readOnly: false,
+    repeatable: true,
+    decode: Number,
+  };
+}
+
 /** Forgets all that a key has used. Says whether there was anything to forget. */
 export function reset(key: string): Call<boolean> {
   return {
@@ -176,7 +192,7 @@ export function reset(key: string): Call<boolean> {
 export function delay(
   key: string,
   { policies }: PolicyLimit,
-  options: Omit<CallOptions, "upTo" | "maxWait" | "each"> = {},
+  options: Omit<CallOptions, "upto" | "maxWait" | "each" | "ban"> = {},
 ): Call<number | null> {
   return {
     name: "RL.DELAY",
@@ -196,37 +212,39 @@ function deciding(
   key: string,
   limits: Limits,
   options: readonly string[],
-  { cost = 1, upTo = false, each: withEach = false }: PeekOptions,
+  { cost = 1, upto = false, each: withEach = false, ban }: PeekOptions,
 ): Deciding {
   const several = [limits].flat();
   const [first] = several;
   const place = { before: [], keys: [key] };
   const decode = (reply: unknown) =>
-    withEach ? each(reply, several, cost, upTo) : one(reply, several, upTo);
+    withEach ? each(reply, several, cost, upto) : one(reply, several, upto);
   // The form of its own that needs no permission to choose limits.
   if (name === "RL.TAKE" && several.length === 1 && first && "policies" in first) {
     const { policies } = first as PolicyLimit;
     return { ...place, name: "RL.LIMIT", after: [...alternatives(policies), ...options], decode };
   }
-  return { ...place, name, after: [...options, ...several.flatMap(({ words }) => words)], decode };
+  const specs = several.flatMap(({ words }) => words);
+  return { ...place, name, after: [...options, ...specs, ...(ban?.words ?? [])], decode };
 }
 
 function decidingAll(name: string, keyed: Keyed, options: CallOptions): Deciding {
-  const limits = keyed.map(([, limit]) => limit);
+  const keys = Object.keys(keyed);
+  const limits = Object.values(keyed);
   return {
     name,
-    before: [`${keyed.length}`],
-    keys: keyed.map(([key]) => key),
+    before: [`${keys.length}`],
+    keys,
     after: [...optionWords(options), ...limits.flatMap(({ words }) => words)],
     decode: (reply) => each(reply, limits, options.cost ?? 1, false),
   };
 }
 
 function optionWords(options: CallOptions): string[] {
-  const { cost, keep, upTo, force, maxWait, once } = options;
+  const { cost, keep, upto, force, maxWait, once } = options;
   return [
     ...(cost === undefined ? [] : ["COST", `${cost}`]),
-    ...(upTo ? ["UPTO"] : []),
+    ...(upto ? ["UPTO"] : []),
     ...(force ? ["FORCE"] : []),
     ...(maxWait === undefined ? [] : ["MAXWAIT", `${maxWait}`]),
     ...(keep === undefined ? [] : ["KEEP", `${keep}`]),

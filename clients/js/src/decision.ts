@@ -18,7 +18,7 @@ export interface Decision {
   /** Seconds until all units are back. */
   readonly reset: number;
   readonly resetMs: number;
-  /** With `upTo`: so many units were charged. */
+  /** With `upto`: so many units were charged. */
   readonly granted?: number;
   /** What each limit says for itself, if the call asked for it: by `each`, or for several keys. */
   readonly each: readonly Decision[];
@@ -59,7 +59,7 @@ export function decisionOf(said: Said, rest: Partial<Decision> = {}): Decision {
 /** The reply to a call for one key. */
 export function one(reply: unknown, limits: readonly Limit[], withGranted: boolean): Decision {
   // Several limits behind one answer: which of them it tells of is not known.
-  const [limit, ...others] = limits.filter(isLimit);
+  const [limit, ...others] = limits;
   return read(reply as unknown[], others.length === 0 ? limit : undefined, withGranted);
 }
 
@@ -71,10 +71,9 @@ export function each(
   withGranted: boolean,
 ): Decision {
   const [allowed, wait, decisions, policy] = reply as [unknown, unknown, unknown[][], unknown];
-  const own = limits.filter(isLimit);
-  const said = decisions.map((decision, index) => read(decision, own[index], withGranted));
+  const said = decisions.map((decision, index) => read(decision, limits[index], withGranted));
   const waitMs = millisOrNever(wait);
-  const governing = governs(said, Number(allowed) === 1, (index) => own[index]?.cost ?? cost);
+  const governing = governs(said, Number(allowed) === 1, (index) => limits[index]?.cost ?? cost);
   return {
     ...governing,
     allowed: Number(allowed) === 1,
@@ -129,9 +128,4 @@ export function governs(
 function millisOrNever(wait: unknown): number | null {
   const ms = Number(wait);
   return ms < 0 ? null : ms;
-}
-
-/** BAN has no decision of its own. */
-function isLimit({ words }: Limit): boolean {
-  return words[0] !== "BAN";
 }

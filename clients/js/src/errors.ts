@@ -1,18 +1,41 @@
 /** What can go wrong, and what the caller is told of it. */
 
+import type { Decision } from "./decision.js";
+
+/** The base of all. */
+export class RateLimitError extends Error {
+  override readonly name: string = "RateLimitError";
+}
+
+/** The server refuses the call as it is: a mistake in its words, or a key of another type. */
+export class CallError extends RateLimitError {
+  override readonly name: string = "CallError";
+}
+
 /** No policy of these names exists. Set one and call again. */
-export class NoPolicyError extends Error {
+export class NoPolicyError extends CallError {
   override readonly name = "NoPolicyError";
 }
 
-/** Nobody decided: the server did not answer in time, or cannot decide at the moment. */
-export class OutageError extends Error {
-  override readonly name = "OutageError";
+/** The server did not decide: it is away, too slow, or in a state in which it refuses calls. */
+export class UnavailableError extends RateLimitError {
+  override readonly name = "UnavailableError";
 }
 
 /** A lease was not renewed in time, or somebody else holds it. */
-export class LeaseLostError extends Error {
+export class LeaseLostError extends RateLimitError {
   override readonly name = "LeaseLostError";
+}
+
+/** There is no room for a lease. `decision.wait` says when there may be. */
+export class DeniedError extends RateLimitError {
+  override readonly name = "DeniedError";
+  readonly decision: Decision;
+
+  constructor(decision: Decision) {
+    super(`denied: the limit is ${decision.limit}`);
+    this.decision = decision;
+  }
 }
 
 const MODULE_MISSING =
@@ -42,13 +65,26 @@ export function explained(error: unknown): Error {
   if (message.startsWith("NOPOLICY ")) {
     return new NoPolicyError(message.slice("NOPOLICY ".length), { cause: error });
   }
-  if (isModuleMissing(message)) return new Error(MODULE_MISSING, { cause: error });
-  return error instanceof Error ? error : new Error(message);
+  switch (failureOf(error)) {
+    case "refused":
+      return new CallError(message, { cause: error });
+    case "unable":
+      return new UnavailableError(isModuleMissing(message) ? MODULE_MISSING : message, {
+        cause: error,
+      });
+    case "lost":
+      return error instanceof UnavailableError
+        ? error
+        : new UnavailableError(message, { cause: error });
+  }
 }
 
 /** The key remembers as many ids as it may: the call is in order but for its id. */
 export function isFullOfIds(error: unknown): boolean {
-  return /^ERR the key has \d+ entries, as many as ratelimit\.max-ids/.test(messageOf(error));
+  return (
+    error instanceof CallError &&
+    /^ERR the key has \d+ entries, as many as ratelimit\.max-ids/.test(error.message)
+  );
 }
 
 /** Redis quotes the command in one way, and did in another until 7.0. */

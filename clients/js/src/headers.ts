@@ -11,7 +11,7 @@ import type { Decision } from "./decision.js";
  *
  * During an outage only the last: what this process allows meanwhile is no client's limit.
  */
-export function headers(decision: Decision): Record<string, string> {
+export function fields(decision: Decision): Record<string, string> {
   const { allowed, wait, source } = decision;
   const result: Record<string, string> = {};
   if (source === "server") {

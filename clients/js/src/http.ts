@@ -4,9 +4,9 @@ import { network } from "./address.js";
 import type { Keyed } from "./calls.js";
 import type { Client } from "./clients.js";
 import type { Decision } from "./decision.js";
-import { headers } from "./headers.js";
+import { fields } from "./headers.js";
 import { Limiter, type LimiterOptions } from "./limiter.js";
-import type { Limits } from "./limits.js";
+import type { Limit, Limits } from "./limits.js";
 
 export interface RateLimitOptions<Request> extends LimiterOptions {
   /**
@@ -68,14 +68,14 @@ export function gate<Request extends { readonly ip?: string | undefined }>(
     DECISIONS.set(request, decision);
     report?.(decision, request);
     return {
-      headers: options.headers === false ? {} : headers(decision),
+      headers: options.headers === false ? {} : fields(decision),
       denial: decision.allowed ? undefined : denial(decision),
     };
   };
 }
 
 function isKeyed(limits: Limits | Keyed): limits is Keyed {
-  return Array.isArray(limits) && Array.isArray(limits[0]);
+  return !Array.isArray(limits) && !Array.isArray((limits as Limit).words);
 }
 
 /** A problem document (RFC 9457), of the types that the draft of the header fields defines. */

@@ -4,8 +4,15 @@ export { network } from "./address.js";
 export type { AcquireOptions, Call, CallOptions, Keyed, Once, PeekOptions } from "./calls.js";
 export type { Client, IoredisClient, NodeRedisClient, NodeRedisCluster } from "./clients.js";
 export type { Decision } from "./decision.js";
-export { LeaseLostError, NoPolicyError, OutageError } from "./errors.js";
-export { headers } from "./headers.js";
+export {
+  CallError,
+  DeniedError,
+  LeaseLostError,
+  NoPolicyError,
+  RateLimitError,
+  UnavailableError,
+} from "./errors.js";
+export { fields } from "./headers.js";
 export { Lease, type LeaseOptions } from "./lease.js";
 export { Limiter, Policies, type LimiterOptions, type TakeOptions } from "./limiter.js";
 export {
@@ -17,6 +24,7 @@ export {
   sliding,
   slidingLog,
   tokenBucket,
+  type Ban,
   type CalendarWindow,
   type ConcurrencyLimit,
   type ConcurrencyOptions,

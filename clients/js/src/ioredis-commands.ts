@@ -14,6 +14,7 @@ export const COMMANDS = {
   rlPeekAll: calls.peekAll,
   rlAcquire: calls.acquire,
   rlRelease: calls.release,
+  rlBan: calls.banKey,
   rlDelay: calls.delay,
   rlPolicySet: policies.policySet,
   rlPolicyGet: policies.policyGet,

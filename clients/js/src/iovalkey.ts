@@ -15,6 +15,7 @@ declare module "iovalkey" {
     rlPeekAll(...words: ArgumentsOf<"rlPeekAll">): Result<ReplyOf<"rlPeekAll">, Context>;
     rlAcquire(...words: ArgumentsOf<"rlAcquire">): Result<ReplyOf<"rlAcquire">, Context>;
     rlRelease(...words: ArgumentsOf<"rlRelease">): Result<ReplyOf<"rlRelease">, Context>;
+    rlBan(...words: ArgumentsOf<"rlBan">): Result<ReplyOf<"rlBan">, Context>;
     rlDelay(...words: ArgumentsOf<"rlDelay">): Result<ReplyOf<"rlDelay">, Context>;
     rlPolicySet(...words: ArgumentsOf<"rlPolicySet">): Result<ReplyOf<"rlPolicySet">, Context>;
     rlPolicyGet(...words: ArgumentsOf<"rlPolicyGet">): Result<ReplyOf<"rlPolicyGet">, Context>;

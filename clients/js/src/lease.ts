@@ -41,12 +41,7 @@ export class Lease {
     this.signal = this.#lost.signal;
     this.#server = server;
     // What nobody granted during an outage is nobody's to renew.
-    if (decision.allowed && decision.source === "server") this.#holds(server.sentAt);
-  }
-
-  /** Whether there was room. If not, `decision.wait` says when to try again. */
-  get allowed(): boolean {
-    return this.decision.allowed;
+    if (decision.source === "server") this.#holds(server.sentAt);
   }
 
   /** Gives the lease back. If that cannot be said, it expires after its ttl. */

@@ -1,17 +1,17 @@
 /** The limiter: charges limits on the server, and says what holds while the server is away. */
 
 import { randomUUID } from "node:crypto";
-import { setTimeout as pause } from "node:timers/promises";
+import { setTimeout as sleep } from "node:timers/promises";
 
 import { Breaker } from "./breaker.js";
 import * as calls from "./calls.js";
 import type { Call, CallOptions, Keyed, Once, PeekOptions } from "./calls.js";
 import { senderOf, type Client, type Send } from "./clients.js";
 import { decisionOf, type Decision } from "./decision.js";
-import { OutageError, explained, failureOf, isFullOfIds } from "./errors.js";
+import { DeniedError, UnavailableError, explained, failureOf, isFullOfIds } from "./errors.js";
 import { Lease, type LeaseOptions } from "./lease.js";
-import { seconds, type ConcurrencyLimit, type Duration, type Limits } from "./limits.js";
-import { LocalLimits, type LocalOptions } from "./local.js";
+import { fixed, seconds, type ConcurrencyLimit, type Duration, type Limits } from "./limits.js";
+import { LocalLimits, type Charged, type LocalOptions } from "./local.js";
 import * as policies from "./policies.js";
 import { Units, type UnitsOptions } from "./units.js";
 
@@ -19,22 +19,28 @@ export interface LimiterOptions {
   /** What every key begins with. Nothing by default. */
   readonly prefix?: string;
   /**
-   * For how long the server remembers that a call was charged, so that sending it again charges
-   * nothing: somewhat longer than your client goes on sending. 30 seconds by default. false: calls
-   * have no ids, keys stay at their smallest, and what is sent twice may be charged twice.
+   * Whether calls bring an id of their own, so that sending one again charges nothing. true by
+   * default. false: keys stay at their smallest, and what a client sends twice may be charged twice.
    */
-  readonly once?: Duration | false;
+  readonly once?: boolean;
+  /**
+   * For how long the server remembers an id: somewhat longer than your client goes on sending. 30
+   * seconds by default.
+   */
+  readonly onceTtl?: Duration;
   /** How long a call may take, with all that is sent again. 250 ms by default. */
   readonly timeout?: Duration;
   /** How often a call is sent again whose connection was lost. 3 by default. */
   readonly resends?: number;
-  /** After 5 failures in a row no calls are made for 1 second, by default; then one is tried. */
-  readonly breaker?: { readonly failures?: number; readonly pause?: Duration };
+  /** After so many calls in a row without an answer nobody asks ... 5 by default. */
+  readonly failures?: number;
+  /** ... for this long. Then one call tries again. 1 second by default. */
+  readonly pause?: Duration;
   /**
    * What holds while the server does not decide:
    * - "open", the default: everything passes;
    * - "closed": nothing does;
-   * - "throw": an OutageError is thrown;
+   * - "throw": an UnavailableError is thrown;
    * - a share: this process's part of each limit, in its own memory.
    */
   readonly onOutage?: "open" | "closed" | "throw" | LocalOptions;
@@ -46,10 +52,10 @@ export interface LimiterOptions {
 
 export interface TakeOptions extends PeekOptions {
   /**
-   * An id of your own, to settle the charge by or to send the call again by yourself; false for
-   * none. By default each call has a new one.
+   * An id of your own, to settle the charge by or to send the call again by yourself. true: a new
+   * one. false: none.
    */
-  readonly once?: string | Once | false;
+  readonly once?: boolean | string | Once;
 }
 
 /** Between one sending and the next. */
@@ -60,7 +66,8 @@ export class Limiter {
   readonly policies: Policies;
   readonly #send: Send;
   readonly #prefix: string;
-  readonly #once: Duration | false;
+  readonly #once: boolean;
+  readonly #onceTtl: Duration;
   readonly #timeoutMs: number;
   readonly #resends: number;
   readonly #breaker: Breaker;
@@ -68,14 +75,15 @@ export class Limiter {
   readonly #now: () => number;
 
   constructor(client: Client, options: LimiterOptions = {}) {
-    const { onOutage = "open", breaker = {}, now = () => performance.now() } = options;
+    const { onOutage = "open", now = () => performance.now() } = options;
     this.#send = senderOf(client);
     this.#prefix = options.prefix ?? "";
-    this.#once = options.once ?? 30;
+    this.#once = options.once ?? true;
+    this.#onceTtl = options.onceTtl ?? 30;
     this.#timeoutMs = seconds(options.timeout ?? 0.25) * 1000;
     this.#resends = options.resends ?? 3;
     this.#breaker = new Breaker(
-      { failures: breaker.failures ?? 5, pauseMs: seconds(breaker.pause ?? 1) * 1000 },
+      { failures: options.failures ?? 5, pauseMs: seconds(options.pause ?? 1) * 1000 },
       now,
       options.log ?? ((line) => console.warn(line)),
     );
@@ -86,46 +94,53 @@ export class Limiter {
 
   /** Charges all the limits of a key, or none of them. */
   async take(key: string, limits: Limits, options: TakeOptions = {}): Promise<Decision> {
-    return this.#take(
-      options,
-      [limits].flat().map((limit) => [key, limit]),
-      (how) => calls.take(this.#prefix + key, limits, how),
+    return this.#take(options, ofKey(key, limits), (how) =>
+      calls.take(this.#prefix + key, limits, how),
     );
   }
 
   /** Says what `take` would, and charges nothing. A replica may answer: the client's settings say. */
   async peek(key: string, limits: Limits, options: PeekOptions = {}): Promise<Decision> {
-    const keyed: Keyed = [limits].flat().map((limit) => [key, limit]);
-    return this.#decide(calls.peek(this.#prefix + key, limits, options), keyed, options.cost, true);
+    const call = calls.peek(this.#prefix + key, limits, options);
+    return this.#decide(call, ofKey(key, limits), options.cost, true);
   }
 
   /**
    * Charges limits of several keys together: all, or none. In a cluster the keys have to be in one
    * slot, so give them a tag in common: `{acme}:user:42` and `{acme}:all`.
    */
-  async takeAll(keyed: Keyed, options: Omit<TakeOptions, "upTo" | "each"> = {}): Promise<Decision> {
-    return this.#take(options, keyed, (how) => calls.takeAll(this.#prefixed(keyed), how));
+  async takeAll(
+    keyed: Keyed,
+    options: Omit<TakeOptions, "upto" | "each" | "ban"> = {},
+  ): Promise<Decision> {
+    return this.#take(options, Object.entries(keyed), (how) =>
+      calls.takeAll(this.#prefixed(keyed), how),
+    );
   }
 
   /** Says what `takeAll` would, and charges nothing. */
-  async peekAll(keyed: Keyed, options: Omit<PeekOptions, "upTo" | "each"> = {}): Promise<Decision> {
-    return this.#decide(calls.peekAll(this.#prefixed(keyed), options), keyed, options.cost, true);
+  async peekAll(
+    keyed: Keyed,
+    options: Omit<PeekOptions, "upto" | "each" | "ban"> = {},
+  ): Promise<Decision> {
+    const call = calls.peekAll(this.#prefixed(keyed), options);
+    return this.#decide(call, Object.entries(keyed), options.cost, true);
   }
 
   /**
    * Corrects a charge by its id (`decision.id`, or your own): to the units that it turned out to
    * need. With the limits of the first call. Not allowed if the id is not known, or no longer.
    */
-  async settle(key: string, limits: Limits, id: string, amount: number): Promise<Decision> {
-    return this.#correct(calls.settle(this.#prefix + key, limits, id, amount));
+  async settle(key: string, limits: Limits, id: string, cost: number): Promise<Decision> {
+    return this.#correct(calls.settle(this.#prefix + key, limits, id, cost));
   }
 
   /**
    * Gives back units of whomever. Sent twice it gives back twice, so it is not sent again if there
    * is no answer. To give back a charge of your own, `settle` it with 0.
    */
-  async giveBack(key: string, limits: Limits, amount: number): Promise<Decision> {
-    return this.#correct(calls.take(this.#prefix + key, limits, { cost: -amount }));
+  async giveBack(key: string, limits: Limits, cost = 1): Promise<Decision> {
+    return this.#correct(calls.take(this.#prefix + key, limits, { cost: -cost }));
   }
 
   /** Forgets all that a key has used. Returns whether there was anything to forget. */
@@ -135,7 +150,7 @@ export class Limiter {
 
   /**
    * Takes a lease, renews it three times in each ttl, and releases it at the end:
-   * `await using lease = await limiter.lease(...)`. Look at `lease.allowed` first.
+   * `await using lease = await limiter.lease(...)`. Throws a DeniedError if there is no room.
    */
   async lease(key: string, limit: ConcurrencyLimit, options: LeaseOptions = {}): Promise<Lease> {
     const { holder = randomUUID(), cost, nx = false } = options;
@@ -146,6 +161,7 @@ export class Limiter {
       });
     const sentAt = this.#now();
     const decision = await this.#decide(acquire(false), [[key, limit]], cost, false);
+    if (!decision.allowed) throw new DeniedError(decision);
     return new Lease(decision, {
       holder,
       ttlMs: seconds(limit.ttl) * 1000,
@@ -156,54 +172,70 @@ export class Limiter {
     });
   }
 
+  /** Releases leases by their holders. Returns how many were held. */
+  async release(key: string, ...holders: string[]): Promise<number> {
+    return this.#answer(calls.release(this.#prefix + key, ...holders));
+  }
+
+  /** Bans a key, or with 0 lifts its ban. Returns for how many milliseconds it is banned. */
+  async ban(key: string, time: Duration): Promise<number> {
+    return this.#answer(calls.banKey(this.#prefix + key, time));
+  }
+
+  /** For the start: throws if the server cannot be reached, or does not have the module. */
+  async check(): Promise<void> {
+    await this.#answer(calls.peek(`${this.#prefix}{check}`, fixed(1, 1)));
+  }
+
   /**
    * For a key that is hot: takes units by the batch and spends them in this process. What is not
    * spent is given back when its time is over, and by `close`.
    */
-  units(key: string, limits: Limits, options: UnitsOptions): Units {
-    const keyed: Keyed = [limits].flat().map((limit) => [key, limit]);
+  units(key: string, limits: Limits, options: UnitsOptions = {}): Units {
     return new Units(options, {
       now: this.#now,
       take: (cost, once) =>
-        this.#answer(calls.take(this.#prefix + key, limits, { cost, upTo: true, once })),
-      settle: (id, amount) => this.#answer(calls.settle(this.#prefix + key, limits, id, amount)),
-      instead: (cost, error) => this.#instead(error, keyed, cost, false),
+        this.#answer(calls.take(this.#prefix + key, limits, { cost, upto: true, once })),
+      settle: (id, cost) => this.#answer(calls.settle(this.#prefix + key, limits, id, cost)),
+      instead: (cost, error) => this.#instead(error, ofKey(key, limits), cost, false),
     });
   }
 
   #prefixed(keyed: Keyed): Keyed {
-    return keyed.map(([key, limit]) => [this.#prefix + key, limit]);
+    return Object.fromEntries(
+      Object.entries(keyed).map(([key, limit]) => [this.#prefix + key, limit]),
+    );
   }
 
   async #take(
-    { once: asked = this.#once !== false && "", ...options }: TakeOptions,
-    keyed: Keyed,
+    { once: asked = this.#once, ...options }: TakeOptions,
+    charged: Charged,
     callOf: (options: CallOptions) => Call<Decision>,
   ): Promise<Decision> {
     const { cost = 1 } = options;
     const once = cost > 0 ? this.#onceOf(asked) : undefined;
     const decision = await this.#decide(
       callOf(once ? { ...options, once } : options),
-      keyed,
+      charged,
       cost,
       false,
       // Rather than deny what is in order: this one may be charged twice, if it is sent twice.
-      once && typeof asked === "string" && asked === "" ? () => callOf(options) : undefined,
+      asked === true ? () => callOf(options) : undefined,
     );
     return once && decision.allowed && decision.source === "server"
       ? { ...decision, id: once.id }
       : decision;
   }
 
-  #onceOf(asked: string | Once | false): Once | undefined {
+  #onceOf(asked: boolean | string | Once): Once | undefined {
     if (asked === false) return undefined;
-    if (typeof asked !== "string") return asked;
-    return { id: asked || randomUUID(), ttl: this.#once || 30 };
+    if (typeof asked === "object") return asked;
+    return { id: asked === true ? randomUUID() : asked, ttl: this.#onceTtl };
   }
 
   async #decide(
     call: Call<Decision>,
-    keyed: Keyed,
+    charged: Charged,
     cost = 1,
     peeks: boolean,
     withoutId?: () => Call<Decision>,
@@ -212,9 +244,9 @@ export class Limiter {
       return await this.#answer(call);
     } catch (error) {
       if (withoutId && isFullOfIds(error)) {
-        return this.#decide(withoutId(), keyed, cost, peeks);
+        return this.#decide(withoutId(), charged, cost, peeks);
       }
-      return this.#instead(error, keyed, cost, peeks);
+      return this.#instead(error, charged, cost, peeks);
     }
   }
 
@@ -222,39 +254,37 @@ export class Limiter {
     try {
       return await this.#answer(call);
     } catch (error) {
-      if (!(error instanceof OutageError) || this.#onOutage === "throw") throw error;
+      if (!(error instanceof UnavailableError) || this.#onOutage === "throw") throw error;
       return nobody(false, null, error);
     }
   }
 
   /** What holds while the server does not decide. A call that is wrong is still an error. */
-  #instead(error: unknown, keyed: Keyed, cost: number, peeks: boolean): Decision {
-    if (!(error instanceof OutageError) || this.#onOutage === "throw") throw error;
+  #instead(error: unknown, charged: Charged, cost: number, peeks: boolean): Decision {
+    if (!(error instanceof UnavailableError) || this.#onOutage === "throw") throw error;
     const open = this.#onOutage === "open";
     if (open || this.#onOutage === "closed") {
       return nobody(open, open ? 0 : Math.ceil(this.#breaker.pauseMs), error);
     }
-    const decision = (this.#onOutage as LocalLimits).take(keyed, cost, peeks);
+    const decision = (this.#onOutage as LocalLimits).take(charged, cost, peeks);
     // A policy, and nobody has said what stands in for it.
     return decision ? { ...decision, error } : nobody(true, 0, error);
   }
 
-  /** Throws an OutageError if nobody decided, and what the server says if the call is wrong. */
+  /** Throws an UnavailableError if nobody decided, and what the server says if the call is wrong. */
   async #answer<Reply>(call: Call<Reply>): Promise<Reply> {
-    if (!this.#breaker.allows()) throw new OutageError("the server did not answer lately");
+    if (!this.#breaker.allows()) throw new UnavailableError("the server did not answer lately");
     try {
       const reply = await this.#inTime(call);
       this.#breaker.answered();
       this.#breaker.decided();
       return reply;
     } catch (error) {
-      const failure = failureOf(error);
       const why = explained(error);
-      if (failure === "lost") this.#breaker.silent();
+      if (failureOf(error) === "lost") this.#breaker.silent();
       else this.#breaker.answered();
-      if (failure === "refused") throw why;
-      this.#breaker.outage(why.message);
-      throw new OutageError(why.message, { cause: error });
+      if (why instanceof UnavailableError) this.#breaker.outage(why.message);
+      throw why;
     }
   }
 
@@ -263,7 +293,7 @@ export class Limiter {
     let timer: NodeJS.Timeout | undefined;
     const late = new Promise<never>((_, reject) => {
       timer = setTimeout(() => {
-        reject(new OutageError(`no answer within ${this.#timeoutMs} ms`));
+        reject(new UnavailableError(`no answer within ${this.#timeoutMs} ms`));
         given.abort();
       }, this.#timeoutMs);
     });
@@ -281,7 +311,7 @@ export class Limiter {
       } catch (error) {
         const final = !call.repeatable || again > this.#resends || signal.aborted;
         if (final || failureOf(error) !== "lost") throw error;
-        await pause(RESEND_PAUSE_MS * again);
+        await sleep(RESEND_PAUSE_MS * again);
       }
     }
   }
@@ -324,6 +354,10 @@ export class Policies {
   async scale(name: string, factor: number, duration?: Duration): Promise<policies.PolicyScale> {
     return this.#answer(policies.policyScale(name, factor, duration));
   }
+}
+
+function ofKey(key: string, limits: Limits): Charged {
+  return [limits].flat().map((limit) => [key, limit]);
 }
 
 function nobody(allowed: boolean, waitMs: number | null, error: unknown): Decision {

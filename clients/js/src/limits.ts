@@ -138,11 +138,16 @@ export function policy(name: string, ...fallbacks: string[]): PolicyLimit {
   return { words: ["POLICY", ...alternatives(policies)], policies };
 }
 
+/** An option of a call, or of a policy. */
+export interface Ban {
+  readonly words: readonly string[];
+}
+
 /**
- * Stands behind the other limits of a key: the last of so many `strikes`, calls that they denied,
- * within `window` of the first bans the key for `block`.
+ * The last of so many `strikes`, calls that the limits of a key denied, within `window` of the first
+ * bans the key for `block`.
  */
-export function ban(strikes: number, window: Duration, block: Duration): Limit {
+export function ban(strikes: number, window: Duration, block: Duration): Ban {
   return { words: ["BAN", `${strikes}`, `${window}`, `${block}`] };
 }
 

@@ -47,6 +47,7 @@ export const rl = {
   peekAll: command(calls.peekAll, { keyAt: 2, readOnly: true }),
   acquire: command(calls.acquire, { keyAt: 1 }),
   release: command(calls.release, { keyAt: 1 }),
+  ban: command(calls.banKey, { keyAt: 1 }),
   delay: command(calls.delay, { keyAt: 1 }),
   policySet: command(policies.policySet),
   policyGet: command(policies.policyGet, { readOnly: true }),

@@ -1,13 +1,15 @@
 /** The limits that a server keeps under a name. */
 
 import type { Call } from "./calls.js";
-import type { Duration, Limits } from "./limits.js";
+import type { Ban, Duration, Limits } from "./limits.js";
 
 export interface PolicySetOptions {
   /** Leave a policy that exists as it is. */
   readonly nx?: boolean;
   /** Set it only over this version; otherwise it is an error that names the one that stands. */
   readonly version?: number;
+  /** Bans a key that goes on calling. */
+  readonly ban?: Ban;
 }
 
 export interface PolicyCounts {
@@ -51,10 +53,11 @@ export interface PolicyEntry {
 export function policySet(
   name: string,
   limits: Limits,
-  { nx = false, version }: PolicySetOptions = {},
+  { nx = false, version, ban }: PolicySetOptions = {},
 ): Call<number> {
   const condition = nx ? ["NX"] : version === undefined ? [] : ["VERSION", `${version}`];
   const specs = [limits].flat().flatMap(({ words }) => words);
+  if (ban) specs.push(...ban.words);
   // A version, once set, does not stand any more: sent again, the call would be refused.
   return call("RL.POLICYSET", name, [name, ...condition, ...specs], version === undefined, Number);
 }

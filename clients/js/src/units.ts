@@ -10,14 +10,14 @@ import { randomUUID } from "node:crypto";
 
 import type { Once } from "./calls.js";
 import { decisionOf, type Decision } from "./decision.js";
-import { OutageError } from "./errors.js";
+import { UnavailableError } from "./errors.js";
 import { seconds, type Duration } from "./limits.js";
 
 export interface UnitsOptions {
-  /** How many units are taken at a time: whole, from 1. */
-  readonly batch: number;
-  /** How long they can be spent: then what is left is given back. 1 second by default. */
-  readonly hold?: Duration;
+  /** How many units are taken at a time: whole, from 1. 100 by default. */
+  readonly batch?: number;
+  /** How long they are kept to be spent: then what is left is given back. 1 second by default. */
+  readonly keep?: Duration;
 }
 
 interface Server {
@@ -39,7 +39,7 @@ interface Grant {
 
 export class Units {
   readonly #batch: number;
-  readonly #holdMs: number;
+  readonly #keepMs: number;
   readonly #server: Server;
   #grant: Grant | undefined;
   #said: Decision | undefined;
@@ -50,12 +50,12 @@ export class Units {
   /** What is being given back. */
   readonly #settling = new Set<Promise<unknown>>();
 
-  constructor({ batch, hold = 1 }: UnitsOptions, server: Server) {
+  constructor({ batch = 100, keep = 1 }: UnitsOptions, server: Server) {
     if (!Number.isInteger(batch) || batch < 1) {
       throw new RangeError(`batch must be a whole number from 1: ${batch}`);
     }
     this.#batch = batch;
-    this.#holdMs = seconds(hold) * 1000;
+    this.#keepMs = seconds(keep) * 1000;
     this.#server = server;
   }
 
@@ -78,7 +78,7 @@ export class Units {
       try {
         await this.#asking;
       } catch (error) {
-        if (!(error instanceof OutageError)) throw error;
+        if (!(error instanceof UnavailableError)) throw error;
         return this.#server.instead(cost, error);
       }
     }
@@ -105,9 +105,9 @@ export class Units {
     this.#giveBack();
     await Promise.all(this.#settling);
     const id = randomUUID();
-    const expiresAt = this.#server.now() + this.#holdMs;
-    // The id is settled when the hold is over, perhaps only after some attempts.
-    const ttl: Duration = `${Math.ceil(this.#holdMs) + SETTLE_WITHIN_MS}ms`;
+    const expiresAt = this.#server.now() + this.#keepMs;
+    // The id is settled when that time is over, perhaps only after some attempts.
+    const ttl: Duration = `${Math.ceil(this.#keepMs) + SETTLE_WITHIN_MS}ms`;
     const decision = await this.#server.take(Math.ceil(Math.max(cost, this.#batch)), { id, ttl });
     this.#said = decision;
     const { granted = 0, waitMs } = decision;

@@ -49,10 +49,7 @@ for (const [name, { Redis, Cluster, add }] of Object.entries(IOREDIS)) {
     assert.equal((await redis.rlPeek("a", LIMIT)).allowed, false);
     assert.equal((await redis.rlTake("b", LIMIT, { once: { id: "x", ttl: "1h" } })).remaining, 1);
     assert.equal((await redis.rlSettle("b", LIMIT, "x", 2)).remaining, 0);
-    const both = [
-      ["a", LIMIT],
-      ["b", LIMIT],
-    ] as const;
+    const both = { a: LIMIT, b: LIMIT };
     assert.deepEqual(
       (await redis.rlTakeAll(both)).each.map(({ allowed }) => allowed),
       [false, false],
@@ -95,10 +92,8 @@ for (const [name, { Redis, Cluster, add }] of Object.entries(IOREDIS)) {
         const told = await Promise.all(USERS.map((user) => redis.rlTake(user, LIMIT)));
         assert.ok(told.every(({ allowed }) => allowed));
         for (const user of USERS) {
-          await redis.rlTakeAll([
-            [`{${user}}:a`, fixed(5, "1h")],
-            [`{${user}}:b`, fixed(5, "1h")],
-          ]);
+          const limit = fixed(5, "1h");
+          await redis.rlTakeAll({ [`{${user}}:a`]: limit, [`{${user}}:b`]: limit });
         }
       });
       await routed(test, async () => {
@@ -124,10 +119,7 @@ test("node-redis 6: commands and transactions", async (test) => {
   test.after(() => redis.destroy());
   assert.equal((await redis.rl.take("6:a", LIMIT, { cost: 2 })).remaining, 0);
   assert.equal((await redis.rl.peek("6:a", LIMIT)).allowed, false);
-  const told = await redis.rl.takeAll([
-    ["6:b", LIMIT],
-    ["6:c", LIMIT],
-  ]);
+  const told = await redis.rl.takeAll({ "6:b": LIMIT, "6:c": LIMIT });
   assert.deepEqual(
     told.each.map(({ remaining }) => remaining),
     [1, 1],
@@ -152,7 +144,7 @@ test("node-redis 6: in a cluster, to the right node at once", async (test) => {
   await routed(test, async () => {
     for (const user of USERS) {
       assert.equal((await redis.rl.take(`6:${user}`, LIMIT)).remaining, 1);
-      await redis.rl.takeAll([[`6:{${user}}:a`, LIMIT]]);
+      await redis.rl.takeAll({ [`6:{${user}}:a`]: LIMIT });
       const queued = await redis.multi().rl.take(`6:${user}`, LIMIT).exec();
       assert.equal((queued[0] as unknown as { remaining: number }).remaining, 0);
     }
@@ -177,7 +169,7 @@ test("node-redis 5: alone and in a cluster", async (test) => {
   await routed(test, async () => {
     for (const user of USERS) {
       assert.equal((await whole.rl.take(`5:${user}`, LIMIT)).remaining, 1);
-      await whole.rl.takeAll([[`5:{${user}}:a`, LIMIT]]);
+      await whole.rl.takeAll({ [`5:{${user}}:a`]: LIMIT });
     }
   });
 });
@@ -201,7 +193,7 @@ test("node-redis 4: alone and in a cluster", async (test) => {
   await routed(test, async () => {
     for (const user of USERS) {
       assert.equal((await whole.rl.take(`4:${user}`, LIMIT)).remaining, 1);
-      await whole.rl.takeAll([[`4:{${user}}:a`, LIMIT]]);
+      await whole.rl.takeAll({ [`4:{${user}}:a`]: LIMIT });
     }
   });
 });

@@ -182,10 +182,13 @@ for (const [name, serve] of Object.entries(FRAMEWORKS)) {
     for (const client of [ioredis, nodeRedis]) {
       const site = await serve(test, {
         client,
-        limits: (request) => [
-          [`{${user(request)!.slice(0, 1)}}:${user(request)}`, fixed(3, "1h")],
-          [`{${user(request)!.slice(0, 1)}}:all`, fixed(5, "1h")],
-        ],
+        limits: (request) => {
+          const tenant = `{${user(request)!.slice(0, 1)}}`;
+          return {
+            [`${tenant}:${user(request)}`]: fixed(3, "1h"),
+            [`${tenant}:all`]: fixed(5, "1h"),
+          };
+        },
       });
       const names = ["a1", "a2", "b1", "b2", "c1", "c2", "d1", "d2"];
       const counts = await site.statuses(800, (turn) =>

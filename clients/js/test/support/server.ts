@@ -40,13 +40,20 @@ process.on("exit", () => {
 export class Server {
   readonly #settings: Settings;
   readonly #environment: NodeJS.ProcessEnv;
+  readonly #module: readonly string[];
   readonly #directory = mkdtempSync(join(tmpdir(), "ratelimit-"));
   #process: ChildProcess | undefined;
   port = 0;
 
-  constructor(settings: Settings = {}, environment: NodeJS.ProcessEnv = {}) {
+  /** The module's arguments; with null it is not loaded. */
+  constructor(
+    settings: Settings = {},
+    environment: NodeJS.ProcessEnv = {},
+    module: readonly string[] | null = [],
+  ) {
     this.#settings = settings;
     this.#environment = environment;
+    this.#module = module === null ? [] : ["--loadmodule", MODULE, "policies", "yes", ...module];
     SERVERS.add(this);
   }
 
@@ -75,7 +82,7 @@ export class Server {
       ...this.#settings,
     };
     const words = Object.entries(settings).flatMap(([name, value]) => [`--${name}`, value]);
-    const child = spawn(binary(), [...words, "--loadmodule", MODULE, "policies", "yes"], {
+    const child = spawn(binary(), [...words, ...this.#module], {
       stdio: ["ignore", "pipe", "inherit"],
       env: { ...process.env, ...this.#environment },
     });
@@ -135,8 +142,12 @@ async function bindable(port: number): Promise<number | undefined> {
   return typeof address === "object" ? address?.port : undefined;
 }
 
-export async function serverFor(test: Scope, settings?: Settings): Promise<Server> {
-  return started(test, new Server(settings));
+export async function serverFor(
+  test: Scope,
+  settings?: Settings,
+  module?: readonly string[] | null,
+): Promise<Server> {
+  return started(test, new Server(settings, {}, module));
 }
 
 async function started(test: Scope, server: Server): Promise<Server> {

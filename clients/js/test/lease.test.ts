@@ -1,0 +1,146 @@
+/** Leases and units. */
+
+import assert from "node:assert/strict";
+import { after, test } from "node:test";
+
+import { Redis } from "ioredis";
+import {
+  DeniedError,
+  LeaseLostError,
+  Limiter,
+  concurrency,
+  fixed,
+  slidingLog,
+  tokenBucket,
+} from "redis-ratelimit-client";
+
+import { calls, clockedServerFor, lookInto, serverFor, until } from "./support/server.js";
+
+const server = await serverFor({ after });
+const redis = new Redis(server.url);
+after(() => redis.disconnect());
+const PATIENT = { timeout: 30, onOutage: "throw" } as const;
+const limiter = new Limiter(redis, PATIENT);
+
+const held = async (key: string) =>
+  ((await redis.call("RL.PEEK", key, "CONCURRENCY", "10", "1h", "nobody")) as number[])[2]! * -1 +
+  10;
+
+test("a lease is held, denies others, and is released at the end", async () => {
+  const pool = concurrency(2, "1h");
+  {
+    await using one = await limiter.lease("pool", pool);
+    await using _two = await limiter.lease("pool", pool);
+    await assert.rejects(limiter.lease("pool", pool), (error) => {
+      assert.ok(error instanceof DeniedError);
+      assert.ok(error.decision.wait! > 3500);
+      return true;
+    });
+    assert.equal(await held("pool"), 2);
+    assert.equal(one.signal.aborted, false);
+  }
+  assert.equal(await held("pool"), 0);
+});
+
+test("a lease is renewed for as long as it is held", async (test) => {
+  const { server, clock } = await clockedServerFor(test);
+  const there = lookInto(test, server);
+  const limiter = new Limiter(there, PATIENT);
+  // Renewed three times in each ttl of real time; the server's clock is the test's.
+  await using lease = await limiter.lease("pool", concurrency(1, "300ms"));
+  const renewed = async () => (await calls(there)) as number;
+  for (let turn = 0; turn < 3; turn++) {
+    const before = await renewed();
+    clock.advance(200);
+    await until(async () => (await renewed()) > before);
+    // Had it not been renewed, its 300 ms would be over.
+  }
+  assert.equal(lease.signal.aborted, false);
+  await assert.rejects(limiter.lease("pool", concurrency(1, "300ms")), DeniedError);
+});
+
+test("who loses a lease is told", async () => {
+  const pool = concurrency(1, "300ms");
+  const lease = await limiter.lease("lost", pool);
+  await redis.del("lost");
+  await redis.call("RL.ACQUIRE", "lost", "1", "1h", "somebody");
+  await until(() => lease.signal.aborted);
+  assert.ok(lease.signal.reason instanceof LeaseLostError);
+  await lease.release();
+  // What is not held is not released: somebody else has it.
+  assert.equal(await held("lost"), 1);
+});
+
+test("a lease that cannot be renewed is lost when it expires", async (test) => {
+  const away = await serverFor(test);
+  const client = lookInto(test, away);
+  const limiter = new Limiter(client, { timeout: 1, log: () => {} });
+  const lease = await limiter.lease("pool", concurrency(1, "1s"));
+  assert.equal(lease.signal.aborted, false);
+  await away.stop();
+  await until(() => lease.signal.aborted);
+  assert.ok(lease.signal.reason instanceof LeaseLostError);
+});
+
+test("a lock: one holder's second call does not get in", async () => {
+  const lock = concurrency(1, "1h");
+  await using _held = await limiter.lease("lock", lock, { holder: "nightly", nx: true });
+  await assert.rejects(limiter.lease("lock", lock, { holder: "nightly", nx: true }), DeniedError);
+});
+
+test("units of two processes: exactly the limit, with few calls, and the rest is given back", async (test) => {
+  const { server } = await clockedServerFor(test);
+  const there = lookInto(test, server);
+  const limits = slidingLog(1000, "1h");
+  const processes = [1, 2].map(() =>
+    new Limiter(there, PATIENT).units("hot", limits, { batch: 50, keep: "1h" }),
+  );
+  const take = async (index: number) => (await processes[index % 2]!.take()).allowed;
+  const some = await Promise.all(Array.from({ length: 330 }, (_, index) => take(index)));
+  assert.ok(some.every(Boolean));
+  // Each has taken four batches of 50 and spent 165.
+  assert.equal(await calls(there), 8);
+  await Promise.all(processes.map((units) => units.close()));
+  const left = (await there.call("RL.PEEK", "hot", ...limits.words)) as number[];
+  assert.equal(left[2], 1000 - 330);
+
+  const rest = await Promise.all(Array.from({ length: 2000 }, (_, index) => take(index)));
+  assert.equal(rest.filter(Boolean).length, 670);
+  for (const units of processes) {
+    const denied = await units.take();
+    assert.equal(denied.allowed, false);
+    assert.ok(denied.wait! > 3000 && denied.wait! <= 3600, `${denied.wait}`);
+  }
+});
+
+test("units are given back when their time is over", async () => {
+  const limits = fixed(100, "1h");
+  await using units = limiter.units("kept", limits, { batch: 40, keep: "50ms" });
+  for (let i = 0; i < 10; i++) await units.take();
+  const left = async () => ((await redis.call("RL.PEEK", "kept", ...limits.words)) as number[])[2];
+  await until(async () => (await left()) === 90);
+  assert.equal((await units.take()).allowed, true);
+});
+
+test("what has recovered meanwhile is not given back a second time", async (test) => {
+  const { server, clock } = await clockedServerFor(test);
+  const there = lookInto(test, server);
+  const bucket = tokenBucket(100, 100, "1m");
+  const units = new Limiter(there, PATIENT).units("hot", bucket, { batch: 100, keep: "1h" });
+  for (let i = 0; i < 60; i++) assert.equal((await units.take()).allowed, true);
+  clock.advance(30_000);
+  // 50 have recovered. Had 60 been charged from the start, 10 would be used now.
+  await units.close();
+  const left = (await there.call("RL.PEEK", "hot", ...bucket.words)) as number[];
+  assert.equal(left[2], 90);
+});
+
+test("units of more than one, and of more than there can be", async () => {
+  await using units = limiter.units("large", fixed(10, "1h"), { batch: 4, keep: "1h" });
+  assert.equal((await units.take(3)).allowed, true);
+  assert.equal((await units.take(3)).allowed, true);
+  assert.equal((await units.take(3)).allowed, true);
+  assert.equal((await units.take(3)).allowed, false);
+  assert.deepEqual([(await units.take(11)).allowed, (await units.take(11)).wait], [false, null]);
+  assert.throws(() => limiter.units("large", fixed(10, "1h"), { batch: 0 }), /whole number/);
+});

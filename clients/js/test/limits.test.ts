@@ -1,0 +1,106 @@
+/** What needs no server: words, durations, header fields and addresses. */
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import {
+  concurrency,
+  fields,
+  fixed,
+  leakyBucket,
+  network,
+  policy,
+  sliding,
+  slidingLog,
+  tokenBucket,
+  type Decision,
+  type Limit,
+} from "redis-ratelimit-client";
+
+test("limits are said as the module takes them", () => {
+  const said: [Limit, string, number | undefined][] = [
+    [tokenBucket(200, 100, 60), "TOKENBUCKET 200 100 60", 120],
+    [leakyBucket(10, 2, "1m", { cost: 0.5 }), "LEAKYBUCKET 10 2 1m COST 0.5", 300],
+    [fixed(5, "1mo", { aligned: true, anchor: 15 }), "FIXED 5 1mo ALIGNED ANCHOR 15", 2_678_400],
+    [
+      fixed(5, "1d", { aligned: true, offset: "+09:00" }),
+      "FIXED 5 1d ALIGNED OFFSET +09:00",
+      86_400,
+    ],
+    [sliding(5, "1.5h", { strict: true, name: "s" }), "SLIDING 5 1.5h STRICT AS s", 5400],
+    [slidingLog(5, "100ms", { keep: "20%" }), "SLIDINGLOG 5 100ms KEEP 20%", 0.1],
+    [fixed(5, 60, { name: "new", shadow: true }), "FIXED 5 60 AS new SHADOW", 60],
+    [concurrency(5, "30s", { holder: "me", nx: true }), "CONCURRENCY 5 30s me NX", 30],
+    [policy("user:42", "plan:pro", "default"), "POLICY user:42 OR plan:pro OR default", undefined],
+  ];
+  for (const [limit, words, window] of said) {
+    assert.equal(limit.words.join(" "), words);
+    assert.equal(limit.window, window, words);
+  }
+});
+
+test("what is no duration is refused", () => {
+  for (const wrong of ["", "soon", "1w", "1 s", "s", "-1s", "1..2s", Number.NaN, Infinity, -1]) {
+    assert.throws(() => fixed(5, wrong as "1s"), wrong === "1w" ? undefined : RangeError);
+  }
+});
+
+const DECISION: Decision = {
+  allowed: true,
+  limit: 10,
+  remaining: 7,
+  wait: 0,
+  waitMs: 0,
+  reset: 17.2,
+  resetMs: 17_200,
+  each: [],
+  source: "server",
+};
+
+test("header fields", () => {
+  assert.deepEqual(fields({ ...DECISION, window: 60 }), {
+    "RateLimit-Policy": '"default";q=10;w=60',
+    RateLimit: '"default";r=7;t=18',
+    "X-RateLimit-Limit": "10",
+    "X-RateLimit-Remaining": "7",
+    "X-RateLimit-Reset": "18",
+  });
+  // Of a policy this process does not know the window.
+  assert.equal(fields(DECISION)["RateLimit-Policy"], '"default";q=10');
+  // A sliding window takes up to two windows to forget all, but one to make room.
+  assert.equal(fields({ ...DECISION, window: 10 })["RateLimit"], '"default";r=7;t=10');
+
+  const denied = { ...DECISION, allowed: false, remaining: 0, wait: 2.1, waitMs: 2100 };
+  const told = fields({
+    ...denied,
+    each: [
+      { ...DECISION, name: "day" },
+      { ...denied, name: 'a "name"' },
+      { ...denied, wait: null },
+    ],
+  });
+  assert.equal(told["RateLimit-Policy"], '"day";q=10, "a \\"name\\"";q=10, "default-3";q=10');
+  // A denial tells only of those that denied; of one that never passes there is no time to tell.
+  assert.equal(told["RateLimit"], '"a \\"name\\"";r=0;t=3, "default-3";r=0');
+  assert.equal(told["Retry-After"], "3");
+
+  assert.deepEqual(fields({ ...denied, source: "none", wait: 1 }), { "Retry-After": "1" });
+  assert.deepEqual(fields({ ...DECISION, source: "local" }), {});
+});
+
+test("addresses are counted by who controls them", () => {
+  const same: [string | undefined, string][] = [
+    ["192.0.2.7", "192.0.2.7"],
+    ["::ffff:192.0.2.7", "192.0.2.7"],
+    ["::ffff:c000:207", "192.0.2.7"],
+    ["2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"],
+    ["2001:DB8:1:2::", "2001:db8:1:2::/64"],
+    ["2001:db8::1", "2001:db8:0:0::/64"],
+    ["::1", "0:0:0:0::/64"],
+    ["fe80::1%eth0", "fe80:0:0:0::/64"],
+    ["unix:", "unknown"],
+    ["", "unknown"],
+    [undefined, "unknown"],
+  ];
+  for (const [address, name] of same) assert.equal(network(address), name);
+});

@@ -1,0 +1,220 @@
+/** What holds while the server is away, and what is sent how often. */
+
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { after, test } from "node:test";
+
+import { Redis } from "ioredis";
+import { createClient } from "redis";
+import {
+  CallError,
+  Limiter,
+  UnavailableError,
+  concurrency,
+  fixed,
+  policy,
+  tokenBucket,
+  type Client,
+  type LimiterOptions,
+} from "redis-ratelimit-client";
+
+import { lossyProxyFor } from "./support/proxy.js";
+import { calls, lookInto, serverFor, until, type Scope, type Server } from "./support/server.js";
+
+const server = await serverFor({ after });
+const LIMIT = fixed(10, "1h");
+
+/** A client that gives up at once what it cannot send. */
+async function impatient(test: Scope, { port }: Pick<Server, "port">): Promise<Redis> {
+  const client = new Redis(port, { enableOfflineQueue: false, retryStrategy: () => 10 });
+  client.on("error", () => {});
+  test.after(() => client.disconnect());
+  await once(client, "ready");
+  return client;
+}
+
+/** A limiter whose clock the test moves, and whose log it reads. */
+function limiterWith(client: Client, options: LimiterOptions = {}) {
+  const state = { now: 0, log: [] as string[] };
+  const limiter = new Limiter(client, {
+    timeout: 30,
+    resends: 0,
+    now: () => state.now,
+    log: (line) => state.log.push(line),
+    ...options,
+  });
+  return { limiter, state };
+}
+
+test("open, closed, thrown", async (test) => {
+  const away = await serverFor(test);
+  const client = await impatient(test, away);
+  await away.stop();
+  const open = await limiterWith(client).limiter.take("k", LIMIT);
+  assert.deepEqual([open.allowed, open.source, open.wait], [true, "none", 0]);
+  assert.ok(open.error instanceof UnavailableError);
+  const closed = await limiterWith(client, { onOutage: "closed" }).limiter.take("k", LIMIT);
+  assert.deepEqual([closed.allowed, closed.source, closed.wait], [false, "none", 1]);
+  const { limiter } = limiterWith(client, { onOutage: "throw" });
+  await assert.rejects(limiter.take("k", LIMIT), UnavailableError);
+  await assert.rejects(limiter.check(), UnavailableError);
+});
+
+test("this process's share of a limit, which recovers", async (test) => {
+  const away = await serverFor(test);
+  const client = await impatient(test, away);
+  await away.stop();
+  const { limiter, state } = limiterWith(client, { onOutage: { share: 0.5 } });
+  const bucket = tokenBucket(10, 10, "10s", { name: "bucket" });
+  const told = [];
+  for (let i = 0; i < 7; i++) told.push(await limiter.take("k", bucket));
+  assert.equal(told.filter(({ allowed }) => allowed).length, 5);
+  const { source, limit, wait, remaining, name } = told[6]!;
+  assert.deepEqual([source, limit, wait, remaining, name], ["local", 5, 2, 0, "bucket"]);
+  assert.equal((await limiter.peek("other", bucket)).remaining, 5);
+  state.now += 1999;
+  assert.equal((await limiter.take("k", bucket)).allowed, false);
+  state.now += 1;
+  assert.equal((await limiter.take("k", bucket)).allowed, true);
+  // All are charged, or none is.
+  const both = { "{t}:a": fixed(10, "1h"), "{t}:b": fixed(4, "1h") };
+  const passed = [];
+  for (let i = 0; i < 4; i++) passed.push((await limiter.takeAll(both)).allowed);
+  assert.deepEqual(passed, [true, true, false, false]);
+  assert.equal((await limiter.peek("{t}:a", both["{t}:a"])).remaining, 3);
+  assert.equal((await limiter.take("k", bucket, { cost: 6 })).wait, null);
+});
+
+test("a policy's numbers are the server's: otherwise it is, or it passes", async (test) => {
+  const away = await serverFor(test);
+  const client = await impatient(test, away);
+  await away.stop();
+  const plan = policy("plan:pro");
+  const passing = limiterWith(client, { onOutage: { share: 1 } }).limiter;
+  assert.equal((await passing.take("k", plan)).source, "none");
+  assert.ok((await passing.lease("pool", concurrency(1, "1h"))).decision.allowed);
+  const otherwise = fixed(2, "1h");
+  const { limiter } = limiterWith(client, { onOutage: { share: 1, otherwise } });
+  const told = await Promise.all([1, 2, 3].map(() => limiter.take("k", plan)));
+  assert.deepEqual(
+    told.map(({ allowed }) => allowed),
+    [true, true, false],
+  );
+  assert.throws(() => new Limiter(client, { onOutage: { share: 2 } }), RangeError);
+});
+
+test("a server that is away is spared, and its outage told once", async (test) => {
+  const server = await serverFor(test);
+  const client = await impatient(test, server);
+  let sent = 0;
+  const send = client.sendCommand.bind(client);
+  client.sendCommand = (...words) => {
+    sent++;
+    return send(...words);
+  };
+  const { limiter, state } = limiterWith(client, { failures: 3, pause: 10 });
+  await server.stop();
+  for (let i = 0; i < 20; i++) assert.equal((await limiter.take("k", LIMIT)).source, "none");
+  assert.equal(sent, 3);
+  state.now += 10_000;
+  for (let i = 0; i < 20; i++) await limiter.take("k", LIMIT);
+  assert.equal(sent, 4);
+
+  await server.start();
+  await until(() => client.status === "ready");
+  // It is not asked before the pause is over ...
+  assert.equal((await limiter.take("k", LIMIT)).source, "none");
+  state.now += 10_000;
+  // ... and then by all again.
+  for (let i = 0; i < 5; i++) assert.equal((await limiter.take("k", LIMIT)).source, "server");
+  state.now += 10_000;
+  await limiter.take("k", LIMIT);
+  assert.equal(state.log.length, 2);
+  assert.match(state.log[0]!, /away/);
+  assert.match(state.log[1]!, /back/);
+});
+
+test("a server that does not answer is not waited for", async (test) => {
+  const server = await serverFor(test);
+  for (const open of [
+    () => lookInto(test, server),
+    async () => {
+      const client = createClient({ url: server.url });
+      await client.connect();
+      test.after(() => client.destroy());
+      return client;
+    },
+  ]) {
+    const client = await open();
+    const { limiter } = limiterWith(client, { timeout: "100ms", failures: 2 });
+    assert.equal((await limiter.take("k", LIMIT)).source, "server");
+    server.pause();
+    for (let i = 0; i < 10; i++) {
+      const told = await limiter.take("k", LIMIT);
+      assert.equal(told.source, "none");
+      assert.match(`${told.error}`, i < 2 ? /no answer within 100 ms/ : /lately/);
+    }
+    server.resume();
+  }
+});
+
+test("a server that refuses calls is an outage, and asked again at once", async (test) => {
+  const server = await serverFor(test);
+  const client = lookInto(test, server);
+  const { limiter, state } = limiterWith(client, { failures: 2 });
+  await client.config("SET", "maxmemory", "1");
+  for (let i = 0; i < 10; i++) assert.equal((await limiter.take("k", LIMIT)).source, "none");
+  await client.config("SET", "maxmemory", "0");
+  assert.equal((await limiter.take("k", LIMIT)).source, "server");
+  assert.match(state.log[0]!, /OOM/);
+});
+
+test("a server without the module says what to do", async (test) => {
+  const bare = await serverFor(test, {}, null);
+  const { limiter } = limiterWith(lookInto(test, bare), { onOutage: "throw" });
+  await assert.rejects(limiter.take("k", LIMIT), /module is not loaded: start the server with/);
+});
+
+test("a wrong call is an error, and no outage", async (test) => {
+  const client = lookInto(test, server);
+  const { limiter, state } = limiterWith(client, { failures: 1 });
+  await client.set("string", "text");
+  await assert.rejects(limiter.take("string", LIMIT), CallError);
+  await assert.rejects(limiter.take("k", { words: ["FIXED", "many", "1h"] }), CallError);
+  assert.equal((await limiter.take("k", LIMIT)).source, "server");
+  assert.deepEqual(state.log, []);
+});
+
+test("a key that is full of ids is charged without one", async (test) => {
+  const server = await serverFor(test, {}, ["max-ids", "3"]);
+  const { limiter } = limiterWith(lookInto(test, server));
+  const told = [];
+  for (let i = 0; i < 12; i++) told.push(await limiter.take("k", LIMIT));
+  assert.equal(told.filter(({ allowed }) => allowed).length, 10);
+  await assert.rejects(limiter.take("other", fixed(9, "1h"), { once: "" }), CallError);
+});
+
+test("without ids a call is not sent again, and its key stays small", async (test) => {
+  const there = lookInto(test, server);
+  const proxy = await lossyProxyFor(test, server, 1);
+  const client = createClient({ url: `redis://127.0.0.1:${proxy.port}` });
+  client.on("error", () => {});
+  await client.connect();
+  test.after(() => client.destroy());
+  const before = await calls(there);
+  const { limiter } = limiterWith(client, { once: false, resends: 3, onOutage: "throw" });
+  await assert.rejects(limiter.take("small", LIMIT), UnavailableError);
+  assert.equal((await calls(there)) - before, 1);
+  assert.equal(await there.call("TYPE", "small"), "rl-window");
+});
+
+test("an id of one's own counts once, and is settled once", async (test) => {
+  const { limiter } = limiterWith(lookInto(test, server));
+  const tokens = tokenBucket(10_000, 10_000, "1d");
+  const once = { id: "req-17", ttl: "5m" } as const;
+  for (let i = 0; i < 3; i++) await limiter.take("llm", tokens, { cost: 4000, once });
+  assert.equal((await limiter.peek("llm", tokens)).remaining, 6000);
+  for (let i = 0; i < 3; i++) await limiter.settle("llm", tokens, "req-17", 1200);
+  const { remaining } = await limiter.peek("llm", tokens);
+  assert.ok(remaining >= 8800 && remaining < 8900, `${remaining}`);
+});
