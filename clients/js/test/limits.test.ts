@@ -40,8 +40,8 @@ test("limits are said as the module takes them", () => {
 });
 
 test("what is no duration is refused", () => {
-  for (const wrong of ["", "soon", "1w", "1 s", "s", "-1s", "1..2s", Number.NaN, Infinity, -1]) {
-    assert.throws(() => fixed(5, wrong as "1s"), wrong === "1w" ? undefined : RangeError);
+  for (const wrong of ["", "soon", "1mo ", "1 s", "s", "-1s", "1..2s", Number.NaN, Infinity, -1]) {
+    assert.throws(() => fixed(5, wrong as "1s"), RangeError);
   }
 });
 

@@ -140,6 +140,7 @@ test("a server that does not answer is not waited for", async (test) => {
     () => lookInto(test, server),
     async () => {
       const client = createClient({ url: server.url });
+      client.on("error", () => {});
       await client.connect();
       test.after(() => client.destroy());
       return client;

@@ -1,0 +1,126 @@
+/** Every block of the README: the shell's is for an empty folder, and all others are run. */
+
+import assert from "node:assert/strict";
+import { spawn, spawnSync } from "node:child_process";
+import { once } from "node:events";
+import {
+  cpSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  readdirSync,
+  rmSync,
+  writeFileSync,
+} from "node:fs";
+import { tmpdir } from "node:os";
+import { join, resolve } from "node:path";
+import { text } from "node:stream/consumers";
+import { after, test } from "node:test";
+
+import { lookInto, serverFor } from "./support/server.js";
+
+const PACKAGE = resolve(import.meta.dirname, "..");
+const server = await serverFor({ after });
+
+interface Block {
+  readonly line: number;
+  readonly language: string;
+  readonly code: string;
+  /** The text behind it: what it prints. */
+  readonly printed: string;
+}
+
+function blocks(): Block[] {
+  const readme = readFileSync(join(PACKAGE, "README.md"), "utf8");
+  const found = [...readme.matchAll(/^```(\w*)\n(.*?)^```$/gms)].map((match) => ({
+    line: readme.slice(0, match.index).split("\n").length,
+    language: match[1]!,
+    code: match[2]!,
+  }));
+  return found
+    .map((block, index) => {
+      const next = found[index + 1];
+      return { ...block, printed: next?.language === "text" ? next.code : "" };
+    })
+    .filter(({ language }) => language !== "text");
+}
+
+/** The package's settings, in a folder in which a block is compiled and finds the packages. */
+function folderFor(scope: { after: (end: () => void) => void }): string {
+  const folder = mkdtempSync(join(PACKAGE, "build", "readme-"));
+  scope.after(() => rmSync(folder, { recursive: true }));
+  const settings = { extends: "../../tsconfig.json", include: ["*.ts"] };
+  const compilerOptions = { rootDir: ".", outDir: "out", noUnusedLocals: false, sourceMap: false };
+  writeFileSync(join(folder, "tsconfig.json"), JSON.stringify({ ...settings, compilerOptions }));
+  return folder;
+}
+
+test("every block of TypeScript compiles, runs and prints what is said", async (test) => {
+  const folder = folderFor(test);
+  const scripts = blocks().filter(({ language }) => language === "ts");
+  assert.ok(scripts.length >= 10, `${scripts.length} blocks`);
+  for (const { line, code } of scripts) {
+    const here = code.replaceAll("localhost:6379", `127.0.0.1:${server.port}`);
+    writeFileSync(join(folder, `line${line}.ts`), here);
+  }
+  const tsc = join(PACKAGE, "node_modules/.bin/tsc");
+  const compiled = spawnSync(tsc, ["--project", folder], { encoding: "utf8" });
+  assert.equal(compiled.status, 0, compiled.stdout);
+
+  const redis = lookInto(test, server);
+  await redis.call("RL.POLICYSET", "default", "FIXED", "100", "1m");
+  for (const { line, printed } of scripts) {
+    await redis.flushall();
+    // Clients keep a script running: it is at its end when its last line has been.
+    const file = join(folder, "out", `line${line}.js`);
+    const whole = `await import(${JSON.stringify(file)}); process.exit(0);`;
+    const child = spawn(process.execPath, ["--input-type=module", "--eval", whole]);
+    const [out, errors, [code]] = await Promise.all([
+      text(child.stdout),
+      text(child.stderr),
+      once(child, "exit"),
+    ]);
+    assert.deepEqual([code, errors, out], [0, "", printed], `README.md:${line}`);
+  }
+});
+
+test("blocks are TypeScript, what it prints, or for a shell", () => {
+  const others = blocks().filter(({ language }) => language !== "ts");
+  assert.deepEqual(
+    others.map(({ language, code }) => [language, code]),
+    [["sh", "npm install redis-ratelimit-client ioredis\n"]],
+  );
+});
+
+test("the package is the compiled files and their types only", (test) => {
+  const folder = mkdtempSync(join(tmpdir(), "ratelimit-pack-"));
+  test.after(() => rmSync(folder, { recursive: true }));
+  const words = ["pack", "--json", "--ignore-scripts", "--pack-destination", folder];
+  const packed = spawnSync("npm", words, { cwd: PACKAGE, encoding: "utf8" });
+  assert.equal(packed.status, 0, packed.stderr);
+  const reported = JSON.parse(packed.stdout) as { files: { path: string }[] }[] | object;
+  const [{ files }] = Object.values(reported) as [{ files: { path: string }[] }];
+  const sources = readdirSync(join(PACKAGE, "src")).map((name) => name.replace(/\.ts$/, ""));
+  const expected = sources.flatMap((name) => [`dist/${name}.js`, `dist/${name}.d.ts`]);
+  assert.deepEqual(
+    files.map(({ path }) => path).sort(),
+    [...expected, "LICENSE", "README.md", "package.json"].sort(),
+  );
+
+  // Unpacked where there is nothing else, it needs no other package, and says what to install.
+  const [archive] = readdirSync(folder);
+  const installed = join(folder, "node_modules", "redis-ratelimit-client");
+  mkdirSync(installed, { recursive: true });
+  spawnSync("tar", ["xf", join(folder, archive!), "-C", folder]);
+  cpSync(join(folder, "package"), installed, { recursive: true });
+  const program = `
+    const { exports } = JSON.parse(${JSON.stringify(readFileSync(join(PACKAGE, "package.json"), "utf8"))});
+    for (const path of Object.keys(exports)) await import("redis-ratelimit-client" + path.slice(1));
+    console.log(Object.keys(exports).length);
+  `;
+  const ran = spawnSync(process.execPath, ["--input-type=module", "--eval", program], {
+    cwd: folder,
+    encoding: "utf8",
+  });
+  assert.deepEqual([ran.status, ran.stdout], [0, "7\n"], ran.stderr);
+});
