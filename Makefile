@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help build run run-check test lint msrv deny mutants matrix fuzz soak demo examples fmt bench bench-check \
+.PHONY: help build run run-check test lint msrv deny mutants matrix fuzz soak demo packages examples fmt bench bench-check \
 	package tarball image-check clean oldest-rust server needs
 
 # make run: the port to listen on, and the server to start (default: the first one found).
@@ -66,7 +66,7 @@ test: $(VENV)/.has-everything server build ## run all tests, on every server wit
 	done; \
 	test -z "$$failed" || { echo "failed on:$$failed"; exit 1; }
 	$(PYTHON) benches/check.py
-	$(MAKE) examples
+	$(MAKE) packages examples
 
 lint: $(LIBCLANG) $(VENV)/.has-ruff ## check formatting, lints, documentation and the architecture
 	cargo fmt --all --check
@@ -129,14 +129,28 @@ demo: $(VENV)/.has-redis $(VENV)/.has-matplotlib $(VENV)/.has-tqdm server build 
 	$(PYTHON) scripts/demo.py docs/demo.png
 	$(PYTHON) examples/controller/chart.py docs/charts/controller.svg
 
-# Each gets what it needs by its lock file, but for Node.js, and nginx, which is Debian's. One that fails hides none of the others. At once, as they
-# wait for registries and for servers, but each in its own steps.
+# Packages and examples get what they need by their lock files, but for Node.js, and nginx, which is Debian's. One that
+# fails hides none of the others. At once, as they wait for registries and for servers, but each in its own steps.
+PACKAGES := package-python package-js
 EXAMPLES := example-controller example-fastapi example-nginx example-policies example-workers example-express
+AT_ONCE = @SERVER="$$($(PYTHON) tests/support/binaries.py --chosen)" || exit 1; export SERVER; \
+	$(MAKE) --no-print-directory --keep-going --jobs=3 --output-sync=recurse
+WITH_NODE = if [ "$$CI" = true ] || { command -v npm >/dev/null && $(NODE_IS_NEW_ENOUGH); }; then
 NODE_IS_NEW_ENOUGH := node -e 'process.exit(process.versions.node.split(".")[0] < 20 ? 1 : 0)'
-.PHONY: $(EXAMPLES)
+.PHONY: $(PACKAGES) $(EXAMPLES)
+packages: build $(VENV)/.has-everything ## test the packages for clients: make packages [SERVER=redis-server]
+	$(AT_ONCE) $(PACKAGES)
+
+# The examples install the packages.
 examples: build $(VENV)/.has-everything ## test the example applications: make examples [SERVER=redis-server]
-	@SERVER="$$($(PYTHON) tests/support/binaries.py --chosen)" || exit 1; export SERVER; \
-	$(MAKE) --no-print-directory --keep-going --jobs=3 --output-sync=recurse $(EXAMPLES)
+	$(AT_ONCE) $(EXAMPLES)
+
+package-python:
+	$(MAKE) --jobs=1 --keep-going -C clients/python lint test
+
+package-js:
+	@$(WITH_NODE) $(MAKE) --jobs=1 --keep-going -C clients/js lint test; \
+	else echo "not tested: clients/js, which needs npm and Node.js 20 or later"; fi
 
 example-controller example-fastapi example-policies example-workers: example-%:
 	$(MAKE) --jobs=1 -C examples/$* test
@@ -147,8 +161,7 @@ example-nginx:
 	else echo "not tested: examples/nginx, which needs nginx with Lua, or apt-get to get it"; fi
 
 example-express:
-	@if [ "$$CI" = true ] || { command -v npm >/dev/null && $(NODE_IS_NEW_ENOUGH); }; then \
-		$(MAKE) --jobs=1 --keep-going -C examples/express lint test; \
+	@$(WITH_NODE) $(MAKE) --jobs=1 --keep-going -C examples/express lint test; \
 	else echo "not tested: examples/express, which needs npm and Node.js 20 or later"; fi
 
 fmt: $(VENV)/.has-ruff ## format everything
