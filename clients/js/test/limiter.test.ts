@@ -9,6 +9,8 @@ import { KINDS, clientFor, clusterClientFor } from "./support/clients.js";
 import { lossyProxyFor } from "./support/proxy.js";
 import { calls, clusterFor, lookInto, redirects, serverFor, until } from "./support/server.js";
 
+const LIMIT = fixed(100, "1h");
+
 /** For calls that must not be given up, however busy the machine is. */
 const PATIENT = { timeout: 30, onOutage: "throw" } as const;
 
@@ -171,7 +173,7 @@ for (const kind of KINDS) {
     let passed = 0;
     for (let round = 0; round < 20; round++) {
       const told = await Promise.all(
-        Array.from({ length: 10 }, () => limiter.take("lossy", fixed(100, "1h"))),
+        Array.from({ length: 10 }, () => limiter.take("lossy", LIMIT)),
       );
       passed += told.filter(({ allowed }) => allowed).length;
     }
@@ -187,6 +189,16 @@ for (const kind of KINDS) {
     assert.equal((left as number[])[2], 0);
   });
 }
+
+test("without ids, ioredis charges for what it sends again: what they are for", async (test) => {
+  const proxy = await lossyProxyFor(test, server, 5);
+  const client = await clientFor(test, KINDS[0]!, proxy.port);
+  const limiter = new Limiter(client, { ...PATIENT, once: false, failures: Infinity });
+  let passed = 0;
+  for (let i = 0; i < 200; i++) passed += Number((await limiter.take("no ids", LIMIT)).allowed);
+  assert.ok(proxy.count.lost > 10);
+  assert.ok(passed < 100, `${passed} passed`);
+});
 
 async function peeks(redis: ReturnType<typeof lookInto>): Promise<number> {
   const stats = await redis.info("commandstats");

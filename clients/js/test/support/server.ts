@@ -239,8 +239,12 @@ export async function clusterFor(
     await node.call("CLUSTER", "REPLICATE", id);
     await until(async () => (await node.info("replication")).includes("master_link_status:up"));
   }
-  const replicasOf = async (node: Redis) =>
-    `${await node.call("CLUSTER", "NODES")}`.split(`slave ${id}`).length - 1;
+  // A replica is told to clients only once it has something; and these ask any node.
+  await nodes[0]!.publish("anything", "");
+  const replicasOf = async (node: Redis) => {
+    const ranges = (await node.call("CLUSTER", "SLOTS")) as [number, number, ...unknown[]][];
+    return ranges.reduce((sum, [, , , ...replicas]) => sum + replicas.length, 0);
+  };
   for (const node of nodes) await until(async () => (await replicasOf(node)) === replicaCount);
   return { primaries, replicas: servers.slice(count) };
 }
