@@ -123,7 +123,10 @@ def test_a_concurrency_limit_is_held_by_the_id(limiter: Any) -> None:
     assert first
     denied = limiter.take("jobs", *limits)
     assert (denied.allowed, denied.wait) == (False, 30.0)
+    assert limiter.peek("jobs", Concurrency(1, 30)).wait == 30.0
+    assert limiter.peek("jobs", Concurrency(1, 30), holder=first.id)
     assert limiter.release("jobs", first.id) == 1
+    assert limiter.peek_all({"jobs": Concurrency(1, 30)})
     assert limiter.take("jobs", *limits, holder="me")
     assert limiter.release("jobs", "me", "nobody") == 1
 

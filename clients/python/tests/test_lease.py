@@ -208,6 +208,28 @@ def test_work_that_is_cancelled_by_others_is_cancelled(url: str, admin: redis.Re
     assert holders(admin) == set()
 
 
+def test_who_is_cancelled_while_asking_holds_nothing(url: str, admin: redis.Redis) -> None:
+    def is_asking(command: str) -> bool:
+        return command in {client["cmd"].partition("|")[0] for client in admin.client_list()}
+
+    async def work() -> None:
+        async with aio.Limiter.from_url(url, timeout=10) as limiter:
+            await limiter.check()
+            admin.execute_command("CLIENT PAUSE", 10_000, "WRITE")
+            task = asyncio.create_task(limiter.lease("pool", PLACES).__aenter__())
+            while not is_asking("rl.acquire"):
+                await asyncio.sleep(0.01)
+            task.cancel()
+            while not is_asking("rl.release"):
+                await asyncio.sleep(0.01)
+            admin.execute_command("CLIENT UNPAUSE")
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+    asyncio.run(work())
+    assert holders(admin) == set()
+
+
 def test_work_with_a_timeout_of_its_own(url: str, admin: redis.Redis) -> None:
     async def work() -> None:
         async with place(url):

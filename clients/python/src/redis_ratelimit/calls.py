@@ -105,7 +105,9 @@ class Calls:
             identity, repeatable, named = self._named(once, ttl)
         if each:
             options.append("EACH")
-        holder = holder if holder is not None else identity
+        if holder is None:
+            # A look is for somebody who holds nothing yet.
+            holder = uuid4().hex if look else identity
         costs = _costs(limits, cost)
         charges = [Charge(key, *pair) for pair in zip(limits, costs, strict=True)]
         return Call(
@@ -144,7 +146,8 @@ class Calls:
             Charge(key, limit, one) for (key, limit), one in zip(limits.items(), costs, strict=True)
         ]
         names = [limit.name for limit in limits.values()]
-        holder = holder if holder is not None else identity
+        if holder is None:
+            holder = uuid4().hex if look else identity
 
         def told(reply: Sequence[Any]) -> Decision:
             decision = read_each(reply, costs)

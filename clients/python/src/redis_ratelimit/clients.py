@@ -63,7 +63,13 @@ def patient(client: Any, library: ModuleType, timeout: float | None) -> Any:
     connections of its own.
     """
     pool = client.connection_pool
-    own = {**pool.connection_kwargs, **settings(library, timeout)}
+    # But for what redis-py 8 keeps there of the pool itself: the patience to go back to.
+    kept = {
+        name: value
+        for name, value in pool.connection_kwargs.items()
+        if not name.startswith("orig_")
+    }
+    own = {**kept, **settings(library, timeout)}
     own.update(retry_on_timeout=False, retry_on_error=[])
     if "path" in own:  # a Unix socket
         del own["socket_connect_timeout"]

@@ -170,7 +170,13 @@ class AsyncLease(_Terms):
         until = self._until()
         while True:
             asked_at = self._clock()
-            decision: Decision = await self._do(self._acquiring())
+            try:
+                decision: Decision = await self._do(self._acquiring())
+            except asyncio.CancelledError:
+                # It may have been granted all the same.
+                with suppress(UnavailableError):
+                    await self._do(self._releasing())
+                raise
             if decision.allowed:
                 self._hold(asked_at)
                 break
