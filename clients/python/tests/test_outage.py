@@ -91,7 +91,7 @@ def test_a_local_limit_knows_the_options(make: Any, server: Server, time: Time) 
     assert limiter.take("units", Fixed(10, 60), cost=7, upto=True).granted == 7
     assert limiter.take("units", Fixed(10, 60), cost=7, upto=True).granted == 3
     none_left = limiter.take("units", Fixed(10, 60), cost=7, upto=True)
-    assert (none_left.allowed, none_left.granted) == (False, None)
+    assert (none_left.allowed, none_left.granted) == (False, 0)
     assert limiter.give_back("units", Fixed(10, 60), cost=4).remaining == 4
     assert not limiter.take("debt", Fixed(10, 60), cost=30, force=True)
     time.now += 60

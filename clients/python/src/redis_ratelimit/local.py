@@ -77,7 +77,7 @@ class Local:
                 charges = self._that_fit(charges)
             decisions = [self._decision(charge) for charge in charges]
             if look or not (force or all(decisions)):
-                return decisions
+                return [replace(one, granted=0 if upto else None) for one in decisions]
             if id is not None:
                 self._ids[id] = list(charges)
                 self._forget(self._ids)
