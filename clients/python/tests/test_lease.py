@@ -3,6 +3,7 @@
 # ruff: noqa: PT012  it is the end of the block that raises
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -104,7 +105,8 @@ def test_a_thread_is_told_that_the_server_is_away(url: str, server: Server) -> N
 
 def test_a_thread_is_told_that_another_has_the_place(url: str, admin: redis.Redis) -> None:
     with (
-        Limiter.from_url(url, timeout=10) as limiter,
+        # By the clock alone it would never be lost.
+        Limiter.from_url(url, timeout=10, clock=lambda: 1000.0) as limiter,
         pytest.raises(LeaseLostError),
         limiter.lease("pool", SHORT) as lease,
     ):
@@ -127,6 +129,30 @@ def test_a_process_that_was_frozen_has_lost_it(url: str) -> None:
         now += 0.8 * 30 - 0.1
         assert not lease.lost
         now += 0.2
+        assert lease.lost
+
+
+def test_a_renewal_that_comes_too_late_is_none(url: str) -> None:
+    """The work may have stopped in the meantime."""
+    now = 1000.0
+    with (
+        Limiter.from_url(url, timeout=10, clock=lambda: now) as limiter,
+        pytest.raises(LeaseLostError),
+        limiter.lease("pool", SHORT) as lease,
+    ):
+        do = lease._do
+
+        def late(call: Any) -> Any:
+            nonlocal now
+            # Asked while it is held, and granted for longer; but the answer took its time.
+            now += 1.5
+            reply = do(call)
+            now += 0.3
+            return reply
+
+        lease._do = late
+        lease._thread.join(20)
+        assert now == 1001.8
         assert lease.lost
 
 
@@ -206,6 +232,25 @@ def test_work_that_is_cancelled_by_others_is_cancelled(url: str, admin: redis.Re
     asyncio.run(cancel())
     # And its place is free at once.
     assert holders(admin) == set()
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="nobody counts who has cancelled")
+def test_who_is_cancelled_when_it_is_lost_is_cancelled(url: str) -> None:
+    async def work() -> None:
+        async with place(url) as lease:
+            task = asyncio.current_task()
+            assert task
+
+            def both() -> None:
+                lease._held_until = 0.0
+                lease._expire()
+                task.cancel()
+
+            asyncio.get_running_loop().call_soon(both)
+            await asyncio.sleep(3600)
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(work())
 
 
 def test_who_is_cancelled_while_asking_holds_nothing(url: str, admin: redis.Redis) -> None:

@@ -19,6 +19,7 @@ from redis_ratelimit import (
     UnavailableError,
 )
 from redis_ratelimit.errors import MODULE_MISSING
+from redis_ratelimit.local import Charge
 
 LIMIT = TokenBucket(100, 100, "1h")
 
@@ -88,6 +89,7 @@ def test_a_local_limit_knows_the_options(make: Any, server: Server, time: Time) 
     # Settled where it was charged, and once.
     assert limiter.settle("llm", *two, id="req-1", cost=100).source == "none"
     assert [one.remaining for one in limiter.peek("llm", *two, each=True).each] == [9, 900]
+    assert limiter.peek("units", Fixed(10, 60), cost=70, upto=True).granted == 10
     assert limiter.take("units", Fixed(10, 60), cost=7, upto=True).granted == 7
     assert limiter.take("units", Fixed(10, 60), cost=7, upto=True).granted == 3
     none_left = limiter.take("units", Fixed(10, 60), cost=7, upto=True)
@@ -97,6 +99,15 @@ def test_a_local_limit_knows_the_options(make: Any, server: Server, time: Time) 
     time.now += 60
     assert not limiter.take("debt", Fixed(10, 60))
     assert not limiter.take("nothing", Fixed(0, 60))
+
+
+@pytest.mark.parametrize("now", [0.1, 1000.7, 123456.789, 1e9 / 7])
+def test_of_whole_units_whole_units_are_left(now: float) -> None:
+    local = Local(clock=lambda: now)
+    for limit in (3, 7, 10, 1000):
+        for cost in range(1, 4):
+            charges = [Charge(f"{limit}:{cost}", Fixed(limit, 0.7), cost)]
+            assert [one.remaining for one in local.take(charges)] == [limit - cost]
 
 
 def test_of_a_policy_only_the_server_knows_the_numbers(make: Any, server: Server) -> None:

@@ -41,8 +41,8 @@ class RateLimitMiddleware:
     cost     what a request charges, or a function of its scope.
     name     what the limit is called in header fields if it has no name.
 
-    A request that is admitted for later, as by a LeakyBucket, is held so long. WebSockets are passed
-    on. A policy that the server does not have is an error, NoPolicyError, and not an open door.
+    A request that is admitted for later, as by a LeakyBucket, is held so long. WebSockets are
+    passed on. A policy that the server does not have is an error, NoPolicyError, and no open door.
     """
 
     def __init__(

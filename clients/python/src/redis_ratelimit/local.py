@@ -76,18 +76,22 @@ class Local:
             if upto:
                 charges = self._that_fit(charges)
             decisions = [self._decision(charge) for charge in charges]
+            if upto:
+                units = [int(charge.cost) if all(decisions) else 0 for charge in charges]
+                decisions = [
+                    replace(one, granted=n) for one, n in zip(decisions, units, strict=True)
+                ]
             if look or not (force or all(decisions)):
-                return [replace(one, granted=0 if upto else None) for one in decisions]
+                return decisions
             if id is not None:
                 self._ids[id] = list(charges)
                 self._forget(self._ids)
             for charge in charges:
                 self._add(charge, charge.cost)
             after = [self._decision(charge._replace(cost=0)) for charge in charges]
-            granted = [int(charge.cost) if upto else None for charge in charges]
             return [
-                replace(left, allowed=one.allowed, wait_ms=one.wait_ms, granted=units)
-                for one, left, units in zip(decisions, after, granted, strict=True)
+                replace(left, allowed=one.allowed, wait_ms=one.wait_ms, granted=one.granted)
+                for one, left in zip(decisions, after, strict=True)
             ]
 
     def give_back(self, charges: Sequence[Charge]) -> list[Decision]:

@@ -40,7 +40,7 @@ class RateLimitMiddleware:
     name     what the limit is called in header fields if it has no name.
 
     A request that is admitted for later, as by a LeakyBucket, is held so long. A policy that the
-    server does not have is an error, NoPolicyError, and not an open door.
+    server does not have is an error, NoPolicyError, and no open door.
     """
 
     def __init__(
