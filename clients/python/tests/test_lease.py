@@ -144,13 +144,13 @@ def test_a_renewal_that_comes_too_late_is_none(url: str) -> None:
 
         def late(call: Any) -> Any:
             nonlocal now
-            # Asked while it is held, and granted for longer; but the answer took its time.
-            now += 1.5
             reply = do(call)
             now += 0.3
             return reply
 
         lease._do = late
+        # Asked while it is held, and granted for longer; but the answer takes its time.
+        now += 1.5
         lease._thread.join(20)
         assert now == 1001.8
         assert lease.lost
