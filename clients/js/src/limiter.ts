@@ -214,17 +214,17 @@ export class Limiter {
   ): Promise<Decision> {
     const { cost = 1 } = options;
     const once = cost > 0 ? this.#onceOf(asked) : undefined;
-    const decision = await this.#decide(
-      callOf(once ? { ...options, once } : options),
-      charged,
-      cost,
-      false,
-      // Rather than deny what is in order: this one may be charged twice, if it is sent twice.
-      asked === true ? () => callOf(options) : undefined,
-    );
-    return once && decision.allowed && decision.source === "server"
-      ? { ...decision, id: once.id }
-      : decision;
+    const named = callOf(once ? { ...options, once } : options);
+    try {
+      const decision = await this.#answer(named);
+      return once && decision.allowed ? { ...decision, id: once.id } : decision;
+    } catch (error) {
+      if (asked === true && isFullOfIds(error)) {
+        // Rather than deny what is in order: this one may be charged twice, if it is sent twice.
+        return this.#decide(callOf(options), charged, cost, false);
+      }
+      return this.#instead(error, charged, cost, false);
+    }
   }
 
   #onceOf(asked: boolean | string | Once): Once | undefined {
@@ -238,14 +238,10 @@ export class Limiter {
     charged: Charged,
     cost = 1,
     peeks: boolean,
-    withoutId?: () => Call<Decision>,
   ): Promise<Decision> {
     try {
       return await this.#answer(call);
     } catch (error) {
-      if (withoutId && isFullOfIds(error)) {
-        return this.#decide(withoutId(), charged, cost, peeks);
-      }
       return this.#instead(error, charged, cost, peeks);
     }
   }

@@ -9,7 +9,7 @@ import * as iovalkey from "iovalkey";
 import { createClient, createCluster } from "redis";
 import * as redis4 from "redis4";
 import * as redis5 from "redis5";
-import { concurrency, fixed, policy, tokenBucket } from "redis-ratelimit-client";
+import { Limiter, concurrency, fixed, policy, tokenBucket } from "redis-ratelimit-client";
 import { addCommands } from "redis-ratelimit-client/ioredis";
 import { addCommands as addToIovalkey } from "redis-ratelimit-client/iovalkey";
 import { rl } from "redis-ratelimit-client/node-redis";
@@ -196,4 +196,21 @@ test("node-redis 4: alone and in a cluster", async (test) => {
       await whole.rl.takeAll({ [`4:{${user}}:a`]: LIMIT });
     }
   });
+});
+
+test("RESP3: a map is read, however the client gives it", async (test) => {
+  const mapped = new Redis({ ...server.at, protocol: 3, replyMapping: "resp3" });
+  const flat = new Redis({ ...server.at, protocol: 3 });
+  test.after(() => mapped.disconnect());
+  test.after(() => flat.disconnect());
+  const nodeRedis = await redis5.createClient({ url: server.url, RESP: 3 }).connect();
+  test.after(() => nodeRedis.destroy());
+  for (const [index, client] of [mapped, flat, nodeRedis].entries()) {
+    const limiter = new Limiter(client, { timeout: 30, onOutage: "throw", prefix: `${index}:` });
+    await limiter.policies.set("resp3", LIMIT);
+    const told = await limiter.take("a", policy("resp3"), { each: true });
+    assert.deepEqual([told.remaining, told.policy], [1, "resp3"]);
+    const info = await limiter.policies.get("resp3");
+    assert.deepEqual([info?.specs, info?.counts.admitted], ["FIXED 2 1h", index + 1]);
+  }
 });

@@ -192,6 +192,8 @@ test("a key that is full of ids is charged without one", async (test) => {
   const told = [];
   for (let i = 0; i < 12; i++) told.push(await limiter.take("k", LIMIT));
   assert.equal(told.filter(({ allowed }) => allowed).length, 10);
+  // Only what the key remembers can be settled.
+  assert.equal(told.filter(({ id }) => id !== undefined).length, 3);
   await assert.rejects(limiter.take("other", fixed(9, "1h"), { once: "" }), CallError);
 });
 
