@@ -1,0 +1,405 @@
+"""A storage for the library `limits`, by which Flask-Limiter and slowapi use the module:
+
+    import redis_ratelimit.storage  # noqa: F401  so that `limits` knows the schemes
+
+    limiter = Limiter(get_remote_address, storage_uri="ratelimit://localhost:6379")
+
+`limits` looks a storage up by the scheme of its URI, and knows those of the classes that have been
+imported. These are ours, and each of them with `async+` before it, for `limits.aio`:
+
+    ratelimit://[[user]:password@]host[:port][/db]     one server
+    ratelimits://...                                   the same over TLS
+    ratelimit+unix://[[user]:password@]/path/to/socket
+    ratelimit+cluster://[[user]:password@]host:port[,host:port...]
+    ratelimit+sentinel://[[user]:password@]host:port[,host:port...]/service
+
+Each hit is one command, which decides and charges in one step:
+
+    fixed-window             FIXED       the window opens with the first hit
+    moving-window            SLIDINGLOG  no window, wherever it begins, holds more than the limit
+    sliding-window-counter   SLIDING     the previous window counts by what of it still overlaps
+
+The server's clock rules. A hit that is denied charges nothing and writes nothing.
+"""
+
+import math
+import re
+import time
+from collections.abc import Callable
+from functools import cached_property, partial
+from itertools import islice
+from typing import Any, NamedTuple
+from urllib.parse import unquote, urlsplit
+
+import redis
+import redis.asyncio
+import redis.asyncio.retry
+import redis.asyncio.sentinel
+import redis.retry
+import redis.sentinel
+from limits import aio
+from limits.errors import ConfigurationError
+from limits.limits import GRANULARITIES
+from limits.storage import MovingWindowSupport, SlidingWindowCounterSupport, Storage
+from redis.backoff import NoBackoff
+from redis.exceptions import RedisClusterException, RedisError
+
+__all__ = ["PREFIX", "AsyncRateLimitStorage", "RateLimitStorage"]
+
+# Not that of limits' own storage for Redis, whose keys `reset` would delete.
+PREFIX = "RATELIMIT"
+
+SCHEMES = ("ratelimit", "ratelimits", "ratelimit+unix", "ratelimit+cluster", "ratelimit+sentinel")
+
+# Of the URIs that redis-py knows.
+_REDIS_SCHEMES = {"ratelimit": "redis", "ratelimits": "rediss", "ratelimit+unix": "unix"}
+
+# Seconds for a connection, and for a reply. Without them a server that hangs would hang the
+# application, and Flask-Limiter's `in_memory_fallback` would never begin.
+_TIMEOUT = 1.0
+
+# The largest limit that can be asked for, less what is added to it in `_sliding`.
+_MOST = 999_999_999_999
+
+# Each strategy has keys of its own: where an application changes its strategy, the key of the one
+# before would be of the wrong type until it has expired.
+_STRATEGIES = ("fixed", "moving", "sliding")
+
+# RateLimitItem.key_for() ends in the amount, the multiples and the granularity.
+_ITEM = re.compile(r"/(\d+)/(\d+)/([^/]+)\Z")
+
+# How many keys SCAN is asked for, and DEL is given, at a time.
+_BATCH = 1000
+
+_Words = tuple[str | int, ...]
+
+
+class _Decision(NamedTuple):
+    """What the module replies."""
+
+    allowed: int
+    limit: int
+    remaining: int
+    wait_ms: int
+    reset_ms: int
+
+    @property
+    def used(self) -> int:
+        return self.limit - self.remaining
+
+
+def _fixed(key: str) -> _Words:
+    """`limits` hands over no limit, and to `get` not even a window, but the key of an item has
+    both. So the server knows the limit, and a denied hit writes nothing.
+    """
+    found = _ITEM.search(key)
+    granularity = GRANULARITIES.get(found[3]) if found else None
+    if found is None or granularity is None:
+        raise ConfigurationError(
+            f"the fixed window needs a key of RateLimitItem.key_for(), which has the limit and the "
+            f"window in it: not {key!r}"
+        )
+    return "FIXED", int(found[1]), int(found[2]) * granularity.GRANULARITY.seconds
+
+
+def _moving(limit: int, window: int) -> _Words:
+    return "SLIDINGLOG", limit, window
+
+
+def _sliding(limit: int, window: int) -> _Words:
+    """`limits` rounds the weighted count down before it compares, so that a hit passes while the
+    count with it is below the next whole number. This is the last amount below.
+    """
+    return "SLIDING", f"{limit}.999999", window
+
+
+def _within(seconds: float, window: int) -> float:
+    """`limits` takes what it is told modulo the window, whose end it would take for now."""
+    return min(seconds, math.nextafter(window, 0))
+
+
+class _Keys:
+    """What the storages of both kinds have in common."""
+
+    key_prefix: str
+    base_exceptions = (RedisError, RedisClusterException)
+
+    def _key(self, key: str, strategy: str) -> str:
+        # The braces put the keys of all strategies on one node of a cluster, so that one command
+        # clears them.
+        return f"{self.key_prefix}:{{{key}}}:{strategy}"
+
+    def _keys(self, key: str) -> list[str]:
+        return [self._key(key, strategy) for strategy in _STRATEGIES]
+
+    @property
+    def _all_keys(self) -> str:
+        """As a pattern."""
+        return re.sub(r"([][*?\\])", r"\\\1", self.key_prefix) + ":*"
+
+
+class RateLimitStorage(_Keys, Storage, MovingWindowSupport, SlidingWindowCounterSupport):
+    """For `limits.strategies`, Flask-Limiter and slowapi: see the head of this module."""
+
+    STORAGE_SCHEME: list[str] | None = list(SCHEMES)  # noqa: RUF012  limits declares it so
+
+    def __init__(
+        self,
+        uri: str,
+        wrap_exceptions: bool = False,
+        key_prefix: str = PREFIX,
+        **options: Any,
+    ) -> None:
+        """`options` are redis-py's: those of its Redis, RedisCluster or Sentinel. A
+        `connection_pool` among them is used instead of what the URI says.
+
+        With `wrap_exceptions`, its errors are raised as `limits.errors.StorageError`.
+
+        Raises `limits.errors.ConfigurationError` if the URI lacks something.
+        """
+        super().__init__(uri, wrap_exceptions=wrap_exceptions)
+        self.key_prefix = key_prefix
+        self._is_cluster = _is_cluster(uri)
+        self._connect = _connection(redis, uri, options)
+
+    @cached_property
+    def client(self) -> Any:
+        """Made by the first call: redis-py's client of a cluster asks for its nodes at once, and an
+        application should start while they are away.
+        """
+        return self._connect()
+
+    def incr(self, key: str, expiry: int, amount: int = 1) -> int:  # noqa: ARG002
+        """How much has been used of the window with this hit; if more than the limit, it was denied
+        and not charged. The key has to be that of a RateLimitItem, which has the window in it.
+        """
+        decision = self._ask("RL.TAKE", key, "fixed", _fixed(key), amount)
+        return decision.used if decision.allowed else decision.used + amount
+
+    def get(self, key: str) -> int:
+        """How much has been used of the window."""
+        return self._ask("RL.PEEK", key, "fixed", _fixed(key)).used
+
+    def get_expiry(self, key: str) -> float:
+        """When the window ends, in seconds since 1970; now, if there is none."""
+        return time.time() + self._ask("RL.PEEK", key, "fixed", _fixed(key)).reset_ms / 1000
+
+    def acquire_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
+        """Whether the hit passes; if not, it was not charged."""
+        return bool(self._ask("RL.TAKE", key, "moving", _moving(limit, expiry), amount).allowed)
+
+    def get_moving_window(self, key: str, limit: int, expiry: int) -> tuple[float, int]:
+        """When the oldest hit that counts came, in seconds since 1970, and how many count."""
+        used = self._ask("RL.PEEK", key, "moving", _moving(limit, expiry)).used
+        if used == 0:
+            return time.time(), 0
+        # It counts for as long as a limit of one less is exceeded.
+        fewer = self._ask("RL.PEEK", key, "moving", _moving(used - 1, expiry), 0)
+        return time.time() + fewer.wait_ms / 1000 - expiry, used
+
+    def acquire_sliding_window_entry(
+        self, key: str, limit: int, expiry: int, amount: int = 1
+    ) -> bool:
+        """Whether the hit passes; if not, it was not charged."""
+        return bool(self._ask("RL.TAKE", key, "sliding", _sliding(limit, expiry), amount).allowed)
+
+    def get_sliding_window(self, key: str, expiry: int) -> tuple[int, float, int, float]:
+        """Both windows as one: nothing in the previous one, and in the current one their weighted
+        count, rounded down, with the seconds until it is one less.
+        """
+        used = self._ask("RL.PEEK", key, "sliding", _sliding(_MOST, expiry)).used
+        if used == 0:
+            return 0, 0.0, 0, 0.0
+        fewer = self._ask("RL.PEEK", key, "sliding", _sliding(used - 1, expiry), 0)
+        return 0, 0.0, used, _within(fewer.wait_ms / 1000, expiry)
+
+    def check(self) -> bool:
+        """Whether the server is there, with the module."""
+        try:
+            self._ask("RL.PEEK", "check", "fixed", ("FIXED", 1, 1))
+        except self.base_exceptions:
+            return False
+        return True
+
+    def clear(self, key: str) -> None:
+        self.client.delete(*self._keys(key))
+
+    def clear_sliding_window(self, key: str, expiry: int) -> None:  # noqa: ARG002
+        self.clear(key)
+
+    def reset(self) -> int:
+        """Deletes all keys with the prefix, by SCAN, and returns how many there were. Hits that
+        come meanwhile may or may not be forgotten.
+        """
+        keys = self.client.scan_iter(self._all_keys, count=_BATCH)
+        deleted = 0
+        while batch := list(islice(keys, _BATCH)):
+            deleted += self.client.delete(*batch)
+        return deleted
+
+    def _ask(
+        self, command: str, key: str, strategy: str, words: _Words, amount: int = 1
+    ) -> _Decision:
+        named = self._key(key, strategy)
+        options = {}
+        if self._is_cluster:
+            # Else redis-py would ask a node for the keys of the command before it sends it.
+            options["target_nodes"] = self.client.get_node_from_key(named)
+        return _Decision(
+            *self.client.execute_command(command, named, "COST", amount, *words, **options)
+        )
+
+
+class AsyncRateLimitStorage(
+    _Keys,
+    aio.storage.Storage,
+    aio.storage.MovingWindowSupport,
+    aio.storage.SlidingWindowCounterSupport,
+):
+    """For `limits.aio.strategies`: see the head of this module."""
+
+    STORAGE_SCHEME: list[str] | None = [f"async+{scheme}" for scheme in SCHEMES]  # noqa: RUF012
+
+    def __init__(
+        self,
+        uri: str,
+        wrap_exceptions: bool = False,
+        key_prefix: str = PREFIX,
+        **options: Any,
+    ) -> None:
+        """As of `RateLimitStorage`; the options are those of redis-py's asyncio classes."""
+        super().__init__(uri, wrap_exceptions=wrap_exceptions)
+        self.key_prefix = key_prefix
+        self._is_cluster = _is_cluster(uri)
+        self.client = _connection(redis.asyncio, uri.removeprefix("async+"), options)()
+
+    async def incr(self, key: str, expiry: int, amount: int = 1) -> int:  # noqa: ARG002
+        """As of `RateLimitStorage`."""
+        decision = await self._ask("RL.TAKE", key, "fixed", _fixed(key), amount)
+        return decision.used if decision.allowed else decision.used + amount
+
+    async def get(self, key: str) -> int:
+        """As of `RateLimitStorage`."""
+        return (await self._ask("RL.PEEK", key, "fixed", _fixed(key))).used
+
+    async def get_expiry(self, key: str) -> float:
+        """As of `RateLimitStorage`."""
+        decision = await self._ask("RL.PEEK", key, "fixed", _fixed(key))
+        return time.time() + decision.reset_ms / 1000
+
+    async def acquire_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
+        """As of `RateLimitStorage`."""
+        decision = await self._ask("RL.TAKE", key, "moving", _moving(limit, expiry), amount)
+        return bool(decision.allowed)
+
+    async def get_moving_window(self, key: str, limit: int, expiry: int) -> tuple[float, int]:
+        """As of `RateLimitStorage`."""
+        used = (await self._ask("RL.PEEK", key, "moving", _moving(limit, expiry))).used
+        if used == 0:
+            return time.time(), 0
+        fewer = await self._ask("RL.PEEK", key, "moving", _moving(used - 1, expiry), 0)
+        return time.time() + fewer.wait_ms / 1000 - expiry, used
+
+    async def acquire_sliding_window_entry(
+        self, key: str, limit: int, expiry: int, amount: int = 1
+    ) -> bool:
+        """As of `RateLimitStorage`."""
+        decision = await self._ask("RL.TAKE", key, "sliding", _sliding(limit, expiry), amount)
+        return bool(decision.allowed)
+
+    async def get_sliding_window(self, key: str, expiry: int) -> tuple[int, float, int, float]:
+        """As of `RateLimitStorage`."""
+        used = (await self._ask("RL.PEEK", key, "sliding", _sliding(_MOST, expiry))).used
+        if used == 0:
+            return 0, 0.0, 0, 0.0
+        fewer = await self._ask("RL.PEEK", key, "sliding", _sliding(used - 1, expiry), 0)
+        return 0, 0.0, used, _within(fewer.wait_ms / 1000, expiry)
+
+    async def check(self) -> bool:
+        """As of `RateLimitStorage`."""
+        try:
+            await self._ask("RL.PEEK", "check", "fixed", ("FIXED", 1, 1))
+        except self.base_exceptions:
+            return False
+        return True
+
+    async def clear(self, key: str) -> None:
+        await self.client.delete(*self._keys(key))
+
+    async def clear_sliding_window(self, key: str, expiry: int) -> None:  # noqa: ARG002
+        await self.clear(key)
+
+    async def reset(self) -> int:
+        """As of `RateLimitStorage`."""
+        deleted = 0
+        batch: list[bytes] = []
+        async for key in self.client.scan_iter(self._all_keys, count=_BATCH):
+            batch.append(key)
+            if len(batch) == _BATCH:
+                deleted += await self.client.delete(*batch)
+                batch.clear()
+        if batch:
+            deleted += await self.client.delete(*batch)
+        return deleted
+
+    async def _ask(
+        self, command: str, key: str, strategy: str, words: _Words, amount: int = 1
+    ) -> _Decision:
+        named = self._key(key, strategy)
+        options = {}
+        if self._is_cluster:
+            await self.client.initialize()
+            options["target_nodes"] = self.client.get_node_from_key(named)
+        return _Decision(
+            *await self.client.execute_command(command, named, "COST", amount, *words, **options)
+        )
+
+
+def _connection(library: Any, uri: str, options: dict[str, Any]) -> Callable[[], Any]:
+    """Makes a client of `redis` or of `redis.asyncio`."""
+    options = {
+        "socket_timeout": _TIMEOUT,
+        "socket_connect_timeout": _TIMEOUT,
+        # A hit that is sent again because its reply was lost may be charged twice.
+        "retry": library.retry.Retry(NoBackoff(), 0),
+    } | options
+    scheme, _, rest = uri.partition("://")
+    if "connection_pool" in options:
+        return partial(library.Redis, connection_pool=options["connection_pool"])
+    if scheme in _REDIS_SCHEMES:
+        return partial(library.Redis.from_url, f"{_REDIS_SCHEMES[scheme]}://{rest}", **options)
+    hosts, credentials, path = _locations(uri)
+    if _is_cluster(uri):
+        nodes = [library.cluster.ClusterNode(*host) for host in hosts]
+        return partial(library.RedisCluster, **{"startup_nodes": nodes, **credentials, **options})
+    service = options.pop("service_name", path)
+    if not service:
+        raise ConfigurationError("no service: ratelimit+sentinel://host:port/service")
+    of_sentinels = credentials | options.pop("sentinel_kwargs", {})
+    sentinel = library.sentinel.Sentinel(
+        hosts, sentinel_kwargs=of_sentinels, **credentials | options
+    )
+    return partial(sentinel.master_for, service)
+
+
+def _is_cluster(uri: str) -> bool:
+    return uri.partition("://")[0].endswith("+cluster")
+
+
+def _locations(uri: str) -> tuple[list[tuple[str, int]], dict[str, str], str]:
+    """The hosts with their ports, the credentials, and the path."""
+    parts = urlsplit(uri)
+    hosts = []
+    # The port of several hosts would be an error, so each is split by itself.
+    for host in filter(None, parts.netloc.rpartition("@")[2].split(",")):
+        try:
+            one = urlsplit(f"//{host.strip()}")
+            port = one.port
+        except ValueError as error:
+            raise ConfigurationError(f"{host}: {error}") from error
+        if not one.hostname or not port:
+            raise ConfigurationError(f"{host!r} is not host:port")
+        hosts.append((one.hostname, port))
+    given = {"username": parts.username, "password": parts.password}
+    credentials = {name: unquote(value) for name, value in given.items() if value}
+    return hosts, credentials, parts.path.strip("/")
