@@ -58,6 +58,9 @@ _REDIS_SCHEMES = {"ratelimit": "redis", "ratelimits": "rediss", "ratelimit+unix"
 # application, and Flask-Limiter's `in_memory_fallback` would never begin.
 _TIMEOUT = 1.0
 
+# That a process opens to a server at most.
+_CONNECTIONS = 50
+
 # The largest limit that can be asked for, less what is added to it in `_sliding`.
 _MOST = 999_999_999_999
 
@@ -367,7 +370,12 @@ def _connection(library: Any, uri: str, options: dict[str, Any]) -> Callable[[],
     if "connection_pool" in options:
         return partial(library.Redis, connection_pool=options["connection_pool"])
     if scheme in _REDIS_SCHEMES:
-        return partial(library.Redis.from_url, f"{_REDIS_SCHEMES[scheme]}://{rest}", **options)
+        # A burst of hits waits its turn on these. A plain pool would answer it with an error.
+        waiting = {"max_connections": _CONNECTIONS, "timeout": _TIMEOUT} | options
+        url = f"{_REDIS_SCHEMES[scheme]}://{rest}"
+        return lambda: library.Redis.from_pool(
+            library.BlockingConnectionPool.from_url(url, **waiting)
+        )
     hosts, credentials, path = _locations(uri)
     if _is_cluster(uri):
         nodes = [library.cluster.ClusterNode(*host) for host in hosts]
