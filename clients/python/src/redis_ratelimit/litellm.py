@@ -1,0 +1,429 @@
+"""Limits requests, tokens and parallel requests of LiteLLM's proxy by one policy of the server:
+
+    RL.POLICYSET llm TOKENBUCKET 60 60 1m COST 1 AS requests
+        TOKENBUCKET 10000 10000 1m AS tokens CONCURRENCY 10 10m AS parallel
+
+    # config.yaml
+    litellm_settings:
+      callbacks: redis_ratelimit.litellm.limits    # reads RATELIMIT_URL
+
+or, in a file beside config.yaml that `callbacks` names, `limits = RateLimits("redis://...", ...)`.
+
+Before a request goes out, one call charges the estimate of its tokens and takes its place. After
+it, one call settles what it used, and gives the place back: by the answer of the model, by the end
+of a stream, or by whatever else ends the request. LiteLLM's retries and fallbacks are within one
+request. What is not settled, since the proxy died, recovers by itself: the place after the ttl of
+CONCURRENCY, which has to be longer than any request takes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import re
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
+from hashlib import sha256
+from math import ceil
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from fastapi import HTTPException
+from litellm.integrations.custom_logger import CustomLogger
+
+from redis_ratelimit.aio import Limiter
+from redis_ratelimit.decision import Decision
+from redis_ratelimit.errors import NoPolicyError
+from redis_ratelimit.limits import Duration, Limit, Policy, seconds
+
+if TYPE_CHECKING:
+    from litellm.proxy._types import UserAPIKeyAuth
+
+log = logging.getLogger("redis_ratelimit")
+
+# The calls of LiteLLM that cost tokens. All others pass as they are.
+CALL_TYPES = frozenset(
+    prefix + name
+    for name in (
+        "completion",
+        "text_completion",
+        "embedding",
+        "embeddings",
+        "responses",
+        "anthropic_messages",
+        "generate_content",
+        "generate_content_stream",
+    )
+    for prefix in ("", "a")
+)
+
+# What the body of a request says to the model.
+_PROMPTS = ("messages", "prompt", "input", "system", "instructions", "tools", "contents")
+_MOST_TOKENS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
+
+# About what tokenizers make of text, which is all that an estimate needs.
+_CHARACTERS_A_TOKEN = 4
+
+# More cannot be charged.
+_MOST = 10**12
+
+# How APIs call what was used.
+_USAGE = {
+    "prompt_tokens": "input",
+    "input_tokens": "input",
+    "promptTokenCount": "input",
+    "completion_tokens": "output",
+    "output_tokens": "output",
+    "candidatesTokenCount": "output",
+    "total_tokens": "total",
+    "totalTokenCount": "total",
+}
+# In text the quotes would be escaped.
+_USAGE_IN_BYTES = re.compile(rb'"(%s)"\s*:\s*(\d+)' % "|".join(_USAGE).encode())
+_LONGEST = 64
+
+
+def estimate(data: Mapping[str, Any], default_output: int = 1000) -> int:
+    """How many tokens a request can cost: about those of its prompt, and as many as the model may
+    answer with. If the request does not say how many, `default_output`.
+    """
+    answers = data.get("n") if _is_count(data.get("n")) else 1
+    output = next((data[name] for name in _MOST_TOKENS if _is_count(data.get(name))), None)
+    if output is None:
+        # What is embedded is not answered.
+        output = 0 if "input" in data and "messages" not in data else default_output
+    return min(max(_of_prompt(data) + output * answers, 1), _MOST)
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and value > 0
+
+
+def _of_prompt(data: Mapping[str, Any]) -> int:
+    characters = sum(_length(data.get(name)) for name in _PROMPTS)
+    return ceil(characters / _CHARACTERS_A_TOKEN)
+
+
+def _length(value: object) -> int:
+    if isinstance(value, str):
+        # An image is no text.
+        return 0 if value.startswith("data:") else len(value)
+    if isinstance(value, Mapping):
+        return sum(map(_length, value.values()))
+    if isinstance(value, (list, tuple)):
+        return sum(map(_length, value))
+    return 0
+
+
+class Tokens:
+    """What a model says that it used, in an answer or all over a stream."""
+
+    def __init__(self, prompt: int) -> None:
+        self._prompt = prompt
+        self._told: dict[str, int] = {}
+        self._characters = 0
+        self._tail = b""
+
+    def see(self, part: Any) -> None:
+        """An answer, or a chunk of one."""
+        if isinstance(part, (bytes, str)):
+            self._see_bytes(part.encode() if isinstance(part, str) else part)
+            return
+        for of in (part, _get(part, "response"), _get(part, "message")):
+            usage = _get(of, "usage")
+            for name, kind in _USAGE.items():
+                self._see(kind, _get(usage, name))
+        for choice in _get(part, "choices") or ():
+            text = _get(_get(choice, "delta"), "content")
+            self._characters += len(text) if isinstance(text, str) else 0
+
+    def _see_bytes(self, part: bytes) -> None:
+        text = self._tail + part
+        for name, number in _USAGE_IN_BYTES.findall(text):
+            self._see(_USAGE[name.decode()], int(number))
+        # A chunk may end in the middle of a number, which then is seen whole in the next.
+        self._tail = text[-_LONGEST:]
+
+    def _see(self, kind: str, number: object) -> None:
+        # Streams tell it as it grows.
+        if isinstance(number, int):
+            self._told[kind] = max(self._told.get(kind, 0), number)
+
+    @property
+    def told(self) -> int | None:
+        """None: the model has said nothing of it."""
+        if not self._told:
+            return None
+        both = self._told.get("input", 0) + self._told.get("output", 0)
+        return max(both, self._told.get("total", 0))
+
+    @property
+    def guessed(self) -> int | None:
+        """By the text that has come; None: none has."""
+        if self._characters == 0:
+            return None
+        return self._prompt + ceil(self._characters / _CHARACTERS_A_TOKEN)
+
+
+def _get(of: Any, name: str) -> Any:
+    return of.get(name) if isinstance(of, Mapping) else getattr(of, name, None)
+
+
+@dataclass
+class Reservation:
+    """What a request has charged, until it is settled."""
+
+    key: str
+    policy: Policy
+    id: str
+    estimate: int
+    tokens: Tokens
+    decision: Decision | None = None
+    is_settled: bool = False
+    is_streamed: bool = False
+
+
+# Of the request that this task, or one that it has started, works on. Nothing in the request itself
+# would do: the client chooses its litellm_call_id.
+_current: ContextVar[Reservation | None] = ContextVar("reservation", default=None)
+
+
+def caller(user: UserAPIKeyAuth) -> str:
+    """Whom LiteLLM has recognized: by the key, else the user. What is secret is hashed."""
+    if user.token or user.api_key:
+        return str(user.token or sha256(str(user.api_key).encode()).hexdigest())
+    return str(user.user_id or "anonymous")
+
+
+def policy_names(user: UserAPIKeyAuth) -> Sequence[str]:
+    """The first that exists rules: that in the metadata of the caller's key, that of the team, and
+    that of all.
+    """
+    own = (user.metadata or {}).get("ratelimit_policy")
+    team = f"llm:team:{user.team_id}" if user.team_id else None
+    return [name for name in (own, team, "llm") if name]
+
+
+class RateLimits(CustomLogger):
+    """A callback for LiteLLM's proxy.
+
+    limiter     or the URL of a server, for one that lets all requests pass while it is away.
+    caller      whose limits they are: `caller`.
+    names       of the policies: `policy_names`.
+    policies    set on the server where they are missing, by name:
+                `{"llm": [TokenBucket(60, 60, "1m", cost=1, name="requests"), ...]}`.
+    estimate    of the tokens of a request, from its body: `estimate`.
+    remembered  for how long a request can be settled.
+    """
+
+    def __init__(
+        self,
+        limiter: Limiter | str,
+        *,
+        caller: Callable[[UserAPIKeyAuth], str] = caller,
+        names: Callable[[UserAPIKeyAuth], Sequence[str]] = policy_names,
+        policies: Mapping[str, Sequence[Limit]] | None = None,
+        estimate: Callable[[Mapping[str, Any]], int] = estimate,
+        remembered: Duration = "1h",
+    ) -> None:
+        super().__init__()
+        self._limiter = Limiter.from_url(limiter) if isinstance(limiter, str) else limiter
+        self._caller = caller
+        self._names = names
+        self._policies = policies or {}
+        self._estimate = estimate
+        self._remembered = remembered
+        # asyncio itself keeps no task alive.
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    # What LiteLLM calls
+
+    async def async_pre_call_hook(
+        self, user_api_key_dict: UserAPIKeyAuth, cache: object, data: dict[str, Any], call_type: str
+    ) -> None:
+        """Charges the estimate, or raises 429."""
+        before = _current.get()
+        if call_type not in CALL_TYPES or (before is not None and not before.is_settled):
+            return
+        names = self._names(user_api_key_dict)
+        reservation = Reservation(
+            key=f"llm:{self._caller(user_api_key_dict)}",
+            policy=Policy(*names),
+            id=uuid4().hex,
+            estimate=self._estimate(data),
+            tokens=Tokens(_of_prompt(data)),
+        )
+        _current.set(reservation)
+        # However the request ends: if its task is cancelled, LiteLLM calls nothing any more.
+        task = asyncio.current_task()
+        if task is not None:
+            task.add_done_callback(lambda _: self._is_over(reservation))
+        decision = reservation.decision = await self._take(reservation)
+        if decision.allowed:
+            # Of a leaky bucket: until its turn.
+            await asyncio.sleep(decision.wait or 0)
+            return
+        reservation.is_settled = decision.source == "server"
+        raise HTTPException(
+            status_code=503 if decision.source == "none" else 429,
+            detail=_reason(decision),
+            headers=fields(decision),
+        )
+
+    async def async_post_call_success_hook(
+        self, data: dict[str, Any], user_api_key_dict: UserAPIKeyAuth, response: Any
+    ) -> None:
+        """Settles before the client has its answer, so that its next request finds the place."""
+        reservation = _current.get()
+        if reservation is None or reservation.is_streamed or hasattr(response, "__aiter__"):
+            return
+        reservation.tokens.see(response)
+        await self._settle(reservation, default=reservation.estimate)
+
+    async def async_post_call_failure_hook(
+        self,
+        request_data: dict[str, Any],
+        original_exception: Exception,
+        user_api_key_dict: UserAPIKeyAuth,
+        traceback_str: str | None = None,
+    ) -> None:
+        """After the last retry and the last fallback."""
+        reservation = _current.get()
+        if reservation is not None:
+            await self._settle(reservation, default=0)
+
+    async def async_post_call_streaming_iterator_hook(
+        self, user_api_key_dict: UserAPIKeyAuth, response: AsyncIterator[Any], request_data: Any
+    ) -> AsyncIterator[Any]:
+        """Reads along, and settles before the client has the end."""
+        reservation = _current.get()
+        if reservation is None or reservation.is_settled:
+            async for chunk in response:
+                yield chunk
+            return
+        # From here on, not the task that asked for the stream tells when it is over.
+        reservation.is_streamed = True
+        ended = False
+        try:
+            async for chunk in response:
+                reservation.tokens.see(chunk)
+                yield chunk
+            ended = True
+        finally:
+            if ended:
+                await self._settle(reservation, default=reservation.estimate)
+            else:
+                # An error, or a client that is gone: whoever is cancelled can wait for nothing.
+                self._start(self._settle(reservation, default=0))
+
+    async def async_post_call_response_headers_hook(
+        self,
+        data: dict[str, Any],
+        user_api_key_dict: UserAPIKeyAuth,
+        response: Any,
+        request_headers: dict[str, str] | None = None,
+        litellm_call_info: dict[str, Any] | None = None,
+    ) -> dict[str, str] | None:
+        reservation = _current.get()
+        if reservation is None or reservation.decision is None:
+            return None
+        return fields(reservation.decision)
+
+    # What that comes to
+
+    async def _take(self, reservation: Reservation) -> Decision:
+        try:
+            return await self._charge(reservation)
+        except NoPolicyError:
+            missing = [name for name in reservation.policy.names if name in self._policies]
+            if not missing:
+                raise
+            for name in missing:
+                await self._limiter.policies.set(name, *self._policies[str(name)], nx=True)
+            return await self._charge(reservation)
+
+    async def _charge(self, reservation: Reservation) -> Decision:
+        return await self._limiter.take(
+            reservation.key,
+            reservation.policy,
+            cost=reservation.estimate,
+            once=reservation.id,
+            ttl=self._remembered,
+            each=True,
+        )
+
+    def _is_over(self, reservation: Reservation) -> None:
+        """The task of the request has ended, in whichever way."""
+        if not (reservation.is_settled or reservation.is_streamed):
+            self._start(self._settle(reservation, default=0))
+
+    async def _settle(self, reservation: Reservation, *, default: int) -> None:
+        if reservation.is_settled:
+            return
+        reservation.is_settled = True
+        tokens = reservation.tokens
+        used = next(n for n in (tokens.told, tokens.guessed, default) if n is not None)
+        if not await self._settled(reservation, used):
+            self._start(self._settle_later(reservation, used))
+
+    async def _settled(self, reservation: Reservation, used: int) -> bool:
+        decision = await self._limiter.settle(
+            reservation.key, reservation.policy, id=reservation.id, cost=min(used, _MOST)
+        )
+        # A denial of the server's: it does not remember the request any more.
+        return decision.source != "none"
+
+    async def _settle_later(self, reservation: Reservation, used: int) -> None:
+        """The server is away: tries again, ever less often, while it remembers the request."""
+        pause = 1.0
+        given_up = asyncio.get_running_loop().time() + seconds(self._remembered)
+        while asyncio.get_running_loop().time() < given_up:
+            await asyncio.sleep(pause)
+            if await self._settled(reservation, used):
+                return
+            pause = min(pause * 2, 60.0)
+        log.warning("%s was not settled for %d tokens", reservation.id, used)
+
+    def _start(self, work: Any) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def fields(decision: Decision) -> dict[str, str]:
+    """X-RateLimit-* of the limit that governs, and of each limit with a name as OpenAI has them:
+    x-ratelimit-remaining-tokens. Retry-After, if it is denied and may pass later.
+    """
+    found = {}
+    if not decision.allowed and decision.wait is not None:
+        found["retry-after"] = str(ceil(decision.wait))
+    if decision.source != "server":
+        return found
+    for one in (decision, *(one for one in decision.each if one.name)):
+        suffix = f"-{one.name}" if one.name else ""
+        found[f"x-ratelimit-limit{suffix}"] = str(one.limit)
+        found[f"x-ratelimit-remaining{suffix}"] = str(one.remaining)
+        found[f"x-ratelimit-reset{suffix}"] = str(ceil(one.reset)) + ("s" if one.name else "")
+    return found
+
+
+def _reason(decision: Decision) -> str:
+    if decision.source == "none":
+        return "requests cannot be counted at the moment"
+    names = [one.name for one in decision.each if not one.allowed and one.name]
+    limits = f"the limit of {' and '.join(names)}" if names else "a limit"
+    if decision.wait is None:
+        return f"the request is larger than {limits} allows"
+    return f"over {limits}, try again in {ceil(decision.wait)} seconds"
+
+
+def __getattr__(name: str) -> Any:
+    """`limits`, by the environment: RATELIMIT_URL."""
+    if name != "limits":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    instance = globals()["limits"] = RateLimits(
+        os.environ.get("RATELIMIT_URL", "redis://localhost:6379")
+    )
+    return instance

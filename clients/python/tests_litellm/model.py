@@ -1,0 +1,156 @@
+"""A server with the API of OpenAI, and models that do what their name says."""
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+PROMPT_TOKENS = 11
+# Of an answer that is complete.
+OUTPUT_TOKENS = 22
+WORDS = ["one ", "two ", "three ", "four "]
+
+
+class Models:
+    """`answer` answers; `fail` is a 500; `refuse` a 400; `once` fails the first time for each
+    caller; `wait` answers when it may; `drip` streams two words and then waits; `mute` streams and
+    tells no usage.
+    """
+
+    def __init__(self) -> None:
+        self.may_answer = threading.Event()
+        # How many requests have come, and how many of those that wait are waiting.
+        self.requests = 0
+        self.waiting = 0
+        self._lock = threading.Lock()
+        self._failed: set[str] = set()
+
+    def count(self) -> None:
+        with self._lock:
+            self.requests += 1
+
+    def wait(self) -> None:
+        with self._lock:
+            self.waiting += 1
+        self.may_answer.wait(60)
+        with self._lock:
+            self.waiting -= 1
+
+    def fails_now(self, caller: str) -> bool:
+        with self._lock:
+            fails = caller not in self._failed
+            self._failed.add(caller)
+            return fails
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    models: Models
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+    def do_POST(self) -> None:  # noqa: N802  http.server's
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        model = body["model"]
+        self.models.count()
+        if model == "fail" or (model == "once" and self.models.fails_now(body.get("user", ""))):
+            self._send(500, {"error": {"message": "broken", "type": "server_error"}})
+        elif model == "refuse":
+            self._send(400, {"error": {"message": "no", "type": "invalid_request_error"}})
+        elif body.get("stream"):
+            self._stream(body)
+        else:
+            if model == "wait":
+                self.models.wait()
+            self._send(200, self._answer(body))
+
+    def _answer(self, body: dict[str, Any]) -> dict[str, Any]:
+        usage = {
+            "prompt_tokens": PROMPT_TOKENS,
+            "completion_tokens": OUTPUT_TOKENS,
+            "total_tokens": PROMPT_TOKENS + OUTPUT_TOKENS,
+        }
+        if self.path.endswith("/embeddings"):
+            del usage["completion_tokens"]
+            usage["total_tokens"] = PROMPT_TOKENS
+            vector = {"object": "embedding", "index": 0, "embedding": [0.5]}
+            return {"object": "list", "data": [vector], "model": body["model"], "usage": usage}
+        message = {"role": "assistant", "content": "".join(WORDS)}
+        choice = {"index": 0, "message": message, "finish_reason": "stop"}
+        if self.path.endswith("/completions") and "chat" not in self.path:
+            choice = {"index": 0, "text": "".join(WORDS), "finish_reason": "stop"}
+        return {
+            "id": "1",
+            "object": "chat.completion",
+            "created": 1,
+            "model": body["model"],
+            "choices": [choice],
+            "usage": usage,
+        }
+
+    def _stream(self, body: dict[str, Any]) -> None:
+        model = body["model"]
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        for number, word in enumerate(WORDS):
+            if (model == "drip" and number == 2) or (model == "wait" and number == 0):
+                self.models.wait()
+            self._event(body, [{"index": 0, "delta": {"role": "assistant", "content": word}}])
+            if model == "tear" and number == 1:
+                self.close_connection = True
+                return
+        self._event(body, [{"index": 0, "delta": {}, "finish_reason": "stop"}])
+        if (body.get("stream_options") or {}).get("include_usage") and model != "mute":
+            self._event(body, [], usage=self._answer(body)["usage"])
+        self._chunk(b"data: [DONE]\n\n")
+        self._chunk(b"")
+
+    def _event(self, body: dict[str, Any], choices: list[Any], **more: Any) -> None:
+        event = {
+            "id": "1",
+            "object": "chat.completion.chunk",
+            "created": 1,
+            "model": body["model"],
+            "choices": choices,
+            **more,
+        }
+        self._chunk(b"data: " + json.dumps(event).encode() + b"\n\n")
+
+    def _chunk(self, data: bytes) -> None:
+        self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
+        self.wfile.flush()
+
+    def _send(self, status: int, body: dict[str, Any]) -> None:
+        data = json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def handle(self) -> None:
+        try:
+            super().handle()
+        except OSError:
+            pass  # whoever asked is gone
+
+
+@contextmanager
+def serving(models: Models) -> Iterator[str]:
+    """Its base URL."""
+    handler = type("Handler", (Handler,), {"models": models})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/v1"
+    finally:
+        models.may_answer.set()
+        server.shutdown()
+        thread.join()
+        server.server_close()
