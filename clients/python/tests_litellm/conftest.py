@@ -2,12 +2,14 @@
 
 import itertools
 import os
+import secrets
 import shutil
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +29,10 @@ model_list:
 {models}
 litellm_settings:
   callbacks: limits.limits
-  num_retries: 0
 {settings}
+router_settings:
+  num_retries: 0
+  disable_cooldowns: true
 general_settings:
   custom_auth: auth.recognize
 """
@@ -38,7 +42,8 @@ MODEL = """
       model: openai/{model}
       api_base: {url}
       api_key: none
-      max_retries: {retries}
+      max_retries: 0
+      num_retries: {retries}
       timeout: {timeout}
 """
 NAMES = ("answer", "fail", "refuse", "once", "wait", "drip", "mute", "tear", "late")
@@ -57,10 +62,13 @@ class Caller:
 
     def body(self, model: str, **more: Any) -> dict[str, Any]:
         message = {"role": "user", "content": "x" * 40}  # 10 tokens, and 1 of the role
-        return {"model": model, "messages": [message], "max_tokens": 100, "user": self.key, **more}
+        return {"model": model, "messages": [message], "max_tokens": 100, **more}
 
-    def ask(self, model: str, path: str = "/v1/chat/completions", **more: Any) -> httpx.Response:
-        return self.http.post(path, json=self.body(model, **more), headers=self.headers)
+    def ask(self, model: str, **more: Any) -> httpx.Response:
+        return self.post("/v1/chat/completions", self.body(model, **more))
+
+    def post(self, path: str, body: dict[str, Any]) -> httpx.Response:
+        return self.http.post(path, json=body, headers=self.headers)
 
     def stream(self, model: str, **more: Any) -> Any:
         body = self.body(model, stream=True, **more)
@@ -68,20 +76,17 @@ class Caller:
 
     @property
     def headers(self) -> dict[str, str]:
-        return {"Authorization": f"Bearer {self.key}"}
+        # The id of a request is the client's to choose, and this one always chooses the same.
+        return {"Authorization": f"Bearer {self.key}", "x-litellm-call-id": "mine"}
 
     def left(self) -> dict[str, int]:
         """Of each limit by its name."""
-        (found,) = self.admin.keys(f"llm:{self.hashed}*") or [f"llm:{self.hashed}"]
-        reply = self.admin.execute_command(
-            "RL.PEEK", found, "COST", 0, "EACH", "POLICY", self.policy
-        )
+        key = f"llm:{self.hashed}"
+        reply = self.admin.execute_command("RL.PEEK", key, "EACH", "POLICY", self.policy, "COST", 0)
         return {one[5]: one[2] for one in reply[2]}
 
     @property
     def hashed(self) -> str:
-        from hashlib import sha256
-
         return sha256(self.key.encode()).hexdigest()
 
 
@@ -157,6 +162,7 @@ def shared_proxy(
         "RATELIMIT_URL": f"redis://127.0.0.1:{server.port}",
         # Else it asks the Internet at its start.
         "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+        "LITELLM_MASTER_KEY": f"sk-{secrets.token_hex(32)}",
         "NO_PROXY": "*",
     }
     log = directory / "proxy.log"

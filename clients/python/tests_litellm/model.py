@@ -14,9 +14,8 @@ WORDS = ["one ", "two ", "three ", "four "]
 
 
 class Models:
-    """`answer` answers; `fail` is a 500; `refuse` a 400; `once` fails the first time for each
-    caller; `wait` answers when it may; `drip` streams two words and then waits; `mute` streams and
-    tells no usage.
+    """`answer` answers; `fail` is a 500; `refuse` a 400; `once` fails every other time; `wait` answers when it may; `drip` streams two words and then waits; `tear` hangs up
+    then; `mute` streams and tells no usage.
     """
 
     def __init__(self) -> None:
@@ -25,7 +24,7 @@ class Models:
         self.requests = 0
         self.waiting = 0
         self._lock = threading.Lock()
-        self._failed: set[str] = set()
+        self._fails = False
 
     def count(self) -> None:
         with self._lock:
@@ -38,11 +37,10 @@ class Models:
         with self._lock:
             self.waiting -= 1
 
-    def fails_now(self, caller: str) -> bool:
+    def fails_now(self) -> bool:
         with self._lock:
-            fails = caller not in self._failed
-            self._failed.add(caller)
-            return fails
+            self._fails = not self._fails
+            return self._fails
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -56,7 +54,7 @@ class Handler(BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         model = body["model"]
         self.models.count()
-        if model == "fail" or (model == "once" and self.models.fails_now(body.get("user", ""))):
+        if model == "fail" or (model == "once" and self.models.fails_now()):
             self._send(500, {"error": {"message": "broken", "type": "server_error"}})
         elif model == "refuse":
             self._send(400, {"error": {"message": "no", "type": "invalid_request_error"}})
@@ -78,6 +76,8 @@ class Handler(BaseHTTPRequestHandler):
             usage["total_tokens"] = PROMPT_TOKENS
             vector = {"object": "embedding", "index": 0, "embedding": [0.5]}
             return {"object": "list", "data": [vector], "model": body["model"], "usage": usage}
+        if self.path.endswith("/responses"):
+            return self._response(body)
         message = {"role": "assistant", "content": "".join(WORDS)}
         choice = {"index": 0, "message": message, "finish_reason": "stop"}
         if self.path.endswith("/completions") and "chat" not in self.path:
@@ -91,19 +91,67 @@ class Handler(BaseHTTPRequestHandler):
             "usage": usage,
         }
 
+    def _response(self, body: dict[str, Any]) -> dict[str, Any]:
+        text = {"type": "output_text", "text": "".join(WORDS), "annotations": []}
+        message = {
+            "type": "message",
+            "id": "msg_1",
+            "role": "assistant",
+            "status": "completed",
+            "content": [text],
+        }
+        return {
+            "id": "resp_1",
+            "object": "response",
+            "created_at": 1,
+            "status": "completed",
+            "model": body["model"],
+            "output": [message],
+            "parallel_tool_calls": True,
+            "tool_choice": "auto",
+            "tools": [],
+            "usage": {
+                "input_tokens": PROMPT_TOKENS,
+                "output_tokens": OUTPUT_TOKENS,
+                "total_tokens": PROMPT_TOKENS + OUTPUT_TOKENS,
+            },
+        }
+
+    def _stream_response(self, body: dict[str, Any]) -> None:
+        done = self._response(body)
+        begun = done | {"status": "in_progress", "output": [], "usage": None}
+        item = {"item_id": "msg_1", "output_index": 0, "content_index": 0}
+        events = [
+            {"type": "response.created", "response": begun},
+            *({"type": "response.output_text.delta", "delta": word, **item} for word in WORDS),
+            {"type": "response.completed", "response": done},
+        ]
+        for number, event in enumerate(events):
+            data = json.dumps({"sequence_number": number, **event}).encode()
+            self._chunk(b"event: %s\ndata: %s\n\n" % (event["type"].encode(), data))
+        self._chunk(b"")
+
     def _stream(self, body: dict[str, Any]) -> None:
         model = body["model"]
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
+        if self.path.endswith("/responses"):
+            self._stream_response(body)
+            return
         for number, word in enumerate(WORDS):
             if (model == "drip" and number == 2) or (model == "wait" and number == 0):
                 self.models.wait()
-            self._event(body, [{"index": 0, "delta": {"role": "assistant", "content": word}}])
-            if model == "tear" and number == 1:
+            if model == "tear" and number == 2:
+                self.models.wait()
                 self.close_connection = True
                 return
+            if self.path.endswith("/chat/completions"):
+                choice = {"index": 0, "delta": {"role": "assistant", "content": word}}
+            else:
+                choice = {"index": 0, "text": word}
+            self._event(body, [choice])
         self._event(body, [{"index": 0, "delta": {}, "finish_reason": "stop"}])
         if (body.get("stream_options") or {}).get("include_usage") and model != "mute":
             self._event(body, [], usage=self._answer(body)["usage"])

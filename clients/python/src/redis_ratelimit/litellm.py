@@ -136,7 +136,7 @@ class Tokens:
             for name, kind in _USAGE.items():
                 self._see(kind, _get(usage, name))
         for choice in _get(part, "choices") or ():
-            text = _get(_get(choice, "delta"), "content")
+            text = _get(_get(choice, "delta") or choice, "content") or _get(choice, "text")
             self._characters += len(text) if isinstance(text, str) else 0
 
     def _see_bytes(self, part: bytes) -> None:
@@ -153,11 +153,9 @@ class Tokens:
 
     @property
     def told(self) -> int | None:
-        """None: the model has said nothing of it."""
-        if not self._told:
-            return None
+        """None: the model has said nothing of it, or that it was nothing."""
         both = self._told.get("input", 0) + self._told.get("output", 0)
-        return max(both, self._told.get("total", 0))
+        return max(both, self._told.get("total", 0)) or None
 
     @property
     def guessed(self) -> int | None:

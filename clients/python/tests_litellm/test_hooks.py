@@ -1,0 +1,339 @@
+"""What LiteLLM's proxy calls, called here: for a server that is away, and for requests that die."""
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import redis
+from fastapi import HTTPException
+from litellm.proxy._types import UserAPIKeyAuth
+
+from redis_ratelimit.aio import Limiter
+from redis_ratelimit.errors import NoPolicyError
+from redis_ratelimit.limits import Concurrency, LeakyBucket, TokenBucket
+from redis_ratelimit.litellm import CALL_TYPES, RateLimits, Tokens, caller, estimate, policy_names
+from support.server import Server
+
+ALICE = UserAPIKeyAuth(api_key="sk-alice")
+BODY = {"messages": [{"role": "user", "content": "x" * 36}], "max_tokens": 90}  # 10 + 90 tokens
+LLM = [TokenBucket(1000, 1000, "1m", name="tokens"), Concurrency(10, "10m", name="parallel")]
+
+
+@pytest.fixture(autouse=True)
+def empty(admin: redis.Redis) -> None:
+    admin.flushall()
+    if names := [name for name, _, _ in admin.execute_command("RL.POLICYLIST")]:
+        admin.execute_command("RL.POLICYDEL", *names)
+
+
+def run(
+    server: Server,
+    work: Callable[[RateLimits], Awaitable[None]],
+    *,
+    timeout: float = 20,
+    on_outage: Any = "open",
+    **options: Any,
+) -> None:
+    async def running() -> None:
+        limiter = Limiter.from_url(
+            f"redis://127.0.0.1:{server.port}", timeout=timeout, on_outage=on_outage, pause=0.01
+        )
+        async with limiter:
+            await work(RateLimits(limiter, **{"policies": {"llm": LLM}, **options}))
+
+    asyncio.run(running())
+
+
+def left(admin: redis.Redis) -> dict[str, int]:
+    key = f"llm:{caller(ALICE)}"
+    reply = admin.execute_command("RL.PEEK", key, "EACH", "POLICY", "llm", "COST", 0)
+    return {one[5]: one[2] for one in reply[2]}
+
+
+async def begin(limits: RateLimits, body: dict[str, Any] = BODY, kind: str = "acompletion") -> None:
+    await limits.async_pre_call_hook(ALICE, None, dict(body), kind)
+
+
+async def answer(limits: RateLimits, tokens: int) -> None:
+    response = SimpleNamespace(usage=SimpleNamespace(total_tokens=tokens))
+    await limits.async_post_call_success_hook({}, ALICE, response)
+
+
+async def in_a_task(work: Awaitable[None]) -> None:
+    """As a web server runs a request."""
+    await asyncio.create_task(work)  # type: ignore[arg-type]
+
+
+async def idle(limits: RateLimits) -> None:
+    """Until nothing is under way."""
+    while limits._tasks:
+        await asyncio.sleep(0.001)
+
+
+def test_a_policy_is_set_where_it_is_missing_and_never_again(
+    server: Server, admin: redis.Redis
+) -> None:
+    async def work(limits: RateLimits) -> None:
+        for _ in range(2):
+            await in_a_task(begin(limits))
+        await idle(limits)
+
+    run(server, work)
+    assert admin.execute_command("RL.POLICYLIST")[0][:2] == ["llm", 1]
+    admin.execute_command("RL.POLICYSET", "llm", "FIXED", 3, "1h", "AS", "tokens")
+    with pytest.raises(HTTPException):
+        run(server, lambda limits: in_a_task(begin(limits)))
+    assert admin.execute_command("RL.POLICYLIST")[0][:2] == ["llm", 2]
+
+
+def test_without_a_policy_nothing_passes_unlimited(server: Server) -> None:
+    with pytest.raises(NoPolicyError, match="no policy 'llm'"):
+        run(server, lambda limits: in_a_task(begin(limits)), policies=None)
+
+
+def test_a_request_whose_task_is_cancelled_keeps_no_place(
+    server: Server, admin: redis.Redis
+) -> None:
+    async def dies(limits: RateLimits) -> None:
+        await begin(limits)
+        assert left(admin) == {"tokens": 900, "parallel": 9}
+        await asyncio.sleep(3600)
+
+    async def work(limits: RateLimits) -> None:
+        task = asyncio.create_task(dies(limits))
+        while not admin.keys():
+            await asyncio.sleep(0.001)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await idle(limits)
+
+    run(server, work)
+    assert left(admin) == {"tokens": 1000, "parallel": 10}
+
+
+@pytest.mark.parametrize("how", ["close", "cancel"])
+def test_a_stream_that_is_not_read_to_its_end_keeps_no_place(
+    server: Server, admin: redis.Redis, how: str
+) -> None:
+    async def chunks() -> AsyncIterator[Any]:
+        yield {"choices": [{"delta": {"content": "x" * 8}}]}
+        await asyncio.sleep(3600)
+
+    async def streams(limits: RateLimits, read: asyncio.Event) -> None:
+        await begin(limits)
+        stream = limits.async_post_call_streaming_iterator_hook(ALICE, chunks(), {})
+        await anext(stream)
+        read.set()
+        if how == "close":
+            await stream.aclose()  # type: ignore[attr-defined]
+        else:
+            await anext(stream)
+
+    async def work(limits: RateLimits) -> None:
+        read = asyncio.Event()
+        task = asyncio.create_task(streams(limits, read))
+        await read.wait()
+        if how == "cancel":
+            task.cancel()
+        await asyncio.wait([task])
+        await idle(limits)
+
+    run(server, work)
+    # 10 tokens of the prompt, and 2 of the chunk.
+    assert left(admin) == {"tokens": 988, "parallel": 10}
+
+
+def test_a_request_is_settled_once(server: Server, admin: redis.Redis) -> None:
+    async def request(limits: RateLimits) -> None:
+        await begin(limits)
+        await answer(limits, 30)
+        await answer(limits, 40)
+        await limits.async_post_call_failure_hook({}, RuntimeError(), ALICE)
+
+    async def work(limits: RateLimits) -> None:
+        await in_a_task(request(limits))
+        await idle(limits)
+
+    run(server, work)
+    assert left(admin) == {"tokens": 970, "parallel": 10}
+
+
+def test_more_than_was_estimated_is_charged_too(server: Server, admin: redis.Redis) -> None:
+    async def request(limits: RateLimits) -> None:
+        await begin(limits)
+        await answer(limits, 700)
+
+    run(server, lambda limits: in_a_task(request(limits)))
+    assert left(admin) == {"tokens": 300, "parallel": 10}
+
+
+def test_a_hook_that_is_called_again_within_a_request_charges_nothing(
+    server: Server, admin: redis.Redis
+) -> None:
+    async def request(limits: RateLimits) -> None:
+        await begin(limits)
+        await begin(limits)
+        assert left(admin) == {"tokens": 900, "parallel": 9}
+        await answer(limits, 30)
+
+    run(server, lambda limits: in_a_task(request(limits)))
+    assert left(admin) == {"tokens": 970, "parallel": 10}
+
+
+def test_calls_that_cost_no_tokens_are_not_asked_about(server: Server, admin: redis.Redis) -> None:
+    run(server, lambda limits: begin(limits, kind="aspeech"))
+    assert admin.keys() == []
+
+
+def test_a_leaky_bucket_holds_a_request_until_its_turn(server: Server, admin: redis.Redis) -> None:
+    async def work(limits: RateLimits) -> None:
+        loop = asyncio.get_running_loop()
+        # One turn every 20 milliseconds, by the event loop's clock.
+        began = loop.time()
+        for _ in range(3):
+            await in_a_task(begin(limits))
+        assert loop.time() - began >= 0.060 - 0.001
+
+    run(server, work, policies={"llm": [LeakyBucket(10, 50, "1s", cost=1, name="queue")]})
+    assert admin.dbsize() == 1
+
+
+# A server that is away
+
+
+def test_while_the_server_is_away_requests_pass_or_are_answered_with_503(server: Server) -> None:
+    async def passes(limits: RateLimits) -> None:
+        await begin(limits)
+        await answer(limits, 30)
+
+    async def refused(limits: RateLimits) -> None:
+        with pytest.raises(HTTPException) as raised:
+            await begin(limits)
+        assert raised.value.status_code == 503
+        assert "retry-after" in (raised.value.headers or {})
+        assert "x-ratelimit-limit" not in (raised.value.headers or {})
+
+    server.stop()
+    try:
+        run(server, lambda limits: in_a_task(passes(limits)))
+        run(server, lambda limits: in_a_task(refused(limits)), on_outage="closed")
+    finally:
+        server.start()
+
+
+def test_what_could_not_be_settled_is_settled_when_the_server_is_back(
+    server: Server, admin: redis.Redis
+) -> None:
+    async def request(limits: RateLimits) -> None:
+        await begin(limits)
+        with server.stopped():
+            # The client gets its answer all the same.
+            await answer(limits, 30)
+            assert limits._tasks
+        assert left(admin) == {"tokens": 900, "parallel": 9}
+
+    async def work(limits: RateLimits) -> None:
+        await in_a_task(request(limits))
+        await idle(limits)
+
+    run(server, work, timeout=0.2)
+    assert left(admin) == {"tokens": 970, "parallel": 10}
+
+
+def test_a_charge_whose_reply_was_lost_is_taken_back(server: Server, admin: redis.Redis) -> None:
+    async def request(limits: RateLimits) -> None:
+        with server.stopped():
+            await begin(limits)  # the server has the call, and answers nothing
+        while not admin.keys():
+            await asyncio.sleep(0.001)
+        await limits.async_post_call_failure_hook({}, RuntimeError(), ALICE)
+
+    async def work(limits: RateLimits) -> None:
+        await in_a_task(request(limits))
+        await idle(limits)
+
+    admin.execute_command(
+        "RL.POLICYSET", "llm", *"TOKENBUCKET 1000 1000 1m AS tokens CONCURRENCY 9 1h".split()
+    )
+    run(server, work, timeout=0.2)
+    assert admin.execute_command("RL.PEEK", f"llm:{caller(ALICE)}", "POLICY", "llm")[2] >= 0
+
+
+# What it goes by
+
+
+@pytest.mark.parametrize(
+    ("body", "tokens"),
+    [
+        (BODY, 100),
+        (BODY | {"n": 2}, 190),
+        (BODY | {"max_tokens": None}, 1010),
+        (BODY | {"max_tokens": -5}, 1010),
+        (BODY | {"max_tokens": "many"}, 1010),
+        (BODY | {"max_tokens": 10**15}, 10**12),
+        (BODY | {"max_completion_tokens": 20}, 30),
+        (BODY | {"tools": [{"name": "y" * 40}]}, 110),
+        ({"prompt": ["x" * 40, "y" * 40], "max_tokens": 5}, 25),
+        ({"input": "x" * 40}, 10),
+        ({"input": [[1, 2, 3]]}, 1),
+        ({"messages": [{"content": [{"image_url": "data:," + "x" * 4000}]}], "max_tokens": 1}, 1),
+        ({}, 1000),
+    ],
+)
+def test_the_estimate_is_what_a_request_can_cost(body: dict[str, Any], tokens: int) -> None:
+    assert estimate(body) == tokens
+
+
+def test_usage_is_found_in_bytes_however_they_are_cut() -> None:
+    text = (
+        b'data: {"message": {"usage": {"input_tokens": 1234, "output_tokens": 1}}}\n\n'
+        b'data: {"delta": {"text": "\\"output_tokens\\": 999999"}}\n\n'
+        b'data: {"usage": {"output_tokens": 567}}\n\n'
+    )
+    for size in (1, 2, 7, 50, 1000):
+        tokens = Tokens(0)
+        for start in range(0, len(text), size):
+            tokens.see(text[start : start + size])
+        assert tokens.told == 1801
+
+
+def test_who_calls_and_under_which_policies() -> None:
+    user = UserAPIKeyAuth(
+        api_key="sk-alice", team_id="blue", metadata={"ratelimit_policy": "plan:pro"}
+    )
+    assert policy_names(user) == ["plan:pro", "llm:team:blue", "llm"]
+    assert policy_names(ALICE) == ["llm"]
+    assert "alice" not in caller(ALICE)
+    assert "secret" not in caller(UserAPIKeyAuth(api_key="secret"))
+    assert caller(UserAPIKeyAuth(user_id="bob")) == "bob"
+    assert caller(UserAPIKeyAuth()) == "anonymous"
+
+
+def test_the_ready_instance_goes_by_the_environment() -> None:
+    script = (
+        "import redis_ratelimit.litellm as adapter; limits = adapter.limits\n"
+        "assert adapter.limits is limits\n"
+        "print(limits._limiter._client.connection_pool.connection_kwargs['port'])\n"
+        "assert not hasattr(adapter, 'other')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env=os.environ | {"RATELIMIT_URL": "redis://h:1234", "LITELLM_LOCAL_MODEL_COST_MAP": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout == "1234\n", done.stderr
+
+
+def test_the_types_of_calls_are_litellms() -> None:
+    from litellm.types.utils import CallTypes  # noqa: PLC0415  only looked at here
+
+    known = {kind.value for kind in CallTypes} | {"embeddings", "aembeddings"}
+    assert CALL_TYPES - known <= {"aanthropic_messages"}
