@@ -80,6 +80,8 @@ _USAGE = {
     "total_tokens": "total",
     "totalTokenCount": "total",
 }
+_HASHED = re.compile(r"[0-9a-f]{64}")
+
 # In text the quotes would be escaped.
 _USAGE_IN_BYTES = re.compile(rb'"(%s)"\s*:\s*(\d+)' % "|".join(_USAGE).encode())
 _LONGEST = 64
@@ -189,10 +191,12 @@ _current: ContextVar[Reservation | None] = ContextVar("reservation", default=Non
 
 
 def caller(user: UserAPIKeyAuth) -> str:
-    """Whom LiteLLM has recognized: by the key, else the user. What is secret is hashed."""
-    if user.token or user.api_key:
-        return str(user.token or sha256(str(user.api_key).encode()).hexdigest())
-    return str(user.user_id or "anonymous")
+    """Whom LiteLLM has recognized: by the hash of the key, else by the user."""
+    key = user.token or user.api_key
+    if not key:
+        return str(user.user_id or "anonymous")
+    # LiteLLM has hashed its own keys, but not those of others that an application recognizes.
+    return key if _HASHED.fullmatch(key) else sha256(key.encode()).hexdigest()
 
 
 def policy_names(user: UserAPIKeyAuth) -> Sequence[str]:
