@@ -1,6 +1,5 @@
 """Flask with Flask-Limiter, and FastAPI with slowapi, limited by one URI, over real HTTP."""
 
-import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -17,10 +16,9 @@ from fastapi import FastAPI, Request, Response
 from fastapi.responses import PlainTextResponse
 from flask import Flask
 from support.server import Server
-from werkzeug.serving import make_server
 
 import redis_ratelimit.storage  # noqa: F401  this line, and the URI, are all that is needed
-from serving import uvicorn_serves
+from serving import uvicorn_serves, werkzeug_serves
 
 LIMIT = "50/hour"
 
@@ -33,17 +31,6 @@ class Site:
 
     def get(self) -> httpx.Response:
         return self._client.get(self._url)
-
-
-@contextmanager
-def werkzeug_serves(app: Flask) -> Iterator[str]:
-    server = make_server("127.0.0.1", 0, app, threaded=True)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{server.port}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
 
 
 @contextmanager

@@ -17,7 +17,6 @@ import httpx
 import pytest
 import redis
 from model import Models, serving
-
 from support import binaries, poll
 from support.clock import Clock, build_library
 from support.server import Server
@@ -95,6 +94,9 @@ class Proxy:
     http: httpx.Client
     admin: redis.Redis
     models: Models
+
+    def policy(self, name: str, specs: str) -> None:
+        self.admin.execute_command("RL.POLICYSET", name, *specs.split())
 
     def caller(self, policy: str = "llm") -> Caller:
         return Caller(f"sk-{policy}-{next(_callers)}", policy, self.http, self.admin)

@@ -3,7 +3,7 @@
 import json
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -14,8 +14,9 @@ WORDS = ["one ", "two ", "three ", "four "]
 
 
 class Models:
-    """`answer` answers; `fail` is a 500; `refuse` a 400; `once` fails every other time; `wait` answers when it may; `drip` streams two words and then waits; `tear` hangs up
-    then; `mute` streams and tells no usage.
+    """`answer` answers; `fail` is a 500; `refuse` a 400; `once` fails every other time; `wait`
+    answers when it may; `drip` streams two words and then waits; `tear` hangs up then; `mute`
+    streams and tells no usage.
     """
 
     def __init__(self) -> None:
@@ -50,7 +51,7 @@ class Handler(BaseHTTPRequestHandler):
     def log_message(self, *_: object) -> None:
         pass
 
-    def do_POST(self) -> None:  # noqa: N802  http.server's
+    def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         model = body["model"]
         self.models.count()
@@ -182,10 +183,8 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(data)
 
     def handle(self) -> None:
-        try:
+        with suppress(OSError):  # whoever asked is gone
             super().handle()
-        except OSError:
-            pass  # whoever asked is gone
 
 
 @contextmanager

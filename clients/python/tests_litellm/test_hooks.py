@@ -12,13 +12,13 @@ import pytest
 import redis
 from fastapi import HTTPException
 from litellm.proxy._types import UserAPIKeyAuth
+from support import poll
+from support.server import Server
 
 from redis_ratelimit.aio import Limiter
 from redis_ratelimit.errors import NoPolicyError
 from redis_ratelimit.limits import Concurrency, LeakyBucket, TokenBucket
 from redis_ratelimit.litellm import CALL_TYPES, RateLimits, Tokens, caller, estimate, policy_names
-from support import poll
-from support.server import Server
 
 ALICE = UserAPIKeyAuth(api_key="sk-alice")
 BODY = {"messages": [{"role": "user", "content": "x" * 36}], "max_tokens": 90}  # 10 + 90 tokens
@@ -280,14 +280,24 @@ def test_a_charge_whose_reply_was_lost_is_taken_back(server: Server, admin: redi
         (BODY | {"max_completion_tokens": 20}, 30),
         (BODY | {"tools": [{"name": "y" * 40}]}, 110),
         ({"prompt": ["x" * 40, "y" * 40], "max_tokens": 5}, 25),
-        ({"input": "x" * 40}, 10),
-        ({"input": [[1, 2, 3]]}, 1),
+        ({"input": "x" * 40}, 1010),
         ({"messages": [{"content": [{"image_url": "data:," + "x" * 4000}]}], "max_tokens": 1}, 1),
         ({}, 1000),
     ],
 )
 def test_the_estimate_is_what_a_request_can_cost(body: dict[str, Any], tokens: int) -> None:
-    assert estimate(body) == tokens
+    assert estimate(body, 1000) == tokens
+
+
+@pytest.mark.parametrize(("body", "tokens"), [({"input": "x" * 40}, 10), ({"input": [1, 2]}, 1)])
+def test_what_is_embedded_is_not_answered(
+    server: Server, admin: redis.Redis, body: dict[str, Any], tokens: int
+) -> None:
+    async def request(limits: RateLimits) -> None:
+        await begin(limits, body, "aembedding")
+        assert left(admin)["tokens"] == 1000 - tokens
+
+    run(server, lambda limits: in_a_task(request(limits)))
 
 
 def test_usage_is_found_in_bytes_however_they_are_cut() -> None:

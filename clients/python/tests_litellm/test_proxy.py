@@ -8,10 +8,10 @@ from typing import Any
 
 import httpx
 import pytest
-from conftest import Caller, Proxy
 from model import OUTPUT_TOKENS, PROMPT_TOKENS
-
 from support import poll
+
+from conftest import Caller, Proxy
 
 USED = PROMPT_TOKENS + OUTPUT_TOKENS
 FULL = {"requests": 60, "tokens": 10_000, "parallel": 10}
@@ -192,7 +192,7 @@ def test_many_that_hang_up_leak_nothing(proxy: Proxy) -> None:
 
 
 def test_eight_callers_get_exactly_the_limit(proxy: Proxy) -> None:
-    proxy.admin.execute_command("RL.POLICYSET", "twenty", *"FIXED 20 1h COST 1 AS calls".split())
+    proxy.policy("twenty", "FIXED 20 1h COST 1 AS calls")
     alice = proxy.caller("twenty")
     with ThreadPoolExecutor(8) as callers:
         answers = list(callers.map(lambda _: alice.ask("answer").status_code, range(40)))
@@ -200,16 +200,13 @@ def test_eight_callers_get_exactly_the_limit(proxy: Proxy) -> None:
 
 
 def test_a_denial_says_when_to_come_again_and_which_limit_it_was(proxy: Proxy) -> None:
-    proxy.admin.execute_command(
-        "RL.POLICYSET",
-        "few",
-        *"FIXED 9 1h COST 1 AS requests TOKENBUCKET 120 60 1m AS tokens".split(),
-    )
+    proxy.policy("few", "FIXED 9 1h COST 1 AS requests TOKENBUCKET 120 60 1m AS tokens")
     alice = proxy.caller("few")
     passed = alice.ask("answer")
     assert passed.status_code == 200
     assert passed.headers["x-ratelimit-limit-requests"] == "9"
     assert passed.headers["x-ratelimit-remaining-requests"] == "8"
+    assert passed.headers["x-ratelimit-remaining-tokens"] == "87"
     before = proxy.models.requests
     denied = alice.ask("answer")
     assert denied.status_code == 429
@@ -234,7 +231,7 @@ def test_what_can_never_pass_has_no_time_to_come_again(proxy: Proxy) -> None:
 
 
 def test_parallel_requests_are_limited_and_a_place_is_free_at_once(proxy: Proxy) -> None:
-    proxy.admin.execute_command("RL.POLICYSET", "two", *"CONCURRENCY 2 10m AS parallel".split())
+    proxy.policy("two", "CONCURRENCY 2 10m AS parallel")
     alice = proxy.caller("two")
     with ThreadPoolExecutor() as threads:
         asked = [threads.submit(alice.ask, "wait") for _ in range(2)]
@@ -253,7 +250,7 @@ def test_parallel_requests_are_limited_and_a_place_is_free_at_once(proxy: Proxy)
 
 def test_the_name_of_a_call_is_the_proxys_own(proxy: Proxy) -> None:
     # LiteLLM takes the id of a request from the client. Ours is no such free pass.
-    proxy.admin.execute_command("RL.POLICYSET", "one", *"FIXED 1 1h COST 1 AS requests".split())
+    proxy.policy("one", "FIXED 1 1h COST 1 AS requests")
     alice = proxy.caller("one")
     assert alice.headers["x-litellm-call-id"] == "mine"
     answers = [alice.ask("answer").status_code for _ in range(3)]

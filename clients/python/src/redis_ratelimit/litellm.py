@@ -87,20 +87,18 @@ _USAGE_IN_BYTES = re.compile(rb'"(%s)"\s*:\s*(\d+)' % "|".join(_USAGE).encode())
 _LONGEST = 64
 
 
-def estimate(data: Mapping[str, Any], default_output: int = 1000) -> int:
+def estimate(data: Mapping[str, Any], default_output: int) -> int:
     """How many tokens a request can cost: about those of its prompt, and as many as the model may
-    answer with. If the request does not say how many, `default_output`.
+    answer with: if the request does not say how many, `default_output`.
     """
-    answers = data.get("n") if _is_count(data.get("n")) else 1
-    output = next((data[name] for name in _MOST_TOKENS if _is_count(data.get(name))), None)
-    if output is None:
-        # What is embedded is not answered.
-        output = 0 if "input" in data and "messages" not in data else default_output
+    answers = _count(data.get("n")) or 1
+    told = (_count(data.get(name)) for name in _MOST_TOKENS)
+    output = next((count for count in told if count is not None), default_output)
     return min(max(_of_prompt(data) + output * answers, 1), _MOST)
 
 
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and value > 0
+def _count(value: object) -> int | None:
+    return value if isinstance(value, int) and value > 0 else None
 
 
 def _of_prompt(data: Mapping[str, Any]) -> int:
@@ -216,7 +214,9 @@ class RateLimits(CustomLogger):
     names       of the policies: `policy_names`.
     policies    set on the server where they are missing, by name:
                 `{"llm": [TokenBucket(60, 60, "1m", cost=1, name="requests"), ...]}`.
-    estimate    of the tokens of a request, from its body: `estimate`.
+    estimate    of the tokens of a request, from its body and `default_output`: `estimate`.
+    default_output
+                how many tokens an answer may have that the request sets no limit to.
     remembered  for how long a request can be settled.
     """
 
@@ -227,7 +227,8 @@ class RateLimits(CustomLogger):
         caller: Callable[[UserAPIKeyAuth], str] = caller,
         names: Callable[[UserAPIKeyAuth], Sequence[str]] = policy_names,
         policies: Mapping[str, Sequence[Limit]] | None = None,
-        estimate: Callable[[Mapping[str, Any]], int] = estimate,
+        estimate: Callable[[Mapping[str, Any], int], int] = estimate,
+        default_output: int = 1000,
         remembered: Duration = "1h",
     ) -> None:
         super().__init__()
@@ -236,6 +237,7 @@ class RateLimits(CustomLogger):
         self._names = names
         self._policies = policies or {}
         self._estimate = estimate
+        self._default_output = default_output
         self._remembered = remembered
         # asyncio itself keeps no task alive.
         self._tasks: set[asyncio.Task[None]] = set()
@@ -254,7 +256,7 @@ class RateLimits(CustomLogger):
             key=f"llm:{self._caller(user_api_key_dict)}",
             policy=Policy(*names),
             id=uuid4().hex,
-            estimate=self._estimate(data),
+            estimate=self._estimate(data, 0 if "embed" in call_type else self._default_output),
             tokens=Tokens(_of_prompt(data)),
         )
         _current.set(reservation)
@@ -372,10 +374,18 @@ class RateLimits(CustomLogger):
 
     async def _settled(self, reservation: Reservation, used: int) -> bool:
         decision = await self._limiter.settle(
-            reservation.key, reservation.policy, id=reservation.id, cost=min(used, _MOST)
+            reservation.key,
+            reservation.policy,
+            id=reservation.id,
+            cost=min(used, _MOST),
+            each=True,
         )
-        # A denial of the server's: it does not remember the request any more.
-        return decision.source != "none"
+        if decision.source == "none":
+            return False
+        # A denial says that the server does not remember the request any more.
+        if decision.allowed:
+            reservation.decision = decision
+        return True
 
     async def _settle_later(self, reservation: Reservation, used: int) -> None:
         """The server is away: tries again, ever less often, while it remembers the request."""
