@@ -16,7 +16,7 @@ from limits.storage import storage_from_string
 from support import sentinel
 from support.binaries import Binary
 from support.clock import Clock
-from support.cluster import Cluster
+from support.cluster import PRIMARIES, Cluster
 from support.sentinel import Sentinels
 from support.server import Server
 
@@ -25,6 +25,8 @@ from redis_ratelimit.storage import AsyncRateLimitStorage, RateLimitStorage
 
 STRATEGIES = list(limits.strategies.STRATEGIES)
 TEN = limits.parse("10/minute")
+# Seconds that a busy machine may take.
+PATIENT = {"socket_timeout": 30, "socket_connect_timeout": 30, "timeout": 30}
 # What `time.time()` says here: the server's clock is another.
 NOW = 5_000_000.0
 
@@ -53,6 +55,8 @@ class Kit:
         self._opened: list[Any] = []
 
     def storage(self, uri: str, **options: Any) -> Any:
+        if uri.startswith("ratelimit://") and "connection_pool" not in options:
+            options = PATIENT | options
         storage = storage_from_string(f"async+{uri}" if self.is_async else uri, **options)
         self._opened.append(storage)
         return Blocking(storage, self._runner) if self.is_async else storage
@@ -144,7 +148,7 @@ def test_a_hit_is_one_command(strategy: Any, admin: redis.Redis) -> None:
 
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_threads_get_exactly_the_limit(name: str, uri: str) -> None:
-    storage = storage_from_string(uri)
+    storage = storage_from_string(uri, **PATIENT)
     assert isinstance(storage, RateLimitStorage)
     strategy = limits.strategies.STRATEGIES[name](storage)
     limit = limits.parse("100/hour")
@@ -158,7 +162,7 @@ def test_tasks_get_exactly_the_limit(uri: str) -> None:
     limit = limits.parse("100/hour")
 
     async def passed(name: str) -> int:
-        storage = storage_from_string(f"async+{uri}")
+        storage = storage_from_string(f"async+{uri}", **PATIENT)
         assert isinstance(storage, AsyncRateLimitStorage)
         strategy = limits.aio.strategies.STRATEGIES[name](storage)
         found = await asyncio.gather(*(strategy.hit(limit, "all") for _ in range(400)))
@@ -399,9 +403,9 @@ def test_keys_are_all_over_a_cluster_and_a_hit_is_one_command(kit: Kit, cluster:
         for user in range(100):
             assert strategy.hit(TEN, user, cost=10)
             assert not strategy.hit(TEN, user)
-    assert all(client.dbsize() for client in clients)
     stats = [client.info("commandstats") for client in clients]
-    assert sum(stat["cmdstat_rl.take"]["calls"] for stat in stats) == 600
+    taken = [stat["cmdstat_rl.take"]["calls"] for stat in stats if "cmdstat_rl.take" in stat]
+    assert (len(taken), sum(taken)) == (PRIMARIES, 600)
     assert not any("getkeys" in name for stat in stats for name in stat)
     kit.strategy("moving-window", storage).clear(TEN, 0)
     assert storage.reset() == 297

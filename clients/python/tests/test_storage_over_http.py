@@ -21,6 +21,8 @@ import redis_ratelimit.storage  # noqa: F401  this line, and the URI, are all th
 from serving import uvicorn_serves, werkzeug_serves
 
 LIMIT = "50/hour"
+# Seconds that a busy machine may take.
+PATIENT = {"socket_timeout": 30, "socket_connect_timeout": 30, "timeout": 30}
 
 
 class Site:
@@ -40,6 +42,7 @@ def flask_site(uri: str, strategy: str, **options: Any) -> Iterator[Site]:
         flask_limiter.util.get_remote_address,
         app=app,
         storage_uri=uri,
+        storage_options=PATIENT,
         strategy=strategy,
         default_limits=[LIMIT],
         headers_enabled=True,
@@ -59,7 +62,11 @@ def flask_site(uri: str, strategy: str, **options: Any) -> Iterator[Site]:
 def fastapi_site(uri: str, strategy: str) -> Iterator[Site]:
     app = FastAPI()
     limiter = slowapi.Limiter(
-        slowapi.util.get_remote_address, storage_uri=uri, strategy=strategy, headers_enabled=True
+        slowapi.util.get_remote_address,
+        storage_uri=uri,
+        storage_options=PATIENT,
+        strategy=strategy,
+        headers_enabled=True,
     )
     app.state.limiter = limiter
     app.add_exception_handler(
