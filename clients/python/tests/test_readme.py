@@ -10,6 +10,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+import redis
 from support.markdown import Block, blocks, links
 
 from serving import uvicorn_serves, werkzeug_serves
@@ -25,14 +26,14 @@ PROGRAMS = [
 
 
 def test_the_languages_are_known() -> None:
-    assert {block.language for block in BLOCKS} == {"sh", "python", "text"}
+    assert {block.language for block in BLOCKS} == {"sh", "python", "redis", "text", "yaml"}
 
 
 @pytest.mark.parametrize(("program", "following"), PROGRAMS)
 def test_a_program_prints_what_is_shown(program: Block, following: list[Block], url: str) -> None:
     shown = "".join(block.text for block in following if block.language == "text")
     names: dict[str, object] = {"__name__": "example"}
-    text = program.text.replace("redis://localhost:6379", url)
+    text = program.text.replace("//localhost:6379", url.removeprefix("redis:"))
     assert text != program.text
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
@@ -44,6 +45,12 @@ def test_a_program_prints_what_is_shown(program: Block, following: list[Block], 
             first, second = httpx.get(served), httpx.get(served)
         assert "hello" in first.text
         assert [one.headers["X-RateLimit-Remaining"] for one in (first, second)] == ["99", "98"]
+
+
+def test_the_server_takes_the_commands(admin: redis.Redis) -> None:
+    for block in BLOCKS:
+        if block.language == "redis":
+            assert admin.execute_command(*block.text.split()) == 1
 
 
 def test_links_lead_somewhere() -> None:
