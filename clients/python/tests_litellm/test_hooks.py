@@ -15,6 +15,7 @@ from litellm.proxy._types import UserAPIKeyAuth
 from support import poll
 from support.server import Server
 
+import redis_ratelimit.litellm
 from redis_ratelimit.aio import Limiter
 from redis_ratelimit.errors import NoPolicyError
 from redis_ratelimit.limits import Concurrency, LeakyBucket, TokenBucket
@@ -185,6 +186,43 @@ def test_a_hook_that_is_called_again_within_a_request_charges_nothing(
 
     run(server, lambda limits: in_a_task(request(limits)))
     assert left(admin) == {"tokens": 970, "parallel": 10}
+
+
+def test_a_request_that_begins_in_the_context_of_another_is_charged_itself(
+    server: Server, admin: redis.Redis
+) -> None:
+    async def request(limits: RateLimits) -> None:
+        await begin(limits)
+        # As a web server may, of a connection on which requests follow each other.
+        task = asyncio.create_task(begin(limits))
+        await asyncio.wait([task])
+        assert left(admin)["tokens"] == 800
+
+    admin.execute_command(
+        "RL.POLICYSET", "llm", *["FIXED", "1000", "1h", "COST", "100", "AS", "tokens"]
+    )
+    run(server, lambda limits: in_a_task(request(limits)))
+
+
+def test_an_outage_leaves_no_more_to_be_settled_than_there_is_room_for(
+    server: Server, admin: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(redis_ratelimit.litellm, "_MOST_LATE", 3)
+
+    async def request(limits: RateLimits) -> None:
+        await begin(limits)
+        await answer(limits, 30)
+
+    async def work(limits: RateLimits) -> None:
+        admin.execute_command("ACL SETUSER", "default", "-rl.limit", "-rl.take")
+        for _ in range(10):
+            await in_a_task(request(limits))
+            await asyncio.sleep(0)
+        assert len(limits._tasks) == 3
+        admin.execute_command("ACL SETUSER", "default", "+@all")
+        await idle(limits)
+
+    run(server, work)
 
 
 def test_calls_that_cost_no_tokens_are_not_asked_about(server: Server, admin: redis.Redis) -> None:

@@ -59,6 +59,10 @@ CALL_TYPES = frozenset(
     for prefix in ("", "a")
 )
 
+# While the server is away, so many requests at most wait to be settled when it is back. What the
+# others have charged recovers by itself.
+_MOST_LATE = 1000
+
 # What the body of a request says to the model.
 _PROMPTS = ("messages", "prompt", "input", "system", "instructions", "tools", "contents")
 _MOST_TOKENS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
@@ -178,6 +182,7 @@ class Reservation:
     id: str
     estimate: int
     tokens: Tokens
+    task: asyncio.Task[Any] | None
     decision: Decision | None = None
     is_settled: bool = False
     is_streamed: bool = False
@@ -239,6 +244,7 @@ class RateLimits(CustomLogger):
         self._estimate = estimate
         self._default_output = default_output
         self._remembered = remembered
+        self._late = 0
         # asyncio itself keeps no task alive.
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -248,8 +254,11 @@ class RateLimits(CustomLogger):
         self, user_api_key_dict: UserAPIKeyAuth, cache: object, data: dict[str, Any], call_type: str
     ) -> None:
         """Charges the estimate, or raises 429."""
-        before = _current.get()
-        if call_type not in CALL_TYPES or (before is not None and not before.is_settled):
+        before, task = _current.get(), asyncio.current_task()
+        # A web server may start a request in the context of the one before, so the task counts.
+        if call_type not in CALL_TYPES or (
+            before and before.task is task and not before.is_settled
+        ):
             return
         names = self._names(user_api_key_dict)
         reservation = Reservation(
@@ -258,10 +267,10 @@ class RateLimits(CustomLogger):
             id=uuid4().hex,
             estimate=self._estimate(data, 0 if "embed" in call_type else self._default_output),
             tokens=Tokens(_of_prompt(data)),
+            task=task,
         )
         _current.set(reservation)
         # However the request ends: if its task is cancelled, LiteLLM calls nothing any more.
-        task = asyncio.current_task()
         if task is not None:
             task.add_done_callback(lambda _: self._is_over(reservation))
         decision = reservation.decision = await self._take(reservation)
@@ -369,8 +378,12 @@ class RateLimits(CustomLogger):
         reservation.is_settled = True
         tokens = reservation.tokens
         used = next(n for n in (tokens.told, tokens.guessed, default) if n is not None)
-        if not await self._settled(reservation, used):
+        if await self._settled(reservation, used):
+            return
+        if self._late < _MOST_LATE:
             self._start(self._settle_later(reservation, used))
+        else:
+            log.info("%s was not settled for %d tokens", reservation.id, used)
 
     async def _settled(self, reservation: Reservation, used: int) -> bool:
         decision = await self._limiter.settle(
@@ -389,14 +402,19 @@ class RateLimits(CustomLogger):
 
     async def _settle_later(self, reservation: Reservation, used: int) -> None:
         """The server is away: tries again, ever less often, while it remembers the request."""
+        self._late += 1
         pause = 1.0
-        given_up = asyncio.get_running_loop().time() + seconds(self._remembered)
-        while asyncio.get_running_loop().time() < given_up:
-            await asyncio.sleep(pause)
-            if await self._settled(reservation, used):
-                return
-            pause = min(pause * 2, 60.0)
-        log.warning("%s was not settled for %d tokens", reservation.id, used)
+        clock = asyncio.get_running_loop().time
+        given_up = clock() + seconds(self._remembered)
+        try:
+            while clock() < given_up:
+                await asyncio.sleep(pause)
+                if await self._settled(reservation, used):
+                    return
+                pause = min(pause * 2, 60.0)
+        finally:
+            self._late -= 1
+        log.info("%s was not settled for %d tokens", reservation.id, used)
 
     def _start(self, work: Any) -> None:
         task = asyncio.get_running_loop().create_task(work)
