@@ -1,13 +1,15 @@
 /** Leases and units. */
 
 import assert from "node:assert/strict";
-import { after, test } from "node:test";
+import { once } from "node:events";
+import { after, test, type TestContext } from "node:test";
 
 import { Redis } from "ioredis";
 import {
   DeniedError,
   LeaseLostError,
   Limiter,
+  UnavailableError,
   concurrency,
   fixed,
   slidingLog,
@@ -42,21 +44,37 @@ test("a lease is held, denies others, and is released at the end", async () => {
   assert.equal(await held("pool"), 0);
 });
 
+/** A limiter on a client, and timers and a clock of this process that the test moves. */
+function timed(test: TestContext, client: Redis) {
+  let now = 0;
+  const limiter = new Limiter(client, { ...PATIENT, resends: 0, now: () => now, log: () => {} });
+  test.mock.timers.enable({ apis: ["setTimeout"] });
+  const pass = (ms: number) => {
+    now += ms;
+    test.mock.timers.tick(ms);
+  };
+  return { limiter, pass };
+}
+
 test("a lease is renewed for as long as it is held", async (test) => {
   const { server, clock } = await clockedServerFor(test);
   const there = lookInto(test, server);
-  const limiter = new Limiter(there, PATIENT);
-  // Renewed three times in each ttl of real time; the server's clock is the test's.
-  await using lease = await limiter.lease("pool", concurrency(1, "300ms"));
-  const renewed = async () => (await calls(there)) as number;
-  for (let turn = 0; turn < 3; turn++) {
-    const before = await renewed();
-    clock.advance(200);
-    await until(async () => (await renewed()) > before);
-    // Had it not been renewed, its 300 ms would be over.
+  const { limiter, pass } = timed(test, there);
+  const pool = concurrency(1, "30s");
+  const lease = await limiter.lease("pool", pool);
+  for (let turn = 0; turn < 6; turn++) {
+    clock.advance(10_000);
+    pass(10_000);
+    // Answered behind the renewal that was sent before.
+    await assert.rejects(limiter.lease("pool", pool), ({ decision }: DeniedError) => {
+      return decision.wait === 30;
+    });
   }
   assert.equal(lease.signal.aborted, false);
-  await assert.rejects(limiter.lease("pool", concurrency(1, "300ms")), DeniedError);
+  await lease.release();
+  clock.advance(10_000);
+  pass(10_000);
+  assert.equal(((await there.call("RL.PEEK", "pool", ...pool.words, "x")) as number[])[2], 1);
 });
 
 test("who loses a lease is told", async () => {
@@ -73,12 +91,23 @@ test("who loses a lease is told", async () => {
 
 test("a lease that cannot be renewed is lost when it expires", async (test) => {
   const away = await serverFor(test);
-  const client = lookInto(test, away);
-  const limiter = new Limiter(client, { timeout: 1, log: () => {} });
-  const lease = await limiter.lease("pool", concurrency(1, "1s"));
-  assert.equal(lease.signal.aborted, false);
+  const client = new Redis(away.port, { enableOfflineQueue: false, retryStrategy: null });
+  client.on("error", () => {});
+  test.after(() => client.disconnect());
+  await once(client, "ready");
+  const { limiter, pass } = timed(test, client);
+  const lease = await limiter.lease("pool", concurrency(1, "30s"));
+  const closed = once(client, "end");
   await away.stop();
-  await until(() => lease.signal.aborted);
+  await closed;
+  for (let turn = 0; turn < 3; turn++) {
+    assert.equal(lease.signal.aborted, false);
+    pass(9_999);
+    await assert.rejects(limiter.check(), UnavailableError);
+  }
+  pass(2);
+  assert.equal(lease.signal.aborted, false);
+  pass(1);
   assert.ok(lease.signal.reason instanceof LeaseLostError);
 });
 
