@@ -365,6 +365,8 @@ pauses = st.sampled_from(
 )
 
 
+# It is the module's own doing, whatever the server; what servers differ in, the other tests ask.
+@pytest.mark.once
 @given(
     steps=sequences(
         st.tuples(pauses, acquires | st.lists(holder_names, min_size=1, max_size=3)), 40

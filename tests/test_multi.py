@@ -519,6 +519,8 @@ calls = st.dictionaries(
 pauses = st.sampled_from([0, 0, 0, 1, 1000, UNITS_US["s"] - 1, UNITS_US["s"], 4 * UNITS_US["s"]])
 
 
+# It is the module's own doing, whatever the server; what servers differ in, the other tests ask.
+@pytest.mark.once
 @given(steps=sequences(st.tuples(pauses, calls), 20))
 @settings(max_examples=80)
 def test_a_call_is_the_conjunction_of_its_parts(redis: Redis, clock: Clock, steps: list) -> None:
