@@ -4,12 +4,13 @@ once.
 What each client does is in docs/reliability.md, "Calls that are sent again"; `pytest -rP` shows it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import pytest
 from redis import Redis
 
-from support.callers import CALLERS, Answer, Caller
+from support.libraries import Library, LibraryError, Program, each_library
 from support.proxy import LossyProxy
 from support.scale import scaled
 from support.server import Server
@@ -21,7 +22,34 @@ pytestmark = [pytest.mark.once, pytest.mark.timeout(600)]
 CALLS = scaled(32, 200)
 LIMIT = scaled(24, 150)
 
-each_caller = pytest.mark.parametrize("call", CALLERS.values(), ids=CALLERS)
+MOST_ATTEMPTS = 5
+
+
+class Answer(NamedTuple):
+    """What a caller has heard."""
+
+    allowed: bool
+    # How often it has sent the call, as far as it knows.
+    attempts: int
+
+
+def answers(library: Library, proxy: LossyProxy, calls: Sequence[Sequence[str]]) -> list[Answer]:
+    """To one call after another. What its library gives up, the caller sends again."""
+
+    def send(program: Program, call: Sequence[str]) -> Answer:
+        for attempts in range(1, MOST_ATTEMPTS):
+            try:
+                return Answer(program.ask("call", *call)[0] == 1, attempts)
+            except LibraryError:
+                pass
+        return Answer(program.ask("call", *call)[0] == 1, MOST_ATTEMPTS)
+
+    proxy.sent = 0
+    with library.program("server", proxy.port) as program:
+        # It begins with a call of its own, which is none of ours.
+        program.ask("first")
+        proxy.sent = 0
+        return [send(program, call) for call in calls]
 
 
 @pytest.fixture
@@ -35,81 +63,81 @@ def used(redis: Redis, key: str, limit: int, *spec: str) -> int:
     return limit - redis.execute_command("RL.PEEK", key, *spec)[2]
 
 
-def admitted(answers: list[Answer]) -> int:
-    assert len(answers) == CALLS
-    return sum(answer.allowed for answer in answers)
+def admitted(answered: list[Answer]) -> int:
+    assert len(answered) == CALLS
+    return sum(answer.allowed for answer in answered)
 
 
-@each_caller
+@each_library
 def test_with_once_exactly_the_limit_is_charged_and_told(
-    call: Caller, proxy: LossyProxy, redis: Redis
+    library: Library, proxy: LossyProxy, redis: Redis
 ) -> None:
     spec = ("FIXED", str(LIMIT), "1h")
-    answers = call(
-        proxy.port, [("RL.TAKE", "k", *spec, "ONCE", f"call-{n}", "10m") for n in range(CALLS)]
+    answered = answers(
+        library, proxy, [("RL.TAKE", "k", *spec, "ONCE", f"call-{n}", "10m") for n in range(CALLS)]
     )
     assert proxy.lost >= CALLS // 3
-    assert admitted(answers) == used(redis, "k", LIMIT, *spec) == LIMIT
+    assert admitted(answered) == used(redis, "k", LIMIT, *spec) == LIMIT
 
 
-@each_caller
+@each_library
 def test_so_it_is_over_several_limits_and_several_keys(
-    call: Caller, proxy: LossyProxy, redis: Redis
+    library: Library, proxy: LossyProxy, redis: Redis
 ) -> None:
     window, log = ("FIXED", str(LIMIT), "1h"), ("SLIDINGLOG", "1000", "1h")
     several = [
         ("RL.TAKE", "k", "ONCE", f"call-{n}", "10m", *window, *log, "AS", "log")
         for n in range(CALLS)
     ]
-    assert admitted(call(proxy.port, several)) == used(redis, "k", LIMIT, *window) == LIMIT
+    assert admitted(answers(library, proxy, several)) == used(redis, "k", LIMIT, *window) == LIMIT
     assert used(redis, "k", 1000, *log, "AS", "log") == LIMIT
     keys = [
         ("RL.MTAKE", "2", "a", "b", "ONCE", f"call-{n}", "10m", *window, *log) for n in range(CALLS)
     ]
-    assert admitted(call(proxy.port, keys)) == used(redis, "a", LIMIT, *window) == LIMIT
+    assert admitted(answers(library, proxy, keys)) == used(redis, "a", LIMIT, *window) == LIMIT
     assert used(redis, "b", 1000, *log) == LIMIT
     assert proxy.lost >= 2 * CALLS // 3
 
 
-@each_caller
+@each_library
 def test_a_settlement_that_is_sent_again_settles_once(
-    call: Caller, proxy: LossyProxy, redis: Redis
+    library: Library, proxy: LossyProxy, redis: Redis
 ) -> None:
     spec = ("TOKENBUCKET", "10000", "10000", "3650d")
     calls = []
     for n in range(CALLS // 2):
         calls.append(("RL.TAKE", "k", *spec, "COST", "4", "ONCE", f"call-{n}", "10m"))
         calls.append(("RL.TAKE", "k", *spec, "SETTLE", f"call-{n}", str(n % 7)))
-    assert admitted(call(proxy.port, calls)) == CALLS
+    assert admitted(answers(library, proxy, calls)) == CALLS
     assert proxy.lost >= CALLS // 3
     assert used(redis, "k", 10_000, *spec) == sum(n % 7 for n in range(CALLS // 2))
 
 
-@each_caller
+@each_library
 def test_without_once_every_lost_reply_is_charged_beside_what_was_admitted(
-    call: Caller, proxy: LossyProxy, redis: Redis, request: pytest.FixtureRequest
+    library: Library, proxy: LossyProxy, redis: Redis
 ) -> None:
     spec = ("FIXED", "1000", "1h")
-    answers = call(proxy.port, [("RL.TAKE", "k", *spec)] * CALLS)
+    answered = answers(library, proxy, [("RL.TAKE", "k", *spec)] * CALLS)
     charged = used(redis, "k", 1000, *spec)
-    by_caller = sum(answer.attempts - 1 for answer in answers)
+    by_caller = sum(answer.attempts - 1 for answer in answered)
     print(
-        f"{request.node.callspec.id}: {CALLS} calls, {proxy.lost} replies lost; sent again"
+        f"{library.name}: {CALLS} calls, {proxy.lost} replies lost; sent again"
         f" {proxy.sent - CALLS - by_caller} times by the client, {by_caller} by its caller;"
-        f" admitted {admitted(answers)}, charged {charged}"
+        f" admitted {admitted(answered)}, charged {charged}"
     )
     assert proxy.lost >= CALLS // 3
-    assert charged == proxy.sent == admitted(answers) + proxy.lost
-    assert admitted(answers) == CALLS
+    assert charged == proxy.sent == admitted(answered) + proxy.lost
+    assert admitted(answered) == CALLS
 
 
-@each_caller
+@each_library
 def test_without_once_fewer_are_admitted_than_the_limit_allows(
-    call: Caller, proxy: LossyProxy, redis: Redis, request: pytest.FixtureRequest
+    library: Library, proxy: LossyProxy, redis: Redis
 ) -> None:
     spec = ("FIXED", str(LIMIT), "1h")
-    answers = call(proxy.port, [("RL.TAKE", "k", *spec)] * CALLS)
+    answered = answers(library, proxy, [("RL.TAKE", "k", *spec)] * CALLS)
     assert used(redis, "k", LIMIT, *spec) == LIMIT
-    print(f"{request.node.callspec.id}: of a limit of {LIMIT}, admitted {admitted(answers)}")
+    print(f"{library.name}: of a limit of {LIMIT}, admitted {admitted(answered)}")
     # A third of the units went to calls whose replies were lost.
-    assert admitted(answers) == LIMIT - LIMIT // 3
+    assert admitted(answered) == LIMIT - LIMIT // 3

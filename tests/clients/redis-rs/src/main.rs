@@ -1,35 +1,153 @@
-//! Sends the calls that it reads, a line each, to the port that it is given; see `tests/support/callers.py`.
+//! redis-rs, as docs/clients.md shows it; `tests/support/libraries.py` tells what it is asked.
 
-use redis::aio::ConnectionManager;
-use redis::{Cmd, RedisResult, Value};
+use redis::{RedisResult, Value};
 use std::io::stdin;
 
-/// How often a caller sends a call again that its client has given up.
-const MOST_ATTEMPTS: u32 = 5;
+// [one server]
+use redis::aio::ConnectionManager;
+// [end]
+
+// [cluster]
+use redis::cluster::ClusterClient;
+use redis::cluster_async::ClusterConnection;
+use redis::cluster_read_routing::RandomReplicaStrategy;
+use redis::cluster_routing::{Route, RoutingInfo, SingleNodeRoutingInfo, Slot, SlotAddr};
+
+/// The node that has the key.
+fn node_of(key: &str, role: SlotAddr) -> RoutingInfo {
+    let route = Route::with_slot(Slot::for_key(key), role);
+    RoutingInfo::SingleNode(SingleNodeRoutingInfo::SpecificNode(route))
+}
+// [end]
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> RedisResult<()> {
-    let port = std::env::args().nth(1).unwrap_or_default();
-    let client = redis::Client::open(format!("redis://127.0.0.1:{port}"))?;
-    let mut connection = ConnectionManager::new(client).await?;
+    let mut args = std::env::args().skip(1);
+    let mode = args.next().unwrap_or_default();
+    let url = format!("redis://127.0.0.1:{}", args.next().unwrap_or_default());
+    if mode == "server" {
+        return one_server(&url).await;
+    }
+    let mut cluster = match mode.as_str() {
+        "replicas" => with_replicas(&url).await?,
+        "cluster-sure" => never_twice(&url).await?,
+        _ => as_it_comes(&url).await?,
+    };
     for line in stdin().lines() {
-        let line = line?;
-        let mut call = Cmd::new();
-        for word in line.split(' ') {
-            call.arg(word);
-        }
-        let mut attempts = 1;
-        let reply = loop {
-            match call.query_async(&mut connection).await {
-                Err(error) if error.is_io_error() && attempts < MOST_ATTEMPTS => attempts += 1,
-                answered => break answered?,
-            }
+        let words: Vec<String> = line?.split(' ').map(String::from).collect();
+        let Some((verb, words)) = words.split_first() else {
+            continue;
         };
-        let allowed = match reply {
-            Value::Array(parts) => parts.into_iter().next(),
-            _ => None,
-        };
-        println!("{} {attempts}", i32::from(allowed == Some(Value::Int(1))));
+        answer(match verb.as_str() {
+            "plain" => command(words).query_async(&mut cluster).await,
+            "one" => one(&mut cluster, &words[0]).await,
+            "several" => several(&mut cluster, &words[0]).await,
+            "pipeline" => pipeline(&mut cluster, words).await,
+            _ => peek(&mut cluster, &words[0]).await,
+        });
     }
     Ok(())
+}
+
+async fn one_server(url: &str) -> RedisResult<()> {
+    // [one server]
+    let mut redis = ConnectionManager::new(redis::Client::open(url)?).await?;
+    let (allowed, limit, remaining, wait_ms, reset_ms): (i64, i64, i64, i64, i64) =
+        redis::cmd("RL.FIXED").arg("user:42").arg(100).arg("1m").query_async(&mut redis).await?;
+    // [end]
+    for line in stdin().lines() {
+        let words: Vec<String> = line?.split(' ').map(String::from).collect();
+        answer(match words.split_first() {
+            Some((verb, words)) if verb == "call" => command(words).query_async(&mut redis).await,
+            _ => Ok(Value::Array(
+                [allowed, limit, remaining, wait_ms, reset_ms].map(Value::Int).to_vec(),
+            )),
+        });
+    }
+    Ok(())
+}
+
+async fn as_it_comes(url: &str) -> RedisResult<ClusterConnection> {
+    // [cluster]
+    let cluster = ClusterClient::new([url])?.get_async_connection().await?;
+    // [end]
+    Ok(cluster)
+}
+
+async fn never_twice(url: &str) -> RedisResult<ClusterConnection> {
+    // [never twice]
+    let client = ClusterClient::builder([url]).retries(0).build()?;
+    let cluster = client.get_async_connection().await?;
+    // [end]
+    Ok(cluster)
+}
+
+async fn with_replicas(url: &str) -> RedisResult<ClusterConnection> {
+    // [replicas]
+    let client = ClusterClient::builder([url]).read_routing_strategy(RandomReplicaStrategy).build()?;
+    let cluster = client.get_async_connection().await?;
+    // [end]
+    Ok(cluster)
+}
+
+async fn one(cluster: &mut ClusterConnection, key: &str) -> RedisResult<Value> {
+    // [cluster]
+    let reply = redis::cmd("RL.FIXED").arg(key).arg(100).arg("1m").query_async(cluster).await?;
+    // [end]
+    Ok(reply)
+}
+
+async fn several(cluster: &mut ClusterConnection, tag: &str) -> RedisResult<Value> {
+    // [cluster]
+    let keys = [format!("{{{tag}}}:minute"), format!("{{{tag}}}:day")];
+    let mut take = redis::cmd("RL.MTAKE");
+    take.arg(2).arg(&keys).arg(&["FIXED", "100", "1m", "FIXED", "5000", "1d"]);
+    let reply = cluster.route_command(take, node_of(&keys[0], SlotAddr::Master)).await?;
+    // [end]
+    Ok(reply)
+}
+
+async fn pipeline(cluster: &mut ClusterConnection, keys: &[String]) -> RedisResult<Value> {
+    // [cluster]
+    let mut pipeline = redis::pipe();
+    for key in keys {
+        pipeline.cmd("RL.FIXED").arg(key).arg(100).arg("1m");
+    }
+    let replies = pipeline.query_async(cluster).await?;
+    // [end]
+    Ok(replies)
+}
+
+async fn peek(cluster: &mut ClusterConnection, key: &str) -> RedisResult<Value> {
+    // [replicas]
+    let mut peek = redis::cmd("RL.PEEK");
+    peek.arg(key).arg("FIXED").arg(100).arg("1m");
+    let reply = cluster.route_command(peek, node_of(key, SlotAddr::ReplicaRequired)).await?;
+    // [end]
+    Ok(reply)
+}
+
+fn command(words: &[String]) -> redis::Cmd {
+    let mut command = redis::Cmd::new();
+    command.arg(words);
+    command
+}
+
+fn answer(reply: RedisResult<Value>) {
+    match reply {
+        Ok(value) => {
+            let mut integers = Vec::new();
+            flatten(value, &mut integers);
+            println!("{}", integers.join(" "));
+        }
+        Err(error) => println!("! {}", error.to_string().replace('\n', " ")),
+    }
+}
+
+fn flatten(value: Value, integers: &mut Vec<String>) {
+    match value {
+        Value::Array(items) => items.into_iter().for_each(|item| flatten(item, integers)),
+        Value::Int(integer) => integers.push(integer.to_string()),
+        other => integers.push(format!("{other:?}")),
+    }
 }

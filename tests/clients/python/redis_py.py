@@ -1,0 +1,99 @@
+"""redis-py, as docs/clients.md shows it; tests/support/libraries.py tells what it is asked."""
+
+import sys
+
+from serve import serve
+
+mode, port = sys.argv[1], int(sys.argv[2])
+
+if mode == "server":
+    # [one server]
+    from redis import Redis
+
+    redis = Redis(port=port)
+    allowed, limit, remaining, wait_ms, reset_ms = redis.execute_command(
+        "RL.FIXED", "user:42", 100, "1m"
+    )
+    # [end]
+    serve({
+        "first": lambda: [allowed, limit, remaining, wait_ms, reset_ms],
+        "call": redis.execute_command,
+    })  # fmt: skip
+
+elif mode == "server-sure":
+    # [never twice]
+    from redis import Redis
+    from redis.backoff import NoBackoff
+    from redis.retry import Retry
+
+    redis = Redis(port=port, retry=Retry(NoBackoff(), 0))
+    # [end]
+    serve({"call": redis.execute_command})
+
+elif mode in ("cluster", "cluster-sure"):
+    # [cluster]
+    from redis import RedisCluster
+
+    cluster = RedisCluster(host="127.0.0.1", port=port)
+    # [end]
+
+    if mode == "cluster-sure":
+        from redis.backoff import NoBackoff
+        from redis.retry import Retry
+
+        # [never twice]
+        cluster = RedisCluster(host="127.0.0.1", port=port, retry=Retry(NoBackoff(), 0))
+        # [end]
+
+    def one(key: str) -> object:
+        # [cluster]
+        reply = cluster.execute_command("RL.FIXED", key, 100, "1m")
+        # [end]
+        return reply
+
+    def several(tag: str) -> object:
+        # [cluster]
+        keys = [f"{{{tag}}}:minute", f"{{{tag}}}:day"]
+        reply = cluster.execute_command(
+            *("RL.MTAKE", 2, *keys, "FIXED", 100, "1m", "FIXED", 5000, "1d"),
+            target_nodes=cluster.get_node_from_key(keys[0]),
+        )
+        # [end]
+        return reply
+
+    def pipeline(*keys: str) -> object:
+        # [cluster]
+        with cluster.pipeline() as pipe:
+            for key in keys:
+                pipe.execute_command("RL.FIXED", key, 100, "1m")
+            replies = pipe.execute()
+        # [end]
+        return replies
+
+    serve({
+        "plain": cluster.execute_command,
+        "one": one,
+        "several": several,
+        "pipeline": pipeline,
+    })  # fmt: skip
+
+elif mode == "replicas":
+    # [replicas]
+    from redis import RedisCluster
+    from redis.cluster import LoadBalancingStrategy
+
+    cluster = RedisCluster(
+        host="127.0.0.1", port=port, load_balancing_strategy=LoadBalancingStrategy.ROUND_ROBIN
+    )
+    # [end]
+
+    def peek(key: str) -> object:
+        # [replicas]
+        reply = cluster.execute_command(
+            *("RL.PEEK", key, "FIXED", 100, "1m"),
+            target_nodes=cluster.get_node_from_key(key, replica=True),
+        )
+        # [end]
+        return reply
+
+    serve({"peek": peek})

@@ -1,0 +1,42 @@
+"""What the programs in this folder share: a verb and its words a line in, an answer a line out."""
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+
+
+def integers(reply: object) -> Iterator[int]:
+    """Those of a reply, however deep it has them."""
+    if isinstance(reply, list | tuple):
+        for item in reply:
+            yield from integers(item)
+    elif isinstance(reply, Exception):
+        raise reply
+    else:
+        yield int(reply)
+
+
+def answer(reply: object) -> None:
+    print(*integers(reply), flush=True)
+
+
+def tell(error: Exception) -> None:
+    print("!", type(error).__name__, *str(error).split(), flush=True)
+
+
+def serve(verbs: Mapping[str, Callable[..., object]]) -> None:
+    for line in sys.stdin:
+        verb, *words = line.split()
+        try:
+            answer(verbs[verb](*words))
+        except Exception as error:
+            tell(error)
+
+
+async def serve_async(verbs: Mapping[str, Callable[..., Awaitable[object]]]) -> None:
+    while line := await asyncio.to_thread(sys.stdin.readline):
+        verb, *words = line.split()
+        try:
+            answer(await verbs[verb](*words))
+        except Exception as error:
+            tell(error)

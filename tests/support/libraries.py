@@ -1,0 +1,197 @@
+"""The client libraries of docs/clients.md, each in a small program that is asked one thing after
+another.
+
+A program is given what it shall connect to and a port: "server" and "server-sure", one server, as
+the library comes and with what stops it sending anything twice; "cluster" and "cluster-sure", the
+same for a cluster; "replicas", a cluster whose replicas are read. A question is a line:
+
+* first: what the first call in the document has answered;
+* call WORDS, plain WORDS: that call, to one server or to a cluster, as the library comes;
+* one KEY, several TAG, pipeline KEY...: the calls that the document shows for a cluster;
+* plain-pipeline KEY...: a pipeline as the library comes;
+* peek KEY: the peek that the document shows.
+
+The answer is a line of the integers in the reply, or one that begins with "!" and tells the error.
+The parts of a program that are between [name] and [end] are shown in the document.
+"""
+
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Self
+
+import pytest
+
+from support.server import REPOSITORY
+
+PROGRAMS = REPOSITORY / "tests" / "clients"
+BUILT = REPOSITORY / "target" / "clients"
+
+# Seconds for an answer: a client that was told to wait for a lost connection waits for some.
+PATIENCE = 60
+
+
+class LibraryError(Exception):
+    """What a library has raised instead of a reply."""
+
+
+@dataclass(frozen=True)
+class Library:
+    """A client library, and how its program is started."""
+
+    # As the document's heading says it.
+    name: str
+    # Its program, which the document shows parts of.
+    source: Path
+    # Builds what is needed and returns the words that start the program.
+    made: Callable[[Path], list[str]]
+    # Whether every run of the suite asks it: `make clients` asks them all.
+    in_suite: bool = False
+
+    def program(self, mode: str, port: int) -> "Program":
+        return Program([*made(self), mode, str(port)])
+
+
+class Program:
+    """A library at work, from `with` to its end."""
+
+    def __init__(self, words: Sequence[str]) -> None:
+        self._words = words
+
+    def __enter__(self) -> Self:
+        self._process = subprocess.Popen(
+            self._words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+        )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._process:
+            self._process.kill()
+
+    def ask(self, *words: object) -> list[int]:
+        print(*words, file=self._process.stdin, flush=True)
+        # One that says nothing is ended, which is an end of file here.
+        watch = threading.Timer(PATIENCE, self._process.kill)
+        watch.start()
+        line = self._process.stdout.readline()
+        watch.cancel()
+        if not line:
+            raise AssertionError(f"{self._words} ended, or said nothing to {words}")
+        if line.startswith("!"):
+            raise LibraryError(line[1:].strip())
+        return [int(word) for word in line.split()]
+
+
+# How programs are made
+
+
+@cache
+def made(library: Library) -> list[str]:
+    with one_at_a_time():
+        return library.made(library.source)
+
+
+def by_this_python(source: Path) -> list[str]:
+    return [sys.executable, str(source)]
+
+
+def by_python(source: Path) -> list[str]:
+    """In an environment of its own, with what is in the requirements beside it."""
+    environment = BUILT / "python"
+    python = environment / "bin" / "python"
+    requirements = source.with_name("requirements.txt")
+
+    def make_environment() -> None:
+        run(sys.executable, "-m", "venv", "--clear", environment)
+        run(python, "-m", "pip", "install", "--quiet", "--requirement", requirements)
+
+    install(environment, requirements, make_environment)
+    return [str(python), str(source)]
+
+
+def by_node(source: Path) -> list[str]:
+    if not has_node() and os.environ.get("CI") != "true":
+        needs("npm and Node.js 20 or later")
+    directory = BUILT / "node"
+    lock_file = source.with_name("package-lock.json")
+
+    def make_folder() -> None:
+        for file in (source.with_name("package.json"), lock_file):
+            shutil.copy(file, directory)
+        run("npm", "ci", "--no-audit", "--no-fund", "--silent", cwd=directory)
+
+    install(directory, lock_file, make_folder)
+    # A module is looked for beside the file that asks for it.
+    for file in source.parent.glob("*.js"):
+        shutil.copy(file, directory)
+    return ["node", str(directory / source.name)]
+
+
+def has_node() -> bool:
+    if not (shutil.which("node") and shutil.which("npm")):
+        return False
+    version = subprocess.run(["node", "--version"], capture_output=True, text=True, check=True)
+    return int(version.stdout.removeprefix("v").split(".")[0]) >= 20
+
+
+def by_cargo(source: Path) -> list[str]:
+    package = source.parents[1]
+    # Not with the flags of whoever builds the module.
+    run("cargo", "build", "--locked", "--target-dir", BUILT / package.name, cwd=package)
+    return [str(BUILT / package.name / "debug" / f"ask-{package.name}")]
+
+
+LIBRARIES = [
+    Library("redis-py", PROGRAMS / "python/redis_py.py", by_this_python, in_suite=True),
+    Library("valkey-py", PROGRAMS / "python/valkey_py.py", by_python),
+    Library("coredis", PROGRAMS / "python/coredis_py.py", by_python),
+    Library("valkey-glide for Python", PROGRAMS / "python/valkey_glide.py", by_python),
+    Library("ioredis", PROGRAMS / "node/ioredis.js", by_node, in_suite=True),
+    Library("iovalkey", PROGRAMS / "node/iovalkey.js", by_node),
+    Library("node-redis", PROGRAMS / "node/node-redis.js", by_node, in_suite=True),
+    Library("valkey-glide for Node.js", PROGRAMS / "node/valkey-glide.js", by_node),
+    Library("redis-rs", PROGRAMS / "redis-rs/src/main.rs", by_cargo, in_suite=True),
+    Library("fred", PROGRAMS / "fred/src/main.rs", by_cargo),
+    Library("valkey-glide for Rust", PROGRAMS / "valkey-glide-rs/src/main.rs", by_cargo),
+]
+
+EVERY = os.environ.get("RATELIMIT_CLIENTS") == "all"
+ASKED = [library for library in LIBRARIES if EVERY or library.in_suite]
+
+each_library = pytest.mark.parametrize("library", ASKED, ids=lambda library: library.name)
+
+
+def needs(what: str) -> None:
+    pytest.skip(f"not tested: needs {what}")
+
+
+def install(directory: Path, wanted: Path, how: Callable[[], None]) -> None:
+    """What the file names, into the directory, unless that was done already."""
+    mark = directory / "installed"
+    if not mark.exists() or mark.read_bytes() != wanted.read_bytes():
+        directory.mkdir(parents=True, exist_ok=True)
+        how()
+        shutil.copy(wanted, mark)
+
+
+@contextmanager
+def one_at_a_time() -> Iterator[None]:
+    """Tests run in several processes, which share what was built."""
+    BUILT.mkdir(parents=True, exist_ok=True)
+    with (BUILT / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def run(*words: str | Path, cwd: Path = REPOSITORY) -> None:
+    done = subprocess.run(words, cwd=cwd, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        pytest.fail(f"{' '.join(map(str, words))} failed:\n{done.stdout}{done.stderr}")

@@ -1,0 +1,301 @@
+"""docs/clients.md is right about every client library: the code that it shows is the code that is
+asked here, and its table says what came of it.
+
+Every run asks four libraries, `make clients` all that this machine can have.
+"""
+
+import re
+import textwrap
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from support import markdown, poll
+from support.cluster import Cluster
+from support.libraries import LIBRARIES, Library, LibraryError, Program, each_library
+from support.proxy import LossyProxy
+from support.server import REPOSITORY, Server
+
+# Where a library sends a call is its own doing, whatever the server. Building one takes a minute.
+pytestmark = [pytest.mark.once, pytest.mark.timeout(600)]
+
+DOCUMENT = (REPOSITORY / "docs" / "clients.md").read_text()
+
+# The code
+
+PART = re.compile(
+    r"^ *(?:#|//|--) \[([\w ]+)\]\n(.*?)^ *(?:#|//|--) \[end\]$", re.DOTALL | re.MULTILINE
+)
+
+
+def parts(library: Library) -> set[str]:
+    """Of its program, as the document shows them: what has one name is shown as one block."""
+    shown: dict[str, list[str]] = {}
+    for name, text in PART.findall(library.source.read_text()):
+        shown.setdefault(name, []).append(textwrap.dedent(text).strip())
+    return {"\n\n".join(texts) for texts in shown.values()}
+
+
+def sections() -> dict[str, str]:
+    """By heading, those that are of a library that is asked."""
+    _, *found = re.split(r"^## ", DOCUMENT, flags=re.MULTILINE)
+    return dict(section.split("\n", 1) for section in found)
+
+
+@pytest.mark.parametrize("library", LIBRARIES, ids=lambda library: library.name)
+def test_the_code_in_the_document_is_the_code_that_is_asked(library: Library) -> None:
+    shown = {block.text.strip() for block in markdown.blocks(sections()[library.name])}
+    assert shown == parts(library)
+
+
+# The table
+
+
+def cells() -> dict[str, dict[str, str]]:
+    """The table's, by the library's name and the column's."""
+    head, _, *rows = (
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in DOCUMENT.split("\n## ")[0].splitlines()
+        if line.startswith("|")
+    )
+    return {
+        re.sub(r"^\[(.*?)\].*", r"\1", name): dict(zip(head[1:], row, strict=True))
+        for name, *row in rows
+    }
+
+
+def told(library: Library, column: str) -> dict[str, str]:
+    """What is said of the library: as it is shown in its section and, before an arrow, without the
+    lines that the section has for it.
+    """
+    cell = cells()[library.name][column]
+    plain, arrow, shown = cell.partition(" → ")
+    return {"plain": plain, "shown": shown} if arrow else {"shown": cell}
+
+
+def test_every_library_of_the_table_is_asked() -> None:
+    assert list(cells()) == [library.name for library in LIBRARIES]
+
+
+# One server
+
+
+@each_library
+def test_the_first_call_is_answered(library: Library, server: Server) -> None:
+    with library.program("server", server.port) as program:
+        assert program.ask("first") == [1, 100, 99, 0, 60_000]
+
+
+# A cluster: where calls are sent to
+
+LIMIT = ("FIXED", "100", "1m")
+LIMITS = (*LIMIT, "FIXED", "5000", "1d")
+
+
+@pytest.fixture
+def tags(cluster: Cluster) -> list[tuple[str, str]]:
+    """Two of each primary, by which keys are put into different slots."""
+    return list(cluster.tags().values())
+
+
+def stats(cluster: Cluster, section: str, name: str, value: str) -> dict[Server, int]:
+    return {
+        server: cluster.admin(server).info(section).get(name, {}).get(value, 0)
+        for server in cluster.servers
+    }
+
+
+def outcome(cluster: Cluster, questions: Sequence[Sequence[str]], program: Program) -> str:
+    """What a library does once it has found its way: all is asked once before it is watched."""
+
+    def ask_all() -> None:
+        for question in questions:
+            reply = program.ask(*question)
+            assert reply[0] == 1, (question, reply)
+
+    try:
+        ask_all()
+        for server in cluster.servers:
+            cluster.admin(server).config_resetstat()
+        ask_all()
+    except LibraryError as error:
+        print(f"{questions[0]}: {error}")
+        return "fails"
+    redirected = sum(stats(cluster, "errorstats", "errorstat_MOVED", "count").values())
+    # Redis 6.2 counts no subcommands.
+    asked = sum(stats(cluster, "commandstats", "cmdstat_command|getkeys", "calls").values())
+    print(f"{questions[0]}: {len(questions)} calls, {redirected} redirected, {asked} questions")
+    if redirected:
+        return "redirected"
+    if asked:
+        return {1: "asks once", 2: "asks twice"}[asked // len(questions)]
+    return "direct"
+
+
+@each_library
+def test_a_call_with_one_key(
+    library: Library, cluster: Cluster, tags: list[tuple[str, str]]
+) -> None:
+    keys = [f"{{{tag}}}:one" for pair in tags for tag in pair]
+    questions = {
+        "plain": [("plain", "RL.TAKE", key, *LIMIT) for key in keys],
+        "shown": [("one", key) for key in keys],
+    }
+    said = told(library, "one key")
+    with library.program("cluster", cluster.servers[0].port) as program:
+        assert {how: outcome(cluster, questions[how], program) for how in said} == said
+
+
+@each_library
+def test_a_call_with_several_keys(
+    library: Library, cluster: Cluster, tags: list[tuple[str, str]]
+) -> None:
+    both = [tag for pair in tags for tag in pair]
+    questions = {
+        "plain": [
+            ("plain", "RL.MTAKE", "2", f"{{{tag}}}:minute", f"{{{tag}}}:day", *LIMITS)
+            for tag in both
+        ],
+        "shown": [("several", tag) for tag in both],
+    }
+    said = told(library, "several keys")
+    with library.program("cluster", cluster.servers[0].port) as program:
+        assert {how: outcome(cluster, questions[how], program) for how in said} == said
+
+
+@each_library
+def test_a_pipeline(library: Library, cluster: Cluster, tags: list[tuple[str, str]]) -> None:
+    # The widest keys that one can have.
+    wide = {
+        "direct": [[tag for pair in tags for tag in pair]],
+        "one node": tags,
+        "one slot": [(tag, tag) for pair in tags for tag in pair],
+    }
+
+    def found(verb: str, program: Program) -> str:
+        outcomes = []
+        for name, groups in wide.items():
+            pipelines = [
+                (verb, *(f"{{{tag}}}:{number}" for number, tag in enumerate(group)))
+                for group in groups
+            ]
+            outcomes.append(outcome(cluster, pipelines, program))
+            if outcomes[-1] == "direct":
+                return name
+        return outcomes[0]
+
+    verbs = {"plain": "plain-pipeline", "shown": "pipeline"}
+    said = told(library, "pipeline")
+    if said == {"shown": "none"}:
+        return
+    with library.program("cluster", cluster.servers[0].port) as program:
+        assert {how: found(verbs[how], program) for how in said} == said
+
+
+def wait_until_replicas_are_told_of(cluster: Cluster, tags: list[tuple[str, str]]) -> None:
+    """A node tells clients of a replica once it has heard of one that has received something."""
+
+    def told_of() -> bool:
+        slots = [
+            cluster.admin(server).execute_command("CLUSTER SLOTS") for server in cluster.servers
+        ]
+        # Of each part: where it begins and ends, its primary, its replicas.
+        return all(len(part) > 3 for told in slots for part in told)
+
+    for tag, _ in tags:
+        key = f"{{{tag}}}:any"
+        cluster.admin(cluster.owner(key)).execute_command("RL.TAKE", key, *LIMIT)
+    poll.until(told_of, "all nodes tell of the replicas", timeout=60)
+
+
+@each_library
+def test_a_peek(library: Library, cluster: Cluster, tags: list[tuple[str, str]]) -> None:
+    questions = [("peek", f"{{{tag}}}:one") for pair in tags for tag in pair] * 2
+    wait_until_replicas_are_told_of(cluster, tags)
+    with library.program("replicas", cluster.servers[0].port) as program:
+        how = outcome(cluster, questions, program)
+        calls = stats(cluster, "commandstats", "cmdstat_rl.peek", "calls")
+    primaries = set(cluster.primaries())
+    at_replicas = sum(count for server, count in calls.items() if server not in primaries)
+    if how == "direct":
+        how = {0: "primary", len(questions): "replica"}.get(at_replicas, "any node")
+    assert {"shown": how} == told(library, "peek")
+
+
+# A reply that is lost
+
+# More are not made to have three replies lost.
+MOST_CALLS = 60
+
+
+def after_lost_replies(proxy: LossyProxy, server: Server, take: Callable[[str], object]) -> str:
+    """Every third reply is lost. A call that its library gives up is not made again."""
+    keys, errors = [], 0
+    while proxy.lost < 3 and len(keys) < MOST_CALLS:
+        keys.append(f"call-{len(keys)}")
+        try:
+            take(keys[-1])
+        except LibraryError as error:
+            errors += 1
+            print(error)
+    with server.client() as redis:
+        charged = [100 - redis.execute_command("RL.PEEK", key, *LIMIT)[2] for key in keys]
+        redis.flushall()
+    print(f"{len(keys)} calls, {proxy.lost} replies lost, {errors} errors, charged {charged}")
+    assert proxy.lost == 3
+    if errors == 0:
+        assert sum(charged) == len(keys) + proxy.lost
+        return "sent again"
+    assert max(charged) == 1
+    return "error"
+
+
+@each_library
+def test_a_reply_that_one_server_sends_and_that_is_lost(library: Library, server: Server) -> None:
+    def found(mode: str) -> str:
+        with (
+            LossyProxy(server.port, every=3).running() as proxy,
+            library.program(mode, proxy.port) as program,
+        ):
+            if mode == "server":
+                assert program.ask("first")[0] == 1
+            return after_lost_replies(
+                proxy, server, lambda key: program.ask("call", "RL.TAKE", key, *LIMIT)
+            )
+
+    modes = {"plain": "server", "shown": "server-sure"}
+    said = told(library, "lost reply: one server")
+    if len(said) == 1:
+        modes["shown"] = "server"
+    assert {how: found(modes[how]) for how in said} == said
+
+
+@pytest.fixture
+def lone_node(fresh_server: Callable[..., Server]) -> Server:
+    """A cluster of its own. It serves some time after its start, so that its clock runs."""
+    server = fresh_server(clock=None, cluster_enabled="yes", cluster_announce_ip="127.0.0.1")
+    with server.client(decode_responses=True) as admin:
+        admin.execute_command("CLUSTER ADDSLOTS", *range(16_384))
+        poll.until(
+            lambda: admin.execute_command("CLUSTER INFO")["cluster_state"] == "ok",
+            "the cluster is well",
+            timeout=60,
+        )
+    return server
+
+
+@each_library
+def test_a_reply_that_a_cluster_sends_and_that_is_lost(library: Library, lone_node: Server) -> None:
+    def found(mode: str) -> str:
+        with LossyProxy(lone_node.port, every=3).running() as proxy:
+            # Clients go where the node says that it is.
+            with lone_node.client() as admin:
+                admin.config_set("cluster-announce-port", proxy.port)
+            with library.program(mode, proxy.port) as program:
+                return after_lost_replies(proxy, lone_node, lambda key: program.ask("one", key))
+
+    modes = {"plain": "cluster", "shown": "cluster-sure"}
+    said = told(library, "lost reply: cluster")
+    if len(said) == 1:
+        modes["shown"] = "cluster"
+    assert {how: found(modes[how]) for how in said} == said
