@@ -11,7 +11,8 @@ same for a cluster; "replicas", a cluster whose replicas are read. A question is
 * plain-pipeline KEY...: a pipeline as the library comes;
 * peek KEY: the peek that the document shows.
 
-The answer is a line of the integers in the reply, or one that begins with "!" and tells the error.
+The answer is a line: "=" and the integers in the reply, or "!" and the error. Other lines are what the
+library itself has to say.
 The parts of a program that are between [name] and [end] are shown in the document.
 """
 
@@ -21,7 +22,7 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -81,13 +82,13 @@ class Program:
         # One that says nothing is ended, which is an end of file here.
         watch = threading.Timer(PATIENCE, self._process.kill)
         watch.start()
-        line = self._process.stdout.readline()
+        answer = next((line for line in self._process.stdout if line[0] in "=!"), None)
         watch.cancel()
-        if not line:
+        if answer is None:
             raise AssertionError(f"{self._words} ended, or said nothing to {words}")
-        if line.startswith("!"):
-            raise LibraryError(line[1:].strip())
-        return [int(word) for word in line.split()]
+        if answer[0] == "!":
+            raise LibraryError(answer[1:].strip())
+        return [int(word) for word in answer[1:].split()]
 
 
 # How programs are made
@@ -149,6 +150,45 @@ def by_cargo(source: Path) -> list[str]:
     return [str(BUILT / package.name / "debug" / f"ask-{package.name}")]
 
 
+def by_debian(interpreter: str, packages: str) -> Callable[[Path], list[str]]:
+    """By a program that reads the source, with the library of a Debian package."""
+
+    def made(source: Path) -> list[str]:
+        needs_packages(packages)
+        return [interpreter, str(source)]
+
+    return made
+
+
+def by_cc(source: Path) -> list[str]:
+    needs_packages("libhiredis-dev")
+    program = BUILT / source.stem
+    run("cc", "-O1", "-Wall", "-Wextra", "-o", program, source, "-lhiredis")
+    return [str(program)]
+
+
+def by_go(source: Path) -> list[str]:
+    """With the libraries that Debian's packages put where Go looked for them before modules."""
+    needs_packages("golang-go golang-github-gomodule-redigo-dev golang-github-mna-redisc-dev")
+    program = BUILT / source.stem
+    where = {"GO111MODULE": "off", "GOPATH": "/usr/share/gocode", "GOFLAGS": ""}
+    run("go", "build", "-o", program, source, env=where)
+    return [str(program)]
+
+
+def needs_packages(packages: str) -> None:
+    """Debian's, by their names."""
+    for package in packages.split():
+        asked = subprocess.run(
+            ["dpkg-query", "--show", "--showformat=${db:Status-Status}", package],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if asked.stdout != "installed":
+            needs(f"the Debian packages {packages}")
+
+
 LIBRARIES = [
     Library("redis-py", PROGRAMS / "python/redis_py.py", by_this_python, in_suite=True),
     Library("valkey-py", PROGRAMS / "python/valkey_py.py", by_python),
@@ -161,6 +201,14 @@ LIBRARIES = [
     Library("redis-rs", PROGRAMS / "redis-rs/src/main.rs", by_cargo, in_suite=True),
     Library("fred", PROGRAMS / "fred/src/main.rs", by_cargo),
     Library("valkey-glide for Rust", PROGRAMS / "valkey-glide-rs/src/main.rs", by_cargo),
+    Library("hiredis", PROGRAMS / "c/hiredis.c", by_cc),
+    Library("redigo", PROGRAMS / "go/redigo.go", by_go),
+    Library("redis-rb", PROGRAMS / "ruby/redis-rb.rb", by_debian("ruby", "ruby ruby-redis")),
+    Library("phpredis", PROGRAMS / "php/phpredis.php", by_debian("php", "php-cli php-redis")),
+    Library("predis", PROGRAMS / "php/predis.php", by_debian("php", "php-cli php-predis")),
+    Library("Redis of CPAN", PROGRAMS / "perl/redis.pl", by_debian("perl", "libredis-perl")),
+    Library("Redis::Fast", PROGRAMS / "perl/fast.pl", by_debian("perl", "libredis-fast-perl")),
+    Library("redis-lua", PROGRAMS / "lua/redis-lua.lua", by_debian("lua5.1", "lua5.1 lua-redis")),
 ]
 
 EVERY = os.environ.get("RATELIMIT_CLIENTS") == "all"
@@ -170,7 +218,7 @@ each_library = pytest.mark.parametrize("library", ASKED, ids=lambda library: lib
 
 
 def needs(what: str) -> None:
-    pytest.skip(f"not tested: needs {what}")
+    pytest.skip(f"not tested: it needs {what}")
 
 
 def install(directory: Path, wanted: Path, how: Callable[[], None]) -> None:
@@ -191,7 +239,9 @@ def one_at_a_time() -> Iterator[None]:
         yield
 
 
-def run(*words: str | Path, cwd: Path = REPOSITORY) -> None:
-    done = subprocess.run(words, cwd=cwd, capture_output=True, text=True, check=False)
+def run(*words: str | Path, cwd: Path = REPOSITORY, env: Mapping[str, str] | None = None) -> None:
+    done = subprocess.run(
+        words, cwd=cwd, env=os.environ | (env or {}), capture_output=True, text=True, check=False
+    )
     if done.returncode != 0:
         pytest.fail(f"{' '.join(map(str, words))} failed:\n{done.stdout}{done.stderr}")

@@ -10,7 +10,7 @@ export async function serve(verbs) {
     const [verb, ...words] = line.split(" ");
     try {
       const reply = await verbs[verb](...words);
-      console.log([reply].flat(Infinity).map(integer).join(" "));
+      console.log("=", ...[reply].flat(Infinity).map(integer));
     } catch (error) {
       console.log(`! ${error.name} ${error.message}`.replace(/\s+/g, " "));
     }

@@ -1,7 +1,5 @@
 // valkey-glide for Node.js, as docs/clients.md shows it; tests/support/libraries.py tells what it is asked.
 
-import { Logger } from "@valkey/valkey-glide";
-
 import { mode, port, serve } from "./serve.js";
 
 // [one server]
@@ -11,9 +9,6 @@ import { GlideClient } from "@valkey/valkey-glide";
 // [cluster]
 import { ClusterBatch, GlideClusterClient } from "@valkey/valkey-glide";
 // [end]
-
-// It writes what it does to the standard output, where our answers go.
-Logger.setLoggerConfig("off");
 
 const addresses = [{ host: "127.0.0.1", port }];
 

@@ -17,7 +17,7 @@ def integers(reply: object) -> Iterator[int]:
 
 
 def answer(reply: object) -> None:
-    print(*integers(reply), flush=True)
+    print("=", *integers(reply), flush=True)
 
 
 def tell(error: Exception) -> None:

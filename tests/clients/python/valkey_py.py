@@ -20,12 +20,17 @@ if mode == "server":
         "call": client.execute_command,
     })  # fmt: skip
 
-elif mode == "cluster":
+elif mode in ("cluster", "cluster-sure"):
     # [cluster]
     from valkey import ValkeyCluster
 
     cluster = ValkeyCluster(host="127.0.0.1", port=port)
     # [end]
+
+    if mode == "cluster-sure":
+        # [never twice]
+        cluster = ValkeyCluster(host="127.0.0.1", port=port, cluster_error_retry_attempts=0)
+        # [end]
 
     def one(key: str) -> object:
         # [cluster]

@@ -55,12 +55,8 @@ async fn one_server(port: &str) -> Result<(), Error> {
     for line in stdin().lines() {
         let words: Vec<String> = line?.split(' ').map(String::from).collect();
         answer(match words.as_slice() {
-            [verb, name, words @ ..] if verb == "call" => {
-                redis.custom(command(name), words.to_vec()).await
-            }
-            _ => Ok(Value::Array(
-                [allowed, limit, remaining, wait_ms, reset_ms].map(Value::Integer).to_vec(),
-            )),
+            [verb, name, words @ ..] if verb == "call" => redis.custom(command(name), words.to_vec()).await,
+            _ => Ok(Value::Array([allowed, limit, remaining, wait_ms, reset_ms].map(Value::Integer).to_vec())),
         });
     }
     Ok(())
@@ -139,7 +135,7 @@ fn answer(reply: Result<Value, Error>) {
         Ok(value) => {
             let mut integers = Vec::new();
             flatten(value, &mut integers);
-            println!("{}", integers.join(" "));
+            println!("= {}", integers.join(" "));
         }
         Err(error) => println!("! {}", error.to_string().replace('\n', " ")),
     }

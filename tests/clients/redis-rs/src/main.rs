@@ -59,9 +59,7 @@ async fn one_server(url: &str) -> RedisResult<()> {
         let words: Vec<String> = line?.split(' ').map(String::from).collect();
         answer(match words.split_first() {
             Some((verb, words)) if verb == "call" => command(words).query_async(&mut redis).await,
-            _ => Ok(Value::Array(
-                [allowed, limit, remaining, wait_ms, reset_ms].map(Value::Int).to_vec(),
-            )),
+            _ => Ok(Value::Array([allowed, limit, remaining, wait_ms, reset_ms].map(Value::Int).to_vec())),
         });
     }
     Ok(())
@@ -138,7 +136,7 @@ fn answer(reply: RedisResult<Value>) {
         Ok(value) => {
             let mut integers = Vec::new();
             flatten(value, &mut integers);
-            println!("{}", integers.join(" "));
+            println!("= {}", integers.join(" "));
         }
         Err(error) => println!("! {}", error.to_string().replace('\n', " ")),
     }

@@ -69,8 +69,8 @@ async fn as_it_comes(port: u16) -> ValkeyResult<GlideClusterClient> {
 
 async fn with_replicas(port: u16) -> ValkeyResult<GlideClusterClient> {
     // [replicas]
-    let config = GlideClusterClientConfiguration::with_address("127.0.0.1", port)
-        .read_from(glide::ReadFrom::PreferReplica);
+    let config =
+        GlideClusterClientConfiguration::with_address("127.0.0.1", port).read_from(glide::ReadFrom::PreferReplica);
     let cluster = GlideClusterClient::connect(config).await?;
     // [end]
     Ok(cluster)
@@ -118,7 +118,7 @@ fn answer(reply: ValkeyResult<ValkeyValue>) {
         Ok(value) => {
             let mut integers = Vec::new();
             flatten(value, &mut integers);
-            println!("{}", integers.join(" "));
+            println!("= {}", integers.join(" "));
         }
         Err(error) => println!("! {}", error.to_string().replace('\n', " ")),
     }

@@ -1,0 +1,24 @@
+# What the programs in this folder share: a verb and its words a line in, an answer a line out.
+package serve;
+
+use strict;
+use warnings;
+
+sub integers { return map { ref $_ ? integers(@$_) : $_ } @_ }
+
+sub serve {
+    my (%verbs) = @_;
+    $| = 1;
+    while (my $line = <STDIN>) {
+        my ($verb, @words) = split ' ', $line;
+        my @reply = eval { $verbs{$verb}->(@words) };
+        if (my $error = $@) {
+            $error =~ s/\s+/ /g;
+            print "! $error\n";
+        } else {
+            print join(' ', '=', integers(@reply)), "\n";
+        }
+    }
+}
+
+1;

@@ -1,0 +1,71 @@
+<?php
+// predis, as docs/clients.md shows it; tests/support/libraries.py tells what it is asked.
+
+require __DIR__ . '/serve.php';
+require 'Predis/Autoloader.php';
+Predis\Autoloader::register();
+
+$mode = $argv[1];
+$port = (int) $argv[2];
+
+/** The reply of a raw command is an object if it is an error. */
+function replied($reply)
+{
+    if ($reply instanceof Predis\Response\ErrorInterface) {
+        throw new Exception($reply->getMessage());
+    }
+    return $reply;
+}
+
+if ($mode === 'server') {
+    // [one server]
+    $redis = new Predis\Client(['host' => '127.0.0.1', 'port' => $port]);
+    [$allowed, $limit, $remaining, $waitMs, $resetMs] = $redis->executeRaw(['RL.FIXED', 'user:42', 100, '1m']);
+    // [end]
+    serve([
+        'first' => fn () => [$allowed, $limit, $remaining, $waitMs, $resetMs],
+        'call' => fn (...$words) => replied($redis->executeRaw($words)),
+    ]);
+} else {
+    // [cluster]
+    $cluster = new Predis\Client(["tcp://127.0.0.1:$port"], ['cluster' => 'redis']);
+    // [end]
+    $plain = new Predis\Client(["tcp://127.0.0.1:$port"], ['cluster' => 'redis']);
+    // [cluster]
+    // Where the slots are. Without it, the first call is redirected, and a pipeline fails.
+    $cluster->getConnection()->askSlotsMap();
+    // Of commands that it does not know it has to be told the keys.
+    $keys = $cluster->getConnection()->getClusterStrategy();
+    $keys->setCommandHandler('RL.FIXED', fn ($command) => $command->getArgument(0));
+    $keys->setCommandHandler('RL.MTAKE', fn ($command) => $command->getArgument(1));
+    // [end]
+    $one = function ($key) use ($cluster) {
+        // [cluster]
+        $reply = $cluster->executeRaw(['RL.FIXED', $key, 100, '1m']);
+        // [end]
+        return replied($reply);
+    };
+    $several = function ($tag) use ($cluster) {
+        // [cluster]
+        $words = [2, "{{$tag}}:minute", "{{$tag}}:day", 'FIXED', 100, '1m', 'FIXED', 5000, '1d'];
+        $reply = $cluster->executeRaw(['RL.MTAKE', ...$words]);
+        // [end]
+        return replied($reply);
+    };
+    $pipeline = function (...$keys) use ($cluster) {
+        // [cluster]
+        $replies = $cluster->pipeline(function ($pipeline) use ($keys) {
+            foreach ($keys as $key) {
+                $pipeline->executeCommand(Predis\Command\RawCommand::create('RL.FIXED', $key, 100, '1m'));
+            }
+        });
+        // [end]
+        return array_map('replied', $replies);
+    };
+    serve([
+        'plain' => fn (...$words) => replied($plain->executeRaw($words)),
+        'one' => $one,
+        'several' => $several,
+        'pipeline' => $pipeline,
+    ]);
+}

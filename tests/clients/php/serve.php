@@ -1,0 +1,26 @@
+<?php
+// What the programs in this folder share: a verb and its words a line in, an answer a line out.
+
+function integers($reply): array
+{
+    if (!is_array($reply)) {
+        if (!is_int($reply)) {
+            throw new Exception('no integer: ' . json_encode($reply));
+        }
+        return [$reply];
+    }
+    return array_merge([], ...array_map('integers', array_values($reply)));
+}
+
+function serve(array $verbs): void
+{
+    while (($line = fgets(STDIN)) !== false) {
+        $words = explode(' ', trim($line));
+        $verb = array_shift($words);
+        try {
+            echo '= ', implode(' ', integers($verbs[$verb](...$words))), "\n";
+        } catch (Exception $error) {
+            echo '! ', get_class($error), ' ', preg_replace('/\s+/', ' ', $error->getMessage()), "\n";
+        }
+    }
+}
