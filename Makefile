@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help build run run-check test lint msrv deny mutants matrix fuzz soak demo packages examples fmt bench bench-check \
+.PHONY: help build run run-check test lint msrv deny mutants matrix clients fuzz soak demo packages examples fmt bench bench-check \
 	package tarball image-check clean oldest-rust server needs
 
 # make run: the port to listen on, and the server to start (default: the first one found).
@@ -97,6 +97,11 @@ deny: $(CARGO_DENY) ## check what the crates that are used may do: licences, adv
 matrix: $(VENV)/.has-everything build ## run the suite on every server that the registries have, and print a table
 	$(WITH_LIBCLANG) cargo build --locked
 	$(PYTHON) scripts/matrix.py
+
+# `make test` asks four of them. Of the others, PyPI's, npm's and crates.io's are installed in target/clients; those of
+# Debian are asked if they are installed, and the table says what is missing.
+clients: $(VENV)/.has-everything server build ## ask every client library what docs/clients.md says of it: make clients [SERVER=redis-server]
+	SERVER="$(SERVER)" $(PYTHON) scripts/clients.py
 
 # Seconds for each target of the core; then so many mutated payloads, and as many effects, for a server. Others every
 # time, unless the seed is given. cargo-fuzz takes the toolchain's own nightly features.

@@ -14,12 +14,19 @@ import pytest
 
 from support import markdown, poll
 from support.cluster import SLOTS, Cluster, slot_of
-from support.libraries import LIBRARIES, Library, LibraryError, Program, each_library
+from support.libraries import (
+    LIBRARIES,
+    PATIENT,
+    Library,
+    LibraryError,
+    Program,
+    each_library,
+)
 from support.proxy import LossyProxy
 from support.server import REPOSITORY, Server
 
 # Where a library sends a call is its own doing, whatever the server. Building one takes a minute.
-pytestmark = [pytest.mark.once, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.once, pytest.mark.timeout(PATIENT)]
 
 DOCUMENT = (REPOSITORY / "docs" / "clients.md").read_text()
 
@@ -54,16 +61,13 @@ def test_the_code_in_the_document_is_the_code_that_is_asked(library: Library) ->
 
 
 def cells() -> dict[str, dict[str, str]]:
-    """The table's, by the library's name and the column's."""
+    """The table's, by the library's name and the column's, of which "client" has the version."""
     head, _, *rows = (
         [cell.strip() for cell in line.strip("|").split("|")]
         for line in DOCUMENT.split("\n## ")[0].splitlines()
         if line.startswith("|")
     )
-    return {
-        re.sub(r"^\[(.*?)\].*", r"\1", name): dict(zip(head[1:], row, strict=True))
-        for name, *row in rows
-    }
+    return {re.match(r"\[(.*?)\]", row[0])[1]: dict(zip(head, row, strict=True)) for row in rows}
 
 
 def told(library: Library, column: str) -> dict[str, str]:
@@ -77,6 +81,12 @@ def told(library: Library, column: str) -> dict[str, str]:
 
 def test_every_library_of_the_table_is_asked() -> None:
     assert list(cells()) == [library.name for library in LIBRARIES]
+
+
+@each_library
+def test_the_version_in_the_table_is_the_one_that_is_asked(library: Library) -> None:
+    version = library.version(library.source)
+    assert re.search(rf"\) {re.escape(version)}\b", cells()[library.name]["client"])
 
 
 # One server

@@ -10,14 +10,14 @@ from typing import NamedTuple
 import pytest
 from redis import Redis
 
-from support.libraries import Library, LibraryError, Program, each_library
+from support.libraries import PATIENT, Library, LibraryError, Program, each_library
 from support.proxy import LossyProxy
 from support.scale import scaled
 from support.server import Server
 
 # When a client sends a call again is its own doing; that an id counts once, test_once.py asks of
 # every server. Building a client in another language takes a minute or two.
-pytestmark = [pytest.mark.once, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.once, pytest.mark.timeout(PATIENT)]
 
 CALLS = scaled(32, 200)
 LIMIT = scaled(24, 150)

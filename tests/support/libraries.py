@@ -11,21 +11,25 @@ same for a cluster; "replicas", a cluster whose replicas are read. A question is
 * plain-pipeline KEY...: a pipeline as the library comes;
 * peek KEY: the peek that the document shows.
 
-The answer is a line: "=" and the integers in the reply, or "!" and the error. Other lines are what the
-library itself has to say.
-The parts of a program that are between [name] and [end] are shown in the document.
+The answer is a line: "=" and the integers in the reply, or "!" and the error. Other lines are what
+the library itself has to say. The parts of a program that are between [name] and [end] are shown in
+the document.
 """
 
 import fcntl
+import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import threading
+import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from importlib import metadata
 from pathlib import Path
 from typing import Self
 
@@ -54,6 +58,8 @@ class Library:
     source: Path
     # Builds what is needed and returns the words that start the program.
     made: Callable[[Path], list[str]]
+    # Of what is asked: by its lock file, or as it is installed.
+    version: Callable[[Path], str]
     # Whether every run of the suite asks it: `make clients` asks them all.
     in_suite: bool = False
 
@@ -178,47 +184,170 @@ def by_go(source: Path) -> list[str]:
 
 def needs_packages(packages: str) -> None:
     """Debian's, by their names."""
-    for package in packages.split():
-        asked = subprocess.run(
-            ["dpkg-query", "--show", "--showformat=${db:Status-Status}", package],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if asked.stdout != "installed":
-            needs(f"the Debian packages {packages}")
+    if any(of_debian(package, "db:Status-Status") != "installed" for package in packages.split()):
+        needs(f"the Debian packages {packages}")
+
+
+def of_debian(package: str, field: str) -> str:
+    if not shutil.which("dpkg-query"):
+        return ""
+    asked = subprocess.run(
+        ["dpkg-query", "--show", f"--showformat=${{{field}}}", package],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return asked.stdout
+
+
+# Which version is asked
+
+
+def in_this_python(package: str) -> Callable[[Path], str]:
+    return lambda _: metadata.version(package)
+
+
+def in_requirements(package: str) -> Callable[[Path], str]:
+    def version(source: Path) -> str:
+        lines = source.with_name("requirements.txt").read_text()
+        return re.search(rf"^{package}==(.*)$", lines, re.MULTILINE)[1]
+
+    return version
+
+
+def in_package_lock(package: str) -> Callable[[Path], str]:
+    def version(source: Path) -> str:
+        locked = json.loads(source.with_name("package-lock.json").read_text())
+        return locked["packages"][f"node_modules/{package}"]["version"]
+
+    return version
+
+
+def in_cargo_lock(package: str) -> Callable[[Path], str]:
+    def version(source: Path) -> str:
+        locked = tomllib.loads((source.parents[1] / "Cargo.lock").read_text())
+        return next(one["version"] for one in locked["package"] if one["name"] == package)
+
+    return version
+
+
+def in_debian(package: str) -> Callable[[Path], str]:
+    """Without what Debian has added: 2:2.000-1 is 2.000."""
+
+    def version(_: Path) -> str:
+        needs_packages(package)
+        return re.search(r"(?:^|:)([\d.]+)", of_debian(package, "Version"))[1]
+
+    return version
 
 
 LIBRARIES = [
-    Library("redis-py", PROGRAMS / "python/redis_py.py", by_this_python, in_suite=True),
-    Library("valkey-py", PROGRAMS / "python/valkey_py.py", by_python),
-    Library("coredis", PROGRAMS / "python/coredis_py.py", by_python),
-    Library("valkey-glide for Python", PROGRAMS / "python/valkey_glide.py", by_python),
-    Library("ioredis", PROGRAMS / "node/ioredis.js", by_node, in_suite=True),
-    Library("iovalkey", PROGRAMS / "node/iovalkey.js", by_node),
-    Library("node-redis", PROGRAMS / "node/node-redis.js", by_node, in_suite=True),
-    Library("valkey-glide for Node.js", PROGRAMS / "node/valkey-glide.js", by_node),
-    Library("redis-rs", PROGRAMS / "redis-rs/src/main.rs", by_cargo, in_suite=True),
-    Library("fred", PROGRAMS / "fred/src/main.rs", by_cargo),
-    Library("valkey-glide for Rust", PROGRAMS / "valkey-glide-rs/src/main.rs", by_cargo),
-    Library("hiredis", PROGRAMS / "c/hiredis.c", by_cc),
-    Library("redigo", PROGRAMS / "go/redigo.go", by_go),
-    Library("redis-rb", PROGRAMS / "ruby/redis-rb.rb", by_debian("ruby", "ruby ruby-redis")),
-    Library("phpredis", PROGRAMS / "php/phpredis.php", by_debian("php", "php-cli php-redis")),
-    Library("predis", PROGRAMS / "php/predis.php", by_debian("php", "php-cli php-predis")),
-    Library("Redis of CPAN", PROGRAMS / "perl/redis.pl", by_debian("perl", "libredis-perl")),
-    Library("Redis::Fast", PROGRAMS / "perl/fast.pl", by_debian("perl", "libredis-fast-perl")),
-    Library("redis-lua", PROGRAMS / "lua/redis-lua.lua", by_debian("lua5.1", "lua5.1 lua-redis")),
+    Library(
+        "redis-py",
+        PROGRAMS / "python/redis_py.py",
+        by_this_python,
+        in_this_python("redis"),
+        in_suite=True,
+    ),
+    Library("valkey-py", PROGRAMS / "python/valkey_py.py", by_python, in_requirements("valkey")),
+    Library("coredis", PROGRAMS / "python/coredis_py.py", by_python, in_requirements("coredis")),
+    Library(
+        "valkey-glide for Python",
+        PROGRAMS / "python/valkey_glide.py",
+        by_python,
+        in_requirements("valkey-glide"),
+    ),
+    Library(
+        "ioredis",
+        PROGRAMS / "node/ioredis.js",
+        by_node,
+        in_package_lock("ioredis"),
+        in_suite=True,
+    ),
+    Library("iovalkey", PROGRAMS / "node/iovalkey.js", by_node, in_package_lock("iovalkey")),
+    Library(
+        "node-redis",
+        PROGRAMS / "node/node-redis.js",
+        by_node,
+        in_package_lock("redis"),
+        in_suite=True,
+    ),
+    Library(
+        "valkey-glide for Node.js",
+        PROGRAMS / "node/valkey-glide.js",
+        by_node,
+        in_package_lock("@valkey/valkey-glide"),
+    ),
+    Library(
+        "redis-rs",
+        PROGRAMS / "redis-rs/src/main.rs",
+        by_cargo,
+        in_cargo_lock("redis"),
+        in_suite=True,
+    ),
+    Library("fred", PROGRAMS / "fred/src/main.rs", by_cargo, in_cargo_lock("fred")),
+    Library(
+        "valkey-glide for Rust",
+        PROGRAMS / "valkey-glide-rs/src/main.rs",
+        by_cargo,
+        in_cargo_lock("valkey-glide"),
+    ),
+    Library("hiredis", PROGRAMS / "c/hiredis.c", by_cc, in_debian("libhiredis-dev")),
+    Library(
+        "redigo",
+        PROGRAMS / "go/redigo.go",
+        by_go,
+        in_debian("golang-github-gomodule-redigo-dev"),
+    ),
+    Library(
+        "redis-rb",
+        PROGRAMS / "ruby/redis-rb.rb",
+        by_debian("ruby", "ruby ruby-redis"),
+        in_debian("ruby-redis"),
+    ),
+    Library(
+        "phpredis",
+        PROGRAMS / "php/phpredis.php",
+        by_debian("php", "php-cli php-redis"),
+        in_debian("php-redis"),
+    ),
+    Library(
+        "predis",
+        PROGRAMS / "php/predis.php",
+        by_debian("php", "php-cli php-predis"),
+        in_debian("php-predis"),
+    ),
+    Library(
+        "Redis of CPAN",
+        PROGRAMS / "perl/redis.pl",
+        by_debian("perl", "libredis-perl"),
+        in_debian("libredis-perl"),
+    ),
+    Library(
+        "Redis::Fast",
+        PROGRAMS / "perl/fast.pl",
+        by_debian("perl", "libredis-fast-perl"),
+        in_debian("libredis-fast-perl"),
+    ),
+    Library(
+        "redis-lua",
+        PROGRAMS / "lua/redis-lua.lua",
+        by_debian("lua5.1", "lua5.1 lua-redis"),
+        in_debian("lua-redis"),
+    ),
 ]
 
 EVERY = os.environ.get("RATELIMIT_CLIENTS") == "all"
 ASKED = [library for library in LIBRARIES if EVERY or library.in_suite]
 
+# Seconds for a test, of which the first builds the library: a minute or two, or a quarter of an hour.
+PATIENT = 3600 if EVERY else 600
+
 each_library = pytest.mark.parametrize("library", ASKED, ids=lambda library: library.name)
 
 
 def needs(what: str) -> None:
-    pytest.skip(f"not tested: it needs {what}")
+    pytest.skip(f"not asked: it needs {what}")
 
 
 def install(directory: Path, wanted: Path, how: Callable[[], None]) -> None:

@@ -18,7 +18,7 @@ function serve(array $verbs): void
         $words = explode(' ', trim($line));
         $verb = array_shift($words);
         try {
-            echo '= ', implode(' ', integers($verbs[$verb](...$words))), "\n";
+            echo '= ' . implode(' ', integers($verbs[$verb](...$words))), "\n";
         } catch (Exception $error) {
             echo '! ', get_class($error), ' ', preg_replace('/\s+/', ' ', $error->getMessage()), "\n";
         }
