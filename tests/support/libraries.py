@@ -340,7 +340,7 @@ LIBRARIES = [
 EVERY = os.environ.get("RATELIMIT_CLIENTS") == "all"
 ASKED = [library for library in LIBRARIES if EVERY or library.in_suite]
 
-# Seconds for a test, of which the first builds the library: a minute or two, or a quarter of an hour.
+# Seconds for a test, of which the first builds the library: minutes, or a quarter of an hour.
 PATIENT = 3600 if EVERY else 600
 
 each_library = pytest.mark.parametrize("library", ASKED, ids=lambda library: library.name)

@@ -18,7 +18,8 @@ function replied($client, $reply)
 if ($mode === 'server') {
     // [one server]
     $redis = new Redis();
-    $redis->connect('127.0.0.1', $port);
+    // Two seconds to connect and two to read: see below.
+    $redis->connect('127.0.0.1', $port, 2, null, 0, 2);
     [$allowed, $limit, $remaining, $waitMs, $resetMs] = $redis->rawCommand('RL.FIXED', 'user:42', 100, '1m');
     // [end]
     serve([
@@ -31,7 +32,7 @@ if ($mode === 'server') {
     serve(['peek' => fn ($key) => replied($cluster, $cluster->rawCommand($key, 'RL.PEEK', $key, 'FIXED', 100, '1m'))]);
 } else {
     // [cluster]
-    $cluster = new RedisCluster(null, ["127.0.0.1:$port"]);
+    $cluster = new RedisCluster(null, ["127.0.0.1:$port"], 2, 2);
     // [end]
     $one = function ($key) use ($cluster) {
         // [cluster]

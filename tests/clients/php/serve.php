@@ -19,7 +19,7 @@ function serve(array $verbs): void
         $verb = array_shift($words);
         try {
             echo '= ' . implode(' ', integers($verbs[$verb](...$words))), "\n";
-        } catch (Exception $error) {
+        } catch (Throwable $error) {
             echo '! ', get_class($error), ' ', preg_replace('/\s+/', ' ', $error->getMessage()), "\n";
         }
     }
