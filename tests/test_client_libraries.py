@@ -349,3 +349,32 @@ def test_a_reply_that_a_cluster_sends_and_that_is_lost(
     if len(said) == 1:
         modes["shown"] = "cluster"
     assert {how: found(modes[how]) for how in said} == said
+
+
+@each_library
+def test_a_slot_that_moves(library: Library, cluster: Cluster, tags: list[tuple[str, str]]) -> None:
+    key = f"{{{tags[0][0]}}}:one"
+
+    def found(mode: str) -> str:
+        source = cluster.owner(key)
+        with library.program(mode, cluster.servers[0].port) as program:
+            assert program.ask("one", key)[0] == 1
+            with cluster.move(key, next(one for one in cluster.primaries() if one is not source)):
+                pass
+            try:
+                assert program.ask("one", key)[0] == 1
+            except LibraryError as error:
+                print(error)
+                for _ in range(3):
+                    try: print(program.ask("one", key))
+                    except LibraryError as e: print("again", e)
+                return "error"
+            return "followed"
+
+    said = told(library, "moved slot")
+    if said == {"shown": "none"}:
+        return
+    assert found("cluster") == said.get("plain", said["shown"])
+    # What stops it sending a call again may stop this, too.
+    if "plain" in told(library, "lost reply: cluster"):
+        assert found("cluster-sure") == said["shown"]
