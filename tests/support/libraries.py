@@ -138,7 +138,7 @@ def by_node(source: Path) -> list[str]:
     install(directory, lock_file, make_folder)
     # A module is looked for beside the file that asks for it.
     for file in source.parent.glob("*.js"):
-        shutil.copy(file, directory)
+        copy_if_other(file, directory)
     return ["node", str(directory / source.name)]
 
 
@@ -168,17 +168,20 @@ def by_debian(interpreter: str, packages: str) -> Callable[[Path], list[str]]:
 
 def by_cc(source: Path) -> list[str]:
     needs_packages("libhiredis-dev")
-    program = BUILT / source.stem
-    run("cc", "-O1", "-Wall", "-Wextra", "-o", program, source, "-lhiredis")
+    directory = BUILT / source.stem
+    program = directory / source.stem
+    options = ("-O1", "-Wall", "-Wextra", "-lhiredis")
+    install(directory, source, lambda: run("cc", "-o", program, source, *options))
     return [str(program)]
 
 
 def by_go(source: Path) -> list[str]:
     """With the libraries that Debian's packages put where Go looked for them before modules."""
     needs_packages("golang-go golang-github-gomodule-redigo-dev golang-github-mna-redisc-dev")
-    program = BUILT / source.stem
+    directory = BUILT / source.stem
+    program = directory / source.stem
     where = {"GO111MODULE": "off", "GOPATH": "/usr/share/gocode", "GOFLAGS": ""}
-    run("go", "build", "-o", program, source, env=where)
+    install(directory, source, lambda: run("go", "build", "-o", program, source, env=where))
     return [str(program)]
 
 
@@ -357,6 +360,13 @@ def install(directory: Path, wanted: Path, how: Callable[[], None]) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         how()
         shutil.copy(wanted, mark)
+
+
+def copy_if_other(file: Path, directory: Path) -> None:
+    """In one step, as others may be reading what is there."""
+    there = directory / file.name
+    if not there.exists() or there.read_bytes() != file.read_bytes():
+        Path(shutil.copy(file, directory / "copy")).replace(there)
 
 
 @contextmanager
