@@ -38,7 +38,7 @@ def main() -> int:
             if skip is not None:
                 reasons[library[1]] = skip.get("message", "")
     print("\n| library | passed | failed | |\n|---|---|---|---|")
-    for library, counts in outcomes.items():
+    for library, counts in sorted(outcomes.items(), key=lambda found: found[0].lower()):
         print(
             f"| {library} | {counts['passed']} | {counts['failed']} | {reasons.get(library, '')} |"
         )

@@ -9,7 +9,7 @@ import { Redis } from "iovalkey";
 // [cluster]
 import { Cluster, Command } from "iovalkey";
 
-// iovalkey knows only the server's own commands. Of others it has to be told the keys.
+// A command that tells its keys.
 class Limit extends Command {
   constructor(keys, name, ...words) {
     super(name, words);
@@ -17,6 +17,23 @@ class Limit extends Command {
   }
 }
 // [end]
+
+function connect() {
+  // [cluster]
+  const cluster = new Cluster([{ host: "127.0.0.1", port }]);
+  // [end]
+  return cluster;
+}
+
+function connectSure() {
+  // [never twice]
+  const cluster = new Cluster([{ host: "127.0.0.1", port }], {
+    redisOptions: { autoResendUnfulfilledCommands: false, maxRetriesPerRequest: 0 },
+    retryDelayOnFailover: 0,
+  });
+  // [end]
+  return cluster;
+}
 
 if (mode === "server") {
   // [one server]
@@ -83,23 +100,6 @@ if (mode === "server") {
       return results(replies);
     },
   });
-}
-
-function connect() {
-  // [cluster]
-  const cluster = new Cluster([{ host: "127.0.0.1", port }]);
-  // [end]
-  return cluster;
-}
-
-function connectSure() {
-  // [never twice]
-  const cluster = new Cluster([{ host: "127.0.0.1", port }], {
-    redisOptions: { autoResendUnfulfilledCommands: false, maxRetriesPerRequest: 0 },
-    retryDelayOnFailover: 0,
-  });
-  // [end]
-  return cluster;
 }
 
 // Each is an error or nothing, and a reply.

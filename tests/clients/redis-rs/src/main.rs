@@ -1,5 +1,6 @@
 //! redis-rs, as docs/clients.md shows it; `tests/support/libraries.py` tells what it is asked.
 
+use redis::cluster_async::ClusterConnection;
 use redis::{RedisResult, Value};
 use std::io::stdin;
 
@@ -9,8 +10,6 @@ use redis::aio::ConnectionManager;
 
 // [cluster]
 use redis::cluster::ClusterClient;
-use redis::cluster_async::ClusterConnection;
-use redis::cluster_read_routing::RandomReplicaStrategy;
 use redis::cluster_routing::{Route, RoutingInfo, SingleNodeRoutingInfo, Slot, SlotAddr};
 
 /// The node that has the key.
@@ -18,6 +17,10 @@ fn node_of(key: &str, role: SlotAddr) -> RoutingInfo {
     let route = Route::with_slot(Slot::for_key(key), role);
     RoutingInfo::SingleNode(SingleNodeRoutingInfo::SpecificNode(route))
 }
+// [end]
+
+// [replicas]
+use redis::cluster_read_routing::RandomReplicaStrategy;
 // [end]
 
 #[tokio::main(flavor = "current_thread")]
@@ -40,10 +43,10 @@ async fn main() -> RedisResult<()> {
         };
         answer(match verb.as_str() {
             "plain" => command(words).query_async(&mut cluster).await,
-            "one" => one(&mut cluster, &words[0]).await,
-            "several" => several(&mut cluster, &words[0]).await,
-            "pipeline" => pipeline(&mut cluster, words).await,
-            _ => peek(&mut cluster, &words[0]).await,
+            "one" => one(cluster.clone(), &words[0]).await,
+            "several" => several(cluster.clone(), &words[0]).await,
+            "pipeline" => pipeline(cluster.clone(), words).await,
+            _ => peek(cluster.clone(), &words[0]).await,
         });
     }
     Ok(())
@@ -65,37 +68,40 @@ async fn one_server(url: &str) -> RedisResult<()> {
     Ok(())
 }
 
+#[expect(unused_mut, reason = "who reads it in the document goes on with it")]
 async fn as_it_comes(url: &str) -> RedisResult<ClusterConnection> {
     // [cluster]
-    let cluster = ClusterClient::new([url])?.get_async_connection().await?;
+    let mut cluster = ClusterClient::new([url])?.get_async_connection().await?;
     // [end]
     Ok(cluster)
 }
 
+#[expect(unused_mut, reason = "who reads it in the document goes on with it")]
 async fn never_twice(url: &str) -> RedisResult<ClusterConnection> {
     // [never twice]
     let client = ClusterClient::builder([url]).retries(0).build()?;
-    let cluster = client.get_async_connection().await?;
+    let mut cluster = client.get_async_connection().await?;
     // [end]
     Ok(cluster)
 }
 
+#[expect(unused_mut, reason = "who reads it in the document goes on with it")]
 async fn with_replicas(url: &str) -> RedisResult<ClusterConnection> {
     // [replicas]
     let client = ClusterClient::builder([url]).read_routing_strategy(RandomReplicaStrategy).build()?;
-    let cluster = client.get_async_connection().await?;
+    let mut cluster = client.get_async_connection().await?;
     // [end]
     Ok(cluster)
 }
 
-async fn one(cluster: &mut ClusterConnection, key: &str) -> RedisResult<Value> {
+async fn one(mut cluster: ClusterConnection, key: &str) -> RedisResult<Value> {
     // [cluster]
-    let reply = redis::cmd("RL.FIXED").arg(key).arg(100).arg("1m").query_async(cluster).await?;
+    let reply = redis::cmd("RL.FIXED").arg(key).arg(100).arg("1m").query_async(&mut cluster).await?;
     // [end]
     Ok(reply)
 }
 
-async fn several(cluster: &mut ClusterConnection, tag: &str) -> RedisResult<Value> {
+async fn several(mut cluster: ClusterConnection, tag: &str) -> RedisResult<Value> {
     // [cluster]
     let keys = [format!("{{{tag}}}:minute"), format!("{{{tag}}}:day")];
     let mut take = redis::cmd("RL.MTAKE");
@@ -105,18 +111,18 @@ async fn several(cluster: &mut ClusterConnection, tag: &str) -> RedisResult<Valu
     Ok(reply)
 }
 
-async fn pipeline(cluster: &mut ClusterConnection, keys: &[String]) -> RedisResult<Value> {
+async fn pipeline(mut cluster: ClusterConnection, keys: &[String]) -> RedisResult<Value> {
     // [cluster]
     let mut pipeline = redis::pipe();
     for key in keys {
         pipeline.cmd("RL.FIXED").arg(key).arg(100).arg("1m");
     }
-    let replies = pipeline.query_async(cluster).await?;
+    let replies = pipeline.query_async(&mut cluster).await?;
     // [end]
     Ok(replies)
 }
 
-async fn peek(cluster: &mut ClusterConnection, key: &str) -> RedisResult<Value> {
+async fn peek(mut cluster: ClusterConnection, key: &str) -> RedisResult<Value> {
     // [replicas]
     let mut peek = redis::cmd("RL.PEEK");
     peek.arg(key).arg("FIXED").arg(100).arg("1m");
