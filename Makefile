@@ -1,6 +1,6 @@
 .DEFAULT_GOAL := help
-.PHONY: help build run run-check test lint msrv deny mutants matrix clients fuzz soak demo packages examples fmt bench bench-check \
-	package tarball image-check clean oldest-rust server needs
+.PHONY: help build run run-check test lint msrv deny mutants matrix clients fuzz soak demo packages examples fmt bench \
+	bench-check package tarball image-check clean oldest-rust server needs
 
 # make run: the port to listen on, and the server to start (default: the first one found).
 # make test: the server to test on (default: one of every kind within reach).
@@ -74,7 +74,10 @@ lint: $(LIBCLANG) $(VENV)/.has-ruff ## check formatting, lints, documentation an
 	$(WITH_LIBCLANG) $(PYTHON) scripts/undocumented.py
 	$(WITH_LIBCLANG) RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --document-private-items --locked
 	cd benches/load && cargo fmt --check && cargo clippy --locked --target-dir ../../target/load -- -D warnings
-	cd tests/clients/redis-rs && cargo fmt --check && \
+	for client in fred redis-rs valkey-glide-rs; do \
+		cargo fmt --check --manifest-path tests/clients/$$client/Cargo.toml || exit 1; \
+	done
+	cd tests/clients/redis-rs && \
 		cargo clippy --locked --target-dir ../../../target/clients/redis-rs -- -D warnings
 	$(PYTHON) -m ruff check
 	$(PYTHON) -m ruff format --check
@@ -172,7 +175,7 @@ example-express:
 fmt: $(VENV)/.has-ruff ## format everything
 	cargo fmt --all
 	cargo fmt --manifest-path benches/load/Cargo.toml
-	cargo fmt --manifest-path tests/clients/redis-rs/Cargo.toml
+	for client in fred redis-rs valkey-glide-rs; do cargo fmt --manifest-path tests/clients/$$client/Cargo.toml; done
 	$(PYTHON) -m ruff check --fix
 	$(PYTHON) -m ruff format
 
@@ -213,8 +216,8 @@ clean: ## remove all that was built and downloaded
 	cargo clean
 	cargo clean --manifest-path fuzz/Cargo.toml
 	rm -rf target .venv .hypothesis .pytest_cache .ruff_cache
-	cd examples && rm -rf */.venv */node_modules */dist */.pytest_cache
-	find benches examples scripts tests -name __pycache__ -prune -exec rm -r {} +
+	rm -rf $(foreach made,.venv node_modules dist build .pytest_cache .mypy_cache .ruff_cache,examples/*/$(made) clients/*/$(made))
+	find benches clients examples scripts tests -name __pycache__ -prune -exec rm -r {} +
 
 # Tells before the build if $SERVER is none. With it come one more kind of server to test on, and what some tests need;
 # only where nobody minds that they are installed.
