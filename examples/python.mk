@@ -8,6 +8,10 @@ include $(dir $(lastword $(MAKEFILE_LIST)))module.mk
 # What .venv is made with.
 PYTHON3 ?= python3
 
+# The folder of the package in Python, where an example uses it: the requirements of a lock file with versions only name
+# what registries have.
+CLIENT ?=
+
 VENV := .venv
 PYTHON := $(VENV)/bin/python
 
@@ -19,7 +23,8 @@ lock: $(VENV)/.ready ## requirements.txt, of requirements.in
 	$(PYTHON) -m piptools compile --upgrade --strip-extras --no-header --no-emit-index-url \
 		--no-emit-find-links --output-file requirements.txt requirements.in
 
-$(VENV)/.ready: requirements.txt
+$(VENV)/.ready: requirements.txt Makefile
 	$(PYTHON3) -m venv $(VENV)
 	$(PYTHON) -m pip install --quiet --requirement requirements.txt
+	$(if $(CLIENT),$(PYTHON) -m pip install --quiet --no-deps --editable $(CLIENT))
 	@touch $@
