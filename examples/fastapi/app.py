@@ -1,36 +1,27 @@
 """The application: who calls, which limits hold, and what they guard."""
 
 import os
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
 
 import gateway
 import login
-from fastapi import FastAPI, Request
-from ratelimit import (
-    Breaker,
-    Calls,
-    DeniedError,
-    Lease,
-    Limit,
-    Limiter,
-    RateLimitMiddleware,
-    address,
-    connect,
-    denial,
-)
+from fastapi import FastAPI
+from redis_ratelimit import Limit, Local, Sliding, TokenBucket, UnavailableError
+from redis_ratelimit.aio import Limiter
+from redis_ratelimit.asgi import address
 from starlette.requests import HTTPConnection
-from starlette.responses import Response
+from tenants import PREFIX, Caller, Limits, RateLimitMiddleware
 
 # All tenants share it, so no tenant's slot can hold it: processes lease units of it.
-GLOBAL = Limit.bucket("global", "global", burst=1_000_000, rate=1_000_000)
+GLOBAL = TokenBucket(1_000_000, 1_000_000, name="global")
 
-LIMITS = (
-    Limit.bucket("endpoint", "endpoint:{endpoint}", burst=10_000, rate=10_000),
-    Limit.bucket("user", "user:{user}", burst=200, rate=100, seconds=60),
-    Limit.sliding("ip", "ip:{ip}", limit=50, seconds=60),
-)
+LIMITS = {
+    "endpoint:{endpoint}": TokenBucket(10_000, 10_000, name="endpoint"),
+    "user:{user}": TokenBucket(200, 100, "1m", name="user"),
+    "ip:{ip}": Sliding(50, "1m", name="ip"),
+}
 
 # Stands for whatever authenticates: tenant and user must come from there. A client that may name
 # itself has as many limits as it can think of names.
@@ -59,7 +50,7 @@ class Settings:
     # How many units of the global limit a process leases at a time, and for how many seconds.
     batch: int = 1000
     keep: float = 1.0
-    limits: Sequence[Limit] = LIMITS
+    limits: Limits = field(default_factory=lambda: LIMITS)
     global_limit: Limit = GLOBAL
     llm_limits: Sequence[Limit] = gateway.LIMITS
     model: gateway.Model = gateway.echo
@@ -80,31 +71,36 @@ def endpoint(path: str) -> str:
     return next((one for one in ENDPOINTS if path == one or path.startswith(f"{one}/")), "other")
 
 
+def identify(connection: HTTPConnection) -> Caller | None:
+    if connection.url.path == "/health":  # a load balancer's, which must never be denied
+        return None
+    caller = API_KEYS.get(connection.headers.get("x-api-key", ""), {"tenant": "public"})
+    ip = address(connection.scope)
+    return {**caller, "ip": ip, "endpoint": endpoint(connection.url.path)}
+
+
 def create_app(settings: Settings | None = None) -> FastAPI:
     settings = settings or Settings.from_environment()
-    redis = connect(settings.redis_url, cluster=settings.cluster)
-    calls = Calls(redis, timeout=settings.timeout, breaker=Breaker(pause=settings.pause))
-    lease = Lease(calls, settings.global_limit, batch=settings.batch, keep=settings.keep)
-    limiter = Limiter(
-        calls, shared=[lease], fail_open=settings.fail_open, share=1 / settings.processes
+    limiter = Limiter.from_url(
+        settings.redis_url,
+        cluster=settings.cluster,
+        on_outage=Local(share=1 / settings.processes) if settings.fail_open else "closed",
+        timeout=settings.timeout,
+        pause=settings.pause,
+    )
+    units = limiter.units(
+        f"{PREFIX}:global", settings.global_limit, batch=settings.batch, keep=settings.keep
     )
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        await calls.check()
-        yield
-        await lease.close()
-        await redis.aclose()
+        # A server without the module is in the log there and then, and is an outage like any other.
+        with suppress(UnavailableError):
+            await limiter.check()
+        async with limiter, units:
+            yield
 
     app = FastAPI(title="redis-ratelimit: a FastAPI example", lifespan=lifespan)
-
-    def identify(connection: HTTPConnection) -> Mapping[str, str] | None:
-        if connection.url.path == "/health":  # a load balancer's, which must never be denied
-            return None
-        key = connection.headers.get("x-api-key", "")
-        caller = API_KEYS.get(key, {"tenant": "public"})
-        return {**caller, "ip": address(connection), "endpoint": endpoint(connection.url.path)}
-
     app.state.limiter = limiter
     app.state.identify = identify
     app.state.llm_limits = settings.llm_limits
@@ -115,13 +111,11 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         RateLimitMiddleware,
         limiter=limiter,
         limits=settings.limits,
+        units=units,
+        global_limit=settings.global_limit,
         identify=identify,
         shadow=settings.shadow,
     )
-
-    @app.exception_handler(DeniedError)
-    async def denied(_: Request, error: DeniedError) -> Response:
-        return denial(error.verdict)
 
     @app.get("/items/{item}")
     async def read_item(item: int) -> dict[str, int]:

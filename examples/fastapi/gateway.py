@@ -3,15 +3,21 @@
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, HTTPException, Request
 from pydantic import BaseModel, Field
-from ratelimit import DeniedError, Limit, fields
+from redis_ratelimit import TokenBucket, headers
+from starlette.datastructures import State
+from starlette.responses import JSONResponse, Response
+from tenants import denial, key_of
 
-# Both on one key. "tokens" is not (yet) among the quota units that the draft registers.
+# Both on one key. A request costs one of the first, and as many of the last as it has tokens.
 LIMITS = (
-    Limit.bucket("llm-requests", "llm:{user}", burst=60, rate=60, seconds=60, cost=1),
-    Limit.bucket("llm-tokens", "llm:{user}", burst=10_000, rate=10_000, seconds=60, unit="tokens"),
+    TokenBucket(60, 60, "1m", name="llm-requests", cost=1),
+    TokenBucket(10_000, 10_000, "1m", name="llm-tokens"),
 )
+
+# How long a reservation can be settled: longer than any request takes.
+RESERVED_FOR = "10m"
 
 router = APIRouter()
 
@@ -41,13 +47,23 @@ def count(text: str) -> int:
 
 
 @router.post("/v1/chat")
-async def chat(question: Question, request: Request, response: Response) -> dict[str, str | int]:
-    state = request.app.state
+async def chat(question: Question, request: Request) -> Response:
+    state, caller = request.app.state, request.app.state.identify(request)
+    if "user" not in caller:
+        raise HTTPException(401, "an API key is needed")
+    response = await answered(question, key_of("llm:{user}", caller), state)
+    # Of the last limit. "tokens" is not (yet) among the quota units that the draft registers.
+    response.headers["RateLimit-Policy"] += ';qu="tokens"'
+    return response
+
+
+async def answered(question: Question, key: str, state: State) -> Response:
+    limiter, limits = state.limiter, state.llm_limits
     # The most that it can cost. What it does cost is known only afterwards.
     estimate = count(question.prompt) + question.max_tokens
-    verdict = await state.limiter.reserve(state.llm_limits, state.identify(request), estimate)
-    if not verdict.allowed:
-        raise DeniedError(verdict)
+    decision = await limiter.take(key, *limits, cost=estimate, ttl=RESERVED_FOR, each=True)
+    if not decision:
+        return denial(decision, limits)
     used = 0
     try:
         answer = await state.model(question)
@@ -55,6 +71,6 @@ async def chat(question: Question, request: Request, response: Response) -> dict
     finally:
         # If the model failed, nothing was used. A gateway that dies here leaves the estimate
         # charged, which recovers by itself.
-        verdict = await state.limiter.settle(verdict, used)
-    response.headers.update(fields(verdict))
-    return {"text": answer.text, "tokens": answer.tokens}
+        settled = await limiter.settle(key, *limits, id=decision.id, cost=used, each=True)
+    fields = headers.fields(settled or decision, limits)
+    return JSONResponse({"text": answer.text, "tokens": answer.tokens}, headers=fields)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import uvicorn
 from app import Settings, create_app
-from ratelimit import Limit
+from redis_ratelimit import Sliding, TokenBucket
 
 from support import poll
 from support.server import Server
@@ -15,9 +15,9 @@ from support.server import Server
 PATIENT = 20.0
 
 # So long to refill that in a test nothing is.
-ENDPOINT = Limit.bucket("endpoint", "endpoint:{endpoint}", burst=10_000, rate=1, seconds=3600)
-USER = Limit.bucket("user", "user:{user}", burst=120, rate=1, seconds=3600)
-IP = Limit.sliding("ip", "ip:{ip}", limit=1000, seconds=36_000)
+ENDPOINT = {"endpoint:{endpoint}": TokenBucket(10_000, 1, "1h", name="endpoint")}
+USER = {"user:{user}": TokenBucket(120, 1, "1h", name="user")}
+IP = {"ip:{ip}": Sliding(1000, "10h", name="ip")}
 
 
 class Serve:
@@ -31,7 +31,7 @@ class Serve:
         if "redis_url" not in settings:
             settings["redis_url"] = f"redis://127.0.0.1:{self._server().port}"
         app = create_app(
-            replace(Settings(timeout=PATIENT, limits=(ENDPOINT, USER, IP)), **settings)
+            replace(Settings(timeout=PATIENT, limits=ENDPOINT | USER | IP), **settings)
         )
         config = uvicorn.Config(
             app, port=0, forwarded_allow_ips=forwarded_allow_ips, log_config=None

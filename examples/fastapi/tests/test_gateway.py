@@ -2,19 +2,20 @@
 
 import asyncio
 import threading
+from dataclasses import replace
 
 import httpx
 from gateway import Answer, Question
 from losing import Losing
-from ratelimit import Limit
-from serving import Serve
+from redis_ratelimit import Limit, Limiter, TokenBucket
+from serving import PATIENT, Serve
 from traffic import ALICE, PLAIN, ask, field
 
 from support.server import Server
 
-REQUESTS = Limit.bucket("llm-requests", "llm:{user}", burst=20, rate=1, seconds=3600, cost=1)
-TOKENS = Limit.bucket("llm-tokens", "llm:{user}", burst=10_000, rate=1, seconds=3600, unit="tokens")
-GATEWAY = {"llm_limits": (REQUESTS, TOKENS), "limits": ()}
+REQUESTS = TokenBucket(20, 1, "1h", name="llm-requests", cost=1)
+TOKENS = TokenBucket(10_000, 1, "1h", name="llm-tokens")
+GATEWAY = {"llm_limits": (REQUESTS, TOKENS), "limits": {}}
 
 
 async def told(question: Question) -> Answer:
@@ -25,9 +26,8 @@ async def told(question: Question) -> Answer:
 
 
 def left(server: Server, limit: Limit) -> int:
-    words = [*limit.words, "COST", 0, "AS", limit.name]
-    with server.client() as redis:
-        return redis.execute_command("RL.PEEK", "rl:{acme}:llm:alice", *words)[2]
+    with server.client() as redis, Limiter(redis, timeout=PATIENT) as limiter:
+        return limiter.peek("rl:{acme}:llm:alice", replace(limit, cost=0)).remaining
 
 
 def test_what_was_not_used_is_given_back(serve: Serve, server: Server) -> None:
@@ -95,7 +95,7 @@ def test_fifty_at_once_never_reserve_more_than_there_is(serve: Serve, server: Se
         answering -= 1
         return Answer("done", 500)
 
-    url = serve(model=slow, llm_limits=(TOKENS,), limits=())
+    url = serve(model=slow, llm_limits=(TOKENS,), limits={})
 
     async def fifty() -> list[int]:
         async with httpx.AsyncClient(headers=ALICE, **PLAIN) as client:
@@ -142,3 +142,7 @@ def test_what_was_reserved_without_redis_is_settled_without_it(
     # 8000 are left here: the most of an estimate is what is asked for and two for the prompt.
     assert ask(url, prompt="8000", max_tokens=7999).status_code == 429
     assert ask(url, prompt="8000", max_tokens=7998).status_code == 200
+
+
+def test_who_has_no_key_has_no_tokens(serve: Serve) -> None:
+    assert ask(serve(model=told, **GATEWAY), headers={}, prompt="1").status_code == 401

@@ -1,18 +1,14 @@
 """No two callers share a key, and all keys of a tenant share a slot."""
 
-import asyncio
 from itertools import product
 
 import pytest
-from ratelimit import Limit, Limiter
+from redis_ratelimit import TokenBucket
+from tenants import keyed
 
 from support.cluster import slot_of
 
-LIMITS = (
-    Limit.bucket("tenant", "tenant", burst=1, rate=1),
-    Limit.bucket("user", "user:{user}", burst=1, rate=1),
-    Limit.bucket("device", "device:{user}:{device}", burst=1, rate=1),
-)
+LIMITS = dict.fromkeys(("tenant", "user:{user}", "device:{user}:{device}"), TokenBucket(1, 1))
 
 NAMES = ("a{b", "a(b", "a}b", "a)b", "a%7Bb", "a%257Bb", "a:b", "a", "b", "{}", "{", "}", "", "%")
 # Another's key, brought along; and what is no text in UTF-8.
@@ -31,23 +27,10 @@ NAMES += (
 )
 
 
-class Recorder:
-    """Takes calls as Redis does."""
-
-    def __init__(self) -> None:
-        self.keys: list[str] = []
-
-    async def __call__(self, _key: str, command: str, count: int, *words: object) -> list:
-        assert command == "RL.MTAKE"
-        self.keys += words[:count]
-        return [1, 0, [[1, 1, 0, 0, 0]] * count]
-
-
 def keys_of(**caller: str) -> list[str]:
-    recorder = Recorder()
-    asyncio.run(Limiter(recorder).take(LIMITS, caller))
-    assert len(recorder.keys) == len(LIMITS)
-    return recorder.keys
+    keys = list(keyed(LIMITS, caller))
+    assert len(keys) == len(LIMITS)
+    return keys
 
 
 def test_no_two_callers_share_a_key_but_what_is_their_tenants() -> None:

@@ -7,7 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from threading import Event
 
 import pytest
-from ratelimit import Limit
+from redis import Redis
+from redis_ratelimit import TokenBucket
 from serving import Serve
 from traffic import ask, burst, get
 from without_module import without_module
@@ -17,13 +18,13 @@ from support.binaries import Binary
 from support.server import Server
 
 # In Redis 100, and for one of four processes 25.
-USER = Limit.bucket("user", "user:{user}", burst=100, rate=1, seconds=3600)
+USER = {"user:{user}": TokenBucket(100, 1, "1h", name="user")}
 # The shared limit is not what is looked at here.
-PLENTY = Limit.bucket("global", "global", burst=1_000_000, rate=1_000_000)
+PLENTY = TokenBucket(1_000_000, 1_000_000, name="global")
 
-TOKENS = Limit.bucket("llm-tokens", "llm:{user}", burst=10_000, rate=1, seconds=3600)
+TOKENS = TokenBucket(10_000, 1, "1h", name="llm-tokens")
 
-OUTAGE = {"limits": (USER,), "processes": 4, "global_limit": PLENTY}
+OUTAGE = {"limits": USER, "processes": 4, "global_limit": PLENTY}
 
 
 BOB = {"X-Api-Key": "bob-key"}
@@ -39,8 +40,14 @@ def told(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [
         record.getMessage()
         for record in caplog.records
-        if record.name == "ratelimit" and record.levelno >= logging.WARNING
+        if record.name == "redis_ratelimit" and record.levelno >= logging.WARNING
     ]
+
+
+def fill(key: str, redis: Redis) -> None:
+    """It has 16 limits, as many as a key may have: one more is an error."""
+    for number in range(16):
+        redis.execute_command("RL.FIXED", key, 1, "1h", "AS", f"own{number}")
 
 
 def is_served_by_redis(url: str) -> bool:
@@ -146,8 +153,16 @@ def test_after_the_pause_the_circuit_closes_again(serve: Serve, server: Server) 
 def test_an_error_on_one_key_leaves_the_others_to_redis(serve: Serve, server: Server) -> None:
     url = serve(**OUTAGE)
     with server.client() as redis:
-        redis.set("rl:{acme}:user:bob", "no limiter")
+        fill("rl:{acme}:user:bob", redis)
     assert burst([url], clients=10, requests=10, headers=BOB) == {200: 25, 429: 75}
+    assert is_served_by_redis(url)
+
+
+def test_a_mistake_is_no_outage(serve: Serve, server: Server) -> None:
+    url = serve(**OUTAGE)
+    with server.client() as redis:
+        redis.set("rl:{acme}:user:bob", "no limiter")
+    assert get(url, headers=BOB).status_code == 500
     assert is_served_by_redis(url)
 
 
@@ -190,12 +205,12 @@ def test_an_error_that_comes_and_goes_is_one_line(
 ) -> None:
     url = serve(**OUTAGE | {"pause": 3600.0})
     with server.client() as redis:
-        redis.set("rl:{acme}:user:bob", "no limiter")
+        fill("rl:{acme}:user:bob", redis)
     for _ in range(20):
         get(url, headers=BOB)
         assert is_served_by_redis(url)
     (line,) = told(caplog)
-    assert line.startswith("Redis refuses calls: WRONGTYPE")
+    assert line.startswith("Redis refuses calls: the key has 16 limits")
 
 
 def test_a_server_without_the_module_is_told_of_at_the_start_in_one_line(
@@ -251,7 +266,7 @@ def test_what_passes_without_redis_is_told_no_numbers(serve: Serve, server: Serv
 def test_a_cost_that_fits_the_limit_but_not_the_share_may_be_retried(
     serve: Serve, server: Server
 ) -> None:
-    url = serve(**OUTAGE | {"limits": (), "llm_limits": (TOKENS,)})
+    url = serve(**OUTAGE | {"limits": {}, "llm_limits": (TOKENS,)})
     server.stop("kill")
     response = ask(url, prompt="hi", max_tokens=5000)
     assert response.status_code == 429

@@ -3,8 +3,8 @@
 import logging
 
 import pytest
-from ratelimit import Limit
-from serving import IP, USER, Serve
+from redis_ratelimit import Limiter, TokenBucket
+from serving import IP, PATIENT, USER, Serve
 from traffic import ALICE, BOB, CAROL, burst, field, get
 
 from support import poll
@@ -12,7 +12,7 @@ from support.cluster import Cluster, slot_of
 from support.server import Server
 
 # Units that come back only after the test.
-GLOBAL = Limit.bucket("global", "global", burst=300, rate=1, seconds=3600)
+GLOBAL = TokenBucket(300, 1, "1h", name="global")
 
 
 def test_fifty_clients_of_one_user_get_exactly_the_limit(serve: Serve) -> None:
@@ -28,7 +28,7 @@ def test_leased_units_are_spent_exactly_once(serve: Serve, batch: int) -> None:
     """By two processes, each with a cache of its own. What one has in hand when the other finds
     nothing left is spent too: by requests to that one.
     """
-    settings = {"limits": (), "global_limit": GLOBAL, "batch": batch, "keep": 3600.0}
+    settings = {"limits": {}, "global_limit": GLOBAL, "batch": batch, "keep": 3600.0}
     urls = [serve(**settings), serve(**settings)]
     passed = burst(urls, clients=50, requests=8)
     assert passed[200] <= 300
@@ -38,7 +38,7 @@ def test_leased_units_are_spent_exactly_once(serve: Serve, batch: int) -> None:
 
 
 def test_a_lease_asks_once_for_many_requests(serve: Serve, server: Server) -> None:
-    url = serve(limits=(), global_limit=GLOBAL, batch=100, keep=3600.0)
+    url = serve(limits={}, global_limit=GLOBAL, batch=100, keep=3600.0)
     with server.client(decode_responses=True) as redis:
         redis.config_resetstat()
         assert burst([url], clients=50, requests=8) == {200: 300, 429: 100}
@@ -47,21 +47,27 @@ def test_a_lease_asks_once_for_many_requests(serve: Serve, server: Server) -> No
 
 
 def test_leased_units_are_not_saved_up(serve: Serve, server: Server) -> None:
-    plenty = Limit.bucket("global", "global", burst=1_000_000, rate=1, seconds=60)
-    url = serve(limits=(), global_limit=plenty, batch=100_000, keep=0.05)
+    plenty = TokenBucket(1_000_000, 1, "1m", name="global")
+    url = serve(limits={}, global_limit=plenty, batch=100_000, keep=0.05)
+    requests = 0
+    with server.client(decode_responses=True) as redis, Limiter(redis, timeout=PATIENT) as limiter:
+        redis.config_resetstat()
 
-    def leases() -> int:
-        assert get(url).status_code == 200
-        with server.client(decode_responses=True) as redis:
-            left = redis.execute_command("RL.PEEK", "rl:global", *plenty.words, "COST", 0)[2]
-        return (1_000_000 - left) // 100_000
+        def calls() -> int:
+            nonlocal requests
+            assert get(url).status_code == 200
+            requests += 1
+            return redis.info("commandstats")["cmdstat_rl.take"]["calls"]
 
-    # It asks again long before it has spent what it has.
-    poll.until(lambda: leases() >= 3, "what is old is forgotten", timeout=20)
+        # It asks again long before it has spent what it has, and gives that back first.
+        poll.until(lambda: calls() >= 5, "what is old is given back", timeout=20)
+        left = limiter.peek("rl:global", plenty, cost=0).remaining
+    # But for the last batch.
+    assert left >= 1_000_000 - 100_000 - requests
 
 
 def test_a_request_that_its_tenant_denies_takes_no_leased_unit(serve: Serve) -> None:
-    url = serve(limits=(USER,), global_limit=GLOBAL, batch=100, keep=3600.0)
+    url = serve(limits=USER, global_limit=GLOBAL, batch=100, keep=3600.0)
     assert burst([url], clients=50, requests=4) == {200: 120, 429: 80}
     assert burst([url], clients=50, requests=4, headers=BOB) == {200: 120, 429: 80}
     # 240 are gone. Others, who have no limit of their own, get the rest.
@@ -69,9 +75,7 @@ def test_a_request_that_its_tenant_denies_takes_no_leased_unit(serve: Serve) -> 
 
 
 def test_a_429_of_the_shared_limit_says_so(serve: Serve) -> None:
-    url = serve(
-        limits=(), global_limit=Limit.bucket("global", "global", burst=1, rate=1, seconds=3600)
-    )
+    url = serve(limits={}, global_limit=TokenBucket(1, 1, "1h", name="global"))
     assert get(url).status_code == 200
     response = get(url)
     assert response.status_code == 429
@@ -81,19 +85,19 @@ def test_a_429_of_the_shared_limit_says_so(serve: Serve) -> None:
 
 def test_units_in_hand_are_given_back_at_the_end(serve: Serve, server: Server) -> None:
     # This process ends with the fixture, so it is ended by hand.
-    url = serve(limits=(), global_limit=GLOBAL, batch=100, keep=3600.0)
+    url = serve(limits={}, global_limit=GLOBAL, batch=100, keep=3600.0)
     assert get(url).status_code == 200
     serve.stop()
-    with server.client() as redis:
-        left = redis.execute_command("RL.PEEK", "rl:global", *GLOBAL.words)[2]
+    with server.client() as redis, Limiter(redis, timeout=PATIENT) as limiter:
+        left = limiter.peek("rl:global", GLOBAL, cost=0).remaining
     assert left == 299
 
 
 def test_in_the_shadow_all_pass_and_denials_are_logged(
     serve: Serve, caplog: pytest.LogCaptureFixture
 ) -> None:
-    url = serve(shadow=True, limits=(USER,))
-    with caplog.at_level(logging.WARNING, "ratelimit"):
+    url = serve(shadow=True, limits=USER)
+    with caplog.at_level(logging.WARNING, "tenants"):
         assert burst([url], clients=50, requests=4) == {200: 200}
     assert sum("would deny" in message for message in caplog.messages) == 80
     assert "RateLimit" not in get(url).headers
@@ -105,7 +109,7 @@ def test_in_a_cluster_too_exactly_the_limit_passes(serve: Serve, cluster: Cluste
     owners = {cluster.owner(key) for key in ("{acme}", "{umbrella}", "rl:global")}
     assert len(owners) > 1
     assert slot_of("rl:{acme}:user:alice") == slot_of("{acme}")
-    url = serve(redis_url=redis_url, cluster=True, limits=(USER, IP))
+    url = serve(redis_url=redis_url, cluster=True, limits=USER | IP)
     for headers in (ALICE, CAROL):
         assert burst([url], clients=50, requests=4, headers=headers) == {200: 120, 429: 80}
     assert field(get(url), "RateLimit")["user"]["r"] == 0
