@@ -8,9 +8,11 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from jobs import STREAM, Jobs
-from pool import KEY, MODULE_MISSING, Pool, connect
+from jobs import STREAM, Jobs, connect
 from receiver import Call, Receiver
+from redis_ratelimit import UnavailableError
+from redis_ratelimit.aio import Limiter
+from worker import KEY
 
 JOBS, WORKERS, LIMIT, TTL = 14, 4, 2, 3
 # A worker hangs at this one, and is killed.
@@ -26,9 +28,11 @@ def tell(what: str) -> None:
 
 
 async def add_jobs(redis_url: str, hook: str) -> None:
-    async with connect(redis_url) as redis:
-        if await Pool(redis, LIMIT, TTL).has_no_module():
-            sys.exit(MODULE_MISSING)
+    async with connect(redis_url) as redis, Limiter(redis, timeout=TTL) as limiter:
+        try:
+            await limiter.check()
+        except UnavailableError:  # why, it has said
+            sys.exit(1)
         await redis.delete(STREAM, KEY)
         for number in range(1, JOBS + 1):
             await Jobs(redis, TTL).add(hook, f"job {number}")

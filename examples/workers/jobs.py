@@ -13,8 +13,9 @@ import sys
 from typing import NamedTuple
 from uuid import uuid4
 
-from pool import connect
 from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import ExponentialWithJitterBackoff
 from redis.exceptions import ResponseError
 
 STREAM = "rl:jobs"
@@ -22,6 +23,12 @@ GROUP = "workers"
 
 # How long to wait for a new job before looking for one left behind.
 WAIT_MS = 500
+
+
+def connect(url: str) -> Redis:
+    # Retries are safe here: a job that is added twice has the same key twice.
+    retry = Retry(ExponentialWithJitterBackoff(base=0.02, cap=0.2), retries=3)
+    return Redis.from_url(url, protocol=2, decode_responses=True, retry=retry)
 
 
 class Job(NamedTuple):
@@ -43,15 +50,18 @@ class Jobs:
         fields = {"url": url, "body": body, "key": uuid4().hex}
         return await self._redis.xadd(self._stream, fields)
 
-    async def prepare(self) -> None:
-        try:
-            await self._redis.xgroup_create(self._stream, GROUP, id="0", mkstream=True)
-        except ResponseError as error:
-            if "BUSYGROUP" not in str(error):  # it is there
-                raise
-
     async def take(self, worker: str) -> Job | None:
         """One that a dead worker left behind, else the next, if one comes soon."""
+        try:
+            return await self._take(worker)
+        except ResponseError as error:
+            if not str(error).startswith("NOGROUP"):
+                raise
+            # It is a new server, or one that came back empty.
+            await self._prepare()
+            return None
+
+    async def _take(self, worker: str) -> Job | None:
         left = await self._redis.xautoclaim(
             self._stream, GROUP, worker, min_idle_time=self._idle_ms, count=1
         )
@@ -62,6 +72,13 @@ class Jobs:
             )
             entries = [entry for _, found in streams for entry in found]
         return next((Job(number, **fields) for number, fields in entries), None)
+
+    async def _prepare(self) -> None:
+        try:
+            await self._redis.xgroup_create(self._stream, GROUP, id="0", mkstream=True)
+        except ResponseError as error:
+            if "BUSYGROUP" not in str(error):  # it is there
+                raise
 
     async def keep(self, job: Job, worker: str) -> None:
         """Still at it."""

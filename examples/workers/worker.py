@@ -13,68 +13,48 @@ import os
 import signal
 import socket
 import sys
+from functools import partial
 from uuid import uuid4
 
 import httpx
-from jobs import Job, Jobs
-from pool import MODULE_MISSING, PlaceLostError, Pool, connect, reason
+from jobs import Job, Jobs, connect
 from redis.exceptions import RedisError, ResponseError
+from redis_ratelimit import Concurrency, LeaseLostError, UnavailableError
+from redis_ratelimit.aio import Limiter
+from redis_ratelimit.errors import MODULE_MISSING
 
 log = logging.getLogger("worker")
 
-
-class Outage:
-    """A line in the log when it begins and one when it is over, however often Redis is tried; and
-    one when a server that was away is there, but refuses.
-    """
-
-    # What the log was told last: whether it is there. None: no outage.
-    _is_there: bool | None = None
-
-    def begins(self, error: Exception) -> None:
-        is_there = isinstance(error, ResponseError)
-        if is_there != self._is_there:
-            log.warning("no work without Redis: %s", reason(error))
-        self._is_there = is_there
-
-    def ends(self) -> None:
-        if self._is_there is not None:
-            log.warning("Redis is back")
-        self._is_there = None
+KEY = "rl:places"
 
 
-async def work(pool: Pool, jobs: Jobs, stop: asyncio.Event) -> None:
+async def work(limiter: Limiter, places: Concurrency, jobs: Jobs, stop: asyncio.Event) -> None:
     # Unique: a restarted worker must not go on in the place of the one before.
     name = f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}"
-    outage = Outage()
     async with httpx.AsyncClient(timeout=None) as client:
         while not stop.is_set():
             try:
-                await jobs.prepare()
-                while not stop.is_set():
-                    await one_job(pool, jobs, name, client, outage)
-            except PlaceLostError:
+                async with limiter.lease(KEY, places, name) as lease:
+                    job = await jobs.take(name)
+                    if job is not None:
+                        lease.on_renewal = partial(jobs.keep, job, name)
+                        await do(job, jobs, client)
+            except LeaseLostError:
                 log.warning("the place is lost: the job is left to others")
-            except (RedisError, OSError) as error:
-                outage.begins(error)
+            except (UnavailableError, RedisError, OSError) as error:
+                # That Redis is away or refuses, the limiter says, and once.
+                if isinstance(error, ResponseError):
+                    log.warning("no job: %s", error)
                 await asyncio.sleep(0.5)
 
 
-async def one_job(
-    pool: Pool, jobs: Jobs, name: str, client: httpx.AsyncClient, outage: Outage
-) -> None:
-    async with pool.place(name) as place:
-        job = await jobs.take(name)
-        outage.ends()
-        if job is None:
-            return
-        place.on_beat = lambda: jobs.keep(job, name)
-        try:
-            await deliver(job, client)
-        except httpx.HTTPError as error:
-            log.warning("%s failed, and will be tried again: %r", job.body, error)
-        else:
-            await jobs.done(job)
+async def do(job: Job, jobs: Jobs, client: httpx.AsyncClient) -> None:
+    try:
+        await deliver(job, client)
+    except httpx.HTTPError as error:
+        log.warning("%s failed, and will be tried again: %r", job.body, error)
+    else:
+        await jobs.done(job)
 
 
 async def deliver(job: Job, client: httpx.AsyncClient) -> None:
@@ -86,14 +66,19 @@ async def deliver(job: Job, client: httpx.AsyncClient) -> None:
 
 async def main() -> None:
     ttl = float(os.environ.get("TTL", "30"))
+    places = Concurrency(int(os.environ.get("LIMIT", "2")), ttl)
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    async with connect(os.environ["REDIS_URL"]) as redis:
-        pool = Pool(redis, int(os.environ.get("LIMIT", "2")), ttl)
-        if await pool.has_no_module():
-            sys.exit(MODULE_MISSING)
-        await work(pool, Jobs(redis, ttl), stop)
+    redis = connect(os.environ["REDIS_URL"])
+    # A renewal that takes longer than this is none.
+    async with redis, Limiter(redis, timeout=ttl / 3) as limiter:
+        try:
+            await limiter.check()
+        except UnavailableError as error:
+            if str(error) == MODULE_MISSING:  # it is in the log
+                sys.exit(1)
+        await work(limiter, places, Jobs(redis, ttl), stop)
 
 
 if __name__ == "__main__":

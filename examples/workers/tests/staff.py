@@ -6,8 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from jobs import GROUP, STREAM, Jobs
-from pool import KEY, connect
+from jobs import GROUP, STREAM, Jobs, connect
+from worker import KEY
 
 from support import poll
 from support.server import Server
