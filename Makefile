@@ -135,7 +135,7 @@ mutants: $(CARGO_MUTANTS) ## break the core in each small way, and see that its 
 
 demo: $(VENV)/.has-redis $(VENV)/.has-matplotlib $(VENV)/.has-tqdm server build ## draw every algorithm under the same traffic, and a policy that is scaled
 	$(PYTHON) scripts/demo.py docs/demo.png
-	$(PYTHON) examples/controller/chart.py docs/charts/controller.svg
+	PYTHONPATH=clients/python/src $(PYTHON) examples/controller/chart.py docs/charts/controller.svg
 
 # Packages and examples get what they need by their lock files, but for Node.js, and nginx, which is Debian's. One that
 # fails hides none of the others. At once, as they wait for registries and for servers, but each in its own steps.

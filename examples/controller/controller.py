@@ -24,8 +24,7 @@ from math import isnan
 from urllib.parse import urlencode
 from urllib.request import urlopen
 
-from redis import Redis
-from redis.exceptions import RedisError
+from redis_ratelimit import Limiter, RateLimitError
 
 log = logging.getLogger("controller")
 
@@ -37,7 +36,7 @@ Measure = Callable[[], float | None]
 class Controller:
     """It remembers nothing itself: one that is started again goes on from the scale that stands."""
 
-    redis: Redis
+    limiter: Limiter
     policy: str
     target_ms: float
     # Of the whole: from a quarter back to 1 takes 15 steps.
@@ -46,17 +45,14 @@ class Controller:
     # Never 0: who admits nobody has nothing to measure, and would never see that it is over.
     least: float = 0.05
     # How long a scale lasts: some steps, so that one that is late or lost does no harm.
-    hold: str = "5s"
+    hold: float = 5
 
     def scale(self) -> float:
         """What stands now: 1 if nobody has scaled it, or not for a while."""
-        found = self.redis.execute_command("RL.POLICYGET", self.policy)
+        found = self.limiter.policies.get(self.policy)
         if found is None:
             raise LookupError(f"there is no policy {self.policy!r} to scale")
-        # A map in RESP3, and in RESP2 its keys and values in turn.
-        flat = [one for pair in found.items() for one in pair] if isinstance(found, dict) else found
-        fields = dict(zip(map(text, flat[::2]), flat[1::2], strict=True))
-        return float(fields["scale"])
+        return found.scale
 
     def step(self, p99_ms: float | None) -> float:
         """The scale from now on. One that does not see the backend leaves the scale to lapse."""
@@ -67,13 +63,8 @@ class Controller:
             scale = max(self.least, scale * self.decrease)
         else:
             scale = min(1.0, scale + self.increase)
-        words = (self.policy, f"{scale:.6f}", "FOR", self.hold)
-        self.redis.execute_command("RL.POLICYSCALE", *words)
+        self.limiter.policies.scale(self.policy, round(scale, 6), self.hold)
         return scale
-
-
-def text(word: bytes | str) -> str:
-    return word.decode() if isinstance(word, bytes) else word
 
 
 def run(controller: Controller, measure: Measure, pause: Callable[[], None]) -> None:
@@ -84,7 +75,7 @@ def run(controller: Controller, measure: Measure, pause: Callable[[], None]) -> 
             before, scale = scale, controller.step(measure())
             if scale != before:
                 log.info("%s is scaled to %.3f", controller.policy, scale)
-        except (RedisError, OSError, LookupError, ValueError) as error:
+        except (RateLimitError, OSError, LookupError, ValueError) as error:
             log.warning("no step: %s", error)
         pause()
 
@@ -110,9 +101,9 @@ def main() -> None:
     parser.add_argument("--every", type=float, default=1, metavar="SECONDS")
     words = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
-    with Redis.from_url(words.redis, socket_timeout=1) as redis:
+    with Limiter.from_url(words.redis, timeout=1) as limiter:
         run(
-            Controller(redis, words.policy, words.target_ms, hold=f"{5 * words.every}s"),
+            Controller(limiter, words.policy, words.target_ms, hold=5 * words.every),
             lambda: prometheus(words.prometheus, words.query),
             lambda: time.sleep(words.every),  # the time between two steps
         )

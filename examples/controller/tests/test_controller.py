@@ -8,15 +8,17 @@ from threading import Thread
 import pytest
 from controller import Controller, prometheus, run
 from redis import Redis
-from simulation import POLICY, SPEC
+from redis_ratelimit import Limiter
+from simulation import LIMIT, PATIENCE, POLICY
 
 from support.clock import Clock
 
 
 @pytest.fixture
-def controller(redis: Redis, clock: Clock) -> Controller:  # noqa: ARG001
-    redis.execute_command("RL.POLICYSET", POLICY, *SPEC.split())
-    return Controller(redis, POLICY, target_ms=500)
+def controller(redis: Redis, clock: Clock) -> Iterator[Controller]:  # noqa: ARG001
+    with Limiter(redis, timeout=PATIENCE) as limiter:
+        limiter.policies.set(POLICY, LIMIT)
+        yield Controller(limiter, POLICY, target_ms=500)
 
 
 def test_too_slow_multiplies_the_scale_and_fast_enough_adds_to_it(controller: Controller) -> None:
@@ -37,7 +39,7 @@ def test_the_scale_is_never_above_1_nor_so_low_that_nothing_can_be_measured(
 
 def test_one_that_is_started_again_goes_on_from_where_it_was(controller: Controller) -> None:
     controller.step(501)
-    another = Controller(controller.redis, POLICY, target_ms=500)
+    another = Controller(controller.limiter, POLICY, target_ms=500)
     assert another.step(501) == pytest.approx(0.49)
 
 
@@ -57,8 +59,11 @@ def test_a_client_of_either_protocol_will_do(
     controller.step(501)
     for protocol in (2, 3):
         for decode in (False, True):
-            with served[0].client(protocol, decode_responses=decode) as client:
-                assert Controller(client, POLICY, target_ms=500).scale() == pytest.approx(0.7)
+            with (
+                served[0].client(protocol, decode_responses=decode) as client,
+                Limiter(client, timeout=PATIENCE) as limiter,
+            ):
+                assert Controller(limiter, POLICY, target_ms=500).scale() == pytest.approx(0.7)
 
 
 class StopError(Exception):
@@ -72,11 +77,11 @@ def test_the_loop_goes_on_after_what_fails(
         raise OSError("no route to host")
 
     def no_policy() -> float:
-        controller.redis.execute_command("RL.POLICYDEL", POLICY)
+        controller.limiter.policies.delete(POLICY)
         return 501
 
     def a_policy() -> float:
-        controller.redis.execute_command("RL.POLICYSET", POLICY, *SPEC.split())
+        controller.limiter.policies.set(POLICY, LIMIT)
         return 501
 
     turns = iter([no_route, no_policy, a_policy])
