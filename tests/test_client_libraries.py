@@ -204,7 +204,7 @@ def test_a_pipeline(library: Library, cluster: Cluster, tags: list[tuple[str, st
     verbs = {"plain": "plain-pipeline", "shown": "pipeline"}
     said = told(library, "pipeline")
     if said == {"shown": "none"}:
-        return
+        pytest.skip("the library has none")
     with library.program("cluster", cluster.servers[0].port) as program:
         assert {how: found(verbs[how], program) for how in said} == said
 
@@ -229,7 +229,7 @@ def wait_until_replicas_are_told_of(cluster: Cluster, tags: list[tuple[str, str]
 def test_a_peek(library: Library, cluster: Cluster, tags: list[tuple[str, str]]) -> None:
     said = told(library, "peek")
     if said == {"shown": "none"}:
-        return
+        pytest.skip("the library has none")
     questions = [("peek", f"{{{tag}}}:one") for pair in tags for tag in pair]
     wait_until_replicas_are_told_of(cluster, tags)
     with library.program("replicas", cluster.servers[0].port) as program:
@@ -372,7 +372,7 @@ def test_a_slot_that_moves(library: Library, cluster: Cluster, tags: list[tuple[
 
     said = told(library, "moved slot")
     if said == {"shown": "none"}:
-        return
+        pytest.skip("the library has none")
     assert found("cluster") == said.get("plain", said["shown"])
     # What stops it sending a call again may stop this, too.
     if "plain" in told(library, "lost reply: cluster"):
