@@ -26,7 +26,7 @@ import sys
 import threading
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
@@ -80,7 +80,8 @@ class Program:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with self._process:
+        # What it was asked last may not have been written, if it has ended by itself.
+        with suppress(BrokenPipeError), self._process:
             self._process.kill()
 
     def ask(self, *words: object) -> list[int]:
