@@ -34,6 +34,7 @@ impl<'a> Held<'a> {
         }
     }
 
+    /// What a limit's part remembers, if there is one.
     pub(super) fn usage<U: Single>(self, place: Option<usize>) -> Option<&'a U> {
         match self {
             Held::Parts(parts) => U::of(&parts.parts.get(place?)?.usage),
@@ -56,6 +57,7 @@ impl<'a> Held<'a> {
         }
     }
 
+    /// For how long the key is banned.
     pub(super) fn banned(self, now: Timestamp) -> Span {
         match self {
             Held::Parts(parts) => parts.banned(now),
@@ -98,9 +100,11 @@ pub type Few<T> = ArrayVec<T, MAX_SPECS>;
 /// What a look at a key has shown a call.
 #[derive(Clone, Debug)]
 pub struct Seen {
+    /// Each limit's, in the order of the call.
     pub(super) limits: Few<SeenLimit>,
     /// How many parts there were, of a key that has parts.
     pub(super) parts: usize,
+    /// Of the call as a whole.
     pub(super) outcome: Outcome,
     /// Whether its id holds a lease that a settlement takes back.
     pub(super) releases: bool,
@@ -111,6 +115,7 @@ pub struct Seen {
 pub(super) struct SeenLimit {
     /// Where its part is.
     pub(super) place: Option<usize>,
+    /// What a look at its part has shown.
     pub(super) look: Look,
     /// How many entries the part would have after a charge that adds one.
     entries: Option<usize>,
@@ -146,8 +151,11 @@ pub(super) enum Outcome {
 /// What is left of the answer to the first call of an id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Repeated {
+    /// What is left of the hold that it was told.
     pub(super) hold: Span,
+    /// Whether it was a FORCE.
     pub(super) forced: bool,
+    /// What an UPTO was granted.
     pub(super) granted: Option<Amount>,
 }
 
