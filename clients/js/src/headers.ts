@@ -2,6 +2,8 @@
 
 import type { Decision } from "./decision.js";
 
+const NO_LIMIT = 1_000_000_000_000;
+
 /**
  * - `X-RateLimit-Limit`, `-Remaining` and `-Reset`, which many clients know: of the limit that
  *   decided, the reset in seconds from now.
@@ -14,7 +16,8 @@ import type { Decision } from "./decision.js";
 export function fields(decision: Decision): Record<string, string> {
   const { allowed, wait, source } = decision;
   const result: Record<string, string> = {};
-  if (source === "server") {
+  // A policy whose limits are all in the shadow limits nobody, and says so by this number.
+  if (source === "server" && decision.limit !== NO_LIMIT) {
     const all = decision.each.length > 0 ? decision.each : [decision];
     const named = all.map((one, index) => [nameOf(one, decision, all.length, index), one] as const);
     result["RateLimit-Policy"] = named.map(([name, one]) => quota(name, one)).join(", ");

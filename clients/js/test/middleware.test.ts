@@ -170,6 +170,18 @@ for (const [name, serve] of Object.entries(FRAMEWORKS)) {
     assert.equal(free.headers["ratelimit"], undefined);
   });
 
+  test(`${name}: a policy that limits nobody is not told of`, async (test) => {
+    const limiter = new Limiter(redis, { timeout: 30, prefix: `test:${prefixes++}:` });
+    await limiter.policies.set("trial", fixed(1, "1h", { shadow: true }));
+    const site = await serve(test, { client: limiter, key: user, limits: policy("trial") });
+    const { status, headers } = await site.get("/", { "x-user": "ann" });
+    assert.equal(status, 200);
+    assert.deepEqual(
+      Object.keys(headers).filter((header) => header.includes("ratelimit")),
+      [],
+    );
+  });
+
   test(`${name}: in a cluster, limits of a user and of all, without a redirect`, async (test) => {
     const cluster = await clusterFor(test);
     const ioredis = new Cluster(cluster.primaries.map(({ at }) => at));

@@ -1,5 +1,6 @@
 """Applications that exist, limited by a line, over real HTTP."""
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +15,19 @@ import pytest
 from support.clock import Clock
 from support.server import Server
 
-from redis_ratelimit import Fixed, LeakyBucket, Limiter, Local, Policy, TokenBucket, aio, asgi, wsgi
+from redis_ratelimit import (
+    Decision,
+    Fixed,
+    LeakyBucket,
+    Limiter,
+    Local,
+    Policy,
+    TokenBucket,
+    aio,
+    asgi,
+    headers,
+    wsgi,
+)
 from serving import uvicorn_serves, werkzeug_serves
 
 # Serves an application with the middleware: its arguments, and those of the limiter.
@@ -164,6 +177,23 @@ def test_several_limits_are_all_told_of(serve: Serve) -> None:
     denied = get(url)
     assert denied.json()["violated-policies"] == ["burst"]
     assert field(denied, "RateLimit") == {"burst": {"r": 0, "t": 1}, "fixed-1000-1d": {"r": 998}}
+
+
+def test_one_limit_has_its_own_name_everywhere() -> None:
+    limit = Fixed(1, "1h", name="burst")
+    denied = Decision(False, 1, 0, 1000, 1000)
+    found = headers.fields(denied, [limit])
+    assert found["RateLimit-Policy"] == '"burst";q=1;w=3600'
+    assert found["RateLimit"] == '"burst";r=0;t=1'
+    assert json.loads(headers.problem(denied, [limit]))["violated-policies"] == ["burst"]
+
+
+def test_a_policy_that_limits_nobody_is_not_told_of(serve: Serve, url: str) -> None:
+    with Limiter.from_url(url, timeout=10) as operator:
+        operator.policies.set("trial", Fixed(1, "1h", shadow=True))
+    response = get(serve(limit=Policy("trial")))
+    assert response.status_code == 200
+    assert not [name for name in response.headers if "ratelimit" in name.lower()]
 
 
 def test_by_a_policy_that_changes_while_it_serves(serve: Serve, url: str) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from math import ceil
 
 from redis_ratelimit.decision import Decision
-from redis_ratelimit.limits import Limit, Policy
+from redis_ratelimit.limits import MOST, Limit, Policy
 
 # draft-ietf-httpapi-ratelimit-headers-10, section 4
 QUOTA_EXCEEDED = "https://iana.org/assignments/http-problem-types#quota-exceeded"
@@ -27,7 +27,8 @@ def fields(
     RateLimit-Policy is as true as ever, and Retry-After is when the server is asked again.
     """
     found = {}
-    told = decision.source == "server"
+    # A policy whose limits are all in the shadow limits nobody, and says so by this number.
+    told = decision.source == "server" and not (_is_policy(limits) and decision.limit == MOST)
     if (policies := _policies(decision, limits, name)) and (told or not _is_policy(limits)):
         found["RateLimit-Policy"] = ", ".join(policies)
     if told:
@@ -64,8 +65,11 @@ def _is_policy(limits: Sequence[Limit]) -> bool:
 
 
 def _labelled(decision: Decision, limits: Sequence[Limit], name: str) -> list[tuple[str, Decision]]:
-    if not _is_policy(limits) and len(limits) == len(decision.each):
-        return list(zip(_labels(limits, name), decision.each, strict=True))
+    if not _is_policy(limits):
+        if len(limits) == len(decision.each):
+            return list(zip(_labels(limits, name), decision.each, strict=True))
+        if len(limits) == 1:
+            return [(*_labels(limits, name), decision)]
     return [(name, decision)]
 
 
