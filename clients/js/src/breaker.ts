@@ -15,6 +15,8 @@ export class Breaker {
   #openUntil = -Infinity;
   /** Told to the log, and not yet that it is over. */
   #lastFailure: number | undefined;
+  /** Of this outage the log knows that the server answers, but does not decide. */
+  #toldUnable = false;
 
   constructor(options: BreakerOptions, now: () => number, log: (line: string) => void) {
     this.#options = options;
@@ -48,9 +50,15 @@ export class Breaker {
     }
   }
 
-  /** The log is told when an outage begins, not of each call. */
-  outage(why: unknown): void {
-    if (this.#lastFailure === undefined) this.#log(`rate limits: the server is away: ${why}`);
+  /**
+   * The log is told when an outage begins, not of each call. Once more, if a server that was away is
+   * there again but cannot decide: it may have come back without the module.
+   */
+  outage(why: unknown, isUnable: boolean): void {
+    if (this.#lastFailure === undefined || (isUnable && !this.#toldUnable)) {
+      this.#log(`rate limits: the server is away: ${why}`);
+      this.#toldUnable = isUnable;
+    }
     this.#lastFailure = this.#now();
   }
 
@@ -60,5 +68,6 @@ export class Breaker {
     if (this.#now() < this.#lastFailure + this.#options.pauseMs) return;
     this.#log("rate limits: the server is back");
     this.#lastFailure = undefined;
+    this.#toldUnable = false;
   }
 }

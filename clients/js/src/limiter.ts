@@ -277,9 +277,10 @@ export class Limiter {
       return reply;
     } catch (error) {
       const why = explained(error);
-      if (failureOf(error) === "lost") this.#breaker.silent();
+      const isLost = failureOf(error) === "lost";
+      if (isLost) this.#breaker.silent();
       else this.#breaker.answered();
-      if (why instanceof UnavailableError) this.#breaker.outage(why.message);
+      if (why instanceof UnavailableError) this.#breaker.outage(why.message, !isLost);
       throw why;
     }
   }

@@ -19,7 +19,7 @@ import {
 } from "redis-ratelimit-client";
 
 import { lossyProxyFor } from "./support/proxy.js";
-import { calls, lookInto, serverFor, until, type Scope, type Server } from "./support/server.js";
+import { Server, calls, lookInto, serverFor, until, type Scope } from "./support/server.js";
 
 const server = await serverFor({ after });
 const LIMIT = fixed(10, "1h");
@@ -174,6 +174,23 @@ test("a server without the module says what to do", async (test) => {
   const bare = await serverFor(test, {}, null);
   const { limiter } = limiterWith(lookInto(test, bare), { onOutage: "throw" });
   await assert.rejects(limiter.take("k", LIMIT), /module is not loaded: start the server with/);
+});
+
+test("a server that comes back without the module is told of once", async (test) => {
+  const server = await serverFor(test);
+  const client = await impatient(test, server);
+  const { limiter, state } = limiterWith(client, { failures: 2, pause: 10 });
+  await server.stop();
+  for (let i = 0; i < 5; i++) await limiter.take("k", LIMIT);
+  const bare = new Server({}, {}, null);
+  bare.port = server.port;
+  test.after(() => bare.stop());
+  await bare.start();
+  await until(() => client.status === "ready");
+  state.now += 10_000;
+  for (let i = 0; i < 5; i++) assert.equal((await limiter.take("k", LIMIT)).source, "none");
+  assert.equal(state.log.length, 2);
+  assert.match(state.log[1]!, /away: the redis-ratelimit module is not loaded/);
 });
 
 test("a wrong call is an error, and no outage", async (test) => {
