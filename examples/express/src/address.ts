@@ -1,7 +1,3 @@
-/** Which address a request is counted under. */
-
-import ipaddr from "ipaddr.js";
-
 /**
  * Express's "trust proxy", from an environment variable.
  *
@@ -22,16 +18,4 @@ export function trustProxy(setting = "false"): false | number | string[] {
     throw new Error("trust proxy: name the proxies' addresses or their number, not true");
   }
   return proxies;
-}
-
-/**
- * One name for each network that somebody controls: an IPv6 user has a whole /64 to come from, and
- * an IPv4 address may be written as an IPv6 one.
- */
-export function network(address: string | undefined): string {
-  // Not from a proxy of ours, then: whoever sends it shares one limit with all who do.
-  if (address === undefined || !ipaddr.isValid(address)) return "unknown";
-  const parsed = ipaddr.process(address);
-  if (parsed instanceof ipaddr.IPv4) return parsed.toString();
-  return `${ipaddr.IPv6.networkAddressFromCIDR(`${parsed.toNormalizedString()}/64`)}/64`;
 }

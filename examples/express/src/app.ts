@@ -1,19 +1,19 @@
 /** An API with the limits of a real one. */
 
 import express, { type Express, type Request } from "express";
+import { network, sliding, tokenBucket } from "redis-ratelimit-client";
 
-import { network } from "./address.js";
-import { tokenBucket, sliding, type Policy } from "./limits.js";
+import type { Policy } from "./limits.js";
 import { rateLimiter, type Options } from "./rate-limiter.js";
 
 /** From the widest to the narrowest. Those of a tenant are charged together, by one call. */
 export const POLICIES: readonly Policy[] = [
-  // All tenants share it, so it cannot be in the slot of each: it is leased, a thousand at a time.
+  // All tenants share it, so it cannot be in the slot of each: a thousand units are taken at a time.
   {
     name: "service",
     limit: tokenBucket(1_000_000, 1_000_000, 1),
     of: () => "all",
-    apart: { lease: 1000 },
+    apart: { batch: 1000 },
     hidden: true,
   },
   { name: "tenant", limit: tokenBucket(20_000, 20_000, 1), of: () => "all", hidden: true },

@@ -20,12 +20,11 @@ await Promise.race([once(redis, "ready"), setTimeout(1000)]).catch(() => {});
 const app = createApp({
   redis,
   trustProxy: trustProxy(TRUST_PROXY),
-  share: 1 / Number(PROCESSES),
   shadow: SHADOW === "yes",
-  whenAway: away(WHEN_AWAY),
-  report: ({ allowed, by, ...rest }) => {
+  onOutage: away(WHEN_AWAY),
+  report: ({ allowed, source, ...rest }) => {
     // What is decided without Redis is told as an outage, not request by request.
-    if (!allowed && by === "redis") console.log(JSON.stringify({ allowed, by, ...rest }));
+    if (!allowed && source === "server") console.log(JSON.stringify({ allowed, ...rest }));
   },
 });
 const http = app.listen(Number(PORT), (error) => {
@@ -47,7 +46,8 @@ for (const signal of ["SIGINT", "SIGTERM"] as const) {
   });
 }
 
-function away(name = "local"): NonNullable<Options["whenAway"]> {
-  if (name === "local" || name === "open" || name === "closed") return name;
+function away(name = "local"): NonNullable<Options["onOutage"]> {
+  if (name === "local") return { share: 1 / Number(PROCESSES) };
+  if (name === "open" || name === "closed") return name;
   throw new Error(`WHEN_AWAY is ${name}, not local, open or closed`);
 }

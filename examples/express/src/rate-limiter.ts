@@ -1,49 +1,39 @@
-/** The middleware. */
+/** The middleware: several limits of a request, also such as lie apart, are hidden or on trial. */
 
-import type { Request, RequestHandler, Response } from "express";
-import type { Cluster, Redis } from "ioredis";
+import type { Request, RequestHandler } from "express";
+import { CallError, Limiter } from "redis-ratelimit-client";
+import type {
+  Client,
+  Decision,
+  Limit,
+  LimiterOptions,
+  LocalOptions,
+  Units,
+} from "redis-ratelimit-client";
 
-import { fields } from "./fields.js";
-import { Leases } from "./lease.js";
-import { PREFIX, keyOf, longestWait } from "./limits.js";
-import type { Caller, Decision, Policy, Verdict } from "./limits.js";
-import { LocalLimits } from "./local.js";
-import { Limiters, PATIENCE, type Patience } from "./redis.js";
+import { deny, headers, violated, type Verdict } from "./answer.js";
+import { PREFIX, keyOf, type Caller, type Policy } from "./limits.js";
 
-export interface Options {
-  readonly redis: Redis | Cluster;
+export interface Options extends LimiterOptions {
+  readonly redis: Client;
   readonly policies: readonly Policy[];
   /** Who is asking; the route adds its name. */
   readonly identify: (request: Request) => Omit<Caller, "endpoint">;
-  /**
-   * When Redis does not answer:
-   * "local": this process's share of every limit holds. "open": everything passes.
-   * "closed": nothing does, and 503 is the answer.
-   */
-  readonly whenAway?: "local" | "open" | "closed";
-  /** This process's share: 1 / the number of processes. */
-  readonly share?: number;
+  /** What holds while Redis does not decide. "closed" answers 503. */
+  readonly onOutage?: "open" | "closed" | LocalOptions;
+  /** Seconds. */
+  readonly pause?: number;
   /** Decides and reports as usual, and lets everything pass: to try new limits on live traffic. */
   readonly shadow?: boolean;
-  /** What keys begin with. A shadow needs another than the limiter beside it. */
-  readonly prefix?: string;
-  readonly patience?: Partial<Patience>;
-  readonly leaseGoodForMs?: number;
   /** Told of every decision, for metrics and logs. */
   readonly report?: (report: Report) => void;
-  /** Told when an outage begins and when it is over. */
-  readonly log?: (line: string) => void;
 }
 
-export interface Report {
+export interface Report extends Pick<Decision, "allowed" | "source" | "error"> {
   readonly caller: Caller;
-  readonly allowed: boolean;
   readonly shadow: boolean;
-  readonly by: "redis" | "local" | "open" | "closed";
   /** The limits that denied. */
   readonly violated: readonly string[];
-  /** Why Redis did not decide. */
-  readonly error?: unknown;
 }
 
 interface Route {
@@ -53,42 +43,34 @@ interface Route {
   readonly cost?: number;
 }
 
-interface Place {
-  readonly policy: Policy;
-  readonly key: string;
-}
+type Said = Omit<Verdict, "said"> & Pick<Decision, "each">;
 
 /** One call: it charges all its limits or none. */
 interface Step {
-  readonly places: readonly Place[];
-  readonly take: () => Promise<Decision[]>;
-  readonly undo: () => void | Promise<void>;
+  readonly take: () => Promise<Said>;
+  readonly undo?: () => Promise<unknown>;
 }
 
 /** `const limit = rateLimiter({...}); app.get("/search", limit({ endpoint: "search" }), ...)` */
 export function rateLimiter(options: Options): (route: Route) => RequestHandler {
-  const { policies, whenAway = "local", shadow = false, prefix = PREFIX } = options;
-  const patience = { ...PATIENCE, ...options.patience };
-  const limiters = new Limiters(options.redis, patience, options.log);
-  void limiters.check();
-  const leases = new Leases(limiters, options.leaseGoodForMs);
-  const local = new LocalLimits(options.share ?? 1);
-  if (new Set(policies.map(({ name }) => name)).size < policies.length) {
+  const { policies, shadow = false, pause = 1, log = console.warn } = options;
+  // Ids are remembered for longer than calls are sent again, and no longer: a hot key has many.
+  const limiter = new Limiter(options.redis, { prefix: PREFIX, onceTtl: 1, ...options });
+  // A server without the module is told to the log before the first request.
+  limiter.check().catch(() => {});
+  const units = new Map<string, Units>();
+  const byName = new Map(policies.map((policy) => [policy.name, policy]));
+  if (byName.size < policies.length) {
     throw new Error("two policies have one name, and so would share their keys");
   }
+  let refusal: string | undefined;
 
   return ({ endpoint, cost = 1 }) => {
     async function judge(request: Request): Promise<Verdict> {
       const caller = { ...options.identify(request), endpoint };
-      const { verdict, ...how } = await decide(caller, cost);
-      const violated = [...verdict.decisions].filter(([, { allowed }]) => !allowed);
-      options.report?.({
-        caller,
-        allowed: verdict.allowed,
-        shadow,
-        violated: violated.map(([{ name }]) => name),
-        ...how,
-      });
+      const verdict = await decide(caller, cost);
+      const { allowed, source, error } = verdict;
+      options.report?.({ caller, allowed, source, error, shadow, violated: violated(verdict) });
       return verdict;
     }
 
@@ -101,91 +83,74 @@ export function rateLimiter(options: Options): (route: Route) => RequestHandler 
     }
     return async (request, response, next) => {
       const verdict = await judge(request);
-      response.set(fields(verdict));
+      response.set(headers(verdict));
       if (verdict.allowed) next();
       else deny(response, verdict);
     };
   };
 
-  async function decide(
-    caller: Caller,
-    cost: number,
-  ): Promise<{ verdict: Verdict; by: Report["by"]; error?: unknown }> {
-    const places = policies.flatMap((policy) => {
-      const key = keyOf(policy, caller, prefix);
-      return key === undefined ? [] : [{ policy, key }];
-    });
-    try {
-      return { verdict: await ask(places, cost), by: "redis" };
-    } catch (error) {
-      // A call that got no reply may have charged all the same. In time that is forgotten.
-      const { allowed, ...rest } =
-        whenAway === "local"
-          ? local.take(places, cost)
-          : { allowed: whenAway === "open", decisions: new Map<Policy, Decision>() };
-      // Whatever denied, the time to come back is when Redis is asked again.
-      const verdict = { ...rest, allowed, waitMs: allowed ? 0 : patience.pauseMs };
-      return { verdict, by: whenAway, error };
-    }
-  }
-
-  /** One call after another, until one denies: then what the others took is given back. */
-  async function ask(places: readonly Place[], cost: number): Promise<Verdict> {
-    const decisions = new Map<Policy, Decision>();
+  /** One step after another, until one denies: then what the others took is given back. */
+  async function decide(caller: Caller, cost: number): Promise<Verdict> {
+    const said: [Policy, Decision][] = [];
     const taken: Step[] = [];
-    for (const step of steps(places, cost)) {
-      const said = await step.take();
-      step.places.forEach(({ policy }, index) => decisions.set(policy, said[index]!));
-      if (said.some(({ allowed }) => !allowed)) {
-        await Promise.all(taken.map(({ undo }) => undo()));
-        return { allowed: false, waitMs: longestWait(said), decisions };
+    let without: Pick<Verdict, "source" | "error"> = { source: "server" };
+    for (const step of stepsOf(caller, cost)) {
+      const decision = await step.take().catch(refused);
+      for (const one of decision.each) said.push([byName.get(one.name!)!, one]);
+      if (!decision.allowed) {
+        await Promise.allSettled(taken.map(({ undo }) => undo?.()));
+        // A share's own next unit may be hours away. Redis is asked again long before.
+        const wait = decision.source === "local" ? pause : decision.wait;
+        return { ...decision, wait, said };
       }
+      if (decision.source !== "server") without = decision;
       taken.push(step);
     }
-    return { allowed: true, waitMs: 0, decisions };
+    return { ...without, allowed: true, wait: 0, said };
   }
 
-  /** A call for each limit that lies apart, then one for all that share the tenant's slot. */
-  function steps(places: readonly Place[], cost: number): Step[] {
-    const apart = places.filter(({ policy }) => policy.apart);
-    const together = places.filter(({ policy }) => !policy.apart);
-    const all = [...apart.map((place) => [place]), ...(together.length > 0 ? [together] : [])];
-    return all.map((places) => {
-      const [{ policy, key }] = places as [Place];
-      if (typeof policy.apart === "object") {
-        const { lease } = policy.apart;
-        return {
-          places,
-          take: async () => [await leases.take(key, policy.limit, cost, lease)],
-          undo: () => leases.putBack(key, cost),
-        };
+  /** A call for all that share the tenant's slot, then one for each limit that lies apart. */
+  function stepsOf(caller: Caller, cost: number): Step[] {
+    const tenant: Record<string, Limit> = {};
+    const apart: Record<string, Limit>[] = [];
+    const spent: Step[] = [];
+    for (const policy of policies) {
+      const key = keyOf(policy, caller);
+      if (key === undefined) continue;
+      const limit = { ...policy.limit, name: policy.name };
+      if (!policy.apart) {
+        tenant[key] = limit;
+      } else if (policy.apart === "give-back") {
+        apart.push({ [key]: limit });
+      } else {
+        const batch = units.get(key) ?? limiter.units(key, limit, policy.apart);
+        units.set(key, batch);
+        spent.push({
+          take: async () => {
+            const decision = await batch.take(cost);
+            if (decision.source !== "server") return decision;
+            return { ...decision, each: [{ ...decision, name: policy.name }] };
+          },
+        });
       }
-      const charged = new Map(places.map(({ policy, key }) => [key, policy.limit]));
-      return {
-        places,
-        take: () => limiters.takeAll(charged, cost),
-        undo: () => limiters.giveBack(charged, cost),
-      };
-    });
+    }
+    const charged = [tenant, ...apart].filter((keyed) => Object.keys(keyed).length > 0);
+    return [
+      ...charged.map((keyed) => ({
+        take: () => limiter.takeAll(keyed, { cost }),
+        undo: () => limiter.takeAll(keyed, { cost: -cost }),
+      })),
+      // Last, since units that were spent cannot be put back.
+      ...spent,
+    ];
   }
-}
 
-/** The body is a problem document (RFC 9457), of the types that the draft of the fields defines. */
-function deny(response: Response, { decisions, waitMs }: Verdict): void {
-  const violated = [...decisions].filter(([, { allowed }]) => !allowed);
-  // No limit denied: Redis is away, and that is not the client's doing.
-  const [status, type, title] =
-    violated.length > 0
-      ? [429, "quota-exceeded", "Too many requests"]
-      : [503, "temporary-reduced-capacity", "Rate limits cannot be checked at the moment"];
-  response
-    .status(status as number)
-    .type("application/problem+json")
-    .json({
-      type: `https://iana.org/assignments/http-problem-types#${type}`,
-      title,
-      status,
-      "violated-policies": violated.map(([{ name }]) => name),
-      ...(waitMs < 0 && { detail: "This request costs more than the limit ever allows" }),
-    });
+  /** A call that Redis refuses, such as for a key of another type: no outage, but one caller's failure. */
+  function refused(error: unknown): Said {
+    if (!(error instanceof CallError)) throw error;
+    if (error.message !== refusal) log(`rate limits: the server refuses: ${error.message}`);
+    refusal = error.message;
+    const allowed = options.onOutage !== "closed";
+    return { allowed, wait: allowed ? 0 : pause, source: "none", error, each: [] };
+  }
 }

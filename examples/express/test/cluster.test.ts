@@ -46,8 +46,7 @@ async function siteOf(test: TestContext, servers: Server[], ...policies: Policy[
   const app = createApp({
     redis,
     policies,
-    patience: PATIENT,
-    leaseGoodForMs: 3_600_000,
+    ...PATIENT,
     // A request that Redis did not decide would make the counts below meaningless.
     report: ({ error }) => void (error && faults.push(`${error}`)),
     identify: (request) => ({
@@ -82,7 +81,7 @@ test("tenants are spread over the nodes, and each gets exactly what it may have"
   const { redis, faults, api } = await siteOf(
     test,
     servers,
-    { name: "service", limit: quota(10_000), of: () => "all", apart: { lease: 50 } },
+    { name: "service", limit: quota(10_000), of: () => "all", apart: { batch: 50, keep: "1h" } },
     { name: "region", limit: quota(10_000), of: () => "eu", apart: "give-back" },
     { name: "tenant", limit: quota(40), of: () => "all" },
     { name: "endpoint", limit: quota(1000), of: ({ endpoint }) => endpoint },
@@ -111,7 +110,7 @@ test("tenants are spread over the nodes, and each gets exactly what it may have"
   assert.equal((left as number[])[2], 10_000 - 480);
 });
 
-for (const apart of ["give-back", { lease: 20 }] as const) {
+for (const apart of ["give-back", { batch: 20, keep: "1h" }] as const) {
   test(`all tenants share a limit on one node: ${JSON.stringify(apart)}`, async (test) => {
     const { faults, api } = await siteOf(
       test,

@@ -3,10 +3,11 @@
 import assert from "node:assert/strict";
 import { test, type TestContext } from "node:test";
 
+import { sliding } from "redis-ratelimit-client";
 import { parseList } from "structured-headers";
 
 import { createApp } from "../src/app.js";
-import { sliding, type Policy } from "../src/limits.js";
+import type { Policy } from "../src/limits.js";
 import { ALICE, BOB, DAY, PATIENT, perAddress, perUser, quota } from "./support/limits.js";
 import { Site, type Answer } from "./support/http.js";
 import { clientFor, serverFor } from "./support/redis.js";
@@ -35,7 +36,7 @@ const SECRET: Policy = {
 
 async function site(test: TestContext, ...policies: Policy[]) {
   const redis = await clientFor(test, await serverFor(test));
-  return Site.serve(test, createApp({ redis, policies, patience: PATIENT }));
+  return Site.serve(test, createApp({ redis, policies, ...PATIENT }));
 }
 
 test("an answer tells the limits, what is left and until when", async (test) => {

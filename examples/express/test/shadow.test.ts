@@ -16,7 +16,7 @@ test("everything passes, and what would have been denied is reported", async (te
   const reports: Report[] = [];
   const report = (one: Report) => reports.push(one);
   const policies = [perUser(137)];
-  const app = createApp({ redis, policies, report, shadow: true, patience: PATIENT });
+  const app = createApp({ redis, policies, report, shadow: true, ...PATIENT });
   const api = await Site.serve(test, app);
 
   const answers = await api.crowd(50, 10, () => api.get("/hello", ALICE));
@@ -33,12 +33,12 @@ test("a shadow beside a limiter takes nothing from it", async (test) => {
   const redis = await clientFor(test, await serverFor(test));
   const reports: Report[] = [];
   const report = (one: Report) => reports.push(one);
-  const common = { redis, identify, patience: PATIENT };
+  const common = { redis, identify, ...PATIENT };
   const limit = rateLimiter({ ...common, policies: [perUser(20)] });
   const trial = rateLimiter({
     ...common,
     policies: [perUser(10)],
-    prefix: "trial",
+    prefix: "trial:",
     shadow: true,
     report,
   });
@@ -61,12 +61,14 @@ test("an outage, or a fault in who is asking, is no request's business", async (
   const faults = test.mock.method(console, "error", () => {});
   const lines: string[] = [];
   const log = (line: string) => lines.push(line);
-  const options = { redis, policies: [perUser(1)], shadow: true, whenAway: "closed" as const, log };
+  const options = { redis, policies: [perUser(1)], shadow: true, onOutage: "closed" as const, log };
   const away = await Site.serve(test, createApp(options));
   const faulty = () => {
     throw new Error("who is this?");
   };
   const broken = await Site.serve(test, createApp({ ...options, identify: faulty }));
+  // Both have heard by then that the server is there.
+  await redis.ping();
   await server.stop();
   for (let i = 0; i < 10; i++) {
     assert.equal((await away.get("/hello", ALICE)).status, 200);

@@ -1,6 +1,8 @@
 /** Limits of which nothing recovers while a test runs: tests count, and wait for nothing. */
 
-import { tokenBucket, type Policy } from "../../src/limits.js";
+import { tokenBucket } from "redis-ratelimit-client";
+
+import type { Policy } from "../../src/limits.js";
 
 export const DAY = 86_400;
 
@@ -18,7 +20,7 @@ export function perAddress(units: number): Policy {
 }
 
 /** For calls that must not be given up, however busy the machine is. */
-export const PATIENT = { timeoutMs: 30_000 };
+export const PATIENT = { timeout: 30 };
 
 export const ALICE = { headers: { authorization: "Bearer alice-token" } };
 export const BOB = { headers: { authorization: "Bearer bob-token" } };

@@ -1,0 +1,62 @@
+/** What a client is told of its limits. */
+
+import type { Response } from "express";
+import { fields, type Decision } from "redis-ratelimit-client";
+
+import type { Policy } from "./limits.js";
+
+/** What all of a caller's limits say together. */
+export interface Verdict extends Pick<Decision, "allowed" | "wait" | "source" | "error"> {
+  readonly said: readonly (readonly [Policy, Decision])[];
+}
+
+/** The limits that denied. */
+export function violated({ said }: Verdict): string[] {
+  return said.flatMap(([{ name }, { allowed }]) => (allowed ? [] : [name]));
+}
+
+/**
+ * Header fields of the limits that are not hidden. Without Redis nobody knows what is left, and that
+ * is left out: what this process allows meanwhile is no client's limit. The policies are what they
+ * were.
+ */
+export function headers({ allowed, wait, source, said }: Verdict): Record<string, string> {
+  const each = said.flatMap(([{ hidden, limit }, decision]) =>
+    hidden ? [] : [{ ...decision, limit: limit.quota }],
+  );
+  const told = source === "server" ? each.filter((one) => one.allowed === allowed) : [];
+  const [tightest = each[0]] = told.toSorted((a, b) => a.remaining - b.remaining);
+  const { "RateLimit-Policy": policies, ...rest } = tightest
+    ? fields({ ...tightest, allowed, wait, each, source: "server" })
+    : {};
+  return {
+    ...(policies !== undefined && { "RateLimit-Policy": policies }),
+    ...(told.length > 0 && rest),
+    ...(!allowed && wait !== null && { "Retry-After": `${Math.ceil(wait)}` }),
+  };
+}
+
+/** The body is a problem document (RFC 9457), of the types that the draft of the fields defines. */
+export function deny(response: Response, verdict: Verdict): void {
+  // No limit denied: Redis is away, and that is not the client's doing.
+  const [status, type, title] =
+    verdict.source === "none"
+      ? ([
+          503,
+          "temporary-reduced-capacity",
+          "Rate limits cannot be checked at the moment",
+        ] as const)
+      : ([429, "quota-exceeded", "Too many requests"] as const);
+  response
+    .status(status)
+    .type("application/problem+json")
+    .json({
+      type: `https://iana.org/assignments/http-problem-types#${type}`,
+      title,
+      status,
+      "violated-policies": violated(verdict),
+      ...(verdict.wait === null && {
+        detail: "This request costs more than the limit ever allows",
+      }),
+    });
+}
