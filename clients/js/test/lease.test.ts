@@ -164,6 +164,27 @@ test("what has recovered meanwhile is not given back a second time", async (test
   assert.equal(left[2], 90);
 });
 
+test("units that are denied are asked for again when it is time", async (test) => {
+  const { server } = await clockedServerFor(test);
+  const there = lookInto(test, server);
+  let now = 0;
+  const units = new Limiter(there, { ...PATIENT, now: () => now }).units(
+    "scarce",
+    tokenBucket(10, 1, "1d"),
+    { batch: 10, keep: "1h" },
+  );
+  for (let i = 0; i < 10; i++) assert.equal((await units.take()).remaining, 9 - i);
+  const { allowed, waitMs } = await units.take();
+  assert.equal(allowed, false);
+  const asked = await calls(there);
+  now += 1000;
+  assert.equal((await units.take()).waitMs, waitMs! - 1000);
+  assert.equal(await calls(there), asked);
+  now += waitMs!;
+  await units.take();
+  assert.equal(await calls(there), asked + 1);
+});
+
 test("units of more than one, and of more than there can be", async () => {
   await using units = limiter.units("large", fixed(10, "1h"), { batch: 4, keep: "1h" });
   assert.equal((await units.take(3)).allowed, true);

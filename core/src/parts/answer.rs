@@ -22,7 +22,7 @@ pub struct Answer {
 }
 
 impl Seen {
-    /// The answer, with what is in the key as it now stands: after [`PartsUsage::charge`] if it was `charged`.
+    /// The answer, with what is in the key as it now stands: after [`charge`](super::PartsUsage::charge) if it was `charged`.
     #[must_use]
     pub fn answer(&self, call: &Call, held: Held, now: Timestamp, charged: bool) -> Answer {
         let of_limit = |((spec, seen), place): ((&Spec, &SeenLimit), Option<usize>)| {
