@@ -10,7 +10,8 @@ export interface Decision {
   readonly remaining: number;
   /**
    * Seconds. Denied: the same call passes after this long if no other comes before it, and never if
-   * null. Allowed: 0, or hold the request this long (`leakyBucket`, `maxWait`).
+   * null. Allowed: 0, or hold the request this long (`leakyBucket`, `maxWait`). Denied while the server
+   * is away: until it is asked again.
    */
   readonly wait: number | null;
   /** The same in milliseconds. */

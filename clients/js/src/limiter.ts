@@ -259,12 +259,14 @@ export class Limiter {
   #instead(error: unknown, charged: Charged, cost: number, peeks: boolean): Decision {
     if (!(error instanceof UnavailableError) || this.#onOutage === "throw") throw error;
     const open = this.#onOutage === "open";
-    if (open || this.#onOutage === "closed") {
-      return nobody(open, open ? 0 : Math.ceil(this.#breaker.pauseMs), error);
-    }
+    const askedAgainMs = Math.ceil(this.#breaker.pauseMs);
+    if (open || this.#onOutage === "closed") return nobody(open, open ? 0 : askedAgainMs, error);
     const decision = (this.#onOutage as LocalLimits).take(charged, cost, peeks);
     // A policy, and nobody has said what stands in for it.
-    return decision ? { ...decision, error } : nobody(true, 0, error);
+    if (!decision) return nobody(true, 0, error);
+    if (decision.allowed) return { ...decision, error };
+    // Not when there is a unit here, but when the server is asked again, whose limit is larger.
+    return { ...decision, wait: askedAgainMs / 1000, waitMs: askedAgainMs, error };
   }
 
   /** Throws an UnavailableError if nobody decided, and what the server says if the call is wrong. */
