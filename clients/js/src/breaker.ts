@@ -56,7 +56,7 @@ export class Breaker {
    */
   outage(why: unknown, isUnable: boolean): void {
     if (this.#lastFailure === undefined || (isUnable && !this.#toldUnable)) {
-      this.#log(`rate limits: the server is away: ${why}`);
+      this.#log(`rate limits: the server ${isUnable ? "refuses calls" : "is away"}: ${why}`);
       this.#toldUnable = isUnable;
     }
     this.#lastFailure = this.#now();
@@ -66,7 +66,7 @@ export class Breaker {
   decided(): void {
     if (this.#lastFailure === undefined) return;
     if (this.#now() < this.#lastFailure + this.#options.pauseMs) return;
-    this.#log("rate limits: the server is back");
+    this.#log(`rate limits: the server ${this.#toldUnable ? "decides again" : "is back"}`);
     this.#lastFailure = undefined;
     this.#toldUnable = false;
   }

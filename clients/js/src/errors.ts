@@ -7,7 +7,7 @@ export class RateLimitError extends Error {
   override readonly name: string = "RateLimitError";
 }
 
-/** The server refuses the call as it is: a mistake in its words, or a key of another type. */
+/** The server refuses the call as it is: a mistake in its words. */
 export class CallError extends RateLimitError {
   override readonly name: string = "CallError";
 }
@@ -49,8 +49,9 @@ const MODULE_MISSING =
  */
 export type Failure = "refused" | "unable" | "lost";
 
+// A key of another type, such as one that had another algorithm before, is no reason to fail its requests.
 const UNABLE =
-  /^(OOM|LOADING|BUSY|MASTERDOWN|CLUSTERDOWN|TRYAGAIN|READONLY|NOREPLICAS|MISCONF|UNKILLABLE) /;
+  /^(WRONGTYPE|OOM|LOADING|BUSY|MASTERDOWN|CLUSTERDOWN|TRYAGAIN|READONLY|NOREPLICAS|MISCONF|UNKILLABLE) /;
 
 export function failureOf(error: unknown): Failure {
   const message = messageOf(error);

@@ -193,17 +193,27 @@ test("a server that comes back without the module is told of once", async (test)
   state.now += 10_000;
   for (let i = 0; i < 5; i++) assert.equal((await limiter.take("k", LIMIT)).source, "none");
   assert.equal(state.log.length, 2);
-  assert.match(state.log[1]!, /away: the redis-ratelimit module is not loaded/);
+  assert.match(state.log[1]!, /refuses calls: the redis-ratelimit module is not loaded/);
 });
 
 test("a wrong call is an error, and no outage", async (test) => {
   const client = lookInto(test, server);
   const { limiter, state } = limiterWith(client, { failures: 1 });
-  await client.set("string", "text");
-  await assert.rejects(limiter.take("string", LIMIT), CallError);
   await assert.rejects(limiter.take("k", { words: ["FIXED", "many", "1h"] }), CallError);
   assert.equal((await limiter.take("k", LIMIT)).source, "server");
   assert.deepEqual(state.log, []);
+});
+
+test("a key of another type is decided as in an outage, and no other is", async (test) => {
+  const client = lookInto(test, server);
+  const { limiter, state } = limiterWith(client, { failures: 1 });
+  await client.set("string", "text");
+  for (let i = 0; i < 3; i++) assert.equal((await limiter.take("string", LIMIT)).source, "none");
+  assert.equal((await limiter.take("k", LIMIT)).source, "server");
+  assert.deepEqual(
+    state.log.map((line) => line.split(" Operation")[0]),
+    ["rate limits: the server refuses calls: WRONGTYPE"],
+  );
 });
 
 test("a key that is full of ids is charged without one", async (test) => {

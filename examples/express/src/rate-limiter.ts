@@ -1,7 +1,7 @@
 /** The middleware: several limits of a request, also such as lie apart, are hidden or on trial. */
 
 import type { Request, RequestHandler } from "express";
-import { CallError, Limiter } from "redis-ratelimit-client";
+import { Limiter } from "redis-ratelimit-client";
 import type {
   Client,
   Decision,
@@ -43,17 +43,15 @@ interface Route {
   readonly cost?: number;
 }
 
-type Said = Omit<Verdict, "said"> & Pick<Decision, "each">;
-
 /** One call: it charges all its limits or none. */
 interface Step {
-  readonly take: () => Promise<Said>;
+  readonly take: () => Promise<Decision>;
   readonly undo?: () => Promise<unknown>;
 }
 
 /** `const limit = rateLimiter({...}); app.get("/search", limit({ endpoint: "search" }), ...)` */
 export function rateLimiter(options: Options): (route: Route) => RequestHandler {
-  const { policies, shadow = false, pause = 1, log = console.warn } = options;
+  const { policies, shadow = false } = options;
   // Ids are remembered for longer than calls are sent again, and no longer: a hot key has many.
   const limiter = new Limiter(options.redis, { prefix: PREFIX, onceTtl: 1, ...options });
   // A server without the module is told to the log before the first request.
@@ -63,7 +61,6 @@ export function rateLimiter(options: Options): (route: Route) => RequestHandler 
   if (byName.size < policies.length) {
     throw new Error("two policies have one name, and so would share their keys");
   }
-  let refusal: string | undefined;
 
   return ({ endpoint, cost = 1 }) => {
     async function judge(request: Request): Promise<Verdict> {
@@ -95,13 +92,11 @@ export function rateLimiter(options: Options): (route: Route) => RequestHandler 
     const taken: Step[] = [];
     let without: Pick<Verdict, "source" | "error"> = { source: "server" };
     for (const step of stepsOf(caller, cost)) {
-      const decision = await step.take().catch(refused);
+      const decision = await step.take();
       for (const one of decision.each) said.push([byName.get(one.name!)!, one]);
       if (!decision.allowed) {
         await Promise.allSettled(taken.map(({ undo }) => undo?.()));
-        // A share's own next unit may be hours away. Redis is asked again long before.
-        const wait = decision.source === "local" ? pause : decision.wait;
-        return { ...decision, wait, said };
+        return { ...decision, said };
       }
       if (decision.source !== "server") without = decision;
       taken.push(step);
@@ -143,14 +138,5 @@ export function rateLimiter(options: Options): (route: Route) => RequestHandler 
       // Last, since units that were spent cannot be put back.
       ...spent,
     ];
-  }
-
-  /** A call that Redis refuses, such as for a key of another type: no outage, but one caller's failure. */
-  function refused(error: unknown): Said {
-    if (!(error instanceof CallError)) throw error;
-    if (error.message !== refusal) log(`rate limits: the server refuses: ${error.message}`);
-    refusal = error.message;
-    const allowed = options.onOutage !== "closed";
-    return { allowed, wait: allowed ? 0 : pause, source: "none", error, each: [] };
   }
 }

@@ -51,7 +51,7 @@ test("started on a server without the module, it says so in one line", async (te
   const [, errors] = await said;
   assert.equal(
     errors,
-    "rate limits: the server is away: the redis-ratelimit module is not loaded: " +
+    "rate limits: the server refuses calls: the redis-ratelimit module is not loaded: " +
       "start the server with --loadmodule /path/to/libredis_ratelimit.so\n",
   );
 });

@@ -163,7 +163,7 @@ for (const onOutage of [{ share: 1 }, "open", "closed"] as const) {
 }
 
 const MISSING =
-  "rate limits: the server is away: the redis-ratelimit module is not loaded: " +
+  "rate limits: the server refuses calls: the redis-ratelimit module is not loaded: " +
   "start the server with --loadmodule /path/to/libredis_ratelimit.so";
 
 test("a server without the module is told of at the start, in one line", async (test) => {
@@ -238,7 +238,7 @@ test("an error that the server sends is one request's failure, and no outage", a
   const redis = await clientFor(test, server);
   await redis.set("rl:{acme}:user:alice", "not a limiter");
   assert.equal((await hello()).status, 200);
-  assert.match(`${decidedBy("none")[0]?.error}`, /WRONGTYPE/);
+  assert.match(`${decidedBy("local")[0]?.error}`, /WRONGTYPE/);
   await api.get("/hello");
   assert.equal(decidedBy("server").length, 1);
   // Nor does one who always has it fill the log.
@@ -248,5 +248,5 @@ test("an error that the server sends is one request's failure, and no outage", a
   }
   assert.equal(decidedBy("server").length, 21);
   assert.equal(lines.length, 1);
-  assert.match(lines[0]!, /^rate limits: the server refuses: WRONGTYPE/);
+  assert.match(lines[0]!, /^rate limits: the server refuses calls: WRONGTYPE/);
 });

@@ -15,7 +15,7 @@ class RateLimitError(Exception):
 
 
 class CallError(RateLimitError):
-    """The server refuses the call as it is: a mistake in its words, or a key of another type."""
+    """The server refuses the call as it is: a mistake in its words."""
 
 
 class NoPolicyError(CallError):

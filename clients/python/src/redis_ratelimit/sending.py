@@ -93,7 +93,7 @@ class Sending:
             raise NoPolicyError(text) from error
         # An error with a code of its own is of another class, or the code is its first word.
         is_plain = type(error) is self._refused and not text.partition(" ")[0].isupper()
-        if text.startswith("WRONGTYPE") or (is_plain and not text.startswith(_STATES)):
+        if is_plain and not text.startswith(_STATES):
             raise CallError(text) from error
         # Redis quotes it in one way, and did in another until 7.0.
         missing = text.startswith(("unknown command 'RL.", "unknown command `RL."))
