@@ -467,6 +467,7 @@ def test_clean_removes_all_that_was_made(machine):
     made = [
         *(".venv", ".hypothesis", ".pytest_cache", ".ruff_cache", "target/tools"),
         *("examples/one/.venv", "examples/one/node_modules", "tests/support/__pycache__"),
+        *("clients/one/.venv", "clients/one/dist", "clients/one/src/__pycache__"),
     ]
     for name in (*made, "benches", "fuzz/work"):
         (machine.clone / name).mkdir(parents=True, exist_ok=True)
