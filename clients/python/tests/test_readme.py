@@ -50,7 +50,8 @@ def test_a_program_prints_what_is_shown(program: Block, following: list[Block], 
 def test_the_server_takes_the_commands(admin: redis.Redis) -> None:
     for block in BLOCKS:
         if block.language == "redis":
-            assert admin.execute_command(*block.text.split()) == 1
+            # Policies stay from test to test, and so do their versions.
+            assert admin.execute_command(*block.text.split()) >= 1
 
 
 def test_links_lead_somewhere() -> None:

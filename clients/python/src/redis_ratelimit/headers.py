@@ -69,7 +69,8 @@ def _labelled(decision: Decision, limits: Sequence[Limit], name: str) -> list[tu
         if len(limits) == len(decision.each):
             return list(zip(_labels(limits, name), decision.each, strict=True))
         if len(limits) == 1:
-            return [(*_labels(limits, name), decision)]
+            (label,) = _labels(limits, name)
+            return [(label, decision)]
     return [(name, decision)]
 
 
