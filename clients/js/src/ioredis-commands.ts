@@ -25,11 +25,14 @@ export const COMMANDS = {
 
 type Commands = typeof COMMANDS;
 
-/** What the call of a method is answered with. */
-export type ReplyOf<Name extends keyof Commands> =
-  ReturnType<Commands[Name]> extends Call<infer Reply> ? Reply : never;
+/** Of a method. */
+export type Name = keyof Commands;
 
-export type ArgumentsOf<Name extends keyof Commands> = Parameters<Commands[Name]>;
+/** What the call of a method is answered with. */
+export type ReplyOf<Method extends Name> =
+  ReturnType<Commands[Method]> extends Call<infer Reply> ? Reply : never;
+
+export type ArgumentsOf<Method extends Name> = Parameters<Commands[Method]>;
 
 /** A client, or one of its pipelines: these send commands too, and then return themselves. */
 interface Sender {
