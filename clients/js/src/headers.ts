@@ -33,6 +33,42 @@ export function fields(decision: Decision): Record<string, string> {
   return result;
 }
 
+export interface Denial {
+  readonly status: 429 | 503;
+  readonly type: "application/problem+json";
+  readonly body: object;
+}
+
+/**
+ * The answer to a request that is denied: a problem document (RFC 9457), of the types that the draft
+ * of the header fields defines. `violated` are the names of the limits that denied.
+ */
+export function denial(
+  { source, wait }: Pick<Decision, "source" | "wait">,
+  violated: readonly string[],
+): Denial {
+  // No limit denied: the server is away, and that is not the client's doing.
+  const [status, type, title] =
+    source === "none"
+      ? ([
+          503,
+          "temporary-reduced-capacity",
+          "Rate limits cannot be checked at the moment",
+        ] as const)
+      : ([429, "quota-exceeded", "Too many requests"] as const);
+  return {
+    status,
+    type: "application/problem+json",
+    body: {
+      type: `https://iana.org/assignments/http-problem-types#${type}`,
+      title,
+      status,
+      "violated-policies": violated,
+      ...(wait === null && { detail: "This request costs more than the limit ever allows" }),
+    },
+  };
+}
+
 function nameOf(one: Decision, whole: Decision, count: number, index: number): string {
   const name = one.name ?? whole.policy ?? "default";
   const isUnique = one.name !== undefined || count === 1;

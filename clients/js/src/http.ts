@@ -4,7 +4,7 @@ import { network } from "./address.js";
 import type { Keyed } from "./calls.js";
 import type { Client } from "./clients.js";
 import type { Decision } from "./decision.js";
-import { fields } from "./headers.js";
+import { denial, fields, type Denial } from "./headers.js";
 import { Limiter, type LimiterOptions } from "./limiter.js";
 import type { Limit, Limits } from "./limits.js";
 
@@ -24,12 +24,6 @@ export interface RateLimitOptions<Request> extends LimiterOptions {
 
 /** The limits of a key; or, from a request, those of several keys of one slot. */
 export type RequestLimits<Request> = Limits | ((request: Request) => Limits | Keyed);
-
-export interface Denial {
-  readonly status: 429 | 503;
-  readonly type: "application/problem+json";
-  readonly body: object;
-}
 
 export interface Answer {
   readonly headers: Record<string, string>;
@@ -69,7 +63,7 @@ export function gate<Request extends { readonly ip?: string | undefined }>(
     report?.(decision, request);
     return {
       headers: options.headers === false ? {} : fields(decision),
-      denial: decision.allowed ? undefined : denial(decision),
+      denial: decision.allowed ? undefined : denial(decision, violated(decision)),
     };
   };
 }
@@ -78,29 +72,7 @@ function isKeyed(limits: Limits | Keyed): limits is Keyed {
   return !Array.isArray(limits) && !Array.isArray((limits as Limit).words);
 }
 
-/** A problem document (RFC 9457), of the types that the draft of the header fields defines. */
-function denial({ source, wait, each }: Decision): Denial {
-  const violated = each.flatMap(({ allowed, name }) =>
-    allowed || name === undefined ? [] : [name],
-  );
-  // No limit denied: the server is away, and that is not the client's doing.
-  const [status, type, title] =
-    source === "none"
-      ? ([
-          503,
-          "temporary-reduced-capacity",
-          "Rate limits cannot be checked at the moment",
-        ] as const)
-      : ([429, "quota-exceeded", "Too many requests"] as const);
-  return {
-    status,
-    type: "application/problem+json",
-    body: {
-      type: `https://iana.org/assignments/http-problem-types#${type}`,
-      title,
-      status,
-      "violated-policies": violated,
-      ...(wait === null && { detail: "This request costs more than the limit ever allows" }),
-    },
-  };
+/** The names of the limits that denied. */
+function violated({ each }: Decision): string[] {
+  return each.flatMap(({ allowed, name }) => (allowed || name === undefined ? [] : [name]));
 }

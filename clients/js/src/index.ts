@@ -12,7 +12,7 @@ export {
   RateLimitError,
   UnavailableError,
 } from "./errors.js";
-export { fields } from "./headers.js";
+export { denial, fields, type Denial } from "./headers.js";
 export { Lease, type LeaseOptions } from "./lease.js";
 export { Limiter, Policies, type LimiterOptions, type TakeOptions } from "./limiter.js";
 export {

@@ -1,7 +1,7 @@
 /** What a client is told of its limits. */
 
 import type { Response } from "express";
-import { fields, type Decision } from "redis-ratelimit-client";
+import { denial, fields, type Decision } from "redis-ratelimit-client";
 
 import type { Policy } from "./limits.js";
 
@@ -36,27 +36,7 @@ export function headers({ allowed, wait, source, said }: Verdict): Record<string
   };
 }
 
-/** The body is a problem document (RFC 9457), of the types that the draft of the fields defines. */
 export function deny(response: Response, verdict: Verdict): void {
-  // No limit denied: Redis is away, and that is not the client's doing.
-  const [status, type, title] =
-    verdict.source === "none"
-      ? ([
-          503,
-          "temporary-reduced-capacity",
-          "Rate limits cannot be checked at the moment",
-        ] as const)
-      : ([429, "quota-exceeded", "Too many requests"] as const);
-  response
-    .status(status)
-    .type("application/problem+json")
-    .json({
-      type: `https://iana.org/assignments/http-problem-types#${type}`,
-      title,
-      status,
-      "violated-policies": violated(verdict),
-      ...(verdict.wait === null && {
-        detail: "This request costs more than the limit ever allows",
-      }),
-    });
+  const { status, type, body } = denial(verdict, violated(verdict));
+  response.status(status).type(type).json(body);
 }
