@@ -37,6 +37,8 @@ use table::Lease;
 pub struct Concurrency {
     limit: Amount,
     ttl: Period,
+    /// Whether others wait for a lease of the key: who came later than they did is not let in before them.
+    others_wait: bool,
 }
 
 /// The longest name of a holder, in bytes.
@@ -46,7 +48,7 @@ impl Concurrency {
     /// At most `limit` units at once, each leased for `ttl`.
     #[must_use]
     pub fn new(limit: Amount, ttl: Period) -> Concurrency {
-        Concurrency { limit, ttl }
+        Concurrency { limit, ttl, others_wait: false }
     }
 
     /// How much may be held at once.
@@ -59,6 +61,19 @@ impl Concurrency {
     #[must_use]
     pub fn limited_to(self, limit: Amount) -> Concurrency {
         Concurrency { limit, ..self }
+    }
+
+    /// The same behind others who wait for a lease of the key, if there are any. Only what takes no more than its holder
+    /// has passes then: what would fit otherwise is to ask again a millisecond later.
+    #[must_use]
+    pub fn behind(self, others_wait: bool) -> Concurrency {
+        Concurrency { others_wait, ..self }
+    }
+
+    /// When a lease that is taken at `now` expires.
+    #[must_use]
+    pub fn expires_at(&self, now: Timestamp) -> Timestamp {
+        now.plus(self.ttl.span()).min(Timestamp::MAX)
     }
 
     /// The limit as it is for a holder, whose name has 1 to [`MAX_HOLDER`] bytes.
@@ -104,9 +119,11 @@ impl Limit for Asked<'_> {
         let others = usage.present(now).minus(own.unwrap_or_default());
         let mut in_own_way = self.nx && own.is_some();
         // A renewal takes nothing from anybody, whatever has become of the limit.
-        let fits = own.is_some_and(|held| cost <= held) || others.excess(cost, self.concurrency.limit) == Amount::ZERO;
+        let renews = own.is_some_and(|held| cost <= held);
+        let fits = renews || others.excess(cost, self.concurrency.limit) == Amount::ZERO;
         if fits && !in_own_way {
-            return Verdict::Allowed(Span::ZERO);
+            let overtakes = self.concurrency.others_wait && !renews && cost != Amount::ZERO;
+            return if overtakes { Verdict::After(Span::MILLISECOND) } else { Verdict::Allowed(Span::ZERO) };
         }
         if cost > self.concurrency.limit {
             return Verdict::Never;
@@ -137,7 +154,7 @@ impl Limit for Asked<'_> {
 
     fn charge(&self, usage: &mut ConcurrencyUsage, now: Timestamp, cost: Amount) {
         usage.tidy(Span::ZERO, now);
-        let expires_at = now.plus(self.concurrency.ttl.span()).min(Timestamp::MAX);
+        let expires_at = self.concurrency.expires_at(now);
         let lease = Lease { expires_at, units: cost };
         usage.delta.leased = Some((usage.lease(self.holder, lease), lease));
     }

@@ -65,6 +65,7 @@ pub mod once;
 mod oracle;
 pub mod parts;
 pub mod policy;
+pub mod queue;
 mod ratio;
 pub mod sliding_window;
 pub mod spec;

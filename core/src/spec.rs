@@ -21,7 +21,7 @@ use crate::strict_window::StrictWindow;
 use crate::{Amount, Ask, Kind, Known, Limit, Period, Span, Usage};
 pub use call::{Asked, Call, MAX_SPECS};
 pub use keys::{CallOnKeys, KeySpec, OnKey};
-pub use options::{Behind, Counts, MAX_ID, MAX_NAME, Purpose, is_name};
+pub use options::{Behind, Block, Counts, MAX_ID, MAX_NAME, Purpose, is_name};
 pub use policy::{ByPolicy, Policy, name_of_policy};
 use std::fmt;
 use window::Window;
@@ -290,7 +290,7 @@ impl<'a> Spec<'a> {
     }
 
     /// The same if so much is to stay available.
-    fn keeping(self, kept: Amount) -> Spec<'a> {
+    pub(crate) fn keeping(self, kept: Amount) -> Spec<'a> {
         const LEAST: Amount = Amount::saturating(1);
         let limit = self.limit.limit();
         let ask = match self.ask {
@@ -376,10 +376,20 @@ impl<'a> Spec<'a> {
     /// The first word that is wrong, or missing, as [`Error`] says it.
     #[inline(always)]
     pub fn concurrency(args: &mut Args<'a>, behind: &mut Behind<'a>) -> Result<Numbers<'a>, Error> {
-        let (limit, ttl) = (amount(args, "limit")?, period(args, "ttl")?);
-        let holder = if behind.of_policy { &[] } else { holder(args)? };
+        let numbers = lease(args, behind.of_policy)?;
         behind.read(args, options::OF_CONCURRENCY)?;
-        Ok(Numbers { limit: AnyLimit::Concurrency(Concurrency::new(limit, ttl)), holder })
+        Ok(numbers)
+    }
+
+    /// The same with `[BLOCK duration]` among the options, of RL.ACQUIRE; and how long it says.
+    ///
+    /// # Errors
+    /// The first word that is wrong, or missing, as [`Error`] says it.
+    #[inline(always)]
+    pub fn acquire(args: &mut Args<'a>, behind: &mut Behind<'a>) -> Result<(Numbers<'a>, Block), Error> {
+        let numbers = lease(args, false)?;
+        let block = if args.is_empty() { Block::No } else { behind.read_blocking(args)? };
+        Ok((numbers, block))
     }
 }
 
@@ -469,6 +479,14 @@ fn bucket(args: &mut Args, rate: &'static str, discipline: Discipline) -> Result
         };
         Error::out_of_range(rate, must_be)
     })
+}
+
+/// `limit ttl holder`, without a holder in a policy.
+#[inline(always)]
+fn lease<'a>(args: &mut Args<'a>, of_policy: bool) -> Result<Numbers<'a>, Error> {
+    let (limit, ttl) = (amount(args, "limit")?, period(args, "ttl")?);
+    let holder = if of_policy { &[] } else { holder(args)? };
+    Ok(Numbers { limit: AnyLimit::Concurrency(Concurrency::new(limit, ttl)), holder })
 }
 
 /// `limit window`

@@ -134,6 +134,8 @@ impl Span {
     pub const ZERO: Span = Span(0);
     /// The smallest.
     pub const MICROSECOND: Span = Span(1);
+    /// A millisecond.
+    pub const MILLISECOND: Span = Span(1_000);
     /// One second.
     pub const SECOND: Span = Span(1_000_000);
     /// Where an answer saturates: 365000 days.

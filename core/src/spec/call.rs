@@ -225,6 +225,9 @@ pub(super) fn reader_behind<'a>(word: &[u8], words: Words, place: Place, before:
         if is_policy(word) {
             return Err(policy_alone());
         }
+        if options::is_block(word) {
+            return Err(options::blocks_elsewhere());
+        }
         return Err(Spec::unknown(word, place, words));
     };
     if before == MAX_SPECS {

@@ -38,6 +38,8 @@ pub(super) enum Word {
     Settle,
     Each,
     Shadow,
+    /// `BLOCK duration`
+    Block,
 }
 
 /// The words that are options somewhere.
@@ -74,6 +76,8 @@ pub(super) const OF_SLIDING_WINDOW: Words =
 pub(super) const OF_SLIDING_LOG: Words = OF_LEAKY_BUCKET;
 /// Likewise.
 pub(super) const OF_CONCURRENCY: Words = &[Word::CostOfLease, Word::Keep, Word::As, Word::Nx];
+/// Behind those of RL.ACQUIRE.
+const OF_ACQUIRE: Words = &[Word::CostOfLease, Word::Keep, Word::As, Word::Nx, Word::Block];
 /// What stands where no option can.
 pub(super) const NONE: Words = &[];
 
@@ -110,6 +114,7 @@ impl Word {
             Word::Settle => "SETTLE",
             Word::Each => "EACH",
             Word::Shadow => "SHADOW",
+            Word::Block => "BLOCK",
         }
     }
 
@@ -131,6 +136,8 @@ pub(super) fn names(words: Words) -> String {
 
 /// What MAXWAIT says.
 pub(super) const PATIENCE: MustBe = MustBe { what: "0 or a duration from 1us to 3650d", example: "500ms" };
+/// What BLOCK says.
+const BLOCK: MustBe = MustBe { what: "0 (no end) or a duration from 1us to 3650d", example: "5s" };
 /// What COST says.
 pub(super) const COST: MustBe = MustBe { what: "a number from -1000000000000 to 1000000000000", example: "1" };
 /// The same beside FORCE and MAXWAIT.
@@ -217,6 +224,18 @@ pub enum Counts<'a> {
         /// What it turned out to cost.
         amount: Amount,
     },
+}
+
+/// For how long a call would rather wait than be denied.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Block {
+    /// It does not wait.
+    #[default]
+    No,
+    /// For so long.
+    For(Span),
+    /// As long as it takes.
+    Forever,
 }
 
 /// What a call as a whole is for. A spec with a cost of its own, or of leases, is charged only by a call that charges;
@@ -334,6 +353,26 @@ impl<'a> Behind<'a> {
         let options = self.options.insert(Options::NONE);
         options.read_from(first, args, words)?;
         Ok(options.flagged)
+    }
+
+    /// Reads the options of RL.ACQUIRE; what BLOCK says.
+    #[inline(never)]
+    pub(super) fn read_blocking(&mut self, args: &mut Args<'a>) -> Result<Block, Error> {
+        self.words = OF_ACQUIRE;
+        let mut block = None;
+        while let Some(option) = next(args, OF_ACQUIRE) {
+            let before = *args;
+            args.skip();
+            let again = if option == Word::Block {
+                block.replace(blocking(args.word()?)?).is_some()
+            } else {
+                self.options.get_or_insert(Options::NONE).take(option, args)?
+            };
+            if again {
+                before.end()?;
+            }
+        }
+        Ok(block.unwrap_or_default())
     }
 
     /// Whether nothing stands there but perhaps the algorithm's own flag, and no word is left.
@@ -460,6 +499,8 @@ impl<'a> Options<'a> {
             }
             Word::Each => std::mem::replace(&mut self.each, true),
             Word::Shadow => std::mem::replace(&mut self.shadow, true),
+            // Whoever takes it reads it elsewhere.
+            Word::Block => return Err(blocks_elsewhere()),
         })
     }
 
@@ -707,6 +748,23 @@ fn cost_of_lease(text: &[u8]) -> Result<Cost, Error> {
     let cost = Amount::parse_up(text).filter(|cost| *cost != Amount::ZERO);
     let cost = cost.ok_or_else(|| Error::out_of_range("cost", COST_OF_LEASE))?;
     Ok(Cost::Charge { cost, whole: false })
+}
+
+fn blocking(text: &[u8]) -> Result<Block, Error> {
+    match Span::parse(text).ok_or_else(|| Error::out_of_range("block", BLOCK))? {
+        Span::ZERO => Ok(Block::Forever),
+        span => Ok(Block::For(span)),
+    }
+}
+
+/// The error of BLOCK where no call can wait.
+pub(super) fn blocks_elsewhere() -> Error {
+    Error::unexpected_where(Word::Block.name().as_bytes(), ", which only RL.ACQUIRE has")
+}
+
+/// Whether a word is BLOCK.
+pub(super) fn is_block(word: &[u8]) -> bool {
+    Word::Block.is(word)
 }
 
 fn keep(text: &[u8]) -> Result<Keep<'_>, Error> {
