@@ -54,6 +54,11 @@ class _Terms:
         """Whether it could not be renewed in time: stop, somebody else may have it soon."""
         return self._clock() >= self._held_until
 
+    def check(self) -> None:
+        """Raises LeaseLostError if it is lost."""
+        if self.lost:
+            raise LeaseLostError(self.holder)
+
     def _acquiring(self) -> Call[Decision]:
         return self._calls.acquire(self.key, self._limit, self.holder)
 
@@ -123,11 +128,6 @@ class Lease(_Terms):
         with suppress(UnavailableError):  # then it expires by itself
             self._do(self._releasing())
         if lost and kind is None:
-            raise LeaseLostError(self.holder)
-
-    def check(self) -> None:
-        """Raises LeaseLostError if it is lost."""
-        if self.lost:
             raise LeaseLostError(self.holder)
 
     def _renew(self) -> None:
@@ -211,11 +211,6 @@ class AsyncLease(_Terms):
                 await self._do(self._releasing())
         if is_ours and (kind is None or issubclass(kind, asyncio.CancelledError)):
             raise LeaseLostError(self.holder) from error
-
-    def check(self) -> None:
-        """Raises LeaseLostError if it is lost."""
-        if self.lost:
-            raise LeaseLostError(self.holder)
 
     def _expire(self) -> None:
         if not self.lost:  # it was renewed since the alarm was set
