@@ -33,16 +33,15 @@ from urllib.parse import unquote, urlsplit
 
 import redis
 import redis.asyncio
-import redis.asyncio.retry
 import redis.asyncio.sentinel
-import redis.retry
 import redis.sentinel
 from limits import aio
 from limits.errors import ConfigurationError
 from limits.limits import GRANULARITIES
 from limits.storage import MovingWindowSupport, SlidingWindowCounterSupport, Storage
-from redis.backoff import NoBackoff
 from redis.exceptions import RedisClusterException, RedisError
+
+from redis_ratelimit import clients
 
 __all__ = ["PREFIX", "AsyncRateLimitStorage", "RateLimitStorage"]
 
@@ -57,9 +56,6 @@ _REDIS_SCHEMES = {"ratelimit": "redis", "ratelimits": "rediss", "ratelimit+unix"
 # Seconds for a connection, and for a reply. Without them a server that hangs would hang the
 # application, and Flask-Limiter's `in_memory_fallback` would never begin.
 _TIMEOUT = 1.0
-
-# That a process opens to a server at most.
-_CONNECTIONS = 50
 
 # The largest limit that can be asked for, less what is added to it in `_sliding`.
 _MOST = 999_999_999_999
@@ -360,18 +356,14 @@ class AsyncRateLimitStorage(
 
 def _connection(library: Any, uri: str, options: dict[str, Any]) -> Callable[[], Any]:
     """Makes a client of `redis` or of `redis.asyncio`."""
-    options = {
-        "socket_timeout": _TIMEOUT,
-        "socket_connect_timeout": _TIMEOUT,
-        # A hit that is sent again because its reply was lost may be charged twice.
-        "retry": library.retry.Retry(NoBackoff(), 0),
-    } | options
+    # A hit that is sent again because its reply was lost may be charged twice.
+    options = clients.settings(library, _TIMEOUT) | options
     scheme, _, rest = uri.partition("://")
     if "connection_pool" in options:
         return partial(library.Redis, connection_pool=options["connection_pool"])
     if scheme in _REDIS_SCHEMES:
         # A burst of hits waits its turn on these. A plain pool would answer it with an error.
-        waiting = {"max_connections": _CONNECTIONS, "timeout": _TIMEOUT} | options
+        waiting = {"max_connections": clients.MOST_CONNECTIONS, "timeout": _TIMEOUT} | options
         url = f"{_REDIS_SCHEMES[scheme]}://{rest}"
         return lambda: library.Redis.from_pool(
             library.BlockingConnectionPool.from_url(url, **waiting)
