@@ -68,13 +68,16 @@ test: $(VENV)/.has-everything server build ## run all tests, on every server wit
 	$(PYTHON) benches/check.py
 	$(MAKE) packages examples
 
+# Of tests/clients: each is a package of its own, so `cargo fmt --all` passes over them.
+RUST_CLIENTS := fred redis-rs valkey-glide-rs
+
 lint: $(LIBCLANG) $(VENV)/.has-ruff ## check formatting, lints, documentation and the architecture
 	cargo fmt --all --check
 	$(WITH_LIBCLANG) cargo clippy --workspace --all-targets --locked -- -D warnings
 	$(WITH_LIBCLANG) $(PYTHON) scripts/undocumented.py
 	$(WITH_LIBCLANG) RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --document-private-items --locked
 	cd benches/load && cargo fmt --check && cargo clippy --locked --target-dir ../../target/load -- -D warnings
-	for client in fred redis-rs valkey-glide-rs; do \
+	for client in $(RUST_CLIENTS); do \
 		cargo fmt --check --manifest-path tests/clients/$$client/Cargo.toml || exit 1; \
 	done
 	cd tests/clients/redis-rs && \
@@ -175,7 +178,7 @@ example-express:
 fmt: $(VENV)/.has-ruff ## format everything
 	cargo fmt --all
 	cargo fmt --manifest-path benches/load/Cargo.toml
-	for client in fred redis-rs valkey-glide-rs; do cargo fmt --manifest-path tests/clients/$$client/Cargo.toml; done
+	for client in $(RUST_CLIENTS); do cargo fmt --manifest-path tests/clients/$$client/Cargo.toml; done
 	$(PYTHON) -m ruff check --fix
 	$(PYTHON) -m ruff format
 
