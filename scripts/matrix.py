@@ -9,17 +9,16 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections import Counter
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from xml.etree import ElementTree as ET
 
-REPOSITORY = Path(__file__).parents[1]
+from outcomes import OUTCOMES, REPOSITORY, of_pytest
+
 sys.path.insert(0, str(REPOSITORY / "tests"))
 
-from support import binaries  # noqa: E402
+from support import binaries
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "redis-ratelimit"
 
@@ -73,30 +72,9 @@ def servers() -> list[tuple[str, Path]]:
 
 def run(path: Path, arguments: list[str]) -> Run:
     """Runs the suite on one server."""
-    with tempfile.NamedTemporaryFile(suffix=".xml") as report:
-        subprocess.run(
-            [
-                sys.executable,
-                "-m",
-                "pytest",
-                "-q",
-                "--numprocesses=auto",
-                f"--junitxml={report.name}",
-                *arguments,
-            ],
-            cwd=REPOSITORY,
-            env=os.environ | {"SERVER": str(path)},
-            check=False,
-        )
-        cases = list(ET.parse(report.name).iter("testcase"))
-    outcomes: Counter[str] = Counter()
-    reasons: Counter[str] = Counter()
-    for case in cases:
-        failed = case.find("failure") is not None or case.find("error") is not None
-        skip = case.find("skipped")
-        outcomes["failed" if failed else "passed" if skip is None else "skipped"] += 1
-        if skip is not None:
-            reasons[skip.get("message", "")] += 1
+    _, cases = of_pytest(arguments, {"SERVER": str(path)})
+    outcomes = Counter(case.outcome for case in cases)
+    reasons = Counter(case.reason for case in cases if case.outcome == "skipped")
     name = str(binaries.Binary.at(path)).partition(" (")[0]
     return Run(name, outcomes, reasons)
 
@@ -109,7 +87,7 @@ def main() -> int:
     runs = [(origin, run(path, arguments.pytest)) for origin, path in servers()]
     print("\n| server | from | passed | failed | skipped |\n|---|---|---|---|---|")
     for origin, one in runs:
-        counts = " | ".join(str(one.outcomes[what]) for what in ("passed", "failed", "skipped"))
+        counts = " | ".join(str(one.outcomes[what]) for what in OUTCOMES)
         print(f"| {one.server} | {origin} | {counts} |")
     print("\nskipped:")
     for _, one in runs:

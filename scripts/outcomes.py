@@ -1,0 +1,57 @@
+"""Runs pytest for the scripts that print a table of outcomes, and reads what became of each test.
+
+For one run whose outcomes are counted by server or by library; where only its success counts, plain
+pytest will do. It reads pytest's own report, JUnit's XML: text for people has no skips by test.
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+REPOSITORY = Path(__file__).parents[1]
+
+# In the order of the tables' columns.
+OUTCOMES = ("passed", "failed", "skipped")
+
+
+@dataclass
+class Case:
+    """What became of one test."""
+
+    # With its parameters.
+    name: str
+    # One of OUTCOMES.
+    outcome: str
+    # Why it was skipped, else nothing.
+    reason: str
+
+    @classmethod
+    def read(cls, case: ET.Element) -> "Case":
+        failed = case.find("failure") is not None or case.find("error") is not None
+        skip = case.find("skipped")
+        return cls(
+            case.get("name", ""),
+            "failed" if failed else "passed" if skip is None else "skipped",
+            "" if skip is None else skip.get("message", ""),
+        )
+
+
+def of_pytest(arguments: Sequence[str], environment: Mapping[str, str]) -> tuple[int, list[Case]]:
+    """How pytest ended, and its tests. The environment is added to this process's."""
+    with tempfile.NamedTemporaryFile(suffix=".xml") as report:
+        ended = subprocess.run(
+            [
+                *(sys.executable, "-m", "pytest", "-q", "--numprocesses=auto"),
+                *(f"--junitxml={report.name}", *arguments),
+            ],
+            cwd=REPOSITORY,
+            env=os.environ | environment,
+            check=False,
+        )
+        cases = [Case.read(case) for case in ET.parse(report.name).iter("testcase")]
+    return ended.returncode, cases
