@@ -18,7 +18,7 @@ from support.server import Server
 import redis_ratelimit.litellm
 from redis_ratelimit.aio import Limiter
 from redis_ratelimit.errors import NoPolicyError
-from redis_ratelimit.limits import Concurrency, LeakyBucket, TokenBucket
+from redis_ratelimit.limits import Concurrency, Fixed, LeakyBucket, TokenBucket
 from redis_ratelimit.litellm import CALL_TYPES, RateLimits, Tokens, caller, estimate, policy_names
 
 ALICE = UserAPIKeyAuth(api_key="sk-alice")
@@ -64,6 +64,11 @@ async def begin(limits: RateLimits, body: dict[str, Any] = BODY, kind: str = "ac
 async def answer(limits: RateLimits, tokens: int) -> None:
     response = SimpleNamespace(usage=SimpleNamespace(total_tokens=tokens))
     await limits.async_post_call_success_hook({}, ALICE, response)
+
+
+async def told(limits: RateLimits) -> dict[str, str] | None:
+    """The header fields of an answer."""
+    return await limits.async_post_call_response_headers_hook({}, ALICE, None)
 
 
 async def in_a_task(work: Awaitable[None]) -> None:
@@ -241,6 +246,60 @@ def test_a_leaky_bucket_holds_a_request_until_its_turn(server: Server, admin: re
 
     run(server, work, policies={"llm": [LeakyBucket(10, 50, "1s", cost=1, name="queue")]})
     assert admin.dbsize() == 1
+
+
+def test_clients_are_told_of_the_limit_that_governs_and_of_none_in_the_shadow(
+    server: Server,
+) -> None:
+    async def passes(limits: RateLimits) -> None:
+        await begin(limits)
+        assert await told(limits) == {
+            "ratelimit-policy": '"llm";q=250',
+            "ratelimit": '"llm";r=150;t=3600',
+            "x-ratelimit-limit": "250",
+            "x-ratelimit-remaining": "150",
+            "x-ratelimit-reset": "3600",
+        }
+        await answer(limits, 60)
+        assert (await told(limits) or {})["x-ratelimit-remaining"] == "190"
+
+    async def is_denied(limits: RateLimits) -> None:
+        with pytest.raises(HTTPException) as raised:
+            await begin(limits, BODY | {"max_tokens": 190})  # 200 tokens
+        assert raised.value.status_code == 429
+        assert raised.value.detail == "over the limit, try again in 3600 seconds"
+        assert raised.value.headers == {
+            "ratelimit-policy": '"llm";q=250',
+            "ratelimit": '"llm";r=190;t=3600',
+            "x-ratelimit-limit": "250",
+            "x-ratelimit-remaining": "190",
+            "x-ratelimit-reset": "3600",
+            "retry-after": "3600",
+        }
+
+    async def work(limits: RateLimits) -> None:
+        await in_a_task(passes(limits))
+        await in_a_task(is_denied(limits))
+
+    # The one on trial would run out first, and denies the second request, too.
+    trial = Fixed(120, "1h", name="trial", shadow=True)
+    run(server, work, policies={"llm": [Fixed(250, "1h", name="tokens"), trial]})
+
+
+def test_of_a_policy_that_limits_nobody_clients_are_told_nothing(server: Server) -> None:
+    async def passes(limits: RateLimits) -> None:
+        await begin(limits)
+        assert await told(limits) == {}
+        await answer(limits, 60)
+        assert await told(limits) == {}
+
+    async def work(limits: RateLimits) -> None:
+        # The second is over the limit on trial.
+        for _ in range(2):
+            await in_a_task(passes(limits))
+
+    trial = Fixed(120, "1h", name="trial", shadow=True)
+    run(server, work, policies={"llm": [trial]})
 
 
 # A server that is away

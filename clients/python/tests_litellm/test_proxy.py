@@ -199,23 +199,26 @@ def test_eight_callers_get_exactly_the_limit(proxy: Proxy) -> None:
     assert sorted(answers) == [200] * 20 + [429] * 20
 
 
-def test_a_denial_says_when_to_come_again_and_which_limit_it_was(proxy: Proxy) -> None:
+def test_clients_are_told_of_the_limit_that_governs_and_when_to_come_again(proxy: Proxy) -> None:
     proxy.policy("few", "FIXED 9 1h COST 1 AS requests TOKENBUCKET 120 60 1m AS tokens")
     alice = proxy.caller("few")
     passed = alice.ask("answer")
     assert passed.status_code == 200
-    assert passed.headers["x-ratelimit-limit-requests"] == "9"
-    assert passed.headers["x-ratelimit-remaining-requests"] == "8"
-    assert passed.headers["x-ratelimit-remaining-tokens"] == "87"
+    # It is settled, and then the limit with the fewest units governs: 87 tokens are left.
+    assert passed.headers["x-ratelimit-limit"] == "9"
+    assert passed.headers["x-ratelimit-remaining"] == "8"
+    assert passed.headers["x-ratelimit-reset"] == "3600"
+    assert passed.headers["ratelimit-policy"] == '"llm";q=9'
+    assert passed.headers["ratelimit"] == '"llm";r=8;t=3600'
     before = proxy.models.requests
     denied = alice.ask("answer")
     assert denied.status_code == 429
     # 33 of 120 are used, 111 are asked for, and one a second comes back.
     assert denied.headers["retry-after"] == "24"
-    assert denied.headers["x-ratelimit-limit-tokens"] == "120"
-    assert denied.headers["x-ratelimit-remaining-tokens"] == "87"
-    assert denied.headers["x-ratelimit-remaining-requests"] == "8"
-    assert "over the limit of tokens, try again in 24 seconds" in denied.text
+    assert denied.headers["x-ratelimit-limit"] == "120"
+    assert denied.headers["x-ratelimit-remaining"] == "87"
+    assert denied.headers["ratelimit"] == '"llm";r=87;t=24'
+    assert "over the limit, try again in 24 seconds" in denied.text
     # Nothing was charged, and the model was not asked.
     assert alice.left() == {"requests": 8, "tokens": 87}
     assert proxy.models.requests == before
@@ -226,7 +229,7 @@ def test_what_can_never_pass_has_no_time_to_come_again(proxy: Proxy) -> None:
     denied = alice.ask("answer", max_tokens=20_000)
     assert denied.status_code == 429
     assert "retry-after" not in denied.headers
-    assert "larger than the limit of tokens allows" in denied.text
+    assert "larger than the limit allows" in denied.text
     assert alice.left() == FULL
 
 
@@ -238,7 +241,7 @@ def test_parallel_requests_are_limited_and_a_place_is_free_at_once(proxy: Proxy)
         poll.until(lambda: proxy.models.waiting == 2, "the model has both", timeout=60)
         denied = alice.ask("answer")
         assert (denied.status_code, denied.headers["retry-after"]) == (429, "600")
-        assert "over the limit of parallel" in denied.text
+        assert "over the limit, try again in 600 seconds" in denied.text
         proxy.models.may_answer.set()
         assert [one.result().status_code for one in asked] == [200, 200]
     # Its own request before is over when a client has the answer.

@@ -33,6 +33,7 @@ from uuid import uuid4
 from fastapi import HTTPException
 from litellm.integrations.custom_logger import CustomLogger
 
+from redis_ratelimit import headers
 from redis_ratelimit.aio import Limiter
 from redis_ratelimit.decision import Decision
 from redis_ratelimit.errors import NoPolicyError
@@ -280,7 +281,7 @@ class RateLimits(CustomLogger):
             return
         reservation.is_settled = decision.source == "server"
         raise HTTPException(
-            status_code=503 if decision.source == "none" else 429,
+            status_code=headers.status(decision),
             detail=_reason(decision),
             headers=fields(decision),
         )
@@ -364,7 +365,6 @@ class RateLimits(CustomLogger):
             cost=reservation.estimate,
             once=reservation.id,
             ttl=self._remembered,
-            each=True,
         )
 
     def _is_over(self, reservation: Reservation) -> None:
@@ -391,7 +391,6 @@ class RateLimits(CustomLogger):
             reservation.policy,
             id=reservation.id,
             cost=min(used, _MOST),
-            each=True,
         )
         if decision.source == "none":
             return False
@@ -423,30 +422,21 @@ class RateLimits(CustomLogger):
 
 
 def fields(decision: Decision) -> dict[str, str]:
-    """X-RateLimit-* of the limit that governs, and of each limit with a name as OpenAI has them:
-    x-ratelimit-remaining-tokens. Retry-After, if it is denied and may pass later.
+    """What clients are told: of the limit that governs, as by the middleware. A policy may have
+    limits that they are not told of, so nothing here is asked with `each`.
+
+    In lower case, as LiteLLM has its own: of two that differ by case only, it would send both.
     """
-    found = {}
-    if not decision.allowed and decision.wait is not None:
-        found["retry-after"] = str(ceil(decision.wait))
-    if decision.source != "server":
-        return found
-    for one in (decision, *(one for one in decision.each if one.name)):
-        suffix = f"-{one.name}" if one.name else ""
-        found[f"x-ratelimit-limit{suffix}"] = str(one.limit)
-        found[f"x-ratelimit-remaining{suffix}"] = str(one.remaining)
-        found[f"x-ratelimit-reset{suffix}"] = str(ceil(one.reset)) + ("s" if one.name else "")
-    return found
+    found = headers.fields(decision, name="llm")
+    return {name.lower(): value for name, value in found.items()}
 
 
 def _reason(decision: Decision) -> str:
     if decision.source == "none":
         return "requests cannot be counted at the moment"
-    names = [one.name for one in decision.each if not one.allowed and one.name]
-    limits = f"the limit of {' and '.join(names)}" if names else "a limit"
     if decision.wait is None:
-        return f"the request is larger than {limits} allows"
-    return f"over {limits}, try again in {ceil(decision.wait)} seconds"
+        return "the request is larger than the limit allows"
+    return f"over the limit, try again in {ceil(decision.wait)} seconds"
 
 
 def __getattr__(name: str) -> Any:
