@@ -75,6 +75,14 @@ pub static MAX_LEASES: Setting = Setting::count(c"max-leases");
 /// How many ids of calls that count once a key may remember.
 pub static MAX_IDS: Setting = Setting::count(c"max-ids");
 
+/// How many clients may wait for a lease of one key.
+pub static MAX_BLOCKED: Setting = Setting::number(
+    c"max-blocked",
+    1..=10_000_000,
+    10_000,
+    MustBe { what: "a whole number from 1 to 10000000", example: "10000" },
+);
+
 /// Whether CL.THROTTLE is there, and keys that redis-cell left behind are taken over.
 pub static CELL_COMPAT: Setting = Setting::switch(c"cell-compat", true, false);
 
@@ -101,10 +109,11 @@ pub static TOP_KEYS: Setting =
     Setting::number(c"top-keys", 0..=65_536, 1024, MustBe { what: "a whole number from 0 to 65536", example: "1024" });
 
 /// Every setting.
-pub static ALL: [&Setting; 9] = [
+pub static ALL: [&Setting; 10] = [
     &MAX_LOG_ENTRIES,
     &MAX_LEASES,
     &MAX_IDS,
+    &MAX_BLOCKED,
     &CELL_COMPAT,
     &MAX_POLICIES,
     &POLICIES,
@@ -112,6 +121,13 @@ pub static ALL: [&Setting; 9] = [
     &DENIAL_EVENTS,
     &TOP_KEYS,
 ];
+
+/// The refusal of one more client that would wait for a lease of a key for which so many wait.
+pub fn check_blocked(waiting: usize) -> Result<(), Error> {
+    let most = usize::try_from(MAX_BLOCKED.get()).unwrap_or(usize::MAX);
+    let setting = MAX_BLOCKED.text();
+    if waiting < most { Ok(()) } else { Err(Error::TooManyEntries { most, setting }) }
+}
 
 /// How many entries a key of this kind may have, and the setting that says so.
 pub fn max_entries(kind: Kind) -> Option<(usize, &'static str)> {

@@ -17,6 +17,9 @@ mod policies;
 /// The keys that are denied most, where denials find them.
 mod top;
 
+/// Who waits for a lease, of every key.
+mod waiting;
+
 /// One file a command family: read, look, charge, reply.
 mod command;
 

@@ -3,7 +3,7 @@
 #![allow(unsafe_code, reason = "the server loads it by pointers")]
 
 use crate::command::kinds::KINDS;
-use crate::command::{algorithm, ban, docs, effect, info, leases, limit, multi, policies, throttle, top};
+use crate::command::{acquire, algorithm, ban, docs, effect, info, leases, limit, multi, policies, throttle, top};
 use crate::config;
 #[cfg(debug_assertions)]
 use crate::redis::Redis;
@@ -87,7 +87,7 @@ static COMMANDS: &[Command] = &[
         c"O(log N) with N the number of entries, amortized"
     },
     command! {
-        c"rl.acquire" = leases::acquire, Take on First, arity -5, ACQUIRE,
+        c"rl.acquire" = acquire::acquire, TakeOrWait on First, arity -5, ACQUIRE,
         c"Acquires or renews a lease of a concurrency limit, which expires after ttl.",
         c"O(log N) with N the number of leases, amortized; denied, O(log N + K) with K those that must expire first"
     },
@@ -312,6 +312,7 @@ unsafe fn load(
         // Only now that nothing can be refused any more: of a module whose load is refused, older servers unload the
         // library and keep its subscriptions.
         redis::info::register(ctx, commands().collect());
+        redis::blocked::register(acquire::SERVICE);
         redis::events::watch(ctx);
         redis::bus::join(ctx);
     }

@@ -1,6 +1,7 @@
 //! What a call is answered, as a value: it is complete before a byte of it is sent. The same in RESP2 and RESP3 but for
 //! maps. -1 is born here and nowhere else.
 
+use crate::waiting::Seen;
 use ratelimit_core::policy::Facts;
 use ratelimit_core::top::Heavy;
 use ratelimit_core::{Amount, Decision, Fact, Kind, Span, Timestamp, Verdict};
@@ -24,6 +25,8 @@ pub enum Reply {
     Null,
     /// It was done.
     Ok,
+    /// Nothing yet: the client waits.
+    Later,
 }
 
 /// A few integers.
@@ -144,6 +147,16 @@ impl Reply {
             Reply::Array(std::iter::once(Reply::Bytes(key.name.into())).chain(counts).collect())
         };
         Reply::Array(keys.iter().map(row).collect())
+    }
+
+    /// `[holder, cost, waited_ms, left_ms]`: who waits for a lease; -1 for as long as it takes.
+    pub fn waiter(seen: &Seen) -> Reply {
+        Reply::Array(vec![
+            Reply::Bytes(seen.holder.clone()),
+            Reply::text(&seen.cost.to_string()),
+            Reply::millis(seen.waited),
+            Reply::Integer(seen.left.map_or(-1, millis)),
+        ])
     }
 
     /// What a key of a kind says of itself to people.

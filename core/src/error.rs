@@ -55,6 +55,8 @@ pub enum Error {
     },
     /// None of the policies that the call asks for is there: their names, as they are shown.
     NoPolicy(String),
+    /// The client is to ask elsewhere, or again: a server's own words, with their code.
+    Redirected(String),
     /// A policy has leases, and the call that asks for one has no id.
     NoHolder,
     /// RL.DELAY has one integer, and an admitted call would have more to tell: because of this.
@@ -179,6 +181,7 @@ impl fmt::Display for Error {
             Error::TooManyEntries { most, setting } => {
                 write!(f, "ERR the key has {most} entries, as many as ratelimit.{setting} allows")
             }
+            Error::Redirected(text) => f.write_str(text),
             Error::TooManyParts { most } => {
                 write!(f, "ERR the key has {most} limits, as many as one key may have")
             }

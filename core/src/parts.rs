@@ -194,6 +194,13 @@ impl PartsUsage {
         released
     }
 
+    /// When a holder's lease expires; `None` if it has none.
+    #[must_use]
+    pub fn lease_until(&self, holder: &[u8], now: Timestamp) -> Option<Timestamp> {
+        let leases = self.parts.iter().find_map(|part| ConcurrencyUsage::of(&part.usage))?;
+        leases.lease_until(holder, now)
+    }
+
     fn take_back(&mut self, holders: &[&[u8]], now: Timestamp) -> usize {
         let mut parts = self.parts.iter_mut();
         let leases = parts

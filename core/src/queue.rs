@@ -171,6 +171,12 @@ impl<C> Queue<C> {
         Some(waiter)
     }
 
+    /// Who waits there.
+    #[must_use]
+    pub fn at(&self, place: Place) -> Option<&Waiter<C>> {
+        self.waiters.get(&place)
+    }
+
     /// Whose turn it is.
     #[must_use]
     pub fn head(&self) -> Option<(Place, &Waiter<C>)> {

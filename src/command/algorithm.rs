@@ -1,12 +1,13 @@
 //! One algorithm on one key: `RL.TOKENBUCKET` and its siblings, the generic `RL.TAKE`, and `RL.PEEK`.
 
-use super::{limit, several};
+use super::{behind, limit, several};
 use crate::redis::{self, Redis};
 use crate::reply::Reply;
 use ratelimit_core::args::{Args, KeyName};
 use ratelimit_core::error::Error;
 use ratelimit_core::spec::{Asked, Behind, Call, Numbers, Spec};
 use ratelimit_core::with_limit;
+use ratelimit_core::{Decision, Timestamp};
 
 /// `RL.TOKENBUCKET key capacity refill period [options]`
 pub fn token_bucket(redis: &mut Redis, args: Args) -> Result<Reply, Error> {
@@ -36,22 +37,19 @@ pub fn sliding_log(redis: &mut Redis, args: Args) -> Result<Reply, Error> {
 /// `RL.TAKE key [options] spec [spec ...]`
 pub fn take(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     let key = args.key()?;
-    charge_with_options(redis, key, Asked::take(&mut args)?)
+    let mut asked = Asked::take(&mut args)?;
+    behind::take(redis, key, &mut asked);
+    charge_with_options(redis, key, asked)
 }
 
 /// `RL.PEEK key [options] spec [spec ...]`
 pub fn peek(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     let key = args.key()?;
-    let asked = Asked::peek(&mut args)?;
+    let mut asked = Asked::peek(&mut args)?;
+    behind::look(redis, key, &mut asked);
     let now = redis::now();
     match asked {
-        Asked::One(spec) => match with_limit!(spec, limit => super::peek(redis, key, limit, spec.ask, now)) {
-            Ok(decision) => Ok(Reply::decision(&decision.keeping(spec.kept))),
-            Err(refused) => {
-                let call = several::of_one(&spec, refused)?;
-                several::peek(redis, key, &call, now).map(|answer| several::reply(&call, &answer))
-            }
-        },
+        Asked::One(spec) => peek_one(redis, key, &spec, now).map(|decision| Reply::decision(&decision)),
         Asked::Several(call) => several::peek(redis, key, &call, now).map(|answer| several::reply(&call, &answer)),
         Asked::Policy(by) => limit::peek(redis, key, &by, now),
     }
@@ -72,6 +70,31 @@ pub fn charge<'a>(
     charge_with_options(redis, key, Asked::alone(&mut args, &numbers, &behind)?)
 }
 
+/// The decision on a call that changes nothing.
+pub(super) fn peek_asked(redis: &mut Redis, key: KeyName, asked: &Asked, now: Timestamp) -> Result<Decision, Error> {
+    match asked {
+        Asked::One(spec) => peek_one(redis, key, spec, now),
+        Asked::Several(call) => several::peek(redis, key, call, now).map(|answer| answer.decision),
+        Asked::Policy(_) => Err(Error::Internal),
+    }
+}
+
+/// The decision on a call that is charged if its limits allow it.
+pub(super) fn charge_asked(redis: &mut Redis, key: KeyName, asked: &Asked, now: Timestamp) -> Result<Decision, Error> {
+    match asked {
+        Asked::One(spec) => decide_one(redis, key, spec, now),
+        Asked::Several(call) => several::charge(redis, key, call, now).map(|answer| answer.decision),
+        Asked::Policy(_) => Err(Error::Internal),
+    }
+}
+
+fn peek_one(redis: &mut Redis, key: KeyName, spec: &Spec, now: Timestamp) -> Result<Decision, Error> {
+    match with_limit!(spec, limit => super::peek(redis, key, limit, spec.ask, now)) {
+        Ok(decision) => Ok(decision.keeping(spec.kept)),
+        Err(refused) => several::peek(redis, key, &several::of_one(spec, refused)?, now).map(|answer| answer.decision),
+    }
+}
+
 #[inline(never)]
 fn charge_with_options(redis: &mut Redis, key: KeyName, asked: Asked) -> Result<Reply, Error> {
     match asked {
@@ -82,11 +105,15 @@ fn charge_with_options(redis: &mut Redis, key: KeyName, asked: Asked) -> Result<
 }
 
 #[inline(always)]
-fn charge_one(redis: &mut Redis, key: KeyName, spec: &Spec) -> Result<Reply, Error> {
-    let now = redis::now();
+pub(super) fn charge_one(redis: &mut Redis, key: KeyName, spec: &Spec) -> Result<Reply, Error> {
+    decide_one(redis, key, spec, redis::now()).map(|decision| Reply::decision(&decision))
+}
+
+#[inline(always)]
+fn decide_one(redis: &mut Redis, key: KeyName, spec: &Spec, now: Timestamp) -> Result<Decision, Error> {
     match with_limit!(spec, limit => super::charge(redis, key, limit, spec.ask, now)) {
-        Ok(decision) => Ok(Reply::decision(&decision.keeping(spec.kept))),
-        Err(refused) => several::charge_one(redis, key, spec, now, refused).map(|decision| Reply::decision(&decision)),
+        Ok(decision) => Ok(decision.keeping(spec.kept)),
+        Err(refused) => several::charge_one(redis, key, spec, now, refused),
     }
 }
 

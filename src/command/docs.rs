@@ -28,6 +28,7 @@ const FORCE_OR_WAIT: Arg = Arg::new(c"mode", Shape::OneOf(&[FORCE, MAXWAIT])).op
 const KEEP: Arg = Arg::new(c"keep", Shape::Word).after(c"KEEP").optional();
 const AS: Arg = Arg::new(c"name", Shape::Word).after(c"AS").optional();
 const NX: Arg = Arg::literal(c"nx", c"NX").optional();
+const BLOCK: Arg = Arg::new(c"block", Shape::Word).after(c"BLOCK").optional();
 const ID: Arg = Arg::new(c"id", Shape::Word);
 const ONCE: Arg = Arg::new(c"once", Shape::Block(&[ID, TTL])).after(c"ONCE");
 const SETTLE: Arg = Arg::new(c"settle", Shape::Block(&[ID, Arg::new(c"amount", Shape::Number)])).after(c"SETTLE");
@@ -116,7 +117,7 @@ pub const SLIDING: &[Arg] = &[KEY, LIMIT, WINDOW, STRICT, COST, MODE, KEEP, AS, 
 /// Of RL.SLIDINGLOG.
 pub const LOG: &[Arg] = &[KEY, LIMIT, WINDOW, COST, MODE, KEEP, AS, COUNTS];
 /// Of RL.ACQUIRE.
-pub const ACQUIRE: &[Arg] = &[KEY, LIMIT, TTL, HOLDER, COST, KEEP, AS, NX];
+pub const ACQUIRE: &[Arg] = &[KEY, LIMIT, TTL, HOLDER, COST, KEEP, AS, NX, BLOCK];
 /// Of RL.RELEASE.
 pub const RELEASE: &[Arg] = &[KEY, HOLDER.multiple()];
 /// Of RL.MTAKE.

@@ -1,9 +1,10 @@
 //! `RL.INFO`: what a key remembers, for people.
 
 use super::kinds::KINDS;
-use crate::redis::Redis;
+use crate::redis::{self, Redis};
 use crate::reply::Reply;
-use ratelimit_core::args::Args;
+use crate::waiting;
+use ratelimit_core::args::{Args, KeyName};
 use ratelimit_core::error::Error;
 
 /// `RL.INFO key`
@@ -14,10 +15,24 @@ pub fn info(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     for row in &KINDS {
         match (row.describe)(redis, key) {
             Ok(None) => return Ok(Reply::Null),
-            Ok(Some(facts)) => return Ok(Reply::facts(row.kind, facts)),
+            Ok(Some(facts)) => return Ok(with_queue(redis, key, Reply::facts(row.kind, facts))),
             Err(Error::WrongType { holds, .. }) => wrong_type = Err(Error::WrongType { holds, needs: "a limiter" }),
             Err(other) => return Err(other),
         }
     }
     wrong_type
+}
+
+/// The same with those who wait for a lease of the key, if anybody does.
+fn with_queue(redis: &Redis, name: KeyName, reply: Reply) -> Reply {
+    const SHOWN: usize = 100;
+    let (db, key) = (redis.db(), redis.key_bytes(name));
+    match (waiting::waiting(db, key), reply) {
+        (waiting @ 1.., Reply::Map(mut pairs)) => {
+            let queue = waiting::list(db, key, SHOWN, redis::now()).iter().map(Reply::waiter).collect();
+            pairs.extend([("waiting", Reply::count(waiting)), ("queue", Reply::Array(queue))]);
+            Reply::Map(pairs)
+        }
+        (_, reply) => reply,
+    }
 }

@@ -1,31 +1,65 @@
-//! A concurrency limit: `RL.ACQUIRE` and `RL.RELEASE`.
+//! Giving leases of a concurrency limit back: `RL.RELEASE`.
 
 use super::step_back;
 use crate::redis::{self, Redis, guard};
 use crate::reply::Reply;
+use crate::waiting::Grant;
 use ratelimit_core::args::{Args, KeyName};
 use ratelimit_core::error::Error;
 use ratelimit_core::expiry::Expiry;
 use ratelimit_core::leases::ConcurrencyUsage;
 use ratelimit_core::parts::PartsUsage;
-use ratelimit_core::spec::{Spec, holders};
+use ratelimit_core::spec::holders;
 use ratelimit_core::{Kind, Span, Timestamp, Usage};
-
-/// `RL.ACQUIRE key limit ttl holder [COST cost] [KEEP amount] [AS name] [NX]`
-pub fn acquire(redis: &mut Redis, args: Args) -> Result<Reply, Error> {
-    super::algorithm::charge(redis, args, Spec::concurrency)
-}
 
 /// `RL.RELEASE key holder [holder ...]`
 pub fn release(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     let name = args.key()?;
     let holders = holders(&mut args)?;
     let now = redis::now();
-    let of_plain =
-        release_from(redis, name, now, ConcurrencyUsage::time_to_last_expiry, |leases| leases.release(&holders, now));
-    match of_plain {
+    let released = release_from_key(
+        redis,
+        name,
+        now,
+        |leases| leases.release(&holders, now),
+        |parts| parts.release(&holders, now),
+    );
+    released.map(Reply::count)
+}
+
+/// Gives a lease back that was granted to a client that had gone, unless its holder has renewed it since.
+pub fn give_back(redis: &mut Redis, name: KeyName, Grant { holder, expires_at, .. }: &Grant, now: Timestamp) {
+    let holders = [&**holder];
+    let released = release_from_key(
+        redis,
+        name,
+        now,
+        |leases| if leases.lease_until(holder, now) == Some(*expires_at) { leases.release(&holders, now) } else { 0 },
+        |parts| if parts.lease_until(holder, now) == Some(*expires_at) { parts.release(&holders, now) } else { 0 },
+    );
+    // What the key holds now, if it is something else, has no such lease.
+    drop(released);
+}
+
+/// When a holder's lease of a key expires; `None` if it has none.
+pub fn expires_at(redis: &mut Redis, name: KeyName, holder: &[u8], now: Timestamp) -> Option<Timestamp> {
+    match redis.peek::<ConcurrencyUsage>(name) {
+        Ok(key) => key.usage().lease_until(holder, now),
+        Err(_) => redis.peek::<PartsUsage>(name).ok()?.usage().lease_until(holder, now),
+    }
+}
+
+/// Releases leases of a key, whatever it holds them in; how many.
+fn release_from_key(
+    redis: &mut Redis,
+    name: KeyName,
+    now: Timestamp,
+    of_plain: impl FnOnce(&mut ConcurrencyUsage) -> usize,
+    of_parts: impl FnOnce(&mut PartsUsage) -> usize,
+) -> Result<usize, Error> {
+    match release_from(redis, name, now, ConcurrencyUsage::time_to_last_expiry, of_plain) {
         Err(Error::WrongType { holds, .. }) if holds == Kind::Limits.name() => {
-            release_from(redis, name, now, PartsUsage::reset, |parts| parts.release(&holders, now))
+            release_from(redis, name, now, PartsUsage::reset, of_parts)
         }
         released => released,
     }
@@ -38,7 +72,7 @@ fn release_from<U: Usage>(
     now: Timestamp,
     reset: impl Fn(&U, Timestamp) -> Span,
     release: impl FnOnce(&mut U) -> usize,
-) -> Result<Reply, Error> {
+) -> Result<usize, Error> {
     let mut key = redis.open::<U>(name)?;
     let usage = key.usage_mut();
     let step = step_back(usage, now, &reset);
@@ -50,5 +84,5 @@ fn release_from<U: Usage>(
     } else if let Some(step) = step {
         key.moved_back(&step);
     }
-    Ok(Reply::count(released))
+    Ok(released)
 }

@@ -3,7 +3,7 @@
 //! A policy that a plain key can serve is decided as a spec of the same words is. Any other is a call over its limits,
 //! on one key.
 
-use super::{charge as charge_plain, several};
+use super::{behind, charge as charge_plain, several};
 use crate::policies::{self, Ruling};
 use crate::redis::{self, Redis};
 use crate::reply::Reply;
@@ -40,7 +40,9 @@ pub fn delay(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     let by = ByPolicy::behind(name, &mut args)?;
     let ruling = policies::find(&by, now)?;
     by.refuse_more_to_tell(&ruling.policy)?;
-    let verdict = match by.asked(&ruling.policy)? {
+    let mut asked = by.asked(&ruling.policy)?;
+    behind::take(redis, key, &mut asked);
+    let verdict = match asked {
         Asked::One(spec) => charge_one(redis, key, &spec, &ruling, now)?.verdict,
         Asked::Several(call) => charge_several(redis, key, &call, &ruling, now)?.decision.verdict,
         Asked::Policy(_) => return Err(Error::Internal),
@@ -51,7 +53,9 @@ pub fn delay(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
 /// The reply to a call that asks for a policy, and is charged if that allows it.
 pub fn charge(redis: &mut Redis, key: KeyName, by: &ByPolicy, now: Timestamp) -> Result<Reply, Error> {
     let ruling = policies::find(by, now)?;
-    match by.asked(&ruling.policy)? {
+    let mut asked = by.asked(&ruling.policy)?;
+    behind::take(redis, key, &mut asked);
+    match asked {
         Asked::One(spec) => charge_one(redis, key, &spec, &ruling, now).map(|decision| Reply::decision(&decision)),
         Asked::Several(call) => {
             let answer = charge_several(redis, key, &call, &ruling, now)?;
@@ -64,7 +68,9 @@ pub fn charge(redis: &mut Redis, key: KeyName, by: &ByPolicy, now: Timestamp) ->
 /// The same of a call that changes nothing.
 pub fn peek(redis: &mut Redis, key: KeyName, by: &ByPolicy, now: Timestamp) -> Result<Reply, Error> {
     let ruling = policies::find(by, now)?;
-    let call = match by.asked(&ruling.policy)? {
+    let mut asked = by.asked(&ruling.policy)?;
+    behind::look(redis, key, &mut asked);
+    let call = match asked {
         Asked::One(spec) => Call::of_one(spec),
         Asked::Several(call) => *call,
         Asked::Policy(_) => return Err(Error::Internal),

@@ -1,7 +1,9 @@
 //! One file a command family; what they share is here, once: look, then charge, on one key.
 
+pub mod acquire;
 pub mod algorithm;
 pub mod ban;
+pub mod behind;
 pub mod docs;
 pub mod effect;
 pub mod info;

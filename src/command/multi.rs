@@ -5,11 +5,12 @@
 //! at again if they may have.
 
 use super::several::{self, of_plain};
-use super::{Seen, limit, move_back, step_back};
+use super::{Seen, behind, limit, move_back, step_back};
 use crate::policies::{self, Ruling};
 use crate::redis::key::Found;
 use crate::redis::{self, Redis, guard};
 use crate::reply::{Reply, Row};
+use crate::waiting;
 use ratelimit_core::args::{Args, KeyName};
 use ratelimit_core::error::Error;
 use ratelimit_core::expiry::Expiry;
@@ -26,7 +27,8 @@ pub fn take(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     let call = CallOnKeys::take(&mut args)?;
     let now = redis::now();
     let rulings = policies::of_keys(&call, now)?;
-    let call = ruled(call, &rulings)?;
+    let mut call = ruled(call, &rulings)?;
+    come_behind(redis, &mut call, true);
     let looked = look(redis, &call, now)?;
     let allowed = admits(&call, looked.iter().map(|key| &key.seen));
     if allowed {
@@ -46,7 +48,8 @@ pub fn peek(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     let call = CallOnKeys::peek(&mut args)?;
     let now = redis::now();
     let rulings = policies::of_keys(&call, now)?;
-    let call = ruled(call, &rulings)?;
+    let mut call = ruled(call, &rulings)?;
+    come_behind(redis, &mut call, false);
     let mut peeked = Vec::with_capacity(call.specs.len());
     for key in &call.specs {
         peeked.push(SeenKey::peek(redis, &call, key, now)?);
@@ -71,6 +74,20 @@ fn ruled<'p, 'a: 'p>(call: CallOnKeys<'a>, rulings: &'p [Option<Rc<Ruling>>]) ->
         }
     }
     Ok(CallOnKeys { specs, counts, purpose })
+}
+
+/// Has leases that the call takes come behind those who wait for them.
+#[inline(always)]
+fn come_behind(redis: &Redis, call: &mut CallOnKeys, takes: bool) {
+    if waiting::any() {
+        for (name, on_key) in &mut call.specs {
+            match on_key {
+                OnKey::Spec(spec) => behind::come(redis, *name, spec, takes),
+                OnKey::Call(call) => call.specs.iter_mut().for_each(|spec| behind::come(redis, *name, spec, takes)),
+                OnKey::Policy(_) => {}
+            }
+        }
+    }
 }
 
 /// Whether the call as a whole may go on. A settlement may if any key knows its id.

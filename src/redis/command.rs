@@ -38,6 +38,8 @@ pub struct Command {
 pub enum Access {
     /// It may change them.
     Take,
+    /// The same, and its client may wait.
+    TakeOrWait,
     /// It only looks.
     Peek,
     /// It sets them to what was propagated to a replica or the AOF.
@@ -159,10 +161,12 @@ pub unsafe fn register(ctx: *mut raw::RedisModuleCtx, command: &Command) -> Resu
         // No deny-oom: what exists goes on being limited; making a key asks for itself.
         (Access::Take, Keys::Numbered) => c"write getkeys-api",
         (Access::Take, _) => c"write fast",
+        // The server's flag is as old as its descriptions of commands.
+        (Access::TakeOrWait, _) if api!(RedisModule_SetCommandInfo).is_some() => c"write blocking",
         (Access::Peek, Keys::Numbered) => c"readonly getkeys-api",
         (Access::Peek, Keys::None) => c"readonly",
         (Access::Peek, _) => c"readonly fast",
-        (Access::Effect | Access::Govern, _) => c"write",
+        (Access::TakeOrWait | Access::Effect | Access::Govern, _) => c"write",
         (Access::Notes, _) => c"allow-loading allow-stale",
     };
     let (first, last, step) = match command.keys {
@@ -201,14 +205,15 @@ impl Command {
     fn categories(&self) -> CString {
         let access = match self.access {
             Access::Take => "write",
+            Access::TakeOrWait => "write blocking",
             Access::Peek => "read",
             Access::Effect => "write dangerous",
             Access::Govern => "write admin dangerous",
             // As SLOWLOG, which has the names of everybody's keys too.
             Access::Notes => "admin dangerous",
         };
-        let speed = if self.keys == Keys::First { "fast" } else { "slow" };
-        let for_users = matches!(self.access, Access::Take | Access::Peek);
+        let speed = if self.keys == Keys::First && self.access != Access::TakeOrWait { "fast" } else { "slow" };
+        let for_users = matches!(self.access, Access::Take | Access::TakeOrWait | Access::Peek);
         let added = api!(RedisModule_AddACLCategory).is_some() && for_users;
         let own = if added { CATEGORY.to_str().unwrap_or_default() } else { "" };
         CString::new(format!("{access} {speed} {own}").trim_end()).unwrap_or_default()
@@ -219,7 +224,7 @@ impl Access {
     /// The same in the server's flags.
     pub fn key_flags(self) -> u32 {
         match self {
-            Access::Take => {
+            Access::Take | Access::TakeOrWait => {
                 raw::REDISMODULE_CMD_KEY_RW | raw::REDISMODULE_CMD_KEY_ACCESS | raw::REDISMODULE_CMD_KEY_UPDATE
             }
             Access::Peek => raw::REDISMODULE_CMD_KEY_RO | raw::REDISMODULE_CMD_KEY_ACCESS,

@@ -1,7 +1,7 @@
 //! What the server announces: a module has one subscription to each event, so who is to hear of it is told here.
 
 use super::api::{OK, api};
-use super::{guard, listeners, policies};
+use super::{blocked, guard, listeners, policies};
 use redis_module::raw;
 use std::ffi::c_void;
 
@@ -13,7 +13,12 @@ pub unsafe fn watch(ctx: *mut raw::RedisModuleCtx) {
     // SAFETY: the caller's promise.
     let all = listeners::EVENTS.into_iter().all(|id| unsafe { subscribe(ctx, id) });
     listeners::watched(all);
-    for id in [raw::REDISMODULE_EVENT_REPL_ASYNC_LOAD, raw::REDISMODULE_EVENT_CRON_LOOP] {
+    for id in [
+        raw::REDISMODULE_EVENT_REPL_ASYNC_LOAD,
+        raw::REDISMODULE_EVENT_CRON_LOOP,
+        raw::REDISMODULE_EVENT_FLUSHDB,
+        raw::REDISMODULE_EVENT_SWAPDB,
+    ] {
         // SAFETY: likewise. Before 7.0 nothing is loaded beside the old data.
         unsafe { subscribe(ctx, id) };
     }
@@ -41,11 +46,18 @@ unsafe extern "C" fn heard(
             listeners::changed(forked);
         }
         match event.id {
-            // SAFETY: the event's own context.
-            raw::REDISMODULE_EVENT_CRON_LOOP => unsafe { policies::pay(ctx) },
+            raw::REDISMODULE_EVENT_CRON_LOOP => {
+                // SAFETY: the event's own context.
+                unsafe { policies::pay(ctx) };
+                blocked::cron(ctx);
+            }
+            raw::REDISMODULE_EVENT_FLUSHDB | raw::REDISMODULE_EVENT_SWAPDB => blocked::all_may_have_changed(ctx),
             // SAFETY: the event's own context.
             raw::REDISMODULE_EVENT_FORK_CHILD if forked => unsafe { policies::forked(ctx) },
-            raw::REDISMODULE_EVENT_LOADING => policies::loading(subevent),
+            raw::REDISMODULE_EVENT_LOADING => {
+                policies::loading(subevent);
+                blocked::all_may_have_changed(ctx);
+            }
             raw::REDISMODULE_EVENT_REPL_ASYNC_LOAD => policies::loading_beside(subevent),
             _ => {}
         }

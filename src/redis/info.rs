@@ -5,6 +5,8 @@ use super::command::Command;
 use super::{bus, guard, now};
 use crate::policies;
 use crate::stats::{self, CommandStats, Counter, KindStats};
+use crate::waiting;
+use ratelimit_core::Span;
 use redis_module::raw;
 use std::ffi::{CStr, CString, c_int};
 use std::sync::OnceLock;
@@ -32,7 +34,7 @@ pub unsafe fn register(ctx: *mut raw::RedisModuleCtx, shown: Vec<&'static Comman
 /// Room for the name of a kind: nine letters, and the end of a C string.
 const MAX_NAME: usize = 10;
 
-/// The server also asks when it has crashed: then nothing here allocates, and policies are left out.
+/// The server also asks when it has crashed: then nothing here allocates, and queues and policies are left out.
 unsafe extern "C" fn show(ctx: *mut raw::RedisModuleInfoCtx, crashed: c_int) {
     guard::callback((), || {
         let info = Info { ctx };
@@ -64,6 +66,9 @@ unsafe extern "C" fn show(ctx: *mut raw::RedisModuleInfoCtx, crashed: c_int) {
                 info.dict(name, &[(c"admitted", admitted), (c"denied", denied), (c"keys_made", keys_made)]);
             }
         }
+        if crashed == 0 && info.section(c"waiting") {
+            info.waiting();
+        }
         if crashed == 0 && info.section(c"policies") {
             info.policies();
         }
@@ -82,6 +87,10 @@ fn escaped(name: &[u8]) -> String {
         }
     }
     text
+}
+
+fn count(count: usize) -> u64 {
+    u64::try_from(count).unwrap_or(u64::MAX)
 }
 
 fn sum<'a>(counters: impl Iterator<Item = &'a Counter>) -> u64 {
@@ -114,39 +123,63 @@ impl Info {
         }
     }
 
+    /// Who waits for leases, and what has become of those who did.
+    fn waiting(&self) {
+        const SHOWN: usize = 16;
+        let millis = |span: Span| span.ceil_millis();
+        let queues = waiting::all(now());
+        let longest = queues.first().map_or(0, |queue| millis(queue.longest));
+        let waiting = queues.iter().fold(0, |sum: usize, queue| sum.saturating_add(queue.waiting));
+        self.field(c"blocked_clients", count(waiting));
+        self.field(c"blocked_keys", count(queues.len()));
+        self.field(c"longest_blocked_ms", longest);
+        self.field(c"served", waiting::SERVED.get());
+        self.field(c"timed_out", waiting::TIMED_OUT.get());
+        for (place, queue) in queues.into_iter().take(SHOWN).enumerate() {
+            let Ok(field) = CString::new(format!("blocked_{place}")) else { continue };
+            self.dict_of(&field, || {
+                self.text(c"key", &escaped(&queue.key.name));
+                self.field(c"db", u64::try_from(queue.key.db).unwrap_or(0));
+                self.field(c"waiting", count(queue.waiting));
+                self.field(c"longest_ms", millis(queue.longest));
+            });
+        }
+    }
+
     /// How many policies there are, whether others have the same, and what has become of the calls on each.
     fn policies(&self) {
         self.field(c"policies", policies::count());
         self.text(c"policies_digest", &format!("{:016x}", policies::digest()));
-        self.field(c"policy_peers_differ", u64::try_from(bus::differing()).unwrap_or(u64::MAX));
-        let (Some(begin), Some(end)) = (api!(RedisModule_InfoBeginDictField), api!(RedisModule_InfoEndDictField))
-        else {
-            return;
-        };
+        self.field(c"policy_peers_differ", count(bus::differing()));
         for (place, policy) in policies::list(None, now()).into_iter().enumerate() {
             let Ok(field) = CString::new(format!("policy_{place}")) else { continue };
-            // SAFETY: likewise.
-            unsafe { begin(self.ctx, field.as_ptr()) };
-            self.text(c"name", &escaped(&policy.name));
-            self.field(c"version", policy.version);
-            for (count, value) in policy.counts.all() {
-                if let Ok(count) = CString::new(count) {
-                    self.field(&count, value);
+            self.dict_of(&field, || {
+                self.text(c"name", &escaped(&policy.name));
+                self.field(c"version", policy.version);
+                for (count, value) in policy.counts.all() {
+                    if let Ok(count) = CString::new(count) {
+                        self.field(&count, value);
+                    }
                 }
-            }
-            // SAFETY: likewise.
-            unsafe { end(self.ctx) };
+            });
         }
     }
 
     /// `name:one=1,other=2`
     fn dict(&self, name: &CStr, fields: &[(&CStr, &Counter)]) {
-        if let (Some(begin), Some(end)) = (api!(RedisModule_InfoBeginDictField), api!(RedisModule_InfoEndDictField)) {
-            // SAFETY: likewise.
-            unsafe { begin(self.ctx, name.as_ptr()) };
+        self.dict_of(name, || {
             for (name, counter) in fields {
                 self.field(name, counter.get());
             }
+        });
+    }
+
+    /// The same with the fields that are added between.
+    fn dict_of(&self, name: &CStr, add: impl FnOnce()) {
+        if let (Some(begin), Some(end)) = (api!(RedisModule_InfoBeginDictField), api!(RedisModule_InfoEndDictField)) {
+            // SAFETY: likewise.
+            unsafe { begin(self.ctx, name.as_ptr()) };
+            add();
             // SAFETY: likewise.
             unsafe { end(self.ctx) };
         }

@@ -26,6 +26,8 @@ static STATE: AtomicU8 = AtomicU8::new(SOMEBODY);
 const SOMEBODY: u8 = 0;
 const NOBODY: u8 = 1;
 const TO_BE_ASKED: u8 = 2;
+/// Nobody listens, but effects go out.
+const AS_IF_SOMEBODY: u8 = 3;
 
 /// Whether effects go out.
 #[inline(always)]
@@ -35,6 +37,19 @@ pub fn any() -> bool {
         TO_BE_ASKED => ask(),
         _ => true,
     }
+}
+
+/// Has effects go out of what `run` changes, even if nobody listens.
+pub fn as_if_somebody_listened<T>(run: impl FnOnce() -> T) -> T {
+    if !any() {
+        STATE.store(AS_IF_SOMEBODY, Relaxed);
+    }
+    let done = run();
+    // Whoever has begun to listen meanwhile goes on doing so.
+    if STATE.load(Relaxed) == AS_IF_SOMEBODY {
+        STATE.store(NOBODY, Relaxed);
+    }
+    done
 }
 
 #[cold]

@@ -8,6 +8,7 @@
 #![allow(unsafe_code, reason = "the server is reached by pointers alone")]
 
 pub mod api;
+pub mod blocked;
 pub mod bus;
 mod clock;
 pub mod command;
@@ -24,6 +25,7 @@ pub mod memory;
 pub mod native_type;
 pub mod policies;
 mod rdb;
+mod slots;
 
 use crate::config::DENIAL_EVENTS;
 use crate::reply::{Reply, Row};
@@ -126,7 +128,7 @@ impl<'a> Redis<'a> {
 
     /// Ends what the call does to keys, whatever has become of the call: what has changed is propagated to replicas and
     /// the AOF, then what was left for later is done, and then those hear of it who might change more.
-    fn finish(&mut self) {
+    pub fn finish(&mut self) {
         self.propagate();
         while let Some(run) = self.more.as_mut().and_then(|more| more.pending.pop_front()) {
             run(self);
@@ -206,6 +208,7 @@ impl<'a> Redis<'a> {
             Reply::Ok => unsafe {
                 call!(RedisModule_ReplyWithSimpleString(self.ctx, c"OK".as_ptr()));
             },
+            Reply::Later => {}
         }
     }
 

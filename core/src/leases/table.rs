@@ -136,6 +136,13 @@ impl ConcurrencyUsage {
         self.held_by(Name::of(holder), now).is_some()
     }
 
+    /// When a holder's lease expires; `None` if it has none.
+    #[must_use]
+    pub fn lease_until(&self, holder: &[u8], now: Timestamp) -> Option<Timestamp> {
+        let lease = self.lease_of(Name::of(holder))?;
+        (self.at(now) < lease.expires_at).then_some(lease.expires_at)
+    }
+
     /// How long until the last lease expires.
     pub fn time_to_last_expiry(&self, now: Timestamp) -> Span {
         let last = self.by_expiry.last_key_value();

@@ -1,0 +1,126 @@
+//! Taking a lease of a concurrency limit, and waiting for one: `RL.ACQUIRE`.
+//!
+//! A call that would be denied for now joins the queue of its key instead. The queue is served when something has
+//! happened to the key, or a lease has expired (`redis/blocked.rs`): the head is asked as its call would ask, until one
+//! is denied. Until then, whatever else takes leases of the key comes behind (`behind.rs`).
+
+use super::{algorithm, behind, leases};
+use crate::config;
+use crate::redis::blocked::{self, Service};
+use crate::redis::{self, Redis};
+use crate::reply::Reply;
+use crate::waiting::{self, Grant, Key, Next};
+use ratelimit_core::args::{Args, KeyName};
+use ratelimit_core::error::Error;
+use ratelimit_core::queue::Claim;
+use ratelimit_core::spec::{Asked, Behind, Block, Spec};
+use ratelimit_core::{Decision, Timestamp, Verdict};
+
+/// What the server's side does for those who wait.
+pub const SERVICE: Service = Service { serve, denial, give_back: leases::give_back };
+
+/// How many of a key are served before others run.
+const AT_ONCE: usize = 1000;
+
+/// `RL.ACQUIRE key limit ttl holder [COST cost] [KEEP amount] [AS name] [NX] [BLOCK duration]`
+pub fn acquire(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
+    let (key, mut behind) = (args.key()?, Behind::default());
+    let (numbers, block) = Spec::acquire(&mut args, &mut behind)?;
+    if behind.is_nothing(&args) && block == Block::No && !waiting::any() {
+        return algorithm::charge_one(redis, key, &Spec::plain(numbers));
+    }
+    acquire_in_turn(redis, key, Asked::alone(&mut args, &numbers, &behind)?, block)
+}
+
+#[inline(never)]
+fn acquire_in_turn(redis: &mut Redis, name: KeyName, mut asked: Asked, block: Block) -> Result<Reply, Error> {
+    behind::take(redis, name, &mut asked);
+    let now = redis::now();
+    if block != Block::No && redis.may_block() {
+        let limit = |spec: &Spec| spec.limit.raised_by(spec.kept).limit();
+        let waits = matches!(algorithm::peek_asked(redis, name, &asked, now)?.verdict, Verdict::After(_));
+        if let (true, [spec]) = (waits, behind::specs(&mut asked))
+            && let Some(claim) = Claim::of(spec)
+        {
+            config::check_blocked(waiting::waiting(redis.db(), redis.key_bytes(name)))?;
+            redis.block(name, limit(spec), claim, block, now);
+            return Ok(Reply::Later);
+        }
+    }
+    algorithm::charge_asked(redis, name, &asked, now).map(|decision| Reply::decision(&decision))
+}
+
+/// Answers those who wait for a lease of a key and can be answered.
+fn serve(redis: &mut Redis, name: KeyName, key: &Key, now: Timestamp) {
+    // First: once the later call of the same holder has its lease, this would be a renewal.
+    while let Some(next) = waiting::replaced(key) {
+        deny(redis, name, key, &next, now);
+    }
+    let mut served = 0_usize;
+    while let Some(next) = waiting::head(key) {
+        if !blocked::may_grant() || served == AT_ONCE {
+            waiting::head_due(key, now);
+            break;
+        }
+        let asked = next.claim.asked(next.limit, false);
+        if let Ok(Decision { verdict: Verdict::After(wait), .. }) = algorithm::peek_asked(redis, name, &asked, now) {
+            waiting::head_due(key, now.plus(wait).min(Timestamp::MAX));
+            break;
+        }
+        redis.stats = next.client.stats;
+        let renews = leases::expires_at(redis, name, next.claim.holder(), now).is_some();
+        let decided = algorithm::charge_asked(redis, name, &asked, now);
+        redis.finish();
+        // Others may have run, and have taken what was free: then it waits on, and is asked once more.
+        if !matches!(decided, Ok(Decision { verdict: Verdict::After(_), .. })) {
+            conclude(key, &next, decided, renews, now);
+        }
+        served = served.saturating_add(1);
+    }
+    while let Some(next) = waiting::overdue(key, now) {
+        waiting::TIMED_OUT.count();
+        deny(redis, name, key, &next, now);
+    }
+}
+
+/// Answers one who waits no longer.
+fn conclude(key: &Key, next: &Next, decided: Result<Decision, Error>, renews: bool, now: Timestamp) {
+    let allowed = decided.as_ref().is_ok_and(|decision| decision.verdict.allowed());
+    if allowed {
+        waiting::SERVED.count();
+    }
+    // What a renewal takes its holder had, or others hold by its name.
+    let grant = (allowed && !renews).then(|| Grant {
+        key: key.clone(),
+        holder: next.claim.holder().into(),
+        expires_at: next.claim.expires_at(now),
+    });
+    let reply = decided.map(|decision| Reply::decision(&decision));
+    match (waiting::leave(key, next.place), grant) {
+        (Some(_), grant) => blocked::answer(next.client, reply, grant),
+        // It has gone while others ran.
+        (None, Some(grant)) => waiting::untold(grant),
+        (None, None) => {}
+    }
+}
+
+/// Answers one who waits no longer, as a call would be answered that came now.
+fn deny(redis: &mut Redis, name: KeyName, key: &Key, next: &Next, now: Timestamp) {
+    redis.stats = next.client.stats;
+    let asked = next.claim.asked(next.limit, next.others_wait);
+    let decided = if blocked::may_grant() {
+        let decided = algorithm::charge_asked(redis, name, &asked, now);
+        redis.finish();
+        decided
+    } else {
+        redis.stats.decided(false);
+        algorithm::peek_asked(redis, name, &asked, now)
+    };
+    conclude(key, next, decided, true, now);
+}
+
+/// What one is answered who is not to wait any longer, without a change.
+fn denial(redis: &mut Redis, name: KeyName, next: &Next, now: Timestamp) -> Result<Reply, Error> {
+    let asked = next.claim.asked(next.limit, next.others_wait);
+    algorithm::peek_asked(redis, name, &asked, now).map(|decision| Reply::decision(&decision))
+}
