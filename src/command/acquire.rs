@@ -43,8 +43,7 @@ fn acquire_in_turn(redis: &mut Redis, name: KeyName, mut asked: Asked, block: Bl
             && let Some(claim) = Claim::of(spec)
         {
             config::check_blocked(waiting::waiting(redis.db(), redis.key_bytes(name)))?;
-            redis.block(name, limit(spec), claim, block, now);
-            return Ok(Reply::Later);
+            return redis.block(name, limit(spec), claim, block, now).map(|()| Reply::Later);
         }
     }
     algorithm::charge_asked(redis, name, &asked, now).map(|decision| Reply::decision(&decision))

@@ -65,8 +65,6 @@ thread_local! {
     static SUBSCRIBED: Cell<bool> = const { Cell::new(false) };
     /// The timer that is armed, and for when.
     static ARMED: Cell<Option<(raw::RedisModuleTimerID, Timestamp)>> = const { Cell::new(None) };
-    /// Whether those who wait are being served: then what happens is seen by who serves them.
-    static SERVING: Cell<bool> = const { Cell::new(false) };
     /// How often the cron event has come since keys were last asked about.
     static TURNS: Cell<u8> = const { Cell::new(0) };
 }
@@ -108,8 +106,15 @@ impl Redis<'_> {
     }
 
     /// Blocks the client of this call until there is room for what it claims of a key. The last thing that a call does:
-    /// it is not to reply.
-    pub fn block(&mut self, name: KeyName, limit: Amount, claim: Claim, block: Block, now: Timestamp) {
+    /// it is not to reply. `Err` if this server blocks no clients.
+    pub fn block(
+        &mut self,
+        name: KeyName,
+        limit: Amount,
+        claim: Claim,
+        block: Block,
+        now: Timestamp,
+    ) -> Result<(), Error> {
         let key = Key { db: self.db(), name: Arc::from(self.key_bytes(name)) };
         let until = match block {
             Block::For(span) => Some(now.plus(span).min(Timestamp::MAX)),
@@ -118,7 +123,7 @@ impl Redis<'_> {
         let (Some(block), Some(on_disconnection)) =
             (api!(RedisModule_BlockClient), api!(RedisModule_SetDisconnectCallback))
         else {
-            return;
+            return Err(Error::Internal);
         };
         subscribe(self.ctx);
         // SAFETY: `ctx` is that of the current call, which may block; the callbacks are plain functions. No time-out of
@@ -129,6 +134,7 @@ impl Redis<'_> {
         let client = Client { handle: Handle(client.cast()), stats: self.stats };
         waiting::join(&key, limit, Waiter { claim, since: now, until, client });
         arm(self.ctx);
+        Ok(())
     }
 
     /// Sees to it that those who wait for a key are looked at, once nothing else runs.
@@ -269,7 +275,7 @@ unsafe extern "C" fn happened(
     _event: *const c_char,
     name: *mut raw::RedisModuleString,
 ) -> c_int {
-    if waiting::any() && !SERVING.get() {
+    if waiting::any() {
         guard::callback((), || {
             // SAFETY: the event's own context, and the name of the key.
             let (db, name) = unsafe { (api!(RedisModule_GetSelectedDb).map_or(0, |db| db(ctx)), guard::bytes(name)) };
@@ -340,7 +346,6 @@ unsafe extern "C" fn tick(ctx: *mut raw::RedisModuleCtx, _data: *mut c_void) {
     ARMED.set(None);
     guard::callback((), || {
         let now = now();
-        SERVING.set(true);
         if may_grant() {
             for grant in waiting::take_untold() {
                 // SAFETY: the timer's own context.
@@ -354,7 +359,6 @@ unsafe extern "C" fn tick(ctx: *mut raw::RedisModuleCtx, _data: *mut c_void) {
             unsafe { look_at(ctx, &key, now) };
         }
     });
-    SERVING.set(false);
     if waiting::due().is_some() && !may_grant() {
         arm_for(ctx, Timestamp::MAX, RETRY);
     } else {
