@@ -13,10 +13,13 @@
 //! **Cost:** to join, to leave and to be served are each logarithmic in those who wait; a clock gone back passes all of
 //! them once.
 
+#[cfg(test)]
+use crate::effort;
 use crate::leases::Concurrency;
 use crate::name::Kept;
 use crate::spec::{AnyLimit, Asked, Call, Spec};
 use crate::{Amount, Ask, Span, Timestamp};
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What a call that waits has asked for: a lease. It outlives the words of the call.
@@ -82,9 +85,28 @@ pub struct Waiter<C> {
     pub client: C,
 }
 
-/// A place in a queue: who has a lower one came before.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place(u64);
+/// A place in a queue: who has a lower one is served before. It is one call's, from when that joins until it leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Whose turn it is: of the holder's first call, where later ones took its place.
+    turn: u64,
+    /// Which call it is, of all that have joined.
+    call: u64,
+}
+
+impl PartialOrd for Place {
+    fn partial_cmp(&self, other: &Place) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Place {
+    fn cmp(&self, other: &Place) -> Ordering {
+        #[cfg(test)]
+        effort::entry();
+        (self.turn, self.call).cmp(&(other.turn, other.call))
+    }
+}
 
 /// Those who wait for a lease of one key.
 ///
@@ -95,7 +117,7 @@ pub struct Place(u64);
 /// use ratelimit_core::{Amount, Timestamp};
 ///
 /// let claim = |holder: &str| {
-///     let words = [b"8", b"30s", holder.as_bytes()];
+///     let words = [b"RL.ACQUIRE", &b"8"[..], b"30s", holder.as_bytes()];
 ///     let Asked::One(spec) = Asked::one(&mut Args::new(&words), Spec::concurrency).unwrap() else { unreachable!() };
 ///     Claim::of(&spec).unwrap()
 /// };
@@ -110,16 +132,16 @@ pub struct Place(u64);
 /// ```
 #[derive(Clone, Debug)]
 pub struct Queue<C> {
-    /// In the order in which they came.
-    waiters: BTreeMap<Place, Waiter<C>>,
-    /// The places of those who have not been replaced by a later call of the same holder.
+    /// Who waits for its turn.
+    waiting: BTreeMap<Place, Waiter<C>>,
+    /// Their places by their holders, each of whom has one.
     by_holder: BTreeMap<Kept, Place>,
-    /// Those who do not wait for ever.
+    /// The places of those of them who do not wait for ever.
     by_deadline: BTreeSet<(Timestamp, Place)>,
-    /// Those who have been replaced: they are to be denied.
-    replaced: BTreeSet<Place>,
-    /// The next place.
-    next: Place,
+    /// Those whose holder has asked again since: they are to be denied, whenever that would have been.
+    replaced: BTreeMap<Place, Waiter<C>>,
+    /// How many have joined.
+    calls: u64,
     /// The limit that the last call brought.
     limit: Amount,
 }
@@ -129,42 +151,36 @@ impl<C> Queue<C> {
     #[must_use]
     pub fn new(limit: Amount) -> Queue<C> {
         Queue {
-            waiters: BTreeMap::new(),
+            waiting: BTreeMap::new(),
             by_holder: BTreeMap::new(),
             by_deadline: BTreeSet::new(),
-            replaced: BTreeSet::new(),
-            next: Place::default(),
+            replaced: BTreeMap::new(),
+            calls: 0,
             limit,
         }
     }
 
-    /// Adds one, behind all others; or, if its holder waits already, in its place: the call that waited there is to be
-    /// denied ([`replaced`](Queue::replaced)). Where it waits.
+    /// Adds one, behind all others; or, if its holder waits already, where that does: the call that waited there keeps
+    /// its [`Place`], but is to be denied ([`replaced`](Queue::replaced)). Where it waits.
     pub fn join(&mut self, waiter: Waiter<C>) -> Place {
         let holder = Kept::clone(&waiter.claim.holder);
-        let last = self.next;
-        self.next = Place(last.0.saturating_add(1));
-        let place = self.by_holder.get(&holder).copied().unwrap_or(last);
-        if let Some(older) = self.leave(place) {
-            self.replaced.insert(last);
-            self.enter(last, older);
+        let (older, call) = (self.by_holder.get(&holder).copied(), self.calls);
+        self.calls = call.saturating_add(1);
+        let place = Place { turn: older.map_or(call, |older| older.turn), call };
+        if let Some(older) = older {
+            let replaced = self.leave(older);
+            self.replaced.extend(replaced.map(|waiter| (older, waiter)));
         }
         self.by_holder.insert(holder, place);
-        self.enter(place, waiter);
-        place
-    }
-
-    fn enter(&mut self, place: Place, waiter: Waiter<C>) {
         self.by_deadline.extend(waiter.until.map(|until| (until, place)));
-        self.waiters.insert(place, waiter);
+        self.waiting.insert(place, waiter);
+        place
     }
 
     /// Takes one away: it has been answered, or is gone.
     pub fn leave(&mut self, place: Place) -> Option<Waiter<C>> {
-        let waiter = self.waiters.remove(&place)?;
-        if !self.replaced.remove(&place) {
-            self.by_holder.remove(&waiter.claim.holder);
-        }
+        let Some(waiter) = self.waiting.remove(&place) else { return self.replaced.remove(&place) };
+        self.by_holder.remove(&waiter.claim.holder);
         if let Some(until) = waiter.until {
             self.by_deadline.remove(&(until, place));
         }
@@ -180,21 +196,20 @@ impl<C> Queue<C> {
     /// Whose turn it is.
     #[must_use]
     pub fn head(&self) -> Option<(Place, &Waiter<C>)> {
-        self.waiters.iter().map(|(place, waiter)| (*place, waiter)).find(|(place, _)| !self.replaced.contains(place))
+        self.waiting.first_key_value().map(|(place, waiter)| (*place, waiter))
     }
 
-    /// One whose holder has asked again since: it is to be denied.
+    /// One whose holder has asked again since: it is to be denied, before anybody is served.
     #[must_use]
     pub fn replaced(&self) -> Option<(Place, &Waiter<C>)> {
-        let place = self.replaced.first()?;
-        Some((*place, self.waiters.get(place)?))
+        self.replaced.first_key_value().map(|(place, waiter)| (*place, waiter))
     }
 
-    /// One who has waited for as long as it would.
+    /// One who has waited for as long as it would, the first to have done so first.
     #[must_use]
     pub fn overdue(&self, now: Timestamp) -> Option<(Place, &Waiter<C>)> {
         let (_, place) = self.by_deadline.first().filter(|(until, _)| *until <= now)?;
-        Some((*place, self.waiters.get(place)?))
+        Some((*place, self.waiting.get(place)?))
     }
 
     /// When the first of them will have waited for as long as it would.
@@ -214,37 +229,38 @@ impl<C> Queue<C> {
         std::mem::replace(&mut self.limit, limit) != limit
     }
 
-    /// Whether others wait before the call at `place`.
+    /// Whether others wait before the call at `place`: before all but the head. Before who has been replaced, its
+    /// holder's later call did, even if that is gone.
     #[must_use]
     pub fn others_wait_before(&self, place: Place) -> bool {
-        self.head().is_some_and(|(head, _)| head < place)
+        self.head().is_none_or(|(head, _)| head != place)
     }
 
-    /// How many wait.
+    /// How many wait; with those who are to be denied.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.waiters.len()
+        self.waiting.len().saturating_add(self.replaced.len())
     }
 
     /// Whether nobody does.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.waiters.is_empty()
+        self.len() == 0
     }
 
-    /// All of them, in order.
+    /// All of them, in order; those who are to be denied come last.
     pub fn iter(&self) -> impl Iterator<Item = &Waiter<C>> {
-        self.waiters.values()
+        self.waiting.values().chain(self.replaced.values())
     }
 
     /// Moves all instants back: the clock has gone back by `span`.
     pub fn move_back(&mut self, span: Span) {
-        self.by_deadline.clear();
-        for (place, waiter) in &mut self.waiters {
+        for waiter in self.waiting.values_mut().chain(self.replaced.values_mut()) {
             waiter.since = waiter.since.minus(span);
             waiter.until = waiter.until.map(|until| until.minus(span));
-            self.by_deadline.extend(waiter.until.map(|until| (until, *place)));
         }
+        let deadlines = self.waiting.iter().filter_map(|(place, waiter)| Some((waiter.until?, *place)));
+        self.by_deadline = deadlines.collect();
     }
 }
 

@@ -2,7 +2,7 @@ use super::*;
 use crate::args::Args;
 
 fn claim(words: &str) -> Claim {
-    let words: Vec<&[u8]> = words.split(' ').map(str::as_bytes).collect();
+    let words: Vec<&[u8]> = std::iter::once("RL.ACQUIRE").chain(words.split(' ')).map(str::as_bytes).collect();
     let Asked::One(spec) = Asked::one(&mut Args::new(&words), Spec::concurrency).unwrap() else { unreachable!() };
     Claim::of(&spec).unwrap()
 }
