@@ -249,13 +249,13 @@ impl<'a> Spec<'a> {
         let (needed, numkeys) = match place {
             Place::First => ("an option, POLICY or an algorithm", ""),
             Place::FirstOfPolicy => {
-                return Error::unexpected_where(word, &format!(", where an algorithm is needed: {algorithms}"));
+                return options::refused(word, &format!(", where an algorithm is needed: {algorithms}"));
             }
             Place::FirstOfKeys => ("an option, POLICY or an algorithm", "; numkeys must be the number of keys"),
             Place::Next | Place::NextOfPolicy => ("an option of the spec before, BAN or an algorithm", ""),
             Place::NextOfKeys => ("an option of the spec before, POLICY or an algorithm", ""),
         };
-        Error::unexpected_where(word, &format!(", where {needed} is needed: {options}; {algorithms}{numkeys}"))
+        options::refused(word, &format!(", where {needed} is needed: {options}; {algorithms}{numkeys}"))
     }
 
     /// A cost of 1, with nothing else said.

@@ -110,7 +110,7 @@ impl<'a> Asked<'a> {
     pub fn alone(args: &mut Args<'a>, numbers: &Numbers<'a>, behind: &Behind<'a>) -> Result<Asked<'a>, Error> {
         if let Some(word) = args.peek() {
             let needed = options::names(behind.words);
-            return Err(Error::unexpected_where(word, &format!(", where an option is needed: {needed}")));
+            return Err(options::refused(word, &format!(", where an option is needed: {needed}")));
         }
         Asked::of_one(Verb::Take, &Terms::NONE, numbers, behind, None)
     }
@@ -180,7 +180,7 @@ impl<'a> Asked<'a> {
             specs.push(spec);
         }
         if let Some(word) = args.peek() {
-            return Err(Error::unexpected_where(word, ", since BAN stands last"));
+            return Err(options::refused(word, ", since BAN stands last"));
         }
         if specs.is_empty() {
             return Asked::of_one(verb, terms, numbers, behind, ban);
@@ -224,9 +224,6 @@ pub(super) fn reader_behind<'a>(word: &[u8], words: Words, place: Place, before:
         }
         if is_policy(word) {
             return Err(policy_alone());
-        }
-        if options::is_block(word) {
-            return Err(options::blocks_elsewhere());
         }
         return Err(Spec::unknown(word, place, words));
     };

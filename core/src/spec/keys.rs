@@ -82,7 +82,7 @@ impl<'a> CallOnKeys<'a> {
         }
         if !args.is_empty() {
             let place = " behind the last spec; numkeys must be the number of keys and of specs";
-            return Err(Error::unexpected_where(args.word()?, place));
+            return Err(options::refused(args.word()?, place));
         }
         // Not before: a numkeys that is too large makes keys of the specs, in which words come twice.
         if has_twins(keys.map(|key| args.name(key))) {

@@ -758,13 +758,15 @@ fn blocking(text: &[u8]) -> Result<Block, Error> {
 }
 
 /// The error of BLOCK where no call can wait.
-pub(super) fn blocks_elsewhere() -> Error {
+fn blocks_elsewhere() -> Error {
     Error::unexpected_where(Word::Block.name().as_bytes(), ", which only RL.ACQUIRE has")
 }
 
-/// Whether a word is BLOCK.
-pub(super) fn is_block(word: &[u8]) -> bool {
-    Word::Block.is(word)
+/// The error of a word that has no place where it stands; `place` reads on from the word. Of BLOCK it is rather who has
+/// it, wherever that stands.
+#[cold]
+pub(super) fn refused(word: &[u8], place: &str) -> Error {
+    if Word::Block.is(word) { blocks_elsewhere() } else { Error::unexpected_where(word, place) }
 }
 
 fn keep(text: &[u8]) -> Result<Keep<'_>, Error> {

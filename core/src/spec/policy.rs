@@ -82,7 +82,7 @@ impl Policy {
             }
         }
         if let Some(word) = args.peek() {
-            return Err(Error::unexpected_where(word, ", since BAN stands last"));
+            return Err(options::refused(word, ", since BAN stands last"));
         }
         Ok(Policy::of(limits, ban))
     }
@@ -229,7 +229,7 @@ impl<'a> ByPolicy<'a> {
         let by = ByPolicy::behind_name(first, args, Verb::Take, &Terms::NONE, false)?;
         if let Some(word) = args.peek() {
             let needed = options::names(OF_A_CALL);
-            return Err(Error::unexpected_where(word, &format!(", where OR or an option is needed: {needed}")));
+            return Err(options::refused(word, &format!(", where OR or an option is needed: {needed}")));
         }
         Ok(by)
     }
@@ -239,7 +239,7 @@ impl<'a> ByPolicy<'a> {
         let first = name_of_policy(args)?;
         let by = ByPolicy::behind_name(first, args, verb, terms, false)?;
         match args.peek() {
-            Some(word) => Err(Error::unexpected_where(word, ", since POLICY stands alone for its key")),
+            Some(word) => Err(options::refused(word, ", since POLICY stands alone for its key")),
             None => Ok(by),
         }
     }

@@ -731,6 +731,160 @@ fn a_first_lease_is_asked_for_by_nx() {
     }
 }
 
+// BLOCK
+
+/// What RL.ACQUIRE asks, and for how long it would wait; or how it is refused.
+fn acquire(text: &str) -> Result<(Asked<'static>, Block), String> {
+    let read = |args: &mut Args<'static>| {
+        let mut behind = Behind::default();
+        let (numbers, block) = Spec::acquire(args, &mut behind)?;
+        let is_plain = behind.is_nothing(args);
+        let asked = Asked::alone(args, &numbers, &behind)?;
+        // What a call in a hurry goes by.
+        assert!(!is_plain || matches!(asked, Asked::One(spec) if spec.ask == take(1) && spec.kept == Amount::ZERO));
+        Ok((asked, block))
+    };
+    read(&mut Args::new(leaked(text))).map_err(|error: Error| error.to_string())
+}
+
+/// The same as everything that it can be told apart by.
+fn acquired(text: &str) -> (String, Block) {
+    let (asked, block) = acquire(text).unwrap();
+    (format!("{asked:?}"), block)
+}
+
+#[test]
+fn an_acquire_may_wait_as_long_as_it_takes_or_for_a_time() {
+    for (text, block) in [
+        ("9 1m me", Block::No),
+        ("9 1m me COST 2 KEEP 1", Block::No),
+        ("9 1m me BLOCK 0", Block::Forever),
+        ("9 1m me BLOCK 0s", Block::Forever),
+        ("9 1m me BLOCK 0.0", Block::Forever),
+        ("9 1m me block 1us", Block::For(Span::MICROSECOND)),
+        ("9 1m me Block 5", Block::For(Span::SECOND.times(5))),
+        ("9 1m me BLOCK 1.5s", Block::For(Span::from_micros(1_500_000))),
+        ("9 1m me BLOCK 500ms", Block::For(Span::from_micros(500_000))),
+        ("9 1m me BLOCK 3650d", Block::For(Span::MAX_ARGUMENT)),
+        // A holder may have any name.
+        ("9 1m BLOCK", Block::No),
+        ("9 1m BLOCK BLOCK 5", Block::For(Span::SECOND.times(5))),
+    ] {
+        assert_eq!(acquire(text).unwrap().1, block, "{text}");
+    }
+}
+
+#[test]
+fn to_block_stands_anywhere_among_the_options_and_changes_none_of_them() {
+    for options in [
+        &[][..],
+        &["COST 2"],
+        &["NX"],
+        &["AS a"],
+        &["KEEP 20%", "COST 0.5"],
+        &["NX", "AS a", "COST 3"],
+        &["KEEP 2", "NX", "COST 3", "AS a"],
+    ] {
+        for order in orders(&[options, &["BLOCK 5s"]].concat()) {
+            let text = format!("9 1m me {}", order.join(" "));
+            let without = order.iter().filter(|option| **option != "BLOCK 5s");
+            let without = without.fold("9 1m me".to_owned(), |text, option| format!("{text} {option}"));
+            assert_eq!(acquired(&without).1, Block::No);
+            assert_eq!(acquired(&text), (acquired(&without).0, Block::For(Span::SECOND.times(5))), "{text}");
+            // All but that is what is read of the same words elsewhere.
+            let alone = |args: &mut Args<'static>| Asked::one(args, Spec::concurrency).unwrap();
+            assert_eq!(format!("{:?}", alone(&mut Args::new(leaked(&without)))), acquired(&without).0);
+        }
+    }
+}
+
+#[test]
+fn how_long_to_block_is_refused_whatever_it_says() {
+    let expected = "ERR block must be 0 (no end) or a duration from 1us to 3650d, such as 5s";
+    for block in NO_DURATIONS {
+        let words: Vec<&[u8]> = ["RL.ACQUIRE", "9", "1m", "me", "BLOCK", block].map(str::as_bytes).into();
+        let error = Spec::acquire(&mut Args::new(&words), &mut Behind::default()).unwrap_err();
+        assert_eq!(error.to_string(), expected, "{block:?}");
+    }
+    for (text, error) in [
+        ("9 1m me BLOCK", "ERR wrong number of arguments"),
+        ("9 1m me NX BLOCK", "ERR wrong number of arguments"),
+        ("9 1m me BLOCK NX", expected),
+        ("9 1m me BLOCK 5s BLOCK 5s", "ERR syntax error, unexpected 'BLOCK'"),
+        ("9 1m me BLOCK 0 NX block 0", "ERR syntax error, unexpected 'block'"),
+        ("9 1m me BLOCK 5s NX COST 2 NX", "ERR syntax error, unexpected 'NX'"),
+        ("9 1m me BLOCK 5s COST 0", "ERR cost must be a number above 0, up to 1000000000000, such as 1"),
+    ] {
+        assert_eq!(acquire(text).unwrap_err(), error, "{text}");
+    }
+    for (text, word) in [
+        ("9 1m me 5s", "5s"),
+        ("9 1m me BLOCK 5s 5s", "5s"),
+        ("9 1m me NX UPTO BLOCK 5s", "UPTO"),
+        ("9 1m me BLOCK 5s FIXED 9 1m", "FIXED"),
+    ] {
+        let needed = "where an option is needed: COST, KEEP, AS, NX or BLOCK";
+        assert_eq!(acquire(text).unwrap_err(), format!("ERR syntax error, unexpected '{word}', {needed}"), "{text}");
+    }
+}
+
+#[test]
+fn nothing_else_blocks_and_what_does_is_told() {
+    fn refused<T: fmt::Debug>(read: Result<T, Error>, text: &str) {
+        let error = read.unwrap_err().to_string();
+        assert_eq!(error, "ERR syntax error, unexpected 'BLOCK', which only RL.ACQUIRE has", "{text}");
+    }
+    for text in [
+        "CONCURRENCY 9 1m me BLOCK 5s",
+        "CONCURRENCY 9 1m me COST 2 block 0",
+        "CONCURRENCY 9 1m me NX BLOCK",
+        "FIXED 9 1m BLOCK 5s",
+        "FIXED 9 1m ALIGNED BLOCK 5s",
+        "TOKENBUCKET 9 9 1m MAXWAIT 1s BLOCK 5s",
+    ] {
+        refused(read_alone(text), text);
+        for text in [text.to_owned(), format!("SLIDING 9 1m {text}"), format!("COST 1 {text}")] {
+            refused(Asked::take(&mut Args::new(leaked(&text))), &text);
+            refused(Asked::peek(&mut Args::new(leaked(&text))), &text);
+        }
+        for keys in ["1 a", "1 a COST 1", "2 a b", "2 a b FIXED 9 1h"] {
+            let text = format!("{keys} {text}");
+            refused(CallOnKeys::take(&mut Args::new(leaked(&text))), &text);
+            refused(CallOnKeys::peek(&mut Args::new(leaked(&text))), &text);
+        }
+    }
+    for text in [
+        "BLOCK 5s CONCURRENCY 9 1m me",
+        "COST 1 BLOCK 5s CONCURRENCY 9 1m me",
+        "FIXED 9 1m BAN 1 1s 1s BLOCK 5s",
+        "POLICY p BLOCK 5s",
+        "POLICY p OR q ONCE a 1m BLOCK 5s",
+    ] {
+        refused(Asked::take(&mut Args::new(leaked(text))), text);
+        refused(Asked::peek(&mut Args::new(leaked(text))), text);
+    }
+    for text in [
+        "1 a BLOCK 5s CONCURRENCY 9 1m me",
+        "1 a COST 1 BLOCK 5s CONCURRENCY 9 1m me",
+        "1 a POLICY p BLOCK 5s",
+        "2 a b POLICY p COST 2 BLOCK 5s POLICY q",
+    ] {
+        refused(CallOnKeys::take(&mut Args::new(leaked(text))), text);
+    }
+    for text in [
+        "BLOCK 5s CONCURRENCY 9 1m",
+        "CONCURRENCY 9 1m BLOCK 5s",
+        "CONCURRENCY 9 1m COST 2 AS a SHADOW BLOCK 5s",
+        "FIXED 9 1m SHADOW block 5s",
+        "FIXED 9 1m BAN 1 1s 1s BLOCK 5s",
+    ] {
+        refused(Policy::read(&mut Args::new(leaked(text))), text);
+    }
+    for text in ["BLOCK 5s", "OR q BLOCK 5s", "COST 1 ONCE a 1m BLOCK 0"] {
+        refused(ByPolicy::behind(b"p", &mut Args::new(leaked(text))), text);
+    }
+}
+
 // KEEP
 
 /// What a call keeps of the limit, and what is left of it.
