@@ -7,12 +7,14 @@ mod policies;
 
 use ratelimit_core::args::{Args, KeyName};
 use ratelimit_core::error::Error;
+use ratelimit_core::queue::Claim;
 use crate::laws::{assert_lawful, assert_wire};
 use ratelimit_core::{Amount, Ask, Limit, Timestamp};
 use ratelimit_core::spec::{
-    self, AnyLimit, Asked, CallOnKeys, Counts, MAX_ID, MAX_NAME, MAX_SPECS, OnKey, Purpose, Spec,
+    self, AnyLimit, Asked, Behind, Block, CallOnKeys, Counts, MAX_ID, MAX_NAME, MAX_SPECS, OnKey, Purpose, Spec,
 };
 use ratelimit_core::with_limit;
+use std::mem::discriminant;
 
 pub fn run(data: &[u8]) {
     let words = words(data);
@@ -30,6 +32,7 @@ pub fn run(data: &[u8]) {
             }
         }
     }
+    assert_acquired(&words);
     let generic = asked(&words, Asked::take);
     assert_refused_or_sayable(&generic);
     let begins_with_a_spec = words.get(2).is_some_and(|word| is_algorithm(word));
@@ -79,6 +82,40 @@ pub fn run(data: &[u8]) {
     match holders(&words) {
         Err(error) => assert_wire(&error),
         Ok(holders) => assert_eq!(holders, words[2..]),
+    }
+}
+
+/// RL.ACQUIRE reads what its algorithm's numbers and options say, and BLOCK among them. Who waits asks the same again.
+fn assert_acquired(words: &Vec<&[u8]>) {
+    let mut blocks = Block::No;
+    let acquired = asked(words, |args| {
+        let mut behind = Behind::default();
+        let (numbers, block) = Spec::acquire(args, &mut behind)?;
+        blocks = block;
+        Asked::alone(args, &numbers, &behind)
+    });
+    assert_refused_or_sayable(&acquired);
+    if let Ok(acquired) = &acquired {
+        let [spec] = (match acquired {
+            Asked::One(spec) => std::slice::from_ref(spec),
+            Asked::Several(call) => &call.specs,
+            Asked::Policy(by) => panic!("{by:?}"),
+        }) else {
+            panic!("{acquired:?}: more than one lease")
+        };
+        let claim = Claim::of(spec).expect("a lease");
+        let again = claim.asked(spec.limit.raised_by(spec.kept).limit(), false);
+        let said = |asked: &Asked| format!("{asked:?}").replace("own_cost: true", "own_cost: false");
+        assert_eq!(said(&again), said(acquired));
+    }
+    if !words.iter().any(|word| word.eq_ignore_ascii_case(b"BLOCK")) {
+        assert_eq!(blocks, Block::No);
+        let same = asked(words, |args| Asked::one(args, Spec::concurrency));
+        match (acquired, same) {
+            (Ok(acquired), Ok(same)) => assert_eq!(format!("{acquired:?}"), format!("{same:?}")),
+            (Err(acquired), Err(same)) => assert_eq!(discriminant(&acquired), discriminant(&same)),
+            (acquired, same) => panic!("{acquired:?} or {same:?}"),
+        }
     }
 }
 
