@@ -11,6 +11,7 @@ mod contract;
 mod fixed_window;
 mod leases;
 mod log;
+pub mod queue;
 mod sliding_window;
 mod strict_window;
 
