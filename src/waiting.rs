@@ -159,10 +159,6 @@ pub fn join(key: &Key, limit: Amount, waiter: Waiter<Client>) {
             Line { queue: Queue::new(limit), head_due: None, listed: None }
         });
         let place = line.queue.join(waiter);
-        // Who waited there before waits behind all others now, to be denied.
-        if let Some((place, replaced)) = line.queue.replaced() {
-            lines.by_client.insert(replaced.client.handle, (key.clone(), place));
-        }
         lines.by_client.insert(handle, (key.clone(), place));
         lines.touched.insert(key.clone());
         lines.relist(key);

@@ -195,7 +195,7 @@ impl<C> Queue<C> {
     /// Who waits there.
     #[must_use]
     pub fn at(&self, place: Place) -> Option<&Waiter<C>> {
-        self.waiters.get(&place)
+        self.waiting.get(&place).or_else(|| self.replaced.get(&place))
     }
 
     /// Whose turn it is.
