@@ -53,6 +53,8 @@ struct Line {
     head_due: Option<Timestamp>,
     /// Where it is listed among all that are due.
     listed: Option<Timestamp>,
+    /// Whether the clock has gone back, which the key has not heard of.
+    moved_back: bool,
 }
 
 /// All of them.
@@ -66,7 +68,7 @@ struct Lines {
     touched: BTreeSet<Key>,
     /// Leases that were granted to clients that were gone.
     untold: Vec<Grant>,
-    /// The latest that the clock has been seen at.
+    /// When the clock was last looked at, while anybody waited.
     seen: Timestamp,
 }
 
@@ -153,10 +155,11 @@ pub fn limit_to(db: c_int, name: &[u8], limit: Amount) -> (bool, bool) {
 /// Adds one who waits.
 pub fn join(key: &Key, limit: Amount, waiter: Waiter<Client>) {
     let handle = waiter.client.handle;
+    see(waiter.since);
     LINES.with_borrow_mut(|lines| {
         let line = lines.by_key.entry(key.db).or_default().entry(Arc::clone(&key.name)).or_insert_with(|| {
             KEYS.fetch_add(1, Relaxed);
-            Line { queue: Queue::new(limit), head_due: None, listed: None }
+            Line { queue: Queue::new(limit), head_due: None, listed: None, moved_back: false }
         });
         let place = line.queue.join(waiter);
         lines.by_client.insert(handle, (key.clone(), place));
@@ -247,35 +250,38 @@ pub fn touch_all() {
     });
 }
 
-/// The keys to which something has happened, or is due by now: all of them if the clock has gone back, which moves
-/// deadlines back with it.
-pub fn take_ready(now: Timestamp) -> Vec<Key> {
-    let back = LINES.with_borrow_mut(|lines| {
-        let back = lines.seen.since(now);
-        lines.seen = now;
-        back
-    });
-    if back != Span::ZERO {
-        move_back(back);
+/// Looks at the clock. If it has gone back since it was last looked at, all deadlines move back with it.
+pub fn see(now: Timestamp) {
+    let back = LINES.with_borrow_mut(|lines| std::mem::replace(&mut lines.seen, now).since(now));
+    if back == Span::ZERO || !any() {
+        return;
     }
+    touch_all();
+    LINES.with_borrow_mut(|lines| {
+        for key in lines.touched.clone() {
+            if let Some(line) = lines.line(&key) {
+                line.queue.move_back(back);
+                line.head_due = None;
+                line.moved_back = true;
+                lines.relist(&key);
+            }
+        }
+    });
+}
+
+/// Whether the clock has gone back since this was last asked of a key.
+pub fn take_moved_back(key: &Key) -> bool {
+    LINES.with_borrow_mut(|lines| lines.line(key).is_some_and(|line| std::mem::take(&mut line.moved_back)))
+}
+
+/// The keys to which something has happened, or is due by now.
+pub fn take_ready(now: Timestamp) -> Vec<Key> {
+    see(now);
     LINES.with_borrow_mut(|lines| {
         let mut ready = std::mem::take(&mut lines.touched);
         ready.extend(lines.by_due.iter().take_while(|(due, _)| *due <= now).map(|(_, key)| key.clone()));
         ready.into_iter().collect()
     })
-}
-
-fn move_back(span: Span) {
-    touch_all();
-    LINES.with_borrow_mut(|lines| {
-        for key in lines.touched.clone() {
-            if let Some(line) = lines.line(&key) {
-                line.queue.move_back(span);
-                line.head_due = None;
-                lines.relist(&key);
-            }
-        }
-    });
 }
 
 /// When the next look is due; `None` if nothing is. At once, if something has happened.
@@ -286,11 +292,6 @@ pub fn due() -> Option<Timestamp> {
         }
         lines.by_due.first().map(|(due, _)| *due)
     })
-}
-
-/// Whether the clock reads less than it once did.
-pub fn is_before_last_look(now: Timestamp) -> bool {
-    LINES.with_borrow(|lines| now < lines.seen)
 }
 
 /// A lease has been granted to a client that is gone.

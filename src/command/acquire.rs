@@ -42,6 +42,7 @@ fn acquire_in_turn(redis: &mut Redis, name: KeyName, mut asked: Asked, block: Bl
         if let (true, [spec]) = (waits, behind::specs(&mut asked))
             && let Some(claim) = Claim::of(spec)
         {
+            leases::follow_clock(redis, name, now);
             config::check_blocked(waiting::waiting(redis.db(), redis.key_bytes(name)))?;
             return redis.block(name, limit(spec), claim, block, now).map(|()| Reply::Later);
         }
@@ -51,6 +52,9 @@ fn acquire_in_turn(redis: &mut Redis, name: KeyName, mut asked: Asked, block: Bl
 
 /// Answers those who wait for a lease of a key and can be answered.
 fn serve(redis: &mut Redis, name: KeyName, key: &Key, now: Timestamp) {
+    if waiting::take_moved_back(key) && blocked::may_grant() {
+        leases::follow_clock(redis, name, now);
+    }
     // First: once the later call of the same holder has its lease, this would be a renewal.
     while let Some(next) = waiting::replaced(key) {
         deny(redis, name, key, &next, now);
@@ -120,6 +124,14 @@ fn deny(redis: &mut Redis, name: KeyName, key: &Key, next: &Next, now: Timestamp
 
 /// What one is answered who is not to wait any longer, without a change.
 fn denial(redis: &mut Redis, name: KeyName, next: &Next, now: Timestamp) -> Result<Reply, Error> {
-    let asked = next.claim.asked(next.limit, next.others_wait);
-    algorithm::peek_asked(redis, name, &asked, now).map(|decision| Reply::decision(&decision))
+    let mut asked = next.claim.asked(next.limit, next.others_wait);
+    let mut decision = algorithm::peek_asked(redis, name, &asked, now)?;
+    if decision.verdict.allowed() {
+        // It is being granted a lease just now, which will be given back.
+        for spec in behind::specs(&mut asked) {
+            spec.nx = true;
+        }
+        decision = algorithm::peek_asked(redis, name, &asked, now)?;
+    }
+    Ok(Reply::decision(&decision))
 }

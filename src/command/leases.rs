@@ -41,6 +41,12 @@ pub fn give_back(redis: &mut Redis, name: KeyName, Grant { holder, expires_at, .
     drop(released);
 }
 
+/// Moves the leases of a key back with the clock, if that has gone back: as a denied call does.
+pub fn follow_clock(redis: &mut Redis, name: KeyName, now: Timestamp) {
+    // What holds no leases has none to move.
+    drop(release_from_key(redis, name, now, |_| 0, |_| 0));
+}
+
 /// When a holder's lease of a key expires; `None` if it has none.
 pub fn expires_at(redis: &mut Redis, name: KeyName, holder: &[u8], now: Timestamp) -> Option<Timestamp> {
     match redis.peek::<ConcurrencyUsage>(name) {

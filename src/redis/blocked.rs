@@ -47,6 +47,10 @@ pub fn register(service: Service) {
     SERVICE.get_or_init(|| service);
 }
 
+/// How often keys are looked at once more to which something has happened meanwhile, before other calls are read. What is
+/// granted is such an event itself.
+const LOOKS: usize = 4;
+
 /// How long to wait, in milliseconds, while nobody can be granted a lease.
 const RETRY: i64 = 10;
 
@@ -115,6 +119,8 @@ impl Redis<'_> {
         block: Block,
         now: Timestamp,
     ) -> Result<(), Error> {
+        // Others may run now, and not once the client is known to wait: it can be sent no error then.
+        self.finish();
         let key = Key { db: self.db(), name: Arc::from(self.key_bytes(name)) };
         let until = match block {
             Block::For(span) => Some(now.plus(span).min(Timestamp::MAX)),
@@ -307,8 +313,8 @@ pub fn cron(ctx: *mut raw::RedisModuleCtx) {
     }
     TURNS.set(turn.checked_add(1).filter(|turn| *turn < ASKED_EVERY).unwrap_or(0));
     let now = now();
-    let is_due = waiting::due().is_some_and(|due| due <= now);
-    if is_due || waiting::is_before_last_look(now) {
+    waiting::see(now);
+    if waiting::due().is_some_and(|due| due <= now) {
         // Whatever is armed sleeps by the clock that it was armed by.
         disarm(ctx);
         arm_for(ctx, Timestamp::EPOCH, 0);
@@ -346,17 +352,22 @@ unsafe extern "C" fn tick(ctx: *mut raw::RedisModuleCtx, _data: *mut c_void) {
     ARMED.set(None);
     guard::callback((), || {
         let now = now();
-        if may_grant() {
-            for grant in waiting::take_untold() {
+        for _ in 0..LOOKS {
+            let untold = if may_grant() { waiting::take_untold() } else { Vec::new() };
+            for grant in &untold {
                 // SAFETY: the timer's own context.
                 unsafe {
-                    with_key(ctx, &grant.key, |redis, name, service| (service.give_back)(redis, name, &grant, now))
+                    with_key(ctx, &grant.key, |redis, name, service| (service.give_back)(redis, name, grant, now))
                 };
             }
-        }
-        for key in waiting::take_ready(now) {
-            // SAFETY: likewise.
-            unsafe { look_at(ctx, &key, now) };
+            let ready = waiting::take_ready(now);
+            if ready.is_empty() && untold.is_empty() {
+                break;
+            }
+            for key in ready {
+                // SAFETY: likewise.
+                unsafe { look_at(ctx, &key, now) };
+            }
         }
     });
     if waiting::due().is_some() && !may_grant() {
