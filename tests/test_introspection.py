@@ -21,7 +21,7 @@ COMMANDS = {
     "rl.mpeek": (-5, {"readonly", "movablekeys"}, (2, 2, 1)),
     "rl.limit": (-3, {"write", "fast"}, (1, 1, 1)),
     "rl.delay": (-3, {"write", "fast"}, (1, 1, 1)),
-    "rl.acquire": (-5, {"write", "fast"}, (1, 1, 1)),
+    "rl.acquire": (-5, {"write", "blocking"}, (1, 1, 1)),
     "rl.release": (-3, {"write", "fast"}, (1, 1, 1)),
     "rl.ban": (3, {"write", "fast"}, (1, 1, 1)),
     "rl.throttle": (-5, {"write", "fast"}, (1, 1, 1)),
@@ -91,7 +91,7 @@ SYNTAX = {
     "rl.mpeek": looking(f"numkeys key... {SEVERAL}"),
     "rl.limit": f"key {NAMES} {OF_ALL} [EACH]",
     "rl.delay": f"key {NAMES} [COST cost] [FORCE] [KEEP keep] {ONCE}",
-    "rl.acquire": f"key {CONCURRENCY}",
+    "rl.acquire": f"key {CONCURRENCY} [BLOCK block]",
     "rl.release": "key holder...",
     "rl.ban": "key duration",
     "rl.throttle": "key max_burst count period [quantity]",
@@ -162,8 +162,10 @@ def test_every_command_is_listed_with_its_arity_its_flags_and_its_keys(redis, se
     if server.version >= DOCUMENTED:
         assert found == COMMANDS
     else:
-        # It takes no arity from a module: the module counts by itself.
-        assert found == {name: (-1, *told) for name, (_, *told) in COMMANDS.items()}
+        # It takes no arity from a module: the module counts by itself. It has no flag for waiting.
+        assert found == {
+            name: (-1, flags - {"blocking"}, keys) for name, (_, flags, keys) in COMMANDS.items()
+        }
 
 
 def test_the_first_key_is_told_and_what_is_done_to_it(resp3, server):
@@ -341,6 +343,7 @@ def test_the_server_s_own_categories_hold_the_commands_that_they_say(user, serve
     assert allowed(user("+@write ~*")) == flagged("write")
     assert allowed(user("+@fast ~*")) == flagged("fast")
     assert allowed(user("+@slow ~*")) == set(COMMANDS) - flagged("fast")
+    assert allowed(user("+@blocking ~*")) == flagged("blocking") == {"rl.acquire"}
     assert allowed(user("+@admin ~*")) == ADMIN
     assert allowed(user("+@dangerous ~*")) == DANGEROUS
     assert allowed(user("+@all -@dangerous ~*")) == set(COMMANDS) - DANGEROUS

@@ -64,6 +64,7 @@ def test_module_arguments_are_pairs_with_or_without_the_prefix(
         ("ratelimit.max-leases -1", "max-leases must be"),
         ("max-leases 1.5", "max-leases must be"),
         ("max-ids 0", "max-ids must be"),
+        ("max-blocked 0", "max-blocked must be a whole number from 1 to 10000000, such as 10000"),
         ("max-leases many", "max-leases must be"),
         ("max-leases", "max-leases must be"),
         ("max-leases 99999999999999999999", "max-leases must be"),
@@ -79,8 +80,8 @@ def test_module_arguments_are_pairs_with_or_without_the_prefix(
         (
             "no-such-setting 1",
             (
-                "needed: max-log-entries, max-leases, max-ids, cell-compat, max-policies, "
-                "policies, policy-gossip, denial-events or top-keys"
+                "needed: max-log-entries, max-leases, max-ids, max-blocked, cell-compat, "
+                "max-policies, policies, policy-gossip, denial-events or top-keys"
             ),
         ),
         ("no-such-setting 1", "unexpected 'no-such-setting'"),
@@ -129,6 +130,7 @@ def test_config_get_tells_all_settings(configurable: Server) -> None:
             "ratelimit.max-log-entries": "100000",
             "ratelimit.max-leases": "3",
             "ratelimit.max-ids": "100000",
+            "ratelimit.max-blocked": "10000",
             "ratelimit.cell-compat": "no",
             "ratelimit.max-policies": "4096",
             "ratelimit.policies": "no",
@@ -161,6 +163,7 @@ def test_config_set_holds_at_once(configurable: Server, clock: Clock) -> None:
         ("max-log-entries", 1, 10_000_000),
         ("max-leases", 1, 10_000_000),
         ("max-ids", 1, 10_000_000),
+        ("max-blocked", 1, 10_000_000),
         ("max-policies", 1, 65_536),
         ("top-keys", 0, 65_536),
     ],

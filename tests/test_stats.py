@@ -33,8 +33,9 @@ def test_info_ratelimit_shows_all_sections(counting: Redis) -> None:
     commands = {name for name in found if name.startswith("rl.")}
     kinds = {name for name in found if name.startswith("rl-")}
     of_policies = {"policies", "policies_digest", "policy_peers_differ"}
-    assert set(found) == totals | commands | kinds | of_policies
-    assert {found[name] for name in totals} == {0}
+    waiting = {"blocked_clients", "blocked_keys", "longest_blocked_ms", "served", "timed_out"}
+    assert set(found) == totals | commands | kinds | waiting | of_policies
+    assert {found[name] for name in totals | waiting} == {0}
     assert len(commands) == 24
     assert kinds == {limiter.type.decode() for limiter in LIMITERS}
 
