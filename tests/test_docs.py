@@ -52,6 +52,7 @@ def run(text: str, server: Server, clock: Clock) -> None:
             except Exception as error:
                 raise AssertionError(f"the block in line {block.line}: {error}") from error
         examples.check_all_is_shown()
+        examples.check_nobody_waits()
 
 
 @pytest.mark.parametrize(
@@ -65,6 +66,11 @@ def run(text: str, server: Server, clock: Clock) -> None:
         "```redis\nRL.FIXED k 5 1m\n```\n\n```text\n[1,5,3,0,60000]\n```",
         "```redis\nRL.FIXED k 5 1m\n```\n\n```text\n...\n[1,5,3,0,60000]\n```",
         "```redis\nRL.FIXED k 5 1m\n```",
+        (
+            "```redis\nRL.ACQUIRE k 1 1m a\nRL.ACQUIRE k 1 1m b BLOCK 0\n```\n\n"
+            "```text\n[1,1,0,0,60000]\n```"
+        ),
+        "```sh\n#!/bin/sh\n# fails KEY\nexit 3\n```\n\n```sh\nfails key\n```",
         (
             "```python\nfrom redis import Redis\n\nredis = Redis(port=6379, socket_timeout=0.1)\n"
             "print(redis.ping())\n```\n\n```text\nFalse\n```"
@@ -153,20 +159,26 @@ def test_the_reference_says_what_a_command_takes(
         assert words == set(re.findall(r"[A-Za-z_]+", synopses[name.decode().upper()])), name
 
 
-# What the reference calls these by what they are.
-SHOWN = {"cost": "amount", "maxwait": "duration", "keep": "amount", "other": "name"}
+# What the reference calls, by what they are, the words behind these.
+SHOWN = {
+    "COST": "amount",
+    "MAXWAIT": "duration",
+    "BLOCK": "duration",
+    "KEEP": "amount",
+    "OR": "name",
+}
 
 
 def words_of(arguments: list[list]) -> Iterator[str]:
     for one in arguments:
         argument = dict(zip(one[::2], one[1::2], strict=True))
-        name = argument[b"name"].decode()
-        if b"token" in argument:
-            yield argument[b"token"].decode()
+        name, token = argument[b"name"].decode(), argument.get(b"token", b"").decode()
+        if token:
+            yield token
         if name != "spec" and b"arguments" in argument:
             yield from words_of(argument[b"arguments"])
         elif argument[b"type"] != b"pure-token":
-            yield SHOWN.get(name, name)
+            yield SHOWN.get(token, name)
 
 
 def test_the_front_page_has_every_command_and_is_short(

@@ -2,10 +2,12 @@
 
 A block's language says what it is:
 
-* redis: calls, as they are pasted into redis-cli;
+* redis: calls, as they are pasted into redis-cli. One with BLOCK has a connection of its own; the
+  replies stand in the order in which they arrive;
 * python: a program, one for the whole document;
 * sh: lines for a shell. Those of redis-cli are run, of the others it is looked whether what they
-  name is there;
+  name is there. A script that begins with #!/bin/sh and a comment with its name is kept; lines that
+  call it are run;
 * conf: a configuration, which a server is started with;
 * prometheus: series as the exporter's script returns them;
 * text: what the block before prints. Behind another text: what a subscriber hears. A line of three
@@ -18,16 +20,24 @@ and one that begins with RL.TOP with no denial.
 import contextlib
 import io
 import json
+import os
 import re
 import shlex
+import shutil
+import signal
+import subprocess
+import tempfile
 import tomllib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-from redis import Redis
+import pytest
+from redis import Connection, Redis
 from redis.exceptions import ResponseError
 
 import run as bench  # benches/run.py
+from support import poll
 from support.binaries import Binary
 from support.clock import Clock
 from support.markdown import Block
@@ -51,6 +61,11 @@ class Examples:
         # --json.
         self._printed: tuple[str, str] | None = None
         self._pubsub = closing.enter_context(self._client.pubsub())
+        # The connections of calls that wait, in the order in which they were sent.
+        self._waiting: list[Connection] = []
+        # Scripts of the document, with a redis-cli that asks this server.
+        self._scripts = Path(closing.enter_context(tempfile.TemporaryDirectory()))
+        self._can_run_scripts = self._provide_redis_cli()
 
     def run(self, block: Block) -> None:
         if re.search("^## ", block.before, re.MULTILINE):
@@ -71,6 +86,9 @@ class Examples:
             f"what the block before printed is not shown:\n{self._printed}"
         )
 
+    def check_nobody_waits(self) -> None:
+        assert not self._waiting, "a call waits, and its reply is not shown"
+
     def _close(self) -> None:
         if isinstance(redis := self._globals.get("redis"), Redis):
             redis.close()
@@ -83,26 +101,53 @@ class Examples:
             assert self._pubsub.get_message(timeout=10)["type"] == "psubscribe"
             self._printed = None
             return
-        replies = [self.reply(words) for words in commands]
+        self._print([reply for words in commands for reply in self._replies(words)])
+
+    def _print(self, replies: list[object]) -> None:
+        before = self._printed or ("", "")
         self._printed = (
-            "".join(map(in_a_terminal, replies)),
-            "".join(f"{in_json(reply)}\n" for reply in replies),
+            before[0] + "".join(map(in_a_terminal, replies)),
+            before[1] + "".join(f"{in_json(reply)}\n" for reply in replies),
         )
+
+    def _replies(self, words: list[str]) -> list[object]:
+        """To this call, unless it waits, and then to those that wait no longer."""
+        replies = self._wait(words) if "BLOCK" in words else [self.reply(words)]
+        return replies + self._replies_of_waiting()
+
+    def _wait(self, words: list[str]) -> list[object]:
+        connection = self._client.connection_pool.get_connection()
+        connection.send_command("CLIENT", "ID")
+        client = connection.read_response()
+        connection.send_command(*words)
+
+        def is_blocked() -> bool:
+            (listed,) = self._client.client_list(client_id=[client])
+            return "b" in listed["flags"]
+
+        poll.until(lambda: connection.can_read(0) or is_blocked(), "a call waits or is answered")
+        if not connection.can_read(0):
+            self._waiting.append(connection)
+            return []
+        return [self._read(connection)]
+
+    def _replies_of_waiting(self) -> list[object]:
+        if not self._waiting:
+            return []
+        # Who is answered because of a call has its reply before the next call but one is read.
+        for _ in range(3):
+            self._client.ping()
+        answered = [connection for connection in self._waiting if connection.can_read(0)]
+        self._waiting = [each for each in self._waiting if each not in answered]
+        return [self._read(connection) for connection in answered]
 
     def reply(self, words: list[str]) -> object:
         """As it comes, where the client has methods of its own for some commands."""
         connection = self._client.connection_pool.get_connection()
-        try:
-            connection.send_command(*words)
-            reply = connection.read_response()
-        except ResponseError as error:
-            # The client takes the first word off, if that is the common one.
-            text = str(error)
-            return ResponseError(text if re.match("[A-Z]+ ", text) else f"ERR {text}")
-        finally:
-            self._client.connection_pool.release(connection)
+        connection.send_command(*words)
+        reply = self._read(connection)
         # Redis 6.2 has no maps for modules.
-        if self._server.version < (7,) and reply is not None:
+        if self._server.version < (7,) and isinstance(reply, list):
             if words[0] == "RL.INFO":
                 info = in_pairs(reply)
                 if "parts" in info:
@@ -112,6 +157,16 @@ class Examples:
                 policy = in_pairs(reply)
                 return policy | {"counts": in_pairs(policy["counts"])}
         return reply
+
+    def _read(self, connection: Connection) -> object:
+        try:
+            return connection.read_response()
+        except ResponseError as error:
+            # The client takes the first word off, if that is the common one.
+            text = str(error)
+            return ResponseError(text if re.match("[A-Z]+ ", text) else f"ERR {text}")
+        finally:
+            self._client.connection_pool.release(connection)
 
     def _run_text(self, text: str) -> None:
         if self._printed is None:
@@ -143,11 +198,46 @@ class Examples:
 
     def _run_sh(self, text: str) -> None:
         self._printed = None
+        if script := re.match(r"#!/bin/sh\n# ([\w-]+) ", text):
+            self._keep(script[1], text)
+            return
         for line in text.splitlines():
             words = shlex.split(line, comments=True)
+            if (self._scripts / words[0]).exists():
+                self._run_script(line)
+                continue
             line_runner = getattr(self, f"_sh_{words[0].replace('-', '_')}", None)
             assert line_runner, f"a line that no test knows how to run: {line}"
             line_runner(words[1:])
+
+    def _provide_redis_cli(self) -> bool:
+        program = shutil.which("redis-cli")
+        self._keep("redis-cli", f'#!/bin/sh\nexec {program} -p {self._server.port} "$@"\n')
+        return program is not None
+
+    def _keep(self, name: str, script: str) -> None:
+        path = self._scripts / name
+        path.write_text(script)
+        path.chmod(0o755)
+
+    def _run_script(self, line: str) -> None:
+        if not self._can_run_scripts:
+            pytest.skip("there is no redis-cli, which a script calls")
+        process = subprocess.Popen(
+            ["sh", "-c", line],
+            env=os.environ | {"PATH": f"{self._scripts}:{os.environ['PATH']}"},
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        try:
+            printed, _ = process.communicate(timeout=20)
+        finally:
+            # What it leaves running is its own affair in a terminal, but not here.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+        assert process.returncode == 0, f"{line}: status {process.returncode}"
+        self._printed = (printed,) * 2
 
     def _sh_redis_cli(self, words: list[str]) -> None:
         reply = self.reply(words)
