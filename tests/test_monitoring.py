@@ -15,6 +15,7 @@ import pytest
 from redis import Redis, ResponseError
 
 from support import poll
+from support.clock import Clock
 from support.server import REPOSITORY, Server, reserve_port
 
 MONITORING = REPOSITORY / "monitoring"
@@ -97,6 +98,39 @@ def running(
     finally:
         process.terminate()
         process.wait()
+
+
+@contextmanager
+def waiting(server: Server, *keys: object) -> Iterator[None]:
+    """Somebody holds the lease of each key, and another waits for it."""
+    with ExitStack() as closing:
+        for key in keys:
+            client = closing.enter_context(server.client())
+            connection = client.connection_pool.get_connection()
+            closing.callback(connection.disconnect)
+            assert client.execute_command("RL.ACQUIRE", key, 1, "1d", "holder")[0] == 1
+            connection.send_command("RL.ACQUIRE", key, 1, "1d", "another", "BLOCK", 0)
+
+        def all_wait() -> bool:
+            return client.info("ratelimit_waiting")["ratelimit_blocked_clients"] == len(keys)
+
+        poll.until(all_wait, "they all wait")
+        yield
+
+
+def waits_in_vain(client: Redis, clock: Clock) -> None:
+    """A call that waits for as long as it would."""
+    client.execute_command("RL.ACQUIRE", "full", 1, "1d", "holder")
+    connection = client.connection_pool.get_connection()
+    connection.send_command("RL.ACQUIRE", "full", 1, "1d", "another", "BLOCK", "1us")
+
+    def is_answered() -> bool:
+        clock.advance("1us")
+        return connection.can_read(0)
+
+    poll.until(is_answered, "who waits is answered")
+    assert connection.read_response()[0] == 0
+    client.connection_pool.release(connection)
 
 
 def get(address: str) -> str:
@@ -191,6 +225,8 @@ def test_the_exporter_shows_every_count(scrape: Callable[[], dict[str, float]]) 
         "ratelimit:effects_propagated": 0,
         "ratelimit:policies": len(NAMES),
         "ratelimit:policy_peers_differ": 0,
+        "ratelimit:blocked_clients": 0,
+        "ratelimit:timed_out": 0,
         "rl.tokenbucket:denied": 1,
         "rl.mtake:calls": 0,
         "rl-bucket:keys_made": 1,
@@ -215,16 +251,20 @@ def by_script(client: Redis) -> dict[str, int]:
 
 
 def test_the_script_returns_what_info_counts(used: Server) -> None:
-    with used.client(decode_responses=True) as client:
+    with used.client(decode_responses=True) as client, waiting(used, *NAMES):
         exercise(client, "user")
         counts = by_script(client)
         shown = info(client)
         assert counts["rl.tokenbucket:admitted"] == 1
+        assert counts["ratelimit:blocked_clients"] == len(NAMES)
+        for name in NAMES.values():
+            assert counts[f"blocked:0:{name}:waiting"] == 1
         assert counts["rl-bucket:keys_made"] == 1
         expected = {}
         for name, value in re.findall(r"^ratelimit_([^:]+):(.*?)\r?$", shown, re.MULTILINE):
             fields = dict(field.split("=") for field in value.split(",") if "=" in field)
             of = f"policy:{fields.pop('name')}" if "name" in fields else name
+            of = f"blocked:{fields.pop('db')}:{fields.pop('key')}" if "key" in fields else of
             if fields:
                 expected |= {f"{of}:{field}": int(count) for field, count in fields.items()}
             elif name != "policies_digest":
@@ -302,7 +342,7 @@ def in_grafana(expression: str, **values: str) -> str:
 
 
 def test_the_dashboard_asks_for_what_there_is(used: Server) -> None:
-    with used.client(decode_responses=True) as client:
+    with used.client(decode_responses=True) as client, waiting(used, "pool"):
         exercise(client, "user")
         keys = list(by_script(client))
     shown = {"policy": "login", "instance": ".*"}
@@ -336,7 +376,7 @@ def test_prometheus_answers_all_that_the_dashboard_and_the_document_ask(
         policies = NAMES.values() if "$policy" in expression else [""]
         return all(query(ask, expression, policy) for policy in policies)
 
-    with used.client() as client:
+    with used.client() as client, waiting(used, "pool"):
 
         def all_is_answered() -> bool:
             user = next(rounds)
@@ -371,7 +411,7 @@ def test_the_dashboard_shows_each_policy_by_its_name(used: Server, ask: Ask) -> 
     assert values_of(ask, "policy") == set(NAMES.values())
     assert len(values_of(ask, "instance")) == 1
 
-    (most,) = (expression for expression in expressions() if "topk" in expression)
+    (most,) = (each for each in expressions() if "topk" in each and '"policy:' in each)
     with used.client() as client:
         rounds = iter(range(1000))
         missing = set(NAMES.values())
@@ -413,11 +453,11 @@ BY_POLICY = {
     "RatelimitShadowWouldDeny",
     "RatelimitPolicyBans",
 }
-OF_SERVER = {"RatelimitNoPolicy", "RatelimitErrors"}
+OF_SERVER = {"RatelimitNoPolicy", "RatelimitErrors", "RatelimitWaitsTimeOut"}
 OF_CLUSTER = {"RatelimitPoliciesDiffer"}
 
 
-def test_calls_raise_the_alerts(used: Server, ask: Ask) -> None:
+def test_calls_raise_the_alerts(used: Server, ask: Ask, clock: Clock) -> None:
     rules = [rule for group in ask("rules")["groups"] for rule in group["rules"]]
     alerts = {rule["name"]: rule for rule in rules if rule["type"] == "alerting"}
     assert alerts.keys() == BY_POLICY | OF_SERVER | OF_CLUSTER
@@ -437,6 +477,7 @@ def test_calls_raise_the_alerts(used: Server, ask: Ask) -> None:
 
         def all_are_raised() -> bool:
             exercise(client, next(rounds))
+            waits_in_vain(client, clock)
             labels = [alert["labels"] for alert in ask("alerts")["alerts"]]
             raised = {(of["alertname"], of.get("policy")) for of in labels}
             missing.difference_update(raised)
