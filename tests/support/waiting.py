@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Literal, Self
 
+from redis import ConnectionError as RedisConnectionError
 from redis import Redis
 
 from support import poll
@@ -31,7 +32,10 @@ class Caller:
     @property
     def is_answered(self) -> bool:
         """Whether there is something to read, be it that the connection was closed."""
-        return self._connection.can_read(0)
+        try:
+            return self._connection.can_read(0)
+        except RedisConnectionError:
+            return True
 
     def reply(self) -> object:
         """What the server answers, however long that takes it. An error is raised."""
@@ -113,9 +117,7 @@ class Queue:
         return self.client.execute_command("RL.RELEASE", key, *holders)
 
     def holders(self, key: Word = "k") -> dict[bytes, bytes]:
-        """Who holds how much of the key, in the order in which the leases expire."""
-        told = told_of(self.client, key)
-        return {holder: units for holder, units, _ in told.get(b"leases", [])}
+        return leases_of(self.client, key)
 
     def waiting(self, key: Word = "k") -> list[bytes]:
         """Who waits for the key, in order, by what the server says of it."""
@@ -172,13 +174,14 @@ def told_of(client: Redis, key: Word = "k") -> dict[bytes, object]:
     return dict(zip(flat[::2], flat[1::2], strict=True))
 
 
+def leases_of(client: Redis, key: Word = "k") -> dict[bytes, bytes]:
+    """Who holds how much of it, in the order in which the leases expire."""
+    return {holder: units for holder, units, _ in told_of(client, key).get(b"leases", [])}
+
+
 def answered(callers: Sequence[Caller]) -> list[bool]:
     """Who of them has been."""
     return [caller.is_answered for caller in callers]
-
-
-def until_answered(callers: Sequence[Caller], timeout: float = PATIENCE) -> None:
-    poll.until(lambda: all(answered(callers)), "all are answered", timeout)
 
 
 def error_of(call: Callable[[], object]) -> str:
