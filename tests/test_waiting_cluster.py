@@ -1,0 +1,273 @@
+"""Calls that wait in a cluster: a slot that moves away, or is taken over, takes nobody's turn."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+
+import pytest
+from redis import ConnectionError as RedisConnectionError
+from redis import ResponseError
+from redis import TimeoutError as RedisTimeoutError
+from redis.exceptions import (
+    ClusterDownError,
+    ClusterError,
+    MovedError,
+    SlotNotCoveredError,
+    TryAgainError,
+)
+
+from support import poll
+from support.binaries import Binary
+from support.clock import Clock
+from support.cluster import PROMPT, Cluster, slot_of
+from support.load import Load
+from support.scale import scaled
+from support.server import Server
+from support.waiting import Caller, Queue, error_of
+
+pytestmark = pytest.mark.timeout(scaled(180, 900))
+
+# Longer than any test.
+HOUR = "1h"
+SERVED = [1, 1, 0, 0]
+
+
+@pytest.fixture
+def queue(cluster: Cluster) -> Iterator[Queue]:
+    """Of the primary that has "k", on which "a" has the one lease."""
+    with Queue(cluster.owner("k")) as queue:
+        queue.acquire("a", ttl=HOUR)
+        yield queue
+
+
+@pytest.fixture
+def target(cluster: Cluster, queue: Queue) -> Server:
+    """Another primary."""
+    return next(server for server in cluster.primaries() if server is not queue.server)
+
+
+def assert_served_at(server: Server) -> None:
+    """Who is sent there finds the lease, and is served when it is given back."""
+    with Queue(server) as queue:
+        assert list(queue.holders()) == [b"a"]
+        b, c = queue.join("b", "c", ttl=HOUR)
+        assert queue.release("a") == 1
+        assert b.reply()[:4] == SERVED
+        assert queue.release("b") == 1
+        assert c.reply()[:4] == SERVED
+
+
+def test_a_key_that_is_carried_to_another_node_sends_who_waits_after_it(
+    cluster: Cluster, queue: Queue, target: Server
+) -> None:
+    (_, near) = cluster.tags()[queue.server]
+    other = f"{{{near}}}"
+    queue.acquire("a", key=other, ttl=HOUR)
+    stays = queue.joins("b", key=other, ttl=HOUR)
+    b, c = queue.join("b", "c", ttl=HOUR)
+    with cluster.move("k", target) as move:
+        queue.settle()
+        assert not b.is_answered
+        move.carry("k")
+        for waiter in (b, c):
+            with pytest.raises(TryAgainError):
+                waiter.reply()
+    assert_served_at(target)
+    # Of the other slots of the node this is no concern.
+    assert not stays.is_answered
+    queue.release("a", key=other)
+    assert stays.reply()[:4] == SERVED
+
+
+def test_a_slot_that_has_moved_away_sends_who_waits_there(
+    cluster: Cluster, queue: Queue, target: Server
+) -> None:
+    b, c = queue.join("b", "c", ttl=HOUR)
+    with cluster.move("k", target) as move:
+        # At once, so that nobody is asked about in between.
+        with queue.client.pipeline(transaction=False) as pipeline:
+            where = ("127.0.0.1", target.port, "", 0, 20_000)
+            pipeline.execute_command("MIGRATE", *where, "KEYS", "k")
+            owned = ("CLUSTER", "SETSLOT", move.slot, "NODE", cluster.id_of(target))
+            pipeline.execute_command(*owned)
+            pipeline.execute()
+        cluster.admin(target).execute_command(*owned)
+        for waiter in (b, c):
+            with pytest.raises(MovedError) as raised:
+                waiter.reply()
+            told = raised.value
+            assert (told.slot_id, told.host, told.port) == (move.slot, "127.0.0.1", target.port)
+    assert_served_at(target)
+
+
+def test_in_a_slot_that_is_on_its_way_a_key_that_is_gone_sends_who_waits_away(
+    cluster: Cluster, queue: Queue, target: Server
+) -> None:
+    b = queue.joins("b", ttl=HOUR)
+    with cluster.move("k", target):
+        # As long as the key is here, so is its queue.
+        assert queue.acquire("late", ttl=HOUR)[0] == 0
+        queue.release("a")
+        with pytest.raises(TryAgainError):
+            b.reply()
+        # Whoever asks again is sent to where the slot goes, and makes the key there.
+        client = cluster.client()
+        acquire = ("RL.ACQUIRE", "k", 1, HOUR, "b", "BLOCK", 0)
+        assert client.execute_command(*acquire)[:4] == SERVED
+        assert not queue.client.execute_command("CLUSTER", "COUNTKEYSINSLOT", slot_of("k"))
+    with target.client() as there:
+        assert there.execute_command("RL.RELEASE", "k", "b") == 1
+
+
+def test_a_slot_that_moves_at_one_go_sends_who_waits_there(
+    cluster: Cluster, queue: Queue, target: Server
+) -> None:
+    if not cluster.moves_atomically:
+        pytest.skip("this server moves slots key by key")
+    waiters = [queue.joins("b", ttl=HOUR)]
+    cluster.move_atomically("k", target, lambda: waiters.append(queue.joins("c", ttl=HOUR)))
+    for waiter in waiters:
+        with pytest.raises(MovedError) as raised:
+            waiter.reply()
+        assert raised.value.port == target.port
+    assert_served_at(target)
+
+
+def test_a_slot_that_nobody_serves_keeps_nobody_waiting(cluster: Cluster, queue: Queue) -> None:
+    b = queue.joins("b", ttl=HOUR)
+    admin, slot = cluster.admin(queue.server), slot_of("k")
+    admin.execute_command("CLUSTER DELSLOTS", slot)
+    try:
+        with pytest.raises((TryAgainError, ClusterDownError)):
+            b.reply()
+    finally:
+        admin.execute_command("CLUSTER ADDSLOTS", slot)
+        cluster.wait_until_well()
+    queue.acquire("a", ttl=HOUR)
+    c = queue.joins("c", ttl=HOUR)
+    queue.release("a")
+    assert c.reply()[:4] == SERVED
+
+
+def test_a_cluster_that_is_down_keeps_nobody_waiting(
+    binary: Binary, shared_clock: Clock, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    running = Clock(shared_clock.library, tmp_path_factory.mktemp("clock") / "clock")
+    running.run()
+    with Cluster(binary, running, replicas=False) as cluster:
+        owner = cluster.owner("k")
+        with Queue(owner) as queue:
+            queue.acquire("a", ttl=HOUR)
+            b = queue.joins("b", ttl=HOUR)
+            with cluster.node_timeout(PROMPT):
+                for server in cluster.servers:
+                    if server is not owner:
+                        server.stop("kill")
+                poll.until(lambda: b.is_answered, "who waits is answered", timeout=60)
+            with pytest.raises((ClusterDownError, TryAgainError)):
+                b.reply()
+
+
+def assert_cut_off(waiter: Caller) -> None:
+    assert error_of(waiter.reply).startswith("UNBLOCKED")
+    with pytest.raises(RedisConnectionError):
+        waiter.reply()
+
+
+def test_a_failover_sends_who_waits_to_the_new_primary(cluster: Cluster, queue: Queue) -> None:
+    cluster.wait_for_elections()
+    waiters = [*queue.join("b", "c", ttl=HOUR), queue.joins("d", ttl=HOUR, block=HOUR)]
+    new = cluster.fail_over(queue.server)
+    for waiter in waiters:
+        assert_cut_off(waiter)
+    assert queue.is_empty
+    assert_served_at(new)
+    cluster.wait_until_well()
+
+
+def test_a_replica_of_a_cluster_lets_nobody_wait(cluster: Cluster, queue: Queue) -> None:
+    replica = cluster.replica_of(queue.server)
+    with Queue(replica) as there:
+        caller = there.caller()
+        for _ in range(2):
+            with pytest.raises(MovedError):
+                caller.call("RL.ACQUIRE", "k", 1, HOUR, "b", "BLOCK", 0)
+            caller.call("READONLY")
+
+
+# A turn that was cut off: nothing was granted, or the same holder asks again.
+CUT_OFF = (
+    *(RedisConnectionError, RedisTimeoutError, ResponseError),
+    *(ClusterError, SlotNotCoveredError),
+)
+
+
+class Workers(Load):
+    """Clients of a cluster that wait for one of a few leases, hold it for a moment, and give it
+    back. Counts the leases that are held, as far as their holders know.
+    """
+
+    LEASES = 3
+
+    def __init__(self, cluster: Cluster, key: str, clients: int = 8) -> None:
+        super().__init__(clients)
+        self._cluster, self._key = cluster, key
+        self._lock = threading.Lock()
+        self._held = self.most_held = self.served = 0
+
+    def turn(self, number: int) -> Callable[[], bool]:
+        servers = self._cluster.servers
+        client = self._cluster.client(servers[number % len(servers)])
+        holder = f"worker {number}"
+        acquire = ("RL.ACQUIRE", self._key, self.LEASES, HOUR, holder, "BLOCK", "5s")
+
+        def released() -> bool:
+            try:
+                client.execute_command("RL.RELEASE", self._key, holder)
+            except CUT_OFF:
+                return False
+            return True
+
+        def take_turn() -> bool:
+            try:
+                allowed = client.execute_command(*acquire)[0] == 1
+            except CUT_OFF:
+                return True
+            if allowed:
+                self._hold(1)
+                # It works for a moment.
+                with suppress(*CUT_OFF):
+                    client.execute_command("RL.INFO", self._key)
+                self._hold(-1)
+                poll.until(released, "the lease is given back", timeout=60)
+            return True
+
+        return take_turn
+
+    def _hold(self, leases: int) -> None:
+        with self._lock:
+            self._held += leases
+            self.served += leases > 0
+            self.most_held = max(self.most_held, self._held)
+            assert self._held <= self.LEASES
+
+
+def test_through_failovers_under_load_never_more_is_held_than_the_limit(cluster: Cluster) -> None:
+    cluster.wait_for_elections()
+    with Workers(cluster, "pool") as load:
+        for _ in range(scaled(1, 5)):
+            load.wait_for(200)
+            cluster.fail_over(cluster.owner("pool"))
+            load.wait_for(200, timeout=60)
+            cluster.wait_until_well()
+            cluster.wait_for_elections()
+    assert load.served > 0
+    assert load.most_held > 1
+    for server in cluster.servers:
+        with Queue(server) as queue:
+            poll.until(lambda queue=queue: queue.is_empty, "nobody waits")
+    # Who was cut off as it was granted a lease has it until it lapses; nobody else has one.
+    client = cluster.client()
+    names = [f"worker {number}" for number in range(8)]
+    client.execute_command("RL.RELEASE", "pool", *names)
+    assert not client.exists("pool")

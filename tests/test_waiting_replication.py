@@ -1,0 +1,166 @@
+"""Calls that wait, and servers whose role changes: who waited is told, and no replica grants."""
+
+from collections.abc import Callable
+
+import pytest
+from redis import ConnectionError as RedisConnectionError
+from redis import ReadOnlyError, Redis
+
+from conftest import Pair
+from support import poll
+from support.clock import Clock
+from support.server import Server
+from support.waiting import GRANTED, Caller, Queue, answered, error_of, leases_of
+from support.workload import state
+
+Start = Callable[..., Server]
+
+
+def assert_cut_off(waiters: list[Caller]) -> None:
+    """As who waits by BLPOP is."""
+    for waiter in waiters:
+        assert error_of(waiter.reply).startswith("UNBLOCKED")
+        with pytest.raises(RedisConnectionError):
+            waiter.reply()
+
+
+def role(client: Redis) -> str:
+    return client.info("replication")["role"]
+
+
+def test_who_waits_on_a_server_that_becomes_a_replica_is_told_so(
+    fresh_server: Start, clock: Clock
+) -> None:
+    server, other = fresh_server(), fresh_server()
+    with Queue(server) as queue:
+        queue.acquire("a")
+        waiters = [*queue.join("b", "c"), queue.joins("d", block="30s")]
+        server.follow(other)
+        assert_cut_off(waiters)
+        assert queue.is_empty
+        server.wait_for_sync()
+        # What was due is not any more.
+        clock.advance("2m")
+        queue.see_clock(clock)
+        assert state(queue.client) == {}
+        assert queue.told()["served"] == 0
+
+
+def test_a_lease_that_lapses_on_a_replica_is_granted_to_nobody(
+    fresh_server: Start, clock: Clock
+) -> None:
+    """Not even where clients may write to a replica, once they may no more."""
+    replica = fresh_server().replica(replica_read_only="no")
+    with Queue(replica) as queue:
+        queue.acquire("a")
+        b, c = queue.joins("b"), queue.joins("c", block="30s")
+        queue.client.config_set("replica-read-only", "yes")
+        clock.advance("30s")
+        assert c.reply()[0] == 0
+        clock.advance("30s")
+        queue.see_clock(clock)
+        assert not b.is_answered
+        replica.follow(None)
+        assert b.reply() == GRANTED
+
+
+def test_a_replica_lets_nobody_wait(pair: Pair) -> None:
+    with Queue(pair.primary) as queue, pair.replica.client() as replica:
+        queue.acquire("a")
+        queue.joins("b")
+        pair.replica.wait_for_sync()
+        for holder in ("b", "c"):
+            with pytest.raises(ReadOnlyError):
+                replica.execute_command("RL.ACQUIRE", "k", 1, "60s", holder, "BLOCK", 0)
+        # It knows of no queue, only of leases.
+        peek = ("RL.PEEK", "k", "CONCURRENCY", 2, "60s", "c")
+        assert replica.execute_command(*peek) == [1, 2, 1, 0, 60_000]
+        assert queue.client.execute_command(*peek) == [0, 2, 1, 1, 60_000]
+
+
+def test_after_a_failover_who_waited_waits_on_the_new_primary(
+    fresh_server: Start, clock: Clock
+) -> None:
+    old = fresh_server()
+    new = old.replica()
+    with Queue(old) as before, Queue(new) as after:
+        before.acquire("a")
+        waiters = before.join("b", "c")
+        clock.advance("10s")
+        before.client.execute_command("FAILOVER", "TO", "127.0.0.1", new.port)
+        assert_cut_off(waiters)
+        poll.until(lambda: role(after.client) == "master", "the replica has taken over")
+        # The lease is still held, for as long as it was.
+        assert after.acquire("b") == [0, 1, 0, 50_000, 50_000]
+        b, c = after.join("b", "c")
+        clock.advance("50s")
+        assert b.reply() == GRANTED
+        after.release("b")
+        assert c.reply() == GRANTED
+        poll.until(
+            lambda: state(before.client) == state(after.client), "the old primary has the same"
+        )
+        assert leases_of(before.client) == {b"c": b"1"}
+
+
+def test_while_a_failover_waits_for_its_replica_nobody_is_granted(
+    fresh_server: Start, clock: Clock
+) -> None:
+    primary = fresh_server()
+    replica = primary.replica()
+    with Queue(primary) as queue:
+        queue.acquire("a")
+        b, c, d = queue.joins("b"), queue.joins("c", block="30s"), queue.joins("d")
+        with replica.stopped():
+            queue.client.set("unknown to", "the replica")
+            queue.client.execute_command("FAILOVER")
+            clock.advance("30s")
+            assert c.reply() == [0, 1, 0, 30_000, 30_000]
+            clock.advance("30s")
+            queue.see_clock(clock)
+            assert answered([b, d]) == [False, False]
+            assert queue.client.info("replication")["master_failover_state"] != "no-failover"
+            queue.client.execute_command("FAILOVER", "ABORT")
+            assert b.reply() == GRANTED
+        replica.wait_for_sync()
+        with replica.client() as client:
+            assert state(client) == state(queue.client)
+
+
+def test_on_a_replica_that_is_promoted_workers_go_on_where_they_were(
+    fresh_server: Start, clock: Clock
+) -> None:
+    primary = fresh_server()
+    replica = primary.replica()
+    with Queue(primary) as queue:
+        queue.acquire("a")
+        b, _ = queue.join("b", "c")
+        queue.release("a")
+        assert b.reply() == GRANTED
+        replica.wait_for_sync()
+        primary.stop("kill")
+    replica.follow(None)
+    with Queue(replica) as queue:
+        assert queue.holders() == {b"b": b"1"}
+        c = queue.joins("c")
+        # It holds its lease by its name, wherever it asks.
+        assert queue.acquire("b", "BLOCK", 0) == GRANTED
+        clock.advance("60s")
+        assert c.reply() == GRANTED
+
+
+def test_a_replica_of_a_replica_has_what_is_granted(fresh_server: Start, clock: Clock) -> None:
+    primary = fresh_server()
+    middle = primary.replica()
+    last = middle.replica()
+    with Queue(primary) as queue:
+        queue.acquire("a", "AS", "pool")
+        waiters = [queue.joins(name, "AS", "pool") for name in "bc"]
+        clock.advance("60s")
+        assert waiters[0].reply() == GRANTED
+        queue.release("b")
+        assert waiters[1].reply() == GRANTED
+        for server in (middle, last):
+            server.wait_for_sync()
+            with server.client() as client:
+                assert state(client) == state(queue.client)
