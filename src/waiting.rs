@@ -137,6 +137,13 @@ pub fn waiting(db: c_int, name: &[u8]) -> usize {
     LINES.with_borrow(|lines| lines.by_key.get(&db).and_then(|keys| keys.get(name)).map_or(0, |line| line.queue.len()))
 }
 
+/// Whether a holder waits for a lease of a key.
+pub fn waits(db: c_int, name: &[u8], holder: &[u8]) -> bool {
+    LINES.with_borrow(|lines| {
+        lines.by_key.get(&db).and_then(|keys| keys.get(name)).is_some_and(|line| line.queue.has(holder))
+    })
+}
+
 /// A take has come, of a key for which others may wait, and brings this limit for all of them. Whether others wait, and
 /// whether who waits may pass under it.
 pub fn limit_to(db: c_int, name: &[u8], limit: Amount) -> (bool, bool) {

@@ -241,6 +241,12 @@ impl<C> Queue<C> {
         self.head().is_none_or(|(head, _)| head != place)
     }
 
+    /// Whether this holder waits already.
+    #[must_use]
+    pub fn has(&self, holder: &[u8]) -> bool {
+        self.by_holder.contains_key(holder)
+    }
+
     /// How many wait; with those who are to be denied.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -43,7 +43,10 @@ fn acquire_in_turn(redis: &mut Redis, name: KeyName, mut asked: Asked, block: Bl
             && let Some(claim) = Claim::of(spec)
         {
             leases::follow_clock(redis, name, now);
-            config::check_blocked(waiting::waiting(redis.db(), redis.key_bytes(name)))?;
+            let (db, key) = (redis.db(), redis.key_bytes(name));
+            if !waiting::waits(db, key, claim.holder()) {
+                config::check_blocked(waiting::waiting(db, key))?;
+            }
             return redis.block(name, limit(spec), claim, block, now).map(|()| Reply::Later);
         }
     }
