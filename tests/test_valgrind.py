@@ -18,9 +18,11 @@ from support.clock import Clock
 from support.memcheck import Memcheck, findings
 from support.scale import scaled
 from support.server import Server
+from support.waiting import Queue, error_of, told_of
 from support.workload import LIMITERS, digests, play, state, steps
 
-# Starting takes seconds, and a call some fifty times as long as without.
+# Seconds. Starting takes some, and a call some fifty times as long as without.
+PATIENCE = 120
 pytestmark = pytest.mark.timeout(scaled(300, 3600))
 
 
@@ -37,7 +39,7 @@ def memcheck(binary: Binary, tmp_path: Path) -> Memcheck:
 def watched(memcheck: Memcheck, clock: Clock) -> Iterator[Server]:
     # With no preamble a rewritten AOF is made by the module.
     settings = {"appendonly": "yes", "aof-use-rdb-preamble": "no"}
-    with Server(memcheck.binary, clock=clock, patience=120, **settings) as server:
+    with Server(memcheck.binary, clock=clock, patience=PATIENCE, **settings) as server:
         yield server
 
 
@@ -52,9 +54,14 @@ def test_a_server_at_work_shows_no_error_and_no_leak(
     transactions_and_scripts(client)
     rewrite_and_load(watched, clock)
     remove_all(client)
-    for limiter in LIMITERS:
-        client.execute_command(*limiter.take(f"left, {limiter.name}", 5))
-    watched.stop()
+    with Queue(watched, PATIENCE) as queue:
+        wait_in_turn(queue, clock)
+        for limiter in LIMITERS:
+            client.execute_command(*limiter.take(f"left, {limiter.name}", 5))
+        # Some still wait as the server ends.
+        queue.acquire("a")
+        queue.join("b", "c", "b", block="1h")
+        watched.stop()
 
     found = memcheck.findings()
     # What is left in the keyspace was allocated by us, and memcheck knows so.
@@ -213,6 +220,41 @@ def rewrite_and_load(server: Server, clock: Clock) -> None:
     client.execute_command("DEBUG", "RELOAD")
     assert state(client) == now_held
     assert len(held) > 10
+
+
+def wait_in_turn(queue: Queue, clock: Clock) -> None:
+    """Calls that wait, and every way in which that ends."""
+    client = queue.client
+    for options in (), ("AS", "pool", "COST", 1, "KEEP", 0, "NX"):
+        queue.acquire("a", *options[:2])
+        waiters = {name: queue.joins(name, *options) for name in ("b", "c", "x" * 256)}
+        last = queue.joins("last", *options, block="30s")
+        killed, closed, denied, refused = queue.join(*"defg", block="1h")
+        later = queue.joins("b", *options)
+        assert waiters.pop("b").reply()[0] == 0
+        told_of(client)
+        queue.told()
+        client.client_kill_filter(_id=killed.id)
+        closed.hang_up()
+        client.client_unblock(denied.id)
+        client.client_unblock(refused.id, error=True)
+        assert denied.reply()[0] == 0
+        assert error_of(refused.reply).startswith("UNBLOCKED")
+        clock.advance("30s")
+        assert last.reply()[0] == 0
+        clock.advance("-1h")
+        client.execute_command("DEBUG", "RELOAD")
+        queue.release("a")
+        assert later.reply()[0] == 1
+        with client.pipeline(transaction=True) as pipeline:
+            pipeline.execute_command("RL.ACQUIRE", "k", 1, "60s", "late", "BLOCK", 0)
+            pipeline.delete("k")
+            pipeline.execute()
+        assert waiters.pop("c").reply()[0] == 1
+        client.set("k", "text")
+        assert "WRONGTYPE" in error_of(waiters.popitem()[1].reply)
+        client.flushall()
+    queue.until(lambda: queue.is_empty, "nobody waits")
 
 
 def remove_all(client: Redis) -> None:
