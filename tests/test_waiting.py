@@ -749,7 +749,6 @@ def test_block_stands_once_with_a_duration(
         "RL.PEEK k CONCURRENCY 1 60s a BLOCK 1s",
         "RL.MTAKE 2 k j CONCURRENCY 1 60s a BLOCK 1s CONCURRENCY 1 60s a",
         "RL.POLICYSET p CONCURRENCY 1 60s BLOCK 1s",
-        # DEFECT: these three do not say that only RL.ACQUIRE has it.
         "RL.TAKE k BLOCK 1s CONCURRENCY 1 60s a",
         "RL.MTAKE 1 k CONCURRENCY 1 60s a BLOCK 1s",
         "RL.LIMIT k pool ONCE a 1m BLOCK 1s",
