@@ -55,7 +55,7 @@ fn acquire_in_turn(redis: &mut Redis, name: KeyName, mut asked: Asked, block: Bl
 
 /// Answers those who wait for a lease of a key and can be answered.
 fn serve(redis: &mut Redis, name: KeyName, key: &Key, now: Timestamp) {
-    if waiting::take_moved_back(key) && blocked::may_grant() {
+    if blocked::may_grant() && waiting::take_moved_back(key) {
         leases::follow_clock(redis, name, now);
     }
     // First: once the later call of the same holder has its lease, this would be a renewal.
