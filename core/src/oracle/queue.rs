@@ -103,6 +103,11 @@ impl Pool {
         self.leases.iter_mut().for_each(|lease| lease.expires_at -= back);
     }
 
+    /// What a call would be answered and get, if it came now. Nothing is seen to.
+    fn look(&self, claim: &Claim, others_wait: bool, now: i128) -> Answer {
+        self.decide(claim, others_wait, now.max(self.written))
+    }
+
     /// What a call is answered, and gets.
     fn take(&mut self, claim: &Claim, others_wait: bool, now: i128) -> Answer {
         self.see(now);
@@ -119,11 +124,14 @@ impl Pool {
     /// A call comes, and with it a limit for all. It waits if it would be let in later.
     pub fn ask(&mut self, call: usize, claim: Claim, limit: i128, patience: Patience, now: i128) {
         self.limit = limit;
-        let answer = self.take(&claim, !self.waiters.is_empty(), now);
-        let until = match (answer, patience) {
+        let others_wait = !self.waiters.is_empty();
+        let until = match (self.look(&claim, others_wait, now), patience) {
             (Answer::After(_), Patience::Until(until)) => Some(until),
             (Answer::After(_), Patience::Forever) => None,
-            _ => return self.answers.push((now, call, answer)),
+            _ => {
+                let answer = self.take(&claim, others_wait, now);
+                return self.answers.push((now, call, answer));
+            }
         };
         let waiter = Waiter { call, claim, until, replaced: false };
         let older =
@@ -137,10 +145,10 @@ impl Pool {
         }
     }
 
-    /// What a call would be answered now. It sees to nothing, and brings no limit for others.
+    /// What a call would be answered now that only looks: it brings no limit for others.
     pub fn peek(&mut self, claim: &Claim, limit: i128, now: i128) -> Answer {
         let limit = std::mem::replace(&mut self.limit, limit);
-        let answer = self.decide(claim, !self.waiters.is_empty(), now.max(self.written));
+        let answer = self.look(claim, !self.waiters.is_empty(), now);
         self.limit = limit;
         answer
     }
