@@ -4,10 +4,11 @@
 //! table to say ([`leases`](crate::leases)). Only the head is ever asked. So a big claim at the head is not overtaken by
 //! small ones behind it, and nobody starves.
 //!
-//! **To serve it,** when something may have changed: first whoever was [`replaced`](Queue::replaced) is denied. Then the
-//! [`head`](Queue::head) is asked as its [`Claim`] says, and leaves with its answer unless that is to come again later.
-//! When it is, one who is [`overdue`](Queue::overdue) is denied, and the head is asked again: the one denied may have
-//! been in the way of the next. All that goes by calls and not by looks, as a call alone sees to a clock gone back.
+//! **To serve it,** when something may have changed: whoever was [`replaced`](Queue::replaced) is denied. Then the
+//! [`head`](Queue::head) is asked as its [`Claim`] says. If it passes, or never can, it leaves with its answer, and the
+//! next is asked. If it is denied for now, one who is [`overdue`](Queue::overdue) is denied, and the head is asked again:
+//! who was denied may have been in the way of the next. The head is asked by a call, not by a look: a look does not see
+//! to a clock gone back.
 //!
 //! **The limit:** a call brings the limit, and the last one to come brings it for all who wait: a limit that is raised
 //! or lowered holds at once. What a claim keeps for others (KEEP) stays as that call said it.
