@@ -815,6 +815,10 @@ def assert_two_may_wait(queue: Queue) -> None:
     b, c = queue.join("b", "c")
     said = "the key has 2 entries, as many as ratelimit.max-blocked allows"
     assert said in error_of(lambda: queue.acquire("d", "BLOCK", 0))
+    # Who waits already does not become one more.
+    again = queue.joins("b")
+    assert b.reply() == DENIED
+    b = again
     # Who would not wait is answered as ever, and so is who waits for another key.
     assert queue.acquire("d") == DENIED
     queue.acquire("a", key="j")

@@ -104,6 +104,7 @@ fn charge_with_options(redis: &mut Redis, key: KeyName, asked: Asked) -> Result<
     }
 }
 
+/// The reply to a call of one spec, which is charged if its limit allows it.
 #[inline(always)]
 pub(super) fn charge_one(redis: &mut Redis, key: KeyName, spec: &Spec) -> Result<Reply, Error> {
     decide_one(redis, key, spec, redis::now()).map(|decision| Reply::decision(&decision))
