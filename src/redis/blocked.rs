@@ -9,7 +9,7 @@
 //! The server's own time-out is not used: it can overtake an answer that is on its way, and then nobody is answered. Its
 //! callback is for CLIENT UNBLOCK. Each blocked client is handed back to the server exactly once: as it is answered, as
 //! it goes ([`disconnected`]), or as CLIENT UNBLOCK answers it ([`timed_out`]); until then it is known to
-//! [`waiting`](crate::waiting), and only then.
+//! [`waiting`], and only then.
 
 use super::api::{OK, api, call, has_flag};
 use super::{Redis, guard, listeners, now, policies, slots};
