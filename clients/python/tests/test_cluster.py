@@ -1,6 +1,8 @@
 """In a cluster every call goes to the right node at once. That one is away is not that all are."""
 
 from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ import valkey.asyncio
 from redis.cluster import LoadBalancingStrategy
 from support import poll
 from support.cluster import Cluster
+from support.server import Server
 
 from kinds import InLoop, Make, of_kind
 from redis_ratelimit import Concurrency, Fixed, Limiter, Policy, TokenBucket, aio
@@ -207,3 +210,76 @@ def test_a_node_that_dies_is_not_that_all_are_away(make: Make, cluster: Cluster)
         return {limiter.take(key, LIMIT).source for key in there} == {"server"}
 
     poll.until(all_are_decided, "the replica decides", timeout=30)
+
+
+# Who waits
+
+
+def waiting(server: Server) -> int:
+    with server.client() as admin:
+        return int(admin.info("clients")["blocked_clients"])
+
+
+@pytest.fixture
+def holds(limiter: Any) -> Iterator[Callable[[Server], "Future[str]"]]:
+    """Waits for the place of another at a node, until it has it."""
+
+    def work() -> str:
+        with limiter.lease("pool", Concurrency(1, 30), "me"):
+            return "done"
+
+    with ThreadPoolExecutor(1) as pool:
+
+        def begin(at: Server) -> "Future[str]":
+            future = pool.submit(work)
+            poll.until(lambda: waiting(at) == 1, "it waits there")
+            return future
+
+        yield begin
+
+
+def take_the_place(cluster: Cluster) -> Server:
+    owner = cluster.owner("pool")
+    with owner.client() as admin:
+        admin.execute_command("RL.ACQUIRE", "pool", 1, 300, "another")
+    return owner
+
+
+def test_who_waits_does_so_at_the_node_of_the_key(
+    cluster: Cluster, holds: Callable[[Server], "Future[str]"]
+) -> None:
+    owner = take_the_place(cluster)
+    reset(cluster)
+    done = holds(owner)
+    with owner.client() as admin:
+        admin.execute_command("RL.RELEASE", "pool", "another")
+    assert done.result(10) == "done"
+    calls, errors = calls_and_redirects(cluster)
+    assert asked(calls) == {"rl.acquire": 1, "rl.release": 2}
+    assert not errors
+
+
+def test_who_waits_for_a_key_that_moves_waits_where_it_is(
+    cluster: Cluster, holds: Callable[[Server], "Future[str]"]
+) -> None:
+    owner = take_the_place(cluster)
+    target = next(server for server in cluster.primaries() if server is not owner)
+    done = holds(owner)
+    with cluster.move("pool", target) as move:
+        move.carry("pool")
+    poll.until(lambda: waiting(target) == 1, "it waits there", timeout=30)
+    with target.client() as admin:
+        admin.execute_command("RL.RELEASE", "pool", "another")
+    assert done.result(10) == "done"
+
+
+def test_who_waits_at_a_node_that_fails_over_waits_at_its_successor(
+    cluster: Cluster, holds: Callable[[Server], "Future[str]"]
+) -> None:
+    owner = take_the_place(cluster)
+    done = holds(owner)
+    successor = cluster.fail_over(owner)
+    poll.until(lambda: waiting(successor) == 1, "it waits there", timeout=30)
+    with successor.client() as admin:
+        admin.execute_command("RL.RELEASE", "pool", "another")
+    assert done.result(10) == "done"

@@ -285,36 +285,6 @@ def test_work_with_a_timeout_of_its_own(url: str, admin: redis.Redis) -> None:
     assert holders(admin) == set()
 
 
-def test_who_waits_gets_the_place_that_is_released(url: str, admin: redis.Redis) -> None:
-    order = []
-
-    async def worker(limiter: aio.Limiter, name: str) -> None:
-        async with limiter.lease("pool", Concurrency(1, 3), name):
-            assert holders(admin) == {name}
-            order.append(name)
-
-    async def work() -> None:
-        async with aio.Limiter.from_url(url, timeout=10) as limiter:
-            await asyncio.gather(*(worker(limiter, f"worker-{n}") for n in range(3)))
-
-    asyncio.run(work())
-    assert sorted(order) == ["worker-0", "worker-1", "worker-2"]
-
-
-def test_nobody_waits_for_ever(url: str, admin: redis.Redis) -> None:
-    admin.execute_command("RL.ACQUIRE", "pool", 1, 30, "another")
-
-    async def work() -> None:
-        async with (
-            aio.Limiter.from_url(url, timeout=10) as limiter,
-            limiter.lease("pool", Concurrency(1, 0.2), wait=0.05),
-        ):
-            pytest.fail("there is no room")
-
-    with pytest.raises(DeniedError):
-        asyncio.run(work())
-
-
 def test_without_a_server_there_is_no_place(make: Any, server: Server) -> None:
     limiter = make(on_outage="open")
     server.stop("kill")

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Mapping, Sequence
+from random import uniform
 from typing import Any, TypeVar
 
 from redis_ratelimit import clients
-from redis_ratelimit.base import Base
-from redis_ratelimit.calls import Call, Once
+from redis_ratelimit.base import MOVING, Base
+from redis_ratelimit.calls import LONGEST, Call, Once, blocking
 from redis_ratelimit.decision import Decision
 from redis_ratelimit.lease import AsyncLease
-from redis_ratelimit.limits import Amount, Ban, Concurrency, Duration, Key, Limit
+from redis_ratelimit.limits import Amount, Ban, Concurrency, Duration, Key, Limit, Word
 from redis_ratelimit.policies import PolicyCalls, PolicyLine, PolicyState, Scale
 from redis_ratelimit.units import AsyncUnits
 
@@ -196,6 +198,8 @@ class Limiter(Base):
     ) -> AsyncLease:
         """A place, for an `async with` block. `wait` is for how many seconds to wait for one:
         None, as long as it takes; 0, not at all. Then the block raises DeniedError.
+
+        It waits in the server, first come first served, and on a connection of its own.
         """
         return AsyncLease(self._do, self._calls, key, limit, holder, wait, self._clock)
 
@@ -252,6 +256,43 @@ class Limiter(Base):
             return result
 
     async def _send(self, call: Call[Any]) -> Any:
+        return await (self._ask(call) if call.until is None else self._wait(call, call.until))
+
+    async def _wait(self, call: Call[Any], until: float) -> Any:
+        """The server answers when there is room, or then."""
+        client = self._client
+        while (left := until - self._clock()) > 0:
+            words, patience = blocking(call, left), left + self._timeout
+            if not clients.is_cluster(client):
+                waiting = self._waiting_at("", client.connection_pool)
+                return await self._waited(waiting, words, patience)
+            async with timeout(self._timeout):
+                await client.initialize()
+            node = clients.node_for(client, call.key, replica=False)
+            waiting = self._waiting_at(node.name, node)
+            try:
+                return await self._waited(waiting, words, patience)
+            except Exception as error:
+                if not self._sending.may_be_elsewhere(error):
+                    raise
+            # The cluster's client finds the key. Who is still denied there waits there.
+            reply = await self._ask(call)
+            if call.is_over(reply):
+                return reply
+            await asyncio.sleep(uniform(0.5, 1.0) * MOVING)
+        return await self._ask(call)
+
+    async def _waited(self, client: Any, words: Sequence[Word], patience: float) -> Any:
+        # Who is cancelled, or out of patience, closes the connection: its reply may come yet.
+        try:
+            async with timeout(patience if patience < LONGEST else None):
+                return await client.execute_command(*words)
+        except Exception as error:
+            if self._sending.is_sent_away(error):
+                await client.connection_pool.disconnect(inuse_connections=False)
+            raise
+
+    async def _ask(self, call: Call[Any]) -> Any:
         client = self._client_for(call)
         # Over all of it: a free connection, or a new one and its greetings, and the reply.
         async with timeout(self._timeout):

@@ -11,6 +11,9 @@ from redis_ratelimit.calls import Call, Calls, OnOutage
 from redis_ratelimit.clients import Client, LateCluster
 from redis_ratelimit.sending import Sending
 
+# Seconds, about, between one look for a key that is moving to another node and the next.
+MOVING = 0.1
+
 
 class Base:
     """Decides by a server, or by its cluster.
@@ -57,6 +60,8 @@ class Base:
         self._client = self._patient(client)
         self._peeks = self._client if peeks is None else self._patient(peeks)
         self._replicas = peeks is not None
+        # For calls that wait, by the node: see `clients.waiting`.
+        self._waiting: dict[str, Any] = {}
         self._sending = Sending(
             clients.exceptions_of(library),
             resends=resends,
@@ -72,10 +77,26 @@ class Base:
         library = clients.library(client, is_async=self._is_async)
         if clients.is_cluster(client):
             return client
-        # With asyncio the limit is over all steps of a call together.
-        own = clients.patient(client, library, None if self._is_async else self._timeout)
+        own = clients.patient(client, library, self._step)
         self._own.append(own)
         return own
+
+    @property
+    def _step(self) -> float | None:
+        """The time limit of each step of a call. With asyncio it is over all of them together."""
+        return None if self._is_async else self._timeout
+
+    def _waiting_at(self, name: str, of: Any) -> Any:
+        """The client for calls that wait at this node, by its pool or by itself."""
+        found = self._waiting.get(name)
+        if found is None:
+            library = clients.library(self._client, is_async=self._is_async)
+            made = clients.waiting(of, library, self._step)
+            # Another thread may have been faster.
+            found = self._waiting.setdefault(name, made)
+            if found is made:
+                self._own.append(made)
+        return found
 
     def _client_for(self, call: Call[Any]) -> Any:
         return self._peeks if call.looks else self._client

@@ -38,6 +38,9 @@ Once: TypeAlias = bool | Key | None
 # How long an id of the caller's is remembered: longer than any request takes.
 SETTLED_WITHIN = "10m"
 
+# Seconds that the server takes as a duration.
+LONGEST = 3650 * 86400
+
 
 @dataclass(frozen=True)
 class Call(Generic[T]):
@@ -53,8 +56,15 @@ class Call(Generic[T]):
     looks: bool = False
     # It is made even if the last ones got no reply: what happens if it is not is worse.
     insists: bool = False
+    # The server answers when there is room, or then, by the limiter's clock. None: at once.
+    until: float | None = None
     # What holds without the server; None: its error is raised.
     without: Callable[[UnavailableError], T] | None = None
+
+    def is_over(self, reply: Any) -> bool:
+        """Of one that waits and was asked without waiting: whether there is nothing to wait for."""
+        decision = self.read(reply)
+        return isinstance(decision, Decision) and (decision.allowed or decision.wait is None)
 
 
 class Calls:
@@ -218,9 +228,16 @@ class Calls:
     # Leases and bans
 
     def acquire(
-        self, key: Key, limit: Concurrency, holder: Key, *, insists: bool = False
+        self,
+        key: Key,
+        limit: Concurrency,
+        holder: Key,
+        *,
+        insists: bool = False,
+        until: float | None = None,
     ) -> Call[Decision]:
-        return Call(key, ["RL.ACQUIRE", key, *limit.spec(holder)[1:]], read, insists=insists)
+        words = ["RL.ACQUIRE", key, *limit.spec(holder)[1:]]
+        return Call(key, words, read, insists=insists, until=until)
 
     def release(self, key: Key, holders: Sequence[Key]) -> Call[int]:
         return Call(key, ["RL.RELEASE", key, *holders], int, insists=True)
@@ -277,6 +294,15 @@ class Calls:
             return identity, self._remembered, ["ONCE", identity, self._remembered_word]
         ttl = SETTLED_WITHIN if ttl is None else ttl
         return identity, seconds(ttl), ["ONCE", identity, duration(ttl, "ttl")]
+
+
+def blocking(call: Call[Any], left: float) -> list[Word]:
+    """Its words, if it may wait for so many seconds yet."""
+    if left <= 0:
+        return list(call.words)
+    # To the server 0 is as long as it takes.
+    word = duration(left, "wait") if left < LONGEST else "0"
+    return [*call.words, "BLOCK", word]
 
 
 def _unnamed() -> tuple[Key | None, float, list[Word]]:

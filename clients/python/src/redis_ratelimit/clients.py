@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from functools import partial
 from importlib import import_module
@@ -13,6 +14,20 @@ from redis_ratelimit.limits import Key
 
 # A burst of calls waits its turn on so many connections, rather than for more of them.
 MOST_CONNECTIONS = 50
+
+# As many as there are calls that wait: one that had to wait for a connection had no place in the
+# server's queue.
+ANY_NUMBER = 2**31
+# Nothing is sent while a call waits, so the system has to find out that the other side is gone:
+# probes after 30 seconds, then each 10, and after three of them the connection is lost.
+PROBES = {
+    getattr(socket, name): value
+    for name, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
+    if hasattr(socket, name)
+}
+# How long a system waits at most for something to read, in seconds: some count it in 32 bits of
+# milliseconds.
+A_DAY = 86400.0
 
 
 class Client(Protocol):
@@ -63,16 +78,7 @@ def patient(client: Any, library: ModuleType, timeout: float | None) -> Any:
     connections of its own.
     """
     pool = client.connection_pool
-    # But for what redis-py 8 keeps there of the pool itself: the patience to go back to.
-    kept = {
-        name: value
-        for name, value in pool.connection_kwargs.items()
-        if not name.startswith("orig_")
-    }
-    own = {**kept, **settings(library, timeout)}
-    own.update(retry_on_timeout=False, retry_on_error=[])
-    if "path" in own:  # a Unix socket
-        del own["socket_connect_timeout"]
+    own = _own(pool, library, timeout)
     pool = library.BlockingConnectionPool(
         connection_class=pool.connection_class,
         max_connections=min(pool.max_connections, MOST_CONNECTIONS),
@@ -81,6 +87,61 @@ def patient(client: Any, library: ModuleType, timeout: float | None) -> Any:
     )
     # Closing it closes the pool, too.
     return _kind(library, "").from_pool(pool)
+
+
+def waiting(of: Any, library: ModuleType, timeout: float | None) -> Any:
+    """A client of the same server, by its pool or the node of a cluster, for calls that wait: each
+    has a connection to itself. With threads a call says its `patience`, in seconds.
+    """
+    own = _own(of, library, timeout)
+    if "path" not in own:
+        own["socket_keepalive"] = True
+        if not isinstance(own.get("socket_keepalive_options"), dict):
+            own["socket_keepalive_options"] = PROBES
+    pool = library.ConnectionPool(
+        connection_class=of.connection_class, max_connections=ANY_NUMBER, **own
+    )
+    kind = _kind(library, "")
+    is_async = iscoroutinefunction(kind.execute_command)
+    return (kind if is_async else _with_patience(kind, library)).from_pool(pool)
+
+
+def _own(of: Any, library: ModuleType, timeout: float | None) -> dict[str, Any]:
+    """How connections are set, but for time limits and retries."""
+    # But for what redis-py 8 keeps there of the pool itself: the patience to go back to.
+    kept = {
+        name: value for name, value in of.connection_kwargs.items() if not name.startswith("orig_")
+    }
+    own = {**kept, **settings(library, timeout)}
+    own.update(retry_on_timeout=False, retry_on_error=[])
+    if "path" in own:  # a Unix socket
+        del own["socket_connect_timeout"]
+    return own
+
+
+def _with_patience(kind: Any, library: ModuleType) -> Any:
+    """A client that waits for each reply as long as the call says. The time limit of its
+    connections is for the rest: to connect, to greet, and to read what has begun to come.
+    """
+    late = exceptions_of(library).TimeoutError
+
+    class Patient(kind):  # type: ignore[misc]
+        def parse_response(
+            self, connection: Any, command_name: Any, *, patience: float, **options: Any
+        ) -> Any:
+            try:
+                left = patience
+                while not connection.can_read(min(left, A_DAY)):
+                    left -= A_DAY
+                    if left <= 0:
+                        raise late("no reply, though the time to wait is over")
+            except BaseException:
+                # The reply may come yet, and is nobody else's.
+                connection.disconnect()
+                raise
+            return super().parse_response(connection, command_name, **options)
+
+    return Patient
 
 
 class LateCluster:
@@ -134,3 +195,10 @@ def node_for(client: Any, key: Key, *, replica: bool) -> Any:
     """The node of a cluster that has the key, or a replica of it if there is one."""
     found = client.get_node_from_key(key, replica=True) if replica else None
     return client.get_node_from_key(key) if found is None else found
+
+
+def pool_of(client: Any, node: Any) -> Any:
+    """The connections to a node of a cluster, of a client for threads."""
+    if isinstance(client, LateCluster):
+        client = client.made()
+    return client.get_redis_connection(node).connection_pool

@@ -5,17 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from random import uniform
 from types import TracebackType
 from typing import Any
 from uuid import uuid4
 
 from redis_ratelimit.calls import Call, Calls
 from redis_ratelimit.decision import Decision
-from redis_ratelimit.errors import DeniedError, LeaseLostError, UnavailableError
+from redis_ratelimit.errors import DeniedError, LeaseLostError, RateLimitError, UnavailableError
 from redis_ratelimit.limits import Concurrency, Key, seconds
 
 log = logging.getLogger("redis_ratelimit")
@@ -48,6 +46,7 @@ class _Terms:
         self._clock = clock
         self._ttl = seconds(limit.ttl, "ttl")
         self._held_until = 0.0
+        self._first = 0.0
 
     @property
     def lost(self) -> bool:
@@ -59,8 +58,8 @@ class _Terms:
         if self.lost:
             raise LeaseLostError(self.holder)
 
-    def _acquiring(self) -> Call[Decision]:
-        return self._calls.acquire(self.key, self._limit, self.holder)
+    def _acquiring(self, until: float | None) -> Call[Decision]:
+        return self._calls.acquire(self.key, self._limit, self.holder, until=until)
 
     def _renewing(self) -> Call[Decision]:
         return self._calls.acquire(self.key, self._limit, self.holder, insists=True)
@@ -68,17 +67,23 @@ class _Terms:
     def _releasing(self) -> Call[int]:
         return self._calls.release(self.key, [self.holder])
 
-    def _pause(self, decision: Decision, until: float) -> float:
-        """Before the next attempt for a place, or DeniedError if the time for that is up."""
-        left = until - self._clock()
-        if decision.wait is None or left <= 0:
+    def _begun(self, decision: Decision, asked_at: float) -> bool:
+        """Whether the work can begin: not if so much of the ttl may be over that the lease has to
+        be renewed first. When it was granted is not known, and that it was asked for at
+        `asked_at`. DeniedError if there was no room.
+        """
+        if not decision.allowed:
             raise DeniedError(decision)
-        # Somebody may release a place long before one expires. Not all at the same moment.
-        return min(decision.wait, uniform(0.5, 1.0) * self._ttl / 10, left)
+        self._hold(asked_at)
+        passed = self._clock() - asked_at
+        self._first = max(0.0, self._next(renewed=True) - passed)
+        return passed < self._ttl / 2
 
-    def _until(self) -> float:
-        """When the waiting for a place ends."""
-        return self._clock() + (float("inf") if self._wait is None else self._wait)
+    def _until(self) -> float | None:
+        """When the waiting for a place ends; None if there is none."""
+        if self._wait is None:
+            return float("inf")
+        return self._clock() + self._wait if self._wait > 0 else None
 
     def _hold(self, asked_at: float) -> None:
         # The lease began after it was asked for, so it ends after this.
@@ -107,11 +112,17 @@ class Lease(_Terms):
         until = self._until()
         while True:
             asked_at = self._clock()
-            decision: Decision = self._do(self._acquiring())
-            if decision.allowed:
-                self._hold(asked_at)
+            try:
+                decision: Decision = self._do(self._acquiring(until))
+            except RateLimitError:
+                raise
+            except BaseException:
+                # A signal, perhaps. It may have been granted all the same.
+                with suppress(UnavailableError):
+                    self._do(self._releasing())
+                raise
+            if self._begun(decision, asked_at):
                 break
-            time.sleep(self._pause(decision, until))
         self._thread.start()
         return self
 
@@ -131,19 +142,19 @@ class Lease(_Terms):
             raise LeaseLostError(self.holder)
 
     def _renew(self) -> None:
-        renewed = True
-        while not self._done.wait(self._next(renewed)) and not self.lost:
+        pause = self._first
+        while not self._done.wait(pause) and not self.lost:
             asked_at = self._clock()
             try:
                 decision: Decision = self._do(self._renewing())
             except UnavailableError:
-                renewed = False  # then again, for as long as it is held
+                pause = self._next(renewed=False)  # for as long as it is held
                 continue
             if not decision.allowed:
                 # It had expired, and another has it.
                 self._held_until = 0.0
                 return
-            renewed = True
+            pause = self._next(renewed=True)
             # One that came too late is none: the work may have stopped.
             if not self.lost:
                 self._hold(asked_at)
@@ -171,16 +182,14 @@ class AsyncLease(_Terms):
         while True:
             asked_at = self._clock()
             try:
-                decision: Decision = await self._do(self._acquiring())
+                decision: Decision = await self._do(self._acquiring(until))
             except asyncio.CancelledError:
                 # It may have been granted all the same.
                 with suppress(UnavailableError):
                     await self._do(self._releasing())
                 raise
-            if decision.allowed:
-                self._hold(asked_at)
+            if self._begun(decision, asked_at):
                 break
-            await asyncio.sleep(self._pause(decision, until))
         task = asyncio.current_task()
         assert task is not None  # this is one
         self._work = task
@@ -220,10 +229,10 @@ class AsyncLease(_Terms):
         self._work.cancel()
 
     async def _renew(self) -> None:
-        renewed = True
+        pause = self._first
         while not self._done.is_set():
             with suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._done.wait(), self._next(renewed))
+                await asyncio.wait_for(self._done.wait(), pause)
                 return
             if self._expired:
                 return
@@ -231,9 +240,9 @@ class AsyncLease(_Terms):
             try:
                 decision: Decision = await self._do(self._renewing())
             except UnavailableError:
-                renewed = False  # then again, for as long as it is held
+                pause = self._next(renewed=False)  # for as long as it is held
                 continue
-            renewed = True
+            pause = self._next(renewed=True)
             if self._done.is_set() or self._expired:
                 return
             if not decision.allowed:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
+from random import uniform
 from typing import Any, TypeVar
 
 from redis_ratelimit import clients
-from redis_ratelimit.base import Base
-from redis_ratelimit.calls import Call, Once
+from redis_ratelimit.base import MOVING, Base
+from redis_ratelimit.calls import Call, Once, blocking
 from redis_ratelimit.decision import Decision
 from redis_ratelimit.lease import Lease
-from redis_ratelimit.limits import Amount, Ban, Concurrency, Duration, Key, Limit
+from redis_ratelimit.limits import Amount, Ban, Concurrency, Duration, Key, Limit, Word
 from redis_ratelimit.policies import PolicyCalls, PolicyLine, PolicyState, Scale
 from redis_ratelimit.units import Units
 
@@ -190,6 +192,8 @@ class Limiter(Base):
     ) -> Lease:
         """A place, for a `with` block. `wait` is for how many seconds to wait for one: None, as
         long as it takes; 0, not at all. Then the block raises DeniedError.
+
+        It waits in the server, first come first served, and on a connection of its own.
         """
         return Lease(self._do, self._calls, key, limit, holder, wait, self._clock)
 
@@ -246,6 +250,39 @@ class Limiter(Base):
             return result
 
     def _send(self, call: Call[Any]) -> Any:
+        return self._ask(call) if call.until is None else self._wait(call, call.until)
+
+    def _wait(self, call: Call[Any], until: float) -> Any:
+        """The server answers when there is room, or then."""
+        client = self._client
+        while (left := until - self._clock()) > 0:
+            words, patience = blocking(call, left), left + self._timeout
+            if not clients.is_cluster(client):
+                waiting = self._waiting_at("", client.connection_pool)
+                return self._waited(waiting, words, patience)
+            node = clients.node_for(client, call.key, replica=False)
+            waiting = self._waiting_at(node.name, clients.pool_of(client, node))
+            try:
+                return self._waited(waiting, words, patience)
+            except Exception as error:
+                if not self._sending.may_be_elsewhere(error):
+                    raise
+            # The cluster's client finds the key. Who is still denied there waits there.
+            reply = self._ask(call)
+            if call.is_over(reply):
+                return reply
+            time.sleep(uniform(0.5, 1.0) * MOVING)
+        return self._ask(call)
+
+    def _waited(self, client: Any, words: Sequence[Word], patience: float) -> Any:
+        try:
+            return client.execute_command(*words, patience=patience)
+        except Exception as error:
+            if self._sending.is_sent_away(error):
+                client.connection_pool.disconnect(inuse_connections=False)
+            raise
+
+    def _ask(self, call: Call[Any]) -> Any:
         client = self._client_for(call)
         if not clients.is_cluster(client):
             return client.execute_command(*call.words)

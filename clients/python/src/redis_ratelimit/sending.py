@@ -55,6 +55,11 @@ class Sending:
             if hasattr(exceptions, name)
         ]
         self._lost = (base, *clusters, OSError, asyncio.TimeoutError)
+        self._elsewhere = (
+            exceptions.AskError,  # MOVED, too
+            exceptions.TryAgainError,
+            exceptions.ClusterDownError,
+        )
 
     def steps(self, call: Call[T], node: str) -> Generator[None, Any, T]:
         """The caller sends the call as often as it is let go on, and passes on the reply or the
@@ -64,15 +69,20 @@ class Sending:
         began = self._clock()
         resends = self._resends
         while True:
+            sent_at = began if call.until is None else self._clock()
             if not (breaker.allows() or call.insists):
                 return _without(call, UnavailableError("not asked: it failed a moment ago"))
             try:
                 reply = yield
-            except self._refused as error:
-                breaker.succeeded()
-                self._away.succeeded()
-                return self._answer(call, error)
-            except self._lost as error:
+            except (self._refused, *self._lost) as error:
+                if not self._is_lost(error):
+                    breaker.succeeded()
+                    self._away.succeeded()
+                    return self._answer(call, error)
+                # Who has waited for long has not failed twice in a row.
+                if call.until is not None and self._clock() - sent_at >= breaker.pause:
+                    resends = self._resends
+                    breaker.succeeded()
                 breaker.failed()
                 self._away.failed(repr(error))
                 if resends == 0 or self._clock() - began >= call.repeatable:
@@ -85,6 +95,22 @@ class Sending:
                 self._away.succeeded()
                 self._refusing.succeeded()
                 return call.read(reply)
+
+    def _is_lost(self, error: Exception) -> bool:
+        """Whether it is not known what became of the call, or it has to be made elsewhere."""
+        if isinstance(error, self._refused):
+            return self.is_sent_away(error)
+        return isinstance(error, self._lost)
+
+    def is_sent_away(self, error: Exception) -> bool:
+        """Whether it waited at a server that is no longer the primary. That closes connections of
+        those who wait.
+        """
+        return isinstance(error, self._refused) and str(error).startswith("UNBLOCKED force")
+
+    def may_be_elsewhere(self, error: Exception) -> bool:
+        """Whether another node of the cluster may have the key now."""
+        return isinstance(error, self._elsewhere) or self._is_lost(error)
 
     def _answer(self, call: Call[T], error: Exception) -> T:
         """Of a call that the server refused: its mistake, or the server's state."""

@@ -1,0 +1,394 @@
+"""Who waits for a place waits in the server, in turn, and on a connection of its own."""
+
+import asyncio
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import pytest
+import redis
+from support import poll
+from support.clock import Clock
+from support.server import Server
+
+from kinds import Make, of_kind
+from redis_ratelimit import Concurrency, DeniedError, Fixed, Limiter, UnavailableError, aio
+
+PLACE = Concurrency(1, 30)
+
+Background = Callable[[Callable[[], Any]], "Future[Any]"]
+
+
+@pytest.fixture
+def background(admin: redis.Redis) -> Iterator[Background]:
+    """Runs something that waits, and comes back when the server has it in its queue."""
+    with ThreadPoolExecutor(1) as pool:
+
+        def begin(waits: Callable[[], Any]) -> "Future[Any]":
+            before = waiting(admin)
+            future = pool.submit(waits)
+            poll.until(lambda: waiting(admin) > before or future.done(), "it waits")
+            return future
+
+        yield begin
+        # Whatever a test has left there.
+        admin.delete("pool")
+
+
+@pytest.fixture
+def taken(admin: redis.Redis) -> redis.Redis:
+    """The only place is another's."""
+    admin.execute_command("RL.ACQUIRE", "pool", 1, 30, "another")
+    return admin
+
+
+Asked = Callable[[], int]
+
+
+@pytest.fixture
+def asked(taken: redis.Redis) -> Asked:
+    """How often somebody has asked for a place since then, by the module: the server counts those
+    who wait when they come, or when they are answered, by its version.
+    """
+
+    def calls() -> int:
+        return int(taken.info("ratelimit_commands")["ratelimit_rl.acquire"]["calls"])
+
+    before = calls()
+    return lambda: calls() - before
+
+
+def waiting(admin: redis.Redis) -> int:
+    return admin.info("clients")["blocked_clients"]
+
+
+def holders(admin: redis.Redis) -> set[str]:
+    told = admin.execute_command("RL.INFO", "pool")
+    if told is None:
+        return set()
+    return {holder for holder, *_ in dict(zip(told[::2], told[1::2], strict=True))["leases"]}
+
+
+def work(limiter: Any, **options: Any) -> Callable[[], str]:
+    def holds() -> str:
+        with limiter.lease("pool", PLACE, "me", **options):
+            return "done"
+
+    return holds
+
+
+# Of both kinds
+
+
+def test_one_call_waits_for_the_place(
+    limiter: Any, taken: redis.Redis, asked: Asked, background: Background
+) -> None:
+    done = background(work(limiter))
+    taken.execute_command("RL.RELEASE", "pool", "another")
+    assert done.result(10) == "done"
+    assert asked() == 1
+    assert holders(taken) == set()
+
+
+def test_who_has_waited_long_enough_is_denied(
+    limiter: Any, taken: redis.Redis, asked: Asked, background: Background, clock: Clock
+) -> None:
+    done = background(work(limiter, wait=5))
+    clock.advance("4.9s")
+    assert not done.done()
+    assert waiting(taken) == 1
+    clock.advance("0.2s")
+    with pytest.raises(DeniedError) as denied:
+        done.result(10)
+    assert denied.value.decision.wait == pytest.approx(24.9, abs=0.1)
+    assert asked() == 1
+
+
+def test_who_may_not_wait_is_denied_at_once(limiter: Any, asked: Asked) -> None:
+    with pytest.raises(DeniedError):
+        work(limiter, wait=0)()
+    assert asked() == 1
+
+
+def test_nobody_waits_for_more_than_there_is(limiter: Any) -> None:
+    with (
+        pytest.raises(DeniedError) as denied,
+        limiter.lease("pool", Concurrency(1, 30, cost=2)),
+    ):
+        pytest.fail("there is no room, nor will there be")
+    assert denied.value.decision.wait is None
+
+
+def test_waiting_takes_longer_than_a_call_may(
+    make: Make, taken: redis.Redis, asked: Asked, background: Background
+) -> None:
+    done = background(work(make(timeout=0.05)))
+    # At least so long, however busy the machine is.
+    time.sleep(0.2)
+    assert not done.done()
+    taken.execute_command("RL.RELEASE", "pool", "another")
+    assert done.result(10) == "done"
+    assert asked() == 1
+
+
+def test_a_server_that_says_nothing_is_away_when_the_time_is_over(
+    make: Make, server: Server, taken: redis.Redis, background: Background
+) -> None:
+    assert holders(taken) == {"another"}
+    began = time.monotonic()
+    done = background(work(make(timeout=0.1, resends=0), wait=0.5))
+    with server.stopped(), pytest.raises(UnavailableError):
+        done.result(30)
+    assert time.monotonic() - began >= 0.5
+
+
+def test_a_lost_connection_is_made_again(
+    limiter: Any, taken: redis.Redis, asked: Asked, background: Background
+) -> None:
+    done = background(work(limiter))
+    lose_and_wait_again(taken, asked, 2)
+    taken.execute_command("RL.RELEASE", "pool", "another")
+    assert done.result(10) == "done"
+
+
+def lose_and_wait_again(admin: redis.Redis, asked: Asked, times: int) -> None:
+    """It will have asked so many times."""
+    admin.execute_command("CLIENT KILL", "TYPE", "normal", "SKIPME", "yes")
+    poll.until(lambda: asked() == times, "it asks again")
+    poll.until(lambda: waiting(admin) == 1, "it waits again")
+
+
+def test_who_loses_one_after_the_other_gives_up(
+    make: Make, taken: redis.Redis, asked: Asked, background: Background
+) -> None:
+    done = background(work(make(clock=lambda: 1000.0)))
+    lose_and_wait_again(taken, asked, 2)
+    taken.execute_command("CLIENT KILL", "TYPE", "normal", "SKIPME", "yes")
+    with pytest.raises(UnavailableError):
+        done.result(10)
+
+
+def test_who_has_waited_long_may_lose_more_connections(
+    make: Make, taken: redis.Redis, asked: Asked, background: Background
+) -> None:
+    now = 1000.0
+    done = background(work(make(clock=lambda: now)))
+    for times in range(2, 6):
+        now += 2.0
+        lose_and_wait_again(taken, asked, times)
+    taken.execute_command("RL.RELEASE", "pool", "another")
+    assert done.result(10) == "done"
+
+
+def test_what_is_left_of_the_time_is_waited_for_on_the_next_connection(
+    make: Make, taken: redis.Redis, asked: Asked, background: Background, clock: Clock
+) -> None:
+    now = 1000.0
+    done = background(work(make(clock=lambda: now), wait=10))
+    now += 7.0
+    clock.advance("7s")
+    lose_and_wait_again(taken, asked, 2)
+    clock.advance("2.9s")
+    assert waiting(taken) == 1
+    clock.advance("0.2s")
+    with pytest.raises(DeniedError):
+        done.result(10)
+
+
+def test_a_server_that_is_no_primary_any_more_is_away(
+    limiter: Any, taken: redis.Redis, asked: Asked, background: Background
+) -> None:
+    done = background(work(limiter))
+    taken.execute_command("REPLICAOF", "127.0.0.1", 1)
+    try:
+        with pytest.raises(UnavailableError, match=r"read only|READONLY|write against"):
+            done.result(10)
+    finally:
+        taken.execute_command("REPLICAOF", "NO", "ONE")
+    # It was sent away, and asked once more: a replica refuses that before it comes to the module.
+    assert asked() == 1
+
+
+def test_who_is_unblocked_by_hand_is_denied(
+    limiter: Any, taken: redis.Redis, asked: Asked, background: Background
+) -> None:
+    done = background(work(limiter))
+    (number,) = [
+        client["id"] for client in taken.client_list() if client["cmd"].startswith("rl.acquire")
+    ]
+    taken.execute_command("CLIENT", "UNBLOCK", number)
+    with pytest.raises(DeniedError):
+        done.result(10)
+    assert asked() == 1
+
+
+def test_a_place_that_took_half_its_ttl_to_get_is_renewed_first(
+    make: Make, taken: redis.Redis, asked: Asked, background: Background
+) -> None:
+    """When it was granted nobody here knows: the process may have been frozen since."""
+    now = 1000.0
+    done = background(work(make(clock=lambda: now)))
+    now += 15.0
+    taken.execute_command("RL.RELEASE", "pool", "another")
+    assert done.result(10) == "done"
+    assert asked() == 2
+
+
+def test_those_who_wait_take_no_connection_from_the_others(
+    kind: str, url: str, taken: redis.Redis
+) -> None:
+    count = 60  # more than all other calls have together
+    if kind == "sync":
+
+        def one(number: int) -> None:
+            with limiter.lease("pool", PLACE, f"{number}"):
+                pass
+
+        with Limiter.from_url(url, timeout=10) as limiter, ThreadPoolExecutor(count) as pool:
+            done = [pool.submit(one, number) for number in range(count)]
+            poll.until(lambda: waiting(taken) == count, "all wait", timeout=30)
+            assert limiter.take("key", Fixed(1, 60)).source == "server"
+            taken.execute_command("RL.RELEASE", "pool", "another")
+            for future in done:
+                future.result(30)
+        return
+
+    async def all_wait() -> None:
+        async with aio.Limiter.from_url(url, timeout=10) as limiter:
+            tasks = [
+                asyncio.create_task(limiter.lease("pool", PLACE, f"{number}").__aenter__())
+                for number in range(count)
+            ]
+            while waiting(taken) < count:
+                await asyncio.sleep(0.01)
+            assert (await limiter.take("key", Fixed(1, 60))).source == "server"
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    asyncio.run(all_wait())
+
+
+def test_they_are_served_in_the_order_in_which_they_asked(
+    kind: str, url: str, taken: redis.Redis, asked: Asked
+) -> None:
+    order: list[int] = []
+    count = 8
+    if kind == "sync":
+
+        def one(number: int) -> None:
+            with limiter.lease("pool", PLACE, f"{number}"):
+                order.append(number)
+
+        with Limiter.from_url(url, timeout=10) as limiter, ThreadPoolExecutor(count) as pool:
+            for number in range(count):
+                pool.submit(one, number)
+                poll.until(lambda number=number: waiting(taken) == number + 1, "it waits")
+            taken.execute_command("RL.RELEASE", "pool", "another")
+    else:
+
+        async def task(limiter: aio.Limiter, number: int) -> None:
+            async with limiter.lease("pool", PLACE, f"{number}"):
+                order.append(number)
+
+        async def all_wait() -> None:
+            async with aio.Limiter.from_url(url, timeout=10) as limiter:
+                tasks = []
+                for number in range(count):
+                    tasks.append(asyncio.create_task(task(limiter, number)))
+                    while waiting(taken) <= number:
+                        await asyncio.sleep(0.01)
+                taken.execute_command("RL.RELEASE", "pool", "another")
+                await asyncio.gather(*tasks)
+
+        asyncio.run(all_wait())
+    assert order == list(range(count))
+    assert asked() == count
+
+
+# With threads
+
+
+class InterruptedWaitError(Exception):
+    pass
+
+
+def test_a_thread_that_is_interrupted_holds_nothing(
+    url: str, taken: redis.Redis, background: Background
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise InterruptedWaitError
+
+    def when_it_waits() -> None:
+        poll.until(lambda: waiting(taken) == 1, "it waits")
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    thread = threading.Thread(target=when_it_waits)
+    try:
+        with Limiter.from_url(url, timeout=10) as limiter:
+            thread.start()
+            with pytest.raises(InterruptedWaitError):
+                work(limiter)()
+            poll.until(lambda: waiting(taken) == 0, "it waits no more")
+            # What was meant for the one before is on no connection.
+            done = background(work(limiter))
+            taken.execute_command("RL.RELEASE", "pool", "another")
+            assert done.result(10) == "done"
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+        thread.join()
+    assert holders(taken) == set()
+
+
+# With asyncio
+
+
+def test_a_task_that_is_cancelled_leaves_the_queue(url: str, taken: redis.Redis) -> None:
+    async def cancelled() -> None:
+        async with aio.Limiter.from_url(url, timeout=10) as limiter:
+            for times in range(3):
+                task = asyncio.create_task(limiter.lease("pool", PLACE, f"{times}").__aenter__())
+                while waiting(taken) == 0:
+                    await asyncio.sleep(0.01)
+                task.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+                while waiting(taken) > 0:
+                    await asyncio.sleep(0.01)
+            # What was meant for the ones before is on no connection.
+            task = asyncio.create_task(limiter.lease("pool", PLACE, "me").__aenter__())
+            while waiting(taken) == 0:
+                await asyncio.sleep(0.01)
+            taken.execute_command("RL.RELEASE", "pool", "another")
+            lease = await task
+            assert holders(taken) == {"me"}
+            await lease.__aexit__(None, None, None)
+
+    asyncio.run(cancelled())
+    assert holders(taken) == set()
+
+
+def test_waiting_ends_with_a_timeout_of_its_own(url: str, taken: redis.Redis) -> None:
+    async def impatient() -> None:
+        async with aio.Limiter.from_url(url, timeout=10) as limiter:
+            await asyncio.wait_for(limiter.lease("pool", PLACE).__aenter__(), 0.05)
+
+    with pytest.raises(asyncio.TimeoutError):
+        asyncio.run(impatient())
+    poll.until(lambda: waiting(taken) == 0, "it waits no more")
+    assert holders(taken) == {"another"}
+
+
+@pytest.mark.parametrize("scheme", ["redis", "valkey"])
+def test_the_clients_of_both_libraries_wait(
+    kind: str, scheme: str, server: Server, taken: redis.Redis, asked: Asked, background: Background
+) -> None:
+    for make in of_kind(kind, f"{scheme}://127.0.0.1:{server.port}"):
+        done = background(work(make()))
+        taken.execute_command("RL.RELEASE", "pool", "another")
+        assert done.result(10) == "done"
+    assert asked() == 1
