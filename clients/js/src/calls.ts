@@ -126,6 +126,11 @@ export interface AcquireOptions {
   readonly cost?: number;
   /** Pass only if this holder has no lease yet. A repeated call is then denied. */
   readonly nx?: boolean;
+  /**
+   * For how long the server may wait for room before it answers; 0: as long as it takes. All that is
+   * sent behind it on its connection waits too: give it one of its own, as `limiter.lease` does.
+   */
+  readonly block?: Duration;
 }
 
 /** Takes a lease of a concurrency limit, or renews it. */
@@ -133,11 +138,12 @@ export function acquire(
   key: string,
   limit: ConcurrencyLimit,
   holder: string,
-  { cost, nx = false }: AcquireOptions = {},
+  { cost, nx = false, block }: AcquireOptions = {},
 ): Call<Decision> {
   const words = [`${limit.limit}`, `${limit.ttl}`, holder];
   if (cost !== undefined) words.push("COST", `${cost}`);
   if (nx) words.push("NX");
+  if (block !== undefined) words.push("BLOCK", `${block}`);
   return {
     name: "RL.ACQUIRE",
     before: [],

@@ -51,12 +51,15 @@ export type Failure = "refused" | "unable" | "lost";
 
 // A key of another type, such as one that had another algorithm before, is no reason to fail its requests.
 const UNABLE =
-  /^(WRONGTYPE|OOM|LOADING|BUSY|MASTERDOWN|CLUSTERDOWN|TRYAGAIN|READONLY|NOREPLICAS|MISCONF|UNKILLABLE) /;
+  /^(WRONGTYPE|OOM|LOADING|BUSY|MASTERDOWN|CLUSTERDOWN|TRYAGAIN|READONLY|NOREPLICAS|MISCONF|UNKILLABLE|UNBLOCKED) /;
+
+// Said to those who wait by a server that is no longer the primary: they have to ask the next.
+const SENT_AWAY = /^UNBLOCKED force /;
 
 export function failureOf(error: unknown): Failure {
   const message = messageOf(error);
   // Servers begin an error with a code. What clients say of connections begins like a sentence.
-  if (!/^[A-Z][A-Z0-9_]+ /.test(message)) return "lost";
+  if (!/^[A-Z][A-Z0-9_]+ /.test(message) || SENT_AWAY.test(message)) return "lost";
   return UNABLE.test(message) || isModuleMissing(message) ? "unable" : "refused";
 }
 

@@ -2,6 +2,7 @@
 
 import type { Decision } from "./decision.js";
 import { LeaseLostError } from "./errors.js";
+import type { Duration } from "./limits.js";
 
 export interface LeaseOptions {
   /** Who holds it, 1 to 256 bytes. A new name by default: two of one name share one lease. */
@@ -10,6 +11,13 @@ export interface LeaseOptions {
   readonly cost?: number;
   /** Denied if this holder has a lease already: for locks. */
   readonly nx?: boolean;
+  /**
+   * For how long to wait for a place, in the server and in turn. 0 by default; Infinity: as long as
+   * it takes.
+   */
+  readonly wait?: Duration;
+  /** Ends the waiting, if it is aborted. */
+  readonly signal?: AbortSignal;
 }
 
 interface Server {
@@ -59,9 +67,10 @@ export class Lease {
     clearTimeout(this.#renewal);
     clearTimeout(this.#expiry);
     const { ttlMs, now } = this.#server;
-    const left = since + ttlMs - now();
-    this.#expiry = setTimeout(() => this.#lose("was not renewed in time"), left).unref();
-    this.#renewal = setTimeout(() => void this.#renew(), ttlMs / RENEWALS_IN_A_TTL).unref();
+    const passed = now() - since;
+    this.#expiry = setTimeout(() => this.#lose("was not renewed in time"), ttlMs - passed).unref();
+    const next = Math.max(0, ttlMs / RENEWALS_IN_A_TTL - passed);
+    this.#renewal = setTimeout(() => void this.#renew(), next).unref();
   }
 
   async #renew(): Promise<void> {

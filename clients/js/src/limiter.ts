@@ -14,6 +14,7 @@ import { fixed, seconds, type ConcurrencyLimit, type Duration, type Limits } fro
 import { LocalLimits, type Charged, type LocalOptions } from "./local.js";
 import * as policies from "./policies.js";
 import { Units, type UnitsOptions } from "./units.js";
+import { Waiting } from "./waiting.js";
 
 export interface LimiterOptions {
   /** What every key begins with. Nothing by default. */
@@ -61,10 +62,32 @@ export interface TakeOptions extends PeekOptions {
 /** Between one sending and the next. */
 const RESEND_PAUSE_MS = 10;
 
+/** Of a call that the server may answer late. */
+interface Wait<Reply> {
+  /** Until when, by the limiter's clock. */
+  readonly until: number;
+  /** The call, if it may wait for so long yet. */
+  readonly blocking: (block: Duration) => Call<Reply>;
+  readonly signal: AbortSignal | undefined;
+}
+
+/** To be answered, or to be lost: not one of several failures in a row. */
+const LONG_MS = 1000;
+
+/** Longer than this a timer does not sleep; and longer than that the server takes no duration. */
+const LONGEST_TIMER_MS = 2 ** 31 - 1;
+const LONGEST_MS = 3650 * 86_400_000;
+
+/** As the server takes it, in whole microseconds. To it 0 is as long as it takes. */
+function blockOf(ms: number): Duration {
+  return ms < LONGEST_MS ? `${Math.ceil(ms * 1000)}us` : 0;
+}
+
 export class Limiter {
   /** The limits that the server keeps under a name. */
   readonly policies: Policies;
   readonly #send: Send;
+  readonly #waiting: Waiting;
   readonly #prefix: string;
   readonly #once: boolean;
   readonly #onceTtl: Duration;
@@ -77,6 +100,7 @@ export class Limiter {
   constructor(client: Client, options: LimiterOptions = {}) {
     const { onOutage = "open", now = () => performance.now() } = options;
     this.#send = senderOf(client);
+    this.#waiting = new Waiting(client);
     this.#prefix = options.prefix ?? "";
     this.#once = options.once ?? true;
     this.#onceTtl = options.onceTtl ?? 30;
@@ -150,26 +174,43 @@ export class Limiter {
 
   /**
    * Takes a lease, renews it three times in each ttl, and releases it at the end:
-   * `await using lease = await limiter.lease(...)`. Throws a DeniedError if there is no room.
+   * `await using lease = await limiter.lease(...)`. Throws a DeniedError if there is no room, and
+   * none came while it waited.
    */
   async lease(key: string, limit: ConcurrencyLimit, options: LeaseOptions = {}): Promise<Lease> {
-    const { holder = randomUUID(), cost, nx = false } = options;
-    const acquire = (again: boolean) =>
+    const { holder = randomUUID(), cost, nx = false, wait = 0, signal } = options;
+    const acquire = (again: boolean, block?: Duration) =>
       calls.acquire(this.#prefix + key, limit, holder, {
         ...(cost === undefined ? {} : { cost }),
+        ...(block === undefined ? {} : { block }),
         nx: nx && !again,
       });
-    const sentAt = this.#now();
-    const decision = await this.#decide(acquire(false), [[key, limit]], cost, false);
-    if (!decision.allowed) throw new DeniedError(decision);
-    return new Lease(decision, {
-      holder,
-      ttlMs: seconds(limit.ttl) * 1000,
-      sentAt,
-      now: this.#now,
-      renew: () => this.#answer(acquire(true)),
-      release: () => this.#answer(calls.release(this.#prefix + key, holder)),
-    });
+    const release = () => this.#answer(calls.release(this.#prefix + key, holder));
+    const ttlMs = seconds(limit.ttl) * 1000;
+    const waitMs = wait === Infinity ? Infinity : seconds(wait) * 1000;
+    const until = this.#now() + waitMs;
+    for (let again = false; ; again = true) {
+      const sentAt = this.#now();
+      const blocking = (block: Duration) => acquire(again, block);
+      const decision = await this.#decide(
+        acquire(again),
+        [[key, limit]],
+        cost,
+        false,
+        waitMs > 0 ? { until, blocking, signal } : undefined,
+      ).catch(async (error: unknown) => {
+        // It may have been granted all the same.
+        if (signal?.aborted) await release().catch(() => {});
+        throw error;
+      });
+      if (!decision.allowed) throw new DeniedError(decision);
+      // When it was granted is not known here, and that it was asked for then: if much of the ttl may
+      // be over, it is renewed first.
+      if (decision.source !== "server" || this.#now() - sentAt < ttlMs / 2) {
+        const renew = () => this.#answer(acquire(true));
+        return new Lease(decision, { holder, ttlMs, sentAt, now: this.#now, renew, release });
+      }
+    }
   }
 
   /** Releases leases by their holders. Returns how many were held. */
@@ -238,9 +279,10 @@ export class Limiter {
     charged: Charged,
     cost = 1,
     peeks: boolean,
+    wait?: Wait<Decision>,
   ): Promise<Decision> {
     try {
-      return await this.#answer(call);
+      return await this.#answer(call, wait);
     } catch (error) {
       return this.#instead(error, charged, cost, peeks);
     }
@@ -270,14 +312,17 @@ export class Limiter {
   }
 
   /** Throws an UnavailableError if nobody decided, and what the server says if the call is wrong. */
-  async #answer<Reply>(call: Call<Reply>): Promise<Reply> {
+  async #answer<Reply>(call: Call<Reply>, wait?: Wait<Reply>): Promise<Reply> {
+    wait?.signal?.throwIfAborted();
     if (!this.#breaker.allows()) throw new UnavailableError("the server did not answer lately");
     try {
-      const reply = await this.#inTime(call);
+      const reply = await this.#inTime(call, wait);
       this.#breaker.answered();
       this.#breaker.decided();
       return reply;
     } catch (error) {
+      // Of the server that says nothing.
+      if (wait?.signal?.aborted) throw error;
       const why = explained(error);
       const isLost = failureOf(error) === "lost";
       if (isLost) this.#breaker.silent();
@@ -287,27 +332,42 @@ export class Limiter {
     }
   }
 
-  async #inTime<Reply>(call: Call<Reply>): Promise<Reply> {
+  async #inTime<Reply>(call: Call<Reply>, wait?: Wait<Reply>): Promise<Reply> {
     const given = new AbortController();
+    const patience = this.#timeoutMs + (wait ? Math.max(0, wait.until - this.#now()) : 0);
     let timer: NodeJS.Timeout | undefined;
+    let stop = () => {};
     const late = new Promise<never>((_, reject) => {
-      timer = setTimeout(() => {
-        reject(new UnavailableError(`no answer within ${this.#timeoutMs} ms`));
+      const giveUp = (why: unknown) => {
+        reject(why);
         given.abort();
-      }, this.#timeoutMs);
+      };
+      if (patience <= LONGEST_TIMER_MS) {
+        const why = `no answer within ${Math.round(patience)} ms`;
+        timer = setTimeout(() => giveUp(new UnavailableError(why)), patience);
+      }
+      stop = () => giveUp(wait?.signal?.reason);
+      wait?.signal?.addEventListener("abort", stop);
     });
     try {
-      return await Promise.race([this.#sent(call, given.signal), late]);
+      return await Promise.race([this.#sent(call, given.signal, wait), late]);
     } finally {
       clearTimeout(timer);
+      wait?.signal?.removeEventListener("abort", stop);
     }
   }
 
-  async #sent<Reply>(call: Call<Reply>, signal: AbortSignal): Promise<Reply> {
+  async #sent<Reply>(call: Call<Reply>, signal: AbortSignal, wait?: Wait<Reply>): Promise<Reply> {
     for (let again = 1; ; again++) {
+      const sentAt = this.#now();
+      const left = wait ? wait.until - sentAt : 0;
       try {
-        return await this.#send(call, signal);
+        return await (wait && left > 0
+          ? this.#waiting.send(wait.blocking(blockOf(left)), signal)
+          : this.#send(call, signal));
       } catch (error) {
+        // Who has waited for long has not failed several times in a row.
+        if (wait && this.#now() - sentAt >= LONG_MS) again = 1;
         const final = !call.repeatable || again > this.#resends || signal.aborted;
         if (final || failureOf(error) !== "lost") throw error;
         await sleep(RESEND_PAUSE_MS * again);

@@ -1,0 +1,143 @@
+/**
+ * Calls that the server answers late. All that is sent on a connection behind such a call waits too,
+ * so each has a connection to itself: a duplicate of the client, which is kept a while for the next.
+ */
+
+import type { Call } from "./calls.js";
+import { senderOf, type Client, type Send } from "./clients.js";
+
+interface Own {
+  readonly send: Send;
+  readonly close: () => void;
+}
+
+/** For how long a connection is kept that nobody waits on. A process cannot end while one is open. */
+const KEPT_MS = 1000;
+
+export class Waiting {
+  readonly #client: Client;
+  readonly #idle = new Map<Own, NodeJS.Timeout>();
+
+  constructor(client: Client) {
+    this.#client = client;
+    // A program that closes its client ends at once.
+    (client as Partial<NodeJS.EventEmitter>).on?.("end", () => {
+      for (const own of [...this.#idle.keys()]) this.#close(own);
+    });
+  }
+
+  /** Sends a call, and closes its connection if the signal says that nobody waits any more. */
+  async send<Reply>(call: Call<Reply>, signal: AbortSignal): Promise<Reply> {
+    const own = this.#reused() ?? (await duplicateOf(this.#client));
+    const close = () => own.close();
+    try {
+      signal.throwIfAborted();
+      signal.addEventListener("abort", close);
+      const reply = await own.send(call, signal);
+      this.#idle.set(
+        own,
+        setTimeout(() => this.#close(own), KEPT_MS),
+      );
+      return reply;
+    } catch (error) {
+      own.close();
+      throw error;
+    } finally {
+      signal.removeEventListener("abort", close);
+    }
+  }
+
+  #reused(): Own | undefined {
+    // The last one: those that are not needed are closed.
+    const own = [...this.#idle.keys()].pop();
+    if (own) this.#forget(own);
+    return own;
+  }
+
+  #close(own: Own): void {
+    this.#forget(own);
+    own.close();
+  }
+
+  #forget(own: Own): void {
+    clearTimeout(this.#idle.get(own));
+    this.#idle.delete(own);
+  }
+}
+
+/** What is used here of the clients' own clients. */
+interface Duplicate extends NodeJS.EventEmitter {
+  readonly options?: Options;
+  readonly _options?: Options;
+  connect(): Promise<unknown>;
+  disconnect(): unknown;
+  destroy?(): unknown;
+  duplicate(...overrides: unknown[]): Duplicate;
+  execute(use: (client: Duplicate) => Duplicate): Promise<Duplicate>;
+}
+
+interface Options {
+  readonly redisOptions?: object;
+  readonly socket?: object;
+  readonly defaults?: Options;
+}
+
+/**
+ * A client of its own: without a time limit for its commands, which is the limiter's to know. What
+ * is lost is not sent again by itself, nor is a connection made again: less time is left by then.
+ */
+async function duplicateOf(client: Client): Promise<Own> {
+  const duplicate = await ("call" in client ? ofIoredis(client) : ofNodeRedis(client));
+  // Of one that is closed already, some say that this is an error.
+  const close = async () => (duplicate.destroy ?? duplicate.disconnect).call(duplicate);
+  return {
+    send: senderOf(duplicate as unknown as Client),
+    close: () => void close().catch(ignored),
+  };
+}
+
+function ofIoredis(client: unknown): Duplicate {
+  const known = client as Duplicate;
+  const single = {
+    commandTimeout: undefined,
+    socketTimeout: undefined,
+    autoResendUnfulfilledCommands: false,
+    maxRetriesPerRequest: 0,
+    retryStrategy: () => null,
+  };
+  const common = { enableOfflineQueue: true, lazyConnect: false };
+  const duplicate =
+    "nodes" in known
+      ? known.duplicate([], {
+          ...common,
+          clusterRetryStrategy: () => null,
+          redisOptions: { ...known.options?.redisOptions, ...single },
+        })
+      : known.duplicate({ ...common, ...single });
+  return duplicate.on("error", ignored);
+}
+
+async function ofNodeRedis(client: unknown): Promise<Duplicate> {
+  const known = client as Duplicate;
+  const patient = (options: Options | undefined) => ({
+    socket: { ...options?.socket, socketTimeout: undefined, reconnectStrategy: false },
+    commandOptions: undefined,
+    disableOfflineQueue: false,
+  });
+  const single = (one: Duplicate) => one.duplicate(patient(one.options));
+  let duplicate: Duplicate;
+  if ("nodeClient" in known) {
+    const defaults = known._options?.defaults;
+    duplicate = known.duplicate({ defaults: { ...defaults, ...patient(defaults) } });
+  } else if ("totalClients" in known) {
+    // A pool has no duplicate, but its clients have.
+    duplicate = await known.execute(single);
+  } else {
+    duplicate = single(known);
+  }
+  await duplicate.on("error", ignored).connect();
+  return duplicate;
+}
+
+/** Of a connection. The call that waits on it fails, and says so. */
+function ignored(): void {}
