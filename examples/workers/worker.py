@@ -3,8 +3,11 @@ are at work at once.
 
     REDIS_URL=redis://127.0.0.1:6379 LIMIT=2 TTL=30 python worker.py
 
-Ctrl-C or SIGTERM: it ends when the job in hand is done. kill -9: its place comes back after $TTL
-seconds, and so does the job.
+It waits in the server: for a place, in turn, and then for a job. So there are as many calls as
+jobs, and no worker is passed over.
+
+Ctrl-C or SIGTERM: it ends when the job in hand is done, and at once if it waits for a place. kill
+-9: its place comes back after $TTL seconds, and so does the job.
 """
 
 import asyncio
@@ -13,6 +16,8 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, contextmanager
 from functools import partial
 from uuid import uuid4
 
@@ -28,17 +33,44 @@ log = logging.getLogger("worker")
 KEY = "rl:places"
 
 
-async def work(limiter: Limiter, places: Concurrency, jobs: Jobs, stop: asyncio.Event) -> None:
+class Stop:
+    """Asked for by a signal. Who is at work ends it first; who only waits is cancelled."""
+
+    def __init__(self) -> None:
+        self.is_set = False
+        self._waiting: asyncio.Task[None] | None = None
+
+    def set(self) -> None:
+        self.is_set = True
+        if self._waiting is not None:
+            self._waiting.cancel()
+
+    @contextmanager
+    def cancels(self) -> Iterator[None]:
+        """Until the end of the block, which only waits."""
+        self._waiting = asyncio.current_task()
+        try:
+            yield
+        finally:
+            self._waiting = None
+
+
+async def work(limiter: Limiter, places: Concurrency, jobs: Jobs, stop: Stop) -> None:
     # Unique: a restarted worker must not go on in the place of the one before.
     name = f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}"
     async with httpx.AsyncClient(timeout=None) as client:
-        while not stop.is_set():
+        while not stop.is_set:
             try:
-                async with limiter.lease(KEY, places, name) as lease:
-                    job = await jobs.take(name)
-                    if job is not None:
-                        lease.on_renewal = partial(jobs.keep, job, name)
-                        await do(job, jobs, client)
+                async with AsyncExitStack() as place:
+                    with stop.cancels():
+                        lease = await place.enter_async_context(limiter.lease(KEY, places, name))
+                    # With a place but no job it is in nobody's way: there is no job for others.
+                    while not stop.is_set:
+                        job = await jobs.take(name)
+                        if job is not None:
+                            lease.on_renewal = partial(jobs.keep, job, name)
+                            await do(job, jobs, client)
+                            break
             except LeaseLostError:
                 log.warning("the place is lost: the job is left to others")
             except (UnavailableError, RedisError, OSError) as error:
@@ -67,7 +99,7 @@ async def deliver(job: Job, client: httpx.AsyncClient) -> None:
 async def main() -> None:
     ttl = float(os.environ.get("TTL", "30"))
     places = Concurrency(int(os.environ.get("LIMIT", "2")), ttl)
-    stop = asyncio.Event()
+    stop = Stop()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     redis = connect(os.environ["REDIS_URL"])
@@ -78,7 +110,11 @@ async def main() -> None:
         except UnavailableError as error:
             if str(error) == MODULE_MISSING:  # it is in the log
                 sys.exit(1)
-        await work(limiter, places, Jobs(redis, ttl), stop)
+        try:
+            await work(limiter, places, Jobs(redis, ttl), stop)
+        except asyncio.CancelledError:
+            if not stop.is_set:
+                raise
 
 
 if __name__ == "__main__":

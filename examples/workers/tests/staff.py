@@ -65,6 +65,17 @@ class Staff:
             (job,) = redis.xpending_range(STREAM, GROUP, "-", "+", 1)
         return job["time_since_delivered"]
 
+    def waiting(self) -> int:
+        """How many wait in the server for a place."""
+        with self._server.client(decode_responses=True) as redis:
+            return redis.info("ratelimit_waiting")["ratelimit_blocked_clients"]
+
+    def asked(self) -> dict[str, int]:
+        """How often the module was asked, by command."""
+        with self._server.client(decode_responses=True) as redis:
+            told = redis.info("ratelimit_commands")
+        return {name.removeprefix("ratelimit_"): one["calls"] for name, one in told.items()}
+
     def is_one_waiting(self) -> bool:
         """Whether a worker has found no job, and waits in the server for one."""
         with self._server.client(decode_responses=True) as redis:

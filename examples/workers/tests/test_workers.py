@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections import Counter
 
 import httpx
 import pytest
@@ -61,6 +62,42 @@ def test_never_more_than_the_limit_are_at_work(staff: Staff) -> None:
     assert receiver.most == 3
 
 
+def test_there_is_not_one_call_more_than_there_are_jobs(staff: Staff) -> None:
+    """For places: one to get it and one to give it back. Whoever waits does not ask again."""
+    count = 40
+    with Receiver(takes=lambda _: 0.02) as receiver:
+        # No job outlasts a third of the ttl, after which its place would be renewed.
+        staff.hire(12, limit=3, ttl=FOREVER)
+        poll.until(lambda: staff.waiting() == 9, "all have a place, or wait for one", timeout=60)
+        before = staff.asked()
+        staff.add_jobs(receiver.url, *(f"job {number}" for number in range(count)))
+        poll.until(lambda: receiver.done.total() == count, "all are done", timeout=60)
+        poll.until(lambda: staff.waiting() == 9 and len(staff.places()) == 3, "all have asked")
+    calls = {name: n - before[name] for name, n in staff.asked().items() if n > before[name]}
+    # The test has looked who holds a place.
+    assert calls.pop("rl.info") >= 1
+    assert calls == {"rl.acquire": count, "rl.release": count}
+    assert receiver.most == 3
+
+
+def test_all_workers_get_the_same_number_of_jobs(staff: Staff) -> None:
+    """As they are served in turn."""
+    done: Counter[int] = Counter()
+
+    def note(call: Call) -> float:
+        done[call.worker] += 1
+        return 0.02
+
+    with Receiver(takes=note) as receiver:
+        workers = staff.hire(6, limit=2, ttl=FOREVER)
+        poll.until(lambda: staff.waiting() == 4, "all have a place, or wait for one", timeout=60)
+        staff.add_jobs(receiver.url, *(f"job {number}" for number in range(60)))
+        poll.until(lambda: receiver.done.total() == 60, "all are done", timeout=60)
+    # Whose job takes a little longer is overtaken now and then, by one turn.
+    assert {worker.pid for worker in workers} == set(done)
+    assert max(done.values()) - min(done.values()) <= 3
+
+
 def test_fifty_holders_at_once_have_exactly_the_places_there_are(staff: Staff) -> None:
     async def fifty() -> tuple[int, int]:
         at_work = most = turns = 0
@@ -83,7 +120,9 @@ def test_fifty_holders_at_once_have_exactly_the_places_there_are(staff: Staff) -
         ):
             for number in range(50):
                 group.create_task(one(f"holder {number}"))
-            await asyncio.to_thread(staff.wait_for_calls, "rl.acquire", 50)
+            await asyncio.to_thread(
+                poll.until, lambda: staff.waiting() == 45, "all others wait", 30
+            )
             # Redis has answered; on a busy machine the answers may not have been read yet.
             await all_are_taken.wait()
             all_have_asked.set()
@@ -103,11 +142,11 @@ def test_a_killed_workers_place_and_job_come_back_after_its_ttl(staff: Staff, cl
         poll.until(lambda: not receiver.at_work, "its call is gone")
 
         staff.hire(2, limit=1, ttl=3)
-        staff.wait_for_calls("rl.acquire", 6)
+        poll.until(lambda: staff.waiting() == 2, "both wait", timeout=30)
         clock.advance("2.9s")
-        staff.wait_for_calls("rl.acquire", 6)
         # The place is still taken, by one who is dead.
         assert list(staff.places()) == [dead]
+        assert staff.waiting() == 2
         assert receiver.begun.total() == 1
 
         clock.advance("0.2s")
@@ -208,6 +247,20 @@ def test_a_worker_that_is_told_to_end_finishes_its_job_and_frees_its_place(staff
     assert receiver.done == {"last": 1}
     assert staff.jobs_left() == (1, 0)
     assert staff.places() == {}
+
+
+def test_a_worker_that_waits_for_a_place_ends_at_once(staff: Staff) -> None:
+    with Receiver(lambda _: FOREVER) as receiver:
+        staff.add_jobs(receiver.url, "long")
+        staff.hire(1, limit=1, ttl=FOREVER)
+        poll.until(lambda: receiver.at_work, "it is at work", timeout=30)
+        holders = staff.places()
+        (waits,) = staff.hire(1, limit=1, ttl=FOREVER)
+        poll.until(lambda: staff.waiting() == 1, "it waits", timeout=30)
+        waits.terminate()
+        assert waits.wait(timeout=30) == 0
+        poll.until(lambda: staff.waiting() == 0, "it waits no more")
+        assert staff.places() == holders
 
 
 def test_a_job_that_was_done_but_not_acknowledged_counts_once(staff: Staff, clock: Clock) -> None:
