@@ -1,6 +1,6 @@
 .DEFAULT_GOAL := help
 .PHONY: help build run run-check test lint msrv deny mutants matrix clients fuzz soak demo packages examples fmt bench \
-	bench-check package tarball image-check clean oldest-rust server needs
+	bench-check bench-waiting package tarball image-check clean oldest-rust server needs
 
 # make run: the port to listen on, and the server to start (default: the first one found).
 # make test: the server to test on (default: one of every kind within reach).
@@ -187,6 +187,9 @@ BENCH ?=
 BENCH_NEEDS := $(VENV)/.has-redis server build
 bench: $(VENV)/.has-matplotlib $(BENCH_NEEDS) ## measure, and write docs/benchmarks.md: make bench [BENCH=--quick]
 	$(PYTHON) benches/run.py $(BENCH)
+
+bench-waiting: $(VENV)/.has-matplotlib $(BENCH_NEEDS) ## measure waiting in turn beside polling, and write docs/waiting.md
+	$(PYTHON) benches/waiting.py $(BENCH)
 
 bench-check: $(BENCH_NEEDS) ## hold the instructions of every call against benches/budgets.toml
 	$(PYTHON) benches/check.py

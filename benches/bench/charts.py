@@ -26,6 +26,7 @@ from bench.growth import Growth
 from bench.memory import Memory
 from bench.openloop import OpenLoop
 from bench.valgrind import PIPELINE
+from bench.waiting import JOB_MS, PLACES, WAYS, WORKERS, Waiting
 
 mpl.rcParams |= {
     "svg.hashsalt": "redis-ratelimit",
@@ -233,6 +234,42 @@ class Charts:
         )
         left.set_ylabel("server CPU, nanoseconds")
         self._save(figure, "growth", "What a call costs the server as the data grows")
+
+    def waiting(self, found: Waiting) -> None:
+        figure = Figure(figsize=(10, 7.2))
+        (use, calls), (waits, jobs) = figure.subplots(2, 2)
+        colours = dict(zip(WAYS, (BLUE, GREEN, PURPLE, ORANGE), strict=True))
+        ways = {name: run.way for name, run in found.runs.items()}
+        shades = list(colours.values())
+        bars = [(name, way.in_use * 100, f"{way.in_use:.0%}") for name, way in ways.items()]
+        _bars(use, bars, shades)
+        use.set_title("How full the pool is", loc="left")
+        use.set_xlabel("of the time of all places, what went into jobs, in %")
+        bars = [(name, way.calls_per_job, f"{way.calls_per_job:.1f}") for name, way in ways.items()]
+        _bars(calls, bars, shades)
+        calls.set_title("Calls a job", loc="left")
+        calls.set_yticklabels([])
+        calls.set_xlabel("to get a place and to give it back")
+        for name, run in found.runs.items():
+            style = {"color": colours[name], "label": name}
+            last = len(run.waits) - 1
+            shares = [step / 2 for step in range(201)]
+            # Some have a place within less than a log scale is to show.
+            times = [max(run.waits[round(share / 100 * last)], 0.1) for share in shares]
+            waits.plot(times, shares, **style)
+            jobs.plot(range(1, len(run.jobs) + 1), run.jobs, **style)
+        waits.set_xscale("log")
+        _plain(waits.xaxis)
+        waits.set_title("How long it takes to be served", loc="left")
+        waits.set_xlabel("milliseconds (log scale)")
+        waits.set_ylabel("% are served within it")
+        jobs.set_title("Jobs of each worker", loc="left")
+        jobs.set_xlabel("workers, by how many jobs they got")
+        jobs.set_ylabel("jobs")
+        jobs.set_ylim(bottom=0)
+        jobs.legend()
+        title = f"{WORKERS} workers on a pool of {PLACES}, jobs of {JOB_MS} ms"
+        self._save(figure, "waiting", title)
 
 
 def _lines(

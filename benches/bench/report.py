@@ -37,6 +37,7 @@ from bench.openloop import OpenLoop
 from bench.persistence import Persistence
 from bench.scale import Scale
 from bench.valgrind import PIPELINE
+from bench.waiting import APART_MS, FETCH_MS, JOB_MS, PLACES, WORKERS, Size, Waiting
 
 TEXTS = Path(__file__).parents[1] / "text"
 
@@ -316,6 +317,60 @@ def _growth(found: Growth) -> str:
         sizes=_table(
             "entries, leases or ids:" + "".join(f"| {kind}:" for kind in growth.BY_SIZE), by_size
         ),
+    )
+
+
+def waiting(server: str, size: Size, found: Waiting, load: float) -> str:
+    """docs/waiting.md."""
+    ideal = PLACES / JOB_MS * 1000
+    ways = {name: run.way for name, run in found.runs.items()}
+    full = [
+        [
+            name,
+            f"{way.jobs_per_second:,.0f}",
+            f"{way.in_use:.0%}",
+            f"{way.calls_per_job:.2f}",
+            f"{way.server_us_per_job:.0f}",
+        ]
+        for name, way in ways.items()
+    ]
+    turns = [
+        [
+            name,
+            *map(_number, (way.median_ms, way.p99_ms, way.longest_ms)),
+            f"{way.overtaken:.1%}",
+            f"{way.fewest:,.0f}",
+            f"{way.most:,.0f}",
+            f"{way.jain:.3f}",
+        ]
+        for name, way in ways.items()
+    ]
+    none = found.release_us[0]
+    releases = [[f"{count:,}", f"{us:.0f}"] for count, us in found.release_us.items()]
+    return _text(
+        "waiting",
+        server=server,
+        busy=_busy(load),
+        workers=WORKERS,
+        places=PLACES,
+        job=JOB_MS,
+        fetch=FETCH_MS,
+        ideal=f"{ideal:,.0f}",
+        rounds=size.rounds,
+        seconds=f"{size.seconds:g}",
+        apart=APART_MS,
+        none=f"{none:.0f}",
+        full=_table(
+            "how a worker waits| jobs a second:| pool in use:| calls a job:"
+            "| server CPU, microseconds a job:",
+            full,
+        ),
+        turns=_table(
+            "how a worker waits| median, ms:| 99th percentile, ms:| longest, ms:| were overtaken:"
+            "| fewest jobs of a worker:| most:| Jain's index:",
+            turns,
+        ),
+        releases=_table("who wait:| server CPU, microseconds:", releases),
     )
 
 

@@ -1,0 +1,349 @@
+"""Workers that share a pool: each waiting in the server, beside each asking again and again.
+
+More workers than places, jobs of some milliseconds, and no end of jobs: a worker that has done one
+asks for a place for the next. What differs is only how it waits.
+"""
+
+import asyncio
+import math
+import random
+import socket
+import statistics
+import time
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, fields
+from itertools import accumulate
+
+from bench import load
+from bench.servers import Measured, Setup, serving
+from bench.wire import ReplyError, connect, pack
+from support.binaries import Binary
+
+WORKERS, PLACES, JOB_MS = 100, 8, 10
+# Longer than a run: no lease is renewed, nor expires.
+TTL = "10m"
+# Between giving a place back and asking for the next: a worker fetches its job.
+FETCH_MS = 1
+
+# Who asked so much earlier than another, and is served so much later, was overtaken. What is closer
+# together may come in another order than it was sent in: on another connection, to a busy machine.
+APART_MS = JOB_MS
+
+Pause = Callable[[int], float]
+
+
+def full_jitter(attempt: int) -> float:
+    """In milliseconds, as it is most often advised: anything up to a bound that doubles."""
+    return random.uniform(0, min(1000, JOB_MS * 2**attempt))
+
+
+# How a worker waits; None: in the server. In milliseconds, after so many denials.
+BLOCKING = "BLOCK"
+WAYS: dict[str, Pause | None] = {
+    BLOCKING: None,
+    "asking every 10 ms": lambda _: 10.0,
+    "asking every 50 ms": lambda _: 50.0,
+    "backoff with full jitter, up to 1 s": full_jitter,
+}
+
+
+@dataclass(frozen=True)
+class Way:
+    """What came of one way to wait, within the time that was measured."""
+
+    jobs_per_second: float
+    # Of the time of all places, what went into jobs: 1 if the pool was full throughout.
+    in_use: float
+    # From asking for a place to having it; or until the end, for those who have none.
+    median_ms: float
+    p99_ms: float
+    longest_ms: float
+    # Of all who asked, those who were overtaken by somebody.
+    overtaken: float
+    # Of a worker: the fewest and the most jobs, and Jain's index, 1 if all did as many.
+    fewest: float
+    most: float
+    jain: float
+    # For places, to the server; and its processor time.
+    calls_per_job: float
+    server_us_per_job: float
+
+
+@dataclass(frozen=True)
+class Run:
+    way: Way
+    # From asking to having, in milliseconds; and the jobs of each worker. Sorted.
+    waits: list[float]
+    jobs: list[int]
+
+
+@dataclass(frozen=True)
+class Waiting:
+    # By the way.
+    runs: dict[str, Run]
+    # Microseconds of the server for a place that is given back, and granted to the first of so many
+    # who wait, and for a new one who joins them; at 0 nobody waits.
+    release_us: dict[int, float]
+
+
+@dataclass(frozen=True)
+class Size:
+    rounds: int
+    warm_up: float
+    seconds: float
+    waiters: tuple[int, ...]
+    releases: int
+
+
+FULL = Size(rounds=3, warm_up=2.0, seconds=8.0, waiters=(10, 100, 1_000, 10_000), releases=5_000)
+QUICK = Size(rounds=1, warm_up=0.2, seconds=0.5, waiters=(10, 100), releases=100)
+
+
+def measure(binary: Binary, size: Size) -> Waiting:
+    with serving(binary) as server:
+        load.pin(server)
+        rounds = [
+            {name: asyncio.run(_Pool(server, pause, size).run()) for name, pause in WAYS.items()}
+            for _ in range(size.rounds)
+        ]
+    runs = {name: _median([one[name] for one in rounds]) for name in WAYS}
+    return Waiting(runs, _release_us(binary, size))
+
+
+def _median(runs: list[Run]) -> Run:
+    """Each figure is the median of the rounds. What is drawn is of one, that of the median rate."""
+    figures = [
+        statistics.median(getattr(run.way, field.name) for run in runs) for field in fields(Way)
+    ]
+    middle = sorted(runs, key=lambda run: run.way.jobs_per_second)[len(runs) // 2]
+    return Run(Way(*figures), middle.waits, middle.jobs)
+
+
+class _Pool:
+    """The workers of one run, in one thread: it has little to do beside waiting."""
+
+    def __init__(self, server: Measured, pause: Pause | None, size: Size) -> None:
+        self.server = server
+        self.pause = pause
+        self.size = size
+        self.loop: asyncio.AbstractEventLoop
+        self.workers: list[_Worker] = []
+        # Since when those without a place wait.
+        self.waiting: dict[_Worker, float] = {}
+        self.is_over = False
+        # When those who were served had asked, and when they were.
+        self.turns: list[tuple[float, float]] = []
+        self.error: Exception | None = None
+
+    async def run(self) -> Run:
+        self.server.admin.flushall()
+        self.loop = asyncio.get_running_loop()
+        for number in range(WORKERS):
+            _, worker = await self.loop.create_connection(
+                lambda number=number: _Worker(self, number), "127.0.0.1", self.server.port
+            )
+            self.workers.append(worker)
+        for worker in self.workers:
+            worker.ask()
+        await asyncio.sleep(self.size.warm_up)
+        for worker in self.workers:
+            worker.jobs, worker.busy = 0, 0.0
+        self.turns = []
+        calls, cpu, began = self._calls(), self.server.cpu_seconds(), self.loop.time()
+        await asyncio.sleep(self.size.seconds)
+        now = self.loop.time()
+        calls, cpu = self._calls() - calls, self.server.cpu_seconds() - cpu
+        way = self._way(now - began, now, calls, cpu)
+        jobs = sorted(worker.jobs for worker in self.workers)
+        self.is_over = True
+        for worker in self.workers:
+            worker.transport.abort()
+        if self.error is not None:
+            raise self.error
+        return Run(way, _waits(self._all_turns(), now), jobs)
+
+    def _calls(self) -> int:
+        told = self.server.admin.info("ratelimit_commands")
+        return sum(told[f"ratelimit_rl.{name}"]["calls"] for name in ("acquire", "release"))
+
+    def _all_turns(self) -> list[tuple[float, float]]:
+        return [*self.turns, *((since, math.inf) for since in self.waiting.values())]
+
+    def _way(self, seconds: float, now: float, calls: int, cpu: float) -> Way:
+        turns = self._all_turns()
+        waits = _waits(turns, now)
+        jobs = [worker.jobs for worker in self.workers]
+        done = sum(jobs)
+        return Way(
+            jobs_per_second=done / seconds,
+            in_use=sum(worker.busy for worker in self.workers) / (PLACES * seconds),
+            median_ms=statistics.median(waits),
+            p99_ms=waits[int(0.99 * (len(waits) - 1))],
+            longest_ms=waits[-1],
+            overtaken=_overtaken(turns) / len(turns),
+            fewest=min(jobs),
+            most=max(jobs),
+            jain=done**2 / (len(jobs) * sum(count**2 for count in jobs)),
+            calls_per_job=calls / done,
+            server_us_per_job=cpu / done * 1e6,
+        )
+
+    def served(self, worker: "_Worker") -> float:
+        now, since = self.loop.time(), self.waiting.pop(worker)
+        self.turns.append((since, now))
+        return now
+
+
+def _waits(turns: list[tuple[float, float]], now: float) -> list[float]:
+    """In milliseconds, sorted; until now, of those who have not been served."""
+    return sorted((min(served, now) - asked) * 1000 for asked, served in turns)
+
+
+def _overtaken(turns: list[tuple[float, float]]) -> int:
+    """Of those who asked and when they were served, how many were overtaken."""
+    turns = sorted(turns)
+    asked = [asked for asked, _ in turns]
+    # When the first of those was served who asked then or later.
+    firsts = list(accumulate((served for _, served in reversed(turns)), min, initial=math.inf))
+    apart = APART_MS / 1000
+    return sum(
+        firsts[len(turns) - bisect_right(asked, since + apart)] < served - apart
+        for since, served in turns
+    )
+
+
+class _Worker(asyncio.Protocol):
+    """One connection, on which it does one thing after the other."""
+
+    transport: asyncio.Transport
+
+    def __init__(self, pool: _Pool, number: int) -> None:
+        self.jobs = 0
+        # Seconds, in jobs.
+        self.busy = 0.0
+        self._pool = pool
+        holder = f"worker-{number}"
+        words = ["RL.ACQUIRE", "pool", str(PLACES), TTL, holder]
+        self._ask = pack([*words, "BLOCK", "0"] if pool.pause is None else words)
+        self._release = pack(["RL.RELEASE", "pool", holder])
+        self._denials = 0
+        self._began = 0.0
+        self._received = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+
+    def ask(self) -> None:
+        self._denials = 0
+        self._pool.waiting[self] = self._pool.loop.time()
+        self._ask_again()
+
+    def _ask_again(self) -> None:
+        if not self._pool.is_over:
+            self.transport.write(self._ask)
+
+    def data_received(self, data: bytes) -> None:
+        self._received += data
+        is_decision = self._received.startswith(b"*5\r\n")
+        if self._received.count(b"\n") < (6 if is_decision else 1):
+            return
+        reply, self._received = self._received, b""
+        if reply.startswith(b":"):
+            self._later(FETCH_MS, self.ask)
+        elif not is_decision:
+            self._pool.error = ReplyError(f"{reply[:200]!r}")
+        elif reply.startswith(b"*5\r\n:1"):
+            self._began = self._pool.served(self)
+            self._later(JOB_MS, self._done)
+        elif self._pool.pause is None:
+            self._pool.error = ReplyError(f"who waits was denied: {reply!r}")
+        else:
+            self._later(self._pool.pause(self._denials), self._ask_again)
+            self._denials += 1
+
+    def _later(self, milliseconds: float, step: Callable[[], None]) -> None:
+        self._pool.loop.call_later(milliseconds / 1000, step)
+
+    def _done(self) -> None:
+        if self._pool.is_over:
+            return
+        self.jobs += 1
+        self.busy += self._pool.loop.time() - self._began
+        self.transport.write(self._release)
+
+
+# Many who wait
+
+IDLE_SECONDS = 1.0
+_CROWD = Setup("a crowd", settings=(("maxclients", "11000"),), module_args="max-blocked 100000")
+
+
+def _release_us(binary: Binary, size: Size) -> dict[int, float]:
+    found = {}
+    for count in (0, *size.waiters):
+        with serving(binary, _CROWD) as server, _crowd(server, count) as crowd:
+            load.pin(server)
+            found[count] = statistics.median(
+                _one_round(server, crowd, size.releases) for _ in range(size.rounds)
+            )
+    return found
+
+
+# Numbers of holders, with their connections.
+Crowd = deque[tuple[int, socket.socket]]
+
+
+@contextmanager
+def _crowd(server: Measured, count: int) -> Iterator[Crowd]:
+    """The first has the only place, and all others wait for it, in their order."""
+    with ExitStack() as closing:
+        crowd: Crowd = deque()
+        for number in range(count + 1):
+            one = closing.enter_context(connect(server.port))
+            one.sendall(_asks(number))
+            crowd.append((number, one))
+            if number == 0:
+                _granted(one)
+            else:
+                _until_so_many_wait(server, number)
+        yield crowd
+
+
+def _asks(number: int) -> bytes:
+    return pack(["RL.ACQUIRE", "pool", "1", TTL, f"worker-{number}", "BLOCK", "0"])
+
+
+def _granted(one: socket.socket) -> None:
+    received = b""
+    while received.count(b"\n") < 6:
+        received += one.recv(1000)
+    if not received.startswith(b"*5\r\n:1\r\n"):
+        raise ReplyError(f"{received!r}")
+
+
+def _until_so_many_wait(server: Measured, count: int) -> None:
+    while server.admin.info("ratelimit_waiting")["ratelimit_blocked_clients"] < count:
+        pass
+
+
+def _one_round(server: Measured, crowd: Crowd, releases: int) -> float:
+    """The holder gives the place back and joins the end of the queue, and the next has it."""
+    before, began = server.cpu_seconds(), time.monotonic()
+    time.sleep(IDLE_SECONDS)
+    # What so many connections cost, whatever they do.
+    idle = (server.cpu_seconds() - before) / (time.monotonic() - began)
+    before, began = server.cpu_seconds(), time.monotonic()
+    for _ in range(releases):
+        number, holder = crowd[0]
+        holder.sendall(pack(["RL.RELEASE", "pool", f"worker-{number}"]))
+        if (reply := holder.recv(1000)) != b":1\r\n":
+            raise ReplyError(f"{reply!r}")
+        holder.sendall(_asks(number))
+        crowd.rotate(-1)
+        _granted(crowd[0][1])
+    took = time.monotonic() - began
+    return (server.cpu_seconds() - before - idle * took) / releases * 1e6

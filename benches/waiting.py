@@ -1,0 +1,42 @@
+"""Measures waiting in turn beside asking again and again, and writes docs/waiting.md."""
+
+import argparse
+import os
+import shutil
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+from bench import report, waiting
+from bench.charts import Charts
+from support import binaries
+from support.binaries import Binary
+from support.server import REPOSITORY
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="little of it, in half a minute")
+    parser.add_argument("--server", help="the server to measure on (default: as for `make test`)")
+    asked = parser.parse_args()
+    binary = Binary.at(asked.server) if asked.server else binaries.chosen()
+    size = waiting.QUICK if asked.quick else waiting.FULL
+    folder = REPOSITORY / "target" / "bench"
+    server = f"{binary.name} on {os.cpu_count()} CPUs"
+    print(f"measuring {server}", flush=True)
+    others, *_ = os.getloadavg()
+
+    found = waiting.measure(binary, size)
+    Charts(folder / "charts", server).waiting(found)
+    page, chart = folder / "waiting.md", folder / "charts/waiting.svg"
+    page.write_text(report.waiting(server, size, found, others))
+    print(f"written: {page.relative_to(REPOSITORY)}")
+    if not asked.quick:
+        shutil.copy(page, REPOSITORY / "docs")
+        shutil.copy(chart, REPOSITORY / "docs/charts")
+        print("and copied to docs/")
+
+
+if __name__ == "__main__":
+    main()
