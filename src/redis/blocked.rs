@@ -323,9 +323,17 @@ pub fn cron(ctx: *mut raw::RedisModuleCtx) {
 
 /// Arms the timer for when the next look is due, or disarms it.
 fn arm(ctx: *mut raw::RedisModuleCtx) {
-    let Some(due) = waiting::due() else { return disarm(ctx) };
-    let wait = due.since(now()).ceil_millis();
-    arm_for(ctx, due, i64::try_from(wait).unwrap_or(i64::MAX));
+    match waiting::due() {
+        Some(due) => arm_for(ctx, due, wait_for(due, now())),
+        None => disarm(ctx),
+    }
+}
+
+/// How long the timer waits for what is due then, in milliseconds: for a later one it is armed again. Redis 6.2 and 7.0
+/// count microseconds in 32 bits, and one that is further away than these go runs without a pause.
+fn wait_for(due: Timestamp, now: Timestamp) -> i64 {
+    const LONGEST: i64 = 60_000;
+    i64::try_from(due.since(now).ceil_millis()).unwrap_or(LONGEST).min(LONGEST)
 }
 
 fn arm_for(ctx: *mut raw::RedisModuleCtx, due: Timestamp, wait: i64) {
@@ -447,4 +455,20 @@ unsafe fn with_key(ctx: *mut raw::RedisModuleCtx, key: &Key, run: impl FnOnce(&m
     // SAFETY: made above.
     unsafe { call!(RedisModule_FreeString(null_mut(), name)) };
     ran
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ratelimit_core::Span;
+
+    #[test]
+    fn no_timer_is_set_further_away_than_servers_count() {
+        let now = Timestamp::from_micros(1_700_000_000_000_000).unwrap();
+        for (micros, wait) in [(0, 0), (1, 1), (1_000, 1), (1_001, 2), (60_000_000, 60_000), (60_001_000, 60_000)] {
+            assert_eq!(wait_for(now.plus(Span::from_micros(micros)), now), wait);
+        }
+        assert_eq!(wait_for(Timestamp::MAX, now), 60_000);
+        assert_eq!(wait_for(Timestamp::EPOCH, now), 0);
+    }
 }
