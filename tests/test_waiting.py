@@ -11,7 +11,7 @@ from support.binaries import NO_MODULE_CONFIG
 from support.clock import Clock
 from support.server import Server
 from support.units import UNIT
-from support.waiting import GRANTED, Queue, error_of, told_of
+from support.waiting import GRANTED, Caller, Queue, error_of, told_of
 from support.workload import Word, state, written_commands
 
 Start = Callable[..., Server]
@@ -812,7 +812,10 @@ def test_by_a_module_that_lets_nobody_block_it_is_answered_at_once(
 
 def assert_two_may_wait(queue: Queue) -> None:
     queue.acquire("a")
-    b, c = queue.join("b", "c")
+    older, c = queue.join("b", "c")
+    # Who waits already takes its own place.
+    b = queue.joins("b")
+    assert older.reply() == DENIED
     said = "the key has 2 entries, as many as ratelimit.max-blocked allows"
     assert said in error_of(lambda: queue.acquire("d", "BLOCK", 0))
     # Who waits already does not become one more.
@@ -897,6 +900,17 @@ def test_info_names_the_16_keys_whose_heads_wait_longest(own_queue: Queue, clock
     rows = {name for name in told if name.removeprefix("blocked_").isdigit()}
     assert rows == {f"blocked_{number}" for number in range(16)}
     assert [told[f"blocked_{number}"]["longest_ms"] for number in (0, 15)] == [2000, 500]
+
+
+def test_a_key_of_any_bytes_is_one_line_of_info(queue: Queue) -> None:
+    key = b"a,b=c:d\r\nratelimit_blocked_1:key=x \xff\0"
+    queue.acquire("a", key=key)
+    b = queue.joins("b", key=key)
+    told = queue.told()
+    assert (told["blocked_clients"], told["blocked_keys"]) == (1, 1)
+    assert {name for name in told if name[-1].isdigit()} == {"blocked_0"}
+    queue.release("a", key=key)
+    assert b.reply() == GRANTED
 
 
 @pytest.mark.parametrize("protocol", [2, 3])
@@ -1037,6 +1051,29 @@ def test_a_replica_has_what_is_granted_to_the_byte(pair: Pair, clock: Clock) -> 
             if len(waiters) == 2:
                 waiters.pop(0).reply()
         assert set(queue.holders()) == {b"c", b"d"}
+
+
+def test_a_replica_has_what_is_granted_in_any_database(pair: Pair, clock: Clock) -> None:
+    with Queue(pair.primary) as queue:
+        callers = [queue.caller() for _ in range(3)]
+        holder, *waiting = callers
+        for caller in callers:
+            caller.call("SELECT", 3)
+        holder.call("RL.ACQUIRE", "k", 1, "60s", "a")
+        for number, caller in enumerate(waiting):
+            queue.joins(f"b{number}", by=caller)
+        clock.advance("60s")
+        assert waiting[0].reply() == GRANTED
+        holder.call("RL.RELEASE", "k", "b0")
+        assert waiting[1].reply() == GRANTED
+        pair.replica.wait_for_sync()
+        reader = Caller(pair.replica)
+        assert not reader.call("EXISTS", "k")
+        reader.call("SELECT", 3)
+        assert b"b1" in reader.call("RL.INFO", "k")[-1][0]
+        assert reader.call("DUMP", "k") == holder.call("DUMP", "k")
+        assert reader.call("PTTL", "k") >= 60_000
+        reader.hang_up()
 
 
 def test_a_wait_alone_is_not_propagated(own_queue: Queue, clock: Clock) -> None:

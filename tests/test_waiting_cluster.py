@@ -195,6 +195,19 @@ def test_a_failover_sends_who_waits_to_the_new_primary(cluster: Cluster, queue: 
     cluster.wait_until_well()
 
 
+def test_a_replica_of_a_cluster_has_what_is_granted(cluster: Cluster, queue: Queue) -> None:
+    b, c = queue.join("b", "c", ttl=HOUR)
+    queue.release("a")
+    assert b.reply()[:4] == SERVED
+    queue.acquire("b", limit=2, ttl=HOUR)
+    assert c.reply()[0] == 1
+    cluster.wait_until_well()
+    with Queue(cluster.replica_of(queue.server)) as there:
+        reader = there.caller()
+        reader.call("READONLY")
+        assert reader.call("DUMP", "k") == queue.client.dump("k")
+
+
 def test_a_replica_of_a_cluster_lets_nobody_wait(cluster: Cluster, queue: Queue) -> None:
     replica = cluster.replica_of(queue.server)
     with Queue(replica) as there:

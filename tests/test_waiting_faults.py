@@ -192,6 +192,23 @@ def test_a_big_one_that_is_unblocked_makes_way(queue: Queue, error: bool) -> Non
     queue.until(lambda: big.is_answered, "it is answered")
 
 
+def test_in_another_database_who_is_unblocked_is_denied_by_what_is_held_there(
+    queue: Queue, clock: Clock
+) -> None:
+    holder, waiter, other = (queue.caller() for _ in range(3))
+    for caller in (holder, waiter, other):
+        caller.call("SELECT", 1)
+    assert holder.call("RL.ACQUIRE", "k", 1, "60s", "a") == GRANTED
+    queue.joins("b", by=waiter)
+    queue.joins("c", by=other)
+    clock.advance("10s")
+    queue.client.client_unblock(waiter.id)
+    assert waiter.reply() == [0, 1, 0, 50_000, 50_000]
+    is_killed(queue, other)
+    assert holder.call("RL.RELEASE", "k", "a") == 1
+    assert holder.call("EXISTS", "k") == 0
+
+
 def test_behind_others_who_is_unblocked_is_told_to_come_again(queue: Queue) -> None:
     queue.acquire("a", "COST", 5, limit=8)
     queue.joins("big", "COST", 6, limit=8)
@@ -327,22 +344,26 @@ def test_a_server_that_waits_for_a_replica_before_it_ends_grants_nothing(
         assert list(leases_of(client)) == [b"a"]
 
 
-@pytest.mark.parametrize("after", ["the key", "nothing"])
-def test_who_waits_while_the_data_is_loaded_anew_goes_on(own_queue: Queue, after: str) -> None:
-    queue = own_queue
-    queue.client.save()
-    queue.acquire("a")
-    waiters = {name: queue.joins(name) for name in "bc"}
-    if after == "nothing":
-        queue.client.execute_command("DEBUG", "RELOAD", "NOSAVE")
-        assert waiters.pop("b").reply() == GRANTED
-        drain(queue, waiters, "b")
-    else:
-        queue.client.execute_command("DEBUG", "RELOAD")
+@pytest.mark.parametrize("loading", ["RELOAD", "LOADAOF"])
+def test_who_waits_while_the_data_is_loaded_anew_goes_on(fresh_server: Start, loading: str) -> None:
+    with Queue(fresh_server(appendonly="yes")) as queue:
+        queue.acquire("a")
+        waiters = {name: queue.joins(name) for name in "bc"}
+        queue.client.execute_command("DEBUG", loading)
         queue.settle()
         assert not any(answered(list(waiters.values())))
         assert queue.waiting() == [b"b", b"c"]
         drain(queue, waiters)
+
+
+def test_who_waits_for_a_key_that_is_not_in_what_is_loaded_is_served(own_queue: Queue) -> None:
+    queue = own_queue
+    queue.client.save()
+    queue.acquire("a")
+    b, c = queue.join("b", "c")
+    queue.client.execute_command("DEBUG", "RELOAD", "NOSAVE")
+    assert b.reply() == GRANTED
+    drain(queue, {"c": c}, "b")
 
 
 # Another module, which hears of a grant at once
@@ -687,14 +708,17 @@ def crowd(queue: Queue) -> Iterator[Crowd]:
         yield crowd
 
 
+# More than the module serves in one go, too.
 @pytest.mark.timeout(scaled(120, 600))
-def test_a_thousand_are_served_in_the_order_in_which_they_came(queue: Queue, crowd: Crowd) -> None:
-    queue.acquire("a", "COST", CLIENTS, limit=CLIENTS)
-    crowd.join_in_order(limit=CLIENTS)
-    assert queue.told()["blocked_clients"] == CLIENTS
-    queue.release("a")
-    left = [crowd.reply(number)[2] for number in range(CLIENTS)]
-    assert left == list(range(CLIENTS - 1, -1, -1))
+@pytest.mark.parametrize("size", [CLIENTS, 5 * CLIENTS // 2])
+def test_many_are_served_in_the_order_in_which_they_came(queue: Queue, size: int) -> None:
+    queue.acquire("a", "COST", size, limit=size)
+    with Crowd(queue, size) as crowd:
+        crowd.join_in_order(limit=size)
+        assert queue.told()["blocked_clients"] == size
+        queue.release("a")
+        left = [crowd.reply(number)[2] for number in range(size)]
+    assert left == list(range(size - 1, -1, -1))
     assert queue.is_empty
 
 
