@@ -10,6 +10,7 @@ from redis import Redis, ResponseError
 
 from support.clock import Clock
 from support.server import DEBUG_MODULE, Server
+from support.waiting import GRANTED, Queue
 from support.workload import LIMITERS, Limiter, Word, each_limiter, state
 
 INTERNAL_ERROR = "internal error in module ratelimit"
@@ -146,3 +147,35 @@ def test_wherever_an_mtake_panics_replicas_have_what_the_server_has(
 def test_the_module_that_is_shipped_has_no_command_for_it(server: Server) -> None:
     with pytest.raises(ResponseError, match="unknown command"):
         server.client().execute_command("RL.PANIC", 0)
+
+
+def test_wherever_the_service_of_who_waits_panics_nobody_hangs(debug: Server) -> None:
+    replica = debug.replica(module=DEBUG_MODULE)
+    with Queue(debug) as queue, replica.client() as reader:
+        for point in range(1, 60):
+            queue.client.flushall()
+            queue.acquire("a")
+            waiters = queue.join("b", "c")
+            queue.client.execute_command("RL.PANIC", point)
+            errors = 0
+            try:
+                queue.release("a")
+            except ResponseError as error:
+                assert INTERNAL_ERROR in str(error)
+                errors += 1
+            queue.client.execute_command("RL.PANIC", "never")
+            queue.release("a")
+            for holder, waiter in zip("bc", waiters, strict=True):
+                try:
+                    assert waiter.reply() == GRANTED, point
+                except ResponseError as error:
+                    assert INTERNAL_ERROR in str(error)
+                    errors += 1
+                # It may hold what it was not told of.
+                queue.release(holder)
+            replica.wait_for_sync()
+            assert state(reader) == state(queue.client), point
+            if errors == 0:
+                break
+        assert errors == 0
+        assert point > 4
