@@ -524,6 +524,20 @@ def test_a_lease_that_lapses_at_the_deadline_is_granted(queue: Queue, clock: Clo
     assert (b.reply(), c.reply()) == (GRANTED, DENIED)
 
 
+def test_once_a_head_is_denied_the_next_passes_and_has_not_waited_in_vain(
+    own_queue: Queue, clock: Clock
+) -> None:
+    queue = own_queue
+    queue.acquire("a", limit=2)
+    big = queue.joins("big", "COST", 2, limit=2, block="30s")
+    small = queue.joins("small", limit=2, block="30s")
+    clock.advance("30s")
+    assert big.reply() == [0, 2, 1, 30_000, 30_000]
+    assert small.reply() == [1, 2, 0, 0, 60_000]
+    told = queue.told()
+    assert (told["served"], told["timed_out"]) == (1, 1)
+
+
 def test_deadlines_end_in_their_order_wherever_in_the_queue(queue: Queue, clock: Clock) -> None:
     queue.acquire("a")
     blocks = {"b": "30s", "c": "10s", "d": "20s", "e": "0"}

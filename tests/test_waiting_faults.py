@@ -243,6 +243,18 @@ def test_while_writes_are_paused_nobody_is_granted_and_deadlines_end(
     drain(queue, {"d": d}, "b")
 
 
+def test_while_writes_are_paused_a_deadline_is_a_denial_though_there_is_room(
+    queue: Queue, clock: Clock
+) -> None:
+    queue.acquire("a")
+    b = queue.joins("b", block="60s")
+    queue.client.execute_command("CLIENT", "PAUSE", 3_600_000, "WRITE")
+    clock.advance("60s")
+    assert b.reply() == [0, 1, 1, 1, 0]
+    queue.client.execute_command("CLIENT", "UNPAUSE")
+    assert queue.acquire("c") == GRANTED
+
+
 def test_while_all_clients_are_paused_who_waits_is_answered_as_when_writes_are(
     queue: Queue, clock: Clock
 ) -> None:

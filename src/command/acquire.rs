@@ -60,32 +60,63 @@ fn serve(redis: &mut Redis, name: KeyName, key: &Key, now: Timestamp) {
     }
     // First: once the later call of the same holder has its lease, this would be a renewal.
     while let Some(next) = waiting::replaced(key) {
-        deny(redis, name, key, &next, now);
+        decide(redis, name, key, &next, Turn::Over, now);
     }
-    let mut served = 0_usize;
-    while let Some(next) = waiting::head(key) {
-        if !blocked::may_grant() || served == AT_ONCE {
-            waiting::head_due(key, now);
-            break;
+    for _ in 0..AT_ONCE {
+        if let Some(head) = waiting::head(key)
+            && !has_to_wait(redis, name, key, &head, now)
+        {
+            decide(redis, name, key, &head, Turn::Come, now);
+        } else if let Some(next) = waiting::overdue(key, now) {
+            // Once the head is denied, another is the head, and may pass.
+            waiting::TIMED_OUT.count();
+            decide(redis, name, key, &next, Turn::Over, now);
+        } else {
+            return;
         }
-        let asked = next.claim.asked(next.limit, false);
-        if let Ok(Decision { verdict: Verdict::After(wait), .. }) = algorithm::peek_asked(redis, name, &asked, now) {
-            waiting::head_due(key, now.plus(wait).min(Timestamp::MAX));
-            break;
-        }
-        redis.stats = next.client.stats;
-        let renews = leases::expires_at(redis, name, next.claim.holder(), now).is_some();
-        let decided = algorithm::charge_asked(redis, name, &asked, now);
-        redis.finish();
-        // Others may have run, and have taken what was free: then it waits on, and is asked once more.
-        if !matches!(decided, Ok(Decision { verdict: Verdict::After(_), .. })) {
-            conclude(key, &next, decided, renews, now);
-        }
-        served = served.saturating_add(1);
     }
-    while let Some(next) = waiting::overdue(key, now) {
-        waiting::TIMED_OUT.count();
-        deny(redis, name, key, &next, now);
+    // Others run first.
+    waiting::head_due(key, now);
+}
+
+/// Whether the head of a key's queue has to wait on.
+fn has_to_wait(redis: &mut Redis, name: KeyName, key: &Key, head: &Next, now: Timestamp) -> bool {
+    let due = if blocked::may_grant() {
+        match algorithm::peek_asked(redis, name, &head.claim.asked(head.limit, false), now) {
+            Ok(Decision { verdict: Verdict::After(wait), .. }) => now.plus(wait).min(Timestamp::MAX),
+            _ => return false,
+        }
+    } else {
+        now
+    };
+    waiting::head_due(key, due);
+    true
+}
+
+/// Why one who waits is answered.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Turn {
+    /// There is room for it.
+    Come,
+    /// It waits no longer.
+    Over,
+}
+
+/// Answers one who waits as a call would be answered that came now.
+fn decide(redis: &mut Redis, name: KeyName, key: &Key, next: &Next, turn: Turn, now: Timestamp) {
+    redis.stats = next.client.stats;
+    if !blocked::may_grant() {
+        redis.stats.decided(false);
+        let denied = denied(redis, name, next, now);
+        return conclude(key, next, denied, true, now);
+    }
+    let renews = leases::expires_at(redis, name, next.claim.holder(), now).is_some();
+    let decided = algorithm::charge_asked(redis, name, &next.claim.asked(next.limit, next.others_wait), now);
+    redis.finish();
+    // Others may have taken what was free, as they heard that a key had expired: then its turn comes once more.
+    let has_to_wait = matches!(decided, Ok(Decision { verdict: Verdict::After(_), .. }));
+    if turn == Turn::Over || !has_to_wait {
+        conclude(key, next, decided, renews, now);
     }
 }
 
@@ -110,31 +141,22 @@ fn conclude(key: &Key, next: &Next, decided: Result<Decision, Error>, renews: bo
     }
 }
 
-/// Answers one who waits no longer, as a call would be answered that came now.
-fn deny(redis: &mut Redis, name: KeyName, key: &Key, next: &Next, now: Timestamp) {
-    redis.stats = next.client.stats;
-    let asked = next.claim.asked(next.limit, next.others_wait);
-    let decided = if blocked::may_grant() {
-        let decided = algorithm::charge_asked(redis, name, &asked, now);
-        redis.finish();
-        decided
-    } else {
-        redis.stats.decided(false);
-        algorithm::peek_asked(redis, name, &asked, now)
-    };
-    conclude(key, next, decided, true, now);
-}
-
 /// What one is answered who is not to wait any longer, without a change.
 fn denial(redis: &mut Redis, name: KeyName, next: &Next, now: Timestamp) -> Result<Reply, Error> {
-    let mut asked = next.claim.asked(next.limit, next.others_wait);
-    let mut decision = algorithm::peek_asked(redis, name, &asked, now)?;
-    if decision.verdict.allowed() {
-        // It is being granted a lease just now, which will be given back.
-        for spec in behind::specs(&mut asked) {
-            spec.nx = true;
-        }
-        decision = algorithm::peek_asked(redis, name, &asked, now)?;
+    denied(redis, name, next, now).map(|decision| Reply::decision(&decision))
+}
+
+/// The decision on one who is granted nothing, though there may be room: nothing can be written now, or it is told not
+/// to wait.
+fn denied(redis: &mut Redis, name: KeyName, next: &Next, now: Timestamp) -> Result<Decision, Error> {
+    let mut asked = next.claim.asked(next.limit, true);
+    let decision = algorithm::peek_asked(redis, name, &asked, now)?;
+    if !decision.verdict.allowed() {
+        return Ok(decision);
     }
-    Ok(Reply::decision(&decision))
+    // It has a lease already, perhaps one that it is being granted just now and that will be given back.
+    for spec in behind::specs(&mut asked) {
+        spec.nx = true;
+    }
+    algorithm::peek_asked(redis, name, &asked, now)
 }
