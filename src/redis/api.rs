@@ -1,6 +1,7 @@
 //! How a function of the module API is called: they are pointers that the server fills in when the module loads.
 
-use std::ffi::{CStr, c_int};
+use redis_module::raw;
+use std::ffi::{CStr, c_int, c_void};
 use std::ptr::null_mut;
 
 /// Calls a function of the module API that every supported server has (see [`missing`]).
@@ -113,6 +114,37 @@ pub fn info_number(section: &CStr, name: &CStr) -> Option<u64> {
         free(null_mut(), info);
         (failed == OK).then_some(value)
     }
+}
+
+/// What the server calls with an event.
+pub type Callback = unsafe extern "C" fn(*mut raw::RedisModuleCtx, raw::RedisModuleEvent, u64, *mut c_void);
+
+/// Subscribes to one event; `false` if the server knows none of that number.
+///
+/// # Safety
+/// `ctx` is a live context of the module's.
+pub unsafe fn subscribe(ctx: *mut raw::RedisModuleCtx, id: u64, callback: Callback) -> bool {
+    let event = raw::RedisModuleEvent { id, dataver: 1 };
+    // SAFETY: the caller's promise; the callback is a plain function.
+    api!(RedisModule_SubscribeToServerEvent)
+        .is_some_and(|subscribe| unsafe { subscribe(ctx, event, Some(callback)) } == OK)
+}
+
+/// The version of a Valkey, as two numbers; `None` of a Redis.
+pub fn valkey_version() -> Option<(u32, u32)> {
+    let (get, field, free) =
+        (api!(RedisModule_GetServerInfo)?, api!(RedisModule_ServerInfoGetFieldC)?, api!(RedisModule_FreeServerInfo)?);
+    // SAFETY: on the server's thread; a null context is allowed. The text lives as long as the data, which is freed once
+    // and not used after.
+    let version = unsafe {
+        let info = get(null_mut(), c"server".as_ptr());
+        let text = field(info, c"valkey_version".as_ptr());
+        let version = (!text.is_null()).then(|| CStr::from_ptr(text).to_string_lossy().into_owned());
+        free(null_mut(), info);
+        version?
+    };
+    let mut numbers = version.split('.').map(|number| number.parse().unwrap_or(0));
+    Some((numbers.next()?, numbers.next().unwrap_or(0)))
 }
 
 /// What the module API returns, and is returned, for success (`REDISMODULE_OK`).

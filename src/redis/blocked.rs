@@ -11,7 +11,7 @@
 //! it goes ([`disconnected`]), or as CLIENT UNBLOCK answers it ([`timed_out`]); until then it is known to
 //! [`waiting`], and only then.
 
-use super::api::{OK, api, call, has_flag};
+use super::api::{self, OK, api, call, has_flag};
 use super::{Redis, guard, listeners, now, policies, slots};
 use crate::reply::Reply;
 use crate::stats::CommandStats;
@@ -54,15 +54,19 @@ const LOOKS: usize = 4;
 /// How long to wait, in milliseconds, while nobody can be granted a lease.
 const RETRY: i64 = 10;
 
-/// The kinds of keyspace events that can make room: whatever can end or replace a key of ours, and ours.
-const EVENTS: c_int = raw::REDISMODULE_NOTIFY_GENERIC
+/// The kinds of keyspace events that can make room, where the server does not tell of keys that end: whatever can end or
+/// replace one, and ours.
+const EVENTS: c_int = OWN_EVENTS
+    | raw::REDISMODULE_NOTIFY_GENERIC
     | raw::REDISMODULE_NOTIFY_STRING
     | raw::REDISMODULE_NOTIFY_LIST
     | raw::REDISMODULE_NOTIFY_SET
     | raw::REDISMODULE_NOTIFY_ZSET
     | raw::REDISMODULE_NOTIFY_EXPIRED
-    | raw::REDISMODULE_NOTIFY_EVICTED
-    | raw::REDISMODULE_NOTIFY_MODULE;
+    | raw::REDISMODULE_NOTIFY_EVICTED;
+
+/// The kind of ours: a key goes on, and has changed.
+const OWN_EVENTS: c_int = raw::REDISMODULE_NOTIFY_MODULE;
 
 thread_local! {
     /// Whether the server tells of keyspace events.
@@ -263,14 +267,20 @@ unsafe extern "C" fn disconnected(ctx: *mut raw::RedisModuleCtx, client: *mut ra
     });
 }
 
-/// Hears of keyspace events from now on. They cannot be given up again, and each costs the server a call.
+/// Hears of what happens to keys from now on. That cannot be given up again, and each event costs the server a call.
+///
+/// From Redis 7.2 on, and on Valkey, it is told of each key that ends or is replaced, which are fewer. And who hears of
+/// what is moved or copied to another database has Valkey before 9.1 leave the client there that did it.
 fn subscribe(ctx: *mut raw::RedisModuleCtx) {
     if SUBSCRIBED.replace(true) {
         return;
     }
+    // SAFETY: the context of the current call.
+    let ends = api!(RedisModule_GetKeyNameFromModuleKey).is_some()
+        && unsafe { api::subscribe(ctx, raw::REDISMODULE_EVENT_KEY, ended) };
     if let Some(subscribe) = api!(RedisModule_SubscribeToKeyspaceEvents) {
-        // SAFETY: the context of the current call; the callback is a plain function.
-        unsafe { subscribe(ctx, EVENTS, Some(happened)) };
+        // SAFETY: likewise; the callback is a plain function.
+        unsafe { subscribe(ctx, if ends { OWN_EVENTS } else { EVENTS }, Some(happened)) };
     }
 }
 
@@ -282,15 +292,39 @@ unsafe extern "C" fn happened(
     name: *mut raw::RedisModuleString,
 ) -> c_int {
     if waiting::any() {
-        guard::callback((), || {
-            // SAFETY: the event's own context, and the name of the key.
-            let (db, name) = unsafe { (api!(RedisModule_GetSelectedDb).map_or(0, |db| db(ctx)), guard::bytes(name)) };
-            if waiting::touch(db, name) {
-                arm(ctx);
-            }
-        });
+        // SAFETY: the event's own context, and the name of the key.
+        unsafe { touched(ctx, api!(RedisModule_GetSelectedDb).map(|db| db(ctx)), name) };
     }
     OK
+}
+
+/// A key has ended, or has been replaced.
+unsafe extern "C" fn ended(
+    ctx: *mut raw::RedisModuleCtx,
+    _event: raw::RedisModuleEvent,
+    _subevent: u64,
+    data: *mut c_void,
+) {
+    if waiting::any() {
+        // SAFETY: what the server passes with such an event: an open key, whose name lives as long.
+        unsafe {
+            let Some(info) = data.cast::<raw::RedisModuleKeyInfo>().as_ref() else { return };
+            let db = api!(RedisModule_GetDbIdFromModuleKey).map(|db| db(info.key));
+            let name = api!(RedisModule_GetKeyNameFromModuleKey).map_or(null_mut(), |name| name(info.key).cast_mut());
+            touched(ctx, db, name);
+        }
+    }
+}
+
+/// # Safety
+/// `ctx` is live, and `name` null or a live string.
+unsafe fn touched(ctx: *mut raw::RedisModuleCtx, db: Option<c_int>, name: *mut raw::RedisModuleString) {
+    guard::callback((), || {
+        // SAFETY: the caller's promise.
+        if !name.is_null() && waiting::touch(db.unwrap_or(0), unsafe { guard::bytes(name) }) {
+            arm(ctx);
+        }
+    });
 }
 
 /// Something may have happened to every key: FLUSHALL, SWAPDB, a load.

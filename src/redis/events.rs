@@ -1,6 +1,6 @@
 //! What the server announces: a module has one subscription to each event, so who is to hear of it is told here.
 
-use super::api::{OK, api};
+use super::api::subscribe;
 use super::{blocked, guard, listeners, policies};
 use redis_module::raw;
 use std::ffi::c_void;
@@ -11,7 +11,7 @@ use std::ffi::c_void;
 /// `ctx` is that of the module's load.
 pub unsafe fn watch(ctx: *mut raw::RedisModuleCtx) {
     // SAFETY: the caller's promise.
-    let all = listeners::EVENTS.into_iter().all(|id| unsafe { subscribe(ctx, id) });
+    let all = listeners::EVENTS.into_iter().all(|id| unsafe { subscribe(ctx, id, heard) });
     listeners::watched(all);
     for id in [
         raw::REDISMODULE_EVENT_REPL_ASYNC_LOAD,
@@ -20,17 +20,8 @@ pub unsafe fn watch(ctx: *mut raw::RedisModuleCtx) {
         raw::REDISMODULE_EVENT_SWAPDB,
     ] {
         // SAFETY: likewise. Before 7.0 nothing is loaded beside the old data.
-        unsafe { subscribe(ctx, id) };
+        unsafe { subscribe(ctx, id, heard) };
     }
-}
-
-/// # Safety
-/// `ctx` is that of the module's load.
-unsafe fn subscribe(ctx: *mut raw::RedisModuleCtx, id: u64) -> bool {
-    let event = raw::RedisModuleEvent { id, dataver: 1 };
-    // SAFETY: the caller's promise; the callback is a plain function.
-    api!(RedisModule_SubscribeToServerEvent)
-        .is_some_and(|subscribe| unsafe { subscribe(ctx, event, Some(heard)) } == OK)
 }
 
 unsafe extern "C" fn heard(

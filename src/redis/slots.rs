@@ -1,7 +1,7 @@
 //! Whether a key is still this node's, and whose it is else. The server asks that of each call, but not of clients that a
 //! module has blocked, nor of a timer: what that writes to a slot that has moved away would have two owners.
 
-use super::api::{api, call, has_flag};
+use super::api::{api, call, has_flag, valkey_version};
 use ratelimit_core::error::Error;
 use redis_module::{Context, RedisValue, raw};
 use std::ptr::null_mut;
@@ -33,16 +33,20 @@ pub unsafe fn elsewhere(ctx: *mut raw::RedisModuleCtx, name: *mut raw::RedisModu
         Some(libc::ENOENT) => return None,
         // SAFETY: the caller's promise; the string is live.
         Some(libc::EPERM) => moved(&Context::new(ctx), unsafe { super::guard::bytes(name) })
-            // The slot is on its way and the key has gone ahead, or the slot is nobody's. Whoever asks again learns that
-            // from the server itself.
+            // Whoever asks again learns where the key is from the server itself.
             .unwrap_or_else(|| "TRYAGAIN the key's slot is on its way to another node".to_owned()),
         _ => "CLUSTERDOWN The cluster is down".to_owned(),
     };
     Some(Error::Redirected(text))
 }
 
-/// `MOVED slot host:port`; `None` if the slot is this node's, or nobody's.
+/// `MOVED slot host:port`; `None` if the slot is this node's, or nobody's, or the server cannot be asked.
 fn moved(ctx: &Context, name: &[u8]) -> Option<String> {
+    // Before, it looks for the address of the client that asks, and ends if that is a module's timer.
+    const ANSWERS_TIMERS: (u32, u32) = (9, 1);
+    if valkey_version().is_some_and(|version| version < ANSWERS_TIMERS) {
+        return None;
+    }
     let Ok(RedisValue::Integer(slot)) = ctx.call("CLUSTER", &[b"KEYSLOT".as_slice(), name]) else { return None };
     let Ok(RedisValue::Array(ranges)) = ctx.call("CLUSTER", &["SLOTS"]) else { return None };
     let node = ranges.iter().find_map(|range| match range {
