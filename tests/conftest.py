@@ -19,6 +19,7 @@ from support.binaries import Binary
 from support.clock import Clock, build_library
 from support.cluster import Cluster
 from support.server import MODULE, Server
+from support.waiting import Queue
 
 # An example is many round trips, so its time says nothing; and all of them see one server, so a
 # property begins by emptying what it uses.
@@ -153,6 +154,20 @@ def fresh_server(binary: Binary, clock: Clock) -> Iterator[Callable[..., Server]
             return started.enter_context(Server(binary, **{"clock": clock, **arguments}))
 
         yield start
+
+
+@pytest.fixture
+def queue(server: Server) -> Iterator[Queue]:
+    """Those who wait on the shared server."""
+    with Queue(server) as queue:
+        yield queue
+
+
+@pytest.fixture
+def own_queue(fresh_server: Callable[..., Server]) -> Iterator[Queue]:
+    """Of a server that the test may configure, and that has counted nothing yet."""
+    with Queue(fresh_server()) as queue:
+        yield queue
 
 
 def _empty(server: Server) -> None:

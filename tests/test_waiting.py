@@ -1,6 +1,6 @@
 """RL.ACQUIRE ... BLOCK: who would be denied waits its turn, first come, first served."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 from redis import Redis, ResponseError, WatchError
@@ -11,26 +11,10 @@ from support.binaries import NO_MODULE_CONFIG
 from support.clock import Clock
 from support.server import Server
 from support.units import UNIT
-from support.waiting import GRANTED, Caller, Queue, error_of, told_of
+from support.waiting import DENIED, GRANTED, Caller, Queue, error_of, told_of
 from support.workload import Word, state, written_commands
 
 Start = Callable[..., Server]
-
-# What is the answer to who waits for a lease that another has just got, for its whole time.
-DENIED = [0, 1, 0, 60_000, 60_000]
-
-
-@pytest.fixture
-def queue(server: Server) -> Iterator[Queue]:
-    with Queue(server) as queue:
-        yield queue
-
-
-@pytest.fixture
-def own_queue(fresh_server: Start) -> Iterator[Queue]:
-    """Of a server that the test may configure, and that has counted nothing yet."""
-    with Queue(fresh_server()) as queue:
-        yield queue
 
 
 # To be let in at once

@@ -15,24 +15,10 @@ from support import modules, poll
 from support.clock import Clock
 from support.scale import scaled
 from support.server import Server
-from support.waiting import GRANTED, Caller, Queue, answered, error_of, leases_of, told_of
+from support.waiting import DENIED, GRANTED, Caller, Queue, answered, error_of, leases_of, told_of
 from support.workload import Word, state
 
 Start = Callable[..., Server]
-
-DENIED = [0, 1, 0, 60_000, 60_000]
-
-
-@pytest.fixture
-def queue(server: Server) -> Iterator[Queue]:
-    with Queue(server) as queue:
-        yield queue
-
-
-@pytest.fixture
-def own_queue(fresh_server: Start) -> Iterator[Queue]:
-    with Queue(fresh_server()) as queue:
-        yield queue
 
 
 def drain(queue: Queue, waiters: dict[str, Caller], holder: str = "a") -> None:

@@ -69,7 +69,7 @@ const EVENTS: c_int = OWN_EVENTS
 const OWN_EVENTS: c_int = raw::REDISMODULE_NOTIFY_MODULE;
 
 thread_local! {
-    /// Whether the server tells of keyspace events.
+    /// Whether the server tells what happens to keys.
     static SUBSCRIBED: Cell<bool> = const { Cell::new(false) };
     /// The timer that is armed, and for when.
     static ARMED: Cell<Option<(raw::RedisModuleTimerID, Timestamp)>> = const { Cell::new(None) };
@@ -91,6 +91,7 @@ impl Redis<'_> {
             api!(RedisModule_UnblockClient).is_some(),
             api!(RedisModule_SetDisconnectCallback).is_some(),
             api!(RedisModule_GetBlockedClientPrivateData).is_some(),
+            api!(RedisModule_GetBlockedClientHandle).is_some(),
             api!(RedisModule_SubscribeToKeyspaceEvents).is_some(),
             api!(RedisModule_CreateTimer).is_some(),
             api!(RedisModule_StopTimer).is_some(),

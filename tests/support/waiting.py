@@ -15,6 +15,8 @@ from support.workload import Word
 # How a server says that somebody holds the one lease for its whole time: allowed, limit, remaining,
 # wait, reset.
 GRANTED = [1, 1, 0, 0, 60_000]
+# What is the answer to who waits for a lease that another has just got so.
+DENIED = [0, 1, 0, 60_000, 60_000]
 
 
 class Caller:
