@@ -99,21 +99,33 @@ pub fn has_flag(flags: c_int, flag: u32) -> bool {
     flags & flag.cast_signed() != 0
 }
 
-/// A number of the server's INFO; `None` where it cannot be asked or has no such field.
-pub fn info_number(section: &CStr, name: &CStr) -> Option<u64> {
-    let (get, field, free) = (
-        api!(RedisModule_GetServerInfo)?,
-        api!(RedisModule_ServerInfoGetFieldUnsigned)?,
-        api!(RedisModule_FreeServerInfo)?,
-    );
+/// Whether the server is in the state that this flag stands for.
+pub fn server_is(flag: u32) -> bool {
+    // SAFETY: on the server's thread; a null context is allowed.
+    has_flag(unsafe { call!(RedisModule_GetContextFlags(null_mut())) }, flag)
+}
+
+/// What `read` finds in a section of the server's INFO; `None` where it cannot be asked.
+fn in_info<T>(section: &CStr, read: impl FnOnce(*mut raw::RedisModuleServerInfoData) -> Option<T>) -> Option<T> {
+    let (get, free) = (api!(RedisModule_GetServerInfo)?, api!(RedisModule_FreeServerInfo)?);
     // SAFETY: on the server's thread; a null context is allowed. The data is freed once and not used after.
     unsafe {
         let info = get(null_mut(), section.as_ptr());
-        let mut failed = OK;
-        let value = field(info, name.as_ptr(), &raw mut failed);
+        let found = read(info);
         free(null_mut(), info);
-        (failed == OK).then_some(value)
+        found
     }
+}
+
+/// A number of the server's INFO; `None` where it cannot be asked or has no such field.
+pub fn info_number(section: &CStr, name: &CStr) -> Option<u64> {
+    let field = api!(RedisModule_ServerInfoGetFieldUnsigned)?;
+    in_info(section, |info| {
+        let mut failed = OK;
+        // SAFETY: the data is there as long as it is read.
+        let value = unsafe { field(info, name.as_ptr(), &raw mut failed) };
+        (failed == OK).then_some(value)
+    })
 }
 
 /// What the server calls with an event.
@@ -132,17 +144,14 @@ pub unsafe fn subscribe(ctx: *mut raw::RedisModuleCtx, id: u64, callback: Callba
 
 /// The version of a Valkey, as two numbers; `None` of a Redis.
 pub fn valkey_version() -> Option<(u32, u32)> {
-    let (get, field, free) =
-        (api!(RedisModule_GetServerInfo)?, api!(RedisModule_ServerInfoGetFieldC)?, api!(RedisModule_FreeServerInfo)?);
-    // SAFETY: on the server's thread; a null context is allowed. The text lives as long as the data, which is freed once
-    // and not used after.
-    let version = unsafe {
-        let info = get(null_mut(), c"server".as_ptr());
-        let text = field(info, c"valkey_version".as_ptr());
-        let version = (!text.is_null()).then(|| CStr::from_ptr(text).to_string_lossy().into_owned());
-        free(null_mut(), info);
-        version?
-    };
+    let field = api!(RedisModule_ServerInfoGetFieldC)?;
+    let version = in_info(c"server", |info| {
+        // SAFETY: the data is there as long as it is read, and the text with it.
+        unsafe {
+            let text = field(info, c"valkey_version".as_ptr());
+            (!text.is_null()).then(|| CStr::from_ptr(text).to_string_lossy().into_owned())
+        }
+    })?;
     let mut numbers = version.split('.').map(|number| number.parse().unwrap_or(0));
     Some((numbers.next()?, numbers.next().unwrap_or(0)))
 }

@@ -11,7 +11,7 @@
 //! it goes ([`disconnected`]), or as CLIENT UNBLOCK answers it ([`timed_out`]); until then it is known to
 //! [`waiting`], and only then.
 
-use super::api::{self, OK, api, call, has_flag};
+use super::api::{self, OK, api, call, has_flag, server_is};
 use super::{Redis, guard, listeners, now, policies, slots};
 use crate::reply::Reply;
 use crate::stats::CommandStats;
@@ -343,7 +343,7 @@ pub fn cron(ctx: *mut raw::RedisModuleCtx) {
         return;
     }
     let turn = TURNS.get();
-    if turn == 0 && slots::in_cluster() {
+    if turn == 0 && server_is(raw::REDISMODULE_CTX_FLAGS_CLUSTER) {
         waiting::touch_all();
     }
     TURNS.set(turn.checked_add(1).filter(|turn| *turn < ASKED_EVERY).unwrap_or(0));
@@ -423,9 +423,7 @@ unsafe extern "C" fn tick(ctx: *mut raw::RedisModuleCtx, _data: *mut c_void) {
 /// Whether a lease can be granted now, and propagated.
 pub fn may_grant() -> bool {
     const NOT_WHILE: [u32; 2] = [raw::REDISMODULE_CTX_FLAGS_LOADING, raw::REDISMODULE_CTX_FLAGS_READONLY];
-    // SAFETY: on the server's thread; a null context is allowed.
-    let flags = unsafe { call!(RedisModule_GetContextFlags(null_mut())) };
-    policies::may_propagate() && !NOT_WHILE.into_iter().any(|flag| has_flag(flags, flag))
+    policies::may_propagate() && !NOT_WHILE.into_iter().any(server_is)
 }
 
 /// Looks at the queue of one key.

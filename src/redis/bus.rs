@@ -9,7 +9,7 @@
 //! most 64 KiB. While the server has paused writes nothing may be propagated: what comes then is kept, and applied
 //! later.
 
-use super::api::{api, call, has_flag};
+use super::api::{api, server_is};
 use super::{guard, now, policies as kept};
 use crate::config::POLICY_GOSSIP;
 use crate::policies;
@@ -67,7 +67,7 @@ pub unsafe fn join(ctx: *mut raw::RedisModuleCtx) {
     ) else {
         return;
     };
-    if !flag(raw::REDISMODULE_CTX_FLAGS_CLUSTER) {
+    if !server_is(raw::REDISMODULE_CTX_FLAGS_CLUSTER) {
         return;
     }
     // SAFETY: the caller's promise; the callbacks are plain functions.
@@ -79,14 +79,11 @@ pub unsafe fn join(ctx: *mut raw::RedisModuleCtx) {
     }
 }
 
-fn flag(flag: u32) -> bool {
-    // SAFETY: on the server's thread; a null context is allowed.
-    has_flag(unsafe { call!(RedisModule_GetContextFlags(null_mut())) }, flag)
-}
-
 /// Whether this node sends and applies: a primary that has its data.
 fn takes_part() -> bool {
-    POLICY_GOSSIP.get() != 0 && flag(raw::REDISMODULE_CTX_FLAGS_MASTER) && !flag(raw::REDISMODULE_CTX_FLAGS_LOADING)
+    POLICY_GOSSIP.get() != 0
+        && server_is(raw::REDISMODULE_CTX_FLAGS_MASTER)
+        && !server_is(raw::REDISMODULE_CTX_FLAGS_LOADING)
 }
 
 /// What tells this node from others in a stamp.
@@ -117,7 +114,7 @@ pub fn differing() -> usize {
 /// # Safety
 /// `ctx` is live.
 pub unsafe fn announce(ctx: *mut raw::RedisModuleCtx, records: &[Vec<u8>]) {
-    if flag(raw::REDISMODULE_CTX_FLAGS_CLUSTER) && takes_part() {
+    if server_is(raw::REDISMODULE_CTX_FLAGS_CLUSTER) && takes_part() {
         // SAFETY: the caller's promise; null is every node.
         unsafe { send_records(ctx, null(), records) };
     }

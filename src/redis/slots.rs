@@ -1,23 +1,16 @@
 //! Whether a key is still this node's, and whose it is else. The server asks that of each call, but not of clients that a
 //! module has blocked, nor of a timer: what that writes to a slot that has moved away would have two owners.
 
-use super::api::{api, call, has_flag, valkey_version};
+use super::api::{api, call, server_is, valkey_version};
 use ratelimit_core::error::Error;
 use redis_module::{Context, RedisValue, raw};
-use std::ptr::null_mut;
-
-/// Whether this is a node of a cluster.
-pub fn in_cluster() -> bool {
-    // SAFETY: on the server's thread; a null context is allowed.
-    has_flag(unsafe { call!(RedisModule_GetContextFlags(null_mut())) }, raw::REDISMODULE_CTX_FLAGS_CLUSTER)
-}
 
 /// What a client is to be told of a key that this node does not serve; `None` if it does.
 ///
 /// # Safety
 /// `ctx` is live, and no call's.
 pub unsafe fn elsewhere(ctx: *mut raw::RedisModuleCtx, name: *mut raw::RedisModuleString) -> Option<Error> {
-    if !in_cluster() {
+    if !server_is(raw::REDISMODULE_CTX_FLAGS_CLUSTER) {
         return None;
     }
     // SAFETY: the caller's promise; the reply is freed once.
