@@ -92,6 +92,17 @@ pub fn any() -> bool {
 }
 
 impl Lines {
+    /// The queue of a key, if anybody waits.
+    fn at(&self, db: c_int, name: &[u8]) -> Option<&Line> {
+        self.by_key.get(&db)?.get(name)
+    }
+
+    /// A key for which somebody waits, by the name that is kept.
+    fn key(&self, db: c_int, name: &[u8]) -> Option<Key> {
+        let (name, _) = self.by_key.get(&db)?.get_key_value(name)?;
+        Some(Key { db, name: Arc::clone(name) })
+    }
+
     fn line(&mut self, key: &Key) -> Option<&mut Line> {
         self.by_key.get_mut(&key.db)?.get_mut(&key.name)
     }
@@ -134,23 +145,19 @@ impl Lines {
 
 /// How many wait for a lease of a key.
 pub fn waiting(db: c_int, name: &[u8]) -> usize {
-    LINES.with_borrow(|lines| lines.by_key.get(&db).and_then(|keys| keys.get(name)).map_or(0, |line| line.queue.len()))
+    LINES.with_borrow(|lines| lines.at(db, name).map_or(0, |line| line.queue.len()))
 }
 
 /// Whether a holder waits for a lease of a key.
 pub fn waits(db: c_int, name: &[u8], holder: &[u8]) -> bool {
-    LINES.with_borrow(|lines| {
-        lines.by_key.get(&db).and_then(|keys| keys.get(name)).is_some_and(|line| line.queue.has(holder))
-    })
+    LINES.with_borrow(|lines| lines.at(db, name).is_some_and(|line| line.queue.has(holder)))
 }
 
 /// A take has come, of a key for which others may wait, and brings this limit for all of them. Whether others wait, and
 /// whether who waits may pass under it.
 pub fn limit_to(db: c_int, name: &[u8], limit: Amount) -> (bool, bool) {
     LINES.with_borrow_mut(|lines| {
-        let Some(keys) = lines.by_key.get_mut(&db) else { return (false, false) };
-        let Some((name, _)) = keys.get_key_value(name) else { return (false, false) };
-        let key = Key { db, name: Arc::clone(name) };
+        let Some(key) = lines.key(db, name) else { return (false, false) };
         let changed = lines.line(&key).is_some_and(|line| line.queue.limit_to(limit));
         if changed {
             lines.touched.insert(key);
@@ -240,11 +247,10 @@ pub fn head_due(key: &Key, at: Timestamp) {
 /// Something has happened to a key. Whether anybody waits for it.
 pub fn touch(db: c_int, name: &[u8]) -> bool {
     LINES.with_borrow_mut(|lines| {
-        let found = lines.by_key.get(&db).and_then(|keys| keys.get_key_value(name));
-        let Some((name, _)) = found else { return false };
-        let name = Arc::clone(name);
-        lines.touched.insert(Key { db, name });
-        true
+        let key = lines.key(db, name);
+        let waits = key.is_some();
+        lines.touched.extend(key);
+        waits
     })
 }
 
@@ -326,8 +332,7 @@ pub struct Seen {
 /// The first of those who wait for a lease of a key.
 pub fn list(db: c_int, name: &[u8], most: usize, now: Timestamp) -> Vec<Seen> {
     LINES.with_borrow(|lines| {
-        let line = lines.by_key.get(&db).and_then(|keys| keys.get(name));
-        let waiters = line.into_iter().flat_map(|line| line.queue.iter());
+        let waiters = lines.at(db, name).into_iter().flat_map(|line| line.queue.iter());
         waiters
             .take(most)
             .map(|Waiter { claim, since, until, .. }| Seen {

@@ -139,8 +139,7 @@ impl ConcurrencyUsage {
     /// When a holder's lease expires; `None` if it has none.
     #[must_use]
     pub fn lease_until(&self, holder: &[u8], now: Timestamp) -> Option<Timestamp> {
-        let lease = self.lease_of(Name::of(holder))?;
-        (self.at(now) < lease.expires_at).then_some(lease.expires_at)
+        self.live_lease_of(Name::of(holder), now).map(|lease| lease.expires_at)
     }
 
     /// How long until the last lease expires.
@@ -162,7 +161,11 @@ impl ConcurrencyUsage {
 
     /// The units of a holder's live lease.
     pub(super) fn held_by(&self, holder: Name, now: Timestamp) -> Option<Amount> {
-        self.lease_of(holder).filter(|lease| self.at(now) < lease.expires_at).map(|lease| lease.units)
+        self.live_lease_of(holder, now).map(|lease| lease.units)
+    }
+
+    fn live_lease_of(&self, holder: Name, now: Timestamp) -> Option<Lease> {
+        self.lease_of(holder).filter(|lease| self.at(now) < lease.expires_at)
     }
 
     /// A holder's lease, though it may have expired.
