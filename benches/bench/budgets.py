@@ -64,8 +64,8 @@ def are_kept(verdicts: list[Verdict]) -> bool:
     return all(verdict.is_kept for verdict in verdicts)
 
 
-# Two runs differ by up to 2 %: a run of ours that is high may meet one of SET EX that is low.
-MARGIN = 1.05
+# Two runs differ by 0.3 %. Those of RL.MTAKE differ by 1.5 %, since its four keys often collide.
+MARGIN = 1.03
 
 
 def updated(text: str, verdicts: list[Verdict]) -> str:

@@ -11,7 +11,7 @@ class Scale:
     seconds: float
     # The same of an open loop, whose slowest thousandth takes more requests.
     open_seconds: float
-    # Instructions are the median of so many servers.
+    # Instructions are the lowest count of so many servers.
     servers: int
     # For memory a key.
     keys: int
@@ -25,7 +25,7 @@ FULL = Scale(
     rounds=5,
     seconds=0.3,
     open_seconds=5.0,
-    servers=3,
+    servers=5,
     keys=1_000_000,
     table_sizes=(1, 10, 100, 1_000, 10_000, 100_000),
     key_counts=(1, 100_000, 1_000_000, 10_000_000),
