@@ -182,6 +182,21 @@ pub fn join(key: &Key, limit: Amount, waiter: Waiter<Client>) {
     });
 }
 
+/// A holder has given up: if it waits for a lease of a key, it is to be denied. Whether it does.
+pub fn dismiss(db: c_int, name: &[u8], holder: &[u8]) -> bool {
+    LINES.with_borrow_mut(|lines| {
+        let Some(key) = lines.key(db, name) else { return false };
+        let Some(line) = lines.line(&key) else { return false };
+        let dismissed = line.queue.dismiss(holder).is_some();
+        if dismissed {
+            line.head_due = None;
+            lines.relist(&key);
+            lines.touched.insert(key);
+        }
+        dismissed
+    })
+}
+
 /// Takes one away who waited: it is gone, or has been answered.
 pub fn leave(key: &Key, place: Place) -> Option<Waiter<Client>> {
     LINES.with_borrow_mut(|lines| lines.leave(key, place))
@@ -224,9 +239,9 @@ pub fn head(key: &Key) -> Option<Next> {
     next(key, Queue::head)
 }
 
-/// One whose holder has asked again since.
-pub fn replaced(key: &Key) -> Option<Next> {
-    next(key, Queue::replaced)
+/// One whose holder has asked again or given up since.
+pub fn dismissed(key: &Key) -> Option<Next> {
+    next(key, Queue::dismissed)
 }
 
 /// One who has waited for as long as it would.

@@ -615,6 +615,93 @@ def test_a_connection_may_wait_again_and_again(queue: Queue) -> None:
         holder = f"b{number}"
 
 
+# To give up
+
+
+def test_who_is_released_while_it_waits_is_denied_and_leaves_the_queue(
+    queue: Queue, clock: Clock
+) -> None:
+    queue.acquire("a")
+    b, c, d = queue.join("b", "c", "d")
+    clock.advance("10s")
+    # Nobody's lease is released: neither at the head nor behind it has one.
+    assert queue.release("b", "c", "nobody") == 0
+    assert [b.reply(), c.reply()] == [[0, 1, 0, 50_000, 50_000]] * 2
+    queue.settle()
+    assert (queue.waiting(), queue.blocked, d.is_answered) == ([b"d"], 1, False)
+    queue.release("a")
+    assert d.reply() == GRANTED
+    assert b.call("RL.RELEASE", "k", "d") == 1
+
+
+def test_a_big_one_that_gives_up_makes_way_for_small_ones(queue: Queue) -> None:
+    queue.acquire("a", "COST", 7, limit=8)
+    big = queue.joins("big", "COST", 8, limit=8)
+    small = queue.joins("small", limit=8)
+    queue.release("big")
+    assert (big.reply()[0], small.reply()[0]) == (0, 1)
+
+
+def test_who_gives_its_lease_back_waits_on_for_more(queue: Queue) -> None:
+    queue.acquire("a", limit=2)
+    queue.acquire("b", limit=2)
+    more = queue.joins("a", "COST", 2, limit=2)
+    assert queue.release("a") == 1
+    queue.settle()
+    assert not more.is_answered
+    assert queue.release("a") == 0
+    assert more.reply()[0] == 0
+    assert list(queue.holders()) == [b"b"]
+
+
+@pytest.mark.parametrize("order", ["close first", "release first"])
+def test_who_goes_away_and_releases_elsewhere_is_granted_nothing(queue: Queue, order: str) -> None:
+    """In whatever order the server hears of it, and of the lease that becomes free."""
+    queue.acquire("a")
+    b = queue.joins("b")
+    with queue.client.pipeline(transaction=False) as pipeline:
+        pipeline.execute_command("RL.RELEASE", "k", "b")
+        pipeline.execute_command("RL.RELEASE", "k", "a")
+        if order == "close first":
+            b.hang_up()
+        assert pipeline.execute() == [0, 1]
+    b.hang_up()
+    queue.until(lambda: queue.is_empty, "nobody waits")
+    queue.settle()
+    assert queue.holders() == {}
+
+
+def test_to_give_up_in_a_transaction_or_a_script_is_the_same(queue: Queue) -> None:
+    queue.acquire("a")
+    b, c = queue.join("b", "c")
+    with queue.client.pipeline(transaction=True) as pipeline:
+        assert pipeline.execute_command("RL.RELEASE", "k", "b").execute() == [0]
+    assert b.reply() == DENIED
+    queue.client.eval("return redis.call('RL.RELEASE', 'k', 'c')", 0)
+    assert c.reply() == DENIED
+
+
+def test_to_give_up_elsewhere_ends_no_wait(queue: Queue) -> None:
+    queue.acquire("a")
+    b = queue.joins("b")
+    assert queue.release("b", key="j") == 0
+    queue.client.select(1)
+    assert queue.release("b") == 0
+    queue.client.select(0)
+    queue.settle()
+    assert not b.is_answered
+    queue.release("a")
+    assert b.reply() == GRANTED
+
+
+def test_to_give_up_ends_a_wait_for_leases_among_several_limits(queue: Queue) -> None:
+    take = ("RL.TAKE", "k", "FIXED", 5, "1h", "CONCURRENCY", 1, "60s", "a")
+    queue.client.execute_command(*take)
+    b = queue.joins("b")
+    assert queue.release("b") == 0
+    assert b.reply() == DENIED
+
+
 # Options
 
 

@@ -3,7 +3,7 @@
 use super::step_back;
 use crate::redis::{self, Redis, guard};
 use crate::reply::Reply;
-use crate::waiting::Grant;
+use crate::waiting::{self, Grant};
 use ratelimit_core::args::{Args, KeyName};
 use ratelimit_core::error::Error;
 use ratelimit_core::expiry::Expiry;
@@ -17,6 +17,9 @@ pub fn release(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     let name = args.key()?;
     let holders = holders(&mut args)?;
     let now = redis::now();
+    if waiting::any() {
+        dismiss(redis, name, &holders, now);
+    }
     let released = release_from_key(
         redis,
         name,
@@ -25,6 +28,18 @@ pub fn release(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
         |parts| parts.release(&holders, now),
     );
     released.map(Reply::count)
+}
+
+/// Has those of these holders wait no longer who have no lease that they could give back. Whoever goes away and gives
+/// up on another connection may be heard there first: a lease that it was granted afterwards would be nobody's.
+#[cold]
+fn dismiss(redis: &mut Redis, name: KeyName, holders: &[&[u8]], now: Timestamp) {
+    for holder in holders {
+        if expires_at(redis, name, holder, now).is_none() && waiting::dismiss(redis.db(), redis.key_bytes(name), holder)
+        {
+            redis.serve_soon();
+        }
+    }
 }
 
 /// Gives a lease back that was granted to a client that had gone, unless its holder has renewed it since.

@@ -442,7 +442,7 @@ unsafe fn look_at(ctx: *mut raw::RedisModuleCtx, key: &Key, now: Timestamp) {
         })
     };
     if let Some(error) = elsewhere {
-        while let Some(next) = waiting::head(key).or_else(|| waiting::replaced(key)) {
+        while let Some(next) = waiting::head(key).or_else(|| waiting::dismissed(key)) {
             refuse(key, &next, error.clone());
         }
     } else if let (false, Some(next)) = (served, waiting::head(key)) {

@@ -109,7 +109,9 @@ impl Service {
 
     fn release(&mut self, holder: &str) {
         self.key = seen_at(&self.key, self.now);
-        self.key.release(&[holder.as_bytes()], self.now);
+        if self.key.release(&[holder.as_bytes()], self.now) == 0 {
+            self.queue.dismiss(holder.as_bytes());
+        }
         if self.key.is_unused() {
             self.delete();
         }
@@ -126,7 +128,7 @@ impl Service {
     }
 
     fn serve(&mut self) {
-        while let Some((place, _)) = self.queue.replaced() {
+        while let Some((place, _)) = self.queue.dismissed() {
             self.deny(place);
         }
         loop {
@@ -475,7 +477,7 @@ fn a_place_is_one_calls_whoever_comes_again() {
     assert_eq!(clients(&queue), [3, 4, 0, 2, 1], "who waits, then who is to be denied");
     assert_eq!(queue.len(), 5);
     assert_eq!(queue.head().map(|(place, waiter)| (place, waiter.client)), Some((places[3], 3)));
-    assert_eq!(queue.replaced().map(|(place, waiter)| (place, waiter.client)), Some((places[0], 0)));
+    assert_eq!(queue.dismissed().map(|(place, waiter)| (place, waiter.client)), Some((places[0], 0)));
     for (client, place) in places.iter().enumerate() {
         let mut queue = queue.clone();
         assert_eq!(queue.leave(*place).map(|waiter| waiter.client), Some(client));
@@ -492,7 +494,7 @@ fn a_place_is_one_calls_whoever_comes_again() {
 }
 
 #[test]
-fn who_was_replaced_is_denied_even_when_all_others_have_gone() {
+fn who_was_dismissed_is_denied_even_when_all_others_have_gone() {
     let mut service = Service::new(us(0));
     for words in ["1 50ms alice", "1 50ms bob BLOCK 0", "1 50ms bob BLOCK 0"] {
         service.ask(words);
@@ -508,6 +510,54 @@ fn who_was_replaced_is_denied_even_when_all_others_have_gone() {
 }
 
 #[test]
+fn who_gives_up_is_denied_and_holds_nobody_up() {
+    story(&[
+        (0, "acquire 4 50ms alice COST 3", &["0 alice"]),
+        (1, "acquire 4 50ms bob COST 3 BLOCK 0", &[]),
+        (2, "acquire 4 50ms carol COST 3 BLOCK 20ms", &[]),
+        (3, "acquire 4 50ms dan BLOCK 0", &[]),
+        // Behind the head; then the head, behind which there is room for another.
+        (4, "release carol", &["4 carol denied 46"]),
+        (5, "release bob", &["5 bob denied 45", "5 dan"]),
+        // Whoever asks again comes behind all others.
+        (6, "acquire 4 50ms erin COST 3 BLOCK 0", &[]),
+        (7, "acquire 4 50ms bob COST 3 BLOCK 0", &[]),
+        (8, "release nobody", &[]),
+        (9, "release alice", &["9 erin"]),
+        (10, "release bob", &["10 bob denied 49"]),
+    ]);
+}
+
+#[test]
+fn who_gives_a_lease_back_waits_on_for_the_next() {
+    story(&[
+        (0, "acquire 4 50ms alice", &["0 alice"]),
+        (1, "acquire 4 50ms bob COST 2", &["1 bob"]),
+        (2, "acquire 4 50ms alice COST 3 BLOCK 0", &[]),
+        (3, "acquire 4 50ms carol COST 2 BLOCK 0", &[]),
+        // First what it has, then what it waits for.
+        (4, "release bob", &["4 alice"]),
+        (5, "acquire 4 50ms alice COST 4 BLOCK 0", &[]),
+        (6, "release alice", &["6 carol"]),
+        (7, "release alice", &["7 alice denied 49"]),
+    ]);
+}
+
+#[test]
+fn a_holder_that_is_dismissed_keeps_its_place_until_it_is_denied() {
+    let (mut queue, places) = queue_of(&["alice", "bob"]);
+    assert_eq!(queue.dismiss(b"carol"), None);
+    assert_eq!(queue.dismiss(b"alice"), Some(places[0]));
+    assert_eq!(queue.dismiss(b"alice"), None, "nobody of that name waits any more");
+    assert!(!queue.has(b"alice"));
+    assert_eq!((queue.len(), clients(&queue)), (2, vec![1, 0]));
+    assert_eq!(queue.dismissed().map(|(place, waiter)| (place, waiter.client)), Some((places[0], 0)));
+    assert_eq!((queue.head().unwrap().0, queue.deadline()), (places[1], Some(us(1_000_001))));
+    assert_eq!(queue.leave(places[0]).map(|waiter| waiter.client), Some(0));
+    assert!(queue.dismissed().is_none());
+}
+
+#[test]
 fn leaving_frees_the_holders_place() {
     story(&[
         (0, "acquire 1 50ms alice", &["0 alice"]),
@@ -519,10 +569,10 @@ fn leaving_frees_the_holders_place() {
         (55, "go on", &["55 bob"]),
     ]);
     let (mut queue, places) = queue_of(&["alice", "alice"]);
-    // The call that was replaced leaves: the other stays where its holder waits.
+    // The call that was dismissed leaves: the other stays where its holder waits.
     queue.leave(places[0]);
     let again = queue.join(Waiter { claim: claim("1 30s alice"), since: us(0), until: None, client: 2 });
-    assert_eq!((queue.head().unwrap().0, queue.replaced().unwrap().0), (again, places[1]));
+    assert_eq!((queue.head().unwrap().0, queue.dismissed().unwrap().0), (again, places[1]));
 }
 
 #[test]
@@ -535,7 +585,7 @@ fn who_has_left_is_not_overdue() {
     queue.leave(places[0]);
     assert_eq!(queue.deadline(), Some(us(1_000_001)));
     assert_eq!(queue.overdue(us(2_000_000)).unwrap().1.client, 1);
-    // Nor who was replaced: it is to be denied as it is.
+    // Nor who was dismissed: it is to be denied as it is.
     queue.join(Waiter { claim: claim("1 30s bob"), since: us(0), until: None, client: 3 });
     assert_eq!(queue.deadline(), Some(us(1_000_002)));
     queue.leave(places[2]);
@@ -689,7 +739,7 @@ fn ten_thousand_who_wait_are_passed_by_nobody() {
     while !queue.is_empty() {
         count(&mut queue, &mut most, &mut |queue| {
             let next =
-                queue.replaced().or_else(|| if answered.len() % 3 == 0 { queue.overdue(us(10_000)) } else { None });
+                queue.dismissed().or_else(|| if answered.len() % 3 == 0 { queue.overdue(us(10_000)) } else { None });
             let (place, waiter) = next.or_else(|| queue.head()).unwrap();
             answered.push(waiter.client);
             assert!(queue.deadline().is_some() || answered.len() > 10_000);
