@@ -179,6 +179,23 @@ fn a_first_lease_is_no_renewal() {
 }
 
 #[test]
+fn a_lease_lasts_until_its_ttl_is_over_or_it_is_released() {
+    let mut usage = table(&[("a", 1, "1s"), ("b", 2, "10s")]).0;
+    let until = |usage: &ConcurrencyUsage, holder: &str, at| usage.lease_until(holder.as_bytes(), us(at));
+    for (holder, at, expires_at) in [
+        ("a", 0, Some(1_000_000)),
+        ("a", 999_999, Some(1_000_000)),
+        ("a", 1_000_000, None),
+        ("b", 1_000_000, Some(10_000_000)),
+        ("c", 0, None),
+    ] {
+        assert_eq!(until(&usage, holder, at), expires_at.map(us), "{holder} at {at}");
+    }
+    usage.release(&[b"b"], us(0));
+    assert_eq!((until(&usage, "a", 0), until(&usage, "b", 0)), (Some(us(1_000_000)), None));
+}
+
+#[test]
 fn released_are_those_that_were_held() {
     let mut usage = table(&[("a", 1, "1s"), ("b", 2, "10s"), ("c", 3, "20s"), ("d", 4, "30s")]).0;
     for (millis, holders, count, left) in [

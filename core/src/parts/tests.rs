@@ -86,6 +86,17 @@ fn a_denial_writes_nothing_unless_it_is_a_strike() {
 }
 
 #[test]
+fn a_lease_beside_other_limits_is_found_by_its_holder() {
+    let mut server = Server::default();
+    server.take("FIXED 9 1h SLIDING 9 1h", 0);
+    assert_eq!(server.parts().unwrap().lease_until(b"me", at(0)), None);
+    server.take("CONCURRENCY 9 1m me", 0);
+    let found = |server: &Server, holder: &[u8], second| server.parts().unwrap().lease_until(holder, at(second));
+    assert_eq!((found(&server, b"me", 59), found(&server, b"you", 59)), (Some(at(60)), None));
+    assert_eq!(found(&server, b"me", 60), None);
+}
+
+#[test]
 fn a_part_of_which_nothing_is_left_goes() {
     let mut server = Server::default();
     server.take("FIXED 9 1h SLIDING 9 1h COST 3", 0);

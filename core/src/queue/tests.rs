@@ -478,10 +478,12 @@ fn a_place_is_one_calls_whoever_comes_again() {
     assert_eq!(queue.len(), 5);
     assert_eq!(queue.head().map(|(place, waiter)| (place, waiter.client)), Some((places[3], 3)));
     assert_eq!(queue.dismissed().map(|(place, waiter)| (place, waiter.client)), Some((places[0], 0)));
+    assert!(queue.has(b"alice") && queue.has(b"bob") && !queue.has(b"carol"));
     for (client, place) in places.iter().enumerate() {
         let mut queue = queue.clone();
+        assert_eq!(queue.at(*place).map(|waiter| waiter.client), Some(client));
         assert_eq!(queue.leave(*place).map(|waiter| waiter.client), Some(client));
-        assert!(queue.leave(*place).is_none());
+        assert!(queue.leave(*place).is_none() && queue.at(*place).is_none());
         assert!(!clients(&queue).contains(&client));
         assert_eq!(queue.len(), 4);
         // Only before the first in turn does nobody wait, of those who wait and those who are to be denied.
