@@ -86,6 +86,17 @@ fn a_denial_writes_nothing_unless_it_is_a_strike() {
 }
 
 #[test]
+fn a_plain_key_that_becomes_one_with_parts_goes_back_with_the_clock() {
+    let mut server = Server::default();
+    server.take("FIXED 9 1m", 100);
+    assert!(server.plain().is_some());
+    assert_eq!(left(&server.take("FIXED 9 1m AS a SLIDING 9 1h", 50)), [7, 8]);
+    // Its window, of the call at 100, is one of the call at 50 now.
+    assert_eq!(left(&server.take("FIXED 9 1m AS a SLIDING 9 1h", 109)), [6, 7]);
+    assert_eq!(left(&server.take("FIXED 9 1m AS a SLIDING 9 1h", 110)), [8, 6]);
+}
+
+#[test]
 fn a_lease_beside_other_limits_is_found_by_its_holder() {
     let mut server = Server::default();
     server.take("FIXED 9 1h SLIDING 9 1h", 0);
