@@ -19,6 +19,7 @@ mod any;
 mod charge;
 mod look;
 mod stored;
+mod straight;
 
 use crate::ban::Ban;
 use crate::expiry::LATEST_EXPIRY;
@@ -30,8 +31,9 @@ use crate::{Kind, Known, Recovery, Span, Timestamp, Usage};
 pub use answer::Answer;
 use any::with_usage;
 pub use any::{AnyUsage, Single};
-pub use look::{Few, Held, Seen};
+pub use look::{Held, Seen};
 use std::any::Any;
+pub use straight::Straight;
 
 /// How many parts a key may have.
 pub const MAX_PARTS: usize = 16;
@@ -144,11 +146,8 @@ impl PartsUsage {
 
     /// The place of the part that the limit of a spec finds, among those that no other spec of the call has `taken`.
     fn place(&self, spec: &Spec, taken: &[Option<usize>]) -> Option<usize> {
-        let (kind, window) = (spec.limit.kind(), spec.limit.known_by());
-        // A key has one table of leases, whatever it is called by.
-        let only = kind == Kind::Concurrency;
-        let own = |part: &Part| part.usage.kind() == kind && (only || part.known_by.is(spec.name, window));
-        let place = self.parts.iter().position(own);
+        let kind = spec.limit.kind();
+        let place = self.parts.iter().position(|part| part.is_of(spec));
         place.or_else(|| {
             let unknown = |part: &Part| part.usage.kind() == kind && part.known_by == KnownBy::Nothing;
             self.parts.iter().position(unknown).filter(|place| !taken.contains(&Some(*place)))
@@ -300,6 +299,14 @@ impl Part {
 
     fn is_unused(&self) -> bool {
         with_usage!(&self.usage, usage => usage.is_unused())
+    }
+
+    /// Whether it is known by what the limit of a spec is known by.
+    fn is_of(&self, spec: &Spec) -> bool {
+        let kind = spec.limit.kind();
+        // A key has one table of leases, whatever it is called by.
+        let only = kind == Kind::Concurrency;
+        self.usage.kind() == kind && (only || self.known_by.is(spec.name, spec.limit.known_by()))
     }
 
     /// Whether any of its charges may be settled.

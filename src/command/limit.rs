@@ -82,10 +82,11 @@ pub fn peek(redis: &mut Redis, key: KeyName, by: &ByPolicy, now: Timestamp) -> R
 /// The decision on a call that says no more than a policy's name.
 #[inline(always)]
 fn charge_named(redis: &mut Redis, key: KeyName, ruling: &Ruling, now: Timestamp) -> Result<Decision, Error> {
-    match ruling.policy.plain() {
-        Some(spec) => charge_one(redis, key, &spec, ruling, now),
-        None => charge_several(redis, key, &ruling.policy.call()?, ruling, now).map(|answer| answer.decision),
+    if let Some(spec) = ruling.policy.plain() {
+        return charge_one(redis, key, &spec, ruling, now);
     }
+    let call = ruling.policy.call()?;
+    charge_several(redis, key, &call, ruling, now).map(|answer| answer.decision)
 }
 
 #[inline(always)]

@@ -6,13 +6,13 @@
 use super::{move_back, step_back};
 use crate::config;
 use crate::redis::key::Key;
-use crate::redis::{Redis, guard};
+use crate::redis::{Redis, guard, listeners};
 use crate::reply::{Reply, Row};
 use crate::stats;
 use ratelimit_core::args::KeyName;
 use ratelimit_core::error::Error;
 use ratelimit_core::expiry::Expiry;
-use ratelimit_core::parts::{Answer, Held, MAX_PARTS, PartsUsage, Seen, Single};
+use ratelimit_core::parts::{Answer, Held, MAX_PARTS, PartsUsage, Seen, Single, Straight};
 use ratelimit_core::spec::{Call, Spec};
 use ratelimit_core::{Decision, Kind, Span, Timestamp};
 
@@ -153,6 +153,9 @@ pub fn charge(redis: &mut Redis, name: KeyName, call: &Call, now: Timestamp) -> 
 
 fn charge_parts(mut key: Key<PartsUsage>, call: &Call, now: Timestamp) -> Result<Answer, Error> {
     guard::point();
+    if let Some(seen) = key.usage().look_straight(call, now) {
+        return Ok(charge_straight(key, call, &seen, now));
+    }
     let held = Held::Parts(key.usage());
     let mut seen = Seen::at(call, held, now);
     make_room(&mut seen, call, held, now, || key.call().out_of_memory());
@@ -174,6 +177,22 @@ fn charge_parts(mut key: Key<PartsUsage>, call: &Call, now: Timestamp) -> Result
     let expiry = Expiry::of(now, usage.reset(now));
     key.charged(now, expiry, moved);
     Ok(answer)
+}
+
+/// Nothing of it can be refused: it adds no part and no entry.
+fn charge_straight(mut key: Key<PartsUsage>, call: &Call, seen: &Straight, now: Timestamp) -> Answer {
+    key.call().stats.decided(!seen.denies());
+    count_limits(seen.limits(call), seen.denies(), !seen.denies(), false);
+    if seen.denies() {
+        key.denied();
+        return key.usage().deny_straight(call, seen, now);
+    }
+    let usage = key.usage_mut();
+    let answer = usage.charge_straight(call, seen, listeners::any(), now);
+    guard::point();
+    let expiry = Expiry::of(now, usage.reset(now));
+    key.charged(now, expiry, false);
+    answer
 }
 
 fn charge_plain<U: Single>(redis: &mut Redis, name: KeyName, call: &Call, now: Timestamp) -> Result<Answer, Error> {
@@ -265,26 +284,26 @@ fn admit(seen: &Seen, call: &Call, held: Held, missing: bool, now: Timestamp, re
 /// Counts the limits of a call that as a whole is `allowed`, on a key that it may make. Whether the key stands in the
 /// way.
 pub(super) fn count(seen: &Seen, call: &Call, allowed: bool, missing: bool) -> bool {
-    for (kind, denies) in seen.limits(call) {
+    let makes = allowed && missing && seen.changes();
+    count_limits(seen.limits(call), seen.denies(), allowed && seen.admits(), makes);
+    seen.denies()
+}
+
+/// Counts limits, with whether each denies, and the whole of a call that they deny or that is `admitted`, and that may
+/// make its key.
+fn count_limits(limits: impl Iterator<Item = (Kind, bool)>, denies: bool, admitted: bool, makes: bool) {
+    for (kind, denies) in limits.chain([(Kind::Limits, denies)]) {
         if let Some(stats) = stats::of(kind) {
             if denies {
                 stats.denied.count();
-            } else if allowed && seen.admits() {
+            } else if admitted {
                 stats.admitted.count();
             }
         }
     }
-    if let Some(stats) = stats::of(Kind::Limits) {
-        if seen.denies() {
-            stats.denied.count();
-        } else if allowed && seen.admits() {
-            stats.admitted.count();
-        }
-        if allowed && missing && seen.changes() {
-            stats.keys_made.count();
-        }
+    if let (true, Some(stats)) = (makes, stats::of(Kind::Limits)) {
+        stats.keys_made.count();
     }
-    seen.denies()
 }
 
 /// `RL.BAN`'s part of it: bans a key, of whatever kind, or makes one that is only banned.

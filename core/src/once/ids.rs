@@ -380,7 +380,7 @@ impl Ids {
     /// every change, even if nothing is propagated.
     pub fn encode_effect(&mut self, to: &mut impl Encoder) {
         match std::mem::take(&mut self.delta) {
-            Delta::Nothing => to.integer(NOTHING),
+            Delta::Nothing => Ids::encode_no_effect(to),
             Delta::Settled(id) => {
                 to.integer(SETTLES);
                 to.bytes(&id);
@@ -398,6 +398,11 @@ impl Ids {
                 }
             }
         }
+    }
+
+    /// Writes out that nothing has changed.
+    pub fn encode_no_effect(to: &mut impl Encoder) {
+        to.integer(NOTHING);
     }
 
     /// Whether a call can have had this change at `now`, by the clock as it was before it went back by `back`.

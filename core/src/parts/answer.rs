@@ -11,14 +11,29 @@ use crate::{Amount, Ask, Decision, Limit, Span, Timestamp, Verdict, with_limit};
 pub struct Answer {
     /// The call's, whatever the number of its limits.
     pub decision: Decision,
-    /// Each limit's own.
-    pub each: Few<Decision>,
+    /// Each limit's own; none of a call that goes the straight way, which does not ask for them.
+    pub each: Vec<Decision>,
     /// Whether a limit that decides for itself would have denied the call.
     pub shadow_denied: bool,
     /// Whether a ban denied it.
     pub banned: bool,
     /// Whether its id had been charged before.
     pub repeated: bool,
+}
+
+impl Answer {
+    /// Of a call that is decided by its limits alone.
+    pub(super) fn of_rates(decision: Decision) -> Answer {
+        Answer { decision, each: Vec::new(), shadow_denied: false, banned: false, repeated: false }
+    }
+}
+
+impl Decision {
+    /// Where no limit governs, nothing limits.
+    pub(super) fn unlimited(verdict: Verdict) -> Decision {
+        let most = Amount::MAX_ARGUMENT;
+        Decision { verdict, limit: most, remaining: most, reset: Span::ZERO, granted: None }
+    }
 }
 
 impl Seen {
@@ -37,7 +52,7 @@ impl Seen {
         } else {
             held.places(call).into_iter().collect()
         };
-        let each: Few<Decision> = call.specs.iter().zip(&self.limits).zip(places).map(of_limit).collect();
+        let each: Vec<Decision> = call.specs.iter().zip(&self.limits).zip(places).map(of_limit).collect();
         let decision = self.whole(call, held, &each, now);
         let (banned, repeated) = (self.is_banned(), self.is_repeated());
         Answer { decision, each, shadow_denied: self.shadow_denies(call), banned, repeated }
@@ -88,7 +103,7 @@ impl Seen {
             (longest, denying.find(|decision| decision.verdict == longest))
         } else {
             let holds = each().map(|((decision, _), _)| decision.verdict).filter(|verdict| verdict.allowed());
-            let governing = first_to_run_out(each().map(|(told, _)| told));
+            let governing = first_to_run_out(each().map(|((decision, spec), _)| (decision.remaining, spec, decision)));
             let unlimited = match self.outcome {
                 Outcome::Unknown => Verdict::Never,
                 _ => Verdict::Allowed(Span::ZERO),
@@ -102,14 +117,7 @@ impl Seen {
         );
         let passes_a_ban =
             by_id || call.purpose == Purpose::GiveBack || (self.outcome == Outcome::Passes && !forces(&self.limits));
-        // Where no limit governs, nothing limits.
-        let unlimited = Decision {
-            verdict,
-            limit: Amount::MAX_ARGUMENT,
-            remaining: Amount::MAX_ARGUMENT,
-            reset: Span::ZERO,
-            granted: None,
-        };
+        let unlimited = Decision::unlimited(verdict);
         let governing = governing.unwrap_or(&unlimited);
         let mut remaining = governing.remaining;
         if banned != Span::ZERO && !passes_a_ban {
@@ -165,7 +173,7 @@ where
 
 /// Of the limits that let a call pass, the one that would run out first under calls like it: what remains beside what
 /// it costs, compared without dividing. The first of equals.
-fn first_to_run_out<'d, 's>(each: impl Iterator<Item = (&'d Decision, &'s Spec<'s>)>) -> Option<&'d Decision> {
+pub(super) fn first_to_run_out<'s, T>(each: impl Iterator<Item = (Amount, &'s Spec<'s>, T)>) -> Option<T> {
     let cost = |spec: &Spec| match spec.ask {
         Ask::GiveBack(_) => Amount::ONE,
         Ask::Take(cost) | Ask::UpTo(cost) | Ask::Force(cost) | Ask::Within(cost, _) if cost == Amount::ZERO => {
@@ -174,10 +182,9 @@ fn first_to_run_out<'d, 's>(each: impl Iterator<Item = (&'d Decision, &'s Spec<'
         Ask::Take(cost) | Ask::UpTo(cost) | Ask::Force(cost) | Ask::Within(cost, _) => cost,
     };
     let wide = |amount: Amount| u128::from(amount.millionths());
-    let sooner = |a: &(&Decision, Amount), b: &(&Decision, Amount)| {
-        let (left, right) =
-            (wide(a.0.remaining).saturating_mul(wide(b.1)), wide(b.0.remaining).saturating_mul(wide(a.1)));
+    let sooner = |a: &(Amount, Amount, T), b: &(Amount, Amount, T)| {
+        let (left, right) = (wide(a.0).saturating_mul(wide(b.1)), wide(b.0).saturating_mul(wide(a.1)));
         left.cmp(&right)
     };
-    each.map(|(decision, spec)| (decision, cost(spec))).min_by(sooner).map(|(decision, _)| decision)
+    each.map(|(remaining, spec, of)| (remaining, cost(spec), of)).min_by(sooner).map(|(_, _, of)| of)
 }

@@ -164,7 +164,13 @@ impl Part {
     }
 
     /// Makes a change; what settling it takes, if it `may_be_settled`.
-    fn change<L: Limit>(&mut self, limit: &L, change: Change, may_be_settled: bool, now: Timestamp) -> Option<Charge>
+    pub(super) fn change<L: Limit>(
+        &mut self,
+        limit: &L,
+        change: Change,
+        may_be_settled: bool,
+        now: Timestamp,
+    ) -> Option<Charge>
     where
         L::Usage: Single,
     {

@@ -95,7 +95,7 @@ impl<'a> Held<'a> {
 }
 
 /// Of each limit of a call.
-pub type Few<T> = ArrayVec<T, MAX_SPECS>;
+pub(super) type Few<T> = ArrayVec<T, MAX_SPECS>;
 
 /// What a look at a key has shown a call.
 #[derive(Clone, Debug)]

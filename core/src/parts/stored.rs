@@ -431,7 +431,7 @@ impl Usage for PartsUsage {
         }
         match &mut self.beside {
             Some(beside) => beside.ids.encode_effect(to),
-            None => Ids::default().encode_effect(to),
+            None => Ids::encode_no_effect(to),
         }
         let of_others = |change: &&Changed| !change.is_new || self.part(change.serial).is_some();
         to.integer(u64::try_from(changed.iter().filter(of_others).count()).unwrap_or(0));

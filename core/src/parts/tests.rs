@@ -4,6 +4,7 @@ mod model;
 mod policies;
 mod script;
 mod server;
+mod straight;
 
 use super::*;
 use crate::Verdict;

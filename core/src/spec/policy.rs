@@ -12,6 +12,7 @@ use crate::bucket::Discipline;
 use crate::error::{Error, MustBe};
 use crate::name::MAX_NAME;
 use crate::{Amount, Ask};
+use std::borrow::Cow;
 use std::fmt;
 
 /// A list of limits, and perhaps a ban. It displays as the words that it is read from.
@@ -33,6 +34,8 @@ pub struct Policy {
     ban: Option<BanRule>,
     /// The one limit of a policy that a plain key can serve: it has nothing of what a key needs parts for.
     plain: Option<AnyLimit>,
+    /// What a call asks of any other that says no more than its name, if nothing in that is the policy's own.
+    ready: Option<Call<'static>>,
     /// Whether an admitted call may have to wait for its turn.
     queues: bool,
 }
@@ -96,9 +99,12 @@ impl Policy {
             }
             _ => None,
         };
+        let is_ready = |limit: &PolicyLimit| limit.name.is_none() && limit.slower.is_none() && !limit.is_of_leases();
+        let ready = (plain.is_none() && limits.iter().all(is_ready))
+            .then(|| call_of(limits.iter().map(PolicyLimit::alone).collect(), ban));
         let queues = |limit: &PolicyLimit| matches!(limit.limit, AnyLimit::Bucket(bucket) if bucket.discipline() == Discipline::Queue);
         let queues = limits.iter().any(queues);
-        Policy { limits, ban, plain, queues }
+        Policy { limits, ban, plain, ready, queues }
     }
 
     /// The policy with every limit and every refill times `factor`, rounded down as arguments are; a refill is not
@@ -145,27 +151,24 @@ impl Policy {
     ///
     /// # Errors
     /// It has leases, which such a call has no holder for.
-    pub fn call<'a>(&'a self) -> Result<Call<'a>, Error> {
-        let spec = |limit: &'a PolicyLimit| {
-            let ask = match limit.cost {
-                Some(Cost::Charge { cost, .. }) => Ask::Take(cost),
-                _ => Ask::Take(Amount::ONE),
-            };
-            let (name, own_cost) = (limit.name.as_deref(), limit.cost.is_some());
-            Spec { name, own_cost, ..limit.rule(Spec::of(limit.limit, ask)) }
-        };
-        if self.limits.iter().any(|limit| matches!(limit.limit, AnyLimit::Concurrency(_))) {
+    #[inline(always)]
+    pub fn call(&self) -> Result<Cow<'_, Call<'_>>, Error> {
+        if let Some(ready) = &self.ready { Ok(Cow::Borrowed(ready)) } else { self.call_anew().map(Cow::Owned) }
+    }
+
+    #[inline(never)]
+    fn call_anew(&self) -> Result<Call<'_>, Error> {
+        if self.limits.iter().any(PolicyLimit::is_of_leases) {
             return Err(Error::NoHolder);
         }
-        let specs = self.limits.iter().map(spec).collect();
-        Ok(Call { specs, counts: Counts::Every, purpose: Purpose::Charge, each: false, ban: self.ban })
+        Ok(call_of(self.limits.iter().map(PolicyLimit::asked).collect(), self.ban))
     }
 
     fn specs<'a>(&'a self, terms: &Terms<'a>, holder: Option<&'a [u8]>) -> Result<Vec<Spec<'a>>, Error> {
         let mut specs = Vec::with_capacity(self.limits.len());
         for of_policy in &self.limits {
             let PolicyLimit { limit, cost, name, .. } = of_policy;
-            let of_leases = matches!(limit, AnyLimit::Concurrency(_));
+            let of_leases = of_policy.is_of_leases();
             let holder = match holder {
                 Some(holder) if of_leases => holder,
                 None if of_leases && terms.purpose == Purpose::Charge => return Err(Error::NoHolder),
@@ -179,11 +182,40 @@ impl Policy {
     }
 }
 
+/// A call that asks for a policy's limits, and no more.
+fn call_of(specs: Vec<Spec>, ban: Option<BanRule>) -> Call {
+    Call { specs, counts: Counts::Every, purpose: Purpose::Charge, each: false, ban }
+}
+
 impl PolicyLimit {
+    fn is_of_leases(&self) -> bool {
+        matches!(self.limit, AnyLimit::Concurrency(_))
+    }
+
+    /// What a call asks of it that says no more than the policy's name.
+    fn asked(&self) -> Spec<'_> {
+        self.rule(Spec { name: self.name.as_deref(), ..self.alone() })
+    }
+
+    /// The same, without its own name and without what it was before it was scaled.
+    fn alone(&self) -> Spec<'static> {
+        let ask = match self.cost {
+            Some(Cost::Charge { cost, .. }) => Ask::Take(cost),
+            _ => Ask::Take(Amount::ONE),
+        };
+        self.of_policy(Spec { own_cost: self.cost.is_some(), ..Spec::of(self.limit, ask) })
+    }
+
     /// A spec of its limit, as one of the policy.
     #[inline(always)]
     fn rule<'a>(&'a self, spec: Spec<'a>) -> Spec<'a> {
-        Spec { shadow: self.shadow, by_policy: true, slower: self.slower.as_ref(), ..spec }
+        Spec { slower: self.slower.as_ref(), ..self.of_policy(spec) }
+    }
+
+    /// The same, but for what it was before it was scaled.
+    #[inline(always)]
+    fn of_policy<'a>(&self, spec: Spec<'a>) -> Spec<'a> {
+        Spec { shadow: self.shadow, by_policy: true, ..spec }
     }
 }
 

@@ -5,7 +5,7 @@ use crate::effect::Nobody;
 use crate::expiry::{Expiry, StepBack};
 use crate::laws::{applied, decoded, encoded, whole_effect};
 use crate::parts::any::with_usage;
-use crate::parts::{Answer, AnyUsage, Held, Part, PartsUsage, Seen, Single};
+use crate::parts::{Answer, AnyUsage, Held, Part, PartsUsage, Seen, Single, Straight};
 use crate::spec::{Asked, Call};
 use crate::{Kind, Limit, Span, Timestamp, Usage, with_limit};
 use proptest::sample::Index;
@@ -75,6 +75,46 @@ fn step_back<U: Usage>(usage: &mut U, now: Timestamp, reset: impl Fn(&U, Timesta
     Some(StepBack { now, back, recovery: usage.recovery(), before, after })
 }
 
+/// A call that went the straight way.
+struct Straightened {
+    seen: Straight,
+    answer: Answer,
+    told: PartsUsage,
+    untold: PartsUsage,
+}
+
+impl Straightened {
+    fn new(before: &PartsUsage, call: &Call, now: Timestamp) -> Option<Straightened> {
+        let seen = before.look_straight(call, now)?;
+        let (mut told, mut untold) = (before.clone(), before.clone());
+        let answer = if seen.denies() {
+            before.deny_straight(call, &seen, now)
+        } else {
+            let answer = told.charge_straight(call, &seen, true, now);
+            assert_eq!(untold.charge_straight(call, &seen, false, now), answer);
+            answer
+        };
+        Some(Straightened { seen, answer, told, untold })
+    }
+
+    /// The general way has come to the same.
+    fn assert_same(mut self, call: &Call, seen: &Seen, answer: &Answer, usage: &PartsUsage, charged: bool) {
+        assert_eq!(!self.seen.denies(), charged, "{call:?}");
+        assert_eq!(self.seen.limits(call).collect::<Vec<_>>(), seen.limits(call).collect::<Vec<_>>());
+        assert_eq!(self.answer, Answer { each: vec![], ..answer.clone() }, "{call:?}");
+        for own in [&self.told, &self.untold] {
+            assert_eq!(encoded(own), encoded(usage), "{call:?}");
+        }
+        let (mut effect, mut told) = (Fields::default(), Fields::default());
+        usage.clone().encode_effect(&mut effect);
+        self.told.encode_effect(&mut told);
+        assert_eq!(told, effect, "{call:?}");
+        // Nothing is left to tell with the next change.
+        self.untold.encode_effect(&mut Nobody);
+        assert_eq!((self.told.delta, self.untold.delta), Default::default());
+    }
+}
+
 impl Server {
     pub fn parts(&self) -> Option<&PartsUsage> {
         if let Some((Value::Parts(parts), _)) = &self.key { Some(parts) } else { None }
@@ -132,13 +172,18 @@ impl Server {
         now: Timestamp,
         peeks: bool,
     ) -> Result<Told, Refused> {
+        let straight = if peeks { None } else { Straightened::new(&usage, call, now) };
         let held = Held::Parts(&usage);
         let seen = Seen::at(call, held, now);
         if seen.has_too_many_parts(held, now) {
+            assert!(straight.is_none());
             return Err(Refused::TooManyParts);
         }
         if peeks || (!seen.changes() && !seen.strikes()) {
             let answer = seen.answer(call, held, now, false);
+            if let Some(straight) = straight {
+                straight.assert_same(call, &seen, &answer, &usage, false);
+            }
             let step = if peeks { None } else { step_back(&mut usage, now, PartsUsage::reset) };
             if let Some(step) = &step {
                 self.propagate(&mut usage);
@@ -154,6 +199,10 @@ impl Server {
         usage.charge(call, &seen, now);
         check_entries(&usage, &entries);
         let answer = seen.answer(call, Held::Parts(&usage), now, true);
+        if let Some(straight) = straight {
+            assert!(!moved && entries.is_empty());
+            straight.assert_same(call, &seen, &answer, &usage, true);
+        }
         self.charged(usage, expires_at, moved, now);
         Ok(Told { answer, writes: true })
     }

@@ -136,7 +136,7 @@ fn assert_name_alone_asks_the_same(policy: &Policy) {
     let at_length = format!("{:?}", limit(&words).expect("it is a call").asked(policy));
     let at_once = match policy.plain() {
         Some(spec) => Ok(Asked::One(spec)),
-        None => policy.call().map(|call| Asked::Several(Box::new(call))),
+        None => policy.call().map(|call| Asked::Several(Box::new(call.into_owned()))),
     };
     assert_eq!(format!("{at_once:?}"), at_length);
 }
