@@ -150,7 +150,7 @@ pub fn waiting(db: c_int, name: &[u8]) -> usize {
 
 /// Whether a holder waits for a lease of a key.
 pub fn waits(db: c_int, name: &[u8], holder: &[u8]) -> bool {
-    LINES.with_borrow(|lines| lines.at(db, name).is_some_and(|line| line.queue.has(holder)))
+    LINES.with_borrow(|lines| lines.at(db, name).is_some_and(|line| line.queue.place_of(holder).is_some()))
 }
 
 /// A take has come, of a key for which others may wait, and brings this limit for all of them. Whether others wait, and
@@ -180,21 +180,6 @@ pub fn join(key: &Key, limit: Amount, waiter: Waiter<Client>) {
         lines.touched.insert(key.clone());
         lines.relist(key);
     });
-}
-
-/// A holder has given up: if it waits for a lease of a key, it is to be denied. Whether it does.
-pub fn dismiss(db: c_int, name: &[u8], holder: &[u8]) -> bool {
-    LINES.with_borrow_mut(|lines| {
-        let Some(key) = lines.key(db, name) else { return false };
-        let Some(line) = lines.line(&key) else { return false };
-        let dismissed = line.queue.dismiss(holder).is_some();
-        if dismissed {
-            line.head_due = None;
-            lines.relist(&key);
-            lines.touched.insert(key);
-        }
-        dismissed
-    })
 }
 
 /// Takes one away who waited: it is gone, or has been answered.
@@ -234,14 +219,22 @@ fn next(key: &Key, of: impl FnOnce(&Queue<Client>) -> Option<(Place, &Waiter<Cli
     })
 }
 
+/// Takes the call of a holder away that waits for a lease of a key.
+pub fn take_away(db: c_int, name: &[u8], holder: &[u8]) -> Option<Next> {
+    let key = LINES.with_borrow(|lines| lines.key(db, name))?;
+    let taken = next(&key, |queue| queue.place_of(holder).and_then(|place| Some((place, queue.at(place)?))))?;
+    leave(&key, taken.place)?;
+    Some(taken)
+}
+
 /// Whose turn it is.
 pub fn head(key: &Key) -> Option<Next> {
     next(key, Queue::head)
 }
 
-/// One whose holder has asked again or given up since.
-pub fn dismissed(key: &Key) -> Option<Next> {
-    next(key, Queue::dismissed)
+/// One whose holder has asked again since.
+pub fn replaced(key: &Key) -> Option<Next> {
+    next(key, Queue::replaced)
 }
 
 /// One who has waited for as long as it would.

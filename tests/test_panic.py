@@ -10,7 +10,7 @@ from redis import Redis, ResponseError
 
 from support.clock import Clock
 from support.server import DEBUG_MODULE, Server
-from support.waiting import GRANTED, Queue
+from support.waiting import DENIED, GRANTED, Queue
 from support.workload import LIMITERS, Limiter, Word, each_limiter, state
 
 INTERNAL_ERROR = "internal error in module ratelimit"
@@ -181,3 +181,34 @@ def test_wherever_the_service_of_who_waits_panics_nobody_hangs(debug: Server) ->
             assert all(answer in (INTERNAL_ERROR, 1, GRANTED) for answer in answers), answers
         assert answers == [1, GRANTED, GRANTED]
         assert point > 4
+
+
+REPLACED = ("RL.ACQUIRE", "k", 1, "60s", "b", "BLOCK", 0)
+GIVES_UP = ("RL.RELEASE", "k", "b")
+
+
+@pytest.mark.parametrize(("call", "reply"), [(REPLACED, GRANTED), (GIVES_UP, 0)])
+def test_wherever_the_end_of_a_wait_panics_nobody_hangs(
+    debug: Server, call: tuple[Word, ...], reply: object
+) -> None:
+    cut_short = []
+    with Queue(debug) as queue:
+        for point in range(1, 60):
+            queue.client.flushall()
+            queue.acquire("a")
+            b = queue.joins("b")
+            queue.client.execute_command("RL.PANIC", point)
+            later = queue.send(*call)
+            queue.settle()
+            queue.client.execute_command("RL.PANIC", "never")
+            queue.release("a")
+            queue.release("b")
+            answers = [answer_of(b.reply), answer_of(later.reply)]
+            if answers == [DENIED, reply]:
+                break
+            cut_short.append(answers)
+            assert answers.count(INTERNAL_ERROR) == 1, answers
+        assert answers == [DENIED, reply]
+    # The error is told to whoever it is about.
+    assert [INTERNAL_ERROR, reply] in cut_short
+    assert [GRANTED, INTERNAL_ERROR] in cut_short

@@ -634,6 +634,41 @@ def test_who_is_released_while_it_waits_is_denied_and_leaves_the_queue(
     assert b.call("RL.RELEASE", "k", "d") == 1
 
 
+def test_who_has_given_up_is_in_nobodys_way(queue: Queue) -> None:
+    """Before the next call is read, and within one transaction."""
+    queue.acquire("a")
+    b = queue.joins("b")
+    with queue.client.pipeline(transaction=True) as pipeline:
+        for holder in ("b", "a"):
+            pipeline.execute_command("RL.RELEASE", "k", holder)
+        pipeline.execute_command("RL.INFO", "k")
+        pipeline.execute_command("RL.ACQUIRE", "k", 1, "60s", "c")
+        assert pipeline.execute() == [0, 1, None, GRANTED]
+    # It is told what held when it gave up.
+    assert b.reply() == DENIED
+    c = queue.joins("b")
+    assert queue.release("b") == 0
+    assert queue.acquire("b") == DENIED
+    assert c.reply() == DENIED
+    assert queue.holders() == {b"c": b"1"}
+
+
+def test_what_waits_for_other_keys_costs_a_release_no_lookup(own_queue: Queue) -> None:
+    own_queue.acquire("a")
+    own_queue.acquire("b", key="j")
+    c = own_queue.joins("c")
+
+    def lookups() -> int:
+        stats = own_queue.client.info("stats")
+        return stats["keyspace_hits"] + stats["keyspace_misses"]
+
+    before = lookups()
+    assert own_queue.release("b", "c", "d", key="j") == 1
+    assert lookups() - before <= 1
+    own_queue.release("c")
+    assert c.reply() == DENIED
+
+
 def test_a_big_one_that_gives_up_makes_way_for_small_ones(queue: Queue) -> None:
     queue.acquire("a", "COST", 7, limit=8)
     big = queue.joins("big", "COST", 8, limit=8)

@@ -4,7 +4,7 @@
 //! table to say ([`leases`](crate::leases)). Only the head is ever asked. So a big claim at the head is not overtaken by
 //! small ones behind it, and nobody starves.
 //!
-//! **To serve it,** when something may have changed: whoever was [`dismissed`](Queue::dismissed) is denied. Then the
+//! **To serve it,** when something may have changed: whoever was [`replaced`](Queue::replaced) is denied. Then the
 //! [`head`](Queue::head) is asked as its [`Claim`] says. If it passes, or never can, it leaves with its answer, and the
 //! next is asked. If it is denied for now, one who is [`overdue`](Queue::overdue) is denied, and the head is asked again:
 //! who was denied may have been in the way of the next. The head is asked by a call, not by a look: a look does not see
@@ -144,8 +144,8 @@ pub struct Queue<C> {
     by_holder: BTreeMap<Kept, Place>,
     /// The places of those of them who do not wait for ever.
     by_deadline: BTreeSet<(Timestamp, Place)>,
-    /// Those whose holder has asked again or given up since: they are to be denied, whenever that would have been.
-    dismissed: BTreeMap<Place, Waiter<C>>,
+    /// Those whose holder has asked again since: they are to be denied, whenever that would have been.
+    replaced: BTreeMap<Place, Waiter<C>>,
     /// How many have joined.
     calls: u64,
     /// The limit that the last call brought.
@@ -160,37 +160,32 @@ impl<C> Queue<C> {
             waiting: BTreeMap::new(),
             by_holder: BTreeMap::new(),
             by_deadline: BTreeSet::new(),
-            dismissed: BTreeMap::new(),
+            replaced: BTreeMap::new(),
             calls: 0,
             limit,
         }
     }
 
     /// Adds one, behind all others; or, if its holder waits already, where that does: the call that waited there keeps
-    /// its [`Place`], but is to be denied ([`dismissed`](Queue::dismissed)). Where it waits.
+    /// its [`Place`], but is to be denied ([`replaced`](Queue::replaced)). Where it waits.
     pub fn join(&mut self, waiter: Waiter<C>) -> Place {
         let holder = Kept::clone(&waiter.claim.holder);
-        let (older, call) = (self.dismiss(&holder), self.calls);
+        let (older, call) = (self.by_holder.get(&holder).copied(), self.calls);
         self.calls = call.saturating_add(1);
         let place = Place { turn: older.map_or(call, |older| older.turn), call };
+        if let Some(older) = older {
+            let replaced = self.leave(older);
+            self.replaced.extend(replaced.map(|waiter| (older, waiter)));
+        }
         self.by_holder.insert(holder, place);
         self.by_deadline.extend(waiter.until.map(|until| (until, place)));
         self.waiting.insert(place, waiter);
         place
     }
 
-    /// Has a holder wait no longer: its call keeps its [`Place`], but is to be denied ([`dismissed`](Queue::dismissed)).
-    /// Where it waited; `None` if it did not.
-    pub fn dismiss(&mut self, holder: &[u8]) -> Option<Place> {
-        let place = *self.by_holder.get(holder)?;
-        let waiter = self.leave(place)?;
-        self.dismissed.insert(place, waiter);
-        Some(place)
-    }
-
     /// Takes one away: it has been answered, or is gone.
     pub fn leave(&mut self, place: Place) -> Option<Waiter<C>> {
-        let Some(waiter) = self.waiting.remove(&place) else { return self.dismissed.remove(&place) };
+        let Some(waiter) = self.waiting.remove(&place) else { return self.replaced.remove(&place) };
         self.by_holder.remove(&waiter.claim.holder);
         if let Some(until) = waiter.until {
             self.by_deadline.remove(&(until, place));
@@ -201,7 +196,7 @@ impl<C> Queue<C> {
     /// Who waits there.
     #[must_use]
     pub fn at(&self, place: Place) -> Option<&Waiter<C>> {
-        self.waiting.get(&place).or_else(|| self.dismissed.get(&place))
+        self.waiting.get(&place).or_else(|| self.replaced.get(&place))
     }
 
     /// Whose turn it is.
@@ -210,10 +205,10 @@ impl<C> Queue<C> {
         self.waiting.first_key_value().map(|(place, waiter)| (*place, waiter))
     }
 
-    /// One whose holder has asked again or given up since: it is to be denied, before anybody is served.
+    /// One whose holder has asked again since: it is to be denied, before anybody is served.
     #[must_use]
-    pub fn dismissed(&self) -> Option<(Place, &Waiter<C>)> {
-        self.dismissed.first_key_value().map(|(place, waiter)| (*place, waiter))
+    pub fn replaced(&self) -> Option<(Place, &Waiter<C>)> {
+        self.replaced.first_key_value().map(|(place, waiter)| (*place, waiter))
     }
 
     /// One who has waited for as long as it would, the first to have done so first.
@@ -240,23 +235,23 @@ impl<C> Queue<C> {
         std::mem::replace(&mut self.limit, limit) != limit
     }
 
-    /// Whether others wait before the call at `place`: before all but the head. One that has been dismissed is denied
-    /// as if they did, even if nobody does.
+    /// Whether others wait before the call at `place`: before all but the head. Before who has been replaced, its
+    /// holder's later call did, even if that is gone.
     #[must_use]
     pub fn others_wait_before(&self, place: Place) -> bool {
         self.head().is_none_or(|(head, _)| head != place)
     }
 
-    /// Whether this holder waits already.
+    /// Where this holder waits.
     #[must_use]
-    pub fn has(&self, holder: &[u8]) -> bool {
-        self.by_holder.contains_key(holder)
+    pub fn place_of(&self, holder: &[u8]) -> Option<Place> {
+        self.by_holder.get(holder).copied()
     }
 
     /// How many wait; with those who are to be denied.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.waiting.len().saturating_add(self.dismissed.len())
+        self.waiting.len().saturating_add(self.replaced.len())
     }
 
     /// Whether nobody does.
@@ -267,12 +262,12 @@ impl<C> Queue<C> {
 
     /// All of them, in order; those who are to be denied come last.
     pub fn iter(&self) -> impl Iterator<Item = &Waiter<C>> {
-        self.waiting.values().chain(self.dismissed.values())
+        self.waiting.values().chain(self.replaced.values())
     }
 
     /// Moves all instants back: the clock has gone back by `span`.
     pub fn move_back(&mut self, span: Span) {
-        for waiter in self.waiting.values_mut().chain(self.dismissed.values_mut()) {
+        for waiter in self.waiting.values_mut().chain(self.replaced.values_mut()) {
             waiter.since = waiter.since.minus(span);
             waiter.until = waiter.until.map(|until| until.minus(span));
         }

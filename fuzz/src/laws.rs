@@ -6,7 +6,7 @@ use ratelimit_core::codec::{Decoder, Encoder};
 use ratelimit_core::parts::{Held, PartsUsage, Seen};
 use ratelimit_core::args::Args;
 use ratelimit_core::spec::{AnyLimit, Call, Counts, MAX_SPECS, Policy};
-use ratelimit_core::{Amount, Ask, Change, Limit, Look, Span, Timestamp, Usage, Verdict, look};
+use ratelimit_core::{Amount, Ask, Change, Decision, Limit, Look, Span, Timestamp, Usage, Verdict, look};
 
 /// The fields of a usage, as an RDB payload has them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -143,6 +143,18 @@ pub fn assert_lawful<L: Limit>(limit: &L, usage: &mut L::Usage, now: Timestamp, 
     }
 }
 
+/// What becomes of a call that goes the straight way, and of the key.
+fn straight_way(call: &Call, usage: &PartsUsage, now: Timestamp) -> Option<(Decision, Fields)> {
+    let seen = usage.look_straight(call, now)?;
+    let mut usage = usage.clone();
+    let answer = if seen.denies() {
+        usage.deny_straight(call, &seen, now)
+    } else {
+        usage.charge_straight(call, &seen, true, now)
+    };
+    Some((answer.decision, fields(&usage)))
+}
+
 /// The same of a call on a key with parts.
 pub fn assert_lawful_call(call: &Call, usage: &mut PartsUsage, now: Timestamp) {
     let answer = |seen: &Seen, usage: &PartsUsage, now, charged| seen.answer(call, Held::Parts(usage), now, charged);
@@ -161,6 +173,7 @@ pub fn assert_lawful_call(call: &Call, usage: &mut PartsUsage, now: Timestamp) {
     }
     assert!(!usage.is_after(now));
     let writes = seen.changes() || seen.strikes();
+    let straight = straight_way(call, usage, now);
     let moved = fields(usage);
     assert_eq!(answer(&Seen::at(call, Held::Parts(usage), now), usage, now, false), looked, "the clock was seen to before");
     assert_eq!(fields(usage), moved, "a look changes nothing");
@@ -168,6 +181,10 @@ pub fn assert_lawful_call(call: &Call, usage: &mut PartsUsage, now: Timestamp) {
         usage.charge(call, &seen, now);
     }
     let decision = answer(&seen, usage, now, writes).decision;
+    // At the end of time all has recovered as it is charged.
+    if let Some(straight) = straight.filter(|_| !goes_back && now < Timestamp::MAX) {
+        assert_eq!(straight, (decision, fields(usage)), "the straight way comes to the same");
+    }
     if call.specs.iter().all(|spec| spec.shadow) && usage.banned(now) == Span::ZERO {
         assert!(!seen.denies(), "what decides only for itself denies no call");
     }

@@ -59,7 +59,7 @@ fn serve(redis: &mut Redis, name: KeyName, key: &Key, now: Timestamp) {
         leases::follow_clock(redis, name, now);
     }
     // First: once the later call of the same holder has its lease, this would be a renewal.
-    while let Some(next) = waiting::dismissed(key) {
+    while let Some(next) = waiting::replaced(key) {
         decide(redis, name, key, &next, Turn::Over, now);
     }
     for _ in 0..AT_ONCE {

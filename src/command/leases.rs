@@ -17,29 +17,28 @@ pub fn release(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     let name = args.key()?;
     let holders = holders(&mut args)?;
     let now = redis::now();
-    if waiting::any() {
-        dismiss(redis, name, &holders, now);
-    }
+    let give_up = if waiting::any() { waiting_without_lease(redis, name, &holders, now) } else { Vec::new() };
     let released = release_from_key(
         redis,
         name,
         now,
         |leases| leases.release(&holders, now),
         |parts| parts.release(&holders, now),
-    );
-    released.map(Reply::count)
+    )?;
+    for holder in give_up {
+        redis.deny_waiting(name, holder, now);
+    }
+    Ok(Reply::count(released))
 }
 
-/// Has those of these holders wait no longer who have no lease that they could give back. Whoever goes away and gives
-/// up on another connection may be heard there first: a lease that it was granted afterwards would be nobody's.
+/// Those who wait for a lease and have none that they could give back, and so give up. Whoever goes away and says so on
+/// another connection may be heard there first: a lease that it was granted afterwards would be nobody's.
 #[cold]
-fn dismiss(redis: &mut Redis, name: KeyName, holders: &[&[u8]], now: Timestamp) {
-    for holder in holders {
-        if expires_at(redis, name, holder, now).is_none() && waiting::dismiss(redis.db(), redis.key_bytes(name), holder)
-        {
-            redis.serve_soon();
-        }
-    }
+fn waiting_without_lease<'h>(redis: &mut Redis, name: KeyName, holders: &[&'h [u8]], now: Timestamp) -> Vec<&'h [u8]> {
+    let waits = |redis: &Redis, holder: &[u8]| waiting::waits(redis.db(), redis.key_bytes(name), holder);
+    let mut waiting = holders.to_vec();
+    waiting.retain(|holder| waits(redis, holder) && expires_at(redis, name, holder, now).is_none());
+    waiting
 }
 
 /// Gives a lease back that was granted to a client that had gone, unless its holder has renewed it since.

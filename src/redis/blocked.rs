@@ -148,6 +148,15 @@ impl Redis<'_> {
         Ok(())
     }
 
+    /// Denies the call of a holder that waits for a lease of a key, if one does.
+    pub fn deny_waiting(&mut self, name: KeyName, holder: &[u8], now: Timestamp) {
+        if let Some(next) = waiting::take_away(self.db(), self.key_bytes(name), holder) {
+            let denial = denial_of(self, name, &next, now);
+            answer(next.client, denial, None);
+            self.serve_soon();
+        }
+    }
+
     /// Sees to it that those who wait for a key are looked at, once nothing else runs.
     pub fn serve_soon(&self) {
         arm(self.ctx);
@@ -234,13 +243,8 @@ unsafe extern "C" fn timed_out(
         let now = now();
         // SAFETY: the words are those of the call that waited, which live until it is answered.
         let mut redis = unsafe { Redis::new(ctx, guard::strings(argv, length), next.client.stats) };
-        let denial = catch_unwind(AssertUnwindSafe(|| match SERVICE.get() {
-            // RL.ACQUIRE's key is its first argument.
-            Some(service) => (service.denial)(&mut redis, KeyName(1), &next, now),
-            None => Err(Error::Internal),
-        }));
-        next.client.stats.decided(false);
-        match denial.unwrap_or(Err(Error::Internal)) {
+        // RL.ACQUIRE's key is its first argument.
+        match denial_of(&mut redis, KeyName(1), &next, now) {
             Ok(reply) => redis.reply(&reply),
             Err(error) => redis.reply_error(&error),
         }
@@ -248,6 +252,16 @@ unsafe extern "C" fn timed_out(
         arm(ctx);
     });
     OK
+}
+
+/// What one is told who has been taken out of those who wait, and is granted nothing.
+fn denial_of(redis: &mut Redis, name: KeyName, next: &Next, now: Timestamp) -> Result<Reply, Error> {
+    let denial = catch_unwind(AssertUnwindSafe(|| match SERVICE.get() {
+        Some(service) => (service.denial)(redis, name, next, now),
+        None => Err(Error::Internal),
+    }));
+    next.client.stats.decided(false);
+    denial.unwrap_or(Err(Error::Internal))
 }
 
 /// The client that a callback is about.
@@ -442,10 +456,10 @@ unsafe fn look_at(ctx: *mut raw::RedisModuleCtx, key: &Key, now: Timestamp) {
         })
     };
     if let Some(error) = elsewhere {
-        while let Some(next) = waiting::head(key).or_else(|| waiting::dismissed(key)) {
+        while let Some(next) = waiting::head(key).or_else(|| waiting::replaced(key)) {
             refuse(key, &next, error.clone());
         }
-    } else if let (false, Some(next)) = (served, waiting::head(key)) {
+    } else if let (false, Some(next)) = (served, waiting::replaced(key).or_else(|| waiting::head(key))) {
         // A defect of ours has cut it short. Nobody is to wait for ever for that.
         refuse(key, &next, Error::Internal);
     }

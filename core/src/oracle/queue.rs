@@ -47,8 +47,8 @@ struct Waiter {
     call: usize,
     claim: Claim,
     until: Option<i128>,
-    /// Whether its holder has asked again or given up.
-    dismissed: bool,
+    /// Whether its holder has asked again.
+    replaced: bool,
 }
 
 /// The leases of a key, and who waits for one.
@@ -133,12 +133,12 @@ impl Pool {
                 return self.answers.push((now, call, answer));
             }
         };
-        let waiter = Waiter { call, claim, until, dismissed: false };
+        let waiter = Waiter { call, claim, until, replaced: false };
         let older =
-            self.waiters.iter_mut().position(|older| !older.dismissed && older.claim.holder == waiter.claim.holder);
+            self.waiters.iter_mut().position(|older| !older.replaced && older.claim.holder == waiter.claim.holder);
         match older {
             Some(place) => {
-                self.waiters[place].dismissed = true;
+                self.waiters[place].replaced = true;
                 self.waiters.insert(place + 1, waiter);
             }
             None => self.waiters.push(waiter),
@@ -153,16 +153,18 @@ impl Pool {
         answer
     }
 
-    /// A holder gives its lease back, or waits no longer if it has none.
+    /// A holder gives its lease back; if it has none, it waits no longer.
     pub fn release(&mut self, holder: &str, now: i128) {
         self.see(now);
-        let has_none = self.held(holder, true, now) == 0;
-        for waiter in self.waiters.iter_mut().filter(|waiter| has_none && waiter.claim.holder == holder) {
-            waiter.dismissed = true;
-        }
         if self.held(holder, true, now) > 0 {
             self.leases.retain(|lease| now < lease.expires_at && lease.holder != holder);
             self.written = now;
+        } else if let Some(place) =
+            self.waiters.iter().position(|waiter| !waiter.replaced && waiter.claim.holder == holder)
+        {
+            let Waiter { call, claim, .. } = self.waiters.remove(place);
+            let answer = self.look(&claim, true, now);
+            self.answers.push((now, call, answer));
         }
     }
 
@@ -189,7 +191,7 @@ impl Pool {
     }
 
     fn serve_one(&mut self, now: i128) -> bool {
-        if let Some(place) = self.waiters.iter().position(|waiter| waiter.dismissed) {
+        if let Some(place) = self.waiters.iter().position(|waiter| waiter.replaced) {
             self.deny(place, true, now);
             return true;
         }
@@ -227,9 +229,9 @@ impl Pool {
         expiries.chain(deadlines).filter(|at| now < *at).min()
     }
 
-    /// Those who wait, in order; those who have asked again or given up since are to be denied.
+    /// Those who wait, in order; those who have asked again since are to be denied.
     pub fn waiting(&self) -> Vec<usize> {
-        let waiting = self.waiters.iter().filter(|waiter| !waiter.dismissed);
+        let waiting = self.waiters.iter().filter(|waiter| !waiter.replaced);
         waiting.map(|waiter| waiter.call).collect()
     }
 

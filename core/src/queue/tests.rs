@@ -109,8 +109,13 @@ impl Service {
 
     fn release(&mut self, holder: &str) {
         self.key = seen_at(&self.key, self.now);
-        if self.key.release(&[holder.as_bytes()], self.now) == 0 {
-            self.queue.dismiss(holder.as_bytes());
+        if self.key.release(&[holder.as_bytes()], self.now) == 0
+            && let Some(place) = self.queue.place_of(holder.as_bytes())
+        {
+            let limit = self.queue.limit();
+            let Waiter { claim, client, .. } = self.queue.leave(place).unwrap();
+            let told = look(&self.key, &spec(&claim.asked(limit, true)), self.now);
+            self.answer(client, told);
         }
         if self.key.is_unused() {
             self.delete();
@@ -128,7 +133,7 @@ impl Service {
     }
 
     fn serve(&mut self) {
-        while let Some((place, _)) = self.queue.dismissed() {
+        while let Some((place, _)) = self.queue.replaced() {
             self.deny(place);
         }
         loop {
@@ -477,8 +482,11 @@ fn a_place_is_one_calls_whoever_comes_again() {
     assert_eq!(clients(&queue), [3, 4, 0, 2, 1], "who waits, then who is to be denied");
     assert_eq!(queue.len(), 5);
     assert_eq!(queue.head().map(|(place, waiter)| (place, waiter.client)), Some((places[3], 3)));
-    assert_eq!(queue.dismissed().map(|(place, waiter)| (place, waiter.client)), Some((places[0], 0)));
-    assert!(queue.has(b"alice") && queue.has(b"bob") && !queue.has(b"carol"));
+    assert_eq!(queue.replaced().map(|(place, waiter)| (place, waiter.client)), Some((places[0], 0)));
+    assert_eq!(
+        ["alice", "bob", "carol"].map(|holder| queue.place_of(holder.as_bytes())),
+        [Some(places[3]), Some(places[4]), None]
+    );
     for (client, place) in places.iter().enumerate() {
         let mut queue = queue.clone();
         assert_eq!(queue.at(*place).map(|waiter| waiter.client), Some(client));
@@ -496,7 +504,7 @@ fn a_place_is_one_calls_whoever_comes_again() {
 }
 
 #[test]
-fn who_was_dismissed_is_denied_even_when_all_others_have_gone() {
+fn who_was_replaced_is_denied_even_when_all_others_have_gone() {
     let mut service = Service::new(us(0));
     for words in ["1 50ms alice", "1 50ms bob BLOCK 0", "1 50ms bob BLOCK 0"] {
         service.ask(words);
@@ -546,20 +554,6 @@ fn who_gives_a_lease_back_waits_on_for_the_next() {
 }
 
 #[test]
-fn a_holder_that_is_dismissed_keeps_its_place_until_it_is_denied() {
-    let (mut queue, places) = queue_of(&["alice", "bob"]);
-    assert_eq!(queue.dismiss(b"carol"), None);
-    assert_eq!(queue.dismiss(b"alice"), Some(places[0]));
-    assert_eq!(queue.dismiss(b"alice"), None, "nobody of that name waits any more");
-    assert!(!queue.has(b"alice"));
-    assert_eq!((queue.len(), clients(&queue)), (2, vec![1, 0]));
-    assert_eq!(queue.dismissed().map(|(place, waiter)| (place, waiter.client)), Some((places[0], 0)));
-    assert_eq!((queue.head().unwrap().0, queue.deadline()), (places[1], Some(us(1_000_001))));
-    assert_eq!(queue.leave(places[0]).map(|waiter| waiter.client), Some(0));
-    assert!(queue.dismissed().is_none());
-}
-
-#[test]
 fn leaving_frees_the_holders_place() {
     story(&[
         (0, "acquire 1 50ms alice", &["0 alice"]),
@@ -571,10 +565,10 @@ fn leaving_frees_the_holders_place() {
         (55, "go on", &["55 bob"]),
     ]);
     let (mut queue, places) = queue_of(&["alice", "alice"]);
-    // The call that was dismissed leaves: the other stays where its holder waits.
+    // The call that was replaced leaves: the other stays where its holder waits.
     queue.leave(places[0]);
     let again = queue.join(Waiter { claim: claim("1 30s alice"), since: us(0), until: None, client: 2 });
-    assert_eq!((queue.head().unwrap().0, queue.dismissed().unwrap().0), (again, places[1]));
+    assert_eq!((queue.head().unwrap().0, queue.replaced().unwrap().0), (again, places[1]));
 }
 
 #[test]
@@ -587,7 +581,7 @@ fn who_has_left_is_not_overdue() {
     queue.leave(places[0]);
     assert_eq!(queue.deadline(), Some(us(1_000_001)));
     assert_eq!(queue.overdue(us(2_000_000)).unwrap().1.client, 1);
-    // Nor who was dismissed: it is to be denied as it is.
+    // Nor who was replaced: it is to be denied as it is.
     queue.join(Waiter { claim: claim("1 30s bob"), since: us(0), until: None, client: 3 });
     assert_eq!(queue.deadline(), Some(us(1_000_002)));
     queue.leave(places[2]);
@@ -741,7 +735,7 @@ fn ten_thousand_who_wait_are_passed_by_nobody() {
     while !queue.is_empty() {
         count(&mut queue, &mut most, &mut |queue| {
             let next =
-                queue.dismissed().or_else(|| if answered.len() % 3 == 0 { queue.overdue(us(10_000)) } else { None });
+                queue.replaced().or_else(|| if answered.len() % 3 == 0 { queue.overdue(us(10_000)) } else { None });
             let (place, waiter) = next.or_else(|| queue.head()).unwrap();
             answered.push(waiter.client);
             assert!(queue.deadline().is_some() || answered.len() > 10_000);

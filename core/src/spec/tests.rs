@@ -6,6 +6,7 @@ use crate::ban::BanRule;
 use crate::calls::{amounts, call, lengths, units};
 use crate::{Decision, Timestamp, Verdict, look};
 use proptest::prelude::*;
+use std::borrow::Cow;
 
 /// The words of a call, its command's name first.
 fn words(text: &str) -> Vec<&[u8]> {
@@ -1623,5 +1624,34 @@ fn of_several_each_is_read_like_one() {
         let words: Vec<&[u8]> = text.split(' ').map(str::as_bytes).collect();
         let told = read_several(&words).unwrap_err().to_string();
         assert!(told.starts_with(error), "{text}: {told}");
+    }
+}
+
+#[test]
+fn what_a_policys_name_alone_asks_is_what_a_call_asks_at_length() {
+    let policy = |text: &str, factor: u64| {
+        let words: Vec<&[u8]> = std::iter::once("RL.POLICYSET").chain(text.split(' ')).map(str::as_bytes).collect();
+        Policy::read(&mut Args::new(&words)).unwrap().scaled(units(factor))
+    };
+    for (text, factor, is_ready) in [
+        ("FIXED 9 1h SLIDING 9 1h", 1, true),
+        ("FIXED 9 1h SLIDING 9 1h", 2, true),
+        ("FIXED 9 1h COST 3 SLIDING 9 1h SHADOW BAN 3 1m 1h", 1, true),
+        ("TOKENBUCKET 9 9 1h FIXED 9 1h", 1, true),
+        ("TOKENBUCKET 9 9 1h FIXED 9 1h", 2, false),
+        ("FIXED 9 1h AS a SLIDING 9 1h", 1, false),
+        ("FIXED 9 1h COST 3 AS a SLIDING 9 1h SHADOW BAN 3 1m 1h", 1, false),
+    ] {
+        let policy = policy(text, factor);
+        let at_length = ByPolicy::behind(b"p", &mut Args::new(&[&b"RL.LIMIT"[..]]))
+            .unwrap()
+            .asked(&policy)
+            .map(|asked| format!("{asked:?}"));
+        let alone = policy.call().unwrap();
+        assert_eq!(Ok(format!("{:?}", Asked::Several(Box::new(alone.clone().into_owned())))), at_length, "{text}");
+        assert_eq!(matches!(alone, Cow::Borrowed(_)), is_ready, "{text}");
+    }
+    for leases in ["CONCURRENCY 9 1m", "FIXED 9 1h CONCURRENCY 9 1m"] {
+        assert_eq!(policy(leases, 1).call().map(Cow::into_owned).err(), Some(Error::NoHolder));
     }
 }
