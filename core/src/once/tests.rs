@@ -214,6 +214,11 @@ trait Naive: Debug + Default {
     fn limit(terms: Terms) -> Self::Limit;
     fn move_back(&mut self, now: i128, before: &[i128], after: &[i128]);
     fn change(&mut self, terms: Terms, now: i128, by: i128, before: &[i128], after: &[i128]);
+    /// Whether the real one may not hold all that was charged.
+    fn is_saturated(real: &[i128]) -> bool {
+        real.contains(&MAX)
+    }
+
     /// What each count of it is and what the real one has there.
     fn counts(&self, real: &[i128]) -> Vec<(BigRational, BigRational)>;
 }
@@ -416,6 +421,10 @@ impl Naive for NaiveLog {
     type Limit = SlidingLog;
     const PLACES: bool = true;
 
+    fn is_saturated(real: &[i128]) -> bool {
+        real[1..].chunks(2).map(|pair| pair[1]).sum::<i128>() == MAX
+    }
+
     fn limit(Terms { amount, length, .. }: Terms) -> SlidingLog {
         SlidingLog::new(millionths(amount), Period::new(Span::from_micros(length)).unwrap())
     }
@@ -504,6 +513,8 @@ fn settles_as_a_replay_does<N: Naive>((begin, terms, steps): (u64, Vec<Terms>, V
     // Of each id: what it turned out to cost, and what it was charged.
     let (mut costs, mut charged): (Vec<i128>, Vec<u64>) = Default::default();
     let mut equal = true;
+    // Of how many ids it is not known any more what they would have cost: "what saturates cannot be settled".
+    let mut saturated = 0;
     for step in steps {
         let terms = *step.terms.get(&terms);
         let limit = N::limit(terms);
@@ -555,7 +566,7 @@ fn settles_as_a_replay_does<N: Naive>((begin, terms, steps): (u64, Vec<Terms>, V
                 let settled = u64::try_from(u128::from(cost) * u128::from(part) / 100).unwrap();
                 // By the clock as it was before it went back.
                 let known = key.ids.find(&name(id), at.max(key.written)).filter(|call| !call.settled);
-                if known.is_some_and(|call| call.charges[0].part == key.part) {
+                if id >= saturated && known.is_some_and(|call| call.charges[0].part == key.part) {
                     costs[id] = settled.into();
                 }
                 (key.make(&limit, at, Call::Settle(&name(id), millionths(cost - settled))), 0, None)
@@ -566,6 +577,9 @@ fn settles_as_a_replay_does<N: Naive>((begin, terms, steps): (u64, Vec<Terms>, V
             let same = N::window(&before).is_none_or(|window| window == i128::from(terms.length));
             equal &= seen.is_unused() || same;
             history.push(Event::Changed { terms, now: then, by, id, before, after: after.clone() });
+        }
+        if N::is_saturated(&after) {
+            saturated = costs.len();
         }
         equal &= !after.contains(&MAX) && (!N::PLACES || after.iter().sum::<i128>() < MAX);
 
@@ -721,6 +735,20 @@ fn another_window_ends_what_can_be_settled() {
     key.make(&other, seconds(1), Call::Charge(units(1), Some((b"b", period("1h").span()))));
     assert_eq!(settled(&mut key, &other, 1, "a", 5), 0);
     assert_eq!(settled(&mut key, &other, 1, "b", 1), 1);
+}
+
+#[test]
+fn once_a_log_has_saturated_nothing_of_before_is_settled() {
+    let most = 1_000_000_000_000;
+    let limit = SlidingLog::new(units(most), minute());
+    let mut calls = vec![(0, "", most); 8];
+    calls.extend([(0, "a", most), (10, "b", most), (60, "c", 1)]);
+    // Of what b asked for a fifth was counted: there would have been room for more if a had cost less.
+    for id in ["a", "b"] {
+        assert_eq!(settled(&mut charged(&limit, &calls[..10]), &limit, 10, id, most), 0, "{id}");
+        assert_eq!(settled(&mut charged(&limit, &calls), &limit, 69, id, most), 0, "{id}");
+    }
+    assert_eq!(settled(&mut charged(&limit, &calls), &limit, 70, "c", 1), 1);
 }
 
 #[test]
