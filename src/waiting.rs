@@ -190,9 +190,7 @@ pub fn leave(key: &Key, place: Place) -> Option<Waiter<Client>> {
 /// The same by the server's handle.
 pub fn gone(handle: Handle) -> Option<Next> {
     let (key, place) = LINES.with_borrow(|lines| lines.by_client.get(&handle).cloned())?;
-    let gone = next(&key, |queue| Some((place, queue.at(place)?)))?;
-    leave(&key, place)?;
-    Some(gone)
+    take_from(&key, |_| Some(place))
 }
 
 /// One of a queue.
@@ -222,8 +220,16 @@ fn next(key: &Key, of: impl FnOnce(&Queue<Client>) -> Option<(Place, &Waiter<Cli
 /// Takes the call of a holder away that waits for a lease of a key.
 pub fn take_away(db: c_int, name: &[u8], holder: &[u8]) -> Option<Next> {
     let key = LINES.with_borrow(|lines| lines.key(db, name))?;
-    let taken = next(&key, |queue| queue.place_of(holder).and_then(|place| Some((place, queue.at(place)?))))?;
-    leave(&key, taken.place)?;
+    take_from(&key, |queue| queue.place_of(holder))
+}
+
+/// Takes one of a key's queue away.
+fn take_from(key: &Key, place: impl FnOnce(&Queue<Client>) -> Option<Place>) -> Option<Next> {
+    let taken = next(key, |queue| {
+        let place = place(queue)?;
+        Some((place, queue.at(place)?))
+    })?;
+    leave(key, taken.place)?;
     Some(taken)
 }
 

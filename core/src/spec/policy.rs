@@ -34,7 +34,7 @@ pub struct Policy {
     ban: Option<BanRule>,
     /// The one limit of a policy that a plain key can serve: it has nothing of what a key needs parts for.
     plain: Option<AnyLimit>,
-    /// What a call asks of any other that says no more than its name, if nothing in that is the policy's own.
+    /// What a call asks of any other that says no more than its name, if that borrows nothing of the policy.
     ready: Option<Call<'static>>,
     /// Whether an admitted call may have to wait for its turn.
     queues: bool,
