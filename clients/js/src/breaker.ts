@@ -7,10 +7,14 @@ export interface BreakerOptions {
   readonly pauseMs: number;
 }
 
+/** Of an outage, and of what somebody has to mend. */
+export type Level = "warn" | "error";
+export type Log = (line: string, level: Level) => void;
+
 export class Breaker {
   readonly #options: BreakerOptions;
   readonly #now: () => number;
-  readonly #log: (line: string) => void;
+  readonly #log: Log;
   #failures = 0;
   #openUntil = -Infinity;
   /** Told to the log, and not yet that it is over. */
@@ -18,7 +22,7 @@ export class Breaker {
   /** Of this outage the log knows that the server answers, but does not decide. */
   #toldUnable = false;
 
-  constructor(options: BreakerOptions, now: () => number, log: (line: string) => void) {
+  constructor(options: BreakerOptions, now: () => number, log: Log) {
     this.#options = options;
     this.#now = now;
     this.#log = log;
@@ -56,7 +60,10 @@ export class Breaker {
    */
   outage(why: unknown, isUnable: boolean): void {
     if (this.#lastFailure === undefined || (isUnable && !this.#toldUnable)) {
-      this.#log(`rate limits: the server ${isUnable ? "refuses calls" : "is away"}: ${why}`);
+      this.#log(
+        `rate limits: the server ${isUnable ? "refuses calls" : "is away"}: ${why}`,
+        "warn",
+      );
       this.#toldUnable = isUnable;
     }
     this.#lastFailure = this.#now();
@@ -66,8 +73,32 @@ export class Breaker {
   decided(): void {
     if (this.#lastFailure === undefined) return;
     if (this.#now() < this.#lastFailure + this.#options.pauseMs) return;
-    this.#log(`rate limits: the server ${this.#toldUnable ? "decides again" : "is back"}`);
+    this.#log(`rate limits: the server ${this.#toldUnable ? "decides again" : "is back"}`, "warn");
     this.#lastFailure = undefined;
     this.#toldUnable = false;
+  }
+}
+
+const REPEATED_MS = 60_000;
+
+/** A line in the log for what somebody has to mend: at once, and each minute while it goes on. */
+export class Complaint {
+  readonly #now: () => number;
+  readonly #log: Log;
+  /** By the code that the server's reply begins with. */
+  readonly #told = new Map<string, number>();
+
+  constructor(now: () => number, log: Log) {
+    this.#now = now;
+    this.#log = log;
+  }
+
+  of(reply: string, key: string | undefined, why: Error): void {
+    const code = /^\S*/.exec(reply)![0];
+    const now = this.#now();
+    if (now - (this.#told.get(code) ?? -Infinity) < REPEATED_MS) return;
+    this.#told.set(code, now);
+    const place = key === undefined ? "" : ` for ${JSON.stringify(key)}`;
+    this.#log(`rate limits: the server refuses a call${place}: ${why.message}`, "error");
   }
 }

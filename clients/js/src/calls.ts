@@ -42,7 +42,10 @@ export interface Once {
 }
 
 export interface PeekOptions {
-  /** What the call charges: 1, unless it says otherwise. 0 looks; a negative cost gives back. */
+  /**
+   * What the call charges: 1, unless it says otherwise. 0 looks. A negative cost gives back, in
+   * commands without a limiter; a limiter has `giveBack`.
+   */
   readonly cost?: number;
   /** Pass only if this much stays available: an amount, or `"20%"` of the limit. */
   readonly keep?: number | `${number}%`;

@@ -30,6 +30,17 @@ export type Client = IoredisClient | NodeRedisClient | NodeRedisCluster;
 /** Sends a call and decodes its reply. The signal: what has not been sent yet need not be any more. */
 export type Send = <Reply>(call: Call<Reply>, signal: AbortSignal) => Promise<Reply>;
 
+export function isCluster(client: Client): boolean {
+  return "nodeClient" in client || "nodes" in client;
+}
+
+/** Refused before anything is sent: what a client cannot send is no outage. */
+export function wordsAreText(call: Call<unknown>): void {
+  for (const word of wordsOf(call)) {
+    if (typeof word !== "string") throw new TypeError(`a word must be a string: ${String(word)}`);
+  }
+}
+
 export function senderOf(client: Client): Send {
   if ("call" in client) {
     const commandOf = commandsOf(client);

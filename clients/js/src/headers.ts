@@ -18,8 +18,7 @@ export function fields(decision: Decision): Record<string, string> {
   const result: Record<string, string> = {};
   // A policy whose limits are all in the shadow limits nobody, and says so by this number.
   if (source === "server" && decision.limit !== NO_LIMIT) {
-    const all = decision.each.length > 0 ? decision.each : [decision];
-    const named = all.map((one, index) => [nameOf(one, decision, all.length, index), one] as const);
+    const named = labelled(decision).map(([name, one]) => [quoted(name), one] as const);
     result["RateLimit-Policy"] = named.map(([name, one]) => quota(name, one)).join(", ");
     // Retry-After is to be no earlier than any time told beside it, and other limits may take longer
     // to recover than those that deny. So a denial tells of these only.
@@ -31,6 +30,17 @@ export function fields(decision: Decision): Record<string, string> {
   }
   if (!allowed && wait !== null) result["Retry-After"] = `${Math.ceil(wait)}`;
   return result;
+}
+
+/**
+ * The limits that a denied decision violates, by the names that they have in header fields. Of a key
+ * that is banned no limit may be to blame, and all are named.
+ */
+export function violated(decision: Decision): string[] {
+  if (decision.allowed || decision.source === "none") return [];
+  const all = labelled(decision);
+  const denying = all.filter(([, one]) => !one.allowed);
+  return (denying.length > 0 ? denying : all).map(([name]) => name);
 }
 
 export interface Denial {
@@ -63,18 +73,27 @@ export function denial(
       type: `https://iana.org/assignments/http-problem-types#${type}`,
       title,
       status,
-      "violated-policies": violated,
+      // While the server is away, none is violated.
+      ...(source !== "none" && { "violated-policies": violated }),
       ...(wait === null && { detail: "This request costs more than the limit ever allows" }),
     },
   };
 }
 
-function nameOf(one: Decision, whole: Decision, count: number, index: number): string {
-  const name = one.name ?? whole.policy ?? "default";
-  const isUnique = one.name !== undefined || count === 1;
-  // Of a structured field, a string: printable ASCII.
-  const safe = name.replace(/[^ -~]/gu, "?").replace(/["\\]/g, "\\$&");
-  return isUnique ? `"${safe}"` : `"${safe}-${index + 1}"`;
+/** Each limit that the decision knows of, with what it is called. */
+function labelled(whole: Decision): (readonly [name: string, one: Decision])[] {
+  const all = whole.each.length > 0 ? whole.each : [whole];
+  return all.map((one, index) => {
+    const name = one.name ?? whole.policy ?? "default";
+    const isUnique = one.name !== undefined || all.length === 1;
+    // Of a structured field, a string: printable ASCII.
+    const safe = name.replace(/[^ -~]/gu, "?");
+    return [isUnique ? safe : `${safe}-${index + 1}`, one] as const;
+  });
+}
+
+function quoted(name: string): string {
+  return `"${name.replace(/["\\]/g, "\\$&")}"`;
 }
 
 /** `"user";q=200;w=120`: so many units in so many seconds. */

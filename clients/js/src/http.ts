@@ -4,7 +4,7 @@ import { network } from "./address.js";
 import type { Keyed } from "./calls.js";
 import type { Client } from "./clients.js";
 import type { Decision } from "./decision.js";
-import { denial, fields, type Denial } from "./headers.js";
+import { denial, fields, violated, type Denial } from "./headers.js";
 import { Limiter, type LimiterOptions } from "./limiter.js";
 import type { Limit, Limits } from "./limits.js";
 
@@ -70,9 +70,4 @@ export function gate<Request extends { readonly ip?: string | undefined }>(
 
 function isKeyed(limits: Limits | Keyed): limits is Keyed {
   return !Array.isArray(limits) && !Array.isArray((limits as Limit).words);
-}
-
-/** The names of the limits that denied. */
-function violated({ each }: Decision): string[] {
-  return each.flatMap(({ allowed, name }) => (allowed || name === undefined ? [] : [name]));
 }

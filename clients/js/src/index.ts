@@ -7,12 +7,14 @@ export type { Decision } from "./decision.js";
 export {
   CallError,
   DeniedError,
+  FullError,
   LeaseLostError,
   NoPolicyError,
   RateLimitError,
+  SetupError,
   UnavailableError,
 } from "./errors.js";
-export { denial, fields, type Denial } from "./headers.js";
+export { denial, fields, violated, type Denial } from "./headers.js";
 export { Lease, type LeaseOptions } from "./lease.js";
 export { Limiter, Policies, type LimiterOptions, type TakeOptions } from "./limiter.js";
 export {

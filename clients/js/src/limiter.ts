@@ -3,18 +3,33 @@
 import { randomUUID } from "node:crypto";
 import { setTimeout as sleep } from "node:timers/promises";
 
-import { Breaker } from "./breaker.js";
+import { Breaker, Complaint, type Log } from "./breaker.js";
 import * as calls from "./calls.js";
 import type { Call, CallOptions, Keyed, Once, PeekOptions } from "./calls.js";
-import { senderOf, type Client, type Send } from "./clients.js";
+import { isCluster, senderOf, wordsAreText, type Client, type Send } from "./clients.js";
 import { decisionOf, type Decision } from "./decision.js";
-import { DeniedError, UnavailableError, explained, failureOf, isFullOfIds } from "./errors.js";
+import {
+  CallError,
+  DeniedError,
+  FullError,
+  RateLimitError,
+  SetupError,
+  UnavailableError,
+} from "./errors.js";
 import { Lease, type LeaseOptions } from "./lease.js";
-import { fixed, seconds, type ConcurrencyLimit, type Duration, type Limits } from "./limits.js";
+import {
+  amount,
+  fixed,
+  seconds,
+  type ConcurrencyLimit,
+  type Duration,
+  type Limits,
+} from "./limits.js";
 import { LocalLimits, type Charged, type LocalOptions } from "./local.js";
 import * as policies from "./policies.js";
+import { explained, mayPassWithoutId, messageOf, refusalOf, replyOf } from "./replies.js";
 import { Units, type UnitsOptions } from "./units.js";
-import { Waiting } from "./waiting.js";
+import { connectionOf, type Connection } from "./waiting.js";
 
 export interface LimiterOptions {
   /** What every key begins with. Nothing by default. */
@@ -43,10 +58,15 @@ export interface LimiterOptions {
    * - "closed": nothing does;
    * - "throw": an UnavailableError is thrown;
    * - a share: this process's part of each limit, in its own memory.
+   *
+   * A mistake is no outage: it is always thrown. Nor is a key without room: it is always denied.
    */
   readonly onOutage?: "open" | "closed" | "throw" | LocalOptions;
-  /** Told when an outage begins and when it is over. console.warn by default. */
-  readonly log?: (line: string) => void;
+  /**
+   * Told when an outage begins and when it is over ("warn"), and of what somebody has to mend
+   * ("error"). console.warn and console.error by default.
+   */
+  readonly log?: Log;
   /** Milliseconds that never go back. performance.now by default. */
   readonly now?: () => number;
 }
@@ -68,7 +88,7 @@ interface Wait<Reply> {
   readonly until: number;
   /** The call, if it may wait for so long yet. */
   readonly blocking: (block: Duration) => Call<Reply>;
-  readonly signal: AbortSignal | undefined;
+  readonly signal: AbortSignal;
 }
 
 /** To be answered, or to be lost: not one of several failures in a row. */
@@ -87,20 +107,26 @@ export class Limiter {
   /** The limits that the server keeps under a name. */
   readonly policies: Policies;
   readonly #send: Send;
-  readonly #waiting: Waiting;
+  readonly #connection: Connection;
+  readonly #isCluster: boolean;
+  /** Ends what waits, when the limiter is closed. */
+  #closing = new AbortController();
   readonly #prefix: string;
   readonly #once: boolean;
   readonly #onceTtl: Duration;
   readonly #timeoutMs: number;
   readonly #resends: number;
   readonly #breaker: Breaker;
+  readonly #complaint: Complaint;
   readonly #onOutage: "open" | "closed" | "throw" | LocalLimits;
   readonly #now: () => number;
 
   constructor(client: Client, options: LimiterOptions = {}) {
     const { onOutage = "open", now = () => performance.now() } = options;
+    const { log = (line, level) => console[level](line) } = options;
     this.#send = senderOf(client);
-    this.#waiting = new Waiting(client);
+    this.#connection = connectionOf(client);
+    this.#isCluster = isCluster(client);
     this.#prefix = options.prefix ?? "";
     this.#once = options.once ?? true;
     this.#onceTtl = options.onceTtl ?? 30;
@@ -109,8 +135,9 @@ export class Limiter {
     this.#breaker = new Breaker(
       { failures: options.failures ?? 5, pauseMs: seconds(options.pause ?? 1) * 1000 },
       now,
-      options.log ?? ((line) => console.warn(line)),
+      log,
     );
+    this.#complaint = new Complaint(now, log);
     this.#onOutage = typeof onOutage === "string" ? onOutage : new LocalLimits(onOutage, now);
     this.#now = now;
     this.policies = new Policies((call) => this.#answer(call));
@@ -119,14 +146,15 @@ export class Limiter {
   /** Charges all the limits of a key, or none of them. */
   async take(key: string, limits: Limits, options: TakeOptions = {}): Promise<Decision> {
     return this.#take(options, ofKey(key, limits), (how) =>
-      calls.take(this.#prefix + key, limits, how),
+      calls.take(this.#keyOf(key), limits, how),
     );
   }
 
   /** Says what `take` would, and charges nothing. A replica may answer: the client's settings say. */
   async peek(key: string, limits: Limits, options: PeekOptions = {}): Promise<Decision> {
-    const call = calls.peek(this.#prefix + key, limits, options);
-    return this.#decide(call, ofKey(key, limits), options.cost, true);
+    checkCost(options.cost);
+    const call = calls.peek(this.#keyOf(key), limits, options);
+    return this.#decide(call, ofKey(key, limits), options, true);
   }
 
   /**
@@ -147,8 +175,9 @@ export class Limiter {
     keyed: Keyed,
     options: Omit<PeekOptions, "upto" | "each" | "ban"> = {},
   ): Promise<Decision> {
+    checkCost(options.cost);
     const call = calls.peekAll(this.#prefixed(keyed), options);
-    return this.#decide(call, Object.entries(keyed), options.cost, true);
+    return this.#decide(call, Object.entries(keyed), options, true);
   }
 
   /**
@@ -156,7 +185,8 @@ export class Limiter {
    * need. With the limits of the first call. Not allowed if the id is not known, or no longer.
    */
   async settle(key: string, limits: Limits, id: string, cost: number): Promise<Decision> {
-    return this.#correct(calls.settle(this.#prefix + key, limits, id, cost));
+    checkCost(cost);
+    return this.#correct(calls.settle(this.#keyOf(key), limits, id, cost));
   }
 
   /**
@@ -164,12 +194,17 @@ export class Limiter {
    * is no answer. To give back a charge of your own, `settle` it with 0.
    */
   async giveBack(key: string, limits: Limits, cost = 1): Promise<Decision> {
-    return this.#correct(calls.take(this.#prefix + key, limits, { cost: -cost }));
+    amount(cost, "cost", { zero: false });
+    return this.#correct(calls.take(this.#keyOf(key), limits, { cost: -cost }), () =>
+      this.#onOutage instanceof LocalLimits
+        ? this.#onOutage.take(ofKey(key, limits), { cost: -cost })
+        : undefined,
+    );
   }
 
   /** Forgets all that a key has used. Returns whether there was anything to forget. */
   async reset(key: string): Promise<boolean> {
-    return this.#answer(calls.reset(this.#prefix + key));
+    return this.#answer(calls.reset(this.#keyOf(key)));
   }
 
   /**
@@ -180,50 +215,64 @@ export class Limiter {
   async lease(key: string, limit: ConcurrencyLimit, options: LeaseOptions = {}): Promise<Lease> {
     const { holder = randomUUID(), cost, nx = false, wait = 0, signal } = options;
     const acquire = (again: boolean, block?: Duration) =>
-      calls.acquire(this.#prefix + key, limit, holder, {
+      calls.acquire(this.#keyOf(key), limit, holder, {
         ...(cost === undefined ? {} : { cost }),
         ...(block === undefined ? {} : { block }),
         nx: nx && !again,
       });
-    const release = () => this.#answer(calls.release(this.#prefix + key, holder));
+    const release = () => this.#answer(calls.release(this.#keyOf(key), holder));
     const ttlMs = seconds(limit.ttl) * 1000;
     const waitMs = wait === Infinity ? Infinity : seconds(wait) * 1000;
     const until = this.#now() + waitMs;
-    for (let again = false; ; again = true) {
-      const sentAt = this.#now();
-      const blocking = (block: Duration) => acquire(again, block);
-      const decision = await this.#decide(
-        acquire(again),
-        [[key, limit]],
-        cost,
-        false,
-        waitMs > 0 ? { until, blocking, signal } : undefined,
-      ).catch(async (error: unknown) => {
-        // It may have been granted all the same.
-        if (signal?.aborted) await release().catch(() => {});
-        throw error;
-      });
-      if (!decision.allowed) throw new DeniedError(decision);
-      // When it was granted is not known here, and that it was asked for then: if much of the ttl may
-      // be over, it is renewed first.
-      if (decision.source !== "server" || this.#now() - sentAt < ttlMs / 2) {
-        const renew = () => this.#answer(acquire(true));
-        return new Lease(decision, { holder, ttlMs, sentAt, now: this.#now, renew, release });
+    const ending = new AbortController();
+    const signals = [this.#closing.signal, ...(signal ? [signal] : [])];
+    const ends = signals.map((one) => () => ending.abort(one.reason));
+    signals.forEach((one, index) => {
+      if (one.aborted) ending.abort(one.reason);
+      one.addEventListener("abort", ends[index]!);
+    });
+    try {
+      for (let again = false; ; again = true) {
+        const sentAt = this.#now();
+        const blocking = (block: Duration) => acquire(again, block);
+        const decision = await this.#decide(
+          acquire(again),
+          [[key, limit]],
+          cost === undefined ? {} : { cost },
+          false,
+          waitMs > 0 ? { until, blocking, signal: ending.signal } : undefined,
+        ).catch(async (error: unknown) => {
+          // It may have been granted all the same.
+          if (ending.signal.aborted) await release().catch(() => {});
+          throw error;
+        });
+        if (!decision.allowed) throw new DeniedError(decision);
+        // When it was granted is not known here, and that it was asked for then: if much of the ttl may
+        // be over, it is renewed first.
+        if (decision.source !== "server" || this.#now() - sentAt < ttlMs / 2) {
+          const renew = () => this.#answer(acquire(true));
+          return new Lease(decision, { holder, ttlMs, sentAt, now: this.#now, renew, release });
+        }
       }
+    } finally {
+      signals.forEach((one, index) => one.removeEventListener("abort", ends[index]!));
     }
   }
 
   /** Releases leases by their holders. Returns how many were held. */
   async release(key: string, ...holders: string[]): Promise<number> {
-    return this.#answer(calls.release(this.#prefix + key, ...holders));
+    return this.#answer(calls.release(this.#keyOf(key), ...holders));
   }
 
   /** Bans a key, or with 0 lifts its ban. Returns for how many milliseconds it is banned. */
   async ban(key: string, time: Duration): Promise<number> {
-    return this.#answer(calls.banKey(this.#prefix + key, time));
+    return this.#answer(calls.banKey(this.#keyOf(key), time));
   }
 
-  /** For the start: throws if the server cannot be reached, or does not have the module. */
+  /**
+   * For the start: throws a SetupError that says what to do, such as of a server without the module,
+   * or an UnavailableError if the server cannot be reached.
+   */
   async check(): Promise<void> {
     await this.#answer(calls.peek(`${this.#prefix}{check}`, fixed(1, 1)));
   }
@@ -236,15 +285,34 @@ export class Limiter {
     return new Units(options, {
       now: this.#now,
       take: (cost, once) =>
-        this.#answer(calls.take(this.#prefix + key, limits, { cost, upto: true, once })),
-      settle: (id, cost) => this.#answer(calls.settle(this.#prefix + key, limits, id, cost)),
-      instead: (cost, error) => this.#instead(error, ofKey(key, limits), cost, false),
+        this.#answer(calls.take(this.#keyOf(key), limits, { cost, upto: true, once })),
+      settle: (id, cost) => this.#answer(calls.settle(this.#keyOf(key), limits, id, cost)),
+      instead: (cost, error) => this.#instead(error, ofKey(key, limits), { cost }, false),
     });
+  }
+
+  /**
+   * Ends what waits for a lease, and closes the connections that were opened to wait on. The client
+   * is yours to close. Whoever asks after that is answered as ever.
+   */
+  close(): void {
+    this.#closing.abort(new RateLimitError("the limiter was closed"));
+    this.#closing = new AbortController();
+    this.#connection.waiting.close();
+  }
+
+  [Symbol.dispose](): void {
+    this.close();
+  }
+
+  #keyOf(key: string): string {
+    if (typeof key !== "string") throw new TypeError(`a key must be a string: ${String(key)}`);
+    return this.#prefix + key;
   }
 
   #prefixed(keyed: Keyed): Keyed {
     return Object.fromEntries(
-      Object.entries(keyed).map(([key, limit]) => [this.#prefix + key, limit]),
+      Object.entries(keyed).map(([key, limit]) => [this.#keyOf(key), limit]),
     );
   }
 
@@ -254,17 +322,23 @@ export class Limiter {
     callOf: (options: CallOptions) => Call<Decision>,
   ): Promise<Decision> {
     const { cost = 1 } = options;
+    checkCost(cost);
     const once = cost > 0 ? this.#onceOf(asked) : undefined;
     const named = callOf(once ? { ...options, once } : options);
     try {
       const decision = await this.#answer(named);
       return once && decision.allowed ? { ...decision, id: once.id } : decision;
     } catch (error) {
-      if (asked === true && isFullOfIds(error)) {
-        // Rather than deny what is in order: this one may be charged twice, if it is sent twice.
-        return this.#decide(callOf(options), charged, cost, false);
+      const mayPass = error instanceof FullError && mayPassWithoutId(messageOf(error.cause));
+      if (!mayPass || asked !== true || options.upto || !once) {
+        return this.#instead(error, charged, options, false);
       }
-      return this.#instead(error, charged, cost, false);
+      // Rather than deny what is in order: this one may be charged twice, if it is sent twice.
+      return this.#decide(callOf(options), charged, options, false).catch((without: unknown) => {
+        // It is the id that was missing.
+        if (!(without instanceof CallError)) throw without;
+        return this.#instead(error, charged, options, false);
+      });
     }
   }
 
@@ -277,35 +351,46 @@ export class Limiter {
   async #decide(
     call: Call<Decision>,
     charged: Charged,
-    cost = 1,
+    options: PeekOptions,
     peeks: boolean,
     wait?: Wait<Decision>,
   ): Promise<Decision> {
     try {
       return await this.#answer(call, wait);
     } catch (error) {
-      return this.#instead(error, charged, cost, peeks);
+      return this.#instead(error, charged, options, peeks);
     }
   }
 
-  async #correct(call: Call<Decision>): Promise<Decision> {
+  async #correct(
+    call: Call<Decision>,
+    locally: () => Decision | undefined = () => undefined,
+  ): Promise<Decision> {
     try {
       return await this.#answer(call);
     } catch (error) {
+      if (error instanceof FullError) return nobody(false, null, error);
       if (!(error instanceof UnavailableError) || this.#onOutage === "throw") throw error;
-      return nobody(false, null, error);
+      const decision = locally();
+      return decision ? { ...decision, error } : nobody(false, null, error);
     }
   }
 
-  /** What holds while the server does not decide. A call that is wrong is still an error. */
-  #instead(error: unknown, charged: Charged, cost: number, peeks: boolean): Decision {
-    if (!(error instanceof UnavailableError) || this.#onOutage === "throw") throw error;
-    const open = this.#onOutage === "open";
+  /** What holds while the server does not decide. A mistake is still an error. */
+  #instead(error: unknown, charged: Charged, options: PeekOptions, peeks: boolean): Decision {
+    const { cost = 1, upto = false } = options;
+    const nobodyDecides = (allowed: boolean, waitMs: number) => ({
+      ...nobody(allowed, waitMs, error),
+      ...(upto ? { granted: allowed ? Math.floor(cost) : 0 } : {}),
+    });
     const askedAgainMs = Math.ceil(this.#breaker.pauseMs);
-    if (open || this.#onOutage === "closed") return nobody(open, open ? 0 : askedAgainMs, error);
-    const decision = (this.#onOutage as LocalLimits).take(charged, cost, peeks);
+    if (error instanceof FullError) return nobodyDecides(false, askedAgainMs);
+    if (!(error instanceof UnavailableError) || this.#onOutage === "throw") throw error;
+    if (this.#onOutage === "open") return nobodyDecides(true, 0);
+    if (this.#onOutage === "closed") return nobodyDecides(false, askedAgainMs);
+    const decision = this.#onOutage.take(charged, options, peeks);
     // A policy, and nobody has said what stands in for it.
-    if (!decision) return nobody(true, 0, error);
+    if (!decision) return nobodyDecides(true, 0);
     if (decision.allowed) return { ...decision, error };
     // Not when there is a unit here, but when the server is asked again, whose limit is larger.
     return { ...decision, wait: askedAgainMs / 1000, waitMs: askedAgainMs, error };
@@ -313,23 +398,41 @@ export class Limiter {
 
   /** Throws an UnavailableError if nobody decided, and what the server says if the call is wrong. */
   async #answer<Reply>(call: Call<Reply>, wait?: Wait<Reply>): Promise<Reply> {
-    wait?.signal?.throwIfAborted();
+    wait?.signal.throwIfAborted();
+    wordsAreText(call);
     if (!this.#breaker.allows()) throw new UnavailableError("the server did not answer lately");
     try {
       const reply = await this.#inTime(call, wait);
+      this.#connection.refusal = undefined;
       this.#breaker.answered();
       this.#breaker.decided();
       return reply;
     } catch (error) {
       // Of the server that says nothing.
-      if (wait?.signal?.aborted) throw error;
-      const why = explained(error);
-      const isLost = failureOf(error) === "lost";
-      if (isLost) this.#breaker.silent();
-      else this.#breaker.answered();
-      if (why instanceof UnavailableError) this.#breaker.outage(why.message, !isLost);
-      throw why;
+      if (wait?.signal.aborted) throw error;
+      throw this.#failed(error, call);
     }
+  }
+
+  /** What became of a call, as an error of this package. */
+  #failed(error: unknown, call: Call<unknown>): Error {
+    const refusal = refusalOf(error);
+    if (refusal !== undefined) this.#connection.refusal = refusal;
+    // A client that the server does not let in has no answer to calls either.
+    const said = replyOf(error, this.#isCluster) ?? this.#connection.refusal;
+    if (said === undefined) {
+      this.#breaker.silent();
+      this.#breaker.outage(messageOf(error), false);
+      if (error instanceof UnavailableError) return error;
+      return new UnavailableError(messageOf(error), { cause: error });
+    }
+    this.#breaker.answered();
+    const why = explained(said, error);
+    if (why instanceof UnavailableError) this.#breaker.outage(why.message, true);
+    if (why instanceof SetupError || why instanceof FullError) {
+      this.#complaint.of(said, call.keys[0] ?? call.route, why);
+    }
+    return why;
   }
 
   async #inTime<Reply>(call: Call<Reply>, wait?: Wait<Reply>): Promise<Reply> {
@@ -346,14 +449,14 @@ export class Limiter {
         const why = `no answer within ${Math.round(patience)} ms`;
         timer = setTimeout(() => giveUp(new UnavailableError(why)), patience);
       }
-      stop = () => giveUp(wait?.signal?.reason);
-      wait?.signal?.addEventListener("abort", stop);
+      stop = () => giveUp(wait?.signal.reason);
+      wait?.signal.addEventListener("abort", stop);
     });
     try {
       return await Promise.race([this.#sent(call, given.signal, wait), late]);
     } finally {
       clearTimeout(timer);
-      wait?.signal?.removeEventListener("abort", stop);
+      wait?.signal.removeEventListener("abort", stop);
     }
   }
 
@@ -363,13 +466,13 @@ export class Limiter {
       const left = wait ? wait.until - sentAt : 0;
       try {
         return await (wait && left > 0
-          ? this.#waiting.send(wait.blocking(blockOf(left)), signal)
+          ? this.#connection.waiting.send(wait.blocking(blockOf(left)), signal)
           : this.#send(call, signal));
       } catch (error) {
         // Who has waited for long has not failed several times in a row.
         if (wait && this.#now() - sentAt >= LONG_MS) again = 1;
         const final = !call.repeatable || again > this.#resends || signal.aborted;
-        if (final || failureOf(error) !== "lost") throw error;
+        if (final || replyOf(error, this.#isCluster) !== undefined) throw error;
         await sleep(RESEND_PAUSE_MS * again);
       }
     }
@@ -413,6 +516,10 @@ export class Policies {
   async scale(name: string, factor: number, duration?: Duration): Promise<policies.PolicyScale> {
     return this.#answer(policies.policyScale(name, factor, duration));
   }
+}
+
+function checkCost(cost = 1): void {
+  amount(cost, "cost");
 }
 
 function ofKey(key: string, limits: Limits): Charged {

@@ -102,13 +102,23 @@ export function fixed(
     ...(offset === undefined ? [] : ["OFFSET", offset]),
     ...(anchor === undefined ? [] : ["ANCHOR", `${anchor}`]),
   ];
-  return known(["FIXED", `${limit}`, `${window}`, ...flags], limit, lengthOf(window), options);
+  return known(
+    ["FIXED", amount(limit, "limit"), `${window}`, ...flags],
+    limit,
+    lengthOf(window),
+    options,
+  );
 }
 
 /** `limit` units in any window, roughly; exactly, if `strict`. The server's README says how roughly. */
 export function sliding(limit: number, window: Duration, options: SlidingOptions = {}): KnownLimit {
   const flags = options.strict ? ["STRICT"] : [];
-  return known(["SLIDING", `${limit}`, `${window}`, ...flags], limit, seconds(window), options);
+  return known(
+    ["SLIDING", amount(limit, "limit"), `${window}`, ...flags],
+    limit,
+    seconds(window),
+    options,
+  );
 }
 
 /** `limit` units in any window, exactly: the time of every call is kept. */
@@ -117,7 +127,12 @@ export function slidingLog(
   window: Duration,
   options: LimitOptions = {},
 ): KnownLimit {
-  return known(["SLIDINGLOG", `${limit}`, `${window}`], limit, seconds(window), options);
+  return known(
+    ["SLIDINGLOG", amount(limit, "limit"), `${window}`],
+    limit,
+    seconds(window),
+    options,
+  );
 }
 
 /** At most `limit` units held at the same time. In a policy's definition it has no holder. */
@@ -126,7 +141,7 @@ export function concurrency(
   ttl: Duration,
   options: ConcurrencyOptions = {},
 ): ConcurrencyLimit {
-  const words = ["CONCURRENCY", `${limit}`, `${ttl}`];
+  const words = ["CONCURRENCY", amount(limit, "limit"), `${ttl}`];
   if (options.holder !== undefined) words.push(options.holder);
   if (options.nx) words.push("NX");
   return { ...known(words, limit, seconds(ttl), options), limit, ttl };
@@ -153,6 +168,18 @@ export function ban(strikes: number, window: Duration, block: Duration): Ban {
 
 export function alternatives(names: readonly string[]): string[] {
   return names.flatMap((name, index) => (index === 0 ? [name] : ["OR", name]));
+}
+
+/** The most that an amount can be. */
+export const MOST = 1_000_000_000_000;
+
+/** As the server takes it. Throws a RangeError unless it is a number from 0 to 10^12, or above 0. */
+export function amount(value: number, what: string, { zero = true } = {}): string {
+  if (typeof value !== "number" || !(zero ? value >= 0 : value > 0) || value > MOST) {
+    const least = zero ? "from 0" : "above 0,";
+    throw new RangeError(`${what} must be a number ${least} to ${MOST}: ${String(value)}`);
+  }
+  return `${value}`;
 }
 
 const SECONDS: Readonly<Record<Unit, number>> = {
@@ -194,8 +221,10 @@ function bucket(
   period: Duration,
   options: LimitOptions,
 ): KnownLimit {
-  const window = (capacity / rate) * seconds(period);
-  return known([kind, `${capacity}`, `${rate}`, `${period}`], capacity, window, options);
+  const words = [kind, amount(capacity, "capacity"), amount(rate, "rate", { zero: false })];
+  // Of a capacity of 0, how long a unit takes to drain that was charged all the same.
+  const window = ((capacity || 1) / rate) * seconds(period);
+  return known([...words, `${period}`], capacity, window, options);
 }
 
 function known(
@@ -207,7 +236,7 @@ function known(
   return {
     words: [
       ...words,
-      ...(cost === undefined ? [] : ["COST", `${cost}`]),
+      ...(cost === undefined ? [] : ["COST", amount(cost, "cost")]),
       ...(keep === undefined ? [] : ["KEEP", `${keep}`]),
       ...(name === undefined ? [] : ["AS", name]),
       ...(shadow ? ["SHADOW"] : []),

@@ -25,6 +25,7 @@ export interface PolicyCounts {
 }
 
 export interface PolicyInfo {
+  /** The microsecond at which this version was set: it grows with each set. */
   readonly version: number;
   readonly setAt: Date;
   readonly scale: number;
@@ -47,6 +48,9 @@ export interface PolicyEntry {
   readonly name: string;
   readonly version: number;
   readonly specs: string;
+  readonly scale: number;
+  /** Milliseconds until the scale is 1 again; null: until it is changed. */
+  readonly scaleMs: number | null;
 }
 
 /** Sets a policy. Says the version that now stands. */
@@ -71,10 +75,12 @@ export function policyGet(name: string): Call<PolicyInfo | undefined> {
 export function policyList(pattern?: string): Call<PolicyEntry[]> {
   const words = pattern === undefined ? [] : ["MATCH", pattern];
   const decode = (reply: unknown) =>
-    (reply as unknown[][]).map(([name, version, specs]) => ({
+    (reply as unknown[][]).map(([name, version, specs, scale, ms]) => ({
       name: `${name}`,
       version: Number(version),
       specs: `${specs}`,
+      scale: Number(scale),
+      scaleMs: millisOrNever(ms),
     }));
   return { ...call("RL.POLICYLIST", undefined, words, true, decode), readOnly: true };
 }

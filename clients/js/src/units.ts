@@ -10,8 +10,8 @@ import { randomUUID } from "node:crypto";
 
 import type { Once } from "./calls.js";
 import { decisionOf, type Decision } from "./decision.js";
-import { UnavailableError } from "./errors.js";
-import { seconds, type Duration } from "./limits.js";
+import { FullError, UnavailableError } from "./errors.js";
+import { MOST, seconds, type Duration } from "./limits.js";
 
 export interface UnitsOptions {
   /** How many units are taken at a time: whole, from 1. 100 by default. */
@@ -61,6 +61,9 @@ export class Units {
 
   /** Spends whole units, mostly without a call. */
   async take(cost = 1): Promise<Decision> {
+    if (!Number.isInteger(cost) || cost < 1 || cost > MOST) {
+      throw new RangeError(`cost must be a whole number from 1: ${cost}`);
+    }
     for (;;) {
       const now = this.#server.now();
       const left = this.#left(now);
@@ -78,7 +81,7 @@ export class Units {
       try {
         await this.#asking;
       } catch (error) {
-        if (!(error instanceof UnavailableError)) throw error;
+        if (!(error instanceof UnavailableError || error instanceof FullError)) throw error;
         return this.#server.instead(cost, error);
       }
     }

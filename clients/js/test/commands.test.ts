@@ -57,10 +57,10 @@ for (const [name, { Redis, Cluster, add }] of Object.entries(IOREDIS)) {
     assert.equal((await redis.rlPeekAll(both)).allowed, false);
     assert.equal((await redis.rlAcquire("pool", concurrency(1, 30), "me")).allowed, true);
     assert.equal(await redis.rlRelease("pool", "me", "you"), 1);
-    assert.equal(await redis.rlPolicySet(`${name} gold`, tokenBucket(2, 2, "1h")), 1);
+    const version = await redis.rlPolicySet(`${name} gold`, tokenBucket(2, 2, "1h"));
     assert.equal(await redis.rlDelay("c", policy(`${name} gold`)), 0);
     assert.equal(await redis.rlDelay("c", policy(`${name} gold`), { cost: 3 }), null);
-    assert.equal((await redis.rlPolicyGet(`${name} gold`))?.version, 1);
+    assert.equal((await redis.rlPolicyGet(`${name} gold`))?.version, version);
     assert.equal((await redis.rlPolicyList(`${name} *`)).length, 1);
     assert.equal((await redis.rlPolicyScale(`${name} gold`, 2)).factor, 2);
     assert.equal(await redis.rlPolicyDelete(`${name} gold`), true);
@@ -124,7 +124,7 @@ test("node-redis 6: commands and transactions", async (test) => {
     told.each.map(({ remaining }) => remaining),
     [1, 1],
   );
-  assert.equal(await redis.rl.policySet("6:gold", LIMIT), 1);
+  assert.ok((await redis.rl.policySet("6:gold", LIMIT)) > 0);
   assert.equal((await redis.rl.policyGet("6:gold"))?.specs, "FIXED 2 1h");
   assert.equal(await redis.rl.delay("6:d", policy("6:gold")), 0);
   const queued = await redis.multi().rl.take("6:e", LIMIT).rl.take("6:e", LIMIT).exec();
@@ -157,7 +157,7 @@ test("node-redis 5: alone and in a cluster", async (test) => {
   assert.equal((await redis.rl.take("5:a", LIMIT, { cost: 2 })).remaining, 0);
   const [queued] = await redis.multi().rl.peek("5:a", LIMIT).exec();
   assert.equal((queued as unknown as { allowed: boolean }).allowed, false);
-  assert.equal(await redis.rl.policySet("5:gold", LIMIT), 1);
+  assert.ok((await redis.rl.policySet("5:gold", LIMIT)) > 0);
   assert.equal((await redis.rl.policyGet("5:gold"))?.specs, "FIXED 2 1h");
 
   const whole = redis5.createCluster({
@@ -181,7 +181,7 @@ test("node-redis 4: alone and in a cluster", async (test) => {
   assert.equal((await redis.rl.take("4:a", LIMIT, { cost: 2 })).remaining, 0);
   const [queued] = await redis.multi().rl.peek("4:a", LIMIT).exec();
   assert.equal((queued as unknown as { allowed: boolean }).allowed, false);
-  assert.equal(await redis.rl.policySet("4:gold", LIMIT), 1);
+  assert.ok((await redis.rl.policySet("4:gold", LIMIT)) > 0);
   assert.equal((await redis.rl.policyGet("4:gold"))?.specs, "FIXED 2 1h");
 
   const whole = redis4.createCluster({

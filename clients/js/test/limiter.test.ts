@@ -98,22 +98,24 @@ for (const kind of KINDS) {
     const plan = policy(`${prefix}user:42`, pro);
 
     await assert.rejects(limiter.take("user:42", plan), NoPolicyError);
-    assert.equal(await policies.set(pro, fixed(5, "1h", { name: "requests" })), 1);
+    const first = await policies.set(pro, fixed(5, "1h", { name: "requests" }));
     const told = await limiter.take("user:42", plan, { each: true });
     assert.deepEqual([told.policy, told.remaining, told.each[0]?.name], [pro, 4, "requests"]);
     assert.equal((await limiter.peek("user:42", plan)).remaining, 4);
     assert.equal((await limiter.settle("user:42", plan, told.id!, 0)).remaining, 5);
-    assert.equal(await policies.set(pro, fixed(9, "1h"), { nx: true }), 1);
-    await assert.rejects(policies.set(pro, fixed(9, "1h"), { version: 7 }), /version 1, not 7/);
-    assert.equal(await policies.set(pro, fixed(8, "1h"), { version: 1 }), 2);
+    assert.equal(await policies.set(pro, fixed(9, "1h"), { nx: true }), first);
+    const other = policies.set(pro, fixed(9, "1h"), { version: 7 });
+    await assert.rejects(other, new RegExp(`version ${first}, not 7`));
+    const second = await policies.set(pro, fixed(8, "1h"), { version: first });
+    assert.ok(second > first);
 
     assert.deepEqual(await policies.list(`${prefix}plan:*`), [
-      { name: pro, version: 2, specs: "FIXED 8 1h" },
+      { name: pro, version: second, specs: "FIXED 8 1h", scale: 1, scaleMs: null },
     ]);
     assert.equal((await policies.scale(pro, 0.5, "1h")).factor, 0.5);
     const info = await policies.get(pro);
     assert.ok(info && info.scaleMs !== null && info.setAt instanceof Date);
-    assert.deepEqual([info.version, info.scale, info.specs], [2, 0.5, "FIXED 8 1h"]);
+    assert.deepEqual([info.version, info.scale, info.specs], [second, 0.5, "FIXED 8 1h"]);
     assert.equal(info.counts.admitted, 1);
     assert.equal(await policies.delete(pro, "plan:none"), 1);
     assert.equal(await policies.get(pro), undefined);
@@ -140,9 +142,9 @@ for (const kind of KINDS) {
   test(`${kind.name}: a policy can be read where it was set, and holds on all nodes`, async (test) => {
     const limiter = new Limiter(await clusterClientFor(test, kind, cluster), options);
     for (const name of ["a", "b", "c", "d", "e", "f"].map((name) => prefix + name)) {
-      assert.equal(await limiter.policies.set(name, fixed(5, "1h")), 1);
-      assert.equal(await limiter.policies.set(name, fixed(6, "1h"), { version: 1 }), 2);
-      assert.equal((await limiter.policies.get(name))?.version, 2);
+      const first = await limiter.policies.set(name, fixed(5, "1h"));
+      const second = await limiter.policies.set(name, fixed(6, "1h"), { version: first });
+      assert.equal((await limiter.policies.get(name))?.version, second);
     }
     for (const node of cluster.primaries) {
       const there = lookInto(test, node);

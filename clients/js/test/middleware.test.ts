@@ -42,6 +42,8 @@ interface Options {
   readonly report?: (decision: Decision) => void;
   readonly onOutage?: "open" | "closed" | { share: number };
   readonly timeout?: number;
+  readonly prefix?: string;
+  readonly log?: (line: string) => void;
 }
 
 type Serve = (test: Scope, options: Options) => Promise<Site>;
@@ -144,6 +146,76 @@ for (const [name, serve] of Object.entries(FRAMEWORKS)) {
     const never = await site.get("/?cost=80");
     assert.equal(never.headers["retry-after"], undefined);
     assert.match(JSON.parse(never.body).detail, /more than the limit/);
+  });
+
+  test(`${name}: those that denied have the names of the header fields`, async (test) => {
+    const named = /"([^"]+)";q=/g;
+    for (const [limits, expected] of [
+      [fixed(1, "1h"), ["default"]],
+      [fixed(1, "1h", { name: "few" }), ["few"]],
+      [[fixed(9, "1h"), fixed(1, "2h")], ["default-2"]],
+      [
+        [fixed(1, "1h"), fixed(1, "2h", { name: "few" })],
+        ["default-1", "few"],
+      ],
+    ] as const) {
+      const site = await serve(test, { limits });
+      await site.get("/");
+      const { headers, body } = await site.get("/");
+      assert.deepEqual(JSON.parse(body)["violated-policies"], expected);
+      const policies = [...`${headers["ratelimit-policy"]}`.matchAll(named)].map(([, one]) => one);
+      assert.ok(expected.every((one) => policies.includes(one)));
+    }
+    const limiter = new Limiter(redis, { timeout: 30, prefix: `test:${prefixes++}:` });
+    await limiter.policies.set("few", fixed(1, "1h"));
+    const site = await serve(test, { client: limiter, key: user, limits: policy("few") });
+    await site.get("/", { "x-user": "ann" });
+    const { body, headers } = await site.get("/", { "x-user": "ann" });
+    assert.deepEqual(JSON.parse(body)["violated-policies"], ["default"]);
+    assert.equal(headers["ratelimit-policy"], '"default";q=1');
+    const keyed = await serve(test, {
+      limits: () => ({ "{t}:a": fixed(9, "1h"), "{t}:b": fixed(1, "1h", { name: "all" }) }),
+    });
+    await keyed.get("/");
+    assert.deepEqual(JSON.parse((await keyed.get("/")).body)["violated-policies"], ["all"]);
+  });
+
+  test(`${name}: a mistake is an error of the application, and no open door`, async (test) => {
+    const log: string[] = [];
+    const prefix = `test:${prefixes++}:`;
+    await redis.set(`${prefix}ann`, "no limiter");
+    const site = await serve(test, {
+      key: user,
+      prefix,
+      limits: fixed(2, "1h"),
+      log: (line) => log.push(line),
+    });
+    const statuses = async (who: string) => {
+      const found: number[] = [];
+      for (let i = 0; i < 3; i++) found.push((await site.get("/", { "x-user": who })).status);
+      return found;
+    };
+    assert.deepEqual(await statuses("ann"), [500, 500, 500]);
+    assert.deepEqual(await statuses("ben"), [200, 200, 429]);
+    assert.equal(log.length, 1);
+    assert.match(log[0]!, /WRONGTYPE.*another key/);
+    const nowhere = await serve(test, { limits: policy("nowhere"), log: () => {} });
+    assert.equal((await nowhere.get("/")).status, 500);
+    const unkeyed = await serve(test, { limits: fixed(2, "1h"), key: () => null as never });
+    assert.equal((await unkeyed.get("/")).status, 500);
+    const negative = await serve(test, { limits: fixed(2, "1h"), cost: () => -5 });
+    assert.equal((await negative.get("/")).status, 500);
+  });
+
+  test(`${name}: a server without room is 503`, async (test) => {
+    const small = await serverFor(test, { maxmemory: "1" });
+    const client = lookInto(test, small);
+    const site = await serve(test, { client, limits: fixed(2, "1h"), log: () => {} });
+    const { status, headers, body } = await site.get("/");
+    assert.equal(status, 503);
+    assert.equal(headers["retry-after"], "1");
+    assert.equal(headers["ratelimit"], undefined);
+    assert.equal(JSON.parse(body)["violated-policies"], undefined);
   });
 
   test(`${name}: whose limit, which, and not all`, async (test) => {

@@ -8,7 +8,9 @@ import { Redis } from "ioredis";
 import { createClient } from "redis";
 import {
   CallError,
+  FullError,
   Limiter,
+  SetupError,
   UnavailableError,
   concurrency,
   fixed,
@@ -166,11 +168,29 @@ test("a server that refuses calls is an outage, and asked again at once", async 
   const server = await serverFor(test);
   const client = lookInto(test, server);
   const { limiter, state } = limiterWith(client, { failures: 2 });
-  await client.config("SET", "maxmemory", "1");
+  await client.config("SET", "min-replicas-to-write", "1");
   for (let i = 0; i < 10; i++) assert.equal((await limiter.take("k", LIMIT)).source, "none");
-  await client.config("SET", "maxmemory", "0");
+  await client.config("SET", "min-replicas-to-write", "0");
   assert.equal((await limiter.take("k", LIMIT)).source, "server");
-  assert.match(state.log[0]!, /OOM/);
+  assert.match(state.log[0]!, /NOREPLICAS/);
+});
+
+test("a full memory denies what is new, and goes on with what there is", async (test) => {
+  const server = await serverFor(test);
+  const client = lookInto(test, server);
+  const { limiter, state } = limiterWith(client, { failures: 1 });
+  await limiter.take("there", LIMIT, { once: false });
+  await client.config("SET", "maxmemory", "1");
+  for (let i = 0; i < 3; i++) {
+    assert.equal((await limiter.take("there", LIMIT)).source, "server");
+    const { allowed, source, wait, error } = await limiter.take("new", LIMIT);
+    assert.deepEqual([allowed, source, wait], [false, "none", 1]);
+    assert.ok(error instanceof FullError);
+  }
+  await client.config("SET", "maxmemory", "0");
+  assert.ok((await limiter.take("new", LIMIT)).allowed);
+  assert.equal(state.log.length, 1);
+  assert.match(state.log[0]!, /OOM.*maxmemory/);
 });
 
 test("a server without the module says what to do", async (test) => {
@@ -191,9 +211,9 @@ test("a server that comes back without the module is told of once", async (test)
   await bare.start();
   await until(() => client.status === "ready");
   state.now += 10_000;
-  for (let i = 0; i < 5; i++) assert.equal((await limiter.take("k", LIMIT)).source, "none");
+  for (let i = 0; i < 5; i++) await assert.rejects(limiter.take("k", LIMIT), SetupError);
   assert.equal(state.log.length, 2);
-  assert.match(state.log[1]!, /refuses calls: the redis-ratelimit module is not loaded/);
+  assert.match(state.log[1]!, /refuses a call for "k": the redis-ratelimit module is not loaded/);
 });
 
 test("a wrong call is an error, and no outage", async (test) => {
@@ -202,18 +222,6 @@ test("a wrong call is an error, and no outage", async (test) => {
   await assert.rejects(limiter.take("k", { words: ["FIXED", "many", "1h"] }), CallError);
   assert.equal((await limiter.take("k", LIMIT)).source, "server");
   assert.deepEqual(state.log, []);
-});
-
-test("a key of another type is decided as in an outage, and no other is", async (test) => {
-  const client = lookInto(test, server);
-  const { limiter, state } = limiterWith(client, { failures: 1 });
-  await client.set("string", "text");
-  for (let i = 0; i < 3; i++) assert.equal((await limiter.take("string", LIMIT)).source, "none");
-  assert.equal((await limiter.take("k", LIMIT)).source, "server");
-  assert.deepEqual(
-    state.log.map((line) => line.split(" Operation")[0]),
-    ["rate limits: the server refuses calls: WRONGTYPE"],
-  );
 });
 
 test("a key that is full of ids is charged without one", async (test) => {

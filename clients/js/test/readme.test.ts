@@ -88,8 +88,38 @@ test("blocks are TypeScript, what it prints, or for a shell", () => {
   const others = blocks().filter(({ language }) => language !== "ts");
   assert.deepEqual(
     others.map(({ language, code }) => [language, code]),
-    [["sh", "npm install redis-ratelimit-client ioredis\n"]],
+    [["sh", "npm install ../redis-ratelimit/clients/js ioredis\n"]],
   );
+});
+
+test("it installs from a checkout by one command", async (test) => {
+  const folder = mkdtempSync(join(tmpdir(), "ratelimit-install-"));
+  test.after(() => rmSync(folder, { recursive: true }));
+  // What a clone has.
+  const made = ["node_modules", "dist", "build"].map((name) => join(PACKAGE, name));
+  const copied = join(folder, "redis-ratelimit", "clients", "js");
+  cpSync(PACKAGE, copied, { recursive: true, filter: (path) => !made.includes(path) });
+  const project = join(folder, "project");
+  mkdirSync(project);
+  writeFileSync(join(project, "package.json"), JSON.stringify({ type: "module" }));
+  const [install] = blocks().filter(({ language }) => language === "sh");
+  // npm itself sets variables for what it runs, which would name this package.
+  const environment = Object.entries(process.env).filter(([name]) => !name.startsWith("npm_"));
+  const options = {
+    cwd: project,
+    encoding: "utf8",
+    env: Object.fromEntries(environment),
+  } as const;
+  const installed = spawnSync("sh", ["-c", install!.code], options);
+  assert.equal(installed.status, 0, installed.stderr);
+  const [first] = blocks().filter(({ language }) => language === "ts");
+  // Its types are for the compiler.
+  const plain = first!.code.replace("wait!", "wait");
+  const program = plain.replaceAll("localhost:6379", `127.0.0.1:${server.port}`);
+  writeFileSync(join(project, "first.js"), `${program}process.exit(0);\n`);
+  await lookInto(test, server).flushall();
+  const ran = spawnSync(process.execPath, ["first.js"], options);
+  assert.deepEqual([ran.status, ran.stdout], [0, first!.printed], ran.stderr);
 });
 
 test("the package is the compiled files and their types only", (test) => {

@@ -8,6 +8,7 @@ import { Redis } from "ioredis";
 import { createClientPool } from "redis";
 import {
   DeniedError,
+  Lease,
   Limiter,
   UnavailableError,
   concurrency,
@@ -275,3 +276,60 @@ test("a place that took half its ttl to get is renewed first", async (test) => {
   await (await lease).release();
   assert.equal(await asked(), 2);
 });
+
+for (const kind of KINDS) {
+  test(`${kind.name}: however many limiters a client has, it has one listener`, async (test) => {
+    const warned: Error[] = [];
+    const warn = (warning: Error) => warned.push(warning);
+    process.on("warning", warn);
+    test.after(() => process.off("warning", warn));
+    const client = await clientFor(test, kind, server.port);
+    const events = client as unknown as NodeJS.EventEmitter;
+    const listeners = () =>
+      events.eventNames().reduce((count, name) => count + events.listenerCount(name), 0);
+    const before = listeners();
+    // As many as an application has routes.
+    const limiters = Array.from({ length: 50 }, () => new Limiter(client, PATIENT));
+    assert.ok(listeners() <= before + 3, `${before} and then ${listeners()}`);
+    for (const limiter of limiters) {
+      await limiter.take(`routes:${kind.name}`, fixed(100, "1h"));
+      limiter.close();
+    }
+    await setTimeout(0);
+    assert.deepEqual(warned, []);
+  });
+
+  test(`${kind.name}: a limiter that is closed leaves nothing behind`, async (test) => {
+    const key = `closed:${kind.name}`;
+    const before = await connected(admin);
+    const client = await clientFor(test, kind, server.port);
+    const limiter = new Limiter(client, PATIENT);
+    const other = new Limiter(client, PATIENT);
+    const asked = await take(admin, key);
+    const leases = [limiter, limiter, other].map((one) => one.lease(key, PLACE, { wait: "1h" }));
+    const [first, second, others] = leases.map((lease) => lease.catch((error: Error) => error));
+    await isWaitedFor(admin, 3);
+    limiter.close();
+    limiter.close();
+    for (const ended of [await first, await second]) {
+      assert.match(`${ended}`, /RateLimitError: the limiter was closed/);
+    }
+    // The others of this client wait on.
+    await isWaitedFor(admin, 1);
+    await release(admin, key);
+    const lease = await others;
+    assert.ok(lease instanceof Lease);
+    await lease.release();
+    assert.ok((await asked()) >= 3);
+    other.close();
+    // The client itself is as it was, and so is whoever comes late.
+    await until(async () => (await connected(admin)) <= before + 1);
+    assert.equal((await limiter.take(key + "!", fixed(1, 60))).source, "server");
+    await (await limiter.lease(key, PLACE, { wait: "1h" })).release();
+    limiter[Symbol.dispose]();
+  });
+}
+
+async function connected(redis: Redis): Promise<number> {
+  return Number(/connected_clients:(\d+)/.exec(await redis.info("clients"))![1]);
+}

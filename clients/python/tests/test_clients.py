@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+import threading
 from typing import Any
 
 import pytest
@@ -19,7 +20,16 @@ from support.sentinel import NAME, PATIENCE, Sentinels
 from support.server import Server
 
 from kinds import InLoop
-from redis_ratelimit import CallError, Fixed, Limiter, NoPolicyError, Policy, aio, limiter
+from redis_ratelimit import (
+    CallError,
+    Concurrency,
+    Fixed,
+    Limiter,
+    NoPolicyError,
+    Policy,
+    aio,
+    limiter,
+)
 
 LIMIT = Fixed(5, "1h")
 
@@ -168,3 +178,30 @@ def _is_found(limiter: Any, primary: Server, replica: Server) -> None:
 def _close(clients: list[redis.Redis]) -> None:
     for client in clients:
         client.close()
+
+
+def connections(server: Server) -> int:
+    with server.client() as client:
+        return int(client.info("clients")["connected_clients"])
+
+
+def test_who_closes_its_limiters_leaves_nothing_behind(
+    make: Any, kind: str, server: Server
+) -> None:
+    before, threads = connections(server), threading.active_count()
+    limiters = [make() for _ in range(12)]
+    for one in limiters:
+        one.take("key", LIMIT)
+        with one.lease("pool", Concurrency(20, 30), wait=0):
+            pass
+        with one.lease("pool", Concurrency(20, 30), wait=10):
+            pass
+    assert connections(server) > before
+    for one in limiters:
+        one.close()
+        one.close()
+    poll.until(lambda: connections(server) == before, "all connections are closed")
+    assert threading.active_count() == threads
+    # It is no end: whoever is late is served.
+    if kind == "sync":
+        assert limiters[0].take("key", LIMIT).source == "server"

@@ -141,16 +141,6 @@ def test_whoever_goes_on_is_banned(limiter: Any) -> None:
     assert limiter.ban("login:eve", "2h") == 7_200_000
 
 
-def test_a_key_of_another_type_is_decided_as_in_an_outage(make: Any, admin: redis.Redis) -> None:
-    # Such as one that had another algorithm before: no reason to fail its requests.
-    admin.set("text", "no limiter")
-    limiter = make(on_outage="open", failures=1)
-    assert [limiter.take("text", Fixed(1, 60)).source for _ in range(3)] == ["none"] * 3
-    assert not make(on_outage="closed").take("text", Fixed(1, 60))
-    # It is that key's alone.
-    assert limiter.take("key", Fixed(1, 60)).source == "server"
-
-
 def test_a_mistake_is_an_error_and_no_outage(make: Any) -> None:
     limiter = make(on_outage="open")
     with pytest.raises(CallError, match="refill must be enough"):

@@ -12,6 +12,7 @@ import flask
 import http_sf
 import httpx
 import pytest
+import redis
 from support.clock import Clock
 from support.server import Server
 
@@ -266,6 +267,63 @@ def test_an_outage_is_none_of_the_application(serve: Serve, server: Server) -> N
         assert "RateLimit" not in response.headers
         assert "default" in field(response, "RateLimit-Policy")
     assert "RateLimit-Policy" not in get(by_policy).headers
+
+
+def test_who_is_denied_is_told_by_which_limits(serve: Serve, server: Server) -> None:
+    limits = [Fixed(9, "1h", name="many"), Fixed(1, "1h", name="few"), Fixed(1, "2h")]
+    served = serve(limit=limits)
+    local = serve({"on_outage": Local()}, limit=limits)
+    one = serve({"on_outage": Local()}, limit=Fixed(1, "1h"), name="api")
+    get(served)
+    assert get(served).json()["violated-policies"] == ["few", "fixed-1-2h"]
+    server.stop("kill")
+    get(local)
+    denied = get(local)
+    assert denied.json()["violated-policies"] == ["few", "fixed-1-2h"]
+    assert set(denied.json()["violated-policies"]) < set(field(denied, "RateLimit-Policy"))
+    get(one)
+    assert get(one).json()["violated-policies"] == list(field(get(one), "RateLimit-Policy"))
+
+
+def test_of_a_key_that_is_banned_all_limits_are_named() -> None:
+    limits = [Fixed(9, "1h", name="many"), Fixed(1, "1h", name="few")]
+    each = tuple(Decision(True, one, 0, 0, 0, name=one) for one in ("many", "few"))  # type: ignore[arg-type]
+    denied = Decision(False, 1, 0, 1000, 1000, each=each)
+    assert json.loads(headers.problem(denied, limits))["violated-policies"] == ["many", "few"]
+
+
+def test_a_mistake_is_an_error_of_the_application_and_no_open_door(
+    serve: Serve, url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with redis.Redis.from_url(url) as client:
+        client.set("alice", "no limiter")
+    served = serve(limit=Fixed(2, "1h"))
+
+    # Servers close the connection behind such an error.
+    def status(url: str) -> int:
+        return httpx.get(url + "/items", headers={"User": "alice"}).status_code
+
+    assert [status(served) for _ in range(3)] == [500] * 3
+    assert burst(served, clients=1, requests=3, user="bob") == {200: 2, 429: 1}
+    by_policy = serve(limit=Policy("nowhere"))
+    assert [status(by_policy) for _ in range(3)] == [500] * 3
+    lines = [record.getMessage() for record in caplog.records if record.name == "redis_ratelimit"]
+    assert [line for line in lines if "WRONGTYPE" in line]
+    assert [line for line in lines if "RL.POLICYSET" in line]
+
+
+def test_a_server_without_room_is_503(serve: Serve, url: str) -> None:
+    served = serve({"on_outage": "open"}, limit=Fixed(2, "1h"))
+    with redis.Redis.from_url(url) as client:
+        client.config_set("maxmemory", 1)
+        try:
+            denied = get(served)
+        finally:
+            client.config_set("maxmemory", 0)
+    assert denied.status_code == 503
+    assert denied.headers["Retry-After"] == "1"
+    assert "RateLimit" not in denied.headers
+    assert "violated-policies" not in denied.json()
 
 
 @pytest.mark.parametrize(

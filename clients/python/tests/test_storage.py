@@ -349,6 +349,38 @@ def test_a_server_that_hangs_is_given_up(kit: Kit, server: Server) -> None:
             storage.acquire_entry("a", 10, 60)
 
 
+def test_a_key_or_a_server_without_room_denies(
+    kit: Kit, binary: Binary, caplog: pytest.LogCaptureFixture
+) -> None:
+    # Who took it for an outage would let all hits pass, or count in this process for good.
+    with Server(binary, module_args="max-log-entries 3") as small, small.client() as admin:
+        storage = kit.storage(f"ratelimit://127.0.0.1:{small.port}")
+        moving = kit.strategy("moving-window", storage)
+        assert [moving.hit(TEN, "full") for _ in range(5)] == [True] * 3 + [False] * 2
+        assert moving.get_window_stats(TEN, "full").remaining in {0, 7}
+        assert moving.hit(TEN, "other")
+        admin.config_set("maxmemory", 1)
+        for name in STRATEGIES:
+            strategy = kit.strategy(name, storage)
+            assert not strategy.hit(TEN, "new")
+            strategy.get_window_stats(TEN, "new")
+    lines = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert [line for line in lines if "max-log-entries" in line]
+    assert [line for line in lines if "OOM" in line]
+
+
+def test_what_somebody_has_to_mend_is_logged(
+    kit: Kit, binary: Binary, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Server(binary, module=None) as bare:
+        storage = kit.storage(f"ratelimit://127.0.0.1:{bare.port}")
+        for _ in range(3):
+            with pytest.raises(redis.ResponseError):
+                kit.strategy("fixed-window", storage).hit(TEN, "key")
+    (line,) = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert "--loadmodule" in line
+
+
 def test_a_hit_whose_reply_was_lost_is_not_sent_again(
     kit: Kit, server: Server, admin: redis.Redis
 ) -> None:

@@ -151,3 +151,12 @@ def test_of_a_limit_below_one_there_is_never_a_unit(limiter: Any) -> None:
 def test_a_batch_has_units(limiter: Any) -> None:
     with pytest.raises(ValueError, match="batch must be"):
         limiter.units("hot", BUCKET, batch=0)
+
+
+@pytest.mark.parametrize("cost", [0, -5, 0.5, True - 1, float("nan")])
+def test_only_whole_units_are_spent(make: Any, cost: Any) -> None:
+    with make().units("key", Fixed(10, 60), batch=5) as units:
+        assert units.take()
+        with pytest.raises(ValueError, match="whole number"):
+            units.take(cost)
+        assert units.in_hand == 4

@@ -29,7 +29,7 @@ LLM = [TokenBucket(1000, 1000, "1m", name="tokens"), Concurrency(10, "10m", name
 @pytest.fixture(autouse=True)
 def empty(admin: redis.Redis) -> None:
     admin.flushall()
-    if names := [name for name, _, _ in admin.execute_command("RL.POLICYLIST")]:
+    if names := [name for name, *_ in admin.execute_command("RL.POLICYLIST")]:
         admin.execute_command("RL.POLICYDEL", *names)
 
 
@@ -91,11 +91,13 @@ def test_a_policy_is_set_where_it_is_missing_and_never_again(
         await idle(limits)
 
     run(server, work)
-    assert admin.execute_command("RL.POLICYLIST")[0][:2] == ["llm", 1]
-    admin.execute_command("RL.POLICYSET", "llm", "FIXED", 3, "1h", "AS", "tokens")
+    name, first, *_ = admin.execute_command("RL.POLICYLIST")[0]
+    assert name == "llm"
+    assert first == admin.execute_command("RL.POLICYSET", "llm", "NX", "FIXED", 3, "1h")
+    second = admin.execute_command("RL.POLICYSET", "llm", "FIXED", 3, "1h", "AS", "tokens")
     with pytest.raises(HTTPException):
         run(server, lambda limits: in_a_task(begin(limits)))
-    assert admin.execute_command("RL.POLICYLIST")[0][:2] == ["llm", 2]
+    assert admin.execute_command("RL.POLICYLIST")[0][:2] == ["llm", second]
 
 
 def test_without_a_policy_nothing_passes_unlimited(server: Server) -> None:
@@ -219,12 +221,12 @@ def test_an_outage_leaves_no_more_to_be_settled_than_there_is_room_for(
         await answer(limits, 30)
 
     async def work(limits: RateLimits) -> None:
-        admin.execute_command("ACL SETUSER", "default", "-rl.limit", "-rl.take")
+        admin.config_set("min-replicas-to-write", 1)
         for _ in range(10):
             await in_a_task(request(limits))
             await asyncio.sleep(0)
         assert len(limits._tasks) == 3
-        admin.execute_command("ACL SETUSER", "default", "+@all")
+        admin.config_set("min-replicas-to-write", 0)
         await idle(limits)
 
     run(server, work)
@@ -325,16 +327,24 @@ def test_while_the_server_is_away_requests_pass_or_are_answered_with_503(server:
         server.start()
 
 
-def test_what_could_not_be_settled_is_settled_when_the_server_is_back(
-    server: Server, admin: redis.Redis
+@pytest.mark.parametrize("is_outage", [True, False])
+def test_what_could_not_be_settled_is_settled_when_it_can_be(
+    server: Server, admin: redis.Redis, *, is_outage: bool
 ) -> None:
+    def refuse(*, refuses: bool) -> None:
+        if is_outage:
+            admin.config_set("min-replicas-to-write", int(refuses))
+        else:  # A mistake, which is nothing to a request that was served.
+            names = ["-rl.limit", "-rl.take"] if refuses else ["+@all"]
+            admin.execute_command("ACL SETUSER", "default", *names)
+
     async def request(limits: RateLimits) -> None:
         await begin(limits)
-        admin.execute_command("ACL SETUSER", "default", "-rl.limit", "-rl.take")
+        refuse(refuses=True)
         # The client gets its answer all the same.
         await answer(limits, 30)
         assert left(admin) == {"tokens": 900, "parallel": 9}
-        admin.execute_command("ACL SETUSER", "default", "+@all")
+        refuse(refuses=False)
 
     async def work(limits: RateLimits) -> None:
         await in_a_task(request(limits))

@@ -16,6 +16,40 @@ export interface Lossy {
 /** Of the replies to the module's commands every n-th is lost. */
 export async function lossyProxyFor(test: Scope, server: Server, every: number): Promise<Lossy> {
   const count = { sent: 0, lost: 0 };
+  const port = await proxyFor(test, server, () => {
+    if (++count.sent % every !== 0) return undefined;
+    count.lost++;
+    return null;
+  });
+  return { port, count };
+}
+
+export interface Refusing {
+  readonly port: number;
+  /** What the module's commands are answered with, if there is any. */
+  error: string | undefined;
+  /** Those without an id are not. */
+  sparesUnnamed: boolean;
+}
+
+/** Answers the module's commands with an error. */
+export async function refusingProxyFor(test: Scope, server: Server): Promise<Refusing> {
+  const state = { port: 0, error: undefined as string | undefined, sparesUnnamed: false };
+  state.port = await proxyFor(test, server, (command) =>
+    state.sparesUnnamed && !command.includes("ONCE") ? undefined : state.error,
+  );
+  return state;
+}
+
+/**
+ * Stands before a server. `answer` says of each of the module's commands which error it is answered
+ * with; null: its reply is lost; undefined: the server's is passed on.
+ */
+async function proxyFor(
+  test: Scope,
+  server: Server,
+  answer: (command: Buffer) => string | null | undefined,
+): Promise<number> {
   const sockets = new Set<Socket>();
   const proxy = createServer((client) => {
     const upstream = connect(server.port, "127.0.0.1");
@@ -29,14 +63,14 @@ export async function lossyProxyFor(test: Scope, server: Server, every: number):
       socket.on("error", () => {});
     }
     let [commands, replies] = [Buffer.alloc(0), Buffer.alloc(0)];
-    let isModules: boolean | undefined;
+    let current: Buffer | undefined;
     // One command after another, so that exactly the replies before a lost one arrive.
     const next = () => {
-      const end = isModules === undefined ? endOfValue(commands, 0) : undefined;
+      const end = current === undefined ? endOfValue(commands, 0) : undefined;
       if (end === undefined) return;
       const command = commands.subarray(0, end);
       commands = commands.subarray(end);
-      isModules = /^\*\d+\r\n\$\d+\r\nRL\./i.test(`${command.subarray(0, 40)}`);
+      current = command;
       upstream.write(command);
     };
     client.on("data", (bytes) => {
@@ -47,14 +81,15 @@ export async function lossyProxyFor(test: Scope, server: Server, every: number):
       replies = Buffer.concat([replies, bytes]);
       const end = endOfValue(replies, 0);
       if (end === undefined) return;
-      if (isModules && ++count.sent % every === 0) {
-        count.lost++;
+      const isModules = /^\*\d+\r\n\$\d+\r\nRL\./i.test(`${current?.subarray(0, 40)}`);
+      const error = isModules ? answer(current!) : undefined;
+      if (error === null) {
         client.destroy();
         return;
       }
-      client.write(replies.subarray(0, end));
+      client.write(error === undefined ? replies.subarray(0, end) : `-${error}\r\n`);
       replies = replies.subarray(end);
-      isModules = undefined;
+      current = undefined;
       next();
     });
   }).listen(0, "127.0.0.1");
@@ -63,7 +98,7 @@ export async function lossyProxyFor(test: Scope, server: Server, every: number):
     for (const socket of sockets) socket.destroy();
     proxy.close();
   });
-  return { port: (proxy.address() as AddressInfo).port, count };
+  return (proxy.address() as AddressInfo).port;
 }
 
 /** Where a value of the protocol ends, a command or a reply; undefined if it is not all there. */

@@ -1,12 +1,13 @@
 """Rate limits that a Redis or Valkey server with the redis-ratelimit module decides."""
 
-from redis_ratelimit.decision import Decision
+from redis_ratelimit.decision import Decision, DeniedError
 from redis_ratelimit.errors import (
     CallError,
-    DeniedError,
+    FullError,
     LeaseLostError,
     NoPolicyError,
     RateLimitError,
+    SetupError,
     UnavailableError,
 )
 from redis_ratelimit.lease import Lease
@@ -32,6 +33,7 @@ __all__ = [
     "Decision",
     "DeniedError",
     "Fixed",
+    "FullError",
     "LeakyBucket",
     "Lease",
     "LeaseLostError",
@@ -41,6 +43,7 @@ __all__ = [
     "NoPolicyError",
     "Policy",
     "RateLimitError",
+    "SetupError",
     "Sliding",
     "SlidingLog",
     "TokenBucket",

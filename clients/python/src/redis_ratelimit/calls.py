@@ -9,7 +9,7 @@ from typing import Any, Generic, Literal, TypeAlias, TypeVar
 from uuid import uuid4
 
 from redis_ratelimit.decision import Decision, Source, read, read_each, together
-from redis_ratelimit.errors import UnavailableError
+from redis_ratelimit.errors import FullError, UnavailableError
 from redis_ratelimit.limits import (
     Amount,
     Ban,
@@ -58,8 +58,10 @@ class Call(Generic[T]):
     insists: bool = False
     # The server answers when there is room, or then, by the limiter's clock. None: at once.
     until: float | None = None
-    # What holds without the server; None: its error is raised.
-    without: Callable[[UnavailableError], T] | None = None
+    # What holds if the server is away or has no room; None: its error is raised.
+    without: Callable[[UnavailableError | FullError], T] | None = None
+    # The call without the id that it has brought by itself, for a key that has no room for it.
+    unnamed: Call[T] | None = None
 
     def is_over(self, reply: Any) -> bool:
         """Of one that waits and was asked without waiting: whether there is nothing to wait for."""
@@ -106,7 +108,7 @@ class Calls:
         look: bool = False,
     ) -> Call[Decision]:
         """One call over limits on one key; with `look` it changes nothing."""
-        _checked(limits)
+        _checked(limits, key)
         options = _options(cost, upto=upto, force=force, max_wait=max_wait, keep=keep)
         # Who holds a lease is known by that; who looks is not remembered.
         if look or all(isinstance(limit, Concurrency) for limit in limits):
@@ -120,18 +122,26 @@ class Calls:
             holder = uuid4().hex if look else identity
         costs = _costs(limits, cost)
         charges = [Charge(key, *pair) for pair in zip(limits, costs, strict=True)]
+        command = "RL.PEEK" if look else "RL.TAKE"
+
+        def told(reply: Sequence[Any], id: Key | None) -> Decision:
+            costs_known = [] if _is_policy(limits) else costs
+            return replace(read_each(reply, costs_known) if each else read(reply), id=id)
+
+        unnamed: Call[Decision] | None = None
+        if named and once is True and not upto:
+            words = _one_key(command, key, limits, options, holder, ban)
+            unnamed = Call(key, words, lambda reply: told(reply, None), repeatable=0)
         return Call(
             key,
-            _one_key("RL.PEEK" if look else "RL.TAKE", key, limits, options + named, holder, ban),
-            lambda reply: replace(
-                read_each(reply, [] if _is_policy(limits) else costs) if each else read(reply),
-                id=identity,
-            ),
+            _one_key(command, key, limits, options + named, holder, ban),
+            lambda reply: told(reply, identity),
             repeatable,
             looks=look,
-            without=lambda _: self._without(
-                charges, each=each, upto=upto, force=force, look=look, id=identity
+            without=lambda error: self._without(
+                error, charges, each=each, upto=upto, force=force, look=look, id=identity
             ),
+            unnamed=unnamed,
         )
 
     def take_all(
@@ -148,7 +158,7 @@ class Calls:
         look: bool = False,
     ) -> Call[Decision]:
         """One call over limits on several keys."""
-        _checked(limits.values())
+        _checked(limits.values(), *limits)
         identity, repeatable, named = _unnamed() if look else self._named(once, ttl)
         options = _options(cost, force=force, max_wait=max_wait, keep=keep)
         costs = _costs(limits.values(), cost)
@@ -159,27 +169,27 @@ class Calls:
         if holder is None:
             holder = uuid4().hex if look else identity
 
-        def told(reply: Sequence[Any]) -> Decision:
+        def told(reply: Sequence[Any], id: Key | None) -> Decision:
             decision = read_each(reply, costs)
             each = [replace(one, name=name) for one, name in zip(decision.each, names, strict=True)]
-            return replace(decision, each=tuple(each), id=identity)
+            return replace(decision, each=tuple(each), id=id)
 
+        first: list[Word] = ["RL.MPEEK" if look else "RL.MTAKE", str(len(limits)), *limits]
+        last = specs(limits.values(), holder)
+        unnamed: Call[Decision] | None = None
+        if named and once is True:
+            words = [*first, *options, *last]
+            unnamed = Call(charges[0].key, words, lambda reply: told(reply, None), repeatable=0)
         return Call(
             charges[0].key,
-            [
-                "RL.MPEEK" if look else "RL.MTAKE",
-                str(len(limits)),
-                *limits,
-                *options,
-                *named,
-                *specs(limits.values(), holder),
-            ],
-            told,
+            [*first, *options, *named, *last],
+            lambda reply: told(reply, identity),
             repeatable,
             looks=look,
-            without=lambda _: self._without(
-                charges, each=True, force=force, look=look, id=identity
+            without=lambda error: self._without(
+                error, charges, each=True, force=force, look=look, id=identity
             ),
+            unnamed=unnamed,
         )
 
     def settled_here(self, id: Key, cost: Amount) -> Decision | None:
@@ -193,7 +203,7 @@ class Calls:
         self, key: Key, limits: Sequence[Limit], *, id: Key, cost: Amount, each: bool = False
     ) -> Call[Decision]:
         """What the call of this id turned out to cost."""
-        _checked(limits)
+        _checked(limits, key)
         options: list[Word] = ["SETTLE", id, amount(cost, "cost"), *(["EACH"] if each else [])]
         costs = [] if _is_policy(limits) else _costs(limits, cost)
         return Call(
@@ -201,20 +211,21 @@ class Calls:
             _one_key("RL.TAKE", key, limits, options, id, None),
             lambda reply: replace(read_each(reply, costs) if each else read(reply), id=id),
             # The request is over. What was charged stays charged until it recovers.
-            without=lambda _: replace(self._nobody(allowed=False), id=id),
+            without=lambda error: replace(self._nobody(error, allowed=False), id=id),
         )
 
     def give_back(self, key: Key, limits: Sequence[Limit], *, cost: Amount) -> Call[Decision]:
-        _checked(limits)
+        _checked(limits, key)
         charges = [Charge(key, *pair) for pair in zip(limits, _costs(limits, cost), strict=True)]
         options: list[Word] = ["COST", f"-{amount(cost, 'cost', zero=False)}"]
 
-        def without(_: UnavailableError) -> Decision:
-            if isinstance(self._on_outage, Local):
+        def without(error: UnavailableError | FullError) -> Decision:
+            if isinstance(self._on_outage, Local) and isinstance(error, UnavailableError):
                 known = self._on_outage.known(charges)
                 if known:
-                    return together(True, 0, self._on_outage.give_back(known))
-            return self._nobody(allowed=False)
+                    decision = together(True, 0, self._on_outage.give_back(known))
+                    return replace(decision, error=error)
+            return self._nobody(error, allowed=False)
 
         return Call(
             key,
@@ -236,13 +247,22 @@ class Calls:
         insists: bool = False,
         until: float | None = None,
     ) -> Call[Decision]:
+        _checked([limit], key)
         words = ["RL.ACQUIRE", key, *limit.spec(holder)[1:]]
-        return Call(key, words, read, insists=insists, until=until)
+
+        def without(error: UnavailableError | FullError) -> Decision:
+            if isinstance(error, UnavailableError):
+                raise error
+            return self._nobody(error, allowed=False)
+
+        return Call(key, words, read, insists=insists, until=until, without=without)
 
     def release(self, key: Key, holders: Sequence[Key]) -> Call[int]:
+        _checked_keys(key)
         return Call(key, ["RL.RELEASE", key, *holders], int, insists=True)
 
     def ban(self, key: Key, time: Duration) -> Call[int]:
+        _checked_keys(key)
         return Call(key, ["RL.BAN", key, duration(time, "duration", zero=True)], int)
 
     def check(self) -> Call[None]:
@@ -256,6 +276,7 @@ class Calls:
 
     def _without(
         self,
+        error: UnavailableError | FullError,
         charges: Sequence[Charge],
         *,
         each: bool = False,
@@ -265,25 +286,32 @@ class Calls:
         id: Key | None = None,
     ) -> Decision:
         local = self._on_outage
-        if not isinstance(local, Local):
-            return self._nobody(allowed=local == "open", upto=upto, charges=charges)
+        # A key without room is no outage.
+        if isinstance(error, FullError) or not isinstance(local, Local):
+            allowed = local == "open" and isinstance(error, UnavailableError)
+            return self._nobody(error, allowed=allowed, upto=upto, charges=charges)
         known = local.known(charges)
         if not known:
-            return self._nobody(allowed=True, upto=upto, charges=charges)
+            return self._nobody(error, allowed=True, upto=upto, charges=charges)
         decisions = local.take(known, upto=upto, force=force, look=look, id=id)
         allowed = all(decisions)
         # Not when there is a unit here, but when the server is asked again.
         wait_ms = 0 if allowed else self._asked_again_ms
         decision = together(allowed, wait_ms, decisions, [charge.cost for charge in known])
-        return replace(decision, id=id, each=decision.each if each else ())
+        return replace(decision, id=id, each=decision.each if each else (), error=error)
 
     def _nobody(
-        self, *, allowed: bool, upto: bool = False, charges: Sequence[Charge] = ()
+        self,
+        error: UnavailableError | FullError,
+        *,
+        allowed: bool,
+        upto: bool = False,
+        charges: Sequence[Charge] = (),
     ) -> Decision:
         source: Source = "none"
         wait_ms = 0 if allowed else self._asked_again_ms
         granted = (int(charges[0].cost) if allowed else 0) if upto else None
-        return Decision(allowed, 0, 0, wait_ms, 0, granted, source=source)
+        return Decision(allowed, 0, 0, wait_ms, 0, granted, source=source, error=error)
 
     def _named(self, once: Once, ttl: Duration | None) -> tuple[Key | None, float, list[Word]]:
         """The id of a call, for how long it may be sent again, and the words."""
@@ -357,6 +385,14 @@ def _is_policy(limits: Sequence[Limit]) -> bool:
     return isinstance(limits[0], Policy)
 
 
-def _checked(limits: Collection[Limit]) -> None:
+def _checked(limits: Collection[Limit], *keys: Key) -> None:
     if not limits:
         raise ValueError("a call needs a limit, such as Fixed(100, '1m') or Policy('api')")
+    _checked_keys(*keys)
+
+
+def _checked_keys(*keys: Key) -> None:
+    """Refused before anything is sent: what a client library cannot send is no outage."""
+    for key in keys:
+        if not isinstance(key, (str, bytes)):
+            raise TypeError(f"a key must be text or bytes, not {key!r}")

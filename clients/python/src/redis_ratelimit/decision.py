@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from typing import Any, Literal, TypeAlias
 
-# Who decided: the server, the limits of this process, or nobody (`on_outage` "open" or "closed").
+from redis_ratelimit.errors import RateLimitError
+
+# Who decided: the server, the limits of this process, or nobody (`on_outage` "open" or "closed", or
+# there is no room on the server).
 Source: TypeAlias = Literal["server", "local", "none"]
 
 NEVER = -1
@@ -38,6 +41,8 @@ class Decision:
     source: Source = "server"
     # What the server knows the charge by: for `settle`.
     id: str | bytes | None = None
+    # Why the server did not decide: an UnavailableError or a FullError.
+    error: RateLimitError | None = field(default=None, compare=False)
 
     def __bool__(self) -> bool:
         return self.allowed
@@ -51,6 +56,15 @@ class Decision:
     def reset(self) -> float:
         """`reset_ms` in seconds."""
         return self.reset_ms / 1000
+
+
+class DeniedError(RateLimitError):
+    """There is no room, and none came while it was waited for."""
+
+    def __init__(self, decision: Decision) -> None:
+        why = f"the limit is {decision.limit}" if decision.error is None else str(decision.error)
+        super().__init__(f"denied; {why}")
+        self.decision = decision
 
 
 def read(reply: Sequence[Any]) -> Decision:

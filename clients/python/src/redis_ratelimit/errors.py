@@ -1,14 +1,5 @@
 """What can go wrong, as exceptions of this package."""
 
-from __future__ import annotations
-
-from redis_ratelimit.decision import Decision
-
-MODULE_MISSING = (
-    "the redis-ratelimit module is not loaded: start the server with "
-    "--loadmodule /path/to/libredis_ratelimit.so"
-)
-
 
 class RateLimitError(Exception):
     """Base of all."""
@@ -18,8 +9,22 @@ class CallError(RateLimitError):
     """The server refuses the call as it is: a mistake in its words."""
 
 
-class NoPolicyError(CallError):
+class SetupError(RateLimitError):
+    """The server, its users, its keys or the application are set up in a way that cannot work: a
+    wrong password, no permission, no module, a key of another type, keys of two slots. The message
+    says what to do. It is no outage, so `on_outage` does not hold.
+    """
+
+
+class NoPolicyError(SetupError):
     """There is no policy of these names. Set it and call again."""
+
+
+class FullError(RateLimitError):
+    """There is no room: a key has as many entries as it may have, or the server's memory is full.
+
+    `take` and `peek` are denied; what decides nothing raises this.
+    """
 
 
 class UnavailableError(RateLimitError):
@@ -27,14 +32,6 @@ class UnavailableError(RateLimitError):
 
     `take` and `peek` decide without it, by `on_outage`; all else raises this.
     """
-
-
-class DeniedError(RateLimitError):
-    """There is no room, and none came while it was waited for."""
-
-    def __init__(self, decision: Decision) -> None:
-        super().__init__(f"denied; the limit is {decision.limit}")
-        self.decision = decision
 
 
 class LeaseLostError(RateLimitError):

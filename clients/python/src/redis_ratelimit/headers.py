@@ -42,7 +42,7 @@ def fields(
 
 
 def status(decision: Decision) -> int:
-    """Of a denial: 429, or 503 if it is the server that is away."""
+    """Of a denial: 429, or 503 if it is the server that is away or has no room."""
     return 503 if decision.source == "none" else 429
 
 
@@ -53,9 +53,11 @@ def problem(decision: Decision, limits: Sequence[Limit] = (), *, name: str = "de
     else:
         kind, title = QUOTA_EXCEEDED, "Too many requests"
     body: dict[str, object] = {"type": kind, "title": title, "status": status(decision)}
-    if decision.source == "server":
-        body["violated-policies"] = [
-            label for label, one in _labelled(decision, limits, name) if not one.allowed
+    if decision.source == "server" or (decision.source == "local" and not _is_policy(limits)):
+        labelled = _labelled(decision, limits, name)
+        # Of a key that is banned, no limit may be to blame.
+        body["violated-policies"] = [label for label, one in labelled if not one.allowed] or [
+            label for label, _ in labelled
         ]
     return json.dumps(body).encode()
 

@@ -12,8 +12,8 @@ from typing import Any
 from uuid import uuid4
 
 from redis_ratelimit.calls import Call, Calls
-from redis_ratelimit.decision import Decision
-from redis_ratelimit.errors import DeniedError, LeaseLostError, RateLimitError, UnavailableError
+from redis_ratelimit.decision import Decision, DeniedError
+from redis_ratelimit.errors import LeaseLostError, RateLimitError
 from redis_ratelimit.limits import Concurrency, Key, seconds
 
 log = logging.getLogger("redis_ratelimit")
@@ -118,7 +118,7 @@ class Lease(_Terms):
                 raise
             except BaseException:
                 # A signal, perhaps. It may have been granted all the same.
-                with suppress(UnavailableError):
+                with suppress(RateLimitError):
                     self._do(self._releasing())
                 raise
             if self._begun(decision, asked_at):
@@ -136,7 +136,7 @@ class Lease(_Terms):
         self._done.set()
         # A renewal under way has to end first: after the release it would take the place again.
         self._thread.join()
-        with suppress(UnavailableError):  # then it expires by itself
+        with suppress(RateLimitError):  # then it expires by itself
             self._do(self._releasing())
         if lost and kind is None:
             raise LeaseLostError(self.holder)
@@ -147,7 +147,7 @@ class Lease(_Terms):
             asked_at = self._clock()
             try:
                 decision: Decision = self._do(self._renewing())
-            except UnavailableError:
+            except RateLimitError:
                 pause = self._next(renewed=False)  # for as long as it is held
                 continue
             if not decision.allowed:
@@ -185,7 +185,7 @@ class AsyncLease(_Terms):
                 decision: Decision = await self._do(self._acquiring(until))
             except asyncio.CancelledError:
                 # It may have been granted all the same.
-                with suppress(UnavailableError):
+                with suppress(RateLimitError):
                     await self._do(self._releasing())
                 raise
             if self._begun(decision, asked_at):
@@ -216,7 +216,7 @@ class AsyncLease(_Terms):
             if not is_ours:
                 raise
         finally:
-            with suppress(UnavailableError):  # then it expires by itself
+            with suppress(RateLimitError):  # then it expires by itself
                 await self._do(self._releasing())
         if is_ours and (kind is None or issubclass(kind, asyncio.CancelledError)):
             raise LeaseLostError(self.holder) from error
@@ -239,7 +239,7 @@ class AsyncLease(_Terms):
             asked_at = self._clock()
             try:
                 decision: Decision = await self._do(self._renewing())
-            except UnavailableError:
+            except RateLimitError:
                 pause = self._next(renewed=False)  # for as long as it is held
                 continue
             pause = self._next(renewed=True)

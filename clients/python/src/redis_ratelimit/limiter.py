@@ -63,7 +63,8 @@ class Limiter(Base):
         each        what each limit says: `Decision.each`.
         ban         whoever goes on although denied is banned.
 
-        CallError if the server refuses the call as it is, NoPolicyError if there is no such policy.
+        CallError if the server refuses the call as it is, SetupError if it is set up in a way that
+        cannot work, NoPolicyError if there is no such policy.
         """
         return self._do(
             self._calls.take(
@@ -214,8 +215,8 @@ class Limiter(Base):
         return self._do(self._calls.ban(key, time))
 
     def check(self) -> None:
-        """To call at the start: UnavailableError says what is wrong, such as a server without the
-        module.
+        """To call at the start: SetupError says what is wrong, such as a server without the module,
+        and UnavailableError that it is away.
         """
         self._do(self._calls.check())
 
@@ -237,14 +238,14 @@ class Limiter(Base):
     def _do(self, call: Call[T]) -> T:
         steps = self._sending.steps(call, self._node_name(call))
         try:
-            next(steps)
+            sending = next(steps)
             while True:
                 try:
-                    reply = self._send(call)
+                    reply = self._send(sending)
                 except Exception as error:  # noqa: PERF203  `steps` knows which it means
-                    steps.throw(error)
+                    sending = steps.throw(error)
                 else:
-                    steps.send(reply)
+                    sending = steps.send(reply)
         except StopIteration as done:
             result: T = done.value
             return result

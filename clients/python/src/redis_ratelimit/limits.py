@@ -180,7 +180,8 @@ class _Bucket(Limit):
 
     @property
     def window_seconds(self) -> float:
-        return float(self.capacity) * seconds(self.period) / float(self.refill)
+        # Of a capacity of 0, how long a unit takes to drain that was charged all the same.
+        return (float(self.capacity) or 1.0) * seconds(self.period) / float(self.refill)
 
 
 @dataclass(frozen=True)

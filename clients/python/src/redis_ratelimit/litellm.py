@@ -36,7 +36,7 @@ from litellm.integrations.custom_logger import CustomLogger
 from redis_ratelimit import headers
 from redis_ratelimit.aio import Limiter
 from redis_ratelimit.decision import Decision
-from redis_ratelimit.errors import NoPolicyError
+from redis_ratelimit.errors import NoPolicyError, SetupError
 from redis_ratelimit.limits import Duration, Limit, Policy, seconds
 
 if TYPE_CHECKING:
@@ -386,12 +386,19 @@ class RateLimits(CustomLogger):
             log.info("%s was not settled for %d tokens", reservation.id, used)
 
     async def _settled(self, reservation: Reservation, used: int) -> bool:
-        decision = await self._limiter.settle(
-            reservation.key,
-            reservation.policy,
-            id=reservation.id,
-            cost=min(used, _MOST),
-        )
+        try:
+            decision = await self._limiter.settle(
+                reservation.key,
+                reservation.policy,
+                id=reservation.id,
+                cost=min(used, _MOST),
+            )
+        except NoPolicyError:
+            # By none of these names was anything charged that is still known.
+            return True
+        except SetupError:
+            # The limiter has logged what to do. The request itself was served.
+            return False
         if decision.source == "none":
             return False
         # A denial says that the server does not remember the request any more.

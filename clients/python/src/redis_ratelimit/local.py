@@ -6,7 +6,8 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from math import ceil, floor
 from typing import Any, NamedTuple
 
@@ -20,6 +21,22 @@ class Charge(NamedTuple):
     key: Key
     limit: Limit
     cost: float
+
+
+@dataclass
+class _Bucket:
+    """What has been used of a limit, as of when; it drains as the limit recovers."""
+
+    used: float
+    at: float
+
+
+# The server counts in millionths.
+_MILLIONTH = Decimal("0.000001")
+# Sums of them as floats are off by less than this, and by less than this share of what is large.
+_SLACK, _SLACK_OF_LARGE = 1e-9, 1e-15
+# No longer time is told.
+_LONGEST_MS = 365_000 * 86_400_000
 
 
 class Local:
@@ -45,8 +62,7 @@ class Local:
         self._otherwise = otherwise
         self._most = most
         self._clock = clock
-        # When a bucket will be full again: all that needs to be known of it.
-        self._full_at: OrderedDict[tuple[Key, str], float] = OrderedDict()
+        self._buckets: OrderedDict[tuple[Key, str], _Bucket] = OrderedDict()
         # What was charged here and may be settled.
         self._ids: OrderedDict[Key, list[Charge]] = OrderedDict()
         self._lock = threading.Lock()
@@ -73,6 +89,7 @@ class Local:
     ) -> list[Decision]:
         """All are charged or none is. `charges` are known ones."""
         with self._lock:
+            charges = [charge._replace(cost=_rounded_up(charge.cost)) for charge in charges]
             if upto:
                 charges = self._that_fit(charges)
             decisions = [self._decision(charge) for charge in charges]
@@ -89,16 +106,18 @@ class Local:
             for charge in charges:
                 self._add(charge, charge.cost)
             after = [self._decision(charge._replace(cost=0)) for charge in charges]
+            # Of what was forced, the wait is until usage is within the limit again.
             return [
-                replace(left, allowed=one.allowed, wait_ms=one.wait_ms, granted=one.granted)
+                replace(left, allowed=one.allowed, granted=one.granted)
                 for one, left in zip(decisions, after, strict=True)
             ]
 
     def give_back(self, charges: Sequence[Charge]) -> list[Decision]:
         with self._lock:
             for charge in charges:
-                self._add(charge, -charge.cost)
-            return [self._decision(charge) for charge in charges]
+                self._add(charge, -_rounded_down(charge.cost))
+            after = [self._decision(charge._replace(cost=0)) for charge in charges]
+            return [replace(one, allowed=True, wait_ms=0) for one in after]
 
     def settle(self, id: Key, cost: float) -> list[Decision] | None:
         """In place of what was charged, unless that is always the same. None: not charged here."""
@@ -108,7 +127,7 @@ class Local:
                 return None
             for charge in charges:
                 if charge.limit.cost is None:
-                    self._add(charge, cost - charge.cost)
+                    self._add(charge, _rounded_up(cost) - charge.cost)
             return [
                 replace(self._decision(charge._replace(cost=0)), allowed=True, wait_ms=0)
                 for charge in charges
@@ -116,51 +135,72 @@ class Local:
 
     def _that_fit(self, charges: Sequence[Charge]) -> list[Charge]:
         own = [charge for charge in charges if charge.limit.cost is None]
-        units = min(floor(min(charge.cost, self._free(charge))) for charge in own or charges)
+        free = [self._decision(charge).remaining for charge in own or charges]
+        units = floor(min([*free, *(charge.cost for charge in own or charges)]))
         # If there is none: what would be granted first.
         return [
             charge._replace(cost=max(units, 1)) if charge in own else charge for charge in charges
         ]
 
     def _decision(self, charge: Charge) -> Decision:
-        capacity, free = self._capacity(charge), self._free(charge)
-        missing = charge.cost - free
-        wait = NEVER if charge.cost > capacity else ceil(missing * self._seconds(charge) * 1000)
+        capacity, used, rate = self._capacity(charge), self._used(charge), self._rate(charge)
+        slack = _slack(max(capacity, used))
+        missing = used + charge.cost - capacity - slack
+        wait = NEVER if charge.cost > capacity else _milliseconds(missing / rate)
         return Decision(
             allowed=missing <= 0,
             limit=floor(capacity),
-            remaining=max(floor(free), 0),
+            remaining=max(floor(capacity - used + slack), 0),
             wait_ms=0 if missing <= 0 else wait,
-            reset_ms=ceil((capacity - free) * self._seconds(charge) * 1000),
+            reset_ms=_milliseconds(max(used - slack, 0) / rate),
             name=charge.limit.name,
             source="local",
         )
 
     def _add(self, charge: Charge, units: float) -> None:
-        now = self._clock()
-        bucket = _bucket(charge)
-        full_at = max(self._full_at.pop(bucket, now), now) + units * self._seconds(charge)
-        self._full_at[bucket] = full_at
-        self._forget(self._full_at)
+        name = _name(charge)
+        self._buckets[name] = _Bucket(max(self._used(charge) + units, 0.0), self._clock())
+        self._buckets.move_to_end(name)
+        self._forget(self._buckets)
 
     def _forget(self, remembered: OrderedDict[Any, Any]) -> None:
         while len(remembered) > self._most:
             remembered.popitem(last=False)
 
-    def _free(self, charge: Charge) -> float:
-        reset = max(self._full_at.get(_bucket(charge), 0.0) - self._clock(), 0.0)
-        # Rounded, so that what is left of ten less three is seven.
-        return self._capacity(charge) - round(reset / self._seconds(charge), 6)
+    def _used(self, charge: Charge) -> float:
+        bucket = self._buckets.get(_name(charge))
+        if bucket is None:
+            return 0.0
+        self._buckets.move_to_end(_name(charge))
+        drained = max(self._clock() - bucket.at, 0.0) * self._rate(charge)
+        return max(bucket.used - drained, 0.0)
 
     def _capacity(self, charge: Charge) -> float:
-        quota = charge.limit.quota
+        quota = _rounded_down(charge.limit.quota)
         # A share of a small limit is one unit still; a limit of 0 stays 0.
-        return min(quota, max(floor(quota * self._share), 1))
+        return min(quota, max(round(quota * self._share, 6), 1.0))
 
-    def _seconds(self, charge: Charge) -> float:
-        """How long one unit takes to come back."""
-        return charge.limit.window_seconds / (self._capacity(charge) or 1)
+    def _rate(self, charge: Charge) -> float:
+        """Units a second."""
+        return (self._capacity(charge) or 1.0) / charge.limit.window_seconds
 
 
-def _bucket(charge: Charge) -> tuple[Key, str]:
-    return charge.key, charge.limit.label
+def _name(charge: Charge) -> tuple[Key, str]:
+    limit = charge.limit
+    return charge.key, limit.name or " ".join(map(str, [limit.algorithm, *limit._numbers()]))
+
+
+def _slack(units: float) -> float:
+    return _SLACK + _SLACK_OF_LARGE * units
+
+
+def _milliseconds(seconds: float) -> int:
+    return min(ceil(seconds * 1000), _LONGEST_MS)
+
+
+def _rounded_up(units: float) -> float:
+    return float(Decimal(repr(float(units))).quantize(_MILLIONTH, ROUND_CEILING))
+
+
+def _rounded_down(units: float) -> float:
+    return float(Decimal(repr(float(units))).quantize(_MILLIONTH, ROUND_FLOOR))

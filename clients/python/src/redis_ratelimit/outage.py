@@ -66,3 +66,22 @@ class Notice:
         if self._failed_at is not None and self._clock() >= self._failed_at + self._pause:
             log.warning(self._over)
             self._failed_at = None
+
+
+# Seconds.
+_REPEATED = 60.0
+
+
+class Complaint:
+    """A line in the log for what somebody has to mend: at once, and each minute it goes on."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._told: dict[str, float] = {}
+
+    def of(self, reply: str, key: str | bytes, why: Exception) -> None:
+        """The reply is the server's. It begins with a code, and of each there is one line."""
+        code, now = reply.partition(" ")[0], self._clock()
+        if now - self._told.get(code, -_REPEATED) >= _REPEATED:
+            self._told[code] = now
+            log.error("Redis refuses a call for %r: %s", key, why)

@@ -24,6 +24,7 @@ from redis_ratelimit.limits import (
 class PolicyState:
     """What the server knows of a policy."""
 
+    # The microsecond at which this version was set: it grows with each set.
     version: int
     # When this version was set, in milliseconds since 1970.
     set_at: int
@@ -44,6 +45,9 @@ class PolicyLine:
     name: str
     version: int
     specs: str
+    # The factor that stands, and for how many milliseconds more; -1: until it is changed.
+    scale: float
+    scale_ms: int
 
 
 @dataclass(frozen=True)
@@ -99,12 +103,16 @@ class PolicyCalls:
         return Call(
             match or "",
             words,
-            lambda reply: [PolicyLine(text(one), ver, text(specs)) for one, ver, specs in reply],
+            lambda reply: [_line(*line) for line in reply],
             insists=True,
         )
 
     def delete(self, names: Sequence[Key]) -> Call[int]:
         return Call(names[0], ["RL.POLICYDEL", *names], int, repeatable=0, insists=True)
+
+
+def _line(name: Any, version: int, specs: Any, scale: Any, scale_ms: int) -> PolicyLine:
+    return PolicyLine(text(name), version, text(specs), float(scale), scale_ms)
 
 
 def _state(reply: Any) -> PolicyState | None:

@@ -19,7 +19,9 @@ Each hit is one command, which decides and charges in one step:
     moving-window            SLIDINGLOG  no window, wherever it begins, holds more than the limit
     sliding-window-counter   SLIDING     the previous window counts by what of it still overlaps
 
-The server's clock rules. A hit that is denied charges nothing and writes nothing.
+The server's clock rules. A hit that is denied charges nothing and writes nothing. One for which
+there is no room, since the key or the server's memory is full, is denied too. All other errors are
+redis-py's, and what they lead to is the application's to say; what somebody has to mend is logged.
 """
 
 import math
@@ -39,9 +41,10 @@ from limits import aio
 from limits.errors import ConfigurationError
 from limits.limits import GRANULARITIES
 from limits.storage import MovingWindowSupport, SlidingWindowCounterSupport, Storage
-from redis.exceptions import RedisClusterException, RedisError
+from redis.exceptions import RedisClusterException, RedisError, ResponseError
 
-from redis_ratelimit import clients
+from redis_ratelimit import clients, replies
+from redis_ratelimit.outage import Complaint
 
 __all__ = ["PREFIX", "AsyncRateLimitStorage", "RateLimitStorage"]
 
@@ -56,6 +59,9 @@ _REDIS_SCHEMES = {"ratelimit": "redis", "ratelimits": "rediss", "ratelimit+unix"
 # Seconds for a connection, and for a reply. Without them a server that hangs would hang the
 # application, and Flask-Limiter's `in_memory_fallback` would never begin.
 _TIMEOUT = 1.0
+
+# What is told of a hit for which there was no room: when there is, nobody knows.
+_ASKED_AGAIN_MS = 1000
 
 # The largest limit that can be asked for, less what is added to it in `_sliding`.
 _MOST = 999_999_999_999
@@ -122,6 +128,18 @@ class _Keys:
 
     key_prefix: str
     base_exceptions = (RedisError, RedisClusterException)
+    _complaint: Complaint
+
+    def _denied_if_full(self, error: RedisError, key: str, words: _Words) -> _Decision:
+        """Raises the error unless there is no room for the hit, which is no outage."""
+        reply = replies.reply_of(error, ResponseError)
+        kind = None if reply is None else replies.kind_of(reply)
+        if reply is not None and kind in {replies.Kind.FULL, replies.Kind.OPERATOR}:
+            self._complaint.of(reply, key, replies.explained(reply))
+        if kind is not replies.Kind.FULL:
+            raise error
+        limit = math.floor(float(words[1]))
+        return _Decision(0, limit, 0, _ASKED_AGAIN_MS, _ASKED_AGAIN_MS)
 
     def _key(self, key: str, strategy: str) -> str:
         # The braces put the keys of all strategies on one node of a cluster, so that one command
@@ -159,6 +177,7 @@ class RateLimitStorage(_Keys, Storage, MovingWindowSupport, SlidingWindowCounter
         super().__init__(uri, wrap_exceptions=wrap_exceptions)
         self.key_prefix = key_prefix
         self._is_cluster = _is_cluster(uri)
+        self._complaint = Complaint(time.monotonic)
         self._connect = _connection(redis, uri, options)
 
     @cached_property
@@ -244,9 +263,11 @@ class RateLimitStorage(_Keys, Storage, MovingWindowSupport, SlidingWindowCounter
         if self._is_cluster:
             # Else redis-py would ask a node for the keys of the command before it sends it.
             options["target_nodes"] = self.client.get_node_from_key(named)
-        return _Decision(
-            *self.client.execute_command(command, named, "COST", amount, *words, **options)
-        )
+        try:
+            reply = self.client.execute_command(command, named, "COST", amount, *words, **options)
+        except RedisError as error:
+            return self._denied_if_full(error, named, words)
+        return _Decision(*reply)
 
 
 class AsyncRateLimitStorage(
@@ -270,6 +291,7 @@ class AsyncRateLimitStorage(
         super().__init__(uri, wrap_exceptions=wrap_exceptions)
         self.key_prefix = key_prefix
         self._is_cluster = _is_cluster(uri)
+        self._complaint = Complaint(time.monotonic)
         self.client = _connection(redis.asyncio, uri.removeprefix("async+"), options)()
 
     async def incr(self, key: str, expiry: int, amount: int = 1) -> int:  # noqa: ARG002
@@ -349,9 +371,13 @@ class AsyncRateLimitStorage(
         if self._is_cluster:
             await self.client.initialize()
             options["target_nodes"] = self.client.get_node_from_key(named)
-        return _Decision(
-            *await self.client.execute_command(command, named, "COST", amount, *words, **options)
-        )
+        try:
+            reply = await self.client.execute_command(
+                command, named, "COST", amount, *words, **options
+            )
+        except RedisError as error:
+            return self._denied_if_full(error, named, words)
+        return _Decision(*reply)
 
 
 def _connection(library: Any, uri: str, options: dict[str, Any]) -> Callable[[], Any]:

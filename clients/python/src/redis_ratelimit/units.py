@@ -13,7 +13,7 @@ from typing import Any
 
 from redis_ratelimit.calls import Call, Calls
 from redis_ratelimit.decision import NEVER, Decision
-from redis_ratelimit.errors import UnavailableError
+from redis_ratelimit.errors import FullError, RateLimitError, UnavailableError
 from redis_ratelimit.limits import Key, Limit
 
 # For how many seconds beyond their own the server remembers what units were granted: so long may
@@ -70,6 +70,8 @@ class _Hand:
 
     def _spend(self, cost: int) -> Decision | None:
         """None: there are not enough in hand."""
+        if not isinstance(cost, int) or cost < 1:
+            raise ValueError(f"cost must be a whole number of units from 1, not {cost!r}")
         now = self._clock()
         while self._grants and (now >= self._grants[0].until or self._grants[0].left == 0):
             grant = self._grants.popleft()
@@ -105,8 +107,9 @@ class _Hand:
             upto=True,
             ttl=self._keep + SETTLED_LATE,
         )
-        # Without the server it is one request that is decided, not a batch.
-        return replace(call, without=None)
+        # Without the server it is one request that is decided, not a batch. Without an id nothing
+        # could be given back.
+        return replace(call, without=None, unnamed=None)
 
     def _granted(self, decision: Decision, asked_at: float, cost: int) -> None:
         units = decision.granted or 0
@@ -119,7 +122,7 @@ class _Hand:
             wait = self._keep if decision.wait is None else decision.wait
             self._denied_until = self._clock() + wait
 
-    def _without(self, cost: int, error: UnavailableError) -> Decision:
+    def _without(self, cost: int, error: UnavailableError | FullError) -> Decision:
         call = self._calls.take(self.key, self._limits, cost=cost, once=None)
         assert call.without is not None  # a take has it
         return call.without(error)
@@ -154,17 +157,17 @@ class Units(_Hand):
             asked_at = self._clock()
             try:
                 self._granted(self._do(self._asking(cost)), asked_at, cost)
-            except UnavailableError as error:
+            except (UnavailableError, FullError) as error:
                 return self._without(cost, error)
             while self._expired:
-                with suppress(UnavailableError):  # they come back by themselves
+                with suppress(RateLimitError):  # they come back by themselves
                     self._do(self._settling(self._expired.popleft()))
             return self._spend(cost) or self._denied()
 
     def close(self) -> None:
         with self._lock:
             for grant in self._unspent():
-                with suppress(UnavailableError):
+                with suppress(RateLimitError):
                     self._do(self._settling(grant))
 
     def __enter__(self) -> Units:
@@ -194,17 +197,17 @@ class AsyncUnits(_Hand):
             asked_at = self._clock()
             try:
                 self._granted(await self._do(self._asking(cost)), asked_at, cost)
-            except UnavailableError as error:
+            except (UnavailableError, FullError) as error:
                 return self._without(cost, error)
             while self._expired:
-                with suppress(UnavailableError):  # they come back by themselves
+                with suppress(RateLimitError):  # they come back by themselves
                     await self._do(self._settling(self._expired.popleft()))
             return self._spend(cost) or self._denied()
 
     async def close(self) -> None:
         async with self._lock:
             for grant in self._unspent():
-                with suppress(UnavailableError):
+                with suppress(RateLimitError):
                     await self._do(self._settling(grant))
 
     async def __aenter__(self) -> AsyncUnits:

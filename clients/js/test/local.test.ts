@@ -1,0 +1,179 @@
+/** What this process decides by itself is what the server would have decided. */
+
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { test } from "node:test";
+
+import { Redis } from "ioredis";
+import {
+  Limiter,
+  fixed,
+  leakyBucket,
+  tokenBucket,
+  type Decision,
+  type KnownLimit,
+} from "redis-ratelimit-client";
+
+import { clockedServerFor, lookInto, serverFor, type Scope } from "./support/server.js";
+
+const CAPACITIES = [0, 1, 2, 10, 0.5, 2.5, 0.000001, 1000, 10 ** 9, 10 ** 12];
+const RATES = [1, 3, 0.5, 1000, 10 ** 12];
+const COSTS = [0, 1, 2, 3, 0.1, 0.25, 0.000001, 0.0000001, 7, 999, 10 ** 12];
+
+/** Numbers from 0 to 1, the same each time. */
+function randomOf(seed: number): () => number {
+  let state = seed * 2_654_435_761 + 1;
+  return () => {
+    state = (Math.imul(state ^ (state >>> 15), 2_246_822_519) + 3_266_489_917) >>> 0;
+    return state / 2 ** 32;
+  };
+}
+
+/** A client whose server is away. */
+async function awayFor(test: Scope): Promise<Redis> {
+  const server = await serverFor(test);
+  const client = new Redis(server.port, { enableOfflineQueue: false, retryStrategy: () => 10 });
+  client.on("error", () => {});
+  test.after(() => client.disconnect());
+  await once(client, "ready");
+  await server.stop();
+  return client;
+}
+
+/** A limiter whose limits are all this process's. */
+function localOf(client: Redis, share = 1) {
+  const state = { now: 1e9 / 7 };
+  const options = { onOutage: { share }, failures: 1, pause: 3600, resends: 0, log: () => {} };
+  return { limiter: new Limiter(client, { ...options, now: () => state.now }), state };
+}
+
+test("a bucket decides as the server's", async (test) => {
+  const { server, clock } = await clockedServerFor(test);
+  const there = new Limiter(lookInto(test, server), { timeout: 30, once: false });
+  const client = await awayFor(test);
+  for (let seed = 1; seed <= 40; seed++) {
+    const random = randomOf(seed);
+    const pick = <Item>(items: readonly Item[]): Item =>
+      items[Math.floor(random() * items.length)]!;
+    const capacity = pick(CAPACITIES);
+    // The server takes none that is slower than a hundred years.
+    const rate = [pick(RATES)].map((one) => (capacity / one < 1e5 ? one : capacity))[0]!;
+    const limit = tokenBucket(capacity, rate, pick([1, 60, "1h"] as const));
+    // Of these a float has no fractions, nor what drains in a millisecond: they stand still.
+    const isHuge = capacity >= 1e9 || rate >= 1e9;
+    const { limiter: here, state } = localOf(client);
+    for (let step = 0; step < 60; step++) {
+      const what = pick(["take", "take", "take", "force", "upto", "peek", "give back"] as const);
+      let cost = pick([...COSTS, capacity, capacity / 2]);
+      if (isHuge || what === "upto") cost = Math.floor(cost);
+      // More would take the server's time to its end.
+      if (what === "force" && !isHuge) cost = Math.min(cost, 1e5);
+      if (what === "upto" || what === "give back") cost = cost || 1;
+      const decide = (limiter: Limiter) => {
+        if (what === "peek") return limiter.peek(`${seed}`, limit, { cost });
+        if (what === "give back") return limiter.giveBack(`${seed}`, limit, cost);
+        return limiter.take(`${seed}`, limit, {
+          cost,
+          upto: what === "upto",
+          force: what === "force",
+        });
+      };
+      const [expected, found] = [await decide(there), await decide(here)];
+      const place = JSON.stringify({ seed, step, words: limit.words, what, cost });
+      assert.deepEqual(
+        [expected.source, found.source],
+        ["server", "local"],
+        `${place} ${expected.error}`,
+      );
+      const told = ({ allowed, limit, remaining, granted }: Decision) => [
+        allowed,
+        limit,
+        remaining,
+        granted,
+      ];
+      assert.deepEqual(told(found), told(expected), place);
+      const off = Math.abs(found.resetMs - expected.resetMs);
+      assert.ok(off <= Math.max(1, expected.resetMs * 1e-6), `${place}: off by ${off} ms`);
+      if (isHuge || random() < 0.5) continue;
+      const ms = Math.min(pick([1, 10, 1000, 60_000, expected.waitMs ?? 0]), 1e9);
+      clock.advance(ms);
+      state.now += ms;
+    }
+  }
+});
+
+test("a limit of nothing lets nothing pass", async (test) => {
+  const client = await awayFor(test);
+  const nothing: KnownLimit[] = [
+    fixed(0, 60),
+    tokenBucket(0, 1, 1),
+    leakyBucket(0, 10, "1m"),
+    fixed(0.4, 60),
+  ];
+  for (const share of [1, 0.25, 0.001]) {
+    for (const limit of nothing) {
+      const { limiter, state } = localOf(client, share);
+      for (let i = 0; i < 5; i++) {
+        const denied = await limiter.take("k", limit);
+        assert.deepEqual([denied.allowed, denied.limit, denied.remaining], [false, 0, 0]);
+        assert.equal(denied.source, "local");
+        state.now += 3_600_000;
+      }
+      assert.ok((await limiter.peek("k", limit, { cost: 0 })).allowed);
+      // What is forced is forgotten again.
+      assert.equal((await limiter.take("k", limit, { cost: 5, force: true })).allowed, false);
+      assert.equal((await limiter.peek("k", limit, { cost: 0 })).allowed, false);
+      state.now += 3_600_000;
+      assert.ok((await limiter.peek("k", limit, { cost: 0 })).allowed);
+    }
+  }
+});
+
+test("each unit of a huge limit counts, and fractions add up", async (test) => {
+  const { limiter } = localOf(await awayFor(test));
+  const passed = async (key: string, limit: KnownLimit, cost: number) => {
+    let count = 0;
+    while (count < 5 && (await limiter.take(key, limit, { cost })).allowed) count++;
+    return count;
+  };
+  for (const quota of [1e12, 1e9]) {
+    const limit = tokenBucket(quota, quota, 1);
+    assert.equal((await limiter.take(`${quota}`, limit, { cost: quota - 3 })).remaining, 3);
+    assert.equal(await passed(`${quota}`, limit, 1), 3);
+  }
+  assert.equal(await passed("tenths", fixed(0.3, 60), 0.1), 3);
+  // Less than the server counts costs a millionth, and a limit has no such part.
+  assert.equal(await passed("tiny", fixed(0.0000019, 60), 1e-7), 1);
+});
+
+test("as many units as there are, and all of a process's share", async (test) => {
+  const client = await awayFor(test);
+  const { limiter } = localOf(client);
+  const limit = fixed(10, 60);
+  const upto = async (cost: number) =>
+    (await limiter.take("k", limit, { cost, upto: true })).granted;
+  assert.deepEqual([await upto(7), await upto(7), await upto(7)], [7, 3, 0]);
+  assert.equal((await limiter.giveBack("k", limit, 4)).remaining, 4);
+  // Nobody decides, and says how many all the same.
+  for (const [onOutage, granted] of [
+    ["open", 7],
+    ["closed", 0],
+  ] as const) {
+    const other = new Limiter(client, { onOutage, log: () => {} });
+    assert.equal((await other.take("k", limit, { cost: 7, upto: true })).granted, granted);
+  }
+  for (const [quota, processes] of [
+    [10, 4],
+    [49, 49],
+    [100, 7],
+    [3, 3],
+  ] as const) {
+    const { limiter } = localOf(client, 1 / processes);
+    let passed = 0;
+    while ((await limiter.take("k", fixed(quota, 60), { cost: 0.01 })).allowed) passed++;
+    assert.ok(
+      Math.abs(passed - (100 * quota) / processes) <= 1,
+      `${quota}/${processes}: ${passed}`,
+    );
+  }
+});

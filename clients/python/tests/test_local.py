@@ -1,0 +1,139 @@
+"""What this process decides by itself is what the server would have decided."""
+
+import random
+from decimal import Decimal
+from typing import Any
+
+import pytest
+import redis
+from support.clock import Clock
+from support.server import Server
+
+from redis_ratelimit import Fixed, LeakyBucket, Limit, Limiter, Local, TokenBucket
+from redis_ratelimit.local import Charge
+
+# Exact as floats too: the server counts in integers.
+LIMITS = [0, 1, 2, 10, 0.5, 2.5, 0.000001, 1000, 10**9, 10**12]
+RATES = [1, 3, 0.5, 1000, 10**12]
+COSTS = [0, 1, 2, 3, 0.1, 0.25, 0.000001, 0.0000001, 7, 999, 10**12]
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_a_bucket_decides_as_the_servers(server: Server, clock: Clock, seed: int) -> None:
+    pick = random.Random(seed)
+    capacity, refill = pick.choice(LIMITS), pick.choice(RATES)
+    # The server takes none that is slower than a hundred years.
+    refill = refill if capacity / refill < 10**5 else capacity
+    limit = TokenBucket(capacity, refill, pick.choice([1, 60, "1h"]))
+    # Of these a float has no fractions, nor what drains in a millisecond: they stand still.
+    is_huge = capacity >= 10**9 or refill >= 10**9
+    seconds = 0.0
+    local = Local(clock=lambda: seconds)
+    with Limiter.from_url(f"redis://127.0.0.1:{server.port}", timeout=10) as limiter:
+        for step in range(60):
+            options: dict[str, Any] = {}
+            cost = pick.choice([*COSTS, capacity, capacity / 2])
+            cost = int(cost) if is_huge else cost
+            what = pick.choice(["take", "take", "take", "force", "upto", "look", "give back"])
+            if what in {"force", "upto"}:
+                options[what] = True
+            if what == "force" and not is_huge:
+                # More would take the server's time to its end.
+                cost = min(cost, 10**5)
+            if what == "upto":
+                cost = max(int(cost), 1)
+            charges = [Charge("key", limit, float(cost))]
+            if what == "give back":
+                cost = cost or 1
+                expected = limiter.give_back("key", limit, cost=cost)
+                (found,) = local.give_back([Charge("key", limit, float(cost))])
+            elif what == "look":
+                expected = limiter.peek("key", limit, cost=cost)
+                (found,) = local.take(charges, look=True)
+            else:
+                expected = limiter.take("key", limit, cost=cost, once=False, **options)
+                (found,) = local.take(charges, **options)
+            told = [
+                (one.allowed, one.limit, one.remaining, one.granted, one.wait_ms < 0)
+                for one in (expected, found)
+            ]
+            assert told[0] == told[1], (seed, step, limit, what, cost)
+            for one, other in (
+                (expected.wait_ms, found.wait_ms),
+                (expected.reset_ms, found.reset_ms),
+            ):
+                assert abs(one - other) <= max(1, one * 1e-6), (seed, step, limit, what, cost)
+            if pick.random() < 0.5 and not is_huge:
+                milliseconds = pick.choice([1, 10, 1000, 60_000, max(found.wait_ms, 0)])
+                milliseconds = min(milliseconds, 10**9)
+                clock.advance(f"{milliseconds}ms")
+                seconds += milliseconds / 1000
+
+
+@pytest.mark.parametrize(
+    "limit", [Fixed(0, 60), TokenBucket(0, 1), LeakyBucket(0, 10, "1m"), Fixed(0.4, 60)]
+)
+@pytest.mark.parametrize("share", [1, 0.25, 0.001])
+def test_a_limit_of_nothing_lets_nothing_pass(limit: Limit, share: float) -> None:
+    seconds = 0.0
+    local = Local(share, clock=lambda: seconds)
+    for _ in range(5):
+        (denied,) = local.take([Charge("key", limit, 1)])
+        assert (denied.allowed, denied.limit, denied.remaining) == (False, 0, 0)
+        assert denied.wait is None
+        seconds += 3600
+    assert local.take([Charge("key", limit, 0)])[0].allowed
+    # What is forced is forgotten again.
+    assert not local.take([Charge("key", limit, 5)], force=True)[0].allowed
+    assert not local.take([Charge("key", limit, 0)])[0].allowed
+    seconds += 3600
+    assert local.take([Charge("key", limit, 0)])[0].allowed
+
+
+@pytest.mark.parametrize("quota", [10**12, 10**9])
+def test_of_a_huge_limit_each_unit_counts(quota: int) -> None:
+    local = Local(clock=lambda: 123_456.789)
+    limit = TokenBucket(quota, quota)
+    assert local.take([Charge("key", limit, quota - 3)])[0].remaining == 3
+    taken = [local.take([Charge("key", limit, 1)])[0].allowed for _ in range(5)]
+    assert taken == [True] * 3 + [False] * 2
+
+
+def test_fractions_add_up() -> None:
+    local = Local(clock=lambda: 1e9 / 7)
+    limit = Fixed(0.3, 60)
+    taken = [local.take([Charge("key", limit, 0.1)])[0].allowed for _ in range(4)]
+    assert taken == [True] * 3 + [False]
+    # Less than the server counts costs a millionth, and a limit has no such part.
+    tiny = Fixed(float(Decimal("0.0000019")), 60)
+    taken = [local.take([Charge("tiny", tiny, 1e-7)])[0].allowed for _ in range(3)]
+    assert taken == [True, False, False]
+
+
+def test_all_shares_are_the_limit() -> None:
+    for quota, processes in ((10, 4), (49, 49), (100, 7), (3, 3)):
+        local = Local(1 / processes, clock=lambda: 0.0)
+        limit = Fixed(quota, 60)
+        passed = 0
+        while local.take([Charge("key", limit, 0.01)])[0].allowed:
+            passed += 1
+        assert passed == pytest.approx(100 * quota / processes, abs=1)
+
+
+def test_limits_of_two_periods_are_two(server: Server, admin: redis.Redis) -> None:
+    with Limiter.from_url(f"redis://127.0.0.1:{server.port}", timeout=10) as limiter:
+        limits = TokenBucket(10, 10, 1), TokenBucket(10, 10, 60)
+        asked = limiter.take("key", *limits, each=True)
+    local = Local(clock=lambda: 0.0)
+    found = local.take([Charge("key", limit, 1) for limit in limits])
+    assert [one.remaining for one in asked.each] == [one.remaining for one in found] == [9, 9]
+    assert admin.exists("key")
+
+
+def test_who_asks_on_is_not_forgotten() -> None:
+    local = Local(most=3, clock=lambda: 0.0)
+    limit = Fixed(1, 60)
+    assert local.take([Charge("eve", limit, 1)])[0].allowed
+    for number in range(20):
+        assert local.take([Charge(number.to_bytes(2, "big"), limit, 1)])[0].allowed
+        assert not local.take([Charge("eve", limit, 1)])[0].allowed
