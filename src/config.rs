@@ -2,7 +2,7 @@
 
 use ratelimit_core::Kind;
 use ratelimit_core::args::whole;
-use ratelimit_core::error::{Error, MustBe, one_of};
+use ratelimit_core::error::{Error, MustBe, Needed, Syntax, What};
 use std::ffi::CStr;
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
@@ -38,12 +38,12 @@ impl Setting {
     }
 
     const fn count(name: &'static CStr) -> Setting {
-        let must_be = MustBe { what: "a whole number from 1 to 10000000", example: "100000" };
+        let must_be = MustBe::number("a whole number", " from 1 to 10000000", "100000");
         Setting::number(name, 1..=10_000_000, 100_000, must_be)
     }
 
     const fn switch(name: &'static CStr, at_load: bool, on: bool) -> Setting {
-        let must_be = MustBe { what: "yes or no", example: "no" };
+        let must_be = MustBe::other("yes or no", "no");
         let value = AtomicI64::new(if on { 1 } else { 0 });
         Setting { name, range: 0..=1, is_switch: true, at_load, must_be, value }
     }
@@ -80,19 +80,15 @@ pub static MAX_BLOCKED: Setting = Setting::number(
     c"max-blocked",
     1..=10_000_000,
     10_000,
-    MustBe { what: "a whole number from 1 to 10000000", example: "10000" },
+    MustBe::number("a whole number", " from 1 to 10000000", "10000"),
 );
 
 /// Whether CL.THROTTLE is there, and keys that redis-cell left behind are taken over.
 pub static CELL_COMPAT: Setting = Setting::switch(c"cell-compat", true, false);
 
 /// How many policies there may be.
-pub static MAX_POLICIES: Setting = Setting::number(
-    c"max-policies",
-    1..=65_536,
-    4096,
-    MustBe { what: "a whole number from 1 to 65536", example: "4096" },
-);
+pub static MAX_POLICIES: Setting =
+    Setting::number(c"max-policies", 1..=65_536, 4096, MustBe::number("a whole number", " from 1 to 65536", "4096"));
 
 /// Whether policies are kept in snapshots where a server would then have something of ours in every snapshot (before
 /// Redis 7.2).
@@ -106,7 +102,7 @@ pub static DENIAL_EVENTS: Setting = Setting::switch(c"denial-events", false, fal
 
 /// How many keys RL.TOP knows of; 0, none.
 pub static TOP_KEYS: Setting =
-    Setting::number(c"top-keys", 0..=65_536, 1024, MustBe { what: "a whole number from 0 to 65536", example: "1024" });
+    Setting::number(c"top-keys", 0..=65_536, 1024, MustBe::number("a whole number", " from 0 to 65536", "1024"));
 
 /// Every setting.
 pub static ALL: [&Setting; 10] = [
@@ -140,6 +136,8 @@ pub fn max_entries(kind: Kind) -> Option<(usize, &'static str)> {
     Some((usize::try_from(setting.get()).unwrap_or(usize::MAX), setting.text()))
 }
 
+const SETTINGS: Syntax = Syntax { word: "name value", arguments: "[name value ...]" };
+
 /// Reads the module's arguments: `name value` pairs, the name with or without `ratelimit.` before it.
 pub fn read_arguments(arguments: &[&[u8]]) -> Result<(), Error> {
     for pair in arguments.chunks(2) {
@@ -147,11 +145,11 @@ pub fn read_arguments(arguments: &[&[u8]]) -> Result<(), Error> {
         let bare = name.strip_prefix(b"ratelimit.").unwrap_or(name);
         let setting =
             ALL.into_iter().find(|setting| bare.eq_ignore_ascii_case(setting.text().as_bytes())).ok_or_else(|| {
-                let names = one_of(&ALL.map(Setting::text));
-                Error::unexpected_where(name, &format!(", where a setting is needed: {names}"))
+                let names = ALL.map(Setting::text).to_vec();
+                Error::needed(name, Needed::instead_of(bare, What::Setting, names, Vec::new()))
             })?;
-        let value = rest.first().and_then(|value| setting.parse(value));
-        setting.set(value.ok_or(Error::out_of_range(setting.text(), setting.must_be))?);
+        let word = rest.first().ok_or(Error::missing(setting.text(), &SETTINGS))?;
+        setting.set(setting.parse(word).ok_or_else(|| Error::out_of_range(setting.text(), &setting.must_be, word))?);
     }
     Ok(())
 }

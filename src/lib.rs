@@ -8,17 +8,14 @@
 /// The settings, `ratelimit.*`.
 mod config;
 
+/// The module's version.
+mod version;
+
 /// What the module has done, for INFO.
 mod stats;
 
-/// The policies of this server, where calls find them.
-mod policies;
-
-/// The keys that are denied most, where denials find them.
-mod top;
-
-/// Who waits for a lease, of every key.
-mod waiting;
+/// What this server knows beside its keys: policies, queues, the keys that are denied most.
+mod server;
 
 /// One file a command family: read, look, charge, reply.
 mod command;

@@ -8,8 +8,9 @@ use crate::config;
 #[cfg(debug_assertions)]
 use crate::redis::Redis;
 use crate::redis::command::{Access, Command, Keys};
-use crate::redis::{self, api, command, guard, native_type};
+use crate::redis::{self, api, command, guard, lazy_free, native_type};
 use crate::stats::CommandStats;
+use crate::version;
 use redis_module::raw;
 use std::ffi::{CStr, CString, c_int};
 
@@ -19,9 +20,6 @@ static ALLOCATOR: redis::memory::ServerAllocator = redis::memory::ServerAllocato
 
 /// The module's name: its settings are `ratelimit.*`.
 const NAME: &CStr = c"ratelimit";
-
-/// The version that MODULE LIST shows: 0.1.0 as 100 (a hundred a minor version, ten thousand a major one).
-const VERSION: c_int = 100;
 
 /// A row of the table of commands: its name and handler, what it does to which keys, its arity and arguments, and two
 /// lines for COMMAND DOCS.
@@ -97,12 +95,12 @@ static COMMANDS: &[Command] = &[
         c"O(M log N) with M the number of holders given and N that of leases, amortized"
     },
     command! {
-        c"rl.mtake" = multi::take, Take on Numbered, arity -5, MULTI,
+        c"rl.mtake" = multi::take, Take on Numbered, arity -4, MULTI,
         c"Takes from limits on several keys, all or nothing.",
         c"O(N) with N the number of keys, each as by its algorithm"
     },
     command! {
-        c"rl.mpeek" = multi::peek, Peek on Numbered, arity -5, MULTI_TO_LOOK,
+        c"rl.mpeek" = multi::peek, Peek on Numbered, arity -4, MULTI_TO_LOOK,
         c"Tells what RL.MTAKE would answer, and changes nothing.",
         c"O(N) with N the number of keys, each as by its algorithm"
     },
@@ -123,16 +121,16 @@ static COMMANDS: &[Command] = &[
     },
     command! {
         c"rl.top" = top::top, Notes on None, arity -1, TOP,
-        c"Tells which keys have been denied most, on this server, and forgets that with RESET.",
+        c"Tells which keys have been denied most, on this server, in all or of late, and forgets that with RESET.",
         c"O(N + M log M) with N the number of keys that are known, and M of those that are asked for"
     },
     command! {
-        c"rl.take" = algorithm::take, Take on First, arity -4, TAKE,
+        c"rl.take" = algorithm::take, Take on First, arity -3, TAKE,
         c"Takes from limits of any algorithm on one key, all or nothing.",
         c"O(N) with N the number of specs, each as by its algorithm, and O(log M) with M the number of ids, amortized"
     },
     command! {
-        c"rl.peek" = algorithm::peek, Peek on First, arity -4, TAKE_TO_LOOK,
+        c"rl.peek" = algorithm::peek, Peek on First, arity -3, TAKE_TO_LOOK,
         c"Tells what RL.TAKE would answer, and changes nothing.",
         c"O(N) with N the number of specs, each as by its algorithm, and O(log M) with M the number of ids, amortized"
     },
@@ -235,8 +233,9 @@ pub unsafe extern "C" fn RedisModule_OnLoad(
     length: c_int,
 ) -> c_int {
     // SAFETY: the server's own context. Until this has filled in the module API nothing may allocate.
-    let started =
-        unsafe { raw::Export_RedisModule_Init(ctx, NAME.as_ptr(), VERSION, raw::REDISMODULE_APIVER_1.cast_signed()) };
+    let started = unsafe {
+        raw::Export_RedisModule_Init(ctx, NAME.as_ptr(), version::NUMBER, raw::REDISMODULE_APIVER_1.cast_signed())
+    };
     if started != api::OK {
         // The module API is there all the same, but for a server too old to have it.
         if api::missing().is_none() {
@@ -245,6 +244,7 @@ pub unsafe extern "C" fn RedisModule_OnLoad(
         return api::ERR;
     }
     guard::log_panics();
+    lazy_free::loaded();
     // SAFETY: the server's own context, during the load.
     match guard::callback(Err("internal error".to_owned()), || unsafe { load(ctx, argv, length) }) {
         Ok(()) => api::OK,
@@ -312,7 +312,7 @@ unsafe fn load(
         // Only now that nothing can be refused any more: of a module whose load is refused, older servers unload the
         // library and keep its subscriptions.
         redis::info::register(ctx, commands().collect());
-        redis::blocked::register(acquire::SERVICE);
+        redis::turns::register(acquire::SERVICE);
         redis::events::watch(ctx);
         redis::bus::join(ctx);
     }

@@ -1,7 +1,7 @@
 //! What a call is answered, as a value: it is complete before a byte of it is sent. The same in RESP2 and RESP3 but for
 //! maps. -1 is born here and nowhere else.
 
-use crate::waiting::Seen;
+use crate::server::queues::Seen;
 use ratelimit_core::policy::Facts;
 use ratelimit_core::top::Heavy;
 use ratelimit_core::{Amount, Decision, Fact, Kind, Span, Timestamp, Verdict};
@@ -95,6 +95,13 @@ impl Reply {
         Reply::Array(vec![Reply::version(facts.version), factor, Reply::Integer(scale_ms(facts))])
     }
 
+    /// `[name, version, specs, factor, milliseconds left or -1]`
+    pub fn listed_policy(facts: Facts) -> Reply {
+        let (version, factor) = (Reply::version(facts.version), Reply::text(&facts.scale.to_string()));
+        let left = Reply::Integer(scale_ms(&facts));
+        Reply::Array(vec![Reply::Bytes(facts.name), version, Reply::Bytes(facts.specs), factor, left])
+    }
+
     /// What there is to know of a policy.
     pub fn policy(facts: &Facts) -> Reply {
         let counts = facts.counts.all().map(|(name, count)| (name, Reply::Integer(integer(count))));
@@ -108,9 +115,10 @@ impl Reply {
         ])
     }
 
-    /// When to go: 0 now, more in so many milliseconds, -1 never.
+    /// 0 if the call passes; if it is denied, the milliseconds after which it passes, -1 if never. The hold of a call that
+    /// passes is not in it: more than 0 would be read as a denial.
     pub fn delay(verdict: Verdict) -> Reply {
-        Reply::Integer(wait_ms(verdict))
+        Reply::Integer(if verdict.allowed() { 0 } else { wait_ms(verdict) })
     }
 
     /// What redis-cell answers: `[limited, limit, remaining, retry_after_s, reset_after_s]`.
@@ -140,11 +148,14 @@ impl Reply {
         Reply::Integer(i64::try_from(count).unwrap_or(i64::MAX))
     }
 
-    /// `[[key, denied, at most so many too many], ...]`
+    /// `[[key, denied, at most so many too many, policy, item], ...]`: no kind of limit has items yet.
     pub fn heaviest(keys: &[Heavy]) -> Reply {
         let row = |key: &Heavy| {
             let counts = [key.denied, key.error].map(|count| Reply::Integer(integer(count)));
-            Reply::Array(std::iter::once(Reply::Bytes(key.name.into())).chain(counts).collect())
+            let policy = key.policy.map_or(Reply::Null, |name| Reply::Bytes(name.into()));
+            Reply::Array(
+                [Reply::Bytes(key.name.into())].into_iter().chain(counts).chain([policy, Reply::Null]).collect(),
+            )
         };
         Reply::Array(keys.iter().map(row).collect())
     }
@@ -211,7 +222,7 @@ fn wait_ms(verdict: Verdict) -> i64 {
 }
 
 /// For how much longer a policy is scaled; -1 for good.
-fn scale_ms(facts: &Facts) -> i64 {
+pub fn scale_ms(facts: &Facts) -> i64 {
     facts.scale_left.map_or(-1, millis)
 }
 

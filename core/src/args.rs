@@ -1,6 +1,6 @@
 //! A left-to-right reader of a command's words. Words are bytes: nothing is taken to be UTF-8.
 
-use crate::error::Error;
+use crate::error::{Error, MustBe, Position, Reason, Syntax};
 
 /// The words of a call, its command's name first, as whoever was sent them holds them.
 pub trait Words {
@@ -32,13 +32,13 @@ words_in_memory!((<const COUNT: usize>) [&[u8]; COUNT], () &[&[u8]], () Vec<&[u8
 ///
 /// ```
 /// use ratelimit_core::args::{Args, KeyName};
-/// use ratelimit_core::error::Error;
+/// use ratelimit_core::error::{Error, Reason};
 ///
 /// let words: [&[u8]; 4] = [b"RL.DEMO", b"user:7", b"force", b"more"];
 /// let mut args = Args::new(&words);
 /// assert_eq!(args.key(), Ok(KeyName(1)));
 /// assert!(!args.accept("COST") && args.accept("FORCE"));
-/// assert_eq!(args.end(), Err(Error::unexpected(b"more")));
+/// assert_eq!(args.end(), Err(Error::unexpected(b"more", Reason::AtEnd)));
 /// ```
 #[derive(Clone, Copy)]
 pub struct Args<'a> {
@@ -61,19 +61,21 @@ pub fn whole(text: &[u8], most: u64) -> Option<u64> {
 /// Up to so many names are compared each with each, which needs no memory.
 const FEW: usize = 16;
 
-/// Whether a name comes twice.
+/// A name that comes twice.
 #[must_use]
-pub fn has_twins<'a>(names: impl ExactSizeIterator<Item = &'a [u8]>) -> bool {
+pub fn twin<'a>(names: impl ExactSizeIterator<Item = &'a [u8]>) -> Option<&'a [u8]> {
     if names.len() <= FEW {
         let mut few: [&[u8]; FEW] = [&[]; FEW];
         let count = names.len();
         few.iter_mut().zip(names).for_each(|(room, name)| *room = name);
         let names = few.get(..count).unwrap_or(&few);
-        return names.iter().enumerate().any(|(place, name)| names.iter().take(place).any(|other| other == name));
+        let mut twins =
+            names.iter().enumerate().filter(|(place, name)| names.iter().take(*place).any(|other| other == *name));
+        return twins.next().map(|(_, name)| *name);
     }
     let mut sorted: Vec<_> = names.collect();
     sorted.sort_unstable();
-    sorted.windows(2).any(|pair| matches!(pair, [one, other] if one == other))
+    sorted.windows(2).find_map(|pair| matches!(pair, [one, other] if one == other).then(|| pair.first().copied())?)
 }
 
 impl<'a> Args<'a> {
@@ -83,7 +85,7 @@ impl<'a> Args<'a> {
         Args { words, count: words.count(), next: 1 }
     }
 
-    /// The next word.
+    /// The next word, which the server counts.
     ///
     /// # Errors
     /// [`Error::WrongArity`] if there is none.
@@ -92,6 +94,39 @@ impl<'a> Args<'a> {
         let word = self.peek().ok_or(Error::WrongArity)?;
         self.skip();
         Ok(word)
+    }
+
+    /// The next word, an argument of what `syntax` says.
+    ///
+    /// # Errors
+    /// [`Error::Missing`] if there is none.
+    #[inline]
+    pub fn argument(&mut self, argument: &'static str, syntax: &'static Syntax) -> Result<&'a [u8], Error> {
+        let Some(word) = self.peek() else { return Err(Error::missing(argument, syntax)) };
+        self.skip();
+        Ok(word)
+    }
+
+    /// The word that was read so many words ago: 0 is the last.
+    #[must_use]
+    pub fn before(&self, ago: usize) -> &'a [u8] {
+        let place = self.next.checked_sub(1).and_then(|last| last.checked_sub(ago));
+        place.and_then(|place| self.words.word(place)).unwrap_or_default()
+    }
+
+    /// The refusal of the word that was read last, as an argument of what `syntax` says.
+    #[cold]
+    #[must_use]
+    pub fn refused(&self, argument: &'static str, must_be: &'static MustBe, syntax: &'static Syntax) -> Error {
+        let is_first = self.before(1).eq_ignore_ascii_case(syntax.word.as_bytes());
+        Error::out_of_place(argument, must_be, self.before(0), Position { syntax, is_first })
+    }
+
+    /// The refusal of the next word.
+    #[cold]
+    #[must_use]
+    pub fn unexpected(&self, reason: Reason) -> Error {
+        Error::unexpected(self.peek().unwrap_or_default(), reason)
     }
 
     /// The next word, as a key: its place.
@@ -142,12 +177,7 @@ impl<'a> Args<'a> {
     /// [`Error::Unexpected`] names the first word of it.
     #[inline]
     pub fn end(&self) -> Result<(), Error> {
-        if self.is_empty() { Ok(()) } else { Err(self.unexpected()) }
-    }
-
-    #[cold]
-    fn unexpected(&self) -> Error {
-        Error::unexpected(self.peek().unwrap_or_default())
+        if self.is_empty() { Ok(()) } else { Err(self.unexpected(Reason::AtEnd)) }
     }
 
     /// Whether all words have been read.

@@ -17,6 +17,33 @@ pub enum Ask {
     Within(Amount, Span),
     /// Back with this much (`COST -amount`).
     GiveBack(Amount),
+    /// A look (`COST 0`) that keeps more of the limit than it has (`KEEP`): only a holder of a lease passes it.
+    LookPastLimit,
+}
+
+impl Ask {
+    /// Whether it only looks: it charges nothing and gives nothing back.
+    #[must_use]
+    pub fn is_look(self) -> bool {
+        match self {
+            Ask::Take(cost) | Ask::Force(cost) | Ask::Within(cost, _) => cost == Amount::ZERO,
+            Ask::LookPastLimit => true,
+            Ask::UpTo(_) | Ask::GiveBack(_) => false,
+        }
+    }
+
+    /// How much it names, of whatever it is asked to do with that.
+    #[cfg(test)]
+    pub(crate) fn amount(self) -> Amount {
+        match self {
+            Ask::Take(amount)
+            | Ask::UpTo(amount)
+            | Ask::Force(amount)
+            | Ask::Within(amount, _)
+            | Ask::GiveBack(amount) => amount,
+            Ask::LookPastLimit => Amount::ZERO,
+        }
+    }
 }
 
 /// What a call would change.
@@ -45,6 +72,8 @@ pub fn look<L: Limit>(limit: &L, usage: &L::Usage, now: Timestamp, ask: Ask) -> 
     let cost = match ask {
         Ask::Take(cost) | Ask::Force(cost) | Ask::Within(cost, _) => cost,
         Ask::UpTo(_) => Amount::ONE,
+        // What is kept has lowered the limit to nothing, which the least cost never fits in.
+        Ask::LookPastLimit => Amount::saturating(1),
         Ask::GiveBack(amount) => {
             let nothing = amount == Amount::ZERO || usage.is_unused();
             let change = if nothing { Change::Nothing } else { Change::GiveBack(amount) };
@@ -59,6 +88,7 @@ pub fn look<L: Limit>(limit: &L, usage: &L::Usage, now: Timestamp, ask: Ask) -> 
             let granted = if verdict.allowed() { limit.remaining(usage, now).floor().min(most) } else { Amount::ZERO };
             Look { granted: Some(granted), ..Look::all_or_nothing(verdict, granted) }
         }
+        Ask::LookPastLimit => Look::all_or_nothing(verdict, Amount::ZERO),
         Ask::Take(_) | Ask::GiveBack(_) => Look::all_or_nothing(verdict, cost),
     }
 }

@@ -123,16 +123,22 @@ impl Ban {
         }
     }
 
-    /// Reads what `encode` wrote. `None` unless some call could have made it.
-    pub fn decode(from: &mut impl Decoder) -> Option<Ban> {
+    /// Reads what `encode` wrote of a key that was last changed at `written`. `None` unless some call could have made it.
+    pub fn decode(from: &mut impl Decoder, written: Timestamp) -> Option<Ban> {
         let until = Timestamp::from_micros(from.integer()?)?;
         let strikes = u32::try_from(from.integer()?).ok()?;
-        if strikes == 0 {
-            return Some(Ban { until, ..Ban::default() });
+        let mut ban = Ban { until, strikes, ..Ban::default() };
+        if strikes > 0 {
+            ban.since = Timestamp::from_micros(from.integer()?)?;
+            ban.window = Period::new(Span::from_micros(from.integer()?))?.span();
         }
-        let since = Timestamp::from_micros(from.integer()?)?;
-        let window = Period::new(Span::from_micros(from.integer()?))?.span();
-        Some(Ban { until, since, window, strikes })
+        Some(ban).filter(|ban| ban.is_sound(written))
+    }
+
+    /// Whether some call can have led to it in a key that was last changed at `written`: nobody is banned for longer than
+    /// a duration says, and no strike is yet to come.
+    pub(crate) fn is_sound(&self, written: Timestamp) -> bool {
+        self.until.since(written) <= Span::MAX_ARGUMENT && self.since <= written
     }
 }
 

@@ -261,7 +261,7 @@ impl Usage for BucketUsage {
         (used != Amount::ZERO).then_some(BucketUsage { used, drained_to })
     }
 
-    fn describe(&self) -> Vec<(&'static str, Fact)> {
+    fn describe(&self, _now: Timestamp) -> Vec<(&'static str, Fact)> {
         vec![("used", Fact::Amount(self.used)), ("drained_to", Fact::Instant(self.drained_to))]
     }
 }

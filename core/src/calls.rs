@@ -166,6 +166,19 @@ impl Fields {
         fields
     }
 
+    /// The same with another integer in that place.
+    pub fn with(&self, place: usize, value: u64) -> Fields {
+        let mut fields = self.clone();
+        fields.0[place] = Field::Integer(value);
+        fields
+    }
+
+    /// Its integers, each in its place; 0 in those of strings.
+    pub fn numbers(self) -> Vec<u64> {
+        let number = |field| if let Field::Integer(value) = field { value } else { 0 };
+        self.0.into_iter().map(number).collect()
+    }
+
     /// All that it begins with, and is not all of it.
     pub fn cut_short(&self) -> impl Iterator<Item = Fields> + '_ {
         (0..self.0.len()).map(|length| Fields(self.0.iter().take(length).cloned().collect()))

@@ -20,6 +20,12 @@ pub fn percent(text: &[u8], whole: u64) -> Option<Scaled> {
     (!percent.exceeds(100)).then(|| decimal.scaled(whole, -2))?
 }
 
+/// What follows the number that `text` begins with; `None` if it begins with none.
+#[cold]
+pub fn behind_number(text: &[u8]) -> Option<&[u8]> {
+    Decimal::split(text).map(|(_, rest)| rest)
+}
+
 /// An everyday number, of up to nine digits, and the bytes that follow. What follows may make it another: a fraction,
 /// an exponent.
 #[inline]

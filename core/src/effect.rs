@@ -118,6 +118,11 @@ const DELETION: &[u8] = b" del";
 pub struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {
+    /// Those of a text that is nothing else.
+    pub(crate) fn of(text: &'a Text) -> Fields<'a> {
+        Fields(text.as_bytes())
+    }
+
     /// Those of a text that begins with `heading`.
     pub(crate) fn behind(heading: &[u8], text: &'a [u8]) -> Option<Fields<'a>> {
         text.strip_prefix(heading).map(Fields)

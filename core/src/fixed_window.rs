@@ -298,7 +298,7 @@ impl Usage for FixedWindowUsage {
         (used != Amount::ZERO).then_some(FixedWindowUsage { used, stamp: Stamp::new(instant, aligned) })
     }
 
-    fn describe(&self) -> Vec<(&'static str, Fact)> {
+    fn describe(&self, _now: Timestamp) -> Vec<(&'static str, Fact)> {
         let (mode, instant) = if self.stamp.aligned() { ("aligned", "charged") } else { ("plain", "start") };
         vec![
             ("used", Fact::Amount(self.used)),

@@ -219,8 +219,7 @@ pub fn a_recovered_key_is_as_good_as_new<L: Lawful>(limit: &L, usage: &L::Usage,
 pub fn giving_back_never_makes_more_than_the_limit<L: Lawful>(limit: &L, usage: &L::Usage, now: Timestamp, ask: Ask) {
     let mut usage = usage.clone();
     let before = peek(limit, &usage, now, ask).remaining;
-    let (Ask::Take(amount) | Ask::UpTo(amount) | Ask::Force(amount) | Ask::Within(amount, _) | Ask::GiveBack(amount)) =
-        ask;
+    let amount = ask.amount();
     let decision = call(limit, &mut usage, now, Ask::GiveBack(amount));
     assert_eq!(decision.verdict, Verdict::Allowed(Span::ZERO));
     assert!(before <= decision.remaining);

@@ -67,6 +67,7 @@ pub mod parts;
 pub mod policy;
 pub mod queue;
 mod ratio;
+pub mod readable;
 pub mod sliding_window;
 pub mod spec;
 pub mod strict_window;
@@ -193,7 +194,7 @@ pub trait Usage: Clone + Default + Send + 'static {
     fn decode(from: &mut impl Decoder, version: u32) -> Option<Self>;
 
     // What is propagated of a call is the whole usage; of a kind that may be large, only what the call changed: it
-    // overrides these four together.
+    // overrides `encode_effect`, `encode_whole_effect`, `accepts_effect_until` and `apply_effect` together.
 
     /// Writes out what has changed since the last time that this was asked. To be asked after every change, even if
     /// nothing is propagated: what was not asked for would be propagated with the next change.
@@ -208,7 +209,13 @@ pub trait Usage: Clone + Default + Send + 'static {
 
     /// Whether an effect is one that some call on this usage could have had.
     fn accepts_effect(&self, from: &mut impl Decoder, version: u32) -> bool {
-        Self::decode(from, version).is_some()
+        self.accepts_effect_until(from, version, Timestamp::MAX)
+    }
+
+    /// Whether an effect is one that some call on this usage could have had, at `latest` or before: what it makes is not
+    /// later ([`Usage::is_after`]).
+    fn accepts_effect_until(&self, from: &mut impl Decoder, version: u32, latest: Timestamp) -> bool {
+        Self::decode(from, version).is_some_and(|usage| !usage.is_after(latest))
     }
 
     /// Applies an effect that was accepted.
@@ -231,8 +238,8 @@ pub trait Usage: Clone + Default + Send + 'static {
         1
     }
 
-    /// What it says to people.
-    fn describe(&self) -> Vec<(&'static str, Fact)>;
+    /// What it says to people at `now`: what is stored, without bans and strikes that are over.
+    fn describe(&self, now: Timestamp) -> Vec<(&'static str, Fact)>;
 }
 
 /// What is known of the instant at which a usage will have recovered, under the limit that charged it last, after it

@@ -440,10 +440,14 @@ impl Usage for SlidingLogUsage {
         self.encode(to);
     }
 
-    fn accepts_effect(&self, from: &mut impl Decoder, version: u32) -> bool {
+    fn accepts_effect_until(&self, from: &mut impl Decoder, version: u32, latest: Timestamp) -> bool {
         match from.integer() {
-            Some(WHOLE) => SlidingLogUsage::decode(from, version).is_some(),
-            Some(CHANGE) => Delta::decode(from).is_some_and(|delta| self.accepts(delta)),
+            Some(WHOLE) => SlidingLogUsage::decode(from, version).is_some_and(|usage| !usage.is_after(latest)),
+            Some(CHANGE) => Delta::decode(from).is_some_and(|delta| {
+                // What is there already is no later than whoever asks was last changed.
+                let in_time = delta.added.is_none_or(|(at, _)| at <= latest);
+                in_time && self.accepts(delta)
+            }),
             _ => false,
         }
     }
@@ -473,7 +477,7 @@ impl Usage for SlidingLogUsage {
         self.entries.capacity().saturating_mul(size_of::<Entry>())
     }
 
-    fn describe(&self) -> Vec<(&'static str, Fact)> {
+    fn describe(&self, _now: Timestamp) -> Vec<(&'static str, Fact)> {
         let mut facts = vec![
             ("used", Fact::Amount(self.sum_from(0))),
             ("entries", Fact::Count(u64::try_from(self.entries.len()).unwrap_or(u64::MAX))),

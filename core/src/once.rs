@@ -71,9 +71,13 @@ impl Charge {
             _ => return None,
         };
         let given_back = Amount::from_millionths(from.integer()?)?;
-        let sound = cost != Amount::ZERO && cost <= Amount::MAX_ARGUMENT;
-        sound.then_some(Charge { part, cost, number, place, given_back })
+        is_cost(cost).then_some(Charge { part, cost, number, place, given_back })
     }
+}
+
+/// Whether a charge that is remembered can be of so much: what costs nothing is not remembered.
+fn is_cost(cost: Amount) -> bool {
+    cost != Amount::ZERO && cost <= Amount::MAX_ARGUMENT
 }
 
 /// What a part keeps beside its usage while charges of it may be settled.
@@ -92,7 +96,7 @@ impl Charge {
 /// let (mut usage, mut track, now) = (FixedWindowUsage::default(), Track::default(), Timestamp::EPOCH);
 /// // A call that may cost 4000 turns out to have cost 1200.
 /// limit.charge(&mut usage, now, units(b"4000"));
-/// let charge = track.charge(&usage, 7, units(b"4000"));
+/// let charge = track.charge(&usage, 7, units(b"4000")).unwrap();
 /// let change = Change::Charge(units(b"500"));
 /// track.before(&limit, &usage, now, change);
 /// change.apply(&limit, &mut usage, now);
@@ -155,9 +159,12 @@ impl Track {
         self.given_back = self.given_back.plus(given_back);
     }
 
-    /// To be called after `usage` was charged so much by a call with an id: what is to be remembered of it.
-    pub fn charge<U: Usage>(&mut self, usage: &U, part: u32, cost: Amount) -> Charge {
-        Charge { part, cost, number: self.lows.charge(), place: usage.place(), given_back: self.given_back }
+    /// To be called after `usage` was charged so much by a call with an id: what is to be remembered of it. `None` if
+    /// there have been more charges than can be counted, which no calls can lead to: then it is not to be settled.
+    pub fn charge<U: Usage>(&mut self, usage: &U, part: u32, cost: Amount) -> Option<Charge> {
+        debug_assert!(is_cost(cost), "{cost:?} cannot be read");
+        let number = self.lows.charge()?;
+        Some(Charge { part, cost, number, place: usage.place(), given_back: self.given_back })
     }
 
     /// Takes up to `less` of a charge back, and forgets the charge; by how much `usage` is lower.

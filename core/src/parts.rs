@@ -124,8 +124,19 @@ struct Changed {
 }
 
 impl PartsUsage {
-    /// What a plain key remembered, which expires at `expires_at` (in milliseconds since the epoch).
-    pub fn of_plain(usage: impl Single, expires_at: Option<u64>, now: Timestamp) -> PartsUsage {
+    /// What a plain key remembered, which expires at `expires_at` (in milliseconds since the epoch), as of `now`: if the
+    /// clock has gone back, it has moved along.
+    ///
+    /// Its expiry has not: whether that was set before the clock went back, or since, by whoever brought the key here
+    /// (MIGRATE, RESTORE), nobody knows. So the part may go later than it has to, by up to as much as the clock went
+    /// back, and never sooner.
+    pub fn of_plain(mut usage: impl Single, expires_at: Option<u64>, now: Timestamp) -> PartsUsage {
+        let moved = usage.is_after(now);
+        if moved {
+            usage.move_back(now);
+            // Whoever converts the key propagates all of it: that is no part of the next change.
+            usage.encode_effect(&mut crate::effect::Nobody);
+        }
         if usage.is_unused() {
             return PartsUsage::default();
         }
@@ -133,7 +144,9 @@ impl PartsUsage {
         let left = expires_at.map_or(Span::MAX_ARGUMENT, |at| {
             Span::from_micros(at.saturating_sub(now.floor_millis()).saturating_mul(1000))
         });
-        let written = now.plus(usage.ahead(now));
+        // Of what knows by itself when it recovers, the step may have made that later still.
+        let is_told = moved && usage.recovery() == Recovery::IsTold;
+        let left = if is_told { left.max(told_reset(&usage, now)) } else { left };
         let part = Part {
             serial: 0,
             known_by: KnownBy::Nothing,
@@ -141,7 +154,13 @@ impl PartsUsage {
             recovers_at: now.plus(left).min(Timestamp::MAX),
             track: None,
         };
-        PartsUsage { parts: vec![part], written, ..PartsUsage::default() }
+        PartsUsage { parts: vec![part], written: now, ..PartsUsage::default() }
+    }
+
+    /// Takes back what [`of_plain`](PartsUsage::of_plain) was made of, as it is now.
+    pub fn take_plain<U: Single>(&mut self) -> U {
+        let plain = self.part_mut(0).and_then(|part| U::of_mut(&mut part.usage));
+        plain.map(std::mem::take).unwrap_or_default()
     }
 
     /// The place of the part that the limit of a spec finds, among those that no other spec of the call has `taken`.
@@ -274,6 +293,8 @@ impl PartsUsage {
         self.written = now;
         self.parts.retain(|part| part.stays(now));
         self.beside.take_if(|beside| beside.is_empty());
+        debug_assert!(self.parts.iter().all(|part| part.is_sound(now)), "{self:?} cannot be read");
+        debug_assert!(self.beside.as_ref().is_none_or(|beside| beside.ban.is_sound(now)), "{self:?} cannot be read");
     }
 }
 
@@ -295,6 +316,12 @@ impl Part {
     /// Whether there is anything to remember of it: it has not recovered, or may be settled.
     fn stays(&self, now: Timestamp) -> bool {
         self.may_be_settled() || (now < self.recovers_at && !self.is_unused())
+    }
+
+    /// Whether a key that was last changed at `written` can have it: it stays, and was changed no later than the key. (A
+    /// later one would move back with the clock by more than the instant at which it goes.)
+    fn is_sound(&self, written: Timestamp) -> bool {
+        self.stays(written) && with_usage!(&self.usage, usage => !usage.is_after(written))
     }
 
     fn is_unused(&self) -> bool {

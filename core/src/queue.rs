@@ -16,17 +16,21 @@
 //! **When to use it:** where who is denied would ask again until it is let in. **Known flaw:** while a big claim waits
 //! for room at the head, units that smaller ones behind it could use stay free.
 //!
-//! **Cost:** to join, to leave and to be served are each logarithmic in those who wait; a clock gone back passes all of
-//! them once.
+//! **Time:** since when and until when each waits is [steady time](Steady), which a clock gone back does not move.
+//!
+//! **Cost:** to join, to leave and to be served are each logarithmic in those who wait.
 
 #[cfg(test)]
 use crate::effort;
 use crate::leases::Concurrency;
 use crate::name::Kept;
 use crate::spec::{AnyLimit, Asked, Call, Spec};
-use crate::{Amount, Ask, Span, Timestamp};
+use crate::{Amount, Ask, Timestamp};
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
+pub use steady::{Steady, SteadyClock};
+
+mod steady;
 
 /// What a call that waits has asked for: a lease. It outlives the words of the call.
 #[derive(Clone, Debug)]
@@ -84,9 +88,9 @@ pub struct Waiter<C> {
     /// What it asks for.
     pub claim: Claim,
     /// Since when it waits.
-    pub since: Timestamp,
+    pub since: Steady,
     /// Until when it does; `None`, for as long as it takes.
-    pub until: Option<Timestamp>,
+    pub until: Option<Steady>,
     /// How it is answered.
     pub client: C,
 }
@@ -118,16 +122,16 @@ impl Ord for Place {
 ///
 /// ```
 /// use ratelimit_core::args::Args;
-/// use ratelimit_core::queue::{Claim, Queue, Waiter};
+/// use ratelimit_core::Amount;
+/// use ratelimit_core::queue::{Claim, Queue, Steady, Waiter};
 /// use ratelimit_core::spec::{Asked, Spec};
-/// use ratelimit_core::{Amount, Timestamp};
 ///
 /// let claim = |holder: &str| {
 ///     let words = [b"RL.ACQUIRE", &b"8"[..], b"30s", holder.as_bytes()];
 ///     let Asked::One(spec) = Asked::one(&mut Args::new(&words), Spec::concurrency).unwrap() else { unreachable!() };
 ///     Claim::of(&spec).unwrap()
 /// };
-/// let (mut queue, now) = (Queue::new(Amount::ONE), Timestamp::EPOCH);
+/// let (mut queue, now) = (Queue::new(Amount::ONE), Steady::default());
 /// for name in ["alice", "bob"] {
 ///     queue.join(Waiter { claim: claim(name), since: now, until: None, client: name });
 /// }
@@ -143,7 +147,9 @@ pub struct Queue<C> {
     /// Their places by their holders, each of whom has one.
     by_holder: BTreeMap<Kept, Place>,
     /// The places of those of them who do not wait for ever.
-    by_deadline: BTreeSet<(Timestamp, Place)>,
+    by_deadline: BTreeSet<(Steady, Place)>,
+    /// The places of all who have joined and not left, by the order in which they joined.
+    by_call: BTreeMap<u64, Place>,
     /// Those whose holder has asked again since: they are to be denied, whenever that would have been.
     replaced: BTreeMap<Place, Waiter<C>>,
     /// How many have joined.
@@ -160,6 +166,7 @@ impl<C> Queue<C> {
             waiting: BTreeMap::new(),
             by_holder: BTreeMap::new(),
             by_deadline: BTreeSet::new(),
+            by_call: BTreeMap::new(),
             replaced: BTreeMap::new(),
             calls: 0,
             limit,
@@ -175,8 +182,10 @@ impl<C> Queue<C> {
         let place = Place { turn: older.map_or(call, |older| older.turn), call };
         if let Some(older) = older {
             let replaced = self.leave(older);
+            self.by_call.insert(older.call, older);
             self.replaced.extend(replaced.map(|waiter| (older, waiter)));
         }
+        self.by_call.insert(call, place);
         self.by_holder.insert(holder, place);
         self.by_deadline.extend(waiter.until.map(|until| (until, place)));
         self.waiting.insert(place, waiter);
@@ -185,6 +194,7 @@ impl<C> Queue<C> {
 
     /// Takes one away: it has been answered, or is gone.
     pub fn leave(&mut self, place: Place) -> Option<Waiter<C>> {
+        self.by_call.remove(&place.call);
         let Some(waiter) = self.waiting.remove(&place) else { return self.replaced.remove(&place) };
         self.by_holder.remove(&waiter.claim.holder);
         if let Some(until) = waiter.until {
@@ -213,15 +223,22 @@ impl<C> Queue<C> {
 
     /// One who has waited for as long as it would, the first to have done so first.
     #[must_use]
-    pub fn overdue(&self, now: Timestamp) -> Option<(Place, &Waiter<C>)> {
+    pub fn overdue(&self, now: Steady) -> Option<(Place, &Waiter<C>)> {
         let (_, place) = self.by_deadline.first().filter(|(until, _)| *until <= now)?;
         Some((*place, self.waiting.get(place)?))
     }
 
     /// When the first of them will have waited for as long as it would.
     #[must_use]
-    pub fn deadline(&self) -> Option<Timestamp> {
+    pub fn deadline(&self) -> Option<Steady> {
         self.by_deadline.first().map(|(until, _)| *until)
+    }
+
+    /// Since when the one waits who has waited longest; with those who are to be denied.
+    #[must_use]
+    pub fn oldest(&self) -> Option<Steady> {
+        let (_, place) = self.by_call.first_key_value()?;
+        Some(self.at(*place)?.since)
     }
 
     /// The limit that holds.
@@ -263,16 +280,6 @@ impl<C> Queue<C> {
     /// All of them, in order; those who are to be denied come last.
     pub fn iter(&self) -> impl Iterator<Item = &Waiter<C>> {
         self.waiting.values().chain(self.replaced.values())
-    }
-
-    /// Moves all instants back: the clock has gone back by `span`.
-    pub fn move_back(&mut self, span: Span) {
-        for waiter in self.waiting.values_mut().chain(self.replaced.values_mut()) {
-            waiter.since = waiter.since.minus(span);
-            waiter.until = waiter.until.map(|until| until.minus(span));
-        }
-        let deadlines = self.waiting.iter().filter_map(|(place, waiter)| Some((waiter.until?, *place)));
-        self.by_deadline = deadlines.collect();
     }
 }
 

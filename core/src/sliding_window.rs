@@ -244,7 +244,7 @@ impl Usage for SlidingWindowUsage {
         (!usage.is_unused()).then_some(usage)
     }
 
-    fn describe(&self) -> Vec<(&'static str, Fact)> {
+    fn describe(&self, _now: Timestamp) -> Vec<(&'static str, Fact)> {
         vec![
             ("used", Fact::Amount(self.previous.plus(self.current))),
             ("previous", Fact::Amount(self.previous)),

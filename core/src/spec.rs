@@ -12,7 +12,7 @@ mod window;
 
 use crate::args::{Args, whole};
 use crate::bucket::{Bucket, Discipline, Refused};
-use crate::error::{Error, MustBe, one_of};
+use crate::error::{Error, MustBe, Reason, Syntax, What};
 use crate::fixed_window::FixedWindow;
 use crate::leases::{Concurrency, MAX_HOLDER};
 use crate::log::SlidingLog;
@@ -209,27 +209,40 @@ impl Numbers<'_> {
 /// Reads the numbers behind an algorithm's name, and the options behind them.
 pub type Reader<'a> = fn(&mut Args<'a>, &mut Behind<'a>) -> Result<Numbers<'a>, Error>;
 
-const AMOUNT: MustBe = MustBe { what: "a number from 0 to 1000000000000", example: "100" };
-const RATE: MustBe = MustBe { what: "a number from 0.000001 to 1000000000000", example: "100" };
-const QUICK_RATE: MustBe =
-    MustBe { what: "enough to refill the capacity within 36500d", example: "the capacity itself" };
-const DURATION: MustBe = MustBe { what: "a duration from 1us to 3650d", example: "60s" };
-const BURST: MustBe = MustBe { what: "a whole number from 0 to 999999999999", example: "15" };
-const COUNT: MustBe = MustBe { what: "a whole number from 1 to 1000000000000", example: "30" };
-const FAST_COUNT: MustBe = MustBe { what: "enough to refill the burst within 36500d", example: "max_burst itself" };
-const SECONDS: MustBe = MustBe { what: "a whole number of seconds from 1 to 315360000", example: "60" };
-const QUANTITY: MustBe = MustBe { what: "a whole number from 0 to 1000000000000", example: "1" };
-const HOLDER: MustBe = MustBe { what: "a name of 1 to 256 bytes", example: "worker-7" };
+const AMOUNT: MustBe = MustBe::number("a number", " from 0 to 1000000000000", "100");
+const RATE: MustBe = MustBe::number("a number", " from 0.000001 to 1000000000000", "100");
+const QUICK_RATE: MustBe = MustBe::other("enough to refill the capacity within 36500d", "the capacity itself");
+const DURATION: MustBe = MustBe::duration("a duration", " from 1us to 3650d", "60s");
+const BURST: MustBe = MustBe::number("a whole number", " from 0 to 999999999999", "15");
+const COUNT: MustBe = MustBe::number("a whole number", " from 1 to 1000000000000", "30");
+const FAST_COUNT: MustBe = MustBe::other("enough to refill the burst within 36500d", "max_burst itself");
+const SECONDS: MustBe = MustBe::number("a whole number of seconds", " from 1 to 315360000", "60");
+const QUANTITY: MustBe = MustBe::number("a whole number", " from 0 to 1000000000000", "1");
+const BANNED_FOR: MustBe = MustBe::duration("0 or a duration", " from 1us to 3650d", "10m");
+const HOLDER: MustBe = MustBe::other("a name of 1 to 256 bytes", "worker-7");
+
+const TOKEN_BUCKET: Syntax = Syntax { word: "TOKENBUCKET", arguments: "capacity refill period" };
+const LEAKY_BUCKET: Syntax = Syntax { word: "LEAKYBUCKET", arguments: "capacity leak period" };
+const FIXED: Syntax = Syntax { word: "FIXED", arguments: "limit window" };
+const SLIDING: Syntax = Syntax { word: "SLIDING", arguments: "limit window" };
+const SLIDING_LOG: Syntax = Syntax { word: "SLIDINGLOG", arguments: "limit window" };
+const CONCURRENCY: Syntax = Syntax { word: "CONCURRENCY", arguments: "limit ttl holder" };
+const CONCURRENCY_OF_POLICY: Syntax = Syntax { word: "CONCURRENCY", arguments: "limit ttl" };
+const THROTTLE: Syntax = Syntax { word: "RL.THROTTLE", arguments: "key max_burst count period [quantity]" };
+
+/// Of every algorithm, as a spec has it.
+const ALGORITHM_NAMES: [&str; 6] =
+    [TOKEN_BUCKET.word, LEAKY_BUCKET.word, FIXED.word, SLIDING.word, SLIDING_LOG.word, CONCURRENCY.word];
 
 impl<'a> Spec<'a> {
     /// Every algorithm: the name that it has in a spec, and what reads the words behind it.
     pub const ALGORITHMS: [(&'static str, Reader<'a>); 6] = [
-        ("TOKENBUCKET", Spec::token_bucket),
-        ("LEAKYBUCKET", Spec::leaky_bucket),
-        ("FIXED", Spec::fixed_window),
-        ("SLIDING", Spec::sliding_window),
-        ("SLIDINGLOG", Spec::sliding_log),
-        ("CONCURRENCY", Spec::concurrency),
+        (TOKEN_BUCKET.word, Spec::token_bucket),
+        (LEAKY_BUCKET.word, Spec::leaky_bucket),
+        (FIXED.word, Spec::fixed_window),
+        (SLIDING.word, Spec::sliding_window),
+        (SLIDING_LOG.word, Spec::sliding_log),
+        (CONCURRENCY.word, Spec::concurrency),
     ];
 
     /// What reads the words behind the name of an algorithm.
@@ -244,18 +257,21 @@ impl<'a> Spec<'a> {
 
     /// The refusal of a word where an algorithm's name could be, and these options.
     #[cold]
-    fn unknown(word: &[u8], place: Place, options: options::Words) -> Error {
-        let (algorithms, options) = (one_of(&Self::ALGORITHMS.map(|(name, _)| name)), options::names(options));
-        let (needed, numkeys) = match place {
-            Place::First => ("an option, POLICY or an algorithm", ""),
-            Place::FirstOfPolicy => {
-                return options::refused(word, &format!(", where an algorithm is needed: {algorithms}"));
-            }
-            Place::FirstOfKeys => ("an option, POLICY or an algorithm", "; numkeys must be the number of keys"),
-            Place::Next | Place::NextOfPolicy => ("an option of the spec before, BAN or an algorithm", ""),
-            Place::NextOfKeys => ("an option of the spec before, POLICY or an algorithm", ""),
+    fn unknown(word: &[u8], place: Place, options: options::Words, verb: options::Verb) -> Error {
+        let (what, options) = match place {
+            Place::First => (What::FirstSpec, options),
+            Place::FirstOfPolicy => (What::Algorithm, options::NONE),
+            Place::FirstOfKeys => (What::FirstSpecOfKeys, options),
+            Place::Next | Place::NextOfPolicy => (What::NextSpec, options),
+            Place::NextOfKeys => (What::NextSpecOfKeys, options),
         };
-        options::refused(word, &format!(", where {needed} is needed: {options}; {algorithms}{numkeys}"))
+        let mut refused = options::needed(word, what, options, true);
+        if let (Place::First, Error::Unexpected { reason, .. }) = (place, &mut refused)
+            && let Reason::Needed(needed) = &mut **reason
+        {
+            needed.or_policy(verb.syntax_by_policy(), word);
+        }
+        refused
     }
 
     /// A cost of 1, with nothing else said.
@@ -291,15 +307,9 @@ impl<'a> Spec<'a> {
 
     /// The same if so much is to stay available.
     pub(crate) fn keeping(self, kept: Amount) -> Spec<'a> {
-        const LEAST: Amount = Amount::saturating(1);
         let limit = self.limit.limit();
-        let ask = match self.ask {
-            // More than there is never stays available, not even after nothing. Of a limit of nothing the least never
-            // passes.
-            Ask::Take(Amount::ZERO) if kept > limit => Ask::Take(LEAST),
-            Ask::Within(Amount::ZERO, patience) if kept > limit => Ask::Within(LEAST, patience),
-            ask => ask,
-        };
+        // More than there is never stays available, not even after nothing.
+        let ask = if kept > limit && self.ask.is_look() { Ask::LookPastLimit } else { self.ask };
         let kept = kept.min(limit);
         Spec { limit: self.limit.lowered_by(kept), ask, kept, ..self }
     }
@@ -310,7 +320,7 @@ impl<'a> Spec<'a> {
     /// The first word that is wrong, or missing, as [`Error`] says it.
     #[inline(always)]
     pub fn token_bucket(args: &mut Args<'a>, behind: &mut Behind<'a>) -> Result<Numbers<'a>, Error> {
-        let bucket = bucket(args, "refill", Discipline::Burst)?;
+        let bucket = bucket(args, "refill", &TOKEN_BUCKET, Discipline::Burst)?;
         behind.read(args, options::OF_TOKEN_BUCKET)?;
         Ok(Numbers::of(AnyLimit::Bucket(bucket)))
     }
@@ -321,7 +331,7 @@ impl<'a> Spec<'a> {
     /// The first word that is wrong, or missing, as [`Error`] says it.
     #[inline(always)]
     pub fn leaky_bucket(args: &mut Args<'a>, behind: &mut Behind<'a>) -> Result<Numbers<'a>, Error> {
-        let bucket = bucket(args, "leak", Discipline::Queue)?;
+        let bucket = bucket(args, "leak", &LEAKY_BUCKET, Discipline::Queue)?;
         behind.read(args, options::OF_LEAKY_BUCKET)?;
         Ok(Numbers::of(AnyLimit::Bucket(bucket)))
     }
@@ -332,7 +342,7 @@ impl<'a> Spec<'a> {
     /// The first word that is wrong, or missing, as [`Error`] says it.
     #[inline(always)]
     pub fn fixed_window(args: &mut Args<'a>, behind: &mut Behind<'a>) -> Result<Numbers<'a>, Error> {
-        let (limit, window) = (amount(args, "limit")?, Window::read(args.word()?)?);
+        let (limit, window) = (amount(args, "limit", &FIXED)?, Window::read(args)?);
         let limit = match window {
             // Most say no more, and the compiler sees which of the windows it is.
             Window::Lasts(window) if args.is_empty() => FixedWindow::new(limit, window, false),
@@ -350,7 +360,7 @@ impl<'a> Spec<'a> {
     /// The first word that is wrong, or missing, as [`Error`] says it.
     #[inline(always)]
     pub fn sliding_window(args: &mut Args<'a>, behind: &mut Behind<'a>) -> Result<Numbers<'a>, Error> {
-        let (limit, window) = window(args)?;
+        let (limit, window) = window(args, &SLIDING)?;
         let limit = if behind.read(args, options::OF_SLIDING_WINDOW)? {
             AnyLimit::StrictWindow(StrictWindow::new(limit, window))
         } else {
@@ -365,7 +375,7 @@ impl<'a> Spec<'a> {
     /// The first word that is wrong, or missing, as [`Error`] says it.
     #[inline(always)]
     pub fn sliding_log(args: &mut Args<'a>, behind: &mut Behind<'a>) -> Result<Numbers<'a>, Error> {
-        let (limit, window) = window(args)?;
+        let (limit, window) = window(args, &SLIDING_LOG)?;
         behind.read(args, options::OF_SLIDING_LOG)?;
         Ok(Numbers::of(AnyLimit::SlidingLog(SlidingLog::new(limit, window))))
     }
@@ -421,19 +431,24 @@ impl Place {
 /// # Errors
 /// The first word that is wrong, or missing, as [`Error`] says it.
 pub fn throttle(args: &mut Args) -> Result<(Bucket, Ask), Error> {
-    let capacity = units(args, "max_burst", BURST, 999_999_999_999)?.plus(Amount::ONE);
-    let refill = units(args, "count", COUNT, 1_000_000_000_000)?;
-    let seconds = whole(args.word()?, 315_360_000).ok_or_else(|| Error::out_of_range("period", SECONDS))?;
-    let period = Period::new(Span::SECOND.times(seconds)).ok_or_else(|| Error::out_of_range("period", SECONDS))?;
-    let quantity = if args.is_empty() { Amount::ONE } else { units(args, "quantity", QUANTITY, 1_000_000_000_000)? };
+    let capacity = units(args, "max_burst", &BURST, 999_999_999_999)?.plus(Amount::ONE);
+    let refill = units(args, "count", &COUNT, 1_000_000_000_000)?;
+    let period = whole(args.argument("period", &THROTTLE)?, 315_360_000);
+    let period = period.and_then(|seconds| Period::new(Span::SECOND.times(seconds)));
+    let period = period.ok_or_else(|| args.refused("period", &SECONDS, &THROTTLE))?;
+    let slow = |args: &Args| {
+        let must_be = if refill == Amount::ZERO { &COUNT } else { &FAST_COUNT };
+        Error::out_of_range("count", must_be, args.before(1))
+    };
+    let bucket = Bucket::new(capacity, refill, period, Discipline::Burst).map_err(|_| slow(args))?;
+    let quantity = if args.is_empty() { Amount::ONE } else { units(args, "quantity", &QUANTITY, 1_000_000_000_000)? };
     args.end()?;
-    let bucket = Bucket::new(capacity, refill, period, Discipline::Burst)
-        .map_err(|_| Error::out_of_range("count", if refill == Amount::ZERO { COUNT } else { FAST_COUNT }))?;
     Ok((bucket, Ask::Take(quantity)))
 }
 
-fn units(args: &mut Args, argument: &'static str, must_be: MustBe, most: u64) -> Result<Amount, Error> {
-    let units = whole(args.word()?, most).ok_or_else(|| Error::out_of_range(argument, must_be))?;
+fn units(args: &mut Args, argument: &'static str, must_be: &'static MustBe, most: u64) -> Result<Amount, Error> {
+    let units = whole(args.argument(argument, &THROTTLE)?, most);
+    let units = units.ok_or_else(|| args.refused(argument, must_be, &THROTTLE))?;
     Ok(Amount::saturating(units.saturating_mul(Amount::ONE.millionths())))
 }
 
@@ -442,7 +457,8 @@ fn units(args: &mut Args, argument: &'static str, must_be: MustBe, most: u64) ->
 /// # Errors
 /// The first word that is wrong, or missing, as [`Error`] says it.
 pub fn block(args: &mut Args) -> Result<Span, Error> {
-    let duration = Span::parse(args.word()?).ok_or_else(|| Error::out_of_range("duration", options::PATIENCE))?;
+    let word = args.word()?;
+    let duration = Span::parse(word).ok_or_else(|| Error::out_of_range("duration", &BANNED_FOR, word))?;
     args.end()?;
     Ok(duration)
 }
@@ -452,56 +468,61 @@ pub fn block(args: &mut Args) -> Result<Span, Error> {
 /// # Errors
 /// The first word that is wrong, or missing, as [`Error`] says it.
 pub fn holders<'a>(args: &mut Args<'a>) -> Result<Vec<&'a [u8]>, Error> {
-    let mut holders = vec![holder(args)?];
+    let mut holders = vec![holder(args.word()?)?];
     while !args.is_empty() {
-        holders.push(holder(args)?);
+        holders.push(holder(args.word()?)?);
     }
     Ok(holders)
 }
 
 /// The name of a holder of leases.
-fn holder<'a>(args: &mut Args<'a>) -> Result<&'a [u8], Error> {
-    let name = args.word()?;
+fn holder(name: &[u8]) -> Result<&[u8], Error> {
     let valid = (1..=MAX_HOLDER).contains(&name.len());
-    valid.then_some(name).ok_or_else(|| Error::out_of_range("holder", HOLDER))
+    valid.then_some(name).ok_or_else(|| Error::out_of_range("holder", &HOLDER, name))
 }
 
 /// `capacity rate period`
 #[inline(always)]
-fn bucket(args: &mut Args, rate: &'static str, discipline: Discipline) -> Result<Bucket, Error> {
-    let capacity = amount(args, "capacity")?;
-    let refill = Amount::parse_down(args.word()?).ok_or_else(|| Error::out_of_range(rate, RATE))?;
-    let period = period(args, "period")?;
+fn bucket(
+    args: &mut Args,
+    rate: &'static str,
+    syntax: &'static Syntax,
+    discipline: Discipline,
+) -> Result<Bucket, Error> {
+    let capacity = amount(args, "capacity", syntax)?;
+    let refill = Amount::parse_down(args.argument(rate, syntax)?).ok_or_else(|| args.refused(rate, &RATE, syntax))?;
+    let period = period(args, "period", syntax)?;
     Bucket::new(capacity, refill, period, discipline).map_err(|refused| {
         let must_be = match refused {
-            Refused::NoRefill => RATE,
-            Refused::SlowRefill => QUICK_RATE,
+            Refused::NoRefill => &RATE,
+            Refused::SlowRefill => &QUICK_RATE,
         };
-        Error::out_of_range(rate, must_be)
+        Error::out_of_range(rate, must_be, args.before(1))
     })
 }
 
 /// `limit ttl holder`, without a holder in a policy.
 #[inline(always)]
 fn lease<'a>(args: &mut Args<'a>, of_policy: bool) -> Result<Numbers<'a>, Error> {
-    let (limit, ttl) = (amount(args, "limit")?, period(args, "ttl")?);
-    let holder = if of_policy { &[] } else { holder(args)? };
+    let syntax = if of_policy { &CONCURRENCY_OF_POLICY } else { &CONCURRENCY };
+    let (limit, ttl) = (amount(args, "limit", syntax)?, period(args, "ttl", syntax)?);
+    let holder = if of_policy { &[] } else { holder(args.argument("holder", syntax)?)? };
     Ok(Numbers { limit: AnyLimit::Concurrency(Concurrency::new(limit, ttl)), holder })
 }
 
 /// `limit window`
-fn window(args: &mut Args) -> Result<(Amount, Period), Error> {
-    Ok((amount(args, "limit")?, period(args, "window")?))
+fn window(args: &mut Args, syntax: &'static Syntax) -> Result<(Amount, Period), Error> {
+    Ok((amount(args, "limit", syntax)?, period(args, "window", syntax)?))
 }
 
 #[inline(always)]
-fn amount(args: &mut Args, argument: &'static str) -> Result<Amount, Error> {
-    Amount::parse_down(args.word()?).ok_or_else(|| Error::out_of_range(argument, AMOUNT))
+fn amount(args: &mut Args, argument: &'static str, syntax: &'static Syntax) -> Result<Amount, Error> {
+    Amount::parse_down(args.argument(argument, syntax)?).ok_or_else(|| args.refused(argument, &AMOUNT, syntax))
 }
 
 #[inline(always)]
-fn period(args: &mut Args, argument: &'static str) -> Result<Period, Error> {
-    Period::parse(args.word()?).ok_or_else(|| Error::out_of_range(argument, DURATION))
+fn period(args: &mut Args, argument: &'static str, syntax: &'static Syntax) -> Result<Period, Error> {
+    Period::parse(args.argument(argument, syntax)?).ok_or_else(|| args.refused(argument, &DURATION, syntax))
 }
 
 #[cfg(test)]

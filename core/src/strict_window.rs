@@ -335,7 +335,7 @@ impl Usage for StrictWindowUsage {
         Some(usage)
     }
 
-    fn describe(&self) -> Vec<(&'static str, Fact)> {
+    fn describe(&self, _now: Timestamp) -> Vec<(&'static str, Fact)> {
         let used = self.counts.iter().fold(Amount::ZERO, |sum, count| sum.plus(*count));
         vec![
             ("used", Fact::Amount(used)),

@@ -96,6 +96,12 @@ fn micros_in(unit: &[u8]) -> Option<u64> {
     }
 }
 
+/// Whether a text is a number and a unit of time, or none, however long that is.
+#[must_use]
+pub fn is_duration(text: &[u8]) -> bool {
+    decimal::behind_number(text).is_some_and(|unit| micros_in(unit).is_some())
+}
+
 impl fmt::Display for Span {
     /// As an argument says it, in the largest unit that divides it: `1m`, `90s`, `0`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

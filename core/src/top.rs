@@ -10,12 +10,16 @@
 //! * a key without an entry was denied at most [`floor`](Top::floor) times, which no entry's count is below.
 //!
 //! **When to use it:** to learn who is limited, without a counter for each key. **Known flaw:** where everybody is denied
-//! alike, the entries are those denied last; their errors, nearly as high as their counts, say so. It knows no time:
-//! whoever wants to know of the last hour forgets ([`clear`](Top::clear)) an hour before.
+//! alike, the entries are those denied last; their errors, nearly as high as their counts, say so.
+//!
+//! Beside its count, an entry has the denials of its key in each of the last 60 minutes
+//! ([`heaviest_since`](Top::heaviest_since)). A key that takes an entry over begins there at 0: what it was denied
+//! before is not known. So these are never too high, and too low for keys that had lost their place.
 //!
 //! **Cost:** a denial of a key that has an entry takes a hash of the name and one place in a chain, and moves the entry
 //! past those in a heap that now have less, O(log m) at worst and mostly none. Another key does the same once more, and
-//! writes its name over that of the key that goes. An entry takes some 80 bytes beside the name.
+//! writes its name over that of the key that goes. An entry takes some 350 bytes beside the names of the key and of the
+//! policy that denied it last.
 //!
 //! Names come from outside, and a name that shares its chain with all others would make each denial walk through them.
 //! So the hash is keyed by random numbers, as that of `Name` (`name.rs`) is, but by a cheaper one: a denied call is
@@ -24,8 +28,12 @@
 //! Universal String Hashing is Fast", 2014). Of any two names, whatever they are, it is proven that they share a chain
 //! by chance only. Its numbers never show: neither does a hash, nor the order of a chain.
 
+mod minutes;
+
 use crate::args::{Args, whole};
-use crate::error::{Error, MustBe};
+use crate::error::{Error, MustBe, Needed, Reason, Syntax, What};
+use crate::{Period, Timestamp};
+use minutes::{MinuteClock, Minutes};
 use std::array;
 use std::cmp::Reverse;
 use std::hash::{BuildHasher, RandomState};
@@ -45,6 +53,8 @@ pub struct Heavy<'t> {
     pub denied: u64,
     /// By how much that may be too high.
     pub error: u64,
+    /// The policy that denied it last, if any has.
+    pub policy: Option<&'t [u8]>,
 }
 
 /// What a call asks for.
@@ -52,54 +62,68 @@ pub struct Heavy<'t> {
 pub struct Query {
     /// How many keys, at most.
     pub count: usize,
+    /// Of the last so many minutes alone.
+    pub minutes: Option<u64>,
     /// Whether all denials are forgotten then.
     pub reset: bool,
 }
 
-const COUNT: MustBe = MustBe { what: "a whole number from 1 to 65536", example: "10" };
+const COUNT: MustBe = MustBe::number("a whole number", " from 1 to 65536", "10");
+const SINCE: MustBe = MustBe::duration("a duration", " from 1m to 1h", "5m");
+const BEHIND_SINCE: Syntax = Syntax { word: "SINCE", arguments: "duration" };
+const BEHIND_COUNT: Syntax = Syntax { word: "COUNT", arguments: "count" };
 
 impl Query {
-    /// `[COUNT count] [RESET]`, and no more.
+    /// `[COUNT count] [SINCE duration] [RESET]`, and no more.
     ///
     /// # Errors
     /// The first word that is wrong, or missing, as [`Error`] says it.
     pub fn read(args: &mut Args) -> Result<Query, Error> {
-        let (mut count, mut reset) = (None, false);
+        let (mut count, mut minutes, mut reset) = (None, None, false);
         loop {
             let before = *args;
             let twice = if args.accept("COUNT") {
-                let number = whole(args.word()?, u64::MAX).and_then(|number| usize::try_from(number).ok());
+                let word = args.argument("count", &BEHIND_COUNT)?;
+                let number = whole(word, u64::MAX).and_then(|number| usize::try_from(number).ok());
                 let number = number.filter(|number| (1..=MAX_ENTRIES).contains(number));
-                count.replace(number.ok_or(Error::out_of_range("count", COUNT))?).is_some()
+                count.replace(number.ok_or_else(|| Error::out_of_range("count", &COUNT, word))?).is_some()
+            } else if args.accept("SINCE") {
+                let word = args.argument("since", &BEHIND_SINCE)?;
+                let time = Period::parse(word).and_then(minutes::minutes);
+                minutes.replace(time.ok_or_else(|| Error::out_of_range("since", &SINCE, word))?).is_some()
             } else if args.accept("RESET") {
                 std::mem::replace(&mut reset, true)
             } else {
                 break;
             };
             if twice {
-                before.end()?;
+                return Err(before.unexpected(Reason::Again));
             }
         }
         if let Some(word) = args.peek() {
-            return Err(Error::unexpected_where(word, ", where COUNT or RESET is needed"));
+            let needed = Needed::instead_of(word, What::Word, vec!["COUNT", "SINCE", "RESET"], Vec::new());
+            return Err(Error::needed(word, needed));
         }
-        Ok(Query { count: count.unwrap_or(10), reset })
+        Ok(Query { count: count.unwrap_or(10), minutes, reset })
     }
 }
 
 /// The keys that are denied most.
 ///
 /// ```
+/// use ratelimit_core::Timestamp;
 /// use ratelimit_core::top::Top;
 ///
-/// let mut top = Top::new(2);
+/// let (mut top, now) = (Top::new(2), Timestamp::from_clock(1_700_000_000_000_000));
 /// for name in ["a", "b", "a", "c", "a"] {
-///     top.record(name.as_bytes());
+///     top.record(name.as_bytes(), now);
 /// }
 /// let [a, c] = top.heaviest(10).try_into().unwrap();
 /// assert_eq!((a.name, a.denied, a.error), (&b"a"[..], 3, 0));
 /// // Denied once or twice: it has b's entry.
 /// assert_eq!((c.name, c.denied, c.error), (&b"c"[..], 2, 1));
+/// // In the running minute: once, as far as is known.
+/// assert_eq!(top.heaviest_since(10, 1, now)[1].denied, 1);
 /// ```
 #[derive(Clone, Debug)]
 pub struct Top {
@@ -113,13 +137,21 @@ pub struct Top {
     counts: Vec<Count>,
     /// How often a key without an entry may have been denied.
     floor: u64,
+    clock: MinuteClock,
 }
 
-#[derive(Clone, Debug)]
+/// Where a denial is noted, until the next one.
+#[derive(Clone, Copy, Debug)]
+pub struct Place(usize);
+
+#[derive(Clone, Debug, Default)]
 struct Entry {
     name: Vec<u8>,
     hash: u64,
     error: u64,
+    /// The policy that denied it last; none has an empty name.
+    policy: Vec<u8>,
+    minutes: Minutes,
     /// The next of the same chain; [`NONE`] behind the last.
     next: usize,
     /// Where its count is.
@@ -144,7 +176,8 @@ impl Top {
 
     fn hashed_by(hash: Hash, most: usize) -> Top {
         let most = most.min(MAX_ENTRIES);
-        Top { most, hash, chains: Vec::new(), entries: Vec::new(), counts: Vec::new(), floor: 0 }
+        let clock = MinuteClock::default();
+        Top { most, hash, chains: Vec::new(), entries: Vec::new(), counts: Vec::new(), floor: 0, clock }
     }
 
     /// How many keys there is room for.
@@ -160,19 +193,33 @@ impl Top {
         self.floor
     }
 
-    /// Records that a key was denied.
+    /// Records that a key was denied at `now`. Where that is noted: `None` if there is room for nothing.
     #[inline]
-    pub fn record(&mut self, name: &[u8]) {
+    pub fn record(&mut self, name: &[u8], now: Timestamp) -> Option<Place> {
+        let minute = self.clock.minute(now);
         let name = name.get(..MAX_NAME).unwrap_or(name);
         let hash = self.hash.of(name);
         let mut place = self.chains.get(self.chain_of(hash)).copied().unwrap_or(NONE);
-        while let Some(entry) = self.entries.get(place) {
+        while let Some(entry) = self.entries.get_mut(place) {
             if entry.hash == hash && *entry.name == *name {
-                return self.count(entry.count);
+                entry.minutes.count(minute);
+                let count = entry.count;
+                self.count(count);
+                return Some(Place(place));
             }
             place = entry.next;
         }
-        self.add(name, hash);
+        self.add(name, hash, minute)
+    }
+
+    /// Records which policy has denied a key, where that was noted; `place` is of the denial that was recorded last.
+    pub fn ruled(&mut self, Place(place): Place, policy: &[u8]) {
+        if let Some(entry) = self.entries.get_mut(place)
+            && *entry.policy != *policy
+        {
+            entry.policy.clear();
+            entry.policy.extend_from_slice(policy);
+        }
     }
 
     /// Those that were denied most, in this order, up to so many.
@@ -180,21 +227,24 @@ impl Top {
     pub fn heaviest(&self, count: usize) -> Vec<Heavy<'_>> {
         let heavy = |count: &Count| {
             let entry = self.entries.get(count.entry)?;
-            Some(Heavy { name: &entry.name, denied: count.denied, error: entry.error })
+            Some(entry.heavy(count.denied, entry.error))
         };
-        let mut all: Vec<Heavy> = self.counts.iter().filter_map(heavy).collect();
-        if count < all.len() {
-            // There may be many, of which few are asked for.
-            all.select_nth_unstable_by_key(count, Heavy::rank);
-            all.truncate(count);
-        }
-        all.sort_unstable_by_key(Heavy::rank);
-        all
+        first(self.counts.iter().filter_map(heavy).collect(), count)
+    }
+
+    /// Those that were denied most in the last so many minutes, of which one is that of `now`, as far as is known; never
+    /// too high.
+    #[must_use]
+    pub fn heaviest_since(&mut self, count: usize, minutes: u64, now: Timestamp) -> Vec<Heavy<'_>> {
+        let minute = self.clock.minute(now);
+        let heavy = self.entries.iter().map(|entry| entry.heavy(entry.minutes.since(minute, minutes), 0));
+        first(heavy.filter(|heavy| heavy.denied > 0).collect(), count)
     }
 
     /// Forgets all denials.
     pub fn clear(&mut self) {
-        *self = Top::hashed_by(self.hash.clone(), self.most);
+        let clock = self.clock.clone();
+        *self = Top { clock, ..Top::hashed_by(self.hash.clone(), self.most) };
     }
 
     /// Makes room for so many keys. If there are more, those that were denied least go. What there was no room for
@@ -202,12 +252,21 @@ impl Top {
     #[cold]
     pub fn resize(&mut self, most: usize) {
         let mut resized = Top::hashed_by(self.hash.clone(), most);
-        resized.floor = self.floor;
-        if let Some(dropped) = self.heaviest(self.counts.len()).get(resized.most) {
+        (resized.floor, resized.clock) = (self.floor, self.clock.clone());
+        let rank = |count: &Count| {
+            let entry = self.entries.get(count.entry);
+            entry.map(|entry| entry.heavy(count.denied, entry.error).rank())
+        };
+        let mut counts = std::mem::take(&mut self.counts);
+        counts.sort_unstable_by_key(rank);
+        if let Some(dropped) = counts.get(resized.most) {
             resized.floor = dropped.denied;
         }
-        for Heavy { name, denied, error } in self.heaviest(resized.most).into_iter().rev() {
-            resized.insert(name, self.hash.of(name), denied, error);
+        counts.truncate(resized.most);
+        for Count { denied, entry } in counts.into_iter().rev() {
+            if let Some(entry) = self.entries.get_mut(entry) {
+                resized.insert(std::mem::take(entry), denied);
+            }
         }
         *self = resized;
     }
@@ -219,33 +278,41 @@ impl Top {
 
     /// A key that has no entry takes one.
     #[cold]
-    fn add(&mut self, name: &[u8], hash: u64) {
+    fn add(&mut self, name: &[u8], hash: u64, minute: u64) -> Option<Place> {
         if self.counts.len() < self.most {
-            self.insert(name, hash, self.floor.saturating_add(1), self.floor);
-        } else if let Some(&least) = self.counts.first() {
-            self.floor = least.denied;
-            self.unlink(least.entry);
-            if let Some(entry) = self.entries.get_mut(least.entry) {
-                entry.name.clear();
-                entry.name.extend_from_slice(name);
-                entry.hash = hash;
-                entry.error = least.denied;
-            }
-            self.link(least.entry, hash);
-            self.count(0);
+            let mut entry = Entry { name: name.to_vec(), hash, error: self.floor, ..Entry::default() };
+            entry.minutes.count(minute);
+            return Some(self.insert(entry, self.floor.saturating_add(1)));
         }
+        let least = *self.counts.first()?;
+        self.floor = least.denied;
+        self.unlink(least.entry);
+        if let Some(entry) = self.entries.get_mut(least.entry) {
+            entry.name.clear();
+            entry.name.extend_from_slice(name);
+            entry.hash = hash;
+            entry.error = least.denied;
+            entry.policy.clear();
+            entry.minutes.clear();
+            entry.minutes.count(minute);
+        }
+        self.link(least.entry, hash);
+        self.count(0);
+        Some(Place(least.entry))
     }
 
     /// Puts a key into an entry of its own.
-    fn insert(&mut self, name: &[u8], hash: u64, denied: u64, error: u64) {
+    fn insert(&mut self, entry: Entry, denied: u64) -> Place {
         if self.chains.is_empty() {
             self.chains.resize(self.most.next_power_of_two(), NONE);
         }
-        let (entry, count) = (self.entries.len(), self.counts.len());
-        self.entries.push(Entry { name: name.to_vec(), hash, error, next: NONE, count });
-        self.link(entry, hash);
-        self.counts.push(Count { denied, entry });
-        self.rise(count, Count { denied, entry });
+        let (place, count, hash) = (self.entries.len(), self.counts.len(), entry.hash);
+        self.entries.push(Entry { next: NONE, count, ..entry });
+        self.link(place, hash);
+        let counted = Count { denied, entry: place };
+        self.counts.push(counted);
+        self.rise(count, counted);
+        Place(place)
     }
 
     /// Puts an entry at the beginning of its chain.
@@ -320,6 +387,24 @@ impl Top {
             entry.count = place;
         }
     }
+}
+
+impl Entry {
+    fn heavy(&self, denied: u64, error: u64) -> Heavy<'_> {
+        let policy = (!self.policy.is_empty()).then_some(&*self.policy);
+        Heavy { name: &self.name, denied, error, policy }
+    }
+}
+
+/// The first so many, in order.
+fn first(mut all: Vec<Heavy<'_>>, count: usize) -> Vec<Heavy<'_>> {
+    if count < all.len() {
+        // There may be many, of which few are asked for.
+        all.select_nth_unstable_by_key(count, Heavy::rank);
+        all.truncate(count);
+    }
+    all.sort_unstable_by_key(Heavy::rank);
+    all
 }
 
 impl<'t> Heavy<'t> {

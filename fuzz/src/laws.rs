@@ -1,10 +1,10 @@
 //! The laws that every target holds the core to.
 
+use ratelimit_core::args::Args;
+use ratelimit_core::codec::{Decoder, Encoder};
 use ratelimit_core::effect::{Effect, Text};
 use ratelimit_core::error::Error;
-use ratelimit_core::codec::{Decoder, Encoder};
 use ratelimit_core::parts::{Held, PartsUsage, Seen};
-use ratelimit_core::args::Args;
 use ratelimit_core::spec::{AnyLimit, Call, Counts, MAX_SPECS, Policy};
 use ratelimit_core::{Amount, Ask, Change, Decision, Limit, Look, Span, Timestamp, Usage, Verdict, look};
 
@@ -114,7 +114,11 @@ pub fn assert_lawful<L: Limit>(limit: &L, usage: &mut L::Usage, now: Timestamp, 
     let (before, looked): (Fields, Look) = (fields(usage), look(limit, usage, now, ask));
     let peeked = looked.decision(limit, usage, now, false);
     assert_eq!(fields(usage), before, "a look changes nothing");
-    assert_eq!((peeked, limit.entries_after_charge(usage, now)), (seen, entries), "nor does it need a clock gone back seen to");
+    assert_eq!(
+        (peeked, limit.entries_after_charge(usage, now)),
+        (seen, entries),
+        "nor does it need a clock gone back seen to"
+    );
     assert!(peeked.remaining <= limit.limit());
 
     // Into another hand: what the call tells of itself does there what it did here.
@@ -175,7 +179,11 @@ pub fn assert_lawful_call(call: &Call, usage: &mut PartsUsage, now: Timestamp) {
     let writes = seen.changes() || seen.strikes();
     let straight = straight_way(call, usage, now);
     let moved = fields(usage);
-    assert_eq!(answer(&Seen::at(call, Held::Parts(usage), now), usage, now, false), looked, "the clock was seen to before");
+    assert_eq!(
+        answer(&Seen::at(call, Held::Parts(usage), now), usage, now, false),
+        looked,
+        "the clock was seen to before"
+    );
     assert_eq!(fields(usage), moved, "a look changes nothing");
     if writes {
         usage.charge(call, &seen, now);
@@ -203,7 +211,8 @@ pub fn assert_lawful_call(call: &Call, usage: &mut PartsUsage, now: Timestamp) {
     }
     // Of ids and bans, and of leases that lapse by then, more is to be said.
     let by_limits = call.counts == Counts::Every && call.ban.is_none() && usage.banned(now) == Span::ZERO;
-    let lapses = call.specs.iter().any(|spec| matches!(spec.limit, AnyLimit::Concurrency(_)) && spec.kept != Amount::ZERO);
+    let lapses =
+        call.specs.iter().any(|spec| matches!(spec.limit, AnyLimit::Concurrency(_)) && spec.kept != Amount::ZERO);
     let forced = call.specs.iter().any(|spec| matches!(spec.ask, Ask::Force(_)));
     if let Verdict::After(wait) = decision.verdict
         && by_limits

@@ -5,5 +5,6 @@
 
 #![allow(missing_docs, reason = "tests")]
 
+pub mod key;
 pub mod laws;
 pub mod targets;

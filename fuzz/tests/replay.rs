@@ -1,6 +1,6 @@
-//! Every input that is committed, through its target: the corpora, and what broke a law once.
+//! Every input that is committed, through its target: the corpora, and what broke a law once. And random histories.
 
-use redis_ratelimit_fuzz::targets;
+use redis_ratelimit_fuzz::targets::{self, Target};
 use std::fs;
 use std::panic::catch_unwind;
 use std::path::{Path, PathBuf};
@@ -42,4 +42,27 @@ fn every_target_that_cargo_fuzz_runs_is_replayed() {
 fn a_law_that_does_not_hold_is_a_panic() {
     // The build must keep the debug assertions and the overflow checks that the laws lean on.
     debug_assert!(std::hint::black_box(false), "a law");
+}
+
+/// So many inputs of random bytes.
+fn random_inputs(target: Target, seed: u64, count: u64) {
+    // Vigna's splitmix64, which is kept going from input to input.
+    let mut state = seed;
+    let mut random = || {
+        state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mixed = (state ^ (state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        mixed ^ (mixed >> 31)
+    };
+    for number in 0..count {
+        let length = random() % 600;
+        let data: Vec<u8> = (0..length).map(|_| random().to_le_bytes()[0]).collect();
+        assert!(catch_unwind(|| target(&data)).is_ok(), "input {number} of seed {seed} breaks a law");
+    }
+}
+
+#[test]
+fn no_random_history_leads_to_a_state_that_cannot_be_read() {
+    let set = |name: &str| std::env::var(name).ok().map(|value| value.parse().unwrap());
+    random_inputs(targets::states::run, set("RATELIMIT_SEED").unwrap_or(0), set("RATELIMIT_HISTORIES").unwrap_or(2000));
 }

@@ -1,15 +1,16 @@
 //! Taking a lease of a concurrency limit, and waiting for one: `RL.ACQUIRE`.
 //!
 //! A call that would be denied for now joins the queue of its key instead. The queue is served when something has
-//! happened to the key, or a lease has expired (`redis/blocked.rs`): the head is asked as its call would ask, until one
+//! happened to the key, or a lease has expired (`redis/turns.rs`): the head is asked as its call would ask, until one
 //! is denied. Until then, whatever else takes leases of the key comes behind (`behind.rs`).
 
 use super::{algorithm, behind, leases};
 use crate::config;
-use crate::redis::blocked::{self, Service};
-use crate::redis::{self, Redis};
+use crate::redis::turns::{self, Service, Turn};
+use crate::redis::{self, Redis, handback};
 use crate::reply::Reply;
-use crate::waiting::{self, Grant, Key, Next};
+use crate::server::Global;
+use crate::server::queues::{Grant, Key, Next};
 use ratelimit_core::args::{Args, KeyName};
 use ratelimit_core::error::Error;
 use ratelimit_core::queue::Claim;
@@ -19,14 +20,11 @@ use ratelimit_core::{Decision, Timestamp, Verdict};
 /// What the server's side does for those who wait.
 pub const SERVICE: Service = Service { serve, denial, give_back: leases::give_back };
 
-/// How many of a key are served before others run.
-const AT_ONCE: usize = 1000;
-
 /// `RL.ACQUIRE key limit ttl holder [COST cost] [KEEP amount] [AS name] [NX] [BLOCK duration]`
 pub fn acquire(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     let (key, mut behind) = (args.key()?, Behind::default());
     let (numbers, block) = Spec::acquire(&mut args, &mut behind)?;
-    if behind.is_nothing(&args) && block == Block::No && !waiting::any() {
+    if behind.is_nothing(&args) && block == Block::No && !redis.global.queues.any() {
         return algorithm::charge_one(redis, key, &Spec::plain(numbers));
     }
     acquire_in_turn(redis, key, Asked::alone(&mut args, &numbers, &behind)?, block)
@@ -43,9 +41,9 @@ fn acquire_in_turn(redis: &mut Redis, name: KeyName, mut asked: Asked, block: Bl
             && let Some(claim) = Claim::of(spec)
         {
             leases::follow_clock(redis, name, now);
-            let (db, key) = (redis.db(), redis.key_bytes(name));
-            if !waiting::waits(db, key, claim.holder()) {
-                config::check_blocked(waiting::waiting(db, key))?;
+            let (queues, db, key) = (&redis.global.queues, redis.db(), redis.key_bytes(name));
+            if !queues.waits(db, key, claim.holder()) {
+                config::check_blocked(queues.waiting(db, key))?;
             }
             return redis.block(name, limit(spec), claim, block, now).map(|()| Reply::Later);
         }
@@ -54,77 +52,97 @@ fn acquire_in_turn(redis: &mut Redis, name: KeyName, mut asked: Asked, block: Bl
 }
 
 /// Answers those who wait for a lease of a key and can be answered.
-fn serve(redis: &mut Redis, name: KeyName, key: &Key, now: Timestamp) {
-    if blocked::may_grant() && waiting::take_moved_back(key) {
+fn serve(redis: &mut Redis, name: KeyName, key: &Key, turn: &mut Turn) {
+    let (queues, now) = (&redis.global.queues, turn.now);
+    if queues.is_behind_clock(key) && turn.may_grant() {
         leases::follow_clock(redis, name, now);
+        // Others hear of it now, and not once the queue has been looked at.
+        redis.finish();
+        queues.followed_clock(key);
     }
-    // First: once the later call of the same holder has its lease, this would be a renewal.
-    while let Some(next) = waiting::replaced(key) {
-        decide(redis, name, key, &next, Turn::Over, now);
-    }
-    for _ in 0..AT_ONCE {
-        if let Some(head) = waiting::head(key)
-            && !has_to_wait(redis, name, key, &head, now)
+    while turn.goes_on() {
+        // First: once the later call of the same holder has its lease, this would be a renewal.
+        if let Some(next) = queues.replaced(key) {
+            decide(redis, name, key, &next, Moment::Over, turn);
+        } else if let Some(head) = queues.head(key)
+            && let Some(moment) = its_turn(redis, name, key, &head, turn)
         {
-            decide(redis, name, key, &head, Turn::Come, now);
-        } else if let Some(next) = waiting::overdue(key, now) {
+            decide(redis, name, key, &head, moment, turn);
+        } else if let Some(next) = queues.overdue(key, now) {
             // Once the head is denied, another is the head, and may pass.
-            waiting::TIMED_OUT.count();
-            decide(redis, name, key, &next, Turn::Over, now);
+            queues.timed_out.count();
+            decide(redis, name, key, &next, Moment::Over, turn);
         } else {
-            return;
+            return queues.looked_at(key);
         }
+        turn.spend(1);
     }
-    // Others run first.
-    waiting::head_due(key, now);
-}
-
-/// Whether the head of a key's queue has to wait on.
-fn has_to_wait(redis: &mut Redis, name: KeyName, key: &Key, head: &Next, now: Timestamp) -> bool {
-    let due = if blocked::may_grant() {
-        match algorithm::peek_asked(redis, name, &head.claim.asked(head.limit, false), now) {
-            Ok(Decision { verdict: Verdict::After(wait), .. }) => now.plus(wait).min(Timestamp::MAX),
-            _ => return false,
-        }
-    } else {
-        now
-    };
-    waiting::head_due(key, due);
-    true
+    // The others run first.
+    queues.touch(key.db, &key.name);
 }
 
 /// Why one who waits is answered.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Turn {
+enum Moment {
     /// There is room for it.
-    Come,
+    Room,
+    /// It can never pass: it costs more than the limit, or the key holds something else.
+    Never,
     /// It waits no longer.
     Over,
 }
 
+/// Why the head of a key's queue is to be answered; `None` if it has to wait on.
+fn its_turn(redis: &mut Redis, name: KeyName, key: &Key, head: &Next, turn: &mut Turn) -> Option<Moment> {
+    let now = turn.now;
+    let after = match algorithm::peek_asked(redis, name, &head.claim.asked(head.limit, false), now) {
+        Ok(Decision { verdict: Verdict::After(wait), .. }) => Some(wait),
+        Ok(Decision { verdict: Verdict::Allowed(_), .. }) if turn.may_grant() => return Some(Moment::Room),
+        Ok(Decision { verdict: Verdict::Allowed(_), .. }) => {
+            redis.global.queues.hold_up();
+            None
+        }
+        Ok(Decision { verdict: Verdict::Never, .. }) | Err(_) => return Some(Moment::Never),
+    };
+    redis.global.queues.head_due(key, after, now);
+    None
+}
+
 /// Answers one who waits as a call would be answered that came now.
-fn decide(redis: &mut Redis, name: KeyName, key: &Key, next: &Next, turn: Turn, now: Timestamp) {
+fn decide(redis: &mut Redis, name: KeyName, key: &Key, next: &Next, moment: Moment, turn: &mut Turn) {
+    let now = turn.now;
     redis.stats = next.client.stats;
-    if !blocked::may_grant() {
+    let asked = next.claim.asked(next.limit, next.others_wait);
+    let passes = match moment {
+        Moment::Room => true,
+        Moment::Never => false,
+        Moment::Over => algorithm::peek_asked(redis, name, &asked, now).is_ok_and(|seen| seen.verdict.allowed()),
+    };
+    if passes && !redis.may_acquire(name, &next.client) {
+        return conclude(redis.global, key, next, Err(Error::NoPermission), true, now);
+    }
+    // A denial writes the clock that has gone back.
+    let writes = passes || redis.global.queues.is_behind_clock(key);
+    if !(if writes { turn.may_grant() } else { turns::may_propagate() }) {
         redis.stats.decided(false);
         let denied = denied(redis, name, next, now);
-        return conclude(key, next, denied, true, now);
+        return conclude(redis.global, key, next, denied, true, now);
     }
     let renews = leases::expires_at(redis, name, next.claim.holder(), now).is_some();
-    let decided = algorithm::charge_asked(redis, name, &next.claim.asked(next.limit, next.others_wait), now);
+    let decided = algorithm::charge_asked(redis, name, &asked, now);
     redis.finish();
     // Others may have taken what was free, as they heard that a key had expired: then its turn comes once more.
     let has_to_wait = matches!(decided, Ok(Decision { verdict: Verdict::After(_), .. }));
-    if turn == Turn::Over || !has_to_wait {
-        conclude(key, next, decided, renews, now);
+    if moment == Moment::Over || !has_to_wait {
+        conclude(redis.global, key, next, decided, renews, now);
     }
 }
 
 /// Answers one who waits no longer.
-fn conclude(key: &Key, next: &Next, decided: Result<Decision, Error>, renews: bool, now: Timestamp) {
+fn conclude(global: &Global, key: &Key, next: &Next, decided: Result<Decision, Error>, renews: bool, now: Timestamp) {
     let allowed = decided.as_ref().is_ok_and(|decision| decision.verdict.allowed());
     if allowed {
-        waiting::SERVED.count();
+        global.queues.served.count();
     }
     // What a renewal takes its holder had, or others hold by its name.
     let grant = (allowed && !renews).then(|| Grant {
@@ -133,10 +151,10 @@ fn conclude(key: &Key, next: &Next, decided: Result<Decision, Error>, renews: bo
         expires_at: next.claim.expires_at(now),
     });
     let reply = decided.map(|decision| Reply::decision(&decision));
-    match (waiting::leave(key, next.place), grant) {
-        (Some(_), grant) => blocked::answer(next.client, reply, grant),
+    match (global.queues.leave(key, next.place), grant) {
+        (Some(_), grant) => handback::answer(global, &next.client, reply, grant),
         // It has gone while others ran.
-        (None, Some(grant)) => waiting::untold(grant),
+        (None, Some(grant)) => global.queues.untold(grant),
         (None, None) => {}
     }
 }

@@ -1,16 +1,14 @@
 //! Who comes later comes behind those who wait for a lease of the same key, by whatever command.
 
 use crate::redis::Redis;
-use crate::waiting;
 use ratelimit_core::args::KeyName;
 use ratelimit_core::spec::{AnyLimit, Asked, Spec};
-use ratelimit_core::{Amount, Ask};
 
 /// Has what takes leases of a key come behind those who wait for one; its limit is theirs from now on. Specs of other
 /// algorithms are left alone.
 #[inline(always)]
 pub fn take(redis: &Redis, name: KeyName, asked: &mut Asked) {
-    if waiting::any() {
+    if redis.global.queues.any() {
         for spec in specs(asked) {
             come(redis, name, spec, true);
         }
@@ -20,7 +18,7 @@ pub fn take(redis: &Redis, name: KeyName, asked: &mut Asked) {
 /// The same of a call that only looks, and brings no limit.
 #[inline(always)]
 pub fn look(redis: &Redis, name: KeyName, asked: &mut Asked) {
-    if waiting::any() {
+    if redis.global.queues.any() {
         for spec in specs(asked) {
             come(redis, name, spec, false);
         }
@@ -41,16 +39,16 @@ pub fn specs<'s, 'a>(asked: &'s mut Asked<'a>) -> &'s mut [Spec<'a>] {
 pub fn come(redis: &Redis, name: KeyName, spec: &mut Spec, takes: bool) {
     let limit = spec.limit.raised_by(spec.kept).limit();
     let AnyLimit::Concurrency(concurrency) = &mut spec.limit else { return };
-    let (db, key) = (redis.db(), redis.key_bytes(name));
-    let is_limit = takes && !spec.shadow && !matches!(spec.ask, Ask::Take(Amount::ZERO));
+    let (queues, db, key) = (&redis.global.queues, redis.db(), redis.key_bytes(name));
+    let is_limit = takes && !spec.shadow && !spec.ask.is_look();
     let others_wait = if is_limit {
-        let (others_wait, limit_changed) = waiting::limit_to(db, key, limit);
+        let (others_wait, limit_changed) = queues.limit_to(db, key, limit);
         if limit_changed {
             redis.serve_soon();
         }
         others_wait
     } else {
-        waiting::waiting(db, key) > 0
+        queues.waiting(db, key) > 0
     };
     *concurrency = concurrency.behind(others_wait);
 }

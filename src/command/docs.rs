@@ -138,8 +138,11 @@ pub const THROTTLE: &[Arg] = &[
     Arg::new(c"quantity", Shape::Whole).optional(),
 ];
 /// Of RL.TOP.
-pub const TOP: &[Arg] =
-    &[Arg::new(c"count", Shape::Whole).after(c"COUNT").optional(), Arg::literal(c"reset", c"RESET").optional()];
+pub const TOP: &[Arg] = &[
+    Arg::new(c"count", Shape::Whole).after(c"COUNT").optional(),
+    Arg::new(c"duration", Shape::Word).after(c"SINCE").optional(),
+    Arg::literal(c"reset", c"RESET").optional(),
+];
 /// Of RL.TAKE.
 pub const TAKE: &[Arg] = &[KEY, COST, MODE_OR_WAIT, KEEP, COUNTS, EACH, LIMITS];
 /// Of RL.PEEK.

@@ -5,26 +5,38 @@ use crate::redis::effect::Applier;
 use crate::redis::{self, Redis};
 use crate::reply::Reply;
 use crate::stats;
-use ratelimit_core::args::{Args, KeyName, has_twins};
+use ratelimit_core::args::{Args, KeyName, twin};
 use ratelimit_core::error::Error;
 
 /// `RL.EFFECT key effect [key effect ...]`
 ///
 /// Internal, and harmless in anybody's hands: it is all checked before any is applied, and what it can make a
-/// command could have made.
+/// command could have made. Others run as keys are opened and made, and may change a later one that has been checked:
+/// an effect that it cannot take any more is left out, and the call is answered with an error.
 pub fn effect(redis: &mut Redis, args: Args) -> Result<Reply, Error> {
     let now = redis::now();
     let effects = read(args)?;
+    let mut checked = Vec::with_capacity(effects.len());
     for (key, text, applier) in &effects {
-        (applier.check)(redis, *key, text)?;
+        checked.push((applier.check)(redis, *key, text)?);
+    }
+    for ((key, text, applier), checked) in effects.iter().zip(&mut checked) {
+        if checked.is_overtaken(redis) {
+            *checked = (applier.check)(redis, *key, text)?;
+        }
     }
     // Before any is applied: whoever hears of one may change more, which is propagated behind this.
     redis.propagate_verbatim();
-    for (key, text, applier) in &effects {
-        (applier.apply)(redis, *key, text, now)?;
+    let mut applied = Ok(Reply::Ok);
+    for ((key, text, applier), checked) in effects.iter().zip(checked) {
+        if let Err(overtaken) = (applier.apply)(redis, *key, text, checked, now) {
+            applied = Err(overtaken);
+        }
     }
-    stats::EFFECTS_APPLIED.count();
-    Ok(Reply::Ok)
+    if applied.is_ok() {
+        stats::EFFECTS_APPLIED.count();
+    }
+    applied
 }
 
 /// A key, the text of an effect on it, and what can apply it.
@@ -44,7 +56,7 @@ fn read(mut args: Args<'_>) -> Result<Vec<Effect<'_>>, Error> {
             break;
         }
     }
-    if has_twins(names.into_iter()) { Err(Error::InvalidEffect) } else { Ok(effects) }
+    if twin(names.into_iter()).is_some() { Err(Error::InvalidEffect) } else { Ok(effects) }
 }
 
 /// The kind that an effect names.

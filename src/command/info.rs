@@ -3,7 +3,7 @@
 use super::kinds::KINDS;
 use crate::redis::{self, Redis};
 use crate::reply::Reply;
-use crate::waiting;
+use ratelimit_core::Timestamp;
 use ratelimit_core::args::{Args, KeyName};
 use ratelimit_core::error::Error;
 
@@ -11,11 +11,11 @@ use ratelimit_core::error::Error;
 pub fn info(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     let key = args.key()?;
     args.end()?;
-    let mut wrong_type = Ok(Reply::Null);
+    let (mut wrong_type, now) = (Ok(Reply::Null), redis::now());
     for row in &KINDS {
-        match (row.describe)(redis, key) {
+        match (row.describe)(redis, key, now) {
             Ok(None) => return Ok(Reply::Null),
-            Ok(Some(facts)) => return Ok(with_queue(redis, key, Reply::facts(row.kind, facts))),
+            Ok(Some(facts)) => return Ok(with_queue(redis, key, Reply::facts(row.kind, facts), now)),
             Err(Error::WrongType { holds, .. }) => wrong_type = Err(Error::WrongType { holds, needs: "a limiter" }),
             Err(other) => return Err(other),
         }
@@ -24,12 +24,12 @@ pub fn info(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
 }
 
 /// The same with those who wait for a lease of the key, if anybody does.
-fn with_queue(redis: &Redis, name: KeyName, reply: Reply) -> Reply {
+fn with_queue(redis: &Redis, name: KeyName, reply: Reply, now: Timestamp) -> Reply {
     const SHOWN: usize = 100;
-    let (db, key) = (redis.db(), redis.key_bytes(name));
-    match (waiting::waiting(db, key), reply) {
+    let (queues, db, key) = (&redis.global.queues, redis.db(), redis.key_bytes(name));
+    match (queues.waiting(db, key), reply) {
         (waiting @ 1.., Reply::Map(mut pairs)) => {
-            let queue = waiting::list(db, key, SHOWN, redis::now()).iter().map(Reply::waiter).collect();
+            let queue = queues.list(db, key, SHOWN, now).iter().map(Reply::waiter).collect();
             pairs.extend([("waiting", Reply::count(waiting)), ("queue", Reply::Array(queue))]);
             Reply::Map(pairs)
         }

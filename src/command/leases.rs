@@ -3,7 +3,7 @@
 use super::step_back;
 use crate::redis::{self, Redis, guard};
 use crate::reply::Reply;
-use crate::waiting::{self, Grant};
+use crate::server::queues::Grant;
 use ratelimit_core::args::{Args, KeyName};
 use ratelimit_core::error::Error;
 use ratelimit_core::expiry::Expiry;
@@ -17,7 +17,8 @@ pub fn release(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     let name = args.key()?;
     let holders = holders(&mut args)?;
     let now = redis::now();
-    let give_up = if waiting::any() { waiting_without_lease(redis, name, &holders, now) } else { Vec::new() };
+    let give_up =
+        if redis.global.queues.any() { waiting_without_lease(redis, name, &holders, now) } else { Vec::new() };
     let released = release_from_key(
         redis,
         name,
@@ -35,7 +36,7 @@ pub fn release(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
 /// another connection may be heard there first: a lease that it was granted afterwards would be nobody's.
 #[cold]
 fn waiting_without_lease<'h>(redis: &mut Redis, name: KeyName, holders: &[&'h [u8]], now: Timestamp) -> Vec<&'h [u8]> {
-    let waits = |redis: &Redis, holder: &[u8]| waiting::waits(redis.db(), redis.key_bytes(name), holder);
+    let waits = |redis: &Redis, holder: &[u8]| redis.global.queues.waits(redis.db(), redis.key_bytes(name), holder);
     let mut waiting = holders.to_vec();
     waiting.retain(|holder| waits(redis, holder) && expires_at(redis, name, holder, now).is_none());
     waiting

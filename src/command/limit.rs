@@ -4,9 +4,9 @@
 //! on one key.
 
 use super::{behind, charge as charge_plain, several};
-use crate::policies::{self, Ruling};
 use crate::redis::{self, Redis};
 use crate::reply::Reply;
+use crate::server::policy_table::Ruling;
 use ratelimit_core::args::{Args, KeyName};
 use ratelimit_core::error::Error;
 use ratelimit_core::parts::Answer;
@@ -21,7 +21,7 @@ pub fn limit(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     let name = name_of_policy(&mut args)?;
     let now = redis::now();
     if args.is_empty() {
-        let ruling = policies::named(name, now)?;
+        let ruling = redis.global.policies.named(name, now)?;
         return charge_named(redis, key, &ruling, now).map(|decision| Reply::decision(&decision));
     }
     charge(redis, key, &ByPolicy::behind(name, &mut args)?, now)
@@ -33,12 +33,12 @@ pub fn delay(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     let name = name_of_policy(&mut args)?;
     let now = redis::now();
     if args.is_empty() {
-        let ruling = policies::named(name, now)?;
+        let ruling = redis.global.policies.named(name, now)?;
         ruling.policy.refuse_more_to_tell()?;
         return charge_named(redis, key, &ruling, now).map(|decision| Reply::delay(decision.verdict));
     }
     let by = ByPolicy::behind(name, &mut args)?;
-    let ruling = policies::find(&by, now)?;
+    let ruling = redis.global.policies.find(&by, now)?;
     by.refuse_more_to_tell(&ruling.policy)?;
     let mut asked = by.asked(&ruling.policy)?;
     behind::take(redis, key, &mut asked);
@@ -52,7 +52,7 @@ pub fn delay(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
 
 /// The reply to a call that asks for a policy, and is charged if that allows it.
 pub fn charge(redis: &mut Redis, key: KeyName, by: &ByPolicy, now: Timestamp) -> Result<Reply, Error> {
-    let ruling = policies::find(by, now)?;
+    let ruling = redis.global.policies.find(by, now)?;
     let mut asked = by.asked(&ruling.policy)?;
     behind::take(redis, key, &mut asked);
     match asked {
@@ -67,7 +67,7 @@ pub fn charge(redis: &mut Redis, key: KeyName, by: &ByPolicy, now: Timestamp) ->
 
 /// The same of a call that changes nothing.
 pub fn peek(redis: &mut Redis, key: KeyName, by: &ByPolicy, now: Timestamp) -> Result<Reply, Error> {
-    let ruling = policies::find(by, now)?;
+    let ruling = redis.global.policies.find(by, now)?;
     let mut asked = by.asked(&ruling.policy)?;
     behind::look(redis, key, &mut asked);
     let call = match asked {
@@ -104,6 +104,7 @@ fn charge_one(
             return charge_several(redis, key, &call, ruling, now).map(|answer| answer.decision);
         }
     };
+    redis.ruled(Some(&ruling.name));
     ruling.counts.count(&Outcome::of(&decision, Purpose::of(spec.ask)));
     Ok(decision)
 }
@@ -117,6 +118,7 @@ fn charge_several(
     now: Timestamp,
 ) -> Result<Answer, Error> {
     let answer = several::charge(redis, key, call, now)?;
+    redis.ruled(Some(&ruling.name));
     ruling.counts.count(&outcome(call, &answer));
     Ok(answer)
 }

@@ -38,9 +38,12 @@ fn charge<L: Limit>(redis: &mut Redis, name: KeyName, limit: &L, ask: Ask, now: 
     let seen = Seen::at(limit, key.usage(), key.is_missing(), now, ask);
     seen.check_entries()?;
     seen.check_memory(key.call())?;
-    key.call().stats.decided(!seen.look.denies());
-    if seen.count(true) {
-        key.denied();
+    if !seen.look.denies() {
+        key.call().stats.decided(true);
+    }
+    if seen.count(true, || ask.is_look()) {
+        key.call().stats.decided(false);
+        key.denied(now);
     }
     if seen.look.change() == Change::Nothing {
         let decision = seen.look.decision(limit, key.usage(), now, false);
@@ -120,9 +123,13 @@ impl Seen {
         if (self.makes || self.grows) && redis.out_of_memory() { Err(Error::OutOfMemory) } else { Ok(()) }
     }
 
-    /// Counts the limit, of a call that as a whole is `allowed`. Whether it stands in the way.
-    fn count(&self, allowed: bool) -> bool {
+    /// Counts the limit, of a call that as a whole is `allowed`, or only `looks`. Whether it denies the call: a look
+    /// that does not pass is no denial.
+    fn count(&self, allowed: bool, looks: impl Fn() -> bool) -> bool {
         let denies = self.look.denies();
+        if denies && looks() {
+            return false;
+        }
         if let Some(stats) = stats::of(self.kind) {
             if denies {
                 stats.denied.count();

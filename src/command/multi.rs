@@ -6,11 +6,10 @@
 
 use super::several::{self, of_plain};
 use super::{Seen, behind, limit, move_back, step_back};
-use crate::policies::{self, Ruling};
 use crate::redis::key::Found;
 use crate::redis::{self, Redis, guard};
 use crate::reply::{Reply, Row};
-use crate::waiting;
+use crate::server::policy_table::Ruling;
 use ratelimit_core::args::{Args, KeyName};
 use ratelimit_core::error::Error;
 use ratelimit_core::expiry::Expiry;
@@ -18,7 +17,7 @@ use ratelimit_core::parts::{Answer, Held, PartsUsage, Seen as SeenParts, Single}
 use ratelimit_core::policy::Outcome;
 use ratelimit_core::spec::{Asked, Call, CallOnKeys, Counts, KeySpec, OnKey, Purpose, Spec};
 use ratelimit_core::with_limit;
-use ratelimit_core::{Ask, Change, Decision, Kind, Limit, Look, Timestamp, Usage};
+use ratelimit_core::{Ask, Change, Decision, Kind, Limit, Look, Span, Timestamp, Usage, Verdict};
 use std::borrow::Cow;
 use std::rc::Rc;
 
@@ -26,7 +25,7 @@ use std::rc::Rc;
 pub fn take(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     let call = CallOnKeys::take(&mut args)?;
     let now = redis::now();
-    let rulings = policies::of_keys(&call, now)?;
+    let rulings = redis.global.policies.of_keys(&call, now)?;
     let mut call = ruled(call, &rulings)?;
     come_behind(redis, &mut call, true);
     let looked = look(redis, &call, now)?;
@@ -35,10 +34,13 @@ pub fn take(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
         looked.iter().try_for_each(|key| key.seen.check_entries())?;
         looked.iter().try_for_each(|key| key.seen.check_memory(redis))?;
     }
-    redis.stats.decided(allowed);
+    let looks = call.only_looks();
+    if allowed || !looks {
+        redis.stats.decided(allowed);
+    }
     let decisions = looked.iter().enumerate().map(|(place, key)| {
         let ruling = rulings.get(place).and_then(Option::as_deref);
-        (&key.seen, key.charge(redis, ruling, now, allowed))
+        (&key.seen, told(&call, key.charge(redis, ruling, now, allowed, looks)))
     });
     Ok(reply(&call, allowed, decisions))
 }
@@ -47,7 +49,7 @@ pub fn take(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
 pub fn peek(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     let call = CallOnKeys::peek(&mut args)?;
     let now = redis::now();
-    let rulings = policies::of_keys(&call, now)?;
+    let rulings = redis.global.policies.of_keys(&call, now)?;
     let mut call = ruled(call, &rulings)?;
     come_behind(redis, &mut call, false);
     let mut peeked = Vec::with_capacity(call.specs.len());
@@ -58,7 +60,15 @@ pub fn peek(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     if allowed {
         peeked.iter().try_for_each(|(seen, _)| seen.check_entries())?;
     }
-    Ok(reply(&call, allowed, peeked.iter().map(|(seen, decision)| (seen, *decision))))
+    Ok(reply(&call, allowed, peeked.iter().map(|(seen, decision)| (seen, told(&call, *decision)))))
+}
+
+/// A key's decision, as the call is told it: nothing denies a give-back, or has it wait, not even what it only looks at.
+fn told(call: &CallOnKeys, decision: Decision) -> Decision {
+    match call.purpose {
+        Purpose::GiveBack => Decision { verdict: Verdict::Allowed(Span::ZERO), ..decision },
+        Purpose::Charge | Purpose::Look | Purpose::Settle => decision,
+    }
 }
 
 /// What the call asks of the policies that its keys are ruled by.
@@ -79,7 +89,7 @@ fn ruled<'p, 'a: 'p>(call: CallOnKeys<'a>, rulings: &'p [Option<Rc<Ruling>>]) ->
 /// Has leases that the call takes come behind those who wait for them.
 #[inline(always)]
 fn come_behind(redis: &Redis, call: &mut CallOnKeys, takes: bool) {
-    if waiting::any() {
+    if redis.global.queues.any() {
         for (name, on_key) in &mut call.specs {
             match on_key {
                 OnKey::Spec(spec) => behind::come(redis, *name, spec, takes),
@@ -271,9 +281,17 @@ impl<'s, 'a> Looked<'s, 'a> {
     }
 
     /// Makes the change that the look announced if the call as a whole is `allowed`, and sees to a clock gone back in
-    /// any case. Nothing can fail any more.
-    fn charge(&self, redis: &mut Redis, ruling: Option<&Ruling>, now: Timestamp, allowed: bool) -> Decision {
-        let (decision, outcome) = self.decide(redis, now, allowed);
+    /// any case. A call that only `looks` is not counted as denied. Nothing can fail any more.
+    fn charge(
+        &self,
+        redis: &mut Redis,
+        ruling: Option<&Ruling>,
+        now: Timestamp,
+        allowed: bool,
+        looks: bool,
+    ) -> Decision {
+        let (decision, outcome) = self.decide(redis, now, allowed, looks);
+        redis.ruled(ruling.map(|ruling| &*ruling.name));
         if let Some(ruling) = ruling {
             // One that others denied has not been admitted by this policy.
             let charges = outcome.charges && (allowed || self.seen.denies());
@@ -282,11 +300,11 @@ impl<'s, 'a> Looked<'s, 'a> {
         decision
     }
 
-    fn decide(&self, redis: &mut Redis, now: Timestamp, allowed: bool) -> (Decision, Outcome) {
+    fn decide(&self, redis: &mut Redis, now: Timestamp, allowed: bool, looks: bool) -> (Decision, Outcome) {
         match &self.seen {
             SeenKey::One(seen, spec) => {
-                if seen.count(allowed) {
-                    redis.denied(self.name);
+                if seen.count(allowed, || looks) {
+                    redis.denied(self.name, now);
                 }
                 let decision =
                     with_limit!(spec, limit => charge_plain(redis, &self.found, &seen.look, limit, now, allowed));
@@ -294,14 +312,14 @@ impl<'s, 'a> Looked<'s, 'a> {
                 (decision, Outcome::of(&decision, Purpose::of(spec.ask)))
             }
             SeenKey::Parts(parts) => {
-                if several::count(&parts.seen, &parts.call, allowed, parts.missing) {
-                    redis.denied(self.name);
+                if several::count(&parts.seen, &parts.call, allowed, looks, parts.missing) {
+                    redis.denied(self.name, now);
                 }
                 let answer = match parts.plain {
                     None => parts.charge(redis, &self.found, now, allowed),
                     Some(kind) => of_plain!(
                         kind,
-                        Plain => parts.charge_plain::<Plain>(redis, self.name, now, allowed),
+                        Plain => parts.charge_plain::<Plain>(redis, &self.found, self.name, now, allowed),
                         parts.nothing(Held::Parts(&PartsUsage::default()), now)
                     ),
                 };
@@ -409,13 +427,16 @@ impl<'s, 'a> OfParts<'s, 'a> {
         self.seen.answer(&self.call, held, now, false)
     }
 
-    /// Whether anything is written: a strike is, though the call is denied.
+    /// Whether anything is written: a strike is, though the call is denied, and the release of a lease by a settlement,
+    /// though no key knows its id any more.
     fn changes(&self, allowed: bool) -> bool {
-        (allowed && self.seen.changes()) || self.seen.strikes()
+        let goes_on = allowed || self.call.purpose == Purpose::Settle;
+        (goes_on && self.seen.changes()) || self.seen.strikes()
     }
 
     fn charge(&self, redis: &mut Redis, found: &Found, now: Timestamp, allowed: bool) -> Answer {
         let changes = self.changes(allowed);
+        let stays = found.is_missing() || redis.still_holds(found);
         let mut unused = PartsUsage::default();
         let Ok(found) = redis.find_again::<PartsUsage>(found, now) else {
             return self.nothing(Held::Parts(&unused), now);
@@ -440,31 +461,77 @@ impl<'s, 'a> OfParts<'s, 'a> {
             return answer;
         }
         let moved = move_back(&mut *usage, now);
-        usage.charge(&self.call, &self.seen, now);
+        let again;
+        let seen = if stays {
+            &self.seen
+        } else {
+            again = self.seen.again(&self.call, Held::Parts(&usage), now);
+            &again
+        };
+        usage.charge(&self.call, seen, now);
         guard::point();
-        let answer = self.seen.answer(&self.call, Held::Parts(&usage), now, true);
+        let answer = seen.answer(&self.call, Held::Parts(&usage), now, true);
         let expires_at = Expiry::of(now, usage.reset(now)).after_charge(found.expires_at(), moved);
         usage.record(expires_at, now);
         answer
     }
 
-    /// Of a plain key, which becomes one with parts if it is charged.
-    fn charge_plain<U: Single>(&self, redis: &mut Redis, name: KeyName, now: Timestamp, allowed: bool) -> Answer {
+    /// Of a plain key, which becomes one with parts if it cannot remember what is charged.
+    fn charge_plain<U: Single>(
+        &self,
+        redis: &mut Redis,
+        found: &Found,
+        name: KeyName,
+        now: Timestamp,
+        allowed: bool,
+    ) -> Answer {
+        let changes = self.changes(allowed);
+        if changes && !self.seen.stays_plain(&self.call) {
+            return self.convert::<U>(redis, name, now);
+        }
+        let mut unused = U::default();
         // Another kind is what others have put there meanwhile.
-        let Ok(mut key) = redis.open::<U>(name) else {
-            return self.nothing(Held::Parts(&PartsUsage::default()), now);
+        let Ok(found) = redis.find_again::<U>(found, now) else { return self.nothing(Held::plain(&unused), now) };
+        let Some(mut usage) = redis.change::<U>(&found) else {
+            // Others have deleted it.
+            if !changes {
+                return self.nothing(Held::plain(&unused), now);
+            }
+            self.seen.charge_plain(&self.call, &mut unused, now);
+            let answer = self.seen.answer(&self.call, Held::plain(&unused), now, true);
+            if !unused.is_unused() {
+                let expiry = Expiry::of(now, self.call.reset_of_plain(&unused, now));
+                redis.record_new(&found, unused, expiry.after_charge(None, false), now);
+            }
+            return answer;
         };
-        if self.changes(allowed) {
-            let (parts, expires_at) = several::with_parts(key, now, |parts| parts.charge(&self.call, &self.seen, now));
-            let answer = self.seen.answer(&self.call, Held::Parts(&parts), now, true);
-            redis.convert::<U, _>(name, parts, expires_at, now);
+        if !changes {
+            let answer = self.nothing(Held::plain(&*usage), now);
+            let reset = |usage: &U, now| self.call.reset_of_plain(usage, now);
+            if let Some(step) = step_back(&mut *usage, now, reset) {
+                usage.record(step.expiry(found.expires_at()), now);
+            }
             return answer;
         }
-        let answer = self.nothing(Held::plain(key.usage()), now);
-        let reset = |usage: &U, now| self.call.reset_of_plain(usage, now);
-        if let Some(step) = step_back(key.usage_mut(), now, reset) {
-            key.moved_back(&step);
-        }
+        let moved = move_back(&mut *usage, now);
+        self.seen.charge_plain(&self.call, &mut *usage, now);
+        guard::point();
+        let answer = self.seen.answer(&self.call, Held::plain(&*usage), now, true);
+        let expiry = Expiry::of(now, self.call.reset_of_plain(&*usage, now));
+        usage.record(expiry.after_charge(found.expires_at(), moved), now);
+        answer
+    }
+
+    fn convert<U: Single>(&self, redis: &mut Redis, name: KeyName, now: Timestamp) -> Answer {
+        // Another kind is what others have put there meanwhile.
+        let Ok(key) = redis.open::<U>(name) else {
+            return self.nothing(Held::Parts(&PartsUsage::default()), now);
+        };
+        let (parts, expires_at, answer) = several::with_parts(key, now, |parts| {
+            parts.charge(&self.call, &self.seen, now);
+            self.seen.answer(&self.call, Held::Parts(parts), now, true)
+        });
+        redis.convert::<U, _>(name, parts, expires_at, now);
         answer
     }
 }

@@ -1,12 +1,11 @@
 //! What operators say of policies: `RL.POLICYSET` and its siblings, and what of that travels to other servers.
 
 use crate::config::MAX_POLICIES;
-use crate::policies;
 use crate::redis::{self, Redis};
 use crate::reply::Reply;
 use ratelimit_core::args::Args;
-use ratelimit_core::error::Error;
-use ratelimit_core::policy::{Condition, Facts, Scaling};
+use ratelimit_core::error::{Error, Syntax};
+use ratelimit_core::policy::{Condition, Merged, Origin, Pattern, Scaling, Table};
 use ratelimit_core::spec::{Policy, name_of_policy};
 
 /// `RL.POLICYSET name [NX | VERSION version] spec [SHADOW] [spec [SHADOW] ...]`
@@ -17,9 +16,10 @@ pub fn set(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     if !redis::policies::are_kept() {
         return Err(Error::PoliciesOff);
     }
-    policies::stamp_as(redis::bus::node());
+    let policies = &redis.global.policies;
+    policies.stamp_as(redis::bus::node());
     let most = usize::try_from(MAX_POLICIES.get()).unwrap_or(usize::MAX);
-    let set = policies::set(name, condition, &policy, redis::now(), most)?;
+    let set = policies.set(name, condition, &policy, redis::now(), most)?;
     if set.changed {
         redis.policies_changed(&[name]);
     }
@@ -30,27 +30,28 @@ pub fn set(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
 pub fn scale(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     let name = name_of_policy(&mut args)?;
     let scaling = Scaling::read(&mut args)?;
-    policies::stamp_as(redis::bus::node());
-    let facts = policies::scale(name, scaling, redis::now())?;
+    let policies = &redis.global.policies;
+    policies.stamp_as(redis::bus::node());
+    let facts = policies.scale(name, scaling, redis::now())?;
     redis.policies_changed(&[name]);
     Ok(Reply::scale(&facts))
 }
 
 /// `RL.POLICYGET name`
-pub fn get(_redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
+pub fn get(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     let name = name_of_policy(&mut args)?;
     args.end()?;
-    Ok(policies::get(name, redis::now()).map_or(Reply::Null, |facts| Reply::policy(&facts)))
+    Ok(redis.global.policies.get(name, redis::now()).map_or(Reply::Null, |facts| Reply::policy(&facts)))
 }
 
+const MATCH: Syntax = Syntax { word: "MATCH", arguments: "pattern" };
+
 /// `RL.POLICYLIST [MATCH pattern]`
-pub fn list(_redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
-    let pattern = if args.accept("MATCH") { Some(args.word()?) } else { None };
+pub fn list(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
+    let pattern = if args.accept("MATCH") { Some(Pattern::read(args.argument("pattern", &MATCH)?)?) } else { None };
     args.end()?;
-    let row = |facts: Facts| {
-        Reply::Array(vec![Reply::Bytes(facts.name), Reply::version(facts.version), Reply::Bytes(facts.specs)])
-    };
-    Ok(Reply::Array(policies::list(pattern, redis::now()).into_iter().map(row).collect()))
+    let listed = redis.global.policies.list(pattern.as_ref(), redis::now());
+    Ok(Reply::Array(listed.into_iter().map(Reply::listed_policy).collect()))
 }
 
 /// `RL.POLICYDEL name [name ...]`
@@ -59,10 +60,11 @@ pub fn delete(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     while !args.is_empty() {
         names.push(name_of_policy(&mut args)?);
     }
-    policies::stamp_as(redis::bus::node());
+    let policies = &redis.global.policies;
+    policies.stamp_as(redis::bus::node());
     let mut deleted = Vec::new();
     let done = names.into_iter().try_for_each(|name| {
-        if policies::delete(name, now)? {
+        if policies.delete(name, now)? {
             deleted.push(name);
         }
         Ok(())
@@ -74,19 +76,30 @@ pub fn delete(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
 
 /// `RL.POLICYEFFECT record [record ...]`
 ///
-/// Internal, and harmless in anybody's hands: what it can make a command could have made.
+/// Internal, and harmless in anybody's hands: what it can make a command could have made, and of a client it takes no
+/// stamp that is further ahead than a day.
 pub fn effect(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     let mut records = vec![args.word()?];
     while !args.is_empty() {
         records.push(args.word()?);
     }
-    if !records.iter().all(|record| policies::is_record(record)) {
+    let (policies, now, origin) = (&redis.global.policies, redis::now(), redis.origin());
+    if origin == Origin::Peer {
+        records.iter().try_for_each(|record| policies.check(record, now))?;
+    } else if !records.iter().all(|record| Table::name_in(record).is_some()) {
         return Err(Error::InvalidEffect);
     }
-    redis::policies::warn_unless_they_last();
-    redis.propagate_verbatim();
-    for record in records {
-        policies::merge(record, redis::now());
+    redis::policies::warn_unless_they_last(&redis.global.policy_load);
+    if origin != Origin::Peer {
+        redis.propagate_verbatim();
     }
+    let mut changed = Vec::new();
+    for record in records {
+        if policies.merge(record, origin, now) == Merged::Changed && origin == Origin::Peer {
+            changed.extend(Table::name_in(record));
+        }
+    }
+    // As they now are: a replica compares nothing.
+    redis.propagate_policies(&changed);
     Ok(Reply::Ok)
 }

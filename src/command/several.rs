@@ -13,8 +13,9 @@ use ratelimit_core::args::KeyName;
 use ratelimit_core::error::Error;
 use ratelimit_core::expiry::Expiry;
 use ratelimit_core::parts::{Answer, Held, MAX_PARTS, PartsUsage, Seen, Single, Straight};
-use ratelimit_core::spec::{Call, Spec};
+use ratelimit_core::spec::{Call, Purpose, Spec};
 use ratelimit_core::{Decision, Kind, Span, Timestamp};
+use std::thread::panicking;
 
 /// Runs `$body` with `$usage` as the type of what a plain key of `$kind` remembers; `$other` for a key with parts.
 macro_rules! of_plain {
@@ -160,7 +161,7 @@ fn charge_parts(mut key: Key<PartsUsage>, call: &Call, now: Timestamp) -> Result
     let mut seen = Seen::at(call, held, now);
     make_room(&mut seen, call, held, now, || key.call().out_of_memory());
     if admit(&seen, call, held, key.is_missing(), now, key.call())? {
-        key.denied();
+        key.denied(now);
     }
     if !seen.changes() && !seen.strikes() {
         let answer = seen.answer(call, Held::Parts(key.usage()), now, false);
@@ -184,11 +185,13 @@ fn charge_straight(mut key: Key<PartsUsage>, call: &Call, seen: &Straight, now: 
     key.call().stats.decided(!seen.denies());
     count_limits(seen.limits(call), seen.denies(), !seen.denies(), false);
     if seen.denies() {
-        key.denied();
+        key.denied(now);
         return key.usage().deny_straight(call, seen, now);
     }
     let usage = key.usage_mut();
-    let answer = usage.charge_straight(call, seen, listeners::any(), now);
+    // A debug build checks what would be told, though there is nobody.
+    let told = cfg!(debug_assertions) || listeners::any();
+    let answer = usage.charge_straight(call, seen, told, now);
     guard::point();
     let expiry = Expiry::of(now, usage.reset(now));
     key.charged(now, expiry, false);
@@ -202,7 +205,7 @@ fn charge_plain<U: Single>(redis: &mut Redis, name: KeyName, call: &Call, now: T
     let mut seen = Seen::at(call, held, now);
     make_room(&mut seen, call, held, now, || key.call().out_of_memory());
     if admit(&seen, call, held, false, now, key.call())? {
-        key.denied();
+        key.denied(now);
     }
     if !seen.changes() && !seen.strikes() {
         let answer = seen.answer(call, Held::plain(key.usage()), now, false);
@@ -221,26 +224,49 @@ fn charge_plain<U: Single>(redis: &mut Redis, name: KeyName, call: &Call, now: T
         key.charged(now, expiry, moved);
         return Ok(answer);
     }
-    let (parts, expires_at) = with_parts(key, now, |parts| parts.charge(call, &seen, now));
-    let answer = seen.answer(call, Held::Parts(&parts), now, true);
+    let (parts, expires_at, answer) = with_parts(key, now, |parts| {
+        parts.charge(call, &seen, now);
+        seen.answer(call, Held::Parts(parts), now, true)
+    });
     redis.convert::<U, _>(name, parts, expires_at, now);
     Ok(answer)
 }
 
-/// What becomes of a plain key as one with parts, after a change: with its expiry, to be put into its place.
-pub(super) fn with_parts<U: Single>(
-    key: Key<U>,
+/// What becomes of a plain key as one with parts, after a change: with its expiry, to be put into its place, and what the
+/// change has to tell. What the key held is moved, however large it is; nobody is to look at the key before.
+pub(super) fn with_parts<U: Single, T>(
+    mut key: Key<U>,
     now: Timestamp,
-    change: impl FnOnce(&mut PartsUsage),
-) -> (PartsUsage, u64) {
-    let usage = key.usage().clone();
-    let found = key.close_to_change(now);
-    let mut parts = PartsUsage::of_plain(usage, found.expires_at(), now);
-    move_back(&mut parts, now);
-    change(&mut parts);
+    change: impl FnOnce(&mut PartsUsage) -> T,
+) -> (PartsUsage, u64, T) {
+    let expires_at = key.expires_at(now);
+    let mut moved = Moved::of(key.usage_mut(), expires_at, now);
+    move_back(&mut moved.parts, now);
+    let told = change(&mut moved.parts);
     guard::point();
-    let expires_at = Expiry::of(now, parts.reset(now)).after_charge(None, false);
-    (parts, expires_at)
+    let expires_at = Expiry::of(now, moved.parts.reset(now)).after_charge(None, false);
+    (std::mem::take(&mut moved.parts), expires_at, told)
+}
+
+/// A plain key's usage that was made a part. A change that panics gives it back to the key.
+struct Moved<'k, U: Single> {
+    from: &'k mut U,
+    parts: PartsUsage,
+}
+
+impl<'k, U: Single> Moved<'k, U> {
+    fn of(from: &'k mut U, expires_at: Option<u64>, now: Timestamp) -> Moved<'k, U> {
+        let parts = PartsUsage::of_plain(std::mem::take(from), expires_at, now);
+        Moved { from, parts }
+    }
+}
+
+impl<U: Single> Drop for Moved<'_, U> {
+    fn drop(&mut self) {
+        if panicking() {
+            *self.from = self.parts.take_plain();
+        }
+    }
 }
 
 /// Refuses if going on would add an entry to a part that has as many as it may have, or one part too many.
@@ -271,19 +297,24 @@ pub(super) fn make_room(seen: &mut Seen, call: &Call, held: Held, now: Timestamp
 }
 
 /// Refuses what there is no room for, and counts what is left: a call on one key, that may be `missing`. Whether the key
-/// stands in the way.
+/// denies it.
 fn admit(seen: &Seen, call: &Call, held: Held, missing: bool, now: Timestamp, redis: &Redis) -> Result<bool, Error> {
     check_entries(seen, call, held, now)?;
     if grows(seen, call, held, now) && redis.out_of_memory() {
         return Err(Error::OutOfMemory);
     }
-    redis.stats.decided(seen.admits());
-    Ok(count(seen, call, true, missing))
+    if seen.admits() || call.purpose != Purpose::Look {
+        redis.stats.decided(seen.admits());
+    }
+    Ok(count(seen, call, true, call.purpose == Purpose::Look, missing))
 }
 
-/// Counts the limits of a call that as a whole is `allowed`, on a key that it may make. Whether the key stands in the
-/// way.
-pub(super) fn count(seen: &Seen, call: &Call, allowed: bool, missing: bool) -> bool {
+/// Counts the limits of a call that as a whole is `allowed`, or only `looks`, on a key that it may make. Whether the key
+/// denies it: a look that does not pass is no denial.
+pub(super) fn count(seen: &Seen, call: &Call, allowed: bool, looks: bool, missing: bool) -> bool {
+    if looks && seen.denies() {
+        return false;
+    }
     let makes = allowed && missing && seen.changes();
     count_limits(seen.limits(call), seen.denies(), allowed && seen.admits(), makes);
     seen.denies()
@@ -322,8 +353,10 @@ pub(super) fn ban(redis: &mut Redis, name: KeyName, duration: Span, now: Timesta
     }
     of_plain!(kind, Plain => {
         let key = redis.open::<Plain>(name)?;
-        let (parts, expires_at) = with_parts(key, now, |parts| parts.ban(duration, now));
-        let left = parts.banned(now);
+        let (parts, expires_at, left) = with_parts(key, now, |parts| {
+            parts.ban(duration, now);
+            parts.banned(now)
+        });
         redis.convert::<Plain, _>(name, parts, expires_at, now);
         Ok(left)
     }, Err(Error::Internal))

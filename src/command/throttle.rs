@@ -65,9 +65,12 @@ fn take_over(
     if !redis.replace(name, usage, expires_at, now) {
         return Ok(None);
     }
-    redis.stats.decided(!seen.look.denies());
-    if seen.count(true) {
-        redis.denied(name);
+    if !seen.look.denies() {
+        redis.stats.decided(true);
+    }
+    if seen.count(true, || ask.is_look()) {
+        redis.stats.decided(false);
+        redis.denied(name, now);
     }
     Ok(Some(decision))
 }

@@ -1,6 +1,6 @@
 //! How a function of the module API is called: they are pointers that the server fills in when the module loads.
 
-use redis_module::raw;
+use redis_module::{Context, RedisValue, raw};
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr::null_mut;
 
@@ -106,7 +106,7 @@ pub fn server_is(flag: u32) -> bool {
 }
 
 /// What `read` finds in a section of the server's INFO; `None` where it cannot be asked.
-fn in_info<T>(section: &CStr, read: impl FnOnce(*mut raw::RedisModuleServerInfoData) -> Option<T>) -> Option<T> {
+pub fn in_info<T>(section: &CStr, read: impl FnOnce(*mut raw::RedisModuleServerInfoData) -> Option<T>) -> Option<T> {
     let (get, free) = (api!(RedisModule_GetServerInfo)?, api!(RedisModule_FreeServerInfo)?);
     // SAFETY: on the server's thread; a null context is allowed. The data is freed once and not used after.
     unsafe {
@@ -126,6 +126,20 @@ pub fn info_number(section: &CStr, name: &CStr) -> Option<u64> {
         let value = unsafe { field(info, name.as_ptr(), &raw mut failed) };
         (failed == OK).then_some(value)
     })
+}
+
+/// What CONFIG GET says of a setting of the server's; `None` where it has no such setting, or no CONFIG.
+///
+/// # Safety
+/// `ctx` is live.
+pub unsafe fn config(ctx: *mut raw::RedisModuleCtx, name: &str) -> Option<String> {
+    match Context::new(ctx).call("CONFIG", &["GET", name]).ok()? {
+        RedisValue::Array(pair) => match pair.into_iter().nth(1)? {
+            RedisValue::SimpleString(value) | RedisValue::BulkString(value) => Some(value),
+            _ => None,
+        },
+        _ => None,
+    }
 }
 
 /// What the server calls with an event.

@@ -5,20 +5,24 @@
 //! group of names; whoever differs in a group asks the sender for it, and is sent the group's records. Merging is the
 //! same in any order and any number of times (`policy.rs` of the core), so this ends in one table.
 //!
-//! Only primaries send, ask and apply; their replicas are told by replication, as of any other change. A message has at
-//! most 64 KiB. While the server has paused writes nothing may be propagated: what comes then is kept, and applied
-//! later.
+//! Only primaries send, ask and apply; their replicas are told by replication, as of any other change, what has become of
+//! the policy. A message has at most 64 KiB.
+//!
+//! No server is busy for long in one go. What is asked for is sent in pieces, and what comes is kept, once for each name,
+//! and taken over in pieces: [`AT_ONCE`] records a turn. While the server has paused writes nothing may be propagated, so
+//! what comes then is kept until later. Nobody asks who has not taken over what it was sent, or waits for an answer, and
+//! one node is asked at a time (`server/peers.rs`).
 
-use super::api::{api, server_is};
+use super::api::{OK, api, server_is};
 use super::{guard, now, policies as kept};
 use crate::config::POLICY_GOSSIP;
-use crate::policies;
+use crate::server::Global;
+use crate::server::peers::Node;
+use crate::server::policy_table::AT_ONCE;
+use ratelimit_core::policy::Merged;
 use redis_module::raw;
-use std::cell::RefCell;
-use std::collections::HashMap;
 use std::ffi::{CString, c_char, c_void};
 use std::ptr::{null, null_mut};
-use std::time::{Duration, Instant};
 
 /// Records, each behind its length.
 const RECORDS: u8 = 1;
@@ -36,24 +40,11 @@ const MAX_MESSAGE: usize = 65_536;
 /// How often a digest is sent, in milliseconds.
 const EVERY: i64 = 1000;
 
-/// A primary that has not been heard of for so long is not counted among those that differ.
-const GONE: Duration = Duration::from_secs(5);
+/// How long a turn takes whose work is limited, in milliseconds.
+const TURN: i64 = 5;
 
-/// A node's id: 40 letters.
-type Node = [u8; 40];
-
-/// What is known of the others, and what waits.
-#[derive(Default)]
-struct Bus {
-    /// When each primary last sent its digest, and what that came to.
-    peers: HashMap<Node, (Instant, u64)>,
-    /// Records that came while nothing could be propagated.
-    waiting: Vec<Box<[u8]>>,
-}
-
-thread_local! {
-    static BUS: RefCell<Bus> = RefCell::default();
-}
+/// How many nodes are sent a piece of an answer in one turn.
+const ANSWERS_AT_ONCE: usize = 4;
 
 /// Takes part, if this is a node of a cluster.
 ///
@@ -104,9 +95,8 @@ unsafe fn node_id(id: *const c_char) -> Option<Node> {
 }
 
 /// How many primaries, of those heard of lately, have other policies.
-pub fn differing() -> usize {
-    let own = policies::digest();
-    BUS.with_borrow(|bus| bus.peers.values().filter(|(heard, digest)| heard.elapsed() < GONE && *digest != own).count())
+pub fn differing(global: &Global) -> usize {
+    global.peers.differing(global.policies.digest())
 }
 
 /// Sends records to every node.
@@ -120,16 +110,18 @@ pub unsafe fn announce(ctx: *mut raw::RedisModuleCtx, records: &[Vec<u8>]) {
     }
 }
 
+/// Sends records, in as many messages as they need; whether the node is there.
+///
 /// # Safety
 /// `ctx` is live, `to` an id or null.
-unsafe fn send_records(ctx: *mut raw::RedisModuleCtx, to: *const c_char, records: &[Vec<u8>]) {
-    let mut message = Vec::new();
+unsafe fn send_records(ctx: *mut raw::RedisModuleCtx, to: *const c_char, records: &[Vec<u8>]) -> bool {
+    let (mut message, mut is_there) = (Vec::new(), true);
     for record in records {
         let Ok(length) = u32::try_from(record.len()) else { continue };
         let size = record.len().saturating_add(size_of::<u32>());
         if message.len().saturating_add(size) > MAX_MESSAGE.saturating_sub(1) {
             // SAFETY: the caller's promise.
-            unsafe { send(ctx, to, RECORDS, &message) };
+            is_there &= unsafe { send(ctx, to, RECORDS, &message) };
             message.clear();
         }
         message.extend_from_slice(&length.to_le_bytes());
@@ -137,18 +129,22 @@ unsafe fn send_records(ctx: *mut raw::RedisModuleCtx, to: *const c_char, records
     }
     if !message.is_empty() {
         // SAFETY: the caller's promise.
-        unsafe { send(ctx, to, RECORDS, &message) };
+        is_there &= unsafe { send(ctx, to, RECORDS, &message) };
     }
+    is_there
 }
 
+/// Sends a message; whether the node is there.
+///
 /// # Safety
 /// `ctx` is live, `to` an id or null.
-unsafe fn send(ctx: *mut raw::RedisModuleCtx, to: *const c_char, kind: u8, body: &[u8]) {
+unsafe fn send(ctx: *mut raw::RedisModuleCtx, to: *const c_char, kind: u8, body: &[u8]) -> bool {
     let message = [&[FORM], body].concat();
-    if let (Some(send), Ok(length)) = (api!(RedisModule_SendClusterMessage), u32::try_from(message.len())) {
-        // SAFETY: the caller's promise; the server copies the bytes. A node that has gone is an error, and no harm.
-        unsafe { send(ctx, to, kind, message.as_ptr().cast(), length) };
-    }
+    let (Some(send), Ok(length)) = (api!(RedisModule_SendClusterMessage), u32::try_from(message.len())) else {
+        return false;
+    };
+    // SAFETY: the caller's promise; the server copies the bytes.
+    unsafe { send(ctx, to, kind, message.as_ptr().cast(), length) == OK }
 }
 
 /// # Safety
@@ -161,22 +157,98 @@ unsafe fn wait(ctx: *mut raw::RedisModuleCtx) {
 }
 
 unsafe extern "C" fn tick(ctx: *mut raw::RedisModuleCtx, _data: *mut c_void) {
-    guard::callback((), || {
-        policies::forget(now());
-        if takes_part() {
-            // SAFETY: the timer's own context.
-            unsafe { apply(ctx, Vec::new()) };
-            let digests = policies::digests();
-            let body: Vec<u8> = digests.iter().flat_map(|digest| digest.to_le_bytes()).collect();
-            if !policies::is_empty() {
-                // SAFETY: likewise.
-                unsafe { send(ctx, null(), DIGEST, &body) };
+    let run = |global: &Global| {
+        global.policies.tick(now());
+        if !takes_part() {
+            // A primary that follows another now hears what it needs from that.
+            global.policies.drop_kept();
+            return;
+        }
+        let digests = global.policies.digests();
+        let body: Vec<u8> = digests.iter().flat_map(|digest| digest.to_le_bytes()).collect();
+        // SAFETY: the timer's own context.
+        unsafe {
+            work(global, ctx);
+            if !global.policies.is_empty() {
+                send(ctx, null(), DIGEST, &body);
             }
         }
-    });
+    };
+    // SAFETY: a timer runs with the server's lock held.
+    unsafe { guard::entry((), run) };
     // Whatever has become of it, there is a next time.
     // SAFETY: the timer's own context.
     unsafe { wait(ctx) };
+}
+
+/// Begins a turn.
+unsafe extern "C" fn turn(ctx: *mut raw::RedisModuleCtx, _data: *mut c_void) {
+    let run = |global: &Global| {
+        global.peers.armed.set(false);
+        if takes_part() {
+            // SAFETY: the timer's own context.
+            unsafe {
+                answer(global, ctx);
+                work(global, ctx);
+            }
+        }
+    };
+    // SAFETY: a timer runs with the server's lock held.
+    unsafe { guard::entry((), run) };
+}
+
+/// Has the next turn begin soon.
+///
+/// # Safety
+/// `ctx` is live.
+unsafe fn begin_turn_soon(global: &Global, ctx: *mut raw::RedisModuleCtx) {
+    if let Some(create) = api!(RedisModule_CreateTimer)
+        && !global.peers.armed.replace(true)
+    {
+        global.peers.budget.set(AT_ONCE);
+        // SAFETY: the caller's promise; the callback is a plain function.
+        unsafe { create(ctx, TURN, Some(turn), null_mut()) };
+    }
+}
+
+/// Sends a piece of what they have asked for to some of those that have.
+///
+/// # Safety
+/// `ctx` is live.
+unsafe fn answer(global: &Global, ctx: *mut raw::RedisModuleCtx) {
+    for _ in 0..ANSWERS_AT_ONCE {
+        let Some((node, mut walk)) = global.peers.next_answer() else { return };
+        let records = global.policies.piece(&mut walk, now());
+        let Ok(id) = CString::new(node) else { continue };
+        // SAFETY: the caller's promise, and a live id.
+        if unsafe { send_records(ctx, id.as_ptr(), &records) } {
+            global.peers.go_on_answering(node, walk);
+        }
+    }
+    // SAFETY: the caller's promise.
+    unsafe { begin_turn_soon(global, ctx) };
+}
+
+/// Takes over what is kept, as much of it as this turn may, if it can be propagated.
+///
+/// # Safety
+/// `ctx` is live.
+unsafe fn work(global: &Global, ctx: *mut raw::RedisModuleCtx) {
+    if !global.policies.keeps_any() || !kept::may_propagate() {
+        return;
+    }
+    // SAFETY: the caller's promise. What this turn may take over is set with its end.
+    unsafe { begin_turn_soon(global, ctx) };
+    while let Some(budget) = global.peers.budget.get().checked_sub(1) {
+        let Some((name, merged)) = global.policies.merge_kept(now()) else { return };
+        global.peers.budget.set(budget);
+        if merged == Merged::Changed
+            && let Some(record) = global.policies.record(&name, now())
+        {
+            // As it now is: a replica compares nothing. SAFETY: the caller's promise.
+            unsafe { kept::propagate_record(ctx, &record) };
+        }
+    }
 }
 
 unsafe extern "C" fn received(
@@ -186,7 +258,7 @@ unsafe extern "C" fn received(
     payload: *const u8,
     length: u32,
 ) {
-    guard::callback((), || {
+    let receive = |global: &Global| {
         if !takes_part() || payload.is_null() {
             return;
         }
@@ -200,44 +272,32 @@ unsafe extern "C" fn received(
         // SAFETY: the receiver's own context, and a live id.
         unsafe {
             match kind {
-                RECORDS => apply(ctx, records_in(body)),
-                DIGEST => compare(ctx, sender, id, body),
+                RECORDS => {
+                    global.peers.hear_records(id);
+                    for_each_record(body, |record| global.policies.keep(record, now()));
+                    work(global, ctx);
+                }
+                DIGEST => compare(global, ctx, sender, id, body),
                 ASK => {
                     let Ok(groups) = body.try_into().map(u64::from_le_bytes) else { return };
-                    send_records(ctx, sender, &policies::records_of(groups));
+                    global.peers.answer(id, groups);
+                    begin_turn_soon(global, ctx);
                 }
                 _ => {}
             }
         }
-    });
+    };
+    // SAFETY: the server passes messages on with its lock held.
+    unsafe { guard::entry((), receive) };
 }
 
 /// The records of a message. One that is cut short ends it.
-fn records_in(mut body: &[u8]) -> Vec<Box<[u8]>> {
-    let mut records = Vec::new();
+fn for_each_record(mut body: &[u8], mut take: impl FnMut(&[u8])) {
     while let Some((length, rest)) = body.split_first_chunk() {
         let length = usize::try_from(u32::from_le_bytes(*length)).unwrap_or(usize::MAX);
         let Some((record, rest)) = rest.split_at_checked(length) else { break };
-        records.push(record.into());
+        take(record);
         body = rest;
-    }
-    records
-}
-
-/// Applies what has come, and what has waited, if it can be propagated.
-///
-/// # Safety
-/// `ctx` is live.
-unsafe fn apply(ctx: *mut raw::RedisModuleCtx, mut records: Vec<Box<[u8]>>) {
-    let records = BUS.with_borrow_mut(|bus| {
-        bus.waiting.append(&mut records);
-        if kept::may_propagate() { std::mem::take(&mut bus.waiting) } else { Vec::new() }
-    });
-    for record in records {
-        if policies::merge(&record, now()) {
-            // SAFETY: the caller's promise.
-            unsafe { kept::propagate_record(ctx, &record) };
-        }
     }
 }
 
@@ -245,8 +305,8 @@ unsafe fn apply(ctx: *mut raw::RedisModuleCtx, mut records: Vec<Box<[u8]>>) {
 ///
 /// # Safety
 /// `ctx` is live, and `sender` the id of a node.
-unsafe fn compare(ctx: *mut raw::RedisModuleCtx, sender: *const c_char, id: Node, body: &[u8]) {
-    let own = policies::digests();
+unsafe fn compare(global: &Global, ctx: *mut raw::RedisModuleCtx, sender: *const c_char, id: Node, body: &[u8]) {
+    let own = global.policies.digests();
     let (theirs, []) = body.as_chunks() else { return };
     if theirs.len() != own.len() {
         return;
@@ -256,12 +316,11 @@ unsafe fn compare(ctx: *mut raw::RedisModuleCtx, sender: *const c_char, id: Node
     for (group, (own, their)) in own.iter().zip(theirs.clone()).enumerate() {
         differing |= u64::from(*own != their).checked_shl(u32::try_from(group).unwrap_or(u32::MAX)).unwrap_or(0);
     }
-    let sum = theirs.fold(0, u64::wrapping_add);
-    BUS.with_borrow_mut(|bus| {
-        bus.peers.retain(|_, (heard, _)| heard.elapsed() < GONE);
-        bus.peers.insert(id, (Instant::now(), sum));
-    });
-    if differing != 0 {
+    global.peers.hear(id, theirs.fold(0, u64::wrapping_add));
+    // Who has not taken over what it was sent would only be sent it again.
+    let can_take_it = !global.policies.keeps_any() && kept::may_propagate();
+    if differing != 0 && can_take_it && global.peers.is_to_be_asked(id, own.iter().copied().fold(0, u64::wrapping_add))
+    {
         // SAFETY: the caller's promise.
         unsafe { send(ctx, sender, ASK, &differing.to_le_bytes()) };
     }

@@ -1,7 +1,8 @@
 //! Effects on their way out, to replicas and the AOF, and in, from them (`effect.rs` says what they are).
 
 use super::Redis;
-use super::api::call;
+use super::api::{OK, call};
+use super::before::{Before, check_stored};
 use super::listeners;
 use crate::stats;
 use ratelimit_core::args::KeyName;
@@ -28,9 +29,11 @@ struct Outgoing {
 }
 
 impl Changes {
-    /// Adds the last call on `usage`, in the key of that name, which expires at `expires_at`.
+    /// Adds the last call on `usage`, in the key of that name, which expires at `expires_at`. Before the call it was
+    /// `before`.
     #[inline(always)]
-    pub fn change<U: Usage>(&mut self, name: KeyName, usage: &mut U, expires_at: u64) {
+    pub fn change<U: Usage>(&mut self, name: KeyName, usage: &mut U, expires_at: u64, before: &Before<U>) {
+        before.check_change(usage);
         if listeners::any() {
             self.add_change(name, usage, expires_at);
         } else {
@@ -46,6 +49,7 @@ impl Changes {
 
     /// Adds the whole of `usage`, in the key of that name, which expires at `expires_at`.
     pub fn whole<U: Usage>(&mut self, name: KeyName, usage: &U, expires_at: u64) {
+        check_stored(usage);
         if listeners::any() {
             self.add(Outgoing { name, text: Text::of_whole(usage, expires_at) });
         } else {
@@ -87,14 +91,16 @@ impl Redis<'_> {
     #[inline(never)]
     fn propagate_effects(&mut self) {
         let Some(Outgoing { name, text }) = &self.changes.first else { return };
-        stats::EFFECTS_PROPAGATED.count();
+        let mut handed_over = false;
         // SAFETY: `ctx` and the keys' names are those of the current call. The server copies what it is given; strings
         // made here are freed here.
         unsafe {
             if self.changes.rest.is_empty() {
                 let (start, length) = (text.as_bytes().as_ptr().cast::<std::ffi::c_char>(), text.as_bytes().len());
                 if let Ok(name) = self.string(*name) {
-                    call!(RedisModule_Replicate(self.ctx, COMMAND.as_ptr(), c"sb".as_ptr(), name, start, length));
+                    let words = c"sb".as_ptr();
+                    let told = call!(RedisModule_Replicate(self.ctx, COMMAND.as_ptr(), words, name, start, length));
+                    handed_over = told == OK;
                 }
             } else {
                 let mut words = Vec::new();
@@ -105,7 +111,8 @@ impl Redis<'_> {
                     words.push(call!(RedisModule_CreateString(self.ctx, text.as_ptr().cast(), text.len())));
                 }
                 let (start, length) = (words.as_mut_ptr(), words.len());
-                call!(RedisModule_Replicate(self.ctx, COMMAND.as_ptr(), c"v".as_ptr(), start, length));
+                let told = call!(RedisModule_Replicate(self.ctx, COMMAND.as_ptr(), c"v".as_ptr(), start, length));
+                handed_over = told == OK;
                 for text in words.into_iter().skip(1).step_by(2) {
                     call!(RedisModule_FreeString(self.ctx, text));
                 }
@@ -113,6 +120,9 @@ impl Redis<'_> {
             }
         }
         self.changes.first = None;
+        if handed_over && listeners::hear() {
+            stats::EFFECTS_PROPAGATED.count();
+        }
     }
 }
 
@@ -120,9 +130,26 @@ impl Redis<'_> {
 #[derive(Clone, Copy)]
 pub struct Applier {
     /// Whether the effect is valid and the key can take it.
-    pub check: fn(&mut Redis, KeyName, &[u8]) -> Result<(), Error>,
-    /// Applies an effect that has been checked, and that has been propagated.
-    pub apply: fn(&mut Redis, KeyName, &[u8], Timestamp) -> Result<(), Error>,
+    pub check: fn(&mut Redis, KeyName, &[u8]) -> Result<Checked, Error>,
+    /// Applies an effect that has been checked, and that has been propagated. Nothing is changed if others have changed
+    /// the key since, and it cannot take the effect any more.
+    pub apply: Apply,
+}
+
+type Apply = fn(&mut Redis, KeyName, &[u8], Checked, Timestamp) -> Result<(), Error>;
+
+/// What an effect was checked against.
+#[derive(Clone, Copy)]
+pub struct Checked {
+    missing: bool,
+    turn: u32,
+}
+
+impl Checked {
+    /// Whether it was a key that others may have changed since.
+    pub fn is_overtaken(self, redis: &Redis) -> bool {
+        !self.missing && self.turn != redis.turn
+    }
 }
 
 impl Applier {
@@ -132,19 +159,37 @@ impl Applier {
     }
 }
 
-fn check<U: Usage>(redis: &mut Redis, name: KeyName, text: &[u8]) -> Result<(), Error> {
+fn check<U: Usage>(redis: &mut Redis, name: KeyName, text: &[u8]) -> Result<Checked, Error> {
     let key = redis.peek::<U>(name)?;
+    accept(key.usage(), text)?;
+    let missing = key.is_missing();
+    drop(key);
+    Ok(Checked { missing, turn: redis.turn })
+}
+
+/// Refuses an effect that no call on that usage can have had.
+fn accept<U: Usage>(usage: &U, text: &[u8]) -> Result<(), Error> {
     match Effect::read::<U>(text).ok_or(Error::InvalidEffect)? {
         Effect::Deletion => Ok(()),
         Effect::Change { version, mut fields, .. } => {
-            let accepted = key.usage().accepts_effect(&mut fields, version);
+            let accepted = usage.accepts_effect(&mut fields, version);
             if accepted && fields.end() { Ok(()) } else { Err(Error::InvalidEffect) }
         }
     }
 }
 
-fn apply<U: Usage>(redis: &mut Redis, name: KeyName, text: &[u8], now: Timestamp) -> Result<(), Error> {
+fn apply<U: Usage>(
+    redis: &mut Redis,
+    name: KeyName,
+    text: &[u8],
+    checked: Checked,
+    now: Timestamp,
+) -> Result<(), Error> {
+    let overtaken = checked.is_overtaken(redis);
     let mut key = redis.open::<U>(name)?;
+    if overtaken || key.is_missing() != checked.missing {
+        accept(key.usage(), text)?;
+    }
     match Effect::read::<U>(text).ok_or(Error::InvalidEffect)? {
         Effect::Deletion => key.remove(),
         Effect::Change { version, expires_at, mut fields } => {

@@ -1,7 +1,8 @@
 //! What the server announces: a module has one subscription to each event, so who is to hear of it is told here.
 
 use super::api::subscribe;
-use super::{blocked, guard, listeners, policies};
+use super::{guard, listeners, policies, turns};
+use crate::server::Global;
 use redis_module::raw;
 use std::ffi::c_void;
 
@@ -30,7 +31,7 @@ unsafe extern "C" fn heard(
     subevent: u64,
     _data: *mut c_void,
 ) {
-    guard::callback((), || {
+    let hear = |global: &Global| {
         let forked =
             event.id == raw::REDISMODULE_EVENT_FORK_CHILD && subevent == raw::REDISMODULE_SUBEVENT_FORK_CHILD_BORN;
         if listeners::EVENTS.contains(&event.id) {
@@ -39,18 +40,23 @@ unsafe extern "C" fn heard(
         match event.id {
             raw::REDISMODULE_EVENT_CRON_LOOP => {
                 // SAFETY: the event's own context.
-                unsafe { policies::pay(ctx) };
-                blocked::cron(ctx);
+                unsafe { policies::pay(global, ctx) };
+                policies::cron(global);
+                turns::cron(global, ctx);
             }
-            raw::REDISMODULE_EVENT_FLUSHDB | raw::REDISMODULE_EVENT_SWAPDB => blocked::all_may_have_changed(ctx),
+            raw::REDISMODULE_EVENT_FLUSHDB | raw::REDISMODULE_EVENT_SWAPDB => {
+                turns::all_may_have_changed(global, ctx);
+            }
             // SAFETY: the event's own context.
-            raw::REDISMODULE_EVENT_FORK_CHILD if forked => unsafe { policies::forked(ctx) },
+            raw::REDISMODULE_EVENT_FORK_CHILD if forked => unsafe { policies::forked(global, ctx) },
             raw::REDISMODULE_EVENT_LOADING => {
-                policies::loading(subevent);
-                blocked::all_may_have_changed(ctx);
+                policies::loading(global, subevent);
+                turns::all_may_have_changed(global, ctx);
             }
-            raw::REDISMODULE_EVENT_REPL_ASYNC_LOAD => policies::loading_beside(subevent),
+            raw::REDISMODULE_EVENT_REPL_ASYNC_LOAD => policies::loading_beside(global, subevent),
             _ => {}
         }
-    });
+    };
+    // SAFETY: the server announces events with its lock held.
+    unsafe { guard::entry((), hear) };
 }

@@ -3,10 +3,11 @@
 //! A panic that reached the server would abort it, and every client with it. So each entry point runs inside
 //! `catch_unwind`; a command answers an error, a callback of a type answers that it failed.
 
-use super::Redis;
 use super::api::{OK, call};
 use super::command::Access;
+use super::{Redis, global::global};
 use crate::reply::Reply;
+use crate::server::Global;
 use crate::stats::CommandStats;
 use ratelimit_core::args::{Args, Words};
 use ratelimit_core::error::Error;
@@ -144,6 +145,15 @@ pub unsafe fn bytes<'a>(string: *const raw::RedisModuleString) -> &'a [u8] {
 /// Runs a callback of a type; if it panics, answers `failed`.
 pub fn callback<T>(failed: T, run: impl FnOnce() -> T) -> T {
     catch_unwind(AssertUnwindSafe(run)).unwrap_or(failed)
+}
+
+/// Runs a callback that needs the state of the server; if it panics, answers `failed`.
+///
+/// # Safety
+/// The server calls it with its lock held.
+pub unsafe fn entry<T>(failed: T, run: impl FnOnce(&Global) -> T) -> T {
+    // SAFETY: the caller's promise.
+    callback(failed, || run(unsafe { global() }))
 }
 
 /// Makes a panic one line in the server's log.

@@ -2,10 +2,11 @@
 
 use super::api::{OK, api};
 use super::command::Command;
-use super::{bus, guard, now};
-use crate::policies;
+use super::{bus, global::global, guard, now};
+use crate::reply;
+use crate::server::Global;
 use crate::stats::{self, CommandStats, Counter, KindStats};
-use crate::waiting;
+use crate::version;
 use ratelimit_core::Span;
 use redis_module::raw;
 use std::ffi::{CStr, CString, c_int};
@@ -38,6 +39,9 @@ const MAX_NAME: usize = 10;
 unsafe extern "C" fn show(ctx: *mut raw::RedisModuleInfoCtx, crashed: c_int) {
     guard::callback((), || {
         let info = Info { ctx };
+        if info.section(c"module") {
+            info.constant(c"version", version::TEXT);
+        }
         if info.section(c"stats") {
             let of_commands = |field: fn(&CommandStats) -> &Counter| sum(commands().map(|row| field(row.stats)));
             let of_kinds = |field: fn(&KindStats) -> &Counter| sum(stats::of_kinds().map(|(_, stats)| field(stats)));
@@ -66,11 +70,16 @@ unsafe extern "C" fn show(ctx: *mut raw::RedisModuleInfoCtx, crashed: c_int) {
                 info.dict(name, &[(c"admitted", admitted), (c"denied", denied), (c"keys_made", keys_made)]);
             }
         }
-        if crashed == 0 && info.section(c"waiting") {
-            info.waiting();
+        if crashed != 0 {
+            return;
         }
-        if crashed == 0 && info.section(c"policies") {
-            info.policies();
+        // SAFETY: the server answers INFO with its lock held, if it has not crashed.
+        let global = unsafe { global() };
+        if info.section(c"waiting") {
+            info.waiting(global);
+        }
+        if info.section(c"policies") {
+            info.policies(global);
         }
     });
 }
@@ -116,26 +125,33 @@ impl Info {
         }
     }
 
-    fn text(&self, name: &CStr, value: &str) {
-        if let (Some(add), Ok(value)) = (api!(RedisModule_InfoAddFieldCString), CString::new(value)) {
+    fn constant(&self, name: &CStr, value: &CStr) {
+        if let Some(add) = api!(RedisModule_InfoAddFieldCString) {
             // SAFETY: likewise; the value too.
             unsafe { add(self.ctx, name.as_ptr(), value.as_ptr()) };
         }
     }
 
+    fn text(&self, name: &CStr, value: &str) {
+        if let Ok(value) = CString::new(value) {
+            self.constant(name, &value);
+        }
+    }
+
     /// Who waits for leases, and what has become of those who did.
-    fn waiting(&self) {
+    fn waiting(&self, global: &Global) {
         const SHOWN: usize = 16;
         let millis = |span: Span| span.ceil_millis();
-        let queues = waiting::all(now());
-        let longest = queues.first().map_or(0, |queue| millis(queue.longest));
-        let waiting = queues.iter().fold(0, |sum: usize, queue| sum.saturating_add(queue.waiting));
-        self.field(c"blocked_clients", count(waiting));
-        self.field(c"blocked_keys", count(queues.len()));
-        self.field(c"longest_blocked_ms", longest);
-        self.field(c"served", waiting::SERVED.get());
-        self.field(c"timed_out", waiting::TIMED_OUT.get());
-        for (place, queue) in queues.into_iter().take(SHOWN).enumerate() {
+        let queues = global.queues.longest(SHOWN, now());
+        let (clients, keys) = global.queues.counts();
+        self.field(c"blocked_clients", count(clients));
+        self.field(c"blocked_keys", count(keys));
+        self.field(c"longest_blocked_ms", queues.first().map_or(0, |queue| millis(queue.longest)));
+        self.field(c"served", global.queues.served.get());
+        self.field(c"timed_out", global.queues.timed_out.get());
+        self.field(c"looks", global.queues.looks.get());
+        self.field(c"busiest_turn", global.queues.busiest_turn.get());
+        for (place, queue) in queues.into_iter().enumerate() {
             let Ok(field) = CString::new(format!("blocked_{place}")) else { continue };
             self.dict_of(&field, || {
                 self.text(c"key", &escaped(&queue.key.name));
@@ -146,16 +162,23 @@ impl Info {
         }
     }
 
-    /// How many policies there are, whether others have the same, and what has become of the calls on each.
-    fn policies(&self) {
-        self.field(c"policies", policies::count());
-        self.text(c"policies_digest", &format!("{:016x}", policies::digest()));
-        self.field(c"policy_peers_differ", count(bus::differing()));
-        for (place, policy) in policies::list(None, now()).into_iter().enumerate() {
+    /// How many policies there are, whether others have the same, and what has become of the calls on those that have
+    /// most.
+    fn policies(&self, global: &Global) {
+        const SHOWN: usize = 100;
+        self.field(c"policies", global.policies.count());
+        self.text(c"policies_digest", &format!("{:016x}", global.policies.digest()));
+        self.field(c"policy_peers_differ", count(bus::differing(global)));
+        self.field(c"policy_stamps_refused", global.policies.stamps_refused());
+        let shown = global.policies.busiest(SHOWN, now());
+        self.field(c"policies_shown", count(shown.len()));
+        for (place, policy) in shown.into_iter().enumerate() {
             let Ok(field) = CString::new(format!("policy_{place}")) else { continue };
             self.dict_of(&field, || {
                 self.text(c"name", &escaped(&policy.name));
                 self.field(c"version", policy.version);
+                self.text(c"scale", &policy.scale.to_string());
+                self.text(c"scale_ms", &reply::scale_ms(&policy).to_string());
                 for (count, value) in policy.counts.all() {
                     if let Ok(count) = CString::new(count) {
                         self.field(&count, value);

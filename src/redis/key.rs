@@ -18,6 +18,7 @@ mod found;
 
 use super::Redis;
 use super::api::{OK, api, call};
+use super::before::{Before, check_stored};
 use super::native_type;
 use ratelimit_core::args::KeyName;
 use ratelimit_core::error::Error;
@@ -164,6 +165,7 @@ pub struct Key<'r, 'a, U: Usage> {
     handle: Handle,
     name: KeyName,
     value: Value<U>,
+    before: Before<U>,
 }
 
 impl<'a, U: Usage> Key<'_, 'a, U> {
@@ -182,14 +184,19 @@ impl<'a, U: Usage> Key<'_, 'a, U> {
         matches!(self.value, Value::Missing(_))
     }
 
+    /// When the key expires, in milliseconds since the epoch; `None` if it is missing, or never does.
+    pub fn expires_at(&self, now: Timestamp) -> Option<u64> {
+        if self.is_missing() { None } else { self.handle.expires_at(now) }
+    }
+
     /// The call, which can be asked of, but open no other key, and propagate or announce nothing.
     pub fn call(&self) -> &Redis<'a> {
         self.redis
     }
 
     /// Records that the key stood in the way of the call, and has it announced when nothing is open any more.
-    pub fn denied(&mut self) {
-        self.redis.denied(self.name);
+    pub fn denied(&mut self, now: Timestamp) {
+        self.redis.denied(self.name, now);
     }
 
     /// Closes it, to be found again after others have been opened.
@@ -205,8 +212,7 @@ impl<'a, U: Usage> Key<'_, 'a, U> {
 
     /// The same with its expiry, of a key that will be changed.
     pub fn close_to_change(self, now: Timestamp) -> Found {
-        let expires_at = if self.is_missing() { None } else { self.handle.expires_at(now) };
-        Found { expires_at, ..self.close() }
+        Found { expires_at: self.expires_at(now), ..self.close() }
     }
 
     /// Sees to all that a charge entails, before which the usage may have `moved` back with the clock: a key whose
@@ -216,7 +222,7 @@ impl<'a, U: Usage> Key<'_, 'a, U> {
         if self.usage().is_unused() {
             return self.delete();
         }
-        let present = if self.is_missing() { None } else { self.handle.expires_at(now) };
+        let present = self.expires_at(now);
         let expires_at = expiry.after_charge(present, moved);
         self.propagate_and_set(present, expires_at, now);
     }
@@ -232,7 +238,7 @@ impl<'a, U: Usage> Key<'_, 'a, U> {
 
     #[inline(always)]
     fn propagate_and_set(&mut self, present: Option<u64>, expires_at: u64, now: Timestamp) {
-        self.redis.changes.change(self.name, self.value.get_mut(), expires_at);
+        self.redis.changes.change(self.name, self.value.get_mut(), expires_at, &self.before);
         self.redis.propagate();
         if present != Some(expires_at) || self.is_missing() {
             self.set_expiry(expires_at, now);
@@ -246,6 +252,7 @@ impl<'a, U: Usage> Key<'_, 'a, U> {
             self.remove();
             return;
         }
+        check_stored(self.usage());
         self.set_expiry(expires_at, now);
         self.redis.happened(self.name, Event::Taken);
     }
@@ -342,7 +349,9 @@ impl<'a> Redis<'a> {
             self.others_may_run();
         }
         // SAFETY: likewise.
-        Ok(Key { redis: self, handle, name, value: unsafe { Value::new(value) } })
+        let value = unsafe { Value::new(value) };
+        let before = Before::of(value.get());
+        Ok(Key { redis: self, handle, name, value, before })
     }
 
     /// The kind of limiter that a key holds; `None` if it holds anything else, or nothing.

@@ -4,7 +4,7 @@ use super::effect::Applier;
 use super::{Redis, native_type};
 use ratelimit_core::args::KeyName;
 use ratelimit_core::error::Error;
-use ratelimit_core::{Fact, Kind, Usage};
+use ratelimit_core::{Fact, Kind, Timestamp, Usage};
 use redis_module::raw;
 
 /// A kind of usage, with what is done to any key of it.
@@ -19,11 +19,15 @@ pub struct KindRow {
     pub register: unsafe fn(*mut raw::RedisModuleCtx) -> Result<(), &'static str>,
 }
 
-type Describe = fn(&mut Redis, KeyName) -> Result<Option<Vec<(&'static str, Fact)>>, Error>;
+type Describe = fn(&mut Redis, KeyName, Timestamp) -> Result<Option<Vec<(&'static str, Fact)>>, Error>;
 
-fn describe<U: Usage>(redis: &mut Redis, name: KeyName) -> Result<Option<Vec<(&'static str, Fact)>>, Error> {
+fn describe<U: Usage>(
+    redis: &mut Redis,
+    name: KeyName,
+    now: Timestamp,
+) -> Result<Option<Vec<(&'static str, Fact)>>, Error> {
     let key = redis.peek::<U>(name)?;
-    Ok((!key.is_missing()).then(|| key.usage().describe()))
+    Ok((!key.is_missing()).then(|| key.usage().describe(now)))
 }
 
 impl KindRow {

@@ -14,10 +14,11 @@
 //!   data (a restarted primary can bring a backlog along that replicas resume from, without any fork).
 //!
 //! Where the server cannot be asked or does not announce it, effects always go out.
+//!
+//! So effects go out that nobody hears. They are not counted as propagated ([`hear`]).
 
-use super::api::{call, has_flag, info_number};
+use super::api::{info_number, server_is};
 use redis_module::raw;
-use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 /// Whether somebody listens, as far as is known.
@@ -26,8 +27,10 @@ static STATE: AtomicU8 = AtomicU8::new(SOMEBODY);
 const SOMEBODY: u8 = 0;
 const NOBODY: u8 = 1;
 const TO_BE_ASKED: u8 = 2;
-/// Nobody listens, but effects go out.
+/// Nobody listens, but effects go out, of one change.
 const AS_IF_SOMEBODY: u8 = 3;
+/// Nobody listens, but may begin to at any moment: effects go out.
+const IN_CASE: u8 = 4;
 
 /// Whether effects go out.
 #[inline(always)]
@@ -36,6 +39,16 @@ pub fn any() -> bool {
         NOBODY => false,
         TO_BE_ASKED => ask(),
         _ => true,
+    }
+}
+
+/// Whether somebody hears the effects that go out: a replica, or the AOF.
+pub fn hear() -> bool {
+    match STATE.load(Relaxed) {
+        SOMEBODY => true,
+        // An AOF that is switched on begins with a child, and is on only once that has been announced.
+        IN_CASE => server_is(raw::REDISMODULE_CTX_FLAGS_AOF),
+        _ => false,
     }
 }
 
@@ -54,9 +67,19 @@ pub fn as_if_somebody_listened<T>(run: impl FnOnce() -> T) -> T {
 
 #[cold]
 fn ask() -> bool {
-    let listening = somebody_listens();
-    STATE.store(if listening { SOMEBODY } else { NOBODY }, Relaxed);
-    listening
+    let may_begin = server_is(raw::REDISMODULE_CTX_FLAGS_CLUSTER) || server_is(raw::REDISMODULE_CTX_FLAGS_SLAVE);
+    let state = state(may_begin);
+    STATE.store(state, Relaxed);
+    state != NOBODY
+}
+
+/// Asks the server whether somebody listens now; if not, whether somebody `may_begin` to without its saying so.
+fn state(may_begin: bool) -> u8 {
+    match (somebody_listens(), may_begin) {
+        (true, _) => SOMEBODY,
+        (false, true) => IN_CASE,
+        (false, false) => NOBODY,
+    }
 }
 
 /// The events after which the answer may be another.
@@ -76,16 +99,14 @@ pub fn watched(all: bool) {
 
 /// One of them has come: the server has `forked` a child, or is to be asked again.
 pub fn changed(forked: bool) {
-    STATE.store(if forked { SOMEBODY } else { TO_BE_ASKED }, Relaxed);
+    STATE.store(if forked { state(true) } else { TO_BE_ASKED }, Relaxed);
 }
 
-/// Asks the server.
+/// Whether there is an AOF, or on a primary a replica, in whatever state, or a backlog. (A replica hands on what its
+/// primary sends, and nothing that it is told itself.)
 fn somebody_listens() -> bool {
-    let listening =
-        [raw::REDISMODULE_CTX_FLAGS_CLUSTER, raw::REDISMODULE_CTX_FLAGS_AOF, raw::REDISMODULE_CTX_FLAGS_SLAVE];
-    // SAFETY: on the server's thread; a null context is allowed.
-    let flags = unsafe { call!(RedisModule_GetContextFlags(null_mut())) };
     let nobody = |name| info_number(c"replication", name) == Some(0);
-    listening.into_iter().any(|flag| has_flag(flags, flag))
-        || ![c"connected_slaves", c"repl_backlog_active"].into_iter().all(nobody)
+    server_is(raw::REDISMODULE_CTX_FLAGS_AOF)
+        || (!server_is(raw::REDISMODULE_CTX_FLAGS_SLAVE)
+            && ![c"connected_slaves", c"repl_backlog_active"].into_iter().all(nobody))
 }

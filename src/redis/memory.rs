@@ -16,6 +16,15 @@ pub static ALLOCATIONS: crate::stats::Counter = crate::stats::Counter::new();
 /// (where its allocator cannot be asked: MALLOC=libc on musl) gives blocks that begin a word behind theirs.
 pub const SERVER_ALIGNMENT: usize = 8;
 
+/// Runs what a release build leaves out, and counts nothing that it asks for.
+#[cfg(debug_assertions)]
+pub fn uncounted<T>(run: impl FnOnce() -> T) -> T {
+    let before = ALLOCATIONS.get();
+    let result = run();
+    ALLOCATIONS.set(before);
+    result
+}
+
 // SAFETY: the server's functions are malloc, free and realloc in all but name; a missing one yields null, which is
 // how an allocation fails. What asks for a larger alignment than theirs gets a place within a larger block.
 unsafe impl GlobalAlloc for ServerAllocator {

@@ -1,24 +1,30 @@
 //! The server: the only unsafe code, and with `module.rs` the only user of the SDK. It knows a usage by its trait
 //! (encode, decode, kind), never an algorithm by name.
 //!
-//! Everything runs on the server's main thread, inside a call of ours; a handle never outlives that call. Functions
-//! of the module API that a server may lack are optional pointers, asked at each use; the others are checked once at
+//! Everything runs inside a call of ours, on the thread that holds the server's lock: mostly its main thread, but other
+//! modules call from threads of their own. A handle never outlives that call. Functions of the module API that a
+//! server may lack are optional pointers, asked at each use; the others are checked once at
 //! load ([`api::missing`](crate::redis::api::missing)), so that a call of one cannot fail.
 
 #![allow(unsafe_code, reason = "the server is reached by pointers alone")]
 
 pub mod api;
+mod before;
 pub mod blocked;
 pub mod bus;
 mod clock;
 pub mod command;
 pub mod config;
+mod dry_run;
 pub mod effect;
 pub mod events;
+mod global;
 pub mod guard;
+pub mod handback;
 pub mod info;
 pub mod key;
 pub mod kind;
+pub mod lazy_free;
 pub mod listeners;
 #[cfg_attr(test, allow(dead_code, reason = "tests of the core have no server to allocate from"))]
 pub mod memory;
@@ -26,17 +32,22 @@ pub mod native_type;
 pub mod policies;
 mod rdb;
 mod slots;
+pub mod turns;
+mod writes;
 
 use crate::config::DENIAL_EVENTS;
 use crate::reply::{Reply, Row};
+use crate::server::Global;
 use crate::stats::CommandStats;
-use crate::top;
 use api::{api, call};
 pub use clock::now;
 use effect::Changes;
 use key::Event;
+use ratelimit_core::Timestamp;
 use ratelimit_core::args::{Args, KeyName};
 use ratelimit_core::error::Error;
+use ratelimit_core::policy::Origin;
+use ratelimit_core::top::Place;
 use redis_module::raw;
 use std::collections::VecDeque;
 use std::ffi::CString;
@@ -46,6 +57,8 @@ use std::ffi::CString;
 pub struct Redis<'a> {
     ctx: *mut raw::RedisModuleCtx,
     argv: &'a [*mut raw::RedisModuleString],
+    /// What this server knows beside its keys.
+    pub global: &'a Global,
     /// Where calls of this command are counted.
     pub stats: &'static CommandStats,
     /// How often others may have run: what was found in a key before may not be there any more (see `key.rs`).
@@ -56,6 +69,8 @@ pub struct Redis<'a> {
     happened: usize,
     announced: usize,
     more: Option<Box<More>>,
+    /// Where the last denial is noted, until it is known whether a policy ruled.
+    denied: Option<Place>,
 }
 
 const FEW: usize = 4;
@@ -72,14 +87,28 @@ type Pending = Box<dyn FnOnce(&mut Redis)>;
 
 impl<'a> Redis<'a> {
     /// # Safety
-    /// `ctx` and `argv` are those of a call that lasts at least as long as `'a`.
+    /// `ctx` and `argv` are those of a call that lasts at least as long as `'a`, and holds the server's lock.
     unsafe fn new(
         ctx: *mut raw::RedisModuleCtx,
         argv: &'a [*mut raw::RedisModuleString],
         stats: &'static CommandStats,
     ) -> Redis<'a> {
         let changes = Changes::default();
-        Redis { ctx, argv, stats, turn: 0, changes, events: [None; FEW], happened: 0, announced: 0, more: None }
+        // SAFETY: the caller's promise.
+        let global = unsafe { global::global() };
+        Redis {
+            ctx,
+            argv,
+            global,
+            stats,
+            turn: 0,
+            changes,
+            events: [None; FEW],
+            happened: 0,
+            announced: 0,
+            more: None,
+            denied: None,
+        }
     }
 
     /// Whether the server is over its memory limit, and evicts nothing.
@@ -95,13 +124,21 @@ impl<'a> Redis<'a> {
     /// Records that a key stood in the way of the call, which has changed nothing of it, and has it announced if that
     /// is wanted. Once a key and call.
     #[inline(never)]
-    pub fn denied(&mut self, name: KeyName) {
+    pub fn denied(&mut self, name: KeyName, now: Timestamp) {
         if let Some(string) = self.argv.get(name.0) {
             // SAFETY: the string is that of the current call, and lives until that ends.
-            top::record(unsafe { guard::bytes(*string) });
+            self.denied = self.global.heavy_hitters.record(unsafe { guard::bytes(*string) }, now);
         }
         if DENIAL_EVENTS.get() != 0 {
             self.happened(name, Event::Denied);
+        }
+    }
+
+    /// Records which policy, if any, has denied the key that was denied last, if any was since the last such record.
+    #[inline(always)]
+    pub fn ruled(&mut self, policy: Option<&[u8]>) {
+        if let (Some(place), Some(policy)) = (self.denied.take(), policy) {
+            self.global.heavy_hitters.ruled(place, policy);
         }
     }
 
@@ -168,6 +205,14 @@ impl<'a> Redis<'a> {
                 call!(RedisModule_SignalModifiedKey(self.ctx, name));
             }
             call!(RedisModule_NotifyKeyspaceEvent(self.ctx, class, text.as_ptr(), name));
+        }
+    }
+
+    /// Sends a reply, or an error.
+    fn reply_with(&self, reply: &Result<Reply, Error>) {
+        match reply {
+            Ok(reply) => self.reply(reply),
+            Err(error) => self.reply_error(error),
         }
     }
 
@@ -294,9 +339,31 @@ impl<'a> Redis<'a> {
         unsafe { call!(RedisModule_ReplicateVerbatim(self.ctx)) };
     }
 
+    /// Where the records of this call come from.
+    pub fn origin(&self) -> Origin {
+        // SAFETY: `ctx` is that of the current call.
+        let flags = unsafe { call!(RedisModule_GetContextFlags(self.ctx)) };
+        if api::has_flag(flags, raw::REDISMODULE_CTX_FLAGS_REPLICATED) {
+            Origin::Primary
+        } else if api::has_flag(flags, raw::REDISMODULE_CTX_FLAGS_LOADING) {
+            Origin::Disk
+        } else {
+            Origin::Peer
+        }
+    }
+
+    /// Propagates what has become of policies to replicas and the AOF.
+    pub fn propagate_policies(&self, names: &[Box<[u8]>]) {
+        for record in names.iter().filter_map(|name| self.global.policies.record(name, now())) {
+            // SAFETY: `ctx` is that of the current call.
+            unsafe { policies::propagate_record(self.ctx, &record) };
+        }
+    }
+
     /// Propagates what has become of policies to replicas and the AOF, and to the rest of the cluster.
     pub fn policies_changed(&self, names: &[&[u8]]) {
-        let records: Vec<Vec<u8>> = names.iter().filter_map(|name| crate::policies::record(name)).collect();
+        let now = now();
+        let records: Vec<Vec<u8>> = names.iter().filter_map(|name| self.global.policies.record(name, now)).collect();
         for record in &records {
             // SAFETY: `ctx` is that of the current call.
             unsafe { policies::propagate_record(self.ctx, record) };

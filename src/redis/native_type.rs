@@ -4,8 +4,9 @@
 //! comparison. A value is a `Box` in all but name, from the server's allocator.
 
 use super::api::{api, call};
+use super::before::check_stored;
 use super::rdb::Rdb;
-use super::{effect, guard, memory, policies};
+use super::{effect, global::global, guard, lazy_free, memory, policies};
 use ratelimit_core::codec::Encoder;
 use ratelimit_core::effect::Text;
 use ratelimit_core::expiry::LATEST_EXPIRY;
@@ -17,7 +18,7 @@ use std::ptr::null_mut;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
-/// The registered types, by kind. Written at load, on the thread that everything else of ours runs on.
+/// The registered types, by kind. Written at load, before anything else of ours runs.
 static TYPES: [Registered; Kind::ALL.len()] =
     [const { Registered { usage: OnceLock::new(), native: AtomicPtr::new(null_mut()) } }; Kind::ALL.len()];
 
@@ -136,7 +137,9 @@ unsafe extern "C" fn rdb_load<U: Usage>(io: *mut raw::RedisModuleIO, version: c_
     guard::callback(null_mut(), || {
         let known = u32::try_from(version).ok().filter(|version| (1..=U::VERSION).contains(version));
         // What cannot be told for certain is refused: a payload from a later version, or one that no command made.
-        known.and_then(|version| U::decode(&mut Rdb(io), version)).map_or(null_mut(), |usage| into_raw(usage).cast())
+        let usage = known.and_then(|version| U::decode(&mut Rdb(io), version));
+        usage.as_ref().inspect(|usage| check_stored(*usage));
+        usage.map_or(null_mut(), |usage| into_raw(usage).cast())
     })
 }
 
@@ -155,9 +158,10 @@ unsafe extern "C" fn aof_rewrite<U: Usage>(
     value: *mut c_void,
 ) {
     guard::callback((), || {
-        // SAFETY: see `usage`; the handle and the key are the server's, for the length of the callback.
+        // SAFETY: see `usage`; the handle and the key are the server's, for the length of the callback. Whoever rewrites
+        // holds the server's lock, or is a child of its own.
         unsafe {
-            policies::rewrite(io);
+            policies::rewrite(global(), io);
             let Some(usage) = usage::<U>(value) else { return };
             // The expiry is not known here. The server writes a PEXPIREAT with the real one right behind.
             let text = Text::of_whole(usage, LATEST_EXPIRY);
@@ -216,7 +220,7 @@ unsafe extern "C" fn free<U: Usage>(value: *mut c_void) {
     guard::callback((), || {
         if !value.is_null() {
             // SAFETY: the server lets go of a value that `into_raw` made.
-            drop(unsafe { from_raw::<U>(value.cast()) });
+            lazy_free::free(unsafe { Box::from_raw(value.cast::<U>()) });
         }
     });
 }

@@ -1,16 +1,18 @@
 //! How long policies last: in snapshots, in the AOF, on replicas.
 //!
 //! A policy is no key. It travels as a record (`policy.rs` of the core says in which form) that says what it has become
-//! and when: merging one twice, or an old one late, changes nothing. So records need no order among other commands.
+//! and when. A replica takes what its primary says, in the order in which it comes, and a load what the disk says: neither
+//! compares stamps.
 //!
 //! * **Snapshots** carry them as the aux data of a type of ours, `rl-policy`, that no key has. Redis 7.2, Valkey 8 and
 //!   later save none if there are no policies. Before that a type with aux data would be in every snapshot, and a server
 //!   without the module would refuse that snapshot; so there the setting `policies` turns them on.
 //! * **A load** from a snapshot ends in what the snapshot holds, even if that is nothing: it is read aside, and takes the
 //!   place of what was there when all of it has been read. A replica that loads beside its old data keeps its old
-//!   policies just as long. What an AOF has in its preamble is merged at once, as its commands are.
+//!   policies just as long. What an AOF has in its preamble holds at once, as its commands do.
 //! * **An AOF that is rewritten** with a preamble is a snapshot. One without has no place for what is no key. So the
-//!   parent propagates every record, to the AOF alone, as soon as it has forked: that lands behind the rewritten part. Not
+//!   parent propagates every record, to the AOF alone, as soon as it has forked, a few hundred at a time: that lands
+//!   behind the rewritten part, and each record is as it then is. Not
 //!   while it forks: a command that forks would be taken for one that writes and be propagated too, and Redis 6.2 has an
 //!   AOF that is switched on only after the fork. While writes are paused nothing can be propagated at all, so then they
 //!   wait. The child writes them with the first key of ours, in case the parent does not get so far. In a cluster it does
@@ -19,10 +21,12 @@
 use super::api::{ERR, OK, api, call, has_flag, info_number};
 use super::rdb::Rdb;
 use super::{guard, now};
-use crate::policies;
+use crate::server::Global;
+use crate::server::policy_load::{Load, PolicyLoad};
+use crate::server::policy_table::MAX_RECORD;
 use ratelimit_core::codec::{Decoder, Encoder};
+use ratelimit_core::policy::{Merged, Origin, Walk};
 use redis_module::raw;
-use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr::null_mut;
 
@@ -37,30 +41,6 @@ const VERSION: c_int = 1;
 
 /// The version of the type's methods from which on the server asks for aux data that may be none.
 const AUX_SAVE2: c_int = 5;
-
-/// What a load has brought so far.
-#[derive(Default)]
-enum Load {
-    /// There is none, or it is an AOF: records are merged at once.
-    #[default]
-    AtOnce,
-    /// A snapshot.
-    Aside {
-        records: Vec<Box<[u8]>>,
-        /// Whether the old data is used until the load has ended, and after that until the server says so.
-        beside: bool,
-    },
-}
-
-thread_local! {
-    static LOAD: RefCell<Load> = const { RefCell::new(Load::AtOnce) };
-    /// Whether this process, a child that rewrites the AOF, has written them.
-    static REWRITTEN: Cell<bool> = const { Cell::new(false) };
-    /// Whether the AOF is owed every record.
-    static OWED: Cell<bool> = const { Cell::new(false) };
-    /// Whether the log says that they do not last.
-    static WARNED: Cell<bool> = const { Cell::new(false) };
-}
 
 /// Whether this server keeps policies beyond its own life: it asks for aux data that may be none, or was told to.
 pub fn are_kept() -> bool {
@@ -115,13 +95,14 @@ unsafe extern "C" fn load_key(_io: *mut raw::RedisModuleIO, _version: c_int) -> 
 unsafe extern "C" fn free_key(_value: *mut c_void) {}
 
 unsafe extern "C" fn save(io: *mut raw::RedisModuleIO, _when: c_int) {
-    guard::callback((), || write(&mut Rdb(io), &records()));
+    // SAFETY: the server saves with its lock held.
+    unsafe { guard::entry((), |global| write(&mut Rdb(io), &records(global))) };
 }
 
 /// All that is known, and has not to be forgotten.
-fn records() -> Vec<Vec<u8>> {
-    policies::forget(now());
-    policies::records()
+fn records(global: &Global) -> Vec<Vec<u8>> {
+    global.policies.tick(now());
+    global.policies.records(now())
 }
 
 fn write(to: &mut impl Encoder, records: &[Vec<u8>]) {
@@ -132,46 +113,48 @@ fn write(to: &mut impl Encoder, records: &[Vec<u8>]) {
 }
 
 unsafe extern "C" fn save_any(io: *mut raw::RedisModuleIO, _when: c_int) {
-    guard::callback((), || {
-        let records = records();
+    let save = |global: &Global| {
+        let records = records(global);
         if !records.is_empty() {
             write(&mut Rdb(io), &records);
         }
-    });
+    };
+    // SAFETY: the server saves with its lock held.
+    unsafe { guard::entry((), save) };
 }
 
 unsafe extern "C" fn load(io: *mut raw::RedisModuleIO, version: c_int, _when: c_int) -> c_int {
-    guard::callback(ERR, || {
-        let read = if version == VERSION { read(&mut Rdb(io)) } else { None };
-        let Some(mut read) = read else { return ERR };
-        if !read.is_empty() {
-            warn_unless_they_last();
-        }
-        LOAD.with_borrow_mut(|load| match load {
-            Load::AtOnce => {
-                for record in &read {
-                    policies::merge(record, now());
-                }
-            }
-            Load::Aside { records, .. } => records.append(&mut read),
-        });
-        OK
-    })
+    let load = |global: &Global| {
+        let is_read = version == VERSION && read(global, &mut Rdb(io)).is_some();
+        if is_read { OK } else { ERR }
+    };
+    // SAFETY: the server loads with its lock held.
+    unsafe { guard::entry(ERR, load) }
 }
 
 /// `None` unless all of them are records.
-fn read(from: &mut impl Decoder) -> Option<Vec<Box<[u8]>>> {
+fn read(global: &Global, from: &mut impl Decoder) -> Option<()> {
     let count = from.integer()?;
-    let mut records = Vec::new();
-    for _ in 0..count {
-        records.push(from.bytes(policies::MAX_RECORD).filter(|record| policies::is_record(record))?);
+    if count > 0 {
+        warn_unless_they_last(&global.policy_load);
     }
-    Some(records)
+    for _ in 0..count {
+        // Others may run while the server waits for more of it.
+        let record = from.bytes(MAX_RECORD)?;
+        let taken = match &mut *global.policy_load.load.borrow_mut() {
+            Load::AtOnce => global.policies.merge(&record, Origin::Disk, now()),
+            Load::Aside { table, origin, .. } => global.policies.take_beside(table, &record, *origin, now()),
+        };
+        if taken == Merged::Invalid {
+            return None;
+        }
+    }
+    Some(())
 }
 
 /// Says in the server's log, once, that what comes from elsewhere will be in none of this server's snapshots.
-pub fn warn_unless_they_last() {
-    if !are_kept() && !WARNED.replace(true) {
+pub fn warn_unless_they_last(state: &PolicyLoad) {
+    if !are_kept() && !state.warned.replace(true) {
         let text = c"policies have come, and no snapshot of this server will have them: load module ratelimit with 'policies yes'";
         // SAFETY: a null context is allowed, and the texts are constants.
         unsafe { call!(RedisModule_Log(null_mut(), c"warning".as_ptr(), c"%s".as_ptr(), text.as_ptr())) };
@@ -179,38 +162,62 @@ pub fn warn_unless_they_last() {
 }
 
 /// Hears of a load: of its beginning, and what has become of it.
-pub fn loading(subevent: u64) {
-    LOAD.with_borrow_mut(|load| match subevent {
-        raw::REDISMODULE_SUBEVENT_LOADING_RDB_START => *load = Load::Aside { records: Vec::new(), beside: false },
+pub fn loading(global: &Global, subevent: u64) {
+    let load = &mut *global.policy_load.load.borrow_mut();
+    match subevent {
+        raw::REDISMODULE_SUBEVENT_LOADING_RDB_START => begin(global, load, Origin::Disk, false),
         raw::REDISMODULE_SUBEVENT_LOADING_REPL_START => {
             // The event that a replica loads beside its old data comes before this one.
             let beside = matches!(load, Load::Aside { beside: true, .. });
-            *load = Load::Aside { records: Vec::new(), beside };
+            begin(global, load, Origin::Primary, beside);
         }
-        raw::REDISMODULE_SUBEVENT_LOADING_AOF_START | raw::REDISMODULE_SUBEVENT_LOADING_FAILED => *load = Load::AtOnce,
+        raw::REDISMODULE_SUBEVENT_LOADING_AOF_START | raw::REDISMODULE_SUBEVENT_LOADING_FAILED => abort(global, load),
         raw::REDISMODULE_SUBEVENT_LOADING_ENDED => {
             if matches!(load, Load::Aside { beside: false, .. }) {
-                take_over(load);
+                take_over(global, load);
             }
         }
         _ => {}
-    });
+    }
 }
 
 /// Hears of a load beside the old data.
-pub fn loading_beside(subevent: u64) {
-    LOAD.with_borrow_mut(|load| match subevent {
-        raw::REDISMODULE_SUBEVENT_REPL_ASYNC_LOAD_STARTED => {
-            *load = Load::Aside { records: Vec::new(), beside: true };
-        }
-        raw::REDISMODULE_SUBEVENT_REPL_ASYNC_LOAD_COMPLETED => take_over(load),
-        _ => *load = Load::AtOnce,
-    });
+pub fn loading_beside(global: &Global, subevent: u64) {
+    let load = &mut *global.policy_load.load.borrow_mut();
+    match subevent {
+        raw::REDISMODULE_SUBEVENT_REPL_ASYNC_LOAD_STARTED => begin(global, load, Origin::Primary, true),
+        raw::REDISMODULE_SUBEVENT_REPL_ASYNC_LOAD_COMPLETED => take_over(global, load),
+        _ => abort(global, load),
+    }
 }
 
-fn take_over(load: &mut Load) {
-    if let Load::Aside { records, .. } = std::mem::take(load) {
-        policies::replace(&records, now());
+fn begin(global: &Global, load: &mut Load, origin: Origin, beside: bool) {
+    abort(global, load);
+    *load = Load::Aside { table: Box::new(global.policies.successor()), origin, beside };
+}
+
+fn abort(global: &Global, load: &mut Load) {
+    if let Load::Aside { table, .. } = std::mem::take(load) {
+        global.policy_load.discarded.borrow_mut().push(table.discard());
+    }
+}
+
+fn take_over(global: &Global, load: &mut Load) {
+    if let Load::Aside { table, .. } = std::mem::take(load) {
+        let discarded = global.policies.succeed(*table);
+        global.policy_load.discarded.borrow_mut().push(discarded);
+    }
+}
+
+/// Does what each round of the server is to do: notices its clock, and frees some of what was replaced by a load.
+pub fn cron(global: &Global) {
+    const FREED_AT_ONCE: usize = 200;
+    global.policies.tick(now());
+    let mut discarded = global.policy_load.discarded.borrow_mut();
+    if let Some(last) = discarded.last_mut()
+        && !last.free(FREED_AT_ONCE)
+    {
+        discarded.pop();
     }
 }
 
@@ -218,20 +225,34 @@ fn take_over(load: &mut Load) {
 ///
 /// # Safety
 /// `ctx` is that of the event.
-pub unsafe fn forked(ctx: *mut raw::RedisModuleCtx) {
-    if policies::is_empty() || !is_rewriting() {
+pub unsafe fn forked(global: &Global, ctx: *mut raw::RedisModuleCtx) {
+    if global.policies.is_empty() || !is_rewriting() {
         return;
     }
-    OWED.set(true);
+    global.policy_load.owed.set(Walk::ALL);
+    // Before the child can have ended. SAFETY: the caller's promise.
+    unsafe { pay_soon(ctx) };
+}
+
+/// # Safety
+/// `ctx` is live.
+unsafe fn pay_soon(ctx: *mut raw::RedisModuleCtx) {
     if let Some(create) = api!(RedisModule_CreateTimer) {
-        // Before the child can have ended. SAFETY: the caller's promise; the callback is a plain function.
+        // SAFETY: the caller's promise; the callback is a plain function.
         unsafe { create(ctx, 0, Some(pay_at_once), null_mut()) };
     }
 }
 
 unsafe extern "C" fn pay_at_once(ctx: *mut raw::RedisModuleCtx, _data: *mut c_void) {
-    // SAFETY: the timer's own context.
-    guard::callback((), || unsafe { pay(ctx) });
+    let pay = |global: &Global| {
+        // SAFETY: a timer's own context.
+        if unsafe { pay(global, ctx) } {
+            // SAFETY: likewise.
+            unsafe { pay_soon(ctx) };
+        }
+    };
+    // SAFETY: a timer runs with the server's lock held.
+    unsafe { guard::entry((), pay) };
 }
 
 fn is_rewriting() -> bool {
@@ -239,19 +260,22 @@ fn is_rewriting() -> bool {
     info_number(c"persistence", c"aof_rewrite_in_progress") != Some(0)
 }
 
-/// Propagates to the AOF what it is owed, if anything may be propagated. Each round of the server tries: timers go by a
-/// clock that may be set back.
+/// Propagates to the AOF some of what it is owed, if anything may be propagated; whether it is owed more, and that can go
+/// on. Each round of the server tries too: timers go by a clock that may be set back.
 ///
 /// # Safety
 /// `ctx` is live, and not that of a command.
-pub unsafe fn pay(ctx: *mut raw::RedisModuleCtx) {
-    if OWED.get() && may_propagate() {
-        OWED.set(false);
-        for record in records() {
-            // SAFETY: the caller's promise.
-            unsafe { propagate(ctx, &record, c"bR") };
-        }
+pub unsafe fn pay(global: &Global, ctx: *mut raw::RedisModuleCtx) -> bool {
+    let mut owed = global.policy_load.owed.get();
+    if owed.is_over() || !may_propagate() {
+        return false;
     }
+    for record in global.policies.piece(&mut owed, now()) {
+        // SAFETY: the caller's promise.
+        unsafe { propagate(ctx, &record, c"bR") };
+    }
+    global.policy_load.owed.set(owed);
+    !owed.is_over()
 }
 
 /// Whether what is propagated outside a command may go out: while writes are paused it would end the server.
@@ -281,8 +305,8 @@ pub unsafe fn propagate_record(ctx: *mut raw::RedisModuleCtx, record: &[u8]) {
 ///
 /// # Safety
 /// `io` is that of a rewrite.
-pub unsafe fn rewrite(io: *mut raw::RedisModuleIO) {
-    if REWRITTEN.replace(true) {
+pub unsafe fn rewrite(global: &Global, io: *mut raw::RedisModuleIO) {
+    if global.policy_load.rewritten.replace(true) {
         return;
     }
     // SAFETY: on the thread that writes; a null context is allowed.
@@ -290,7 +314,7 @@ pub unsafe fn rewrite(io: *mut raw::RedisModuleIO) {
     if has_flag(flags, raw::REDISMODULE_CTX_FLAGS_CLUSTER) {
         return;
     }
-    for record in records() {
+    for record in records(global) {
         let start = record.as_ptr().cast::<std::ffi::c_char>();
         // SAFETY: the caller's promise; the server copies the bytes.
         unsafe { call!(RedisModule_EmitAOF(io, COMMAND.as_ptr(), c"b".as_ptr(), start, record.len())) };

@@ -2,35 +2,69 @@
 //! module has blocked, nor of a timer: what that writes to a slot that has moved away would have two owners.
 
 use super::api::{api, call, server_is, valkey_version};
+use super::dry_run::{Tried, try_call};
 use ratelimit_core::error::Error;
 use redis_module::{Context, RedisValue, raw};
+
+/// Where a key is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// By this node.
+    Here,
+    /// By another one, or by both for a while.
+    Elsewhere,
+    /// Nowhere: the cluster is down, or down for writes.
+    Down,
+}
+
+/// Where a key is served.
+///
+/// # Safety
+/// `ctx` is live, and no call's; `name` is a live string.
+pub unsafe fn place(ctx: *mut raw::RedisModuleCtx, name: *mut raw::RedisModuleString) -> Place {
+    if !server_is(raw::REDISMODULE_CTX_FLAGS_CLUSTER) {
+        return Place::Here;
+    }
+    // Numbers and a holder, such as a call has; they are not read.
+    let [one, holder] = [c"1".as_ptr(), c"me".as_ptr()];
+    // SAFETY: the caller's promise.
+    let tried = unsafe {
+        let acquire =
+            || call!(RedisModule_Call(ctx, c"RL.ACQUIRE".as_ptr(), c"Dsccc".as_ptr(), name, one, one, holder));
+        match try_call(acquire) {
+            Tried::Unknown => try_call(|| call!(RedisModule_Call(ctx, c"EXISTS".as_ptr(), c"s".as_ptr(), name))),
+            tried => tried,
+        }
+    };
+    match tried {
+        Tried::Refused(libc::EPERM) => Place::Elsewhere,
+        Tried::Refused(libc::ENETDOWN | libc::EROFS) => Place::Down,
+        // By that name the server may have no command, so it says nothing of the key.
+        Tried::Passed | Tried::Unknown | Tried::Refused(_) => Place::Here,
+    }
+}
 
 /// What a client is to be told of a key that this node does not serve; `None` if it does.
 ///
 /// # Safety
-/// `ctx` is live, and no call's.
+/// `ctx` is live, and no call's; `name` is a live string.
 pub unsafe fn elsewhere(ctx: *mut raw::RedisModuleCtx, name: *mut raw::RedisModuleString) -> Option<Error> {
-    if !server_is(raw::REDISMODULE_CTX_FLAGS_CLUSTER) {
-        return None;
-    }
-    // SAFETY: the caller's promise; the reply is freed once.
-    unsafe {
-        let reply = call!(RedisModule_Call(ctx, c"EXISTS".as_ptr(), c"s".as_ptr(), name));
-        if !reply.is_null() {
-            call!(RedisModule_FreeCallReply(reply));
-            return None;
-        }
-    }
-    let text = match std::io::Error::last_os_error().raw_os_error() {
-        // By that name the server has none, so it says nothing of the key.
-        Some(libc::ENOENT) => return None,
-        // SAFETY: the caller's promise; the string is live.
-        Some(libc::EPERM) => moved(&Context::new(ctx), unsafe { super::guard::bytes(name) })
+    // SAFETY: the caller's promise.
+    let text = match unsafe { place(ctx, name) } {
+        Place::Here => return None,
+        // SAFETY: the caller's promise.
+        Place::Elsewhere => moved(&Context::new(ctx), unsafe { super::guard::bytes(name) })
             // Whoever asks again learns where the key is from the server itself.
             .unwrap_or_else(|| "TRYAGAIN the key's slot is on its way to another node".to_owned()),
-        _ => "CLUSTERDOWN The cluster is down".to_owned(),
+        Place::Down => "CLUSTERDOWN The cluster is down".to_owned(),
     };
     Some(Error::Redirected(text))
+}
+
+/// Whether this node takes no writes though it serves its slots for reading, as far as the cluster's state tells.
+pub fn is_down(ctx: &Context) -> bool {
+    let Ok(state) = ctx.call("CLUSTER", &["INFO"]) else { return false };
+    text(&state).is_some_and(|state| state.starts_with(b"cluster_state:fail"))
 }
 
 /// `MOVED slot host:port`; `None` if the slot is this node's, or nobody's, or the server cannot be asked.

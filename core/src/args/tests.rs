@@ -35,9 +35,9 @@ fn a_word_that_is_expected_is_read_in_any_case_and_another_stays() {
 fn what_is_left_at_the_end_is_refused_by_its_first_word() {
     let words: [&[u8]; 3] = [b"RL.DEMO", b"first", b"second"];
     let mut args = Args::new(&words);
-    assert_eq!(args.end(), Err(Error::unexpected(b"first")));
+    assert_eq!(args.end(), Err(Error::unexpected(b"first", Reason::AtEnd)));
     args.word().unwrap();
-    assert_eq!(args.end(), Err(Error::unexpected(b"second")));
+    assert_eq!(args.end(), Err(Error::unexpected(b"second", Reason::AtEnd)));
     args.word().unwrap();
     assert_eq!(args.end(), Ok(()));
 }
@@ -91,13 +91,13 @@ fn a_name_that_comes_twice_is_found_wherever_it_stands() {
     for length in [2, FEW - 1, FEW, FEW + 1, 3 * FEW] {
         let names: Vec<String> = (0..length).map(|number| format!("{number}")).collect();
         let mut names: Vec<&[u8]> = names.iter().map(String::as_bytes).collect();
-        assert!(!has_twins(names.iter().copied()), "{length}");
+        assert_eq!(twin(names.iter().copied()), None, "{length}");
         for (one, other) in [(0, 1), (0, length - 1), (length - 2, length - 1)] {
-            let (twin, was) = (names[one], names[other]);
-            names[other] = twin;
-            assert!(has_twins(names.iter().copied()), "{one} and {other} of {length}");
+            let was = names[other];
+            names[other] = names[one];
+            assert_eq!(twin(names.iter().copied()), Some(names[one]), "{one} and {other} of {length}");
             names[other] = was;
         }
     }
-    assert!(!has_twins([].into_iter()) && !has_twins([&b"a"[..]].into_iter()));
+    assert_eq!((twin([].into_iter()), twin([&b"a"[..]].into_iter())), (None, None));
 }

@@ -14,19 +14,39 @@ fn an_unexpected_word_is_cut_and_escaped() {
         (b"a'b\r\n\0\xff", r"ERR syntax error, unexpected 'a\'b\r\n\x00\xff'"),
         (b"", "ERR syntax error, unexpected ''"),
     ] {
-        assert_eq!(Error::unexpected(word).to_string(), text);
+        assert_eq!(Error::unexpected(word, Reason::AtEnd).to_string(), text);
     }
-    let long = Error::unexpected(&[b'x'; 1000]).to_string();
+    let long = Error::unexpected(&[b'x'; 1000], Reason::AtEnd).to_string();
     assert_eq!(long, format!("ERR syntax error, unexpected '{}...'", "x".repeat(32)));
 }
 
 #[test]
 fn every_refusal_has_its_text_on_the_wire() {
-    const MUST_BE: MustBe = MustBe { what: "a thing", example: "this" };
+    const MUST_BE: MustBe = MustBe::number("a thing", " of these", "this");
+    const SYNTAX: Syntax = Syntax { word: "DO", arguments: "this that" };
+    const FIRST: Position = Position { syntax: &SYNTAX, is_first: true };
     for (error, text) in [
         (Error::WrongArity, "ERR wrong number of arguments"),
-        (Error::out_of_range("cost", MUST_BE), "ERR cost must be a thing, such as this"),
-        (Error::unexpected_where(b"FOO", " behind the last"), "ERR syntax error, unexpected 'FOO' behind the last"),
+        (Error::missing("that", &SYNTAX), "ERR that is missing: DO this that"),
+        (Error::out_of_range("cost", &MUST_BE, b"9"), "ERR cost must be a thing of these, such as this, not '9'"),
+        (Error::out_of_range("cost", &MUST_BE, b"x\0"), r"ERR cost must be a thing such as this, not 'x\x00'"),
+        (
+            Error::out_of_place("cost", &MUST_BE, b"x", FIRST),
+            "ERR cost must be a thing such as this, not 'x' (DO this that, with no key between)",
+        ),
+        (
+            Error::out_of_place("cost", &MUST_BE, b"5s", FIRST),
+            "ERR cost must be a thing such as this, not '5s' (the order is this that)",
+        ),
+        (
+            Error::hinted("cost", &MUST_BE, b"x", Hint::Twice),
+            "ERR cost must be a thing of these, such as this, not 'x' twice",
+        ),
+        (
+            Error::SameWindow(Box::new(["FIXED 5 1m", "FIXED 9 1m"].map(str::to_owned))),
+            "ERR specs must be of different windows if of one kind, or told apart by names, such as \
+             FIXED 10 1m AS burst, not FIXED 5 1m and FIXED 9 1m",
+        ),
         (
             Error::TooFewSpecs { keys: 3, specs: 2 },
             "ERR numkeys must be the number of keys and of specs, such as 2 for two of each \
@@ -54,6 +74,7 @@ fn every_refusal_has_its_text_on_the_wire() {
             "ERR there are 4096 policies, as many as ratelimit.max-policies allows",
         ),
         (Error::NoLaterStamp, "ERR there is no time stamp later than the last one seen"),
+        (Error::StampAhead, "ERR the policy is stamped more than a day ahead of this server's clock"),
         (Error::InvalidEffect, "ERR invalid effect"),
         (Error::Internal, "ERR internal error in module ratelimit"),
     ] {
@@ -63,16 +84,51 @@ fn every_refusal_has_its_text_on_the_wire() {
 
 #[test]
 fn a_word_is_shown_whole_up_to_32_characters() {
+    let shown = |word: &[u8]| match Error::unexpected(word, Reason::AtEnd) {
+        Error::Unexpected { shown, .. } => shown,
+        error => unreachable!("{error:?}"),
+    };
     for (length, dots) in [(31, ""), (32, ""), (33, "...")] {
-        let shown = "x".repeat(length.min(32));
-        assert_eq!(Error::unexpected(&vec![b'x'; length]), Error::Unexpected(format!("'{shown}{dots}'")));
+        let expected = "x".repeat(length.min(32));
+        assert_eq!(shown(&vec![b'x'; length]), format!("'{expected}{dots}'"));
     }
     // Of what is escaped, whole bytes.
-    for (length, shown, dots) in [(7, 7, ""), (8, 8, ""), (9, 8, "..."), (1000, 8, "...")] {
-        let shown = r"\xff".repeat(shown);
-        assert_eq!(Error::unexpected(&vec![0xff; length]), Error::Unexpected(format!("'{shown}{dots}'")));
+    for (length, whole, dots) in [(7, 7, ""), (8, 8, ""), (9, 8, "..."), (1000, 8, "...")] {
+        let expected = r"\xff".repeat(whole);
+        assert_eq!(shown(&vec![0xff; length]), format!("'{expected}{dots}'"));
     }
     let (thirty, word) = ("x".repeat(30), [&[b'x'; 30][..], b"\n"].concat());
-    assert_eq!(Error::unexpected(&word), Error::Unexpected(format!(r"'{thirty}\n'")));
-    assert_eq!(Error::unexpected(&[&word[..], b"x"].concat()), Error::Unexpected(format!(r"'{thirty}\n...'")));
+    assert_eq!(shown(&word), format!(r"'{thirty}\n'"));
+    assert_eq!(shown(&[&word[..], b"x"].concat()), format!(r"'{thirty}\n...'"));
+}
+
+#[test]
+fn what_was_perhaps_meant_is_told_if_it_is_near() {
+    const NAMES: [&str; 9] =
+        ["TOKENBUCKET", "LEAKYBUCKET", "FIXED", "SLIDING", "SLIDINGLOG", "CONCURRENCY", "COST", "AS", "UPTO"];
+    let meant = |word: &[u8]| Needed::instead_of(word, What::Word, NAMES.to_vec(), Vec::new()).meant;
+    for (word, name) in [
+        ("TOKENBUKET", "TOKENBUCKET"),
+        ("tokenbuckets", "TOKENBUCKET"),
+        ("TOKEN_BUCKET", "TOKENBUCKET"),
+        ("token-bucket", "TOKENBUCKET"),
+        ("TOEKNBUCEKT", "TOKENBUCKET"),
+        ("LEAKBUCKET", "LEAKYBUCKET"),
+        ("RL.FIXED", "FIXED"),
+        ("rl.fxied", "FIXED"),
+        ("FIXEDWINDOW", "FIXED"),
+        ("SLIDNG", "SLIDING"),
+        ("SLIDING_LOG", "SLIDINGLOG"),
+        ("SLIDINGLOGS", "SLIDINGLOG"),
+        ("CONCURENCY", "CONCURRENCY"),
+        ("COSTS", "COST"),
+        ("CSOT", "COST"),
+        ("UPT0", "UPTO"),
+    ] {
+        assert_eq!(meant(word.as_bytes()), Meant::Word(name), "{word}");
+    }
+    let long = vec![b'x'; 100_000];
+    for word in [&b""[..], b"A", b"5", b"plan", b"BUCKET", b"CONCUR", b"5s", b"ASS", b"\xff\xff", b"RL.", &long] {
+        assert_eq!(meant(word), Meant::Unknown, "{:?}", word.get(..9).unwrap_or(word));
+    }
 }

@@ -42,7 +42,7 @@ fn an_aligned_window_ends_where_it_did() {
 
 #[test]
 fn a_recovery_that_moves_along_takes_its_expiry_with_it_however_small_the_steps() {
-    let (mut now, mut present) = (at(1000), 1_010_000);
+    let (mut now, mut present) = (at(1000), 1_009_999);
     for micros in (0..20_000).map(|step| 100 + step % 900) {
         let back = Span::from_micros(micros);
         let earlier = now.minus(back);
@@ -51,7 +51,20 @@ fn a_recovery_that_moves_along_takes_its_expiry_with_it_however_small_the_steps(
         let step = StepBack { now: earlier, back, recovery: Recovery::MovesAlong, before, after };
         (now, present) = (earlier, step.expiry(Some(present)));
     }
-    assert_eq!(present, 1_010_000 - 1_000_000 + now.floor_millis());
+    assert_eq!(present, 1_009_999 - 1_000_000 + now.floor_millis());
+}
+
+#[test]
+fn an_expiry_of_another_limit_does_not_move_along_as_it_may_be_newer_than_the_step() {
+    // A minute before the step, and eight seconds after it, as this call's limit sees it.
+    let moves = |present| step(Recovery::MovesAlong, 8, 8).expiry(Some(present));
+    // What this limit gave before, at its earliest and at its latest.
+    for given in [67_001, 68_999] {
+        assert_eq!(moves(given), given - 58_000);
+    }
+    for given in [67_000, 69_000, 3_600_000] {
+        assert_eq!(moves(given), given);
+    }
 }
 
 #[test]

@@ -221,7 +221,7 @@ fn people_are_told_when_a_window_opened_or_was_charged() {
         let mut key = Key::default();
         key.call(&limit, 7500, Take(units(3)));
         let facts = [("used", Fact::Amount(units(3))), ("mode", Fact::Word(mode)), (instant, at.clone())];
-        assert_eq!(key.0.describe(), facts);
+        assert_eq!(key.0.describe(Timestamp::EPOCH), facts);
     }
 }
 

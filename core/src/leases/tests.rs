@@ -533,7 +533,7 @@ fn people_are_told_who_holds_how_much_for_how_long() {
     let lease = |holder: &str, cost, expires_at| (Box::from(holder.as_bytes()), units(cost), us(expires_at));
     let leases = vec![lease("a", 3, 30_000_000), lease("b", 2, 60_000_000), lease("c", 1, 62_000_000)];
     assert_eq!(
-        key.0.describe(),
+        key.0.describe(Timestamp::EPOCH),
         [
             ("used", Fact::Amount(units(6))),
             ("written", Fact::Instant(us(2_000_000))),
@@ -547,7 +547,7 @@ fn people_are_told_who_holds_how_much_for_how_long() {
 fn people_are_told_of_the_first_hundred_to_expire() {
     let names: Vec<String> = (0..101).map(|number| format!("{number:03}")).collect();
     let leases: Vec<_> = names.iter().map(|name| (name.as_str(), 1, "60s")).collect();
-    let facts = table(&leases).0.describe();
+    let facts = table(&leases).0.describe(Timestamp::EPOCH);
     assert_eq!(facts[2], ("holders", Fact::Count(101)));
     let lease = |name: &String| (Box::from(name.as_bytes()), units(1), us(60_000_000));
     assert_eq!(facts[3], ("leases", Fact::Leases(names[..100].iter().map(lease).collect())));
@@ -625,9 +625,7 @@ impl Lawful for Asked<'static> {
 
     /// There are no options but a cost above 0.
     fn asks(ask: Ask) -> Ask {
-        let (Take(amount) | Ask::UpTo(amount) | Ask::Force(amount) | Ask::Within(amount, _) | Ask::GiveBack(amount)) =
-            ask;
-        Take(amount.max(millionths(1)))
+        Take(ask.amount().max(millionths(1)))
     }
 }
 

@@ -101,10 +101,10 @@ impl Usage for ConcurrencyUsage {
         self.encode(to);
     }
 
-    fn accepts_effect(&self, from: &mut impl Decoder, version: u32) -> bool {
+    fn accepts_effect_until(&self, from: &mut impl Decoder, version: u32, latest: Timestamp) -> bool {
         match from.integer() {
-            Some(WHOLE) => ConcurrencyUsage::decode(from, version).is_some(),
-            Some(CHANGE) => Delta::decode(from).is_some_and(|delta| self.accepts(&delta)),
+            Some(WHOLE) => ConcurrencyUsage::decode(from, version).is_some_and(|usage| !usage.is_after(latest)),
+            Some(CHANGE) => Delta::decode(from).is_some_and(|delta| delta.written <= latest && self.accepts(&delta)),
             _ => false,
         }
     }
@@ -134,7 +134,7 @@ impl Usage for ConcurrencyUsage {
         self.by_holder.len()
     }
 
-    fn describe(&self) -> Vec<(&'static str, Fact)> {
+    fn describe(&self, _now: Timestamp) -> Vec<(&'static str, Fact)> {
         const SHOWN: usize = 100;
         let leases = self.counted().take(SHOWN);
         vec![

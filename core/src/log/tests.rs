@@ -448,7 +448,7 @@ fn people_are_told_how_many_entries_there_are_and_from_when_to_when() {
     }
     assert_eq!(key.0.entries(), 3);
     assert_eq!(
-        key.0.describe(),
+        key.0.describe(Timestamp::EPOCH),
         [
             ("used", Fact::Amount(units(7))),
             ("entries", Fact::Count(3)),
@@ -457,7 +457,7 @@ fn people_are_told_how_many_entries_there_are_and_from_when_to_when() {
         ]
     );
     let unused = [("used", Fact::Amount(Amount::ZERO)), ("entries", Fact::Count(0))];
-    assert_eq!(SlidingLogUsage::default().describe(), unused);
+    assert_eq!(SlidingLogUsage::default().describe(Timestamp::EPOCH), unused);
 }
 
 #[test]

@@ -5,7 +5,7 @@
 //! replica. Each change sweeps the first few by `(expires_at, id)`, and nothing else does; so who makes the same changes
 //! in the same order holds the same, to the byte.
 
-use super::Charge;
+use super::{Charge, is_cost};
 use crate::codec::{Decoder, Encoder};
 #[cfg(test)]
 use crate::effort;
@@ -67,11 +67,18 @@ impl<Charges> Remembered<Charges> {
         let hold_until = Timestamp::from_micros(from.integer()?)?;
         let tags = from.integer().filter(|tags| *tags <= TAGS)?;
         let granted = if tags & GRANTED == 0 { None } else { Some(Amount::from_millionths(from.integer()?)?) };
-        let whole = |granted: Amount| granted == granted.floor() && granted != Amount::ZERO;
-        let sound = expires_at.since(written) <= Span::MAX_ARGUMENT
-            && granted.is_none_or(|granted| whole(granted) && granted <= Amount::MAX_ARGUMENT && tags & FORCED == 0);
         let (settled, forced) = (tags & SETTLED != 0, tags & FORCED != 0);
-        sound.then_some(Remembered { expires_at, hold_until, settled, forced, granted, charges })
+        Some(Remembered { expires_at, hold_until, settled, forced, granted, charges })
+            .filter(|call| call.is_sound(written))
+    }
+
+    /// Whether some call can have been remembered so by a key that was last changed at `written`: what is remembered is
+    /// held to this as it is made and as it is read, so that nothing is made that cannot be read. It may be a FORCE and
+    /// granted units at once: a limit's own FORCE stands beside the call's UPTO.
+    pub(crate) fn is_sound(&self, written: Timestamp) -> bool {
+        let units = Amount::ONE..=Amount::MAX_ARGUMENT;
+        self.expires_at.since(written) <= Span::MAX_ARGUMENT
+            && self.granted.is_none_or(|granted| units.contains(&granted) && granted == granted.floor())
     }
 }
 
@@ -445,7 +452,7 @@ impl IdChange {
 fn decode_cost(from: &mut impl Decoder) -> Option<(u32, Amount)> {
     let part = u32::try_from(from.integer()?).ok()?;
     let cost = Amount::from_millionths(from.integer()?)?;
-    (cost != Amount::ZERO && cost <= Amount::MAX_ARGUMENT).then_some((part, cost))
+    is_cost(cost).then_some((part, cost))
 }
 
 /// Charges, each of another part.

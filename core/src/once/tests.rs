@@ -61,7 +61,7 @@ impl<U: Usage> Key<U> {
             Call::Charge(cost, id) => {
                 self.change(limit, Change::Charge(cost));
                 if let Some((id, ttl)) = id {
-                    let charges = Box::new([self.track.charge(&self.usage, self.part, cost)]);
+                    let charges = Box::new([self.track.charge(&self.usage, self.part, cost).unwrap()]);
                     self.ids.remember(id, remembered(now, ttl, charges));
                 }
             }
@@ -135,7 +135,7 @@ impl<U: Usage> Key<U> {
             self.usage.apply_effect(&mut told.usage.clone(), U::VERSION);
         }
         if let IdChange::Remembered(id, call) = change {
-            let charges = call.charges.iter().map(|(part, cost)| self.track.charge(&self.usage, *part, *cost));
+            let charges = call.charges.iter().map(|(part, cost)| self.track.charge(&self.usage, *part, *cost).unwrap());
             let charges = charges.collect();
             self.ids.remember(&id, call.with(charges));
         }
@@ -436,11 +436,14 @@ impl Naive for NaiveLog {
         }
     }
 
-    fn change(&mut self, terms: Terms, now: i128, by: i128, _: &[i128], _: &[i128]) {
-        self.0.retain(|at, _| now < at + i128::from(terms.length));
+    fn change(&mut self, terms: Terms, now: i128, by: i128, before: &[i128], _: &[i128]) {
+        let counts = |at: &i128| now < at + i128::from(terms.length);
+        self.0.retain(|at, _| counts(at));
         if by > 0 {
-            let room = MAX - self.0.values().sum::<i128>();
-            *self.0.entry(now).or_default() += by.min(room);
+            // What a charge finds no room for is dropped for good. In fact there was less room than here if a settlement
+            // of before could not be told in full.
+            let in_use = before[1..].chunks(2).filter(|pair| counts(&pair[0])).map(|pair| pair[1]).sum::<i128>();
+            *self.0.entry(now).or_default() += by.min(MAX - in_use);
         } else {
             give_back_oldest_first(&mut self.0, -by);
         }

@@ -87,6 +87,7 @@ impl<C: Contract> Key<C> {
             Ask::UpTo(_) => exact(1_000_000),
             Ask::Take(cost) | Ask::Force(cost) | Ask::Within(cost, _) => exact(cost.millionths()),
             Ask::GiveBack(amount) => -exact(amount.millionths()),
+            Ask::LookPastLimit => exact(1),
         };
         let patience = if let Ask::Within(_, patience) = ask { i128::from(patience.micros()) } else { 0 };
         let passes = |at| before.fits(terms, &cost, at + patience);
@@ -95,6 +96,7 @@ impl<C: Contract> Key<C> {
         let unit = exact(1_000_000);
         let charge = match ask {
             Ask::Force(_) => cost.clone(),
+            Ask::LookPastLimit => exact(0),
             _ if !allowed => exact(0),
             Ask::UpTo(most) => {
                 (((&limit - before.used(terms, now)) / &unit).floor() * unit).min(exact(most.millionths()))

@@ -28,6 +28,13 @@ impl Answer {
     }
 }
 
+/// Whether the repetition of a call that was forced tells of this limit that it is past it: of each that the call
+/// forces, or of all if it does not say any more which those were. Any other one was held, and said for how long.
+fn told_past(call: &Call, spec: &Spec) -> bool {
+    let forces = |spec: &Spec| matches!(spec.ask, Ask::Force(_));
+    forces(spec) || !call.specs.iter().any(forces)
+}
+
 impl Decision {
     /// Where no limit governs, nothing limits.
     pub(super) fn unlimited(verdict: Verdict) -> Decision {
@@ -67,25 +74,40 @@ impl Seen {
             Outcome::Unknown => Verdict::Never,
             // What has no say is told by itself.
             Outcome::Repeated(_) | Outcome::LostLease if spec.shadow => decision.verdict,
-            Outcome::Repeated(Repeated { forced: true, .. }) if !decision.verdict.allowed() => decision.verdict,
+            Outcome::Repeated(Repeated { forced: true, .. })
+                if !decision.verdict.allowed() && told_past(call, spec) =>
+            {
+                decision.verdict
+            }
             Outcome::Repeated(Repeated { hold, .. }) => Verdict::Allowed(hold),
             Outcome::LostLease if spec.is_held_by_id() => decision.verdict,
             Outcome::LostLease | Outcome::Settles | Outcome::Settled => at_once,
         };
         let granted = spec.most().map(|most| match self.outcome {
+            // What was granted was charged, though a FORCE beside it has gone past its limit.
+            Outcome::Repeated(Repeated { granted: Some(granted), .. }) if !spec.shadow => granted,
             Outcome::Repeated(Repeated { granted, .. }) if verdict.allowed() => granted.unwrap_or(most),
             _ => decision.granted.unwrap_or_default(),
         });
         Decision { verdict, granted, ..decision }
     }
 
-    /// What a call with UPTO is granted if it passes.
+    /// What a call with UPTO that passes is granted, and charged.
     pub(super) fn granted(&self, call: &Call) -> Option<Amount> {
         let most = call.most(&self.limits)?;
-        match self.outcome {
-            Outcome::Repeated(repeated) => Some(repeated.granted.unwrap_or(most)),
-            _ => Some(least_granted(&self.limits).unwrap_or(most)),
-        }
+        Some(least_granted(&self.limits).unwrap_or(most))
+    }
+
+    /// What a call with UPTO is told that it was granted. A FORCE beside it, or a ban, may have the reply say that the
+    /// call did not fit: what was charged stands all the same.
+    fn told_granted(&self, call: &Call, verdict: Verdict) -> Option<Amount> {
+        let most = call.most(&self.limits)?;
+        Some(match self.outcome {
+            Outcome::Passes => return self.granted(call),
+            Outcome::Repeated(Repeated { granted: Some(granted), .. }) => granted,
+            Outcome::Repeated(_) if verdict.allowed() => most,
+            _ => Amount::ZERO,
+        })
     }
 
     /// The one decision of all.
@@ -132,7 +154,7 @@ impl Seen {
             limit: governing.limit,
             remaining,
             reset: governing.reset,
-            granted: self.granted(call).map(|granted| if verdict.allowed() { granted } else { Amount::ZERO }),
+            granted: self.told_granted(call, verdict),
         }
     }
 
@@ -175,7 +197,7 @@ where
 /// it costs, compared without dividing. The first of equals.
 pub(super) fn first_to_run_out<'s, T>(each: impl Iterator<Item = (Amount, &'s Spec<'s>, T)>) -> Option<T> {
     let cost = |spec: &Spec| match spec.ask {
-        Ask::GiveBack(_) => Amount::ONE,
+        Ask::GiveBack(_) | Ask::LookPastLimit => Amount::ONE,
         Ask::Take(cost) | Ask::UpTo(cost) | Ask::Force(cost) | Ask::Within(cost, _) if cost == Amount::ZERO => {
             Amount::ONE
         }

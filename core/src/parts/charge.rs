@@ -4,6 +4,7 @@ use super::any::with_usage;
 use super::look::{Outcome, Seen, forces};
 use super::{AnyUsage, Changed, KnownBy, Part, PartsUsage, Single, forget, told_reset};
 use crate::ask::Change;
+use crate::leases::ConcurrencyUsage;
 use crate::once::{Charge, Remembered};
 use crate::spec::{AnyLimit, Call, Counts, Spec};
 use crate::{Amount, Ask, Kind, Limit, Span, Timestamp, Usage, Verdict, with_limit};
@@ -15,7 +16,20 @@ impl Seen {
         for (spec, seen) in call.specs.iter().zip(&self.limits).filter(|(_, seen)| seen.place.is_some()) {
             with_limit!(spec, limit => apply(seen.look.change(), limit, usage, now));
         }
+        if let (true, Some(leases)) = (self.releases, as_leases(usage)) {
+            leases.release(&holders_by_id(call), now);
+        }
     }
+}
+
+/// A plain key's usage, if it holds leases.
+fn as_leases(usage: &mut dyn Any) -> Option<&mut ConcurrencyUsage> {
+    usage.downcast_mut()
+}
+
+/// Who holds the leases of a policy: the id of the call.
+fn holders_by_id<'a>(call: &Call<'a>) -> Vec<&'a [u8]> {
+    call.specs.iter().filter(|spec| spec.is_held_by_id()).map(|spec| spec.holder).collect()
 }
 
 impl PartsUsage {
@@ -38,8 +52,7 @@ impl PartsUsage {
             Outcome::Denied { .. } | Outcome::Banned(_) | Outcome::LostLease | Outcome::Settled | Outcome::Unknown => {}
         }
         if seen.releases {
-            let holders = call.specs.iter().filter(|spec| spec.is_held_by_id()).map(|spec| spec.holder);
-            self.take_back(&holders.collect::<Vec<_>>(), now);
+            self.take_back(&holders_by_id(call), now);
         }
         self.end(now);
     }
@@ -81,6 +94,7 @@ impl PartsUsage {
                 granted: seen.granted(call),
                 charges: charges.into(),
             };
+            debug_assert!(remembered.is_sound(now), "{remembered:?} cannot be read");
             self.beside.get_or_insert_default().ids.remember(id, remembered);
         }
     }
@@ -183,7 +197,7 @@ impl Part {
         as_propagated(usage);
         match change {
             Change::Charge(cost) if may_be_settled && L::Usage::KIND != Kind::Concurrency => {
-                Some(self.track.get_or_insert_default().charge(usage, self.serial, cost))
+                self.track.get_or_insert_default().charge(usage, self.serial, cost)
             }
             _ => None,
         }

@@ -199,6 +199,18 @@ impl Seen {
         Seen { limits, parts: held.parts(), outcome, releases }
     }
 
+    /// What is to be done of it after others may have changed what is in the key: parts may have moved, and a call whose
+    /// id has been charged since is a repetition. What was decided stays.
+    #[must_use]
+    pub fn again(&self, call: &Call, held: Held, now: Timestamp) -> Seen {
+        if self.remembers(call) && held.remembered(call, now).is_some() {
+            return Seen::at(call, held, now);
+        }
+        let places = held.places(call);
+        let moved = |(seen, place): (&SeenLimit, Option<usize>)| SeenLimit { place, ..*seen };
+        Seen { limits: self.limits.iter().zip(places).map(moved).collect(), parts: held.parts(), ..*self }
+    }
+
     fn decide(call: &Call, held: Held, limits: &[SeenLimit], now: Timestamp) -> Outcome {
         if call.purpose == Purpose::GiveBack {
             return Outcome::Passes;
@@ -298,7 +310,6 @@ impl Seen {
             call.specs.iter().zip(&self.limits).filter(|(_, seen)| seen.look.change() != Change::Nothing);
         !self.remembers(call)
             && !self.strikes()
-            && !self.releases
             && changing.all(|(spec, seen)| seen.place.is_some() && spec.name.is_none())
     }
 
@@ -346,8 +357,7 @@ impl Seen {
 impl Held<'_> {
     /// Whether a spec is for a lease that its holder has.
     fn renews(self, spec: &Spec, seen: &SeenLimit, now: Timestamp) -> bool {
-        let asks = spec.ask != Ask::Take(Amount::ZERO);
-        if !asks || !matches!(spec.limit, AnyLimit::Concurrency(_)) {
+        if spec.ask.is_look() || !matches!(spec.limit, AnyLimit::Concurrency(_)) {
             return false;
         }
         // With no room at all only a renewal passes.

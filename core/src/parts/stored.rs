@@ -21,6 +21,9 @@ const MOST_CHANGED: u64 = 8;
 /// [`MAX_PARTS`], as it is read.
 const MOST_PARTS: u64 = 16;
 
+/// How many parts there can be at once, while a call goes on: those that there were, and those that it makes.
+const MOST_SERIALS: u32 = 24;
+
 impl KnownBy {
     fn encode(&self, to: &mut impl Encoder) {
         match self {
@@ -126,7 +129,7 @@ impl PartsUsage {
             part.and_then(|part| part.track.as_mut()).is_some_and(|track| track.count(charge))
         });
         // Now it is known which may be settled.
-        let stay = self.parts.iter().all(|part| part.stays(self.written));
+        let stay = self.parts.iter().all(|part| part.is_sound(self.written));
         let tracks = self.parts.iter().filter_map(|part| part.track.as_ref());
         let sound = tracks.into_iter().all(|track| track.is_sound() && !track.is_idle());
         differ && stay && counted && sound
@@ -182,8 +185,9 @@ fn decode_flag(from: &mut impl Decoder) -> Option<bool> {
     }
 }
 
-fn accepts_usage<U: Usage>(usage: &U, from: &mut impl Decoder, head: &PartHead) -> bool {
-    (1..=U::VERSION).contains(&head.version) && (!head.used || usage.accepts_effect(from, head.version))
+/// Of a call at `now`.
+fn accepts_usage<U: Usage>(usage: &U, from: &mut impl Decoder, head: &PartHead, now: Timestamp) -> bool {
+    (1..=U::VERSION).contains(&head.version) && (!head.used || usage.accepts_effect_until(from, head.version, now))
 }
 
 /// `None` if it cannot be read.
@@ -202,8 +206,8 @@ fn apply_usage<U: Usage>(usage: &mut U, from: &mut impl Decoder, head: &PartHead
 
 impl PartsUsage {
     /// Whether what follows is a change that some call on this can have made.
-    fn accepts_change(&self, from: &mut impl Decoder) -> Option<()> {
-        let written = Timestamp::from_micros(from.integer()?)?;
+    fn accepts_change(&self, from: &mut impl Decoder, latest: Timestamp) -> Option<()> {
+        let written = Timestamp::from_micros(from.integer()?).filter(|written| *written <= latest)?;
         let moved_back = Span::from_micros(from.integer()?);
         if moved_back != Span::ZERO {
             if written.plus(moved_back) != self.written {
@@ -238,12 +242,13 @@ impl PartsUsage {
             let accepted = match self.part(head.serial) {
                 Some(part) if part.usage.kind() == head.kind => {
                     (head.known_by.is_none() || part.known_by == KnownBy::Nothing)
-                        && with_usage!(&part.usage, usage => accepts_usage(usage, from, &head))
+                        && with_usage!(&part.usage, usage => accepts_usage(usage, from, &head, written))
                         && accepts_track(part.track.as_deref(), from, charge)?
                 }
-                None if self.is_next(&head, &changed) && head.known_by.is_some() => {
+                None if self.is_free(head.serial) && head.known_by.is_some() => {
                     let unused = AnyUsage::unused(head.kind)?;
-                    with_usage!(&unused, usage => accepts_usage(usage, from, &head)) && accepts_track(None, from, None)?
+                    with_usage!(&unused, usage => accepts_usage(usage, from, &head, written))
+                        && accepts_track(None, from, None)?
                 }
                 _ => false,
             };
@@ -263,13 +268,13 @@ impl PartsUsage {
             };
             call.charges.iter().all(|(part, _)| is_charged(*part)).then_some(())?;
         }
-        if decode_flag(from)? { Ban::decode(from).map(|_| ()) } else { Some(()) }
+        if decode_flag(from)? { Ban::decode(from, written).map(|_| ()) } else { Some(()) }
     }
 
-    /// Whether its serial number is the one that the next part gets after those that the effect has named before.
-    fn is_next(&self, head: &PartHead, before: &[PartHead]) -> bool {
-        let taken = |serial: u32| self.part(serial).is_some() || before.iter().any(|other| other.serial == serial);
-        !taken(head.serial) && (0..head.serial).all(taken)
+    /// Whether its serial number is one that a new part can get. It need not be the smallest that is free here: of parts
+    /// that the call has made and that have gone at once, nothing is told.
+    fn is_free(&self, serial: u32) -> bool {
+        self.part(serial).is_none() && serial < MOST_SERIALS
     }
 
     /// Whether no other part, and none that the effect has named before, is known by the same.
@@ -317,12 +322,12 @@ impl PartsUsage {
             for (serial, cost) in call.charges.iter().copied() {
                 let part = self.part_mut(serial)?;
                 let track = part.track.get_or_insert_default();
-                charges.push(with_usage!(&part.usage, usage => track.charge(usage, serial, cost)));
+                charges.extend(with_usage!(&part.usage, usage => track.charge(usage, serial, cost)));
             }
             self.beside.get_or_insert_default().ids.remember(&id, call.with(charges.into()));
         }
         if decode_flag(from)? {
-            self.beside.get_or_insert_default().ban = Ban::decode(from)?;
+            self.beside.get_or_insert_default().ban = Ban::decode(from, written)?;
         }
         self.end(written);
         // Nothing of it is to be propagated.
@@ -412,7 +417,7 @@ impl Usage for PartsUsage {
         usage.beside = match from.integer()? {
             0 => None,
             1 => {
-                let beside = Beside { ids: Ids::decode(from, written)?, ban: Ban::decode(from)? };
+                let beside = Beside { ids: Ids::decode(from, written)?, ban: Ban::decode(from, written)? };
                 Some(Box::new(beside)).filter(|beside| !beside.is_empty())?.into()
             }
             _ => return None,
@@ -466,10 +471,10 @@ impl Usage for PartsUsage {
         self.encode(to);
     }
 
-    fn accepts_effect(&self, from: &mut impl Decoder, version: u32) -> bool {
+    fn accepts_effect_until(&self, from: &mut impl Decoder, version: u32, latest: Timestamp) -> bool {
         match from.integer() {
-            Some(WHOLE) => PartsUsage::decode(from, version).is_some(),
-            Some(CHANGE) => self.accepts_change(from).is_some(),
+            Some(WHOLE) => PartsUsage::decode(from, version).is_some_and(|usage| !usage.is_after(latest)),
+            Some(CHANGE) => self.accepts_change(from, latest).is_some(),
             _ => false,
         }
     }
@@ -501,15 +506,21 @@ impl Usage for PartsUsage {
         of_parts.fold(ids.saturating_add(1), usize::saturating_add)
     }
 
-    fn describe(&self) -> Vec<(&'static str, Fact)> {
-        let parts = self.parts.iter().map(Part::describe).collect();
-        let mut facts = vec![("written", Fact::Instant(self.written)), ("parts", Fact::Parts(parts))];
+    fn describe(&self, now: Timestamp) -> Vec<(&'static str, Fact)> {
+        // As of when it was written, if the clock has gone back.
+        let at = now.max(self.written);
+        let mut facts = vec![("written", Fact::Instant(self.written))];
+        if !self.parts.is_empty() {
+            facts.push(("parts", Fact::Parts(self.parts.iter().map(|part| part.describe(now)).collect())));
+        }
         if let Some(beside) = &self.beside {
-            facts.push(("ids", Fact::Count(u64::try_from(beside.ids.len()).unwrap_or(u64::MAX))));
-            if beside.ban.until() > self.written {
+            if !beside.ids.is_empty() {
+                facts.push(("ids", Fact::Count(u64::try_from(beside.ids.len()).unwrap_or(u64::MAX))));
+            }
+            if beside.ban.until() > at {
                 facts.push(("banned_until", Fact::Instant(beside.ban.until())));
             }
-            if let Some((strikes, since)) = beside.ban.strikes(self.written) {
+            if let Some((strikes, since)) = beside.ban.strikes(at) {
                 facts.push(("strikes", Fact::Count(u64::from(strikes))));
                 facts.push(("first_strike", Fact::Instant(since)));
             }
@@ -532,7 +543,7 @@ impl Part {
         [name, boxed, beside, track].into_iter().fold(0, usize::saturating_add)
     }
 
-    fn describe(&self) -> Vec<(&'static str, Fact)> {
+    fn describe(&self, now: Timestamp) -> Vec<(&'static str, Fact)> {
         let mut facts = vec![("kind", Fact::Word(self.usage.kind().name()))];
         match &self.known_by {
             KnownBy::Nothing => {}
@@ -540,7 +551,7 @@ impl Part {
             KnownBy::Name(name) => facts.push(("name", Fact::Name(name.clone()))),
         }
         facts.push(("recovers_at", Fact::Instant(self.recovers_at)));
-        facts.extend(with_usage!(&self.usage, usage => usage.describe()));
+        facts.extend(with_usage!(&self.usage, usage => usage.describe(now)));
         facts
     }
 }

@@ -2,6 +2,7 @@ mod histories;
 mod laws;
 mod model;
 mod policies;
+mod readable;
 mod script;
 mod server;
 mod straight;

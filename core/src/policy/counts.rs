@@ -76,6 +76,12 @@ impl Counts {
         }
     }
 
+    /// How many calls there were.
+    #[must_use]
+    pub fn calls(&self) -> u64 {
+        self.calls.get()
+    }
+
     /// Each count, by the name that it has for operators.
     #[must_use]
     pub fn all(&self) -> [(&'static str, u64); 7] {

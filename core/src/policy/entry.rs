@@ -3,18 +3,24 @@
 //! Whoever writes a register stamps it, and of two values the one with the later stamp stands, on every server and in
 //! whatever order they come. So a definition and a scale that two servers set at the same time both survive. A deletion
 //! is a definition too: without text.
+//!
+//! A scale that ends by itself makes a record of the second form, which the first version of the module does not read.
+//! All other records keep the first form, so that the nodes of a cluster can be upgraded one by one.
 
-use super::Stamp;
+use super::stamp::{Horizon, Stamp};
 use crate::codec::{Decoder, Encoder};
 use crate::effect::{Fields, Text};
 use crate::name::MAX_NAME;
-use crate::{Amount, Timestamp};
+use crate::{Amount, Period, Span, Timestamp};
 
 /// The longest text of specs, in bytes. What this version can write is far shorter; it keeps those of later ones.
 pub const MAX_TEXT: usize = 16 * 1024;
 
-/// What a record begins with: its kind, and the version of the envelope.
+/// What a record begins with: its kind, and its form.
 const HEADING: &[u8] = b"rl-policy 1";
+
+/// The form of a record that also says for how long its scale is.
+const HEADING_FOR: &[u8] = b"rl-policy 2";
 
 /// What a policy says. The order of two is that of their stamps; if those are the same, some other on which all servers
 /// agree.
@@ -24,13 +30,26 @@ pub struct Definition {
     pub stamp: Stamp,
     /// Of the set that made the policy when there was none of that name. What was scaled before was another one.
     pub born: Stamp,
-    /// One more with each set on one server.
-    pub version: u64,
+    /// What the first version of the module shows as the policy's version, and counts up. This one writes there what
+    /// [`Definition::version`] is.
+    pub counted: u64,
     /// By the clock of the server that wrote it, in milliseconds since the epoch.
     pub set_at: u64,
     /// The words of its specs; of a policy that was deleted, none. A later version may know more words than this one,
     /// which then keeps them as they are.
     pub text: Box<[u8]>,
+}
+
+impl Definition {
+    /// What the definition is known by: no other has the same, whatever server it was set on.
+    pub fn version(&self) -> u64 {
+        self.stamp.at
+    }
+
+    /// When the policy was made, or, if that is beyond the horizon, before all that there is.
+    pub fn born_within(&self, horizon: Horizon) -> Stamp {
+        if horizon.covers(self.born) { self.born } else { Stamp::OLDEST }
+    }
 }
 
 /// By how much a policy is scaled. The order is as that of definitions.
@@ -40,15 +59,66 @@ pub struct Scale {
     pub stamp: Stamp,
     /// What limits and rates are multiplied by: at most [`Scale::MOST`].
     pub factor: Amount,
-    /// When it ends; if it does not, the epoch.
-    pub until: Timestamp,
+    /// When it ends.
+    pub end: End,
+}
+
+/// When a scale ends, by the clock of the server that set it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum End {
+    /// It does not.
+    Never,
+    /// At that instant, as the first version of the module wrote it.
+    At(Timestamp),
+    /// So long after it was set.
+    For {
+        /// How long.
+        duration: Period,
+        /// When that is over.
+        until: Timestamp,
+    },
 }
 
 impl Scale {
     /// Of a policy that was never scaled.
-    pub const NONE: Scale = Scale { stamp: Stamp { at: 0, node: 0 }, factor: Amount::ONE, until: Timestamp::EPOCH };
+    pub const NONE: Scale = Scale { stamp: Stamp::OLDEST, factor: Amount::ONE, end: End::Never };
     /// The highest factor: 1000.
     pub const MOST: Amount = Amount::saturating(1_000_000_000);
+
+    /// How much of it is left until its end when the clock shows `now`: not more than it had at first. `None`: it has no
+    /// end.
+    pub fn left_by_clock(&self, now: Timestamp) -> Option<Span> {
+        match self.end {
+            End::Never => None,
+            End::At(until) => {
+                // It was set when it was stamped, or before: a stamp may be ahead of its server's clock.
+                let most = until.since(Timestamp::from_micros(self.stamp.at).unwrap_or_default());
+                Some(until.since(now).min(most))
+            }
+            End::For { duration, until } => Some(until.since(now).min(duration.span())),
+        }
+    }
+}
+
+/// The later of two values of a register, of which one that is beyond the horizon counts as the oldest.
+trait Register: Ord {
+    fn stamp(&self) -> Stamp;
+
+    fn is_later_than(&self, other: &Self, horizon: Horizon) -> bool {
+        (horizon.covers(self.stamp()), self) > (horizon.covers(other.stamp()), other)
+    }
+}
+
+impl Register for Definition {
+    fn stamp(&self) -> Stamp {
+        self.stamp
+    }
+}
+
+impl Register for Scale {
+    fn stamp(&self) -> Stamp {
+        self.stamp
+    }
 }
 
 /// What is known by one name.
@@ -62,50 +132,103 @@ pub struct Entry {
     pub scale: Scale,
 }
 
+/// What a server tells of one name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// What it knows.
+    pub entry: Entry,
+    /// What it has left of a scale that is for a time ([`End::For`]); else `None`.
+    pub left: Option<Span>,
+}
+
+impl Record {
+    /// Reads what [`Entry::record`] writes, and no other way; `None` if no server can have written it.
+    pub fn read(record: &[u8]) -> Option<Record> {
+        if let Some(fields) = Fields::behind(HEADING_FOR, record) {
+            return Record::read_fields(fields, true);
+        }
+        Record::read_fields(Fields::behind(HEADING, record)?, false)
+    }
+
+    fn read_fields(mut fields: Fields, is_for: bool) -> Option<Record> {
+        let name = fields.bytes(MAX_NAME).filter(|name| !name.is_empty())?;
+        let (stamp, born) = (Stamp::decode(&mut fields)?, Stamp::decode(&mut fields)?);
+        let (counted, set_at) = (fields.integer()?, fields.integer()?);
+        let text = fields.bytes(MAX_TEXT)?;
+        let scaled = Stamp::decode(&mut fields)?;
+        let factor = Amount::from_millionths(fields.integer()?).filter(|factor| *factor <= Scale::MOST)?;
+        let until = Timestamp::from_micros(fields.integer()?)?;
+        let (end, left) = if is_for {
+            let duration = Period::new(Span::from_micros(fields.integer()?))?;
+            let left = Span::from_micros(fields.integer()?);
+            if left > duration.span() {
+                return None;
+            }
+            (End::For { duration, until }, Some(left))
+        } else if until == Timestamp::EPOCH {
+            (End::Never, None)
+        } else {
+            (End::At(until), None)
+        };
+        let possible = born <= stamp && counted > 0 && set_at <= Timestamp::MAX.floor_millis();
+        let definition = Definition { stamp, born, counted, set_at, text };
+        let entry = Entry { name, definition, scale: Scale { stamp: scaled, factor, end } };
+        (possible && fields.end()).then_some(Record { entry, left })
+    }
+}
+
 impl Entry {
-    /// As text: what is propagated, saved, and sent to other members of a cluster.
-    pub fn record(&self) -> Text {
+    /// As text: what is propagated, saved, and sent to other members of a cluster, by a server that has so much `left` of
+    /// the scale.
+    pub fn record(&self, left: Span) -> Text {
+        let mut record = self.heading_and_fields();
+        if let End::For { duration, .. } = self.scale.end {
+            record.integer(left.min(duration.span()).micros());
+        }
+        record
+    }
+
+    /// What is the same in the records of all servers that know the same.
+    pub fn identity(&self) -> Text {
+        self.heading_and_fields()
+    }
+
+    fn heading_and_fields(&self) -> Text {
         let Entry { name, definition, scale } = self;
-        let mut record = Text::beginning_with(HEADING);
+        let (heading, until, duration) = match scale.end {
+            End::Never => (HEADING, Timestamp::EPOCH, None),
+            End::At(until) => (HEADING, until, None),
+            End::For { duration, until } => (HEADING_FOR, until, Some(duration)),
+        };
+        let mut record = Text::beginning_with(heading);
         record.bytes(name);
         definition.stamp.encode(&mut record);
         definition.born.encode(&mut record);
-        record.integer(definition.version);
+        record.integer(definition.counted);
         record.integer(definition.set_at);
         record.bytes(&definition.text);
         scale.stamp.encode(&mut record);
         record.integer(scale.factor.millionths());
-        record.integer(scale.until.micros());
+        record.integer(until.micros());
+        if let Some(duration) = duration {
+            record.integer(duration.span().micros());
+        }
         record
     }
 
-    /// Reads what [`Entry::record`] writes, and no other way; `None` if no server can have written it.
-    pub fn read(record: &[u8]) -> Option<Entry> {
-        let mut fields = Fields::behind(HEADING, record)?;
-        let name = fields.bytes(MAX_NAME).filter(|name| !name.is_empty())?;
-        let (stamp, born) = (Stamp::decode(&mut fields)?, Stamp::decode(&mut fields)?);
-        let (version, set_at) = (fields.integer()?, fields.integer()?);
-        let text = fields.bytes(MAX_TEXT)?;
-        let scale = Scale {
-            stamp: Stamp::decode(&mut fields)?,
-            factor: Amount::from_millionths(fields.integer()?).filter(|factor| *factor <= Scale::MOST)?,
-            until: Timestamp::from_micros(fields.integer()?)?,
-        };
-        let possible = born <= stamp && version > 0 && set_at <= Timestamp::MAX.floor_millis();
-        let definition = Definition { stamp, born, version, set_at, text };
-        (possible && fields.end()).then_some(Entry { name, definition, scale })
-    }
-
-    /// Takes over what another server knows later of the same name; whether that is anything.
-    pub fn merge(&mut self, other: Entry) -> bool {
-        let later = (other.definition > self.definition, other.scale > self.scale);
+    /// Takes over what another server knows later of the same name; which of definition and scale that is.
+    pub fn merge(&mut self, other: Entry, horizon: Horizon) -> (bool, bool) {
+        let later = (
+            other.definition.is_later_than(&self.definition, horizon),
+            other.scale.is_later_than(&self.scale, horizon),
+        );
         if later.0 {
             self.definition = other.definition;
         }
         if later.1 {
             self.scale = other.scale;
         }
-        later.0 || later.1
+        later
     }
 
     /// Whether there is no such policy any more.
@@ -114,25 +237,15 @@ impl Entry {
     }
 
     /// Its scale, if that was set since the policy was made.
-    pub fn scale(&self) -> &Scale {
-        if self.scale.stamp > self.definition.born { &self.scale } else { &Scale::NONE }
+    pub fn scale(&self) -> Option<&Scale> {
+        (self.scale.stamp > self.definition.born).then_some(&self.scale)
     }
 
-    /// The latest of its stamps.
-    pub fn latest(&self) -> Stamp {
-        self.definition.stamp.max(self.scale.stamp)
-    }
-}
-
-impl Stamp {
-    fn encode(self, to: &mut impl Encoder) {
-        to.integer(self.at);
-        to.integer(self.node);
-    }
-
-    fn decode(from: &mut impl Decoder) -> Option<Stamp> {
-        let at = from.integer().filter(|at| *at <= Timestamp::MAX.micros())?;
-        Some(Stamp { at, node: from.integer()? })
+    /// The latest time of its stamps that is not beyond the horizon. When it was made is one of them: where the set after
+    /// that is beyond, the next one is behind the first.
+    pub fn latest(&self, horizon: Horizon) -> u64 {
+        let Entry { definition: Definition { stamp, born, .. }, scale, .. } = self;
+        [*stamp, *born, scale.stamp].iter().map(|stamp| horizon.or_first(stamp.at)).max().unwrap_or_default()
     }
 }
 

@@ -1,16 +1,23 @@
 mod cluster;
+mod duration;
+mod stamps;
 
 use super::*;
 use proptest::prelude::*;
 
 /// The policy that those words say.
 pub(super) fn policy(text: &str) -> Policy {
-    read(text.as_bytes()).unwrap()
+    slot::read(text.as_bytes()).unwrap()
 }
 
 /// So many seconds after an instant at which clocks show something.
 pub(super) fn at(seconds: u64) -> Timestamp {
     Timestamp::from_micros(1_700_000_000_000_000).unwrap().plus(Span::SECOND.times(seconds))
+}
+
+/// The version of what is set so many seconds after that instant.
+fn version_of(seconds: u64) -> u64 {
+    at(seconds).micros()
 }
 
 pub(super) const MOST: usize = 4096;
@@ -49,13 +56,40 @@ impl Table {
         }
     }
 
+    /// What is known by a name, as it is told at once.
+    pub(super) fn told(&self, name: &str) -> Option<Vec<u8>> {
+        self.record(name.as_bytes(), at(0))
+    }
+
+    /// What is known by the names of a group.
+    pub(super) fn records_of_group(&self, group: usize, now: Timestamp) -> Vec<Vec<u8>> {
+        let mut walk = Walk::default();
+        walk.include(1 << group);
+        self.piece(&mut walk, usize::MAX, usize::MAX, now)
+    }
+
+    /// Takes the place of itself, with what these records say.
+    fn replace(&mut self, records: &[Vec<u8>], origin: Origin, now: Timestamp) {
+        let mut successor = self.successor();
+        for record in records {
+            assert_ne!(successor.take_beside(self, record, origin, now), Merged::Invalid);
+        }
+        let mut discarded = std::mem::replace(self, successor).discard();
+        while discarded.free(1) {}
+    }
+
+    /// Takes over what a peer says.
+    pub(super) fn hear(&mut self, record: &[u8], now: Timestamp) -> Merged {
+        self.merge(record, Origin::Peer, now)
+    }
+
     fn version(&self, name: &str) -> Option<u64> {
         self.get(name.as_bytes(), at(0)).map(|facts| facts.version)
     }
 
-    /// Every live record, in order.
+    /// Of every live record what all servers know, in order.
     pub(super) fn live_records(&self) -> Vec<Vec<u8>> {
-        let mut live: Vec<_> = self.slots.iter().filter(|slot| !slot.entry.is_deleted()).map(Slot::record).collect();
+        let mut live: Vec<_> = self.live_slots().map(|slot| slot.entry.identity().as_bytes().to_vec()).collect();
         live.sort_unstable();
         live
     }
@@ -63,9 +97,10 @@ impl Table {
     /// Panics unless what is counted and summed along the way is what there is.
     pub(super) fn assert_consistent(&self) {
         let (mut live, mut digests) = (0, [0_u64; GROUPS]);
-        for slot in &self.slots {
-            let Slot { entry, hash, digest, standing, .. } = slot;
+        for (hash, slot) in &self.slots {
+            let Slot { entry, digest, standing, .. } = &**slot;
             assert_eq!(*hash, hash::of(&entry.name));
+            assert!(self.hashes.contains(hash));
             assert_eq!(entry.is_deleted(), matches!(standing, Standing::Deleted));
             if entry.is_deleted() {
                 assert_eq!(*digest, 0);
@@ -75,12 +110,12 @@ impl Table {
                 continue;
             }
             live += 1;
-            let group = &mut digests[slot.group()];
-            *group = group.wrapping_add(hash::of(&slot.record()));
-            assert_eq!(matches!(standing, Standing::Unreadable), read(&entry.definition.text).is_none());
+            let group = &mut digests[walk::group_of(*hash)];
+            *group = group.wrapping_add(hash::of(entry.identity().as_bytes()));
+            assert_eq!(matches!(standing, Standing::Unreadable), slot::read(&entry.definition.text).is_none());
         }
         assert_eq!((self.len(), self.is_empty(), self.digests()), (live, live == 0, &digests));
-        assert!(self.slots.iter().all(|slot| slot.entry.latest().at <= self.latest));
+        assert_eq!((self.known(), self.hashes.len()), (self.slots.len(), self.slots.len()));
     }
 }
 
@@ -106,11 +141,16 @@ fn a_condition_is_read_from_what_stands_before_the_specs() {
     ] {
         assert_eq!(read(text), Ok(condition), "{text}");
     }
-    for text in ["VERSION 0", "VERSION -1", "VERSION x", "VERSION 1.0", "VERSION 18446744073709551616"] {
-        let refused = read(text).unwrap_err().to_string();
-        assert_eq!(refused, "ERR version must be a whole number above 0, such as 3", "{text}");
+    for word in ["0", "-1", "1.0", "18446744073709551616"] {
+        let refused = read(format!("VERSION {word}").leak()).unwrap_err().to_string();
+        assert_eq!(
+            refused,
+            format!("ERR version must be a whole number above 0, such as 1700000000000000, not '{word}'")
+        );
     }
-    assert_eq!(read("VERSION"), Err(Error::WrongArity));
+    let told = |text| read(text).unwrap_err().to_string();
+    assert_eq!(told("VERSION x"), "ERR version must be a whole number such as 1700000000000000, not 'x'");
+    assert_eq!(told("VERSION"), "ERR version is missing: VERSION version");
 }
 
 #[test]
@@ -127,15 +167,20 @@ fn a_scaling_is_a_factor_and_perhaps_for_how_long() {
         assert_eq!(read(text), Ok(Scaling { factor: factor(by), duration }), "{text}");
     }
     for (text, error) in [
-        ("1000.0000001", "ERR factor must be a number from 0 to 1000, such as 0.5"),
-        ("1000.000001", "ERR factor must be a number from 0 to 1000, such as 0.5"),
-        ("-1", "ERR factor must be a number from 0 to 1000, such as 0.5"),
-        ("50%", "ERR factor must be a number from 0 to 1000, such as 0.5"),
-        ("1 FOR 0", "ERR duration must be a duration from 1us to 3650d, such as 10m"),
-        ("1 FOR 1w", "ERR duration must be a duration from 1us to 3650d, such as 10m"),
-        ("1 FOR", "ERR wrong number of arguments"),
+        ("1000.0000001", "ERR factor must be a number from 0 to 1000, such as 0.5, not '1000.0000001'"),
+        ("1000.000001", "ERR factor must be a number from 0 to 1000, such as 0.5, not '1000.000001'"),
+        ("-1", "ERR factor must be a number from 0 to 1000, such as 0.5, not '-1'"),
+        ("50%", "ERR factor must be a number such as 0.5, not '50%' (numbers are written as 1000, 0.5 or 1e6)"),
+        ("1 FOR 0", "ERR duration must be a duration from 1us to 3650d, such as 10m, not '0'"),
+        ("1 FOR 1w", "ERR duration must be a duration such as 10m, not '1w' (units: us ms s m h d)"),
+        ("1 FOR", "ERR duration is missing: FOR duration"),
         ("1 NX", "ERR syntax error, unexpected 'NX', where FOR is all that can be"),
-        ("1 FOR 1m FOR 1m", "ERR syntax error, unexpected 'FOR', where FOR is all that can be"),
+        ("1 FOR 1m FOR 1m", "ERR syntax error, unexpected 'FOR', which is there already"),
+        (
+            "0.5 10m",
+            "ERR syntax error, unexpected '10m', where FOR is missing before it: RL.POLICYSCALE name factor [FOR duration]",
+        ),
+        ("0.5 FOR 10m 5", "ERR syntax error, unexpected '5', where FOR is all that can be"),
     ] {
         assert_eq!(read(text).unwrap_err().to_string(), error, "{text}");
     }
@@ -149,15 +194,15 @@ fn what_is_set_is_found_and_told() {
     let mut table = Table::of_node(1);
     assert_eq!(table.ruling("pro", at(0)), Err("missing"));
     assert!(table.get(b"pro", at(0)).is_none());
-    assert_eq!(table.must_set("pro", MINUTE, at(1)), 1);
-    assert_eq!(table.must_set("pro", HOUR, at(2)), 2);
+    assert_eq!(table.must_set("pro", MINUTE, at(1)), version_of(1));
+    assert_eq!(table.must_set("pro", HOUR, at(2)), version_of(2));
     assert_eq!(table.ruling("pro", at(0)), Ok(HOUR.to_owned()));
     for other in ["", "pr", "prO", "pro ", "free"] {
         assert_eq!(table.ruling(other, at(0)), Err("missing"), "{other:?}");
     }
     let facts = table.get(b"pro", at(3)).unwrap();
     assert_eq!((&*facts.name, &*facts.specs), (&b"pro"[..], HOUR.as_bytes()));
-    assert_eq!((facts.version, facts.set_at), (2, 1_700_000_002_000));
+    assert_eq!((facts.version, facts.set_at), (version_of(2), 1_700_000_002_000));
     assert_eq!((facts.scale, facts.scale_left), (Amount::ONE, None));
     assert_eq!(table.len(), 1);
 }
@@ -166,13 +211,13 @@ fn what_is_set_is_found_and_told() {
 fn nx_leaves_what_there_is() {
     let mut table = Table::of_node(1);
     let nx = |table: &mut Table| table.set(b"pro", Condition::IfMissing, &policy(MINUTE), at(1), MOST).unwrap();
-    assert_eq!(nx(&mut table), Set { version: 1, changed: true });
+    assert_eq!(nx(&mut table), Set { version: version_of(1), changed: true });
     table.must_set("pro", HOUR, at(2));
-    let before = table.record(b"pro");
-    assert_eq!(nx(&mut table), Set { version: 2, changed: false });
-    assert_eq!(table.record(b"pro"), before);
+    let before = table.told("pro");
+    assert_eq!(nx(&mut table), Set { version: version_of(2), changed: false });
+    assert_eq!(table.told("pro"), before);
     assert!(table.delete(b"pro", at(3)).unwrap());
-    assert_eq!(nx(&mut table), Set { version: 3, changed: true });
+    assert_eq!(nx(&mut table), Set { version: version_of(3) + 1, changed: true });
 }
 
 #[test]
@@ -184,13 +229,17 @@ fn a_set_over_a_version_is_refused_over_another() {
     };
     let missing = Err(r"NOPOLICY no policy 'a\'b'".to_owned());
     assert_eq!(over(&mut table, 1), missing);
-    table.must_set("a'b", HOUR, at(0));
-    assert_eq!(over(&mut table, 2), Err(r"ERR policy 'a\'b' stands at version 1, not 2".to_owned()));
+    let first = table.must_set("a'b", HOUR, at(0));
+    let other = |stands, not| Err(format!(r"ERR policy 'a\'b' stands at version {stands}, not {not}"));
+    for not in [1, first - 1, first + 1] {
+        assert_eq!(over(&mut table, not), other(first, not));
+    }
     assert_eq!(table.ruling("a'b", at(0)), Ok(HOUR.to_owned()));
-    assert_eq!(over(&mut table, 1), Ok(Set { version: 2, changed: true }));
-    assert_eq!(over(&mut table, 1), Err(r"ERR policy 'a\'b' stands at version 2, not 1".to_owned()));
+    let second = version_of(1);
+    assert_eq!(over(&mut table, first), Ok(Set { version: second, changed: true }));
+    assert_eq!(over(&mut table, first), other(second, first));
     table.delete(b"a'b", at(2)).unwrap();
-    assert_eq!(over(&mut table, 2), missing);
+    assert_eq!(over(&mut table, second), missing);
 }
 
 #[test]
@@ -202,7 +251,7 @@ fn there_may_be_so_many_policies_and_no_more() {
     let refused = set("c", 2).unwrap_err();
     assert_eq!(refused.to_string(), "ERR there are 2 policies, as many as ratelimit.max-policies allows");
     // What there is can be changed, even if there are more than may be now.
-    assert_eq!(set("a", 1).unwrap().version, 2);
+    assert!(set("a", 1).unwrap().changed);
     assert_eq!(table.len(), 2);
     assert!(table.delete(b"a", at(2)).unwrap());
     assert!(table.set(b"c", Condition::Always, &policy(MINUTE), at(1), 2).is_ok());
@@ -211,19 +260,40 @@ fn there_may_be_so_many_policies_and_no_more() {
 }
 
 #[test]
-fn versions_go_on_behind_a_deletion() {
+fn versions_grow_over_a_deletion_and_with_a_clock_that_stands_still() {
     let mut table = Table::of_node(1);
-    table.must_set("pro", MINUTE, at(0));
-    assert!(table.delete(b"pro", at(1)).unwrap());
+    let first = table.must_set("pro", MINUTE, at(0));
+    assert!(table.delete(b"pro", at(0)).unwrap());
     assert!(!table.delete(b"pro", at(1)).unwrap());
     assert!(!table.delete(b"free", at(1)).unwrap());
     assert_eq!((table.ruling("pro", at(1)), table.version("pro"), table.len()), (Err("missing"), None, 0));
-    assert_eq!(table.slot(b"pro").unwrap().entry.definition.set_at, 1_700_000_001_000, "when it was deleted");
-    assert_eq!(table.must_set("pro", MINUTE, at(2)), 2);
-    // Once the deletion is forgotten they begin anew.
+    assert_eq!(table.slot(b"pro").unwrap().entry.definition.set_at, 1_700_000_000_000, "when it was deleted");
+    let second = table.must_set("pro", MINUTE, at(0));
+    assert_eq!((first, second), (version_of(0), version_of(0) + 2));
+    // Once the deletion is forgotten too, and with a clock that has gone back.
     assert!(table.delete(b"pro", at(3)).unwrap());
     table.forget(at(3 + 86_400));
-    assert_eq!(table.must_set("pro", MINUTE, at(100_000)), 1);
+    assert!(table.told("pro").is_none());
+    assert_eq!(table.must_set("pro", MINUTE, at(2)), version_of(3) + 1);
+    // No two names have the same.
+    assert_eq!(table.must_set("free", MINUTE, at(2)), version_of(3) + 2);
+}
+
+#[test]
+fn no_two_sides_of_a_partition_set_the_same_version() {
+    let (mut here, mut there) = (Table::of_node(1), Table::of_node(2));
+    let read = here.must_set("pro", MINUTE, at(0));
+    there.hear(&here.told("pro").unwrap(), at(0));
+    let over = |table: &mut Table, version, now| {
+        table.set(b"pro", Condition::OverVersion(version), &policy(HOUR), now, MOST).map(|set| set.version)
+    };
+    let mine = over(&mut here, read, at(1)).unwrap();
+    let theirs = over(&mut there, read, at(2)).unwrap();
+    assert_ne!(mine, theirs);
+    here.hear(&there.told("pro").unwrap(), at(3));
+    // What was set here is not what stands, and who set it hears so.
+    assert!(over(&mut here, mine, at(4)).is_err());
+    assert!(over(&mut here, theirs, at(4)).is_ok());
 }
 
 #[test]
@@ -234,7 +304,8 @@ fn policies_are_listed_by_name_if_it_is_what_the_pattern_says() {
     }
     table.delete(b"plan:x", at(1)).unwrap();
     let listed = |pattern: Option<&str>| {
-        let facts = table.list(pattern.map(str::as_bytes), at(1));
+        let pattern = pattern.map(|pattern| Pattern::read(pattern.as_bytes()).unwrap());
+        let facts = table.list(pattern.as_ref(), at(1));
         facts.into_iter().map(|facts| String::from_utf8(facts.name.into()).unwrap()).collect::<Vec<_>>()
     };
     assert_eq!(listed(None), ["default", "plan:free", "plan:pro"]);
@@ -314,10 +385,11 @@ fn a_scale_is_told_to_the_millisecond_and_ends_with_time() {
     table.must_set("pro", MINUTE, now);
     let scaling = Scaling { factor: factor("3"), duration: Period::parse(b"60s") };
     let facts = table.scale(b"pro", scaling, now).unwrap();
-    assert_eq!((facts.version, facts.scale, facts.scale_left), (1, factor("3"), Some(Span::SECOND.times(60))));
+    assert_eq!(facts.version, now.micros());
+    assert_eq!((facts.scale, facts.scale_left), (factor("3"), Some(Span::SECOND.times(60))));
     let facts = table.scale(b"pro", Scaling { duration: Period::parse(b"3650d"), ..scaling }, Timestamp::MAX);
-    // There is no stamp that late, but the one that another may have.
-    assert_eq!(facts.unwrap().scale_left, None);
+    // It ends later than any clock can show, and after that time all the same.
+    assert_eq!(facts.unwrap().scale_left, Some(Span::SECOND.times(86_400 * 3650)));
     let refused = table.scale(b"pro", scaling, Timestamp::MAX).unwrap_err();
     assert_eq!(refused.to_string(), "ERR there is no time stamp later than the last one seen");
 }
@@ -350,12 +422,12 @@ fn only_a_policy_that_is_there_is_scaled() {
 fn a_set_and_a_scale_on_two_servers_at_once_both_stand() {
     let (mut here, mut there) = (Table::of_node(1), Table::of_node(2));
     here.must_set("pro", MINUTE, at(0));
-    there.merge(&here.record(b"pro").unwrap(), at(0));
+    there.hear(&here.told("pro").unwrap(), at(0));
     here.must_set("pro", HOUR, at(1));
     there.must_scale("pro", "0.5", None, at(1));
-    let records = [&here, &there].map(|table| table.record(b"pro").unwrap());
-    assert_eq!(here.merge(&records[1], at(2)), Merged::Changed);
-    assert_eq!(there.merge(&records[0], at(2)), Merged::Changed);
+    let records = [&here, &there].map(|table| table.told("pro").unwrap());
+    assert_eq!(here.hear(&records[1], at(2)), Merged::Changed);
+    assert_eq!(there.hear(&records[0], at(2)), Merged::Changed);
     for table in [here, there] {
         assert_eq!(table.ruling("pro", at(3)), Ok("FIXED 500 1h".to_owned()));
     }
@@ -366,14 +438,14 @@ fn a_set_and_a_scale_on_two_servers_at_once_both_stand() {
 #[test]
 fn what_was_set_stands_wherever_it_is_merged() {
     let (mut here, mut there) = (Table::of_node(1), Table::of_node(2));
-    assert_eq!(here.record(b"pro"), None);
+    assert_eq!(here.told("pro"), None);
     here.must_set("pro", MINUTE, at(0));
     here.must_scale("pro", "0.5", Some(60), at(1));
-    let record = here.record(b"pro").unwrap();
-    assert!(Table::check(&record));
-    assert_eq!(there.merge(&record, at(9)), Merged::Changed);
-    assert_eq!(there.merge(&record, at(9)), Merged::Unchanged);
-    assert_eq!(there.record(b"pro"), Some(record));
+    let record = here.told("pro").unwrap();
+    assert_eq!(there.check(&record, at(9)), Ok(()));
+    assert_eq!(there.hear(&record, at(9)), Merged::Changed);
+    assert_eq!(there.hear(&record, at(9)), Merged::Unchanged);
+    assert_eq!(there.told("pro"), Some(record));
     let told = |table: &Table| {
         let facts = table.get(b"pro", at(10)).unwrap();
         (facts.version, facts.set_at, facts.scale, facts.scale_left, facts.specs)
@@ -382,7 +454,7 @@ fn what_was_set_stands_wherever_it_is_merged() {
     assert_eq!((here.digests(), here.digest()), (there.digests(), there.digest()));
     // A deletion too.
     there.delete(b"pro", at(20)).unwrap();
-    assert_eq!(here.merge(&there.record(b"pro").unwrap(), at(21)), Merged::Changed);
+    assert_eq!(here.hear(&there.told("pro").unwrap(), at(21)), Merged::Changed);
     assert_eq!((here.ruling("pro", at(22)), here.len(), here.digest()), (Err("missing"), 0, 0));
 }
 
@@ -395,14 +467,14 @@ fn a_table_that_is_replaced_has_what_the_records_say_and_nothing_else() {
         ruling.counts.count(&CALL);
     }
     // Whatever is later here.
-    there.merge(&here.record(b"kept").unwrap(), at(0));
+    there.hear(&here.told("kept").unwrap(), at(0));
     there.must_set("changed", HOUR, at(1));
     there.must_scale("changed", "0.5", None, at(2));
     there.must_set("deleted", MINUTE, at(3));
     there.delete(b"deleted", at(4)).unwrap();
     there.must_set("new", MINUTE, at(5));
-    let mut records: Vec<_> = there.records().collect();
-    here.replace(records.iter().map(Vec::as_slice), at(200));
+    let mut records: Vec<_> = there.records(at(0)).collect();
+    here.replace(&records, Origin::Disk, at(200));
     here.assert_consistent();
     assert_eq!((here.live_records(), here.digests()), (there.live_records(), there.digests()));
     let calls = |table: &Table, name: &str| match table.find(name.as_bytes(), at(200)) {
@@ -416,29 +488,29 @@ fn a_table_that_is_replaced_has_what_the_records_say_and_nothing_else() {
     assert_eq!(calls(&here, "kept"), Some((MINUTE.to_owned(), 1)));
     assert_eq!(calls(&here, "changed"), Some(("FIXED 500 1h".to_owned(), 1)));
     assert_eq!(calls(&here, "new"), Some((MINUTE.to_owned(), 0)));
-    assert_eq!((calls(&here, "gone"), here.record(b"gone"), calls(&here, "deleted")), (None, None, None));
+    assert_eq!((calls(&here, "gone"), here.told("gone"), calls(&here, "deleted")), (None, None, None));
     // The deletion is remembered from now on, and is nobody's count.
     here.forget(at(200 + 86_399));
-    assert!(here.record(b"deleted").is_some());
+    assert!(here.told("deleted").is_some());
     here.forget(at(200 + 86_400));
-    assert!(here.record(b"deleted").is_none());
+    assert!(here.told("deleted").is_none());
     // It stamps as itself, and later than all that it had seen.
     here.must_set("kept", HOUR, at(0));
     let stamp = here.slot(b"kept").unwrap().entry.definition.stamp;
     assert_eq!(stamp, Stamp { at: there.latest.max(at(100).micros() + 3) + 1, node: 1 });
     records.clear();
-    here.replace(records.iter().map(Vec::as_slice), at(200));
-    assert_eq!((here.records().count(), here.digest(), here.len()), (0, 0, 0));
+    here.replace(&records, Origin::Disk, at(200));
+    assert_eq!((here.records(at(0)).count(), here.digest(), here.len()), (0, 0, 0));
 }
 
 #[test]
 fn a_record_that_no_server_wrote_changes_nothing() {
     let mut table = Table::of_node(1);
     for record in [&b""[..], b"gold", b"rl-policy 1", b"rl-policy 1 4:gold 1 1 1 1 1 1 0: 0 0 1000000 0 "] {
-        assert!(!Table::check(record));
-        assert_eq!(table.merge(record, at(0)), Merged::Invalid);
+        assert_eq!(table.check(record, at(0)), Err(Error::InvalidEffect));
+        assert_eq!(table.hear(record, at(0)), Merged::Invalid);
     }
-    assert_eq!(table.records().count(), 0);
+    assert_eq!(table.records(at(0)).count(), 0);
     assert_eq!(table.latest, 0);
 }
 
@@ -446,9 +518,9 @@ fn a_record_that_no_server_wrote_changes_nothing() {
 fn who_has_heard_of_a_later_stamp_writes_one_that_is_later_still() {
     let (mut ahead, mut behind) = (Table::of_node(9), Table::of_node(1));
     ahead.must_set("pro", MINUTE, at(3600));
-    behind.merge(&ahead.record(b"pro").unwrap(), at(0));
+    behind.hear(&ahead.told("pro").unwrap(), at(0));
     behind.must_set("pro", HOUR, at(0));
-    assert_eq!(ahead.merge(&behind.record(b"pro").unwrap(), at(3600)), Merged::Changed);
+    assert_eq!(ahead.hear(&behind.told("pro").unwrap(), at(3600)), Merged::Changed);
     assert_eq!(ahead.ruling("pro", at(3600)), Ok(HOUR.to_owned()));
     // Of whatever name.
     behind.must_set("free", HOUR, at(0));
@@ -474,22 +546,22 @@ const LATER: &str = "rl-policy 1 4:gold 1700000000000000 7 1700000000000000 7 2 
 #[test]
 fn what_a_later_version_has_set_is_kept_and_passed_on() {
     let mut table = Table::of_node(1);
-    assert_eq!(table.merge(LATER.as_bytes(), at(0)), Merged::Changed);
+    assert_eq!(table.hear(LATER.as_bytes(), at(0)), Merged::Changed);
     assert_eq!((table.ruling("gold", at(0)), table.len()), (Err("unreadable"), 1));
     assert_ne!(table.digest(), 0);
-    assert_eq!(table.record(b"gold").unwrap(), LATER.as_bytes());
+    assert_eq!(table.told("gold").unwrap(), LATER.as_bytes());
     let facts = table.get(b"gold", at(0)).unwrap();
-    assert_eq!((facts.version, &*facts.specs), (2, &b"QUOTA 60 PER"[..]));
+    assert_eq!((facts.version, &*facts.specs), (version_of(0), &b"QUOTA 60 PER"[..]));
     // It is there: NX leaves it, its scale can be set and it can be deleted, or replaced.
     let nx = table.set(b"gold", Condition::IfMissing, &policy(HOUR), at(1), MOST).unwrap();
-    assert_eq!(nx, Set { version: 2, changed: false });
+    assert_eq!(nx, Set { version: version_of(0), changed: false });
     table.must_scale("gold", "0.5", None, at(1));
     assert_eq!(table.ruling("gold", at(1)), Err("unreadable"));
     table.must_set("gold", HOUR, at(2));
     assert_eq!(table.ruling("gold", at(2)), Ok("FIXED 500 1h".to_owned()));
     // And the other way round.
     let record = LATER.replacen("1700000000000000", "1700000009000000", 1);
-    assert_eq!(table.merge(record.as_bytes(), at(9)), Merged::Changed);
+    assert_eq!(table.hear(record.as_bytes(), at(9)), Merged::Changed);
     assert_eq!(table.ruling("gold", at(9)), Err("unreadable"));
     assert!(table.delete(b"gold", at(10)).unwrap());
     assert_eq!(table.ruling("gold", at(10)), Err("missing"));
@@ -505,10 +577,10 @@ fn of_two_that_were_written_at_the_same_time_one_stands_everywhere() {
         [(&one, &other, &one), (&other, &one, &one), (&one, &by_higher, &by_higher), (&by_higher, &one, &by_higher)]
     {
         let mut table = Table::of_node(1);
-        table.merge(first.as_bytes(), at(0));
-        table.merge(second.as_bytes(), at(0));
-        assert_eq!(table.record(b"gold").unwrap(), stands.as_bytes());
-        let readable = read(&table.slot(b"gold").unwrap().entry.definition.text).is_some();
+        table.hear(first.as_bytes(), at(0));
+        table.hear(second.as_bytes(), at(0));
+        assert_eq!(table.told("gold").unwrap(), stands.as_bytes());
+        let readable = slot::read(&table.slot(b"gold").unwrap().entry.definition.text).is_some();
         assert_eq!(table.ruling("gold", at(0)).is_ok(), readable);
         table.assert_consistent();
     }
@@ -525,17 +597,18 @@ fn the_groups_of_records_are_all_records() {
     for n in 0..50 {
         table.delete(format!("plan:{n}").as_bytes(), at(1)).unwrap();
     }
-    let mut all: Vec<_> = table.records().collect();
-    let mut grouped: Vec<_> = (0..GROUPS).flat_map(|group| table.records_of_group(group)).collect();
+    let mut all: Vec<_> = table.records(at(0)).collect();
+    let mut grouped: Vec<_> = (0..GROUPS).flat_map(|group| table.records_of_group(group, at(1))).collect();
     all.sort_unstable();
     grouped.sort_unstable();
     assert_eq!((all.len(), &all), (200, &grouped));
-    assert_eq!(table.records_of_group(GROUPS).count(), 0);
     table.assert_consistent();
     // Only what is in a group makes its digest.
     for group in 0..GROUPS {
         let mut part = Table::of_node(2);
-        table.records_of_group(group).for_each(|record| assert_eq!(part.merge(&record, at(2)), Merged::Changed));
+        for record in table.records_of_group(group, at(1)) {
+            assert_eq!(part.hear(&record, at(2)), Merged::Changed);
+        }
         let digests: Vec<u64> =
             (0..GROUPS).map(|other| if other == group { table.digests()[group] } else { 0 }).collect();
         assert_eq!(part.digests()[..], digests);
@@ -563,19 +636,67 @@ fn a_digest_tells_any_change_from_what_was_before() {
     see(&table);
 }
 
+#[test]
+fn records_are_gone_through_in_pieces_while_the_table_changes() {
+    let mut table = Table::of_node(1);
+    let name = |n: usize| format!("plan:{n}");
+    for n in 0..300 {
+        table.must_set(&name(n), MINUTE, at(0));
+    }
+    let (mut walk, mut told, mut pieces) = (Walk::ALL, Table::of_node(2), 0);
+    while !walk.is_over() {
+        let piece = table.piece(&mut walk, 10, usize::MAX, at(1));
+        assert!(piece.len() <= 10);
+        for record in piece {
+            assert_ne!(told.hear(&record, at(1)), Merged::Invalid);
+        }
+        // One is added and one is deleted, before or behind the place.
+        table.must_set(&name(300 + pieces), MINUTE, at(2));
+        table.delete(name(pieces).as_bytes(), at(2)).unwrap();
+        pieces += 1;
+    }
+    assert!((30..45).contains(&pieces), "{pieces}");
+    for n in pieces..300 {
+        assert!(told.told(&name(n)).is_some(), "{n}");
+    }
+    // A piece ends with the record that has too many bytes.
+    let (mut walk, bytes) = (Walk::ALL, table.told(&name(299)).unwrap().len());
+    assert_eq!([1, bytes / 2].map(|bytes| table.piece(&mut walk, usize::MAX, bytes, at(1)).len()), [1, 1]);
+    assert_eq!(table.piece(&mut walk, usize::MAX, 2 * bytes, at(1)).len(), 3);
+    assert_eq!(table.piece(&mut Walk::default(), 10, 1000, at(1)), Vec::<Vec<u8>>::new());
+}
+
+#[test]
+fn the_busiest_are_those_with_most_calls_told_by_name() {
+    let mut table = Table::of_node(1);
+    for (name, calls) in [("a", 0), ("b", 3), ("c", 1), ("d", 0), ("e", 2), ("gone", 9)] {
+        table.must_set(name, MINUTE, at(0));
+        let Found::Ruling(ruling) = table.find(name.as_bytes(), at(0)) else { unreachable!() };
+        (0..calls).for_each(|_| ruling.counts.count(&CALL));
+    }
+    table.delete(b"gone", at(1)).unwrap();
+    let busiest = |most| {
+        let facts = table.busiest(most, at(1));
+        facts.iter().map(|facts| String::from_utf8_lossy(&facts.name).into_owned()).collect::<String>()
+    };
+    assert_eq!([0, 1, 2, 3, 5, 6].map(busiest), ["", "b", "be", "bce", "abcde", "abcde"]);
+    // Two have as many calls.
+    assert!(["abce", "bcde"].contains(&&*busiest(4)));
+}
+
 // Deletions
 
 #[test]
 fn a_deletion_is_remembered_for_a_day_and_in_no_digest() {
     let (mut here, mut there) = (Table::of_node(1), Table::of_node(2));
     here.must_set("pro", MINUTE, at(0));
-    let before = here.record(b"pro").unwrap();
+    let before = here.told("pro").unwrap();
     here.delete(b"pro", at(10)).unwrap();
-    assert_eq!((here.digest(), here.records().count()), (0, 1));
+    assert_eq!((here.digest(), here.records(at(0)).count()), (0, 1));
     // An older set comes late.
-    assert_eq!(here.merge(&before, at(20)), Merged::Unchanged);
+    assert_eq!(here.hear(&before, at(20)), Merged::Unchanged);
     // It is a day from when it was learned: there that was later.
-    there.merge(&here.record(b"pro").unwrap(), at(5000));
+    there.hear(&here.told("pro").unwrap(), at(5000));
     for (second, [here_remembers, there_remembers]) in [
         (10 + 86_399, [true, true]),
         (10 + 86_400, [false, true]),
@@ -584,11 +705,11 @@ fn a_deletion_is_remembered_for_a_day_and_in_no_digest() {
     ] {
         for (table, remembers) in [(&mut here, here_remembers), (&mut there, there_remembers)] {
             table.forget(at(second));
-            assert_eq!(table.record(b"pro").is_some(), remembers, "{second}");
+            assert_eq!(table.told("pro").is_some(), remembers, "{second}");
             assert_eq!(table.deletions.len(), usize::from(remembers));
         }
     }
-    assert_eq!(here.merge(&before, at(100_000)), Merged::Changed, "nobody knows any more");
+    assert_eq!(here.hear(&before, at(100_000)), Merged::Changed, "nobody knows any more");
 }
 
 #[test]
@@ -598,15 +719,15 @@ fn a_name_that_was_set_again_is_not_forgotten() {
     table.delete(b"pro", at(1)).unwrap();
     table.must_set("pro", MINUTE, at(2));
     table.forget(at(1 + 86_400));
-    assert_eq!(table.version("pro"), Some(2));
+    assert_eq!(table.version("pro"), Some(version_of(2)));
     // Nor is a deletion forgotten for an older one's sake.
     table.delete(b"pro", at(90_000)).unwrap();
     table.must_set("pro", MINUTE, at(90_001));
     table.delete(b"pro", at(90_002)).unwrap();
     table.forget(at(90_001 + 86_400));
-    assert!(table.record(b"pro").is_some());
+    assert!(table.told("pro").is_some());
     table.forget(at(90_002 + 86_400));
-    assert!(table.record(b"pro").is_none());
+    assert!(table.told("pro").is_none());
     assert!(table.deletions.is_empty());
 }
 
@@ -617,9 +738,26 @@ fn a_clock_gone_back_keeps_a_deletion_for_no_longer_than_a_day() {
     table.delete(b"pro", at(1_000_000)).unwrap();
     table.forget(at(1000));
     table.forget(at(1000 + 86_399));
-    assert!(table.record(b"pro").is_some());
+    assert!(table.told("pro").is_some());
     table.forget(at(1000 + 86_400));
-    assert!(table.record(b"pro").is_none());
+    assert!(table.told("pro").is_none());
+}
+
+#[test]
+fn thousands_of_deletions_are_forgotten_in_pieces() {
+    let mut table = Table::of_node(1);
+    for n in 0..1000 {
+        table.must_set(&format!("plan:{n}"), MINUTE, at(0));
+        table.delete(format!("plan:{n}").as_bytes(), at(0)).unwrap();
+    }
+    let left: Vec<usize> = (0..5)
+        .map(|_| {
+            table.forget(at(90_000));
+            table.known()
+        })
+        .collect();
+    assert_eq!(left, [744, 488, 232, 0, 0]);
+    table.assert_consistent();
 }
 
 #[test]
@@ -628,10 +766,10 @@ fn so_many_deletions_are_remembered_and_no_more() {
     let name = |n: usize| format!("{n:05}");
     for n in 0..=MOST_DELETIONS {
         let record = format!("rl-policy 1 5:{} 1 0 1 0 1 1 0: 0 0 1000000 0", name(n));
-        assert_eq!(table.merge(record.as_bytes(), at(0)), Merged::Changed);
+        assert_eq!(table.hear(record.as_bytes(), at(0)), Merged::Changed);
     }
-    assert_eq!(table.records().count(), MOST_DELETIONS);
-    assert!(table.record(name(0).as_bytes()).is_none() && table.record(name(1).as_bytes()).is_some());
+    assert_eq!(table.records(at(0)).count(), MOST_DELETIONS);
+    assert!(table.told(&name(0)).is_none() && table.told(&name(1)).is_some());
 }
 
 // Laws
@@ -641,18 +779,19 @@ fn records() -> impl Strategy<Value = Vec<u8>> {
     let stamp = || (0_u64..4, 0_u64..3).prop_map(|(at, node)| Stamp { at, node });
     let text = proptest::sample::select(vec!["", MINUTE, HOUR, "QUOTA 60 PER"]);
     let (name, by) = (proptest::sample::select(vec!["a", "b", "c"]), proptest::sample::select(vec!["0", "0.5", "1"]));
-    (name, stamp(), stamp(), stamp(), 1_u64..3, text, by, 0_u64..2).prop_map(
-        |(name, one, other, scaled, version, text, by, until)| {
+    let (duration, until) = (Period::parse(b"1s").unwrap(), Timestamp::EPOCH.plus(Span::SECOND));
+    let end = proptest::sample::select(vec![End::Never, End::At(until), End::For { duration, until }]);
+    (name, stamp(), stamp(), stamp(), 1_u64..3, text, by, end).prop_map(
+        |(name, one, other, scaled, counted, text, by, end)| {
             let definition = Definition {
                 stamp: one.max(other),
                 born: one.min(other),
-                version,
+                counted,
                 set_at: 0,
                 text: text.as_bytes().into(),
             };
-            let until = Timestamp::EPOCH.plus(Span::SECOND.times(until));
-            let scale = Scale { stamp: scaled, factor: factor(by), until };
-            Entry { name: name.as_bytes().into(), definition, scale }.record().as_bytes().to_vec()
+            let scale = Scale { stamp: scaled, factor: factor(by), end };
+            Entry { name: name.as_bytes().into(), definition, scale }.record(Span::ZERO).as_bytes().to_vec()
         },
     )
 }
@@ -660,7 +799,7 @@ fn records() -> impl Strategy<Value = Vec<u8>> {
 fn table_of<'a>(records: impl IntoIterator<Item = &'a Vec<u8>>) -> Table {
     let mut table = Table::of_node(1);
     for record in records {
-        assert_ne!(table.merge(record, at(0)), Merged::Invalid);
+        assert_ne!(table.hear(record, at(0)), Merged::Invalid);
         table.assert_consistent();
     }
     table
@@ -669,7 +808,7 @@ fn table_of<'a>(records: impl IntoIterator<Item = &'a Vec<u8>>) -> Table {
 /// What a call by each name finds, and what is known by it.
 fn shown(table: &Table) -> [String; 3] {
     ["a", "b", "c"].map(|name| {
-        let record = table.record(name.as_bytes()).map(|record| record.escape_ascii().to_string());
+        let record = table.told(name).map(|record| record.escape_ascii().to_string());
         format!("{record:?} {:?}", table.ruling(name, at(0)))
     })
 }
@@ -687,7 +826,7 @@ proptest! {
         prop_assert_eq!(shown(&one), shown(&other));
         prop_assert_eq!(one.digests(), other.digests());
         // Merged twice, or by way of a table between.
-        let by_way = table_of(&one.records().collect::<Vec<_>>());
+        let by_way = table_of(&one.records(at(0)).collect::<Vec<_>>());
         prop_assert_eq!(shown(&one), shown(&by_way));
     }
 

@@ -4,7 +4,7 @@ use crate::calls::{Key, call, peek, seen_at, units, us};
 use crate::leases::{self, ConcurrencyUsage};
 use crate::oracle::queue::{self as oracle, Answer, Answered, Patience, Pool};
 use crate::spec::{Behind, Block};
-use crate::{Ask, Decision, Usage, Verdict};
+use crate::{Ask, Decision, Span, Usage, Verdict};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
@@ -61,10 +61,11 @@ fn look(key: &ConcurrencyUsage, spec: &Spec, now: Timestamp) -> Answer {
 /// A key and its queue, as the module keeps and serves them. A client is the number of its call.
 struct Service {
     now: Timestamp,
+    clock: SteadyClock,
     key: ConcurrencyUsage,
     queue: Queue<usize>,
     /// When the head may pass.
-    head_due: Option<Timestamp>,
+    head_due: Option<Steady>,
     /// Where each call waits, or waited.
     places: Vec<Option<Place>>,
     holders: Vec<String>,
@@ -74,7 +75,8 @@ struct Service {
 impl Service {
     fn new(now: Timestamp) -> Service {
         let (queue, key) = (Queue::new(Amount::ZERO), ConcurrencyUsage::default());
-        Service { now, key, queue, head_due: None, places: vec![], holders: vec![], answers: vec![] }
+        let clock = SteadyClock::default();
+        Service { now, clock, key, queue, head_due: None, places: vec![], holders: vec![], answers: vec![] }
     }
 
     fn answer(&mut self, call: usize, answer: Answer) {
@@ -88,9 +90,9 @@ impl Service {
         asked(words, |spec, block| {
             self.holders.push(String::from_utf8(spec.holder.to_vec()).unwrap());
             self.queue.limit_to(spec.limit.raised_by(spec.kept).limit());
-            let spec = &behind(spec, others_wait);
+            let (spec, since) = (&behind(spec, others_wait), self.clock.read(self.now));
             let until = match (look(&self.key, spec, self.now), block) {
-                (Answer::After(_), Block::For(span)) => Some(self.now.plus(span)),
+                (Answer::After(_), Block::For(span)) => Some(since.plus(span)),
                 (Answer::After(_), Block::Forever) => None,
                 _ => {
                     let told = take(&mut self.key, spec, self.now);
@@ -98,7 +100,7 @@ impl Service {
                 }
             };
             let claim = Claim::of(spec).unwrap();
-            self.places[call] = Some(self.queue.join(Waiter { claim, since: self.now, until, client: call }));
+            self.places[call] = Some(self.queue.join(Waiter { claim, since, until, client: call }));
         });
     }
 
@@ -138,7 +140,7 @@ impl Service {
         }
         loop {
             self.serve_in_turn();
-            let Some((place, _)) = self.queue.overdue(self.now) else { break };
+            let Some((place, _)) = self.queue.overdue(self.clock.at(self.now)) else { break };
             self.deny(place);
         }
     }
@@ -150,7 +152,7 @@ impl Service {
             let (client, asked) = (waiter.client, waiter.claim.asked(self.queue.limit(), false));
             let told = take(&mut self.key, &spec(&asked), self.now);
             if let Answer::After(wait) = told {
-                self.head_due = Some(self.now.plus(Span::from_micros(wait.try_into().unwrap())));
+                self.head_due = Some(self.clock.at(self.now).plus(Span::from_micros(wait.try_into().unwrap())));
                 break;
             }
             self.queue.leave(place);
@@ -168,21 +170,22 @@ impl Service {
 
     /// When it is to be looked at, if nothing happens before.
     fn due(&self) -> Option<Timestamp> {
-        [self.queue.deadline(), self.head_due].into_iter().flatten().min()
+        [self.queue.deadline(), self.head_due].into_iter().flatten().min().map(|due| self.clock.shows(due))
     }
 
     /// Time passes.
     fn go_on(&mut self, to: Timestamp) {
         while let Some(due) = self.due().filter(|due| *due <= to) {
             self.now = due;
+            self.clock.read(due);
             self.serve();
         }
-        self.now = to;
+        self.set_clock(to);
     }
 
     /// The clock is set.
     fn set_clock(&mut self, to: Timestamp) {
-        self.queue.move_back(self.now.since(to));
+        self.clock.read(to);
         self.now = to;
     }
 
@@ -461,12 +464,18 @@ fn a_holder_that_asks_again_keeps_its_place() {
     ]);
 }
 
+/// An instant of steady time, of a clock that has not gone back.
+fn steady(micros: u64) -> Steady {
+    SteadyClock::default().read(us(micros))
+}
+
 /// A queue of those of a list who would wait for a unit, and where they wait. A client is where it is in the list.
 fn queue_of(holders: &[&str]) -> (Queue<usize>, Vec<Place>) {
     let mut queue = Queue::new(Amount::ONE);
     let join = |(client, holder): (usize, &&str)| {
-        let until = Some(us(1_000_000 + u64::try_from(client).unwrap()));
-        queue.join(Waiter { claim: claim(&format!("1 30s {holder}")), since: us(500_000), until, client })
+        let client_at = |micros: u64| steady(micros + u64::try_from(client).unwrap());
+        let (since, until) = (client_at(500_000), Some(client_at(1_000_000)));
+        queue.join(Waiter { claim: claim(&format!("1 30s {holder}")), since, until, client })
     };
     let places = holders.iter().enumerate().map(join).collect();
     (queue, places)
@@ -567,23 +576,23 @@ fn leaving_frees_the_holders_place() {
     let (mut queue, places) = queue_of(&["alice", "alice"]);
     // The call that was replaced leaves: the other stays where its holder waits.
     queue.leave(places[0]);
-    let again = queue.join(Waiter { claim: claim("1 30s alice"), since: us(0), until: None, client: 2 });
+    let again = queue.join(Waiter { claim: claim("1 30s alice"), since: steady(0), until: None, client: 2 });
     assert_eq!((queue.head().unwrap().0, queue.replaced().unwrap().0), (again, places[1]));
 }
 
 #[test]
 fn who_has_left_is_not_overdue() {
     let (mut queue, places) = queue_of(&["alice", "bob", "carol"]);
-    assert_eq!(queue.deadline(), Some(us(1_000_000)));
-    assert!(queue.overdue(us(999_999)).is_none());
-    assert_eq!(queue.overdue(us(1_000_000)).unwrap().1.client, 0);
-    assert_eq!(queue.overdue(us(2_000_000)).unwrap().0, places[0]);
+    assert_eq!(queue.deadline(), Some(steady(1_000_000)));
+    assert!(queue.overdue(steady(999_999)).is_none());
+    assert_eq!(queue.overdue(steady(1_000_000)).unwrap().1.client, 0);
+    assert_eq!(queue.overdue(steady(2_000_000)).unwrap().0, places[0]);
     queue.leave(places[0]);
-    assert_eq!(queue.deadline(), Some(us(1_000_001)));
-    assert_eq!(queue.overdue(us(2_000_000)).unwrap().1.client, 1);
+    assert_eq!(queue.deadline(), Some(steady(1_000_001)));
+    assert_eq!(queue.overdue(steady(2_000_000)).unwrap().1.client, 1);
     // Nor who was replaced: it is to be denied as it is.
-    queue.join(Waiter { claim: claim("1 30s bob"), since: us(0), until: None, client: 3 });
-    assert_eq!(queue.deadline(), Some(us(1_000_002)));
+    queue.join(Waiter { claim: claim("1 30s bob"), since: steady(0), until: None, client: 3 });
+    assert_eq!(queue.deadline(), Some(steady(1_000_002)));
     queue.leave(places[2]);
     assert_eq!((queue.deadline(), queue.len(), queue.is_empty()), (None, 2, false));
     queue.leave(queue.head().unwrap().0);
@@ -605,19 +614,18 @@ fn a_clock_gone_back_moves_deadlines_back() {
         (900, "go on", &["900 bob denied 700"]),
         (1600, "go on", &["1600 carol"]),
     ]);
+}
+
+#[test]
+fn the_oldest_call_is_the_one_that_joined_first_wherever_it_stands() {
+    // The holder of the first has asked again, and keeps its place.
     let (mut queue, places) = queue_of(&["alice", "bob", "alice", "carol"]);
-    queue.leave(places[1]);
-    queue.move_back(Span::from_micros(400_000));
-    let instants: Vec<_> = queue.iter().map(|waiter| (waiter.client, waiter.since, waiter.until)).collect();
-    assert_eq!(
-        instants,
-        [(2, 600_002), (3, 600_003), (0, 600_000)].map(|(client, until)| (client, us(100_000), Some(us(until))))
-    );
-    assert_eq!(queue.deadline(), Some(us(600_002)));
-    assert_eq!(queue.overdue(us(600_002)).unwrap().0, places[2]);
-    // Before the first instant there is none.
-    queue.move_back(Span::SECOND);
-    assert_eq!((queue.deadline(), queue.iter().next().unwrap().since), (Some(us(0)), us(0)));
+    for (place, joined) in [(places[0], 500_000), (places[1], 500_001), (places[2], 500_002), (places[3], 500_003)] {
+        assert_eq!(queue.oldest(), Some(steady(joined)));
+        assert!(queue.leave(place).is_some() && queue.leave(place).is_none());
+    }
+    assert_eq!(queue.oldest(), None);
+    assert!(queue.by_call.is_empty());
 }
 
 /// It is there again, and what waits would be a renewal: it is answered as a call would be that comes then.
@@ -715,7 +723,7 @@ fn ten_thousand_who_wait_are_passed_by_nobody() {
         let claim = claim(&format!("1 30s {:05}", client * 7919 % 10_000));
         // Together, in order, backwards, or never.
         let until = [Some(5), Some(client), Some(10_000 - client), None][client % 4];
-        Waiter { claim, since: us(0), until: until.map(|until| us(until.try_into().unwrap())), client }
+        Waiter { claim, since: steady(0), until: until.map(|until| steady(until.try_into().unwrap())), client }
     };
     let (mut queue, mut most) = (Queue::new(Amount::ONE), 0);
     let count = |queue: &mut Queue<usize>, most: &mut usize, run: &mut dyn FnMut(&mut Queue<usize>)| {
@@ -735,7 +743,7 @@ fn ten_thousand_who_wait_are_passed_by_nobody() {
     while !queue.is_empty() {
         count(&mut queue, &mut most, &mut |queue| {
             let next =
-                queue.replaced().or_else(|| if answered.len() % 3 == 0 { queue.overdue(us(10_000)) } else { None });
+                queue.replaced().or_else(|| if answered.len() % 3 == 0 { queue.overdue(steady(10_000)) } else { None });
             let (place, waiter) = next.or_else(|| queue.head()).unwrap();
             answered.push(waiter.client);
             assert!(queue.deadline().is_some() || answered.len() > 10_000);
@@ -768,7 +776,11 @@ impl Says {
         let mut words = format!("{limit} {ttl}us h{holder} COST {cost} KEEP {kept}");
         words.push_str(if self.nx { " NX" } else { "" });
         words.push_str(if self.named { " AS a" } else { "" });
-        self.block.map_or(words.clone(), |block| format!("{words} BLOCK {block}us"))
+        match self.block {
+            None => words,
+            Some(0) => words + " BLOCK 0",
+            Some(block) => format!("{words} BLOCK {block}us"),
+        }
     }
 
     fn claim(&self) -> oracle::Claim {

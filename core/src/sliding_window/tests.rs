@@ -262,7 +262,7 @@ fn people_are_told_both_counts_and_the_window() {
     key.call(&limit, 5000, Take(units(4)));
     key.call(&limit, 66_000, Take(units(3)));
     assert_eq!(
-        key.0.describe(),
+        key.0.describe(Timestamp::EPOCH),
         [
             ("used", Fact::Amount(units(7))),
             ("previous", Fact::Amount(units(4))),

@@ -5,7 +5,7 @@ use super::policy::ByPolicy;
 use super::{AnyLimit, DURATION, Numbers, Place, Reader, Spec};
 use crate::args::{Args, whole};
 use crate::ban::BanRule;
-use crate::error::{Error, MustBe};
+use crate::error::{Error, Hint, MustBe, Reason, Syntax, What};
 use crate::{Ask, Period};
 
 /// A call on one key.
@@ -51,10 +51,9 @@ pub struct Call<'a> {
 /// How many specs one call on a key may have.
 pub const MAX_SPECS: usize = 8;
 
-const STRIKES: MustBe = MustBe { what: "a whole number from 1 to 4294967295", example: "10" };
-const UNNAMED: MustBe =
-    MustBe { what: "of different windows if of one kind, or told apart by names", example: "FIXED 10 1m AS burst" };
-const NAMES: MustBe = MustBe { what: "different from each other for limits of one kind", example: "AS requests" };
+const STRIKES: MustBe = MustBe::number("a whole number", " from 1 to 4294967295", "10");
+const NAMES: MustBe = MustBe::other("different from each other for limits of one kind", "AS requests");
+const BAN: Syntax = Syntax { word: "BAN", arguments: "strikes window block" };
 
 impl<'a> Call<'a> {
     /// A call that is one spec, and no more.
@@ -109,15 +108,14 @@ impl<'a> Asked<'a> {
     #[inline(never)]
     pub fn alone(args: &mut Args<'a>, numbers: &Numbers<'a>, behind: &Behind<'a>) -> Result<Asked<'a>, Error> {
         if let Some(word) = args.peek() {
-            let needed = options::names(behind.words);
-            return Err(options::refused(word, &format!(", where an option is needed: {needed}")));
+            return Err(options::needed(word, What::Option, behind.words, false));
         }
         Asked::of_one(Verb::Take, &Terms::NONE, numbers, behind, None)
     }
 
     #[inline(always)]
     fn read(args: &mut Args<'a>, verb: Verb) -> Result<Asked<'a>, Error> {
-        let Some(read) = Spec::reader(args.peek().ok_or(Error::WrongArity)?) else {
+        let Some(read) = args.peek().and_then(Spec::reader) else {
             return Asked::behind_options(args, verb);
         };
         args.skip();
@@ -133,14 +131,14 @@ impl<'a> Asked<'a> {
     #[cold]
     fn behind_options(args: &mut Args<'a>, verb: Verb) -> Result<Asked<'a>, Error> {
         let terms = Options::read(args, OF_A_CALL)?.of_the_call()?;
-        let word = args.word()?;
+        let word = args.argument("a spec", verb.syntax())?;
         if is_ban(word) {
-            return Err(Error::unexpected_where(word, ", which stands behind the last spec"));
+            return Err(Error::unexpected(word, Reason::BanBehindSpecs));
         }
         if is_policy(word) {
             return ByPolicy::of_key(args, verb, &terms).map(|by| Asked::Policy(Box::new(by)));
         }
-        let read = Spec::reader(word).ok_or_else(|| Spec::unknown(word, Place::First, OF_A_CALL))?;
+        let read = Spec::reader(word).ok_or_else(|| Spec::unknown(word, Place::First, OF_A_CALL, verb))?;
         let mut behind = Behind::default();
         let numbers = read(args, &mut behind)?;
         Asked::behind_first(args, verb, &terms, &numbers, &behind)
@@ -171,7 +169,7 @@ impl<'a> Asked<'a> {
                 specs.reserve_exact(MAX_SPECS);
                 specs.push(terms.spec_on_key(numbers, behind)?);
             }
-            let read = reader_behind(word, words, Place::Next, specs.len())?;
+            let read = reader_behind(word, words, Place::Next, specs.len(), verb)?;
             let mut behind = Behind::default();
             let numbers = read(args, &mut behind)?;
             words = behind.words;
@@ -180,7 +178,7 @@ impl<'a> Asked<'a> {
             specs.push(spec);
         }
         if let Some(word) = args.peek() {
-            return Err(options::refused(word, ", since BAN stands last"));
+            return Err(options::refused(word, Reason::BanStandsLast));
         }
         if specs.is_empty() {
             return Asked::of_one(verb, terms, numbers, behind, ban);
@@ -217,19 +215,24 @@ impl<'a> Asked<'a> {
 }
 
 /// What reads the spec that `word` begins behind `before` others, of which the last could have the options `words`.
-pub(super) fn reader_behind<'a>(word: &[u8], words: Words, place: Place, before: usize) -> Result<Reader<'a>, Error> {
+pub(super) fn reader_behind<'a>(
+    word: &[u8],
+    words: Words,
+    place: Place,
+    before: usize,
+    verb: Verb,
+) -> Result<Reader<'a>, Error> {
     let Some(read) = Spec::reader(word) else {
         if word.eq_ignore_ascii_case(b"EACH") && !place.is_in_policy() {
-            return Err(options::too_late("EACH"));
+            return Err(Error::unexpected(b"EACH", Reason::ForAllSpecs));
         }
         if is_policy(word) {
-            return Err(policy_alone());
+            return Err(Error::unexpected(b"POLICY", Reason::PolicyAlone));
         }
-        return Err(Spec::unknown(word, place, words));
+        return Err(Spec::unknown(word, place, words, verb));
     };
     if before == MAX_SPECS {
-        let whole = if place.is_in_policy() { "policy" } else { "call" };
-        return Err(Error::unexpected_where(word, &format!(", since a {whole} has 8 specs at most")));
+        return Err(Error::unexpected(word, Reason::TooManySpecs { most: MAX_SPECS, of_policy: place.is_in_policy() }));
     }
     Ok(read)
 }
@@ -242,11 +245,12 @@ impl Spec<'_> {
         }
         match (self.name, other.name) {
             _ if matches!(self.limit, AnyLimit::Concurrency(_)) => {
-                Err(Error::unexpected_where(b"CONCURRENCY", ", since a key has one at most"))
+                Err(Error::unexpected(b"CONCURRENCY", Reason::OneOfLeases))
             }
-            (Some(name), Some(twin)) if name == twin => Err(Error::out_of_range("names", NAMES)),
+            (Some(name), Some(twin)) if name == twin => Err(Error::hinted("names", &NAMES, name, Hint::Twice)),
             (None, None) if self.limit.known_by() == other.limit.known_by() => {
-                Err(Error::out_of_range("specs", UNNAMED))
+                let limits = [other, self].map(|spec| spec.limit.raised_by(spec.kept).to_string());
+                Err(Error::SameWindow(Box::new(limits)))
             }
             _ => Ok(()),
         }
@@ -258,11 +262,6 @@ pub(super) fn is_policy(word: &[u8]) -> bool {
     word.eq_ignore_ascii_case(b"POLICY")
 }
 
-/// The error of POLICY where other specs are.
-fn policy_alone() -> Error {
-    Error::unexpected_where(b"POLICY", ", which stands alone for its key, and in no policy")
-}
-
 /// Whether a word begins the rule of a ban.
 pub(super) fn is_ban(word: &[u8]) -> bool {
     word.eq_ignore_ascii_case(b"BAN")
@@ -270,8 +269,10 @@ pub(super) fn is_ban(word: &[u8]) -> bool {
 
 /// `strikes window block`
 pub(super) fn ban_rule(args: &mut Args) -> Result<BanRule, Error> {
-    let strikes = whole(args.word()?, u32::MAX.into()).and_then(|strikes| u32::try_from(strikes).ok());
-    let strikes = strikes.filter(|strikes| *strikes > 0).ok_or_else(|| Error::out_of_range("strikes", STRIKES))?;
-    let mut period = |argument| Period::parse(args.word()?).ok_or_else(|| Error::out_of_range(argument, DURATION));
+    let strikes = whole(args.argument("strikes", &BAN)?, u32::MAX.into());
+    let strikes = strikes.and_then(|strikes| u32::try_from(strikes).ok()).filter(|strikes| *strikes > 0);
+    let strikes = strikes.ok_or_else(|| args.refused("strikes", &STRIKES, &BAN))?;
+    let mut period =
+        |argument| Period::parse(args.argument(argument, &BAN)?).ok_or_else(|| args.refused(argument, &DURATION, &BAN));
     Ok(BanRule { strikes, window: period("window")?, block: period("block")? })
 }

@@ -1,11 +1,11 @@
 //! A call on several keys, with a spec for each.
 
 use super::call::{Call, is_policy};
-use super::options::{self, Behind, Counts, OF_KEYS, Options, Purpose, Terms, Verb};
+use super::options::{self, Behind, Counts, OF_KEYS, Options, Purpose, Terms, Verb, Word};
 use super::policy::ByPolicy;
 use super::{Place, Spec};
-use crate::args::{Args, KeyName, has_twins};
-use crate::error::{Error, MustBe, NUMKEYS};
+use crate::args::{Args, KeyName, twin};
+use crate::error::{Error, Hint, MustBe, NUMKEYS, Reason};
 
 /// A key, and what is asked of it.
 pub type KeySpec<'a> = (KeyName, OnKey<'a>);
@@ -32,7 +32,7 @@ pub struct CallOnKeys<'a> {
     pub purpose: Purpose,
 }
 
-const KEYS: MustBe = MustBe { what: "different from each other", example: "{alice}:minute {alice}:day" };
+const KEYS: MustBe = MustBe::other("different from each other", "{alice}:minute {alice}:day");
 
 impl<'a> CallOnKeys<'a> {
     /// `numkeys key [key ...] [options] spec [spec ...]`, and no more: of RL.MTAKE.
@@ -52,7 +52,7 @@ impl<'a> CallOnKeys<'a> {
     }
 
     fn read(args: &mut Args<'a>, verb: Verb) -> Result<CallOnKeys<'a>, Error> {
-        let keys = args.numbered_keys().ok_or_else(|| Error::out_of_range("numkeys", NUMKEYS))?;
+        let keys = args.numbered_keys().ok_or_else(|| Error::out_of_range("numkeys", &NUMKEYS, args.before(0)))?;
         let mut specs = Vec::with_capacity(keys.len());
         let (mut terms, mut words) = (Terms::NONE, OF_KEYS);
         for key in keys.clone() {
@@ -71,7 +71,7 @@ impl<'a> CallOnKeys<'a> {
                 let place = if specs.is_empty() { Place::FirstOfKeys } else { Place::NextOfKeys };
                 return Err(match args.peek() {
                     None => Error::TooFewSpecs { keys: keys.len(), specs: specs.len() },
-                    Some(word) => Spec::unknown(word, place, words),
+                    Some(word) => Spec::unknown(word, place, words, verb),
                 });
             };
             args.skip();
@@ -81,14 +81,26 @@ impl<'a> CallOnKeys<'a> {
             specs.push((key, OnKey::Spec(terms.spec_among_several(&numbers, &behind)?)));
         }
         if !args.is_empty() {
-            let place = " behind the last spec; numkeys must be the number of keys and of specs";
-            return Err(options::refused(args.word()?, place));
+            return Err(options::refused(args.word()?, Reason::BehindLastSpec));
         }
         // Not before: a numkeys that is too large makes keys of the specs, in which words come twice.
-        if has_twins(keys.map(|key| args.name(key))) {
-            return Err(Error::out_of_range("keys", KEYS));
+        if let Some(twin) = twin(keys.map(|key| args.name(key))) {
+            return Err(Error::hinted("keys", &KEYS, twin, Hint::Twice));
         }
         Ok(CallOnKeys { specs, counts: verb.counts(terms.counts())?, purpose: terms.purpose })
+    }
+}
+
+impl CallOnKeys<'_> {
+    /// Whether the call charges nothing and gives nothing back, on any of its keys, once the policies have been read.
+    #[must_use]
+    pub fn only_looks(&self) -> bool {
+        self.purpose == Purpose::Look
+            || self.specs.iter().all(|(_, on_key)| match on_key {
+                OnKey::Spec(spec) => spec.ask.is_look() && self.purpose == Purpose::Charge,
+                OnKey::Call(call) => call.purpose == Purpose::Look,
+                OnKey::Policy(_) => false,
+            })
     }
 }
 
@@ -97,7 +109,7 @@ impl<'a> CallOnKeys<'a> {
 fn options_of_all<'a>(args: &mut Args<'a>) -> Result<Terms<'a>, Error> {
     let options = Options::read(args, OF_KEYS)?;
     if args.peek().is_some_and(|word| word.eq_ignore_ascii_case(b"UPTO")) {
-        return Err(options::upto_among_several());
+        return Err(options::out_of_place(Word::UpTo, Reason::UpToAmongSeveral));
     }
     options.of_the_call()
 }

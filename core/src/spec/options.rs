@@ -2,11 +2,12 @@
 //!
 //! Options before the first spec are for all specs. Those behind a spec's numbers are for that one, and win.
 
-use super::{AnyLimit, DURATION, Numbers, Spec};
+use super::call::{is_ban, is_policy};
+use super::{ALGORITHM_NAMES, AnyLimit, CONCURRENCY, DURATION, Numbers, Spec};
 use crate::args::Args;
 use crate::bucket::Discipline;
 use crate::calendar::{Anchor, Offset};
-use crate::error::{Error, MustBe, one_of};
+use crate::error::{Error, MustBe, Needed, Reason, Syntax, What};
 use crate::name;
 use crate::{Amount, Ask, Period, Span};
 
@@ -128,42 +129,50 @@ impl Word {
     }
 }
 
-/// The names of options to choose from: `COST, UPTO or FORCE`.
-pub(super) fn names(words: Words) -> String {
-    let names: Vec<&str> = words.iter().copied().map(Word::name).collect();
-    one_of(&names)
+/// The names of options to choose from.
+pub(super) fn names(words: Words) -> Vec<&'static str> {
+    words.iter().copied().map(Word::name).collect()
 }
 
 /// What MAXWAIT says.
-pub(super) const PATIENCE: MustBe = MustBe { what: "0 or a duration from 1us to 3650d", example: "500ms" };
+pub(super) const PATIENCE: MustBe = MustBe::duration("0 or a duration", " from 1us to 3650d", "500ms");
 /// What BLOCK says.
-const BLOCK: MustBe = MustBe { what: "0 (no end) or a duration from 1us to 3650d", example: "5s" };
+const BLOCK: MustBe = MustBe::duration("0 (no end) or a duration", " from 1us to 3650d", "5s");
 /// What COST says.
-pub(super) const COST: MustBe = MustBe { what: "a number from -1000000000000 to 1000000000000", example: "1" };
+pub(super) const COST: MustBe = MustBe::number("a number", " from -1000000000000 to 1000000000000", "1");
 /// The same beside FORCE and MAXWAIT.
 pub(super) const COST_WITH_MODE: MustBe =
-    MustBe { what: "a number from 0 to 1000000000000 with FORCE or MAXWAIT", example: "1" };
+    MustBe::number("a number", " from 0 to 1000000000000 with FORCE or MAXWAIT", "1");
 /// The same beside ONCE.
-pub(super) const COST_WITH_ONCE: MustBe = MustBe { what: "a number from 0 to 1000000000000 with ONCE", example: "1" };
+pub(super) const COST_WITH_ONCE: MustBe = MustBe::number("a number", " from 0 to 1000000000000 with ONCE", "1");
 /// The same behind one of several limits on a key.
 pub(super) const COST_OF_SEVERAL: MustBe =
-    MustBe { what: "a number from 0 to 1000000000000 behind one of several limits", example: "1" };
+    MustBe::number("a number", " from 0 to 1000000000000 behind one of several limits", "1");
 /// The same beside UPTO.
-pub(super) const COST_UPTO: MustBe = MustBe { what: "a whole number from 1 to 1000000000000 with UPTO", example: "10" };
+pub(super) const COST_UPTO: MustBe = MustBe::number("a whole number", " from 1 to 1000000000000 with UPTO", "10");
 /// The same of a lease.
-pub(super) const COST_OF_LEASE: MustBe = MustBe { what: "a number above 0, up to 1000000000000", example: "1" };
+pub(super) const COST_OF_LEASE: MustBe = MustBe::number("a number", " above 0, up to 1000000000000", "1");
 /// What KEEP says.
-pub(super) const KEEP: MustBe = MustBe { what: "a number from 0 to 1000000000000, or from 0% to 100%", example: "20%" };
+pub(super) const KEEP: MustBe = MustBe::other("a number from 0 to 1000000000000, or from 0% to 100%", "20%");
 /// What AS says.
-pub(super) const NAME: MustBe =
-    MustBe { what: "1 to 32 of the letters A-Z and a-z, digits, _ and -", example: "requests" };
+pub(super) const NAME: MustBe = MustBe::other("1 to 32 of the letters A-Z and a-z, digits, _ and -", "requests");
 /// Which call ONCE and SETTLE are about.
-pub(super) const ID: MustBe = MustBe { what: "1 to 256 bytes", example: "req-17" };
+pub(super) const ID: MustBe = MustBe::other("1 to 256 bytes", "req-17");
 /// What OFFSET says.
-pub(super) const OFFSET: MustBe = MustBe { what: "a distance from UTC from -14:00 to +14:00", example: "+09:00" };
-const ANCHOR: MustBe = MustBe { what: "a day of the month from 1 to 31", example: "15" };
+pub(super) const OFFSET: MustBe = MustBe::other("a distance from UTC from -14:00 to +14:00", "+09:00");
+const ANCHOR: MustBe = MustBe::number("a day of the month", " from 1 to 31", "15");
 /// What SETTLE says the call turned out to cost.
-pub(super) const SETTLED: MustBe = MustBe { what: "a number from 0 to 1000000000000", example: "1200" };
+pub(super) const SETTLED: MustBe = MustBe::number("a number", " from 0 to 1000000000000", "1200");
+
+const OF_COST: Syntax = Syntax { word: "COST", arguments: "amount" };
+const OF_MAXWAIT: Syntax = Syntax { word: "MAXWAIT", arguments: "duration" };
+const OF_KEEP: Syntax = Syntax { word: "KEEP", arguments: "amount, or KEEP n%" };
+const OF_AS: Syntax = Syntax { word: "AS", arguments: "name" };
+const OF_OFFSET: Syntax = Syntax { word: "ALIGNED OFFSET", arguments: "+hh:mm" };
+const OF_ANCHOR: Syntax = Syntax { word: "ALIGNED ANCHOR", arguments: "day" };
+const OF_ONCE: Syntax = Syntax { word: "ONCE", arguments: "id ttl" };
+const OF_SETTLE: Syntax = Syntax { word: "SETTLE", arguments: "id amount" };
+const OF_BLOCK: Syntax = Syntax { word: "BLOCK", arguments: "duration" };
 
 /// The longest name of a limit among several, in bytes.
 pub const MAX_NAME: usize = 32;
@@ -172,18 +181,9 @@ pub const MAX_NAME: usize = 32;
 pub const MAX_ID: usize = name::MAX_NAME;
 
 /// The error of an option that goes with no other.
-pub(super) fn out_of_place(word: Word, since: &str) -> Error {
-    Error::unexpected_where(word.name().as_bytes(), &format!(", since {since}"))
-}
-
-/// The error of an option of the whole call behind one of several specs.
-pub(super) fn too_late(word: &str) -> Error {
-    Error::unexpected_where(word.as_bytes(), ", which is for all specs and stands before the first")
-}
-
-/// The error of UPTO where several limits are to pass.
-pub(super) fn upto_among_several() -> Error {
-    out_of_place(Word::UpTo, "several limits grant all or nothing")
+#[cold]
+pub(super) fn out_of_place(word: Word, reason: Reason) -> Error {
+    Error::unexpected(word.name().as_bytes(), reason)
 }
 
 /// Whether a call that is admitted charges.
@@ -194,11 +194,27 @@ pub(super) enum Verb {
 }
 
 impl Verb {
+    /// Of a call on one key.
+    pub(super) fn syntax(self) -> &'static Syntax {
+        match self {
+            Verb::Take => &Syntax { word: "RL.TAKE", arguments: "key [options] spec [spec ...]" },
+            Verb::Peek => &Syntax { word: "RL.PEEK", arguments: "key [options] spec [spec ...]" },
+        }
+    }
+
+    /// The same by a policy.
+    pub(super) fn syntax_by_policy(self) -> &'static Syntax {
+        match self {
+            Verb::Take => &Syntax { word: "RL.TAKE", arguments: "key POLICY name" },
+            Verb::Peek => &Syntax { word: "RL.PEEK", arguments: "key POLICY name" },
+        }
+    }
+
     /// Whether a call counts once is nothing to one that does not charge.
     pub(super) fn counts(self, counts: Counts) -> Result<Counts, Error> {
         match (self, counts) {
             (Verb::Take, counts) => Ok(counts),
-            (Verb::Peek, Counts::Settle { .. }) => Err(out_of_place(Word::Settle, "a look settles nothing")),
+            (Verb::Peek, Counts::Settle { .. }) => Err(out_of_place(Word::Settle, Reason::LookSettlesNothing)),
             (Verb::Peek, _) => Ok(Counts::Every),
         }
     }
@@ -258,8 +274,8 @@ impl Purpose {
     pub fn of(ask: Ask) -> Purpose {
         match ask {
             Ask::GiveBack(_) => Purpose::GiveBack,
-            Ask::Take(Amount::ZERO) | Ask::Force(Amount::ZERO) | Ask::Within(Amount::ZERO, _) => Purpose::Look,
-            Ask::Take(_) | Ask::Force(_) | Ask::Within(..) | Ask::UpTo(_) => Purpose::Charge,
+            ask if ask.is_look() => Purpose::Look,
+            Ask::Take(_) | Ask::Force(_) | Ask::Within(..) | Ask::UpTo(_) | Ask::LookPastLimit => Purpose::Charge,
         }
     }
 }
@@ -363,13 +379,13 @@ impl<'a> Behind<'a> {
         while let Some(option) = next(args, OF_ACQUIRE) {
             let before = *args;
             args.skip();
-            let again = if option == Word::Block {
-                block.replace(blocking(args.word()?)?).is_some()
+            let there = if option == Word::Block {
+                block.replace(blocking(args.argument("block", &OF_BLOCK)?)?).map(|_| Word::Block)
             } else {
                 self.options.get_or_insert(Options::NONE).take(option, args)?
             };
-            if again {
-                before.end()?;
+            if let Some(there) = there {
+                return Err(excluded(&before, option, there));
             }
         }
         Ok(block.unwrap_or_default())
@@ -399,6 +415,8 @@ impl<'a> Behind<'a> {
 pub(super) struct Options<'a> {
     /// COST.
     pub(super) cost: Option<Cost>,
+    /// The same as it was said, for who refuses it.
+    cost_said: &'a [u8],
     mode: Option<Mode>,
     keep: Option<Keep<'a>>,
     /// AS.
@@ -426,6 +444,7 @@ impl<'a> Options<'a> {
     /// None at all.
     pub(super) const NONE: Options<'static> = Options {
         cost: None,
+        cost_said: &[],
         mode: None,
         keep: None,
         name: None,
@@ -457,55 +476,70 @@ impl<'a> Options<'a> {
         while let Some(read) = option {
             let before = *args;
             args.skip();
-            if self.take(read, args)? {
-                before.end()?;
+            if let Some(there) = self.take(read, args)? {
+                return Err(excluded(&before, read, there));
             }
             option = next(args, words);
         }
         Ok(())
     }
 
-    /// Reads what follows the word of an option; whether there was one in its place already.
-    fn take(&mut self, option: Word, args: &mut Args<'a>) -> Result<bool, Error> {
+    /// Reads what follows the word of an option; the option that was in its place already.
+    fn take(&mut self, option: Word, args: &mut Args<'a>) -> Result<Option<Word>, Error> {
         Ok(match option {
-            Word::Cost => self.cost.replace(cost(args.word()?)?).is_some(),
-            Word::CostOfLease => self.cost.replace(cost_of_lease(args.word()?)?).is_some(),
-            Word::UpTo => self.mode.replace(Mode::UpTo).is_some(),
-            Word::Force => self.mode.replace(Mode::Force).is_some(),
-            Word::MaxWait => {
-                let patience = Span::parse(args.word()?).ok_or_else(|| Error::out_of_range("maxwait", PATIENCE))?;
-                self.mode.replace(Mode::MaxWait(patience)).is_some()
+            Word::Cost => {
+                self.cost_said = args.argument("cost", &OF_COST)?;
+                self.cost.replace(cost(self.cost_said)?).map(|_| option)
             }
-            Word::Keep => self.keep.replace(keep(args.word()?)?).is_some(),
-            Word::As => self.name.replace(name(args.word()?)?).is_some(),
+            Word::CostOfLease => {
+                self.cost_said = args.argument("cost", &OF_COST)?;
+                self.cost.replace(cost_of_lease(self.cost_said)?).map(|_| option)
+            }
+            Word::UpTo => self.mode.replace(Mode::UpTo).map(Mode::word),
+            Word::Force => self.mode.replace(Mode::Force).map(Mode::word),
+            Word::MaxWait => {
+                let word = args.argument("maxwait", &OF_MAXWAIT)?;
+                let patience = Span::parse(word).ok_or_else(|| Error::out_of_range("maxwait", &PATIENCE, word))?;
+                self.mode.replace(Mode::MaxWait(patience)).map(Mode::word)
+            }
+            Word::Keep => self.keep.replace(keep(args.argument("keep", &OF_KEEP)?)?).map(|_| option),
+            Word::As => self.name.replace(name(args.argument("name", &OF_AS)?)?).map(|_| option),
             Word::Offset => {
-                let offset = Offset::parse(args.word()?).ok_or_else(|| Error::out_of_range("offset", OFFSET))?;
-                self.alignment.offset.replace(offset).is_some()
+                let word = args.argument("offset", &OF_OFFSET)?;
+                let offset = Offset::parse(word).ok_or_else(|| Error::out_of_range("offset", &OFFSET, word))?;
+                self.alignment.offset.replace(offset).map(|_| option)
             }
             Word::Anchor => {
-                let anchor = Anchor::parse(args.word()?).ok_or_else(|| Error::out_of_range("anchor", ANCHOR))?;
-                self.alignment.anchor.replace(anchor).is_some()
+                let word = args.argument("anchor", &OF_ANCHOR)?;
+                let anchor = Anchor::parse(word).ok_or_else(|| Error::out_of_range("anchor", &ANCHOR, word))?;
+                self.alignment.anchor.replace(anchor).map(|_| option)
             }
-            Word::Aligned | Word::Strict | Word::Nx => std::mem::replace(&mut self.flagged, true),
+            Word::Aligned | Word::Strict | Word::Nx => std::mem::replace(&mut self.flagged, true).then_some(option),
             Word::Once => {
-                let id = id(args.word()?)?;
-                let ttl = Period::parse(args.word()?).ok_or_else(|| Error::out_of_range("ttl", DURATION))?;
+                let id = id(args.argument("id", &OF_ONCE)?)?;
+                let word = args.argument("ttl", &OF_ONCE)?;
+                let ttl = Period::parse(word).ok_or_else(|| Error::out_of_range("ttl", &DURATION, word))?;
                 self.counts(Counts::Once { id, ttl })
             }
             Word::Settle => {
-                let id = id(args.word()?)?;
-                let amount = Amount::parse_up(args.word()?).ok_or_else(|| Error::out_of_range("amount", SETTLED))?;
+                let id = id(args.argument("id", &OF_SETTLE)?)?;
+                let word = args.argument("amount", &OF_SETTLE)?;
+                let amount = Amount::parse_up(word).ok_or_else(|| Error::out_of_range("amount", &SETTLED, word))?;
                 self.counts(Counts::Settle { id, amount })
             }
-            Word::Each => std::mem::replace(&mut self.each, true),
-            Word::Shadow => std::mem::replace(&mut self.shadow, true),
+            Word::Each => std::mem::replace(&mut self.each, true).then_some(option),
+            Word::Shadow => std::mem::replace(&mut self.shadow, true).then_some(option),
             // Whoever takes it reads it elsewhere.
-            Word::Block => return Err(blocks_elsewhere()),
+            Word::Block => return Err(out_of_place(Word::Block, Reason::OnlyAcquireBlocks)),
         })
     }
 
-    fn counts(&mut self, counts: Counts<'a>) -> bool {
-        std::mem::replace(&mut self.counts, counts) != Counts::Every
+    fn counts(&mut self, counts: Counts<'a>) -> Option<Word> {
+        match std::mem::replace(&mut self.counts, counts) {
+            Counts::Every => None,
+            Counts::Once { .. } => Some(Word::Once),
+            Counts::Settle { .. } => Some(Word::Settle),
+        }
     }
 
     /// What all specs have in common: these are the options before the first, or none.
@@ -520,26 +554,26 @@ impl<'a> Options<'a> {
             _ => Purpose::Charge,
         };
         // Wrong is wrong, even if no spec takes it.
-        refuse_to_keep(self.keep, ask(self.cost, self.mode)?, purpose)?;
+        refuse_to_keep(self.keep, self.ask(self.mode)?, purpose)?;
         let terms = Terms { options: self, purpose, are_any: true, own_cost: false };
-        terms.refuse_once_beside(self.cost)?;
+        terms.refuse_once_beside(&self)?;
         Ok(terms)
     }
 
     /// Refuses what only the one spec of a call can have.
     pub(super) fn refuse_among_several(&self) -> Result<(), Error> {
         match (self.counts, self.mode) {
-            (Counts::Once { .. }, _) => Err(too_late("ONCE")),
-            (Counts::Settle { .. }, _) => Err(too_late("SETTLE")),
-            (Counts::Every, Some(Mode::UpTo)) => Err(upto_among_several()),
+            (Counts::Once { .. }, _) => Err(out_of_place(Word::Once, Reason::ForAllSpecs)),
+            (Counts::Settle { .. }, _) => Err(out_of_place(Word::Settle, Reason::ForAllSpecs)),
+            (Counts::Every, Some(Mode::UpTo)) => Err(out_of_place(Word::UpTo, Reason::UpToAmongSeveral)),
             (Counts::Every, _) => Ok(()),
         }
     }
 
     /// Refuses what gives back to one of several limits of a key only.
-    pub(super) fn refuse_give_back(&self, must_be: MustBe) -> Result<(), Error> {
+    pub(super) fn refuse_give_back(&self, must_be: &'static MustBe) -> Result<(), Error> {
         match self.cost {
-            Some(Cost::GiveBack(_)) => Err(Error::out_of_range("cost", must_be)),
+            Some(Cost::GiveBack(_)) => Err(Error::out_of_range("cost", must_be, self.cost_said)),
             _ => Ok(()),
         }
     }
@@ -547,11 +581,25 @@ impl<'a> Options<'a> {
     /// "In place of COST, UPTO, FORCE, MAXWAIT, KEEP."
     fn refuse_beside_settle(&self) -> Result<(), Error> {
         let beside = [self.cost.map(|_| Word::Cost), self.mode.map(Mode::word), self.keep.map(|_| Word::Keep)];
-        beside
-            .into_iter()
-            .flatten()
-            .next()
-            .map_or(Ok(()), |word| Err(out_of_place(word, "SETTLE says what the call turned out to cost")))
+        beside.into_iter().flatten().next().map_or(Ok(()), |word| Err(out_of_place(word, Reason::SettleSaysTheCost)))
+    }
+
+    /// What its cost, of 1 unless it is said, and a mode ask together.
+    fn ask(&self, mode: Option<Mode>) -> Result<Ask, Error> {
+        let refused = |must_be| Error::out_of_range("cost", must_be, self.cost_said);
+        let (cost, whole) = match (self.cost.unwrap_or(Cost::Charge { cost: Amount::ONE, whole: true }), mode) {
+            (Cost::Charge { cost, whole }, _) => (cost, whole),
+            (Cost::GiveBack(amount), None) => return Ok(Ask::GiveBack(amount)),
+            (Cost::GiveBack(_), Some(Mode::UpTo)) => return Err(refused(&COST_UPTO)),
+            (Cost::GiveBack(_), Some(_)) => return Err(refused(&COST_WITH_MODE)),
+        };
+        match mode {
+            None => Ok(Ask::Take(cost)),
+            Some(Mode::Force) => Ok(Ask::Force(cost)),
+            Some(Mode::MaxWait(patience)) => Ok(Ask::Within(cost, patience)),
+            Some(Mode::UpTo) if whole && cost != Amount::ZERO => Ok(Ask::UpTo(cost)),
+            Some(Mode::UpTo) => Err(refused(&COST_UPTO)),
+        }
     }
 }
 
@@ -590,13 +638,14 @@ impl<'a> Terms<'a> {
         // Of a call that as a whole charges nothing, what has a cost of its own is looked at.
         let looks = own.cost.is_some() && self.purpose != Purpose::Charge;
         let cost = if looks { Some(Cost::Charge { cost: Amount::ZERO, whole: true }) } else { own.cost.or(all.cost) };
+        let cost_said = if own.cost.is_some() { own.cost_said } else { all.cost_said };
         // What goes with the cost of all does not go with another; a share is kept of any.
         let (mode, keep) = match (own.cost, all.keep) {
             (Some(_), Some(Keep::Share(_))) => (own.mode, own.keep.or(all.keep)),
             (Some(_), _) => (own.mode, own.keep),
             (None, _) => (own.mode.or(all.mode), own.keep.or(all.keep)),
         };
-        let options = Options { cost, mode, keep, counts, each: all.each || own.each, ..Options::NONE };
+        let options = Options { cost, cost_said, mode, keep, counts, each: all.each || own.each, ..Options::NONE };
         if looks {
             Ok(Terms { options, purpose: self.purpose, are_any: true, own_cost: true })
         } else {
@@ -620,14 +669,14 @@ impl<'a> Terms<'a> {
             }
         };
         if self.options.counts != Counts::Every {
-            return Err(out_of_place(word, "the call has an id already"));
+            return Err(out_of_place(word, Reason::HasId));
         }
         Options { counts: spec.counts, ..self.options }.of_the_call().map(Some)
     }
 
     /// What is asked of one of several limits on one key.
     pub(super) fn spec_on_key(&self, numbers: &Numbers<'a>, behind: &Behind<'a>) -> Result<Spec<'a>, Error> {
-        behind.options().refuse_give_back(COST_OF_SEVERAL)?;
+        behind.options().refuse_give_back(&COST_OF_SEVERAL)?;
         self.spec_among_several(numbers, behind)
     }
 
@@ -654,7 +703,7 @@ impl<'a> Terms<'a> {
         let Numbers { limit, holder } = *numbers;
         let of_leases = matches!(limit, AnyLimit::Concurrency(_));
         let ask = self.ask(&limit, own)?;
-        self.refuse_once_beside(own.cost)?;
+        self.refuse_once_beside(own)?;
         let keep = own.keep.or(match self.options.keep {
             Some(Keep::Amount(_)) if own.cost.is_some() || of_leases => None,
             keep => keep,
@@ -681,24 +730,24 @@ impl<'a> Terms<'a> {
     fn ask(&self, limit: &AnyLimit, own: &Options) -> Result<Ask, Error> {
         let apart = own.cost.is_some() || matches!(limit, AnyLimit::Concurrency(_));
         match (self.purpose, own.mode) {
-            (Purpose::Settle, Some(mode)) if !apart => {
-                Err(out_of_place(mode.word(), "SETTLE says what the call turned out to cost"))
-            }
+            (Purpose::Settle, Some(mode)) if !apart => Err(out_of_place(mode.word(), Reason::SettleSaysTheCost)),
             (Purpose::Settle, _) => Ok(Ask::Take(Amount::ZERO)),
             (Purpose::Look | Purpose::GiveBack, _) if apart => Ok(Ask::Take(Amount::ZERO)),
-            (_, mode) if apart => ask(own.cost, mode),
+            (_, mode) if apart => own.ask(mode),
             (_, mode) => {
                 let waits = matches!(limit, AnyLimit::Bucket(bucket) if bucket.discipline() == Discipline::Burst);
                 let of_the_call = self.options.mode.filter(|mode| waits || !matches!(mode, Mode::MaxWait(_)));
-                ask(self.options.cost, mode.or(of_the_call))
+                self.options.ask(mode.or(of_the_call))
             }
         }
     }
 
     /// "Not with a negative cost."
-    fn refuse_once_beside(&self, cost: Option<Cost>) -> Result<(), Error> {
-        match (self.options.counts, cost) {
-            (Counts::Once { .. }, Some(Cost::GiveBack(_))) => Err(Error::out_of_range("cost", COST_WITH_ONCE)),
+    fn refuse_once_beside(&self, options: &Options) -> Result<(), Error> {
+        match (self.options.counts, options.cost) {
+            (Counts::Once { .. }, Some(Cost::GiveBack(_))) => {
+                Err(Error::out_of_range("cost", &COST_WITH_ONCE, options.cost_said))
+            }
             _ => Ok(()),
         }
     }
@@ -708,65 +757,77 @@ impl<'a> Terms<'a> {
 fn refuse_to_keep(keep: Option<Keep>, ask: Ask, purpose: Purpose) -> Result<(), Error> {
     let keeps_nothing = matches!(purpose, Purpose::Settle | Purpose::GiveBack);
     if keep.is_some() && (keeps_nothing || matches!(ask, Ask::Force(_) | Ask::GiveBack(_))) {
-        return Err(out_of_place(Word::Keep, "FORCE, SETTLE and a negative cost keep nothing"));
+        return Err(out_of_place(Word::Keep, Reason::KeepsNothing));
     }
     Ok(())
 }
 
-/// What a cost, of 1 unless it is said, and a mode ask together.
-fn ask(cost: Option<Cost>, mode: Option<Mode>) -> Result<Ask, Error> {
-    let (cost, whole) = match (cost.unwrap_or(Cost::Charge { cost: Amount::ONE, whole: true }), mode) {
-        (Cost::Charge { cost, whole }, _) => (cost, whole),
-        (Cost::GiveBack(amount), None) => return Ok(Ask::GiveBack(amount)),
-        (Cost::GiveBack(_), Some(Mode::UpTo)) => return Err(Error::out_of_range("cost", COST_UPTO)),
-        (Cost::GiveBack(_), Some(_)) => return Err(Error::out_of_range("cost", COST_WITH_MODE)),
-    };
-    match mode {
-        None => Ok(Ask::Take(cost)),
-        Some(Mode::Force) => Ok(Ask::Force(cost)),
-        Some(Mode::MaxWait(patience)) => Ok(Ask::Within(cost, patience)),
-        Some(Mode::UpTo) if whole && cost != Amount::ZERO => Ok(Ask::UpTo(cost)),
-        Some(Mode::UpTo) => Err(Error::out_of_range("cost", COST_UPTO)),
-    }
+/// The error of an option in whose place another is, at the words `before` it.
+#[cold]
+fn excluded(before: &Args, option: Word, there: Word) -> Error {
+    before.unexpected(if option == there { Reason::Again } else { Reason::Beside(there.name()) })
 }
 
 /// A cost; negative, it gives back. `-0` is 0.
 fn cost(text: &[u8]) -> Result<Cost, Error> {
-    let refused = Error::out_of_range("cost", COST);
+    let refused = || Error::out_of_range("cost", &COST, text);
     let Some(negative) = text.strip_prefix(b"-") else {
-        let cost = Amount::parse_up(text).ok_or(refused)?;
+        let cost = Amount::parse_up(text).ok_or_else(refused)?;
         let whole = cost == cost.floor() && Amount::parse_down(text) == Some(cost);
         return Ok(Cost::Charge { cost, whole });
     };
     match Amount::parse_up(negative) {
         Some(Amount::ZERO) => Ok(Cost::Charge { cost: Amount::ZERO, whole: true }),
-        _ => Amount::parse_down(negative).map(Cost::GiveBack).ok_or(refused),
+        _ => Amount::parse_down(negative).map(Cost::GiveBack).ok_or_else(refused),
     }
 }
 
 fn cost_of_lease(text: &[u8]) -> Result<Cost, Error> {
     let cost = Amount::parse_up(text).filter(|cost| *cost != Amount::ZERO);
-    let cost = cost.ok_or_else(|| Error::out_of_range("cost", COST_OF_LEASE))?;
+    let cost = cost.ok_or_else(|| Error::out_of_range("cost", &COST_OF_LEASE, text))?;
     Ok(Cost::Charge { cost, whole: false })
 }
 
+/// Only the bare `0` has no end. Whoever works out what is left of a time-out gets `0ms` at its end, and means the
+/// opposite.
 fn blocking(text: &[u8]) -> Result<Block, Error> {
-    match Span::parse(text).ok_or_else(|| Error::out_of_range("block", BLOCK))? {
-        Span::ZERO => Ok(Block::Forever),
-        span => Ok(Block::For(span)),
+    if text == b"0" {
+        return Ok(Block::Forever);
+    }
+    let span = Span::parse(text).filter(|span| *span != Span::ZERO);
+    span.map(Block::For).ok_or_else(|| Error::out_of_range("block", &BLOCK, text))
+}
+
+/// The error of a word that has no place where it stands. Of BLOCK it is rather who has it, wherever that stands.
+#[cold]
+pub(super) fn refused(word: &[u8], reason: Reason) -> Error {
+    if Word::Block.is(word) {
+        out_of_place(Word::Block, Reason::OnlyAcquireBlocks)
+    } else {
+        Error::unexpected(word, reason)
     }
 }
 
-/// The error of BLOCK where no call can wait.
-fn blocks_elsewhere() -> Error {
-    Error::unexpected_where(Word::Block.name().as_bytes(), ", which only RL.ACQUIRE has")
-}
-
-/// The error of a word that has no place where it stands; `place` reads on from the word. Of BLOCK it is rather who has
-/// it, wherever that stands.
+/// The error of a word in whose place `what` is needed: one of these options, and the name of an algorithm if it may be
+/// one.
 #[cold]
-pub(super) fn refused(word: &[u8], place: &str) -> Error {
-    if Word::Block.is(word) { blocks_elsewhere() } else { Error::unexpected_where(word, place) }
+pub(super) fn needed(word: &[u8], what: What, options: Words, or_algorithm: bool) -> Error {
+    let algorithms = if or_algorithm { ALGORITHM_NAMES.to_vec() } else { Vec::new() };
+    let mut needed = Needed::instead_of(word, what, names(options), algorithms);
+    let of_take = || is_ban(word) || is_policy(word) || Word::Each.is(word) || Spec::reader(word).is_some();
+    if what == What::Option && of_take() {
+        needed.is_meant("RL.TAKE");
+    } else if or_algorithm && (word.eq_ignore_ascii_case(b"ACQUIRE") || word.eq_ignore_ascii_case(b"RL.ACQUIRE")) {
+        needed.is_meant(CONCURRENCY.word);
+    }
+    let has_cost = options.iter().any(|option| matches!(option, Word::Cost | Word::CostOfLease));
+    if has_cost && matches!(what, What::Option | What::OrOption | What::NextSpec) {
+        needed.or_value("COST", word);
+    }
+    if what == What::OrOption {
+        needed.or_value("OR", word);
+    }
+    refused(word, Reason::Needed(needed))
 }
 
 fn keep(text: &[u8]) -> Result<Keep<'_>, Error> {
@@ -775,7 +836,7 @@ fn keep(text: &[u8]) -> Result<Keep<'_>, Error> {
     } else {
         Amount::parse_up(text).map(Keep::Amount)
     };
-    keep.ok_or_else(|| Error::out_of_range("keep", KEEP))
+    keep.ok_or_else(|| Error::out_of_range("keep", &KEEP, text))
 }
 
 /// Whether a limit can have that name.
@@ -786,10 +847,10 @@ pub fn is_name(text: &[u8]) -> bool {
 }
 
 fn name(text: &[u8]) -> Result<&[u8], Error> {
-    is_name(text).then_some(text).ok_or_else(|| Error::out_of_range("name", NAME))
+    is_name(text).then_some(text).ok_or_else(|| Error::out_of_range("name", &NAME, text))
 }
 
 fn id(text: &[u8]) -> Result<&[u8], Error> {
     let valid = (1..=MAX_ID).contains(&text.len());
-    valid.then_some(text).ok_or_else(|| Error::out_of_range("id", ID))
+    valid.then_some(text).ok_or_else(|| Error::out_of_range("id", &ID, text))
 }

@@ -9,7 +9,7 @@ use super::{AnyLimit, Numbers, Place, Spec};
 use crate::args::Args;
 use crate::ban::BanRule;
 use crate::bucket::Discipline;
-use crate::error::{Error, MustBe};
+use crate::error::{Error, MustBe, Reason, Syntax, What};
 use crate::name::MAX_NAME;
 use crate::{Amount, Ask};
 use std::borrow::Cow;
@@ -51,8 +51,10 @@ struct PolicyLimit {
     shadow: bool,
 }
 
-const COST_OF_POLICY: MustBe = MustBe { what: "a number from 0 to 1000000000000 in a policy", example: "1" };
-const POLICY: MustBe = MustBe { what: "a name of 1 to 256 bytes", example: "plan:pro" };
+const COST_OF_POLICY: MustBe = MustBe::number("a number", " from 0 to 1000000000000 in a policy", "1");
+const POLICY: MustBe = MustBe::other("a name of 1 to 256 bytes", "plan:pro");
+const SET: Syntax = Syntax { word: "RL.POLICYSET", arguments: "name [NX | VERSION version] spec [spec ...]" };
+const BEHIND_POLICY: Syntax = Syntax { word: "POLICY", arguments: "name [OR name ...]" };
 
 impl Policy {
     /// `spec [SHADOW] [spec [SHADOW] ...] [BAN strikes window block]`, and no more.
@@ -63,18 +65,18 @@ impl Policy {
         let (mut specs, mut limits, mut words, mut ban): (Vec<Spec>, Vec<_>, _, _) =
             (vec![], vec![], options::NONE, None);
         loop {
-            let word = args.word()?;
+            let word = args.argument("a spec", &SET)?;
             if is_ban(word) && !limits.is_empty() {
                 ban = Some(ban_rule(args)?);
                 break;
             }
             let place = if limits.is_empty() { Place::FirstOfPolicy } else { Place::NextOfPolicy };
-            let read = reader_behind(word, words, place, limits.len())?;
+            let read = reader_behind(word, words, place, limits.len(), Verb::Take)?;
             let mut behind = Behind::of_policy();
             let numbers = read(args, &mut behind)?;
             words = behind.words;
             let own = behind.options();
-            own.refuse_give_back(COST_OF_POLICY)?;
+            own.refuse_give_back(&COST_OF_POLICY)?;
             let spec = Terms::NONE.spec(&numbers, own)?;
             specs.iter().try_for_each(|other| spec.refuse_twin(other))?;
             specs.push(spec);
@@ -85,7 +87,7 @@ impl Policy {
             }
         }
         if let Some(word) = args.peek() {
-            return Err(options::refused(word, ", since BAN stands last"));
+            return Err(options::refused(word, Reason::BanStandsLast));
         }
         Ok(Policy::of(limits, ban))
     }
@@ -260,25 +262,24 @@ impl<'a> ByPolicy<'a> {
     pub fn behind(first: &'a [u8], args: &mut Args<'a>) -> Result<ByPolicy<'a>, Error> {
         let by = ByPolicy::behind_name(first, args, Verb::Take, &Terms::NONE, false)?;
         if let Some(word) = args.peek() {
-            let needed = options::names(OF_A_CALL);
-            return Err(options::refused(word, &format!(", where OR or an option is needed: {needed}")));
+            return Err(options::needed(word, What::OrOption, OF_A_CALL, false));
         }
         Ok(by)
     }
 
     /// What stands behind POLICY: of a call on one key.
     pub(super) fn of_key(args: &mut Args<'a>, verb: Verb, terms: &Terms<'a>) -> Result<ByPolicy<'a>, Error> {
-        let first = name_of_policy(args)?;
+        let first = name_behind(args)?;
         let by = ByPolicy::behind_name(first, args, verb, terms, false)?;
         match args.peek() {
-            Some(word) => Err(options::refused(word, ", since POLICY stands alone for its key")),
+            Some(word) => Err(options::refused(word, Reason::PolicyStandsAlone)),
             None => Ok(by),
         }
     }
 
     /// The same, of one key of several.
     pub(super) fn of_keys(args: &mut Args<'a>, verb: Verb, terms: &Terms<'a>) -> Result<ByPolicy<'a>, Error> {
-        let first = name_of_policy(args)?;
+        let first = name_behind(args)?;
         ByPolicy::behind_name(first, args, verb, terms, true)
     }
 
@@ -293,7 +294,7 @@ impl<'a> ByPolicy<'a> {
         let words = if one_of_several { OF_KEYS } else { OF_A_CALL };
         let mut others = Vec::new();
         while args.accept("OR") {
-            others.push(name_of_policy(args)?);
+            others.push(name_behind(args)?);
         }
         let own = Options::read(args, words)?;
         if one_of_several {
@@ -359,15 +360,24 @@ impl<'a> ByPolicy<'a> {
     }
 }
 
-/// `name`: of a policy.
+/// `name`: of a policy, where the server counts the words.
 ///
 /// # Errors
 /// The word, if it is missing, or no such name.
 #[inline(always)]
 pub fn name_of_policy<'a>(args: &mut Args<'a>) -> Result<&'a [u8], Error> {
-    let name = args.word()?;
+    valid(args.word()?)
+}
+
+/// `name`: behind POLICY or OR.
+fn name_behind<'a>(args: &mut Args<'a>) -> Result<&'a [u8], Error> {
+    valid(args.argument("name", &BEHIND_POLICY)?)
+}
+
+#[inline(always)]
+fn valid(name: &[u8]) -> Result<&[u8], Error> {
     let valid = (1..=MAX_NAME).contains(&name.len());
-    valid.then_some(name).ok_or_else(|| Error::out_of_range("name", POLICY))
+    valid.then_some(name).ok_or_else(|| Error::out_of_range("name", &POLICY, name))
 }
 
 #[cfg(test)]

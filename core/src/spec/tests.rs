@@ -1,9 +1,12 @@
+mod slips;
+
 use super::options::*;
 use super::window::WINDOW;
 use super::*;
 use crate::args::Words;
 use crate::ban::BanRule;
 use crate::calls::{amounts, call, lengths, units};
+use crate::error::{Hint, Position, one_of};
 use crate::{Decision, Timestamp, Verdict, look};
 use proptest::prelude::*;
 use std::borrow::Cow;
@@ -72,47 +75,63 @@ fn refuses_with_the_word_or_the_argument() {
         (
             "NOSUCH 1 1s",
             "ERR syntax error, unexpected 'NOSUCH', where an option, POLICY or an algorithm is needed: COST, UPTO, FORCE, \
-             MAXWAIT, KEEP, ONCE, SETTLE or EACH; TOKENBUCKET, LEAKYBUCKET, FIXED, SLIDING, SLIDINGLOG or CONCURRENCY",
+             MAXWAIT, KEEP, ONCE, SETTLE or EACH; TOKENBUCKET, LEAKYBUCKET, FIXED, SLIDING, SLIDINGLOG or CONCURRENCY; \
+             for a policy: RL.TAKE key POLICY name",
         ),
-        ("TOKENBUCKET 1 1 1s COST 1 COST 2", "ERR syntax error, unexpected 'COST'"),
-        ("TOKENBUCKET 1 1 1s UPTO FORCE", "ERR syntax error, unexpected 'FORCE'"),
+        ("TOKENBUCKET 1 1 1s COST 1 COST 2", "ERR syntax error, unexpected 'COST', which is there already"),
+        ("TOKENBUCKET 1 1 1s UPTO FORCE", "ERR syntax error, unexpected 'FORCE', since UPTO is there already"),
         (
             "FIXED 1 1s MAXWAIT 5s",
             "ERR syntax error, unexpected 'MAXWAIT', where an option of the spec before, BAN or an algorithm is needed: \
              COST, UPTO, FORCE, KEEP, AS, ALIGNED, OFFSET, ANCHOR, ONCE or SETTLE; TOKENBUCKET, LEAKYBUCKET, FIXED, SLIDING, \
              SLIDINGLOG or CONCURRENCY",
         ),
-        ("FIXED 1 1s ALIGNED aligned", "ERR syntax error, unexpected 'aligned'"),
-        ("CONCURRENCY 1 1s", "ERR wrong number of arguments"),
-        ("CONCURRENCY 1 1s me COST 0", "ERR cost must be a number above 0, up to 1000000000000, such as 1"),
-        ("CONCURRENCY 1 1s me COST -1", "ERR cost must be a number above 0, up to 1000000000000, such as 1"),
-        ("CONCURRENCY 1 0 me", "ERR ttl must be a duration from 1us to 3650d, such as 60s"),
-        ("TOKENBUCKET 1 1", "ERR wrong number of arguments"),
-        ("TOKENBUCKET 1 1 1s COST", "ERR wrong number of arguments"),
-        ("TOKENBUCKET x 1 1s", "ERR capacity must be a number from 0 to 1000000000000, such as 100"),
-        ("TOKENBUCKET 1 0 1s", "ERR refill must be a number from 0.000001 to 1000000000000, such as 100"),
-        ("LEAKYBUCKET 1 -1 1s", "ERR leak must be a number from 0.000001 to 1000000000000, such as 100"),
+        ("FIXED 1 1s ALIGNED aligned", "ERR syntax error, unexpected 'aligned', which is there already"),
+        ("CONCURRENCY 1 1s", "ERR holder is missing: CONCURRENCY limit ttl holder"),
+        ("CONCURRENCY 1 1s me COST 0", "ERR cost must be a number above 0, up to 1000000000000, such as 1, not '0'"),
+        ("CONCURRENCY 1 1s me COST -1", "ERR cost must be a number above 0, up to 1000000000000, such as 1, not '-1'"),
+        ("CONCURRENCY 1 0 me", "ERR ttl must be a duration from 1us to 3650d, such as 60s, not '0'"),
+        ("TOKENBUCKET 1 1", "ERR period is missing: TOKENBUCKET capacity refill period"),
+        ("TOKENBUCKET 1 1 1s COST", "ERR cost is missing: COST amount"),
+        (
+            "TOKENBUCKET x 1 1s",
+            "ERR capacity must be a number such as 100, not 'x' (TOKENBUCKET capacity refill period, with no key between)",
+        ),
+        ("TOKENBUCKET 1 0 1s", "ERR refill must be a number from 0.000001 to 1000000000000, such as 100, not '0'"),
+        ("LEAKYBUCKET 1 -1 1s", "ERR leak must be a number from 0.000001 to 1000000000000, such as 100, not '-1'"),
         (
             "TOKENBUCKET 1e12 1 1s",
-            "ERR refill must be enough to refill the capacity within 36500d, such as the capacity itself",
+            "ERR refill must be enough to refill the capacity within 36500d, such as the capacity itself, not '1'",
         ),
-        ("TOKENBUCKET 1 1 0s", "ERR period must be a duration from 1us to 3650d, such as 60s"),
-        ("SLIDING 1 1S", "ERR window must be a duration from 1us to 3650d, such as 60s"),
-        ("FIXED -1 1s", "ERR limit must be a number from 0 to 1000000000000, such as 100"),
-        ("FIXED 1 1s COST x", "ERR cost must be a number from -1000000000000 to 1000000000000, such as 1"),
-        ("FIXED 1 1s COST 0 UPTO", "ERR cost must be a whole number from 1 to 1000000000000 with UPTO, such as 10"),
-        ("FIXED 1 1s COST -1 UPTO", "ERR cost must be a whole number from 1 to 1000000000000 with UPTO, such as 10"),
+        ("TOKENBUCKET 1 1 0s", "ERR period must be a duration from 1us to 3650d, such as 60s, not '0s'"),
+        ("SLIDING 1 1S", "ERR window must be a duration such as 60s, not '1S' (units, in lower case: us ms s m h d)"),
+        ("FIXED -1 1s", "ERR limit must be a number from 0 to 1000000000000, such as 100, not '-1'"),
+        ("FIXED 1 1s COST x", "ERR cost must be a number such as 1, not 'x'"),
+        (
+            "FIXED 1 1s COST 0 UPTO",
+            "ERR cost must be a whole number from 1 to 1000000000000 with UPTO, such as 10, not '0'",
+        ),
+        (
+            "FIXED 1 1s COST -1 UPTO",
+            "ERR cost must be a whole number from 1 to 1000000000000 with UPTO, such as 10, not '-1'",
+        ),
         // Rounded up it would be one.
         (
             "FIXED 1 1s COST 0.9999999 UPTO",
-            "ERR cost must be a whole number from 1 to 1000000000000 with UPTO, such as 10",
+            "ERR cost must be a whole number from 1 to 1000000000000 with UPTO, such as 10, not '0.9999999'",
         ),
-        ("FIXED 1 1s COST 0.5 UPTO", "ERR cost must be a whole number from 1 to 1000000000000 with UPTO, such as 10"),
+        (
+            "FIXED 1 1s COST 0.5 UPTO",
+            "ERR cost must be a whole number from 1 to 1000000000000 with UPTO, such as 10, not '0.5'",
+        ),
         (
             "FIXED 1 1s COST -1 FORCE",
-            "ERR cost must be a number from 0 to 1000000000000 with FORCE or MAXWAIT, such as 1",
+            "ERR cost must be a number from 0 to 1000000000000 with FORCE or MAXWAIT, such as 1, not '-1'",
         ),
-        ("TOKENBUCKET 1 1 1s MAXWAIT 1x", "ERR maxwait must be 0 or a duration from 1us to 3650d, such as 500ms"),
+        (
+            "TOKENBUCKET 1 1 1s MAXWAIT 1x",
+            "ERR maxwait must be 0 or a duration such as 500ms, not '1x' (units: us ms s m h d)",
+        ),
     ] {
         assert_eq!(read(text).unwrap_err().to_string(), error, "{text}");
     }
@@ -165,20 +184,31 @@ fn a_throttle_is_a_bucket_of_one_more_than_its_burst() {
 
 #[test]
 fn a_throttle_is_refused_with_the_argument() {
-    const COUNT: &str = "ERR count must be a whole number from 1 to 1000000000000, such as 30";
-    const PERIOD: &str = "ERR period must be a whole number of seconds from 1 to 315360000, such as 60";
+    const COUNT: &str = "ERR count must be a whole number from 1 to 1000000000000, such as 30, not";
+    const PERIOD: &str = "ERR period must be a whole number of seconds from 1 to 315360000, such as 60, not";
     for (text, error) in [
-        ("15 30", "ERR wrong number of arguments"),
-        ("15 30 60 1 1", "ERR syntax error, unexpected '1'"),
-        ("1.5 30 60", "ERR max_burst must be a whole number from 0 to 999999999999, such as 15"),
-        ("1000000000000 30 60", "ERR max_burst must be a whole number from 0 to 999999999999, such as 15"),
-        ("15 0 60", COUNT),
-        ("15 1000000000001 60", COUNT),
-        ("15 30 0", PERIOD),
-        ("15 30 60s", PERIOD),
-        ("15 30 315360001", PERIOD),
-        ("15 30 60 -1", "ERR quantity must be a whole number from 0 to 1000000000000, such as 1"),
-        ("99 1 315360000", "ERR count must be enough to refill the burst within 36500d, such as max_burst itself"),
+        ("15 30", "ERR period is missing: RL.THROTTLE key max_burst count period [quantity]".to_owned()),
+        ("15 30 60 1 1", "ERR syntax error, unexpected '1'".to_owned()),
+        ("1.5 30 60", "ERR max_burst must be a whole number from 0 to 999999999999, such as 15, not '1.5'".to_owned()),
+        (
+            "1000000000000 30 60",
+            "ERR max_burst must be a whole number from 0 to 999999999999, such as 15, not '1000000000000'".to_owned(),
+        ),
+        ("15 0 60", format!("{COUNT} '0'")),
+        ("15 1000000000001 60", format!("{COUNT} '1000000000001'")),
+        ("15 30 0", format!("{PERIOD} '0'")),
+        (
+            "15 30 60s",
+            "ERR period must be a whole number of seconds such as 60, not '60s' \
+             (the order is key max_burst count period [quantity])"
+                .to_owned(),
+        ),
+        ("15 30 315360001", format!("{PERIOD} '315360001'")),
+        ("15 30 60 -1", "ERR quantity must be a whole number from 0 to 1000000000000, such as 1, not '-1'".to_owned()),
+        (
+            "99 1 315360000",
+            "ERR count must be enough to refill the burst within 36500d, such as max_burst itself, not '1'".to_owned(),
+        ),
     ] {
         assert_eq!(read_throttle(text).unwrap_err().to_string(), error, "{text}");
     }
@@ -186,15 +216,19 @@ fn a_throttle_is_refused_with_the_argument() {
 
 #[test]
 fn holders_are_names_of_1_to_256_bytes_and_one_at_least() {
-    const HOLDER: &str = "ERR holder must be a name of 1 to 256 bytes, such as worker-7";
+    const HOLDER: &str = "ERR holder must be a name of 1 to 256 bytes, such as worker-7, not";
     let (longest, too_long) = ([0xff; MAX_HOLDER], [b'x'; MAX_HOLDER + 1]);
     let read = |words: &[&[u8]]| holders(&mut Args::new(&words)).map(|holders| holders.concat());
     assert_eq!(read(&[b"RL.RELEASE", b"a"]), Ok(b"a".to_vec()));
     assert_eq!(read(&[b"RL.RELEASE", b"a", b"b", b"a"]), Ok(b"aba".to_vec()));
     assert_eq!(read(&[b"RL.RELEASE", &longest]), Ok(longest.to_vec()));
     assert_eq!(read(&[b"RL.RELEASE"]), Err(Error::WrongArity));
-    for words in [&[&b"RL.RELEASE"[..], b""][..], &[b"RL.RELEASE", b"a", b""], &[b"RL.RELEASE", &too_long]] {
-        assert_eq!(read(words).unwrap_err().to_string(), HOLDER);
+    for (words, shown) in [
+        (&[&b"RL.RELEASE"[..], b""][..], "''".to_owned()),
+        (&[b"RL.RELEASE", b"a", b""], "''".to_owned()),
+        (&[b"RL.RELEASE", &too_long], format!("'{}...'", "x".repeat(32))),
+    ] {
+        assert_eq!(read(words).unwrap_err().to_string(), format!("{HOLDER} {shown}"));
     }
 }
 
@@ -220,16 +254,16 @@ fn several_are_refused_with_numkeys_if_it_may_be_wrong_and_with_what_was_found()
         )
     };
     for (text, error) in [
-        ("0 a FIXED 5 6", MUST_BE.to_owned()),
-        ("a b FIXED 5 6 FIXED 5 6", MUST_BE.to_owned()),
-        ("9 a b FIXED 5 6 FIXED 5 6", MUST_BE.to_owned()),
+        ("0 a FIXED 5 6", format!("{MUST_BE}, not '0'")),
+        ("a b FIXED 5 6 FIXED 5 6", format!("{MUST_BE}, not 'a'")),
+        ("9 a b FIXED 5 6 FIXED 5 6", format!("{MUST_BE}, not '9'")),
         ("1 a b FIXED 5 6 FIXED 5 6", found("b")),
         ("3 a b FIXED 5 6 FIXED 5 6", found("5")),
         // A key twice is not what is wrong.
         ("6 a b FIXED 5 6 FIXED 5 6", found("5")),
         ("8 a b FIXED 5 6 FIXED 5 6", format!("{MUST_BE} (there are specs for 0 of 8 keys)")),
         ("2 a b FIXED 5 6", format!("{MUST_BE} (there are specs for 1 of 2 keys)")),
-        ("2 a b TOKENBUKET 5 5 6 FIXED 5 6", found("TOKENBUKET")),
+        ("2 a b TOKENBUKET 5 5 6 FIXED 5 6", format!("{}; did you mean TOKENBUCKET?", found("TOKENBUKET"))),
         ("1 a FIXED 5 6 FIXED 5 6", left("FIXED")),
         ("1 a FIXED 5 6 MAXWAIT 1s", left("MAXWAIT")),
         (
@@ -237,17 +271,17 @@ fn several_are_refused_with_numkeys_if_it_may_be_wrong_and_with_what_was_found()
             format!(
                 "ERR syntax error, unexpected 'TOKENBUKET', \
                  where an option of the spec before, POLICY or an algorithm is needed: \
-                 COST, UPTO, FORCE, KEEP, AS, ALIGNED, OFFSET, ANCHOR, ONCE or SETTLE; {names}"
+                 COST, UPTO, FORCE, KEEP, AS, ALIGNED, OFFSET, ANCHOR, ONCE or SETTLE; {names}; did you mean TOKENBUCKET?"
             ),
         ),
         (
             "2 a b FIXED 5 6 UPTO FIXED 5 6",
             "ERR syntax error, unexpected 'UPTO', since several limits grant all or nothing".to_owned(),
         ),
-        ("2 a b FIXED 5 6 FIXED 5", "ERR wrong number of arguments".to_owned()),
+        ("2 a b FIXED 5 6 FIXED 5", "ERR window is missing: FIXED limit window".to_owned()),
         (
             "2 a a FIXED 5 6 FIXED 5 6",
-            "ERR keys must be different from each other, such as {alice}:minute {alice}:day".to_owned(),
+            "ERR keys must be different from each other, such as {alice}:minute {alice}:day, not 'a' twice".to_owned(),
         ),
     ] {
         let words: Vec<&[u8]> = text.split(' ').map(str::as_bytes).collect();
@@ -439,25 +473,25 @@ fn what_a_call_is_for_is_what_its_cost_says_and_not_that_of_one_of_several() {
 #[test]
 fn a_spec_of_several_has_no_upto_or_negative_cost_of_its_own() {
     let upto = "ERR syntax error, unexpected 'UPTO', since several limits grant all or nothing";
-    let cost = "ERR cost must be a number from 0 to 1000000000000 behind one of several limits, such as 1";
+    let cost = "ERR cost must be a number from 0 to 1000000000000 behind one of several limits, such as 1, not";
     for (text, error) in [
         ("FIXED 10 1m UPTO SLIDING 9 1m", upto),
         ("UPTO FIXED 10 1m SLIDING 9 1m COST 2 UPTO", upto),
-        ("FIXED 10 1m COST -1 SLIDING 9 1m", cost),
-        ("COST -1 FIXED 10 1m SLIDING 9 1m COST -1", cost),
-        ("COST 0 FIXED 10 1m SLIDING 9 1m COST -0.0000001", cost),
+        ("FIXED 10 1m COST -1 SLIDING 9 1m", &format!("{cost} '-1'")),
+        ("COST -2 FIXED 10 1m SLIDING 9 1m COST -1", &format!("{cost} '-1'")),
+        ("COST 0 FIXED 10 1m SLIDING 9 1m COST -0.0000001", &format!("{cost} '-0.0000001'")),
         // What the call has is wrong even if no spec takes it.
         (
             "COST 0.5 UPTO FIXED 10 1m COST 1 SLIDING 9 1m COST 1",
-            "ERR cost must be a whole number from 1 to 1000000000000 with UPTO, such as 10",
+            "ERR cost must be a whole number from 1 to 1000000000000 with UPTO, such as 10, not '0.5'",
         ),
         (
             "COST -1 FORCE FIXED 10 1m COST 1 SLIDING 9 1m COST 1",
-            "ERR cost must be a number from 0 to 1000000000000 with FORCE or MAXWAIT, such as 1",
+            "ERR cost must be a number from 0 to 1000000000000 with FORCE or MAXWAIT, such as 1, not '-1'",
         ),
         (
             "COST -1 FIXED 10 1m FORCE SLIDING 9 1m",
-            "ERR cost must be a number from 0 to 1000000000000 with FORCE or MAXWAIT, such as 1",
+            "ERR cost must be a number from 0 to 1000000000000 with FORCE or MAXWAIT, such as 1, not '-1'",
         ),
     ] {
         assert_eq!(several(text).unwrap_err().to_string(), error, "{text}");
@@ -480,23 +514,26 @@ fn a_call_has_up_to_8_specs() {
 #[test]
 fn two_specs_are_told_apart_by_kind_and_window_or_by_names() {
     let unnamed = "ERR specs must be of different windows if of one kind, or told apart by names, such as \
-                   FIXED 10 1m AS burst";
-    let names = "ERR names must be different from each other for limits of one kind, such as AS requests";
-    let leases = "ERR syntax error, unexpected 'CONCURRENCY', since a key has one at most";
+                   FIXED 10 1m AS burst, not";
+    let unnamed = |one, other| format!("{unnamed} {one} and {other}");
+    let names =
+        "ERR names must be different from each other for limits of one kind, such as AS requests, not 'a' twice";
+    let names = || names.to_owned();
+    let leases = || "ERR syntax error, unexpected 'CONCURRENCY', since a key has one at most".to_owned();
     for (text, error) in [
-        ("TOKENBUCKET 10 1 1m TOKENBUCKET 20 2 60s", unnamed),
-        ("TOKENBUCKET 10 1 1m LEAKYBUCKET 20 2 1m", unnamed),
-        ("FIXED 10 1m FIXED 20 1m", unnamed),
-        ("FIXED 10 1m ALIGNED FIXED 20 1m ALIGNED", unnamed),
-        ("SLIDING 10 1m SLIDING 20 1m", unnamed),
-        ("SLIDING 10 1m STRICT SLIDING 20 1m STRICT", unnamed),
-        ("SLIDINGLOG 10 1m SLIDINGLOG 20 1m", unnamed),
-        ("FIXED 10 1m SLIDING 10 1m FIXED 10 2m FIXED 20 1m", unnamed),
-        ("FIXED 10 1m FIXED 20 1m KEEP 5 BAN 1 1s 1s", unnamed),
-        ("FIXED 10 1m AS a FIXED 20 2m AS a", names),
-        ("TOKENBUCKET 10 1 1m AS a LEAKYBUCKET 20 2 2m AS a", names),
-        ("CONCURRENCY 10 1m me CONCURRENCY 10 2m you", leases),
-        ("CONCURRENCY 10 1m me AS a CONCURRENCY 10 1m me AS b", leases),
+        ("TOKENBUCKET 10 1 1m TOKENBUCKET 20 2 60s", unnamed("TOKENBUCKET 10 1 1m", "TOKENBUCKET 20 2 1m")),
+        ("TOKENBUCKET 10 1 1m LEAKYBUCKET 20 2 1m", unnamed("TOKENBUCKET 10 1 1m", "LEAKYBUCKET 20 2 1m")),
+        ("FIXED 10 1m FIXED 20 1m", unnamed("FIXED 10 1m", "FIXED 20 1m")),
+        ("FIXED 10 1m ALIGNED FIXED 20 1m ALIGNED", unnamed("FIXED 10 1m ALIGNED", "FIXED 20 1m ALIGNED")),
+        ("SLIDING 10 1m SLIDING 20 1m", unnamed("SLIDING 10 1m", "SLIDING 20 1m")),
+        ("SLIDING 10 1m STRICT SLIDING 20 1m STRICT", unnamed("SLIDING 10 1m STRICT", "SLIDING 20 1m STRICT")),
+        ("SLIDINGLOG 10 1m SLIDINGLOG 20 1m", unnamed("SLIDINGLOG 10 1m", "SLIDINGLOG 20 1m")),
+        ("FIXED 10 1m SLIDING 10 1m FIXED 10 2m FIXED 20 1m", unnamed("FIXED 10 1m", "FIXED 20 1m")),
+        ("FIXED 10 1m FIXED 20 1m KEEP 5 BAN 1 1s 1s", unnamed("FIXED 10 1m", "FIXED 20 1m")),
+        ("FIXED 10 1m AS a FIXED 20 2m AS a", names()),
+        ("TOKENBUCKET 10 1 1m AS a LEAKYBUCKET 20 2 2m AS a", names()),
+        ("CONCURRENCY 10 1m me CONCURRENCY 10 2m you", leases()),
+        ("CONCURRENCY 10 1m me AS a CONCURRENCY 10 1m me AS b", leases()),
     ] {
         assert_eq!(several(text).unwrap_err().to_string(), error, "{text}");
     }
@@ -544,11 +581,11 @@ fn a_name_stands_behind_the_numbers() {
         let text = format!("FIXED 9 1m CONCURRENCY 9 1m me AS {name}");
         assert_eq!(several(&text).unwrap().specs[1].name, Some(name.as_bytes()));
     }
-    let refused = Error::out_of_range("name", NAME).to_string();
     for name in ["", " ", "a b", "a.b", "a%", "\u{e4}", "a\n", &format!("{longest}x")] {
+        let refused = Error::out_of_range("name", &NAME, name.as_bytes()).to_string();
         assert_eq!(said(&["FIXED", "9", "1m", "AS", name]).unwrap_err(), refused, "{name:?}");
     }
-    assert_eq!(said(&["FIXED", "9", "1m", "AS"]).unwrap_err(), Error::WrongArity.to_string());
+    assert_eq!(said(&["FIXED", "9", "1m", "AS"]).unwrap_err(), "ERR name is missing: AS name");
 }
 
 #[test]
@@ -566,16 +603,18 @@ fn a_call_that_counts_once_has_an_id_and_a_time() {
             assert_eq!(counts, Counts::Once { id: id.as_bytes().to_vec().leak(), ttl: minute }, "{text}");
         }
     }
-    let with_once = "ERR cost must be a number from 0 to 1000000000000 with ONCE, such as 1";
+    let with_once = "ERR cost must be a number from 0 to 1000000000000 with ONCE, such as 1, not '-1'";
     let too_late = "which is for all specs and stands before the first";
-    let (id, ttl) = (Error::out_of_range("id", ID).to_string(), Error::out_of_range("ttl", DURATION).to_string());
+    let id = |id: &str| Error::out_of_range("id", &ID, id.as_bytes()).to_string();
+    let ttl = |ttl: &[u8]| Error::out_of_range("ttl", &DURATION, ttl).to_string();
     for (text, error) in [
-        ("ONCE  1m FIXED 9 1m", id.as_str()),
-        (&format!("ONCE {longest}x 1m FIXED 9 1m"), &id),
-        ("ONCE a 0 FIXED 9 1m", &ttl),
-        ("ONCE a b FIXED 9 1m", &ttl),
-        ("ONCE a", "ERR wrong number of arguments"),
-        ("ONCE a 1m", "ERR wrong number of arguments"),
+        ("ONCE  1m FIXED 9 1m", id("").as_str()),
+        (&format!("ONCE {longest}x 1m FIXED 9 1m"), &id(&format!("{longest}x"))),
+        ("ONCE a 0 FIXED 9 1m", &ttl(b"0")),
+        ("ONCE a b FIXED 9 1m", &ttl(b"b")),
+        ("ONCE", "ERR id is missing: ONCE id ttl"),
+        ("ONCE a", "ERR ttl is missing: ONCE id ttl"),
+        ("ONCE a 1m", "ERR a spec is missing: RL.TAKE key [options] spec [spec ...]"),
         ("ONCE a 1m COST -1 FIXED 9 1m SLIDING 9 1m", with_once),
         ("ONCE a 1m COST -1 FIXED 9 1m COST 1 SLIDING 9 1m COST 1", with_once),
         ("ONCE a 1m FIXED 9 1m COST -1", with_once),
@@ -589,8 +628,8 @@ fn a_call_that_counts_once_has_an_id_and_a_time() {
         ("ONCE a 1m FIXED 9 1m ONCE b 1m", "ERR syntax error, unexpected 'ONCE', since the call has an id already"),
         ("ONCE a 1m FIXED 9 1m SETTLE a 1", "ERR syntax error, unexpected 'SETTLE', since the call has an id already"),
         ("SETTLE a 1 FIXED 9 1m ONCE a 1m", "ERR syntax error, unexpected 'ONCE', since the call has an id already"),
-        ("ONCE a 1m SETTLE a 1 FIXED 9 1m", "ERR syntax error, unexpected 'SETTLE'"),
-        ("EACH EACH FIXED 9 1m", "ERR syntax error, unexpected 'EACH'"),
+        ("ONCE a 1m SETTLE a 1 FIXED 9 1m", "ERR syntax error, unexpected 'SETTLE', since ONCE is there already"),
+        ("EACH EACH FIXED 9 1m", "ERR syntax error, unexpected 'EACH', which is there already"),
     ] {
         assert_eq!(several(text).unwrap_err().to_string(), error, "{text}");
     }
@@ -631,8 +670,12 @@ fn a_settlement_says_an_amount_in_place_of_a_cost() {
             format!("ERR syntax error, unexpected '{word}', since SETTLE says what the call turned out to cost");
         assert_eq!(several(text).unwrap_err().to_string(), expected, "{text}");
     }
-    let amount = Error::out_of_range("amount", SETTLED).to_string();
-    for text in ["SETTLE a x FIXED 9 1m", "SETTLE a -1 FIXED 9 1m", "FIXED 9 1m SETTLE a 1000000000001"] {
+    for (text, word) in [
+        ("SETTLE a x FIXED 9 1m", "x"),
+        ("SETTLE a -1 FIXED 9 1m", "-1"),
+        ("FIXED 9 1m SETTLE a 1000000000001", "1000000000001"),
+    ] {
+        let amount = Error::out_of_range("amount", &SETTLED, word.as_bytes()).to_string();
         assert_eq!(several(text).unwrap_err().to_string(), amount, "{text}");
     }
 }
@@ -650,7 +693,10 @@ fn a_look_settles_nothing_and_has_no_use_for_an_id() {
         assert_eq!(peek(text).unwrap_err().to_string(), refused, "{text}");
     }
     // It is read all the same.
-    assert_eq!(peek("FIXED 9 1m ONCE a x").unwrap_err().to_string(), Error::out_of_range("ttl", DURATION).to_string());
+    assert_eq!(
+        peek("FIXED 9 1m ONCE a x").unwrap_err().to_string(),
+        Error::out_of_range("ttl", &DURATION, b"x").to_string()
+    );
 }
 
 #[test]
@@ -676,20 +722,24 @@ fn a_ban_stands_last() {
     ] {
         assert_eq!(several(text).unwrap().ban, expected, "{text}");
     }
-    let strikes = "ERR strikes must be a whole number from 1 to 4294967295, such as 10";
+    let strikes = "ERR strikes must be a whole number from 1 to 4294967295, such as 10, not";
     for (text, error) in [
         ("BAN 1 1s 1s", "ERR syntax error, unexpected 'BAN', which stands behind the last spec"),
         ("COST 1 ban 1 1s 1s", "ERR syntax error, unexpected 'ban', which stands behind the last spec"),
         ("FIXED 9 1m BAN 1 1s 1s SLIDING 9 1m", "ERR syntax error, unexpected 'SLIDING', since BAN stands last"),
         ("FIXED 9 1m BAN 1 1s 1s COST 1", "ERR syntax error, unexpected 'COST', since BAN stands last"),
         ("FIXED 9 1m BAN 1 1s 1s BAN 1 1s 1s", "ERR syntax error, unexpected 'BAN', since BAN stands last"),
-        ("FIXED 9 1m BAN 1 1s", "ERR wrong number of arguments"),
-        ("FIXED 9 1m BAN", "ERR wrong number of arguments"),
-        ("FIXED 9 1m BAN 0 1s 1s", strikes),
-        ("FIXED 9 1m BAN 4294967296 1s 1s", strikes),
-        ("FIXED 9 1m BAN 1.5 1s 1s", strikes),
-        ("FIXED 9 1m BAN 1 0 1s", "ERR window must be a duration from 1us to 3650d, such as 60s"),
-        ("FIXED 9 1m BAN 1 1s x", "ERR block must be a duration from 1us to 3650d, such as 60s"),
+        ("FIXED 9 1m BAN 1 1s", "ERR block is missing: BAN strikes window block"),
+        ("FIXED 9 1m BAN", "ERR strikes is missing: BAN strikes window block"),
+        ("FIXED 9 1m BAN 0 1s 1s", &format!("{strikes} '0'")),
+        ("FIXED 9 1m BAN 4294967296 1s 1s", &format!("{strikes} '4294967296'")),
+        ("FIXED 9 1m BAN 1.5 1s 1s", &format!("{strikes} '1.5'")),
+        (
+            "FIXED 9 1m BAN 1m 10 1h",
+            "ERR strikes must be a whole number such as 10, not '1m' (the order is strikes window block)",
+        ),
+        ("FIXED 9 1m BAN 1 0 1s", "ERR window must be a duration from 1us to 3650d, such as 60s, not '0'"),
+        ("FIXED 9 1m BAN 1 1s x", "ERR block must be a duration such as 60s, not 'x' (units: us ms s m h d)"),
     ] {
         assert_eq!(several(text).unwrap_err().to_string(), error, "{text}");
     }
@@ -704,7 +754,7 @@ fn a_command_of_its_own_has_one_spec() {
         ("FIXED 9 1m COST 1 POLICY a", "POLICY"),
     ] {
         let needed = "where an option is needed: COST, UPTO, FORCE, KEEP, AS, ALIGNED, OFFSET, ANCHOR, ONCE or SETTLE";
-        let expected = format!("ERR syntax error, unexpected '{word}', {needed}");
+        let expected = format!("ERR syntax error, unexpected '{word}', {needed}; did you mean RL.TAKE?");
         assert_eq!(read_alone(text).unwrap_err().to_string(), expected);
     }
     for (text, ask) in [
@@ -760,8 +810,6 @@ fn an_acquire_may_wait_as_long_as_it_takes_or_for_a_time() {
         ("9 1m me", Block::No),
         ("9 1m me COST 2 KEEP 1", Block::No),
         ("9 1m me BLOCK 0", Block::Forever),
-        ("9 1m me BLOCK 0s", Block::Forever),
-        ("9 1m me BLOCK 0.0", Block::Forever),
         ("9 1m me block 1us", Block::For(Span::MICROSECOND)),
         ("9 1m me Block 5", Block::For(Span::SECOND.times(5))),
         ("9 1m me BLOCK 1.5s", Block::For(Span::from_micros(1_500_000))),
@@ -801,20 +849,27 @@ fn to_block_stands_anywhere_among_the_options_and_changes_none_of_them() {
 
 #[test]
 fn how_long_to_block_is_refused_whatever_it_says() {
-    let expected = "ERR block must be 0 (no end) or a duration from 1us to 3650d, such as 5s";
-    for block in NO_DURATIONS {
+    // Only the bare 0 has no end.
+    let zeros = NO_TIME.into_iter().filter(|zero| *zero != "0");
+    for block in zeros.chain(NO_DURATIONS) {
         let words: Vec<&[u8]> = ["RL.ACQUIRE", "9", "1m", "me", "BLOCK", block].map(str::as_bytes).into();
         let error = Spec::acquire(&mut Args::new(&words), &mut Behind::default()).unwrap_err();
-        assert_eq!(error.to_string(), expected, "{block:?}");
+        let must_be = MustBe::duration("0 (no end) or a duration", " from 1us to 3650d", "5s");
+        let expected = Error::out_of_range("block", Box::leak(Box::new(must_be)), block.as_bytes());
+        assert_eq!(error, expected, "{block:?}");
     }
     for (text, error) in [
-        ("9 1m me BLOCK", "ERR wrong number of arguments"),
-        ("9 1m me NX BLOCK", "ERR wrong number of arguments"),
-        ("9 1m me BLOCK NX", expected),
-        ("9 1m me BLOCK 5s BLOCK 5s", "ERR syntax error, unexpected 'BLOCK'"),
-        ("9 1m me BLOCK 0 NX block 0", "ERR syntax error, unexpected 'block'"),
-        ("9 1m me BLOCK 5s NX COST 2 NX", "ERR syntax error, unexpected 'NX'"),
-        ("9 1m me BLOCK 5s COST 0", "ERR cost must be a number above 0, up to 1000000000000, such as 1"),
+        ("9 1m me BLOCK", "ERR block is missing: BLOCK duration"),
+        ("9 1m me NX BLOCK", "ERR block is missing: BLOCK duration"),
+        ("9 1m me BLOCK NX", "ERR block must be 0 (no end) or a duration such as 5s, not 'NX' (units: us ms s m h d)"),
+        (
+            "9 1m me BLOCK 4000d",
+            "ERR block must be 0 (no end) or a duration from 1us to 3650d, such as 5s, not '4000d'",
+        ),
+        ("9 1m me BLOCK 5s BLOCK 5s", "ERR syntax error, unexpected 'BLOCK', which is there already"),
+        ("9 1m me BLOCK 0 NX block 0", "ERR syntax error, unexpected 'block', which is there already"),
+        ("9 1m me BLOCK 5s NX COST 2 NX", "ERR syntax error, unexpected 'NX', which is there already"),
+        ("9 1m me BLOCK 5s COST 0", "ERR cost must be a number above 0, up to 1000000000000, such as 1, not '0'"),
     ] {
         assert_eq!(acquire(text).unwrap_err(), error, "{text}");
     }
@@ -824,7 +879,8 @@ fn how_long_to_block_is_refused_whatever_it_says() {
         ("9 1m me NX UPTO BLOCK 5s", "UPTO"),
         ("9 1m me BLOCK 5s FIXED 9 1m", "FIXED"),
     ] {
-        let needed = "where an option is needed: COST, KEEP, AS, NX or BLOCK";
+        let meant = if word == "FIXED" { "; did you mean RL.TAKE?" } else { "" };
+        let needed = format!("where an option is needed: COST, KEEP, AS, NX or BLOCK{meant}");
         assert_eq!(acquire(text).unwrap_err(), format!("ERR syntax error, unexpected '{word}', {needed}"), "{text}");
     }
 }
@@ -925,9 +981,9 @@ fn what_is_kept_is_an_amount_or_a_share_of_the_limit() {
         }
         assert_eq!(kept(&format!("{text} FIXED 10 1m")), (expected, units(10).minus(expected)), "{text}");
     }
-    let refused = Error::out_of_range("keep", KEEP).to_string();
     for keep in ["", "x", "-1", "-1%", "%", "100.0000001%", "100.00000000000000000000000000001%", "101%", "1e3%", "5 %"]
     {
+        let refused = Error::out_of_range("keep", &KEEP, keep.as_bytes()).to_string();
         for limit in ["10", "0"] {
             assert_eq!(said(&["FIXED", limit, "1m", "KEEP", keep]).unwrap_err(), refused, "{keep:?}");
         }
@@ -1003,6 +1059,24 @@ fn to_keep_more_than_there_is_never_passes() {
     assert_eq!(decide(plain(leaked(wait)).unwrap()).verdict, Verdict::Never);
     for look in ["COST 0 CONCURRENCY 10 1m me KEEP 11", "CONCURRENCY 10 1m me KEEP 11"] {
         assert_eq!(decide(plain(leaked(look)).unwrap()).verdict, Verdict::Never);
+    }
+}
+
+#[test]
+fn a_look_is_a_look_whatever_it_keeps() {
+    for (text, purpose) in [
+        ("FIXED 10 1m COST 0 AS a KEEP 9", Purpose::Look),
+        ("FIXED 10 1m COST 0 AS a KEEP 11", Purpose::Look),
+        ("COST 0 KEEP 11 FIXED 10 1m AS a", Purpose::Look),
+        ("COST 0 MAXWAIT 1s KEEP 11 TOKENBUCKET 10 1 1s AS a", Purpose::Look),
+        ("COST 0 FIXED 10 1m SLIDING 10 1m KEEP 11", Purpose::Look),
+        ("COST 0 KEEP 11 CONCURRENCY 10 1m me AS a", Purpose::Look),
+        ("FIXED 10 1m COST 0.000001 AS a KEEP 11", Purpose::Charge),
+        ("FIXED 10 1m UPTO AS a KEEP 11", Purpose::Charge),
+    ] {
+        let call = several(text).unwrap();
+        assert_eq!(call.purpose, purpose, "{text}");
+        assert_eq!(call.specs.iter().all(|spec| spec.ask.is_look()), purpose == Purpose::Look, "{text}");
     }
 }
 
@@ -1161,7 +1235,7 @@ fn options_before_the_first_spec_are_for_all_keys() {
         let told = read(text).unwrap_err().to_string();
         assert!(told.starts_with(&format!("ERR syntax error, {error}")), "{text}: {told}");
     }
-    let with_once = Err(Error::out_of_range("cost", COST_WITH_ONCE));
+    let with_once = Err(Error::out_of_range("cost", &COST_WITH_ONCE, b"-1"));
     assert_eq!(read("1 a ONCE a 1m COST -1 FIXED 9 1m"), with_once);
     assert_eq!(read("1 a ONCE a 1m FIXED 9 1m COST -1"), with_once);
     assert_eq!(read("2 a b COST 5"), Err(Error::TooFewSpecs { keys: 2, specs: 0 }));
@@ -1181,6 +1255,12 @@ const ARGUMENTS: [(&str, &[(&str, &str)]); 6] = [
     ("SLIDINGLOG", &[("limit", "10"), ("window", "60s")]),
     ("CONCURRENCY", &[("limit", "10"), ("ttl", "60s"), ("holder", "me")]),
 ];
+
+/// How the arguments of an algorithm stand behind its name.
+fn syntax(algorithm: &str) -> &'static Syntax {
+    let all = [&TOKEN_BUCKET, &LEAKY_BUCKET, &FIXED, &SLIDING, &SLIDING_LOG, &CONCURRENCY];
+    all.into_iter().find(|syntax| syntax.word == algorithm).unwrap()
+}
 
 /// An algorithm and a word for each of its arguments.
 fn valid(algorithm: &'static str, arguments: &[(&str, &'static str)]) -> Vec<&'static str> {
@@ -1273,18 +1353,23 @@ fn an_argument_is_refused_by_its_name_whatever_it_says() {
     let durations = || NO_DURATIONS.iter().chain(&NO_TIME).copied().chain(long.iter().map(String::as_str));
     for (algorithm, arguments) in ARGUMENTS {
         for (place, (name, _)) in arguments.iter().enumerate() {
-            let (refused, must_be): (Vec<&str>, MustBe) = match *name {
-                "capacity" | "limit" => (amounts().collect(), AMOUNT),
-                "refill" | "leak" => (amounts().chain(TOO_SLOW).collect(), RATE),
-                "holder" => (vec![""], HOLDER),
-                "window" if algorithm == "FIXED" => (durations().collect(), WINDOW),
-                _ => (durations().collect(), DURATION),
+            let (refused, must_be): (Vec<&str>, &MustBe) = match *name {
+                "capacity" | "limit" => (amounts().collect(), &AMOUNT),
+                "refill" | "leak" => (amounts().chain(TOO_SLOW).collect(), &RATE),
+                "holder" => (vec![""], &HOLDER),
+                _ => (durations().collect(), &DURATION),
             };
+            let position = Position { syntax: syntax(algorithm), is_first: place == 0 };
             for word in refused {
                 let mut words = valid(algorithm, arguments);
                 words[place + 1] = word;
-                let expected = Error::out_of_range(name, must_be).to_string();
-                assert_eq!(said(&words).unwrap_err(), expected, "{algorithm} {name} {word:?}");
+                let of_calendar = algorithm == "FIXED" && *name == "window" && matches!(word, "1w" | "1y");
+                let expected = if of_calendar {
+                    Error::hinted(name, &WINDOW, word.as_bytes(), Hint::NotAligned)
+                } else {
+                    Error::out_of_place(name, must_be, word.as_bytes(), position)
+                };
+                assert_eq!(said(&words).unwrap_err(), expected.to_string(), "{algorithm} {name} {word:?}");
             }
         }
     }
@@ -1295,16 +1380,16 @@ fn a_cost_and_a_maxwait_are_refused_whatever_they_say() {
     let negative: Vec<String> = TOO_MUCH.iter().map(|much| format!("-{much}")).collect();
     let costs = NO_NUMBERS.iter().chain(&TOO_MUCH).copied().chain(negative.iter().map(String::as_str));
     for (algorithm, arguments) in ARGUMENTS {
-        let must_be = if algorithm == "CONCURRENCY" { COST_OF_LEASE } else { COST };
+        let must_be = if algorithm == "CONCURRENCY" { &COST_OF_LEASE } else { &COST };
         for cost in costs.clone().chain(["-.5", "-1.", "-+1"]) {
             let words = [valid(algorithm, arguments), vec!["COST", cost]].concat();
-            let expected = Error::out_of_range("cost", must_be).to_string();
+            let expected = Error::out_of_range("cost", must_be, cost.as_bytes()).to_string();
             assert_eq!(said(&words).unwrap_err(), expected, "{algorithm} {cost:?}");
         }
     }
     for maxwait in NO_DURATIONS {
         let words = ["TOKENBUCKET", "10", "1", "1s", "MAXWAIT", maxwait];
-        let expected = Error::out_of_range("maxwait", PATIENCE).to_string();
+        let expected = Error::out_of_range("maxwait", &PATIENCE, maxwait.as_bytes()).to_string();
         assert_eq!(said(&words).unwrap_err(), expected, "{maxwait:?}");
     }
 }
@@ -1422,46 +1507,58 @@ fn a_word_out_of_place_is_told_with_those_that_there_are() {
         ("CONCURRENCY 10 60s me SETTLE a 1", "SETTLE", LEASES),
         ("CONCURRENCY 10 60s me extra", "extra", LEASES),
     ] {
+        let meant = match word {
+            "COSTS" => "; did you mean COST?",
+            "5" => "; did you mean COST '5'?",
+            _ => "",
+        };
         let needed = format!("an option of the spec before, BAN or an algorithm is needed: {options}; {algorithms}");
-        let expected = Error::unexpected_where(word.as_bytes(), &format!(", where {needed}"));
-        assert_eq!(read(text), Err(expected), "{text}");
-        let expected = Error::unexpected_where(word.as_bytes(), &format!(", where an option is needed: {options}"));
-        assert_eq!(read_alone(text).map(|_| ()), Err(expected), "{text}");
+        let expected = format!("ERR syntax error, unexpected '{word}', where {needed}{meant}");
+        assert_eq!(read(text).unwrap_err().to_string(), expected, "{text}");
+        let expected = format!("ERR syntax error, unexpected '{word}', where an option is needed: {options}{meant}");
+        assert_eq!(read_alone(text).unwrap_err().to_string(), expected, "{text}");
     }
-    for (text, word) in [
+    for (text, word, there) in [
         // Twice
-        ("TOKENBUCKET 10 1 1s COST 1 COST 1", "COST"),
-        ("TOKENBUCKET 10 1 1s cost 1 UPTO cost 1", "cost"),
-        ("TOKENBUCKET 10 1 1s UPTO UPTO", "UPTO"),
-        ("TOKENBUCKET 10 1 1s FORCE COST 1 force", "force"),
-        ("TOKENBUCKET 10 1 1s MAXWAIT 1s MAXWAIT 1s", "MAXWAIT"),
-        ("TOKENBUCKET 10 1 1s KEEP 1 KEEP 10%", "KEEP"),
-        ("TOKENBUCKET 10 1 1s AS a AS b", "AS"),
-        ("TOKENBUCKET 10 1 1s ONCE a 1s ONCE b 1s", "ONCE"),
-        ("TOKENBUCKET 10 1 1s SETTLE a 1 SETTLE b 1", "SETTLE"),
-        ("FIXED 10 60s ALIGNED COST 1 Aligned", "Aligned"),
-        ("SLIDING 10 60s STRICT STRICT", "STRICT"),
-        ("SLIDINGLOG 10 60s COST 1 COST 1", "COST"),
-        ("CONCURRENCY 10 60s me COST 1 COST 1", "COST"),
-        ("CONCURRENCY 10 60s me NX COST 1 nx", "nx"),
+        ("TOKENBUCKET 10 1 1s COST 1 COST 1", "COST", ""),
+        ("TOKENBUCKET 10 1 1s cost 1 UPTO cost 1", "cost", ""),
+        ("TOKENBUCKET 10 1 1s UPTO UPTO", "UPTO", ""),
+        ("TOKENBUCKET 10 1 1s FORCE COST 1 force", "force", ""),
+        ("TOKENBUCKET 10 1 1s MAXWAIT 1s MAXWAIT 1s", "MAXWAIT", ""),
+        ("TOKENBUCKET 10 1 1s KEEP 1 KEEP 10%", "KEEP", ""),
+        ("TOKENBUCKET 10 1 1s AS a AS b", "AS", ""),
+        ("TOKENBUCKET 10 1 1s ONCE a 1s ONCE b 1s", "ONCE", ""),
+        ("TOKENBUCKET 10 1 1s SETTLE a 1 SETTLE b 1", "SETTLE", ""),
+        ("FIXED 10 60s ALIGNED COST 1 Aligned", "Aligned", ""),
+        ("SLIDING 10 60s STRICT STRICT", "STRICT", ""),
+        ("SLIDINGLOG 10 60s COST 1 COST 1", "COST", ""),
+        ("CONCURRENCY 10 60s me COST 1 COST 1", "COST", ""),
+        ("CONCURRENCY 10 60s me NX COST 1 nx", "nx", ""),
         // Two of which there may be one
-        ("TOKENBUCKET 10 1 1s UPTO FORCE", "FORCE"),
-        ("TOKENBUCKET 10 1 1s FORCE UPTO", "UPTO"),
-        ("TOKENBUCKET 10 1 1s UPTO MAXWAIT 1s", "MAXWAIT"),
-        ("TOKENBUCKET 10 1 1s MAXWAIT 1s COST 1 FORCE", "FORCE"),
-        ("TOKENBUCKET 10 1 1s ONCE a 1s SETTLE a 1", "SETTLE"),
-        ("LEAKYBUCKET 10 1 1s UPTO FORCE", "FORCE"),
-        ("FIXED 10 60s UPTO ALIGNED FORCE", "FORCE"),
-        ("SLIDING 10 60s FORCE STRICT UPTO", "UPTO"),
-        ("SLIDINGLOG 10 60s FORCE UPTO", "UPTO"),
+        ("TOKENBUCKET 10 1 1s UPTO FORCE", "FORCE", "UPTO"),
+        ("TOKENBUCKET 10 1 1s FORCE UPTO", "UPTO", "FORCE"),
+        ("TOKENBUCKET 10 1 1s UPTO MAXWAIT 1s", "MAXWAIT", "UPTO"),
+        ("TOKENBUCKET 10 1 1s MAXWAIT 1s COST 1 FORCE", "FORCE", "MAXWAIT"),
+        ("TOKENBUCKET 10 1 1s ONCE a 1s SETTLE a 1", "SETTLE", "ONCE"),
+        ("LEAKYBUCKET 10 1 1s UPTO FORCE", "FORCE", "UPTO"),
+        ("FIXED 10 60s UPTO ALIGNED FORCE", "FORCE", "UPTO"),
+        ("SLIDING 10 60s FORCE STRICT UPTO", "UPTO", "FORCE"),
+        ("SLIDINGLOG 10 60s FORCE UPTO", "UPTO", "FORCE"),
     ] {
-        let expected = Err(Error::unexpected(word.as_bytes()));
+        let reason = if there.is_empty() { Reason::Again } else { Reason::Beside(there) };
+        let expected = Err(Error::unexpected(word.as_bytes(), reason));
         assert_eq!((read(text), read_alone(text).map(|spec| spec.ask)), (expected.clone(), expected), "{text}");
     }
     for name in ["RL.FIXED", "THROTTLE", "FIXE", "STRICT", "10", "AS"] {
         let options = "COST, UPTO, FORCE, MAXWAIT, KEEP, ONCE, SETTLE or EACH";
         let needed = format!("an option, POLICY or an algorithm is needed: {options}; {algorithms}");
-        let expected = format!("ERR syntax error, unexpected '{name}', where {needed}");
+        let meant = match name {
+            "RL.FIXED" | "FIXE" => "; did you mean FIXED?",
+            // No policy is likely to be called so.
+            "10" => "",
+            _ => "; for a policy: RL.TAKE key POLICY name",
+        };
+        let expected = format!("ERR syntax error, unexpected '{name}', where {needed}{meant}");
         assert_eq!(said(&[name, "10", "60s"]).unwrap_err(), expected);
         assert_eq!(said(&["COST", "5", name, "10", "60s"]).unwrap_err(), expected);
     }
@@ -1471,7 +1568,7 @@ fn a_word_out_of_place_is_told_with_those_that_there_are() {
 fn a_cost_that_goes_with_no_other_option_is_told() {
     for (algorithm, arguments) in &ARGUMENTS[..5] {
         let words = |options: &[&'static str]| [&valid(algorithm, arguments), options].concat();
-        let upto = Error::out_of_range("cost", COST_UPTO).to_string();
+        let upto = |cost: &str| Error::out_of_range("cost", &COST_UPTO, cost.as_bytes()).to_string();
         for cost in [
             "0",
             "-0",
@@ -1485,17 +1582,17 @@ fn a_cost_that_goes_with_no_other_option_is_told() {
             "-1",
             "-0.0000001",
         ] {
-            assert_eq!(said(&words(&["COST", cost, "UPTO"])).unwrap_err(), upto, "{algorithm} {cost}");
-            assert_eq!(said(&words(&["UPTO", "COST", cost])).unwrap_err(), upto, "{algorithm} {cost}");
+            assert_eq!(said(&words(&["COST", cost, "UPTO"])).unwrap_err(), upto(cost), "{algorithm} {cost}");
+            assert_eq!(said(&words(&["UPTO", "COST", cost])).unwrap_err(), upto(cost), "{algorithm} {cost}");
         }
         for (cost, most) in [("1", 1), ("1.0", 1), ("1e0", 1), ("10e-1", 1), ("1000000000000", 1_000_000_000_000)] {
             assert_eq!(said(&words(&["UPTO", "COST", cost])).unwrap().1, Ask::UpTo(units(most)), "{algorithm} {cost}");
         }
-        let with_mode = Error::out_of_range("cost", COST_WITH_MODE).to_string();
         let modes: &[&[&str]] =
             if *algorithm == "TOKENBUCKET" { &[&["FORCE"], &["MAXWAIT", "1s"]] } else { &[&["FORCE"]] };
         for mode in modes {
             for cost in ["-1", "-0.0000001", "-1e12"] {
+                let with_mode = Error::out_of_range("cost", &COST_WITH_MODE, cost.as_bytes()).to_string();
                 let (cost, mode) = (vec!["COST", cost], mode.to_vec());
                 for options in [[cost.clone(), mode.clone()].concat(), [mode, cost].concat()] {
                     assert_eq!(said(&words(&options)).unwrap_err(), with_mode, "{algorithm} {options:?}");
@@ -1507,22 +1604,44 @@ fn a_cost_that_goes_with_no_other_option_is_told() {
         }
     }
     for cost in ["0", "-0", "-1"] {
-        let expected = Error::out_of_range("cost", COST_OF_LEASE).to_string();
+        let expected = Error::out_of_range("cost", &COST_OF_LEASE, cost.as_bytes()).to_string();
         assert_eq!(said(&["CONCURRENCY", "5", "60s", "me", "COST", cost]).unwrap_err(), expected);
     }
 }
 
 #[test]
-fn a_missing_word_is_a_wrong_number_of_arguments() {
-    let missing = Error::WrongArity.to_string();
+fn a_missing_word_is_told_with_the_words_around_it() {
     for (algorithm, arguments) in ARGUMENTS {
         let words = valid(algorithm, arguments);
-        for length in 0..words.len() {
-            assert_eq!(said(&words[..length]).unwrap_err(), missing, "{algorithm} {length}");
+        assert_eq!(said(&[]).unwrap_err(), "ERR a spec is missing: RL.TAKE key [options] spec [spec ...]");
+        for (place, (name, _)) in arguments.iter().enumerate() {
+            let expected = format!("ERR {name} is missing: {}", syntax(algorithm));
+            assert_eq!(said(&words[..=place]).unwrap_err(), expected, "{algorithm} {place}");
         }
-        assert_eq!(said(&[&words[..], &["COST"]].concat()).unwrap_err(), missing, "{algorithm}");
+        let told = said(&[&words[..], &["COST"]].concat()).unwrap_err();
+        assert_eq!(told, "ERR cost is missing: COST amount", "{algorithm}");
     }
-    assert_eq!(said(&["TOKENBUCKET", "10", "1", "1s", "MAXWAIT"]).unwrap_err(), missing);
+    for (options, told) in [
+        ("MAXWAIT", "ERR maxwait is missing: MAXWAIT duration"),
+        ("KEEP", "ERR keep is missing: KEEP amount, or KEEP n%"),
+        ("AS", "ERR name is missing: AS name"),
+        ("ONCE", "ERR id is missing: ONCE id ttl"),
+        ("ONCE a", "ERR ttl is missing: ONCE id ttl"),
+        ("SETTLE", "ERR id is missing: SETTLE id amount"),
+        ("SETTLE a", "ERR amount is missing: SETTLE id amount"),
+        ("BAN 3", "ERR window is missing: BAN strikes window block"),
+    ] {
+        assert_eq!(read(&format!("TOKENBUCKET 10 1 1s {options}")).unwrap_err().to_string(), told);
+    }
+    for (options, told) in [
+        ("ALIGNED OFFSET", "ERR offset is missing: ALIGNED OFFSET +hh:mm"),
+        ("ALIGNED ANCHOR", "ERR anchor is missing: ALIGNED ANCHOR day"),
+    ] {
+        assert_eq!(read(&format!("FIXED 10 1mo {options}")).unwrap_err().to_string(), told);
+    }
+    let told = |text| Asked::take(&mut Args::new(leaked(text))).unwrap_err().to_string();
+    assert_eq!(told("POLICY"), "ERR name is missing: POLICY name [OR name ...]");
+    assert_eq!(told("POLICY a OR"), "ERR name is missing: POLICY name [OR name ...]");
 }
 
 #[test]
@@ -1537,7 +1656,11 @@ fn a_bucket_refills_within_36500_days() {
             "1e12 1 1s",
             "1e12 0.000001 3650d",
         ] {
-            assert_eq!(read(text).unwrap_err(), Error::out_of_range(rate, QUICK_RATE).to_string(), "{text}");
+            assert_eq!(
+                read(text).unwrap_err(),
+                Error::out_of_range(rate, &QUICK_RATE, text.split(' ').nth(1).unwrap().as_bytes()).to_string(),
+                "{text}"
+            );
         }
         for text in [
             "36500 1 1d",
@@ -1579,14 +1702,14 @@ fn a_throttle_takes_whole_numbers_only() {
     // What is told to be enough is.
     for burst in ["315360", "999999999999"] {
         let (slow, quick) = (format!("{burst} 1 315360000"), format!("{burst} {burst} 315360000"));
-        let expected = Error::out_of_range("count", FAST_COUNT);
+        let expected = Error::out_of_range("count", &FAST_COUNT, b"1");
         assert_eq!((read_throttle(&slow).err(), read_throttle(&quick).is_ok()), (Some(expected), true), "{burst}");
     }
 }
 
 #[test]
 fn of_several_each_is_read_like_one() {
-    let (numkeys, arity) = ("ERR numkeys must be", "ERR wrong number");
+    let (numkeys, missing) = ("ERR numkeys must be", "ERR window is missing: FIXED limit window");
     for (text, error) in [
         ("-1 a FIXED 5 60", numkeys),
         ("x a b FIXED 5 60 FIXED 5 60", numkeys),
@@ -1619,7 +1742,7 @@ fn of_several_each_is_read_like_one() {
         ("2 a b FIXED 5 60 TOKENBUCKET 1e12 1 1s", "ERR refill must be"),
         ("2 a b FIXED 5 60 FIXED 5 60 COST 1 COST 1", "ERR syntax error, unexpected 'COST'"),
         ("3 a b a FIXED 5 60 FIXED 5 60 FIXED 5 60", "ERR keys must be different"),
-        ("2 a b FIXED 5 60 FIXED 5", arity),
+        ("2 a b FIXED 5 60 FIXED 5", missing),
     ] {
         let words: Vec<&[u8]> = text.split(' ').map(str::as_bytes).collect();
         let told = read_several(&words).unwrap_err().to_string();

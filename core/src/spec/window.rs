@@ -1,14 +1,16 @@
 //! What FIXED says of its window: how long it lasts, or what turn of the calendar, and where its boundaries lie.
 
 use super::options::{Alignment, Word, out_of_place};
+use super::{DURATION, FIXED};
+use crate::args::Args;
 use crate::calendar::Calendar;
-use crate::error::{Error, MustBe};
+use crate::error::{Error, Hint, MustBe, Reason};
 use crate::fixed_window::FixedWindow;
 use crate::{Amount, Period};
 
-/// What it says.
+/// What it says, of the calendar too.
 pub(super) const WINDOW: MustBe =
-    MustBe { what: "a duration from 1us to 3650d, or with ALIGNED 1w, 1mo, 3mo or 1y", example: "60s" };
+    MustBe::other("a duration from 1us to 3650d, or with ALIGNED 1w, 1mo, 3mo or 1y", "60s");
 
 /// The word for a window, before it is known whether it is aligned.
 #[derive(Clone, Copy, Debug)]
@@ -20,13 +22,24 @@ pub(super) enum Window {
 impl Window {
     /// Reads the word.
     #[inline(always)]
-    pub(super) fn read(word: &[u8]) -> Result<Window, Error> {
-        Period::parse(word).map_or_else(|| Window::of_calendar(word), |period| Ok(Window::Lasts(period)))
+    pub(super) fn read(args: &mut Args) -> Result<Window, Error> {
+        let word = args.argument("window", &FIXED)?;
+        Period::parse(word).map_or_else(|| Window::of_calendar(word, args), |period| Ok(Window::Lasts(period)))
     }
 
     #[cold]
-    fn of_calendar(word: &[u8]) -> Result<Window, Error> {
-        Calendar::parse(word).map(Window::Of).ok_or_else(|| Error::out_of_range("window", WINDOW))
+    fn of_calendar(word: &[u8], args: &Args) -> Result<Window, Error> {
+        Calendar::parse(word).map(Window::Of).ok_or_else(|| {
+            let word = word.to_ascii_lowercase();
+            let unit = word.iter().position(|byte| !byte.is_ascii_digit());
+            match unit.filter(|digits| *digits > 0).and_then(|digits| word.get(digits..)) {
+                // Of the calendar, but none that there is.
+                Some([b'w' | b'q' | b'y', ..] | [b'm', b'o', ..]) => {
+                    Error::out_of_range("window", &WINDOW, args.before(0))
+                }
+                _ => args.refused("window", &DURATION, &FIXED),
+            }
+        })
     }
 
     /// So much in each such window.
@@ -36,13 +49,16 @@ impl Window {
         if !aligned {
             let lost = [offset.map(|_| Word::Offset), anchor.map(|_| Word::Anchor)].into_iter().flatten().next();
             return match (lost, self) {
-                (Some(word), _) => Err(out_of_place(word, "it goes with ALIGNED")),
+                (Some(word), _) => Err(out_of_place(word, Reason::NotAligned)),
                 (None, Window::Lasts(window)) => Ok(FixedWindow::new(limit, window, false)),
-                (None, Window::Of(_)) => Err(Error::out_of_range("window", WINDOW)),
+                (None, Window::Of(calendar)) => {
+                    let word = calendar.to_string();
+                    Err(Error::hinted("window", &WINDOW, word.as_bytes(), Hint::NotAligned))
+                }
             };
         }
         let offset = offset.unwrap_or_default();
-        let no_day = || out_of_place(Word::Anchor, "only windows of 1mo and 3mo begin on a day of the month");
+        let no_day = || out_of_place(Word::Anchor, Reason::NoDayOfMonth);
         match (self, anchor) {
             (Window::Lasts(window), None) => Ok(FixedWindow::aligned(limit, window, offset)),
             (Window::Lasts(_), Some(_)) => Err(no_day()),

@@ -289,7 +289,7 @@ fn people_are_told_the_sum_of_all_slots() {
     key.call(&limit, 5000, Take(units(4)));
     key.call(&limit, 66_000 - 2, Take(units(3)));
     assert_eq!(
-        key.0.describe(),
+        key.0.describe(Timestamp::EPOCH),
         [
             ("used", Fact::Amount(units(7))),
             ("written", Fact::Instant(us(65_998_000))),

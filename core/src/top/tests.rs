@@ -17,20 +17,26 @@ fn one_for_all() -> Hash {
 }
 
 /// What RL.TOP asks for with these words.
-fn asked(words: &[&str]) -> Result<(usize, bool), String> {
+fn asked(words: &[&str]) -> Result<(usize, Option<u64>, bool), String> {
     let words: Vec<&[u8]> = ["RL.TOP"].iter().chain(words).map(|word| word.as_bytes()).collect();
     let query = Query::read(&mut Args::new(&words)).map_err(|error| error.to_string())?;
-    Ok((query.count, query.reset))
+    Ok((query.count, query.minutes, query.reset))
 }
 
 #[test]
 fn a_call_says_how_many_it_asks_for_and_whether_to_forget() {
     for (words, expected) in [
-        (&[][..], (10, false)),
-        (&["reset"], (10, true)),
-        (&["COUNT", "1"], (1, false)),
-        (&["COUNT", "65536", "RESET"], (65_536, true)),
-        (&["Reset", "count", "7"], (7, true)),
+        (&[][..], (10, None, false)),
+        (&["reset"], (10, None, true)),
+        (&["COUNT", "1"], (1, None, false)),
+        (&["COUNT", "65536", "RESET"], (65_536, None, true)),
+        (&["Reset", "count", "7"], (7, None, true)),
+        (&["SINCE", "1m"], (10, Some(1), false)),
+        (&["since", "60"], (10, Some(1), false)),
+        // Whole minutes: what is left of them would be too high.
+        (&["SINCE", "119.9s"], (10, Some(1), false)),
+        (&["SINCE", "59m", "COUNT", "3"], (3, Some(59), false)),
+        (&["RESET", "SINCE", "1h"], (10, Some(60), true)),
     ] {
         assert_eq!(asked(words), Ok(expected), "{words:?}");
     }
@@ -38,21 +44,38 @@ fn a_call_says_how_many_it_asks_for_and_whether_to_forget() {
 
 #[test]
 fn a_wrong_word_is_refused() {
-    let count = "ERR count must be a whole number from 1 to 65536, such as 10";
-    let unexpected = |word| format!("ERR syntax error, unexpected '{word}'");
-    for words in ["COUNT 0", "COUNT 65537", "COUNT -1", "COUNT 1.5", "COUNT x", "RESET COUNT RESET"] {
-        let words: Vec<&str> = words.split(' ').collect();
-        assert_eq!(asked(&words), Err(count.to_owned()), "{words:?}");
-    }
-    assert_eq!(asked(&["COUNT"]), Err("ERR wrong number of arguments".to_owned()));
-    for (words, word) in [
-        (&["x"][..], "x"),
-        (&["RESET", "RESET"], "RESET"),
-        (&["COUNT", "1", "COUNT", "1"], "COUNT"),
-        (&["COUNT", "1", "RESET", "10"], "10"),
+    let count = "ERR count must be a whole number";
+    for (words, told) in [
+        ("COUNT 0", " from 1 to 65536, such as 10, not '0'"),
+        ("COUNT 65537", " from 1 to 65536, such as 10, not '65537'"),
+        ("COUNT -1", " from 1 to 65536, such as 10, not '-1'"),
+        ("COUNT 1.5", " from 1 to 65536, such as 10, not '1.5'"),
+        ("COUNT x", " such as 10, not 'x'"),
+        ("RESET COUNT RESET", " such as 10, not 'RESET'"),
     ] {
-        let place = if word == "x" || word == "10" { ", where COUNT or RESET is needed" } else { "" };
-        assert_eq!(asked(words), Err(unexpected(word) + place), "{words:?}");
+        let words: Vec<&str> = words.split(' ').collect();
+        assert_eq!(asked(&words), Err(format!("{count}{told}")), "{words:?}");
+    }
+    for (since, told) in [
+        ("59s", "since must be a duration from 1m to 1h, such as 5m, not '59s'"),
+        ("1", "since must be a duration from 1m to 1h, such as 5m, not '1'"),
+        ("61m", "since must be a duration from 1m to 1h, such as 5m, not '61m'"),
+        ("3600001ms", "since must be a duration from 1m to 1h, such as 5m, not '3600001ms'"),
+        ("4000d", "since must be a duration from 1m to 1h, such as 5m, not '4000d'"),
+        ("5min", "since must be a duration such as 5m, not '5min' (units: us ms s m h d)"),
+    ] {
+        assert_eq!(asked(&["SINCE", since]), Err(format!("ERR {told}")));
+    }
+    assert_eq!(asked(&["SINCE"]), Err("ERR since is missing: SINCE duration".to_owned()));
+    assert_eq!(asked(&["COUNT"]), Err("ERR count is missing: COUNT count".to_owned()));
+    for (words, told) in [
+        (&["x"][..], "'x', where COUNT, SINCE or RESET is needed"),
+        (&["RESET", "RESET"], "'RESET', which is there already"),
+        (&["COUNT", "1", "COUNT", "1"], "'COUNT', which is there already"),
+        (&["COUNT", "1", "RESET", "10"], "'10', where COUNT, SINCE or RESET is needed"),
+        (&["RESTE"], "'RESTE', where COUNT, SINCE or RESET is needed; did you mean RESET?"),
+    ] {
+        assert_eq!(asked(words), Err(format!("ERR syntax error, unexpected {told}")), "{words:?}");
     }
 }
 
@@ -77,8 +100,12 @@ fn after(most: usize, denials: &str) -> Top {
     top
 }
 
+fn deny(top: &mut Top, name: &[u8]) {
+    top.record(name, Timestamp::EPOCH);
+}
+
 fn record(top: &mut Top, denials: &str) {
-    denials.bytes().for_each(|name| top.record(&[name]));
+    denials.bytes().for_each(|name| deny(top, &[name]));
 }
 
 fn of(top: &Top, name: &str) -> Option<(u64, u64)> {
@@ -142,7 +169,7 @@ fn names_are_any_bytes_and_the_beginning_stands_for_a_long_one() {
     let longest = vec![7; MAX_NAME];
     let longer = [&longest[..], b"more"].concat();
     for name in [b"", &b"\0"[..], b"\0\0", &longest, &longer, &longest[1..], b"\xFF\0\n"] {
-        top.record(name);
+        deny(&mut top, name);
     }
     let counts = |name: &[u8]| known(&top).get(name).copied();
     for name in [b"", &b"\0"[..], b"\0\0", &longest[1..], b"\xFF\0\n"] {
@@ -202,10 +229,10 @@ fn a_sketch_that_was_never_asked_takes_no_memory() {
 #[test]
 fn an_entry_that_changes_hands_keeps_its_room_for_a_name() {
     let mut top = after(1, "a");
-    top.record(&[b'x'; 40]);
+    deny(&mut top, &[b'x'; 40]);
     let room = top.entries[0].name.as_ptr();
     for name in [b"b".to_vec(), vec![b'y'; 40], vec![b'z'; 20]] {
-        top.record(&name);
+        deny(&mut top, &name);
         assert_eq!(top.entries[0].name.as_ptr(), room);
     }
 }
@@ -241,7 +268,7 @@ fn each_sketch_has_a_hash_of_its_own() {
 fn names_that_count_up_spread_over_the_chains() {
     let mut top = Top::hashed_by(fixed_hash(), 1024);
     for number in 0..1024 {
-        top.record(format!("user:{number}").as_bytes());
+        deny(&mut top, format!("user:{number}").as_bytes());
     }
     assert_eq!(top.chains.len(), 1024);
     let used = top.chains.iter().filter(|first| **first != NONE).count();
@@ -301,7 +328,111 @@ fn check_bounds(top: &Top, known: &Known, exact: &BTreeMap<Vec<u8>, u64>) {
     assert!(known.len() <= top.most());
 }
 
+#[test]
+fn the_policy_that_denied_a_key_last_is_told_and_goes_with_the_key() {
+    let mut top = Top::new(2);
+    let told = |top: &Top| {
+        let told =
+            top.heaviest(9).iter().map(|heavy| (heavy.name.to_vec(), heavy.policy.map(<[u8]>::to_vec))).collect();
+        let told: BTreeMap<Vec<u8>, Option<Vec<u8>>> = told;
+        told
+    };
+    let expect = |of: &[(&str, Option<&str>)]| {
+        let bytes = |text: &str| text.as_bytes().to_vec();
+        of.iter().map(|(name, policy)| (bytes(name), policy.map(bytes))).collect::<BTreeMap<_, _>>()
+    };
+    let deny = |top: &mut Top, name: &str, policy: Option<&str>| {
+        let place = top.record(name.as_bytes(), Timestamp::EPOCH).unwrap();
+        if let Some(policy) = policy {
+            top.ruled(place, policy.as_bytes());
+        }
+    };
+    deny(&mut top, "a", Some("plan:pro"));
+    deny(&mut top, "b", None);
+    assert_eq!(told(&top), expect(&[("a", Some("plan:pro")), ("b", None)]));
+    deny(&mut top, "a", Some("gold"));
+    deny(&mut top, "a", None);
+    assert_eq!(told(&top), expect(&[("a", Some("gold")), ("b", None)]), "no policy is none that denied it later");
+    top.resize(3);
+    assert_eq!(told(&top), expect(&[("a", Some("gold")), ("b", None)]));
+    top.resize(1);
+    deny(&mut top, "c", None);
+    assert_eq!(told(&top), expect(&[("c", None)]), "another key has another");
+    assert!(Top::new(0).record(b"a", Timestamp::EPOCH).is_none());
+}
+
+/// What was denied of late.
+fn recent(top: &mut Top, minutes: u64, now: Timestamp) -> Vec<(String, u64)> {
+    let heavy = top.heaviest_since(usize::MAX, minutes, now);
+    assert!(heavy.iter().all(|heavy| heavy.error == 0 && heavy.denied > 0));
+    heavy.iter().map(|heavy| (String::from_utf8_lossy(heavy.name).into_owned(), heavy.denied)).collect()
+}
+
+#[test]
+fn the_denials_of_the_last_minutes_are_told_the_running_one_too() {
+    let at = |seconds: u64| Timestamp::from_micros(1_700_000_040_000_000 + seconds * 1_000_000).unwrap();
+    let mut top = Top::new(8);
+    for (second, name) in [(0, "a"), (59, "a"), (60, "b"), (61, "a"), (150, "b")] {
+        top.record(name.as_bytes(), at(second));
+    }
+    let told = |counts: &[(&str, u64)]| -> Vec<(String, u64)> {
+        counts.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect()
+    };
+    assert_eq!(recent(&mut top, 1, at(150)), told(&[("b", 1)]));
+    assert_eq!(recent(&mut top, 2, at(150)), told(&[("b", 2), ("a", 1)]));
+    assert_eq!(recent(&mut top, 3, at(150)), told(&[("a", 3), ("b", 2)]));
+    assert_eq!(recent(&mut top, 1, at(180)), []);
+    assert_eq!(recent(&mut top, 60, at(3599)), told(&[("a", 3), ("b", 2)]));
+    assert_eq!(recent(&mut top, 60, at(3600)), told(&[("b", 2), ("a", 1)]));
+    assert_eq!(recent(&mut top, 60, at(7200)), []);
+    assert_eq!(names(&top, 9), ["a", "b"], "in all they were denied all the same");
+    assert_eq!(top.heaviest_since(1, 60, at(7200)), []);
+    top.record(b"a", at(7200));
+    assert_eq!(recent(&mut top, 60, at(7200)), told(&[("a", 1)]), "what was there an hour ago is gone");
+}
+
+#[test]
+fn a_key_that_had_lost_its_place_begins_at_0_of_late() {
+    let mut top = Top::new(1);
+    record(&mut top, "aaab");
+    assert_eq!(of(&top, "b"), Some((4, 3)));
+    assert_eq!(recent(&mut top, 60, Timestamp::EPOCH), [("b".to_owned(), 1)]);
+    record(&mut top, "a");
+    assert_eq!(recent(&mut top, 60, Timestamp::EPOCH), [("a".to_owned(), 1)]);
+    top.resize(2);
+    assert_eq!(recent(&mut top, 60, Timestamp::EPOCH), [("a".to_owned(), 1)], "whoever keeps it goes on");
+    top.clear();
+    assert_eq!(recent(&mut top, 60, Timestamp::EPOCH), []);
+}
+
 proptest! {
+    #[test]
+    fn of_late_is_never_too_high_and_exact_while_there_is_room(
+        steps in vec((prop_oneof![0..20_i64, -90..200_i64, -9000..9000_i64], 0..6_u8), 0..200),
+        most in 1..8_usize,
+        minutes in 1..=60_u64,
+    ) {
+        let (mut top, mut second) = (Top::hashed_by(fixed_hash(), most), 1_700_000_000_i64);
+        // Each with the minute that it was in, counted up: a clock gone back begins another.
+        let (mut denials, mut minute, mut shown) = (Vec::<(u8, i64)>::new(), 0_i64, second / 60);
+        for (passed, name) in steps {
+            second += passed;
+            minute += if second / 60 < shown { 1 } else { second / 60 - shown };
+            shown = second / 60;
+            let now = Timestamp::from_micros(u64::try_from(second).unwrap() * 1_000_000).unwrap();
+            top.record(&[name], now);
+            denials.push((name, minute));
+            let told = recent(&mut top, minutes, now);
+            for name in 0..6_u8 {
+                let truth = denials.iter().filter(|(denied, at)| *denied == name && minute - at < i64::try_from(minutes).unwrap());
+                let truth = u64::try_from(truth.count()).unwrap();
+                let told = told.iter().find(|(told, _)| told.as_bytes() == [name]).map_or(0, |(_, count)| *count);
+                prop_assert!(told <= truth, "{}: {} of {}", name, told, truth);
+                prop_assert!(told == truth || most < 6);
+            }
+        }
+    }
+
     #[test]
     fn each_denial_does_what_the_paper_says(steps in steps(true), hash in hash(), most in 0..20_usize) {
         let mut top = Top::hashed_by(hash, most);
@@ -312,7 +443,7 @@ proptest! {
                 Step::Deny(name) => {
                     // Of different lengths.
                     let name = vec![name; usize::from(name % 7)];
-                    top.record(&name);
+                    deny(&mut top, &name);
                     check_step(&before, &known(&top), top.most(), floor, &name);
                     if top.most() > 0 {
                         *exact.entry(name).or_default() += 1;
@@ -341,7 +472,7 @@ proptest! {
         let mut exact: BTreeMap<Vec<u8>, u64> = BTreeMap::new();
         for (step, denials) in steps.into_iter().zip(1_u64..) {
             let Step::Deny(name) = step else { continue };
-            top.record(&[name]);
+            deny(&mut top, &[name]);
             *exact.entry(vec![name]).or_default() += 1;
             let known = known(&top);
             let room = u64::try_from(most).unwrap();

@@ -5,15 +5,15 @@
 
 mod policies;
 
+use crate::laws::{assert_lawful, assert_wire};
 use ratelimit_core::args::{Args, KeyName};
 use ratelimit_core::error::Error;
 use ratelimit_core::queue::Claim;
-use crate::laws::{assert_lawful, assert_wire};
-use ratelimit_core::{Amount, Ask, Limit, Timestamp};
 use ratelimit_core::spec::{
     self, AnyLimit, Asked, Behind, Block, CallOnKeys, Counts, MAX_ID, MAX_NAME, MAX_SPECS, OnKey, Purpose, Spec,
 };
 use ratelimit_core::with_limit;
+use ratelimit_core::{Amount, Ask, Limit, Timestamp};
 use std::mem::discriminant;
 
 pub fn run(data: &[u8]) {
@@ -27,8 +27,14 @@ pub fn run(data: &[u8]) {
             let mut generic = words.clone();
             generic.insert(2, name.as_bytes());
             let generic = asked(&generic, Asked::take);
-            if !matches!(own, Err(Error::Unexpected(_))) || matches!(generic, Ok(Asked::One(_))) {
-                assert_eq!(format!("{generic:?}"), format!("{own:?}"));
+            match (&own, &generic) {
+                // What is said of it may be more where a key could stand in its place.
+                (
+                    Err(Error::OutOfRange { argument, must_be, .. }),
+                    Err(Error::OutOfRange { argument: also, must_be: must_also_be, .. }),
+                ) => assert_eq!((also, must_also_be), (argument, must_be)),
+                (Err(Error::Unexpected { .. }), generic) if !matches!(generic, Ok(Asked::One(_))) => {}
+                (own, generic) => assert_eq!(format!("{generic:?}"), format!("{own:?}")),
             }
         }
     }
@@ -43,12 +49,15 @@ pub fn run(data: &[u8]) {
             let words = words.to_vec();
             let cut = asked(&words, Asked::take);
             let lacks = match &cut {
-                Err(Error::OutOfRange { argument: "window", .. } | Error::Unexpected(_)) => {
+                Err(Error::OutOfRange { argument: "window", .. } | Error::Unexpected { .. }) => {
                     left.iter().any(|word| word.eq_ignore_ascii_case(b"ALIGNED"))
                 }
                 _ => false,
             };
-            assert!(lacks || matches!(cut, Ok(Asked::One(_)) | Err(Error::WrongArity)), "{cut:?}");
+            assert!(
+                lacks || matches!(cut, Ok(Asked::One(_)) | Err(Error::WrongArity | Error::Missing { .. })),
+                "{cut:?}"
+            );
         }
     }
     let looks = asked(&words, Asked::peek);
@@ -229,6 +238,11 @@ fn meaning(spec: &Spec) -> String {
     format!("{:?} {:?} {:?} {}", spec.limit, spec.ask, spec.holder, spec.nx)
 }
 
+/// What a look says that keeps more than its limit has, which it has lowered to nothing.
+fn past_limit(spec: &Spec) -> Vec<Vec<u8>> {
+    if spec.ask == Ask::LookPastLimit { vec![b"KEEP".to_vec(), b"1".to_vec()] } else { Vec::new() }
+}
+
 /// The spec in words, by what it holds. What it keeps has gone into its limit.
 fn said(spec: &Spec) -> Vec<Vec<u8>> {
     let limit = spec.limit.to_string();
@@ -236,7 +250,8 @@ fn said(spec: &Spec) -> Vec<Vec<u8>> {
     if let AnyLimit::Concurrency(_) = spec.limit {
         words.push(spec.holder.to_vec());
         words.extend(spec.nx.then(|| b"NX".to_vec()));
-        if let Ask::Take(Amount::ZERO) = spec.ask {
+        if spec.ask.is_look() {
+            words.extend(past_limit(spec));
             // A lease of nothing is none: only a call as a whole can look at it.
             return [b"COST".to_vec(), b"0".to_vec()].into_iter().chain(words).collect();
         }
@@ -251,7 +266,9 @@ fn said(spec: &Spec) -> Vec<Vec<u8>> {
         // -0 gives nothing back and is no give-back either; what is rounded down to nothing is one.
         Ask::GiveBack(Amount::ZERO) => vec!["COST".into(), "-0.0000001".into()],
         Ask::GiveBack(amount) => vec!["COST".into(), format!("-{amount}")],
+        Ask::LookPastLimit => vec!["COST".into(), "0".into()],
     };
+    words.extend(past_limit(spec));
     words.extend(options.into_iter().map(String::into_bytes));
     words
 }

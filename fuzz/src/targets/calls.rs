@@ -1,19 +1,19 @@
 //! Calls from any words at any time, one after another on one key of each kind, and on one with parts: refused, or
 //! lawful. Between them a policy is set and scaled, which some of them ask for.
 
-use ratelimit_core::args::Args;
 use crate::laws::{assert_lawful, assert_lawful_call};
-use ratelimit_core::parts::PartsUsage;
+use arbitrary::{Arbitrary, Unstructured};
 use ratelimit_core::Timestamp;
+use ratelimit_core::args::Args;
 use ratelimit_core::bucket::BucketUsage;
 use ratelimit_core::fixed_window::FixedWindowUsage;
 use ratelimit_core::leases::ConcurrencyUsage;
 use ratelimit_core::log::SlidingLogUsage;
-use ratelimit_core::sliding_window::SlidingWindowUsage;
-use ratelimit_core::strict_window::StrictWindowUsage;
+use ratelimit_core::parts::PartsUsage;
 use ratelimit_core::policy::Scaling;
+use ratelimit_core::sliding_window::SlidingWindowUsage;
 use ratelimit_core::spec::{AnyLimit, Asked, Policy};
-use arbitrary::{Arbitrary, Unstructured};
+use ratelimit_core::strict_window::StrictWindowUsage;
 
 /// A word, or some: what the grammar knows, a number that means something, or anything.
 #[derive(Arbitrary, Debug)]

@@ -1,9 +1,9 @@
 //! Effects from any bytes, one after another on one key of a kind: refused, or a state that a call could have made.
 
-use ratelimit_core::effect::Effect;
 use crate::laws::assert_sound;
 use ratelimit_core::Usage;
 use ratelimit_core::bucket::BucketUsage;
+use ratelimit_core::effect::Effect;
 use ratelimit_core::expiry::LATEST_EXPIRY;
 use ratelimit_core::fixed_window::FixedWindowUsage;
 use ratelimit_core::leases::ConcurrencyUsage;

@@ -1,18 +1,18 @@
 //! RDB payloads of any fields: refused, or a state that a call could have made and can go on from.
 
 use crate::laws::{Field, Fields, assert_lawful, assert_lawful_call, assert_sound};
+use arbitrary::{Arbitrary, Unstructured};
 use ratelimit_core::args::Args;
-use ratelimit_core::parts::PartsUsage;
-use ratelimit_core::spec::Asked;
 use ratelimit_core::bucket::{Bucket, Discipline};
 use ratelimit_core::calendar::{Calendar, Offset};
 use ratelimit_core::fixed_window::FixedWindow;
 use ratelimit_core::leases::Concurrency;
 use ratelimit_core::log::SlidingLog;
+use ratelimit_core::parts::PartsUsage;
 use ratelimit_core::sliding_window::SlidingWindow;
+use ratelimit_core::spec::Asked;
 use ratelimit_core::strict_window::StrictWindow;
 use ratelimit_core::{Amount, Ask, Kind, Limit, Period, Timestamp, Usage};
-use arbitrary::{Arbitrary, Unstructured};
 
 #[derive(Arbitrary, Debug)]
 struct Payload {

@@ -2,7 +2,7 @@
 //! heard the same have the same, in whatever order and however often they heard it.
 
 use crate::laws::{assert_policy, assert_wire, read_policy};
-use ratelimit_core::policy::{Condition, Found, GROUPS, Merged, Table};
+use ratelimit_core::policy::{Condition, Found, GROUPS, Merged, Origin, Pattern, Table, Walk};
 use ratelimit_core::{Span, Timestamp};
 
 /// As many as make every mix of stamps; more only take longer.
@@ -14,13 +14,15 @@ pub fn run(data: &[u8]) {
         data.split(|byte| *byte == b'\n').take(MOST).filter(|record| takes(record, now)).collect();
     let mut here = Table::of_node(1);
     for record in &records {
-        here.merge(record, now);
-        assert_eq!(here.merge(record, now), Merged::Unchanged, "it has been heard");
+        here.merge(record, Origin::Peer, now);
+        assert_eq!(here.merge(record, Origin::Peer, now), Merged::Unchanged, "it has been heard");
     }
     assert_sound(&here);
 
     let mut there = Table::of_node(2);
-    records.iter().rev().for_each(|record| assert_ne!(there.merge(record, now), Merged::Invalid));
+    for record in records.iter().rev() {
+        assert_ne!(there.merge(record, Origin::Peer, now), Merged::Invalid);
+    }
     assert_eq!(all(&there), all(&here));
     assert_eq!(there.digests(), here.digests());
 
@@ -31,46 +33,84 @@ pub fn run(data: &[u8]) {
     // What was deleted is in no digest: to forget it changes none.
     let before = *here.digests();
     here.forget(now.plus(Span::SECOND.times(86_400)));
-    assert_eq!((here.records().count(), *here.digests()), (here.len(), before));
+    assert_eq!((here.known(), *here.digests()), (here.len(), before));
     assert_sound(&here);
 }
 
-/// Whether a record is one; then a table that hears of nothing else writes the same.
+/// Whether a record is one, and is believed; then a table that hears of nothing else writes the same. One that is
+/// stamped too far ahead is refused by peers, as far as it is, and taken as it is by a replica.
 fn takes(record: &[u8], now: Timestamp) -> bool {
-    let mut alone = Table::of_node(3);
-    let merged = alone.merge(record, now);
-    assert_eq!(merged, if Table::check(record) { Merged::Changed } else { Merged::Invalid });
-    assert_eq!(all(&alone).as_slice(), if merged == Merged::Changed { vec![record.to_vec()] } else { vec![] });
+    let (mut alone, mut replica) = (Table::of_node(3), Table::of_node(3));
+    let is_record = Table::name_in(record).is_some();
+    let believed = alone.check(record, now).is_ok();
+    assert_eq!(alone.stamps_refused(), u64::from(is_record && !believed));
+    let told = replica.merge(record, Origin::Primary, now);
+    assert_eq!(told, if is_record { Merged::Changed } else { Merged::Invalid });
+    let written: Vec<Vec<u8>> = replica.records(now).collect();
+    assert_eq!(written.as_slice(), if is_record { vec![record.to_vec()] } else { vec![] });
+    assert_sound_at(&replica, &[now, Timestamp::EPOCH, now, Timestamp::MAX]);
+    let merged = alone.merge(record, Origin::Peer, now);
+    if !believed {
+        assert_eq!(merged == Merged::Invalid, !is_record);
+        assert_sound(&alone);
+        return false;
+    }
+    assert_eq!(merged, Merged::Changed);
+    assert_eq!(alone.records(now).collect::<Vec<_>>(), written);
     if let [facts] = alone.list(None, now).as_slice() {
         assert_sound(&alone);
         if let Some(policy) = read_policy(&facts.specs) {
             assert_policy(&policy);
         }
     }
-    merged == Merged::Changed
+    true
 }
 
-/// All that a table knows, deletions too.
+/// All that a table knows, deletions too, but for what each server says by its own clock: how much is left of a scale,
+/// which is the last word of a record of the second form.
 fn all(table: &Table) -> Vec<Vec<u8>> {
-    let mut records: Vec<Vec<u8>> = table.records().collect();
+    let now = Timestamp::from_clock(1_700_000_000_000_000);
+    let mut records: Vec<Vec<u8>> = table.records(now).collect();
+    for record in records.iter_mut().filter(|record| record.starts_with(b"rl-policy 2")) {
+        let last = record.iter().rposition(|byte| *byte == b' ').expect("it has words");
+        record.truncate(last);
+    }
     records.sort_unstable();
+    records
+}
+
+/// What a table knows in these groups of names, piece by piece.
+fn in_groups(table: &Table, groups: u64, now: Timestamp) -> Vec<Vec<u8>> {
+    let (mut walk, mut records) = (Walk::default(), Vec::new());
+    walk.include(groups);
+    while !walk.is_over() {
+        records.extend(table.piece(&mut walk, 2, usize::MAX, now));
+    }
     records
 }
 
 /// What a table says of itself goes together.
 fn assert_sound(table: &Table) {
+    assert_sound_at(table, &[Timestamp::from_clock(1_700_000_000_000_000)]);
+}
+
+/// At other times too, which a table whose deletions are to be remembered must not be asked at.
+fn assert_sound_at(table: &Table, times: &[Timestamp]) {
     assert_eq!(table.digest(), table.digests().iter().fold(0, |sum: u64, digest| sum.wrapping_add(*digest)));
-    assert_eq!((0..GROUPS).map(|group| table.records_of_group(group).count()).sum::<usize>(), table.records().count());
-    for now in [Timestamp::EPOCH, Timestamp::from_clock(1_700_000_000_000_000), Timestamp::MAX] {
+    let begin = times.first().copied().unwrap_or_default();
+    let of_groups = (0..GROUPS).map(|group| in_groups(table, 1 << group, begin).len());
+    assert_eq!((of_groups.sum::<usize>(), table.records(begin).count()), (table.known(), table.known()));
+    for now in times.iter().copied() {
         let facts = table.list(None, now);
         assert_eq!((facts.len(), facts.is_empty()), (table.len(), table.is_empty()));
         for facts in facts {
-            let record = table.record(&facts.name).expect("what is listed is known");
-            assert!(Table::check(&record));
+            let record = table.record(&facts.name, now).expect("what is listed is known");
+            assert_eq!(Table::name_in(&record).as_ref(), Some(&facts.name));
             assert!(table.get(&facts.name, now).is_some_and(|got| got.specs == facts.specs));
             // A name is a pattern too; a plain one is its own.
             let plain = facts.name.iter().all(u8::is_ascii_alphanumeric);
-            let listed = table.list(Some(&facts.name), now);
+            let pattern = Pattern::read(&facts.name).expect("a name is shorter than the longest pattern");
+            let listed = table.list(Some(&pattern), now);
             assert!(!plain || matches!(listed.as_slice(), [only] if only.name == facts.name));
             match (table.find(&facts.name, now), read_policy(&facts.specs)) {
                 (Found::Ruling(ruling), Some(policy)) => {
@@ -88,29 +128,40 @@ fn assert_sound(table: &Table) {
 fn assert_agree_on_half_each(records: &[&[u8]], whole: &Table, now: Timestamp) {
     let mut halves = [Table::of_node(1), Table::of_node(2)];
     for (place, record) in records.iter().enumerate() {
-        halves[place % 2].merge(record, now);
+        halves[place % 2].merge(record, Origin::Peer, now);
     }
-    let differ: Vec<usize> =
-        (0..GROUPS).filter(|group| halves[0].digests()[*group] != halves[1].digests()[*group]).collect();
+    let differs = |group: &usize| halves[0].digests()[*group] != halves[1].digests()[*group];
+    let differ = (0..GROUPS).filter(differs).fold(0, |groups, group| groups | 1 << group);
     for (from, to) in [(0, 1), (1, 0)] {
-        let sent: Vec<Vec<u8>> = differ.iter().flat_map(|group| halves[from].records_of_group(*group)).collect();
-        for record in sent {
-            assert_ne!(halves[to].merge(&record, now), Merged::Invalid);
+        // One after another, and as a server keeps them for its next turns.
+        for (place, record) in in_groups(&halves[from], differ, now).iter().enumerate() {
+            if place % 2 == 0 {
+                assert_ne!(halves[to].merge(record, Origin::Peer, now), Merged::Invalid);
+            } else {
+                assert!(halves[to].keep(record, now));
+            }
         }
+        while let Some((_, merged)) = halves[to].merge_kept(now) {
+            assert_ne!(merged, Merged::Invalid);
+        }
+        assert_eq!(halves[to].kept(), 0);
     }
     for half in halves {
         assert_eq!(half.digests(), whole.digests());
     }
 }
 
-/// A table that takes all of another's over has that, and nothing of its own.
+/// A table that takes the place of one, and is told all of another, has that, and nothing of the one before.
 fn assert_replaced(there: &mut Table, here: &Table, now: Timestamp) {
     let policy = read_policy(b"FIXED 5 1m").expect("it is one");
     // Nobody can, if somebody has made up the last stamp that there is.
     let _ = there.set(b"its own", Condition::Always, &policy, now, usize::MAX);
-    let records = all(here);
-    there.replace(records.iter().map(Vec::as_slice), now);
-    assert_eq!((all(there), there.digests()), (records, here.digests()));
+    let mut successor = there.successor();
+    for record in here.records(now) {
+        assert_eq!(successor.take_beside(there, &record, Origin::Primary, now), Merged::Changed);
+    }
+    *there = successor;
+    assert_eq!((all(there), there.digests()), (all(here), here.digests()));
 }
 
 /// What is set and deleted here, over anything, stands there too.
@@ -125,8 +176,8 @@ fn assert_goes_on(here: &mut Table, there: &mut Table, now: Timestamp) {
         if deletes && let Err(error) = here.delete(&name, now) {
             assert_wire(&error);
         }
-        let Some(record) = here.record(&name) else { continue };
-        assert_ne!(there.merge(&record, now), Merged::Invalid, "what was written is read");
+        let Some(record) = here.record(&name, now) else { continue };
+        assert_ne!(there.merge(&record, Origin::Peer, now), Merged::Invalid, "what was written is read");
         assert_eq!((all(here), here.digests()), (all(there), there.digests()));
         assert_sound(here);
     }

@@ -2,6 +2,7 @@
 //! recorded, propagated as one, and only then is the key itself seen to.
 
 use super::super::Redis;
+use super::super::before::Before;
 use super::super::native_type::{self, Native};
 use super::Event;
 use ratelimit_core::args::KeyName;
@@ -51,7 +52,9 @@ impl<'a> Redis<'a> {
     pub fn change<U: Usage>(&mut self, found: &Found) -> Option<Changing<'_, 'a, U>> {
         let sound = self.still_holds(found) && found.native == native_type::of::<U>();
         let value = NonNull::new(found.value.cast()).filter(|_| sound)?;
-        Some(Changing { redis: self, found: *found, value })
+        // SAFETY: as of one that is changing.
+        let before = Before::of(unsafe { value.as_ref() });
+        Some(Changing { redis: self, found: *found, value, before })
     }
 
     /// The same key again, if others may have changed it since.
@@ -65,7 +68,7 @@ impl<'a> Redis<'a> {
     /// Records what a missing key is to remember: it will be propagated, and then the key is made.
     pub fn record_new<U: Usage>(&mut self, found: &Found, mut usage: U, expires_at: u64, now: Timestamp) {
         let name = found.name;
-        self.changes.change(name, &mut usage, expires_at);
+        self.changes.change(name, &mut usage, expires_at, &Before::of(&U::default()));
         self.later(move |redis| redis.make(name, usage, expires_at, now));
     }
 
@@ -126,6 +129,7 @@ pub struct Changing<'r, 'a, U: Usage> {
     redis: &'r mut Redis<'a>,
     found: Found,
     value: NonNull<U>,
+    before: Before<U>,
 }
 
 impl<U: Usage> Deref for Changing<'_, '_, U> {
@@ -155,7 +159,7 @@ impl<U: Usage> Changing<'_, '_, U> {
             return self.redis.record_deletion::<U>(name);
         }
         // SAFETY: as in `deref_mut`.
-        self.redis.changes.change(name, unsafe { self.value.as_mut() }, expires_at);
+        self.redis.changes.change(name, unsafe { self.value.as_mut() }, expires_at, &self.before);
         self.redis.happened(name, Event::Taken);
         if self.found.expires_at != Some(expires_at) {
             self.redis.first(move |redis| {

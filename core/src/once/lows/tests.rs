@@ -38,6 +38,8 @@ impl Naive {
 enum Step {
     Charge,
     Low(u64),
+    /// Charges, each with a higher low.
+    Rise(u64),
     /// Which one, and so many hundredths of what it can be lowered by.
     Lower(Index, u64),
     Forget(Index),
@@ -47,6 +49,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
         4 => Just(Step::Charge),
         4 => (0..=60u64).prop_map(Step::Low),
+        // Many lows that rise, one after another.
+        1 => (0..=20u64).prop_map(Step::Rise),
         2 => (any::<Index>(), prop_oneof![Just(100), 0..=100u64]).prop_map(|(which, part)| Step::Lower(which, part)),
         2 => any::<Index>().prop_map(Step::Forget),
     ];
@@ -60,10 +64,18 @@ proptest! {
         for step in steps {
             match step {
                 Step::Charge => {
-                    let number = lows.charge();
+                    let number = lows.charge().unwrap();
                     prop_assert_eq!(number, naive.next);
                     naive.charges.push((number, None));
                     naive.next += 1;
+                }
+                Step::Rise(charges) => {
+                    for used in 61..61 + charges {
+                        naive.charges.push((lows.charge().unwrap(), None));
+                        naive.next += 1;
+                        lows.low(millionths(used));
+                        naive.low(used);
+                    }
                 }
                 Step::Low(used) => {
                     lows.low(millionths(used));
@@ -99,18 +111,21 @@ proptest! {
             }
             // There is never more room than a little for each group.
             prop_assert!(lows.groups.len() <= naive.charges.len());
-            prop_assert!(lows.deltas.len() <= 2 * lows.groups.len() + 120);
+            prop_assert!(lows.sums.len() <= 2 * lows.groups.len() + 120);
+            prop_assert_eq!(lows.firsts.len(), lows.sums.len());
+            prop_assert_eq!(lows.sums.sum().live + u64_of(lows.open_live), u64_of(lows.live()));
         }
     }
 
     #[test]
     fn sums_are_what_they_are_summed_from(changes in vec((any::<Index>(), any::<u64>(), 0..4u8), 1..100)) {
-        let (mut sums, mut numbers) = (Sums::default(), Vec::<u64>::new());
+        let (mut sums, mut numbers) = (Sums::default(), Vec::<Sum>::new());
         for (which, number, what) in changes {
+            let number = Sum { delta: number, live: number.rotate_left(7) };
             match what {
                 0 if !numbers.is_empty() => {
                     let index = which.index(numbers.len());
-                    numbers[index] = numbers[index].wrapping_add(number);
+                    numbers[index] = numbers[index].plus(number);
                     sums.add(index, number);
                 }
                 1 if !numbers.is_empty() => {
@@ -123,25 +138,46 @@ proptest! {
                 }
             }
             for count in 0..=numbers.len() {
-                prop_assert_eq!(sums.up_to(count), numbers[..count].iter().fold(0, |sum, number| number.wrapping_add(sum)));
+                prop_assert_eq!(sums.up_to(count), numbers[..count].iter().copied().fold(Sum::default(), Sum::plus));
             }
             prop_assert_eq!(sums.len(), numbers.len());
+            prop_assert_eq!(Sums::of(numbers.clone()).0, &sums.0[..]);
         }
+    }
+
+    #[test]
+    fn the_place_of_a_low_is_where_the_differences_come_to_it(deltas in vec(0..4_u64, 0..70), low in 0..150_u64) {
+        let sums = Sums::of(deltas.iter().map(|delta| Sum { delta: *delta, live: 1 }).collect());
+        let naive = (0..deltas.len()).position(|index| deltas[..=index].iter().sum::<u64>() >= low);
+        let place = naive.unwrap_or(deltas.len());
+        prop_assert_eq!(sums.until(low), (place, sums.up_to(place)));
     }
 }
 
 #[test]
 fn few_charges_that_outlive_many_need_no_room_for_those() {
     let mut lows = Lows::default();
-    let old = lows.charge();
+    let old = lows.charge().unwrap();
     lows.low(millionths(1));
     for used in 0..10_000 {
-        let number = lows.charge();
+        let number = lows.charge().unwrap();
         lows.low(millionths(2 + used));
         lows.forget(number);
-        assert!(lows.deltas.len() <= 20);
+        assert!(lows.sums.len() <= 20);
     }
     assert_eq!(lows.least(old), Some(millionths(1)));
+}
+
+#[test]
+fn charges_are_counted_up_to_the_last_number_that_can_be_read() {
+    let last = Lows { next: Lows::LAST - 1, open: Lows::LAST - 1, ..Lows::default() };
+    let mut lows = last;
+    assert_eq!(lows.charge(), Some(Lows::LAST - 1));
+    assert_eq!((lows.charge(), lows.live()), (None, 1));
+    let mut written = Fields::default();
+    lows.encode(&mut written);
+    let mut read = Lows::decode(&mut written).unwrap();
+    assert!(read.count(Lows::LAST - 1) && read.is_sound());
 }
 
 #[test]
@@ -149,17 +185,38 @@ fn what_it_holds_is_nodes_of_groups_and_their_differences() {
     let mut lows = Lows::default();
     assert_eq!(lows.heap_size(), 0);
     for used in 1..=7 {
-        lows.charge();
+        lows.charge().unwrap();
         lows.low(millionths(used));
     }
-    assert_eq!(lows.heap_size(), 2 * 384 + 8 * lows.deltas.0.capacity());
+    assert_eq!(lows.heap_size(), 2 * 384 + 16 * lows.sums.0.capacity() + 8 * lows.firsts.capacity());
+}
+
+#[test]
+fn a_low_below_many_others_ends_them_at_once() {
+    for left in [0, 5_000] {
+        let mut lows = Lows::default();
+        for used in 1..=10_000 {
+            lows.charge();
+            lows.low(millionths(10 * used));
+        }
+        assert!(effort::of(|| lows.low(millionths(10 * left))) <= 100);
+        assert_eq!(lows.least(9_999), Some(millionths(10 * left)));
+        assert_eq!(lows.least(0), Some(millionths((10 * left).min(10))));
+        let held = lows.heap_size();
+        assert!(lows.clone().heap_size() < held, "a copy has none of what is to be freed");
+        for _ in 0..=10_000 / 16 {
+            assert!(effort::of(|| lows.low(millionths(10 * left))) <= 100);
+        }
+        assert!(lows.spent.0.is_empty());
+        assert!(lows.heap_size() < held);
+    }
 }
 
 #[test]
 fn among_many_lows_each_operation_is_logarithmic() {
     let mut lows = Lows::default();
     for used in 1..=10_000 {
-        lows.charge();
+        lows.charge().unwrap();
         assert!(effort::of(|| lows.low(millionths(10 * used))) <= 100, "{used}");
     }
     for step in 0..5_000_u64 {

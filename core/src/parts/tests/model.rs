@@ -128,7 +128,7 @@ fn units_held(any: &AnyUsage, holder: &[u8], now: Timestamp) -> Option<Amount> {
     let usage = of::<crate::leases::ConcurrencyUsage>(any);
     // As of when they were written, if the clock has gone back.
     let at = now.max(now.plus(usage.ahead(now)));
-    let facts = usage.describe();
+    let facts = usage.describe(now);
     let mut leases =
         facts.iter().filter_map(|(_, fact)| if let crate::Fact::Leases(leases) = fact { Some(leases) } else { None });
     let mut leases = leases.next().unwrap().iter();
@@ -526,6 +526,14 @@ impl Model {
                 }
                 return;
             }
+            if call.purpose == Purpose::Settle {
+                // It knows no id, and may hold the lease of one.
+                self.move_back(now);
+                for spec in call.specs.iter().filter(|spec| spec.is_held_by_id()) {
+                    self.take_back(spec.holder, now);
+                }
+                return;
+            }
             self.convert(expires_at, now);
         }
         self.move_back(now);
@@ -556,7 +564,7 @@ impl Model {
                     {
                         part.to_settle += 1;
                         let track = &mut part.track;
-                        let charge = with_usage!(&part.usage, usage => track.charge(usage, 0, cost));
+                        let charge = with_usage!(&part.usage, usage => track.charge(usage, 0, cost)).unwrap();
                         charges.push((number, charge));
                     }
                 }
@@ -642,11 +650,18 @@ impl Model {
         self.plain = false;
         self.parts.retain(|part| !is_unused(&part.usage));
         let Some(part) = self.parts.first_mut() else { return };
+        // Whatever the clock has done: the expiry may be newer than that.
         let left = Span::from_micros(expires_at.unwrap().saturating_sub(now.floor_millis()) * 1000);
-        part.recovers_at = now.plus(left).min(Timestamp::MAX);
+        let (moved, recovery) = with_usage!(&part.usage, usage => (usage.is_after(now), usage.recovery()));
+        part.move_back(now);
+        let told = match recovery {
+            Recovery::IsTold if moved => told_reset(&part.usage, now),
+            _ => Span::ZERO,
+        };
+        part.recovers_at = now.plus(left.max(told)).min(Timestamp::MAX);
         // What its limit was is not stored.
         (part.charged_by, part.is_far, part.is_over) = (Vec::new(), false, false);
-        self.written = now.plus(with_usage!(&part.usage, usage => usage.ahead(now)));
+        self.written = now;
     }
 
     fn answer(
@@ -682,11 +697,14 @@ impl Model {
                     }
                 }
                 Fate::Repeated(id, hold) => {
-                    if !id.forced || look.verdict().allowed() {
+                    // A call that says which limits it forces says so of these alone.
+                    let forces = |spec: &Spec| matches!(spec.ask, Ask::Force(_));
+                    let past = id.forced && (forces(spec) || !call.specs.iter().any(forces));
+                    if !past || look.verdict().allowed() {
                         told.verdict = Verdict::Allowed(*hold);
                     }
-                    if let (Ask::UpTo(most), true) = (spec.ask, told.verdict.allowed()) {
-                        told.granted = Some(id.granted.unwrap_or(most));
+                    if let Ask::UpTo(most) = spec.ask {
+                        told.granted = id.granted.or(told.verdict.allowed().then_some(most));
                     }
                 }
                 Fate::Passes | Fate::Denied { .. } | Fate::Banned => {}
@@ -703,7 +721,7 @@ impl Model {
         let cost = |n: usize| {
             let cost = match call.specs[n].ask {
                 Ask::Take(cost) | Ask::UpTo(cost) | Ask::Force(cost) | Ask::Within(cost, _) => cost.millionths(),
-                Ask::GiveBack(_) => 0,
+                Ask::GiveBack(_) | Ask::LookPastLimit => 0,
             };
             u128::from(if cost == 0 { Amount::ONE.millionths() } else { cost })
         };
@@ -741,11 +759,12 @@ impl Model {
                 Verdict::Never => Verdict::Never,
             };
         }
-        let granted = match fate {
-            _ if !verdict.allowed() => asked_upto(call).map(|_| Amount::ZERO),
-            Fate::Repeated(id, _) => asked_upto(call).map(|most| id.granted.unwrap_or(most)),
-            _ => asked_upto(call).and_then(|_| granted_by(call, looks)),
-        };
+        // "The number of units granted": what is charged is told, whether a FORCE beside it fitted or not.
+        let granted = asked_upto(call).and_then(|most| match fate {
+            Fate::Passes => granted_by(call, looks),
+            Fate::Repeated(id, _) => id.granted.or(verdict.allowed().then_some(most)).or(Some(Amount::ZERO)),
+            _ => Some(Amount::ZERO),
+        });
         let decision = Decision { verdict, limit, remaining, reset, granted };
         let (banned, repeated) = (matches!(fate, Fate::Banned), matches!(fate, Fate::Repeated(..)));
         Answer { decision, each: each.into_iter().collect(), shadow_denied: false, banned, repeated }

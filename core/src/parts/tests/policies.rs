@@ -1,11 +1,12 @@
 //! Calls by a policy: limits in the shadow, leases by the call's id, definitions and scales that change.
 
 use super::script::{ALL, PLAIN, Said, histories, limits, policy};
-use super::server::{Refused, Server};
+use super::server::{Refused, Server, Value};
 use super::{at, laws, left, seconds};
 use crate::error::Error;
 use crate::parts::Answer;
-use crate::{Amount, Ask, Decision, Span, Timestamp, Verdict};
+use crate::parts::any::with_usage;
+use crate::{Amount, Ask, Decision, Span, Timestamp, Usage, Verdict};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -32,7 +33,7 @@ impl Server {
     fn leases(&self) -> usize {
         let parts = self.parts().into_iter().flat_map(|parts| &parts.parts);
         let leases = parts.filter(|part| part.usage.kind() == crate::Kind::Concurrency);
-        leases.map(|part| crate::parts::any::with_usage!(&part.usage, usage => crate::Usage::entries(usage))).sum()
+        leases.map(|part| with_usage!(&part.usage, usage => usage.entries())).sum()
     }
 }
 
@@ -183,6 +184,13 @@ fn a_settlement_takes_the_lease_of_its_id_and_no_other_comes() {
     plain.take("CONCURRENCY 2 1m r1", 0);
     assert_eq!(plain.limit("SETTLE r1 1", policy, 0).decision.verdict, Verdict::Never);
     assert!(plain.key.is_none());
+    // What is left is a plain key's, which goes on as that.
+    for holder in ["r1", "another"] {
+        plain.take(&format!("CONCURRENCY 2 1m {holder}"), 0);
+    }
+    plain.limit("SETTLE r1 1", policy, 0);
+    let Some((Value::Plain(usage), _)) = &plain.key else { unreachable!("it has been converted") };
+    assert_eq!(with_usage!(usage, usage => usage.entries()), 1);
 }
 
 #[test]

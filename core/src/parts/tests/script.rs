@@ -243,12 +243,14 @@ fn calls(pool: Vec<String>, terms: Terms) -> impl Strategy<Value = String> + Clo
         (
             prop_oneof![3 => Just(""), 1 => select(vec!["AS a", "AS b"])],
             prop_oneof![5 => Just(""), 1 => select(vec!["COST 0", "COST 1", "COST 2"])],
+            prop_oneof![7 => Just(""), 1 => select(vec!["FORCE", "MAXWAIT 1s"])],
             prop_oneof![9 => Just(""), 1 => select(vec!["KEEP 1", "KEEP 50%", "NX"])],
         ),
         4,
     );
     let said = (asks(terms), specs, own, bans(terms)).prop_map(|(asks, specs, own, ban)| {
-        let specs = specs.iter().zip(own).map(|(spec, (name, cost, keep))| format!("{spec} {name} {cost} {keep}"));
+        let specs = specs.iter().zip(own);
+        let specs = specs.map(|(spec, (name, cost, mode, keep))| format!("{spec} {name} {cost} {mode} {keep}"));
         in_one_line(&format!("{asks} {} {ban}", specs.collect::<Vec<_>>().join(" ")))
     });
     said.prop_filter("a call that is read", |text| {

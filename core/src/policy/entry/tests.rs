@@ -1,8 +1,19 @@
 use super::*;
 use proptest::prelude::*;
 
+/// As the first version of the module wrote it.
 const RECORD: &str = "rl-policy 1 4:gold 1700000000000000 7 1600000000000000 3 2 1700000000000 \
                       22:TOKENBUCKET 60 60 1m X 1650000000000000 9 500000 1700000060000000";
+
+/// With a scale for an hour, of which a minute is left.
+const RECORD_FOR: &str = "rl-policy 2 4:gold 1700000000000000 7 1600000000000000 3 1700000000000000 1700000000000 \
+                          22:TOKENBUCKET 60 60 1m X 1650000000000000 9 500000 1650003600000000 3600000000 60000000";
+
+const MINUTE: Span = Span::SECOND.times(60);
+
+fn micros(micros: u64) -> Timestamp {
+    Timestamp::from_micros(micros).unwrap()
+}
 
 fn entry() -> Entry {
     Entry {
@@ -10,27 +21,69 @@ fn entry() -> Entry {
         definition: Definition {
             stamp: Stamp { at: 1_700_000_000_000_000, node: 7 },
             born: Stamp { at: 1_600_000_000_000_000, node: 3 },
-            version: 2,
+            counted: 2,
             set_at: 1_700_000_000_000,
             text: b"TOKENBUCKET 60 60 1m X"[..].into(),
         },
         scale: Scale {
             stamp: Stamp { at: 1_650_000_000_000_000, node: 9 },
             factor: Amount::saturating(500_000),
-            until: Timestamp::from_micros(1_700_000_060_000_000).unwrap(),
+            end: End::At(micros(1_700_000_060_000_000)),
         },
     }
 }
 
+fn entry_for() -> Entry {
+    let end = End::For { duration: Period::parse(b"1h").unwrap(), until: micros(1_650_003_600_000_000) };
+    let Entry { name, definition, scale } = entry();
+    let definition = Definition { counted: definition.version(), ..definition };
+    Entry { name, definition, scale: Scale { end, ..scale } }
+}
+
+fn text(entry: &Entry, left: Span) -> String {
+    String::from_utf8(entry.record(left).as_bytes().to_vec()).unwrap()
+}
+
+fn read(record: &str) -> Option<Record> {
+    Record::read(record.as_bytes())
+}
+
 #[test]
 fn a_record_is_the_name_and_both_registers() {
-    assert_eq!(String::from_utf8_lossy(entry().record().as_bytes()), RECORD);
-    assert_eq!(Entry::read(RECORD.as_bytes()), Some(entry()));
+    assert_eq!(text(&entry(), MINUTE), RECORD);
+    assert_eq!(read(RECORD), Some(Record { entry: entry(), left: None }));
     let deleted =
         Entry { definition: Definition { text: Box::default(), ..entry().definition }, scale: Scale::NONE, ..entry() };
-    let text = "rl-policy 1 4:gold 1700000000000000 7 1600000000000000 3 2 1700000000000 0: 0 0 1000000 0";
-    assert_eq!(String::from_utf8_lossy(deleted.record().as_bytes()), text);
-    assert_eq!(Entry::read(text.as_bytes()), Some(deleted));
+    let of_deleted = "rl-policy 1 4:gold 1700000000000000 7 1600000000000000 3 2 1700000000000 0: 0 0 1000000 0";
+    assert_eq!(text(&deleted, MINUTE), of_deleted);
+    assert_eq!(read(of_deleted), Some(Record { entry: deleted, left: None }));
+}
+
+#[test]
+fn a_record_with_a_scale_for_a_time_says_for_how_long_and_how_much_is_left() {
+    assert_eq!(text(&entry_for(), MINUTE), RECORD_FOR);
+    assert_eq!(read(RECORD_FOR), Some(Record { entry: entry_for(), left: Some(MINUTE) }));
+    // How much is left is each server's own affair.
+    let identity = entry_for().identity();
+    assert_eq!(String::from_utf8_lossy(identity.as_bytes()), RECORD_FOR.strip_suffix(" 60000000").unwrap());
+    assert_eq!(entry().identity().as_bytes(), RECORD.as_bytes());
+    // It is never more than the whole.
+    assert!(text(&entry_for(), MINUTE.times(61)).ends_with(" 3600000000 3600000000"));
+}
+
+#[test]
+fn what_is_left_by_the_clock_is_never_more_than_there_was() {
+    let (end, hour) = (micros(1_650_003_600_000_000), MINUTE.times(60));
+    let left = |entry: &Entry, now| entry.scale.left_by_clock(now);
+    let (known, of_old) = (entry_for(), Entry { scale: Scale { end: End::At(end), ..entry().scale }, ..entry() });
+    for entry in [known, of_old] {
+        assert_eq!(left(&entry, end.minus(MINUTE)), Some(MINUTE));
+        assert_eq!(left(&entry, end), Some(Span::ZERO));
+        assert_eq!(left(&entry, end.plus(MINUTE)), Some(Span::ZERO));
+        assert_eq!(left(&entry, end.minus(hour.times(24))), Some(hour));
+        assert_eq!(left(&entry, Timestamp::EPOCH), Some(hour));
+    }
+    assert_eq!(Scale::NONE.left_by_clock(end), None);
 }
 
 #[test]
@@ -61,13 +114,36 @@ fn what_no_server_can_have_written_is_refused() {
         format!("{RECORD} 1"),
         format!(" {RECORD}"),
     ] {
-        assert_eq!(Entry::read(record.as_bytes()), None, "{record}");
+        assert_eq!(read(&record), None, "{record}");
     }
     for end in 0..RECORD.len() {
-        let cut = Entry::read(&RECORD.as_bytes()[..end]);
+        let cut = read(&RECORD[..end]);
         // What is cut within the last number may be one.
         assert_eq!(cut.is_some(), end > RECORD.rfind(' ').unwrap() + 1, "{end}");
     }
+}
+
+#[test]
+fn what_no_server_can_have_written_of_a_scale_for_a_time_is_refused() {
+    let own = " 3600000000 60000000";
+    for other in [
+        "",
+        " 3600000000",
+        " 0 0",
+        // Longer than FOR takes, and more than there was.
+        " 315360000000001 60000000",
+        " 3600000000 3600000001",
+        " 3600000000 060000000",
+        " 3600000000 60000000 0",
+    ] {
+        assert_eq!(read(&RECORD_FOR.replace(own, other)), None, "{other:?}");
+    }
+    for other in [" 315360000000000 315360000000000", " 1 0", " 3600000000 3600000000"] {
+        let record = RECORD_FOR.replace(own, other);
+        let Record { entry, left } = read(&record).unwrap();
+        assert_eq!(text(&entry, left.unwrap()), record);
+    }
+    assert_eq!(read(&RECORD_FOR.replace("rl-policy 2", "rl-policy 1")), None);
 }
 
 #[test]
@@ -87,8 +163,7 @@ fn what_a_server_can_just_have_written_is_read() {
     ] {
         assert_eq!(RECORD.matches(&from).count(), 1, "{from}");
         let record = RECORD.replace(&from, &to);
-        let read = Entry::read(record.as_bytes());
-        assert_eq!(read.map(|entry| entry.record().as_bytes().to_vec()), Some(record.clone().into_bytes()), "{record}");
+        assert_eq!(read(&record).map(|read| text(&read.entry, Span::ZERO)), Some(record.clone()), "{record}");
     }
 }
 
@@ -99,10 +174,10 @@ fn only_a_scale_later_than_the_birth_counts() {
         Entry { scale: Scale { stamp: Stamp { at, node }, ..entry.scale }, ..entry }
     };
     let born = entry().definition.born;
-    assert_eq!(scaled_at(born.at, born.node).scale(), &Scale::NONE);
-    assert_eq!(scaled_at(born.at - 1, u64::MAX).scale(), &Scale::NONE);
+    assert_eq!(scaled_at(born.at, born.node).scale(), None);
+    assert_eq!(scaled_at(born.at - 1, u64::MAX).scale(), None);
     for scaled in [scaled_at(born.at, born.node + 1), scaled_at(born.at + 1, 0)] {
-        assert_eq!(scaled.scale(), &scaled.scale);
+        assert_eq!(scaled.scale(), Some(&scaled.scale));
     }
 }
 
@@ -116,54 +191,95 @@ prop_compose! {
 prop_compose! {
     fn entries()(
         (stamp, other, scaled) in (stamps(), stamps(), stamps()),
-        (version, set_at, factor) in (1_u64..3, 0_u64..2, 0_u64..3),
-        until in 0_u64..2,
+        (counted, set_at, factor) in (1_u64..3, 0_u64..2, 0_u64..3),
+        end in proptest::sample::select(vec![
+            End::Never,
+            End::At(micros(1)),
+            End::For { duration: Period::parse(b"1s").unwrap(), until: micros(1) },
+            End::For { duration: Period::parse(b"2s").unwrap(), until: micros(1) },
+        ]),
         text in proptest::sample::select(vec!["", "FIXED 1 1s", "later"]),
     ) -> Entry {
         let (born, stamp) = (stamp.min(other), stamp.max(other));
         let text = text.as_bytes().into();
-        let until = Timestamp::from_micros(until).unwrap();
         Entry {
             name: b"a"[..].into(),
-            definition: Definition { stamp, born, version, set_at, text },
-            scale: Scale { stamp: scaled, factor: Amount::saturating(factor), until },
+            definition: Definition { stamp, born, counted, set_at, text },
+            scale: Scale { stamp: scaled, factor: Amount::saturating(factor), end },
         }
     }
 }
 
-fn merged(one: &Entry, other: &Entry) -> Entry {
+/// Of which the last stamps, if it is near, are beyond.
+fn horizons() -> impl Strategy<Value = Horizon> {
+    proptest::sample::select(vec![Horizon::within(0), Horizon::within(2), Horizon::of(Timestamp::EPOCH)])
+}
+
+fn merged(one: &Entry, other: &Entry, horizon: Horizon) -> Entry {
     let mut merged = one.clone();
-    let changed = merged.merge(other.clone());
-    assert_eq!(changed, merged != *one);
+    let changed = merged.merge(other.clone(), horizon);
+    assert_eq!(changed, (merged.definition != one.definition, merged.scale != one.scale));
     merged
+}
+
+#[test]
+fn a_stamp_beyond_the_horizon_is_older_than_any_other() {
+    let with_stamps = |at| {
+        let Entry { name, definition, scale } = entry();
+        let stamp = Stamp { at, node: 7 };
+        Entry { name, definition: Definition { stamp, ..definition }, scale: Scale { stamp, ..scale } }
+    };
+    let horizon = Horizon::of(micros(1_700_000_000_000_000));
+    let (ahead, last) = (with_stamps(1_700_086_400_000_001), with_stamps(1_700_086_400_000_000));
+    let older = with_stamps(1_600_000_000_000_000);
+    assert_eq!(merged(&ahead, &last, horizon), last);
+    assert_eq!(merged(&older, &last, horizon), last);
+    for known in [&older, &last] {
+        assert_eq!(merged(known, &ahead, horizon), *known);
+        assert_eq!(merged(&ahead, known, horizon), *known);
+    }
+    // A second later it is within, and the latest.
+    let later = Horizon::of(micros(1_700_000_001_000_000));
+    assert_eq!(merged(&last, &ahead, later), ahead);
 }
 
 proptest! {
     #[test]
-    fn to_merge_is_idempotent_commutative_and_associative(a in entries(), b in entries(), c in entries()) {
+    fn to_merge_is_idempotent_commutative_and_associative(
+        a in entries(), b in entries(), c in entries(), horizon in horizons(),
+    ) {
+        let merged = |one: &Entry, other: &Entry| merged(one, other, horizon);
         prop_assert_eq!(&merged(&a, &a), &a);
         prop_assert_eq!(merged(&a, &b), merged(&b, &a));
         prop_assert_eq!(merged(&merged(&a, &b), &c), merged(&a, &merged(&b, &c)));
         let all = merged(&merged(&a, &b), &c);
-        prop_assert_eq!(all.definition.stamp, [&a, &b, &c].map(|entry| entry.definition.stamp).into_iter().max().unwrap());
-        prop_assert_eq!(all.scale.stamp, [&a, &b, &c].map(|entry| entry.scale.stamp).into_iter().max().unwrap());
+        let latest = |stamps: [Stamp; 3]| {
+            let believed = stamps.into_iter().filter(|stamp| horizon.covers(*stamp)).max();
+            believed.or(stamps.into_iter().max()).unwrap()
+        };
+        prop_assert_eq!(all.definition.stamp, latest([&a, &b, &c].map(|entry| entry.definition.stamp)));
+        prop_assert_eq!(all.scale.stamp, latest([&a, &b, &c].map(|entry| entry.scale.stamp)));
     }
 
     #[test]
-    fn a_record_reads_back_as_it_was(entry in entries()) {
-        prop_assert_eq!(Entry::read(entry.record().as_bytes()), Some(entry));
+    fn a_record_reads_back_as_it_was(entry in entries(), left in 0_u64..1_000_000) {
+        let left = Span::from_micros(left);
+        let known = matches!(entry.scale.end, End::For { .. }).then_some(left);
+        prop_assert_eq!(read(&text(&entry, left)), Some(Record { entry, left: known }));
     }
 
     #[test]
     fn what_is_read_is_written_the_same(
+        record in proptest::sample::select(vec![RECORD, RECORD_FOR]),
         place in any::<proptest::sample::Index>(),
         byte in proptest::sample::select(b"0123456789 :-x".to_vec()),
     ) {
-        let mut record = RECORD.as_bytes().to_vec();
+        let mut record = record.as_bytes().to_vec();
         let place = place.index(record.len());
         record[place] = byte;
-        if let Some(entry) = Entry::read(&record) {
-            prop_assert_eq!(entry.record().as_bytes().to_vec(), record);
+        if let Some(Record { entry, left }) = Record::read(&record) {
+            let written = entry.record(left.unwrap_or_default());
+            prop_assert_eq!(written.as_bytes(), record);
         }
     }
 }

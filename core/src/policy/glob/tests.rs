@@ -1,6 +1,10 @@
 use super::*;
 use proptest::prelude::*;
 
+fn matches(pattern: &[u8], text: &[u8]) -> bool {
+    Pattern::read(pattern).unwrap().matches(text)
+}
+
 #[test]
 fn a_pattern_is_what_keys_takes_it_for() {
     for (pattern, yes, no) in [
@@ -55,6 +59,25 @@ fn stars_do_not_multiply_the_work() {
     assert!(!matches(&b"*a".repeat(100), &b"a".repeat(99)));
     assert!(matches(&b"*a".repeat(100), &b"a".repeat(1000)));
     assert!(!matches(&[&b"a*".repeat(64)[..], b"b"].concat(), &b"a".repeat(256)));
+}
+
+#[test]
+fn a_pattern_has_1024_bytes_at_most_and_may_have_as_many_elements_as_a_name_has_bytes() {
+    let name = b"x".repeat(MAX_NAME);
+    for pattern in
+        [&b"?".repeat(256)[..], &b"\\x".repeat(256), &b"*x".repeat(256), &b"[x]".repeat(256), &b"*".repeat(1024)]
+    {
+        assert!(matches(pattern, &name), "{pattern:?}");
+    }
+    for pattern in
+        [&b"?".repeat(257)[..], &b"x".repeat(1024), &b"?".repeat(255), &[b"*", &b"x".repeat(257)[..]].concat()]
+    {
+        assert!(!matches(pattern, &name), "{pattern:?}");
+    }
+    let refused = Pattern::read(&b"*".repeat(1025)).err().unwrap();
+    let told =
+        format!("ERR pattern must be a pattern of at most 1024 bytes, such as plan:*, not '{}...'", "*".repeat(32));
+    assert_eq!(refused.to_string(), told);
 }
 
 /// A star is whatever makes the rest match.

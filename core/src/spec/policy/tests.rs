@@ -148,33 +148,36 @@ fn a_policy_is_refused_with_the_word_or_the_argument() {
         ("SLIDING 5 1m ALIGNED", format!("ERR syntax error, unexpected 'ALIGNED', {of_sliding}")),
         ("CONCURRENCY 5 1m worker-7", format!("ERR syntax error, unexpected 'worker-7', {plain}")),
         ("CONCURRENCY 5 1m NX", format!("ERR syntax error, unexpected 'NX', {plain}")),
-        ("FIXED 5 1m SHADOW SHADOW", "ERR syntax error, unexpected 'SHADOW'".to_owned()),
-        ("FIXED 5 1m COST 1 COST 2", "ERR syntax error, unexpected 'COST'".to_owned()),
+        ("FIXED 5 1m SHADOW SHADOW", "ERR syntax error, unexpected 'SHADOW', which is there already".to_owned()),
+        ("FIXED 5 1m COST 1 COST 2", "ERR syntax error, unexpected 'COST', which is there already".to_owned()),
         (
             "FIXED 5 1m COST -1",
-            "ERR cost must be a number from 0 to 1000000000000 in a policy, such as 1".to_owned(),
+            "ERR cost must be a number from 0 to 1000000000000 in a policy, such as 1, not '-1'".to_owned(),
         ),
-        (
-            "FIXED 5 1m COST x",
-            "ERR cost must be a number from -1000000000000 to 1000000000000, such as 1".to_owned(),
-        ),
+        ("FIXED 5 1m COST x", "ERR cost must be a number such as 1, not 'x'".to_owned()),
         (
             "CONCURRENCY 5 1m COST 0",
-            "ERR cost must be a number above 0, up to 1000000000000, such as 1".to_owned(),
+            "ERR cost must be a number above 0, up to 1000000000000, such as 1, not '0'".to_owned(),
         ),
         (
             "FIXED 5 1m AS a:b",
-            "ERR name must be 1 to 32 of the letters A-Z and a-z, digits, _ and -, such as requests".to_owned(),
+            "ERR name must be 1 to 32 of the letters A-Z and a-z, digits, _ and -, such as requests, not 'a:b'"
+                .to_owned(),
         ),
-        ("FIXED x 1m", "ERR limit must be a number from 0 to 1000000000000, such as 100".to_owned()),
+        (
+            "FIXED x 1m",
+            "ERR limit must be a number such as 100, not 'x' (FIXED limit window, with no key between)".to_owned(),
+        ),
         (
             "FIXED 5 1m FIXED 6 1m",
-            "ERR specs must be of different windows if of one kind, or told apart by names, such as FIXED 10 1m AS burst"
+            "ERR specs must be of different windows if of one kind, or told apart by names, such as \
+             FIXED 10 1m AS burst, not FIXED 5 1m and FIXED 6 1m"
                 .to_owned(),
         ),
         (
             "TOKENBUCKET 5 5 1m AS a SHADOW LEAKYBUCKET 5 5 1h AS a",
-            "ERR names must be different from each other for limits of one kind, such as AS requests".to_owned(),
+            "ERR names must be different from each other for limits of one kind, such as AS requests, not 'a' twice"
+                .to_owned(),
         ),
         (
             "CONCURRENCY 5 1m AS a CONCURRENCY 6 1m AS b",
@@ -184,19 +187,24 @@ fn a_policy_is_refused_with_the_word_or_the_argument() {
             &format!("{eight}FIXED 1 9s"),
             "ERR syntax error, unexpected 'FIXED', since a policy has 8 specs at most".to_owned(),
         ),
-        ("FIXED 5 1m BAN 0 1m 1h", "ERR strikes must be a whole number from 1 to 4294967295, such as 10".to_owned()),
-        ("FIXED 5 1m BAN 3 0 1h", "ERR window must be a duration from 1us to 3650d, such as 60s".to_owned()),
-        ("FIXED 5 1m BAN 3 1m", "ERR wrong number of arguments".to_owned()),
+        (
+            "FIXED 5 1m BAN 0 1m 1h",
+            "ERR strikes must be a whole number from 1 to 4294967295, such as 10, not '0'".to_owned(),
+        ),
+        ("FIXED 5 1m BAN 3 0 1h", "ERR window must be a duration from 1us to 3650d, such as 60s, not '0'".to_owned()),
+        ("FIXED 5 1m BAN 3 1m", "ERR block is missing: BAN strikes window block".to_owned()),
         ("FIXED 5 1m BAN 3 1m 1h SHADOW", "ERR syntax error, unexpected 'SHADOW', since BAN stands last".to_owned()),
         ("FIXED 5 1m BAN 3 1m 1h FIXED 6 1h", "ERR syntax error, unexpected 'FIXED', since BAN stands last".to_owned()),
-        ("FIXED 5", "ERR wrong number of arguments".to_owned()),
-        ("FIXED 5 1m AS", "ERR wrong number of arguments".to_owned()),
+        ("FIXED 5", "ERR window is missing: FIXED limit window".to_owned()),
+        ("CONCURRENCY 5", "ERR ttl is missing: CONCURRENCY limit ttl".to_owned()),
+        ("FIXED 5 1m AS", "ERR name is missing: AS name".to_owned()),
         ("FIXED 5 1m OFFSET +01:00", "ERR syntax error, unexpected 'OFFSET', since it goes with ALIGNED".to_owned()),
     ] {
         assert_eq!(read(text).map(|policy| policy.to_string()).unwrap_err().to_string(), error, "{text}");
     }
     let nothing: [&[u8]; 1] = [b"RL"];
-    assert_eq!(Policy::read(&mut Args::new(&nothing)).unwrap_err(), Error::WrongArity);
+    let missing = "ERR a spec is missing: RL.POLICYSET name [NX | VERSION version] spec [spec ...]";
+    assert_eq!(Policy::read(&mut Args::new(&nothing)).unwrap_err().to_string(), missing);
     // Eight are not too many, a ban beside them.
     let most = format!("{eight}BAN 3 1m 1h");
     assert_eq!((policy(&most).len(), policy(&most).to_string()), (8, most));
@@ -391,7 +399,9 @@ fn a_name_of_a_policy_has_1_to_256_bytes() {
     }
     for length in [0, 257] {
         let refused = read(&vec![b'a'; length]).unwrap_err();
-        assert_eq!(refused.to_string(), "ERR name must be a name of 1 to 256 bytes, such as plan:pro");
+        let shown = if length == 0 { String::new() } else { format!("{}...", "a".repeat(32)) };
+        let expected = format!("ERR name must be a name of 1 to 256 bytes, such as plan:pro, not '{shown}'");
+        assert_eq!(refused.to_string(), expected);
     }
     let nothing: [&[u8]; 1] = [b"RL"];
     assert_eq!(name_of_policy(&mut Args::new(&nothing)), Err(Error::WrongArity));
@@ -405,12 +415,12 @@ fn a_call_by_policy_is_refused_with_the_word_or_the_argument() {
         ("COST 2 OR pro", format!("ERR syntax error, unexpected 'OR', where OR or an option is needed: {options}")),
         ("AS a", format!("ERR syntax error, unexpected 'AS', where OR or an option is needed: {options}")),
         ("FIXED 5 1m", format!("ERR syntax error, unexpected 'FIXED', where OR or an option is needed: {options}")),
-        ("OR", "ERR wrong number of arguments".to_owned()),
-        ("OR pro OR", "ERR wrong number of arguments".to_owned()),
-        ("OR ", "ERR name must be a name of 1 to 256 bytes, such as plan:pro".to_owned()),
-        ("COST x", "ERR cost must be a number from -1000000000000 to 1000000000000, such as 1".to_owned()),
-        ("COST 1 COST 2", "ERR syntax error, unexpected 'COST'".to_owned()),
-        ("UPTO FORCE", "ERR syntax error, unexpected 'FORCE'".to_owned()),
+        ("OR", "ERR name is missing: POLICY name [OR name ...]".to_owned()),
+        ("OR pro OR", "ERR name is missing: POLICY name [OR name ...]".to_owned()),
+        ("OR ", "ERR name must be a name of 1 to 256 bytes, such as plan:pro, not ''".to_owned()),
+        ("COST x", "ERR cost must be a number such as 1, not 'x'".to_owned()),
+        ("COST 1 COST 2", "ERR syntax error, unexpected 'COST', which is there already".to_owned()),
+        ("UPTO FORCE", "ERR syntax error, unexpected 'FORCE', since UPTO is there already".to_owned()),
         (
             "SETTLE a 1 COST 2",
             "ERR syntax error, unexpected 'COST', since SETTLE says what the call turned out to cost".to_owned(),
@@ -419,7 +429,10 @@ fn a_call_by_policy_is_refused_with_the_word_or_the_argument() {
             "KEEP 5 FORCE",
             "ERR syntax error, unexpected 'KEEP', since FORCE, SETTLE and a negative cost keep nothing".to_owned(),
         ),
-        ("ONCE a 1m COST -1", "ERR cost must be a number from 0 to 1000000000000 with ONCE, such as 1".to_owned()),
+        (
+            "ONCE a 1m COST -1",
+            "ERR cost must be a number from 0 to 1000000000000 with ONCE, such as 1, not '-1'".to_owned(),
+        ),
     ] {
         let words = words(text);
         let refused = ByPolicy::behind(b"gold", &mut Args::new(words)).map(|by| names(&by)).unwrap_err();
@@ -580,8 +593,8 @@ fn policy_stands_alone_for_its_key() {
             "FIXED 5 1m POLICY gold",
             "ERR syntax error, unexpected 'POLICY', which stands alone for its key, and in no policy",
         ),
-        ("POLICY", "ERR wrong number of arguments"),
-        ("POLICY gold OR", "ERR wrong number of arguments"),
+        ("POLICY", "ERR name is missing: POLICY name [OR name ...]"),
+        ("POLICY gold OR", "ERR name is missing: POLICY name [OR name ...]"),
         ("ONCE a 1m POLICY gold ONCE b 1m", "ERR syntax error, unexpected 'ONCE', since the call has an id already"),
     ] {
         for read in [Asked::take, Asked::peek] {
@@ -641,11 +654,11 @@ fn each_of_several_keys_may_have_a_policy() {
             "1 a POLICY gold SETTLE b 1",
             "ERR syntax error, unexpected 'SETTLE', which is for all specs and stands before the first",
         ),
-        ("1 a POLICY", "ERR wrong number of arguments"),
-        ("1 a POLICY ", "ERR name must be a name of 1 to 256 bytes, such as plan:pro"),
+        ("1 a POLICY", "ERR name is missing: POLICY name [OR name ...]"),
+        ("1 a POLICY ", "ERR name must be a name of 1 to 256 bytes, such as plan:pro, not ''"),
         (
             "2 a a POLICY gold POLICY pro",
-            "ERR keys must be different from each other, such as {alice}:minute {alice}:day",
+            "ERR keys must be different from each other, such as {alice}:minute {alice}:day, not 'a' twice",
         ),
         (
             "2 a b POLICY gold EACH POLICY pro",

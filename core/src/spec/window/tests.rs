@@ -33,37 +33,43 @@ fn reads_what_a_window_is_aligned_to() {
 #[test]
 fn refuses_what_makes_no_window() {
     const WINDOW: &str =
-        "ERR window must be a duration from 1us to 3650d, or with ALIGNED 1w, 1mo, 3mo or 1y, such as 60s";
-    const OFFSET: &str = "ERR offset must be a distance from UTC from -14:00 to +14:00, such as +09:00";
-    const ANCHOR: &str = "ERR anchor must be a day of the month from 1 to 31, such as 15";
+        "ERR window must be a duration from 1us to 3650d, or with ALIGNED 1w, 1mo, 3mo or 1y, such as 60s, not";
+    const OFFSET: &str = "ERR offset must be a distance from UTC from -14:00 to +14:00, such as +09:00, not";
+    const ANCHOR: &str = "ERR anchor must be a day of the month from 1 to 31, such as 15, not";
     const OFFSET_ALONE: &str = "ERR syntax error, unexpected 'OFFSET', since it goes with ALIGNED";
     const ANCHOR_ALONE: &str = "ERR syntax error, unexpected 'ANCHOR', since it goes with ALIGNED";
     const NO_DAY: &str =
         "ERR syntax error, unexpected 'ANCHOR', since only windows of 1mo and 3mo begin on a day of the month";
     for (text, error) in [
-        ("FIXED 1 1w", WINDOW),
-        ("FIXED 1 1mo COST 2", WINDOW),
-        ("FIXED 1 2mo ALIGNED", WINDOW),
-        ("FIXED 1 1mon ALIGNED", WINDOW),
-        ("FIXED 1 1MO ALIGNED", WINDOW),
-        ("FIXED 1 0 ALIGNED", WINDOW),
+        ("FIXED 1 1w", format!("{WINDOW} '1w' (ALIGNED is missing)").as_str()),
+        ("FIXED 1 1mo COST 2", &format!("{WINDOW} '1mo' (ALIGNED is missing)")),
+        ("FIXED 1 2mo ALIGNED", &format!("{WINDOW} '2mo'")),
+        ("FIXED 1 2weeks", &format!("{WINDOW} '2weeks'")),
+        ("FIXED 1 1mon ALIGNED", &format!("{WINDOW} '1mon'")),
+        ("FIXED 1 1MO ALIGNED", &format!("{WINDOW} '1MO'")),
+        ("FIXED 1 0 ALIGNED", "ERR window must be a duration from 1us to 3650d, such as 60s, not '0'"),
+        ("FIXED 1 60x", "ERR window must be a duration such as 60s, not '60x' (units: us ms s m h d)"),
+        ("FIXED 1 ALIGNED", "ERR window must be a duration such as 60s, not 'ALIGNED' (the order is limit window)"),
         ("FIXED 1 1d OFFSET +09:00", OFFSET_ALONE),
         ("FIXED 1 1mo OFFSET +09:00", OFFSET_ALONE),
         ("FIXED 1 1mo ANCHOR 15", ANCHOR_ALONE),
         ("FIXED 1 1mo ANCHOR 15 OFFSET +09:00", OFFSET_ALONE),
-        ("FIXED 1 1d ALIGNED OFFSET 09:00", OFFSET),
-        ("FIXED 1 1d ALIGNED OFFSET +14:01", OFFSET),
-        ("FIXED 1 1d ALIGNED OFFSET Asia/Tokyo", OFFSET),
-        ("FIXED 1 1mo ALIGNED ANCHOR 0", ANCHOR),
-        ("FIXED 1 1mo ALIGNED ANCHOR 32", ANCHOR),
+        ("FIXED 1 1d ALIGNED OFFSET 09:00", &format!("{OFFSET} '09:00'")),
+        ("FIXED 1 1d ALIGNED OFFSET +14:01", &format!("{OFFSET} '+14:01'")),
+        ("FIXED 1 1d ALIGNED OFFSET Asia/Tokyo", &format!("{OFFSET} 'Asia/Tokyo'")),
+        ("FIXED 1 1mo ALIGNED ANCHOR 0", &format!("{ANCHOR} '0'")),
+        ("FIXED 1 1mo ALIGNED ANCHOR 32", &format!("{ANCHOR} '32'")),
         ("FIXED 1 30d ALIGNED ANCHOR 15", NO_DAY),
         ("FIXED 1 1w ALIGNED ANCHOR 1", NO_DAY),
         ("FIXED 1 1y ALIGNED ANCHOR 15", NO_DAY),
-        ("FIXED 1 1d ALIGNED OFFSET", "ERR wrong number of arguments"),
-        ("FIXED 1 1mo ALIGNED ANCHOR", "ERR wrong number of arguments"),
-        ("FIXED 1 1d ALIGNED OFFSET +09:00 OFFSET +09:00", "ERR syntax error, unexpected 'OFFSET'"),
-        ("FIXED 1 1mo ALIGNED ANCHOR 15 anchor 16", "ERR syntax error, unexpected 'anchor'"),
-        ("SLIDING 1 1mo STRICT", "ERR window must be a duration from 1us to 3650d, such as 60s"),
+        ("FIXED 1 1d ALIGNED OFFSET", "ERR offset is missing: ALIGNED OFFSET +hh:mm"),
+        ("FIXED 1 1mo ALIGNED ANCHOR", "ERR anchor is missing: ALIGNED ANCHOR day"),
+        (
+            "FIXED 1 1d ALIGNED OFFSET +09:00 OFFSET +09:00",
+            "ERR syntax error, unexpected 'OFFSET', which is there already",
+        ),
+        ("FIXED 1 1mo ALIGNED ANCHOR 15 anchor 16", "ERR syntax error, unexpected 'anchor', which is there already"),
+        ("SLIDING 1 1mo STRICT", "ERR window must be a duration such as 60s, not '1mo' (units: us ms s m h d)"),
     ] {
         assert_eq!(read(text).unwrap_err(), error, "{text}");
     }

@@ -4,7 +4,7 @@ use super::{asked, assert_refused_or_sayable};
 use crate::laws::{assert_policy, assert_wire, read_policy};
 use ratelimit_core::args::Args;
 use ratelimit_core::error::Error;
-use ratelimit_core::policy::{Condition, Found, Merged, Scaling, Table};
+use ratelimit_core::policy::{Condition, Found, Merged, Origin, Scaling, Table};
 use ratelimit_core::spec::{AnyLimit, Asked, ByPolicy, Counts, Policy, name_of_policy};
 use ratelimit_core::{Amount, Ask, Timestamp};
 
@@ -72,7 +72,7 @@ pub fn assert_read<'a>(words: &'a Vec<&'a [u8]>) {
         take.insert(2, b"POLICY");
         match (by, asked(&take, Asked::take)) {
             (Ok(by), Ok(Asked::Policy(take))) => assert_eq!(format!("{take:?}"), format!("{by:?}")),
-            (Err(Error::Unexpected(_)), Err(Error::Unexpected(_))) => {}
+            (Err(Error::Unexpected { .. }), Err(Error::Unexpected { .. })) => {}
             (Err(by), Err(take)) => assert_eq!(take.to_string(), by.to_string()),
             (by, take) => panic!("{by:?} but {take:?}"),
         }
@@ -146,10 +146,11 @@ fn assert_set(name: &[u8], condition: Condition, policy: &Policy) {
     let now = Timestamp::from_clock(1_700_000_000_000_000);
     let (mut here, mut there) = (Table::of_node(1), Table::of_node(2));
     let set = here.set(name, Condition::Always, policy, now, 1).expect("there is room");
-    assert!(set.changed && set.version == 1);
-    let record = here.record(name).expect("it was set");
-    assert!(Table::check(&record));
-    assert_eq!(there.merge(&record, now), Merged::Changed);
+    let first = now.micros();
+    assert!(set.changed && set.version == first);
+    let record = here.record(name, now).expect("it was set");
+    assert!(there.check(&record, now).is_ok());
+    assert_eq!(there.merge(&record, Origin::Peer, now), Merged::Changed);
     assert_eq!(here.digests(), there.digests());
     for table in [&here, &there] {
         assert_eq!(shown(table, name, now), policy.to_string());
@@ -157,12 +158,12 @@ fn assert_set(name: &[u8], condition: Condition, policy: &Policy) {
     match here.set(name, condition, policy, now, 1) {
         Ok(set) => {
             assert_eq!(set.changed, condition != Condition::IfMissing);
-            assert_eq!(set.version, if set.changed { 2 } else { 1 });
-            assert!(!matches!(condition, Condition::OverVersion(version) if version != 1));
+            assert_eq!(set.version, if set.changed { first + 1 } else { first });
+            assert!(!matches!(condition, Condition::OverVersion(version) if version != first));
         }
         Err(error) => {
             assert_wire(&error);
-            assert!(matches!(condition, Condition::OverVersion(version) if version != 1));
+            assert!(matches!(condition, Condition::OverVersion(version) if version != first));
         }
     }
 }

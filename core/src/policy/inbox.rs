@@ -1,0 +1,67 @@
+//! Records that have come from peers and wait to be taken over: one of each name, however often it comes.
+
+use super::entry::{Entry, Record};
+use super::stamp::Horizon;
+use crate::{Span, Timestamp};
+use std::collections::BTreeMap;
+
+/// The most that waits, in bytes of records. What comes beyond that is dropped: the digests still differ, so it is asked
+/// for again.
+const MOST_BYTES: usize = 32 << 20;
+
+/// What an entry takes beside its name and its text, about.
+const OVERHEAD: usize = 256;
+
+/// Records that wait, by name.
+#[derive(Debug, Default)]
+pub(super) struct Inbox {
+    entries: BTreeMap<Box<[u8]>, Waiting>,
+    bytes: usize,
+}
+
+/// What is known of one name, and when its scale ends by the steady clock.
+#[derive(Debug)]
+struct Waiting {
+    entry: Entry,
+    scale_ends: Option<Timestamp>,
+}
+
+impl Inbox {
+    /// Puts a record in, of whose scale so much is left at `now` by the steady clock; beside what waits of the same name
+    /// the later registers are kept.
+    pub(super) fn put(&mut self, record: Record, left: Option<Span>, horizon: Horizon, now: Timestamp) {
+        let scale_ends = left.map(|left| now.plus(left));
+        let size = size_of_entry(&record.entry);
+        if let Some(waiting) = self.entries.get_mut(&record.entry.name) {
+            let before = size_of_entry(&waiting.entry);
+            if waiting.entry.merge(record.entry, horizon).1 {
+                waiting.scale_ends = scale_ends;
+            }
+            self.bytes = self.bytes.saturating_sub(before).saturating_add(size_of_entry(&waiting.entry));
+        } else if self.bytes.saturating_add(size) <= MOST_BYTES {
+            self.bytes = self.bytes.saturating_add(size);
+            self.entries.insert(record.entry.name.clone(), Waiting { entry: record.entry, scale_ends });
+        }
+    }
+
+    /// Takes the first one out, as it would have come at `now` by the steady clock.
+    pub(super) fn take(&mut self, now: Timestamp) -> Option<Record> {
+        let (_, Waiting { entry, scale_ends }) = self.entries.pop_first()?;
+        self.bytes = self.bytes.saturating_sub(size_of_entry(&entry));
+        Some(Record { entry, left: scale_ends.map(|ends| ends.since(now)) })
+    }
+
+    /// How many names there are.
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Forgets them all.
+    pub(super) fn clear(&mut self) {
+        *self = Inbox::default();
+    }
+}
+
+fn size_of_entry(entry: &Entry) -> usize {
+    entry.name.len().saturating_mul(2).saturating_add(entry.definition.text.len()).saturating_add(OVERHEAD)
+}

@@ -1,0 +1,130 @@
+//! What is known by one name, and what that comes to for calls.
+
+use super::clock::SteadyClock;
+use super::entry::{Definition, Entry};
+use super::{Counts, Facts, Ruling, hash};
+use crate::args::Args;
+use crate::spec::Policy;
+use crate::{Amount, Span, Timestamp};
+use std::rc::Rc;
+
+/// What is known by one name.
+#[derive(Debug)]
+pub(super) struct Slot {
+    /// What the name stands for, here and on other servers.
+    pub(super) entry: Entry,
+    /// When its scale ends, by the steady clock; `None`: it does not.
+    scale_ends: Option<Timestamp>,
+    /// Of what the record says to all servers, if it is in the digest: else 0.
+    pub(super) digest: u64,
+    /// What has become of calls since there is such a policy.
+    pub(super) counts: Rc<Counts>,
+    /// What a call by the name finds.
+    pub(super) standing: Standing,
+}
+
+/// What a call by the name finds.
+#[derive(Debug)]
+pub(super) enum Standing {
+    Deleted,
+    Unreadable,
+    Ruling { defined: Rc<Ruling>, scaled: Option<Scaled> },
+}
+
+/// A policy as it is while it is scaled.
+#[derive(Debug)]
+pub(super) struct Scaled {
+    /// Its limits, times the factor.
+    pub(super) ruling: Rc<Ruling>,
+    /// By the steady clock; `None`: never.
+    ends: Option<Timestamp>,
+}
+
+impl Scaled {
+    /// Whether the scale has not ended yet.
+    #[inline(always)]
+    pub(super) fn holds(&self, clock: &SteadyClock, now: Timestamp) -> bool {
+        self.ends.is_none_or(|ends| clock.read(now) < ends)
+    }
+}
+
+impl Slot {
+    /// One whose calls are counted there.
+    pub(super) fn of(entry: Entry, scale_ends: Option<Timestamp>, counts: Rc<Counts>) -> Slot {
+        let mut slot = Slot { entry, scale_ends, digest: 0, counts, standing: Standing::Deleted };
+        slot.stand();
+        slot
+    }
+
+    /// Has another entry stand, of the same name.
+    pub(super) fn become_entry(&mut self, entry: Entry, scale_ends: Option<Timestamp>) {
+        (self.entry, self.scale_ends) = (entry, scale_ends);
+        if self.entry.is_deleted() {
+            self.counts = Rc::default();
+        }
+        self.stand();
+    }
+
+    /// Has its scale end at another time.
+    pub(super) fn ends_at(&mut self, scale_ends: Option<Timestamp>) {
+        self.scale_ends = scale_ends;
+        if let Standing::Ruling { scaled: Some(scaled), .. } = &mut self.standing {
+            scaled.ends = scale_ends;
+        }
+    }
+
+    /// What both registers come to.
+    fn stand(&mut self) {
+        (self.digest, self.standing) = (0, Standing::Deleted);
+        if self.entry.is_deleted() {
+            return;
+        }
+        self.digest = hash::of(self.entry.identity().as_bytes());
+        let Some(policy) = read(&self.entry.definition.text) else {
+            self.standing = Standing::Unreadable;
+            return;
+        };
+        let (factor, ends) = (self.entry.scale().map_or(Amount::ONE, |scale| scale.factor), self.scale_ends);
+        let scaled = (factor != Amount::ONE).then(|| Scaled { ruling: self.ruling(policy.scaled(factor)), ends });
+        self.standing = Standing::Ruling { defined: self.ruling(policy), scaled };
+    }
+
+    fn ruling(&self, policy: Policy) -> Rc<Ruling> {
+        Rc::new(Ruling { name: self.entry.name.clone(), policy, counts: Rc::clone(&self.counts) })
+    }
+
+    /// How much is left of the scale that was set last; `None`: it has no end.
+    pub(super) fn scale_left(&self, clock: &SteadyClock, now: Timestamp) -> Option<Span> {
+        self.scale_ends.map(|ends| ends.since(clock.read(now)))
+    }
+
+    /// What this server tells of the name.
+    pub(super) fn record(&self, clock: &SteadyClock, now: Timestamp) -> Vec<u8> {
+        let left = self.scale_left(clock, now).unwrap_or_default();
+        self.entry.record(left).as_bytes().to_vec()
+    }
+
+    /// What there is to know of the policy.
+    pub(super) fn facts(&self, clock: &SteadyClock, now: Timestamp) -> Facts {
+        let definition @ Definition { set_at, text, .. } = &self.entry.definition;
+        let (scale, scale_left) = match (self.entry.scale(), self.scale_left(clock, now)) {
+            (None, _) | (_, Some(Span::ZERO)) => (Amount::ONE, None),
+            (Some(scale), left) => (scale.factor, left),
+        };
+        Facts {
+            name: self.entry.name.clone(),
+            version: definition.version(),
+            set_at: *set_at,
+            scale,
+            scale_left,
+            specs: text.clone(),
+            counts: Rc::clone(&self.counts),
+        }
+    }
+}
+
+/// The policy that a definition's text says.
+pub(super) fn read(text: &[u8]) -> Option<Policy> {
+    let words: Vec<&[u8]> = std::iter::once(&b"RL.POLICYSET"[..]).chain(text.split(|byte| *byte == b' ')).collect();
+    Policy::read(&mut Args::new(&words)).ok()
+}

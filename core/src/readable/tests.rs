@@ -1,0 +1,78 @@
+use super::*;
+use crate::bucket::{Bucket, BucketUsage, Discipline};
+use crate::codec::{Decoder, Encoder};
+use crate::{Amount, Fact, Kind, Limit, Period, Span, Timestamp};
+
+/// A bucket's number, whose writer and reader do not agree on some of them.
+#[derive(Clone, Debug, Default)]
+struct Number(u64);
+
+impl Usage for Number {
+    const KIND: Kind = Kind::Bucket;
+
+    fn is_unused(&self) -> bool {
+        self.0 == 0
+    }
+
+    fn ahead(&self, _now: Timestamp) -> Span {
+        Span::ZERO
+    }
+
+    fn move_back(&mut self, _now: Timestamp) {}
+
+    fn encode(&self, to: &mut impl Encoder) {
+        to.integer(self.0);
+    }
+
+    fn decode(from: &mut impl Decoder, _version: u32) -> Option<Number> {
+        match from.integer()? {
+            7 => None,
+            8 => Some(Number(9)),
+            number => Some(Number(number)),
+        }
+    }
+
+    fn describe(&self, _now: Timestamp) -> Vec<(&'static str, Fact)> {
+        Vec::new()
+    }
+}
+
+fn effect_of(number: u64) -> Text {
+    Text::of_change(&mut Number(number), 1)
+}
+
+#[test]
+fn what_is_read_back_as_it_is_is_readable() {
+    assert_eq!(stored(&Number(3)), Ok(()));
+    assert_eq!(propagated(&Number(1), &effect_of(3), &Number(3)), Ok(()));
+}
+
+#[test]
+fn what_its_own_reader_refuses_or_changes_is_told() {
+    let told = |unreadable: Result<(), Unreadable>| unreadable.unwrap_err().to_string();
+    assert_eq!(told(stored(&Number(7))), "what is stored cannot be read:  7");
+    assert_eq!(told(stored(&Number(8))), "what is stored is read as something else:  8");
+    assert_eq!(told(propagated(&Number(1), &effect_of(7), &Number(7))), "an effect is refused: rl-bucket 1 1 7");
+    assert_eq!(
+        told(propagated(&Number(1), &effect_of(3), &Number(4))),
+        "an effect makes something else: rl-bucket 1 1 3"
+    );
+    let deletion = Text::deletion::<Number>();
+    assert_eq!(told(propagated(&Number(1), &deletion, &Number(0))), "an effect is refused: rl-bucket del");
+}
+
+#[test]
+fn of_nothing_nothing_is_stored() {
+    assert_eq!(stored(&Number(0)), Ok(()));
+}
+
+#[test]
+fn what_follows_an_effect_is_no_part_of_it() {
+    let (mut usage, second) = (BucketUsage::default(), Period::new(Span::SECOND).unwrap());
+    let bucket = Bucket::new(Amount::ONE, Amount::ONE, second, Discipline::Burst).unwrap();
+    bucket.charge(&mut usage, Timestamp::EPOCH, Amount::ONE);
+    let mut text = Text::of_change(&mut usage, 1);
+    assert_eq!(propagated(&BucketUsage::default(), &text, &usage), Ok(()));
+    text.integer(0);
+    assert!(propagated(&BucketUsage::default(), &text, &usage).is_err());
+}

@@ -1,0 +1,284 @@
+//! One key as the module keeps it, plain or with parts: what calls, releases and bans make of it, and what it is to be
+//! held to after each. A replica follows by what it is told.
+
+use crate::laws::{Fields, fields};
+use ratelimit_core::effect::{Effect, Text};
+use ratelimit_core::expiry::Expiry;
+use ratelimit_core::parts::{AnyUsage, Held, PartsUsage, Seen, Single};
+use ratelimit_core::readable;
+use ratelimit_core::spec::{Asked, Call, Spec};
+use ratelimit_core::{Limit, Span, Timestamp, Usage, with_limit};
+
+/// Runs `$body` with `$usage` as the usage in `$any`.
+macro_rules! with_usage {
+    ($any:expr, $usage:ident => $body:expr) => {
+        match $any {
+            AnyUsage::Bucket($usage) => $body,
+            AnyUsage::FixedWindow($usage) => $body,
+            AnyUsage::SlidingWindow($usage) => $body,
+            AnyUsage::StrictWindow(boxed) => {
+                let $usage = &**boxed;
+                $body
+            }
+            AnyUsage::SlidingLog(boxed) => {
+                let $usage = &**boxed;
+                $body
+            }
+            AnyUsage::Concurrency(boxed) => {
+                let $usage = &**boxed;
+                $body
+            }
+        }
+    };
+}
+
+/// What a key holds.
+#[derive(Clone, Debug)]
+pub enum Value {
+    Plain(AnyUsage),
+    Parts(PartsUsage),
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Key {
+    /// With its expiry, in milliseconds since the epoch.
+    pub value: Option<(Value, Option<u64>)>,
+}
+
+/// What a command did to a key.
+pub enum Told {
+    /// Nothing, or it deleted it.
+    Nothing,
+    /// This effect, on what was there before.
+    Effect(Value, Text),
+}
+
+/// Whether a change can be read: where it is applied, and where it is stored.
+fn tell<U: Usage>(before: &U, after: &mut U, at: u64) -> Text {
+    let text = Text::of_change(after, at);
+    readable::propagated(before, &text, after).unwrap_or_else(|unreadable| panic!("{unreadable}"));
+    check(after);
+    text
+}
+
+/// Whether what is stored can be read.
+pub fn check<U: Usage>(usage: &U) {
+    readable::stored(usage).unwrap_or_else(|unreadable| panic!("{unreadable}"));
+}
+
+fn unused_of<L: Limit>(_: &L) -> AnyUsage
+where
+    L::Usage: Single,
+{
+    L::Usage::default().into_any()
+}
+
+fn move_back<U: Usage>(usage: &mut U, now: Timestamp) -> bool {
+    let ahead = usage.is_after(now);
+    if ahead {
+        usage.move_back(now);
+    }
+    ahead
+}
+
+impl Key {
+    /// What RL.TAKE does.
+    pub fn take(&mut self, asked: &Asked, now: Timestamp) -> Told {
+        let call = match asked {
+            Asked::One(spec) => Call::of_one(*spec),
+            Asked::Several(call) => (**call).clone(),
+            Asked::Policy(_) => return Told::Nothing,
+        };
+        let missing = || match asked {
+            Asked::One(spec) => Value::Plain(with_limit!(spec, limit => unused_of(limit))),
+            _ => Value::Parts(PartsUsage::default()),
+        };
+        let (value, expires_at) = self.value.clone().unwrap_or_else(|| (missing(), None));
+        match value {
+            Value::Parts(usage) => self.take_from_parts(&call, usage, expires_at, now),
+            Value::Plain(any) => {
+                let mistaken = |spec: &Spec| spec.limit.kind() != any.kind() && !spec.by_policy;
+                match call.specs.as_slice() {
+                    [spec] if mistaken(spec) => Told::Nothing,
+                    _ => with_usage!(&any, usage => self.take_from_plain(&call, usage, expires_at, now)),
+                }
+            }
+        }
+    }
+
+    fn take_from_parts(&mut self, call: &Call, before: PartsUsage, present: Option<u64>, now: Timestamp) -> Told {
+        let held = Held::Parts(&before);
+        let seen = Seen::at(call, held, now);
+        if seen.has_too_many_parts(held, now) {
+            return Told::Nothing;
+        }
+        let writes = seen.changes() || seen.strikes();
+        let mut usage = before.clone();
+        let moved = move_back(&mut usage, now);
+        if writes {
+            usage.charge(call, &seen, now);
+        }
+        let _answer = seen.answer(call, Held::Parts(&usage), now, writes);
+        if writes || moved { self.changed_parts(before, usage, present, moved, now) } else { Told::Nothing }
+    }
+
+    fn changed_parts(
+        &mut self,
+        before: PartsUsage,
+        mut usage: PartsUsage,
+        present: Option<u64>,
+        moved: bool,
+        now: Timestamp,
+    ) -> Told {
+        if usage.is_unused() {
+            self.value = None;
+            return Told::Nothing;
+        }
+        let at = Expiry::of(now, usage.reset(now)).after_charge(present, moved);
+        let text = tell(&before, &mut usage, at);
+        self.value = Some((Value::Parts(usage), Some(at)));
+        Told::Effect(Value::Parts(before), text)
+    }
+
+    fn take_from_plain<U: Single>(&mut self, call: &Call, before: &U, present: Option<u64>, now: Timestamp) -> Told {
+        let held = Held::plain(before);
+        let seen = Seen::at(call, held, now);
+        let writes = seen.changes() || seen.strikes();
+        let mut usage = before.clone();
+        if writes && !seen.stays_plain(call) {
+            self.convert(usage, present, now, |parts| parts.charge(call, &seen, now));
+            return Told::Nothing;
+        }
+        let moved = move_back(&mut usage, now);
+        if writes {
+            seen.charge_plain(call, &mut usage, now);
+        }
+        let _answer = seen.answer(call, Held::plain(&usage), now, writes);
+        if !writes && !moved {
+            return Told::Nothing;
+        }
+        let reset = call.reset_of_plain(&usage, now);
+        self.changed_plain(before, usage, present, reset, moved, now)
+    }
+
+    fn changed_plain<U: Single>(
+        &mut self,
+        before: &U,
+        mut usage: U,
+        present: Option<u64>,
+        reset: Span,
+        moved: bool,
+        now: Timestamp,
+    ) -> Told {
+        if usage.is_unused() {
+            self.value = None;
+            return Told::Nothing;
+        }
+        let at = Expiry::of(now, reset).after_charge(present, moved);
+        let text = tell(before, &mut usage, at);
+        self.value = Some((Value::Plain(usage.into_any()), Some(at)));
+        Told::Effect(Value::Plain(before.clone().into_any()), text)
+    }
+
+    fn convert<U: Single>(
+        &mut self,
+        usage: U,
+        present: Option<u64>,
+        now: Timestamp,
+        change: impl FnOnce(&mut PartsUsage),
+    ) {
+        let mut parts = PartsUsage::of_plain(usage, present, now);
+        move_back(&mut parts, now);
+        change(&mut parts);
+        // All of it is propagated.
+        parts.encode_effect(&mut ratelimit_core::effect::Nobody);
+        check(&parts);
+        let at = Expiry::of(now, parts.reset(now)).after_charge(None, false);
+        self.value = (!parts.is_unused()).then_some((Value::Parts(parts), Some(at)));
+    }
+
+    /// What RL.RELEASE does.
+    pub fn release(&mut self, holder: &[u8], now: Timestamp) -> Told {
+        match self.value.clone() {
+            Some((Value::Parts(before), present)) => {
+                let mut usage = before.clone();
+                let moved = move_back(&mut usage, now);
+                let released = usage.release(&[holder], now) > 0;
+                if released || moved { self.changed_parts(before, usage, present, moved, now) } else { Told::Nothing }
+            }
+            Some((Value::Plain(AnyUsage::Concurrency(before)), present)) => {
+                let mut usage = (*before).clone();
+                let moved = move_back(&mut usage, now);
+                if usage.release(&[holder], now) == 0 && !moved {
+                    return Told::Nothing;
+                }
+                let reset = usage.time_to_last_expiry(now);
+                self.changed_plain(&*before, usage, present, reset, moved, now)
+            }
+            _ => Told::Nothing,
+        }
+    }
+
+    /// What RL.BAN does.
+    pub fn ban(&mut self, duration: Span, now: Timestamp) -> Told {
+        let (before, present) = match self.value.clone() {
+            Some((Value::Plain(_), _)) if duration == Span::ZERO => return Told::Nothing,
+            Some((Value::Plain(any), present)) => {
+                with_usage!(&any, usage => self.convert(usage.clone(), present, now, |parts| parts.ban(duration, now)));
+                return Told::Nothing;
+            }
+            Some((Value::Parts(usage), present)) => (usage, present),
+            None => (PartsUsage::default(), None),
+        };
+        if !before.can_ban(duration, now) {
+            return Told::Nothing;
+        }
+        let mut usage = before.clone();
+        let moved = move_back(&mut usage, now);
+        usage.ban(duration, now);
+        self.changed_parts(before, usage, present, moved, now)
+    }
+
+    /// What RESTORE does of a payload: what it makes is a key like any other, or it is refused.
+    pub fn restore(&mut self, like: &Value, edit: impl Fn(&mut Fields), expires_at: Option<u64>) {
+        fn read<U: Usage>(like: &U, edit: impl Fn(&mut Fields)) -> Option<U> {
+            let mut payload = fields(like);
+            edit(&mut payload);
+            let usage = U::decode(&mut payload, U::VERSION).filter(|_| payload.fields.is_empty())?;
+            check(&usage);
+            Some(usage)
+        }
+        let restored = match like {
+            Value::Parts(usage) => read(usage, edit).map(Value::Parts),
+            Value::Plain(any) => {
+                with_usage!(any, usage => read(usage, edit).map(|usage| Value::Plain(usage.into_any())))
+            }
+        };
+        if let Some(value) = restored {
+            self.value = Some((value, expires_at));
+        }
+    }
+
+    /// What RL.EFFECT does of words that are like those of an effect on `before`.
+    pub fn apply(&mut self, before: &Value, text: &[u8]) {
+        fn applied<U: Usage>(before: &U, text: &[u8]) -> Option<(U, u64)> {
+            let Some(Effect::Change { version, expires_at, fields }) = Effect::read::<U>(text) else { return None };
+            let (mut checked, mut read, mut after) = (fields, fields, before.clone());
+            if !before.accepts_effect(&mut checked, version) || !checked.end() {
+                return None;
+            }
+            after.apply_effect(&mut read, version);
+            check(&after);
+            Some((after, expires_at)).filter(|(after, _)| !after.is_unused())
+        }
+        let after = match before {
+            Value::Parts(usage) => applied(usage, text).map(|(usage, at)| (Value::Parts(usage), at)),
+            Value::Plain(any) => with_usage!(any, usage => {
+                applied(usage, text).map(|(usage, at)| (Value::Plain(usage.into_any()), at))
+            }),
+        };
+        if let Some((value, at)) = after {
+            self.value = Some((value, Some(at)));
+        }
+    }
+}

@@ -1,0 +1,420 @@
+//! Whatever calls make of a key can be read, by replicas and from the disk; and whatever is read of it, from a payload
+//! or an effect that somebody has changed, calls can go on from, and what they make can be read again.
+
+use crate::key::{Key, Told, Value};
+use crate::laws::{Field, Fields};
+use arbitrary::{Arbitrary, Unstructured};
+use ratelimit_core::args::Args;
+use ratelimit_core::spec::{Asked, Policy};
+use ratelimit_core::{Amount, Span, Timestamp};
+
+/// From 1 to as many, where `Vec` is mostly of one or none.
+#[derive(Debug)]
+struct Few<T, const MOST: usize>(Vec<T>);
+
+impl<'a, T: Arbitrary<'a>, const MOST: usize> Arbitrary<'a> for Few<T, MOST> {
+    fn arbitrary(u: &mut Unstructured<'a>) -> arbitrary::Result<Self> {
+        let count = u.int_in_range(1..=MOST)?;
+        (0..count).map(|_| u.arbitrary()).collect::<arbitrary::Result<_>>().map(Few)
+    }
+}
+
+#[derive(Arbitrary, Debug)]
+struct Step {
+    clock: Clock,
+    command: Command,
+}
+
+/// Where the clock goes.
+#[derive(Arbitrary, Debug)]
+enum Clock {
+    Stays,
+    /// Later, or earlier, by one of the lengths, and a few microseconds.
+    Later(u8, i8),
+    Earlier(u8, i8),
+    At(u8),
+}
+
+#[derive(Arbitrary, Debug)]
+enum Command {
+    Take(Call),
+    /// A limit alone, and what it costs.
+    TakeOne(u8, u8),
+    TakeAgain(Call),
+    Limit(Call),
+    Release(u8),
+    Ban(u8),
+    /// A payload that is like what is there.
+    Restore(Few<Edit, 3>, u8),
+    /// An effect that is like the last.
+    Effect(Few<Edit, 3>),
+    /// The key expires, if it may by now, or is deleted.
+    Goes(bool),
+}
+
+/// The words of a call.
+#[derive(Arbitrary, Debug)]
+struct Call {
+    options: [u8; 3],
+    specs: Few<Spec, 5>,
+    ban: u8,
+}
+
+#[derive(Arbitrary, Debug)]
+struct Spec {
+    limit: u8,
+    own: [u8; 2],
+}
+
+/// Which field is changed, and how.
+#[derive(Arbitrary, Debug)]
+struct Edit {
+    place: u16,
+    to: To,
+}
+
+#[derive(Arbitrary, Debug)]
+enum To {
+    Add(i16),
+    AddLength(u8, i8),
+    Edge(u8, i8),
+    /// What another field says.
+    Other(u16),
+    Goes,
+    Comes(u16),
+}
+
+const LENGTHS: [u64; 12] = [
+    0,
+    1,
+    1_000,
+    1_000_000,
+    3_000_000,
+    60_000_000,
+    3_600_000_000,
+    86_400_000_000,
+    31 * 86_400_000_000,
+    366 * 86_400_000_000,
+    3_650 * 86_400_000_000,
+    36_500 * 86_400_000_000,
+];
+const INSTANTS: [u64; 7] = [
+    1_700_000_000_000_000,
+    1_700_000_000_000_000,
+    1_699_999_980_000_000,
+    0,
+    1_000_000,
+    365_000 * 86_400_000_000,
+    365_000 * 86_400_000_000 - 1,
+];
+const EDGES: [u64; 11] = [
+    0,
+    1,
+    2,
+    1_000_000,
+    1_000_000_000_000_000_000,
+    (1 << 63) - 1,
+    1 << 63,
+    u64::MAX,
+    1_700_000_000_000_000,
+    3_650 * 86_400_000_000,
+    365_000 * 86_400_000_000,
+];
+
+// Words that stand for nothing are the most common, as in calls.
+const COSTS: [&str; 24] = [
+    "",
+    "",
+    "",
+    "COST 0",
+    "COST 0.5",
+    "COST 2",
+    "COST 3",
+    "COST 9",
+    "COST 1e12",
+    "COST -1",
+    "COST -2.5",
+    "COST -1e12",
+    "UPTO",
+    "COST 3 UPTO",
+    "COST 1e12 UPTO",
+    "FORCE",
+    "COST 3 FORCE",
+    "COST 7 FORCE",
+    "COST 1e12 FORCE",
+    "COST 0 FORCE",
+    "MAXWAIT 1s",
+    "COST 2 MAXWAIT 1m",
+    "COST 0 MAXWAIT 0",
+    "COST 3 MAXWAIT 3650d",
+];
+const KEEPS: [&str; 8] = ["", "", "", "", "", "EACH", "KEEP 1", "KEEP 50%"];
+const IDS: [&str; 20] = [
+    "",
+    "",
+    "",
+    "",
+    "",
+    "ONCE r1 1s",
+    "ONCE r1 1us",
+    "ONCE r1 1h",
+    "ONCE r2 10m",
+    "ONCE r2 1s",
+    "ONCE r3 3650d",
+    "ONCE r4 1m",
+    "ONCE r5 1d",
+    "SETTLE r1 0",
+    "SETTLE r1 2",
+    "SETTLE r2 0.5",
+    "SETTLE r2 9",
+    "SETTLE r3 1e12",
+    "SETTLE r3 1",
+    "SETTLE r4 0",
+];
+const NAMES: [&str; 8] = ["", "", "", "", "AS a", "AS b", "AS c", "AS d"];
+const OWN: [&str; 16] = [
+    "",
+    "",
+    "",
+    "",
+    "",
+    "",
+    "",
+    "COST 0",
+    "COST 1",
+    "COST 2 FORCE",
+    "COST 1e12 FORCE",
+    "COST 3 FORCE",
+    "FORCE",
+    "COST 1 MAXWAIT 1s",
+    "KEEP 1",
+    "NX",
+];
+const OWN_OF_POLICY: [&str; 8] = ["", "", "", "", "COST 1", "COST 2", "SHADOW", "COST 1 SHADOW"];
+const LIMITS: [&str; 30] = [
+    "TOKENBUCKET 3 2 1s",
+    "TOKENBUCKET 5 5 1m",
+    "TOKENBUCKET 1e12 1e12 1us",
+    "TOKENBUCKET 1000 1 36500s",
+    "LEAKYBUCKET 3 2 1m",
+    "LEAKYBUCKET 5 1 1h",
+    "FIXED 3 1s",
+    "FIXED 10 1h",
+    "FIXED 5 1d",
+    "FIXED 1e12 3650d",
+    "FIXED 3 1us",
+    "FIXED 3 1m ALIGNED",
+    "FIXED 3 1d ALIGNED OFFSET +09:00",
+    "FIXED 3 1w ALIGNED",
+    "FIXED 3 1mo ALIGNED ANCHOR 31",
+    "FIXED 3 1y ALIGNED",
+    "SLIDING 3 1s",
+    "SLIDING 9 1m",
+    "SLIDING 1e12 7us",
+    "SLIDING 3 1s STRICT",
+    "SLIDING 9 1m STRICT",
+    "SLIDING 1e12 3650d STRICT",
+    "SLIDINGLOG 3 1s",
+    "SLIDINGLOG 9 1m",
+    "SLIDINGLOG 1e12 3650d",
+    "CONCURRENCY 3 1s h1",
+    "CONCURRENCY 3 1m h2",
+    "CONCURRENCY 2 1us h1",
+    "CONCURRENCY 1e12 3650d h3",
+    "CONCURRENCY 0 1m h1",
+];
+const BANS: [&str; 6] = ["", "", "", "BAN 1 1m 1s", "BAN 2 3s 1m", "BAN 3 3650d 3650d"];
+
+fn of<T: Copy>(list: &[T], index: u8) -> T {
+    list[usize::from(index) % list.len()]
+}
+
+impl Clock {
+    fn after(&self, now: Timestamp) -> Timestamp {
+        let micros = match *self {
+            Clock::Stays => now.micros(),
+            Clock::Later(length, more) => {
+                now.micros().saturating_add(of(&LENGTHS, length)).saturating_add_signed(more.into())
+            }
+            Clock::Earlier(length, more) => {
+                now.micros().saturating_sub(of(&LENGTHS, length)).saturating_add_signed(more.into())
+            }
+            Clock::At(instant) => of(&INSTANTS, instant),
+        };
+        Timestamp::from_clock(i64::try_from(micros).unwrap_or(i64::MAX))
+    }
+}
+
+impl Call {
+    fn options(&self) -> String {
+        let [cost, keep, id] = self.options;
+        // SETTLE says the cost.
+        match of(&IDS, id) {
+            settles if settles.starts_with("SETTLE") => settles.to_owned(),
+            id => format!("{} {} {id}", of(&COSTS, cost), of(&KEEPS, keep)),
+        }
+    }
+
+    /// Those of the specs, each with words of its own.
+    fn specs(&self, own: &[&str]) -> String {
+        let specs = self.specs.0.iter().map(|spec| {
+            let [name, word] = spec.own;
+            format!("{} {} {}", of(&LIMITS, spec.limit), of(&NAMES, name), of(own, word))
+        });
+        specs.collect::<Vec<_>>().join(" ")
+    }
+
+    fn inline(&self) -> String {
+        format!("RL.TAKE {} {} {}", self.options(), self.specs(&OWN), of(&BANS, self.ban))
+    }
+
+    fn policy(&self) -> String {
+        // Who holds its leases is who the call says.
+        let specs = self.specs(&OWN_OF_POLICY);
+        let specs = specs.split(' ').filter(|word| !["h1", "h2", "h3"].contains(word)).collect::<Vec<_>>().join(" ");
+        format!("RL.POLICYSET {specs} {}", of(&BANS, self.ban))
+    }
+}
+
+/// The words of a text.
+fn words(text: &str) -> Vec<&[u8]> {
+    text.split_whitespace().map(str::as_bytes).collect()
+}
+
+impl Edit {
+    fn edit(&self, fields: &mut Fields) {
+        let length = fields.fields.len();
+        if length == 0 {
+            return;
+        }
+        let place = usize::from(self.place) % length;
+        let of_place = |place: u16| fields.fields[usize::from(place) % length].clone();
+        match (&self.to, &fields.fields[place]) {
+            (To::Goes, _) => {
+                fields.fields.remove(place);
+            }
+            (To::Comes(other), _) => {
+                let other = of_place(*other);
+                fields.fields.insert(place, other);
+            }
+            (To::Other(other), _) => fields.fields[place] = of_place(*other),
+            (to, Field::Integer(value)) => fields.fields[place] = Field::Integer(to.of(*value)),
+            (_, Field::Bytes(_)) => {}
+        }
+    }
+
+    /// The same of an effect, word by word.
+    fn edit_text(&self, words: &mut Vec<String>) {
+        let length = words.len();
+        let place = usize::from(self.place) % length;
+        let of_place = |place: u16| words[usize::from(place) % length].clone();
+        match &self.to {
+            To::Goes if length > 1 => {
+                words.remove(place);
+            }
+            To::Comes(other) => {
+                let other = of_place(*other);
+                words.insert(place, other);
+            }
+            To::Other(other) => words[place] = of_place(*other),
+            to => {
+                if let Ok(value) = words[place].parse() {
+                    words[place] = to.of(value).to_string();
+                }
+            }
+        }
+    }
+}
+
+impl To {
+    fn of(&self, value: u64) -> u64 {
+        match *self {
+            To::Add(more) => value.wrapping_add_signed(more.into()),
+            To::AddLength(length, more) => value.wrapping_add(of(&LENGTHS, length)).wrapping_add_signed(more.into()),
+            To::Edge(edge, more) => of(&EDGES, edge).wrapping_add_signed(more.into()),
+            To::Other(_) | To::Goes | To::Comes(_) => value,
+        }
+    }
+}
+
+pub fn run(data: &[u8]) {
+    let mut input = Unstructured::new(data);
+    let mut key = Key::default();
+    let mut now = Timestamp::from_clock(1_700_000_000_000_000);
+    let mut last: Option<(Value, Vec<u8>)> = None;
+    let mut text_before = String::new();
+    while !input.is_empty()
+        && let Ok(step) = Step::arbitrary(&mut input)
+    {
+        now = step.clock.after(now);
+        let told = match &step.command {
+            Command::Take(call) => {
+                text_before = call.inline();
+                take(&mut key, &text_before, now)
+            }
+            Command::TakeOne(limit, cost) => {
+                text_before = format!("RL.TAKE {} {}", of(&LIMITS, *limit), of(&COSTS, *cost));
+                take(&mut key, &text_before, now)
+            }
+            // With the same limits, and as another call.
+            Command::TakeAgain(call) => {
+                let specs = text_before.split_whitespace().skip_while(|word| !is_algorithm(word));
+                let specs = specs.collect::<Vec<_>>().join(" ");
+                take(&mut key, &format!("RL.TAKE {} {specs}", call.options()), now)
+            }
+            Command::Limit(call) => limit(&mut key, call, now),
+            Command::Release(holder) => key.release(of(&[&b"h1"[..], b"h2", b"r1", b"r2"], *holder), now),
+            Command::Ban(length) => key.ban(Span::from_micros(of(&LENGTHS, *length)).min(Span::MAX_ARGUMENT), now),
+            Command::Restore(edits, ttl) => {
+                if let Some((like, _)) = key.value.clone() {
+                    let edit = |fields: &mut Fields| edits.0.iter().for_each(|edit| edit.edit(fields));
+                    let expires_at = now.floor_millis() + of(&LENGTHS, *ttl) / 1000;
+                    key.restore(&like, edit, (*ttl != 0).then_some(expires_at));
+                }
+                continue;
+            }
+            Command::Effect(edits) => {
+                if let Some((before, text)) = &last {
+                    let text = String::from_utf8_lossy(text);
+                    let mut words: Vec<String> = text.split(' ').map(str::to_owned).collect();
+                    edits.0.iter().for_each(|edit| edit.edit_text(&mut words));
+                    key.apply(before, words.join(" ").as_bytes());
+                }
+                continue;
+            }
+            Command::Goes(deleted) => {
+                let expired = key.value.as_ref().and_then(|(_, at)| *at).is_some_and(|at| at <= now.floor_millis());
+                if *deleted || expired {
+                    key = Key::default();
+                }
+                continue;
+            }
+        };
+        if let Told::Effect(before, text) = told {
+            last = Some((before, text.as_bytes().to_vec()));
+        }
+    }
+}
+
+fn is_algorithm(word: &str) -> bool {
+    matches!(word, "TOKENBUCKET" | "LEAKYBUCKET" | "FIXED" | "SLIDING" | "SLIDINGLOG" | "CONCURRENCY")
+}
+
+fn take(key: &mut Key, text: &str, now: Timestamp) -> Told {
+    let words = words(text);
+    Asked::take(&mut Args::new(&words)).map_or(Told::Nothing, |asked| key.take(&asked, now))
+}
+
+/// By a policy, perhaps scaled.
+fn limit(key: &mut Key, call: &Call, now: Timestamp) -> Told {
+    let (policy, said) = (call.policy(), format!("RL.TAKE {} POLICY p", call.options()));
+    let (policy, said) = (words(&policy), words(&said));
+    let (Ok(policy), Ok(Asked::Policy(by))) =
+        (Policy::read(&mut Args::new(&policy)), Asked::take(&mut Args::new(&said)))
+    else {
+        return Told::Nothing;
+    };
+    let factor = of(&[1_000_000, 1_000_000, 0, 500_000, 3_000_000], call.ban);
+    let scaled = policy.scaled(Amount::saturating(factor));
+    by.asked(&scaled).map_or(Told::Nothing, |asked| key.take(&asked, now))
+}

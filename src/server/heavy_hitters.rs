@@ -1,0 +1,43 @@
+//! The keys that this server denies most: the sketch of the core, where denials find it.
+//!
+//! Only what a server has denied itself is in its sketch: nothing of it is propagated or stored.
+
+use crate::config::TOP_KEYS;
+use ratelimit_core::Timestamp;
+use ratelimit_core::top::{Place, Top};
+use std::cell::RefCell;
+
+/// The keys that this server has denied most.
+#[derive(Debug)]
+pub struct HeavyHitters(RefCell<Top>);
+
+impl Default for HeavyHitters {
+    fn default() -> HeavyHitters {
+        HeavyHitters(RefCell::new(Top::new(0)))
+    }
+}
+
+impl HeavyHitters {
+    /// Records that the key of that name has stood in the way of a call at `now`; where that is noted.
+    #[inline(always)]
+    pub fn record(&self, name: &[u8], now: Timestamp) -> Option<Place> {
+        self.with(|top| top.record(name, now))
+    }
+
+    /// Records by which policy it did, where that was noted.
+    #[inline(never)]
+    pub fn ruled(&self, place: Place, policy: &[u8]) {
+        self.0.borrow_mut().ruled(place, policy);
+    }
+
+    /// What `run` makes of the sketch, in the size that the setting says.
+    #[inline(always)]
+    pub fn with<T>(&self, run: impl FnOnce(&mut Top) -> T) -> T {
+        let top = &mut self.0.borrow_mut();
+        let most = usize::try_from(TOP_KEYS.get()).unwrap_or(0);
+        if top.most() != most {
+            top.resize(most);
+        }
+        run(top)
+    }
+}

@@ -1,0 +1,34 @@
+//! What this server knows beside its keys: policies, the queues of calls that wait, the keys that are denied most, and
+//! how far a load, an AOF and a cluster's messages have come.
+//!
+//! Other modules call ours, and change keys, from threads of their own that hold the server's lock. So no state belongs
+//! to a thread. All of it is in one `Global`, of which there is one (`redis/global.rs`). An entry from the server makes
+//! a reference to it, since the server enters with its lock held. A `Global` is not `Sync`, so such a reference cannot
+//! get into another thread.
+
+pub mod heavy_hitters;
+pub mod outbox;
+pub mod peers;
+pub mod policy_load;
+pub mod policy_table;
+pub mod queues;
+pub mod timer;
+
+/// The state of the server.
+#[derive(Default)]
+pub struct Global {
+    /// Its policies.
+    pub policies: policy_table::Policies,
+    /// How far a load of policies has come, and what the AOF still lacks.
+    pub policy_load: policy_load::PolicyLoad,
+    /// What the other primaries of a cluster have told.
+    pub peers: peers::Peers,
+    /// The calls that wait for leases.
+    pub queues: queues::Queues,
+    /// The answers of those that have waited.
+    pub outbox: outbox::Outbox,
+    /// The timer that serves them.
+    pub timer: timer::Timer,
+    /// The keys that are denied most.
+    pub heavy_hitters: heavy_hitters::HeavyHitters,
+}

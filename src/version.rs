@@ -1,0 +1,53 @@
+//! The module's version, of which Cargo.toml has the only copy.
+
+use std::ffi::{CStr, c_int};
+
+/// As people write it: `0.1.0`.
+pub const TEXT: &CStr = match CStr::from_bytes_with_nul(concat!(env!("CARGO_PKG_VERSION"), "\0").as_bytes()) {
+    Ok(text) => text,
+    Err(_) => c"",
+};
+
+/// As MODULE LIST shows it: 1.2.3 as 10203.
+pub const NUMBER: c_int = number(env!("CARGO_PKG_VERSION").as_bytes());
+
+/// Two digits each for the minor version and the patch. What follows those (`-rc.1`) does not show.
+const fn number(text: &[u8]) -> c_int {
+    let (mut rest, mut number, mut part): (_, c_int, c_int) = (text, 0, 0);
+    while let [byte, behind @ ..] = rest {
+        match byte {
+            b'.' => {
+                number = number.saturating_add(part).saturating_mul(100);
+                part = 0;
+            }
+            digit @ b'0'..=b'9' => {
+                // The standard library converts a digit only where nothing is constant.
+                let digit = c_int::from_le_bytes([digit.wrapping_sub(b'0'), 0, 0, 0]);
+                part = part.saturating_mul(10).saturating_add(digit);
+            }
+            _ => break,
+        }
+        rest = behind;
+    }
+    number.saturating_add(part)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_is_a_number_with_two_digits_for_each_part_but_the_first() {
+        for (text, expected) in [
+            ("0.1.0", 100),
+            ("1.2.3", 10_203),
+            ("12.34.56", 123_456),
+            ("0.0.9", 9),
+            ("1.2.3-rc.1", 10_203),
+            ("1.2.3+build.7", 10_203),
+        ] {
+            assert_eq!(number(text.as_bytes()), expected, "{text}");
+        }
+        assert_eq!(NUMBER, number(TEXT.to_bytes()));
+    }
+}
