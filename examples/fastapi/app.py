@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import gateway
 import login
 from fastapi import FastAPI
-from redis_ratelimit import Limit, Local, Sliding, TokenBucket, UnavailableError
+from redis_ratelimit import Limit, Local, RateLimitError, Sliding, TokenBucket
 from redis_ratelimit.aio import Limiter
 from redis_ratelimit.asgi import address
 from starlette.requests import HTTPConnection
@@ -94,8 +94,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        # A server without the module is in the log there and then, and is an outage like any other.
-        with suppress(UnavailableError):
+        # A server without the module is in the log there and then. Requests fail until it has it.
+        with suppress(RateLimitError):
             await limiter.check()
         async with limiter, units:
             yield

@@ -2,10 +2,11 @@
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from string import Formatter
 from urllib.parse import quote
 
-from redis_ratelimit import Decision, Limit, headers
+from redis_ratelimit import Decision, Limit, RateLimitError, headers
 from redis_ratelimit.aio import Limiter
 from redis_ratelimit.units import AsyncUnits
 from starlette.datastructures import MutableHeaders
@@ -95,14 +96,11 @@ class RateLimitMiddleware:
         if caller is None:  # it is not limited
             await self._app(scope, receive, send)
             return
-        decision, limits = await self._take(keyed(self._limits, caller))
         if self._shadow:
-            # An outage says nothing about the limits on trial.
-            if not decision and decision.source == "server":
-                by = [one.name for one in decision.each if not one] or [limits[0].name]
-                log.warning("shadow: would deny %s by %s", dict(caller), by)
+            await self._try(caller)
             await self._app(scope, receive, send)
             return
+        decision, limits = await self._take(keyed(self._limits, caller))
         if not decision:
             await denial(decision, limits)(scope, receive, send)
             return
@@ -113,6 +111,15 @@ class RateLimitMiddleware:
             await send(message)
 
         await self._app(scope, receive, send_with_fields)
+
+    async def _try(self, caller: Caller) -> None:
+        """Whatever goes wrong in the shadow is no request's business. The limiter logs it."""
+        with suppress(RateLimitError):
+            decision, limits = await self._take(keyed(self._limits, caller))
+            # An outage says nothing about the limits on trial.
+            if not decision and decision.source == "server":
+                by = [one.name for one in decision.each if not one] or [limits[0].name]
+                log.warning("shadow: would deny %s by %s", dict(caller), by)
 
     async def _take(self, limits: dict[str, Limit]) -> tuple[Decision, Sequence[Limit]]:
         """The decision, and the limits that it is about. Of the global one clients are told only

@@ -8,7 +8,6 @@ With --find it only prints which nginx that would be, and fails if there is none
 import argparse
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -19,6 +18,10 @@ from pathlib import Path
 import redis
 
 HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parents[1] / "tests"))
+
+from support import lifetime  # noqa: E402
+
 # Where get_nginx.sh puts one.
 FETCHED = HERE.parents[1] / "target/nginx/root"
 
@@ -91,7 +94,7 @@ def start(
     # Workers of root would be nobody's, who may not read the folder.
     user = "user root; " if os.geteuid() == 0 else ""
     words = ["-e", "stderr", "-p", folder, "-c", "nginx.conf"]
-    return subprocess.Popen(
+    return lifetime.start(
         [program.path, *words, "-g", f"daemon off; pid nginx.pid; {user}"],
         env=os.environ | program.environment | {"REDIS_URL": redis_url},
         stdin=subprocess.DEVNULL,
@@ -123,7 +126,7 @@ def main() -> None:
     with redis.Redis.from_url(url) as server:
         for name, specs in POLICIES.items():
             server.execute_command("RL.POLICYSET", name, "NX", *specs.split())
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    lifetime.end_in_order()
     with tempfile.TemporaryDirectory(prefix="ratelimit-nginx-") as folder:
         changes = {"listen 8080;": f"listen {arguments.port};"}
         nginx = start(program, Path(folder), changes, url)

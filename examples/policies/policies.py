@@ -158,7 +158,7 @@ class Standing:
 
 def read_server(redis: Redis) -> dict[bytes, Standing]:
     found = {}
-    for name, version, text in redis.execute_command("RL.POLICYLIST"):
+    for name, version, text, *_ in redis.execute_command("RL.POLICYLIST"):
         try:
             specs = read_specs(text.decode())
         except ValueError:

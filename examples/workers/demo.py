@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -10,7 +11,7 @@ from typing import TypeVar
 
 from jobs import STREAM, Jobs, connect
 from receiver import Call, Receiver
-from redis_ratelimit import UnavailableError
+from redis_ratelimit import RateLimitError
 from redis_ratelimit.aio import Limiter
 from worker import KEY
 
@@ -31,7 +32,7 @@ async def add_jobs(redis_url: str, hook: str) -> None:
     async with connect(redis_url) as redis, Limiter(redis, timeout=TTL) as limiter:
         try:
             await limiter.check()
-        except UnavailableError:  # why, it has said
+        except RateLimitError:  # why, it has said
             sys.exit(1)
         await redis.delete(STREAM, KEY)
         for number in range(1, JOBS + 1):
@@ -47,6 +48,8 @@ def wait_until(condition: Callable[[], Result]) -> Result:
 
 
 def main() -> None:
+    # So that an ordinary kill, too, ends the workers.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     redis_url = os.environ["REDIS_URL"]
     environment = os.environ | {"LIMIT": str(LIMIT), "TTL": str(TTL)}
     workers: dict[int, subprocess.Popen[bytes]] = {}

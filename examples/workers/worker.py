@@ -24,9 +24,14 @@ from uuid import uuid4
 import httpx
 from jobs import Job, Jobs, connect
 from redis.exceptions import RedisError, ResponseError
-from redis_ratelimit import Concurrency, LeaseLostError, UnavailableError
+from redis_ratelimit import (
+    Concurrency,
+    LeaseLostError,
+    RateLimitError,
+    SetupError,
+    UnavailableError,
+)
 from redis_ratelimit.aio import Limiter
-from redis_ratelimit.errors import MODULE_MISSING
 
 log = logging.getLogger("worker")
 
@@ -73,7 +78,7 @@ async def work(limiter: Limiter, places: Concurrency, jobs: Jobs, stop: Stop) ->
                             break
             except LeaseLostError:
                 log.warning("the place is lost: the job is left to others")
-            except (UnavailableError, RedisError, OSError) as error:
+            except (RateLimitError, RedisError, OSError) as error:
                 # That Redis is away or refuses, the limiter says, and once.
                 if isinstance(error, ResponseError):
                     log.warning("no job: %s", error)
@@ -107,9 +112,10 @@ async def main() -> None:
     async with redis, Limiter(redis, timeout=ttl / 3) as limiter:
         try:
             await limiter.check()
-        except UnavailableError as error:
-            if str(error) == MODULE_MISSING:  # it is in the log
-                sys.exit(1)
+        except SetupError:  # what to do is in the log
+            sys.exit(1)
+        except UnavailableError:
+            pass
         try:
             await work(limiter, places, Jobs(redis, ttl), stop)
         except asyncio.CancelledError:

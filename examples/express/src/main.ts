@@ -37,7 +37,7 @@ const http = app.listen(Number(PORT), (error) => {
   );
 });
 
-for (const signal of ["SIGINT", "SIGTERM"] as const) {
+for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const) {
   process.once(signal, () => {
     http.close(() => {
       redis.disconnect();

@@ -133,7 +133,10 @@ export function rateLimiter(options: Options): (route: Route) => RequestHandler 
     return [
       ...charged.map((keyed) => ({
         take: () => limiter.takeAll(keyed, { cost }),
-        undo: () => limiter.takeAll(keyed, { cost: -cost }),
+        undo: () =>
+          Promise.allSettled(
+            Object.entries(keyed).map(([key, limit]) => limiter.giveBack(key, limit, cost)),
+          ),
       })),
       // Last, since units that were spent cannot be put back.
       ...spent,

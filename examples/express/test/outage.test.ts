@@ -163,8 +163,7 @@ for (const onOutage of [{ share: 1 }, "open", "closed"] as const) {
 }
 
 const MISSING =
-  "rate limits: the server refuses calls: the redis-ratelimit module is not loaded: " +
-  "start the server with --loadmodule /path/to/libredis_ratelimit.so";
+  /^rate limits: the server refuses a call for ".*": the redis-ratelimit module is not loaded: start the server with --loadmodule \/path\/to\/libredis_ratelimit.so policies yes$/;
 
 test("a server without the module is told of at the start, in one line", async (test) => {
   const redis = await clientFor(test, await serverFor(test, { loadmodule: undefined }));
@@ -174,11 +173,11 @@ test("a server without the module is told of at the start, in one line", async (
   const onOutage = { share: 1 };
   const api = await Site.serve(test, createApp({ redis, policies, log, onOutage, ...BRISK }));
   await until(() => lines.length > 0);
-  assert.deepEqual(lines, [MISSING]);
-  // It serves as in any outage.
+  assert.match(lines[0]!, MISSING);
+  // That is no outage: nobody passes until somebody has seen to it.
   const answers = await api.crowd(10, 10, () => api.get("/hello", ALICE));
-  assert.deepEqual(statuses(answers), { 200: 2, 429: 98 });
-  assert.deepEqual(lines, [MISSING]);
+  assert.deepEqual(statuses(answers), { 500: 100 });
+  assert.equal(lines.length, 1);
 });
 
 test("a server that comes back without the module is told of in one line", async (test) => {
@@ -189,9 +188,9 @@ test("a server that comes back without the module is told of in one line", async
   plain.port = server.port;
   test.after(() => plain.stop("SIGKILL"));
   await plain.start();
-  await until(async () => (await hello(), lines.includes(MISSING)));
+  await until(async () => (await hello(), lines.some((line) => MISSING.test(line))));
   await api.crowd(10, 10, hello);
-  assert.equal(lines.filter((line) => line === MISSING).length, 1);
+  assert.equal(lines.filter((line) => MISSING.test(line)).length, 1);
 });
 
 test("failing closed is a 503 that blames no limit", async (test) => {
@@ -204,7 +203,7 @@ test("failing closed is a 503 that blames no limit", async (test) => {
   assert.equal(answer.headers["ratelimit"], undefined);
   const problem = JSON.parse(answer.body);
   assert.match(problem.type, /#temporary-reduced-capacity$/);
-  assert.deepEqual(problem["violated-policies"], []);
+  assert.equal(problem["violated-policies"], undefined);
 });
 
 test("a server that hangs is waited for five times, and then left alone", async (test) => {
@@ -237,8 +236,7 @@ test("an error that the server sends is one request's failure, and no outage", a
   });
   const redis = await clientFor(test, server);
   await redis.set("rl:{acme}:user:alice", "not a limiter");
-  assert.equal((await hello()).status, 200);
-  assert.match(`${decidedBy("local")[0]?.error}`, /WRONGTYPE/);
+  assert.equal((await hello()).status, 500);
   await api.get("/hello");
   assert.equal(decidedBy("server").length, 1);
   // Nor does one who always has it fill the log.
@@ -248,5 +246,5 @@ test("an error that the server sends is one request's failure, and no outage", a
   }
   assert.equal(decidedBy("server").length, 21);
   assert.equal(lines.length, 1);
-  assert.match(lines[0]!, /^rate limits: the server refuses calls: WRONGTYPE/);
+  assert.match(lines[0]!, /^rate limits: the server refuses a call for "rl:.*": WRONGTYPE/);
 });

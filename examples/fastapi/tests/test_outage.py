@@ -30,8 +30,8 @@ OUTAGE = {"limits": USER, "processes": 4, "global_limit": PLENTY}
 BOB = {"X-Api-Key": "bob-key"}
 
 MODULE_MISSING = (
-    "Redis refuses calls: the redis-ratelimit module is not loaded: "
-    "start the server with --loadmodule /path/to/libredis_ratelimit.so"
+    "the redis-ratelimit module is not loaded: "
+    "start the server with --loadmodule /path/to/libredis_ratelimit.so policies yes"
 )
 
 
@@ -154,17 +154,20 @@ def test_an_error_on_one_key_leaves_the_others_to_redis(serve: Serve, server: Se
     url = serve(**OUTAGE)
     with server.client() as redis:
         fill("rl:{acme}:user:bob", redis)
-    assert burst([url], clients=10, requests=10, headers=BOB) == {200: 25, 429: 75}
+    # There is no room for what he would add, which is no outage.
+    assert burst([url], clients=10, requests=10, headers=BOB) == {503: 100}
     assert is_served_by_redis(url)
 
 
-def test_a_key_of_another_type_is_an_outage_of_its_own(serve: Serve, server: Server) -> None:
+def test_a_key_of_another_type_is_an_error_of_its_own(serve: Serve, server: Server) -> None:
     url = serve(**OUTAGE)
     with server.client() as redis:
         redis.set("rl:{acme}:user:bob", "no limiter")
     response = get(url, headers=BOB)
-    assert (response.status_code, "RateLimit" in response.headers) == (200, False)
+    assert (response.status_code, "RateLimit" in response.headers) == (500, False)
     assert is_served_by_redis(url)
+    # On trial, limits fail nobody.
+    assert get(serve(shadow=True, **OUTAGE), headers=BOB).status_code == 200
 
 
 @pytest.mark.parametrize("fail_open", [True, False])
@@ -211,17 +214,18 @@ def test_an_error_that_comes_and_goes_is_one_line(
         get(url, headers=BOB)
         assert is_served_by_redis(url)
     (line,) = told(caplog)
-    assert line.startswith("Redis refuses calls: the key has 16 limits")
+    assert line.startswith("Redis refuses a call for 'rl:{acme}:user:bob': the key has 16 limits")
 
 
 def test_a_server_without_the_module_is_told_of_at_the_start_in_one_line(
     serve: Serve, plain_server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
     url = serve(redis_url=f"redis://127.0.0.1:{plain_server.port}", **OUTAGE)
-    assert told(caplog) == [MODULE_MISSING]
-    # It serves as in any outage.
-    assert burst([url], clients=10, requests=10) == {200: 25, 429: 75}
-    assert told(caplog) == [MODULE_MISSING]
+    (line,) = told(caplog)
+    assert line == f"Redis refuses a call for 'redis-ratelimit:check': {MODULE_MISSING}"
+    # That is no outage: nobody passes until somebody has seen to it.
+    assert [get(url).status_code for _ in range(10)] == [500] * 10
+    assert told(caplog) == [line]
 
 
 def test_a_server_that_comes_back_without_the_module_is_told_of_in_one_line(
@@ -233,9 +237,14 @@ def test_a_server_that_comes_back_without_the_module_is_told_of_in_one_line(
         server.stop("kill")
         get(url)
         without_module(server).start()
-        poll.until(lambda: get(url) and MODULE_MISSING in told(caplog), "it is told", timeout=20)
-        burst([url], clients=10, requests=10)
-    assert told(caplog).count(MODULE_MISSING) == 1
+
+        def tells() -> list[str]:
+            return [line for line in told(caplog) if line.endswith(MODULE_MISSING)]
+
+        poll.until(lambda: get(url) and tells(), "it is told", timeout=20)
+        for _ in range(10):
+            assert get(url).status_code == 500
+        assert len(tells()) == 1
 
 
 def test_redis_may_be_away_at_the_start(

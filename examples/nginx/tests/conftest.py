@@ -38,7 +38,7 @@ def clock(shared_clock: Clock) -> Clock:
 
 
 @pytest.fixture
-def server(shared_server: Server, clock: Clock) -> Server:
+def server(shared_server: Server, clock: Clock) -> Iterator[Server]:
     """Running, without keys and policies; a test may stop it."""
     del clock
     if not shared_server.is_running:
@@ -47,7 +47,8 @@ def server(shared_server: Server, clock: Clock) -> Server:
         client.flushall()
         for name, *_ in client.execute_command("RL.POLICYLIST"):
             client.execute_command("RL.POLICYDEL", name)
-    return shared_server
+    with shared_server.closing_clients():
+        yield shared_server
 
 
 @pytest.fixture

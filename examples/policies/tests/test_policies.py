@@ -15,13 +15,19 @@ from support.server import Server
 def policy(redis: Redis, name: str) -> tuple[int, str] | None:
     """Its version, and its specs."""
     found = {
-        name: (version, specs) for name, version, specs in redis.execute_command("RL.POLICYLIST")
+        name: (version, specs)
+        for name, version, specs, *_ in redis.execute_command("RL.POLICYLIST")
     }
     return found.get(name)
 
 
-def put(redis: Redis, name: str, specs: str) -> None:
-    redis.execute_command("RL.POLICYSET", name, *specs.split())
+def put(redis: Redis, name: str, specs: str) -> int:
+    return redis.execute_command("RL.POLICYSET", name, *specs.split())
+
+
+def version_of(redis: Redis, name: str) -> int:
+    """0 if there is none."""
+    return (policy(redis, name) or (0, ""))[0]
 
 
 @pytest.fixture
@@ -38,7 +44,7 @@ def file(tmp_path: Path, redis: Redis) -> Path:
 
 
 PLAN = """\
-~ changed (version 1)
+~ changed (version VERSION)
       FIXED 5 1m
 -     FIXED 100 1d
 +     FIXED 200 1d
@@ -54,22 +60,25 @@ not in FILE, and left alone: other
 def test_it_shows_the_difference_and_changes_nothing(redis: Redis, file: Path, run: Run) -> None:
     ran = run(file)
     assert (ran.returncode, ran.stderr) == (2, "")
-    assert ran.stdout == PLAN.replace("FILE", str(file))
+    version, specs = policy(redis, "changed")
+    assert ran.stdout == PLAN.replace("FILE", str(file)).replace("VERSION", str(version))
     assert policy(redis, "new") is None
-    assert policy(redis, "changed") == (1, "FIXED 5 1m FIXED 100 1d")
+    assert specs == "FIXED 5 1m FIXED 100 1d"
 
 
 def test_apply_shows_it_first_and_makes_the_server_the_same(
     redis: Redis, file: Path, run: Run
 ) -> None:
+    before = {name: policy(redis, name) for name in ("changed", "same", "other")}
     ran = run("--apply", file)
     assert (ran.returncode, ran.stderr) == (0, "")
-    assert ran.stdout == PLAN.replace("FILE", str(file)) + "2 of 2 applied\n"
-    assert policy(redis, "new") == (1, "FIXED 1 1m")
-    assert policy(redis, "changed") == (2, "FIXED 5 1m FIXED 200 1d")
+    plan = PLAN.replace("FILE", str(file)).replace("VERSION", str(before["changed"][0]))
+    assert ran.stdout == plan + "2 of 2 applied\n"
+    assert policy(redis, "new")[1] == "FIXED 1 1m"
+    assert policy(redis, "changed")[1] == "FIXED 5 1m FIXED 200 1d"
     # Not set again.
-    assert policy(redis, "same") == (1, "SLIDING 10 1m")
-    assert policy(redis, "other") == (1, "SLIDINGLOG 3 1h")
+    for name in ("same", "other"):
+        assert policy(redis, name) == before[name]
 
     again = run(file)
     assert (again.returncode, again.stderr) == (0, "")
@@ -80,8 +89,10 @@ def test_prune_deletes_what_the_file_has_not(redis: Redis, file: Path, run: Run)
     run("--apply", file)
     planned = run("--prune", file)
     assert (planned.returncode, planned.stderr) == (2, "")
+    version = version_of(redis, "other")
     assert planned.stdout == (
-        "- other (version 1)\n-     SLIDINGLOG 3 1h\n\n0 to add, 0 to change, 1 to delete\n"
+        f"- other (version {version})\n-     SLIDINGLOG 3 1h\n\n"
+        "0 to add, 0 to change, 1 to delete\n"
     )
     assert policy(redis, "other")
     assert run("--prune", "--apply", file).returncode == 0
@@ -95,16 +106,17 @@ def test_what_somebody_else_has_changed_in_between_is_not_overwritten(
     with server.client() as client:
         wanted = read_file(file)
         plan = list(changes(wanted, read_server(client), prune=True))
-        for name in ("new", "changed", "other"):
-            put(redis, name, "FIXED 7 1m")
+        read = version_of(redis, "changed")
+        theirs = {name: put(redis, name, "FIXED 7 1m") for name in ("new", "changed", "other")}
         failed = apply_all(client, plan)
         still = [change.name for change in changes(wanted, read_server(client), prune=True)]
     assert failed.keys() == {b"changed", b"other"}
-    assert failed[b"changed"] == "policy 'changed' stands at version 2, not 1"
+    stands = theirs["changed"]
+    assert failed[b"changed"] == f"policy 'changed' stands at version {stands}, not {read}"
     assert "somebody else has changed it" in failed[b"other"]
     # One that somebody has added is no error of the server's, so it is found afterwards.
     assert still == [b"changed", b"new", b"other"]
-    for name, version in {"new": 1, "changed": 2, "other": 2}.items():
+    for name, version in theirs.items():
         assert policy(redis, name) == (version, "FIXED 7 1m")
 
 

@@ -18,7 +18,6 @@ from redis.asyncio.connection import Connection
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis_ratelimit import Concurrency
 from redis_ratelimit.aio import Limiter
-from redis_ratelimit.errors import MODULE_MISSING
 from staff import EXAMPLE, Staff
 from without_module import without_module
 from worker import KEY
@@ -385,7 +384,7 @@ def test_a_server_without_the_module_is_told_of_in_one_line(
     (line,) = run.stderr.splitlines()
     assert line.endswith(
         "the redis-ratelimit module is not loaded: "
-        "start the server with --loadmodule /path/to/libredis_ratelimit.so"
+        "start the server with --loadmodule /path/to/libredis_ratelimit.so policies yes"
     )
 
 
@@ -409,6 +408,10 @@ def test_a_server_that_comes_back_without_the_module_is_told_of_in_one_line(
     away, *told = log.splitlines()
     assert away.startswith(f"worker {worker.pid}: Redis is away: ")
     # One that says that it is back may come before or after.
+    missing = (
+        "the redis-ratelimit module is not loaded: "
+        "start the server with --loadmodule /path/to/libredis_ratelimit.so policies yes"
+    )
     assert [line for line in told if not line.endswith("Redis is back")] == [
-        f"worker {worker.pid}: Redis refuses calls: {MODULE_MISSING}"
+        f"worker {worker.pid}: Redis refuses a call for 'rl:places': {missing}"
     ]
