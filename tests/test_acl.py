@@ -15,6 +15,8 @@ from support.clock import START_US
 from support.server import Server
 from support.workload import Limiter, State, Word, each_limiter, state
 
+pytestmark = pytest.mark.every_server
+
 # The first servers on which a user may have selectors, and patterns for reading alone.
 SELECTORS = (7, 0)
 CATEGORIZED = (7, 2)
@@ -282,7 +284,7 @@ def test_who_may_do_nothing_dangerous_sees_no_names_of_others_keys(
         assert not may(send, client, ("RL.TOP",)), rules
         assert not may(send, client, ("RL.TOP", "RESET")), rules
     client = user(f"+rl.top {WAYS}")
-    assert send(client, ("RL.TOP",)) == [[b"secret", 1, 0]], "and it needs no key"
+    assert send(client, ("RL.TOP",)) == [[b"secret", 1, 0, None, None]], "and it needs no key"
 
 
 @each_way

@@ -3,10 +3,14 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from support import modules
 from support.clock import Clock
 from support.server import MODULE, Server
 from support.workload import keys, play, state, steps
+
+pytestmark = pytest.mark.every_server
 
 
 def test_blocks_that_are_aligned_to_eight_bytes_are_enough(

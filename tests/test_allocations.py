@@ -72,3 +72,27 @@ def test_a_call_on_a_key_with_parts_asks_for_as_much_memory_however_often(
     assert len(set(asked[1:])) == 1
     # A few lists, whatever the number of limits.
     assert asked[1] <= 12, asked
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "RL.BAN k 1m",
+        "RL.TAKE k CONCURRENCY 5000 1h me FIXED 10 1h",
+        "RL.MTAKE 2 k other CONCURRENCY 5000 1h me AS name FIXED 10 1h",
+    ],
+    ids=lambda call: call.split()[0],
+)
+def test_a_key_that_is_converted_is_moved_and_not_copied(
+    call: str, fresh_server: Callable[..., Server]
+) -> None:
+    with fresh_server(module=DEBUG_MODULE).client() as client:
+        holders = [f"holder {number}" for number in range(2000)]
+        pipeline = client.pipeline(transaction=False)
+        for holder in holders:
+            pipeline.execute_command("RL.ACQUIRE", "k", 5000, "1h", holder)
+        pipeline.execute()
+        # A tree of 2,000 leases has some 200 nodes.
+        assert allocations(client, *call.split()) < 50
+        assert client.type("k") == b"rl-limits"
+        assert client.execute_command("RL.RELEASE", "k", *holders) == 2000, "none was lost"

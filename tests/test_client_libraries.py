@@ -108,6 +108,8 @@ LIMITS = (*LIMIT, "FIXED", "5000", "1d")
 @pytest.fixture
 def tags(cluster: Cluster) -> list[tuple[str, str]]:
     """Two of each primary, by which keys are put into different slots."""
+    if not cluster.servers[0].binary.counts_subcommands:
+        pytest.skip("the server counts no subcommands, by which is seen what a library asks it")
     return list(cluster.tags().values())
 
 
@@ -138,7 +140,6 @@ def outcome(cluster: Cluster, questions: Sequence[Sequence[str]], program: Progr
         print(f"{questions[0]}: {error}")
         return "fails"
     redirected = sum(stats(cluster, "errorstats", "errorstat_MOVED", "count").values())
-    # Redis 6.2 counts no subcommands.
     asked = sum(stats(cluster, "commandstats", "cmdstat_command|getkeys", "calls").values())
     calls = len(questions) * ROUNDS
     print(f"{questions[0]}: {calls} calls, {redirected} redirected, {asked} questions")

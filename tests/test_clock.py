@@ -14,6 +14,8 @@ from support.clock import START_US, UNITS_US, Clock
 from support.server import Server
 from support.workload import LIMITERS, Limiter, each_limiter, play, state, steps
 
+pytestmark = pytest.mark.every_server
+
 HOUR = UNITS_US["h"]
 JUMPS = ["1us", "1ms", "1s", "1h", "365d"]
 each_jump = pytest.mark.parametrize("jump", JUMPS)
@@ -295,3 +297,20 @@ def test_what_a_clock_gone_back_to_the_epoch_leaves_can_be_saved_and_replicated(
         primary.execute_command(*limiter.by("other").take("k", 1))
         pair.replica.wait_for_sync()
         assert state(replica) == state(primary)
+
+
+@pytest.mark.parametrize("between", ["RL.PEEK", "RL.TAKE"])
+def test_an_aligned_window_that_begins_twice_is_a_fresh_one_if_it_was_called_in_between(
+    between: str, redis: Redis, clock: Clock
+) -> None:
+    # What is documented as not guaranteed: what is charged counts where the clock shows it.
+    noon = START_US // HOUR * HOUR
+    spec = ("FIXED", 10, "1h", "ALIGNED")
+    clock.set(noon + 5 * UNITS_US["m"])
+    assert redis.execute_command("RL.TAKE", "k", *spec, "COST", 10)[0] == 1
+    clock.set(noon - UNITS_US["m"])
+    denied = redis.execute_command(between, "k", *spec)
+    assert (denied[0], denied[3]) == (0, 60_000)
+    clock.set(noon)
+    again = redis.execute_command("RL.TAKE", "k", *spec, "COST", 10)[0]
+    assert again == (1 if between == "RL.TAKE" else 0)

@@ -27,6 +27,8 @@ from support.scale import scaled
 from support.server import Server
 from support.workload import LIMITERS, Limiter, Word, digests, play, state, steps
 
+pytestmark = pytest.mark.every_server
+
 # Nobody takes so much.
 ENDLESS = 100_000
 

@@ -12,6 +12,8 @@ from support.load import used, wide
 from support.scale import scaled
 from support.workload import LIMITERS, Limiter
 
+pytestmark = pytest.mark.every_server
+
 # Nobody takes so much.
 ENDLESS = 100_000
 

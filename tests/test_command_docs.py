@@ -12,6 +12,8 @@ from redis import Redis
 from support.clock import START_US
 from support.server import Server
 
+pytestmark = pytest.mark.every_server
+
 # A value for every argument that is not a word of the syntax, by its name. {n} tells those apart of
 # which there are several: two limits of one window would be one.
 VALUES = {

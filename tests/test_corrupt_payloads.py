@@ -20,6 +20,8 @@ from support.payloads import (
 )
 from support.workload import HOLDERS, LIMITERS, Limiter, each_limiter, state
 
+pytestmark = pytest.mark.every_server
+
 HOUR = UNITS_US["h"]
 UNIT = 1_000_000
 # Of restored keys. As an instant, since Redis 6.2 passes a length of time on as it is.

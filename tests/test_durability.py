@@ -22,7 +22,7 @@ from support.scale import scaled
 from support.server import Server
 from support.workload import LIMITERS, Limiter, Word, each_limiter, state
 
-pytestmark = pytest.mark.timeout(scaled(240, 3600))
+pytestmark = [pytest.mark.every_server, pytest.mark.timeout(scaled(240, 3600))]
 
 # How far the clock goes each time that the first client has had a turn. It has to go on: by it
 # servers tell when to fsync, and Redis 6.2 when a rewritten AOF is near enough to the present.

@@ -13,6 +13,8 @@ from support.payloads import BATCH, batches, changed_bytes, changed_words
 from support.server import Server
 from support.workload import LIMITERS, play, state, steps, written_commands
 
+pytestmark = pytest.mark.every_server
+
 EXPIRY_MS = START_US // 1000 + 3_600_000
 MAX_USED = 2**63 - 1
 MAX_INSTANT = 365_000 * UNITS_US["d"]

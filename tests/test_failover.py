@@ -21,6 +21,8 @@ from support.sentinel import PATIENCE, Sentinels
 from support.server import Server
 from support.workload import digests, state
 
+pytestmark = pytest.mark.every_server
+
 
 def assert_no_more_than_was_lost(load: Hammering, successor: Redis) -> None:
     kept, unacknowledged, after = load.kept, load.unacknowledged, load.after

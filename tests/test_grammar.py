@@ -6,6 +6,8 @@ Which words are wrong is specified in core/src/spec/tests.rs.
 import pytest
 from redis import Redis, ResponseError
 
+pytestmark = pytest.mark.every_server
+
 # Every algorithm's positional arguments: name in the syntax line, kind, and a value.
 ALGORITHMS = {
     "TOKENBUCKET": [
@@ -30,14 +32,20 @@ FORMS = {
     for form in (f"RL.{name} k", f"RL.TAKE k {name}", f"RL.PEEK k {name}")
 }
 
+# What each must be: what is none, and what is one but none of these.
 MUST_BE = {
-    "amount": "a number from 0 to 1000000000000, such as 100",
-    "rate": "a number from 0.000001 to 1000000000000, such as 100",
-    "duration": "a duration from 1us to 3650d, such as 60s",
-    "window": "a duration from 1us to 3650d, or with ALIGNED 1w, 1mo, 3mo or 1y, such as 60s",
-    "cost": "a number from -1000000000000 to 1000000000000, such as 1",
-    "maxwait": "0 or a duration from 1us to 3650d, such as 500ms",
+    "amount": ("a number such as 100", "a number from 0 to 1000000000000, such as 100"),
+    "rate": ("a number such as 100", "a number from 0.000001 to 1000000000000, such as 100"),
+    "duration": ("a duration such as 60s", "a duration from 1us to 3650d, such as 60s"),
+    "cost": ("a number such as 1", "a number from -1000000000000 to 1000000000000, such as 1"),
+    "maxwait": (
+        "0 or a duration such as 500ms",
+        "0 or a duration from 1us to 3650d, such as 500ms",
+    ),
 }
+MUST_BE["window"] = MUST_BE["duration"]
+CALENDAR = "a duration from 1us to 3650d, or with ALIGNED 1w, 1mo, 3mo or 1y, such as 60s"
+UNITS = " (units: us ms s m h d)"
 # Every algorithm's name, and the leases'.
 NAMES = f"{', '.join(ALGORITHMS)} or CONCURRENCY"
 OPTIONS = "COST, UPTO, FORCE, MAXWAIT, KEEP, ONCE, SETTLE or EACH"
@@ -62,6 +70,18 @@ def answer(redis: Redis, *words: str) -> object:
         return f"{error.status_code} {error}"
 
 
+def refused(name: str, kind: str, value: str) -> str:
+    """What a value of those above is answered, up to a hint where it stands in a spec."""
+    is_none, out_of_range = MUST_BE[kind]
+    if value in ("2w", "1mo"):
+        missing = " (ALIGNED is missing)" if value == "1mo" else ""
+        return f"ERR {name} must be {CALENDAR}, not '{value}'{missing}"
+    if value != "x":
+        return f"ERR {name} must be {out_of_range}, not '{value}'"
+    units = UNITS if kind in ("duration", "window", "maxwait") else ""
+    return f"ERR {name} must be {is_none}, not 'x'{units}"
+
+
 def valid(form: str) -> list[str]:
     return [*form.split(), *(value for _, _, value in FORMS[form])]
 
@@ -82,19 +102,34 @@ def test_an_argument_is_refused_by_its_name(redis, form):
         for value in REFUSED[kind]:
             words[position] = value
             answers[value] = answer(redis, *words)
-        assert answers == dict.fromkeys(answers, f"ERR {name} must be {MUST_BE[kind]}")
+        expected = {value: refused(name, kind, value) for value in answers}
+        if kind in ("amount", "rate"):
+            # It may be a key, or something else that stands before or after.
+            algorithm = (
+                form.split()[-1]
+                if form.startswith(("RL.TAKE", "RL.PEEK"))
+                else form.split()[0].removeprefix("RL.")
+            )
+            order = " ".join(argument for argument, _, _ in FORMS[form])
+            may_be_a_key = position == len(form.split()) and form.startswith(("RL.TAKE", "RL.PEEK"))
+            expected["x"] += (
+                f" ({algorithm} {order}, with no key between)"
+                if may_be_a_key
+                else f" (the order is {order})"
+            )
+        assert answers == expected
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_cost_is_refused(redis, form):
     answers = {value: answer(redis, *valid(form), "COST", value) for value in REFUSED["cost"]}
-    assert answers == dict.fromkeys(answers, f"ERR cost must be {MUST_BE['cost']}")
+    assert answers == {value: refused("cost", "cost", value) for value in answers}
 
 
 @pytest.mark.parametrize("form", [form for form in FORMS if "TOKENBUCKET" in form])
 def test_a_maxwait_is_refused(redis, form):
     answers = {value: answer(redis, *valid(form), "MAXWAIT", value) for value in REFUSED["maxwait"]}
-    assert answers == dict.fromkeys(answers, f"ERR maxwait must be {MUST_BE['maxwait']}")
+    assert answers == {value: refused("maxwait", "maxwait", value) for value in answers}
 
 
 # Options
@@ -143,16 +178,18 @@ def test_a_word_out_of_place_is_answered_with_those_that_there_are(redis, line, 
 
 
 @pytest.mark.parametrize(
-    ("spec", "word"),
+    ("spec", "word", "meant"),
     [
-        ("NOSUCH 10 60s", "NOSUCH"),
-        ("RL.FIXED 10 60s", "RL.FIXED"),
+        ("NOSUCH 10 60s", "NOSUCH", "for a policy: {} key POLICY name"),
+        ("RL.FIXED 10 60s", "RL.FIXED", "did you mean FIXED?"),
     ],
 )
 @pytest.mark.parametrize("command", ["RL.TAKE", "RL.PEEK"])
-def test_an_unknown_algorithm_is_answered_with_those_that_there_are(redis, command, spec, word):
+def test_an_unknown_algorithm_is_answered_with_those_that_there_are(
+    redis, command, spec, word, meant
+):
     needed = f"where an option, POLICY or an algorithm is needed: {OPTIONS}; {NAMES}"
-    expected = f"ERR syntax error, unexpected '{word}', {needed}"
+    expected = f"ERR syntax error, unexpected '{word}', {needed}; {meant.format(command)}"
     assert answer(redis, f"{command} k {spec}") == expected
 
 
@@ -166,13 +203,20 @@ def test_a_second_spec_of_one_window_needs_a_name(redis, command):
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("option", ["COST", "MAXWAIT"])
-def test_missing_words_are_a_wrong_number_of_arguments(redis, form, option):
+def test_a_missing_word_is_told_with_those_around_it_unless_the_server_counts(redis, form):
     words = [word.lower() for word in valid(form)]
+    named, algorithm = len(form.split()), form.split()[-1]
+    counted = 3 if form.startswith(("RL.TAKE", "RL.PEEK")) else len(words)
+    syntax = f"{algorithm} {' '.join(name for name, _, _ in FORMS[form])}"
     for length in range(1, len(words)):
-        assert answer(redis, *words[:length]) == wrong_arity(words)
-    if option == "COST" or "TOKENBUCKET" in form:
-        assert answer(redis, *words, option) == wrong_arity(words)
+        told = answer(redis, *words[:length])
+        if length < counted:
+            assert told == wrong_arity(words)
+        else:
+            assert told == f"ERR {FORMS[form][length - named][0]} is missing: {syntax}"
+    assert answer(redis, *words, "cost") == "ERR cost is missing: COST amount"
+    if "TOKENBUCKET" in form:
+        assert answer(redis, *words, "maxwait") == "ERR maxwait is missing: MAXWAIT duration"
 
 
 # Nothing is written when there is an error

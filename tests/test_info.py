@@ -6,6 +6,8 @@ from redis import Redis, ResponseError
 from support.clock import START_US, UNITS_US, Clock
 from support.server import Server
 
+pytestmark = pytest.mark.every_server
+
 # All calls are made 1.5 s after START.
 NOW = START_US // 1000 + 1500
 
@@ -242,3 +244,29 @@ def test_of_a_key_with_parts_it_tells_each_and_what_is_beside_them(
     assert "window" not in bucket
     assert (leases["kind"], leases["holders"]) == ("rl-leases", 1)
     assert as_text(leases["leases"]) == [["holder", "1", NOW + 60_000]]
+
+
+def test_of_a_key_that_is_only_banned_it_tells_no_more_than_that(
+    redis: Redis, clock: Clock
+) -> None:
+    redis.execute_command("RL.BAN k 1m")
+    now = START_US // 1000
+    banned = {"kind": "rl-limits", "written": now, "banned_until": now + 60_000}
+    assert info(redis) == banned
+    clock.advance("-10s")
+    # As of when it was written: the next charge moves both back.
+    assert info(redis) == banned
+
+
+def test_a_ban_and_strikes_that_are_over_are_left_out(redis: Redis, clock: Clock) -> None:
+    redis.execute_command("RL.FIXED k 10 1h COST 10")
+    redis.execute_command("RL.TAKE k FIXED 10 1h BAN 3 1m 1h")
+    redis.execute_command("RL.BAN k 30s")
+    beside = ("banned_until", "strikes", "first_strike")
+    assert [name for name in info(redis) if name in beside] == [*beside]
+    clock.advance("29.999s")
+    assert "banned_until" in info(redis)
+    clock.advance("1ms")
+    assert [name for name in info(redis) if name in beside] == ["strikes", "first_strike"]
+    clock.advance("30s")
+    assert list(info(redis)) == ["kind", "written", "parts"]

@@ -8,6 +8,8 @@ from redis.exceptions import NoPermissionError
 
 from support.server import Server
 
+pytestmark = pytest.mark.every_server
+
 # Arity, flags, and the first and the last key and the step between.
 COMMANDS = {
     "rl.tokenbucket": (-5, {"write", "fast"}, (1, 1, 1)),
@@ -15,10 +17,10 @@ COMMANDS = {
     "rl.fixed": (-4, {"write", "fast"}, (1, 1, 1)),
     "rl.sliding": (-4, {"write", "fast"}, (1, 1, 1)),
     "rl.slidinglog": (-4, {"write", "fast"}, (1, 1, 1)),
-    "rl.take": (-4, {"write", "fast"}, (1, 1, 1)),
-    "rl.peek": (-4, {"readonly", "fast"}, (1, 1, 1)),
-    "rl.mtake": (-5, {"write", "movablekeys"}, (2, 2, 1)),
-    "rl.mpeek": (-5, {"readonly", "movablekeys"}, (2, 2, 1)),
+    "rl.take": (-3, {"write", "fast"}, (1, 1, 1)),
+    "rl.peek": (-3, {"readonly", "fast"}, (1, 1, 1)),
+    "rl.mtake": (-4, {"write", "movablekeys"}, (2, 2, 1)),
+    "rl.mpeek": (-4, {"readonly", "movablekeys"}, (2, 2, 1)),
     "rl.limit": (-3, {"write", "fast"}, (1, 1, 1)),
     "rl.delay": (-3, {"write", "fast"}, (1, 1, 1)),
     "rl.acquire": (-5, {"write", "blocking"}, (1, 1, 1)),
@@ -96,7 +98,7 @@ SYNTAX = {
     "rl.ban": "key duration",
     "rl.throttle": "key max_burst count period [quantity]",
     "rl.info": "key",
-    "rl.top": "[COUNT count] [RESET]",
+    "rl.top": "[COUNT count] [SINCE duration] [RESET]",
     "rl.policyset": f"name [NX | VERSION version] {one_or_more(IN_POLICY)} {BAN}",
     "rl.policyscale": "name factor [FOR duration]",
     "rl.policyget": "name",

@@ -127,6 +127,18 @@ def test_a_renewal_ignores_what_is_kept(redis: Redis) -> None:
     assert redis.execute_command(*acquire, "b", "KEEP", 1)[:4] == [0, 10, 0, 60_000]
 
 
+def test_a_holder_that_only_looks_keeps_its_lease(redis: Redis, clock: Clock) -> None:
+    redis.execute_command("RL.ACQUIRE", "k", 10, "60s", "a", "COST", 9)
+    before = redis.dump("k")
+    clock.advance("10s")
+    # A renewal ignores KEEP, and so does a look at one.
+    look = ("CONCURRENCY", 10, "60s", "a", "KEEP", 11)
+    assert redis.execute_command("RL.TAKE", "k", "COST", 0, *look) == [1, 10, 0, 0, 50_000]
+    look = ("CONCURRENCY", 10, "60s", "b", "KEEP", 11)
+    assert redis.execute_command("RL.TAKE", "k", "COST", 0, *look)[:4] == [0, 10, 0, -1]
+    assert redis.dump("k") == before
+
+
 def test_a_holder_has_one_lease_at_most_with_nx(redis: Redis, clock: Clock) -> None:
     acquire = ("RL.ACQUIRE", "k", 2, "60s", "a", "NX")
     assert redis.execute_command(*acquire) == [1, 2, 1, 0, 60_000]

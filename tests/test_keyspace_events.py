@@ -12,6 +12,8 @@ from support.clock import START_US, Clock
 from support.server import Server
 from support.workload import LIMITERS, Limiter, Word, each_limiter
 
+pytestmark = pytest.mark.every_server
+
 Heard = Callable[[], list[tuple[str, str]]]
 
 

@@ -117,7 +117,7 @@ def test_a_holder_is_any_1_to_256_bytes(
         (("k", -1, "60s", "h"), "ERR limit must be"),
         (("k", 5, "0", "h"), "ERR ttl must be"),
         (("k", 5, "60s", "h", "UPTO"), "ERR syntax error, unexpected 'UPTO'"),
-        (("k", 5, "60s", "h", "COST"), "ERR wrong number of arguments"),
+        (("k", 5, "60s", "h", "COST"), "ERR cost is missing: COST amount"),
         (("k", 5, "60s"), "ERR wrong number of arguments"),
     ],
 )

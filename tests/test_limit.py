@@ -96,6 +96,17 @@ def test_a_delay_is_one_integer(redis: Redis) -> None:
     assert [redis.execute_command("RL.DELAY", "d", "two") for _ in range(2)] == [0, 60_000]
 
 
+def test_a_delay_tells_no_hold_to_the_repetition_of_a_call(redis: Redis) -> None:
+    define(redis, "TOKENBUCKET 1 1 10s")
+    once = ("k", "gold", "ONCE", "req-17", "1m")
+    redis.execute_command("RL.LIMIT", "k", "gold")
+    held = redis.execute_command("RL.LIMIT", *once, "MAXWAIT", "30s")
+    assert held[:4] == [1, 1, 0, 10_000]
+    assert redis.execute_command("RL.LIMIT", *once) == held
+    # More than 0 is a denial.
+    assert redis.execute_command("RL.DELAY", *once) == 0
+
+
 @pytest.mark.parametrize(
     ("specs", "words", "why"),
     [

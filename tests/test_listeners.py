@@ -9,14 +9,16 @@ from statistics import fmean
 import pytest
 from redis import Redis, ResponseError
 
+from support import poll
 from support.clock import Clock
 from support.load import Mixed
 from support.saving import wait_until_saved
 from support.scale import scaled
 from support.server import Server
+from support.waiting import GRANTED, Queue
 from support.workload import digests, state
 
-pytestmark = pytest.mark.timeout(scaled(120, 600))
+pytestmark = [pytest.mark.every_server, pytest.mark.timeout(scaled(120, 600))]
 
 AOF = {"appendfsync": "always", "auto_aof_rewrite_percentage": 0}
 
@@ -120,3 +122,92 @@ def test_who_begins_to_listen_at_any_moment_misses_nothing(
         assert told(client) > 0
     # Now and then nearly all have recovered.
     assert fmean(listening.compared) > 5
+
+
+# What nobody hears is not counted as propagated, though it may go out.
+
+
+def long_child(client: Redis) -> None:
+    """Has the server's next child take as long as the test."""
+    client.execute_command("RL.FIXED", "before", 9, "1h")
+    client.config_set("rdb-key-save-delay", 100_000_000)
+
+
+def test_what_goes_out_while_a_child_works_is_counted_only_if_it_is_heard(
+    fresh_server: Callable[..., Server],
+) -> None:
+    client = fresh_server().client()
+    long_child(client)
+    client.bgsave()
+    client.execute_command("RL.FIXED", "k", 9, "1h")
+    client.execute_command("RL.MTAKE 2 a b FIXED 9 1h FIXED 9 1h")
+    assert client.info("persistence")["rdb_bgsave_in_progress"] == 1
+    assert told(client) == 0
+
+
+def test_what_an_aof_hears_while_it_is_first_written_is_counted(
+    fresh_server: Callable[..., Server],
+) -> None:
+    client = fresh_server().client()
+    long_child(client)
+    client.config_set("appendonly", "yes")
+    for taken in (1, 2):
+        client.execute_command("RL.FIXED", "k", 9, "1h")
+        assert client.info("persistence")["aof_rewrite_in_progress"] == 1
+        assert told(client) == taken
+
+
+def test_what_a_replica_in_its_first_sync_hears_is_counted(
+    fresh_server: Callable[..., Server],
+) -> None:
+    server, replica = fresh_server(), fresh_server()
+    client = server.client()
+    long_child(client)
+    replica.client().replicaof("127.0.0.1", server.port)
+    poll.until(lambda: client.info("replication")["connected_slaves"], "it has come")
+    poll.until(lambda: client.info("persistence")["rdb_bgsave_in_progress"], "it is served")
+    client.execute_command("RL.FIXED", "k", 9, "1h")
+    assert told(client) == 1
+
+
+def test_a_lease_granted_in_turn_that_nobody_hears_of_is_not_counted(
+    fresh_server: Callable[..., Server],
+) -> None:
+    with Queue(fresh_server()) as queue:
+        queue.acquire("a")
+        b = queue.joins("b")
+        queue.release("a")
+        assert b.reply() == GRANTED
+        assert told(queue.client) == 0
+
+
+def test_what_nobody_hears_in_a_cluster_is_not_counted(
+    fresh_server: Callable[..., Server], clock: Clock
+) -> None:
+    server = fresh_server(cluster_enabled="yes")
+    client = server.client()
+    client.execute_command("CLUSTER", "ADDSLOTS", *range(16384))
+
+    def is_ok() -> bool:
+        clock.advance("1s")
+        return b"cluster_state:ok" in client.execute_command("CLUSTER", "INFO")
+
+    poll.until(is_ok, "the cluster is up")
+    client.execute_command("RL.FIXED", "k", 9, "1h")
+    assert told(client) == 0
+    client.config_set("appendonly", "yes")
+    client.execute_command("RL.FIXED", "k", 9, "1h")
+    assert told(client) == 1
+    # A child that is cut short would leave a file behind in the server's directory.
+    wait_until_saved(client)
+
+
+def test_what_a_writable_replica_is_told_itself_is_not_counted(
+    fresh_server: Callable[..., Server],
+) -> None:
+    primary = fresh_server()
+    replica = primary.replica()
+    with replica.client() as client:
+        client.config_set("replica-read-only", "no")
+        client.execute_command("RL.FIXED", "k", 9, "1h")
+        assert told(client) == 0

@@ -1,6 +1,7 @@
 """Limiters are small, leave nothing behind, and go on working when memory is full."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from redis import OutOfMemoryError, Redis, ResponseError
@@ -9,6 +10,8 @@ from support import poll
 from support.clock import Clock
 from support.server import Server
 from support.workload import LIMITERS, Limiter, Word, each_limiter, state
+
+pytestmark = pytest.mark.every_server
 
 # Bytes of one key with a short name and a TTL, as MEMORY USAGE has them, by the kind.
 MOST_BYTES = {
@@ -316,6 +319,64 @@ def test_all_memory_is_given_back(
     poll.until(
         lambda: used_memory(client) - empty < (full - empty) / 10, "the memory is free again"
     )
+
+
+def threads(server: Server) -> list[str]:
+    return [name.read_text().strip() for name in Path(f"/proc/{server.pid}/task").glob("*/comm")]
+
+
+@pytest.mark.parametrize(
+    "call",
+    ["RL.ACQUIRE k 100000 1h {}", "RL.TAKE k ONCE {} 1h FIXED 100000 1h"],
+    ids=["leases", "ids"],
+)
+@pytest.mark.parametrize(
+    "remove", ["DEL k", "SET k mine", "FLUSHALL SYNC", "RENAME other k"], ids=lambda how: how
+)
+def test_a_large_key_is_freed_on_a_thread_of_its_own(
+    call: str, remove: str, fresh_server: Callable[..., Server]
+) -> None:
+    settings = ("user_del", "user_flush", "server_del", "expire")
+    server = fresh_server(**{f"lazyfree_lazy_{name}": "no" for name in settings})
+    client = server.client()
+
+    def fill(count: int) -> None:
+        pipeline = client.pipeline(transaction=False)
+        for number in range(count):
+            pipeline.execute_command(*call.format(f"a-name-that-takes-room-{number}").split())
+        pipeline.execute()
+        client.set("other", "value")
+
+    fill(100)
+    client.execute_command(*remove.split())
+    assert "rl-lazy-free" not in threads(server), "a small one is freed at once"
+    empty = used_memory(client)
+    for _ in range(3):
+        client.delete("k")
+        fill(5000)
+        assert used_memory(client) > empty + 500_000
+        client.execute_command(*remove.split())
+        poll.until(lambda: used_memory(client) < empty + 250_000, "the memory is free again")
+        assert threads(server).count("rl-lazy-free") == 1
+    server.check()
+
+
+def test_a_large_key_that_is_evicted_makes_room_at_once(
+    fresh_server: Callable[..., Server],
+) -> None:
+    client = fresh_server(
+        maxmemory_policy="volatile-ttl", lazyfree_lazy_eviction="no", maxmemory_samples=64
+    ).client()
+    pipeline = client.pipeline(transaction=False)
+    for number in range(5000):
+        pipeline.execute_command("RL.ACQUIRE", "large", 5000, "1m", f"holder {number}")
+        # Few enough that each sample has all.
+        pipeline.execute_command("RL.FIXED", f"small {number % 50}", 10000, "1h")
+    pipeline.execute()
+    client.config_set("maxmemory", used_memory(client) - 100_000)
+    client.execute_command("RL.FIXED", "small 0", 10000, "1h")
+    assert not client.exists("large")
+    assert client.dbsize() == 50, "no other key had to go"
 
 
 def test_memory_does_not_grow_however_long_a_limiter_is_used(client: Redis, clock: Clock) -> None:

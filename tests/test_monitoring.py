@@ -15,7 +15,7 @@ import pytest
 from redis import Redis, ResponseError
 
 from support import poll
-from support.clock import Clock
+from support.clock import START_US, Clock
 from support.server import REPOSITORY, Server, reserve_port
 
 MONITORING = REPOSITORY / "monitoring"
@@ -231,7 +231,11 @@ def test_the_exporter_shows_every_count(scrape: Callable[[], dict[str, float]]) 
         "rl.mtake:calls": 0,
         "rl-bucket:keys_made": 1,
         "rl-leases:admitted": 0,
-        "policy:plan:pro:version": 1,
+        "ratelimit:policies_shown": len(NAMES),
+        "ratelimit:policy_stamps_refused": 0,
+        "policy:plan:pro:version": START_US,
+        "policy:plan:pro:scale": 1,
+        "policy:plan:pro:scale_ms": -1,
         "policy:plan:pro:calls": 0,
     }.items():
         assert found[f'redis_script_values{{key="{key}"}}'] == value, key
@@ -243,18 +247,21 @@ def info(client: Redis) -> str:
     return client.eval("return redis.call('INFO', 'ratelimit')", 0)
 
 
-def by_script(client: Redis) -> dict[str, int]:
+def by_script(client: Redis) -> dict[str, float]:
     flat = client.eval(SCRIPT.read_text(), 0)
     keys, values = flat[::2], flat[1::2]
     assert len(set(keys)) == len(keys)
-    return {key: int(value) for key, value in zip(keys, values, strict=True)}
+    return {key: float(value) for key, value in zip(keys, values, strict=True)}
 
 
 def test_the_script_returns_what_info_counts(used: Server) -> None:
     with used.client(decode_responses=True) as client, waiting(used, *NAMES):
         exercise(client, "user")
+        client.execute_command("RL.POLICYSCALE", "login", "0.5", "FOR", "10m")
         counts = by_script(client)
         shown = info(client)
+        assert counts["policy:login:scale"] == 0.5
+        assert counts["policy:login:scale_ms"] == 600_000
         assert counts["rl.tokenbucket:admitted"] == 1
         assert counts["ratelimit:blocked_clients"] == len(NAMES)
         for name in NAMES.values():
@@ -266,8 +273,8 @@ def test_the_script_returns_what_info_counts(used: Server) -> None:
             of = f"policy:{fields.pop('name')}" if "name" in fields else name
             of = f"blocked:{fields.pop('db')}:{fields.pop('key')}" if "key" in fields else of
             if fields:
-                expected |= {f"{of}:{field}": int(count) for field, count in fields.items()}
-            elif name != "policies_digest":
+                expected |= {f"{of}:{field}": float(count) for field, count in fields.items()}
+            elif name not in ("policies_digest", "version"):
                 expected[f"ratelimit:{name}"] = int(value)
     # The calls of INFO and of the script are no calls of ours.
     assert counts == expected
@@ -280,9 +287,11 @@ def test_the_script_returns_what_policyget_counts_of_each_policy(used: Server) -
         for shown in NAMES.values():
             of_policy = {count: counts[f"policy:{shown}:{count}"] for count in COUNTS}
             assert of_policy == EXERCISED, shown
-            assert counts[f"policy:{shown}:version"] == 1
+            assert counts[f"policy:{shown}:version"] >= START_US
+            assert counts[f"policy:{shown}:scale"] == 1
+            assert counts[f"policy:{shown}:scale_ms"] == -1
         ours = [key for key in counts if key.startswith("policy:")]
-        assert len(ours) == len(NAMES) * (len(COUNTS) + 1)
+        assert len(ours) == len(NAMES) * (len(COUNTS) + 3)
 
 
 def test_the_script_leaves_out_what_has_become_of_no_calls(used: Server) -> None:
@@ -290,7 +299,9 @@ def test_the_script_leaves_out_what_has_become_of_no_calls(used: Server) -> None
         client.execute_command("RL.LIMIT", "user", "login", "COST", 0)
         ours = [key for key in by_script(client) if key.startswith("policy:")]
     expected = {
-        f"policy:{shown}:{field}" for shown in NAMES.values() for field in ("version", "calls")
+        f"policy:{shown}:{field}"
+        for shown in NAMES.values()
+        for field in ("version", "scale", "scale_ms", "calls")
     }
     assert set(ours) == expected | {f"policy:login:{count}" for count in COUNTS}
 
@@ -303,6 +314,8 @@ def test_a_digest_of_digits_is_no_count(used: Server) -> None:
         assert [key for key in by_script(client) if "polic" in key and "rl." not in key] == [
             "ratelimit:policies",
             "ratelimit:policy_peers_differ",
+            "ratelimit:policy_stamps_refused",
+            "ratelimit:policies_shown",
         ]
 
 

@@ -216,6 +216,60 @@ def test_what_is_given_back_never_denies_and_applies_only_if_all_others_pass(red
     assert redis.keys() == [b"b"]
 
 
+@pytest.mark.parametrize("name", ["", " AS name"], ids=["plain", "with parts"])
+@pytest.mark.parametrize("limit", [5, 0.5], ids=["its turn", "over its limit"])
+def test_nothing_denies_a_give_back_or_has_it_wait_whatever_its_keys_are(
+    redis: Redis, name: str, limit: float
+) -> None:
+    assert take(redis, "a", f"FIXED 10 60s COST 4{name}")[0] == 1
+    assert take(redis, "b", f"LEAKYBUCKET 5 1 10s{name}")[0] == 1
+    # A limit with a COST of its own is left alone.
+    words = f"COST -1 FIXED 10 60s{name} LEAKYBUCKET {limit} 1 10s COST 1{name}".split()
+    left_alone = [1, int(limit), 4 if limit == 5 else 0, 0, 10_000]
+    for command, left in (("RL.MPEEK", 6), ("RL.MTAKE", 7)):
+        reply = redis.execute_command(command, 2, "a", "b", *words)
+        assert reply == [1, 0, [[1, 10, left, 0, 60_000], left_alone]]
+
+
+# What a plain key remembers after them is no more than its kind can.
+LEAVES_A_KEY_PLAIN = {
+    "a ban that has no strike yet": ("FIXED 10 1h BAN 3 1m 1m", ""),
+    "a look at several limits": ("FIXED 10 1h SLIDING 10 1h", "COST 0"),
+    "a give-back to one of several": ("FIXED 10 1h SLIDING 10 1h", "COST -1"),
+    "a shadow that costs nothing": ("FIXED 10 1h SLIDING 10 1h COST 0 SHADOW", ""),
+    "no cost beside it": ("FIXED 10 1h SLIDING 10 1h AS name COST 0", "FORCE"),
+    "leases of others": ("CONCURRENCY 5 1h", "SETTLE gone 1"),
+}
+
+
+@pytest.mark.parametrize("case", LEAVES_A_KEY_PLAIN.values(), ids=LEAVES_A_KEY_PLAIN)
+@pytest.mark.parametrize("back", ["0s", "10s"], ids=["", "the clock goes back"])
+def test_a_plain_key_becomes_one_with_parts_only_if_it_has_to(
+    pair: tuple[Server, Server], clock: Clock, case: tuple[str, str], back: str
+) -> None:
+    specs, options = case
+    primary, replica = pair
+    with primary.client() as redis, replica.client() as reader:
+        redis.execute_command("RL.POLICYSET", "p", *specs.split())
+        for key in ("one", "two"):
+            if specs.startswith("CONCURRENCY"):
+                for holder in ("gone", "another"):
+                    redis.execute_command("RL.ACQUIRE", key, 5, "1h", holder)
+            else:
+                redis.execute_command("RL.FIXED", key, 10, "1h", "COST", 4)
+        kind = redis.type("one")
+        clock.advance(f"-{back}")
+        by_one = redis.execute_command("RL.LIMIT", "one", "p", *options.split())
+        several = ("RL.MTAKE", 2, "two", "other", *options.split(), "POLICY", "p", "FIXED", 9, "1m")
+        assert redis.execute_command(*several)[2][0] == by_one
+        for key in ("one", "two"):
+            assert redis.type(key) == kind, key
+        assert redis.dump("one") == redis.dump("two")
+        assert redis.pttl("one") == redis.pttl("two")
+        replica.wait_for_sync()
+        assert reader.dump("two") == redis.dump("two")
+
+
 def test_what_was_taken_in_one_call_is_given_back_in_one(redis: Redis, clock: Clock) -> None:
     specs = {name.replace(" ", "-"): spec for name, spec in SPECS.items() if name != "concurrency"}
     assert multi(redis, "RL.MTAKE", {key: f"{spec} COST 3" for key, spec in specs.items()})[0] == 1
@@ -254,11 +308,14 @@ def left_behind(word: str) -> str:
 @pytest.mark.parametrize(
     ("words", "error"),
     [
-        ("9 a b FIXED 5 60 FIXED 5 60", NUMKEYS),
+        ("9 a b FIXED 5 60 FIXED 5 60", f"{NUMKEYS}, not '9'"),
         ("1 a b FIXED 5 60 FIXED 5 60", no_first_spec("b")),
         ("2 a b FIXED 5 60", f"{NUMKEYS} (there are specs for 1 of 2 keys)"),
         ("1 a FIXED 5 60 FIXED 5 60", left_behind("FIXED")),
-        ("2 a b FIXED 5 60 TOKENBUKET 5 5 60", no_next_spec("TOKENBUKET")),
+        (
+            "2 a b FIXED 5 60 TOKENBUKET 5 5 60",
+            f"{no_next_spec('TOKENBUKET')}; did you mean TOKENBUCKET?",
+        ),
         (
             "2 a b FIXED 5 60 UPTO FIXED 5 60",
             unexpected("UPTO", ", since several limits grant all or nothing"),
@@ -280,7 +337,7 @@ def test_a_wrong_numkeys_is_answered_with_numkeys_and_a_wrong_algorithm_with_tho
         ("2 a a FIXED 5 60 FIXED 5 60", "ERR keys must be different from each other"),
         ("2 a b FIXED 5 60 FIXED 5 60 UPTO", "ERR syntax error, unexpected 'UPTO'"),
         ("0 a FIXED 5 60 FIXED 5 60", "ERR numkeys must be"),
-        ("2 a b FIXED 5 60 FIXED 5", "ERR wrong number of arguments"),
+        ("2 a b FIXED 5 60 FIXED 5", "ERR window is missing: FIXED limit window"),
         ("2 a b FIXED 5 60 FIXED 5 60 extra", "ERR syntax error, unexpected 'extra'"),
         ("2 a b FIXED 5 60 FIXED 5 0", "ERR window must be"),
         ("2 a b FIXED 5 60 FIXED 5 60 COST -1 FORCE", "ERR cost must be"),

@@ -1,5 +1,6 @@
 """Other modules hear of our events at once, inside the call, and may then change any key."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -7,9 +8,11 @@ import pytest
 from redis import Redis, ResponseError
 
 from support import modules, poll
-from support.clock import Clock
+from support.clock import START_US, Clock
 from support.server import MODULE, Server
 from support.workload import LIMITERS, Limiter, each_limiter, state
+
+pytestmark = pytest.mark.every_server
 
 Start = Callable[..., Server]
 BUCKET = ("TOKENBUCKET", 10, 10, "1h")
@@ -211,6 +214,96 @@ def test_who_deletes_keys_as_an_effect_is_applied_harms_no_replica(
             mtake(writer, "a", "b", "c")
             replica.wait_for_sync()
     replica.check()
+
+
+@pytest.mark.parametrize("event", ["del", "new"])
+@pytest.mark.parametrize(
+    "order",
+    [
+        "RL.TAKE k COST 2 ONCE id 1m FIXED 10 1h",
+        "RL.TAKE k SETTLE first 0 SLIDING 10 1h",
+        "RL.RELEASE k me",
+        "DEL k",
+    ],
+)
+@pytest.mark.parametrize("words", ["COST 1 ONCE id 1m", "COST -1", "SETTLE first 0"])
+def test_an_mtake_makes_nothing_unsound_of_what_others_change_while_it_converts_another_key(
+    words: str, order: str, event: str, primary: Server, replica: Server, redis: Redis
+) -> None:
+    if event == "new" and primary.version < (7,):
+        pytest.skip("Redis 6.2 tells nobody of new keys")
+    redis.execute_command("RL.FIXED", "plain", 10, "1h")
+    redis.execute_command("RL.TAKE k CONCURRENCY 5 1h me FIXED 10 1h SLIDING 10 1h")
+    redis.execute_command("RL.TAKE k ONCE first 1h SLIDING 10 1h")
+    redis.execute_command("NEIGHBOUR.ON", event, "plain", *order.split())
+    limits = "FIXED 10 1h AS name FIXED 10 1h"
+    redis.execute_command(*f"RL.MTAKE 2 plain k {words} {limits}".split())
+    if redis.exists("k"):
+        redis.restore("copy", 0, redis.dump("k"))
+        assert redis.dump("copy") == redis.dump("k")
+        redis.delete("copy")
+    check_replica(primary, replica)
+
+
+AT_MS = START_US // 1000 + 3_600_000
+# What RL.EFFECT would change in a key that is not there.
+EFFECTS = {
+    "bucket": f"rl-bucket 1 {AT_MS} 1000000 {START_US}",
+    "log": f"rl-reqlog 1 {AT_MS} 1 0 0 0 1 {START_US} 1000000",
+    "leases": f"rl-leases 1 {AT_MS} 1 0 {START_US} 0 1 2:h1 {START_US + 60_000_000} 1000000",
+    "limits": (
+        f"rl-limits 1 {AT_MS} 1 {START_US} 0 1 1 2:id {START_US + 60_000_000} {START_US} 0"
+        f" 1 0 2000000 1 0 0 1 2 4:part {START_US + 12_000_000} 1 1 2000000 {START_US} 1 0 0"
+    ),
+}
+
+
+def apply(redis: Redis, *effects: str) -> bool:
+    """Whether all of it could be applied."""
+    try:
+        return redis.execute_command("RL.EFFECT", *effects) == b"OK"
+    except ResponseError as refused:
+        if not re.match("invalid effect|WRONGTYPE", str(refused)):
+            raise
+        return False
+
+
+@pytest.mark.usefixtures("tells_of_new_keys")
+@pytest.mark.parametrize(
+    ("order", "fits"),
+    [
+        ("SET k mine", None),
+        ("RL.TAKE k ONCE id 1m FIXED 5 1m AS part", None),
+        ("RL.ACQUIRE k 1000000000000 1m other COST 1000000000000", None),
+        ("RL.SLIDINGLOG k 5 1m", "log"),
+        ("RL.TOKENBUCKET k 5 5 1m", "bucket"),
+    ],
+)
+@pytest.mark.parametrize("kind", EFFECTS)
+def test_an_effect_makes_nothing_unsound_of_what_others_put_there_after_it_was_checked(
+    kind: str, order: str, fits: str | None, redis: Redis, primary: Server
+) -> None:
+    redis.execute_command("NEIGHBOUR.ON", "new", "a", *order.split())
+    assert apply(redis, "a", EFFECTS["bucket"], "k", EFFECTS[kind]) == (kind == fits)
+    # What others leave alone is applied all the same.
+    assert redis.type("a") == b"rl-bucket"
+    # Its own decoder takes it.
+    redis.restore("copy", 0, redis.dump("k"))
+    assert redis.dump("copy") == redis.dump("k")
+    primary.check()
+
+
+@pytest.mark.usefixtures("tells_of_new_keys")
+def test_an_effect_is_not_applied_to_a_key_that_others_delete_after_it_was_checked(
+    redis: Redis,
+) -> None:
+    for change in ("1 0 2 0 0", f"1 0 0 0 2 {START_US} 1000000"):
+        assert apply(redis, "k", EFFECTS["log"])
+        assert apply(redis, "k", f"rl-reqlog 1 {AT_MS} 1 0 0 0 1 {START_US + 1} 5")
+        redis.execute_command("NEIGHBOUR.ON", "new", "a", "DEL", "k")
+        assert not apply(redis, "a", EFFECTS["bucket"], "k", f"rl-reqlog 1 {AT_MS} {change}")
+        assert redis.keys() == [b"a"]
+        redis.delete("a")
 
 
 def test_a_module_that_owns_a_command_of_ours_has_our_load_refused_and_nothing_left_behind(

@@ -197,3 +197,17 @@ def test_there_are_so_many_ids_and_no_more(redis: Redis, clock: Clock) -> None:
 
 def _has_config(redis: Redis) -> bool:
     return bool(redis.config_get("ratelimit.max-ids"))
+
+
+def test_a_call_that_was_held_beside_a_force_is_held_again_when_it_is_repeated(
+    redis: Redis, clock: Clock
+) -> None:
+    take(redis, "TOKENBUCKET 1 1 1s FIXED 5 1h")
+    words = "ONCE a 1m TOKENBUCKET 1 1 1s MAXWAIT 1s COST 0.5 FIXED 5 1h FORCE"
+    assert take(redis, words) == [1, 1, 0, 500, 1500]
+    clock.advance("200ms")
+    assert take(redis, words) == [1, 1, 0, 300, 1300]
+    # What was forced past its limit says so again.
+    words = "ONCE b 1m TOKENBUCKET 1 1 1s MAXWAIT 1s COST 0.5 FIXED 1 1h FORCE"
+    first = take(redis, words)
+    assert (first[0], take(redis, words)) == (0, first)

@@ -13,6 +13,8 @@ from support.server import DEBUG_MODULE, Server
 from support.waiting import DENIED, GRANTED, Queue
 from support.workload import LIMITERS, Limiter, Word, each_limiter, state
 
+pytestmark = pytest.mark.every_server
+
 INTERNAL_ERROR = "internal error in module ratelimit"
 
 
@@ -212,3 +214,33 @@ def test_wherever_the_end_of_a_wait_panics_nobody_hangs(
     # The error is told to whoever it is about.
     assert [INTERNAL_ERROR, reply] in cut_short
     assert [GRANTED, INTERNAL_ERROR] in cut_short
+
+
+@pytest.mark.parametrize("answered", [False, True], ids=["it waits", "its answer is on its way"])
+def test_wherever_an_unblocked_client_is_answered_a_panic_leaves_it_in_step(
+    debug: Server, answered: bool
+) -> None:
+    cut_short = 0
+    with Queue(debug) as queue:
+        for point in range(1, 60):
+            queue.client.flushall()
+            queue.acquire("a")
+            b = queue.joins("b")
+            calls = queue.client.pipeline(transaction=False)
+            if answered:
+                calls.execute_command("RL.RELEASE", "k", "b")
+            calls.execute_command("RL.PANIC", point)
+            calls.execute_command("CLIENT", "UNBLOCK", b.id)
+            calls.execute_command("RL.PANIC", "never")
+            calls.execute()
+            answer = answer_of(b.reply)
+            assert b.call("ECHO", "in step") == b"in step"
+            queue.settle()
+            assert queue.is_empty
+            assert queue.acquire("c") == DENIED
+            if answer == DENIED:
+                break
+            assert answer == INTERNAL_ERROR
+            cut_short += 1
+        assert answer == DENIED
+    assert cut_short > 0

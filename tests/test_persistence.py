@@ -32,6 +32,8 @@ from support.workload import (
     written_commands,
 )
 
+pytestmark = pytest.mark.every_server
+
 AOF = {"appendonly": "yes", "appendfsync": "always"}
 
 

@@ -16,6 +16,8 @@ from support.policies import counts, policies, policy
 from support.server import Server
 from support.workload import state, written_commands
 
+pytestmark = pytest.mark.every_server
+
 MINUTE = "TOKENBUCKET 60 60 1m"
 HOUR = "FIXED 1000 1h"
 START_MS = START_US // 1000
@@ -50,18 +52,19 @@ def test_what_is_set_is_read_back_and_is_gone_when_it_is_deleted(
     name: bytes, fresh: Redis, clock: Clock
 ) -> None:
     assert fresh.execute_command("RL.POLICYGET", name) is None
-    assert fresh.execute_command("RL.POLICYSET", name, *MINUTE.split()) == 1
+    assert fresh.execute_command("RL.POLICYSET", name, *MINUTE.split()) == START_US
     clock.advance("1500ms")
-    assert fresh.execute_command("RL.POLICYSET", name, *HOUR.lower().split()) == 2
-    assert policy(fresh, name) == (2, START_MS + 1500, b"1", -1, HOUR.encode())
+    second = START_US + 1_500_000
+    assert fresh.execute_command("RL.POLICYSET", name, *HOUR.lower().split()) == second
+    assert policy(fresh, name) == (second, START_MS + 1500, b"1", -1, HOUR.encode())
     assert counts(fresh, name) == NO_COUNTS
-    assert fresh.execute_command("RL.POLICYLIST") == [[name, 2, HOUR.encode()]]
+    assert fresh.execute_command("RL.POLICYLIST") == [[name, second, HOUR.encode(), b"1", -1]]
     assert fresh.execute_command("RL.POLICYDEL", name) == 1
     assert fresh.execute_command("RL.POLICYDEL", name) == 0
     assert fresh.execute_command("RL.POLICYGET", name) is None
     assert fresh.execute_command("RL.POLICYLIST") == []
-    # Who knew it at version 2 must not take another for it.
-    assert fresh.execute_command("RL.POLICYSET", name, *MINUTE.split()) == 3
+    # Who knew the second must not take another for it: the deletion has had a stamp too.
+    assert fresh.execute_command("RL.POLICYSET", name, *MINUTE.split()) == second + 2
 
 
 def test_a_policy_is_told_as_a_map_in_resp3(fresh_server: Start) -> None:
@@ -72,7 +75,7 @@ def test_a_policy_is_told_as_a_map_in_resp3(fresh_server: Start) -> None:
         client.execute_command(f"RL.POLICYSET gold {MINUTE}")
         client.execute_command("RL.POLICYSCALE gold 0.5 FOR 10s")
         assert client.execute_command("RL.POLICYGET gold") == {
-            b"version": 1,
+            b"version": START_US,
             b"set_at": START_MS,
             b"scale": b"0.5",
             b"scale_ms": 10_000,
@@ -85,31 +88,33 @@ def test_a_policy_is_told_as_a_map_in_resp3(fresh_server: Start) -> None:
 def test_the_text_of_a_policy_sets_it_again(fresh: Redis) -> None:
     words = "tokenbucket 60.50 60 60s COST 1 AS a FIXED 9 1mo ALIGNED OFFSET +09:00 BAN 3 1m 3600"
     text = b"TOKENBUCKET 60.5 60 1m COST 1 AS a FIXED 9 1mo ALIGNED OFFSET +09:00 BAN 3 1m 1h"
-    assert fresh.execute_command(f"RL.POLICYSET gold {words}") == 1
-    for version in (1, 2):
+    version = fresh.execute_command(f"RL.POLICYSET gold {words}")
+    for _ in range(2):
         told = policy(fresh, "gold")
         assert (told.version, told.specs) == (version, text)
-        assert fresh.execute_command("RL.POLICYSET", "gold", *told.specs.split()) == version + 1
+        version += 1
+        assert fresh.execute_command("RL.POLICYSET", "gold", *told.specs.split()) == version
 
 
 def test_nx_leaves_what_there_is(fresh: Redis) -> None:
-    assert fresh.execute_command(f"RL.POLICYSET gold NX {MINUTE}") == 1
-    assert fresh.execute_command(f"RL.POLICYSET gold nx {HOUR}") == 1
+    version = fresh.execute_command(f"RL.POLICYSET gold NX {MINUTE}")
+    assert fresh.execute_command(f"RL.POLICYSET gold nx {HOUR}") == version
     assert policy(fresh, "gold").specs == MINUTE.encode()
 
 
 def test_a_set_over_a_version_is_refused_over_another(fresh: Redis) -> None:
     missing = "NOPOLICY no policy 'gold'"
     assert answer(fresh, f"RL.POLICYSET gold VERSION 1 {HOUR}") == missing
-    fresh.execute_command(f"RL.POLICYSET gold {MINUTE}")
-    other = "ERR policy 'gold' stands at version 1, not 2"
+    first = fresh.execute_command(f"RL.POLICYSET gold {MINUTE}")
+    other = f"ERR policy 'gold' stands at version {first}, not 2"
     assert answer(fresh, f"RL.POLICYSET gold VERSION 2 {HOUR}") == other
     assert policy(fresh, "gold").specs == MINUTE.encode()
-    assert fresh.execute_command(f"RL.POLICYSET gold VERSION 1 {HOUR}") == 2
-    other = "ERR policy 'gold' stands at version 2, not 1"
-    assert answer(fresh, f"RL.POLICYSET gold VERSION 1 {MINUTE}") == other
+    second = fresh.execute_command(f"RL.POLICYSET gold VERSION {first} {HOUR}")
+    assert second > first
+    other = f"ERR policy 'gold' stands at version {second}, not {first}"
+    assert answer(fresh, f"RL.POLICYSET gold VERSION {first} {MINUTE}") == other
     fresh.execute_command("RL.POLICYDEL gold")
-    assert answer(fresh, f"RL.POLICYSET gold VERSION 2 {HOUR}") == missing
+    assert answer(fresh, f"RL.POLICYSET gold VERSION {second} {HOUR}") == missing
 
 
 def test_policies_are_listed_by_name_and_by_patterns_as_keys_are(fresh: Redis) -> None:
@@ -185,7 +190,7 @@ def test_calls_are_counted_for_the_policy_that_ruled_and_outlast_its_changes(fre
 
 def test_a_scale_holds_at_once_and_ends_by_itself(fresh: Redis, clock: Clock) -> None:
     fresh.execute_command(f"RL.POLICYSET gold {MINUTE}")
-    assert fresh.execute_command("RL.POLICYSCALE gold 0.50 FOR 10s") == [1, b"0.5", 10_000]
+    assert fresh.execute_command("RL.POLICYSCALE gold 0.50 FOR 10s") == [START_US, b"0.5", 10_000]
     assert policy(fresh, "gold").specs == MINUTE.encode(), "told as it was set"
     assert fresh.execute_command("RL.LIMIT k gold COST 29") == [1, 30, 1, 0, 58_000]
     # At the rate as it stands, half a unit a second.
@@ -206,12 +211,13 @@ def test_a_scale_for_good_stays_when_its_policy_is_set_and_goes_when_it_is_delet
     fresh: Redis, clock: Clock
 ) -> None:
     fresh.execute_command("RL.POLICYSET gold FIXED 10 1h")
-    assert fresh.execute_command("RL.POLICYSCALE gold 1.5") == [1, b"1.5", -1]
+    assert fresh.execute_command("RL.POLICYSCALE gold 1.5") == [START_US, b"1.5", -1]
     clock.advance("3650d")
-    fresh.execute_command("RL.POLICYSET gold FIXED 20 1h")
-    assert fresh.execute_command("RL.POLICYSCALE gold 2.5") == [2, b"2.5", -1]
+    second = fresh.execute_command("RL.POLICYSET gold FIXED 20 1h")
+    assert fresh.execute_command("RL.POLICYSCALE gold 2.5") == [second, b"2.5", -1]
     assert fresh.execute_command("RL.LIMIT k gold")[1] == 50
-    assert fresh.execute_command("RL.POLICYSCALE gold 1 FOR 3650d") == [2, b"1", 315_360_000_000]
+    scaled = fresh.execute_command("RL.POLICYSCALE gold 1 FOR 3650d")
+    assert scaled == [second, b"1", 315_360_000_000]
     assert fresh.execute_command("RL.LIMIT k gold")[1] == 20
     fresh.execute_command("RL.POLICYSCALE gold 0")
     assert fresh.execute_command("RL.LIMIT k gold") == [0, 0, 0, -1, 3_600_000]
@@ -224,11 +230,15 @@ def test_a_scale_for_good_stays_when_its_policy_is_set_and_goes_when_it_is_delet
 # Errors
 
 
-MUST_BE_NAME = "ERR name must be a name of 1 to 256 bytes, such as plan:pro"
-FACTOR = "ERR factor must be a number from 0 to 1000, such as 0.5"
-VERSION = "ERR version must be a whole number above 0, such as 3"
-DURATION = "ERR duration must be a duration from 1us to 3650d, such as 10m"
+MUST_BE_NAME = "ERR name must be a name of 1 to 256 bytes, such as plan:pro, not"
+FACTOR = "ERR factor must be a number from 0 to 1000, such as 0.5, not"
+VERSION = "ERR version must be a whole number"
+DURATION = "ERR duration must be a duration from 1us to 3650d, such as 10m, not '0'"
+PATTERN = "ERR pattern must be a pattern of at most 1024 bytes, such as plan:*, not"
+NO_SPEC = "ERR a spec is missing: RL.POLICYSET name [NX | VERSION version] spec [spec ...]"
 ALGORITHMS = "TOKENBUCKET, LEAKYBUCKET, FIXED, SLIDING, SLIDINGLOG or CONCURRENCY"
+FIRST = f"where an algorithm is needed: {ALGORITHMS}"
+NO_KEY = "FIXED limit window, with no key between"
 BEHIND = "where an option of the spec before, BAN or an algorithm is needed"
 FIXED = "COST, AS, ALIGNED, OFFSET, ANCHOR or SHADOW"
 ALONE = "which stands alone for its key, and in no policy"
@@ -239,18 +249,21 @@ NINE = " ".join(f"FIXED 5 {seconds}s" for seconds in range(1, 10))
     ("call", "error"),
     [
         ("RL.POLICYSET gold", "arity"),
-        ("RL.POLICYSET gold NX", "arity"),
-        ("RL.POLICYSET gold VERSION 1", "arity"),
-        ("RL.POLICYSET gold FIXED 5", "arity"),
-        ("RL.POLICYSET gold VERSION 0 FIXED 5 1m", VERSION),
-        ("RL.POLICYSET gold VERSION x FIXED 5 1m", VERSION),
+        ("RL.POLICYSET gold NX", NO_SPEC),
+        ("RL.POLICYSET gold VERSION 1", NO_SPEC),
+        ("RL.POLICYSET gold FIXED 5", "ERR window is missing: FIXED limit window"),
+        (
+            "RL.POLICYSET gold VERSION 0 FIXED 5 1m",
+            f"{VERSION} above 0, such as 1700000000000000, not '0'",
+        ),
+        ("RL.POLICYSET gold VERSION x FIXED 5 1m", f"{VERSION} such as 1700000000000000, not 'x'"),
         (
             "RL.POLICYSET gold NX VERSION 1 FIXED 5 1m",
             f"ERR syntax error, unexpected 'VERSION', where an algorithm is needed: {ALGORITHMS}",
         ),
         (
             "RL.POLICYSET gold FIXD 5 1m",
-            f"ERR syntax error, unexpected 'FIXD', where an algorithm is needed: {ALGORITHMS}",
+            f"ERR syntax error, unexpected 'FIXD', {FIRST}; did you mean FIXED?",
         ),
         (
             "RL.POLICYSET gold FIXED 5 1m KEEP 3",
@@ -266,12 +279,12 @@ NINE = " ".join(f"FIXED 5 {seconds}s" for seconds in range(1, 10))
         ),
         (
             "RL.POLICYSET gold FIXED x 1m",
-            "ERR limit must be a number from 0 to 1000000000000, such as 100",
+            f"ERR limit must be a number such as 100, not 'x' ({NO_KEY})",
         ),
         ("RL.POLICYSCALE there", "arity"),
-        ("RL.POLICYSCALE there 1 FOR", "arity"),
-        ("RL.POLICYSCALE there 1001", FACTOR),
-        ("RL.POLICYSCALE there -1", FACTOR),
+        ("RL.POLICYSCALE there 1 FOR", "ERR duration is missing: FOR duration"),
+        ("RL.POLICYSCALE there 1001", f"{FACTOR} '1001'"),
+        ("RL.POLICYSCALE there -1", f"{FACTOR} '-1'"),
         ("RL.POLICYSCALE there 1 FOR 0", DURATION),
         (
             "RL.POLICYSCALE there 1 UNTIL 5",
@@ -280,9 +293,11 @@ NINE = " ".join(f"FIXED 5 {seconds}s" for seconds in range(1, 10))
         ("RL.POLICYSCALE gold 1", "NOPOLICY no policy 'gold'"),
         ("RL.POLICYGET", "arity"),
         ("RL.POLICYGET there gold", "arity"),
-        ("RL.POLICYLIST MATCH", "arity"),
+        ("RL.POLICYLIST MATCH", "ERR pattern is missing: MATCH pattern"),
         ("RL.POLICYLIST plan:*", "ERR syntax error, unexpected 'plan:*'"),
         ("RL.POLICYLIST MATCH a b", "ERR syntax error, unexpected 'b'"),
+        (f"RL.POLICYLIST MATCH {'*' * 1025}", f"{PATTERN} '{'*' * 32}...'"),
+        (f"RL.POLICYLIST MATCH {'a' * 2**20}", f"{PATTERN} '{'a' * 32}...'"),
         ("RL.POLICYDEL", "arity"),
         ("RL.POLICYEFFECT", "arity"),
         ("RL.POLICYEFFECT there", "ERR invalid effect"),
@@ -315,13 +330,14 @@ def test_a_name_has_1_to_256_bytes(name: bytes, fresh: Redis) -> None:
         ("RL.DELAY", "k", name),
         ("RL.TAKE", "k", "POLICY", name),
     ):
-        assert answer(fresh, *call) == MUST_BE_NAME, call
+        shown = f"{'x' * 32}..." if name else ""
+        assert answer(fresh, *call) == f"{MUST_BE_NAME} '{shown}'", call
 
 
 def test_a_name_that_is_no_text_is_shown_escaped(fresh: Redis) -> None:
     fresh.execute_command("RL.POLICYSET", b"a'\r\n\xff", *MINUTE.split())
     told = answer(fresh, "RL.POLICYSET", b"a'\r\n\xff", "VERSION", "2", *MINUTE.split())
-    assert told == r"ERR policy 'a\'\r\n\xff' stands at version 1, not 2"
+    assert told == rf"ERR policy 'a\'\r\n\xff' stands at version {START_US}, not 2"
     assert answer(fresh, "RL.LIMIT", "k", b"\n") == r"NOPOLICY no policy '\n'"
 
 
@@ -336,16 +352,16 @@ def test_there_may_be_as_many_policies_as_the_setting_says(fresh_server: Start) 
         full = "ERR there are 2 policies, as many as ratelimit.max-policies allows"
         assert answer(client, f"RL.POLICYSET c {MINUTE}") == full
         assert answer(client, f"RL.POLICYSET c NX {MINUTE}") == full
-        assert client.execute_command(f"RL.POLICYSET a {HOUR}") == 2
+        assert client.execute_command(f"RL.POLICYSET a {HOUR}") > START_US
         assert client.execute_command("RL.POLICYDEL b") == 1
-        assert client.execute_command(f"RL.POLICYSET c {MINUTE}") == 1
+        assert client.execute_command(f"RL.POLICYSET c {MINUTE}") > START_US
         if not server.binary.has_module_config:
             pytest.skip(NO_MODULE_CONFIG)
         client.config_set("ratelimit.max-policies", 3)
-        assert client.execute_command(f"RL.POLICYSET b {MINUTE}") == 2
+        assert client.execute_command(f"RL.POLICYSET b {MINUTE}") > START_US
         # What there is stays, and can be changed.
         client.config_set("ratelimit.max-policies", 1)
-        assert client.execute_command(f"RL.POLICYSET b {HOUR}") == 3
+        assert client.execute_command(f"RL.POLICYSET b {HOUR}") > START_US
         assert list(policies(client)) == [b"a", b"b", b"c"]
 
 
@@ -353,7 +369,8 @@ def test_there_may_be_4096_unless_it_says_more(fresh: Redis) -> None:
     with fresh.pipeline(transaction=False) as pipeline:
         for number in range(4096):
             pipeline.execute_command(f"RL.POLICYSET plan:{number} FIXED {number} 1h")
-        assert pipeline.execute() == [1] * 4096
+        # On a clock that stands still, none twice.
+        assert pipeline.execute() == list(range(START_US, START_US + 4096))
     full = "ERR there are 4096 policies, as many as ratelimit.max-policies allows"
     assert answer(fresh, f"RL.POLICYSET one-more {MINUTE}") == full
     # Each rules by itself.
@@ -361,6 +378,44 @@ def test_there_may_be_4096_unless_it_says_more(fresh: Redis) -> None:
         decision = fresh.execute_command(f"RL.LIMIT k{number} plan:{number}")
         assert decision[:2] == [int(number > 0), number]
     assert len(fresh.execute_command("RL.POLICYLIST")) == 4096
+
+
+def test_info_shows_the_100_with_the_most_calls_and_how_many_there_are(fresh: Redis) -> None:
+    def shown() -> tuple[int, int, list[str]]:
+        told = fresh.info("ratelimit_policies")
+        lines = [line for name, line in told.items() if name.startswith("ratelimit_policy_")]
+        names = [str(line["name"]) for line in lines if isinstance(line, dict)]
+        return told["ratelimit_policies"], told["ratelimit_policies_shown"], names
+
+    for number in range(100):
+        fresh.execute_command(f"RL.POLICYSET plan:{number:03} {MINUTE}")
+    everyone = [f"plan:{number:03}" for number in range(100)]
+    assert shown() == (100, 100, everyone)
+    called = [f"plan:{number}" for number in range(200, 250)]
+    for number in range(100, 300):
+        fresh.execute_command(f"RL.POLICYSET plan:{number} {MINUTE}")
+    for name in called:
+        fresh.execute_command(f"RL.LIMIT k {name}")
+    count, lines, names = shown()
+    assert (count, lines, len(names)) == (300, 100, 100)
+    assert set(called) <= set(names)
+    assert names == sorted(names)
+    assert len(fresh.execute_command("RL.POLICYLIST")) == 300
+
+
+def test_a_policys_line_in_info_says_how_it_is_scaled(fresh: Redis, clock: Clock) -> None:
+    fresh.execute_command(f"RL.POLICYSET gold {MINUTE}")
+
+    def line() -> dict[str, object]:
+        return fresh.info("ratelimit_policies")["ratelimit_policy_0"]
+
+    assert (line()["scale"], line()["scale_ms"]) == (1, -1)
+    fresh.execute_command("RL.POLICYSCALE gold 0.5 FOR 10s")
+    clock.advance("1s")
+    assert (line()["scale"], line()["scale_ms"]) == (0.5, 9000)
+    assert fresh.execute_command("RL.POLICYLIST")[0][3:] == [b"0.5", 9000]
+    clock.advance("9s")
+    assert (line()["scale"], line()["scale_ms"]) == (1, -1)
 
 
 # Transactions and scripts
@@ -405,12 +460,14 @@ def test_replicas_have_the_policies_of_their_primary(fresh_server: Start, clock:
     client.execute_command("RL.POLICYSCALE gold 0.5 FOR 1h")
     client.execute_command(f"RL.POLICYSET gone {MINUTE}")
     client.execute_command("RL.POLICYDEL gone")
-    clock.advance("1s")
+    # Each counts on from when it hears of the scale.
     replica.wait_for_sync()
     behind.wait_for_sync()
+    clock.advance("1s")
     held = policies(client)
     assert held.keys() == {b"before", b"gold"}
-    assert held[b"gold"] == (2, START_MS + 1000, b"0.5", 3_599_000, HOUR.encode())
+    version = START_US + 1_000_001
+    assert held[b"gold"] == (version, START_MS + 1000, b"0.5", 3_599_000, HOUR.encode())
     for other in (replica, behind):
         with other.client() as follower:
             assert policies(follower) == held
@@ -426,8 +483,9 @@ def test_replicas_have_the_policies_of_their_primary(fresh_server: Start, clock:
             assert policies(follower) == held
     # One that becomes a primary goes on where the other was.
     replica.client().replicaof("NO", "ONE")
-    assert replica.client().execute_command(f"RL.POLICYSET gold {MINUTE}") == 3
-    assert replica.client().execute_command(f"RL.POLICYSET gone {MINUTE}") == 2
+    second = START_US + 2_000_000
+    assert replica.client().execute_command(f"RL.POLICYSET gold {MINUTE}") == second
+    assert replica.client().execute_command(f"RL.POLICYSET gone {MINUTE}") == second + 1
 
 
 def test_a_change_propagates_one_record_and_what_changes_nothing_none(fresh_server: Start) -> None:
@@ -451,12 +509,12 @@ def test_a_change_propagates_one_record_and_what_changes_nothing_none(fresh_serv
     set_at, node = START_US, written[0][1].split()[4].decode()
     stamp = [f"{set_at + later} {node}" for later in range(3)]
     until = START_US + 3_600_000_000
-    of_all = f"rl-policy 1 4:gold {{}} {stamp[0]} 1 {set_at // 1000} {{}}"
-    text = f"{len(MINUTE)}:{MINUTE}"
+    text, hour = f"{len(MINUTE)}:{MINUTE}", 3_600_000_000
+    set_ms, scale = set_at // 1000, f"{stamp[1]} 500000 {until} {hour} {hour}"
     records = [
-        of_all.format(stamp[0], f"{text} 0 0 1000000 0"),
-        of_all.format(stamp[0], f"{text} {stamp[1]} 500000 {until}"),
-        of_all.format(stamp[2], f"0: {stamp[1]} 500000 {until}"),
+        f"rl-policy 1 4:gold {stamp[0]} {stamp[0]} {set_at} {set_ms} {text} 0 0 1000000 0",
+        f"rl-policy 2 4:gold {stamp[0]} {stamp[0]} {set_at} {set_ms} {text} {scale}",
+        f"rl-policy 2 4:gold {stamp[2]} {stamp[0]} {set_at + 2} {set_ms} 0: {scale}",
     ]
     assert written == [(b"RL.POLICYEFFECT", record.encode()) for record in records]
 
@@ -509,7 +567,7 @@ def test_a_record_makes_a_policy_that_rules(fresh_server: Start) -> None:
     server = fresh_server()
     replica, primary = server.replica(), server.client()
     assert primary.execute_command("RL.POLICYEFFECT", RECORD) == b"OK"
-    assert policy(primary, "gold") == (2, START_MS, b"1", -1, b"FIXED 5 1h")
+    assert policy(primary, "gold") == (START_US, START_MS, b"1", -1, b"FIXED 5 1h")
     assert primary.execute_command("RL.LIMIT k gold") == [1, 5, 4, 0, 3_600_000]
     replica.wait_for_sync()
     assert policies(replica.client()) == policies(primary)
@@ -548,22 +606,24 @@ def test_a_policy_of_a_later_version_is_kept_passed_on_and_an_error_to_call(
         client.execute_command("RL.POLICYEFFECT", later)
         replica.wait_for_sync()
         with replica.client() as follower:
-            told = (2, START_MS, b"1", -1, b"QUOTA 60 PER user:*")
+            told = (START_US, START_MS, b"1", -1, b"QUOTA 60 PER user:*")
             assert policy(client, "gold") == policy(follower, "gold") == told
         for call in ("RL.LIMIT k gold", "RL.DELAY k gold", "RL.TAKE k POLICY gold"):
             assert answer(client, call) == unreadable
         assert answer(client, "RL.LIMIT k none OR gold OR pro") == unreadable
         assert client.dbsize() == 0
         # Who can read none of it can still replace it.
-        assert client.execute_command(f"RL.POLICYSET gold NX {MINUTE}") == 2
-        assert client.execute_command(f"RL.POLICYSET gold VERSION 2 {MINUTE}") == 3
+        assert client.execute_command(f"RL.POLICYSET gold NX {MINUTE}") == START_US
+        over = f"RL.POLICYSET gold VERSION {START_US} {MINUTE}"
+        assert client.execute_command(over) == START_US + 1
         assert client.execute_command("RL.LIMIT k gold")[:2] == [1, 60]
 
 
 def test_a_clock_gone_back_leaves_later_sets_later(fresh: Redis, clock: Clock) -> None:
     fresh.execute_command(f"RL.POLICYSET gold {MINUTE}")
     clock.advance("-1h")
-    assert fresh.execute_command(f"RL.POLICYSET gold {HOUR}") == 2
-    assert policy(fresh, "gold") == (2, START_MS - 3_600_000, b"1", -1, HOUR.encode())
+    version = START_US + 1
+    assert fresh.execute_command(f"RL.POLICYSET gold {HOUR}") == version
+    assert policy(fresh, "gold") == (version, START_MS - 3_600_000, b"1", -1, HOUR.encode())
     assert fresh.execute_command("RL.POLICYDEL gold") == 1
     assert policies(fresh) == {}

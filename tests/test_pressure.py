@@ -22,7 +22,7 @@ from support.workload import (
     steps,
 )
 
-pytestmark = pytest.mark.timeout(scaled(180, 3600))
+pytestmark = [pytest.mark.every_server, pytest.mark.timeout(scaled(180, 3600))]
 
 Start = Callable[..., Server]
 HOUR = UNITS_US["h"]

@@ -9,7 +9,7 @@ from redis import ReadOnlyError, Redis
 from conftest import Pair
 from support import poll
 from support.binaries import Binary
-from support.clock import Clock
+from support.clock import START_US, UNITS_US, Clock
 from support.policies import policies
 from support.saving import wait_until_saved
 from support.server import Server
@@ -24,11 +24,13 @@ from support.workload import (
     written_commands,
 )
 
+pytestmark = pytest.mark.every_server
+
 TOKEN_BUCKET = ("TOKENBUCKET", 10, 10, "1h")
 LOG = ("SLIDINGLOG", 10, "1h")
 LEASE = ("CONCURRENCY", 10, "1h", "holder")
-# Later than any that a test sets.
-RECORD = "rl-policy 1 4:gold 1800000000000000 1 1 1 1 1 10:FIXED 5 1h 0 0 1000000 0"
+# Later than what was set before, and not so much that it is not believed.
+RECORD = f"rl-policy 1 4:gold {START_US + UNITS_US['h']} 1 1 1 1 1 10:FIXED 5 1h 0 0 1000000 0"
 
 # With this there is every command that can be.
 CELL_COMPAT = {"module_args": "cell-compat yes"}
@@ -278,10 +280,11 @@ def shared_compatible_pair(binary: Binary, shared_clock: Clock) -> Iterator[Pair
 
 
 @pytest.fixture
-def compatible_pair(shared_compatible_pair: Pair) -> Pair:
-    with shared_compatible_pair.primary.client() as client:
-        client.flushall()
-    return shared_compatible_pair
+def compatible_pair(shared_compatible_pair: Pair) -> Iterator[Pair]:
+    primary, replica = shared_compatible_pair
+    with primary.closing_clients(), replica.closing_clients():
+        primary.client().flushall()
+        yield shared_compatible_pair
 
 
 def own_commands(server: Server) -> dict[str, set[str]]:

@@ -13,7 +13,7 @@ from support.scale import scaled
 from support.server import Server
 from support.workload import digests, state
 
-pytestmark = pytest.mark.timeout(scaled(240, 3600))
+pytestmark = [pytest.mark.every_server, pytest.mark.timeout(scaled(240, 3600))]
 
 ROUNDS = scaled(2, 25)
 MIB = 2**20

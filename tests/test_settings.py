@@ -9,6 +9,8 @@ from support.binaries import NO_MODULE_CONFIG, Binary
 from support.clock import Clock
 from support.server import MODULE, Server, ServerError
 
+pytestmark = pytest.mark.every_server
+
 Start = Callable[..., Server]
 
 
@@ -65,10 +67,10 @@ def test_module_arguments_are_pairs_with_or_without_the_prefix(
         ("max-leases 1.5", "max-leases must be"),
         ("max-ids 0", "max-ids must be"),
         ("max-blocked 0", "max-blocked must be a whole number from 1 to 10000000, such as 10000"),
-        ("max-leases many", "max-leases must be"),
-        ("max-leases", "max-leases must be"),
+        ("max-leases many", "max-leases must be a whole number such as 100000, not 'many'"),
+        ("max-leases", "max-leases is missing: name value [name value ...]"),
         ("max-leases 99999999999999999999", "max-leases must be"),
-        ("max-leases 3 max-log-entries", "max-log-entries must be"),
+        ("max-leases 3 max-log-entries", "max-log-entries is missing"),
         ("max-policies 0", "max-policies must be a whole number from 1 to 65536"),
         ("max-policies 65537", "max-policies must be"),
         ("policies maybe", "policies must be yes or no"),
@@ -85,6 +87,7 @@ def test_module_arguments_are_pairs_with_or_without_the_prefix(
             ),
         ),
         ("no-such-setting 1", "unexpected 'no-such-setting'"),
+        ("max-lease 1", "did you mean max-leases?"),
         ("ratelimit.no-such-setting 1", "unexpected 'ratelimit.no-such-setting'"),
         ("other.max-leases 1", "unexpected 'other.max-leases'"),
     ],

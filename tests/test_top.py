@@ -44,8 +44,15 @@ def deny(redis: Redis, *names: str | bytes) -> None:
         assert {answer[0] for answer in pipeline.execute()} <= {0}
 
 
+def rows(redis: Redis, *words: str | int) -> list[list[bytes | int | None]]:
+    return redis.execute_command("RL.TOP", *words)
+
+
 def top(redis: Redis, *words: str | int) -> list[tuple[bytes, int, int]]:
-    return [tuple(row) for row in redis.execute_command("RL.TOP", *words)]
+    """Each key, how often it was denied, and by how much that may be too high."""
+    told = rows(redis, *words)
+    assert all(len(row) == 5 and row[4] is None for row in told), "no limit has items"
+    return [tuple(row[:3]) for row in told]
 
 
 def exact(**denied: int) -> list[tuple[bytes, int, int]]:
@@ -160,7 +167,7 @@ def test_calls_in_transactions_and_scripts_count(redis: Redis) -> None:
         pipeline.execute_command("RL.FIXED k 1 1h COST 2").execute()
     redis.eval("return redis.call('RL.FIXED', 'k', 1, '1h', 'COST', 2)", 0)
     assert top(redis) == exact(k=2)
-    assert redis.eval("return redis.call('RL.TOP')", 0) == [[b"k", 2, 0]]
+    assert redis.eval("return redis.call('RL.TOP')", 0) == [[b"k", 2, 0, None, None]]
 
 
 def test_a_name_counts_for_all_databases_together(redis: Redis, server: Server) -> None:
@@ -207,7 +214,7 @@ def test_the_keys_that_are_denied_most_come_first(redis: Redis) -> None:
 
 def test_it_is_the_same_in_resp3(redis: Redis, resp3: Redis) -> None:
     deny(redis, *"aab")
-    assert resp3.execute_command("RL.TOP") == [[b"a", 2, 0], [b"b", 1, 0]]
+    assert resp3.execute_command("RL.TOP") == [[b"a", 2, 0, None, None], [b"b", 1, 0, None, None]]
 
 
 def test_who_resets_is_told_what_is_forgotten(redis: Redis) -> None:
@@ -223,13 +230,17 @@ def test_who_resets_is_told_what_is_forgotten(redis: Redis) -> None:
     [
         ("COUNT 0", "count must be a whole number from 1 to 65536, such as 10"),
         ("COUNT 65537", "count must be a whole number from 1 to 65536, such as 10"),
-        ("COUNT x", "count must be a whole number from 1 to 65536, such as 10"),
+        ("COUNT x", "count must be a whole number such as 10, not 'x'"),
         ("RESET COUNT -1", "count must be a whole number from 1 to 65536, such as 10"),
-        ("COUNT", "wrong number of arguments"),
+        ("COUNT", "count is missing: COUNT count"),
+        ("SINCE", "since is missing: SINCE duration"),
+        ("SINCE 59s", "since must be a duration from 1m to 1h, such as 5m, not '59s'"),
+        ("SINCE 2h RESET", "since must be a duration from 1m to 1h, such as 5m, not '2h'"),
+        ("SINCE 5min", "since must be a duration such as 5m, not '5min' (units: us ms s m h d)"),
         ("COUNT 1 COUNT 2", "syntax error, unexpected 'COUNT'"),
         ("RESET RESET", "syntax error, unexpected 'RESET'"),
-        ("k", "syntax error, unexpected 'k', where COUNT or RESET is needed"),
-        ("RESET x", "syntax error, unexpected 'x', where COUNT or RESET is needed"),
+        ("k", "syntax error, unexpected 'k', where COUNT, SINCE or RESET is needed"),
+        ("RESET x", "syntax error, unexpected 'x', where COUNT, SINCE or RESET is needed"),
     ],
 )
 def test_a_wrong_word_is_an_error_and_resets_nothing(
@@ -240,6 +251,108 @@ def test_a_wrong_word_is_an_error_and_resets_nothing(
         redis.execute_command("RL.TOP", *words.split())
     assert str(raised.value).startswith(message)
     assert top(redis) == exact(k=1)
+
+
+# By which policy
+
+
+def test_the_policy_that_denied_a_key_last_is_told(fresh_server: Start) -> None:
+    redis = fresh_server().client()
+    redis.execute_command("RL.POLICYSET gold FIXED 1 1h")
+    redis.execute_command("RL.POLICYSET silver FIXED 1 1h FIXED 5 1d AS day")
+
+    def policies() -> dict[bytes, bytes | None]:
+        return {key: policy for key, _, _, policy, _ in rows(redis)}
+
+    calls = {
+        b"limit": "RL.LIMIT limit none OR gold",
+        b"delay": "RL.DELAY delay gold",
+        b"several": "RL.LIMIT several silver",
+        b"options": "RL.LIMIT options silver COST 1",
+        b"take": "RL.TAKE take POLICY silver",
+        b"inline": "RL.FIXED inline 1 1h",
+    }
+    for call in calls.values():
+        redis.execute_command(*call.split())
+        assert redis.execute_command(*call.split()) not in (0, [1, 1, 0, 0, 3_600_000]), call
+    by = {b"limit": b"gold", b"delay": b"gold", b"several": b"silver", b"options": b"silver"}
+    assert policies() == by | {b"take": b"silver", b"inline": None}
+    # Each key of several by its own policy, or none; those that pass are not denied.
+    redis.execute_command("RL.TOP RESET")
+    redis.execute_command(
+        *["RL.MTAKE", "4", "inline", "limit", "take", "free"],
+        *["FIXED", "1", "1h", "POLICY", "silver", "POLICY", "gold", "POLICY", "gold"],
+    )
+    assert policies() == {b"inline": None, b"limit": b"silver", b"take": b"gold"}
+    # A call that brings its limits is by no policy.
+    redis.execute_command("RL.FIXED limit 1 1h COST 2")
+    assert rows(redis, "COUNT", 1) == [[b"limit", 2, 0, b"silver", None]]
+    # Nor does a look change anything, or a call that is admitted.
+    redis.execute_command("RL.LIMIT inline gold COST 0")
+    redis.execute_command("RL.PEEK inline POLICY gold")
+    assert policies()[b"inline"] is None
+    redis.execute_command("RL.LIMIT take silver FORCE")
+    assert policies()[b"take"] == b"gold"
+
+
+def test_a_banned_key_is_denied_by_the_policy_of_the_call(fresh_server: Start) -> None:
+    redis = fresh_server().client()
+    redis.execute_command("RL.POLICYSET login FIXED 5 1h BAN 3 1m 1h")
+    redis.execute_command("RL.BAN k 1h")
+    redis.execute_command("RL.LIMIT k login")
+    assert rows(redis) == [[b"k", 1, 0, b"login", None]]
+
+
+# Of late
+
+
+def test_the_denials_of_the_last_minutes_are_told(redis: Redis, clock: Clock) -> None:
+    # START is 20 s into a minute.
+    deny(redis, "a", "a", "b")
+    assert top(redis, "SINCE", "1m") == exact(a=2, b=1)
+    clock.advance("40s")
+    deny(redis, "b")
+    assert top(redis, "SINCE", "1m") == exact(b=1)
+    assert top(redis, "SINCE", "119s") == exact(b=1)
+    assert top(redis, "SINCE", "2m") == top(redis, "SINCE", "1h") == exact(a=2, b=2)
+    assert top(redis, "SINCE", "2m", "COUNT", 1) == exact(a=2)
+    clock.advance("59m")
+    assert top(redis, "SINCE", "59m") == []
+    assert top(redis, "SINCE", "1h") == exact(b=1)
+    clock.advance("1m")
+    assert top(redis, "SINCE", "1h") == []
+    assert top(redis) == exact(a=2, b=2)
+    deny(redis, "a")
+    assert top(redis, "SINCE", "1h", "RESET") == exact(a=1)
+    assert top(redis) == []
+
+
+def test_a_key_that_had_lost_its_place_begins_at_0_of_late(start: Callable[..., Redis]) -> None:
+    redis = start(1)
+    deny(redis, *"aaab")
+    assert top(redis) == [(b"b", 4, 3)]
+    assert top(redis, "SINCE", "1h") == exact(b=1)
+    deny(redis, "a")
+    assert top(redis, "SINCE", "1h") == exact(a=1)
+
+
+def test_a_clock_that_goes_back_forgets_no_minute_and_counts_none_twice(
+    redis: Redis, clock: Clock
+) -> None:
+    deny(redis, "a")
+    clock.advance("5m")
+    deny(redis, "a", "b")
+    clock.advance("-30d")
+    # Another minute has begun.
+    assert top(redis, "SINCE", "1m") == []
+    assert top(redis, "SINCE", "2m") == exact(a=1, b=1)
+    deny(redis, "b")
+    assert top(redis, "SINCE", "1m") == exact(b=1)
+    assert top(redis, "SINCE", "7m") == exact(a=2, b=2)
+    clock.advance("59m")
+    assert top(redis, "SINCE", "1h") == exact(b=1)
+    clock.advance("30d")
+    assert top(redis, "SINCE", "1h") == []
 
 
 # More keys than there is room for
@@ -289,10 +402,10 @@ def test_noise_takes_no_more_memory_than_there_is_room_for(
     before = used_memory(redis)
     full = after(0, 2000)
     # An entry, and its name in a block of its own.
-    assert full - before < room * (110 + 2 * length) + 100_000
+    assert full - before < room * (390 + 2 * length) + 100_000
     assert abs(after(2000, 20_000) - full) < 50_000
     redis.execute_command("RL.TOP RESET")
-    assert used_memory(redis) < full - room * (80 + length) + 50_000
+    assert used_memory(redis) < full - room * (350 + length) + 50_000
 
 
 # The setting

@@ -7,6 +7,8 @@ from support.clock import Clock
 from support.server import Server
 from support.workload import Limiter, Word, each_limiter, state
 
+pytestmark = pytest.mark.every_server
+
 
 def changing(limiter: Limiter) -> dict[str, tuple[Word, ...]]:
     """Calls that change the key "k", of which "holder" has used 6 units."""

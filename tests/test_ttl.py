@@ -14,6 +14,8 @@ from support.clock import START_US, UNITS_US, Clock
 from support.server import Server
 from support.workload import LIMITERS, Limiter, Word, each_limiter, state
 
+pytestmark = pytest.mark.every_server
+
 HOUR_MS = 3_600_000
 
 

@@ -18,6 +18,8 @@ from support.server import Server
 from support.waiting import DENIED, GRANTED, Caller, Queue, answered, error_of, leases_of, told_of
 from support.workload import Word, state
 
+pytestmark = pytest.mark.every_server
+
 Start = Callable[..., Server]
 
 
@@ -851,3 +853,16 @@ def test_a_thousand_at_work_are_all_served_and_never_hold_more_than_the_limit(
     assert work.most_held > work.limit - 3
     poll.until(lambda: own_queue.is_empty, "nobody waits")
     assert not own_queue.client.exists("k")
+
+
+def test_however_far_ahead_the_clock_has_been_a_call_waits_for_as_long_as_it_says(
+    own_queue: Queue, clock: Clock
+) -> None:
+    queue = own_queue
+    for _ in range(3):
+        queue.acquire("a")
+        b = queue.joins("b", block="10s")
+        clock.advance("300000d")
+        assert b.reply()[0] == 1
+        clock.reset()
+        queue.client.flushall()

@@ -13,6 +13,8 @@ from support.server import Server
 from support.waiting import GRANTED, Caller, Queue, answered, error_of, leases_of
 from support.workload import state
 
+pytestmark = pytest.mark.every_server
+
 Start = Callable[..., Server]
 
 

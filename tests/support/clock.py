@@ -35,9 +35,15 @@ class Clock:
         file.write_bytes(bytes(8))
         with file.open("r+b") as opened:
             # Through a view of whole integers: a server must never read half of a new time.
-            self._cell = memoryview(mmap.mmap(opened.fileno(), 8)).cast("q")
+            self._map = mmap.mmap(opened.fileno(), 8)
+            self._cell = memoryview(self._map).cast("q")
         self.environment = {"LD_PRELOAD": str(library), "RATELIMIT_TEST_CLOCK": str(file)}
         self.reset()
+
+    def close(self) -> None:
+        """Nobody needs it any more."""
+        self._cell.release()
+        self._map.close()
 
     @property
     def now(self) -> int:

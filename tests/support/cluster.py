@@ -207,6 +207,15 @@ class Cluster:
         )
         return self._clients.enter_context(client)
 
+    @contextmanager
+    def closing_clients(self) -> Iterator[None]:
+        """The clients that are made within, of nodes too, are closed at the end."""
+        with ExitStack() as closing:
+            for server in self.servers:
+                closing.enter_context(server.closing_clients())
+            closing.callback(self._clients.close)
+            yield
+
     # States
 
     def wait_until_well(self) -> None:
@@ -251,7 +260,6 @@ class Cluster:
 
     def empty(self) -> None:
         """For the next test. A server that died in the one before gets its chance."""
-        self._clients.close()
         for server in self.servers:
             if not server.is_running:
                 server.start()
@@ -265,7 +273,7 @@ class Cluster:
         """Deletes what there is; nodes may still tell each other of it."""
         for primary in self.primaries():
             listed = self._admins[primary].execute_command("RL.POLICYLIST")
-            if names := [name for name, _, _ in listed]:
+            if names := [name for name, *_ in listed]:
                 self._admins[primary].execute_command("RL.POLICYDEL", *names)
         nodes = self._admins.values()
         return not any(node.execute_command("RL.POLICYLIST") for node in nodes)

@@ -50,17 +50,41 @@ def policy(client: Redis, name: Word) -> Policy | None:
 def policies(client: Redis) -> dict[bytes, Policy]:
     """All that a server has, by name."""
     found = {}
-    for name, version, specs in client.execute_command("RL.POLICYLIST"):
+    for name, *listed in client.execute_command("RL.POLICYLIST"):
         one = found[name] = policy(client, name)
         assert one is not None
-        assert (one.version, one.specs) == (version, specs)
+        assert listed == [one.version, one.specs, one.scale, one.scale_ms]
     return found
+
+
+def known(client: Redis) -> tuple[object, dict[bytes, tuple[int, int, bytes]]]:
+    """What servers have the same of, whose clocks may be apart: each tells by its own how much of a
+    scale is left. The digest is of all that a record says, when a scale ends among it.
+    """
+    digest = client.info("ratelimit")["ratelimit_policies_digest"]
+    held = {name: (one.version, one.set_at, one.specs) for name, one in policies(client).items()}
+    return digest, held
 
 
 def counts(client: Redis, name: Word) -> dict[bytes, int]:
     reply = client.execute_command("RL.POLICYGET", name)
     told = dict(zip(reply[::2], reply[1::2], strict=True))[b"counts"]
     return dict(zip(told[::2], told[1::2], strict=True))
+
+
+def record(name: bytes, at: int, specs: str = "FIXED 5 1h", born: int = 0) -> bytes:
+    """What a server tells of a policy that was set at that microsecond, and never scaled."""
+    heading = b"rl-policy 1 %d:%s" % (len(name), name)
+    return heading + f" {at} 0 {born} 0 1 1 {len(specs)}:{specs} 0 0 1000000 0".encode()
+
+
+def knows_deletion(client: Redis, name: bytes) -> bool:
+    """Whether a server remembers that there was such a policy: then what is older is nothing to
+    it.
+    """
+    assert policy(client, name) is None
+    client.execute_command("RL.POLICYEFFECT", record(name, 1))
+    return policy(client, name) is None
 
 
 def set_policy(client: Redis, name: Word, *words: Word) -> int:

@@ -1,7 +1,10 @@
 """A real server with the module loaded, for one test or for all."""
 
+import atexit
 import os
 import random
+import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -16,15 +19,30 @@ from redis.backoff import NoBackoff
 from redis.maint_notifications import MaintNotificationsConfig
 from redis.retry import Retry
 
-from support import poll
+from support import files, freshness, poll
 from support.binaries import Binary
 from support.clock import Clock
 from support.scale import scaled
 
 REPOSITORY = Path(__file__).parents[2]
-MODULE = Path(
-    os.environ.get("RATELIMIT_MODULE", REPOSITORY / "target/release/libredis_ratelimit.so")
-).absolute()
+
+
+def without_spaces(module: Path) -> Path:
+    """Another way to it, if its own has spaces: CONFIG REWRITE writes it without quotes."""
+    if not re.search(r"\s", str(module)):
+        return module
+    folder = Path(tempfile.mkdtemp(prefix="ratelimit-module-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    # With the folders that tell a release build from a debug one.
+    (folder / "target").symlink_to(module.parents[1])
+    return folder / "target" / module.parent.name / module.name
+
+
+MODULE = without_spaces(
+    Path(
+        os.environ.get("RATELIMIT_MODULE", REPOSITORY / "target/release/libredis_ratelimit.so")
+    ).absolute()
+)
 # The same in a debug build, which has commands for tests.
 DEBUG_MODULE = MODULE.parents[1] / "debug" / MODULE.name
 
@@ -64,6 +82,9 @@ class Server:
         self.clock = clock
         self._patience = patience
         self._owned = ExitStack()
+        # Who closes the clients that are made next.
+        self._clients = self._owned
+        files.allow_many()
         self.port = reserve_port(self._owned)
         self.directory = Path(
             self._owned.enter_context(tempfile.TemporaryDirectory(prefix="ratelimit-"))
@@ -78,6 +99,8 @@ class Server:
         }
         if module is not None:
             own = module in (MODULE, DEBUG_MODULE)
+            if own and (told := freshness.why_stale(module)):
+                raise ServerError(told)
             told = "policies yes" if policies and own and not binary.saves_no_empty_aux else ""
             lines["loadmodule"] = " ".join(filter(None, (str(module), told, module_args)))
         written = [f"{name} {value}\n" for name, value in lines.items()]
@@ -139,7 +162,8 @@ class Server:
 
     def client(self, protocol: Literal[2, 3] = 2, *, decode_responses: bool = False) -> redis.Redis:
         """One that sends what it is told to and no more: no greetings, and no retries, which could
-        charge twice. After a restart it connects again by itself.
+        charge twice. After a restart it connects again by itself. It is closed with the server, if
+        not before: `closing_clients`.
         """
         client = redis.Redis(
             host="127.0.0.1",
@@ -151,7 +175,18 @@ class Server:
             driver_info=None,
             maint_notifications_config=MaintNotificationsConfig(enabled=False),
         )
-        return self._owned.enter_context(client)
+        return self._clients.enter_context(client)
+
+    @contextmanager
+    def closing_clients(self) -> Iterator[None]:
+        """The clients that are made within are closed at the end, though the server goes on."""
+        before = self._clients
+        with ExitStack() as clients:
+            self._clients = clients
+            try:
+                yield
+            finally:
+                self._clients = before
 
     def start(self) -> None:
         with self._log.open("ab") as log:
@@ -209,15 +244,11 @@ class Server:
                 self._end()
 
     def _end(self) -> None:
-        if self._process is None:
-            return
-        self._process.terminate()
-        try:
-            self._process.wait(timeout=5)
-        except subprocess.TimeoutExpired:
+        # Nobody needs what it holds. Told to end, it would do so at its next turn, 100 ms later.
+        if self._process is not None:
             self._process.kill()
             self._process.wait()
-        self._process = None
+            self._process = None
 
     def replica(self, *, clock: Clock | None = None, **settings: str | int) -> "Server":
         """Starts a replica, by the same clock unless given another, and waits until it is in sync.

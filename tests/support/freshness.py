@@ -1,0 +1,28 @@
+"""Whether a module is of the sources as they are, so that nobody tests what was changed since."""
+
+import re
+from functools import cache
+from pathlib import Path
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+@cache
+def why_stale(module: Path) -> str | None:
+    """What says that it is older than its sources: those that cargo has listed beside it. Nothing
+    of one that was built elsewhere: it has no list, or one of files that are not this repository's.
+    """
+    listed = module.with_suffix(".d")
+    if not module.is_file() or not listed.is_file():
+        return None
+    built = module.stat().st_mtime_ns
+    _, _, files = listed.read_text().partition(": ")
+    for name in re.split(r"(?<!\\)\s+", files.strip()):
+        source = Path(name.replace("\\ ", " "))
+        if not source.is_relative_to(REPOSITORY):
+            continue
+        if not source.exists() or source.stat().st_mtime_ns > built:
+            how = "cargo build --locked" if module.parent.name == "debug" else "make build"
+            what = "older than" if source.exists() else "of before the end of"
+            return f"{module} is {what} {source.relative_to(REPOSITORY)}: run `{how}`"
+    return None

@@ -1,0 +1,238 @@
+"""Stamps and durations of policies under clocks that are wrong: no record is the last one for ever,
+and a scale that is for a time ends after that time.
+
+What the table does is specified in core/src/policy/tests/stamps.rs and duration.rs.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from redis import Redis, ResponseError
+
+from support.clock import START_US, Clock
+from support.policies import Policy, known, policies, policy, record, set_policy
+from support.saving import wait_until_saved
+from support.server import Server
+from support.workload import written_commands
+
+Start = Callable[..., Server]
+
+pytestmark = pytest.mark.every_server
+
+AOF = {"appendonly": "yes", "appendfsync": "always"}
+DAY_US = 86_400_000_000
+# The last microsecond that a record may have.
+LAST_US = 31_536_000_000_000_000
+
+AHEAD = "the policy is stamped more than a day ahead of this server's clock"
+
+
+def refused(client: Redis) -> int:
+    return client.info("ratelimit")["ratelimit_policy_stamps_refused"]
+
+
+def must(client: Redis, name: str) -> Policy:
+    found = policy(client, name)
+    assert found is not None
+    return found
+
+
+# Stamps
+
+
+@pytest.mark.parametrize("at", [START_US + DAY_US + 1, LAST_US])
+def test_a_forged_record_makes_no_policy_unchangeable(at: int, fresh_server: Start) -> None:
+    server = fresh_server(**AOF)
+    client, replica = server.client(), server.replica()
+    set_policy(client, "gold", "FIXED", 10, "1h")
+    for name in (b"gold", b"other"):
+        forged = record(name, at, "FIXED 0 1h", born=at)
+        with pytest.raises(ResponseError, match=AHEAD):
+            client.execute_command("RL.POLICYEFFECT", forged)
+        # All or nothing.
+        with pytest.raises(ResponseError, match=AHEAD):
+            client.execute_command("RL.POLICYEFFECT", record(b"good", START_US), forged)
+    # A scale alone, too.
+    text = f"rl-policy 1 4:gold 5 0 0 0 1 1 10:FIXED 5 1h {at} 9 0 0"
+    with pytest.raises(ResponseError, match=AHEAD):
+        client.execute_command("RL.POLICYEFFECT", text)
+    assert refused(client) == 5
+    assert policies(client).keys() == {b"gold"}
+    assert len(written_commands(server)) == 1
+    assert set_policy(client, "gold", "FIXED", 20, "1h") == START_US + 1
+    client.execute_command("RL.POLICYSCALE", "gold", "0.5")
+    assert client.execute_command("RL.LIMIT", "k", "gold")[1] == 10
+    client.execute_command("RL.POLICYDEL", "gold")
+    assert set_policy(client, "gold", "FIXED", 30, "1h") == START_US + 4
+    replica.wait_for_sync()
+    assert known(replica.client()) == known(client)
+    server.restart("kill")
+    assert must(client, "gold").specs == b"FIXED 30 1h"
+
+
+def test_what_a_client_forges_within_a_day_is_followed_by_later_sets(fresh_server: Start) -> None:
+    client = fresh_server().client()
+    at = START_US + DAY_US
+    client.execute_command("RL.POLICYEFFECT", record(b"gold", at, "FIXED 0 1h", born=at))
+    assert must(client, "gold").version == at
+    assert set_policy(client, "gold", "FIXED", 10, "1h") == at + 1
+    assert refused(client) == 0
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_server_whose_clock_was_ahead_recovers(
+    restart: bool, fresh_server: Start, clock: Clock, tmp_path: Path
+) -> None:
+    wrong = Clock(clock.library, tmp_path / "clock")
+    wrong.advance("3650d")
+    primary = fresh_server(clock=wrong, **AOF)
+    client, replica = primary.client(), primary.replica()
+    for name in ("gold", "silver"):
+        set_policy(client, name, "FIXED", 10, "1h")
+        client.execute_command("RL.POLICYSCALE", name, "0.5")
+    client.execute_command("RL.POLICYDEL", "silver")
+    wrong.set(START_US)
+    if restart:
+        primary.restart("kill")
+        replica.wait_for_sync()
+    assert client.execute_command("RL.LIMIT", "k", "gold")[1] == 5, "what it was told holds"
+    assert set_policy(client, "gold", "FIXED", 20, "1h") == START_US
+    assert must(client, "gold").scale == b"0.5"
+    client.execute_command("RL.POLICYSCALE", "gold", "2")
+    assert client.execute_command("RL.LIMIT", "k", "gold")[1] == 40
+    assert set_policy(client, "silver", "FIXED", 10, "1h") == START_US + 2
+    assert must(client, "silver").scale == b"1"
+    replica.wait_for_sync()
+    assert policies(replica.client()) == policies(client)
+    primary.restart("kill")
+    assert client.execute_command("RL.LIMIT", "k", "gold")[1] == 40
+    assert refused(client) == 0
+
+
+def test_a_replica_takes_what_its_primary_says_whatever_either_clock(
+    fresh_server: Start, clock: Clock, tmp_path: Path
+) -> None:
+    own = Clock(clock.library, tmp_path / "clock")
+    primary = fresh_server()
+    replica = primary.replica(clock=own, **AOF)
+    last = replica.replica()
+    # A child of Redis 6.2 that rewrites an AOF keeps the port when its parent is killed.
+    wait_until_saved(replica.client())
+    client = primary.client()
+    # The primary's clock is set to and fro, so that stamps do not grow.
+    for number, step in enumerate(("3650d", "-3650d", "-3650d", "7300d", "-3650d"), 1):
+        clock.advance(step)
+        set_policy(client, "gold", "FIXED", number, "1h")
+        client.execute_command("RL.POLICYSCALE", "gold", number + 1)
+        set_policy(client, f"other:{number}")
+        for server in (replica, last):
+            server.wait_for_sync()
+            assert known(server.client()) == known(client), step
+            assert must(server.client(), "gold").scale == b"%d" % (number + 1)
+    before = known(client)
+    # Its own disk says the same, whatever its clock.
+    for step in ("-3650d", "7300d"):
+        own.advance(step)
+        replica.stop("kill")
+        replica.start()
+        replica.wait_for_sync()
+        wait_until_saved(replica.client())
+        assert known(replica.client()) == before
+    replica.follow(None)
+    assert set_policy(replica.client(), "gold", "FIXED", 99, "1h") > 0
+    assert replica.client().execute_command("RL.LIMIT", "k", "gold")[1] == 99 * 6
+
+
+# Scales for a time
+
+
+def denies(client: Redis) -> bool:
+    return client.execute_command("RL.PEEK", "k", "POLICY", "gold")[0] == 0
+
+
+def test_a_clock_set_back_does_not_prolong_a_scale(fresh_server: Start, clock: Clock) -> None:
+    client = fresh_server().client()
+    set_policy(client, "gold", "FIXED", 10, "1h")
+    client.execute_command("RL.POLICYSCALE", "gold", "0", "FOR", "10s")
+    clock.advance("4s")
+    assert denies(client)
+    clock.advance("-1d")
+    assert denies(client)
+    assert must(client, "gold").scale_ms == 6000
+    clock.advance("5999ms")
+    assert denies(client)
+    clock.advance("1ms")
+    assert not denies(client)
+    assert must(client, "gold")[2:4] == (b"1", -1)
+    # Nor does it come back.
+    clock.advance("-1d")
+    assert not denies(client)
+
+
+def test_a_scale_for_a_time_lasts_as_long_on_a_replica_with_another_clock(
+    fresh_server: Start, clock: Clock, tmp_path: Path
+) -> None:
+    primary = fresh_server()
+    client = primary.client()
+    clocks = [Clock(clock.library, tmp_path / f"clock {number}") for number in range(2)]
+    for own, skew in zip(clocks, ("-10d", "10d"), strict=True):
+        own.advance(skew)
+    set_policy(client, "gold", "FIXED", 10, "1h")
+    client.execute_command("RL.POLICYSCALE", "gold", "0", "FOR", "10s")
+    clock.advance("4s")
+    # By a snapshot, and then by what is propagated.
+    replicas = [primary.replica(clock=own) for own in clocks]
+    for left in (6, 60):
+        if left == 60:
+            client.execute_command("RL.POLICYSCALE", "gold", "0", "FOR", "60s")
+        for own, replica in zip(clocks, replicas, strict=True):
+            replica.wait_for_sync()
+            follower = replica.client()
+            assert must(follower, "gold").scale_ms == left * 1000
+            own.advance(f"{left * 1000 - 1}ms")
+            assert denies(follower)
+            own.advance("1ms")
+            assert not denies(follower)
+            assert known(follower) == known(client)
+
+
+@pytest.mark.parametrize("way", ["RDB", "AOF"])
+def test_from_disk_a_scale_is_for_what_is_left_and_never_longer(
+    way: str, fresh_server: Start, clock: Clock
+) -> None:
+    server = fresh_server(**(AOF if way == "AOF" else {}))
+    client = server.client()
+    set_policy(client, "gold", "FIXED", 10, "1h")
+    client.execute_command("RL.POLICYSCALE", "gold", "0", "FOR", "1h")
+    clock.advance("20m")
+    server.restart("kill" if way == "AOF" else "save")
+    assert must(client, "gold").scale_ms == 40 * 60_000
+    # A clock that is set back while the server is down: the whole of it, and no more.
+    server.stop("kill" if way == "AOF" else "save")
+    clock.advance("-30d")
+    server.start()
+    assert must(client, "gold").scale_ms == 60 * 60_000
+    clock.advance("59m")
+    assert denies(client)
+    clock.advance("1m")
+    assert not denies(client)
+
+
+# What the first version of the module has stored
+
+
+def test_a_scale_of_the_first_version_ends_when_it_says(fresh_server: Start, clock: Clock) -> None:
+    server = fresh_server(**AOF)
+    client = server.client()
+    until = START_US + 60_000_000
+    text = f"rl-policy 1 4:gold {START_US} 7 {START_US} 7 1 1 11:FIXED 10 1h"
+    client.execute_command("RL.POLICYEFFECT", f"{text} {START_US + 1} 7 0 {until}")
+    assert must(client, "gold")[2:4] == (b"0", 60_000)
+    clock.advance("20s")
+    server.restart("kill")
+    assert must(client, "gold")[2:4] == (b"0", 40_000)
+    clock.advance("-1d")
+    assert must(client, "gold")[2:4] == (b"0", 40_000)
+    clock.advance("40s")
+    assert must(client, "gold")[2:4] == (b"1", -1)

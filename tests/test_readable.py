@@ -1,0 +1,231 @@
+"""What a call has made can be read: by replicas, from the AOF, from a snapshot. And what is read,
+though somebody has changed it, is what calls could have made: so they can go on from it.
+
+A debug build reads back whatever it changes, and answers an internal error where that fails.
+"""
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from redis import Redis, ResponseError
+
+from support.clock import START_US, UNITS_US, Clock
+from support.payloads import fields, rewritten
+from support.saving import (
+    restart_from_aof,
+    restart_from_rdb,
+    restart_from_rewritten_aof,
+    rewrite_aof,
+)
+from support.scale import scaled
+from support.server import DEBUG_MODULE, Server
+from support.workload import state
+
+AOF = {"appendonly": "yes", "appendfsync": "always", "aof_use_rdb_preamble": "no"}
+
+# An UPTO of the call beside a FORCE of one limit's own: granted, and forced.
+MIXED = "RL.TAKE k UPTO ONCE a 10m FIXED 10 1h FIXED 5 1d COST 1 FORCE"
+
+
+def words(text: str) -> list[str]:
+    return text.split()
+
+
+@pytest.mark.parametrize(
+    ("restart", "settings"),
+    [
+        (restart_from_rdb, {}),
+        (restart_from_aof, AOF),
+        (restart_from_rewritten_aof, AOF),
+    ],
+    ids=["RDB", "AOF", "rewritten AOF"],
+)
+@pytest.mark.parametrize("there", [False, True], ids=["a key that is made", "one that is there"])
+def test_a_force_beside_an_upto_lasts(
+    there: bool,
+    restart: Callable[[Server], None],
+    settings: dict[str, str],
+    fresh_server: Callable[..., Server],
+) -> None:
+    primary = fresh_server(**settings)
+    replica = primary.replica()
+    with primary.client() as client:
+        if there:
+            client.execute_command(*words("RL.TAKE k FIXED 10 1h FIXED 5 1d"))
+        assert client.execute_command(*MIXED.split())[0::5] == [1, 1]
+        held = state(client)
+    replica.wait_for_sync()
+    with replica.client() as client:
+        assert state(client) == held
+    restart(primary)
+    with primary.client() as client:
+        assert state(client) == held
+        assert client.execute_command(*MIXED.split())[0::5] == [1, 1], "charged once"
+        assert state(client) == held
+
+
+def test_what_upto_grants_is_told_though_a_force_beside_it_does_not_fit(redis: Redis) -> None:
+    call = words("RL.TAKE k COST 3 UPTO ONCE a 10m EACH FIXED 10 1h FIXED 5 1d COST 9 FORCE")
+    day_ms = UNITS_US["d"] // 1000
+    told = [0, day_ms, [[1, 10, 7, 0, 3_600_000, 3], [0, 5, 0, day_ms, day_ms]]]
+    assert redis.execute_command(*call) == told
+    assert redis.execute_command(*call) == told, "sent again"
+    call.remove("EACH")
+    assert redis.execute_command(*call) == [0, 5, 0, day_ms, day_ms, 3]
+
+
+@pytest.mark.parametrize(
+    "spec", ["SLIDINGLOG 10 1h", "CONCURRENCY 10 1h h", "SLIDING 10 1h STRICT", "FIXED 10 1h"]
+)
+def test_a_part_later_than_its_key_is_no_payload(spec: str, redis: Redis) -> None:
+    redis.execute_command("RL.TAKE", "k", *spec.split(), "AS", "a")
+    dump = redis.dump("k")
+    found = fields(dump)
+    assert found[0] == START_US, "when the key was changed"
+    redis.restore("copy", 60_000, rewritten(dump, found))
+    places = [place for place, field in enumerate(found) if field == START_US][1:]
+    assert len(places) == 1
+    for later in (1, UNITS_US["h"], UNITS_US["d"]):
+        found[places[0]] = START_US + later
+        with pytest.raises(ResponseError, match="Bad data format"):
+            redis.restore("later", 60_000, rewritten(dump, found))
+    assert redis.execute_command("RL.BAN", "copy", "1s") == 1000
+
+
+def test_an_effect_makes_no_part_later_than_its_key(redis: Redis, clock: Clock) -> None:
+    redis.execute_command(*words("RL.TAKE k SLIDINGLOG 10 1h AS a"))
+    later = START_US + UNITS_US["h"]
+
+    def effect(instant: int) -> str:
+        # The key has changed, and so has its part, to which an entry is added.
+        expires_at = START_US // 1000 + 3_600_000
+        return (
+            f"rl-limits 1 {expires_at} 1 {START_US} 0 1 0 1 0 4 0 {START_US + UNITS_US['h']}"
+            f" 1 1 1 0 0 0 1 {instant} 1000000 0 0"
+        )
+
+    before = redis.dump("k")
+    with pytest.raises(ResponseError, match="invalid effect"):
+        redis.execute_command("RL.EFFECT", "k", effect(later))
+    assert redis.dump("k") == before
+    assert redis.execute_command("RL.EFFECT", "k", effect(START_US)) == b"OK"
+    clock.advance("-1h")
+    assert redis.execute_command(*words("RL.TAKE k SLIDINGLOG 10 1h AS a"))[:3] == [1, 10, 7]
+
+
+ARRIVALS = {
+    "FIXED": "FIXED 10 1h",
+    "TOKENBUCKET": "TOKENBUCKET 10 10 1h",
+    "SLIDING": "SLIDING 10 1h",
+    "SLIDING STRICT": "SLIDING 10 1h STRICT",
+    "SLIDINGLOG": "SLIDINGLOG 10 1h",
+}
+
+
+@pytest.mark.parametrize("spec", ARRIVALS.values(), ids=ARRIVALS)
+@pytest.mark.parametrize(
+    "call",
+    [
+        # Of these the key becomes one with parts, and none charges what it held.
+        "RL.BAN k 1s",
+        "RL.TAKE k COST 10 {spec} BAN 3 1m 1m",
+        "RL.TAKE k CONCURRENCY 1 1s h FIXED 9 1m AS other",
+        # These only move it back with the clock.
+        "RL.TAKE k COST 10 {spec}",
+        "RL.TAKE k COST 10 {short}",
+    ],
+)
+def test_what_arrives_from_a_server_whose_clock_is_ahead_forgives_nothing(
+    call: str, spec: str, fresh_server: Callable[..., Server], clock: Clock, tmp_path: Path
+) -> None:
+    behind = Clock(clock.library, tmp_path / "clock")
+    # By more than what any of them remembers.
+    behind.set(clock.now - 3 * UNITS_US["h"])
+    source, target = fresh_server(), fresh_server(clock=behind)
+    with source.client() as there, target.client() as here:
+        there.execute_command("RL.TAKE", "k", *spec.split(), "COST", 10)
+        # MIGRATE sends just these.
+        here.restore("k", there.pttl("k"), there.dump("k"))
+        short = spec.replace("1h", "1s").replace(" 10 10 ", " 10 1000 ")
+        here.execute_command(*call.format(spec=spec, short=short).split())
+        for seconds in (2, 3590):
+            behind.set(clock.now - 3 * UNITS_US["h"] + seconds * UNITS_US["s"])
+            look = here.execute_command("RL.PEEK", "k", *spec.split(), "COST", 10)
+            assert look[0] == 0, f"after {seconds} s: {look}"
+
+
+OPTIONS = [
+    *("", "", "COST 0", "COST 0.5", "COST 3", "COST 1e12", "COST -1", "COST -1e12"),
+    *("UPTO", "COST 3 UPTO", "FORCE", "COST 7 FORCE", "COST 1e12 FORCE", "MAXWAIT 1s"),
+]
+KEEPS = ["", "", "", "", "EACH", "KEEP 1", "KEEP 50%"]
+IDS = [
+    *("", "", "", "ONCE r1 1s", "ONCE r1 1h", "ONCE r2 10m", "ONCE r3 3650d", "ONCE r4 1us"),
+    *("SETTLE r1 0", "SETTLE r1 2", "SETTLE r2 0.5", "SETTLE r3 1e12", "SETTLE r3 1"),
+]
+SPECS = [
+    *("TOKENBUCKET 3 2 1s", "TOKENBUCKET 5 5 1m", "LEAKYBUCKET 3 2 1m", "LEAKYBUCKET 5 1 1h"),
+    *("FIXED 3 1s", "FIXED 10 1h", "FIXED 3 1m ALIGNED", "FIXED 3 1mo ALIGNED ANCHOR 31"),
+    *("SLIDING 3 1s", "SLIDING 9 1m", "SLIDING 3 1s STRICT", "SLIDING 9 1m STRICT"),
+    *("SLIDINGLOG 3 1s", "SLIDINGLOG 9 1m", "CONCURRENCY 3 1s h1", "CONCURRENCY 3 1m h2"),
+]
+NAMES = ["", "", "AS a", "AS b"]
+OWN = ["", "", "", "", "COST 1", "COST 2 FORCE", "FORCE", "COST 1 MAXWAIT 1s", "KEEP 1", "NX"]
+BANS = ["", "", "", "BAN 1 1m 1s", "BAN 2 3s 1m"]
+MOVES_US = [0, 0, 0, 1, 999, 1_000_000, 60_000_000, 3_600_000_000]
+
+
+def calls(chosen: random.Random, keys: Sequence[str]) -> Iterator[list[str]]:
+    """Of any words that the grammar has; about half of them are refused."""
+    while True:
+        key = chosen.choice(keys)
+        match chosen.randrange(12):
+            case 0:
+                text = f"RL.RELEASE {key} {chosen.choice(['h1', 'h2', 'r1'])}"
+            case 1:
+                text = f"RL.BAN {key} {chosen.choice(['0', '1s', '3650d'])}"
+            case 2 | 3 | 4:
+                text = f"RL.TAKE {key} {chosen.choice(SPECS)} {chosen.choice(OPTIONS)}"
+            case _:
+                said = chosen.choice(IDS)
+                if not said.startswith("SETTLE"):
+                    said = f"{chosen.choice(OPTIONS)} {chosen.choice(KEEPS)} {said}"
+                specs = " ".join(
+                    f"{spec} {chosen.choice(NAMES)} {chosen.choice(OWN)}"
+                    for spec in chosen.sample(SPECS, chosen.randint(1, 4))
+                )
+                text = f"RL.TAKE {key} {said} {specs} {chosen.choice(BANS)}"
+        yield text.split()
+
+
+def test_whatever_calls_a_key_has_seen_replicas_and_snapshots_have_it(
+    fresh_server: Callable[..., Server], clock: Clock
+) -> None:
+    primary = fresh_server(module=DEBUG_MODULE, **AOF)
+    replica = primary.replica(module=DEBUG_MODULE)
+    chosen = random.Random(5)
+    keys = [f"k{number}" for number in range(8)]
+    random_calls, changed = calls(chosen, keys), 0
+    with primary.client() as client, replica.client() as follower:
+        for _ in range(scaled(60, 3000)):
+            clock.advance(chosen.choice((1, 1, 1, -1)) * chosen.choice(MOVES_US))
+            pipeline = client.pipeline(transaction=False).exists(*keys)
+            batch = [next(random_calls) for _ in range(20)]
+            for call in batch:
+                pipeline.execute_command(*call)
+            for call, reply in zip(batch, pipeline.execute(raise_on_error=False)[1:], strict=True):
+                assert "internal error" not in str(reply), f"{call}: {primary.log()[-2000:]}"
+                changed += not isinstance(reply, ResponseError)
+        assert changed > 400
+        replica.wait_for_sync()
+        held = state(client)
+        assert b"rl-limits" in {key.type for key in held.values()}
+        assert state(follower) == held
+        rewrite_aof(client)
+    primary.restart("kill")
+    with primary.client() as client:
+        assert state(client) == held
+        client.execute_command("DEBUG", "RELOAD")
+        assert state(client) == held

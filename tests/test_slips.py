@@ -1,0 +1,117 @@
+"""Slips that people make, and the exact answers: core/src/spec/slips.txt, here from a server.
+
+What only a server can answer is below: the wrong kind of key, a policy that there is not, and words
+that are missing where the server counts them.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from redis import Redis, ResponseError
+
+from support.server import Server
+
+Start = Callable[..., Server]
+
+TABLE = Path(__file__).parents[1] / "core/src/spec/slips.txt"
+
+
+def slips() -> list[tuple[str, str]]:
+    """The calls, and the answer to each."""
+    lines = [line for line in TABLE.read_text().splitlines() if line and not line.startswith("#")]
+    calls = [call.removeprefix("> ") for call in lines[::2]]
+    return list(zip(calls, lines[1::2], strict=True))
+
+
+def answer(redis: Redis, call: str) -> str:
+    """The error as it stands on the wire, or the reply."""
+    try:
+        return str(redis.execute_command(*call.split(" ")))
+    except ResponseError as error:
+        # The client takes ERR off, and nothing else.
+        return f"{error.status_code} {error}" if error.status_code else str(error)
+
+
+def test_slips_that_people_make_are_answered_with_what_helps(fresh_server: Start) -> None:
+    table = slips()
+    assert len(dict(table)) == len(table) > 100
+    with fresh_server().client() as redis:
+        redis.execute_command("RL.POLICYSET there FIXED 5 1m")
+        told = {call: answer(redis, call) for call, _ in table}
+        # On Redis 6.2 the module counts words by the same arity as later servers do.
+        assert told == dict(table)
+        assert redis.dbsize() == 0
+        assert redis.execute_command("RL.POLICYLIST")[0][2] == b"FIXED 5 1m"
+
+
+@pytest.mark.parametrize(
+    ("key", "call", "told"),
+    [
+        (
+            "SET k text",
+            "RL.FIXED k 5 1m",
+            "WRONGTYPE Operation against a key holding string, where rl-window is needed",
+        ),
+        (
+            "RL.FIXED k 5 1m",
+            "RL.TOKENBUCKET k 5 5 1m",
+            "WRONGTYPE Operation against a key holding rl-window, where rl-bucket is needed",
+        ),
+        (
+            "RL.SLIDING k 5 1m",
+            "RL.SLIDING k 5 1m STRICT",
+            "WRONGTYPE Operation against a key holding rl-slider, where rl-strict is needed",
+        ),
+        (
+            "RL.FIXED k 5 1m",
+            "RL.RELEASE k worker-7",
+            "WRONGTYPE Operation against a key holding rl-window, where rl-leases is needed",
+        ),
+        (
+            "HSET k a b",
+            "RL.INFO k",
+            "WRONGTYPE Operation against a key holding hash, where a limiter is needed",
+        ),
+        ("SET other x", "RL.LIMIT k gold OR plan:pro", "NOPOLICY no policy 'gold' or 'plan:pro'"),
+        ("SET other x", "RL.PEEK k POLICY gold", "NOPOLICY no policy 'gold'"),
+        ("SET other x", "RL.POLICYSCALE gold 0.5", "NOPOLICY no policy 'gold'"),
+    ],
+)
+def test_what_a_key_holds_and_which_policies_there_are_is_told(
+    redis: Redis, key: str, call: str, told: str
+) -> None:
+    redis.execute_command(*key.split())
+    before = redis.keys()
+    assert answer(redis, call) == told
+    assert redis.keys() == before
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        *("RL.FIXED k 5", "RL.TOKENBUCKET k 5 5", "RL.ACQUIRE k 5 30s", "RL.RELEASE k"),
+        *("RL.TAKE k", "RL.PEEK k", "RL.MTAKE 1 k", "RL.LIMIT k", "RL.DELAY k", "RL.INFO"),
+        *("RL.BAN k", "RL.BAN k 1m 1m", "RL.THROTTLE k 15 30", "RL.POLICYSCALE there"),
+    ],
+)
+def test_the_first_words_are_counted_by_the_server(redis: Redis, call: str) -> None:
+    name = call.partition(" ")[0].lower()
+    expected = f"ERR wrong number of arguments for '{name}' command"
+    assert answer(redis, name + call[len(name) :]) == expected
+
+
+@pytest.mark.parametrize("call", ["RL.FIXED k {} 1m", "RL.FIXED k 5 {}", "RL.TAKE k {} 5 1m"])
+def test_what_is_shown_of_a_word_is_short_and_escaped(redis: Redis, call: str) -> None:
+    for word, shown in [
+        (b"\x00\r\n\xff", r"\x00\r\n\xff"),
+        (b"'", r"\'"),
+        (b"x" * 1_000_000, "x" * 32 + "..."),
+        (b"9" * 1_000_000 + b"x", "9" * 32 + "..."),
+        (b"\xff" * 9, r"\xff" * 8 + "..."),
+    ]:
+        words = [word if part == "{}" else part.encode() for part in call.split()]
+        with pytest.raises(ResponseError) as raised:
+            redis.execute_command(*words)
+        assert f" '{shown}'" in str(raised.value)
+        assert len(str(raised.value)) < 300

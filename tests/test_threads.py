@@ -1,0 +1,111 @@
+"""Other modules call ours from threads of their own, which hold the server's lock. What the server
+knows beside its keys is the same for them.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from redis import Redis
+
+from support import modules
+from support.policies import policies
+from support.saving import load_aof, reload
+from support.server import Server
+from support.waiting import DENIED, GRANTED, Queue
+
+pytestmark = pytest.mark.every_server
+
+Start = Callable[..., Server]
+
+
+@pytest.fixture(scope="module")
+def threads(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return modules.build("threads", tmp_path_factory.mktemp("threads"), "-pthread")
+
+
+@pytest.fixture
+def primary(threads: Path, fresh_server: Start) -> Server:
+    return fresh_server(others=[threads], appendonly="yes")
+
+
+@pytest.fixture
+def redis(primary: Server) -> Redis:
+    return primary.client()
+
+
+def in_thread(redis: Redis, *words: str | int) -> object:
+    """Has a thread of another module call it."""
+    return redis.execute_command("THREADS.CALL", *words)
+
+
+def test_a_thread_finds_the_policies_of_its_server(redis: Redis) -> None:
+    redis.execute_command("RL.POLICYSET", "gold", "TOKENBUCKET", 10, 10, "1h")
+    assert in_thread(redis, "RL.LIMIT", "k", "gold")[:3] == [1, 10, 9]
+    assert redis.execute_command("RL.LIMIT", "k", "gold")[:3] == [1, 10, 8]
+
+
+def test_a_policy_that_a_thread_sets_is_there_for_all_and_lasts(
+    primary: Server, redis: Redis
+) -> None:
+    in_thread(redis, "RL.POLICYSET", "gold", "TOKENBUCKET", 10, 10, "1h")
+    replica = primary.replica()
+    assert redis.execute_command("RL.LIMIT", "k", "gold")[:3] == [1, 10, 9]
+    in_thread(redis, "RL.POLICYSCALE", "gold", "0.5")
+    assert redis.execute_command("RL.LIMIT", "k", "gold")[:3] == [1, 5, 3]
+    replica.wait_for_sync()
+    with replica.client() as there:
+        assert policies(there) == policies(redis) != {}
+    in_thread(redis, "RL.POLICYDEL", "gold")
+    assert redis.execute_command("RL.POLICYLIST") == []
+
+
+def test_a_snapshot_that_a_thread_saves_has_the_policies(
+    threads: Path, fresh_server: Start
+) -> None:
+    primary = fresh_server(others=[threads])
+    redis = primary.client()
+    redis.execute_command("RL.POLICYSET", "gold", "TOKENBUCKET", 10, 10, "1h")
+    assert in_thread(redis, "SAVE") == b"OK"
+    primary.restart("kill")
+    assert redis.execute_command("RL.LIMIT", "k", "gold")[:3] == [1, 10, 9]
+
+
+@pytest.mark.parametrize("again", [reload, load_aof], ids=["reload", "aof"])
+def test_what_a_thread_charges_is_loaded_again(
+    again: Callable[[Server], None], primary: Server, redis: Redis
+) -> None:
+    redis.execute_command("RL.POLICYSET", "gold", "TOKENBUCKET", 10, 10, "1h", "FIXED", 100, "1d")
+    in_thread(redis, "RL.LIMIT", "k", "gold", "COST", 3)
+    in_thread(redis, "RL.TOKENBUCKET", "l", 10, 10, "1h", "COST", 4)
+    again(primary)
+    assert redis.execute_command("RL.LIMIT", "k", "gold")[2] == 6
+    assert redis.execute_command("RL.TOKENBUCKET", "l", 10, 10, "1h")[2] == 5
+
+
+def test_a_release_by_a_thread_wakes_the_caller_that_waits(primary: Server, redis: Redis) -> None:
+    with Queue(primary) as queue:
+        queue.acquire("holder")
+        waits, stays = queue.join("next", "last")
+        assert in_thread(redis, "RL.RELEASE", "k", "holder") == 1
+        assert waits.reply() == GRANTED
+        assert in_thread(redis, "DEL", "k") == 1
+        assert stays.reply() == GRANTED
+
+
+def test_a_thread_comes_behind_the_callers_that_wait(primary: Server, redis: Redis) -> None:
+    with Queue(primary) as queue:
+        queue.acquire("holder")
+        waits = queue.joins("next")
+        assert in_thread(redis, "RL.ACQUIRE", "k", 1, "60s", "thread") == DENIED
+        # It may not block, so it is answered at once.
+        assert in_thread(redis, "RL.ACQUIRE", "k", 1, "60s", "thread", "BLOCK", 0) == DENIED
+        assert in_thread(redis, "RL.RELEASE", "k", "next") == 0
+        assert waits.reply() == DENIED
+
+
+def test_denials_by_a_thread_are_counted_beside_others(redis: Redis) -> None:
+    for call in (in_thread, Redis.execute_command) * 3:
+        call(redis, "RL.FIXED", "k", 1, "1h")
+    (key, denied, *_), *others = redis.execute_command("RL.TOP")
+    assert (key, denied, others) == (b"k", 5, [])

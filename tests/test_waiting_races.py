@@ -1,0 +1,187 @@
+"""A waiting call that two things end at the same time is answered once, and its connection goes on.
+
+What ends it is sent together with what ends it otherwise: in one packet, in one transaction, behind
+a script, and from two connections. Whoever comes first decides; what counts is that there is one
+reply, that the connection is in step, and that nobody holds a lease of which nobody was told.
+"""
+
+from collections.abc import Callable, Sequence
+
+import pytest
+from redis import ConnectionError as RedisConnectionError
+from redis import Redis, ResponseError
+
+from support.clock import Clock
+from support.scale import scaled
+from support.waiting import Caller, Queue
+from support.workload import Word
+
+Call = tuple[Word, ...]
+Send = Callable[[Queue, Call, Call], None]
+
+# What makes room for b, or has it wait no longer.
+POOL = ("RL.POLICYSET", "pool", "CONCURRENCY", 2, "60s")
+ENDS: dict[str, Call] = {
+    "the lease is released": ("RL.RELEASE", "k", "a"),
+    "its holder gives up": ("RL.RELEASE", "k", "b"),
+    "its holder gives up as the lease is released": ("RL.RELEASE", "k", "a", "b"),
+    "the key is deleted": ("DEL", "k"),
+    "all keys are": ("FLUSHALL",),
+    "databases are swapped": ("SWAPDB", 0, 1),
+    "another value takes its place": ("SET", "k", "mine"),
+    "the limit is raised": ("RL.ACQUIRE", "k", 2, "60s", "a"),
+    "the limit is lowered to 0": ("RL.ACQUIRE", "k", 0, "60s", "a"),
+    "a policy brings another limit": ("RL.LIMIT", "k", "pool", "ONCE", "a", "60s"),
+}
+ends = pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
+
+# What the server itself does to the client, whose id comes behind.
+OTHERWISE: dict[str, Call] = {
+    "it is unblocked": ("CLIENT", "UNBLOCK"),
+    "it is unblocked with an error": ("CLIENT", "UNBLOCK", "ERROR"),
+    "it is killed": ("CLIENT", "KILL", "ID"),
+}
+otherwise = pytest.mark.parametrize("other", OTHERWISE.values(), ids=OTHERWISE)
+
+
+def about(client: Caller, call: Call) -> Call:
+    """`CLIENT UNBLOCK id [ERROR]`, `CLIENT KILL ID id`."""
+    return (*call[:2], client.id, *call[2:]) if "UNBLOCK" in call else (*call, client.id)
+
+
+# How they are sent
+
+
+def pipelined(client: Redis, calls: Sequence[Call], transaction: bool) -> list[object]:
+    pipeline = client.pipeline(transaction=transaction)
+    for call in calls:
+        pipeline.execute_command(*call)
+    return pipeline.execute(raise_on_error=False)
+
+
+def in_one_packet(queue: Queue, one: Call, other: Call) -> None:
+    pipelined(queue.client, [one, other], transaction=False)
+
+
+def in_one_transaction(queue: Queue, one: Call, other: Call) -> None:
+    pipelined(queue.client, [one, other], transaction=True)
+
+
+def from_a_script(queue: Queue, one: Call, other: Call) -> None:
+    def scripted(call: Call) -> Call:
+        # Scripts have no CLIENT.
+        return call if call[0] == "CLIENT" else ("EVAL", f"return redis.call({words(call)})", 0)
+
+    def words(call: Call) -> str:
+        return ", ".join(f"'{word}'" for word in call)
+
+    in_one_packet(queue, scripted(one), scripted(other))
+
+
+def from_two_connections(queue: Queue, one: Call, other: Call) -> None:
+    callers = [queue.caller().send(*call) for call in (one, other)]
+    for caller in callers:
+        reply_of(caller)
+        caller.hang_up()
+
+
+SENT = [in_one_packet, in_one_transaction, from_a_script, from_two_connections]
+sent = pytest.mark.parametrize("send", SENT, ids=lambda send: send.__name__)
+
+
+def reply_of(caller: Caller) -> object:
+    try:
+        return caller.reply()
+    except (ResponseError, RedisConnectionError) as error:
+        return error
+
+
+def race(queue: Queue, send: Send, end: Call, other: Call, *, end_first: bool) -> None:
+    """One of each, at once. Whatever has come first, b is answered once."""
+    queue.client.flushall()
+    queue.client.execute_command(*POOL)
+    queue.acquire("a")
+    b = queue.joins("b")
+    calls = (end, about(b, other))
+    send(queue, *(calls if end_first else calls[::-1]))
+    answer = reply_of(b)
+    # It may have been killed once it was answered.
+    echo = reply_of(b.send("ECHO", "in step"))
+    assert echo == b"in step" or ("KILL" in other and isinstance(echo, RedisConnectionError)), (
+        answer
+    )
+    queue.until(lambda: queue.is_empty, "nobody waits any more")
+    queue.settle()
+    if queue.client.type("k") != b"string":
+        assert queue.release("b") == (isinstance(answer, list) and answer[0] == 1), answer
+    queue.client.execute_command("FLUSHALL")
+    b.hang_up()
+
+
+@ends
+@otherwise
+@sent
+def test_who_is_answered_twice_at_once_is_answered_once(
+    queue: Queue, send: Send, end: Call, other: Call
+) -> None:
+    for end_first in (True, False):
+        race(queue, send, end, other, end_first=end_first)
+
+
+@pytest.mark.parametrize("error", [(), ("ERROR",)], ids=["TIMEOUT", "ERROR"])
+def test_who_is_unblocked_from_another_connection_is_answered_once_each_time(
+    queue: Queue, error: Call
+) -> None:
+    b, release, unblock = (queue.caller() for _ in range(3))
+    told = 0
+    for _ in range(scaled(300, 20_000)):
+        queue.acquire("a")
+        queue.joins("b", by=b)
+        release.send("RL.RELEASE", "k", "a", "b")
+        unblock.send("CLIENT", "UNBLOCK", b.id, *error)
+        assert release.reply() == 1
+        told += unblock.reply() == 1
+        reply_of(b)
+        assert b.call("ECHO", "in step") == b"in step"
+        queue.release("b")
+    assert queue.is_empty
+    assert told > 0
+
+
+def test_who_is_denied_as_its_deadline_ends_and_is_unblocked_is_answered_once(
+    queue: Queue, clock: Clock
+) -> None:
+    b, unblock = queue.caller(), queue.caller()
+    queue.acquire("a", ttl="1h")
+    for _ in range(scaled(50, 2_000)):
+        queue.joins("b", by=b, ttl="1h", block="1s")
+        clock.advance("1s")
+        unblock.send("CLIENT", "UNBLOCK", b.id)
+        assert unblock.reply() in (0, 1)
+        answer = reply_of(b)
+        assert isinstance(answer, list)
+        assert answer[0] == 0
+        assert b.call("ECHO", "in step") == b"in step"
+        queue.acquire("a", ttl="1h")
+
+
+@ends
+@pytest.mark.parametrize("end_first", [True, False], ids=["the end first", "the role first"])
+def test_who_is_answered_as_the_server_becomes_a_replica_is_told_one_thing(
+    own_queue: Queue, end: Call, end_first: bool
+) -> None:
+    """Redis 6.2 and 7.0 send the answer or an error and close the connection, as for BLPOP."""
+    queue = own_queue
+    queue.client.execute_command(*POOL)
+    queue.acquire("a")
+    b = queue.joins("b")
+    replicate = ("REPLICAOF", "127.0.0.1", 1)
+    calls = [end, replicate] if end_first else [replicate, end]
+    pipelined(queue.client, calls, transaction=False)
+    answer = reply_of(b)
+    assert isinstance(answer, ResponseError | list)
+    assert isinstance(reply_of(b.send("ECHO", "")), bytes | RedisConnectionError)
+    queue.client.execute_command("REPLICAOF", "NO", "ONE")
+    queue.until(lambda: queue.is_empty, "nobody waits any more")
+    if queue.client.type("k") != b"string":
+        assert queue.release("b") == (isinstance(answer, list) and answer[0] == 1)

@@ -1,0 +1,253 @@
+"""Whoever waits is granted nothing that its own call would be refused now: by a server that takes
+no writes, or for want of a permission.
+"""
+
+import os
+import signal
+from collections.abc import Callable
+
+import pytest
+
+from conftest import Pair
+from support.clock import Clock
+from support.server import Server
+from support.waiting import DENIED, GRANTED, Caller, Queue, error_of
+
+Start = Callable[..., Server]
+Step = Callable[[Queue], None]
+
+
+def looks(queue: Queue) -> int:
+    """How often the server has looked at a queue."""
+    looks = queue.told()["looks"]
+    assert isinstance(looks, int)
+    return looks
+
+
+# A server that refuses writes
+
+
+def misses_a_replica(queue: Queue) -> None:
+    queue.client.config_set("min-replicas-to-write", 1)
+
+
+def needs_no_replica(queue: Queue) -> None:
+    queue.client.config_set("min-replicas-to-write", 0)
+
+
+def cannot_save(queue: Queue) -> None:
+    (queue.server.directory / "dump.rdb").mkdir()
+    queue.client.config_set("save", "3600 1000000")
+    queue.client.bgsave()
+    queue.until(
+        lambda: queue.client.info("persistence")["rdb_last_bgsave_status"] == "err", "it has failed"
+    )
+
+
+def can_save(queue: Queue) -> None:
+    (queue.server.directory / "dump.rdb").rmdir()
+    queue.client.bgsave()
+
+
+STATES = [
+    ("NOREPLICAS", misses_a_replica, needs_no_replica),
+    ("MISCONF", cannot_save, can_save),
+]
+states = pytest.mark.parametrize(("error", "begins", "ends"), STATES, ids=[s[0] for s in STATES])
+
+
+@states
+def test_while_the_server_refuses_writes_nobody_is_granted_a_lease(
+    own_queue: Queue, clock: Clock, error: str, begins: Step, ends: Step
+) -> None:
+    queue = own_queue
+    queue.acquire("a")
+    b, c, d = queue.joins("b"), queue.joins("c", block="90s"), queue.joins("d")
+    before = queue.client.dump("k")
+    begins(queue)
+    assert error in error_of(lambda: queue.acquire("late"))
+    # The lease expires, and the head would be let in.
+    seen = looks(queue)
+    clock.advance("60s")
+    queue.until(lambda: looks(queue) > seen, "the queue is looked at")
+    queue.settle()
+    assert not b.is_answered
+    assert queue.client.dump("k") == before
+    # Waits end, in denials.
+    clock.advance("30s")
+    assert c.reply() == [0, 1, 1, 1, 0]
+    assert queue.client.client_unblock(d.id) == 1
+    assert d.reply() == [0, 1, 1, 1, 0]
+    assert queue.told()["blocked_clients"] == 1
+    ends(queue)
+    assert b.reply() == GRANTED
+    assert queue.holders() == {b"b": b"1"}
+
+
+@states
+def test_while_the_server_refuses_writes_queues_are_not_looked_at_again_and_again(
+    own_queue: Queue, clock: Clock, error: str, begins: Step, ends: Step
+) -> None:
+    queue = own_queue
+    for key in "jkl":
+        queue.acquire("a", key=key)
+    waiters = [queue.joins("b", key=key) for key in "jkl"]
+    queue.acquire("a", key="other", ttl="1h")
+    others = [queue.joins(name, key="other", ttl="1h", block=block) for name, block in TIMES]
+    begins(queue)
+    clock.advance("60s")
+    assert others[0].reply()[0] == 0
+    queue.settle()
+    seen = looks(queue)
+    # Some ten times a second the server is asked whether it takes writes again. What is due is
+    # looked at, and nothing else.
+    clock.advance("100ms")
+    assert [others[1].reply()[0], looks(queue)] == [0, seen + 1]
+    assert error in error_of(lambda: queue.acquire("late"))
+    ends(queue)
+    assert [waiter.reply() for waiter in waiters] == [GRANTED] * 3
+
+
+# Before the keys themselves expire, which are looked at then.
+TIMES = [("c", "60s"), ("d", "60100ms")]
+
+
+def test_while_a_cluster_takes_no_writes_though_it_lets_reads_pass_nobody_is_granted_a_lease(
+    fresh_server: Start, clock: Clock
+) -> None:
+    server = fresh_server(cluster_enabled="yes", cluster_allow_reads_when_down="yes")
+    with Queue(server) as queue:
+
+        def state(expected: bytes) -> bool:
+            clock.advance("1s")
+            return b"cluster_state:" + expected in queue.client.execute_command("CLUSTER", "INFO")
+
+        queue.client.execute_command("CLUSTER", "ADDSLOTS", *range(16384))
+        queue.until(lambda: state(b"ok"), "the cluster is up")
+        queue.acquire("a", ttl="1h")
+        b = queue.joins("b")
+        other = 1 + queue.client.execute_command("CLUSTER", "KEYSLOT", "k")
+        queue.client.execute_command("CLUSTER", "DELSLOTS", other)
+        queue.until(lambda: state(b"fail"), "the cluster is down")
+        assert "cluster is down" in error_of(lambda: queue.acquire("late"))
+        clock.advance("1h")
+        if server.is_valkey or server.version >= (7, 2):
+            # It is told so, as its call would be.
+            assert "cluster is down" in error_of(b.reply)
+        else:
+            queue.settle()
+            assert not b.is_answered
+        queue.client.execute_command("CLUSTER", "ADDSLOTS", other)
+        queue.until(lambda: state(b"ok"), "the cluster is up again")
+        if server.version < (7, 2) and not server.is_valkey:
+            assert b.reply() == GRANTED
+
+
+# A user who may not call any more
+
+
+def worker(queue: Queue, holder: str) -> Caller:
+    caller = queue.caller()
+    caller.call("AUTH", "worker", "")
+    return queue.joins(holder, by=caller)
+
+
+TAKEN_AWAY = {
+    "the command": ("-rl.acquire",),
+    "the key": ("resetkeys", "~other"),
+    "everything": ("reset", "on", "nopass", "+ping", "+echo"),
+}
+
+
+@pytest.fixture
+def with_worker(own_queue: Queue) -> Queue:
+    own_queue.client.execute_command("ACL", "SETUSER", "worker", "on", "nopass", "~*", "+@all")
+    own_queue.acquire("a")
+    return own_queue
+
+
+@pytest.mark.parametrize("rules", TAKEN_AWAY.values(), ids=TAKEN_AWAY)
+def test_a_user_who_may_not_call_any_more_is_granted_nothing(
+    with_worker: Queue, rules: tuple[str, ...]
+) -> None:
+    queue = with_worker
+    b, c = worker(queue, "b"), queue.joins("c")
+    queue.client.execute_command("ACL", "SETUSER", "worker", *rules)
+    queue.release("a")
+    if queue.server.version < (7,) and not queue.server.is_valkey:
+        # It does not tell a module whose call it is.
+        assert b.reply() == GRANTED
+        queue.release("b")
+    else:
+        assert error_of(b.reply) == NO_PERMISSION
+    assert c.reply() == GRANTED
+    assert queue.holders() == {b"c": b"1"}
+    assert b.call("ECHO", "in step") == b"in step"
+
+
+NO_PERMISSION = (
+    "this user has lost the permission to run RL.ACQUIRE on this key while the call waited"
+)
+
+
+def test_a_user_who_may_not_log_in_any_more_is_granted_its_lease(with_worker: Queue) -> None:
+    """As the server goes on with the connections that there are."""
+    b = worker(with_worker, "b")
+    with_worker.client.execute_command("ACL", "SETUSER", "worker", "off", "resetpass")
+    with_worker.release("a")
+    assert b.reply() == GRANTED
+
+
+def test_a_user_who_may_not_call_any_more_is_denied_at_the_deadline(
+    with_worker: Queue, clock: Clock
+) -> None:
+    caller = with_worker.caller()
+    caller.call("AUTH", "worker", "")
+    b = with_worker.joins("b", by=caller, block="10s")
+    with_worker.client.execute_command("ACL", "SETUSER", "worker", "-rl.acquire")
+    clock.advance("10s")
+    assert b.reply() == [0, 1, 0, 50_000, 50_000]
+
+
+# WAIT
+
+
+def test_wait_counts_replicas_that_have_a_lease_granted_in_turn(pair: Pair, clock: Clock) -> None:
+    with Queue(pair.primary) as queue:
+        queue.acquire("a")
+        b = queue.joins("b")
+        pair.replica.wait_for_sync()
+        os.kill(pair.replica.pid, signal.SIGSTOP)
+        try:
+            queue.release("a")
+            assert b.reply() == GRANTED
+            if queue.server.version < (7,) and not queue.server.is_valkey:
+                # It goes by what the connection's last call wrote, and takes no grant for a call.
+                b.call("PING")
+            b.send("WAIT", 1, 1000)
+            queue.settle()
+            assert not b.is_answered
+            clock.advance("2s")
+            assert b.reply() == 0
+        finally:
+            os.kill(pair.replica.pid, signal.SIGCONT)
+        b.send("WAIT", 1, 0)
+        assert b.reply() == 1
+        queue.release("b")
+
+
+# CLIENT UNBLOCK where threads read
+
+
+def test_where_threads_read_nobody_is_unblocked_into_silence(fresh_server: Start) -> None:
+    server = fresh_server(io_threads=2, io_threads_do_reads="yes")
+    with Queue(server) as queue:
+        queue.acquire("a")
+        b = queue.joins("b")
+        passes_over = server.is_valkey or server.version >= (7, 4)
+        assert queue.client.client_unblock(b.id) == passes_over
+        if passes_over:
+            assert b.reply() == DENIED
+        else:
+            queue.release("a")
+            assert b.reply() == GRANTED
