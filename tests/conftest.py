@@ -164,11 +164,13 @@ def shared_cluster(
 
 
 @contextmanager
-def running_cluster(binary: Binary, clock: Clock, directory: Path) -> Iterator[Cluster]:
+def running_cluster(
+    binary: Binary, clock: Clock, directory: Path, *, replicas: bool = True
+) -> Iterator[Cluster]:
     """A cluster with a clock of its own, which shows the real time."""
     with closing(Clock(clock.library, directory / "clock")) as running:
         running.run()
-        with Cluster(binary, running) as cluster:
+        with Cluster(binary, running, replicas=replicas) as cluster:
             yield cluster
 
 
@@ -179,6 +181,15 @@ def cluster(shared_cluster: Cluster) -> Iterator[Cluster]:
     with shared_cluster.closing_clients():
         yield shared_cluster
     shared_cluster.check()
+
+
+@pytest.fixture
+def own_cluster(binary: Binary, clock: Clock, tmp_path: Path) -> Iterator[Cluster]:
+    """Three primaries for one test, which does what they do not get over: a Valkey 9.1 that has
+    refused a script that crosses slots goes on to refuse the calls of scripts and of modules.
+    """
+    with running_cluster(binary, clock, tmp_path, replicas=False) as cluster:
+        yield cluster
 
 
 @pytest.fixture

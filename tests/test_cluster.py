@@ -167,16 +167,22 @@ def test_a_script_takes_what_its_keys_allow_and_no_more(cluster: Cluster) -> Non
         for tag, _ in tags.values():
             decisions = client.eval(script, 1, f"{{{tag}}}:a", f"{{{tag}}}:b", *limits)
             assert decisions[0] == 1
-    # At the end: a Valkey 9.1 that has once refused a script this goes on to refuse all scripts
-    # that name several keys, whatever their commands.
+    assert sum(cluster.admin(server).dbsize() for server in tags) == 6
+
+
+def test_a_script_that_crosses_slots_changes_nothing(own_cluster: Cluster) -> None:
+    script = "return redis.call('RL.MTAKE', 2, KEYS[1], ARGV[1], unpack(ARGV, 2))"
+    limits = ("FIXED", 10, "1h", "FIXED", 20, "1h")
+    tags = own_cluster.tags()
+    client = own_cluster.client()
     for owner, (tag, _) in tags.items():
         elsewhere = next(there[0] for server, there in tags.items() if server is not owner)
         with pytest.raises(ResponseError, match=r"non.local key|same slot"):
-            clients[0].eval(script, 1, f"{{{tag}}}:a", f"{{{elsewhere}}}:c", *limits)
+            client.eval(script, 1, f"{{{tag}}}:a", f"{{{elsewhere}}}:c", *limits)
         several = ("RL.MPEEK", 2, f"{{{tag}}}:a", f"{{{tag}}}:b", *limits)
-        peeked = clients[0].execute_command(*several)
-        assert [decision[2] for decision in peeked[2]] == [4, 14]
-    assert sum(cluster.admin(server).dbsize() for server in tags) == 6
+        peeked = client.execute_command(*several)
+        assert [decision[2] for decision in peeked[2]] == [10, 20]
+    assert sum(own_cluster.admin(server).dbsize() for server in tags) == 0
 
 
 def test_a_limit_holds_for_all_who_ask_anywhere(cluster: Cluster) -> None:

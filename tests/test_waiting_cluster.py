@@ -170,6 +170,51 @@ def test_a_cluster_that_is_down_keeps_nobody_waiting(
                 b.reply()
 
 
+def gets_over_it(queue: Queue) -> bool:
+    try:
+        return bool(queue.client.eval("return redis.call('PING')", 0))
+    except ResponseError as error:
+        assert "non local key" in str(error)
+        return False
+
+
+def test_a_server_that_refuses_every_call_of_a_module_keeps_nobody_waiting(
+    own_cluster: Cluster,
+) -> None:
+    with Queue(own_cluster.owner("k")) as queue:
+        told = []
+
+        def served_or_told(holder: str, waiter: Caller) -> None:
+            try:
+                assert waiter.reply()[:4] == SERVED
+            except TryAgainError as error:
+                told.append(str(error))
+                # Whoever asks again is granted what there is.
+                assert queue.acquire(holder, ttl=HOUR)[0] == 1
+            assert queue.release(holder) == 1
+
+        waiters = {}
+        queue.acquire("a", ttl=HOUR)
+        # Who waits has some of the server's own clients, so that each script finds another.
+        for number in range(4):
+            with pytest.raises(ResponseError):
+                queue.client.eval("return redis.call('MGET', 'k', 'other')", 0)
+            if not number and gets_over_it(queue):
+                pytest.skip("this server gets over a script that crosses slots")
+            acquire = ("RL.ACQUIRE", "k", 1, HOUR, f"w{number}", "BLOCK", 0)
+            waiters[f"w{number}"] = queue.send(*acquire)
+        queue.release("a")
+        for holder, waiter in waiters.items():
+            served_or_told(holder, waiter)
+        for _ in range(4):
+            queue.acquire("a", ttl=HOUR)
+            waiter = queue.send("RL.ACQUIRE", "k", 1, HOUR, "b", "BLOCK", 0)
+            queue.release("a")
+            served_or_told("b", waiter)
+        assert told
+        assert all("refuses the calls of modules" in text for text in told)
+
+
 def assert_sent_to(server: Server, waiter: Caller) -> None:
     """As its primary becomes a replica; or, if the slot is known to be elsewhere before, as when a
     slot has moved. Redis does the first, Valkey the other.

@@ -15,6 +15,8 @@ pub enum Place {
     Elsewhere,
     /// Nowhere: the cluster is down, or down for writes.
     Down,
+    /// The server does not say: it refuses every call of a module (see [`refuses_every_call`]).
+    Unknown,
 }
 
 /// Where a key is served.
@@ -37,11 +39,24 @@ pub unsafe fn place(ctx: *mut raw::RedisModuleCtx, name: *mut raw::RedisModuleSt
         }
     };
     match tried {
+        // SAFETY: the caller's promise.
+        Tried::Refused(libc::EPERM) if unsafe { refuses_every_call(ctx) } => Place::Unknown,
         Tried::Refused(libc::EPERM) => Place::Elsewhere,
         Tried::Refused(libc::ENETDOWN | libc::EROFS) => Place::Down,
         // By that name the server may have no command, so it says nothing of the key.
         Tried::Passed | Tried::Unknown | Tried::Refused(_) => Place::Here,
     }
+}
+
+/// Whether the server refuses even a call that names no key. Valkey 9.1 runs the calls of scripts and of modules by a few
+/// clients of its own, and never forgets of such a client that a call of it once named keys of several slots.
+///
+/// # Safety
+/// `ctx` is live, and no call's.
+unsafe fn refuses_every_call(ctx: *mut raw::RedisModuleCtx) -> bool {
+    // SAFETY: the caller's promise.
+    let tried = unsafe { try_call(|| call!(RedisModule_Call(ctx, c"PING".as_ptr(), c"D".as_ptr()))) };
+    matches!(tried, Tried::Refused(libc::EPERM))
 }
 
 /// What a client is to be told of a key that this node does not serve; `None` if it does.
@@ -57,6 +72,8 @@ pub unsafe fn elsewhere(ctx: *mut raw::RedisModuleCtx, name: *mut raw::RedisModu
             // Whoever asks again learns where the key is from the server itself.
             .unwrap_or_else(|| "TRYAGAIN the key's slot is on its way to another node".to_owned()),
         Place::Down => "CLUSTERDOWN The cluster is down".to_owned(),
+        // The server knows where the key is when the client asks again, and a call that finds room is granted at once.
+        Place::Unknown => "TRYAGAIN the server refuses the calls of modules, after a script that crossed slots".to_owned(),
     };
     Some(Error::Redirected(text))
 }

@@ -223,7 +223,7 @@ pub fn cron(global: &Global, ctx: *mut raw::RedisModuleCtx) {
 unsafe fn ask_after(global: &Global, ctx: *mut raw::RedisModuleCtx, key: &Key) {
     // SAFETY: the caller's promise; the string lives as long as it is asked for.
     match unsafe { with_name(ctx, key, |name| slots::place(ctx, name)) } {
-        Some(slots::Place::Here) | None => {}
+        Some(slots::Place::Here | slots::Place::Unknown) | None => {}
         // So is every other key.
         Some(slots::Place::Down) => global.queues.touch_all(),
         Some(slots::Place::Elsewhere) => {
