@@ -347,6 +347,8 @@ def test_a_large_key_is_freed_on_a_thread_of_its_own(
         pipeline.execute()
         client.set("other", "value")
 
+    # From 7.4 on Redis frees what is flushed on a thread of its own, whatever the call says.
+    is_asked = remove != "FLUSHALL SYNC" or server.is_valkey or server.version < (7, 4)
     fill(100)
     client.execute_command(*remove.split())
     assert "rl-lazy-free" not in threads(server), "a small one is freed at once"
@@ -357,7 +359,7 @@ def test_a_large_key_is_freed_on_a_thread_of_its_own(
         assert used_memory(client) > empty + 500_000
         client.execute_command(*remove.split())
         poll.until(lambda: used_memory(client) < empty + 250_000, "the memory is free again")
-        assert threads(server).count("rl-lazy-free") == 1
+        assert threads(server).count("rl-lazy-free") == is_asked
     server.check()
 
 

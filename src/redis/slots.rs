@@ -73,7 +73,9 @@ pub unsafe fn elsewhere(ctx: *mut raw::RedisModuleCtx, name: *mut raw::RedisModu
             .unwrap_or_else(|| "TRYAGAIN the key's slot is on its way to another node".to_owned()),
         Place::Down => "CLUSTERDOWN The cluster is down".to_owned(),
         // The server knows where the key is when the client asks again, and a call that finds room is granted at once.
-        Place::Unknown => "TRYAGAIN the server refuses the calls of modules, after a script that crossed slots".to_owned(),
+        Place::Unknown => {
+            "TRYAGAIN the server refuses the calls of modules, after a script that crossed slots".to_owned()
+        }
     };
     Some(Error::Redirected(text))
 }
