@@ -1,4 +1,4 @@
-"""A server whose allocator aligns to 8 bytes only, as one does that keeps each block's size."""
+"""An allocator that aligns to only 8 bytes is enough."""
 
 from collections.abc import Callable
 from pathlib import Path

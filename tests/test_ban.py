@@ -1,4 +1,4 @@
-"""BAN and RL.BAN: who keeps calling though it is denied is denied altogether, for a while."""
+"""A banned key denies without writing anything, until the ban is over or lifted."""
 
 import pytest
 from redis import Redis

@@ -1,4 +1,6 @@
-"""A clock that jumps forgives nothing, and locks nobody out for longer than one full recovery."""
+"""A clock that is set back, by a second, an hour or a year, frees nothing and locks nobody out for
+longer than one full recovery. MULTI and scripts see one instant (Redis 7.2 and later, Valkey).
+"""
 
 import threading
 from collections.abc import Callable, Iterator

@@ -1,4 +1,9 @@
-"""In a cluster: routed by their keys, limited as one, and whole wherever a slot moves to."""
+"""A cluster acts as one limiter: keys with a common `{tag}` are charged together, and other keys
+answer CROSSSLOT and charge nothing.
+
+* A slot that moves under load, key by key or at once (Valkey 9), keeps its limits, ids and bans:
+  nothing is lost or counted twice.
+"""
 
 import random
 import time

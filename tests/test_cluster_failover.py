@@ -1,4 +1,6 @@
-"""In a cluster, under load: a replica that takes over from its primary goes on with its limits."""
+"""When a primary of a cluster fails under load, by hand or by `kill -9`, its replica goes on with
+the limits and ids that it had received.
+"""
 
 import random
 from collections import Counter

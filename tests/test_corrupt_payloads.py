@@ -1,4 +1,6 @@
-"""A payload that no command made is refused, or is a valid limiter; the server lives on."""
+"""A payload that is corrupt, truncated or from a later version is refused. A payload that is
+accepted is a state that a command could have made, and works as a limiter.
+"""
 
 import random
 from collections.abc import Sequence

@@ -1,4 +1,11 @@
-"""What was answered is on disk, as soon as its AOF promises it, however the server ends.
+"""A server with `appendfsync always` that is killed (`kill -9`) under load, again and again, has
+every unit that it had acknowledged, and none that was not sent.
+
+* With `everysec` and `no`, a clean shutdown loses nothing, and a kill loses only what was not yet
+  written.
+* An AOF that is rewritten under load, with or without the RDB preamble, and a snapshot under load
+  hold a call over several keys completely or not at all.
+* An AOF that is cut anywhere within its last call keeps everything before it.
 
 Clients charge all at once. What a server holds afterwards must lie between what it had answered
 and what it had been sent, key by key; and the keys of one call must have been charged alike.

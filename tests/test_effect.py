@@ -1,4 +1,6 @@
-"""RL.EFFECT in anybody's hands: it makes what a command could have made, or is an error."""
+"""`RL.EFFECT` makes no key without a TTL and no state that no command could have made, whether a
+client, a script or a transaction sends it.
+"""
 
 import random
 from collections.abc import Callable, Sequence

@@ -1,4 +1,5 @@
-"""A replica takes over while clients charge: nobody gets more than the limit and what was lost.
+"""After a failover under load, charges that a client has WAITed for are kept. All clients together
+are granted at most the limit and what was not acknowledged.
 
 What is lost is what the old primary granted and the replica did not get, which clients know at
 most as: granted, but not WAITed for. So, per limit, with what clients counted:

@@ -1,4 +1,6 @@
-"""64 clients on one key, burst 10, 10/s, 3 s: exactly what the arithmetic allows."""
+"""64 clients on one key are granted exactly what the arithmetic allows, at every moment: burst 10,
+10 a second, for 3 seconds.
+"""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor

@@ -1,4 +1,5 @@
-"""RL.LIMIT and RL.DELAY, and POLICY in the other calls: limits that the server knows by name.
+"""A change of a policy forgives nobody: neither other numbers, nor another algorithm and back, nor
+a scale that ends.
 
 What becomes of each limit is held against a model in core/src/parts/tests. Here is the wire, what
 the key becomes, and what changes when a policy does.

@@ -1,5 +1,5 @@
-"""Effects are left out while nobody can want them; whoever begins to listen, and whenever, under
-whatever load, misses none.
+"""Effects are left out while nobody can receive them. A replica or an AOF that starts at any moment
+misses none.
 """
 
 import random

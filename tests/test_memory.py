@@ -1,4 +1,6 @@
-"""Limiters are small, leave nothing behind, and go on working when memory is full."""
+"""With full memory and `noeviction`, existing limiters keep working; only calls that would create a
+key or make one larger are refused. Limiters that have recovered leave no memory behind.
+"""
 
 from collections.abc import Callable
 from pathlib import Path

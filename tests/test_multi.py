@@ -1,4 +1,4 @@
-"""RL.MTAKE and RL.MPEEK: several limits in one call, all charged or none."""
+"""Limits on several keys in one RL.MTAKE are all charged, or none is."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,8 @@
-"""Other modules hear of our events at once, inside the call, and may then change any key."""
+"""Other modules may change or delete any key when they hear of a call, of a new key or of a key
+that has expired. The server survives, and on Redis 7.0 and later replicas have what it has.
+
+* A load that is refused leaves nothing behind.
+"""
 
 import re
 from collections.abc import Callable

@@ -1,5 +1,7 @@
-"""A defect that panics answers an error; the server lives, its clients stay in step, and replicas
-have what it has. (A debug build can be told to panic at the n-th point of what follows.)
+"""A panic in the module, wherever in a call it happens, is an error for one client and a line in
+the log: each call still gets one reply, and replicas have what the server has.
+
+A debug build can be told to panic at the n-th point of what follows.
 """
 
 from collections.abc import Callable

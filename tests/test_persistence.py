@@ -1,4 +1,6 @@
-"""What a limiter has used survives whatever a server does with its keys: nothing twice, no loss."""
+"""Restarts, DUMP and RESTORE, COPY, RENAME, MOVE, SWAPDB and MIGRATE keep usage, TTL and digest. An
+AOF that is replayed at any later time charges nothing twice and forgets nothing.
+"""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -1,4 +1,6 @@
-"""Policies in a cluster: what one primary is told holds everywhere, whatever becomes of nodes."""
+"""A policy is the same on all nodes of a cluster, whichever primary was told, also after nodes were
+apart and after every primary was killed in turn.
+"""
 
 import random
 import time

@@ -1,4 +1,6 @@
-"""Policies last: in snapshots, in the AOF, through whatever a server does with its keys."""
+"""Policies last: in snapshots, in the AOF with and without preamble, when it is rewritten under
+load, and after a `kill -9` if the server had acknowledged them (`appendfsync always`).
+"""
 
 import random
 import re

@@ -1,4 +1,5 @@
-"""A replica has its primary's policies, decides by them, and goes on from them when it is promoted.
+"""A replica has its primary's policies, after full and partial resyncs and after a failover. One
+that loads beside its old data uses its old policies until the load is complete.
 
 `test_resync.py` and `test_failover.py` ask the same of keys.
 """

@@ -1,5 +1,5 @@
-"""Stamps and durations of policies under clocks that are wrong: no record is the last one for ever,
-and a scale that is for a time ends after that time.
+"""A node whose clock is wrong writes no policy that lasts for ever, and a scale for a time ends
+after that time.
 
 What the table does is specified in core/src/policy/tests/stamps.rs and duration.rs.
 """

@@ -1,4 +1,10 @@
-"""Floods of keys, of clients and of entries: all are answered, and memory comes back."""
+"""With any eviction policy, a flood of keys is answered within the memory that there is, and
+limiters that are not evicted have the exact usage.
+
+* A thousand clients on one key are granted exactly the limit.
+* A full log or lease table is an error, and everything else continues.
+* Active defragmentation changes nothing (on servers that are built for it).
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack

@@ -1,5 +1,5 @@
-"""What a call has made can be read: by replicas, from the AOF, from a snapshot. And what is read,
-though somebody has changed it, is what calls could have made: so they can go on from it.
+"""Replicas, the AOF and snapshots can read whatever calls have made of a key. Calls can go on from
+whatever is read, even if somebody has changed it.
 
 A debug build reads back whatever it changes, and answers an internal error where that fails.
 """

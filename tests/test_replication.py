@@ -1,4 +1,6 @@
-"""Replicas and the AOF get what happened: a replica's bytes are its primary's, on any clock."""
+"""A replica has its primary's bytes: value, expiry and `DEBUG DIGEST-VALUE`, after any calls,
+whatever its own clock shows.
+"""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path

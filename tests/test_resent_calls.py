@@ -1,7 +1,7 @@
-"""A call whose reply was lost is sent again, by its client or by its caller: with an id, it counts
-once.
+"""A call with an id counts once, however often its client or its caller sends it after a lost
+reply. That includes calls over several limits and several keys, and settlements.
 
-What each client does is in docs/reliability.md, "Calls that are sent again"; `pytest -rP` shows it.
+What each client does by itself is in the table of docs/clients.md.
 """
 
 from collections.abc import Iterator, Sequence

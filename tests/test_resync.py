@@ -1,4 +1,6 @@
-"""Replicas that join, fall behind and are cut off while clients charge keys of every kind."""
+"""A replica also has its primary's bytes after full and partial resyncs under load: with and
+without a disk, over a second connection, in chains, and after it was stopped and continued.
+"""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,6 @@
-"""Several limits on one key: RL.TAKE and RL.PEEK with more than one spec, and what it serves."""
+"""Several limits on one key, of whatever kinds, are all charged or none is, and travel to replicas
+as one effect. A plain key that gets a second limit keeps its usage.
+"""
 
 from collections.abc import Callable
 

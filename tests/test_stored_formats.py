@@ -1,4 +1,5 @@
-"""What any version has stored, all later ones read: the files in tests/fixtures, to the last reply.
+"""Later versions read what any version has stored: snapshots, AOFs and DUMP payloads of every kind
+are kept as files for these tests.
 
 fixtures/make.py says what is in them, and that they never change.
 """

@@ -1,5 +1,5 @@
-"""Other modules call ours from threads of their own, which hold the server's lock. What the server
-knows beside its keys is the same for them.
+"""Other modules can call this one from threads of their own, which hold the server's lock, and find
+the same policies, queues and denials.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,6 @@
-"""RL.THROTTLE, and CL.THROTTLE: redis-cell's call and reply, and the keys that it left behind."""
+"""RL.THROTTLE has redis-cell's call and reply. With cell-compat, it and CL.THROTTLE take over the
+keys that redis-cell left behind; any other string is left as it is, and is not copied.
+"""
 
 from collections.abc import Callable, Iterator
 

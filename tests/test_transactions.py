@@ -1,4 +1,6 @@
-"""WATCH, MULTI, scripts and client-side caches: a charge is a change to them, a denial is none."""
+"""To WATCH, MULTI, scripts and client-side caches a charge is a change of the key, and a denial is
+none.
+"""
 
 import pytest
 from redis import Redis, ResponseError, WatchError

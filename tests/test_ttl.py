@@ -1,4 +1,6 @@
-"""A key lives until its limiter has recovered; at most an eighth of that and a second more."""
+"""No key expires before its limiter has recovered, also after the clock was set back, and each is
+gone at most an eighth of that time and a second later.
+"""
 
 from collections.abc import Callable
 from pathlib import Path

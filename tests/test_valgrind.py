@@ -1,4 +1,4 @@
-"""Under valgrind's memcheck the module reads and writes only what is its own, and leaks nothing.
+"""Under valgrind's memcheck, the module makes no invalid memory access and leaks nothing.
 
 That the method sees errors of the module was tried with one that was made to have them; what
 memcheck said of it is kept here, shortened, so that what is read out of its log stays right.

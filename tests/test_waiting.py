@@ -1,4 +1,10 @@
-"""RL.ACQUIRE ... BLOCK: who would be denied waits its turn, first come, first served."""
+"""Callers of `RL.ACQUIRE ... BLOCK` that find the limit full are served in the order in which they
+came.
+
+* After `DEL`, expiry, eviction, `FLUSHALL`, `SWAPDB`, `RENAME`, `MOVE` or `RESTORE` they wait on
+  for the same key name, and those that now fit are served. If the key gets another type of value,
+  all of them get `WRONGTYPE`.
+"""
 
 from collections.abc import Callable
 

@@ -1,4 +1,6 @@
-"""Calls that wait in a cluster: a slot that moves away, or is taken over, takes nobody's turn."""
+"""A waiting call whose slot moves gets `MOVED`, or `TRYAGAIN` while it moves (before Valkey 9.1
+always `TRYAGAIN`); in a cluster that is down it gets `CLUSTERDOWN`.
+"""
 
 import threading
 from collections.abc import Callable, Iterator

@@ -1,4 +1,6 @@
-"""Calls that wait, and servers whose role changes: who waited is told, and no replica grants."""
+"""When a server becomes a replica, waiting calls get `UNBLOCKED` and their connections are closed,
+as for BLPOP. A replica grants nothing.
+"""
 
 from collections.abc import Callable
 

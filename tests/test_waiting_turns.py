@@ -1,6 +1,7 @@
-"""The server's timer does so much for those who wait and no more in one go, however many wait, for
-however many keys; between its turns the server reads calls. Here it is counted, not timed: the
-clock stands still.
+"""However many calls and keys wait, they are served in portions, between which the server reads
+other calls.
+
+They are counted here, not timed: the clock stands still.
 """
 
 from collections.abc import Callable

@@ -1,5 +1,6 @@
-"""Whoever waits is granted nothing that its own call would be refused now: by a server that takes
-no writes, or for want of a permission.
+"""A waiting call is granted nothing while the server would refuse its write: too few replicas
+(`min-replicas-to-write`), a snapshot or an AOF that could not be written, or a cluster that only
+reads. A caller that has lost its permission gets `NOPERM` (Redis 7.0 and later, Valkey).
 """
 
 import os
