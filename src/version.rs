@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, c_int};
 
-/// As people write it: `0.1.0`.
+/// As people write it: `1.2.3`.
 pub const TEXT: &CStr = match CStr::from_bytes_with_nul(concat!(env!("CARGO_PKG_VERSION"), "\0").as_bytes()) {
     Ok(text) => text,
     Err(_) => c"",

@@ -1,0 +1,92 @@
+"""The version stands in Cargo.toml, and every other place that states it agrees."""
+
+import re
+import shutil
+import subprocess
+import tomllib
+
+import pytest
+
+from support.server import REPOSITORY
+
+CARGO = tomllib.loads((REPOSITORY / "Cargo.toml").read_text())
+VERSION = CARGO["workspace"]["package"]["version"]
+
+# What states it because a tool reads it there, or because people do: how often, and how.
+PLACES = {
+    "Cargo.lock": (2, r'^name = "(?:redis-ratelimit|ratelimit-core)"\nversion = "(.*)"$'),
+    "fuzz/Cargo.lock": (1, r'^name = "ratelimit-core"\nversion = "(.*)"$'),
+    "clients/python/pyproject.toml": (1, r'^version = "(.*)"$'),
+    "clients/js/package.json": (1, r'^  "version": "(.*)",$'),
+    "clients/js/package-lock.json": (
+        2,
+        r'^ *"name": "redis-ratelimit-client",\n *"version": "(.*)",$',
+    ),
+    "examples/express/package-lock.json": (
+        1,
+        r'^ *"version": "(.*)",\n *"resolved": "file:../../clients/js",$',
+    ),
+    "docs/observability.md": (1, r"^ratelimit_version:(.*)$"),
+}
+
+# Our name with a version behind it, as in redis-ratelimit-client==N or "redis-ratelimit": "^N".
+OF_OURS = re.compile(r"ratelimit[\w-]*?[\"'/@:=~^<>v_ -]+(\d+\.\d+\.\d+)(?![\d.])")
+
+
+@pytest.mark.parametrize("file", PLACES)
+def test_a_place_states_the_version_that_cargo_toml_has(file: str) -> None:
+    count, pattern = PLACES[file]
+    text = (REPOSITORY / file).read_text()
+    assert re.findall(pattern, text, re.MULTILINE) == [VERSION] * count
+
+
+@pytest.mark.parametrize("member", [".", *CARGO["workspace"]["members"]])
+def test_a_crate_takes_its_version_from_the_workspace(member: str) -> None:
+    package = tomllib.loads((REPOSITORY / member / "Cargo.toml").read_text())["package"]
+    assert package["version"] == {"workspace": True}
+
+
+def test_the_changelog_has_the_version() -> None:
+    assert re.search(
+        rf"^(?:## \[{VERSION}\]|The first release will be {VERSION}\.)",
+        (REPOSITORY / "CHANGELOG.md").read_text(),
+        re.MULTILINE,
+    )
+
+
+def test_no_file_states_another_version_beside_our_name() -> None:
+    if shutil.which("git") is None or not (REPOSITORY / ".git").exists():
+        pytest.skip("there is no git to tell which files are of the repository")
+    listed = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=REPOSITORY, capture_output=True, text=True, check=True
+    ).stdout
+    others = []
+    for name in listed.rstrip("\0").split("\0"):
+        path = REPOSITORY / name
+        if path.is_file():
+            text = path.read_text(errors="replace")
+            others += [
+                f"{name}: {found[0]}" for found in OF_OURS.finditer(text) if found[1] != VERSION
+            ]
+    assert others == []
+
+
+# N stands for the version: this file, too, is one of the repository.
+@pytest.mark.parametrize(
+    "text",
+    [
+        "redis-ratelimit-client==N",
+        '"redis-ratelimit-client": "^N"',
+        'redis-ratelimit = "N"',
+        "redis-ratelimit-N-linux-x86_64.tar.gz",
+        "redis-ratelimit_N-1_amd64.deb",
+        "docker pull redis-ratelimit:vN",
+        "ratelimit_version:N",
+    ],
+)
+def test_a_version_beside_our_name_is_seen(text: str) -> None:
+    assert OF_OURS.findall(text.replace("N", "1.2.3")) == ["1.2.3"]
+
+
+def test_the_version_of_a_server_is_none_of_ours() -> None:
+    assert not OF_OURS.findall("redis-ratelimit on Redis 7.0.15")
