@@ -3,7 +3,6 @@
 import importlib
 import re
 import shlex
-import shutil
 import socket
 import subprocess
 from collections.abc import Callable, Iterator
@@ -16,7 +15,7 @@ from redis import Redis, ResponseError
 from support import markdown
 from support.binaries import NO_MODULE_CONFIG, Binary
 from support.clock import Clock
-from support.examples import Examples, check_make, in_a_terminal, in_json
+from support.examples import Examples, check_make, in_a_terminal, in_json, redis_cli
 from support.server import REPOSITORY, Server, ServerError
 
 DOCUMENTS = [*sorted(REPOSITORY.glob("*.md")), *sorted((REPOSITORY / "docs").glob("*.md"))]
@@ -112,6 +111,13 @@ def test_what_does_not_happen_is_noticed(server: Server, clock: Clock, text: str
         run(text, server, clock)
 
 
+def test_help_that_redis_cli_does_not_print_is_noticed(server: Server, clock: Clock) -> None:
+    if server.version < (7,) or redis_cli() is None:
+        pytest.skip("there is no HELP: it takes redis-cli and a server of 7.0 or later")
+    with pytest.raises(AssertionError, match=r"RL\.FIXED key limit window"):
+        run("```sh\nredis-cli HELP RL.FIXED\n```\n\n```text\n  RL.FIXED key\n```", server, clock)
+
+
 @pytest.mark.parametrize(
     ("options", "written", "calls"),
     [
@@ -140,10 +146,8 @@ def test_what_does_not_happen_is_noticed(server: Server, clock: Clock, text: str
 def test_replies_are_shown_as_redis_cli_prints_them(
     server: Server, clock: Clock, options: list[str], written: Callable, calls: list[str]
 ) -> None:
-    program = shutil.which("redis-cli")
-    asked = [program, "--version"] if program else ["echo"]
-    version = subprocess.run(asked, stdout=subprocess.PIPE, text=True, check=True).stdout
-    if server.version < (7,) or not re.search(r" ([7-9]|\d\d)\.", version):
+    program = redis_cli()
+    if server.version < (7,) or program is None:
         pytest.skip("there is no redis-cli of 7.0 or later, which prints JSON")
     printed = subprocess.run(
         [program, "-p", str(server.port), *options],

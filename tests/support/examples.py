@@ -27,6 +27,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import textwrap
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -45,8 +46,17 @@ from support.server import MODULE, REPOSITORY, Server
 
 LATER = re.compile(r"\b(\d+) (second|minute|hour|day)s? later\b")
 ANY_LINES = "...\n"
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 # As docs/docker.md calls it.
 IMAGE = "redis-ratelimit"
+
+
+def redis_cli() -> str | None:
+    """The program, if it is of 7.0 or later: those print JSON, and know the commands of modules."""
+    program = shutil.which("redis-cli")
+    asked = [program, "--version"] if program else ["echo"]
+    version = subprocess.run(asked, stdout=subprocess.PIPE, text=True, check=True).stdout
+    return program if re.search(r" ([7-9]|\d\d)\.", version) else None
 
 
 class Examples:
@@ -173,6 +183,9 @@ class Examples:
             assert self._pubsub.subscribed, "a text that nothing has printed"
             assert text == self._heard(text.count('"pmessage"'))
             return
+        if self._printed[0] == ANY_LINES:
+            self._printed = None
+            return
         terminal, json_lines = self._printed
         printed = terminal if re.match(r"1\) |#", text) else json_lines
         pattern = ".*\n".join(map(re.escape, f"\n{text}".split(f"\n{ANY_LINES}")))
@@ -203,6 +216,9 @@ class Examples:
             return
         for line in text.splitlines():
             words = shlex.split(line, comments=True)
+            if words[:2] == ["redis-cli", "HELP"]:
+                self._run_help(line)
+                continue
             if (self._scripts / words[0]).exists():
                 self._run_script(line)
                 continue
@@ -238,6 +254,17 @@ class Examples:
                 os.killpg(process.pid, signal.SIGKILL)
         assert process.returncode == 0, f"{line}: status {process.returncode}"
         self._printed = (printed,) * 2
+
+    def _run_help(self, line: str) -> None:
+        """In plain text, without the lines that redis-cli leaves empty before and behind it."""
+        if redis_cli() is None or self._server.version < (7,):
+            # Nothing can be seen of it here: the text below the block is any.
+            self._printed = (ANY_LINES,) * 2
+            return
+        self._run_script(line)
+        terminal, _ = self._printed
+        plain = textwrap.dedent(COLOUR.sub("", terminal)).strip("\n")
+        self._printed = (f"{plain}\n",) * 2
 
     def _sh_redis_cli(self, words: list[str]) -> None:
         reply = self.reply(words)
