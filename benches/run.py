@@ -1,7 +1,7 @@
 """Measures everything, and writes docs/benchmarks.md and its charts from it.
 
-What is written goes to target/bench/. It is copied to docs/ if all was measured in full, and if no
-time contradicts the instructions beside it.
+What is written goes to target/bench/. It is copied to docs/, and the figures to benches/measured/,
+if all was measured in full, and if no time contradicts the instructions beside it.
 """
 
 import argparse
@@ -21,11 +21,13 @@ from bench import (
     memory,
     openloop,
     persistence,
+    record,
     report,
     valgrind,
 )
 from bench.calls import Peer
 from bench.charts import Charts
+from bench.record import Everything, Waits
 from bench.report import Results
 from bench.scale import FULL, QUICK
 from support import binaries
@@ -35,6 +37,9 @@ from support.server import REPOSITORY
 
 def main() -> None:
     asked = arguments(sys.argv[1:])
+    if asked.redraw:
+        redraw()
+        return
     binary = Binary.at(asked.server) if asked.server else binaries.chosen()
     scale = QUICK if asked.quick else FULL
     is_whole = not asked.quick and not asked.only
@@ -48,31 +53,25 @@ def main() -> None:
         print("instructions are not counted: valgrind is not installed")
 
     shutil.rmtree(folder, ignore_errors=True)
-    charts = Charts(folder / "charts", server)
     results = Results()
     for section in [asked.only] if asked.only else report.SECTIONS:
         start = time.monotonic()
         match section:
             case "decisions":
                 results.decisions = decisions.measure(binary, scale)
-                charts.decisions(results.decisions)
             case "commands":
                 results.commands = commands.measure(binary, scale, asked.peer)
-                charts.commands(results.commands)
-                charts.against_lua(results.commands)
             case "openloop":
                 results.openloop = openloop.measure(binary, scale)
-                charts.openloop(results.openloop)
             case "persistence":
                 results.persistence = persistence.measure(binary, scale)
             case "memory":
                 results.memory = memory.measure(binary, scale, asked.peer)
-                charts.memory(results.memory)
             case "growth":
                 results.growth = growth.measure(binary, scale)
-                charts.growth(results.growth)
         print(f"{section}: {time.monotonic() - start:.0f} seconds", flush=True)
-    (folder / "benchmarks.md").write_text(report.write(server, scale, results, others))
+    run = Everything(server, others, scale, results)
+    write(run, folder)
     print(f"written: {(folder / 'benchmarks.md').relative_to(REPOSITORY)}")
     wrong = report.contradictions(results.commands) if results.commands else []
     if wrong:
@@ -80,8 +79,39 @@ def main() -> None:
     if is_whole and wrong:
         sys.exit("docs/benchmarks.md stays as it is")
     if is_whole:
+        record.write(run, record.FOLDER)
         shutil.copytree(folder, REPOSITORY / "docs", dirs_exist_ok=True)
         print("and copied to docs/")
+
+
+def write(run: Everything, folder: Path) -> None:
+    """The page, and a chart of each section that was measured."""
+    found = run.results
+    charts = Charts(folder / "charts", run.server)
+    if found.commands:
+        charts.commands(found.commands)
+        charts.against_lua(found.commands)
+    if found.openloop:
+        charts.openloop(found.openloop)
+    if found.decisions:
+        charts.decisions(found.decisions)
+    if found.memory:
+        charts.memory(found.memory)
+    if found.growth:
+        charts.growth(found.growth)
+    page = report.write(run.server, run.scale, found, run.load)
+    (folder / "benchmarks.md").write_text(page)
+
+
+def redraw() -> None:
+    """The pages in docs/ and their charts, from what was measured last."""
+    docs = REPOSITORY / "docs"
+    write(record.read(Everything), docs)
+    waits = record.read(Waits)
+    Charts(docs / "charts", waits.server).waiting(waits.found)
+    (docs / "waiting.md").write_text(
+        report.waiting(waits.server, waits.size, waits.found, waits.load)
+    )
 
 
 def arguments(words: list[str]) -> argparse.Namespace:
@@ -89,6 +119,7 @@ def arguments(words: list[str]) -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true", help="little of everything, in a minute")
+    parser.add_argument("--redraw", action="store_true", help="write docs/ from benches/measured/")
     parser.add_argument("--only", choices=report.SECTIONS, help="one section")
     parser.add_argument("--server", help="the server to measure on (default: as for `make test`)")
     parser.add_argument(

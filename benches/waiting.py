@@ -8,7 +8,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from bench import report, waiting
+from bench import record, report, waiting
 from bench.charts import Charts
 from support import binaries
 from support.binaries import Binary
@@ -33,6 +33,7 @@ def main() -> None:
     page.write_text(report.waiting(server, size, found, others))
     print(f"written: {page.relative_to(REPOSITORY)}")
     if not asked.quick:
+        record.write(record.Waits(server, others, size, found), record.FOLDER)
         shutil.copy(page, REPOSITORY / "docs")
         shutil.copy(chart, REPOSITORY / "docs/charts")
         print("and copied to docs/")

@@ -2,12 +2,14 @@
 
 import pytest
 
-from bench import budgets, report
+from bench import budgets, record, report
 from bench.budgets import Budget
 from bench.calls import ALL, LISTENED, SET_EX
 from bench.commands import PIPELINES, Commands, Timed
+from bench.record import Everything, Waits
 from bench.report import Results
 from bench.scale import QUICK
+from support.server import REPOSITORY
 
 TEXT = """\
 server = "Redis 7.0"
@@ -69,7 +71,7 @@ def test_a_time_that_cannot_be_is_found_out(get_ns, is_noise):
         for many in PIPELINES
         for name, ns in times.items()
     }
-    found = Commands(timed, {"GET": 3700, "SET EX": 8400}, peers=[], floors=[])
+    found = Commands(timed, {"GET": 3700, "SET EX": 8400}, peers=[], floors={})
     assert len(report.contradictions(found)) == is_noise * len(report.TOLD_APART)
 
 
@@ -81,9 +83,28 @@ def test_each_call_is_told_beside_set_ex_under_its_own_conditions():
         for many in PIPELINES
         for name, cost in costs.items()
     }
-    page = report.write("", QUICK, Results(commands=Commands(timed, costs, [], [])), 0.0)
+    page = report.write("", QUICK, Results(commands=Commands(timed, costs, [], {})), 0.0)
     rows = [line.split(" | ") for line in page.splitlines()]
     for call in LISTENED:
         (row,) = [row for row in rows if row[0] == f"| {call.name}" and len(row) > 4]
         multiple = costs[call.name] / costs[SET_EX.on(call.setup).name]
         assert {cell.strip("| ") for cell in row[2::2]} == {f"{multiple:.2f}"}
+
+
+def test_the_pages_tell_what_was_measured():
+    run, waits = record.read(Everything), record.read(Waits)
+    pages = {
+        "benchmarks": report.write(run.server, run.scale, run.results, run.load),
+        "waiting": report.waiting(waits.server, waits.size, waits.found, waits.load),
+    }
+    for name, page in pages.items():
+        text = (REPOSITORY / f"docs/{name}.md").read_text()
+        assert text == page, "run benches/run.py --redraw"
+
+
+@pytest.mark.parametrize("kind", [Everything, Waits])
+def test_what_was_measured_is_kept_as_it_is(kind, tmp_path, monkeypatch):
+    run = record.read(kind)
+    record.write(run, tmp_path)
+    monkeypatch.setattr(record, "FOLDER", tmp_path)
+    assert record.read(kind) == run

@@ -16,9 +16,9 @@ from bench.decisions import (
     CLIENTS,
     HOT,
     OWN,
-    SECONDS,
     TIGHT,
     TIGHT_CLIENTS,
+    TIGHT_SECONDS,
     Cost,
     Decisions,
 )
@@ -26,7 +26,7 @@ from bench.growth import Growth
 from bench.memory import Memory
 from bench.openloop import OpenLoop
 from bench.valgrind import PIPELINE
-from bench.waiting import JOB_MS, PLACES, WAYS, WORKERS, Waiting
+from bench.waiting import JOB_MS, PLACES, SHARES, WAYS, WORKERS, Waiting
 
 mpl.rcParams |= {
     "svg.hashsalt": "redis-ratelimit",
@@ -46,6 +46,8 @@ BLUE, ORANGE, GREEN, PURPLE, GREY = "#0072B2", "#E69F00", "#009E73", "#CC79A7", 
 COLOURS = dict(zip(APPROACHES, (BLUE, ORANGE, GREEN, PURPLE), strict=True))
 STYLES = ((GREEN, "D"), (BLUE, "o"), (PURPLE, "^"), (ORANGE, "s"), (GREY, "v"))
 MARKERS = dict(zip(APPROACHES, "osD^", strict=True))
+# A line that another one lies on is wider than that, so that it is seen beneath.
+WIDTHS = (4.5, 2, 2.4, 1)
 
 
 class Charts:
@@ -56,11 +58,12 @@ class Charts:
         self._folder.mkdir(parents=True, exist_ok=True)
         self._server = server
 
-    def _save(self, figure: Figure, name: str, title: str) -> None:
+    def _save(self, figure: Figure, name: str, title: str, bottom: float = 0.03) -> None:
+        """`bottom` is left free, of the height, for the note and what stands above it."""
         figure.suptitle(title, x=0.01, ha="left")
         note = f"{self._server}, all measured in one run. Ratios count, not absolute times."
         figure.text(0.01, 0.005, note, fontsize=8.5, color="#555555")
-        figure.tight_layout(rect=(0, 0.03, 1, 1))
+        figure.tight_layout(rect=(0, bottom, 1, 1))
         figure.savefig(self._folder / f"{name}.svg", metadata={"Date": None})
 
     def decisions(self, found: Decisions) -> None:
@@ -93,14 +96,14 @@ class Charts:
             [(name, one.granted, f"{one.granted:,}") for name, one in granted.items()],
             list(COLOURS.values()),
         )
-        at_most = TIGHT.at_most(SECONDS)
+        at_most = TIGHT.at_most(TIGHT_SECONDS)
         axes.axvline(at_most, color="black", linestyle="--", linewidth=1.2)
         _plain(axes.xaxis)
         axes.set_xlabel(f"requests let in; dashed: the {at_most} that the limit allows")
         self._save(
             figure,
             "over-grant",
-            f"What {TIGHT_CLIENTS} clients get out of one bucket in {SECONDS} seconds: "
+            f"What {TIGHT_CLIENTS} clients get out of one bucket in {TIGHT_SECONDS} seconds: "
             f"burst {TIGHT.capacity}, {TIGHT.refill} a second",
         )
 
@@ -115,13 +118,15 @@ class Charts:
         figure = Figure(figsize=(10, 4.4))
         panels = figure.subplots(1, 2, sharey=True)
         for axes, keys in zip(panels, (HOT, OWN), strict=True):
-            for approach in APPROACHES:
+            for approach, width in zip(APPROACHES, WIDTHS, strict=True):
                 values = [of(found.costs[approach, keys, clients]) for clients in CLIENTS]
                 axes.plot(
                     CLIENTS,
                     values,
                     color=COLOURS[approach],
                     marker=MARKERS[approach],
+                    linewidth=width,
+                    markersize=4 + 1.5 * width,
                     label=approach,
                 )
             axes.set_title(keys, loc="left")
@@ -174,15 +179,19 @@ class Charts:
             ratios = [of[call] / of[to] for _, call, to in pairs]
             places = [place + (number - 0.5) * height for place in range(len(pairs))]
             drawn = axes.barh(places, ratios, height=height, color=colour, label=what)
-            axes.bar_label(drawn, [f"{ratio:.2f}" for ratio in ratios], padding=4, fontsize=8)
+            # The box keeps the dashed line out of the number.
+            box = {"fc": "white", "ec": "none", "pad": 0.3}
+            labels = [f"{ratio:.2f}" for ratio in ratios]
+            axes.bar_label(drawn, labels, padding=4, fontsize=8, bbox=box, zorder=3)
         axes.set_yticks(range(len(pairs)), [head for head, _, _ in pairs])
         axes.tick_params(axis="y", length=0)
         axes.grid(visible=False, axis="y")
         axes.invert_yaxis()
-        axes.margins(x=0.12)
+        axes.margins(x=0.12, y=0.01)
         axes.axvline(1, color="black", linestyle="--", linewidth=1.2)
         axes.set_xlabel(label)
-        axes.legend(loc="lower right")
+        # Above the bars, whatever their length.
+        axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=len(measures), borderaxespad=0.2)
         self._save(figure, name, title)
 
     def openloop(self, found: OpenLoop) -> None:
@@ -191,9 +200,17 @@ class Charts:
         styles = {SET_EX: (GREY, "s"), ADMITTED: (BLUE, "o"), LUA_BUCKET: (ORANGE, "D")}
         titles = {"p50_ms": "median", "p99_ms": "99 of 100 are faster"}
         for axes, (part, title) in zip(panels, titles.items(), strict=True):
-            for call, (colour, marker) in styles.items():
+            for (call, (colour, marker)), width in zip(styles.items(), WIDTHS[:3], strict=True):
                 values = [found.latencies[call.name, rate, part] for rate in openloop.RATES]
-                axes.plot(openloop.RATES, values, color=colour, marker=marker, label=call.name)
+                axes.plot(
+                    openloop.RATES,
+                    values,
+                    color=colour,
+                    marker=marker,
+                    linewidth=width,
+                    markersize=4 + 1.5 * width,
+                    label=call.name,
+                )
             axes.set_title(title, loc="left")
             axes.set_yscale("log")
             _plain(axes.xaxis)
@@ -212,6 +229,7 @@ class Charts:
         figure = Figure(figsize=(9, 5.2))
         axes = figure.subplots()
         _bars(axes, bars, colours)
+        _plain(axes.xaxis)
         axes.set_xlabel("bytes for one user, key name and expiry included")
         self._save(figure, "memory", f"Memory for one user, with {found.keys:,} of them")
 
@@ -252,11 +270,8 @@ class Charts:
         calls.set_xlabel("to get a place and to give it back")
         for name, run in found.runs.items():
             style = {"color": colours[name], "label": name}
-            last = len(run.waits) - 1
-            shares = [step / 2 for step in range(201)]
             # Some have a place within less than a log scale is to show.
-            times = [max(run.waits[round(share / 100 * last)], 0.1) for share in shares]
-            waits.plot(times, shares, **style)
+            waits.plot([max(wait, 0.1) for wait in run.waits], SHARES, **style)
             jobs.plot(range(1, len(run.jobs) + 1), run.jobs, **style)
         waits.set_xscale("log")
         _plain(waits.xaxis)
@@ -267,9 +282,15 @@ class Charts:
         jobs.set_xlabel("workers, by how many jobs they got")
         jobs.set_ylabel("jobs")
         jobs.set_ylim(bottom=0)
-        jobs.legend()
+        # Below both, as in each corner of a panel there is a line.
+        figure.legend(
+            *jobs.get_legend_handles_labels(),
+            loc="lower center",
+            bbox_to_anchor=(0.5, 0.03),
+            ncols=len(ways),
+        )
         title = f"{WORKERS} workers on a pool of {PLACES}, jobs of {JOB_MS} ms"
-        self._save(figure, "waiting", title)
+        self._save(figure, "waiting", title, bottom=0.07)
 
 
 def _lines(

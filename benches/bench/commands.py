@@ -9,7 +9,6 @@ from pathlib import Path
 
 from bench import floor, valgrind
 from bench.calls import ALL, Call, Peer, prepare
-from bench.floor import Floor
 from bench.load import CONNECTIONS, Benchmark, pin
 from bench.scale import Scale
 from bench.servers import Measured, serving
@@ -21,10 +20,13 @@ PIPELINES = [1, 16, 100]
 
 @dataclass(frozen=True)
 class Timed:
-    """Of one call. The server's time is of all its threads, its children left out."""
+    """Of one call. The server's time is of all its threads, its children left out.
 
-    calls_per_second: float
-    server_ns: float
+    None in benches/measured/ is what nobody has kept of a run before there was that folder.
+    """
+
+    calls_per_second: float | None
+    server_ns: float | None
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,8 @@ class Commands:
     instructions: dict[str, float]
     # The names of the calls of modules that the user has named.
     peers: list[str]
-    floors: list[Floor]
+    # By the name of a call that computes nothing, ours that do all that it does.
+    floors: dict[str, list[str]]
 
     def server_ns(self, pipeline: int) -> dict[str, float]:
         """By the call's name, when so many are sent at a time."""
@@ -52,7 +55,8 @@ def measure(binary: Binary, scale: Scale, peers: Iterable[Peer]) -> Commands:
         if valgrind.is_there():
             counting = [*calls, *(one.call for one in floors)]
             counted = valgrind.instructions(binary, counting, scale.servers)
-    return Commands(timed, counted, [call.name for call in peer_calls], floors)
+    beside = {one.call.name: [ours.name for ours in one.ours] for one in floors}
+    return Commands(timed, counted, [call.name for call in peer_calls], beside)
 
 
 def _timed(binary: Binary, calls: list[Call], scale: Scale) -> dict[tuple[str, int], Timed]:

@@ -26,29 +26,19 @@ class Goal:
     goal: str
     measured: str
     is_met: bool
-    # The same, had the command computed nothing; if that was measured.
-    at_best: str = ""
 
 
-def _at_most(what: str, goal: float, measured: float, at_best: float | None = None) -> Goal:
-    best = "" if at_best is None else f"{at_best:.2f}"
-    return Goal(what, f"{goal:g}", f"{measured:.2f}", measured <= goal, best)
+def _at_most(what: str, goal: float, measured: float) -> Goal:
+    return Goal(what, f"{goal:g}", f"{measured:.2f}", measured <= goal)
 
 
 def of_commands(found: Commands) -> Iterator[Goal]:
     """In instructions, the goals of the file that `make bench-check` reads; and in time."""
     if counted := found.instructions:
-        # Of a command that computes nothing, in the place of each of ours that has one.
-        nothing = {
-            one.name: counted[floor.call.name] for floor in found.floors for one in floor.ours
-        }
         wanted = [budget for budget in budgets.load().budgets if budget.goal is not None]
         for verdict in budgets.compare(wanted, counted):
-            call, to = verdict.budget.call, verdict.budget.to
-            best = nothing[call] / counted[to] if call in nothing else None
-            yield _at_most(
-                f"instructions of {call}, x {to}", verdict.budget.goal, verdict.ratio, best
-            )
+            what = f"instructions of {verdict.budget.call}, x {verdict.budget.to}"
+            yield _at_most(what, verdict.budget.goal, verdict.ratio)
     of = found.server_ns(PIPELINE)
     for name, goal in TIME_TO_SET_EX.items():
         yield _at_most(

@@ -24,7 +24,6 @@ from bench.decisions import (
     APPROACHES,
     CLIENTS,
     HOT,
-    OWN,
     TIGHT,
     TIGHT_CLIENTS,
     TIGHT_SECONDS,
@@ -98,7 +97,7 @@ def contradictions(found: Commands) -> list[str]:
 # They have a table of their own.
 LISTENERS = {call.name for call in LISTENED}
 # One at a time, a call is mostly the reading and writing of its connection, and chance: that time
-# is not shown.
+# says nothing.
 TOLD_APART = [many for many in PIPELINES if many > 1]
 FAR_FEWER, MORE_TIME = 0.6, 1.15
 
@@ -142,27 +141,22 @@ def _goals(results: Results) -> dict[str, str]:
         *(goals.of_persistence(results.persistence) if results.persistence else []),
         *(goals.of_growth(results.growth) if results.growth else []),
     ]
-    rows = [[one.what, one.goal, one.measured, one.at_best] for one in found]
-    missed = [
-        f"* {one.what}: {one.measured}, and not {one.goal}." for one in found if not one.is_met
-    ]
-    return {
-        "goals": _table("what| at most:| measured:| if it computed nothing:", rows),
-        "missed": "\n".join(["Not met:", "", *missed]) if missed else "All of them are met.",
-    }
+    missed = [[one.what, one.goal, one.measured] for one in found if not one.is_met]
+    if not missed:
+        return {"goals": f"All {len(found)} are met."}
+    table = _table("what| at most:| measured:", missed)
+    return {"goals": f"Of {len(found)} goals these are not met:\n\n{table}"}
 
 
 def _openloop(found: OpenLoop, scale: Scale) -> str:
+    def told(call: str, rate: int) -> str:
+        return ", ".join(_number(found.latencies[call, rate, part]) for part in openloop.PARTS)
+
     rows = [
-        [
-            f"{rate:,}",
-            call.name,
-            *(_number(found.latencies[call.name, rate, part]) for part in openloop.PARTS),
-        ]
+        [f"{rate:,}", *(told(call.name, rate) for call in openloop.CALLS)]
         for rate in openloop.RATES
-        for call in openloop.CALLS
     ]
-    heads = "requests a second:| call| median, ms:| 99%, ms:| 99.9%, ms:"
+    heads = "requests a second:" + "".join(f"| {call.name}:" for call in openloop.CALLS)
     return _text(
         "openloop",
         connections=CONNECTIONS,
@@ -195,7 +189,6 @@ def _decisions(found: Decisions) -> str:
         "decisions",
         most=max(CLIENTS),
         hot=_decision_costs(found, HOT),
-        own=_decision_costs(found, OWN),
         clients=TIGHT_CLIENTS,
         capacity=TIGHT.capacity,
         refill=TIGHT.refill,
@@ -208,13 +201,18 @@ def _decisions(found: Decisions) -> str:
 
 def _decision_costs(found: Decisions, keys: str) -> str:
     rows = [
-        [f"{clients}", approach, *map(_number, vars(found.costs[approach, keys, clients]).values())]
+        [
+            f"{clients}",
+            approach,
+            *map(_number, (cost.microseconds, cost.commands, cost.median_ms, cost.p99_ms)),
+        ]
         for clients in CLIENTS
         for approach in APPROACHES
+        for cost in [found.costs[approach, keys, clients]]
     ]
     return _table(
         "clients:| approach| microseconds a decision:| Redis calls a decision:| median, ms:"
-        "| 99th percentile, ms:| server CPU, microseconds a decision:",
+        "| 99th percentile, ms:",
         rows,
     )
 
@@ -224,34 +222,33 @@ def _commands(found: Commands) -> str:
     listened = [call.name for call in LISTENED]
     # Each beside SET EX under its own conditions.
     bases = [SET_EX.on(call.setup).name for call in LISTENED]
-    speeds = [
-        [name, *(f"{found.timed[name, many].calls_per_second:,.0f}" for many in PIPELINES)]
-        for name in names
-    ]
+    speeds = [f"{found.timed[name, PIPELINE].calls_per_second:,.0f}" for name in names]
     return _text(
         "commands",
         connections=CONNECTIONS,
-        costs=_costs(found, names, [SET_EX.name] * len(names)),
-        speeds=_table("call" + "".join(f"| pipeline of {many}:" for many in PIPELINES), speeds),
+        pipeline=PIPELINE,
+        costs=_costs(found, names, [SET_EX.name] * len(names), speeds),
         listened=_costs(found, listened, bases),
         floors=_floors(found),
         lua=_against_lua(found),
     )
 
 
-def _costs(found: Commands, names: list[str], bases: list[str]) -> str:
+def _costs(found: Commands, names: list[str], bases: list[str], speeds: Iterable[str] = ()) -> str:
     heads = "call"
     columns = []
     if found.instructions:
         heads += "| instructions:| x SET EX:"
         columns.append(found.instructions)
-    for many in TOLD_APART:
-        heads += f"| server ns, pipeline of {many}:| x SET EX:"
-        columns.append(found.server_ns(many))
+    heads += "| server CPU time, ns:| x SET EX:"
+    columns.append(found.server_ns(PIPELINE))
     rows = []
     for name, base in zip(names, bases, strict=True):
         cells = [(f"{of[name]:,.0f}", f"{of[name] / of[base]:.2f}") for of in columns]
         rows.append([name, *(cell for pair in cells for cell in pair)])
+    if speeds:
+        heads += "| calls a second:"
+        rows = [[*row, speed] for row, speed in zip(rows, speeds, strict=True)]
     return _table(heads, rows)
 
 
@@ -261,15 +258,15 @@ def _floors(found: Commands) -> str:
     of = found.instructions
     rows = [
         [
-            floor.call.name,
-            f"{of[floor.call.name]:,.0f}",
-            f"{of[floor.call.name] / of[SET_EX.name]:.2f}",
-            ours.name,
-            f"{of[ours.name]:,.0f}",
-            f"{of[ours.name] - of[floor.call.name]:,.0f}",
+            floor,
+            f"{of[floor]:,.0f}",
+            f"{of[floor] / of[SET_EX.name]:.2f}",
+            name,
+            f"{of[name]:,.0f}",
+            f"{of[name] - of[floor]:,.0f}",
         ]
-        for floor in found.floors
-        for ours in floor.ours
+        for floor, ours in found.floors.items()
+        for name in ours
     ]
     return _table(
         "computes nothing| instructions:| x SET EX:| beside it| instructions:| the module's own:",
@@ -281,15 +278,15 @@ def _against_lua(found: Commands) -> str:
     heads = "command| in Lua"
     columns = []
     if found.instructions:
-        heads += "| instructions:| in Lua:| Lua, times as many:"
+        heads += "| instructions:| times as many:"
         columns.append(found.instructions)
-    heads += f"| server ns, pipeline of {PIPELINE}:| in Lua:| Lua, times as long:"
+    heads += "| server CPU time, ns:| times as long:"
     columns.append(found.server_ns(PIPELINE))
     rows = []
     for ours, lua in AGAINST_LUA:
         pairs = [(of[ours.name], of[lua.name]) for of in columns]
-        cells = [(f"{a:,.0f}", f"{b:,.0f}", f"{b / a:.1f}") for a, b in pairs]
-        rows.append([ours.name, lua.name, *(cell for three in cells for cell in three)])
+        cells = [(f"{b:,.0f}", f"{b / a:.1f}") for a, b in pairs]
+        rows.append([ours.name, lua.name, *(cell for two in cells for cell in two)])
     return _table(heads, rows)
 
 
@@ -327,8 +324,9 @@ def waiting(server: str, size: Size, found: Waiting, load: float) -> str:
     full = [
         [
             name,
-            f"{way.jobs_per_second:,.0f}",
             f"{way.in_use:.0%}",
+            f"{way.jobs_per_second:,.0f}",
+            f"{PLACES * way.in_use / way.jobs_per_second * 1000:.1f}",
             f"{way.calls_per_job:.2f}",
             f"{way.server_us_per_job:.0f}",
         ]
@@ -345,7 +343,6 @@ def waiting(server: str, size: Size, found: Waiting, load: float) -> str:
         ]
         for name, way in ways.items()
     ]
-    none = found.release_us[0]
     releases = [[f"{count:,}", f"{us:.0f}"] for count, us in found.release_us.items()]
     return _text(
         "waiting",
@@ -359,18 +356,17 @@ def waiting(server: str, size: Size, found: Waiting, load: float) -> str:
         rounds=size.rounds,
         seconds=f"{size.seconds:g}",
         apart=APART_MS,
-        none=f"{none:.0f}",
         full=_table(
-            "how a worker waits| jobs a second:| pool in use:| calls a job:"
+            "how a worker waits| pool in use:| jobs a second:| a job took, ms:| calls a job:"
             "| server CPU, microseconds a job:",
             full,
         ),
         turns=_table(
-            "how a worker waits| median, ms:| 99th percentile, ms:| longest, ms:| were overtaken:"
+            "how a worker waits| median, ms:| 99th percentile, ms:| longest, ms:| overtaken:"
             "| fewest jobs of a worker:| most:| Jain's index:",
             turns,
         ),
-        releases=_table("who wait:| server CPU, microseconds:", releases),
+        releases=_table("waiting callers:| server CPU, microseconds:", releases),
     )
 
 

@@ -72,11 +72,16 @@ class Way:
     server_us_per_job: float
 
 
+# In percent, by halves.
+SHARES = [step / 2 for step in range(201)]
+
+
 @dataclass(frozen=True)
 class Run:
     way: Way
-    # From asking to having, in milliseconds; and the jobs of each worker. Sorted.
+    # From asking to having, in milliseconds: the least at each of SHARES of all waits.
     waits: list[float]
+    # Of each worker. Sorted.
     jobs: list[int]
 
 
@@ -163,7 +168,9 @@ class _Pool:
             worker.transport.abort()
         if self.error is not None:
             raise self.error
-        return Run(way, _waits(self._all_turns(), now), jobs)
+        waits = _waits(self._all_turns(), now)
+        shares = [waits[round(share / 100 * (len(waits) - 1))] for share in SHARES]
+        return Run(way, shares, jobs)
 
     def _calls(self) -> int:
         told = self.server.admin.info("ratelimit_commands")

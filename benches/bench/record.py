@@ -1,0 +1,94 @@
+"""What was measured, as JSON: pages and charts can be written anew without measuring again."""
+
+import json
+from dataclasses import dataclass, fields, is_dataclass
+from pathlib import Path
+from types import UnionType
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+
+from bench.report import Results
+from bench.scale import Scale
+from bench.waiting import Size, Waiting
+
+FOLDER = Path(__file__).parents[1] / "measured"
+
+
+@dataclass(frozen=True)
+class Everything:
+    """A run of `make bench`."""
+
+    server: str
+    # How many other programs were at work when it began.
+    load: float
+    scale: Scale
+    results: Results
+
+
+@dataclass(frozen=True)
+class Waits:
+    """A run of `make bench-waiting`."""
+
+    server: str
+    load: float
+    size: Size
+    found: Waiting
+
+
+Kind = TypeVar("Kind", Everything, Waits)
+FILES = {Everything: "benchmarks.json", Waits: "waiting.json"}
+
+
+def write(run: Everything | Waits, folder: Path) -> Path:
+    path = folder / FILES[type(run)]
+    path.write_text(_written(_told(run)) + "\n")
+    return path
+
+
+def _written(told: Any, indent: str = "") -> str:
+    """As JSON, with a line for each entry that is short or has nothing within it."""
+    line = json.dumps(told)
+    if not isinstance(told, dict | list) or len(line) < 100:
+        return line
+    within = indent + " "
+    if isinstance(told, dict):
+        parts = [f"{json.dumps(name)}: {_written(each, within)}" for name, each in told.items()]
+    elif any(isinstance(each, dict | list) for each in told):
+        parts = [_written(each, within) for each in told]
+    else:
+        return line
+    text = f",\n{within}".join(parts)
+    return f"{line[0]}\n{within}{text}\n{indent}{line[-1]}"
+
+
+def read(kind: type[Kind]) -> Kind:
+    """What docs/ shows."""
+    return _read(kind, json.loads((FOLDER / FILES[kind]).read_text()))
+
+
+def _told(value: Any) -> Any:
+    if is_dataclass(value):
+        return {field.name: _told(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, dict):
+        # JSON knows no tuples as names, and no numbers.
+        return [[_told(name), _told(each)] for name, each in value.items()]
+    if isinstance(value, list | tuple):
+        return [_told(each) for each in value]
+    return value
+
+
+def _read(kind: Any, told: Any) -> Any:
+    if is_dataclass(kind):
+        of = get_type_hints(kind)
+        return kind(**{name: _read(of[name], each) for name, each in told.items()})
+    origin, of = get_origin(kind), get_args(kind)
+    if origin is UnionType:
+        (some,) = (each for each in of if each is not type(None))
+        return None if told is None else _read(some, told)
+    if origin is dict:
+        return {_read(of[0], name): _read(of[1], each) for name, each in told}
+    if origin is list:
+        return [_read(of[0], each) for each in told]
+    if origin is tuple:
+        kinds = of if len(of) == len(told) and of[-1] is not ... else of[:1] * len(told)
+        return tuple(_read(each, one) for each, one in zip(kinds, told, strict=True))
+    return told
