@@ -168,14 +168,7 @@ def draw_lane(lane: Lane, axes: Axes) -> None:
         lane.denied, [top * 1.12] * len(lane.denied), marker="|", s=60, color=RED, label="denied"
     )
     axes.set_title(f"{lane.title}: {lane.lesson}", loc="left", fontsize=10, fontweight="bold")
-    axes.text(
-        END,
-        LIMIT * 1.05,
-        f"most in a window: {lane.most_in_a_window}",
-        ha="right",
-        va="bottom",
-        fontsize=8,
-    )
+    axes.set_title(f"most in a window: {lane.most_in_a_window}", loc="right", fontsize=9)
     axes.set(xlim=(0, END), ylim=(0, top * 1.25), yticks=[0, LIMIT, 2 * LIMIT])
     axes.spines[["top", "right"]].set_visible(False)
 

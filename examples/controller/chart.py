@@ -51,8 +51,9 @@ def draw(runs: dict[str, list[Second]], server: str, path: Path) -> None:
         rows[:, 0], ("requests a second", "p99, milliseconds\n(log scale)", "scale"), strict=True
     ):
         axes.set_ylabel(label)
-    for axes in rows[:2, 0]:
-        axes.legend(loc="lower right" if axes is rows[0, 0] else "upper left", fontsize=9)
+    # Below all of them: lines cross every corner of a panel.
+    handles = [each for axes in rows[:2, 0] for each in axes.get_legend_handles_labels()[0]]
+    figure.legend(handles=handles, loc="outside lower right", ncols=len(handles), fontsize=9)
     for axes in rows[-1]:
         axes.set_xlabel("seconds")
     figure.suptitle(
@@ -72,11 +73,13 @@ def draw_run(seconds: list[Second], rates: Axes, latency: Axes, scale: Axes) -> 
     instants = [at / 10 for at in range(END * 10)]
     rates.plot(instants, [capacity(at) for at in instants], color=BLACK, linestyle="--",
                linewidth=1.2, label="what the backend can do")  # fmt: skip
-    rates.plot(times, [one.offered for one in seconds], color=GREY, label="offered")
+    # Wider than what is admitted, which lies on it while nothing is denied.
+    rates.plot(times, [one.offered for one in seconds], color=GREY, linewidth=4, alpha=0.5,
+               solid_joinstyle="round", label="offered")  # fmt: skip
     rates.plot(times, [one.admitted for one in seconds], color=BLUE, label="admitted")
     rates.set_ylim(bottom=0)
     latency.plot(times, [one.p99_ms for one in seconds], color=ORANGE, label="p99")
-    latency.axhline(TARGET_MS, color=BLACK, linestyle="--", linewidth=1.2, label="target")
+    latency.axhline(TARGET_MS, color=BLACK, linestyle=":", linewidth=1.4, label="target")
     latency.set_yscale("log")
     latency.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
     latency.minorticks_off()
