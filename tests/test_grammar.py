@@ -1,6 +1,6 @@
 """What a server answers, and does not do, if a call has wrong words.
 
-Which words are wrong is specified in core/src/spec/tests.rs.
+Which words are wrong is specified in core/src/syntax/tests.rs.
 """
 
 import pytest

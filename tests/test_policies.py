@@ -1,6 +1,6 @@
 """Policies on a server: set, read, scaled and deleted by name, and what a call on them then finds.
 
-Which words make a policy is specified in core/src/spec/policy/tests.rs, and what servers agree on
+Which words make a policy is specified in core/src/syntax/policy/tests.rs, and what servers agree on
 in core/src/policy/tests.rs. How they last is in test_policy_persistence.py.
 """
 

@@ -1,4 +1,4 @@
-"""Slips that people make, and the exact answers: core/src/spec/slips.txt, here from a server.
+"""Slips that people make, and the exact answers: core/src/syntax/slips.txt, here from a server.
 
 What only a server can answer is below: the wrong kind of key, a policy that there is not, and words
 that are missing where the server counts them.
@@ -14,7 +14,7 @@ from support.server import Server
 
 Start = Callable[..., Server]
 
-TABLE = Path(__file__).parents[1] / "core/src/spec/slips.txt"
+TABLE = Path(__file__).parents[1] / "core/src/syntax/slips.txt"
 
 
 def slips() -> list[tuple[str, str]]:

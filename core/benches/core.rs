@@ -3,8 +3,8 @@
 #![allow(missing_docs, reason = "a bench is no library")]
 
 use divan::{Bencher, black_box};
-use ratelimit_core::args::Args;
-use ratelimit_core::spec::Asked;
+use ratelimit_core::syntax::Asked;
+use ratelimit_core::wire::args::Args;
 use ratelimit_core::{Ask, Limit, Span, Timestamp, Usage, look, with_limit};
 use std::any::Any;
 

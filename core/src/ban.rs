@@ -6,8 +6,8 @@
 //! may be a thousand people. Cost: 32 bytes, and the only write that a denied call makes, at most `strikes` times in a
 //! window.
 
-use crate::codec::{Decoder, Encoder};
-use crate::{Period, Span, Timestamp};
+use crate::number::{Period, Span, Timestamp};
+use crate::wire::codec::{Decoder, Encoder};
 
 /// When a key is banned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

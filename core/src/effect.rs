@@ -11,14 +11,14 @@
 //! It is read like a payload from disk: any client might send it, so it can make no state that no command could
 //! have made, nor a key without an expiry.
 
-use crate::Usage;
-use crate::codec::{Decoder, Encoder};
 use crate::expiry::LATEST_EXPIRY;
+use crate::limit::Usage;
+use crate::wire::codec::{Decoder, Encoder};
 
 /// An effect as text. Short ones, all but those of logs and lease tables, need no memory of their own.
 ///
 /// ```
-/// use ratelimit_core::bucket::BucketUsage;
+/// use ratelimit_core::algorithm::bucket::BucketUsage;
 /// use ratelimit_core::effect::{Effect, Text};
 ///
 /// let deletion = Text::deletion::<BucketUsage>();

@@ -4,7 +4,8 @@
 //! the arithmetic of a call. So an expiry has room to be late, an eighth of the recovery and a second, is left alone
 //! within it, and moves as far as it may when it must, to have to move again as late as possible.
 
-use super::{Recovery, Span, Timestamp};
+use crate::limit::Recovery;
+use crate::number::{Span, Timestamp};
 
 /// The latest expiry that a key can have, in milliseconds since the epoch: beyond what any limit can ask for (the last
 /// instant, the longest wait, an eighth of it and a second), and far from overflow in the server.

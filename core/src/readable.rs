@@ -4,8 +4,8 @@
 //! can have made. So whoever makes a change can be held to this: a debug build of the module holds every change of a
 //! key to it, and so do the fuzz targets.
 
-use crate::Usage;
 use crate::effect::{Effect, Fields, Text};
+use crate::limit::Usage;
 use std::fmt;
 
 /// What could not be read.

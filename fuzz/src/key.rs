@@ -2,11 +2,11 @@
 //! held to after each. A replica follows by what it is told.
 
 use crate::laws::{Fields, fields};
+use ratelimit_core::composite::{AnyUsage, Held, PartsUsage, Seen, Single};
 use ratelimit_core::effect::{Effect, Text};
 use ratelimit_core::expiry::Expiry;
-use ratelimit_core::parts::{AnyUsage, Held, PartsUsage, Seen, Single};
 use ratelimit_core::readable;
-use ratelimit_core::spec::{Asked, Call, Spec};
+use ratelimit_core::syntax::{Asked, Call, Spec};
 use ratelimit_core::{Limit, Span, Timestamp, Usage, with_limit};
 
 /// Runs `$body` with `$usage` as the usage in `$any`.

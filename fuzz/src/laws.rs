@@ -1,11 +1,11 @@
 //! The laws that every target holds the core to.
 
-use ratelimit_core::args::Args;
-use ratelimit_core::codec::{Decoder, Encoder};
+use ratelimit_core::composite::{Held, PartsUsage, Seen};
 use ratelimit_core::effect::{Effect, Text};
-use ratelimit_core::error::Error;
-use ratelimit_core::parts::{Held, PartsUsage, Seen};
-use ratelimit_core::spec::{AnyLimit, Call, Counts, MAX_SPECS, Policy};
+use ratelimit_core::syntax::{AnyLimit, Call, Counts, MAX_SPECS, Policy};
+use ratelimit_core::wire::args::Args;
+use ratelimit_core::wire::codec::{Decoder, Encoder};
+use ratelimit_core::wire::error::Error;
 use ratelimit_core::{Amount, Ask, Change, Decision, Limit, Look, Span, Timestamp, Usage, Verdict, look};
 
 /// The fields of a usage, as an RDB payload has them.

@@ -4,7 +4,7 @@ use crate::redis::{self, Redis};
 use crate::reply::Reply;
 use ratelimit_core::args::Args;
 use ratelimit_core::error::Error;
-use ratelimit_core::top::Query;
+use ratelimit_core::syntax::heavy_hitters::Query;
 
 /// `RL.TOP [COUNT count] [SINCE duration] [RESET]`
 pub fn top(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {

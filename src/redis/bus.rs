@@ -3,7 +3,7 @@
 //! A record that a command has changed is sent to every node at once, on the cluster's own bus. That has no
 //! acknowledgement and does not send again. So about once a second each primary sends its digest, a number for each
 //! group of names; whoever differs in a group asks the sender for it, and is sent the group's records. Merging is the
-//! same in any order and any number of times (`policy.rs` of the core), so this ends in one table.
+//! same in any order and any number of times (`policy/` of the core), so this ends in one table.
 //!
 //! Only primaries send, ask and apply; their replicas are told by replication, as of any other change, what has become of
 //! the policy. A message has at most 64 KiB.

@@ -1,6 +1,6 @@
 //! How long policies last: in snapshots, in the AOF, on replicas.
 //!
-//! A policy is no key. It travels as a record (`policy.rs` of the core says in which form) that says what it has become
+//! A policy is no key. It travels as a record (`policy/` of the core says in which form) that says what it has become
 //! and when. A replica takes what its primary says, in the order in which it comes, and a load what the disk says: neither
 //! compares stamps.
 //!

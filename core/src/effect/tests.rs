@@ -1,9 +1,10 @@
 use super::*;
-use crate::bucket::BucketUsage;
-use crate::calls::{millionths, us};
-use crate::leases::{Concurrency, ConcurrencyUsage};
-use crate::log::SlidingLogUsage;
-use crate::{Limit, Period, Span};
+use crate::algorithm::bucket::BucketUsage;
+use crate::algorithm::leases::{Concurrency, ConcurrencyUsage};
+use crate::algorithm::log::SlidingLogUsage;
+use crate::limit::Limit;
+use crate::number::{Period, Span};
+use crate::testing::calls::{millionths, us};
 
 /// 1.5 units, of a second after the epoch.
 fn bucket() -> BucketUsage {

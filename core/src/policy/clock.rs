@@ -1,6 +1,6 @@
 //! A clock that is never set back.
 
-use crate::{Span, Timestamp};
+use crate::number::{Span, Timestamp};
 use std::cell::Cell;
 
 /// Counts on from where it was when the server's clock is set back, as soon as it is told a time: what was to end after a

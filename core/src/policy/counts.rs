@@ -1,7 +1,8 @@
 //! What has become of the calls on a policy: for operators, on this server alone.
 
-use crate::spec::Purpose;
-use crate::{Amount, Decision};
+use crate::limit::Decision;
+use crate::number::Amount;
+use crate::syntax::Purpose;
 use std::cell::Cell;
 
 /// How often what has become of calls.

@@ -8,10 +8,10 @@
 //! All other records keep the first form, so that the nodes of a cluster can be upgraded one by one.
 
 use super::stamp::{Horizon, Stamp};
-use crate::codec::{Decoder, Encoder};
 use crate::effect::{Fields, Text};
-use crate::name::MAX_NAME;
-use crate::{Amount, Period, Span, Timestamp};
+use crate::number::{Amount, Period, Span, Timestamp};
+use crate::wire::codec::{Decoder, Encoder};
+use crate::wire::name::MAX_NAME;
 
 /// The longest text of specs, in bytes. What this version can write is far shorter; it keeps those of later ones.
 pub const MAX_TEXT: usize = 16 * 1024;

@@ -4,8 +4,8 @@
 //! may have been met when a byte of a name has been read is a set of bits, and the next byte moves it by one: so each byte
 //! of a name costs a few words, whatever the pattern. (This is the Shift-And algorithm: Baeza-Yates and Gonnet, 1992.)
 
-use crate::error::{Error, MustBe};
-use crate::name::MAX_NAME;
+use crate::wire::error::{Error, MustBe};
+use crate::wire::name::MAX_NAME;
 
 /// The most bytes of a pattern: enough for every name, with each byte of it escaped.
 const MAX_PATTERN: usize = 1024;

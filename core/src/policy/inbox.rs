@@ -2,7 +2,7 @@
 
 use super::entry::{Entry, Record};
 use super::stamp::Horizon;
-use crate::{Span, Timestamp};
+use crate::number::{Span, Timestamp};
 use std::collections::BTreeMap;
 
 /// The most that waits, in bytes of records. What comes beyond that is dropped: the digests still differ, so it is asked

@@ -3,9 +3,9 @@
 use super::clock::SteadyClock;
 use super::entry::{Definition, Entry};
 use super::{Counts, Facts, Ruling, hash};
-use crate::args::Args;
-use crate::spec::Policy;
-use crate::{Amount, Span, Timestamp};
+use crate::number::{Amount, Span, Timestamp};
+use crate::syntax::Policy;
+use crate::wire::args::Args;
 use std::rc::Rc;
 
 /// What is known by one name.

@@ -1,7 +1,7 @@
 //! When something was written, and by whom; and which of that a server can believe.
 
-use crate::codec::{Decoder, Encoder};
-use crate::{Span, Timestamp};
+use crate::number::{Span, Timestamp};
+use crate::wire::codec::{Decoder, Encoder};
 
 /// When something was written, and by whom. The later of two stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]

@@ -3,7 +3,7 @@
 //! It goes on with the server's clock, but when that is set back, it goes on from where it is. So a deadline, once
 //! written, is right for ever: a clock gone back costs nothing, however many wait, and keeps nobody longer than it said.
 
-use crate::{Span, Timestamp};
+use crate::number::{Span, Timestamp};
 
 /// An instant of steady time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -81,7 +81,7 @@ impl SteadyClock {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::calls::us;
+    use crate::testing::calls::us;
     use proptest::collection::vec;
     use proptest::prelude::*;
 

@@ -1,10 +1,14 @@
 use super::*;
-use crate::args::Args;
-use crate::calls::{Key, call, peek, seen_at, units, us};
-use crate::leases::{self, ConcurrencyUsage};
-use crate::oracle::queue::{self as oracle, Answer, Answered, Patience, Pool};
-use crate::spec::{Behind, Block};
-use crate::{Ask, Decision, Span, Usage, Verdict};
+use crate::algorithm::leases;
+use crate::algorithm::leases::ConcurrencyUsage;
+use crate::evaluate::Ask;
+use crate::limit::{Decision, Usage, Verdict};
+use crate::number::Span;
+use crate::syntax::{Behind, Block};
+use crate::testing::calls::{Key, call, peek, seen_at, units, us};
+use crate::testing::oracle::queue as oracle;
+use crate::testing::oracle::queue::{Answer, Answered, Patience, Pool};
+use crate::wire::args::Args;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
@@ -331,7 +335,7 @@ fn who_waits_comes_before_who_comes_later() {
 
 #[test]
 fn while_others_wait_a_denial_says_when_there_would_be_room_and_a_millisecond_at_least() {
-    let limit = Concurrency::new(units(2), crate::calls::period("50us")).behind(true);
+    let limit = Concurrency::new(units(2), crate::testing::calls::period("50us")).behind(true);
     let mut key = Key::default();
     assert_eq!(key.call(&limit.behind(false).asked_by(b"alice"), 0, Ask::Take(units(2)))[0], 1);
     let wait = |micros, cost| peek(&limit.asked_by(b"bob"), &key.0, us(micros), Ask::Take(units(cost))).verdict;
@@ -387,7 +391,7 @@ fn a_look_overtakes_nobody_and_brings_no_limit() {
         (99, "go on", &["50 big"]),
     ]);
     // What takes nothing takes it from nobody.
-    let limit = Concurrency::new(Amount::ONE, crate::calls::period("50ms")).behind(true).asked_by(b"carol");
+    let limit = Concurrency::new(Amount::ONE, crate::testing::calls::period("50ms")).behind(true).asked_by(b"carol");
     let verdict = |cost| peek(&limit, &ConcurrencyUsage::default(), us(0), Ask::Take(cost)).verdict;
     assert_eq!(verdict(Amount::ZERO), Verdict::Allowed(Span::ZERO));
     assert_eq!(verdict(Amount::saturating(1)), Verdict::After(Span::MILLISECOND));
@@ -703,7 +707,7 @@ fn only_a_take_of_a_lease_is_a_claim() {
     };
     assert!(read("CONCURRENCY 4 30s alice"));
     assert!(!read("FIXED 4 30s"));
-    let numbers = Concurrency::new(units(4), crate::calls::period("30s"));
+    let numbers = Concurrency::new(units(4), crate::testing::calls::period("30s"));
     let of_leases = |ask| Claim::of(&Spec::of(AnyLimit::Concurrency(numbers), ask)).is_some();
     assert!(of_leases(Ask::Take(Amount::ONE)) && !of_leases(Ask::Force(Amount::ONE)));
 }

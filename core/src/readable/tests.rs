@@ -1,7 +1,8 @@
 use super::*;
-use crate::bucket::{Bucket, BucketUsage, Discipline};
-use crate::codec::{Decoder, Encoder};
-use crate::{Amount, Fact, Kind, Limit, Period, Span, Timestamp};
+use crate::algorithm::bucket::{Bucket, BucketUsage, Discipline};
+use crate::limit::{Fact, Kind, Limit};
+use crate::number::{Amount, Period, Span, Timestamp};
+use crate::wire::codec::{Decoder, Encoder};
 
 /// A bucket's number, whose writer and reader do not agree on some of them.
 #[derive(Clone, Debug, Default)]

@@ -6,12 +6,12 @@
 mod policies;
 
 use crate::laws::{assert_lawful, assert_wire};
-use ratelimit_core::args::{Args, KeyName};
-use ratelimit_core::error::Error;
 use ratelimit_core::queue::Claim;
-use ratelimit_core::spec::{
+use ratelimit_core::syntax::{
     self, AnyLimit, Asked, Behind, Block, CallOnKeys, Counts, MAX_ID, MAX_NAME, MAX_SPECS, OnKey, Purpose, Spec,
 };
+use ratelimit_core::wire::args::{Args, KeyName};
+use ratelimit_core::wire::error::Error;
 use ratelimit_core::with_limit;
 use ratelimit_core::{Amount, Ask, Limit, Timestamp};
 use std::mem::discriminant;
@@ -167,7 +167,7 @@ fn on_keys<'a>(words: &'a Vec<&'a [u8]>) -> Result<CallOnKeys<'a>, Error> {
 fn throttle<'a>(words: &'a Vec<&'a [u8]>) -> Result<Spec<'a>, Error> {
     let mut args = Args::new(words);
     args.key()?;
-    let (bucket, ask) = spec::throttle(&mut args)?;
+    let (bucket, ask) = syntax::throttle(&mut args)?;
     Ok(Spec::of(AnyLimit::Bucket(bucket), ask))
 }
 
@@ -175,7 +175,7 @@ fn throttle<'a>(words: &'a Vec<&'a [u8]>) -> Result<Spec<'a>, Error> {
 fn holders<'a>(words: &'a Vec<&'a [u8]>) -> Result<Vec<&'a [u8]>, Error> {
     let mut args = Args::new(words);
     args.key()?;
-    spec::holders(&mut args)
+    syntax::holders(&mut args)
 }
 
 /// What was read is refused in one line, or decides calls, and means the same when it is said by its own numbers.

@@ -4,16 +4,16 @@
 use crate::laws::{assert_lawful, assert_lawful_call};
 use arbitrary::{Arbitrary, Unstructured};
 use ratelimit_core::Timestamp;
-use ratelimit_core::args::Args;
-use ratelimit_core::bucket::BucketUsage;
-use ratelimit_core::fixed_window::FixedWindowUsage;
-use ratelimit_core::leases::ConcurrencyUsage;
-use ratelimit_core::log::SlidingLogUsage;
-use ratelimit_core::parts::PartsUsage;
+use ratelimit_core::algorithm::bucket::BucketUsage;
+use ratelimit_core::algorithm::fixed_window::FixedWindowUsage;
+use ratelimit_core::algorithm::leases::ConcurrencyUsage;
+use ratelimit_core::algorithm::log::SlidingLogUsage;
+use ratelimit_core::algorithm::sliding_window::SlidingWindowUsage;
+use ratelimit_core::algorithm::strict_window::StrictWindowUsage;
+use ratelimit_core::composite::PartsUsage;
 use ratelimit_core::policy::Scaling;
-use ratelimit_core::sliding_window::SlidingWindowUsage;
-use ratelimit_core::spec::{AnyLimit, Asked, Policy};
-use ratelimit_core::strict_window::StrictWindowUsage;
+use ratelimit_core::syntax::{AnyLimit, Asked, Policy};
+use ratelimit_core::wire::args::Args;
 
 /// A word, or some: what the grammar knows, a number that means something, or anything.
 #[derive(Arbitrary, Debug)]
@@ -153,7 +153,7 @@ pub fn run(data: &[u8]) {
             _ => asked,
         };
         let call = match asked {
-            Ok(Asked::One(spec)) => ratelimit_core::spec::Call::of_one(spec),
+            Ok(Asked::One(spec)) => ratelimit_core::syntax::Call::of_one(spec),
             Ok(Asked::Several(call)) => *call,
             Ok(Asked::Policy(_)) | Err(_) => continue,
         };

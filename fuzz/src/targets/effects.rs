@@ -2,15 +2,15 @@
 
 use crate::laws::assert_sound;
 use ratelimit_core::Usage;
-use ratelimit_core::bucket::BucketUsage;
+use ratelimit_core::algorithm::bucket::BucketUsage;
+use ratelimit_core::algorithm::fixed_window::FixedWindowUsage;
+use ratelimit_core::algorithm::leases::ConcurrencyUsage;
+use ratelimit_core::algorithm::log::SlidingLogUsage;
+use ratelimit_core::algorithm::sliding_window::SlidingWindowUsage;
+use ratelimit_core::algorithm::strict_window::StrictWindowUsage;
+use ratelimit_core::composite::PartsUsage;
 use ratelimit_core::effect::Effect;
 use ratelimit_core::expiry::LATEST_EXPIRY;
-use ratelimit_core::fixed_window::FixedWindowUsage;
-use ratelimit_core::leases::ConcurrencyUsage;
-use ratelimit_core::log::SlidingLogUsage;
-use ratelimit_core::parts::PartsUsage;
-use ratelimit_core::sliding_window::SlidingWindowUsage;
-use ratelimit_core::strict_window::StrictWindowUsage;
 
 pub fn run(data: &[u8]) {
     check::<BucketUsage>(data);

@@ -1,6 +1,6 @@
 //! Amounts, durations and counts from any bytes: refused, or read within a unit of each other and in range.
 
-use ratelimit_core::args::whole;
+use ratelimit_core::wire::args::whole;
 use ratelimit_core::{Amount, Period, Span};
 
 pub fn run(text: &[u8]) {

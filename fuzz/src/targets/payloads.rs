@@ -2,16 +2,16 @@
 
 use crate::laws::{Field, Fields, assert_lawful, assert_lawful_call, assert_sound};
 use arbitrary::{Arbitrary, Unstructured};
-use ratelimit_core::args::Args;
-use ratelimit_core::bucket::{Bucket, Discipline};
-use ratelimit_core::calendar::{Calendar, Offset};
-use ratelimit_core::fixed_window::FixedWindow;
-use ratelimit_core::leases::Concurrency;
-use ratelimit_core::log::SlidingLog;
-use ratelimit_core::parts::PartsUsage;
-use ratelimit_core::sliding_window::SlidingWindow;
-use ratelimit_core::spec::Asked;
-use ratelimit_core::strict_window::StrictWindow;
+use ratelimit_core::algorithm::bucket::{Bucket, Discipline};
+use ratelimit_core::algorithm::fixed_window::FixedWindow;
+use ratelimit_core::algorithm::fixed_window::calendar::{Calendar, Offset};
+use ratelimit_core::algorithm::leases::Concurrency;
+use ratelimit_core::algorithm::log::SlidingLog;
+use ratelimit_core::algorithm::sliding_window::SlidingWindow;
+use ratelimit_core::algorithm::strict_window::StrictWindow;
+use ratelimit_core::composite::PartsUsage;
+use ratelimit_core::syntax::Asked;
+use ratelimit_core::wire::args::Args;
 use ratelimit_core::{Amount, Ask, Kind, Limit, Period, Timestamp, Usage};
 
 #[derive(Arbitrary, Debug)]

@@ -4,8 +4,8 @@
 use crate::key::{Key, Told, Value};
 use crate::laws::{Field, Fields};
 use arbitrary::{Arbitrary, Unstructured};
-use ratelimit_core::args::Args;
-use ratelimit_core::spec::{Asked, Policy};
+use ratelimit_core::syntax::{Asked, Policy};
+use ratelimit_core::wire::args::Args;
 use ratelimit_core::{Amount, Span, Timestamp};
 
 /// From 1 to as many, where `Vec` is mostly of one or none.

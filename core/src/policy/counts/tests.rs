@@ -1,6 +1,7 @@
 use super::*;
-use crate::calls::{millionths, units};
-use crate::{Span, Verdict};
+use crate::limit::Verdict;
+use crate::number::Span;
+use crate::testing::calls::{millionths, units};
 
 const ADMITTED: Outcome =
     Outcome { charges: true, admitted: true, near: false, shadow_denied: false, banned: false, repeated: false };

@@ -2,10 +2,10 @@
 
 use super::{asked, assert_refused_or_sayable};
 use crate::laws::{assert_policy, assert_wire, read_policy};
-use ratelimit_core::args::Args;
-use ratelimit_core::error::Error;
 use ratelimit_core::policy::{Condition, Found, Merged, Origin, Scaling, Table};
-use ratelimit_core::spec::{AnyLimit, Asked, ByPolicy, Counts, Policy, name_of_policy};
+use ratelimit_core::syntax::{AnyLimit, Asked, ByPolicy, Counts, Policy, name_of_policy};
+use ratelimit_core::wire::args::Args;
+use ratelimit_core::wire::error::Error;
 use ratelimit_core::{Amount, Ask, Timestamp};
 
 /// The longest name of a policy, in bytes.

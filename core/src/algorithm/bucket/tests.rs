@@ -1,0 +1,385 @@
+use super::*;
+use crate::evaluate::Ask;
+use crate::evaluate::Ask::{Force, GiveBack, Take, Within};
+use crate::testing::calls::{Fields, Key, amounts, call, lengths, millionths, period, units};
+use crate::testing::laws::{Lawful, decoded, encoded, laws};
+use proptest::prelude::*;
+use proptest::sample::select;
+
+fn bucket(capacity: u64, refill: u64, every: &str) -> Bucket {
+    Bucket::new(units(capacity), units(refill), period(every), Discipline::Burst).unwrap()
+}
+
+fn queue(capacity: u64, leak: u64, every: &str) -> Bucket {
+    Bucket { discipline: Discipline::Queue, ..bucket(capacity, leak, every) }
+}
+
+fn one() -> Ask {
+    Take(units(1))
+}
+
+#[test]
+fn the_worked_trace_comes_out_to_the_unit() {
+    let (limit, mut key) = (bucket(200, 100, "60s"), Key::default());
+    for (second, calls, admitted, left) in [(0, 150, 150, 50), (30, 80, 80, 20), (70, 50, 50, 36), (75, 50, 45, 0)] {
+        assert_eq!(key.admitted(&limit, second * 1000, calls), admitted);
+        assert_eq!(key.peek(&limit, second * 1000, one())[2], left);
+    }
+    assert_eq!(key.call(&limit, 75_000, one()), [0, 200, 0, 600, 120_000]);
+}
+
+#[test]
+fn the_burst_passes_and_then_exactly_the_refill() {
+    let (limit, mut usage) = (bucket(50, 10, "1s"), BucketUsage::default());
+    // 60 requests a second, evenly: the first second adds 9 to the burst before it ends.
+    for (second, admitted) in [(0, 59), (1, 10), (2, 10), (3, 10), (4, 10)] {
+        let times = (0..60).map(|request| Timestamp::from_micros(second * 1_000_000 + request * 1_000_000 / 60));
+        let passes = |now: Option<Timestamp>| call(&limit, &mut usage, now.unwrap(), one()).verdict.allowed();
+        assert_eq!(times.map(passes).filter(|passed| *passed).count(), admitted);
+    }
+}
+
+#[test]
+fn costs_may_be_decimals() {
+    let (limit, mut key) = (bucket(3, 1, "1s"), Key::default());
+    for (cost, reply) in [
+        (500_000, [1, 3, 2, 0, 500]),
+        (1_000_000, [1, 3, 1, 0, 1500]),
+        (2_000_000, [0, 3, 1, 500, 1500]),
+        (1_500_000, [1, 3, 0, 0, 3000]),
+        (1, [0, 3, 0, 1, 3000]),
+        (3_000_000, [0, 3, 0, 3000, 3000]),
+        (3_000_001, [0, 3, 0, -1, 3000]),
+    ] {
+        assert_eq!(key.call(&limit, 0, Take(millionths(cost))), reply, "{cost}");
+    }
+}
+
+#[test]
+fn times_a_factor_it_holds_and_refills_as_much_more() {
+    let tenth = Amount::parse_down(b"0.1").unwrap();
+    for (factor, capacity, refill) in [
+        (units(10), 30_000_000, 10_000_000),
+        (units(1), 3_000_000, 1_000_000),
+        (tenth, 300_000, 100_000),
+        // Not below a millionth, and none at all leaves usage to drain as before.
+        (millionths(1), 3, 1),
+        (units(0), 0, 1_000_000),
+    ] {
+        let scaled = bucket(3, 1, "1s").scaled(factor);
+        assert_eq!((scaled.capacity.millionths(), scaled.refill.get()), (capacity, refill), "{factor}");
+    }
+    let least = Bucket::new(units(5), millionths(1), period("1us"), Discipline::Queue).unwrap().scaled(tenth);
+    assert_eq!((least.capacity.millionths(), least.refill.get()), (500_000, 1));
+    // Nor so low that it would never be full again.
+    let slow = Bucket::new(millionths(10), millionths(9), period("3650d"), Discipline::Burst).unwrap();
+    let scaled = slow.scaled(Amount::parse_down(b"1.1").unwrap());
+    assert_eq!((scaled.capacity.millionths(), scaled.refill.get()), (11, 9));
+    let slow = Bucket::new(millionths(10), millionths(1), period("3650d"), Discipline::Burst).unwrap();
+    assert_eq!(slow.scaled(Amount::parse_down(b"1.9").unwrap()).refill.get(), 2);
+}
+
+#[test]
+fn a_wait_is_rounded_up_to_the_millisecond() {
+    // A unit takes 333.3 ms.
+    let (limit, mut key) = (bucket(1, 3, "1s"), Key::default());
+    for (at, reply) in
+        [(0, [1, 1, 0, 0, 334]), (1, [0, 1, 0, 333, 333]), (333, [0, 1, 0, 1, 1]), (334, [1, 1, 0, 0, 334])]
+    {
+        assert_eq!(key.call(&limit, at, one()), reply, "{at}");
+    }
+}
+
+#[test]
+fn a_leaky_bucket_tells_turns_evenly_spaced() {
+    let (limit, mut key) = (queue(5, 2, "1s"), Key::default());
+    for turn in [0, 500, 1000, 1500, 2000] {
+        let before = key.peek(&limit, 0, Take(Amount::ZERO));
+        assert_eq!([before[0], before[3]], [1, turn], "COST 0 tells the turn it would have");
+        let told = key.call(&limit, 0, one());
+        assert_eq!([told[0], told[3]], [1, turn]);
+    }
+    assert_eq!(key.call(&limit, 0, one()), [0, 5, 0, 500, 2500]);
+    assert_eq!(key.call(&limit, 700, one()), [1, 5, 0, 1800, 2300]);
+    // A turn is for the first unit that UPTO is granted; turns that were told stand when usage is given back.
+    assert_eq!(key.call(&limit, 2000, Ask::UpTo(units(9))), [1, 5, 0, 1000, 2500]);
+    assert_eq!(key.call(&limit, 2000, GiveBack(units(4))), [1, 5, 4, 0, 500]);
+    assert_eq!(key.call(&limit, 2000, one()), [1, 5, 3, 500, 1000]);
+}
+
+#[test]
+fn a_leaky_bucket_of_one_admits_at_the_rate() {
+    let (limit, mut key) = (queue(1, 10, "1s"), Key::default());
+    let admitted = (0..1000).filter(|at| key.call(&limit, *at, one())[0] == 1);
+    assert!(admitted.eq((0..1000).step_by(100)));
+}
+
+#[test]
+fn maxwait_admits_what_fits_soon_enough() {
+    let (limit, mut key) = (bucket(2, 1, "1s"), Key::default());
+    let within = |cost, seconds: u64| Within(units(cost), Span::from_micros(seconds * 1_000_000));
+    for (ask, reply) in [
+        (within(2, 0), [1, 2, 0, 0, 2000]),
+        (within(1, 0), [0, 2, 0, 1000, 2000]),
+        (within(1, 3), [1, 2, 0, 1000, 3000]),
+        (within(2, 3), [1, 2, 0, 3000, 5000]),
+        (within(1, 3), [0, 2, 0, 1000, 5000]),
+        (within(0, 3), [1, 2, 0, 3000, 5000]),
+        (within(3, 86_400), [0, 2, 0, -1, 5000]),
+        (one(), [0, 2, 0, 4000, 5000]),
+    ] {
+        assert_eq!(key.call(&limit, 0, ask), reply, "{ask:?}");
+    }
+    assert_eq!(key.call(&limit, 1000, within(1, 3)), [1, 2, 0, 3000, 5000]);
+}
+
+#[test]
+fn a_forced_debt_is_worked_off() {
+    let (limit, mut key) = (bucket(10, 1, "1s"), Key::default());
+    assert_eq!(key.call(&limit, 0, Force(units(4))), [1, 10, 6, 0, 4000]);
+    assert_eq!(key.peek(&limit, 0, Force(units(20))), [0, 10, 6, 14_000, 4000], "as if charged");
+    for (at, ask, reply) in [
+        (0, Force(units(20)), [0, 10, 0, 14_000, 24_000]),
+        (0, Take(Amount::ZERO), [0, 10, 0, 14_000, 24_000]),
+        (13_999, Take(Amount::ZERO), [0, 10, 0, 1, 10_001]),
+        (14_000, Take(Amount::ZERO), [1, 10, 0, 0, 10_000]),
+        (14_000, Force(Amount::ZERO), [1, 10, 0, 0, 10_000]),
+        (14_000, one(), [0, 10, 0, 1000, 10_000]),
+        (24_000, one(), [1, 10, 9, 0, 1000]),
+    ] {
+        assert_eq!(key.call(&limit, at, ask), reply, "{ask:?} at {at}");
+    }
+}
+
+#[test]
+fn upto_grants_the_whole_units_that_there_are() {
+    let (limit, mut key) = (bucket(10, 1, "1s"), Key::default());
+    for (at, most, granted) in [(0, 4, 4), (500, 9, 6), (500, 9, 0), (999, 1, 0), (1000, 1, 1), (99_000, 99, 10)] {
+        assert_eq!(key.granted(&limit, at, most), granted, "{at}");
+    }
+    assert_eq!(key.call(&limit, 99_000, Ask::UpTo(units(5))), [0, 10, 0, 1000, 10_000]);
+    assert_eq!(Key::default().call(&bucket(0, 1, "1s"), 0, Ask::UpTo(units(5))), [0, 0, 0, -1, 0]);
+}
+
+#[test]
+fn giving_back_lowers_the_usage_and_deletes_a_key_at_nothing() {
+    let (limit, mut key) = (bucket(10, 1, "1s"), Key::default());
+    for (at, ask, reply, gone) in [
+        (0, GiveBack(units(3)), [1, 10, 10, 0, 0], true),
+        (0, Take(units(8)), [1, 10, 2, 0, 8000], false),
+        (500, GiveBack(units(3)), [1, 10, 5, 0, 4500], false),
+        (1000, GiveBack(units(4)), [1, 10, 10, 0, 0], true),
+        (1000, one(), [1, 10, 9, 0, 1000], false),
+        (1000, GiveBack(units(1000)), [1, 10, 10, 0, 0], true),
+    ] {
+        assert_eq!(key.call(&limit, at, ask), reply, "{ask:?} at {at}");
+        assert_eq!(key.is_gone(), gone, "{ask:?} at {at}");
+    }
+}
+
+#[test]
+fn a_capacity_of_nothing_admits_nothing_but_looks() {
+    let (limit, mut key) = (bucket(0, 1, "1s"), Key::default());
+    assert_eq!(key.call(&limit, 0, Take(millionths(1))), [0, 0, 0, -1, 0]);
+    assert_eq!(key.call(&limit, 0, Take(Amount::ZERO)), [1, 0, 0, 0, 0]);
+    assert_eq!(key.call(&limit, 0, Force(units(1))), [0, 0, 0, 1000, 1000]);
+}
+
+#[test]
+fn another_limit_holds_at_once_for_what_was_used() {
+    let mut key = Key::default();
+    assert_eq!(key.call(&bucket(10, 1, "1s"), 0, Take(units(10))), [1, 10, 0, 0, 10_000]);
+    assert_eq!(key.peek(&bucket(15, 1, "1s"), 0, one()), [1, 15, 5, 0, 10_000]);
+    assert_eq!(key.peek(&bucket(5, 1, "1s"), 0, one()), [0, 5, 0, 6000, 10_000]);
+    assert_eq!(key.peek(&bucket(10, 100, "1s"), 0, one()), [0, 10, 0, 10, 100]);
+    assert_eq!(key.call(&queue(20, 2, "1s"), 1000, one()), [1, 20, 11, 4000, 4500]);
+}
+
+#[test]
+fn a_clock_gone_back_starts_over_from_what_was_used() {
+    let (limit, mut key) = (bucket(10, 1, "1s"), Key::default());
+    assert_eq!(key.call(&limit, 100_000, Take(units(10))), [1, 10, 0, 0, 10_000]);
+    assert_eq!(key.peek(&limit, 40_000, one()), [0, 10, 0, 1000, 10_000]);
+    assert_eq!(key.peek(&limit, 105_000, one()), [1, 10, 5, 0, 5000], "a peek has written nothing");
+    assert_eq!(key.call(&limit, 40_000, one()), [0, 10, 0, 1000, 10_000]);
+    assert_eq!(key.peek(&limit, 50_000, one()), [1, 10, 10, 0, 0], "a denied call has written that");
+}
+
+#[test]
+fn a_usage_can_be_made_to_recover_at_an_instant() {
+    let at = |micros| Timestamp::from_micros(micros).unwrap();
+    for (limit, instant, reset) in [
+        (bucket(10, 1, "1s"), 7_500_000, 5_500_000),
+        // Less than the drain of a millionth later, as no more than whole millionths are kept.
+        (bucket(10, 1, "3s"), 7_500_001, 5_500_002),
+        (bucket(10, 1, "1s"), 2_000_000, 0),
+        (bucket(10, 1, "1s"), 1_999_999, 0),
+    ] {
+        let usage = limit.recovering_at(at(instant), at(2_000_000));
+        assert_eq!(limit.reset(&usage, at(2_000_000)), Span::from_micros(reset));
+        assert_eq!(usage.is_unused(), reset == 0);
+    }
+}
+
+#[test]
+fn what_is_used_saturates() {
+    let (limit, mut key) = (bucket(1_000_000_000_000, 1_000_000_000_000, "1s"), Key::default());
+    for _ in 0..20 {
+        key.call(&limit, 0, Force(Amount::MAX_ARGUMENT));
+    }
+    assert_eq!(key.peek(&limit, 0, Take(Amount::ZERO)), [0, 1_000_000_000_000, 0, 8224, 9224]);
+    let most = bucket(1, 1, "3650d");
+    assert_eq!(key.peek(&most, 0, Take(Amount::ZERO))[3..], [365_000 * 86_400_000; 2]);
+}
+
+#[test]
+fn refuses_a_bucket_that_refills_too_slowly() {
+    for (capacity, refill, refused) in [
+        (Amount::ZERO, Amount::ZERO, Some(Refused::NoRefill)),
+        (Amount::ZERO, millionths(1), None),
+        (units(36_500), units(1), None),
+        (millionths(36_500_000_001), units(1), Some(Refused::SlowRefill)),
+        (Amount::MAX_ARGUMENT, millionths(1), Some(Refused::SlowRefill)),
+        (Amount::MAX_ARGUMENT, Amount::MAX_ARGUMENT, None),
+    ] {
+        assert_eq!(Bucket::new(capacity, refill, period("1d"), Discipline::Burst).err(), refused, "{capacity:?}");
+    }
+}
+
+#[test]
+fn a_key_is_16_bytes_and_takes_nothing_for_one_that_is_none() {
+    assert_eq!(size_of::<BucketUsage>(), 16);
+    let last = Timestamp::MAX.micros();
+    for fields in [[1, 0], [1, last], [Amount::MAX.millionths(), last]] {
+        assert_eq!(
+            decoded::<BucketUsage>(&Fields::integers(fields)).map(|usage| encoded(&usage)),
+            Some(Fields::integers(fields))
+        );
+    }
+    for fields in [&[][..], &[1], &[0, 5], &[1 << 63, 5], &[1, last + 1]] {
+        assert_eq!(decoded::<BucketUsage>(&Fields::integers(fields.iter().copied())), None, "{fields:?}");
+    }
+}
+
+#[test]
+fn people_are_told_what_was_used_and_as_of_when() {
+    let mut key = Key::default();
+    key.call(&bucket(10, 1, "1s"), 7000, Take(units(3)));
+    let at = Timestamp::from_micros(7_000_000).unwrap();
+    assert_eq!(key.0.describe(Timestamp::EPOCH), [("used", Fact::Amount(units(3))), ("drained_to", Fact::Instant(at))]);
+}
+
+impl Lawful for Bucket {
+    fn limits() -> impl Strategy<Value = Bucket> {
+        let discipline = select(vec![Discipline::Burst, Discipline::Queue]);
+        (amounts(), amounts(), lengths(), discipline).prop_filter_map(
+            "recovers too slowly",
+            |(capacity, refill, period, discipline)| {
+                let period = Period::new(Span::from_micros(period)).unwrap();
+                Bucket::new(Amount::saturating(capacity), Amount::saturating(refill), period, discipline).ok()
+            },
+        )
+    }
+
+    /// In any stretch of time: the capacity, and what is refilled meanwhile.
+    fn check_guarantee(&self, admitted: &[(Timestamp, u128)]) {
+        let period = u128::from(self.period.micros().get());
+        for (index, (from, _)) in admitted.iter().enumerate() {
+            let mut sum = 0;
+            for (to, cost) in &admitted[index..] {
+                sum += cost;
+                let refilled = u128::from(self.refill.get()) * u128::from(to.since(*from).micros());
+                assert!(sum * period <= u128::from(self.capacity.millionths()) * period + refilled);
+            }
+        }
+    }
+
+    /// Only the stored instant is compared with now, and that may lie up to a step before the last charge: what
+    /// has drained in between is taken for undrained.
+    fn lockout_beyond_recovery(&self) -> Span {
+        let step = self.period.micros().get() / ratio::gcd(self.period.micros(), self.refill);
+        Span::from_micros(step)
+    }
+}
+
+laws!(Bucket);
+
+#[test]
+fn time_that_gave_no_whole_unit_stays_to_be_counted() {
+    // A unit takes 3 s, and calls come every 700 ms for 210 s. None of the time is lost; but a full bucket spills, and
+    // has room for one unit only: then a call passes every 3.5 s.
+    for (capacity, admitted) in [(2, 70), (1, 60)] {
+        let (limit, mut key) = (bucket(capacity, 1, "3s"), Key::default());
+        key.call(&limit, 0, Take(units(capacity)));
+        let passed = (1..=300).filter(|call| key.call(&limit, call * 700, one())[0] == 1);
+        assert_eq!(passed.count(), admitted, "{capacity}");
+    }
+}
+
+#[test]
+fn thousands_of_tiny_charges_add_up_to_what_they_are() {
+    let (limit, mut usage) = (bucket(1000, 7, "3s"), BucketUsage::default());
+    let at = |micros| Timestamp::from_micros(micros).unwrap();
+    call(&limit, &mut usage, at(0), Take(units(1000)));
+    for micros in (7..=7000).step_by(7) {
+        call(&limit, &mut usage, at(micros), Take(millionths(16)));
+    }
+    // 1000.016 units less 7 ms of 7 in 3 s: 1000.016 - 0.016333..; a unit takes 3/7 s.
+    let used_millionths_by_3 = 3 * 1_000_016_000 - 7 * 7000;
+    let told = call(&limit, &mut usage, at(7000), Take(units(1000)));
+    assert_eq!(told.remaining, millionths(333));
+    assert_eq!(told.reset, Span::from_micros(u64::div_ceil(used_millionths_by_3, 7)));
+    assert_eq!(told.verdict, Verdict::After(told.reset));
+}
+
+#[test]
+fn high_rates_are_exact_to_the_microsecond() {
+    // Whoever rounds a unit to whole nanoseconds, as redis-cell does, gets these wrong.
+    for (rate, refills) in [(600_000, 2), (2_000_000, 1), (3_000_000, 1), (999_983, 2), (1_000_000_000_000, 1)] {
+        let (limit, mut usage) = (bucket(11, rate, "1s"), BucketUsage::default());
+        let mut passes =
+            |micros| call(&limit, &mut usage, Timestamp::from_micros(micros).unwrap(), one()).verdict.allowed();
+        assert_eq!([0; 12].map(&mut passes).into_iter().filter(|passed| *passed).count(), 11, "{rate}");
+        // So many microseconds refill one unit, and no fewer.
+        assert_eq!([refills - 1, refills].map(passes), [false, true], "{rate}");
+    }
+    let (limit, mut key) = (bucket(700, 600_000, "1s"), Key::default());
+    assert_eq!((1..=1000).filter(|at| key.call(&limit, *at, Take(units(600)))[0] == 1).count(), 1000);
+}
+
+#[test]
+fn giving_back_keeps_the_time_that_a_division_left_over() {
+    let (limit, mut usage) = (bucket(10, 3, "7s"), BucketUsage::default());
+    let at = |micros| Timestamp::from_micros(micros).unwrap();
+    call(&limit, &mut usage, at(0), Take(units(10)));
+    // 9 stay used, less what a microsecond has drained.
+    let told = call(&limit, &mut usage, at(1), GiveBack(units(1)));
+    assert_eq!(told.reset, Span::from_micros(20_999_999));
+    assert!(!usage.is_unused());
+    assert!(call(&limit, &mut usage, at(21_000_000), Take(units(10))).verdict.allowed());
+}
+
+#[test]
+fn a_key_goes_by_what_is_used_now_and_not_by_what_is_stored() {
+    // 7 millionths a minute: in half of one 3.5 of 10 have drained, and 6.5 are left to give back.
+    let limit = Bucket::new(units(1), millionths(7), period("60s"), Discipline::Burst).unwrap();
+    let mut key = Key::default();
+    key.call(&limit, 0, Take(millionths(10)));
+    assert_eq!(key.call(&limit, 30_000, GiveBack(millionths(6))), [1, 1, 0, 0, 4286]);
+    assert!(!key.is_gone());
+    assert_eq!(key.call(&limit, 30_000, GiveBack(millionths(1))), [1, 1, 1, 0, 0]);
+    assert!(key.is_gone());
+}
+
+#[test]
+fn another_rate_prices_the_time_since_the_last_charge() {
+    let mut key = Key::default();
+    key.call(&bucket(10, 1, "1s"), 0, Take(units(10)));
+    let look = Take(Amount::ZERO);
+    assert_eq!(key.peek(&bucket(10, 2, "1s"), 3000, look), [1, 10, 6, 0, 2000]);
+    assert_eq!(key.peek(&bucket(10, 1, "1s"), 3000, look), [1, 10, 3, 0, 7000]);
+    // A charge settles what its own rate has drained.
+    assert_eq!(key.call(&bucket(10, 1, "1s"), 3000, one()), [1, 10, 2, 0, 8000]);
+    assert_eq!(key.peek(&bucket(10, 2, "1s"), 3000, look), [1, 10, 2, 0, 4000]);
+    assert_eq!(key.peek(&bucket(10, 10, "1m"), 3000, look), [1, 10, 2, 0, 48_000]);
+}

@@ -1,0 +1,315 @@
+//! Fixed window: `limit` per `window`.
+//!
+//! The window opens with the first admitted call, or, aligned, at multiples of its length since the Unix epoch, or at
+//! the boundaries of a [calendar]; these may lie at a fixed distance from UTC.
+//! When to use it: quotas that people read off a clock ("1000 a day"). Its known flaw: twice the limit can pass
+//! around a boundary (all of it just before, all of it just after). Cost: 16 bytes, no division unless aligned.
+//!
+//! What is stored is the usage and one instant: where the window opened, or, aligned, when it was last charged,
+//! which counts while it lies in the window of now. The mode is stored with it, so that state written in the other
+//! mode is read for what it is: it counts until its instant plus the call's window, and under a calendar until the end
+//! of the window that its instant lies in.
+
+pub mod calendar;
+
+use crate::limit::{Fact, Kind, Known, Limit, Recovery, Usage, Verdict};
+use crate::number::{Amount, Period, Span, Timestamp};
+use crate::wire::codec::{Decoder, Encoder};
+use calendar::{Anchor, Calendar, Offset};
+use std::fmt;
+
+/// A fixed window's numbers.
+///
+/// ```
+/// use ratelimit_core::algorithm::fixed_window::{FixedWindow, FixedWindowUsage};
+/// use ratelimit_core::{Amount, Limit, Period, Span, Timestamp, Verdict};
+///
+/// let minute = Period::parse(b"1m").unwrap();
+/// let (plain, aligned) = (FixedWindow::new(Amount::ONE, minute, false), FixedWindow::new(Amount::ONE, minute, true));
+/// let at_59 = Timestamp::EPOCH.plus(Span::SECOND.times(59));
+/// let wait = |limit: FixedWindow| {
+///     let mut usage = FixedWindowUsage::default();
+///     limit.charge(&mut usage, at_59, Amount::ONE);
+///     limit.verdict(&usage, at_59, Amount::ONE)
+/// };
+/// assert_eq!(wait(plain), Verdict::After(minute.span()));
+/// assert_eq!(wait(aligned), Verdict::After(Span::SECOND));
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct FixedWindow {
+    limit: Amount,
+    bounds: Bounds,
+}
+
+/// What a window begins and ends by.
+#[derive(Clone, Copy, Debug)]
+enum Bounds {
+    /// The first admitted call, and so long after it.
+    FirstCall(Period),
+    /// Multiples of its length since the epoch.
+    Multiples(Period),
+    /// What local clocks show.
+    Clocks(Clocks),
+}
+
+/// Clocks at a distance from UTC, and what a window begins and ends by that they show. Apart from the others, which
+/// most calls go by and which are told from each other in an instruction or two.
+#[derive(Clone, Copy, Debug)]
+enum Clocks {
+    /// Multiples of its length since they showed the epoch.
+    Multiples(Period, Offset),
+    /// Dates.
+    Dates(Calendar, Offset),
+}
+
+impl Clocks {
+    /// When a window ends that `instant` lies in, or, where windows have a length and it is of a window of the other
+    /// mode, so long after it.
+    #[inline(never)]
+    fn end(self, aligned: bool, instant: Timestamp) -> Timestamp {
+        match self {
+            Clocks::Multiples(window, offset) if aligned => offset.end(window, instant),
+            Clocks::Multiples(window, _) => instant.plus(window.span()),
+            Clocks::Dates(calendar, offset) => calendar.end(offset, instant),
+        }
+    }
+}
+
+impl FixedWindow {
+    /// A window that opens with the first admitted call, or, `aligned`, at multiples of its length since the epoch.
+    #[must_use]
+    pub fn new(limit: Amount, window: Period, aligned: bool) -> FixedWindow {
+        FixedWindow { limit, bounds: if aligned { Bounds::Multiples(window) } else { Bounds::FirstCall(window) } }
+    }
+
+    /// An aligned window by clocks at a distance from UTC.
+    #[must_use]
+    pub fn aligned(limit: Amount, window: Period, offset: Offset) -> FixedWindow {
+        let bounds = if offset == Offset::UTC {
+            Bounds::Multiples(window)
+        } else {
+            Bounds::Clocks(Clocks::Multiples(window, offset))
+        };
+        FixedWindow { limit, bounds }
+    }
+
+    /// A window of the calendar, likewise.
+    #[must_use]
+    pub fn calendar(limit: Amount, calendar: Calendar, offset: Offset) -> FixedWindow {
+        FixedWindow { limit, bounds: Bounds::Clocks(Clocks::Dates(calendar, offset)) }
+    }
+
+    /// What it is known by without a name. The bytes of its words, from the lowest: 0 without ALIGNED, 1 with it, more
+    /// for a calendar's unit; the anchor, 0 of a plain duration; the offset, in two.
+    #[must_use]
+    pub fn known_by(&self) -> Known {
+        let words = |mode, anchor, offset: Offset| {
+            let [low, high] = offset.known_by();
+            u32::from_le_bytes([mode, anchor, low, high])
+        };
+        match self.bounds {
+            Bounds::FirstCall(window) => Known::by(window),
+            Bounds::Multiples(window) => Known { words: words(1, 0, Offset::UTC), ..Known::by(window) },
+            Bounds::Clocks(Clocks::Multiples(window, offset)) => {
+                Known { words: words(1, 0, offset), ..Known::by(window) }
+            }
+            Bounds::Clocks(Clocks::Dates(calendar, offset)) => {
+                Known { micros: 0, words: words(calendar.known_by(), calendar.anchor().day(), offset) }
+            }
+        }
+    }
+
+    /// The words of a window that is aligned, by what it is known by; `None` of any other.
+    #[must_use]
+    pub fn words_of(known: Known) -> Option<String> {
+        let [mode, anchor, low, high] = known.words.to_le_bytes();
+        let length = Period::new(Span::from_micros(known.micros));
+        let calendar = Calendar::of_number(mode).map(|calendar| calendar.to_string());
+        let window = calendar.or_else(|| length.filter(|_| mode != 0).map(|window| window.to_string()))?;
+        let offset = Offset::of_bytes([low, high]).filter(|offset| *offset != Offset::UTC);
+        let offset = offset.map_or(String::new(), |offset| format!(" OFFSET {offset}"));
+        let anchor = if anchor > 1 { format!(" ANCHOR {anchor}") } else { String::new() };
+        Some(format!("{window} ALIGNED{offset}{anchor}"))
+    }
+
+    fn is_aligned(&self) -> bool {
+        !matches!(self.bounds, Bounds::FirstCall(_))
+    }
+
+    /// The same with another limit.
+    #[must_use]
+    pub fn limited_to(self, limit: Amount) -> FixedWindow {
+        FixedWindow { limit, ..self }
+    }
+
+    /// When the usage stops counting, as told now.
+    fn end(&self, usage: &FixedWindowUsage, now: Timestamp) -> Timestamp {
+        let instant = usage.stamp.instant().min(now);
+        let (start, window) = match self.bounds {
+            Bounds::Multiples(window) if usage.stamp.aligned() => (instant.aligned(window), window),
+            Bounds::FirstCall(window) | Bounds::Multiples(window) => (instant, window),
+            Bounds::Clocks(clocks) => return clocks.end(usage.stamp.aligned(), instant),
+        };
+        start.plus(window.span())
+    }
+
+    /// What still counts now.
+    fn present(&self, usage: &FixedWindowUsage, now: Timestamp) -> Amount {
+        if now < self.end(usage, now) { usage.used } else { Amount::ZERO }
+    }
+
+    /// Drops what no longer counts, and opens a window if none is open.
+    fn advance(&self, usage: &mut FixedWindowUsage, now: Timestamp) {
+        let used = self.present(usage, now);
+        let opened = if self.is_aligned() || used == Amount::ZERO { now } else { usage.stamp.instant() };
+        *usage = FixedWindowUsage { used, stamp: Stamp::new(opened, self.is_aligned()) };
+    }
+}
+
+impl fmt::Display for FixedWindow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let limit = self.limit;
+        match self.bounds {
+            Bounds::FirstCall(window) => write!(f, "FIXED {limit} {window}"),
+            Bounds::Multiples(window) => write!(f, "FIXED {limit} {window} ALIGNED"),
+            Bounds::Clocks(Clocks::Multiples(window, offset)) => {
+                write!(f, "FIXED {limit} {window} ALIGNED OFFSET {offset}")
+            }
+            Bounds::Clocks(Clocks::Dates(calendar, offset)) => {
+                write!(f, "FIXED {limit} {calendar} ALIGNED")?;
+                if offset != Offset::UTC {
+                    write!(f, " OFFSET {offset}")?;
+                }
+                match calendar.anchor() {
+                    Anchor::FIRST => Ok(()),
+                    anchor => write!(f, " ANCHOR {}", anchor.day()),
+                }
+            }
+        }
+    }
+}
+
+impl Limit for FixedWindow {
+    type Usage = FixedWindowUsage;
+
+    fn limit(&self) -> Amount {
+        self.limit
+    }
+
+    #[inline]
+    fn verdict(&self, usage: &FixedWindowUsage, now: Timestamp, cost: Amount) -> Verdict {
+        if self.present(usage, now).excess(cost, self.limit) == Amount::ZERO {
+            Verdict::Allowed(Span::ZERO)
+        } else if cost <= self.limit {
+            Verdict::After(self.end(usage, now).since(now))
+        } else {
+            Verdict::Never
+        }
+    }
+
+    fn remaining(&self, usage: &FixedWindowUsage, now: Timestamp) -> Amount {
+        self.limit.minus(self.present(usage, now))
+    }
+
+    fn reset(&self, usage: &FixedWindowUsage, now: Timestamp) -> Span {
+        if usage.is_unused() { Span::ZERO } else { self.end(usage, now).since(now) }
+    }
+
+    fn charge(&self, usage: &mut FixedWindowUsage, now: Timestamp, cost: Amount) {
+        self.advance(usage, now);
+        usage.used = usage.used.plus(cost);
+    }
+
+    fn give_back(&self, usage: &mut FixedWindowUsage, now: Timestamp, amount: Amount) {
+        self.advance(usage, now);
+        usage.used = usage.used.minus(amount);
+    }
+
+    fn low(&self, usage: &FixedWindowUsage, now: Timestamp) -> Option<Amount> {
+        Some(if usage.used == Amount::MAX { Amount::ZERO } else { self.present(usage, now) })
+    }
+}
+
+/// What a fixed window's key remembers: 16 bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FixedWindowUsage {
+    used: Amount,
+    stamp: Stamp,
+}
+
+/// An instant and a mode in one word: instants end far below 2^63, so the lowest bit is free for the mode.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Stamp(u64);
+
+impl Stamp {
+    fn new(instant: Timestamp, aligned: bool) -> Stamp {
+        Stamp((instant.micros() << 1) | u64::from(aligned))
+    }
+
+    fn instant(self) -> Timestamp {
+        // Within range: only `new` makes a stamp.
+        Timestamp::from_micros(self.0 >> 1).unwrap_or(Timestamp::MAX)
+    }
+
+    fn aligned(self) -> bool {
+        self.0 & 1 == 1
+    }
+}
+
+impl Usage for FixedWindowUsage {
+    const KIND: Kind = Kind::FixedWindow;
+
+    fn is_unused(&self) -> bool {
+        self.used == Amount::ZERO
+    }
+
+    fn ahead(&self, now: Timestamp) -> Span {
+        self.stamp.instant().since(now)
+    }
+
+    fn move_back(&mut self, now: Timestamp) {
+        self.stamp = Stamp::new(self.stamp.instant().min(now), self.stamp.aligned());
+    }
+
+    // The window stays open from when it was, whatever is left in it.
+    fn take_back(&mut self, _place: Option<Timestamp>, amount: Amount) -> Amount {
+        let taken = if self.used == Amount::MAX { Amount::ZERO } else { amount.min(self.used) };
+        self.used = self.used.minus(taken);
+        taken
+    }
+
+    fn recovery(&self) -> Recovery {
+        // Aligned windows end where they do, whenever in them was charged, and how long they are is not stored, nor by
+        // what calendar; but of none lies an earlier instant in a later window.
+        if self.stamp.aligned() { Recovery::IsHidden } else { Recovery::MovesAlong }
+    }
+
+    fn encode(&self, to: &mut impl Encoder) {
+        to.integer(self.used.millionths());
+        to.integer(self.stamp.instant().micros());
+        to.integer(u64::from(self.stamp.aligned()));
+    }
+
+    fn decode(from: &mut impl Decoder, _version: u32) -> Option<FixedWindowUsage> {
+        let used = Amount::from_millionths(from.integer()?)?;
+        let instant = Timestamp::from_micros(from.integer()?)?;
+        let aligned = match from.integer()? {
+            0 => false,
+            1 => true,
+            _ => return None,
+        };
+        (used != Amount::ZERO).then_some(FixedWindowUsage { used, stamp: Stamp::new(instant, aligned) })
+    }
+
+    fn describe(&self, _now: Timestamp) -> Vec<(&'static str, Fact)> {
+        let (mode, instant) = if self.stamp.aligned() { ("aligned", "charged") } else { ("plain", "start") };
+        vec![
+            ("used", Fact::Amount(self.used)),
+            ("mode", Fact::Word(mode)),
+            (instant, Fact::Instant(self.stamp.instant())),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,267 @@
+//! Calendar windows: weeks, months, quarters and years, and the distance from UTC at which they begin.
+//!
+//! When to use it: quotas that a contract counts in months ("100000 a month, from the 15th, by Tokyo's clocks"). It
+//! knows no time zones by name, and so no daylight saving time: two servers may have two tables of them. Cost: a few
+//! dozen multiplications and divisions by constants, no memory.
+//!
+//! Days and months are numbered as in Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms"
+//! (<https://howardhinnant.github.io/date_algorithms.html>): from the 1st of March of year 0 of the Gregorian calendar,
+//! so that a leap day is the last of its year. That lies far enough before the Unix epoch for every number here to be
+//! positive, and a window that began before the epoch needs no case of its own.
+
+use crate::number::{Period, Span, Timestamp};
+use crate::wire::args::whole;
+use std::fmt;
+use std::num::NonZeroU64;
+
+const MINUTE: i64 = 60_000_000;
+const DAY: u64 = 86_400_000_000;
+
+/// From the 1st of March of year 0, a Wednesday, to the Unix epoch.
+const DAYS_BEFORE_EPOCH: u64 = 719_468;
+
+/// A fixed distance from UTC: what local clocks show less what UTC is.
+///
+/// ```
+/// use ratelimit_core::algorithm::fixed_window::calendar::Offset;
+/// use ratelimit_core::{Period, Span, Timestamp};
+///
+/// let (tokyo, day) = (Offset::parse(b"+09:00").unwrap(), Period::parse(b"1d").unwrap());
+/// // Midnight in Tokyo is at 15:00 UTC.
+/// assert_eq!(tokyo.end(day, Timestamp::EPOCH), Timestamp::EPOCH.plus(Span::SECOND.times(15 * 3600)));
+/// assert_eq!(tokyo.to_string(), "+09:00");
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Offset {
+    minutes: i16,
+}
+
+impl Offset {
+    /// None at all.
+    pub const UTC: Offset = Offset { minutes: 0 };
+
+    /// The greatest, either way.
+    const MOST_MINUTES: u64 = 14 * 60;
+
+    /// `+hh:mm` or `-hh:mm`, up to 14:00 either way.
+    #[must_use]
+    pub fn parse(text: &[u8]) -> Option<Offset> {
+        let [sign, hours @ .., b':', tens, ones] = text else { return None };
+        if hours.len() != 2 {
+            return None;
+        }
+        let minutes = whole(hours, 14)?.saturating_mul(60).saturating_add(whole(&[*tens, *ones], 59)?);
+        let minutes = i16::try_from(minutes).ok().filter(|_| minutes <= Offset::MOST_MINUTES)?;
+        match sign {
+            b'+' => Some(Offset { minutes }),
+            b'-' => Some(Offset { minutes: minutes.saturating_neg() }),
+            _ => None,
+        }
+    }
+
+    /// As two bytes, which never change: minutes, little end first.
+    #[must_use]
+    pub fn known_by(self) -> [u8; 2] {
+        self.minutes.to_le_bytes()
+    }
+
+    /// Reads what [`known_by`](Offset::known_by) says.
+    #[must_use]
+    pub fn of_bytes(bytes: [u8; 2]) -> Option<Offset> {
+        let minutes = i16::from_le_bytes(bytes);
+        (u64::from(minutes.unsigned_abs()) <= Offset::MOST_MINUTES).then_some(Offset { minutes })
+    }
+
+    /// When the window that `instant` lies in ends, where windows begin at multiples of their length since local clocks
+    /// showed the Unix epoch.
+    #[must_use]
+    pub fn end(self, window: Period, instant: Timestamp) -> Timestamp {
+        let length = window.micros();
+        let beyond = self.micros().unsigned_abs() % length;
+        // West of UTC is as far east as is missing of a whole window.
+        let east = match self.minutes {
+            0.. => beyond,
+            ..0 => length.get().saturating_sub(beyond),
+        };
+        let passed = instant.micros().saturating_add(east) % length;
+        instant.plus(window.span().minus(Span::from_micros(passed)))
+    }
+
+    fn micros(self) -> i64 {
+        i64::from(self.minutes).saturating_mul(MINUTE)
+    }
+
+    /// What local clocks show at `instant`, in microseconds since the 1st of March of year 0.
+    fn local(self, instant: Timestamp) -> u64 {
+        instant.micros().saturating_add(DAYS_BEFORE_EPOCH.saturating_mul(DAY)).saturating_add_signed(self.micros())
+    }
+}
+
+impl fmt::Display for Offset {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (sign, minutes) = (if self.minutes < 0 { '-' } else { '+' }, self.minutes.unsigned_abs());
+        write!(f, "{sign}{:02}:{:02}", minutes / 60, minutes % 60)
+    }
+}
+
+/// The day that months and quarters begin on: the last of a month that is shorter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Anchor(u8);
+
+impl Anchor {
+    /// As usual.
+    pub const FIRST: Anchor = Anchor(1);
+
+    /// A whole number from 1 to 31.
+    #[must_use]
+    pub fn parse(text: &[u8]) -> Option<Anchor> {
+        let day = u8::try_from(whole(text, 31)?).ok()?;
+        (day != 0).then_some(Anchor(day))
+    }
+
+    /// The day of the month.
+    #[must_use]
+    pub fn day(self) -> u8 {
+        self.0
+    }
+}
+
+/// What a window lasts: a week from Monday, or a month, quarter (from January, April, July, October) or year.
+///
+/// ```
+/// use ratelimit_core::algorithm::fixed_window::calendar::{Anchor, Calendar, Offset};
+/// use ratelimit_core::{Span, Timestamp};
+///
+/// let days = |days: u64| Timestamp::EPOCH.plus(Span::SECOND.times(days * 86_400));
+/// let (month, february) = (Calendar::parse(b"1mo").unwrap(), days(31));
+/// assert_eq!(month.end(Offset::UTC, february), days(31 + 28));
+/// // On the 31st, and in a shorter month on its last day.
+/// let late = month.anchored(Anchor::parse(b"31").unwrap()).unwrap();
+/// assert_eq!(late.end(Offset::UTC, february), days(31 + 27));
+/// assert_eq!(Calendar::parse(b"2mo"), None);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Calendar {
+    unit: Unit,
+    anchor: Anchor,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Unit {
+    Week,
+    Month,
+    Quarter,
+    Year,
+}
+
+impl Unit {
+    const ALL: [Unit; 4] = [Unit::Week, Unit::Month, Unit::Quarter, Unit::Year];
+
+    /// The word for it, and the number that it is known by, never to change.
+    fn names(self) -> (&'static str, u8) {
+        match self {
+            Unit::Week => ("1w", 2),
+            Unit::Month => ("1mo", 3),
+            Unit::Quarter => ("3mo", 4),
+            Unit::Year => ("1y", 5),
+        }
+    }
+
+    /// How many months it is made of; none make a week.
+    fn months(self) -> Option<NonZeroU64> {
+        match self {
+            Unit::Week => None,
+            Unit::Month => NonZeroU64::new(1),
+            Unit::Quarter => NonZeroU64::new(3),
+            Unit::Year => NonZeroU64::new(12),
+        }
+    }
+}
+
+impl Calendar {
+    /// `1w`, `1mo`, `3mo` or `1y`, and no other counts of them.
+    #[must_use]
+    pub fn parse(text: &[u8]) -> Option<Calendar> {
+        let unit = Unit::ALL.into_iter().find(|unit| unit.names().0.as_bytes() == text)?;
+        Some(Calendar { unit, anchor: Anchor::FIRST })
+    }
+
+    /// The same, begun on another day. `None` of a week and a year.
+    #[must_use]
+    pub fn anchored(self, anchor: Anchor) -> Option<Calendar> {
+        matches!(self.unit, Unit::Month | Unit::Quarter).then_some(Calendar { anchor, ..self })
+    }
+
+    /// The day that it begins on.
+    #[must_use]
+    pub fn anchor(self) -> Anchor {
+        self.anchor
+    }
+
+    /// Its unit as a number above 1, which never changes.
+    #[must_use]
+    pub fn known_by(self) -> u8 {
+        self.unit.names().1
+    }
+
+    /// Reads what [`known_by`](Calendar::known_by) says.
+    #[must_use]
+    pub fn of_number(number: u8) -> Option<Calendar> {
+        let unit = Unit::ALL.into_iter().find(|unit| unit.names().1 == number)?;
+        Some(Calendar { unit, anchor: Anchor::FIRST })
+    }
+
+    /// When the window that `instant` lies in ends.
+    #[must_use]
+    pub fn end(self, offset: Offset, instant: Timestamp) -> Timestamp {
+        let local = offset.local(instant);
+        let day = local / DAY;
+        let next = match self.unit.months() {
+            // The day of number 0 was a Wednesday.
+            None => day.saturating_add(7).saturating_sub(day.saturating_add(2) % 7),
+            Some(months) => {
+                let month = month_of(day);
+                // The month of number 0 was March.
+                let first = month.saturating_sub(month.saturating_add(2) % months);
+                let begins = self.begins_in(first);
+                if day < begins { begins } else { self.begins_in(first.saturating_add(months.get())) }
+            }
+        };
+        instant.plus(Span::from_micros(next.saturating_mul(DAY).saturating_sub(local)))
+    }
+
+    /// The day in a month that a window may begin on.
+    fn begins_in(self, month: u64) -> u64 {
+        let last = first_day(month.saturating_add(1)).saturating_sub(1);
+        first_day(month).saturating_add(u64::from(self.anchor.0)).saturating_sub(1).min(last)
+    }
+}
+
+impl fmt::Display for Calendar {
+    /// The word for its unit; of its anchor nothing.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.unit.names().0)
+    }
+}
+
+/// The month of a day, both counted from March of year 0 (Hinnant's `civil_from_days`).
+fn month_of(day: u64) -> u64 {
+    let (era, day_of_era) = (day / 146_097, day % 146_097);
+    let leap_days = (day_of_era / 1460).saturating_add(day_of_era / 146_096).saturating_sub(day_of_era / 36_524);
+    let year_of_era = day_of_era.saturating_sub(leap_days) / 365;
+    let year = era.saturating_mul(400).saturating_add(year_of_era);
+    let day_of_year = day.saturating_sub(first_day(year.saturating_mul(12)));
+    let month_of_year = day_of_year.saturating_mul(5).saturating_add(2) / 153;
+    year.saturating_mul(12).saturating_add(month_of_year)
+}
+
+/// The first day of a month, both counted from March of year 0 (Hinnant's `days_from_civil`).
+fn first_day(month: u64) -> u64 {
+    let (year, month_of_year) = (month / 12, month % 12);
+    let leap_days = (year / 4).saturating_add(year / 400).saturating_sub(year / 100);
+    let day_of_year = month_of_year.saturating_mul(153).saturating_add(2) / 5;
+    year.saturating_mul(365).saturating_add(leap_days).saturating_add(day_of_year)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,195 @@
+use super::*;
+use crate::testing::calls::{lengths, us};
+use crate::testing::oracle::almanac;
+use crate::testing::oracle::almanac::{Turns, date, offsets};
+use proptest::prelude::*;
+
+fn offset(minutes: i64) -> Offset {
+    Offset::parse(almanac::offset(minutes).as_bytes()).unwrap()
+}
+
+/// When the window of a local time ends, given and told in microseconds since local clocks showed the epoch.
+fn end(calendar: Calendar, minutes: i64, local: i128) -> i128 {
+    let utc = i128::from(minutes) * 60_000_000;
+    i128::from(calendar.end(offset(minutes), us(u64::try_from(local - utc).unwrap())).micros()) + utc
+}
+
+#[test]
+fn the_almanac_knows_days_that_everybody_knows() {
+    for (day, expected) in [
+        (-1, (1969, 12, 31, 3)),
+        (0, (1970, 1, 1, 4)),
+        (789, (1972, 2, 29, 2)),
+        (11_016, (2000, 2, 29, 2)),
+        (19_675, (2023, 11, 14, 2)),
+        (47_540, (2100, 2, 28, 7)),
+        (47_541, (2100, 3, 1, 1)),
+        (157_113, (2400, 2, 29, 2)),
+    ] {
+        assert_eq!(date(day), expected);
+    }
+}
+
+#[test]
+fn days_and_months_are_numbered_without_a_gap() {
+    let mut month = month_of(DAYS_BEFORE_EPOCH - 1);
+    for day in 0..=365_366 {
+        let (.., of_month, _) = date(day);
+        let number = DAYS_BEFORE_EPOCH + u64::try_from(day).unwrap();
+        month += u64::from(of_month == 1);
+        assert_eq!((month_of(number), number - first_day(month) + 1), (month, u64::from(of_month)), "{:?}", date(day));
+    }
+}
+
+#[test]
+fn every_window_ends_where_the_next_begins() {
+    for turns in Turns::all() {
+        let calendar = turns.implementation();
+        let begins: Vec<i64> = (0..365_000).filter(|day| turns.begin_on(*day)).collect();
+        for window in begins.windows(2) {
+            let [begins, ends] = [window[0], window[1]].map(|day| i128::from(day) * almanac::DAY);
+            for local in [begins, i128::midpoint(begins, ends), ends - 1] {
+                assert_eq!(end(calendar, 0, local), ends, "{turns:?} that began on {:?}", date(window[0]));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_window_that_began_before_the_epoch_ends_where_it_should() {
+    let hour = 3_600_000_000;
+    let utc = |text: &str, minutes, anchor: &str| {
+        let calendar = Calendar::parse(text.as_bytes()).unwrap();
+        let calendar = calendar.anchored(Anchor::parse(anchor.as_bytes()).unwrap()).unwrap_or(calendar);
+        calendar.end(offset(minutes), Timestamp::EPOCH).micros() / hour
+    };
+    // It is Wednesday, the 31st of December, in the west.
+    for (text, minutes, anchor, hours) in [
+        ("1w", 0, "1", 4 * 24),
+        ("1mo", 0, "1", 31 * 24),
+        ("1mo", 0, "15", 14 * 24),
+        ("3mo", 0, "31", 30 * 24),
+        ("1y", 0, "1", 365 * 24),
+        ("1w", 840, "1", 4 * 24 - 14),
+        ("1mo", 840, "1", 31 * 24 - 14),
+        ("1mo", -840, "1", 14),
+        ("1mo", -840, "31", 30 * 24 + 14),
+        ("3mo", -840, "1", 14),
+        ("3mo", -840, "31", 30 * 24 + 14),
+        ("1y", -840, "1", 14),
+        ("1y", 840, "1", 365 * 24 - 14),
+    ] {
+        assert_eq!(utc(text, minutes, anchor), hours, "{text} {minutes} {anchor}");
+    }
+}
+
+#[test]
+fn no_window_is_longer_than_a_leap_year_and_each_may_end_after_the_last_instant() {
+    let year = Calendar::parse(b"1y").unwrap();
+    // 1972-01-01
+    let leap = us(730 * DAY);
+    assert_eq!(year.end(Offset::UTC, leap).since(leap), Span::from_micros(366 * DAY));
+    for turns in Turns::all() {
+        for minutes in [-840, 840] {
+            let end = turns.implementation().end(offset(minutes), Timestamp::MAX);
+            assert!(end > Timestamp::MAX && end.since(Timestamp::MAX) <= Span::from_micros(366 * DAY), "{turns:?}");
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_window_ends_where_the_almanac_says(
+        turns in Turns::any(), minutes in offsets(), micros in 0..=Timestamp::MAX.micros(),
+    ) {
+        let local = i128::from(micros) + i128::from(minutes) * 60_000_000;
+        prop_assert_eq!(end(turns.implementation(), minutes, local), turns.end(local));
+    }
+
+    #[test]
+    fn a_plain_window_ends_at_a_multiple_by_local_clocks(
+        window in lengths(), minutes in offsets(),
+        micros in prop_oneof![0..=Timestamp::MAX.micros(), 0..200_000_000_000_u64],
+    ) {
+        let (shift, length) = (i128::from(minutes) * 60_000_000, i128::from(window));
+        let expected = ((i128::from(micros) + shift).div_euclid(length) + 1) * length - shift;
+        let window = Period::new(Span::from_micros(window)).unwrap();
+        prop_assert_eq!(i128::from(offset(minutes).end(window, us(micros)).micros()), expected);
+    }
+
+    #[test]
+    fn an_offset_displays_as_it_is_read(minutes in offsets()) {
+        prop_assert_eq!(offset(minutes).to_string(), almanac::offset(minutes));
+        prop_assert_eq!(i64::from(i16::from_le_bytes(offset(minutes).known_by())), minutes);
+    }
+}
+
+#[test]
+fn reads_offsets() {
+    for (text, minutes) in [
+        ("+00:00", 0),
+        ("-00:00", 0),
+        ("+09:00", 540),
+        ("-03:30", -210),
+        ("+14:00", 840),
+        ("-14:00", -840),
+        ("+00:59", 59),
+    ] {
+        assert_eq!(Offset::parse(text.as_bytes()).map(|offset| i64::from(offset.minutes)), Some(minutes), "{text}");
+    }
+    assert_eq!(Offset::parse(b"-00:00"), Some(Offset::UTC));
+    for text in [
+        "",
+        "+",
+        "+:",
+        "09:00",
+        "+9:00",
+        "+09",
+        "+0900",
+        "+09:0",
+        "+09:000",
+        "+009:00",
+        "+09-00",
+        "+14:01",
+        "-14:01",
+        "+15:00",
+        "+08:60",
+        "+-9:00",
+        "+09:+1",
+        " +09:00",
+        "+09:00 ",
+        "*09:00",
+        "\u{2212}09:00",
+        "+0a:00",
+        "+00:a0",
+        "Z",
+        "Asia/Tokyo",
+    ] {
+        assert_eq!(Offset::parse(text.as_bytes()), None, "{text}");
+    }
+}
+
+#[test]
+fn reads_units_and_anchors() {
+    for text in ["1w", "1mo", "3mo", "1y"] {
+        assert_eq!(Calendar::parse(text.as_bytes()).unwrap().to_string(), text);
+    }
+    for text in ["", "1", "w", "2w", "1W", "01w", "1.0mo", "2mo", "6mo", "12mo", "1m", "1mon", "2y", "1y ", "1d"] {
+        assert_eq!(Calendar::parse(text.as_bytes()), None, "{text}");
+    }
+    for day in 1..=31 {
+        assert_eq!(Anchor::parse(day.to_string().as_bytes()).map(Anchor::day), Some(day));
+    }
+    for text in ["", "0", "32", "256", "-1", "+1", "1.0", "1st"] {
+        assert_eq!(Anchor::parse(text.as_bytes()), None, "{text}");
+    }
+}
+
+#[test]
+fn only_months_and_quarters_have_an_anchor() {
+    let ides = Anchor::parse(b"15").unwrap();
+    for (text, anchored) in [("1w", false), ("1mo", true), ("3mo", true), ("1y", false)] {
+        let anchor = Calendar::parse(text.as_bytes()).unwrap().anchored(ides).map(Calendar::anchor);
+        assert_eq!(anchor, anchored.then_some(ides), "{text}");
+    }
+}

@@ -1,0 +1,174 @@
+//! Concurrency leases: at most `limit` units are held at once, each for at most `ttl` unless it is given back or
+//! renewed before.
+//!
+//! When to use it: workers, connections, requests in flight to an upstream. Its known flaw: a holder that works on
+//! past its `ttl` without renewing is not stopped. Cost: about 180 bytes a lease and its holder's name; logarithmic
+//! in the leases, amortized (a table that is full doubles, and each lease is passed once when it expires), but for a
+//! denied cost of several units, whose wait is found by walking over the leases that have to expire first.
+
+mod table;
+mod usage;
+
+use crate::limit::{Limit, Verdict};
+use crate::number::{Amount, Period, Span, Timestamp};
+#[cfg(test)]
+use crate::testing::effort;
+use crate::wire::name::{MAX_NAME, Name};
+use std::fmt;
+pub use table::ConcurrencyUsage;
+use table::Lease;
+
+/// A concurrency limit's numbers.
+///
+/// ```
+/// use ratelimit_core::algorithm::leases::{Concurrency, ConcurrencyUsage};
+/// use ratelimit_core::{Amount, Limit, Period, Span, Timestamp, Verdict};
+///
+/// let ttl = Period::parse(b"30s").unwrap();
+/// let [alice, bob] = [b"alice", b"bobby"].map(|holder| Concurrency::new(Amount::ONE, ttl).asked_by(holder));
+/// let (mut usage, now) = (ConcurrencyUsage::default(), Timestamp::EPOCH);
+/// alice.charge(&mut usage, now, Amount::ONE);
+/// // Alice may renew; Bobby waits until she gives it back, or it expires.
+/// assert_eq!(alice.verdict(&usage, now, Amount::ONE), Verdict::Allowed(Span::ZERO));
+/// assert_eq!(bob.verdict(&usage, now, Amount::ONE), Verdict::After(ttl.span()));
+/// assert_eq!(usage.release(&[b"alice"], now), 1);
+/// assert_eq!(bob.verdict(&usage, now, Amount::ONE), Verdict::Allowed(Span::ZERO));
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Concurrency {
+    limit: Amount,
+    ttl: Period,
+    /// Whether others wait for a lease of the key: who came later than they did is not let in before them.
+    others_wait: bool,
+}
+
+/// The longest name of a holder, in bytes.
+pub const MAX_HOLDER: usize = MAX_NAME;
+
+impl Concurrency {
+    /// At most `limit` units at once, each leased for `ttl`.
+    #[must_use]
+    pub fn new(limit: Amount, ttl: Period) -> Concurrency {
+        Concurrency { limit, ttl, others_wait: false }
+    }
+
+    /// How much may be held at once.
+    #[must_use]
+    pub fn limit(&self) -> Amount {
+        self.limit
+    }
+
+    /// The same with another limit.
+    #[must_use]
+    pub fn limited_to(self, limit: Amount) -> Concurrency {
+        Concurrency { limit, ..self }
+    }
+
+    /// The same behind others who wait for a lease of the key, if there are any. Only what takes no more than its holder
+    /// has passes then: what would fit otherwise is to ask again a millisecond later.
+    #[must_use]
+    pub fn behind(self, others_wait: bool) -> Concurrency {
+        Concurrency { others_wait, ..self }
+    }
+
+    /// When a lease that is taken at `now` expires.
+    #[must_use]
+    pub fn expires_at(&self, now: Timestamp) -> Timestamp {
+        now.plus(self.ttl.span()).min(Timestamp::MAX)
+    }
+
+    /// The limit as it is for a holder, whose name has 1 to [`MAX_HOLDER`] bytes.
+    #[must_use]
+    pub fn asked_by(self, holder: &[u8]) -> Asked<'_> {
+        Asked { concurrency: self, holder: Name::of(holder), nx: false }
+    }
+}
+
+impl fmt::Display for Concurrency {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "CONCURRENCY {} {}", self.limit, self.ttl)
+    }
+}
+
+/// A concurrency limit, and who asks for a lease.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked<'a> {
+    concurrency: Concurrency,
+    holder: Name<'a>,
+    /// Only if it has no lease yet.
+    nx: bool,
+}
+
+impl Asked<'_> {
+    /// The same, for a first lease only if `nx`: to a holder that has one it is denied until that has expired. For
+    /// locks, where two of one name must not both hold.
+    #[must_use]
+    pub fn nx(self, nx: bool) -> Self {
+        Asked { nx, ..self }
+    }
+}
+
+impl Limit for Asked<'_> {
+    type Usage = ConcurrencyUsage;
+
+    fn limit(&self) -> Amount {
+        self.concurrency.limit
+    }
+
+    fn verdict(&self, usage: &ConcurrencyUsage, now: Timestamp, cost: Amount) -> Verdict {
+        let own = usage.held_by(self.holder, now);
+        let others = usage.present(now).minus(own.unwrap_or_default());
+        let mut in_own_way = self.nx && own.is_some();
+        // A renewal takes nothing from anybody, whatever has become of the limit.
+        let renews = own.is_some_and(|held| cost <= held);
+        let fits = renews || others.excess(cost, self.concurrency.limit) == Amount::ZERO;
+        if fits && !in_own_way {
+            let overtakes = self.concurrency.others_wait && !renews && cost != Amount::ZERO;
+            return if overtakes { Verdict::After(Span::MILLISECOND) } else { Verdict::Allowed(Span::ZERO) };
+        }
+        if cost > self.concurrency.limit {
+            return Verdict::Never;
+        }
+        let mut left = others;
+        for (holder, lease) in usage.live(now) {
+            #[cfg(test)]
+            effort::entry();
+            if **holder == *self.holder.text {
+                in_own_way = false;
+            } else {
+                left = left.minus(lease.units);
+            }
+            if !in_own_way && left.excess(cost, self.concurrency.limit) == Amount::ZERO {
+                return Verdict::After(lease.expires_at.since(usage.at(now)));
+            }
+        }
+        Verdict::Never
+    }
+
+    fn remaining(&self, usage: &ConcurrencyUsage, now: Timestamp) -> Amount {
+        self.concurrency.limit.minus(usage.present(now))
+    }
+
+    fn reset(&self, usage: &ConcurrencyUsage, now: Timestamp) -> Span {
+        usage.time_to_last_expiry(now)
+    }
+
+    fn charge(&self, usage: &mut ConcurrencyUsage, now: Timestamp, cost: Amount) {
+        usage.tidy(Span::ZERO, now);
+        let expires_at = self.concurrency.expires_at(now);
+        let lease = Lease { expires_at, units: cost };
+        usage.delta.leased = Some((usage.lease(self.holder, lease), lease));
+    }
+
+    fn give_back(&self, _usage: &mut ConcurrencyUsage, _now: Timestamp, _amount: Amount) {
+        // The grammar has no such call: a lease is given back whole, by its holder.
+    }
+
+    fn entries_after_charge(&self, usage: &ConcurrencyUsage, now: Timestamp) -> Option<usize> {
+        let grows = usage.held_by(self.holder, now).is_none();
+        grows.then(|| usage.counted.minus(usage.expired(now)).leases.saturating_add(1))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,9 @@
+//! The algorithms, a file each: what a limit of its kind allows, and what a key remembers of it.
+
+pub mod bucket;
+pub mod fixed_window;
+pub mod leases;
+pub mod log;
+pub mod sketch;
+pub mod sliding_window;
+pub mod strict_window;

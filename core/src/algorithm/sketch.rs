@@ -1,0 +1,358 @@
+//! The keys that are denied most: a sketch of a fixed size, however many keys there are.
+//!
+//! Space-Saving (Metwally, Agrawal and El Abbadi, "Efficient Computation of Frequent and Top-k Elements in Data
+//! Streams", ICDT 2005). A key that has an entry counts in it. Any other takes the entry of the key that was denied
+//! least, and goes on from its count: by so much the new key's count may be too high, and that is kept beside it as its
+//! error. So after N denials, with room for m keys:
+//!
+//! * every key that was denied more than N / m times has an entry;
+//! * a key was denied at most as often as its entry says, and at least that less the error;
+//! * a key without an entry was denied at most [`floor`](Top::floor) times, which no entry's count is below.
+//!
+//! **When to use it:** to learn who is limited, without a counter for each key. **Known flaw:** where everybody is denied
+//! alike, the entries are those denied last; their errors, nearly as high as their counts, say so.
+//!
+//! Beside its count, an entry has the denials of its key in each of the last 60 minutes
+//! ([`heaviest_since`](Top::heaviest_since)). A key that takes an entry over begins there at 0: what it was denied
+//! before is not known. So these are never too high, and too low for keys that had lost their place.
+//!
+//! **Cost:** a denial of a key that has an entry takes a hash of the name and one place in a chain, and moves the entry
+//! past those in a heap that now have less, O(log m) at worst and mostly none. Another key does the same once more, and
+//! writes its name over that of the key that goes. An entry takes some 350 bytes beside the names of the key and of the
+//! policy that denied it last.
+
+mod hash;
+pub(crate) mod minutes;
+
+use crate::number::Timestamp;
+use hash::Hash;
+use minutes::{MinuteClock, Minutes};
+use std::cmp::Reverse;
+
+/// The longest name, in bytes: the beginning stands for a longer one. It bounds what entries take, and the time too.
+pub const MAX_NAME: usize = 512;
+
+/// The most entries that a sketch may have.
+pub const MAX_ENTRIES: usize = 65_536;
+
+/// A key, as far as it is known how often it was denied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Heavy<'t> {
+    /// Its name, or the beginning of that.
+    pub name: &'t [u8],
+    /// How often it was denied, at most.
+    pub denied: u64,
+    /// By how much that may be too high.
+    pub error: u64,
+    /// The policy that denied it last, if any has.
+    pub policy: Option<&'t [u8]>,
+}
+
+/// The keys that are denied most.
+///
+/// ```
+/// use ratelimit_core::Timestamp;
+/// use ratelimit_core::algorithm::sketch::Top;
+///
+/// let (mut top, now) = (Top::new(2), Timestamp::from_clock(1_700_000_000_000_000));
+/// for name in ["a", "b", "a", "c", "a"] {
+///     top.record(name.as_bytes(), now);
+/// }
+/// let [a, c] = top.heaviest(10).try_into().unwrap();
+/// assert_eq!((a.name, a.denied, a.error), (&b"a"[..], 3, 0));
+/// // Denied once or twice: it has b's entry.
+/// assert_eq!((c.name, c.denied, c.error), (&b"c"[..], 2, 1));
+/// // In the running minute: once, as far as is known.
+/// assert_eq!(top.heaviest_since(10, 1, now)[1].denied, 1);
+/// ```
+#[derive(Clone, Debug)]
+pub struct Top {
+    /// How many entries there may be.
+    most: usize,
+    hash: Hash,
+    /// Where each chain of entries begins: a power of two of them, or none before the first entry.
+    chains: Vec<usize>,
+    entries: Vec<Entry>,
+    /// A binary heap, the least at the root.
+    counts: Vec<Count>,
+    /// How often a key without an entry may have been denied.
+    floor: u64,
+    clock: MinuteClock,
+}
+
+/// Where a denial is noted, until the next one.
+#[derive(Clone, Copy, Debug)]
+pub struct Place(usize);
+
+#[derive(Clone, Debug, Default)]
+struct Entry {
+    name: Vec<u8>,
+    hash: u64,
+    error: u64,
+    /// The policy that denied it last; none has an empty name.
+    policy: Vec<u8>,
+    minutes: Minutes,
+    /// The next of the same chain; [`NONE`] behind the last.
+    next: usize,
+    /// Where its count is.
+    count: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Count {
+    denied: u64,
+    entry: usize,
+}
+
+/// No place: there is nothing in it.
+const NONE: usize = usize::MAX;
+
+impl Top {
+    /// With room for so many keys. Before the first denial it takes no memory.
+    #[must_use]
+    pub fn new(most: usize) -> Top {
+        Top::hashed_by(Hash::new(), most)
+    }
+
+    fn hashed_by(hash: Hash, most: usize) -> Top {
+        let most = most.min(MAX_ENTRIES);
+        let clock = MinuteClock::default();
+        Top { most, hash, chains: Vec::new(), entries: Vec::new(), counts: Vec::new(), floor: 0, clock }
+    }
+
+    /// How many keys there is room for.
+    #[must_use]
+    #[inline]
+    pub fn most(&self) -> usize {
+        self.most
+    }
+
+    /// How often a key without an entry was denied, at most.
+    #[must_use]
+    pub fn floor(&self) -> u64 {
+        self.floor
+    }
+
+    /// Records that a key was denied at `now`. Where that is noted: `None` if there is room for nothing.
+    #[inline]
+    pub fn record(&mut self, name: &[u8], now: Timestamp) -> Option<Place> {
+        let minute = self.clock.minute(now);
+        let name = name.get(..MAX_NAME).unwrap_or(name);
+        let hash = self.hash.of(name);
+        let mut place = self.chains.get(self.chain_of(hash)).copied().unwrap_or(NONE);
+        while let Some(entry) = self.entries.get_mut(place) {
+            if entry.hash == hash && *entry.name == *name {
+                entry.minutes.count(minute);
+                let count = entry.count;
+                self.count(count);
+                return Some(Place(place));
+            }
+            place = entry.next;
+        }
+        self.add(name, hash, minute)
+    }
+
+    /// Records which policy has denied a key, where that was noted; `place` is of the denial that was recorded last.
+    pub fn ruled(&mut self, Place(place): Place, policy: &[u8]) {
+        if let Some(entry) = self.entries.get_mut(place)
+            && *entry.policy != *policy
+        {
+            entry.policy.clear();
+            entry.policy.extend_from_slice(policy);
+        }
+    }
+
+    /// Those that were denied most, in this order, up to so many.
+    #[must_use]
+    pub fn heaviest(&self, count: usize) -> Vec<Heavy<'_>> {
+        let heavy = |count: &Count| {
+            let entry = self.entries.get(count.entry)?;
+            Some(entry.heavy(count.denied, entry.error))
+        };
+        first(self.counts.iter().filter_map(heavy).collect(), count)
+    }
+
+    /// Those that were denied most in the last so many minutes, of which one is that of `now`, as far as is known; never
+    /// too high.
+    #[must_use]
+    pub fn heaviest_since(&mut self, count: usize, minutes: u64, now: Timestamp) -> Vec<Heavy<'_>> {
+        let minute = self.clock.minute(now);
+        let heavy = self.entries.iter().map(|entry| entry.heavy(entry.minutes.since(minute, minutes), 0));
+        first(heavy.filter(|heavy| heavy.denied > 0).collect(), count)
+    }
+
+    /// Forgets all denials.
+    pub fn clear(&mut self) {
+        let clock = self.clock.clone();
+        *self = Top { clock, ..Top::hashed_by(self.hash.clone(), self.most) };
+    }
+
+    /// Makes room for so many keys. If there are more, those that were denied least go. What there was no room for
+    /// before stays unknown: the floor stays, and a key that is new goes on from it.
+    #[cold]
+    pub fn resize(&mut self, most: usize) {
+        let mut resized = Top::hashed_by(self.hash.clone(), most);
+        (resized.floor, resized.clock) = (self.floor, self.clock.clone());
+        let rank = |count: &Count| {
+            let entry = self.entries.get(count.entry);
+            entry.map(|entry| entry.heavy(count.denied, entry.error).rank())
+        };
+        let mut counts = std::mem::take(&mut self.counts);
+        counts.sort_unstable_by_key(rank);
+        if let Some(dropped) = counts.get(resized.most) {
+            resized.floor = dropped.denied;
+        }
+        counts.truncate(resized.most);
+        for Count { denied, entry } in counts.into_iter().rev() {
+            if let Some(entry) = self.entries.get_mut(entry) {
+                resized.insert(std::mem::take(entry), denied);
+            }
+        }
+        *self = resized;
+    }
+
+    /// Which chain a hash is of. (If there are none yet, it is no chain's number.)
+    fn chain_of(&self, hash: u64) -> usize {
+        usize::try_from(hash).unwrap_or(NONE) & self.chains.len().wrapping_sub(1)
+    }
+
+    /// A key that has no entry takes one.
+    #[cold]
+    fn add(&mut self, name: &[u8], hash: u64, minute: u64) -> Option<Place> {
+        if self.counts.len() < self.most {
+            let mut entry = Entry { name: name.to_vec(), hash, error: self.floor, ..Entry::default() };
+            entry.minutes.count(minute);
+            return Some(self.insert(entry, self.floor.saturating_add(1)));
+        }
+        let least = *self.counts.first()?;
+        self.floor = least.denied;
+        self.unlink(least.entry);
+        if let Some(entry) = self.entries.get_mut(least.entry) {
+            entry.name.clear();
+            entry.name.extend_from_slice(name);
+            entry.hash = hash;
+            entry.error = least.denied;
+            entry.policy.clear();
+            entry.minutes.clear();
+            entry.minutes.count(minute);
+        }
+        self.link(least.entry, hash);
+        self.count(0);
+        Some(Place(least.entry))
+    }
+
+    /// Puts a key into an entry of its own.
+    fn insert(&mut self, entry: Entry, denied: u64) -> Place {
+        if self.chains.is_empty() {
+            self.chains.resize(self.most.next_power_of_two(), NONE);
+        }
+        let (place, count, hash) = (self.entries.len(), self.counts.len(), entry.hash);
+        self.entries.push(Entry { next: NONE, count, ..entry });
+        self.link(place, hash);
+        let counted = Count { denied, entry: place };
+        self.counts.push(counted);
+        self.rise(count, counted);
+        Place(place)
+    }
+
+    /// Puts an entry at the beginning of its chain.
+    fn link(&mut self, place: usize, hash: u64) {
+        let chain = self.chain_of(hash);
+        if let (Some(first), Some(entry)) = (self.chains.get_mut(chain), self.entries.get_mut(place)) {
+            entry.next = std::mem::replace(first, place);
+        }
+    }
+
+    /// Takes an entry out of its chain.
+    fn unlink(&mut self, place: usize) {
+        let Some(&Entry { hash, next, .. }) = self.entries.get(place) else { return };
+        let chain = self.chain_of(hash);
+        let Some(first) = self.chains.get_mut(chain) else { return };
+        if *first == place {
+            *first = next;
+            return;
+        }
+        let mut before = *first;
+        while let Some(entry) = self.entries.get_mut(before) {
+            if entry.next == place {
+                entry.next = next;
+                return;
+            }
+            before = entry.next;
+        }
+    }
+
+    /// Counts one more, and puts the count where it now belongs: mostly where it is.
+    #[inline]
+    fn count(&mut self, mut place: usize) {
+        let Some(count) = self.counts.get_mut(place) else { return };
+        count.denied = count.denied.saturating_add(1);
+        let count = *count;
+        while let Some((below, least)) = self.least_below(place)
+            && least.denied < count.denied
+        {
+            self.put(place, least);
+            self.put(below, count);
+            place = below;
+        }
+    }
+
+    /// The lesser of the two behind a place, and where it is.
+    #[inline]
+    fn least_below(&self, place: usize) -> Option<(usize, Count)> {
+        let left = place.wrapping_mul(2).wrapping_add(1);
+        let right = left.wrapping_add(1);
+        let of_left = *self.counts.get(left)?;
+        match self.counts.get(right) {
+            Some(&of_right) if of_right.denied < of_left.denied => Some((right, of_right)),
+            _ => Some((left, of_left)),
+        }
+    }
+
+    /// Puts a count where it belongs, at `place` or nearer to the root.
+    fn rise(&mut self, mut place: usize, count: Count) {
+        while let Some(above) = place.checked_sub(1).map(|place| place / 2)
+            && let Some(&of_above) = self.counts.get(above)
+            && count.denied < of_above.denied
+        {
+            self.put(place, of_above);
+            place = above;
+        }
+        self.put(place, count);
+    }
+
+    fn put(&mut self, place: usize, count: Count) {
+        if let (Some(room), Some(entry)) = (self.counts.get_mut(place), self.entries.get_mut(count.entry)) {
+            *room = count;
+            entry.count = place;
+        }
+    }
+}
+
+impl Entry {
+    fn heavy(&self, denied: u64, error: u64) -> Heavy<'_> {
+        let policy = (!self.policy.is_empty()).then_some(&*self.policy);
+        Heavy { name: &self.name, denied, error, policy }
+    }
+}
+
+/// The first so many, in order.
+fn first(mut all: Vec<Heavy<'_>>, count: usize) -> Vec<Heavy<'_>> {
+    if count < all.len() {
+        // There may be many, of which few are asked for.
+        all.select_nth_unstable_by_key(count, Heavy::rank);
+        all.truncate(count);
+    }
+    all.sort_unstable_by_key(Heavy::rank);
+    all
+}
+
+impl<'t> Heavy<'t> {
+    /// The heaviest first; of those denied as often, the one of which that is more certain; then by name.
+    fn rank(&self) -> (Reverse<u64>, u64, &'t [u8]) {
+        (Reverse(self.denied), self.error, self.name)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,427 @@
+use super::*;
+use proptest::collection::vec;
+use proptest::prelude::*;
+use std::array;
+use std::collections::BTreeMap;
+
+/// The same numbers every time.
+fn fixed_hash() -> Hash {
+    let number = |place: usize| {
+        u64::try_from(place).unwrap().wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29) | 1
+    };
+    Hash { base: number(1000), of_length: number(1001), of_last: number(1002), of_words: array::from_fn(number) }
+}
+
+/// Every name is of one chain.
+fn one_for_all() -> Hash {
+    Hash { base: 0, of_length: 0, of_last: 0, of_words: [0; MAX_NAME / 4] }
+}
+
+/// What is known of the keys, by name.
+type Known = BTreeMap<Vec<u8>, (u64, u64)>;
+
+fn known(top: &Top) -> Known {
+    let heavy = top.heaviest(usize::MAX);
+    let known: Known = heavy.iter().map(|heavy| (heavy.name.to_vec(), (heavy.denied, heavy.error))).collect();
+    assert_eq!(known.len(), heavy.len(), "no key has two entries");
+    known
+}
+
+fn names(top: &Top, count: usize) -> Vec<String> {
+    top.heaviest(count).iter().map(|heavy| String::from_utf8_lossy(heavy.name).into_owned()).collect()
+}
+
+/// After these denials, each of a letter.
+fn after(most: usize, denials: &str) -> Top {
+    let mut top = Top::new(most);
+    record(&mut top, denials);
+    top
+}
+
+fn deny(top: &mut Top, name: &[u8]) {
+    top.record(name, Timestamp::EPOCH);
+}
+
+fn record(top: &mut Top, denials: &str) {
+    denials.bytes().for_each(|name| deny(top, &[name]));
+}
+
+fn of(top: &Top, name: &str) -> Option<(u64, u64)> {
+    known(top).get(name.as_bytes()).copied()
+}
+
+#[test]
+fn while_there_is_room_every_count_is_exact() {
+    let top = after(3, "abcabaa");
+    assert_eq!(known(&top), Known::from([(b"a".into(), (4, 0)), (b"b".into(), (2, 0)), (b"c".into(), (1, 0))]));
+    assert_eq!(top.floor(), 0);
+}
+
+#[test]
+fn another_key_takes_the_entry_of_the_one_that_was_denied_least_and_goes_on_from_its_count() {
+    let mut top = after(2, "aaabb");
+    record(&mut top, "c");
+    assert_eq!(known(&top), Known::from([(b"a".into(), (3, 0)), (b"c".into(), (3, 2))]));
+    assert_eq!(top.floor(), 2);
+    record(&mut top, "cb");
+    assert_eq!(known(&top), Known::from([(b"c".into(), (4, 2)), (b"b".into(), (4, 3))]));
+}
+
+#[test]
+fn the_heaviest_come_first_and_the_more_certain_of_equals() {
+    let top = after(3, "abbccc");
+    assert_eq!(names(&top, 10), ["c", "b", "a"]);
+    assert_eq!(
+        (names(&top, 2), names(&top, 1), names(&top, 0)),
+        (vec!["c".into(), "b".into()], vec!["c".into()], vec![])
+    );
+    assert_eq!(names(&after(3, "cba"), 3), ["a", "b", "c"]);
+    let top = after(2, "abbc");
+    assert_eq!((of(&top, "b"), of(&top, "c")), (Some((2, 0)), Some((2, 1))));
+    assert_eq!(names(&top, 2), ["b", "c"]);
+    assert_eq!(names(&after(2, "zbbc"), 1), ["b"], "of all that are there");
+}
+
+#[test]
+fn a_sketch_of_no_size_knows_nothing() {
+    let mut top = after(0, "aab");
+    assert_eq!((top.most(), top.heaviest(10), top.floor()), (0, vec![], 0));
+    top.resize(1);
+    record(&mut top, "a");
+    assert_eq!(of(&top, "a"), Some((1, 0)));
+}
+
+#[test]
+fn a_cleared_one_is_as_good_as_new() {
+    let mut top = after(2, "aabbc");
+    top.clear();
+    assert_eq!((top.heaviest(10), top.floor(), top.most()), (vec![], 0, 2));
+    record(&mut top, "cba");
+    assert_eq!(top.floor(), 1);
+    assert_eq!(known(&top).len(), 2);
+}
+
+#[test]
+fn names_are_any_bytes_and_the_beginning_stands_for_a_long_one() {
+    let mut top = Top::new(10);
+    let longest = vec![7; MAX_NAME];
+    let longer = [&longest[..], b"more"].concat();
+    for name in [b"", &b"\0"[..], b"\0\0", &longest, &longer, &longest[1..], b"\xFF\0\n"] {
+        deny(&mut top, name);
+    }
+    let counts = |name: &[u8]| known(&top).get(name).copied();
+    for name in [b"", &b"\0"[..], b"\0\0", &longest[1..], b"\xFF\0\n"] {
+        assert_eq!(counts(name), Some((1, 0)), "{name:?}");
+    }
+    assert_eq!((counts(&longest), counts(&longer)), (Some((2, 0)), None));
+}
+
+#[test]
+fn a_smaller_one_keeps_the_heaviest_and_a_larger_one_forgets_nothing() {
+    let mut top = after(4, "aaaabbbccd");
+    top.resize(2);
+    assert_eq!(known(&top), Known::from([(b"a".into(), (4, 0)), (b"b".into(), (3, 0))]));
+    assert_eq!((top.most(), top.floor()), (2, 2));
+    record(&mut top, "c");
+    assert_eq!(of(&top, "c"), Some((4, 3)), "it was denied three times, and the sketch knows no better");
+    top.resize(3);
+    assert_eq!((of(&top, "a"), of(&top, "c")), (Some((4, 0)), Some((4, 3))));
+    record(&mut top, "d");
+    assert_eq!(of(&top, "d"), Some((4, 3)), "it may have been denied as often as any that went");
+    assert_eq!(of(&top, "b"), None);
+    top.resize(0);
+    assert_eq!((top.heaviest(10), top.floor()), (vec![], 4));
+}
+
+#[test]
+fn of_equals_a_smaller_one_keeps_the_more_certain() {
+    let mut top = after(2, "abbc");
+    top.resize(1);
+    assert_eq!((known(&top), top.floor()), (Known::from([(b"b".into(), (2, 0))]), 2));
+}
+
+#[test]
+fn there_are_never_more_entries_than_the_most_that_may_be() {
+    assert_eq!(Top::new(usize::MAX).most(), MAX_ENTRIES);
+    let mut top = Top::new(1);
+    top.resize(MAX_ENTRIES + 1);
+    assert_eq!(top.most(), MAX_ENTRIES);
+}
+
+#[test]
+fn a_count_that_is_as_high_as_can_be_stays_there() {
+    let mut top = after(1, "a");
+    top.counts[0].denied = u64::MAX;
+    record(&mut top, "a");
+    assert_eq!(of(&top, "a"), Some((u64::MAX, 0)));
+    record(&mut top, "b");
+    assert_eq!(of(&top, "b"), Some((u64::MAX, u64::MAX)));
+}
+
+#[test]
+fn a_sketch_that_was_never_asked_takes_no_memory() {
+    let top = Top::new(MAX_ENTRIES);
+    assert_eq!((top.chains.capacity(), top.entries.capacity(), top.counts.capacity()), (0, 0, 0));
+}
+
+#[test]
+fn an_entry_that_changes_hands_keeps_its_room_for_a_name() {
+    let mut top = after(1, "a");
+    deny(&mut top, &[b'x'; 40]);
+    let room = top.entries[0].name.as_ptr();
+    for name in [b"b".to_vec(), vec![b'y'; 40], vec![b'z'; 20]] {
+        deny(&mut top, &name);
+        assert_eq!(top.entries[0].name.as_ptr(), room);
+    }
+}
+
+#[test]
+fn the_hash_depends_on_every_byte_and_on_the_length() {
+    let hash = fixed_hash();
+    let name = [0x5A; MAX_NAME];
+    for length in 0..=MAX_NAME {
+        let of_name = hash.of(&name[..length]);
+        assert!(u32::try_from(of_name).is_ok());
+        for byte in 0..length {
+            let mut other = name;
+            other[byte] ^= 0x80;
+            assert_ne!(hash.of(&other[..length]), of_name, "byte {byte} of {length}");
+        }
+        // A name that ends with zeros is not the same as one without them.
+        let zeros = [0; MAX_NAME];
+        assert_eq!(hash.of(&zeros[..length]) == hash.of(&[]), length == 0, "{length} zeros");
+    }
+}
+
+#[test]
+fn each_sketch_has_a_hash_of_its_own() {
+    let (one, other) = (Hash::new(), Hash::new());
+    let names: Vec<_> = (0..4_u8).map(|name| vec![name; 9]).collect();
+    assert!(names.iter().any(|name| one.of(name) != other.of(name)));
+    let numbers = [&[one.base, one.of_length, one.of_last][..], &one.of_words].concat();
+    assert_eq!(numbers.iter().collect::<std::collections::BTreeSet<_>>().len(), numbers.len(), "all are drawn");
+}
+
+#[test]
+fn names_that_count_up_spread_over_the_chains() {
+    let mut top = Top::hashed_by(fixed_hash(), 1024);
+    for number in 0..1024 {
+        deny(&mut top, format!("user:{number}").as_bytes());
+    }
+    assert_eq!(top.chains.len(), 1024);
+    let used = top.chains.iter().filter(|first| **first != NONE).count();
+    // By chance 63 of a hundred are.
+    assert!(used > 550, "{used} chains are used");
+}
+
+/// What a test does to a sketch.
+#[derive(Clone, Debug)]
+enum Step {
+    Deny(u8),
+    Resize(usize),
+    Clear,
+}
+
+fn steps(resizes: bool) -> impl Strategy<Value = Vec<Step>> {
+    // Few keys that are denied often, and many that are not.
+    let deny = prop_oneof![0..4_u8, 0..12_u8, any::<u8>()].prop_map(Step::Deny);
+    let step = if resizes {
+        prop_oneof![60 => deny, 2 => (0..20_usize).prop_map(Step::Resize), 1 => Just(Step::Clear)].boxed()
+    } else {
+        deny.boxed()
+    };
+    vec(step, 0..300)
+}
+
+fn hash() -> impl Strategy<Value = Hash> {
+    prop_oneof![Just(fixed_hash()), Just(one_for_all())]
+}
+
+/// What one more denial does, as the paper has it. Of several that were denied least it leaves open which goes.
+fn check_step(before: &Known, after: &Known, most: usize, floor: u64, name: &[u8]) {
+    let mut expected = before.clone();
+    if let Some((denied, _)) = expected.get_mut(name) {
+        *denied += 1;
+    } else if before.len() < most {
+        expected.insert(name.into(), (floor + 1, floor));
+    } else if let Some(least) = before.values().map(|(denied, _)| *denied).min() {
+        let gone: Vec<_> = before.keys().filter(|name| !after.contains_key(*name)).collect();
+        assert_eq!(gone.len(), 1, "one goes");
+        assert_eq!(expected.remove(gone[0]).unwrap().0, least, "it is one of those that were denied least");
+        expected.insert(name.into(), (least + 1, least));
+    }
+    assert_eq!(*after, expected);
+}
+
+/// What must hold after any denials, of which there is an exact count.
+fn check_bounds(top: &Top, known: &Known, exact: &BTreeMap<Vec<u8>, u64>) {
+    for (name, (denied, error)) in known {
+        let truth = exact.get(name).copied().unwrap_or(0);
+        assert!(denied - error <= truth && truth <= *denied, "{name:?}: {denied} less {error}, really {truth}");
+        assert!(*denied >= top.floor());
+    }
+    for (name, truth) in exact {
+        assert!(known.contains_key(name) || *truth <= top.floor(), "{name:?}: {truth}");
+    }
+    assert!(known.len() <= top.most());
+}
+
+#[test]
+fn the_policy_that_denied_a_key_last_is_told_and_goes_with_the_key() {
+    let mut top = Top::new(2);
+    let told = |top: &Top| {
+        let told =
+            top.heaviest(9).iter().map(|heavy| (heavy.name.to_vec(), heavy.policy.map(<[u8]>::to_vec))).collect();
+        let told: BTreeMap<Vec<u8>, Option<Vec<u8>>> = told;
+        told
+    };
+    let expect = |of: &[(&str, Option<&str>)]| {
+        let bytes = |text: &str| text.as_bytes().to_vec();
+        of.iter().map(|(name, policy)| (bytes(name), policy.map(bytes))).collect::<BTreeMap<_, _>>()
+    };
+    let deny = |top: &mut Top, name: &str, policy: Option<&str>| {
+        let place = top.record(name.as_bytes(), Timestamp::EPOCH).unwrap();
+        if let Some(policy) = policy {
+            top.ruled(place, policy.as_bytes());
+        }
+    };
+    deny(&mut top, "a", Some("plan:pro"));
+    deny(&mut top, "b", None);
+    assert_eq!(told(&top), expect(&[("a", Some("plan:pro")), ("b", None)]));
+    deny(&mut top, "a", Some("gold"));
+    deny(&mut top, "a", None);
+    assert_eq!(told(&top), expect(&[("a", Some("gold")), ("b", None)]), "no policy is none that denied it later");
+    top.resize(3);
+    assert_eq!(told(&top), expect(&[("a", Some("gold")), ("b", None)]));
+    top.resize(1);
+    deny(&mut top, "c", None);
+    assert_eq!(told(&top), expect(&[("c", None)]), "another key has another");
+    assert!(Top::new(0).record(b"a", Timestamp::EPOCH).is_none());
+}
+
+/// What was denied of late.
+fn recent(top: &mut Top, minutes: u64, now: Timestamp) -> Vec<(String, u64)> {
+    let heavy = top.heaviest_since(usize::MAX, minutes, now);
+    assert!(heavy.iter().all(|heavy| heavy.error == 0 && heavy.denied > 0));
+    heavy.iter().map(|heavy| (String::from_utf8_lossy(heavy.name).into_owned(), heavy.denied)).collect()
+}
+
+#[test]
+fn the_denials_of_the_last_minutes_are_told_the_running_one_too() {
+    let at = |seconds: u64| Timestamp::from_micros(1_700_000_040_000_000 + seconds * 1_000_000).unwrap();
+    let mut top = Top::new(8);
+    for (second, name) in [(0, "a"), (59, "a"), (60, "b"), (61, "a"), (150, "b")] {
+        top.record(name.as_bytes(), at(second));
+    }
+    let told = |counts: &[(&str, u64)]| -> Vec<(String, u64)> {
+        counts.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect()
+    };
+    assert_eq!(recent(&mut top, 1, at(150)), told(&[("b", 1)]));
+    assert_eq!(recent(&mut top, 2, at(150)), told(&[("b", 2), ("a", 1)]));
+    assert_eq!(recent(&mut top, 3, at(150)), told(&[("a", 3), ("b", 2)]));
+    assert_eq!(recent(&mut top, 1, at(180)), []);
+    assert_eq!(recent(&mut top, 60, at(3599)), told(&[("a", 3), ("b", 2)]));
+    assert_eq!(recent(&mut top, 60, at(3600)), told(&[("b", 2), ("a", 1)]));
+    assert_eq!(recent(&mut top, 60, at(7200)), []);
+    assert_eq!(names(&top, 9), ["a", "b"], "in all they were denied all the same");
+    assert_eq!(top.heaviest_since(1, 60, at(7200)), []);
+    top.record(b"a", at(7200));
+    assert_eq!(recent(&mut top, 60, at(7200)), told(&[("a", 1)]), "what was there an hour ago is gone");
+}
+
+#[test]
+fn a_key_that_had_lost_its_place_begins_at_0_of_late() {
+    let mut top = Top::new(1);
+    record(&mut top, "aaab");
+    assert_eq!(of(&top, "b"), Some((4, 3)));
+    assert_eq!(recent(&mut top, 60, Timestamp::EPOCH), [("b".to_owned(), 1)]);
+    record(&mut top, "a");
+    assert_eq!(recent(&mut top, 60, Timestamp::EPOCH), [("a".to_owned(), 1)]);
+    top.resize(2);
+    assert_eq!(recent(&mut top, 60, Timestamp::EPOCH), [("a".to_owned(), 1)], "whoever keeps it goes on");
+    top.clear();
+    assert_eq!(recent(&mut top, 60, Timestamp::EPOCH), []);
+}
+
+proptest! {
+    #[test]
+    fn of_late_is_never_too_high_and_exact_while_there_is_room(
+        steps in vec((prop_oneof![0..20_i64, -90..200_i64, -9000..9000_i64], 0..6_u8), 0..200),
+        most in 1..8_usize,
+        minutes in 1..=60_u64,
+    ) {
+        let (mut top, mut second) = (Top::hashed_by(fixed_hash(), most), 1_700_000_000_i64);
+        // Each with the minute that it was in, counted up: a clock gone back begins another.
+        let (mut denials, mut minute, mut shown) = (Vec::<(u8, i64)>::new(), 0_i64, second / 60);
+        for (passed, name) in steps {
+            second += passed;
+            minute += if second / 60 < shown { 1 } else { second / 60 - shown };
+            shown = second / 60;
+            let now = Timestamp::from_micros(u64::try_from(second).unwrap() * 1_000_000).unwrap();
+            top.record(&[name], now);
+            denials.push((name, minute));
+            let told = recent(&mut top, minutes, now);
+            for name in 0..6_u8 {
+                let truth = denials.iter().filter(|(denied, at)| *denied == name && minute - at < i64::try_from(minutes).unwrap());
+                let truth = u64::try_from(truth.count()).unwrap();
+                let told = told.iter().find(|(told, _)| told.as_bytes() == [name]).map_or(0, |(_, count)| *count);
+                prop_assert!(told <= truth, "{}: {} of {}", name, told, truth);
+                prop_assert!(told == truth || most < 6);
+            }
+        }
+    }
+
+    #[test]
+    fn each_denial_does_what_the_paper_says(steps in steps(true), hash in hash(), most in 0..20_usize) {
+        let mut top = Top::hashed_by(hash, most);
+        let mut exact: BTreeMap<Vec<u8>, u64> = BTreeMap::new();
+        for step in steps {
+            let (before, floor) = (known(&top), top.floor());
+            match step {
+                Step::Deny(name) => {
+                    // Of different lengths.
+                    let name = vec![name; usize::from(name % 7)];
+                    deny(&mut top, &name);
+                    check_step(&before, &known(&top), top.most(), floor, &name);
+                    if top.most() > 0 {
+                        *exact.entry(name).or_default() += 1;
+                    }
+                }
+                Step::Resize(most) => {
+                    let heaviest: Vec<_> = top.heaviest(most).into_iter().map(|heavy| heavy.name.to_vec()).collect();
+                    top.resize(most);
+                    prop_assert_eq!(top.most(), most);
+                    let kept = known(&top);
+                    prop_assert!(kept.iter().all(|(name, counts)| before.get(name) == Some(counts)));
+                    prop_assert!(kept.len() == heaviest.len() && heaviest.iter().all(|name| kept.contains_key(name)));
+                }
+                Step::Clear => {
+                    top.clear();
+                    exact.clear();
+                }
+            }
+            check_bounds(&top, &known(&top), &exact);
+        }
+    }
+
+    #[test]
+    fn who_is_denied_more_than_its_share_is_found(steps in steps(false), hash in hash(), most in 1..20_usize) {
+        let mut top = Top::hashed_by(hash, most);
+        let mut exact: BTreeMap<Vec<u8>, u64> = BTreeMap::new();
+        for (step, denials) in steps.into_iter().zip(1_u64..) {
+            let Step::Deny(name) = step else { continue };
+            deny(&mut top, &[name]);
+            *exact.entry(vec![name]).or_default() += 1;
+            let known = known(&top);
+            let room = u64::try_from(most).unwrap();
+            prop_assert_eq!(known.values().map(|(denied, _)| denied).sum::<u64>(), denials, "the counts add up");
+            prop_assert!(top.floor() <= denials / room);
+            for (name, truth) in &exact {
+                prop_assert!(*truth <= denials / room || known.contains_key(name));
+            }
+            if exact.len() <= most {
+                prop_assert!(known.iter().all(|(name, counts)| *counts == (exact[name], 0)), "and are exact");
+            }
+        }
+    }
+}

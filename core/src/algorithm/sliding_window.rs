@@ -1,0 +1,260 @@
+//! The sliding-window counter: two counts in place of a log.
+//!
+//! Windows follow one another from the first admitted call after a full recovery. The usage is estimated as
+//! `previous * (window - elapsed) / window + current`: the previous window's count, weighted by how much of it a
+//! trailing window still overlaps, plus the current one's. (Described by Cloudflare in 2017 for its rate limiting.)
+//!
+//! When to use it: the default choice for "so many per window" on an API. Its known flaw: it takes the previous
+//! window's calls to have come evenly; in the worst case a trailing window holds nearly twice the limit. Cost: 32
+//! bytes, one division.
+//!
+//! Exactness: a weighted count is compared rounded up to a millionth; as limits and costs are whole millionths that
+//! is the comparison of the exact values. The estimate never rises by itself (at a window's end the current count
+//! becomes the previous one with full weight), so the first moment at which a cost fits is found by one division.
+
+use crate::limit::{Fact, Kind, Known, Limit, Usage, Verdict};
+use crate::number::ratio;
+use crate::number::{Amount, Period, Span, Timestamp};
+use crate::wire::codec::{Decoder, Encoder};
+use std::fmt;
+use std::num::NonZeroU64;
+
+/// A sliding window's numbers.
+///
+/// ```
+/// use ratelimit_core::algorithm::sliding_window::{SlidingWindow, SlidingWindowUsage};
+/// use ratelimit_core::{Amount, Limit, Period, Span, Timestamp};
+///
+/// let units = |text| Amount::parse_down(text).unwrap();
+/// let limit = SlidingWindow::new(units(b"100"), Period::parse(b"60s").unwrap());
+/// let mut usage = SlidingWindowUsage::default();
+/// limit.charge(&mut usage, Timestamp::EPOCH, units(b"80"));
+/// // A quarter into the next window, three quarters of it still count.
+/// let then = Timestamp::EPOCH.plus(Span::SECOND.times(75));
+/// assert_eq!(limit.remaining(&usage, then), units(b"40"));
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct SlidingWindow {
+    limit: Amount,
+    window: Period,
+}
+
+impl SlidingWindow {
+    /// At most about `limit` in any `window`.
+    #[must_use]
+    pub fn new(limit: Amount, window: Period) -> SlidingWindow {
+        SlidingWindow { limit, window }
+    }
+
+    /// The same with another limit.
+    #[must_use]
+    pub fn limited_to(self, limit: Amount) -> SlidingWindow {
+        SlidingWindow { limit, ..self }
+    }
+
+    /// What it is known by without a name.
+    #[must_use]
+    pub fn known_by(&self) -> Known {
+        Known::by(self.window)
+    }
+
+    /// The usage as of now, ready to be charged under this limit's window.
+    fn advance(&self, usage: &mut SlidingWindowUsage, now: Timestamp) {
+        let rolled = usage.rolled(now);
+        *usage = if rolled.window == self.window.span() && !rolled.is_unused() {
+            rolled
+        } else {
+            // Nothing counts any more, or it was counted in windows of another length: what still counts becomes
+            // the current count of a window that opens now.
+            let present = rolled.present(now);
+            SlidingWindowUsage { start: now, window: self.window.span(), previous: Amount::ZERO, current: present }
+        };
+    }
+}
+
+impl fmt::Display for SlidingWindow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SLIDING {} {}", self.limit, self.window)
+    }
+}
+
+impl Limit for SlidingWindow {
+    type Usage = SlidingWindowUsage;
+
+    fn limit(&self) -> Amount {
+        self.limit
+    }
+
+    // Until a charge re-opens it, usage counted in windows of another length decays under that length: so looking
+    // goes by the stored window throughout. A time before `start` is looked at as that: no time has passed since, as if
+    // it had been moved back.
+
+    fn verdict(&self, usage: &SlidingWindowUsage, now: Timestamp, cost: Amount) -> Verdict {
+        let rolled = usage.rolled(now);
+        if rolled.present(now).excess(cost, self.limit) == Amount::ZERO {
+            return Verdict::Allowed(Span::ZERO);
+        }
+        let (Some(window), Some(room)) = (Period::new(rolled.window), self.limit.checked_minus(cost)) else {
+            return Verdict::Never;
+        };
+        // In this window the previous count fades beside the current one; if the current one alone is too much, it
+        // is that one which has to fade in the next window.
+        let wait = match room.checked_minus(rolled.current) {
+            Some(room) => fades(rolled.previous, room, window),
+            None => window.span().plus(fades(rolled.current, room, window)),
+        };
+        Verdict::After(wait.minus(now.since(rolled.start)))
+    }
+
+    fn remaining(&self, usage: &SlidingWindowUsage, now: Timestamp) -> Amount {
+        self.limit.minus(usage.rolled(now).present(now))
+    }
+
+    fn reset(&self, usage: &SlidingWindowUsage, now: Timestamp) -> Span {
+        let rolled = usage.rolled(now);
+        let forgotten = if rolled.current != Amount::ZERO {
+            rolled.window.plus(rolled.window)
+        } else if rolled.previous != Amount::ZERO {
+            rolled.window
+        } else {
+            return Span::ZERO;
+        };
+        forgotten.minus(now.since(rolled.start))
+    }
+
+    fn charge(&self, usage: &mut SlidingWindowUsage, now: Timestamp, cost: Amount) {
+        self.advance(usage, now);
+        usage.current = usage.current.plus(cost);
+    }
+
+    fn give_back(&self, usage: &mut SlidingWindowUsage, now: Timestamp, amount: Amount) {
+        self.advance(usage, now);
+        // The current count covers it, or else the previous one is lowered so that the estimate falls by the rest.
+        let rest = amount.minus(usage.current);
+        usage.current = usage.current.minus(amount);
+        let overlap = usage.window.minus(now.since(usage.start));
+        if let Some(overlap) = Period::new(overlap) {
+            usage.previous = usage.previous.minus(rest.share_down(usage.window, overlap));
+        }
+    }
+
+    fn low(&self, usage: &SlidingWindowUsage, now: Timestamp) -> Option<Amount> {
+        let opens_anew = usage.window != self.window.span() || usage.rolled(now).is_unused();
+        (opens_anew || usage.is_saturated()).then_some(Amount::ZERO)
+    }
+}
+
+/// What a sliding window's key remembers: 32 bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SlidingWindowUsage {
+    /// When the current window opened.
+    start: Timestamp,
+    /// The length of the windows that it was counted in; 0 if never seen.
+    window: Span,
+    /// The count of the window before the current one.
+    previous: Amount,
+    /// The count of the current window.
+    current: Amount,
+}
+
+impl SlidingWindowUsage {
+    /// The same usage with the window that `now` lies in as the current one; unused if two have passed.
+    fn rolled(&self, now: Timestamp) -> SlidingWindowUsage {
+        let Some(window) = Period::new(self.window) else { return SlidingWindowUsage::default() };
+        match now.since(self.start).whole(window) {
+            0 => *self,
+            1 => SlidingWindowUsage {
+                start: self.start.plus(self.window),
+                window: self.window,
+                previous: self.current,
+                current: Amount::ZERO,
+            },
+            _ => SlidingWindowUsage::default(),
+        }
+    }
+
+    /// Whether what was charged may not all be in it.
+    fn is_saturated(&self) -> bool {
+        self.previous == Amount::MAX || self.current == Amount::MAX
+    }
+
+    /// The estimate, rounded up to a millionth; for a usage that is rolled to `now`.
+    fn present(&self, now: Timestamp) -> Amount {
+        let Some(window) = Period::new(self.window) else { return Amount::ZERO };
+        let overlap = self.window.minus(now.since(self.start));
+        self.previous.share_up(overlap, window).plus(self.current)
+    }
+}
+
+/// How far into a window the count of the one before has faded to `room`: the first microsecond at which
+/// `count * (window - elapsed) / window <= room`, for a `room` below `count`.
+fn fades(count: Amount, room: Amount, window: Period) -> Span {
+    let Some(count) = NonZeroU64::new(count.millionths()) else { return Span::ZERO };
+    let overlap = ratio::floor(room.millionths(), window.micros().get(), count);
+    window.span().minus(Span::from_micros(overlap))
+}
+
+impl Usage for SlidingWindowUsage {
+    const KIND: Kind = Kind::SlidingWindow;
+
+    fn is_unused(&self) -> bool {
+        self.previous == Amount::ZERO && self.current == Amount::ZERO
+    }
+
+    fn ahead(&self, now: Timestamp) -> Span {
+        self.start.since(now)
+    }
+
+    fn move_back(&mut self, now: Timestamp) {
+        self.start = self.start.min(now);
+    }
+
+    /// When the window opened.
+    fn place(&self) -> Option<Timestamp> {
+        Some(self.start)
+    }
+
+    fn take_back(&mut self, place: Option<Timestamp>, amount: Amount) -> Amount {
+        let Some(place) = place.filter(|_| !self.is_saturated()) else { return Amount::ZERO };
+        let count = if place == self.start {
+            &mut self.current
+        } else if place.plus(self.window) == self.start {
+            &mut self.previous
+        } else {
+            return Amount::ZERO;
+        };
+        let taken = amount.min(*count);
+        *count = count.minus(taken);
+        taken
+    }
+
+    fn encode(&self, to: &mut impl Encoder) {
+        to.integer(self.start.micros());
+        to.integer(self.window.micros());
+        to.integer(self.previous.millionths());
+        to.integer(self.current.millionths());
+    }
+
+    fn decode(from: &mut impl Decoder, _version: u32) -> Option<SlidingWindowUsage> {
+        let usage = SlidingWindowUsage {
+            start: Timestamp::from_micros(from.integer()?)?,
+            window: Period::new(Span::from_micros(from.integer()?))?.span(),
+            previous: Amount::from_millionths(from.integer()?)?,
+            current: Amount::from_millionths(from.integer()?)?,
+        };
+        (!usage.is_unused()).then_some(usage)
+    }
+
+    fn describe(&self, _now: Timestamp) -> Vec<(&'static str, Fact)> {
+        vec![
+            ("used", Fact::Amount(self.previous.plus(self.current))),
+            ("previous", Fact::Amount(self.previous)),
+            ("current", Fact::Amount(self.current)),
+            ("start", Fact::Instant(self.start)),
+            ("window", Fact::Span(self.window)),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,310 @@
+use super::*;
+use crate::evaluate::Ask;
+use crate::evaluate::Ask::{Force, GiveBack, Take};
+use crate::testing::calls::{Fields, Key, amounts, call, lengths, millionths, period, units};
+use crate::testing::laws::{Lawful, decoded, encoded, laws};
+use proptest::prelude::*;
+
+fn sliding(limit: u64, window: &str) -> SlidingWindow {
+    SlidingWindow::new(units(limit), period(window))
+}
+
+fn one() -> Ask {
+    Take(units(1))
+}
+
+fn look() -> Ask {
+    Take(Amount::ZERO)
+}
+
+/// Runs calls on a new key, each with its time in milliseconds, and compares the replies.
+fn check(limit: &SlidingWindow, calls: &[(u64, Ask, [i64; 5])]) -> Key<SlidingWindowUsage> {
+    let mut key = Key::default();
+    for (at, ask, reply) in calls {
+        assert_eq!(key.call(limit, *at, *ask), *reply, "{ask:?} at {at}");
+    }
+    key
+}
+
+#[test]
+fn the_previous_window_weighs_as_much_as_of_it_overlaps() {
+    check(
+        &sliding(10, "60s"),
+        &[
+            (0, Take(units(10)), [1, 10, 0, 0, 120_000]),
+            (60_000, look(), [1, 10, 0, 0, 60_000]),
+            (65_999, one(), [0, 10, 0, 1, 54_001]),
+            (66_000, one(), [1, 10, 0, 0, 114_000]),
+            // 5 of the 10, and 1.
+            (90_000, look(), [1, 10, 4, 0, 90_000]),
+            (90_001, Take(units(4)), [1, 10, 0, 0, 89_999]),
+            (119_999, look(), [1, 10, 4, 0, 60_001]),
+            (120_000, look(), [1, 10, 5, 0, 60_000]),
+            (180_000, look(), [1, 10, 10, 0, 0]),
+        ],
+    );
+}
+
+#[test]
+fn a_wait_ends_in_this_window_or_in_the_next() {
+    check(
+        &sliding(10, "60s"),
+        &[
+            (0, Take(units(4)), [1, 10, 6, 0, 120_000]),
+            // 4 have to fade to 1 after the window's end.
+            (30_000, Take(units(9)), [0, 10, 6, 75_000, 90_000]),
+            (30_000, Take(units(10)), [0, 10, 6, 90_000, 90_000]),
+            // 4 to 2 beside 3, in the window that is open; 3 to 1 in the next.
+            (60_000, Take(units(3)), [1, 10, 3, 0, 120_000]),
+            (60_000, Take(units(5)), [0, 10, 3, 30_000, 120_000]),
+            (60_000, Take(units(7)), [0, 10, 3, 60_000, 120_000]),
+            (60_000, Take(units(9)), [0, 10, 3, 100_000, 120_000]),
+            (60_000, Take(units(11)), [0, 10, 3, -1, 120_000]),
+        ],
+    );
+}
+
+#[test]
+fn the_estimate_is_compared_without_dividing() {
+    // A third of 1 fits beside two thirds, rounded down, and not rounded up.
+    let limit = SlidingWindow::new(units(1), period("3us"));
+    let at = |micros| Timestamp::from_micros(micros).unwrap();
+    for (cost, allowed) in [(666_666, true), (666_667, false)] {
+        let mut usage = SlidingWindowUsage::default();
+        call(&limit, &mut usage, at(0), one());
+        assert_eq!(call(&limit, &mut usage, at(5), Take(millionths(cost))).verdict.allowed(), allowed);
+    }
+}
+
+#[test]
+fn windows_follow_one_another_until_recovered() {
+    check(
+        &sliding(10, "60s"),
+        &[
+            (50_000, Take(units(11)), [0, 10, 10, -1, 0]),
+            (50_000, look(), [1, 10, 10, 0, 0]),
+            (100_000, one(), [1, 10, 9, 0, 120_000]),
+            // In the second window, which opened at 160 s.
+            (219_000, one(), [1, 10, 8, 0, 61_000]),
+            (279_999, look(), [1, 10, 9, 0, 1]),
+            // Recovered, if only just: a window opens now.
+            (280_000, one(), [1, 10, 9, 0, 120_000]),
+        ],
+    );
+}
+
+#[test]
+fn nearly_twice_the_limit_can_pass_in_a_trailing_window() {
+    let (limit, mut key) = (sliding(10, "60s"), Key::default());
+    assert_eq!(key.admitted(&limit, 0, 1), 1);
+    let last = key.admitted(&limit, 59_999, 20);
+    let faded: usize = (60_000..119_999).step_by(100).map(|at| key.admitted(&limit, at, 20)).sum();
+    assert_eq!((last, faded), (9, 9));
+}
+
+#[test]
+fn another_window_length_takes_over_what_still_counts() {
+    for (window, reset) in [("10s", 20_000), ("1h", 7_200_000)] {
+        let mut key = check(&sliding(10, "60s"), &[(0, Take(units(8)), [1, 10, 2, 0, 120_000])]);
+        let limit = sliding(10, window);
+        // Until a charge, it decays under the stored length, and wait and reset go by that.
+        assert_eq!(key.call(&limit, 90_000, Take(units(7))), [0, 10, 6, 7500, 30_000]);
+        assert_eq!(key.peek(&limit, 97_500, Take(units(7))), [1, 10, 7, 0, 22_500]);
+        // 4 still count.
+        assert_eq!(key.call(&limit, 90_000, one()), [1, 10, 5, 0, reset]);
+        assert_eq!(key.peek(&limit, 90_000, Take(units(6)))[3], reset / 10 * 6);
+    }
+    // What no longer counts leaves nothing of its window behind.
+    let mut key = check(&sliding(10, "60s"), &[(0, Take(units(8)), [1, 10, 2, 0, 120_000])]);
+    assert_eq!(key.call(&sliding(10, "1h"), 120_000, one()), [1, 10, 9, 0, 7_200_000]);
+}
+
+#[test]
+fn what_another_length_takes_over_is_rounded_up() {
+    let mut key = Key::default();
+    key.call(&sliding(1, "60s"), 0, Take(millionths(1)));
+    key.call(&sliding(1, "10s"), 90_000, Take(millionths(1)));
+    assert_eq!(key.peek(&sliding(1, "10s"), 90_000, Take(millionths(999_998))), [1, 1, 0, 0, 20_000]);
+    assert_eq!(key.peek(&sliding(1, "10s"), 90_000, Take(millionths(999_999)))[0], 0);
+}
+
+#[test]
+fn giving_back_lowers_the_current_count_and_then_the_estimate() {
+    let key = check(
+        &sliding(10, "60s"),
+        &[
+            (0, GiveBack(units(1)), [1, 10, 10, 0, 0]),
+            (0, Take(units(8)), [1, 10, 2, 0, 120_000]),
+            (30_000, GiveBack(units(2)), [1, 10, 4, 0, 90_000]),
+            (90_000, Take(units(2)), [1, 10, 5, 0, 90_000]),
+            // 2 of the current count, and 1 of the 3 that the previous 6 weigh: 4 of them are left.
+            (90_000, GiveBack(units(3)), [1, 10, 8, 0, 30_000]),
+            (105_000, look(), [1, 10, 9, 0, 15_000]),
+            (105_000, GiveBack(units(1)), [1, 10, 10, 0, 0]),
+            // A window opens now, not where one would have followed.
+            (106_000, one(), [1, 10, 9, 0, 120_000]),
+        ],
+    );
+    assert!(!key.is_gone());
+    let mut key = check(&sliding(10, "60s"), &[(0, Take(units(8)), [1, 10, 2, 0, 120_000])]);
+    assert_eq!(key.call(&sliding(10, "60s"), 90_000, GiveBack(units(99))), [1, 10, 10, 0, 0]);
+    assert!(key.is_gone());
+}
+
+#[test]
+fn giving_back_is_rounded_against_the_caller() {
+    // Two thirds of the previous count weigh. A millionth less of them is one and a half less of the count, and
+    // the half is not given: three millionths back are two.
+    let (limit, mut key) = (SlidingWindow::new(units(1), period("3s")), Key::default());
+    key.call(&limit, 0, Take(millionths(900_000)));
+    for _ in 0..3 {
+        key.call(&limit, 4000, GiveBack(millionths(1)));
+    }
+    assert_eq!(key.peek(&limit, 4000, Take(millionths(400_002)))[0], 1);
+    assert_eq!(key.peek(&limit, 4000, Take(millionths(400_003)))[0], 0);
+}
+
+#[test]
+fn giving_back_opens_a_window_of_another_length() {
+    let mut key = check(&sliding(10, "60s"), &[(0, Take(units(8)), [1, 10, 2, 0, 120_000])]);
+    assert_eq!(key.call(&sliding(10, "10s"), 90_000, GiveBack(units(1))), [1, 10, 7, 0, 20_000]);
+    assert_eq!(key.call(&sliding(10, "10s"), 90_000, GiveBack(units(3))), [1, 10, 10, 0, 0]);
+    assert!(key.is_gone());
+}
+
+#[test]
+fn a_forced_debt_is_forgotten_as_it_leaves() {
+    let limit = sliding(10, "60s");
+    assert_eq!(Key::default().peek(&limit, 0, Force(units(40))), [0, 10, 10, 105_000, 0], "as if charged");
+    check(
+        &limit,
+        &[
+            (0, Force(units(40)), [0, 10, 0, 105_000, 120_000]),
+            (60_000, look(), [0, 10, 0, 45_000, 60_000]),
+            (104_999, look(), [0, 10, 0, 1, 15_001]),
+            (105_000, look(), [1, 10, 0, 0, 15_000]),
+            (105_000, one(), [0, 10, 0, 1500, 15_000]),
+            (105_000, Force(units(1)), [0, 10, 0, 1500, 75_000]),
+            (119_000, Force(units(1)), [1, 10, 7, 0, 61_000]),
+        ],
+    );
+}
+
+#[test]
+fn upto_grants_the_whole_units_that_there_are() {
+    let (limit, mut key) = (sliding(10, "60s"), Key::default());
+    for (at, most, granted) in [(0, 8, 8), (0, 8, 2), (0, 1, 0), (65_999, 9, 0), (66_000, 9, 1), (78_001, 9, 2)] {
+        assert_eq!(key.granted(&limit, at, most), granted, "{at}");
+    }
+    assert_eq!(key.call(&limit, 78_001, Ask::UpTo(units(9))), [0, 10, 0, 5999, 101_999]);
+    assert_eq!(key.call(&sliding(0, "60s"), 78_001, Ask::UpTo(units(9)))[3], -1);
+}
+
+#[test]
+fn a_limit_of_nothing_admits_nothing_but_looks() {
+    let limit = sliding(0, "60s");
+    check(&limit, &[(0, Take(millionths(1)), [0, 0, 0, -1, 0]), (0, look(), [1, 0, 0, 0, 0])]);
+}
+
+#[test]
+fn a_clock_gone_back_opens_the_window_anew_with_what_was_counted() {
+    let limit = sliding(10, "60s");
+    let mut key = check(
+        &limit,
+        &[(1_000_000, Take(units(8)), [1, 10, 2, 0, 120_000]), (1_090_000, one(), [1, 10, 5, 0, 90_000])],
+    );
+    // The window opened at 1060 s: before that, both counts weigh in full.
+    assert_eq!(key.peek(&limit, 1_060_000, look()), [1, 10, 1, 0, 120_000]);
+    assert_eq!(key.peek(&limit, 500_000, Take(units(2))), [0, 10, 1, 7500, 120_000]);
+    assert_eq!(key.peek(&limit, 1_120_000, look()), [1, 10, 9, 0, 60_000], "a peek has written nothing");
+    assert_eq!(key.call(&limit, 500_000, Take(units(2))), [0, 10, 1, 7500, 120_000]);
+    assert_eq!(key.peek(&limit, 620_000, look()), [1, 10, 10, 0, 0], "a denied call has written that");
+}
+
+#[test]
+fn what_is_counted_saturates() {
+    let (limit, mut key) = (sliding(1_000_000_000_000, "60s"), Key::default());
+    for at in [0, 60_000] {
+        for _ in 0..20 {
+            key.call(&limit, at, Force(Amount::MAX_ARGUMENT));
+        }
+    }
+    // 9.22 of the previous and of the current count: the latter has to fade to 1.
+    assert_eq!(key.peek(&limit, 60_000, look()), [0, 1_000_000_000_000, 0, 113_495, 120_000]);
+}
+
+#[test]
+fn a_key_is_32_bytes_and_takes_nothing_for_one_that_is_none() {
+    assert_eq!(size_of::<SlidingWindowUsage>(), 32);
+    let (last, longest, most) = (Timestamp::MAX.micros(), 3650 * 86_400_000_000, Amount::MAX.millionths());
+    for fields in [[0, 1, 1, 0], [0, 1, 0, 1], [last, longest, most, most]] {
+        assert_eq!(
+            decoded::<SlidingWindowUsage>(&Fields::integers(fields)).map(|usage| encoded(&usage)),
+            Some(Fields::integers(fields))
+        );
+    }
+    for fields in [
+        &[][..],
+        &[5, 1, 1],
+        &[5, 1, 0, 0],
+        &[5, 0, 1, 1],
+        &[5, longest + 1, 1, 1],
+        &[last + 1, 1, 1, 1],
+        &[5, 1, 1 << 63, 1],
+        &[5, 1, 1, 1 << 63],
+    ] {
+        assert_eq!(decoded::<SlidingWindowUsage>(&Fields::integers(fields.iter().copied())), None, "{fields:?}");
+    }
+}
+
+#[test]
+fn people_are_told_both_counts_and_the_window() {
+    let (limit, mut key) = (sliding(10, "60s"), Key::default());
+    key.call(&limit, 5000, Take(units(4)));
+    key.call(&limit, 66_000, Take(units(3)));
+    assert_eq!(
+        key.0.describe(Timestamp::EPOCH),
+        [
+            ("used", Fact::Amount(units(7))),
+            ("previous", Fact::Amount(units(4))),
+            ("current", Fact::Amount(units(3))),
+            ("start", Fact::Instant(Timestamp::from_micros(65_000_000).unwrap())),
+            ("window", Fact::Span(period("60s").span())),
+        ]
+    );
+}
+
+impl Lawful for SlidingWindow {
+    fn limits() -> impl Strategy<Value = SlidingWindow> {
+        (amounts(), lengths()).prop_map(|(limit, window)| {
+            SlidingWindow::new(Amount::saturating(limit), Period::new(Span::from_micros(window)).unwrap())
+        })
+    }
+
+    /// In any trailing window, less than twice the limit.
+    fn check_guarantee(&self, admitted: &[(Timestamp, u128)]) {
+        for (now, _) in admitted {
+            let trailing = admitted.iter().filter(|(at, _)| at <= now && at.plus(self.window.span()) > *now);
+            let sum: u128 = trailing.map(|(_, cost)| cost).sum();
+            assert!(sum < 2 * u128::from(self.limit.millionths()));
+        }
+    }
+}
+
+laws!(SlidingWindow);
+
+#[test]
+fn a_steady_caller_within_the_limit_is_never_denied() {
+    // 100 in 10 s, and the one that comes as a window opens, when the last one still weighs 100.
+    let (limit, mut key) = (sliding(101, "10s"), Key::default());
+    assert!((0..1000).all(|call| key.call(&limit, call * 100, one())[0] == 1));
+}
+
+#[test]
+fn the_units_that_pass_add_up_to_the_estimate_and_no_more() {
+    let (limit, mut key) = (sliding(10, "10s"), Key::default());
+    // At last 7.5 of the 10 weigh.
+    assert_eq!([0, 10_000, 12_500].map(|at| key.admitted(&limit, at, 12)), [10, 0, 2]);
+    assert_eq!(key.call(&limit, 12_500, Take(millionths(500_000)))[0], 1);
+    assert_eq!(key.call(&limit, 12_500, Take(millionths(1)))[0], 0);
+}

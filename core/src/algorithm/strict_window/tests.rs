@@ -1,0 +1,357 @@
+use super::*;
+use crate::evaluate::Ask;
+use crate::evaluate::Ask::{Force, GiveBack, Take, UpTo};
+use crate::testing::calls::{Fields, Key, amounts, assert_leaves, call, lengths, millionths, period, units, us};
+use crate::testing::laws::{Lawful, decoded, encoded, laws};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+const LONGEST: u64 = 3650 * 86_400_000_000;
+
+fn strict(limit: u64, window: &str) -> StrictWindow {
+    StrictWindow::new(units(limit), period(window))
+}
+
+fn micros(limit: u64, window: u64) -> StrictWindow {
+    StrictWindow::new(units(limit), Period::new(Span::from_micros(window)).unwrap())
+}
+
+fn one() -> Ask {
+    Take(units(1))
+}
+
+fn look() -> Ask {
+    Take(Amount::ZERO)
+}
+
+/// Runs calls on a new key, each with its time in milliseconds, and compares the replies.
+fn check(limit: &StrictWindow, calls: &[(u64, Ask, [i64; 5])]) -> Key<StrictWindowUsage> {
+    let mut key = Key::default();
+    for (at, ask, reply) in calls {
+        assert_eq!(key.call(limit, *at, *ask), *reply, "{ask:?} at {at}");
+    }
+    key
+}
+
+#[test]
+fn a_slot_leaves_once_its_last_microsecond_is_a_window_old() {
+    for (window, charged, leaves) in [
+        (60_000_000, 0, 60_999_999),
+        (60_000_000, 999_999, 60_999_999),
+        (60_000_000, 1_000_000, 61_999_999),
+        // Slots of a microsecond are exact.
+        (1, 5, 6),
+        (59, 5, 64),
+        (60, 5, 65),
+        // Slots of 2 us from 61 us on, and of 3 from 121 on.
+        (61, 4, 66),
+        (61, 5, 66),
+        (61, 6, 68),
+        (120, 5, 125),
+        (121, 5, 126),
+        (121, 6, 129),
+        (LONGEST, 7, LONGEST / 60 - 1 + LONGEST),
+    ] {
+        assert_leaves(&micros(10, window), &micros(10, window), charged, leaves);
+    }
+}
+
+#[test]
+fn sixty_one_slots_count() {
+    let (limit, mut usage) = (strict(61, "60s"), StrictWindowUsage::default());
+    let mut passes = |at| call(&limit, &mut usage, us(at), one()).verdict.allowed();
+    assert!((0..=60).all(|second| passes(second * 1_000_000)));
+    for (slot, leaves) in [(60, 60_999_999), (61, 61_999_999)] {
+        assert_eq!([slot * 1_000_000, leaves - 1, leaves, leaves].map(&mut passes), [false, false, true, false]);
+    }
+}
+
+#[test]
+fn the_limit_passes_once_wherever_in_its_slot_it_comes() {
+    let limit = strict(10, "60s");
+    for first in [0, 1, 500_000, 999_999] {
+        let mut usage = StrictWindowUsage::default();
+        let mut passes = |at| call(&limit, &mut usage, us(at), one()).verdict.allowed();
+        let mut admitted = |at| (0..20).filter(|_| passes(at)).count();
+        let times = [first, first + 59_999_999, 60_999_998, 60_999_999, 120_999_998, 120_999_999];
+        assert_eq!(times.map(&mut admitted), [10, 0, 0, 10, 0, 10], "{first}");
+    }
+}
+
+#[test]
+fn a_wait_ends_when_enough_slots_have_left() {
+    let (limit, mut key) = (strict(10, "60s"), Key::default());
+    for (second, cost) in [(0, 2), (10, 3), (20, 4)] {
+        assert_eq!(key.call(&limit, second * 1000, Take(units(cost)))[0], 1);
+    }
+    for (cost, allowed, wait) in [
+        (0, 1, 0),
+        (1, 1, 0),
+        (2, 0, 41_000),
+        (3, 0, 41_000),
+        (4, 0, 51_000),
+        (6, 0, 51_000),
+        (7, 0, 61_000),
+        (10, 0, 61_000),
+        (11, 0, -1),
+    ] {
+        assert_eq!(key.peek(&limit, 20_000, Take(units(cost))), [allowed, 10, 1, wait, 61_000], "{cost}");
+    }
+}
+
+#[test]
+fn another_window_length_takes_over_what_still_counts() {
+    // In 10 s the slots are of 166667 us, so 30 s lies in one that ends 60 us later; in an hour, of a minute.
+    for (window, reset) in [("10s", 10_001), ("1h", 3_630_000)] {
+        let limit = strict(10, window);
+        let mut key = check(&strict(10, "60s"), &[(0, Take(units(8)), [1, 10, 2, 0, 61_000])]);
+        // Until a charge, it leaves as the stored length has it, and wait and reset go by that.
+        assert_eq!(key.call(&limit, 30_000, Take(units(3))), [0, 10, 2, 31_000, 31_000]);
+        assert_eq!(key.peek(&limit, 60_999, look()), [1, 10, 2, 0, 1]);
+        assert_eq!(key.peek(&limit, 61_000, look()), [1, 10, 10, 0, 0]);
+        // 8 still count, and with the new one are of now.
+        assert_eq!(key.call(&limit, 30_000, one()), [1, 10, 1, 0, reset]);
+        assert_eq!(key.peek(&limit, 30_000, Take(units(2)))[3], reset);
+        assert_eq!(key.peek(&strict(10, "60s"), 30_000, Take(units(2)))[3], reset);
+    }
+    for (window, charged, leaves) in [("10s", 500, 60_999_999), ("1h", 59_999_999, 119_999_999)] {
+        assert_leaves(&strict(10, "60s"), &strict(10, window), charged, leaves);
+    }
+    // A give-back re-opens it just so.
+    let mut key = check(&strict(10, "60s"), &[(0, Take(units(8)), [1, 10, 2, 0, 61_000])]);
+    assert_eq!(key.call(&strict(10, "1h"), 30_000, GiveBack(units(1))), [1, 10, 3, 0, 3_630_000]);
+}
+
+#[test]
+fn giving_back_takes_the_oldest_first() {
+    let key = check(
+        &strict(10, "60s"),
+        &[
+            (0, GiveBack(units(1)), [1, 10, 10, 0, 0]),
+            (0, Take(units(5)), [1, 10, 5, 0, 61_000]),
+            (30_000, Take(units(5)), [1, 10, 0, 0, 61_000]),
+            (31_000, GiveBack(units(5)), [1, 10, 5, 0, 60_000]),
+            (32_000, Take(units(5)), [1, 10, 0, 0, 61_000]),
+            // Had the newer ones been taken, 5 of the first second would leave now, and 15 be used within 60 s.
+            (61_000, one(), [0, 10, 0, 30_000, 32_000]),
+            (61_000, GiveBack(units(7)), [1, 10, 7, 0, 32_000]),
+            (61_000, GiveBack(millionths(2_999_999)), [1, 10, 9, 0, 32_000]),
+            (61_000, GiveBack(millionths(2)), [1, 10, 10, 0, 0]),
+        ],
+    );
+    assert!(key.is_gone());
+    // What has left is not what is given back.
+    check(
+        &strict(10, "60s"),
+        &[
+            (0, Take(units(4)), [1, 10, 6, 0, 61_000]),
+            (60_500, Take(units(4)), [1, 10, 2, 0, 60_500]),
+            (61_000, GiveBack(units(3)), [1, 10, 9, 0, 60_000]),
+        ],
+    );
+}
+
+#[test]
+fn a_forced_debt_is_forgotten_as_it_leaves() {
+    let limit = strict(10, "60s");
+    let mut key = check(&limit, &[(0, Force(units(8)), [1, 10, 2, 0, 61_000])]);
+    assert_eq!(key.peek(&limit, 30_000, Force(units(25))), [0, 10, 2, 61_000, 31_000], "as if charged");
+    for (at, ask, reply) in [
+        (30_000, Force(units(25)), [0, 10, 0, 61_000, 61_000]),
+        (61_000, look(), [0, 10, 0, 30_000, 30_000]),
+        (90_999, Force(Amount::ZERO), [0, 10, 0, 1, 1]),
+        (91_000, one(), [1, 10, 9, 0, 61_000]),
+    ] {
+        assert_eq!(key.call(&limit, at, ask), reply, "{ask:?} at {at}");
+    }
+}
+
+#[test]
+fn upto_grants_the_whole_units_that_there_are() {
+    let (limit, mut key) = (StrictWindow::new(millionths(10_500_000), period("60s")), Key::default());
+    for (at, most, granted) in [(0, 4, 4), (1000, 9, 6), (1000, 1, 0), (60_999, 9, 0), (61_000, 9, 4), (62_000, 9, 6)] {
+        assert_eq!(key.granted(&limit, at, most), granted, "{at}");
+    }
+    assert_eq!(key.call(&limit, 62_000, UpTo(units(9))), [0, 10, 0, 60_000, 61_000]);
+    assert_eq!(Key::default().call(&strict(0, "60s"), 0, UpTo(units(9))), [0, 0, 0, -1, 0]);
+}
+
+#[test]
+fn a_limit_of_nothing_admits_nothing_but_looks() {
+    check(&strict(0, "60s"), &[(0, Take(millionths(1)), [0, 0, 0, -1, 0]), (0, look(), [1, 0, 0, 0, 0])]);
+}
+
+#[test]
+fn a_clock_gone_back_takes_the_slots_along() {
+    let limit = strict(10, "60s");
+    let mut key = check(
+        &limit,
+        &[(990_200, Take(units(4)), [1, 10, 6, 0, 60_800]), (1_000_500, Take(units(6)), [1, 10, 0, 0, 60_500])],
+    );
+    // By 959.8 s: the older slot's end comes to 31.199999 s, the newer one's past now.
+    assert_eq!(key.peek(&limit, 40_700, Take(units(4))), [0, 10, 0, 51_300, 60_300]);
+    assert_eq!(key.peek(&limit, 1_061_000, look()), [1, 10, 10, 0, 0], "a peek has written nothing");
+    assert_eq!(key.call(&limit, 40_700, Take(units(4))), [0, 10, 0, 51_300, 60_300]);
+    assert_eq!(key.peek(&limit, 91_999, Take(units(4))), [0, 10, 0, 1, 9001], "a denied call has written that");
+    assert_eq!(key.peek(&limit, 92_000, Take(units(4))), [1, 10, 4, 0, 9000]);
+    // To the epoch, where all meet that lies before.
+    assert_eq!(key.peek(&limit, 0, one()), [0, 10, 0, 61_000, 61_000]);
+    assert_eq!(key.call(&limit, 0, one()), [0, 10, 0, 61_000, 61_000]);
+    assert_eq!(encoded(&key.0), Fields::integers([60_000_000, 0, 1, 0, 10_000_000]));
+}
+
+#[test]
+fn a_clock_gone_back_by_a_microsecond_forgives_nothing() {
+    let limit = strict(10, "60s");
+    for charged in [1_000_000_000, 1_000_000_001, 1_000_999_999] {
+        let (mut usage, now) = (StrictWindowUsage::default(), us(charged - 1));
+        call(&limit, &mut usage, us(charged), Take(units(10)));
+        let told = call(&limit, &mut usage, now, one());
+        let new = call(&limit, &mut StrictWindowUsage::default(), now, one());
+        assert_eq!((told.verdict, told.reset), (Verdict::After(new.reset), new.reset), "as if charged now");
+        // Back on its way, it is not moved once more.
+        let moved = encoded(&usage);
+        call(&limit, &mut usage, us(charged), one());
+        assert_eq!(encoded(&usage), moved);
+    }
+}
+
+#[test]
+fn what_is_counted_saturates_slot_by_slot() {
+    let (limit, mut key) = (strict(1_000_000_000_000, "60s"), Key::default());
+    for at in [0, 1000] {
+        for _ in 0..20 {
+            key.call(&limit, at, Force(Amount::MAX_ARGUMENT));
+        }
+    }
+    assert_eq!(key.peek(&limit, 1000, look()), [0, 1_000_000_000_000, 0, 61_000, 61_000]);
+    for (times, left) in [(17, 0), (1, 553_255_926_290), (1, 1_000_000_000_000)] {
+        for _ in 0..times {
+            key.call(&limit, 1000, GiveBack(Amount::MAX_ARGUMENT));
+        }
+        assert_eq!(key.peek(&limit, 1000, look())[2], left);
+    }
+    assert!(key.is_gone());
+}
+
+#[test]
+fn a_key_is_504_bytes_and_takes_nothing_for_one_that_is_none() {
+    assert_eq!(size_of::<StrictWindowUsage>(), 504);
+    let (last, most) = (Timestamp::MAX.micros(), Amount::MAX.millionths());
+    let all = [60_000_000, 60_000_000, 61].into_iter().chain((0..61).flat_map(|age| [age, most]));
+    for fields in [
+        vec![1, 0, 1, 0, 1],
+        vec![60_000_000, 60_999_998, 1, 60, 7],
+        vec![60_000_000, 5_000_000, 2, 0, 1, 5, 1],
+        vec![LONGEST, last, 2, 3, most, 60, 1],
+        all.clone().collect(),
+    ] {
+        let fields = Fields::integers(fields);
+        assert_eq!(decoded::<StrictWindowUsage>(&fields).map(|usage| encoded(&usage)), Some(fields.clone()));
+        assert!(fields.cut_short().all(|fields| decoded::<StrictWindowUsage>(&fields).is_none()));
+    }
+    let mut too_many: Vec<u64> = all.chain([61, 1]).collect();
+    too_many[2] = 62;
+    for (what, fields) in [
+        ("no window", &[0, 5, 1, 0, 1][..]),
+        ("too long a window", &[LONGEST + 1, 5, 1, 0, 1]),
+        ("too late an instant", &[60_000_000, last + 1, 1, 0, 1]),
+        ("no slot in use", &[60_000_000, 5, 0]),
+        ("62 slots in use", &too_many),
+        ("ages out of order", &[60_000_000, 5_000_000, 2, 1, 1, 0, 1]),
+        ("an age twice", &[60_000_000, 5_000_000, 2, 1, 1, 1, 1]),
+        ("an age of 61", &[60_000_000, 99_000_000, 1, 61, 1]),
+        ("a slot before the epoch", &[60_000_000, 4_999_999, 1, 5, 1]),
+        ("a slot that had left", &[60_000_000, 60_999_999, 1, 60, 7]),
+        ("a slot that had left, of a microsecond", &[1, 5, 1, 1, 1]),
+        ("a count of nothing", &[60_000_000, 5, 1, 0, 0]),
+        ("a count past saturation", &[60_000_000, 5, 1, 0, most + 1]),
+    ] {
+        assert_eq!(decoded::<StrictWindowUsage>(&Fields::integers(fields.iter().copied())), None, "{what}");
+    }
+}
+
+#[test]
+fn a_slot_that_leaves_in_the_middle_of_another_is_dropped_by_the_next_charge() {
+    let (limit, mut usage) = (strict(10, "60s"), StrictWindowUsage::default());
+    for (at, fields) in [
+        (0, &[60_000_000, 0, 1, 0, 1_000_000][..]),
+        (60_500_000, &[60_000_000, 60_500_000, 2, 0, 1_000_000, 60, 1_000_000]),
+        (60_999_999, &[60_000_000, 60_999_999, 1, 0, 2_000_000]),
+    ] {
+        call(&limit, &mut usage, us(at), one());
+        assert_eq!(encoded(&usage), Fields::integers(fields.iter().copied()), "{at}");
+    }
+}
+
+#[test]
+fn people_are_told_the_sum_of_all_slots() {
+    let (limit, mut key) = (strict(10, "60s"), Key::default());
+    key.call(&limit, 5000, Take(units(4)));
+    key.call(&limit, 66_000 - 2, Take(units(3)));
+    assert_eq!(
+        key.0.describe(Timestamp::EPOCH),
+        [
+            ("used", Fact::Amount(units(7))),
+            ("written", Fact::Instant(us(65_998_000))),
+            ("window", Fact::Span(period("60s").span())),
+        ]
+    );
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn who_always_pushes_gets_nearly_all_of_the_limit(
+        limit in 1..=100u64,
+        window in lengths(),
+        begin in 0..1_000_000_000_000_000u64,
+        earlier in vec((0..=15u64, 1..=100u64), 0..10),
+        often in any::<bool>(),
+    ) {
+        const WINDOWS: u64 = 8;
+        // All the time, or 150 times a window.
+        let (every, part, whole) = if often { (1, 60, 61) } else { (window.div_ceil(150), 96, 100) };
+        let (terms, mut usage, mut now) = (micros(limit, window), StrictWindowUsage::default(), begin);
+        for (part, cost) in earlier {
+            now += window * part / 100;
+            call(&terms, &mut usage, us(now), UpTo(units(cost)));
+        }
+        let mut admitted = limit - terms.remaining(&usage, us(now)).whole_units();
+        let end = now + WINDOWS * window;
+        // Twice in each slot of a window, or 150 times a window: a wait that leads nowhere is found here.
+        let mut calls = 0..10_000;
+        while now < end {
+            prop_assert!(calls.next().is_some(), "still at {now} of {end}");
+            let told = call(&terms, &mut usage, us(now), UpTo(units(limit)));
+            admitted += told.granted.unwrap().whole_units();
+            // Denied calls change nothing, so they need not be made.
+            let wait = if let Verdict::After(wait) = told.verdict { wait.micros().max(1) } else { 1 };
+            now += wait.div_ceil(every) * every;
+        }
+        prop_assert!(admitted * whole >= limit * WINDOWS * part, "{admitted} of {}", limit * WINDOWS);
+    }
+}
+
+impl Lawful for StrictWindow {
+    fn limits() -> impl Strategy<Value = StrictWindow> {
+        (amounts(), lengths()).prop_map(|(limit, window)| {
+            StrictWindow::new(Amount::saturating(limit), Period::new(Span::from_micros(window)).unwrap())
+        })
+    }
+
+    /// In any trailing window, the limit: it is fullest when something has just come.
+    fn check_guarantee(&self, admitted: &[(Timestamp, u128)]) {
+        for (now, _) in admitted {
+            let trailing = admitted.iter().filter(|(at, _)| at <= now && at.plus(self.window.span()) > *now);
+            let sum: u128 = trailing.map(|(_, cost)| cost).sum();
+            assert!(sum <= u128::from(self.limit.millionths()));
+        }
+    }
+
+    // A clock gone back moves no slot past the one of now, which a charge made now would be in: so a lockout is
+    // never longer than a full recovery, which from the start of a slot takes a slot longer than from its end.
+}
+
+laws!(StrictWindow);

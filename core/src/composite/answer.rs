@@ -1,0 +1,215 @@
+//! What a call is told: each limit's own decision, and the one of the whole.
+
+use super::Single;
+use super::look::{Few, Held, Outcome, Repeated, Seen, SeenLimit, forces, least_granted};
+use crate::evaluate::Ask;
+use crate::evaluate::{Change, Look};
+use crate::limit::{Decision, Limit, Verdict};
+use crate::number::{Amount, Span, Timestamp};
+use crate::syntax::{Call, Purpose, Spec};
+use crate::with_limit;
+
+/// The answer to a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// The call's, whatever the number of its limits.
+    pub decision: Decision,
+    /// Each limit's own; none of a call that goes the straight way, which does not ask for them.
+    pub each: Vec<Decision>,
+    /// Whether a limit that decides for itself would have denied the call.
+    pub shadow_denied: bool,
+    /// Whether a ban denied it.
+    pub banned: bool,
+    /// Whether its id had been charged before.
+    pub repeated: bool,
+}
+
+impl Answer {
+    /// Of a call that is decided by its limits alone.
+    pub(super) fn of_rates(decision: Decision) -> Answer {
+        Answer { decision, each: Vec::new(), shadow_denied: false, banned: false, repeated: false }
+    }
+}
+
+/// Whether the repetition of a call that was forced tells of this limit that it is past it: of each that the call
+/// forces, or of all if it does not say any more which those were. Any other one was held, and said for how long.
+fn told_past(call: &Call, spec: &Spec) -> bool {
+    let forces = |spec: &Spec| matches!(spec.ask, Ask::Force(_));
+    forces(spec) || !call.specs.iter().any(forces)
+}
+
+impl Decision {
+    /// Where no limit governs, nothing limits.
+    pub(super) fn unlimited(verdict: Verdict) -> Decision {
+        let most = Amount::MAX_ARGUMENT;
+        Decision { verdict, limit: most, remaining: most, reset: Span::ZERO, granted: None }
+    }
+}
+
+impl Seen {
+    /// The answer, with what is in the key as it now stands: after [`charge`](super::PartsUsage::charge) if it was `charged`.
+    #[must_use]
+    pub fn answer(&self, call: &Call, held: Held, now: Timestamp, charged: bool) -> Answer {
+        let of_limit = |((spec, seen), place): ((&Spec, &SeenLimit), Option<usize>)| {
+            let takes = charged && self.changes() && seen.look.change() != Change::Nothing;
+            let decision = with_limit!(spec, limit => decision_of(limit, held, place, now, &seen.look, takes));
+            self.overridden(call, spec, decision.keeping(spec.kept))
+        };
+        let seen_at = || self.limits.iter().map(|seen| seen.place);
+        // Nothing has come or gone since the look.
+        let places: Few<Option<usize>> = if self.new_parts() == 0 && held.parts() == self.parts {
+            seen_at().collect()
+        } else {
+            held.places(call).into_iter().collect()
+        };
+        let each: Vec<Decision> = call.specs.iter().zip(&self.limits).zip(places).map(of_limit).collect();
+        let decision = self.whole(call, held, &each, now);
+        let (banned, repeated) = (self.is_banned(), self.is_repeated());
+        Answer { decision, each, shadow_denied: self.shadow_denies(call), banned, repeated }
+    }
+
+    /// A limit's decision, of a call that is not decided by its limits.
+    fn overridden(&self, call: &Call, spec: &Spec, decision: Decision) -> Decision {
+        let at_once = Verdict::Allowed(Span::ZERO);
+        let verdict = match self.outcome {
+            Outcome::Passes if call.purpose == Purpose::GiveBack => at_once,
+            Outcome::Passes | Outcome::Denied { .. } | Outcome::Banned(_) => decision.verdict,
+            Outcome::Unknown => Verdict::Never,
+            // What has no say is told by itself.
+            Outcome::Repeated(_) | Outcome::LostLease if spec.shadow => decision.verdict,
+            Outcome::Repeated(Repeated { forced: true, .. })
+                if !decision.verdict.allowed() && told_past(call, spec) =>
+            {
+                decision.verdict
+            }
+            Outcome::Repeated(Repeated { hold, .. }) => Verdict::Allowed(hold),
+            Outcome::LostLease if spec.is_held_by_id() => decision.verdict,
+            Outcome::LostLease | Outcome::Settles | Outcome::Settled => at_once,
+        };
+        let granted = spec.most().map(|most| match self.outcome {
+            // What was granted was charged, though a FORCE beside it has gone past its limit.
+            Outcome::Repeated(Repeated { granted: Some(granted), .. }) if !spec.shadow => granted,
+            Outcome::Repeated(Repeated { granted, .. }) if verdict.allowed() => granted.unwrap_or(most),
+            _ => decision.granted.unwrap_or_default(),
+        });
+        Decision { verdict, granted, ..decision }
+    }
+
+    /// What a call with UPTO that passes is granted, and charged.
+    pub(super) fn granted(&self, call: &Call) -> Option<Amount> {
+        let most = call.most(&self.limits)?;
+        Some(least_granted(&self.limits).unwrap_or(most))
+    }
+
+    /// What a call with UPTO is told that it was granted. A FORCE beside it, or a ban, may have the reply say that the
+    /// call did not fit: what was charged stands all the same.
+    fn told_granted(&self, call: &Call, verdict: Verdict) -> Option<Amount> {
+        let most = call.most(&self.limits)?;
+        Some(match self.outcome {
+            Outcome::Passes => return self.granted(call),
+            Outcome::Repeated(Repeated { granted: Some(granted), .. }) => granted,
+            Outcome::Repeated(_) if verdict.allowed() => most,
+            _ => Amount::ZERO,
+        })
+    }
+
+    /// The one decision of all.
+    fn whole(&self, call: &Call, held: Held, each: &[Decision], now: Timestamp) -> Decision {
+        let stands_in_the_way = |decision: &Decision, seen: &SeenLimit| match self.outcome {
+            Outcome::Denied { .. } | Outcome::Banned(_) | Outcome::LostLease => seen.denies(),
+            _ => !decision.verdict.allowed(),
+        };
+        // A limit that decides only for itself is told only by itself.
+        let each = || each.iter().zip(&call.specs).zip(&self.limits).filter(|((_, spec), _)| !spec.shadow);
+        let denying = each().filter(|((decision, _), seen)| stands_in_the_way(decision, seen));
+        let mut denying = denying.map(|((decision, _), _)| decision);
+        let longest = denying.clone().map(|decision| decision.verdict).max();
+        let (mut verdict, governing) = if let Some(longest) = longest {
+            (longest, denying.find(|decision| decision.verdict == longest))
+        } else {
+            let holds = each().map(|((decision, _), _)| decision.verdict).filter(|verdict| verdict.allowed());
+            let governing = first_to_run_out(each().map(|((decision, spec), _)| (decision.remaining, spec, decision)));
+            let unlimited = match self.outcome {
+                Outcome::Unknown => Verdict::Never,
+                _ => Verdict::Allowed(Span::ZERO),
+            };
+            (holds.max().unwrap_or(unlimited), governing)
+        };
+        let banned = held.banned(now);
+        let by_id = matches!(
+            self.outcome,
+            Outcome::Repeated(_) | Outcome::LostLease | Outcome::Settles | Outcome::Settled | Outcome::Unknown
+        );
+        let passes_a_ban =
+            by_id || call.purpose == Purpose::GiveBack || (self.outcome == Outcome::Passes && !forces(&self.limits));
+        let unlimited = Decision::unlimited(verdict);
+        let governing = governing.unwrap_or(&unlimited);
+        let mut remaining = governing.remaining;
+        if banned != Span::ZERO && !passes_a_ban {
+            remaining = Amount::ZERO;
+            verdict = match verdict {
+                Verdict::Allowed(_) => Verdict::After(banned),
+                denied => denied.max(Verdict::After(banned)),
+            };
+        }
+        Decision {
+            verdict,
+            limit: governing.limit,
+            remaining,
+            reset: governing.reset,
+            granted: self.told_granted(call, verdict),
+        }
+    }
+
+    /// Whether the key is banned, and that stands in the call's way.
+    fn is_banned(&self) -> bool {
+        matches!(self.outcome, Outcome::Banned(_))
+    }
+
+    /// Whether the call has been charged before.
+    fn is_repeated(&self) -> bool {
+        matches!(self.outcome, Outcome::Repeated(_))
+    }
+
+    /// Whether a limit that decides for itself would have denied the call.
+    fn shadow_denies(&self, call: &Call) -> bool {
+        // Nothing denies the others.
+        let decides = matches!(call.purpose, Purpose::Charge | Purpose::Look);
+        decides && self.limits.iter().any(SeenLimit::denies_by_itself)
+    }
+}
+
+fn decision_of<L: Limit>(
+    limit: &L,
+    held: Held,
+    place: Option<usize>,
+    now: Timestamp,
+    look: &Look,
+    charged: bool,
+) -> Decision
+where
+    L::Usage: Single,
+{
+    match held.usage::<L::Usage>(place) {
+        Some(usage) => look.decision(limit, usage, now, charged),
+        None => look.decision(limit, &L::Usage::default(), now, charged),
+    }
+}
+
+/// Of the limits that let a call pass, the one that would run out first under calls like it: what remains beside what
+/// it costs, compared without dividing. The first of equals.
+pub(super) fn first_to_run_out<'s, T>(each: impl Iterator<Item = (Amount, &'s Spec<'s>, T)>) -> Option<T> {
+    let cost = |spec: &Spec| match spec.ask {
+        Ask::GiveBack(_) | Ask::LookPastLimit => Amount::ONE,
+        Ask::Take(cost) | Ask::UpTo(cost) | Ask::Force(cost) | Ask::Within(cost, _) if cost == Amount::ZERO => {
+            Amount::ONE
+        }
+        Ask::Take(cost) | Ask::UpTo(cost) | Ask::Force(cost) | Ask::Within(cost, _) => cost,
+    };
+    let wide = |amount: Amount| u128::from(amount.millionths());
+    let sooner = |a: &(Amount, Amount, T), b: &(Amount, Amount, T)| {
+        let (left, right) = (wide(a.0).saturating_mul(wide(b.1)), wide(b.0).saturating_mul(wide(a.1)));
+        left.cmp(&right)
+    };
+    each.map(|(remaining, spec, of)| (remaining, cost(spec), of)).min_by(sooner).map(|(_, _, of)| of)
+}

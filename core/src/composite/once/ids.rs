@@ -1,0 +1,479 @@
+//! The ids of calls, and what each call was answered and charged.
+//!
+//! They are kept by id and by the instant at which they expire, as leases are. The difference: what has expired stays
+//! a part of the state until it is swept, as what was charged under it has to be forgotten at the same call on every
+//! replica. Each change sweeps the first few by `(expires_at, id)`, and nothing else does; so who makes the same changes
+//! in the same order holds the same, to the byte.
+
+use super::{Charge, is_cost};
+use crate::limit::Usage;
+use crate::number::lazy_shift::{Mark, Shift};
+use crate::number::{Amount, Span, Timestamp};
+#[cfg(test)]
+use crate::testing::effort;
+use crate::wire::codec::{Decoder, Encoder};
+use crate::wire::name;
+use crate::wire::name::{Kept, MAX_NAME, Name, size_of_kept};
+use hashbrown::HashTable;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// The longest id, in bytes.
+pub const MAX_ID: usize = MAX_NAME;
+
+/// How many parts a call charges at most.
+pub const MAX_CHARGES: usize = 8;
+
+/// How many ids that have expired a change sweeps: more than one adds, and few enough to take no longer than the rest
+/// of the call.
+const SWEPT: usize = 16;
+
+/// What is remembered of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Remembered<Charges = Box<[Charge]>> {
+    /// Until when.
+    pub expires_at: Timestamp,
+    /// Until when its caller was to wait before acting, or a FORCE was in debt.
+    pub hold_until: Timestamp,
+    /// Whether it was settled.
+    pub settled: bool,
+    /// Whether it was a FORCE.
+    pub forced: bool,
+    /// What an UPTO was granted, in whole units.
+    pub granted: Option<Amount>,
+    /// What can be settled of it: nothing once it was.
+    pub charges: Charges,
+}
+
+impl<Charges> Remembered<Charges> {
+    /// The same with other charges.
+    pub fn with<Others>(self, charges: Others) -> Remembered<Others> {
+        let Remembered { expires_at, hold_until, settled, forced, granted, .. } = self;
+        Remembered { expires_at, hold_until, settled, forced, granted, charges }
+    }
+
+    /// All but the charges.
+    fn encode(&self, to: &mut impl Encoder) {
+        to.integer(self.expires_at.micros());
+        to.integer(self.hold_until.micros());
+        let tags = [(SETTLED, self.settled), (FORCED, self.forced), (GRANTED, self.granted.is_some())];
+        to.integer(tags.iter().filter(|(_, holds)| *holds).map(|(tag, _)| tag).sum());
+        if let Some(granted) = self.granted {
+            to.integer(granted.millionths());
+        }
+    }
+
+    /// Reads what some call, made at `written` or before, can have been.
+    fn decode(from: &mut impl Decoder, written: Timestamp, charges: Charges) -> Option<Remembered<Charges>> {
+        let expires_at = Timestamp::from_micros(from.integer()?)?;
+        let hold_until = Timestamp::from_micros(from.integer()?)?;
+        let tags = from.integer().filter(|tags| *tags <= TAGS)?;
+        let granted = if tags & GRANTED == 0 { None } else { Some(Amount::from_millionths(from.integer()?)?) };
+        let (settled, forced) = (tags & SETTLED != 0, tags & FORCED != 0);
+        Some(Remembered { expires_at, hold_until, settled, forced, granted, charges })
+            .filter(|call| call.is_sound(written))
+    }
+
+    /// Whether some call can have been remembered so by a key that was last changed at `written`: what is remembered is
+    /// held to this as it is made and as it is read, so that nothing is made that cannot be read. It may be a FORCE and
+    /// granted units at once: a limit's own FORCE stands beside the call's UPTO.
+    pub(crate) fn is_sound(&self, written: Timestamp) -> bool {
+        let units = Amount::ONE..=Amount::MAX_ARGUMENT;
+        self.expires_at.since(written) <= Span::MAX_ARGUMENT
+            && self.granted.is_none_or(|granted| units.contains(&granted) && granted == granted.floor())
+    }
+}
+
+const SETTLED: u64 = 1;
+const FORCED: u64 = 2;
+const GRANTED: u64 = 4;
+const TAGS: u64 = 7;
+
+/// The ids that a key remembers.
+///
+/// ```
+/// use ratelimit_core::composite::once::{Ids, Remembered};
+/// use ratelimit_core::{Span, Timestamp};
+///
+/// let (mut ids, now) = (Ids::default(), Timestamp::EPOCH);
+/// let later = |seconds| now.plus(Span::SECOND.times(seconds));
+/// let charges = Box::default();
+/// let call = Remembered {
+///     expires_at: later(60), hold_until: later(2), settled: false, forced: false, granted: None, charges,
+/// };
+/// ids.remember(b"req-17", call);
+/// // Sent again a second later, it is told to wait for one more.
+/// assert_eq!(ids.find(b"req-17", later(1)).unwrap().hold_until.since(later(1)), Span::SECOND);
+/// assert_eq!(ids.find(b"req-17", later(60)), None);
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Ids {
+    by_id: HashTable<Entry>,
+    by_expiry: BTreeSet<(Mark, Kept)>,
+    /// How far all instants have moved back.
+    shift: Shift,
+    /// What ids and charges take, in bytes.
+    held: usize,
+    /// What the current call has changed.
+    delta: Delta,
+    #[cfg(test)]
+    _copies: effort::Copies,
+}
+
+/// An id and its call; with the id's hash, so that a table that grows looks no id up.
+#[derive(Clone, Debug)]
+struct Entry {
+    hash: u64,
+    id: Kept,
+    expires_at: Mark,
+    hold_until: Mark,
+    settled: bool,
+    forced: bool,
+    granted: Option<Amount>,
+    charges: Box<[Charge]>,
+}
+
+impl Entry {
+    fn is_of(id: Name) -> impl Fn(&Entry) -> bool {
+        move |entry| *entry.id == *id.text
+    }
+
+    fn seen(&self, shift: Shift) -> Remembered<&[Charge]> {
+        Remembered {
+            expires_at: shift.instant(self.expires_at),
+            hold_until: shift.instant(self.hold_until),
+            settled: self.settled,
+            forced: self.forced,
+            granted: self.granted,
+            charges: &self.charges,
+        }
+    }
+
+    /// What it takes beside itself, in bytes.
+    fn held(&self) -> usize {
+        size_of_kept(&self.id).saturating_add(size_of_val(&*self.charges))
+    }
+}
+
+/// What a call changes in the ids, besides what it sweeps.
+#[derive(Clone, Debug, Default)]
+enum Delta {
+    #[default]
+    Nothing,
+    Remembered(Kept),
+    Settled(Kept),
+}
+
+/// What a call has changed in the ids elsewhere, besides what it swept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum IdChange {
+    /// Nothing.
+    Nothing,
+    /// It is remembered by this id, and charged so much to each of these parts.
+    Remembered(Arc<[u8]>, Remembered<Box<[(u32, Amount)]>>),
+    /// It settled the call of this id.
+    Settled(Arc<[u8]>),
+}
+
+impl Ids {
+    /// What is remembered of the call of an id; `None` if there is none, or it has expired. `now` is not before the key
+    /// was last changed: a look by a clock that has gone back is one at that time.
+    #[must_use]
+    pub fn find(&self, id: &[u8], now: Timestamp) -> Option<Remembered<&[Charge]>> {
+        let id = Name::of(id);
+        let entry = self.by_id.find(id.hash, Entry::is_of(id))?;
+        Some(entry.seen(self.shift)).filter(|seen| now < seen.expires_at)
+    }
+
+    /// Whether another id is to be refused: there are `most`, and the first to expire has not.
+    #[must_use]
+    pub fn is_full(&self, most: usize, now: Timestamp) -> bool {
+        let first = self.by_expiry.first();
+        self.by_id.len() >= most && first.is_none_or(|(expires_at, _)| now < self.shift.instant(*expires_at))
+    }
+
+    /// Sweeps a few ids that have expired, and tells of the charges that can be settled no more: to be done first by
+    /// each call that changes the key. An id that the call is about to be remembered by (`coming`) goes if it has
+    /// expired.
+    pub fn sweep(&mut self, now: Timestamp, coming: Option<&[u8]>, mut gone: impl FnMut(&Charge)) {
+        self.delta = Delta::Nothing;
+        let until = self.shift.mark(now);
+        for _ in 0..SWEPT {
+            let Some((_, id)) = self.by_expiry.first().filter(|(expires_at, _)| *expires_at <= until) else { break };
+            #[cfg(test)]
+            effort::entry();
+            let id = Arc::clone(id);
+            self.remove(Name::of(&id), until, &mut gone);
+        }
+        if let Some(id) = coming {
+            self.remove(Name::of(id), until, &mut gone);
+        }
+        // As a lease table does.
+        if self.by_id.len() < self.by_id.capacity() / 32 {
+            self.by_id.shrink_to(self.by_id.len().saturating_mul(2), |entry| entry.hash);
+        }
+    }
+
+    /// Removes an id if it has expired.
+    fn remove(&mut self, id: Name, until: Mark, gone: impl FnMut(&Charge)) {
+        let Ok(entry) = self.by_id.find_entry(id.hash, Entry::is_of(id)) else { return };
+        if entry.get().expires_at > until {
+            return;
+        }
+        let entry = entry.remove().0;
+        self.held = self.held.saturating_sub(entry.held());
+        entry.charges.iter().for_each(gone);
+        self.by_expiry.remove(&(entry.expires_at, entry.id));
+    }
+
+    /// Remembers a call by its id, which [`sweep`](Ids::sweep) was told of and [`find`](Ids::find) does not find.
+    pub fn remember(&mut self, id: &[u8], call: Remembered) {
+        let (name, id) = (Name::of(id), Kept::from(id));
+        self.delta = Delta::Remembered(Arc::clone(&id));
+        self.insert(name, id, call);
+    }
+
+    fn insert(&mut self, name: Name, id: Kept, call: Remembered) {
+        let Remembered { expires_at, hold_until, settled, forced, granted, charges } = call;
+        let (expires_at, hold_until) = (self.shift.mark(expires_at), self.shift.mark(hold_until));
+        self.by_expiry.insert((expires_at, Arc::clone(&id)));
+        let entry = Entry { hash: name.hash, id, expires_at, hold_until, settled, forced, granted, charges };
+        self.held = self.held.saturating_add(entry.held());
+        self.by_id.insert_unique(name.hash, entry, |entry| entry.hash);
+    }
+
+    /// Marks the call of an id as settled; its charges, for their tracks to settle. `None` if there is nothing to
+    /// settle: the id is not known, or was settled.
+    pub fn settle(&mut self, id: &[u8], now: Timestamp) -> Option<Box<[Charge]>> {
+        self.find(id, now).filter(|call| !call.settled)?;
+        let id = Name::of(id);
+        let entry = self.by_id.find_mut(id.hash, Entry::is_of(id))?;
+        entry.settled = true;
+        let charges = std::mem::take(&mut entry.charges);
+        self.held = self.held.saturating_sub(size_of_val(&*charges));
+        self.delta = Delta::Settled(Arc::clone(&entry.id));
+        Some(charges)
+    }
+
+    /// Moves all back by so much, because the clock did.
+    pub fn move_back(&mut self, back: Span) {
+        let before = self.shift;
+        self.shift = before.back(back);
+        let epoch = self.shift.mark(Timestamp::EPOCH);
+        if self.shift.is_far() {
+            let far = std::mem::take(&mut self.shift);
+            let anew = |mark: Mark| Shift::default().mark(far.instant(mark));
+            self.by_expiry = std::mem::take(&mut self.by_expiry).into_iter().map(|(at, id)| (anew(at), id)).collect();
+            for entry in &mut self.by_id {
+                #[cfg(test)]
+                effort::entry();
+                (entry.expires_at, entry.hold_until) = (anew(entry.expires_at), anew(entry.hold_until));
+            }
+            return;
+        }
+        // Instants end at the epoch; those that meet there are in the order of their ids.
+        while let Some((at, id)) = self.by_expiry.first().filter(|(at, _)| *at < epoch) {
+            #[cfg(test)]
+            effort::entry();
+            let (at, id) = (*at, Arc::clone(id));
+            let name = Name::of(&id);
+            if let Some(entry) = self.by_id.find_mut(name.hash, Entry::is_of(name)) {
+                entry.expires_at = epoch;
+            }
+            let first = (at, id);
+            self.by_expiry.remove(&first);
+            self.by_expiry.insert((epoch, first.1));
+        }
+    }
+
+    /// Moves the charges of a part along with its usage, which is about to be moved back to `now`.
+    pub fn move_charges_back<U: Usage>(&mut self, part: u32, usage: &U, now: Timestamp) {
+        if usage.place().is_none() || !usage.is_after(now) {
+            return;
+        }
+        for entry in &mut self.by_id {
+            #[cfg(test)]
+            effort::entry();
+            entry
+                .charges
+                .iter_mut()
+                .filter(|charge| charge.part == part)
+                .for_each(|charge| charge.move_back(usage, now));
+        }
+    }
+
+    /// How many there are, some of which may have expired.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.by_id.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.by_id.is_empty()
+    }
+
+    /// When the last one expires.
+    #[must_use]
+    pub fn last_expiry(&self) -> Option<Timestamp> {
+        self.by_expiry.last().map(|(expires_at, _)| self.shift.instant(*expires_at))
+    }
+
+    /// The charges that can be settled.
+    pub fn charges(&self) -> impl Iterator<Item = &Charge> {
+        self.by_id.iter().flat_map(|entry| &entry.charges)
+    }
+
+    /// How many bytes it holds beside itself, about.
+    #[must_use]
+    pub fn heap_size(&self) -> usize {
+        // As for leases: a node of the tree has room for 11 and holds 6 or more, but for the only one; the table has a
+        // byte beside each of its places, an eighth of which stay free.
+        const NODE: usize = 288;
+        const PLACE: usize = size_of::<Entry>() + 1;
+        let nodes = self.by_expiry.len().div_ceil(6).saturating_mul(NODE);
+        let places = self.by_id.capacity().saturating_mul(8).div_ceil(7).saturating_mul(PLACE);
+        nodes.saturating_add(places).saturating_add(self.held)
+    }
+
+    /// How many allocations it takes to free it, about.
+    #[must_use]
+    pub fn effort(&self) -> usize {
+        self.by_id.len()
+    }
+
+    /// The ids and their calls, in the order in which they expire.
+    fn calls(&self) -> impl Iterator<Item = (&Kept, Remembered<&[Charge]>)> {
+        self.by_expiry.iter().filter_map(|(_, id)| {
+            let name = Name::of(id);
+            let entry = self.by_id.find(name.hash, Entry::is_of(name))?;
+            Some((id, entry.seen(self.shift)))
+        })
+    }
+
+    /// Writes it out, field by field.
+    pub fn encode(&self, to: &mut impl Encoder) {
+        to.integer(u64::try_from(self.by_id.len()).unwrap_or(0));
+        for (id, call) in self.calls() {
+            to.bytes(id);
+            call.encode(to);
+            to.integer(u64::try_from(call.charges.len()).unwrap_or(0));
+            for charge in call.charges {
+                charge.encode(to);
+            }
+        }
+    }
+
+    /// Reads what [`encode`](Ids::encode) wrote of a key that was last changed at `written`. `None` unless calls can
+    /// have led to it. The tracks then count its [`charges`](Ids::charges).
+    pub fn decode(from: &mut impl Decoder, written: Timestamp) -> Option<Ids> {
+        let mut ids = Ids::default();
+        for _ in 0..from.integer()? {
+            let id = name::decode(from)?;
+            let call = Remembered::decode(from, written, ())?;
+            let charges = decode_charges(from, Charge::decode, |charge| charge.part)?;
+            let last = ids.by_expiry.last();
+            let in_order = last.is_none_or(|(at, last)| (*at, last) < (ids.shift.mark(call.expires_at), &id));
+            let name = Name::of(&id);
+            let twice = ids.by_id.find(name.hash, Entry::is_of(name)).is_some();
+            if !in_order || twice || call.settled && !charges.is_empty() {
+                return None;
+            }
+            ids.insert(name, Arc::clone(&id), call.with(charges));
+        }
+        Some(ids)
+    }
+
+    /// Writes out what has changed since the last time that this was asked, but for what was swept. To be asked after
+    /// every change, even if nothing is propagated.
+    pub fn encode_effect(&mut self, to: &mut impl Encoder) {
+        match std::mem::take(&mut self.delta) {
+            Delta::Nothing => Ids::encode_no_effect(to),
+            Delta::Settled(id) => {
+                to.integer(SETTLES);
+                to.bytes(&id);
+            }
+            Delta::Remembered(id) => {
+                let name = Name::of(&id);
+                let Some(entry) = self.by_id.find(name.hash, Entry::is_of(name)) else { return };
+                to.integer(REMEMBERS);
+                to.bytes(&id);
+                entry.seen(self.shift).encode(to);
+                to.integer(u64::try_from(entry.charges.len()).unwrap_or(0));
+                for charge in &entry.charges {
+                    to.integer(u64::from(charge.part));
+                    to.integer(charge.cost.millionths());
+                }
+            }
+        }
+    }
+
+    /// Writes out that nothing has changed.
+    pub fn encode_no_effect(to: &mut impl Encoder) {
+        to.integer(NOTHING);
+    }
+
+    /// Whether a call can have had this change at `now`, by the clock as it was before it went back by `back`.
+    #[must_use]
+    pub fn accepts(&self, change: &IdChange, now: Timestamp, back: Span) -> bool {
+        let at = now.plus(back);
+        match change {
+            IdChange::Nothing => true,
+            IdChange::Remembered(id, call) => {
+                self.find(id, at).is_none() && !call.settled && (call.expires_at > now || now == Timestamp::MAX)
+            }
+            IdChange::Settled(id) => self.find(id, at).is_some_and(|call| !call.settled),
+        }
+    }
+}
+
+/// What the effect of a call begins with.
+const NOTHING: u64 = 0;
+const REMEMBERS: u64 = 1;
+const SETTLES: u64 = 2;
+
+impl IdChange {
+    /// Reads what [`Ids::encode_effect`] wrote of a call made at `now`.
+    pub fn decode(from: &mut impl Decoder, now: Timestamp) -> Option<IdChange> {
+        match from.integer()? {
+            NOTHING => Some(IdChange::Nothing),
+            SETTLES => name::decode(from).map(IdChange::Settled),
+            REMEMBERS => {
+                let id = name::decode(from)?;
+                let call = Remembered::decode(from, now, ())?;
+                let charges = decode_charges(from, decode_cost, |(part, _)| *part)?;
+                Some(IdChange::Remembered(id, call.with(charges)))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// What was charged to a part.
+fn decode_cost(from: &mut impl Decoder) -> Option<(u32, Amount)> {
+    let part = u32::try_from(from.integer()?).ok()?;
+    let cost = Amount::from_millionths(from.integer()?)?;
+    is_cost(cost).then_some((part, cost))
+}
+
+/// Charges, each of another part.
+fn decode_charges<T, D: Decoder>(
+    from: &mut D,
+    decode: fn(&mut D) -> Option<T>,
+    part: fn(&T) -> u32,
+) -> Option<Box<[T]>> {
+    let count = usize::try_from(from.integer()?).ok().filter(|count| *count <= MAX_CHARGES)?;
+    let mut charges: Vec<T> = Vec::with_capacity(count);
+    for _ in 0..count {
+        let charge = decode(from)?;
+        if charges.iter().any(|other| part(other) == part(&charge)) {
+            return None;
+        }
+        charges.push(charge);
+    }
+    Some(charges.into())
+}
+
+#[cfg(test)]
+mod tests;

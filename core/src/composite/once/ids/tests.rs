@@ -1,0 +1,342 @@
+use super::*;
+use crate::algorithm::sliding_window::{SlidingWindow, SlidingWindowUsage};
+use crate::composite::once::Track;
+use crate::limit::Limit;
+use crate::number::Period;
+use crate::testing::calls::{Fields, units, us};
+use crate::testing::effort;
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+fn call(expires_at: u64, charges: &[Charge]) -> Remembered {
+    let (expires_at, hold_until) = (us(expires_at), us(7));
+    Remembered { expires_at, hold_until, settled: false, forced: false, granted: None, charges: charges.into() }
+}
+
+/// The first charge of a part.
+fn charge(part: u32) -> Charge {
+    Track::default().charge(&SlidingWindowUsage::default(), part, units(2)).unwrap()
+}
+
+fn ids(calls: &[(&str, u64)]) -> Ids {
+    let mut ids = Ids::default();
+    for (id, expires_at) in calls {
+        ids.remember(id.as_bytes(), call(*expires_at, &[charge(1)]));
+    }
+    ids
+}
+
+fn encoded(ids: &Ids) -> Fields {
+    let mut fields = Fields::default();
+    ids.encode(&mut fields);
+    fields
+}
+
+fn effect(ids: &mut Ids) -> Fields {
+    let mut fields = Fields::default();
+    ids.encode_effect(&mut fields);
+    fields
+}
+
+fn names(ids: &Ids) -> Vec<&[u8]> {
+    ids.calls().map(|(id, _)| &**id).collect()
+}
+
+#[test]
+fn an_id_is_known_until_it_expires() {
+    let ids = ids(&[("a", 100)]);
+    assert_eq!(ids.find(b"a", us(99)), Some(call(100, &[charge(1)]).with(&[charge(1)][..])));
+    assert_eq!((ids.find(b"a", us(100)), ids.find(b"b", us(0))), (None, None));
+    assert_eq!((ids.len(), ids.is_empty(), ids.last_expiry()), (1, false, Some(us(100))));
+    assert_eq!((Ids::default().is_empty(), Ids::default().last_expiry()), (true, None));
+}
+
+#[test]
+fn another_is_refused_while_there_are_as_many_and_none_has_expired() {
+    let ids = ids(&[("a", 100), ("b", 50)]);
+    for (most, now, full) in [(2, 49, true), (2, 50, false), (1, 49, true), (1, 50, false), (3, 0, false)] {
+        assert_eq!(ids.is_full(most, us(now)), full, "{most} at {now}");
+    }
+    assert!(Ids::default().is_full(0, us(0)));
+}
+
+#[test]
+fn a_change_sweeps_the_first_few_that_have_expired() {
+    let calls: Vec<(String, u64)> = (0..40).map(|id| (format!("{id:02}"), 100 + id / 20)).collect();
+    let calls: Vec<_> = calls.iter().rev().map(|(id, expires_at)| (&**id, *expires_at)).collect();
+    let mut ids = ids(&calls);
+    let mut gone = 0;
+    ids.sweep(us(99), None, |_| gone += 1);
+    assert_eq!((gone, ids.len()), (0, 40));
+    for (now, left) in [(100, 24), (100, 20), (100, 20), (101, 4), (101, 0)] {
+        ids.sweep(us(now), None, |swept| {
+            assert_eq!(*swept, charge(1));
+            gone += 1;
+        });
+        assert_eq!((ids.len(), gone), (left, 40 - left));
+        let first = 40 - left;
+        assert!(names(&ids).first().is_none_or(|id| **id == *format!("{first:02}").as_bytes()));
+    }
+}
+
+#[test]
+fn an_id_that_comes_again_is_swept_if_it_has_expired() {
+    let calls: Vec<(String, u64)> = (0..20).map(|id| (format!("{id:02}"), 100)).collect();
+    let calls: Vec<_> = calls.iter().map(|(id, expires_at)| (&**id, *expires_at)).collect();
+    let mut swept = ids(&calls);
+    let mut gone = 0;
+    swept.sweep(us(100), Some(b"19"), |_| gone += 1);
+    assert_eq!((gone, names(&swept)), (17, vec![&b"16"[..], b"17", b"18"]));
+    swept.remember(b"19", call(200, &[]));
+    swept.sweep(us(150), Some(b"19"), |_| {});
+    assert_eq!(names(&swept), [b"19"]);
+}
+
+#[test]
+fn a_call_is_settled_once() {
+    let mut ids = ids(&[("a", 100)]);
+    let held = ids.heap_size();
+    assert_eq!((ids.settle(b"a", us(100)), ids.settle(b"b", us(0))), (None, None));
+    assert_eq!(ids.settle(b"a", us(99)), Some([charge(1)].into()));
+    assert_eq!(ids.settle(b"a", us(99)), None);
+    assert_eq!(ids.find(b"a", us(99)), Some(Remembered { settled: true, ..call(100, &[]).with(&[][..]) }));
+    assert_eq!(held - ids.heap_size(), size_of::<Charge>());
+    assert_eq!(ids.charges().count(), 0);
+}
+
+#[test]
+fn all_moves_back_with_the_clock() {
+    let mut moved = ids(&[("b", 100), ("a", 102), ("c", 200)]);
+    moved.move_back(Span::from_micros(10));
+    let seen = moved.find(b"b", us(0)).unwrap();
+    assert_eq!((seen.expires_at, seen.hold_until), (us(90), us(0)));
+    // Those that meet at the epoch are as if they had always been there.
+    moved.move_back(Span::from_micros(95));
+    assert_eq!(names(&moved), [b"a", b"b", b"c"]);
+    let read = Ids::decode(&mut encoded(&moved), us(0)).unwrap();
+    assert_eq!(encoded(&read), encoded(&moved));
+    assert_eq!(
+        read.by_expiry.iter().map(|(_, id)| id).collect::<Vec<_>>(),
+        moved.by_expiry.iter().map(|(_, id)| id).collect::<Vec<_>>()
+    );
+    assert_eq!(moved.last_expiry(), Some(us(95)));
+    moved.sweep(us(0), None, |_| {});
+    assert_eq!(names(&moved), [b"c"]);
+}
+
+#[test]
+fn a_clock_may_go_through_its_whole_range_however_often() {
+    let mut ids = Ids::default();
+    for _ in 0..100 {
+        ids.remember(b"a", call(Timestamp::MAX.micros(), &[]));
+        ids.move_back(Span::MAX.minus(Span::SECOND));
+        let seen = ids.find(b"a", us(0)).unwrap();
+        assert_eq!((seen.expires_at, seen.hold_until), (us(1_000_000), us(0)));
+        ids.sweep(us(1_000_000), None, |_| {});
+        assert!(ids.is_empty());
+    }
+}
+
+#[test]
+fn a_clock_gone_back_moves_none_of_many() {
+    let mut ids = Ids::default();
+    for id in 0..1000_u64 {
+        ids.remember(&id.to_be_bytes(), call(1_000_000, &[]));
+    }
+    assert_eq!(effort::of(|| ids.move_back(Span::SECOND.times(1).minus(Span::MICROSECOND))), 0);
+    assert_eq!(effort::of(|| ids.sweep(us(1), None, |_| {})), 16);
+}
+
+#[test]
+fn the_charges_of_a_part_move_along_with_its_usage() {
+    let limit = SlidingWindow::new(units(9), Period::new(Span::SECOND).unwrap());
+    let mut usage = SlidingWindowUsage::default();
+    limit.charge(&mut usage, us(500), units(2));
+    let mut ids = Ids::default();
+    for (id, part) in [(b"a", 1), (b"b", 2)] {
+        ids.remember(id, call(1000, &[Track::default().charge(&usage, part, units(2)).unwrap()]));
+    }
+    let places = |ids: &Ids| [b"a", b"b"].map(|id| ids.find(id, us(0)).unwrap().charges[0].place);
+    ids.move_charges_back(1, &usage, us(500));
+    assert_eq!(places(&ids), [Some(us(500)); 2]);
+    ids.move_charges_back(1, &usage, us(100));
+    assert_eq!(places(&ids), [Some(us(100)), Some(us(500))]);
+    // Before the epoch there is no place.
+    ids.move_charges_back(1, &usage, us(399));
+    ids.move_charges_back(2, &usage, us(0));
+    assert_eq!(places(&ids), [None, Some(us(0))]);
+}
+
+#[test]
+fn what_many_ids_hold_are_nodes_places_names_and_charges() {
+    let mut ids = Ids::default();
+    assert_eq!((ids.heap_size(), ids.effort()), (0, 0));
+    for id in 0..7_u64 {
+        ids.remember(&id.to_be_bytes(), call(9, &[charge(1), charge(2)]));
+    }
+    let each = 32 + 2 * size_of::<Charge>();
+    assert_eq!(ids.heap_size(), 2 * 288 + 8 * (size_of::<Entry>() + 1) + 7 * each);
+    assert_eq!(ids.effort(), 7);
+    ids.sweep(us(9), None, |_| {});
+    assert_eq!((ids.held, ids.len()), (0, 0));
+}
+
+#[test]
+fn a_crowd_that_is_gone_leaves_its_room() {
+    let mut ids = Ids::default();
+    for id in 0..1000_u64 {
+        ids.remember(&id.to_be_bytes(), call(9, &[]));
+    }
+    for _ in 0..63 {
+        ids.sweep(us(9), None, |_| {});
+    }
+    assert!(ids.is_empty() && ids.by_id.capacity() < 64, "{}", ids.by_id.capacity());
+}
+
+#[test]
+fn an_effect_tells_what_a_call_has_changed() {
+    let mut ids = ids(&[]);
+    assert_eq!(effect(&mut ids), Fields::integers([NOTHING]));
+    let upto = Remembered { granted: Some(units(2)), ..call(100, &[charge(3)]) };
+    ids.remember(b"a", upto.clone());
+    let told = effect(&mut ids);
+    let two = units(2).millionths();
+    assert_eq!(told, Fields::integers([REMEMBERS]).then(b"a", [100, 7, GRANTED, two, 1, 3, two]));
+    let change = IdChange::decode(&mut told.clone(), us(0)).unwrap();
+    assert_eq!(change, IdChange::Remembered(Kept::from(&b"a"[..]), upto.with([(3, units(2))].into())));
+    assert!(told.cut_short().all(|mut told| IdChange::decode(&mut told, us(0)).is_none()));
+    assert_eq!(effect(&mut ids), Fields::integers([NOTHING]));
+
+    ids.settle(b"a", us(1));
+    let told = effect(&mut ids);
+    assert_eq!(told, Fields::integers([SETTLES]).then(b"a", []));
+    assert_eq!(IdChange::decode(&mut told.clone(), us(0)), Some(IdChange::Settled(Kept::from(&b"a"[..]))));
+    assert!(told.cut_short().all(|mut told| IdChange::decode(&mut told, us(0)).is_none()));
+
+    // What nobody asked for is not told with the next change.
+    ids.remember(b"b", call(100, &[]));
+    ids.sweep(us(1), None, |_| {});
+    assert_eq!(effect(&mut ids), Fields::integers([NOTHING]));
+}
+
+#[test]
+fn refuses_a_change_that_no_call_can_have_made() {
+    let mut known = ids(&[("a", 100), ("s", 100)]);
+    known.settle(b"s", us(1));
+    let settles = |id: &str| IdChange::Settled(Kept::from(id.as_bytes()));
+    let remembers =
+        |id: &str, call: Remembered| IdChange::Remembered(Kept::from(id.as_bytes()), call.with(Box::default()));
+    let back = Span::from_micros(50);
+    for (change, now, back, accepted) in [
+        (IdChange::Nothing, 1, Span::ZERO, true),
+        (settles("a"), 99, Span::ZERO, true),
+        (settles("a"), 49, back, true),
+        (settles("a"), 50, back, false),
+        (settles("a"), 100, Span::ZERO, false),
+        (settles("s"), 1, Span::ZERO, false),
+        (settles("b"), 1, Span::ZERO, false),
+        (remembers("b", call(100, &[])), 99, Span::ZERO, true),
+        (remembers("b", call(100, &[])), 100, Span::ZERO, false),
+        (remembers("a", call(200, &[])), 99, Span::ZERO, false),
+        (remembers("a", call(200, &[])), 100, Span::ZERO, true),
+        (remembers("a", call(200, &[])), 50, back, true),
+        (remembers("b", Remembered { settled: true, ..call(100, &[]) }), 1, Span::ZERO, false),
+    ] {
+        assert_eq!(known.accepts(&change, us(now), back), accepted, "{change:?} at {now}");
+    }
+    let last = Timestamp::MAX.micros();
+    assert!(Ids::default().accepts(&remembers("b", call(last, &[])), Timestamp::MAX, Span::ZERO));
+
+    let (two, most) = (units(2).millionths(), Amount::MAX_ARGUMENT.millionths());
+    let remembers = |rest: &[u64]| Fields::integers([REMEMBERS]).then(b"a", rest.iter().copied());
+    for (effect, accepted) in [
+        (remembers(&[100, 7, 0, 0]), true),
+        (remembers(&[100, 7, FORCED, 2, 1, two, 2, two]), true),
+        (remembers(&[100, 7, 0, 1, 1, most]), true),
+        (remembers(&[100, 7, GRANTED, most, 0]), true),
+        (remembers(&[100, 7, SETTLED | FORCED, 0]), true),
+        (remembers(&[100, 7, 0, 2, 1, two, 1, two]), false),
+        (remembers(&[100, 7, 0, 1, 1, 0]), false),
+        (remembers(&[100, 7, 0, 1, 1, most + 1]), false),
+        (remembers(&[100, 7, 0, 1, u64::from(u32::MAX) + 1, two]), false),
+        (remembers(&[100, 7, 0, 9, 1, two, 2, two, 3, two, 4, two, 5, two, 6, two, 7, two, 8, two, 9, two]), false),
+        (remembers(&[100, 7, 0, 8, 1, two, 2, two, 3, two, 4, two, 5, two, 6, two, 7, two, 8, two]), true),
+        (remembers(&[100, 7, FORCED | GRANTED, two, 0]), true),
+        (remembers(&[100, 7, GRANTED, 0, 0]), false),
+        (remembers(&[100, 7, GRANTED, two + 1, 0]), false),
+        (remembers(&[100, 7, GRANTED, most + two, 0]), false),
+        (remembers(&[100, 7, 8, 0]), false),
+        (remembers(&[last + 1, 7, 0, 0]), false),
+        (remembers(&[100, last + 1, 0, 0]), false),
+        (remembers(&[Span::MAX_ARGUMENT.micros() + 5, 7, 0, 0]), true),
+        (remembers(&[Span::MAX_ARGUMENT.micros() + 6, 7, 0, 0]), false),
+        (Fields::integers([REMEMBERS]).then(b"", [100, 7, 0, 0]), false),
+        (Fields::integers([REMEMBERS]).then(&[b'a'; 256], [100, 7, 0, 0]), true),
+        (Fields::integers([REMEMBERS]).then(&[b'a'; 257], [100, 7, 0, 0]), false),
+        (Fields::integers([SETTLES]).then(b"", []), false),
+        (Fields::integers([3]).then(b"a", []), false),
+    ] {
+        assert_eq!(IdChange::decode(&mut effect.clone(), us(5)).is_some(), accepted, "{effect:?}");
+    }
+}
+
+#[test]
+fn takes_nothing_for_ids_that_are_none() {
+    let two = units(2).millionths();
+    let begin = |count: u64| Fields::integers([count]);
+    for (fields, accepted) in [
+        (begin(0), true),
+        (begin(1).then(b"a", [3, 7, 0, 0]), true),
+        (begin(1).then(b"a", [3, 7, SETTLED, 0]), true),
+        (begin(1).then(b"a", [3, 7, 0, 2, 1, two, 0, 0, 0, 2, two, 5, 1, 9, 3]), true),
+        (begin(2).then(b"b", [3, 7, 0, 0]).then(b"a", [4, 7, 0, 0]), true),
+        (begin(2).then(b"a", [3, 7, 0, 0]).then(b"b", [3, 7, 0, 0]), true),
+        (begin(2).then(b"b", [3, 7, 0, 0]).then(b"a", [3, 7, 0, 0]), false),
+        (begin(2).then(b"a", [4, 7, 0, 0]).then(b"b", [3, 7, 0, 0]), false),
+        (begin(2).then(b"a", [3, 7, 0, 0]).then(b"a", [3, 7, 0, 0]), false),
+        (begin(2).then(b"a", [3, 7, 0, 0]).then(b"a", [4, 7, 0, 0]), false),
+        (begin(1).then(b"a", [3, 7, SETTLED, 1, 1, two, 0, 0, 0]), false),
+        (begin(1).then(b"a", [3, 7, 0, 2, 1, two, 0, 0, 0, 1, two, 0, 0, 0]), false),
+        (begin(1).then(b"a", [3, 7, 0, 1, 1, 0, 0, 0, 0]), false),
+        (begin(1).then(b"a", [3, 7, 0, 1, 1, Amount::MAX_ARGUMENT.millionths() + 1, 0, 0, 0]), false),
+        (begin(1).then(b"a", [3, 7, 0, 1, 1, two, 0, 2, 0, 0]), false),
+        (begin(1).then(b"a", [3, 7, 0, 1, 1, two, 0, 1, Timestamp::MAX.micros() + 1, 0]), false),
+        (begin(1).then(b"a", [3, 7, 0, 1, 1, two, 0, 0, Amount::MAX.millionths() + 1]), false),
+    ] {
+        let decoded = Ids::decode(&mut fields.clone(), us(5));
+        assert_eq!(decoded.as_ref().map(encoded), accepted.then_some(fields.clone()), "{fields:?}");
+        if accepted {
+            assert!(fields.cut_short().all(|mut cut| Ids::decode(&mut cut, us(5)).is_none()));
+        }
+    }
+}
+
+proptest! {
+    /// However ids come and go and the clock with them, who has made the same changes from a payload on holds the same.
+    #[test]
+    fn ids_are_as_if_just_read(steps in vec((0..30u8, 0..60u64, 0..40u64, 0..4u8), 1..80), begin in 0..100u64) {
+        let (mut ids, mut now) = (Ids::default(), begin);
+        for (id, ttl, span, what) in steps {
+            let mut read = Ids::decode(&mut encoded(&ids), us(now)).unwrap();
+            let back = if what == 0 { span.min(now) } else { 0 };
+            now = if what == 0 { now - back } else { now + span / 8 };
+            let mut gone = [Vec::new(), Vec::new()];
+            for (ids, gone) in [&mut ids, &mut read].into_iter().zip(&mut gone) {
+                ids.move_back(Span::from_micros(back));
+                let name = [id];
+                let coming = (what != 1).then_some(&name[..]);
+                ids.sweep(us(now), coming, |charge| gone.push(*charge));
+                if what == 1 {
+                    ids.settle(&[id], us(now));
+                } else if ids.find(&[id], us(now)).is_none() {
+                    let call = Remembered { granted: Some(units(1)), ..call(now + ttl + 1, &[charge(u32::from(id))]) };
+                    ids.remember(&[id], call);
+                }
+            }
+            prop_assert_eq!(encoded(&ids), encoded(&read));
+            prop_assert_eq!(ids.held, read.held);
+            prop_assert_eq!(&gone[0], &gone[1]);
+            prop_assert!(ids.calls().count() == ids.len() && ids.by_expiry.len() == ids.len());
+        }
+    }
+}

@@ -1,0 +1,441 @@
+//! The least that a usage has been since each of many charges.
+//!
+//! Where all that is charged lies together and only drains (a bucket, a fixed window), had a charge been smaller by d,
+//! the usage now would be lower by d, but by no more than the least that it has been since: what had drained by then
+//! had drained in either case. (The reflection of a queue at 0: Skorokhod 1961.) So what has to be known of a charge is
+//! that least, its *low*.
+//!
+//! A usage only falls between two changes, so its lows are what it is just before each. A change at which `x` is used
+//! lowers every low above `x` to it: what is charged one after another has lows that never fall from the older to the
+//! newer, and charges with the same low are one group. Settling a charge takes d off its own low and off all newer ones,
+//! as the usage was lower by that much since; older lows that are then above it fall to it. So the groups are kept by
+//! the *difference* from each low to the next, in a tree of sums (Fenwick 1994), where one number changes all that
+//! follow.
+//!
+//! Cost: about 100 bytes a group, and there are no more groups than charges; each operation is logarithmic in them, but
+//! for one that closes the gaps of many groups that have gone. A low that is recorded ends all groups above it at once;
+//! their memory is freed by the lows that follow, a few groups each.
+
+use crate::number::Amount;
+#[cfg(test)]
+use crate::testing::effort;
+use crate::wire::codec::{Decoder, Encoder};
+use std::collections::BTreeMap;
+
+/// The lows of charges, which are numbered in the order in which they are made.
+#[derive(Clone, Debug, Default)]
+pub struct Lows {
+    /// The charges before the last low, the same low in each group, by the number of its first.
+    groups: BTreeMap<u64, Group>,
+    /// Of each group, at its position, the difference of its low from that of the one before, and how many charges it
+    /// has. Nothing where a group has gone.
+    sums: Sums,
+    /// The number of the first charge of the group at each position, or of one that has gone.
+    firsts: Vec<u64>,
+    /// Groups that have gone, to be freed.
+    spent: Spent,
+    /// The number of the first charge since the last low: these have none yet.
+    open: u64,
+    /// How many of those there are.
+    open_live: usize,
+    /// The number that the next charge gets.
+    next: u64,
+    /// How many charges there are in all.
+    live: usize,
+}
+
+/// Charges with the same low.
+#[derive(Clone, Copy, Debug)]
+struct Group {
+    /// Where it is among `sums`: later than each older group.
+    position: usize,
+    /// By how much its low is above that of the group before, in millionths: not 0 but in the first.
+    delta: u64,
+    /// How many of its charges there are yet: not 0.
+    live: usize,
+}
+
+/// Groups that are to be freed. A copy has none.
+#[derive(Debug, Default)]
+struct Spent(Vec<BTreeMap<u64, Group>>);
+
+impl Clone for Spent {
+    fn clone(&self) -> Spent {
+        Spent::default()
+    }
+}
+
+/// Where groups have ended.
+struct End {
+    /// The number of the first.
+    first: u64,
+    position: usize,
+    /// Of all that are left.
+    sum: Sum,
+}
+
+impl Lows {
+    /// Far from overflow.
+    const LAST: u64 = u64::MAX >> 1;
+    /// How many groups a low ends or frees one by one: more than one adds.
+    const FREED: usize = 16;
+
+    /// Whether there is no charge.
+    pub fn is_idle(&self) -> bool {
+        self.live == 0
+    }
+
+    /// How many charges there are.
+    pub fn live(&self) -> usize {
+        self.live
+    }
+
+    /// Counts a charge that has just been made; its number, `None` if there is none left.
+    pub fn charge(&mut self) -> Option<u64> {
+        let number = Some(self.next).filter(|number| *number < Lows::LAST)?;
+        self.next = number.saturating_add(1);
+        self.open_live = self.open_live.saturating_add(1);
+        self.live = self.live.saturating_add(1);
+        Some(number)
+    }
+
+    /// Records that so much is used, or less.
+    pub fn low(&mut self, used: Amount) {
+        self.free_spent();
+        let (used, all) = (used.millionths(), self.sums.sum());
+        let mut merged = Group { position: self.sums.len(), delta: 0, live: self.open_live };
+        let (mut first, mut least, mut few) = (self.open, all.delta, Lows::FREED);
+        while least >= used
+            && let Some(last) = self.groups.last_entry()
+        {
+            let Some(fewer) = few.checked_sub(1) else {
+                let before = self.end_at(used);
+                (first, least) = (before.first, before.sum.delta);
+                merged.live = self.open_live.saturating_add(usize_of(all.live.saturating_sub(before.sum.live)));
+                merged.position = before.position;
+                break;
+            };
+            few = fewer;
+            #[cfg(test)]
+            effort::entry();
+            let (number, group) = last.remove_entry();
+            first = number;
+            least = least.saturating_sub(group.delta);
+            merged = Group { live: merged.live.saturating_add(group.live), ..group };
+        }
+        self.sums.truncate(merged.position);
+        self.firsts.truncate(merged.position);
+        if merged.live > 0 {
+            merged.delta = used.saturating_sub(least);
+            self.push(first, merged);
+            self.groups.insert(first, merged);
+            self.make_room();
+        }
+        (self.open, self.open_live) = (self.next, 0);
+    }
+
+    /// Ends all groups whose low is so much or more, at once: where they began.
+    fn end_at(&mut self, used: u64) -> End {
+        let (place, sum) = self.sums.until(used);
+        // One there that has gone is of nothing, and so are all before it.
+        let first = self.firsts.get(place).and_then(|first| self.groups.range(first..).next());
+        let (first, position) = first.map_or((self.open, place), |(first, group)| (*first, group.position));
+        let all = self.groups.first_key_value().is_some_and(|(least, _)| *least == first);
+        let ended = if all { std::mem::take(&mut self.groups) } else { self.groups.split_off(&first) };
+        self.spent.0.push(ended);
+        End { first, position, sum }
+    }
+
+    /// Frees a few of the groups that have ended.
+    fn free_spent(&mut self) {
+        let Some(spent) = self.spent.0.last_mut() else { return };
+        for _ in 0..Lows::FREED {
+            #[cfg(test)]
+            effort::entry();
+            if spent.pop_last().is_none() {
+                self.spent.0.pop();
+                return;
+            }
+        }
+    }
+
+    fn push(&mut self, first: u64, group: Group) {
+        self.firsts.push(first);
+        self.sums.push(Sum { delta: group.delta, live: u64_of(group.live) });
+    }
+
+    /// The low of a charge; `None` if none has been recorded since.
+    pub fn least(&self, number: u64) -> Option<Amount> {
+        let group = self.groups.get(&self.group_of(number)?)?;
+        Some(Amount::saturating(self.sums.up_to(group.position.saturating_add(1)).delta))
+    }
+
+    /// Records that a charge is smaller by so much, which is not more than its low.
+    pub fn lower(&mut self, number: u64, by: Amount) {
+        let mut owed = by.millionths();
+        let Some(mut first) = self.group_of(number) else { return };
+        loop {
+            #[cfg(test)]
+            effort::entry();
+            let before = self.groups.range(..first).next_back().map(|(number, _)| *number);
+            let Some(group) = self.groups.get_mut(&first) else { return };
+            let Some(before) = before.filter(|_| group.delta <= owed) else {
+                let lowered = owed.min(group.delta);
+                group.delta = group.delta.saturating_sub(lowered);
+                self.sums.add(group.position, Sum { delta: lowered, live: 0 }.negated());
+                return;
+            };
+            // It falls to the low of the group before it, or below: then that one falls along.
+            let Group { position, delta, live } = *group;
+            self.groups.remove(&first);
+            self.sums.add(position, Sum { delta, live: u64_of(live) }.negated());
+            if let Some(before) = self.groups.get_mut(&before) {
+                before.live = before.live.saturating_add(live);
+                self.sums.add(before.position, Sum { delta: 0, live: u64_of(live) });
+            }
+            owed = owed.saturating_sub(delta);
+            first = before;
+        }
+    }
+
+    /// Forgets a charge.
+    pub fn forget(&mut self, number: u64) {
+        self.live = self.live.saturating_sub(1);
+        if self.live == 0 {
+            *self = Lows::default();
+            return;
+        }
+        let Some(first) = self.group_of(number) else {
+            self.open_live = self.open_live.saturating_sub(1);
+            return;
+        };
+        let Some(group) = self.groups.get_mut(&first) else { return };
+        group.live = group.live.saturating_sub(1);
+        let Group { position, delta, live } = *group;
+        if live > 0 {
+            self.sums.add(position, Sum { delta: 0, live: 1 }.negated());
+            return;
+        }
+        self.groups.remove(&first);
+        self.sums.add(position, Sum { delta, live: 1 }.negated());
+        if let Some((_, newer)) = self.groups.range_mut(first..).next() {
+            newer.delta = newer.delta.saturating_add(delta);
+            self.sums.add(newer.position, Sum { delta, live: 0 });
+        }
+    }
+
+    /// The group of a charge, by its first; `None` for those that have no low yet.
+    fn group_of(&self, number: u64) -> Option<u64> {
+        let group = || self.groups.range(..=number).next_back().map(|(first, _)| *first);
+        (number < self.open).then(group).flatten()
+    }
+
+    /// Closes the gaps that groups have left among the differences, once there are more gaps than groups.
+    fn make_room(&mut self) {
+        const SPARE: usize = 16;
+        if self.sums.len() <= self.groups.len().saturating_mul(2).saturating_add(SPARE) {
+            return;
+        }
+        (self.firsts, self.sums) = (Vec::with_capacity(self.groups.len()), Sums::default());
+        let mut sums = Vec::with_capacity(self.groups.len());
+        for (first, group) in &mut self.groups {
+            #[cfg(test)]
+            effort::entry();
+            group.position = sums.len();
+            self.firsts.push(*first);
+            sums.push(Sum { delta: group.delta, live: u64_of(group.live) });
+        }
+        self.sums = Sums::of(sums);
+    }
+
+    /// How many bytes it holds beside itself, about.
+    pub fn heap_size(&self) -> usize {
+        // As for leases: a node of the tree has room for 11 groups and holds 6 or more, but for the only one.
+        const NODE: usize = 384;
+        let nodes = self.groups.len().div_ceil(6).saturating_mul(NODE);
+        let spent = self.spent.0.iter().map(|spent| spent.len().div_ceil(6).saturating_mul(NODE));
+        let spent = spent
+            .fold(self.spent.0.capacity().saturating_mul(size_of::<BTreeMap<u64, Group>>()), usize::saturating_add);
+        let firsts = self.firsts.capacity().saturating_mul(size_of::<u64>());
+        [nodes, spent, firsts, self.sums.heap_size()].into_iter().fold(0, usize::saturating_add)
+    }
+
+    /// Writes it out, but for how many charges there are: those are known by whoever remembers them.
+    pub fn encode(&self, to: &mut impl Encoder) {
+        to.integer(self.next);
+        to.integer(self.open);
+        to.integer(u64::try_from(self.groups.len()).unwrap_or(0));
+        for (first, group) in &self.groups {
+            to.integer(*first);
+            to.integer(group.delta);
+        }
+    }
+
+    /// Reads what `encode` wrote. Then each charge is to be counted, and then it [`is_sound`](Lows::is_sound) or not.
+    pub fn decode(from: &mut impl Decoder) -> Option<Lows> {
+        let next = from.integer().filter(|next| *next <= Lows::LAST)?;
+        let open = from.integer().filter(|open| *open <= next)?;
+        let mut lows = Lows { open, next, ..Lows::default() };
+        for _ in 0..from.integer()? {
+            let first = from.integer().filter(|first| *first < open)?;
+            let delta = from.integer()?;
+            let last = lows.groups.last_key_value();
+            let in_order = last.is_none_or(|(last, _)| *last < first && delta != 0);
+            if !in_order || delta > Amount::MAX.millionths().saturating_sub(lows.sums.sum().delta) {
+                return None;
+            }
+            let group = Group { position: lows.sums.len(), delta, live: 0 };
+            lows.push(first, group);
+            lows.groups.insert(first, group);
+        }
+        Some(lows)
+    }
+
+    /// Counts a charge of a decoded one, which is remembered elsewhere; whether there can be one of that number.
+    pub fn count(&mut self, number: u64) -> bool {
+        self.live = self.live.saturating_add(1);
+        let live = if number >= self.open {
+            &mut self.open_live
+        } else {
+            let Some((_, group)) = self.groups.range_mut(..=number).next_back() else { return false };
+            self.sums.add(group.position, Sum { delta: 0, live: 1 });
+            &mut group.live
+        };
+        *live = live.saturating_add(1);
+        number < self.next
+    }
+
+    /// Whether charges that were counted make it one that calls can have led to.
+    pub fn is_sound(&self) -> bool {
+        let ends = self.groups.keys().skip(1).chain([&self.open]);
+        let groups = self.groups.iter().zip(ends).map(|((first, group), end)| (group.live, end.saturating_sub(*first)));
+        let open = (self.open_live, self.next.saturating_sub(self.open));
+        let fit = |(live, numbers)| u64::try_from(live).is_ok_and(|live: u64| live <= numbers);
+        // Without charges it begins anew.
+        self.groups.values().all(|group| group.live > 0)
+            && groups.chain([open]).all(fit)
+            && (self.live > 0 || self.next == 0)
+    }
+}
+
+/// Groups that follow one another, all together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Sum {
+    /// By how much the low of the last is above that before the first, in millionths.
+    delta: u64,
+    /// How many charges they have.
+    live: u64,
+}
+
+impl Sum {
+    fn plus(self, other: Sum) -> Sum {
+        Sum { delta: self.delta.wrapping_add(other.delta), live: self.live.wrapping_add(other.live) }
+    }
+
+    /// What takes it away when it is added.
+    fn negated(self) -> Sum {
+        Sum { delta: self.delta.wrapping_neg(), live: self.live.wrapping_neg() }
+    }
+}
+
+/// A sequence of sums, of which any may be changed, and what those before any come to is known.
+#[derive(Clone, Debug, Default)]
+struct Sums(Vec<Sum>);
+
+// A node at 1-based place n holds the sum of as many, up to and with the n-th, as n's lowest bit says.
+impl Sums {
+    /// Of what is at each place, in order.
+    fn of(mut places: Vec<Sum>) -> Sums {
+        for index in 0..places.len() {
+            let above = index | index.saturating_add(1);
+            let Some(sum) = places.get(index).copied() else { break };
+            if let Some(above) = places.get_mut(above) {
+                *above = above.plus(sum);
+            }
+        }
+        Sums(places)
+    }
+
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The sum of all.
+    fn sum(&self) -> Sum {
+        self.up_to(self.0.len())
+    }
+
+    /// The sum of the first so many.
+    fn up_to(&self, count: usize) -> Sum {
+        let (mut sum, mut place) = (Sum::default(), count);
+        while let Some(node) = place.checked_sub(1).and_then(|index| self.0.get(index)) {
+            #[cfg(test)]
+            effort::entry();
+            sum = sum.plus(*node);
+            place = Sums::without_lowest_bit(place);
+        }
+        sum
+    }
+
+    /// The place of the first with which the differences come to so much, and the sum of those before; behind all, if
+    /// they do not.
+    fn until(&self, delta: u64) -> (usize, Sum) {
+        let (mut place, mut sum) = (0_usize, Sum::default());
+        let mut step = self.0.len().checked_ilog2().map_or(0, |bits| 1_usize << bits);
+        while step > 0 {
+            #[cfg(test)]
+            effort::entry();
+            let next = place.saturating_add(step);
+            let node = next.checked_sub(1).and_then(|index| self.0.get(index));
+            if let Some(before) = node.map(|node| sum.plus(*node)).filter(|sum| sum.delta < delta) {
+                (place, sum) = (next, before);
+            }
+            step >>= 1;
+        }
+        (place, sum)
+    }
+
+    /// One more at the end.
+    fn push(&mut self, last: Sum) {
+        let place = self.0.len().saturating_add(1);
+        let covered = self.sum().plus(self.up_to(Sums::without_lowest_bit(place)).negated());
+        self.0.push(covered.plus(last));
+    }
+
+    /// Adds to what is at `index`.
+    fn add(&mut self, index: usize, sum: Sum) {
+        let mut index = index;
+        while let Some(node) = self.0.get_mut(index) {
+            #[cfg(test)]
+            effort::entry();
+            *node = node.plus(sum);
+            // n plus its lowest bit, for n one above the index: all bits below that one are set.
+            index |= index.saturating_add(1);
+        }
+    }
+
+    fn truncate(&mut self, length: usize) {
+        self.0.truncate(length);
+    }
+
+    fn heap_size(&self) -> usize {
+        self.0.capacity().saturating_mul(size_of::<Sum>())
+    }
+
+    fn without_lowest_bit(place: usize) -> usize {
+        place & place.saturating_sub(1)
+    }
+}
+
+/// No more is held than there is memory for.
+fn u64_of(count: usize) -> u64 {
+    u64::try_from(count).unwrap_or(u64::MAX)
+}
+
+/// Likewise.
+fn usize_of(count: u64) -> usize {
+    usize::try_from(count).unwrap_or(usize::MAX)
+}
+
+#[cfg(test)]
+mod tests;

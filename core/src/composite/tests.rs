@@ -1,0 +1,309 @@
+mod histories;
+mod laws;
+mod model;
+mod policies;
+mod readable;
+mod script;
+mod server;
+mod straight;
+
+use super::*;
+use crate::limit::Verdict;
+use crate::syntax::Asked;
+use crate::wire::args::Args;
+use server::{Refused, Server};
+
+fn at(seconds: u64) -> Timestamp {
+    Timestamp::EPOCH.plus(Span::SECOND.times(1_700_000_000 + seconds))
+}
+
+fn seconds(seconds: u64) -> Span {
+    Span::SECOND.times(seconds)
+}
+
+impl Server {
+    /// What RL.TAKE does, so many seconds after a first moment; the replicas follow.
+    fn take(&mut self, text: &str, second: u64) -> Answer {
+        self.try_to_take(text, second).unwrap()
+    }
+
+    fn try_to_take(&mut self, text: &str, second: u64) -> Result<Answer, Refused> {
+        laws::tell(self, text, at(second), false).map(|told| told.answer)
+    }
+
+    fn peek(&mut self, text: &str, second: u64) -> Answer {
+        laws::tell(self, text, at(second), true).unwrap().answer
+    }
+
+    /// Panics if the call writes anything.
+    fn takes_nothing(&mut self, text: &str, second: u64) -> Answer {
+        let before = self.stored();
+        let answer = self.take(text, second);
+        assert_eq!(self.stored(), before, "{text}");
+        answer
+    }
+}
+
+/// Whole units.
+fn left(answer: &Answer) -> Vec<u64> {
+    answer.each.iter().map(|decision| decision.remaining.whole_units()).collect()
+}
+
+#[test]
+fn all_are_charged_or_none_is() {
+    let mut server = Server::default();
+    let both = "TOKENBUCKET 10 1 1s FIXED 3 1h";
+    for left in [2, 1, 0] {
+        let answer = server.take(both, 0);
+        assert_eq!((answer.decision.verdict.allowed(), answer.decision.remaining.whole_units()), (true, left));
+    }
+    let denied = server.takes_nothing(both, 0);
+    assert_eq!(denied.decision.verdict, Verdict::After(seconds(3600)));
+    assert_eq!(left(&denied), [7, 0]);
+}
+
+#[test]
+fn a_denial_writes_nothing_unless_it_is_a_strike() {
+    let mut plain = Server::default();
+    plain.take("FIXED 1 1h", 0);
+    plain.takes_nothing("FIXED 1 1h", 0);
+    plain.takes_nothing("FIXED 1 1h SLIDING 1 1h", 0);
+    assert!(plain.plain().is_some(), "nor does it make parts");
+    let mut parts = Server::default();
+    parts.take("FIXED 1 1h AS a", 0);
+    parts.takes_nothing("FIXED 1 1h AS a", 0);
+    for (text, verdict) in [
+        ("FIXED 1 1h AS a BAN 2 1h 2h", Verdict::After(seconds(3600))),
+        ("FIXED 1 1h AS a BAN 2 1h 2h", Verdict::After(seconds(7200))),
+    ] {
+        assert_eq!(parts.take(text, 0).decision.verdict, verdict);
+    }
+    parts.takes_nothing("FIXED 1 1h AS a BAN 2 1h 2h", 0);
+    // What never passes is none, nor what is denied by KEEP or for want of a lease.
+    let mut server = Server::default();
+    server.take("FIXED 2 1h", 0);
+    for text in ["COST 3 FIXED 2 1h", "KEEP 1 FIXED 2 1h", "CONCURRENCY 0 1h h FIXED 2 1h COST 1"] {
+        assert!(!server.takes_nothing(&format!("{text} BAN 1 1h 2h"), 0).decision.verdict.allowed(), "{text}");
+    }
+}
+
+#[test]
+fn a_plain_key_that_becomes_one_with_parts_goes_back_with_the_clock() {
+    let mut server = Server::default();
+    server.take("FIXED 9 1m", 100);
+    assert!(server.plain().is_some());
+    assert_eq!(left(&server.take("FIXED 9 1m AS a SLIDING 9 1h", 50)), [7, 8]);
+    // Its window, of the call at 100, is one of the call at 50 now.
+    assert_eq!(left(&server.take("FIXED 9 1m AS a SLIDING 9 1h", 109)), [6, 7]);
+    assert_eq!(left(&server.take("FIXED 9 1m AS a SLIDING 9 1h", 110)), [8, 6]);
+}
+
+#[test]
+fn a_lease_beside_other_limits_is_found_by_its_holder() {
+    let mut server = Server::default();
+    server.take("FIXED 9 1h SLIDING 9 1h", 0);
+    assert_eq!(server.parts().unwrap().lease_until(b"me", at(0)), None);
+    server.take("CONCURRENCY 9 1m me", 0);
+    let found = |server: &Server, holder: &[u8], second| server.parts().unwrap().lease_until(holder, at(second));
+    assert_eq!((found(&server, b"me", 59), found(&server, b"you", 59)), (Some(at(60)), None));
+    assert_eq!(found(&server, b"me", 60), None);
+}
+
+#[test]
+fn a_part_of_which_nothing_is_left_goes() {
+    let mut server = Server::default();
+    server.take("FIXED 9 1h SLIDING 9 1h COST 3", 0);
+    server.take("COST -1 FIXED 9 1h SLIDING 9 1h", 0);
+    assert_eq!(server.parts().unwrap().parts.len(), 1);
+    server.take("CONCURRENCY 9 1h me", 0);
+    assert_eq!(server.release(b"me", at(0)), Some((1, true)));
+    assert_eq!(server.parts().unwrap().parts.len(), 1);
+    // A settlement leaves nothing of it as well.
+    server.take("ONCE r1 1h FIXED 9 1h", 0);
+    assert_eq!(server.parts().unwrap().parts.len(), 2);
+    server.take("SETTLE r1 0 FIXED 9 1h", 0);
+    assert_eq!(server.parts().unwrap().parts.len(), 1);
+}
+
+#[test]
+fn a_part_of_nothing_stays_while_a_charge_of_it_may_be_settled_and_forgets_when_it_was_charged() {
+    let mut server = Server::default();
+    server.take("ONCE r1 1h SLIDING 9 1m AS a FIXED 9 1h", 10);
+    server.take("COST -1 SLIDING 9 1m AS a", 20);
+    // It moves back with the rest, though the replicas do not know how old it is.
+    server.take("FIXED 9 1h", 5);
+    assert_eq!(server.parts().unwrap().parts.len(), 2);
+    server.take("SETTLE r1 0 SLIDING 9 1m AS a FIXED 9 1h", 6);
+    assert_eq!(server.parts().unwrap().parts.len(), 1);
+}
+
+#[test]
+fn there_are_sixteen_parts_at_most() {
+    let mut server = Server::default();
+    for n in 0..15 {
+        server.take(&format!("FIXED 9 1h AS n{n}"), 0);
+    }
+    server.take("FIXED 9 1m", 0);
+    assert_eq!(server.try_to_take("FIXED 9 1h", 0).err(), Some(Refused::TooManyParts));
+    server.take("FIXED 9 1m", 0);
+    // One has recovered, and is charged again.
+    assert_eq!(server.try_to_take("FIXED 9 1m FIXED 9 1h", 60).err(), Some(Refused::TooManyParts));
+    server.take("FIXED 9 1h", 60);
+    assert_eq!(server.parts().unwrap().parts.len(), 16);
+    server.take("FIXED 9 1h AS n3", 60);
+}
+
+#[test]
+fn numbers_of_parts_do_not_grow_with_the_calls() {
+    let mut server = Server::default();
+    for second in 0..100 {
+        server.take(&format!("FIXED 9 1h AS n{} SLIDING 9 1us", second % 3), second);
+    }
+    assert!(server.parts().unwrap().parts.iter().all(|part| part.serial < 4));
+}
+
+#[test]
+fn a_key_has_one_table_of_leases_by_whatever_name() {
+    let mut server = Server::default();
+    for (n, text) in ["CONCURRENCY 2 1m a AS x", "CONCURRENCY 2 1m b", "CONCURRENCY 2 1m c AS y"].iter().enumerate() {
+        assert_eq!(server.take(&format!("{text} FIXED 9 1h COST 0"), 0).decision.verdict.allowed(), n < 2);
+    }
+    assert_eq!(server.parts().unwrap().parts.len(), 1);
+}
+
+#[test]
+fn what_is_released_by_nobody_and_settled_again_writes_nothing() {
+    let mut server = Server::default();
+    // One id expires, and is there until something changes.
+    server.take("ONCE r1 1s FIXED 9 1h SLIDING 9 1h", 0);
+    server.take("ONCE r2 1h FIXED 9 1h CONCURRENCY 9 1h me", 0);
+    server.take("SETTLE r2 3 FIXED 9 1h", 0);
+    assert_eq!(server.release(b"you", at(2)), Some((0, false)));
+    assert!(server.takes_nothing("SETTLE r2 5 FIXED 9 1h", 2).decision.verdict.allowed());
+    assert!(server.takes_nothing("COST 99 ONCE r2 1h FIXED 9 1h", 2).decision.verdict.allowed());
+    assert_eq!(server.takes_nothing("SETTLE r3 1 FIXED 9 1h", 2).decision.verdict, Verdict::Never);
+    server.take("FIXED 9 1h", 2);
+    assert_eq!(server.parts().unwrap().beside.as_ref().unwrap().ids.len(), 1);
+}
+
+#[test]
+fn a_clock_gone_back_sweeps_nothing_by_itself() {
+    let mut server = Server::default();
+    for id in 0..40 {
+        server.take(&format!("ONCE r{id} 1s FIXED 99 1h SLIDING 99 2s AS a"), 0);
+    }
+    let ids = |server: &Server| server.parts().unwrap().beside.as_ref().map_or(0, |beside| beside.ids.len());
+    server.take("FIXED 99 1h", 10);
+    assert_eq!(ids(&server), 24);
+    // Denied, so only the time is written.
+    server.take("COST 99 FIXED 99 1h", 5);
+    assert_eq!((ids(&server), server.parts().unwrap().written), (24, at(5)));
+    server.take("FIXED 99 1h", 5);
+    assert_eq!(ids(&server), 8);
+    server.take("FIXED 99 1h", 5);
+    assert_eq!((ids(&server), server.parts().unwrap().parts.len()), (0, 1));
+}
+
+#[test]
+fn of_those_that_deny_the_one_with_the_longest_wait_governs() {
+    let mut server = Server::default();
+    server.take("COST 5 FIXED 5 1h SLIDINGLOG 7 1h COST 7", 0);
+    // The first would be in debt for as long as the second denies, but is not what denies.
+    let denied = server.takes_nothing("COST 1 FORCE FIXED 5 1h SLIDINGLOG 7 1h COST 1", 0).decision;
+    assert_eq!((denied.verdict, denied.limit.whole_units()), (Verdict::After(seconds(3600)), 7));
+    // What costs nothing is as if it cost 1.
+    for mode in ["FORCE", "MAXWAIT 1s"] {
+        let mut server = Server::default();
+        server.take("COST 1 TOKENBUCKET 9 9 1h TOKENBUCKET 5 5 2h", 0);
+        assert_eq!(
+            server
+                .take(&format!("COST 0 {mode} TOKENBUCKET 9 9 1h TOKENBUCKET 5 5 2h"), 0)
+                .decision
+                .limit
+                .whole_units(),
+            5
+        );
+    }
+}
+
+#[test]
+fn upto_grants_what_all_grant_and_of_nothing_nothing() {
+    let mut server = Server::default();
+    let granted = |answer: &Answer| {
+        answer.each.iter().map(|told| told.granted.map(crate::number::Amount::whole_units)).collect::<Vec<_>>()
+    };
+    let text = "COST 9 UPTO ONCE r1 1h SLIDINGLOG 7 1h COST 2 FIXED 5 1h TOKENBUCKET 7 7 1h";
+    let first = server.take(text, 0);
+    assert_eq!((granted(&first), left(&first)), (vec![None, Some(5), Some(5)], vec![5, 0, 2]));
+    let again = server.takes_nothing(text, 0);
+    assert_eq!(granted(&again), [None, Some(5), Some(5)], "in the form of the call");
+    let denied = server.takes_nothing("COST 9 UPTO FIXED 5 1h TOKENBUCKET 7 7 1h", 0);
+    assert_eq!(granted(&denied), [Some(0), Some(0)]);
+    assert_eq!(denied.decision.granted.map(crate::number::Amount::whole_units), Some(0));
+}
+
+#[test]
+fn a_ban_lets_pass_what_frees_or_repeats_or_is_forced() {
+    let mut server = Server::default();
+    server.take("ONCE r1 1h FIXED 9 1h CONCURRENCY 2 1h me", 0);
+    server.ban(seconds(60), at(0));
+    let banned = Verdict::After(seconds(60));
+    for text in [
+        "FIXED 9 1h",
+        "COST 0 FIXED 9 1h",
+        "CONCURRENCY 2 1h you",
+        "COST 0 CONCURRENCY 2 1h you",
+        "COST 0 CONCURRENCY 2 1h me",
+    ] {
+        let told = server.takes_nothing(text, 0).decision;
+        assert_eq!((told.verdict, told.remaining), (banned, crate::number::Amount::ZERO), "{text}");
+    }
+    assert!(server.take("CONCURRENCY 2 1h me", 0).decision.verdict.allowed());
+    assert!(server.take("ONCE r1 1h FIXED 9 1h", 0).decision.verdict.allowed());
+    assert!(server.take("SETTLE r1 2 FIXED 9 1h", 0).decision.verdict.allowed());
+    assert_eq!(server.take("COST 3 FORCE FIXED 9 1h", 0).decision.verdict, banned);
+    assert!(server.take("COST -1 FIXED 9 1h", 0).decision.verdict.allowed());
+    assert_eq!(server.ban(Span::ZERO, at(0)).0, Span::ZERO);
+    assert_eq!(left(&server.peek("FIXED 9 1h", 0)), [5]);
+}
+
+#[test]
+fn what_a_plain_key_remembered_is_the_first_limits_of_its_kind() {
+    let mut server = Server::default();
+    server.take("COST 3 FIXED 9 1h", 0);
+    // Looked at, it is nobody's yet.
+    assert_eq!(left(&server.take("FIXED 9 1m COST 0 FIXED 9 1d", 0)), [6, 8]);
+    assert_eq!(left(&server.peek("FIXED 9 1d FIXED 9 1m FIXED 9 2m", 0)), [8, 6, 9]);
+    assert_eq!(left(&server.take("FIXED 9 1h AS a FIXED 9 1m", 0)), [5, 8]);
+    assert_eq!(left(&server.peek("FIXED 9 1h", 0)), [9]);
+}
+
+#[test]
+fn a_plain_key_of_another_kind_serves_no_single_limit() {
+    let mut server = Server::default();
+    server.take("FIXED 9 1h", 0);
+    for text in ["SLIDING 9 1h", "ONCE r1 1h SLIDING 9 1h AS a"] {
+        assert!(Asked::take(&mut Args::new(&script::words(text))).is_ok());
+        assert_eq!(server.try_to_take(text, 0).err(), Some(Refused::WrongType));
+    }
+}
+
+#[test]
+fn of_a_ban_that_was_over_nothing_is_left_before_the_epoch() {
+    let mut usage = PartsUsage::default();
+    usage.ban(seconds(1), Timestamp::EPOCH);
+    let mut later = usage.clone();
+    later.written = Timestamp::EPOCH.plus(seconds(5));
+    later.move_back(Timestamp::EPOCH.plus(seconds(1)));
+    assert!(later.is_unused());
+    usage.move_back(Timestamp::EPOCH);
+    assert_eq!(usage.banned(Timestamp::EPOCH), seconds(1));
+}
+
+#[test]
+fn a_call_that_is_repeated_is_not_denied_for_the_lease_that_it_took() {
+    let mut server = Server::default();
+    let call = "COST 3 FORCE ONCE r0 1h CONCURRENCY 2 1h me NX FIXED 5 1m";
+    assert_eq!(server.take(call, 0).decision.verdict, Verdict::Allowed(Span::ZERO));
+    assert_eq!(server.takes_nothing(call, 1).decision.verdict, Verdict::Allowed(Span::ZERO));
+}

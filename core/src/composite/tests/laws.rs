@@ -1,0 +1,399 @@
+//! What must hold of a key with several limits wherever calls have led it.
+
+use super::script::{ALL, Command, PLAIN, Said, Step, histories, words};
+use super::server::{Refused, Server, Told};
+use crate::composite::once::Charge;
+use crate::composite::{AnyUsage, Held, KnownBy, Part, PartsUsage, Seen, Single};
+use crate::limit::{Decision, Limit, Usage, Verdict};
+use crate::number::{Amount, Span, Timestamp};
+use crate::syntax::{Asked, Call};
+use crate::testing::calls::us;
+use crate::testing::effort;
+use crate::testing::laws::encoded;
+use crate::wire::args::{Args, Words};
+use crate::with_limit;
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::{Index, subsequence};
+
+/// Makes a call, or only looks.
+pub fn tell(server: &mut Server, text: &str, now: Timestamp, peeks: bool) -> Result<Told, Refused> {
+    let words = words(text);
+    server.call(&Asked::take(&mut Args::new(&words)).unwrap(), now, peeks)
+}
+
+/// The same, by a policy or not.
+pub fn tell_said(server: &mut Server, said: &Said, now: Timestamp, peeks: bool) -> Result<Told, Refused> {
+    said.asks(peeks, |asked| server.call(asked, now, peeks)).unwrap_or(Err(Refused::NoHolder))
+}
+
+fn decide(server: &mut Server, text: &str, now: Timestamp) -> Decision {
+    tell(server, text, now, false).unwrap().answer.decision
+}
+
+fn at(seconds: u64) -> Timestamp {
+    us(1_700_000_000_000_000 + seconds * 1_000_000)
+}
+
+/// Says a law of each call of a history, before it is made. `clock` is given where the history wants to go and where it
+/// was.
+pub fn of_each_call(
+    (begin, steps): (Timestamp, Vec<Step>),
+    clock: fn(Timestamp, Timestamp) -> Timestamp,
+    law: impl Fn(&mut Server, &Said, Timestamp),
+) {
+    let (mut server, mut now, mut last) = (Server::default(), begin, None);
+    for step in steps {
+        now = clock(step.when.after(now, last.as_ref()), now);
+        if let Command::Take(said) = &step.command {
+            law(&mut server, said, now);
+            last = tell_said(&mut server, said, now, false).ok().map(|told| told.answer.decision);
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_wait_is_exact(history in histories(PLAIN)) {
+        of_each_call(history, Timestamp::max, |server, said, now| {
+            let forces = said.has("FORCE");
+            // A renewal ignores KEEP, until the lease has lapsed.
+            if said.has("CONCURRENCY") && said.has("KEEP") {
+                return;
+            }
+            let Ok(told) = tell_said(server, said, now, true) else { return };
+            let passes = |server: &mut Server, then: Timestamp| {
+                tell_said(server, said, then, true).unwrap().answer.decision.verdict.allowed()
+            };
+            match told.answer.decision.verdict {
+                Verdict::After(wait) if !forces && now.plus(wait) < Timestamp::MAX => {
+                    assert!(!passes(server, now.plus(wait.minus(Span::from_micros(1)))), "{said:?}");
+                    assert!(passes(server, now.plus(wait)), "{said:?}");
+                }
+                Verdict::Never => assert!(!passes(&mut Server::default(), now) || said.has("SETTLE"), "{said:?}"),
+                Verdict::After(_) | Verdict::Allowed(_) => {}
+            }
+        });
+    }
+
+    #[test]
+    fn an_id_is_charged_once_and_settled_once(
+        history in histories(ALL),
+    ) {
+        of_each_call(history, |now, _| now, |server, said, now| {
+            let Ok(first) = tell_said(server, said, now, false) else { return };
+            // What stands before the repetition: of a plain key there is none.
+            let once = said.has("ONCE") && first.writes && server.parts().is_some();
+            let before = server.stored();
+            let admitted = first.answer.decision.verdict.allowed();
+            if !admitted || !(once || said.has("SETTLE")) {
+                return;
+            }
+            let again = tell_said(server, said, now, false).unwrap();
+            let ids = server.parts().and_then(|parts| parts.beside.as_ref()).map_or(0, |beside| beside.ids.len());
+            if ids > 0 {
+                assert!(again.answer.decision.verdict.allowed(), "{said:?}");
+                assert_eq!(again.answer.decision.granted, first.answer.decision.granted, "{said:?}");
+                assert_eq!(server.stored(), before, "{said:?}");
+            }
+        });
+    }
+
+}
+
+// What takes its time.
+proptest! {
+    #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases / 4, ..ProptestConfig::default() })]
+
+    #[test]
+    fn calling_in_another_way_and_back_forgives_nothing(
+        history in histories(PLAIN), others in others(),
+    ) {
+        of_each_call(history, Timestamp::max, |server, said, now| {
+            // What a plain key remembered is for whoever comes first.
+            let claimed = |part: &Part| part.known_by != KnownBy::Nothing;
+            if !server.parts().is_some_and(|parts| parts.parts.iter().all(claimed)) {
+                return;
+            }
+            // They may be refused: so be it.
+            let call_others = |server: &mut Server| others.iter().for_each(|other| drop(tell(server, other, now, false)));
+            // What has recovered has gone by then.
+            call_others(server);
+            let Ok(told) = tell_said(server, said, now, true) else { return };
+            call_others(server);
+            let Ok(after) = tell_said(server, said, now, true) else { return };
+            for (before, after) in told.answer.each.iter().zip(&after.answer.each) {
+                assert!(after.remaining <= before.remaining, "{said:?}");
+            }
+        });
+    }
+}
+
+/// Calls that look and charge, by other names and windows than any in the scripts, or by none of these.
+fn others() -> impl Strategy<Value = Vec<&'static str>> {
+    subsequence(
+        vec![
+            "FIXED 1 2s",
+            "TOKENBUCKET 9 9 2s",
+            "COST 0 SLIDING 3 2s FIXED 1 3s AS c",
+            "COST 2 SLIDING 3 2s STRICT SLIDINGLOG 3 2s AS c",
+            "COST 2 FIXED 1000 2s AS d SLIDINGLOG 1000 2s AS d TOKENBUCKET 9 9 2s AS d",
+            "CONCURRENCY 5 1m other",
+        ],
+        1..=6,
+    )
+}
+
+#[test]
+fn effort_of_a_call_does_not_grow_with_the_ids_and_parts_beside_it() {
+    // Sixteen parts, of which the call charges four.
+    let parts = |kinds: &str, from: u32| -> String {
+        let named = (from..from + 4).map(|n| kinds.replace('#', &format!("n{n}")));
+        named.collect::<Vec<_>>().join(" ")
+    };
+    let kinds = ["TOKENBUCKET 9999 1 1s AS #", "FIXED 9999 1h AS #", "SLIDING 9999 1h AS #", "SLIDINGLOG 9999 1h AS #"];
+    let take = |usage: &mut PartsUsage, text: &str, now: Timestamp| {
+        let words = words(text);
+        let call = call_of_text(&words);
+        let seen = Seen::at(&call, Held::Parts(usage), now);
+        if seen.changes() {
+            usage.charge(&call, &seen, now);
+            usage.encode_effect(&mut crate::effect::Nobody);
+        }
+        seen.answer(&call, Held::Parts(usage), now, true)
+    };
+    let efforts = [1, 1000].map(|ids| {
+        let mut usage = PartsUsage::default();
+        for id in 0..ids {
+            for (n, kinds) in kinds.iter().enumerate() {
+                let text = format!("ONCE {n}-{id} 1h {}", parts(kinds, 0));
+                assert!(take(&mut usage, &text, at(0)).decision.verdict.allowed());
+            }
+        }
+        assert_eq!(usage.parts.len(), 16);
+        [
+            "ONCE 0-0 1h FIXED 1 1s".to_owned(),
+            format!("COST 0 {}", parts(kinds[0], 0)),
+            format!("ONCE new 1h {}", parts(kinds[0], 0)),
+            format!("COST 2 {}", parts(kinds[1], 0)),
+            format!("COST 2 {}", parts(kinds[3], 0)),
+            format!("SETTLE 1-0 0 {}", parts(kinds[1], 0)),
+            format!("SETTLE 2-0 3 {}", parts(kinds[2], 0)),
+            format!("COST -1 {}", parts(kinds[2], 0)),
+        ]
+        .map(|text| effort::of(|| take(&mut usage, &text, at(1))))
+    });
+    // A tree of a thousand charges has ten levels more, for each of four parts.
+    for (few, many) in efforts[0].iter().zip(&efforts[1]) {
+        assert!(*many <= few + 4 * 32, "{efforts:?}");
+    }
+}
+
+/// A call of a history whose costs are known later.
+#[derive(Clone, Debug)]
+enum Event {
+    Charge(u64),
+    /// Which call, and what it turned out to cost.
+    Settle(Index, u64),
+}
+
+/// Limits that settle, of different windows: each with as much room as any history uses.
+const SETTLED: [&str; 9] = [
+    "TOKENBUCKET 1000 7 1s",
+    "LEAKYBUCKET 1000 3 2s",
+    "FIXED 1000 10s",
+    "FIXED 1000 7s ALIGNED",
+    "FIXED 1000 1w ALIGNED",
+    "SLIDING 1000 10s",
+    "SLIDING 1000 7s",
+    "SLIDING 1000 9s STRICT",
+    "SLIDINGLOG 1000 8s",
+];
+
+proptest! {
+    /// "Usage becomes what it would be had the call cost that from the start." More is charged when it is known.
+    #[test]
+    fn usage_after_a_settlement_is_that_of_the_history_with_the_other_cost(
+        specs in subsequence(SETTLED.to_vec(), 1..=4),
+        events in vec((0..4_000_000u64, event()), 1..=30),
+        later in vec(0..12_000_000u64, 1..=3),
+    ) {
+        let specs = specs.join(" ");
+        let mut server = Server::default();
+        // What each call has turned out to cost, and what was charged beyond.
+        let mut history: Vec<(Timestamp, u64)> = Vec::new();
+        let mut calls = Vec::new();
+        let mut now = at(0);
+        for (number, (later, event)) in events.iter().enumerate() {
+            now = now.plus(Span::from_micros(*later));
+            match event {
+                Event::Charge(cost) => {
+                    let text = format!("COST {cost} ONCE c{number} 1d {specs}");
+                    prop_assert!(decide(&mut server, &text, now).verdict.allowed());
+                    calls.push((number, *cost, history.len()));
+                    history.push((now, *cost));
+                }
+                Event::Settle(which, amount) if !calls.is_empty() => {
+                    let (number, cost, place) = calls.remove(which.index(calls.len()));
+                    let text = format!("SETTLE c{number} {amount} {specs}");
+                    prop_assert!(decide(&mut server, &text, now).verdict.allowed());
+                    history[place].1 = cost.min(*amount);
+                    if *amount > cost {
+                        history.push((now, amount - cost));
+                    }
+                }
+                Event::Settle(..) => {}
+            }
+        }
+        if history.is_empty() {
+            return Ok(());
+        }
+        let words = words(&specs);
+        let call = super::server::call_of(&Asked::take(&mut Args::new(&words)).unwrap());
+        for later in std::iter::once(0).chain(later) {
+            let then = now.plus(Span::from_micros(later));
+            let real = tell(&mut server, &format!("EACH COST 0 {specs}"), then, true).unwrap().answer.each;
+            for (spec, real) in call.specs.iter().zip(real) {
+                let replayed = with_limit!(spec, limit => replay(limit, &history, then));
+                prop_assert!(real.remaining <= replayed, "{} forgave {:?} {replayed:?}", spec.limit, real.remaining);
+                let rounded = matches!(spec.limit, crate::syntax::AnyLimit::Bucket(_));
+                let most = real.remaining.plus(if rounded { Amount::saturating(2) } else { Amount::ZERO });
+                prop_assert!(replayed <= most, "{} is at {:?}, not {replayed:?}", spec.limit, real.remaining);
+            }
+        }
+    }
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        3 => (1..=9u64).prop_map(Event::Charge),
+        // One that cost nothing has opened its window all the same: here nothing else does.
+        2 => (any::<Index>(), 1..=12u64).prop_map(|(call, amount)| Event::Settle(call, amount)),
+    ]
+}
+
+/// What remains of a limit after these charges.
+fn replay<L: Limit>(limit: &L, history: &[(Timestamp, u64)], then: Timestamp) -> Amount {
+    let mut usage = L::Usage::default();
+    for (now, cost) in history {
+        limit.charge(&mut usage, *now, Amount::saturating(cost * 1_000_000));
+    }
+    limit.remaining(&usage, then)
+}
+
+/// What makes a usage that no call could have made.
+type Break = fn(&mut PartsUsage);
+
+#[test]
+fn what_no_call_could_have_made_is_refused() {
+    let mut server = Server::default();
+    let text = "COST 2 ONCE r1 1h TOKENBUCKET 9 1 1h FIXED 9 1h AS a SLIDINGLOG 9 1h";
+    decide(&mut server, text, at(0));
+    decide(&mut server, "COST 1 CONCURRENCY 9 1h me FIXED 9 1h COST 1", at(0));
+    let sound = server.parts().unwrap().clone();
+    let reads = |usage: &PartsUsage| crate::testing::laws::decoded::<PartsUsage>(&encoded(usage)).is_some();
+    assert!(reads(&sound));
+    let breaks: [(&str, Break); 13] = [
+        ("two of one number", |usage| usage.parts[1].serial = usage.parts[0].serial),
+        ("two by one name", |usage| {
+            let mut part = usage.parts[1].clone();
+            (part.serial, part.track) = (9, None);
+            usage.parts.push(part);
+        }),
+        ("two tables of leases", |usage| {
+            let mut part = usage.parts[3].clone();
+            (part.serial, part.known_by) = (9, KnownBy::Name(b"other"[..].into()));
+            usage.parts.push(part);
+        }),
+        ("seventeen parts", |usage| {
+            for n in 10..22_u8 {
+                let mut part = usage.parts[1].clone();
+                part.track = None;
+                (part.serial, part.known_by) = (u32::from(n), KnownBy::Name(vec![b'a' + n].into()));
+                usage.parts.push(part);
+            }
+        }),
+        ("a track without ids", |usage| usage.beside = None),
+        ("an id without its track", |usage| usage.parts[0].track = None),
+        ("an id without its part", |usage| {
+            usage.parts.remove(0);
+        }),
+        ("ids and a ban of nothing", |usage| {
+            usage.parts.iter_mut().for_each(|part| part.track = None);
+            usage.beside = Some(Box::default());
+        }),
+        ("a part of nothing", |usage| {
+            usage.parts[4].usage = AnyUsage::unused(crate::limit::Kind::FixedWindow).unwrap();
+        }),
+        ("a name of no letters", |usage| usage.parts[1].known_by = KnownBy::Name(b" "[..].into())),
+        ("a name of none", |usage| usage.parts[1].known_by = KnownBy::Name(b""[..].into())),
+        ("nothing", |usage| *usage = PartsUsage::default()),
+        ("a charge that its track has not counted", |usage| {
+            let beside = usage.beside.as_mut().unwrap();
+            let charge: Charge = *beside.ids.charges().next().unwrap();
+            let remembered = beside.ids.find(b"r1", at(0)).unwrap().with(Box::from([charge, charge]));
+            beside.ids.sweep(at(0), Some(b"r2"), |_| {});
+            beside.ids.remember(b"r2", remembered);
+        }),
+    ];
+    for (what, break_it) in breaks {
+        let mut usage = sound.clone();
+        break_it(&mut usage);
+        assert!(!reads(&usage), "{what}");
+    }
+    // Sixteen are a key.
+    let mut usage = sound.clone();
+    for n in 10..21_u8 {
+        let mut part = usage.parts[1].clone();
+        part.track = None;
+        (part.serial, part.known_by) = (u32::from(n), KnownBy::Name(vec![b'a' + n].into()));
+        usage.parts.push(part);
+    }
+    assert_eq!((usage.parts.len(), reads(&usage)), (16, true));
+    // Nor is what breaks off.
+    for mut cut in encoded(&sound).cut_short() {
+        assert!(PartsUsage::decode(&mut cut, 1).is_none());
+    }
+}
+
+/// A call of one limit, on a plain key or one with parts, as `Asked` reads it.
+pub fn call_of_text(words: &dyn Words) -> Call<'_> {
+    super::server::call_of(&Asked::take(&mut Args::new(words)).unwrap())
+}
+
+fn of_plain<U: Single>(usage: &U, expires_at: u64, now: Timestamp) -> PartsUsage {
+    PartsUsage::of_plain(usage.clone(), Some(expires_at), now)
+}
+
+#[test]
+fn a_plain_key_with_parts_answers_as_before() {
+    for text in [
+        "TOKENBUCKET 9 1 1s",
+        "FIXED 9 10s",
+        "FIXED 9 1mo ALIGNED",
+        "SLIDING 9 10s",
+        "SLIDING 9 10s STRICT",
+        "SLIDINGLOG 9 10s",
+        "CONCURRENCY 9 10s me",
+    ] {
+        let mut server = Server::default();
+        for (second, cost) in [(0, 3), (4, 2), (11, 1), (13, 5)] {
+            decide(&mut server, &format!("{text} COST {cost}"), at(second));
+        }
+        for second in [0, 13, 14, 17, 19, 21, 22, 30] {
+            let then = at(second);
+            let (_, expires_at) = server.key.clone().unwrap();
+            let plain = tell(&mut server, text, then, true).unwrap().answer.decision;
+            let usage = server.plain().unwrap();
+            let parts = super::super::any::with_usage!(usage, usage => {
+                of_plain(usage, expires_at, at(13))
+            });
+            let words = words(text);
+            let call = call_of_text(&words);
+            let seen = Seen::at(&call, Held::Parts(&parts), then);
+            assert_eq!(seen.answer(&call, Held::Parts(&parts), then, false).decision, plain, "{text} at {second}");
+        }
+    }
+    let unused = PartsUsage::of_plain(crate::algorithm::bucket::BucketUsage::default(), None, at(0));
+    assert!(unused.is_unused());
+}

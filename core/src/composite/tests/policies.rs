@@ -1,0 +1,496 @@
+//! Calls by a policy: limits in the shadow, leases by the call's id, definitions and scales that change.
+
+use super::script::{ALL, PLAIN, Said, histories, limits, policy};
+use super::server::{Refused, Server, Value};
+use super::{at, laws, left, seconds};
+use crate::composite::Answer;
+use crate::composite::any::with_usage;
+use crate::evaluate::Ask;
+use crate::limit::{Decision, Usage, Verdict};
+use crate::number::{Amount, Span, Timestamp};
+use crate::wire::error::Error;
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::select;
+
+const NOW: Verdict = Verdict::Allowed(Span::ZERO);
+
+impl Server {
+    /// What RL.LIMIT does with a policy of these words.
+    fn limit(&mut self, options: &str, policy: &str, second: u64) -> Answer {
+        self.limit_scaled(options, policy, "1", second)
+    }
+
+    fn limit_scaled(&mut self, options: &str, policy: &str, factor: &'static str, second: u64) -> Answer {
+        laws::tell_said(self, &Said::by_policy(options, policy, factor), at(second), false).unwrap().answer
+    }
+
+    fn limits_nothing(&mut self, options: &str, policy: &str, second: u64) -> Answer {
+        let before = self.key_as_stored();
+        let answer = self.limit(options, policy, second);
+        assert_eq!(self.key_as_stored(), before, "{options} {policy}");
+        answer
+    }
+
+    fn leases(&self) -> usize {
+        let parts = self.parts().into_iter().flat_map(|parts| &parts.parts);
+        let leases = parts.filter(|part| part.usage.kind() == crate::limit::Kind::Concurrency);
+        leases.map(|part| with_usage!(&part.usage, usage => usage.entries())).sum()
+    }
+}
+
+fn granted(answer: &Answer) -> Vec<Option<u64>> {
+    answer.each.iter().map(|told| told.granted.map(Amount::whole_units)).collect()
+}
+
+fn unlimited(answer: &Answer) -> bool {
+    let Decision { limit, remaining, reset, .. } = answer.decision;
+    (limit, remaining, reset) == (Amount::MAX_ARGUMENT, Amount::MAX_ARGUMENT, Span::ZERO)
+}
+
+#[test]
+fn a_limit_in_the_shadow_is_charged_when_all_pass_and_never_denies_or_governs() {
+    let mut server = Server::default();
+    let policy = "FIXED 3 1h SLIDINGLOG 2 1h SHADOW";
+    for (rulers, shadow, denied) in [(2, 1, false), (1, 0, false), (0, 0, true)] {
+        let answer = server.limit("", policy, 0);
+        assert_eq!((answer.decision.verdict, answer.decision.limit.whole_units()), (NOW, 3));
+        assert_eq!((left(&answer), answer.shadow_denied), (vec![rulers, shadow], denied));
+    }
+    assert_eq!(server.limit("EACH", policy, 0).each[1].verdict, Verdict::After(seconds(3600)));
+    // What the others deny is not charged, and is for it to say.
+    let denied = server.limits_nothing("", "FIXED 3 1h SLIDINGLOG 9 1h SHADOW", 0);
+    assert_eq!((denied.decision.verdict, denied.each[1].verdict), (Verdict::After(seconds(3600)), NOW));
+    assert!(!denied.shadow_denied);
+}
+
+#[test]
+fn where_all_are_in_the_shadow_every_call_passes_and_nothing_limits_it() {
+    let policy = "FIXED 2 1h SHADOW LEAKYBUCKET 9 1 1h SHADOW";
+    let mut server = Server::default();
+    for text in ["", "", "", "COST 5 FORCE", "COST 3 MAXWAIT 1s", "COST 0", "COST -1", "KEEP 1"] {
+        let answer = server.limit(text, policy, 0);
+        assert!(answer.decision.verdict == NOW && unlimited(&answer), "{text}");
+    }
+    let upto = server.limit("COST 7 UPTO", policy, 0);
+    assert_eq!((upto.decision.granted.unwrap().whole_units(), granted(&upto)), (7, vec![Some(0), Some(0)]));
+    // An id that is not known is not settled, though.
+    assert_eq!(server.limit("SETTLE r9 1", policy, 0).decision.verdict, Verdict::Never);
+    server.ban(seconds(60), at(0));
+    assert_eq!(server.limits_nothing("", policy, 0).decision.verdict, Verdict::After(seconds(60)));
+    let empty = &mut Server::default();
+    assert_eq!(granted(&empty.limit("COST 2 UPTO ONCE r1 1h", policy, 0)), [Some(2), Some(2)]);
+    let again = empty.limits_nothing("COST 2 UPTO ONCE r1 1h", policy, 0);
+    assert_eq!((again.repeated, granted(&again)), (true, vec![Some(2), Some(2)]));
+    assert_eq!(again.decision.granted.unwrap().whole_units(), 2);
+}
+
+#[test]
+fn of_an_upto_the_shadow_has_to_grant_what_the_others_do() {
+    let policy = "FIXED 5 1h SLIDING 3 1h SHADOW SLIDINGLOG 9 1h SHADOW";
+    let mut server = Server::default();
+    let answer = server.limit("COST 8 UPTO", policy, 0);
+    assert_eq!((granted(&answer), left(&answer)), (vec![Some(5), Some(0), Some(5)], vec![0, 3, 4]));
+    assert!(answer.shadow_denied);
+    assert_eq!(answer.decision.granted.unwrap().whole_units(), 5);
+    // Nor does it give a call a grant that its others, of costs of their own, have none of.
+    let own = server.limit("COST 8 UPTO", "FIXED 9 1h AS own COST 1 SLIDING 3 1h SHADOW", 0);
+    assert_eq!((own.decision.verdict, own.decision.granted, left(&own)), (NOW, None, vec![8, 3]));
+}
+
+#[test]
+fn a_shadow_holds_nobody_and_is_not_remembered_to_have() {
+    let policy = "TOKENBUCKET 9 9 1h LEAKYBUCKET 9 1 1m AS queue SHADOW";
+    let mut server = Server::default();
+    server.limit("", policy, 0);
+    let held = server.limit("ONCE r1 1h", policy, 0);
+    assert_eq!((held.decision.verdict, held.each[1].verdict), (NOW, Verdict::Allowed(seconds(60))));
+    assert_eq!(server.limit("ONCE r1 1h", policy, 0).decision.verdict, NOW);
+    // What it would wait for within MAXWAIT it passes, too.
+    let waits = "FIXED 99 1h TOKENBUCKET 1 1 1m SHADOW";
+    assert_eq!(server.limit("", waits, 0).each[1].verdict, NOW);
+    let waited = server.limit("MAXWAIT 2m", waits, 0);
+    assert_eq!((waited.decision.verdict, waited.each[1].verdict), (NOW, Verdict::Allowed(seconds(60))));
+    assert!(!waited.shadow_denied);
+    assert!(server.limit("", waits, 0).shadow_denied);
+}
+
+#[test]
+fn a_force_charges_the_shadow_past_its_limit_and_tells_it_by_itself() {
+    let mut server = Server::default();
+    let policy = "FIXED 9 1h SLIDINGLOG 2 1h SHADOW";
+    let forced = server.limit("COST 3 FORCE", policy, 0);
+    assert_eq!((forced.decision.verdict, left(&forced)), (NOW, vec![6, 0]));
+    assert!(forced.shadow_denied && !forced.each[1].verdict.allowed());
+    // Under a ban only those that have a say can be forced.
+    server.ban(seconds(60), at(0));
+    let fixed = "FIXED 9 1h COST 1 SLIDINGLOG 9 1h SHADOW";
+    assert_eq!(server.limits_nothing("COST 3 FORCE", fixed, 0).decision.verdict, Verdict::After(seconds(60)));
+    assert_eq!(left(&server.limit("COST 3 FORCE", policy, 0)), [3, 0]);
+}
+
+#[test]
+fn what_a_shadow_was_charged_is_given_back_and_settled() {
+    let mut server = Server::default();
+    let policy = "FIXED 99 1h SLIDINGLOG 5 1h SHADOW";
+    server.limit("COST 4 ONCE r1 1h", policy, 0);
+    // It would have denied this one: there is nothing to settle.
+    assert!(server.limit("COST 3 ONCE r2 1h", policy, 0).shadow_denied);
+    assert!(!server.limits_nothing("COST 3 ONCE r2 1h", policy, 0).shadow_denied);
+    assert_eq!(left(&server.limit("SETTLE r2 1", policy, 0)), [94, 1]);
+    assert_eq!(left(&server.limit("SETTLE r1 1", policy, 0)), [97, 4]);
+    assert_eq!(left(&server.limit("COST -1", policy, 0)), [98, 5]);
+    // More is charged as a FORCE is.
+    server.limit("COST 1 ONCE r3 1h", policy, 0);
+    assert_eq!(left(&server.limit("SETTLE r3 9", policy, 0)), [89, 0]);
+}
+
+#[test]
+fn a_lease_is_renewed_whenever_its_id_comes_again() {
+    let policy = "FIXED 9 1h CONCURRENCY 1 1m";
+    let mut server = Server::default();
+    server.limit("ONCE r1 1h", policy, 0);
+    assert_eq!(server.limit("ONCE r2 1h", policy, 30).decision.verdict, Verdict::After(seconds(30)));
+    let again = server.limit("ONCE r1 1h", policy, 50);
+    assert_eq!((again.decision.verdict, left(&again), again.repeated), (NOW, vec![8, 0], true));
+    assert_eq!(server.limits_nothing("ONCE r2 1h", policy, 100).decision.verdict, Verdict::After(seconds(10)));
+    // It has lapsed, and another has come.
+    assert!(server.limit("ONCE r2 1h", policy, 110).decision.verdict.allowed());
+    let lost = server.limits_nothing("ONCE r1 1h", policy, 120);
+    assert_eq!((lost.decision.verdict, left(&lost)), (Verdict::After(seconds(50)), vec![7, 0]));
+    assert_eq!((lost.decision.limit.whole_units(), lost.repeated), (1, false));
+    assert_eq!(lost.each[0].verdict, NOW);
+    // What was charged stays, and there is room again when it says.
+    assert_eq!(server.limit("ONCE r1 1h", policy, 170).decision.verdict, NOW);
+    assert_eq!(server.leases(), 1);
+}
+
+#[test]
+fn a_settlement_takes_the_lease_of_its_id_and_no_other_comes() {
+    let policy = "FIXED 9 1h CONCURRENCY 2 1m";
+    let mut server = Server::default();
+    server.limit("COST 3 ONCE r1 1h", policy, 0);
+    let settled = server.limit("SETTLE r1 1", policy, 0);
+    assert_eq!((settled.decision.verdict, left(&settled), server.leases()), (NOW, vec![8, 2], 0));
+    let late = server.limits_nothing("COST 3 ONCE r1 1h", policy, 0);
+    assert_eq!((late.decision.verdict, late.repeated), (NOW, true));
+    // Of an id that has lapsed, or never was one.
+    for id in ["r2", "r3"] {
+        let _ = (server.limit(&format!("ONCE {id} 1s"), policy, 0), server.release(b"r3", at(0)));
+        assert_eq!(server.leases(), usize::from(id == "r2"));
+        let unknown = server.limit(&format!("SETTLE {id} 1"), policy, 2 + u64::from(id == "r3"));
+        assert_eq!((unknown.decision.verdict, server.leases()), (Verdict::Never, 0), "{id}");
+    }
+    // One that was taken by name.
+    let mut plain = Server::default();
+    plain.take("CONCURRENCY 2 1m r1", 0);
+    assert_eq!(plain.limit("SETTLE r1 1", policy, 0).decision.verdict, Verdict::Never);
+    assert!(plain.key.is_none());
+    // What is left is a plain key's, which goes on as that.
+    for holder in ["r1", "another"] {
+        plain.take(&format!("CONCURRENCY 2 1m {holder}"), 0);
+    }
+    plain.limit("SETTLE r1 1", policy, 0);
+    let Some((Value::Plain(usage), _)) = &plain.key else { unreachable!("it has been converted") };
+    assert_eq!(with_usage!(usage, usage => usage.entries()), 1);
+}
+
+#[test]
+fn a_lease_without_an_id_is_refused_but_to_look_and_to_give_back() {
+    let policy = "FIXED 9 1h CONCURRENCY 2 1m";
+    let mut server = Server::default();
+    server.limit("COST 2 ONCE r1 1h", policy, 0);
+    for (options, peeks, refused) in [
+        ("", false, true),
+        ("COST 2 FORCE", false, true),
+        ("COST 2 UPTO", false, true),
+        ("COST 0", false, false),
+        ("COST -1", false, false),
+        ("COST 2", true, false),
+    ] {
+        let told = Said::by_policy(options, policy, "1").asks(peeks, |asked| server.call(asked, at(0), peeks).is_ok());
+        assert_eq!(told, if refused { Err(Error::NoHolder) } else { Ok(true) }, "{options}");
+    }
+}
+
+#[test]
+fn a_ban_lets_pass_the_lease_of_an_id_that_was_admitted() {
+    let policy = "CONCURRENCY 2 1m FIXED 9 1h SHADOW";
+    let mut server = Server::default();
+    server.limit("ONCE r1 1s", policy, 0);
+    server.ban(seconds(600), at(0));
+    assert_eq!(server.limit("ONCE r1 1s", policy, 0).decision.verdict, NOW);
+    // The id has lapsed, its lease has not: the shadow beside it changes nothing.
+    let renewed = server.limit("ONCE r1 1s", policy, 30);
+    assert_eq!((renewed.decision.verdict, left(&renewed), renewed.repeated), (NOW, vec![1, 7], false));
+    let denied = server.limits_nothing("ONCE r2 1s", policy, 30);
+    assert_eq!((denied.decision.verdict, denied.banned), (Verdict::After(seconds(570)), true));
+    // A lease that was lost waits for room, not for the ban.
+    server.limit("ONCE r1 1h", policy, 31);
+    let full = "CONCURRENCY 0 1m FIXED 9 1h SHADOW";
+    assert_eq!(server.limits_nothing("ONCE r1 1h", full, 92).decision.verdict, Verdict::Never);
+    assert_eq!(server.limit("ONCE r1 1h", policy, 92).decision.verdict, NOW);
+}
+
+#[test]
+fn a_lease_in_the_shadow_is_taken_if_there_is_room_and_denies_nobody() {
+    let policy = "FIXED 9 1h CONCURRENCY 1 1m SHADOW";
+    let mut server = Server::default();
+    server.limit("ONCE r1 1h", policy, 0);
+    let denied = server.limit("ONCE r2 1h", policy, 0);
+    assert_eq!((denied.decision.verdict, denied.shadow_denied, server.leases()), (NOW, true, 1));
+    // Its repetition is without, and would have been denied again.
+    let again = server.limits_nothing("ONCE r2 1h", policy, 0);
+    assert_eq!((again.decision.verdict, again.repeated, again.shadow_denied), (NOW, true, true));
+    server.limit("SETTLE r1 1", policy, 0);
+    assert_eq!(server.leases(), 0);
+    server.limit("ONCE r2 1h", policy, 1);
+    assert_eq!(server.leases(), 1);
+}
+
+#[test]
+fn a_repetition_that_takes_a_lease_adds_an_entry() {
+    use crate::composite::{Held, Seen};
+    let policy = "FIXED 9 1h CONCURRENCY 1 1m";
+    let mut server = Server::default();
+    server.limit("ONCE r1 1h", policy, 0);
+    for (second, adds) in [(30, false), (60, true)] {
+        let said = Said::by_policy("ONCE r1 1h", policy, "1");
+        let entries = said.asks(false, |asked| {
+            let (call, held) = (super::server::call_of(asked), Held::Parts(server.parts().unwrap()));
+            Seen::at(&call, held, at(second)).entries(&call, held, at(second)).collect::<Vec<_>>()
+        });
+        let expected = if adds { vec![(crate::limit::Kind::Concurrency, 1, false)] } else { Vec::new() };
+        assert_eq!(entries.unwrap(), expected);
+    }
+}
+
+#[test]
+fn a_mode_goes_with_the_cost_that_it_was_said_with() {
+    // As in a call of inline specs: what stands behind one wins, and fits whole or denies.
+    for (before, behind) in [
+        ("COST 3 FORCE", ""),
+        ("COST 3 FORCE", "COST 1"),
+        ("COST 3 FORCE", "COST 1 FORCE"),
+        ("COST 3 UPTO", "COST 2"),
+        ("COST 3 MAXWAIT 3650d", "COST 1"),
+        ("COST 3 KEEP 100%", "COST 0"),
+        ("COST 3 KEEP 2", "COST 0"),
+        ("COST 3 KEEP 2", "COST 0 KEEP 1"),
+        ("COST 3 KEEP 2", ""),
+        ("COST -3", "COST 1"),
+        ("COST 0", "COST 1"),
+        ("SETTLE r1 0", "COST 1"),
+        ("COST 1", "COST 3 MAXWAIT 3650d"),
+    ] {
+        // With room left, and with less than nothing.
+        for numbers in ["TOKENBUCKET 4 4 1h", "TOKENBUCKET 2 2 1h"] {
+            let [inline, by_policy] = [numbers, "POLICY p"].map(|limit| {
+                let text = format!("{before} {limit} {behind}").trim_end().to_owned();
+                let (mut server, policy) = (Server::default(), Some((numbers.to_owned(), "1")));
+                server.limit("COST 3 ONCE r1 1h", "TOKENBUCKET 4 4 1h", 0);
+                let told = laws::tell_said(&mut server, &Said { text, policy }, at(0), false).unwrap();
+                (told.answer, server.key_as_stored())
+            });
+            assert_eq!(by_policy, inline, "{before} {numbers} {behind}");
+        }
+    }
+}
+
+#[test]
+fn another_definition_forgives_nothing_and_neither_does_the_way_back() {
+    let mut server = Server::default();
+    let first = "FIXED 5 1h";
+    assert_eq!(left(&server.limit("COST 4", first, 0)), [1]);
+    assert!(server.plain().is_some());
+    // New numbers hold at once.
+    assert_eq!(left(&server.limits_nothing("COST 3", "FIXED 6 1h", 0)), [2]);
+    assert!(server.limits_nothing("", "FIXED 3 1h", 0).decision.verdict != NOW);
+    // Another algorithm starts empty beside the old part: it is no mistake, and a denial leaves the key as it is.
+    let other = "TOKENBUCKET 5 5 1h";
+    assert!(server.limits_nothing("COST 9", other, 0).decision.verdict == Verdict::Never);
+    assert!(server.plain().is_some());
+    assert_eq!(left(&server.limit("COST 2", other, 0)), [3]);
+    assert_eq!(left(&server.limit("COST 1", "FIXED 5 1h AS a SLIDING 5 1h", 0)), [0, 4]);
+    for (policy, rest) in [(other, 3), ("SLIDING 5 1h", 4), ("FIXED 5 1h AS a", 0), ("FIXED 5 1h", 5)] {
+        assert_eq!(left(&server.limit("COST 0", policy, 0)), [rest], "{policy}");
+    }
+    // To whom it is a command of its own, it is a mistake.
+    let mut plain = Server::default();
+    plain.limit("", first, 0);
+    assert_eq!(plain.try_to_take("SLIDING 5 1h", 0).err(), Some(Refused::WrongType));
+}
+
+#[test]
+fn a_denial_by_another_algorithm_does_not_shorten_what_a_plain_key_remembers() {
+    for (plain, other) in [
+        ("SLIDING 5 1h STRICT", "FIXED 0 1h"),
+        ("CONCURRENCY 5 1h me", "FIXED 0 1h"),
+        ("FIXED 5 1h", "SLIDING 0 1h"),
+        ("FIXED 5 1h ALIGNED", "SLIDING 0 1h"),
+        ("TOKENBUCKET 5 5 1h", "FIXED 0 1h"),
+        ("SLIDING 5 1h", "FIXED 0 1h"),
+        ("SLIDINGLOG 5 1h", "FIXED 0 1h"),
+    ] {
+        let mut server = Server::default();
+        server.take(plain, 10);
+        let before = left(&server.peek(plain, 10));
+        // The clock has gone back.
+        assert!(!server.limit("", other, 5).decision.verdict.allowed());
+        server.expire(at(600));
+        assert_eq!(left(&server.peek(plain, 600)), before.clone(), "{plain}");
+    }
+}
+
+#[test]
+fn a_key_lives_as_the_slower_of_both_rates_asks() {
+    // Plain, and with parts.
+    for begin in ["", "SLIDING 9 1s AS other"] {
+        let mut server = Server::default();
+        if !begin.is_empty() {
+            server.take(begin, 0);
+        }
+        let policy = "TOKENBUCKET 10 10 1m";
+        server.limit_scaled("COST 60", policy, "10", 0);
+        // At the higher rate all of it has drained after 36 seconds, at its own after 6 minutes.
+        assert!(!server.expire(at(300)));
+        assert_eq!(server.limit("", policy, 300).decision.verdict, Verdict::After(seconds(6)));
+        assert_eq!(server.limit("", policy, 306).decision.verdict, NOW);
+        assert_eq!(left(&server.limit_scaled("", policy, "10", 306)), [89]);
+    }
+    // A settlement under a scale, too, and a give-back.
+    for options in ["SETTLE r1 40", "COST -20"] {
+        let (mut server, policy) = (Server::default(), "TOKENBUCKET 10 10 1m AS a");
+        server.limit_scaled("COST 60 ONCE r1 1s", policy, "10", 0);
+        server.limit_scaled(options, policy, "10", 0);
+        // What has recovered goes with the next change.
+        server.take("SLIDING 9 1us AS other", 100);
+        assert!(!server.expire(at(170)), "{options}");
+        let waits = server.limit("COST 10", policy, 170).decision.verdict;
+        assert_eq!(waits, Verdict::After(seconds(70)), "{options}");
+    }
+}
+
+#[test]
+fn times_zero_nothing_passes_and_what_is_used_drains_as_before() {
+    let policy = "TOKENBUCKET 10 10 1m FIXED 5 1h AS a LEAKYBUCKET 5 5 1h AS b SLIDINGLOG 5 1h SHADOW";
+    let mut server = Server::default();
+    server.limit("COST 4", policy, 0);
+    let before = server.key_as_stored();
+    for options in ["", "COST 0.000001", "COST 9 UPTO", "COST 2 MAXWAIT 3650d", "ONCE r1 1h", "COST 0"] {
+        let answer = server.limit_scaled(options, policy, "0", 1);
+        assert!(!answer.decision.verdict.allowed(), "{options}");
+        assert_eq!(left(&answer), [0; 4], "{options}");
+        assert_eq!(server.key_as_stored(), before, "{options}");
+    }
+    assert_eq!(left(&server.limit("COST 0", policy, 24)), [10, 1, 1, 1]);
+    // What is settled meanwhile is neither forgiven nor kept longer.
+    server.limit("COST 6 ONCE r1 1h", "TOKENBUCKET 10 10 1m", 24);
+    server.limit_scaled("SETTLE r1 7", "TOKENBUCKET 10 10 1m", "0", 30);
+    assert_eq!(server.limit("COST 0", "TOKENBUCKET 10 10 1m", 30).decision.reset, seconds(36));
+}
+
+/// A decimal times a factor, in millionths and rounded down.
+fn times(text: &str, factor: &str) -> u128 {
+    let millionths = |text: &str| u128::from(Amount::parse_down(text.as_bytes()).unwrap().millionths());
+    (millionths(text) * millionths(factor) / 1_000_000).min(1_000_000_000_000_000_000)
+}
+
+/// "Capacity, limit, refill and leak times a factor": the same policy in other words.
+fn by_hand(policy: &str, factor: &str) -> String {
+    let decimal = |millionths: u128| format!("{}.{:06}", millionths / 1_000_000, millionths % 1_000_000);
+    let (mut words, mut before) = (Vec::new(), ["", ""]);
+    for word in policy.split(' ') {
+        let buckets = ["TOKENBUCKET", "LEAKYBUCKET"];
+        words.push(match before {
+            [_, last] if buckets.contains(&last) => decimal(times(word, factor)),
+            [last, _] if buckets.contains(&last) => decimal(times(word, factor).max(1)),
+            [_, "FIXED" | "SLIDING" | "SLIDINGLOG" | "CONCURRENCY"] => decimal(times(word, factor)),
+            _ => word.to_owned(),
+        });
+        before = [before[1], word];
+    }
+    words.join(" ")
+}
+
+fn tell(server: &mut Server, said: &Said, now: Timestamp) -> Option<Answer> {
+    laws::tell_said(server, said, now, false).ok().map(|told| told.answer)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases / 2, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_scale_is_the_numbers_times_the_factor(
+        history in histories(ALL), factor in select(vec!["0.000001", "0.1", "0.333333", "1", "2.5", "999.999999", "1000"]),
+    ) {
+        laws::of_each_call(history, |now, _| now, |server, said, now| {
+            let Some((text, _)) = &said.policy else { return };
+            let other = by_hand(text, factor);
+            // One that would take too long to refill is no policy.
+            if policy(&other).is_err() {
+                return;
+            }
+            let [scaled, by_hand] = [(text, factor), (&other, "1")].map(|(text, factor)| {
+                tell(&mut server.clone(), &Said { policy: Some((text.clone(), factor)), ..said.clone() }, now)
+            });
+            assert_eq!(scaled, by_hand, "{said:?}");
+        });
+    }
+
+    #[test]
+    fn times_zero_every_cost_is_denied_and_nothing_is_written(history in histories(PLAIN)) {
+        laws::of_each_call(history, Timestamp::max, |server, said, now| {
+            let Some((text, _)) = &said.policy else { return };
+            let said = Said { policy: Some((text.clone(), "0")), ..said.clone() };
+            let costs = said.asks(false, |asked| {
+                super::server::call_of(asked).specs.iter().any(|spec| !spec.shadow && spec.ask != Ask::Take(Amount::ZERO))
+            });
+            if costs != Ok(true) || ["FORCE", "COST -", "COST 0 "].iter().any(|word| said.text.contains(word)) {
+                return;
+            }
+            let before = server.key_as_stored();
+            if let Some(answer) = tell(server, &said, now) {
+                assert_eq!(answer.decision.verdict, Verdict::Never, "{said:?}");
+                assert_eq!(server.key_as_stored(), before, "{said:?}");
+            }
+        });
+    }
+
+    /// Neither the key nor a part of it goes before it has recovered at the rate that comes back.
+    #[test]
+    fn what_was_charged_under_a_scale_is_not_forgiven_when_it_ends(
+        limits in vec(limits(), 1..=3), begin in select(vec!["", "FIXED 9 1h AS other"]), charges in vec(charge(), 1..=4),
+        later in 0..=150u64,
+    ) {
+        let text = limits.join(" ");
+        prop_assume!(!text.contains("CONCURRENCY") && policy(&text).is_ok());
+        let (mut server, mut now) = (Server::default(), at(0));
+        if !begin.is_empty() {
+            laws::tell(&mut server, begin, now, false).unwrap();
+        }
+        let mut reset = Span::ZERO;
+        for (after, options, factor) in charges {
+            now = now.plus(seconds(after));
+            let Some(answer) = tell(&mut server, &Said::by_policy(options, &text, factor), now) else { return Ok(()) };
+            reset = answer.each.iter().map(|told| told.reset).max().unwrap();
+        }
+        // In hundredths of what it takes under the scale.
+        let then = now.plus(Span::from_micros(reset.micros() / 100 * later)).min(Timestamp::MAX);
+        let mut kept = server.clone();
+        if !server.expire(then) {
+            laws::tell(&mut server, "CONCURRENCY 9 1us last", then, false).ok();
+        }
+        let looks = Said::by_policy("", &text, "1");
+        let [kept, swept] = [&mut kept, &mut server].map(|server| {
+            let told = laws::tell_said(server, &looks, then, true).unwrap();
+            told.answer.each.iter().map(|told| told.remaining).collect::<Vec<_>>()
+        });
+        prop_assert_eq!(kept, swept, "{} at {:?}", text, then);
+    }
+}
+
+/// How long after the one before, and under which scale, what is asked.
+fn charge() -> impl Strategy<Value = (u64, &'static str, &'static str)> {
+    (0..100u64, select(vec!["", "COST 3", "COST 20", "COST 9 FORCE", "COST -1"]), select(vec!["1", "2", "10", "1000"]))
+}

@@ -1,0 +1,230 @@
+//! What calls have made of a key with parts is read back, and what none can have made is refused.
+
+use super::script::words;
+use super::server::{Server, call_of};
+use super::{at, left, seconds};
+use crate::algorithm::fixed_window::FixedWindow;
+use crate::algorithm::leases::Concurrency;
+use crate::algorithm::log::SlidingLog;
+use crate::composite::{Held, PartsUsage, Seen};
+use crate::limit::{Limit, Usage, Verdict};
+use crate::number::{Amount, Span, Timestamp};
+use crate::syntax::Asked;
+use crate::testing::calls::{Fields, period, units};
+use crate::testing::laws::{applied, decoded, encoded};
+use crate::wire::args::Args;
+
+#[test]
+fn a_force_of_one_limit_stands_beside_an_upto_of_the_others() {
+    let call = "COST 4 UPTO ONCE a 10m FIXED 3 1h FIXED 5 1d COST 4 FORCE";
+    let mut server = Server::default();
+    let first = server.take(call, 0).decision;
+    assert_eq!((first.verdict, first.granted), (Verdict::Allowed(Span::ZERO), Some(units(3))));
+    // Sent again, it is answered as it was, whatever has become of the other limit.
+    server.take("COST 4 FORCE FIXED 5 1d", 1);
+    let again = server.takes_nothing(call, 1).decision;
+    let until_the_day_is_over = Verdict::After(seconds(86_400 - 1));
+    assert_eq!((again.verdict, again.granted), (until_the_day_is_over, Some(units(3))));
+    // So is each limit, though it has been forced past by then.
+    server.take("COST 4 FORCE FIXED 3 1h", 1);
+    let each = server.takes_nothing(&format!("EACH {call}"), 1).each;
+    assert_eq!(each.iter().map(|told| told.granted).collect::<Vec<_>>(), [Some(units(3)), None]);
+    // One that has nothing to grant denies all; one that forces does not.
+    let denied = server.takes_nothing(call.replace("ONCE a", "ONCE b").as_str(), 2).decision;
+    assert_eq!((denied.verdict, denied.granted), (Verdict::After(seconds(3600 - 2)), Some(Amount::ZERO)));
+    let past = server.take("COST 2 UPTO ONCE c 10m FIXED 3 1m FIXED 5 1d COST 1 FORCE", 2).decision;
+    assert_eq!(
+        (past.verdict, past.granted),
+        (Verdict::After(seconds(86_400 - 2)), Some(units(2))),
+        "charged, and told so"
+    );
+    // Both are settled, but for the cost of its own.
+    server.take("SETTLE c 0 FIXED 3 1m FIXED 5 1d COST 1", 3);
+    assert_eq!(left(&server.peek("EACH FIXED 3 1m FIXED 100 1d", 3)), [3, 91]);
+}
+
+/// A key of one part of each kind that has its own instant, as it is stored, each charged at the tenth second.
+fn of_every_kind() -> Server {
+    let mut server = Server::default();
+    let limits = "TOKENBUCKET 9 9 1h FIXED 9 1h SLIDING 9 1h SLIDING 9 1h STRICT SLIDINGLOG 9 1h CONCURRENCY 9 1h me";
+    server.take(limits, 10);
+    server
+}
+
+#[test]
+fn a_part_that_is_later_than_its_key_is_no_part_that_calls_have_made() {
+    let stored = of_every_kind().stored().unwrap();
+    let fields: Vec<u64> = stored.clone().numbers();
+    assert_eq!(fields[0], at(10).micros(), "when the key was changed");
+    assert!(decoded::<PartsUsage>(&stored).is_some());
+    let places: Vec<usize> = (1..fields.len()).filter(|place| fields[*place] == at(10).micros()).collect();
+    assert_eq!(places.len(), 6, "each part has an instant of its own");
+    for place in places {
+        let later = stored.with(place, at(10).micros() + 1);
+        assert!(decoded::<PartsUsage>(&later).is_none(), "{place}");
+    }
+}
+
+#[test]
+fn an_effect_makes_no_part_that_is_later_than_its_key() {
+    let mut server = of_every_kind();
+    let limits = "TOKENBUCKET 9 9 1h FIXED 9 1s SLIDING 9 1s SLIDING 9 1s STRICT SLIDINGLOG 9 1h CONCURRENCY 9 1h me";
+    let before = server.parts().unwrap().clone();
+    let mut usage = before.clone();
+    let words = words(limits);
+    let call = call_of(&Asked::take(&mut Args::new(&words)).unwrap());
+    let now = at(20);
+    let seen = Seen::at(&call, Held::Parts(&usage), now);
+    usage.charge(&call, &seen, now);
+    let mut effect = Fields::default();
+    usage.encode_effect(&mut effect);
+    assert!(applied(&before, &effect).is_some());
+    let fields = effect.clone().numbers();
+    // But for that of the key itself, which stands behind what begins an effect.
+    let places: Vec<usize> = (2..fields.len()).filter(|place| fields[*place] == now.micros()).collect();
+    assert!(places.len() >= 5, "{effect:?}");
+    for place in places {
+        let later = effect.with(place, now.micros() + 1);
+        assert!(applied(&before, &later).is_none(), "{place}");
+    }
+    server.take(limits, 20);
+}
+
+#[test]
+fn an_effect_of_any_kind_is_none_of_a_call_before_it() {
+    let accepts = |effect: &Fields, latest: u64| {
+        let unused = PartsUsage::default();
+        unused.accepts_effect_until(&mut effect.clone(), PartsUsage::VERSION, at(latest))
+    };
+    let usage = of_every_kind().parts().unwrap().clone();
+    let mut whole = Fields::default();
+    usage.encode_whole_effect(&mut whole);
+    let words = words("FIXED 9 1h SLIDINGLOG 9 1h CONCURRENCY 9 1h me");
+    let call = call_of(&Asked::take(&mut Args::new(&words)).unwrap());
+    let mut charged = PartsUsage::default();
+    let seen = Seen::at(&call, Held::Parts(&charged), at(10));
+    charged.charge(&call, &seen, at(10));
+    let mut change = Fields::default();
+    charged.encode_effect(&mut change);
+    for effect in [whole, change] {
+        assert!(accepts(&effect, 10) && accepts(&effect, 11) && !accepts(&effect, 9));
+    }
+}
+
+/// What the effects of a kind that may be large do of themselves: the whole, and a change.
+fn accepts_no_later_effect<L: Limit>(limit: &L) {
+    let mut usage = L::Usage::default();
+    limit.charge(&mut usage, at(10), Amount::ONE);
+    let (mut whole, mut change) = (Fields::default(), Fields::default());
+    usage.encode_whole_effect(&mut whole);
+    usage.encode_effect(&mut change);
+    for effect in [whole, change] {
+        let accepts =
+            |latest: u64| L::Usage::default().accepts_effect_until(&mut effect.clone(), L::Usage::VERSION, at(latest));
+        assert!(accepts(10) && accepts(11) && !accepts(9), "{effect:?}");
+    }
+}
+
+#[test]
+fn an_effect_on_a_part_is_none_of_a_call_before_it() {
+    let hour = period("1h");
+    accepts_no_later_effect(&SlidingLog::new(units(9), hour));
+    accepts_no_later_effect(&Concurrency::new(units(9), hour).asked_by(b"me"));
+    accepts_no_later_effect(&FixedWindow::new(units(9), hour, false));
+}
+
+#[test]
+fn a_new_part_that_goes_at_once_leaves_no_gap_to_those_who_are_told() {
+    // At the end of time a lease has expired as it is taken.
+    let words = words("ONCE a 1h FIXED 9 1h AS a CONCURRENCY 9 1h me FIXED 9 1h AS b");
+    let call = call_of(&Asked::take(&mut Args::new(&words)).unwrap());
+    let (before, now) = (PartsUsage::default(), Timestamp::MAX);
+    let mut usage = before.clone();
+    let seen = Seen::at(&call, Held::Parts(&usage), now);
+    usage.charge(&call, &seen, now);
+    assert_eq!(usage.parts.iter().map(|part| part.serial).collect::<Vec<_>>(), [0, 2]);
+    let mut effect = Fields::default();
+    usage.encode_effect(&mut effect);
+    assert_eq!(applied(&before, &effect).map(|applied| encoded(&applied)), Some(encoded(&usage)));
+    // Such a number is one of those that there can be.
+    let of_serial = |serial| applied(&before, &effect.with(12, serial).with(28, serial)).is_some();
+    assert_eq!([12, 28].map(|place| effect.clone().numbers()[place]), [2, 2]);
+    assert!(of_serial(23) && !of_serial(24) && !of_serial(0));
+}
+
+#[test]
+fn a_ban_is_no_longer_and_its_strikes_no_later_than_calls_can_make_them() {
+    let ban = |ban: [u64; 4]| {
+        let beside = Fields::integers([at(10).micros(), 0, 1, 0]).and(ban);
+        decoded::<PartsUsage>(&beside).is_some()
+    };
+    let (now, longest) = (at(10).micros(), Span::MAX_ARGUMENT.micros());
+    assert!(ban([now + longest, 1, now, longest]));
+    for refused in [[now + longest + 1, 1, now, longest], [now, 1, now + 1, longest], [now, 1, now, longest + 1]] {
+        assert!(!ban(refused));
+    }
+}
+
+#[test]
+fn a_plain_key_whose_expiry_is_newer_than_the_clocks_step_keeps_its_usage() {
+    // As MIGRATE brings it to a server whose clock is two hours behind: the TTL is what was left of it.
+    for (limit, used) in [
+        ("FIXED 9 1h", 9),
+        ("FIXED 9 1d ALIGNED", 9),
+        ("TOKENBUCKET 9 9 1h", 8),
+        ("SLIDING 9 1h", 9),
+        ("SLIDING 9 1h STRICT", 9),
+        ("SLIDINGLOG 9 1h", 9),
+        ("CONCURRENCY 9 1h me COST 9", 9),
+    ] {
+        let mut server = Server::default();
+        let cost = if limit.starts_with("CONC") { String::new() } else { " COST 9".to_owned() };
+        server.take(&format!("{limit}{cost}"), 10_000);
+        let (value, _) = server.key.take().unwrap();
+        let arrives = 10_000 - 7200;
+        server.key = Some((value, at(arrives + 3600 + 450).floor_millis()));
+        // A ban is all that the call changes.
+        server.ban(seconds(1), at(arrives));
+        let left_at = |second: u64| {
+            let mut server = server.clone();
+            let gone = server.expire(at(second));
+            let looks = limit.replace(" COST 9", "").replace(" me", " other");
+            (gone, left(&server.peek(&looks, second))[0])
+        };
+        assert_eq!(left_at(arrives + 1), (false, 0), "{limit}");
+        let recovering = if limit.starts_with("TOKEN") || limit == "SLIDING 9 1h" { 0..=9 } else { 0..=0 };
+        let (gone, units) = left_at(arrives + 3599);
+        assert!(!gone && recovering.contains(&units), "{limit}: {units} of {used}");
+    }
+}
+
+#[test]
+fn a_plain_key_that_somebody_lets_expire_sooner_does_so_unless_the_step_is_known_to_need_longer() {
+    let limits = ["FIXED 9 1h", "SLIDING 9 1h STRICT", "SLIDINGLOG 9 1h", "CONCURRENCY 9 1h me"];
+    for (arrives, remembered) in [(100, [9, 9, 9, 9]), (50, [9, 8, 9, 9])] {
+        for (limit, remembered) in limits.into_iter().zip(remembered) {
+            let mut server = Server::default();
+            server.take(limit, 100);
+            let (value, _) = server.key.take().unwrap();
+            server.key = Some((value, at(arrives + 10).floor_millis()));
+            server.ban(seconds(3600), at(arrives));
+            let looks = limit.replace(" me", " other");
+            assert_eq!(left(&server.peek(&looks, arrives + 9)), [8], "{limit} at {arrives}");
+            // What has recovered goes with the next change.
+            server.ban(seconds(7200), at(arrives + 10));
+            assert_eq!(left(&server.peek(&looks, arrives + 10)), [remembered], "{limit}");
+        }
+    }
+}
+
+#[test]
+fn a_plain_log_that_goes_back_with_the_clock_as_it_is_converted_does_so_once() {
+    for limit in ["SLIDINGLOG 9 1h", "CONCURRENCY 9 1h me"] {
+        let mut server = Server::default();
+        server.take(limit, 100);
+        server.ban(seconds(1), at(50));
+        // The replicas that follow are compared.
+        server.take(limit, 60);
+        server.take(limit, 70);
+    }
+}

@@ -1,0 +1,267 @@
+//! Random calls on one key, as text: what `Asked` reads, nothing that no client could say.
+
+use crate::number::{Amount, Timestamp};
+use crate::syntax::{Asked, Policy};
+use crate::testing::calls;
+use crate::testing::calls::{When, scripts};
+use crate::wire::args::Args;
+use crate::wire::error::Error;
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::{Index, select, subsequence};
+use std::fmt;
+
+/// One command of a script.
+#[derive(Clone)]
+pub struct Step {
+    pub when: When,
+    pub command: Command,
+    /// The server has removed the key if it may by now.
+    pub key_may_expire: bool,
+    /// How the effect of it is mutated: at which field, and to what.
+    pub mutations: Vec<(Index, u64)>,
+}
+
+impl fmt::Debug for Step {
+    /// In one line.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Step { when, command, key_may_expire, mutations } = self;
+        let gone = if *key_may_expire { ", perhaps gone" } else { "" };
+        write!(f, "{when:?}{gone}: {command:?}, {} mutations", mutations.len())
+    }
+}
+
+#[derive(Clone, Debug)]
+pub enum Command {
+    Take(Said),
+    Peek(Said),
+    Release(String),
+    Ban(u64),
+}
+
+/// What a call says: the words behind RL.TAKE and the key, and if these ask for a policy, its words and its scale.
+#[derive(Clone, Debug)]
+pub struct Said {
+    pub text: String,
+    pub policy: Option<(String, &'static str)>,
+}
+
+impl Said {
+    pub fn inline(text: &str) -> Said {
+        Said { text: text.to_owned(), policy: None }
+    }
+
+    /// These options, of a policy that says that, times a factor.
+    pub fn by_policy(options: &str, policy: &str, factor: &'static str) -> Said {
+        Said { text: format!("{options} POLICY p").trim_start().to_owned(), policy: Some((policy.to_owned(), factor)) }
+    }
+
+    /// What is asked; refused is only a call without an id, if its policy has leases.
+    pub fn asks<T>(&self, peeks: bool, then: impl FnOnce(&Asked) -> T) -> Result<T, Error> {
+        let words = words(&self.text);
+        let args = &mut Args::new(&words);
+        let asked = if peeks { Asked::peek(args) } else { Asked::take(args) }.unwrap();
+        let Asked::Policy(by) = asked else { return Ok(then(&asked)) };
+        let (text, factor) = self.policy.as_ref().unwrap();
+        let policy = policy(text).unwrap().scaled(Amount::parse_down(factor.as_bytes()).unwrap());
+        by.asked(&policy).map(|asked| then(&asked))
+    }
+
+    /// Whether that word is among those of the call or of its policy.
+    pub fn has(&self, word: &str) -> bool {
+        self.text.contains(word) || self.policy.as_ref().is_some_and(|(text, _)| text.contains(word))
+    }
+}
+
+/// The policy of these words.
+pub fn policy(text: &str) -> Result<Policy, Error> {
+    Policy::read(&mut Args::new(&words(text)))
+}
+
+/// Whether there are calls with ids, and bans.
+#[derive(Clone, Copy, Debug)]
+pub struct Terms {
+    ids: bool,
+    bans: bool,
+}
+
+pub const ALL: Terms = Terms { ids: true, bans: true };
+pub const PLAIN: Terms = Terms { ids: false, bans: false };
+
+/// A moment to begin at, and commands.
+pub fn histories(terms: Terms) -> impl Strategy<Value = (Timestamp, Vec<Step>)> {
+    let pool = vec(limits(), 1..=6);
+    let said = pool.prop_flat_map(move |pool| {
+        vec(policies(pool.clone(), terms), 1..=3)
+            .prop_flat_map(move |policies| vec(commands(&pool, policies, terms), 20))
+    });
+    let mutations = vec(vec((any::<Index>(), values()), 3), 20);
+    (scripts(), said, mutations).prop_map(move |((begin, calls), said, mutations)| {
+        let steps = calls.into_iter().zip(said).zip(mutations).map(|((call, command), mutations)| {
+            let calls::Call { when, key_may_expire, .. } = call;
+            Step { when, command, key_may_expire, mutations }
+        });
+        (begin, steps.collect())
+    })
+}
+
+/// Numbers that a field of an effect may be, or may not.
+fn values() -> impl Strategy<Value = u64> {
+    prop_oneof![0..=8u64, Just(u64::MAX), Just(1_700_000_000_000_000), any::<u64>()]
+}
+
+/// An amount, everyday or extreme.
+fn amounts() -> impl Strategy<Value = &'static str> + Clone {
+    prop_oneof![
+        8 => select(vec!["1", "2", "3", "5"]),
+        1 => select(vec!["0.5", "0.000001", "1000", "1e12"]),
+    ]
+}
+
+fn lengths() -> impl Strategy<Value = &'static str> + Clone {
+    prop_oneof![
+        8 => select(vec!["1s", "3s", "1m"]),
+        1 => select(vec!["1us", "7us", "1h", "3650d"]),
+    ]
+}
+
+/// An algorithm and its numbers.
+pub fn limits() -> impl Strategy<Value = String> + Clone {
+    let windows = (prop_oneof![8 => amounts().boxed(), 1 => Just("0").boxed()], lengths());
+    let calendar = select(vec!["1w", "1mo", "3mo", "1y", "1mo OFFSET +09:00", "1mo ANCHOR 31"]);
+    prop_oneof![
+        3 => (amounts(), lengths()).prop_map(|(amount, length)| format!("TOKENBUCKET {amount} {amount} {length}")),
+        1 => (amounts(), lengths()).prop_map(|(amount, length)| format!("LEAKYBUCKET {amount} {amount} {length}")),
+        2 => windows.clone().prop_map(|(limit, window)| format!("FIXED {limit} {window}")),
+        1 => windows.clone().prop_map(|(limit, window)| format!("FIXED {limit} {window} ALIGNED")),
+        1 => (amounts(), calendar).prop_map(|(limit, window)| {
+            let (window, options) = window.split_once(' ').unwrap_or((window, ""));
+            format!("FIXED {limit} {window} ALIGNED {options}").trim_end().to_owned()
+        }),
+        2 => windows.clone().prop_map(|(limit, window)| format!("SLIDING {limit} {window}")),
+        2 => windows.clone().prop_map(|(limit, window)| format!("SLIDING {limit} {window} STRICT")),
+        2 => windows.clone().prop_map(|(limit, window)| format!("SLIDINGLOG {limit} {window}")),
+        2 => (windows, 0..3u32).prop_map(|((limit, ttl), holder)| format!("CONCURRENCY {limit} {ttl} h{holder}")),
+    ]
+}
+
+fn commands(pool: &[String], policies: Vec<String>, terms: Terms) -> impl Strategy<Value = Command> + use<> {
+    let call = prop_oneof![
+        1 => calls(pool.to_vec(), terms).prop_map(|text| Said { text, policy: None }).boxed(),
+        1 => calls_by_policy(policies, terms).boxed(),
+    ];
+    prop_oneof![
+        20 => call.clone().prop_map(Command::Take),
+        2 => call.prop_map(|said| Command::Peek(if said.has("SETTLE") { Said::inline("FIXED 1 1s") } else { said })),
+        1 => (0..3u32).prop_map(|holder| Command::Release(format!("h{holder}"))),
+        1 => (0..4u32).prop_map(|id| Command::Release(format!("r{id}"))),
+        u32::from(terms.bans) => prop_oneof![Just(0), 1..=5_000_000u64].prop_map(Command::Ban),
+    ]
+}
+
+/// A call on one of these policies.
+fn calls_by_policy(policies: Vec<String>, terms: Terms) -> impl Strategy<Value = Said> + Clone {
+    let factor = prop_oneof![
+        6 => Just("1"),
+        4 => select(vec!["0", "0.5", "2", "10"]),
+        1 => select(vec!["0.000001", "0.333333", "1000"]),
+    ];
+    let each = prop_oneof![3 => Just(""), 1 => Just("EACH")];
+    let said = (asks(terms), each, select(policies), factor);
+    said.prop_map(|(asks, each, policy, factor)| {
+        Said::by_policy(&in_one_line(&format!("{asks} {each}")), &policy, factor)
+    })
+}
+
+/// A policy of some of these limits.
+fn policies(pool: Vec<String>, terms: Terms) -> impl Strategy<Value = String> {
+    let most = pool.len().min(4);
+    let specs = subsequence(pool, 1..=most).prop_shuffle();
+    let own = vec(
+        (
+            prop_oneof![3 => Just(""), 1 => select(vec!["AS a", "AS b"])],
+            prop_oneof![6 => Just(""), 1 => select(vec!["COST 0", "COST 1", "COST 2"])],
+            prop_oneof![2 => Just(""), 1 => Just("SHADOW")],
+        ),
+        4,
+    );
+    let said = (specs, own, bans(terms)).prop_map(|(specs, own, ban)| {
+        let specs = specs.iter().zip(own).map(|(spec, (name, cost, shadow))| {
+            // The call's id is who holds a lease.
+            let (spec, cost) = match spec.split_once(" h") {
+                Some((lease, _)) => (lease, cost.replace("COST 0", "")),
+                None => (spec.as_str(), cost.to_owned()),
+            };
+            format!("{spec} {name} {cost} {shadow}")
+        });
+        in_one_line(&format!("{} {ban}", specs.collect::<Vec<_>>().join(" ")))
+    });
+    said.prop_filter("a policy that is read", |text| policy(text).is_ok())
+}
+
+fn bans(terms: Terms) -> impl Strategy<Value = &'static str> + Clone {
+    prop_oneof![
+        4 => Just(""),
+        u32::from(terms.bans) => select(vec!["BAN 1 1m 2s", "BAN 2 3s 1m", "BAN 3 1h 1us"]),
+    ]
+}
+
+fn in_one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// What a call asks of all its limits.
+fn asks(terms: Terms) -> impl Strategy<Value = String> + Clone {
+    let cost = select(vec!["0", "1", "1", "2", "3", "0.5", "7", "1e12"]);
+    let id =
+        (0..4u32, select(vec!["1us", "1s", "5s", "1m", "3650d"])).prop_map(|(id, ttl)| format!("ONCE r{id} {ttl}"));
+    let settled = (0..4u32, select(vec!["0", "0.5", "1", "2", "4", "1e12"]));
+    let charges = prop_oneof![
+        4 => Just(String::new()),
+        4 => cost.clone().prop_map(|cost| format!("COST {cost}")),
+        1 => cost.clone().prop_map(|cost| format!("COST {cost} FORCE")),
+        1 => select(vec!["1", "3", "9"]).prop_map(|cost| format!("COST {cost} UPTO")),
+        1 => (cost, lengths()).prop_map(|(cost, patience)| format!("COST {cost} MAXWAIT {patience}")),
+    ];
+    let keep = prop_oneof![8 => Just(""), 1 => select(vec!["KEEP 1", "KEEP 50%", "KEEP 100%", "KEEP 0.000001"])];
+    let keep = keep.prop_map(str::to_owned);
+    let once = prop_oneof![1 => Just(String::new()), u32::from(terms.ids) * 2 => id];
+    let asks = prop_oneof![
+        8 => (charges, keep, once).prop_map(|(charges, keep, once)| format!("{charges} {keep} {once}")),
+        1 => select(vec!["0.5", "1", "2", "1e12"]).prop_map(|amount| format!("COST -{amount}")),
+        u32::from(terms.ids) * 3 => settled.prop_map(|(id, amount)| format!("SETTLE r{id} {amount}")),
+    ];
+    asks.prop_filter("options that go together", |asks| {
+        let said = in_one_line(&format!("{asks} POLICY p"));
+        Asked::take(&mut Args::new(&words(&said))).is_ok()
+    })
+}
+
+/// Calls that are read: of others nothing is to be said here.
+fn calls(pool: Vec<String>, terms: Terms) -> impl Strategy<Value = String> + Clone {
+    let most = pool.len().min(4);
+    let specs = subsequence(pool, 1..=most).prop_shuffle();
+    let own = vec(
+        (
+            prop_oneof![3 => Just(""), 1 => select(vec!["AS a", "AS b"])],
+            prop_oneof![5 => Just(""), 1 => select(vec!["COST 0", "COST 1", "COST 2"])],
+            prop_oneof![7 => Just(""), 1 => select(vec!["FORCE", "MAXWAIT 1s"])],
+            prop_oneof![9 => Just(""), 1 => select(vec!["KEEP 1", "KEEP 50%", "NX"])],
+        ),
+        4,
+    );
+    let said = (asks(terms), specs, own, bans(terms)).prop_map(|(asks, specs, own, ban)| {
+        let specs = specs.iter().zip(own);
+        let specs = specs.map(|(spec, (name, cost, mode, keep))| format!("{spec} {name} {cost} {mode} {keep}"));
+        in_one_line(&format!("{asks} {} {ban}", specs.collect::<Vec<_>>().join(" ")))
+    });
+    said.prop_filter("a call that is read", |text| {
+        let words = words(text);
+        Asked::take(&mut Args::new(&words)).is_ok()
+    })
+}
+
+/// The words of a call.
+pub fn words(text: &str) -> Vec<&[u8]> {
+    std::iter::once("RL.TAKE").chain(text.split(' ')).map(str::as_bytes).collect()
+}

@@ -1,0 +1,379 @@
+//! One key as the server keeps it, plain or with parts, and the replicas that it tells of its changes.
+
+use crate::composite::any::with_usage;
+use crate::composite::{Answer, AnyUsage, Held, Part, PartsUsage, Seen, Single, Straight};
+use crate::effect::Nobody;
+use crate::expiry::{Expiry, StepBack};
+use crate::limit::{Kind, Limit, Usage};
+use crate::number::{Span, Timestamp};
+use crate::syntax::{Asked, Call};
+use crate::testing::calls::Fields;
+use crate::testing::laws::{applied, decoded, encoded, whole_effect};
+use crate::with_limit;
+use proptest::sample::Index;
+
+/// What a key holds.
+#[derive(Clone, Debug)]
+pub enum Value {
+    Plain(AnyUsage),
+    Parts(PartsUsage),
+}
+
+/// A key with its expiry, in milliseconds since the epoch; `None` if there is none.
+pub type Key = Option<(Value, u64)>;
+
+#[derive(Clone, Debug, Default)]
+pub struct Server {
+    pub key: Key,
+    /// It knows what it is told, and no limits.
+    replica: PartsUsage,
+    /// Likewise, and it reads its key from the disk before each effect.
+    restarted: PartsUsage,
+    /// How the next effect is mutated.
+    pub mutations: Vec<(Index, u64)>,
+}
+
+/// Why a call is not answered.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Refused {
+    WrongType,
+    TooManyParts,
+    NoHolder,
+}
+
+/// What an answered call has shown and changed.
+#[derive(Debug)]
+pub struct Told {
+    pub answer: Answer,
+    /// Whether it has written anything.
+    pub writes: bool,
+}
+
+pub fn call_of<'a>(asked: &Asked<'a>) -> Call<'a> {
+    match asked {
+        Asked::One(spec) => Call::of_one(*spec),
+        Asked::Several(call) => (**call).clone(),
+        Asked::Policy(by) => unreachable!("{by:?}"),
+    }
+}
+
+pub fn unused_of<L: Limit>(_: &L) -> AnyUsage
+where
+    L::Usage: Single,
+{
+    L::Usage::default().into_any()
+}
+
+/// A clock gone back, to a call that charges nothing.
+fn step_back<U: Usage>(usage: &mut U, now: Timestamp, reset: impl Fn(&U, Timestamp) -> Span) -> Option<StepBack> {
+    let back = usage.ahead(now);
+    if back == Span::ZERO {
+        return None;
+    }
+    let then = now.plus(back);
+    let before = Expiry::of(then, reset(usage, then));
+    usage.move_back(now);
+    let after = Expiry::of(now, reset(usage, now));
+    Some(StepBack { now, back, recovery: usage.recovery(), before, after })
+}
+
+/// A call that went the straight way.
+struct Straightened {
+    seen: Straight,
+    answer: Answer,
+    told: PartsUsage,
+    untold: PartsUsage,
+}
+
+impl Straightened {
+    fn new(before: &PartsUsage, call: &Call, now: Timestamp) -> Option<Straightened> {
+        let seen = before.look_straight(call, now)?;
+        let (mut told, mut untold) = (before.clone(), before.clone());
+        let answer = if seen.denies() {
+            before.deny_straight(call, &seen, now)
+        } else {
+            let answer = told.charge_straight(call, &seen, true, now);
+            assert_eq!(untold.charge_straight(call, &seen, false, now), answer);
+            answer
+        };
+        Some(Straightened { seen, answer, told, untold })
+    }
+
+    /// The general way has come to the same.
+    fn assert_same(mut self, call: &Call, seen: &Seen, answer: &Answer, usage: &PartsUsage, charged: bool) {
+        assert_eq!(!self.seen.denies(), charged, "{call:?}");
+        assert_eq!(self.seen.limits(call).collect::<Vec<_>>(), seen.limits(call).collect::<Vec<_>>());
+        assert_eq!(self.answer, Answer { each: vec![], ..answer.clone() }, "{call:?}");
+        for own in [&self.told, &self.untold] {
+            assert_eq!(encoded(own), encoded(usage), "{call:?}");
+        }
+        let (mut effect, mut told) = (Fields::default(), Fields::default());
+        usage.clone().encode_effect(&mut effect);
+        self.told.encode_effect(&mut told);
+        assert_eq!(told, effect, "{call:?}");
+        // Nothing is left to tell with the next change.
+        self.untold.encode_effect(&mut Nobody);
+        assert_eq!((self.told.delta, self.untold.delta), Default::default());
+    }
+}
+
+impl Server {
+    pub fn parts(&self) -> Option<&PartsUsage> {
+        if let Some((Value::Parts(parts), _)) = &self.key { Some(parts) } else { None }
+    }
+
+    pub fn plain(&self) -> Option<&AnyUsage> {
+        if let Some((Value::Plain(usage), _)) = &self.key { Some(usage) } else { None }
+    }
+
+    /// What it would write to the disk.
+    pub fn stored(&self) -> Option<Fields> {
+        self.key.as_ref().map(|(value, _)| match value {
+            Value::Plain(any) => with_usage!(any, usage => encoded(usage)),
+            Value::Parts(parts) => encoded(parts),
+        })
+    }
+
+    /// The same, and when it expires.
+    pub fn key_as_stored(&self) -> Option<(Fields, u64)> {
+        self.stored().zip(self.key.as_ref().map(|(_, at)| *at))
+    }
+
+    /// The key expires, if it may by now; whether it does.
+    pub fn expire(&mut self, now: Timestamp) -> bool {
+        let expires = self.key.as_ref().is_some_and(|(_, at)| *at <= now.floor_millis());
+        if expires {
+            *self = Server::default();
+        }
+        expires
+    }
+
+    /// What RL.PEEK and RL.TAKE do.
+    pub fn call(&mut self, asked: &Asked, now: Timestamp, peeks: bool) -> Result<Told, Refused> {
+        let call = call_of(asked);
+        let missing = || match asked {
+            Asked::One(spec) => Value::Plain(with_limit!(spec, limit => unused_of(limit))),
+            Asked::Several(_) | Asked::Policy(_) => Value::Parts(PartsUsage::default()),
+        };
+        let expires_at = self.key.as_ref().map(|(_, at)| *at);
+        match self.key.as_ref().map_or_else(missing, |(value, _)| value.clone()) {
+            Value::Parts(usage) => self.call_parts(&call, usage, expires_at, now, peeks),
+            Value::Plain(any) => match call.specs.as_slice() {
+                // What another definition of a policy left is no mistake.
+                [spec] if spec.limit.kind() != any.kind() && !spec.by_policy => Err(Refused::WrongType),
+                _ => Ok(with_usage!(&any, usage => self.call_plain(&call, usage, expires_at, now, peeks))),
+            },
+        }
+    }
+
+    fn call_parts(
+        &mut self,
+        call: &Call,
+        mut usage: PartsUsage,
+        expires_at: Option<u64>,
+        now: Timestamp,
+        peeks: bool,
+    ) -> Result<Told, Refused> {
+        let straight = if peeks { None } else { Straightened::new(&usage, call, now) };
+        let held = Held::Parts(&usage);
+        let seen = Seen::at(call, held, now);
+        if seen.has_too_many_parts(held, now) {
+            assert!(straight.is_none());
+            return Err(Refused::TooManyParts);
+        }
+        if peeks || (!seen.changes() && !seen.strikes()) {
+            let answer = seen.answer(call, held, now, false);
+            if let Some(straight) = straight {
+                straight.assert_same(call, &seen, &answer, &usage, false);
+            }
+            let step = if peeks { None } else { step_back(&mut usage, now, PartsUsage::reset) };
+            if let Some(step) = &step {
+                self.propagate(&mut usage);
+                self.put(usage, step.expiry(expires_at));
+            }
+            return Ok(Told { answer, writes: step.is_some() });
+        }
+        let moved = usage.is_after(now);
+        let entries: Vec<_> = seen.entries(call, held, now).collect();
+        if moved {
+            usage.move_back(now);
+        }
+        usage.charge(call, &seen, now);
+        check_entries(&usage, &entries);
+        let answer = seen.answer(call, Held::Parts(&usage), now, true);
+        if let Some(straight) = straight {
+            assert!(!moved && entries.is_empty());
+            straight.assert_same(call, &seen, &answer, &usage, true);
+        }
+        self.charged(usage, expires_at, moved, now);
+        Ok(Told { answer, writes: true })
+    }
+
+    fn call_plain<U: Single>(
+        &mut self,
+        call: &Call,
+        usage: &U,
+        expires_at: Option<u64>,
+        now: Timestamp,
+        peeks: bool,
+    ) -> Told {
+        let mut usage = usage.clone();
+        let held = Held::plain(&usage);
+        let seen = Seen::at(call, held, now);
+        assert!(!seen.has_too_many_parts(held, now));
+        let reset = |usage: &U, now| call.reset_of_plain(usage, now);
+        let put = |server: &mut Server, usage: U, at| {
+            server.key = (!usage.is_unused()).then(|| (Value::Plain(usage.into_any()), at));
+        };
+        if peeks || (!seen.changes() && !seen.strikes()) {
+            let answer = seen.answer(call, held, now, false);
+            let step = if peeks { None } else { step_back(&mut usage, now, reset) };
+            if let Some(step) = &step {
+                usage.encode_effect(&mut Nobody);
+                put(self, usage, step.expiry(expires_at));
+            }
+            return Told { answer, writes: step.is_some() };
+        }
+        if seen.stays_plain(call) {
+            let moved = usage.is_after(now);
+            if moved {
+                usage.move_back(now);
+            }
+            seen.charge_plain(call, &mut usage, now);
+            usage.encode_effect(&mut Nobody);
+            let answer = seen.answer(call, Held::plain(&usage), now, true);
+            let at = Expiry::of(now, reset(&usage, now)).after_charge(expires_at, moved);
+            put(self, usage, at);
+            return Told { answer, writes: true };
+        }
+        let parts = self.convert(&usage, expires_at, now, |parts| parts.charge(call, &seen, now));
+        let answer = seen.answer(call, Held::Parts(&parts), now, true);
+        Told { answer, writes: true }
+    }
+
+    /// A plain key becomes one with parts, and all of it is propagated.
+    fn convert<U: Single>(
+        &mut self,
+        usage: &U,
+        expires_at: Option<u64>,
+        now: Timestamp,
+        change: impl FnOnce(&mut PartsUsage),
+    ) -> PartsUsage {
+        let mut parts = PartsUsage::of_plain(usage.clone(), expires_at, now);
+        if parts.is_after(now) {
+            parts.move_back(now);
+        }
+        change(&mut parts);
+        parts.encode_effect(&mut Nobody);
+        let at = Expiry::of(now, parts.reset(now)).after_charge(None, false);
+        (self.replica, self.restarted) = (PartsUsage::default(), PartsUsage::default());
+        if !parts.is_unused() {
+            let whole = whole_effect(&parts);
+            self.replica = applied(&self.replica, &whole).unwrap();
+            self.restarted = self.replica.clone();
+            self.compare(&parts);
+        }
+        self.put(parts.clone(), at);
+        parts
+    }
+
+    /// What RL.RELEASE does; how many leases there were.
+    pub fn release(&mut self, holder: &[u8], now: Timestamp) -> Option<(usize, bool)> {
+        let (Value::Parts(mut usage), expires_at) = self.key.clone()? else { return None };
+        let step = step_back(&mut usage, now, PartsUsage::reset);
+        let before = encoded(&usage);
+        let released = usage.release(&[holder], now);
+        if released > 0 {
+            self.charged(usage, Some(expires_at), step.is_some(), now);
+        } else {
+            assert_eq!(encoded(&usage), before, "nothing is told of it");
+            if let Some(step) = &step {
+                self.propagate(&mut usage);
+                self.put(usage, step.expiry(Some(expires_at)));
+            }
+        }
+        Some((released, step.is_some() || released > 0))
+    }
+
+    /// What RL.BAN does: how long it is banned, and whether anything was written.
+    pub fn ban(&mut self, duration: Span, now: Timestamp) -> (Span, bool) {
+        let (mut usage, expires_at) = match self.key.clone() {
+            Some((Value::Plain(any), at)) if duration != Span::ZERO => {
+                let change = |parts: &mut PartsUsage| parts.ban(duration, now);
+                let parts = with_usage!(&any, usage => self.convert(usage, Some(at), now, change));
+                return (parts.banned(now), true);
+            }
+            Some((Value::Parts(usage), at)) => (usage, Some(at)),
+            None => (PartsUsage::default(), None),
+            Some((Value::Plain(_), _)) => return (Span::ZERO, false),
+        };
+        if !usage.can_ban(duration, now) {
+            return (usage.banned(now), false);
+        }
+        let moved = usage.is_after(now);
+        if moved {
+            usage.move_back(now);
+        }
+        usage.ban(duration, now);
+        let left = usage.banned(now);
+        self.charged(usage, expires_at, moved, now);
+        (left, true)
+    }
+
+    fn charged(&mut self, mut usage: PartsUsage, expires_at: Option<u64>, moved: bool, now: Timestamp) {
+        let at = Expiry::of(now, usage.reset(now)).after_charge(expires_at, moved);
+        if usage.is_unused() {
+            *self = Server::default();
+        } else {
+            self.propagate(&mut usage);
+            self.put(usage, at);
+        }
+    }
+
+    fn put(&mut self, usage: PartsUsage, at: u64) {
+        self.key = (!usage.is_unused()).then_some((Value::Parts(usage), at));
+    }
+
+    /// Tells the replicas what has changed, which then hold the same.
+    fn propagate(&mut self, usage: &mut PartsUsage) {
+        let mut effect = Fields::default();
+        usage.encode_effect(&mut effect);
+        for (place, value) in std::mem::take(&mut self.mutations) {
+            check_any(&self.replica, &effect.with_integer(place, value));
+        }
+        let followed = applied(&self.replica, &effect);
+        assert!(followed.is_some(), "{effect:?} is refused");
+        self.replica = followed.unwrap();
+        if !self.restarted.is_unused() {
+            self.restarted = decoded(&encoded(&self.restarted)).unwrap();
+        }
+        self.restarted = applied(&self.restarted, &effect).unwrap();
+        self.compare(usage);
+    }
+
+    fn compare(&self, usage: &PartsUsage) {
+        let stored = encoded(usage);
+        assert_eq!(encoded(&self.replica), stored);
+        assert_eq!(encoded(&self.restarted), stored);
+        assert_eq!(encoded(&decoded::<PartsUsage>(&stored).unwrap()), stored);
+    }
+}
+
+/// Each part has as many entries after a call as it was said to get. (Of ids more may have expired.)
+fn check_entries(usage: &PartsUsage, said: &[(Kind, usize, bool)]) {
+    for (kind, entries, _) in said.iter().filter(|(kind, ..)| *kind != Kind::Limits) {
+        let mut of_kind = usage.parts.iter().filter(|part| part.usage.kind() == *kind);
+        let gets = |part: &Part| with_usage!(&part.usage, usage => usage.entries()) == *entries;
+        assert!(of_kind.any(gets), "{said:?}");
+    }
+}
+
+/// Any effect is refused, or makes what can be read back, or nothing.
+fn check_any(usage: &PartsUsage, effect: &Fields) {
+    let (mut read, mut after) = (effect.clone(), usage.clone());
+    if usage.accepts_effect(&mut read, PartsUsage::VERSION) && read == Fields::default() {
+        after.apply_effect(&mut effect.clone(), PartsUsage::VERSION);
+        let readable = after.is_unused() || decoded::<PartsUsage>(&encoded(&after)).is_some();
+        assert!(readable, "{effect:?} makes of {usage:#?} what cannot be read: {after:#?}");
+    }
+}

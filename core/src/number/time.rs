@@ -1,0 +1,255 @@
+//! When and how long, in whole microseconds. Time is always an argument: nothing here reads a clock.
+
+use crate::number::decimal;
+use crate::number::decimal::Scaled;
+use std::fmt;
+use std::num::NonZeroU64;
+
+const DAY: u64 = 86_400_000_000;
+
+/// An instant: microseconds since the Unix epoch, from 0 to 365000 days.
+///
+/// ```
+/// use ratelimit_core::{Period, Span, Timestamp};
+///
+/// let now = Timestamp::from_clock(1_700_000_000_123_456);
+/// let minute = Period::parse(b"1m").unwrap();
+/// let opened = now.aligned(minute);
+/// assert_eq!(opened.micros(), 1_699_999_980_000_000);
+/// assert_eq!(opened.plus(now.since(opened)), now);
+/// assert_eq!(opened.since(now), Span::ZERO);
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Timestamp(u64);
+
+impl Timestamp {
+    /// The first instant.
+    pub const EPOCH: Timestamp = Timestamp(0);
+    /// The last instant: 365000 days after the epoch.
+    pub const MAX: Timestamp = Timestamp(365_000 * DAY);
+
+    /// The instant that a clock shows; one that lies outside the range is taken for the nearest within.
+    #[must_use]
+    pub fn from_clock(micros: i64) -> Timestamp {
+        Timestamp(u64::try_from(micros).unwrap_or(0).min(Timestamp::MAX.0))
+    }
+
+    /// `None` outside the range.
+    #[must_use]
+    pub fn from_micros(micros: u64) -> Option<Timestamp> {
+        (micros <= Timestamp::MAX.0).then_some(Timestamp(micros))
+    }
+
+    /// Microseconds since the epoch.
+    #[must_use]
+    pub fn micros(self) -> u64 {
+        self.0
+    }
+
+    /// The time from `earlier` to `self`; 0 if it lies later.
+    #[must_use]
+    pub fn since(self, earlier: Timestamp) -> Span {
+        Span(self.0.saturating_sub(earlier.0))
+    }
+
+    /// The instant this much later. May lie past the last instant: it is then compared or waited for, not stored.
+    #[must_use]
+    pub fn plus(self, span: Span) -> Timestamp {
+        Timestamp(self.0.saturating_add(span.0))
+    }
+
+    /// The instant this much earlier, not before the epoch.
+    #[must_use]
+    pub fn minus(self, span: Span) -> Timestamp {
+        Timestamp(self.0.saturating_sub(span.0))
+    }
+
+    /// The latest multiple of `period` since the epoch that is not after `self`.
+    #[must_use]
+    pub fn aligned(self, period: Period) -> Timestamp {
+        Timestamp(self.0.saturating_sub(self.0 % period.0))
+    }
+
+    /// Milliseconds since the epoch, rounded down.
+    #[must_use]
+    pub fn floor_millis(self) -> u64 {
+        self.0 / 1000
+    }
+
+    /// Milliseconds since the epoch, rounded up.
+    #[must_use]
+    pub fn ceil_millis(self) -> u64 {
+        self.0.div_ceil(1000)
+    }
+}
+
+/// The microseconds of a unit of time.
+#[inline]
+fn micros_in(unit: &[u8]) -> Option<u64> {
+    match unit {
+        b"us" => Some(1),
+        b"ms" => Some(1_000),
+        b"s" | b"" => Some(1_000_000),
+        b"m" => Some(60_000_000),
+        b"h" => Some(3_600_000_000),
+        b"d" => Some(DAY),
+        _ => None,
+    }
+}
+
+/// Whether a text is a number and a unit of time, or none, however long that is.
+#[must_use]
+pub fn is_duration(text: &[u8]) -> bool {
+    decimal::behind_number(text).is_some_and(|unit| micros_in(unit).is_some())
+}
+
+impl fmt::Display for Span {
+    /// As an argument says it, in the largest unit that divides it: `1m`, `90s`, `0`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0 == 0 {
+            return f.write_str("0");
+        }
+        let units = ["d", "h", "m", "s", "ms", "us"];
+        let counts = units.into_iter().filter_map(|unit| Some((self.0, micros_in(unit.as_bytes())?, unit)));
+        let mut dividing = counts.filter(|(span, micros, _)| span.is_multiple_of(*micros));
+        dividing
+            .next()
+            .map_or(Ok(()), |(span, micros, unit)| write!(f, "{}{unit}", span.checked_div(micros).unwrap_or(span)))
+    }
+}
+
+impl fmt::Display for Period {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.span().fmt(f)
+    }
+}
+
+/// A length of time in microseconds.
+///
+/// ```
+/// use ratelimit_core::Span;
+///
+/// assert_eq!(Span::parse(b"1.5h"), Some(Span::SECOND.times(5400)));
+/// assert_eq!(Span::parse(b"250us").map(Span::ceil_millis), Some(1));
+/// assert_eq!(Span::parse(b"an hour"), None);
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Span(u64);
+
+impl Span {
+    /// No time at all.
+    pub const ZERO: Span = Span(0);
+    /// The smallest.
+    pub const MICROSECOND: Span = Span(1);
+    /// A millisecond.
+    pub const MILLISECOND: Span = Span(1_000);
+    /// One second.
+    pub const SECOND: Span = Span(1_000_000);
+    /// Where an answer saturates: 365000 days.
+    pub const MAX: Span = Span(365_000 * DAY);
+    /// The longest full recovery that a limit may ask for: 36500 days.
+    pub const MAX_RECOVERY: Span = Span(36_500 * DAY);
+    /// The longest duration that an argument may say: 3650 days.
+    pub const MAX_ARGUMENT: Span = Span(3_650 * DAY);
+
+    /// So many microseconds.
+    #[must_use]
+    pub fn from_micros(micros: u64) -> Span {
+        Span(micros)
+    }
+
+    /// A duration argument that may be 0: `0`, `60`, `100ms`, `1.5h`; rounded up to whole microseconds.
+    /// `None` if it is not a duration, or neither 0 nor from 1us to 3650d.
+    #[must_use]
+    #[inline]
+    pub fn parse(text: &[u8]) -> Option<Span> {
+        if let Some((count, unit)) = decimal::everyday(text)
+            && let Some(micros) = micros_in(unit)
+        {
+            let span = Span(count.saturating_mul(micros));
+            return (span <= Span::MAX_ARGUMENT).then_some(span);
+        }
+        Span::parse_any(text)
+    }
+
+    #[cold]
+    fn parse_any(text: &[u8]) -> Option<Span> {
+        let scaled = decimal::scaled(text, micros_in)?;
+        let below_a_microsecond = matches!(scaled, Scaled { floor: 0, more: true });
+        (!below_a_microsecond && !scaled.exceeds(Span::MAX_ARGUMENT.0)).then(|| Span(scaled.ceil()))
+    }
+
+    /// Microseconds.
+    #[must_use]
+    pub const fn micros(self) -> u64 {
+        self.0
+    }
+
+    /// Milliseconds, rounded up.
+    #[must_use]
+    pub fn ceil_millis(self) -> u64 {
+        self.0.div_ceil(1000)
+    }
+
+    /// The sum.
+    #[must_use]
+    pub fn plus(self, other: Span) -> Span {
+        Span(self.0.saturating_add(other.0))
+    }
+
+    /// The difference, never below 0.
+    #[must_use]
+    pub const fn minus(self, other: Span) -> Span {
+        Span(self.0.saturating_sub(other.0))
+    }
+
+    /// So many times as long.
+    #[must_use]
+    pub const fn times(self, factor: u64) -> Span {
+        Span(self.0.saturating_mul(factor))
+    }
+
+    /// An eighth of it, rounded down.
+    #[must_use]
+    pub fn eighth(self) -> Span {
+        Span(self.0 / 8)
+    }
+
+    /// How many whole `period`s it holds.
+    #[must_use]
+    pub fn whole(self, period: Period) -> u64 {
+        self.0 / period.0
+    }
+}
+
+/// A length of time that something else is divided by, in microseconds: never 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Period(NonZeroU64);
+
+impl Period {
+    /// A duration argument from 1us to 3650d: `60`, `0.5`, `100ms`, `1.5h`; rounded up to whole microseconds.
+    pub fn parse(text: &[u8]) -> Option<Period> {
+        Span::parse(text).and_then(Period::new)
+    }
+
+    /// `None` unless from 1us to 3650d.
+    #[must_use]
+    pub fn new(span: Span) -> Option<Period> {
+        (span <= Span::MAX_ARGUMENT).then(|| NonZeroU64::new(span.0).map(Period)).flatten()
+    }
+
+    /// Microseconds.
+    #[must_use]
+    pub fn micros(self) -> NonZeroU64 {
+        self.0
+    }
+
+    /// As a span.
+    #[must_use]
+    pub fn span(self) -> Span {
+        Span(self.0.get())
+    }
+}
+
+#[cfg(test)]
+mod tests;

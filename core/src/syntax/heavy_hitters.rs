@@ -1,0 +1,61 @@
+//! The words of RL.TOP.
+
+use crate::algorithm::sketch::MAX_ENTRIES;
+use crate::algorithm::sketch::minutes::whole_minutes;
+use crate::number::Period;
+use crate::wire::args::{Args, whole};
+use crate::wire::error::{Error, MustBe, Needed, Reason, Syntax, What};
+
+/// What RL.TOP asks for.
+#[derive(Clone, Copy, Debug)]
+pub struct Query {
+    /// How many keys, at most.
+    pub count: usize,
+    /// Of the last so many minutes alone.
+    pub minutes: Option<u64>,
+    /// Whether all denials are forgotten then.
+    pub reset: bool,
+}
+
+const COUNT: MustBe = MustBe::number("a whole number", " from 1 to 65536", "10");
+const SINCE: MustBe = MustBe::duration("a duration", " from 1m to 1h", "5m");
+const BEHIND_SINCE: Syntax = Syntax { word: "SINCE", arguments: "duration" };
+const BEHIND_COUNT: Syntax = Syntax { word: "COUNT", arguments: "count" };
+
+impl Query {
+    /// `[COUNT count] [SINCE duration] [RESET]`, and no more.
+    ///
+    /// # Errors
+    /// The first word that is wrong, or missing, as [`Error`] says it.
+    pub fn read(args: &mut Args) -> Result<Query, Error> {
+        let (mut count, mut minutes, mut reset) = (None, None, false);
+        loop {
+            let before = *args;
+            let twice = if args.accept("COUNT") {
+                let word = args.argument("count", &BEHIND_COUNT)?;
+                let number = whole(word, u64::MAX).and_then(|number| usize::try_from(number).ok());
+                let number = number.filter(|number| (1..=MAX_ENTRIES).contains(number));
+                count.replace(number.ok_or_else(|| Error::out_of_range("count", &COUNT, word))?).is_some()
+            } else if args.accept("SINCE") {
+                let word = args.argument("since", &BEHIND_SINCE)?;
+                let time = Period::parse(word).and_then(whole_minutes);
+                minutes.replace(time.ok_or_else(|| Error::out_of_range("since", &SINCE, word))?).is_some()
+            } else if args.accept("RESET") {
+                std::mem::replace(&mut reset, true)
+            } else {
+                break;
+            };
+            if twice {
+                return Err(before.unexpected(Reason::Again));
+            }
+        }
+        if let Some(word) = args.peek() {
+            let needed = Needed::instead_of(word, What::Word, vec!["COUNT", "SINCE", "RESET"], Vec::new());
+            return Err(Error::needed(word, needed));
+        }
+        Ok(Query { count: count.unwrap_or(10), minutes, reset })
+    }
+}
+
+#[cfg(test)]
+mod tests;

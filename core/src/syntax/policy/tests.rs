@@ -1,0 +1,674 @@
+use super::*;
+use crate::algorithm::bucket::Bucket;
+use crate::evaluate::look;
+use crate::limit::{Limit, Verdict};
+use crate::number::{Period, Span};
+use crate::syntax::CallOnKeys;
+use crate::syntax::OnKey;
+use crate::testing::calls::{millionths, units};
+use proptest::prelude::*;
+use proptest::sample::select;
+
+/// The words of a call, its command's name first, for what is read of them to last.
+fn words(text: &str) -> &'static Vec<&'static [u8]> {
+    let text: &'static str = format!("RL {text}").leak();
+    Box::leak(Box::new(text.split(' ').map(str::as_bytes).collect()))
+}
+
+fn read(text: &str) -> Result<Policy, Error> {
+    Policy::read(&mut Args::new(words(text)))
+}
+
+fn policy(text: &str) -> Policy {
+    read(text).unwrap_or_else(|error| unreachable!("{text}: {error}"))
+}
+
+const ALGORITHMS: &str = "TOKENBUCKET, LEAKYBUCKET, FIXED, SLIDING, SLIDINGLOG or CONCURRENCY";
+
+// What a policy says
+
+#[test]
+fn a_policy_displays_as_the_words_that_it_is_read_from() {
+    for (text, shown) in [
+        ("tokenbucket 60.50 60 60s", "TOKENBUCKET 60.5 60 1m"),
+        ("LEAKYBUCKET 5 1 1s", "LEAKYBUCKET 5 1 1s"),
+        ("fixed 5 1m aligned", "FIXED 5 1m ALIGNED"),
+        ("FIXED 5 1mo ANCHOR 15 ALIGNED OFFSET +09:00", "FIXED 5 1mo ALIGNED OFFSET +09:00 ANCHOR 15"),
+        ("SLIDING 5 1m", "SLIDING 5 1m"),
+        ("SLIDING 5 1m STRICT", "SLIDING 5 1m STRICT"),
+        ("SLIDINGLOG 5 1m", "SLIDINGLOG 5 1m"),
+        ("CONCURRENCY 5 1m", "CONCURRENCY 5 1m"),
+        ("CONCURRENCY 5 1m shadow as a cost 2", "CONCURRENCY 5 1m COST 2 AS a SHADOW"),
+        ("FIXED 5 1m SHADOW ALIGNED COST 0.0000001 AS a", "FIXED 5 1m ALIGNED COST 0.000001 AS a SHADOW"),
+        ("FIXED 5 1m COST 0", "FIXED 5 1m COST 0"),
+        ("FIXED 5 1m COST -0", "FIXED 5 1m COST 0"),
+        ("SLIDING 5 1m COST 2 STRICT", "SLIDING 5 1m STRICT COST 2"),
+        ("FIXED 5 1m ban 3 60 1h", "FIXED 5 1m BAN 3 1m 1h"),
+        ("FIXED 5 1m SHADOW FIXED 5 1h BAN 3 1m 1h", "FIXED 5 1m SHADOW FIXED 5 1h BAN 3 1m 1h"),
+    ] {
+        assert_eq!(policy(text).to_string(), shown, "{text}");
+        assert_eq!(policy(shown).to_string(), shown);
+    }
+}
+
+/// One spec, as it displays. Its place among those of a policy makes its window another.
+fn specs(place: usize) -> impl Strategy<Value = String> {
+    let minutes = place * 7 + 1;
+    let amount = || select(vec!["0", "0.000001", "1", "7.5", "999999999999.999999", "1000000000000"]);
+    let numbers = (amount(), select(vec!["1", "1000000", "1000000000000"])).prop_map(move |(most, rate)| (most, rate));
+    let limit = prop_oneof![
+        (numbers, select(vec!["TOKENBUCKET", "LEAKYBUCKET"]))
+            .prop_map(move |((most, rate), word)| format!("{word} {most} {rate} {minutes}us")),
+        (amount(), select(vec!["", " ALIGNED", " ALIGNED OFFSET -03:30"]))
+            .prop_map(move |(most, words)| format!("FIXED {most} {minutes}m{words}")),
+        (amount(), select(vec!["", " OFFSET +14:00", " ANCHOR 31", " OFFSET +00:15 ANCHOR 2"]))
+            .prop_map(move |(most, words)| format!("FIXED {most} {}mo ALIGNED{words}", [1, 3][place % 2])),
+        (amount(), select(vec!["SLIDING", "SLIDINGLOG"]))
+            .prop_map(move |(most, word)| format!("{word} {most} {minutes}s")),
+        amount().prop_map(move |most| format!("SLIDING {most} {minutes}h STRICT")),
+    ];
+    let cost = select(vec!["", " COST 0", " COST 0.5", " COST 1000000000000"]);
+    let name = select(vec![String::new(), format!(" AS n-{place}_"), format!(" AS {}", "x".repeat(32 - place))]);
+    (limit, cost, name, select(vec!["", " SHADOW"]))
+        .prop_map(|(limit, cost, name, shadow)| format!("{limit}{cost}{name}{shadow}"))
+}
+
+fn policies() -> impl Strategy<Value = String> {
+    let all = (0..MAX).map(specs).collect::<Vec<_>>();
+    let leases = select(vec![None, Some("CONCURRENCY 9 1m"), Some("CONCURRENCY 0.5 1us COST 0.5 AS x SHADOW")]);
+    let ban = select(vec!["", " BAN 1 1us 3650d", " BAN 4294967295 90s 1h"]);
+    (all, 1..=MAX, leases, ban).prop_map(|(mut specs, count, leases, ban)| {
+        specs.truncate(count);
+        if let Some(leases) = leases {
+            specs[count - 1] = leases.to_owned();
+        }
+        format!("{}{ban}", specs.join(" "))
+    })
+}
+
+const MAX: usize = crate::syntax::MAX_SPECS;
+
+proptest! {
+    #[test]
+    fn what_displays_reads_back_the_same(text in policies()) {
+        // Two quarters, or two months, of one offset are twins.
+        if let Ok(policy) = read(&text) {
+            prop_assert_eq!(policy.to_string(), text);
+        } else {
+            prop_assert!(text.matches("mo ALIGNED").count() > 1, "{}", text);
+        }
+    }
+
+    #[test]
+    fn no_words_make_a_policy_that_does_not_read_back(
+        words in proptest::collection::vec(
+            select(vec![
+                "TOKENBUCKET", "FIXED", "SLIDING", "CONCURRENCY", "5", "0.5", "-1", "1m", "1mo", "COST", "AS", "a", "SHADOW",
+                "ALIGNED", "STRICT", "OFFSET", "+01:00", "BAN", "NX", "KEEP", "UPTO", "ONCE",
+            ]),
+            0..14,
+        ),
+    ) {
+        if let Ok(policy) = read(&words.join(" ")) {
+            let shown = policy.to_string();
+            prop_assert_eq!(read(&shown).unwrap().to_string(), shown);
+        }
+    }
+}
+
+#[test]
+fn a_policy_is_refused_with_the_word_or_the_argument() {
+    let first = format!("where an algorithm is needed: {ALGORITHMS}");
+    let next = |options: &str| {
+        format!("where an option of the spec before, BAN or an algorithm is needed: {options}; {ALGORITHMS}")
+    };
+    let of_fixed = || next("COST, AS, ALIGNED, OFFSET, ANCHOR or SHADOW");
+    let (plain, of_sliding) = (next("COST, AS or SHADOW"), next("COST, AS, STRICT or SHADOW"));
+    let eight = [1, 2, 3, 4, 5, 6, 7, 8].map(|n| format!("FIXED 1 {n}s ")).concat();
+    for (text, error) in [
+        ("NOSUCH 1 1s", format!("ERR syntax error, unexpected 'NOSUCH', {first}")),
+        ("BAN 3 1m 1h", format!("ERR syntax error, unexpected 'BAN', {first}")),
+        ("SHADOW FIXED 5 1m", format!("ERR syntax error, unexpected 'SHADOW', {first}")),
+        ("COST 5 FIXED 5 1m", format!("ERR syntax error, unexpected 'COST', {first}")),
+        ("EACH FIXED 5 1m", format!("ERR syntax error, unexpected 'EACH', {first}")),
+        (
+            "POLICY gold",
+            "ERR syntax error, unexpected 'POLICY', which stands alone for its key, and in no policy".to_owned(),
+        ),
+        (
+            "FIXED 5 1m POLICY gold",
+            "ERR syntax error, unexpected 'POLICY', which stands alone for its key, and in no policy".to_owned(),
+        ),
+        // What comes with the call.
+        ("TOKENBUCKET 5 5 1m MAXWAIT 1s", format!("ERR syntax error, unexpected 'MAXWAIT', {plain}")),
+        ("LEAKYBUCKET 5 5 1m UPTO", format!("ERR syntax error, unexpected 'UPTO', {plain}")),
+        ("SLIDINGLOG 5 1m KEEP 5", format!("ERR syntax error, unexpected 'KEEP', {plain}")),
+        ("FIXED 5 1m FORCE", format!("ERR syntax error, unexpected 'FORCE', {}", of_fixed())),
+        ("FIXED 5 1m ONCE a 1m", format!("ERR syntax error, unexpected 'ONCE', {}", of_fixed())),
+        ("FIXED 5 1m SETTLE a 1", format!("ERR syntax error, unexpected 'SETTLE', {}", of_fixed())),
+        ("FIXED 5 1m EACH", format!("ERR syntax error, unexpected 'EACH', {}", of_fixed())),
+        ("SLIDING 5 1m ALIGNED", format!("ERR syntax error, unexpected 'ALIGNED', {of_sliding}")),
+        ("CONCURRENCY 5 1m worker-7", format!("ERR syntax error, unexpected 'worker-7', {plain}")),
+        ("CONCURRENCY 5 1m NX", format!("ERR syntax error, unexpected 'NX', {plain}")),
+        ("FIXED 5 1m SHADOW SHADOW", "ERR syntax error, unexpected 'SHADOW', which is there already".to_owned()),
+        ("FIXED 5 1m COST 1 COST 2", "ERR syntax error, unexpected 'COST', which is there already".to_owned()),
+        (
+            "FIXED 5 1m COST -1",
+            "ERR cost must be a number from 0 to 1000000000000 in a policy, such as 1, not '-1'".to_owned(),
+        ),
+        ("FIXED 5 1m COST x", "ERR cost must be a number such as 1, not 'x'".to_owned()),
+        (
+            "CONCURRENCY 5 1m COST 0",
+            "ERR cost must be a number above 0, up to 1000000000000, such as 1, not '0'".to_owned(),
+        ),
+        (
+            "FIXED 5 1m AS a:b",
+            "ERR name must be 1 to 32 of the letters A-Z and a-z, digits, _ and -, such as requests, not 'a:b'"
+                .to_owned(),
+        ),
+        (
+            "FIXED x 1m",
+            "ERR limit must be a number such as 100, not 'x' (FIXED limit window, with no key between)".to_owned(),
+        ),
+        (
+            "FIXED 5 1m FIXED 6 1m",
+            "ERR specs must be of different windows if of one kind, or told apart by names, such as \
+             FIXED 10 1m AS burst, not FIXED 5 1m and FIXED 6 1m"
+                .to_owned(),
+        ),
+        (
+            "TOKENBUCKET 5 5 1m AS a SHADOW LEAKYBUCKET 5 5 1h AS a",
+            "ERR names must be different from each other for limits of one kind, such as AS requests, not 'a' twice"
+                .to_owned(),
+        ),
+        (
+            "CONCURRENCY 5 1m AS a CONCURRENCY 6 1m AS b",
+            "ERR syntax error, unexpected 'CONCURRENCY', since a key has one at most".to_owned(),
+        ),
+        (
+            &format!("{eight}FIXED 1 9s"),
+            "ERR syntax error, unexpected 'FIXED', since a policy has 8 specs at most".to_owned(),
+        ),
+        (
+            "FIXED 5 1m BAN 0 1m 1h",
+            "ERR strikes must be a whole number from 1 to 4294967295, such as 10, not '0'".to_owned(),
+        ),
+        ("FIXED 5 1m BAN 3 0 1h", "ERR window must be a duration from 1us to 3650d, such as 60s, not '0'".to_owned()),
+        ("FIXED 5 1m BAN 3 1m", "ERR block is missing: BAN strikes window block".to_owned()),
+        ("FIXED 5 1m BAN 3 1m 1h SHADOW", "ERR syntax error, unexpected 'SHADOW', since BAN stands last".to_owned()),
+        ("FIXED 5 1m BAN 3 1m 1h FIXED 6 1h", "ERR syntax error, unexpected 'FIXED', since BAN stands last".to_owned()),
+        ("FIXED 5", "ERR window is missing: FIXED limit window".to_owned()),
+        ("CONCURRENCY 5", "ERR ttl is missing: CONCURRENCY limit ttl".to_owned()),
+        ("FIXED 5 1m AS", "ERR name is missing: AS name".to_owned()),
+        ("FIXED 5 1m OFFSET +01:00", "ERR syntax error, unexpected 'OFFSET', since it goes with ALIGNED".to_owned()),
+    ] {
+        assert_eq!(read(text).map(|policy| policy.to_string()).unwrap_err().to_string(), error, "{text}");
+    }
+    let nothing: [&[u8]; 1] = [b"RL"];
+    let missing = "ERR a spec is missing: RL.POLICYSET name [NX | VERSION version] spec [spec ...]";
+    assert_eq!(Policy::read(&mut Args::new(&nothing)).unwrap_err().to_string(), missing);
+    // Eight are not too many, a ban beside them.
+    let most = format!("{eight}BAN 3 1m 1h");
+    assert_eq!((policy(&most).len(), policy(&most).to_string()), (8, most));
+}
+
+#[test]
+fn a_key_can_serve_a_policy_plainly_that_has_one_limit_and_nothing_more() {
+    for (text, plain) in [
+        ("TOKENBUCKET 5 5 1m", true),
+        ("FIXED 5 1m ALIGNED", true),
+        ("SLIDING 5 1m STRICT", true),
+        ("FIXED 5 1m COST 1", false),
+        ("FIXED 5 1m AS a", false),
+        ("FIXED 5 1m SHADOW", false),
+        ("FIXED 5 1m BAN 3 1m 1h", false),
+        ("FIXED 5 1m FIXED 5 1h", false),
+        ("CONCURRENCY 5 1m", false),
+    ] {
+        let policy = policy(text);
+        assert!(!policy.is_empty());
+        let spec = policy.plain();
+        assert_eq!(spec.is_some(), plain, "{text}");
+        if let Some(spec) = spec {
+            assert_eq!(
+                (spec.ask, spec.by_policy, spec.limit.to_string()),
+                (Ask::Take(Amount::ONE), true, text.to_owned())
+            );
+        }
+    }
+    // A bucket that refills faster than it may soon has a rate beside it.
+    assert!(policy("TOKENBUCKET 5 5 1m").scaled(units(2)).plain().is_none());
+    assert!(policy("TOKENBUCKET 5 5 1m").scaled(Amount::saturating(500_000)).plain().is_some());
+    assert!(policy("FIXED 5 1m").scaled(units(2)).plain().is_some());
+}
+
+// Scale
+
+#[test]
+fn every_limit_and_every_rate_is_scaled() {
+    const ALL: &str = "TOKENBUCKET 60 30 1m LEAKYBUCKET 9 6 1h COST 3 AS a FIXED 5 1m SLIDING 7 1m SLIDING 8 1h STRICT \
+                       SLIDINGLOG 9 1m SHADOW CONCURRENCY 10 1m COST 2 BAN 3 1m 1h";
+    for (factor, scaled) in [
+        (units(1), ALL),
+        (
+            units(2),
+            "TOKENBUCKET 120 60 1m LEAKYBUCKET 18 12 1h COST 3 AS a FIXED 10 1m SLIDING 14 1m SLIDING 16 1h STRICT \
+             SLIDINGLOG 18 1m SHADOW CONCURRENCY 20 1m COST 2 BAN 3 1m 1h",
+        ),
+        (
+            millionths(500_000),
+            "TOKENBUCKET 30 15 1m LEAKYBUCKET 4.5 3 1h COST 3 AS a FIXED 2.5 1m SLIDING 3.5 1m SLIDING 4 1h STRICT \
+             SLIDINGLOG 4.5 1m SHADOW CONCURRENCY 5 1m COST 2 BAN 3 1m 1h",
+        ),
+        (
+            units(1000),
+            "TOKENBUCKET 60000 30000 1m LEAKYBUCKET 9000 6000 1h COST 3 AS a FIXED 5000 1m SLIDING 7000 1m \
+             SLIDING 8000 1h STRICT SLIDINGLOG 9000 1m SHADOW CONCURRENCY 10000 1m COST 2 BAN 3 1m 1h",
+        ),
+        // Nothing is allowed, and usage drains as before.
+        (
+            Amount::ZERO,
+            "TOKENBUCKET 0 30 1m LEAKYBUCKET 0 6 1h COST 3 AS a FIXED 0 1m SLIDING 0 1m SLIDING 0 1h STRICT \
+             SLIDINGLOG 0 1m SHADOW CONCURRENCY 0 1m COST 2 BAN 3 1m 1h",
+        ),
+    ] {
+        assert_eq!(policy(ALL).scaled(factor).to_string(), scaled, "{factor}");
+    }
+}
+
+#[test]
+fn what_is_scaled_is_rounded_down_to_a_millionth() {
+    for (text, factor, scaled) in [
+        ("FIXED 10 1m", 333_333, "FIXED 3.33333 1m"),
+        ("FIXED 0.1 1m", 333_333, "FIXED 0.033333 1m"),
+        ("FIXED 0.000001 1m", 999_999, "FIXED 0 1m"),
+        ("FIXED 0.000001 1m", 1_000_000_000, "FIXED 0.001 1m"),
+        ("FIXED 1000000000000 1m", 1_000_001, "FIXED 1000000000000 1m"),
+        ("FIXED 999999999999 1m", 1_000_000, "FIXED 999999999999 1m"),
+        ("TOKENBUCKET 10 0.00001 10s", 150_000, "TOKENBUCKET 1.5 0.000001 10s"),
+        ("TOKENBUCKET 0 0.000001 10s", 1, "TOKENBUCKET 0 0.000001 10s"),
+        ("TOKENBUCKET 1000000000000 1000000000000 1m", 2_000_000, "TOKENBUCKET 1000000000000 1000000000000 1m"),
+    ] {
+        assert_eq!(policy(text).scaled(millionths(factor)).to_string(), scaled, "{text} times {factor}");
+    }
+}
+
+#[test]
+fn a_bucket_that_is_scaled_still_refills_within_the_longest_recovery() {
+    // Just within 36500 days, which its refill, rounded down, would not be.
+    let slowest = policy("TOKENBUCKET 36500 1 1d");
+    for factor in [1, 999, 10_000, 333_333, 999_999, 1_500_000, 999_999_999, 1_000_000_000].map(millionths) {
+        let AnyLimit::Bucket(bucket) = slowest.scaled(factor).limits[0].limit else { unreachable!() };
+        let words = bucket.to_string();
+        assert!(read(&words).is_ok(), "{words} is what a call may say");
+        let numbers: Vec<&str> = words.split(' ').collect();
+        let [capacity, refill] = [numbers[1], numbers[2]].map(|text| Amount::parse_down(text.as_bytes()).unwrap());
+        assert_eq!(capacity, units(36500).times(factor));
+        // As slow as may be: a millionth less would not do, unless it is what the factor asks.
+        let less = refill.minus(millionths(1));
+        let day = Period::parse(b"1d").unwrap();
+        assert!(refill == Amount::ONE.times(factor) || Bucket::new(capacity, less, day, Discipline::Burst).is_err());
+    }
+}
+
+#[test]
+fn usage_may_have_to_recover_at_the_rate_before() {
+    let slower = |text: &str, factor: u64| {
+        let scaled = policy(text).scaled(millionths(factor));
+        let slower = scaled.limits[0].slower.map(|limit| limit.to_string());
+        if let Asked::Several(call) = asked("", &scaled).unwrap() {
+            assert_eq!(call.specs[0].slower.map(ToString::to_string), slower);
+        } else {
+            assert_eq!(slower, None);
+        }
+        slower
+    };
+    let bucket = "TOKENBUCKET 60 30 1m";
+    for factor in [0, 500_000, 1_000_000] {
+        assert_eq!(slower(bucket, factor), None);
+    }
+    assert_eq!(slower(bucket, 1_000_001), Some(bucket.to_owned()));
+    assert_eq!(slower("LEAKYBUCKET 60 30 1m", 2_000_000), Some("LEAKYBUCKET 60 30 1m".to_owned()));
+    // Windows end when they do.
+    assert_eq!(slower("SLIDING 60 1m", 2_000_000), None);
+}
+
+#[test]
+fn a_factor_of_nothing_denies_every_cost_for_good() {
+    for text in ["TOKENBUCKET 60 30 1m", "LEAKYBUCKET 60 30 1m", "FIXED 60 1m", "SLIDING 9 1m", "SLIDINGLOG 9 1m"] {
+        let scaled = policy(text).scaled(Amount::ZERO);
+        let now = crate::number::Timestamp::from_clock(1_700_000_000_000_000);
+        for (cost, verdict) in [(1, Verdict::Never), (0, Verdict::Allowed(Span::ZERO))] {
+            let limit = scaled.limits[0].limit;
+            crate::with_limit!(Spec::of(limit, Ask::Take(millionths(cost))), limit => {
+                let told = look(limit, &unused(limit), now, Ask::Take(millionths(cost)));
+                assert_eq!(told.verdict(), verdict, "{text}");
+            });
+        }
+    }
+}
+
+fn unused<L: Limit>(_: &L) -> L::Usage {
+    L::Usage::default()
+}
+
+// Calls by policy
+
+/// What stands behind a policy's name in RL.LIMIT.
+fn by(text: &str) -> Result<ByPolicy<'static>, Error> {
+    let nothing: &'static [&'static [u8]; 1] = &[b"RL"];
+    let mut args = if text.is_empty() { Args::new(nothing) } else { Args::new(words(text)) };
+    ByPolicy::behind(b"gold", &mut args)
+}
+
+fn asked<'p>(text: &str, policy: &'p Policy) -> Result<Asked<'p>, Error> {
+    by(text)?.asked(policy)
+}
+
+fn names(by: &ByPolicy) -> Vec<String> {
+    by.names().map(|name| String::from_utf8_lossy(name).into_owned()).collect()
+}
+
+#[test]
+fn the_names_that_a_call_asks_for_are_in_order() {
+    for (text, expected) in [
+        ("", &["gold"][..]),
+        ("COST 2", &["gold"]),
+        ("OR plan:pro or default COST 2", &["gold", "plan:pro", "default"]),
+        // A name may be a word of the grammar.
+        ("OR OR OR COST", &["gold", "OR", "COST"]),
+    ] {
+        let by = by(text).unwrap();
+        assert_eq!(names(&by), expected, "{text}");
+    }
+    assert_eq!(by("OR pro OR a\n").unwrap().missing().to_string(), r"NOPOLICY no policy 'gold', 'pro' or 'a\n'");
+    assert_eq!(by("").unwrap().missing().to_string(), "NOPOLICY no policy 'gold'");
+    let long = "x".repeat(256);
+    assert_eq!(
+        by(&format!("OR {long}")).unwrap().missing().to_string(),
+        format!("NOPOLICY no policy 'gold' or '{long}'")
+    );
+}
+
+#[test]
+fn a_name_of_a_policy_has_1_to_256_bytes() {
+    let read = |name: &[u8]| {
+        let words: Vec<&[u8]> = vec![b"RL", name];
+        name_of_policy(&mut Args::new(&words)).map(<[u8]>::len)
+    };
+    for length in [1, 32, 256] {
+        assert_eq!(read(&vec![0xff; length]), Ok(length));
+    }
+    for length in [0, 257] {
+        let refused = read(&vec![b'a'; length]).unwrap_err();
+        let shown = if length == 0 { String::new() } else { format!("{}...", "a".repeat(32)) };
+        let expected = format!("ERR name must be a name of 1 to 256 bytes, such as plan:pro, not '{shown}'");
+        assert_eq!(refused.to_string(), expected);
+    }
+    let nothing: [&[u8]; 1] = [b"RL"];
+    assert_eq!(name_of_policy(&mut Args::new(&nothing)), Err(Error::WrongArity));
+}
+
+#[test]
+fn a_call_by_policy_is_refused_with_the_word_or_the_argument() {
+    let options = "COST, UPTO, FORCE, MAXWAIT, KEEP, ONCE, SETTLE or EACH";
+    for (text, error) in [
+        ("NOSUCH", format!("ERR syntax error, unexpected 'NOSUCH', where OR or an option is needed: {options}")),
+        ("COST 2 OR pro", format!("ERR syntax error, unexpected 'OR', where OR or an option is needed: {options}")),
+        ("AS a", format!("ERR syntax error, unexpected 'AS', where OR or an option is needed: {options}")),
+        ("FIXED 5 1m", format!("ERR syntax error, unexpected 'FIXED', where OR or an option is needed: {options}")),
+        ("OR", "ERR name is missing: POLICY name [OR name ...]".to_owned()),
+        ("OR pro OR", "ERR name is missing: POLICY name [OR name ...]".to_owned()),
+        ("OR ", "ERR name must be a name of 1 to 256 bytes, such as plan:pro, not ''".to_owned()),
+        ("COST x", "ERR cost must be a number such as 1, not 'x'".to_owned()),
+        ("COST 1 COST 2", "ERR syntax error, unexpected 'COST', which is there already".to_owned()),
+        ("UPTO FORCE", "ERR syntax error, unexpected 'FORCE', since UPTO is there already".to_owned()),
+        (
+            "SETTLE a 1 COST 2",
+            "ERR syntax error, unexpected 'COST', since SETTLE says what the call turned out to cost".to_owned(),
+        ),
+        (
+            "KEEP 5 FORCE",
+            "ERR syntax error, unexpected 'KEEP', since FORCE, SETTLE and a negative cost keep nothing".to_owned(),
+        ),
+        (
+            "ONCE a 1m COST -1",
+            "ERR cost must be a number from 0 to 1000000000000 with ONCE, such as 1, not '-1'".to_owned(),
+        ),
+    ] {
+        let words = words(text);
+        let refused = ByPolicy::behind(b"gold", &mut Args::new(words)).map(|by| names(&by)).unwrap_err();
+        assert_eq!(refused.to_string(), error, "{text}");
+    }
+}
+
+fn asks(asked: &Asked) -> Vec<Ask> {
+    match asked {
+        Asked::One(spec) => vec![spec.ask],
+        Asked::Several(call) => call.specs.iter().map(|spec| spec.ask).collect(),
+        Asked::Policy(by) => unreachable!("{by:?}"),
+    }
+}
+
+fn take(cost: u64) -> Ask {
+    Ask::Take(units(cost))
+}
+
+#[test]
+fn options_come_with_the_call_and_what_the_policy_fixes_wins() {
+    let pair = policy("TOKENBUCKET 60 60 1m COST 1 AS requests FIXED 9000 1d AS tokens");
+    let patience = Span::SECOND.times(5);
+    for (text, expected, purpose) in [
+        ("", [take(1), take(1)], Purpose::Charge),
+        ("COST 4000", [take(1), take(4000)], Purpose::Charge),
+        ("COST 0", [take(0), take(0)], Purpose::Look),
+        ("COST -7", [take(0), Ask::GiveBack(units(7))], Purpose::GiveBack),
+        ("COST 7 FORCE", [take(1), Ask::Force(units(7))], Purpose::Charge),
+        ("COST 7 UPTO", [take(1), Ask::UpTo(units(7))], Purpose::Charge),
+        // For the buckets alone, and not for one with its own cost.
+        ("COST 7 MAXWAIT 5s", [take(1), take(7)], Purpose::Charge),
+        ("SETTLE a 7", [take(0), take(0)], Purpose::Settle),
+    ] {
+        let asked = asked(text, &pair).unwrap();
+        assert_eq!(asks(&asked), expected, "{text}");
+        let Asked::Several(call) = asked else { unreachable!() };
+        assert_eq!(call.purpose, purpose, "{text}");
+        assert_eq!(
+            call.specs.iter().map(|spec| spec.name).collect::<Vec<_>>(),
+            [Some(&b"requests"[..]), Some(b"tokens")]
+        );
+        assert!(call.specs.iter().all(|spec| spec.by_policy && !spec.shadow));
+        assert_eq!(call.specs.iter().map(|spec| spec.own_cost).collect::<Vec<_>>(), [true, false]);
+    }
+    let buckets = policy("TOKENBUCKET 60 60 1m LEAKYBUCKET 60 60 1h FIXED 9 1m");
+    let expected = [Ask::Within(units(2), patience), take(2), take(2)];
+    assert_eq!(asks(&asked("MAXWAIT 5s COST 2", &buckets).unwrap()), expected);
+    let windows = policy("FIXED 10 1m SLIDING 8 1m");
+    let Asked::Several(call) = asked("KEEP 50%", &windows).unwrap() else { unreachable!() };
+    assert_eq!(call.specs.iter().map(|spec| spec.kept).collect::<Vec<_>>(), [units(5), units(4)]);
+}
+
+#[test]
+fn what_a_plain_key_can_serve_is_asked_of_it_plainly() {
+    let one = policy("FIXED 10 1m");
+    for (text, plain) in [
+        ("", Some(take(1))),
+        ("COST 3", Some(take(3))),
+        ("COST 3 UPTO", Some(Ask::UpTo(units(3)))),
+        ("COST -3", Some(Ask::GiveBack(units(3)))),
+        ("COST 0", Some(take(0))),
+        ("KEEP 4", Some(take(1))),
+        ("EACH", None),
+        ("ONCE a 1m", None),
+        ("SETTLE a 1", None),
+    ] {
+        match (asked(text, &one).unwrap(), plain) {
+            (Asked::One(spec), Some(ask)) => assert_eq!((spec.ask, spec.by_policy), (ask, true), "{text}"),
+            (Asked::Several(call), None) => assert_eq!(call.specs.len(), 1, "{text}"),
+            (asked, _) => unreachable!("{text}: {asked:?}"),
+        }
+    }
+    for text in ["FIXED 10 1m COST 1", "FIXED 10 1m AS a", "FIXED 10 1m SHADOW", "FIXED 10 1m BAN 3 1m 1h"] {
+        let policy = policy(text);
+        let Asked::Several(call) = asked("", &policy).unwrap() else { unreachable!("{text}") };
+        assert_eq!((call.ban.is_some(), call.specs[0].shadow), (text.contains("BAN"), text.contains("SHADOW")));
+    }
+}
+
+#[test]
+fn the_holder_of_a_lease_is_the_id_of_its_call() {
+    let policy = policy("CONCURRENCY 5 1m COST 2 FIXED 10 1m");
+    let holder = |text: &str| {
+        let asked = asked(text, &policy)?;
+        let Asked::Several(call) = asked else { unreachable!() };
+        assert_eq!(call.specs[1].holder, b"");
+        Ok((String::from_utf8_lossy(call.specs[0].holder).into_owned(), call.specs[0].ask, call.specs[1].ask))
+    };
+    assert_eq!(holder("ONCE req-1 5m COST 7"), Ok(("req-1".to_owned(), take(2), take(7))));
+    assert_eq!(holder("SETTLE req-1 7"), Ok(("req-1".to_owned(), take(0), take(0))));
+    assert_eq!(holder("COST 0"), Ok((String::new(), take(0), take(0))));
+    assert_eq!(holder("COST -1"), Ok((String::new(), take(0), Ask::GiveBack(units(1)))));
+    let refused: Result<(String, Ask, Ask), Error> = holder("COST 7");
+    assert_eq!(
+        refused.unwrap_err().to_string(),
+        "ERR the policy has a CONCURRENCY limit, whose holder is the call's id: the call needs ONCE id ttl"
+    );
+    // A look needs none.
+    let peeked = Asked::peek(&mut Args::new(words("POLICY gold"))).unwrap();
+    let Asked::Policy(by) = peeked else { unreachable!() };
+    assert!(by.asked(&policy).is_ok());
+}
+
+#[test]
+fn what_has_more_to_tell_than_when_to_go_is_refused() {
+    let refused =
+        |text: &str, policy: &Policy| by(text).unwrap().refuse_more_to_tell(policy).map_err(|e| e.to_string());
+    let error = |why: &str| Err(format!("ERR RL.DELAY tells only when to go, and {why} more: use RL.LIMIT"));
+    let (bucket, queue) = (policy("TOKENBUCKET 5 5 1m FIXED 5 1m"), policy("FIXED 5 1m LEAKYBUCKET 5 5 1m"));
+    for text in ["", "COST 5", "FORCE", "KEEP 3", "ONCE a 1m", "SETTLE a 1", "OR pro COST -1"] {
+        assert_eq!(refused(text, &bucket), Ok(()), "{text}");
+        assert_eq!(refused(text, &queue), error("a LEAKYBUCKET"), "{text}");
+    }
+    for (text, why) in [("MAXWAIT 1s", "MAXWAIT"), ("UPTO", "UPTO"), ("COST 2 EACH", "EACH")] {
+        assert_eq!(refused(text, &bucket), error(why));
+    }
+    assert!(bucket.refuse_more_to_tell().is_ok() && queue.refuse_more_to_tell().is_err());
+    assert!(queue.scaled(units(2)).refuse_more_to_tell().is_err());
+}
+
+// POLICY as a spec
+
+#[test]
+fn policy_stands_for_the_specs_of_a_key() {
+    for read in [Asked::take, Asked::peek] {
+        for (text, expected, expected_asks) in [
+            ("POLICY gold", &["gold"][..], [take(1)]),
+            ("policy gold or pro COST 2", &["gold", "pro"], [take(2)]),
+            ("COST 2 POLICY gold", &["gold"], [take(2)]),
+            ("COST 2 POLICY gold COST 3", &["gold"], [take(3)]),
+            ("FORCE POLICY gold OR pro", &["gold", "pro"], [Ask::Force(units(1))]),
+            // FORCE goes with the call's cost.
+            ("FORCE POLICY gold OR pro COST 3", &["gold", "pro"], [take(3)]),
+            // Of a call that charges nothing, what has a cost of its own is looked at.
+            ("COST 0 POLICY gold COST 3", &["gold"], [take(0)]),
+        ] {
+            let Asked::Policy(by) = read(&mut Args::new(words(text))).unwrap() else { unreachable!("{text}") };
+            assert_eq!(names(&by), expected, "{text}");
+            assert_eq!(asks(&by.asked(&policy("FIXED 10 1m")).unwrap()), expected_asks, "{text}");
+        }
+    }
+    let each = |text: &str| {
+        let Asked::Policy(by) = Asked::take(&mut Args::new(words(text))).unwrap() else { unreachable!("{text}") };
+        by.each()
+    };
+    assert!(each("EACH POLICY gold") && each("POLICY gold EACH") && !each("POLICY gold"));
+}
+
+#[test]
+fn policy_stands_alone_for_its_key() {
+    for (text, error) in [
+        ("POLICY gold FIXED 5 1m", "ERR syntax error, unexpected 'FIXED', since POLICY stands alone for its key"),
+        ("POLICY gold POLICY pro", "ERR syntax error, unexpected 'POLICY', since POLICY stands alone for its key"),
+        ("POLICY gold BAN 3 1m 1h", "ERR syntax error, unexpected 'BAN', since POLICY stands alone for its key"),
+        ("POLICY gold AS a", "ERR syntax error, unexpected 'AS', since POLICY stands alone for its key"),
+        (
+            "FIXED 5 1m POLICY gold",
+            "ERR syntax error, unexpected 'POLICY', which stands alone for its key, and in no policy",
+        ),
+        ("POLICY", "ERR name is missing: POLICY name [OR name ...]"),
+        ("POLICY gold OR", "ERR name is missing: POLICY name [OR name ...]"),
+        ("ONCE a 1m POLICY gold ONCE b 1m", "ERR syntax error, unexpected 'ONCE', since the call has an id already"),
+    ] {
+        for read in [Asked::take, Asked::peek] {
+            assert_eq!(read(&mut Args::new(words(text))).map(|_| ()).unwrap_err().to_string(), error, "{text}");
+        }
+    }
+    let peeked = Asked::peek(&mut Args::new(words("POLICY gold SETTLE a 1"))).unwrap();
+    let Asked::Policy(by) = peeked else { unreachable!() };
+    assert_eq!(
+        by.asked(&policy("FIXED 5 1m")).unwrap_err().to_string(),
+        "ERR syntax error, unexpected 'SETTLE', since a look settles nothing"
+    );
+    // What does not repeat for a look, it ignores.
+    let Asked::Policy(by) = Asked::peek(&mut Args::new(words("POLICY gold ONCE a 1m"))).unwrap() else {
+        unreachable!()
+    };
+    assert!(matches!(by.asked(&policy("FIXED 5 1m")), Ok(Asked::One(_))));
+}
+
+#[test]
+fn each_of_several_keys_may_have_a_policy() {
+    let read = |text: &str| {
+        let call = CallOnKeys::take(&mut Args::new(words(text)))?;
+        let shown = call.specs.iter().map(|(_, on_key)| match on_key {
+            OnKey::Spec(spec) => format!("{} {:?}", spec.limit, spec.ask),
+            OnKey::Policy(by) => {
+                format!("{} {:?}", names(by).join("|"), asks(&by.asked(&policy("FIXED 10 1m")).unwrap()))
+            }
+            OnKey::Call(call) => unreachable!("{call:?}"),
+        });
+        Ok::<_, Error>(shown.collect::<Vec<_>>())
+    };
+    let (one, two) = (format!("{:?}", [take(1)]), format!("{:?}", [take(2)]));
+    for (text, expected) in [
+        ("1 a POLICY gold", vec![format!("gold {one}")]),
+        ("2 a b POLICY gold OR pro FIXED 5 1m", vec![format!("gold|pro {one}"), format!("FIXED 5 1m {:?}", take(1))]),
+        ("2 a b FIXED 5 1m POLICY gold COST 2", vec![format!("FIXED 5 1m {:?}", take(1)), format!("gold {two}")]),
+        ("2 a b COST 2 POLICY gold policy pro", vec![format!("gold {two}"), format!("pro {two}")]),
+        ("2 a b COST 3 POLICY gold COST 2 POLICY pro COST 1", vec![format!("gold {two}"), format!("pro {one}")]),
+    ] {
+        assert_eq!(read(text), Ok(expected), "{text}");
+    }
+    for (text, error) in [
+        (
+            "2 a b POLICY gold",
+            "ERR numkeys must be the number of keys and of specs, such as 2 for two of each (there are specs for 1 of 2 keys)",
+        ),
+        (
+            "1 a POLICY gold FIXED 5 1m",
+            "ERR syntax error, unexpected 'FIXED' behind the last spec; numkeys must be the number of keys and of specs",
+        ),
+        (
+            "1 a POLICY gold ONCE b 1m",
+            "ERR syntax error, unexpected 'ONCE', which is for all specs and stands before the first",
+        ),
+        (
+            "1 a POLICY gold SETTLE b 1",
+            "ERR syntax error, unexpected 'SETTLE', which is for all specs and stands before the first",
+        ),
+        ("1 a POLICY", "ERR name is missing: POLICY name [OR name ...]"),
+        ("1 a POLICY ", "ERR name must be a name of 1 to 256 bytes, such as plan:pro, not ''"),
+        (
+            "2 a a POLICY gold POLICY pro",
+            "ERR keys must be different from each other, such as {alice}:minute {alice}:day, not 'a' twice",
+        ),
+        (
+            "2 a b POLICY gold EACH POLICY pro",
+            "ERR syntax error, unexpected 'EACH', where an option of the spec before, POLICY or an algorithm is needed: \
+             COST, FORCE, MAXWAIT, KEEP, ONCE or SETTLE; TOKENBUCKET, LEAKYBUCKET, FIXED, SLIDING, SLIDINGLOG or \
+             CONCURRENCY",
+        ),
+    ] {
+        assert_eq!(read(text).unwrap_err().to_string(), error, "{text}");
+    }
+}

@@ -1,0 +1,75 @@
+//! What FIXED says of its window: how long it lasts, or what turn of the calendar, and where its boundaries lie.
+
+use super::options::{Alignment, Word, out_of_place};
+use super::{DURATION, FIXED};
+use crate::algorithm::fixed_window::FixedWindow;
+use crate::algorithm::fixed_window::calendar::Calendar;
+use crate::number::{Amount, Period};
+use crate::wire::args::Args;
+use crate::wire::error::{Error, Hint, MustBe, Reason};
+
+/// What it says, of the calendar too.
+pub(super) const WINDOW: MustBe =
+    MustBe::other("a duration from 1us to 3650d, or with ALIGNED 1w, 1mo, 3mo or 1y", "60s");
+
+/// The word for a window, before it is known whether it is aligned.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Window {
+    Lasts(Period),
+    Of(Calendar),
+}
+
+impl Window {
+    /// Reads the word.
+    #[inline(always)]
+    pub(super) fn read(args: &mut Args) -> Result<Window, Error> {
+        let word = args.argument("window", &FIXED)?;
+        Period::parse(word).map_or_else(|| Window::of_calendar(word, args), |period| Ok(Window::Lasts(period)))
+    }
+
+    #[cold]
+    fn of_calendar(word: &[u8], args: &Args) -> Result<Window, Error> {
+        Calendar::parse(word).map(Window::Of).ok_or_else(|| {
+            let word = word.to_ascii_lowercase();
+            let unit = word.iter().position(|byte| !byte.is_ascii_digit());
+            match unit.filter(|digits| *digits > 0).and_then(|digits| word.get(digits..)) {
+                // Of the calendar, but none that there is.
+                Some([b'w' | b'q' | b'y', ..] | [b'm', b'o', ..]) => {
+                    Error::out_of_range("window", &WINDOW, args.before(0))
+                }
+                _ => args.refused("window", &DURATION, &FIXED),
+            }
+        })
+    }
+
+    /// So much in each such window.
+    #[inline(never)]
+    pub(super) fn limit(self, limit: Amount, aligned: bool, at: Alignment) -> Result<FixedWindow, Error> {
+        let Alignment { offset, anchor } = at;
+        if !aligned {
+            let lost = [offset.map(|_| Word::Offset), anchor.map(|_| Word::Anchor)].into_iter().flatten().next();
+            return match (lost, self) {
+                (Some(word), _) => Err(out_of_place(word, Reason::NotAligned)),
+                (None, Window::Lasts(window)) => Ok(FixedWindow::new(limit, window, false)),
+                (None, Window::Of(calendar)) => {
+                    let word = calendar.to_string();
+                    Err(Error::hinted("window", &WINDOW, word.as_bytes(), Hint::NotAligned))
+                }
+            };
+        }
+        let offset = offset.unwrap_or_default();
+        let no_day = || out_of_place(Word::Anchor, Reason::NoDayOfMonth);
+        match (self, anchor) {
+            (Window::Lasts(window), None) => Ok(FixedWindow::aligned(limit, window, offset)),
+            (Window::Lasts(_), Some(_)) => Err(no_day()),
+            (Window::Of(calendar), None) => Ok(FixedWindow::calendar(limit, calendar, offset)),
+            (Window::Of(calendar), Some(anchor)) => {
+                let calendar = calendar.anchored(anchor).ok_or_else(no_day)?;
+                Ok(FixedWindow::calendar(limit, calendar, offset))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,393 @@
+//! Calls on a key as `src/command` makes them, without a server: one by one, for facts, and at random, for laws and
+//! for the oracle.
+
+use crate::evaluate::{Ask, look};
+use crate::limit::{Decision, Limit, Usage, Verdict};
+use crate::number::{Amount, Period, Span, Timestamp};
+use crate::wire::codec::{Decoder, Encoder};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::{Index, select};
+use std::collections::VecDeque;
+
+const UNIT: u64 = 1_000_000;
+
+/// When scripts end: some time before times saturate.
+const END: u64 = 300_000 * 86_400_000_000;
+
+/// What RL.TAKE does.
+pub fn call<L: Limit>(limit: &L, usage: &mut L::Usage, now: Timestamp, ask: Ask) -> Decision {
+    call_and_tell(limit, usage, now, ask).0
+}
+
+/// The same with its effect, which is propagated of every call.
+pub fn call_and_tell<L: Limit>(limit: &L, usage: &mut L::Usage, now: Timestamp, ask: Ask) -> (Decision, Fields) {
+    let look = look(limit, usage, now, ask);
+    if usage.is_after(now) {
+        usage.move_back(now);
+    }
+    look.change().apply(limit, usage, now);
+    let decision = look.decision(limit, usage, now, true);
+    let mut effect = Fields::default();
+    usage.encode_effect(&mut effect);
+    if usage.is_unused() {
+        *usage = L::Usage::default(); // the key is deleted
+    }
+    (decision, effect)
+}
+
+/// What RL.PEEK does.
+pub fn peek<L: Limit>(limit: &L, usage: &L::Usage, now: Timestamp, ask: Ask) -> Decision {
+    look(limit, usage, now, ask).decision(limit, usage, now, false)
+}
+
+/// A copy of `usage` after a clock gone back was seen to.
+pub fn seen_at<U: Usage>(usage: &U, now: Timestamp) -> U {
+    let mut usage = usage.clone();
+    if usage.is_after(now) {
+        usage.move_back(now);
+    }
+    usage
+}
+
+/// The five integers of a reply: allowed, limit, remaining, `wait_ms`, `reset_ms`.
+fn reply(decision: Decision) -> [i64; 5] {
+    let millis = |span: Span| i64::try_from(span.ceil_millis()).unwrap();
+    let units = |amount: Amount| i64::try_from(amount.whole_units()).unwrap();
+    let wait = match decision.verdict {
+        Verdict::Allowed(wait) | Verdict::After(wait) => millis(wait),
+        Verdict::Never => -1,
+    };
+    let allowed = i64::from(decision.verdict.allowed());
+    [allowed, units(decision.limit), units(decision.remaining), wait, millis(decision.reset)]
+}
+
+/// A key under test, for facts: calls say when in milliseconds, and get a reply.
+#[derive(Clone, Debug, Default)]
+pub struct Key<U>(pub U);
+
+impl<U: Usage> Key<U> {
+    pub fn call<L: Limit<Usage = U>>(&mut self, limit: &L, at_ms: u64, ask: Ask) -> [i64; 5] {
+        reply(call(limit, &mut self.0, at(at_ms), ask))
+    }
+
+    pub fn peek<L: Limit<Usage = U>>(&self, limit: &L, at_ms: u64, ask: Ask) -> [i64; 5] {
+        reply(peek(limit, &self.0, at(at_ms), ask))
+    }
+
+    /// How many of so many calls with a cost of 1 are admitted.
+    pub fn admitted<L: Limit<Usage = U>>(&mut self, limit: &L, at_ms: u64, calls: usize) -> usize {
+        (0..calls).filter(|_| self.call(limit, at_ms, Ask::Take(Amount::ONE))[0] == 1).count()
+    }
+
+    /// What `UPTO` is granted.
+    pub fn granted<L: Limit<Usage = U>>(&mut self, limit: &L, at_ms: u64, most: u64) -> u64 {
+        call(limit, &mut self.0, at(at_ms), Ask::UpTo(units(most))).granted.unwrap().whole_units()
+    }
+
+    /// Whether there is no such key.
+    pub fn is_gone(&self) -> bool {
+        self.0.is_unused()
+    }
+}
+
+fn at(millis: u64) -> Timestamp {
+    us(millis * 1000)
+}
+
+/// So many microseconds after the epoch.
+pub fn us(micros: u64) -> Timestamp {
+    Timestamp::from_micros(micros).unwrap()
+}
+
+/// Panics unless a charge of the whole limit, made at `charged`, is in the way of `next` until just before `leaves`.
+pub fn assert_leaves<L: Limit>(limit: &L, next: &L, charged: u64, leaves: u64) {
+    let mut usage = L::Usage::default();
+    assert!(call(limit, &mut usage, us(charged), Ask::Take(limit.limit())).verdict.allowed());
+    let one = Ask::Take(millionths(1));
+    for early in [charged, u64::midpoint(charged, leaves), leaves - 1] {
+        let told = peek(next, &usage, us(early), one);
+        let left = Span::from_micros(leaves - early);
+        assert_eq!((told.verdict, told.reset), (Verdict::After(left), left), "at {early}");
+    }
+    let told = peek(next, &usage, us(leaves), one);
+    assert_eq!((told.verdict, told.reset), (Verdict::Allowed(Span::ZERO), Span::ZERO), "at {leaves}");
+}
+
+pub fn units(units: u64) -> Amount {
+    millionths(units * UNIT)
+}
+
+pub fn millionths(millionths: u64) -> Amount {
+    Amount::from_millionths(millionths).unwrap()
+}
+
+pub fn period(text: &str) -> Period {
+    Period::parse(text.as_bytes()).unwrap()
+}
+
+/// The fields of a usage or of an effect.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Fields(VecDeque<Field>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Field {
+    Integer(u64),
+    Bytes(Box<[u8]>),
+}
+
+impl Fields {
+    /// Fields that are all integers.
+    pub fn integers(integers: impl IntoIterator<Item = u64>) -> Fields {
+        Fields(integers.into_iter().map(Field::Integer).collect())
+    }
+
+    /// The same with more integers.
+    pub fn and(mut self, integers: impl IntoIterator<Item = u64>) -> Fields {
+        self.0.extend(Fields::integers(integers).0);
+        self
+    }
+
+    /// The same with a string, and more integers.
+    pub fn then(mut self, string: &[u8], integers: impl IntoIterator<Item = u64>) -> Fields {
+        self.0.push_back(Field::Bytes(string.into()));
+        self.and(integers)
+    }
+
+    /// The same with an integer before them.
+    pub fn behind(mut self, integer: u64) -> Fields {
+        self.0.push_front(Field::Integer(integer));
+        self
+    }
+
+    /// The same with another integer in some place.
+    pub fn with_integer(&self, place: Index, value: u64) -> Fields {
+        let mut fields = self.clone();
+        let place = place.index(fields.0.len());
+        fields.0[place] = Field::Integer(value);
+        fields
+    }
+
+    /// The same with another integer in that place.
+    pub fn with(&self, place: usize, value: u64) -> Fields {
+        let mut fields = self.clone();
+        fields.0[place] = Field::Integer(value);
+        fields
+    }
+
+    /// Its integers, each in its place; 0 in those of strings.
+    pub fn numbers(self) -> Vec<u64> {
+        let number = |field| if let Field::Integer(value) = field { value } else { 0 };
+        self.0.into_iter().map(number).collect()
+    }
+
+    /// All that it begins with, and is not all of it.
+    pub fn cut_short(&self) -> impl Iterator<Item = Fields> + '_ {
+        (0..self.0.len()).map(|length| Fields(self.0.iter().take(length).cloned().collect()))
+    }
+}
+
+impl Encoder for Fields {
+    fn integer(&mut self, value: u64) {
+        self.0.push_back(Field::Integer(value));
+    }
+
+    fn bytes(&mut self, value: &[u8]) {
+        self.0.push_back(Field::Bytes(value.into()));
+    }
+}
+
+impl Decoder for Fields {
+    fn integer(&mut self) -> Option<u64> {
+        if let Field::Integer(value) = self.0.pop_front()? { Some(value) } else { None }
+    }
+
+    fn bytes(&mut self, most: usize) -> Option<Box<[u8]>> {
+        if let Field::Bytes(value) = self.0.pop_front()? { (value.len() <= most).then_some(value) } else { None }
+    }
+}
+
+/// Amounts that an argument may be, in millionths: everyday and extreme.
+pub fn amounts() -> impl Strategy<Value = u64> + Clone {
+    let top = Amount::MAX_ARGUMENT.millionths();
+    prop_oneof![
+        4 => (0..=20u64).prop_map(|units| units * UNIT),
+        2 => 0..=5 * UNIT,
+        2 => (1..=1_000_000u64).prop_map(|units| units * UNIT),
+        1 => 0..=3u64,
+        2 => up_to(top),
+        1 => top - 3..=top,
+    ]
+}
+
+/// Lengths that an argument may be, in microseconds: everyday and extreme.
+pub fn lengths() -> impl Strategy<Value = u64> + Clone {
+    let top = 3650 * 86_400_000_000;
+    prop_oneof![
+        4 => select(vec![1000, UNIT, 60 * UNIT, 3600 * UNIT, 86_400 * UNIT]),
+        2 => 1..=10u64,
+        2 => 1..=3 * UNIT,
+        2 => up_to(top - 1).prop_map(|micros| micros + 1),
+        1 => top - 3..=top,
+    ]
+}
+
+/// Numbers of every magnitude.
+fn up_to(top: u64) -> impl Strategy<Value = u64> + Clone {
+    (0..=top.ilog2(), any::<u64>()).prop_map(move |(bits, random)| (random >> (63 - bits)).min(top))
+}
+
+/// One call of a script. Limiters go wrong at edges, which random numbers never hit: so most times and amounts are
+/// said relative to what the last call was told and to what is left.
+#[derive(Clone, Debug)]
+pub struct Call {
+    /// Which of the script's limits it brings.
+    pub limit: Index,
+    pub when: When,
+    pub what: What,
+    /// It only looks.
+    pub peeks: bool,
+    /// The server has removed the key if it may by now.
+    pub key_may_expire: bool,
+}
+
+#[derive(Clone, Debug)]
+pub enum When {
+    Later(u64),
+    Earlier(u64),
+    /// So many microseconds beside the end of the last wait.
+    AroundWait(i64),
+    /// So many microseconds beside the last reset.
+    AroundReset(i64),
+    /// So many hundredths of the time until the last reset.
+    WithinReset(u64),
+}
+
+#[derive(Clone, Debug)]
+pub enum What {
+    Take(Much),
+    UpTo(Much),
+    Force(Much),
+    Within(Much, Patience),
+    GiveBack(Much),
+}
+
+#[derive(Clone, Debug)]
+pub enum Much {
+    Exactly(u64),
+    /// What remains, and so many millionths more.
+    Remaining(i64),
+    /// The whole units that remain, and so many millionths more.
+    WholeRemaining(i64),
+    /// The limit, and so many millionths more.
+    Limit(i64),
+    /// What is used, and so many millionths more.
+    Used(i64),
+    /// So many hundredths of the limit.
+    PartOfLimit(u64),
+}
+
+#[derive(Clone, Debug)]
+pub enum Patience {
+    Exactly(u64),
+    /// What it takes, and so many microseconds more.
+    Enough(i64),
+}
+
+/// A moment to begin at, and calls.
+pub type Script = (Timestamp, Vec<Call>);
+
+pub fn scripts() -> impl Strategy<Value = Script> + Clone {
+    let begin = prop_oneof![
+        4 => (0..1_000_000_000_000u64).prop_map(|micros| 1_700_000_000_000_000 + micros),
+        1 => 0..10u64,
+        1 => 0..=END,
+    ];
+    let begin = begin.prop_map(|micros| Timestamp::from_micros(micros).unwrap());
+    (begin, vec(calls(), 1..=20))
+}
+
+fn calls() -> impl Strategy<Value = Call> + Clone {
+    let when = prop_oneof![
+        3 => Just(When::Later(0)),
+        1 => lengths().prop_map(When::Later),
+        1 => prop_oneof![1..=10u64, lengths(), Just(u64::MAX)].prop_map(When::Earlier),
+        2 => (-1..=1i64).prop_map(When::AroundWait),
+        2 => (-1..=1i64).prop_map(When::AroundReset),
+        3 => (0..=120u64).prop_map(When::WithinReset),
+    ];
+    let much = || {
+        prop_oneof![
+            1 => Just(Much::Exactly(0)),
+            4 => Just(Much::Exactly(UNIT)),
+            1 => amounts().prop_map(Much::Exactly),
+            2 => (-1..=1i64).prop_map(Much::Remaining),
+            2 => select(vec![-1_000_000, 0, 1, 1_000_000]).prop_map(Much::WholeRemaining),
+            1 => (-1..=1i64).prop_map(Much::Limit),
+            1 => (-1..=1i64).prop_map(Much::Used),
+            3 => (0..=110u64).prop_map(Much::PartOfLimit),
+        ]
+    };
+    let patience = prop_oneof![lengths().prop_map(Patience::Exactly), (-1..=1i64).prop_map(Patience::Enough)];
+    let what = prop_oneof![
+        6 => much().prop_map(What::Take),
+        2 => much().prop_map(What::UpTo),
+        1 => much().prop_map(What::Force),
+        2 => (much(), patience).prop_map(|(much, patience)| What::Within(much, patience)),
+        1 => much().prop_map(What::GiveBack),
+    ];
+    (any::<Index>(), when, what, prop::bool::weighted(0.1), prop::bool::weighted(0.3))
+        .prop_map(|(limit, when, what, peeks, key_may_expire)| Call { limit, when, what, peeks, key_may_expire })
+}
+
+impl When {
+    /// The moment of a call that follows one at `last`, which was told `decision`.
+    pub fn after(&self, last: Timestamp, decision: Option<&Decision>) -> Timestamp {
+        let (wait, reset) = match decision {
+            Some(Decision { verdict: Verdict::Allowed(wait) | Verdict::After(wait), reset, .. }) => (*wait, *reset),
+            Some(Decision { reset, .. }) => (Span::ZERO, *reset),
+            None => (Span::ZERO, Span::ZERO),
+        };
+        let last = last.micros();
+        let micros = match *self {
+            When::Later(span) => last.saturating_add(span),
+            When::Earlier(span) => last.saturating_sub(span),
+            When::AroundWait(beside) => (last + wait.micros()).saturating_add_signed(beside),
+            When::AroundReset(beside) => (last + reset.micros()).saturating_add_signed(beside),
+            When::WithinReset(part) => last + reset.micros() / 100 * part,
+        };
+        Timestamp::from_micros(micros.min(END)).unwrap()
+    }
+}
+
+impl What {
+    /// The ask that this comes to, as things stand.
+    pub fn ask<L: Limit>(&self, limit: &L, usage: &L::Usage, now: Timestamp) -> Ask {
+        let amount = |much: &Much| {
+            let remaining = limit.remaining(usage, now);
+            let millionths = match *much {
+                Much::Exactly(millionths) => millionths,
+                Much::Remaining(more) => remaining.millionths().saturating_add_signed(more),
+                Much::WholeRemaining(more) => remaining.floor().millionths().saturating_add_signed(more),
+                Much::Limit(more) => limit.limit().millionths().saturating_add_signed(more),
+                Much::Used(more) => limit.limit().minus(remaining).millionths().saturating_add_signed(more),
+                Much::PartOfLimit(part) => limit.limit().millionths() / 100 * part,
+            };
+            Amount::saturating(millionths).min(Amount::MAX_ARGUMENT)
+        };
+        match self {
+            What::Take(much) => Ask::Take(amount(much)),
+            What::UpTo(much) => Ask::UpTo(amount(much).floor().max(Amount::ONE)),
+            What::Force(much) => Ask::Force(amount(much)),
+            What::GiveBack(much) => Ask::GiveBack(amount(much)),
+            What::Within(much, patience) => {
+                let micros = match (patience, limit.verdict(usage, now, amount(much))) {
+                    (Patience::Exactly(micros), _) => *micros,
+                    (Patience::Enough(more), Verdict::After(wait)) => wait.micros().saturating_add_signed(*more),
+                    (Patience::Enough(_), _) => 0,
+                };
+                Ask::Within(amount(much), Span::from_micros(micros.min(period("3650d").span().micros())))
+            }
+        }
+    }
+}

@@ -1,0 +1,401 @@
+//! What must hold of every limiter. An algorithm says in its file what limits it has and what it guarantees
+//! ([`Lawful`]), and is checked by one line, `laws!(Bucket);`.
+
+use crate::evaluate::{Ask, Change, look};
+use crate::expiry::{Expiry, StepBack};
+use crate::limit::{Limit, Recovery, Usage, Verdict};
+use crate::number::{Amount, Span, Timestamp};
+use crate::testing::calls::{Fields, Script, What, call, call_and_tell, millionths, peek, scripts, seen_at};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::test_runner::TestRunner;
+use std::fmt::Debug;
+use std::ops::RangeInclusive;
+
+/// What an algorithm tells its laws.
+pub trait Lawful: Limit<Usage: Debug> + Debug {
+    /// Limits of every size.
+    fn limits() -> impl Strategy<Value = Self>;
+
+    /// Panics unless these calls, all that were admitted to a new key by a clock that went forward, in order, each
+    /// with its cost in millionths, are within what the algorithm promises.
+    fn check_guarantee(&self, admitted: &[(Timestamp, u128)]);
+
+    /// What a command can ask of it in place of `ask`.
+    fn asks(ask: Ask) -> Ask {
+        ask
+    }
+
+    /// Under how many limits, one after another, the expiry of a key is told for certain after a clock gone back.
+    const LIMITS_OF_AN_EXPIRY: usize = 3;
+
+    /// By how much a clock gone back may lock a key out for longer than one full recovery.
+    fn lockout_beyond_recovery(&self) -> Span {
+        Span::ZERO
+    }
+}
+
+/// Checks all laws for a kind of limit, or those that are named.
+macro_rules! laws {
+    ($limit:ty) => {
+        mod laws {
+            use super::*;
+            use crate::testing::laws;
+
+            #[test]
+            fn never_more_than_the_limit() {
+                laws::never_more_than_the_limit::<$limit>();
+            }
+
+            #[test]
+            fn a_clock_gone_back_frees_nothing_and_locks_nobody_out() {
+                let law = laws::a_clock_gone_back_frees_nothing_and_locks_nobody_out;
+                laws::in_every_state::<$limit>(1..=1, laws::without_debts, law);
+            }
+
+            #[test]
+            fn what_moves_along_recovers_as_much_sooner() {
+                laws::in_every_state::<$limit>(1..=1, |what| what, laws::what_moves_along_recovers_as_much_sooner);
+            }
+
+            #[test]
+            fn a_key_expires_when_it_has_recovered_and_not_much_later() {
+                laws::a_key_expires_when_it_has_recovered_and_not_much_later::<$limit>();
+            }
+
+            $crate::testing::laws::laws!($limit:
+                a_denied_call_changes_nothing,
+                a_look_changes_nothing,
+                a_look_back_sees_what_a_call_would_write,
+                wait_is_exact,
+                remaining_is_what_passes_next,
+                a_recovered_key_is_as_good_as_new,
+                giving_back_never_makes_more_than_the_limit,
+                encoding_round_trips,
+                an_effect_does_elsewhere_what_the_call_did,
+            );
+        }
+    };
+    ($limit:ty: $($law:ident,)*) => {
+        $(
+            #[test]
+            fn $law() {
+                laws::in_every_state::<$limit>(1..=3, |what| what, laws::$law);
+            }
+        )*
+    };
+}
+pub(crate) use laws;
+
+/// A law, said of a usage that calls have led to, and of one call more: of a limit, and nothing later than now.
+type Law<L> = fn(&L, &<L as Limit>::Usage, Timestamp, Ask);
+
+/// Checks a law wherever random calls, each under one of so many limits, lead.
+pub fn in_every_state<L: Lawful>(limits: RangeInclusive<usize>, edit: fn(What) -> What, law: Law<L>) {
+    let check = |(limits, (begin, calls)): (Vec<L>, Script)| {
+        let (mut now, mut usage, mut decision) = (begin, L::Usage::default(), None);
+        for step in calls {
+            now = step.when.after(now, decision.as_ref());
+            let limit = step.limit.get(&limits);
+            let ask = L::asks(edit(step.what).ask(limit, &usage, now));
+            law(limit, &seen_at(&usage, now), now, ask);
+            decision = Some(call(limit, &mut usage, now, ask));
+        }
+    };
+    run(&(vec(L::limits(), limits), scripts()), check);
+}
+
+fn run<S: Strategy>(input: &S, check: impl Fn(S::Value)) {
+    // A script holds some ten states: a third of the usual number of scripts will do.
+    let ProptestConfig { cases, .. } = ProptestConfig::default();
+    let config = ProptestConfig { cases: cases / 3, failure_persistence: None, ..ProptestConfig::default() };
+    let found = TestRunner::new(config).run(input, |input| {
+        check(input);
+        Ok(())
+    });
+    found.unwrap();
+}
+
+/// Only what is admitted within the limit, at once, and given back.
+pub fn without_debts(what: What) -> What {
+    match what {
+        What::Force(much) | What::Within(much, _) => What::Take(much),
+        other => other,
+    }
+}
+
+pub fn a_denied_call_changes_nothing<L: Lawful>(limit: &L, usage: &L::Usage, now: Timestamp, ask: Ask) {
+    if !look(limit, usage, now, ask).denies() {
+        return;
+    }
+    let mut after = usage.clone();
+    let decision = call(limit, &mut after, now, ask);
+    assert_eq!(look(limit, usage, now, ask).change(), Change::Nothing);
+    assert_eq!(encoded(&after), encoded(usage));
+    assert_eq!(call(limit, &mut after, now, ask), decision);
+    assert_eq!(decision.granted.unwrap_or_default(), Amount::ZERO);
+}
+
+pub fn a_look_changes_nothing<L: Lawful>(limit: &L, usage: &L::Usage, now: Timestamp, ask: Ask) {
+    let free = Ask::Take(Amount::ZERO);
+    assert_eq!(look(limit, usage, now, free).change(), Change::Nothing);
+    let peeked = peek(limit, usage, now, ask);
+    let stands = peek(limit, usage, now, free);
+    assert_eq!((peeked.remaining, peeked.reset), (stands.remaining, stands.reset));
+    let called = call(limit, &mut usage.clone(), now, ask);
+    assert_eq!((peeked.verdict, peeked.granted), (called.verdict, called.granted));
+}
+
+pub fn a_look_back_sees_what_a_call_would_write<L: Lawful>(limit: &L, usage: &L::Usage, now: Timestamp, ask: Ask) {
+    for earlier in earlier(now, peek(limit, usage, now, ask).reset) {
+        let written = seen_at(usage, earlier);
+        let (sees, would_see) = (look(limit, usage, earlier, ask), look(limit, &written, earlier, ask));
+        assert_eq!(sees.change(), would_see.change());
+        assert_eq!(peek(limit, usage, earlier, ask), peek(limit, &written, earlier, ask), "at {earlier:?}");
+        let entries = |usage| limit.entries_after_charge(usage, earlier);
+        assert_eq!(entries(usage), entries(&written));
+    }
+}
+
+/// Said of a key under one limit.
+pub fn what_moves_along_recovers_as_much_sooner<L: Lawful>(limit: &L, usage: &L::Usage, now: Timestamp, ask: Ask) {
+    for earlier in earlier(now, peek(limit, usage, now, ask).reset) {
+        let written = earlier.plus(usage.ahead(earlier));
+        let recovers_in = |usage, now| peek(limit, usage, now, Ask::Take(Amount::ZERO)).reset;
+        if usage.recovery() == Recovery::MovesAlong {
+            assert_eq!(recovers_in(&seen_at(usage, earlier), earlier), recovers_in(usage, written), "at {earlier:?}");
+        }
+    }
+}
+
+pub fn wait_is_exact<L: Lawful>(limit: &L, usage: &L::Usage, now: Timestamp, ask: Ask) {
+    let mut usage = usage.clone();
+    let verdict = call(limit, &mut usage, now, ask).verdict;
+    // A debt is waited for until it is worked off, not until there is room for as much again.
+    let ask = if matches!(ask, Ask::Force(_)) { Ask::Take(Amount::ZERO) } else { ask };
+    let passes_at = |micros: u64| later(now, micros).map(|then| peek(limit, &usage, then, ask).verdict.allowed());
+    match verdict {
+        Verdict::Allowed(_) => {}
+        Verdict::After(wait) => {
+            for (denied, admitted) in [
+                (wait.micros().checked_sub(1).unwrap(), wait.micros()),
+                ((wait.ceil_millis() - 1) * 1000, wait.ceil_millis() * 1000),
+            ] {
+                assert_ne!(passes_at(denied), Some(true));
+                assert_ne!(passes_at(admitted), Some(false));
+            }
+        }
+        Verdict::Never => {
+            assert!(!peek(limit, &L::Usage::default(), now, ask).verdict.allowed());
+        }
+    }
+}
+
+pub fn remaining_is_what_passes_next<L: Lawful>(limit: &L, usage: &L::Usage, now: Timestamp, ask: Ask) {
+    let passes = |cost| peek(limit, usage, now, Ask::Take(cost)).verdict.allowed();
+    let remaining = peek(limit, usage, now, ask).remaining;
+    assert!(remaining <= limit.limit());
+    // Past the limit nothing remains, and not even nothing passes.
+    assert!(passes(remaining) || remaining == Amount::ZERO);
+    assert!(!passes(remaining.plus(millionths(1))));
+    assert!(!passes(remaining.floor().plus(Amount::ONE)));
+    let granted = peek(limit, usage, now, Ask::UpTo(Amount::MAX_ARGUMENT)).granted;
+    assert_eq!(granted, Some(remaining.floor()));
+}
+
+pub fn a_recovered_key_is_as_good_as_new<L: Lawful>(limit: &L, usage: &L::Usage, now: Timestamp, ask: Ask) {
+    let reset = peek(limit, usage, now, ask).reset;
+    for recovered in [later(now, reset.micros()), later(now, reset.ceil_millis() * 1000)].into_iter().flatten() {
+        let (mut used, mut new) = (usage.clone(), L::Usage::default());
+        let charges = matches!(look(limit, usage, recovered, ask).change(), Change::Charge(_));
+        assert_eq!(call(limit, &mut used, recovered, ask), call(limit, &mut new, recovered, ask));
+        assert!(encoded(&used) == encoded(&new) || !charges, "{used:?} is not {new:?}");
+    }
+    // The whole limit fits a new key and no other.
+    let early = [reset.micros().checked_sub(1), reset.ceil_millis().checked_sub(1).map(|millis| millis * 1000)];
+    for early in early.into_iter().flatten().filter_map(|micros| later(now, micros)) {
+        assert!(!peek(limit, usage, early, Ask::Take(limit.limit())).verdict.allowed());
+    }
+}
+
+pub fn giving_back_never_makes_more_than_the_limit<L: Lawful>(limit: &L, usage: &L::Usage, now: Timestamp, ask: Ask) {
+    let mut usage = usage.clone();
+    let before = peek(limit, &usage, now, ask).remaining;
+    let amount = ask.amount();
+    let decision = call(limit, &mut usage, now, Ask::GiveBack(amount));
+    assert_eq!(decision.verdict, Verdict::Allowed(Span::ZERO));
+    assert!(before <= decision.remaining);
+    assert!(decision.remaining <= before.plus(amount).min(limit.limit()));
+    assert!(decision.reset != Span::ZERO || usage.is_unused() || amount == Amount::ZERO, "a key at 0 is deleted");
+    let missing = look(limit, &L::Usage::default(), now, Ask::GiveBack(amount));
+    assert_eq!(missing.change(), Change::Nothing);
+    // Ten times the largest argument is more than any usage.
+    let more_than_all = (0..10).map(|_| call(limit, &mut usage, now, Ask::GiveBack(Amount::MAX_ARGUMENT)));
+    let decision = more_than_all.last().unwrap();
+    assert_eq!((decision.remaining, decision.reset), (limit.limit(), Span::ZERO));
+    assert!(usage.is_unused());
+}
+
+pub fn encoding_round_trips<L: Lawful>(limit: &L, usage: &L::Usage, now: Timestamp, ask: Ask) {
+    if usage.is_unused() {
+        return;
+    }
+    let fields = encoded(usage);
+    let read = decoded::<L::Usage>(&fields).unwrap();
+    assert_eq!(encoded(&read), fields);
+    // And goes on as what was written does.
+    for now in earlier(now, peek(limit, usage, now, ask).reset).into_iter().chain([now]) {
+        let (mut usage, mut read) = (usage.clone(), read.clone());
+        usage.encode_effect(&mut Fields::default()); // all that has led here is propagated
+        assert_eq!(call_and_tell(limit, &mut usage, now, ask), call_and_tell(limit, &mut read, now, ask));
+        assert_eq!(encoded(&usage), encoded(&read));
+    }
+}
+
+pub fn an_effect_does_elsewhere_what_the_call_did<L: Lawful>(limit: &L, usage: &L::Usage, now: Timestamp, ask: Ask) {
+    let back = peek(limit, usage, now, ask).reset.micros() / 2;
+    for now in [now.micros(), now.micros().saturating_sub(back)] {
+        let (mut here, mut elsewhere) = (usage.clone(), usage.clone());
+        here.encode_effect(&mut Fields::default()); // all that has led here is propagated
+        let now = Timestamp::from_micros(now).unwrap();
+        // Of what changes nothing, nothing is propagated.
+        let changes = usage.is_after(now) || look(limit, usage, now, ask).change() != Change::Nothing;
+        let (_, mut effect) = call_and_tell(limit, &mut here, now, ask);
+        if changes && !here.is_unused() {
+            assert!(elsewhere.accepts_effect(&mut effect.clone(), L::Usage::VERSION));
+            elsewhere.apply_effect(&mut effect, L::Usage::VERSION);
+            assert_eq!(encoded(&elsewhere), encoded(&here));
+        }
+    }
+}
+
+/// Said of a key under one limit and without debts.
+pub fn a_clock_gone_back_frees_nothing_and_locks_nobody_out<L: Lawful>(
+    limit: &L,
+    usage: &L::Usage,
+    now: Timestamp,
+    ask: Ask,
+) {
+    let decision = peek(limit, usage, now, ask);
+    for earlier in earlier(now, decision.reset) {
+        let then = peek(limit, usage, earlier, ask);
+        assert!(then.remaining <= decision.remaining, "{:?} freed by {earlier:?}", then.remaining);
+        let full_recovery = call(limit, &mut L::Usage::default(), earlier, Ask::Force(limit.limit())).reset;
+        let bound = full_recovery.plus(limit.lockout_beyond_recovery());
+        assert!(then.reset <= bound, "at {earlier:?} locked out for {:?} and not {bound:?}", then.reset);
+        // What a call writes is what a peek has seen.
+        let mut written = usage.clone();
+        call(limit, &mut written, earlier, Ask::Take(Amount::ZERO));
+        assert!(!written.is_after(earlier));
+        assert_eq!(peek(limit, &written, earlier, ask), then);
+    }
+}
+
+pub fn never_more_than_the_limit<L: Lawful>() {
+    let check = |(limit, (begin, calls)): (L, Script)| {
+        let (mut now, mut usage, mut decision, mut admitted) = (begin, L::Usage::default(), None, Vec::new());
+        for step in calls {
+            now = step.when.after(now, decision.as_ref()).max(now);
+            let ask = L::asks(match without_debts(step.what).ask(&limit, &usage, now) {
+                Ask::GiveBack(amount) => Ask::Take(amount),
+                ask => ask,
+            });
+            if let Change::Charge(cost) = look(&limit, &usage, now, ask).change() {
+                admitted.push((now, u128::from(cost.millionths())));
+            }
+            decision = Some(call(&limit, &mut usage, now, ask));
+        }
+        limit.check_guarantee(&admitted);
+    };
+    run(&(L::limits(), scripts()), check);
+}
+
+/// "Never earlier; at most an eighth of that time and a second later, and after a clock gone back by up to that step
+/// more": than the recovery under the limit that it was last charged under.
+pub fn a_key_expires_when_it_has_recovered_and_not_much_later<L: Lawful>() {
+    let check = |(limits, (begin, calls)): (Vec<L>, Script)| {
+        let (mut now, mut usage, mut decision) = (begin, L::Usage::default(), None);
+        // Under what, when it expires, and how late that may be.
+        let mut charged: Option<(&L, u64, Span)> = None;
+        for step in calls {
+            now = step.when.after(now, decision.as_ref());
+            if charged.is_some_and(|(_, at, _)| at <= now.floor_millis()) {
+                (usage, charged) = (L::Usage::default(), None);
+            }
+            let limit = step.limit.get(&limits);
+            let ask = L::asks(step.what.ask(limit, &usage, now));
+            let (change, back) = (look(limit, &usage, now, ask).change(), usage.ahead(now));
+            let expiry = |usage: &L::Usage, now| Expiry::of(now, limit.reset(usage, now));
+            let before = expiry(&usage, now.plus(back));
+            let told = call(limit, &mut usage, now, ask);
+            decision = Some(told);
+            let after = expiry(&usage, now);
+            charged = match charged {
+                _ if usage.is_unused() => None,
+                _ if change != Change::Nothing => {
+                    let at = after.after_charge(charged.map(|(_, at, _)| at), back != Span::ZERO);
+                    Some((limit, at, told.reset.eighth().plus(Span::SECOND)))
+                }
+                Some((under, at, late)) if back != Span::ZERO => {
+                    let step = StepBack { now, back, recovery: usage.recovery(), before, after };
+                    let late = late.max(told.reset.eighth().plus(Span::SECOND)).plus(back);
+                    Some((under, step.expiry(Some(at)), late))
+                }
+                unchanged => unchanged,
+            };
+            if let Some((under, at, late)) = charged {
+                let recovered = now.plus(under.reset(&usage, now));
+                assert!(at >= recovered.ceil_millis(), "{at} ms is too early for {recovered:?}");
+                let latest = recovered.plus(late).ceil_millis();
+                // By another limit's reckoning it may be later.
+                assert!(at <= latest || limits.len() > 1, "{at} ms is too late for {recovered:?}");
+            }
+        }
+    };
+    run(&(vec(L::limits(), 1..=L::LIMITS_OF_AN_EXPIRY), scripts()), check);
+}
+
+/// Where a clock may go back to, from `now`, at which a usage resets in so long.
+fn earlier(now: Timestamp, reset: Span) -> [Timestamp; 6] {
+    let reset = reset.micros();
+    let back = [1, reset / 9, reset / 2, reset, reset.saturating_mul(3), u64::MAX];
+    back.map(|micros| now.minus(Span::from_micros(micros)))
+}
+
+/// So many microseconds later; `None` from the last instant on, where times saturate and nothing is told any more.
+fn later(now: Timestamp, micros: u64) -> Option<Timestamp> {
+    Some(now.plus(Span::from_micros(micros))).filter(|then| *then < Timestamp::MAX)
+}
+
+/// What `encode` writes.
+pub fn encoded(usage: &impl Usage) -> Fields {
+    let mut fields = Fields::default();
+    usage.encode(&mut fields);
+    fields
+}
+
+/// What `decode` makes of it, reading all.
+pub fn decoded<U: Usage>(fields: &Fields) -> Option<U> {
+    let mut fields = fields.clone();
+    U::decode(&mut fields, U::VERSION).inspect(|_| assert_eq!(fields, Fields::default(), "left over"))
+}
+
+/// What `encode_whole_effect` writes.
+pub fn whole_effect(usage: &impl Usage) -> Fields {
+    let mut fields = Fields::default();
+    usage.encode_whole_effect(&mut fields);
+    fields
+}
+
+/// What becomes of a usage by an effect, reading all; `None` if it is refused. What is accepted makes a state that can
+/// be read back, or none.
+pub fn applied<U: Usage>(usage: &U, effect: &Fields) -> Option<U> {
+    let (mut read, mut applied, mut after) = (effect.clone(), effect.clone(), usage.clone());
+    if !usage.accepts_effect(&mut read, U::VERSION) {
+        return None;
+    }
+    assert_eq!(read, Fields::default(), "left over");
+    after.apply_effect(&mut applied, U::VERSION);
+    assert!(after.is_unused() || decoded::<U>(&encoded(&after)).is_some(), "{effect:?} makes what cannot be read");
+    Some(after)
+}

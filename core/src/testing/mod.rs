@@ -1,0 +1,6 @@
+//! Only for tests: the laws that hold for every limit, an oracle in exact rationals, and calls counted by their effort.
+
+pub mod calls;
+pub mod effort;
+pub mod laws;
+pub mod oracle;

@@ -1,0 +1,117 @@
+//! Concurrency limits.
+
+use super::contract::{Contract, Exact, exact, period};
+use crate::algorithm::leases::{Asked, Concurrency, ConcurrencyUsage};
+use crate::limit::Usage;
+use crate::number::{Amount, Timestamp};
+use crate::testing::calls::{Fields, amounts, lengths, seen_at};
+use num_traits::Signed;
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::select;
+
+#[derive(Clone, Debug)]
+pub(super) struct LeaseTerms {
+    limit: u64,
+    ttl: u64,
+    holder: &'static [u8],
+    nx: bool,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Lease {
+    holder: &'static [u8],
+    expires_at: i128,
+    units: Exact,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Leases {
+    written: i128,
+    leases: Vec<Lease>,
+}
+
+impl LeaseTerms {
+    /// What several holders ask, most of them under the same limit.
+    pub(super) fn several() -> impl Strategy<Value = Vec<LeaseTerms>> {
+        let holders = select(vec![&b"a"[..], b"b", b"c", b"d"]);
+        let asked = (select(vec![1, 1, 1, 2, 0]), lengths(), holders, any::<bool>());
+        (amounts(), vec(asked, 1..=6)).prop_map(|(most, asked)| {
+            let terms =
+                |(part, ttl, holder, nx)| LeaseTerms { limit: most.checked_div(part).unwrap_or(0), ttl, holder, nx };
+            asked.into_iter().map(terms).collect()
+        })
+    }
+}
+
+impl Leases {
+    fn units(&self, at: i128, of: impl Fn(&[u8]) -> bool) -> Exact {
+        self.leases.iter().filter(|lease| at < lease.expires_at && of(lease.holder)).map(|lease| &lease.units).sum()
+    }
+}
+
+impl Contract for LeaseTerms {
+    type Limit = Asked<'static>;
+    type Memory = Leases;
+
+    fn implementation(&self) -> Asked<'static> {
+        Concurrency::new(Amount::saturating(self.limit), period(self.ttl)).asked_by(self.holder).nx(self.nx)
+    }
+
+    fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    fn used(&self, memory: &Leases, at: i128) -> Exact {
+        memory.units(at, |_| true)
+    }
+
+    /// "With the same or a smaller cost it always passes; with a larger one the others' units and it must fit." NX:
+    /// "only if this holder has no lease yet".
+    fn fits(&self, memory: Option<&Leases>, cost: &Exact, at: i128) -> bool {
+        let units = |of: &dyn Fn(&[u8]) -> bool| memory.map_or(exact(0), |memory| memory.units(at, of));
+        let (own, others) = (units(&|holder| holder == self.holder), units(&|holder| holder != self.holder));
+        let (renews, fits) = (own.is_positive() && *cost <= own, others + cost <= exact(self.limit));
+        if self.nx { !own.is_positive() && fits } else { renews || fits }
+    }
+
+    fn opened(&self, now: i128, cost: Exact) -> Leases {
+        let lease = Lease { holder: self.holder, expires_at: now + i128::from(self.ttl), units: cost };
+        Leases { written: now, leases: vec![lease] }
+    }
+
+    fn changed(&self, memory: Leases, now: i128, by: Exact) -> Leases {
+        let mut leases = self.opened(now, by);
+        leases.leases.extend(memory.leases.into_iter().filter(|lease| lease.holder != self.holder));
+        leases.leases.retain(|lease| now < lease.expires_at);
+        leases
+    }
+
+    fn see(memory: &mut Leases, now: i128) {
+        let back = (memory.written - now).max(0);
+        memory.written -= back;
+        memory.leases.iter_mut().for_each(|lease| lease.expires_at -= back);
+    }
+
+    /// Its own lease is released, by name twice, and another that may be there.
+    fn release(&self, memory: &mut Option<Leases>, usage: &mut ConcurrencyUsage, at: Timestamp) {
+        let names = [self.holder, b"c", self.holder];
+        *usage = seen_at(usage, at);
+        let released = usage.release(&names, at);
+        usage.encode_effect(&mut Fields::default());
+        if usage.is_unused() {
+            *usage = ConcurrencyUsage::default();
+        }
+
+        let now = at.micros().into();
+        let Some(leases) = memory else { return assert_eq!(released, 0) };
+        Self::see(leases, now);
+        let live = |lease: &Lease| now < lease.expires_at;
+        assert_eq!(released, leases.leases.iter().filter(|lease| live(lease) && names.contains(&lease.holder)).count());
+        if released > 0 {
+            leases.leases.retain(|lease| live(lease) && !names.contains(&lease.holder));
+            leases.written = now;
+        }
+        *memory = memory.take().filter(|leases| !leases.leases.is_empty());
+    }
+}

@@ -1,0 +1,64 @@
+//! Sliding logs.
+
+use super::contract::{Charges, Contract, Exact, exact, period, saturated, sum, take_off};
+use crate::algorithm::log::SlidingLog;
+use crate::number::Amount;
+use crate::testing::calls::{amounts, lengths};
+use num_traits::Signed;
+use proptest::prelude::*;
+
+#[derive(Clone, Debug)]
+pub(super) struct LogTerms {
+    pub(super) limit: u64,
+    pub(super) window: u64,
+}
+
+impl LogTerms {
+    pub(super) fn any() -> impl Strategy<Value = LogTerms> {
+        (amounts(), lengths()).prop_map(|(limit, window)| LogTerms { limit, window })
+    }
+
+    fn counts(&self, charged: i128, at: i128) -> bool {
+        charged > at - i128::from(self.window)
+    }
+}
+
+impl Contract for LogTerms {
+    type Limit = SlidingLog;
+    type Memory = Charges;
+
+    fn implementation(&self) -> SlidingLog {
+        SlidingLog::new(Amount::saturating(self.limit), period(self.window))
+    }
+
+    fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    fn used(&self, memory: &Charges, at: i128) -> Exact {
+        memory.iter().filter(|(charged, _)| self.counts(*charged, at)).map(|(_, cost)| cost).sum()
+    }
+
+    fn opened(&self, now: i128, cost: Exact) -> Charges {
+        vec![(now, cost)]
+    }
+
+    fn changed(&self, mut memory: Charges, now: i128, by: Exact) -> Charges {
+        memory.retain(|(charged, _)| self.counts(*charged, now));
+        if by.is_positive() {
+            let room = saturated(exact(u64::MAX)) - sum(&memory);
+            memory.push((now, by.min(room)));
+            memory.retain(|(_, cost)| cost.is_positive());
+        } else {
+            take_off(&mut memory, -by);
+        }
+        memory
+    }
+
+    fn see(memory: &mut Charges, now: i128) {
+        let back = memory.last().map_or(0, |(newest, _)| newest - now).max(0);
+        for (charged, _) in memory {
+            *charged = (*charged - back).max(0);
+        }
+    }
+}

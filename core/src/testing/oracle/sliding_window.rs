@@ -1,0 +1,90 @@
+//! Sliding windows, estimated.
+
+use super::contract::{Contract, Exact, exact, period, saturated};
+use crate::algorithm::sliding_window::SlidingWindow;
+use crate::number::Amount;
+use crate::testing::calls::{amounts, lengths};
+use num_traits::Zero;
+use proptest::prelude::*;
+
+#[derive(Clone, Debug)]
+pub(super) struct SlidingTerms {
+    limit: u64,
+    window: u64,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Windows {
+    start: i128,
+    window: u64,
+    previous: Exact,
+    current: Exact,
+}
+
+impl SlidingTerms {
+    pub(super) fn any() -> impl Strategy<Value = SlidingTerms> {
+        (amounts(), lengths()).prop_map(|(limit, window)| SlidingTerms { limit, window })
+    }
+}
+
+impl Windows {
+    /// The same with the window that `at` lies in as the current one.
+    fn at(&self, at: i128) -> Windows {
+        let mut windows = self.clone();
+        while windows.start + i128::from(self.window) <= at
+            && !(windows.previous.is_zero() && windows.current.is_zero())
+        {
+            windows.start += i128::from(self.window);
+            windows.previous = std::mem::replace(&mut windows.current, exact(0));
+        }
+        windows
+    }
+
+    /// How much of the previous window a trailing one still overlaps.
+    fn overlap(&self, at: i128) -> Exact {
+        let window = i128::from(self.window);
+        Exact::new((window - (at - self.start)).into(), window.into())
+    }
+}
+
+impl Contract for SlidingTerms {
+    type Limit = SlidingWindow;
+    type Memory = Windows;
+
+    fn implementation(&self) -> SlidingWindow {
+        SlidingWindow::new(Amount::saturating(self.limit), period(self.window))
+    }
+
+    fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    fn used(&self, memory: &Windows, at: i128) -> Exact {
+        let windows = memory.at(at);
+        if windows.previous.is_zero() {
+            windows.current
+        } else {
+            &windows.previous * windows.overlap(at) + &windows.current
+        }
+    }
+
+    fn opened(&self, now: i128, cost: Exact) -> Windows {
+        Windows { start: now, window: self.window, previous: exact(0), current: cost }
+    }
+
+    fn changed(&self, memory: Windows, now: i128, by: Exact) -> Windows {
+        let mut windows = memory.at(now);
+        if windows.window != self.window {
+            // Kept in whole millionths; the contract does not say which way, so: against the caller.
+            windows = self.opened(now, saturated(self.used(&memory, now).ceil()));
+        }
+        let rest = (-&windows.current - &by).max(exact(0));
+        windows.current = saturated(windows.current + by);
+        windows.previous = saturated(&windows.previous - (rest / windows.overlap(now)).floor());
+        windows
+    }
+
+    fn see(memory: &mut Windows, now: i128) {
+        memory.start = memory.start.min(now);
+    }
+}

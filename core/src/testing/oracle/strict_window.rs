@@ -1,0 +1,87 @@
+//! Sliding windows, strict.
+
+use super::contract::{Charges, Contract, Exact, period, saturated, take_off};
+use crate::algorithm::strict_window::StrictWindow;
+use crate::number::Amount;
+use crate::testing::calls::{amounts, lengths};
+use num_traits::Signed;
+use proptest::prelude::*;
+
+#[derive(Clone, Debug)]
+pub(super) struct StrictTerms {
+    pub(super) limit: u64,
+    pub(super) window: u64,
+}
+
+/// What each slot was charged, with its last microsecond for a time: slots are counted whole.
+#[derive(Clone, Debug)]
+pub(super) struct Slots {
+    window: i128,
+    written: i128,
+    charges: Charges,
+}
+
+impl StrictTerms {
+    pub(super) fn any() -> impl Strategy<Value = StrictTerms> {
+        (amounts(), lengths()).prop_map(|(limit, window)| StrictTerms { limit, window })
+    }
+}
+
+impl Slots {
+    fn add(&mut self, at: i128, cost: Exact) {
+        let width = (self.window + 59) / 60;
+        let end = at / width * width + width - 1;
+        match self.charges.last_mut() {
+            Some((newest, count)) if *newest == end => *count = saturated(&*count + cost),
+            _ => self.charges.push((end, cost)),
+        }
+    }
+}
+
+impl Contract for StrictTerms {
+    type Limit = StrictWindow;
+    type Memory = Slots;
+
+    fn implementation(&self) -> StrictWindow {
+        StrictWindow::new(Amount::saturating(self.limit), period(self.window))
+    }
+
+    fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    fn used(&self, memory: &Slots, at: i128) -> Exact {
+        memory.charges.iter().filter(|(end, _)| at < end + memory.window).map(|(_, cost)| cost).sum()
+    }
+
+    fn opened(&self, now: i128, cost: Exact) -> Slots {
+        let mut slots = Slots { window: self.window.into(), written: now, charges: Vec::new() };
+        slots.add(now, cost);
+        slots
+    }
+
+    fn changed(&self, mut memory: Slots, now: i128, by: Exact) -> Slots {
+        if memory.window != i128::from(self.window) {
+            memory = self.opened(now, saturated(self.used(&memory, now)));
+        }
+        memory.charges.retain(|(end, _)| now < end + memory.window);
+        memory.written = now;
+        if by.is_positive() {
+            memory.add(now, by);
+        } else {
+            take_off(&mut memory.charges, -by);
+        }
+        memory
+    }
+
+    /// Where in its slot a charge was made is forgotten: it is taken for its last microsecond, but for now at most.
+    fn see(memory: &mut Slots, now: i128) {
+        let back = memory.written - now;
+        if back > 0 {
+            memory.written = now;
+            for (end, cost) in std::mem::take(&mut memory.charges) {
+                memory.add((end - back).clamp(0, now), cost);
+            }
+        }
+    }
+}

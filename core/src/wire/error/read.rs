@@ -1,0 +1,113 @@
+//! What was read where something else was expected: the word itself, as it is shown, and what its reader may have
+//! missed.
+
+use super::{Form, MustBe, SHOWN, Syntax, quoted};
+use crate::number::{decimal, time};
+use std::fmt;
+
+/// A word as a refusal shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Read {
+    /// In quotes, cut and escaped.
+    pub shown: String,
+    /// Whether it is of the expected form, and only out of range.
+    pub in_form: bool,
+    /// What else to say.
+    pub hint: Hint,
+}
+
+/// What may be wrong with a word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hint {
+    /// It says enough by itself.
+    Nothing,
+    /// The units of durations.
+    Units,
+    /// Likewise: it has one, but in upper case.
+    LowerCase,
+    /// The number has no unit, and so is of seconds.
+    Seconds,
+    /// It is a window of the calendar, and the word that goes with it is missing.
+    NotAligned,
+    /// How numbers are written.
+    Digits,
+    /// It is something else, which may come before or after.
+    Order(&'static Syntax),
+    /// It stands behind the name of an algorithm, and may be a key.
+    NoKey(&'static Syntax),
+    /// It comes twice.
+    Twice,
+}
+
+/// Where a word stands in the syntax.
+#[derive(Clone, Copy, Debug)]
+pub struct Position {
+    /// Whose argument it is.
+    pub syntax: &'static Syntax,
+    /// Whether it is the first behind the name of an algorithm.
+    pub is_first: bool,
+}
+
+impl Read {
+    /// A word that is not what `must_be` says, where `position` may be known.
+    pub(super) fn of(word: &[u8], must_be: &MustBe, position: Option<Position>) -> Read {
+        let (in_form, hint) = match must_be.form {
+            Form::Duration => duration(word, position),
+            Form::Number => number(word, position),
+            Form::Other => (true, Hint::Nothing),
+        };
+        Read::hinted(word, in_form, hint)
+    }
+
+    /// A word of which more is known.
+    pub(super) fn hinted(word: &[u8], in_form: bool, hint: Hint) -> Read {
+        Read { shown: quoted(word, SHOWN), in_form, hint }
+    }
+}
+
+fn duration(word: &[u8], position: Option<Position>) -> (bool, Hint) {
+    if time::is_duration(word.strip_prefix(b"-").unwrap_or(word)) {
+        let is_long = word.len() > 1 && word.iter().all(u8::is_ascii_digit);
+        return (true, if is_long { Hint::Seconds } else { Hint::Nothing });
+    }
+    let is_keyword = !word.is_empty() && word.iter().all(u8::is_ascii_uppercase);
+    let hint = match position {
+        Some(Position { syntax, .. }) if is_keyword => Hint::Order(syntax),
+        _ if time::is_duration(&word.to_ascii_lowercase()) => Hint::LowerCase,
+        _ => Hint::Units,
+    };
+    (false, hint)
+}
+
+fn number(word: &[u8], position: Option<Position>) -> (bool, Hint) {
+    if decimal::behind_number(word.strip_prefix(b"-").unwrap_or(word)) == Some(b"") {
+        return (true, Hint::Nothing);
+    }
+    let begins_as_one = word.first().is_some_and(|byte| byte.is_ascii_digit() || matches!(byte, b'.' | b'+' | b'-'));
+    let hint = match position {
+        Some(Position { syntax, .. }) if time::is_duration(word) => Hint::Order(syntax),
+        _ if begins_as_one => Hint::Digits,
+        Some(Position { syntax, is_first: true }) => Hint::NoKey(syntax),
+        Some(Position { syntax, .. }) => Hint::Order(syntax),
+        None => Hint::Nothing,
+    };
+    (false, hint)
+}
+
+impl fmt::Display for Read {
+    /// Reads on from what was expected.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, ", not {}", self.shown)?;
+        match self.hint {
+            Hint::Nothing => Ok(()),
+            Hint::Units => f.write_str(" (units: us ms s m h d)"),
+            Hint::LowerCase => f.write_str(" (units, in lower case: us ms s m h d)"),
+            Hint::Seconds => f.write_str(" (seconds, since it has no unit)"),
+            Hint::NotAligned => f.write_str(" (ALIGNED is missing)"),
+            Hint::Digits => f.write_str(" (numbers are written as 1000, 0.5 or 1e6)"),
+            Hint::Order(Syntax { arguments, .. }) => write!(f, " (the order is {arguments})"),
+            Hint::NoKey(syntax) => write!(f, " ({syntax}, with no key between)"),
+            Hint::Twice => f.write_str(" twice"),
+        }
+    }
+}
