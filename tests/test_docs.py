@@ -323,6 +323,14 @@ def test_a_link_leads_somewhere(document: Path) -> None:
             assert place in markdown.places(target), f"{path}#{place}"
 
 
+@each_document
+def test_a_path_within_a_sentence_is_there(document: Path) -> None:
+    folders = {path.name for path in REPOSITORY.iterdir() if path.is_dir()} - {"target"}
+    for span in markdown.spans(document.read_text()):
+        if re.fullmatch(r"[\w.-]+(/[\w.-]+)*/?", span) and span.partition("/")[0] in folders:
+            assert (REPOSITORY / span).exists(), span
+
+
 def test_every_document_is_reached_from_the_front_page() -> None:
     linked = {path for path, _ in markdown.links(README.read_text())}
     assert {f"docs/{path.name}" for path in (REPOSITORY / "docs").glob("*.md")} <= linked
