@@ -66,12 +66,12 @@ static COMMANDS: &[Command] = &[
     },
     command! {
         c"rl.leakybucket" = algorithm::leaky_bucket, Take on First, arity -5, LEAKY_BUCKET,
-        c"Queues in a leaky bucket of capacity, which requests leave at leak per period; tells when its turn comes.",
+        c"Queues a request in a leaky bucket of capacity, which leaks leak per period; returns when its turn comes.",
         c"O(1)"
     },
     command! {
         c"rl.fixed" = algorithm::fixed_window, Take on First, arity -4, FIXED,
-        c"Takes from a fixed window: limit per window, opened by the first admitted call or aligned to the clock.",
+        c"Takes from a fixed window: limit per window, opened by the first allowed call or aligned to the clock.",
         c"O(1)"
     },
     command! {
@@ -81,102 +81,102 @@ static COMMANDS: &[Command] = &[
     },
     command! {
         c"rl.slidinglog" = algorithm::sliding_log, Take on First, arity -4, LOG,
-        c"Takes from a sliding window, exact: every admitted call's time is kept.",
+        c"Takes from a sliding window log, which stores the time of every allowed call.",
         c"O(log N) with N the number of entries, amortized"
     },
     command! {
         c"rl.acquire" = acquire::acquire, TakeOrWait on First, arity -5, ACQUIRE,
         c"Acquires or renews a lease of a concurrency limit, which expires after ttl.",
-        c"O(log N) with N the number of leases, amortized; denied, O(log N + K) with K those that must expire first"
+        c"O(log N) with N the number of leases, amortized; if denied, O(log N + K) with K leases that expire first"
     },
     command! {
         c"rl.release" = leases::release, Take on First, arity -3, RELEASE,
-        c"Gives leases of a concurrency limit back; replies how many were held.",
+        c"Releases leases of a concurrency limit; returns how many were held.",
         c"O(M log N) with M the number of holders given and N that of leases, amortized"
     },
     command! {
         c"rl.mtake" = multi::take, Take on Numbered, arity -4, MULTI,
         c"Takes from limits on several keys, all or nothing.",
-        c"O(N) with N the number of keys, each as by its algorithm"
+        c"O(N) with N the number of keys, each at the cost of its algorithm"
     },
     command! {
         c"rl.mpeek" = multi::peek, Peek on Numbered, arity -4, MULTI_TO_LOOK,
-        c"Tells what RL.MTAKE would answer, and changes nothing.",
-        c"O(N) with N the number of keys, each as by its algorithm"
+        c"Returns what RL.MTAKE would return, and changes nothing.",
+        c"O(N) with N the number of keys, each at the cost of its algorithm"
     },
     command! {
         c"rl.throttle" = throttle::throttle, Take on First, arity -5, THROTTLE,
-        c"Takes from a token bucket with the words and the reply of redis-cell's CL.THROTTLE.",
+        c"Takes from a token bucket, with the arguments and the reply of redis-cell's CL.THROTTLE.",
         c"O(1)"
     },
     command! {
         c"rl.ban" = ban::ban, Take on First, arity 3, BAN,
-        c"Bans a key for a while, never shortening a ban; 0 lifts it. Replies the milliseconds that are left.",
+        c"Bans a key for a duration, unless a longer ban stands; 0 lifts the ban. Returns the milliseconds until it ends.",
         c"O(1)"
     },
     command! {
         c"rl.info" = info::info, Peek on First, arity 2, INFO,
-        c"Tells what a limiter's key remembers.",
+        c"Describes what a limiter's key stores.",
         c"O(1), and O(N) with N up to 100 leases"
     },
     command! {
         c"rl.top" = top::top, Notes on None, arity -1, TOP,
-        c"Tells which keys have been denied most, on this server, in all or of late, and forgets that with RESET.",
-        c"O(N + M log M) with N the number of keys that are known, and M of those that are asked for"
+        c"Lists the keys that this server has denied most, in all or recently; RESET forgets the denials.",
+        c"O(N + M log M) with N the number of remembered keys and M the number of returned ones"
     },
     command! {
         c"rl.take" = algorithm::take, Take on First, arity -3, TAKE,
         c"Takes from limits of any algorithm on one key, all or nothing.",
-        c"O(N) with N the number of specs, each as by its algorithm, and O(log M) with M the number of ids, amortized"
+        c"O(N) with N the number of specs, each at the cost of its algorithm, and O(log M) with M idempotency keys"
     },
     command! {
         c"rl.peek" = algorithm::peek, Peek on First, arity -3, TAKE_TO_LOOK,
-        c"Tells what RL.TAKE would answer, and changes nothing.",
-        c"O(N) with N the number of specs, each as by its algorithm, and O(log M) with M the number of ids, amortized"
+        c"Returns what RL.TAKE would return, and changes nothing.",
+        c"O(N) with N the number of specs, each at the cost of its algorithm, and O(log M) with M idempotency keys"
     },
     command! {
         c"rl.limit" = limit::limit, Take on First, arity -3, LIMIT_BY_NAME,
-        c"Takes from the limits of a policy that the server keeps by name.",
-        c"O(N) with N the number of the policy's limits, each as by its algorithm, and O(log M) with M the number of ids, amortized"
+        c"Takes from the limits of a policy, which the server keeps under a name.",
+        c"O(N) with N the number of limits, each at the cost of its algorithm, and O(log M) with M idempotency keys"
     },
     command! {
         c"rl.delay" = limit::delay, Take on First, arity -3, DELAY,
-        c"Takes from the limits of a policy as RL.LIMIT does, and tells only when to go: 0 now, -1 never.",
-        c"O(N) with N the number of the policy's limits, each as by its algorithm, and O(log M) with M the number of ids, amortized"
+        c"Takes from the limits of a policy; returns 0 if allowed, else the milliseconds to wait, or -1 for never.",
+        c"O(N) with N the number of limits, each at the cost of its algorithm, and O(log M) with M idempotency keys"
     },
     command! {
         c"rl.policyset" = policies::set, Govern on None, arity -3, POLICY_SET,
-        c"Sets a policy: a named list of limits that the server keeps. Replies the version that now stands.",
+        c"Sets a policy: a named list of limits that the server keeps. Returns the version that stands.",
         c"O(N) with N the number of its limits"
     },
     command! {
         c"rl.policyscale" = policies::scale, Govern on None, arity -3, POLICY_SCALE,
-        c"Multiplies the limits of a policy by a factor from 0 to 1000, for good or for a while.",
+        c"Multiplies the limits of a policy by a factor from 0 to 1000, until it is changed or for a duration.",
         c"O(N) with N the number of its limits"
     },
     command! {
         c"rl.policydel" = policies::delete, Govern on None, arity -2, POLICY_DELETE,
-        c"Deletes policies; replies how many there were.",
+        c"Deletes policies; returns how many existed.",
         c"O(N) with N the number of names"
     },
     command! {
         c"rl.policyget" = policies::get, Peek on None, arity 2, POLICY_GET,
-        c"Tells what a policy is, how it is scaled, and what has become of calls on it on this server.",
+        c"Describes a policy: its limits, its scale, and counts of its calls on this server.",
         c"O(1)"
     },
     command! {
         c"rl.policylist" = policies::list, Peek on None, arity -1, POLICY_LIST,
-        c"Lists policies: their names, versions and limits.",
+        c"Lists policies with their versions, limits and scales.",
         c"O(N log N) with N the number of policies"
     },
     command! {
         c"rl.policyeffect" = policies::effect, Effect on None, arity -2, POLICY_EFFECT,
-        c"Internal: takes over what another server knows of policies.",
+        c"Internal: applies policies as another server has them.",
         c"O(N) with N the number of records"
     },
     command! {
         c"rl.effect" = effect::effect, Effect on EveryOther, arity -3, EFFECT,
-        c"Internal: sets limiters as another server had them.",
+        c"Internal: applies the state of limiters from another server.",
         c"O(N) with N the number of keys, and of the entries of a log or a lease table that is propagated whole"
     },
 ];
@@ -184,7 +184,7 @@ static COMMANDS: &[Command] = &[
 /// The last, and only with cell-compat.
 static CL_THROTTLE: Command = command! {
     c"cl.throttle" = throttle::throttle, Take on First, arity -5, THROTTLE,
-    c"The same as RL.THROTTLE.",
+    c"Another name of RL.THROTTLE.",
     c"O(1)"
 };
 
