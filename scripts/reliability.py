@@ -28,7 +28,7 @@ TOPICS = {
         "hostile_bytes corrupt_payloads panic neighbours threads valgrind alignment throttle acl"
     ),
     "Memory and load": "memory pressure",
-    "Who waits": (
+    "Waiting calls": (
         "waiting waiting_faults waiting_races waiting_turns waiting_writes waiting_cluster "
         "waiting_replication"
     ),
