@@ -69,7 +69,13 @@ APART = [
 
 # What a refusal says where one word does not go with another, though each may stand where it does;
 # or where it is not the version that stands.
-REASONS = (", since ", "stands before the first", "stands alone for its key", "stands at version")
+REASONS = (
+    ", since ",
+    "cannot be combined with",
+    "must come before the first",
+    "must be the only spec of its key",
+    "has version",
+)
 
 # Any word is a holder, a policy's name, or a record.
 WITHOUT_OPTIONS = {"rl.release", "rl.policydel", "rl.policyeffect"}

@@ -196,7 +196,7 @@ def test_an_unknown_algorithm_is_answered_with_those_that_there_are(
 @pytest.mark.parametrize("command", ["RL.TAKE", "RL.PEEK"])
 def test_a_second_spec_of_one_window_needs_a_name(redis, command):
     told = answer(redis, f"{command} k FIXED 10 60s FIXED 20 60s")
-    assert str(told).startswith("ERR specs must be of different windows if of one kind")
+    assert str(told).startswith("ERR specs of one kind must have different windows")
 
 
 # Missing words

@@ -205,7 +205,7 @@ def test_two_thousand_words_are_no_more_than_too_many(redis, commands, word):
 
 def test_two_thousand_options_are_no_more_than_too_many(redis):
     def unexpected(option):
-        return f"ERR syntax error, unexpected '{option}', which is there already"
+        return f"ERR syntax error, unexpected '{option}', which is given twice"
 
     words = ["RL.TOKENBUCKET", "k", 10, 1, 1, "COST", 1]
     assert answer(redis, *words, *["COST", 1] * 1000) == unexpected("COST")

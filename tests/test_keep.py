@@ -112,7 +112,9 @@ def test_options_before_the_spec_are_for_it(redis: Redis) -> None:
 
 @pytest.mark.parametrize("option", [("FORCE",), ("COST", "-1")])
 def test_what_is_forced_or_given_back_keeps_nothing(redis: Redis, option: tuple[str, ...]) -> None:
-    with pytest.raises(ResponseError, match="unexpected 'KEEP', since FORCE, SETTLE"):
+    with pytest.raises(
+        ResponseError, match="unexpected 'KEEP', which cannot be combined with FORCE, SETTLE"
+    ):
         redis.execute_command("RL.FIXED", "k", 10, "1h", "KEEP", 1, *option)
     assert redis.exists("k") == 0
 

@@ -300,7 +300,7 @@ def no_next_spec(word: str) -> str:
 
 
 def left_behind(word: str) -> str:
-    behind = " behind the last spec; numkeys must be the number of keys and of specs"
+    behind = " after the last spec; numkeys must be the number of keys and of specs"
     return unexpected(word, behind)
 
 
@@ -318,7 +318,7 @@ def left_behind(word: str) -> str:
         ),
         (
             "2 a b FIXED 5 60 UPTO FIXED 5 60",
-            unexpected("UPTO", ", since several limits grant all or nothing"),
+            unexpected("UPTO", ", since RL.MTAKE and RL.MPEEK take all or nothing"),
         ),
     ],
 )

@@ -106,12 +106,12 @@ def test_a_set_over_a_version_is_refused_over_another(fresh: Redis) -> None:
     missing = "NOPOLICY no policy 'gold'"
     assert answer(fresh, f"RL.POLICYSET gold VERSION 1 {HOUR}") == missing
     first = fresh.execute_command(f"RL.POLICYSET gold {MINUTE}")
-    other = f"ERR policy 'gold' stands at version {first}, not 2"
+    other = f"ERR policy 'gold' has version {first}, not 2"
     assert answer(fresh, f"RL.POLICYSET gold VERSION 2 {HOUR}") == other
     assert policy(fresh, "gold").specs == MINUTE.encode()
     second = fresh.execute_command(f"RL.POLICYSET gold VERSION {first} {HOUR}")
     assert second > first
-    other = f"ERR policy 'gold' stands at version {second}, not {first}"
+    other = f"ERR policy 'gold' has version {second}, not {first}"
     assert answer(fresh, f"RL.POLICYSET gold VERSION {first} {MINUTE}") == other
     fresh.execute_command("RL.POLICYDEL gold")
     assert answer(fresh, f"RL.POLICYSET gold VERSION {second} {HOUR}") == missing
@@ -241,7 +241,7 @@ FIRST = f"where an algorithm is needed: {ALGORITHMS}"
 NO_KEY = "FIXED limit window, with no key between"
 BEHIND = "where an option of the spec before, BAN or an algorithm is needed"
 FIXED = "COST, AS, ALIGNED, OFFSET, ANCHOR or SHADOW"
-ALONE = "which stands alone for its key, and in no policy"
+ALONE = "which must be the only spec of its key and cannot be in a policy"
 NINE = " ".join(f"FIXED 5 {seconds}s" for seconds in range(1, 10))
 
 
@@ -288,7 +288,7 @@ NINE = " ".join(f"FIXED 5 {seconds}s" for seconds in range(1, 10))
         ("RL.POLICYSCALE there 1 FOR 0", DURATION),
         (
             "RL.POLICYSCALE there 1 UNTIL 5",
-            "ERR syntax error, unexpected 'UNTIL', where FOR is all that can be",
+            "ERR syntax error, unexpected 'UNTIL', where only FOR duration can follow",
         ),
         ("RL.POLICYSCALE gold 1", "NOPOLICY no policy 'gold'"),
         ("RL.POLICYGET", "arity"),
@@ -337,7 +337,7 @@ def test_a_name_has_1_to_256_bytes(name: bytes, fresh: Redis) -> None:
 def test_a_name_that_is_no_text_is_shown_escaped(fresh: Redis) -> None:
     fresh.execute_command("RL.POLICYSET", b"a'\r\n\xff", *MINUTE.split())
     told = answer(fresh, "RL.POLICYSET", b"a'\r\n\xff", "VERSION", "2", *MINUTE.split())
-    assert told == rf"ERR policy 'a\'\r\n\xff' stands at version {START_US}, not 2"
+    assert told == rf"ERR policy 'a\'\r\n\xff' has version {START_US}, not 2"
     assert answer(fresh, "RL.LIMIT", "k", b"\n") == r"NOPOLICY no policy '\n'"
 
 

@@ -25,7 +25,7 @@ DAY_US = 86_400_000_000
 # The last microsecond that a record may have.
 LAST_US = 31_536_000_000_000_000
 
-AHEAD = "the policy is stamped more than a day ahead of this server's clock"
+AHEAD = "the version of the policy is more than a day ahead of this server's clock"
 
 
 def refused(client: Redis) -> int:

@@ -75,7 +75,7 @@ const TABLE: readonly Row[] = [
   ["ERR SELECT is not allowed in cluster mode", "operator", DATABASE],
   ["ERR this server keeps policies only if", "operator"],
   ["ERR the policy was set by a later version", "operator", "update the module of this server"],
-  ["ERR there is no time stamp later", "operator"],
+  ["ERR the policy already has the highest", "operator"],
   ["OOM ", "full", "give the server more memory, by maxmemory"],
   ["ERR the key has ", "full"],
   ["ERR there are ", "full"],

@@ -145,7 +145,7 @@ def test_a_mistake_is_an_error_and_no_outage(make: Any) -> None:
     limiter = make(on_outage="open")
     with pytest.raises(CallError, match="refill must be enough"):
         limiter.take("key", TokenBucket(1_000_000, 1, "1d"))
-    with pytest.raises(CallError, match="specs must be of different windows"):
+    with pytest.raises(CallError, match="specs of one kind must have different windows"):
         limiter.take("key", Fixed(1, 60), Fixed(2, 60))
     with pytest.raises(ValueError, match="needs a limit"):
         limiter.take("key")

@@ -72,7 +72,7 @@ def test_two_people_do_not_overwrite_each_other(limiter: Any, plan: str) -> None
     assert policies.set(plan, Fixed(70, "1m"), nx=True) == read
     stands = policies.set(plan, Fixed(60, "1m"), version=read)
     assert stands > read
-    with pytest.raises(CallError, match=f"stands at version {stands}, not {read}"):
+    with pytest.raises(CallError, match=f"has version {stands}, not {read}"):
         policies.set(plan, Fixed(80, "1m"), version=read)
     with pytest.raises(NoPolicyError):
         policies.set("other", Fixed(80, "1m"), version=read)

@@ -76,7 +76,7 @@ pub enum Condition {
     Always,
     /// There is none of that name (`NX`): else it stays as it is.
     IfMissing,
-    /// It stands at that version (`VERSION n`).
+    /// It has that version (`VERSION n`).
     OverVersion(u64),
 }
 

@@ -174,13 +174,13 @@ fn a_scaling_is_a_factor_and_perhaps_for_how_long() {
         ("1 FOR 0", "ERR duration must be a duration from 1us to 3650d, such as 10m, not '0'"),
         ("1 FOR 1w", "ERR duration must be a duration such as 10m, not '1w' (units: us ms s m h d)"),
         ("1 FOR", "ERR duration is missing: FOR duration"),
-        ("1 NX", "ERR syntax error, unexpected 'NX', where FOR is all that can be"),
-        ("1 FOR 1m FOR 1m", "ERR syntax error, unexpected 'FOR', which is there already"),
+        ("1 NX", "ERR syntax error, unexpected 'NX', where only FOR duration can follow"),
+        ("1 FOR 1m FOR 1m", "ERR syntax error, unexpected 'FOR', which is given twice"),
         (
             "0.5 10m",
-            "ERR syntax error, unexpected '10m', where FOR is missing before it: RL.POLICYSCALE name factor [FOR duration]",
+            "ERR syntax error, unexpected '10m', before which FOR is missing: RL.POLICYSCALE name factor [FOR duration]",
         ),
-        ("0.5 FOR 10m 5", "ERR syntax error, unexpected '5', where FOR is all that can be"),
+        ("0.5 FOR 10m 5", "ERR syntax error, unexpected '5', where only FOR duration can follow"),
     ] {
         assert_eq!(read(text).unwrap_err().to_string(), error, "{text}");
     }
@@ -230,7 +230,7 @@ fn a_set_over_a_version_is_refused_over_another() {
     let missing = Err(r"NOPOLICY no policy 'a\'b'".to_owned());
     assert_eq!(over(&mut table, 1), missing);
     let first = table.must_set("a'b", HOUR, at(0));
-    let other = |stands, not| Err(format!(r"ERR policy 'a\'b' stands at version {stands}, not {not}"));
+    let other = |stands, not| Err(format!(r"ERR policy 'a\'b' has version {stands}, not {not}"));
     for not in [1, first - 1, first + 1] {
         assert_eq!(over(&mut table, not), other(first, not));
     }
@@ -391,7 +391,7 @@ fn a_scale_is_told_to_the_millisecond_and_ends_with_time() {
     // It ends later than any clock can show, and after that time all the same.
     assert_eq!(facts.unwrap().scale_left, Some(Span::SECOND.times(86_400 * 3650)));
     let refused = table.scale(b"pro", scaling, Timestamp::MAX).unwrap_err();
-    assert_eq!(refused.to_string(), "ERR there is no time stamp later than the last one seen");
+    assert_eq!(refused.to_string(), "ERR the policy already has the highest possible version");
 }
 
 #[test]

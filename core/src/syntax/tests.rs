@@ -80,15 +80,15 @@ fn refuses_with_the_word_or_the_argument() {
              MAXWAIT, KEEP, ONCE, SETTLE or EACH; TOKENBUCKET, LEAKYBUCKET, FIXED, SLIDING, SLIDINGLOG or CONCURRENCY; \
              for a policy: RL.TAKE key POLICY name",
         ),
-        ("TOKENBUCKET 1 1 1s COST 1 COST 2", "ERR syntax error, unexpected 'COST', which is there already"),
-        ("TOKENBUCKET 1 1 1s UPTO FORCE", "ERR syntax error, unexpected 'FORCE', since UPTO is there already"),
+        ("TOKENBUCKET 1 1 1s COST 1 COST 2", "ERR syntax error, unexpected 'COST', which is given twice"),
+        ("TOKENBUCKET 1 1 1s UPTO FORCE", "ERR syntax error, unexpected 'FORCE', which cannot be combined with UPTO"),
         (
             "FIXED 1 1s MAXWAIT 5s",
             "ERR syntax error, unexpected 'MAXWAIT', where an option of the spec before, BAN or an algorithm is needed: \
              COST, UPTO, FORCE, KEEP, AS, ALIGNED, OFFSET, ANCHOR, ONCE or SETTLE; TOKENBUCKET, LEAKYBUCKET, FIXED, SLIDING, \
              SLIDINGLOG or CONCURRENCY",
         ),
-        ("FIXED 1 1s ALIGNED aligned", "ERR syntax error, unexpected 'aligned', which is there already"),
+        ("FIXED 1 1s ALIGNED aligned", "ERR syntax error, unexpected 'aligned', which is given twice"),
         ("CONCURRENCY 1 1s", "ERR holder is missing: CONCURRENCY limit ttl holder"),
         ("CONCURRENCY 1 1s me COST 0", "ERR cost must be a number above 0, up to 1000000000000, such as 1, not '0'"),
         ("CONCURRENCY 1 1s me COST -1", "ERR cost must be a number above 0, up to 1000000000000, such as 1, not '-1'"),
@@ -251,7 +251,7 @@ fn several_are_refused_with_numkeys_if_it_may_be_wrong_and_with_what_was_found()
     };
     let left = |word: &str| {
         format!(
-            "ERR syntax error, unexpected '{word}' behind the last spec; \
+            "ERR syntax error, unexpected '{word}' after the last spec; \
              numkeys must be the number of keys and of specs"
         )
     };
@@ -278,7 +278,7 @@ fn several_are_refused_with_numkeys_if_it_may_be_wrong_and_with_what_was_found()
         ),
         (
             "2 a b FIXED 5 6 UPTO FIXED 5 6",
-            "ERR syntax error, unexpected 'UPTO', since several limits grant all or nothing".to_owned(),
+            "ERR syntax error, unexpected 'UPTO', since RL.MTAKE and RL.MPEEK take all or nothing".to_owned(),
         ),
         ("2 a b FIXED 5 6 FIXED 5", "ERR window is missing: FIXED limit window".to_owned()),
         (
@@ -474,7 +474,7 @@ fn what_a_call_is_for_is_what_its_cost_says_and_not_that_of_one_of_several() {
 
 #[test]
 fn a_spec_of_several_has_no_upto_or_negative_cost_of_its_own() {
-    let upto = "ERR syntax error, unexpected 'UPTO', since several limits grant all or nothing";
+    let upto = "ERR syntax error, unexpected 'UPTO', since RL.MTAKE and RL.MPEEK take all or nothing";
     let cost = "ERR cost must be a number from 0 to 1000000000000 behind one of several limits, such as 1, not";
     for (text, error) in [
         ("FIXED 10 1m UPTO SLIDING 9 1m", upto),
@@ -515,13 +515,13 @@ fn a_call_has_up_to_8_specs() {
 
 #[test]
 fn two_specs_are_told_apart_by_kind_and_window_or_by_names() {
-    let unnamed = "ERR specs must be of different windows if of one kind, or told apart by names, such as \
+    let unnamed = "ERR specs of one kind must have different windows or different names, such as \
                    FIXED 10 1m AS burst, not";
     let unnamed = |one, other| format!("{unnamed} {one} and {other}");
     let names =
         "ERR names must be different from each other for limits of one kind, such as AS requests, not 'a' twice";
     let names = || names.to_owned();
-    let leases = || "ERR syntax error, unexpected 'CONCURRENCY', since a key has one at most".to_owned();
+    let leases = || "ERR syntax error, unexpected 'CONCURRENCY', since a key can have only one".to_owned();
     for (text, error) in [
         ("TOKENBUCKET 10 1 1m TOKENBUCKET 20 2 60s", unnamed("TOKENBUCKET 10 1 1m", "TOKENBUCKET 20 2 1m")),
         ("TOKENBUCKET 10 1 1m LEAKYBUCKET 20 2 1m", unnamed("TOKENBUCKET 10 1 1m", "LEAKYBUCKET 20 2 1m")),
@@ -606,7 +606,7 @@ fn a_call_that_counts_once_has_an_id_and_a_time() {
         }
     }
     let with_once = "ERR cost must be a number from 0 to 1000000000000 with ONCE, such as 1, not '-1'";
-    let too_late = "which is for all specs and stands before the first";
+    let too_late = "which is for all specs and must come before the first";
     let id = |id: &str| Error::out_of_range("id", &ID, id.as_bytes()).to_string();
     let ttl = |ttl: &[u8]| Error::out_of_range("ttl", &DURATION, ttl).to_string();
     for (text, error) in [
@@ -630,8 +630,11 @@ fn a_call_that_counts_once_has_an_id_and_a_time() {
         ("ONCE a 1m FIXED 9 1m ONCE b 1m", "ERR syntax error, unexpected 'ONCE', since the call has an id already"),
         ("ONCE a 1m FIXED 9 1m SETTLE a 1", "ERR syntax error, unexpected 'SETTLE', since the call has an id already"),
         ("SETTLE a 1 FIXED 9 1m ONCE a 1m", "ERR syntax error, unexpected 'ONCE', since the call has an id already"),
-        ("ONCE a 1m SETTLE a 1 FIXED 9 1m", "ERR syntax error, unexpected 'SETTLE', since ONCE is there already"),
-        ("EACH EACH FIXED 9 1m", "ERR syntax error, unexpected 'EACH', which is there already"),
+        (
+            "ONCE a 1m SETTLE a 1 FIXED 9 1m",
+            "ERR syntax error, unexpected 'SETTLE', which cannot be combined with ONCE",
+        ),
+        ("EACH EACH FIXED 9 1m", "ERR syntax error, unexpected 'EACH', which is given twice"),
     ] {
         assert_eq!(several(text).unwrap_err().to_string(), error, "{text}");
     }
@@ -668,8 +671,7 @@ fn a_settlement_says_an_amount_in_place_of_a_cost() {
         ("SETTLE a 7 FIXED 9 1m FORCE SLIDING 9 1m", "FORCE"),
         ("SETTLE a 7 TOKENBUCKET 9 9 1m MAXWAIT 1s", "MAXWAIT"),
     ] {
-        let expected =
-            format!("ERR syntax error, unexpected '{word}', since SETTLE says what the call turned out to cost");
+        let expected = format!("ERR syntax error, unexpected '{word}', since SETTLE sets the cost");
         assert_eq!(several(text).unwrap_err().to_string(), expected, "{text}");
     }
     for (text, word) in [
@@ -691,7 +693,7 @@ fn a_look_settles_nothing_and_has_no_use_for_an_id() {
     let Ok(Asked::Several(call)) = peek("ONCE a 1m FIXED 9 1m SLIDING 9 1m") else { unreachable!() };
     assert_eq!(call.counts, Counts::Every);
     for text in ["SETTLE a 1 FIXED 9 1m", "FIXED 9 1m SETTLE a 1", "SETTLE a 1 FIXED 9 1m SLIDING 9 1m"] {
-        let refused = "ERR syntax error, unexpected 'SETTLE', since a look settles nothing";
+        let refused = "ERR syntax error, unexpected 'SETTLE', since a peek cannot settle a charge";
         assert_eq!(peek(text).unwrap_err().to_string(), refused, "{text}");
     }
     // It is read all the same.
@@ -726,11 +728,14 @@ fn a_ban_stands_last() {
     }
     let strikes = "ERR strikes must be a whole number from 1 to 4294967295, such as 10, not";
     for (text, error) in [
-        ("BAN 1 1s 1s", "ERR syntax error, unexpected 'BAN', which stands behind the last spec"),
-        ("COST 1 ban 1 1s 1s", "ERR syntax error, unexpected 'ban', which stands behind the last spec"),
-        ("FIXED 9 1m BAN 1 1s 1s SLIDING 9 1m", "ERR syntax error, unexpected 'SLIDING', since BAN stands last"),
-        ("FIXED 9 1m BAN 1 1s 1s COST 1", "ERR syntax error, unexpected 'COST', since BAN stands last"),
-        ("FIXED 9 1m BAN 1 1s 1s BAN 1 1s 1s", "ERR syntax error, unexpected 'BAN', since BAN stands last"),
+        ("BAN 1 1s 1s", "ERR syntax error, unexpected 'BAN', which must come after the last spec"),
+        ("COST 1 ban 1 1s 1s", "ERR syntax error, unexpected 'ban', which must come after the last spec"),
+        (
+            "FIXED 9 1m BAN 1 1s 1s SLIDING 9 1m",
+            "ERR syntax error, unexpected 'SLIDING', since nothing can come after BAN",
+        ),
+        ("FIXED 9 1m BAN 1 1s 1s COST 1", "ERR syntax error, unexpected 'COST', since nothing can come after BAN"),
+        ("FIXED 9 1m BAN 1 1s 1s BAN 1 1s 1s", "ERR syntax error, unexpected 'BAN', since nothing can come after BAN"),
         ("FIXED 9 1m BAN 1 1s", "ERR block is missing: BAN strikes window block"),
         ("FIXED 9 1m BAN", "ERR strikes is missing: BAN strikes window block"),
         ("FIXED 9 1m BAN 0 1s 1s", &format!("{strikes} '0'")),
@@ -868,9 +873,9 @@ fn how_long_to_block_is_refused_whatever_it_says() {
             "9 1m me BLOCK 4000d",
             "ERR block must be 0 (no end) or a duration from 1us to 3650d, such as 5s, not '4000d'",
         ),
-        ("9 1m me BLOCK 5s BLOCK 5s", "ERR syntax error, unexpected 'BLOCK', which is there already"),
-        ("9 1m me BLOCK 0 NX block 0", "ERR syntax error, unexpected 'block', which is there already"),
-        ("9 1m me BLOCK 5s NX COST 2 NX", "ERR syntax error, unexpected 'NX', which is there already"),
+        ("9 1m me BLOCK 5s BLOCK 5s", "ERR syntax error, unexpected 'BLOCK', which is given twice"),
+        ("9 1m me BLOCK 0 NX block 0", "ERR syntax error, unexpected 'block', which is given twice"),
+        ("9 1m me BLOCK 5s NX COST 2 NX", "ERR syntax error, unexpected 'NX', which is given twice"),
         ("9 1m me BLOCK 5s COST 0", "ERR cost must be a number above 0, up to 1000000000000, such as 1, not '0'"),
     ] {
         assert_eq!(acquire(text).unwrap_err(), error, "{text}");
@@ -1022,7 +1027,7 @@ fn an_amount_is_kept_where_the_cost_of_the_call_goes_and_a_share_everywhere() {
 
 #[test]
 fn what_is_forced_settled_or_given_back_keeps_nothing() {
-    let refused = "ERR syntax error, unexpected 'KEEP', since FORCE, SETTLE and a negative cost keep nothing";
+    let refused = "ERR syntax error, unexpected 'KEEP', which cannot be combined with FORCE, SETTLE or a negative cost";
     for text in [
         "FIXED 10 1m KEEP 1 FORCE",
         "FIXED 10 1m FORCE KEEP 0",
@@ -1220,15 +1225,15 @@ fn options_before_the_first_spec_are_for_all_keys() {
     // Two keys may have limits that one could not tell apart.
     assert!(read("2 a b CONCURRENCY 9 1m me AS x CONCURRENCY 9 1m me AS x").is_ok());
     for (text, error) in [
-        ("1 a UPTO FIXED 9 1m", "unexpected 'UPTO', since several limits grant all or nothing"),
-        ("1 a COST 2 upto FIXED 9 1m", "unexpected 'UPTO', since several limits grant all or nothing"),
+        ("1 a UPTO FIXED 9 1m", "unexpected 'UPTO', since RL.MTAKE and RL.MPEEK take all or nothing"),
+        ("1 a COST 2 upto FIXED 9 1m", "unexpected 'UPTO', since RL.MTAKE and RL.MPEEK take all or nothing"),
         (
             "1 a EACH FIXED 9 1m",
             "unexpected 'EACH', where an option, POLICY or an algorithm is needed: COST, FORCE, MAXWAIT,",
         ),
-        ("1 a FIXED 9 1m ONCE a 1m", "unexpected 'ONCE', which is for all specs and stands before the first"),
-        ("1 a FIXED 9 1m SETTLE a 1", "unexpected 'SETTLE', which is for all specs and stands before the first"),
-        ("1 a FIXED 9 1m BAN 1 1s 1s", "unexpected 'BAN' behind the last spec"),
+        ("1 a FIXED 9 1m ONCE a 1m", "unexpected 'ONCE', which is for all specs and must come before the first"),
+        ("1 a FIXED 9 1m SETTLE a 1", "unexpected 'SETTLE', which is for all specs and must come before the first"),
+        ("1 a FIXED 9 1m BAN 1 1s 1s", "unexpected 'BAN' after the last spec"),
         (
             "2 a b FIXED 9 1m BAN 1 1s 1s FIXED 9 1m",
             "unexpected 'BAN', where an option of the spec before, POLICY or an alg",
@@ -1244,7 +1249,7 @@ fn options_before_the_first_spec_are_for_all_keys() {
     // A look.
     let peek = |text: &str| CallOnKeys::peek(&mut Args::new(leaked(text)));
     assert_eq!(peek("1 a ONCE a 1m FIXED 9 1m").unwrap().counts, Counts::Every);
-    let refused = "ERR syntax error, unexpected 'SETTLE', since a look settles nothing";
+    let refused = "ERR syntax error, unexpected 'SETTLE', since a peek cannot settle a charge";
     assert_eq!(peek("1 a SETTLE a 1 FIXED 9 1m").unwrap_err().to_string(), refused);
 }
 
@@ -1735,8 +1740,8 @@ fn of_several_each_is_read_like_one() {
             "ERR syntax error, unexpected 'c', where an option, POLICY or an algorithm is needed",
         ),
         ("2 a b FIXED 5 60 MAXWAIT 1s FIXED 5 60", "ERR syntax error, unexpected 'MAXWAIT', where an option of"),
-        ("2 a b FIXED 5 60 FIXED 5 60 UPTO", "ERR syntax error, unexpected 'UPTO', since several"),
-        ("2 a b FIXED 5 60 FIXED 5 60 extra", "ERR syntax error, unexpected 'extra' behind the last spec"),
+        ("2 a b FIXED 5 60 FIXED 5 60 UPTO", "ERR syntax error, unexpected 'UPTO', since RL.MTAKE and RL.MPEEK take"),
+        ("2 a b FIXED 5 60 FIXED 5 60 extra", "ERR syntax error, unexpected 'extra' after the last spec"),
         ("2 a b FIXED 5 60 NOSUCH 5 60", "ERR syntax error, unexpected 'NOSUCH'"),
         ("2 a b FIXED 5 60 COST FIXED 5 60", "ERR cost must be"),
         ("2 a b FIXED 5 60 FIXED 5 0", "ERR window must be"),

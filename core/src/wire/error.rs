@@ -279,7 +279,7 @@ impl fmt::Display for Error {
                 let [one, other] = &**limits;
                 write!(
                     f,
-                    "ERR specs must be of different windows if of one kind, or told apart by names, such as \
+                    "ERR specs of one kind must have different windows or different names, such as \
                      FIXED 10 1m AS burst, not {one} and {other}"
                 )
             }
@@ -303,22 +303,26 @@ impl fmt::Display for Error {
             }
             Error::NoPolicy(names) => write!(f, "NOPOLICY no policy {names}"),
             Error::NoHolder => f.write_str(
-                "ERR the policy has a CONCURRENCY limit, whose holder is the call's id: the call needs ONCE id ttl",
+                "ERR the policy has a CONCURRENCY limit: the call needs ONCE id ttl, and the id is the holder",
             ),
-            Error::MoreToTell(why) => write!(f, "ERR RL.DELAY tells only when to go, and {why} more: use RL.LIMIT"),
+            Error::MoreToTell(why) => {
+                write!(f, "ERR RL.DELAY replies one integer, which is not enough for {why}: use RL.LIMIT")
+            }
             Error::PoliciesOff => f.write_str(
                 "ERR this server keeps policies only if the module is loaded with 'policies yes' (Redis 7.2 and \
                  later and Valkey need no setting)",
             ),
             Error::UnreadablePolicy => f.write_str("ERR the policy was set by a later version of module ratelimit"),
             Error::OtherVersion { name, stands, named } => {
-                write!(f, "ERR policy {name} stands at version {stands}, not {named}")
+                write!(f, "ERR policy {name} has version {stands}, not {named}")
             }
             Error::TooManyPolicies { most } => {
                 write!(f, "ERR there are {most} policies, as many as ratelimit.max-policies allows")
             }
-            Error::NoLaterStamp => f.write_str("ERR there is no time stamp later than the last one seen"),
-            Error::StampAhead => f.write_str("ERR the policy is stamped more than a day ahead of this server's clock"),
+            Error::NoLaterStamp => f.write_str("ERR the policy already has the highest possible version"),
+            Error::StampAhead => {
+                f.write_str("ERR the version of the policy is more than a day ahead of this server's clock")
+            }
             Error::InvalidEffect => f.write_str("ERR invalid effect"),
             Error::Internal => f.write_str("ERR internal error in module ratelimit"),
         }

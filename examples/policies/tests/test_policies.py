@@ -112,7 +112,7 @@ def test_what_somebody_else_has_changed_in_between_is_not_overwritten(
         still = [change.name for change in changes(wanted, read_server(client), prune=True)]
     assert failed.keys() == {b"changed", b"other"}
     stands = theirs["changed"]
-    assert failed[b"changed"] == f"policy 'changed' stands at version {stands}, not {read}"
+    assert failed[b"changed"] == f"policy 'changed' has version {stands}, not {read}"
     assert "somebody else has changed it" in failed[b"other"]
     # One that somebody has added is no error of the server's, so it is found afterwards.
     assert still == [b"changed", b"new", b"other"]

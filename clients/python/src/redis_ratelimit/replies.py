@@ -102,7 +102,7 @@ _TABLE = (
         Kind.OPERATOR,
         "update the module of this server",
     ),
-    _Row("ERR there is no time stamp later", Kind.OPERATOR),
+    _Row("ERR the policy already has the highest", Kind.OPERATOR),
     _Row(
         "OOM ",
         Kind.FULL,

@@ -54,8 +54,8 @@ fn a_wrong_word_is_refused() {
     assert_eq!(asked(&["COUNT"]), Err("ERR count is missing: COUNT count".to_owned()));
     for (words, told) in [
         (&["x"][..], "'x', where COUNT, SINCE or RESET is needed"),
-        (&["RESET", "RESET"], "'RESET', which is there already"),
-        (&["COUNT", "1", "COUNT", "1"], "'COUNT', which is there already"),
+        (&["RESET", "RESET"], "'RESET', which is given twice"),
+        (&["COUNT", "1", "COUNT", "1"], "'COUNT', which is given twice"),
         (&["COUNT", "1", "RESET", "10"], "'10', where COUNT, SINCE or RESET is needed"),
         (&["RESTE"], "'RESTE', where COUNT, SINCE or RESET is needed; did you mean RESET?"),
     ] {

@@ -133,11 +133,13 @@ fn a_policy_is_refused_with_the_word_or_the_argument() {
         ("EACH FIXED 5 1m", format!("ERR syntax error, unexpected 'EACH', {first}")),
         (
             "POLICY gold",
-            "ERR syntax error, unexpected 'POLICY', which stands alone for its key, and in no policy".to_owned(),
+            "ERR syntax error, unexpected 'POLICY', which must be the only spec of its key and cannot be in a policy"
+                .to_owned(),
         ),
         (
             "FIXED 5 1m POLICY gold",
-            "ERR syntax error, unexpected 'POLICY', which stands alone for its key, and in no policy".to_owned(),
+            "ERR syntax error, unexpected 'POLICY', which must be the only spec of its key and cannot be in a policy"
+                .to_owned(),
         ),
         // What comes with the call.
         ("TOKENBUCKET 5 5 1m MAXWAIT 1s", format!("ERR syntax error, unexpected 'MAXWAIT', {plain}")),
@@ -150,8 +152,8 @@ fn a_policy_is_refused_with_the_word_or_the_argument() {
         ("SLIDING 5 1m ALIGNED", format!("ERR syntax error, unexpected 'ALIGNED', {of_sliding}")),
         ("CONCURRENCY 5 1m worker-7", format!("ERR syntax error, unexpected 'worker-7', {plain}")),
         ("CONCURRENCY 5 1m NX", format!("ERR syntax error, unexpected 'NX', {plain}")),
-        ("FIXED 5 1m SHADOW SHADOW", "ERR syntax error, unexpected 'SHADOW', which is there already".to_owned()),
-        ("FIXED 5 1m COST 1 COST 2", "ERR syntax error, unexpected 'COST', which is there already".to_owned()),
+        ("FIXED 5 1m SHADOW SHADOW", "ERR syntax error, unexpected 'SHADOW', which is given twice".to_owned()),
+        ("FIXED 5 1m COST 1 COST 2", "ERR syntax error, unexpected 'COST', which is given twice".to_owned()),
         (
             "FIXED 5 1m COST -1",
             "ERR cost must be a number from 0 to 1000000000000 in a policy, such as 1, not '-1'".to_owned(),
@@ -172,7 +174,7 @@ fn a_policy_is_refused_with_the_word_or_the_argument() {
         ),
         (
             "FIXED 5 1m FIXED 6 1m",
-            "ERR specs must be of different windows if of one kind, or told apart by names, such as \
+            "ERR specs of one kind must have different windows or different names, such as \
              FIXED 10 1m AS burst, not FIXED 5 1m and FIXED 6 1m"
                 .to_owned(),
         ),
@@ -183,7 +185,7 @@ fn a_policy_is_refused_with_the_word_or_the_argument() {
         ),
         (
             "CONCURRENCY 5 1m AS a CONCURRENCY 6 1m AS b",
-            "ERR syntax error, unexpected 'CONCURRENCY', since a key has one at most".to_owned(),
+            "ERR syntax error, unexpected 'CONCURRENCY', since a key can have only one".to_owned(),
         ),
         (
             &format!("{eight}FIXED 1 9s"),
@@ -195,12 +197,18 @@ fn a_policy_is_refused_with_the_word_or_the_argument() {
         ),
         ("FIXED 5 1m BAN 3 0 1h", "ERR window must be a duration from 1us to 3650d, such as 60s, not '0'".to_owned()),
         ("FIXED 5 1m BAN 3 1m", "ERR block is missing: BAN strikes window block".to_owned()),
-        ("FIXED 5 1m BAN 3 1m 1h SHADOW", "ERR syntax error, unexpected 'SHADOW', since BAN stands last".to_owned()),
-        ("FIXED 5 1m BAN 3 1m 1h FIXED 6 1h", "ERR syntax error, unexpected 'FIXED', since BAN stands last".to_owned()),
+        (
+            "FIXED 5 1m BAN 3 1m 1h SHADOW",
+            "ERR syntax error, unexpected 'SHADOW', since nothing can come after BAN".to_owned(),
+        ),
+        (
+            "FIXED 5 1m BAN 3 1m 1h FIXED 6 1h",
+            "ERR syntax error, unexpected 'FIXED', since nothing can come after BAN".to_owned(),
+        ),
         ("FIXED 5", "ERR window is missing: FIXED limit window".to_owned()),
         ("CONCURRENCY 5", "ERR ttl is missing: CONCURRENCY limit ttl".to_owned()),
         ("FIXED 5 1m AS", "ERR name is missing: AS name".to_owned()),
-        ("FIXED 5 1m OFFSET +01:00", "ERR syntax error, unexpected 'OFFSET', since it goes with ALIGNED".to_owned()),
+        ("FIXED 5 1m OFFSET +01:00", "ERR syntax error, unexpected 'OFFSET', which needs ALIGNED before it".to_owned()),
     ] {
         assert_eq!(read(text).map(|policy| policy.to_string()).unwrap_err().to_string(), error, "{text}");
     }
@@ -421,15 +429,13 @@ fn a_call_by_policy_is_refused_with_the_word_or_the_argument() {
         ("OR pro OR", "ERR name is missing: POLICY name [OR name ...]".to_owned()),
         ("OR ", "ERR name must be a name of 1 to 256 bytes, such as plan:pro, not ''".to_owned()),
         ("COST x", "ERR cost must be a number such as 1, not 'x'".to_owned()),
-        ("COST 1 COST 2", "ERR syntax error, unexpected 'COST', which is there already".to_owned()),
-        ("UPTO FORCE", "ERR syntax error, unexpected 'FORCE', since UPTO is there already".to_owned()),
-        (
-            "SETTLE a 1 COST 2",
-            "ERR syntax error, unexpected 'COST', since SETTLE says what the call turned out to cost".to_owned(),
-        ),
+        ("COST 1 COST 2", "ERR syntax error, unexpected 'COST', which is given twice".to_owned()),
+        ("UPTO FORCE", "ERR syntax error, unexpected 'FORCE', which cannot be combined with UPTO".to_owned()),
+        ("SETTLE a 1 COST 2", "ERR syntax error, unexpected 'COST', since SETTLE sets the cost".to_owned()),
         (
             "KEEP 5 FORCE",
-            "ERR syntax error, unexpected 'KEEP', since FORCE, SETTLE and a negative cost keep nothing".to_owned(),
+            "ERR syntax error, unexpected 'KEEP', which cannot be combined with FORCE, SETTLE or a negative cost"
+                .to_owned(),
         ),
         (
             "ONCE a 1m COST -1",
@@ -531,7 +537,7 @@ fn the_holder_of_a_lease_is_the_id_of_its_call() {
     let refused: Result<(String, Ask, Ask), Error> = holder("COST 7");
     assert_eq!(
         refused.unwrap_err().to_string(),
-        "ERR the policy has a CONCURRENCY limit, whose holder is the call's id: the call needs ONCE id ttl"
+        "ERR the policy has a CONCURRENCY limit: the call needs ONCE id ttl, and the id is the holder"
     );
     // A look needs none.
     let peeked = Asked::peek(&mut Args::new(words("POLICY gold"))).unwrap();
@@ -543,7 +549,8 @@ fn the_holder_of_a_lease_is_the_id_of_its_call() {
 fn what_has_more_to_tell_than_when_to_go_is_refused() {
     let refused =
         |text: &str, policy: &Policy| by(text).unwrap().refuse_more_to_tell(policy).map_err(|e| e.to_string());
-    let error = |why: &str| Err(format!("ERR RL.DELAY tells only when to go, and {why} more: use RL.LIMIT"));
+    let error =
+        |why: &str| Err(format!("ERR RL.DELAY replies one integer, which is not enough for {why}: use RL.LIMIT"));
     let (bucket, queue) = (policy("TOKENBUCKET 5 5 1m FIXED 5 1m"), policy("FIXED 5 1m LEAKYBUCKET 5 5 1m"));
     for text in ["", "COST 5", "FORCE", "KEEP 3", "ONCE a 1m", "SETTLE a 1", "OR pro COST -1"] {
         assert_eq!(refused(text, &bucket), Ok(()), "{text}");
@@ -587,13 +594,22 @@ fn policy_stands_for_the_specs_of_a_key() {
 #[test]
 fn policy_stands_alone_for_its_key() {
     for (text, error) in [
-        ("POLICY gold FIXED 5 1m", "ERR syntax error, unexpected 'FIXED', since POLICY stands alone for its key"),
-        ("POLICY gold POLICY pro", "ERR syntax error, unexpected 'POLICY', since POLICY stands alone for its key"),
-        ("POLICY gold BAN 3 1m 1h", "ERR syntax error, unexpected 'BAN', since POLICY stands alone for its key"),
-        ("POLICY gold AS a", "ERR syntax error, unexpected 'AS', since POLICY stands alone for its key"),
+        (
+            "POLICY gold FIXED 5 1m",
+            "ERR syntax error, unexpected 'FIXED', since POLICY must be the only spec of its key",
+        ),
+        (
+            "POLICY gold POLICY pro",
+            "ERR syntax error, unexpected 'POLICY', since POLICY must be the only spec of its key",
+        ),
+        (
+            "POLICY gold BAN 3 1m 1h",
+            "ERR syntax error, unexpected 'BAN', since POLICY must be the only spec of its key",
+        ),
+        ("POLICY gold AS a", "ERR syntax error, unexpected 'AS', since POLICY must be the only spec of its key"),
         (
             "FIXED 5 1m POLICY gold",
-            "ERR syntax error, unexpected 'POLICY', which stands alone for its key, and in no policy",
+            "ERR syntax error, unexpected 'POLICY', which must be the only spec of its key and cannot be in a policy",
         ),
         ("POLICY", "ERR name is missing: POLICY name [OR name ...]"),
         ("POLICY gold OR", "ERR name is missing: POLICY name [OR name ...]"),
@@ -607,7 +623,7 @@ fn policy_stands_alone_for_its_key() {
     let Asked::Policy(by) = peeked else { unreachable!() };
     assert_eq!(
         by.asked(&policy("FIXED 5 1m")).unwrap_err().to_string(),
-        "ERR syntax error, unexpected 'SETTLE', since a look settles nothing"
+        "ERR syntax error, unexpected 'SETTLE', since a peek cannot settle a charge"
     );
     // What does not repeat for a look, it ignores.
     let Asked::Policy(by) = Asked::peek(&mut Args::new(words("POLICY gold ONCE a 1m"))).unwrap() else {
@@ -646,15 +662,15 @@ fn each_of_several_keys_may_have_a_policy() {
         ),
         (
             "1 a POLICY gold FIXED 5 1m",
-            "ERR syntax error, unexpected 'FIXED' behind the last spec; numkeys must be the number of keys and of specs",
+            "ERR syntax error, unexpected 'FIXED' after the last spec; numkeys must be the number of keys and of specs",
         ),
         (
             "1 a POLICY gold ONCE b 1m",
-            "ERR syntax error, unexpected 'ONCE', which is for all specs and stands before the first",
+            "ERR syntax error, unexpected 'ONCE', which is for all specs and must come before the first",
         ),
         (
             "1 a POLICY gold SETTLE b 1",
-            "ERR syntax error, unexpected 'SETTLE', which is for all specs and stands before the first",
+            "ERR syntax error, unexpected 'SETTLE', which is for all specs and must come before the first",
         ),
         ("1 a POLICY", "ERR name is missing: POLICY name [OR name ...]"),
         ("1 a POLICY ", "ERR name must be a name of 1 to 256 bytes, such as plan:pro, not ''"),

@@ -36,8 +36,8 @@ fn refuses_what_makes_no_window() {
         "ERR window must be a duration from 1us to 3650d, or with ALIGNED 1w, 1mo, 3mo or 1y, such as 60s, not";
     const OFFSET: &str = "ERR offset must be a distance from UTC from -14:00 to +14:00, such as +09:00, not";
     const ANCHOR: &str = "ERR anchor must be a day of the month from 1 to 31, such as 15, not";
-    const OFFSET_ALONE: &str = "ERR syntax error, unexpected 'OFFSET', since it goes with ALIGNED";
-    const ANCHOR_ALONE: &str = "ERR syntax error, unexpected 'ANCHOR', since it goes with ALIGNED";
+    const OFFSET_ALONE: &str = "ERR syntax error, unexpected 'OFFSET', which needs ALIGNED before it";
+    const ANCHOR_ALONE: &str = "ERR syntax error, unexpected 'ANCHOR', which needs ALIGNED before it";
     const NO_DAY: &str =
         "ERR syntax error, unexpected 'ANCHOR', since only windows of 1mo and 3mo begin on a day of the month";
     for (text, error) in [
@@ -66,9 +66,9 @@ fn refuses_what_makes_no_window() {
         ("FIXED 1 1mo ALIGNED ANCHOR", "ERR anchor is missing: ALIGNED ANCHOR day"),
         (
             "FIXED 1 1d ALIGNED OFFSET +09:00 OFFSET +09:00",
-            "ERR syntax error, unexpected 'OFFSET', which is there already",
+            "ERR syntax error, unexpected 'OFFSET', which is given twice",
         ),
-        ("FIXED 1 1mo ALIGNED ANCHOR 15 anchor 16", "ERR syntax error, unexpected 'anchor', which is there already"),
+        ("FIXED 1 1mo ALIGNED ANCHOR 15 anchor 16", "ERR syntax error, unexpected 'anchor', which is given twice"),
         ("SLIDING 1 1mo STRICT", "ERR window must be a duration such as 60s, not '1mo' (units: us ms s m h d)"),
     ] {
         assert_eq!(read(text).unwrap_err(), error, "{text}");
@@ -83,7 +83,10 @@ fn windows_of_one_length_and_different_words_are_different_limits() {
     };
     for other in ["1d", "1d ALIGNED", "1d ALIGNED OFFSET -09:00", "1mo ALIGNED OFFSET +09:00", "1w ALIGNED"] {
         assert_eq!(several(&format!("FIXED 1 1d ALIGNED OFFSET +09:00 FIXED 1 {other}")), Ok(()), "{other}");
-        assert!(several(&format!("FIXED 1 {other} FIXED 2 {other}")).unwrap_err().contains("specs must be"), "{other}");
+        assert!(
+            several(&format!("FIXED 1 {other} FIXED 2 {other}")).unwrap_err().contains("specs of one kind must"),
+            "{other}"
+        );
     }
 }
 

@@ -10,9 +10,9 @@ use std::fmt;
 pub enum Reason {
     /// Nothing more can follow.
     AtEnd,
-    /// The option is there already.
+    /// The option is given twice.
     Again,
-    /// An option is there already that excludes it.
+    /// An option that excludes it was given before.
     Beside(&'static str),
     /// Something else is needed there.
     Needed(Needed),
@@ -206,33 +206,33 @@ impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Reason::AtEnd => Ok(()),
-            Reason::Again => f.write_str(", which is there already"),
-            Reason::Beside(word) => write!(f, ", since {word} is there already"),
+            Reason::Again => f.write_str(", which is given twice"),
+            Reason::Beside(word) => write!(f, ", which cannot be combined with {word}"),
             Reason::Needed(needed) => needed.fmt(f),
             Reason::OnlyAcquireBlocks => f.write_str(", which only RL.ACQUIRE has"),
-            Reason::NotAligned => f.write_str(", since it goes with ALIGNED"),
+            Reason::NotAligned => f.write_str(", which needs ALIGNED before it"),
             Reason::NoDayOfMonth => f.write_str(", since only windows of 1mo and 3mo begin on a day of the month"),
-            Reason::SettleSaysTheCost => f.write_str(", since SETTLE says what the call turned out to cost"),
+            Reason::SettleSaysTheCost => f.write_str(", since SETTLE sets the cost"),
             Reason::HasId => f.write_str(", since the call has an id already"),
-            Reason::LookSettlesNothing => f.write_str(", since a look settles nothing"),
-            Reason::KeepsNothing => f.write_str(", since FORCE, SETTLE and a negative cost keep nothing"),
-            Reason::UpToAmongSeveral => f.write_str(", since several limits grant all or nothing"),
-            Reason::ForAllSpecs => f.write_str(", which is for all specs and stands before the first"),
-            Reason::BanBehindSpecs => f.write_str(", which stands behind the last spec"),
-            Reason::BanStandsLast => f.write_str(", since BAN stands last"),
-            Reason::PolicyAlone => f.write_str(", which stands alone for its key, and in no policy"),
-            Reason::PolicyStandsAlone => f.write_str(", since POLICY stands alone for its key"),
-            Reason::OneOfLeases => f.write_str(", since a key has one at most"),
+            Reason::LookSettlesNothing => f.write_str(", since a peek cannot settle a charge"),
+            Reason::KeepsNothing => f.write_str(", which cannot be combined with FORCE, SETTLE or a negative cost"),
+            Reason::UpToAmongSeveral => f.write_str(", since RL.MTAKE and RL.MPEEK take all or nothing"),
+            Reason::ForAllSpecs => f.write_str(", which is for all specs and must come before the first"),
+            Reason::BanBehindSpecs => f.write_str(", which must come after the last spec"),
+            Reason::BanStandsLast => f.write_str(", since nothing can come after BAN"),
+            Reason::PolicyAlone => f.write_str(", which must be the only spec of its key and cannot be in a policy"),
+            Reason::PolicyStandsAlone => f.write_str(", since POLICY must be the only spec of its key"),
+            Reason::OneOfLeases => f.write_str(", since a key can have only one"),
             Reason::TooManySpecs { most, of_policy } => {
                 write!(f, ", since a {} has {most} specs at most", if *of_policy { "policy" } else { "call" })
             }
             Reason::BehindLastSpec => {
-                f.write_str(" behind the last spec; numkeys must be the number of keys and of specs")
+                f.write_str(" after the last spec; numkeys must be the number of keys and of specs")
             }
             Reason::ForIsMissing => {
-                f.write_str(", where FOR is missing before it: RL.POLICYSCALE name factor [FOR duration]")
+                f.write_str(", before which FOR is missing: RL.POLICYSCALE name factor [FOR duration]")
             }
-            Reason::OnlyFor => f.write_str(", where FOR is all that can be"),
+            Reason::OnlyFor => f.write_str(", where only FOR duration can follow"),
         }
     }
 }

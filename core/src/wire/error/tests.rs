@@ -44,7 +44,7 @@ fn every_refusal_has_its_text_on_the_wire() {
         ),
         (
             Error::SameWindow(Box::new(["FIXED 5 1m", "FIXED 9 1m"].map(str::to_owned))),
-            "ERR specs must be of different windows if of one kind, or told apart by names, such as \
+            "ERR specs of one kind must have different windows or different names, such as \
              FIXED 10 1m AS burst, not FIXED 5 1m and FIXED 9 1m",
         ),
         (
@@ -64,17 +64,17 @@ fn every_refusal_has_its_text_on_the_wire() {
         (Error::no_policy([&b"user:1"[..], b"a'\n"].into_iter()), r"NOPOLICY no policy 'user:1' or 'a\'\n'"),
         (
             Error::NoHolder,
-            "ERR the policy has a CONCURRENCY limit, whose holder is the call's id: the call needs ONCE id ttl",
+            "ERR the policy has a CONCURRENCY limit: the call needs ONCE id ttl, and the id is the holder",
         ),
-        (Error::MoreToTell("EACH"), "ERR RL.DELAY tells only when to go, and EACH more: use RL.LIMIT"),
+        (Error::MoreToTell("EACH"), "ERR RL.DELAY replies one integer, which is not enough for EACH: use RL.LIMIT"),
         (Error::UnreadablePolicy, "ERR the policy was set by a later version of module ratelimit"),
-        (Error::other_version(b"gold", 3, 2), "ERR policy 'gold' stands at version 3, not 2"),
+        (Error::other_version(b"gold", 3, 2), "ERR policy 'gold' has version 3, not 2"),
         (
             Error::TooManyPolicies { most: 4096 },
             "ERR there are 4096 policies, as many as ratelimit.max-policies allows",
         ),
-        (Error::NoLaterStamp, "ERR there is no time stamp later than the last one seen"),
-        (Error::StampAhead, "ERR the policy is stamped more than a day ahead of this server's clock"),
+        (Error::NoLaterStamp, "ERR the policy already has the highest possible version"),
+        (Error::StampAhead, "ERR the version of the policy is more than a day ahead of this server's clock"),
         (Error::InvalidEffect, "ERR invalid effect"),
         (Error::Internal, "ERR internal error in module ratelimit"),
     ] {
