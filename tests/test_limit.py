@@ -122,7 +122,7 @@ def test_a_delay_that_would_have_more_to_tell_is_refused(
     specs: str, words: str, why: str, redis: Redis
 ) -> None:
     define(redis, specs)
-    with pytest.raises(ResponseError, match=rf"and {why} more: use RL\.LIMIT$"):
+    with pytest.raises(ResponseError, match=rf"not enough for {why}: use RL\.LIMIT$"):
         redis.execute_command("RL.DELAY", "k", *words.split())
     assert not redis.exists("k")
 
@@ -226,7 +226,7 @@ def test_the_gateway_is_two_calls_each_safe_to_resend(redis: Redis, clock: Clock
 
 def test_a_lease_needs_an_id_and_a_look_does_not(redis: Redis) -> None:
     define(redis, "CONCURRENCY 2 30s")
-    with pytest.raises(ResponseError, match=r"the call needs ONCE id ttl$"):
+    with pytest.raises(ResponseError, match=r"the call needs ONCE id ttl, and the id is the holder$"):
         limit(redis, "gold")
     assert redis.execute_command("RL.PEEK", "k", "POLICY", "gold")[:3] == [1, 2, 2]
     assert limit(redis, "gold COST 0")[:3] == [1, 2, 2]
