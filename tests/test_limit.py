@@ -226,7 +226,9 @@ def test_the_gateway_is_two_calls_each_safe_to_resend(redis: Redis, clock: Clock
 
 def test_a_lease_needs_an_id_and_a_look_does_not(redis: Redis) -> None:
     define(redis, "CONCURRENCY 2 30s")
-    with pytest.raises(ResponseError, match=r"the call needs ONCE id ttl, and the id is the holder$"):
+    with pytest.raises(
+        ResponseError, match=r"the call needs ONCE id ttl, and the id is the holder$"
+    ):
         limit(redis, "gold")
     assert redis.execute_command("RL.PEEK", "k", "POLICY", "gold")[:3] == [1, 2, 2]
     assert limit(redis, "gold COST 0")[:3] == [1, 2, 2]
