@@ -52,6 +52,24 @@ VALID = {
 }
 each_valid = pytest.mark.parametrize("effect", VALID.values(), ids=VALID.keys())
 
+# Of each plain kind, how it becomes one with parts: it is banned for a minute.
+PLAIN = {name: effect for name, effect in VALID.items() if not name.startswith("limits")}
+BAN = f"1 {START_US} 0 1 0 0 1 {START_US + 60_000_000} 0"
+CONVERSIONS = {
+    name: f"{effect.split()[0]} convert 1 {EXPIRY_MS + 1} {EXPIRY_MS} {BAN}"
+    for name, effect in PLAIN.items()
+}
+# Or it is charged, by a name.
+CHARGED = (
+    f"rl-bucket convert 1 {EXPIRY_MS + 1} {EXPIRY_MS} 1 {START_US} 0 1 0 1"
+    f" 0 0 1 2 4:part {START_US + 60_000_000} 1 1 2000000 {START_US} 0 0"
+)
+each_conversion = pytest.mark.parametrize(
+    ("held", "conversion"),
+    [*((PLAIN[name], effect) for name, effect in CONVERSIONS.items()), (PLAIN["bucket"], CHARGED)],
+    ids=[*CONVERSIONS, "charged"],
+)
+
 
 @pytest.fixture
 def offset(pair: Pair) -> Callable[[], int]:
@@ -109,6 +127,66 @@ def test_a_valid_effect_makes_a_key_that_works(
     assert primary.execute_command(*limiter.peek("k"))[0] == 1
     assert primary.execute_command(*limiter.take("k"))[0] == 1
     primary.restore("copy", 0, held.dump)
+
+
+@each_conversion
+def test_a_conversion_makes_one_with_parts_of_what_is_there(
+    held: str, conversion: str, primary: Redis, pair: Pair
+) -> None:
+    apply(primary, "k", held)
+    apply(primary, "k", conversion)
+    made = state(primary)[b"k"]
+    assert (made.type, made.expires_at) == (b"rl-limits", EXPIRY_MS + 1)
+    info = primary.execute_command("RL.INFO", "k")
+    (part,) = info[info.index(b"parts") + 1]
+    assert part[:2] == [b"kind", held.split(maxsplit=1)[0].encode()]
+    check_valid(primary, "k")
+    pair.replica.wait_for_sync()
+    assert state(pair.replica.client()) == state(primary)
+    # It is converted once.
+    check_refused(primary, "k", conversion, match="^WRONGTYPE")
+
+
+@each_conversion
+def test_a_conversion_of_anything_else_is_an_error(
+    held: str, conversion: str, primary: Redis, offset: Callable[[], int]
+) -> None:
+    kind = held.split(maxsplit=1)[0]
+    for other in VALID.values():
+        apply(primary, other.split(" ", maxsplit=1)[0], other)
+    primary.set("string", "x")
+    before = state(primary), offset()
+    for key in {"missing", *(key.decode() for key in before[0])} - {kind}:
+        told = "^invalid effect$" if key == "missing" else "^WRONGTYPE"
+        check_refused(primary, key, conversion, match=told)
+        check_refused(primary, "good", VALID["bucket"], key, conversion, match=told)
+        assert (state(primary), offset()) == before
+
+
+@each_conversion
+def test_a_malformed_conversion_is_an_error_and_leaves_everything_be(
+    held: str, conversion: str, primary: Redis, offset: Callable[[], int]
+) -> None:
+    apply(primary, "k", held)
+    before = state(primary), offset()
+    malformed = {
+        "another version": changed(conversion, (2, 2)),
+        "no expiry": changed(conversion, (3, 0)),
+        "an expiry too late": changed(conversion, (3, LATEST_EXPIRY_MS + 1)),
+        "an expiry that no key had": changed(conversion, (4, LATEST_EXPIRY_MS + 1)),
+        "the whole": changed(conversion, (5, 0)),
+        "moved back once more": changed(conversion, (7, 1)),
+        "nothing that changes": " ".join([*conversion.split(" ")[:8], "0"]),
+        "an id that is not there": changed(conversion, (9, "2 2:id")),
+        "a field too many": f"{conversion} 0",
+    }
+    for why, effect in malformed.items():
+        check_refused(primary, "k", effect)
+        assert (state(primary), offset()) == before, why
+    # Down to the last field, whose front is a smaller number.
+    for length in range(len(conversion.rsplit(" ", 1)[0]) + 2):
+        check_refused(primary, "k", conversion[:length], match="^(invalid effect|WRONGTYPE.*)$")
+    assert (state(primary), offset()) == before
 
 
 @pytest.mark.parametrize("kind", sorted({effect.split()[0] for effect in VALID.values()}))
@@ -318,6 +396,33 @@ def test_a_mutated_effect_is_an_error_or_makes_a_valid_key(
         assert state(replica) == state(primary)
         tried, accepted = tried + len(effects), accepted + len(outcome.accepted)
     print(f"{effect}: {accepted} of {tried} mutated effects were accepted")
+    assert 0 < accepted < tried
+
+
+@pytest.mark.timeout(1200)
+@each_conversion
+def test_a_mutated_conversion_is_an_error_or_makes_a_valid_key(
+    held: str, conversion: str, pair: Pair, primary: Redis, offset: Callable[[], int]
+) -> None:
+    others = [word for valid in (*VALID.values(), conversion) for word in valid.split(" ")]
+    tried = accepted = 0
+    for chosen in batches(conversion, len(VALID)):
+        primary.flushall()
+        effects = {str(name): mutated(chosen, conversion, others) for name in range(BATCH)}
+        assert not send(primary, dict.fromkeys(effects, held.encode())).refused
+        apply(primary, "expected", held)
+        expected = state(primary)[b"expected"]
+        outcome = send(primary, effects)
+        primary.exists(*effects)
+        check_all_valid(primary, outcome.accepted)
+        before = state(primary), offset()
+        assert all(before[0][name.encode()] == expected for name in outcome.refused)
+        assert send(primary, {name: effects[name] for name in outcome.refused}).accepted == []
+        assert (state(primary), offset()) == before
+        pair.replica.wait_for_sync()
+        assert state(pair.replica.client()) == state(primary)
+        tried, accepted = tried + len(effects), accepted + len(outcome.accepted)
+    print(f"{conversion}: {accepted} of {tried} mutated effects were accepted")
     assert 0 < accepted < tried
 
 

@@ -346,7 +346,7 @@ def test_a_charge_propagates_exactly_one_effect(fresh_server: Callable[..., Serv
         assert [key.decode() for key in keys_and_effects[::2]] == keys
 
 
-def test_a_plain_key_that_becomes_one_with_parts_propagates_that_it_goes_and_what_it_is_now(
+def test_a_plain_key_that_becomes_one_with_parts_propagates_that_as_one_effect(
     fresh_server: Callable[..., Server],
 ) -> None:
     server = fresh_server(appendonly="yes", appendfsync="always")
@@ -361,11 +361,39 @@ def test_a_plain_key_that_becomes_one_with_parts_propagates_that_it_goes_and_wha
         before = len(written_commands(server))
         client.execute_command(*call.split())
         told = written_commands(server)[before:]
-        assert told[0] == (b"RL.EFFECT", b"k", b"rl-window del"), call
-        assert told[1][:2] == (b"RL.EFFECT", b"k"), call
-        assert told[1][2].split()[0] == b"rl-limits"
+        assert told[0][:2] == (b"RL.EFFECT", b"k"), call
+        assert told[0][2].startswith(b"rl-window convert "), call
+        assert len(told[0]) == 3
         # And the other key of RL.MTAKE.
-        assert [words[1] for words in told[2:]] == ([b"new"] if "new" in call else [])
+        assert [words[1] for words in told[1:]] == ([b"new"] if "new" in call else [])
+
+
+@pytest.mark.parametrize("fill", ["RL.ACQUIRE k 5000 1h", "RL.SLIDINGLOG k 5000 1h"])
+def test_what_a_large_key_propagates_as_it_is_converted_is_no_more_than_of_a_small_one(
+    fill: str, pair: Pair, clock: Clock
+) -> None:
+    primary, replica = pair.primary.client(), pair.replica.client()
+
+    def told(entries: int) -> int:
+        primary.flushall()
+        clock.reset()
+        pipeline = primary.pipeline(transaction=False)
+        for number in range(entries):
+            holder = [f"holder {number}"] if "ACQUIRE" in fill else []
+            pipeline.execute_command(*fill.split(), *holder)
+            clock.advance(1)
+        pipeline.execute()
+        clock.set(START_US + 10_000_000)
+        before = primary.info("replication")["master_repl_offset"]
+        primary.execute_command("RL.BAN", "k", "1m")
+        after = primary.info("replication")["master_repl_offset"]
+        assert primary.type("k") == b"rl-limits"
+        pair.replica.wait_for_sync()
+        assert state(replica) == state(primary)
+        assert digests(replica, state(primary)) == digests(primary, state(primary))
+        return after - before
+
+    assert told(3000) == told(1)
 
 
 @pytest.mark.parametrize("command", CHARGES)

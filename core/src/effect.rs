@@ -6,7 +6,9 @@
 //!
 //! * `rl-bucket 1 1700000001675 1000000 1700000000000000`: kind, version of the encoding, expiry in milliseconds
 //!   since the epoch, then the fields of the usage;
-//! * `rl-bucket del`: the key is gone.
+//! * `rl-bucket del`: the key is gone;
+//! * `rl-bucket convert 1 1700000001675 1700000001500 1 ...`: the key, which held a bucket until 1700000001500, is one
+//!   of the kind that is made of others, version 1, and expires at 1700000001675; then what the call changed in that.
 //!
 //! It is read like a payload from disk: any client might send it, so it can make no state that no command could
 //! have made, nor a key without an expiry.
@@ -53,6 +55,22 @@ impl Text {
     pub fn deletion<U: Usage>() -> Text {
         let mut text = Text::beginning_with(U::KIND.name().as_bytes());
         text.push(DELETION);
+        text
+    }
+
+    /// The key, which held a `Before` and expired at `plain_expiry`, holds an `After`: what the last call changed in
+    /// `usage` once that was made of what was there.
+    pub fn of_conversion<Before: Usage, After: Usage>(
+        plain_expiry: Option<u64>,
+        usage: &mut After,
+        expires_at: u64,
+    ) -> Text {
+        let mut text = Text::beginning_with(Before::KIND.name().as_bytes());
+        text.push(CONVERSION);
+        text.integer(u64::from(After::VERSION));
+        text.integer(expires_at);
+        text.integer(plain_expiry.and_then(expiry).unwrap_or(NEVER));
+        usage.encode_effect(&mut text);
         text
     }
 
@@ -112,6 +130,10 @@ impl Encoder for Text {
 }
 
 const DELETION: &[u8] = b" del";
+const CONVERSION: &[u8] = b" convert";
+
+/// The expiry of a key that had none.
+const NEVER: u64 = 0;
 
 /// Reads the fields of an effect, each behind one space, as they are written and no other way.
 #[derive(Clone, Copy, Debug)]
@@ -171,6 +193,17 @@ pub enum Effect<'a> {
     },
     /// The key is gone.
     Deletion,
+    /// The key has been converted to the kind that is made of others.
+    Conversion {
+        /// The version of that kind's encoding.
+        version: u32,
+        /// When the key expires.
+        expires_at: u64,
+        /// When it expired before, if it did.
+        plain_expiry: Option<u64>,
+        /// What that kind reads.
+        fields: Fields<'a>,
+    },
 }
 
 impl<'a> Effect<'a> {
@@ -181,11 +214,24 @@ impl<'a> Effect<'a> {
         if text == DELETION {
             return Some(Effect::Deletion);
         }
+        if let Some(conversion) = text.strip_prefix(CONVERSION) {
+            let mut fields = Fields(conversion);
+            let version = u32::try_from(fields.integer()?).ok()?;
+            let expires_at = expiry(fields.integer()?)?;
+            let plain_expiry = fields.integer()?;
+            let plain_expiry = if plain_expiry == NEVER { None } else { Some(expiry(plain_expiry)?) };
+            return Some(Effect::Conversion { version, expires_at, plain_expiry, fields });
+        }
         let mut fields = Fields(text);
         let version = u32::try_from(fields.integer()?).ok().filter(|version| (1..=U::VERSION).contains(version))?;
-        let expires_at = fields.integer().filter(|at| (1..=LATEST_EXPIRY).contains(at))?;
+        let expires_at = expiry(fields.integer()?)?;
         Some(Effect::Change { version, expires_at, fields })
     }
+}
+
+/// An expiry that a key can have.
+fn expiry(at: u64) -> Option<u64> {
+    Some(at).filter(|at| (1..=LATEST_EXPIRY).contains(at))
 }
 
 /// Takes an effect to nowhere.

@@ -24,7 +24,7 @@ impl fmt::Display for Unreadable {
 }
 
 impl Unreadable {
-    fn because(what: &'static str, text: &Text) -> Unreadable {
+    pub(crate) fn because(what: &'static str, text: &Text) -> Unreadable {
         Unreadable { what, text: String::from_utf8_lossy(text.as_bytes()).escape_debug().collect() }
     }
 }
@@ -62,10 +62,16 @@ pub fn propagated<U: Usage>(before: &U, effect: &Text, after: &U) -> Result<(), 
         return Err(refused());
     }
     elsewhere.apply_effect(&mut applied, version);
-    if written(&elsewhere).as_bytes() != written(after).as_bytes() {
-        return Err(Unreadable::because("an effect makes something else", effect));
+    alike(&elsewhere, after, effect)
+}
+
+/// Whether an effect has made elsewhere what the call has made here.
+pub(crate) fn alike<U: Usage>(elsewhere: &U, here: &U, effect: &Text) -> Result<(), Unreadable> {
+    if written(elsewhere).as_bytes() == written(here).as_bytes() {
+        Ok(())
+    } else {
+        Err(Unreadable::because("an effect makes something else", effect))
     }
-    Ok(())
 }
 
 /// A usage as it is stored, in words.

@@ -146,8 +146,7 @@ impl Key {
         let writes = seen.changes() || seen.strikes();
         let mut usage = before.clone();
         if writes && !seen.stays_plain(call) {
-            self.convert(usage, present, now, |parts| parts.charge(call, &seen, now));
-            return Told::Nothing;
+            return self.convert(before, present, now, |parts| parts.charge(call, &seen, now));
         }
         let moved = move_back(&mut usage, now);
         if writes {
@@ -182,19 +181,22 @@ impl Key {
 
     fn convert<U: Single>(
         &mut self,
-        usage: U,
+        before: &U,
         present: Option<u64>,
         now: Timestamp,
         change: impl FnOnce(&mut PartsUsage),
-    ) {
-        let mut parts = PartsUsage::of_plain(usage, present, now);
-        move_back(&mut parts, now);
-        change(&mut parts);
-        // All of it is propagated.
-        parts.encode_effect(&mut ratelimit_core::effect::Nobody);
-        check(&parts);
+    ) -> Told {
+        let (mut parts, ()) = PartsUsage::convert(&mut before.clone(), present, now, change);
+        if parts.is_unused() {
+            self.value = None;
+            return Told::Nothing;
+        }
         let at = Expiry::of(now, parts.reset(now)).after_charge(None, false);
-        self.value = (!parts.is_unused()).then_some((Value::Parts(parts), Some(at)));
+        let text = Text::of_conversion::<U, _>(present, &mut parts, at);
+        PartsUsage::propagated_conversion(before, &text, &parts).unwrap_or_else(|unreadable| panic!("{unreadable}"));
+        check(&parts);
+        self.value = Some((Value::Parts(parts), Some(at)));
+        Told::Effect(Value::Plain(before.clone().into_any()), text)
     }
 
     /// What RL.RELEASE does.
@@ -224,8 +226,8 @@ impl Key {
         let (before, present) = match self.value.clone() {
             Some((Value::Plain(_), _)) if duration == Span::ZERO => return Told::Nothing,
             Some((Value::Plain(any), present)) => {
-                with_usage!(&any, usage => self.convert(usage.clone(), present, now, |parts| parts.ban(duration, now)));
-                return Told::Nothing;
+                let change = |parts: &mut PartsUsage| parts.ban(duration, now);
+                return with_usage!(&any, usage => self.convert(usage, present, now, change));
             }
             Some((Value::Parts(usage), present)) => (usage, present),
             None => (PartsUsage::default(), None),
@@ -271,10 +273,23 @@ impl Key {
             check(&after);
             Some((after, expires_at)).filter(|(after, _)| !after.is_unused())
         }
+        fn converted<U: Single>(before: &U, text: &[u8]) -> Option<(PartsUsage, u64)> {
+            let Some(Effect::Conversion { version, expires_at, plain_expiry, fields }) = Effect::read::<U>(text) else {
+                return None;
+            };
+            let (mut checked, mut read) = (fields, fields);
+            if !PartsUsage::accepts_conversion(before, plain_expiry, &mut checked, version) || !checked.end() {
+                return None;
+            }
+            let after = PartsUsage::apply_conversion(&mut before.clone(), plain_expiry, &mut read);
+            check(&after);
+            Some((after, expires_at)).filter(|(after, _)| !after.is_unused())
+        }
         let after = match before {
             Value::Parts(usage) => applied(usage, text).map(|(usage, at)| (Value::Parts(usage), at)),
             Value::Plain(any) => with_usage!(any, usage => {
-                applied(usage, text).map(|(usage, at)| (Value::Plain(usage.into_any()), at))
+                let changed = applied(usage, text).map(|(usage, at)| (Value::Plain(usage.into_any()), at));
+                changed.or_else(|| converted(usage, text).map(|(usage, at)| (Value::Parts(usage), at)))
             }),
         };
         if let Some((value, at)) = after {

@@ -5,10 +5,10 @@ use crate::redis::{self, Redis, guard};
 use crate::reply::Reply;
 use crate::server::queues::Grant;
 use ratelimit_core::args::{Args, KeyName};
+use ratelimit_core::composite::PartsUsage;
 use ratelimit_core::error::Error;
 use ratelimit_core::expiry::Expiry;
 use ratelimit_core::leases::ConcurrencyUsage;
-use ratelimit_core::parts::PartsUsage;
 use ratelimit_core::spec::holders;
 use ratelimit_core::{Kind, Span, Timestamp, Usage};
 

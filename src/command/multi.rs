@@ -11,9 +11,9 @@ use crate::redis::{self, Redis, guard};
 use crate::reply::{Reply, Row};
 use crate::server::policy_table::Ruling;
 use ratelimit_core::args::{Args, KeyName};
+use ratelimit_core::composite::{Answer, Held, PartsUsage, Seen as SeenParts, Single};
 use ratelimit_core::error::Error;
 use ratelimit_core::expiry::Expiry;
-use ratelimit_core::parts::{Answer, Held, PartsUsage, Seen as SeenParts, Single};
 use ratelimit_core::policy::Outcome;
 use ratelimit_core::spec::{Asked, Call, CallOnKeys, Counts, KeySpec, OnKey, Purpose, Spec};
 use ratelimit_core::with_limit;
@@ -527,11 +527,11 @@ impl<'s, 'a> OfParts<'s, 'a> {
         let Ok(key) = redis.open::<U>(name) else {
             return self.nothing(Held::Parts(&PartsUsage::default()), now);
         };
-        let (parts, expires_at, answer) = several::with_parts(key, now, |parts| {
+        let (converted, answer) = key.converted(now, |parts| {
             parts.charge(&self.call, &self.seen, now);
             self.seen.answer(&self.call, Held::Parts(parts), now, true)
         });
-        redis.convert::<U, _>(name, parts, expires_at, now);
+        redis.convert(name, converted, now);
         answer
     }
 }

@@ -10,12 +10,11 @@ use crate::redis::{Redis, guard, listeners};
 use crate::reply::{Reply, Row};
 use crate::stats;
 use ratelimit_core::args::KeyName;
+use ratelimit_core::composite::{Answer, Held, MAX_PARTS, PartsUsage, Seen, Single, Straight};
 use ratelimit_core::error::Error;
 use ratelimit_core::expiry::Expiry;
-use ratelimit_core::parts::{Answer, Held, MAX_PARTS, PartsUsage, Seen, Single, Straight};
 use ratelimit_core::spec::{Call, Purpose, Spec};
 use ratelimit_core::{Decision, Kind, Span, Timestamp};
-use std::thread::panicking;
 
 /// Runs `$body` with `$usage` as the type of what a plain key of `$kind` remembers; `$other` for a key with parts.
 macro_rules! of_plain {
@@ -224,49 +223,12 @@ fn charge_plain<U: Single>(redis: &mut Redis, name: KeyName, call: &Call, now: T
         key.charged(now, expiry, moved);
         return Ok(answer);
     }
-    let (parts, expires_at, answer) = with_parts(key, now, |parts| {
+    let (converted, answer) = key.converted(now, |parts| {
         parts.charge(call, &seen, now);
         seen.answer(call, Held::Parts(parts), now, true)
     });
-    redis.convert::<U, _>(name, parts, expires_at, now);
+    redis.convert(name, converted, now);
     Ok(answer)
-}
-
-/// What becomes of a plain key as one with parts, after a change: with its expiry, to be put into its place, and what the
-/// change has to tell. What the key held is moved, however large it is; nobody is to look at the key before.
-pub(super) fn with_parts<U: Single, T>(
-    mut key: Key<U>,
-    now: Timestamp,
-    change: impl FnOnce(&mut PartsUsage) -> T,
-) -> (PartsUsage, u64, T) {
-    let expires_at = key.expires_at(now);
-    let mut moved = Moved::of(key.usage_mut(), expires_at, now);
-    move_back(&mut moved.parts, now);
-    let told = change(&mut moved.parts);
-    guard::point();
-    let expires_at = Expiry::of(now, moved.parts.reset(now)).after_charge(None, false);
-    (std::mem::take(&mut moved.parts), expires_at, told)
-}
-
-/// A plain key's usage that was made a part. A change that panics gives it back to the key.
-struct Moved<'k, U: Single> {
-    from: &'k mut U,
-    parts: PartsUsage,
-}
-
-impl<'k, U: Single> Moved<'k, U> {
-    fn of(from: &'k mut U, expires_at: Option<u64>, now: Timestamp) -> Moved<'k, U> {
-        let parts = PartsUsage::of_plain(std::mem::take(from), expires_at, now);
-        Moved { from, parts }
-    }
-}
-
-impl<U: Single> Drop for Moved<'_, U> {
-    fn drop(&mut self) {
-        if panicking() {
-            *self.from = self.parts.take_plain();
-        }
-    }
 }
 
 /// Refuses if going on would add an entry to a part that has as many as it may have, or one part too many.
@@ -353,11 +315,11 @@ pub(super) fn ban(redis: &mut Redis, name: KeyName, duration: Span, now: Timesta
     }
     of_plain!(kind, Plain => {
         let key = redis.open::<Plain>(name)?;
-        let (parts, expires_at, left) = with_parts(key, now, |parts| {
+        let (converted, left) = key.converted(now, |parts| {
             parts.ban(duration, now);
             parts.banned(now)
         });
-        redis.convert::<Plain, _>(name, parts, expires_at, now);
+        redis.convert(name, converted, now);
         Ok(left)
     }, Err(Error::Internal))
 }

@@ -8,6 +8,7 @@
 #[cfg(debug_assertions)]
 use super::memory;
 use ratelimit_core::Usage;
+use ratelimit_core::composite::{PartsUsage, Single};
 #[cfg(debug_assertions)]
 use ratelimit_core::effect::Text;
 #[cfg(debug_assertions)]
@@ -37,6 +38,15 @@ impl<U: Usage> Before<U> {
         }
     }
 
+    /// The same; nothing is left here.
+    pub fn take(&mut self) -> Before<U> {
+        Before {
+            #[cfg(debug_assertions)]
+            usage: self.usage.take(),
+            kind: PhantomData,
+        }
+    }
+
     /// A change has made `after` of it, and its effect has not been taken yet.
     #[inline(always)]
     pub fn check_change(&self, after: &U) {
@@ -48,6 +58,24 @@ impl<U: Usage> Before<U> {
                 let mut after = after.clone();
                 readable::propagated(before, &Text::of_change(&mut after, 1), &after)?;
                 readable::stored(&after)
+            });
+        }
+    }
+}
+
+impl<U: Single> Before<U> {
+    /// A change has made `parts` of it, which expired at `plain_expiry`; its effect has not been taken yet.
+    #[inline(always)]
+    pub fn check_conversion(&self, parts: &PartsUsage, plain_expiry: Option<u64>) {
+        #[cfg(not(debug_assertions))]
+        let _ = (parts, plain_expiry);
+        #[cfg(debug_assertions)]
+        if let Some(before) = self.usage.as_ref().filter(|_| is_checked(parts)) {
+            check(|| {
+                let mut parts = parts.clone();
+                let effect = Text::of_conversion::<U, _>(plain_expiry, &mut parts, 1);
+                PartsUsage::propagated_conversion(before, &effect, &parts)?;
+                readable::stored(&parts)
             });
         }
     }

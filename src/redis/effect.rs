@@ -6,6 +6,7 @@ use super::before::{Before, check_stored};
 use super::listeners;
 use crate::stats;
 use ratelimit_core::args::KeyName;
+use ratelimit_core::composite::{PartsUsage, Single};
 use ratelimit_core::effect::{Effect, Nobody, Text};
 use ratelimit_core::error::Error;
 use ratelimit_core::{Timestamp, Usage};
@@ -45,6 +46,26 @@ impl Changes {
     #[inline(never)]
     fn add_change<U: Usage>(&mut self, name: KeyName, usage: &mut U, expires_at: u64) {
         self.add(Outgoing { name, text: Text::of_change(usage, expires_at) });
+    }
+
+    /// Adds the call that has made `parts` of what a plain key of that name remembered, which expired at `plain_expiry`.
+    pub fn conversion<U: Single>(
+        &mut self,
+        name: KeyName,
+        parts: &mut PartsUsage,
+        plain_expiry: Option<u64>,
+        expires_at: u64,
+    ) {
+        if parts.is_unused() {
+            // What the call has changed is no part of another.
+            parts.encode_effect(&mut Nobody);
+            self.deletion::<U>(name);
+        } else if listeners::any() {
+            self.add(Outgoing { name, text: Text::of_conversion::<U, _>(plain_expiry, parts, expires_at) });
+        } else {
+            parts.encode_effect(&mut Nobody);
+            self.unsent = true;
+        }
     }
 
     /// Adds the whole of `usage`, in the key of that name, which expires at `expires_at`.
@@ -157,6 +178,11 @@ impl Applier {
     pub const fn of<U: Usage>() -> Applier {
         Applier { check: check::<U>, apply: apply::<U> }
     }
+
+    /// Of the usage `U`, a plain key of which can become one with parts.
+    pub const fn of_plain<U: Single>() -> Applier {
+        Applier { check: check_plain::<U>, apply: apply_plain::<U> }
+    }
 }
 
 fn check<U: Usage>(redis: &mut Redis, name: KeyName, text: &[u8]) -> Result<Checked, Error> {
@@ -175,6 +201,28 @@ fn accept<U: Usage>(usage: &U, text: &[u8]) -> Result<(), Error> {
             let accepted = usage.accepts_effect(&mut fields, version);
             if accepted && fields.end() { Ok(()) } else { Err(Error::InvalidEffect) }
         }
+        Effect::Conversion { .. } => Err(Error::InvalidEffect),
+    }
+}
+
+fn check_plain<U: Single>(redis: &mut Redis, name: KeyName, text: &[u8]) -> Result<Checked, Error> {
+    if !matches!(Effect::read::<U>(text), Some(Effect::Conversion { .. })) {
+        return check::<U>(redis, name, text);
+    }
+    let key = redis.peek::<U>(name)?;
+    accept_conversion(key.usage(), key.is_missing(), text)?;
+    drop(key);
+    Ok(Checked { missing: false, turn: redis.turn })
+}
+
+/// Refuses a conversion that no call on that usage, in a key that may be `missing`, can have made.
+fn accept_conversion<U: Single>(plain: &U, missing: bool, text: &[u8]) -> Result<(), Error> {
+    match Effect::read::<U>(text) {
+        Some(Effect::Conversion { version, plain_expiry, mut fields, .. }) if !missing => {
+            let accepted = PartsUsage::accepts_conversion(plain, plain_expiry, &mut fields, version);
+            if accepted && fields.end() { Ok(()) } else { Err(Error::InvalidEffect) }
+        }
+        _ => Err(Error::InvalidEffect),
     }
 }
 
@@ -196,6 +244,29 @@ fn apply<U: Usage>(
             key.usage_mut().apply_effect(&mut fields, version);
             key.set(expires_at, now);
         }
+        Effect::Conversion { .. } => return Err(Error::InvalidEffect),
     }
+    Ok(())
+}
+
+fn apply_plain<U: Single>(
+    redis: &mut Redis,
+    name: KeyName,
+    text: &[u8],
+    checked: Checked,
+    now: Timestamp,
+) -> Result<(), Error> {
+    let Some(Effect::Conversion { expires_at, plain_expiry, mut fields, .. }) = Effect::read::<U>(text) else {
+        return apply::<U>(redis, name, text, checked, now);
+    };
+    let overtaken = checked.is_overtaken(redis);
+    let mut key = redis.open::<U>(name)?;
+    if overtaken || key.is_missing() {
+        accept_conversion(key.usage(), key.is_missing(), text)?;
+    }
+    let parts = PartsUsage::apply_conversion(key.usage_mut(), plain_expiry, &mut fields);
+    drop(key);
+    check_stored(&parts);
+    redis.put(name, parts, expires_at, now);
     Ok(())
 }

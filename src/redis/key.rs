@@ -13,6 +13,7 @@
 //! those who might change more. (Redis 6.2 propagates at once what another module does, and what a call has
 //! propagated only when it is over: there it is the other way round.)
 
+mod conversion;
 mod foreign;
 mod found;
 

@@ -3,6 +3,7 @@
 use super::effect::Applier;
 use super::{Redis, native_type};
 use ratelimit_core::args::KeyName;
+use ratelimit_core::composite::Single;
 use ratelimit_core::error::Error;
 use ratelimit_core::{Fact, Kind, Timestamp, Usage};
 use redis_module::raw;
@@ -39,5 +40,10 @@ impl KindRow {
             describe: describe::<U>,
             register: native_type::register::<U>,
         }
+    }
+
+    /// Of the usage `U`, a plain key of which can become one with parts.
+    pub const fn of_plain<U: Single>() -> KindRow {
+        KindRow { applier: Applier::of_plain::<U>(), ..KindRow::of::<U>() }
     }
 }

@@ -17,6 +17,7 @@
 mod answer;
 mod any;
 mod charge;
+mod conversion;
 mod look;
 pub mod once;
 mod stored;
@@ -25,7 +26,6 @@ mod straight;
 use crate::algorithm::leases::ConcurrencyUsage;
 use crate::algorithm::strict_window::StrictWindowUsage;
 use crate::ban::Ban;
-use crate::expiry::LATEST_EXPIRY;
 use crate::limit::{Kind, Known, Recovery, Usage};
 use crate::number::{Span, Timestamp};
 use crate::syntax::Spec;
@@ -126,45 +126,6 @@ struct Changed {
 }
 
 impl PartsUsage {
-    /// What a plain key remembered, which expires at `expires_at` (in milliseconds since the epoch), as of `now`: if the
-    /// clock has gone back, it has moved along.
-    ///
-    /// Its expiry has not: whether that was set before the clock went back, or since, by whoever brought the key here
-    /// (MIGRATE, RESTORE), nobody knows. So the part may go later than it has to, by up to as much as the clock went
-    /// back, and never sooner.
-    pub fn of_plain(mut usage: impl Single, expires_at: Option<u64>, now: Timestamp) -> PartsUsage {
-        let moved = usage.is_after(now);
-        if moved {
-            usage.move_back(now);
-            // Whoever converts the key propagates all of it: that is no part of the next change.
-            usage.encode_effect(&mut crate::effect::Nobody);
-        }
-        if usage.is_unused() {
-            return PartsUsage::default();
-        }
-        let expires_at = expires_at.filter(|at| *at <= LATEST_EXPIRY);
-        let left = expires_at.map_or(Span::MAX_ARGUMENT, |at| {
-            Span::from_micros(at.saturating_sub(now.floor_millis()).saturating_mul(1000))
-        });
-        // Of what knows by itself when it recovers, the step may have made that later still.
-        let is_told = moved && usage.recovery() == Recovery::IsTold;
-        let left = if is_told { left.max(told_reset(&usage, now)) } else { left };
-        let part = Part {
-            serial: 0,
-            known_by: KnownBy::Nothing,
-            usage: usage.into_any(),
-            recovers_at: now.plus(left).min(Timestamp::MAX),
-            track: None,
-        };
-        PartsUsage { parts: vec![part], written: now, ..PartsUsage::default() }
-    }
-
-    /// Takes back what [`of_plain`](PartsUsage::of_plain) was made of, as it is now.
-    pub fn take_plain<U: Single>(&mut self) -> U {
-        let plain = self.part_mut(0).and_then(|part| U::of_mut(&mut part.usage));
-        plain.map(std::mem::take).unwrap_or_default()
-    }
-
     /// The place of the part that the limit of a spec finds, among those that no other spec of the call has `taken`.
     fn place(&self, spec: &Spec, taken: &[Option<usize>]) -> Option<usize> {
         let kind = spec.limit.kind();

@@ -1,7 +1,8 @@
 //! A key with several limits as a usage: what is stored of it, and what is propagated of a call.
 
 use super::any::with_usage;
-use super::{AnyUsage, Beside, Changed, Delta, KnownBy, MAX_PARTS, Part, PartsUsage, forget};
+use super::{AnyUsage, Beside, Changed, Delta, KnownBy, MAX_PARTS, Part, PartsUsage, Single, forget};
+use crate::algorithm::bucket::BucketUsage;
 use crate::algorithm::fixed_window::FixedWindow;
 use crate::ban::Ban;
 use crate::composite::once::{Charge, IdChange, Ids, Track};
@@ -222,10 +223,27 @@ impl PartsUsage {
         if written < self.written { None } else { self.accepts_rest(from, written) }
     }
 
+    /// Whether what follows is a change that some call can have made of a plain key, which was `plain`, as it converted
+    /// it to this at `now`.
+    pub(super) fn accepts_conversion_at<U: Single>(
+        &self,
+        now: Timestamp,
+        plain: Option<&U>,
+        from: &mut impl Decoder,
+    ) -> Option<()> {
+        // With the clock all of it has moved before, and no call converts a key to change nothing.
+        let moved_back = Span::from_micros(from.integer()?);
+        let changes = moved_back == Span::ZERO && decode_flag(from)?;
+        if changes { self.accepts_begun(from, now, plain) } else { None }
+    }
+
     fn accepts_rest(&self, from: &mut impl Decoder, written: Timestamp) -> Option<()> {
-        if !decode_flag(from)? {
-            return Some(());
-        }
+        if decode_flag(from)? { self.accepts_begun(from, written, None::<&BucketUsage>) } else { Some(()) }
+    }
+
+    /// The same of a change that more is told of than that the clock has gone back. What its first part remembers is in
+    /// `plain`, if that is there.
+    fn accepts_begun<U: Single>(&self, from: &mut impl Decoder, written: Timestamp, plain: Option<&U>) -> Option<()> {
         let id_change = IdChange::decode(from, written)?;
         let no_ids = Ids::default();
         let ids = self.beside.as_ref().map_or(&no_ids, |beside| &beside.ids);
@@ -243,7 +261,10 @@ impl PartsUsage {
             let accepted = match self.part(head.serial) {
                 Some(part) if part.usage.kind() == head.kind => {
                     (head.known_by.is_none() || part.known_by == KnownBy::Nothing)
-                        && with_usage!(&part.usage, usage => accepts_usage(usage, from, &head, written))
+                        && match plain {
+                            Some(plain) => accepts_usage(plain, from, &head, written),
+                            None => with_usage!(&part.usage, usage => accepts_usage(usage, from, &head, written)),
+                        }
                         && accepts_track(part.track.as_deref(), from, charge)?
                 }
                 None if self.is_free(head.serial) && head.known_by.is_some() => {
@@ -295,6 +316,10 @@ impl PartsUsage {
     /// Makes a change that was accepted.
     fn change(&mut self, from: &mut impl Decoder) -> Option<()> {
         let written = Timestamp::from_micros(from.integer()?)?;
+        self.change_at(written, from)
+    }
+
+    pub(super) fn change_at(&mut self, written: Timestamp, from: &mut impl Decoder) -> Option<()> {
         if from.integer()? != 0 {
             self.move_back(written);
         }

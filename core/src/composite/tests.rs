@@ -1,3 +1,4 @@
+mod conversion;
 mod histories;
 mod laws;
 mod model;

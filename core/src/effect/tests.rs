@@ -2,6 +2,7 @@ use super::*;
 use crate::algorithm::bucket::BucketUsage;
 use crate::algorithm::leases::{Concurrency, ConcurrencyUsage};
 use crate::algorithm::log::SlidingLogUsage;
+use crate::composite::PartsUsage;
 use crate::limit::Limit;
 use crate::number::{Period, Span};
 use crate::testing::calls::{millionths, us};
@@ -35,7 +36,17 @@ fn read(text: &str) -> Option<(u32, u64, String)> {
         Effect::Change { version, expires_at, fields } => {
             Some((version, expires_at, fields.0.escape_ascii().to_string()))
         }
-        Effect::Deletion => None,
+        Effect::Deletion | Effect::Conversion { .. } => None,
+    }
+}
+
+/// What is read of the conversion of a bucket, likewise; with the expiry that it had.
+fn read_conversion(text: &str) -> Option<(u32, u64, Option<u64>, String)> {
+    match Effect::read::<BucketUsage>(text.as_bytes())? {
+        Effect::Conversion { version, expires_at, plain_expiry, fields } => {
+            Some((version, expires_at, plain_expiry, fields.0.escape_ascii().to_string()))
+        }
+        Effect::Deletion | Effect::Change { .. } => None,
     }
 }
 
@@ -45,6 +56,36 @@ fn an_effect_is_the_kind_its_version_the_expiry_and_the_fields() {
     assert_eq!(shown(&Text::of_whole(&bucket(), 5000)), "rl-bucket 1 5000 1500000 1000000");
     assert_eq!(shown(&Text::deletion::<BucketUsage>()), "rl-bucket del");
     assert_eq!(shown(&Text::deletion::<SlidingLogUsage>()), "rl-reqlog del");
+}
+
+#[test]
+fn a_conversion_is_the_kind_before_the_version_and_expiry_of_the_new_one_the_expiry_before_and_the_change() {
+    let text = |plain_expiry| {
+        let (mut parts, ()) = PartsUsage::convert(&mut bucket(), plain_expiry, us(2_000_000), |parts| {
+            parts.ban(Span::SECOND, us(2_000_000));
+        });
+        shown(&Text::of_conversion::<BucketUsage, _>(plain_expiry, &mut parts, 5000))
+    };
+    let change = " 1 2000000 0 1 0 0 1 3000000 0";
+    assert_eq!(text(Some(4000)), format!("rl-bucket convert 1 5000 4000{change}"));
+    for none in [None, Some(LATEST_EXPIRY + 1)] {
+        assert_eq!(text(none), format!("rl-bucket convert 1 5000 0{change}"));
+    }
+    let read = |plain_expiry| read_conversion(&text(plain_expiry));
+    assert_eq!(read(Some(4000)), Some((1, 5000, Some(4000), change.to_owned())));
+    assert_eq!(read(None), Some((1, 5000, None, change.to_owned())));
+    let too_late = format!("rl-bucket convert 1 5000 {} 1", LATEST_EXPIRY + 1);
+    for text in [
+        "rl-bucket convert",
+        "rl-bucket convert 1 5000",
+        "rl-bucket convert 1 0 4000 1",
+        "rl-bucket convert 4294967297 5000 4000 1",
+        "rl-bucket  convert 1 5000 4000 1",
+        "rl-window convert 1 5000 4000 1",
+        &too_late,
+    ] {
+        assert_eq!(read_conversion(text), None, "{text:?}");
+    }
 }
 
 #[test]

@@ -8,34 +8,63 @@ use ratelimit_core::algorithm::leases::ConcurrencyUsage;
 use ratelimit_core::algorithm::log::SlidingLogUsage;
 use ratelimit_core::algorithm::sliding_window::SlidingWindowUsage;
 use ratelimit_core::algorithm::strict_window::StrictWindowUsage;
-use ratelimit_core::composite::PartsUsage;
+use ratelimit_core::composite::{PartsUsage, Single};
 use ratelimit_core::effect::Effect;
 use ratelimit_core::expiry::LATEST_EXPIRY;
 
 pub fn run(data: &[u8]) {
-    check::<BucketUsage>(data);
-    check::<FixedWindowUsage>(data);
-    check::<SlidingWindowUsage>(data);
-    check::<StrictWindowUsage>(data);
-    check::<SlidingLogUsage>(data);
-    check::<ConcurrencyUsage>(data);
+    check_plain::<BucketUsage>(data);
+    check_plain::<FixedWindowUsage>(data);
+    check_plain::<SlidingWindowUsage>(data);
+    check_plain::<StrictWindowUsage>(data);
+    check_plain::<SlidingLogUsage>(data);
+    check_plain::<ConcurrencyUsage>(data);
     check::<PartsUsage>(data);
+}
+
+/// The first conversion that a plain key accepts makes one with parts of it, on which the others are effects, too.
+fn check_plain<U: Single>(data: &[u8]) {
+    let mut usage = U::default();
+    let mut texts = data.split(|byte| *byte == b'\n');
+    while let Some(text) = texts.next() {
+        let Some(Effect::Conversion { version, expires_at, plain_expiry, mut fields }) = Effect::read::<U>(text) else {
+            follow(&mut usage, text);
+            continue;
+        };
+        assert!((1..=LATEST_EXPIRY).contains(&expires_at), "no key without an expiry");
+        let mut unread = fields;
+        // A missing key is not converted.
+        if usage.is_unused()
+            || !PartsUsage::accepts_conversion(&usage, plain_expiry, &mut unread, version)
+            || !unread.end()
+        {
+            continue;
+        }
+        let mut parts = PartsUsage::apply_conversion(&mut usage, plain_expiry, &mut fields);
+        if !parts.is_unused() {
+            assert_sound(&parts);
+            texts.for_each(|text| follow(&mut parts, text));
+            return;
+        }
+    }
 }
 
 fn check<U: Usage>(data: &[u8]) {
     let mut usage = U::default();
-    for text in data.split(|byte| *byte == b'\n') {
-        let Some(Effect::Change { version, expires_at, mut fields }) = Effect::read::<U>(text) else { continue };
-        assert!((1..=LATEST_EXPIRY).contains(&expires_at), "no key without an expiry");
-        let mut unread = fields;
-        if !usage.accepts_effect(&mut unread, version) || !unread.end() {
-            continue;
-        }
-        usage.apply_effect(&mut fields, version);
-        if usage.is_unused() {
-            usage = U::default(); // the key is deleted
-        } else {
-            assert_sound(&usage);
-        }
+    data.split(|byte| *byte == b'\n').for_each(|text| follow(&mut usage, text));
+}
+
+fn follow<U: Usage>(usage: &mut U, text: &[u8]) {
+    let Some(Effect::Change { version, expires_at, mut fields }) = Effect::read::<U>(text) else { return };
+    assert!((1..=LATEST_EXPIRY).contains(&expires_at), "no key without an expiry");
+    let mut unread = fields;
+    if !usage.accepts_effect(&mut unread, version) || !unread.end() {
+        return;
+    }
+    usage.apply_effect(&mut fields, version);
+    if usage.is_unused() {
+        *usage = U::default(); // the key is deleted
+    } else {
+        assert_sound(usage);
     }
 }

@@ -48,33 +48,12 @@ impl Redis<'_> {
 
     /// Puts a usage into the place of whatever a key holds; of nothing used, the key is deleted. Both are
     /// propagated. Whether it could: a server that has no DEL by that name cannot propagate it.
-    pub fn replace<U: Usage>(&mut self, name: KeyName, usage: U, expires_at: u64, now: Timestamp) -> bool {
+    pub fn replace<U: Usage>(&mut self, name: KeyName, mut usage: U, expires_at: u64, now: Timestamp) -> bool {
         let Ok(string) = self.string(name) else { return false };
         // SAFETY: `ctx` and the string are those of the current call.
         if unsafe { call!(RedisModule_Replicate(self.ctx, c"DEL".as_ptr(), c"s".as_ptr(), string)) } != OK {
             return false;
         }
-        self.put(name, usage, expires_at, now);
-        true
-    }
-
-    /// Puts a usage into the place of one of another kind, a `Before`. Both are propagated as effects, which every server
-    /// can.
-    pub fn convert<Before: Usage, After: Usage>(
-        &mut self,
-        name: KeyName,
-        usage: After,
-        expires_at: u64,
-        now: Timestamp,
-    ) {
-        self.changes.deletion::<Before>(name);
-        // An effect names no key twice.
-        self.propagate();
-        self.put(name, usage, expires_at, now);
-    }
-
-    /// Puts a usage into the place of what a key holds, the deletion of which has been propagated.
-    fn put<U: Usage>(&mut self, name: KeyName, mut usage: U, expires_at: u64, now: Timestamp) {
         // All of it is propagated: what the call has changed is a part of that, and no part of the next call's change.
         usage.encode_effect(&mut Nobody);
         if !usage.is_unused() {
@@ -82,6 +61,12 @@ impl Redis<'_> {
             self.changes.whole(name, &usage, expires_at);
             self.propagate();
         }
+        self.put(name, usage, expires_at, now);
+        true
+    }
+
+    /// Puts a usage into the place of what a key holds. It has been propagated what becomes of the key.
+    pub(in crate::redis) fn put<U: Usage>(&mut self, name: KeyName, usage: U, expires_at: u64, now: Timestamp) {
         if let Ok(handle) = Handle::open(self, name, WRITE) {
             self.others_may_run();
             // SAFETY: the handle is open for writing.

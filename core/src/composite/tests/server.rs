@@ -259,20 +259,28 @@ impl Server {
         now: Timestamp,
         change: impl FnOnce(&mut PartsUsage),
     ) -> PartsUsage {
-        let mut parts = PartsUsage::of_plain(usage.clone(), expires_at, now);
-        if parts.is_after(now) {
-            parts.move_back(now);
+        let mut plain = usage.clone();
+        let (mut parts, ()) = PartsUsage::convert(&mut plain, expires_at, now, change);
+        assert!(plain.is_unused(), "it is moved");
+        let mut effect = Fields::default();
+        parts.encode_effect(&mut effect);
+        for (place, value) in std::mem::take(&mut self.mutations) {
+            converted(usage, expires_at, &effect.with_integer(place, value));
         }
-        change(&mut parts);
-        parts.encode_effect(&mut Nobody);
-        let at = Expiry::of(now, parts.reset(now)).after_charge(None, false);
-        (self.replica, self.restarted) = (PartsUsage::default(), PartsUsage::default());
-        if !parts.is_unused() {
-            let whole = whole_effect(&parts);
-            self.replica = applied(&self.replica, &whole).unwrap();
-            self.restarted = self.replica.clone();
+        // A replica has what was propagated of the plain key, or what it has read of it from the disk.
+        self.replica = converted(usage, expires_at, &effect).unwrap();
+        let stored: U = decoded(&encoded(usage)).unwrap();
+        self.restarted = converted(&stored, expires_at, &effect).unwrap();
+        assert_eq!(encoded(&self.replica), encoded(&parts));
+        assert_eq!(encoded(&self.restarted), encoded(&parts));
+        if parts.is_unused() {
+            (self.replica, self.restarted) = (PartsUsage::default(), PartsUsage::default());
+        } else {
             self.compare(&parts);
+            let whole = whole_effect(&parts);
+            assert_eq!(encoded(&applied(&PartsUsage::default(), &whole).unwrap()), encoded(&parts));
         }
+        let at = Expiry::of(now, parts.reset(now)).after_charge(None, false);
         self.put(parts.clone(), at);
         parts
     }
@@ -366,6 +374,20 @@ fn check_entries(usage: &PartsUsage, said: &[(Kind, usize, bool)]) {
         let gets = |part: &Part| with_usage!(&part.usage, usage => usage.entries()) == *entries;
         assert!(of_kind.any(gets), "{said:?}");
     }
+}
+
+/// What becomes of a plain key by the effect of a conversion; `None` if it is refused. What is accepted makes what can be
+/// read back, or nothing.
+pub fn converted<U: Single>(plain: &U, plain_expiry: Option<u64>, effect: &Fields) -> Option<PartsUsage> {
+    let mut read = effect.clone();
+    if !PartsUsage::accepts_conversion(plain, plain_expiry, &mut read, PartsUsage::VERSION) {
+        return None;
+    }
+    assert_eq!(read, Fields::default(), "left over");
+    let after = PartsUsage::apply_conversion(&mut plain.clone(), plain_expiry, &mut effect.clone());
+    let readable = after.is_unused() || decoded::<PartsUsage>(&encoded(&after)).is_some();
+    assert!(readable, "{effect:?} makes what cannot be read: {after:#?}");
+    Some(after)
 }
 
 /// Any effect is refused, or makes what can be read back, or nothing.
