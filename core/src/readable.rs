@@ -24,6 +24,7 @@ impl fmt::Display for Unreadable {
 }
 
 impl Unreadable {
+    /// The reason, and the text that would not be read.
     pub(crate) fn because(what: &'static str, text: &Text) -> Unreadable {
         Unreadable { what, text: String::from_utf8_lossy(text.as_bytes()).escape_debug().collect() }
     }

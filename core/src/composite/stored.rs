@@ -319,6 +319,7 @@ impl PartsUsage {
         self.change_at(written, from)
     }
 
+    /// Makes the change of an effect that was written at `written`, from its flags on; `None` if it is cut short.
     pub(super) fn change_at(&mut self, written: Timestamp, from: &mut impl Decoder) -> Option<()> {
         if from.integer()? != 0 {
             self.move_back(written);
