@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help build run run-check test lint msrv deny mutants matrix clients fuzz soak demo packages examples fmt bench \
+.PHONY: help build run run-check test lint msrv deny mutants matrix clients fuzz corpora soak demo packages examples fmt bench \
 	bench-check bench-waiting package tarball image-check clean oldest-rust server needs test-ordinary-account bare-check
 
 # make run: the port to listen on, and the server to start (default: the first one found).
@@ -161,17 +161,26 @@ clients: $(VENV)/.has-everything server build ## ask every client library what d
 
 # Seconds for each target of the core; then so many mutated payloads, and as many effects, for a server. Others every
 # time, unless the seed is given. cargo-fuzz takes the toolchain's own nightly features.
+FUZZ_TARGETS := argv calls effects numbers payloads records states
 FUZZ_SECONDS ?= 60
 FUZZ_MUTATIONS ?= 1000000
 FUZZ_SEED ?= $(shell date +%s)
 fuzz: $(VENV)/.has-everything server build $(CARGO_FUZZ) ## fuzz the core, then a server: make fuzz [FUZZ_SECONDS=60] [FUZZ_MUTATIONS=1000000]
-	cd fuzz && for target in argv calls effects numbers payloads records states; do \
+	cd fuzz && for target in $(FUZZ_TARGETS); do \
 		mkdir -p work/$$target || exit 1; \
 		RUSTC_BOOTSTRAP=1 ../$(CARGO_FUZZ) run --features libfuzzer $$target work/$$target corpus/$$target -- \
 			-dict=words.dict -max_total_time=$(FUZZ_SECONDS) || exit 1; \
 	done
 	RATELIMIT_MUTATIONS=$(FUZZ_MUTATIONS) RATELIMIT_SEED=$(FUZZ_SEED) $(PYTHON) -m pytest -rP --numprocesses auto \
 		-k mutated tests/test_corrupt_payloads.py tests/test_effect.py
+
+corpora: $(CARGO_FUZZ) ## keep the fewest inputs that reach as much as fuzz/corpus and what `make fuzz` has found since
+	cd fuzz && for target in $(FUZZ_TARGETS); do \
+		rm -rf work/fewest && mkdir -p work/fewest work/$$target || exit 1; \
+		RUSTC_BOOTSTRAP=1 ../$(CARGO_FUZZ) run --features libfuzzer $$target \
+			work/fewest corpus/$$target work/$$target -- -set_cover_merge=1 || exit 1; \
+		rm -r corpus/$$target && mv work/fewest corpus/$$target || exit 1; \
+	done
 
 # The tests that could go on for ever, in their long form; one server, since it is minutes.
 soak: $(VENV)/.has-everything server build ## run the long form of the tests that have one: make soak [SERVER=redis-server]
