@@ -1,7 +1,8 @@
-"""Writes the list of promises in docs/reliability.md from the docstrings of the tests.
+"""Writes docs/reliability.md from the docstrings of the tests: what is promised and what is not.
 
-The first paragraph of a module's docstring is what its tests promise, and each line that begins
-with an asterisk is one promise more. tests/test_docs.py fails while the list is out of date.
+The first paragraph of a module's docstring is what its tests promise. Each line that begins with an
+asterisk is one promise more, and each that begins with a hyphen is a limit of these promises.
+tests/test_docs.py fails while the page says something else.
 """
 
 import ast
@@ -43,23 +44,47 @@ def document() -> str:
 
 
 def _lines() -> Iterator[str]:
+    limits = []
     for topic, names in TOPICS.items():
         yield f"### {topic}\n"
         for name in names.split():
             file = f"tests/test_{name}.py"
             promise, *more = _promises(file)
-            yield f"* {promise} ([{Path(file).stem}](../{file}))"
+            yield f"* {promise} {_link(file)}"
             yield from (f"  * {one}" for one in more)
+            limits += [f"* {limit} {_link(file)}" for limit in _items("-", file)]
         yield ""
+    yield "## What is not promised\n"
+    yield from limits
+    yield ""
 
 
 def _promises(file: str) -> list[str]:
+    first, *_ = _docstring(file).split("\n\n")
+    return [_in_one_line(first), *_items(r"\*", file)]
+
+
+def _items(mark: str, file: str) -> list[str]:
+    """The paragraphs of the docstring that begin with the mark."""
+    return [
+        _in_one_line(item)
+        for item in re.findall(rf"^{mark} (.*(?:\n  .*)*)", _docstring(file), re.MULTILINE)
+    ]
+
+
+def _docstring(file: str) -> str:
     told = ast.get_docstring(ast.parse((REPOSITORY / file).read_text()))
     if not told:
         raise ValueError(f"{file} has no docstring")
-    first, *_ = told.split("\n\n")
-    more = re.findall(r"^\* (.*(?:\n  .*)*)", told, re.MULTILINE)
-    return [" ".join(one.split()) for one in (first, *more)]
+    return told
+
+
+def _in_one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _link(file: str) -> str:
+    return f"([{Path(file).stem}](../{file}))"
 
 
 if __name__ == "__main__":

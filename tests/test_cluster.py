@@ -1,8 +1,8 @@
 """A cluster acts as one limiter: keys with a common `{tag}` are charged together, and other keys
 answer CROSSSLOT and charge nothing.
 
-* A slot that moves under load, key by key or at once (Valkey 9), keeps its limits, ids and bans:
-  nothing is lost or counted twice.
+* A slot that moves under load, key by key or at once (Valkey 9), keeps its limits, idempotency keys
+  and bans: nothing is lost or counted twice.
 """
 
 import random

@@ -1,5 +1,5 @@
 """When a primary of a cluster fails under load, by hand or by `kill -9`, its replica goes on with
-the limits and ids that it had received.
+the limits and idempotency keys that it had received.
 """
 
 import random

@@ -304,14 +304,21 @@ def test_a_test_that_a_document_names_exists() -> None:
             assert f"\ndef {test}(" in source, f"{file}::{test}"
 
 
-def test_the_promises_are_those_of_the_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_promises_and_their_limits_are_those_of_the_tests(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.syspath_prepend(REPOSITORY / "scripts")
     reliability = importlib.import_module("reliability")
     text = reliability.DOCUMENT.read_text()
     assert text == reliability.document(), "run scripts/reliability.py"
-    promised = [path for path, _ in markdown.links(text) if path.startswith("../tests/test_")]
-    assert len(promised) > 35
-    assert len(promised) == len(set(promised))
+    promises, limits = (
+        [path for path, _ in markdown.links(part) if path.startswith("../tests/test_")]
+        for part in text.split("\n## What is not promised\n")
+    )
+    assert len(promises) > 35
+    assert len(promises) == len(set(promises))
+    assert len(limits) > 10
+    assert set(limits) < set(promises)
 
 
 @each_document

@@ -1,6 +1,8 @@
 """After a failover under load, charges that a client has WAITed for are kept. All clients together
 are granted at most the limit and what was not acknowledged.
 
+- Replication is asynchronous: charges that had not reached the new primary may be granted again.
+
 What is lost is what the old primary granted and the replica did not get, which clients know at
 most as: granted, but not WAITed for. So, per limit, with what clients counted:
 

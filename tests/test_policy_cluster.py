@@ -1,5 +1,7 @@
 """A policy is the same on all nodes of a cluster, whichever primary was told, also after nodes were
 apart and after every primary was killed in turn.
+
+- After a change, the policies of two nodes may differ for about a second.
 """
 
 import random

@@ -1,5 +1,8 @@
 """Policies last: in snapshots, in the AOF with and without preamble, when it is rewritten under
 load, and after a `kill -9` if the server had acknowledged them (`appendfsync always`).
+
+- If an AOF without preamble is rewritten while writes are paused, and the server dies before the
+  pause ends, that AOF may have no policies.
 """
 
 import random

@@ -1,6 +1,9 @@
 """A node whose clock is wrong writes no policy that lasts for ever, and a scale for a time ends
 after that time.
 
+- Nodes of a cluster whose clock was ahead and is set back may not notice for minutes that a node
+  has died (seen on Valkey 8.1.1), with or without the module.
+
 What the table does is specified in core/src/policy/tests/stamps.rs and duration.rs.
 """
 

@@ -1,5 +1,5 @@
-"""A call with an id counts once, however often its client or its caller sends it after a lost
-reply. That includes calls over several limits and several keys, and settlements.
+"""A call with an idempotency key counts once, however often it is sent after a lost reply: with
+several limits, with several keys, and as a settlement.
 
 What each client does by itself is in the table of docs/clients.md.
 """

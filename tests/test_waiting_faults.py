@@ -16,6 +16,9 @@ caller that is gone.
   clock that is set forward makes due is answered within a tenth of a second.
 * A defect of the module while it serves a call is `ERR internal error in module ratelimit` for that
   call alone.
+- After a restart or a failover, callers wait again in an order that the network decides.
+- A caller whose machine dies without closing its connection is noticed only after `tcp-keepalive`.
+  A lease that it is granted meanwhile expires after its ttl.
 """
 
 import random
