@@ -43,4 +43,9 @@ def links(text: str) -> list[tuple[str, str]]:
 def places(document: Path) -> set[str]:
     """What a link can have behind its #: the headings, as GitHub writes them."""
     heads = re.findall(r"^#+ (.*)$", FENCED.sub("", document.read_text()), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+    return {place(head) for head in heads}
+
+
+def place(head: str) -> str:
+    """What leads to a heading."""
+    return re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-")
