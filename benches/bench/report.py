@@ -194,7 +194,7 @@ def _decisions(found: Decisions) -> str:
         refill=TIGHT.refill,
         seconds=TIGHT_SECONDS,
         granted=_table(
-            "approach| admitted:| may pass:| decisions asked for:| Redis calls a decision:", granted
+            "approach| allowed:| may pass:| decisions asked for:| Redis calls a decision:", granted
         ),
     )
 
