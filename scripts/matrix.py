@@ -7,7 +7,6 @@ and sid, each from a folder that debootstrap fills (outside the tree; it needs r
 """
 
 import argparse
-import os
 import shutil
 import subprocess
 import sys
@@ -16,13 +15,12 @@ from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
+from foreign_server import CACHE, script
 from outcomes import OUTCOMES, REPOSITORY, of_pytest
 
 sys.path.insert(0, str(REPOSITORY / "tests"))
 
 from support import binaries
-
-CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "redis-ratelimit"
 
 SUITES = ["trixie", "sid"]
 PROGRAMS = ["redis-server", "valkey-server"]
@@ -60,14 +58,7 @@ def debian(suite: str, program: str) -> Path:
             check=True,
             stdout=subprocess.DEVNULL,
         )
-    script = CACHE / f"{suite}-{program}"
-    libraries = f"{root}/usr/lib/x86_64-linux-gnu:{root}/usr/lib"
-    loader = f"{root}/usr/lib64/ld-linux-x86-64.so.2"
-    script.write_text(
-        f'#!/bin/sh\nexec {loader} --library-path {libraries} {root}/usr/bin/{program} "$@"\n'
-    )
-    script.chmod(0o755)
-    return script
+    return script(root, root / "usr/bin" / program, CACHE / f"{suite}-{program}")
 
 
 def servers() -> list[tuple[str, Path]]:

@@ -716,7 +716,9 @@ def test_clean_removes_all_that_was_made(machine):
 
 def test_a_debian_folder_that_was_half_filled_is_filled_again(machine, tmp_path):
     machine.has(
-        "debootstrap", 'for root; do :; done; mkdir -p "$root/usr/bin"; echo > "$root/filled"'
+        "debootstrap",
+        'for root; do :; done; mkdir -p "$root/usr/bin" "$root/lib64";'
+        ' echo > "$root/lib64/ld-linux-any.so.2"; echo > "$root/filled"',
     )
     # With the words that say what of its own it is to have.
     machine.has("unshare", 'test "$1" = --mount || exit 1; shift; exec "$@"')
