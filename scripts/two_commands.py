@@ -39,6 +39,8 @@ def run_both(
 def make_run(
     words: list[str], port: int, environment: Mapping[str, str] | None, folder: Path | None
 ) -> None:
+    # A shell starts what it runs in the background with Ctrl-C ignored, and that is inherited.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     make = subprocess.Popen(
         words,
         env=environment,
