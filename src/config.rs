@@ -1,8 +1,8 @@
 //! The settings, `ratelimit.*`: module arguments on every server, CONFIG where the server has it for modules.
 
 use ratelimit_core::Kind;
-use ratelimit_core::args::whole;
-use ratelimit_core::error::{Error, MustBe, Needed, Syntax, What};
+use ratelimit_core::wire::args::whole;
+use ratelimit_core::wire::error::{Error, MustBe, Needed, Syntax, What};
 use std::ffi::CStr;
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};

@@ -17,8 +17,11 @@ mod stats;
 /// What this server knows beside its keys: policies, queues, the keys that are denied most.
 mod server;
 
-/// One file a command family: read, look, charge, reply.
+/// One file a command family: grammar, one call of the charge path, reply.
 mod command;
+
+/// The charge path: open a key, evaluate, commit.
+mod charge;
 
 /// A decision on the wire.
 mod reply;

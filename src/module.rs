@@ -55,35 +55,25 @@ macro_rules! command {
 
 /// Every command that this server has.
 fn commands() -> impl Iterator<Item = &'static Command> + Clone {
-    COMMANDS.iter().chain((config::CELL_COMPAT.get() != 0).then_some(&CL_THROTTLE))
+    let of_their_own = ALGORITHMS.iter().chain(COMMANDS);
+    of_their_own.chain((config::CELL_COMPAT.get() != 0).then_some(&CL_THROTTLE))
 }
 
+macro_rules! commands {
+    ({} $($read:ident = $name:literal $word:literal, $arguments:tt $behind:ident, {
+        $($(#[doc = $syntax:literal])+ $command:literal, arity $arity:literal, $summary:literal, $complexity:literal)?
+    };)+) => {
+        &[$($(command! {
+            $command = algorithm::$read, Take on First, arity $arity, $read, $summary, $complexity
+        },)?)+]
+    };
+}
+
+/// The commands of one algorithm each.
+static ALGORITHMS: &[Command] = algorithm::algorithms!(commands, {});
+
+/// All others.
 static COMMANDS: &[Command] = &[
-    command! {
-        c"rl.tokenbucket" = algorithm::token_bucket, Take on First, arity -5, TOKEN_BUCKET,
-        c"Takes from a token bucket: a burst of capacity, refilled continuously by refill per period.",
-        c"O(1)"
-    },
-    command! {
-        c"rl.leakybucket" = algorithm::leaky_bucket, Take on First, arity -5, LEAKY_BUCKET,
-        c"Queues a request in a leaky bucket of capacity, which leaks leak per period; returns when its turn comes.",
-        c"O(1)"
-    },
-    command! {
-        c"rl.fixed" = algorithm::fixed_window, Take on First, arity -4, FIXED,
-        c"Takes from a fixed window: limit per window, opened by the first allowed call or aligned to the clock.",
-        c"O(1)"
-    },
-    command! {
-        c"rl.sliding" = algorithm::sliding_window, Take on First, arity -4, SLIDING,
-        c"Takes from a sliding window, estimated from the counts of the current and the previous window.",
-        c"O(1)"
-    },
-    command! {
-        c"rl.slidinglog" = algorithm::sliding_log, Take on First, arity -4, LOG,
-        c"Takes from a sliding window log, which stores the time of every allowed call.",
-        c"O(log N) with N the number of entries, amortized"
-    },
     command! {
         c"rl.acquire" = acquire::acquire, TakeOrWait on First, arity -5, ACQUIRE,
         c"Acquires or renews a lease of a concurrency limit, which expires after ttl.",
@@ -206,9 +196,9 @@ static FOR_TESTS: &[Command] = &[
 #[cfg(debug_assertions)]
 fn panic(
     _redis: &mut Redis,
-    mut args: ratelimit_core::args::Args,
-) -> Result<crate::reply::Reply, ratelimit_core::error::Error> {
-    guard::panic_at(ratelimit_core::args::whole(args.word()?, 1000));
+    mut args: ratelimit_core::wire::args::Args,
+) -> Result<crate::reply::Reply, ratelimit_core::wire::error::Error> {
+    guard::panic_at(ratelimit_core::wire::args::whole(args.word()?, 1000));
     Ok(crate::reply::Reply::Ok)
 }
 
@@ -216,8 +206,8 @@ fn panic(
 #[allow(clippy::unnecessary_wraps, reason = "a handler's type")]
 fn allocations(
     _redis: &mut Redis,
-    _args: ratelimit_core::args::Args,
-) -> Result<crate::reply::Reply, ratelimit_core::error::Error> {
+    _args: ratelimit_core::wire::args::Args,
+) -> Result<crate::reply::Reply, ratelimit_core::wire::error::Error> {
     Ok(crate::reply::Reply::Integer(i64::try_from(redis::memory::ALLOCATIONS.get()).unwrap_or(i64::MAX)))
 }
 

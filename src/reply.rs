@@ -2,8 +2,8 @@
 //! maps. -1 is born here and nowhere else.
 
 use crate::server::queues::Seen;
+use ratelimit_core::algorithm::sketch::Heavy;
 use ratelimit_core::policy::Facts;
-use ratelimit_core::top::Heavy;
 use ratelimit_core::{Amount, Decision, Fact, Kind, Span, Timestamp, Verdict};
 
 /// The answer to a call that was not refused.

@@ -252,6 +252,22 @@ def test_an_mtake_makes_nothing_unsound_of_what_others_change_while_it_converts_
     check_replica(primary, replica)
 
 
+@pytest.mark.parametrize("made", ["FIXED 10 1h AS name", "FIXED 10 1h"], ids=["composite", "plain"])
+def test_a_key_that_others_delete_while_an_mtake_converts_another_is_charged_anew(
+    made: str, primary: Server, replica: Server, redis: Redis
+) -> None:
+    if primary.version < (7,):
+        pytest.skip("Redis 6.2 tells nobody of new keys")
+    redis.execute_command("RL.FIXED", "plain", 10, "1h")
+    redis.execute_command("RL.TAKE", "k", *made.split(), "COST", 5)
+    redis.execute_command("NEIGHBOUR.ON", "new", "plain", "DEL", "k")
+    limits = "FIXED 10 1h AS name FIXED 10 1h AS name"
+    allowed, _, decisions = redis.execute_command("RL.MTAKE", 2, "plain", "k", *limits.split())
+    assert [allowed, decisions[1][2]] == [1, 9]
+    assert redis.execute_command("RL.PEEK k FIXED 10 1h AS name")[2] == 9
+    check_replica(primary, replica)
+
+
 AT_MS = START_US // 1000 + 3_600_000
 # What RL.EFFECT would change in a key that is not there.
 EFFECTS = {

@@ -44,6 +44,7 @@ pub mod composite;
 pub mod effect;
 mod evaluate;
 pub mod expiry;
+mod kind;
 mod limit;
 mod number;
 pub mod policy;
@@ -54,16 +55,8 @@ pub mod syntax;
 mod testing;
 pub mod wire;
 
+pub use algorithm::any::{AnyLimit, AnyUsage, Single};
 pub use evaluate::{Ask, Change, Look, look};
-pub use limit::{Decision, Fact, Kind, Known, Limit, Recovery, Usage, Verdict};
+pub use kind::Kind;
+pub use limit::{Decision, Fact, Known, Limit, Recovery, Usage, Verdict};
 pub use number::{Amount, Period, Span, Timestamp};
-
-// Where they were, until the module has followed.
-#[doc(hidden)]
-pub use {
-    algorithm::fixed_window::calendar,
-    algorithm::{bucket, fixed_window, leases, log, sketch as top, sliding_window, strict_window},
-    composite::{self as parts, once},
-    syntax as spec,
-    wire::{args, codec, error},
-};

@@ -1,6 +1,7 @@
 //! The two families, and what they say to each other: a [`Limit`] is what a call brings, a [`Usage`] is what its key
 //! remembers, and a [`Decision`] is what the call is told.
 
+use crate::kind::Kind;
 use crate::number::{Amount, Period, Span, Timestamp};
 use crate::wire::codec::{Decoder, Encoder};
 
@@ -72,6 +73,9 @@ pub trait Usage: Clone + Default + Send + 'static {
     /// The version of its encoding that is written. Raised only if an older reader would misread it.
     const VERSION: u32 = 1;
 
+    /// Whether it grows with the calls: it holds [entries](Usage::entries).
+    const GROWS: bool = false;
+
     /// Whether nothing is used, so that the key may go.
     fn is_unused(&self) -> bool;
 
@@ -107,6 +111,11 @@ pub trait Usage: Clone + Default + Send + 'static {
     /// What a clock gone back does to the instant at which it will have recovered under the limit that charged it last.
     fn recovery(&self) -> Recovery {
         Recovery::MovesAlong
+    }
+
+    /// How long until it will have recovered, of a usage that knows by itself; 0 where only its limit knows.
+    fn time_to_recovery(&self, _now: Timestamp) -> Span {
+        Span::ZERO
     }
 
     /// Writes it out, field by field.
@@ -170,7 +179,7 @@ pub trait Usage: Clone + Default + Send + 'static {
 pub enum Recovery {
     /// It has moved back by exactly as much.
     MovesAlong,
-    /// It is told by [`Limit::reset`] of any limit.
+    /// It is told by [`Usage::time_to_recovery`].
     IsTold,
     /// It comes no later than before, and perhaps no sooner; only the limit that charged it last knows.
     IsHidden,
@@ -197,55 +206,6 @@ pub enum Fact {
     Name(Box<[u8]>),
     /// A limit's words.
     Text(String),
-}
-
-/// Lists the kinds of usage, each with its name as a type of the server: nine characters of `A-Za-z0-9-_`, never to
-/// change.
-macro_rules! kinds {
-    ($(#[doc = $doc:literal] $kind:ident = $name:literal,)+) => {
-        /// The kinds of usage: the type that a key shows in TYPE.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub enum Kind {
-            $(#[doc = $doc] $kind,)+
-        }
-
-        impl Kind {
-            /// Every kind.
-            pub const ALL: [Kind; [$($name),+].len()] = [$(Kind::$kind),+];
-
-            /// Its place among them.
-            #[must_use]
-            #[allow(clippy::as_conversions, reason = "of a variant without fields, its number")]
-            pub const fn index(self) -> usize {
-                self as usize
-            }
-
-            /// Its name as a type of the server.
-            #[must_use]
-            pub fn name(self) -> &'static str {
-                match self {
-                    $(Kind::$kind => $name,)+
-                }
-            }
-        }
-    };
-}
-
-kinds! {
-    /// Token bucket, leaky bucket and GCRA.
-    Bucket = "rl-bucket",
-    /// Fixed window.
-    FixedWindow = "rl-window",
-    /// Sliding-window counter.
-    SlidingWindow = "rl-slider",
-    /// Strict sliding window.
-    StrictWindow = "rl-strict",
-    /// Sliding log.
-    SlidingLog = "rl-reqlog",
-    /// Concurrency leases.
-    Concurrency = "rl-leases",
-    /// Several limits on one key, ids, a ban.
-    Limits = "rl-limits",
 }
 
 /// What a limit without a name is known by among others of its [`Kind`]: another window is another limit. It may be

@@ -2,35 +2,12 @@
 //! held to after each. A replica follows by what it is told.
 
 use crate::laws::{Fields, fields};
-use ratelimit_core::composite::{AnyUsage, Held, PartsUsage, Seen, Single};
+use ratelimit_core::composite::{Held, PartsUsage, Seen};
 use ratelimit_core::effect::{Effect, Text};
 use ratelimit_core::expiry::Expiry;
 use ratelimit_core::readable;
 use ratelimit_core::syntax::{Asked, Call, Spec};
-use ratelimit_core::{Limit, Span, Timestamp, Usage, with_limit};
-
-/// Runs `$body` with `$usage` as the usage in `$any`.
-macro_rules! with_usage {
-    ($any:expr, $usage:ident => $body:expr) => {
-        match $any {
-            AnyUsage::Bucket($usage) => $body,
-            AnyUsage::FixedWindow($usage) => $body,
-            AnyUsage::SlidingWindow($usage) => $body,
-            AnyUsage::StrictWindow(boxed) => {
-                let $usage = &**boxed;
-                $body
-            }
-            AnyUsage::SlidingLog(boxed) => {
-                let $usage = &**boxed;
-                $body
-            }
-            AnyUsage::Concurrency(boxed) => {
-                let $usage = &**boxed;
-                $body
-            }
-        }
-    };
-}
+use ratelimit_core::{AnyUsage, Limit, Single, Span, Timestamp, Usage, with_limit, with_usage};
 
 /// What a key holds.
 #[derive(Clone, Debug)]

@@ -1,8 +1,9 @@
 //! The laws that every target holds the core to.
 
+use ratelimit_core::AnyLimit;
 use ratelimit_core::composite::{Held, PartsUsage, Seen};
 use ratelimit_core::effect::{Effect, Text};
-use ratelimit_core::syntax::{AnyLimit, Call, Counts, MAX_SPECS, Policy};
+use ratelimit_core::syntax::{Call, Counts, MAX_SPECS, Policy};
 use ratelimit_core::wire::args::Args;
 use ratelimit_core::wire::codec::{Decoder, Encoder};
 use ratelimit_core::wire::error::Error;

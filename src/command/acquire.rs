@@ -5,16 +5,17 @@
 //! is denied. Until then, whatever else takes leases of the key comes behind (`behind.rs`).
 
 use super::{algorithm, behind, leases};
+use crate::charge;
 use crate::config;
 use crate::redis::turns::{self, Service, Turn};
 use crate::redis::{self, Redis, handback};
 use crate::reply::Reply;
 use crate::server::Global;
 use crate::server::queues::{Grant, Key, Next};
-use ratelimit_core::args::{Args, KeyName};
-use ratelimit_core::error::Error;
 use ratelimit_core::queue::Claim;
-use ratelimit_core::spec::{Asked, Behind, Block, Spec};
+use ratelimit_core::syntax::{Asked, Behind, Block, Spec};
+use ratelimit_core::wire::args::{Args, KeyName};
+use ratelimit_core::wire::error::Error;
 use ratelimit_core::{Decision, Timestamp, Verdict};
 
 /// What the server's side does for those who wait.
@@ -25,7 +26,7 @@ pub fn acquire(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     let (key, mut behind) = (args.key()?, Behind::default());
     let (numbers, block) = Spec::acquire(&mut args, &mut behind)?;
     if behind.is_nothing(&args) && block == Block::No && !redis.global.queues.any() {
-        return algorithm::charge_one(redis, key, &Spec::plain(numbers));
+        return algorithm::charge_spec(redis, key, &Spec::plain(numbers));
     }
     acquire_in_turn(redis, key, Asked::alone(&mut args, &numbers, &behind)?, block)
 }
@@ -36,11 +37,11 @@ fn acquire_in_turn(redis: &mut Redis, name: KeyName, mut asked: Asked, block: Bl
     let now = redis::now();
     if block != Block::No && redis.may_block() {
         let limit = |spec: &Spec| spec.limit.raised_by(spec.kept).limit();
-        let waits = matches!(algorithm::peek_asked(redis, name, &asked, now)?.verdict, Verdict::After(_));
+        let waits = matches!(peek(redis, name, &asked, now)?.verdict, Verdict::After(_));
         if let (true, [spec]) = (waits, behind::specs(&mut asked))
             && let Some(claim) = Claim::of(spec)
         {
-            leases::follow_clock(redis, name, now);
+            charge::follow_clock(redis, name, now);
             let (queues, db, key) = (&redis.global.queues, redis.db(), redis.key_bytes(name));
             if !queues.waits(db, key, claim.holder()) {
                 config::check_blocked(queues.waiting(db, key))?;
@@ -48,14 +49,24 @@ fn acquire_in_turn(redis: &mut Redis, name: KeyName, mut asked: Asked, block: Bl
             return redis.block(name, limit(spec), claim, block, now).map(|()| Reply::Later);
         }
     }
-    algorithm::charge_asked(redis, name, &asked, now).map(|decision| Reply::decision(&decision))
+    charge(redis, name, &asked, now).map(|decision| Reply::decision(&decision))
+}
+
+/// The decision on a call that changes nothing.
+fn peek(redis: &mut Redis, name: KeyName, asked: &Asked, now: Timestamp) -> Result<Decision, Error> {
+    charge::peek(redis, name, asked, now).map(|answer| answer.decision)
+}
+
+/// The decision on a call that is charged if its limit allows it.
+fn charge(redis: &mut Redis, name: KeyName, asked: &Asked, now: Timestamp) -> Result<Decision, Error> {
+    charge::charge(redis, name, asked, None, now).map(|answer| answer.decision)
 }
 
 /// Answers those who wait for a lease of a key and can be answered.
 fn serve(redis: &mut Redis, name: KeyName, key: &Key, turn: &mut Turn) {
     let (queues, now) = (&redis.global.queues, turn.now);
     if queues.is_behind_clock(key) && turn.may_grant() {
-        leases::follow_clock(redis, name, now);
+        charge::follow_clock(redis, name, now);
         // Others hear of it now, and not once the queue has been looked at.
         redis.finish();
         queues.followed_clock(key);
@@ -95,7 +106,7 @@ enum Moment {
 /// Why the head of a key's queue is to be answered; `None` if it has to wait on.
 fn its_turn(redis: &mut Redis, name: KeyName, key: &Key, head: &Next, turn: &mut Turn) -> Option<Moment> {
     let now = turn.now;
-    let after = match algorithm::peek_asked(redis, name, &head.claim.asked(head.limit, false), now) {
+    let after = match peek(redis, name, &head.claim.asked(head.limit, false), now) {
         Ok(Decision { verdict: Verdict::After(wait), .. }) => Some(wait),
         Ok(Decision { verdict: Verdict::Allowed(_), .. }) if turn.may_grant() => return Some(Moment::Room),
         Ok(Decision { verdict: Verdict::Allowed(_), .. }) => {
@@ -116,7 +127,7 @@ fn decide(redis: &mut Redis, name: KeyName, key: &Key, next: &Next, moment: Mome
     let passes = match moment {
         Moment::Room => true,
         Moment::Never => false,
-        Moment::Over => algorithm::peek_asked(redis, name, &asked, now).is_ok_and(|seen| seen.verdict.allowed()),
+        Moment::Over => peek(redis, name, &asked, now).is_ok_and(|seen| seen.verdict.allowed()),
     };
     if passes && !redis.may_acquire(name, &next.client) {
         return conclude(redis.global, key, next, Err(Error::NoPermission), true, now);
@@ -128,8 +139,8 @@ fn decide(redis: &mut Redis, name: KeyName, key: &Key, next: &Next, moment: Mome
         let denied = denied(redis, name, next, now);
         return conclude(redis.global, key, next, denied, true, now);
     }
-    let renews = leases::expires_at(redis, name, next.claim.holder(), now).is_some();
-    let decided = algorithm::charge_asked(redis, name, &asked, now);
+    let renews = charge::lease_until(redis, name, next.claim.holder(), now).is_some();
+    let decided = charge(redis, name, &asked, now);
     redis.finish();
     // Others may have taken what was free, as they heard that a key had expired: then its turn comes once more.
     let has_to_wait = matches!(decided, Ok(Decision { verdict: Verdict::After(_), .. }));
@@ -168,7 +179,7 @@ fn denial(redis: &mut Redis, name: KeyName, next: &Next, now: Timestamp) -> Resu
 /// to wait.
 fn denied(redis: &mut Redis, name: KeyName, next: &Next, now: Timestamp) -> Result<Decision, Error> {
     let mut asked = next.claim.asked(next.limit, true);
-    let decision = algorithm::peek_asked(redis, name, &asked, now)?;
+    let decision = peek(redis, name, &asked, now)?;
     if !decision.verdict.allowed() {
         return Ok(decision);
     }
@@ -176,5 +187,5 @@ fn denied(redis: &mut Redis, name: KeyName, next: &Next, now: Timestamp) -> Resu
     for spec in behind::specs(&mut asked) {
         spec.nx = true;
     }
-    algorithm::peek_asked(redis, name, &asked, now)
+    peek(redis, name, &asked, now)
 }

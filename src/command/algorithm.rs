@@ -1,45 +1,83 @@
 //! One algorithm on one key: `RL.TOKENBUCKET` and its siblings, the generic `RL.TAKE`, and `RL.PEEK`.
 
-use super::{behind, limit, several};
+use super::{behind, limit, reply};
+use crate::charge::{self, charge_one, charge_several, peek_one};
 use crate::redis::{self, Redis};
 use crate::reply::Reply;
-use ratelimit_core::args::{Args, KeyName};
-use ratelimit_core::error::Error;
-use ratelimit_core::spec::{Asked, Behind, Call, Numbers, Spec};
-use ratelimit_core::with_limit;
-use ratelimit_core::{Decision, Timestamp};
+use ratelimit_core::syntax::{Asked, Behind, Numbers, Spec};
+use ratelimit_core::wire::args::{Args, KeyName};
+use ratelimit_core::wire::error::Error;
 
-/// `RL.TOKENBUCKET key capacity refill period [options]`
-pub fn token_bucket(redis: &mut Redis, args: Args) -> Result<Reply, Error> {
-    charge(redis, args, Spec::token_bucket)
+/// Calls the macro that is named, with the algorithms as commands and documents have them: a line for each word of the
+/// core's list, in its order. A line says:
+///
+/// * the function of [`Spec`] that reads it, and the two names that COMMAND DOCS has for it in a spec;
+/// * its arguments, constants of `docs.rs`: its numbers and its own flag;
+/// * which options stand behind them: those of a `rate`, of one that `waits` (MAXWAIT), or of a `lease`;
+/// * its command, if it has one of its own that does no more: name, arity, and two lines for COMMAND DOCS.
+macro_rules! algorithms {
+    ($callback:ident, {$($told:tt)*}) => {
+        $callback! {
+            {$($told)*}
+            token_bucket = c"token-bucket" c"TOKENBUCKET", [CAPACITY, REFILL, PERIOD] waits, {
+                /// `RL.TOKENBUCKET key capacity refill period [options]`
+                c"rl.tokenbucket", arity -5,
+                c"Takes from a token bucket: a burst of capacity, refilled continuously by refill per period.",
+                c"O(1)"
+            };
+            leaky_bucket = c"leaky-bucket" c"LEAKYBUCKET", [CAPACITY, LEAK, PERIOD] rate, {
+                /// `RL.LEAKYBUCKET key capacity leak period [options]`
+                c"rl.leakybucket", arity -5,
+                c"Queues in a leaky bucket of capacity, which requests leave at leak per period; tells when its turn comes.",
+                c"O(1)"
+            };
+            fixed_window = c"fixed" c"FIXED", [LIMIT, WINDOW, ALIGNED] rate, {
+                /// `RL.FIXED key limit window [ALIGNED [OFFSET offset] [ANCHOR day]] [options]`
+                c"rl.fixed", arity -4,
+                c"Takes from a fixed window: limit per window, opened by the first admitted call or aligned to the clock.",
+                c"O(1)"
+            };
+            sliding_window = c"sliding" c"SLIDING", [LIMIT, WINDOW, STRICT] rate, {
+                /// `RL.SLIDING key limit window [STRICT] [options]`
+                c"rl.sliding", arity -4,
+                c"Takes from a sliding window, estimated from the counts of the current and the previous window.",
+                c"O(1)"
+            };
+            sliding_log = c"sliding-log" c"SLIDINGLOG", [LIMIT, WINDOW] rate, {
+                /// `RL.SLIDINGLOG key limit window [options]`
+                c"rl.slidinglog", arity -4,
+                c"Takes from a sliding window, exact: every admitted call's time is kept.",
+                c"O(log N) with N the number of entries, amortized"
+            };
+            // RL.ACQUIRE can wait, too: it has a file of its own.
+            concurrency = c"concurrency" c"CONCURRENCY", [LIMIT, TTL] lease, {};
+        }
+    };
 }
+pub(crate) use algorithms;
 
-/// `RL.LEAKYBUCKET key capacity leak period [options]`
-pub fn leaky_bucket(redis: &mut Redis, args: Args) -> Result<Reply, Error> {
-    charge(redis, args, Spec::leaky_bucket)
-}
+macro_rules! commands {
+    ({} $($read:ident = $name:literal $word:literal, $arguments:tt $behind:ident, {
+        $($(#[doc = $syntax:literal])+ $command:literal, arity $arity:literal, $summary:literal, $complexity:literal)?
+    };)+) => {
+        const _: () = assert!([$($word),+].len() == Spec::ALGORITHMS.len());
 
-/// `RL.FIXED key limit window [ALIGNED [OFFSET offset] [ANCHOR day]] [options]`
-pub fn fixed_window(redis: &mut Redis, args: Args) -> Result<Reply, Error> {
-    charge(redis, args, Spec::fixed_window)
+        $($(
+            $(#[doc = $syntax])+
+            pub fn $read(redis: &mut Redis, args: Args) -> Result<Reply, Error> {
+                charge(redis, args, Spec::$read)
+            }
+        )?)+
+    };
 }
-
-/// `RL.SLIDING key limit window [STRICT] [options]`
-pub fn sliding_window(redis: &mut Redis, args: Args) -> Result<Reply, Error> {
-    charge(redis, args, Spec::sliding_window)
-}
-
-/// `RL.SLIDINGLOG key limit window [options]`
-pub fn sliding_log(redis: &mut Redis, args: Args) -> Result<Reply, Error> {
-    charge(redis, args, Spec::sliding_log)
-}
+algorithms!(commands, {});
 
 /// `RL.TAKE key [options] spec [spec ...]`
 pub fn take(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     let key = args.key()?;
     let mut asked = Asked::take(&mut args)?;
     behind::take(redis, key, &mut asked);
-    charge_with_options(redis, key, asked)
+    charge_with_options(redis, key, &asked)
 }
 
 /// `RL.PEEK key [options] spec [spec ...]`
@@ -48,10 +86,10 @@ pub fn peek(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     let mut asked = Asked::peek(&mut args)?;
     behind::look(redis, key, &mut asked);
     let now = redis::now();
-    match asked {
-        Asked::One(spec) => peek_one(redis, key, &spec, now).map(|decision| Reply::decision(&decision)),
-        Asked::Several(call) => several::peek(redis, key, &call, now).map(|answer| several::reply(&call, &answer)),
-        Asked::Policy(by) => limit::peek(redis, key, &by, now),
+    match &asked {
+        Asked::One(spec) => peek_one(redis, key, spec, now).map(|decision| Reply::decision(&decision)),
+        Asked::Several(_) => charge::peek(redis, key, &asked, now).map(|answer| reply(&asked, &answer, None)),
+        Asked::Policy(by) => limit::peek(redis, key, by, now),
     }
 }
 
@@ -65,60 +103,24 @@ pub fn charge<'a>(
     let numbers = read(&mut args, &mut behind)?;
     // Here the compiler knows which algorithm it is.
     if behind.is_nothing(&args) {
-        return charge_one(redis, key, &Spec::plain(numbers));
+        return charge_spec(redis, key, &Spec::plain(numbers));
     }
-    charge_with_options(redis, key, Asked::alone(&mut args, &numbers, &behind)?)
-}
-
-/// The decision on a call that changes nothing.
-pub(super) fn peek_asked(redis: &mut Redis, key: KeyName, asked: &Asked, now: Timestamp) -> Result<Decision, Error> {
-    match asked {
-        Asked::One(spec) => peek_one(redis, key, spec, now),
-        Asked::Several(call) => several::peek(redis, key, call, now).map(|answer| answer.decision),
-        Asked::Policy(_) => Err(Error::Internal),
-    }
-}
-
-/// The decision on a call that is charged if its limits allow it.
-pub(super) fn charge_asked(redis: &mut Redis, key: KeyName, asked: &Asked, now: Timestamp) -> Result<Decision, Error> {
-    match asked {
-        Asked::One(spec) => decide_one(redis, key, spec, now),
-        Asked::Several(call) => several::charge(redis, key, call, now).map(|answer| answer.decision),
-        Asked::Policy(_) => Err(Error::Internal),
-    }
-}
-
-fn peek_one(redis: &mut Redis, key: KeyName, spec: &Spec, now: Timestamp) -> Result<Decision, Error> {
-    match with_limit!(spec, limit => super::peek(redis, key, limit, spec.ask, now)) {
-        Ok(decision) => Ok(decision.keeping(spec.kept)),
-        Err(refused) => several::peek(redis, key, &several::of_one(spec, refused)?, now).map(|answer| answer.decision),
-    }
+    charge_with_options(redis, key, &Asked::alone(&mut args, &numbers, &behind)?)
 }
 
 #[inline(never)]
-fn charge_with_options(redis: &mut Redis, key: KeyName, asked: Asked) -> Result<Reply, Error> {
+fn charge_with_options(redis: &mut Redis, key: KeyName, asked: &Asked) -> Result<Reply, Error> {
     match asked {
-        Asked::One(spec) => charge_one(redis, key, &spec),
-        Asked::Several(call) => charge_several(redis, key, &call),
-        Asked::Policy(by) => limit::charge(redis, key, &by, redis::now()),
+        Asked::One(spec) => charge_spec(redis, key, spec),
+        Asked::Several(call) => {
+            charge_several(redis, key, call, None, redis::now()).map(|answer| reply(asked, &answer, None))
+        }
+        Asked::Policy(by) => limit::charge(redis, key, by, redis::now()),
     }
 }
 
 /// The reply to a call of one spec, which is charged if its limit allows it.
 #[inline(always)]
-pub(super) fn charge_one(redis: &mut Redis, key: KeyName, spec: &Spec) -> Result<Reply, Error> {
-    decide_one(redis, key, spec, redis::now()).map(|decision| Reply::decision(&decision))
-}
-
-#[inline(always)]
-fn decide_one(redis: &mut Redis, key: KeyName, spec: &Spec, now: Timestamp) -> Result<Decision, Error> {
-    match with_limit!(spec, limit => super::charge(redis, key, limit, spec.ask, now)) {
-        Ok(decision) => Ok(decision.keeping(spec.kept)),
-        Err(refused) => several::charge_one(redis, key, spec, now, refused),
-    }
-}
-
-#[inline(never)]
-fn charge_several(redis: &mut Redis, key: KeyName, call: &Call) -> Result<Reply, Error> {
-    several::charge(redis, key, call, redis::now()).map(|answer| several::reply(call, &answer))
+pub(super) fn charge_spec(redis: &mut Redis, key: KeyName, spec: &Spec) -> Result<Reply, Error> {
+    charge_one(redis, key, spec, None, redis::now()).map(|decision| Reply::decision(&decision))
 }

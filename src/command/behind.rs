@@ -1,8 +1,9 @@
 //! Who comes later comes behind those who wait for a lease of the same key, by whatever command.
 
 use crate::redis::Redis;
-use ratelimit_core::args::KeyName;
-use ratelimit_core::spec::{AnyLimit, Asked, Spec};
+use ratelimit_core::AnyLimit;
+use ratelimit_core::syntax::{Asked, Spec};
+use ratelimit_core::wire::args::KeyName;
 
 /// Has what takes leases of a key come behind those who wait for one; its limit is theirs from now on. Specs of other
 /// algorithms are left alone.

@@ -1,5 +1,6 @@
 //! The arguments of every command, for COMMAND DOCS.
 
+use super::algorithm::algorithms;
 use crate::redis::command::{Arg, Shape};
 
 const KEY: Arg = Arg::new(c"key", Shape::Key);
@@ -39,57 +40,51 @@ const BAN_RULE: Arg =
         .after(c"BAN")
         .optional();
 
-const TOKEN_BUCKET_NAME: Arg = Arg::literal(c"algorithm", c"TOKENBUCKET");
-const LEAKY_BUCKET_NAME: Arg = Arg::literal(c"algorithm", c"LEAKYBUCKET");
-const FIXED_NAME: Arg = Arg::literal(c"algorithm", c"FIXED");
-const SLIDING_NAME: Arg = Arg::literal(c"algorithm", c"SLIDING");
-const LOG_NAME: Arg = Arg::literal(c"algorithm", c"SLIDINGLOG");
-const CONCURRENCY_NAME: Arg = Arg::literal(c"algorithm", c"CONCURRENCY");
+/// The arguments of an algorithm and what stands behind them: in a call with `$mode` among the options, or `$waiting` where the
+/// algorithm can wait, and perhaps with `$counts`; or in a policy.
+macro_rules! behind {
+    (rate [$first:expr] [$($argument:ident),+] ($mode:expr, $waiting:expr $(, $counts:expr)?)) => {
+        &[$first, $($argument,)+ COST, $mode, KEEP, AS, $($counts)?]
+    };
+    (waits $first:tt $arguments:tt ($mode:expr, $waiting:expr $(, $counts:expr)?)) => {
+        behind!(rate $first $arguments ($waiting, $waiting $(, $counts)?))
+    };
+    (lease [$first:expr] [$($argument:ident),+] ($mode:expr, $waiting:expr $(, $counts:expr)?)) => {
+        &[$first, $($argument,)+ HOLDER, COST, KEEP, AS, NX]
+    };
+    ($any:ident [$first:expr] [$($argument:ident),+] policy) => {
+        &[$first, $($argument,)+ COST, AS, SHADOW]
+    };
+}
 
-/// A spec of any algorithm, with the options that stand behind its numbers, or what stands for it.
-macro_rules! spec {
-    ($mode:expr, $mode_or_wait:expr $(, counts $counts:expr)? $(, or $policy:expr)?) => {
+/// The specs of all algorithms, with what may stand for one.
+macro_rules! specs {
+    (
+        {$place:tt $($or:expr)?}
+        $($read:ident = $name:literal $word:literal, $arguments:tt $behind:ident, $command:tt;)+
+    ) => {
         Arg::new(
             c"spec",
             Shape::OneOf(&[
-                Arg::new(
-                    c"token-bucket",
-                    Shape::Block(&[
-                        TOKEN_BUCKET_NAME, CAPACITY, REFILL, PERIOD, COST, $mode_or_wait, KEEP, AS, $($counts)?
-                    ]),
-                ),
-                Arg::new(
-                    c"leaky-bucket",
-                    Shape::Block(&[LEAKY_BUCKET_NAME, CAPACITY, LEAK, PERIOD, COST, $mode, KEEP, AS, $($counts)?]),
-                ),
-                Arg::new(
-                    c"fixed",
-                    Shape::Block(&[FIXED_NAME, LIMIT, WINDOW, ALIGNED, COST, $mode, KEEP, AS, $($counts)?]),
-                ),
-                Arg::new(
-                    c"sliding",
-                    Shape::Block(&[SLIDING_NAME, LIMIT, WINDOW, STRICT, COST, $mode, KEEP, AS, $($counts)?]),
-                ),
-                Arg::new(
-                    c"sliding-log",
-                    Shape::Block(&[LOG_NAME, LIMIT, WINDOW, COST, $mode, KEEP, AS, $($counts)?]),
-                ),
-                Arg::new(
-                    c"concurrency",
-                    Shape::Block(&[CONCURRENCY_NAME, LIMIT, TTL, HOLDER, COST, KEEP, AS, NX]),
-                ),
-                $($policy,)?
+                $(Arg::new(
+                    $name,
+                    Shape::Block(behind!($behind [Arg::literal(c"algorithm", $word)] $arguments $place)),
+                ),)+
+                $($or)?
             ]),
         )
     };
 }
+
 const POLICY_NAME: Arg = Arg::new(c"name", Shape::Word).after(c"POLICY");
 const OR_NAME: Arg = Arg::new(c"other", Shape::Word).after(c"OR").optional().multiple();
-const SPEC: Arg = spec!(MODE, MODE_OR_WAIT, counts COUNTS);
-const SPEC_TO_LOOK: Arg = spec!(MODE, MODE_OR_WAIT, counts ONCE.optional());
+const SPEC: Arg = algorithms!(specs, { (MODE, MODE_OR_WAIT, COUNTS) });
+const SPEC_TO_LOOK: Arg = algorithms!(specs, { (MODE, MODE_OR_WAIT, ONCE.optional()) });
 /// On several keys pass all or none: none has UPTO. An id is the call's.
-const SPEC_OF_KEYS: Arg = spec!(FORCE.optional(), FORCE_OR_WAIT, or
-    Arg::new(c"policy", Shape::Block(&[POLICY_NAME, OR_NAME, COST, FORCE_OR_WAIT, KEEP])));
+const SPEC_OF_KEYS: Arg = algorithms!(specs, {
+    (FORCE.optional(), FORCE_OR_WAIT)
+    Arg::new(c"policy", Shape::Block(&[POLICY_NAME, OR_NAME, COST, FORCE_OR_WAIT, KEEP]))
+});
 
 /// What one key is limited by: specs, or a policy alone.
 macro_rules! limits {
@@ -106,16 +101,19 @@ macro_rules! limits {
 const LIMITS: Arg = limits!(SPEC, COUNTS);
 const LIMITS_TO_LOOK: Arg = limits!(SPEC_TO_LOOK, ONCE.optional());
 
-/// Of RL.TOKENBUCKET.
-pub const TOKEN_BUCKET: &[Arg] = &[KEY, CAPACITY, REFILL, PERIOD, COST, MODE_OR_WAIT, KEEP, AS, COUNTS];
-/// Of RL.LEAKYBUCKET.
-pub const LEAKY_BUCKET: &[Arg] = &[KEY, CAPACITY, LEAK, PERIOD, COST, MODE, KEEP, AS, COUNTS];
-/// Of RL.FIXED.
-pub const FIXED: &[Arg] = &[KEY, LIMIT, WINDOW, ALIGNED, COST, MODE, KEEP, AS, COUNTS];
-/// Of RL.SLIDING.
-pub const SLIDING: &[Arg] = &[KEY, LIMIT, WINDOW, STRICT, COST, MODE, KEEP, AS, COUNTS];
-/// Of RL.SLIDINGLOG.
-pub const LOG: &[Arg] = &[KEY, LIMIT, WINDOW, COST, MODE, KEEP, AS, COUNTS];
+macro_rules! of_commands {
+    ({} $($read:ident = $name:literal $word:literal, $arguments:tt $behind:ident, {
+        $($(#[doc = $syntax:literal])+ $command:literal, arity $arity:literal, $summary:literal, $complexity:literal)?
+    };)+) => {
+        $($(
+            $(#[doc = $syntax])+
+            #[allow(non_upper_case_globals, reason = "it has the name of its algorithm")]
+            pub const $read: &[Arg] = behind!($behind [KEY] $arguments (MODE, MODE_OR_WAIT, COUNTS));
+        )?)+
+    };
+}
+algorithms!(of_commands, {});
+
 /// Of RL.ACQUIRE.
 pub const ACQUIRE: &[Arg] = &[KEY, LIMIT, TTL, HOLDER, COST, KEEP, AS, NX, BLOCK];
 /// Of RL.RELEASE.
@@ -149,17 +147,7 @@ pub const TAKE: &[Arg] = &[KEY, COST, MODE_OR_WAIT, KEEP, COUNTS, EACH, LIMITS];
 pub const TAKE_TO_LOOK: &[Arg] = &[KEY, COST, MODE_OR_WAIT, KEEP, ONCE.optional(), EACH, LIMITS_TO_LOOK];
 const NAME: Arg = Arg::new(c"name", Shape::Word);
 const SHADOW: Arg = Arg::literal(c"shadow", c"SHADOW").optional();
-const LIMIT_OF_POLICY: Arg = Arg::new(
-    c"spec",
-    Shape::OneOf(&[
-        Arg::new(c"token-bucket", Shape::Block(&[TOKEN_BUCKET_NAME, CAPACITY, REFILL, PERIOD, COST, AS, SHADOW])),
-        Arg::new(c"leaky-bucket", Shape::Block(&[LEAKY_BUCKET_NAME, CAPACITY, LEAK, PERIOD, COST, AS, SHADOW])),
-        Arg::new(c"fixed", Shape::Block(&[FIXED_NAME, LIMIT, WINDOW, ALIGNED, COST, AS, SHADOW])),
-        Arg::new(c"sliding", Shape::Block(&[SLIDING_NAME, LIMIT, WINDOW, STRICT, COST, AS, SHADOW])),
-        Arg::new(c"sliding-log", Shape::Block(&[LOG_NAME, LIMIT, WINDOW, COST, AS, SHADOW])),
-        Arg::new(c"concurrency", Shape::Block(&[CONCURRENCY_NAME, LIMIT, TTL, COST, AS, SHADOW])),
-    ]),
-);
+const LIMIT_OF_POLICY: Arg = algorithms!(specs, { policy });
 /// Of RL.LIMIT.
 pub const LIMIT_BY_NAME: &[Arg] = &[KEY, NAME, OR_NAME, COST, MODE_OR_WAIT, KEEP, COUNTS, EACH];
 /// Of RL.DELAY.

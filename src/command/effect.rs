@@ -5,8 +5,8 @@ use crate::redis::effect::Applier;
 use crate::redis::{self, Redis};
 use crate::reply::Reply;
 use crate::stats;
-use ratelimit_core::args::{Args, KeyName, twin};
-use ratelimit_core::error::Error;
+use ratelimit_core::wire::args::{Args, KeyName, twin};
+use ratelimit_core::wire::error::Error;
 
 /// `RL.EFFECT key effect [key effect ...]`
 ///

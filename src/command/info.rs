@@ -1,26 +1,27 @@
 //! `RL.INFO`: what a key remembers, for people.
 
 use super::kinds::KINDS;
+use crate::redis::key::Stored;
 use crate::redis::{self, Redis};
 use crate::reply::Reply;
 use ratelimit_core::Timestamp;
-use ratelimit_core::args::{Args, KeyName};
-use ratelimit_core::error::Error;
+use ratelimit_core::wire::args::{Args, KeyName};
+use ratelimit_core::wire::error::Error;
 
 /// `RL.INFO key`
 pub fn info(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
-    let key = args.key()?;
+    let name = args.key()?;
     args.end()?;
-    let (mut wrong_type, now) = (Ok(Reply::Null), redis::now());
-    for row in &KINDS {
-        match (row.describe)(redis, key, now) {
-            Ok(None) => return Ok(Reply::Null),
-            Ok(Some(facts)) => return Ok(with_queue(redis, key, Reply::facts(row.kind, facts), now)),
-            Err(Error::WrongType { holds, .. }) => wrong_type = Err(Error::WrongType { holds, needs: "a limiter" }),
-            Err(other) => return Err(other),
-        }
+    let (key, now) = (redis.peek(name)?, redis::now());
+    let stored = key.contents().stored();
+    if stored == Stored::Missing {
+        return Ok(Reply::Null);
     }
-    wrong_type
+    let row = KINDS.iter().find(|row| stored.kind() == Some(row.kind));
+    let row = row.ok_or_else(|| stored.wrong_type("a limiter"))?;
+    let facts = (row.describe)(&key, now)?;
+    drop(key);
+    Ok(with_queue(redis, name, Reply::facts(row.kind, facts), now))
 }
 
 /// The same with those who wait for a lease of the key, if anybody does.

@@ -3,10 +3,10 @@
 use crate::config::MAX_POLICIES;
 use crate::redis::{self, Redis};
 use crate::reply::Reply;
-use ratelimit_core::args::Args;
-use ratelimit_core::error::{Error, Syntax};
 use ratelimit_core::policy::{Condition, Merged, Origin, Pattern, Scaling, Table};
-use ratelimit_core::spec::{Policy, name_of_policy};
+use ratelimit_core::syntax::{Policy, name_of_policy};
+use ratelimit_core::wire::args::Args;
+use ratelimit_core::wire::error::{Error, Syntax};
 
 /// `RL.POLICYSET name [NX | VERSION version] spec [SHADOW] [spec [SHADOW] ...]`
 pub fn set(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {

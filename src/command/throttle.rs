@@ -4,36 +4,24 @@
 //! redis-cell left behind hold its TAT, the instant at which the bucket has recovered, in nanoseconds as a string;
 //! with cell-compat the first call takes them over.
 
-use super::{Seen, several};
+use crate::charge::charge_or_take_over;
 use crate::config::CELL_COMPAT;
 use crate::redis::{self, Redis};
 use crate::reply::Reply;
-use ratelimit_core::args::{Args, KeyName, whole};
-use ratelimit_core::bucket::{Bucket, BucketUsage};
-use ratelimit_core::error::Error;
-use ratelimit_core::expiry::Expiry;
-use ratelimit_core::spec::{self, AnyLimit, Spec};
-use ratelimit_core::{Ask, Decision, Span, Timestamp, Usage};
+use ratelimit_core::algorithm::bucket::{Bucket, BucketUsage};
+use ratelimit_core::syntax;
+use ratelimit_core::wire::args::{Args, KeyName, whole};
+use ratelimit_core::wire::error::Error;
+use ratelimit_core::{Span, Timestamp};
 
 /// `RL.THROTTLE key max_burst count period [quantity]`
 pub fn throttle(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     let key = args.key()?;
-    let (bucket, ask) = spec::throttle(&mut args)?;
+    let (bucket, ask) = syntax::throttle(&mut args)?;
     let now = redis::now();
-    let charged = match super::charge(redis, key, &bucket, ask, now) {
-        Err(refused) => several::charge_one(redis, key, &Spec::of(AnyLimit::Bucket(bucket), ask), now, refused),
-        charged => charged,
-    };
-    let decision = match charged {
-        Err(Error::WrongType { .. }) if CELL_COMPAT.get() != 0 => {
-            let taken_over = match left_behind(redis, key, &bucket, now) {
-                Some(usage) => take_over(redis, key, &bucket, usage, ask, now)?,
-                None => None,
-            };
-            taken_over.map_or(charged, Ok)?
-        }
-        charged => charged?,
-    };
+    let left_behind =
+        |redis: &mut Redis| if CELL_COMPAT.get() != 0 { left_behind(redis, key, &bucket, now) } else { None };
+    let decision = charge_or_take_over(redis, key, &bucket, ask, now, left_behind)?;
     Ok(Reply::throttled(&decision))
 }
 
@@ -44,35 +32,6 @@ fn left_behind(redis: &mut Redis, name: KeyName, bucket: &Bucket, now: Timestamp
     let string = redis.short_string(name, DIGITS)?;
     let expires_at = now.plus(Span::from_micros(string.expires_in_ms.saturating_mul(1000)));
     Some(bucket.recovering_at(tat(&string.bytes, expires_at)?, now))
-}
-
-/// The answer to a call on what a string stands for. A limiter is put into the place of the string even if it is
-/// denied. `None` if the string has to stay.
-fn take_over(
-    redis: &mut Redis,
-    name: KeyName,
-    bucket: &Bucket,
-    mut usage: BucketUsage,
-    ask: Ask,
-    now: Timestamp,
-) -> Result<Option<Decision>, Error> {
-    // What has recovered is a missing key, to make which is refused like making any.
-    let seen = Seen::at(bucket, &usage, usage.is_unused(), now, ask);
-    seen.check_memory(redis)?;
-    seen.look.change().apply(bucket, &mut usage, now);
-    let decision = seen.look.decision(bucket, &usage, now, true);
-    let expires_at = Expiry::of(now, decision.reset).after_charge(None, false);
-    if !redis.replace(name, usage, expires_at, now) {
-        return Ok(None);
-    }
-    if !seen.look.denies() {
-        redis.stats.decided(true);
-    }
-    if seen.count(true, || ask.is_look()) {
-        redis.stats.decided(false);
-        redis.denied(name, now);
-    }
-    Ok(Some(decision))
 }
 
 /// The TAT that a string holds. It is one only if the key was made to expire about then, as redis-cell does.

@@ -2,9 +2,9 @@
 
 use crate::redis::{self, Redis};
 use crate::reply::Reply;
-use ratelimit_core::args::Args;
-use ratelimit_core::error::Error;
 use ratelimit_core::syntax::heavy_hitters::Query;
+use ratelimit_core::wire::args::Args;
+use ratelimit_core::wire::error::Error;
 
 /// `RL.TOP [COUNT count] [SINCE duration] [RESET]`
 pub fn top(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {

@@ -7,8 +7,9 @@
 
 #[cfg(debug_assertions)]
 use super::memory;
+use ratelimit_core::Single;
 use ratelimit_core::Usage;
-use ratelimit_core::composite::{PartsUsage, Single};
+use ratelimit_core::composite::PartsUsage;
 #[cfg(debug_assertions)]
 use ratelimit_core::effect::Text;
 #[cfg(debug_assertions)]

@@ -3,12 +3,14 @@
 use super::Redis;
 use super::api::{OK, call};
 use super::before::{Before, check_stored};
+use super::key::Writable;
 use super::listeners;
 use crate::stats;
-use ratelimit_core::args::KeyName;
-use ratelimit_core::composite::{PartsUsage, Single};
+use ratelimit_core::Single;
+use ratelimit_core::composite::PartsUsage;
 use ratelimit_core::effect::{Effect, Nobody, Text};
-use ratelimit_core::error::Error;
+use ratelimit_core::wire::args::KeyName;
+use ratelimit_core::wire::error::Error;
 use ratelimit_core::{Timestamp, Usage};
 
 /// The command that carries effects.
@@ -186,9 +188,9 @@ impl Applier {
 }
 
 fn check<U: Usage>(redis: &mut Redis, name: KeyName, text: &[u8]) -> Result<Checked, Error> {
-    let key = redis.peek::<U>(name)?;
-    accept(key.usage(), text)?;
-    let missing = key.is_missing();
+    let key = redis.peek(name)?;
+    accept::<U>(&*key.usage()?, text)?;
+    let missing = key.contents().is_missing();
     drop(key);
     Ok(Checked { missing, turn: redis.turn })
 }
@@ -209,8 +211,8 @@ fn check_plain<U: Single>(redis: &mut Redis, name: KeyName, text: &[u8]) -> Resu
     if !matches!(Effect::read::<U>(text), Some(Effect::Conversion { .. })) {
         return check::<U>(redis, name, text);
     }
-    let key = redis.peek::<U>(name)?;
-    accept_conversion(key.usage(), key.is_missing(), text)?;
+    let key = redis.peek(name)?;
+    accept_conversion::<U>(&*key.usage()?, key.contents().is_missing(), text)?;
     drop(key);
     Ok(Checked { missing: false, turn: redis.turn })
 }
@@ -234,7 +236,7 @@ fn apply<U: Usage>(
     now: Timestamp,
 ) -> Result<(), Error> {
     let overtaken = checked.is_overtaken(redis);
-    let mut key = redis.open::<U>(name)?;
+    let mut key = redis.open_as::<U>(name)?;
     if overtaken || key.is_missing() != checked.missing {
         accept(key.usage(), text)?;
     }
@@ -260,7 +262,7 @@ fn apply_plain<U: Single>(
         return apply::<U>(redis, name, text, checked, now);
     };
     let overtaken = checked.is_overtaken(redis);
-    let mut key = redis.open::<U>(name)?;
+    let mut key = redis.open_as::<U>(name)?;
     if overtaken || key.is_missing() {
         accept_conversion(key.usage(), key.is_missing(), text)?;
     }

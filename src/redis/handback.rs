@@ -6,7 +6,7 @@ use crate::reply::Reply;
 use crate::server::Global;
 use crate::server::outbox::Answer;
 use crate::server::queues::{Client, Grant, Handle};
-use ratelimit_core::error::Error;
+use ratelimit_core::wire::error::Error;
 use std::cell::Cell;
 use std::ffi::c_void;
 

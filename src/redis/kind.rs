@@ -1,10 +1,10 @@
 //! What the server's side knows of a kind of usage.
 
 use super::effect::Applier;
-use super::{Redis, native_type};
-use ratelimit_core::args::KeyName;
-use ratelimit_core::composite::Single;
-use ratelimit_core::error::Error;
+use super::key::PeekedKey;
+use super::native_type;
+use ratelimit_core::Single;
+use ratelimit_core::wire::error::Error;
 use ratelimit_core::{Fact, Kind, Timestamp, Usage};
 use redis_module::raw;
 
@@ -14,21 +14,16 @@ pub struct KindRow {
     pub kind: Kind,
     /// How an effect on it is applied.
     pub applier: Applier,
-    /// What the usage in a key says to people; `None` if there is no key.
+    /// What the usage in a key says to people. `Err` if it is of another kind.
     pub describe: Describe,
     /// Registers its native type, with the context of the module's load. `Err` if the server refuses it.
     pub register: unsafe fn(*mut raw::RedisModuleCtx) -> Result<(), &'static str>,
 }
 
-type Describe = fn(&mut Redis, KeyName, Timestamp) -> Result<Option<Vec<(&'static str, Fact)>>, Error>;
+type Describe = fn(&PeekedKey, Timestamp) -> Result<Vec<(&'static str, Fact)>, Error>;
 
-fn describe<U: Usage>(
-    redis: &mut Redis,
-    name: KeyName,
-    now: Timestamp,
-) -> Result<Option<Vec<(&'static str, Fact)>>, Error> {
-    let key = redis.peek::<U>(name)?;
-    Ok((!key.is_missing()).then(|| key.usage().describe(now)))
+fn describe<U: Usage>(key: &PeekedKey, now: Timestamp) -> Result<Vec<(&'static str, Fact)>, Error> {
+    Ok(key.usage::<U>()?.describe(now))
 }
 
 impl KindRow {

@@ -7,9 +7,9 @@ use super::api::{api, call};
 use super::before::check_stored;
 use super::rdb::Rdb;
 use super::{effect, global::global, guard, lazy_free, memory, policies};
-use ratelimit_core::codec::Encoder;
 use ratelimit_core::effect::Text;
 use ratelimit_core::expiry::LATEST_EXPIRY;
+use ratelimit_core::wire::codec::Encoder;
 use ratelimit_core::{Kind, Usage};
 use redis_module::raw;
 use std::any::TypeId;
@@ -58,18 +58,10 @@ pub fn kind(native: *mut raw::RedisModuleType) -> Option<Kind> {
     kinds.find(|(_, slot)| !native.is_null() && slot.native.load(Relaxed) == native).map(|(kind, _)| kind)
 }
 
-/// What a key holds, in words: for a key of the type `key_type`, or of the module type `found`.
-pub fn name(key_type: c_int, found: *mut raw::RedisModuleType) -> &'static str {
-    match (kind(found), isize::try_from(key_type).unwrap_or_default()) {
-        (Some(kind), _) => kind.name(),
-        (None, raw::REDISMODULE_KEYTYPE_STRING) => "string",
-        (None, raw::REDISMODULE_KEYTYPE_LIST) => "list",
-        (None, raw::REDISMODULE_KEYTYPE_HASH) => "hash",
-        (None, raw::REDISMODULE_KEYTYPE_SET) => "set",
-        (None, raw::REDISMODULE_KEYTYPE_ZSET) => "zset",
-        (None, raw::REDISMODULE_KEYTYPE_STREAM) => "stream",
-        (None, _) => "another module's type",
-    }
+/// Whether a native type is the one whose values are of type `U`.
+#[inline(always)]
+pub fn is<U: Usage>(native: *mut raw::RedisModuleType) -> bool {
+    !native.is_null() && native == of::<U>().pointer()
 }
 
 /// Registers the type for `U`. `Err` if the server refuses it.

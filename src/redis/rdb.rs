@@ -1,7 +1,7 @@
 //! A payload of the server's snapshots, being written or read: of a key, or of what is no key.
 
 use super::api::call;
-use ratelimit_core::codec::{Decoder, Encoder};
+use ratelimit_core::wire::codec::{Decoder, Encoder};
 use redis_module::raw;
 
 /// The server's handle of it, for the length of a callback.

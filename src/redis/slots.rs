@@ -3,7 +3,7 @@
 
 use super::api::{api, call, server_is, valkey_version};
 use super::dry_run::{Tried, try_call};
-use ratelimit_core::error::Error;
+use ratelimit_core::wire::error::Error;
 use redis_module::{Context, RedisValue, raw};
 
 /// Where a key is served.

@@ -4,7 +4,7 @@
 
 use crate::config::TOP_KEYS;
 use ratelimit_core::Timestamp;
-use ratelimit_core::top::{Place, Top};
+use ratelimit_core::algorithm::sketch::{Place, Top};
 use std::cell::RefCell;
 
 /// The keys that this server has denied most.

@@ -8,7 +8,7 @@
 use super::queues::{Grant, Handle};
 use crate::reply::Reply;
 use crate::stats::CommandStats;
-use ratelimit_core::error::Error;
+use ratelimit_core::wire::error::Error;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};
 

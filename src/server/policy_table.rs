@@ -4,11 +4,11 @@
 //! too.
 
 use ratelimit_core::Timestamp;
-use ratelimit_core::error::Error;
 use ratelimit_core::policy::{
     Condition, Discarded, Facts, Found, GROUPS, Merged, Origin, Pattern, Scaling, Set, Table, Walk,
 };
-use ratelimit_core::spec::{ByPolicy, CallOnKeys, KeySpec, OnKey, Policy};
+use ratelimit_core::syntax::{ByPolicy, CallOnKeys, KeySpec, OnKey, Policy};
+use ratelimit_core::wire::error::Error;
 use std::cell::RefCell;
 use std::rc::Rc;
 

@@ -14,9 +14,9 @@
 //! millionths; the time left over stays to be counted by the next call. Nothing is ever rounded away. (A call with
 //! another rate prices at most that one step anew.)
 
-use crate::limit::{Fact, Kind, Known, Limit, Usage, Verdict};
-use crate::number::ratio;
-use crate::number::{Amount, Period, Span, Timestamp};
+use crate::kind::Kind;
+use crate::limit::{Fact, Known, Limit, Usage, Verdict};
+use crate::number::{Amount, Period, Span, Timestamp, ratio};
 use crate::wire::codec::{Decoder, Encoder};
 use std::fmt;
 use std::num::NonZeroU64;

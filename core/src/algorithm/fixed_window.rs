@@ -12,7 +12,8 @@
 
 pub mod calendar;
 
-use crate::limit::{Fact, Kind, Known, Limit, Recovery, Usage, Verdict};
+use crate::kind::Kind;
+use crate::limit::{Fact, Known, Limit, Recovery, Usage, Verdict};
 use crate::number::{Amount, Period, Span, Timestamp};
 use crate::wire::codec::{Decoder, Encoder};
 use calendar::{Anchor, Calendar, Offset};

@@ -9,7 +9,7 @@
 mod table;
 mod usage;
 
-use crate::limit::{Limit, Verdict};
+use crate::limit::{Known, Limit, Verdict};
 use crate::number::{Amount, Period, Span, Timestamp};
 #[cfg(test)]
 use crate::testing::effort;
@@ -69,6 +69,12 @@ impl Concurrency {
     #[must_use]
     pub fn behind(self, others_wait: bool) -> Concurrency {
         Concurrency { others_wait, ..self }
+    }
+
+    /// What it is known by without a name: nothing, since a key has one table of leases at most.
+    #[must_use]
+    pub fn known_by(&self) -> Known {
+        Known { micros: 0, words: 0 }
     }
 
     /// When a lease that is taken at `now` expires.

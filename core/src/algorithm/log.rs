@@ -14,7 +14,8 @@
 //!
 //! What is propagated of a call is what it changed (`Delta`), not the log.
 
-use crate::limit::{Fact, Kind, Known, Limit, Usage, Verdict};
+use crate::kind::Kind;
+use crate::limit::{Fact, Known, Limit, Usage, Verdict};
 use crate::number::lazy_shift::{Mark, Shift};
 use crate::number::{Amount, Period, Span, Timestamp};
 #[cfg(test)]
@@ -368,6 +369,7 @@ impl Delta {
 
 impl Usage for SlidingLogUsage {
     const KIND: Kind = Kind::SlidingLog;
+    const GROWS: bool = true;
 
     fn is_unused(&self) -> bool {
         self.entries.is_empty()

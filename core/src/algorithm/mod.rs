@@ -1,5 +1,6 @@
-//! The algorithms, a file each: what a limit of its kind allows, and what a key remembers of it.
+//! The algorithms of the [list](crate::algorithms), a file each: what a limit of its kind allows, and what a key remembers of it.
 
+pub mod any;
 pub mod bucket;
 pub mod fixed_window;
 pub mod leases;

@@ -12,9 +12,9 @@
 //! is the comparison of the exact values. The estimate never rises by itself (at a window's end the current count
 //! becomes the previous one with full weight), so the first moment at which a cost fits is found by one division.
 
-use crate::limit::{Fact, Kind, Known, Limit, Usage, Verdict};
-use crate::number::ratio;
-use crate::number::{Amount, Period, Span, Timestamp};
+use crate::kind::Kind;
+use crate::limit::{Fact, Known, Limit, Usage, Verdict};
+use crate::number::{Amount, Period, Span, Timestamp, ratio};
 use crate::wire::codec::{Decoder, Encoder};
 use std::fmt;
 use std::num::NonZeroU64;

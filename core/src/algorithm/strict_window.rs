@@ -8,7 +8,8 @@
 //! one slot longer than it must, so a client that always pushes gets 60/61 of the limit. Cost: 504 bytes, a pass over
 //! 61 counts.
 
-use crate::limit::{Fact, Kind, Known, Limit, Recovery, Usage, Verdict};
+use crate::kind::Kind;
+use crate::limit::{Fact, Known, Limit, Recovery, Usage, Verdict};
 use crate::number::{Amount, Period, Span, Timestamp};
 use crate::wire::codec::{Decoder, Encoder};
 use std::borrow::Cow;
@@ -157,14 +158,6 @@ impl Default for StrictWindowUsage {
 }
 
 impl StrictWindowUsage {
-    /// How long until it is as good as never seen: as its slots were cut.
-    #[must_use]
-    pub fn time_to_recovery(&self, now: Timestamp) -> Span {
-        let usage = self.seen_at(now);
-        let newest = (0..).zip(usage.counting(now)).find(|(_, count)| **count != Amount::ZERO);
-        newest.map_or(Span::ZERO, |(age, _)| usage.leaves(usage.slot_of_age(age)).since(now))
-    }
-
     /// How long a slot is, in microseconds.
     fn width(&self) -> u64 {
         self.window.micros().div_ceil(SLOTS_A_WINDOW).max(1)
@@ -304,6 +297,13 @@ impl Usage for StrictWindowUsage {
     fn recovery(&self) -> Recovery {
         // Slots are whole, so one may stop counting sooner or later than the difference says; the window is stored.
         Recovery::IsTold
+    }
+
+    /// As its slots were cut.
+    fn time_to_recovery(&self, now: Timestamp) -> Span {
+        let usage = self.seen_at(now);
+        let newest = (0..).zip(usage.counting(now)).find(|(_, count)| **count != Amount::ZERO);
+        newest.map_or(Span::ZERO, |(age, _)| usage.leaves(usage.slot_of_age(age)).since(now))
     }
 
     fn encode(&self, to: &mut impl Encoder) {

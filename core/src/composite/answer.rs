@@ -1,13 +1,11 @@
 //! What a call is told: each limit's own decision, and the one of the whole.
 
-use super::Single;
 use super::look::{Few, Held, Outcome, Repeated, Seen, SeenLimit, forces, least_granted};
-use crate::evaluate::Ask;
-use crate::evaluate::{Change, Look};
+use crate::algorithm::any::{Single, with_limit};
+use crate::evaluate::{Ask, Change, Look};
 use crate::limit::{Decision, Limit, Verdict};
 use crate::number::{Amount, Span, Timestamp};
 use crate::syntax::{Call, Purpose, Spec};
-use crate::with_limit;
 
 /// The answer to a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,7 +24,8 @@ pub struct Answer {
 
 impl Answer {
     /// Of a call that is decided by its limits alone.
-    pub(super) fn of_rates(decision: Decision) -> Answer {
+    #[must_use]
+    pub fn of(decision: Decision) -> Answer {
         Answer { decision, each: Vec::new(), shadow_denied: false, banned: false, repeated: false }
     }
 }

@@ -1,16 +1,15 @@
 //! The changes that a look has announced: all limits of a call are charged, or none is.
 
-use super::any::with_usage;
 use super::look::{Outcome, Seen, forces};
-use super::{AnyUsage, Changed, KnownBy, Part, PartsUsage, Single, forget, told_reset};
+use super::{Changed, KnownBy, Part, PartsUsage, forget};
+use crate::algorithm::any::{AnyLimit, AnyUsage, Single, with_limit, with_usage};
 use crate::algorithm::leases::ConcurrencyUsage;
 use crate::composite::once::{Charge, Remembered};
-use crate::evaluate::Ask;
-use crate::evaluate::Change;
-use crate::limit::{Kind, Limit, Usage, Verdict};
+use crate::evaluate::{Ask, Change};
+use crate::kind::Kind;
+use crate::limit::{Limit, Usage, Verdict};
 use crate::number::{Amount, Span, Timestamp};
-use crate::syntax::{AnyLimit, Call, Counts, Spec};
-use crate::with_limit;
+use crate::syntax::{Call, Counts, Spec};
 use std::any::Any;
 
 impl Seen {
@@ -142,7 +141,7 @@ impl Call<'_> {
     #[must_use]
     pub fn reset_of_plain<U: Single>(&self, usage: &U, now: Timestamp) -> Span {
         let Some(spec) = self.specs.iter().find(|spec| spec.limit.kind() == U::KIND) else {
-            return told_reset(usage, now);
+            return usage.time_to_recovery(now);
         };
         let reset = with_limit!(spec, limit => reset_of(limit, usage, now));
         // Until then the scale may have ended.

@@ -3,7 +3,8 @@
 //! What is propagated of it is the change alone, however much the plain key remembered: a replica has the same, and
 //! makes the same part of it. So a conversion costs as much as the change, and what the key remembered is moved.
 
-use super::{KnownBy, Part, PartsUsage, Single, told_reset};
+use super::{KnownBy, Part, PartsUsage};
+use crate::algorithm::any::Single;
 use crate::effect::{Effect, Nobody, Text};
 use crate::expiry::LATEST_EXPIRY;
 use crate::limit::{Recovery, Usage};
@@ -126,7 +127,7 @@ fn recovers_at<U: Single>(usage: &U, moved: bool, expires_at: Option<u64>, now: 
         .map_or(Span::MAX_ARGUMENT, |at| Span::from_micros(at.saturating_sub(now.floor_millis()).saturating_mul(1000)));
     // Of what knows by itself when it recovers, the step may have made that later still.
     let is_told = moved && usage.recovery() == Recovery::IsTold;
-    let left = if is_told { left.max(told_reset(usage, now)) } else { left };
+    let left = if is_told { left.max(usage.time_to_recovery(now)) } else { left };
     now.plus(left).min(Timestamp::MAX)
 }
 

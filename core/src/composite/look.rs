@@ -1,15 +1,15 @@
 //! A look at what is in a key for all limits of a call: what each says, and what becomes of the call. `charge.rs` makes
 //! the changes that it announces, and `answer.rs` says what the caller is told.
 
-use super::{Beside, MAX_PARTS, Part, PartsUsage, Single};
+use super::{Beside, MAX_PARTS, Part, PartsUsage};
+use crate::algorithm::any::{AnyLimit, Single, with_limit};
 use crate::algorithm::leases::ConcurrencyUsage;
 use crate::composite::once::{Charge, Remembered};
-use crate::evaluate::Ask;
-use crate::evaluate::{Change, Look, look};
-use crate::limit::{Kind, Limit, Usage, Verdict};
+use crate::evaluate::{Ask, Change, Look, look};
+use crate::kind::Kind;
+use crate::limit::{Limit, Usage, Verdict};
 use crate::number::{Amount, Span, Timestamp};
-use crate::syntax::{AnyLimit, Call, Counts, MAX_SPECS, Purpose, Spec};
-use crate::with_limit;
+use crate::syntax::{Call, Counts, MAX_SPECS, Purpose, Spec};
 use arrayvec::ArrayVec;
 use std::any::Any;
 
@@ -101,7 +101,7 @@ impl<'a> Held<'a> {
 pub(super) type Few<T> = ArrayVec<T, MAX_SPECS>;
 
 /// What a look at a key has shown a call.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Seen {
     /// Each limit's, in the order of the call.
     pub(super) limits: Few<SeenLimit>,
@@ -131,9 +131,10 @@ pub(super) struct SeenLimit {
 }
 
 /// What becomes of a call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Outcome {
     /// All limits let it pass.
+    #[default]
     Passes,
     /// A limit stands in its way. Whether that is a strike.
     Denied { strikes: bool },
@@ -166,11 +167,18 @@ impl Seen {
     /// Looks at what is in the key.
     #[must_use]
     pub fn at(call: &Call, held: Held, now: Timestamp) -> Seen {
+        let mut seen = Seen::default();
+        seen.look_at(call, held, now);
+        seen
+    }
+
+    /// Looks at what a key holds, for a call that has not looked yet. It is large to copy, so it is filled where it is.
+    pub fn look_at(&mut self, call: &Call, held: Held, now: Timestamp) {
         let remembered = held.remembered(call, now);
         let known = remembered.is_some();
         let settled = remembered.is_some_and(|remembered| remembered.settled);
         let settles = call.purpose == Purpose::Settle;
-        let seen = |(spec, place): (&Spec, Option<usize>)| {
+        for (spec, place) in call.specs.iter().zip(held.places(call)) {
             // An id that is known charges nothing, whatever it costs; the lease that NX finds may be its own.
             let repeated;
             // Its own lease it renews; but not once it has settled.
@@ -181,25 +189,25 @@ impl Seen {
             } else {
                 spec
             };
-            let seen = with_limit!(spec, limit => SeenLimit::at(limit, held, place, now, spec.ask));
-            SeenLimit { decides: !known || counts_again, shadow: spec.shadow, ..seen }
-        };
-        let mut limits: Few<SeenLimit> = call.specs.iter().zip(held.places(call)).map(seen).collect();
-        grant_the_least(call, held, &mut limits, now);
-        let releases = settles && held.has_lease(call, now);
-        let outcome = match (remembered, settles) {
+            let limit = with_limit!(spec, limit => SeenLimit::at(limit, held, place, now, spec.ask));
+            // There are no more limits in a call.
+            let _ = self.limits.try_push(SeenLimit { decides: !known || counts_again, shadow: spec.shadow, ..limit });
+        }
+        grant_the_least(call, held, &mut self.limits, now);
+        self.parts = held.parts();
+        self.releases = settles && held.has_lease(call, now);
+        self.outcome = match (remembered, settles) {
             (Some(Remembered { settled: true, .. }), true) => Outcome::Settled,
             (Some(_), true) => Outcome::Settles,
             (None, true) => Outcome::Unknown,
-            (Some(_), false) if limits.iter().any(SeenLimit::denies) => Outcome::LostLease,
+            (Some(_), false) if self.limits.iter().any(SeenLimit::denies) => Outcome::LostLease,
             (Some(remembered), false) => Outcome::Repeated(Repeated {
                 hold: remembered.hold_until.since(held.at(now)),
                 forced: remembered.forced,
                 granted: remembered.granted,
             }),
-            (None, false) => Seen::decide(call, held, &limits, now),
+            (None, false) => Seen::decide(call, held, &self.limits, now),
         };
-        Seen { limits, parts: held.parts(), outcome, releases }
     }
 
     /// What is to be done of it after others may have changed what is in the key: parts may have moved, and a call whose

@@ -15,7 +15,6 @@
 //! what a part of its kind takes beyond 40.
 
 mod answer;
-mod any;
 mod charge;
 mod conversion;
 mod look;
@@ -23,18 +22,18 @@ pub mod once;
 mod stored;
 mod straight;
 
+use crate::algorithm::any::Single;
+#[doc(hidden)]
+use crate::algorithm::any::{AnyUsage, with_usage};
 use crate::algorithm::leases::ConcurrencyUsage;
-use crate::algorithm::strict_window::StrictWindowUsage;
 use crate::ban::Ban;
-use crate::limit::{Kind, Known, Recovery, Usage};
+use crate::kind::Kind;
+use crate::limit::{Known, Recovery, Usage};
 use crate::number::{Span, Timestamp};
 use crate::syntax::Spec;
 pub use answer::Answer;
-use any::with_usage;
-pub use any::{AnyUsage, Single};
 pub use look::{Held, Seen};
 use once::{Charge, Ids, Track};
-use std::any::Any;
 pub use straight::Straight;
 
 /// How many parts a key may have.
@@ -309,7 +308,7 @@ impl Part {
         if let Some(ids) = ids {
             with_usage!(&self.usage, usage => ids.move_charges_back(self.serial, usage, now));
         }
-        let (ahead, recovery) = with_usage!(&mut self.usage, as_mut, usage => {
+        let (ahead, recovery) = with_usage!(&mut self.usage, mut usage => {
             let ahead = usage.ahead(now);
             if ahead != Span::ZERO {
                 usage.move_back(now);
@@ -323,20 +322,13 @@ impl Part {
             Recovery::MovesAlong => moved,
             // Of what a plain key remembered it may be told sooner than the part goes.
             Recovery::IsTold => {
-                let reset = with_usage!(&self.usage, usage => told_reset(usage, now));
+                let reset = with_usage!(&self.usage, usage => usage.time_to_recovery(now));
                 moved.max(now.plus(reset)).min(Timestamp::MAX)
             }
             // It comes no later than before.
             Recovery::IsHidden => self.recovers_at,
         }
     }
-}
-
-/// How long until a usage has recovered, of the kinds that know by themselves ([`Recovery::IsTold`]); nothing of others.
-fn told_reset(usage: &dyn Any, now: Timestamp) -> Span {
-    let strict = usage.downcast_ref().map(|usage: &StrictWindowUsage| usage.time_to_recovery(now));
-    let leases = || usage.downcast_ref().map(|usage: &ConcurrencyUsage| usage.time_to_last_expiry(now));
-    strict.or_else(leases).unwrap_or_default()
 }
 
 #[cfg(test)]

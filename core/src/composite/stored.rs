@@ -1,13 +1,14 @@
 //! A key with several limits as a usage: what is stored of it, and what is propagated of a call.
 
-use super::any::with_usage;
-use super::{AnyUsage, Beside, Changed, Delta, KnownBy, MAX_PARTS, Part, PartsUsage, Single, forget};
+use super::{Beside, Changed, Delta, KnownBy, MAX_PARTS, Part, PartsUsage, forget};
+use crate::algorithm::any::{AnyUsage, Single, with_usage};
 use crate::algorithm::bucket::BucketUsage;
 use crate::algorithm::fixed_window::FixedWindow;
 use crate::ban::Ban;
 use crate::composite::once::{Charge, IdChange, Ids, Track};
 use crate::effect::Nobody;
-use crate::limit::{Fact, Kind, Known, Usage};
+use crate::kind::Kind;
+use crate::limit::{Fact, Known, Usage};
 use crate::number::{Span, Timestamp};
 use crate::syntax::{MAX_NAME, is_name};
 use crate::wire::codec::{CHANGE, Decoder, Encoder, WHOLE};
@@ -65,7 +66,7 @@ fn decode_kind(from: &mut impl Decoder) -> Option<Kind> {
 impl AnyUsage {
     fn decode(kind: Kind, from: &mut impl Decoder) -> Option<AnyUsage> {
         let mut any = AnyUsage::unused(kind)?;
-        with_usage!(&mut any, as_mut, usage => decode_into(usage, from))?;
+        with_usage!(&mut any, mut usage => decode_into(usage, from))?;
         Some(any)
     }
 }
@@ -376,7 +377,7 @@ impl PartsUsage {
             part.known_by = known_by;
         }
         part.recovers_at = head.recovers_at;
-        with_usage!(&mut part.usage, as_mut, usage => apply_usage(usage, from, &head));
+        with_usage!(&mut part.usage, mut usage => apply_usage(usage, from, &head));
         if decode_flag(from)? {
             tracked.push(head.serial);
             let charge = settled.iter().find(|charge| charge.part == head.serial);
@@ -398,6 +399,7 @@ fn encode_effect_of<U: Usage>(usage: &mut U, to: &mut impl Encoder) {
 
 impl Usage for PartsUsage {
     const KIND: Kind = Kind::Limits;
+    const GROWS: bool = true;
 
     fn is_unused(&self) -> bool {
         self.parts.is_empty() && self.beside.is_none()
@@ -481,7 +483,7 @@ impl Usage for PartsUsage {
                 part.known_by.encode(to);
             }
             to.integer(part.recovers_at.micros());
-            with_usage!(&mut part.usage, as_mut, usage => encode_effect_of(usage, to));
+            with_usage!(&mut part.usage, mut usage => encode_effect_of(usage, to));
             to.integer(u64::from(part.track.is_some()));
             if let Some(track) = &mut part.track {
                 track.encode_effect(to);
@@ -559,15 +561,9 @@ impl Usage for PartsUsage {
 impl Part {
     fn heap_size(&self) -> usize {
         let name = if let KnownBy::Name(name) = &self.known_by { name.len() } else { 0 };
-        let boxed = match &self.usage {
-            AnyUsage::StrictWindow(usage) => size_of_val(&**usage),
-            AnyUsage::SlidingLog(usage) => size_of_val(&**usage),
-            AnyUsage::Concurrency(usage) => size_of_val(&**usage),
-            AnyUsage::Bucket(_) | AnyUsage::FixedWindow(_) | AnyUsage::SlidingWindow(_) => 0,
-        };
         let beside = with_usage!(&self.usage, usage => usage.heap_size());
         let track = self.track.as_ref().map_or(0, |track| track.heap_size().saturating_add(size_of::<Track>()));
-        [name, boxed, beside, track].into_iter().fold(0, usize::saturating_add)
+        [name, self.usage.boxed_size(), beside, track].into_iter().fold(0, usize::saturating_add)
     }
 
     fn describe(&self, now: Timestamp) -> Vec<(&'static str, Fact)> {

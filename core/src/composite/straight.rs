@@ -3,13 +3,13 @@
 //! to the same, but takes about twice as many instructions of ours.
 
 use super::answer::first_to_run_out;
-use super::{Answer, Changed, Part, PartsUsage, Single};
-use crate::evaluate::Ask;
-use crate::evaluate::Change;
-use crate::limit::{Decision, Kind, Limit, Verdict};
+use super::{Answer, Changed, Part, PartsUsage};
+use crate::algorithm::any::{Single, with_limit};
+use crate::evaluate::{Ask, Change};
+use crate::kind::Kind;
+use crate::limit::{Decision, Limit, Verdict};
 use crate::number::{Amount, Span, Timestamp};
-use crate::syntax::{AnyLimit, Call, Counts, MAX_SPECS, Purpose, Spec};
-use crate::with_limit;
+use crate::syntax::{Call, Counts, MAX_SPECS, Purpose, Spec};
 
 /// What a look has shown such a call.
 #[derive(Clone, Debug)]
@@ -107,7 +107,7 @@ impl PartsUsage {
                 Some(Decision { verdict, limit: limit.limit(), remaining, reset, granted: None }.keeping(spec.kept))
             })
         };
-        Answer::of_rates(decision().unwrap_or_else(|| Decision::unlimited(verdict)))
+        Answer::of(decision().unwrap_or_else(|| Decision::unlimited(verdict)))
     }
 }
 
@@ -125,9 +125,8 @@ impl Part {
 impl Spec<'_> {
     /// What it charges, if it has a say and is of a rate that never changes and keeps no entries.
     fn cost_of_rate(&self) -> Option<Amount> {
-        let keeps_none = !matches!(self.limit, AnyLimit::SlidingLog(_) | AnyLimit::Concurrency(_));
         match self.ask {
-            Ask::Take(cost) if cost != Amount::ZERO && keeps_none && !self.shadow && self.slower.is_none() => {
+            Ask::Take(cost) if cost != Amount::ZERO && !self.limit.grows() && !self.shadow && self.slower.is_none() => {
                 Some(cost)
             }
             _ => None,

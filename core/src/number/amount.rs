@@ -3,10 +3,9 @@
 //! An argument goes from 0 to 10^12 units; what a key remembers may go past a limit (a debt), and saturates at
 //! 2^63-1 millionths. Decimals below a millionth are rounded by whoever parses, always against the caller.
 
-use crate::number::decimal;
 use crate::number::decimal::Scaled;
-use crate::number::ratio;
 use crate::number::time::{Period, Span};
+use crate::number::{decimal, ratio};
 use std::fmt;
 use std::num::NonZeroU64;
 

@@ -20,10 +20,11 @@
 //!
 //! **Cost:** to join, to leave and to be served are each logarithmic in those who wait.
 
+use crate::algorithm::any::AnyLimit;
 use crate::algorithm::leases::Concurrency;
 use crate::evaluate::Ask;
 use crate::number::{Amount, Timestamp};
-use crate::syntax::{AnyLimit, Asked, Call, Spec};
+use crate::syntax::{Asked, Call, Spec};
 #[cfg(test)]
 use crate::testing::effort;
 use crate::wire::name::Kept;

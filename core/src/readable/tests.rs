@@ -1,6 +1,7 @@
 use super::*;
 use crate::algorithm::bucket::{Bucket, BucketUsage, Discipline};
-use crate::limit::{Fact, Kind, Limit};
+use crate::kind::Kind;
+use crate::limit::{Fact, Limit};
 use crate::number::{Amount, Period, Span, Timestamp};
 use crate::wire::codec::{Decoder, Encoder};
 

@@ -1,13 +1,18 @@
 //! A call on one key: a spec or several, and what goes with them.
 
-use super::options::{self, Behind, Counts, OF_A_CALL, Options, Purpose, Terms, Verb, Words};
-use super::policy::ByPolicy;
-use super::{AnyLimit, DURATION, Numbers, Place, Reader, Spec};
+use super::ban_words::ban_rule;
+use super::behind::Behind;
+use super::by_policy::ByPolicy;
+use super::options::Options;
+use super::purpose::{Counts, Purpose, Verb};
+use super::refusal::{self, Place};
+use super::spec::{MAX_SPECS, Numbers, Spec};
+use super::terms::Terms;
+use super::words::{OF_A_CALL, is_ban, is_policy};
 use crate::ban::BanRule;
 use crate::evaluate::Ask;
-use crate::number::Period;
-use crate::wire::args::{Args, whole};
-use crate::wire::error::{Error, Hint, MustBe, Reason, Syntax, What};
+use crate::wire::args::Args;
+use crate::wire::error::{Error, Reason, What};
 
 /// A call on one key.
 ///
@@ -48,13 +53,6 @@ pub struct Call<'a> {
     /// What bans the key.
     pub ban: Option<BanRule>,
 }
-
-/// How many specs one call on a key may have.
-pub const MAX_SPECS: usize = 8;
-
-const STRIKES: MustBe = MustBe::number("a whole number", " from 1 to 4294967295", "10");
-const NAMES: MustBe = MustBe::other("different from each other for limits of one kind", "AS requests");
-const BAN: Syntax = Syntax { word: "BAN", arguments: "strikes window block" };
 
 impl<'a> Call<'a> {
     /// A call that is one spec, and no more.
@@ -109,7 +107,7 @@ impl<'a> Asked<'a> {
     #[inline(never)]
     pub fn alone(args: &mut Args<'a>, numbers: &Numbers<'a>, behind: &Behind<'a>) -> Result<Asked<'a>, Error> {
         if let Some(word) = args.peek() {
-            return Err(options::needed(word, What::Option, behind.words, false));
+            return Err(refusal::needed(word, What::Option, behind.words, false));
         }
         Asked::of_one(Verb::Take, &Terms::NONE, numbers, behind, None)
     }
@@ -131,7 +129,7 @@ impl<'a> Asked<'a> {
     /// A call that does not begin with a spec.
     #[cold]
     fn behind_options(args: &mut Args<'a>, verb: Verb) -> Result<Asked<'a>, Error> {
-        let terms = Options::read(args, OF_A_CALL)?.of_the_call()?;
+        let terms = Terms::of(Options::read(args, OF_A_CALL)?)?;
         let word = args.argument("a spec", verb.syntax())?;
         if is_ban(word) {
             return Err(Error::unexpected(word, Reason::BanBehindSpecs));
@@ -139,7 +137,7 @@ impl<'a> Asked<'a> {
         if is_policy(word) {
             return ByPolicy::of_key(args, verb, &terms).map(|by| Asked::Policy(Box::new(by)));
         }
-        let read = Spec::reader(word).ok_or_else(|| Spec::unknown(word, Place::First, OF_A_CALL, verb))?;
+        let read = Spec::reader(word).ok_or_else(|| refusal::unknown(word, Place::First, OF_A_CALL, verb))?;
         let mut behind = Behind::default();
         let numbers = read(args, &mut behind)?;
         Asked::behind_first(args, verb, &terms, &numbers, &behind)
@@ -170,7 +168,7 @@ impl<'a> Asked<'a> {
                 specs.reserve_exact(MAX_SPECS);
                 specs.push(terms.spec_on_key(numbers, behind)?);
             }
-            let read = reader_behind(word, words, Place::Next, specs.len(), verb)?;
+            let read = refusal::reader_behind(word, words, Place::Next, specs.len(), verb)?;
             let mut behind = Behind::default();
             let numbers = read(args, &mut behind)?;
             words = behind.words;
@@ -179,7 +177,7 @@ impl<'a> Asked<'a> {
             specs.push(spec);
         }
         if let Some(word) = args.peek() {
-            return Err(options::refused(word, Reason::BanStandsLast));
+            return Err(refusal::refused(word, Reason::BanStandsLast));
         }
         if specs.is_empty() {
             return Asked::of_one(verb, terms, numbers, behind, ban);
@@ -213,67 +211,4 @@ impl<'a> Asked<'a> {
         let (specs, each) = (vec![spec], terms.each());
         Ok(Asked::Several(Box::new(Call { specs, counts, purpose, each, ban })))
     }
-}
-
-/// What reads the spec that `word` begins behind `before` others, of which the last could have the options `words`.
-pub(super) fn reader_behind<'a>(
-    word: &[u8],
-    words: Words,
-    place: Place,
-    before: usize,
-    verb: Verb,
-) -> Result<Reader<'a>, Error> {
-    let Some(read) = Spec::reader(word) else {
-        if word.eq_ignore_ascii_case(b"EACH") && !place.is_in_policy() {
-            return Err(Error::unexpected(b"EACH", Reason::ForAllSpecs));
-        }
-        if is_policy(word) {
-            return Err(Error::unexpected(b"POLICY", Reason::PolicyAlone));
-        }
-        return Err(Spec::unknown(word, place, words, verb));
-    };
-    if before == MAX_SPECS {
-        return Err(Error::unexpected(word, Reason::TooManySpecs { most: MAX_SPECS, of_policy: place.is_in_policy() }));
-    }
-    Ok(read)
-}
-
-impl Spec<'_> {
-    /// Refuses a spec that would find the same part of a key as another.
-    pub(super) fn refuse_twin(&self, other: &Spec) -> Result<(), Error> {
-        if self.limit.kind() != other.limit.kind() {
-            return Ok(());
-        }
-        match (self.name, other.name) {
-            _ if matches!(self.limit, AnyLimit::Concurrency(_)) => {
-                Err(Error::unexpected(b"CONCURRENCY", Reason::OneOfLeases))
-            }
-            (Some(name), Some(twin)) if name == twin => Err(Error::hinted("names", &NAMES, name, Hint::Twice)),
-            (None, None) if self.limit.known_by() == other.limit.known_by() => {
-                let limits = [other, self].map(|spec| spec.limit.raised_by(spec.kept).to_string());
-                Err(Error::SameWindow(Box::new(limits)))
-            }
-            _ => Ok(()),
-        }
-    }
-}
-
-/// Whether a word begins what stands for a policy's specs.
-pub(super) fn is_policy(word: &[u8]) -> bool {
-    word.eq_ignore_ascii_case(b"POLICY")
-}
-
-/// Whether a word begins the rule of a ban.
-pub(super) fn is_ban(word: &[u8]) -> bool {
-    word.eq_ignore_ascii_case(b"BAN")
-}
-
-/// `strikes window block`
-pub(super) fn ban_rule(args: &mut Args) -> Result<BanRule, Error> {
-    let strikes = whole(args.argument("strikes", &BAN)?, u32::MAX.into());
-    let strikes = strikes.and_then(|strikes| u32::try_from(strikes).ok()).filter(|strikes| *strikes > 0);
-    let strikes = strikes.ok_or_else(|| args.refused("strikes", &STRIKES, &BAN))?;
-    let mut period =
-        |argument| Period::parse(args.argument(argument, &BAN)?).ok_or_else(|| args.refused(argument, &DURATION, &BAN));
-    Ok(BanRule { strikes, window: period("window")?, block: period("block")? })
 }

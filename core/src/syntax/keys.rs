@@ -1,9 +1,14 @@
 //! A call on several keys, with a spec for each.
 
-use super::call::{Call, is_policy};
-use super::options::{self, Behind, Counts, OF_KEYS, Options, Purpose, Terms, Verb, Word};
-use super::policy::ByPolicy;
-use super::{Place, Spec};
+use super::behind::Behind;
+use super::by_policy::ByPolicy;
+use super::call::Call;
+use super::options::Options;
+use super::purpose::{Counts, Purpose, Verb};
+use super::refusal::{self, Place};
+use super::spec::Spec;
+use super::terms::Terms;
+use super::words::{OF_KEYS, Word, is_policy, out_of_place};
 use crate::wire::args::{Args, KeyName, twin};
 use crate::wire::error::{Error, Hint, MustBe, NUMKEYS, Reason};
 
@@ -71,7 +76,7 @@ impl<'a> CallOnKeys<'a> {
                 let place = if specs.is_empty() { Place::FirstOfKeys } else { Place::NextOfKeys };
                 return Err(match args.peek() {
                     None => Error::TooFewSpecs { keys: keys.len(), specs: specs.len() },
-                    Some(word) => Spec::unknown(word, place, words, verb),
+                    Some(word) => refusal::unknown(word, place, words, verb),
                 });
             };
             args.skip();
@@ -81,7 +86,7 @@ impl<'a> CallOnKeys<'a> {
             specs.push((key, OnKey::Spec(terms.spec_among_several(&numbers, &behind)?)));
         }
         if !args.is_empty() {
-            return Err(options::refused(args.word()?, Reason::BehindLastSpec));
+            return Err(refusal::refused(args.word()?, Reason::BehindLastSpec));
         }
         // Not before: a numkeys that is too large makes keys of the specs, in which words come twice.
         if let Some(twin) = twin(keys.map(|key| args.name(key))) {
@@ -109,7 +114,7 @@ impl CallOnKeys<'_> {
 fn options_of_all<'a>(args: &mut Args<'a>) -> Result<Terms<'a>, Error> {
     let options = Options::read(args, OF_KEYS)?;
     if args.peek().is_some_and(|word| word.eq_ignore_ascii_case(b"UPTO")) {
-        return Err(options::out_of_place(Word::UpTo, Reason::UpToAmongSeveral));
+        return Err(out_of_place(Word::UpTo, Reason::UpToAmongSeveral));
     }
-    options.of_the_call()
+    Terms::of(options)
 }

@@ -1,18 +1,25 @@
-//! A policy: a list of specs that the server keeps under a name, and a call that asks for one by that name.
+//! A policy: a list of specs that the server keeps under a name, and what a call by that name asks of it.
 //!
 //! What the callers said is the operator's now: the numbers and flags of each limit, its name (AS) and perhaps its cost.
 //! What is left to a call is what differs from call to call: its cost and mode, its id, what it keeps.
 
-use super::call::{Asked, Call, ban_rule, is_ban, reader_behind};
-use super::options::{self, Behind, Cost, Counts, OF_A_CALL, OF_KEYS, Options, Purpose, Terms, Verb};
-use super::{AnyLimit, Numbers, Place, Spec};
+use super::ban_words::ban_rule;
+use super::behind::Behind;
+use super::by_policy::ByPolicy;
+use super::call::{Asked, Call};
+use super::options::{Cost, Options};
+use super::purpose::{Counts, Purpose, Verb};
+use super::refusal::{self, Place};
+use super::spec::{Numbers, Spec};
+use super::terms::Terms;
+use super::words::{self, is_ban};
+use crate::algorithm::any::AnyLimit;
 use crate::algorithm::bucket::Discipline;
 use crate::ban::BanRule;
 use crate::evaluate::Ask;
 use crate::number::Amount;
 use crate::wire::args::Args;
-use crate::wire::error::{Error, MustBe, Reason, Syntax, What};
-use crate::wire::name::MAX_NAME;
+use crate::wire::error::{Error, MustBe, Reason, Syntax};
 use std::borrow::Cow;
 use std::fmt;
 
@@ -53,9 +60,7 @@ struct PolicyLimit {
 }
 
 const COST_OF_POLICY: MustBe = MustBe::number("a number", " from 0 to 1000000000000 in a policy", "1");
-const POLICY: MustBe = MustBe::other("a name of 1 to 256 bytes", "plan:pro");
 const SET: Syntax = Syntax { word: "RL.POLICYSET", arguments: "name [NX | VERSION version] spec [spec ...]" };
-const BEHIND_POLICY: Syntax = Syntax { word: "POLICY", arguments: "name [OR name ...]" };
 
 impl Policy {
     /// `spec [SHADOW] [spec [SHADOW] ...] [BAN strikes window block]`, and no more.
@@ -64,7 +69,7 @@ impl Policy {
     /// The first word that is wrong, or missing, as [`Error`] says it.
     pub fn read(args: &mut Args<'_>) -> Result<Policy, Error> {
         let (mut specs, mut limits, mut words, mut ban): (Vec<Spec>, Vec<_>, _, _) =
-            (vec![], vec![], options::NONE, None);
+            (vec![], vec![], words::NONE, None);
         loop {
             let word = args.argument("a spec", &SET)?;
             if is_ban(word) && !limits.is_empty() {
@@ -72,7 +77,7 @@ impl Policy {
                 break;
             }
             let place = if limits.is_empty() { Place::FirstOfPolicy } else { Place::NextOfPolicy };
-            let read = reader_behind(word, words, place, limits.len(), Verb::Take)?;
+            let read = refusal::reader_behind(word, words, place, limits.len(), Verb::Take)?;
             let mut behind = Behind::of_policy();
             let numbers = read(args, &mut behind)?;
             words = behind.words;
@@ -88,7 +93,7 @@ impl Policy {
             }
         }
         if let Some(word) = args.peek() {
-            return Err(options::refused(word, Reason::BanStandsLast));
+            return Err(refusal::refused(word, Reason::BanStandsLast));
         }
         Ok(Policy::of(limits, ban))
     }
@@ -244,78 +249,7 @@ impl fmt::Display for Policy {
     }
 }
 
-/// A call, on one key, that asks for a policy.
-#[derive(Clone, Debug)]
-pub struct ByPolicy<'a> {
-    /// The name that it asks for first.
-    first: &'a [u8],
-    /// Those that it asks for if there is no such policy (OR).
-    others: Vec<&'a [u8]>,
-    terms: Terms<'a>,
-    verb: Verb,
-}
-
 impl<'a> ByPolicy<'a> {
-    /// `[OR name ...] [options]`, and no more: what stands behind the first name of RL.LIMIT.
-    ///
-    /// # Errors
-    /// The first word that is wrong, or missing, as [`Error`] says it.
-    pub fn behind(first: &'a [u8], args: &mut Args<'a>) -> Result<ByPolicy<'a>, Error> {
-        let by = ByPolicy::behind_name(first, args, Verb::Take, &Terms::NONE, false)?;
-        if let Some(word) = args.peek() {
-            return Err(options::needed(word, What::OrOption, OF_A_CALL, false));
-        }
-        Ok(by)
-    }
-
-    /// What stands behind POLICY: of a call on one key.
-    pub(super) fn of_key(args: &mut Args<'a>, verb: Verb, terms: &Terms<'a>) -> Result<ByPolicy<'a>, Error> {
-        let first = name_behind(args)?;
-        let by = ByPolicy::behind_name(first, args, verb, terms, false)?;
-        match args.peek() {
-            Some(word) => Err(options::refused(word, Reason::PolicyStandsAlone)),
-            None => Ok(by),
-        }
-    }
-
-    /// The same, of one key of several.
-    pub(super) fn of_keys(args: &mut Args<'a>, verb: Verb, terms: &Terms<'a>) -> Result<ByPolicy<'a>, Error> {
-        let first = name_behind(args)?;
-        ByPolicy::behind_name(first, args, verb, terms, true)
-    }
-
-    #[inline(never)]
-    fn behind_name(
-        first: &'a [u8],
-        args: &mut Args<'a>,
-        verb: Verb,
-        terms: &Terms<'a>,
-        one_of_several: bool,
-    ) -> Result<ByPolicy<'a>, Error> {
-        let words = if one_of_several { OF_KEYS } else { OF_A_CALL };
-        let mut others = Vec::new();
-        while args.accept("OR") {
-            others.push(name_behind(args)?);
-        }
-        let own = Options::read(args, words)?;
-        if one_of_several {
-            own.refuse_among_several()?;
-        }
-        Ok(ByPolicy { first, others, terms: terms.with(&own)?, verb })
-    }
-
-    /// The names that it asks for: the first that is a policy's rules.
-    pub fn names(&self) -> impl Iterator<Item = &'a [u8]> {
-        std::iter::once(self.first).chain(self.others.iter().copied())
-    }
-
-    /// The refusal of a call that asks for no policy there is.
-    #[cold]
-    #[must_use]
-    pub fn missing(&self) -> Error {
-        Error::no_policy(self.names())
-    }
-
     /// Refuses a call of RL.DELAY if it would have more to tell, when it is admitted, than that.
     ///
     /// # Errors
@@ -326,12 +260,6 @@ impl<'a> ByPolicy<'a> {
         }
         policy.refuse_more_to_tell()?;
         self.terms.word_that_tells_more().map_or(Ok(()), |word| Err(Error::MoreToTell(word)))
-    }
-
-    /// Whether each limit's decision is to be told.
-    #[must_use]
-    pub fn each(&self) -> bool {
-        self.terms.each()
     }
 
     /// What it asks of the policy.
@@ -359,26 +287,6 @@ impl<'a> ByPolicy<'a> {
         }
         Ok(Asked::Several(Box::new(Call { specs, counts, purpose, each, ban: policy.ban })))
     }
-}
-
-/// `name`: of a policy, where the server counts the words.
-///
-/// # Errors
-/// The word, if it is missing, or no such name.
-#[inline(always)]
-pub fn name_of_policy<'a>(args: &mut Args<'a>) -> Result<&'a [u8], Error> {
-    valid(args.word()?)
-}
-
-/// `name`: behind POLICY or OR.
-fn name_behind<'a>(args: &mut Args<'a>) -> Result<&'a [u8], Error> {
-    valid(args.argument("name", &BEHIND_POLICY)?)
-}
-
-#[inline(always)]
-fn valid(name: &[u8]) -> Result<&[u8], Error> {
-    let valid = (1..=MAX_NAME).contains(&name.len());
-    valid.then_some(name).ok_or_else(|| Error::out_of_range("name", &POLICY, name))
 }
 
 #[cfg(test)]

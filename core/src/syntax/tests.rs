@@ -1,15 +1,26 @@
 mod slips;
 
+use super::grammar::*;
+use super::numbers::*;
 use super::options::*;
+use super::throttle::*;
 use super::window::WINDOW;
 use super::*;
+use crate::algorithm::any::AnyLimit;
+use crate::algorithm::bucket::{Bucket, Discipline};
+use crate::algorithm::fixed_window::FixedWindow;
+use crate::algorithm::leases::{Concurrency, MAX_HOLDER};
+use crate::algorithm::log::SlidingLog;
+use crate::algorithm::sliding_window::SlidingWindow;
+use crate::algorithm::strict_window::StrictWindow;
 use crate::ban::BanRule;
-use crate::evaluate::look;
-use crate::limit::{Decision, Verdict};
-use crate::number::Timestamp;
+use crate::evaluate::{Ask, look};
+use crate::kind::Kind;
+use crate::limit::{Decision, Known, Limit, Verdict};
+use crate::number::{Amount, Period, Span, Timestamp};
 use crate::testing::calls::{amounts, call, lengths, units};
-use crate::wire::args::Words;
-use crate::wire::error::{Hint, Position, one_of};
+use crate::wire::args::{Args, Words};
+use crate::wire::error::{Error, Hint, MustBe, Position, Reason, Syntax, one_of};
 use proptest::prelude::*;
 use std::borrow::Cow;
 
@@ -894,7 +905,7 @@ fn how_long_to_block_is_refused_whatever_it_says() {
 
 #[test]
 fn nothing_else_blocks_and_what_does_is_told() {
-    fn refused<T: fmt::Debug>(read: Result<T, Error>, text: &str) {
+    fn refused<T: std::fmt::Debug>(read: Result<T, Error>, text: &str) {
         let error = read.unwrap_err().to_string();
         assert_eq!(error, "ERR syntax error, unexpected 'BLOCK', which only RL.ACQUIRE has", "{text}");
     }
@@ -1093,7 +1104,7 @@ fn decide(spec: Spec) -> Decision {
         let (usage, now) = (L::Usage::default(), Timestamp::EPOCH);
         look(limit, &usage, now, ask).decision(limit, &usage, now, false)
     }
-    crate::with_limit!(spec, limit => of(limit, spec.ask)).keeping(spec.kept)
+    crate::algorithm::any::with_limit!(spec, limit => of(limit, spec.ask)).keeping(spec.kept)
 }
 
 proptest! {
@@ -1265,8 +1276,7 @@ const ARGUMENTS: [(&str, &[(&str, &str)]); 6] = [
 
 /// How the arguments of an algorithm stand behind its name.
 fn syntax(algorithm: &str) -> &'static Syntax {
-    let all = [&TOKEN_BUCKET, &LEAKY_BUCKET, &FIXED, &SLIDING, &SLIDING_LOG, &CONCURRENCY];
-    all.into_iter().find(|syntax| syntax.word == algorithm).unwrap()
+    SYNTAXES.into_iter().find(|syntax| syntax.word == algorithm).unwrap()
 }
 
 /// An algorithm and a word for each of its arguments.

@@ -1,13 +1,16 @@
 //! What FIXED says of its window: how long it lasts, or what turn of the calendar, and where its boundaries lie.
 
-use super::options::{Alignment, Word, out_of_place};
-use super::{DURATION, FIXED};
+use super::numbers::DURATION;
+use super::options::Alignment;
+use super::words::{Word, out_of_place};
 use crate::algorithm::fixed_window::FixedWindow;
 use crate::algorithm::fixed_window::calendar::Calendar;
 use crate::number::{Amount, Period};
 use crate::wire::args::Args;
-use crate::wire::error::{Error, Hint, MustBe, Reason};
+use crate::wire::error::{Error, Hint, MustBe, Reason, Syntax};
 
+/// Of FIXED.
+pub(super) const FIXED: Syntax = Syntax { word: "FIXED", arguments: "limit window" };
 /// What it says, of the calendar too.
 pub(super) const WINDOW: MustBe =
     MustBe::other("a duration from 1us to 3650d, or with ALIGNED 1w, 1mo, 3mo or 1y", "60s");

@@ -8,12 +8,12 @@ mod policies;
 use crate::laws::{assert_lawful, assert_wire};
 use ratelimit_core::queue::Claim;
 use ratelimit_core::syntax::{
-    self, AnyLimit, Asked, Behind, Block, CallOnKeys, Counts, MAX_ID, MAX_NAME, MAX_SPECS, OnKey, Purpose, Spec,
+    self, Asked, Behind, Block, CallOnKeys, Counts, MAX_ID, MAX_NAME, MAX_SPECS, OnKey, Purpose, Spec,
 };
 use ratelimit_core::wire::args::{Args, KeyName};
 use ratelimit_core::wire::error::Error;
 use ratelimit_core::with_limit;
-use ratelimit_core::{Amount, Ask, Limit, Timestamp};
+use ratelimit_core::{Amount, AnyLimit, Ask, Limit, Timestamp};
 use std::mem::discriminant;
 
 pub fn run(data: &[u8]) {

@@ -3,17 +3,11 @@
 
 use crate::laws::{assert_lawful, assert_lawful_call};
 use arbitrary::{Arbitrary, Unstructured};
-use ratelimit_core::Timestamp;
-use ratelimit_core::algorithm::bucket::BucketUsage;
-use ratelimit_core::algorithm::fixed_window::FixedWindowUsage;
-use ratelimit_core::algorithm::leases::ConcurrencyUsage;
-use ratelimit_core::algorithm::log::SlidingLogUsage;
-use ratelimit_core::algorithm::sliding_window::SlidingWindowUsage;
-use ratelimit_core::algorithm::strict_window::StrictWindowUsage;
 use ratelimit_core::composite::PartsUsage;
 use ratelimit_core::policy::Scaling;
-use ratelimit_core::syntax::{AnyLimit, Asked, Policy};
+use ratelimit_core::syntax::{Asked, Policy};
 use ratelimit_core::wire::args::Args;
+use ratelimit_core::{AnyUsage, Kind, Single, Timestamp, with_limit};
 
 /// A word, or some: what the grammar knows, a number that means something, or anything.
 #[derive(Arbitrary, Debug)]
@@ -117,12 +111,7 @@ impl Word<'_> {
 pub fn run(data: &[u8]) {
     let Ok(calls) = Vec::<Call>::arbitrary_take_rest(Unstructured::new(data)) else { return };
     let mut now: i64 = 1_700_000_000_000_000;
-    let mut bucket = BucketUsage::default();
-    let mut window = FixedWindowUsage::default();
-    let mut slider = SlidingWindowUsage::default();
-    let mut strict = StrictWindowUsage::default();
-    let mut log = SlidingLogUsage::default();
-    let mut leases = ConcurrencyUsage::default();
+    let mut plain: Vec<AnyUsage> = Kind::ALL.into_iter().filter_map(AnyUsage::unused).collect();
     let mut parts = PartsUsage::default();
     // What the name of a policy finds: as it was set, and as it is scaled.
     let (mut defined, mut policy): (Option<Policy>, Option<Policy>) = (None, None);
@@ -159,16 +148,10 @@ pub fn run(data: &[u8]) {
         };
         assert_lawful_call(&call, &mut parts, at);
         for spec in call.specs {
-            match spec.limit {
-                AnyLimit::Bucket(limit) => assert_lawful(&limit, &mut bucket, at, spec.ask),
-                AnyLimit::FixedWindow(limit) => assert_lawful(&limit, &mut window, at, spec.ask),
-                AnyLimit::SlidingWindow(limit) => assert_lawful(&limit, &mut slider, at, spec.ask),
-                AnyLimit::StrictWindow(limit) => assert_lawful(&limit, &mut strict, at, spec.ask),
-                AnyLimit::SlidingLog(limit) => assert_lawful(&limit, &mut log, at, spec.ask),
-                AnyLimit::Concurrency(limit) => {
-                    assert_lawful(&limit.asked_by(spec.holder).nx(spec.nx), &mut leases, at, spec.ask)
-                }
-            }
+            with_limit!(spec, limit => {
+                let usage = plain.iter_mut().find_map(Single::of_mut).unwrap();
+                assert_lawful(limit, usage, at, spec.ask);
+            });
         }
     }
 }

@@ -1,24 +1,23 @@
 //! Effects from any bytes, one after another on one key of a kind: refused, or a state that a call could have made.
 
 use crate::laws::assert_sound;
-use ratelimit_core::Usage;
-use ratelimit_core::algorithm::bucket::BucketUsage;
-use ratelimit_core::algorithm::fixed_window::FixedWindowUsage;
-use ratelimit_core::algorithm::leases::ConcurrencyUsage;
-use ratelimit_core::algorithm::log::SlidingLogUsage;
-use ratelimit_core::algorithm::sliding_window::SlidingWindowUsage;
-use ratelimit_core::algorithm::strict_window::StrictWindowUsage;
-use ratelimit_core::composite::{PartsUsage, Single};
+use ratelimit_core::composite::PartsUsage;
 use ratelimit_core::effect::Effect;
 use ratelimit_core::expiry::LATEST_EXPIRY;
+use ratelimit_core::{Single, Usage};
+
+/// Checks every kind.
+macro_rules! check_all {
+    (
+        {$data:expr}
+        $($(#[doc = $doc:literal])+ $kind:ident = $name:literal, $limit:ty: $who:ident, $usage:ty: $held:ident, $words:tt;)+
+    ) => {
+        $(check_plain::<$usage>($data);)+
+    };
+}
 
 pub fn run(data: &[u8]) {
-    check_plain::<BucketUsage>(data);
-    check_plain::<FixedWindowUsage>(data);
-    check_plain::<SlidingWindowUsage>(data);
-    check_plain::<StrictWindowUsage>(data);
-    check_plain::<SlidingLogUsage>(data);
-    check_plain::<ConcurrencyUsage>(data);
+    ratelimit_core::algorithms!(check_all, { data });
     check::<PartsUsage>(data);
 }
 

@@ -1,7 +1,8 @@
 //! The table of leases as a usage: what is stored of it, and what is propagated of a call.
 
 use super::table::{ConcurrencyUsage, Delta, Held, Lease, is_lease};
-use crate::limit::{Fact, Kind, Usage};
+use crate::kind::Kind;
+use crate::limit::{Fact, Usage};
 use crate::number::{Amount, Span, Timestamp};
 use crate::wire::codec::{CHANGE, Decoder, Encoder, WHOLE};
 use crate::wire::name;
@@ -41,6 +42,7 @@ impl Delta {
 
 impl Usage for ConcurrencyUsage {
     const KIND: Kind = Kind::Concurrency;
+    const GROWS: bool = true;
 
     fn is_unused(&self) -> bool {
         self.counted.leases == 0
@@ -54,6 +56,10 @@ impl Usage for ConcurrencyUsage {
         let span = self.ahead(now);
         self.go_on(span, now);
         self.delta.moved_back = span;
+    }
+
+    fn time_to_recovery(&self, now: Timestamp) -> Span {
+        self.time_to_last_expiry(now)
     }
 
     fn encode(&self, to: &mut impl Encoder) {

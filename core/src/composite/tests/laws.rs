@@ -2,8 +2,9 @@
 
 use super::script::{ALL, Command, PLAIN, Said, Step, histories, words};
 use super::server::{Refused, Server, Told};
+use crate::algorithm::any::{AnyUsage, Single, with_limit};
 use crate::composite::once::Charge;
-use crate::composite::{AnyUsage, Held, KnownBy, Part, PartsUsage, Seen, Single};
+use crate::composite::{Held, KnownBy, Part, PartsUsage, Seen};
 use crate::limit::{Decision, Limit, Usage, Verdict};
 use crate::number::{Amount, Span, Timestamp};
 use crate::syntax::{Asked, Call};
@@ -11,7 +12,6 @@ use crate::testing::calls::us;
 use crate::testing::effort;
 use crate::testing::laws::encoded;
 use crate::wire::args::{Args, Words};
-use crate::with_limit;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{Index, subsequence};
@@ -256,7 +256,7 @@ proptest! {
             for (spec, real) in call.specs.iter().zip(real) {
                 let replayed = with_limit!(spec, limit => replay(limit, &history, then));
                 prop_assert!(real.remaining <= replayed, "{} forgave {:?} {replayed:?}", spec.limit, real.remaining);
-                let rounded = matches!(spec.limit, crate::syntax::AnyLimit::Bucket(_));
+                let rounded = matches!(spec.limit, crate::algorithm::any::AnyLimit::Bucket(_));
                 let most = real.remaining.plus(if rounded { Amount::saturating(2) } else { Amount::ZERO });
                 prop_assert!(replayed <= most, "{} is at {:?}, not {replayed:?}", spec.limit, real.remaining);
             }
@@ -323,7 +323,7 @@ fn what_no_call_could_have_made_is_refused() {
             usage.beside = Some(Box::default());
         }),
         ("a part of nothing", |usage| {
-            usage.parts[4].usage = AnyUsage::unused(crate::limit::Kind::FixedWindow).unwrap();
+            usage.parts[4].usage = AnyUsage::unused(crate::kind::Kind::FixedWindow).unwrap();
         }),
         ("a name of no letters", |usage| usage.parts[1].known_by = KnownBy::Name(b" "[..].into())),
         ("a name of none", |usage| usage.parts[1].known_by = KnownBy::Name(b""[..].into())),
@@ -385,7 +385,7 @@ fn a_plain_key_with_parts_answers_as_before() {
             let (_, expires_at) = server.key.clone().unwrap();
             let plain = tell(&mut server, text, then, true).unwrap().answer.decision;
             let usage = server.plain().unwrap();
-            let parts = super::super::any::with_usage!(usage, usage => {
+            let parts = crate::algorithm::any::with_usage!(usage, usage => {
                 of_plain(usage, expires_at, at(13))
             });
             let words = words(text);

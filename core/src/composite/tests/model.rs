@@ -3,16 +3,15 @@
 //! charged it last, and never before.
 
 use super::server::unused_of;
-use crate::composite::any::with_usage;
+use crate::algorithm::any::{AnyLimit, AnyUsage, Single, with_limit, with_usage};
 use crate::composite::once::{Charge, Track};
-use crate::composite::{Answer, AnyUsage, MAX_PARTS, PartsUsage, Single};
+use crate::composite::{Answer, MAX_PARTS, PartsUsage};
 use crate::effect::Nobody;
-use crate::evaluate::look;
-use crate::evaluate::{Ask, Change, Look};
-use crate::limit::{Decision, Kind, Known, Limit, Recovery, Usage, Verdict};
+use crate::evaluate::{Ask, Change, Look, look};
+use crate::kind::Kind;
+use crate::limit::{Decision, Known, Limit, Recovery, Usage, Verdict};
 use crate::number::{Amount, Span, Timestamp};
-use crate::syntax::{AnyLimit, Asked, Call, Counts, Purpose, Spec};
-use crate::with_limit;
+use crate::syntax::{Asked, Call, Counts, Purpose, Spec};
 use std::collections::BTreeMap;
 
 #[derive(Clone, Debug, Default)]
@@ -188,7 +187,7 @@ impl Part {
     }
 
     fn move_back(&mut self, now: Timestamp) {
-        let (ahead, recovery) = with_usage!(&mut self.usage, as_mut, usage => {
+        let (ahead, recovery) = with_usage!(&mut self.usage, mut usage => {
             let ahead = usage.ahead(now);
             if ahead != Span::ZERO {
                 usage.move_back(now);
@@ -630,7 +629,7 @@ impl Model {
                 continue;
             };
             let track = &mut part.track;
-            with_usage!(&mut part.usage, as_mut, usage => {
+            with_usage!(&mut part.usage, mut usage => {
                 track.settle(usage, &charge, charge.cost.minus(amount));
                 usage.encode_effect(&mut Nobody);
             });

@@ -3,8 +3,8 @@
 use super::script::{ALL, PLAIN, Said, histories, limits, policy};
 use super::server::{Refused, Server, Value};
 use super::{at, laws, left, seconds};
+use crate::algorithm::any::with_usage;
 use crate::composite::Answer;
-use crate::composite::any::with_usage;
 use crate::evaluate::Ask;
 use crate::limit::{Decision, Usage, Verdict};
 use crate::number::{Amount, Span, Timestamp};
@@ -34,7 +34,7 @@ impl Server {
 
     fn leases(&self) -> usize {
         let parts = self.parts().into_iter().flat_map(|parts| &parts.parts);
-        let leases = parts.filter(|part| part.usage.kind() == crate::limit::Kind::Concurrency);
+        let leases = parts.filter(|part| part.usage.kind() == crate::kind::Kind::Concurrency);
         leases.map(|part| with_usage!(&part.usage, usage => usage.entries())).sum()
     }
 }
@@ -260,7 +260,7 @@ fn a_repetition_that_takes_a_lease_adds_an_entry() {
             let (call, held) = (super::server::call_of(asked), Held::Parts(server.parts().unwrap()));
             Seen::at(&call, held, at(second)).entries(&call, held, at(second)).collect::<Vec<_>>()
         });
-        let expected = if adds { vec![(crate::limit::Kind::Concurrency, 1, false)] } else { Vec::new() };
+        let expected = if adds { vec![(crate::kind::Kind::Concurrency, 1, false)] } else { Vec::new() };
         assert_eq!(entries.unwrap(), expected);
     }
 }

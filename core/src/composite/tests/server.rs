@@ -1,15 +1,15 @@
 //! One key as the server keeps it, plain or with parts, and the replicas that it tells of its changes.
 
-use crate::composite::any::with_usage;
-use crate::composite::{Answer, AnyUsage, Held, Part, PartsUsage, Seen, Single, Straight};
+use crate::algorithm::any::{AnyUsage, Single, with_limit, with_usage};
+use crate::composite::{Answer, Held, Part, PartsUsage, Seen, Straight};
 use crate::effect::Nobody;
 use crate::expiry::{Expiry, StepBack};
-use crate::limit::{Kind, Limit, Usage};
+use crate::kind::Kind;
+use crate::limit::{Limit, Usage};
 use crate::number::{Span, Timestamp};
 use crate::syntax::{Asked, Call};
 use crate::testing::calls::Fields;
 use crate::testing::laws::{applied, decoded, encoded, whole_effect};
-use crate::with_limit;
 use proptest::sample::Index;
 
 /// What a key holds.

@@ -3,8 +3,8 @@ use crate::algorithm::bucket::Bucket;
 use crate::evaluate::look;
 use crate::limit::{Limit, Verdict};
 use crate::number::{Period, Span};
-use crate::syntax::CallOnKeys;
-use crate::syntax::OnKey;
+use crate::syntax::name_of_policy;
+use crate::syntax::{CallOnKeys, OnKey};
 use crate::testing::calls::{millionths, units};
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -348,7 +348,7 @@ fn a_factor_of_nothing_denies_every_cost_for_good() {
         let now = crate::number::Timestamp::from_clock(1_700_000_000_000_000);
         for (cost, verdict) in [(1, Verdict::Never), (0, Verdict::Allowed(Span::ZERO))] {
             let limit = scaled.limits[0].limit;
-            crate::with_limit!(Spec::of(limit, Ask::Take(millionths(cost))), limit => {
+            crate::algorithm::any::with_limit!(Spec::of(limit, Ask::Take(millionths(cost))), limit => {
                 let told = look(limit, &unused(limit), now, Ask::Take(millionths(cost)));
                 assert_eq!(told.verdict(), verdict, "{text}");
             });

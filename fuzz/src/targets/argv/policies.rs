@@ -2,8 +2,9 @@
 
 use super::{asked, assert_refused_or_sayable};
 use crate::laws::{assert_policy, assert_wire, read_policy};
+use ratelimit_core::AnyLimit;
 use ratelimit_core::policy::{Condition, Found, Merged, Origin, Scaling, Table};
-use ratelimit_core::syntax::{AnyLimit, Asked, ByPolicy, Counts, Policy, name_of_policy};
+use ratelimit_core::syntax::{Asked, ByPolicy, Counts, Policy, name_of_policy};
 use ratelimit_core::wire::args::Args;
 use ratelimit_core::wire::error::Error;
 use ratelimit_core::{Amount, Ask, Timestamp};

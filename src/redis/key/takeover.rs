@@ -3,9 +3,10 @@
 
 use super::super::Redis;
 use super::super::api::{OK, call};
-use super::{Event, Handle, KEYTYPE_STRING, READ, WRITE};
-use ratelimit_core::args::KeyName;
+use super::handle::{Handle, READ, WRITE};
+use super::{Contents, Event, ForeignType, Stored};
 use ratelimit_core::effect::Nobody;
+use ratelimit_core::wire::args::KeyName;
 use ratelimit_core::{Timestamp, Usage};
 
 /// A string in a key, as redis-cell leaves one: short, and with an expiry.
@@ -20,13 +21,10 @@ impl Redis<'_> {
     /// The string in a key, if it is of at most `most` bytes and the key expires. Nothing of any other is touched: the
     /// module API's own way to a string's bytes would store an integer or a short string anew.
     pub fn short_string(&mut self, name: KeyName, most: usize) -> Option<ShortString> {
-        let handle = Handle::open(self, name, READ).ok()?;
-        // SAFETY: the handle is open; a null one is asked like any other.
-        let is_short = unsafe {
-            call!(RedisModule_KeyType(handle.0)) == KEYTYPE_STRING && call!(RedisModule_ValueLength(handle.0)) <= most
-        };
-        let expires_in_ms = if is_short { handle.expires_in_ms() } else { None };
-        drop(handle);
+        let contents = Contents::open(self, name, READ).ok()?;
+        let is_short = contents.stored() == Stored::Foreign(ForeignType::String) && contents.handle.length() <= most;
+        let expires_in_ms = if is_short { contents.handle.expires_in_ms() } else { None };
+        drop(contents);
         self.others_may_run();
         let (expires_in_ms, name) = (expires_in_ms?, self.string(name).ok()?);
         // SAFETY: `ctx` and the string are those of the current call, and no handle is open. The reply is freed once,

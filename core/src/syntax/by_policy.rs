@@ -1,0 +1,114 @@
+//! A call that asks for a policy by its name.
+
+use super::options::Options;
+use super::purpose::Verb;
+use super::refusal;
+use super::terms::Terms;
+use super::words::{OF_A_CALL, OF_KEYS};
+use crate::wire::args::Args;
+use crate::wire::error::{Error, MustBe, Reason, Syntax, What};
+use crate::wire::name::MAX_NAME;
+
+const POLICY: MustBe = MustBe::other("a name of 1 to 256 bytes", "plan:pro");
+const BEHIND_POLICY: Syntax = Syntax { word: "POLICY", arguments: "name [OR name ...]" };
+
+/// A call, on one key, that asks for a policy.
+#[derive(Clone, Debug)]
+pub struct ByPolicy<'a> {
+    /// The name that it asks for first.
+    first: &'a [u8],
+    /// Those that it asks for if there is no such policy (OR).
+    others: Vec<&'a [u8]>,
+    /// What it says beside the names.
+    pub(super) terms: Terms<'a>,
+    /// Whether it charges.
+    pub(super) verb: Verb,
+}
+
+impl<'a> ByPolicy<'a> {
+    /// `[OR name ...] [options]`, and no more: what stands behind the first name of RL.LIMIT.
+    ///
+    /// # Errors
+    /// The first word that is wrong, or missing, as [`Error`] says it.
+    pub fn behind(first: &'a [u8], args: &mut Args<'a>) -> Result<ByPolicy<'a>, Error> {
+        let by = ByPolicy::behind_name(first, args, Verb::Take, &Terms::NONE, false)?;
+        if let Some(word) = args.peek() {
+            return Err(refusal::needed(word, What::OrOption, OF_A_CALL, false));
+        }
+        Ok(by)
+    }
+
+    /// What stands behind POLICY: of a call on one key.
+    pub(super) fn of_key(args: &mut Args<'a>, verb: Verb, terms: &Terms<'a>) -> Result<ByPolicy<'a>, Error> {
+        let first = name_behind(args)?;
+        let by = ByPolicy::behind_name(first, args, verb, terms, false)?;
+        match args.peek() {
+            Some(word) => Err(refusal::refused(word, Reason::PolicyStandsAlone)),
+            None => Ok(by),
+        }
+    }
+
+    /// The same, of one key of several.
+    pub(super) fn of_keys(args: &mut Args<'a>, verb: Verb, terms: &Terms<'a>) -> Result<ByPolicy<'a>, Error> {
+        let first = name_behind(args)?;
+        ByPolicy::behind_name(first, args, verb, terms, true)
+    }
+
+    #[inline(never)]
+    fn behind_name(
+        first: &'a [u8],
+        args: &mut Args<'a>,
+        verb: Verb,
+        terms: &Terms<'a>,
+        one_of_several: bool,
+    ) -> Result<ByPolicy<'a>, Error> {
+        let words = if one_of_several { OF_KEYS } else { OF_A_CALL };
+        let mut others = Vec::new();
+        while args.accept("OR") {
+            others.push(name_behind(args)?);
+        }
+        let own = Options::read(args, words)?;
+        if one_of_several {
+            own.refuse_among_several()?;
+        }
+        Ok(ByPolicy { first, others, terms: terms.with(&own)?, verb })
+    }
+
+    /// The names that it asks for: the first that is a policy's rules.
+    pub fn names(&self) -> impl Iterator<Item = &'a [u8]> {
+        std::iter::once(self.first).chain(self.others.iter().copied())
+    }
+
+    /// The refusal of a call that asks for no policy there is.
+    #[cold]
+    #[must_use]
+    pub fn missing(&self) -> Error {
+        Error::no_policy(self.names())
+    }
+
+    /// Whether each limit's decision is to be told.
+    #[must_use]
+    pub fn each(&self) -> bool {
+        self.terms.each()
+    }
+}
+
+/// `name`: of a policy, where the server counts the words.
+///
+/// # Errors
+/// The word, if it is missing, or no such name.
+#[inline(always)]
+pub fn name_of_policy<'a>(args: &mut Args<'a>) -> Result<&'a [u8], Error> {
+    valid(args.word()?)
+}
+
+/// `name`: behind POLICY or OR.
+fn name_behind<'a>(args: &mut Args<'a>) -> Result<&'a [u8], Error> {
+    valid(args.argument("name", &BEHIND_POLICY)?)
+}
+
+#[inline(always)]
+fn valid(name: &[u8]) -> Result<&[u8], Error> {
+    let valid = (1..=MAX_NAME).contains(&name.len());
+    valid.then_some(name).ok_or_else(|| Error::out_of_range("name", &POLICY, name))
+}

@@ -1,0 +1,219 @@
+//! The grammar of every algorithm: its numbers, and which options may stand behind them.
+
+use super::behind::Behind;
+use super::numbers::{amount, period, window};
+use super::purpose::Block;
+use super::spec::{Numbers, Spec};
+use super::window::{FIXED, Window};
+use super::words;
+use crate::algorithm::any::AnyLimit;
+use crate::algorithm::bucket::{Bucket, Discipline, Refused};
+use crate::algorithm::fixed_window::FixedWindow;
+use crate::algorithm::leases::{Concurrency, MAX_HOLDER};
+use crate::algorithm::log::SlidingLog;
+use crate::algorithm::sliding_window::SlidingWindow;
+use crate::algorithm::strict_window::StrictWindow;
+use crate::algorithms;
+use crate::number::Amount;
+use crate::wire::args::Args;
+use crate::wire::error::{Error, MustBe, Syntax};
+
+/// Reads the numbers behind an algorithm's name, and the options behind them.
+pub type Reader<'a> = fn(&mut Args<'a>, &mut Behind<'a>) -> Result<Numbers<'a>, Error>;
+
+macro_rules! readers {
+    ({} $($(#[doc = $doc:literal])+ $kind:ident = $name:literal, $limit:ty: $who:ident, $usage:ty: $held:ident, [$($word:ident $read:ident),*];)+) => {
+        /// How the arguments of every algorithm stand behind its name.
+        pub(super) const SYNTAXES: [&Syntax; [$($(&$word,)*)+].len()] = [$($(&$word,)*)+];
+
+        impl<'a> Spec<'a> {
+            /// Every algorithm: the name that begins its spec, and what reads the words behind that.
+            pub const ALGORITHMS: [(&'static str, Reader<'a>); SYNTAXES.len()] =
+                [$($(($word.word, Spec::$read),)*)+];
+        }
+    };
+}
+algorithms!(readers, {});
+
+impl<'a> Spec<'a> {
+    /// What reads the words behind the name of an algorithm.
+    #[inline(always)]
+    pub(super) fn reader(name: &[u8]) -> Option<Reader<'a>> {
+        let algorithms = Self::ALGORITHMS.iter();
+        // Nearly all write it as the documents do, and comparing without case costs a hundred instructions.
+        let mut named = algorithms
+            .filter(|(algorithm, _)| name == algorithm.as_bytes() || name.eq_ignore_ascii_case(algorithm.as_bytes()));
+        named.next().map(|(_, read)| *read)
+    }
+}
+
+// The buckets.
+
+const TOKENBUCKET: Syntax = Syntax { word: "TOKENBUCKET", arguments: "capacity refill period" };
+const LEAKYBUCKET: Syntax = Syntax { word: "LEAKYBUCKET", arguments: "capacity leak period" };
+/// What a refill is.
+pub(super) const RATE: MustBe = MustBe::number("a number", " from 0.000001 to 1000000000000", "100");
+/// What a refill is that refills too slowly.
+pub(super) const QUICK_RATE: MustBe =
+    MustBe::other("enough to refill the capacity within 36500d", "the capacity itself");
+
+impl<'a> Spec<'a> {
+    /// `capacity refill period [options] [MAXWAIT duration]`
+    ///
+    /// # Errors
+    /// The first word that is wrong, or missing, as [`Error`] says it.
+    #[inline(always)]
+    pub fn token_bucket(args: &mut Args<'a>, behind: &mut Behind<'a>) -> Result<Numbers<'a>, Error> {
+        let bucket = bucket(args, "refill", &TOKENBUCKET, Discipline::Burst)?;
+        behind.read(args, &words::OF_TOKEN_BUCKET)?;
+        Ok(Numbers::of(AnyLimit::Bucket(bucket)))
+    }
+
+    /// `capacity leak period [options]`
+    ///
+    /// # Errors
+    /// The first word that is wrong, or missing, as [`Error`] says it.
+    #[inline(always)]
+    pub fn leaky_bucket(args: &mut Args<'a>, behind: &mut Behind<'a>) -> Result<Numbers<'a>, Error> {
+        let bucket = bucket(args, "leak", &LEAKYBUCKET, Discipline::Queue)?;
+        behind.read(args, &words::OF_A_RATE)?;
+        Ok(Numbers::of(AnyLimit::Bucket(bucket)))
+    }
+}
+
+/// `capacity rate period`
+#[inline(always)]
+fn bucket(
+    args: &mut Args,
+    rate: &'static str,
+    syntax: &'static Syntax,
+    discipline: Discipline,
+) -> Result<Bucket, Error> {
+    let capacity = amount(args, "capacity", syntax)?;
+    let refill = Amount::parse_down(args.argument(rate, syntax)?).ok_or_else(|| args.refused(rate, &RATE, syntax))?;
+    let period = period(args, "period", syntax)?;
+    Bucket::new(capacity, refill, period, discipline).map_err(|refused| {
+        let must_be = match refused {
+            Refused::NoRefill => &RATE,
+            Refused::SlowRefill => &QUICK_RATE,
+        };
+        Error::out_of_range(rate, must_be, args.before(1))
+    })
+}
+
+// The windows.
+
+impl<'a> Spec<'a> {
+    /// `limit window [ALIGNED [OFFSET offset] [ANCHOR day]] [options]`
+    ///
+    /// # Errors
+    /// The first word that is wrong, or missing, as [`Error`] says it.
+    #[inline(always)]
+    pub fn fixed_window(args: &mut Args<'a>, behind: &mut Behind<'a>) -> Result<Numbers<'a>, Error> {
+        let (limit, window) = (amount(args, "limit", &FIXED)?, Window::read(args)?);
+        let limit = match window {
+            // Most say no more, and the compiler sees which of the windows it is.
+            Window::Lasts(window) if args.is_empty() => FixedWindow::new(limit, window, false),
+            window => {
+                let aligned = behind.read(args, &words::OF_FIXED_WINDOW)?;
+                window.limit(limit, aligned, behind.options().alignment)?
+            }
+        };
+        Ok(Numbers::of(AnyLimit::FixedWindow(limit)))
+    }
+}
+
+const SLIDING: Syntax = Syntax { word: "SLIDING", arguments: "limit window" };
+
+impl<'a> Spec<'a> {
+    /// `limit window [STRICT] [options]`
+    ///
+    /// # Errors
+    /// The first word that is wrong, or missing, as [`Error`] says it.
+    #[inline(always)]
+    pub fn sliding_window(args: &mut Args<'a>, behind: &mut Behind<'a>) -> Result<Numbers<'a>, Error> {
+        let (limit, window) = window(args, &SLIDING)?;
+        let limit = if behind.read(args, &words::OF_SLIDING_WINDOW)? {
+            AnyLimit::StrictWindow(StrictWindow::new(limit, window))
+        } else {
+            AnyLimit::SlidingWindow(SlidingWindow::new(limit, window))
+        };
+        Ok(Numbers::of(limit))
+    }
+}
+
+// The log.
+
+const SLIDINGLOG: Syntax = Syntax { word: "SLIDINGLOG", arguments: "limit window" };
+
+impl<'a> Spec<'a> {
+    /// `limit window [options]`
+    ///
+    /// # Errors
+    /// The first word that is wrong, or missing, as [`Error`] says it.
+    #[inline(always)]
+    pub fn sliding_log(args: &mut Args<'a>, behind: &mut Behind<'a>) -> Result<Numbers<'a>, Error> {
+        let (limit, window) = window(args, &SLIDINGLOG)?;
+        behind.read(args, &words::OF_A_RATE)?;
+        Ok(Numbers::of(AnyLimit::SlidingLog(SlidingLog::new(limit, window))))
+    }
+}
+
+// Leases.
+
+/// Of CONCURRENCY.
+pub(super) const CONCURRENCY: Syntax = Syntax { word: "CONCURRENCY", arguments: "limit ttl holder" };
+const CONCURRENCY_OF_POLICY: Syntax = Syntax { word: "CONCURRENCY", arguments: "limit ttl" };
+/// What a holder is.
+pub(super) const HOLDER: MustBe = MustBe::other("a name of 1 to 256 bytes", "worker-7");
+
+impl<'a> Spec<'a> {
+    /// `limit ttl holder [COST cost] [KEEP amount] [AS name] [NX]`
+    ///
+    /// # Errors
+    /// The first word that is wrong, or missing, as [`Error`] says it.
+    #[inline(always)]
+    pub fn concurrency(args: &mut Args<'a>, behind: &mut Behind<'a>) -> Result<Numbers<'a>, Error> {
+        let numbers = lease(args, behind.of_policy)?;
+        behind.read(args, &words::OF_CONCURRENCY)?;
+        Ok(numbers)
+    }
+
+    /// The same with `[BLOCK duration]` among the options, of RL.ACQUIRE; and how long it says.
+    ///
+    /// # Errors
+    /// The first word that is wrong, or missing, as [`Error`] says it.
+    #[inline(always)]
+    pub fn acquire(args: &mut Args<'a>, behind: &mut Behind<'a>) -> Result<(Numbers<'a>, Block), Error> {
+        let numbers = lease(args, false)?;
+        let block = if args.is_empty() { Block::No } else { behind.read_blocking(args)? };
+        Ok((numbers, block))
+    }
+}
+
+/// `limit ttl holder`, without a holder in a policy.
+#[inline(always)]
+fn lease<'a>(args: &mut Args<'a>, of_policy: bool) -> Result<Numbers<'a>, Error> {
+    let syntax = if of_policy { &CONCURRENCY_OF_POLICY } else { &CONCURRENCY };
+    let (limit, ttl) = (amount(args, "limit", syntax)?, period(args, "ttl", syntax)?);
+    let holder = if of_policy { &[] } else { holder(args.argument("holder", syntax)?)? };
+    Ok(Numbers { limit: AnyLimit::Concurrency(Concurrency::new(limit, ttl)), holder })
+}
+
+/// `holder [holder ...]`
+///
+/// # Errors
+/// The first word that is wrong, or missing, as [`Error`] says it.
+pub fn holders<'a>(args: &mut Args<'a>) -> Result<Vec<&'a [u8]>, Error> {
+    let mut holders = vec![holder(args.word()?)?];
+    while !args.is_empty() {
+        holders.push(holder(args.word()?)?);
+    }
+    Ok(holders)
+}
+
+/// The name of a holder of leases.
+fn holder(name: &[u8]) -> Result<&[u8], Error> {
+    let valid = (1..=MAX_HOLDER).contains(&name.len());
+    valid.then_some(name).ok_or_else(|| Error::out_of_range("holder", &HOLDER, name))
+}

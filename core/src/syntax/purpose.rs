@@ -1,0 +1,104 @@
+//! What a call is for as a whole.
+
+use super::words::{Word, out_of_place};
+use crate::evaluate::Ask;
+use crate::number::{Amount, Period, Span};
+use crate::wire::error::{Error, Reason, Syntax};
+use crate::wire::name;
+
+/// The longest id of a call, in bytes.
+pub const MAX_ID: usize = name::MAX_NAME;
+
+/// Whether a call that is admitted charges.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verb {
+    Take,
+    Peek,
+}
+
+impl Verb {
+    /// Of a call on one key.
+    pub(super) fn syntax(self) -> &'static Syntax {
+        match self {
+            Verb::Take => &Syntax { word: "RL.TAKE", arguments: "key [options] spec [spec ...]" },
+            Verb::Peek => &Syntax { word: "RL.PEEK", arguments: "key [options] spec [spec ...]" },
+        }
+    }
+
+    /// The same by a policy.
+    pub(super) fn syntax_by_policy(self) -> &'static Syntax {
+        match self {
+            Verb::Take => &Syntax { word: "RL.TAKE", arguments: "key POLICY name" },
+            Verb::Peek => &Syntax { word: "RL.PEEK", arguments: "key POLICY name" },
+        }
+    }
+
+    /// Whether a call counts once is nothing to one that does not charge.
+    pub(super) fn counts(self, counts: Counts) -> Result<Counts, Error> {
+        match (self, counts) {
+            (Verb::Take, counts) => Ok(counts),
+            (Verb::Peek, Counts::Settle { .. }) => Err(out_of_place(Word::Settle, Reason::LookSettlesNothing)),
+            (Verb::Peek, _) => Ok(Counts::Every),
+        }
+    }
+}
+
+/// Whether a call counts however often it comes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Counts<'a> {
+    /// Every time.
+    #[default]
+    Every,
+    /// Once, as long as its id is remembered.
+    Once {
+        /// 1 to [`MAX_ID`] bytes.
+        id: &'a [u8],
+        /// For how long it is.
+        ttl: Period,
+    },
+    /// As what a call before turned out to cost.
+    Settle {
+        /// That call's.
+        id: &'a [u8],
+        /// What it turned out to cost.
+        amount: Amount,
+    },
+}
+
+/// For how long a call would rather wait than be denied.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Block {
+    /// It does not wait.
+    #[default]
+    No,
+    /// For so long.
+    For(Span),
+    /// As long as it takes.
+    Forever,
+}
+
+/// What a call as a whole is for. A spec with a cost of its own, or of leases, is charged only by a call that charges;
+/// else it is looked at with a cost of 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// It charges.
+    Charge,
+    /// Its cost is 0.
+    Look,
+    /// Its cost is negative. Nothing denies it.
+    GiveBack,
+    /// SETTLE. Nothing denies it, and what is asked of each spec is a cost of 0.
+    Settle,
+}
+
+impl Purpose {
+    /// Of a call that asks no more than that.
+    #[must_use]
+    pub fn of(ask: Ask) -> Purpose {
+        match ask {
+            Ask::GiveBack(_) => Purpose::GiveBack,
+            ask if ask.is_look() => Purpose::Look,
+            Ask::Take(_) | Ask::Force(_) | Ask::Within(..) | Ask::UpTo(_) | Ask::LookPastLimit => Purpose::Charge,
+        }
+    }
+}

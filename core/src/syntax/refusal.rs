@@ -1,0 +1,105 @@
+//! What is said of a word that has no place where it stands.
+
+use super::grammar::{CONCURRENCY, Reader, SYNTAXES};
+use super::purpose::Verb;
+use super::spec::{MAX_SPECS, Spec};
+use super::words::{self, OptionSet, Word, is_ban, is_policy, names, out_of_place};
+use crate::wire::error::{Error, Needed, Reason, What};
+
+/// Where a word stands that begins no spec, which tells what else is needed there.
+#[derive(Clone, Copy)]
+pub(super) enum Place {
+    /// Before the first spec.
+    First,
+    /// Before the first of a policy.
+    FirstOfPolicy,
+    /// Behind another.
+    Next,
+    /// Behind another of a policy.
+    NextOfPolicy,
+    /// Before the first spec, behind as many keys as numkeys says.
+    FirstOfKeys,
+    /// Behind another, for the next of them.
+    NextOfKeys,
+}
+
+impl Place {
+    /// Whether it is in one.
+    pub(super) fn is_in_policy(self) -> bool {
+        matches!(self, Place::FirstOfPolicy | Place::NextOfPolicy)
+    }
+}
+
+/// The refusal of a word where an algorithm's name could be, and these options.
+#[cold]
+pub(super) fn unknown(word: &[u8], place: Place, options: OptionSet, verb: Verb) -> Error {
+    let (what, options) = match place {
+        Place::First => (What::FirstSpec, options),
+        Place::FirstOfPolicy => (What::Algorithm, words::NONE),
+        Place::FirstOfKeys => (What::FirstSpecOfKeys, options),
+        Place::Next | Place::NextOfPolicy => (What::NextSpec, options),
+        Place::NextOfKeys => (What::NextSpecOfKeys, options),
+    };
+    let mut refused = needed(word, what, options, true);
+    if let (Place::First, Error::Unexpected { reason, .. }) = (place, &mut refused)
+        && let Reason::Needed(needed) = &mut **reason
+    {
+        needed.or_policy(verb.syntax_by_policy(), word);
+    }
+    refused
+}
+
+/// The error of a word that has no place where it stands. Of BLOCK it is rather who has it, wherever that stands.
+#[cold]
+pub(super) fn refused(word: &[u8], reason: Reason) -> Error {
+    if Word::Block.is(word) {
+        out_of_place(Word::Block, Reason::OnlyAcquireBlocks)
+    } else {
+        Error::unexpected(word, reason)
+    }
+}
+
+/// The error of a word in whose place `what` is needed: one of these options, and the name of an algorithm if it may be
+/// one.
+#[cold]
+pub(super) fn needed(word: &[u8], what: What, options: OptionSet, or_algorithm: bool) -> Error {
+    let algorithms = if or_algorithm { SYNTAXES.map(|syntax| syntax.word).to_vec() } else { Vec::new() };
+    let mut needed = Needed::instead_of(word, what, names(options), algorithms);
+    let of_take = || is_ban(word) || is_policy(word) || Word::Each.is(word) || Spec::reader(word).is_some();
+    if what == What::Option && of_take() {
+        needed.is_meant("RL.TAKE");
+    } else if or_algorithm && (word.eq_ignore_ascii_case(b"ACQUIRE") || word.eq_ignore_ascii_case(b"RL.ACQUIRE")) {
+        needed.is_meant(CONCURRENCY.word);
+    }
+    let has_cost = options.iter().any(|option| matches!(option, Word::Cost | Word::CostOfLease));
+    if has_cost && matches!(what, What::Option | What::OrOption | What::NextSpec) {
+        needed.or_value("COST", word);
+    }
+    if what == What::OrOption {
+        needed.or_value("OR", word);
+    }
+    refused(word, Reason::Needed(needed))
+}
+
+/// What reads the spec that `word` begins behind `before` others, of which the last could have the options `words`.
+pub(super) fn reader_behind<'a>(
+    word: &[u8],
+    words: OptionSet,
+    place: Place,
+    before: usize,
+    verb: Verb,
+) -> Result<Reader<'a>, Error> {
+    let Some(read) = Spec::reader(word) else {
+        if word.eq_ignore_ascii_case(b"EACH") && !place.is_in_policy() {
+            return Err(Error::unexpected(b"EACH", Reason::ForAllSpecs));
+        }
+        if is_policy(word) {
+            return Err(Error::unexpected(b"POLICY", Reason::PolicyAlone));
+        }
+        return Err(unknown(word, place, words, verb));
+    };
+    if before == MAX_SPECS {
+        return Err(Error::unexpected(word, Reason::TooManySpecs { most: MAX_SPECS, of_policy: place.is_in_policy() }));
+    }
+    Ok(read)
+}

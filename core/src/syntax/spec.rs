@@ -1,0 +1,137 @@
+//! A limit, and what a call asks of it.
+
+use crate::algorithm::any::AnyLimit;
+use crate::evaluate::Ask;
+use crate::number::Amount;
+use crate::wire::error::{Error, Hint, MustBe, Reason};
+
+/// The longest name of a limit among several, in bytes.
+pub const MAX_NAME: usize = 32;
+
+/// How many specs one call on a key may have.
+pub const MAX_SPECS: usize = 8;
+
+const NAMES: MustBe = MustBe::other("different from each other for limits of one kind", "AS requests");
+
+/// A limit, and what a call asks of it.
+///
+/// ```
+/// use ratelimit_core::wire::args::Args;
+/// use ratelimit_core::syntax::Asked;
+/// use ratelimit_core::{Amount, AnyLimit, Ask};
+///
+/// let words: [&[u8]; 6] = [b"RL.TAKE", b"fixed", b"1000", b"1d", b"COST", b"-1"];
+/// let Asked::One(spec) = Asked::take(&mut Args::new(&words))? else { unreachable!() };
+/// assert!(matches!(spec.limit, AnyLimit::FixedWindow(_)));
+/// assert_eq!(spec.ask, Ask::GiveBack(Amount::ONE));
+/// # Ok::<(), ratelimit_core::wire::error::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a word of its own")]
+pub struct Spec<'a> {
+    /// The limit, lowered by what is kept: to decide under it is exact, and a decision is told with
+    /// [`Decision::keeping`](crate::limit::Decision::keeping).
+    pub limit: AnyLimit,
+    /// What is asked.
+    pub ask: Ask,
+    /// Who asks for a lease; nobody of any other limit.
+    pub holder: &'a [u8],
+    /// How much of the limit is to stay available after the call (KEEP), up to all of it.
+    pub kept: Amount,
+    /// What its part of the key is known by (AS): 1 to [`MAX_NAME`] bytes.
+    pub name: Option<&'a [u8]>,
+    /// Whether a COST stands behind its own numbers: what it was charged, a settlement leaves alone.
+    pub own_cost: bool,
+    /// Whether it is for a first lease only (NX).
+    pub nx: bool,
+    /// Whether it decides only for itself (SHADOW, in a policy).
+    pub shadow: bool,
+    /// Whether it is a policy's: then the policy is the truth of its key, which may hold what another definition left.
+    pub by_policy: bool,
+    /// A limit under which usage recovers more slowly, and may again before it has: that of a policy that is scaled.
+    pub slower: Option<&'a AnyLimit>,
+}
+
+/// What an algorithm's numbers and flags say.
+#[derive(Clone, Copy, Debug)]
+pub struct Numbers<'a> {
+    /// The limit.
+    pub(super) limit: AnyLimit,
+    /// Who asks for a lease; nobody of any other limit.
+    pub(super) holder: &'a [u8],
+}
+
+impl Numbers<'_> {
+    /// Of a limit that anyone may ask.
+    #[inline(always)]
+    pub(super) fn of(limit: AnyLimit) -> Self {
+        Numbers { limit, holder: &[] }
+    }
+}
+
+impl<'a> Spec<'a> {
+    /// A cost of 1, with nothing else said.
+    #[must_use]
+    #[inline(always)]
+    pub fn plain(Numbers { limit, holder }: Numbers<'a>) -> Spec<'a> {
+        let ask = Ask::Take(Amount::ONE);
+        Spec {
+            limit,
+            ask,
+            holder,
+            kept: Amount::ZERO,
+            name: None,
+            own_cost: false,
+            nx: false,
+            shadow: false,
+            by_policy: false,
+            slower: None,
+        }
+    }
+
+    /// A limit, and what is asked of it; nothing else was said.
+    #[must_use]
+    pub fn of(limit: AnyLimit, ask: Ask) -> Spec<'a> {
+        Spec { ask, ..Spec::plain(Numbers::of(limit)) }
+    }
+
+    /// Whether its holder is the call's id: the lease of a policy.
+    #[must_use]
+    pub fn is_held_by_id(&self) -> bool {
+        self.by_policy && matches!(self.limit, AnyLimit::Concurrency(_))
+    }
+
+    /// The same if so much is to stay available.
+    pub(crate) fn keeping(self, kept: Amount) -> Spec<'a> {
+        let limit = self.limit.limit();
+        // More than there is never stays available, not even after nothing.
+        let ask = if kept > limit && self.ask.is_look() { Ask::LookPastLimit } else { self.ask };
+        let kept = kept.min(limit);
+        Spec { limit: self.limit.lowered_by(kept), ask, kept, ..self }
+    }
+
+    /// Refuses a spec that would find the same part of a key as another.
+    pub(super) fn refuse_twin(&self, other: &Spec) -> Result<(), Error> {
+        if self.limit.kind() != other.limit.kind() {
+            return Ok(());
+        }
+        match (self.name, other.name) {
+            _ if matches!(self.limit, AnyLimit::Concurrency(_)) => {
+                Err(Error::unexpected(b"CONCURRENCY", Reason::OneOfLeases))
+            }
+            (Some(name), Some(twin)) if name == twin => Err(Error::hinted("names", &NAMES, name, Hint::Twice)),
+            (None, None) if self.limit.known_by() == other.limit.known_by() => {
+                let limits = [other, self].map(|spec| spec.limit.raised_by(spec.kept).to_string());
+                Err(Error::SameWindow(Box::new(limits)))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Whether a limit can have that name.
+#[must_use]
+pub fn is_name(text: &[u8]) -> bool {
+    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
+    (1..=MAX_NAME).contains(&text.len()) && text.iter().all(plain)
+}

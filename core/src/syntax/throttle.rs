@@ -1,0 +1,41 @@
+//! The words of RL.THROTTLE, which are redis-cell's.
+
+use crate::algorithm::bucket::{Bucket, Discipline};
+use crate::evaluate::Ask;
+use crate::number::{Amount, Period, Span};
+use crate::wire::args::{Args, whole};
+use crate::wire::error::{Error, MustBe, Syntax};
+
+const BURST: MustBe = MustBe::number("a whole number", " from 0 to 999999999999", "15");
+const COUNT: MustBe = MustBe::number("a whole number", " from 1 to 1000000000000", "30");
+/// What a count is that refills too slowly.
+pub(super) const FAST_COUNT: MustBe = MustBe::other("enough to refill the burst within 36500d", "max_burst itself");
+const SECONDS: MustBe = MustBe::number("a whole number of seconds", " from 1 to 315360000", "60");
+const QUANTITY: MustBe = MustBe::number("a whole number", " from 0 to 1000000000000", "1");
+const THROTTLE: Syntax = Syntax { word: "RL.THROTTLE", arguments: "key max_burst count period [quantity]" };
+
+/// `max_burst count period [quantity]`: redis-cell's words for a bucket, and what is asked of it.
+///
+/// # Errors
+/// The first word that is wrong, or missing, as [`Error`] says it.
+pub fn throttle(args: &mut Args) -> Result<(Bucket, Ask), Error> {
+    let capacity = units(args, "max_burst", &BURST, 999_999_999_999)?.plus(Amount::ONE);
+    let refill = units(args, "count", &COUNT, 1_000_000_000_000)?;
+    let period = whole(args.argument("period", &THROTTLE)?, 315_360_000);
+    let period = period.and_then(|seconds| Period::new(Span::SECOND.times(seconds)));
+    let period = period.ok_or_else(|| args.refused("period", &SECONDS, &THROTTLE))?;
+    let slow = |args: &Args| {
+        let must_be = if refill == Amount::ZERO { &COUNT } else { &FAST_COUNT };
+        Error::out_of_range("count", must_be, args.before(1))
+    };
+    let bucket = Bucket::new(capacity, refill, period, Discipline::Burst).map_err(|_| slow(args))?;
+    let quantity = if args.is_empty() { Amount::ONE } else { units(args, "quantity", &QUANTITY, 1_000_000_000_000)? };
+    args.end()?;
+    Ok((bucket, Ask::Take(quantity)))
+}
+
+fn units(args: &mut Args, argument: &'static str, must_be: &'static MustBe, most: u64) -> Result<Amount, Error> {
+    let units = whole(args.argument(argument, &THROTTLE)?, most);
+    let units = units.ok_or_else(|| args.refused(argument, must_be, &THROTTLE))?;
+    Ok(Amount::saturating(units.saturating_mul(Amount::ONE.millionths())))
+}

@@ -1,0 +1,187 @@
+//! The words that begin an option, and where each may stand.
+
+use crate::wire::error::{Error, Reason};
+
+/// Lists the words: each with its name and the places where it may stand. Where several may, they are offered in this
+/// order.
+macro_rules! words {
+    ($($(#[doc = $doc:literal])* $word:ident = $name:literal, $places:expr;)+) => {
+        /// A word that begins an option.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(super) enum Word {
+            $($(#[doc = $doc])* $word,)+
+        }
+
+        impl Word {
+            /// The word itself.
+            pub(super) const fn name(self) -> &'static str {
+                match self {
+                    $(Word::$word => $name,)+
+                }
+            }
+        }
+
+        /// The words, and where each may stand.
+        const TABLE: &[(Word, u16)] = &[$((Word::$word, $places)),+];
+    };
+}
+
+/// Before the first spec of RL.TAKE and RL.PEEK.
+const CALL: u16 = 1;
+/// Before the first spec of RL.MTAKE and RL.MPEEK.
+const KEYS: u16 = 1 << 1;
+/// Behind the numbers of a rate that has no options of its own.
+const PLAIN_RATE: u16 = 1 << 2;
+/// Behind those of an algorithm that has.
+const TOKEN_BUCKET: u16 = 1 << 3;
+const FIXED_WINDOW: u16 = 1 << 4;
+const SLIDING_WINDOW: u16 = 1 << 5;
+const CONCURRENCY: u16 = 1 << 6;
+/// Behind the numbers of RL.ACQUIRE.
+const ACQUIRE: u16 = 1 << 7;
+/// There also in a policy; what is neither this nor the next comes with the call.
+const POLICY: u16 = 1 << 8;
+/// There in a policy, and nowhere else.
+const ONLY_POLICY: u16 = 1 << 9;
+
+const RATES: u16 = PLAIN_RATE | TOKEN_BUCKET | FIXED_WINDOW | SLIDING_WINDOW;
+const LEASES: u16 = CONCURRENCY | ACQUIRE;
+
+words! {
+    /// `COST cost`: negative, it gives back.
+    Cost = "COST", CALL | KEYS | RATES | POLICY;
+    /// `COST cost` of a lease, which is given back by name.
+    CostOfLease = "COST", LEASES | POLICY;
+    UpTo = "UPTO", CALL | RATES;
+    Force = "FORCE", CALL | KEYS | RATES;
+    /// `MAXWAIT duration`
+    MaxWait = "MAXWAIT", CALL | KEYS | TOKEN_BUCKET;
+    /// `KEEP amount`, `KEEP n%`
+    Keep = "KEEP", CALL | KEYS | RATES | LEASES;
+    /// `AS name`
+    As = "AS", RATES | LEASES | POLICY;
+    Aligned = "ALIGNED", FIXED_WINDOW | POLICY;
+    /// `OFFSET +hh:mm`, `OFFSET -hh:mm`
+    Offset = "OFFSET", FIXED_WINDOW | POLICY;
+    /// `ANCHOR day`
+    Anchor = "ANCHOR", FIXED_WINDOW | POLICY;
+    Strict = "STRICT", SLIDING_WINDOW | POLICY;
+    Nx = "NX", LEASES;
+    /// `ONCE id ttl`
+    Once = "ONCE", CALL | KEYS | RATES;
+    /// `SETTLE id amount`
+    Settle = "SETTLE", CALL | KEYS | RATES;
+    Each = "EACH", CALL;
+    Shadow = "SHADOW", RATES | LEASES | ONLY_POLICY;
+    /// `BLOCK duration`
+    Block = "BLOCK", ACQUIRE;
+}
+
+impl Word {
+    /// Whether it is that word.
+    pub(super) fn is(self, word: &[u8]) -> bool {
+        word.eq_ignore_ascii_case(self.name().as_bytes())
+    }
+
+    /// The option that `word` begins, if it is one of `words`.
+    pub(super) fn among(words: OptionSet, word: &[u8]) -> Option<Word> {
+        words.iter().copied().find(|option| option.is(word))
+    }
+}
+
+/// The names of options to choose from.
+pub(super) fn names(words: OptionSet) -> Vec<&'static str> {
+    words.iter().copied().map(Word::name).collect()
+}
+
+/// The error of an option that goes with no other.
+#[cold]
+pub(super) fn out_of_place(word: Word, reason: Reason) -> Error {
+    Error::unexpected(word.name().as_bytes(), reason)
+}
+
+/// Words that may stand in one place.
+pub(super) type OptionSet = &'static [Word];
+
+/// Those behind the numbers of an algorithm.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct BehindNumbers {
+    /// In a call.
+    pub(super) of_call: OptionSet,
+    /// In a policy.
+    pub(super) of_policy: OptionSet,
+}
+
+const fn may_stand(places: u16, place: u16, in_policy: bool) -> bool {
+    let there = if in_policy { places & (POLICY | ONLY_POLICY) != 0 } else { places & ONLY_POLICY == 0 };
+    places & place != 0 && there
+}
+
+const fn count(place: u16, in_policy: bool) -> usize {
+    let (mut table, mut count) = (TABLE, 0_usize);
+    while let [(_, places), rest @ ..] = table {
+        if may_stand(*places, place, in_policy) {
+            count = count.saturating_add(1);
+        }
+        table = rest;
+    }
+    count
+}
+
+const fn list<const COUNT: usize>(place: u16, in_policy: bool) -> [Word; COUNT] {
+    let mut list = [Word::Cost; COUNT];
+    let (mut table, mut room): (_, &mut [Word]) = (TABLE, &mut list);
+    while let [(word, places), rest @ ..] = table {
+        if may_stand(*places, place, in_policy) {
+            room = match room {
+                [next, behind @ ..] => {
+                    *next = *word;
+                    behind
+                }
+                [] => &mut [],
+            };
+        }
+        table = rest;
+    }
+    list
+}
+
+/// The words that may stand in a place, in the order of the table.
+macro_rules! at {
+    ($place:expr, $in_policy:expr) => {{
+        const LIST: [Word; count($place, $in_policy)] = list($place, $in_policy);
+        &LIST
+    }};
+    ($place:expr) => {
+        BehindNumbers { of_call: at!($place, false), of_policy: at!($place, true) }
+    };
+}
+
+/// None.
+pub(super) const NONE: OptionSet = &[];
+/// Before the first spec of RL.TAKE and RL.PEEK.
+pub(super) const OF_A_CALL: OptionSet = at!(CALL, false);
+/// Before the first spec of RL.MTAKE and RL.MPEEK.
+pub(super) const OF_KEYS: OptionSet = at!(KEYS, false);
+/// Behind the numbers of RL.ACQUIRE.
+pub(super) const OF_ACQUIRE: OptionSet = at!(ACQUIRE, false);
+/// Behind the numbers of a rate that has no options of its own.
+pub(super) const OF_A_RATE: BehindNumbers = at!(PLAIN_RATE);
+/// Behind those of TOKENBUCKET.
+pub(super) const OF_TOKEN_BUCKET: BehindNumbers = at!(TOKEN_BUCKET);
+/// Behind those of FIXED.
+pub(super) const OF_FIXED_WINDOW: BehindNumbers = at!(FIXED_WINDOW);
+/// Behind those of SLIDING.
+pub(super) const OF_SLIDING_WINDOW: BehindNumbers = at!(SLIDING_WINDOW);
+/// Behind those of CONCURRENCY.
+pub(super) const OF_CONCURRENCY: BehindNumbers = at!(CONCURRENCY);
+
+/// Whether a word begins what stands for a policy's specs.
+pub(super) fn is_policy(word: &[u8]) -> bool {
+    word.eq_ignore_ascii_case(b"POLICY")
+}
+
+/// Whether a word begins the rule of a ban.
+pub(super) fn is_ban(word: &[u8]) -> bool {
+    word.eq_ignore_ascii_case(b"BAN")
+}

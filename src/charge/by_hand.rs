@@ -1,0 +1,178 @@
+//! What changes a key without a limit: a ban, and leases that are given back.
+
+use super::commit::{Applied, Apply, commit, convert};
+use super::evaluation::refuse_growth;
+use crate::redis::Redis;
+use crate::redis::key::Stored;
+use ratelimit_core::algorithm::leases::ConcurrencyUsage;
+use ratelimit_core::composite::PartsUsage;
+use ratelimit_core::wire::args::KeyName;
+use ratelimit_core::wire::error::Error;
+use ratelimit_core::{Kind, Span, Timestamp, Usage, with_usage_type};
+use std::marker::PhantomData;
+
+/// Bans a key for so long, whatever limiter it holds, or makes one that is only banned; never shortens a ban, and lifts it
+/// for 0. How long it is banned now.
+pub fn ban(redis: &mut Redis, name: KeyName, duration: Span, now: Timestamp) -> Result<Span, Error> {
+    let (key, ban) = (redis.open(name)?, Ban { duration });
+    let key = match key.typed::<PartsUsage>() {
+        Ok(key) if !key.usage().can_ban(duration, now) => return Ok(key.usage().banned(now)),
+        Ok(key) => {
+            refuse_growth(key.call(), key.is_missing())?;
+            return Ok(commit(key, &ban, true, now));
+        }
+        Err(key) => key,
+    };
+    match key.contents().stored() {
+        Stored::Plain(_) if duration == Span::ZERO => Ok(Span::ZERO),
+        Stored::Plain(kind) => {
+            refuse_growth(key.call(), true)?;
+            with_usage_type!(kind, Plain => match key.typed::<Plain>() {
+                Ok(key) => Ok(convert(key, &ban, now)),
+                Err(_) => Err(Error::Internal),
+            }, Err(Error::Internal))
+        }
+        stored => Err(stored.wrong_type(Kind::Limits.name())),
+    }
+}
+
+struct Ban {
+    duration: Span,
+}
+
+impl Apply for Ban {
+    type Usage = PartsUsage;
+    type Answer = Span;
+
+    fn apply(&self, usage: &mut PartsUsage, now: Timestamp) -> Option<Applied<Span>> {
+        usage.ban(self.duration, now);
+        Some(Applied { answer: usage.banned(now), reset: usage.reset(now) })
+    }
+
+    fn answer(&self, usage: &PartsUsage, now: Timestamp) -> Span {
+        usage.banned(now)
+    }
+
+    fn reset(&self, usage: &PartsUsage, now: Timestamp) -> Span {
+        usage.reset(now)
+    }
+}
+
+/// Gives the leases of holders back, whatever key they are in; how many there were.
+pub fn release(redis: &mut Redis, name: KeyName, holders: &[&[u8]], now: Timestamp) -> Result<usize, Error> {
+    change_leases(redis, name, holders, None, now)
+}
+
+/// Gives the lease of a holder back, if it is still the one that expires then; how many there were.
+pub fn give_back(
+    redis: &mut Redis,
+    name: KeyName,
+    holder: &[u8],
+    expires_at: Timestamp,
+    now: Timestamp,
+) -> Result<usize, Error> {
+    change_leases(redis, name, &[holder], Some(expires_at), now)
+}
+
+/// Moves the leases of a key back with the clock, if that has gone back: as a denied call does.
+pub fn follow_clock(redis: &mut Redis, name: KeyName, now: Timestamp) {
+    // What holds no leases has none to move.
+    drop(change_leases(redis, name, &[], None, now));
+}
+
+/// When a holder's lease of a key expires; `None` if it has none.
+pub fn lease_until(redis: &mut Redis, name: KeyName, holder: &[u8], now: Timestamp) -> Option<Timestamp> {
+    let key = redis.peek(name).ok()?;
+    if let Ok(usage) = key.usage::<ConcurrencyUsage>() {
+        return usage.lease_until(holder, now);
+    }
+    key.usage::<PartsUsage>().ok()?.lease_until(holder, now)
+}
+
+fn change_leases(
+    redis: &mut Redis,
+    name: KeyName,
+    holders: &[&[u8]],
+    only: Option<Timestamp>,
+    now: Timestamp,
+) -> Result<usize, Error> {
+    let key = match redis.open(name)?.typed::<ConcurrencyUsage>() {
+        Ok(key) => return Ok(commit(key, &Release::new(holders, only), true, now)),
+        Err(key) => key,
+    };
+    match key.typed::<PartsUsage>() {
+        Ok(key) => Ok(commit(key, &Release::new(holders, only), true, now)),
+        Err(key) => Err(key.contents().stored().wrong_type(Kind::Concurrency.name())),
+    }
+}
+
+/// Leases that are given back, of a key that is plain or composite.
+struct Release<'h, U> {
+    holders: &'h [&'h [u8]],
+    /// Only the one that expires then.
+    only: Option<Timestamp>,
+    usage: PhantomData<U>,
+}
+
+impl<'h, U> Release<'h, U> {
+    fn new(holders: &'h [&'h [u8]], only: Option<Timestamp>) -> Release<'h, U> {
+        Release { holders, only, usage: PhantomData }
+    }
+}
+
+impl<U: Leases> Apply for Release<'_, U> {
+    type Usage = U;
+    type Answer = usize;
+
+    fn apply(&self, usage: &mut U, now: Timestamp) -> Option<Applied<usize>> {
+        let is_other = |holder: &&[u8]| self.only.is_some() && usage.lease_until(holder, now) != self.only;
+        if self.holders.iter().any(is_other) {
+            return None;
+        }
+        let released = usage.release(self.holders, now);
+        (released > 0).then(|| Applied { answer: released, reset: usage.reset(now) })
+    }
+
+    fn answer(&self, _usage: &U, _now: Timestamp) -> usize {
+        0
+    }
+
+    fn reset(&self, usage: &U, now: Timestamp) -> Span {
+        usage.reset(now)
+    }
+}
+
+/// A usage that may hold leases.
+trait Leases: Usage {
+    fn lease_until(&self, holder: &[u8], now: Timestamp) -> Option<Timestamp>;
+    fn release(&mut self, holders: &[&[u8]], now: Timestamp) -> usize;
+    fn reset(&self, now: Timestamp) -> Span;
+}
+
+impl Leases for ConcurrencyUsage {
+    fn lease_until(&self, holder: &[u8], now: Timestamp) -> Option<Timestamp> {
+        self.lease_until(holder, now)
+    }
+
+    fn release(&mut self, holders: &[&[u8]], now: Timestamp) -> usize {
+        self.release(holders, now)
+    }
+
+    fn reset(&self, now: Timestamp) -> Span {
+        self.time_to_last_expiry(now)
+    }
+}
+
+impl Leases for PartsUsage {
+    fn lease_until(&self, holder: &[u8], now: Timestamp) -> Option<Timestamp> {
+        self.lease_until(holder, now)
+    }
+
+    fn release(&mut self, holders: &[&[u8]], now: Timestamp) -> usize {
+        self.release(holders, now)
+    }
+
+    fn reset(&self, now: Timestamp) -> Span {
+        self.reset(now)
+    }
+}

@@ -1,0 +1,100 @@
+//! What is to be known of an evaluation before anything is charged: whether it admits its call, whether there is room,
+//! and what is counted.
+
+use crate::config;
+use crate::redis::Redis;
+use crate::stats;
+use ratelimit_core::Kind;
+use ratelimit_core::wire::error::Error;
+
+/// What is to be known of an evaluation before anything is charged.
+pub trait Evaluation {
+    /// Whether the call may go on, if it is on this key alone.
+    fn admits(&self) -> bool;
+
+    /// Whether the key stands in the way of a call that is to pass on all of its keys or on none.
+    fn denies(&self) -> bool;
+
+    /// Whether the key knows the id of a call that settles it.
+    fn knows(&self) -> bool;
+
+    /// Refuses if going on would add an entry, an id or a part to a key that has as many as it may have.
+    fn check_room(&self) -> Result<(), Error>;
+
+    /// Whether going on would make a key, a part or an entry.
+    fn grows(&self) -> bool;
+
+    /// Whether anything is changed, of a call that as a whole is `allowed`.
+    fn goes_on(&self, allowed: bool) -> bool;
+
+    /// Counts the limits of a call that as a whole is `allowed`.
+    fn count(&self, allowed: bool);
+}
+
+/// Refuses a call for which there is no room on one of its keys, or no memory.
+#[inline(always)]
+pub fn check<'e, E: Evaluation + 'e>(redis: &Redis, evaluations: impl Iterator<Item = &'e E>) -> Result<(), Error> {
+    let mut grows = false;
+    for evaluation in evaluations {
+        evaluation.check_room()?;
+        grows |= evaluation.grows();
+    }
+    refuse_growth(redis, grows)
+}
+
+/// Refuses a call that would make a key, a part or an entry while the server is out of memory. Calls on what exists go
+/// on.
+#[inline(always)]
+pub fn refuse_growth(redis: &Redis, grows: bool) -> Result<(), Error> {
+    if grows && redis.out_of_memory() { Err(Error::OutOfMemory) } else { Ok(()) }
+}
+
+/// Refuses so many entries if a key may have fewer.
+#[inline(always)]
+pub fn check_entries(kind: Kind, entries: usize) -> Result<(), Error> {
+    match config::max_entries(kind) {
+        Some((most, setting)) if entries > most => Err(Error::TooManyEntries { most, setting }),
+        _ => Ok(()),
+    }
+}
+
+/// Counts a call that as a whole is `allowed`. One that only `looks` is no denial if it does not pass.
+#[inline(always)]
+pub fn count_call(redis: &Redis, allowed: bool, looks: bool) {
+    if allowed || !looks {
+        redis.stats.decided(allowed);
+    }
+}
+
+/// Counts the limits of one of its keys. Whether the key denies it.
+#[inline(always)]
+pub fn count_key(evaluation: &impl Evaluation, allowed: bool, looks: bool) -> bool {
+    let denies = evaluation.denies();
+    if denies && looks {
+        return false;
+    }
+    evaluation.count(allowed);
+    denies
+}
+
+/// Counts a limit, of a call that is `admitted` and that may make its key.
+#[inline(always)]
+pub fn count_limit(kind: Kind, denies: bool, admitted: bool, makes: bool) {
+    if let Some(stats) = stats::of(kind) {
+        if denies {
+            stats.denied.count();
+        } else if admitted {
+            stats.admitted.count();
+            if makes {
+                stats.keys_made.count();
+            }
+        }
+    }
+}
+
+/// Counts limits, with whether each denies, and the whole of a call that they deny or that is `admitted`, and that may
+/// make its key.
+pub fn count_limits(limits: impl Iterator<Item = (Kind, bool)>, denies: bool, admitted: bool, makes: bool) {
+    limits.for_each(|(kind, denies)| count_limit(kind, denies, admitted, false));
+    count_limit(Kind::Limits, denies, admitted, makes);
+}

@@ -1,0 +1,159 @@
+//! A call on several keys, all or nothing.
+//!
+//! Every key is evaluated before any is charged, in one instant, and what changes travels as one effect. Keys are opened
+//! one after another: others may run when a later one is opened, and change an earlier one. So a key is evaluated again
+//! if they may have.
+
+use super::commit::Closed;
+use super::evaluation::{Evaluation, check, count_call, count_key};
+use super::rule;
+use super::slow_path::{Evaluated, Request, evaluate};
+use crate::redis::Redis;
+use crate::redis::key::ClosedKey;
+use crate::reply::Row;
+use crate::server::policy_table::Ruling;
+use ratelimit_core::policy::Outcome;
+use ratelimit_core::syntax::{CallOnKeys, KeySpec, Purpose};
+use ratelimit_core::wire::error::Error;
+use ratelimit_core::{Decision, Span, Timestamp, Verdict};
+use std::rc::Rc;
+
+/// The answer to a call on several keys.
+pub struct KeysAnswer {
+    /// Whether the call as a whole may go on.
+    pub allowed: bool,
+    /// If all passed, the longest hold (a FORCE that did not fit has passed, and its wait is no hold); else the longest
+    /// wait of those that stood in the way. `None` if there is neither.
+    pub wait: Option<Verdict>,
+    /// Each key's decision.
+    pub rows: Vec<Row>,
+}
+
+impl KeysAnswer {
+    fn of(call: &CallOnKeys, allowed: bool) -> KeysAnswer {
+        KeysAnswer { allowed, wait: None, rows: Vec::with_capacity(call.specs.len()) }
+    }
+
+    /// Adds the decision of a key, as the call is told it: nothing denies a give-back, or has it wait, not even what it
+    /// only looks at.
+    fn push(&mut self, call: &CallOnKeys, key: &Evaluated, decision: Decision) {
+        let decision = match call.purpose {
+            Purpose::GiveBack => Decision { verdict: Verdict::Allowed(Span::ZERO), ..decision },
+            Purpose::Charge | Purpose::Look | Purpose::Settle => decision,
+        };
+        let counts = match (self.allowed, call.purpose) {
+            (true, _) => decision.verdict.allowed(),
+            (false, Purpose::Settle) => true,
+            (false, _) => key.denies(),
+        };
+        if counts {
+            self.wait = self.wait.max(Some(decision.verdict));
+        }
+        self.rows.push(Row::decision(&decision));
+    }
+}
+
+/// Whether a call as a whole may go on. A settlement may if any key knows its id.
+fn is_allowed<'e, 's: 'e, 'a: 's>(call: &CallOnKeys, mut keys: impl Iterator<Item = &'e Evaluated<'s, 'a>>) -> bool {
+    match call.purpose {
+        Purpose::Settle => keys.any(Evaluation::knows),
+        Purpose::GiveBack => true,
+        Purpose::Charge | Purpose::Look => !keys.any(Evaluation::denies),
+    }
+}
+
+/// The answer to a call that changes nothing.
+pub fn peek_keys(redis: &mut Redis, call: &CallOnKeys, now: Timestamp) -> Result<KeysAnswer, Error> {
+    let mut peeked = Vec::with_capacity(call.specs.len());
+    for (name, on_key) in &call.specs {
+        let key = redis.peek(*name)?;
+        let evaluated = evaluate(key.contents(), Request::on_key(call, on_key)?, now, || false)?;
+        let answer = evaluated.answer(key.contents(), now).ok_or(Error::Internal)?;
+        peeked.push((evaluated, answer.decision));
+    }
+    let keys = || peeked.iter().map(|(evaluated, _)| evaluated);
+    let mut answer = KeysAnswer::of(call, is_allowed(call, keys()));
+    if answer.allowed {
+        keys().try_for_each(Evaluation::check_room)?;
+    }
+    for (evaluated, decision) in &peeked {
+        answer.push(call, evaluated, *decision);
+    }
+    Ok(answer)
+}
+
+/// The answer to a call that is charged on all of its keys if all allow it. Policies may have asked for limits of some.
+pub fn charge_keys(
+    redis: &mut Redis,
+    call: &CallOnKeys,
+    rulings: &[Option<Rc<Ruling>>],
+    now: Timestamp,
+) -> Result<KeysAnswer, Error> {
+    let keys = evaluate_keys(redis, call, now)?;
+    let evaluated = || keys.iter().map(|key| &key.evaluated);
+    let mut answer = KeysAnswer::of(call, is_allowed(call, evaluated()));
+    let (allowed, looks) = (answer.allowed, call.only_looks());
+    if allowed {
+        check(redis, evaluated())?;
+    }
+    count_call(redis, allowed, looks);
+    for (place, EvaluatedKey { closed, evaluated }) in keys.iter().enumerate() {
+        if count_key(evaluated, allowed, looks) {
+            redis.denied(closed.name(), now);
+        }
+        let goes_on = evaluated.goes_on(allowed);
+        let of_key = evaluated.commit(Closed { redis, key: *closed }, goes_on, now);
+        rule(redis, rulings.get(place).and_then(Option::as_deref), || {
+            let outcome = evaluated.outcome(&of_key);
+            // One that others denied has not been admitted by this policy.
+            Outcome { charges: outcome.charges && (allowed || evaluated.denies()), ..outcome }
+        });
+        answer.push(call, evaluated, of_key.decision);
+    }
+    Ok(answer)
+}
+
+/// A key that was evaluated, and closed.
+struct EvaluatedKey<'s, 'a> {
+    closed: ClosedKey,
+    evaluated: Evaluated<'s, 'a>,
+}
+
+/// Evaluates every key.
+fn evaluate_keys<'s, 'a>(
+    redis: &mut Redis,
+    call: &'s CallOnKeys<'a>,
+    now: Timestamp,
+) -> Result<Vec<EvaluatedKey<'s, 'a>>, Error> {
+    let mut keys = Vec::with_capacity(call.specs.len());
+    for key in &call.specs {
+        keys.push(EvaluatedKey::of(redis, call, key, now)?);
+    }
+    if keys.iter().all(|key| redis.still_holds(&key.closed)) {
+        return Ok(keys);
+    }
+    // Whatever expired has been deleted by now. First those that are missing, whose opening says that others may run;
+    // those that are there then stay as they are found.
+    for missing in [true, false] {
+        for (key, on_key) in keys.iter_mut().zip(&call.specs) {
+            if key.closed.is_missing() == missing {
+                *key = EvaluatedKey::of(redis, call, on_key, now)?;
+            }
+        }
+    }
+    Ok(keys)
+}
+
+impl<'s, 'a> EvaluatedKey<'s, 'a> {
+    fn of(
+        redis: &mut Redis,
+        call: &CallOnKeys<'a>,
+        (name, on_key): &'s KeySpec<'a>,
+        now: Timestamp,
+    ) -> Result<EvaluatedKey<'s, 'a>, Error> {
+        let key = redis.open(*name)?;
+        let out_of_memory = || key.call().out_of_memory();
+        let evaluated = evaluate(key.contents(), Request::on_key(call, on_key)?, now, out_of_memory)?;
+        Ok(EvaluatedKey { closed: key.close(evaluated.may_write(), now), evaluated })
+    }
+}

@@ -1,0 +1,230 @@
+//! A call on one key, which stays open from the evaluation to the commit.
+
+use super::commit::{Apply, Unplaced, commit, commit_to};
+use super::evaluation::{Evaluation, check, count_call, count_key};
+use super::one_limit::OneLimit;
+use super::rates::Rates;
+use super::rule;
+use super::several_limits::SeveralLimits;
+use super::slow_path::{call_of_one, held, outcome};
+use crate::redis::Redis;
+use crate::redis::key::{ForeignType, Key, OpenKey, PeekedKey, Stored};
+use crate::server::policy_table::Ruling;
+use ratelimit_core::AnyLimit;
+use ratelimit_core::algorithm::bucket::{Bucket, BucketUsage};
+use ratelimit_core::composite::{Answer, PartsUsage};
+use ratelimit_core::policy::Outcome;
+use ratelimit_core::syntax::{Asked, Call, Purpose, Spec};
+use ratelimit_core::wire::args::KeyName;
+use ratelimit_core::wire::error::Error;
+use ratelimit_core::{Ask, Decision, Limit, Timestamp, Usage, with_limit};
+use std::borrow::Cow;
+use std::iter::once;
+
+/// The answer to a call that changes nothing.
+pub fn peek(redis: &mut Redis, name: KeyName, asked: &Asked, now: Timestamp) -> Result<Answer, Error> {
+    match asked {
+        Asked::One(spec) => peek_one(redis, name, spec, now).map(Answer::of),
+        Asked::Several(call) => peek_several(&redis.peek(name)?, Cow::Borrowed(call), now),
+        Asked::Policy(_) => Err(Error::Internal),
+    }
+}
+
+/// The decision on a call of one spec that changes nothing: the fast path of a plain key, and of a missing one.
+#[inline(always)]
+pub fn peek_one(redis: &mut Redis, name: KeyName, spec: &Spec, now: Timestamp) -> Result<Decision, Error> {
+    with_limit!(spec, limit => peek_limit(&redis.peek(name)?, limit, spec, now))
+}
+
+/// Looks at a spec under its limit, which has the type of its algorithm.
+fn peek_limit<L: Limit>(key: &PeekedKey, limit: &L, spec: &Spec, now: Timestamp) -> Result<Decision, Error> {
+    let Some(usage) = key.contents().usage::<L::Usage>() else {
+        let call = call_of_one(key.contents(), spec, Purpose::Charge)?;
+        return peek_several(key, Cow::Owned(call), now).map(|answer| answer.decision);
+    };
+    let evaluation = OneLimit::at(limit, &*usage, key.contents().is_missing(), spec.ask, now);
+    evaluation.check_room()?;
+    Ok(evaluation.under(limit).answer(&usage, now).keeping(spec.kept))
+}
+
+/// The answer to a call over several limits that changes nothing.
+#[inline(never)]
+fn peek_several(key: &PeekedKey, call: Cow<Call>, now: Timestamp) -> Result<Answer, Error> {
+    let unused = PartsUsage::default();
+    let held = held(key.contents(), &call, &unused)?;
+    let evaluation = SeveralLimits::at(call, held, key.contents().is_missing(), now, || false);
+    evaluation.check_room()?;
+    evaluation.answer(key.contents(), now).ok_or(Error::Internal)
+}
+
+/// The answer to a call that is charged if its limits allow it. A policy may have asked for them.
+pub fn charge(
+    redis: &mut Redis,
+    name: KeyName,
+    asked: &Asked,
+    ruling: Option<&Ruling>,
+    now: Timestamp,
+) -> Result<Answer, Error> {
+    match asked {
+        Asked::One(spec) => charge_one(redis, name, spec, ruling, now).map(Answer::of),
+        Asked::Several(call) => charge_several(redis, name, call, ruling, now),
+        Asked::Policy(_) => Err(Error::Internal),
+    }
+}
+
+/// The decision on a call of one spec, which is charged if its limit allows it: the fast path of a plain key, and of a
+/// missing one.
+#[inline(always)]
+pub fn charge_one(
+    redis: &mut Redis,
+    name: KeyName,
+    spec: &Spec,
+    ruling: Option<&Ruling>,
+    now: Timestamp,
+) -> Result<Decision, Error> {
+    let mut elsewhere = None;
+    let decision = with_limit!(spec, limit => charge_limit(redis, name, limit, spec, &mut elsewhere, now))?;
+    rule(redis, ruling, || elsewhere.unwrap_or_else(|| Outcome::of(&decision, Purpose::of(spec.ask))));
+    Ok(decision)
+}
+
+/// Charges a spec under its limit, which has the type of its algorithm. The outcome of a call at a key that is neither
+/// missing nor of that kind is left in `elsewhere`.
+#[inline(always)]
+fn charge_limit<L: Limit>(
+    redis: &mut Redis,
+    name: KeyName,
+    limit: &L,
+    spec: &Spec,
+    elsewhere: &mut Option<Outcome>,
+    now: Timestamp,
+) -> Result<Decision, Error> {
+    match redis.open(name)?.typed() {
+        Ok(key) => Ok(charge_plain(key, limit, spec.ask, now)?.keeping(spec.kept)),
+        Err(key) => {
+            let (decision, outcome) = charge_elsewhere(key, spec, now)?;
+            *elsewhere = Some(outcome);
+            Ok(decision)
+        }
+    }
+}
+
+#[inline(always)]
+fn charge_plain<L: Limit>(mut key: Key<L::Usage>, limit: &L, ask: Ask, now: Timestamp) -> Result<Decision, Error> {
+    let evaluation = OneLimit::at(limit, key.usage(), key.is_missing(), ask, now);
+    let goes_on = decide(&mut key, &evaluation, || ask.is_look(), now)?;
+    Ok(commit(key, &evaluation.under(limit), goes_on, now))
+}
+
+/// Of a key that is neither missing nor of the spec's kind.
+#[cold]
+#[inline(never)]
+fn charge_elsewhere(key: OpenKey, spec: &Spec, now: Timestamp) -> Result<(Decision, Outcome), Error> {
+    let call = call_of_one(key.contents(), spec, Purpose::Charge)?;
+    let answer = charge_open(key, &call, now)?;
+    Ok((answer.decision, outcome(&answer, call.purpose)))
+}
+
+/// The answer to a call over several limits, which are charged if all allow it.
+#[inline(never)]
+pub fn charge_several(
+    redis: &mut Redis,
+    name: KeyName,
+    call: &Call,
+    ruling: Option<&Ruling>,
+    now: Timestamp,
+) -> Result<Answer, Error> {
+    let answer = charge_open(redis.open(name)?, call, now)?;
+    rule(redis, ruling, || outcome(&answer, call.purpose));
+    Ok(answer)
+}
+
+fn charge_open(mut key: OpenKey, call: &Call, now: Timestamp) -> Result<Answer, Error> {
+    let rates = key.contents().usage::<PartsUsage>().and_then(|usage| usage.look_straight(call, now));
+    if let Some(seen) = rates {
+        let rates = Rates { call, seen };
+        let goes_on = decide(&mut key, &rates, || false, now)?;
+        return Ok(commit_to(key, &rates, goes_on, now));
+    }
+    let unused = PartsUsage::default();
+    let held = held(key.contents(), call, &unused)?;
+    let missing = key.contents().is_missing();
+    let evaluation = SeveralLimits::at(Cow::Borrowed(call), held, missing, now, || key.call().out_of_memory());
+    let goes_on = decide(&mut key, &evaluation, || call.purpose == Purpose::Look, now)?;
+    Ok(evaluation.commit(key, goes_on, now))
+}
+
+/// Refuses what there is no room for, and counts what is left. A call that only `looks` is not counted as denied. Whether
+/// anything is changed.
+#[inline(always)]
+fn decide(
+    key: &mut OpenKey,
+    evaluation: &impl Evaluation,
+    looks: impl FnOnce() -> bool,
+    now: Timestamp,
+) -> Result<bool, Error> {
+    let allowed = evaluation.admits();
+    if allowed {
+        check(key.call(), once(evaluation))?;
+    }
+    let looks = !allowed && looks();
+    count_call(key.call(), allowed, looks);
+    if count_key(evaluation, allowed, looks) {
+        key.denied(now);
+    }
+    Ok(evaluation.goes_on(allowed))
+}
+
+/// The decision on a call of a bucket. In a string, `left_behind` may find a usage: then a limiter comes into the place of
+/// the string, even if the call is denied.
+#[inline(always)]
+pub fn charge_or_take_over(
+    redis: &mut Redis,
+    name: KeyName,
+    bucket: &Bucket,
+    ask: Ask,
+    now: Timestamp,
+    left_behind: impl FnOnce(&mut Redis) -> Option<BucketUsage>,
+) -> Result<Decision, Error> {
+    let key = match redis.open(name)?.typed() {
+        Ok(key) => return charge_plain(key, bucket, ask, now),
+        Err(key) => key,
+    };
+    let stored = key.contents().stored();
+    if stored != Stored::Foreign(ForeignType::String) {
+        let spec = Spec::of(AnyLimit::Bucket(*bucket), ask);
+        return charge_elsewhere(key, &spec, now).map(|(decision, _)| decision);
+    }
+    drop(key);
+    let decision = match left_behind(redis) {
+        Some(usage) => take_over(redis, name, bucket, usage, ask, now)?,
+        None => None,
+    };
+    decision.ok_or_else(|| stored.wrong_type(BucketUsage::KIND.name()))
+}
+
+/// The decision on a call of a bucket that a string stands for. `None` if the string has to stay.
+fn take_over(
+    redis: &mut Redis,
+    name: KeyName,
+    bucket: &Bucket,
+    mut usage: BucketUsage,
+    ask: Ask,
+    now: Timestamp,
+) -> Result<Option<Decision>, Error> {
+    // What has recovered is a missing key, to make which is refused like making any.
+    let evaluation = OneLimit::at(bucket, &usage, usage.is_unused(), ask, now);
+    check(redis, once(&evaluation))?;
+    let mut expires_at = None;
+    let unplaced = Unplaced { usage: &mut usage, expires_at: &mut expires_at };
+    let decision = commit(unplaced, &evaluation.under(bucket), true, now);
+    if !expires_at.is_some_and(|expires_at| redis.replace(name, usage, expires_at, now)) {
+        return Ok(None);
+    }
+    let (allowed, looks) = (evaluation.admits(), ask.is_look());
+    count_call(redis, allowed, looks);
+    if count_key(&evaluation, allowed, looks) {
+        redis.denied(name, now);
+    }
+    Ok(Some(decision))
+}

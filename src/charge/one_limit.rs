@@ -1,0 +1,112 @@
+//! One limit, evaluated at a usage that is its own: of a plain key, or of a missing one.
+
+use super::commit::{Applied, Apply};
+use super::evaluation::{Evaluation, check_entries, count_limit};
+use crate::redis::guard;
+use ratelimit_core::wire::error::Error;
+use ratelimit_core::{Ask, Change, Decision, Kind, Limit, Look, Span, Timestamp, Usage, look};
+
+/// One limit, evaluated at a usage of its own.
+#[derive(Clone, Copy)]
+pub struct OneLimit {
+    kind: Kind,
+    look: Look,
+    /// How many entries the key would have after a charge that adds one.
+    entries: Option<usize>,
+    /// Whether that is more than it has.
+    grows: bool,
+    /// Whether the key would be made.
+    makes: bool,
+    /// Whether the usage moves back with the clock.
+    moves: bool,
+}
+
+impl OneLimit {
+    /// Evaluates.
+    #[inline(always)]
+    pub fn at<L: Limit>(limit: &L, usage: &L::Usage, missing: bool, ask: Ask, now: Timestamp) -> OneLimit {
+        guard::point();
+        let look = look(limit, usage, now, ask);
+        let charges = matches!(look.change(), Change::Charge(_));
+        let entries = if charges { limit.entries_after_charge(usage, now) } else { None };
+        let grows = entries.is_some_and(|entries| entries > usage.entries());
+        let (kind, makes, moves) = (L::Usage::KIND, charges && missing, usage.is_after(now));
+        OneLimit { kind, look, entries, grows, makes, moves }
+    }
+
+    /// Whether its commit may write to the key.
+    pub fn may_write(&self) -> bool {
+        self.moves || self.look.change() != Change::Nothing
+    }
+
+    /// What it makes of a usage, under the limit that it was evaluated under.
+    #[inline(always)]
+    pub fn under<'l, L>(&self, limit: &'l L) -> UnderLimit<'l, L> {
+        UnderLimit { limit, look: self.look }
+    }
+}
+
+impl Evaluation for OneLimit {
+    #[inline(always)]
+    fn admits(&self) -> bool {
+        !self.look.denies()
+    }
+
+    #[inline(always)]
+    fn denies(&self) -> bool {
+        self.look.denies()
+    }
+
+    #[inline(always)]
+    fn knows(&self) -> bool {
+        false
+    }
+
+    #[inline(always)]
+    fn check_room(&self) -> Result<(), Error> {
+        self.entries.map_or(Ok(()), |entries| check_entries(self.kind, entries))
+    }
+
+    #[inline(always)]
+    fn grows(&self) -> bool {
+        self.makes || self.grows
+    }
+
+    #[inline(always)]
+    fn goes_on(&self, allowed: bool) -> bool {
+        allowed && self.look.change() != Change::Nothing
+    }
+
+    #[inline(always)]
+    fn count(&self, allowed: bool) {
+        count_limit(self.kind, self.denies(), allowed, self.makes);
+    }
+}
+
+/// A limit, and what it has shown at a usage.
+pub struct UnderLimit<'l, L> {
+    limit: &'l L,
+    look: Look,
+}
+
+impl<L: Limit> Apply for UnderLimit<'_, L> {
+    type Usage = L::Usage;
+    type Answer = Decision;
+
+    #[inline(always)]
+    fn apply(&self, usage: &mut L::Usage, now: Timestamp) -> Option<Applied<Decision>> {
+        self.look.change().apply(self.limit, usage, now);
+        let answer = self.look.decision(self.limit, usage, now, true);
+        Some(Applied { reset: answer.reset, answer })
+    }
+
+    #[inline(always)]
+    fn answer(&self, usage: &L::Usage, now: Timestamp) -> Decision {
+        self.look.decision(self.limit, usage, now, false)
+    }
+
+    #[inline(always)]
+    fn reset(&self, usage: &L::Usage, now: Timestamp) -> Span {
+        self.limit.reset(usage, now)
+    }
+}

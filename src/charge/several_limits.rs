@@ -1,0 +1,227 @@
+//! Several limits, evaluated at a composite key, or at a plain or missing one that may have to become composite.
+
+use super::commit::{Applied, Apply, Target, commit, commit_to, convert};
+use super::evaluation::{Evaluation, check_entries, count_limits};
+use crate::redis::guard;
+use crate::redis::key::{Contents, Writable};
+use ratelimit_core::composite::{Answer, Held, MAX_PARTS, PartsUsage, Seen};
+use ratelimit_core::syntax::{Call, Purpose};
+use ratelimit_core::wire::error::Error;
+use ratelimit_core::{Kind, Single, Span, Timestamp, with_usage_type};
+use std::borrow::Cow;
+use std::marker::PhantomData;
+
+/// Several limits, or one that needs a composite key: for a name, an id or a ban. A plain key serves such a call too, as
+/// the part of the first limit of its kind.
+pub struct SeveralLimits<'s, 'a> {
+    call: Cow<'s, Call<'a>>,
+    seen: Seen,
+    /// What the key holds if it is a plain one.
+    plain: Option<Kind>,
+    /// Whether there was no key.
+    missing: bool,
+    /// Whether it may have no more entries, ids or parts.
+    room: Result<(), Error>,
+    grows: bool,
+}
+
+impl<'s, 'a> SeveralLimits<'s, 'a> {
+    /// Evaluates a call at what a key holds. Large, so it is made where it is to stay.
+    #[inline(always)]
+    pub fn at(
+        call: Cow<'s, Call<'a>>,
+        held: Held,
+        missing: bool,
+        now: Timestamp,
+        out_of_memory: impl FnOnce() -> bool,
+    ) -> SeveralLimits<'s, 'a> {
+        guard::point();
+        let plain = if let Held::Plain(_, kind) = held { Some(kind) } else { None };
+        let mut evaluation = SeveralLimits { seen: Seen::default(), call, plain, missing, room: Ok(()), grows: false };
+        evaluation.seen.look_at(&evaluation.call, held, now);
+        evaluation.look_for_room(held, now, out_of_memory);
+        evaluation
+    }
+
+    /// Looks whether there is room for what the call would add. What only limits in the shadow would add is left out if
+    /// there is none: they never deny.
+    #[inline(always)]
+    fn look_for_room(&mut self, held: Held, now: Timestamp, out_of_memory: impl FnOnce() -> bool) {
+        self.room = check_room(&self.seen, &self.call, held, now);
+        self.grows = grows(&self.seen, &self.call, held, now);
+        let casts_shadow = self.call.specs.iter().any(|spec| spec.shadow);
+        if casts_shadow && (self.room.is_err() || (self.grows && out_of_memory())) {
+            self.seen.leave_shadows_out();
+            self.room = check_room(&self.seen, &self.call, held, now);
+            self.grows = grows(&self.seen, &self.call, held, now);
+        }
+    }
+
+    /// The call.
+    pub fn call(&self) -> &Call<'a> {
+        &self.call
+    }
+
+    /// The answer of a call that changes nothing, at the key that it was evaluated at.
+    pub fn answer(&self, key: &Contents, now: Timestamp) -> Option<Answer> {
+        let Some(kind) = self.plain else { return Some(self.unchanged(Held::Parts(&*key.usage()?), now)) };
+        with_usage_type!(kind, Plain => Some(self.unchanged(Held::plain::<Plain>(&*key.usage()?), now)), None)
+    }
+
+    /// Makes the change of a call that `goes_on`, and sees to a clock gone back in any case. Nothing can fail any more.
+    pub fn commit<'r, 'c: 'r>(&self, target: impl Target<'r, 'c>, goes_on: bool, now: Timestamp) -> Answer {
+        match self.plain {
+            None => self.commit_composite(target, goes_on, now),
+            Some(kind) => with_usage_type!(
+                kind,
+                Plain => self.commit_plain::<Plain>(target, goes_on, now),
+                self.commit_composite(target, goes_on, now)
+            ),
+        }
+    }
+
+    fn commit_composite<'r, 'c: 'r>(&self, target: impl Target<'r, 'c>, goes_on: bool, now: Timestamp) -> Answer {
+        let Some(mut key) = target.resume(now) else {
+            return self.unchanged(Held::Parts(&PartsUsage::default()), now);
+        };
+        let again;
+        let seen = if goes_on && key.is_overtaken() {
+            again = self.again(key.usage_mut(), now);
+            &again
+        } else {
+            &self.seen
+        };
+        commit(key, &OfComposite { call: &self.call, seen }, goes_on, now)
+    }
+
+    fn commit_plain<'r, 'c: 'r, U: Single>(
+        &self,
+        target: impl Target<'r, 'c>,
+        goes_on: bool,
+        now: Timestamp,
+    ) -> Answer {
+        let (call, seen) = (&*self.call, &self.seen);
+        if !goes_on || seen.stays_plain(call) {
+            return commit_to(target, &OfPlain::<U> { call, seen, usage: PhantomData }, goes_on, now);
+        }
+        match target.open() {
+            // Others have deleted it.
+            Some(key) if key.contents().is_missing() => {
+                let seen = &self.again(&PartsUsage::default(), now);
+                commit_to(key, &OfComposite { call, seen }, goes_on, now)
+            }
+            Some(key) => match key.typed::<U>() {
+                Ok(key) => convert(key, &OfComposite { call, seen }, now),
+                Err(_) => self.unchanged(Held::plain(&U::default()), now),
+            },
+            None => self.unchanged(Held::plain(&U::default()), now),
+        }
+    }
+
+    /// What is to be done after others may have changed which parts there are, and which ids are known.
+    fn again(&self, usage: &PartsUsage, now: Timestamp) -> Seen {
+        self.seen.again(&self.call, Held::Parts(usage), now)
+    }
+
+    fn unchanged(&self, held: Held, now: Timestamp) -> Answer {
+        self.seen.answer(&self.call, held, now, false)
+    }
+}
+
+impl Evaluation for SeveralLimits<'_, '_> {
+    fn admits(&self) -> bool {
+        self.seen.admits()
+    }
+
+    fn denies(&self) -> bool {
+        self.seen.denies()
+    }
+
+    fn knows(&self) -> bool {
+        self.seen.knows()
+    }
+
+    fn check_room(&self) -> Result<(), Error> {
+        self.room.clone()
+    }
+
+    fn grows(&self) -> bool {
+        self.grows
+    }
+
+    /// A strike is written though the call is denied, and so is the release of a lease by a settlement whose id no key
+    /// knows any more.
+    fn goes_on(&self, allowed: bool) -> bool {
+        let goes_on = allowed || self.call.purpose == Purpose::Settle;
+        (goes_on && self.seen.changes()) || self.seen.strikes()
+    }
+
+    fn count(&self, allowed: bool) {
+        let makes = allowed && self.missing && self.seen.changes();
+        count_limits(self.seen.limits(&self.call), self.denies(), allowed && self.admits(), makes);
+    }
+}
+
+/// Several limits, and what they have shown at a key that is composite, or becomes so.
+struct OfComposite<'e, 'a> {
+    call: &'e Call<'a>,
+    seen: &'e Seen,
+}
+
+impl Apply for OfComposite<'_, '_> {
+    type Usage = PartsUsage;
+    type Answer = Answer;
+
+    fn apply(&self, usage: &mut PartsUsage, now: Timestamp) -> Option<Applied<Answer>> {
+        usage.charge(self.call, self.seen, now);
+        let answer = self.seen.answer(self.call, Held::Parts(usage), now, true);
+        Some(Applied { answer, reset: usage.reset(now) })
+    }
+
+    fn answer(&self, usage: &PartsUsage, now: Timestamp) -> Answer {
+        self.seen.answer(self.call, Held::Parts(usage), now, false)
+    }
+
+    fn reset(&self, usage: &PartsUsage, now: Timestamp) -> Span {
+        usage.reset(now)
+    }
+}
+
+/// Several limits, and what they have shown at a plain key that stays one.
+struct OfPlain<'e, 'a, U> {
+    call: &'e Call<'a>,
+    seen: &'e Seen,
+    usage: PhantomData<U>,
+}
+
+impl<U: Single> Apply for OfPlain<'_, '_, U> {
+    type Usage = U;
+    type Answer = Answer;
+
+    fn apply(&self, usage: &mut U, now: Timestamp) -> Option<Applied<Answer>> {
+        self.seen.charge_plain(self.call, usage, now);
+        let answer = self.seen.answer(self.call, Held::plain(usage), now, true);
+        Some(Applied { answer, reset: self.reset(usage, now) })
+    }
+
+    fn answer(&self, usage: &U, now: Timestamp) -> Answer {
+        self.seen.answer(self.call, Held::plain(usage), now, false)
+    }
+
+    fn reset(&self, usage: &U, now: Timestamp) -> Span {
+        self.call.reset_of_plain(usage, now)
+    }
+}
+
+/// Refuses if going on would add an entry to a part that has as many as it may have, or one part too many.
+fn check_room(seen: &Seen, call: &Call, held: Held, now: Timestamp) -> Result<(), Error> {
+    if seen.has_too_many_parts(held, now) {
+        return Err(Error::TooManyParts { most: MAX_PARTS });
+    }
+    seen.entries(call, held, now).try_for_each(|(kind, entries, _)| check_entries(kind, entries))
+}
+
+/// Whether going on would make a key, a part or an entry.
+fn grows(seen: &Seen, call: &Call, held: Held, now: Timestamp) -> bool {
+    seen.makes_parts() || seen.entries(call, held, now).any(|(_, _, grows)| grows)
+}

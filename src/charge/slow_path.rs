@@ -1,0 +1,202 @@
+//! The slow path: whatever a call asks is evaluated at whatever a key stores, and committed.
+
+use super::commit::{Apply, Target, commit_to};
+use super::evaluation::Evaluation;
+use super::one_limit::OneLimit;
+use super::several_limits::SeveralLimits;
+use crate::redis::key::{Contents, Stored};
+use ratelimit_core::composite::{Answer, Held, PartsUsage};
+use ratelimit_core::policy::Outcome;
+use ratelimit_core::syntax::{Call, CallOnKeys, Counts, OnKey, Purpose, Spec};
+use ratelimit_core::wire::error::Error;
+use ratelimit_core::{Decision, Kind, Limit, Timestamp, with_limit, with_usage_type};
+use std::borrow::Cow;
+
+/// What a call asks of one key.
+pub enum Request<'s, 'a> {
+    /// One spec, which a plain key can serve, of a call for that purpose.
+    One(&'s Spec<'a>, Purpose),
+    /// Several, or more than a plain key can remember.
+    Several(Cow<'s, Call<'a>>),
+}
+
+/// A request that was evaluated.
+pub enum Evaluated<'s, 'a> {
+    /// At a plain key, or a missing one.
+    One(OneLimit, &'s Spec<'a>),
+    /// At a composite key, or one that has to become that.
+    Several(Box<SeveralLimits<'s, 'a>>),
+}
+
+/// Evaluates a request at what a key stores.
+pub fn evaluate<'s, 'a>(
+    key: &Contents,
+    request: Request<'s, 'a>,
+    now: Timestamp,
+    out_of_memory: impl FnOnce() -> bool,
+) -> Result<Evaluated<'s, 'a>, Error> {
+    let call = match request {
+        Request::One(spec, purpose) => {
+            if let Some(evaluation) = with_limit!(spec, limit => evaluate_one(key, limit, spec, now)) {
+                return Ok(Evaluated::One(evaluation, spec));
+            }
+            Cow::Owned(call_of_one(key, spec, purpose)?)
+        }
+        Request::Several(call) => call,
+    };
+    let unused = PartsUsage::default();
+    let held = held(key, &call, &unused)?;
+    Ok(Evaluated::Several(Box::new(SeveralLimits::at(call, held, key.is_missing(), now, out_of_memory))))
+}
+
+/// Evaluates a spec at a key that is of its kind, or missing.
+#[inline(always)]
+fn evaluate_one<L: Limit>(key: &Contents, limit: &L, spec: &Spec, now: Timestamp) -> Option<OneLimit> {
+    let usage = key.usage::<L::Usage>()?;
+    Some(OneLimit::at(limit, &*usage, key.is_missing(), spec.ask, now))
+}
+
+/// The call of one spec at a key of another kind, which a composite key serves. What another definition of a policy left
+/// is no mistake.
+pub fn call_of_one<'a>(key: &Contents, spec: &Spec<'a>, purpose: Purpose) -> Result<Call<'a>, Error> {
+    match key.stored() {
+        Stored::Composite => {}
+        Stored::Plain(_) if spec.by_policy => {}
+        stored => return Err(stored.wrong_type(spec.limit.kind().name())),
+    }
+    Ok(of_purpose(spec, purpose))
+}
+
+/// What a key holds for a call over several limits: `unused` if it is missing. A plain key has to become composite if the
+/// call changes what no other can remember; a denied call or a look never does.
+pub fn held<'k>(key: &'k Contents, call: &Call, unused: &'k PartsUsage) -> Result<Held<'k>, Error> {
+    if let Some(usage) = key.present() {
+        return Ok(Held::Parts(usage));
+    }
+    match (key.stored(), call.specs.as_slice()) {
+        (Stored::Missing, _) => Ok(Held::Parts(unused)),
+        // One limit alone that meets another kind is a mistake.
+        (stored @ Stored::Plain(kind), [Spec { limit, by_policy: false, .. }]) if limit.kind() != kind => {
+            Err(stored.wrong_type(limit.kind().name()))
+        }
+        (Stored::Plain(kind), _) => {
+            with_usage_type!(kind, Plain => key.present::<Plain>().map(Held::plain), None).ok_or(Error::Internal)
+        }
+        (stored, _) => Err(stored.wrong_type(Kind::Limits.name())),
+    }
+}
+
+impl Evaluated<'_, '_> {
+    /// Whether its commit may write to the key.
+    pub fn may_write(&self) -> bool {
+        match self {
+            Evaluated::One(evaluation, _) => evaluation.may_write(),
+            Evaluated::Several(_) => true,
+        }
+    }
+
+    /// The answer of a call that changes nothing, at the key that it was evaluated at.
+    pub fn answer(&self, key: &Contents, now: Timestamp) -> Option<Answer> {
+        match self {
+            Evaluated::One(evaluation, spec) => with_limit!(spec, limit => {
+                let usage = key.usage()?;
+                Some(of_one(evaluation.under(limit).answer(&*usage, now), spec))
+            }),
+            Evaluated::Several(evaluation) => evaluation.answer(key, now),
+        }
+    }
+
+    /// Makes the change of a call that `goes_on`, and sees to a clock gone back in any case. Nothing can fail any more.
+    pub fn commit<'r, 'c: 'r>(&self, target: impl Target<'r, 'c>, goes_on: bool, now: Timestamp) -> Answer {
+        match self {
+            Evaluated::One(evaluation, spec) => with_limit!(spec, limit => {
+                of_one(commit_to(target, &evaluation.under(limit), goes_on, now), spec)
+            }),
+            Evaluated::Several(evaluation) => evaluation.commit(target, goes_on, now),
+        }
+    }
+
+    /// What has become of it, for its policy's counts.
+    pub fn outcome(&self, answer: &Answer) -> Outcome {
+        match self {
+            Evaluated::One(_, spec) => outcome(answer, Purpose::of(spec.ask)),
+            Evaluated::Several(evaluation) => outcome(answer, evaluation.call().purpose),
+        }
+    }
+}
+
+/// Runs `$body` with `$evaluation` as what has been evaluated.
+macro_rules! of_either {
+    ($evaluated:expr, $evaluation:ident => $body:expr) => {
+        match $evaluated {
+            Evaluated::One($evaluation, _) => $body,
+            Evaluated::Several($evaluation) => $body,
+        }
+    };
+}
+
+impl Evaluation for Evaluated<'_, '_> {
+    fn admits(&self) -> bool {
+        of_either!(self, evaluation => evaluation.admits())
+    }
+
+    fn denies(&self) -> bool {
+        of_either!(self, evaluation => evaluation.denies())
+    }
+
+    fn knows(&self) -> bool {
+        of_either!(self, evaluation => evaluation.knows())
+    }
+
+    fn check_room(&self) -> Result<(), Error> {
+        of_either!(self, evaluation => evaluation.check_room())
+    }
+
+    fn grows(&self) -> bool {
+        of_either!(self, evaluation => evaluation.grows())
+    }
+
+    fn goes_on(&self, allowed: bool) -> bool {
+        of_either!(self, evaluation => evaluation.goes_on(allowed))
+    }
+
+    fn count(&self, allowed: bool) {
+        of_either!(self, evaluation => evaluation.count(allowed));
+    }
+}
+
+/// The answer of one spec, under its whole limit.
+fn of_one(decision: Decision, spec: &Spec) -> Answer {
+    Answer::of(decision.keeping(spec.kept))
+}
+
+/// What has become of a call, for its policy's counts.
+pub fn outcome(answer: &Answer, purpose: Purpose) -> Outcome {
+    let Answer { decision, shadow_denied, banned, repeated, .. } = answer;
+    let (shadow_denied, banned, repeated) = (*shadow_denied, *banned, *repeated);
+    Outcome { shadow_denied, banned, repeated, ..Outcome::of(decision, purpose) }
+}
+
+impl<'s, 'a> Request<'s, 'a> {
+    /// Of a call on several keys, what is asked of one of them.
+    pub fn on_key(call: &CallOnKeys<'a>, on_key: &'s OnKey<'a>) -> Result<Request<'s, 'a>, Error> {
+        match on_key {
+            OnKey::Spec(spec) if call.counts == Counts::Every && spec.name.is_none() => {
+                Ok(Request::One(spec, call.purpose))
+            }
+            OnKey::Spec(spec) => {
+                let one = Call { counts: call.counts, ..of_purpose(spec, call.purpose) };
+                Ok(Request::Several(Cow::Owned(one)))
+            }
+            OnKey::Call(call) => Ok(Request::Several(Cow::Borrowed(call))),
+            OnKey::Policy(_) => Err(Error::Internal),
+        }
+    }
+}
+
+/// The call of one spec, of a call on several keys for that purpose.
+fn of_purpose<'a>(spec: &Spec<'a>, purpose: Purpose) -> Call<'a> {
+    let call = Call::of_one(*spec);
+    let purpose = if purpose == Purpose::Charge { call.purpose } else { purpose };
+    Call { purpose, ..call }
+}

@@ -1,0 +1,188 @@
+//! A key that a call over several has evaluated and closed, to open the next. What is changed in it is recorded,
+//! propagated as one, and only then is the key itself seen to.
+
+use super::super::Redis;
+use super::super::before::Before;
+use super::super::native_type;
+use super::{Event, Value, Writable};
+use ratelimit_core::effect::Nobody;
+use ratelimit_core::expiry::LATEST_EXPIRY;
+use ratelimit_core::wire::args::KeyName;
+use ratelimit_core::{Timestamp, Usage};
+use redis_module::raw;
+use std::ffi::c_void;
+use std::ptr::NonNull;
+use std::thread::panicking;
+
+/// A key as it was found by a call that has opened others since. It is closed.
+#[derive(Clone, Copy)]
+pub struct ClosedKey {
+    /// Where it stands among the words of the call.
+    pub(super) name: KeyName,
+    /// The type of its value, if a module has defined it; null of any other.
+    pub(super) native: *mut raw::RedisModuleType,
+    /// The value, if a module has defined its type; null of any other.
+    pub(super) value: *mut c_void,
+    /// Whether there was no key.
+    pub(super) missing: bool,
+    /// In milliseconds since the epoch; asked only of a key that will be changed.
+    pub(super) expires_at: Option<u64>,
+    /// The turn of the call in which it was closed: what is here holds until the next.
+    pub(super) turn: u32,
+}
+
+impl ClosedKey {
+    /// Where it stands among the words of the call.
+    pub fn name(&self) -> KeyName {
+        self.name
+    }
+
+    /// Whether there was no key.
+    pub fn is_missing(&self) -> bool {
+        self.missing
+    }
+}
+
+impl<'a> Redis<'a> {
+    /// Whether nobody else can have run since a key was closed.
+    pub fn still_holds(&self, key: &ClosedKey) -> bool {
+        self.turn == key.turn
+    }
+
+    /// Goes on with a closed key, which is opened once more if others may have changed it since. `None` if it holds
+    /// anything but a `U` now.
+    #[inline(always)]
+    pub fn resume<U: Usage>(&mut self, key: &ClosedKey, now: Timestamp) -> Option<ResumedKey<'_, 'a, U>> {
+        let overtaken = !key.missing && !self.still_holds(key);
+        let anew;
+        let key = if overtaken {
+            anew = self.open(key.name).ok()?.close(true, now);
+            &anew
+        } else {
+            key
+        };
+        let value = if native_type::is::<U>(key.native) {
+            Value::There(NonNull::new(key.value.cast())?)
+        } else if key.missing {
+            Value::Missing(U::default())
+        } else {
+            return None;
+        };
+        let before = Before::of(value.get());
+        Some(ResumedKey { redis: self, name: key.name, expires_at: key.expires_at, overtaken, value, before })
+    }
+
+    /// Records that nothing is used of a key any more: it will be propagated, and then the key goes.
+    fn record_deletion<U: Usage>(&mut self, name: KeyName) {
+        self.changes.deletion::<U>(name);
+        self.later(move |redis| {
+            // Others may have charged it since, and have propagated it.
+            if let Ok(mut key) = redis.open_as::<U>(name)
+                && key.usage().is_unused()
+            {
+                key.remove();
+            }
+        });
+    }
+
+    /// Records all that a key remembers, after a panic: nobody knows what has changed.
+    #[cold]
+    pub(super) fn record_whole<U: Usage>(&mut self, name: KeyName, usage: &mut U, expires_at: Option<u64>) {
+        // What the call had changed by then is a part of it: the next call must not propagate, or do, it once more.
+        usage.encode_effect(&mut Nobody);
+        if usage.is_unused() {
+            self.record_deletion::<U>(name);
+        } else {
+            self.changes.whole(name, usage, expires_at.unwrap_or(LATEST_EXPIRY));
+        }
+    }
+
+    /// Makes a key that has been propagated.
+    fn make<U: Usage>(&mut self, name: KeyName, usage: U, expires_at: u64, now: Timestamp) {
+        if let Some(usage) = self.make_if_missing(name, usage, expires_at, now) {
+            // Others have put something there since, and have propagated it, perhaps behind this.
+            self.replace(name, usage, expires_at, now);
+        }
+    }
+
+    /// Makes a key that has been propagated, or gives the usage back if there is one.
+    pub(super) fn make_if_missing<U: Usage>(
+        &mut self,
+        name: KeyName,
+        usage: U,
+        expires_at: u64,
+        now: Timestamp,
+    ) -> Option<U> {
+        match self.open_as::<U>(name) {
+            Ok(mut key) if key.is_missing() => {
+                *key.usage_mut() = usage;
+                key.set(expires_at, now);
+                None
+            }
+            _ => Some(usage),
+        }
+    }
+}
+
+/// A closed key that the call goes on with. Its change is recorded, which is the last thing that is done with what was
+/// found in it: nobody can have changed that, since no other code has run, and ours says when it deletes.
+pub struct ResumedKey<'r, 'a, U: Usage> {
+    redis: &'r mut Redis<'a>,
+    name: KeyName,
+    expires_at: Option<u64>,
+    overtaken: bool,
+    value: Value<U>,
+    before: Before<U>,
+}
+
+impl<U: Usage> Writable for ResumedKey<'_, '_, U> {
+    type Usage = U;
+
+    #[inline(always)]
+    fn usage_mut(&mut self) -> &mut U {
+        self.value.get_mut()
+    }
+
+    #[inline(always)]
+    fn is_overtaken(&self) -> bool {
+        self.overtaken
+    }
+
+    /// The change is recorded: it will be propagated together with those of other keys, and then the key is seen to.
+    #[inline(always)]
+    fn commit(mut self, expiry: impl FnOnce(Option<u64>) -> u64, now: Timestamp) {
+        let (name, present) = (self.name, self.expires_at);
+        if self.value.get().is_unused() {
+            if !self.value.is_missing() {
+                // Others may charge it before it goes: what this has changed is no part of that.
+                self.usage_mut().encode_effect(&mut Nobody);
+                self.redis.record_deletion::<U>(name);
+            }
+            return;
+        }
+        let expires_at = expiry(present);
+        self.redis.changes.change(name, self.value.get_mut(), expires_at, &self.before);
+        if let Value::Missing(usage) = &mut self.value {
+            let usage = std::mem::take(usage);
+            self.redis.later(move |redis| redis.make(name, usage, expires_at, now));
+            return;
+        }
+        self.redis.happened(name, Event::Taken);
+        if present != Some(expires_at) {
+            self.redis.first(move |redis| {
+                if let Ok(key) = redis.open_as::<U>(name) {
+                    key.expire(expires_at, now);
+                }
+            });
+        }
+    }
+}
+
+impl<U: Usage> Drop for ResumedKey<'_, '_, U> {
+    /// As of a [`Key`](super::Key).
+    fn drop(&mut self) {
+        if panicking() && !self.value.is_missing() {
+            self.redis.record_whole(self.name, self.value.get_mut(), self.expires_at);
+        }
+    }
+}

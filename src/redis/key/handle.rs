@@ -1,0 +1,100 @@
+//! The server's handle of a key, and what the server says of the key through it.
+
+use super::super::Redis;
+use super::super::api::{api, call};
+use ratelimit_core::Timestamp;
+use ratelimit_core::wire::args::KeyName;
+use ratelimit_core::wire::error::Error;
+use redis_module::raw;
+use std::ffi::{c_int, c_void};
+use std::ptr::null_mut;
+
+/// For a handle that only reads: allowed on a read-only replica.
+pub(super) const READ: u32 = raw::REDISMODULE_READ;
+/// For a handle that may write.
+pub(super) const WRITE: u32 = raw::REDISMODULE_READ | raw::REDISMODULE_WRITE;
+
+/// The server's handle of a key. Closed when dropped.
+pub(super) struct Handle(pub(super) *mut raw::RedisModuleKey);
+
+impl Handle {
+    /// Opens a key. Whether others may have run meanwhile is for the caller to ask, of what it holds.
+    #[inline(always)]
+    pub(super) fn open(redis: &Redis, name: KeyName, mode: u32) -> Result<Handle, Error> {
+        let name = redis.string(name)?;
+        // SAFETY: `ctx` and the string are those of the call that `redis` stands for, which outlives the handle.
+        Ok(Handle(unsafe { call!(RedisModule_OpenKey(redis.ctx, name, mode.cast_signed())) }))
+    }
+
+    /// None at all.
+    pub(super) fn closed() -> Handle {
+        Handle(null_mut())
+    }
+
+    /// The type of the value, if a module has defined it; null of any other.
+    #[inline(always)]
+    pub(super) fn native(&self) -> *mut raw::RedisModuleType {
+        // SAFETY: the handle is open; a null one is asked for its type like any other.
+        unsafe { call!(RedisModule_ModuleTypeGetType(self.0)) }
+    }
+
+    /// The value, of a type that a module has defined.
+    #[inline(always)]
+    pub(super) fn value(&self) -> *mut c_void {
+        // SAFETY: as above.
+        unsafe { call!(RedisModule_ModuleTypeGetValue(self.0)) }
+    }
+
+    /// The server's number of the value's type.
+    #[inline(always)]
+    pub(super) fn key_type(&self) -> c_int {
+        // SAFETY: as above.
+        unsafe { call!(RedisModule_KeyType(self.0)) }
+    }
+
+    /// The length of the value: of a string, in bytes.
+    pub(super) fn length(&self) -> usize {
+        // SAFETY: as above.
+        unsafe { call!(RedisModule_ValueLength(self.0)) }
+    }
+
+    /// When the key expires, in milliseconds since the epoch; `None` if it never does.
+    #[inline(always)]
+    pub(super) fn expires_at(&self, now: Timestamp) -> Option<u64> {
+        // SAFETY: the handle is open.
+        unsafe {
+            match api!(RedisModule_GetAbsExpire) {
+                Some(get) => u64::try_from(get(self.0)).ok(),
+                // Relative to a clock that may have moved since `now`: good to a millisecond or two.
+                None => self.expires_in_ms().map(|left| left.saturating_add(now.ceil_millis())),
+            }
+        }
+    }
+
+    /// In how many milliseconds the key expires; `None` if it never does.
+    pub(super) fn expires_in_ms(&self) -> Option<u64> {
+        // SAFETY: the handle is open.
+        u64::try_from(unsafe { call!(RedisModule_GetExpire(self.0)) }).ok()
+    }
+
+    /// For a handle that is open for writing.
+    pub(super) fn set_expiry(&self, at: u64, now: Timestamp) {
+        let at = i64::try_from(at).unwrap_or(i64::MAX);
+        // SAFETY: the handle is open, of a key that is there.
+        unsafe {
+            if let Some(set) = api!(RedisModule_SetAbsExpire) {
+                set(self.0, at);
+            } else {
+                let now = i64::try_from(now.ceil_millis()).unwrap_or(i64::MAX);
+                call!(RedisModule_SetExpire(self.0, at.saturating_sub(now).max(1)));
+            }
+        }
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        // SAFETY: opened by `open`, closed nowhere else; null is allowed.
+        unsafe { call!(RedisModule_CloseKey(self.0)) };
+    }
+}

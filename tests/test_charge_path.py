@@ -1,0 +1,126 @@
+"""A call on one key keeps it open, and a call on several closes each to open the next: RL.TAKE goes
+the fast path, and RL.MTAKE with one key the slow one. Both come to the same reply, stored value and
+effect, and to the same counts.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import pytest
+from redis import Redis, ResponseError
+
+from support.clock import Clock
+from support.server import Server
+from support.workload import IDS, Key, Word, Workload, keys, state, written_commands
+
+pytestmark = pytest.mark.every_server
+
+POLICIES = {
+    "one": "TOKENBUCKET 3 3 30s",
+    "rates": "TOKENBUCKET 8 8 30s FIXED 10 1h SLIDING 12 2s SLIDING 9 30s STRICT",
+    "named": "FIXED 5 30s AS burst SLIDING 8 1h",
+    "mixed": "FIXED 10 30s COST 0.5 SLIDINGLOG 4 30s SHADOW SLIDING 8 1h SHADOW",
+    "bans": "FIXED 3 2s SLIDING 8 30s BAN 3 30s 5s",
+}
+
+
+class Both(NamedTuple):
+    """The same call in the words of a command on one key, and of one on several."""
+
+    one: tuple[Word, ...]
+    several: tuple[Word, ...]
+
+
+class OneKey(Workload):
+    """Calls on one key that either command has words for."""
+
+    def calls(self, count: int) -> list[tuple[int, Both]]:
+        return [(self._move(), self._both()) for _ in range(count)]
+
+    def _both(self) -> Both:
+        key = self._pick(keys())
+        if self._chance(0.3):
+            return self._by_policy(key)
+        ids = key.kind == "limits" or key.window == "2s"
+        options = self._of_the_call() if ids and self._chance(0.5) else []
+        # What is settled says its cost before the spec, and a repetition never costs less.
+        words = self._spec(key, alone=False)
+        return self._of(
+            key, "RL.PEEK" if self._chance(0.1) and not options else "RL.TAKE", options, words
+        )
+
+    def _of_the_call(self) -> Sequence[Word]:
+        once = ["ONCE", self._pick(IDS), self._pick(["3s", "10m"])]
+        return self._pick([once, ["SETTLE", self._pick(IDS), self._pick(["0", "0.25", "9"])]])
+
+    def _by_policy(self, key: Key) -> Both:
+        policy = self._pick(list(POLICIES))
+        options = self._pick([[], [], [], ["COST", "2"], ["COST", "0"], self._of_the_call()])
+        # A policy finds whatever another definition of it has left.
+        name = self._pick([f"{policy}:{self._pick('ab')}", key.name])
+        one = ("RL.LIMIT", name, policy, *options)
+        return Both(one, ("RL.MTAKE", 1, name, *options, "POLICY", policy))
+
+    def _of(self, key: Key, command: str, options: Sequence[Word], words: Sequence[Word]) -> Both:
+        several = command.replace("RL.", "RL.M")
+        return Both((command, key.name, *options, *words), (several, 1, key.name, *options, *words))
+
+
+def heard(redis: Redis, words: tuple[Word, ...]) -> object:
+    """The decision, or the error."""
+    try:
+        reply = redis.execute_command(*words)
+    except ResponseError as error:
+        return str(error)
+    return reply[2][0] if words[0] in {"RL.MTAKE", "RL.MPEEK"} else reply
+
+
+def counted(redis: Redis) -> object:
+    """What a server has counted: by kind of limiter, by key and by policy."""
+    kinds = {
+        name: count
+        for name, count in redis.info("ratelimit_kinds").items()
+        if name.startswith("ratelimit_rl-")
+    }
+    policies = {name: redis.execute_command("RL.POLICYGET", name)[-1] for name in POLICIES}
+    return kinds, redis.execute_command("RL.TOP", "COUNT", 100), policies
+
+
+@pytest.fixture
+def started(fresh_server: Callable[..., Server]) -> list[Server]:
+    """Of each path one server, in whose AOF all effects are."""
+    started = [fresh_server(appendonly="yes", appendfsync="always") for _ in range(2)]
+    for server in started:
+        with server.client() as redis:
+            redis.config_set("auto-aof-rewrite-percentage", 0)
+            # In the background, what has expired would go in an order of each server's own.
+            redis.execute_command("DEBUG", "SET-ACTIVE-EXPIRE", 0)
+            for name, specs in POLICIES.items():
+                redis.execute_command("RL.POLICYSET", name, *specs.split())
+    return started
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_call_on_one_key_is_a_call_on_several_with_one(
+    seed: int, started: list[Server], clock: Clock
+) -> None:
+    one, several = (server.client() for server in started)
+    before = [len(written_commands(server)) for server in started]
+    names = [key.name for key in keys()] + [
+        f"{policy}:{end}" for policy in POLICIES for end in "ab"
+    ]
+    for number, (move, call) in enumerate(OneKey(seed).calls(1000)):
+        clock.advance(move)
+        for redis in (one, several):
+            # Whatever has expired goes now, whether or not the call comes to it.
+            redis.exists(*names)
+        assert heard(one, call.one) == heard(several, call.several), (number, call)
+        if number % 50 == 49:
+            assert state(one) == state(several), number
+    assert state(one) == state(several)
+    assert counted(one) == counted(several)
+    effects = [
+        written_commands(server)[first:] for server, first in zip(started, before, strict=True)
+    ]
+    assert len(effects[0]) > 300
+    assert effects[0] == effects[1]
