@@ -1,7 +1,6 @@
 //! What a call is answered, as a value: it is complete before a byte of it is sent. The same in RESP2 and RESP3 but for
 //! maps. -1 is born here and nowhere else.
 
-use crate::server::queues::Seen;
 use ratelimit_core::algorithm::sketch::Heavy;
 use ratelimit_core::policy::Facts;
 use ratelimit_core::{Amount, Decision, Fact, Kind, Span, Timestamp, Verdict};
@@ -160,13 +159,13 @@ impl Reply {
         Reply::Array(keys.iter().map(row).collect())
     }
 
-    /// `[holder, cost, waited_ms, left_ms]`: who waits for a lease; -1 for as long as it takes.
-    pub fn waiter(seen: &Seen) -> Reply {
+    /// `[holder, cost, waited_ms, left_ms]`: a call that waits for a lease; -1 for as long as it takes.
+    pub fn waiter(holder: Box<[u8]>, cost: Amount, waited: Span, left: Option<Span>) -> Reply {
         Reply::Array(vec![
-            Reply::Bytes(seen.holder.clone()),
-            Reply::text(&seen.cost.to_string()),
-            Reply::millis(seen.waited),
-            Reply::Integer(seen.left.map_or(-1, millis)),
+            Reply::Bytes(holder),
+            Reply::text(&cost.to_string()),
+            Reply::millis(waited),
+            Reply::Integer(left.map_or(-1, millis)),
         ])
     }
 

@@ -30,7 +30,9 @@ fn with_queue(redis: &Redis, name: KeyName, reply: Reply, now: Timestamp) -> Rep
     let (queues, db, key) = (&redis.global.queues, redis.db(), redis.key_bytes(name));
     match (queues.waiting(db, key), reply) {
         (waiting @ 1.., Reply::Map(mut pairs)) => {
-            let queue = queues.list(db, key, SHOWN, now).iter().map(Reply::waiter).collect();
+            let waiters = queues.list(db, key, SHOWN, now).into_iter();
+            let queue = waiters.map(|waiter| Reply::waiter(waiter.holder, waiter.cost, waiter.waited, waiter.left));
+            let queue = queue.collect();
             pairs.extend([("waiting", Reply::count(waiting)), ("queue", Reply::Array(queue))]);
             Reply::Map(pairs)
         }
