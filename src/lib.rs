@@ -5,16 +5,10 @@
 // A test that goes wrong may panic: that is what it is for.
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, clippy::indexing_slicing, clippy::unwrap_used))]
 
-/// The settings, `ratelimit.*`.
-mod config;
-
 /// The module's version.
 mod version;
 
-/// What the module has done, for INFO.
-mod stats;
-
-/// What this server knows beside its keys: policies, queues, the keys that are denied most.
+/// What this server knows beside its keys: policies, queues, the keys that are denied most, counters, settings.
 mod server;
 
 /// One file a command family: grammar, one call of the charge path, reply.

@@ -4,12 +4,12 @@
 
 use crate::command::kinds::KINDS;
 use crate::command::{acquire, algorithm, ban, docs, effect, info, leases, limit, multi, policies, throttle, top};
-use crate::config;
 #[cfg(debug_assertions)]
 use crate::redis::Redis;
 use crate::redis::command::{Access, Command, Keys};
 use crate::redis::{self, api, command, guard, lazy_free, native_type};
-use crate::stats::CommandStats;
+use crate::server::settings;
+use crate::server::stats::CommandStats;
 use crate::version;
 use redis_module::raw;
 use std::ffi::{CStr, CString, c_int};
@@ -56,7 +56,7 @@ macro_rules! command {
 /// Every command that this server has.
 fn commands() -> impl Iterator<Item = &'static Command> + Clone {
     let of_their_own = ALGORITHMS.iter().chain(COMMANDS);
-    of_their_own.chain((config::CELL_COMPAT.get() != 0).then_some(&CL_THROTTLE))
+    of_their_own.chain((settings::CELL_COMPAT.get() != 0).then_some(&CL_THROTTLE))
 }
 
 macro_rules! commands {
@@ -283,7 +283,7 @@ unsafe fn load(
     }
     // SAFETY: the caller's promise.
     unsafe {
-        redis::config::with_arguments(argv, length, config::read_arguments)
+        redis::config::with_arguments(argv, length, settings::read_arguments)
             .map_err(|error| error.to_string().replacen("ERR ", "", 1))?;
         native_type::set_options(ctx);
         for row in &KINDS {

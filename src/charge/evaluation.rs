@@ -1,9 +1,8 @@
 //! What is to be known of an evaluation before anything is charged: whether it admits its call, whether there is room,
 //! and what is counted.
 
-use crate::config;
 use crate::redis::Redis;
-use crate::stats;
+use crate::server::{settings, stats};
 use ratelimit_core::Kind;
 use ratelimit_core::wire::error::Error;
 
@@ -52,7 +51,7 @@ pub fn refuse_growth(redis: &Redis, grows: bool) -> Result<(), Error> {
 /// Refuses so many entries if a key may have fewer.
 #[inline(always)]
 pub fn check_entries(kind: Kind, entries: usize) -> Result<(), Error> {
-    match config::max_entries(kind) {
+    match settings::max_entries(kind) {
         Some((most, setting)) if entries > most => Err(Error::TooManyEntries { most, setting }),
         _ => Ok(()),
     }

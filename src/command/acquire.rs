@@ -6,12 +6,12 @@
 
 use super::{algorithm, behind, leases};
 use crate::charge;
-use crate::config;
 use crate::redis::turns::{self, Service, Turn};
 use crate::redis::{self, Redis, handback};
 use crate::reply::Reply;
 use crate::server::Global;
 use crate::server::queues::{Grant, Key, Next};
+use crate::server::settings;
 use ratelimit_core::queue::Claim;
 use ratelimit_core::syntax::{Asked, Behind, Block, Spec};
 use ratelimit_core::wire::args::{Args, KeyName};
@@ -44,7 +44,7 @@ fn acquire_in_turn(redis: &mut Redis, name: KeyName, mut asked: Asked, block: Bl
             charge::follow_clock(redis, name, now);
             let (queues, db, key) = (&redis.global.queues, redis.db(), redis.key_bytes(name));
             if !queues.waits(db, key, claim.holder()) {
-                config::check_blocked(queues.waiting(db, key))?;
+                settings::check_blocked(queues.waiting(db, key))?;
             }
             return redis.block(name, limit(spec), claim, block, now).map(|()| Reply::Later);
         }

@@ -4,7 +4,7 @@ use super::kinds::KINDS;
 use crate::redis::effect::Applier;
 use crate::redis::{self, Redis};
 use crate::reply::Reply;
-use crate::stats;
+use crate::server::stats;
 use ratelimit_core::wire::args::{Args, KeyName, twin};
 use ratelimit_core::wire::error::Error;
 

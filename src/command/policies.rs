@@ -1,8 +1,8 @@
 //! What operators say of policies: `RL.POLICYSET` and its siblings, and what of that travels to other servers.
 
-use crate::config::MAX_POLICIES;
 use crate::redis::{self, Redis};
 use crate::reply::Reply;
+use crate::server::settings::MAX_POLICIES;
 use ratelimit_core::policy::{Condition, Merged, Origin, Pattern, Scaling, Table};
 use ratelimit_core::syntax::{Policy, name_of_policy};
 use ratelimit_core::wire::args::Args;

@@ -5,9 +5,9 @@
 //! with cell-compat the first call takes them over.
 
 use crate::charge::charge_or_take_over;
-use crate::config::CELL_COMPAT;
 use crate::redis::{self, Redis};
 use crate::reply::Reply;
+use crate::server::settings::CELL_COMPAT;
 use ratelimit_core::algorithm::bucket::{Bucket, BucketUsage};
 use ratelimit_core::syntax;
 use ratelimit_core::wire::args::{Args, KeyName, whole};

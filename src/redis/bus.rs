@@ -15,10 +15,10 @@
 
 use super::api::{OK, api, server_is};
 use super::{guard, now, policies as kept};
-use crate::config::POLICY_GOSSIP;
 use crate::server::Global;
 use crate::server::peers::Node;
 use crate::server::policy_table::AT_ONCE;
+use crate::server::settings::POLICY_GOSSIP;
 use ratelimit_core::policy::Merged;
 use redis_module::raw;
 use std::ffi::{CString, c_char, c_void};

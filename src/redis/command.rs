@@ -2,7 +2,7 @@
 //! server takes them (7.0 and 7.2).
 
 use super::api::{OK, api, call};
-use crate::stats::CommandStats;
+use crate::server::stats::CommandStats;
 use redis_module::raw;
 use std::ffi::{CStr, CString, c_int};
 use std::ptr::{null, null_mut};

@@ -2,7 +2,7 @@
 
 use super::api::{OK, api};
 use super::guard;
-use crate::config::{ALL, Setting};
+use crate::server::settings::{ALL, Setting};
 use redis_module::raw;
 use std::ffi::{c_char, c_int, c_longlong, c_void};
 

@@ -5,7 +5,7 @@ use super::api::{OK, call};
 use super::before::{Before, check_stored};
 use super::key::Writable;
 use super::listeners;
-use crate::stats;
+use crate::server::stats;
 use ratelimit_core::Single;
 use ratelimit_core::composite::PartsUsage;
 use ratelimit_core::effect::{Effect, Nobody, Text};

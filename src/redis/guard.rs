@@ -8,7 +8,7 @@ use super::command::Access;
 use super::{Redis, global::global};
 use crate::reply::Reply;
 use crate::server::Global;
-use crate::stats::CommandStats;
+use crate::server::stats::CommandStats;
 use ratelimit_core::wire::args::{Args, Words};
 use ratelimit_core::wire::error::Error;
 use redis_module::raw;

@@ -5,7 +5,7 @@ use super::command::Command;
 use super::{bus, global::global, guard, now};
 use crate::reply;
 use crate::server::Global;
-use crate::stats::{self, CommandStats, Counter, KindStats};
+use crate::server::stats::{self, CommandStats, Counter, KindStats};
 use crate::version;
 use ratelimit_core::Span;
 use redis_module::raw;

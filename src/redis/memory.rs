@@ -10,7 +10,7 @@ pub struct ServerAllocator;
 
 /// How often memory was asked for; only debug builds count.
 #[cfg(debug_assertions)]
-pub static ALLOCATIONS: crate::stats::Counter = crate::stats::Counter::new();
+pub static ALLOCATIONS: crate::server::stats::Counter = crate::server::stats::Counter::new();
 
 /// The alignment that every server's blocks have. Most have 16; but a server that keeps the size of a block before it
 /// (where its allocator cannot be asked: MALLOC=libc on musl) gives blocks that begin a word behind theirs.

@@ -35,10 +35,10 @@ mod slots;
 pub mod turns;
 mod writes;
 
-use crate::config::DENIAL_EVENTS;
 use crate::reply::{Reply, Row};
 use crate::server::Global;
-use crate::stats::CommandStats;
+use crate::server::settings::DENIAL_EVENTS;
+use crate::server::stats::CommandStats;
 use api::{api, call};
 pub use clock::now;
 use effect::Changes;

@@ -44,7 +44,7 @@ const AUX_SAVE2: c_int = 5;
 
 /// Whether this server keeps policies beyond its own life: it asks for aux data that may be none, or was told to.
 pub fn are_kept() -> bool {
-    saves_nothing_of_none() || crate::config::POLICIES.get() != 0
+    saves_nothing_of_none() || crate::server::settings::POLICIES.get() != 0
 }
 
 fn saves_nothing_of_none() -> bool {

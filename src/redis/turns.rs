@@ -17,8 +17,8 @@ use super::{Redis, global::global, guard, handback, listeners, now, policies, sl
 use crate::reply::Reply;
 use crate::server::Global;
 use crate::server::queues::{Grant, Key, Next, Work};
+use crate::server::stats::CommandStats;
 use crate::server::timer::Timer;
-use crate::stats::CommandStats;
 use ratelimit_core::Timestamp;
 use ratelimit_core::wire::args::KeyName;
 use ratelimit_core::wire::error::Error;

@@ -2,7 +2,7 @@
 //!
 //! Only what a server has denied itself is in its sketch: nothing of it is propagated or stored.
 
-use crate::config::TOP_KEYS;
+use super::settings::TOP_KEYS;
 use ratelimit_core::Timestamp;
 use ratelimit_core::algorithm::sketch::{Place, Top};
 use std::cell::RefCell;

@@ -6,8 +6,8 @@
 //! then whatever else ends the wait finds the answer here.
 
 use super::queues::{Grant, Handle};
+use super::stats::CommandStats;
 use crate::reply::Reply;
-use crate::stats::CommandStats;
 use ratelimit_core::wire::error::Error;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};

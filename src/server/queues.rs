@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
-use crate::stats::{CommandStats, Counter};
+use super::stats::{CommandStats, Counter};
 
 /// The server's handle of a blocked client, as a name that is compared with others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
