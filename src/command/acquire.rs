@@ -10,7 +10,7 @@ use crate::redis::turns::{self, Service, Turn};
 use crate::redis::{self, Redis, handback};
 use crate::reply::Reply;
 use crate::server::Global;
-use crate::server::queues::{Grant, Key, Next};
+use crate::server::queues::{Grant, Key, WaitingCall};
 use crate::server::settings;
 use ratelimit_core::queue::Claim;
 use ratelimit_core::syntax::{Asked, Behind, Block, Spec};
@@ -104,7 +104,7 @@ enum Moment {
 }
 
 /// Why the head of a key's queue is to be answered; `None` if it has to wait on.
-fn its_turn(redis: &mut Redis, name: KeyName, key: &Key, head: &Next, turn: &mut Turn) -> Option<Moment> {
+fn its_turn(redis: &mut Redis, name: KeyName, key: &Key, head: &WaitingCall, turn: &mut Turn) -> Option<Moment> {
     let now = turn.now;
     let after = match peek(redis, name, &head.claim.asked(head.limit, false), now) {
         Ok(Decision { verdict: Verdict::After(wait), .. }) => Some(wait),
@@ -120,7 +120,7 @@ fn its_turn(redis: &mut Redis, name: KeyName, key: &Key, head: &Next, turn: &mut
 }
 
 /// Answers one who waits as a call would be answered that came now.
-fn decide(redis: &mut Redis, name: KeyName, key: &Key, next: &Next, moment: Moment, turn: &mut Turn) {
+fn decide(redis: &mut Redis, name: KeyName, key: &Key, next: &WaitingCall, moment: Moment, turn: &mut Turn) {
     let now = turn.now;
     redis.stats = next.client.stats;
     let asked = next.claim.asked(next.limit, next.others_wait);
@@ -150,7 +150,14 @@ fn decide(redis: &mut Redis, name: KeyName, key: &Key, next: &Next, moment: Mome
 }
 
 /// Answers one who waits no longer.
-fn conclude(global: &Global, key: &Key, next: &Next, decided: Result<Decision, Error>, renews: bool, now: Timestamp) {
+fn conclude(
+    global: &Global,
+    key: &Key,
+    next: &WaitingCall,
+    decided: Result<Decision, Error>,
+    renews: bool,
+    now: Timestamp,
+) {
     let allowed = decided.as_ref().is_ok_and(|decision| decision.verdict.allowed());
     if allowed {
         global.queues.served.count();
@@ -171,13 +178,13 @@ fn conclude(global: &Global, key: &Key, next: &Next, decided: Result<Decision, E
 }
 
 /// What one is answered who is not to wait any longer, without a change.
-fn denial(redis: &mut Redis, name: KeyName, next: &Next, now: Timestamp) -> Result<Reply, Error> {
+fn denial(redis: &mut Redis, name: KeyName, next: &WaitingCall, now: Timestamp) -> Result<Reply, Error> {
     denied(redis, name, next, now).map(|decision| Reply::decision(&decision))
 }
 
 /// The decision on one who is granted nothing, though there may be room: nothing can be written now, or it is told not
 /// to wait.
-fn denied(redis: &mut Redis, name: KeyName, next: &Next, now: Timestamp) -> Result<Decision, Error> {
+fn denied(redis: &mut Redis, name: KeyName, next: &WaitingCall, now: Timestamp) -> Result<Decision, Error> {
     let mut asked = next.claim.asked(next.limit, true);
     let decision = peek(redis, name, &asked, now)?;
     if !decision.verdict.allowed() {

@@ -40,8 +40,8 @@ use super::api::{OK, api, call, config, has_flag};
 use super::{Redis, global::global, guard, handback, now, turns, writes};
 use crate::reply::Reply;
 use crate::server::Global;
-use crate::server::outbox::Answer;
-use crate::server::queues::{Client, Handle, Key, Next};
+use crate::server::queues::outbox::Answer;
+use crate::server::queues::{Client, Handle, Key, WaitingCall};
 use ratelimit_core::Amount;
 use ratelimit_core::Timestamp;
 use ratelimit_core::queue::Claim;
@@ -163,7 +163,7 @@ unsafe fn unblockable(global: &Global, ctx: *mut raw::RedisModuleCtx) -> bool {
     if api!(RedisModule_AddACLCategory).is_some() {
         return true;
     }
-    let known = &global.timer.unblockable;
+    let known = &global.schedule.unblockable;
     let unblockable = known.get().unwrap_or_else(|| {
         // SAFETY: the caller's promise.
         let is = |name, value: &str| unsafe { config(ctx, name) }.is_none_or(|found| found == value);
@@ -175,7 +175,7 @@ unsafe fn unblockable(global: &Global, ctx: *mut raw::RedisModuleCtx) -> bool {
 
 /// A wait that was ended from outside, and how far it had come.
 enum Ended {
-    Waiting(Next),
+    Waiting(WaitingCall),
     Answered(Box<Answer>),
 }
 
@@ -277,7 +277,7 @@ unsafe extern "C" fn timed_out(
 }
 
 /// What one is told who has been taken out of those who wait, and is granted nothing.
-fn denial_of(redis: &mut Redis, name: KeyName, next: &Next, now: Timestamp) -> Result<Reply, Error> {
+fn denial_of(redis: &mut Redis, name: KeyName, next: &WaitingCall, now: Timestamp) -> Result<Reply, Error> {
     let denial = catch_unwind(AssertUnwindSafe(|| match turns::service() {
         Some(service) => (service.denial)(redis, name, next, now),
         None => Err(Error::Internal),

@@ -4,7 +4,7 @@
 use super::api::api;
 use crate::reply::Reply;
 use crate::server::Global;
-use crate::server::outbox::Answer;
+use crate::server::queues::outbox::Answer;
 use crate::server::queues::{Client, Grant, Handle};
 use ratelimit_core::wire::error::Error;
 use std::cell::Cell;

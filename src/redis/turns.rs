@@ -16,9 +16,9 @@ use super::api::{self, OK, api, call, server_is};
 use super::{Redis, global::global, guard, handback, listeners, now, policies, slots, writes};
 use crate::reply::Reply;
 use crate::server::Global;
-use crate::server::queues::{Grant, Key, Next, Work};
+use crate::server::queues::schedule::Schedule;
+use crate::server::queues::{Grant, Key, WaitingCall, Work};
 use crate::server::stats::CommandStats;
-use crate::server::timer::Timer;
 use ratelimit_core::Timestamp;
 use ratelimit_core::wire::args::KeyName;
 use ratelimit_core::wire::error::Error;
@@ -34,7 +34,7 @@ pub struct Service {
     /// Answers whoever can be, of the key of this call, as long as the turn goes on.
     pub serve: fn(&mut Redis, KeyName, &Key, &mut Turn),
     /// What one is answered who waits no longer: without changing anything.
-    pub denial: fn(&mut Redis, KeyName, &Next, Timestamp) -> Result<Reply, Error>,
+    pub denial: fn(&mut Redis, KeyName, &WaitingCall, Timestamp) -> Result<Reply, Error>,
     /// Gives a lease back that was granted to nobody.
     pub give_back: fn(&mut Redis, KeyName, &Grant, Timestamp),
 }
@@ -121,7 +121,7 @@ pub fn may_propagate() -> bool {
 /// From Redis 7.2 on, and on Valkey, it is told of each key that ends or is replaced, which are fewer. And who hears of
 /// what is moved or copied to another database has Valkey before 9.1 leave the client there that did it.
 pub fn subscribe(global: &Global, ctx: *mut raw::RedisModuleCtx) {
-    if global.timer.subscribed.replace(true) {
+    if global.schedule.subscribed.replace(true) {
         return;
     }
     // SAFETY: the context of the current call.
@@ -196,8 +196,8 @@ pub fn all_may_have_changed(global: &Global, ctx: *mut raw::RedisModuleCtx) {
 
 /// Some ten times a second: the clock may have been set, a slot may have moved away, and writes may be taken again.
 pub fn cron(global: &Global, ctx: *mut raw::RedisModuleCtx) {
-    let Global { queues, timer, .. } = global;
-    timer.unblockable.set(None);
+    let Global { queues, schedule, .. } = global;
+    schedule.unblockable.set(None);
     if queues.is_held_up() && Turn::new(ctx).may_grant() {
         queues.go_on();
     }
@@ -211,8 +211,8 @@ pub fn cron(global: &Global, ctx: *mut raw::RedisModuleCtx) {
     queues.see(now);
     if due(global).is_some_and(|due| due <= now) {
         // Whatever is armed sleeps by the clock that it was armed by.
-        disarm(timer, ctx);
-        arm_for(timer, ctx, Timestamp::EPOCH, 0);
+        disarm(schedule, ctx);
+        arm_for(schedule, ctx, Timestamp::EPOCH, 0);
     }
 }
 
@@ -240,8 +240,8 @@ fn due(global: &Global) -> Option<Timestamp> {
 /// Arms the timer for when there is work, or disarms it.
 pub fn arm(global: &Global, ctx: *mut raw::RedisModuleCtx) {
     match due(global) {
-        Some(due) => arm_for(&global.timer, ctx, due, wait_for(due, now())),
-        None => disarm(&global.timer, ctx),
+        Some(due) => arm_for(&global.schedule, ctx, due, wait_for(due, now())),
+        None => disarm(&global.schedule, ctx),
     }
 }
 
@@ -252,20 +252,20 @@ fn wait_for(due: Timestamp, now: Timestamp) -> i64 {
     i64::try_from(due.since(now).ceil_millis()).unwrap_or(LONGEST).min(LONGEST)
 }
 
-fn arm_for(timer: &Timer, ctx: *mut raw::RedisModuleCtx, due: Timestamp, wait: i64) {
-    if timer.armed.get().is_some_and(|(_, armed)| armed == due) {
+fn arm_for(schedule: &Schedule, ctx: *mut raw::RedisModuleCtx, due: Timestamp, wait: i64) {
+    if schedule.armed.get().is_some_and(|(_, armed)| armed == due) {
         return;
     }
-    disarm(timer, ctx);
+    disarm(schedule, ctx);
     if let Some(create) = api!(RedisModule_CreateTimer) {
         // SAFETY: a context of the module's; the callback is a plain function.
         let id = unsafe { create(ctx, wait, Some(tick), null_mut()) };
-        timer.armed.set(Some((id, due)));
+        schedule.armed.set(Some((id, due)));
     }
 }
 
-fn disarm(timer: &Timer, ctx: *mut raw::RedisModuleCtx) {
-    if let (Some((id, _)), Some(stop)) = (timer.armed.take(), api!(RedisModule_StopTimer)) {
+fn disarm(schedule: &Schedule, ctx: *mut raw::RedisModuleCtx) {
+    if let (Some((id, _)), Some(stop)) = (schedule.armed.take(), api!(RedisModule_StopTimer)) {
         // SAFETY: a context of the module's, and a timer of its own that has not run.
         unsafe { stop(ctx, id, null_mut()) };
     }
@@ -275,7 +275,7 @@ fn disarm(timer: &Timer, ctx: *mut raw::RedisModuleCtx) {
 unsafe extern "C" fn tick(ctx: *mut raw::RedisModuleCtx, _data: *mut c_void) {
     // SAFETY: a timer runs with the server's lock held.
     let global = unsafe { global() };
-    global.timer.armed.set(None);
+    global.schedule.armed.set(None);
     let turn = &mut Turn::new(ctx);
     while turn.goes_on()
         && let Some(work) = guard::callback(None, || global.queues.next_work(turn.now))
@@ -348,7 +348,7 @@ unsafe fn look_at(global: &Global, turn: &mut Turn, key: &Key) {
 }
 
 /// Answers one who waits with an error.
-fn refuse(global: &Global, key: &Key, next: &Next, error: Error) {
+fn refuse(global: &Global, key: &Key, next: &WaitingCall, error: Error) {
     global.queues.leave(key, next.place);
     handback::answer(global, &next.client, Err(error), None);
 }

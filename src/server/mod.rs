@@ -7,14 +7,12 @@
 //! get into another thread.
 
 pub mod heavy_hitters;
-pub mod outbox;
 pub mod peers;
 pub mod policy_load;
 pub mod policy_table;
 pub mod queues;
 pub mod settings;
 pub mod stats;
-pub mod timer;
 
 /// The state of the server.
 #[derive(Default)]
@@ -28,9 +26,9 @@ pub struct Global {
     /// The calls that wait for leases.
     pub queues: queues::Queues,
     /// The answers of those that have waited.
-    pub outbox: outbox::Outbox,
-    /// The timer that serves them.
-    pub timer: timer::Timer,
+    pub outbox: queues::outbox::Outbox,
+    /// When they are served.
+    pub schedule: queues::schedule::Schedule,
     /// The keys that are denied most.
     pub heavy_hitters: heavy_hitters::HeavyHitters,
 }

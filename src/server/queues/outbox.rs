@@ -5,9 +5,9 @@
 //! handed back at the end of the timer's turn alone, after which the server sends replies before it reads a call; until
 //! then whatever else ends the wait finds the answer here.
 
-use super::queues::{Grant, Handle};
-use super::stats::CommandStats;
+use super::calls::{Grant, Handle};
 use crate::reply::Reply;
+use crate::server::stats::CommandStats;
 use ratelimit_core::wire::error::Error;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};

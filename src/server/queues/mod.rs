@@ -9,118 +9,19 @@
 //! what may have happened to each of them ([`Queues::touch_all`]). All deadlines are in steady time, which a clock gone
 //! back does not move.
 
-use ratelimit_core::queue::{Claim, Place, Queue, Steady, SteadyClock, Waiter};
+mod calls;
+mod lines;
+pub mod outbox;
+pub mod schedule;
+
+use super::stats::Counter;
+pub use calls::{Client, Grant, Handle, Key, WaitingCall};
+use lines::Lines;
+pub use lines::Work;
+use ratelimit_core::queue::{Claim, Place, Queue, Waiter};
 use ratelimit_core::{Amount, Span, Timestamp};
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
-use std::ffi::{c_int, c_void};
-use std::sync::Arc;
-
-use super::stats::{CommandStats, Counter};
-
-/// The server's handle of a blocked client, as a name that is compared with others.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Handle(pub *mut c_void);
-
-/// How one who waits is answered.
-#[derive(Clone, Debug)]
-pub struct Client {
-    /// By which the server knows it.
-    pub handle: Handle,
-    /// Where its call is counted.
-    pub stats: &'static CommandStats,
-    /// The name of its user; `None` where the server does not tell.
-    pub user: Option<Arc<[u8]>>,
-}
-
-/// A key for a lease of which somebody waits.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Key {
-    /// Its database.
-    pub db: c_int,
-    /// Its name.
-    pub name: Arc<[u8]>,
-}
-
-/// A lease that has been granted to who waited.
-#[derive(Clone, Debug)]
-pub struct Grant {
-    /// Of which key.
-    pub key: Key,
-    /// To whom.
-    pub holder: Box<[u8]>,
-    /// Until when.
-    pub expires_at: Timestamp,
-}
-
-/// A key's queue, and when it is to be looked at.
-struct Line {
-    queue: Queue<Client>,
-    /// Which line it is, of all that have been: where it stands in the round.
-    number: u64,
-    /// When the head may pass, as far as is known.
-    head_due: Option<Steady>,
-    /// Where it is listed among all that are due, among those to which something has happened, and by age.
-    due: Option<Steady>,
-    touched: Option<u64>,
-    oldest: Option<Steady>,
-    /// How often the clock had gone back when the key last heard of that.
-    clock_steps: u64,
-}
-
-/// All of them.
-#[derive(Default)]
-struct Lines {
-    by_key: HashMap<c_int, HashMap<Arc<[u8]>, Line>>,
-    by_client: HashMap<Handle, (Key, Place)>,
-    /// By when somebody may pass or has waited long enough.
-    by_due: BTreeSet<(Steady, Key)>,
-    /// By since when the one waits who has waited longest.
-    by_age: BTreeSet<(Steady, Key)>,
-    /// Those to which something has happened, in that order.
-    touched: BTreeMap<u64, Key>,
-    /// All keys, in the order in which somebody began to wait for them.
-    in_round: BTreeMap<u64, Key>,
-    /// How many lines there were, and how often one was touched.
-    begun: u64,
-    touches: u64,
-    /// Where the round over all keys goes on, and over how many it has to go yet.
-    round: Round,
-    /// Where the walk over keys that may have moved to another node goes on.
-    slots: Round,
-    /// Leases that were granted to clients that were gone.
-    untold: VecDeque<Grant>,
-    /// Which source of work is asked first.
-    first: usize,
-    clock: SteadyClock,
-}
-
-/// A walk over all keys, in the order of their lines, that goes on where it was.
-#[derive(Default)]
-struct Round {
-    /// The line that comes next, or the first one after it.
-    next: u64,
-    /// How many keys are left.
-    left: usize,
-}
-
-impl Round {
-    /// The next key; it begins anew behind the last one.
-    fn next(&mut self, keys: &BTreeMap<u64, Key>) -> Option<Key> {
-        self.left = self.left.min(keys.len()).checked_sub(1)?;
-        let (number, key) = keys.range(self.next..).next().or_else(|| keys.first_key_value())?;
-        self.next = number.saturating_add(1);
-        Some(key.clone())
-    }
-}
-
-/// What the timer does next.
-pub enum Work {
-    /// A key is to be looked at.
-    Look(Key),
-    /// A lease is to be given back that was granted to a client that was gone.
-    GiveBack(Grant),
-}
+use std::ffi::c_int;
 
 /// The queues of this server, and what came of those who waited.
 #[derive(Default)]
@@ -138,147 +39,8 @@ pub struct Queues {
     pub busiest_turn: Cell<u64>,
 }
 
-impl Lines {
-    /// The queue of a key, if anybody waits.
-    fn at(&self, db: c_int, name: &[u8]) -> Option<&Line> {
-        self.by_key.get(&db)?.get(name)
-    }
-
-    /// A key for which somebody waits, by the name that is kept.
-    fn key(&self, db: c_int, name: &[u8]) -> Option<Key> {
-        let (name, _) = self.by_key.get(&db)?.get_key_value(name)?;
-        Some(Key { db, name: Arc::clone(name) })
-    }
-
-    fn line(&mut self, key: &Key) -> Option<&mut Line> {
-        self.by_key.get_mut(&key.db)?.get_mut(&key.name)
-    }
-
-    /// The line of a key, new if nobody has waited for it.
-    fn line_or_new(&mut self, key: &Key, limit: Amount) -> &mut Line {
-        let Lines { by_key, in_round, begun, round, clock, .. } = self;
-        by_key.entry(key.db).or_default().entry(Arc::clone(&key.name)).or_insert_with(|| {
-            *begun = begun.saturating_add(1);
-            in_round.insert(*begun, key.clone());
-            // It comes last in a round that is under way, which goes over as many others as before.
-            round.left = round.left.saturating_add(usize::from(round.left > 0));
-            Line {
-                queue: Queue::new(limit),
-                number: *begun,
-                head_due: None,
-                due: None,
-                touched: None,
-                oldest: None,
-                clock_steps: clock.steps(),
-            }
-        })
-    }
-
-    /// Something has happened to a key. Whether anybody waits for it.
-    fn touch(&mut self, key: &Key) -> bool {
-        let touches = self.touches.saturating_add(1);
-        let Some(line) = self.line(key) else { return false };
-        if line.touched.is_none() {
-            line.touched = Some(touches);
-            self.touches = touches;
-            self.touched.insert(touches, key.clone());
-        }
-        true
-    }
-
-    /// What has happened to a key so far has been seen to.
-    fn untouch(&mut self, key: &Key) {
-        let touched = self.line(key).and_then(|line| line.touched.take());
-        touched.and_then(|touched| self.touched.remove(&touched));
-    }
-
-    /// Lists a line anew, or forgets it if nobody waits in it.
-    fn relist(&mut self, key: &Key) {
-        let Some(line) = self.line(key) else { return };
-        let (number, is_empty, oldest) = (line.number, line.queue.is_empty(), line.queue.oldest());
-        let due = [line.queue.deadline(), line.head_due].into_iter().flatten().min().filter(|_| !is_empty);
-        let was_due = std::mem::replace(&mut line.due, due);
-        let was_oldest = std::mem::replace(&mut line.oldest, oldest);
-        for (listed, was, is) in [(&mut self.by_due, was_due, due), (&mut self.by_age, was_oldest, oldest)] {
-            if was != is {
-                was.map(|was| listed.remove(&(was, key.clone())));
-                listed.extend(is.map(|is| (is, key.clone())));
-            }
-        }
-        if is_empty {
-            self.untouch(key);
-            self.in_round.remove(&number);
-            if let Some(keys) = self.by_key.get_mut(&key.db) {
-                keys.remove(&key.name);
-                if keys.is_empty() {
-                    self.by_key.remove(&key.db);
-                }
-            }
-        }
-    }
-
-    fn leave(&mut self, key: &Key, place: Place) -> Option<Waiter<Client>> {
-        let line = self.line(key)?;
-        let was_head = line.queue.head().is_some_and(|(head, _)| head == place);
-        let waiter = line.queue.leave(place)?;
-        if was_head {
-            line.head_due = None;
-            self.touch(key);
-        }
-        self.by_client.remove(&waiter.client.handle);
-        self.relist(key);
-        Some(waiter)
-    }
-
-    /// Reads the clock. If it has gone back, all leases are to hear of it.
-    fn read_clock(&mut self, now: Timestamp) -> Steady {
-        let steps = self.clock.steps();
-        let steady = self.clock.read(now);
-        if self.clock.steps() != steps {
-            self.touch_all();
-        }
-        steady
-    }
-
-    fn touch_all(&mut self) {
-        self.round.left = self.in_round.len();
-    }
-
-    /// A piece of work of one source, if it has any.
-    fn work_of(&mut self, source: usize, now: Steady, may_give_back: bool) -> Option<Work> {
-        let key = match source {
-            0 if may_give_back => return self.untold.pop_front().map(Work::GiveBack),
-            1 => self.touched.first_key_value().map(|(_, key)| key.clone()),
-            2 => self.by_due.first().filter(|(due, _)| *due <= now).map(|(_, key)| key.clone()),
-            3 => self.round.next(&self.in_round),
-            _ => None,
-        }?;
-        self.untouch(&key);
-        // A look finds out anew when the head may pass.
-        if let Some(line) = self.line(&key) {
-            line.head_due = None;
-            self.relist(&key);
-        }
-        Some(Work::Look(key))
-    }
-}
-
-/// One of a queue.
-pub struct Next {
-    /// Where it waits.
-    pub place: Place,
-    /// What it asks for.
-    pub claim: Claim,
-    /// How it is answered.
-    pub client: Client,
-    /// The limit that holds.
-    pub limit: Amount,
-    /// Whether others wait before it.
-    pub others_wait: bool,
-}
-
-/// What there is to know of one who waits.
-pub struct Seen {
+/// A call that waits, for RL.INFO.
+pub struct WaiterFacts {
     /// Who is to hold the lease.
     pub holder: Box<[u8]>,
     /// How much it asks for.
@@ -290,7 +52,7 @@ pub struct Seen {
 }
 
 /// A queue, for INFO.
-pub struct Waited {
+pub struct QueueFacts {
     /// For a lease of which key.
     pub key: Key,
     /// How many wait.
@@ -345,28 +107,32 @@ impl Queues {
     }
 
     /// Takes the call of a client away that is gone, or is answered otherwise.
-    pub fn gone(&self, handle: Handle) -> Option<Next> {
+    pub fn gone(&self, handle: Handle) -> Option<WaitingCall> {
         let (key, place) = self.lines.borrow().by_client.get(&handle).cloned()?;
         self.take_from(&key, |_| Some(place))
     }
 
     /// One of a key's queue.
-    fn next(&self, key: &Key, of: impl FnOnce(&Queue<Client>) -> Option<(Place, &Waiter<Client>)>) -> Option<Next> {
+    fn next(
+        &self,
+        key: &Key,
+        of: impl FnOnce(&Queue<Client>) -> Option<(Place, &Waiter<Client>)>,
+    ) -> Option<WaitingCall> {
         let lines = &mut *self.lines.borrow_mut();
         let queue = &lines.line(key)?.queue;
         let (place, waiter) = of(queue)?;
         let (others_wait, client) = (queue.others_wait_before(place), waiter.client.clone());
-        Some(Next { place, claim: waiter.claim.clone(), client, limit: queue.limit(), others_wait })
+        Some(WaitingCall { place, claim: waiter.claim.clone(), client, limit: queue.limit(), others_wait })
     }
 
     /// Takes the call of a holder away that waits for a lease of a key.
-    pub fn take_away(&self, db: c_int, name: &[u8], holder: &[u8]) -> Option<Next> {
+    pub fn take_away(&self, db: c_int, name: &[u8], holder: &[u8]) -> Option<WaitingCall> {
         let key = self.lines.borrow().key(db, name)?;
         self.take_from(&key, |queue| queue.place_of(holder))
     }
 
     /// Takes one of a key's queue away.
-    fn take_from(&self, key: &Key, place: impl FnOnce(&Queue<Client>) -> Option<Place>) -> Option<Next> {
+    fn take_from(&self, key: &Key, place: impl FnOnce(&Queue<Client>) -> Option<Place>) -> Option<WaitingCall> {
         let taken = self.next(key, |queue| {
             let place = place(queue)?;
             Some((place, queue.at(place)?))
@@ -376,17 +142,17 @@ impl Queues {
     }
 
     /// Whose turn it is.
-    pub fn head(&self, key: &Key) -> Option<Next> {
+    pub fn head(&self, key: &Key) -> Option<WaitingCall> {
         self.next(key, Queue::head)
     }
 
     /// One whose holder has asked again since.
-    pub fn replaced(&self, key: &Key) -> Option<Next> {
+    pub fn replaced(&self, key: &Key) -> Option<WaitingCall> {
         self.next(key, Queue::replaced)
     }
 
     /// One who has waited for as long as it would.
-    pub fn overdue(&self, key: &Key, now: Timestamp) -> Option<Next> {
+    pub fn overdue(&self, key: &Key, now: Timestamp) -> Option<WaitingCall> {
         let now = self.lines.borrow().clock.at(now);
         self.next(key, |queue| queue.overdue(now))
     }
@@ -490,13 +256,13 @@ impl Queues {
     }
 
     /// The first of those who wait for a lease of a key.
-    pub fn list(&self, db: c_int, name: &[u8], most: usize, now: Timestamp) -> Vec<Seen> {
+    pub fn list(&self, db: c_int, name: &[u8], most: usize, now: Timestamp) -> Vec<WaiterFacts> {
         let lines = self.lines.borrow();
         let now = lines.clock.at(now);
         let waiters = lines.at(db, name).into_iter().flat_map(|line| line.queue.iter());
         waiters
             .take(most)
-            .map(|Waiter { claim, since, until, .. }| Seen {
+            .map(|Waiter { claim, since, until, .. }| WaiterFacts {
                 holder: claim.holder().into(),
                 cost: claim.cost(),
                 waited: now.since(*since),
@@ -512,14 +278,14 @@ impl Queues {
     }
 
     /// The queues with those who have waited longest, longest first.
-    pub fn longest(&self, most: usize, now: Timestamp) -> Vec<Waited> {
+    pub fn longest(&self, most: usize, now: Timestamp) -> Vec<QueueFacts> {
         let lines = self.lines.borrow();
         let now = lines.clock.at(now);
         let oldest = lines.by_age.iter().take(most);
         oldest
             .map(|(since, key)| {
                 let waiting = lines.at(key.db, &key.name).map_or(0, |line| line.queue.len());
-                Waited { key: key.clone(), waiting, longest: now.since(*since) }
+                QueueFacts { key: key.clone(), waiting, longest: now.since(*since) }
             })
             .collect()
     }

@@ -1,4 +1,4 @@
-//! The timer that serves calls that wait: whether it is armed, and for when.
+//! When calls that wait are served: whether the timer is armed, and for when.
 
 use ratelimit_core::Timestamp;
 use std::cell::Cell;
@@ -8,7 +8,7 @@ pub type TimerId = u64;
 
 /// The timer, and what else decides when queues are looked at.
 #[derive(Debug, Default)]
-pub struct Timer {
+pub struct Schedule {
     /// Whether the server tells what happens to keys.
     pub subscribed: Cell<bool>,
     /// The timer that is armed, and for when.

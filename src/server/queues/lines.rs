@@ -1,0 +1,202 @@
+//! The queues of all keys, and the lists of which of them is to be looked at when.
+
+use super::calls::{Client, Grant, Handle, Key};
+use ratelimit_core::queue::{Place, Queue, Steady, SteadyClock, Waiter};
+use ratelimit_core::{Amount, Timestamp};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::ffi::c_int;
+use std::sync::Arc;
+
+/// A key's queue, and when it is to be looked at.
+pub struct Line {
+    pub queue: Queue<Client>,
+    /// Which line it is, of all that have been: where it stands in the round.
+    pub number: u64,
+    /// When the head may pass, as far as is known.
+    pub head_due: Option<Steady>,
+    /// Where it is listed among all that are due, among those to which something has happened, and by age.
+    pub due: Option<Steady>,
+    pub touched: Option<u64>,
+    pub oldest: Option<Steady>,
+    /// How often the clock had gone back when the key last heard of that.
+    pub clock_steps: u64,
+}
+
+/// All of them.
+#[derive(Default)]
+pub struct Lines {
+    pub by_key: HashMap<c_int, HashMap<Arc<[u8]>, Line>>,
+    pub by_client: HashMap<Handle, (Key, Place)>,
+    /// By when somebody may pass or has waited long enough.
+    pub by_due: BTreeSet<(Steady, Key)>,
+    /// By since when the one waits who has waited longest.
+    pub by_age: BTreeSet<(Steady, Key)>,
+    /// Those to which something has happened, in that order.
+    pub touched: BTreeMap<u64, Key>,
+    /// All keys, in the order in which somebody began to wait for them.
+    pub in_round: BTreeMap<u64, Key>,
+    /// How many lines there were, and how often one was touched.
+    pub begun: u64,
+    pub touches: u64,
+    /// Where the round over all keys goes on, and over how many it has to go yet.
+    pub round: Round,
+    /// Where the walk over keys that may have moved to another node goes on.
+    pub slots: Round,
+    /// Leases that were granted to clients that were gone.
+    pub untold: VecDeque<Grant>,
+    /// Which source of work is asked first.
+    pub first: usize,
+    pub clock: SteadyClock,
+}
+
+/// A walk over all keys, in the order of their lines, that goes on where it was.
+#[derive(Default)]
+pub struct Round {
+    /// The line that comes next, or the first one after it.
+    pub next: u64,
+    /// How many keys are left.
+    pub left: usize,
+}
+
+impl Round {
+    /// The next key; it begins anew behind the last one.
+    pub fn next(&mut self, keys: &BTreeMap<u64, Key>) -> Option<Key> {
+        self.left = self.left.min(keys.len()).checked_sub(1)?;
+        let (number, key) = keys.range(self.next..).next().or_else(|| keys.first_key_value())?;
+        self.next = number.saturating_add(1);
+        Some(key.clone())
+    }
+}
+
+/// What the timer does next.
+pub enum Work {
+    /// A key is to be looked at.
+    Look(Key),
+    /// A lease is to be given back that was granted to a client that was gone.
+    GiveBack(Grant),
+}
+
+impl Lines {
+    /// The queue of a key, if anybody waits.
+    pub fn at(&self, db: c_int, name: &[u8]) -> Option<&Line> {
+        self.by_key.get(&db)?.get(name)
+    }
+
+    /// A key for which somebody waits, by the name that is kept.
+    pub fn key(&self, db: c_int, name: &[u8]) -> Option<Key> {
+        let (name, _) = self.by_key.get(&db)?.get_key_value(name)?;
+        Some(Key { db, name: Arc::clone(name) })
+    }
+
+    pub fn line(&mut self, key: &Key) -> Option<&mut Line> {
+        self.by_key.get_mut(&key.db)?.get_mut(&key.name)
+    }
+
+    /// The line of a key, new if nobody has waited for it.
+    pub fn line_or_new(&mut self, key: &Key, limit: Amount) -> &mut Line {
+        let Lines { by_key, in_round, begun, round, clock, .. } = self;
+        by_key.entry(key.db).or_default().entry(Arc::clone(&key.name)).or_insert_with(|| {
+            *begun = begun.saturating_add(1);
+            in_round.insert(*begun, key.clone());
+            // It comes last in a round that is under way, which goes over as many others as before.
+            round.left = round.left.saturating_add(usize::from(round.left > 0));
+            Line {
+                queue: Queue::new(limit),
+                number: *begun,
+                head_due: None,
+                due: None,
+                touched: None,
+                oldest: None,
+                clock_steps: clock.steps(),
+            }
+        })
+    }
+
+    /// Something has happened to a key. Whether anybody waits for it.
+    pub fn touch(&mut self, key: &Key) -> bool {
+        let touches = self.touches.saturating_add(1);
+        let Some(line) = self.line(key) else { return false };
+        if line.touched.is_none() {
+            line.touched = Some(touches);
+            self.touches = touches;
+            self.touched.insert(touches, key.clone());
+        }
+        true
+    }
+
+    /// What has happened to a key so far has been seen to.
+    pub fn untouch(&mut self, key: &Key) {
+        let touched = self.line(key).and_then(|line| line.touched.take());
+        touched.and_then(|touched| self.touched.remove(&touched));
+    }
+
+    /// Lists a line anew, or forgets it if nobody waits in it.
+    pub fn relist(&mut self, key: &Key) {
+        let Some(line) = self.line(key) else { return };
+        let (number, is_empty, oldest) = (line.number, line.queue.is_empty(), line.queue.oldest());
+        let due = [line.queue.deadline(), line.head_due].into_iter().flatten().min().filter(|_| !is_empty);
+        let was_due = std::mem::replace(&mut line.due, due);
+        let was_oldest = std::mem::replace(&mut line.oldest, oldest);
+        for (listed, was, is) in [(&mut self.by_due, was_due, due), (&mut self.by_age, was_oldest, oldest)] {
+            if was != is {
+                was.map(|was| listed.remove(&(was, key.clone())));
+                listed.extend(is.map(|is| (is, key.clone())));
+            }
+        }
+        if is_empty {
+            self.untouch(key);
+            self.in_round.remove(&number);
+            if let Some(keys) = self.by_key.get_mut(&key.db) {
+                keys.remove(&key.name);
+                if keys.is_empty() {
+                    self.by_key.remove(&key.db);
+                }
+            }
+        }
+    }
+
+    pub fn leave(&mut self, key: &Key, place: Place) -> Option<Waiter<Client>> {
+        let line = self.line(key)?;
+        let was_head = line.queue.head().is_some_and(|(head, _)| head == place);
+        let waiter = line.queue.leave(place)?;
+        if was_head {
+            line.head_due = None;
+            self.touch(key);
+        }
+        self.by_client.remove(&waiter.client.handle);
+        self.relist(key);
+        Some(waiter)
+    }
+
+    /// Reads the clock. If it has gone back, all leases are to hear of it.
+    pub fn read_clock(&mut self, now: Timestamp) -> Steady {
+        let steps = self.clock.steps();
+        let steady = self.clock.read(now);
+        if self.clock.steps() != steps {
+            self.touch_all();
+        }
+        steady
+    }
+
+    pub fn touch_all(&mut self) {
+        self.round.left = self.in_round.len();
+    }
+
+    /// A piece of work of one source, if it has any.
+    pub fn work_of(&mut self, source: usize, now: Steady, may_give_back: bool) -> Option<Work> {
+        let key = match source {
+            0 if may_give_back => return self.untold.pop_front().map(Work::GiveBack),
+            1 => self.touched.first_key_value().map(|(_, key)| key.clone()),
+            2 => self.by_due.first().filter(|(due, _)| *due <= now).map(|(_, key)| key.clone()),
+            3 => self.round.next(&self.in_round),
+            _ => None,
+        }?;
+        self.untouch(&key);
+        // A look finds out anew when the head may pass.
+        if let Some(line) = self.line(&key) {
+            line.head_due = None;
+            self.relist(&key);
+        }
+        Some(Work::Look(key))
+    }
+}
