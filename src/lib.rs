@@ -14,6 +14,9 @@ mod server;
 /// One file a command family: grammar, one call of the charge path, reply.
 mod command;
 
+/// Where calls wait for a lease: the queue of a key is served, and its head is decided by the charge path.
+mod waiting;
+
 /// The charge path: open a key, evaluate, commit.
 mod charge;
 

@@ -11,6 +11,7 @@ use crate::redis::{self, api, command, guard, lazy_free, native_type};
 use crate::server::settings;
 use crate::server::stats::CommandStats;
 use crate::version;
+use crate::waiting;
 use redis_module::raw;
 use std::ffi::{CStr, CString, c_int};
 
@@ -302,7 +303,7 @@ unsafe fn load(
         // Only now that nothing can be refused any more: of a module whose load is refused, older servers unload the
         // library and keep its subscriptions.
         redis::info::register(ctx, commands().collect());
-        redis::turns::register(acquire::SERVICE);
+        redis::waiting_room::open(waiting::ROOM);
         redis::events::watch(ctx);
         redis::bus::join(ctx);
     }

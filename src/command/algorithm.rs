@@ -1,9 +1,10 @@
 //! One algorithm on one key: `RL.TOKENBUCKET` and its siblings, the generic `RL.TAKE`, and `RL.PEEK`.
 
-use super::{behind, limit, reply};
+use super::{limit, reply};
 use crate::charge::{self, charge_one, charge_several, peek_one};
 use crate::redis::{self, Redis};
 use crate::reply::Reply;
+use crate::waiting::queue_order;
 use ratelimit_core::syntax::{Asked, Behind, Numbers, Spec};
 use ratelimit_core::wire::args::{Args, KeyName};
 use ratelimit_core::wire::error::Error;
@@ -76,7 +77,7 @@ algorithms!(commands, {});
 pub fn take(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     let key = args.key()?;
     let mut asked = Asked::take(&mut args)?;
-    behind::take(redis, key, &mut asked);
+    queue_order::take(redis, key, &mut asked);
     charge_with_options(redis, key, &asked)
 }
 
@@ -84,7 +85,7 @@ pub fn take(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
 pub fn peek(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     let key = args.key()?;
     let mut asked = Asked::peek(&mut args)?;
-    behind::look(redis, key, &mut asked);
+    queue_order::look(redis, key, &mut asked);
     let now = redis::now();
     match &asked {
         Asked::One(spec) => peek_one(redis, key, spec, now).map(|decision| Reply::decision(&decision)),

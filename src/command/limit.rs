@@ -3,11 +3,12 @@
 //! A policy that a plain key can serve is decided as a spec of the same words is. Any other is a call over its limits,
 //! on one key.
 
-use super::{behind, reply};
+use super::reply;
 use crate::charge::{self, charge_one, charge_several};
 use crate::redis::{self, Redis};
 use crate::reply::Reply;
 use crate::server::policy_table::Ruling;
+use crate::waiting::queue_order;
 use ratelimit_core::syntax::{ByPolicy, name_of_policy};
 use ratelimit_core::wire::args::{Args, KeyName};
 use ratelimit_core::wire::error::Error;
@@ -39,7 +40,7 @@ pub fn delay(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     let ruling = redis.global.policies.find(&by, now)?;
     by.refuse_more_to_tell(&ruling.policy)?;
     let mut asked = by.asked(&ruling.policy)?;
-    behind::take(redis, key, &mut asked);
+    queue_order::take(redis, key, &mut asked);
     let answer = charge::charge(redis, key, &asked, Some(&ruling), now)?;
     Ok(Reply::delay(answer.decision.verdict))
 }
@@ -48,7 +49,7 @@ pub fn delay(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
 pub fn charge(redis: &mut Redis, key: KeyName, by: &ByPolicy, now: Timestamp) -> Result<Reply, Error> {
     let ruling = redis.global.policies.find(by, now)?;
     let mut asked = by.asked(&ruling.policy)?;
-    behind::take(redis, key, &mut asked);
+    queue_order::take(redis, key, &mut asked);
     let answer = charge::charge(redis, key, &asked, Some(&ruling), now)?;
     Ok(reply(&asked, &answer, Some(&ruling.name)))
 }
@@ -57,7 +58,7 @@ pub fn charge(redis: &mut Redis, key: KeyName, by: &ByPolicy, now: Timestamp) ->
 pub fn peek(redis: &mut Redis, key: KeyName, by: &ByPolicy, now: Timestamp) -> Result<Reply, Error> {
     let ruling = redis.global.policies.find(by, now)?;
     let mut asked = by.asked(&ruling.policy)?;
-    behind::look(redis, key, &mut asked);
+    queue_order::look(redis, key, &mut asked);
     let answer = charge::peek(redis, key, &asked, now)?;
     Ok(reply(&asked, &answer, Some(&ruling.name)))
 }

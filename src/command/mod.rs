@@ -3,7 +3,6 @@
 pub mod acquire;
 pub mod algorithm;
 pub mod ban;
-pub mod behind;
 pub mod docs;
 pub mod effect;
 pub mod info;

@@ -1,10 +1,10 @@
 //! Several limits in one call, all or nothing: `RL.MTAKE` and `RL.MPEEK`.
 
-use super::behind;
 use crate::charge::{KeysAnswer, charge_keys, peek_keys};
 use crate::redis::{self, Redis};
 use crate::reply::Reply;
 use crate::server::policy_table::Ruling;
+use crate::waiting::queue_order;
 use ratelimit_core::syntax::{Asked, Call, CallOnKeys, OnKey};
 use ratelimit_core::wire::args::Args;
 use ratelimit_core::wire::error::Error;
@@ -55,8 +55,10 @@ fn come_behind(redis: &Redis, call: &mut CallOnKeys, takes: bool) {
     if redis.global.queues.any() {
         for (name, on_key) in &mut call.specs {
             match on_key {
-                OnKey::Spec(spec) => behind::come(redis, *name, spec, takes),
-                OnKey::Call(call) => call.specs.iter_mut().for_each(|spec| behind::come(redis, *name, spec, takes)),
+                OnKey::Spec(spec) => queue_order::come(redis, *name, spec, takes),
+                OnKey::Call(call) => {
+                    call.specs.iter_mut().for_each(|spec| queue_order::come(redis, *name, spec, takes));
+                }
                 OnKey::Policy(_) => {}
             }
         }

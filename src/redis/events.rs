@@ -1,7 +1,8 @@
 //! What the server announces: a module has one subscription to each event, so who is to hear of it is told here.
 
 use super::api::subscribe;
-use super::{guard, listeners, policies, turns};
+use super::waiting_room::tell;
+use super::{guard, listeners, policies};
 use crate::server::Global;
 use redis_module::raw;
 use std::ffi::c_void;
@@ -42,16 +43,19 @@ unsafe extern "C" fn heard(
                 // SAFETY: the event's own context.
                 unsafe { policies::pay(global, ctx) };
                 policies::cron(global);
-                turns::cron(global, ctx);
+                // SAFETY: likewise.
+                unsafe { tell(ctx, |room, entry| (room.cron)(entry)) };
             }
             raw::REDISMODULE_EVENT_FLUSHDB | raw::REDISMODULE_EVENT_SWAPDB => {
-                turns::all_may_have_changed(global, ctx);
+                // SAFETY: the event's own context.
+                unsafe { tell(ctx, |room, entry| (room.all_keys_changed)(entry)) };
             }
             // SAFETY: the event's own context.
             raw::REDISMODULE_EVENT_FORK_CHILD if forked => unsafe { policies::forked(global, ctx) },
             raw::REDISMODULE_EVENT_LOADING => {
                 policies::loading(global, subevent);
-                turns::all_may_have_changed(global, ctx);
+                // SAFETY: the event's own context.
+                unsafe { tell(ctx, |room, entry| (room.all_keys_changed)(entry)) };
             }
             raw::REDISMODULE_EVENT_REPL_ASYNC_LOAD => policies::loading_beside(global, subevent),
             _ => {}

@@ -8,6 +8,7 @@
 
 #![allow(unsafe_code, reason = "the server is reached by pointers alone")]
 
+pub mod acl;
 pub mod api;
 mod before;
 pub mod blocked;
@@ -17,23 +18,25 @@ pub mod command;
 pub mod config;
 mod dry_run;
 pub mod effect;
+pub mod entry;
 pub mod events;
 mod global;
 pub mod guard;
-pub mod handback;
 pub mod info;
 pub mod key;
+pub mod key_events;
 pub mod kind;
 pub mod lazy_free;
 pub mod listeners;
 #[cfg_attr(test, allow(dead_code, reason = "tests of the core have no server to allocate from"))]
 pub mod memory;
 pub mod native_type;
+pub mod on_key;
 pub mod policies;
 mod rdb;
-mod slots;
-pub mod turns;
-mod writes;
+pub mod slots;
+pub mod waiting_room;
+pub mod writes;
 
 use crate::reply::{Reply, Row};
 use crate::server::Global;
@@ -42,6 +45,7 @@ use crate::server::stats::CommandStats;
 use api::{api, call};
 pub use clock::now;
 use effect::Changes;
+use entry::Entry;
 use key::Event;
 use ratelimit_core::Timestamp;
 use ratelimit_core::algorithm::sketch::Place;
@@ -50,7 +54,7 @@ use ratelimit_core::wire::args::{Args, KeyName};
 use ratelimit_core::wire::error::Error;
 use redis_module::raw;
 use std::collections::VecDeque;
-use std::ffi::CString;
+use std::ffi::{CString, c_int, c_long};
 
 /// One call of a command: the server's context, the words as the server holds them, and what is left to be propagated
 /// and announced.
@@ -109,6 +113,23 @@ impl<'a> Redis<'a> {
             more: None,
             denied: None,
         }
+    }
+
+    /// The entry from the server that this call is.
+    pub fn entry(&self) -> Entry<'a> {
+        Entry { ctx: self.ctx, global: self.global }
+    }
+
+    /// The database of this call.
+    pub fn db(&self) -> c_int {
+        // SAFETY: `ctx` is that of the current call.
+        api!(RedisModule_GetSelectedDb).map_or(0, |db| unsafe { db(self.ctx) })
+    }
+
+    /// The bytes of a key's name.
+    pub fn key_bytes(&self, name: KeyName) -> &[u8] {
+        // SAFETY: the string is that of the current call, and lives until that ends.
+        self.argv.get(name.0).map_or(&[], |string| unsafe { guard::bytes(*string) })
     }
 
     /// Whether the server is over its memory limit, and evicts nothing.
@@ -266,7 +287,7 @@ impl<'a> Redis<'a> {
     }
 
     fn reply_array(&self, length: usize) {
-        let length = std::ffi::c_long::try_from(length).unwrap_or(0);
+        let length = c_long::try_from(length).unwrap_or(0);
         // SAFETY: `ctx` is that of the current call.
         unsafe { call!(RedisModule_ReplyWithArray(self.ctx, length)) };
     }
@@ -290,7 +311,7 @@ impl<'a> Redis<'a> {
     fn reply_map(&self, length: usize) {
         match api!(RedisModule_ReplyWithMap) {
             Some(reply) => {
-                let length = std::ffi::c_long::try_from(length).unwrap_or(0);
+                let length = c_long::try_from(length).unwrap_or(0);
                 // SAFETY: `ctx` is that of the current call.
                 unsafe { reply(self.ctx, length) };
             }
@@ -308,7 +329,7 @@ impl<'a> Redis<'a> {
     fn answer_keys(&self, mut args: Args, access: command::Access) {
         let flags = access.key_flags().cast_signed();
         for name in args.numbered_keys().into_iter().flatten() {
-            let place = std::ffi::c_int::try_from(name.0).unwrap_or(0);
+            let place = c_int::try_from(name.0).unwrap_or(0);
             // SAFETY: `ctx` is that of the current call, which asks for keys.
             unsafe {
                 match api!(RedisModule_KeyAtPosWithFlags) {

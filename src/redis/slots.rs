@@ -1,10 +1,14 @@
 //! Whether a key is still this node's, and whose it is else. The server asks that of each call, but not of clients that a
 //! module has blocked, nor of a timer: what that writes to a slot that has moved away would have two owners.
 
+use super::Redis;
 use super::api::{api, call, server_is, valkey_version};
 use super::dry_run::{Tried, try_call};
+use super::entry::{Entry, with_name};
+use ratelimit_core::wire::args::KeyName;
 use ratelimit_core::wire::error::Error;
 use redis_module::{Context, RedisValue, raw};
+use std::ffi::c_int;
 
 /// Where a key is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,12 +23,31 @@ pub enum Place {
     Unknown,
 }
 
+/// Whether this server is a node of a cluster.
+pub fn are_used() -> bool {
+    server_is(raw::REDISMODULE_CTX_FLAGS_CLUSTER)
+}
+
+/// Where a key is served that a timer or an event asks after.
+pub fn place_of(entry: Entry, db: c_int, name: &[u8]) -> Option<Place> {
+    // SAFETY: the entry's own context; the string lives as long as it is asked for.
+    with_name(entry, db, name, |name| unsafe { place(entry.ctx, name) })
+}
+
+/// What a client is to be told of a key that this node does not serve; `None` if it does. The key is that of something
+/// done from a timer.
+pub fn redirection(redis: &Redis, name: KeyName) -> Option<Error> {
+    let name = redis.string(name).ok()?;
+    // SAFETY: the context and the string are those of what is being done.
+    unsafe { elsewhere(redis.ctx, name) }
+}
+
 /// Where a key is served.
 ///
 /// # Safety
 /// `ctx` is live, and no call's; `name` is a live string.
-pub unsafe fn place(ctx: *mut raw::RedisModuleCtx, name: *mut raw::RedisModuleString) -> Place {
-    if !server_is(raw::REDISMODULE_CTX_FLAGS_CLUSTER) {
+unsafe fn place(ctx: *mut raw::RedisModuleCtx, name: *mut raw::RedisModuleString) -> Place {
+    if !are_used() {
         return Place::Here;
     }
     // Numbers and a holder, such as a call has; they are not read.
@@ -63,7 +86,7 @@ unsafe fn refuses_every_call(ctx: *mut raw::RedisModuleCtx) -> bool {
 ///
 /// # Safety
 /// `ctx` is live, and no call's; `name` is a live string.
-pub unsafe fn elsewhere(ctx: *mut raw::RedisModuleCtx, name: *mut raw::RedisModuleString) -> Option<Error> {
+unsafe fn elsewhere(ctx: *mut raw::RedisModuleCtx, name: *mut raw::RedisModuleString) -> Option<Error> {
     // SAFETY: the caller's promise.
     let text = match unsafe { place(ctx, name) } {
         Place::Here => return None,

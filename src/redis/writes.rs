@@ -6,25 +6,28 @@
 
 use super::api::{api, call, config, in_info, info_number, server_is};
 use super::dry_run::{Tried, try_call};
-use super::{guard, slots};
+use super::entry::Entry;
+use super::slots;
 use redis_module::{Context, raw};
 use std::ffi::CStr;
-use std::ptr::null_mut;
-use std::sync::Arc;
 
-/// Whether the server carries out writes now.
-///
-/// # Safety
-/// `ctx` is that of a timer or of an event.
-pub unsafe fn are_taken(ctx: *mut raw::RedisModuleCtx) -> bool {
-    // SAFETY: the caller's promise. A write without a key, of which not even the arguments are read.
+/// Whether this server is one that writes, and may propagate what it writes now.
+pub fn may_be_propagated() -> bool {
+    const NOT_WHILE: [u32; 2] = [raw::REDISMODULE_CTX_FLAGS_LOADING, raw::REDISMODULE_CTX_FLAGS_READONLY];
+    super::policies::may_propagate() && !NOT_WHILE.into_iter().any(server_is)
+}
+
+/// Whether the server carries out writes now, of a timer or of an event.
+pub fn are_taken(entry: Entry) -> bool {
+    let ctx = entry.ctx;
+    // SAFETY: the entry's own context. A write without a key, of which not even the arguments are read.
     let tried = unsafe {
         try_call(|| call!(RedisModule_Call(ctx, super::policies::COMMAND.as_ptr(), c"SDc".as_ptr(), c"".as_ptr())))
     };
     match tried {
         Tried::Passed => true,
         // A call that names no key is refused with EPERM only where every call is, which says nothing of writes.
-        // SAFETY: the caller's promise.
+        // SAFETY: the entry's own context.
         Tried::Unknown | Tried::Refused(libc::EPERM) => unsafe { is_as_it_should_be(ctx) },
         Tried::Refused(_) => false,
     }
@@ -75,56 +78,4 @@ fn last_writes() -> (bool, bool) {
         Some((!is(c"rdb_last_bgsave_status", c"err"), !aof_failed))
     };
     in_info(c"persistence", read).unwrap_or((true, true))
-}
-
-/// The name of the user of the current call; `None` before Redis 7.0, which does not tell.
-///
-/// # Safety
-/// `ctx` is that of the current call.
-pub unsafe fn user_of(ctx: *mut raw::RedisModuleCtx) -> Option<Arc<[u8]>> {
-    // SAFETY: the caller's promise; the string is freed once.
-    unsafe {
-        let user = api!(RedisModule_GetCurrentUserName)?(ctx);
-        if user.is_null() {
-            return None;
-        }
-        let name = Arc::from(guard::bytes(user));
-        call!(RedisModule_FreeString(ctx, user));
-        Some(name)
-    }
-}
-
-/// Whether a user may run RL.ACQUIRE on a key. A user that there is no more may: the server closes its connections by
-/// itself, and a module's own users have no name.
-///
-/// # Safety
-/// The string is live.
-pub unsafe fn may_acquire(user: &[u8], key: *mut raw::RedisModuleString) -> bool {
-    let (Some(find), Some(free), Some(check)) = (
-        api!(RedisModule_GetModuleUserFromUserName),
-        api!(RedisModule_FreeModuleUser),
-        api!(RedisModule_ACLCheckCommandPermissions),
-    ) else {
-        return true;
-    };
-    // SAFETY: strings of our own, which are freed once; the caller's promise.
-    unsafe {
-        let string = |bytes: &[u8]| call!(RedisModule_CreateString(null_mut(), bytes.as_ptr().cast(), bytes.len()));
-        let name = string(user);
-        let found = find(name);
-        let passes = found.is_null() || {
-            // Numbers and a holder, such as a call has.
-            let [command, one, another, holder] = [&b"RL.ACQUIRE"[..], b"1", b"1", b"me"].map(string);
-            let mut argv = [command, key, one, another, holder];
-            let length = std::ffi::c_int::try_from(argv.len()).unwrap_or(0);
-            let passes = check(found, argv.as_mut_ptr(), length) == super::api::OK;
-            for string in [command, one, another, holder] {
-                call!(RedisModule_FreeString(null_mut(), string));
-            }
-            free(found);
-            passes
-        };
-        call!(RedisModule_FreeString(null_mut(), name));
-        passes
-    }
 }

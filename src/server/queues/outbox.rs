@@ -5,7 +5,7 @@
 //! handed back at the end of the timer's turn alone, after which the server sends replies before it reads a call; until
 //! then whatever else ends the wait finds the answer here.
 
-use super::calls::{Grant, Handle};
+use super::calls::{Client, Grant, Handle};
 use crate::reply::Reply;
 use crate::server::stats::CommandStats;
 use ratelimit_core::wire::error::Error;
@@ -37,12 +37,17 @@ struct Answers {
 pub struct Outbox(RefCell<Answers>);
 
 impl Outbox {
-    /// Adds the answer of a client that waits no longer.
-    pub fn put(&self, client: Handle, answer: Box<Answer>) {
+    /// Adds the answer of a call that waits no longer. It is sent when the timer hands the client back.
+    pub fn answer(&self, client: &Client, reply: Result<Reply, Error>, grant: Option<Grant>) {
+        let Client { handle, stats, .. } = client;
+        if reply.is_err() {
+            stats.errors.count();
+        }
+        let answer = Box::new(Answer { reply, stats, grant, told: Cell::new(false) });
         let Answers { in_order, by_client, decided } = &mut *self.0.borrow_mut();
         *decided = decided.saturating_add(1);
-        in_order.insert(*decided, (client, answer));
-        by_client.insert(client, *decided);
+        in_order.insert(*decided, (*handle, answer));
+        by_client.insert(*handle, *decided);
     }
 
     /// Takes the answer of one client out: something else has ended its wait.

@@ -1,5 +1,6 @@
 //! Who comes later comes behind those who wait for a lease of the same key, by whatever command.
 
+use super::timer;
 use crate::redis::Redis;
 use ratelimit_core::AnyLimit;
 use ratelimit_core::syntax::{Asked, Spec};
@@ -16,7 +17,7 @@ pub fn take(redis: &Redis, name: KeyName, asked: &mut Asked) {
     }
 }
 
-/// The same of a call that only looks, and brings no limit.
+/// Has a call that only looks come behind those who wait for a lease of its key; it brings no limit.
 #[inline(always)]
 pub fn look(redis: &Redis, name: KeyName, asked: &mut Asked) {
     if redis.global.queues.any() {
@@ -45,7 +46,7 @@ pub fn come(redis: &Redis, name: KeyName, spec: &mut Spec, takes: bool) {
     let others_wait = if is_limit {
         let (others_wait, limit_changed) = queues.limit_to(db, key, limit);
         if limit_changed {
-            redis.serve_soon();
+            timer::arm(redis.entry());
         }
         others_wait
     } else {

@@ -1,0 +1,43 @@
+//! An entry from the server, whatever it is: a call of a command, a timer, an event, a client that is gone.
+
+use super::api::{api, call};
+use super::global::global;
+use crate::server::Global;
+use redis_module::raw;
+use std::ffi::c_int;
+use std::ptr::null_mut;
+
+/// An entry from the server. While it lasts, the server's lock is held and the context is live.
+#[derive(Clone, Copy)]
+pub struct Entry<'a> {
+    pub(super) ctx: *mut raw::RedisModuleCtx,
+    /// What this server knows beside its keys.
+    pub global: &'a Global,
+}
+
+impl<'a> Entry<'a> {
+    /// # Safety
+    /// `ctx` is live, and the server's lock is held, for `'a`.
+    pub(super) unsafe fn new(ctx: *mut raw::RedisModuleCtx) -> Entry<'a> {
+        // SAFETY: the caller's promise.
+        Entry { ctx, global: unsafe { global() } }
+    }
+}
+
+/// Has the server hold the name of a key as its own string while `run` runs, in the key's database.
+pub(super) fn with_name<T>(
+    entry: Entry,
+    db: c_int,
+    name: &[u8],
+    run: impl FnOnce(*mut raw::RedisModuleString) -> T,
+) -> Option<T> {
+    let select = api!(RedisModule_SelectDb)?;
+    // SAFETY: the entry's own context; the string is freed when nothing uses it any more.
+    unsafe {
+        select(entry.ctx, db);
+        let name = call!(RedisModule_CreateString(null_mut(), name.as_ptr().cast(), name.len()));
+        let done = run(name);
+        call!(RedisModule_FreeString(null_mut(), name));
+        Some(done)
+    }
+}

@@ -1,0 +1,132 @@
+//! The clients of calls that wait: how a call begins to wait, and how its client ends the wait.
+
+use super::{queue_order, serve, timer};
+use crate::charge;
+use crate::redis::entry::Entry;
+use crate::redis::{self, Redis, blocked, guard, key_events};
+use crate::reply::Reply;
+use crate::server::queues::outbox::Answer;
+use crate::server::queues::{Handle, Key, WaitingCall};
+use crate::server::{Global, settings};
+use ratelimit_core::queue::Claim;
+use ratelimit_core::syntax::{Asked, Block};
+use ratelimit_core::wire::args::KeyName;
+use ratelimit_core::wire::error::Error;
+use ratelimit_core::{Timestamp, Verdict};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+/// Has a call wait in the queue of its key, if it would be denied for now and may wait. Whether it waits: then this was
+/// the last thing that it does, and it is not to reply.
+pub fn wait(redis: &mut Redis, name: KeyName, asked: &mut Asked, block: Block, now: Timestamp) -> Result<bool, Error> {
+    let patience = match block {
+        Block::No => return Ok(false),
+        Block::For(span) => Some(span),
+        Block::Forever => None,
+    };
+    if !blocked::may_block(redis)
+        || !matches!(charge::peek(redis, name, asked, now)?.decision.verdict, Verdict::After(_))
+    {
+        return Ok(false);
+    }
+    let [spec] = queue_order::specs(asked) else { return Ok(false) };
+    let Some(claim) = Claim::of(spec) else { return Ok(false) };
+    let limit = spec.limit.raised_by(spec.kept).limit();
+    charge::follow_clock(redis, name, now);
+    let (queues, db, key) = (&redis.global.queues, redis.db(), redis.key_bytes(name));
+    if !queues.waits(db, key, claim.holder()) {
+        settings::check_blocked(queues.waiting(db, key))?;
+    }
+    // Others may run now, and not once the client is known to wait: it can be sent no error then.
+    redis.finish();
+    let key = Key { db: redis.db(), name: Arc::from(redis.key_bytes(name)) };
+    key_events::subscribe(redis.entry());
+    let client = blocked::block(redis).ok_or(Error::Internal)?;
+    redis.global.queues.join(&key, limit, claim, patience, client, now);
+    timer::arm(redis.entry());
+    Ok(true)
+}
+
+/// Those holders of a call that wait for a lease of a key and have none that they could give back. Whoever goes away and
+/// says so on another connection may be heard there first: a lease that it was granted afterwards would be nobody's.
+#[cold]
+pub fn waiting_without_lease<'h>(
+    redis: &mut Redis,
+    name: KeyName,
+    holders: &[&'h [u8]],
+    now: Timestamp,
+) -> Vec<&'h [u8]> {
+    let waits = |redis: &Redis, holder: &[u8]| redis.global.queues.waits(redis.db(), redis.key_bytes(name), holder);
+    let mut waiting = holders.to_vec();
+    waiting.retain(|holder| waits(redis, holder) && charge::lease_until(redis, name, holder, now).is_none());
+    waiting
+}
+
+/// Denies the call of a holder that waits for a lease of a key, if one does.
+pub fn give_up(redis: &mut Redis, name: KeyName, holder: &[u8], now: Timestamp) {
+    if let Some(call) = redis.global.queues.take_away(redis.db(), redis.key_bytes(name), holder) {
+        let denial = denial(redis, name, &call, now);
+        redis.global.outbox.answer(&call.client, denial, None);
+        timer::arm(redis.entry());
+    }
+}
+
+/// A wait that a client ends, and how far it had come.
+enum Ended {
+    Waiting(WaitingCall),
+    Answered(Box<Answer>),
+}
+
+/// Takes the call of a client out of the queues, or its answer out of the outbox; `None` if it has been handed back already.
+fn end(global: &Global, client: Handle) -> Option<Ended> {
+    let waiting = global.queues.gone(client).map(Ended::Waiting);
+    waiting.or_else(|| global.outbox.take(client).map(Ended::Answered))
+}
+
+/// A client that waited is gone.
+pub fn gone(entry: Entry, client: Handle) {
+    let Some(ended) = end(entry.global, client) else { return };
+    blocked::hand_back(client, None);
+    match ended {
+        Ended::Waiting(_) => timer::arm(entry),
+        Ended::Answered(answer) => answer_lost(entry, *answer),
+    }
+}
+
+/// CLIENT UNBLOCK: what the client is answered at once. `None` if it has been handed back already.
+pub fn unblocked(redis: &mut Redis, client: Handle) -> Option<Result<Reply, Error>> {
+    let ended = end(redis.global, client)?;
+    redis.stats = match &ended {
+        Ended::Waiting(call) => call.client.stats,
+        Ended::Answered(answer) => answer.stats,
+    };
+    let told = guard::callback(None, || {
+        guard::point();
+        Some(match &ended {
+            // RL.ACQUIRE's key is its first argument.
+            Ended::Waiting(call) => denial(redis, KeyName(1), call, redis::now()),
+            Ended::Answered(answer) => answer.reply.clone(),
+        })
+    });
+    let entry = redis.entry();
+    guard::callback((), || match ended {
+        Ended::Answered(answer) if told.is_none() => answer_lost(entry, *answer),
+        Ended::Waiting(_) | Ended::Answered(_) => timer::arm(entry),
+    });
+    Some(told.unwrap_or(Err(Error::Internal)))
+}
+
+/// An answer was not sent: a lease that it grants is given back.
+pub fn answer_lost(entry: Entry, answer: Answer) {
+    if let Some(grant) = answer.grant {
+        entry.global.queues.untold(grant);
+        timer::arm(entry);
+    }
+}
+
+/// What a call is answered that was taken out of its queue, and is granted nothing.
+fn denial(redis: &mut Redis, name: KeyName, call: &WaitingCall, now: Timestamp) -> Result<Reply, Error> {
+    let denial = catch_unwind(AssertUnwindSafe(|| serve::deny(redis, name, call, now)));
+    call.client.stats.decided(false);
+    denial.unwrap_or(Err(Error::Internal)).map(|decision| Reply::decision(&decision))
+}

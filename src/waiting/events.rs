@@ -1,0 +1,51 @@
+//! What may make room for a call that waits: it marks the key and arms the timer, and changes nothing else.
+
+use super::timer;
+use super::turn::Turn;
+use crate::redis::entry::Entry;
+use crate::redis::{now, slots};
+use std::ffi::c_int;
+
+/// How many keys are asked after at each cron event of a cluster's node, whether they are still its own.
+const ASKED_AFTER: usize = 100;
+
+/// Something has happened to a key.
+pub fn key_changed(entry: Entry, db: c_int, name: &[u8]) {
+    if entry.global.queues.touch(db, name) {
+        timer::arm(entry);
+    }
+}
+
+/// Something may have happened to every key: FLUSHALL, SWAPDB, a load.
+pub fn all_keys_changed(entry: Entry) {
+    let queues = &entry.global.queues;
+    if queues.any() {
+        queues.touch_all();
+        timer::arm(entry);
+    }
+}
+
+/// Some ten times a second: the clock may have been set, a slot may have moved away, and writes may be taken again.
+pub fn cron(entry: Entry) {
+    let queues = &entry.global.queues;
+    entry.global.schedule.unblockable.set(None);
+    if queues.is_held_up() && Turn::new(entry).may_grant() {
+        queues.go_on();
+    }
+    if queues.any() && slots::are_used() {
+        for key in queues.next_few(ASKED_AFTER) {
+            // A key that is not this node's any more is looked at.
+            match slots::place_of(entry, key.db, &key.name) {
+                Some(slots::Place::Here | slots::Place::Unknown) | None => {}
+                // So is every other key.
+                Some(slots::Place::Down) => queues.touch_all(),
+                Some(slots::Place::Elsewhere) => {
+                    queues.touch(key.db, &key.name);
+                }
+            }
+        }
+    }
+    let now = now();
+    queues.see(now);
+    timer::arm_anew(entry, now);
+}

@@ -1,0 +1,70 @@
+//! Where calls wait: RL.ACQUIRE with BLOCK, from the denial that has it wait to its answer.
+//!
+//! ```text
+//!                RL.ACQUIRE ... BLOCK, and there is no room
+//!                            |
+//!                            v      closed, or CLIENT UNBLOCK ERROR: out of the queue
+//!                      +-----------+----------------------------------------------------> over
+//!                      |  waiting  |
+//!                      +-----------+----------------------------------------------------> over
+//!                            |      CLIENT UNBLOCK: its denial is sent at once
+//!      its turn has come, its time is up, its holder has asked again or gives up,
+//!      the key is another node's or another type's: an answer is decided
+//!                            |
+//!                            v      closed, or CLIENT UNBLOCK ERROR: a lease is given back
+//!                      +-----------+----------------------------------------------------> over
+//!                      | answered  |
+//!                      +-----------+----------------------------------------------------> over
+//!                            |      CLIENT UNBLOCK: that answer is sent at once
+//!      the timer's turn ends
+//!                            |
+//!                            v      closed: a lease is given back
+//!                     +-------------+---------------------------------------------------> over
+//!                     | handed back |
+//!                     +-------------+
+//!                            |
+//!      the server sends the answer, before it reads another call
+//!                            |
+//!                            v
+//!                          over
+//! ```
+//!
+//! A call that waits is known to the queues (`server/queues/`), one that is answered to the outbox
+//! (`server/queues/outbox.rs`), and one that is handed back to the server alone: to one of the three, and each is handed
+//! back once. From the last state on CLIENT UNBLOCK would leave a client without any reply before Redis 7.4, so nobody may
+//! get there while a call could still be read (`redis/blocked.rs`).
+//!
+//! | what happens | where |
+//! |---|---|
+//! | a call begins to wait, and its client ends the wait | `clients.rs` |
+//! | later calls come behind it | `queue_order.rs` |
+//! | something happens to its key, or may have | `events.rs` |
+//! | the timer is armed | `timer.rs` |
+//! | the timer's turn comes, and is bounded | `work.rs`, `turn.rs` |
+//! | the queue of its key is served, and it is decided | `serve.rs` |
+//!
+//! This room lies above the charge path, which decides a call that has waited like any other; what the queues remember
+//! lies below it, with the rest of the server's state. What the server tells of comes through [`ROOM`].
+
+mod clients;
+mod events;
+pub mod queue_order;
+mod serve;
+mod timer;
+mod turn;
+mod work;
+
+use crate::redis::waiting_room::WaitingRoom;
+
+pub use clients::{give_up, wait, waiting_without_lease};
+
+/// What the server's side is to tell this room.
+pub const ROOM: WaitingRoom = WaitingRoom {
+    timer_is_due: work::run,
+    key_changed: events::key_changed,
+    all_keys_changed: events::all_keys_changed,
+    cron: events::cron,
+    client_gone: clients::gone,
+    client_unblocked: clients::unblocked,
+    answer_lost: clients::answer_lost,
+};

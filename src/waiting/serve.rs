@@ -1,0 +1,162 @@
+//! Serving a queue: its head is evaluated as a call would be that came now. If there is room it is charged and answered,
+//! and the next call is the head, until one has to wait on.
+//!
+//! A head that is denied for now says when it may pass; then the timer comes back, unless something happens to the key
+//! before. A call that waits no longer is answered as a call would be that came now.
+
+use super::queue_order;
+use super::turn::Turn;
+use crate::charge;
+use crate::redis::{Redis, acl, writes};
+use crate::reply::Reply;
+use crate::server::Global;
+use crate::server::queues::{Client, Grant, Key, WaitingCall};
+use ratelimit_core::syntax::Asked;
+use ratelimit_core::wire::args::KeyName;
+use ratelimit_core::wire::error::Error;
+use ratelimit_core::{Decision, Timestamp, Verdict};
+
+/// Answers those who wait for a lease of a key and can be answered, as long as the turn goes on.
+pub fn serve(redis: &mut Redis, name: KeyName, key: &Key, turn: &mut Turn) {
+    let (queues, now) = (&redis.global.queues, turn.now);
+    if queues.is_behind_clock(key) && turn.may_grant() {
+        charge::follow_clock(redis, name, now);
+        // Others hear of it now, and not once the queue has been looked at.
+        redis.finish();
+        queues.followed_clock(key);
+    }
+    while turn.goes_on() {
+        // First: once the later call of the same holder has its lease, this would be a renewal.
+        if let Some(call) = queues.replaced(key) {
+            decide(redis, name, key, &call, Moment::Over, turn);
+        } else if let Some(head) = queues.head(key)
+            && let Some(moment) = its_turn(redis, name, key, &head, turn)
+        {
+            decide(redis, name, key, &head, moment, turn);
+        } else if let Some(call) = queues.overdue(key, now) {
+            // Once the head is denied, another is the head, and may pass.
+            queues.timed_out.count();
+            decide(redis, name, key, &call, Moment::Over, turn);
+        } else {
+            return queues.looked_at(key);
+        }
+        turn.spend(1);
+    }
+    // The others run first.
+    queues.touch(key.db, &key.name);
+}
+
+/// Why one who waits is answered.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Moment {
+    /// There is room for it.
+    Room,
+    /// It can never pass: it costs more than the limit, or the key holds something else.
+    Never,
+    /// It waits no longer.
+    Over,
+}
+
+/// Why the head of a key's queue is to be answered; `None` if it has to wait on.
+fn its_turn(redis: &mut Redis, name: KeyName, key: &Key, head: &WaitingCall, turn: &mut Turn) -> Option<Moment> {
+    let now = turn.now;
+    let after = match peek(redis, name, &head.claim.asked(head.limit, false), now) {
+        Ok(Decision { verdict: Verdict::After(wait), .. }) => Some(wait),
+        Ok(Decision { verdict: Verdict::Allowed(_), .. }) if turn.may_grant() => return Some(Moment::Room),
+        Ok(Decision { verdict: Verdict::Allowed(_), .. }) => {
+            redis.global.queues.hold_up();
+            None
+        }
+        Ok(Decision { verdict: Verdict::Never, .. }) | Err(_) => return Some(Moment::Never),
+    };
+    redis.global.queues.head_due(key, after, now);
+    None
+}
+
+/// Answers one who waits as a call would be answered that came now.
+fn decide(redis: &mut Redis, name: KeyName, key: &Key, call: &WaitingCall, moment: Moment, turn: &mut Turn) {
+    let now = turn.now;
+    redis.stats = call.client.stats;
+    let asked = call.claim.asked(call.limit, call.others_wait);
+    let passes = match moment {
+        Moment::Room => true,
+        Moment::Never => false,
+        Moment::Over => peek(redis, name, &asked, now).is_ok_and(|seen| seen.verdict.allowed()),
+    };
+    if passes && !may_acquire(redis, name, &call.client) {
+        return conclude(redis.global, key, call, Err(Error::NoPermission), true, now);
+    }
+    // A denial writes the clock that has gone back.
+    let writes = passes || redis.global.queues.is_behind_clock(key);
+    if !(if writes { turn.may_grant() } else { writes::may_be_propagated() }) {
+        redis.stats.decided(false);
+        let denied = deny(redis, name, call, now);
+        return conclude(redis.global, key, call, denied, true, now);
+    }
+    let renews = charge::lease_until(redis, name, call.claim.holder(), now).is_some();
+    let decided = charge(redis, name, &asked, now);
+    redis.finish();
+    // Others may have taken what was free, as they heard that a key had expired: then its turn comes once more.
+    let has_to_wait = matches!(decided, Ok(Decision { verdict: Verdict::After(_), .. }));
+    if moment == Moment::Over || !has_to_wait {
+        conclude(redis.global, key, call, decided, renews, now);
+    }
+}
+
+/// Answers one who waits no longer.
+fn conclude(
+    global: &Global,
+    key: &Key,
+    call: &WaitingCall,
+    decided: Result<Decision, Error>,
+    renews: bool,
+    now: Timestamp,
+) {
+    let allowed = decided.as_ref().is_ok_and(|decision| decision.verdict.allowed());
+    if allowed {
+        global.queues.served.count();
+    }
+    // What a renewal takes its holder had, or others hold by its name.
+    let grant = (allowed && !renews).then(|| Grant {
+        key: key.clone(),
+        holder: call.claim.holder().into(),
+        expires_at: call.claim.expires_at(now),
+    });
+    let reply = decided.map(|decision| Reply::decision(&decision));
+    match (global.queues.leave(key, call.place), grant) {
+        (Some(_), grant) => global.outbox.answer(&call.client, reply, grant),
+        // It has gone while others ran.
+        (None, Some(grant)) => global.queues.untold(grant),
+        (None, None) => {}
+    }
+}
+
+/// The decision on one who is granted nothing, though there may be room: nothing can be written now, or it is told not
+/// to wait.
+pub fn deny(redis: &mut Redis, name: KeyName, call: &WaitingCall, now: Timestamp) -> Result<Decision, Error> {
+    let mut asked = call.claim.asked(call.limit, true);
+    let decision = peek(redis, name, &asked, now)?;
+    if !decision.verdict.allowed() {
+        return Ok(decision);
+    }
+    // It has a lease already, perhaps one that it is being granted just now and that will be given back.
+    for spec in queue_order::specs(&mut asked) {
+        spec.nx = true;
+    }
+    peek(redis, name, &asked, now)
+}
+
+/// Whether the user of a call that waits may still run RL.ACQUIRE on its key.
+fn may_acquire(redis: &Redis, name: KeyName, client: &Client) -> bool {
+    client.user.as_deref().is_none_or(|user| acl::may_acquire(redis, user, name))
+}
+
+/// The decision on a call that changes nothing.
+fn peek(redis: &mut Redis, name: KeyName, asked: &Asked, now: Timestamp) -> Result<Decision, Error> {
+    charge::peek(redis, name, asked, now).map(|answer| answer.decision)
+}
+
+/// The decision on a call that is charged if its limit allows it.
+fn charge(redis: &mut Redis, name: KeyName, asked: &Asked, now: Timestamp) -> Result<Decision, Error> {
+    charge::charge(redis, name, asked, None, now).map(|answer| answer.decision)
+}

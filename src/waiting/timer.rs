@@ -1,0 +1,76 @@
+//! The timer that serves calls that wait: when it is armed, and for when.
+//!
+//! It is armed for when the next lease expires or the next call has waited long enough, and at once if something has
+//! happened that may make room. The server counts a timer by the wall clock and sleeps by another, so a clock that is set
+//! is noticed by its cron event.
+
+use crate::redis::entry::Entry;
+use crate::redis::{now, waiting_room};
+use crate::server::Global;
+use ratelimit_core::Timestamp;
+
+/// When there is work; `None` if nothing is known to be due.
+fn due(global: &Global) -> Option<Timestamp> {
+    if global.outbox.is_empty() { global.queues.due() } else { Some(Timestamp::EPOCH) }
+}
+
+/// Arms the timer for when there is work, or disarms it.
+pub fn arm(entry: Entry) {
+    match due(entry.global) {
+        Some(due) => arm_for(entry, due, wait_for(due, now())),
+        None => disarm(entry),
+    }
+}
+
+/// Arms the timer anew if there is work at `now`: whatever is armed sleeps by the clock that it was armed by.
+pub fn arm_anew(entry: Entry, now: Timestamp) {
+    if due(entry.global).is_some_and(|due| due <= now) {
+        disarm(entry);
+        arm_for(entry, Timestamp::EPOCH, 0);
+    }
+}
+
+/// The timer has come due, and is not armed any more.
+pub fn is_over(entry: Entry) {
+    entry.global.schedule.armed.set(None);
+}
+
+/// How long the timer waits for what is due then, in milliseconds: for a later one it is armed again. Redis 6.2 and 7.0
+/// count microseconds in 32 bits, and one that is further away than these go runs without a pause.
+fn wait_for(due: Timestamp, now: Timestamp) -> i64 {
+    const LONGEST: i64 = 60_000;
+    i64::try_from(due.since(now).ceil_millis()).unwrap_or(LONGEST).min(LONGEST)
+}
+
+fn arm_for(entry: Entry, due: Timestamp, wait: i64) {
+    let armed = &entry.global.schedule.armed;
+    if armed.get().is_some_and(|(_, armed)| armed == due) {
+        return;
+    }
+    disarm(entry);
+    if let Some(timer) = waiting_room::set_timer(entry, wait) {
+        armed.set(Some((timer, due)));
+    }
+}
+
+fn disarm(entry: Entry) {
+    if let Some((timer, _)) = entry.global.schedule.armed.take() {
+        waiting_room::stop_timer(entry, timer);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ratelimit_core::Span;
+
+    #[test]
+    fn no_timer_is_set_further_away_than_servers_count() {
+        let now = Timestamp::from_micros(1_700_000_000_000_000).unwrap();
+        for (micros, wait) in [(0, 0), (1, 1), (1_000, 1), (1_001, 2), (60_000_000, 60_000), (60_001_000, 60_000)] {
+            assert_eq!(wait_for(now.plus(Span::from_micros(micros)), now), wait);
+        }
+        assert_eq!(wait_for(Timestamp::MAX, now), 60_000);
+        assert_eq!(wait_for(Timestamp::EPOCH, now), 0);
+    }
+}
