@@ -7,7 +7,7 @@ use crate::command::{acquire, algorithm, ban, docs, effect, info, leases, limit,
 #[cfg(debug_assertions)]
 use crate::redis::Redis;
 use crate::redis::command::{Access, Command, Keys};
-use crate::redis::{self, api, command, guard, lazy_free, native_type};
+use crate::redis::{self, api, command, dispatch, guard, lazy_free, native_type};
 use crate::server::settings;
 use crate::server::stats::CommandStats;
 use crate::version;
@@ -38,7 +38,7 @@ macro_rules! command {
             length: c_int,
         ) -> c_int {
             // SAFETY: called by the server, with what `enter` asks for.
-            unsafe { guard::enter(ctx, argv, length, $arity, ASKED_FOR_KEYS, &STATS, $handler) }
+            unsafe { dispatch::enter(ctx, argv, length, $arity, ASKED_FOR_KEYS, &STATS, $handler) }
         }
         Command {
             name: $name,
@@ -304,7 +304,7 @@ unsafe fn load(
         // library and keep its subscriptions.
         redis::info::register(ctx, commands().collect());
         redis::waiting_room::open(waiting::ROOM);
-        redis::events::watch(ctx);
+        redis::server_events::watch(ctx);
         redis::bus::join(ctx);
     }
     log_what_is_lacking(ctx);

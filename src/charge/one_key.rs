@@ -8,7 +8,7 @@ use super::rule;
 use super::several_limits::SeveralLimits;
 use super::slow_path::{call_of_one, held, outcome};
 use crate::redis::Redis;
-use crate::redis::key::{ForeignType, Key, OpenKey, PeekedKey, Stored};
+use crate::redis::key::{ForeignType, Key, OpenKey, PeekedKey, Stored, replace};
 use crate::server::policy_table::Ruling;
 use ratelimit_core::AnyLimit;
 use ratelimit_core::algorithm::bucket::{Bucket, BucketUsage};
@@ -218,7 +218,7 @@ fn take_over(
     let mut expires_at = None;
     let unplaced = Unplaced { usage: &mut usage, expires_at: &mut expires_at };
     let decision = commit(unplaced, &evaluation.under(bucket), true, now);
-    if !expires_at.is_some_and(|expires_at| redis.replace(name, usage, expires_at, now)) {
+    if !expires_at.is_some_and(|expires_at| replace(redis, name, usage, expires_at, now)) {
         return Ok(None);
     }
     let (allowed, looks) = (evaluation.admits(), ask.is_look());

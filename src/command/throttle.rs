@@ -5,6 +5,7 @@
 //! with cell-compat the first call takes them over.
 
 use crate::charge::charge_or_take_over;
+use crate::redis::key::short_string;
 use crate::redis::{self, Redis};
 use crate::reply::Reply;
 use crate::server::settings::CELL_COMPAT;
@@ -29,7 +30,7 @@ pub fn throttle(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
 fn left_behind(redis: &mut Redis, name: KeyName, bucket: &Bucket, now: Timestamp) -> Option<BucketUsage> {
     // As many digits as a TAT can have: no longer string is one.
     const DIGITS: usize = 20;
-    let string = redis.short_string(name, DIGITS)?;
+    let string = short_string(redis, name, DIGITS)?;
     let expires_at = now.plus(Span::from_micros(string.expires_in_ms.saturating_mul(1000)));
     Some(bucket.recovering_at(tat(&string.bytes, expires_at)?, now))
 }

@@ -5,7 +5,7 @@
 //! callback is for CLIENT UNBLOCK.
 
 use super::api::{OK, api, call, config, has_flag};
-use super::entry::Entry;
+use super::server_entry::Entry;
 use super::waiting_room::{room, tell};
 use super::{Redis, acl, guard, on_key};
 use crate::server::queues::outbox::Answer;
@@ -107,9 +107,9 @@ unsafe extern "C" fn answered(
         true
     });
     if told {
-        redis.reply_with(&answer.reply);
+        redis.replies().send(&answer.reply);
     } else {
-        redis.reply_error(&Error::Internal);
+        redis.replies().error(&Error::Internal);
     }
     OK
 }
@@ -140,7 +140,7 @@ unsafe extern "C" fn unblocked(
     // until it is answered.
     let mut redis = unsafe { Redis::new(ctx, guard::strings(argv, length), &on_key::STATS) };
     if let Some(answer) = (room.client_unblocked)(&mut redis, client) {
-        redis.reply_with(&answer);
+        redis.replies().send(&answer);
         hand_back(client, None);
     }
     OK

@@ -14,7 +14,8 @@
 //! one node is asked at a time (`server/peers.rs`).
 
 use super::api::{OK, api, server_is};
-use super::{guard, now, policies as kept};
+use super::clock::now;
+use super::{guard, policies as kept};
 use crate::server::Global;
 use crate::server::peers::Node;
 use crate::server::policy_table::AT_ONCE;

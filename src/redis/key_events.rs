@@ -1,9 +1,9 @@
 //! Hearing of what happens to keys, for those who wait for room in one.
 
 use super::api::{self, OK, api};
-use super::entry::Entry;
 use super::global::global;
 use super::guard;
+use super::server_entry::Entry;
 use super::waiting_room::tell;
 use redis_module::raw;
 use std::ffi::{c_char, c_int, c_void};

@@ -6,7 +6,7 @@
 use super::api::{api, call};
 use super::before::check_stored;
 use super::rdb::Rdb;
-use super::{effect, global::global, guard, lazy_free, memory, policies};
+use super::{global::global, guard, lazy_free, memory, outgoing, policies};
 use ratelimit_core::effect::Text;
 use ratelimit_core::expiry::LATEST_EXPIRY;
 use ratelimit_core::wire::codec::Encoder;
@@ -159,7 +159,7 @@ unsafe extern "C" fn aof_rewrite<U: Usage>(
             let text = Text::of_whole(usage, LATEST_EXPIRY);
             let bytes = text.as_bytes();
             let start = bytes.as_ptr().cast::<std::ffi::c_char>();
-            call!(RedisModule_EmitAOF(io, effect::COMMAND.as_ptr(), c"sb".as_ptr(), key, start, bytes.len()));
+            call!(RedisModule_EmitAOF(io, outgoing::COMMAND.as_ptr(), c"sb".as_ptr(), key, start, bytes.len()));
         }
     });
 }

@@ -1,8 +1,8 @@
 //! Something done to a key that no client has called for.
 
 use super::Redis;
-use super::entry::{Entry, with_name};
 use super::listeners;
+use super::server_entry::{Entry, with_name};
 use crate::server::stats::CommandStats;
 use ratelimit_core::wire::args::KeyName;
 use std::ffi::c_int;

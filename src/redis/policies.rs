@@ -19,8 +19,9 @@
 //!   not: what it writes may be the keys of a slot that moves, and go to another node.
 
 use super::api::{ERR, OK, api, call, has_flag, info_number};
+use super::clock::now;
+use super::guard;
 use super::rdb::Rdb;
-use super::{guard, now};
 use crate::server::Global;
 use crate::server::policy_load::{Load, PolicyLoad};
 use crate::server::policy_table::MAX_RECORD;

@@ -4,7 +4,7 @@
 use super::Redis;
 use super::api::{api, call, server_is, valkey_version};
 use super::dry_run::{Tried, try_call};
-use super::entry::{Entry, with_name};
+use super::server_entry::{Entry, with_name};
 use ratelimit_core::wire::args::KeyName;
 use ratelimit_core::wire::error::Error;
 use redis_module::{Context, RedisValue, raw};

@@ -3,8 +3,8 @@
 
 use super::Redis;
 use super::api::api;
-use super::entry::Entry;
 use super::guard;
+use super::server_entry::Entry;
 use crate::reply::Reply;
 use crate::server::queues::Handle;
 use crate::server::queues::outbox::Answer;

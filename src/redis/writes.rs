@@ -6,7 +6,7 @@
 
 use super::api::{api, call, config, in_info, info_number, server_is};
 use super::dry_run::{Tried, try_call};
-use super::entry::Entry;
+use super::server_entry::Entry;
 use super::slots;
 use redis_module::{Context, raw};
 use std::ffi::CStr;

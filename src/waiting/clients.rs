@@ -2,7 +2,7 @@
 
 use super::{queue_order, serve, timer};
 use crate::charge;
-use crate::redis::entry::Entry;
+use crate::redis::server_entry::Entry;
 use crate::redis::{self, Redis, blocked, guard, key_events};
 use crate::reply::Reply;
 use crate::server::queues::outbox::Answer;

@@ -2,7 +2,7 @@
 
 use super::timer;
 use super::turn::Turn;
-use crate::redis::entry::Entry;
+use crate::redis::server_entry::Entry;
 use crate::redis::{now, slots};
 use std::ffi::c_int;
 

@@ -4,7 +4,7 @@
 //! happened that may make room. The server counts a timer by the wall clock and sleeps by another, so a clock that is set
 //! is noticed by its cron event.
 
-use crate::redis::entry::Entry;
+use crate::redis::server_entry::Entry;
 use crate::redis::{now, waiting_room};
 use crate::server::Global;
 use ratelimit_core::Timestamp;

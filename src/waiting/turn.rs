@@ -6,7 +6,7 @@
 //! **While the server takes no writes,** nobody is granted anything ([`Turn::may_grant`]). Nothing is looked at for that
 //! again and again: the cron event asks whether it does, and then all keys are looked at.
 
-use crate::redis::entry::Entry;
+use crate::redis::server_entry::Entry;
 use crate::redis::{now, writes};
 use ratelimit_core::Timestamp;
 

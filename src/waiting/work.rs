@@ -6,7 +6,7 @@
 use super::turn::{EFFORT, Turn};
 use super::{serve, timer};
 use crate::charge;
-use crate::redis::entry::Entry;
+use crate::redis::server_entry::Entry;
 use crate::redis::{blocked, guard, on_key, slots};
 use crate::server::Global;
 use crate::server::queues::{Grant, Key, WaitingCall, Work};

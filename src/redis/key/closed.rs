@@ -3,10 +3,13 @@
 
 use super::super::Redis;
 use super::super::before::Before;
+use super::super::current_call::Event;
 use super::super::native_type;
-use super::{Event, Value, Writable};
+use super::open::OpenKey;
+use super::stored::Contents;
+use super::takeover::make;
+use super::value::{Value, Writable};
 use ratelimit_core::effect::Nobody;
-use ratelimit_core::expiry::LATEST_EXPIRY;
 use ratelimit_core::wire::args::KeyName;
 use ratelimit_core::{Timestamp, Usage};
 use redis_module::raw;
@@ -43,6 +46,16 @@ impl ClosedKey {
     }
 }
 
+impl OpenKey<'_, '_> {
+    /// Closes it, to be resumed after others have been opened; one that is to be changed with its expiry.
+    #[inline(always)]
+    pub fn close(self, to_change: bool, now: Timestamp) -> ClosedKey {
+        let Contents { handle, native, value, missing } = self.contents;
+        let expires_at = if to_change && !missing { handle.expires_at(now) } else { None };
+        ClosedKey { name: self.name, native, value, missing, expires_at, turn: self.redis.turn }
+    }
+}
+
 impl<'a> Redis<'a> {
     /// Whether nobody else can have run since a key was closed.
     pub fn still_holds(&self, key: &ClosedKey) -> bool {
@@ -70,57 +83,6 @@ impl<'a> Redis<'a> {
         };
         let before = Before::of(value.get());
         Some(ResumedKey { redis: self, name: key.name, expires_at: key.expires_at, overtaken, value, before })
-    }
-
-    /// Records that nothing is used of a key any more: it will be propagated, and then the key goes.
-    fn record_deletion<U: Usage>(&mut self, name: KeyName) {
-        self.changes.deletion::<U>(name);
-        self.later(move |redis| {
-            // Others may have charged it since, and have propagated it.
-            if let Ok(mut key) = redis.open_as::<U>(name)
-                && key.usage().is_unused()
-            {
-                key.remove();
-            }
-        });
-    }
-
-    /// Records all that a key remembers, after a panic: nobody knows what has changed.
-    #[cold]
-    pub(super) fn record_whole<U: Usage>(&mut self, name: KeyName, usage: &mut U, expires_at: Option<u64>) {
-        // What the call had changed by then is a part of it: the next call must not propagate, or do, it once more.
-        usage.encode_effect(&mut Nobody);
-        if usage.is_unused() {
-            self.record_deletion::<U>(name);
-        } else {
-            self.changes.whole(name, usage, expires_at.unwrap_or(LATEST_EXPIRY));
-        }
-    }
-
-    /// Makes a key that has been propagated.
-    fn make<U: Usage>(&mut self, name: KeyName, usage: U, expires_at: u64, now: Timestamp) {
-        if let Some(usage) = self.make_if_missing(name, usage, expires_at, now) {
-            // Others have put something there since, and have propagated it, perhaps behind this.
-            self.replace(name, usage, expires_at, now);
-        }
-    }
-
-    /// Makes a key that has been propagated, or gives the usage back if there is one.
-    pub(super) fn make_if_missing<U: Usage>(
-        &mut self,
-        name: KeyName,
-        usage: U,
-        expires_at: u64,
-        now: Timestamp,
-    ) -> Option<U> {
-        match self.open_as::<U>(name) {
-            Ok(mut key) if key.is_missing() => {
-                *key.usage_mut() = usage;
-                key.set(expires_at, now);
-                None
-            }
-            _ => Some(usage),
-        }
     }
 }
 
@@ -164,7 +126,7 @@ impl<U: Usage> Writable for ResumedKey<'_, '_, U> {
         self.redis.changes.change(name, self.value.get_mut(), expires_at, &self.before);
         if let Value::Missing(usage) = &mut self.value {
             let usage = std::mem::take(usage);
-            self.redis.later(move |redis| redis.make(name, usage, expires_at, now));
+            self.redis.later(move |redis| make(redis, name, usage, expires_at, now));
             return;
         }
         self.redis.happened(name, Event::Taken);
@@ -179,7 +141,7 @@ impl<U: Usage> Writable for ResumedKey<'_, '_, U> {
 }
 
 impl<U: Usage> Drop for ResumedKey<'_, '_, U> {
-    /// As of a [`Key`](super::Key).
+    /// A panic may have cut a change short: whatever has become of what the key remembers is propagated.
     fn drop(&mut self) {
         if panicking() && !self.value.is_missing() {
             self.redis.record_whole(self.name, self.value.get_mut(), self.expires_at);

@@ -1,7 +1,9 @@
 //! A plain key that becomes a composite one.
 
 use super::super::guard;
-use super::{Key, Writable};
+use super::open::Key;
+use super::takeover::put;
+use super::value::Writable;
 use ratelimit_core::Single;
 use ratelimit_core::Timestamp;
 use ratelimit_core::composite::PartsUsage;
@@ -23,7 +25,7 @@ impl<U: Single> Key<'_, '_, U> {
         let (redis, name) = self.close();
         redis.changes.conversion::<U>(name, &mut composite, plain_expiry, expires_at);
         redis.propagate();
-        redis.put(name, composite, expires_at, now);
+        put(redis, name, composite, expires_at, now);
         told
     }
 }

@@ -2,8 +2,8 @@
 
 use super::super::Redis;
 use super::super::native_type;
-use super::Value;
 use super::handle::Handle;
+use super::value::Value;
 use ratelimit_core::wire::args::KeyName;
 use ratelimit_core::wire::error::Error;
 use ratelimit_core::{Kind, Usage};
@@ -184,6 +184,11 @@ pub struct PeekedKey<'r> {
 }
 
 impl PeekedKey<'_> {
+    /// The key with these contents.
+    pub(super) fn of(contents: Contents) -> Self {
+        PeekedKey { contents, call: PhantomData }
+    }
+
     /// What is in it.
     #[inline(always)]
     pub fn contents(&self) -> &Contents {
@@ -193,13 +198,5 @@ impl PeekedKey<'_> {
     /// What it remembers. `Err` if it holds anything but a `U`.
     pub fn usage<U: Usage>(&self) -> Result<View<'_, U>, Error> {
         self.contents.usage().ok_or_else(|| self.contents.stored().wrong_type(U::KIND.name()))
-    }
-}
-
-impl Redis<'_> {
-    /// Opens a key to look at it.
-    #[inline(always)]
-    pub fn peek(&mut self, name: KeyName) -> Result<PeekedKey<'_>, Error> {
-        Ok(PeekedKey { contents: Contents::open(self, name, super::handle::READ)?, call: PhantomData })
     }
 }

@@ -1,6 +1,6 @@
 //! The queues of all keys, and the lists of which of them is to be looked at when.
 
-use super::calls::{Client, Grant, Handle, Key};
+use super::waiting_call::{Client, Grant, Handle, Key};
 use ratelimit_core::queue::{Place, Queue, Steady, SteadyClock, Waiter};
 use ratelimit_core::{Amount, Timestamp};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};

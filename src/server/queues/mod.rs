@@ -9,19 +9,19 @@
 //! what may have happened to each of them ([`Queues::touch_all`]). All deadlines are in steady time, which a clock gone
 //! back does not move.
 
-mod calls;
 mod lines;
 pub mod outbox;
 pub mod schedule;
+mod waiting_call;
 
 use super::stats::Counter;
-pub use calls::{Client, Grant, Handle, Key, WaitingCall};
 use lines::Lines;
 pub use lines::Work;
 use ratelimit_core::queue::{Claim, Place, Queue, Waiter};
 use ratelimit_core::{Amount, Span, Timestamp};
 use std::cell::{Cell, RefCell};
 use std::ffi::c_int;
+pub use waiting_call::{Client, Grant, Handle, Key, WaitingCall};
 
 /// The queues of this server, and what came of those who waited.
 #[derive(Default)]

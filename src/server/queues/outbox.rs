@@ -5,7 +5,7 @@
 //! handed back at the end of the timer's turn alone, after which the server sends replies before it reads a call; until
 //! then whatever else ends the wait finds the answer here.
 
-use super::calls::{Client, Grant, Handle};
+use super::waiting_call::{Client, Grant, Handle};
 use crate::reply::Reply;
 use crate::server::stats::CommandStats;
 use ratelimit_core::wire::error::Error;

@@ -1,100 +1,25 @@
-//! The keys of one call.
-//!
-//! Other modules hear of keyspace events at once, inside the call, and may then change or delete any key. So no handle
-//! of a key is open, and nothing that was found in one is used, while others may run; the types see to it:
-//!
-//! * an open key ([`OpenKey`], [`Key`], [`PeekedKey`]) borrows the call, and so closes before the call can open the next
-//!   one, or announce anything to those who subscribe to events;
-//! * a key that was closed again ([`ClosedKey`]) shows what was found in it only as long as nobody else can have run
-//!   since, which the call counts ([`Redis::others_may_run`]). Others run when a key is opened and found missing (it may
-//!   have expired just now), when one is made or deleted (the server announces that itself), and when events are
-//!   announced.
-//!
-//! A key is opened once, whatever its type: [`Stored`] says what it is. A usage is changed in place, in an open key or
-//! in one that was closed, and then committed: the two have that in common ([`Writable`]).
-//!
-//! A change is made known in the order in which it happened: first to replicas and the AOF, and only then to
-//! those who might change more. (Redis 6.2 propagates at once what another module does, and what a call has
-//! propagated only when it is over: there it is the other way round.)
+//! An open key: what is in it, its change, and its commit.
 
-mod closed;
-mod conversion;
-mod handle;
-mod stored;
-mod takeover;
-
-use super::Redis;
-use super::api::{OK, call};
-use super::before::{Before, check_stored};
-use super::native_type;
-use handle::{Handle, WRITE};
+use super::super::api::{OK, call};
+use super::super::before::{Before, check_stored};
+use super::super::current_call::Event;
+use super::super::{Redis, native_type, now};
+use super::handle::{Handle, READ, WRITE};
+use super::stored::{Contents, PeekedKey};
+use super::value::{Value, Writable};
+use ratelimit_core::effect::Nobody;
+use ratelimit_core::expiry::LATEST_EXPIRY;
 use ratelimit_core::wire::args::KeyName;
 use ratelimit_core::wire::error::Error;
 use ratelimit_core::{Timestamp, Usage};
 use std::ops::{Deref, DerefMut};
-use std::ptr::NonNull;
 use std::thread::panicking;
-
-pub use closed::{ClosedKey, ResumedKey};
-pub use stored::{Contents, ForeignType, PeekedKey, Stored};
-
-/// What a key remembers, as long as it stays there.
-enum Value<U> {
-    /// In the key.
-    There(NonNull<U>),
-    /// Nothing used: the key is missing.
-    Missing(U),
-}
-
-impl<U: Usage> Value<U> {
-    #[inline(always)]
-    fn get(&self) -> &U {
-        match self {
-            // SAFETY: a value is a `U`, in a key of the server that is open, or that nobody can have changed since it was
-            // closed: whoever holds a value borrows the call, so that nobody else runs.
-            Value::There(value) => unsafe { value.as_ref() },
-            Value::Missing(unused) => unused,
-        }
-    }
-
-    #[inline(always)]
-    fn get_mut(&mut self) -> &mut U {
-        match self {
-            // SAFETY: as in `get`, and `self` is borrowed for it alone.
-            Value::There(value) => unsafe { value.as_mut() },
-            Value::Missing(unused) => unused,
-        }
-    }
-
-    #[inline(always)]
-    fn is_missing(&self) -> bool {
-        matches!(self, Value::Missing(_))
-    }
-}
-
-/// A key whose usage can be changed in place, and then committed, once. One that is dropped without was not changed.
-pub trait Writable {
-    /// What it remembers.
-    type Usage: Usage;
-
-    /// What it remembers; of a missing one, nothing used.
-    fn usage_mut(&mut self) -> &mut Self::Usage;
-
-    /// Whether others may have changed it since the call has evaluated it.
-    fn is_overtaken(&self) -> bool {
-        false
-    }
-
-    /// Sees to all that a change of the usage entails: it is propagated; a key whose usage is back to nothing is deleted;
-    /// else it is there, with the expiry that `expiry` makes of the present one, in milliseconds since the epoch.
-    fn commit(self, expiry: impl FnOnce(Option<u64>) -> u64, now: Timestamp);
-}
 
 /// An open key of whatever type, to look at and perhaps to change.
 pub struct OpenKey<'r, 'a> {
-    redis: &'r mut Redis<'a>,
-    name: KeyName,
-    contents: Contents,
+    pub(super) redis: &'r mut Redis<'a>,
+    pub(super) name: KeyName,
+    pub(super) contents: Contents,
 }
 
 impl<'r, 'a> OpenKey<'r, 'a> {
@@ -115,7 +40,7 @@ impl<'r, 'a> OpenKey<'r, 'a> {
         self.redis.denied(self.name, now);
     }
 
-    /// The same as a key of `U`s, if it is one or is missing; else it stays as it is.
+    /// The key as one of `U`s, if it is one or is missing; else it stays as it is.
     #[inline(always)]
     pub fn typed<U: Usage>(self) -> Result<Key<'r, 'a, U>, Self> {
         match self.contents.value::<U>() {
@@ -128,14 +53,6 @@ impl<'r, 'a> OpenKey<'r, 'a> {
     fn happened(&mut self, event: Event) {
         self.redis.happened(self.name, event);
     }
-
-    /// Closes it, to be resumed after others have been opened; one that is to be changed with its expiry.
-    #[inline(always)]
-    pub fn close(self, to_change: bool, now: Timestamp) -> ClosedKey {
-        let Contents { handle, native, value, missing } = self.contents;
-        let expires_at = if to_change && !missing { handle.expires_at(now) } else { None };
-        ClosedKey { name: self.name, native, value, missing, expires_at, turn: self.redis.turn }
-    }
 }
 
 /// An open key that holds a `U`, or is missing. What it remembers is changed in place, or, of a missing one, beside it;
@@ -143,7 +60,7 @@ impl<'r, 'a> OpenKey<'r, 'a> {
 pub struct Key<'r, 'a, U: Usage> {
     open: OpenKey<'r, 'a>,
     value: Value<U>,
-    before: Before<U>,
+    pub(super) before: Before<U>,
 }
 
 impl<'r, 'a, U: Usage> Deref for Key<'r, 'a, U> {
@@ -207,7 +124,7 @@ impl<'a, U: Usage> Key<'_, 'a, U> {
     }
 
     /// Sets the key as an effect has it, with the expiry that it says. Whoever calls has propagated it.
-    pub(super) fn set(mut self, expires_at: u64, now: Timestamp) {
+    pub(in crate::redis) fn set(mut self, expires_at: u64, now: Timestamp) {
         if self.usage().is_unused() {
             self.remove();
             return;
@@ -225,7 +142,7 @@ impl<'a, U: Usage> Key<'_, 'a, U> {
     }
 
     /// Closes the handle, so that others may run: what the key remembers is not looked at any more.
-    fn close(&mut self) -> (&mut Redis<'a>, KeyName) {
+    pub(super) fn close(&mut self) -> (&mut Redis<'a>, KeyName) {
         self.value = Value::Missing(U::default());
         let OpenKey { redis, name, contents } = &mut self.open;
         contents.handle = Handle::closed();
@@ -243,7 +160,7 @@ impl<'a, U: Usage> Key<'_, 'a, U> {
     }
 
     /// Deletes the key, if there is one. Whoever calls has propagated it.
-    pub(super) fn remove(&mut self) {
+    pub(in crate::redis) fn remove(&mut self) {
         if self.is_missing() {
             return;
         }
@@ -286,7 +203,7 @@ impl<U: Usage> Drop for Key<'_, '_, U> {
     /// A panic may have cut a change short: whatever has become of what the key remembers is propagated.
     fn drop(&mut self) {
         if panicking() && !self.is_missing() {
-            let expires_at = self.contents.handle.expires_at(super::now());
+            let expires_at = self.contents.handle.expires_at(now());
             let OpenKey { redis, name, .. } = &mut self.open;
             redis.record_whole(*name, self.value.get_mut(), expires_at);
         }
@@ -301,24 +218,39 @@ impl<'a> Redis<'a> {
         Ok(OpenKey { redis: self, name, contents })
     }
 
-    /// The same of a key that is to hold a `U`. `Err` if it holds anything else.
-    pub(super) fn open_as<U: Usage>(&mut self, name: KeyName) -> Result<Key<'_, 'a, U>, Error> {
+    /// Opens a key that is to hold a `U`. `Err` if it holds anything else.
+    pub(in crate::redis) fn open_as<U: Usage>(&mut self, name: KeyName) -> Result<Key<'_, 'a, U>, Error> {
         self.open(name)?.typed().map_err(|key| key.contents().stored().wrong_type(U::KIND.name()))
     }
 
-    /// Says that others may have run, and may have changed what was found in any key.
-    pub(super) fn others_may_run(&mut self) {
-        self.turn = self.turn.wrapping_add(1);
+    /// Opens a key to look at it.
+    #[inline(always)]
+    pub fn peek(&mut self, name: KeyName) -> Result<PeekedKey<'_>, Error> {
+        Contents::open(self, name, READ).map(PeekedKey::of)
     }
-}
 
-/// What happened to a key, for those who watch it, cache it or subscribe to its events.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Event {
-    /// It was charged, or given back to, or moved back with the clock.
-    Taken,
-    /// It is gone.
-    Deleted,
-    /// It stood in the way of a call, which changed nothing.
-    Denied,
+    /// Records that nothing is used of a key any more: it will be propagated, and then the key goes.
+    pub(super) fn record_deletion<U: Usage>(&mut self, name: KeyName) {
+        self.changes.deletion::<U>(name);
+        self.later(move |redis| {
+            // Others may have charged it since, and have propagated it.
+            if let Ok(mut key) = redis.open_as::<U>(name)
+                && key.usage().is_unused()
+            {
+                key.remove();
+            }
+        });
+    }
+
+    /// Records all that a key remembers, after a panic: nobody knows what has changed.
+    #[cold]
+    pub(super) fn record_whole<U: Usage>(&mut self, name: KeyName, usage: &mut U, expires_at: Option<u64>) {
+        // What the call had changed by then is a part of it: the next call must not propagate, or do, it once more.
+        usage.encode_effect(&mut Nobody);
+        if usage.is_unused() {
+            self.record_deletion::<U>(name);
+        } else {
+            self.changes.whole(name, usage, expires_at.unwrap_or(LATEST_EXPIRY));
+        }
+    }
 }

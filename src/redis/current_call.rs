@@ -1,0 +1,266 @@
+//! One call of a command, and what is left to be done when it ends.
+
+use super::api::{api, call, has_flag};
+use super::clock::now;
+use super::global::global;
+use super::outgoing::Changes;
+use super::replies::Replies;
+use super::server_entry::Entry;
+use super::{bus, guard, policies};
+use crate::server::Global;
+use crate::server::settings::DENIAL_EVENTS;
+use crate::server::stats::CommandStats;
+use ratelimit_core::Timestamp;
+use ratelimit_core::algorithm::sketch::Place;
+use ratelimit_core::policy::Origin;
+use ratelimit_core::wire::args::KeyName;
+use ratelimit_core::wire::error::Error;
+use redis_module::raw;
+use std::collections::VecDeque;
+use std::ffi::c_int;
+
+/// One call of a command: the server's context, the words as the server holds them, and what is left to be propagated
+/// and announced.
+pub struct Redis<'a> {
+    pub(super) ctx: *mut raw::RedisModuleCtx,
+    pub(super) argv: &'a [*mut raw::RedisModuleString],
+    /// What this server knows beside its keys.
+    pub global: &'a Global,
+    /// Where calls of this command are counted.
+    pub stats: &'static CommandStats,
+    /// How often others may have run: what was found in a key before may not be there any more (see `key/mod.rs`).
+    pub(super) turn: u32,
+    pub(super) changes: Changes,
+    /// What has happened to its first few keys: most calls have no more.
+    events: [Option<(KeyName, Event)>; FEW],
+    happened: usize,
+    announced: usize,
+    more: Option<Box<More>>,
+    /// Where the last denial is noted, until it is known whether a policy ruled.
+    denied: Option<Place>,
+}
+
+const FEW: usize = 4;
+
+/// What is left to be done and announced of a call that needs lists for it.
+#[derive(Default)]
+struct More {
+    events: Vec<(KeyName, Event)>,
+    /// What is done to keys once it has been propagated.
+    pending: VecDeque<Pending>,
+}
+
+type Pending = Box<dyn FnOnce(&mut Redis)>;
+
+impl<'a> Redis<'a> {
+    /// # Safety
+    /// `ctx` and `argv` are those of a call that lasts at least as long as `'a`, and holds the server's lock.
+    pub(super) unsafe fn new(
+        ctx: *mut raw::RedisModuleCtx,
+        argv: &'a [*mut raw::RedisModuleString],
+        stats: &'static CommandStats,
+    ) -> Redis<'a> {
+        let changes = Changes::default();
+        // SAFETY: the caller's promise.
+        let global = unsafe { global() };
+        Redis {
+            ctx,
+            argv,
+            global,
+            stats,
+            turn: 0,
+            changes,
+            events: [None; FEW],
+            happened: 0,
+            announced: 0,
+            more: None,
+            denied: None,
+        }
+    }
+
+    /// The entry from the server that this call is.
+    pub fn entry(&self) -> Entry<'a> {
+        Entry { ctx: self.ctx, global: self.global }
+    }
+
+    /// The database of this call.
+    pub fn db(&self) -> c_int {
+        // SAFETY: `ctx` is that of the current call.
+        api!(RedisModule_GetSelectedDb).map_or(0, |db| unsafe { db(self.ctx) })
+    }
+
+    /// The bytes of a key's name.
+    pub fn key_bytes(&self, name: KeyName) -> &[u8] {
+        // SAFETY: the string is that of the current call, and lives until that ends.
+        self.argv.get(name.0).map_or(&[], |string| unsafe { guard::bytes(*string) })
+    }
+
+    /// Whether the server is over its memory limit, and evicts nothing.
+    ///
+    /// One that evicts has done so before this call, down to its limit, and so is over it again by what the call
+    /// itself takes, or has left the rest for later. What a call makes may be evicted like any other key.
+    pub fn out_of_memory(&self) -> bool {
+        // SAFETY: `ctx` is that of the current call.
+        let flags = unsafe { call!(RedisModule_GetContextFlags(self.ctx)) };
+        has_flag(flags, raw::REDISMODULE_CTX_FLAGS_OOM) && !has_flag(flags, raw::REDISMODULE_CTX_FLAGS_EVICT)
+    }
+
+    /// Records that a key stood in the way of the call, which has changed nothing of it, and has it announced if that
+    /// is wanted. Once a key and call.
+    #[inline(never)]
+    pub fn denied(&mut self, name: KeyName, now: Timestamp) {
+        if let Some(string) = self.argv.get(name.0) {
+            // SAFETY: the string is that of the current call, and lives until that ends.
+            self.denied = self.global.heavy_hitters.record(unsafe { guard::bytes(*string) }, now);
+        }
+        if DENIAL_EVENTS.get() != 0 {
+            self.happened(name, Event::Denied);
+        }
+    }
+
+    /// Records which policy, if any, has denied the key that was denied last, if any was since the last such record.
+    #[inline(always)]
+    pub fn ruled(&mut self, policy: Option<&[u8]>) {
+        if let (Some(place), Some(policy)) = (self.denied.take(), policy) {
+            self.global.heavy_hitters.ruled(place, policy);
+        }
+    }
+
+    /// Adds to what those will hear of who might change more.
+    #[inline(always)]
+    pub(super) fn happened(&mut self, name: KeyName, event: Event) {
+        if let Some(room) = self.events.get_mut(self.happened) {
+            *room = Some((name, event));
+        } else {
+            self.more.get_or_insert_default().events.push((name, event));
+        }
+        self.happened = self.happened.saturating_add(1);
+    }
+
+    /// Leaves something to be done once all that was recorded has been propagated.
+    pub(super) fn later(&mut self, run: impl FnOnce(&mut Redis) + 'static) {
+        self.more.get_or_insert_default().pending.push_back(Box::new(run));
+    }
+
+    /// Leaves something to be done once all that was recorded has been propagated, before all that lets others run.
+    pub(super) fn first(&mut self, run: impl FnOnce(&mut Redis) + 'static) {
+        self.more.get_or_insert_default().pending.push_front(Box::new(run));
+    }
+
+    /// Propagates to replicas and the AOF what this call has changed since it last did: as one command.
+    #[inline(always)]
+    pub fn propagate(&mut self) {
+        // SAFETY: `ctx` and the words are those of the current call.
+        unsafe { self.changes.propagate(self.ctx, self.argv) };
+    }
+
+    /// Says that others may have run, and may have changed what was found in any key.
+    pub(super) fn others_may_run(&mut self) {
+        self.turn = self.turn.wrapping_add(1);
+    }
+
+    /// Ends what the call does to keys, whatever has become of the call: what has changed is propagated to replicas and
+    /// the AOF, then what was left for later is done, and then those hear of it who might change more.
+    pub fn finish(&mut self) {
+        self.propagate();
+        while let Some(run) = self.more.as_mut().and_then(|more| more.pending.pop_front()) {
+            run(self);
+            guard::point();
+        }
+        while let Some((name, event)) = self.next_event() {
+            self.announce(name, event);
+            guard::point();
+        }
+    }
+
+    #[inline(always)]
+    fn next_event(&mut self) -> Option<(KeyName, Event)> {
+        let next = self.announced;
+        if next >= self.happened {
+            return None;
+        }
+        self.announced = next.saturating_add(1);
+        match self.events.get(next) {
+            Some(event) => *event,
+            None => self.more.as_ref()?.events.get(next.saturating_sub(FEW)).copied(),
+        }
+    }
+
+    #[inline(always)]
+    fn announce(&mut self, name: KeyName, event: Event) {
+        let (class, text) = match event {
+            Event::Taken => (raw::REDISMODULE_NOTIFY_MODULE, c"rl.take"),
+            Event::Deleted => (raw::REDISMODULE_NOTIFY_GENERIC, c"del"),
+            Event::Denied => (raw::REDISMODULE_NOTIFY_MODULE, c"rl.denied"),
+        };
+        let Ok(name) = self.string(name) else { return };
+        self.others_may_run();
+        // SAFETY: `ctx` and the string are those of the current call; the event's name is a constant.
+        unsafe {
+            if event != Event::Denied {
+                call!(RedisModule_SignalModifiedKey(self.ctx, name));
+            }
+            call!(RedisModule_NotifyKeyspaceEvent(self.ctx, class, text.as_ptr(), name));
+        }
+    }
+
+    /// Where the reply to this call goes.
+    pub(super) fn replies(&self) -> Replies {
+        // SAFETY: `ctx` is that of the current call.
+        unsafe { Replies::to(self.ctx) }
+    }
+
+    /// Repeats this call, word for word, on replicas and in the AOF.
+    pub fn propagate_verbatim(&self) {
+        // SAFETY: `ctx` is that of the current call.
+        unsafe { call!(RedisModule_ReplicateVerbatim(self.ctx)) };
+    }
+
+    /// Where the records of this call come from.
+    pub fn origin(&self) -> Origin {
+        // SAFETY: `ctx` is that of the current call.
+        let flags = unsafe { call!(RedisModule_GetContextFlags(self.ctx)) };
+        if has_flag(flags, raw::REDISMODULE_CTX_FLAGS_REPLICATED) {
+            Origin::Primary
+        } else if has_flag(flags, raw::REDISMODULE_CTX_FLAGS_LOADING) {
+            Origin::Disk
+        } else {
+            Origin::Peer
+        }
+    }
+
+    /// Propagates what has become of policies to replicas and the AOF.
+    pub fn propagate_policies(&self, names: &[Box<[u8]>]) {
+        for record in names.iter().filter_map(|name| self.global.policies.record(name, now())) {
+            // SAFETY: `ctx` is that of the current call.
+            unsafe { policies::propagate_record(self.ctx, &record) };
+        }
+    }
+
+    /// Propagates what has become of policies to replicas and the AOF, and to the rest of the cluster.
+    pub fn policies_changed(&self, names: &[&[u8]]) {
+        let now = now();
+        let records: Vec<Vec<u8>> = names.iter().filter_map(|name| self.global.policies.record(name, now)).collect();
+        for record in &records {
+            // SAFETY: `ctx` is that of the current call.
+            unsafe { policies::propagate_record(self.ctx, record) };
+        }
+        // SAFETY: likewise.
+        unsafe { bus::announce(self.ctx, &records) };
+    }
+
+    pub(super) fn string(&self, name: KeyName) -> Result<*mut raw::RedisModuleString, Error> {
+        self.argv.get(name.0).copied().ok_or(Error::WrongArity)
+    }
+}
+
+/// What happened to a key, for those who watch it, cache it or subscribe to its events.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    /// It was charged, or given back to, or moved back with the clock.
+    Taken,
+    /// It is gone.
+    Deleted,
+    /// It stood in the way of a call, which changed nothing.
+    Denied,
+}

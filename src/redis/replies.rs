@@ -1,0 +1,124 @@
+//! Replies on their way to a client.
+
+use super::api::{api, call};
+use crate::reply::{Reply, Row};
+use ratelimit_core::wire::error::Error;
+use redis_module::raw;
+use std::ffi::{CString, c_long};
+
+/// Where the reply to a call goes.
+#[derive(Clone, Copy)]
+pub struct Replies {
+    ctx: *mut raw::RedisModuleCtx,
+}
+
+impl Replies {
+    /// # Safety
+    /// `ctx` is that of the current call, as long as this is used.
+    pub unsafe fn to(ctx: *mut raw::RedisModuleCtx) -> Replies {
+        Replies { ctx }
+    }
+
+    /// Sends a reply, or an error.
+    pub fn send(self, reply: &Result<Reply, Error>) {
+        match reply {
+            Ok(reply) => self.reply(reply),
+            Err(error) => self.error(error),
+        }
+    }
+
+    /// Sends a reply.
+    pub fn reply(self, reply: &Reply) {
+        match reply {
+            Reply::Row(row) => self.reply_row(row),
+            Reply::Rows(integers, rows) => {
+                self.reply_array(3);
+                for value in integers {
+                    self.reply_integer(*value);
+                }
+                self.reply_array(rows.len());
+                for row in rows {
+                    self.reply_row(row);
+                }
+            }
+            Reply::Integer(value) => self.reply_integer(*value),
+            Reply::Bytes(bytes) => self.reply_bytes(bytes),
+            Reply::Array(replies) => {
+                self.reply_array(replies.len());
+                for reply in replies {
+                    self.reply(reply);
+                }
+            }
+            Reply::Map(pairs) => {
+                self.reply_map(pairs.len());
+                for (name, reply) in pairs {
+                    self.reply_bytes(name.as_bytes());
+                    self.reply(reply);
+                }
+            }
+            // SAFETY: `ctx` is that of the current call; the text is a constant.
+            Reply::Null => unsafe {
+                call!(RedisModule_ReplyWithNull(self.ctx));
+            },
+            // SAFETY: likewise.
+            Reply::Ok => unsafe {
+                call!(RedisModule_ReplyWithSimpleString(self.ctx, c"OK".as_ptr()));
+            },
+            Reply::Later => {}
+        }
+    }
+
+    #[inline(always)]
+    fn reply_row(self, row: &Row) {
+        self.reply_array(row.integers().len());
+        for value in row.integers() {
+            self.reply_integer(*value);
+        }
+    }
+
+    fn reply_array(self, length: usize) {
+        let length = c_long::try_from(length).unwrap_or(0);
+        // SAFETY: `ctx` is that of the current call.
+        unsafe { call!(RedisModule_ReplyWithArray(self.ctx, length)) };
+    }
+
+    fn reply_integer(self, value: i64) {
+        // SAFETY: `ctx` is that of the current call.
+        unsafe { call!(RedisModule_ReplyWithLongLong(self.ctx, value)) };
+    }
+
+    fn reply_bytes(self, value: &[u8]) {
+        // SAFETY: `ctx` is that of the current call; the server copies the bytes.
+        unsafe { call!(RedisModule_ReplyWithStringBuffer(self.ctx, value.as_ptr().cast(), value.len())) };
+    }
+
+    /// Begins a reply of `length` pairs: a map in RESP3, a flat array in RESP2.
+    ///
+    /// Redis 6.2 lets no module make a map, so there it is the flat array in RESP3 too. Of its replies to a module's
+    /// commands only arrays have elements. What another command has replied can be passed on as it is
+    /// (`RedisModule_ReplyWithCallReply`), but that command runs for a client that speaks RESP2, a script's map
+    /// included. Nor does a module learn which protocol its own client speaks.
+    fn reply_map(self, length: usize) {
+        match api!(RedisModule_ReplyWithMap) {
+            Some(reply) => {
+                let length = c_long::try_from(length).unwrap_or(0);
+                // SAFETY: `ctx` is that of the current call.
+                unsafe { reply(self.ctx, length) };
+            }
+            None => self.reply_array(length.saturating_mul(2)),
+        }
+    }
+
+    /// Sends an error.
+    pub fn error(self, error: &Error) {
+        if *error == Error::WrongArity {
+            // SAFETY: `ctx` is that of the current call.
+            unsafe { call!(RedisModule_WrongArity(self.ctx)) };
+            return;
+        }
+        // No error text has a NUL in it: unexpected words are escaped.
+        let text = CString::new(error.to_string()).unwrap_or_default();
+        // SAFETY: `ctx` is that of the current call, and the server copies the text.
+        unsafe { call!(RedisModule_ReplyWithError(self.ctx, text.as_ptr())) };
+    }
+}
