@@ -6,7 +6,7 @@
 
 use super::commit::Closed;
 use super::evaluation::{Evaluation, check, count_call, count_key};
-use super::rule;
+use super::ruling::rule;
 use super::slow_path::{Evaluated, Request, evaluate};
 use crate::redis::Redis;
 use crate::redis::key::ClosedKey;

@@ -27,22 +27,10 @@ mod many_keys;
 mod one_key;
 mod one_limit;
 mod rates;
+mod ruling;
 mod several_limits;
 mod slow_path;
-
-use crate::redis::Redis;
-use crate::server::policy_table::Ruling;
-use ratelimit_core::policy::Outcome;
 
 pub use by_hand::{ban, follow_clock, give_back, lease_until, release};
 pub use many_keys::{KeysAnswer, charge_keys, peek_keys};
 pub use one_key::{charge, charge_one, charge_or_take_over, charge_several, peek, peek_one};
-
-/// Records what has become of a key's call for the policy that asked for its limits, if one did.
-#[inline(always)]
-fn rule(redis: &mut Redis, ruling: Option<&Ruling>, outcome: impl FnOnce() -> Outcome) {
-    redis.ruled(ruling.map(|ruling| &*ruling.name));
-    if let Some(ruling) = ruling {
-        ruling.counts.count(&outcome());
-    }
-}

@@ -4,7 +4,7 @@ use super::commit::{Apply, Unplaced, commit, commit_to};
 use super::evaluation::{Evaluation, check, count_call, count_key};
 use super::one_limit::OneLimit;
 use super::rates::Rates;
-use super::rule;
+use super::ruling::rule;
 use super::several_limits::SeveralLimits;
 use super::slow_path::{call_of_one, held, outcome};
 use crate::redis::Redis;
