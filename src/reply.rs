@@ -114,8 +114,8 @@ impl Reply {
         ])
     }
 
-    /// 0 if the call passes; if it is denied, the milliseconds after which it passes, -1 if never. The hold of a call that
-    /// passes is not in it: more than 0 would be read as a denial.
+    /// 0 if the call passes; if it is denied, the milliseconds after which it passes, -1 if never. The hold of a call
+    /// that passes is not in it: more than 0 would be read as a denial.
     pub fn delay(verdict: Verdict) -> Reply {
         Reply::Integer(if verdict.allowed() { 0 } else { wait_ms(verdict) })
     }

@@ -2,13 +2,13 @@
 
 use std::ffi::{CStr, c_int};
 
-/// As people write it: `1.2.3`.
+/// The version as people write it: `1.2.3`.
 pub const TEXT: &CStr = match CStr::from_bytes_with_nul(concat!(env!("CARGO_PKG_VERSION"), "\0").as_bytes()) {
     Ok(text) => text,
     Err(_) => c"",
 };
 
-/// As MODULE LIST shows it: 1.2.3 as 10203.
+/// The version as MODULE LIST shows it: 1.2.3 as 10203.
 pub const NUMBER: c_int = number(env!("CARGO_PKG_VERSION").as_bytes());
 
 /// Two digits each for the minor version and the patch. What follows those (`-rc.1`) does not show.

@@ -98,7 +98,8 @@ impl<U: Usage> Writable for Unplaced<'_, U> {
     }
 }
 
-/// Likewise of the key where an evaluated call goes on. What others have put into its place meanwhile is left alone.
+/// Commits an evaluated call to the key where it goes on. What others have put into the place of that key meanwhile is
+/// left alone.
 #[inline(always)]
 pub fn commit_to<'r, 'a: 'r, C: Apply>(
     target: impl Target<'r, 'a>,
@@ -120,7 +121,7 @@ pub trait Target<'r, 'a: 'r>: Sized {
     /// The key, to change its usage. `None` if others have put something else into its place.
     fn resume<U: Usage>(self, now: Timestamp) -> Option<Self::Writable<U>>;
 
-    /// The same, open, to make something else of it.
+    /// The open key, to make something else of it.
     fn open(self) -> Option<OpenKey<'r, 'a>>;
 }
 

@@ -116,7 +116,7 @@ fn charge_plain<L: Limit>(mut key: Key<L::Usage>, limit: &L, ask: Ask, now: Time
     Ok(commit(key, &evaluation.under(limit), goes_on, now))
 }
 
-/// Of a key that is neither missing nor of the spec's kind.
+/// The decision on a call of one spec at a key that is neither missing nor of the spec's kind.
 #[cold]
 #[inline(never)]
 fn charge_elsewhere(key: OpenKey, spec: &Spec, now: Timestamp) -> Result<(Decision, Outcome), Error> {

@@ -178,7 +178,7 @@ pub fn outcome(answer: &Answer, purpose: Purpose) -> Outcome {
 }
 
 impl<'s, 'a> Request<'s, 'a> {
-    /// Of a call on several keys, what is asked of one of them.
+    /// What a call on several keys asks of one of them.
     pub fn on_key(call: &CallOnKeys<'a>, on_key: &'s OnKey<'a>) -> Result<Request<'s, 'a>, Error> {
         match on_key {
             OnKey::Spec(spec) if call.counts == Counts::Every && spec.name.is_none() => {

@@ -40,8 +40,8 @@ const BAN_RULE: Arg =
         .after(c"BAN")
         .optional();
 
-/// The arguments of an algorithm and what stands behind them: in a call with `$mode` among the options, or `$waiting` where the
-/// algorithm can wait, and perhaps with `$counts`; or in a policy.
+/// The arguments of an algorithm and what stands behind them: in a call with `$mode` among the options, or `$waiting`
+/// where the algorithm can wait, and perhaps with `$counts`; or in a policy.
 macro_rules! behind {
     (rate [$first:expr] [$($argument:ident),+] ($mode:expr, $waiting:expr $(, $counts:expr)?)) => {
         &[$first, $($argument,)+ COST, $mode, KEEP, AS, $($counts)?]
@@ -114,20 +114,20 @@ macro_rules! of_commands {
 }
 algorithms!(of_commands, {});
 
-/// Of RL.ACQUIRE.
+/// The arguments of RL.ACQUIRE.
 pub const ACQUIRE: &[Arg] = &[KEY, LIMIT, TTL, HOLDER, COST, KEEP, AS, NX, BLOCK];
-/// Of RL.RELEASE.
+/// The arguments of RL.RELEASE.
 pub const RELEASE: &[Arg] = &[KEY, HOLDER.multiple()];
-/// Of RL.MTAKE.
+/// The arguments of RL.MTAKE.
 pub const MULTI: &[Arg] = &[NUMKEYS, KEY.multiple(), COST, FORCE_OR_WAIT, KEEP, COUNTS, SPEC_OF_KEYS.multiple()];
-/// Of RL.MPEEK.
+/// The arguments of RL.MPEEK.
 pub const MULTI_TO_LOOK: &[Arg] =
     &[NUMKEYS, KEY.multiple(), COST, FORCE_OR_WAIT, KEEP, ONCE.optional(), SPEC_OF_KEYS.multiple()];
-/// Of RL.BAN.
+/// The arguments of RL.BAN.
 pub const BAN: &[Arg] = &[KEY, Arg::new(c"duration", Shape::Word)];
-/// Of RL.INFO.
+/// The arguments of RL.INFO.
 pub const INFO: &[Arg] = &[KEY];
-/// Of RL.THROTTLE and CL.THROTTLE.
+/// The arguments of RL.THROTTLE and CL.THROTTLE.
 pub const THROTTLE: &[Arg] = &[
     KEY,
     Arg::new(c"max_burst", Shape::Whole),
@@ -135,24 +135,24 @@ pub const THROTTLE: &[Arg] = &[
     Arg::new(c"period", Shape::Whole),
     Arg::new(c"quantity", Shape::Whole).optional(),
 ];
-/// Of RL.TOP.
+/// The arguments of RL.TOP.
 pub const TOP: &[Arg] = &[
     Arg::new(c"count", Shape::Whole).after(c"COUNT").optional(),
     Arg::new(c"duration", Shape::Word).after(c"SINCE").optional(),
     Arg::literal(c"reset", c"RESET").optional(),
 ];
-/// Of RL.TAKE.
+/// The arguments of RL.TAKE.
 pub const TAKE: &[Arg] = &[KEY, COST, MODE_OR_WAIT, KEEP, COUNTS, EACH, LIMITS];
-/// Of RL.PEEK.
+/// The arguments of RL.PEEK.
 pub const TAKE_TO_LOOK: &[Arg] = &[KEY, COST, MODE_OR_WAIT, KEEP, ONCE.optional(), EACH, LIMITS_TO_LOOK];
 const NAME: Arg = Arg::new(c"name", Shape::Word);
 const SHADOW: Arg = Arg::literal(c"shadow", c"SHADOW").optional();
 const LIMIT_OF_POLICY: Arg = algorithms!(specs, { policy });
-/// Of RL.LIMIT.
+/// The arguments of RL.LIMIT.
 pub const LIMIT_BY_NAME: &[Arg] = &[KEY, NAME, OR_NAME, COST, MODE_OR_WAIT, KEEP, COUNTS, EACH];
-/// Of RL.DELAY.
+/// The arguments of RL.DELAY.
 pub const DELAY: &[Arg] = &[KEY, NAME, OR_NAME, COST, FORCE.optional(), KEEP, COUNTS];
-/// Of RL.POLICYSET.
+/// The arguments of RL.POLICYSET.
 pub const POLICY_SET: &[Arg] = &[
     NAME,
     Arg::new(
@@ -163,16 +163,16 @@ pub const POLICY_SET: &[Arg] = &[
     LIMIT_OF_POLICY.multiple(),
     BAN_RULE,
 ];
-/// Of RL.POLICYSCALE.
+/// The arguments of RL.POLICYSCALE.
 pub const POLICY_SCALE: &[Arg] =
     &[NAME, Arg::new(c"factor", Shape::Number), Arg::new(c"duration", Shape::Word).after(c"FOR").optional()];
-/// Of RL.POLICYGET.
+/// The arguments of RL.POLICYGET.
 pub const POLICY_GET: &[Arg] = &[NAME];
-/// Of RL.POLICYLIST.
+/// The arguments of RL.POLICYLIST.
 pub const POLICY_LIST: &[Arg] = &[Arg::new(c"pattern", Shape::Word).after(c"MATCH").optional()];
-/// Of RL.POLICYDEL.
+/// The arguments of RL.POLICYDEL.
 pub const POLICY_DELETE: &[Arg] = &[NAME.multiple()];
-/// Of RL.POLICYEFFECT.
+/// The arguments of RL.POLICYEFFECT.
 pub const POLICY_EFFECT: &[Arg] = &[Arg::new(c"record", Shape::Word).multiple()];
-/// Of RL.EFFECT.
+/// The arguments of RL.EFFECT.
 pub const EFFECT: &[Arg] = &[Arg::new(c"data", Shape::Block(&[KEY, Arg::new(c"effect", Shape::Word)])).multiple()];

@@ -54,7 +54,7 @@ pub fn charge(redis: &mut Redis, key: KeyName, by: &ByPolicy, now: Timestamp) ->
     Ok(reply(&asked, &answer, Some(&ruling.name)))
 }
 
-/// Likewise of a call that changes nothing.
+/// The reply to a call that asks for a policy, and changes nothing.
 pub fn peek(redis: &mut Redis, key: KeyName, by: &ByPolicy, now: Timestamp) -> Result<Reply, Error> {
     let ruling = redis.global.policies.find(by, now)?;
     let mut asked = by.asked(&ruling.policy)?;

@@ -1,8 +1,8 @@
 //! The redis-cell call: `RL.THROTTLE`, and `CL.THROTTLE` with `ratelimit.cell-compat yes`.
 //!
-//! The same bucket as RL.TOKENBUCKET with a capacity of `max_burst + 1`, with redis-cell's words and reply. Keys that
-//! redis-cell left behind hold its TAT, the instant at which the bucket has recovered, in nanoseconds as a string;
-//! with cell-compat the first call takes them over.
+//! It charges the bucket of RL.TOKENBUCKET with a capacity of `max_burst + 1`, and has redis-cell's words and reply.
+//! Keys that redis-cell left behind hold its TAT, the instant at which the bucket has recovered, in nanoseconds as a
+//! string; with cell-compat the first call takes them over.
 
 use crate::charge::charge_or_take_over;
 use crate::redis::key::short_string;

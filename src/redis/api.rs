@@ -173,5 +173,5 @@ pub fn valkey_version() -> Option<(u32, u32)> {
 /// What the module API returns, and is returned, for success (`REDISMODULE_OK`).
 pub const OK: c_int = 0;
 
-/// Likewise for failure (`REDISMODULE_ERR`).
+/// What the module API returns, and is returned, for failure (`REDISMODULE_ERR`).
 pub const ERR: c_int = 1;

@@ -1,9 +1,9 @@
 //! What a key remembered before a call, by which a debug build holds each change of it to what readers accept.
 //!
-//! An effect that its own reader refuses is a charge that replicas and the AOF lose; a state that its own reader refuses
-//! is a snapshot that no server starts from. Neither shows on the server that made it. So a debug build reads back
-//! whatever it changes, and panics where that fails, which the guard answers as an internal error; in a release build
-//! nothing of this is left.
+//! An effect that its own reader refuses is a charge that replicas and the AOF lose; a state that its own reader
+//! refuses is a snapshot that no server starts from. Neither shows on the server that made it. So a debug build reads
+//! back whatever it changes, and panics where that fails, which the guard answers as an internal error; in a release
+//! build nothing of this is left.
 
 #[cfg(debug_assertions)]
 use super::memory;
@@ -27,7 +27,7 @@ pub struct Before<U> {
 }
 
 impl<U: Usage> Before<U> {
-    /// Of a key that remembers this.
+    /// What a key remembers before it is changed.
     #[inline(always)]
     pub fn of(usage: &U) -> Before<U> {
         #[cfg(not(debug_assertions))]
@@ -39,7 +39,7 @@ impl<U: Usage> Before<U> {
         }
     }
 
-    /// The same; nothing is left here.
+    /// What is kept here, of which nothing is left.
     pub fn take(&mut self) -> Before<U> {
         Before {
             #[cfg(debug_assertions)]

@@ -1,8 +1,8 @@
-//! Clients that the server has blocked for us: blocking them, and handing them back to the server with their answers. What
-//! becomes of them in between is drawn at the head of `src/waiting/mod.rs`.
+//! Clients that the server has blocked for us: blocking them, and handing them back to the server with their answers.
+//! What becomes of them in between is drawn at the head of `src/waiting/mod.rs`.
 //!
-//! The server's own time-out is not used: it can overtake an answer that is on its way, and then nobody is answered. Its
-//! callback is for CLIENT UNBLOCK.
+//! The server's own time-out is not used: it can overtake an answer that is on its way, and then nobody is answered.
+//! Its callback is for CLIENT UNBLOCK.
 
 use super::api::{OK, api, call, config, has_flag};
 use super::server_entry::Entry;

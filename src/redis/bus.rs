@@ -5,13 +5,13 @@
 //! group of names; whoever differs in a group asks the sender for it, and is sent the group's records. Merging is the
 //! same in any order and any number of times (`policy/` of the core), so this ends in one table.
 //!
-//! Only primaries send, ask and apply; their replicas are told by replication, as of any other change, what has become of
-//! the policy. A message has at most 64 KiB.
+//! Only primaries send, ask and apply; their replicas are told by replication, as of any other change, what has become
+//! of the policy. A message has at most 64 KiB.
 //!
-//! No server is busy for long in one go. What is asked for is sent in pieces, and what comes is kept, once for each name,
-//! and taken over in pieces: [`AT_ONCE`] records a turn. While the server has paused writes nothing may be propagated, so
-//! what comes then is kept until later. Nobody asks who has not taken over what it was sent, or waits for an answer, and
-//! one node is asked at a time (`server/peers.rs`).
+//! No server is busy for long in one go. What is asked for is sent in pieces, and what comes is kept, once for each
+//! name, and taken over in pieces: [`AT_ONCE`] records a turn. While the server has paused writes nothing may be
+//! propagated, so what comes then is kept until later. Nobody asks who has not taken over what it was sent, or waits
+//! for an answer, and one node is asked at a time (`server/peers.rs`).
 
 use super::api::{OK, api, server_is};
 use super::clock::now;

@@ -23,9 +23,9 @@ pub struct Command {
     pub keys: Keys,
     /// The number of words, its name included; negative for at least as many.
     pub arity: c_int,
-    /// A line for COMMAND DOCS.
+    /// A line for COMMAND DOCS: what it is for.
     pub summary: &'static CStr,
-    /// Likewise.
+    /// A line for COMMAND DOCS: what it costs.
     pub complexity: &'static CStr,
     /// Its arguments, for COMMAND DOCS.
     pub args: &'static [Arg],
@@ -38,7 +38,7 @@ pub struct Command {
 pub enum Access {
     /// It may change them.
     Take,
-    /// The same, and its client may wait.
+    /// It may change them, and its client may wait.
     TakeOrWait,
     /// It only looks.
     Peek,
@@ -46,8 +46,8 @@ pub enum Access {
     Effect,
     /// It has none, and changes what calls are ruled by. For operators.
     Govern,
-    /// It has none, and is about what this server has noted itself, of whatever key: a replica too, whatever state it is
-    /// in. For operators.
+    /// It has none, and is about what this server has noted itself, of whatever key: a replica too, whatever state it
+    /// is in. For operators.
     Notes,
 }
 
@@ -58,7 +58,7 @@ pub enum Keys {
     First,
     /// Every other argument, from the first on.
     EveryOther,
-    /// As many as the first argument says, behind it.
+    /// Behind the first argument, which says how many there are.
     Numbered,
     /// Nowhere.
     None,
@@ -119,17 +119,17 @@ impl Arg {
         Arg { token: Some(word), ..Arg::new(name, Shape::Literal) }
     }
 
-    /// The same argument behind a word.
+    /// This argument, behind a word.
     pub const fn after(self, word: &'static CStr) -> Arg {
         Arg { token: Some(word), ..self }
     }
 
-    /// The same argument, which may be left out.
+    /// This argument, which may be left out.
     pub const fn optional(self) -> Arg {
         Arg { optional: true, ..self }
     }
 
-    /// The same argument, which may come again.
+    /// This argument, which may come again.
     pub const fn multiple(self) -> Arg {
         Arg { multiple: true, ..self }
     }
@@ -221,7 +221,7 @@ impl Command {
 }
 
 impl Access {
-    /// The same in the server's flags.
+    /// What a command does to its keys, in the server's flags.
     pub fn key_flags(self) -> u32 {
         match self {
             Access::Take | Access::TakeOrWait => {

@@ -22,7 +22,9 @@ use std::ffi::c_int;
 /// One call of a command: the server's context, the words as the server holds them, and what is left to be propagated
 /// and announced.
 pub struct Redis<'a> {
+    /// The server's context.
     pub(super) ctx: *mut raw::RedisModuleCtx,
+    /// The words as the server holds them.
     pub(super) argv: &'a [*mut raw::RedisModuleString],
     /// What this server knows beside its keys.
     pub global: &'a Global,
@@ -30,6 +32,7 @@ pub struct Redis<'a> {
     pub stats: &'static CommandStats,
     /// How often others may have run: what was found in a key before may not be there any more (see `key/mod.rs`).
     pub(super) turn: u32,
+    /// What is left to be propagated.
     pub(super) changes: Changes,
     /// What has happened to its first few keys: most calls have no more.
     events: [Option<(KeyName, Event)>; FEW],
@@ -249,6 +252,7 @@ impl<'a> Redis<'a> {
         unsafe { bus::announce(self.ctx, &records) };
     }
 
+    /// The server's string of a key's name.
     pub(super) fn string(&self, name: KeyName) -> Result<*mut raw::RedisModuleString, Error> {
         self.argv.get(name.0).copied().ok_or(Error::WrongArity)
     }

@@ -5,9 +5,9 @@ use redis_module::raw;
 
 /// What came of a call that was tried without being carried out.
 pub enum Tried {
-    /// It would have been.
+    /// The call would have been carried out.
     Passed,
-    /// It would have been refused, with that number of an error.
+    /// The call would have been refused, with that number of an error.
     Refused(i32),
     /// This server can try none.
     Unknown,

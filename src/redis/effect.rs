@@ -37,12 +37,12 @@ impl Checked {
 }
 
 impl Applier {
-    /// Of the usage `U`.
+    /// The applier of the usage `U`.
     pub const fn of<U: Usage>() -> Applier {
         Applier { check: check::<U>, apply: apply::<U> }
     }
 
-    /// Of the usage `U`, a plain key of which can become one with parts.
+    /// The applier of the usage `U`, a plain key of which can become one with parts.
     pub const fn of_plain<U: Single>() -> Applier {
         Applier { check: check_plain::<U>, apply: apply_plain::<U> }
     }

@@ -5,8 +5,8 @@ use std::sync::OnceLock;
 
 struct Shared(OnceLock<Global>);
 
-// SAFETY: `OnceLock` makes it once, whatever the threads. After that it is reached through `global` alone, whose callers
-// hold the server's lock: one thread at a time, and what one has written the next one sees.
+// SAFETY: `OnceLock` makes it once, whatever the threads. After that it is reached through `global` alone, whose
+// callers hold the server's lock: one thread at a time, and what one has written the next one sees.
 unsafe impl Sync for Shared {}
 
 static GLOBAL: Shared = Shared(OnceLock::new());

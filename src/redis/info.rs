@@ -197,7 +197,7 @@ impl Info {
         });
     }
 
-    /// The same with the fields that are added between.
+    /// A field that has fields of its own, which `add` adds.
     fn dict_of(&self, name: &CStr, add: impl FnOnce()) {
         if let (Some(begin), Some(end)) = (api!(RedisModule_InfoBeginDictField), api!(RedisModule_InfoEndDictField)) {
             // SAFETY: likewise.

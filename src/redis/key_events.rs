@@ -9,8 +9,8 @@ use redis_module::raw;
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr::null_mut;
 
-/// The kinds of keyspace events that can make room, where the server does not tell of keys that end: whatever can end or
-/// replace one, and ours.
+/// The kinds of keyspace events that can make room, where the server does not tell of keys that end: whatever can end
+/// or replace one, and ours.
 const EVENTS: c_int = OWN_EVENTS
     | raw::REDISMODULE_NOTIFY_GENERIC
     | raw::REDISMODULE_NOTIFY_STRING
@@ -63,8 +63,8 @@ unsafe extern "C" fn ended(
     _subevent: u64,
     data: *mut c_void,
 ) {
-    // SAFETY: the server tells of keys with its lock held. With such an event it passes an open key, whose name lives as
-    // long.
+    // SAFETY: the server tells of keys with its lock held. With such an event it passes an open key, whose name lives
+    // as long.
     unsafe {
         if global().queues.any() {
             let Some(info) = data.cast::<raw::RedisModuleKeyInfo>().as_ref() else { return };

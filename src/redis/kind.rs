@@ -27,7 +27,7 @@ fn describe<U: Usage>(key: &PeekedKey, now: Timestamp) -> Result<Vec<(&'static s
 }
 
 impl KindRow {
-    /// Of the usage `U`.
+    /// The row of the usage `U`.
     pub const fn of<U: Usage>() -> KindRow {
         KindRow {
             kind: U::KIND,
@@ -37,7 +37,7 @@ impl KindRow {
         }
     }
 
-    /// Of the usage `U`, a plain key of which can become one with parts.
+    /// The row of the usage `U`, a plain key of which can become one with parts.
     pub const fn of_plain<U: Single>() -> KindRow {
         KindRow { applier: Applier::of_plain::<U>(), ..KindRow::of::<U>() }
     }

@@ -5,8 +5,8 @@
 //! 100,000 ids take 20 ms. So what has many blocks is handed over. Two cases are left as they are:
 //!
 //! * on any other thread than the server's main one: most likely it is in the background already;
-//! * where memory is full. A server that evicts measures what each key has freed at once, and would go on to evict others
-//!   in the place of one that is freed later.
+//! * where memory is full. A server that evicts measures what each key has freed at once, and would go on to evict
+//!   others in the place of one that is freed later.
 
 use super::api::server_is;
 use ratelimit_core::Usage;

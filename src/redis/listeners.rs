@@ -90,14 +90,14 @@ pub const EVENTS: [u64; 4] = [
     raw::REDISMODULE_EVENT_LOADING,
 ];
 
-/// The server will announce `all` of them, so that it can be asked.
+/// The server will announce `all` of [`EVENTS`], so that it can be asked.
 pub fn watched(all: bool) {
     if all {
         STATE.store(TO_BE_ASKED, Relaxed);
     }
 }
 
-/// One of them has come: the server has `forked` a child, or is to be asked again.
+/// One of [`EVENTS`] has come: the server has `forked` a child, or is to be asked again.
 pub fn changed(forked: bool) {
     STATE.store(if forked { state(true) } else { TO_BE_ASKED }, Relaxed);
 }

@@ -119,7 +119,8 @@ pub unsafe fn from_raw<U: Usage>(value: *mut U) -> U {
 }
 
 /// # Safety
-/// As every callback below: the server passes a live value of the type that the callback was registered for.
+/// `value` is a live value of the type `U`: the server passes each callback below one of the type that it was
+/// registered for.
 unsafe fn usage<'a, U: Usage>(value: *const c_void) -> Option<&'a U> {
     // SAFETY: the caller's promise.
     unsafe { value.cast::<U>().as_ref() }
@@ -150,8 +151,8 @@ unsafe extern "C" fn aof_rewrite<U: Usage>(
     value: *mut c_void,
 ) {
     guard::callback((), || {
-        // SAFETY: see `usage`; the handle and the key are the server's, for the length of the callback. Whoever rewrites
-        // holds the server's lock, or is a child of its own.
+        // SAFETY: see `usage`; the handle and the key are the server's, for the length of the callback. Whoever
+        // rewrites holds the server's lock, or is a child of its own.
         unsafe {
             policies::rewrite(global(), io);
             let Some(usage) = usage::<U>(value) else { return };

@@ -47,7 +47,8 @@ impl Changes {
         self.add(Outgoing { name, text: Text::of_change(usage, expires_at) });
     }
 
-    /// Adds the call that has made `parts` of what a plain key of that name remembered, which expired at `plain_expiry`.
+    /// Adds the call that has made `parts` of what a plain key of that name remembered, which expired at
+    /// `plain_expiry`.
     pub fn conversion<U: Single>(
         &mut self,
         name: KeyName,
@@ -120,8 +121,8 @@ impl Changes {
         let string = |name: KeyName| argv.get(name.0).copied();
         let Some(Outgoing { name, text }) = &self.first else { return };
         let mut handed_over = false;
-        // SAFETY: the caller's promise: the context and the keys' names are those of the current call. The server copies what it is given; strings
-        // made here are freed here.
+        // SAFETY: the caller's promise: the context and the keys' names are those of the current call. The server
+        // copies what it is given; strings made here are freed here.
         unsafe {
             if self.rest.is_empty() {
                 let (start, length) = (text.as_bytes().as_ptr().cast::<std::ffi::c_char>(), text.as_bytes().len());

@@ -1,22 +1,22 @@
 //! How long policies last: in snapshots, in the AOF, on replicas.
 //!
 //! A policy is no key. It travels as a record (`policy/` of the core says in which form) that says what it has become
-//! and when. A replica takes what its primary says, in the order in which it comes, and a load what the disk says: neither
-//! compares stamps.
+//! and when. A replica takes what its primary says, in the order in which it comes, and a load what the disk says:
+//! neither compares stamps.
 //!
 //! * **Snapshots** carry them as the aux data of a type of ours, `rl-policy`, that no key has. Redis 7.2, Valkey 8 and
-//!   later save none if there are no policies. Before that a type with aux data would be in every snapshot, and a server
-//!   without the module would refuse that snapshot; so there the setting `policies` turns them on.
-//! * **A load** from a snapshot ends in what the snapshot holds, even if that is nothing: it is read aside, and takes the
-//!   place of what was there when all of it has been read. A replica that loads beside its old data keeps its old
+//!   later save none if there are no policies. Before that a type with aux data would be in every snapshot, and a
+//!   server without the module would refuse that snapshot; so there the setting `policies` turns them on.
+//! * **A load** from a snapshot ends in what the snapshot holds, even if that is nothing: it is read aside, and takes
+//!   the place of what was there when all of it has been read. A replica that loads beside its old data keeps its old
 //!   policies just as long. What an AOF has in its preamble holds at once, as its commands do.
 //! * **An AOF that is rewritten** with a preamble is a snapshot. One without has no place for what is no key. So the
 //!   parent propagates every record, to the AOF alone, as soon as it has forked, a few hundred at a time: that lands
 //!   behind the rewritten part, and each record is as it then is. Not
-//!   while it forks: a command that forks would be taken for one that writes and be propagated too, and Redis 6.2 has an
-//!   AOF that is switched on only after the fork. While writes are paused nothing can be propagated at all, so then they
-//!   wait. The child writes them with the first key of ours, in case the parent does not get so far. In a cluster it does
-//!   not: what it writes may be the keys of a slot that moves, and go to another node.
+//!   while it forks: a command that forks would be taken for one that writes and be propagated too, and Redis 6.2 has
+//!   an AOF that is switched on only after the fork. While writes are paused nothing can be propagated at all, so then
+//!   they wait. The child writes them with the first key of ours, in case the parent does not get so far. In a cluster
+//!   it does not: what it writes may be the keys of a slot that moves, and go to another node.
 
 use super::api::{ERR, OK, api, call, has_flag, info_number};
 use super::clock::now;
@@ -261,8 +261,8 @@ fn is_rewriting() -> bool {
     info_number(c"persistence", c"aof_rewrite_in_progress") != Some(0)
 }
 
-/// Propagates to the AOF some of what it is owed, if anything may be propagated; whether it is owed more, and that can go
-/// on. Each round of the server tries too: timers go by a clock that may be set back.
+/// Propagates to the AOF some of what it is owed, if anything may be propagated; whether it is owed more, and that can
+/// go on. Each round of the server tries too: timers go by a clock that may be set back.
 ///
 /// # Safety
 /// `ctx` is live, and not that of a command.

@@ -10,6 +10,7 @@ use std::ptr::null_mut;
 /// An entry from the server. While it lasts, the server's lock is held and the context is live.
 #[derive(Clone, Copy)]
 pub struct Entry<'a> {
+    /// The server's context.
     pub(super) ctx: *mut raw::RedisModuleCtx,
     /// What this server knows beside its keys.
     pub global: &'a Global,

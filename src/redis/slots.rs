@@ -1,5 +1,5 @@
-//! Whether a key is still this node's, and whose it is else. The server asks that of each call, but not of clients that a
-//! module has blocked, nor of a timer: what that writes to a slot that has moved away would have two owners.
+//! Whether a key is still this node's, and whose it is else. The server asks that of each call, but not of clients that
+//! a module has blocked, nor of a timer: what that writes to a slot that has moved away would have two owners.
 
 use super::Redis;
 use super::api::{api, call, server_is, valkey_version};
@@ -71,8 +71,8 @@ unsafe fn place(ctx: *mut raw::RedisModuleCtx, name: *mut raw::RedisModuleString
     }
 }
 
-/// Whether the server refuses even a call that names no key. Valkey 9.1 runs the calls of scripts and of modules by a few
-/// clients of its own, and never forgets of such a client that a call of it once named keys of several slots.
+/// Whether the server refuses even a call that names no key. Valkey 9.1 runs the calls of scripts and of modules by a
+/// few clients of its own, and never forgets of such a client that a call of it once named keys of several slots.
 ///
 /// # Safety
 /// `ctx` is live, and no call's.
@@ -137,7 +137,7 @@ fn moved(ctx: &Context, name: &[u8]) -> Option<String> {
     }
 }
 
-/// Of a string, however the SDK has read it.
+/// The bytes of a string, however the SDK has read it.
 fn text(value: &RedisValue) -> Option<&[u8]> {
     match value {
         RedisValue::SimpleString(text) | RedisValue::BulkString(text) => Some(text.as_bytes()),

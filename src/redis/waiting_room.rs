@@ -1,5 +1,5 @@
-//! What the server's side tells the room above it where calls wait (`src/waiting/`), and the timer that it keeps for that
-//! room.
+//! What the server's side tells the room above it where calls wait (`src/waiting/`), and the timer that it keeps for
+//! that room.
 
 use super::Redis;
 use super::api::api;
@@ -28,8 +28,8 @@ pub struct WaitingRoom {
     pub cron: fn(Entry),
     /// A client that waited is gone.
     pub client_gone: fn(Entry, Handle),
-    /// CLIENT UNBLOCK, in a context of the waiting call: what the client is answered at once, after which it is handed back.
-    /// `None` if it has been handed back before.
+    /// CLIENT UNBLOCK, in a context of the waiting call: what the client is answered at once, after which it is handed
+    /// back. `None` if it has been handed back before.
     pub client_unblocked: fn(&mut Redis, Handle) -> Option<Result<Reply, Error>>,
     /// An answer was not sent.
     pub answer_lost: fn(Entry, Answer),

@@ -1,8 +1,8 @@
 //! Whether the server would carry out a write that a client sends now. It asks that of each call, but not of a timer.
 //!
-//! It refuses writes while too few replicas are there (`min-replicas-to-write`), and after a snapshot or the AOF could not
-//! be written. From Redis 7.2 on, and on Valkey, a call can be tried without being carried out. Before that, INFO and
-//! CONFIG tell.
+//! It refuses writes while too few replicas are there (`min-replicas-to-write`), and after a snapshot or the AOF could
+//! not be written. From Redis 7.2 on, and on Valkey, a call can be tried without being carried out. Before that, INFO
+//! and CONFIG tell.
 
 use super::api::{api, call, config, in_info, info_number, server_is};
 use super::dry_run::{Tried, try_call};

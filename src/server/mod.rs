@@ -1,5 +1,6 @@
 //! What this server knows beside its keys: policies, the queues of calls that wait, the keys that are denied most, and
-//! how far a load, an AOF and a cluster's messages have come; also its settings, and counts of what the module has done.
+//! how far a load, an AOF and a cluster's messages have come; also its settings, and counts of what the module has
+//! done.
 //!
 //! Other modules call ours, and change keys, from threads of their own that hold the server's lock. So no state belongs
 //! to a thread. All of it is in one `Global`, of which there is one (`redis/global.rs`). An entry from the server makes

@@ -17,7 +17,7 @@ const BETWEEN_QUESTIONS: Duration = Duration::from_millis(900);
 /// An answer comes in pieces, and is taken to be over when none has come for so long.
 const ANSWERED: Duration = Duration::from_millis(300);
 
-/// But for no longer than this: whoever answers may have other things to say all the time.
+/// An answer is over after this time at the latest: whoever answers may have other things to say all the time.
 const LONGEST_ANSWER: Duration = Duration::from_secs(5);
 
 /// What is known of the other primaries, and which of them have asked for records.
@@ -77,8 +77,8 @@ impl Peers {
         heard.values().filter(|peer| peer.heard.elapsed() < GONE && peer.digest != own).count()
     }
 
-    /// Whether to ask a peer that differs for what it has: one at a time, and of those that differ the one that was asked
-    /// longest ago. Most of them have the same, which need not come from each.
+    /// Whether to ask a peer that differs for what it has: one at a time, and of those that differ the one that was
+    /// asked longest ago. Most of them have the same, which need not come from each.
     pub fn is_to_be_asked(&self, node: Node, own: u64) -> bool {
         let is_answering = |question: Question| {
             let since = question.asked.elapsed();

@@ -24,7 +24,7 @@ pub const MAX_RECORD: usize = 60_000;
 /// How many records are gone through in one go: with each of them taken over from a peer, about 3 ms.
 pub const AT_ONCE: usize = 200;
 
-/// And how many bytes of them, about: that many fit a message of a cluster's bus.
+/// About how many bytes of records are gone through in one go: that many fit a message of a cluster's bus.
 const BYTES_AT_ONCE: usize = 32_768;
 
 impl Policies {
@@ -41,7 +41,7 @@ impl Policies {
         }
     }
 
-    /// Those of the keys of a call that are ruled by policies; none at all if no key is.
+    /// The policies of a call's keys, of each key the one that rules it; an empty list if none does.
     ///
     /// # Errors
     /// There is none for a key, or it cannot be read.
@@ -56,7 +56,7 @@ impl Policies {
         call.specs.iter().map(of_key).collect()
     }
 
-    /// The first that there is of those that a call names.
+    /// The first policy that there is of those that a call names.
     ///
     /// # Errors
     /// There is none, or it cannot be read.

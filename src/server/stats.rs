@@ -8,23 +8,23 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    /// None yet.
+    /// A count of no events yet.
     pub const fn new() -> Counter {
         Counter(AtomicU64::new(0))
     }
 
-    /// One more.
+    /// Counts one more event.
     pub fn count(&self) {
         // Whoever counts holds the server's lock, so a plain addition does, without a lock on the bus.
         self.0.store(self.0.load(Relaxed).wrapping_add(1), Relaxed);
     }
 
-    /// How many there were.
+    /// How many events there were.
     pub fn get(&self) -> u64 {
         self.0.load(Relaxed)
     }
 
-    /// There were so many, whatever has been counted since.
+    /// Sets the count, whatever has been counted since.
     #[cfg(debug_assertions)]
     pub fn set(&self, count: u64) {
         self.0.store(count, Relaxed);
@@ -34,23 +34,23 @@ impl Counter {
 /// What came of the calls of a command.
 #[derive(Debug)]
 pub struct CommandStats {
-    /// Calls, whatever came of them.
+    /// All calls, whatever came of them.
     pub calls: Counter,
-    /// Those that may go on. Of a command that takes: peeks are neither admitted nor denied.
+    /// Calls that may go on, of a command that takes: peeks are neither admitted nor denied.
     pub admitted: Counter,
-    /// Those that may not.
+    /// Calls that may not go on.
     pub denied: Counter,
-    /// Those that were answered with an error.
+    /// Calls that were answered with an error.
     pub errors: Counter,
 }
 
 impl CommandStats {
-    /// Nothing yet.
+    /// The counts of a command that has had no call yet.
     pub const fn new() -> CommandStats {
         CommandStats { calls: Counter::new(), admitted: Counter::new(), denied: Counter::new(), errors: Counter::new() }
     }
 
-    /// A call that was decided.
+    /// Counts a call that was decided.
     pub fn decided(&self, admitted: bool) {
         if admitted { &self.admitted } else { &self.denied }.count();
     }
@@ -71,12 +71,12 @@ static OF_KINDS: [KindStats; Kind::ALL.len()] =
     [const { KindStats { admitted: Counter::new(), denied: Counter::new(), keys_made: Counter::new() } };
         Kind::ALL.len()];
 
-/// Of every kind.
+/// What came of the limits of every kind.
 pub fn of_kinds() -> impl Iterator<Item = (Kind, &'static KindStats)> {
     Kind::ALL.into_iter().zip(&OF_KINDS)
 }
 
-/// Of a kind: there always is one.
+/// What came of the limits of a kind; there always is an entry.
 pub fn of(kind: Kind) -> Option<&'static KindStats> {
     OF_KINDS.get(kind.index())
 }

@@ -47,8 +47,9 @@ pub fn wait(redis: &mut Redis, name: KeyName, asked: &mut Asked, block: Block, n
     Ok(true)
 }
 
-/// Those holders of a call that wait for a lease of a key and have none that they could give back. Whoever goes away and
-/// says so on another connection may be heard there first: a lease that it was granted afterwards would be nobody's.
+/// The holders that RL.RELEASE names, which wait for a lease of a key and have none that they could give back. A holder
+/// that goes away and says so on another connection may be heard there first: a lease that it was granted afterwards
+/// would be nobody's.
 #[cold]
 pub fn waiting_without_lease<'h>(
     redis: &mut Redis,
@@ -77,7 +78,8 @@ enum Ended {
     Answered(Box<Answer>),
 }
 
-/// Takes the call of a client out of the queues, or its answer out of the outbox; `None` if it has been handed back already.
+/// Takes the call of a client out of the queues, or its answer out of the outbox; `None` if it has been handed back
+/// already.
 fn end(global: &Global, client: Handle) -> Option<Ended> {
     let waiting = global.queues.gone(client).map(Ended::Waiting);
     waiting.or_else(|| global.outbox.take(client).map(Ended::Answered))

@@ -30,9 +30,9 @@
 //! ```
 //!
 //! A call that waits is known to the queues (`server/queues/`), one that is answered to the outbox
-//! (`server/queues/outbox.rs`), and one that is handed back to the server alone: to one of the three, and each is handed
-//! back once. From the last state on CLIENT UNBLOCK would leave a client without any reply before Redis 7.4, so nobody may
-//! get there while a call could still be read (`redis/blocked.rs`).
+//! (`server/queues/outbox.rs`), and one that is handed back to the server alone: to one of the three, and each is
+//! handed back once. From the last state on CLIENT UNBLOCK would leave a client without any reply before Redis 7.4, so
+//! nobody may get there while a call could still be read (`redis/blocked.rs`).
 //!
 //! | what happens | where |
 //! |---|---|
@@ -44,7 +44,8 @@
 //! | the queue of its key is served, and it is decided | `serve.rs` |
 //!
 //! This room lies above the charge path, which decides a call that has waited like any other; what the queues remember
-//! lies below it, with the rest of the server's state. What the server tells of comes through [`ROOM`].
+//! lies below it, with the rest of the server's state. What the server tells of comes through
+//! [`ROOM`](crate::waiting::ROOM).
 
 mod clients;
 mod events;

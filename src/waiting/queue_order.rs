@@ -1,4 +1,4 @@
-//! Who comes later comes behind those who wait for a lease of the same key, by whatever command.
+//! Queue order: a call that comes later comes behind the calls that wait for a lease of its key, by whatever command.
 
 use super::timer;
 use crate::redis::Redis;
@@ -6,8 +6,8 @@ use ratelimit_core::AnyLimit;
 use ratelimit_core::syntax::{Asked, Spec};
 use ratelimit_core::wire::args::KeyName;
 
-/// Has what takes leases of a key come behind those who wait for one; its limit is theirs from now on. Specs of other
-/// algorithms are left alone.
+/// Has a call that takes leases of a key come behind the calls that wait for one; its limit is theirs from now on.
+/// Specs of other algorithms are left alone.
 #[inline(always)]
 pub fn take(redis: &Redis, name: KeyName, asked: &mut Asked) {
     if redis.global.queues.any() {
@@ -17,7 +17,7 @@ pub fn take(redis: &Redis, name: KeyName, asked: &mut Asked) {
     }
 }
 
-/// Has a call that only looks come behind those who wait for a lease of its key; it brings no limit.
+/// Has a call that only looks come behind the calls that wait for a lease of its key; it brings no limit.
 #[inline(always)]
 pub fn look(redis: &Redis, name: KeyName, asked: &mut Asked) {
     if redis.global.queues.any() {

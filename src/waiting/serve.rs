@@ -1,5 +1,5 @@
-//! Serving a queue: its head is evaluated as a call would be that came now. If there is room it is charged and answered,
-//! and the next call is the head, until one has to wait on.
+//! Serving a queue: its head is evaluated as a call would be that came now. If there is room it is charged and
+//! answered, and the next call is the head, until one has to wait on.
 //!
 //! A head that is denied for now says when it may pass; then the timer comes back, unless something happens to the key
 //! before. A call that waits no longer is answered as a call would be that came now.
@@ -16,7 +16,7 @@ use ratelimit_core::wire::args::KeyName;
 use ratelimit_core::wire::error::Error;
 use ratelimit_core::{Decision, Timestamp, Verdict};
 
-/// Answers those who wait for a lease of a key and can be answered, as long as the turn goes on.
+/// Answers the calls that wait for a lease of a key and can be answered, as long as the turn goes on.
 pub fn serve(redis: &mut Redis, name: KeyName, key: &Key, turn: &mut Turn) {
     let (queues, now) = (&redis.global.queues, turn.now);
     if queues.is_behind_clock(key) && turn.may_grant() {
@@ -46,14 +46,14 @@ pub fn serve(redis: &mut Redis, name: KeyName, key: &Key, turn: &mut Turn) {
     queues.touch(key.db, &key.name);
 }
 
-/// Why one who waits is answered.
+/// Why a call that waits is answered.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Moment {
-    /// There is room for it.
+    /// There is room for the call.
     Room,
-    /// It can never pass: it costs more than the limit, or the key holds something else.
+    /// The call can never pass: it costs more than the limit, or the key holds something else.
     Never,
-    /// It waits no longer.
+    /// The call waits no longer.
     Over,
 }
 
@@ -73,7 +73,7 @@ fn its_turn(redis: &mut Redis, name: KeyName, key: &Key, head: &WaitingCall, tur
     None
 }
 
-/// Answers one who waits as a call would be answered that came now.
+/// Answers a call that waits as one would be answered that came now.
 fn decide(redis: &mut Redis, name: KeyName, key: &Key, call: &WaitingCall, moment: Moment, turn: &mut Turn) {
     let now = turn.now;
     redis.stats = call.client.stats;
@@ -103,7 +103,7 @@ fn decide(redis: &mut Redis, name: KeyName, key: &Key, call: &WaitingCall, momen
     }
 }
 
-/// Answers one who waits no longer.
+/// Answers a call that waits no longer.
 fn conclude(
     global: &Global,
     key: &Key,
@@ -131,8 +131,8 @@ fn conclude(
     }
 }
 
-/// The decision on one who is granted nothing, though there may be room: nothing can be written now, or it is told not
-/// to wait.
+/// The decision on a waiting call that is granted nothing, though there may be room: nothing can be written now, or it
+/// is told not to wait.
 pub fn deny(redis: &mut Redis, name: KeyName, call: &WaitingCall, now: Timestamp) -> Result<Decision, Error> {
     let mut asked = call.claim.asked(call.limit, true);
     let decision = peek(redis, name, &asked, now)?;

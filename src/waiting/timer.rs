@@ -1,8 +1,8 @@
 //! The timer that serves calls that wait: when it is armed, and for when.
 //!
 //! It is armed for when the next lease expires or the next call has waited long enough, and at once if something has
-//! happened that may make room. The server counts a timer by the wall clock and sleeps by another, so a clock that is set
-//! is noticed by its cron event.
+//! happened that may make room. The server counts a timer by the wall clock and sleeps by another, so a clock that is
+//! set is noticed by its cron event.
 
 use crate::redis::server_entry::Entry;
 use crate::redis::{now, waiting_room};

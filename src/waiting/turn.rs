@@ -1,17 +1,17 @@
 //! A turn of the timer: how much is done in one go, and whether leases can be granted in it.
 //!
-//! **A turn is bounded,** however many keys there are: it does so much ([`EFFORT`]), and goes on in its next turn, between
-//! which the server reads calls. Nobody overtakes meanwhile: who comes later comes behind (`queue_order.rs`).
+//! **A turn is bounded,** however many keys there are: it does so much ([`EFFORT`]), and goes on in its next turn,
+//! between which the server reads calls. Nobody overtakes meanwhile: who comes later comes behind (`queue_order.rs`).
 //!
-//! **While the server takes no writes,** nobody is granted anything ([`Turn::may_grant`]). Nothing is looked at for that
-//! again and again: the cron event asks whether it does, and then all keys are looked at.
+//! **While the server takes no writes,** nobody is granted anything ([`Turn::may_grant`]). Nothing is looked at for
+//! that again and again: the cron event asks whether it does, and then all keys are looked at.
 
 use crate::redis::server_entry::Entry;
 use crate::redis::{now, writes};
 use ratelimit_core::Timestamp;
 
-/// How much the timer does in one turn: looks at queues, and answers. A lease that is granted takes some 25 microseconds,
-/// the server's reply included.
+/// How much the timer does in one turn: looks at queues, and answers. A lease that is granted takes some 25
+/// microseconds, the server's reply included.
 pub const EFFORT: usize = 100;
 
 /// A turn of the timer.
@@ -31,22 +31,22 @@ impl<'a> Turn<'a> {
         Turn { entry, now: now(), spent: 0, writes: None }
     }
 
-    /// Whether it may do more.
+    /// Whether the turn may do more.
     pub fn goes_on(&self) -> bool {
         self.spent < EFFORT
     }
 
-    /// It does something that takes so much.
+    /// Counts what is done now, which takes so much.
     pub fn spend(&mut self, effort: usize) {
         self.spent = self.spent.saturating_add(effort);
     }
 
-    /// It has done at least so much by now.
+    /// Counts at least so much as done by now.
     pub fn has_spent(&mut self, effort: usize) {
         self.spent = self.spent.max(effort);
     }
 
-    /// How much it has done.
+    /// How much the turn has done.
     pub fn spent(&self) -> usize {
         self.spent
     }

@@ -1,7 +1,8 @@
-//! The work of a turn of the timer: queues that are looked at, leases that are given back, clients that are handed back.
+//! The work of a turn of the timer: queues that are looked at, leases that are given back, clients that are handed
+//! back.
 //!
-//! Calls that wait are served from a timer of the module, never inside another call, a notification or a script: there, a
-//! change would take the slot or the place of what is running. The timer runs before the next call is read.
+//! Calls that wait are served from a timer of the module, never inside another call, a notification or a script: there,
+//! a change would take the slot or the place of what is running. The timer runs before the next call is read.
 
 use super::turn::{EFFORT, Turn};
 use super::{serve, timer};
@@ -42,8 +43,8 @@ fn hand_back_answered(global: &Global) -> usize {
     answered.take(EFFORT).map(|(client, answer)| blocked::hand_back(client, Some(answer))).count()
 }
 
-/// Gives a lease back that was granted to a client that had gone, unless its holder has renewed it since: now, or when the
-/// server takes writes again.
+/// Gives a lease back that was granted to a client that had gone, unless its holder has renewed it since: now, or when
+/// the server takes writes again.
 fn give_back(turn: &mut Turn, grant: Grant) {
     let Grant { key, holder, expires_at } = &grant;
     if turn.may_grant() {

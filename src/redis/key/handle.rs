@@ -26,7 +26,7 @@ impl Handle {
         Ok(Handle(unsafe { call!(RedisModule_OpenKey(redis.ctx, name, mode.cast_signed())) }))
     }
 
-    /// None at all.
+    /// A handle of no key, which is closed.
     pub(super) fn closed() -> Handle {
         Handle(null_mut())
     }

@@ -3,12 +3,12 @@
 //! Other modules hear of keyspace events at once, inside the call, and may then change or delete any key. So no handle
 //! of a key is open, and nothing that was found in one is used, while others may run; the types see to it:
 //!
-//! * an open key ([`OpenKey`], [`Key`], [`PeekedKey`]) borrows the call, and so closes before the call can open the next
-//!   one, or announce anything to those who subscribe to events;
+//! * an open key ([`OpenKey`], [`Key`], [`PeekedKey`]) borrows the call, and so closes before the call can open the
+//!   next one, or announce anything to those who subscribe to events;
 //! * a key that was closed again ([`ClosedKey`]) shows what was found in it only as long as nobody else can have run
-//!   since, which the call counts ([`Redis::others_may_run`]). Others run when a key is opened and found missing (it may
-//!   have expired just now), when one is made or deleted (the server announces that itself), and when events are
-//!   announced.
+//!   since, which the call counts ([`others_may_run`](crate::redis::Redis::others_may_run)). Others run when a key is
+//!   opened and found missing (it may have expired just now), when one is made or deleted (the server announces that
+//!   itself), and when events are announced.
 //!
 //! A key is opened once, whatever its type: [`Stored`] says what it is. A usage is changed in place, in an open key or
 //! in one that was closed, and then committed: the two have that in common ([`Writable`]).

@@ -17,8 +17,11 @@ use std::thread::panicking;
 
 /// An open key of whatever type, to look at and perhaps to change.
 pub struct OpenKey<'r, 'a> {
+    /// The call that has opened it.
     pub(super) redis: &'r mut Redis<'a>,
+    /// Its name.
     pub(super) name: KeyName,
+    /// What is in it.
     pub(super) contents: Contents,
 }
 
@@ -60,6 +63,7 @@ impl<'r, 'a> OpenKey<'r, 'a> {
 pub struct Key<'r, 'a, U: Usage> {
     open: OpenKey<'r, 'a>,
     value: Value<U>,
+    /// What it remembered when it was opened.
     pub(super) before: Before<U>,
 }
 

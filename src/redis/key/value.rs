@@ -12,16 +12,18 @@ pub enum Value<U> {
 }
 
 impl<U: Usage> Value<U> {
+    /// The usage.
     #[inline(always)]
     pub fn get(&self) -> &U {
         match self {
-            // SAFETY: a value is a `U`, in a key of the server that is open, or that nobody can have changed since it was
-            // closed: whoever holds a value borrows the call, so that nobody else runs.
+            // SAFETY: a value is a `U`, in a key of the server that is open, or that nobody can have changed since it
+            // was closed: whoever holds a value borrows the call, so that nobody else runs.
             Value::There(value) => unsafe { value.as_ref() },
             Value::Missing(unused) => unused,
         }
     }
 
+    /// The usage, to be changed.
     #[inline(always)]
     pub fn get_mut(&mut self) -> &mut U {
         match self {
@@ -31,6 +33,7 @@ impl<U: Usage> Value<U> {
         }
     }
 
+    /// Whether there is no key.
     #[inline(always)]
     pub fn is_missing(&self) -> bool {
         matches!(self, Value::Missing(_))
@@ -50,7 +53,8 @@ pub trait Writable {
         false
     }
 
-    /// Sees to all that a change of the usage entails: it is propagated; a key whose usage is back to nothing is deleted;
-    /// else it is there, with the expiry that `expiry` makes of the present one, in milliseconds since the epoch.
+    /// Sees to all that a change of the usage entails: it is propagated; a key whose usage is back to nothing is
+    /// deleted; else it is there, with the expiry that `expiry` makes of the present one, in milliseconds since the
+    /// epoch.
     fn commit(self, expiry: impl FnOnce(Option<u64>) -> u64, now: Timestamp);
 }

@@ -9,34 +9,40 @@ use std::sync::Arc;
 
 /// A key's queue, and when it is to be looked at.
 pub struct Line {
+    /// The calls that wait for the key.
     pub queue: Queue<Client>,
     /// Which line it is, of all that have been: where it stands in the round.
     pub number: u64,
     /// When the head may pass, as far as is known.
     pub head_due: Option<Steady>,
-    /// Where it is listed among all that are due, among those to which something has happened, and by age.
+    /// Where it is listed among all that are due.
     pub due: Option<Steady>,
+    /// Where it is listed among those to which something has happened.
     pub touched: Option<u64>,
+    /// Where it is listed by age.
     pub oldest: Option<Steady>,
     /// How often the clock had gone back when the key last heard of that.
     pub clock_steps: u64,
 }
 
-/// All of them.
+/// The queues of all keys.
 #[derive(Default)]
 pub struct Lines {
+    /// The queues, by database and name of the key.
     pub by_key: HashMap<c_int, HashMap<Arc<[u8]>, Line>>,
+    /// Where the call of each client waits.
     pub by_client: HashMap<Handle, (Key, Place)>,
     /// By when somebody may pass or has waited long enough.
     pub by_due: BTreeSet<(Steady, Key)>,
     /// By since when the one waits who has waited longest.
     pub by_age: BTreeSet<(Steady, Key)>,
-    /// Those to which something has happened, in that order.
+    /// The keys to which something has happened, in that order.
     pub touched: BTreeMap<u64, Key>,
     /// All keys, in the order in which somebody began to wait for them.
     pub in_round: BTreeMap<u64, Key>,
-    /// How many lines there were, and how often one was touched.
+    /// How many lines there were.
     pub begun: u64,
+    /// How often something has happened to a key.
     pub touches: u64,
     /// Where the round over all keys goes on, and over how many it has to go yet.
     pub round: Round,
@@ -46,6 +52,7 @@ pub struct Lines {
     pub untold: VecDeque<Grant>,
     /// Which source of work is asked first.
     pub first: usize,
+    /// The clock of all deadlines.
     pub clock: SteadyClock,
 }
 
@@ -88,6 +95,7 @@ impl Lines {
         Some(Key { db, name: Arc::clone(name) })
     }
 
+    /// The queue of a key, to be changed, if anybody waits.
     pub fn line(&mut self, key: &Key) -> Option<&mut Line> {
         self.by_key.get_mut(&key.db)?.get_mut(&key.name)
     }
@@ -155,6 +163,7 @@ impl Lines {
         }
     }
 
+    /// Takes a call out of the queue of a key.
     pub fn leave(&mut self, key: &Key, place: Place) -> Option<Waiter<Client>> {
         let line = self.line(key)?;
         let was_head = line.queue.head().is_some_and(|(head, _)| head == place);
@@ -178,6 +187,7 @@ impl Lines {
         steady
     }
 
+    /// Something may have happened to every key.
     pub fn touch_all(&mut self) {
         self.round.left = self.in_round.len();
     }

@@ -3,11 +3,11 @@
 //! Nothing here is propagated or stored: a queue lives as long as its clients' connections. A queue belongs to the name
 //! of a key in a database, whatever becomes of the key.
 //!
-//! **The work of the timer** is handed out one piece at a time ([`Queues::next_work`]), so that it can stop after any of
-//! them and go on in its next turn. There are four sources, asked in turn, so that none holds the others up: leases to be
-//! given back, keys to which something has happened, keys at which something is due, and a round over all keys after
-//! what may have happened to each of them ([`Queues::touch_all`]). All deadlines are in steady time, which a clock gone
-//! back does not move.
+//! **The work of the timer** is handed out one piece at a time ([`Queues::next_work`]), so that it can stop after any
+//! of them and go on in its next turn. There are four sources, asked in turn, so that none holds the others up: leases
+//! to be given back, keys to which something has happened, keys at which something is due, and a round over all keys
+//! after what may have happened to each of them ([`Queues::touch_all`]). All deadlines are in steady time, which a
+//! clock gone back does not move.
 
 mod lines;
 pub mod outbox;
@@ -101,7 +101,7 @@ impl Queues {
         lines.relist(key);
     }
 
-    /// Takes one away who waited: it is gone, or has been answered.
+    /// Takes a call away that waited: its client is gone, or it has been answered.
     pub fn leave(&self, key: &Key, place: Place) -> Option<Waiter<Client>> {
         self.lines.borrow_mut().leave(key, place)
     }
@@ -112,7 +112,7 @@ impl Queues {
         self.take_from(&key, |_| Some(place))
     }
 
-    /// One of a key's queue.
+    /// A call of a key's queue.
     fn next(
         &self,
         key: &Key,
@@ -131,7 +131,7 @@ impl Queues {
         self.take_from(&key, |queue| queue.place_of(holder))
     }
 
-    /// Takes one of a key's queue away.
+    /// Takes a call out of a key's queue.
     fn take_from(&self, key: &Key, place: impl FnOnce(&Queue<Client>) -> Option<Place>) -> Option<WaitingCall> {
         let taken = self.next(key, |queue| {
             let place = place(queue)?;
@@ -141,17 +141,17 @@ impl Queues {
         Some(taken)
     }
 
-    /// Whose turn it is.
+    /// The call whose turn it is.
     pub fn head(&self, key: &Key) -> Option<WaitingCall> {
         self.next(key, Queue::head)
     }
 
-    /// One whose holder has asked again since.
+    /// A call whose holder has asked again since.
     pub fn replaced(&self, key: &Key) -> Option<WaitingCall> {
         self.next(key, Queue::replaced)
     }
 
-    /// One who has waited for as long as it would.
+    /// A call that has waited for as long as it would.
     pub fn overdue(&self, key: &Key, now: Timestamp) -> Option<WaitingCall> {
         let now = self.lines.borrow().clock.at(now);
         self.next(key, |queue| queue.overdue(now))
@@ -232,7 +232,8 @@ impl Queues {
         Some(work)
     }
 
-    /// So many of all keys; other calls of this go on behind them, and begin anew behind the last.
+    /// At most so many keys that calls wait for. The next time it goes on behind them, and behind the last it begins
+    /// anew.
     pub fn next_few(&self, most: usize) -> Vec<Key> {
         let Lines { slots, in_round, .. } = &mut *self.lines.borrow_mut();
         slots.left = most;
@@ -271,7 +272,7 @@ impl Queues {
             .collect()
     }
 
-    /// How many wait, and for how many keys.
+    /// How many calls wait, and for how many keys.
     pub fn counts(&self) -> (usize, usize) {
         let lines = self.lines.borrow();
         (lines.by_client.len(), lines.in_round.len())

@@ -1,9 +1,9 @@
 //! The answers of calls that have waited, from the decision until the timer hands their clients back to the server.
 //!
 //! An answer may be decided anywhere: in RL.RELEASE, in a script, in the timer itself. A client that has been handed
-//! back is out of reach: where CLIENT UNBLOCK comes next, Redis before 7.4 unblocks it without any reply. So clients are
-//! handed back at the end of the timer's turn alone, after which the server sends replies before it reads a call; until
-//! then whatever else ends the wait finds the answer here.
+//! back is out of reach: where CLIENT UNBLOCK comes next, Redis before 7.4 unblocks it without any reply. So clients
+//! are handed back at the end of the timer's turn alone, after which the server sends replies before it reads a call;
+//! until then whatever else ends the wait finds the answer here.
 
 use super::waiting_call::{Client, Grant, Handle};
 use crate::reply::Reply;

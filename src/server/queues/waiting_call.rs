@@ -27,7 +27,7 @@ pub struct Handle(pub *mut c_void);
 /// How one who waits is answered.
 #[derive(Clone, Debug)]
 pub struct Client {
-    /// By which the server knows it.
+    /// By what the server knows it.
     pub handle: Handle,
     /// Where its call is counted.
     pub stats: &'static CommandStats,
@@ -47,10 +47,10 @@ pub struct Key {
 /// A lease that has been granted to who waited.
 #[derive(Clone, Debug)]
 pub struct Grant {
-    /// Of which key.
+    /// The key of which it is one.
     pub key: Key,
-    /// To whom.
+    /// Who holds it.
     pub holder: Box<[u8]>,
-    /// Until when.
+    /// When it expires.
     pub expires_at: Timestamp,
 }
