@@ -5,11 +5,11 @@
 //! Its callback is for CLIENT UNBLOCK.
 
 use super::api::{OK, api, call, config, has_flag};
-use super::server_entry::Entry;
+use super::server_entry::ServerEntry;
 use super::waiting_room::{room, tell};
 use super::{Redis, acl, guard, on_key};
 use crate::server::queues::outbox::Answer;
-use crate::server::queues::{Client, Handle};
+use crate::server::queues::{Client, ClientHandle};
 use ratelimit_core::wire::error::Error;
 use redis_module::raw;
 use std::ffi::{c_int, c_void};
@@ -44,17 +44,17 @@ pub fn block(redis: &Redis) -> Option<Client> {
     let (block, on_disconnection) = (api!(RedisModule_BlockClient)?, api!(RedisModule_SetDisconnectCallback)?);
     // SAFETY: `ctx` is that of the current call.
     let user = unsafe { acl::user_of(redis.ctx) };
-    let unblocked: Option<Callback> = if unblockable(redis.entry()) { Some(unblocked) } else { None };
+    let unblocked: Option<ReplyCallback> = if unblockable(redis.entry()) { Some(unblocked) } else { None };
     // SAFETY: `ctx` is that of the current call, which may block; the callbacks are plain functions. No time-out of the
     // server's.
     let client = unsafe { block(redis.ctx, Some(answered), unblocked, Some(free), 0) };
     // SAFETY: it has just been blocked.
     unsafe { on_disconnection(client, Some(disconnected)) };
-    Some(Client { handle: Handle(client.cast()), stats: redis.stats, user })
+    Some(Client { handle: ClientHandle(client.cast()), stats: redis.stats, user })
 }
 
 /// Hands a client back to the server, with what it is answered if it has not been told.
-pub fn hand_back(Handle(client): Handle, answer: Option<Box<Answer>>) {
+pub fn hand_back(ClientHandle(client): ClientHandle, answer: Option<Box<Answer>>) {
     if let Some(unblock) = api!(RedisModule_UnblockClient) {
         let answer = answer.map_or(null_mut(), |answer| Box::into_raw(answer).cast());
         // SAFETY: each blocked client is handed back once: whoever calls has just taken it out of the queues, or out of
@@ -63,12 +63,12 @@ pub fn hand_back(Handle(client): Handle, answer: Option<Box<Answer>>) {
     }
 }
 
-type Callback = unsafe extern "C" fn(*mut raw::RedisModuleCtx, *mut *mut raw::RedisModuleString, c_int) -> c_int;
+type ReplyCallback = unsafe extern "C" fn(*mut raw::RedisModuleCtx, *mut *mut raw::RedisModuleString, c_int) -> c_int;
 
 /// Whether CLIENT UNBLOCK may reach clients of ours. From Redis 7.4 on, and on Valkey 8, it passes over those that have
 /// been handed back. Before that it leaves them without a reply. Nothing is read between the timer and the server's
 /// replies, unless threads read (`io-threads-do-reads`) or TLS keeps what it has read: then it cannot have them at all.
-fn unblockable(entry: Entry) -> bool {
+fn unblockable(entry: ServerEntry) -> bool {
     // A function that came with 7.4 and Valkey 8.
     if api!(RedisModule_AddACLCategory).is_some() {
         return true;
@@ -134,7 +134,7 @@ unsafe extern "C" fn unblocked(
     length: c_int,
 ) -> c_int {
     // SAFETY: the context of a callback of a blocked client.
-    let handle = api!(RedisModule_GetBlockedClientHandle).map(|handle| Handle(unsafe { handle(ctx) }.cast()));
+    let handle = api!(RedisModule_GetBlockedClientHandle).map(|handle| ClientHandle(unsafe { handle(ctx) }.cast()));
     let (Some(client), Some(room)) = (handle, room()) else { return OK };
     // SAFETY: the server times clients out with its lock held. The words are those of the call that waited, which live
     // until it is answered.
@@ -149,5 +149,5 @@ unsafe extern "C" fn unblocked(
 /// A client that was blocked is gone.
 unsafe extern "C" fn disconnected(ctx: *mut raw::RedisModuleCtx, client: *mut raw::RedisModuleBlockedClient) {
     // SAFETY: the server drops clients with its lock held.
-    unsafe { tell(ctx, |room, entry| (room.client_gone)(entry, Handle(client.cast()))) };
+    unsafe { tell(ctx, |room, entry| (room.client_gone)(entry, ClientHandle(client.cast()))) };
 }

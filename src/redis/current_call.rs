@@ -5,7 +5,7 @@ use super::clock::now;
 use super::global::global;
 use super::outgoing::Changes;
 use super::replies::Replies;
-use super::server_entry::Entry;
+use super::server_entry::ServerEntry;
 use super::{bus, guard, policies};
 use crate::server::Global;
 use crate::server::settings::DENIAL_EVENTS;
@@ -82,8 +82,8 @@ impl<'a> Redis<'a> {
     }
 
     /// The entry from the server that this call is.
-    pub fn entry(&self) -> Entry<'a> {
-        Entry { ctx: self.ctx, global: self.global }
+    pub fn entry(&self) -> ServerEntry<'a> {
+        ServerEntry { ctx: self.ctx, global: self.global }
     }
 
     /// The database of this call.

@@ -3,7 +3,7 @@
 use super::api::{self, OK, api};
 use super::global::global;
 use super::guard;
-use super::server_entry::Entry;
+use super::server_entry::ServerEntry;
 use super::waiting_room::tell;
 use redis_module::raw;
 use std::ffi::{c_char, c_int, c_void};
@@ -27,7 +27,7 @@ const OWN_EVENTS: c_int = raw::REDISMODULE_NOTIFY_MODULE;
 ///
 /// From Redis 7.2 on, and on Valkey, it is told of each key that ends or is replaced, which are fewer. And who hears of
 /// what is moved or copied to another database has Valkey before 9.1 leave the client there that did it.
-pub fn subscribe(entry: Entry) {
+pub fn subscribe(entry: ServerEntry) {
     if entry.global.schedule.subscribed.replace(true) {
         return;
     }

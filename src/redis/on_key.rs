@@ -2,7 +2,7 @@
 
 use super::Redis;
 use super::listeners;
-use super::server_entry::{Entry, with_name};
+use super::server_entry::{ServerEntry, with_name};
 use crate::server::stats::CommandStats;
 use ratelimit_core::wire::args::KeyName;
 use std::ffi::c_int;
@@ -12,7 +12,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 pub(super) static STATS: CommandStats = CommandStats::new();
 
 /// Runs something on a key from a timer, as a call would; whether it came to its end.
-pub fn run(entry: Entry, db: c_int, name: &[u8], run: impl FnOnce(&mut Redis, KeyName)) -> bool {
+pub fn run(entry: ServerEntry, db: c_int, name: &[u8], run: impl FnOnce(&mut Redis, KeyName)) -> bool {
     let as_a_call = |name| {
         let argv = [name];
         // SAFETY: the entry's own context; the string lives as long as it is used.

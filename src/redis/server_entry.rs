@@ -9,25 +9,25 @@ use std::ptr::null_mut;
 
 /// An entry from the server. While it lasts, the server's lock is held and the context is live.
 #[derive(Clone, Copy)]
-pub struct Entry<'a> {
+pub struct ServerEntry<'a> {
     /// The server's context.
     pub(super) ctx: *mut raw::RedisModuleCtx,
     /// What this server knows beside its keys.
     pub global: &'a Global,
 }
 
-impl<'a> Entry<'a> {
+impl<'a> ServerEntry<'a> {
     /// # Safety
     /// `ctx` is live, and the server's lock is held, for `'a`.
-    pub(super) unsafe fn new(ctx: *mut raw::RedisModuleCtx) -> Entry<'a> {
+    pub(super) unsafe fn new(ctx: *mut raw::RedisModuleCtx) -> ServerEntry<'a> {
         // SAFETY: the caller's promise.
-        Entry { ctx, global: unsafe { global() } }
+        ServerEntry { ctx, global: unsafe { global() } }
     }
 }
 
 /// Has the server hold the name of a key as its own string while `run` runs, in the key's database.
 pub(super) fn with_name<T>(
-    entry: Entry,
+    entry: ServerEntry,
     db: c_int,
     name: &[u8],
     run: impl FnOnce(*mut raw::RedisModuleString) -> T,

@@ -4,7 +4,7 @@
 use super::Redis;
 use super::api::{api, call, server_is, valkey_version};
 use super::dry_run::{Tried, try_call};
-use super::server_entry::{Entry, with_name};
+use super::server_entry::{ServerEntry, with_name};
 use ratelimit_core::wire::args::KeyName;
 use ratelimit_core::wire::error::Error;
 use redis_module::{Context, RedisValue, raw};
@@ -29,7 +29,7 @@ pub fn are_used() -> bool {
 }
 
 /// Where a key is served that a timer or an event asks after.
-pub fn place_of(entry: Entry, db: c_int, name: &[u8]) -> Option<Place> {
+pub fn place_of(entry: ServerEntry, db: c_int, name: &[u8]) -> Option<Place> {
     // SAFETY: the entry's own context; the string lives as long as it is asked for.
     with_name(entry, db, name, |name| unsafe { place(entry.ctx, name) })
 }

@@ -4,9 +4,9 @@
 use super::Redis;
 use super::api::api;
 use super::guard;
-use super::server_entry::Entry;
+use super::server_entry::ServerEntry;
 use crate::reply::Reply;
-use crate::server::queues::Handle;
+use crate::server::queues::ClientHandle;
 use crate::server::queues::outbox::Answer;
 use crate::server::queues::schedule::TimerId;
 use ratelimit_core::wire::error::Error;
@@ -19,20 +19,20 @@ use std::sync::OnceLock;
 #[derive(Clone, Copy)]
 pub struct WaitingRoom {
     /// Its timer has come due.
-    pub timer_is_due: fn(Entry),
+    pub timer_is_due: fn(ServerEntry),
     /// Something has happened to a key, in a database.
-    pub key_changed: fn(Entry, c_int, &[u8]),
+    pub key_changed: fn(ServerEntry, c_int, &[u8]),
     /// Something may have happened to every key: FLUSHALL, SWAPDB, a load.
-    pub all_keys_changed: fn(Entry),
+    pub all_keys_changed: fn(ServerEntry),
     /// The server's cron event, some ten times a second.
-    pub cron: fn(Entry),
+    pub cron: fn(ServerEntry),
     /// A client that waited is gone.
-    pub client_gone: fn(Entry, Handle),
+    pub client_gone: fn(ServerEntry, ClientHandle),
     /// CLIENT UNBLOCK, in a context of the waiting call: what the client is answered at once, after which it is handed
     /// back. `None` if it has been handed back before.
-    pub client_unblocked: fn(&mut Redis, Handle) -> Option<Result<Reply, Error>>,
+    pub client_unblocked: fn(&mut Redis, ClientHandle) -> Option<Result<Reply, Error>>,
     /// An answer was not sent.
-    pub answer_lost: fn(Entry, Answer),
+    pub answer_lost: fn(ServerEntry, Answer),
 }
 
 static ROOM: OnceLock<WaitingRoom> = OnceLock::new();
@@ -52,21 +52,21 @@ pub(super) fn room() -> Option<&'static WaitingRoom> {
 ///
 /// # Safety
 /// `ctx` is that of an entry from the server, which holds its lock.
-pub(super) unsafe fn tell(ctx: *mut raw::RedisModuleCtx, what: impl FnOnce(&WaitingRoom, Entry)) {
+pub(super) unsafe fn tell(ctx: *mut raw::RedisModuleCtx, what: impl FnOnce(&WaitingRoom, ServerEntry)) {
     if let Some(room) = room() {
         // SAFETY: the caller's promise.
-        guard::callback((), || what(room, unsafe { Entry::new(ctx) }));
+        guard::callback((), || what(room, unsafe { ServerEntry::new(ctx) }));
     }
 }
 
 /// Arms a timer that is due after so many milliseconds.
-pub fn set_timer(entry: Entry, wait: i64) -> Option<TimerId> {
+pub fn set_timer(entry: ServerEntry, wait: i64) -> Option<TimerId> {
     // SAFETY: a context of the module's; the callback is a plain function.
     api!(RedisModule_CreateTimer).map(|create| unsafe { create(entry.ctx, wait, Some(due), null_mut()) })
 }
 
 /// Disarms a timer that was not due yet.
-pub fn stop_timer(entry: Entry, timer: TimerId) {
+pub fn stop_timer(entry: ServerEntry, timer: TimerId) {
     if let Some(stop) = api!(RedisModule_StopTimer) {
         // SAFETY: a context of the module's. The server knows of none that is over, and returns an error then.
         unsafe { stop(entry.ctx, timer, null_mut()) };

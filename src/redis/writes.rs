@@ -6,7 +6,7 @@
 
 use super::api::{api, call, config, in_info, info_number, server_is};
 use super::dry_run::{Tried, try_call};
-use super::server_entry::Entry;
+use super::server_entry::ServerEntry;
 use super::slots;
 use redis_module::{Context, raw};
 use std::ffi::CStr;
@@ -18,7 +18,7 @@ pub fn may_be_propagated() -> bool {
 }
 
 /// Whether the server carries out writes now, of a timer or of an event.
-pub fn are_taken(entry: Entry) -> bool {
+pub fn are_taken(entry: ServerEntry) -> bool {
     let ctx = entry.ctx;
     // SAFETY: the entry's own context. A write without a key, of which not even the arguments are read.
     let tried = unsafe {

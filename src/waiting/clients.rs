@@ -2,11 +2,11 @@
 
 use super::{queue_order, serve, timer};
 use crate::charge;
-use crate::redis::server_entry::Entry;
+use crate::redis::server_entry::ServerEntry;
 use crate::redis::{self, Redis, blocked, guard, key_events};
 use crate::reply::Reply;
 use crate::server::queues::outbox::Answer;
-use crate::server::queues::{Handle, Key, WaitingCall};
+use crate::server::queues::{ClientHandle, QueueKey, WaitingCall};
 use crate::server::{Global, settings};
 use ratelimit_core::queue::Claim;
 use ratelimit_core::syntax::{Asked, Block};
@@ -39,7 +39,7 @@ pub fn wait(redis: &mut Redis, name: KeyName, asked: &mut Asked, block: Block, n
     }
     // Others may run now, and not once the client is known to wait: it can be sent no error then.
     redis.finish();
-    let key = Key { db: redis.db(), name: Arc::from(redis.key_bytes(name)) };
+    let key = QueueKey { db: redis.db(), name: Arc::from(redis.key_bytes(name)) };
     key_events::subscribe(redis.entry());
     let client = blocked::block(redis).ok_or(Error::Internal)?;
     redis.global.queues.join(&key, limit, claim, patience, client, now);
@@ -80,13 +80,13 @@ enum Ended {
 
 /// Takes the call of a client out of the queues, or its answer out of the outbox; `None` if it has been handed back
 /// already.
-fn end(global: &Global, client: Handle) -> Option<Ended> {
+fn end(global: &Global, client: ClientHandle) -> Option<Ended> {
     let waiting = global.queues.gone(client).map(Ended::Waiting);
     waiting.or_else(|| global.outbox.take(client).map(Ended::Answered))
 }
 
 /// A client that waited is gone.
-pub fn gone(entry: Entry, client: Handle) {
+pub fn gone(entry: ServerEntry, client: ClientHandle) {
     let Some(ended) = end(entry.global, client) else { return };
     blocked::hand_back(client, None);
     match ended {
@@ -96,7 +96,7 @@ pub fn gone(entry: Entry, client: Handle) {
 }
 
 /// CLIENT UNBLOCK: what the client is answered at once. `None` if it has been handed back already.
-pub fn unblocked(redis: &mut Redis, client: Handle) -> Option<Result<Reply, Error>> {
+pub fn unblocked(redis: &mut Redis, client: ClientHandle) -> Option<Result<Reply, Error>> {
     let ended = end(redis.global, client)?;
     redis.stats = match &ended {
         Ended::Waiting(call) => call.client.stats,
@@ -119,7 +119,7 @@ pub fn unblocked(redis: &mut Redis, client: Handle) -> Option<Result<Reply, Erro
 }
 
 /// An answer was not sent: a lease that it grants is given back.
-pub fn answer_lost(entry: Entry, answer: Answer) {
+pub fn answer_lost(entry: ServerEntry, answer: Answer) {
     if let Some(grant) = answer.grant {
         entry.global.queues.untold(grant);
         timer::arm(entry);

@@ -2,7 +2,7 @@
 
 use super::timer;
 use super::turn::Turn;
-use crate::redis::server_entry::Entry;
+use crate::redis::server_entry::ServerEntry;
 use crate::redis::{now, slots};
 use std::ffi::c_int;
 
@@ -10,14 +10,14 @@ use std::ffi::c_int;
 const ASKED_AFTER: usize = 100;
 
 /// Something has happened to a key.
-pub fn key_changed(entry: Entry, db: c_int, name: &[u8]) {
+pub fn key_changed(entry: ServerEntry, db: c_int, name: &[u8]) {
     if entry.global.queues.touch(db, name) {
         timer::arm(entry);
     }
 }
 
 /// Something may have happened to every key: FLUSHALL, SWAPDB, a load.
-pub fn all_keys_changed(entry: Entry) {
+pub fn all_keys_changed(entry: ServerEntry) {
     let queues = &entry.global.queues;
     if queues.any() {
         queues.touch_all();
@@ -26,7 +26,7 @@ pub fn all_keys_changed(entry: Entry) {
 }
 
 /// Some ten times a second: the clock may have been set, a slot may have moved away, and writes may be taken again.
-pub fn cron(entry: Entry) {
+pub fn cron(entry: ServerEntry) {
     let queues = &entry.global.queues;
     entry.global.schedule.unblockable.set(None);
     if queues.is_held_up() && Turn::new(entry).may_grant() {

@@ -10,14 +10,14 @@ use crate::charge;
 use crate::redis::{Redis, acl, writes};
 use crate::reply::Reply;
 use crate::server::Global;
-use crate::server::queues::{Client, Grant, Key, WaitingCall};
+use crate::server::queues::{Client, Grant, QueueKey, WaitingCall};
 use ratelimit_core::syntax::Asked;
 use ratelimit_core::wire::args::KeyName;
 use ratelimit_core::wire::error::Error;
 use ratelimit_core::{Decision, Timestamp, Verdict};
 
 /// Answers the calls that wait for a lease of a key and can be answered, as long as the turn goes on.
-pub fn serve(redis: &mut Redis, name: KeyName, key: &Key, turn: &mut Turn) {
+pub fn serve(redis: &mut Redis, name: KeyName, key: &QueueKey, turn: &mut Turn) {
     let (queues, now) = (&redis.global.queues, turn.now);
     if queues.is_behind_clock(key) && turn.may_grant() {
         charge::follow_clock(redis, name, now);
@@ -58,7 +58,7 @@ enum Moment {
 }
 
 /// Why the head of a key's queue is to be answered; `None` if it has to wait on.
-fn its_turn(redis: &mut Redis, name: KeyName, key: &Key, head: &WaitingCall, turn: &mut Turn) -> Option<Moment> {
+fn its_turn(redis: &mut Redis, name: KeyName, key: &QueueKey, head: &WaitingCall, turn: &mut Turn) -> Option<Moment> {
     let now = turn.now;
     let after = match peek(redis, name, &head.claim.asked(head.limit, false), now) {
         Ok(Decision { verdict: Verdict::After(wait), .. }) => Some(wait),
@@ -74,7 +74,7 @@ fn its_turn(redis: &mut Redis, name: KeyName, key: &Key, head: &WaitingCall, tur
 }
 
 /// Answers a call that waits as one would be answered that came now.
-fn decide(redis: &mut Redis, name: KeyName, key: &Key, call: &WaitingCall, moment: Moment, turn: &mut Turn) {
+fn decide(redis: &mut Redis, name: KeyName, key: &QueueKey, call: &WaitingCall, moment: Moment, turn: &mut Turn) {
     let now = turn.now;
     redis.stats = call.client.stats;
     let asked = call.claim.asked(call.limit, call.others_wait);
@@ -106,7 +106,7 @@ fn decide(redis: &mut Redis, name: KeyName, key: &Key, call: &WaitingCall, momen
 /// Answers a call that waits no longer.
 fn conclude(
     global: &Global,
-    key: &Key,
+    key: &QueueKey,
     call: &WaitingCall,
     decided: Result<Decision, Error>,
     renews: bool,

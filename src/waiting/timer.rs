@@ -4,7 +4,7 @@
 //! happened that may make room. The server counts a timer by the wall clock and sleeps by another, so a clock that is
 //! set is noticed by its cron event.
 
-use crate::redis::server_entry::Entry;
+use crate::redis::server_entry::ServerEntry;
 use crate::redis::{now, waiting_room};
 use crate::server::Global;
 use ratelimit_core::Timestamp;
@@ -15,7 +15,7 @@ fn due(global: &Global) -> Option<Timestamp> {
 }
 
 /// Arms the timer for when there is work, or disarms it.
-pub fn arm(entry: Entry) {
+pub fn arm(entry: ServerEntry) {
     match due(entry.global) {
         Some(due) => arm_for(entry, due, wait_for(due, now())),
         None => disarm(entry),
@@ -23,7 +23,7 @@ pub fn arm(entry: Entry) {
 }
 
 /// Arms the timer anew if there is work at `now`: whatever is armed sleeps by the clock that it was armed by.
-pub fn arm_anew(entry: Entry, now: Timestamp) {
+pub fn arm_anew(entry: ServerEntry, now: Timestamp) {
     if due(entry.global).is_some_and(|due| due <= now) {
         disarm(entry);
         arm_for(entry, Timestamp::EPOCH, 0);
@@ -31,7 +31,7 @@ pub fn arm_anew(entry: Entry, now: Timestamp) {
 }
 
 /// The timer has come due, and is not armed any more.
-pub fn is_over(entry: Entry) {
+pub fn is_over(entry: ServerEntry) {
     entry.global.schedule.armed.set(None);
 }
 
@@ -42,7 +42,7 @@ fn wait_for(due: Timestamp, now: Timestamp) -> i64 {
     i64::try_from(due.since(now).ceil_millis()).unwrap_or(LONGEST).min(LONGEST)
 }
 
-fn arm_for(entry: Entry, due: Timestamp, wait: i64) {
+fn arm_for(entry: ServerEntry, due: Timestamp, wait: i64) {
     let armed = &entry.global.schedule.armed;
     if armed.get().is_some_and(|(_, armed)| armed == due) {
         return;
@@ -53,7 +53,7 @@ fn arm_for(entry: Entry, due: Timestamp, wait: i64) {
     }
 }
 
-fn disarm(entry: Entry) {
+fn disarm(entry: ServerEntry) {
     if let Some((timer, _)) = entry.global.schedule.armed.take() {
         waiting_room::stop_timer(entry, timer);
     }

@@ -6,7 +6,7 @@
 //! **While the server takes no writes,** nobody is granted anything ([`Turn::may_grant`]). Nothing is looked at for
 //! that again and again: the cron event asks whether it does, and then all keys are looked at.
 
-use crate::redis::server_entry::Entry;
+use crate::redis::server_entry::ServerEntry;
 use crate::redis::{now, writes};
 use ratelimit_core::Timestamp;
 
@@ -17,7 +17,7 @@ pub const EFFORT: usize = 100;
 /// A turn of the timer.
 pub struct Turn<'a> {
     /// The timer's entry.
-    pub entry: Entry<'a>,
+    pub entry: ServerEntry<'a>,
     /// When it began, for all that it does.
     pub now: Timestamp,
     spent: usize,
@@ -27,7 +27,7 @@ pub struct Turn<'a> {
 
 impl<'a> Turn<'a> {
     /// A turn that begins now.
-    pub fn new(entry: Entry<'a>) -> Turn<'a> {
+    pub fn new(entry: ServerEntry<'a>) -> Turn<'a> {
         Turn { entry, now: now(), spent: 0, writes: None }
     }
 

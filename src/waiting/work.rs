@@ -7,17 +7,17 @@
 use super::turn::{EFFORT, Turn};
 use super::{serve, timer};
 use crate::charge;
-use crate::redis::server_entry::Entry;
+use crate::redis::server_entry::ServerEntry;
 use crate::redis::{blocked, guard, on_key, slots};
 use crate::server::Global;
-use crate::server::queues::{Grant, Key, WaitingCall, Work};
+use crate::server::queues::{Grant, QueueKey, WaitingCall, Work};
 use ratelimit_core::wire::error::Error;
 
 /// What it takes to find out which node has a key.
 const REDIRECTION: usize = 25;
 
 /// The timer's turn has come. What panics is cut short alone.
-pub fn run(entry: Entry) {
+pub fn run(entry: ServerEntry) {
     let Global { queues, .. } = entry.global;
     timer::is_over(entry);
     let turn = &mut Turn::new(entry);
@@ -60,7 +60,7 @@ fn give_back(turn: &mut Turn, grant: Grant) {
 }
 
 /// Looks at the queue of one key.
-fn look_at(turn: &mut Turn, key: &Key) {
+fn look_at(turn: &mut Turn, key: &QueueKey) {
     let (entry, mut elsewhere) = (turn.entry, None);
     let queues = &entry.global.queues;
     queues.looks.count();
@@ -88,7 +88,7 @@ fn look_at(turn: &mut Turn, key: &Key) {
 }
 
 /// Answers a call that waits with an error.
-fn refuse(global: &Global, key: &Key, call: &WaitingCall, error: Error) {
+fn refuse(global: &Global, key: &QueueKey, call: &WaitingCall, error: Error) {
     global.queues.leave(key, call.place);
     global.outbox.answer(&call.client, Err(error), None);
 }

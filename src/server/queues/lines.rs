@@ -1,6 +1,6 @@
 //! The queues of all keys, and the lists of which of them is to be looked at when.
 
-use super::waiting_call::{Client, Grant, Handle, Key};
+use super::waiting_call::{Client, ClientHandle, Grant, QueueKey};
 use ratelimit_core::queue::{Place, Queue, Steady, SteadyClock, Waiter};
 use ratelimit_core::{Amount, Timestamp};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -31,15 +31,15 @@ pub struct Lines {
     /// The queues, by database and name of the key.
     pub by_key: HashMap<c_int, HashMap<Arc<[u8]>, Line>>,
     /// Where the call of each client waits.
-    pub by_client: HashMap<Handle, (Key, Place)>,
+    pub by_client: HashMap<ClientHandle, (QueueKey, Place)>,
     /// By when somebody may pass or has waited long enough.
-    pub by_due: BTreeSet<(Steady, Key)>,
+    pub by_due: BTreeSet<(Steady, QueueKey)>,
     /// By since when the one waits who has waited longest.
-    pub by_age: BTreeSet<(Steady, Key)>,
+    pub by_age: BTreeSet<(Steady, QueueKey)>,
     /// The keys to which something has happened, in that order.
-    pub touched: BTreeMap<u64, Key>,
+    pub touched: BTreeMap<u64, QueueKey>,
     /// All keys, in the order in which somebody began to wait for them.
-    pub in_round: BTreeMap<u64, Key>,
+    pub in_round: BTreeMap<u64, QueueKey>,
     /// How many lines there were.
     pub begun: u64,
     /// How often something has happened to a key.
@@ -67,7 +67,7 @@ pub struct Round {
 
 impl Round {
     /// The next key; it begins anew behind the last one.
-    pub fn next(&mut self, keys: &BTreeMap<u64, Key>) -> Option<Key> {
+    pub fn next(&mut self, keys: &BTreeMap<u64, QueueKey>) -> Option<QueueKey> {
         self.left = self.left.min(keys.len()).checked_sub(1)?;
         let (number, key) = keys.range(self.next..).next().or_else(|| keys.first_key_value())?;
         self.next = number.saturating_add(1);
@@ -78,7 +78,7 @@ impl Round {
 /// What the timer does next.
 pub enum Work {
     /// A key is to be looked at.
-    Look(Key),
+    Look(QueueKey),
     /// A lease is to be given back that was granted to a client that was gone.
     GiveBack(Grant),
 }
@@ -90,18 +90,18 @@ impl Lines {
     }
 
     /// A key for which somebody waits, by the name that is kept.
-    pub fn key(&self, db: c_int, name: &[u8]) -> Option<Key> {
+    pub fn key(&self, db: c_int, name: &[u8]) -> Option<QueueKey> {
         let (name, _) = self.by_key.get(&db)?.get_key_value(name)?;
-        Some(Key { db, name: Arc::clone(name) })
+        Some(QueueKey { db, name: Arc::clone(name) })
     }
 
     /// The queue of a key, to be changed, if anybody waits.
-    pub fn line(&mut self, key: &Key) -> Option<&mut Line> {
+    pub fn line(&mut self, key: &QueueKey) -> Option<&mut Line> {
         self.by_key.get_mut(&key.db)?.get_mut(&key.name)
     }
 
     /// The line of a key, new if nobody has waited for it.
-    pub fn line_or_new(&mut self, key: &Key, limit: Amount) -> &mut Line {
+    pub fn line_or_new(&mut self, key: &QueueKey, limit: Amount) -> &mut Line {
         let Lines { by_key, in_round, begun, round, clock, .. } = self;
         by_key.entry(key.db).or_default().entry(Arc::clone(&key.name)).or_insert_with(|| {
             *begun = begun.saturating_add(1);
@@ -121,7 +121,7 @@ impl Lines {
     }
 
     /// Something has happened to a key. Whether anybody waits for it.
-    pub fn touch(&mut self, key: &Key) -> bool {
+    pub fn touch(&mut self, key: &QueueKey) -> bool {
         let touches = self.touches.saturating_add(1);
         let Some(line) = self.line(key) else { return false };
         if line.touched.is_none() {
@@ -133,13 +133,13 @@ impl Lines {
     }
 
     /// What has happened to a key so far has been seen to.
-    pub fn untouch(&mut self, key: &Key) {
+    pub fn untouch(&mut self, key: &QueueKey) {
         let touched = self.line(key).and_then(|line| line.touched.take());
         touched.and_then(|touched| self.touched.remove(&touched));
     }
 
     /// Lists a line anew, or forgets it if nobody waits in it.
-    pub fn relist(&mut self, key: &Key) {
+    pub fn relist(&mut self, key: &QueueKey) {
         let Some(line) = self.line(key) else { return };
         let (number, is_empty, oldest) = (line.number, line.queue.is_empty(), line.queue.oldest());
         let due = [line.queue.deadline(), line.head_due].into_iter().flatten().min().filter(|_| !is_empty);
@@ -164,7 +164,7 @@ impl Lines {
     }
 
     /// Takes a call out of the queue of a key.
-    pub fn leave(&mut self, key: &Key, place: Place) -> Option<Waiter<Client>> {
+    pub fn leave(&mut self, key: &QueueKey, place: Place) -> Option<Waiter<Client>> {
         let line = self.line(key)?;
         let was_head = line.queue.head().is_some_and(|(head, _)| head == place);
         let waiter = line.queue.leave(place)?;

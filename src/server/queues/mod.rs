@@ -21,7 +21,7 @@ use ratelimit_core::queue::{Claim, Place, Queue, Waiter};
 use ratelimit_core::{Amount, Span, Timestamp};
 use std::cell::{Cell, RefCell};
 use std::ffi::c_int;
-pub use waiting_call::{Client, Grant, Handle, Key, WaitingCall};
+pub use waiting_call::{Client, ClientHandle, Grant, QueueKey, WaitingCall};
 
 /// The queues of this server, and what came of those who waited.
 #[derive(Default)]
@@ -54,7 +54,7 @@ pub struct WaiterFacts {
 /// A queue, for INFO.
 pub struct QueueFacts {
     /// For a lease of which key.
-    pub key: Key,
+    pub key: QueueKey,
     /// How many wait.
     pub waiting: usize,
     /// For how long the first of them has.
@@ -91,7 +91,15 @@ impl Queues {
     }
 
     /// Adds a claim that waits from now on, for so long or without an end.
-    pub fn join(&self, key: &Key, limit: Amount, claim: Claim, block: Option<Span>, client: Client, now: Timestamp) {
+    pub fn join(
+        &self,
+        key: &QueueKey,
+        limit: Amount,
+        claim: Claim,
+        block: Option<Span>,
+        client: Client,
+        now: Timestamp,
+    ) {
         let lines = &mut *self.lines.borrow_mut();
         let (since, handle) = (lines.read_clock(now), client.handle);
         let until = block.map(|block| since.plus(block));
@@ -102,12 +110,12 @@ impl Queues {
     }
 
     /// Takes a call away that waited: its client is gone, or it has been answered.
-    pub fn leave(&self, key: &Key, place: Place) -> Option<Waiter<Client>> {
+    pub fn leave(&self, key: &QueueKey, place: Place) -> Option<Waiter<Client>> {
         self.lines.borrow_mut().leave(key, place)
     }
 
     /// Takes the call of a client away that is gone, or is answered otherwise.
-    pub fn gone(&self, handle: Handle) -> Option<WaitingCall> {
+    pub fn gone(&self, handle: ClientHandle) -> Option<WaitingCall> {
         let (key, place) = self.lines.borrow().by_client.get(&handle).cloned()?;
         self.take_from(&key, |_| Some(place))
     }
@@ -115,7 +123,7 @@ impl Queues {
     /// A call of a key's queue.
     fn next(
         &self,
-        key: &Key,
+        key: &QueueKey,
         of: impl FnOnce(&Queue<Client>) -> Option<(Place, &Waiter<Client>)>,
     ) -> Option<WaitingCall> {
         let lines = &mut *self.lines.borrow_mut();
@@ -132,7 +140,7 @@ impl Queues {
     }
 
     /// Takes a call out of a key's queue.
-    fn take_from(&self, key: &Key, place: impl FnOnce(&Queue<Client>) -> Option<Place>) -> Option<WaitingCall> {
+    fn take_from(&self, key: &QueueKey, place: impl FnOnce(&Queue<Client>) -> Option<Place>) -> Option<WaitingCall> {
         let taken = self.next(key, |queue| {
             let place = place(queue)?;
             Some((place, queue.at(place)?))
@@ -142,23 +150,23 @@ impl Queues {
     }
 
     /// The call whose turn it is.
-    pub fn head(&self, key: &Key) -> Option<WaitingCall> {
+    pub fn head(&self, key: &QueueKey) -> Option<WaitingCall> {
         self.next(key, Queue::head)
     }
 
     /// A call whose holder has asked again since.
-    pub fn replaced(&self, key: &Key) -> Option<WaitingCall> {
+    pub fn replaced(&self, key: &QueueKey) -> Option<WaitingCall> {
         self.next(key, Queue::replaced)
     }
 
     /// A call that has waited for as long as it would.
-    pub fn overdue(&self, key: &Key, now: Timestamp) -> Option<WaitingCall> {
+    pub fn overdue(&self, key: &QueueKey, now: Timestamp) -> Option<WaitingCall> {
         let now = self.lines.borrow().clock.at(now);
         self.next(key, |queue| queue.overdue(now))
     }
 
     /// The head of a key's queue may pass after this long; `None`, not before something happens.
-    pub fn head_due(&self, key: &Key, wait: Option<Span>, now: Timestamp) {
+    pub fn head_due(&self, key: &QueueKey, wait: Option<Span>, now: Timestamp) {
         let lines = &mut *self.lines.borrow_mut();
         let now = lines.clock.at(now);
         if let Some(line) = lines.line(key) {
@@ -195,7 +203,7 @@ impl Queues {
     }
 
     /// A key's queue has been looked at to its end: what has happened so far makes no further look.
-    pub fn looked_at(&self, key: &Key) {
+    pub fn looked_at(&self, key: &QueueKey) {
         self.lines.borrow_mut().untouch(key);
     }
 
@@ -205,14 +213,14 @@ impl Queues {
     }
 
     /// Whether the clock has gone back, of which the leases of this key have not heard.
-    pub fn is_behind_clock(&self, key: &Key) -> bool {
+    pub fn is_behind_clock(&self, key: &QueueKey) -> bool {
         let lines = &mut *self.lines.borrow_mut();
         let steps = lines.clock.steps();
         lines.line(key).is_some_and(|line| line.clock_steps != steps)
     }
 
     /// The leases of a key have heard of the clock.
-    pub fn followed_clock(&self, key: &Key) {
+    pub fn followed_clock(&self, key: &QueueKey) {
         let lines = &mut *self.lines.borrow_mut();
         let steps = lines.clock.steps();
         if let Some(line) = lines.line(key) {
@@ -234,7 +242,7 @@ impl Queues {
 
     /// At most so many keys that calls wait for. The next time it goes on behind them, and behind the last it begins
     /// anew.
-    pub fn next_few(&self, most: usize) -> Vec<Key> {
+    pub fn next_few(&self, most: usize) -> Vec<QueueKey> {
         let Lines { slots, in_round, .. } = &mut *self.lines.borrow_mut();
         slots.left = most;
         std::iter::from_fn(|| slots.next(in_round)).collect()

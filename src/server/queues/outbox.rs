@@ -5,7 +5,7 @@
 //! are handed back at the end of the timer's turn alone, after which the server sends replies before it reads a call;
 //! until then whatever else ends the wait finds the answer here.
 
-use super::waiting_call::{Client, Grant, Handle};
+use super::waiting_call::{Client, ClientHandle, Grant};
 use crate::reply::Reply;
 use crate::server::stats::CommandStats;
 use ratelimit_core::wire::error::Error;
@@ -27,8 +27,8 @@ pub struct Answer {
 /// Answers by the clients they are for, in the order in which they were decided.
 #[derive(Default)]
 struct Answers {
-    in_order: BTreeMap<u64, (Handle, Box<Answer>)>,
-    by_client: HashMap<Handle, u64>,
+    in_order: BTreeMap<u64, (ClientHandle, Box<Answer>)>,
+    by_client: HashMap<ClientHandle, u64>,
     decided: u64,
 }
 
@@ -51,14 +51,14 @@ impl Outbox {
     }
 
     /// Takes the answer of one client out: something else has ended its wait.
-    pub fn take(&self, client: Handle) -> Option<Box<Answer>> {
+    pub fn take(&self, client: ClientHandle) -> Option<Box<Answer>> {
         let Answers { in_order, by_client, .. } = &mut *self.0.borrow_mut();
         let (_, answer) = in_order.remove(&by_client.remove(&client)?)?;
         Some(answer)
     }
 
     /// Takes the oldest answer out, to be handed back.
-    pub fn next(&self) -> Option<(Handle, Box<Answer>)> {
+    pub fn next(&self) -> Option<(ClientHandle, Box<Answer>)> {
         let Answers { in_order, by_client, .. } = &mut *self.0.borrow_mut();
         let (_, (client, answer)) = in_order.pop_first()?;
         by_client.remove(&client);

@@ -22,13 +22,13 @@ pub struct WaitingCall {
 
 /// The server's handle of a blocked client, as a name that is compared with others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Handle(pub *mut c_void);
+pub struct ClientHandle(pub *mut c_void);
 
 /// How one who waits is answered.
 #[derive(Clone, Debug)]
 pub struct Client {
     /// By what the server knows it.
-    pub handle: Handle,
+    pub handle: ClientHandle,
     /// Where its call is counted.
     pub stats: &'static CommandStats,
     /// The name of its user; `None` where the server does not tell.
@@ -37,7 +37,7 @@ pub struct Client {
 
 /// A key for a lease of which somebody waits.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Key {
+pub struct QueueKey {
     /// Its database.
     pub db: c_int,
     /// Its name.
@@ -48,7 +48,7 @@ pub struct Key {
 #[derive(Clone, Debug)]
 pub struct Grant {
     /// The key of which it is one.
-    pub key: Key,
+    pub key: QueueKey,
     /// Who holds it.
     pub holder: Box<[u8]>,
     /// When it expires.
