@@ -12,10 +12,11 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from bench import budgets, valgrind
-from bench.budgets import Verdict
+from bench.budgets import Budget, Verdict
 from bench.calls import ALL
 from bench.servers import release
 from support import binaries
+from support.binaries import Binary
 
 
 def table(verdicts: list[Verdict], instructions: dict[str, float]) -> str:
@@ -31,6 +32,25 @@ def table(verdicts: list[Verdict], instructions: dict[str, float]) -> str:
     return "\n".join(lines)
 
 
+# Servers for a call, as long as it keeps its budget. What a server's hash tables add is noise, and
+# only ever more: a call that is above is measured on more of them before it is said to be.
+FEW = 2
+
+
+def measure(binary: Binary, wanted: list[Budget], servers: int) -> dict[str, float]:
+    """Instructions a call. What others are compared with is measured on all servers at once."""
+
+    def measured(names: set[str], servers: int) -> dict[str, float]:
+        return valgrind.instructions(binary, [call for call in ALL if call.name in names], servers)
+
+    compared_with = {budget.to for budget in wanted}
+    instructions = measured(compared_with, valgrind.SERVERS)
+    instructions |= measured({budget.call for budget in wanted} - compared_with, servers)
+    above = {each.budget.call for each in budgets.compare(wanted, instructions) if not each.is_kept}
+    again = measured(above - compared_with, valgrind.SERVERS)
+    return instructions | {name: min(count, instructions[name]) for name, count in again.items()}
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -44,8 +64,7 @@ def main() -> int:
     if release(binary) != wanted.server:
         print(f"not checked: the budgets are for {wanted.server}, this is {binary.name}")
         return 0
-    names = {name for budget in wanted.budgets for name in (budget.call, budget.to)}
-    instructions = valgrind.instructions(binary, [call for call in ALL if call.name in names])
+    instructions = measure(binary, wanted.budgets, valgrind.SERVERS if update else FEW)
     verdicts = budgets.compare(wanted.budgets, instructions)
     print(table(verdicts, instructions))
     if update:

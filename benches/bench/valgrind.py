@@ -69,7 +69,7 @@ def _short(call: Call) -> int:
 
 
 def _long(call: Call) -> int:
-    return 1_800 if call.is_lua else 17_000
+    return 1_000 if call.is_lua else 9_000
 
 
 def _total(binary: Binary, call: Call, calls: int) -> int:
