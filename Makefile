@@ -1,6 +1,6 @@
 .DEFAULT_GOAL := help
 .PHONY: help build run run-check test lint msrv deny mutants matrix clients fuzz corpora soak demo packages examples fmt bench \
-	bench-check bench-waiting package tarball image-check clean oldest-rust server needs test-ordinary-account bare-check
+	bench-check bench-waiting package tarball image-check clean oldest-rust server needs test-ordinary-account test-scaffolding test-image bare-check
 
 # make run: the port to listen on, and the server to start (default: the first one found).
 # make test: the server to test on (default: one of every kind within reach).
@@ -82,8 +82,11 @@ READ_BACK := $(patsubst %,tests/test_%.py,ban clock effect keep leases limit mul
 
 # Of the short form: what goes by the machine and the account, and a call of each kind. CI runs it as an ordinary account.
 SHORT ?=
-SHORT_TESTS := $(patsubst %,tests/test_%.py,\
-	client_libraries docs harness persistence setup token_bucket)
+SHORT_TESTS := $(patsubst %,tests/test_%.py,docs persistence token_bucket) \
+	$(patsubst %,tests/scaffolding/test_%.py,client_libraries harness setup)
+# What makes the tests, the figures and the documents, and clients in every language, in a target of its own. CI runs the
+# most of it with the short form.
+SCAFFOLDING := tests/scaffolding
 
 test: $(VENV)/.has-everything server build ## run all tests, on every server within reach: make test [SERVER=redis-server] [SHORT=yes]
 ifneq ($(SHORT),)
@@ -96,7 +99,8 @@ endif
 	@servers="$${SERVER:-$$($(PYTHON) tests/support/binaries.py)}" || exit 1; failed=; which=; \
 	IFS="$$(printf '\nx')"; IFS="$${IFS%x}"; \
 	for server in $$servers; do \
-		SERVER="$$server" $(PYTHON) -m pytest --numprocesses auto -m "$$which" $(if $(SHORT),$(SHORT_TESTS)) \
+		SERVER="$$server" $(PYTHON) -m pytest --numprocesses auto -m "$$which" \
+			$(if $(SHORT),$(SHORT_TESTS),--ignore $(SCAFFOLDING)) \
 			|| failed="$$failed $$server"; \
 		which=every_server; \
 	done; \
@@ -104,12 +108,22 @@ endif
 ifeq ($(SHORT),)
 	RATELIMIT_MODULE="$${RATELIMIT_MODULE%/release/*}/debug/libredis_ratelimit.so" \
 		$(PYTHON) -m pytest --numprocesses auto $(READ_BACK)
-	$(PYTHON) benches/check.py
-	$(MAKE) packages examples
+	$(MAKE) --jobs=2 --keep-going --output-sync=recurse bench-check packages-and-examples
 ifeq ($(CI),true)
 	$(MAKE) test-ordinary-account
 endif
 endif
+
+# Nothing of them is asked of more than one server.
+test-scaffolding: $(VENV)/.has-everything server build ## test the Makefile, the Dockerfile, the scripts, the harness and the client libraries
+	SERVER="$$($(PYTHON) tests/support/binaries.py --chosen)" || exit 1; export SERVER; \
+		$(PYTHON) -m pytest --numprocesses auto $(SCAFFOLDING)
+
+# The server of a container image, with its own loader and libraries; no container is started.
+IMAGE ?= redis:8
+test-image: $(VENV)/.has-everything build ## run the suite on the server of an image, by docker: make test-image [IMAGE=redis:8]
+	SERVER="$$($(PYTHON) scripts/foreign_server.py "$(IMAGE)")" || exit 1; export SERVER; \
+		$(PYTHON) -m pytest --numprocesses auto -m "not once" --ignore $(SCAFFOLDING)
 
 test-ordinary-account: $(VENV)/.has-everything build ## run make run and make test SHORT=yes as nobody, with 1,024 files and PyPI's servers alone
 	$(PYTHON) scripts/ordinary_account.py
@@ -218,6 +232,12 @@ packages: build $(VENV)/.has-everything ## test the packages for clients: make p
 # The examples install the packages.
 examples: build $(VENV)/.has-everything ## test the example applications: make examples [SERVER=redis-server]
 	$(AT_ONCE) $(EXAMPLES)
+
+# They share what npm and pip download, and servers: one after the other, beside whatever else runs.
+.PHONY: packages-and-examples
+packages-and-examples:
+	$(MAKE) packages
+	$(MAKE) examples
 
 package-python:
 	$(MAKE) --jobs=1 --keep-going -C clients/python lint test

@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 
 from outcomes import OUTCOMES, of_pytest
 
-TESTS = ["tests/test_client_libraries.py", "tests/test_resent_calls.py"]
+TESTS = ["tests/scaffolding/test_client_libraries.py", "tests/test_resent_calls.py"]
 
 # As tests/support/libraries.py begins to say why.
 NOT_ASKED = "not asked"
