@@ -3,7 +3,7 @@
 
 use ratelimit_core::algorithm::sketch::Heavy;
 use ratelimit_core::policy::Facts;
-use ratelimit_core::{Amount, Decision, Fact, Kind, Span, Timestamp, Verdict};
+use ratelimit_core::{Amount, Decision, InfoField, Kind, Span, Timestamp, Verdict};
 
 /// The answer to a call that was not refused.
 #[derive(Clone, Debug)]
@@ -170,23 +170,23 @@ impl Reply {
     }
 
     /// What a key of a kind says of itself to people.
-    pub fn facts(kind: Kind, facts: Vec<(&'static str, Fact)>) -> Reply {
-        let kind = ("kind", Fact::Word(kind.name()));
+    pub fn facts(kind: Kind, facts: Vec<(&'static str, InfoField)>) -> Reply {
+        let kind = ("kind", InfoField::Word(kind.name()));
         Reply::map_of(std::iter::once(kind).chain(facts).collect())
     }
 
-    fn map_of(facts: Vec<(&'static str, Fact)>) -> Reply {
+    fn map_of(facts: Vec<(&'static str, InfoField)>) -> Reply {
         Reply::Map(facts.into_iter().map(|(name, fact)| (name, Reply::fact(fact))).collect())
     }
 
-    fn fact(fact: Fact) -> Reply {
+    fn fact(fact: InfoField) -> Reply {
         match fact {
-            Fact::Amount(amount) => Reply::text(&amount.to_string()),
-            Fact::Instant(instant) => Reply::instant(instant),
-            Fact::Span(span) => Reply::text(&duration(span)),
-            Fact::Count(count) => Reply::Integer(integer(count)),
-            Fact::Word(word) => Reply::text(word),
-            Fact::Leases(leases) => {
+            InfoField::Amount(amount) => Reply::text(&amount.to_string()),
+            InfoField::Instant(instant) => Reply::instant(instant),
+            InfoField::Span(span) => Reply::text(&duration(span)),
+            InfoField::Count(count) => Reply::Integer(integer(count)),
+            InfoField::Word(word) => Reply::text(word),
+            InfoField::Leases(leases) => {
                 let lease = |(holder, units, expires_at): (_, Amount, _)| {
                     Reply::Array(vec![
                         Reply::Bytes(holder),
@@ -196,9 +196,9 @@ impl Reply {
                 };
                 Reply::Array(leases.into_iter().map(lease).collect())
             }
-            Fact::Parts(parts) => Reply::Array(parts.into_iter().map(Reply::map_of).collect()),
-            Fact::Name(name) => Reply::Bytes(name),
-            Fact::Text(text) => Reply::text(&text),
+            InfoField::Parts(components) => Reply::Array(components.into_iter().map(Reply::map_of).collect()),
+            InfoField::Name(name) => Reply::Bytes(name),
+            InfoField::Text(text) => Reply::text(&text),
         }
     }
 

@@ -13,23 +13,23 @@ pub const NUMBER: c_int = number(env!("CARGO_PKG_VERSION").as_bytes());
 
 /// Two digits each for the minor version and the patch. What follows those (`-rc.1`) does not show.
 const fn number(text: &[u8]) -> c_int {
-    let (mut rest, mut number, mut part): (_, c_int, c_int) = (text, 0, 0);
+    let (mut rest, mut number, mut component): (_, c_int, c_int) = (text, 0, 0);
     while let [byte, behind @ ..] = rest {
         match byte {
             b'.' => {
-                number = number.saturating_add(part).saturating_mul(100);
-                part = 0;
+                number = number.saturating_add(component).saturating_mul(100);
+                component = 0;
             }
             digit @ b'0'..=b'9' => {
                 // The standard library converts a digit only where nothing is constant.
                 let digit = c_int::from_le_bytes([digit.wrapping_sub(b'0'), 0, 0, 0]);
-                part = part.saturating_mul(10).saturating_add(digit);
+                component = component.saturating_mul(10).saturating_add(digit);
             }
             _ => break,
         }
         rest = behind;
     }
-    number.saturating_add(part)
+    number.saturating_add(component)
 }
 
 #[cfg(test)]

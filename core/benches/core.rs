@@ -3,9 +3,9 @@
 #![allow(missing_docs, reason = "a bench is no library")]
 
 use divan::{Bencher, black_box};
-use ratelimit_core::syntax::Asked;
+use ratelimit_core::syntax::KeyRequest;
 use ratelimit_core::wire::args::Args;
-use ratelimit_core::{Ask, Limit, Span, Timestamp, Usage, look, with_limit};
+use ratelimit_core::{Limit, Request, Span, Timestamp, Usage, evaluate, with_limit};
 use std::any::Any;
 
 /// A call of every algorithm that always passes, and one that never does.
@@ -32,23 +32,23 @@ fn main() {
 #[divan::bench(args = CALLS)]
 fn parse(bencher: Bencher, call: &str) {
     let words = words(call);
-    bencher.bench(|| Asked::take(&mut Args::new(black_box(&words))).is_ok());
+    bencher.bench(|| KeyRequest::take(&mut Args::new(black_box(&words))).is_ok());
 }
 
 /// From a usage to the answer, and to the usage after it, at calls 10 microseconds apart.
 #[divan::bench(args = CALLS)]
 fn decide_and_charge(bencher: Bencher, call: &str) {
     let words = words(call);
-    let Ok(Asked::One(spec)) = Asked::take(&mut Args::new(&words)) else { return };
-    with_limit!(spec, limit => calls(bencher, limit, spec.ask));
+    let Ok(KeyRequest::One(spec)) = KeyRequest::take(&mut Args::new(&words)) else { return };
+    with_limit!(spec, limit => calls(bencher, limit, spec.request));
 }
 
-fn calls<L: Limit>(bencher: Bencher, limit: &L, ask: Ask) {
+fn calls<L: Limit>(bencher: Bencher, limit: &L, request: Request) {
     let mut now = Timestamp::from_clock(1_700_000_000_000_000);
     let mut usage = L::Usage::default();
     bencher.bench_local(|| {
         now = now.plus(Span::from_micros(10));
-        let looked = look(limit, &usage, now, black_box(ask));
+        let looked = evaluate(limit, &usage, now, black_box(request));
         looked.change().apply(limit, &mut usage, now);
         (looked.decision(limit, &usage, now, true), usage.is_unused())
     });
@@ -58,7 +58,7 @@ fn calls<L: Limit>(bencher: Bencher, limit: &L, ask: Ask) {
 #[divan::bench(args = ["SLIDINGLOG 1e12 1h", "SLIDINGLOG 1 1h FORCE", "CONCURRENCY 1e12 1h #"], consts = [0, 1000])]
 fn look_at_much<const BEHIND: u64>(bencher: Bencher, call: &str) {
     let words = words(call);
-    let Ok(Asked::One(spec)) = Asked::take(&mut Args::new(&words)) else { return };
+    let Ok(KeyRequest::One(spec)) = KeyRequest::take(&mut Args::new(&words)) else { return };
     with_limit!(spec, limit => {
         let (mut usage, mut now) = (unused(limit), Timestamp::from_clock(1_700_000_000_000_000));
         for number in 0..100_000 {
@@ -66,18 +66,18 @@ fn look_at_much<const BEHIND: u64>(bencher: Bencher, call: &str) {
             charge(&call.replace('#', &number.to_string()), &mut usage, now);
         }
         let now = now.minus(Span::from_micros(BEHIND));
-        bencher.bench_local(|| look(limit, &usage, now, black_box(spec.ask)).decision(limit, &usage, now, false));
+        bencher.bench_local(|| evaluate(limit, &usage, now, black_box(spec.request)).decision(limit, &usage, now, false));
     });
 }
 
 /// A charge, if it is of the same kind.
 fn charge<U: Usage>(call: &str, usage: &mut U, now: Timestamp) {
     let words = words(call);
-    let Ok(Asked::One(spec)) = Asked::take(&mut Args::new(&words)) else { return };
+    let Ok(KeyRequest::One(spec)) = KeyRequest::take(&mut Args::new(&words)) else { return };
     let usage: &mut dyn Any = usage;
     with_limit!(spec, limit => {
         if let Some(usage) = usage.downcast_mut() {
-            look(limit, usage, now, spec.ask).change().apply(limit, usage, now);
+            evaluate(limit, usage, now, spec.request).change().apply(limit, usage, now);
         }
     });
 }

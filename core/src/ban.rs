@@ -123,7 +123,8 @@ impl Ban {
         }
     }
 
-    /// Reads what `encode` wrote of a key that was last changed at `written`. `None` unless some call could have made it.
+    /// Reads what `encode` wrote of a key that was last changed at `written`. `None` unless some call could have made
+    /// it.
     pub fn decode(from: &mut impl Decoder, written: Timestamp) -> Option<Ban> {
         let until = Timestamp::from_micros(from.integer()?)?;
         let strikes = u32::try_from(from.integer()?).ok()?;
@@ -135,8 +136,8 @@ impl Ban {
         Some(ban).filter(|ban| ban.is_sound(written))
     }
 
-    /// Whether some call can have led to it in a key that was last changed at `written`: nobody is banned for longer than
-    /// a duration says, and no strike is yet to come.
+    /// Whether some call can have led to it in a key that was last changed at `written`: nobody is banned for longer
+    /// than a duration says, and no strike is yet to come.
     pub(crate) fn is_sound(&self, written: Timestamp) -> bool {
         self.until.since(written) <= Span::MAX_ARGUMENT && self.since <= written
     }

@@ -235,9 +235,9 @@ fn expiry(at: u64) -> Option<u64> {
 }
 
 /// Takes an effect to nowhere.
-pub struct Nobody;
+pub struct Discard;
 
-impl Encoder for Nobody {
+impl Encoder for Discard {
     fn integer(&mut self, _value: u64) {}
 
     fn bytes(&mut self, _value: &[u8]) {}

@@ -1,4 +1,4 @@
-//! What a call asks of a limit, and the two steps that every algorithm shares: [`look`], then perhaps
+//! What a call asks of a limit, and the two steps that every algorithm shares: [`evaluate`], then perhaps
 //! [`Change::apply`].
 //! The options are here once, in terms of the few methods of [`Limit`]; no algorithm knows them.
 
@@ -7,7 +7,7 @@ use crate::number::{Amount, Span, Timestamp};
 
 /// What a call wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ask {
+pub enum Request {
     /// All of this cost, or nothing (`COST`). A cost of 0 only looks.
     Take(Amount),
     /// As many whole units as there are, up to this many; at least one (`UPTO`).
@@ -22,14 +22,14 @@ pub enum Ask {
     LookPastLimit,
 }
 
-impl Ask {
+impl Request {
     /// Whether it only looks: it charges nothing and gives nothing back.
     #[must_use]
     pub fn is_look(self) -> bool {
         match self {
-            Ask::Take(cost) | Ask::Force(cost) | Ask::Within(cost, _) => cost == Amount::ZERO,
-            Ask::LookPastLimit => true,
-            Ask::UpTo(_) | Ask::GiveBack(_) => false,
+            Request::Take(cost) | Request::Force(cost) | Request::Within(cost, _) => cost == Amount::ZERO,
+            Request::LookPastLimit => true,
+            Request::UpTo(_) | Request::GiveBack(_) => false,
         }
     }
 
@@ -37,12 +37,12 @@ impl Ask {
     #[cfg(test)]
     pub(crate) fn amount(self) -> Amount {
         match self {
-            Ask::Take(amount)
-            | Ask::UpTo(amount)
-            | Ask::Force(amount)
-            | Ask::Within(amount, _)
-            | Ask::GiveBack(amount) => amount,
-            Ask::LookPastLimit => Amount::ZERO,
+            Request::Take(amount)
+            | Request::UpTo(amount)
+            | Request::Force(amount)
+            | Request::Within(amount, _)
+            | Request::GiveBack(amount) => amount,
+            Request::LookPastLimit => Amount::ZERO,
         }
     }
 }
@@ -58,9 +58,9 @@ pub enum Change {
     GiveBack(Amount),
 }
 
-/// The answer to an [`Ask`] before anything is changed.
+/// The answer to an [`Request`] before anything is changed.
 #[derive(Clone, Copy, Debug)]
-pub struct Look {
+pub struct Evaluation {
     verdict: Verdict,
     change: Change,
     granted: Option<Amount>,
@@ -69,35 +69,35 @@ pub struct Look {
 
 /// Looks at `usage`, which may be later than `now`.
 #[inline(always)]
-pub fn look<L: Limit>(limit: &L, usage: &L::Usage, now: Timestamp, ask: Ask) -> Look {
-    let cost = match ask {
-        Ask::Take(cost) | Ask::Force(cost) | Ask::Within(cost, _) => cost,
-        Ask::UpTo(_) => Amount::ONE,
+pub fn evaluate<L: Limit>(limit: &L, usage: &L::Usage, now: Timestamp, request: Request) -> Evaluation {
+    let cost = match request {
+        Request::Take(cost) | Request::Force(cost) | Request::Within(cost, _) => cost,
+        Request::UpTo(_) => Amount::ONE,
         // What is kept has lowered the limit to nothing, which the least cost never fits in.
-        Ask::LookPastLimit => Amount::saturating(1),
-        Ask::GiveBack(amount) => {
+        Request::LookPastLimit => Amount::saturating(1),
+        Request::GiveBack(amount) => {
             let nothing = amount == Amount::ZERO || usage.is_unused();
             let change = if nothing { Change::Nothing } else { Change::GiveBack(amount) };
-            return Look { verdict: Verdict::Allowed(Span::ZERO), change, granted: None, forced: false };
+            return Evaluation { verdict: Verdict::Allowed(Span::ZERO), change, granted: None, forced: false };
         }
     };
     let verdict = limit.verdict(usage, now, cost);
-    match ask {
-        Ask::Within(_, patience) => Look::all_or_nothing(verdict.after_waiting(patience), cost),
-        Ask::Force(_) => Look { verdict, change: Change::of(cost), granted: None, forced: true },
-        Ask::UpTo(most) => {
+    match request {
+        Request::Within(_, patience) => Evaluation::all_or_nothing(verdict.after_waiting(patience), cost),
+        Request::Force(_) => Evaluation { verdict, change: Change::of(cost), granted: None, forced: true },
+        Request::UpTo(most) => {
             let granted = if verdict.allowed() { limit.remaining(usage, now).floor().min(most) } else { Amount::ZERO };
-            Look { granted: Some(granted), ..Look::all_or_nothing(verdict, granted) }
+            Evaluation { granted: Some(granted), ..Evaluation::all_or_nothing(verdict, granted) }
         }
-        Ask::LookPastLimit => Look::all_or_nothing(verdict, Amount::ZERO),
-        Ask::Take(_) | Ask::GiveBack(_) => Look::all_or_nothing(verdict, cost),
+        Request::LookPastLimit => Evaluation::all_or_nothing(verdict, Amount::ZERO),
+        Request::Take(_) | Request::GiveBack(_) => Evaluation::all_or_nothing(verdict, cost),
     }
 }
 
-impl Look {
-    fn all_or_nothing(verdict: Verdict, cost: Amount) -> Look {
+impl Evaluation {
+    fn all_or_nothing(verdict: Verdict, cost: Amount) -> Evaluation {
         let change = if verdict.allowed() { Change::of(cost) } else { Change::Nothing };
-        Look { verdict, change, granted: None, forced: false }
+        Evaluation { verdict, change, granted: None, forced: false }
     }
 
     /// Whether it passes, or when.

@@ -79,12 +79,12 @@ impl StepBack {
     ///
     /// How long the usage is remembered is for the limit to say that it was last charged under, which need not be this
     /// call's. Where that recovery moves along with the clock, so does a present expiry that this call's limit has
-    /// given. Any other stays: it may have been set since the clock went back, by whoever brought the key here (MIGRATE,
-    /// RESTORE), and would be too early if it moved; it is too late by the step at most. Where nobody knows the recovery,
-    /// it comes no later than before, so that the present expiry stays, unless it is to the millisecond what this call's
-    /// limit gives: then that limit is taken for the one. (Two aligned windows of different lengths that happen to end
-    /// at the same instant cannot be told apart.) In all other cases the expiry is worked out anew: where the present
-    /// one is too early for this call's limit, too, or is none that a key can have.
+    /// given. Any other stays: it may have been set since the clock went back, by whoever brought the key here
+    /// (MIGRATE, RESTORE), and would be too early if it moved; it is too late by the step at most. Where nobody knows
+    /// the recovery, it comes no later than before, so that the present expiry stays, unless it is to the millisecond
+    /// what this call's limit gives: then that limit is taken for the one. (Two aligned windows of different lengths
+    /// that happen to end at the same instant cannot be told apart.) In all other cases the expiry is worked out anew:
+    /// where the present one is too early for this call's limit, too, or is none that a key can have.
     #[must_use]
     pub fn expiry(&self, present: Option<u64>) -> u64 {
         let by_whole_millis = self.now.plus(self.back).floor_millis().saturating_sub(self.now.floor_millis());

@@ -6,7 +6,8 @@
 //! * the limit that a call brings, and who asks for it: `anyone`, or a `holder` of leases;
 //! * the usage that a key remembers, and how it is held among others in one key: a large one is `boxed`, so that one of
 //!   another kind is not as large;
-//! * the words that begin a spec of it, each with the function of [`Spec`](crate::syntax::Spec) that reads what follows.
+//! * the words that begin a spec of it, each with the function of [`Spec`](crate::syntax::Spec) that reads what
+//!   follows.
 //!   An algorithm that is an option of another has none.
 //!
 //! A new line stands last: the place of a kind in the list is stored.

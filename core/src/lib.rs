@@ -5,13 +5,13 @@
 //! `Default` is "never seen". Because a limiter is phrased as *how much is used*, never *how much is left*, a first
 //! call needs no branch of its own.
 //!
-//! Looking and charging are apart: [`look`] only looks (RL.PEEK), and says what charging would change;
+//! Looking and charging are apart: [`evaluate()`] only looks (RL.PEEK), and says what charging would change;
 //! [`Change::apply`] makes that change. A call over several limits looks at all before it takes from any, and a denied
 //! call takes nothing.
 //!
 //! ```
 //! use ratelimit_core::algorithm::bucket::{Bucket, BucketUsage, Discipline};
-//! use ratelimit_core::{Amount, Ask, Period, Span, Timestamp, Verdict, look};
+//! use ratelimit_core::{Amount, Request, Period, Span, Timestamp, Verdict, evaluate};
 //!
 //! // Two at once, then one a second.
 //! let [capacity, refill] = [b"2", b"1"].map(|text| Amount::parse_down(text).unwrap());
@@ -20,7 +20,7 @@
 //! let mut usage = BucketUsage::default();
 //! let now = Timestamp::from_micros(1_700_000_000_000_000).unwrap();
 //! let verdicts = [(); 3].map(|()| {
-//!     let seen = look(&limit, &usage, now, Ask::Take(Amount::ONE));
+//!     let seen = evaluate(&limit, &usage, now, Request::Take(Amount::ONE));
 //!     seen.change().apply(&limit, &mut usage, now);
 //!     seen.verdict()
 //! });
@@ -28,7 +28,7 @@
 //!
 //! // What was denied passes after just that long.
 //! let then = now.plus(Span::SECOND);
-//! assert!(look(&limit, &usage, then, Ask::Take(Amount::ONE)).verdict().allowed());
+//! assert!(evaluate(&limit, &usage, then, Request::Take(Amount::ONE)).verdict().allowed());
 //! ```
 //!
 //! **To add an algorithm:** a file here with a `Limit` and a `Usage` (or the usage of another), its laws by one line
@@ -56,7 +56,7 @@ mod testing;
 pub mod wire;
 
 pub use algorithm::any::{AnyLimit, AnyUsage, Single};
-pub use evaluate::{Ask, Change, Look, look};
+pub use evaluate::{Change, Evaluation, Request, evaluate};
 pub use kind::Kind;
-pub use limit::{Decision, Fact, Known, Limit, Recovery, Usage, Verdict};
+pub use limit::{Decision, Identity, InfoField, Limit, Recovery, Usage, Verdict};
 pub use number::{Amount, Period, Span, Timestamp};

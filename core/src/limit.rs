@@ -51,10 +51,10 @@ pub trait Limit {
     /// Uses `amount` less, never below nothing.
     fn give_back(&self, usage: &mut Self::Usage, now: Timestamp, amount: Amount);
 
-    /// What is used now, rounded down, where all that is charged lies together; `None` where each charge lies in a place
-    /// of its own ([`Usage::place`]) and its next to be made leaves those where they are. 0 ends what can be settled of
-    /// all that was charged before: so it is where a limit has no such thing, where the usage has saturated, and where
-    /// the next charge counts all anew. See [`once`](crate::composite::once).
+    /// What is used now, rounded down, where all that is charged lies together; `None` where each charge lies in a
+    /// place of its own ([`Usage::place`]) and its next to be made leaves those where they are. 0 ends what can be
+    /// settled of all that was charged before: so it is where a limit has no such thing, where the usage has saturated,
+    /// and where the next charge counts all anew. See [`once`](crate::composite::idempotency).
     fn low(&self, _usage: &Self::Usage, _now: Timestamp) -> Option<Amount> {
         Some(Amount::ZERO)
     }
@@ -143,8 +143,8 @@ pub trait Usage: Clone + Default + Send + 'static {
         self.accepts_effect_until(from, version, Timestamp::MAX)
     }
 
-    /// Whether an effect is one that some call on this usage could have had, at `latest` or before: what it makes is not
-    /// later ([`Usage::is_after`]).
+    /// Whether an effect is one that some call on this usage could have had, at `latest` or before: what it makes is
+    /// not later ([`Usage::is_after`]).
     fn accepts_effect_until(&self, from: &mut impl Decoder, version: u32, latest: Timestamp) -> bool {
         Self::decode(from, version).is_some_and(|usage| !usage.is_after(latest))
     }
@@ -170,7 +170,7 @@ pub trait Usage: Clone + Default + Send + 'static {
     }
 
     /// What it says to people at `now`: what is stored, without bans and strikes that are over.
-    fn describe(&self, now: Timestamp) -> Vec<(&'static str, Fact)>;
+    fn describe(&self, now: Timestamp) -> Vec<(&'static str, InfoField)>;
 }
 
 /// What is known of the instant at which a usage will have recovered, under the limit that charged it last, after it
@@ -187,7 +187,7 @@ pub enum Recovery {
 
 /// One thing that a usage says to people (RL.INFO).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fact {
+pub enum InfoField {
     /// How much.
     Amount(Amount),
     /// When.
@@ -201,7 +201,7 @@ pub enum Fact {
     /// Holders, their units, and when they expire.
     Leases(Vec<(Box<[u8]>, Amount, Timestamp)>),
     /// What each part of several says.
-    Parts(Vec<Vec<(&'static str, Fact)>>),
+    Parts(Vec<Vec<(&'static str, InfoField)>>),
     /// A word of a caller's.
     Name(Box<[u8]>),
     /// A limit's words.
@@ -211,18 +211,18 @@ pub enum Fact {
 /// What a limit without a name is known by among others of its [`Kind`]: another window is another limit. It may be
 /// stored: what it says never changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Known {
+pub struct Identity {
     /// The microseconds of its period or window; 0 if that is no length of time, or tells nobody apart.
     pub micros: u64,
     /// The words that go with it (ALIGNED's), as a number; 0 if there are none.
     pub words: u32,
 }
 
-impl Known {
+impl Identity {
     /// By its period alone.
     #[must_use]
-    pub fn by(period: Period) -> Known {
-        Known { micros: period.micros().get(), words: 0 }
+    pub fn by(period: Period) -> Identity {
+        Identity { micros: period.micros().get(), words: 0 }
     }
 }
 

@@ -2,18 +2,18 @@
 //! held to after each. A replica follows by what it is told.
 
 use crate::laws::{Fields, fields};
-use ratelimit_core::composite::{Held, PartsUsage, Seen};
+use ratelimit_core::composite::{CompositeEvaluation, CompositeUsage, Held};
 use ratelimit_core::effect::{Effect, Text};
 use ratelimit_core::expiry::Expiry;
 use ratelimit_core::readable;
-use ratelimit_core::syntax::{Asked, Call, Spec};
+use ratelimit_core::syntax::{Call, KeyRequest, Spec};
 use ratelimit_core::{AnyUsage, Limit, Single, Span, Timestamp, Usage, with_limit, with_usage};
 
 /// What a key holds.
 #[derive(Clone, Debug)]
 pub enum Value {
     Plain(AnyUsage),
-    Parts(PartsUsage),
+    Parts(CompositeUsage),
 }
 
 #[derive(Clone, Debug, Default)]
@@ -60,15 +60,15 @@ fn move_back<U: Usage>(usage: &mut U, now: Timestamp) -> bool {
 
 impl Key {
     /// What RL.TAKE does.
-    pub fn take(&mut self, asked: &Asked, now: Timestamp) -> Told {
+    pub fn take(&mut self, asked: &KeyRequest, now: Timestamp) -> Told {
         let call = match asked {
-            Asked::One(spec) => Call::of_one(*spec),
-            Asked::Several(call) => (**call).clone(),
-            Asked::Policy(_) => return Told::Nothing,
+            KeyRequest::One(spec) => Call::of_one(*spec),
+            KeyRequest::Several(call) => (**call).clone(),
+            KeyRequest::Policy(_) => return Told::Nothing,
         };
         let missing = || match asked {
-            Asked::One(spec) => Value::Plain(with_limit!(spec, limit => unused_of(limit))),
-            _ => Value::Parts(PartsUsage::default()),
+            KeyRequest::One(spec) => Value::Plain(with_limit!(spec, limit => unused_of(limit))),
+            _ => Value::Parts(CompositeUsage::default()),
         };
         let (value, expires_at) = self.value.clone().unwrap_or_else(|| (missing(), None));
         match value {
@@ -83,10 +83,10 @@ impl Key {
         }
     }
 
-    fn take_from_parts(&mut self, call: &Call, before: PartsUsage, present: Option<u64>, now: Timestamp) -> Told {
+    fn take_from_parts(&mut self, call: &Call, before: CompositeUsage, present: Option<u64>, now: Timestamp) -> Told {
         let held = Held::Parts(&before);
-        let seen = Seen::at(call, held, now);
-        if seen.has_too_many_parts(held, now) {
+        let seen = CompositeEvaluation::at(call, held, now);
+        if seen.has_too_many_components(held, now) {
             return Told::Nothing;
         }
         let writes = seen.changes() || seen.strikes();
@@ -101,8 +101,8 @@ impl Key {
 
     fn changed_parts(
         &mut self,
-        before: PartsUsage,
-        mut usage: PartsUsage,
+        before: CompositeUsage,
+        mut usage: CompositeUsage,
         present: Option<u64>,
         moved: bool,
         now: Timestamp,
@@ -119,11 +119,11 @@ impl Key {
 
     fn take_from_plain<U: Single>(&mut self, call: &Call, before: &U, present: Option<u64>, now: Timestamp) -> Told {
         let held = Held::plain(before);
-        let seen = Seen::at(call, held, now);
+        let seen = CompositeEvaluation::at(call, held, now);
         let writes = seen.changes() || seen.strikes();
         let mut usage = before.clone();
         if writes && !seen.stays_plain(call) {
-            return self.convert(before, present, now, |parts| parts.charge(call, &seen, now));
+            return self.convert(before, present, now, |components| components.charge(call, &seen, now));
         }
         let moved = move_back(&mut usage, now);
         if writes {
@@ -161,18 +161,19 @@ impl Key {
         before: &U,
         present: Option<u64>,
         now: Timestamp,
-        change: impl FnOnce(&mut PartsUsage),
+        change: impl FnOnce(&mut CompositeUsage),
     ) -> Told {
-        let (mut parts, ()) = PartsUsage::convert(&mut before.clone(), present, now, change);
-        if parts.is_unused() {
+        let (mut components, ()) = CompositeUsage::convert(&mut before.clone(), present, now, change);
+        if components.is_unused() {
             self.value = None;
             return Told::Nothing;
         }
-        let at = Expiry::of(now, parts.reset(now)).after_charge(None, false);
-        let text = Text::of_conversion::<U, _>(present, &mut parts, at);
-        PartsUsage::propagated_conversion(before, &text, &parts).unwrap_or_else(|unreadable| panic!("{unreadable}"));
-        check(&parts);
-        self.value = Some((Value::Parts(parts), Some(at)));
+        let at = Expiry::of(now, components.reset(now)).after_charge(None, false);
+        let text = Text::of_conversion::<U, _>(present, &mut components, at);
+        CompositeUsage::propagated_conversion(before, &text, &components)
+            .unwrap_or_else(|unreadable| panic!("{unreadable}"));
+        check(&components);
+        self.value = Some((Value::Parts(components), Some(at)));
         Told::Effect(Value::Plain(before.clone().into_any()), text)
     }
 
@@ -203,11 +204,11 @@ impl Key {
         let (before, present) = match self.value.clone() {
             Some((Value::Plain(_), _)) if duration == Span::ZERO => return Told::Nothing,
             Some((Value::Plain(any), present)) => {
-                let change = |parts: &mut PartsUsage| parts.ban(duration, now);
+                let change = |components: &mut CompositeUsage| components.ban(duration, now);
                 return with_usage!(&any, usage => self.convert(usage, present, now, change));
             }
             Some((Value::Parts(usage), present)) => (usage, present),
-            None => (PartsUsage::default(), None),
+            None => (CompositeUsage::default(), None),
         };
         if !before.can_ban(duration, now) {
             return Told::Nothing;
@@ -250,15 +251,15 @@ impl Key {
             check(&after);
             Some((after, expires_at)).filter(|(after, _)| !after.is_unused())
         }
-        fn converted<U: Single>(before: &U, text: &[u8]) -> Option<(PartsUsage, u64)> {
+        fn converted<U: Single>(before: &U, text: &[u8]) -> Option<(CompositeUsage, u64)> {
             let Some(Effect::Conversion { version, expires_at, plain_expiry, fields }) = Effect::read::<U>(text) else {
                 return None;
             };
             let (mut checked, mut read) = (fields, fields);
-            if !PartsUsage::accepts_conversion(before, plain_expiry, &mut checked, version) || !checked.end() {
+            if !CompositeUsage::accepts_conversion(before, plain_expiry, &mut checked, version) || !checked.end() {
                 return None;
             }
-            let after = PartsUsage::apply_conversion(&mut before.clone(), plain_expiry, &mut read);
+            let after = CompositeUsage::apply_conversion(&mut before.clone(), plain_expiry, &mut read);
             check(&after);
             Some((after, expires_at)).filter(|(after, _)| !after.is_unused())
         }

@@ -1,13 +1,13 @@
 //! The laws that every target holds the core to.
 
 use ratelimit_core::AnyLimit;
-use ratelimit_core::composite::{Held, PartsUsage, Seen};
+use ratelimit_core::composite::{CompositeEvaluation, CompositeUsage, Held};
 use ratelimit_core::effect::{Effect, Text};
-use ratelimit_core::syntax::{Call, Counts, MAX_SPECS, Policy};
+use ratelimit_core::syntax::{Call, Idempotency, MAX_SPECS, Policy};
 use ratelimit_core::wire::args::Args;
 use ratelimit_core::wire::codec::{Decoder, Encoder};
 use ratelimit_core::wire::error::Error;
-use ratelimit_core::{Amount, Ask, Change, Decision, Limit, Look, Span, Timestamp, Usage, Verdict, look};
+use ratelimit_core::{Amount, Change, Decision, Evaluation, Limit, Request, Span, Timestamp, Usage, Verdict, evaluate};
 
 /// The fields of a usage, as an RDB payload has them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -105,14 +105,14 @@ pub fn assert_policy(policy: &Policy) {
 }
 
 /// A call on a usage, held to what every call promises.
-pub fn assert_lawful<L: Limit>(limit: &L, usage: &mut L::Usage, now: Timestamp, ask: Ask) {
-    let seen = look(limit, usage, now, ask).decision(limit, usage, now, false);
+pub fn assert_lawful<L: Limit>(limit: &L, usage: &mut L::Usage, now: Timestamp, request: Request) {
+    let seen = evaluate(limit, usage, now, request).decision(limit, usage, now, false);
     let entries = limit.entries_after_charge(usage, now);
     if usage.is_after(now) {
         usage.move_back(now);
     }
     assert!(!usage.is_after(now));
-    let (before, looked): (Fields, Look) = (fields(usage), look(limit, usage, now, ask));
+    let (before, looked): (Fields, Evaluation) = (fields(usage), evaluate(limit, usage, now, request));
     let peeked = looked.decision(limit, usage, now, false);
     assert_eq!(fields(usage), before, "a look changes nothing");
     assert_eq!(
@@ -141,30 +141,29 @@ pub fn assert_lawful<L: Limit>(limit: &L, usage: &mut L::Usage, now: Timestamp, 
     }
     if let Verdict::After(wait) = decision.verdict {
         let then = now.plus(wait);
-        if !matches!(ask, Ask::Force(_)) && then < Timestamp::MAX {
-            let passes = look(limit, usage, then, ask).decision(limit, usage, then, false);
-            assert!(passes.verdict.allowed(), "{ask:?} is denied after {wait:?}: {passes:?}");
+        if !matches!(request, Request::Force(_)) && then < Timestamp::MAX {
+            let passes = evaluate(limit, usage, then, request).decision(limit, usage, then, false);
+            assert!(passes.verdict.allowed(), "{request:?} is denied after {wait:?}: {passes:?}");
         }
     }
 }
 
 /// What becomes of a call that goes the straight way, and of the key.
-fn straight_way(call: &Call, usage: &PartsUsage, now: Timestamp) -> Option<(Decision, Fields)> {
-    let seen = usage.look_straight(call, now)?;
+fn straight_way(call: &Call, usage: &CompositeUsage, now: Timestamp) -> Option<(Decision, Fields)> {
+    let seen = usage.evaluate_fast(call, now)?;
     let mut usage = usage.clone();
-    let answer = if seen.denies() {
-        usage.deny_straight(call, &seen, now)
-    } else {
-        usage.charge_straight(call, &seen, true, now)
-    };
+    let answer =
+        if seen.denies() { usage.deny_fast(call, &seen, now) } else { usage.charge_fast(call, &seen, true, now) };
     Some((answer.decision, fields(&usage)))
 }
 
 /// The same of a call on a key with parts.
-pub fn assert_lawful_call(call: &Call, usage: &mut PartsUsage, now: Timestamp) {
-    let answer = |seen: &Seen, usage: &PartsUsage, now, charged| seen.answer(call, Held::Parts(usage), now, charged);
-    let seen = Seen::at(call, Held::Parts(usage), now);
-    if seen.has_too_many_parts(Held::Parts(usage), now) {
+pub fn assert_lawful_call(call: &Call, usage: &mut CompositeUsage, now: Timestamp) {
+    let answer = |seen: &CompositeEvaluation, usage: &CompositeUsage, now, charged| {
+        seen.answer(call, Held::Parts(usage), now, charged)
+    };
+    let seen = CompositeEvaluation::at(call, Held::Parts(usage), now);
+    if seen.has_too_many_components(Held::Parts(usage), now) {
         return;
     }
     let looked = answer(&seen, usage, now, false);
@@ -181,7 +180,7 @@ pub fn assert_lawful_call(call: &Call, usage: &mut PartsUsage, now: Timestamp) {
     let straight = straight_way(call, usage, now);
     let moved = fields(usage);
     assert_eq!(
-        answer(&Seen::at(call, Held::Parts(usage), now), usage, now, false),
+        answer(&CompositeEvaluation::at(call, Held::Parts(usage), now), usage, now, false),
         looked,
         "the clock was seen to before"
     );
@@ -199,22 +198,22 @@ pub fn assert_lawful_call(call: &Call, usage: &mut PartsUsage, now: Timestamp) {
     }
     assert!(!seen.admits() || decision.verdict != Verdict::Never);
     if usage.is_unused() {
-        *usage = PartsUsage::default(); // the key is deleted
+        *usage = CompositeUsage::default(); // the key is deleted
         return;
     }
     if writes || goes_back {
         let mut told = Fields::default();
         usage.encode_effect(&mut told);
-        assert!(elsewhere.accepts_effect(&mut told.clone(), PartsUsage::VERSION));
-        elsewhere.apply_effect(&mut told, PartsUsage::VERSION);
+        assert!(elsewhere.accepts_effect(&mut told.clone(), CompositeUsage::VERSION));
+        elsewhere.apply_effect(&mut told, CompositeUsage::VERSION);
         assert_eq!(fields(&elsewhere), fields(usage));
         assert_sound(usage);
     }
     // Of ids and bans, and of leases that lapse by then, more is to be said.
-    let by_limits = call.counts == Counts::Every && call.ban.is_none() && usage.banned(now) == Span::ZERO;
+    let by_limits = call.counts == Idempotency::Every && call.ban.is_none() && usage.banned(now) == Span::ZERO;
     let lapses =
         call.specs.iter().any(|spec| matches!(spec.limit, AnyLimit::Concurrency(_)) && spec.kept != Amount::ZERO);
-    let forced = call.specs.iter().any(|spec| matches!(spec.ask, Ask::Force(_)));
+    let forced = call.specs.iter().any(|spec| matches!(spec.request, Request::Force(_)));
     if let Verdict::After(wait) = decision.verdict
         && by_limits
         && !lapses
@@ -222,7 +221,7 @@ pub fn assert_lawful_call(call: &Call, usage: &mut PartsUsage, now: Timestamp) {
         && now.plus(wait) < Timestamp::MAX
     {
         let then = now.plus(wait);
-        let passes = answer(&Seen::at(call, Held::Parts(usage), then), usage, then, false).decision;
+        let passes = answer(&CompositeEvaluation::at(call, Held::Parts(usage), then), usage, then, false).decision;
         assert!(passes.verdict.allowed(), "{call:?} is denied after {wait:?}: {passes:?}");
     }
 }

@@ -1,21 +1,21 @@
 //! What changes a key without a limit: a ban, and leases that are given back.
 
 use super::commit::{Applied, Apply, commit, convert};
-use super::evaluation::refuse_growth;
+use super::key_evaluation::refuse_growth;
 use crate::redis::Redis;
 use crate::redis::key::Stored;
 use ratelimit_core::algorithm::leases::ConcurrencyUsage;
-use ratelimit_core::composite::PartsUsage;
+use ratelimit_core::composite::CompositeUsage;
 use ratelimit_core::wire::args::KeyName;
 use ratelimit_core::wire::error::Error;
 use ratelimit_core::{Kind, Span, Timestamp, Usage, with_usage_type};
 use std::marker::PhantomData;
 
-/// Bans a key for so long, whatever limiter it holds, or makes one that is only banned; never shortens a ban, and lifts it
-/// for 0. How long it is banned now.
+/// Bans a key for so long, whatever limiter it holds, or makes one that is only banned; never shortens a ban, and lifts
+/// it for 0. How long it is banned now.
 pub fn ban(redis: &mut Redis, name: KeyName, duration: Span, now: Timestamp) -> Result<Span, Error> {
     let (key, ban) = (redis.open(name)?, Ban { duration });
-    let key = match key.typed::<PartsUsage>() {
+    let key = match key.typed::<CompositeUsage>() {
         Ok(key) if !key.usage().can_ban(duration, now) => return Ok(key.usage().banned(now)),
         Ok(key) => {
             refuse_growth(key.call(), key.is_missing())?;
@@ -41,19 +41,19 @@ struct Ban {
 }
 
 impl Apply for Ban {
-    type Usage = PartsUsage;
+    type Usage = CompositeUsage;
     type Answer = Span;
 
-    fn apply(&self, usage: &mut PartsUsage, now: Timestamp) -> Option<Applied<Span>> {
+    fn apply(&self, usage: &mut CompositeUsage, now: Timestamp) -> Option<Applied<Span>> {
         usage.ban(self.duration, now);
         Some(Applied { answer: usage.banned(now), reset: usage.reset(now) })
     }
 
-    fn answer(&self, usage: &PartsUsage, now: Timestamp) -> Span {
+    fn answer(&self, usage: &CompositeUsage, now: Timestamp) -> Span {
         usage.banned(now)
     }
 
-    fn reset(&self, usage: &PartsUsage, now: Timestamp) -> Span {
+    fn reset(&self, usage: &CompositeUsage, now: Timestamp) -> Span {
         usage.reset(now)
     }
 }
@@ -86,7 +86,7 @@ pub fn lease_until(redis: &mut Redis, name: KeyName, holder: &[u8], now: Timesta
     if let Ok(usage) = key.usage::<ConcurrencyUsage>() {
         return usage.lease_until(holder, now);
     }
-    key.usage::<PartsUsage>().ok()?.lease_until(holder, now)
+    key.usage::<CompositeUsage>().ok()?.lease_until(holder, now)
 }
 
 fn change_leases(
@@ -100,7 +100,7 @@ fn change_leases(
         Ok(key) => return Ok(commit(key, &Release::new(holders, only), true, now)),
         Err(key) => key,
     };
-    match key.typed::<PartsUsage>() {
+    match key.typed::<CompositeUsage>() {
         Ok(key) => Ok(commit(key, &Release::new(holders, only), true, now)),
         Err(key) => Err(key.contents().stored().wrong_type(Kind::Concurrency.name())),
     }
@@ -163,7 +163,7 @@ impl Leases for ConcurrencyUsage {
     }
 }
 
-impl Leases for PartsUsage {
+impl Leases for CompositeUsage {
     fn lease_until(&self, holder: &[u8], now: Timestamp) -> Option<Timestamp> {
         self.lease_until(holder, now)
     }

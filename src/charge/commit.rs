@@ -3,7 +3,7 @@
 use crate::redis::key::{ClosedKey, Key, OpenKey, ResumedKey, Writable};
 use crate::redis::{Redis, guard};
 use ratelimit_core::Single;
-use ratelimit_core::composite::PartsUsage;
+use ratelimit_core::composite::CompositeUsage;
 use ratelimit_core::expiry::{Expiry, StepBack};
 use ratelimit_core::{Span, Timestamp, Usage};
 
@@ -32,8 +32,8 @@ pub struct Applied<A> {
     pub reset: Span,
 }
 
-/// Makes of the usage of a key what an evaluated call makes of it, if that `goes_on`, and moves it back with the clock in
-/// any case; and commits what has changed.
+/// Makes of the usage of a key what an evaluated call makes of it, if that `goes_on`, and moves it back with the clock
+/// in any case; and commits what has changed.
 #[inline(always)]
 pub fn commit<K: Writable, C: Apply<Usage = K::Usage>>(
     mut key: K,
@@ -160,7 +160,7 @@ impl<'r, 'a: 'r> Target<'r, 'a> for Closed<'r, 'a> {
 }
 
 /// Makes a composite key of a plain one, and changes that.
-pub fn convert<U: Single, C: Apply<Usage = PartsUsage>>(key: Key<U>, call: &C, now: Timestamp) -> C::Answer {
+pub fn convert<U: Single, C: Apply<Usage = CompositeUsage>>(key: Key<U>, call: &C, now: Timestamp) -> C::Answer {
     // It gets a new expiry in any case.
     let mut expires_at = None;
     key.convert(now, |usage| commit(Unplaced { usage, expires_at: &mut expires_at }, call, true, now))

@@ -1,13 +1,13 @@
 //! A call on several keys, all or nothing.
 //!
-//! Every key is evaluated before any is charged, in one instant, and what changes travels as one effect. Keys are opened
-//! one after another: others may run when a later one is opened, and change an earlier one. So a key is evaluated again
-//! if they may have.
+//! Every key is evaluated before any is charged, in one instant, and what changes travels as one effect. Keys are
+//! opened one after another: others may run when a later one is opened, and change an earlier one. So a key is
+//! evaluated again if they may have.
 
 use super::commit::Closed;
-use super::evaluation::{Evaluation, check, count_call, count_key};
+use super::key_evaluation::{KeyEvaluation, check, count_call, count_key};
 use super::ruling::rule;
-use super::slow_path::{Evaluated, Request, evaluate};
+use super::slow_path::{EvaluatedRequest, RequestOnKey, evaluate};
 use crate::redis::Redis;
 use crate::redis::key::ClosedKey;
 use crate::reply::Row;
@@ -36,10 +36,10 @@ impl KeysAnswer {
 
     /// Adds the decision of a key, as the call is told it: nothing denies a give-back, or has it wait, not even what it
     /// only looks at.
-    fn push(&mut self, call: &CallOnKeys, key: &Evaluated, decision: Decision) {
+    fn push(&mut self, call: &CallOnKeys, key: &EvaluatedRequest, decision: Decision) {
         let decision = match call.purpose {
             Purpose::GiveBack => Decision { verdict: Verdict::Allowed(Span::ZERO), ..decision },
-            Purpose::Charge | Purpose::Look | Purpose::Settle => decision,
+            Purpose::Charge | Purpose::Evaluation | Purpose::Settle => decision,
         };
         let counts = match (self.allowed, call.purpose) {
             (true, _) => decision.verdict.allowed(),
@@ -54,11 +54,14 @@ impl KeysAnswer {
 }
 
 /// Whether a call as a whole may go on. A settlement may if any key knows its id.
-fn is_allowed<'e, 's: 'e, 'a: 's>(call: &CallOnKeys, mut keys: impl Iterator<Item = &'e Evaluated<'s, 'a>>) -> bool {
+fn is_allowed<'e, 's: 'e, 'a: 's>(
+    call: &CallOnKeys,
+    mut keys: impl Iterator<Item = &'e EvaluatedRequest<'s, 'a>>,
+) -> bool {
     match call.purpose {
-        Purpose::Settle => keys.any(Evaluation::knows),
+        Purpose::Settle => keys.any(KeyEvaluation::knows),
         Purpose::GiveBack => true,
-        Purpose::Charge | Purpose::Look => !keys.any(Evaluation::denies),
+        Purpose::Charge | Purpose::Evaluation => !keys.any(KeyEvaluation::denies),
     }
 }
 
@@ -67,14 +70,14 @@ pub fn peek_keys(redis: &mut Redis, call: &CallOnKeys, now: Timestamp) -> Result
     let mut peeked = Vec::with_capacity(call.specs.len());
     for (name, on_key) in &call.specs {
         let key = redis.peek(*name)?;
-        let evaluated = evaluate(key.contents(), Request::on_key(call, on_key)?, now, || false)?;
+        let evaluated = evaluate(key.contents(), RequestOnKey::on_key(call, on_key)?, now, || false)?;
         let answer = evaluated.answer(key.contents(), now).ok_or(Error::Internal)?;
         peeked.push((evaluated, answer.decision));
     }
     let keys = || peeked.iter().map(|(evaluated, _)| evaluated);
     let mut answer = KeysAnswer::of(call, is_allowed(call, keys()));
     if answer.allowed {
-        keys().try_for_each(Evaluation::check_room)?;
+        keys().try_for_each(KeyEvaluation::check_room)?;
     }
     for (evaluated, decision) in &peeked {
         answer.push(call, evaluated, *decision);
@@ -116,7 +119,7 @@ pub fn charge_keys(
 /// A key that was evaluated, and closed.
 struct EvaluatedKey<'s, 'a> {
     closed: ClosedKey,
-    evaluated: Evaluated<'s, 'a>,
+    evaluated: EvaluatedRequest<'s, 'a>,
 }
 
 /// Evaluates every key.
@@ -153,7 +156,7 @@ impl<'s, 'a> EvaluatedKey<'s, 'a> {
     ) -> Result<EvaluatedKey<'s, 'a>, Error> {
         let key = redis.open(*name)?;
         let out_of_memory = || key.call().out_of_memory();
-        let evaluated = evaluate(key.contents(), Request::on_key(call, on_key)?, now, out_of_memory)?;
+        let evaluated = evaluate(key.contents(), RequestOnKey::on_key(call, on_key)?, now, out_of_memory)?;
         Ok(EvaluatedKey { closed: key.close(evaluated.may_write(), now), evaluated })
     }
 }

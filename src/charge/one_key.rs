@@ -1,7 +1,7 @@
 //! A call on one key, which stays open from the evaluation to the commit.
 
 use super::commit::{Apply, Unplaced, commit, commit_to};
-use super::evaluation::{Evaluation, check, count_call, count_key};
+use super::key_evaluation::{KeyEvaluation, check, count_call, count_key};
 use super::one_limit::OneLimit;
 use super::rates::Rates;
 use super::ruling::rule;
@@ -12,21 +12,21 @@ use crate::redis::key::{ForeignType, Key, OpenKey, PeekedKey, Stored, replace};
 use crate::server::policy_table::Ruling;
 use ratelimit_core::AnyLimit;
 use ratelimit_core::algorithm::bucket::{Bucket, BucketUsage};
-use ratelimit_core::composite::{Answer, PartsUsage};
+use ratelimit_core::composite::{Answer, CompositeUsage};
 use ratelimit_core::policy::Outcome;
-use ratelimit_core::syntax::{Asked, Call, Purpose, Spec};
+use ratelimit_core::syntax::{Call, KeyRequest, Purpose, Spec};
 use ratelimit_core::wire::args::KeyName;
 use ratelimit_core::wire::error::Error;
-use ratelimit_core::{Ask, Decision, Limit, Timestamp, Usage, with_limit};
+use ratelimit_core::{Decision, Limit, Request, Timestamp, Usage, with_limit};
 use std::borrow::Cow;
 use std::iter::once;
 
 /// The answer to a call that changes nothing.
-pub fn peek(redis: &mut Redis, name: KeyName, asked: &Asked, now: Timestamp) -> Result<Answer, Error> {
+pub fn peek(redis: &mut Redis, name: KeyName, asked: &KeyRequest, now: Timestamp) -> Result<Answer, Error> {
     match asked {
-        Asked::One(spec) => peek_one(redis, name, spec, now).map(Answer::of),
-        Asked::Several(call) => peek_several(&redis.peek(name)?, Cow::Borrowed(call), now),
-        Asked::Policy(_) => Err(Error::Internal),
+        KeyRequest::One(spec) => peek_one(redis, name, spec, now).map(Answer::of),
+        KeyRequest::Several(call) => peek_several(&redis.peek(name)?, Cow::Borrowed(call), now),
+        KeyRequest::Policy(_) => Err(Error::Internal),
     }
 }
 
@@ -42,7 +42,7 @@ fn peek_limit<L: Limit>(key: &PeekedKey, limit: &L, spec: &Spec, now: Timestamp)
         let call = call_of_one(key.contents(), spec, Purpose::Charge)?;
         return peek_several(key, Cow::Owned(call), now).map(|answer| answer.decision);
     };
-    let evaluation = OneLimit::at(limit, &*usage, key.contents().is_missing(), spec.ask, now);
+    let evaluation = OneLimit::at(limit, &*usage, key.contents().is_missing(), spec.request, now);
     evaluation.check_room()?;
     Ok(evaluation.under(limit).answer(&usage, now).keeping(spec.kept))
 }
@@ -50,7 +50,7 @@ fn peek_limit<L: Limit>(key: &PeekedKey, limit: &L, spec: &Spec, now: Timestamp)
 /// The answer to a call over several limits that changes nothing.
 #[inline(never)]
 fn peek_several(key: &PeekedKey, call: Cow<Call>, now: Timestamp) -> Result<Answer, Error> {
-    let unused = PartsUsage::default();
+    let unused = CompositeUsage::default();
     let held = held(key.contents(), &call, &unused)?;
     let evaluation = SeveralLimits::at(call, held, key.contents().is_missing(), now, || false);
     evaluation.check_room()?;
@@ -61,14 +61,14 @@ fn peek_several(key: &PeekedKey, call: Cow<Call>, now: Timestamp) -> Result<Answ
 pub fn charge(
     redis: &mut Redis,
     name: KeyName,
-    asked: &Asked,
+    asked: &KeyRequest,
     ruling: Option<&Ruling>,
     now: Timestamp,
 ) -> Result<Answer, Error> {
     match asked {
-        Asked::One(spec) => charge_one(redis, name, spec, ruling, now).map(Answer::of),
-        Asked::Several(call) => charge_several(redis, name, call, ruling, now),
-        Asked::Policy(_) => Err(Error::Internal),
+        KeyRequest::One(spec) => charge_one(redis, name, spec, ruling, now).map(Answer::of),
+        KeyRequest::Several(call) => charge_several(redis, name, call, ruling, now),
+        KeyRequest::Policy(_) => Err(Error::Internal),
     }
 }
 
@@ -84,7 +84,7 @@ pub fn charge_one(
 ) -> Result<Decision, Error> {
     let mut elsewhere = None;
     let decision = with_limit!(spec, limit => charge_limit(redis, name, limit, spec, &mut elsewhere, now))?;
-    rule(redis, ruling, || elsewhere.unwrap_or_else(|| Outcome::of(&decision, Purpose::of(spec.ask))));
+    rule(redis, ruling, || elsewhere.unwrap_or_else(|| Outcome::of(&decision, Purpose::of(spec.request))));
     Ok(decision)
 }
 
@@ -100,7 +100,7 @@ fn charge_limit<L: Limit>(
     now: Timestamp,
 ) -> Result<Decision, Error> {
     match redis.open(name)?.typed() {
-        Ok(key) => Ok(charge_plain(key, limit, spec.ask, now)?.keeping(spec.kept)),
+        Ok(key) => Ok(charge_plain(key, limit, spec.request, now)?.keeping(spec.kept)),
         Err(key) => {
             let (decision, outcome) = charge_elsewhere(key, spec, now)?;
             *elsewhere = Some(outcome);
@@ -110,9 +110,14 @@ fn charge_limit<L: Limit>(
 }
 
 #[inline(always)]
-fn charge_plain<L: Limit>(mut key: Key<L::Usage>, limit: &L, ask: Ask, now: Timestamp) -> Result<Decision, Error> {
-    let evaluation = OneLimit::at(limit, key.usage(), key.is_missing(), ask, now);
-    let goes_on = decide(&mut key, &evaluation, || ask.is_look(), now)?;
+fn charge_plain<L: Limit>(
+    mut key: Key<L::Usage>,
+    limit: &L,
+    request: Request,
+    now: Timestamp,
+) -> Result<Decision, Error> {
+    let evaluation = OneLimit::at(limit, key.usage(), key.is_missing(), request, now);
+    let goes_on = decide(&mut key, &evaluation, || request.is_look(), now)?;
     Ok(commit(key, &evaluation.under(limit), goes_on, now))
 }
 
@@ -140,26 +145,26 @@ pub fn charge_several(
 }
 
 fn charge_open(mut key: OpenKey, call: &Call, now: Timestamp) -> Result<Answer, Error> {
-    let rates = key.contents().usage::<PartsUsage>().and_then(|usage| usage.look_straight(call, now));
-    if let Some(seen) = rates {
-        let rates = Rates { call, seen };
+    let rates = key.contents().usage::<CompositeUsage>().and_then(|usage| usage.evaluate_fast(call, now));
+    if let Some(evaluation) = rates {
+        let rates = Rates { call, evaluation };
         let goes_on = decide(&mut key, &rates, || false, now)?;
         return Ok(commit_to(key, &rates, goes_on, now));
     }
-    let unused = PartsUsage::default();
+    let unused = CompositeUsage::default();
     let held = held(key.contents(), call, &unused)?;
     let missing = key.contents().is_missing();
     let evaluation = SeveralLimits::at(Cow::Borrowed(call), held, missing, now, || key.call().out_of_memory());
-    let goes_on = decide(&mut key, &evaluation, || call.purpose == Purpose::Look, now)?;
+    let goes_on = decide(&mut key, &evaluation, || call.purpose == Purpose::Evaluation, now)?;
     Ok(evaluation.commit(key, goes_on, now))
 }
 
-/// Refuses what there is no room for, and counts what is left. A call that only `looks` is not counted as denied. Whether
-/// anything is changed.
+/// Refuses what there is no room for, and counts what is left. A call that only `looks` is not counted as denied.
+/// Whether anything is changed.
 #[inline(always)]
 fn decide(
     key: &mut OpenKey,
-    evaluation: &impl Evaluation,
+    evaluation: &impl KeyEvaluation,
     looks: impl FnOnce() -> bool,
     now: Timestamp,
 ) -> Result<bool, Error> {
@@ -175,29 +180,29 @@ fn decide(
     Ok(evaluation.goes_on(allowed))
 }
 
-/// The decision on a call of a bucket. In a string, `left_behind` may find a usage: then a limiter comes into the place of
-/// the string, even if the call is denied.
+/// The decision on a call of a bucket. In a string, `left_behind` may find a usage: then a limiter comes into the place
+/// of the string, even if the call is denied.
 #[inline(always)]
 pub fn charge_or_take_over(
     redis: &mut Redis,
     name: KeyName,
     bucket: &Bucket,
-    ask: Ask,
+    request: Request,
     now: Timestamp,
     left_behind: impl FnOnce(&mut Redis) -> Option<BucketUsage>,
 ) -> Result<Decision, Error> {
     let key = match redis.open(name)?.typed() {
-        Ok(key) => return charge_plain(key, bucket, ask, now),
+        Ok(key) => return charge_plain(key, bucket, request, now),
         Err(key) => key,
     };
     let stored = key.contents().stored();
     if stored != Stored::Foreign(ForeignType::String) {
-        let spec = Spec::of(AnyLimit::Bucket(*bucket), ask);
+        let spec = Spec::of(AnyLimit::Bucket(*bucket), request);
         return charge_elsewhere(key, &spec, now).map(|(decision, _)| decision);
     }
     drop(key);
     let decision = match left_behind(redis) {
-        Some(usage) => take_over(redis, name, bucket, usage, ask, now)?,
+        Some(usage) => take_over(redis, name, bucket, usage, request, now)?,
         None => None,
     };
     decision.ok_or_else(|| stored.wrong_type(BucketUsage::KIND.name()))
@@ -209,11 +214,11 @@ fn take_over(
     name: KeyName,
     bucket: &Bucket,
     mut usage: BucketUsage,
-    ask: Ask,
+    request: Request,
     now: Timestamp,
 ) -> Result<Option<Decision>, Error> {
     // What has recovered is a missing key, to make which is refused like making any.
-    let evaluation = OneLimit::at(bucket, &usage, usage.is_unused(), ask, now);
+    let evaluation = OneLimit::at(bucket, &usage, usage.is_unused(), request, now);
     check(redis, once(&evaluation))?;
     let mut expires_at = None;
     let unplaced = Unplaced { usage: &mut usage, expires_at: &mut expires_at };
@@ -221,7 +226,7 @@ fn take_over(
     if !expires_at.is_some_and(|expires_at| replace(redis, name, usage, expires_at, now)) {
         return Ok(None);
     }
-    let (allowed, looks) = (evaluation.admits(), ask.is_look());
+    let (allowed, looks) = (evaluation.admits(), request.is_look());
     count_call(redis, allowed, looks);
     if count_key(&evaluation, allowed, looks) {
         redis.denied(name, now);

@@ -1,16 +1,16 @@
 //! One limit, evaluated at a usage that is its own: of a plain key, or of a missing one.
 
 use super::commit::{Applied, Apply};
-use super::evaluation::{Evaluation, check_entries, count_limit};
+use super::key_evaluation::{KeyEvaluation, check_entries, count_limit};
 use crate::redis::guard;
 use ratelimit_core::wire::error::Error;
-use ratelimit_core::{Ask, Change, Decision, Kind, Limit, Look, Span, Timestamp, Usage, look};
+use ratelimit_core::{Change, Decision, Evaluation, Kind, Limit, Request, Span, Timestamp, Usage, evaluate};
 
 /// One limit, evaluated at a usage of its own.
 #[derive(Clone, Copy)]
 pub struct OneLimit {
     kind: Kind,
-    look: Look,
+    evaluation: Evaluation,
     /// How many entries the key would have after a charge that adds one.
     entries: Option<usize>,
     /// Whether that is more than it has.
@@ -24,37 +24,37 @@ pub struct OneLimit {
 impl OneLimit {
     /// Evaluates.
     #[inline(always)]
-    pub fn at<L: Limit>(limit: &L, usage: &L::Usage, missing: bool, ask: Ask, now: Timestamp) -> OneLimit {
+    pub fn at<L: Limit>(limit: &L, usage: &L::Usage, missing: bool, request: Request, now: Timestamp) -> OneLimit {
         guard::point();
-        let look = look(limit, usage, now, ask);
-        let charges = matches!(look.change(), Change::Charge(_));
+        let evaluation = evaluate(limit, usage, now, request);
+        let charges = matches!(evaluation.change(), Change::Charge(_));
         let entries = if charges { limit.entries_after_charge(usage, now) } else { None };
         let grows = entries.is_some_and(|entries| entries > usage.entries());
         let (kind, makes, moves) = (L::Usage::KIND, charges && missing, usage.is_after(now));
-        OneLimit { kind, look, entries, grows, makes, moves }
+        OneLimit { kind, evaluation, entries, grows, makes, moves }
     }
 
     /// Whether its commit may write to the key.
     pub fn may_write(&self) -> bool {
-        self.moves || self.look.change() != Change::Nothing
+        self.moves || self.evaluation.change() != Change::Nothing
     }
 
     /// What it makes of a usage, under the limit that it was evaluated under.
     #[inline(always)]
     pub fn under<'l, L>(&self, limit: &'l L) -> UnderLimit<'l, L> {
-        UnderLimit { limit, look: self.look }
+        UnderLimit { limit, evaluation: self.evaluation }
     }
 }
 
-impl Evaluation for OneLimit {
+impl KeyEvaluation for OneLimit {
     #[inline(always)]
     fn admits(&self) -> bool {
-        !self.look.denies()
+        !self.evaluation.denies()
     }
 
     #[inline(always)]
     fn denies(&self) -> bool {
-        self.look.denies()
+        self.evaluation.denies()
     }
 
     #[inline(always)]
@@ -74,7 +74,7 @@ impl Evaluation for OneLimit {
 
     #[inline(always)]
     fn goes_on(&self, allowed: bool) -> bool {
-        allowed && self.look.change() != Change::Nothing
+        allowed && self.evaluation.change() != Change::Nothing
     }
 
     #[inline(always)]
@@ -86,7 +86,7 @@ impl Evaluation for OneLimit {
 /// A limit, and what it has shown at a usage.
 pub struct UnderLimit<'l, L> {
     limit: &'l L,
-    look: Look,
+    evaluation: Evaluation,
 }
 
 impl<L: Limit> Apply for UnderLimit<'_, L> {
@@ -95,14 +95,14 @@ impl<L: Limit> Apply for UnderLimit<'_, L> {
 
     #[inline(always)]
     fn apply(&self, usage: &mut L::Usage, now: Timestamp) -> Option<Applied<Decision>> {
-        self.look.change().apply(self.limit, usage, now);
-        let answer = self.look.decision(self.limit, usage, now, true);
+        self.evaluation.change().apply(self.limit, usage, now);
+        let answer = self.evaluation.decision(self.limit, usage, now, true);
         Some(Applied { reset: answer.reset, answer })
     }
 
     #[inline(always)]
     fn answer(&self, usage: &L::Usage, now: Timestamp) -> Decision {
-        self.look.decision(self.limit, usage, now, false)
+        self.evaluation.decision(self.limit, usage, now, false)
     }
 
     #[inline(always)]

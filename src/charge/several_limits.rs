@@ -1,26 +1,26 @@
 //! Several limits, evaluated at a composite key, or at a plain or missing one that may have to become composite.
 
 use super::commit::{Applied, Apply, Target, commit, commit_to, convert};
-use super::evaluation::{Evaluation, check_entries, count_limits};
+use super::key_evaluation::{KeyEvaluation, check_entries, count_limits};
 use crate::redis::guard;
 use crate::redis::key::{Contents, Writable};
-use ratelimit_core::composite::{Answer, Held, MAX_PARTS, PartsUsage, Seen};
+use ratelimit_core::composite::{Answer, CompositeEvaluation, CompositeUsage, Held, MAX_COMPONENTS};
 use ratelimit_core::syntax::{Call, Purpose};
 use ratelimit_core::wire::error::Error;
 use ratelimit_core::{Kind, Single, Span, Timestamp, with_usage_type};
 use std::borrow::Cow;
 use std::marker::PhantomData;
 
-/// Several limits, or one that needs a composite key: for a name, an id or a ban. A plain key serves such a call too, as
-/// the part of the first limit of its kind.
+/// Several limits, or one that needs a composite key: for a name, an id or a ban. A plain key serves such a call too,
+/// as the part of the first limit of its kind.
 pub struct SeveralLimits<'s, 'a> {
     call: Cow<'s, Call<'a>>,
-    seen: Seen,
+    evaluation: CompositeEvaluation,
     /// What the key holds if it is a plain one.
     plain: Option<Kind>,
     /// Whether there was no key.
     missing: bool,
-    /// Whether it may have no more entries, ids or parts.
+    /// Whether it may have no more entries, ids or components.
     room: Result<(), Error>,
     grows: bool,
 }
@@ -37,8 +37,15 @@ impl<'s, 'a> SeveralLimits<'s, 'a> {
     ) -> SeveralLimits<'s, 'a> {
         guard::point();
         let plain = if let Held::Plain(_, kind) = held { Some(kind) } else { None };
-        let mut evaluation = SeveralLimits { seen: Seen::default(), call, plain, missing, room: Ok(()), grows: false };
-        evaluation.seen.look_at(&evaluation.call, held, now);
+        let mut evaluation = SeveralLimits {
+            evaluation: CompositeEvaluation::default(),
+            call,
+            plain,
+            missing,
+            room: Ok(()),
+            grows: false,
+        };
+        evaluation.evaluation.look_at(&evaluation.call, held, now);
         evaluation.look_for_room(held, now, out_of_memory);
         evaluation
     }
@@ -47,13 +54,13 @@ impl<'s, 'a> SeveralLimits<'s, 'a> {
     /// there is none: they never deny.
     #[inline(always)]
     fn look_for_room(&mut self, held: Held, now: Timestamp, out_of_memory: impl FnOnce() -> bool) {
-        self.room = check_room(&self.seen, &self.call, held, now);
-        self.grows = grows(&self.seen, &self.call, held, now);
+        self.room = check_room(&self.evaluation, &self.call, held, now);
+        self.grows = grows(&self.evaluation, &self.call, held, now);
         let casts_shadow = self.call.specs.iter().any(|spec| spec.shadow);
         if casts_shadow && (self.room.is_err() || (self.grows && out_of_memory())) {
-            self.seen.leave_shadows_out();
-            self.room = check_room(&self.seen, &self.call, held, now);
-            self.grows = grows(&self.seen, &self.call, held, now);
+            self.evaluation.leave_shadows_out();
+            self.room = check_room(&self.evaluation, &self.call, held, now);
+            self.grows = grows(&self.evaluation, &self.call, held, now);
         }
     }
 
@@ -82,16 +89,16 @@ impl<'s, 'a> SeveralLimits<'s, 'a> {
 
     fn commit_composite<'r, 'c: 'r>(&self, target: impl Target<'r, 'c>, goes_on: bool, now: Timestamp) -> Answer {
         let Some(mut key) = target.resume(now) else {
-            return self.unchanged(Held::Parts(&PartsUsage::default()), now);
+            return self.unchanged(Held::Parts(&CompositeUsage::default()), now);
         };
         let again;
-        let seen = if goes_on && key.is_overtaken() {
+        let evaluation = if goes_on && key.is_overtaken() {
             again = self.again(key.usage_mut(), now);
             &again
         } else {
-            &self.seen
+            &self.evaluation
         };
-        commit(key, &OfComposite { call: &self.call, seen }, goes_on, now)
+        commit(key, &OfComposite { call: &self.call, evaluation }, goes_on, now)
     }
 
     fn commit_plain<'r, 'c: 'r, U: Single>(
@@ -100,45 +107,45 @@ impl<'s, 'a> SeveralLimits<'s, 'a> {
         goes_on: bool,
         now: Timestamp,
     ) -> Answer {
-        let (call, seen) = (&*self.call, &self.seen);
-        if !goes_on || seen.stays_plain(call) {
-            return commit_to(target, &OfPlain::<U> { call, seen, usage: PhantomData }, goes_on, now);
+        let (call, evaluation) = (&*self.call, &self.evaluation);
+        if !goes_on || evaluation.stays_plain(call) {
+            return commit_to(target, &OfPlain::<U> { call, evaluation, usage: PhantomData }, goes_on, now);
         }
         match target.open() {
             // Others have deleted it.
             Some(key) if key.contents().is_missing() => {
-                let seen = &self.again(&PartsUsage::default(), now);
-                commit_to(key, &OfComposite { call, seen }, goes_on, now)
+                let evaluation = &self.again(&CompositeUsage::default(), now);
+                commit_to(key, &OfComposite { call, evaluation }, goes_on, now)
             }
             Some(key) => match key.typed::<U>() {
-                Ok(key) => convert(key, &OfComposite { call, seen }, now),
+                Ok(key) => convert(key, &OfComposite { call, evaluation }, now),
                 Err(_) => self.unchanged(Held::plain(&U::default()), now),
             },
             None => self.unchanged(Held::plain(&U::default()), now),
         }
     }
 
-    /// What is to be done after others may have changed which parts there are, and which ids are known.
-    fn again(&self, usage: &PartsUsage, now: Timestamp) -> Seen {
-        self.seen.again(&self.call, Held::Parts(usage), now)
+    /// What is to be done after others may have changed which components there are, and which ids are known.
+    fn again(&self, usage: &CompositeUsage, now: Timestamp) -> CompositeEvaluation {
+        self.evaluation.again(&self.call, Held::Parts(usage), now)
     }
 
     fn unchanged(&self, held: Held, now: Timestamp) -> Answer {
-        self.seen.answer(&self.call, held, now, false)
+        self.evaluation.answer(&self.call, held, now, false)
     }
 }
 
-impl Evaluation for SeveralLimits<'_, '_> {
+impl KeyEvaluation for SeveralLimits<'_, '_> {
     fn admits(&self) -> bool {
-        self.seen.admits()
+        self.evaluation.admits()
     }
 
     fn denies(&self) -> bool {
-        self.seen.denies()
+        self.evaluation.denies()
     }
 
     fn knows(&self) -> bool {
-        self.seen.knows()
+        self.evaluation.knows()
     }
 
     fn check_room(&self) -> Result<(), Error> {
@@ -153,36 +160,36 @@ impl Evaluation for SeveralLimits<'_, '_> {
     /// knows any more.
     fn goes_on(&self, allowed: bool) -> bool {
         let goes_on = allowed || self.call.purpose == Purpose::Settle;
-        (goes_on && self.seen.changes()) || self.seen.strikes()
+        (goes_on && self.evaluation.changes()) || self.evaluation.strikes()
     }
 
     fn count(&self, allowed: bool) {
-        let makes = allowed && self.missing && self.seen.changes();
-        count_limits(self.seen.limits(&self.call), self.denies(), allowed && self.admits(), makes);
+        let makes = allowed && self.missing && self.evaluation.changes();
+        count_limits(self.evaluation.limits(&self.call), self.denies(), allowed && self.admits(), makes);
     }
 }
 
 /// Several limits, and what they have shown at a key that is composite, or becomes so.
 struct OfComposite<'e, 'a> {
     call: &'e Call<'a>,
-    seen: &'e Seen,
+    evaluation: &'e CompositeEvaluation,
 }
 
 impl Apply for OfComposite<'_, '_> {
-    type Usage = PartsUsage;
+    type Usage = CompositeUsage;
     type Answer = Answer;
 
-    fn apply(&self, usage: &mut PartsUsage, now: Timestamp) -> Option<Applied<Answer>> {
-        usage.charge(self.call, self.seen, now);
-        let answer = self.seen.answer(self.call, Held::Parts(usage), now, true);
+    fn apply(&self, usage: &mut CompositeUsage, now: Timestamp) -> Option<Applied<Answer>> {
+        usage.charge(self.call, self.evaluation, now);
+        let answer = self.evaluation.answer(self.call, Held::Parts(usage), now, true);
         Some(Applied { answer, reset: usage.reset(now) })
     }
 
-    fn answer(&self, usage: &PartsUsage, now: Timestamp) -> Answer {
-        self.seen.answer(self.call, Held::Parts(usage), now, false)
+    fn answer(&self, usage: &CompositeUsage, now: Timestamp) -> Answer {
+        self.evaluation.answer(self.call, Held::Parts(usage), now, false)
     }
 
-    fn reset(&self, usage: &PartsUsage, now: Timestamp) -> Span {
+    fn reset(&self, usage: &CompositeUsage, now: Timestamp) -> Span {
         usage.reset(now)
     }
 }
@@ -190,7 +197,7 @@ impl Apply for OfComposite<'_, '_> {
 /// Several limits, and what they have shown at a plain key that stays one.
 struct OfPlain<'e, 'a, U> {
     call: &'e Call<'a>,
-    seen: &'e Seen,
+    evaluation: &'e CompositeEvaluation,
     usage: PhantomData<U>,
 }
 
@@ -199,13 +206,13 @@ impl<U: Single> Apply for OfPlain<'_, '_, U> {
     type Answer = Answer;
 
     fn apply(&self, usage: &mut U, now: Timestamp) -> Option<Applied<Answer>> {
-        self.seen.charge_plain(self.call, usage, now);
-        let answer = self.seen.answer(self.call, Held::plain(usage), now, true);
+        self.evaluation.charge_plain(self.call, usage, now);
+        let answer = self.evaluation.answer(self.call, Held::plain(usage), now, true);
         Some(Applied { answer, reset: self.reset(usage, now) })
     }
 
     fn answer(&self, usage: &U, now: Timestamp) -> Answer {
-        self.seen.answer(self.call, Held::plain(usage), now, false)
+        self.evaluation.answer(self.call, Held::plain(usage), now, false)
     }
 
     fn reset(&self, usage: &U, now: Timestamp) -> Span {
@@ -213,15 +220,15 @@ impl<U: Single> Apply for OfPlain<'_, '_, U> {
     }
 }
 
-/// Refuses if going on would add an entry to a part that has as many as it may have, or one part too many.
-fn check_room(seen: &Seen, call: &Call, held: Held, now: Timestamp) -> Result<(), Error> {
-    if seen.has_too_many_parts(held, now) {
-        return Err(Error::TooManyParts { most: MAX_PARTS });
+/// Refuses if going on would add an entry to a component that has as many as it may have, or one component too many.
+fn check_room(evaluation: &CompositeEvaluation, call: &Call, held: Held, now: Timestamp) -> Result<(), Error> {
+    if evaluation.has_too_many_components(held, now) {
+        return Err(Error::TooManyComponents { most: MAX_COMPONENTS });
     }
-    seen.entries(call, held, now).try_for_each(|(kind, entries, _)| check_entries(kind, entries))
+    evaluation.entries(call, held, now).try_for_each(|(kind, entries, _)| check_entries(kind, entries))
 }
 
-/// Whether going on would make a key, a part or an entry.
-fn grows(seen: &Seen, call: &Call, held: Held, now: Timestamp) -> bool {
-    seen.makes_parts() || seen.entries(call, held, now).any(|(_, _, grows)| grows)
+/// Whether going on would make a key, a component or an entry.
+fn grows(evaluation: &CompositeEvaluation, call: &Call, held: Held, now: Timestamp) -> bool {
+    evaluation.makes_components() || evaluation.entries(call, held, now).any(|(_, _, grows)| grows)
 }

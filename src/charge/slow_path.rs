@@ -1,19 +1,19 @@
 //! The slow path: whatever a call asks is evaluated at whatever a key stores, and committed.
 
 use super::commit::{Apply, Target, commit_to};
-use super::evaluation::Evaluation;
+use super::key_evaluation::KeyEvaluation;
 use super::one_limit::OneLimit;
 use super::several_limits::SeveralLimits;
 use crate::redis::key::{Contents, Stored};
-use ratelimit_core::composite::{Answer, Held, PartsUsage};
+use ratelimit_core::composite::{Answer, CompositeUsage, Held};
 use ratelimit_core::policy::Outcome;
-use ratelimit_core::syntax::{Call, CallOnKeys, Counts, OnKey, Purpose, Spec};
+use ratelimit_core::syntax::{Call, CallOnKeys, Idempotency, OnKey, Purpose, Spec};
 use ratelimit_core::wire::error::Error;
 use ratelimit_core::{Decision, Kind, Limit, Timestamp, with_limit, with_usage_type};
 use std::borrow::Cow;
 
 /// What a call asks of one key.
-pub enum Request<'s, 'a> {
+pub enum RequestOnKey<'s, 'a> {
     /// One spec, which a plain key can serve, of a call for that purpose.
     One(&'s Spec<'a>, Purpose),
     /// Several, or more than a plain key can remember.
@@ -21,7 +21,7 @@ pub enum Request<'s, 'a> {
 }
 
 /// A request that was evaluated.
-pub enum Evaluated<'s, 'a> {
+pub enum EvaluatedRequest<'s, 'a> {
     /// At a plain key, or a missing one.
     One(OneLimit, &'s Spec<'a>),
     /// At a composite key, or one that has to become that.
@@ -31,33 +31,33 @@ pub enum Evaluated<'s, 'a> {
 /// Evaluates a request at what a key stores.
 pub fn evaluate<'s, 'a>(
     key: &Contents,
-    request: Request<'s, 'a>,
+    request: RequestOnKey<'s, 'a>,
     now: Timestamp,
     out_of_memory: impl FnOnce() -> bool,
-) -> Result<Evaluated<'s, 'a>, Error> {
+) -> Result<EvaluatedRequest<'s, 'a>, Error> {
     let call = match request {
-        Request::One(spec, purpose) => {
+        RequestOnKey::One(spec, purpose) => {
             if let Some(evaluation) = with_limit!(spec, limit => evaluate_one(key, limit, spec, now)) {
-                return Ok(Evaluated::One(evaluation, spec));
+                return Ok(EvaluatedRequest::One(evaluation, spec));
             }
             Cow::Owned(call_of_one(key, spec, purpose)?)
         }
-        Request::Several(call) => call,
+        RequestOnKey::Several(call) => call,
     };
-    let unused = PartsUsage::default();
+    let unused = CompositeUsage::default();
     let held = held(key, &call, &unused)?;
-    Ok(Evaluated::Several(Box::new(SeveralLimits::at(call, held, key.is_missing(), now, out_of_memory))))
+    Ok(EvaluatedRequest::Several(Box::new(SeveralLimits::at(call, held, key.is_missing(), now, out_of_memory))))
 }
 
 /// Evaluates a spec at a key that is of its kind, or missing.
 #[inline(always)]
 fn evaluate_one<L: Limit>(key: &Contents, limit: &L, spec: &Spec, now: Timestamp) -> Option<OneLimit> {
     let usage = key.usage::<L::Usage>()?;
-    Some(OneLimit::at(limit, &*usage, key.is_missing(), spec.ask, now))
+    Some(OneLimit::at(limit, &*usage, key.is_missing(), spec.request, now))
 }
 
-/// The call of one spec at a key of another kind, which a composite key serves. What another definition of a policy left
-/// is no mistake.
+/// The call of one spec at a key of another kind, which a composite key serves. What another definition of a policy
+/// left is no mistake.
 pub fn call_of_one<'a>(key: &Contents, spec: &Spec<'a>, purpose: Purpose) -> Result<Call<'a>, Error> {
     match key.stored() {
         Stored::Composite => {}
@@ -67,9 +67,9 @@ pub fn call_of_one<'a>(key: &Contents, spec: &Spec<'a>, purpose: Purpose) -> Res
     Ok(of_purpose(spec, purpose))
 }
 
-/// What a key holds for a call over several limits: `unused` if it is missing. A plain key has to become composite if the
-/// call changes what no other can remember; a denied call or a look never does.
-pub fn held<'k>(key: &'k Contents, call: &Call, unused: &'k PartsUsage) -> Result<Held<'k>, Error> {
+/// What a key holds for a call over several limits: `unused` if it is missing. A plain key has to become composite if
+/// the call changes what no other can remember; a denied call or a look never does.
+pub fn held<'k>(key: &'k Contents, call: &Call, unused: &'k CompositeUsage) -> Result<Held<'k>, Error> {
     if let Some(usage) = key.present() {
         return Ok(Held::Parts(usage));
     }
@@ -86,41 +86,41 @@ pub fn held<'k>(key: &'k Contents, call: &Call, unused: &'k PartsUsage) -> Resul
     }
 }
 
-impl Evaluated<'_, '_> {
+impl EvaluatedRequest<'_, '_> {
     /// Whether its commit may write to the key.
     pub fn may_write(&self) -> bool {
         match self {
-            Evaluated::One(evaluation, _) => evaluation.may_write(),
-            Evaluated::Several(_) => true,
+            EvaluatedRequest::One(evaluation, _) => evaluation.may_write(),
+            EvaluatedRequest::Several(_) => true,
         }
     }
 
     /// The answer of a call that changes nothing, at the key that it was evaluated at.
     pub fn answer(&self, key: &Contents, now: Timestamp) -> Option<Answer> {
         match self {
-            Evaluated::One(evaluation, spec) => with_limit!(spec, limit => {
+            EvaluatedRequest::One(evaluation, spec) => with_limit!(spec, limit => {
                 let usage = key.usage()?;
                 Some(of_one(evaluation.under(limit).answer(&*usage, now), spec))
             }),
-            Evaluated::Several(evaluation) => evaluation.answer(key, now),
+            EvaluatedRequest::Several(evaluation) => evaluation.answer(key, now),
         }
     }
 
     /// Makes the change of a call that `goes_on`, and sees to a clock gone back in any case. Nothing can fail any more.
     pub fn commit<'r, 'c: 'r>(&self, target: impl Target<'r, 'c>, goes_on: bool, now: Timestamp) -> Answer {
         match self {
-            Evaluated::One(evaluation, spec) => with_limit!(spec, limit => {
+            EvaluatedRequest::One(evaluation, spec) => with_limit!(spec, limit => {
                 of_one(commit_to(target, &evaluation.under(limit), goes_on, now), spec)
             }),
-            Evaluated::Several(evaluation) => evaluation.commit(target, goes_on, now),
+            EvaluatedRequest::Several(evaluation) => evaluation.commit(target, goes_on, now),
         }
     }
 
     /// What has become of it, for its policy's counts.
     pub fn outcome(&self, answer: &Answer) -> Outcome {
         match self {
-            Evaluated::One(_, spec) => outcome(answer, Purpose::of(spec.ask)),
-            Evaluated::Several(evaluation) => outcome(answer, evaluation.call().purpose),
+            EvaluatedRequest::One(_, spec) => outcome(answer, Purpose::of(spec.request)),
+            EvaluatedRequest::Several(evaluation) => outcome(answer, evaluation.call().purpose),
         }
     }
 }
@@ -129,13 +129,13 @@ impl Evaluated<'_, '_> {
 macro_rules! of_either {
     ($evaluated:expr, $evaluation:ident => $body:expr) => {
         match $evaluated {
-            Evaluated::One($evaluation, _) => $body,
-            Evaluated::Several($evaluation) => $body,
+            EvaluatedRequest::One($evaluation, _) => $body,
+            EvaluatedRequest::Several($evaluation) => $body,
         }
     };
 }
 
-impl Evaluation for Evaluated<'_, '_> {
+impl KeyEvaluation for EvaluatedRequest<'_, '_> {
     fn admits(&self) -> bool {
         of_either!(self, evaluation => evaluation.admits())
     }
@@ -177,18 +177,18 @@ pub fn outcome(answer: &Answer, purpose: Purpose) -> Outcome {
     Outcome { shadow_denied, banned, repeated, ..Outcome::of(decision, purpose) }
 }
 
-impl<'s, 'a> Request<'s, 'a> {
+impl<'s, 'a> RequestOnKey<'s, 'a> {
     /// What a call on several keys asks of one of them.
-    pub fn on_key(call: &CallOnKeys<'a>, on_key: &'s OnKey<'a>) -> Result<Request<'s, 'a>, Error> {
+    pub fn on_key(call: &CallOnKeys<'a>, on_key: &'s OnKey<'a>) -> Result<RequestOnKey<'s, 'a>, Error> {
         match on_key {
-            OnKey::Spec(spec) if call.counts == Counts::Every && spec.name.is_none() => {
-                Ok(Request::One(spec, call.purpose))
+            OnKey::Spec(spec) if call.counts == Idempotency::Every && spec.name.is_none() => {
+                Ok(RequestOnKey::One(spec, call.purpose))
             }
             OnKey::Spec(spec) => {
                 let one = Call { counts: call.counts, ..of_purpose(spec, call.purpose) };
-                Ok(Request::Several(Cow::Owned(one)))
+                Ok(RequestOnKey::Several(Cow::Owned(one)))
             }
-            OnKey::Call(call) => Ok(Request::Several(Cow::Borrowed(call))),
+            OnKey::Call(call) => Ok(RequestOnKey::Several(Cow::Borrowed(call))),
             OnKey::Policy(_) => Err(Error::Internal),
         }
     }

@@ -7,22 +7,22 @@ use crate::charge;
 use crate::redis::{self, Redis};
 use crate::reply::Reply;
 use crate::waiting::{self, queue_order};
-use ratelimit_core::syntax::{Asked, Behind, Block, Spec};
+use ratelimit_core::syntax::{Block, KeyRequest, Spec, SpecOptions};
 use ratelimit_core::wire::args::{Args, KeyName};
 use ratelimit_core::wire::error::Error;
 
 /// `RL.ACQUIRE key limit ttl holder [COST cost] [KEEP amount] [AS name] [NX] [BLOCK duration]`
 pub fn acquire(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
-    let (key, mut behind) = (args.key()?, Behind::default());
+    let (key, mut behind) = (args.key()?, SpecOptions::default());
     let (numbers, block) = Spec::acquire(&mut args, &mut behind)?;
     if behind.is_nothing(&args) && block == Block::No && !redis.global.queues.any() {
         return algorithm::charge_spec(redis, key, &Spec::plain(numbers));
     }
-    acquire_in_turn(redis, key, Asked::alone(&mut args, &numbers, &behind)?, block)
+    acquire_in_turn(redis, key, KeyRequest::alone(&mut args, &numbers, &behind)?, block)
 }
 
 #[inline(never)]
-fn acquire_in_turn(redis: &mut Redis, name: KeyName, mut asked: Asked, block: Block) -> Result<Reply, Error> {
+fn acquire_in_turn(redis: &mut Redis, name: KeyName, mut asked: KeyRequest, block: Block) -> Result<Reply, Error> {
     queue_order::take(redis, name, &mut asked);
     let now = redis::now();
     if waiting::wait(redis, name, &mut asked, block, now)? {

@@ -5,7 +5,7 @@ use crate::charge::{self, charge_one, charge_several, peek_one};
 use crate::redis::{self, Redis};
 use crate::reply::Reply;
 use crate::waiting::queue_order;
-use ratelimit_core::syntax::{Asked, Behind, Numbers, Spec};
+use ratelimit_core::syntax::{KeyRequest, ParsedLimit, Spec, SpecOptions};
 use ratelimit_core::wire::args::{Args, KeyName};
 use ratelimit_core::wire::error::Error;
 
@@ -76,7 +76,7 @@ algorithms!(commands, {});
 /// `RL.TAKE key [options] spec [spec ...]`
 pub fn take(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     let key = args.key()?;
-    let mut asked = Asked::take(&mut args)?;
+    let mut asked = KeyRequest::take(&mut args)?;
     queue_order::take(redis, key, &mut asked);
     charge_with_options(redis, key, &asked)
 }
@@ -84,13 +84,13 @@ pub fn take(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
 /// `RL.PEEK key [options] spec [spec ...]`
 pub fn peek(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     let key = args.key()?;
-    let mut asked = Asked::peek(&mut args)?;
+    let mut asked = KeyRequest::peek(&mut args)?;
     queue_order::look(redis, key, &mut asked);
     let now = redis::now();
     match &asked {
-        Asked::One(spec) => peek_one(redis, key, spec, now).map(|decision| Reply::decision(&decision)),
-        Asked::Several(_) => charge::peek(redis, key, &asked, now).map(|answer| reply(&asked, &answer, None)),
-        Asked::Policy(by) => limit::peek(redis, key, by, now),
+        KeyRequest::One(spec) => peek_one(redis, key, spec, now).map(|decision| Reply::decision(&decision)),
+        KeyRequest::Several(_) => charge::peek(redis, key, &asked, now).map(|answer| reply(&asked, &answer, None)),
+        KeyRequest::Policy(by) => limit::peek(redis, key, by, now),
     }
 }
 
@@ -98,25 +98,25 @@ pub fn peek(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
 pub fn charge<'a>(
     redis: &mut Redis,
     mut args: Args<'a>,
-    read: impl FnOnce(&mut Args<'a>, &mut Behind<'a>) -> Result<Numbers<'a>, Error>,
+    read: impl FnOnce(&mut Args<'a>, &mut SpecOptions<'a>) -> Result<ParsedLimit<'a>, Error>,
 ) -> Result<Reply, Error> {
-    let (key, mut behind) = (args.key()?, Behind::default());
+    let (key, mut behind) = (args.key()?, SpecOptions::default());
     let numbers = read(&mut args, &mut behind)?;
     // Here the compiler knows which algorithm it is.
     if behind.is_nothing(&args) {
         return charge_spec(redis, key, &Spec::plain(numbers));
     }
-    charge_with_options(redis, key, &Asked::alone(&mut args, &numbers, &behind)?)
+    charge_with_options(redis, key, &KeyRequest::alone(&mut args, &numbers, &behind)?)
 }
 
 #[inline(never)]
-fn charge_with_options(redis: &mut Redis, key: KeyName, asked: &Asked) -> Result<Reply, Error> {
+fn charge_with_options(redis: &mut Redis, key: KeyName, asked: &KeyRequest) -> Result<Reply, Error> {
     match asked {
-        Asked::One(spec) => charge_spec(redis, key, spec),
-        Asked::Several(call) => {
+        KeyRequest::One(spec) => charge_spec(redis, key, spec),
+        KeyRequest::Several(call) => {
             charge_several(redis, key, call, None, redis::now()).map(|answer| reply(asked, &answer, None))
         }
-        Asked::Policy(by) => limit::charge(redis, key, by, redis::now()),
+        KeyRequest::Policy(by) => limit::charge(redis, key, by, redis::now()),
     }
 }
 

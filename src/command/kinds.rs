@@ -2,11 +2,11 @@
 
 use crate::redis::kind::KindRow;
 use ratelimit_core::Kind;
-use ratelimit_core::composite::PartsUsage;
+use ratelimit_core::composite::CompositeUsage;
 
 macro_rules! rows {
     ({} $($(#[doc = $doc:literal])+ $kind:ident = $name:literal, $limit:ty: $who:ident, $usage:ty: $held:ident, $words:tt;)+) => {
-        [$(KindRow::of_plain::<$usage>(),)+ KindRow::of::<PartsUsage>()]
+        [$(KindRow::of_plain::<$usage>(),)+ KindRow::of::<CompositeUsage>()]
     };
 }
 

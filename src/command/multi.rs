@@ -5,7 +5,7 @@ use crate::redis::{self, Redis};
 use crate::reply::Reply;
 use crate::server::policy_table::Ruling;
 use crate::waiting::queue_order;
-use ratelimit_core::syntax::{Asked, Call, CallOnKeys, OnKey};
+use ratelimit_core::syntax::{Call, CallOnKeys, KeyRequest, OnKey};
 use ratelimit_core::wire::args::Args;
 use ratelimit_core::wire::error::Error;
 use std::rc::Rc;
@@ -40,9 +40,9 @@ fn ruled<'p, 'a: 'p>(call: CallOnKeys<'a>, rulings: &'p [Option<Rc<Ruling>>]) ->
     for ((_, on_key), ruling) in specs.iter_mut().zip(rulings) {
         if let (OnKey::Policy(by), Some(ruling)) = (&*on_key, ruling) {
             *on_key = match by.asked(&ruling.policy)? {
-                Asked::One(spec) => OnKey::Spec(spec),
-                Asked::Several(call) => OnKey::Call(Box::new(Call { counts, ..*call })),
-                Asked::Policy(_) => return Err(Error::Internal),
+                KeyRequest::One(spec) => OnKey::Spec(spec),
+                KeyRequest::Several(call) => OnKey::Call(Box::new(Call { counts, ..*call })),
+                KeyRequest::Policy(_) => return Err(Error::Internal),
             };
         }
     }

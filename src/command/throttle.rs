@@ -18,11 +18,11 @@ use ratelimit_core::{Span, Timestamp};
 /// `RL.THROTTLE key max_burst count period [quantity]`
 pub fn throttle(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     let key = args.key()?;
-    let (bucket, ask) = syntax::throttle(&mut args)?;
+    let (bucket, request) = syntax::throttle(&mut args)?;
     let now = redis::now();
     let left_behind =
         |redis: &mut Redis| if CELL_COMPAT.get() != 0 { left_behind(redis, key, &bucket, now) } else { None };
-    let decision = charge_or_take_over(redis, key, &bucket, ask, now, left_behind)?;
+    let decision = charge_or_take_over(redis, key, &bucket, request, now, left_behind)?;
     Ok(Reply::throttled(&decision))
 }
 

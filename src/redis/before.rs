@@ -9,7 +9,7 @@
 use super::memory;
 use ratelimit_core::Single;
 use ratelimit_core::Usage;
-use ratelimit_core::composite::PartsUsage;
+use ratelimit_core::composite::CompositeUsage;
 #[cfg(debug_assertions)]
 use ratelimit_core::effect::Text;
 #[cfg(debug_assertions)]
@@ -65,18 +65,18 @@ impl<U: Usage> Before<U> {
 }
 
 impl<U: Single> Before<U> {
-    /// A change has made `parts` of it, which expired at `plain_expiry`; its effect has not been taken yet.
+    /// A change has made `components` of it, which expired at `plain_expiry`; its effect has not been taken yet.
     #[inline(always)]
-    pub fn check_conversion(&self, parts: &PartsUsage, plain_expiry: Option<u64>) {
+    pub fn check_conversion(&self, components: &CompositeUsage, plain_expiry: Option<u64>) {
         #[cfg(not(debug_assertions))]
-        let _ = (parts, plain_expiry);
+        let _ = (components, plain_expiry);
         #[cfg(debug_assertions)]
-        if let Some(before) = self.usage.as_ref().filter(|_| is_checked(parts)) {
+        if let Some(before) = self.usage.as_ref().filter(|_| is_checked(components)) {
             check(|| {
-                let mut parts = parts.clone();
-                let effect = Text::of_conversion::<U, _>(plain_expiry, &mut parts, 1);
-                PartsUsage::propagated_conversion(before, &effect, &parts)?;
-                readable::stored(&parts)
+                let mut components = components.clone();
+                let effect = Text::of_conversion::<U, _>(plain_expiry, &mut components, 1);
+                CompositeUsage::propagated_conversion(before, &effect, &components)?;
+                readable::stored(&components)
             });
         }
     }

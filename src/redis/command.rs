@@ -8,7 +8,7 @@ use std::ffi::{CStr, CString, c_int};
 use std::ptr::{null, null_mut};
 
 /// A command's entry point.
-pub type Entry = unsafe extern "C" fn(*mut raw::RedisModuleCtx, *mut *mut raw::RedisModuleString, c_int) -> c_int;
+pub type EntryPoint = unsafe extern "C" fn(*mut raw::RedisModuleCtx, *mut *mut raw::RedisModuleString, c_int) -> c_int;
 
 /// A command as the server learns of it.
 #[derive(Clone, Copy)]
@@ -16,7 +16,7 @@ pub struct Command {
     /// `RL.TOKENBUCKET`.
     pub name: &'static CStr,
     /// Its entry point.
-    pub entry: Entry,
+    pub entry: EntryPoint,
     /// What it does to keys, and by that its flags and ACL categories.
     pub access: Access,
     /// Where its keys stand.
@@ -298,7 +298,7 @@ fn arg_list(args: &[Arg], lists: &mut Vec<Vec<raw::RedisModuleCommandArg>>) -> *
             Shape::Word => (raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_STRING, None),
             Shape::Literal => (raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_PURE_TOKEN, None),
             Shape::OneOf(choices) => (raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_ONEOF, Some(choices)),
-            Shape::Block(parts) => (raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_BLOCK, Some(parts)),
+            Shape::Block(components) => (raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_BLOCK, Some(components)),
         };
         let mut flags = raw::REDISMODULE_CMD_ARG_NONE;
         if arg.optional {

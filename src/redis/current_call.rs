@@ -11,7 +11,7 @@ use crate::server::Global;
 use crate::server::settings::DENIAL_EVENTS;
 use crate::server::stats::CommandStats;
 use ratelimit_core::Timestamp;
-use ratelimit_core::algorithm::sketch::Place;
+use ratelimit_core::algorithm::sketch::DenialPlace;
 use ratelimit_core::policy::Origin;
 use ratelimit_core::wire::args::KeyName;
 use ratelimit_core::wire::error::Error;
@@ -40,7 +40,7 @@ pub struct Redis<'a> {
     announced: usize,
     more: Option<Box<More>>,
     /// Where the last denial is noted, until it is known whether a policy ruled.
-    denied: Option<Place>,
+    denied: Option<DenialPlace>,
 }
 
 const FEW: usize = 4;

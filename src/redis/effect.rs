@@ -4,7 +4,7 @@ use super::Redis;
 use super::before::check_stored;
 use super::key::{Writable, put};
 use ratelimit_core::Single;
-use ratelimit_core::composite::PartsUsage;
+use ratelimit_core::composite::CompositeUsage;
 use ratelimit_core::effect::Effect;
 use ratelimit_core::wire::args::KeyName;
 use ratelimit_core::wire::error::Error;
@@ -82,7 +82,7 @@ fn check_plain<U: Single>(redis: &mut Redis, name: KeyName, text: &[u8]) -> Resu
 fn accept_conversion<U: Single>(plain: &U, missing: bool, text: &[u8]) -> Result<(), Error> {
     match Effect::read::<U>(text) {
         Some(Effect::Conversion { version, plain_expiry, mut fields, .. }) if !missing => {
-            let accepted = PartsUsage::accepts_conversion(plain, plain_expiry, &mut fields, version);
+            let accepted = CompositeUsage::accepts_conversion(plain, plain_expiry, &mut fields, version);
             if accepted && fields.end() { Ok(()) } else { Err(Error::InvalidEffect) }
         }
         _ => Err(Error::InvalidEffect),
@@ -127,9 +127,9 @@ fn apply_plain<U: Single>(
     if overtaken || key.is_missing() {
         accept_conversion(key.usage(), key.is_missing(), text)?;
     }
-    let parts = PartsUsage::apply_conversion(key.usage_mut(), plain_expiry, &mut fields);
+    let components = CompositeUsage::apply_conversion(key.usage_mut(), plain_expiry, &mut fields);
     drop(key);
-    check_stored(&parts);
-    put(redis, name, parts, expires_at, now);
+    check_stored(&components);
+    put(redis, name, components, expires_at, now);
     Ok(())
 }

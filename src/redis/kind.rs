@@ -5,7 +5,7 @@ use super::key::PeekedKey;
 use super::native_type;
 use ratelimit_core::Single;
 use ratelimit_core::wire::error::Error;
-use ratelimit_core::{Fact, Kind, Timestamp, Usage};
+use ratelimit_core::{InfoField, Kind, Timestamp, Usage};
 use redis_module::raw;
 
 /// A kind of usage, with what is done to any key of it.
@@ -20,9 +20,9 @@ pub struct KindRow {
     pub register: unsafe fn(*mut raw::RedisModuleCtx) -> Result<(), &'static str>,
 }
 
-type Describe = fn(&PeekedKey, Timestamp) -> Result<Vec<(&'static str, Fact)>, Error>;
+type Describe = fn(&PeekedKey, Timestamp) -> Result<Vec<(&'static str, InfoField)>, Error>;
 
-fn describe<U: Usage>(key: &PeekedKey, now: Timestamp) -> Result<Vec<(&'static str, Fact)>, Error> {
+fn describe<U: Usage>(key: &PeekedKey, now: Timestamp) -> Result<Vec<(&'static str, InfoField)>, Error> {
     Ok(key.usage::<U>()?.describe(now))
 }
 

@@ -20,6 +20,7 @@ mod current_call;
 pub mod dispatch;
 mod dry_run;
 pub mod effect;
+pub mod effect_demand;
 mod global;
 pub mod guard;
 pub mod info;
@@ -27,7 +28,6 @@ pub mod key;
 pub mod key_events;
 pub mod kind;
 pub mod lazy_free;
-pub mod listeners;
 #[cfg_attr(test, allow(dead_code, reason = "tests of the core have no server to allocate from"))]
 pub mod memory;
 pub mod native_type;

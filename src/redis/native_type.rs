@@ -168,8 +168,8 @@ unsafe extern "C" fn aof_rewrite<U: Usage>(
 unsafe extern "C" fn mem_usage<U: Usage>(value: *const c_void) -> usize {
     guard::callback(0, || {
         // SAFETY: see `usage`; a value is a block of the server's allocator.
-        let (beside, itself) = unsafe { (usage::<U>(value).map_or(0, Usage::heap_size), memory::size(value)) };
-        itself.saturating_add(beside)
+        let (extras, itself) = unsafe { (usage::<U>(value).map_or(0, Usage::heap_size), memory::size(value)) };
+        itself.saturating_add(extras)
     })
 }
 

@@ -1,7 +1,7 @@
 //! Something done to a key that no client has called for.
 
 use super::Redis;
-use super::listeners;
+use super::effect_demand;
 use super::server_entry::{ServerEntry, with_name};
 use crate::server::stats::CommandStats;
 use ratelimit_core::wire::args::KeyName;
@@ -18,7 +18,7 @@ pub fn run(entry: ServerEntry, db: c_int, name: &[u8], run: impl FnOnce(&mut Red
         // SAFETY: the entry's own context; the string lives as long as it is used.
         let mut redis = unsafe { Redis::new(entry.ctx, &argv, &STATS) };
         // Of a call that nobody made there are no words to count a change by.
-        listeners::as_if_somebody_listened(|| {
+        effect_demand::as_if_somebody_listened(|| {
             let ran = catch_unwind(AssertUnwindSafe(|| {
                 run(&mut redis, KeyName(0));
                 redis.finish();

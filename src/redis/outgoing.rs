@@ -2,10 +2,10 @@
 
 use super::api::{OK, call};
 use super::before::{Before, check_stored};
-use super::listeners;
+use super::effect_demand;
 use crate::server::stats;
-use ratelimit_core::composite::PartsUsage;
-use ratelimit_core::effect::{Nobody, Text};
+use ratelimit_core::composite::CompositeUsage;
+use ratelimit_core::effect::{Discard, Text};
 use ratelimit_core::wire::args::KeyName;
 use ratelimit_core::{Single, Usage};
 use redis_module::raw;
@@ -34,10 +34,10 @@ impl Changes {
     #[inline(always)]
     pub fn change<U: Usage>(&mut self, name: KeyName, usage: &mut U, expires_at: u64, before: &Before<U>) {
         before.check_change(usage);
-        if listeners::any() {
+        if effect_demand::any() {
             self.add_change(name, usage, expires_at);
         } else {
-            usage.encode_effect(&mut Nobody);
+            usage.encode_effect(&mut Discard);
             self.unsent = true;
         }
     }
@@ -47,23 +47,23 @@ impl Changes {
         self.add(Outgoing { name, text: Text::of_change(usage, expires_at) });
     }
 
-    /// Adds the call that has made `parts` of what a plain key of that name remembered, which expired at
+    /// Adds the call that has made `components` of what a plain key of that name remembered, which expired at
     /// `plain_expiry`.
     pub fn conversion<U: Single>(
         &mut self,
         name: KeyName,
-        parts: &mut PartsUsage,
+        components: &mut CompositeUsage,
         plain_expiry: Option<u64>,
         expires_at: u64,
     ) {
-        if parts.is_unused() {
+        if components.is_unused() {
             // What the call has changed is no part of another.
-            parts.encode_effect(&mut Nobody);
+            components.encode_effect(&mut Discard);
             self.deletion::<U>(name);
-        } else if listeners::any() {
-            self.add(Outgoing { name, text: Text::of_conversion::<U, _>(plain_expiry, parts, expires_at) });
+        } else if effect_demand::any() {
+            self.add(Outgoing { name, text: Text::of_conversion::<U, _>(plain_expiry, components, expires_at) });
         } else {
-            parts.encode_effect(&mut Nobody);
+            components.encode_effect(&mut Discard);
             self.unsent = true;
         }
     }
@@ -71,7 +71,7 @@ impl Changes {
     /// Adds the whole of `usage`, in the key of that name, which expires at `expires_at`.
     pub fn whole<U: Usage>(&mut self, name: KeyName, usage: &U, expires_at: u64) {
         check_stored(usage);
-        if listeners::any() {
+        if effect_demand::any() {
             self.add(Outgoing { name, text: Text::of_whole(usage, expires_at) });
         } else {
             self.unsent = true;
@@ -80,7 +80,7 @@ impl Changes {
 
     /// Adds a call that has emptied the key of that name, which held a `U`.
     pub fn deletion<U: Usage>(&mut self, name: KeyName) {
-        if listeners::any() {
+        if effect_demand::any() {
             self.add(Outgoing { name, text: Text::deletion::<U>() });
         } else {
             self.unsent = true;
@@ -149,7 +149,7 @@ impl Changes {
             }
         }
         self.first = None;
-        if handed_over && listeners::hear() {
+        if handed_over && effect_demand::hear() {
             stats::EFFECTS_PROPAGATED.count();
         }
     }

@@ -169,12 +169,12 @@ pub fn loading(global: &Global, subevent: u64) {
         raw::REDISMODULE_SUBEVENT_LOADING_RDB_START => begin(global, load, Origin::Disk, false),
         raw::REDISMODULE_SUBEVENT_LOADING_REPL_START => {
             // The event that a replica loads beside its old data comes before this one.
-            let beside = matches!(load, Load::Aside { beside: true, .. });
-            begin(global, load, Origin::Primary, beside);
+            let extras = matches!(load, Load::Aside { extras: true, .. });
+            begin(global, load, Origin::Primary, extras);
         }
         raw::REDISMODULE_SUBEVENT_LOADING_AOF_START | raw::REDISMODULE_SUBEVENT_LOADING_FAILED => abort(global, load),
         raw::REDISMODULE_SUBEVENT_LOADING_ENDED => {
-            if matches!(load, Load::Aside { beside: false, .. }) {
+            if matches!(load, Load::Aside { extras: false, .. }) {
                 take_over(global, load);
             }
         }
@@ -192,9 +192,9 @@ pub fn loading_beside(global: &Global, subevent: u64) {
     }
 }
 
-fn begin(global: &Global, load: &mut Load, origin: Origin, beside: bool) {
+fn begin(global: &Global, load: &mut Load, origin: Origin, extras: bool) {
     abort(global, load);
-    *load = Load::Aside { table: Box::new(global.policies.successor()), origin, beside };
+    *load = Load::Aside { table: Box::new(global.policies.successor()), origin, extras };
 }
 
 fn abort(global: &Global, load: &mut Load) {

@@ -2,7 +2,7 @@
 
 use super::api::subscribe;
 use super::waiting_room::tell;
-use super::{guard, listeners, policies};
+use super::{effect_demand, guard, policies};
 use crate::server::Global;
 use redis_module::raw;
 use std::ffi::c_void;
@@ -13,8 +13,8 @@ use std::ffi::c_void;
 /// `ctx` is that of the module's load.
 pub unsafe fn watch(ctx: *mut raw::RedisModuleCtx) {
     // SAFETY: the caller's promise.
-    let all = listeners::EVENTS.into_iter().all(|id| unsafe { subscribe(ctx, id, heard) });
-    listeners::watched(all);
+    let all = effect_demand::EVENTS.into_iter().all(|id| unsafe { subscribe(ctx, id, heard) });
+    effect_demand::watched(all);
     for id in [
         raw::REDISMODULE_EVENT_REPL_ASYNC_LOAD,
         raw::REDISMODULE_EVENT_CRON_LOOP,
@@ -35,8 +35,8 @@ unsafe extern "C" fn heard(
     let hear = |global: &Global| {
         let forked =
             event.id == raw::REDISMODULE_EVENT_FORK_CHILD && subevent == raw::REDISMODULE_SUBEVENT_FORK_CHILD_BORN;
-        if listeners::EVENTS.contains(&event.id) {
-            listeners::changed(forked);
+        if effect_demand::EVENTS.contains(&event.id) {
+            effect_demand::changed(forked);
         }
         match event.id {
             raw::REDISMODULE_EVENT_CRON_LOOP => {

@@ -4,7 +4,7 @@
 
 use super::settings::TOP_KEYS;
 use ratelimit_core::Timestamp;
-use ratelimit_core::algorithm::sketch::{Place, Top};
+use ratelimit_core::algorithm::sketch::{DenialPlace, Top};
 use std::cell::RefCell;
 
 /// The keys that this server has denied most.
@@ -20,13 +20,13 @@ impl Default for HeavyHitters {
 impl HeavyHitters {
     /// Records that the key of that name has stood in the way of a call at `now`; where that is noted.
     #[inline(always)]
-    pub fn record(&self, name: &[u8], now: Timestamp) -> Option<Place> {
+    pub fn record(&self, name: &[u8], now: Timestamp) -> Option<DenialPlace> {
         self.with(|top| top.record(name, now))
     }
 
     /// Records by which policy it did, where that was noted.
     #[inline(never)]
-    pub fn ruled(&self, place: Place, policy: &[u8]) {
+    pub fn ruled(&self, place: DenialPlace, policy: &[u8]) {
         self.0.borrow_mut().ruled(place, policy);
     }
 

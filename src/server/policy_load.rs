@@ -16,7 +16,7 @@ pub enum Load {
         /// Whether it is this server's own, or its primary's.
         origin: Origin,
         /// Whether the old data is used until the load has ended, and after that until the server says so.
-        beside: bool,
+        extras: bool,
     },
 }
 

@@ -9,7 +9,7 @@ use crate::server::queues::outbox::Answer;
 use crate::server::queues::{ClientHandle, QueueKey, WaitingCall};
 use crate::server::{Global, settings};
 use ratelimit_core::queue::Claim;
-use ratelimit_core::syntax::{Asked, Block};
+use ratelimit_core::syntax::{Block, KeyRequest};
 use ratelimit_core::wire::args::KeyName;
 use ratelimit_core::wire::error::Error;
 use ratelimit_core::{Timestamp, Verdict};
@@ -18,7 +18,13 @@ use std::sync::Arc;
 
 /// Has a call wait in the queue of its key, if it would be denied for now and may wait. Whether it waits: then this was
 /// the last thing that it does, and it is not to reply.
-pub fn wait(redis: &mut Redis, name: KeyName, asked: &mut Asked, block: Block, now: Timestamp) -> Result<bool, Error> {
+pub fn wait(
+    redis: &mut Redis,
+    name: KeyName,
+    asked: &mut KeyRequest,
+    block: Block,
+    now: Timestamp,
+) -> Result<bool, Error> {
     let patience = match block {
         Block::No => return Ok(false),
         Block::For(span) => Some(span),

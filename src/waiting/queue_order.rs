@@ -3,13 +3,13 @@
 use super::timer;
 use crate::redis::Redis;
 use ratelimit_core::AnyLimit;
-use ratelimit_core::syntax::{Asked, Spec};
+use ratelimit_core::syntax::{KeyRequest, Spec};
 use ratelimit_core::wire::args::KeyName;
 
 /// Has a call that takes leases of a key come behind the calls that wait for one; its limit is theirs from now on.
 /// Specs of other algorithms are left alone.
 #[inline(always)]
-pub fn take(redis: &Redis, name: KeyName, asked: &mut Asked) {
+pub fn take(redis: &Redis, name: KeyName, asked: &mut KeyRequest) {
     if redis.global.queues.any() {
         for spec in specs(asked) {
             come(redis, name, spec, true);
@@ -19,7 +19,7 @@ pub fn take(redis: &Redis, name: KeyName, asked: &mut Asked) {
 
 /// Has a call that only looks come behind the calls that wait for a lease of its key; it brings no limit.
 #[inline(always)]
-pub fn look(redis: &Redis, name: KeyName, asked: &mut Asked) {
+pub fn look(redis: &Redis, name: KeyName, asked: &mut KeyRequest) {
     if redis.global.queues.any() {
         for spec in specs(asked) {
             come(redis, name, spec, false);
@@ -28,11 +28,11 @@ pub fn look(redis: &Redis, name: KeyName, asked: &mut Asked) {
 }
 
 /// The specs of a call.
-pub fn specs<'s, 'a>(asked: &'s mut Asked<'a>) -> &'s mut [Spec<'a>] {
+pub fn specs<'s, 'a>(asked: &'s mut KeyRequest<'a>) -> &'s mut [Spec<'a>] {
     match asked {
-        Asked::One(spec) => std::slice::from_mut(spec),
-        Asked::Several(call) => &mut call.specs,
-        Asked::Policy(_) => &mut [],
+        KeyRequest::One(spec) => std::slice::from_mut(spec),
+        KeyRequest::Several(call) => &mut call.specs,
+        KeyRequest::Policy(_) => &mut [],
     }
 }
 
@@ -42,7 +42,7 @@ pub fn come(redis: &Redis, name: KeyName, spec: &mut Spec, takes: bool) {
     let limit = spec.limit.raised_by(spec.kept).limit();
     let AnyLimit::Concurrency(concurrency) = &mut spec.limit else { return };
     let (queues, db, key) = (&redis.global.queues, redis.db(), redis.key_bytes(name));
-    let is_limit = takes && !spec.shadow && !spec.ask.is_look();
+    let is_limit = takes && !spec.shadow && !spec.request.is_look();
     let others_wait = if is_limit {
         let (others_wait, limit_changed) = queues.limit_to(db, key, limit);
         if limit_changed {

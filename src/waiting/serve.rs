@@ -11,7 +11,7 @@ use crate::redis::{Redis, acl, writes};
 use crate::reply::Reply;
 use crate::server::Global;
 use crate::server::queues::{Client, Grant, QueueKey, WaitingCall};
-use ratelimit_core::syntax::Asked;
+use ratelimit_core::syntax::KeyRequest;
 use ratelimit_core::wire::args::KeyName;
 use ratelimit_core::wire::error::Error;
 use ratelimit_core::{Decision, Timestamp, Verdict};
@@ -152,11 +152,11 @@ fn may_acquire(redis: &Redis, name: KeyName, client: &Client) -> bool {
 }
 
 /// The decision on a call that changes nothing.
-fn peek(redis: &mut Redis, name: KeyName, asked: &Asked, now: Timestamp) -> Result<Decision, Error> {
+fn peek(redis: &mut Redis, name: KeyName, asked: &KeyRequest, now: Timestamp) -> Result<Decision, Error> {
     charge::peek(redis, name, asked, now).map(|answer| answer.decision)
 }
 
 /// The decision on a call that is charged if its limit allows it.
-fn charge(redis: &mut Redis, name: KeyName, asked: &Asked, now: Timestamp) -> Result<Decision, Error> {
+fn charge(redis: &mut Redis, name: KeyName, asked: &KeyRequest, now: Timestamp) -> Result<Decision, Error> {
     charge::charge(redis, name, asked, None, now).map(|answer| answer.decision)
 }

@@ -26,7 +26,7 @@ pub fn run(entry: ServerEntry) {
     {
         let before = turn.spent();
         guard::callback((), || match work {
-            Work::Look(key) => look_at(turn, &key),
+            Work::Evaluation(key) => look_at(turn, &key),
             Work::GiveBack(grant) => give_back(turn, grant),
         });
         // Whoever is answered has been counted; a look that answers nobody counts too.

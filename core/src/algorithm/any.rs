@@ -2,7 +2,7 @@
 
 use crate::algorithms;
 use crate::kind::Kind;
-use crate::limit::{Known, Limit, Usage};
+use crate::limit::{Identity, Limit, Usage};
 use crate::number::Amount;
 use std::borrow::{Borrow, BorrowMut};
 use std::fmt;
@@ -71,9 +71,9 @@ macro_rules! any {
 
             /// What it is known by without a name, among those of its kind.
             #[must_use]
-            pub fn known_by(&self) -> Known {
+            pub fn identity(&self) -> Identity {
                 match self {
-                    $(AnyLimit::$kind(limit) => limit.known_by(),)+
+                    $(AnyLimit::$kind(limit) => limit.identity(),)+
                 }
             }
         }
@@ -156,7 +156,7 @@ impl AnyLimit {
     }
 }
 
-/// A usage that a plain key remembers by itself, and that can be a part of a key with several.
+/// A usage that a plain key remembers by itself, and that can be a component of a key with several.
 pub trait Single: Usage {
     /// Of any kind.
     fn into_any(self) -> AnyUsage;

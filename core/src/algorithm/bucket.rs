@@ -15,7 +15,7 @@
 //! another rate prices at most that one step anew.)
 
 use crate::kind::Kind;
-use crate::limit::{Fact, Known, Limit, Usage, Verdict};
+use crate::limit::{Identity, InfoField, Limit, Usage, Verdict};
 use crate::number::{Amount, Period, Span, Timestamp, ratio};
 use crate::wire::codec::{Decoder, Encoder};
 use std::fmt;
@@ -93,8 +93,8 @@ impl Bucket {
         Bucket { capacity: limit, ..self }
     }
 
-    /// The same with capacity and refill times `factor`: rounded down, the refill not below a millionth, nor so low that
-    /// it would take more than 36500 days. Times 0 it lets nothing pass, and what is used drains as before.
+    /// The same with capacity and refill times `factor`: rounded down, the refill not below a millionth, nor so low
+    /// that it would take more than 36500 days. Times 0 it lets nothing pass, and what is used drains as before.
     #[must_use]
     pub fn scaled(self, factor: Amount) -> Bucket {
         let capacity = self.capacity.times(factor);
@@ -109,8 +109,8 @@ impl Bucket {
 
     /// What it is known by without a name.
     #[must_use]
-    pub fn known_by(&self) -> Known {
-        Known::by(self.period)
+    pub fn identity(&self) -> Identity {
+        Identity::by(self.period)
     }
 
     /// The usage that recovers at `instant` if nothing else is charged: what GCRA calls the TAT.
@@ -262,8 +262,8 @@ impl Usage for BucketUsage {
         (used != Amount::ZERO).then_some(BucketUsage { used, drained_to })
     }
 
-    fn describe(&self, _now: Timestamp) -> Vec<(&'static str, Fact)> {
-        vec![("used", Fact::Amount(self.used)), ("drained_to", Fact::Instant(self.drained_to))]
+    fn describe(&self, _now: Timestamp) -> Vec<(&'static str, InfoField)> {
+        vec![("used", InfoField::Amount(self.used)), ("drained_to", InfoField::Instant(self.drained_to))]
     }
 }
 

@@ -13,7 +13,7 @@
 pub mod calendar;
 
 use crate::kind::Kind;
-use crate::limit::{Fact, Known, Limit, Recovery, Usage, Verdict};
+use crate::limit::{Identity, InfoField, Limit, Recovery, Usage, Verdict};
 use crate::number::{Amount, Period, Span, Timestamp};
 use crate::wire::codec::{Decoder, Encoder};
 use calendar::{Anchor, Calendar, Offset};
@@ -103,26 +103,26 @@ impl FixedWindow {
     /// What it is known by without a name. The bytes of its words, from the lowest: 0 without ALIGNED, 1 with it, more
     /// for a calendar's unit; the anchor, 0 of a plain duration; the offset, in two.
     #[must_use]
-    pub fn known_by(&self) -> Known {
+    pub fn identity(&self) -> Identity {
         let words = |mode, anchor, offset: Offset| {
-            let [low, high] = offset.known_by();
+            let [low, high] = offset.identity();
             u32::from_le_bytes([mode, anchor, low, high])
         };
         match self.bounds {
-            Bounds::FirstCall(window) => Known::by(window),
-            Bounds::Multiples(window) => Known { words: words(1, 0, Offset::UTC), ..Known::by(window) },
+            Bounds::FirstCall(window) => Identity::by(window),
+            Bounds::Multiples(window) => Identity { words: words(1, 0, Offset::UTC), ..Identity::by(window) },
             Bounds::Clocks(Clocks::Multiples(window, offset)) => {
-                Known { words: words(1, 0, offset), ..Known::by(window) }
+                Identity { words: words(1, 0, offset), ..Identity::by(window) }
             }
             Bounds::Clocks(Clocks::Dates(calendar, offset)) => {
-                Known { micros: 0, words: words(calendar.known_by(), calendar.anchor().day(), offset) }
+                Identity { micros: 0, words: words(calendar.identity(), calendar.anchor().day(), offset) }
             }
         }
     }
 
     /// The words of a window that is aligned, by what it is known by; `None` of any other.
     #[must_use]
-    pub fn words_of(known: Known) -> Option<String> {
+    pub fn words_of(known: Identity) -> Option<String> {
         let [mode, anchor, low, high] = known.words.to_le_bytes();
         let length = Period::new(Span::from_micros(known.micros));
         let calendar = Calendar::of_number(mode).map(|calendar| calendar.to_string());
@@ -302,12 +302,12 @@ impl Usage for FixedWindowUsage {
         (used != Amount::ZERO).then_some(FixedWindowUsage { used, stamp: Stamp::new(instant, aligned) })
     }
 
-    fn describe(&self, _now: Timestamp) -> Vec<(&'static str, Fact)> {
+    fn describe(&self, _now: Timestamp) -> Vec<(&'static str, InfoField)> {
         let (mode, instant) = if self.stamp.aligned() { ("aligned", "charged") } else { ("plain", "start") };
         vec![
-            ("used", Fact::Amount(self.used)),
-            ("mode", Fact::Word(mode)),
-            (instant, Fact::Instant(self.stamp.instant())),
+            ("used", InfoField::Amount(self.used)),
+            ("mode", InfoField::Word(mode)),
+            (instant, InfoField::Instant(self.stamp.instant())),
         ]
     }
 }

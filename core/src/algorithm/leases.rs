@@ -9,7 +9,7 @@
 mod table;
 mod usage;
 
-use crate::limit::{Known, Limit, Verdict};
+use crate::limit::{Identity, Limit, Verdict};
 use crate::number::{Amount, Period, Span, Timestamp};
 #[cfg(test)]
 use crate::testing::effort;
@@ -64,8 +64,8 @@ impl Concurrency {
         Concurrency { limit, ..self }
     }
 
-    /// The same behind others who wait for a lease of the key, if there are any. Only what takes no more than its holder
-    /// has passes then: what would fit otherwise is to ask again a millisecond later.
+    /// The same behind others who wait for a lease of the key, if there are any. Only what takes no more than its
+    /// holder has passes then: what would fit otherwise is to ask again a millisecond later.
     #[must_use]
     pub fn behind(self, others_wait: bool) -> Concurrency {
         Concurrency { others_wait, ..self }
@@ -73,8 +73,8 @@ impl Concurrency {
 
     /// What it is known by without a name: nothing, since a key has one table of leases at most.
     #[must_use]
-    pub fn known_by(&self) -> Known {
-        Known { micros: 0, words: 0 }
+    pub fn identity(&self) -> Identity {
+        Identity { micros: 0, words: 0 }
     }
 
     /// When a lease that is taken at `now` expires.
@@ -85,8 +85,8 @@ impl Concurrency {
 
     /// The limit as it is for a holder, whose name has 1 to [`MAX_HOLDER`] bytes.
     #[must_use]
-    pub fn asked_by(self, holder: &[u8]) -> Asked<'_> {
-        Asked { concurrency: self, holder: Name::of(holder), nx: false }
+    pub fn asked_by(self, holder: &[u8]) -> LeaseLimit<'_> {
+        LeaseLimit { concurrency: self, holder: Name::of(holder), nx: false }
     }
 }
 
@@ -98,23 +98,23 @@ impl fmt::Display for Concurrency {
 
 /// A concurrency limit, and who asks for a lease.
 #[derive(Clone, Copy, Debug)]
-pub struct Asked<'a> {
+pub struct LeaseLimit<'a> {
     concurrency: Concurrency,
     holder: Name<'a>,
     /// Only if it has no lease yet.
     nx: bool,
 }
 
-impl Asked<'_> {
+impl LeaseLimit<'_> {
     /// The same, for a first lease only if `nx`: to a holder that has one it is denied until that has expired. For
     /// locks, where two of one name must not both hold.
     #[must_use]
     pub fn nx(self, nx: bool) -> Self {
-        Asked { nx, ..self }
+        LeaseLimit { nx, ..self }
     }
 }
 
-impl Limit for Asked<'_> {
+impl Limit for LeaseLimit<'_> {
     type Usage = ConcurrencyUsage;
 
     fn limit(&self) -> Amount {

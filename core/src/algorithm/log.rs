@@ -12,10 +12,10 @@
 //! A clock gone back moves all entries back by one number (`Shift`), and a look from before the newest entry adds to
 //! it in passing, so neither costs more in a long log.
 //!
-//! What is propagated of a call is what it changed (`Delta`), not the log.
+//! What is propagated of a call is what it changed (`LogDelta`), not the log.
 
 use crate::kind::Kind;
-use crate::limit::{Fact, Known, Limit, Usage, Verdict};
+use crate::limit::{Identity, InfoField, Limit, Usage, Verdict};
 use crate::number::lazy_shift::{Mark, Shift};
 use crate::number::{Amount, Period, Span, Timestamp};
 #[cfg(test)]
@@ -61,8 +61,8 @@ impl SlidingLog {
 
     /// What it is known by without a name.
     #[must_use]
-    pub fn known_by(&self) -> Known {
-        Known::by(self.window)
+    pub fn identity(&self) -> Identity {
+        Identity::by(self.window)
     }
 
     /// How many entries, from the oldest on, no longer count.
@@ -72,7 +72,7 @@ impl SlidingLog {
     }
 
     /// When an entry stops counting.
-    fn leaves(&self, entry: &Entry, shift: Shift) -> Timestamp {
+    fn leaves(&self, entry: &LogEntry, shift: Shift) -> Timestamp {
         shift.instant(entry.at).plus(self.window.span())
     }
 
@@ -131,12 +131,12 @@ impl Limit for SlidingLog {
 
     fn charge(&self, usage: &mut SlidingLogUsage, now: Timestamp, cost: Amount) {
         let forgotten = self.out_of_date(usage, now);
-        usage.change(Delta { forgotten, added: Some((now, cost)), ..usage.delta });
+        usage.change(LogDelta { forgotten, added: Some((now, cost)), ..usage.delta });
     }
 
     fn give_back(&self, usage: &mut SlidingLogUsage, now: Timestamp, amount: Amount) {
         let forgotten = self.out_of_date(usage, now);
-        usage.change(Delta { forgotten, given_back: amount, ..usage.delta });
+        usage.change(LogDelta { forgotten, given_back: amount, ..usage.delta });
     }
 
     fn low(&self, usage: &SlidingLogUsage, _now: Timestamp) -> Option<Amount> {
@@ -154,29 +154,29 @@ impl Limit for SlidingLog {
 #[derive(Clone, Debug, Default)]
 pub struct SlidingLogUsage {
     /// The oldest first; instants and totals rise from each to the next.
-    entries: VecDeque<Entry>,
+    entries: VecDeque<LogEntry>,
     /// The running total before the first entry.
     before: u64,
     /// How far all entries have moved back.
     shift: Shift,
     /// What the current call has changed.
-    delta: Delta,
+    delta: LogDelta,
     #[cfg(test)]
     _copies: effort::Copies,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+struct LogEntry {
     at: Mark,
     /// The running total up to and with this entry, in millionths, wrapping.
     total: u64,
 }
 
-const _: () = assert!(size_of::<Entry>() == 16);
+const _: () = assert!(size_of::<LogEntry>() == 16);
 
 /// What a call changes in a log, in this order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Delta {
+struct LogDelta {
     /// Every entry moves back by so much, because the clock did.
     moved_back: Span,
     /// So many of the oldest entries go.
@@ -215,7 +215,7 @@ impl SlidingLogUsage {
     }
 
     /// Whether `delta` can have been caused by a call on this log.
-    fn accepts(&self, delta: Delta) -> bool {
+    fn accepts(&self, delta: LogDelta) -> bool {
         let newest = self.newest().map_or(Timestamp::EPOCH, |newest| newest.minus(delta.moved_back));
         delta.forgotten <= self.entries.len()
             && delta.added.is_none_or(|(at, cost)| at >= newest && cost != Amount::ZERO)
@@ -226,7 +226,7 @@ impl SlidingLogUsage {
             })
     }
 
-    fn change(&mut self, delta: Delta) {
+    fn change(&mut self, delta: LogDelta) {
         self.forget(delta.forgotten);
         self.give_back(delta.given_back);
         if let Some((at, cost)) = delta.added {
@@ -288,7 +288,7 @@ impl SlidingLogUsage {
                     let more = Self::room_for(self.entries.len()).saturating_sub(self.entries.len());
                     self.entries.reserve_exact(more);
                 }
-                self.entries.push_back(Entry { at: self.shift.mark(at), total });
+                self.entries.push_back(LogEntry { at: self.shift.mark(at), total });
             }
         }
     }
@@ -350,8 +350,8 @@ const NONE: u64 = 0;
 const ADDED: u64 = 1;
 const TAKEN: u64 = 2;
 
-impl Delta {
-    fn decode(from: &mut impl Decoder) -> Option<Delta> {
+impl LogDelta {
+    fn decode(from: &mut impl Decoder) -> Option<LogDelta> {
         let moved_back = Span::from_micros(from.integer()?);
         let forgotten = usize::try_from(from.integer()?).ok()?;
         let given_back = Amount::from_millionths(from.integer()?)?;
@@ -363,7 +363,7 @@ impl Delta {
             TAKEN => (None, Some(entry()?)),
             _ => return None,
         };
-        Some(Delta { moved_back, forgotten, given_back, added, taken })
+        Some(LogDelta { moved_back, forgotten, given_back, added, taken })
     }
 }
 
@@ -421,7 +421,7 @@ impl Usage for SlidingLogUsage {
     }
 
     fn encode_effect(&mut self, to: &mut impl Encoder) {
-        let Delta { moved_back, forgotten, given_back, added, taken } = std::mem::take(&mut self.delta);
+        let LogDelta { moved_back, forgotten, given_back, added, taken } = std::mem::take(&mut self.delta);
         to.integer(CHANGE);
         to.integer(moved_back.micros());
         to.integer(u64::try_from(forgotten).unwrap_or(0));
@@ -446,7 +446,7 @@ impl Usage for SlidingLogUsage {
     fn accepts_effect_until(&self, from: &mut impl Decoder, version: u32, latest: Timestamp) -> bool {
         match from.integer() {
             Some(WHOLE) => SlidingLogUsage::decode(from, version).is_some_and(|usage| !usage.is_after(latest)),
-            Some(CHANGE) => Delta::decode(from).is_some_and(|delta| {
+            Some(CHANGE) => LogDelta::decode(from).is_some_and(|delta| {
                 // What is there already is no later than whoever asks was last changed.
                 let in_time = delta.added.is_none_or(|(at, _)| at <= latest);
                 in_time && self.accepts(delta)
@@ -463,10 +463,10 @@ impl Usage for SlidingLogUsage {
                 }
             }
             _ => {
-                if let Some(delta) = Delta::decode(from) {
+                if let Some(delta) = LogDelta::decode(from) {
                     self.shift_back(delta.moved_back);
                     self.change(delta);
-                    self.delta = Delta::default();
+                    self.delta = LogDelta::default();
                 }
             }
         }
@@ -477,17 +477,17 @@ impl Usage for SlidingLogUsage {
     }
 
     fn heap_size(&self) -> usize {
-        self.entries.capacity().saturating_mul(size_of::<Entry>())
+        self.entries.capacity().saturating_mul(size_of::<LogEntry>())
     }
 
-    fn describe(&self, _now: Timestamp) -> Vec<(&'static str, Fact)> {
+    fn describe(&self, _now: Timestamp) -> Vec<(&'static str, InfoField)> {
         let mut facts = vec![
-            ("used", Fact::Amount(self.sum_from(0))),
-            ("entries", Fact::Count(u64::try_from(self.entries.len()).unwrap_or(u64::MAX))),
+            ("used", InfoField::Amount(self.sum_from(0))),
+            ("entries", InfoField::Count(u64::try_from(self.entries.len()).unwrap_or(u64::MAX))),
         ];
         if let (Some(oldest), Some(newest)) = (self.entries.front(), self.newest()) {
-            facts.push(("oldest", Fact::Instant(self.shift.instant(oldest.at))));
-            facts.push(("newest", Fact::Instant(newest)));
+            facts.push(("oldest", InfoField::Instant(self.shift.instant(oldest.at))));
+            facts.push(("newest", InfoField::Instant(newest)));
         }
         facts
     }

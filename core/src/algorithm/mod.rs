@@ -1,4 +1,5 @@
-//! The algorithms of the [list](crate::algorithms), a file each: what a limit of its kind allows, and what a key remembers of it.
+//! The algorithms of the [list](crate::algorithms), a file each: what a limit of its kind allows, and what a key
+//! remembers of it.
 
 pub mod any;
 pub mod bucket;

@@ -9,8 +9,8 @@
 //! * a key was denied at most as often as its entry says, and at least that less the error;
 //! * a key without an entry was denied at most [`floor`](Top::floor) times, which no entry's count is below.
 //!
-//! **When to use it:** to learn who is limited, without a counter for each key. **Known flaw:** where everybody is denied
-//! alike, the entries are those denied last; their errors, nearly as high as their counts, say so.
+//! **When to use it:** to learn who is limited, without a counter for each key. **Known flaw:** where everybody is
+//! denied alike, the entries are those denied last; their errors, nearly as high as their counts, say so.
 //!
 //! Beside its count, an entry has the denials of its key in each of the last 60 minutes
 //! ([`heaviest_since`](Top::heaviest_since)). A key that takes an entry over begins there at 0: what it was denied
@@ -72,7 +72,7 @@ pub struct Top {
     hash: Hash,
     /// Where each chain of entries begins: a power of two of them, or none before the first entry.
     chains: Vec<usize>,
-    entries: Vec<Entry>,
+    entries: Vec<SketchEntry>,
     /// A binary heap, the least at the root.
     counts: Vec<Count>,
     /// How often a key without an entry may have been denied.
@@ -82,10 +82,10 @@ pub struct Top {
 
 /// Where a denial is noted, until the next one.
 #[derive(Clone, Copy, Debug)]
-pub struct Place(usize);
+pub struct DenialPlace(usize);
 
 #[derive(Clone, Debug, Default)]
-struct Entry {
+struct SketchEntry {
     name: Vec<u8>,
     hash: u64,
     error: u64,
@@ -135,7 +135,7 @@ impl Top {
 
     /// Records that a key was denied at `now`. Where that is noted: `None` if there is room for nothing.
     #[inline]
-    pub fn record(&mut self, name: &[u8], now: Timestamp) -> Option<Place> {
+    pub fn record(&mut self, name: &[u8], now: Timestamp) -> Option<DenialPlace> {
         let minute = self.clock.minute(now);
         let name = name.get(..MAX_NAME).unwrap_or(name);
         let hash = self.hash.of(name);
@@ -145,7 +145,7 @@ impl Top {
                 entry.minutes.count(minute);
                 let count = entry.count;
                 self.count(count);
-                return Some(Place(place));
+                return Some(DenialPlace(place));
             }
             place = entry.next;
         }
@@ -153,7 +153,7 @@ impl Top {
     }
 
     /// Records which policy has denied a key, where that was noted; `place` is of the denial that was recorded last.
-    pub fn ruled(&mut self, Place(place): Place, policy: &[u8]) {
+    pub fn ruled(&mut self, DenialPlace(place): DenialPlace, policy: &[u8]) {
         if let Some(entry) = self.entries.get_mut(place)
             && *entry.policy != *policy
         {
@@ -172,8 +172,8 @@ impl Top {
         first(self.counts.iter().filter_map(heavy).collect(), count)
     }
 
-    /// Those that were denied most in the last so many minutes, of which one is that of `now`, as far as is known; never
-    /// too high.
+    /// Those that were denied most in the last so many minutes, of which one is that of `now`, as far as is known;
+    /// never too high.
     #[must_use]
     pub fn heaviest_since(&mut self, count: usize, minutes: u64, now: Timestamp) -> Vec<Heavy<'_>> {
         let minute = self.clock.minute(now);
@@ -218,9 +218,9 @@ impl Top {
 
     /// A key that has no entry takes one.
     #[cold]
-    fn add(&mut self, name: &[u8], hash: u64, minute: u64) -> Option<Place> {
+    fn add(&mut self, name: &[u8], hash: u64, minute: u64) -> Option<DenialPlace> {
         if self.counts.len() < self.most {
-            let mut entry = Entry { name: name.to_vec(), hash, error: self.floor, ..Entry::default() };
+            let mut entry = SketchEntry { name: name.to_vec(), hash, error: self.floor, ..SketchEntry::default() };
             entry.minutes.count(minute);
             return Some(self.insert(entry, self.floor.saturating_add(1)));
         }
@@ -238,21 +238,21 @@ impl Top {
         }
         self.link(least.entry, hash);
         self.count(0);
-        Some(Place(least.entry))
+        Some(DenialPlace(least.entry))
     }
 
     /// Puts a key into an entry of its own.
-    fn insert(&mut self, entry: Entry, denied: u64) -> Place {
+    fn insert(&mut self, entry: SketchEntry, denied: u64) -> DenialPlace {
         if self.chains.is_empty() {
             self.chains.resize(self.most.next_power_of_two(), NONE);
         }
         let (place, count, hash) = (self.entries.len(), self.counts.len(), entry.hash);
-        self.entries.push(Entry { next: NONE, count, ..entry });
+        self.entries.push(SketchEntry { next: NONE, count, ..entry });
         self.link(place, hash);
         let counted = Count { denied, entry: place };
         self.counts.push(counted);
         self.rise(count, counted);
-        Place(place)
+        DenialPlace(place)
     }
 
     /// Puts an entry at the beginning of its chain.
@@ -265,7 +265,7 @@ impl Top {
 
     /// Takes an entry out of its chain.
     fn unlink(&mut self, place: usize) {
-        let Some(&Entry { hash, next, .. }) = self.entries.get(place) else { return };
+        let Some(&SketchEntry { hash, next, .. }) = self.entries.get(place) else { return };
         let chain = self.chain_of(hash);
         let Some(first) = self.chains.get_mut(chain) else { return };
         if *first == place {
@@ -329,7 +329,7 @@ impl Top {
     }
 }
 
-impl Entry {
+impl SketchEntry {
     fn heavy(&self, denied: u64, error: u64) -> Heavy<'_> {
         let policy = (!self.policy.is_empty()).then_some(&*self.policy);
         Heavy { name: &self.name, denied, error, policy }

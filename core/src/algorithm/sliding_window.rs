@@ -13,7 +13,7 @@
 //! becomes the previous one with full weight), so the first moment at which a cost fits is found by one division.
 
 use crate::kind::Kind;
-use crate::limit::{Fact, Known, Limit, Usage, Verdict};
+use crate::limit::{Identity, InfoField, Limit, Usage, Verdict};
 use crate::number::{Amount, Period, Span, Timestamp, ratio};
 use crate::wire::codec::{Decoder, Encoder};
 use std::fmt;
@@ -54,8 +54,8 @@ impl SlidingWindow {
 
     /// What it is known by without a name.
     #[must_use]
-    pub fn known_by(&self) -> Known {
-        Known::by(self.window)
+    pub fn identity(&self) -> Identity {
+        Identity::by(self.window)
     }
 
     /// The usage as of now, ready to be charged under this limit's window.
@@ -245,13 +245,13 @@ impl Usage for SlidingWindowUsage {
         (!usage.is_unused()).then_some(usage)
     }
 
-    fn describe(&self, _now: Timestamp) -> Vec<(&'static str, Fact)> {
+    fn describe(&self, _now: Timestamp) -> Vec<(&'static str, InfoField)> {
         vec![
-            ("used", Fact::Amount(self.previous.plus(self.current))),
-            ("previous", Fact::Amount(self.previous)),
-            ("current", Fact::Amount(self.current)),
-            ("start", Fact::Instant(self.start)),
-            ("window", Fact::Span(self.window)),
+            ("used", InfoField::Amount(self.previous.plus(self.current))),
+            ("previous", InfoField::Amount(self.previous)),
+            ("current", InfoField::Amount(self.current)),
+            ("start", InfoField::Instant(self.start)),
+            ("window", InfoField::Span(self.window)),
         ]
     }
 }

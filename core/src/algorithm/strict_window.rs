@@ -9,7 +9,7 @@
 //! 61 counts.
 
 use crate::kind::Kind;
-use crate::limit::{Fact, Known, Limit, Recovery, Usage, Verdict};
+use crate::limit::{Identity, InfoField, Limit, Recovery, Usage, Verdict};
 use crate::number::{Amount, Period, Span, Timestamp};
 use crate::wire::codec::{Decoder, Encoder};
 use std::borrow::Cow;
@@ -54,8 +54,8 @@ impl StrictWindow {
 
     /// What it is known by without a name.
     #[must_use]
-    pub fn known_by(&self) -> Known {
-        Known::by(self.window)
+    pub fn identity(&self) -> Identity {
+        Identity::by(self.window)
     }
 
     /// Drops what no longer counts and makes the slot of `now` the newest; usage counted under another window length
@@ -336,12 +336,12 @@ impl Usage for StrictWindowUsage {
         Some(usage)
     }
 
-    fn describe(&self, _now: Timestamp) -> Vec<(&'static str, Fact)> {
+    fn describe(&self, _now: Timestamp) -> Vec<(&'static str, InfoField)> {
         let used = self.counts.iter().fold(Amount::ZERO, |sum, count| sum.plus(*count));
         vec![
-            ("used", Fact::Amount(used)),
-            ("written", Fact::Instant(self.written)),
-            ("window", Fact::Span(self.window)),
+            ("used", InfoField::Amount(used)),
+            ("written", InfoField::Instant(self.written)),
+            ("window", InfoField::Span(self.window)),
         ]
     }
 }

@@ -1,8 +1,10 @@
 //! What a call is told: each limit's own decision, and the one of the whole.
 
-use super::look::{Few, Held, Outcome, Repeated, Seen, SeenLimit, forces, least_granted};
+use super::composite_evaluation::{
+    CompositeEvaluation, Few, Held, LimitEvaluation, Outcome, Repeated, forces, least_granted,
+};
 use crate::algorithm::any::{Single, with_limit};
-use crate::evaluate::{Ask, Change, Look};
+use crate::evaluate::{Change, Evaluation, Request};
 use crate::limit::{Decision, Limit, Verdict};
 use crate::number::{Amount, Span, Timestamp};
 use crate::syntax::{Call, Purpose, Spec};
@@ -12,7 +14,7 @@ use crate::syntax::{Call, Purpose, Spec};
 pub struct Answer {
     /// The call's, whatever the number of its limits.
     pub decision: Decision,
-    /// Each limit's own; none of a call that goes the straight way, which does not ask for them.
+    /// Each limit's own; none of a call that goes the fast path, which does not ask for them.
     pub each: Vec<Decision>,
     /// Whether a limit that decides for itself would have denied the call.
     pub shadow_denied: bool,
@@ -33,7 +35,7 @@ impl Answer {
 /// Whether the repetition of a call that was forced tells of this limit that it is past it: of each that the call
 /// forces, or of all if it does not say any more which those were. Any other one was held, and said for how long.
 fn told_past(call: &Call, spec: &Spec) -> bool {
-    let forces = |spec: &Spec| matches!(spec.ask, Ask::Force(_));
+    let forces = |spec: &Spec| matches!(spec.request, Request::Force(_));
     forces(spec) || !call.specs.iter().any(forces)
 }
 
@@ -45,18 +47,20 @@ impl Decision {
     }
 }
 
-impl Seen {
-    /// The answer, with what is in the key as it now stands: after [`charge`](super::PartsUsage::charge) if it was `charged`.
+impl CompositeEvaluation {
+    /// The answer, with what is in the key as it now stands: after [`charge`](super::CompositeUsage::charge) if it was
+    /// `charged`.
     #[must_use]
     pub fn answer(&self, call: &Call, held: Held, now: Timestamp, charged: bool) -> Answer {
-        let of_limit = |((spec, seen), place): ((&Spec, &SeenLimit), Option<usize>)| {
-            let takes = charged && self.changes() && seen.look.change() != Change::Nothing;
-            let decision = with_limit!(spec, limit => decision_of(limit, held, place, now, &seen.look, takes));
+        let of_limit = |((spec, evaluation), place): ((&Spec, &LimitEvaluation), Option<usize>)| {
+            let takes = charged && self.changes() && evaluation.evaluation.change() != Change::Nothing;
+            let decision =
+                with_limit!(spec, limit => decision_of(limit, held, place, now, &evaluation.evaluation, takes));
             self.overridden(call, spec, decision.keeping(spec.kept))
         };
-        let seen_at = || self.limits.iter().map(|seen| seen.place);
+        let seen_at = || self.limits.iter().map(|evaluation| evaluation.place);
         // Nothing has come or gone since the look.
-        let places: Few<Option<usize>> = if self.new_parts() == 0 && held.parts() == self.parts {
+        let places: Few<Option<usize>> = if self.new_components() == 0 && held.components() == self.components {
             seen_at().collect()
         } else {
             held.places(call).into_iter().collect()
@@ -114,13 +118,13 @@ impl Seen {
 
     /// The one decision of all.
     fn whole(&self, call: &Call, held: Held, each: &[Decision], now: Timestamp) -> Decision {
-        let stands_in_the_way = |decision: &Decision, seen: &SeenLimit| match self.outcome {
-            Outcome::Denied { .. } | Outcome::Banned(_) | Outcome::LostLease => seen.denies(),
+        let stands_in_the_way = |decision: &Decision, evaluation: &LimitEvaluation| match self.outcome {
+            Outcome::Denied { .. } | Outcome::Banned(_) | Outcome::LostLease => evaluation.denies(),
             _ => !decision.verdict.allowed(),
         };
         // A limit that decides only for itself is told only by itself.
         let each = || each.iter().zip(&call.specs).zip(&self.limits).filter(|((_, spec), _)| !spec.shadow);
-        let denying = each().filter(|((decision, _), seen)| stands_in_the_way(decision, seen));
+        let denying = each().filter(|((decision, _), evaluation)| stands_in_the_way(decision, evaluation));
         let mut denying = denying.map(|((decision, _), _)| decision);
         let longest = denying.clone().map(|decision| decision.verdict).max();
         let (mut verdict, governing) = if let Some(longest) = longest {
@@ -173,8 +177,8 @@ impl Seen {
     /// Whether a limit that decides for itself would have denied the call.
     fn shadow_denies(&self, call: &Call) -> bool {
         // Nothing denies the others.
-        let decides = matches!(call.purpose, Purpose::Charge | Purpose::Look);
-        decides && self.limits.iter().any(SeenLimit::denies_by_itself)
+        let decides = matches!(call.purpose, Purpose::Charge | Purpose::Evaluation);
+        decides && self.limits.iter().any(LimitEvaluation::denies_by_itself)
     }
 }
 
@@ -183,27 +187,29 @@ fn decision_of<L: Limit>(
     held: Held,
     place: Option<usize>,
     now: Timestamp,
-    look: &Look,
+    evaluation: &Evaluation,
     charged: bool,
 ) -> Decision
 where
     L::Usage: Single,
 {
     match held.usage::<L::Usage>(place) {
-        Some(usage) => look.decision(limit, usage, now, charged),
-        None => look.decision(limit, &L::Usage::default(), now, charged),
+        Some(usage) => evaluation.decision(limit, usage, now, charged),
+        None => evaluation.decision(limit, &L::Usage::default(), now, charged),
     }
 }
 
 /// Of the limits that let a call pass, the one that would run out first under calls like it: what remains beside what
 /// it costs, compared without dividing. The first of equals.
 pub(super) fn first_to_run_out<'s, T>(each: impl Iterator<Item = (Amount, &'s Spec<'s>, T)>) -> Option<T> {
-    let cost = |spec: &Spec| match spec.ask {
-        Ask::GiveBack(_) | Ask::LookPastLimit => Amount::ONE,
-        Ask::Take(cost) | Ask::UpTo(cost) | Ask::Force(cost) | Ask::Within(cost, _) if cost == Amount::ZERO => {
+    let cost = |spec: &Spec| match spec.request {
+        Request::GiveBack(_) | Request::LookPastLimit => Amount::ONE,
+        Request::Take(cost) | Request::UpTo(cost) | Request::Force(cost) | Request::Within(cost, _)
+            if cost == Amount::ZERO =>
+        {
             Amount::ONE
         }
-        Ask::Take(cost) | Ask::UpTo(cost) | Ask::Force(cost) | Ask::Within(cost, _) => cost,
+        Request::Take(cost) | Request::UpTo(cost) | Request::Force(cost) | Request::Within(cost, _) => cost,
     };
     let wide = |amount: Amount| u128::from(amount.millionths());
     let sooner = |a: &(Amount, Amount, T), b: &(Amount, Amount, T)| {

@@ -1,22 +1,24 @@
 //! The changes that a look has announced: all limits of a call are charged, or none is.
 
-use super::look::{Outcome, Seen, forces};
-use super::{Changed, KnownBy, Part, PartsUsage, forget};
+use super::composite_evaluation::{CompositeEvaluation, Outcome, forces};
+use super::{Changed, Component, ComponentIdentity, CompositeUsage, forget};
 use crate::algorithm::any::{AnyLimit, AnyUsage, Single, with_limit, with_usage};
 use crate::algorithm::leases::ConcurrencyUsage;
-use crate::composite::once::{Charge, Remembered};
-use crate::evaluate::{Ask, Change};
+use crate::composite::idempotency::{Charge, RecordedCall};
+use crate::evaluate::{Change, Request};
 use crate::kind::Kind;
 use crate::limit::{Limit, Usage, Verdict};
 use crate::number::{Amount, Span, Timestamp};
-use crate::syntax::{Call, Counts, Spec};
+use crate::syntax::{Call, Idempotency, Spec};
 use std::any::Any;
 
-impl Seen {
+impl CompositeEvaluation {
     /// Charges a plain key, which goes on as that. Nothing later than `now` is in it.
     pub fn charge_plain<U: Single>(&self, call: &Call, usage: &mut U, now: Timestamp) {
-        for (spec, seen) in call.specs.iter().zip(&self.limits).filter(|(_, seen)| seen.place.is_some()) {
-            with_limit!(spec, limit => apply(seen.look.change(), limit, usage, now));
+        for (spec, evaluation) in
+            call.specs.iter().zip(&self.limits).filter(|(_, evaluation)| evaluation.place.is_some())
+        {
+            with_limit!(spec, limit => apply(evaluation.evaluation.change(), limit, usage, now));
         }
         if let (true, Some(leases)) = (self.releases, as_leases(usage)) {
             leases.release(&holders_by_id(call), now);
@@ -34,36 +36,36 @@ fn holders_by_id<'a>(call: &Call<'a>) -> Vec<&'a [u8]> {
     call.specs.iter().filter(|spec| spec.is_held_by_id()).map(|spec| spec.holder).collect()
 }
 
-impl PartsUsage {
+impl CompositeUsage {
     /// Makes the changes that a look has announced, or counts its strike. Nothing later than `now` is in it.
-    pub fn charge(&mut self, call: &Call, seen: &Seen, now: Timestamp) {
+    pub fn charge(&mut self, call: &Call, evaluation: &CompositeEvaluation, now: Timestamp) {
         let id = match call.counts {
-            Counts::Once { id, .. } if seen.remembers(call) => Some(id),
+            Idempotency::Once { id, .. } if evaluation.remembers(call) => Some(id),
             _ => None,
         };
         self.begin(now, id);
-        match seen.outcome {
-            Outcome::Passes | Outcome::Repeated(_) => self.charge_all(call, seen, now),
-            Outcome::Settles => self.settle(call, seen, now),
+        match evaluation.outcome {
+            Outcome::Passes | Outcome::Repeated(_) => self.charge_all(call, evaluation, now),
+            Outcome::Settles => self.settle(call, evaluation, now),
             Outcome::Denied { strikes: true } => {
                 if let Some(rule) = call.ban {
-                    self.beside.get_or_insert_default().ban.strike(rule, now);
+                    self.extras.get_or_insert_default().ban.strike(rule, now);
                     self.delta.ban = true;
                 }
             }
             Outcome::Denied { .. } | Outcome::Banned(_) | Outcome::LostLease | Outcome::Settled | Outcome::Unknown => {}
         }
-        if seen.releases {
+        if evaluation.releases {
             self.take_back(&holders_by_id(call), now);
         }
         self.end(now);
     }
 
-    fn charge_all(&mut self, call: &Call, seen: &Seen, now: Timestamp) {
-        let remembers = seen.remembers(call);
+    fn charge_all(&mut self, call: &Call, evaluation: &CompositeEvaluation, now: Timestamp) {
+        let remembers = evaluation.remembers(call);
         let mut charges = Vec::new();
-        for (spec, limit) in call.specs.iter().zip(&seen.limits) {
-            let change = limit.look.change();
+        for (spec, limit) in call.specs.iter().zip(&evaluation.limits) {
+            let change = limit.evaluation.change();
             let place = match change {
                 Change::Nothing => continue,
                 Change::Charge(_) => limit.place.unwrap_or_else(|| self.add(spec)),
@@ -72,65 +74,73 @@ impl PartsUsage {
                     None => continue,
                 },
             };
-            let Some(part) = self.parts.get_mut(place) else { continue };
-            let (kind, is_new, named) = (part.usage.kind(), limit.place.is_none(), part.claim(spec));
-            charges.extend(with_limit!(spec, limit => part.change(limit, change, remembers, now)));
+            let Some(component) = self.components.get_mut(place) else { continue };
+            let (kind, is_new, named) = (component.usage.kind(), limit.place.is_none(), component.claim(spec));
+            charges.extend(with_limit!(spec, limit => component.change(limit, change, remembers, now)));
             if let Some(slower) = spec.slower {
-                part.recovers_under(slower, now);
+                component.recovers_under(slower, now);
             }
-            self.delta.changed.push(Changed { serial: part.serial, kind, is_new, named });
+            self.delta.changed.push(Changed { serial: component.serial, kind, is_new, named });
         }
-        if let Counts::Once { id, ttl } = call.counts
+        if let Idempotency::Once { id, ttl } = call.counts
             && remembers
         {
-            let ruling = seen.limits.iter().filter(|limit| !limit.shadow);
-            let holds = ruling.filter_map(|limit| match limit.look.verdict() {
+            let ruling = evaluation.limits.iter().filter(|limit| !limit.shadow);
+            let holds = ruling.filter_map(|limit| match limit.evaluation.verdict() {
                 Verdict::Allowed(hold) => Some(hold),
                 Verdict::After(_) | Verdict::Never => None,
             });
-            let remembered = Remembered {
+            let remembered = RecordedCall {
                 expires_at: now.plus(ttl.span()).min(Timestamp::MAX),
                 hold_until: now.plus(holds.max().unwrap_or_default()).min(Timestamp::MAX),
                 settled: false,
-                forced: forces(&seen.limits),
-                granted: seen.granted(call),
+                forced: forces(&evaluation.limits),
+                granted: evaluation.granted(call),
                 charges: charges.into(),
             };
             debug_assert!(remembered.is_sound(now), "{remembered:?} cannot be read");
-            self.beside.get_or_insert_default().ids.remember(id, remembered);
+            self.extras.get_or_insert_default().ids.remember(id, remembered);
         }
     }
 
-    /// A part for the limit of a spec: its place.
+    /// A component for the limit of a spec: its place.
     fn add(&mut self, spec: &Spec) -> usize {
         let serial = self.free_serial();
         let usage = with_limit!(spec, limit => unused_of(limit));
         // Known by nothing until it is claimed.
-        let part = Part { serial, known_by: KnownBy::Nothing, usage, recovers_at: Timestamp::EPOCH, track: None };
-        self.push(part);
-        self.parts.len().saturating_sub(1)
+        let component = Component {
+            serial,
+            identity: ComponentIdentity::Nothing,
+            usage,
+            recovers_at: Timestamp::EPOCH,
+            settlement: None,
+        };
+        self.push(component);
+        self.components.len().saturating_sub(1)
     }
 
-    fn settle(&mut self, call: &Call, seen: &Seen, now: Timestamp) {
-        let Counts::Settle { id, amount } = call.counts else { return };
-        let Some(charges) = self.beside.as_mut().and_then(|beside| beside.ids.settle(id, now)) else { return };
+    fn settle(&mut self, call: &Call, evaluation: &CompositeEvaluation, now: Timestamp) {
+        let Idempotency::Settle { id, amount } = call.counts else { return };
+        let Some(charges) = self.extras.as_mut().and_then(|extras| extras.ids.settle(id, now)) else { return };
         for charge in &charges {
             // A spec with a cost of its own keeps what it charged, and so does a limit that is not named any more.
-            let of_charge = call.specs.iter().zip(&seen.limits).find_map(|(spec, limit)| {
+            let of_charge = call.specs.iter().zip(&evaluation.limits).find_map(|(spec, limit)| {
                 let place = limit.place.filter(|_| !spec.own_cost)?;
-                (self.parts.get(place)?.serial == charge.part).then_some((spec, place))
+                (self.components.get(place)?.serial == charge.component).then_some((spec, place))
             });
             let settled = of_charge.filter(|_| amount != charge.cost);
-            let Some((spec, part)) = settled.and_then(|(spec, place)| Some((spec, self.parts.get_mut(place)?))) else {
-                forget(&mut self.parts, charge);
+            let Some((spec, component)) =
+                settled.and_then(|(spec, place)| Some((spec, self.components.get_mut(place)?)))
+            else {
+                forget(&mut self.components, charge);
                 continue;
             };
-            with_limit!(spec, limit => part.settle(limit, charge, amount, now));
+            with_limit!(spec, limit => component.settle(limit, charge, amount, now));
             if let Some(slower) = spec.slower {
-                part.recovers_under(slower, now);
+                component.recovers_under(slower, now);
             }
             let kind = spec.limit.kind();
-            self.delta.changed.push(Changed { serial: charge.part, kind, is_new: false, named: false });
+            self.delta.changed.push(Changed { serial: charge.component, kind, is_new: false, named: false });
         }
     }
 }
@@ -145,7 +155,7 @@ impl Call<'_> {
         };
         let reset = with_limit!(spec, limit => reset_of(limit, usage, now));
         // Until then the scale may have ended.
-        let slower = spec.slower.map(|limit| Spec::of(*limit, Ask::Take(Amount::ZERO)));
+        let slower = spec.slower.map(|limit| Spec::of(*limit, Request::Take(Amount::ZERO)));
         slower.map_or(reset, |spec| reset.max(with_limit!(spec, limit => reset_of(limit, usage, now))))
     }
 }
@@ -169,12 +179,12 @@ where
     L::Usage::default().into_any()
 }
 
-impl Part {
+impl Component {
     /// Makes it known by what the limit of a spec is known by, if it is by nothing yet.
     fn claim(&mut self, spec: &Spec) -> bool {
-        let claims = self.known_by == KnownBy::Nothing;
+        let claims = self.identity == ComponentIdentity::Nothing;
         if claims {
-            self.known_by = KnownBy::of(spec);
+            self.identity = ComponentIdentity::of(spec);
         }
         claims
     }
@@ -191,15 +201,15 @@ impl Part {
         L::Usage: Single,
     {
         let usage = L::Usage::of_mut(&mut self.usage)?;
-        if let Some(track) = &mut self.track {
-            track.before(limit, usage, now, change);
+        if let Some(settlement) = &mut self.settlement {
+            settlement.before(limit, usage, now, change);
         }
         change.apply(limit, usage, now);
         self.recovers_at = now.plus(limit.reset(usage, now)).min(Timestamp::MAX);
         as_propagated(usage);
         match change {
             Change::Charge(cost) if may_be_settled && L::Usage::KIND != Kind::Concurrency => {
-                self.track.get_or_insert_default().charge(usage, self.serial, cost)
+                self.settlement.get_or_insert_default().charge(usage, self.serial, cost)
             }
             _ => None,
         }
@@ -207,7 +217,7 @@ impl Part {
 
     /// Stays at least as long as it needs under that limit too: the one that it was charged under may end before.
     fn recovers_under(&mut self, limit: &AnyLimit, now: Timestamp) {
-        let spec = Spec::of(*limit, Ask::Take(Amount::ZERO));
+        let spec = Spec::of(*limit, Request::Take(Amount::ZERO));
         let reset = with_usage!(&self.usage, usage => with_limit!(spec, limit => reset_of(limit, usage, now)));
         self.recovers_at = self.recovers_at.max(now.plus(reset).min(Timestamp::MAX));
     }
@@ -217,12 +227,12 @@ impl Part {
     where
         L::Usage: Single,
     {
-        let (Some(usage), Some(track)) = (L::Usage::of_mut(&mut self.usage), &mut self.track) else { return };
+        let (Some(usage), Some(settlement)) = (L::Usage::of_mut(&mut self.usage), &mut self.settlement) else { return };
         // What lies before `now` is counted as of now first.
-        track.settle(usage, charge, charge.cost.minus(amount));
+        settlement.settle(usage, charge, charge.cost.minus(amount));
         if amount > charge.cost {
             let more = Change::Charge(amount.minus(charge.cost));
-            track.before(limit, usage, now, more);
+            settlement.before(limit, usage, now, more);
             more.apply(limit, usage, now);
         }
         self.recovers_at = now.plus(limit.reset(usage, now)).min(Timestamp::MAX);

@@ -1,11 +1,11 @@
-//! A plain key that becomes one with parts: what it remembered becomes a part, and a call changes that.
+//! A plain key that becomes one with components: what it remembered becomes a component, and a call changes that.
 //!
 //! What is propagated of it is the change alone, however much the plain key remembered: a replica has the same, and
-//! makes the same part of it. So a conversion costs as much as the change, and what the key remembered is moved.
+//! makes the same component of it. So a conversion costs as much as the change, and what the key remembered is moved.
 
-use super::{KnownBy, Part, PartsUsage};
+use super::{Component, ComponentIdentity, CompositeUsage};
 use crate::algorithm::any::Single;
-use crate::effect::{Effect, Nobody, Text};
+use crate::effect::{Discard, Effect, Text};
 use crate::expiry::LATEST_EXPIRY;
 use crate::limit::{Recovery, Usage};
 use crate::number::{Span, Timestamp};
@@ -13,10 +13,10 @@ use crate::readable::{self, Unreadable};
 use crate::wire::codec::{CHANGE, Decoder};
 use std::thread::panicking;
 
-/// The serial number of the part that a plain key's usage becomes.
+/// The serial number of the component that a plain key's usage becomes.
 const SERIAL: u32 = 0;
 
-impl PartsUsage {
+impl CompositeUsage {
     /// Makes a part of what a plain key remembers, which expires at `expires_at` (in milliseconds since the epoch), as
     /// of `now`, and has `change` change it. What is left in `plain` is nothing; should the change panic, it is given
     /// back.
@@ -24,54 +24,55 @@ impl PartsUsage {
         plain: &mut U,
         expires_at: Option<u64>,
         now: Timestamp,
-        change: impl FnOnce(&mut PartsUsage) -> T,
-    ) -> (PartsUsage, T) {
-        let parts = PartsUsage::of_plain(std::mem::take(plain), expires_at, now);
-        let mut moved = Moved { from: plain, parts };
-        let told = change(&mut moved.parts);
-        (std::mem::take(&mut moved.parts), told)
+        change: impl FnOnce(&mut CompositeUsage) -> T,
+    ) -> (CompositeUsage, T) {
+        let components = CompositeUsage::of_plain(std::mem::take(plain), expires_at, now);
+        let mut moved = Moved { from: plain, components };
+        let told = change(&mut moved.components);
+        (std::mem::take(&mut moved.components), told)
     }
 
     /// What a plain key remembered, as of `now`: if the clock has gone back, it has moved along.
     ///
     /// Its expiry has not: whether that was set before the clock went back, or since, by whoever brought the key here
-    /// (MIGRATE, RESTORE), nobody knows. So the part may go later than it has to, by up to as much as the clock went
-    /// back, and never sooner.
-    pub(super) fn of_plain<U: Single>(mut usage: U, expires_at: Option<u64>, now: Timestamp) -> PartsUsage {
+    /// (MIGRATE, RESTORE), nobody knows. So the component may go later than it has to, by up to as much as the clock
+    /// went back, and never sooner.
+    pub(super) fn of_plain<U: Single>(mut usage: U, expires_at: Option<u64>, now: Timestamp) -> CompositeUsage {
         let moved = usage.is_after(now);
         if moved {
             usage.move_back(now);
             // It moves back as the key is converted, which is an effect by itself: no part of the next.
-            usage.encode_effect(&mut Nobody);
+            usage.encode_effect(&mut Discard);
         }
         if usage.is_unused() {
-            return PartsUsage::default();
+            return CompositeUsage::default();
         }
         let recovers_at = recovers_at(&usage, moved, expires_at, now);
-        PartsUsage::of_one(usage, recovers_at, now)
+        CompositeUsage::of_one(usage, recovers_at, now)
     }
 
-    fn of_one<U: Single>(usage: U, recovers_at: Timestamp, written: Timestamp) -> PartsUsage {
-        let (known_by, usage) = (KnownBy::Nothing, usage.into_any());
-        let part = Part { serial: SERIAL, known_by, usage, recovers_at, track: None };
-        PartsUsage { parts: vec![part], written, ..PartsUsage::default() }
+    fn of_one<U: Single>(usage: U, recovers_at: Timestamp, written: Timestamp) -> CompositeUsage {
+        let (identity, usage) = (ComponentIdentity::Nothing, usage.into_any());
+        let component = Component { serial: SERIAL, identity, usage, recovers_at, settlement: None };
+        CompositeUsage { components: vec![component], written, ..CompositeUsage::default() }
     }
 
     /// Takes back what a plain key remembered, as it is now.
     fn take_plain<U: Single>(&mut self) -> U {
-        let plain = self.part_mut(SERIAL).and_then(|part| U::of_mut(&mut part.usage));
+        let plain = self.part_mut(SERIAL).and_then(|component| U::of_mut(&mut component.usage));
         plain.map(std::mem::take).unwrap_or_default()
     }
 
-    /// Whether a call can have converted a plain key that remembers this, and expires at `plain_expiry`, by such a change.
+    /// Whether a call can have converted a plain key that remembers this, and expires at `plain_expiry`, by such a
+    /// change.
     pub fn accepts_conversion<U: Single>(
         plain: &U,
         plain_expiry: Option<u64>,
         from: &mut impl Decoder,
         version: u32,
     ) -> bool {
-        (1..=PartsUsage::VERSION).contains(&version)
-            && PartsUsage::accepts_change_of(plain, plain_expiry, from).is_some()
+        (1..=CompositeUsage::VERSION).contains(&version)
+            && CompositeUsage::accepts_change_of(plain, plain_expiry, from).is_some()
     }
 
     fn accepts_change_of<U: Single>(plain: &U, plain_expiry: Option<u64>, from: &mut impl Decoder) -> Option<()> {
@@ -83,11 +84,11 @@ impl PartsUsage {
         }
         let usage = moved.as_ref().unwrap_or(plain);
         if usage.is_unused() {
-            return PartsUsage::default().accepts_conversion_at(now, None::<&U>, from);
+            return CompositeUsage::default().accepts_conversion_at(now, None::<&U>, from);
         }
         // What it remembers may be large, and need not be copied to be looked at.
         let recovers_at = recovers_at(usage, moved.is_some(), plain_expiry, now);
-        PartsUsage::of_one(U::default(), recovers_at, now).accepts_conversion_at(now, Some(usage), from)
+        CompositeUsage::of_one(U::default(), recovers_at, now).accepts_conversion_at(now, Some(usage), from)
     }
 
     /// Makes the conversion that was accepted, of what a plain key remembers.
@@ -95,27 +96,31 @@ impl PartsUsage {
         plain: &mut U,
         plain_expiry: Option<u64>,
         from: &mut impl Decoder,
-    ) -> PartsUsage {
+    ) -> CompositeUsage {
         let now = decode_instant(from).unwrap_or_default();
-        PartsUsage::convert(plain, plain_expiry, now, |parts| parts.change_at(now, from)).0
+        CompositeUsage::convert(plain, plain_expiry, now, |components| components.change_at(now, from)).0
     }
 
-    /// Whether the effect of a conversion, which has made `after` of what a plain key remembered `before`, does the same
-    /// where it is applied.
+    /// Whether the effect of a conversion, which has made `after` of what a plain key remembered `before`, does the
+    /// same where it is applied.
     ///
     /// # Errors
     /// The effect.
-    pub fn propagated_conversion<U: Single>(before: &U, effect: &Text, after: &PartsUsage) -> Result<(), Unreadable> {
+    pub fn propagated_conversion<U: Single>(
+        before: &U,
+        effect: &Text,
+        after: &CompositeUsage,
+    ) -> Result<(), Unreadable> {
         let refused = || Unreadable::because("a conversion is refused", effect);
         let Some(Effect::Conversion { version, plain_expiry, fields, .. }) = Effect::read::<U>(effect.as_bytes())
         else {
             return Err(refused());
         };
         let (mut checked, mut applied, mut plain) = (fields, fields, before.clone());
-        if !PartsUsage::accepts_conversion(before, plain_expiry, &mut checked, version) || !checked.end() {
+        if !CompositeUsage::accepts_conversion(before, plain_expiry, &mut checked, version) || !checked.end() {
             return Err(refused());
         }
-        let elsewhere = PartsUsage::apply_conversion(&mut plain, plain_expiry, &mut applied);
+        let elsewhere = CompositeUsage::apply_conversion(&mut plain, plain_expiry, &mut applied);
         readable::alike(&elsewhere, after, effect)
     }
 }
@@ -137,16 +142,16 @@ fn decode_instant(from: &mut impl Decoder) -> Option<Timestamp> {
     Timestamp::from_micros(from.integer()?)
 }
 
-/// A plain key's usage that was made a part. A change that panics gives it back to the key.
+/// A plain key's usage that was made a component. A change that panics gives it back to the key.
 struct Moved<'k, U: Single> {
     from: &'k mut U,
-    parts: PartsUsage,
+    components: CompositeUsage,
 }
 
 impl<U: Single> Drop for Moved<'_, U> {
     fn drop(&mut self) {
         if panicking() {
-            *self.from = self.parts.take_plain();
+            *self.from = self.components.take_plain();
         }
     }
 }

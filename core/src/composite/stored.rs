@@ -1,53 +1,56 @@
 //! A key with several limits as a usage: what is stored of it, and what is propagated of a call.
 
-use super::{Beside, Changed, Delta, KnownBy, MAX_PARTS, Part, PartsUsage, forget};
+use super::{Changed, Component, ComponentIdentity, CompositeDelta, CompositeUsage, Extras, MAX_COMPONENTS, forget};
 use crate::algorithm::any::{AnyUsage, Single, with_usage};
 use crate::algorithm::bucket::BucketUsage;
 use crate::algorithm::fixed_window::FixedWindow;
 use crate::ban::Ban;
-use crate::composite::once::{Charge, IdChange, Ids, Track};
-use crate::effect::Nobody;
+use crate::composite::idempotency::{Charge, IdempotencyChange, IdempotencyTable, Settlement};
+use crate::effect::Discard;
 use crate::kind::Kind;
-use crate::limit::{Fact, Known, Usage};
+use crate::limit::{Identity, InfoField, Usage};
 use crate::number::{Span, Timestamp};
 use crate::syntax::{MAX_NAME, is_name};
 use crate::wire::codec::{CHANGE, Decoder, Encoder, WHOLE};
 
-/// What a part is known by, as it is stored.
+/// What a component is known by, as it is stored.
 const NOTHING: u64 = 0;
 const WINDOW: u64 = 1;
 const NAME: u64 = 2;
 
-/// The most parts that one call can change.
+/// The most components that one call can change.
 const MOST_CHANGED: u64 = 8;
 
-/// [`MAX_PARTS`], as it is read.
+/// [`MAX_COMPONENTS`], as it is read.
 const MOST_PARTS: u64 = 16;
 
-/// How many parts there can be at once, while a call goes on: those that there were, and those that it makes.
+/// How many components there can be at once, while a call goes on: those that there were, and those that it makes.
 const MOST_SERIALS: u32 = 24;
 
-impl KnownBy {
+impl ComponentIdentity {
     fn encode(&self, to: &mut impl Encoder) {
         match self {
-            KnownBy::Nothing => to.integer(NOTHING),
-            KnownBy::Window(known) => {
+            ComponentIdentity::Nothing => to.integer(NOTHING),
+            ComponentIdentity::Window(known) => {
                 to.integer(WINDOW);
                 to.integer(known.micros);
                 to.integer(u64::from(known.words));
             }
-            KnownBy::Name(name) => {
+            ComponentIdentity::Name(name) => {
                 to.integer(NAME);
                 to.bytes(name);
             }
         }
     }
 
-    fn decode(from: &mut impl Decoder) -> Option<KnownBy> {
+    fn decode(from: &mut impl Decoder) -> Option<ComponentIdentity> {
         Some(match from.integer()? {
-            NOTHING => KnownBy::Nothing,
-            WINDOW => KnownBy::Window(Known { micros: from.integer()?, words: u32::try_from(from.integer()?).ok()? }),
-            NAME => KnownBy::Name(from.bytes(MAX_NAME).filter(|name| is_name(name))?),
+            NOTHING => ComponentIdentity::Nothing,
+            WINDOW => ComponentIdentity::Window(Identity {
+                micros: from.integer()?,
+                words: u32::try_from(from.integer()?).ok()?,
+            }),
+            NAME => ComponentIdentity::Name(from.bytes(MAX_NAME).filter(|name| is_name(name))?),
             _ => return None,
         })
     }
@@ -90,61 +93,64 @@ fn encode_usage<U: Usage>(usage: &U, to: &mut impl Encoder) {
     }
 }
 
-impl Part {
+impl Component {
     fn encode(&self, to: &mut impl Encoder) {
         to.integer(u64::from(self.serial));
-        self.known_by.encode(to);
+        self.identity.encode(to);
         encode_kind(self.usage.kind(), to);
         with_usage!(&self.usage, usage => encode_usage(usage, to));
         to.integer(self.recovers_at.micros());
         // One that is idle is as good as none.
-        let track = self.track.as_ref().filter(|track| !track.is_idle());
-        to.integer(u64::from(track.is_some()));
-        if let Some(track) = track {
-            track.encode(to);
+        let settlement = self.settlement.as_ref().filter(|settlement| !settlement.is_idle());
+        to.integer(u64::from(settlement.is_some()));
+        if let Some(settlement) = settlement {
+            settlement.encode(to);
         }
     }
 
-    fn decode(from: &mut impl Decoder) -> Option<Part> {
+    fn decode(from: &mut impl Decoder) -> Option<Component> {
         let serial = u32::try_from(from.integer()?).ok()?;
-        let known_by = KnownBy::decode(from)?;
+        let identity = ComponentIdentity::decode(from)?;
         let usage = AnyUsage::decode(decode_kind(from)?, from)?;
         let recovers_at = Timestamp::from_micros(from.integer()?)?;
-        let track = if decode_flag(from)? { Some(Box::new(Track::decode(from)?)) } else { None };
-        Some(Part { serial, known_by, usage, recovers_at, track })
+        let settlement = if decode_flag(from)? { Some(Box::new(Settlement::decode(from)?)) } else { None };
+        Some(Component { serial, identity, usage, recovers_at, settlement })
     }
 }
 
-impl PartsUsage {
-    /// Whether no two parts could be found by one limit, and every charge that may be settled is in the track of its
-    /// part.
+impl CompositeUsage {
+    /// Whether no two components could be found by one limit, and every charge that may be settled is in the track of
+    /// its component.
     fn is_sound(&mut self) -> bool {
-        let alike = |one: &Part, other: &Part| {
+        let alike = |one: &Component, other: &Component| {
             one.serial == other.serial
                 || one.usage.kind() == other.usage.kind()
-                    && (one.known_by == other.known_by || one.usage.kind() == Kind::Concurrency)
+                    && (one.identity == other.identity || one.usage.kind() == Kind::Concurrency)
         };
-        let mut parts = self.parts.iter().enumerate();
-        let differ = parts.all(|(place, part)| self.parts.iter().take(place).all(|before| !alike(before, part)));
-        let parts = &mut self.parts;
-        let counted = self.beside.iter().flat_map(|beside| beside.ids.charges()).all(|charge| {
-            let part = parts.iter_mut().find(|part| part.serial == charge.part);
-            part.and_then(|part| part.track.as_mut()).is_some_and(|track| track.count(charge))
+        let mut components = self.components.iter().enumerate();
+        let differ = components
+            .all(|(place, component)| self.components.iter().take(place).all(|before| !alike(before, component)));
+        let components = &mut self.components;
+        let counted = self.extras.iter().flat_map(|extras| extras.ids.charges()).all(|charge| {
+            let component = components.iter_mut().find(|component| component.serial == charge.component);
+            component
+                .and_then(|component| component.settlement.as_mut())
+                .is_some_and(|settlement| settlement.count(charge))
         });
         // Now it is known which may be settled.
-        let stay = self.parts.iter().all(|part| part.is_sound(self.written));
-        let tracks = self.parts.iter().filter_map(|part| part.track.as_ref());
-        let sound = tracks.into_iter().all(|track| track.is_sound() && !track.is_idle());
+        let stay = self.components.iter().all(|component| component.is_sound(self.written));
+        let tracks = self.components.iter().filter_map(|component| component.settlement.as_ref());
+        let sound = tracks.into_iter().all(|settlement| settlement.is_sound() && !settlement.is_idle());
         differ && stay && counted && sound
     }
 }
 
-/// What the effect of a call on a part says before what its usage reads.
-struct PartHead {
+/// What the effect of a call on a component says before what its usage reads.
+struct ComponentHead {
     serial: u32,
     kind: Kind,
     /// What it is known by from now on, if that is new.
-    known_by: Option<KnownBy>,
+    identity: Option<ComponentIdentity>,
     recovers_at: Timestamp,
     /// The version of its usage's encoding.
     version: u32,
@@ -152,13 +158,13 @@ struct PartHead {
     used: bool,
 }
 
-impl PartHead {
-    /// Whether the part has not recovered yet.
+impl ComponentHead {
+    /// Whether the component has not recovered yet.
     fn stays(&self, now: Timestamp) -> bool {
         self.used && now < self.recovers_at
     }
 
-    /// Of a part that the call has left nothing of.
+    /// Of a component that the call has left nothing of.
     fn encode_gone(serial: u32, kind: Kind, to: &mut impl Encoder) {
         to.integer(u64::from(serial));
         encode_kind(kind, to);
@@ -168,11 +174,11 @@ impl PartHead {
         }
     }
 
-    fn decode(from: &mut impl Decoder) -> Option<PartHead> {
-        Some(PartHead {
+    fn decode(from: &mut impl Decoder) -> Option<ComponentHead> {
+        Some(ComponentHead {
             serial: u32::try_from(from.integer()?).ok()?,
             kind: decode_kind(from)?,
-            known_by: if decode_flag(from)? { Some(KnownBy::decode(from)?) } else { None },
+            identity: if decode_flag(from)? { Some(ComponentIdentity::decode(from)?) } else { None },
             recovers_at: Timestamp::from_micros(from.integer()?)?,
             version: u32::try_from(from.integer()?).ok()?,
             used: decode_flag(from)?,
@@ -189,17 +195,17 @@ fn decode_flag(from: &mut impl Decoder) -> Option<bool> {
 }
 
 /// Of a call at `now`.
-fn accepts_usage<U: Usage>(usage: &U, from: &mut impl Decoder, head: &PartHead, now: Timestamp) -> bool {
+fn accepts_usage<U: Usage>(usage: &U, from: &mut impl Decoder, head: &ComponentHead, now: Timestamp) -> bool {
     (1..=U::VERSION).contains(&head.version) && (!head.used || usage.accepts_effect_until(from, head.version, now))
 }
 
 /// `None` if it cannot be read.
-fn accepts_track(track: Option<&Track>, from: &mut impl Decoder, settled: Option<&Charge>) -> Option<bool> {
-    let unused = Track::default();
-    Some(!decode_flag(from)? || track.unwrap_or(&unused).accepts_effect(from, settled))
+fn accepts_track(settlement: Option<&Settlement>, from: &mut impl Decoder, settled: Option<&Charge>) -> Option<bool> {
+    let unused = Settlement::default();
+    Some(!decode_flag(from)? || settlement.unwrap_or(&unused).accepts_effect(from, settled))
 }
 
-fn apply_usage<U: Usage>(usage: &mut U, from: &mut impl Decoder, head: &PartHead) {
+fn apply_usage<U: Usage>(usage: &mut U, from: &mut impl Decoder, head: &ComponentHead) {
     if head.used {
         usage.apply_effect(from, head.version);
     } else {
@@ -207,7 +213,7 @@ fn apply_usage<U: Usage>(usage: &mut U, from: &mut impl Decoder, head: &PartHead
     }
 }
 
-impl PartsUsage {
+impl CompositeUsage {
     /// Whether what follows is a change that some call on this can have made.
     fn accepts_change(&self, from: &mut impl Decoder, latest: Timestamp) -> Option<()> {
         let written = Timestamp::from_micros(from.integer()?).filter(|written| *written <= latest)?;
@@ -242,33 +248,33 @@ impl PartsUsage {
         if decode_flag(from)? { self.accepts_begun(from, written, None::<&BucketUsage>) } else { Some(()) }
     }
 
-    /// The same of a change that more is told of than that the clock has gone back. What its first part remembers is in
-    /// `plain`, if that is there.
+    /// The same of a change that more is told of than that the clock has gone back. What its first component remembers
+    /// is in `plain`, if that is there.
     fn accepts_begun<U: Single>(&self, from: &mut impl Decoder, written: Timestamp, plain: Option<&U>) -> Option<()> {
-        let id_change = IdChange::decode(from, written)?;
-        let no_ids = Ids::default();
-        let ids = self.beside.as_ref().map_or(&no_ids, |beside| &beside.ids);
+        let id_change = IdempotencyChange::decode(from, written)?;
+        let no_ids = IdempotencyTable::default();
+        let ids = self.extras.as_ref().map_or(&no_ids, |extras| &extras.ids);
         if !ids.accepts(&id_change, written, Span::ZERO) {
             return None;
         }
         let settled = match &id_change {
-            IdChange::Settled(id) => ids.find(id, written)?.charges,
-            IdChange::Nothing | IdChange::Remembered(..) => &[],
+            IdempotencyChange::Settled(id) => ids.find(id, written)?.charges,
+            IdempotencyChange::Nothing | IdempotencyChange::RecordedCall(..) => &[],
         };
-        let mut changed: Vec<PartHead> = Vec::new();
-        for _ in 0..from.integer().filter(|parts| *parts <= MOST_CHANGED)? {
-            let head = PartHead::decode(from)?;
-            let charge = settled.iter().find(|charge| charge.part == head.serial);
-            let accepted = match self.part(head.serial) {
-                Some(part) if part.usage.kind() == head.kind => {
-                    (head.known_by.is_none() || part.known_by == KnownBy::Nothing)
+        let mut changed: Vec<ComponentHead> = Vec::new();
+        for _ in 0..from.integer().filter(|components| *components <= MOST_CHANGED)? {
+            let head = ComponentHead::decode(from)?;
+            let charge = settled.iter().find(|charge| charge.component == head.serial);
+            let accepted = match self.component(head.serial) {
+                Some(component) if component.usage.kind() == head.kind => {
+                    (head.identity.is_none() || component.identity == ComponentIdentity::Nothing)
                         && match plain {
                             Some(plain) => accepts_usage(plain, from, &head, written),
-                            None => with_usage!(&part.usage, usage => accepts_usage(usage, from, &head, written)),
+                            None => with_usage!(&component.usage, usage => accepts_usage(usage, from, &head, written)),
                         }
-                        && accepts_track(part.track.as_deref(), from, charge)?
+                        && accepts_track(component.settlement.as_deref(), from, charge)?
                 }
-                None if self.is_free(head.serial) && head.known_by.is_some() => {
+                None if self.is_free(head.serial) && head.identity.is_some() => {
                     let unused = AnyUsage::unused(head.kind)?;
                     with_usage!(&unused, usage => accepts_usage(usage, from, &head, written))
                         && accepts_track(None, from, None)?
@@ -280,37 +286,39 @@ impl PartsUsage {
             }
             changed.push(head);
         }
-        let new = changed.iter().filter(|head| self.part(head.serial).is_none()).count();
-        let stays = |_, part: &Part| changed.iter().any(|head| head.serial == part.serial && head.stays(written));
-        if new > 0 && self.parts_with(new, stays, written) > MAX_PARTS {
+        let new = changed.iter().filter(|head| self.component(head.serial).is_none()).count();
+        let stays = |_, component: &Component| {
+            changed.iter().any(|head| head.serial == component.serial && head.stays(written))
+        };
+        if new > 0 && self.components_with(new, stays, written) > MAX_COMPONENTS {
             return None;
         }
-        if let IdChange::Remembered(_, call) = &id_change {
-            let is_charged = |part: u32| {
-                changed.iter().any(|head| head.serial == part && head.kind != Kind::Concurrency && head.used)
+        if let IdempotencyChange::RecordedCall(_, call) = &id_change {
+            let is_charged = |component: u32| {
+                changed.iter().any(|head| head.serial == component && head.kind != Kind::Concurrency && head.used)
             };
-            call.charges.iter().all(|(part, _)| is_charged(*part)).then_some(())?;
+            call.charges.iter().all(|(component, _)| is_charged(*component)).then_some(())?;
         }
         if decode_flag(from)? { Ban::decode(from, written).map(|_| ()) } else { Some(()) }
     }
 
-    /// Whether its serial number is one that a new part can get. It need not be the smallest that is free here: of parts
-    /// that the call has made and that have gone at once, nothing is told.
+    /// Whether its serial number is one that a new component can get. It need not be the smallest that is free here: of
+    /// components that the call has made and that have gone at once, nothing is told.
     fn is_free(&self, serial: u32) -> bool {
-        self.part(serial).is_none() && serial < MOST_SERIALS
+        self.component(serial).is_none() && serial < MOST_SERIALS
     }
 
-    /// Whether no other part, and none that the effect has named before, is known by the same.
-    fn is_first(&self, head: &PartHead, before: &[PartHead]) -> bool {
-        let alike = |kind: Kind, known_by: &KnownBy| {
-            let own = head.known_by.as_ref();
-            own.is_some_and(|own| kind == head.kind && (own == known_by || kind == Kind::Concurrency))
+    /// Whether no other component, and none that the effect has named before, is known by the same.
+    fn is_first(&self, head: &ComponentHead, before: &[ComponentHead]) -> bool {
+        let alike = |kind: Kind, identity: &ComponentIdentity| {
+            let own = head.identity.as_ref();
+            own.is_some_and(|own| kind == head.kind && (own == identity || kind == Kind::Concurrency))
         };
-        let others = self.parts.iter().filter(|part| part.serial != head.serial);
-        others.into_iter().all(|part| !alike(part.usage.kind(), &part.known_by))
+        let others = self.components.iter().filter(|component| component.serial != head.serial);
+        others.into_iter().all(|component| !alike(component.usage.kind(), &component.identity))
             && before.iter().all(|other| {
                 other.serial != head.serial
-                    && other.known_by.as_ref().is_none_or(|known_by| !alike(other.kind, known_by))
+                    && other.identity.as_ref().is_none_or(|identity| !alike(other.kind, identity))
             })
     }
 
@@ -326,15 +334,15 @@ impl PartsUsage {
             self.move_back(written);
         }
         if !decode_flag(from)? {
-            self.encode_effect(&mut Nobody);
+            self.encode_effect(&mut Discard);
             return Some(());
         }
-        let id_change = IdChange::decode(from, written)?;
-        let coming = if let IdChange::Remembered(id, _) = &id_change { Some(&**id) } else { None };
+        let id_change = IdempotencyChange::decode(from, written)?;
+        let coming = if let IdempotencyChange::RecordedCall(id, _) = &id_change { Some(&**id) } else { None };
         self.begin(written, coming);
         let settled = match &id_change {
-            IdChange::Settled(id) => self.beside.as_mut().and_then(|beside| beside.ids.settle(id, written)),
-            IdChange::Nothing | IdChange::Remembered(..) => None,
+            IdempotencyChange::Settled(id) => self.extras.as_mut().and_then(|extras| extras.ids.settle(id, written)),
+            IdempotencyChange::Nothing | IdempotencyChange::RecordedCall(..) => None,
         };
         let settled = settled.unwrap_or_default();
         let mut tracked = Vec::new();
@@ -342,46 +350,52 @@ impl PartsUsage {
             self.change_part(from, &settled, &mut tracked)?;
         }
         // Of some charges nothing was settled, or nothing is left.
-        for charge in settled.iter().filter(|charge| !tracked.contains(&charge.part)) {
-            forget(&mut self.parts, charge);
+        for charge in settled.iter().filter(|charge| !tracked.contains(&charge.component)) {
+            forget(&mut self.components, charge);
         }
-        if let IdChange::Remembered(id, call) = id_change {
+        if let IdempotencyChange::RecordedCall(id, call) = id_change {
             let mut charges = Vec::with_capacity(call.charges.len());
             for (serial, cost) in call.charges.iter().copied() {
-                let part = self.part_mut(serial)?;
-                let track = part.track.get_or_insert_default();
-                charges.extend(with_usage!(&part.usage, usage => track.charge(usage, serial, cost)));
+                let component = self.part_mut(serial)?;
+                let settlement = component.settlement.get_or_insert_default();
+                charges.extend(with_usage!(&component.usage, usage => settlement.charge(usage, serial, cost)));
             }
-            self.beside.get_or_insert_default().ids.remember(&id, call.with(charges.into()));
+            self.extras.get_or_insert_default().ids.remember(&id, call.with(charges.into()));
         }
         if decode_flag(from)? {
-            self.beside.get_or_insert_default().ban = Ban::decode(from, written)?;
+            self.extras.get_or_insert_default().ban = Ban::decode(from, written)?;
         }
         self.end(written);
         // Nothing of it is to be propagated.
-        self.encode_effect(&mut Nobody);
+        self.encode_effect(&mut Discard);
         Some(())
     }
 
-    /// A part is `tracked` if its track changes, too.
+    /// A component is `tracked` if its track changes, too.
     fn change_part(&mut self, from: &mut impl Decoder, settled: &[Charge], tracked: &mut Vec<u32>) -> Option<()> {
-        let mut head = PartHead::decode(from)?;
-        if self.part(head.serial).is_none() {
+        let mut head = ComponentHead::decode(from)?;
+        if self.component(head.serial).is_none() {
             let serial = head.serial;
             let usage = AnyUsage::unused(head.kind)?;
-            let part = Part { serial, known_by: KnownBy::Nothing, usage, recovers_at: Timestamp::EPOCH, track: None };
-            self.push(part);
+            let component = Component {
+                serial,
+                identity: ComponentIdentity::Nothing,
+                usage,
+                recovers_at: Timestamp::EPOCH,
+                settlement: None,
+            };
+            self.push(component);
         }
-        let part = self.part_mut(head.serial)?;
-        if let Some(known_by) = head.known_by.take() {
-            part.known_by = known_by;
+        let component = self.part_mut(head.serial)?;
+        if let Some(identity) = head.identity.take() {
+            component.identity = identity;
         }
-        part.recovers_at = head.recovers_at;
-        with_usage!(&mut part.usage, mut usage => apply_usage(usage, from, &head));
+        component.recovers_at = head.recovers_at;
+        with_usage!(&mut component.usage, mut usage => apply_usage(usage, from, &head));
         if decode_flag(from)? {
             tracked.push(head.serial);
-            let charge = settled.iter().find(|charge| charge.part == head.serial);
-            part.track.get_or_insert_default().apply_effect(from, charge);
+            let charge = settled.iter().find(|charge| charge.component == head.serial);
+            component.settlement.get_or_insert_default().apply_effect(from, charge);
         }
         Some(())
     }
@@ -391,18 +405,18 @@ fn encode_effect_of<U: Usage>(usage: &mut U, to: &mut impl Encoder) {
     to.integer(u64::from(U::VERSION));
     to.integer(u64::from(!usage.is_unused()));
     if usage.is_unused() {
-        usage.encode_effect(&mut Nobody);
+        usage.encode_effect(&mut Discard);
     } else {
         usage.encode_effect(to);
     }
 }
 
-impl Usage for PartsUsage {
+impl Usage for CompositeUsage {
     const KIND: Kind = Kind::Limits;
     const GROWS: bool = true;
 
     fn is_unused(&self) -> bool {
-        self.parts.is_empty() && self.beside.is_none()
+        self.components.is_empty() && self.extras.is_none()
     }
 
     fn ahead(&self, now: Timestamp) -> Span {
@@ -411,43 +425,43 @@ impl Usage for PartsUsage {
 
     fn move_back(&mut self, now: Timestamp) {
         let back = self.ahead(now);
-        for part in &mut self.parts {
-            part.move_back(self.beside.as_mut().map(|beside| &mut beside.ids), now);
+        for component in &mut self.components {
+            component.move_back(self.extras.as_mut().map(|extras| &mut extras.ids), now);
         }
-        if let Some(beside) = &mut self.beside {
-            beside.ids.move_back(back);
-            beside.ban.move_back(back);
+        if let Some(extras) = &mut self.extras {
+            extras.ids.move_back(back);
+            extras.ban.move_back(back);
         }
         // Of a ban that was over, nothing may be left before the epoch.
-        self.beside.take_if(|beside| beside.is_empty());
+        self.extras.take_if(|extras| extras.is_empty());
         self.written = now;
         self.delta.moved_back = back;
     }
 
     fn encode(&self, to: &mut impl Encoder) {
         to.integer(self.written.micros());
-        to.integer(u64::try_from(self.parts.len()).unwrap_or(0));
-        for part in &self.parts {
-            part.encode(to);
+        to.integer(u64::try_from(self.components.len()).unwrap_or(0));
+        for component in &self.components {
+            component.encode(to);
         }
-        to.integer(u64::from(self.beside.is_some()));
-        if let Some(beside) = &self.beside {
-            beside.ids.encode(to);
-            beside.ban.encode(to);
+        to.integer(u64::from(self.extras.is_some()));
+        if let Some(extras) = &self.extras {
+            extras.ids.encode(to);
+            extras.ban.encode(to);
         }
     }
 
-    fn decode(from: &mut impl Decoder, _version: u32) -> Option<PartsUsage> {
+    fn decode(from: &mut impl Decoder, _version: u32) -> Option<CompositeUsage> {
         let written = Timestamp::from_micros(from.integer()?)?;
-        let mut usage = PartsUsage { written, ..PartsUsage::default() };
-        for _ in 0..from.integer().filter(|parts| *parts <= MOST_PARTS)? {
-            usage.push(Part::decode(from)?);
+        let mut usage = CompositeUsage { written, ..CompositeUsage::default() };
+        for _ in 0..from.integer().filter(|components| *components <= MOST_PARTS)? {
+            usage.push(Component::decode(from)?);
         }
-        usage.beside = match from.integer()? {
+        usage.extras = match from.integer()? {
             0 => None,
             1 => {
-                let beside = Beside { ids: Ids::decode(from, written)?, ban: Ban::decode(from, written)? };
-                Some(Box::new(beside)).filter(|beside| !beside.is_empty())?.into()
+                let extras = Extras { ids: IdempotencyTable::decode(from, written)?, ban: Ban::decode(from, written)? };
+                Some(Box::new(extras)).filter(|extras| !extras.is_empty())?.into()
             }
             _ => return None,
         };
@@ -455,7 +469,7 @@ impl Usage for PartsUsage {
     }
 
     fn encode_effect(&mut self, to: &mut impl Encoder) {
-        let Delta { moved_back, begun, changed, ban } = std::mem::take(&mut self.delta);
+        let CompositeDelta { moved_back, begun, changed, ban } = std::mem::take(&mut self.delta);
         to.integer(CHANGE);
         to.integer(self.written.micros());
         to.integer(moved_back.micros());
@@ -463,16 +477,16 @@ impl Usage for PartsUsage {
         if !begun {
             return;
         }
-        match &mut self.beside {
-            Some(beside) => beside.ids.encode_effect(to),
-            None => Ids::encode_no_effect(to),
+        match &mut self.extras {
+            Some(extras) => extras.ids.encode_effect(to),
+            None => IdempotencyTable::encode_no_effect(to),
         }
-        let of_others = |change: &&Changed| !change.is_new || self.part(change.serial).is_some();
+        let of_others = |change: &&Changed| !change.is_new || self.component(change.serial).is_some();
         to.integer(u64::try_from(changed.iter().filter(of_others).count()).unwrap_or(0));
         for Changed { serial, kind, is_new, named } in changed {
-            let Some(part) = self.part_mut(serial) else {
+            let Some(component) = self.part_mut(serial) else {
                 if !is_new {
-                    PartHead::encode_gone(serial, kind, to);
+                    ComponentHead::encode_gone(serial, kind, to);
                 }
                 continue;
             };
@@ -480,18 +494,18 @@ impl Usage for PartsUsage {
             encode_kind(kind, to);
             to.integer(u64::from(named));
             if named {
-                part.known_by.encode(to);
+                component.identity.encode(to);
             }
-            to.integer(part.recovers_at.micros());
-            with_usage!(&mut part.usage, mut usage => encode_effect_of(usage, to));
-            to.integer(u64::from(part.track.is_some()));
-            if let Some(track) = &mut part.track {
-                track.encode_effect(to);
+            to.integer(component.recovers_at.micros());
+            with_usage!(&mut component.usage, mut usage => encode_effect_of(usage, to));
+            to.integer(u64::from(component.settlement.is_some()));
+            if let Some(settlement) = &mut component.settlement {
+                settlement.encode_effect(to);
             }
         }
         to.integer(u64::from(ban));
         if ban {
-            self.beside.as_ref().map_or(Ban::default(), |beside| beside.ban).encode(to);
+            self.extras.as_ref().map_or(Ban::default(), |extras| extras.ban).encode(to);
         }
     }
 
@@ -502,7 +516,7 @@ impl Usage for PartsUsage {
 
     fn accepts_effect_until(&self, from: &mut impl Decoder, version: u32, latest: Timestamp) -> bool {
         match from.integer() {
-            Some(WHOLE) => PartsUsage::decode(from, version).is_some_and(|usage| !usage.is_after(latest)),
+            Some(WHOLE) => CompositeUsage::decode(from, version).is_some_and(|usage| !usage.is_after(latest)),
             Some(CHANGE) => self.accepts_change(from, latest).is_some(),
             _ => false,
         }
@@ -510,7 +524,7 @@ impl Usage for PartsUsage {
 
     fn apply_effect(&mut self, from: &mut impl Decoder, version: u32) {
         match from.integer() {
-            Some(WHOLE) => *self = PartsUsage::decode(from, version).unwrap_or_default(),
+            Some(WHOLE) => *self = CompositeUsage::decode(from, version).unwrap_or_default(),
             _ => {
                 self.change(from);
             }
@@ -518,69 +532,76 @@ impl Usage for PartsUsage {
     }
 
     fn entries(&self) -> usize {
-        self.beside.as_ref().map_or(0, |beside| beside.ids.len())
+        self.extras.as_ref().map_or(0, |extras| extras.ids.len())
     }
 
     fn heap_size(&self) -> usize {
-        let parts = self.parts.capacity().saturating_mul(size_of::<Part>());
-        let of_parts = self.parts.iter().map(Part::heap_size).fold(0, usize::saturating_add);
-        let beside =
-            self.beside.as_ref().map_or(0, |beside| beside.ids.heap_size().saturating_add(size_of::<Beside>()));
-        parts.saturating_add(of_parts).saturating_add(beside)
+        let components = self.components.capacity().saturating_mul(size_of::<Component>());
+        let of_components = self.components.iter().map(Component::heap_size).fold(0, usize::saturating_add);
+        let extras =
+            self.extras.as_ref().map_or(0, |extras| extras.ids.heap_size().saturating_add(size_of::<Extras>()));
+        components.saturating_add(of_components).saturating_add(extras)
     }
 
     fn effort(&self) -> usize {
-        let of_parts = self.parts.iter().map(|part| with_usage!(&part.usage, usage => usage.effort()));
-        let ids = self.beside.as_ref().map_or(0, |beside| beside.ids.len());
-        of_parts.fold(ids.saturating_add(1), usize::saturating_add)
+        let of_components =
+            self.components.iter().map(|component| with_usage!(&component.usage, usage => usage.effort()));
+        let ids = self.extras.as_ref().map_or(0, |extras| extras.ids.len());
+        of_components.fold(ids.saturating_add(1), usize::saturating_add)
     }
 
-    fn describe(&self, now: Timestamp) -> Vec<(&'static str, Fact)> {
+    fn describe(&self, now: Timestamp) -> Vec<(&'static str, InfoField)> {
         // As of when it was written, if the clock has gone back.
         let at = now.max(self.written);
-        let mut facts = vec![("written", Fact::Instant(self.written))];
-        if !self.parts.is_empty() {
-            facts.push(("parts", Fact::Parts(self.parts.iter().map(|part| part.describe(now)).collect())));
+        let mut facts = vec![("written", InfoField::Instant(self.written))];
+        if !self.components.is_empty() {
+            facts.push((
+                "parts",
+                InfoField::Parts(self.components.iter().map(|component| component.describe(now)).collect()),
+            ));
         }
-        if let Some(beside) = &self.beside {
-            if !beside.ids.is_empty() {
-                facts.push(("ids", Fact::Count(u64::try_from(beside.ids.len()).unwrap_or(u64::MAX))));
+        if let Some(extras) = &self.extras {
+            if !extras.ids.is_empty() {
+                facts.push(("ids", InfoField::Count(u64::try_from(extras.ids.len()).unwrap_or(u64::MAX))));
             }
-            if beside.ban.until() > at {
-                facts.push(("banned_until", Fact::Instant(beside.ban.until())));
+            if extras.ban.until() > at {
+                facts.push(("banned_until", InfoField::Instant(extras.ban.until())));
             }
-            if let Some((strikes, since)) = beside.ban.strikes(at) {
-                facts.push(("strikes", Fact::Count(u64::from(strikes))));
-                facts.push(("first_strike", Fact::Instant(since)));
+            if let Some((strikes, since)) = extras.ban.strikes(at) {
+                facts.push(("strikes", InfoField::Count(u64::from(strikes))));
+                facts.push(("first_strike", InfoField::Instant(since)));
             }
         }
         facts
     }
 }
 
-impl Part {
+impl Component {
     fn heap_size(&self) -> usize {
-        let name = if let KnownBy::Name(name) = &self.known_by { name.len() } else { 0 };
-        let beside = with_usage!(&self.usage, usage => usage.heap_size());
-        let track = self.track.as_ref().map_or(0, |track| track.heap_size().saturating_add(size_of::<Track>()));
-        [name, self.usage.boxed_size(), beside, track].into_iter().fold(0, usize::saturating_add)
+        let name = if let ComponentIdentity::Name(name) = &self.identity { name.len() } else { 0 };
+        let extras = with_usage!(&self.usage, usage => usage.heap_size());
+        let settlement = self
+            .settlement
+            .as_ref()
+            .map_or(0, |settlement| settlement.heap_size().saturating_add(size_of::<Settlement>()));
+        [name, self.usage.boxed_size(), extras, settlement].into_iter().fold(0, usize::saturating_add)
     }
 
-    fn describe(&self, now: Timestamp) -> Vec<(&'static str, Fact)> {
-        let mut facts = vec![("kind", Fact::Word(self.usage.kind().name()))];
-        match &self.known_by {
-            KnownBy::Nothing => {}
-            KnownBy::Window(known) => facts.extend(describe_window(*known)),
-            KnownBy::Name(name) => facts.push(("name", Fact::Name(name.clone()))),
+    fn describe(&self, now: Timestamp) -> Vec<(&'static str, InfoField)> {
+        let mut facts = vec![("kind", InfoField::Word(self.usage.kind().name()))];
+        match &self.identity {
+            ComponentIdentity::Nothing => {}
+            ComponentIdentity::Window(known) => facts.extend(describe_window(*known)),
+            ComponentIdentity::Name(name) => facts.push(("name", InfoField::Name(name.clone()))),
         }
-        facts.push(("recovers_at", Fact::Instant(self.recovers_at)));
+        facts.push(("recovers_at", InfoField::Instant(self.recovers_at)));
         facts.extend(with_usage!(&self.usage, usage => usage.describe(now)));
         facts
     }
 }
 
 /// What a window is known by, in the words of a call.
-fn describe_window(known: Known) -> Option<(&'static str, Fact)> {
-    let length = (known.micros != 0).then(|| Fact::Span(Span::from_micros(known.micros)));
-    FixedWindow::words_of(known).map(Fact::Text).or(length).map(|window| ("window", window))
+fn describe_window(known: Identity) -> Option<(&'static str, InfoField)> {
+    let length = (known.micros != 0).then(|| InfoField::Span(Span::from_micros(known.micros)));
+    FixedWindow::words_of(known).map(InfoField::Text).or(length).map(|window| ("window", window))
 }

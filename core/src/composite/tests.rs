@@ -1,4 +1,5 @@
 mod conversion;
+mod fast_path;
 mod histories;
 mod laws;
 mod model;
@@ -6,11 +7,10 @@ mod policies;
 mod readable;
 mod script;
 mod server;
-mod straight;
 
 use super::*;
 use crate::limit::Verdict;
-use crate::syntax::Asked;
+use crate::syntax::KeyRequest;
 use crate::wire::args::Args;
 use server::{Refused, Server};
 
@@ -70,16 +70,16 @@ fn a_denial_writes_nothing_unless_it_is_a_strike() {
     plain.takes_nothing("FIXED 1 1h", 0);
     plain.takes_nothing("FIXED 1 1h SLIDING 1 1h", 0);
     assert!(plain.plain().is_some(), "nor does it make parts");
-    let mut parts = Server::default();
-    parts.take("FIXED 1 1h AS a", 0);
-    parts.takes_nothing("FIXED 1 1h AS a", 0);
+    let mut components = Server::default();
+    components.take("FIXED 1 1h AS a", 0);
+    components.takes_nothing("FIXED 1 1h AS a", 0);
     for (text, verdict) in [
         ("FIXED 1 1h AS a BAN 2 1h 2h", Verdict::After(seconds(3600))),
         ("FIXED 1 1h AS a BAN 2 1h 2h", Verdict::After(seconds(7200))),
     ] {
-        assert_eq!(parts.take(text, 0).decision.verdict, verdict);
+        assert_eq!(components.take(text, 0).decision.verdict, verdict);
     }
-    parts.takes_nothing("FIXED 1 1h AS a BAN 2 1h 2h", 0);
+    components.takes_nothing("FIXED 1 1h AS a BAN 2 1h 2h", 0);
     // What never passes is none, nor what is denied by KEEP or for want of a lease.
     let mut server = Server::default();
     server.take("FIXED 2 1h", 0);
@@ -103,9 +103,9 @@ fn a_plain_key_that_becomes_one_with_parts_goes_back_with_the_clock() {
 fn a_lease_beside_other_limits_is_found_by_its_holder() {
     let mut server = Server::default();
     server.take("FIXED 9 1h SLIDING 9 1h", 0);
-    assert_eq!(server.parts().unwrap().lease_until(b"me", at(0)), None);
+    assert_eq!(server.components().unwrap().lease_until(b"me", at(0)), None);
     server.take("CONCURRENCY 9 1m me", 0);
-    let found = |server: &Server, holder: &[u8], second| server.parts().unwrap().lease_until(holder, at(second));
+    let found = |server: &Server, holder: &[u8], second| server.components().unwrap().lease_until(holder, at(second));
     assert_eq!((found(&server, b"me", 59), found(&server, b"you", 59)), (Some(at(60)), None));
     assert_eq!(found(&server, b"me", 60), None);
 }
@@ -115,15 +115,15 @@ fn a_part_of_which_nothing_is_left_goes() {
     let mut server = Server::default();
     server.take("FIXED 9 1h SLIDING 9 1h COST 3", 0);
     server.take("COST -1 FIXED 9 1h SLIDING 9 1h", 0);
-    assert_eq!(server.parts().unwrap().parts.len(), 1);
+    assert_eq!(server.components().unwrap().components.len(), 1);
     server.take("CONCURRENCY 9 1h me", 0);
     assert_eq!(server.release(b"me", at(0)), Some((1, true)));
-    assert_eq!(server.parts().unwrap().parts.len(), 1);
+    assert_eq!(server.components().unwrap().components.len(), 1);
     // A settlement leaves nothing of it as well.
     server.take("ONCE r1 1h FIXED 9 1h", 0);
-    assert_eq!(server.parts().unwrap().parts.len(), 2);
+    assert_eq!(server.components().unwrap().components.len(), 2);
     server.take("SETTLE r1 0 FIXED 9 1h", 0);
-    assert_eq!(server.parts().unwrap().parts.len(), 1);
+    assert_eq!(server.components().unwrap().components.len(), 1);
 }
 
 #[test]
@@ -133,9 +133,9 @@ fn a_part_of_nothing_stays_while_a_charge_of_it_may_be_settled_and_forgets_when_
     server.take("COST -1 SLIDING 9 1m AS a", 20);
     // It moves back with the rest, though the replicas do not know how old it is.
     server.take("FIXED 9 1h", 5);
-    assert_eq!(server.parts().unwrap().parts.len(), 2);
+    assert_eq!(server.components().unwrap().components.len(), 2);
     server.take("SETTLE r1 0 SLIDING 9 1m AS a FIXED 9 1h", 6);
-    assert_eq!(server.parts().unwrap().parts.len(), 1);
+    assert_eq!(server.components().unwrap().components.len(), 1);
 }
 
 #[test]
@@ -145,12 +145,12 @@ fn there_are_sixteen_parts_at_most() {
         server.take(&format!("FIXED 9 1h AS n{n}"), 0);
     }
     server.take("FIXED 9 1m", 0);
-    assert_eq!(server.try_to_take("FIXED 9 1h", 0).err(), Some(Refused::TooManyParts));
+    assert_eq!(server.try_to_take("FIXED 9 1h", 0).err(), Some(Refused::TooManyComponents));
     server.take("FIXED 9 1m", 0);
     // One has recovered, and is charged again.
-    assert_eq!(server.try_to_take("FIXED 9 1m FIXED 9 1h", 60).err(), Some(Refused::TooManyParts));
+    assert_eq!(server.try_to_take("FIXED 9 1m FIXED 9 1h", 60).err(), Some(Refused::TooManyComponents));
     server.take("FIXED 9 1h", 60);
-    assert_eq!(server.parts().unwrap().parts.len(), 16);
+    assert_eq!(server.components().unwrap().components.len(), 16);
     server.take("FIXED 9 1h AS n3", 60);
 }
 
@@ -160,7 +160,7 @@ fn numbers_of_parts_do_not_grow_with_the_calls() {
     for second in 0..100 {
         server.take(&format!("FIXED 9 1h AS n{} SLIDING 9 1us", second % 3), second);
     }
-    assert!(server.parts().unwrap().parts.iter().all(|part| part.serial < 4));
+    assert!(server.components().unwrap().components.iter().all(|component| component.serial < 4));
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn a_key_has_one_table_of_leases_by_whatever_name() {
     for (n, text) in ["CONCURRENCY 2 1m a AS x", "CONCURRENCY 2 1m b", "CONCURRENCY 2 1m c AS y"].iter().enumerate() {
         assert_eq!(server.take(&format!("{text} FIXED 9 1h COST 0"), 0).decision.verdict.allowed(), n < 2);
     }
-    assert_eq!(server.parts().unwrap().parts.len(), 1);
+    assert_eq!(server.components().unwrap().components.len(), 1);
 }
 
 #[test]
@@ -184,7 +184,7 @@ fn what_is_released_by_nobody_and_settled_again_writes_nothing() {
     assert!(server.takes_nothing("COST 99 ONCE r2 1h FIXED 9 1h", 2).decision.verdict.allowed());
     assert_eq!(server.takes_nothing("SETTLE r3 1 FIXED 9 1h", 2).decision.verdict, Verdict::Never);
     server.take("FIXED 9 1h", 2);
-    assert_eq!(server.parts().unwrap().beside.as_ref().unwrap().ids.len(), 1);
+    assert_eq!(server.components().unwrap().extras.as_ref().unwrap().ids.len(), 1);
 }
 
 #[test]
@@ -193,16 +193,16 @@ fn a_clock_gone_back_sweeps_nothing_by_itself() {
     for id in 0..40 {
         server.take(&format!("ONCE r{id} 1s FIXED 99 1h SLIDING 99 2s AS a"), 0);
     }
-    let ids = |server: &Server| server.parts().unwrap().beside.as_ref().map_or(0, |beside| beside.ids.len());
+    let ids = |server: &Server| server.components().unwrap().extras.as_ref().map_or(0, |extras| extras.ids.len());
     server.take("FIXED 99 1h", 10);
     assert_eq!(ids(&server), 24);
     // Denied, so only the time is written.
     server.take("COST 99 FIXED 99 1h", 5);
-    assert_eq!((ids(&server), server.parts().unwrap().written), (24, at(5)));
+    assert_eq!((ids(&server), server.components().unwrap().written), (24, at(5)));
     server.take("FIXED 99 1h", 5);
     assert_eq!(ids(&server), 8);
     server.take("FIXED 99 1h", 5);
-    assert_eq!((ids(&server), server.parts().unwrap().parts.len()), (0, 1));
+    assert_eq!((ids(&server), server.components().unwrap().components.len()), (0, 1));
 }
 
 #[test]
@@ -284,14 +284,14 @@ fn a_plain_key_of_another_kind_serves_no_single_limit() {
     let mut server = Server::default();
     server.take("FIXED 9 1h", 0);
     for text in ["SLIDING 9 1h", "ONCE r1 1h SLIDING 9 1h AS a"] {
-        assert!(Asked::take(&mut Args::new(&script::words(text))).is_ok());
+        assert!(KeyRequest::take(&mut Args::new(&script::words(text))).is_ok());
         assert_eq!(server.try_to_take(text, 0).err(), Some(Refused::WrongType));
     }
 }
 
 #[test]
 fn of_a_ban_that_was_over_nothing_is_left_before_the_epoch() {
-    let mut usage = PartsUsage::default();
+    let mut usage = CompositeUsage::default();
     usage.ban(seconds(1), Timestamp::EPOCH);
     let mut later = usage.clone();
     later.written = Timestamp::EPOCH.plus(seconds(5));

@@ -2,7 +2,7 @@ use super::*;
 use crate::algorithm::bucket::BucketUsage;
 use crate::algorithm::leases::{Concurrency, ConcurrencyUsage};
 use crate::algorithm::log::SlidingLogUsage;
-use crate::composite::PartsUsage;
+use crate::composite::CompositeUsage;
 use crate::limit::Limit;
 use crate::number::{Period, Span};
 use crate::testing::calls::{millionths, us};
@@ -61,7 +61,7 @@ fn an_effect_is_the_kind_its_version_the_expiry_and_the_fields() {
 #[test]
 fn a_conversion_is_the_kind_before_the_version_and_expiry_of_the_new_one_the_expiry_before_and_the_change() {
     let text = |plain_expiry| {
-        let (mut parts, ()) = PartsUsage::convert(&mut bucket(), plain_expiry, us(2_000_000), |parts| {
+        let (mut parts, ()) = CompositeUsage::convert(&mut bucket(), plain_expiry, us(2_000_000), |parts| {
             parts.ban(Span::SECOND, us(2_000_000));
         });
         shown(&Text::of_conversion::<BucketUsage, _>(plain_expiry, &mut parts, 5000))

@@ -3,8 +3,8 @@
 use crate::number::{Span, Timestamp};
 use std::cell::Cell;
 
-/// Counts on from where it was when the server's clock is set back, as soon as it is told a time: what was to end after a
-/// while ends after no longer. What it shows is for this process alone, and is stored nowhere.
+/// Counts on from where it was when the server's clock is set back, as soon as it is told a time: what was to end after
+/// a while ends after no longer. What it shows is for this process alone, and is stored nowhere.
 #[derive(Debug, Default)]
 pub struct SteadyClock {
     /// The last time that it was told.

@@ -85,8 +85,8 @@ impl Scale {
     /// The highest factor: 1000.
     pub const MOST: Amount = Amount::saturating(1_000_000_000);
 
-    /// How much of it is left until its end when the clock shows `now`: not more than it had at first. `None`: it has no
-    /// end.
+    /// How much of it is left until its end when the clock shows `now`: not more than it had at first. `None`: it has
+    /// no end.
     pub fn left_by_clock(&self, now: Timestamp) -> Option<Span> {
         match self.end {
             End::Never => None,
@@ -123,7 +123,7 @@ impl Register for Scale {
 
 /// What is known by one name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct PolicyEntry {
     /// The name: 1 to [`MAX_NAME`] bytes.
     pub name: Box<[u8]>,
     /// What it says, or that it was deleted.
@@ -136,13 +136,13 @@ pub struct Entry {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
     /// What it knows.
-    pub entry: Entry,
+    pub entry: PolicyEntry,
     /// What it has left of a scale that is for a time ([`End::For`]); else `None`.
     pub left: Option<Span>,
 }
 
 impl Record {
-    /// Reads what [`Entry::record`] writes, and no other way; `None` if no server can have written it.
+    /// Reads what [`PolicyEntry::record`] writes, and no other way; `None` if no server can have written it.
     pub fn read(record: &[u8]) -> Option<Record> {
         if let Some(fields) = Fields::behind(HEADING_FOR, record) {
             return Record::read_fields(fields, true);
@@ -172,14 +172,14 @@ impl Record {
         };
         let possible = born <= stamp && counted > 0 && set_at <= Timestamp::MAX.floor_millis();
         let definition = Definition { stamp, born, counted, set_at, text };
-        let entry = Entry { name, definition, scale: Scale { stamp: scaled, factor, end } };
+        let entry = PolicyEntry { name, definition, scale: Scale { stamp: scaled, factor, end } };
         (possible && fields.end()).then_some(Record { entry, left })
     }
 }
 
-impl Entry {
-    /// As text: what is propagated, saved, and sent to other members of a cluster, by a server that has so much `left` of
-    /// the scale.
+impl PolicyEntry {
+    /// As text: what is propagated, saved, and sent to other members of a cluster, by a server that has so much `left`
+    /// of the scale.
     pub fn record(&self, left: Span) -> Text {
         let mut record = self.heading_and_fields();
         if let End::For { duration, .. } = self.scale.end {
@@ -194,7 +194,7 @@ impl Entry {
     }
 
     fn heading_and_fields(&self) -> Text {
-        let Entry { name, definition, scale } = self;
+        let PolicyEntry { name, definition, scale } = self;
         let (heading, until, duration) = match scale.end {
             End::Never => (HEADING, Timestamp::EPOCH, None),
             End::At(until) => (HEADING, until, None),
@@ -217,7 +217,7 @@ impl Entry {
     }
 
     /// Takes over what another server knows later of the same name; which of definition and scale that is.
-    pub fn merge(&mut self, other: Entry, horizon: Horizon) -> (bool, bool) {
+    pub fn merge(&mut self, other: PolicyEntry, horizon: Horizon) -> (bool, bool) {
         let later = (
             other.definition.is_later_than(&self.definition, horizon),
             other.scale.is_later_than(&self.scale, horizon),
@@ -241,10 +241,10 @@ impl Entry {
         (self.scale.stamp > self.definition.born).then_some(&self.scale)
     }
 
-    /// The latest time of its stamps that is not beyond the horizon. When it was made is one of them: where the set after
-    /// that is beyond, the next one is behind the first.
+    /// The latest time of its stamps that is not beyond the horizon. When it was made is one of them: where the set
+    /// after that is beyond, the next one is behind the first.
     pub fn latest(&self, horizon: Horizon) -> u64 {
-        let Entry { definition: Definition { stamp, born, .. }, scale, .. } = self;
+        let PolicyEntry { definition: Definition { stamp, born, .. }, scale, .. } = self;
         [*stamp, *born, scale.stamp].iter().map(|stamp| horizon.or_first(stamp.at)).max().unwrap_or_default()
     }
 }

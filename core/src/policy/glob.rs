@@ -1,8 +1,9 @@
 //! Patterns of names, as KEYS has them: `*`, `?`, `[abc]`, `[^a-z]`, and `\` before what is meant as it stands.
 //!
-//! A pattern becomes a row of elements, each of which stands for one byte, with `*` between some of them. How many elements
-//! may have been met when a byte of a name has been read is a set of bits, and the next byte moves it by one: so each byte
-//! of a name costs a few words, whatever the pattern. (This is the Shift-And algorithm: Baeza-Yates and Gonnet, 1992.)
+//! A pattern becomes a row of elements, each of which stands for one byte, with `*` between some of them. How many
+//! elements may have been met when a byte of a name has been read is a set of bits, and the next byte moves it by one:
+//! so each byte of a name costs a few words, whatever the pattern. (This is the Shift-And algorithm: Baeza-Yates and
+//! Gonnet, 1992.)
 
 use crate::wire::error::{Error, MustBe};
 use crate::wire::name::MAX_NAME;

@@ -1,12 +1,12 @@
 //! Records that have come from peers and wait to be taken over: one of each name, however often it comes.
 
-use super::entry::{Entry, Record};
+use super::entry::{PolicyEntry, Record};
 use super::stamp::Horizon;
 use crate::number::{Span, Timestamp};
 use std::collections::BTreeMap;
 
-/// The most that waits, in bytes of records. What comes beyond that is dropped: the digests still differ, so it is asked
-/// for again.
+/// The most that waits, in bytes of records. What comes beyond that is dropped: the digests still differ, so it is
+/// asked for again.
 const MOST_BYTES: usize = 32 << 20;
 
 /// What an entry takes beside its name and its text, about.
@@ -22,13 +22,13 @@ pub(super) struct Inbox {
 /// What is known of one name, and when its scale ends by the steady clock.
 #[derive(Debug)]
 struct Waiting {
-    entry: Entry,
+    entry: PolicyEntry,
     scale_ends: Option<Timestamp>,
 }
 
 impl Inbox {
-    /// Puts a record in, of whose scale so much is left at `now` by the steady clock; beside what waits of the same name
-    /// the later registers are kept.
+    /// Puts a record in, of whose scale so much is left at `now` by the steady clock; beside what waits of the same
+    /// name the later registers are kept.
     pub(super) fn put(&mut self, record: Record, left: Option<Span>, horizon: Horizon, now: Timestamp) {
         let scale_ends = left.map(|left| now.plus(left));
         let size = size_of_entry(&record.entry);
@@ -62,6 +62,6 @@ impl Inbox {
     }
 }
 
-fn size_of_entry(entry: &Entry) -> usize {
+fn size_of_entry(entry: &PolicyEntry) -> usize {
     entry.name.len().saturating_mul(2).saturating_add(entry.definition.text.len()).saturating_add(OVERHEAD)
 }

@@ -6,19 +6,19 @@
 //! they compare by a [`digest`](Table::digests) of each of 64 groups of names, and send each other the records of those
 //! that differ.
 //!
-//! That holds while clocks are less than a day apart. A stamp that is further ahead than a day of a server's own clock is
-//! the oldest there is, wherever it is stored, and is not taken from peers (`stamp.rs`). So no record is the last
+//! That holds while clocks are less than a day apart. A stamp that is further ahead than a day of a server's own clock
+//! is the oldest there is, wherever it is stored, and is not taken from peers (`stamp.rs`). So no record is the last
 //! one for ever. A replica compares nothing: it takes what its primary says, and a load takes what the disk says
 //! ([`Origin`]).
 //!
-//! A deletion is remembered for a day after it was learned, so that an older set, which comes late, does not undo it. It
-//! is in no digest, else servers that forget it at different times would never agree. At most 65536 are remembered.
+//! A deletion is remembered for a day after it was learned, so that an older set, which comes late, does not undo it.
+//! It is in no digest, else servers that forget it at different times would never agree. At most 65536 are remembered.
 //!
-//! A scale that is for a time ends after that time on every server, whatever its clock: a record says how much of it the
-//! sender has left, and each server counts on from there by a clock that is never set back (`clock.rs`).
+//! A scale that is for a time ends after that time on every server, whatever its clock: a record says how much of it
+//! the sender has left, and each server counts on from there by a clock that is never set back (`clock.rs`).
 //!
-//! A call finds its policy read and scaled: [`Table::find`] computes nothing but a hash, and allocates nothing. What goes
-//! through all policies does so in pieces ([`Walk`]).
+//! A call finds its policy read and scaled: [`Table::find`] computes nothing but a hash, and allocates nothing. What
+//! goes through all policies does so in pieces ([`Walk`]).
 
 mod clock;
 mod counts;
@@ -36,7 +36,7 @@ use crate::wire::args::{Args, whole};
 use crate::wire::error::{Error, MustBe, Reason, Syntax};
 use clock::SteadyClock;
 pub use counts::{Counts, Outcome};
-use entry::{Definition, End, Entry, Record, Scale};
+use entry::{Definition, End, PolicyEntry, Record, Scale};
 pub use glob::Pattern;
 use hashbrown::{HashTable, hash_table};
 use inbox::Inbox;
@@ -338,7 +338,7 @@ impl Table {
         let text = policy.to_string().into_bytes().into();
         let definition = Definition { stamp, born, counted: stamp.at, set_at: now.floor_millis(), text };
         let (scale, left) = self.kept_scale(name, version.is_some(), horizon, now);
-        self.put(Entry { name: name.into(), definition, scale }, left, None, now);
+        self.put(PolicyEntry { name: name.into(), definition, scale }, left, None, now);
         Ok(Set { version: stamp.at, changed: true })
     }
 
@@ -355,7 +355,7 @@ impl Table {
             End::For { duration, until }
         });
         let scale = Scale { stamp: self.next_stamp(name, now)?, factor: scaling.factor, end };
-        self.put(Entry { name: name.into(), definition, scale }, scaling.duration.map(Period::span), None, now);
+        self.put(PolicyEntry { name: name.into(), definition, scale }, scaling.duration.map(Period::span), None, now);
         self.get(name, now).ok_or_else(missing)
     }
 
@@ -374,7 +374,7 @@ impl Table {
             text: Box::default(),
         };
         let (scale, left) = self.kept_scale(name, false, horizon, now);
-        self.put(Entry { name: name.into(), definition, scale }, left, None, now);
+        self.put(PolicyEntry { name: name.into(), definition, scale }, left, None, now);
         Ok(true)
     }
 
@@ -450,7 +450,8 @@ impl Table {
         self.refused
     }
 
-    /// What is known by a name, or was deleted by it not long ago: for replicas, the disk, and other members of a cluster.
+    /// What is known by a name, or was deleted by it not long ago: for replicas, the disk, and other members of a
+    /// cluster.
     #[must_use]
     pub fn record(&self, name: &[u8], now: Timestamp) -> Option<Vec<u8>> {
         self.slot(name).map(|slot| slot.record(&self.clock, now))
@@ -461,8 +462,8 @@ impl Table {
         self.slots.iter().map(move |(_, slot)| slot.record(&self.clock, now))
     }
 
-    /// The next records that somebody meets who goes through them in pieces: not many more than `most`, nor than so many
-    /// bytes.
+    /// The next records that somebody meets who goes through them in pieces: not many more than `most`, nor than so
+    /// many bytes.
     pub fn piece(&self, walk: &mut Walk, most: usize, bytes: usize, now: Timestamp) -> Vec<Vec<u8>> {
         let (mut records, mut length) = (Vec::new(), 0_usize);
         while records.len() < most && length < bytes {
@@ -526,8 +527,8 @@ impl Table {
         if self.put(entry, left, counts, now) { Merged::Changed } else { Merged::Unchanged }
     }
 
-    /// Keeps what a peer's record says until [`Table::merge_kept`], once for each name; whether a server can have written
-    /// it.
+    /// Keeps what a peer's record says until [`Table::merge_kept`], once for each name; whether a server can have
+    /// written it.
     pub fn keep(&mut self, record: &[u8], now: Timestamp) -> bool {
         let Some(record) = Record::read(record) else { return false };
         let left = record.left.or(record.entry.scale.left_by_clock(now));
@@ -592,8 +593,8 @@ impl Table {
         Table { latest: self.latest, refused: self.refused, ..Table::of_node(self.node) }
     }
 
-    /// Takes over what a record says into a table that is to take the place of `other`: calls on a policy that both have
-    /// are counted on.
+    /// Takes over what a record says into a table that is to take the place of `other`: calls on a policy that both
+    /// have are counted on.
     pub fn take_beside(&mut self, other: &Table, record: &[u8], origin: Origin, now: Timestamp) -> Merged {
         let Some(record) = Record::read(record) else { return Merged::Invalid };
         let counts = other.live_slot(&record.entry.name).map(|slot| Rc::clone(&slot.counts));
@@ -617,7 +618,8 @@ impl Table {
             }
             let Some(Deletion { name, stamp, .. }) = self.deletions.pop_front() else { break };
             let hash = hash::of(&name);
-            let stands = |Entry { name: of, definition, .. }: &Entry| *of == name && definition.stamp == stamp;
+            let stands =
+                |PolicyEntry { name: of, definition, .. }: &PolicyEntry| *of == name && definition.stamp == stamp;
             let found = |slot: &Slot| slot.entry.is_deleted() && stands(&slot.entry);
             if let Ok(found) = self.slots.find_entry(hash, |(_, slot)| found(slot)) {
                 found.remove();
@@ -640,7 +642,7 @@ impl Table {
 
     /// Has an entry stand, of whose scale so much is left; whether it is another than before. Calls on one that is new
     /// are counted in `counts`. A deletion is learned at `now`.
-    fn put(&mut self, entry: Entry, left: Option<Span>, counts: Option<Rc<Counts>>, now: Timestamp) -> bool {
+    fn put(&mut self, entry: PolicyEntry, left: Option<Span>, counts: Option<Rc<Counts>>, now: Timestamp) -> bool {
         let (horizon, steady) = (Horizon::of(now), self.clock.read(now));
         self.latest = horizon.or_first(self.latest).max(entry.latest(horizon));
         let scale_ends = left.map(|left| steady.plus(left));

@@ -1,7 +1,7 @@
 //! What is known by one name, and what that comes to for calls.
 
 use super::clock::SteadyClock;
-use super::entry::{Definition, Entry};
+use super::entry::{Definition, PolicyEntry};
 use super::{Counts, Facts, Ruling, hash};
 use crate::number::{Amount, Span, Timestamp};
 use crate::syntax::Policy;
@@ -12,7 +12,7 @@ use std::rc::Rc;
 #[derive(Debug)]
 pub(super) struct Slot {
     /// What the name stands for, here and on other servers.
-    pub(super) entry: Entry,
+    pub(super) entry: PolicyEntry,
     /// When its scale ends, by the steady clock; `None`: it does not.
     scale_ends: Option<Timestamp>,
     /// Of what the record says to all servers, if it is in the digest: else 0.
@@ -50,14 +50,14 @@ impl Scaled {
 
 impl Slot {
     /// One whose calls are counted there.
-    pub(super) fn of(entry: Entry, scale_ends: Option<Timestamp>, counts: Rc<Counts>) -> Slot {
+    pub(super) fn of(entry: PolicyEntry, scale_ends: Option<Timestamp>, counts: Rc<Counts>) -> Slot {
         let mut slot = Slot { entry, scale_ends, digest: 0, counts, standing: Standing::Deleted };
         slot.stand();
         slot
     }
 
     /// Has another entry stand, of the same name.
-    pub(super) fn become_entry(&mut self, entry: Entry, scale_ends: Option<Timestamp>) {
+    pub(super) fn become_entry(&mut self, entry: PolicyEntry, scale_ends: Option<Timestamp>) {
         (self.entry, self.scale_ends) = (entry, scale_ends);
         if self.entry.is_deleted() {
             self.counts = Rc::default();

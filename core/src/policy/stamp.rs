@@ -31,8 +31,8 @@ impl Stamp {
 
 /// The latest time that a server believes of a stamp: a day after what its own clock shows.
 ///
-/// A stamp beyond it comes from a clock that is wrong, or from nobody's. It counts as the oldest that there is: else what
-/// it marks could not be changed until that time.
+/// A stamp beyond it comes from a clock that is wrong, or from nobody's. It counts as the oldest that there is: else
+/// what it marks could not be changed until that time.
 #[derive(Clone, Copy, Debug)]
 pub struct Horizon(u64);
 

@@ -791,7 +791,7 @@ fn records() -> impl Strategy<Value = Vec<u8>> {
                 text: text.as_bytes().into(),
             };
             let scale = Scale { stamp: scaled, factor: factor(by), end };
-            Entry { name: name.as_bytes().into(), definition, scale }.record(Span::ZERO).as_bytes().to_vec()
+            PolicyEntry { name: name.as_bytes().into(), definition, scale }.record(Span::ZERO).as_bytes().to_vec()
         },
     )
 }

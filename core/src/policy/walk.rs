@@ -13,8 +13,8 @@ pub(super) fn group_of(hash: u64) -> usize {
 /// Below the six bits of a group.
 const GROUP_SHIFT: u32 = 58;
 
-/// Where somebody has come to who goes through the records of some groups of names. In the meantime the table may change:
-/// what is added behind this place is met, and what is before it is not.
+/// Where somebody has come to who goes through the records of some groups of names. In the meantime the table may
+/// change: what is added behind this place is met, and what is before it is not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Walk {
     /// A bit for each group that has not begun.

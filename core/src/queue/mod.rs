@@ -1,14 +1,14 @@
 //! Who waits for a lease of one key: first come, first served.
 //!
 //! A queue says whose turn it is, until when each waits, and under which limit; whether there is room is for the lease
-//! table to say ([`leases`](crate::algorithm::leases)). Only the head is ever asked. So a big claim at the head is not overtaken by
-//! small ones behind it, and nobody starves.
+//! table to say ([`leases`](crate::algorithm::leases)). Only the head is ever asked. So a big claim at the head is not
+//! overtaken by small ones behind it, and nobody starves.
 //!
 //! **To serve it,** when something may have changed: whoever was [`replaced`](Queue::replaced) is denied. Then the
 //! [`head`](Queue::head) is asked as its [`Claim`] says. If it passes, or never can, it leaves with its answer, and the
-//! next is asked. If it is denied for now, one who is [`overdue`](Queue::overdue) is denied, and the head is asked again:
-//! who was denied may have been in the way of the next. The head is asked by a call, not by a look: a look does not see
-//! to a clock gone back.
+//! next is asked. If it is denied for now, one who is [`overdue`](Queue::overdue) is denied, and the head is asked
+//! again: who was denied may have been in the way of the next. The head is asked by a call, not by a look: a look does
+//! not see to a clock gone back.
 //!
 //! **The limit:** a call brings the limit, and the last one to come brings it for all who wait: a limit that is raised
 //! or lowered holds at once. What a claim keeps for others (KEEP) stays as that call said it.
@@ -22,9 +22,9 @@
 
 use crate::algorithm::any::AnyLimit;
 use crate::algorithm::leases::Concurrency;
-use crate::evaluate::Ask;
+use crate::evaluate::Request;
 use crate::number::{Amount, Timestamp};
-use crate::syntax::{Asked, Call, Spec};
+use crate::syntax::{Call, KeyRequest, Spec};
 #[cfg(test)]
 use crate::testing::effort;
 use crate::wire::name::Kept;
@@ -49,7 +49,8 @@ impl Claim {
     /// What a spec asks; `None` if that is no lease.
     #[must_use]
     pub fn of(spec: &Spec) -> Option<Claim> {
-        let (AnyLimit::Concurrency(concurrency), Ask::Take(cost)) = (spec.limit.raised_by(spec.kept), spec.ask) else {
+        let (AnyLimit::Concurrency(concurrency), Request::Take(cost)) = (spec.limit.raised_by(spec.kept), spec.request)
+        else {
             return None;
         };
         let (holder, name) = (Kept::from(spec.holder), spec.name.map(Box::from));
@@ -76,11 +77,11 @@ impl Claim {
 
     /// The call again, under the limit that now holds, behind those who wait before it.
     #[must_use]
-    pub fn asked(&self, limit: Amount, others_wait: bool) -> Asked<'_> {
+    pub fn asked(&self, limit: Amount, others_wait: bool) -> KeyRequest<'_> {
         let limit = AnyLimit::Concurrency(self.concurrency.limited_to(limit).behind(others_wait));
         let (holder, name) = (&*self.holder, self.name.as_deref());
-        let spec = Spec { holder, name, nx: self.nx, ..Spec::of(limit, Ask::Take(self.cost)) }.keeping(self.kept);
-        if name.is_some() { Asked::Several(Box::new(Call::of_one(spec))) } else { Asked::One(spec) }
+        let spec = Spec { holder, name, nx: self.nx, ..Spec::of(limit, Request::Take(self.cost)) }.keeping(self.kept);
+        if name.is_some() { KeyRequest::Several(Box::new(Call::of_one(spec))) } else { KeyRequest::One(spec) }
     }
 }
 
@@ -99,21 +100,21 @@ pub struct Waiter<C> {
 
 /// A place in a queue: who has a lower one is served before. It is one call's, from when that joins until it leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct QueuePlace {
     /// Whose turn it is: of the holder's first call, where later ones took its place.
     turn: u64,
     /// Which call it is, of all that have joined.
     call: u64,
 }
 
-impl PartialOrd for Place {
-    fn partial_cmp(&self, other: &Place) -> Option<Ordering> {
+impl PartialOrd for QueuePlace {
+    fn partial_cmp(&self, other: &QueuePlace) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Place {
-    fn cmp(&self, other: &Place) -> Ordering {
+impl Ord for QueuePlace {
+    fn cmp(&self, other: &QueuePlace) -> Ordering {
         #[cfg(test)]
         effort::entry();
         (self.turn, self.call).cmp(&(other.turn, other.call))
@@ -126,11 +127,11 @@ impl Ord for Place {
 /// use ratelimit_core::wire::args::Args;
 /// use ratelimit_core::Amount;
 /// use ratelimit_core::queue::{Claim, Queue, Steady, Waiter};
-/// use ratelimit_core::syntax::{Asked, Spec};
+/// use ratelimit_core::syntax::{KeyRequest, Spec};
 ///
 /// let claim = |holder: &str| {
 ///     let words = [b"RL.ACQUIRE", &b"8"[..], b"30s", holder.as_bytes()];
-///     let Asked::One(spec) = Asked::one(&mut Args::new(&words), Spec::concurrency).unwrap() else { unreachable!() };
+///     let KeyRequest::One(spec) = KeyRequest::one(&mut Args::new(&words), Spec::concurrency).unwrap() else { unreachable!() };
 ///     Claim::of(&spec).unwrap()
 /// };
 /// let (mut queue, now) = (Queue::new(Amount::ONE), Steady::default());
@@ -145,15 +146,15 @@ impl Ord for Place {
 #[derive(Clone, Debug)]
 pub struct Queue<C> {
     /// Who waits for its turn.
-    waiting: BTreeMap<Place, Waiter<C>>,
+    waiting: BTreeMap<QueuePlace, Waiter<C>>,
     /// Their places by their holders, each of whom has one.
-    by_holder: BTreeMap<Kept, Place>,
+    by_holder: BTreeMap<Kept, QueuePlace>,
     /// The places of those of them who do not wait for ever.
-    by_deadline: BTreeSet<(Steady, Place)>,
+    by_deadline: BTreeSet<(Steady, QueuePlace)>,
     /// The places of all who have joined and not left, by the order in which they joined.
-    by_call: BTreeMap<u64, Place>,
+    by_call: BTreeMap<u64, QueuePlace>,
     /// Those whose holder has asked again since: they are to be denied, whenever that would have been.
-    replaced: BTreeMap<Place, Waiter<C>>,
+    replaced: BTreeMap<QueuePlace, Waiter<C>>,
     /// How many have joined.
     calls: u64,
     /// The limit that the last call brought.
@@ -176,12 +177,12 @@ impl<C> Queue<C> {
     }
 
     /// Adds one, behind all others; or, if its holder waits already, where that does: the call that waited there keeps
-    /// its [`Place`], but is to be denied ([`replaced`](Queue::replaced)). Where it waits.
-    pub fn join(&mut self, waiter: Waiter<C>) -> Place {
+    /// its [`QueuePlace`], but is to be denied ([`replaced`](Queue::replaced)). Where it waits.
+    pub fn join(&mut self, waiter: Waiter<C>) -> QueuePlace {
         let holder = Kept::clone(&waiter.claim.holder);
         let (older, call) = (self.by_holder.get(&holder).copied(), self.calls);
         self.calls = call.saturating_add(1);
-        let place = Place { turn: older.map_or(call, |older| older.turn), call };
+        let place = QueuePlace { turn: older.map_or(call, |older| older.turn), call };
         if let Some(older) = older {
             let replaced = self.leave(older);
             self.by_call.insert(older.call, older);
@@ -195,7 +196,7 @@ impl<C> Queue<C> {
     }
 
     /// Takes one away: it has been answered, or is gone.
-    pub fn leave(&mut self, place: Place) -> Option<Waiter<C>> {
+    pub fn leave(&mut self, place: QueuePlace) -> Option<Waiter<C>> {
         self.by_call.remove(&place.call);
         let Some(waiter) = self.waiting.remove(&place) else { return self.replaced.remove(&place) };
         self.by_holder.remove(&waiter.claim.holder);
@@ -207,25 +208,25 @@ impl<C> Queue<C> {
 
     /// Who waits there.
     #[must_use]
-    pub fn at(&self, place: Place) -> Option<&Waiter<C>> {
+    pub fn at(&self, place: QueuePlace) -> Option<&Waiter<C>> {
         self.waiting.get(&place).or_else(|| self.replaced.get(&place))
     }
 
     /// Whose turn it is.
     #[must_use]
-    pub fn head(&self) -> Option<(Place, &Waiter<C>)> {
+    pub fn head(&self) -> Option<(QueuePlace, &Waiter<C>)> {
         self.waiting.first_key_value().map(|(place, waiter)| (*place, waiter))
     }
 
     /// One whose holder has asked again since: it is to be denied, before anybody is served.
     #[must_use]
-    pub fn replaced(&self) -> Option<(Place, &Waiter<C>)> {
+    pub fn replaced(&self) -> Option<(QueuePlace, &Waiter<C>)> {
         self.replaced.first_key_value().map(|(place, waiter)| (*place, waiter))
     }
 
     /// One who has waited for as long as it would, the first to have done so first.
     #[must_use]
-    pub fn overdue(&self, now: Steady) -> Option<(Place, &Waiter<C>)> {
+    pub fn overdue(&self, now: Steady) -> Option<(QueuePlace, &Waiter<C>)> {
         let (_, place) = self.by_deadline.first().filter(|(until, _)| *until <= now)?;
         Some((*place, self.waiting.get(place)?))
     }
@@ -257,13 +258,13 @@ impl<C> Queue<C> {
     /// Whether others wait before the call at `place`: before all but the head. Before who has been replaced, its
     /// holder's later call did, even if that is gone.
     #[must_use]
-    pub fn others_wait_before(&self, place: Place) -> bool {
+    pub fn others_wait_before(&self, place: QueuePlace) -> bool {
         self.head().is_none_or(|(head, _)| head != place)
     }
 
     /// Where this holder waits.
     #[must_use]
-    pub fn place_of(&self, holder: &[u8]) -> Option<Place> {
+    pub fn place_of(&self, holder: &[u8]) -> Option<QueuePlace> {
         self.by_holder.get(holder).copied()
     }
 

@@ -1,7 +1,8 @@
 //! Steady time: the clock that deadlines of waiting calls go by.
 //!
 //! It goes on with the server's clock, but when that is set back, it goes on from where it is. So a deadline, once
-//! written, is right for ever: a clock gone back costs nothing, however many wait, and keeps nobody longer than it said.
+//! written, is right for ever: a clock gone back costs nothing, however many wait, and keeps nobody longer than it
+//! said.
 
 use crate::number::{Span, Timestamp};
 
@@ -10,8 +11,8 @@ use crate::number::{Span, Timestamp};
 pub struct Steady(Timestamp);
 
 impl Steady {
-    /// The instant this much later. It may lie behind the last one that a clock shows: steady time goes on however often
-    /// a clock is set ahead and back.
+    /// The instant this much later. It may lie behind the last one that a clock shows: steady time goes on however
+    /// often a clock is set ahead and back.
     #[must_use]
     pub fn plus(self, span: Span) -> Steady {
         Steady(self.0.plus(span))

@@ -1,10 +1,10 @@
 use super::*;
 use crate::algorithm::leases;
 use crate::algorithm::leases::ConcurrencyUsage;
-use crate::evaluate::Ask;
+use crate::evaluate::Request;
 use crate::limit::{Decision, Usage, Verdict};
 use crate::number::Span;
-use crate::syntax::{Behind, Block};
+use crate::syntax::{Block, SpecOptions};
 use crate::testing::calls::{Key, call, peek, seen_at, units, us};
 use crate::testing::oracle::queue as oracle;
 use crate::testing::oracle::queue::{Answer, Answered, Patience, Pool};
@@ -16,16 +16,16 @@ use proptest::sample::{Index, select};
 /// What RL.ACQUIRE asks for, and for how long it would wait: `limit ttl holder [options]`.
 fn asked<T>(words: &str, read: impl FnOnce(&Spec, Block) -> T) -> T {
     let words: Vec<&[u8]> = std::iter::once("RL.ACQUIRE").chain(words.split(' ')).map(str::as_bytes).collect();
-    let (mut args, mut behind) = (Args::new(&words), Behind::default());
+    let (mut args, mut behind) = (Args::new(&words), SpecOptions::default());
     let (numbers, block) = Spec::acquire(&mut args, &mut behind).unwrap();
-    read(&spec(&Asked::alone(&mut args, &numbers, &behind).unwrap()), block)
+    read(&spec(&KeyRequest::alone(&mut args, &numbers, &behind).unwrap()), block)
 }
 
 /// The one spec of a call.
-fn spec<'a>(asked: &Asked<'a>) -> Spec<'a> {
+fn spec<'a>(asked: &KeyRequest<'a>) -> Spec<'a> {
     match asked {
-        Asked::One(spec) => *spec,
-        Asked::Several(call) if call.specs.len() == 1 => call.specs[0],
+        KeyRequest::One(spec) => *spec,
+        KeyRequest::Several(call) if call.specs.len() == 1 => call.specs[0],
         asked => unreachable!("{asked:?}"),
     }
 }
@@ -41,7 +41,7 @@ fn behind<'a>(spec: &Spec<'a>, others_wait: bool) -> Spec<'a> {
 }
 
 /// The limit of a spec, for its holder.
-fn limit<'a>(spec: &Spec<'a>) -> leases::Asked<'a> {
+fn limit<'a>(spec: &Spec<'a>) -> leases::LeaseLimit<'a> {
     let AnyLimit::Concurrency(concurrency) = spec.limit else { unreachable!() };
     concurrency.asked_by(spec.holder).nx(spec.nx)
 }
@@ -55,11 +55,11 @@ fn answer(decision: &Decision) -> Answer {
 }
 
 fn take(key: &mut ConcurrencyUsage, spec: &Spec, now: Timestamp) -> Answer {
-    answer(&call(&limit(spec), key, now, spec.ask))
+    answer(&call(&limit(spec), key, now, spec.request))
 }
 
 fn look(key: &ConcurrencyUsage, spec: &Spec, now: Timestamp) -> Answer {
-    answer(&peek(&limit(spec), key, now, spec.ask))
+    answer(&peek(&limit(spec), key, now, spec.request))
 }
 
 /// A key and its queue, as the module keeps and serves them. A client is the number of its call.
@@ -71,7 +71,7 @@ struct Service {
     /// When the head may pass.
     head_due: Option<Steady>,
     /// Where each call waits, or waited.
-    places: Vec<Option<Place>>,
+    places: Vec<Option<QueuePlace>>,
     holders: Vec<String>,
     answers: Vec<Answered>,
 }
@@ -164,7 +164,7 @@ impl Service {
         }
     }
 
-    fn deny(&mut self, place: Place) {
+    fn deny(&mut self, place: QueuePlace) {
         let (limit, others_wait) = (self.queue.limit(), self.queue.others_wait_before(place));
         let Waiter { claim, client, .. } = self.queue.leave(place).unwrap();
         let asked = claim.asked(limit, others_wait);
@@ -337,8 +337,8 @@ fn who_waits_comes_before_who_comes_later() {
 fn while_others_wait_a_denial_says_when_there_would_be_room_and_a_millisecond_at_least() {
     let limit = Concurrency::new(units(2), crate::testing::calls::period("50us")).behind(true);
     let mut key = Key::default();
-    assert_eq!(key.call(&limit.behind(false).asked_by(b"alice"), 0, Ask::Take(units(2)))[0], 1);
-    let wait = |micros, cost| peek(&limit.asked_by(b"bob"), &key.0, us(micros), Ask::Take(units(cost))).verdict;
+    assert_eq!(key.call(&limit.behind(false).asked_by(b"alice"), 0, Request::Take(units(2)))[0], 1);
+    let wait = |micros, cost| peek(&limit.asked_by(b"bob"), &key.0, us(micros), Request::Take(units(cost))).verdict;
     assert_eq!(wait(20, 1), Verdict::After(Span::from_micros(30)));
     assert_eq!(wait(50, 1), Verdict::After(Span::MILLISECOND));
     assert_eq!(wait(20, 3), Verdict::Never);
@@ -392,7 +392,7 @@ fn a_look_overtakes_nobody_and_brings_no_limit() {
     ]);
     // What takes nothing takes it from nobody.
     let limit = Concurrency::new(Amount::ONE, crate::testing::calls::period("50ms")).behind(true).asked_by(b"carol");
-    let verdict = |cost| peek(&limit, &ConcurrencyUsage::default(), us(0), Ask::Take(cost)).verdict;
+    let verdict = |cost| peek(&limit, &ConcurrencyUsage::default(), us(0), Request::Take(cost)).verdict;
     assert_eq!(verdict(Amount::ZERO), Verdict::Allowed(Span::ZERO));
     assert_eq!(verdict(Amount::saturating(1)), Verdict::After(Span::MILLISECOND));
 }
@@ -474,7 +474,7 @@ fn steady(micros: u64) -> Steady {
 }
 
 /// A queue of those of a list who would wait for a unit, and where they wait. A client is where it is in the list.
-fn queue_of(holders: &[&str]) -> (Queue<usize>, Vec<Place>) {
+fn queue_of(holders: &[&str]) -> (Queue<usize>, Vec<QueuePlace>) {
     let mut queue = Queue::new(Amount::ONE);
     let join = |(client, holder): (usize, &&str)| {
         let client_at = |micros: u64| steady(micros + u64::try_from(client).unwrap());
@@ -685,14 +685,14 @@ fn a_claim_asks_what_its_call_asked() {
     ] {
         for words in [words.to_owned(), format!("{words} AS workers")] {
             let args: Vec<&[u8]> = std::iter::once("RL.ACQUIRE").chain(words.split(' ')).map(str::as_bytes).collect();
-            let call = Asked::one(&mut Args::new(&args), Spec::concurrency).unwrap();
+            let call = KeyRequest::one(&mut Args::new(&args), Spec::concurrency).unwrap();
             let claim = Claim::of(&spec(&call)).unwrap();
             let limit = if words.starts_with('0') { Amount::ZERO } else { units(4) };
             // Whose cost it was says nothing but to a settlement.
-            let said = |asked: &Asked| format!("{asked:?}").replace("own_cost: true", "own_cost: false");
+            let said = |asked: &KeyRequest| format!("{asked:?}").replace("own_cost: true", "own_cost: false");
             assert_eq!(said(&claim.asked(limit, false)), said(&call), "{words}");
             assert_eq!(claim.holder(), b"alice");
-            assert_eq!(Ask::Take(claim.cost()), spec(&call).ask);
+            assert_eq!(Request::Take(claim.cost()), spec(&call).request);
             assert_eq!(claim.expires_at(us(5)), us(30_000_005));
             assert_eq!(claim.expires_at(Timestamp::MAX), Timestamp::MAX);
         }
@@ -703,13 +703,13 @@ fn a_claim_asks_what_its_call_asked() {
 fn only_a_take_of_a_lease_is_a_claim() {
     let read = |words: &str| {
         let words: Vec<&[u8]> = std::iter::once("RL.TAKE").chain(words.split(' ')).map(str::as_bytes).collect();
-        Claim::of(&spec(&Asked::take(&mut Args::new(&words)).unwrap())).is_some()
+        Claim::of(&spec(&KeyRequest::take(&mut Args::new(&words)).unwrap())).is_some()
     };
     assert!(read("CONCURRENCY 4 30s alice"));
     assert!(!read("FIXED 4 30s"));
     let numbers = Concurrency::new(units(4), crate::testing::calls::period("30s"));
     let of_leases = |ask| Claim::of(&Spec::of(AnyLimit::Concurrency(numbers), ask)).is_some();
-    assert!(of_leases(Ask::Take(Amount::ONE)) && !of_leases(Ask::Force(Amount::ONE)));
+    assert!(of_leases(Request::Take(Amount::ONE)) && !of_leases(Request::Force(Amount::ONE)));
 }
 
 // What it costs
@@ -823,7 +823,7 @@ impl Says {
 
 #[derive(Clone, Debug)]
 enum Step {
-    Ask(Says),
+    Request(Says),
     Peek(Says),
     Release(usize),
     Delete,
@@ -838,7 +838,7 @@ enum Step {
 
 fn steps() -> impl Strategy<Value = Vec<(Step, bool)>> {
     let step = prop_oneof![
-        16 => Says::any().prop_map(Step::Ask),
+        16 => Says::any().prop_map(Step::Request),
         2 => Says::any().prop_map(Step::Peek),
         3 => (0..6usize).prop_map(Step::Release),
         1 => Just(Step::Delete),
@@ -878,7 +878,7 @@ impl Both {
     fn step(&mut self, step: &Step) {
         let now = self.now();
         match step {
-            Step::Ask(says) => {
+            Step::Request(says) => {
                 let patience = match says.block {
                     None => Patience::None,
                     Some(0) => Patience::Forever,

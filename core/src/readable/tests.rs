@@ -1,7 +1,7 @@
 use super::*;
 use crate::algorithm::bucket::{Bucket, BucketUsage, Discipline};
 use crate::kind::Kind;
-use crate::limit::{Fact, Limit};
+use crate::limit::{InfoField, Limit};
 use crate::number::{Amount, Period, Span, Timestamp};
 use crate::wire::codec::{Decoder, Encoder};
 
@@ -34,7 +34,7 @@ impl Usage for Number {
         }
     }
 
-    fn describe(&self, _now: Timestamp) -> Vec<(&'static str, Fact)> {
+    fn describe(&self, _now: Timestamp) -> Vec<(&'static str, InfoField)> {
         Vec::new()
     }
 }

@@ -1,9 +1,9 @@
 //! A call that asks for a policy by its name.
 
+use super::common_options::CommonOptions;
 use super::options::Options;
 use super::purpose::Verb;
 use super::refusal;
-use super::terms::Terms;
 use super::words::{OF_A_CALL, OF_KEYS};
 use crate::wire::args::Args;
 use crate::wire::error::{Error, MustBe, Reason, Syntax, What};
@@ -20,7 +20,7 @@ pub struct ByPolicy<'a> {
     /// Those that it asks for if there is no such policy (OR).
     others: Vec<&'a [u8]>,
     /// What it says beside the names.
-    pub(super) terms: Terms<'a>,
+    pub(super) common: CommonOptions<'a>,
     /// Whether it charges.
     pub(super) verb: Verb,
 }
@@ -31,7 +31,7 @@ impl<'a> ByPolicy<'a> {
     /// # Errors
     /// The first word that is wrong, or missing, as [`Error`] says it.
     pub fn behind(first: &'a [u8], args: &mut Args<'a>) -> Result<ByPolicy<'a>, Error> {
-        let by = ByPolicy::behind_name(first, args, Verb::Take, &Terms::NONE, false)?;
+        let by = ByPolicy::behind_name(first, args, Verb::Take, &CommonOptions::NONE, false)?;
         if let Some(word) = args.peek() {
             return Err(refusal::needed(word, What::OrOption, OF_A_CALL, false));
         }
@@ -39,9 +39,9 @@ impl<'a> ByPolicy<'a> {
     }
 
     /// What stands behind POLICY: of a call on one key.
-    pub(super) fn of_key(args: &mut Args<'a>, verb: Verb, terms: &Terms<'a>) -> Result<ByPolicy<'a>, Error> {
+    pub(super) fn of_key(args: &mut Args<'a>, verb: Verb, common: &CommonOptions<'a>) -> Result<ByPolicy<'a>, Error> {
         let first = name_behind(args)?;
-        let by = ByPolicy::behind_name(first, args, verb, terms, false)?;
+        let by = ByPolicy::behind_name(first, args, verb, common, false)?;
         match args.peek() {
             Some(word) => Err(refusal::refused(word, Reason::PolicyStandsAlone)),
             None => Ok(by),
@@ -49,9 +49,9 @@ impl<'a> ByPolicy<'a> {
     }
 
     /// The same, of one key of several.
-    pub(super) fn of_keys(args: &mut Args<'a>, verb: Verb, terms: &Terms<'a>) -> Result<ByPolicy<'a>, Error> {
+    pub(super) fn of_keys(args: &mut Args<'a>, verb: Verb, common: &CommonOptions<'a>) -> Result<ByPolicy<'a>, Error> {
         let first = name_behind(args)?;
-        ByPolicy::behind_name(first, args, verb, terms, true)
+        ByPolicy::behind_name(first, args, verb, common, true)
     }
 
     #[inline(never)]
@@ -59,7 +59,7 @@ impl<'a> ByPolicy<'a> {
         first: &'a [u8],
         args: &mut Args<'a>,
         verb: Verb,
-        terms: &Terms<'a>,
+        common: &CommonOptions<'a>,
         one_of_several: bool,
     ) -> Result<ByPolicy<'a>, Error> {
         let words = if one_of_several { OF_KEYS } else { OF_A_CALL };
@@ -71,7 +71,7 @@ impl<'a> ByPolicy<'a> {
         if one_of_several {
             own.refuse_among_several()?;
         }
-        Ok(ByPolicy { first, others, terms: terms.with(&own)?, verb })
+        Ok(ByPolicy { first, others, common: common.with(&own)?, verb })
     }
 
     /// The names that it asks for: the first that is a policy's rules.
@@ -89,7 +89,7 @@ impl<'a> ByPolicy<'a> {
     /// Whether each limit's decision is to be told.
     #[must_use]
     pub fn each(&self) -> bool {
-        self.terms.each()
+        self.common.each()
     }
 }
 

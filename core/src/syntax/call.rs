@@ -1,16 +1,16 @@
 //! A call on one key: a spec or several, and what goes with them.
 
 use super::ban_words::ban_rule;
-use super::behind::Behind;
 use super::by_policy::ByPolicy;
+use super::common_options::CommonOptions;
 use super::options::Options;
-use super::purpose::{Counts, Purpose, Verb};
-use super::refusal::{self, Place};
-use super::spec::{MAX_SPECS, Numbers, Spec};
-use super::terms::Terms;
+use super::purpose::{Idempotency, Purpose, Verb};
+use super::refusal::{self, WordPlace};
+use super::spec::{MAX_SPECS, ParsedLimit, Spec};
+use super::spec_options::SpecOptions;
 use super::words::{OF_A_CALL, is_ban, is_policy};
 use crate::ban::BanRule;
-use crate::evaluate::Ask;
+use crate::evaluate::Request;
 use crate::wire::args::Args;
 use crate::wire::error::{Error, Reason, What};
 
@@ -18,19 +18,19 @@ use crate::wire::error::{Error, Reason, What};
 ///
 /// ```
 /// use ratelimit_core::wire::args::Args;
-/// use ratelimit_core::syntax::{Asked, Counts};
-/// use ratelimit_core::{Amount, Ask};
+/// use ratelimit_core::syntax::{KeyRequest, Idempotency};
+/// use ratelimit_core::{Amount, Request};
 ///
 /// let text = "RL.TAKE COST 4000 ONCE req-17 5m TOKENBUCKET 60 60 1m COST 1 AS requests TOKENBUCKET 9000 9000 1m AS tokens";
 /// let words: Vec<&[u8]> = text.split(' ').map(str::as_bytes).collect();
-/// let Asked::Several(call) = Asked::take(&mut Args::new(&words))? else { unreachable!() };
-/// let asks: Vec<Ask> = call.specs.iter().map(|spec| spec.ask).collect();
-/// assert_eq!(asks, [1, 4000].map(|units| Ask::Take(Amount::saturating(units * 1_000_000))));
-/// assert!(matches!(call.counts, Counts::Once { id: b"req-17", .. }));
+/// let KeyRequest::Several(call) = KeyRequest::take(&mut Args::new(&words))? else { unreachable!() };
+/// let asks: Vec<Request> = call.specs.iter().map(|spec| spec.request).collect();
+/// assert_eq!(asks, [1, 4000].map(|units| Request::Take(Amount::saturating(units * 1_000_000))));
+/// assert!(matches!(call.counts, Idempotency::Once { id: b"req-17", .. }));
 /// # Ok::<(), ratelimit_core::wire::error::Error>(())
 /// ```
 #[derive(Clone, Debug)]
-pub enum Asked<'a> {
+pub enum KeyRequest<'a> {
     /// What a plain key can serve: one spec, and nothing else to remember or to tell.
     One(Spec<'a>),
     /// Anything more.
@@ -45,7 +45,7 @@ pub struct Call<'a> {
     /// 1 to [`MAX_SPECS`]: no two of one kind that are known by the same.
     pub specs: Vec<Spec<'a>>,
     /// How often it counts.
-    pub counts: Counts<'a>,
+    pub counts: Idempotency<'a>,
     /// What it is for as a whole.
     pub purpose: Purpose,
     /// Whether each limit's own decision is to be told.
@@ -58,19 +58,19 @@ impl<'a> Call<'a> {
     /// A call that is one spec, and no more.
     #[must_use]
     pub fn of_one(spec: Spec<'a>) -> Call<'a> {
-        let purpose = Purpose::of(spec.ask);
-        Call { specs: vec![spec], counts: Counts::Every, purpose, each: false, ban: None }
+        let purpose = Purpose::of(spec.request);
+        Call { specs: vec![spec], counts: Idempotency::Every, purpose, each: false, ban: None }
     }
 }
 
-impl<'a> Asked<'a> {
+impl<'a> KeyRequest<'a> {
     /// `[options] spec [spec ...] [BAN strikes window block]`, and no more: of RL.TAKE.
     ///
     /// # Errors
     /// The first word that is wrong, or missing, as [`Error`] says it.
     #[inline(always)]
-    pub fn take(args: &mut Args<'a>) -> Result<Asked<'a>, Error> {
-        Asked::read(args, Verb::Take)
+    pub fn take(args: &mut Args<'a>) -> Result<KeyRequest<'a>, Error> {
+        KeyRequest::read(args, Verb::Take)
     }
 
     /// The same of RL.PEEK, which settles nothing and has no use for an id.
@@ -78,26 +78,26 @@ impl<'a> Asked<'a> {
     /// # Errors
     /// The first word that is wrong, or missing, as [`Error`] says it.
     #[inline(always)]
-    pub fn peek(args: &mut Args<'a>) -> Result<Asked<'a>, Error> {
-        Asked::read(args, Verb::Peek)
+    pub fn peek(args: &mut Args<'a>) -> Result<KeyRequest<'a>, Error> {
+        KeyRequest::read(args, Verb::Peek)
     }
 
-    /// The numbers and options of one algorithm, and no more: of a command of its own. Who knows the algorithm and is in
-    /// a hurry reads the numbers and asks [`Behind::is_nothing`] first.
+    /// The numbers and options of one algorithm, and no more: of a command of its own. Who knows the algorithm and is
+    /// in a hurry reads the numbers and asks [`SpecOptions::is_nothing`] first.
     ///
     /// # Errors
     /// The first word that is wrong, or missing, as [`Error`] says it.
     #[inline(always)]
     pub fn one(
         args: &mut Args<'a>,
-        read: impl FnOnce(&mut Args<'a>, &mut Behind<'a>) -> Result<Numbers<'a>, Error>,
-    ) -> Result<Asked<'a>, Error> {
-        let mut behind = Behind::default();
+        read: impl FnOnce(&mut Args<'a>, &mut SpecOptions<'a>) -> Result<ParsedLimit<'a>, Error>,
+    ) -> Result<KeyRequest<'a>, Error> {
+        let mut behind = SpecOptions::default();
         let numbers = read(args, &mut behind)?;
         if behind.is_nothing(args) {
-            return Ok(Asked::One(Spec::plain(numbers)));
+            return Ok(KeyRequest::One(Spec::plain(numbers)));
         }
-        Asked::alone(args, &numbers, &behind)
+        KeyRequest::alone(args, &numbers, &behind)
     }
 
     /// What numbers of one algorithm ask together with what stands behind them.
@@ -105,42 +105,46 @@ impl<'a> Asked<'a> {
     /// # Errors
     /// The first word that is wrong, or missing, as [`Error`] says it.
     #[inline(never)]
-    pub fn alone(args: &mut Args<'a>, numbers: &Numbers<'a>, behind: &Behind<'a>) -> Result<Asked<'a>, Error> {
+    pub fn alone(
+        args: &mut Args<'a>,
+        numbers: &ParsedLimit<'a>,
+        behind: &SpecOptions<'a>,
+    ) -> Result<KeyRequest<'a>, Error> {
         if let Some(word) = args.peek() {
             return Err(refusal::needed(word, What::Option, behind.words, false));
         }
-        Asked::of_one(Verb::Take, &Terms::NONE, numbers, behind, None)
+        KeyRequest::of_one(Verb::Take, &CommonOptions::NONE, numbers, behind, None)
     }
 
     #[inline(always)]
-    fn read(args: &mut Args<'a>, verb: Verb) -> Result<Asked<'a>, Error> {
+    fn read(args: &mut Args<'a>, verb: Verb) -> Result<KeyRequest<'a>, Error> {
         let Some(read) = args.peek().and_then(Spec::reader) else {
-            return Asked::behind_options(args, verb);
+            return KeyRequest::behind_options(args, verb);
         };
         args.skip();
-        let mut behind = Behind::default();
+        let mut behind = SpecOptions::default();
         let numbers = read(args, &mut behind)?;
         if behind.is_nothing(args) {
-            return Ok(Asked::One(Spec::plain(numbers)));
+            return Ok(KeyRequest::One(Spec::plain(numbers)));
         }
-        Asked::behind_first(args, verb, &Terms::NONE, &numbers, &behind)
+        KeyRequest::behind_first(args, verb, &CommonOptions::NONE, &numbers, &behind)
     }
 
     /// A call that does not begin with a spec.
     #[cold]
-    fn behind_options(args: &mut Args<'a>, verb: Verb) -> Result<Asked<'a>, Error> {
-        let terms = Terms::of(Options::read(args, OF_A_CALL)?)?;
+    fn behind_options(args: &mut Args<'a>, verb: Verb) -> Result<KeyRequest<'a>, Error> {
+        let common = CommonOptions::of(Options::read(args, OF_A_CALL)?)?;
         let word = args.argument("a spec", verb.syntax())?;
         if is_ban(word) {
             return Err(Error::unexpected(word, Reason::BanBehindSpecs));
         }
         if is_policy(word) {
-            return ByPolicy::of_key(args, verb, &terms).map(|by| Asked::Policy(Box::new(by)));
+            return ByPolicy::of_key(args, verb, &common).map(|by| KeyRequest::Policy(Box::new(by)));
         }
-        let read = Spec::reader(word).ok_or_else(|| refusal::unknown(word, Place::First, OF_A_CALL, verb))?;
-        let mut behind = Behind::default();
+        let read = Spec::reader(word).ok_or_else(|| refusal::unknown(word, WordPlace::First, OF_A_CALL, verb))?;
+        let mut behind = SpecOptions::default();
         let numbers = read(args, &mut behind)?;
-        Asked::behind_first(args, verb, &terms, &numbers, &behind)
+        KeyRequest::behind_first(args, verb, &common, &numbers, &behind)
     }
 
     /// What follows the first spec.
@@ -148,13 +152,13 @@ impl<'a> Asked<'a> {
     fn behind_first(
         args: &mut Args<'a>,
         verb: Verb,
-        terms: &Terms<'a>,
-        numbers: &Numbers<'a>,
-        behind: &Behind<'a>,
-    ) -> Result<Asked<'a>, Error> {
+        common: &CommonOptions<'a>,
+        numbers: &ParsedLimit<'a>,
+        behind: &SpecOptions<'a>,
+    ) -> Result<KeyRequest<'a>, Error> {
         // What a plain key can serve asks for no memory.
         if args.is_empty() {
-            return Asked::of_one(verb, terms, numbers, behind, None);
+            return KeyRequest::of_one(verb, common, numbers, behind, None);
         }
         let (mut specs, mut words, mut ban): (Vec<Spec>, _, _) = (Vec::new(), behind.words, None);
         while let (Some(word), None) = (args.peek(), ban) {
@@ -166,13 +170,13 @@ impl<'a> Asked<'a> {
             if specs.is_empty() {
                 // Once, for all there can be.
                 specs.reserve_exact(MAX_SPECS);
-                specs.push(terms.spec_on_key(numbers, behind)?);
+                specs.push(common.spec_on_key(numbers, behind)?);
             }
-            let read = refusal::reader_behind(word, words, Place::Next, specs.len(), verb)?;
-            let mut behind = Behind::default();
+            let read = refusal::reader_behind(word, words, WordPlace::Next, specs.len(), verb)?;
+            let mut behind = SpecOptions::default();
             let numbers = read(args, &mut behind)?;
             words = behind.words;
-            let spec = terms.spec_on_key(&numbers, &behind)?;
+            let spec = common.spec_on_key(&numbers, &behind)?;
             specs.iter().try_for_each(|other| spec.refuse_twin(other))?;
             specs.push(spec);
         }
@@ -180,35 +184,36 @@ impl<'a> Asked<'a> {
             return Err(refusal::refused(word, Reason::BanStandsLast));
         }
         if specs.is_empty() {
-            return Asked::of_one(verb, terms, numbers, behind, ban);
+            return KeyRequest::of_one(verb, common, numbers, behind, ban);
         }
-        let counts = verb.counts(terms.counts())?;
-        let (purpose, each) = (terms.purpose, terms.each());
-        Ok(Asked::Several(Box::new(Call { specs, counts, purpose, each, ban })))
+        let counts = verb.counts(common.counts())?;
+        let (purpose, each) = (common.purpose, common.each());
+        Ok(KeyRequest::Several(Box::new(Call { specs, counts, purpose, each, ban })))
     }
 
     /// A call that has one spec.
     #[inline(always)]
     fn of_one(
         verb: Verb,
-        terms: &Terms<'a>,
-        numbers: &Numbers<'a>,
-        behind: &Behind<'a>,
+        common: &CommonOptions<'a>,
+        numbers: &ParsedLimit<'a>,
+        behind: &SpecOptions<'a>,
         ban: Option<BanRule>,
-    ) -> Result<Asked<'a>, Error> {
+    ) -> Result<KeyRequest<'a>, Error> {
         let own = behind.options();
-        let counting = terms.counting_as(own)?;
-        let terms = counting.as_ref().unwrap_or(terms);
-        let counts = verb.counts(terms.counts())?;
-        let spec = terms.spec(numbers, own)?;
-        let purpose = if terms.purpose == Purpose::Charge { Purpose::of(spec.ask) } else { terms.purpose };
+        let counting = common.counting_as(own)?;
+        let common = counting.as_ref().unwrap_or(common);
+        let counts = verb.counts(common.counts())?;
+        let spec = common.spec(numbers, own)?;
+        let purpose = if common.purpose == Purpose::Charge { Purpose::of(spec.request) } else { common.purpose };
         // Nothing denies a give-back, not even what it only looks at.
-        let looks_beside = purpose == Purpose::GiveBack && !matches!(spec.ask, Ask::GiveBack(_));
-        let plain = counts == Counts::Every && spec.name.is_none() && !terms.each() && ban.is_none() && !looks_beside;
+        let looks_beside = purpose == Purpose::GiveBack && !matches!(spec.request, Request::GiveBack(_));
+        let plain =
+            counts == Idempotency::Every && spec.name.is_none() && !common.each() && ban.is_none() && !looks_beside;
         if plain {
-            return Ok(Asked::One(spec));
+            return Ok(KeyRequest::One(spec));
         }
-        let (specs, each) = (vec![spec], terms.each());
-        Ok(Asked::Several(Box::new(Call { specs, counts, purpose, each, ban })))
+        let (specs, each) = (vec![spec], common.each());
+        Ok(KeyRequest::Several(Box::new(Call { specs, counts, purpose, each, ban })))
     }
 }

@@ -1,9 +1,9 @@
 //! The grammar of every algorithm: its numbers, and which options may stand behind them.
 
-use super::behind::Behind;
 use super::numbers::{amount, period, window};
 use super::purpose::Block;
-use super::spec::{Numbers, Spec};
+use super::spec::{ParsedLimit, Spec};
+use super::spec_options::SpecOptions;
 use super::window::{FIXED, Window};
 use super::words;
 use crate::algorithm::any::AnyLimit;
@@ -19,7 +19,7 @@ use crate::wire::args::Args;
 use crate::wire::error::{Error, MustBe, Syntax};
 
 /// Reads the numbers behind an algorithm's name, and the options behind them.
-pub type Reader<'a> = fn(&mut Args<'a>, &mut Behind<'a>) -> Result<Numbers<'a>, Error>;
+pub type Reader<'a> = fn(&mut Args<'a>, &mut SpecOptions<'a>) -> Result<ParsedLimit<'a>, Error>;
 
 macro_rules! readers {
     ({} $($(#[doc = $doc:literal])+ $kind:ident = $name:literal, $limit:ty: $who:ident, $usage:ty: $held:ident, [$($word:ident $read:ident),*];)+) => {
@@ -63,10 +63,10 @@ impl<'a> Spec<'a> {
     /// # Errors
     /// The first word that is wrong, or missing, as [`Error`] says it.
     #[inline(always)]
-    pub fn token_bucket(args: &mut Args<'a>, behind: &mut Behind<'a>) -> Result<Numbers<'a>, Error> {
+    pub fn token_bucket(args: &mut Args<'a>, behind: &mut SpecOptions<'a>) -> Result<ParsedLimit<'a>, Error> {
         let bucket = bucket(args, "refill", &TOKENBUCKET, Discipline::Burst)?;
         behind.read(args, &words::OF_TOKEN_BUCKET)?;
-        Ok(Numbers::of(AnyLimit::Bucket(bucket)))
+        Ok(ParsedLimit::of(AnyLimit::Bucket(bucket)))
     }
 
     /// `capacity leak period [options]`
@@ -74,10 +74,10 @@ impl<'a> Spec<'a> {
     /// # Errors
     /// The first word that is wrong, or missing, as [`Error`] says it.
     #[inline(always)]
-    pub fn leaky_bucket(args: &mut Args<'a>, behind: &mut Behind<'a>) -> Result<Numbers<'a>, Error> {
+    pub fn leaky_bucket(args: &mut Args<'a>, behind: &mut SpecOptions<'a>) -> Result<ParsedLimit<'a>, Error> {
         let bucket = bucket(args, "leak", &LEAKYBUCKET, Discipline::Queue)?;
         behind.read(args, &words::OF_A_RATE)?;
-        Ok(Numbers::of(AnyLimit::Bucket(bucket)))
+        Ok(ParsedLimit::of(AnyLimit::Bucket(bucket)))
     }
 }
 
@@ -109,7 +109,7 @@ impl<'a> Spec<'a> {
     /// # Errors
     /// The first word that is wrong, or missing, as [`Error`] says it.
     #[inline(always)]
-    pub fn fixed_window(args: &mut Args<'a>, behind: &mut Behind<'a>) -> Result<Numbers<'a>, Error> {
+    pub fn fixed_window(args: &mut Args<'a>, behind: &mut SpecOptions<'a>) -> Result<ParsedLimit<'a>, Error> {
         let (limit, window) = (amount(args, "limit", &FIXED)?, Window::read(args)?);
         let limit = match window {
             // Most say no more, and the compiler sees which of the windows it is.
@@ -119,7 +119,7 @@ impl<'a> Spec<'a> {
                 window.limit(limit, aligned, behind.options().alignment)?
             }
         };
-        Ok(Numbers::of(AnyLimit::FixedWindow(limit)))
+        Ok(ParsedLimit::of(AnyLimit::FixedWindow(limit)))
     }
 }
 
@@ -131,14 +131,14 @@ impl<'a> Spec<'a> {
     /// # Errors
     /// The first word that is wrong, or missing, as [`Error`] says it.
     #[inline(always)]
-    pub fn sliding_window(args: &mut Args<'a>, behind: &mut Behind<'a>) -> Result<Numbers<'a>, Error> {
+    pub fn sliding_window(args: &mut Args<'a>, behind: &mut SpecOptions<'a>) -> Result<ParsedLimit<'a>, Error> {
         let (limit, window) = window(args, &SLIDING)?;
         let limit = if behind.read(args, &words::OF_SLIDING_WINDOW)? {
             AnyLimit::StrictWindow(StrictWindow::new(limit, window))
         } else {
             AnyLimit::SlidingWindow(SlidingWindow::new(limit, window))
         };
-        Ok(Numbers::of(limit))
+        Ok(ParsedLimit::of(limit))
     }
 }
 
@@ -152,10 +152,10 @@ impl<'a> Spec<'a> {
     /// # Errors
     /// The first word that is wrong, or missing, as [`Error`] says it.
     #[inline(always)]
-    pub fn sliding_log(args: &mut Args<'a>, behind: &mut Behind<'a>) -> Result<Numbers<'a>, Error> {
+    pub fn sliding_log(args: &mut Args<'a>, behind: &mut SpecOptions<'a>) -> Result<ParsedLimit<'a>, Error> {
         let (limit, window) = window(args, &SLIDINGLOG)?;
         behind.read(args, &words::OF_A_RATE)?;
-        Ok(Numbers::of(AnyLimit::SlidingLog(SlidingLog::new(limit, window))))
+        Ok(ParsedLimit::of(AnyLimit::SlidingLog(SlidingLog::new(limit, window))))
     }
 }
 
@@ -173,7 +173,7 @@ impl<'a> Spec<'a> {
     /// # Errors
     /// The first word that is wrong, or missing, as [`Error`] says it.
     #[inline(always)]
-    pub fn concurrency(args: &mut Args<'a>, behind: &mut Behind<'a>) -> Result<Numbers<'a>, Error> {
+    pub fn concurrency(args: &mut Args<'a>, behind: &mut SpecOptions<'a>) -> Result<ParsedLimit<'a>, Error> {
         let numbers = lease(args, behind.of_policy)?;
         behind.read(args, &words::OF_CONCURRENCY)?;
         Ok(numbers)
@@ -184,7 +184,7 @@ impl<'a> Spec<'a> {
     /// # Errors
     /// The first word that is wrong, or missing, as [`Error`] says it.
     #[inline(always)]
-    pub fn acquire(args: &mut Args<'a>, behind: &mut Behind<'a>) -> Result<(Numbers<'a>, Block), Error> {
+    pub fn acquire(args: &mut Args<'a>, behind: &mut SpecOptions<'a>) -> Result<(ParsedLimit<'a>, Block), Error> {
         let numbers = lease(args, false)?;
         let block = if args.is_empty() { Block::No } else { behind.read_blocking(args)? };
         Ok((numbers, block))
@@ -193,11 +193,11 @@ impl<'a> Spec<'a> {
 
 /// `limit ttl holder`, without a holder in a policy.
 #[inline(always)]
-fn lease<'a>(args: &mut Args<'a>, of_policy: bool) -> Result<Numbers<'a>, Error> {
+fn lease<'a>(args: &mut Args<'a>, of_policy: bool) -> Result<ParsedLimit<'a>, Error> {
     let syntax = if of_policy { &CONCURRENCY_OF_POLICY } else { &CONCURRENCY };
     let (limit, ttl) = (amount(args, "limit", syntax)?, period(args, "ttl", syntax)?);
     let holder = if of_policy { &[] } else { holder(args.argument("holder", syntax)?)? };
-    Ok(Numbers { limit: AnyLimit::Concurrency(Concurrency::new(limit, ttl)), holder })
+    Ok(ParsedLimit { limit: AnyLimit::Concurrency(Concurrency::new(limit, ttl)), holder })
 }
 
 /// `holder [holder ...]`

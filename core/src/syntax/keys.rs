@@ -1,13 +1,13 @@
 //! A call on several keys, with a spec for each.
 
-use super::behind::Behind;
 use super::by_policy::ByPolicy;
 use super::call::Call;
+use super::common_options::CommonOptions;
 use super::options::Options;
-use super::purpose::{Counts, Purpose, Verb};
-use super::refusal::{self, Place};
+use super::purpose::{Idempotency, Purpose, Verb};
+use super::refusal::{self, WordPlace};
 use super::spec::Spec;
-use super::terms::Terms;
+use super::spec_options::SpecOptions;
 use super::words::{OF_KEYS, Word, is_policy, out_of_place};
 use crate::wire::args::{Args, KeyName, twin};
 use crate::wire::error::{Error, Hint, MustBe, NUMKEYS, Reason};
@@ -32,7 +32,7 @@ pub struct CallOnKeys<'a> {
     /// No key comes twice.
     pub specs: Vec<KeySpec<'a>>,
     /// How often it counts: each key remembers for itself.
-    pub counts: Counts<'a>,
+    pub counts: Idempotency<'a>,
     /// What it is for as a whole.
     pub purpose: Purpose,
 }
@@ -59,31 +59,31 @@ impl<'a> CallOnKeys<'a> {
     fn read(args: &mut Args<'a>, verb: Verb) -> Result<CallOnKeys<'a>, Error> {
         let keys = args.numbered_keys().ok_or_else(|| Error::out_of_range("numkeys", &NUMKEYS, args.before(0)))?;
         let mut specs = Vec::with_capacity(keys.len());
-        let (mut terms, mut words) = (Terms::NONE, OF_KEYS);
+        let (mut common, mut words) = (CommonOptions::NONE, OF_KEYS);
         for key in keys.clone() {
             let mut read = args.peek().and_then(Spec::reader);
             if read.is_none() && specs.is_empty() {
-                terms = options_of_all(args)?;
+                common = options_of_all(args)?;
                 read = args.peek().and_then(Spec::reader);
             }
             if args.peek().is_some_and(is_policy) {
                 args.skip();
-                specs.push((key, OnKey::Policy(Box::new(ByPolicy::of_keys(args, verb, &terms)?))));
+                specs.push((key, OnKey::Policy(Box::new(ByPolicy::of_keys(args, verb, &common)?))));
                 words = OF_KEYS;
                 continue;
             }
             let Some(read) = read else {
-                let place = if specs.is_empty() { Place::FirstOfKeys } else { Place::NextOfKeys };
+                let place = if specs.is_empty() { WordPlace::FirstOfKeys } else { WordPlace::NextOfKeys };
                 return Err(match args.peek() {
                     None => Error::TooFewSpecs { keys: keys.len(), specs: specs.len() },
                     Some(word) => refusal::unknown(word, place, words, verb),
                 });
             };
             args.skip();
-            let mut behind = Behind::default();
+            let mut behind = SpecOptions::default();
             let numbers = read(args, &mut behind)?;
             words = behind.words;
-            specs.push((key, OnKey::Spec(terms.spec_among_several(&numbers, &behind)?)));
+            specs.push((key, OnKey::Spec(common.spec_among_several(&numbers, &behind)?)));
         }
         if !args.is_empty() {
             return Err(refusal::refused(args.word()?, Reason::BehindLastSpec));
@@ -92,7 +92,7 @@ impl<'a> CallOnKeys<'a> {
         if let Some(twin) = twin(keys.map(|key| args.name(key))) {
             return Err(Error::hinted("keys", &KEYS, twin, Hint::Twice));
         }
-        Ok(CallOnKeys { specs, counts: verb.counts(terms.counts())?, purpose: terms.purpose })
+        Ok(CallOnKeys { specs, counts: verb.counts(common.counts())?, purpose: common.purpose })
     }
 }
 
@@ -100,10 +100,10 @@ impl CallOnKeys<'_> {
     /// Whether the call charges nothing and gives nothing back, on any of its keys, once the policies have been read.
     #[must_use]
     pub fn only_looks(&self) -> bool {
-        self.purpose == Purpose::Look
+        self.purpose == Purpose::Evaluation
             || self.specs.iter().all(|(_, on_key)| match on_key {
-                OnKey::Spec(spec) => spec.ask.is_look() && self.purpose == Purpose::Charge,
-                OnKey::Call(call) => call.purpose == Purpose::Look,
+                OnKey::Spec(spec) => spec.request.is_look() && self.purpose == Purpose::Charge,
+                OnKey::Call(call) => call.purpose == Purpose::Evaluation,
                 OnKey::Policy(_) => false,
             })
     }
@@ -111,10 +111,10 @@ impl CallOnKeys<'_> {
 
 /// The options before the first spec.
 #[cold]
-fn options_of_all<'a>(args: &mut Args<'a>) -> Result<Terms<'a>, Error> {
+fn options_of_all<'a>(args: &mut Args<'a>) -> Result<CommonOptions<'a>, Error> {
     let options = Options::read(args, OF_KEYS)?;
     if args.peek().is_some_and(|word| word.eq_ignore_ascii_case(b"UPTO")) {
         return Err(out_of_place(Word::UpTo, Reason::UpToAmongSeveral));
     }
-    Terms::of(options)
+    CommonOptions::of(options)
 }

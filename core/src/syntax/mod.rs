@@ -1,13 +1,13 @@
 //! What a call says of its limits: `TOKENBUCKET 200 100 60s COST 2` -> a limit and what is asked of it.
 //!
 //! A spec is an algorithm's name, its numbers and options, and ends where a word comes that it has no place for, so
-//! that several can stand one after another. Calls on one key are read by [`Asked`], calls on several by
+//! that several can stand one after another. Calls on one key are read by [`KeyRequest`], calls on several by
 //! [`CallOnKeys`].
 
 mod ban_words;
-mod behind;
 mod by_policy;
 mod call;
+mod common_options;
 mod grammar;
 pub mod heavy_hitters;
 mod keys;
@@ -17,21 +17,21 @@ mod policy;
 mod purpose;
 mod refusal;
 mod spec;
-mod terms;
+mod spec_options;
 mod throttle;
 mod window;
 mod words;
 
 #[doc(hidden)]
 pub use ban_words::block;
-pub use behind::Behind;
 pub use by_policy::{ByPolicy, name_of_policy};
-pub use call::{Asked, Call};
+pub use call::{Call, KeyRequest};
 pub use grammar::{Reader, holders};
 pub use keys::{CallOnKeys, KeySpec, OnKey};
 pub use policy::Policy;
-pub use purpose::{Block, Counts, MAX_ID, Purpose};
-pub use spec::{MAX_NAME, MAX_SPECS, Numbers, Spec, is_name};
+pub use purpose::{Block, Idempotency, MAX_ID, Purpose};
+pub use spec::{MAX_NAME, MAX_SPECS, ParsedLimit, Spec, is_name};
+pub use spec_options::SpecOptions;
 pub use throttle::throttle;
 
 #[cfg(test)]

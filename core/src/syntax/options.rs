@@ -1,11 +1,11 @@
 //! The options that stand in one place, and what they say.
 
 use super::numbers::DURATION;
-use super::purpose::{Counts, MAX_ID};
+use super::purpose::{Idempotency, MAX_ID};
 use super::spec::is_name;
 use super::words::{OptionSet, Word, out_of_place};
 use crate::algorithm::fixed_window::calendar::{Anchor, Offset};
-use crate::evaluate::Ask;
+use crate::evaluate::Request;
 use crate::number::{Amount, Period, Span};
 use crate::wire::args::Args;
 use crate::wire::error::{Error, MustBe, Reason, Syntax};
@@ -118,7 +118,7 @@ pub(super) struct Options<'a> {
     /// OFFSET and ANCHOR.
     pub(super) alignment: Alignment,
     /// ONCE or SETTLE.
-    pub(super) counts: Counts<'a>,
+    pub(super) counts: Idempotency<'a>,
     /// EACH.
     pub(super) each: bool,
     /// SHADOW.
@@ -144,7 +144,7 @@ impl<'a> Options<'a> {
         name: None,
         flagged: false,
         alignment: Alignment { offset: None, anchor: None },
-        counts: Counts::Every,
+        counts: Idempotency::Every,
         each: false,
         shadow: false,
     };
@@ -213,13 +213,13 @@ impl<'a> Options<'a> {
                 let id = id(args.argument("id", &OF_ONCE)?)?;
                 let word = args.argument("ttl", &OF_ONCE)?;
                 let ttl = Period::parse(word).ok_or_else(|| Error::out_of_range("ttl", &DURATION, word))?;
-                self.counts(Counts::Once { id, ttl })
+                self.counts(Idempotency::Once { id, ttl })
             }
             Word::Settle => {
                 let id = id(args.argument("id", &OF_SETTLE)?)?;
                 let word = args.argument("amount", &OF_SETTLE)?;
                 let amount = Amount::parse_up(word).ok_or_else(|| Error::out_of_range("amount", &SETTLED, word))?;
-                self.counts(Counts::Settle { id, amount })
+                self.counts(Idempotency::Settle { id, amount })
             }
             Word::Each => std::mem::replace(&mut self.each, true).then_some(option),
             Word::Shadow => std::mem::replace(&mut self.shadow, true).then_some(option),
@@ -228,21 +228,21 @@ impl<'a> Options<'a> {
         })
     }
 
-    fn counts(&mut self, counts: Counts<'a>) -> Option<Word> {
+    fn counts(&mut self, counts: Idempotency<'a>) -> Option<Word> {
         match std::mem::replace(&mut self.counts, counts) {
-            Counts::Every => None,
-            Counts::Once { .. } => Some(Word::Once),
-            Counts::Settle { .. } => Some(Word::Settle),
+            Idempotency::Every => None,
+            Idempotency::Once { .. } => Some(Word::Once),
+            Idempotency::Settle { .. } => Some(Word::Settle),
         }
     }
 
     /// Refuses what only the one spec of a call can have.
     pub(super) fn refuse_among_several(&self) -> Result<(), Error> {
         match (self.counts, self.mode) {
-            (Counts::Once { .. }, _) => Err(out_of_place(Word::Once, Reason::ForAllSpecs)),
-            (Counts::Settle { .. }, _) => Err(out_of_place(Word::Settle, Reason::ForAllSpecs)),
-            (Counts::Every, Some(Mode::UpTo)) => Err(out_of_place(Word::UpTo, Reason::UpToAmongSeveral)),
-            (Counts::Every, _) => Ok(()),
+            (Idempotency::Once { .. }, _) => Err(out_of_place(Word::Once, Reason::ForAllSpecs)),
+            (Idempotency::Settle { .. }, _) => Err(out_of_place(Word::Settle, Reason::ForAllSpecs)),
+            (Idempotency::Every, Some(Mode::UpTo)) => Err(out_of_place(Word::UpTo, Reason::UpToAmongSeveral)),
+            (Idempotency::Every, _) => Ok(()),
         }
     }
 
@@ -261,19 +261,19 @@ impl<'a> Options<'a> {
     }
 
     /// What its cost, of 1 unless it is said, and a mode ask together.
-    pub(super) fn ask(&self, mode: Option<Mode>) -> Result<Ask, Error> {
+    pub(super) fn request(&self, mode: Option<Mode>) -> Result<Request, Error> {
         let refused = |must_be| Error::out_of_range("cost", must_be, self.cost_said);
         let (cost, whole) = match (self.cost.unwrap_or(Cost::Charge { cost: Amount::ONE, whole: true }), mode) {
             (Cost::Charge { cost, whole }, _) => (cost, whole),
-            (Cost::GiveBack(amount), None) => return Ok(Ask::GiveBack(amount)),
+            (Cost::GiveBack(amount), None) => return Ok(Request::GiveBack(amount)),
             (Cost::GiveBack(_), Some(Mode::UpTo)) => return Err(refused(&COST_UPTO)),
             (Cost::GiveBack(_), Some(_)) => return Err(refused(&COST_WITH_MODE)),
         };
         match mode {
-            None => Ok(Ask::Take(cost)),
-            Some(Mode::Force) => Ok(Ask::Force(cost)),
-            Some(Mode::MaxWait(patience)) => Ok(Ask::Within(cost, patience)),
-            Some(Mode::UpTo) if whole && cost != Amount::ZERO => Ok(Ask::UpTo(cost)),
+            None => Ok(Request::Take(cost)),
+            Some(Mode::Force) => Ok(Request::Force(cost)),
+            Some(Mode::MaxWait(patience)) => Ok(Request::Within(cost, patience)),
+            Some(Mode::UpTo) if whole && cost != Amount::ZERO => Ok(Request::UpTo(cost)),
             Some(Mode::UpTo) => Err(refused(&COST_UPTO)),
         }
     }
@@ -282,7 +282,7 @@ impl<'a> Options<'a> {
 /// The error of an option in whose place another is, at the words `before` it.
 #[cold]
 pub(super) fn excluded(before: &Args, option: Word, there: Word) -> Error {
-    before.unexpected(if option == there { Reason::Again } else { Reason::Beside(there.name()) })
+    before.unexpected(if option == there { Reason::Again } else { Reason::Extras(there.name()) })
 }
 
 /// A cost; negative, it gives back. `-0` is 0.

@@ -1,22 +1,22 @@
 //! A policy: a list of specs that the server keeps under a name, and what a call by that name asks of it.
 //!
-//! What the callers said is the operator's now: the numbers and flags of each limit, its name (AS) and perhaps its cost.
-//! What is left to a call is what differs from call to call: its cost and mode, its id, what it keeps.
+//! What the callers said is the operator's now: the numbers and flags of each limit, its name (AS) and perhaps its
+//! cost. What is left to a call is what differs from call to call: its cost and mode, its id, what it keeps.
 
 use super::ban_words::ban_rule;
-use super::behind::Behind;
 use super::by_policy::ByPolicy;
-use super::call::{Asked, Call};
+use super::call::{Call, KeyRequest};
+use super::common_options::CommonOptions;
 use super::options::{Cost, Options};
-use super::purpose::{Counts, Purpose, Verb};
-use super::refusal::{self, Place};
-use super::spec::{Numbers, Spec};
-use super::terms::Terms;
+use super::purpose::{Idempotency, Purpose, Verb};
+use super::refusal::{self, WordPlace};
+use super::spec::{ParsedLimit, Spec};
+use super::spec_options::SpecOptions;
 use super::words::{self, is_ban};
 use crate::algorithm::any::AnyLimit;
 use crate::algorithm::bucket::Discipline;
 use crate::ban::BanRule;
-use crate::evaluate::Ask;
+use crate::evaluate::Request;
 use crate::number::Amount;
 use crate::wire::args::Args;
 use crate::wire::error::{Error, MustBe, Reason, Syntax};
@@ -76,14 +76,14 @@ impl Policy {
                 ban = Some(ban_rule(args)?);
                 break;
             }
-            let place = if limits.is_empty() { Place::FirstOfPolicy } else { Place::NextOfPolicy };
+            let place = if limits.is_empty() { WordPlace::FirstOfPolicy } else { WordPlace::NextOfPolicy };
             let read = refusal::reader_behind(word, words, place, limits.len(), Verb::Take)?;
-            let mut behind = Behind::of_policy();
+            let mut behind = SpecOptions::of_policy();
             let numbers = read(args, &mut behind)?;
             words = behind.words;
             let own = behind.options();
             own.refuse_give_back(&COST_OF_POLICY)?;
-            let spec = Terms::NONE.spec(&numbers, own)?;
+            let spec = CommonOptions::NONE.spec(&numbers, own)?;
             specs.iter().try_for_each(|other| spec.refuse_twin(other))?;
             specs.push(spec);
             let name = own.name.map(Box::from);
@@ -152,7 +152,7 @@ impl Policy {
     #[must_use]
     #[inline(always)]
     pub fn plain(&self) -> Option<Spec<'static>> {
-        self.plain.map(|limit| Spec { by_policy: true, ..Spec::of(limit, Ask::Take(Amount::ONE)) })
+        self.plain.map(|limit| Spec { by_policy: true, ..Spec::of(limit, Request::Take(Amount::ONE)) })
     }
 
     /// What a call asks of it that says no more than its name.
@@ -172,18 +172,18 @@ impl Policy {
         Ok(call_of(self.limits.iter().map(PolicyLimit::asked).collect(), self.ban))
     }
 
-    fn specs<'a>(&'a self, terms: &Terms<'a>, holder: Option<&'a [u8]>) -> Result<Vec<Spec<'a>>, Error> {
+    fn specs<'a>(&'a self, common: &CommonOptions<'a>, holder: Option<&'a [u8]>) -> Result<Vec<Spec<'a>>, Error> {
         let mut specs = Vec::with_capacity(self.limits.len());
         for of_policy in &self.limits {
             let PolicyLimit { limit, cost, name, .. } = of_policy;
             let of_leases = of_policy.is_of_leases();
             let holder = match holder {
                 Some(holder) if of_leases => holder,
-                None if of_leases && terms.purpose == Purpose::Charge => return Err(Error::NoHolder),
+                None if of_leases && common.purpose == Purpose::Charge => return Err(Error::NoHolder),
                 _ => &[],
             };
             let own = Options::of_policy(*cost, name.as_deref());
-            let spec = terms.spec(&Numbers { limit: *limit, holder }, &own)?;
+            let spec = common.spec(&ParsedLimit { limit: *limit, holder }, &own)?;
             specs.push(of_policy.rule(spec));
         }
         Ok(specs)
@@ -192,7 +192,7 @@ impl Policy {
 
 /// A call that asks for a policy's limits, and no more.
 fn call_of(specs: Vec<Spec>, ban: Option<BanRule>) -> Call {
-    Call { specs, counts: Counts::Every, purpose: Purpose::Charge, each: false, ban }
+    Call { specs, counts: Idempotency::Every, purpose: Purpose::Charge, each: false, ban }
 }
 
 impl PolicyLimit {
@@ -207,11 +207,11 @@ impl PolicyLimit {
 
     /// The same, without its own name and without what it was before it was scaled.
     fn alone(&self) -> Spec<'static> {
-        let ask = match self.cost {
-            Some(Cost::Charge { cost, .. }) => Ask::Take(cost),
-            _ => Ask::Take(Amount::ONE),
+        let request = match self.cost {
+            Some(Cost::Charge { cost, .. }) => Request::Take(cost),
+            _ => Request::Take(Amount::ONE),
         };
-        self.of_policy(Spec { own_cost: self.cost.is_some(), ..Spec::of(self.limit, ask) })
+        self.of_policy(Spec { own_cost: self.cost.is_some(), ..Spec::of(self.limit, request) })
     }
 
     /// A spec of its limit, as one of the policy.
@@ -259,33 +259,33 @@ impl<'a> ByPolicy<'a> {
             return Err(Error::MoreToTell("EACH"));
         }
         policy.refuse_more_to_tell()?;
-        self.terms.word_that_tells_more().map_or(Ok(()), |word| Err(Error::MoreToTell(word)))
+        self.common.word_that_tells_more().map_or(Ok(()), |word| Err(Error::MoreToTell(word)))
     }
 
     /// What it asks of the policy.
     ///
     /// # Errors
     /// Options that do not go together, or with a limit of the policy.
-    pub fn asked<'p>(&self, policy: &'p Policy) -> Result<Asked<'p>, Error>
+    pub fn asked<'p>(&self, policy: &'p Policy) -> Result<KeyRequest<'p>, Error>
     where
         'a: 'p,
     {
-        let counts = self.verb.counts(self.terms.counts())?;
+        let counts = self.verb.counts(self.common.counts())?;
         let holder = match (self.verb, counts) {
             (Verb::Peek, _) => Some(&b""[..]),
-            (Verb::Take, Counts::Once { id, .. } | Counts::Settle { id, .. }) => Some(id),
-            (Verb::Take, Counts::Every) => None,
+            (Verb::Take, Idempotency::Once { id, .. } | Idempotency::Settle { id, .. }) => Some(id),
+            (Verb::Take, Idempotency::Every) => None,
         };
-        let specs = policy.specs(&self.terms, holder)?;
-        let (purpose, each) = (self.terms.purpose, self.each());
-        if let ([spec], Some(_), Counts::Every, false) = (specs.as_slice(), policy.plain, counts, each) {
+        let specs = policy.specs(&self.common, holder)?;
+        let (purpose, each) = (self.common.purpose, self.each());
+        if let ([spec], Some(_), Idempotency::Every, false) = (specs.as_slice(), policy.plain, counts, each) {
             // Nothing denies a give-back, not even what it only looks at.
-            let looks_beside = purpose == Purpose::GiveBack && !matches!(spec.ask, Ask::GiveBack(_));
+            let looks_beside = purpose == Purpose::GiveBack && !matches!(spec.request, Request::GiveBack(_));
             if !looks_beside {
-                return Ok(Asked::One(*spec));
+                return Ok(KeyRequest::One(*spec));
             }
         }
-        Ok(Asked::Several(Box::new(Call { specs, counts, purpose, each, ban: policy.ban })))
+        Ok(KeyRequest::Several(Box::new(Call { specs, counts, purpose, each, ban: policy.ban })))
     }
 }
 

@@ -1,7 +1,7 @@
 //! What a call is for as a whole.
 
 use super::words::{Word, out_of_place};
-use crate::evaluate::Ask;
+use crate::evaluate::Request;
 use crate::number::{Amount, Period, Span};
 use crate::wire::error::{Error, Reason, Syntax};
 use crate::wire::name;
@@ -34,18 +34,18 @@ impl Verb {
     }
 
     /// Whether a call counts once is nothing to one that does not charge.
-    pub(super) fn counts(self, counts: Counts) -> Result<Counts, Error> {
+    pub(super) fn counts(self, counts: Idempotency) -> Result<Idempotency, Error> {
         match (self, counts) {
             (Verb::Take, counts) => Ok(counts),
-            (Verb::Peek, Counts::Settle { .. }) => Err(out_of_place(Word::Settle, Reason::LookSettlesNothing)),
-            (Verb::Peek, _) => Ok(Counts::Every),
+            (Verb::Peek, Idempotency::Settle { .. }) => Err(out_of_place(Word::Settle, Reason::LookSettlesNothing)),
+            (Verb::Peek, _) => Ok(Idempotency::Every),
         }
     }
 }
 
 /// Whether a call counts however often it comes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Counts<'a> {
+pub enum Idempotency<'a> {
     /// Every time.
     #[default]
     Every,
@@ -84,7 +84,7 @@ pub enum Purpose {
     /// It charges.
     Charge,
     /// Its cost is 0.
-    Look,
+    Evaluation,
     /// Its cost is negative. Nothing denies it.
     GiveBack,
     /// SETTLE. Nothing denies it, and what is asked of each spec is a cost of 0.
@@ -94,11 +94,13 @@ pub enum Purpose {
 impl Purpose {
     /// Of a call that asks no more than that.
     #[must_use]
-    pub fn of(ask: Ask) -> Purpose {
-        match ask {
-            Ask::GiveBack(_) => Purpose::GiveBack,
-            ask if ask.is_look() => Purpose::Look,
-            Ask::Take(_) | Ask::Force(_) | Ask::Within(..) | Ask::UpTo(_) | Ask::LookPastLimit => Purpose::Charge,
+    pub fn of(request: Request) -> Purpose {
+        match request {
+            Request::GiveBack(_) => Purpose::GiveBack,
+            request if request.is_look() => Purpose::Evaluation,
+            Request::Take(_) | Request::Force(_) | Request::Within(..) | Request::UpTo(_) | Request::LookPastLimit => {
+                Purpose::Charge
+            }
         }
     }
 }

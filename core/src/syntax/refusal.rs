@@ -8,7 +8,7 @@ use crate::wire::error::{Error, Needed, Reason, What};
 
 /// Where a word stands that begins no spec, which tells what else is needed there.
 #[derive(Clone, Copy)]
-pub(super) enum Place {
+pub(super) enum WordPlace {
     /// Before the first spec.
     First,
     /// Before the first of a policy.
@@ -23,25 +23,25 @@ pub(super) enum Place {
     NextOfKeys,
 }
 
-impl Place {
+impl WordPlace {
     /// Whether it is in one.
     pub(super) fn is_in_policy(self) -> bool {
-        matches!(self, Place::FirstOfPolicy | Place::NextOfPolicy)
+        matches!(self, WordPlace::FirstOfPolicy | WordPlace::NextOfPolicy)
     }
 }
 
 /// The refusal of a word where an algorithm's name could be, and these options.
 #[cold]
-pub(super) fn unknown(word: &[u8], place: Place, options: OptionSet, verb: Verb) -> Error {
+pub(super) fn unknown(word: &[u8], place: WordPlace, options: OptionSet, verb: Verb) -> Error {
     let (what, options) = match place {
-        Place::First => (What::FirstSpec, options),
-        Place::FirstOfPolicy => (What::Algorithm, words::NONE),
-        Place::FirstOfKeys => (What::FirstSpecOfKeys, options),
-        Place::Next | Place::NextOfPolicy => (What::NextSpec, options),
-        Place::NextOfKeys => (What::NextSpecOfKeys, options),
+        WordPlace::First => (What::FirstSpec, options),
+        WordPlace::FirstOfPolicy => (What::Algorithm, words::NONE),
+        WordPlace::FirstOfKeys => (What::FirstSpecOfKeys, options),
+        WordPlace::Next | WordPlace::NextOfPolicy => (What::NextSpec, options),
+        WordPlace::NextOfKeys => (What::NextSpecOfKeys, options),
     };
     let mut refused = needed(word, what, options, true);
-    if let (Place::First, Error::Unexpected { reason, .. }) = (place, &mut refused)
+    if let (WordPlace::First, Error::Unexpected { reason, .. }) = (place, &mut refused)
         && let Reason::Needed(needed) = &mut **reason
     {
         needed.or_policy(verb.syntax_by_policy(), word);
@@ -85,7 +85,7 @@ pub(super) fn needed(word: &[u8], what: What, options: OptionSet, or_algorithm: 
 pub(super) fn reader_behind<'a>(
     word: &[u8],
     words: OptionSet,
-    place: Place,
+    place: WordPlace,
     before: usize,
     verb: Verb,
 ) -> Result<Reader<'a>, Error> {

@@ -1,7 +1,7 @@
 //! A limit, and what a call asks of it.
 
 use crate::algorithm::any::AnyLimit;
-use crate::evaluate::Ask;
+use crate::evaluate::Request;
 use crate::number::Amount;
 use crate::wire::error::{Error, Hint, MustBe, Reason};
 
@@ -17,13 +17,13 @@ const NAMES: MustBe = MustBe::other("different from each other for limits of one
 ///
 /// ```
 /// use ratelimit_core::wire::args::Args;
-/// use ratelimit_core::syntax::Asked;
-/// use ratelimit_core::{Amount, AnyLimit, Ask};
+/// use ratelimit_core::syntax::KeyRequest;
+/// use ratelimit_core::{Amount, AnyLimit, Request};
 ///
 /// let words: [&[u8]; 6] = [b"RL.TAKE", b"fixed", b"1000", b"1d", b"COST", b"-1"];
-/// let Asked::One(spec) = Asked::take(&mut Args::new(&words))? else { unreachable!() };
+/// let KeyRequest::One(spec) = KeyRequest::take(&mut Args::new(&words))? else { unreachable!() };
 /// assert!(matches!(spec.limit, AnyLimit::FixedWindow(_)));
-/// assert_eq!(spec.ask, Ask::GiveBack(Amount::ONE));
+/// assert_eq!(spec.request, Request::GiveBack(Amount::ONE));
 /// # Ok::<(), ratelimit_core::wire::error::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug)]
@@ -33,7 +33,7 @@ pub struct Spec<'a> {
     /// [`Decision::keeping`](crate::limit::Decision::keeping).
     pub limit: AnyLimit,
     /// What is asked.
-    pub ask: Ask,
+    pub request: Request,
     /// Who asks for a lease; nobody of any other limit.
     pub holder: &'a [u8],
     /// How much of the limit is to stay available after the call (KEEP), up to all of it.
@@ -54,18 +54,18 @@ pub struct Spec<'a> {
 
 /// What an algorithm's numbers and flags say.
 #[derive(Clone, Copy, Debug)]
-pub struct Numbers<'a> {
+pub struct ParsedLimit<'a> {
     /// The limit.
     pub(super) limit: AnyLimit,
     /// Who asks for a lease; nobody of any other limit.
     pub(super) holder: &'a [u8],
 }
 
-impl Numbers<'_> {
+impl ParsedLimit<'_> {
     /// Of a limit that anyone may ask.
     #[inline(always)]
     pub(super) fn of(limit: AnyLimit) -> Self {
-        Numbers { limit, holder: &[] }
+        ParsedLimit { limit, holder: &[] }
     }
 }
 
@@ -73,11 +73,11 @@ impl<'a> Spec<'a> {
     /// A cost of 1, with nothing else said.
     #[must_use]
     #[inline(always)]
-    pub fn plain(Numbers { limit, holder }: Numbers<'a>) -> Spec<'a> {
-        let ask = Ask::Take(Amount::ONE);
+    pub fn plain(ParsedLimit { limit, holder }: ParsedLimit<'a>) -> Spec<'a> {
+        let request = Request::Take(Amount::ONE);
         Spec {
             limit,
-            ask,
+            request,
             holder,
             kept: Amount::ZERO,
             name: None,
@@ -91,8 +91,8 @@ impl<'a> Spec<'a> {
 
     /// A limit, and what is asked of it; nothing else was said.
     #[must_use]
-    pub fn of(limit: AnyLimit, ask: Ask) -> Spec<'a> {
-        Spec { ask, ..Spec::plain(Numbers::of(limit)) }
+    pub fn of(limit: AnyLimit, request: Request) -> Spec<'a> {
+        Spec { request, ..Spec::plain(ParsedLimit::of(limit)) }
     }
 
     /// Whether its holder is the call's id: the lease of a policy.
@@ -105,9 +105,9 @@ impl<'a> Spec<'a> {
     pub(crate) fn keeping(self, kept: Amount) -> Spec<'a> {
         let limit = self.limit.limit();
         // More than there is never stays available, not even after nothing.
-        let ask = if kept > limit && self.ask.is_look() { Ask::LookPastLimit } else { self.ask };
+        let request = if kept > limit && self.request.is_look() { Request::LookPastLimit } else { self.request };
         let kept = kept.min(limit);
-        Spec { limit: self.limit.lowered_by(kept), ask, kept, ..self }
+        Spec { limit: self.limit.lowered_by(kept), request, kept, ..self }
     }
 
     /// Refuses a spec that would find the same part of a key as another.
@@ -120,7 +120,7 @@ impl<'a> Spec<'a> {
                 Err(Error::unexpected(b"CONCURRENCY", Reason::OneOfLeases))
             }
             (Some(name), Some(twin)) if name == twin => Err(Error::hinted("names", &NAMES, name, Hint::Twice)),
-            (None, None) if self.limit.known_by() == other.limit.known_by() => {
+            (None, None) if self.limit.identity() == other.limit.identity() => {
                 let limits = [other, self].map(|spec| spec.limit.raised_by(spec.kept).to_string());
                 Err(Error::SameWindow(Box::new(limits)))
             }

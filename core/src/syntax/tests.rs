@@ -14,9 +14,9 @@ use crate::algorithm::log::SlidingLog;
 use crate::algorithm::sliding_window::SlidingWindow;
 use crate::algorithm::strict_window::StrictWindow;
 use crate::ban::BanRule;
-use crate::evaluate::{Ask, look};
+use crate::evaluate::{Request, evaluate};
 use crate::kind::Kind;
-use crate::limit::{Decision, Known, Limit, Verdict};
+use crate::limit::{Decision, Identity, Limit, Verdict};
 use crate::number::{Amount, Period, Span, Timestamp};
 use crate::testing::calls::{amounts, call, lengths, units};
 use crate::wire::args::{Args, Words};
@@ -36,8 +36,8 @@ fn leaked(text: &str) -> &'static Vec<&'static [u8]> {
 
 /// The spec of a call that a plain key can serve.
 fn plain(words: &impl Words) -> Result<Spec<'_>, Error> {
-    match Asked::take(&mut Args::new(words))? {
-        Asked::One(spec) => Ok(spec),
+    match KeyRequest::take(&mut Args::new(words))? {
+        KeyRequest::One(spec) => Ok(spec),
         asked => unreachable!("{asked:?}"),
     }
 }
@@ -46,39 +46,39 @@ fn plain(words: &impl Words) -> Result<Spec<'_>, Error> {
 fn read_alone(text: &str) -> Result<Spec<'static>, Error> {
     let mut args = Args::new(leaked(text));
     let name = args.word()?;
-    match Asked::one(&mut args, Spec::reader(name).unwrap())? {
-        Asked::One(spec) => Ok(spec),
+    match KeyRequest::one(&mut args, Spec::reader(name).unwrap())? {
+        KeyRequest::One(spec) => Ok(spec),
         asked => unreachable!("{asked:?}"),
     }
 }
 
-fn read(text: &str) -> Result<Ask, Error> {
-    plain(&words(text)).map(|spec| spec.ask)
+fn read(text: &str) -> Result<Request, Error> {
+    plain(&words(text)).map(|spec| spec.request)
 }
 
 #[test]
 fn reads_what_is_asked() {
-    for (text, ask) in [
-        ("TOKENBUCKET 200 100 60s", Ask::Take(Amount::ONE)),
-        ("tokenbucket 200 100 60s cost 2", Ask::Take(units(2))),
-        ("TOKENBUCKET 200 100 60s COST 0", Ask::Take(Amount::ZERO)),
-        ("TOKENBUCKET 200 100 60s COST -0 FORCE", Ask::Force(Amount::ZERO)),
-        ("TOKENBUCKET 200 100 60s COST -2", Ask::GiveBack(units(2))),
-        ("TOKENBUCKET 200 100 60s COST -0.0000001", Ask::GiveBack(Amount::ZERO)),
-        ("TOKENBUCKET 200 100 60s UPTO COST 10", Ask::UpTo(units(10))),
-        ("TOKENBUCKET 200 100 60s MAXWAIT 0", Ask::Within(Amount::ONE, Span::ZERO)),
-        ("FIXED 5 1m FORCE ALIGNED COST 3", Ask::Force(units(3))),
-        ("SLIDING 5 1m UPTO", Ask::UpTo(Amount::ONE)),
-        ("LEAKYBUCKET 5 1 1s COST 0.5", Ask::Take(Amount::saturating(500_000))),
-        ("SLIDING 5 1m COST 2 STRICT", Ask::Take(units(2))),
-        ("SLIDINGLOG 5 1m FORCE", Ask::Force(Amount::ONE)),
-        ("CONCURRENCY 5 1m me", Ask::Take(Amount::ONE)),
-        ("CONCURRENCY 5 1m me COST 0.1", Ask::Take(Amount::saturating(100_000))),
-        ("CONCURRENCY 5 1m me cost 0.0000001", Ask::Take(Amount::saturating(1))),
-        ("TOKENBUCKET 5 1 1s maxwait 1.5s COST 3", Ask::Within(units(3), Span::from_micros(1_500_000))),
-        ("FIXED 5 1m COST 1000000000000 upto", Ask::UpTo(Amount::MAX_ARGUMENT)),
+    for (text, request) in [
+        ("TOKENBUCKET 200 100 60s", Request::Take(Amount::ONE)),
+        ("tokenbucket 200 100 60s cost 2", Request::Take(units(2))),
+        ("TOKENBUCKET 200 100 60s COST 0", Request::Take(Amount::ZERO)),
+        ("TOKENBUCKET 200 100 60s COST -0 FORCE", Request::Force(Amount::ZERO)),
+        ("TOKENBUCKET 200 100 60s COST -2", Request::GiveBack(units(2))),
+        ("TOKENBUCKET 200 100 60s COST -0.0000001", Request::GiveBack(Amount::ZERO)),
+        ("TOKENBUCKET 200 100 60s UPTO COST 10", Request::UpTo(units(10))),
+        ("TOKENBUCKET 200 100 60s MAXWAIT 0", Request::Within(Amount::ONE, Span::ZERO)),
+        ("FIXED 5 1m FORCE ALIGNED COST 3", Request::Force(units(3))),
+        ("SLIDING 5 1m UPTO", Request::UpTo(Amount::ONE)),
+        ("LEAKYBUCKET 5 1 1s COST 0.5", Request::Take(Amount::saturating(500_000))),
+        ("SLIDING 5 1m COST 2 STRICT", Request::Take(units(2))),
+        ("SLIDINGLOG 5 1m FORCE", Request::Force(Amount::ONE)),
+        ("CONCURRENCY 5 1m me", Request::Take(Amount::ONE)),
+        ("CONCURRENCY 5 1m me COST 0.1", Request::Take(Amount::saturating(100_000))),
+        ("CONCURRENCY 5 1m me cost 0.0000001", Request::Take(Amount::saturating(1))),
+        ("TOKENBUCKET 5 1 1s maxwait 1.5s COST 3", Request::Within(units(3), Span::from_micros(1_500_000))),
+        ("FIXED 5 1m COST 1000000000000 upto", Request::UpTo(Amount::MAX_ARGUMENT)),
     ] {
-        assert_eq!(read(text), Ok(ask), "{text}");
+        assert_eq!(read(text), Ok(request), "{text}");
     }
 }
 
@@ -173,25 +173,25 @@ fn reads_the_limit_that_is_said() {
     }
 }
 
-fn read_throttle(text: &str) -> Result<(Bucket, Ask), Error> {
+fn read_throttle(text: &str) -> Result<(Bucket, Request), Error> {
     let words: Vec<&[u8]> = std::iter::once(&b"RL.THROTTLE"[..]).chain(text.split(' ').map(str::as_bytes)).collect();
     throttle(&mut Args::new(&words))
 }
 
 #[test]
 fn a_throttle_is_a_bucket_of_one_more_than_its_burst() {
-    for (text, capacity, refill, period, ask) in [
-        ("15 30 60", 16, 30, "60s", Ask::Take(Amount::ONE)),
-        ("0 1 1 5", 1, 1, "1s", Ask::Take(units(5))),
-        ("15 30 60 0", 16, 30, "60s", Ask::Take(Amount::ZERO)),
+    for (text, capacity, refill, period, request) in [
+        ("15 30 60", 16, 30, "60s", Request::Take(Amount::ONE)),
+        ("0 1 1 5", 1, 1, "1s", Request::Take(units(5))),
+        ("15 30 60 0", 16, 30, "60s", Request::Take(Amount::ZERO)),
         ("999999999999 1000000000000 315360000 1000000000000", 1_000_000_000_000, 1_000_000_000_000, "3650d", {
-            Ask::Take(Amount::MAX_ARGUMENT)
+            Request::Take(Amount::MAX_ARGUMENT)
         }),
     ] {
         let period = Period::parse(period.as_bytes()).unwrap();
         let expected = Bucket::new(units(capacity), units(refill), period, Discipline::Burst).unwrap();
         let (bucket, asked) = read_throttle(text).unwrap();
-        assert_eq!((format!("{bucket:?}"), asked), (format!("{expected:?}"), ask), "{text}");
+        assert_eq!((format!("{bucket:?}"), asked), (format!("{expected:?}"), request), "{text}");
     }
 }
 
@@ -319,7 +319,7 @@ fn a_refusal_is_short_whatever_was_found() {
             plain(&words).unwrap_err()
         });
         let alone: Vec<&[u8]> = vec![b"RL.FIXED", b"5", b"6", junk];
-        let alone = Asked::one(&mut Args::new(&alone), Spec::fixed_window).unwrap_err();
+        let alone = KeyRequest::one(&mut Args::new(&alone), Spec::fixed_window).unwrap_err();
         for error in on_keys.into_iter().chain(on_one).chain([alone]) {
             let text = error.to_string();
             assert!(text.contains("...'") && text.len() < 300, "{} bytes: {text}", text.len());
@@ -349,93 +349,93 @@ fn a_limit_displays_as_the_words_that_it_is_read_from() {
 
 /// The call that a plain key cannot serve.
 fn several(text: &str) -> Result<Call<'static>, Error> {
-    match Asked::take(&mut Args::new(leaked(text)))? {
-        Asked::Several(call) => Ok(*call),
+    match KeyRequest::take(&mut Args::new(leaked(text)))? {
+        KeyRequest::Several(call) => Ok(*call),
         asked => unreachable!("{asked:?}"),
     }
 }
 
-fn asks(call: &Call) -> Vec<Ask> {
-    call.specs.iter().map(|spec| spec.ask).collect()
+fn asks(call: &Call) -> Vec<Request> {
+    call.specs.iter().map(|spec| spec.request).collect()
 }
 
 /// A call of two specs, and what it asks of the first and of the second.
-fn both(text: &str) -> [Ask; 2] {
+fn both(text: &str) -> [Request; 2] {
     let asks = asks(&several(text).unwrap_or_else(|error| unreachable!("{text}: {error}")));
     asks.try_into().unwrap()
 }
 
-fn take(cost: u64) -> Ask {
-    Ask::Take(units(cost))
+fn take(cost: u64) -> Request {
+    Request::Take(units(cost))
 }
 
-const NOTHING: Ask = Ask::Take(Amount::ZERO);
+const NOTHING: Request = Request::Take(Amount::ZERO);
 
 #[test]
 fn options_before_the_first_spec_are_for_all() {
-    for (options, ask) in [
+    for (options, request) in [
         ("COST 5", take(5)),
-        ("cost 5 force", Ask::Force(units(5))),
-        ("UPTO COST 5", Ask::UpTo(units(5))),
-        ("FORCE", Ask::Force(Amount::ONE)),
+        ("cost 5 force", Request::Force(units(5))),
+        ("UPTO COST 5", Request::UpTo(units(5))),
+        ("FORCE", Request::Force(Amount::ONE)),
         ("COST 0", NOTHING),
-        ("COST 0 FORCE", Ask::Force(Amount::ZERO)),
-        ("COST -2", Ask::GiveBack(units(2))),
+        ("COST 0 FORCE", Request::Force(Amount::ZERO)),
+        ("COST -2", Request::GiveBack(units(2))),
         ("EACH", take(1)),
         ("ONCE a 1s", take(1)),
         ("EACH COST 3 ONCE a 1s", take(3)),
     ] {
-        assert_eq!(both(&format!("{options} FIXED 10 1m SLIDING 10 1m")), [ask, ask], "{options}");
+        assert_eq!(both(&format!("{options} FIXED 10 1m SLIDING 10 1m")), [request, request], "{options}");
     }
     // With one spec a plain key serves them.
-    for (options, ask) in [
+    for (options, request) in [
         ("COST 5", take(5)),
-        ("UPTO COST 5", Ask::UpTo(units(5))),
-        ("COST -2", Ask::GiveBack(units(2))),
+        ("UPTO COST 5", Request::UpTo(units(5))),
+        ("COST -2", Request::GiveBack(units(2))),
         ("COST 0", NOTHING),
-        ("FORCE", Ask::Force(Amount::ONE)),
+        ("FORCE", Request::Force(Amount::ONE)),
     ] {
         for spec in ["FIXED 10 1m", "TOKENBUCKET 10 1 1s"] {
-            assert_eq!(read(&format!("{options} {spec}")), Ok(ask), "{options} {spec}");
+            assert_eq!(read(&format!("{options} {spec}")), Ok(request), "{options} {spec}");
         }
     }
-    assert_eq!(read("MAXWAIT 5s TOKENBUCKET 10 1 1s"), Ok(Ask::Within(Amount::ONE, Span::SECOND.times(5))));
+    assert_eq!(read("MAXWAIT 5s TOKENBUCKET 10 1 1s"), Ok(Request::Within(Amount::ONE, Span::SECOND.times(5))));
 }
 
 #[test]
 fn options_behind_a_spec_are_for_that_one_and_win() {
-    let wait = |cost, seconds| Ask::Within(units(cost), Span::SECOND.times(seconds));
+    let wait = |cost, seconds| Request::Within(units(cost), Span::SECOND.times(seconds));
     for (text, first, second) in [
         ("COST 4000 FIXED 60 1m COST 1 SLIDING 10 1m", take(1), take(4000)),
         ("COST 4000 FIXED 60 1m SLIDING 10 1m COST 1", take(4000), take(1)),
         // What goes with the call's cost goes with that alone.
-        ("COST 4 FORCE FIXED 60 1m COST 1 SLIDING 10 1m", take(1), Ask::Force(units(4))),
-        ("COST 4 UPTO FIXED 60 1m COST 1 SLIDING 10 1m", take(1), Ask::UpTo(units(4))),
+        ("COST 4 FORCE FIXED 60 1m COST 1 SLIDING 10 1m", take(1), Request::Force(units(4))),
+        ("COST 4 UPTO FIXED 60 1m COST 1 SLIDING 10 1m", take(1), Request::UpTo(units(4))),
         ("COST 4 MAXWAIT 5s TOKENBUCKET 9 9 1m COST 1 TOKENBUCKET 9 9 1s", take(1), wait(4, 5)),
-        ("FORCE FIXED 60 1m COST 1 SLIDING 10 1m", take(1), Ask::Force(Amount::ONE)),
+        ("FORCE FIXED 60 1m COST 1 SLIDING 10 1m", take(1), Request::Force(Amount::ONE)),
         // A mode of its own with the call's cost.
-        ("COST 4 FIXED 60 1m FORCE SLIDING 10 1m", Ask::Force(units(4)), take(4)),
-        ("COST 4 UPTO FIXED 60 1m FORCE SLIDING 10 1m", Ask::Force(units(4)), Ask::UpTo(units(4))),
-        ("COST 4 FORCE TOKENBUCKET 9 9 1m MAXWAIT 2s SLIDING 10 1m", wait(4, 2), Ask::Force(units(4))),
+        ("COST 4 FIXED 60 1m FORCE SLIDING 10 1m", Request::Force(units(4)), take(4)),
+        ("COST 4 UPTO FIXED 60 1m FORCE SLIDING 10 1m", Request::Force(units(4)), Request::UpTo(units(4))),
+        ("COST 4 FORCE TOKENBUCKET 9 9 1m MAXWAIT 2s SLIDING 10 1m", wait(4, 2), Request::Force(units(4))),
         ("COST 4 MAXWAIT 5s TOKENBUCKET 9 9 1m MAXWAIT 2s TOKENBUCKET 9 9 1s", wait(4, 2), wait(4, 5)),
         // Both.
-        ("COST 4 FIXED 60 1m FORCE COST 2 SLIDING 10 1m", Ask::Force(units(2)), take(4)),
+        ("COST 4 FIXED 60 1m FORCE COST 2 SLIDING 10 1m", Request::Force(units(2)), take(4)),
         // MAXWAIT is for token buckets; all others must admit at once.
         ("COST 4 MAXWAIT 5s TOKENBUCKET 9 9 1m SLIDING 10 1m", wait(4, 5), take(4)),
         ("COST 4 MAXWAIT 5s LEAKYBUCKET 9 9 1m FIXED 10 1m", take(4), take(4)),
         ("MAXWAIT 5s SLIDINGLOG 9 1m SLIDING 10 1m STRICT", take(1), take(1)),
         // No cost is for a lease but its own.
-        ("COST 4 FORCE CONCURRENCY 9 1m me FIXED 10 1m", take(1), Ask::Force(units(4))),
+        ("COST 4 FORCE CONCURRENCY 9 1m me FIXED 10 1m", take(1), Request::Force(units(4))),
         ("COST 4 CONCURRENCY 9 1m me COST 2 FIXED 10 1m", take(2), take(4)),
-        ("UPTO COST 4 FIXED 10 1m CONCURRENCY 9 1m me", Ask::UpTo(units(4)), take(1)),
+        ("UPTO COST 4 FIXED 10 1m CONCURRENCY 9 1m me", Request::UpTo(units(4)), take(1)),
         // A call that charges nothing charges nothing of its own either.
         ("COST 0 FIXED 10 1m COST 5 SLIDING 9 1m", NOTHING, NOTHING),
         ("COST 0 FIXED 10 1m COST 5 FORCE SLIDING 9 1m", NOTHING, NOTHING),
         ("COST 0 FIXED 10 1m CONCURRENCY 9 1m me", NOTHING, NOTHING),
         ("COST 0 FIXED 10 1m CONCURRENCY 9 1m me COST 2", NOTHING, NOTHING),
-        ("COST -3 FIXED 10 1m COST 5 SLIDING 9 1m", NOTHING, Ask::GiveBack(units(3))),
-        ("COST -3 FIXED 10 1m CONCURRENCY 9 1m me", Ask::GiveBack(units(3)), NOTHING),
-        ("COST 0 FORCE FIXED 10 1m COST 5 SLIDING 9 1m", NOTHING, Ask::Force(Amount::ZERO)),
+        ("COST -3 FIXED 10 1m COST 5 SLIDING 9 1m", NOTHING, Request::GiveBack(units(3))),
+        ("COST -3 FIXED 10 1m CONCURRENCY 9 1m me", Request::GiveBack(units(3)), NOTHING),
+        ("COST 0 FORCE FIXED 10 1m COST 5 SLIDING 9 1m", NOTHING, Request::Force(Amount::ZERO)),
         ("SETTLE a 7 FIXED 10 1m COST 5 SLIDING 9 1m", NOTHING, NOTHING),
         ("SETTLE a 7 FIXED 10 1m COST 5 FORCE CONCURRENCY 9 1m me", NOTHING, NOTHING),
         // But one that charges may look at one.
@@ -444,15 +444,15 @@ fn options_behind_a_spec_are_for_that_one_and_win() {
         assert_eq!(both(text), [first, second], "{text}");
     }
     // Of the only spec too.
-    for (text, ask) in [
+    for (text, request) in [
         ("COST 4 FORCE FIXED 60 1m COST 1", take(1)),
-        ("COST 4 FIXED 60 1m UPTO", Ask::UpTo(units(4))),
-        ("COST 4 FIXED 60 1m COST -1", Ask::GiveBack(Amount::ONE)),
+        ("COST 4 FIXED 60 1m UPTO", Request::UpTo(units(4))),
+        ("COST 4 FIXED 60 1m COST -1", Request::GiveBack(Amount::ONE)),
         ("COST 0 FIXED 60 1m COST 1", NOTHING),
         ("COST 5 CONCURRENCY 9 1m me", take(1)),
         ("COST 0 CONCURRENCY 9 1m me", NOTHING),
     ] {
-        assert_eq!(read(text), Ok(ask), "{text}");
+        assert_eq!(read(text), Ok(request), "{text}");
     }
 }
 
@@ -461,17 +461,17 @@ fn what_a_call_is_for_is_what_its_cost_says_and_not_that_of_one_of_several() {
     for (text, purpose) in [
         ("FIXED 10 1m SLIDING 9 1m", Purpose::Charge),
         ("FIXED 10 1m COST 0 SLIDING 9 1m COST 0", Purpose::Charge),
-        ("COST 0 FIXED 10 1m COST 1 SLIDING 9 1m", Purpose::Look),
-        ("COST -0 FORCE FIXED 10 1m SLIDING 9 1m", Purpose::Look),
+        ("COST 0 FIXED 10 1m COST 1 SLIDING 9 1m", Purpose::Evaluation),
+        ("COST -0 FORCE FIXED 10 1m SLIDING 9 1m", Purpose::Evaluation),
         ("COST -1 FIXED 10 1m SLIDING 9 1m", Purpose::GiveBack),
         ("COST -0.0000001 FIXED 10 1m SLIDING 9 1m", Purpose::GiveBack),
         ("SETTLE a 0 FIXED 10 1m SLIDING 9 1m", Purpose::Settle),
         ("ONCE a 1s FIXED 10 1m SLIDING 9 1m", Purpose::Charge),
         // The cost of the only one is the call's.
         ("FIXED 10 1m AS a", Purpose::Charge),
-        ("FIXED 10 1m AS a COST 0", Purpose::Look),
-        ("FIXED 10 1m AS a COST 0 FORCE", Purpose::Look),
-        ("TOKENBUCKET 10 1 1s AS a COST 0 MAXWAIT 1s", Purpose::Look),
+        ("FIXED 10 1m AS a COST 0", Purpose::Evaluation),
+        ("FIXED 10 1m AS a COST 0 FORCE", Purpose::Evaluation),
+        ("TOKENBUCKET 10 1 1s AS a COST 0 MAXWAIT 1s", Purpose::Evaluation),
         ("FIXED 10 1m AS a COST -1", Purpose::GiveBack),
         ("FIXED 10 1m AS a UPTO", Purpose::Charge),
         ("FIXED 10 1m SETTLE a 0", Purpose::Settle),
@@ -517,7 +517,7 @@ fn a_call_has_up_to_8_specs() {
     for count in 2..=8 {
         let call = several(&windows(count)).unwrap();
         assert_eq!(call.specs.len(), count);
-        assert_eq!((call.counts, call.each, call.ban), (Counts::Every, false, None));
+        assert_eq!((call.counts, call.each, call.ban), (Idempotency::Every, false, None));
     }
     let refused = "ERR syntax error, unexpected 'FIXED', since a call has 8 specs at most";
     assert_eq!(several(&windows(9)).unwrap_err().to_string(), refused);
@@ -576,7 +576,7 @@ fn a_limit_is_known_by_its_kind_and_window() {
         ("CONCURRENCY 10 1m me", Kind::Concurrency, 0, 0),
     ] {
         let limit = plain(&words(text)).unwrap().limit;
-        assert_eq!((limit.kind(), limit.known_by()), (kind, Known { micros, words: flags }), "{text}");
+        assert_eq!((limit.kind(), limit.identity()), (kind, Identity { micros, words: flags }), "{text}");
         assert_eq!(limit.limit(), units(10), "{text}");
     }
 }
@@ -589,7 +589,7 @@ fn a_name_stands_behind_the_numbers() {
             let text = format!("{spec} AS {name} COST 2");
             let call = several(&text).unwrap();
             assert_eq!((call.specs.len(), call.specs[0].name), (1, Some(name.as_bytes())), "{text}");
-            assert_eq!((call.specs[0].ask, call.specs[0].own_cost), (take(2), true));
+            assert_eq!((call.specs[0].request, call.specs[0].own_cost), (take(2), true));
         }
         let text = format!("FIXED 9 1m CONCURRENCY 9 1m me AS {name}");
         assert_eq!(several(&text).unwrap().specs[1].name, Some(name.as_bytes()));
@@ -613,7 +613,7 @@ fn a_call_that_counts_once_has_an_id_and_a_time() {
             format!("EACH ONCE {id} 1m COST 5 FIXED 9 1m CONCURRENCY 9 1m me"),
         ] {
             let counts = several(&text).unwrap().counts;
-            assert_eq!(counts, Counts::Once { id: id.as_bytes().to_vec().leak(), ttl: minute }, "{text}");
+            assert_eq!(counts, Idempotency::Once { id: id.as_bytes().to_vec().leak(), ttl: minute }, "{text}");
         }
     }
     let with_once = "ERR cost must be a number from 0 to 1000000000000 with ONCE, such as 1, not '-1'";
@@ -664,9 +664,9 @@ fn a_settlement_says_an_amount_in_place_of_a_cost() {
     ] {
         let call = several(text).unwrap();
         assert_eq!(call.purpose, Purpose::Settle, "{text}");
-        let expected = Counts::Settle { id: b"a", amount: Amount::parse_up(amount.as_bytes()).unwrap() };
+        let expected = Idempotency::Settle { id: b"a", amount: Amount::parse_up(amount.as_bytes()).unwrap() };
         assert_eq!(call.counts, expected, "{text}");
-        assert!(call.specs.iter().all(|spec| spec.ask == NOTHING), "{text}");
+        assert!(call.specs.iter().all(|spec| spec.request == NOTHING), "{text}");
         assert_eq!(call.specs[0].own_cost, text.contains("COST"), "{text}");
     }
     for (text, word) in [
@@ -697,12 +697,12 @@ fn a_settlement_says_an_amount_in_place_of_a_cost() {
 
 #[test]
 fn a_look_settles_nothing_and_has_no_use_for_an_id() {
-    let peek = |text: &str| Asked::peek(&mut Args::new(leaked(text)));
+    let peek = |text: &str| KeyRequest::peek(&mut Args::new(leaked(text)));
     for text in ["FIXED 9 1m ONCE a 1m COST 2", "COST 2 ONCE a 1m FIXED 9 1m", "COST 2 FIXED 9 1m"] {
-        assert!(matches!(peek(text), Ok(Asked::One(Spec { ask, .. })) if ask == take(2)), "{text}");
+        assert!(matches!(peek(text), Ok(KeyRequest::One(Spec { request, .. })) if request == take(2)), "{text}");
     }
-    let Ok(Asked::Several(call)) = peek("ONCE a 1m FIXED 9 1m SLIDING 9 1m") else { unreachable!() };
-    assert_eq!(call.counts, Counts::Every);
+    let Ok(KeyRequest::Several(call)) = peek("ONCE a 1m FIXED 9 1m SLIDING 9 1m") else { unreachable!() };
+    assert_eq!(call.counts, Idempotency::Every);
     for text in ["SETTLE a 1 FIXED 9 1m", "FIXED 9 1m SETTLE a 1", "SETTLE a 1 FIXED 9 1m SLIDING 9 1m"] {
         let refused = "ERR syntax error, unexpected 'SETTLE', since a peek cannot settle a charge";
         assert_eq!(peek(text).unwrap_err().to_string(), refused, "{text}");
@@ -775,13 +775,13 @@ fn a_command_of_its_own_has_one_spec() {
         let expected = format!("ERR syntax error, unexpected '{word}', {needed}; did you mean RL.TAKE?");
         assert_eq!(read_alone(text).unwrap_err().to_string(), expected);
     }
-    for (text, ask) in [
+    for (text, request) in [
         ("FIXED 9 1m", take(1)),
         ("FIXED 9 1m COST 2 KEEP 3", take(2)),
         ("CONCURRENCY 9 1m me COST 2", take(2)),
-        ("TOKENBUCKET 9 9 1m MAXWAIT 0", Ask::Within(Amount::ONE, Span::ZERO)),
+        ("TOKENBUCKET 9 9 1m MAXWAIT 0", Request::Within(Amount::ONE, Span::ZERO)),
     ] {
-        assert_eq!(read_alone(text).unwrap().ask, ask, "{text}");
+        assert_eq!(read_alone(text).unwrap().request, request, "{text}");
     }
 }
 
@@ -803,14 +803,16 @@ fn a_first_lease_is_asked_for_by_nx() {
 // BLOCK
 
 /// What RL.ACQUIRE asks, and for how long it would wait; or how it is refused.
-fn acquire(text: &str) -> Result<(Asked<'static>, Block), String> {
+fn acquire(text: &str) -> Result<(KeyRequest<'static>, Block), String> {
     let read = |args: &mut Args<'static>| {
-        let mut behind = Behind::default();
+        let mut behind = SpecOptions::default();
         let (numbers, block) = Spec::acquire(args, &mut behind)?;
         let is_plain = behind.is_nothing(args);
-        let asked = Asked::alone(args, &numbers, &behind)?;
+        let asked = KeyRequest::alone(args, &numbers, &behind)?;
         // What a call in a hurry goes by.
-        assert!(!is_plain || matches!(asked, Asked::One(spec) if spec.ask == take(1) && spec.kept == Amount::ZERO));
+        assert!(
+            !is_plain || matches!(asked, KeyRequest::One(spec) if spec.request == take(1) && spec.kept == Amount::ZERO)
+        );
         Ok((asked, block))
     };
     read(&mut Args::new(leaked(text))).map_err(|error: Error| error.to_string())
@@ -859,7 +861,7 @@ fn to_block_stands_anywhere_among_the_options_and_changes_none_of_them() {
             assert_eq!(acquired(&without).1, Block::No);
             assert_eq!(acquired(&text), (acquired(&without).0, Block::For(Span::SECOND.times(5))), "{text}");
             // All but that is what is read of the same words elsewhere.
-            let alone = |args: &mut Args<'static>| Asked::one(args, Spec::concurrency).unwrap();
+            let alone = |args: &mut Args<'static>| KeyRequest::one(args, Spec::concurrency).unwrap();
             assert_eq!(format!("{:?}", alone(&mut Args::new(leaked(&without)))), acquired(&without).0);
         }
     }
@@ -871,7 +873,7 @@ fn how_long_to_block_is_refused_whatever_it_says() {
     let zeros = NO_TIME.into_iter().filter(|zero| *zero != "0");
     for block in zeros.chain(NO_DURATIONS) {
         let words: Vec<&[u8]> = ["RL.ACQUIRE", "9", "1m", "me", "BLOCK", block].map(str::as_bytes).into();
-        let error = Spec::acquire(&mut Args::new(&words), &mut Behind::default()).unwrap_err();
+        let error = Spec::acquire(&mut Args::new(&words), &mut SpecOptions::default()).unwrap_err();
         let must_be = MustBe::duration("0 (no end) or a duration", " from 1us to 3650d", "5s");
         let expected = Error::out_of_range("block", Box::leak(Box::new(must_be)), block.as_bytes());
         assert_eq!(error, expected, "{block:?}");
@@ -919,8 +921,8 @@ fn nothing_else_blocks_and_what_does_is_told() {
     ] {
         refused(read_alone(text), text);
         for text in [text.to_owned(), format!("SLIDING 9 1m {text}"), format!("COST 1 {text}")] {
-            refused(Asked::take(&mut Args::new(leaked(&text))), &text);
-            refused(Asked::peek(&mut Args::new(leaked(&text))), &text);
+            refused(KeyRequest::take(&mut Args::new(leaked(&text))), &text);
+            refused(KeyRequest::peek(&mut Args::new(leaked(&text))), &text);
         }
         for keys in ["1 a", "1 a COST 1", "2 a b", "2 a b FIXED 9 1h"] {
             let text = format!("{keys} {text}");
@@ -935,8 +937,8 @@ fn nothing_else_blocks_and_what_does_is_told() {
         "POLICY p BLOCK 5s",
         "POLICY p OR q ONCE a 1m BLOCK 5s",
     ] {
-        refused(Asked::take(&mut Args::new(leaked(text))), text);
-        refused(Asked::peek(&mut Args::new(leaked(text))), text);
+        refused(KeyRequest::take(&mut Args::new(leaked(text))), text);
+        refused(KeyRequest::peek(&mut Args::new(leaked(text))), text);
     }
     for text in [
         "1 a BLOCK 5s CONCURRENCY 9 1m me",
@@ -1075,36 +1077,36 @@ fn to_keep_more_than_there_is_never_passes() {
     }
     let wait = "TOKENBUCKET 10 1 1s COST 0 MAXWAIT 5s KEEP 11";
     assert_eq!(decide(plain(leaked(wait)).unwrap()).verdict, Verdict::Never);
-    for look in ["COST 0 CONCURRENCY 10 1m me KEEP 11", "CONCURRENCY 10 1m me KEEP 11"] {
-        assert_eq!(decide(plain(leaked(look)).unwrap()).verdict, Verdict::Never);
+    for words in ["COST 0 CONCURRENCY 10 1m me KEEP 11", "CONCURRENCY 10 1m me KEEP 11"] {
+        assert_eq!(decide(plain(leaked(words)).unwrap()).verdict, Verdict::Never);
     }
 }
 
 #[test]
 fn a_look_is_a_look_whatever_it_keeps() {
     for (text, purpose) in [
-        ("FIXED 10 1m COST 0 AS a KEEP 9", Purpose::Look),
-        ("FIXED 10 1m COST 0 AS a KEEP 11", Purpose::Look),
-        ("COST 0 KEEP 11 FIXED 10 1m AS a", Purpose::Look),
-        ("COST 0 MAXWAIT 1s KEEP 11 TOKENBUCKET 10 1 1s AS a", Purpose::Look),
-        ("COST 0 FIXED 10 1m SLIDING 10 1m KEEP 11", Purpose::Look),
-        ("COST 0 KEEP 11 CONCURRENCY 10 1m me AS a", Purpose::Look),
+        ("FIXED 10 1m COST 0 AS a KEEP 9", Purpose::Evaluation),
+        ("FIXED 10 1m COST 0 AS a KEEP 11", Purpose::Evaluation),
+        ("COST 0 KEEP 11 FIXED 10 1m AS a", Purpose::Evaluation),
+        ("COST 0 MAXWAIT 1s KEEP 11 TOKENBUCKET 10 1 1s AS a", Purpose::Evaluation),
+        ("COST 0 FIXED 10 1m SLIDING 10 1m KEEP 11", Purpose::Evaluation),
+        ("COST 0 KEEP 11 CONCURRENCY 10 1m me AS a", Purpose::Evaluation),
         ("FIXED 10 1m COST 0.000001 AS a KEEP 11", Purpose::Charge),
         ("FIXED 10 1m UPTO AS a KEEP 11", Purpose::Charge),
     ] {
         let call = several(text).unwrap();
         assert_eq!(call.purpose, purpose, "{text}");
-        assert_eq!(call.specs.iter().all(|spec| spec.ask.is_look()), purpose == Purpose::Look, "{text}");
+        assert_eq!(call.specs.iter().all(|spec| spec.request.is_look()), purpose == Purpose::Evaluation, "{text}");
     }
 }
 
 /// The decision of a key that was never seen.
 fn decide(spec: Spec) -> Decision {
-    fn of<L: Limit>(limit: &L, ask: Ask) -> Decision {
+    fn of<L: Limit>(limit: &L, request: Request) -> Decision {
         let (usage, now) = (L::Usage::default(), Timestamp::EPOCH);
-        look(limit, &usage, now, ask).decision(limit, &usage, now, false)
+        evaluate(limit, &usage, now, request).decision(limit, &usage, now, false)
     }
-    crate::algorithm::any::with_limit!(spec, limit => of(limit, spec.ask)).keeping(spec.kept)
+    crate::algorithm::any::with_limit!(spec, limit => of(limit, spec.request)).keeping(spec.kept)
 }
 
 proptest! {
@@ -1129,10 +1131,10 @@ proptest! {
         ];
         let cost = Amount::saturating(cost).min(Amount::MAX_ARGUMENT.minus(kept));
         for whole in limits.into_iter().flatten() {
-            let spec = Spec::plain(Numbers::of(whole));
+            let spec = Spec::plain(ParsedLimit::of(whole));
             let keeping = spec.keeping(kept);
             prop_assert_eq!(keeping.limit.limit(), limit.minus(kept));
-            prop_assert_eq!(keeping.limit.known_by(), whole.known_by());
+            prop_assert_eq!(keeping.limit.identity(), whole.identity());
             with_both(&spec.limit, &keeping.limit, now, [later, again], Amount::saturating(uses), cost, kept)?;
         }
     }
@@ -1158,8 +1160,8 @@ fn with_both(
     ) -> Result<(), TestCaseError> {
         let (mut usage, mut now) = (L::Usage::default(), now);
         for span in later {
-            call(whole, &mut usage, now, Ask::Take(uses));
-            call(whole, &mut usage, now, Ask::Force(cost));
+            call(whole, &mut usage, now, Request::Take(uses));
+            call(whole, &mut usage, now, Request::Force(cost));
             now = now.plus(Span::from_micros(span));
             prop_assert_eq!(lowered.verdict(&usage, now, cost), whole.verdict(&usage, now, cost.plus(kept)));
             prop_assert_eq!(lowered.remaining(&usage, now), whole.remaining(&usage, now).minus(kept));
@@ -1188,46 +1190,54 @@ fn options_before_the_first_spec_are_for_all_keys() {
         CallOnKeys::take(&mut Args::new(leaked(text))).map(|call| {
             let specs = call.specs.iter().map(|(_, on_key)| {
                 let OnKey::Spec(spec) = on_key else { unreachable!("{on_key:?}") };
-                (spec.ask, spec.kept.whole_units())
+                (spec.request, spec.kept.whole_units())
             });
             let specs = specs.collect::<Vec<_>>();
             (specs, call.counts, call.purpose)
         })
     };
-    let (once, settle) =
-        (Counts::Once { id: b"a", ttl: Period::parse(b"1m").unwrap() }, Counts::Settle { id: b"a", amount: units(7) });
+    let (once, settle) = (
+        Idempotency::Once { id: b"a", ttl: Period::parse(b"1m").unwrap() },
+        Idempotency::Settle { id: b"a", amount: units(7) },
+    );
     for (text, first, second, counts, purpose) in [
-        ("2 a b FIXED 9 1m FIXED 9 1m COST 2", (take(1), 0), (take(2), 0), Counts::Every, Purpose::Charge),
-        ("2 a b COST 3 FIXED 9 1m FIXED 9 1m COST 2", (take(3), 0), (take(2), 0), Counts::Every, Purpose::Charge),
+        ("2 a b FIXED 9 1m FIXED 9 1m COST 2", (take(1), 0), (take(2), 0), Idempotency::Every, Purpose::Charge),
+        ("2 a b COST 3 FIXED 9 1m FIXED 9 1m COST 2", (take(3), 0), (take(2), 0), Idempotency::Every, Purpose::Charge),
         (
             "2 a b COST 3 FORCE FIXED 9 1m FIXED 9 1m COST 2",
-            (Ask::Force(units(3)), 0),
+            (Request::Force(units(3)), 0),
             (take(2), 0),
-            Counts::Every,
+            Idempotency::Every,
             Purpose::Charge,
         ),
         ("2 a b KEEP 50% ONCE a 1m FIXED 9 1m FIXED 8 1m KEEP 1", (take(1), 4), (take(1), 1), once, Purpose::Charge),
         (
             "2 a b MAXWAIT 1s TOKENBUCKET 9 9 1m FIXED 9 1m",
-            (Ask::Within(Amount::ONE, Span::SECOND), 0),
+            (Request::Within(Amount::ONE, Span::SECOND), 0),
             (take(1), 0),
-            Counts::Every,
+            Idempotency::Every,
             Purpose::Charge,
         ),
         ("2 a b SETTLE a 7 FIXED 9 1m FIXED 9 1m COST 2", (NOTHING, 0), (NOTHING, 0), settle, Purpose::Settle),
         (
             "2 a b COST -1 FIXED 9 1m CONCURRENCY 9 1m me",
-            (Ask::GiveBack(Amount::ONE), 0),
+            (Request::GiveBack(Amount::ONE), 0),
             (NOTHING, 0),
-            Counts::Every,
+            Idempotency::Every,
             Purpose::GiveBack,
         ),
-        ("2 a b COST 0 FIXED 9 1m FIXED 9 1m COST 5", (NOTHING, 0), (NOTHING, 0), Counts::Every, Purpose::Look),
+        (
+            "2 a b COST 0 FIXED 9 1m FIXED 9 1m COST 5",
+            (NOTHING, 0),
+            (NOTHING, 0),
+            Idempotency::Every,
+            Purpose::Evaluation,
+        ),
         (
             "2 a b FIXED 9 1m COST -1 FIXED 9 1m",
-            (Ask::GiveBack(Amount::ONE), 0),
+            (Request::GiveBack(Amount::ONE), 0),
             (take(1), 0),
-            Counts::Every,
+            Idempotency::Every,
             Purpose::Charge,
         ),
     ] {
@@ -1259,7 +1269,7 @@ fn options_before_the_first_spec_are_for_all_keys() {
     assert_eq!(read("2 a b COST 5"), Err(Error::TooFewSpecs { keys: 2, specs: 0 }));
     // A look.
     let peek = |text: &str| CallOnKeys::peek(&mut Args::new(leaked(text)));
-    assert_eq!(peek("1 a ONCE a 1m FIXED 9 1m").unwrap().counts, Counts::Every);
+    assert_eq!(peek("1 a ONCE a 1m FIXED 9 1m").unwrap().counts, Idempotency::Every);
     let refused = "ERR syntax error, unexpected 'SETTLE', since a peek cannot settle a charge";
     assert_eq!(peek("1 a SETTLE a 1 FIXED 9 1m").unwrap_err().to_string(), refused);
 }
@@ -1285,9 +1295,9 @@ fn valid(algorithm: &'static str, arguments: &[(&str, &'static str)]) -> Vec<&'s
 }
 
 /// What is read of words that may hold anything, or how they are refused.
-fn said<'a>(words: &[&'a str]) -> Result<(AnyLimit, Ask), String> {
+fn said<'a>(words: &[&'a str]) -> Result<(AnyLimit, Request), String> {
     let words: Vec<&'a [u8]> = std::iter::once("RL.TAKE").chain(words.iter().copied()).map(str::as_bytes).collect();
-    plain(&words).map(|spec| (spec.limit, spec.ask)).map_err(|error| error.to_string())
+    plain(&words).map(|spec| (spec.limit, spec.request)).map_err(|error| error.to_string())
 }
 
 const NO_NUMBERS: [&str; 41] = [
@@ -1415,7 +1425,7 @@ fn a_cost_and_a_maxwait_are_refused_whatever_they_say() {
 fn a_maxwait_of_nothing_may_have_any_unit() {
     for maxwait in ["0", "0s", "0us", "0.0", "0e5d"] {
         assert_eq!(said(&["TOKENBUCKET", "1", "1", "1s", "MAXWAIT", maxwait]).unwrap().1, {
-            Ask::Within(Amount::ONE, Span::ZERO)
+            Request::Within(Amount::ONE, Span::ZERO)
         });
     }
 }
@@ -1431,20 +1441,20 @@ fn a_limit_and_a_give_back_round_down_and_a_cost_up() {
             assert_eq!(read.split(' ').nth(1), Some(most), "{algorithm}");
         }
     }
-    for (cost, ask) in [
-        ("0.0000001", Ask::Take(millionths(1))),
-        ("4.9999999", Ask::Take(units(5))),
-        ("0.30000000000000004", Ask::Take(millionths(300_001))),
-        ("1e-06", Ask::Take(millionths(1))),
-        ("1e-99999999999999999999", Ask::Take(millionths(1))),
-        ("-0.0000001", Ask::GiveBack(Amount::ZERO)),
-        ("-0.9999999", Ask::GiveBack(millionths(999_999))),
-        ("-1e-99999999999999999999", Ask::GiveBack(Amount::ZERO)),
-        ("-1e12", Ask::GiveBack(Amount::MAX_ARGUMENT)),
-        ("-0.0", Ask::Take(Amount::ZERO)),
-        ("-0e5", Ask::Take(Amount::ZERO)),
+    for (cost, request) in [
+        ("0.0000001", Request::Take(millionths(1))),
+        ("4.9999999", Request::Take(units(5))),
+        ("0.30000000000000004", Request::Take(millionths(300_001))),
+        ("1e-06", Request::Take(millionths(1))),
+        ("1e-99999999999999999999", Request::Take(millionths(1))),
+        ("-0.0000001", Request::GiveBack(Amount::ZERO)),
+        ("-0.9999999", Request::GiveBack(millionths(999_999))),
+        ("-1e-99999999999999999999", Request::GiveBack(Amount::ZERO)),
+        ("-1e12", Request::GiveBack(Amount::MAX_ARGUMENT)),
+        ("-0.0", Request::Take(Amount::ZERO)),
+        ("-0e5", Request::Take(Amount::ZERO)),
     ] {
-        assert_eq!(said(&["FIXED", "10", "60s", "COST", cost]).unwrap().1, ask, "{cost}");
+        assert_eq!(said(&["FIXED", "10", "60s", "COST", cost]).unwrap().1, request, "{cost}");
     }
 }
 
@@ -1474,11 +1484,11 @@ fn options_come_in_any_order_and_any_case() {
         let read = |options: &str| {
             let text = format!("{limit} {options}");
             let words: Vec<&str> = text.split(' ').collect();
-            let (limit, ask) = said(&words).unwrap();
-            (limit.to_string(), ask)
+            let (limit, request) = said(&words).unwrap();
+            (limit.to_string(), request)
         };
         let expected = read(&options.join(" "));
-        assert_ne!(expected.1, Ask::Take(Amount::ONE), "they are read at all");
+        assert_ne!(expected.1, Request::Take(Amount::ONE), "they are read at all");
         for order in orders(options) {
             let text = order.join(" ");
             let mixed: String = text
@@ -1562,9 +1572,9 @@ fn a_word_out_of_place_is_told_with_those_that_there_are() {
         ("SLIDING 10 60s FORCE STRICT UPTO", "UPTO", "FORCE"),
         ("SLIDINGLOG 10 60s FORCE UPTO", "UPTO", "FORCE"),
     ] {
-        let reason = if there.is_empty() { Reason::Again } else { Reason::Beside(there) };
+        let reason = if there.is_empty() { Reason::Again } else { Reason::Extras(there) };
         let expected = Err(Error::unexpected(word.as_bytes(), reason));
-        assert_eq!((read(text), read_alone(text).map(|spec| spec.ask)), (expected.clone(), expected), "{text}");
+        assert_eq!((read(text), read_alone(text).map(|spec| spec.request)), (expected.clone(), expected), "{text}");
     }
     for name in ["RL.FIXED", "THROTTLE", "FIXE", "STRICT", "10", "AS"] {
         let options = "COST, UPTO, FORCE, MAXWAIT, KEEP, ONCE, SETTLE or EACH";
@@ -1603,7 +1613,11 @@ fn a_cost_that_goes_with_no_other_option_is_told() {
             assert_eq!(said(&words(&["UPTO", "COST", cost])).unwrap_err(), upto(cost), "{algorithm} {cost}");
         }
         for (cost, most) in [("1", 1), ("1.0", 1), ("1e0", 1), ("10e-1", 1), ("1000000000000", 1_000_000_000_000)] {
-            assert_eq!(said(&words(&["UPTO", "COST", cost])).unwrap().1, Ask::UpTo(units(most)), "{algorithm} {cost}");
+            assert_eq!(
+                said(&words(&["UPTO", "COST", cost])).unwrap().1,
+                Request::UpTo(units(most)),
+                "{algorithm} {cost}"
+            );
         }
         let modes: &[&[&str]] =
             if *algorithm == "TOKENBUCKET" { &[&["FORCE"], &["MAXWAIT", "1s"]] } else { &[&["FORCE"]] };
@@ -1616,8 +1630,11 @@ fn a_cost_that_goes_with_no_other_option_is_told() {
                 }
             }
             let options = [vec!["COST", "-0"], mode.to_vec()].concat();
-            let ask = said(&words(&options)).unwrap().1;
-            assert!(matches!(ask, Ask::Force(Amount::ZERO) | Ask::Within(Amount::ZERO, _)), "{algorithm} {ask:?}");
+            let request = said(&words(&options)).unwrap().1;
+            assert!(
+                matches!(request, Request::Force(Amount::ZERO) | Request::Within(Amount::ZERO, _)),
+                "{algorithm} {request:?}"
+            );
         }
     }
     for cost in ["0", "-0", "-1"] {
@@ -1656,7 +1673,7 @@ fn a_missing_word_is_told_with_the_words_around_it() {
     ] {
         assert_eq!(read(&format!("FIXED 10 1mo {options}")).unwrap_err().to_string(), told);
     }
-    let told = |text| Asked::take(&mut Args::new(leaked(text))).unwrap_err().to_string();
+    let told = |text| KeyRequest::take(&mut Args::new(leaked(text))).unwrap_err().to_string();
     assert_eq!(told("POLICY"), "ERR name is missing: POLICY name [OR name ...]");
     assert_eq!(told("POLICY a OR"), "ERR name is missing: POLICY name [OR name ...]");
 }
@@ -1788,7 +1805,7 @@ fn what_a_policys_name_alone_asks_is_what_a_call_asks_at_length() {
             .asked(&policy)
             .map(|asked| format!("{asked:?}"));
         let alone = policy.call().unwrap();
-        assert_eq!(Ok(format!("{:?}", Asked::Several(Box::new(alone.clone().into_owned())))), at_length, "{text}");
+        assert_eq!(Ok(format!("{:?}", KeyRequest::Several(Box::new(alone.clone().into_owned())))), at_length, "{text}");
         assert_eq!(matches!(alone, Cow::Borrowed(_)), is_ready, "{text}");
     }
     for leases in ["CONCURRENCY 9 1m", "FIXED 9 1h CONCURRENCY 9 1m"] {

@@ -1,7 +1,7 @@
 //! The words of RL.THROTTLE, which are redis-cell's.
 
 use crate::algorithm::bucket::{Bucket, Discipline};
-use crate::evaluate::Ask;
+use crate::evaluate::Request;
 use crate::number::{Amount, Period, Span};
 use crate::wire::args::{Args, whole};
 use crate::wire::error::{Error, MustBe, Syntax};
@@ -18,7 +18,7 @@ const THROTTLE: Syntax = Syntax { word: "RL.THROTTLE", arguments: "key max_burst
 ///
 /// # Errors
 /// The first word that is wrong, or missing, as [`Error`] says it.
-pub fn throttle(args: &mut Args) -> Result<(Bucket, Ask), Error> {
+pub fn throttle(args: &mut Args) -> Result<(Bucket, Request), Error> {
     let capacity = units(args, "max_burst", &BURST, 999_999_999_999)?.plus(Amount::ONE);
     let refill = units(args, "count", &COUNT, 1_000_000_000_000)?;
     let period = whole(args.argument("period", &THROTTLE)?, 315_360_000);
@@ -31,7 +31,7 @@ pub fn throttle(args: &mut Args) -> Result<(Bucket, Ask), Error> {
     let bucket = Bucket::new(capacity, refill, period, Discipline::Burst).map_err(|_| slow(args))?;
     let quantity = if args.is_empty() { Amount::ONE } else { units(args, "quantity", &QUANTITY, 1_000_000_000_000)? };
     args.end()?;
-    Ok((bucket, Ask::Take(quantity)))
+    Ok((bucket, Request::Take(quantity)))
 }
 
 fn units(args: &mut Args, argument: &'static str, must_be: &'static MustBe, most: u64) -> Result<Amount, Error> {

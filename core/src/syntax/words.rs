@@ -105,7 +105,7 @@ pub(super) type OptionSet = &'static [Word];
 
 /// Those behind the numbers of an algorithm.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct BehindNumbers {
+pub(super) struct SpecOptionSets {
     /// In a call.
     pub(super) of_call: OptionSet,
     /// In a policy.
@@ -153,7 +153,7 @@ macro_rules! at {
         &LIST
     }};
     ($place:expr) => {
-        BehindNumbers { of_call: at!($place, false), of_policy: at!($place, true) }
+        SpecOptionSets { of_call: at!($place, false), of_policy: at!($place, true) }
     };
 }
 
@@ -166,15 +166,15 @@ pub(super) const OF_KEYS: OptionSet = at!(KEYS, false);
 /// Behind the numbers of RL.ACQUIRE.
 pub(super) const OF_ACQUIRE: OptionSet = at!(ACQUIRE, false);
 /// Behind the numbers of a rate that has no options of its own.
-pub(super) const OF_A_RATE: BehindNumbers = at!(PLAIN_RATE);
+pub(super) const OF_A_RATE: SpecOptionSets = at!(PLAIN_RATE);
 /// Behind those of TOKENBUCKET.
-pub(super) const OF_TOKEN_BUCKET: BehindNumbers = at!(TOKEN_BUCKET);
+pub(super) const OF_TOKEN_BUCKET: SpecOptionSets = at!(TOKEN_BUCKET);
 /// Behind those of FIXED.
-pub(super) const OF_FIXED_WINDOW: BehindNumbers = at!(FIXED_WINDOW);
+pub(super) const OF_FIXED_WINDOW: SpecOptionSets = at!(FIXED_WINDOW);
 /// Behind those of SLIDING.
-pub(super) const OF_SLIDING_WINDOW: BehindNumbers = at!(SLIDING_WINDOW);
+pub(super) const OF_SLIDING_WINDOW: SpecOptionSets = at!(SLIDING_WINDOW);
 /// Behind those of CONCURRENCY.
-pub(super) const OF_CONCURRENCY: BehindNumbers = at!(CONCURRENCY);
+pub(super) const OF_CONCURRENCY: SpecOptionSets = at!(CONCURRENCY);
 
 /// Whether a word begins what stands for a policy's specs.
 pub(super) fn is_policy(word: &[u8]) -> bool {

@@ -1,7 +1,7 @@
 //! Calls on a key as `src/command` makes them, without a server: one by one, for facts, and at random, for laws and
 //! for the oracle.
 
-use crate::evaluate::{Ask, look};
+use crate::evaluate::{Request, evaluate};
 use crate::limit::{Decision, Limit, Usage, Verdict};
 use crate::number::{Amount, Period, Span, Timestamp};
 use crate::wire::codec::{Decoder, Encoder};
@@ -16,18 +16,23 @@ const UNIT: u64 = 1_000_000;
 const END: u64 = 300_000 * 86_400_000_000;
 
 /// What RL.TAKE does.
-pub fn call<L: Limit>(limit: &L, usage: &mut L::Usage, now: Timestamp, ask: Ask) -> Decision {
-    call_and_tell(limit, usage, now, ask).0
+pub fn call<L: Limit>(limit: &L, usage: &mut L::Usage, now: Timestamp, request: Request) -> Decision {
+    call_and_tell(limit, usage, now, request).0
 }
 
 /// The same with its effect, which is propagated of every call.
-pub fn call_and_tell<L: Limit>(limit: &L, usage: &mut L::Usage, now: Timestamp, ask: Ask) -> (Decision, Fields) {
-    let look = look(limit, usage, now, ask);
+pub fn call_and_tell<L: Limit>(
+    limit: &L,
+    usage: &mut L::Usage,
+    now: Timestamp,
+    request: Request,
+) -> (Decision, Fields) {
+    let evaluation = evaluate(limit, usage, now, request);
     if usage.is_after(now) {
         usage.move_back(now);
     }
-    look.change().apply(limit, usage, now);
-    let decision = look.decision(limit, usage, now, true);
+    evaluation.change().apply(limit, usage, now);
+    let decision = evaluation.decision(limit, usage, now, true);
     let mut effect = Fields::default();
     usage.encode_effect(&mut effect);
     if usage.is_unused() {
@@ -37,8 +42,8 @@ pub fn call_and_tell<L: Limit>(limit: &L, usage: &mut L::Usage, now: Timestamp, 
 }
 
 /// What RL.PEEK does.
-pub fn peek<L: Limit>(limit: &L, usage: &L::Usage, now: Timestamp, ask: Ask) -> Decision {
-    look(limit, usage, now, ask).decision(limit, usage, now, false)
+pub fn peek<L: Limit>(limit: &L, usage: &L::Usage, now: Timestamp, request: Request) -> Decision {
+    evaluate(limit, usage, now, request).decision(limit, usage, now, false)
 }
 
 /// A copy of `usage` after a clock gone back was seen to.
@@ -67,22 +72,22 @@ fn reply(decision: Decision) -> [i64; 5] {
 pub struct Key<U>(pub U);
 
 impl<U: Usage> Key<U> {
-    pub fn call<L: Limit<Usage = U>>(&mut self, limit: &L, at_ms: u64, ask: Ask) -> [i64; 5] {
-        reply(call(limit, &mut self.0, at(at_ms), ask))
+    pub fn call<L: Limit<Usage = U>>(&mut self, limit: &L, at_ms: u64, request: Request) -> [i64; 5] {
+        reply(call(limit, &mut self.0, at(at_ms), request))
     }
 
-    pub fn peek<L: Limit<Usage = U>>(&self, limit: &L, at_ms: u64, ask: Ask) -> [i64; 5] {
-        reply(peek(limit, &self.0, at(at_ms), ask))
+    pub fn peek<L: Limit<Usage = U>>(&self, limit: &L, at_ms: u64, request: Request) -> [i64; 5] {
+        reply(peek(limit, &self.0, at(at_ms), request))
     }
 
     /// How many of so many calls with a cost of 1 are admitted.
     pub fn admitted<L: Limit<Usage = U>>(&mut self, limit: &L, at_ms: u64, calls: usize) -> usize {
-        (0..calls).filter(|_| self.call(limit, at_ms, Ask::Take(Amount::ONE))[0] == 1).count()
+        (0..calls).filter(|_| self.call(limit, at_ms, Request::Take(Amount::ONE))[0] == 1).count()
     }
 
     /// What `UPTO` is granted.
     pub fn granted<L: Limit<Usage = U>>(&mut self, limit: &L, at_ms: u64, most: u64) -> u64 {
-        call(limit, &mut self.0, at(at_ms), Ask::UpTo(units(most))).granted.unwrap().whole_units()
+        call(limit, &mut self.0, at(at_ms), Request::UpTo(units(most))).granted.unwrap().whole_units()
     }
 
     /// Whether there is no such key.
@@ -103,8 +108,8 @@ pub fn us(micros: u64) -> Timestamp {
 /// Panics unless a charge of the whole limit, made at `charged`, is in the way of `next` until just before `leaves`.
 pub fn assert_leaves<L: Limit>(limit: &L, next: &L, charged: u64, leaves: u64) {
     let mut usage = L::Usage::default();
-    assert!(call(limit, &mut usage, us(charged), Ask::Take(limit.limit())).verdict.allowed());
-    let one = Ask::Take(millionths(1));
+    assert!(call(limit, &mut usage, us(charged), Request::Take(limit.limit())).verdict.allowed());
+    let one = Request::Take(millionths(1));
     for early in [charged, u64::midpoint(charged, leaves), leaves - 1] {
         let told = peek(next, &usage, us(early), one);
         let left = Span::from_micros(leaves - early);
@@ -352,9 +357,9 @@ impl When {
         let micros = match *self {
             When::Later(span) => last.saturating_add(span),
             When::Earlier(span) => last.saturating_sub(span),
-            When::AroundWait(beside) => (last + wait.micros()).saturating_add_signed(beside),
-            When::AroundReset(beside) => (last + reset.micros()).saturating_add_signed(beside),
-            When::WithinReset(part) => last + reset.micros() / 100 * part,
+            When::AroundWait(extras) => (last + wait.micros()).saturating_add_signed(extras),
+            When::AroundReset(extras) => (last + reset.micros()).saturating_add_signed(extras),
+            When::WithinReset(component) => last + reset.micros() / 100 * component,
         };
         Timestamp::from_micros(micros.min(END)).unwrap()
     }
@@ -362,7 +367,7 @@ impl When {
 
 impl What {
     /// The ask that this comes to, as things stand.
-    pub fn ask<L: Limit>(&self, limit: &L, usage: &L::Usage, now: Timestamp) -> Ask {
+    pub fn request<L: Limit>(&self, limit: &L, usage: &L::Usage, now: Timestamp) -> Request {
         let amount = |much: &Much| {
             let remaining = limit.remaining(usage, now);
             let millionths = match *much {
@@ -371,22 +376,22 @@ impl What {
                 Much::WholeRemaining(more) => remaining.floor().millionths().saturating_add_signed(more),
                 Much::Limit(more) => limit.limit().millionths().saturating_add_signed(more),
                 Much::Used(more) => limit.limit().minus(remaining).millionths().saturating_add_signed(more),
-                Much::PartOfLimit(part) => limit.limit().millionths() / 100 * part,
+                Much::PartOfLimit(component) => limit.limit().millionths() / 100 * component,
             };
             Amount::saturating(millionths).min(Amount::MAX_ARGUMENT)
         };
         match self {
-            What::Take(much) => Ask::Take(amount(much)),
-            What::UpTo(much) => Ask::UpTo(amount(much).floor().max(Amount::ONE)),
-            What::Force(much) => Ask::Force(amount(much)),
-            What::GiveBack(much) => Ask::GiveBack(amount(much)),
+            What::Take(much) => Request::Take(amount(much)),
+            What::UpTo(much) => Request::UpTo(amount(much).floor().max(Amount::ONE)),
+            What::Force(much) => Request::Force(amount(much)),
+            What::GiveBack(much) => Request::GiveBack(amount(much)),
             What::Within(much, patience) => {
                 let micros = match (patience, limit.verdict(usage, now, amount(much))) {
                     (Patience::Exactly(micros), _) => *micros,
                     (Patience::Enough(more), Verdict::After(wait)) => wait.micros().saturating_add_signed(*more),
                     (Patience::Enough(_), _) => 0,
                 };
-                Ask::Within(amount(much), Span::from_micros(micros.min(period("3650d").span().micros())))
+                Request::Within(amount(much), Span::from_micros(micros.min(period("3650d").span().micros())))
             }
         }
     }

@@ -1,7 +1,7 @@
 //! What must hold of every limiter. An algorithm says in its file what limits it has and what it guarantees
 //! ([`Lawful`]), and is checked by one line, `laws!(Bucket);`.
 
-use crate::evaluate::{Ask, Change, look};
+use crate::evaluate::{Change, Request, evaluate};
 use crate::expiry::{Expiry, StepBack};
 use crate::limit::{Limit, Recovery, Usage, Verdict};
 use crate::number::{Amount, Span, Timestamp};
@@ -21,9 +21,9 @@ pub trait Lawful: Limit<Usage: Debug> + Debug {
     /// with its cost in millionths, are within what the algorithm promises.
     fn check_guarantee(&self, admitted: &[(Timestamp, u128)]);
 
-    /// What a command can ask of it in place of `ask`.
-    fn asks(ask: Ask) -> Ask {
-        ask
+    /// What a command can ask of it in place of `request`.
+    fn asks(request: Request) -> Request {
+        request
     }
 
     /// Under how many limits, one after another, the expiry of a key is told for certain after a clock gone back.
@@ -88,7 +88,7 @@ macro_rules! laws {
 pub(crate) use laws;
 
 /// A law, said of a usage that calls have led to, and of one call more: of a limit, and nothing later than now.
-type Law<L> = fn(&L, &<L as Limit>::Usage, Timestamp, Ask);
+type Law<L> = fn(&L, &<L as Limit>::Usage, Timestamp, Request);
 
 /// Checks a law wherever random calls, each under one of so many limits, lead.
 pub fn in_every_state<L: Lawful>(limits: RangeInclusive<usize>, edit: fn(What) -> What, law: Law<L>) {
@@ -97,9 +97,9 @@ pub fn in_every_state<L: Lawful>(limits: RangeInclusive<usize>, edit: fn(What) -
         for step in calls {
             now = step.when.after(now, decision.as_ref());
             let limit = step.limit.get(&limits);
-            let ask = L::asks(edit(step.what).ask(limit, &usage, now));
-            law(limit, &seen_at(&usage, now), now, ask);
-            decision = Some(call(limit, &mut usage, now, ask));
+            let request = L::asks(edit(step.what).request(limit, &usage, now));
+            law(limit, &seen_at(&usage, now), now, request);
+            decision = Some(call(limit, &mut usage, now, request));
         }
     };
     run(&(vec(L::limits(), limits), scripts()), check);
@@ -124,56 +124,66 @@ pub fn without_debts(what: What) -> What {
     }
 }
 
-pub fn a_denied_call_changes_nothing<L: Lawful>(limit: &L, usage: &L::Usage, now: Timestamp, ask: Ask) {
-    if !look(limit, usage, now, ask).denies() {
+pub fn a_denied_call_changes_nothing<L: Lawful>(limit: &L, usage: &L::Usage, now: Timestamp, request: Request) {
+    if !evaluate(limit, usage, now, request).denies() {
         return;
     }
     let mut after = usage.clone();
-    let decision = call(limit, &mut after, now, ask);
-    assert_eq!(look(limit, usage, now, ask).change(), Change::Nothing);
+    let decision = call(limit, &mut after, now, request);
+    assert_eq!(evaluate(limit, usage, now, request).change(), Change::Nothing);
     assert_eq!(encoded(&after), encoded(usage));
-    assert_eq!(call(limit, &mut after, now, ask), decision);
+    assert_eq!(call(limit, &mut after, now, request), decision);
     assert_eq!(decision.granted.unwrap_or_default(), Amount::ZERO);
 }
 
-pub fn a_look_changes_nothing<L: Lawful>(limit: &L, usage: &L::Usage, now: Timestamp, ask: Ask) {
-    let free = Ask::Take(Amount::ZERO);
-    assert_eq!(look(limit, usage, now, free).change(), Change::Nothing);
-    let peeked = peek(limit, usage, now, ask);
+pub fn a_look_changes_nothing<L: Lawful>(limit: &L, usage: &L::Usage, now: Timestamp, request: Request) {
+    let free = Request::Take(Amount::ZERO);
+    assert_eq!(evaluate(limit, usage, now, free).change(), Change::Nothing);
+    let peeked = peek(limit, usage, now, request);
     let stands = peek(limit, usage, now, free);
     assert_eq!((peeked.remaining, peeked.reset), (stands.remaining, stands.reset));
-    let called = call(limit, &mut usage.clone(), now, ask);
+    let called = call(limit, &mut usage.clone(), now, request);
     assert_eq!((peeked.verdict, peeked.granted), (called.verdict, called.granted));
 }
 
-pub fn a_look_back_sees_what_a_call_would_write<L: Lawful>(limit: &L, usage: &L::Usage, now: Timestamp, ask: Ask) {
-    for earlier in earlier(now, peek(limit, usage, now, ask).reset) {
+pub fn a_look_back_sees_what_a_call_would_write<L: Lawful>(
+    limit: &L,
+    usage: &L::Usage,
+    now: Timestamp,
+    request: Request,
+) {
+    for earlier in earlier(now, peek(limit, usage, now, request).reset) {
         let written = seen_at(usage, earlier);
-        let (sees, would_see) = (look(limit, usage, earlier, ask), look(limit, &written, earlier, ask));
+        let (sees, would_see) = (evaluate(limit, usage, earlier, request), evaluate(limit, &written, earlier, request));
         assert_eq!(sees.change(), would_see.change());
-        assert_eq!(peek(limit, usage, earlier, ask), peek(limit, &written, earlier, ask), "at {earlier:?}");
+        assert_eq!(peek(limit, usage, earlier, request), peek(limit, &written, earlier, request), "at {earlier:?}");
         let entries = |usage| limit.entries_after_charge(usage, earlier);
         assert_eq!(entries(usage), entries(&written));
     }
 }
 
 /// Said of a key under one limit.
-pub fn what_moves_along_recovers_as_much_sooner<L: Lawful>(limit: &L, usage: &L::Usage, now: Timestamp, ask: Ask) {
-    for earlier in earlier(now, peek(limit, usage, now, ask).reset) {
+pub fn what_moves_along_recovers_as_much_sooner<L: Lawful>(
+    limit: &L,
+    usage: &L::Usage,
+    now: Timestamp,
+    request: Request,
+) {
+    for earlier in earlier(now, peek(limit, usage, now, request).reset) {
         let written = earlier.plus(usage.ahead(earlier));
-        let recovers_in = |usage, now| peek(limit, usage, now, Ask::Take(Amount::ZERO)).reset;
+        let recovers_in = |usage, now| peek(limit, usage, now, Request::Take(Amount::ZERO)).reset;
         if usage.recovery() == Recovery::MovesAlong {
             assert_eq!(recovers_in(&seen_at(usage, earlier), earlier), recovers_in(usage, written), "at {earlier:?}");
         }
     }
 }
 
-pub fn wait_is_exact<L: Lawful>(limit: &L, usage: &L::Usage, now: Timestamp, ask: Ask) {
+pub fn wait_is_exact<L: Lawful>(limit: &L, usage: &L::Usage, now: Timestamp, request: Request) {
     let mut usage = usage.clone();
-    let verdict = call(limit, &mut usage, now, ask).verdict;
+    let verdict = call(limit, &mut usage, now, request).verdict;
     // A debt is waited for until it is worked off, not until there is room for as much again.
-    let ask = if matches!(ask, Ask::Force(_)) { Ask::Take(Amount::ZERO) } else { ask };
-    let passes_at = |micros: u64| later(now, micros).map(|then| peek(limit, &usage, then, ask).verdict.allowed());
+    let request = if matches!(request, Request::Force(_)) { Request::Take(Amount::ZERO) } else { request };
+    let passes_at = |micros: u64| later(now, micros).map(|then| peek(limit, &usage, then, request).verdict.allowed());
     match verdict {
         Verdict::Allowed(_) => {}
         Verdict::After(wait) => {
@@ -186,57 +196,62 @@ pub fn wait_is_exact<L: Lawful>(limit: &L, usage: &L::Usage, now: Timestamp, ask
             }
         }
         Verdict::Never => {
-            assert!(!peek(limit, &L::Usage::default(), now, ask).verdict.allowed());
+            assert!(!peek(limit, &L::Usage::default(), now, request).verdict.allowed());
         }
     }
 }
 
-pub fn remaining_is_what_passes_next<L: Lawful>(limit: &L, usage: &L::Usage, now: Timestamp, ask: Ask) {
-    let passes = |cost| peek(limit, usage, now, Ask::Take(cost)).verdict.allowed();
-    let remaining = peek(limit, usage, now, ask).remaining;
+pub fn remaining_is_what_passes_next<L: Lawful>(limit: &L, usage: &L::Usage, now: Timestamp, request: Request) {
+    let passes = |cost| peek(limit, usage, now, Request::Take(cost)).verdict.allowed();
+    let remaining = peek(limit, usage, now, request).remaining;
     assert!(remaining <= limit.limit());
     // Past the limit nothing remains, and not even nothing passes.
     assert!(passes(remaining) || remaining == Amount::ZERO);
     assert!(!passes(remaining.plus(millionths(1))));
     assert!(!passes(remaining.floor().plus(Amount::ONE)));
-    let granted = peek(limit, usage, now, Ask::UpTo(Amount::MAX_ARGUMENT)).granted;
+    let granted = peek(limit, usage, now, Request::UpTo(Amount::MAX_ARGUMENT)).granted;
     assert_eq!(granted, Some(remaining.floor()));
 }
 
-pub fn a_recovered_key_is_as_good_as_new<L: Lawful>(limit: &L, usage: &L::Usage, now: Timestamp, ask: Ask) {
-    let reset = peek(limit, usage, now, ask).reset;
+pub fn a_recovered_key_is_as_good_as_new<L: Lawful>(limit: &L, usage: &L::Usage, now: Timestamp, request: Request) {
+    let reset = peek(limit, usage, now, request).reset;
     for recovered in [later(now, reset.micros()), later(now, reset.ceil_millis() * 1000)].into_iter().flatten() {
         let (mut used, mut new) = (usage.clone(), L::Usage::default());
-        let charges = matches!(look(limit, usage, recovered, ask).change(), Change::Charge(_));
-        assert_eq!(call(limit, &mut used, recovered, ask), call(limit, &mut new, recovered, ask));
+        let charges = matches!(evaluate(limit, usage, recovered, request).change(), Change::Charge(_));
+        assert_eq!(call(limit, &mut used, recovered, request), call(limit, &mut new, recovered, request));
         assert!(encoded(&used) == encoded(&new) || !charges, "{used:?} is not {new:?}");
     }
     // The whole limit fits a new key and no other.
     let early = [reset.micros().checked_sub(1), reset.ceil_millis().checked_sub(1).map(|millis| millis * 1000)];
     for early in early.into_iter().flatten().filter_map(|micros| later(now, micros)) {
-        assert!(!peek(limit, usage, early, Ask::Take(limit.limit())).verdict.allowed());
+        assert!(!peek(limit, usage, early, Request::Take(limit.limit())).verdict.allowed());
     }
 }
 
-pub fn giving_back_never_makes_more_than_the_limit<L: Lawful>(limit: &L, usage: &L::Usage, now: Timestamp, ask: Ask) {
+pub fn giving_back_never_makes_more_than_the_limit<L: Lawful>(
+    limit: &L,
+    usage: &L::Usage,
+    now: Timestamp,
+    request: Request,
+) {
     let mut usage = usage.clone();
-    let before = peek(limit, &usage, now, ask).remaining;
-    let amount = ask.amount();
-    let decision = call(limit, &mut usage, now, Ask::GiveBack(amount));
+    let before = peek(limit, &usage, now, request).remaining;
+    let amount = request.amount();
+    let decision = call(limit, &mut usage, now, Request::GiveBack(amount));
     assert_eq!(decision.verdict, Verdict::Allowed(Span::ZERO));
     assert!(before <= decision.remaining);
     assert!(decision.remaining <= before.plus(amount).min(limit.limit()));
     assert!(decision.reset != Span::ZERO || usage.is_unused() || amount == Amount::ZERO, "a key at 0 is deleted");
-    let missing = look(limit, &L::Usage::default(), now, Ask::GiveBack(amount));
+    let missing = evaluate(limit, &L::Usage::default(), now, Request::GiveBack(amount));
     assert_eq!(missing.change(), Change::Nothing);
     // Ten times the largest argument is more than any usage.
-    let more_than_all = (0..10).map(|_| call(limit, &mut usage, now, Ask::GiveBack(Amount::MAX_ARGUMENT)));
+    let more_than_all = (0..10).map(|_| call(limit, &mut usage, now, Request::GiveBack(Amount::MAX_ARGUMENT)));
     let decision = more_than_all.last().unwrap();
     assert_eq!((decision.remaining, decision.reset), (limit.limit(), Span::ZERO));
     assert!(usage.is_unused());
 }
 
-pub fn encoding_round_trips<L: Lawful>(limit: &L, usage: &L::Usage, now: Timestamp, ask: Ask) {
+pub fn encoding_round_trips<L: Lawful>(limit: &L, usage: &L::Usage, now: Timestamp, request: Request) {
     if usage.is_unused() {
         return;
     }
@@ -244,23 +259,28 @@ pub fn encoding_round_trips<L: Lawful>(limit: &L, usage: &L::Usage, now: Timesta
     let read = decoded::<L::Usage>(&fields).unwrap();
     assert_eq!(encoded(&read), fields);
     // And goes on as what was written does.
-    for now in earlier(now, peek(limit, usage, now, ask).reset).into_iter().chain([now]) {
+    for now in earlier(now, peek(limit, usage, now, request).reset).into_iter().chain([now]) {
         let (mut usage, mut read) = (usage.clone(), read.clone());
         usage.encode_effect(&mut Fields::default()); // all that has led here is propagated
-        assert_eq!(call_and_tell(limit, &mut usage, now, ask), call_and_tell(limit, &mut read, now, ask));
+        assert_eq!(call_and_tell(limit, &mut usage, now, request), call_and_tell(limit, &mut read, now, request));
         assert_eq!(encoded(&usage), encoded(&read));
     }
 }
 
-pub fn an_effect_does_elsewhere_what_the_call_did<L: Lawful>(limit: &L, usage: &L::Usage, now: Timestamp, ask: Ask) {
-    let back = peek(limit, usage, now, ask).reset.micros() / 2;
+pub fn an_effect_does_elsewhere_what_the_call_did<L: Lawful>(
+    limit: &L,
+    usage: &L::Usage,
+    now: Timestamp,
+    request: Request,
+) {
+    let back = peek(limit, usage, now, request).reset.micros() / 2;
     for now in [now.micros(), now.micros().saturating_sub(back)] {
         let (mut here, mut elsewhere) = (usage.clone(), usage.clone());
         here.encode_effect(&mut Fields::default()); // all that has led here is propagated
         let now = Timestamp::from_micros(now).unwrap();
         // Of what changes nothing, nothing is propagated.
-        let changes = usage.is_after(now) || look(limit, usage, now, ask).change() != Change::Nothing;
-        let (_, mut effect) = call_and_tell(limit, &mut here, now, ask);
+        let changes = usage.is_after(now) || evaluate(limit, usage, now, request).change() != Change::Nothing;
+        let (_, mut effect) = call_and_tell(limit, &mut here, now, request);
         if changes && !here.is_unused() {
             assert!(elsewhere.accepts_effect(&mut effect.clone(), L::Usage::VERSION));
             elsewhere.apply_effect(&mut effect, L::Usage::VERSION);
@@ -274,20 +294,20 @@ pub fn a_clock_gone_back_frees_nothing_and_locks_nobody_out<L: Lawful>(
     limit: &L,
     usage: &L::Usage,
     now: Timestamp,
-    ask: Ask,
+    request: Request,
 ) {
-    let decision = peek(limit, usage, now, ask);
+    let decision = peek(limit, usage, now, request);
     for earlier in earlier(now, decision.reset) {
-        let then = peek(limit, usage, earlier, ask);
+        let then = peek(limit, usage, earlier, request);
         assert!(then.remaining <= decision.remaining, "{:?} freed by {earlier:?}", then.remaining);
-        let full_recovery = call(limit, &mut L::Usage::default(), earlier, Ask::Force(limit.limit())).reset;
+        let full_recovery = call(limit, &mut L::Usage::default(), earlier, Request::Force(limit.limit())).reset;
         let bound = full_recovery.plus(limit.lockout_beyond_recovery());
         assert!(then.reset <= bound, "at {earlier:?} locked out for {:?} and not {bound:?}", then.reset);
         // What a call writes is what a peek has seen.
         let mut written = usage.clone();
-        call(limit, &mut written, earlier, Ask::Take(Amount::ZERO));
+        call(limit, &mut written, earlier, Request::Take(Amount::ZERO));
         assert!(!written.is_after(earlier));
-        assert_eq!(peek(limit, &written, earlier, ask), then);
+        assert_eq!(peek(limit, &written, earlier, request), then);
     }
 }
 
@@ -296,14 +316,14 @@ pub fn never_more_than_the_limit<L: Lawful>() {
         let (mut now, mut usage, mut decision, mut admitted) = (begin, L::Usage::default(), None, Vec::new());
         for step in calls {
             now = step.when.after(now, decision.as_ref()).max(now);
-            let ask = L::asks(match without_debts(step.what).ask(&limit, &usage, now) {
-                Ask::GiveBack(amount) => Ask::Take(amount),
-                ask => ask,
+            let request = L::asks(match without_debts(step.what).request(&limit, &usage, now) {
+                Request::GiveBack(amount) => Request::Take(amount),
+                request => request,
             });
-            if let Change::Charge(cost) = look(&limit, &usage, now, ask).change() {
+            if let Change::Charge(cost) = evaluate(&limit, &usage, now, request).change() {
                 admitted.push((now, u128::from(cost.millionths())));
             }
-            decision = Some(call(&limit, &mut usage, now, ask));
+            decision = Some(call(&limit, &mut usage, now, request));
         }
         limit.check_guarantee(&admitted);
     };
@@ -323,11 +343,11 @@ pub fn a_key_expires_when_it_has_recovered_and_not_much_later<L: Lawful>() {
                 (usage, charged) = (L::Usage::default(), None);
             }
             let limit = step.limit.get(&limits);
-            let ask = L::asks(step.what.ask(limit, &usage, now));
-            let (change, back) = (look(limit, &usage, now, ask).change(), usage.ahead(now));
+            let request = L::asks(step.what.request(limit, &usage, now));
+            let (change, back) = (evaluate(limit, &usage, now, request).change(), usage.ahead(now));
             let expiry = |usage: &L::Usage, now| Expiry::of(now, limit.reset(usage, now));
             let before = expiry(&usage, now.plus(back));
-            let told = call(limit, &mut usage, now, ask);
+            let told = call(limit, &mut usage, now, request);
             decision = Some(told);
             let after = expiry(&usage, now);
             charged = match charged {

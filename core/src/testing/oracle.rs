@@ -16,7 +16,7 @@ mod sliding_window;
 mod strict_window;
 
 use crate::algorithm::bucket::BucketUsage;
-use crate::evaluate::Ask;
+use crate::evaluate::Request;
 use crate::limit::Limit;
 use crate::number::Timestamp;
 use crate::testing::calls::{Script, What, call, lengths, peek, scripts, units};
@@ -34,12 +34,12 @@ use sliding_window::SlidingTerms;
 use strict_window::StrictTerms;
 
 /// What a call asks of a key that exists; MAXWAIT only where there is such an option.
-fn ask<C: Contract>(terms: &C, what: What, usage: &<C::Limit as Limit>::Usage, now: Timestamp) -> Ask {
+fn request<C: Contract>(terms: &C, what: What, usage: &<C::Limit as Limit>::Usage, now: Timestamp) -> Request {
     let what = match what {
         What::Within(much, _) if !terms.takes_maxwait() => What::Take(much),
         what => what,
     };
-    C::Limit::asks(what.ask(&terms.implementation(), usage, now))
+    C::Limit::asks(what.request(&terms.implementation(), usage, now))
 }
 
 /// Runs calls on both. Each brings one of the `terms`; a key may vanish as soon as it may expire. `clock` is given
@@ -62,14 +62,14 @@ fn side_by_side<C: Contract>(terms: &[C], (begin, calls): Script, clock: fn(Time
         if matches!(step.what, What::GiveBack(_)) && !step.peeks {
             terms.release(&mut key.0, &mut usage, now);
         }
-        let ask = ask(terms, step.what, &usage, now);
+        let request = request(terms, step.what, &usage, now);
         let told = if step.peeks {
-            let told = peek(&limit, &usage, now, ask);
-            key.clone().answer(terms, micros, ask, true, &told);
+            let told = peek(&limit, &usage, now, request);
+            key.clone().answer(terms, micros, request, true, &told);
             told
         } else {
-            let told = call(&limit, &mut usage, now, ask);
-            key.answer(terms, micros, ask, false, &told);
+            let told = call(&limit, &mut usage, now, request);
+            key.answer(terms, micros, request, false, &told);
             told
         };
         if encoded(&usage) != before {
@@ -80,31 +80,36 @@ fn side_by_side<C: Contract>(terms: &[C], (begin, calls): Script, clock: fn(Time
 }
 
 /// Traffic at the edges of slots and windows: each call so many sixtieths of a window after the last, and microseconds.
-fn traffic() -> impl Strategy<Value = Vec<(u64, i64, Ask)>> {
+fn traffic() -> impl Strategy<Value = Vec<(u64, i64, Request)>> {
     let later = select(vec![0, 0, 0, 1, 1, 2, 7, 30, 58, 59, 60, 61]);
-    let ask = prop_oneof![
-        3 => (1..=20u64).prop_map(|most| Ask::UpTo(units(most))),
-        2 => (1..=5u64).prop_map(|cost| Ask::Take(units(cost))),
-        2 => (1..=8u64).prop_map(|amount| Ask::GiveBack(units(amount))),
+    let request = prop_oneof![
+        3 => (1..=20u64).prop_map(|most| Request::UpTo(units(most))),
+        2 => (1..=5u64).prop_map(|cost| Request::Take(units(cost))),
+        2 => (1..=8u64).prop_map(|amount| Request::GiveBack(units(amount))),
     ];
-    vec((later, -1..=1i64, ask), 1..=60)
+    vec((later, -1..=1i64, request), 1..=60)
 }
 
 /// Panics if ever a trailing window of a new key holds more than the limit, net of what is given back. It is fullest
 /// when something has just come; and of the usage that counts, what is given back is taken to be the oldest, as else
 /// it would lower a later window more.
-fn never_more_in_any_trailing_window<C: Contract>(terms: &C, window: u64, begin: u64, traffic: Vec<(u64, i64, Ask)>) {
+fn never_more_in_any_trailing_window<C: Contract>(
+    terms: &C,
+    window: u64,
+    begin: u64,
+    traffic: Vec<(u64, i64, Request)>,
+) {
     let limit = terms.implementation();
     let (mut usage, mut now, mut net) = (<C::Limit as Limit>::Usage::default(), begin, Charges::new());
-    for (sixtieths, beside, ask) in traffic {
-        now = (now + window * sixtieths / 60).saturating_add_signed(beside).max(now);
-        let told = call(&limit, &mut usage, Timestamp::from_micros(now).unwrap(), ask);
+    for (sixtieths, extras, request) in traffic {
+        now = (now + window * sixtieths / 60).saturating_add_signed(extras).max(now);
+        let told = call(&limit, &mut usage, Timestamp::from_micros(now).unwrap(), request);
         let at = i128::from(now);
         net.retain(|(charged, _)| !terms.used(&terms.opened(*charged, exact(1)), at).is_zero());
-        match (ask, told.granted) {
-            (Ask::GiveBack(amount), _) => take_off(&mut net, exact(amount.millionths())),
+        match (request, told.granted) {
+            (Request::GiveBack(amount), _) => take_off(&mut net, exact(amount.millionths())),
             (_, Some(granted)) => net.push((at, exact(granted.millionths()))),
-            (Ask::Take(cost), _) if told.verdict.allowed() => net.push((at, exact(cost.millionths()))),
+            (Request::Take(cost), _) if told.verdict.allowed() => net.push((at, exact(cost.millionths()))),
             _ => {}
         }
         let trailing: Exact =
@@ -163,11 +168,11 @@ proptest! {
         let (mut usage, mut now, mut last) = (BucketUsage::default(), begin, None);
         for step in calls {
             now = step.when.after(now, last.as_ref()).max(now);
-            let ask = ask(&old, step.what, &usage, now);
-            let told = call(&limit, &mut usage, now, ask);
+            let request = request(&old, step.what, &usage, now);
+            let told = call(&limit, &mut usage, now, request);
             let micros = i128::from(now.micros());
-            contract.answer(&old, micros, ask, false, &told);
-            ideally.answer(&ideal, micros, ask, false, &told);
+            contract.answer(&old, micros, request, false, &told);
+            ideally.answer(&ideal, micros, request, false, &told);
             last = Some(told);
 
             let step = Exact::from_integer(old.step().into());

@@ -14,10 +14,10 @@ use std::fmt;
 ///
 /// ```
 /// use ratelimit_core::wire::args::Args;
-/// use ratelimit_core::syntax::Asked;
+/// use ratelimit_core::syntax::KeyRequest;
 ///
 /// let words: [&[u8]; 4] = [b"RL.TAKE", b"SLIDING", b"5", b"1min"];
-/// let refused = Asked::take(&mut Args::new(&words)).unwrap_err();
+/// let refused = KeyRequest::take(&mut Args::new(&words)).unwrap_err();
 /// let text = "ERR window must be a duration such as 60s, not '1min' (units: us ms s m h d)";
 /// assert_eq!(refused.to_string(), text);
 /// ```
@@ -74,7 +74,7 @@ pub enum Error {
         setting: &'static str,
     },
     /// The call would add a part to a key that has as many as it may have.
-    TooManyParts {
+    TooManyComponents {
         /// How many it may have.
         most: usize,
     },
@@ -298,7 +298,7 @@ impl fmt::Display for Error {
                 "NOPERM this user has lost the permission to run RL.ACQUIRE on this key while the call waited",
             ),
             Error::Redirected(text) => f.write_str(text),
-            Error::TooManyParts { most } => {
+            Error::TooManyComponents { most } => {
                 write!(f, "ERR the key has {most} limits, as many as one key may have")
             }
             Error::NoPolicy(names) => write!(f, "NOPOLICY no policy {names}"),

@@ -8,46 +8,46 @@ mod policies;
 use crate::laws::{assert_lawful, assert_wire};
 use ratelimit_core::queue::Claim;
 use ratelimit_core::syntax::{
-    self, Asked, Behind, Block, CallOnKeys, Counts, MAX_ID, MAX_NAME, MAX_SPECS, OnKey, Purpose, Spec,
+    self, Block, CallOnKeys, Idempotency, KeyRequest, MAX_ID, MAX_NAME, MAX_SPECS, OnKey, Purpose, Spec, SpecOptions,
 };
 use ratelimit_core::wire::args::{Args, KeyName};
 use ratelimit_core::wire::error::Error;
 use ratelimit_core::with_limit;
-use ratelimit_core::{Amount, AnyLimit, Ask, Limit, Timestamp};
+use ratelimit_core::{Amount, AnyLimit, Limit, Request, Timestamp};
 use std::mem::discriminant;
 
 pub fn run(data: &[u8]) {
     let words = words(data);
     let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
     for (name, read) in Spec::ALGORITHMS {
-        let own = asked(&words, |args| Asked::one(args, read));
+        let own = asked(&words, |args| KeyRequest::one(args, read));
         assert_refused_or_sayable(&own);
         // RL.FIXED k ... is RL.TAKE k FIXED ..., behind which more may stand.
         if words.len() > 1 {
             let mut generic = words.clone();
             generic.insert(2, name.as_bytes());
-            let generic = asked(&generic, Asked::take);
+            let generic = asked(&generic, KeyRequest::take);
             match (&own, &generic) {
                 // What is said of it may be more where a key could stand in its place.
                 (
                     Err(Error::OutOfRange { argument, must_be, .. }),
                     Err(Error::OutOfRange { argument: also, must_be: must_also_be, .. }),
                 ) => assert_eq!((also, must_also_be), (argument, must_be)),
-                (Err(Error::Unexpected { .. }), generic) if !matches!(generic, Ok(Asked::One(_))) => {}
+                (Err(Error::Unexpected { .. }), generic) if !matches!(generic, Ok(KeyRequest::One(_))) => {}
                 (own, generic) => assert_eq!(format!("{generic:?}"), format!("{own:?}")),
             }
         }
     }
     assert_acquired(&words);
-    let generic = asked(&words, Asked::take);
+    let generic = asked(&words, KeyRequest::take);
     assert_refused_or_sayable(&generic);
     let begins_with_a_spec = words.get(2).is_some_and(|word| is_algorithm(word));
-    if matches!(generic, Ok(Asked::One(_))) && begins_with_a_spec {
+    if matches!(generic, Ok(KeyRequest::One(_))) && begins_with_a_spec {
         // Up to anywhere, it is a call too or has too few words, or lacks the ALIGNED that some go with.
         for length in 1..words.len() {
             let (words, left) = words.split_at(length);
             let words = words.to_vec();
-            let cut = asked(&words, Asked::take);
+            let cut = asked(&words, KeyRequest::take);
             let lacks = match &cut {
                 Err(Error::OutOfRange { argument: "window", .. } | Error::Unexpected { .. }) => {
                     left.iter().any(|word| word.eq_ignore_ascii_case(b"ALIGNED"))
@@ -55,15 +55,15 @@ pub fn run(data: &[u8]) {
                 _ => false,
             };
             assert!(
-                lacks || matches!(cut, Ok(Asked::One(_)) | Err(Error::WrongArity | Error::Missing { .. })),
+                lacks || matches!(cut, Ok(KeyRequest::One(_)) | Err(Error::WrongArity | Error::Missing { .. })),
                 "{cut:?}"
             );
         }
     }
-    let looks = asked(&words, Asked::peek);
+    let looks = asked(&words, KeyRequest::peek);
     assert_refused_or_sayable(&looks);
-    if let (Ok(Asked::One(spec)), Ok(looked)) = (&generic, &looks) {
-        assert!(matches!(looked, Asked::One(looked) if meaning(looked) == meaning(spec)), "{looked:?}");
+    if let (Ok(KeyRequest::One(spec)), Ok(looked)) = (&generic, &looks) {
+        assert!(matches!(looked, KeyRequest::One(looked) if meaning(looked) == meaning(spec)), "{looked:?}");
     }
     match on_keys(&words) {
         Err(error) => assert_wire(&error),
@@ -74,7 +74,7 @@ pub fn run(data: &[u8]) {
                 assert!((2..words.len()).contains(&place), "a key is one of the words behind numkeys");
                 match on_key {
                     OnKey::Spec(spec) => {
-                        assert!(!matches!(spec.ask, Ask::UpTo(_)));
+                        assert!(!matches!(spec.request, Request::UpTo(_)));
                         assert_sayable(&spec);
                     }
                     OnKey::Policy(by) => policies::assert_asks_any(&by),
@@ -98,28 +98,28 @@ pub fn run(data: &[u8]) {
 fn assert_acquired(words: &Vec<&[u8]>) {
     let mut blocks = Block::No;
     let acquired = asked(words, |args| {
-        let mut behind = Behind::default();
+        let mut behind = SpecOptions::default();
         let (numbers, block) = Spec::acquire(args, &mut behind)?;
         blocks = block;
-        Asked::alone(args, &numbers, &behind)
+        KeyRequest::alone(args, &numbers, &behind)
     });
     assert_refused_or_sayable(&acquired);
     if let Ok(acquired) = &acquired {
         let [spec] = (match acquired {
-            Asked::One(spec) => std::slice::from_ref(spec),
-            Asked::Several(call) => &call.specs,
-            Asked::Policy(by) => panic!("{by:?}"),
+            KeyRequest::One(spec) => std::slice::from_ref(spec),
+            KeyRequest::Several(call) => &call.specs,
+            KeyRequest::Policy(by) => panic!("{by:?}"),
         }) else {
             panic!("{acquired:?}: more than one lease")
         };
         let claim = Claim::of(spec).expect("a lease");
         let again = claim.asked(spec.limit.raised_by(spec.kept).limit(), false);
-        let said = |asked: &Asked| format!("{asked:?}").replace("own_cost: true", "own_cost: false");
+        let said = |asked: &KeyRequest| format!("{asked:?}").replace("own_cost: true", "own_cost: false");
         assert_eq!(said(&again), said(acquired));
     }
     if !words.iter().any(|word| word.eq_ignore_ascii_case(b"BLOCK")) {
         assert_eq!(blocks, Block::No);
-        let same = asked(words, |args| Asked::one(args, Spec::concurrency));
+        let same = asked(words, |args| KeyRequest::one(args, Spec::concurrency));
         match (acquired, same) {
             (Ok(acquired), Ok(same)) => assert_eq!(format!("{acquired:?}"), format!("{same:?}")),
             (Err(acquired), Err(same)) => assert_eq!(discriminant(&acquired), discriminant(&same)),
@@ -148,8 +148,8 @@ fn words(data: &[u8]) -> Vec<Vec<u8>> {
 /// `name key ...`, as the commands of one key read it.
 fn asked<'a>(
     words: &'a Vec<&'a [u8]>,
-    read: impl FnOnce(&mut Args<'a>) -> Result<Asked<'a>, Error>,
-) -> Result<Asked<'a>, Error> {
+    read: impl FnOnce(&mut Args<'a>) -> Result<KeyRequest<'a>, Error>,
+) -> Result<KeyRequest<'a>, Error> {
     let mut args = Args::new(words);
     args.key()?;
     let asked = read(&mut args)?;
@@ -167,8 +167,8 @@ fn on_keys<'a>(words: &'a Vec<&'a [u8]>) -> Result<CallOnKeys<'a>, Error> {
 fn throttle<'a>(words: &'a Vec<&'a [u8]>) -> Result<Spec<'a>, Error> {
     let mut args = Args::new(words);
     args.key()?;
-    let (bucket, ask) = syntax::throttle(&mut args)?;
-    Ok(Spec::of(AnyLimit::Bucket(bucket), ask))
+    let (bucket, request) = syntax::throttle(&mut args)?;
+    Ok(Spec::of(AnyLimit::Bucket(bucket), request))
 }
 
 /// `RL.RELEASE key holder [holder ...]`
@@ -179,34 +179,34 @@ fn holders<'a>(words: &'a Vec<&'a [u8]>) -> Result<Vec<&'a [u8]>, Error> {
 }
 
 /// What was read is refused in one line, or decides calls, and means the same when it is said by its own numbers.
-fn assert_refused_or_sayable(read: &Result<Asked, Error>) {
+fn assert_refused_or_sayable(read: &Result<KeyRequest, Error>) {
     let call = match read {
         Err(error) => return assert_wire(error),
-        Ok(Asked::One(spec)) => return assert_sayable(spec),
-        Ok(Asked::Several(call)) => call,
-        Ok(Asked::Policy(by)) => return policies::assert_asks_any(by),
+        Ok(KeyRequest::One(spec)) => return assert_sayable(spec),
+        Ok(KeyRequest::Several(call)) => call,
+        Ok(KeyRequest::Policy(by)) => return policies::assert_asks_any(by),
     };
     assert!((1..=MAX_SPECS).contains(&call.specs.len()));
     assert_counts(&call.counts, call.purpose);
     for (place, spec) in call.specs.iter().enumerate() {
         assert_sayable(spec);
-        assert!(call.specs.len() == 1 || !matches!(spec.ask, Ask::UpTo(_)) || !spec.own_cost);
+        assert!(call.specs.len() == 1 || !matches!(spec.request, Request::UpTo(_)) || !spec.own_cost);
         assert!(spec.name.is_none_or(|name| (1..=MAX_NAME).contains(&name.len()) && name.is_ascii()));
         for other in &call.specs[..place] {
             let known = |spec: &Spec| (spec.limit.kind(), spec.name.map(<[u8]>::to_vec));
-            let unnamed_apart = spec.name.is_none() && spec.limit.known_by() != other.limit.known_by();
+            let unnamed_apart = spec.name.is_none() && spec.limit.identity() != other.limit.identity();
             assert!(known(spec) != known(other) || unnamed_apart, "both find one part");
         }
     }
 }
 
-fn assert_counts(counts: &Counts, purpose: Purpose) {
+fn assert_counts(counts: &Idempotency, purpose: Purpose) {
     match counts {
-        Counts::Every => assert!(purpose != Purpose::Settle),
-        Counts::Once { id, .. } => {
-            assert!((1..=MAX_ID).contains(&id.len()) && matches!(purpose, Purpose::Charge | Purpose::Look));
+        Idempotency::Every => assert!(purpose != Purpose::Settle),
+        Idempotency::Once { id, .. } => {
+            assert!((1..=MAX_ID).contains(&id.len()) && matches!(purpose, Purpose::Charge | Purpose::Evaluation));
         }
-        Counts::Settle { id, amount } => {
+        Idempotency::Settle { id, amount } => {
             assert!((1..=MAX_ID).contains(&id.len()) && *amount <= Amount::MAX_ARGUMENT && purpose == Purpose::Settle);
         }
     }
@@ -218,13 +218,13 @@ fn assert_sayable(spec: &Spec) {
     let spec = &if unheld { Spec { holder: b"holder", ..*spec } } else { *spec };
     let said = said(spec);
     let words: Vec<&[u8]> = [&b"RL.TAKE"[..], b"key"].into_iter().chain(said.iter().map(Vec::as_slice)).collect();
-    match asked(&words, Asked::take) {
-        Ok(Asked::One(again)) => assert_eq!(meaning(&again), meaning(spec), "{said:?}"),
+    match asked(&words, KeyRequest::take) {
+        Ok(KeyRequest::One(again)) => assert_eq!(meaning(&again), meaning(spec), "{said:?}"),
         other => panic!("{other:?} of {said:?}"),
     }
     with_limit!(spec, limit => {
         for now in [Timestamp::EPOCH, Timestamp::from_clock(1_700_000_000_000_000), Timestamp::MAX] {
-            assert_lawful(limit, &mut unused(limit), now, spec.ask);
+            assert_lawful(limit, &mut unused(limit), now, spec.request);
         }
     });
 }
@@ -235,12 +235,12 @@ fn unused<L: Limit>(_: &L) -> L::Usage {
 
 /// What decides a call. A limit keeps its numbers to itself, but shows them to people.
 fn meaning(spec: &Spec) -> String {
-    format!("{:?} {:?} {:?} {}", spec.limit, spec.ask, spec.holder, spec.nx)
+    format!("{:?} {:?} {:?} {}", spec.limit, spec.request, spec.holder, spec.nx)
 }
 
 /// What a look says that keeps more than its limit has, which it has lowered to nothing.
 fn past_limit(spec: &Spec) -> Vec<Vec<u8>> {
-    if spec.ask == Ask::LookPastLimit { vec![b"KEEP".to_vec(), b"1".to_vec()] } else { Vec::new() }
+    if spec.request == Request::LookPastLimit { vec![b"KEEP".to_vec(), b"1".to_vec()] } else { Vec::new() }
 }
 
 /// The spec in words, by what it holds. What it keeps has gone into its limit.
@@ -250,23 +250,23 @@ fn said(spec: &Spec) -> Vec<Vec<u8>> {
     if let AnyLimit::Concurrency(_) = spec.limit {
         words.push(spec.holder.to_vec());
         words.extend(spec.nx.then(|| b"NX".to_vec()));
-        if spec.ask.is_look() {
+        if spec.request.is_look() {
             words.extend(past_limit(spec));
             // A lease of nothing is none: only a call as a whole can look at it.
             return [b"COST".to_vec(), b"0".to_vec()].into_iter().chain(words).collect();
         }
     }
-    let options = match spec.ask {
-        Ask::Take(cost) => vec!["COST".into(), cost.to_string()],
-        Ask::UpTo(cost) => vec!["COST".into(), cost.to_string(), "UPTO".into()],
-        Ask::Force(cost) => vec!["FORCE".into(), "COST".into(), cost.to_string()],
-        Ask::Within(cost, patience) => {
+    let options = match spec.request {
+        Request::Take(cost) => vec!["COST".into(), cost.to_string()],
+        Request::UpTo(cost) => vec!["COST".into(), cost.to_string(), "UPTO".into()],
+        Request::Force(cost) => vec!["FORCE".into(), "COST".into(), cost.to_string()],
+        Request::Within(cost, patience) => {
             vec!["MAXWAIT".into(), patience.to_string(), "COST".into(), cost.to_string()]
         }
         // -0 gives nothing back and is no give-back either; what is rounded down to nothing is one.
-        Ask::GiveBack(Amount::ZERO) => vec!["COST".into(), "-0.0000001".into()],
-        Ask::GiveBack(amount) => vec!["COST".into(), format!("-{amount}")],
-        Ask::LookPastLimit => vec!["COST".into(), "0".into()],
+        Request::GiveBack(Amount::ZERO) => vec!["COST".into(), "-0.0000001".into()],
+        Request::GiveBack(amount) => vec!["COST".into(), format!("-{amount}")],
+        Request::LookPastLimit => vec!["COST".into(), "0".into()],
     };
     words.extend(past_limit(spec));
     words.extend(options.into_iter().map(String::into_bytes));

@@ -3,16 +3,16 @@
 
 use crate::laws::{assert_lawful, assert_lawful_call};
 use arbitrary::{Arbitrary, Unstructured};
-use ratelimit_core::composite::PartsUsage;
+use ratelimit_core::composite::CompositeUsage;
 use ratelimit_core::policy::Scaling;
-use ratelimit_core::syntax::{Asked, Policy};
+use ratelimit_core::syntax::{KeyRequest, Policy};
 use ratelimit_core::wire::args::Args;
 use ratelimit_core::{AnyUsage, Kind, Single, Timestamp, with_limit};
 
 /// A word, or some: what the grammar knows, a number that means something, or anything.
 #[derive(Arbitrary, Debug)]
 enum Word<'a> {
-    Known(u8),
+    Identity(u8),
     Number(u16),
     Duration(u16, u8),
     Bytes(&'a [u8]),
@@ -100,7 +100,7 @@ impl Word<'_> {
             of_policies.unwrap_or(&KNOWN[usize::from(index) % KNOWN.len()]).split(' ').map(Vec::from)
         };
         match self {
-            Word::Known(index) => known(*index).collect(),
+            Word::Identity(index) => known(*index).collect(),
             Word::Number(value) => vec![format!("{}", f64::from(*value) / 8.0 - 100.0).into()],
             Word::Duration(value, unit) => vec![format!("{value}{}", UNITS[usize::from(*unit) % UNITS.len()]).into()],
             Word::Bytes(bytes) => vec![bytes.to_vec()],
@@ -112,7 +112,7 @@ pub fn run(data: &[u8]) {
     let Ok(calls) = Vec::<Call>::arbitrary_take_rest(Unstructured::new(data)) else { return };
     let mut now: i64 = 1_700_000_000_000_000;
     let mut plain: Vec<AnyUsage> = Kind::ALL.into_iter().filter_map(AnyUsage::unused).collect();
-    let mut parts = PartsUsage::default();
+    let mut components = CompositeUsage::default();
     // What the name of a policy finds: as it was set, and as it is scaled.
     let (mut defined, mut policy): (Option<Policy>, Option<Policy>) = (None, None);
     for call in calls.iter().take(64) {
@@ -136,21 +136,21 @@ pub fn run(data: &[u8]) {
             _ => {}
         }
         let words: Vec<&[u8]> = std::iter::once(&b"RL.TAKE"[..]).chain(words).collect();
-        let asked = Asked::take(&mut Args::new(&words));
+        let asked = KeyRequest::take(&mut Args::new(&words));
         let asked = match (&asked, &policy) {
-            (Ok(Asked::Policy(by)), Some(policy)) => by.asked(policy),
+            (Ok(KeyRequest::Policy(by)), Some(policy)) => by.asked(policy),
             _ => asked,
         };
         let call = match asked {
-            Ok(Asked::One(spec)) => ratelimit_core::syntax::Call::of_one(spec),
-            Ok(Asked::Several(call)) => *call,
-            Ok(Asked::Policy(_)) | Err(_) => continue,
+            Ok(KeyRequest::One(spec)) => ratelimit_core::syntax::Call::of_one(spec),
+            Ok(KeyRequest::Several(call)) => *call,
+            Ok(KeyRequest::Policy(_)) | Err(_) => continue,
         };
-        assert_lawful_call(&call, &mut parts, at);
+        assert_lawful_call(&call, &mut components, at);
         for spec in call.specs {
             with_limit!(spec, limit => {
                 let usage = plain.iter_mut().find_map(Single::of_mut).unwrap();
-                assert_lawful(limit, usage, at, spec.ask);
+                assert_lawful(limit, usage, at, spec.request);
             });
         }
     }

@@ -1,7 +1,7 @@
 //! Effects from any bytes, one after another on one key of a kind: refused, or a state that a call could have made.
 
 use crate::laws::assert_sound;
-use ratelimit_core::composite::PartsUsage;
+use ratelimit_core::composite::CompositeUsage;
 use ratelimit_core::effect::Effect;
 use ratelimit_core::expiry::LATEST_EXPIRY;
 use ratelimit_core::{Single, Usage};
@@ -18,7 +18,7 @@ macro_rules! check_all {
 
 pub fn run(data: &[u8]) {
     ratelimit_core::algorithms!(check_all, { data });
-    check::<PartsUsage>(data);
+    check::<CompositeUsage>(data);
 }
 
 /// The first conversion that a plain key accepts makes one with parts of it, on which the others are effects, too.
@@ -34,15 +34,15 @@ fn check_plain<U: Single>(data: &[u8]) {
         let mut unread = fields;
         // A missing key is not converted.
         if usage.is_unused()
-            || !PartsUsage::accepts_conversion(&usage, plain_expiry, &mut unread, version)
+            || !CompositeUsage::accepts_conversion(&usage, plain_expiry, &mut unread, version)
             || !unread.end()
         {
             continue;
         }
-        let mut parts = PartsUsage::apply_conversion(&mut usage, plain_expiry, &mut fields);
-        if !parts.is_unused() {
-            assert_sound(&parts);
-            texts.for_each(|text| follow(&mut parts, text));
+        let mut components = CompositeUsage::apply_conversion(&mut usage, plain_expiry, &mut fields);
+        if !components.is_unused() {
+            assert_sound(&components);
+            texts.for_each(|text| follow(&mut components, text));
             return;
         }
     }

@@ -9,10 +9,10 @@ use ratelimit_core::algorithm::leases::Concurrency;
 use ratelimit_core::algorithm::log::SlidingLog;
 use ratelimit_core::algorithm::sliding_window::SlidingWindow;
 use ratelimit_core::algorithm::strict_window::StrictWindow;
-use ratelimit_core::composite::PartsUsage;
-use ratelimit_core::syntax::Asked;
+use ratelimit_core::composite::CompositeUsage;
+use ratelimit_core::syntax::KeyRequest;
 use ratelimit_core::wire::args::Args;
-use ratelimit_core::{Amount, Ask, Kind, Limit, Period, Timestamp, Usage};
+use ratelimit_core::{Amount, Kind, Limit, Period, Request, Timestamp, Usage};
 
 #[derive(Arbitrary, Debug)]
 struct Payload {
@@ -51,35 +51,35 @@ fn check<L: Limit>(payload: &Payload, limit: &L) {
     assert_sound(&usage);
     let now = Timestamp::from_micros(payload.now % Timestamp::MAX.micros()).unwrap_or_default();
     let cost = Amount::saturating(u64::from(payload.cost));
-    let asks = [Ask::Take(cost), Ask::Take(Amount::ZERO), Ask::Force(cost), Ask::GiveBack(cost)];
+    let asks = [Request::Take(cost), Request::Take(Amount::ZERO), Request::Force(cost), Request::GiveBack(cost)];
     // Leases are taken only, and given back by name.
     let sayable = if L::Usage::KIND == Kind::Concurrency { 2 } else { asks.len() };
-    for ask in asks.into_iter().take(sayable) {
-        assert_lawful(limit, &mut usage, now, ask);
+    for request in asks.into_iter().take(sayable) {
+        assert_lawful(limit, &mut usage, now, request);
     }
 }
 
 fn check_parts(payload: &Payload) {
     let mut fields = Fields { fields: payload.fields.clone().into() };
-    let Some(mut usage) = PartsUsage::decode(&mut fields, PartsUsage::VERSION) else { return };
+    let Some(mut usage) = CompositeUsage::decode(&mut fields, CompositeUsage::VERSION) else { return };
     assert_sound(&usage);
     let now = Timestamp::from_micros(payload.now % Timestamp::MAX.micros()).unwrap_or_default();
     let window = payload.window.max(1);
     let limits = format!("FIXED 9 {window}us TOKENBUCKET 9 9 {window}us AS a SLIDING 9 {window}us STRICT");
-    let beside = format!("SLIDINGLOG 9 {window}us CONCURRENCY 9 {window}us h");
+    let extras = format!("SLIDINGLOG 9 {window}us CONCURRENCY 9 {window}us h");
     for (purpose, limits) in [
         ("COST 0 FORCE", &limits),
         ("COST 2", &limits),
-        ("ONCE id 1m", &beside),
+        ("ONCE id 1m", &extras),
         ("SETTLE id 3", &limits),
-        ("SETTLE i 0", &beside),
+        ("SETTLE i 0", &extras),
         ("COST -1", &limits),
-        ("COST 3 UPTO", &beside),
+        ("COST 3 UPTO", &extras),
     ] {
         let ban = if payload.aligned { " BAN 2 1m 1m" } else { "" };
         let text = format!("RL.TAKE {purpose} {limits}{ban}");
         let words: Vec<&[u8]> = text.split(' ').map(str::as_bytes).collect();
-        let Ok(Asked::Several(call)) = Asked::take(&mut Args::new(&words)) else { continue };
+        let Ok(KeyRequest::Several(call)) = KeyRequest::take(&mut Args::new(&words)) else { continue };
         assert_lawful_call(&call, &mut usage, now);
     }
 }

@@ -4,7 +4,7 @@
 use crate::key::{Key, Told, Value};
 use crate::laws::{Field, Fields};
 use arbitrary::{Arbitrary, Unstructured};
-use ratelimit_core::syntax::{Asked, Policy};
+use ratelimit_core::syntax::{KeyRequest, Policy};
 use ratelimit_core::wire::args::Args;
 use ratelimit_core::{Amount, Span, Timestamp};
 
@@ -402,15 +402,15 @@ fn is_algorithm(word: &str) -> bool {
 
 fn take(key: &mut Key, text: &str, now: Timestamp) -> Told {
     let words = words(text);
-    Asked::take(&mut Args::new(&words)).map_or(Told::Nothing, |asked| key.take(&asked, now))
+    KeyRequest::take(&mut Args::new(&words)).map_or(Told::Nothing, |asked| key.take(&asked, now))
 }
 
 /// By a policy, perhaps scaled.
 fn limit(key: &mut Key, call: &Call, now: Timestamp) -> Told {
     let (policy, said) = (call.policy(), format!("RL.TAKE {} POLICY p", call.options()));
     let (policy, said) = (words(&policy), words(&said));
-    let (Ok(policy), Ok(Asked::Policy(by))) =
-        (Policy::read(&mut Args::new(&policy)), Asked::take(&mut Args::new(&said)))
+    let (Ok(policy), Ok(KeyRequest::Policy(by))) =
+        (Policy::read(&mut Args::new(&policy)), KeyRequest::take(&mut Args::new(&said)))
     else {
         return Told::Nothing;
     };

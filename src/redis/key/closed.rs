@@ -9,7 +9,7 @@ use super::open::OpenKey;
 use super::stored::Contents;
 use super::takeover::make;
 use super::value::{Value, Writable};
-use ratelimit_core::effect::Nobody;
+use ratelimit_core::effect::Discard;
 use ratelimit_core::wire::args::KeyName;
 use ratelimit_core::{Timestamp, Usage};
 use redis_module::raw;
@@ -117,7 +117,7 @@ impl<U: Usage> Writable for ResumedKey<'_, '_, U> {
         if self.value.get().is_unused() {
             if !self.value.is_missing() {
                 // Others may charge it before it goes: what this has changed is no part of that.
-                self.usage_mut().encode_effect(&mut Nobody);
+                self.usage_mut().encode_effect(&mut Discard);
                 self.redis.record_deletion::<U>(name);
             }
             return;

@@ -6,16 +6,16 @@ use super::takeover::put;
 use super::value::Writable;
 use ratelimit_core::Single;
 use ratelimit_core::Timestamp;
-use ratelimit_core::composite::PartsUsage;
+use ratelimit_core::composite::CompositeUsage;
 use ratelimit_core::expiry::Expiry;
 
 impl<U: Single> Key<'_, '_, U> {
     /// Puts a composite key into its place, after a change; what the change has to tell. What the key held is moved,
     /// however large it is, and what is propagated is what has changed, which is no more of a large key than of a small
     /// one.
-    pub fn convert<T>(mut self, now: Timestamp, change: impl FnOnce(&mut PartsUsage) -> T) -> T {
+    pub fn convert<T>(mut self, now: Timestamp, change: impl FnOnce(&mut CompositeUsage) -> T) -> T {
         let (plain_expiry, before) = (self.expires_at(now), self.before.take());
-        let (mut composite, told) = PartsUsage::convert(self.usage_mut(), plain_expiry, now, |composite| {
+        let (mut composite, told) = CompositeUsage::convert(self.usage_mut(), plain_expiry, now, |composite| {
             let told = change(composite);
             before.check_conversion(composite, plain_expiry);
             guard::point();

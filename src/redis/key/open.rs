@@ -7,7 +7,7 @@ use super::super::{Redis, native_type, now};
 use super::handle::{Handle, READ, WRITE};
 use super::stored::{Contents, PeekedKey};
 use super::value::{Value, Writable};
-use ratelimit_core::effect::Nobody;
+use ratelimit_core::effect::Discard;
 use ratelimit_core::expiry::LATEST_EXPIRY;
 use ratelimit_core::wire::args::KeyName;
 use ratelimit_core::wire::error::Error;
@@ -249,8 +249,9 @@ impl<'a> Redis<'a> {
     /// Records all that a key remembers, after a panic: nobody knows what has changed.
     #[cold]
     pub(super) fn record_whole<U: Usage>(&mut self, name: KeyName, usage: &mut U, expires_at: Option<u64>) {
-        // What the call had changed by then is a part of it: the next call must not propagate, or do, it once more.
-        usage.encode_effect(&mut Nobody);
+        // What the call had changed by then is a component of it: the next call must not propagate, or do, it once
+        // more.
+        usage.encode_effect(&mut Discard);
         if usage.is_unused() {
             self.record_deletion::<U>(name);
         } else {

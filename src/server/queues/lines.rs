@@ -1,7 +1,7 @@
 //! The queues of all keys, and the lists of which of them is to be looked at when.
 
 use super::waiting_call::{Client, ClientHandle, Grant, QueueKey};
-use ratelimit_core::queue::{Place, Queue, Steady, SteadyClock, Waiter};
+use ratelimit_core::queue::{Queue, QueuePlace, Steady, SteadyClock, Waiter};
 use ratelimit_core::{Amount, Timestamp};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::ffi::c_int;
@@ -31,7 +31,7 @@ pub struct Lines {
     /// The queues, by database and name of the key.
     pub by_key: HashMap<c_int, HashMap<Arc<[u8]>, Line>>,
     /// Where the call of each client waits.
-    pub by_client: HashMap<ClientHandle, (QueueKey, Place)>,
+    pub by_client: HashMap<ClientHandle, (QueueKey, QueuePlace)>,
     /// By when somebody may pass or has waited long enough.
     pub by_due: BTreeSet<(Steady, QueueKey)>,
     /// By since when the one waits who has waited longest.
@@ -78,7 +78,7 @@ impl Round {
 /// What the timer does next.
 pub enum Work {
     /// A key is to be looked at.
-    Look(QueueKey),
+    Evaluation(QueueKey),
     /// A lease is to be given back that was granted to a client that was gone.
     GiveBack(Grant),
 }
@@ -164,7 +164,7 @@ impl Lines {
     }
 
     /// Takes a call out of the queue of a key.
-    pub fn leave(&mut self, key: &QueueKey, place: Place) -> Option<Waiter<Client>> {
+    pub fn leave(&mut self, key: &QueueKey, place: QueuePlace) -> Option<Waiter<Client>> {
         let line = self.line(key)?;
         let was_head = line.queue.head().is_some_and(|(head, _)| head == place);
         let waiter = line.queue.leave(place)?;
@@ -207,6 +207,6 @@ impl Lines {
             line.head_due = None;
             self.relist(&key);
         }
-        Some(Work::Look(key))
+        Some(Work::Evaluation(key))
     }
 }

@@ -17,7 +17,7 @@ mod waiting_call;
 use super::stats::Counter;
 use lines::Lines;
 pub use lines::Work;
-use ratelimit_core::queue::{Claim, Place, Queue, Waiter};
+use ratelimit_core::queue::{Claim, Queue, QueuePlace, Waiter};
 use ratelimit_core::{Amount, Span, Timestamp};
 use std::cell::{Cell, RefCell};
 use std::ffi::c_int;
@@ -110,7 +110,7 @@ impl Queues {
     }
 
     /// Takes a call away that waited: its client is gone, or it has been answered.
-    pub fn leave(&self, key: &QueueKey, place: Place) -> Option<Waiter<Client>> {
+    pub fn leave(&self, key: &QueueKey, place: QueuePlace) -> Option<Waiter<Client>> {
         self.lines.borrow_mut().leave(key, place)
     }
 
@@ -124,7 +124,7 @@ impl Queues {
     fn next(
         &self,
         key: &QueueKey,
-        of: impl FnOnce(&Queue<Client>) -> Option<(Place, &Waiter<Client>)>,
+        of: impl FnOnce(&Queue<Client>) -> Option<(QueuePlace, &Waiter<Client>)>,
     ) -> Option<WaitingCall> {
         let lines = &mut *self.lines.borrow_mut();
         let queue = &lines.line(key)?.queue;
@@ -140,7 +140,11 @@ impl Queues {
     }
 
     /// Takes a call out of a key's queue.
-    fn take_from(&self, key: &QueueKey, place: impl FnOnce(&Queue<Client>) -> Option<Place>) -> Option<WaitingCall> {
+    fn take_from(
+        &self,
+        key: &QueueKey,
+        place: impl FnOnce(&Queue<Client>) -> Option<QueuePlace>,
+    ) -> Option<WaitingCall> {
         let taken = self.next(key, |queue| {
             let place = place(queue)?;
             Some((place, queue.at(place)?))

@@ -1,7 +1,7 @@
 //! A call that waits for a lease: its client, its key, and what it is granted.
 
 use crate::server::stats::CommandStats;
-use ratelimit_core::queue::{Claim, Place};
+use ratelimit_core::queue::{Claim, QueuePlace};
 use ratelimit_core::{Amount, Timestamp};
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 /// A call that waits, as its queue has it.
 pub struct WaitingCall {
     /// Where it waits.
-    pub place: Place,
+    pub place: QueuePlace,
     /// What it asks for.
     pub claim: Claim,
     /// How it is answered.

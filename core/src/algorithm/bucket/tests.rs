@@ -1,6 +1,6 @@
 use super::*;
-use crate::evaluate::Ask;
-use crate::evaluate::Ask::{Force, GiveBack, Take, Within};
+use crate::evaluate::Request;
+use crate::evaluate::Request::{Force, GiveBack, Take, Within};
 use crate::testing::calls::{Fields, Key, amounts, call, lengths, millionths, period, units};
 use crate::testing::laws::{Lawful, decoded, encoded, laws};
 use proptest::prelude::*;
@@ -14,7 +14,7 @@ fn queue(capacity: u64, leak: u64, every: &str) -> Bucket {
     Bucket { discipline: Discipline::Queue, ..bucket(capacity, leak, every) }
 }
 
-fn one() -> Ask {
+fn one() -> Request {
     Take(units(1))
 }
 
@@ -102,7 +102,7 @@ fn a_leaky_bucket_tells_turns_evenly_spaced() {
     assert_eq!(key.call(&limit, 0, one()), [0, 5, 0, 500, 2500]);
     assert_eq!(key.call(&limit, 700, one()), [1, 5, 0, 1800, 2300]);
     // A turn is for the first unit that UPTO is granted; turns that were told stand when usage is given back.
-    assert_eq!(key.call(&limit, 2000, Ask::UpTo(units(9))), [1, 5, 0, 1000, 2500]);
+    assert_eq!(key.call(&limit, 2000, Request::UpTo(units(9))), [1, 5, 0, 1000, 2500]);
     assert_eq!(key.call(&limit, 2000, GiveBack(units(4))), [1, 5, 4, 0, 500]);
     assert_eq!(key.call(&limit, 2000, one()), [1, 5, 3, 500, 1000]);
 }
@@ -118,7 +118,7 @@ fn a_leaky_bucket_of_one_admits_at_the_rate() {
 fn maxwait_admits_what_fits_soon_enough() {
     let (limit, mut key) = (bucket(2, 1, "1s"), Key::default());
     let within = |cost, seconds: u64| Within(units(cost), Span::from_micros(seconds * 1_000_000));
-    for (ask, reply) in [
+    for (request, reply) in [
         (within(2, 0), [1, 2, 0, 0, 2000]),
         (within(1, 0), [0, 2, 0, 1000, 2000]),
         (within(1, 3), [1, 2, 0, 1000, 3000]),
@@ -128,7 +128,7 @@ fn maxwait_admits_what_fits_soon_enough() {
         (within(3, 86_400), [0, 2, 0, -1, 5000]),
         (one(), [0, 2, 0, 4000, 5000]),
     ] {
-        assert_eq!(key.call(&limit, 0, ask), reply, "{ask:?}");
+        assert_eq!(key.call(&limit, 0, request), reply, "{request:?}");
     }
     assert_eq!(key.call(&limit, 1000, within(1, 3)), [1, 2, 0, 3000, 5000]);
 }
@@ -138,7 +138,7 @@ fn a_forced_debt_is_worked_off() {
     let (limit, mut key) = (bucket(10, 1, "1s"), Key::default());
     assert_eq!(key.call(&limit, 0, Force(units(4))), [1, 10, 6, 0, 4000]);
     assert_eq!(key.peek(&limit, 0, Force(units(20))), [0, 10, 6, 14_000, 4000], "as if charged");
-    for (at, ask, reply) in [
+    for (at, request, reply) in [
         (0, Force(units(20)), [0, 10, 0, 14_000, 24_000]),
         (0, Take(Amount::ZERO), [0, 10, 0, 14_000, 24_000]),
         (13_999, Take(Amount::ZERO), [0, 10, 0, 1, 10_001]),
@@ -147,7 +147,7 @@ fn a_forced_debt_is_worked_off() {
         (14_000, one(), [0, 10, 0, 1000, 10_000]),
         (24_000, one(), [1, 10, 9, 0, 1000]),
     ] {
-        assert_eq!(key.call(&limit, at, ask), reply, "{ask:?} at {at}");
+        assert_eq!(key.call(&limit, at, request), reply, "{request:?} at {at}");
     }
 }
 
@@ -157,14 +157,14 @@ fn upto_grants_the_whole_units_that_there_are() {
     for (at, most, granted) in [(0, 4, 4), (500, 9, 6), (500, 9, 0), (999, 1, 0), (1000, 1, 1), (99_000, 99, 10)] {
         assert_eq!(key.granted(&limit, at, most), granted, "{at}");
     }
-    assert_eq!(key.call(&limit, 99_000, Ask::UpTo(units(5))), [0, 10, 0, 1000, 10_000]);
-    assert_eq!(Key::default().call(&bucket(0, 1, "1s"), 0, Ask::UpTo(units(5))), [0, 0, 0, -1, 0]);
+    assert_eq!(key.call(&limit, 99_000, Request::UpTo(units(5))), [0, 10, 0, 1000, 10_000]);
+    assert_eq!(Key::default().call(&bucket(0, 1, "1s"), 0, Request::UpTo(units(5))), [0, 0, 0, -1, 0]);
 }
 
 #[test]
 fn giving_back_lowers_the_usage_and_deletes_a_key_at_nothing() {
     let (limit, mut key) = (bucket(10, 1, "1s"), Key::default());
-    for (at, ask, reply, gone) in [
+    for (at, request, reply, gone) in [
         (0, GiveBack(units(3)), [1, 10, 10, 0, 0], true),
         (0, Take(units(8)), [1, 10, 2, 0, 8000], false),
         (500, GiveBack(units(3)), [1, 10, 5, 0, 4500], false),
@@ -172,8 +172,8 @@ fn giving_back_lowers_the_usage_and_deletes_a_key_at_nothing() {
         (1000, one(), [1, 10, 9, 0, 1000], false),
         (1000, GiveBack(units(1000)), [1, 10, 10, 0, 0], true),
     ] {
-        assert_eq!(key.call(&limit, at, ask), reply, "{ask:?} at {at}");
-        assert_eq!(key.is_gone(), gone, "{ask:?} at {at}");
+        assert_eq!(key.call(&limit, at, request), reply, "{request:?} at {at}");
+        assert_eq!(key.is_gone(), gone, "{request:?} at {at}");
     }
 }
 
@@ -266,7 +266,10 @@ fn people_are_told_what_was_used_and_as_of_when() {
     let mut key = Key::default();
     key.call(&bucket(10, 1, "1s"), 7000, Take(units(3)));
     let at = Timestamp::from_micros(7_000_000).unwrap();
-    assert_eq!(key.0.describe(Timestamp::EPOCH), [("used", Fact::Amount(units(3))), ("drained_to", Fact::Instant(at))]);
+    assert_eq!(
+        key.0.describe(Timestamp::EPOCH),
+        [("used", InfoField::Amount(units(3))), ("drained_to", InfoField::Instant(at))]
+    );
 }
 
 impl Lawful for Bucket {

@@ -61,11 +61,11 @@ impl Offset {
 
     /// As two bytes, which never change: minutes, little end first.
     #[must_use]
-    pub fn known_by(self) -> [u8; 2] {
+    pub fn identity(self) -> [u8; 2] {
         self.minutes.to_le_bytes()
     }
 
-    /// Reads what [`known_by`](Offset::known_by) says.
+    /// Reads what [`identity`](Offset::identity) says.
     #[must_use]
     pub fn of_bytes(bytes: [u8; 2]) -> Option<Offset> {
         let minutes = i16::from_le_bytes(bytes);
@@ -200,11 +200,11 @@ impl Calendar {
 
     /// Its unit as a number above 1, which never changes.
     #[must_use]
-    pub fn known_by(self) -> u8 {
+    pub fn identity(self) -> u8 {
         self.unit.names().1
     }
 
-    /// Reads what [`known_by`](Calendar::known_by) says.
+    /// Reads what [`identity`](Calendar::identity) says.
     #[must_use]
     pub fn of_number(number: u8) -> Option<Calendar> {
         let unit = Unit::ALL.into_iter().find(|unit| unit.names().1 == number)?;

@@ -1,6 +1,6 @@
 use super::*;
-use crate::evaluate::Ask;
-use crate::evaluate::Ask::{Force, GiveBack, Take};
+use crate::evaluate::Request;
+use crate::evaluate::Request::{Force, GiveBack, Take};
 use crate::expiry::{Expiry, StepBack};
 use crate::testing::calls::{Fields, Key, amounts, call, lengths, millionths, period, units, us};
 use crate::testing::laws::{Lawful, decoded, encoded, laws};
@@ -35,7 +35,7 @@ fn distance(text: &str) -> Offset {
     Offset::parse(text.as_bytes()).unwrap()
 }
 
-fn one() -> Ask {
+fn one() -> Request {
     Take(units(1))
 }
 
@@ -51,7 +51,7 @@ fn aligned_ten_at_59_and_ten_at_00_both_pass() {
 #[test]
 fn a_window_opens_with_the_first_admitted_call() {
     let (limit, mut key) = (plain(10, "1m"), Key::default());
-    for (at, ask, reply) in [
+    for (at, request, reply) in [
         (1000, Take(units(11)), [0, 10, 10, -1, 0]),
         (2000, Take(Amount::ZERO), [1, 10, 10, 0, 0]),
         (59_000, Take(units(4)), [1, 10, 6, 0, 60_000]),
@@ -60,7 +60,7 @@ fn a_window_opens_with_the_first_admitted_call() {
         (119_000, Take(Amount::ZERO), [1, 10, 10, 0, 0]),
         (130_000, one(), [1, 10, 9, 0, 60_000]),
     ] {
-        assert_eq!(key.call(&limit, at, ask), reply, "{ask:?} at {at}");
+        assert_eq!(key.call(&limit, at, request), reply, "{request:?} at {at}");
     }
 }
 
@@ -127,13 +127,13 @@ fn state_of_the_other_mode_counts_until_its_instant_and_a_window() {
 fn a_forced_debt_is_forgotten_with_the_window() {
     let (limit, mut key) = (plain(10, "1m"), Key::default());
     assert_eq!(key.peek(&limit, 0, Force(units(25))), [0, 10, 10, 60_000, 0], "as if charged");
-    for (at, ask, reply) in [
+    for (at, request, reply) in [
         (0, Force(units(25)), [0, 10, 0, 60_000, 60_000]),
         (1000, Take(Amount::ZERO), [0, 10, 0, 59_000, 59_000]),
         (1000, Force(units(1)), [0, 10, 0, 59_000, 59_000]),
         (60_000, Force(units(10)), [1, 10, 0, 0, 60_000]),
     ] {
-        assert_eq!(key.call(&limit, at, ask), reply, "{ask:?} at {at}");
+        assert_eq!(key.call(&limit, at, request), reply, "{request:?} at {at}");
     }
 }
 
@@ -143,7 +143,7 @@ fn upto_grants_the_whole_units_that_there_are() {
     for (most, granted) in [(4, 4), (9, 6), (1, 0)] {
         assert_eq!(key.granted(&limit, 0, most), granted);
     }
-    assert_eq!(key.call(&limit, 1000, Ask::UpTo(units(99))), [0, 10, 0, 59_000, 59_000]);
+    assert_eq!(key.call(&limit, 1000, Request::UpTo(units(99))), [0, 10, 0, 59_000, 59_000]);
     assert_eq!(key.call(&limit, 1000, Take(millionths(500_000))), [1, 10, 0, 0, 59_000]);
 }
 
@@ -151,7 +151,7 @@ fn upto_grants_the_whole_units_that_there_are() {
 fn giving_back_lowers_the_open_windows_usage() {
     let mut key = Key::default();
     let (limit, longer) = (plain(10, "1m"), plain(10, "2m"));
-    for (limit, at, ask, reply, gone) in [
+    for (limit, at, request, reply, gone) in [
         (&limit, 0, GiveBack(units(1)), [1, 10, 10, 0, 0], true),
         (&limit, 0, Take(units(8)), [1, 10, 2, 0, 60_000], false),
         (&limit, 20_000, GiveBack(units(3)), [1, 10, 5, 0, 40_000], false),
@@ -160,8 +160,8 @@ fn giving_back_lowers_the_open_windows_usage() {
         (&limit, 70_000, one(), [1, 10, 9, 0, 60_000], false),
         (&limit, 70_000, GiveBack(units(9)), [1, 10, 10, 0, 0], true),
     ] {
-        assert_eq!(key.call(limit, at, ask), reply, "{ask:?} at {at}");
-        assert_eq!(key.is_gone(), gone, "{ask:?} at {at}");
+        assert_eq!(key.call(limit, at, request), reply, "{request:?} at {at}");
+        assert_eq!(key.is_gone(), gone, "{request:?} at {at}");
     }
     // It moves an aligned window's instant like any charge.
     let mut key = Key::default();
@@ -175,7 +175,7 @@ fn a_limit_of_nothing_admits_nothing_but_looks() {
     let (limit, mut key) = (plain(0, "1m"), Key::default());
     assert_eq!(key.call(&limit, 0, Take(millionths(1))), [0, 0, 0, -1, 0]);
     assert_eq!(key.call(&limit, 0, Take(Amount::ZERO)), [1, 0, 0, 0, 0]);
-    assert_eq!(key.call(&limit, 0, Ask::UpTo(units(1))), [0, 0, 0, -1, 0]);
+    assert_eq!(key.call(&limit, 0, Request::UpTo(units(1))), [0, 0, 0, -1, 0]);
 }
 
 #[test]
@@ -217,11 +217,11 @@ fn a_key_is_16_bytes_and_takes_nothing_for_one_that_is_none() {
 
 #[test]
 fn people_are_told_when_a_window_opened_or_was_charged() {
-    let at = Fact::Instant(Timestamp::from_micros(7_500_000).unwrap());
+    let at = InfoField::Instant(Timestamp::from_micros(7_500_000).unwrap());
     for (limit, mode, instant) in [(plain(10, "1m"), "plain", "start"), (aligned(10, "1m"), "aligned", "charged")] {
         let mut key = Key::default();
         key.call(&limit, 7500, Take(units(3)));
-        let facts = [("used", Fact::Amount(units(3))), ("mode", Fact::Word(mode)), (instant, at.clone())];
+        let facts = [("used", InfoField::Amount(units(3))), ("mode", InfoField::Word(mode)), (instant, at.clone())];
         assert_eq!(key.0.describe(Timestamp::EPOCH), facts);
     }
 }
@@ -407,7 +407,7 @@ fn a_clock_gone_back_over_the_end_of_a_month_makes_no_key_expire_before_it_has_r
 
 #[test]
 fn limits_of_different_words_are_known_by_different_numbers() {
-    let known_by = |limit: &FixedWindow| (limit.known_by().micros, limit.known_by().words);
+    let identity = |limit: &FixedWindow| (limit.identity().micros, limit.identity().words);
     let (day, tokyo, lima) = (period("1d"), distance("+09:00"), distance("-05:00"));
     let limits = [
         plain(10, "1d"),
@@ -441,10 +441,10 @@ fn limits_of_different_words_are_known_by_different_numbers() {
         (0, 0x1f03),
         (0, 0x021c_1f04),
     ];
-    assert_eq!(limits.map(|limit| known_by(&limit)), known);
+    assert_eq!(limits.map(|limit| identity(&limit)), known);
     // Their numbers do not matter, nor a distance of nothing.
-    assert_eq!(known_by(&calendar(11, "1mo OFFSET +00:00 ANCHOR 1")), (0, 0x0103));
-    assert_eq!(known_by(&FixedWindow::aligned(units(11), day, Offset::UTC)), (micros, 1));
+    assert_eq!(identity(&calendar(11, "1mo OFFSET +00:00 ANCHOR 1")), (0, 0x0103));
+    assert_eq!(identity(&FixedWindow::aligned(units(11), day, Offset::UTC)), (micros, 1));
 }
 
 #[test]

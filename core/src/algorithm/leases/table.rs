@@ -30,7 +30,7 @@ pub(super) struct Lease {
 
 /// A holder and its lease; with the name's hash, so that a table that grows looks no name up.
 #[derive(Clone, Debug)]
-pub(super) struct Held {
+pub(super) struct HeldLease {
     hash: u64,
     holder: Kept,
     expires_at: Mark,
@@ -38,7 +38,7 @@ pub(super) struct Held {
 }
 
 /// Whether a lease is this holder's.
-fn is_of(holder: Name) -> impl Fn(&Held) -> bool {
+fn is_of(holder: Name) -> impl Fn(&HeldLease) -> bool {
     move |held| *held.holder == *holder.text
 }
 
@@ -53,7 +53,7 @@ pub struct ConcurrencyUsage {
     /// expired by `written`, to be swept out: no part of the state.
     pub(super) by_expiry: BTreeMap<(Mark, Kept), Amount>,
     /// The same by holder.
-    pub(super) by_holder: HashTable<Held>,
+    pub(super) by_holder: HashTable<HeldLease>,
     /// How far all expiries have moved back.
     pub(super) shift: Shift,
     /// When the table was last changed.
@@ -65,7 +65,7 @@ pub struct ConcurrencyUsage {
     /// What the names of holders take, in bytes.
     pub(super) names: usize,
     /// What the current call has changed.
-    pub(super) delta: Delta,
+    pub(super) delta: LeaseDelta,
     #[cfg(test)]
     pub(super) _copies: effort::Copies,
 }
@@ -101,7 +101,7 @@ pub(super) struct Expired {
 
 /// What a call changes in a lease table, in this order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Delta {
+pub(super) struct LeaseDelta {
     /// Every expiry moves back by so much, because the clock did.
     pub(super) moved_back: Span,
     /// What has expired by now goes, and the table was last changed now.
@@ -269,7 +269,7 @@ impl ConcurrencyUsage {
     }
 
     /// Takes a holder's lease out of the table, and of nothing else.
-    fn forget(&mut self, holder: Name) -> Option<Held> {
+    fn forget(&mut self, holder: Name) -> Option<HeldLease> {
         let entry = self.by_holder.find_entry(holder.hash, is_of(holder)).ok()?;
         self.names = self.names.saturating_sub(size_of_kept(holder.text));
         Some(entry.remove().0)
@@ -277,7 +277,7 @@ impl ConcurrencyUsage {
 
     /// Takes a holder's lease away; the name by which it was known.
     fn remove(&mut self, holder: Name) -> Option<Kept> {
-        let Held { holder, expires_at, units, .. } = self.forget(holder)?;
+        let HeldLease { holder, expires_at, units, .. } = self.forget(holder)?;
         self.unlist(&holder, expires_at, units);
         Some(holder)
     }
@@ -312,7 +312,7 @@ impl ConcurrencyUsage {
             name
         } else {
             let name: Kept = Arc::from(holder.text);
-            let held = Held { hash: holder.hash, holder: Arc::clone(&name), expires_at, units };
+            let held = HeldLease { hash: holder.hash, holder: Arc::clone(&name), expires_at, units };
             self.by_holder.insert_unique(holder.hash, held, |held| held.hash);
             self.names = self.names.saturating_add(size_of_kept(holder.text));
             name
@@ -341,7 +341,7 @@ impl ConcurrencyUsage {
     }
 
     /// Whether `delta` can have been caused by a call on this table.
-    pub(super) fn accepts(&self, delta: &Delta) -> bool {
+    pub(super) fn accepts(&self, delta: &LeaseDelta) -> bool {
         // By the clock as it was before it went back.
         let at = delta.written.plus(delta.moved_back);
         let in_order = at >= self.written;
@@ -354,7 +354,7 @@ impl ConcurrencyUsage {
     }
 
     /// Makes the change that a call has made elsewhere.
-    pub(super) fn change(&mut self, delta: Delta) {
+    pub(super) fn change(&mut self, delta: LeaseDelta) {
         self.tidy(delta.moved_back, delta.written);
         for holder in &delta.released {
             self.remove(Name::of(holder));
@@ -362,7 +362,7 @@ impl ConcurrencyUsage {
         if let Some((holder, lease)) = delta.leased {
             self.lease(Name::of(&holder), lease);
         }
-        self.delta = Delta::default();
+        self.delta = LeaseDelta::default();
     }
 }
 

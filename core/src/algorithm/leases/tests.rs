@@ -1,8 +1,8 @@
 use super::table::SWEPT;
 use super::*;
-use crate::evaluate::Ask;
-use crate::evaluate::Ask::Take;
-use crate::limit::{Fact, Usage};
+use crate::evaluate::Request;
+use crate::evaluate::Request::Take;
+use crate::limit::{InfoField, Usage};
 use crate::testing::calls::{
     Fields, Key, amounts, assert_leaves, call, call_and_tell, lengths, millionths, peek, period, units, us,
 };
@@ -14,11 +14,11 @@ use proptest::sample::select;
 
 const LONGEST: u64 = 3650 * 86_400_000_000;
 
-fn held<'a>(holder: &'a str, limit: u64, ttl: &str) -> Asked<'a> {
+fn held<'a>(holder: &'a str, limit: u64, ttl: &str) -> LeaseLimit<'a> {
     Concurrency::new(units(limit), period(ttl)).asked_by(holder.as_bytes())
 }
 
-fn cost(cost: u64) -> Ask {
+fn cost(cost: u64) -> Request {
     Take(units(cost))
 }
 
@@ -536,10 +536,10 @@ fn people_are_told_who_holds_how_much_for_how_long() {
     assert_eq!(
         key.0.describe(Timestamp::EPOCH),
         [
-            ("used", Fact::Amount(units(6))),
-            ("written", Fact::Instant(us(2_000_000))),
-            ("holders", Fact::Count(3)),
-            ("leases", Fact::Leases(leases)),
+            ("used", InfoField::Amount(units(6))),
+            ("written", InfoField::Instant(us(2_000_000))),
+            ("holders", InfoField::Count(3)),
+            ("leases", InfoField::Leases(leases)),
         ]
     );
 }
@@ -549,9 +549,9 @@ fn people_are_told_of_the_first_hundred_to_expire() {
     let names: Vec<String> = (0..101).map(|number| format!("{number:03}")).collect();
     let leases: Vec<_> = names.iter().map(|name| (name.as_str(), 1, "60s")).collect();
     let facts = table(&leases).0.describe(Timestamp::EPOCH);
-    assert_eq!(facts[2], ("holders", Fact::Count(101)));
+    assert_eq!(facts[2], ("holders", InfoField::Count(101)));
     let lease = |name: &String| (Box::from(name.as_bytes()), units(1), us(60_000_000));
-    assert_eq!(facts[3], ("leases", Fact::Leases(names[..100].iter().map(lease).collect())));
+    assert_eq!(facts[3], ("leases", InfoField::Leases(names[..100].iter().map(lease).collect())));
 }
 
 #[test]
@@ -609,8 +609,8 @@ proptest! {
     }
 }
 
-impl Lawful for Asked<'static> {
-    fn limits() -> impl Strategy<Value = Asked<'static>> {
+impl Lawful for LeaseLimit<'static> {
+    fn limits() -> impl Strategy<Value = LeaseLimit<'static>> {
         let holder = select(vec![&b"a"[..], b"b", b"c"]);
         (amounts(), lengths(), holder, any::<bool>()).prop_map(|(limit, ttl, holder, nx)| {
             let concurrency = Concurrency::new(Amount::saturating(limit), Period::new(Span::from_micros(ttl)).unwrap());
@@ -625,8 +625,8 @@ impl Lawful for Asked<'static> {
     }
 
     /// There are no options but a cost above 0.
-    fn asks(ask: Ask) -> Ask {
-        Take(ask.amount().max(millionths(1)))
+    fn asks(request: Request) -> Request {
+        Take(request.amount().max(millionths(1)))
     }
 }
 
@@ -637,26 +637,26 @@ mod laws {
 
     #[test]
     fn never_more_than_the_limit() {
-        laws::never_more_than_the_limit::<Asked>();
+        laws::never_more_than_the_limit::<LeaseLimit>();
     }
 
     #[test]
     fn a_clock_gone_back_frees_nothing_and_locks_nobody_out() {
         let law = laws::a_clock_gone_back_frees_nothing_and_locks_nobody_out;
-        laws::in_every_state::<Asked>(1..=1, laws::without_debts, law);
+        laws::in_every_state::<LeaseLimit>(1..=1, laws::without_debts, law);
     }
 
     #[test]
     fn a_key_expires_when_it_has_recovered_and_not_much_later() {
-        laws::a_key_expires_when_it_has_recovered_and_not_much_later::<Asked>();
+        laws::a_key_expires_when_it_has_recovered_and_not_much_later::<LeaseLimit>();
     }
 
     #[test]
     fn what_moves_along_recovers_as_much_sooner() {
-        laws::in_every_state::<Asked>(1..=1, |what| what, laws::what_moves_along_recovers_as_much_sooner);
+        laws::in_every_state::<LeaseLimit>(1..=1, |what| what, laws::what_moves_along_recovers_as_much_sooner);
     }
 
-    laws::laws!(Asked:
+    laws::laws!(LeaseLimit:
         a_denied_call_changes_nothing,
         a_look_changes_nothing,
         a_look_back_sees_what_a_call_would_write,
@@ -667,28 +667,28 @@ mod laws {
 
     // What is left is left to somebody who holds nothing; a renewal passes beside it.
 
-    fn newcomer(limit: &Asked<'static>) -> Asked<'static> {
+    fn newcomer(limit: &LeaseLimit<'static>) -> LeaseLimit<'static> {
         limit.concurrency.asked_by(b"newcomer")
     }
 
     #[test]
     fn remaining_is_what_passes_next() {
-        laws::in_every_state::<Asked>(
+        laws::in_every_state::<LeaseLimit>(
             1..=3,
             |what| what,
-            |limit, usage, now, ask| {
-                laws::remaining_is_what_passes_next(&newcomer(limit), usage, now, ask);
+            |limit, usage, now, request| {
+                laws::remaining_is_what_passes_next(&newcomer(limit), usage, now, request);
             },
         );
     }
 
     #[test]
     fn a_recovered_key_is_as_good_as_new() {
-        laws::in_every_state::<Asked>(
+        laws::in_every_state::<LeaseLimit>(
             1..=3,
             |what| what,
-            |limit, usage, now, ask| {
-                laws::a_recovered_key_is_as_good_as_new(&newcomer(limit), usage, now, ask);
+            |limit, usage, now, request| {
+                laws::a_recovered_key_is_as_good_as_new(&newcomer(limit), usage, now, request);
             },
         );
     }

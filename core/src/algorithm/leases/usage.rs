@@ -1,8 +1,8 @@
 //! The table of leases as a usage: what is stored of it, and what is propagated of a call.
 
-use super::table::{ConcurrencyUsage, Delta, Held, Lease, is_lease};
+use super::table::{ConcurrencyUsage, HeldLease, Lease, LeaseDelta, is_lease};
 use crate::kind::Kind;
-use crate::limit::{Fact, Usage};
+use crate::limit::{InfoField, Usage};
 use crate::number::{Amount, Span, Timestamp};
 use crate::wire::codec::{CHANGE, Decoder, Encoder, WHOLE};
 use crate::wire::name;
@@ -23,8 +23,8 @@ fn decode_lease(from: &mut impl Decoder) -> Option<(Kept, Lease)> {
     Some((holder, Lease { expires_at, units }))
 }
 
-impl Delta {
-    fn decode(from: &mut impl Decoder) -> Option<Delta> {
+impl LeaseDelta {
+    fn decode(from: &mut impl Decoder) -> Option<LeaseDelta> {
         let moved_back = Span::from_micros(from.integer()?);
         let written = Timestamp::from_micros(from.integer()?)?;
         let mut released = Vec::new();
@@ -36,7 +36,7 @@ impl Delta {
             1 => Some(decode_lease(from)?),
             _ => return None,
         };
-        Some(Delta { moved_back, written, released, leased })
+        Some(LeaseDelta { moved_back, written, released, leased })
     }
 }
 
@@ -90,7 +90,7 @@ impl Usage for ConcurrencyUsage {
     }
 
     fn encode_effect(&mut self, to: &mut impl Encoder) {
-        let Delta { moved_back, written, released, leased } = std::mem::take(&mut self.delta);
+        let LeaseDelta { moved_back, written, released, leased } = std::mem::take(&mut self.delta);
         to.integer(CHANGE);
         to.integer(moved_back.micros());
         to.integer(written.micros());
@@ -112,7 +112,9 @@ impl Usage for ConcurrencyUsage {
     fn accepts_effect_until(&self, from: &mut impl Decoder, version: u32, latest: Timestamp) -> bool {
         match from.integer() {
             Some(WHOLE) => ConcurrencyUsage::decode(from, version).is_some_and(|usage| !usage.is_after(latest)),
-            Some(CHANGE) => Delta::decode(from).is_some_and(|delta| delta.written <= latest && self.accepts(&delta)),
+            Some(CHANGE) => {
+                LeaseDelta::decode(from).is_some_and(|delta| delta.written <= latest && self.accepts(&delta))
+            }
             _ => false,
         }
     }
@@ -120,7 +122,7 @@ impl Usage for ConcurrencyUsage {
     fn apply_effect(&mut self, from: &mut impl Decoder, version: u32) {
         match from.integer() {
             Some(WHOLE) => *self = ConcurrencyUsage::decode(from, version).unwrap_or_default(),
-            _ => self.change(Delta::decode(from).unwrap_or_default()),
+            _ => self.change(LeaseDelta::decode(from).unwrap_or_default()),
         }
     }
 
@@ -132,7 +134,7 @@ impl Usage for ConcurrencyUsage {
         // An estimate: a node of the tree has room for 11 entries and holds 6 or more, but for the only one; the table
         // has a byte beside each of its places, an eighth of which stay free.
         const NODE: usize = 384;
-        const PLACE: usize = size_of::<Held>() + 1;
+        const PLACE: usize = size_of::<HeldLease>() + 1;
         let nodes = self.by_expiry.len().div_ceil(6).saturating_mul(NODE);
         let places = self.by_holder.capacity().saturating_mul(8).div_ceil(7).saturating_mul(PLACE);
         nodes.saturating_add(places).saturating_add(self.names)
@@ -142,16 +144,16 @@ impl Usage for ConcurrencyUsage {
         self.by_holder.len()
     }
 
-    fn describe(&self, _now: Timestamp) -> Vec<(&'static str, Fact)> {
+    fn describe(&self, _now: Timestamp) -> Vec<(&'static str, InfoField)> {
         const SHOWN: usize = 100;
         let leases = self.counted().take(SHOWN);
         vec![
-            ("used", Fact::Amount(self.counted.units)),
-            ("written", Fact::Instant(self.written)),
-            ("holders", Fact::Count(u64::try_from(self.counted.leases).unwrap_or(u64::MAX))),
+            ("used", InfoField::Amount(self.counted.units)),
+            ("written", InfoField::Instant(self.written)),
+            ("holders", InfoField::Count(u64::try_from(self.counted.leases).unwrap_or(u64::MAX))),
             (
                 "leases",
-                Fact::Leases(
+                InfoField::Leases(
                     leases.map(|(holder, lease)| (Box::from(&**holder), lease.units, lease.expires_at)).collect(),
                 ),
             ),

@@ -1,6 +1,6 @@
 use super::*;
-use crate::evaluate::Ask;
-use crate::evaluate::Ask::{Force, GiveBack, Take, UpTo};
+use crate::evaluate::Request;
+use crate::evaluate::Request::{Force, GiveBack, Take, UpTo};
 use crate::testing::calls::{
     Fields, Key, amounts, assert_leaves, call, call_and_tell, lengths, millionths, peek, period, units, us,
 };
@@ -13,19 +13,19 @@ fn log(limit: u64, window: &str) -> SlidingLog {
     SlidingLog::new(units(limit), period(window))
 }
 
-fn one() -> Ask {
+fn one() -> Request {
     Take(units(1))
 }
 
-fn look() -> Ask {
+fn look() -> Request {
     Take(Amount::ZERO)
 }
 
 /// Runs calls on a new key, each with its time in milliseconds, and compares the replies.
-fn check(limit: &SlidingLog, calls: &[(u64, Ask, [i64; 5])]) -> Key<SlidingLogUsage> {
+fn check(limit: &SlidingLog, calls: &[(u64, Request, [i64; 5])]) -> Key<SlidingLogUsage> {
     let mut key = Key::default();
-    for (at, ask, reply) in calls {
-        assert_eq!(key.call(limit, *at, *ask), *reply, "{ask:?} at {at}");
+    for (at, request, reply) in calls {
+        assert_eq!(key.call(limit, *at, *request), *reply, "{request:?} at {at}");
     }
     key
 }
@@ -168,13 +168,13 @@ fn a_forced_debt_is_forgotten_as_it_leaves() {
     let limit = log(10, "60s");
     let mut key = check(&limit, &[(0, Force(units(8)), [1, 10, 2, 0, 60_000])]);
     assert_eq!(key.peek(&limit, 30_000, Force(units(25))), [0, 10, 2, 60_000, 30_000], "as if charged");
-    for (at, ask, reply) in [
+    for (at, request, reply) in [
         (30_000, Force(units(25)), [0, 10, 0, 60_000, 60_000]),
         (60_000, look(), [0, 10, 0, 30_000, 30_000]),
         (89_999, Force(Amount::ZERO), [0, 10, 0, 1, 1]),
         (90_000, one(), [1, 10, 9, 0, 60_000]),
     ] {
-        assert_eq!(key.call(&limit, at, ask), reply, "{ask:?} at {at}");
+        assert_eq!(key.call(&limit, at, request), reply, "{request:?} at {at}");
     }
 }
 
@@ -219,8 +219,8 @@ fn in_a_long_log_nothing_costs_more() {
     }
     let (limit, last) = (log(10_000, "10s"), us(1_009_999));
     let looks = |usage: &SlidingLogUsage, now: Timestamp| {
-        for ask in [one(), Force(units(1)), Force(units(20_000)), UpTo(units(9)), GiveBack(units(1))] {
-            peek(&limit, usage, now, ask);
+        for request in [one(), Force(units(1)), Force(units(20_000)), UpTo(units(9)), GiveBack(units(1))] {
+            peek(&limit, usage, now, request);
         }
         assert_eq!(peek(&limit, usage, now, Force(units(2))).verdict, Verdict::After(Span::from_micros(9_990_002)));
     };
@@ -247,7 +247,7 @@ fn a_clock_may_go_through_its_whole_range_however_often() {
         }
         assert_eq!(encoded(&usage), Fields::integers([2, 0, 3_000_000, 5, 1_000_000]));
         usage.forget(2);
-        usage.delta = Delta::default();
+        usage.delta = LogDelta::default();
     }
     // In dozens of rounds all are moved once, one by one.
     assert!((1..100).contains(&moved), "{moved}");
@@ -322,7 +322,7 @@ fn takes_nothing_for_a_log_that_is_none() {
 #[test]
 fn an_effect_tells_what_a_call_has_changed() {
     let (limit, mut usage) = (log(10, "1ms"), SlidingLogUsage::default());
-    for (micros, ask, effect) in [
+    for (micros, request, effect) in [
         (1000, Take(units(2)), &[CHANGE, 0, 0, 0, 1, 1000, 2_000_000][..]),
         (1000, one(), &[CHANGE, 0, 0, 0, 1, 1000, 1_000_000]),
         (1500, Take(units(7)), &[CHANGE, 0, 0, 0, 1, 1500, 7_000_000]),
@@ -336,8 +336,8 @@ fn an_effect_tells_what_a_call_has_changed() {
         (0, one(), &[CHANGE, 2200, 0, 0, 1, 0, 1_000_000]),
     ] {
         let before = usage.clone();
-        let (_, told) = call_and_tell(&limit, &mut usage, us(micros), ask);
-        assert_eq!(told, Fields::integers(effect.iter().copied()), "{ask:?} at {micros}");
+        let (_, told) = call_and_tell(&limit, &mut usage, us(micros), request);
+        assert_eq!(told, Fields::integers(effect.iter().copied()), "{request:?} at {micros}");
         assert_eq!(encoded(&applied(&before, &told).unwrap()), encoded(&usage));
         assert!(told.cut_short().all(|told| applied(&before, &told).is_none()));
 
@@ -451,13 +451,13 @@ fn people_are_told_how_many_entries_there_are_and_from_when_to_when() {
     assert_eq!(
         key.0.describe(Timestamp::EPOCH),
         [
-            ("used", Fact::Amount(units(7))),
-            ("entries", Fact::Count(3)),
-            ("oldest", Fact::Instant(us(5_000_000))),
-            ("newest", Fact::Instant(us(9_000_000))),
+            ("used", InfoField::Amount(units(7))),
+            ("entries", InfoField::Count(3)),
+            ("oldest", InfoField::Instant(us(5_000_000))),
+            ("newest", InfoField::Instant(us(9_000_000))),
         ]
     );
-    let unused = [("used", Fact::Amount(Amount::ZERO)), ("entries", Fact::Count(0))];
+    let unused = [("used", InfoField::Amount(Amount::ZERO)), ("entries", InfoField::Count(0))];
     assert_eq!(SlidingLogUsage::default().describe(Timestamp::EPOCH), unused);
 }
 

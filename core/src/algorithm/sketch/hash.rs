@@ -1,8 +1,8 @@
 //! How the sketch finds a name.
 //!
 //! Names come from outside, and a name that shares its chain with all others would make each denial walk through them.
-//! So the hash is keyed by random numbers, as that of `Name` (`wire/name.rs`) is, but by a cheaper one: a denied call is
-//! the cheapest there is, and the standard library's hash would be most of what is added to it. The one here adds up
+//! So the hash is keyed by random numbers, as that of `Name` (`wire/name.rs`) is, but by a cheaper one: a denied call
+//! is the cheapest there is, and the standard library's hash would be most of what is added to it. The one here adds up
 //! products of the name's words, each with a random number of its own ("multilinear"; Lemire and Kaser, "Strongly
 //! Universal String Hashing is Fast", 2014). Of any two names, whatever they are, it is proven that they share a chain
 //! by chance only. Its numbers never show: neither does a hash, nor the order of a chain.

@@ -18,11 +18,11 @@ fn one_for_all() -> Hash {
 }
 
 /// What is known of the keys, by name.
-type Known = BTreeMap<Vec<u8>, (u64, u64)>;
+type Identity = BTreeMap<Vec<u8>, (u64, u64)>;
 
-fn known(top: &Top) -> Known {
+fn known(top: &Top) -> Identity {
     let heavy = top.heaviest(usize::MAX);
-    let known: Known = heavy.iter().map(|heavy| (heavy.name.to_vec(), (heavy.denied, heavy.error))).collect();
+    let known: Identity = heavy.iter().map(|heavy| (heavy.name.to_vec(), (heavy.denied, heavy.error))).collect();
     assert_eq!(known.len(), heavy.len(), "no key has two entries");
     known
 }
@@ -53,7 +53,7 @@ fn of(top: &Top, name: &str) -> Option<(u64, u64)> {
 #[test]
 fn while_there_is_room_every_count_is_exact() {
     let top = after(3, "abcabaa");
-    assert_eq!(known(&top), Known::from([(b"a".into(), (4, 0)), (b"b".into(), (2, 0)), (b"c".into(), (1, 0))]));
+    assert_eq!(known(&top), Identity::from([(b"a".into(), (4, 0)), (b"b".into(), (2, 0)), (b"c".into(), (1, 0))]));
     assert_eq!(top.floor(), 0);
 }
 
@@ -61,10 +61,10 @@ fn while_there_is_room_every_count_is_exact() {
 fn another_key_takes_the_entry_of_the_one_that_was_denied_least_and_goes_on_from_its_count() {
     let mut top = after(2, "aaabb");
     record(&mut top, "c");
-    assert_eq!(known(&top), Known::from([(b"a".into(), (3, 0)), (b"c".into(), (3, 2))]));
+    assert_eq!(known(&top), Identity::from([(b"a".into(), (3, 0)), (b"c".into(), (3, 2))]));
     assert_eq!(top.floor(), 2);
     record(&mut top, "cb");
-    assert_eq!(known(&top), Known::from([(b"c".into(), (4, 2)), (b"b".into(), (4, 3))]));
+    assert_eq!(known(&top), Identity::from([(b"c".into(), (4, 2)), (b"b".into(), (4, 3))]));
 }
 
 #[test]
@@ -120,7 +120,7 @@ fn names_are_any_bytes_and_the_beginning_stands_for_a_long_one() {
 fn a_smaller_one_keeps_the_heaviest_and_a_larger_one_forgets_nothing() {
     let mut top = after(4, "aaaabbbccd");
     top.resize(2);
-    assert_eq!(known(&top), Known::from([(b"a".into(), (4, 0)), (b"b".into(), (3, 0))]));
+    assert_eq!(known(&top), Identity::from([(b"a".into(), (4, 0)), (b"b".into(), (3, 0))]));
     assert_eq!((top.most(), top.floor()), (2, 2));
     record(&mut top, "c");
     assert_eq!(of(&top, "c"), Some((4, 3)), "it was denied three times, and the sketch knows no better");
@@ -137,7 +137,7 @@ fn a_smaller_one_keeps_the_heaviest_and_a_larger_one_forgets_nothing() {
 fn of_equals_a_smaller_one_keeps_the_more_certain() {
     let mut top = after(2, "abbc");
     top.resize(1);
-    assert_eq!((known(&top), top.floor()), (Known::from([(b"b".into(), (2, 0))]), 2));
+    assert_eq!((known(&top), top.floor()), (Identity::from([(b"b".into(), (2, 0))]), 2));
 }
 
 #[test]
@@ -238,7 +238,7 @@ fn hash() -> impl Strategy<Value = Hash> {
 }
 
 /// What one more denial does, as the paper has it. Of several that were denied least it leaves open which goes.
-fn check_step(before: &Known, after: &Known, most: usize, floor: u64, name: &[u8]) {
+fn check_step(before: &Identity, after: &Identity, most: usize, floor: u64, name: &[u8]) {
     let mut expected = before.clone();
     if let Some((denied, _)) = expected.get_mut(name) {
         *denied += 1;
@@ -254,7 +254,7 @@ fn check_step(before: &Known, after: &Known, most: usize, floor: u64, name: &[u8
 }
 
 /// What must hold after any denials, of which there is an exact count.
-fn check_bounds(top: &Top, known: &Known, exact: &BTreeMap<Vec<u8>, u64>) {
+fn check_bounds(top: &Top, known: &Identity, exact: &BTreeMap<Vec<u8>, u64>) {
     for (name, (denied, error)) in known {
         let truth = exact.get(name).copied().unwrap_or(0);
         assert!(denied - error <= truth && truth <= *denied, "{name:?}: {denied} less {error}, really {truth}");

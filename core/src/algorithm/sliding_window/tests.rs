@@ -1,6 +1,6 @@
 use super::*;
-use crate::evaluate::Ask;
-use crate::evaluate::Ask::{Force, GiveBack, Take};
+use crate::evaluate::Request;
+use crate::evaluate::Request::{Force, GiveBack, Take};
 use crate::testing::calls::{Fields, Key, amounts, call, lengths, millionths, period, units};
 use crate::testing::laws::{Lawful, decoded, encoded, laws};
 use proptest::prelude::*;
@@ -9,19 +9,19 @@ fn sliding(limit: u64, window: &str) -> SlidingWindow {
     SlidingWindow::new(units(limit), period(window))
 }
 
-fn one() -> Ask {
+fn one() -> Request {
     Take(units(1))
 }
 
-fn look() -> Ask {
+fn look() -> Request {
     Take(Amount::ZERO)
 }
 
 /// Runs calls on a new key, each with its time in milliseconds, and compares the replies.
-fn check(limit: &SlidingWindow, calls: &[(u64, Ask, [i64; 5])]) -> Key<SlidingWindowUsage> {
+fn check(limit: &SlidingWindow, calls: &[(u64, Request, [i64; 5])]) -> Key<SlidingWindowUsage> {
     let mut key = Key::default();
-    for (at, ask, reply) in calls {
-        assert_eq!(key.call(limit, *at, *ask), *reply, "{ask:?} at {at}");
+    for (at, request, reply) in calls {
+        assert_eq!(key.call(limit, *at, *request), *reply, "{request:?} at {at}");
     }
     key
 }
@@ -196,8 +196,8 @@ fn upto_grants_the_whole_units_that_there_are() {
     for (at, most, granted) in [(0, 8, 8), (0, 8, 2), (0, 1, 0), (65_999, 9, 0), (66_000, 9, 1), (78_001, 9, 2)] {
         assert_eq!(key.granted(&limit, at, most), granted, "{at}");
     }
-    assert_eq!(key.call(&limit, 78_001, Ask::UpTo(units(9))), [0, 10, 0, 5999, 101_999]);
-    assert_eq!(key.call(&sliding(0, "60s"), 78_001, Ask::UpTo(units(9)))[3], -1);
+    assert_eq!(key.call(&limit, 78_001, Request::UpTo(units(9))), [0, 10, 0, 5999, 101_999]);
+    assert_eq!(key.call(&sliding(0, "60s"), 78_001, Request::UpTo(units(9)))[3], -1);
 }
 
 #[test]
@@ -265,11 +265,11 @@ fn people_are_told_both_counts_and_the_window() {
     assert_eq!(
         key.0.describe(Timestamp::EPOCH),
         [
-            ("used", Fact::Amount(units(7))),
-            ("previous", Fact::Amount(units(4))),
-            ("current", Fact::Amount(units(3))),
-            ("start", Fact::Instant(Timestamp::from_micros(65_000_000).unwrap())),
-            ("window", Fact::Span(period("60s").span())),
+            ("used", InfoField::Amount(units(7))),
+            ("previous", InfoField::Amount(units(4))),
+            ("current", InfoField::Amount(units(3))),
+            ("start", InfoField::Instant(Timestamp::from_micros(65_000_000).unwrap())),
+            ("window", InfoField::Span(period("60s").span())),
         ]
     );
 }

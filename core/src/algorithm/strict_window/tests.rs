@@ -1,6 +1,6 @@
 use super::*;
-use crate::evaluate::Ask;
-use crate::evaluate::Ask::{Force, GiveBack, Take, UpTo};
+use crate::evaluate::Request;
+use crate::evaluate::Request::{Force, GiveBack, Take, UpTo};
 use crate::testing::calls::{Fields, Key, amounts, assert_leaves, call, lengths, millionths, period, units, us};
 use crate::testing::laws::{Lawful, decoded, encoded, laws};
 use proptest::collection::vec;
@@ -16,19 +16,19 @@ fn micros(limit: u64, window: u64) -> StrictWindow {
     StrictWindow::new(units(limit), Period::new(Span::from_micros(window)).unwrap())
 }
 
-fn one() -> Ask {
+fn one() -> Request {
     Take(units(1))
 }
 
-fn look() -> Ask {
+fn look() -> Request {
     Take(Amount::ZERO)
 }
 
 /// Runs calls on a new key, each with its time in milliseconds, and compares the replies.
-fn check(limit: &StrictWindow, calls: &[(u64, Ask, [i64; 5])]) -> Key<StrictWindowUsage> {
+fn check(limit: &StrictWindow, calls: &[(u64, Request, [i64; 5])]) -> Key<StrictWindowUsage> {
     let mut key = Key::default();
-    for (at, ask, reply) in calls {
-        assert_eq!(key.call(limit, *at, *ask), *reply, "{ask:?} at {at}");
+    for (at, request, reply) in calls {
+        assert_eq!(key.call(limit, *at, *request), *reply, "{request:?} at {at}");
     }
     key
 }
@@ -156,13 +156,13 @@ fn a_forced_debt_is_forgotten_as_it_leaves() {
     let limit = strict(10, "60s");
     let mut key = check(&limit, &[(0, Force(units(8)), [1, 10, 2, 0, 61_000])]);
     assert_eq!(key.peek(&limit, 30_000, Force(units(25))), [0, 10, 2, 61_000, 31_000], "as if charged");
-    for (at, ask, reply) in [
+    for (at, request, reply) in [
         (30_000, Force(units(25)), [0, 10, 0, 61_000, 61_000]),
         (61_000, look(), [0, 10, 0, 30_000, 30_000]),
         (90_999, Force(Amount::ZERO), [0, 10, 0, 1, 1]),
         (91_000, one(), [1, 10, 9, 0, 61_000]),
     ] {
-        assert_eq!(key.call(&limit, at, ask), reply, "{ask:?} at {at}");
+        assert_eq!(key.call(&limit, at, request), reply, "{request:?} at {at}");
     }
 }
 
@@ -292,9 +292,9 @@ fn people_are_told_the_sum_of_all_slots() {
     assert_eq!(
         key.0.describe(Timestamp::EPOCH),
         [
-            ("used", Fact::Amount(units(7))),
-            ("written", Fact::Instant(us(65_998_000))),
-            ("window", Fact::Span(period("60s").span())),
+            ("used", InfoField::Amount(units(7))),
+            ("written", InfoField::Instant(us(65_998_000))),
+            ("window", InfoField::Span(period("60s").span())),
         ]
     );
 }

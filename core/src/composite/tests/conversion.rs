@@ -1,4 +1,4 @@
-//! A plain key that becomes one with parts: what is told of it, what that takes, and what is refused.
+//! A plain key that becomes one with components: what is told of it, what that takes, and what is refused.
 
 use super::laws::call_of_text;
 use super::script::words;
@@ -8,8 +8,8 @@ use crate::Single;
 use crate::algorithm::fixed_window::{FixedWindow, FixedWindowUsage};
 use crate::algorithm::leases::{Concurrency, ConcurrencyUsage};
 use crate::algorithm::log::{SlidingLog, SlidingLogUsage};
-use crate::composite::{Held, PartsUsage, Seen};
-use crate::effect::{Effect, Nobody, Text};
+use crate::composite::{CompositeEvaluation, CompositeUsage, Held};
+use crate::effect::{Discard, Effect, Text};
 use crate::limit::{Limit, Usage};
 use crate::number::{Amount, Span};
 use crate::testing::calls::{Fields, period, units};
@@ -26,7 +26,7 @@ fn leases(count: u64) -> ConcurrencyUsage {
     let (mut usage, limit) = (ConcurrencyUsage::default(), Concurrency::new(units(1_000_000), period("1h")));
     for number in 0..count {
         limit.asked_by(format!("holder {number}").as_bytes()).charge(&mut usage, at(0), Amount::ONE);
-        usage.encode_effect(&mut Nobody);
+        usage.encode_effect(&mut Discard);
     }
     usage
 }
@@ -36,7 +36,7 @@ fn log(count: u64) -> SlidingLogUsage {
     for number in 0..count {
         let now = at(0).plus(Span::from_micros(number));
         limit.charge(&mut usage, now, Amount::ONE);
-        usage.encode_effect(&mut Nobody);
+        usage.encode_effect(&mut Discard);
     }
     usage
 }
@@ -54,22 +54,23 @@ fn told<U: Single>(plain: &U, text: &str) -> Text {
     let [mut here, mut there] = [plain.clone(), plain.clone()];
     let mut told = None;
     let walked = effort::of(|| {
-        let seen = Seen::at(&call, Held::plain(&here), at(10));
-        let (mut parts, ()) =
-            PartsUsage::convert(&mut here, Some(expiry()), at(10), |parts| parts.charge(&call, &seen, at(10)));
-        let text = Text::of_conversion::<U, _>(Some(expiry()), &mut parts, 1);
+        let seen = CompositeEvaluation::at(&call, Held::plain(&here), at(10));
+        let (mut components, ()) = CompositeUsage::convert(&mut here, Some(expiry()), at(10), |components| {
+            components.charge(&call, &seen, at(10));
+        });
+        let text = Text::of_conversion::<U, _>(Some(expiry()), &mut components, 1);
         let Some(Effect::Conversion { version, plain_expiry, mut fields, .. }) = Effect::read::<U>(text.as_bytes())
         else {
             unreachable!()
         };
         assert_eq!(plain_expiry, Some(expiry()));
-        assert!(PartsUsage::accepts_conversion(&there, plain_expiry, &mut fields.clone(), version));
-        let followed = PartsUsage::apply_conversion(&mut there, plain_expiry, &mut fields);
-        told = Some((text, parts, followed));
+        assert!(CompositeUsage::accepts_conversion(&there, plain_expiry, &mut fields.clone(), version));
+        let followed = CompositeUsage::apply_conversion(&mut there, plain_expiry, &mut fields);
+        told = Some((text, components, followed));
     });
-    let (text, parts, followed) = told.unwrap();
+    let (text, components, followed) = told.unwrap();
     assert_eq!((walked, here.is_unused(), there.is_unused()), (0, true, true));
-    assert_eq!(encoded(&followed), encoded(&parts));
+    assert_eq!(encoded(&followed), encoded(&components));
     text
 }
 
@@ -88,10 +89,13 @@ fn a_conversion_tells_and_walks_as_little_of_a_large_key_as_of_a_small_one() {
 
 #[test]
 fn a_conversion_is_refused_unless_it_is_a_change_of_what_is_there() {
-    // When, nothing moved back, more is told: no id, no part, and a ban without strikes.
+    // When, nothing moved back, more is told: no id, no component, and a ban without strikes.
     let ban = Fields::integers([CHANGE, at(10).micros(), 0, 1, 0, 0, 1, at(70).micros(), 0]);
-    let parts = converted(&window(), Some(expiry()), &ban).unwrap();
-    assert_eq!((parts.parts.len(), parts.parts[0].recovers_at, parts.banned(at(10))), (1, at(3600), seconds(60)));
+    let components = converted(&window(), Some(expiry()), &ban).unwrap();
+    assert_eq!(
+        (components.components.len(), components.components[0].recovers_at, components.banned(at(10))),
+        (1, at(3600), seconds(60))
+    );
     for (why, refused) in [
         ("the whole", ban.with(0, WHOLE)),
         ("moved back once more", ban.with(2, 1)),
@@ -106,9 +110,9 @@ fn a_conversion_is_refused_unless_it_is_a_change_of_what_is_there() {
         unreachable!()
     };
     let leases = leases(2);
-    assert!(PartsUsage::accepts_conversion(&leases, Some(expiry()), &mut fields.clone(), version));
-    assert!(!PartsUsage::accepts_conversion(&window(), Some(expiry()), &mut fields.clone(), version));
-    assert!(!PartsUsage::accepts_conversion(&leases, Some(expiry()), &mut fields.clone(), version + 1));
+    assert!(CompositeUsage::accepts_conversion(&leases, Some(expiry()), &mut fields.clone(), version));
+    assert!(!CompositeUsage::accepts_conversion(&window(), Some(expiry()), &mut fields.clone(), version));
+    assert!(!CompositeUsage::accepts_conversion(&leases, Some(expiry()), &mut fields.clone(), version + 1));
     // Nor does a plain key of any kind read it as one of its own.
     assert!(Effect::read::<FixedWindowUsage>(text.as_bytes()).is_none());
 }

@@ -39,7 +39,7 @@ pub fn side_by_side((begin, steps): (Timestamp, Vec<Step>)) {
                 let peeks = matches!(step.command, Command::Peek(_));
                 let called = said.asks(peeks, |asked| match server.call(asked, now, peeks) {
                     Err(Refused::WrongType) => false,
-                    Err(Refused::TooManyParts) => {
+                    Err(Refused::TooManyComponents) => {
                         assert!(model.has_no_room(asked, now));
                         false
                     }
@@ -63,8 +63,8 @@ pub fn side_by_side((begin, steps): (Timestamp, Vec<Step>)) {
         if !writes {
             assert_eq!(server.stored(), before, "written without being told");
         }
-        match (server.parts(), server.plain()) {
-            (Some(parts), _) => model.compare(parts),
+        match (server.components(), server.plain()) {
+            (Some(components), _) => model.compare(components),
             (None, Some(_)) => assert!(model.is_plain() && !model.is_missing()),
             (None, None) => assert!(model.is_missing()),
         }

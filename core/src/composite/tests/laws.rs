@@ -3,11 +3,11 @@
 use super::script::{ALL, Command, PLAIN, Said, Step, histories, words};
 use super::server::{Refused, Server, Told};
 use crate::algorithm::any::{AnyUsage, Single, with_limit};
-use crate::composite::once::Charge;
-use crate::composite::{Held, KnownBy, Part, PartsUsage, Seen};
+use crate::composite::idempotency::Charge;
+use crate::composite::{Component, ComponentIdentity, CompositeEvaluation, CompositeUsage, Held};
 use crate::limit::{Decision, Limit, Usage, Verdict};
 use crate::number::{Amount, Span, Timestamp};
-use crate::syntax::{Asked, Call};
+use crate::syntax::{Call, KeyRequest};
 use crate::testing::calls::us;
 use crate::testing::effort;
 use crate::testing::laws::encoded;
@@ -19,7 +19,7 @@ use proptest::sample::{Index, subsequence};
 /// Makes a call, or only looks.
 pub fn tell(server: &mut Server, text: &str, now: Timestamp, peeks: bool) -> Result<Told, Refused> {
     let words = words(text);
-    server.call(&Asked::take(&mut Args::new(&words)).unwrap(), now, peeks)
+    server.call(&KeyRequest::take(&mut Args::new(&words)).unwrap(), now, peeks)
 }
 
 /// The same, by a policy or not.
@@ -83,14 +83,14 @@ proptest! {
         of_each_call(history, |now, _| now, |server, said, now| {
             let Ok(first) = tell_said(server, said, now, false) else { return };
             // What stands before the repetition: of a plain key there is none.
-            let once = said.has("ONCE") && first.writes && server.parts().is_some();
+            let once = said.has("ONCE") && first.writes && server.components().is_some();
             let before = server.stored();
             let admitted = first.answer.decision.verdict.allowed();
             if !admitted || !(once || said.has("SETTLE")) {
                 return;
             }
             let again = tell_said(server, said, now, false).unwrap();
-            let ids = server.parts().and_then(|parts| parts.beside.as_ref()).map_or(0, |beside| beside.ids.len());
+            let ids = server.components().and_then(|components| components.extras.as_ref()).map_or(0, |extras| extras.ids.len());
             if ids > 0 {
                 assert!(again.answer.decision.verdict.allowed(), "{said:?}");
                 assert_eq!(again.answer.decision.granted, first.answer.decision.granted, "{said:?}");
@@ -111,8 +111,8 @@ proptest! {
     ) {
         of_each_call(history, Timestamp::max, |server, said, now| {
             // What a plain key remembered is for whoever comes first.
-            let claimed = |part: &Part| part.known_by != KnownBy::Nothing;
-            if !server.parts().is_some_and(|parts| parts.parts.iter().all(claimed)) {
+            let claimed = |component: &Component| component.identity != ComponentIdentity::Nothing;
+            if !server.components().is_some_and(|components| components.components.iter().all(claimed)) {
                 return;
             }
             // They may be refused: so be it.
@@ -146,44 +146,44 @@ fn others() -> impl Strategy<Value = Vec<&'static str>> {
 
 #[test]
 fn effort_of_a_call_does_not_grow_with_the_ids_and_parts_beside_it() {
-    // Sixteen parts, of which the call charges four.
-    let parts = |kinds: &str, from: u32| -> String {
+    // Sixteen components, of which the call charges four.
+    let components = |kinds: &str, from: u32| -> String {
         let named = (from..from + 4).map(|n| kinds.replace('#', &format!("n{n}")));
         named.collect::<Vec<_>>().join(" ")
     };
     let kinds = ["TOKENBUCKET 9999 1 1s AS #", "FIXED 9999 1h AS #", "SLIDING 9999 1h AS #", "SLIDINGLOG 9999 1h AS #"];
-    let take = |usage: &mut PartsUsage, text: &str, now: Timestamp| {
+    let take = |usage: &mut CompositeUsage, text: &str, now: Timestamp| {
         let words = words(text);
         let call = call_of_text(&words);
-        let seen = Seen::at(&call, Held::Parts(usage), now);
+        let seen = CompositeEvaluation::at(&call, Held::Parts(usage), now);
         if seen.changes() {
             usage.charge(&call, &seen, now);
-            usage.encode_effect(&mut crate::effect::Nobody);
+            usage.encode_effect(&mut crate::effect::Discard);
         }
         seen.answer(&call, Held::Parts(usage), now, true)
     };
     let efforts = [1, 1000].map(|ids| {
-        let mut usage = PartsUsage::default();
+        let mut usage = CompositeUsage::default();
         for id in 0..ids {
             for (n, kinds) in kinds.iter().enumerate() {
-                let text = format!("ONCE {n}-{id} 1h {}", parts(kinds, 0));
+                let text = format!("ONCE {n}-{id} 1h {}", components(kinds, 0));
                 assert!(take(&mut usage, &text, at(0)).decision.verdict.allowed());
             }
         }
-        assert_eq!(usage.parts.len(), 16);
+        assert_eq!(usage.components.len(), 16);
         [
             "ONCE 0-0 1h FIXED 1 1s".to_owned(),
-            format!("COST 0 {}", parts(kinds[0], 0)),
-            format!("ONCE new 1h {}", parts(kinds[0], 0)),
-            format!("COST 2 {}", parts(kinds[1], 0)),
-            format!("COST 2 {}", parts(kinds[3], 0)),
-            format!("SETTLE 1-0 0 {}", parts(kinds[1], 0)),
-            format!("SETTLE 2-0 3 {}", parts(kinds[2], 0)),
-            format!("COST -1 {}", parts(kinds[2], 0)),
+            format!("COST 0 {}", components(kinds[0], 0)),
+            format!("ONCE new 1h {}", components(kinds[0], 0)),
+            format!("COST 2 {}", components(kinds[1], 0)),
+            format!("COST 2 {}", components(kinds[3], 0)),
+            format!("SETTLE 1-0 0 {}", components(kinds[1], 0)),
+            format!("SETTLE 2-0 3 {}", components(kinds[2], 0)),
+            format!("COST -1 {}", components(kinds[2], 0)),
         ]
         .map(|text| effort::of(|| take(&mut usage, &text, at(1))))
     });
-    // A tree of a thousand charges has ten levels more, for each of four parts.
+    // A tree of a thousand charges has ten levels more, for each of four components.
     for (few, many) in efforts[0].iter().zip(&efforts[1]) {
         assert!(*many <= few + 4 * 32, "{efforts:?}");
     }
@@ -249,7 +249,7 @@ proptest! {
             return Ok(());
         }
         let words = words(&specs);
-        let call = super::server::call_of(&Asked::take(&mut Args::new(&words)).unwrap());
+        let call = super::server::call_of(&KeyRequest::take(&mut Args::new(&words)).unwrap());
         for later in std::iter::once(0).chain(later) {
             let then = now.plus(Span::from_micros(later));
             let real = tell(&mut server, &format!("EACH COST 0 {specs}"), then, true).unwrap().answer.each;
@@ -282,7 +282,7 @@ fn replay<L: Limit>(limit: &L, history: &[(Timestamp, u64)], then: Timestamp) ->
 }
 
 /// What makes a usage that no call could have made.
-type Break = fn(&mut PartsUsage);
+type Break = fn(&mut CompositeUsage);
 
 #[test]
 fn what_no_call_could_have_made_is_refused() {
@@ -290,50 +290,50 @@ fn what_no_call_could_have_made_is_refused() {
     let text = "COST 2 ONCE r1 1h TOKENBUCKET 9 1 1h FIXED 9 1h AS a SLIDINGLOG 9 1h";
     decide(&mut server, text, at(0));
     decide(&mut server, "COST 1 CONCURRENCY 9 1h me FIXED 9 1h COST 1", at(0));
-    let sound = server.parts().unwrap().clone();
-    let reads = |usage: &PartsUsage| crate::testing::laws::decoded::<PartsUsage>(&encoded(usage)).is_some();
+    let sound = server.components().unwrap().clone();
+    let reads = |usage: &CompositeUsage| crate::testing::laws::decoded::<CompositeUsage>(&encoded(usage)).is_some();
     assert!(reads(&sound));
     let breaks: [(&str, Break); 13] = [
-        ("two of one number", |usage| usage.parts[1].serial = usage.parts[0].serial),
+        ("two of one number", |usage| usage.components[1].serial = usage.components[0].serial),
         ("two by one name", |usage| {
-            let mut part = usage.parts[1].clone();
-            (part.serial, part.track) = (9, None);
-            usage.parts.push(part);
+            let mut component = usage.components[1].clone();
+            (component.serial, component.settlement) = (9, None);
+            usage.components.push(component);
         }),
         ("two tables of leases", |usage| {
-            let mut part = usage.parts[3].clone();
-            (part.serial, part.known_by) = (9, KnownBy::Name(b"other"[..].into()));
-            usage.parts.push(part);
+            let mut component = usage.components[3].clone();
+            (component.serial, component.identity) = (9, ComponentIdentity::Name(b"other"[..].into()));
+            usage.components.push(component);
         }),
         ("seventeen parts", |usage| {
             for n in 10..22_u8 {
-                let mut part = usage.parts[1].clone();
-                part.track = None;
-                (part.serial, part.known_by) = (u32::from(n), KnownBy::Name(vec![b'a' + n].into()));
-                usage.parts.push(part);
+                let mut component = usage.components[1].clone();
+                component.settlement = None;
+                (component.serial, component.identity) = (u32::from(n), ComponentIdentity::Name(vec![b'a' + n].into()));
+                usage.components.push(component);
             }
         }),
-        ("a track without ids", |usage| usage.beside = None),
-        ("an id without its track", |usage| usage.parts[0].track = None),
+        ("a track without ids", |usage| usage.extras = None),
+        ("an id without its track", |usage| usage.components[0].settlement = None),
         ("an id without its part", |usage| {
-            usage.parts.remove(0);
+            usage.components.remove(0);
         }),
         ("ids and a ban of nothing", |usage| {
-            usage.parts.iter_mut().for_each(|part| part.track = None);
-            usage.beside = Some(Box::default());
+            usage.components.iter_mut().for_each(|component| component.settlement = None);
+            usage.extras = Some(Box::default());
         }),
         ("a part of nothing", |usage| {
-            usage.parts[4].usage = AnyUsage::unused(crate::kind::Kind::FixedWindow).unwrap();
+            usage.components[4].usage = AnyUsage::unused(crate::kind::Kind::FixedWindow).unwrap();
         }),
-        ("a name of no letters", |usage| usage.parts[1].known_by = KnownBy::Name(b" "[..].into())),
-        ("a name of none", |usage| usage.parts[1].known_by = KnownBy::Name(b""[..].into())),
-        ("nothing", |usage| *usage = PartsUsage::default()),
+        ("a name of no letters", |usage| usage.components[1].identity = ComponentIdentity::Name(b" "[..].into())),
+        ("a name of none", |usage| usage.components[1].identity = ComponentIdentity::Name(b""[..].into())),
+        ("nothing", |usage| *usage = CompositeUsage::default()),
         ("a charge that its track has not counted", |usage| {
-            let beside = usage.beside.as_mut().unwrap();
-            let charge: Charge = *beside.ids.charges().next().unwrap();
-            let remembered = beside.ids.find(b"r1", at(0)).unwrap().with(Box::from([charge, charge]));
-            beside.ids.sweep(at(0), Some(b"r2"), |_| {});
-            beside.ids.remember(b"r2", remembered);
+            let extras = usage.extras.as_mut().unwrap();
+            let charge: Charge = *extras.ids.charges().next().unwrap();
+            let remembered = extras.ids.find(b"r1", at(0)).unwrap().with(Box::from([charge, charge]));
+            extras.ids.sweep(at(0), Some(b"r2"), |_| {});
+            extras.ids.remember(b"r2", remembered);
         }),
     ];
     for (what, break_it) in breaks {
@@ -344,25 +344,25 @@ fn what_no_call_could_have_made_is_refused() {
     // Sixteen are a key.
     let mut usage = sound.clone();
     for n in 10..21_u8 {
-        let mut part = usage.parts[1].clone();
-        part.track = None;
-        (part.serial, part.known_by) = (u32::from(n), KnownBy::Name(vec![b'a' + n].into()));
-        usage.parts.push(part);
+        let mut component = usage.components[1].clone();
+        component.settlement = None;
+        (component.serial, component.identity) = (u32::from(n), ComponentIdentity::Name(vec![b'a' + n].into()));
+        usage.components.push(component);
     }
-    assert_eq!((usage.parts.len(), reads(&usage)), (16, true));
+    assert_eq!((usage.components.len(), reads(&usage)), (16, true));
     // Nor is what breaks off.
     for mut cut in encoded(&sound).cut_short() {
-        assert!(PartsUsage::decode(&mut cut, 1).is_none());
+        assert!(CompositeUsage::decode(&mut cut, 1).is_none());
     }
 }
 
-/// A call of one limit, on a plain key or one with parts, as `Asked` reads it.
+/// A call of one limit, on a plain key or one with components, as `KeyRequest` reads it.
 pub fn call_of_text(words: &dyn Words) -> Call<'_> {
-    super::server::call_of(&Asked::take(&mut Args::new(words)).unwrap())
+    super::server::call_of(&KeyRequest::take(&mut Args::new(words)).unwrap())
 }
 
-fn of_plain<U: Single>(usage: &U, expires_at: u64, now: Timestamp) -> PartsUsage {
-    PartsUsage::of_plain(usage.clone(), Some(expires_at), now)
+fn of_plain<U: Single>(usage: &U, expires_at: u64, now: Timestamp) -> CompositeUsage {
+    CompositeUsage::of_plain(usage.clone(), Some(expires_at), now)
 }
 
 #[test]
@@ -385,15 +385,15 @@ fn a_plain_key_with_parts_answers_as_before() {
             let (_, expires_at) = server.key.clone().unwrap();
             let plain = tell(&mut server, text, then, true).unwrap().answer.decision;
             let usage = server.plain().unwrap();
-            let parts = crate::algorithm::any::with_usage!(usage, usage => {
+            let components = crate::algorithm::any::with_usage!(usage, usage => {
                 of_plain(usage, expires_at, at(13))
             });
             let words = words(text);
             let call = call_of_text(&words);
-            let seen = Seen::at(&call, Held::Parts(&parts), then);
-            assert_eq!(seen.answer(&call, Held::Parts(&parts), then, false).decision, plain, "{text} at {second}");
+            let seen = CompositeEvaluation::at(&call, Held::Parts(&components), then);
+            assert_eq!(seen.answer(&call, Held::Parts(&components), then, false).decision, plain, "{text} at {second}");
         }
     }
-    let unused = PartsUsage::of_plain(crate::algorithm::bucket::BucketUsage::default(), None, at(0));
+    let unused = CompositeUsage::of_plain(crate::algorithm::bucket::BucketUsage::default(), None, at(0));
     assert!(unused.is_unused());
 }

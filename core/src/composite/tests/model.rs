@@ -1,37 +1,37 @@
-//! A key with several limits in other words: each limit has a usage of its own, which the limit itself knows how to look
-//! at and charge; ids are a map; a ban is three fields. A part is dropped once it has recovered under the limit that
-//! charged it last, and never before.
+//! A key with several limits in other words: each limit has a usage of its own, which the limit itself knows how to
+//! look at and charge; ids are a map; a ban is three fields. A component is dropped once it has recovered under the
+//! limit that charged it last, and never before.
 
 use super::server::unused_of;
 use crate::algorithm::any::{AnyLimit, AnyUsage, Single, with_limit, with_usage};
-use crate::composite::once::{Charge, Track};
-use crate::composite::{Answer, MAX_PARTS, PartsUsage};
-use crate::effect::Nobody;
-use crate::evaluate::{Ask, Change, Look, look};
+use crate::composite::idempotency::{Charge, Settlement};
+use crate::composite::{Answer, CompositeUsage, MAX_COMPONENTS};
+use crate::effect::Discard;
+use crate::evaluate::{Change, Evaluation, Request, evaluate};
 use crate::kind::Kind;
-use crate::limit::{Decision, Known, Limit, Recovery, Usage, Verdict};
+use crate::limit::{Decision, Identity, Limit, Recovery, Usage, Verdict};
 use crate::number::{Amount, Span, Timestamp};
-use crate::syntax::{Asked, Call, Counts, Purpose, Spec};
+use crate::syntax::{Call, Idempotency, KeyRequest, Purpose, Spec};
 use std::collections::BTreeMap;
 
 #[derive(Clone, Debug, Default)]
 pub struct Model {
     /// A key that knows nothing but one usage.
     plain: bool,
-    parts: Vec<Part>,
+    components: Vec<Component>,
     ids: BTreeMap<Vec<u8>, Id>,
     banned_until: Timestamp,
     /// The window of the strikes and each strike.
     strikes: (Span, Vec<Timestamp>),
     written: Timestamp,
-    /// How many parts there have been.
+    /// How many components there have been.
     made: usize,
 }
 
 #[derive(Clone, Debug)]
-struct Part {
+struct Component {
     number: usize,
-    known_by: KnownBy,
+    identity: ComponentIdentity,
     usage: AnyUsage,
     /// None if that is not known; two if its policy was scaled.
     charged_by: Vec<AnyLimit>,
@@ -40,14 +40,14 @@ struct Part {
     is_far: bool,
     /// It had recovered when it was charged or settled last, and stays to be settled.
     is_over: bool,
-    track: Track,
+    settlement: Settlement,
     to_settle: usize,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-enum KnownBy {
+enum ComponentIdentity {
     Nothing,
-    Window(Known),
+    Window(Identity),
     Name(Vec<u8>),
 }
 
@@ -58,7 +58,7 @@ struct Id {
     settled: bool,
     forced: bool,
     granted: Option<Amount>,
-    /// The numbers of the parts.
+    /// The numbers of the components.
     charges: Vec<(usize, Charge)>,
 }
 
@@ -82,18 +82,18 @@ fn of<U: Single>(any: &AnyUsage) -> &U {
     U::of(any).unwrap()
 }
 
-fn look_at<L: Limit>(limit: &L, any: &AnyUsage, now: Timestamp, ask: Ask) -> Look
+fn look_at<L: Limit>(limit: &L, any: &AnyUsage, now: Timestamp, request: Request) -> Evaluation
 where
     L::Usage: Single,
 {
-    look(limit, of::<L::Usage>(any), now, ask)
+    evaluate(limit, of::<L::Usage>(any), now, request)
 }
 
-fn decision<L: Limit>(limit: &L, any: &AnyUsage, now: Timestamp, look: &Look, charged: bool) -> Decision
+fn decision<L: Limit>(limit: &L, any: &AnyUsage, now: Timestamp, evaluation: &Evaluation, charged: bool) -> Decision
 where
     L::Usage: Single,
 {
-    look.decision(limit, of(any), now, charged)
+    evaluation.decision(limit, of(any), now, charged)
 }
 
 fn reset_of<L: Limit>(limit: &L, any: &AnyUsage, now: Timestamp) -> Span
@@ -104,24 +104,24 @@ where
 }
 
 fn reset(limit: AnyLimit, any: &AnyUsage, now: Timestamp) -> Span {
-    let spec = Spec::of(limit, Ask::Take(Amount::ZERO));
+    let spec = Spec::of(limit, Request::Take(Amount::ZERO));
     with_limit!(spec, limit => reset_of(limit, any, now))
 }
 
-fn charge<L: Limit>(limit: &L, any: &mut AnyUsage, track: &mut Track, change: Change, now: Timestamp)
+fn charge<L: Limit>(limit: &L, any: &mut AnyUsage, settlement: &mut Settlement, change: Change, now: Timestamp)
 where
     L::Usage: Single,
 {
     let usage = L::Usage::of_mut(any).unwrap();
-    track.before(limit, usage, now, change);
+    settlement.before(limit, usage, now, change);
     change.apply(limit, usage, now);
-    usage.encode_effect(&mut Nobody);
+    usage.encode_effect(&mut Discard);
 }
 
-fn known_by(spec: &Spec) -> KnownBy {
+fn identity(spec: &Spec) -> ComponentIdentity {
     match spec.name {
-        Some(name) => KnownBy::Name(name.to_vec()),
-        None => KnownBy::Window(spec.limit.known_by()),
+        Some(name) => ComponentIdentity::Name(name.to_vec()),
+        None => ComponentIdentity::Window(spec.limit.identity()),
     }
 }
 
@@ -133,35 +133,35 @@ fn units_held(any: &AnyUsage, holder: &[u8], now: Timestamp) -> Option<Amount> {
     let facts = usage.describe(now);
     let mut leases = facts
         .iter()
-        .filter_map(|(_, fact)| if let crate::limit::Fact::Leases(leases) = fact { Some(leases) } else { None });
+        .filter_map(|(_, fact)| if let crate::limit::InfoField::Leases(leases) = fact { Some(leases) } else { None });
     let mut leases = leases.next().unwrap().iter();
     leases.find(|(name, _, expires_at)| **name == *holder && at < *expires_at).map(|(_, units, _)| *units)
 }
 
 /// Whether a call is charged in any case; those in the shadow say so only where they are alone.
-fn is_forced(call: &Call, looks: &[Look]) -> bool {
+fn is_forced(call: &Call, looks: &[Evaluation]) -> bool {
     let alone = call.specs.iter().all(|spec| spec.shadow);
-    call.specs.iter().zip(looks).any(|(spec, look)| look.is_forced() && (alone || !spec.shadow))
+    call.specs.iter().zip(looks).any(|(spec, evaluation)| evaluation.is_forced() && (alone || !spec.shadow))
 }
 
 /// What an UPTO is granted if it passes.
-fn granted_by(call: &Call, looks: &[Look]) -> Option<Amount> {
+fn granted_by(call: &Call, looks: &[Evaluation]) -> Option<Amount> {
     let mut rulers = call.specs.iter().zip(looks).filter(|(spec, _)| !spec.shadow);
-    rulers.find_map(|(_, look)| look.granted()).or_else(|| asked_upto(call))
+    rulers.find_map(|(_, evaluation)| evaluation.granted()).or_else(|| asked_upto(call))
 }
 
 /// How much an UPTO asks for, of the limits that have a say; of the others if there are none.
 fn asked_upto(call: &Call) -> Option<Amount> {
     let alone = call.specs.iter().all(|spec| spec.shadow);
-    let mut asks = call.specs.iter().filter(|spec| alone || !spec.shadow).map(|spec| spec.ask);
-    asks.find_map(|ask| if let Ask::UpTo(most) = ask { Some(most) } else { None })
+    let mut asks = call.specs.iter().filter(|spec| alone || !spec.shadow).map(|spec| spec.request);
+    asks.find_map(|request| if let Request::UpTo(most) = request { Some(most) } else { None })
 }
 
 fn is_unused(any: &AnyUsage) -> bool {
     with_usage!(any, usage => usage.is_unused())
 }
 
-impl Part {
+impl Component {
     /// "As the slower of both rates asks."
     fn charged_under(&mut self, spec: &Spec, now: Timestamp) {
         self.charged_by = std::iter::once(spec.limit).chain(spec.slower.copied()).collect();
@@ -191,7 +191,7 @@ impl Part {
             let ahead = usage.ahead(now);
             if ahead != Span::ZERO {
                 usage.move_back(now);
-                usage.encode_effect(&mut Nobody);
+                usage.encode_effect(&mut Discard);
             }
             (ahead, usage.recovery())
         });
@@ -218,7 +218,7 @@ fn told_reset(any: &AnyUsage, now: Timestamp) -> Span {
         _ => "CONCURRENCY 1 1s me",
     };
     let words = super::script::words(limit);
-    let Ok(Asked::One(spec)) = Asked::take(&mut crate::wire::args::Args::new(&words)) else { unreachable!() };
+    let Ok(KeyRequest::One(spec)) = KeyRequest::take(&mut crate::wire::args::Args::new(&words)) else { unreachable!() };
     with_limit!(spec, limit => reset_of(limit, any, now))
 }
 
@@ -228,7 +228,7 @@ impl Model {
     }
 
     pub fn is_missing(&self) -> bool {
-        self.parts.is_empty() && self.ids.is_empty() && !self.remembers_ban()
+        self.components.is_empty() && self.ids.is_empty() && !self.remembers_ban()
     }
 
     fn remembers_ban(&self) -> bool {
@@ -237,12 +237,12 @@ impl Model {
 
     /// The key has expired: nothing was left to remember.
     pub fn expire(&mut self, now: Timestamp) {
-        for part in &self.parts {
-            let recovered = match part.charged_by.as_slice() {
-                [] => part.recovers_at <= now,
-                _ => part.is_far || part.reset(now) == Span::ZERO,
+        for component in &self.components {
+            let recovered = match component.charged_by.as_slice() {
+                [] => component.recovers_at <= now,
+                _ => component.is_far || component.reset(now) == Span::ZERO,
             };
-            assert!(recovered, "a part expired early: {part:?}");
+            assert!(recovered, "a part expired early: {component:?}");
         }
         assert!(self.ids.values().all(|id| id.expires_at <= now), "an id expired early");
         assert!(self.banned_until <= now, "a ban expired early");
@@ -251,71 +251,78 @@ impl Model {
     }
 
     /// What it remembers and what `real` does are the same.
-    pub fn compare(&self, real: &PartsUsage) {
-        let parts = real.parts.iter();
-        assert_eq!(real.parts.len(), self.parts.len());
-        for (part, own) in parts.zip(&self.parts) {
+    pub fn compare(&self, real: &CompositeUsage) {
+        let components = real.components.iter();
+        assert_eq!(real.components.len(), self.components.len());
+        for (component, own) in components.zip(&self.components) {
             let bytes = |any: &AnyUsage| (any.kind(), with_usage!(any, usage => crate::testing::laws::encoded(usage)));
-            assert_eq!(part.is_unused(), is_unused(&own.usage));
-            if !part.is_unused() {
-                assert_eq!(bytes(&part.usage), bytes(&own.usage));
-                assert_eq!(part.recovers_at, own.recovers_at);
+            assert_eq!(component.is_unused(), is_unused(&own.usage));
+            if !component.is_unused() {
+                assert_eq!(bytes(&component.usage), bytes(&own.usage));
+                assert_eq!(component.recovers_at, own.recovers_at);
             }
-            assert_eq!(part.may_be_settled(), own.to_settle > 0);
+            assert_eq!(component.may_be_settled(), own.to_settle > 0);
         }
-        let ids = real.beside.as_ref().map_or(0, |beside| beside.ids.len());
+        let ids = real.extras.as_ref().map_or(0, |extras| extras.ids.len());
         assert_eq!(ids, self.ids.len());
-        assert_eq!(real.parts.is_empty() && real.beside.is_none(), self.is_missing());
+        assert_eq!(real.components.is_empty() && real.extras.is_none(), self.is_missing());
     }
 
-    /// "A spec finds its part by its name, else by kind and window." What a plain key remembered is "the part of the
-    /// first spec of its kind".
+    /// "A spec finds its component by its name, else by kind and window." What a plain key remembered is "the part of
+    /// the first spec of its kind".
     fn find(&self, call: &Call) -> Vec<Option<usize>> {
         let mut found = Vec::new();
         for spec in &call.specs {
-            let of_kind = |part: &&Part| part.usage.kind() == spec.limit.kind();
+            let of_kind = |component: &&Component| component.usage.kind() == spec.limit.kind();
             let leases = spec.limit.kind() == Kind::Concurrency;
-            let own = self.parts.iter().filter(of_kind).find(|part| leases || part.known_by == known_by(spec));
-            let unclaimed = self.parts.iter().filter(of_kind).find(|part| part.known_by == KnownBy::Nothing);
-            let free = unclaimed.filter(|part| !found.contains(&Some(part.number)));
-            found.push(own.or(free).map(|part| part.number));
+            let own =
+                self.components.iter().filter(of_kind).find(|component| leases || component.identity == identity(spec));
+            let unclaimed = self
+                .components
+                .iter()
+                .filter(of_kind)
+                .find(|component| component.identity == ComponentIdentity::Nothing);
+            let free = unclaimed.filter(|component| !found.contains(&Some(component.number)));
+            found.push(own.or(free).map(|component| component.number));
         }
         found
     }
 
-    fn part(&mut self, number: usize) -> &mut Part {
-        self.parts.iter_mut().find(|part| part.number == number).unwrap()
+    fn component(&mut self, number: usize) -> &mut Component {
+        self.components.iter_mut().find(|component| component.number == number).unwrap()
     }
 
     fn usage(&self, spec: &Spec, number: Option<usize>) -> AnyUsage {
-        let part = self.parts.iter().find(|part| Some(part.number) == number);
-        part.map_or_else(|| with_limit!(spec, limit => unused_of(limit)), |part| part.usage.clone())
+        let component = self.components.iter().find(|component| Some(component.number) == number);
+        component.map_or_else(|| with_limit!(spec, limit => unused_of(limit)), |component| component.usage.clone())
     }
 
-    /// Refused for want of room: the call would leave more parts than there may be.
-    pub fn has_no_room(&self, asked: &Asked, now: Timestamp) -> bool {
-        let before = self.parts.len();
+    /// Refused for want of room: the call would leave more components than there may be.
+    pub fn has_no_room(&self, asked: &KeyRequest, now: Timestamp) -> bool {
+        let before = self.components.len();
         let mut after = self.clone();
         after.call(asked, now, false, None);
-        after.parts.len() > MAX_PARTS && after.made > self.made && before > 0
+        after.components.len() > MAX_COMPONENTS && after.made > self.made && before > 0
     }
 
     /// The answer to a call, which is made if it is no peek; whether it was to write. Of a plain key when it expires.
-    pub fn call(&mut self, asked: &Asked, now: Timestamp, peeks: bool, expires_at: Option<u64>) -> (Answer, bool) {
+    pub fn call(&mut self, asked: &KeyRequest, now: Timestamp, peeks: bool, expires_at: Option<u64>) -> (Answer, bool) {
         let call = super::server::call_of(asked);
         if self.is_missing() {
-            *self = Model { plain: matches!(asked, Asked::One(_)), ..Model::default() };
+            *self = Model { plain: matches!(asked, KeyRequest::One(_)), ..Model::default() };
             if self.plain {
                 let usage = self.usage(&call.specs[0], None);
-                self.parts.push(Part::unclaimed(usage));
+                self.components.push(Component::unclaimed(usage));
                 self.made = 1;
             }
         }
         let at = if self.plain { now } else { now.max(self.written) };
         let found = self.find(&call);
         let known = match call.counts {
-            Counts::Once { id, .. } | Counts::Settle { id, .. } => self.ids.get(id).filter(|id| at < id.expires_at),
-            Counts::Every => None,
+            Idempotency::Once { id, .. } | Idempotency::Settle { id, .. } => {
+                self.ids.get(id).filter(|id| at < id.expires_at)
+            }
+            Idempotency::Every => None,
         };
         let known = known.cloned();
         let mut looks = Vec::new();
@@ -323,21 +330,21 @@ impl Model {
             let usage = self.usage(spec, *number);
             // The lease of a policy "is decided every time: a settled one takes none".
             let again = spec.is_held_by_id() && known.as_ref().is_none_or(|id| !id.settled);
-            let ask = if known.is_some() && !again { Ask::Take(Amount::ZERO) } else { spec.ask };
-            let spec = Spec { ask, nx: spec.nx && known.is_none(), ..*spec };
-            looks.push(with_limit!(spec, limit => look_at(limit, &usage, now, ask)));
+            let request = if known.is_some() && !again { Request::Take(Amount::ZERO) } else { spec.request };
+            let spec = Spec { request, nx: spec.nx && known.is_none(), ..*spec };
+            looks.push(with_limit!(spec, limit => look_at(limit, &usage, now, request)));
         }
         // "With UPTO: the least that all grant." One in the shadow denies if it has less than the others grant; if
         // there are no others, that is all.
-        let most = |n: usize| if let Ask::UpTo(most) = call.specs[n].ask { Some(most) } else { None };
+        let most = |n: usize| if let Request::UpTo(most) = call.specs[n].request { Some(most) } else { None };
         let rulers = (0..looks.len()).filter(|n| !call.specs[*n].shadow);
         let granted = rulers.filter_map(|n| looks[n].granted()).min();
         for n in 0..looks.len() {
             let (spec, own) = (&call.specs[n], looks[n].granted());
             let Some(granted) = granted.or(most(n)).filter(|_| own.is_some()) else { continue };
             if spec.shadow && own.unwrap() < granted {
-                let (usage, ask) = (self.usage(spec, found[n]), Ask::Take(granted));
-                looks[n] = with_limit!(spec, limit => look_at(limit, &usage, now, ask));
+                let (usage, request) = (self.usage(spec, found[n]), Request::Take(granted));
+                looks[n] = with_limit!(spec, limit => look_at(limit, &usage, now, request));
                 assert!(!looks[n].verdict().allowed());
             }
             looks[n].grant_at_most(granted);
@@ -346,7 +353,7 @@ impl Model {
         let fate = self.fate(&call, &found, &looks, known, now, at);
         let releases = self.releases(&call, now);
         let changes = match fate {
-            Fate::Passes | Fate::Repeated(..) => looks.iter().any(|look| look.change() != Change::Nothing),
+            Fate::Passes | Fate::Repeated(..) => looks.iter().any(|evaluation| evaluation.change() != Change::Nothing),
             Fate::Settles => true,
             _ => releases,
         };
@@ -369,7 +376,7 @@ impl Model {
         });
         if self.plain {
             // Of nothing used there is no key.
-            self.parts.retain(|part| !is_unused(&part.usage));
+            self.components.retain(|component| !is_unused(&component.usage));
         }
         (answer, writes)
     }
@@ -378,7 +385,7 @@ impl Model {
         &self,
         call: &Call,
         found: &[Option<usize>],
-        looks: &[Look],
+        looks: &[Evaluation],
         known: Option<Id>,
         now: Timestamp,
         at: Timestamp,
@@ -389,18 +396,18 @@ impl Model {
             (Purpose::Settle, None) => return Fate::Unknown,
             (_, Some(id)) => {
                 let mut leases = call.specs.iter().zip(looks).filter(|(spec, _)| spec.is_held_by_id() && !spec.shadow);
-                if !id.settled && leases.any(|(_, look)| !look.verdict().allowed()) {
+                if !id.settled && leases.any(|(_, evaluation)| !evaluation.verdict().allowed()) {
                     return Fate::LostLease;
                 }
                 let hold = id.hold_until.since(at);
                 return Fate::Repeated(id, hold);
             }
             (Purpose::GiveBack, None) => return Fate::Passes,
-            (Purpose::Charge | Purpose::Look, None) => {}
+            (Purpose::Charge | Purpose::Evaluation, None) => {}
         }
         // "It never denies."
         let ruling: Vec<usize> = (0..looks.len()).filter(|n| !call.specs[*n].shadow).collect();
-        let denies = |look: &Look| !look.is_forced() && !look.verdict().allowed();
+        let denies = |evaluation: &Evaluation| !evaluation.is_forced() && !evaluation.verdict().allowed();
         let is_denied = ruling.iter().any(|n| denies(&looks[*n]));
         if at < self.banned_until {
             // "What passes: give-backs, settlements, releases, renewals, the repetition of an admitted id; a FORCE."
@@ -413,62 +420,67 @@ impl Model {
         }
         // "A take that this key's limits denied for a time: not a look, not one that never passes, not KEEP's or
         // CONCURRENCY's denial."
-        let denying = ruling.iter().map(|n| &looks[*n]).filter(|look| denies(look));
-        let for_a_time = denying.into_iter().all(|look| look.verdict() != Verdict::Never);
+        let denying = ruling.iter().map(|n| &looks[*n]).filter(|evaluation| denies(evaluation));
+        let for_a_time = denying.into_iter().all(|evaluation| evaluation.verdict() != Verdict::Never);
         let by_a_limit = ruling.iter().any(|n| {
-            let (spec, look) = (&call.specs[*n], &looks[*n]);
+            let (spec, evaluation) = (&call.specs[*n], &looks[*n]);
             let whole = Spec { limit: spec.limit.raised_by(spec.kept), kept: Amount::ZERO, ..*spec };
             let usage = self.usage(spec, found[*n]);
-            let without_keep = with_limit!(whole, limit => look_at(limit, &usage, now, spec.ask));
-            denies(look) && denies(&without_keep) && spec.limit.kind() != Kind::Concurrency
+            let without_keep = with_limit!(whole, limit => look_at(limit, &usage, now, spec.request));
+            denies(evaluation) && denies(&without_keep) && spec.limit.kind() != Kind::Concurrency
         });
         let strikes = call.purpose == Purpose::Charge && call.ban.is_some() && for_a_time && by_a_limit;
         Fate::Denied { strikes }
     }
 
     /// Whether it asks for no more than the lease that its holder has.
-    fn renews(&self, spec: &Spec, look: &Look, number: Option<usize>, now: Timestamp) -> bool {
-        let (AnyLimit::Concurrency(_), Change::Charge(takes)) = (spec.limit, look.change()) else { return false };
-        let part = self.parts.iter().find(|part| Some(part.number) == number);
-        part.and_then(|part| units_held(&part.usage, spec.holder, now)).is_some_and(|units| takes <= units)
+    fn renews(&self, spec: &Spec, evaluation: &Evaluation, number: Option<usize>, now: Timestamp) -> bool {
+        let (AnyLimit::Concurrency(_), Change::Charge(takes)) = (spec.limit, evaluation.change()) else { return false };
+        let component = self.components.iter().find(|component| Some(component.number) == number);
+        component
+            .and_then(|component| units_held(&component.usage, spec.holder, now))
+            .is_some_and(|units| takes <= units)
     }
 
     /// Whether a settlement takes back the lease of its id.
     fn releases(&self, call: &Call, now: Timestamp) -> bool {
         let mut holders = call.specs.iter().filter(|spec| spec.is_held_by_id()).map(|spec| spec.holder);
-        let leases = self.parts.iter().find(|part| part.usage.kind() == Kind::Concurrency);
+        let leases = self.components.iter().find(|component| component.usage.kind() == Kind::Concurrency);
         let holds = |holder| leases.is_some_and(|leases| units_held(&leases.usage, holder, now).is_some());
         call.purpose == Purpose::Settle && holders.any(holds)
     }
 
     /// Takes it back.
     fn take_back(&mut self, holder: &[u8], now: Timestamp) -> usize {
-        let Some(part) = self.parts.iter_mut().find(|part| part.usage.kind() == Kind::Concurrency) else { return 0 };
-        let leases = crate::algorithm::leases::ConcurrencyUsage::of_mut(&mut part.usage).unwrap();
+        let Some(component) = self.components.iter_mut().find(|component| component.usage.kind() == Kind::Concurrency)
+        else {
+            return 0;
+        };
+        let leases = crate::algorithm::leases::ConcurrencyUsage::of_mut(&mut component.usage).unwrap();
         let released = leases.release(&[holder], now);
         if released > 0 {
-            part.recovers_at = now.plus(leases.time_to_last_expiry(now)).min(Timestamp::MAX);
-            leases.encode_effect(&mut Nobody);
+            component.recovers_at = now.plus(leases.time_to_last_expiry(now)).min(Timestamp::MAX);
+            leases.encode_effect(&mut Discard);
         }
         released
     }
 
     fn move_back(&mut self, now: Timestamp) {
         if self.plain {
-            let after = |part: &&mut Part| with_usage!(&part.usage, usage => usage.is_after(now));
-            self.parts.iter_mut().filter(after).for_each(|part| part.move_back(now));
+            let after = |component: &&mut Component| with_usage!(&component.usage, usage => usage.is_after(now));
+            self.components.iter_mut().filter(after).for_each(|component| component.move_back(now));
             return;
         }
         let back = self.written.since(now);
         if back == Span::ZERO {
             return;
         }
-        let Model { parts, ids, .. } = self;
-        for part in parts {
-            for (_, charge) in ids.values_mut().flat_map(|id| &mut id.charges).filter(|(n, _)| *n == part.number) {
-                with_usage!(&part.usage, usage => if usage.is_after(now) { charge.move_back(usage, now); });
+        let Model { components, ids, .. } = self;
+        for component in components {
+            for (_, charge) in ids.values_mut().flat_map(|id| &mut id.charges).filter(|(n, _)| *n == component.number) {
+                with_usage!(&component.usage, usage => if usage.is_after(now) { charge.move_back(usage, now); });
             }
-            part.move_back(now);
+            component.move_back(now);
         }
         for id in self.ids.values_mut() {
             (id.expires_at, id.hold_until) = (id.expires_at.minus(back), id.hold_until.minus(back));
@@ -484,9 +496,9 @@ impl Model {
             self.ids.iter().filter(|(_, id)| id.expires_at <= now).map(|(id, _)| id.clone()).collect();
         for id in gone {
             for (number, charge) in self.ids.remove(&id).unwrap().charges {
-                let part = self.part(number);
-                part.track.forget(&charge);
-                part.to_settle -= 1;
+                let component = self.component(number);
+                component.settlement.forget(&charge);
+                component.to_settle -= 1;
             }
         }
         if self.banned_until <= now {
@@ -499,9 +511,9 @@ impl Model {
 
     fn finish(&mut self, now: Timestamp) {
         self.written = now;
-        self.parts.retain(|part| !part.drop_if_recovered(now));
-        for part in self.parts.iter_mut().filter(|part| is_unused(&part.usage)) {
-            part.usage = AnyUsage::unused(part.usage.kind()).unwrap();
+        self.components.retain(|component| !component.drop_if_recovered(now));
+        for component in self.components.iter_mut().filter(|component| is_unused(&component.usage)) {
+            component.usage = AnyUsage::unused(component.usage.kind()).unwrap();
         }
     }
 
@@ -509,22 +521,22 @@ impl Model {
         &mut self,
         call: &Call,
         found: &[Option<usize>],
-        looks: &[Look],
+        looks: &[Evaluation],
         fate: &Fate,
         now: Timestamp,
         expires_at: Option<u64>,
     ) {
-        let remembers = matches!(call.counts, Counts::Once { .. }) && matches!(fate, Fate::Passes);
+        let remembers = matches!(call.counts, Idempotency::Once { .. }) && matches!(fate, Fate::Passes);
         if self.plain {
-            let stays = call.specs.iter().zip(found).zip(looks).all(|((spec, number), look)| {
-                look.change() == Change::Nothing || (number.is_some() && spec.name.is_none())
+            let stays = call.specs.iter().zip(found).zip(looks).all(|((spec, number), evaluation)| {
+                evaluation.change() == Change::Nothing || (number.is_some() && spec.name.is_none())
             });
             let charges = matches!(fate, Fate::Passes | Fate::Repeated(..));
             if stays && !remembers && charges {
                 self.move_back(now);
-                for ((spec, number), look) in call.specs.iter().zip(found).zip(looks) {
-                    if let Some(number) = number.filter(|_| look.change() != Change::Nothing) {
-                        self.change(spec, number, look.change(), now);
+                for ((spec, number), evaluation) in call.specs.iter().zip(found).zip(looks) {
+                    if let Some(number) = number.filter(|_| evaluation.change() != Change::Nothing) {
+                        self.change(spec, number, evaluation.change(), now);
                     }
                 }
                 return;
@@ -544,36 +556,36 @@ impl Model {
         match fate {
             Fate::Passes | Fate::Repeated(..) => {
                 let mut charges = Vec::new();
-                for ((spec, number), look) in call.specs.iter().zip(found).zip(looks) {
-                    let number = match (look.change(), number) {
+                for ((spec, number), evaluation) in call.specs.iter().zip(found).zip(looks) {
+                    let number = match (evaluation.change(), number) {
                         (Change::Nothing, _) | (Change::GiveBack(_), None) => continue,
                         (_, Some(number)) => *number,
                         (Change::Charge(_), None) => {
                             self.made += 1;
-                            let mut part = Part::unclaimed(self.usage(spec, None));
-                            part.number = self.made;
-                            self.parts.push(part);
+                            let mut component = Component::unclaimed(self.usage(spec, None));
+                            component.number = self.made;
+                            self.components.push(component);
                             self.made
                         }
                     };
-                    self.change(spec, number, look.change(), now);
-                    let part = self.part(number);
-                    if part.known_by == KnownBy::Nothing {
-                        part.known_by = known_by(spec);
+                    self.change(spec, number, evaluation.change(), now);
+                    let component = self.component(number);
+                    if component.identity == ComponentIdentity::Nothing {
+                        component.identity = identity(spec);
                     }
-                    if let Change::Charge(cost) = look.change()
+                    if let Change::Charge(cost) = evaluation.change()
                         && remembers
                         && spec.limit.kind() != Kind::Concurrency
                     {
-                        part.to_settle += 1;
-                        let track = &mut part.track;
-                        let charge = with_usage!(&part.usage, usage => track.charge(usage, 0, cost)).unwrap();
+                        component.to_settle += 1;
+                        let settlement = &mut component.settlement;
+                        let charge = with_usage!(&component.usage, usage => settlement.charge(usage, 0, cost)).unwrap();
                         charges.push((number, charge));
                     }
                 }
-                if let (Counts::Once { id, ttl }, Fate::Passes) = (call.counts, fate) {
+                if let (Idempotency::Once { id, ttl }, Fate::Passes) = (call.counts, fate) {
                     let ruling = call.specs.iter().zip(looks).filter(|(spec, _)| !spec.shadow);
-                    let holds = ruling.filter_map(|(_, look)| match look.verdict() {
+                    let holds = ruling.filter_map(|(_, evaluation)| match evaluation.verdict() {
                         Verdict::Allowed(hold) => Some(hold),
                         _ => None,
                     });
@@ -616,54 +628,54 @@ impl Model {
     }
 
     fn settle(&mut self, call: &Call, found: &[Option<usize>], now: Timestamp) {
-        let Counts::Settle { id, amount } = call.counts else { unreachable!() };
+        let Idempotency::Settle { id, amount } = call.counts else { unreachable!() };
         let id = self.ids.get_mut(id).unwrap();
         id.settled = true;
         for (number, charge) in std::mem::take(&mut id.charges) {
             let mut specs = call.specs.iter().zip(found);
             let spec = specs.find(|(spec, found)| **found == Some(number) && !spec.own_cost);
-            let part = self.part(number);
-            part.to_settle -= 1;
+            let component = self.component(number);
+            component.to_settle -= 1;
             let Some((spec, _)) = spec.filter(|_| amount != charge.cost) else {
-                part.track.forget(&charge);
+                component.settlement.forget(&charge);
                 continue;
             };
-            let track = &mut part.track;
-            with_usage!(&mut part.usage, mut usage => {
-                track.settle(usage, &charge, charge.cost.minus(amount));
-                usage.encode_effect(&mut Nobody);
+            let settlement = &mut component.settlement;
+            with_usage!(&mut component.usage, mut usage => {
+                settlement.settle(usage, &charge, charge.cost.minus(amount));
+                usage.encode_effect(&mut Discard);
             });
             if amount > charge.cost {
                 let more = Change::Charge(amount.minus(charge.cost));
-                with_limit!(spec, limit => self::charge(limit, &mut part.usage, track, more, now));
+                with_limit!(spec, limit => self::charge(limit, &mut component.usage, settlement, more, now));
             }
-            part.charged_under(spec, now);
+            component.charged_under(spec, now);
         }
     }
 
     fn change(&mut self, spec: &Spec, number: usize, change: Change, now: Timestamp) {
-        let part = self.part(number);
-        let track = &mut part.track;
-        with_limit!(spec, limit => charge(limit, &mut part.usage, track, change, now));
-        part.charged_under(spec, now);
+        let component = self.component(number);
+        let settlement = &mut component.settlement;
+        with_limit!(spec, limit => charge(limit, &mut component.usage, settlement, change, now));
+        component.charged_under(spec, now);
     }
 
     /// A plain key's usage "recovers when the key would have expired".
     fn convert(&mut self, expires_at: Option<u64>, now: Timestamp) {
         self.plain = false;
-        self.parts.retain(|part| !is_unused(&part.usage));
-        let Some(part) = self.parts.first_mut() else { return };
+        self.components.retain(|component| !is_unused(&component.usage));
+        let Some(component) = self.components.first_mut() else { return };
         // Whatever the clock has done: the expiry may be newer than that.
         let left = Span::from_micros(expires_at.unwrap().saturating_sub(now.floor_millis()) * 1000);
-        let (moved, recovery) = with_usage!(&part.usage, usage => (usage.is_after(now), usage.recovery()));
-        part.move_back(now);
+        let (moved, recovery) = with_usage!(&component.usage, usage => (usage.is_after(now), usage.recovery()));
+        component.move_back(now);
         let told = match recovery {
-            Recovery::IsTold if moved => told_reset(&part.usage, now),
+            Recovery::IsTold if moved => told_reset(&component.usage, now),
             _ => Span::ZERO,
         };
-        part.recovers_at = now.plus(left.max(told)).min(Timestamp::MAX);
+        component.recovers_at = now.plus(left.max(told)).min(Timestamp::MAX);
         // What its limit was is not stored.
-        (part.charged_by, part.is_far, part.is_over) = (Vec::new(), false, false);
+        (component.charged_by, component.is_far, component.is_over) = (Vec::new(), false, false);
         self.written = now;
     }
 
@@ -671,18 +683,18 @@ impl Model {
         &self,
         call: &Call,
         found: &[Option<usize>],
-        looks: &[Look],
+        looks: &[Evaluation],
         fate: &Fate,
         now: Timestamp,
         changed: bool,
     ) -> Answer {
-        // New parts are found now.
+        // New components are found now.
         let stands = self.find(call);
         let mut each = Vec::new();
-        for (n, (spec, look)) in call.specs.iter().zip(looks).enumerate() {
+        for (n, (spec, evaluation)) in call.specs.iter().zip(looks).enumerate() {
             let usage = self.usage(spec, stands[n].filter(|_| changed).or(found[n]));
-            let takes = changed && look.change() != Change::Nothing;
-            let mut told = with_limit!(spec, limit => decision(limit, &usage, now, look, takes));
+            let takes = changed && evaluation.change() != Change::Nothing;
+            let mut told = with_limit!(spec, limit => decision(limit, &usage, now, evaluation, takes));
             told.limit = spec.limit.limit().plus(spec.kept);
             match fate {
                 Fate::Passes if call.purpose == Purpose::GiveBack => told.verdict = Verdict::Allowed(Span::ZERO),
@@ -690,7 +702,7 @@ impl Model {
                 Fate::Unknown => told.verdict = Verdict::Never,
                 // One in the shadow is told by itself.
                 Fate::Repeated(id, _) if spec.shadow => {
-                    if let (Ask::UpTo(most), true) = (spec.ask, told.verdict.allowed()) {
+                    if let (Request::UpTo(most), true) = (spec.request, told.verdict.allowed()) {
                         told.granted = Some(id.granted.unwrap_or(most));
                     }
                 }
@@ -701,18 +713,18 @@ impl Model {
                 }
                 Fate::Repeated(id, hold) => {
                     // A call that says which limits it forces says so of these alone.
-                    let forces = |spec: &Spec| matches!(spec.ask, Ask::Force(_));
+                    let forces = |spec: &Spec| matches!(spec.request, Request::Force(_));
                     let past = id.forced && (forces(spec) || !call.specs.iter().any(forces));
-                    if !past || look.verdict().allowed() {
+                    if !past || evaluation.verdict().allowed() {
                         told.verdict = Verdict::Allowed(*hold);
                     }
-                    if let Ask::UpTo(most) = spec.ask {
+                    if let Request::UpTo(most) = spec.request {
                         told.granted = id.granted.or(told.verdict.allowed().then_some(most));
                     }
                 }
                 Fate::Passes | Fate::Denied { .. } | Fate::Banned => {}
             }
-            if let Ask::UpTo(_) = spec.ask {
+            if let Request::UpTo(_) = spec.request {
                 told.granted = told.granted.or(Some(Amount::ZERO));
             }
             each.push(told);
@@ -722,9 +734,11 @@ impl Model {
             _ => !each[*n].verdict.allowed(),
         };
         let cost = |n: usize| {
-            let cost = match call.specs[n].ask {
-                Ask::Take(cost) | Ask::UpTo(cost) | Ask::Force(cost) | Ask::Within(cost, _) => cost.millionths(),
-                Ask::GiveBack(_) | Ask::LookPastLimit => 0,
+            let cost = match call.specs[n].request {
+                Request::Take(cost) | Request::UpTo(cost) | Request::Force(cost) | Request::Within(cost, _) => {
+                    cost.millionths()
+                }
+                Request::GiveBack(_) | Request::LookPastLimit => 0,
             };
             u128::from(if cost == 0 { Amount::ONE.millionths() } else { cost })
         };
@@ -799,18 +813,18 @@ impl Model {
     }
 }
 
-impl Part {
-    fn unclaimed(usage: AnyUsage) -> Part {
-        let (number, known_by, recovers_at) = (1, KnownBy::Nothing, Timestamp::EPOCH);
-        Part {
+impl Component {
+    fn unclaimed(usage: AnyUsage) -> Component {
+        let (number, identity, recovers_at) = (1, ComponentIdentity::Nothing, Timestamp::EPOCH);
+        Component {
             number,
-            known_by,
+            identity,
             usage,
             charged_by: Vec::new(),
             recovers_at,
             is_far: false,
             is_over: false,
-            track: Track::default(),
+            settlement: Settlement::default(),
             to_settle: 0,
         }
     }

@@ -5,7 +5,7 @@ use super::server::{Refused, Server, Value};
 use super::{at, laws, left, seconds};
 use crate::algorithm::any::with_usage;
 use crate::composite::Answer;
-use crate::evaluate::Ask;
+use crate::evaluate::Request;
 use crate::limit::{Decision, Usage, Verdict};
 use crate::number::{Amount, Span, Timestamp};
 use crate::wire::error::Error;
@@ -33,9 +33,9 @@ impl Server {
     }
 
     fn leases(&self) -> usize {
-        let parts = self.parts().into_iter().flat_map(|parts| &parts.parts);
-        let leases = parts.filter(|part| part.usage.kind() == crate::kind::Kind::Concurrency);
-        leases.map(|part| with_usage!(&part.usage, usage => usage.entries())).sum()
+        let components = self.components().into_iter().flat_map(|components| &components.components);
+        let leases = components.filter(|component| component.usage.kind() == crate::kind::Kind::Concurrency);
+        leases.map(|component| with_usage!(&component.usage, usage => usage.entries())).sum()
     }
 }
 
@@ -250,15 +250,15 @@ fn a_lease_in_the_shadow_is_taken_if_there_is_room_and_denies_nobody() {
 
 #[test]
 fn a_repetition_that_takes_a_lease_adds_an_entry() {
-    use crate::composite::{Held, Seen};
+    use crate::composite::{CompositeEvaluation, Held};
     let policy = "FIXED 9 1h CONCURRENCY 1 1m";
     let mut server = Server::default();
     server.limit("ONCE r1 1h", policy, 0);
     for (second, adds) in [(30, false), (60, true)] {
         let said = Said::by_policy("ONCE r1 1h", policy, "1");
         let entries = said.asks(false, |asked| {
-            let (call, held) = (super::server::call_of(asked), Held::Parts(server.parts().unwrap()));
-            Seen::at(&call, held, at(second)).entries(&call, held, at(second)).collect::<Vec<_>>()
+            let (call, held) = (super::server::call_of(asked), Held::Parts(server.components().unwrap()));
+            CompositeEvaluation::at(&call, held, at(second)).entries(&call, held, at(second)).collect::<Vec<_>>()
         });
         let expected = if adds { vec![(crate::kind::Kind::Concurrency, 1, false)] } else { Vec::new() };
         assert_eq!(entries.unwrap(), expected);
@@ -306,7 +306,7 @@ fn another_definition_forgives_nothing_and_neither_does_the_way_back() {
     // New numbers hold at once.
     assert_eq!(left(&server.limits_nothing("COST 3", "FIXED 6 1h", 0)), [2]);
     assert!(server.limits_nothing("", "FIXED 3 1h", 0).decision.verdict != NOW);
-    // Another algorithm starts empty beside the old part: it is no mistake, and a denial leaves the key as it is.
+    // Another algorithm starts empty beside the old component: it is no mistake, and a denial leaves the key as it is.
     let other = "TOKENBUCKET 5 5 1h";
     assert!(server.limits_nothing("COST 9", other, 0).decision.verdict == Verdict::Never);
     assert!(server.plain().is_some());
@@ -344,7 +344,7 @@ fn a_denial_by_another_algorithm_does_not_shorten_what_a_plain_key_remembers() {
 
 #[test]
 fn a_key_lives_as_the_slower_of_both_rates_asks() {
-    // Plain, and with parts.
+    // Plain, and with components.
     for begin in ["", "SLIDING 9 1s AS other"] {
         let mut server = Server::default();
         if !begin.is_empty() {
@@ -444,7 +444,7 @@ proptest! {
             let Some((text, _)) = &said.policy else { return };
             let said = Said { policy: Some((text.clone(), "0")), ..said.clone() };
             let costs = said.asks(false, |asked| {
-                super::server::call_of(asked).specs.iter().any(|spec| !spec.shadow && spec.ask != Ask::Take(Amount::ZERO))
+                super::server::call_of(asked).specs.iter().any(|spec| !spec.shadow && spec.request != Request::Take(Amount::ZERO))
             });
             if costs != Ok(true) || ["FORCE", "COST -", "COST 0 "].iter().any(|word| said.text.contains(word)) {
                 return;
@@ -457,7 +457,7 @@ proptest! {
         });
     }
 
-    /// Neither the key nor a part of it goes before it has recovered at the rate that comes back.
+    /// Neither the key nor a component of it goes before it has recovered at the rate that comes back.
     #[test]
     fn what_was_charged_under_a_scale_is_not_forgiven_when_it_ends(
         limits in vec(limits(), 1..=3), begin in select(vec!["", "FIXED 9 1h AS other"]), charges in vec(charge(), 1..=4),

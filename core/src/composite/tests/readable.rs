@@ -1,4 +1,4 @@
-//! What calls have made of a key with parts is read back, and what none can have made is refused.
+//! What calls have made of a key with components is read back, and what none can have made is refused.
 
 use super::script::words;
 use super::server::{Server, call_of};
@@ -6,10 +6,10 @@ use super::{at, left, seconds};
 use crate::algorithm::fixed_window::FixedWindow;
 use crate::algorithm::leases::Concurrency;
 use crate::algorithm::log::SlidingLog;
-use crate::composite::{Held, PartsUsage, Seen};
+use crate::composite::{CompositeEvaluation, CompositeUsage, Held};
 use crate::limit::{Limit, Usage, Verdict};
 use crate::number::{Amount, Span, Timestamp};
-use crate::syntax::Asked;
+use crate::syntax::KeyRequest;
 use crate::testing::calls::{Fields, period, units};
 use crate::testing::laws::{applied, decoded, encoded};
 use crate::wire::args::Args;
@@ -56,12 +56,12 @@ fn a_part_that_is_later_than_its_key_is_no_part_that_calls_have_made() {
     let stored = of_every_kind().stored().unwrap();
     let fields: Vec<u64> = stored.clone().numbers();
     assert_eq!(fields[0], at(10).micros(), "when the key was changed");
-    assert!(decoded::<PartsUsage>(&stored).is_some());
+    assert!(decoded::<CompositeUsage>(&stored).is_some());
     let places: Vec<usize> = (1..fields.len()).filter(|place| fields[*place] == at(10).micros()).collect();
     assert_eq!(places.len(), 6, "each part has an instant of its own");
     for place in places {
         let later = stored.with(place, at(10).micros() + 1);
-        assert!(decoded::<PartsUsage>(&later).is_none(), "{place}");
+        assert!(decoded::<CompositeUsage>(&later).is_none(), "{place}");
     }
 }
 
@@ -69,12 +69,12 @@ fn a_part_that_is_later_than_its_key_is_no_part_that_calls_have_made() {
 fn an_effect_makes_no_part_that_is_later_than_its_key() {
     let mut server = of_every_kind();
     let limits = "TOKENBUCKET 9 9 1h FIXED 9 1s SLIDING 9 1s SLIDING 9 1s STRICT SLIDINGLOG 9 1h CONCURRENCY 9 1h me";
-    let before = server.parts().unwrap().clone();
+    let before = server.components().unwrap().clone();
     let mut usage = before.clone();
     let words = words(limits);
-    let call = call_of(&Asked::take(&mut Args::new(&words)).unwrap());
+    let call = call_of(&KeyRequest::take(&mut Args::new(&words)).unwrap());
     let now = at(20);
-    let seen = Seen::at(&call, Held::Parts(&usage), now);
+    let seen = CompositeEvaluation::at(&call, Held::Parts(&usage), now);
     usage.charge(&call, &seen, now);
     let mut effect = Fields::default();
     usage.encode_effect(&mut effect);
@@ -93,16 +93,16 @@ fn an_effect_makes_no_part_that_is_later_than_its_key() {
 #[test]
 fn an_effect_of_any_kind_is_none_of_a_call_before_it() {
     let accepts = |effect: &Fields, latest: u64| {
-        let unused = PartsUsage::default();
-        unused.accepts_effect_until(&mut effect.clone(), PartsUsage::VERSION, at(latest))
+        let unused = CompositeUsage::default();
+        unused.accepts_effect_until(&mut effect.clone(), CompositeUsage::VERSION, at(latest))
     };
-    let usage = of_every_kind().parts().unwrap().clone();
+    let usage = of_every_kind().components().unwrap().clone();
     let mut whole = Fields::default();
     usage.encode_whole_effect(&mut whole);
     let words = words("FIXED 9 1h SLIDINGLOG 9 1h CONCURRENCY 9 1h me");
-    let call = call_of(&Asked::take(&mut Args::new(&words)).unwrap());
-    let mut charged = PartsUsage::default();
-    let seen = Seen::at(&call, Held::Parts(&charged), at(10));
+    let call = call_of(&KeyRequest::take(&mut Args::new(&words)).unwrap());
+    let mut charged = CompositeUsage::default();
+    let seen = CompositeEvaluation::at(&call, Held::Parts(&charged), at(10));
     charged.charge(&call, &seen, at(10));
     let mut change = Fields::default();
     charged.encode_effect(&mut change);
@@ -137,12 +137,12 @@ fn an_effect_on_a_part_is_none_of_a_call_before_it() {
 fn a_new_part_that_goes_at_once_leaves_no_gap_to_those_who_are_told() {
     // At the end of time a lease has expired as it is taken.
     let words = words("ONCE a 1h FIXED 9 1h AS a CONCURRENCY 9 1h me FIXED 9 1h AS b");
-    let call = call_of(&Asked::take(&mut Args::new(&words)).unwrap());
-    let (before, now) = (PartsUsage::default(), Timestamp::MAX);
+    let call = call_of(&KeyRequest::take(&mut Args::new(&words)).unwrap());
+    let (before, now) = (CompositeUsage::default(), Timestamp::MAX);
     let mut usage = before.clone();
-    let seen = Seen::at(&call, Held::Parts(&usage), now);
+    let seen = CompositeEvaluation::at(&call, Held::Parts(&usage), now);
     usage.charge(&call, &seen, now);
-    assert_eq!(usage.parts.iter().map(|part| part.serial).collect::<Vec<_>>(), [0, 2]);
+    assert_eq!(usage.components.iter().map(|component| component.serial).collect::<Vec<_>>(), [0, 2]);
     let mut effect = Fields::default();
     usage.encode_effect(&mut effect);
     assert_eq!(applied(&before, &effect).map(|applied| encoded(&applied)), Some(encoded(&usage)));
@@ -155,8 +155,8 @@ fn a_new_part_that_goes_at_once_leaves_no_gap_to_those_who_are_told() {
 #[test]
 fn a_ban_is_no_longer_and_its_strikes_no_later_than_calls_can_make_them() {
     let ban = |ban: [u64; 4]| {
-        let beside = Fields::integers([at(10).micros(), 0, 1, 0]).and(ban);
-        decoded::<PartsUsage>(&beside).is_some()
+        let extras = Fields::integers([at(10).micros(), 0, 1, 0]).and(ban);
+        decoded::<CompositeUsage>(&extras).is_some()
     };
     let (now, longest) = (at(10).micros(), Span::MAX_ARGUMENT.micros());
     assert!(ban([now + longest, 1, now, longest]));

@@ -1,7 +1,7 @@
-//! Random calls on one key, as text: what `Asked` reads, nothing that no client could say.
+//! Random calls on one key, as text: what `KeyRequest` reads, nothing that no client could say.
 
 use crate::number::{Amount, Timestamp};
-use crate::syntax::{Asked, Policy};
+use crate::syntax::{KeyRequest, Policy};
 use crate::testing::calls;
 use crate::testing::calls::{When, scripts};
 use crate::wire::args::Args;
@@ -57,11 +57,11 @@ impl Said {
     }
 
     /// What is asked; refused is only a call without an id, if its policy has leases.
-    pub fn asks<T>(&self, peeks: bool, then: impl FnOnce(&Asked) -> T) -> Result<T, Error> {
+    pub fn asks<T>(&self, peeks: bool, then: impl FnOnce(&KeyRequest) -> T) -> Result<T, Error> {
         let words = words(&self.text);
         let args = &mut Args::new(&words);
-        let asked = if peeks { Asked::peek(args) } else { Asked::take(args) }.unwrap();
-        let Asked::Policy(by) = asked else { return Ok(then(&asked)) };
+        let asked = if peeks { KeyRequest::peek(args) } else { KeyRequest::take(args) }.unwrap();
+        let KeyRequest::Policy(by) = asked else { return Ok(then(&asked)) };
         let (text, factor) = self.policy.as_ref().unwrap();
         let policy = policy(text).unwrap().scaled(Amount::parse_down(factor.as_bytes()).unwrap());
         by.asked(&policy).map(|asked| then(&asked))
@@ -80,16 +80,16 @@ pub fn policy(text: &str) -> Result<Policy, Error> {
 
 /// Whether there are calls with ids, and bans.
 #[derive(Clone, Copy, Debug)]
-pub struct Terms {
+pub struct CommonOptions {
     ids: bool,
     bans: bool,
 }
 
-pub const ALL: Terms = Terms { ids: true, bans: true };
-pub const PLAIN: Terms = Terms { ids: false, bans: false };
+pub const ALL: CommonOptions = CommonOptions { ids: true, bans: true };
+pub const PLAIN: CommonOptions = CommonOptions { ids: false, bans: false };
 
 /// A moment to begin at, and commands.
-pub fn histories(terms: Terms) -> impl Strategy<Value = (Timestamp, Vec<Step>)> {
+pub fn histories(terms: CommonOptions) -> impl Strategy<Value = (Timestamp, Vec<Step>)> {
     let pool = vec(limits(), 1..=6);
     let said = pool.prop_flat_map(move |pool| {
         vec(policies(pool.clone(), terms), 1..=3)
@@ -145,7 +145,7 @@ pub fn limits() -> impl Strategy<Value = String> + Clone {
     ]
 }
 
-fn commands(pool: &[String], policies: Vec<String>, terms: Terms) -> impl Strategy<Value = Command> + use<> {
+fn commands(pool: &[String], policies: Vec<String>, terms: CommonOptions) -> impl Strategy<Value = Command> + use<> {
     let call = prop_oneof![
         1 => calls(pool.to_vec(), terms).prop_map(|text| Said { text, policy: None }).boxed(),
         1 => calls_by_policy(policies, terms).boxed(),
@@ -160,7 +160,7 @@ fn commands(pool: &[String], policies: Vec<String>, terms: Terms) -> impl Strate
 }
 
 /// A call on one of these policies.
-fn calls_by_policy(policies: Vec<String>, terms: Terms) -> impl Strategy<Value = Said> + Clone {
+fn calls_by_policy(policies: Vec<String>, terms: CommonOptions) -> impl Strategy<Value = Said> + Clone {
     let factor = prop_oneof![
         6 => Just("1"),
         4 => select(vec!["0", "0.5", "2", "10"]),
@@ -174,7 +174,7 @@ fn calls_by_policy(policies: Vec<String>, terms: Terms) -> impl Strategy<Value =
 }
 
 /// A policy of some of these limits.
-fn policies(pool: Vec<String>, terms: Terms) -> impl Strategy<Value = String> {
+fn policies(pool: Vec<String>, terms: CommonOptions) -> impl Strategy<Value = String> {
     let most = pool.len().min(4);
     let specs = subsequence(pool, 1..=most).prop_shuffle();
     let own = vec(
@@ -199,7 +199,7 @@ fn policies(pool: Vec<String>, terms: Terms) -> impl Strategy<Value = String> {
     said.prop_filter("a policy that is read", |text| policy(text).is_ok())
 }
 
-fn bans(terms: Terms) -> impl Strategy<Value = &'static str> + Clone {
+fn bans(terms: CommonOptions) -> impl Strategy<Value = &'static str> + Clone {
     prop_oneof![
         4 => Just(""),
         u32::from(terms.bans) => select(vec!["BAN 1 1m 2s", "BAN 2 3s 1m", "BAN 3 1h 1us"]),
@@ -211,7 +211,7 @@ fn in_one_line(text: &str) -> String {
 }
 
 /// What a call asks of all its limits.
-fn asks(terms: Terms) -> impl Strategy<Value = String> + Clone {
+fn asks(terms: CommonOptions) -> impl Strategy<Value = String> + Clone {
     let cost = select(vec!["0", "1", "1", "2", "3", "0.5", "7", "1e12"]);
     let id =
         (0..4u32, select(vec!["1us", "1s", "5s", "1m", "3650d"])).prop_map(|(id, ttl)| format!("ONCE r{id} {ttl}"));
@@ -233,12 +233,12 @@ fn asks(terms: Terms) -> impl Strategy<Value = String> + Clone {
     ];
     asks.prop_filter("options that go together", |asks| {
         let said = in_one_line(&format!("{asks} POLICY p"));
-        Asked::take(&mut Args::new(&words(&said))).is_ok()
+        KeyRequest::take(&mut Args::new(&words(&said))).is_ok()
     })
 }
 
 /// Calls that are read: of others nothing is to be said here.
-fn calls(pool: Vec<String>, terms: Terms) -> impl Strategy<Value = String> + Clone {
+fn calls(pool: Vec<String>, terms: CommonOptions) -> impl Strategy<Value = String> + Clone {
     let most = pool.len().min(4);
     let specs = subsequence(pool, 1..=most).prop_shuffle();
     let own = vec(
@@ -257,7 +257,7 @@ fn calls(pool: Vec<String>, terms: Terms) -> impl Strategy<Value = String> + Clo
     });
     said.prop_filter("a call that is read", |text| {
         let words = words(text);
-        Asked::take(&mut Args::new(&words)).is_ok()
+        KeyRequest::take(&mut Args::new(&words)).is_ok()
     })
 }
 

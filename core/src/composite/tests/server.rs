@@ -1,13 +1,13 @@
-//! One key as the server keeps it, plain or with parts, and the replicas that it tells of its changes.
+//! One key as the server keeps it, plain or with components, and the replicas that it tells of its changes.
 
 use crate::algorithm::any::{AnyUsage, Single, with_limit, with_usage};
-use crate::composite::{Answer, Held, Part, PartsUsage, Seen, Straight};
-use crate::effect::Nobody;
+use crate::composite::{Answer, Component, CompositeEvaluation, CompositeUsage, FastEvaluation, Held};
+use crate::effect::Discard;
 use crate::expiry::{Expiry, StepBack};
 use crate::kind::Kind;
 use crate::limit::{Limit, Usage};
 use crate::number::{Span, Timestamp};
-use crate::syntax::{Asked, Call};
+use crate::syntax::{Call, KeyRequest};
 use crate::testing::calls::Fields;
 use crate::testing::laws::{applied, decoded, encoded, whole_effect};
 use proptest::sample::Index;
@@ -16,7 +16,7 @@ use proptest::sample::Index;
 #[derive(Clone, Debug)]
 pub enum Value {
     Plain(AnyUsage),
-    Parts(PartsUsage),
+    Parts(CompositeUsage),
 }
 
 /// A key with its expiry, in milliseconds since the epoch; `None` if there is none.
@@ -26,9 +26,9 @@ pub type Key = Option<(Value, u64)>;
 pub struct Server {
     pub key: Key,
     /// It knows what it is told, and no limits.
-    replica: PartsUsage,
+    replica: CompositeUsage,
     /// Likewise, and it reads its key from the disk before each effect.
-    restarted: PartsUsage,
+    restarted: CompositeUsage,
     /// How the next effect is mutated.
     pub mutations: Vec<(Index, u64)>,
 }
@@ -37,7 +37,7 @@ pub struct Server {
 #[derive(Debug, PartialEq, Eq)]
 pub enum Refused {
     WrongType,
-    TooManyParts,
+    TooManyComponents,
     NoHolder,
 }
 
@@ -49,11 +49,11 @@ pub struct Told {
     pub writes: bool,
 }
 
-pub fn call_of<'a>(asked: &Asked<'a>) -> Call<'a> {
+pub fn call_of<'a>(asked: &KeyRequest<'a>) -> Call<'a> {
     match asked {
-        Asked::One(spec) => Call::of_one(*spec),
-        Asked::Several(call) => (**call).clone(),
-        Asked::Policy(by) => unreachable!("{by:?}"),
+        KeyRequest::One(spec) => Call::of_one(*spec),
+        KeyRequest::Several(call) => (**call).clone(),
+        KeyRequest::Policy(by) => unreachable!("{by:?}"),
     }
 }
 
@@ -77,30 +77,37 @@ fn step_back<U: Usage>(usage: &mut U, now: Timestamp, reset: impl Fn(&U, Timesta
     Some(StepBack { now, back, recovery: usage.recovery(), before, after })
 }
 
-/// A call that went the straight way.
+/// A call that went the fast path.
 struct Straightened {
-    seen: Straight,
+    seen: FastEvaluation,
     answer: Answer,
-    told: PartsUsage,
-    untold: PartsUsage,
+    told: CompositeUsage,
+    untold: CompositeUsage,
 }
 
 impl Straightened {
-    fn new(before: &PartsUsage, call: &Call, now: Timestamp) -> Option<Straightened> {
-        let seen = before.look_straight(call, now)?;
+    fn new(before: &CompositeUsage, call: &Call, now: Timestamp) -> Option<Straightened> {
+        let seen = before.evaluate_fast(call, now)?;
         let (mut told, mut untold) = (before.clone(), before.clone());
         let answer = if seen.denies() {
-            before.deny_straight(call, &seen, now)
+            before.deny_fast(call, &seen, now)
         } else {
-            let answer = told.charge_straight(call, &seen, true, now);
-            assert_eq!(untold.charge_straight(call, &seen, false, now), answer);
+            let answer = told.charge_fast(call, &seen, true, now);
+            assert_eq!(untold.charge_fast(call, &seen, false, now), answer);
             answer
         };
         Some(Straightened { seen, answer, told, untold })
     }
 
-    /// The general way has come to the same.
-    fn assert_same(mut self, call: &Call, seen: &Seen, answer: &Answer, usage: &PartsUsage, charged: bool) {
+    /// The slow path has come to the same.
+    fn assert_same(
+        mut self,
+        call: &Call,
+        seen: &CompositeEvaluation,
+        answer: &Answer,
+        usage: &CompositeUsage,
+        charged: bool,
+    ) {
         assert_eq!(!self.seen.denies(), charged, "{call:?}");
         assert_eq!(self.seen.limits(call).collect::<Vec<_>>(), seen.limits(call).collect::<Vec<_>>());
         assert_eq!(self.answer, Answer { each: vec![], ..answer.clone() }, "{call:?}");
@@ -112,14 +119,14 @@ impl Straightened {
         self.told.encode_effect(&mut told);
         assert_eq!(told, effect, "{call:?}");
         // Nothing is left to tell with the next change.
-        self.untold.encode_effect(&mut Nobody);
+        self.untold.encode_effect(&mut Discard);
         assert_eq!((self.told.delta, self.untold.delta), Default::default());
     }
 }
 
 impl Server {
-    pub fn parts(&self) -> Option<&PartsUsage> {
-        if let Some((Value::Parts(parts), _)) = &self.key { Some(parts) } else { None }
+    pub fn components(&self) -> Option<&CompositeUsage> {
+        if let Some((Value::Parts(components), _)) = &self.key { Some(components) } else { None }
     }
 
     pub fn plain(&self) -> Option<&AnyUsage> {
@@ -130,7 +137,7 @@ impl Server {
     pub fn stored(&self) -> Option<Fields> {
         self.key.as_ref().map(|(value, _)| match value {
             Value::Plain(any) => with_usage!(any, usage => encoded(usage)),
-            Value::Parts(parts) => encoded(parts),
+            Value::Parts(components) => encoded(components),
         })
     }
 
@@ -149,11 +156,11 @@ impl Server {
     }
 
     /// What RL.PEEK and RL.TAKE do.
-    pub fn call(&mut self, asked: &Asked, now: Timestamp, peeks: bool) -> Result<Told, Refused> {
+    pub fn call(&mut self, asked: &KeyRequest, now: Timestamp, peeks: bool) -> Result<Told, Refused> {
         let call = call_of(asked);
         let missing = || match asked {
-            Asked::One(spec) => Value::Plain(with_limit!(spec, limit => unused_of(limit))),
-            Asked::Several(_) | Asked::Policy(_) => Value::Parts(PartsUsage::default()),
+            KeyRequest::One(spec) => Value::Plain(with_limit!(spec, limit => unused_of(limit))),
+            KeyRequest::Several(_) | KeyRequest::Policy(_) => Value::Parts(CompositeUsage::default()),
         };
         let expires_at = self.key.as_ref().map(|(_, at)| *at);
         match self.key.as_ref().map_or_else(missing, |(value, _)| value.clone()) {
@@ -169,24 +176,24 @@ impl Server {
     fn call_parts(
         &mut self,
         call: &Call,
-        mut usage: PartsUsage,
+        mut usage: CompositeUsage,
         expires_at: Option<u64>,
         now: Timestamp,
         peeks: bool,
     ) -> Result<Told, Refused> {
         let straight = if peeks { None } else { Straightened::new(&usage, call, now) };
         let held = Held::Parts(&usage);
-        let seen = Seen::at(call, held, now);
-        if seen.has_too_many_parts(held, now) {
+        let seen = CompositeEvaluation::at(call, held, now);
+        if seen.has_too_many_components(held, now) {
             assert!(straight.is_none());
-            return Err(Refused::TooManyParts);
+            return Err(Refused::TooManyComponents);
         }
         if peeks || (!seen.changes() && !seen.strikes()) {
             let answer = seen.answer(call, held, now, false);
             if let Some(straight) = straight {
                 straight.assert_same(call, &seen, &answer, &usage, false);
             }
-            let step = if peeks { None } else { step_back(&mut usage, now, PartsUsage::reset) };
+            let step = if peeks { None } else { step_back(&mut usage, now, CompositeUsage::reset) };
             if let Some(step) = &step {
                 self.propagate(&mut usage);
                 self.put(usage, step.expiry(expires_at));
@@ -219,8 +226,8 @@ impl Server {
     ) -> Told {
         let mut usage = usage.clone();
         let held = Held::plain(&usage);
-        let seen = Seen::at(call, held, now);
-        assert!(!seen.has_too_many_parts(held, now));
+        let seen = CompositeEvaluation::at(call, held, now);
+        assert!(!seen.has_too_many_components(held, now));
         let reset = |usage: &U, now| call.reset_of_plain(usage, now);
         let put = |server: &mut Server, usage: U, at| {
             server.key = (!usage.is_unused()).then(|| (Value::Plain(usage.into_any()), at));
@@ -229,7 +236,7 @@ impl Server {
             let answer = seen.answer(call, held, now, false);
             let step = if peeks { None } else { step_back(&mut usage, now, reset) };
             if let Some(step) = &step {
-                usage.encode_effect(&mut Nobody);
+                usage.encode_effect(&mut Discard);
                 put(self, usage, step.expiry(expires_at));
             }
             return Told { answer, writes: step.is_some() };
@@ -240,30 +247,30 @@ impl Server {
                 usage.move_back(now);
             }
             seen.charge_plain(call, &mut usage, now);
-            usage.encode_effect(&mut Nobody);
+            usage.encode_effect(&mut Discard);
             let answer = seen.answer(call, Held::plain(&usage), now, true);
             let at = Expiry::of(now, reset(&usage, now)).after_charge(expires_at, moved);
             put(self, usage, at);
             return Told { answer, writes: true };
         }
-        let parts = self.convert(&usage, expires_at, now, |parts| parts.charge(call, &seen, now));
-        let answer = seen.answer(call, Held::Parts(&parts), now, true);
+        let components = self.convert(&usage, expires_at, now, |components| components.charge(call, &seen, now));
+        let answer = seen.answer(call, Held::Parts(&components), now, true);
         Told { answer, writes: true }
     }
 
-    /// A plain key becomes one with parts, and all of it is propagated.
+    /// A plain key becomes one with components, and all of it is propagated.
     fn convert<U: Single>(
         &mut self,
         usage: &U,
         expires_at: Option<u64>,
         now: Timestamp,
-        change: impl FnOnce(&mut PartsUsage),
-    ) -> PartsUsage {
+        change: impl FnOnce(&mut CompositeUsage),
+    ) -> CompositeUsage {
         let mut plain = usage.clone();
-        let (mut parts, ()) = PartsUsage::convert(&mut plain, expires_at, now, change);
+        let (mut components, ()) = CompositeUsage::convert(&mut plain, expires_at, now, change);
         assert!(plain.is_unused(), "it is moved");
         let mut effect = Fields::default();
-        parts.encode_effect(&mut effect);
+        components.encode_effect(&mut effect);
         for (place, value) in std::mem::take(&mut self.mutations) {
             converted(usage, expires_at, &effect.with_integer(place, value));
         }
@@ -271,24 +278,24 @@ impl Server {
         self.replica = converted(usage, expires_at, &effect).unwrap();
         let stored: U = decoded(&encoded(usage)).unwrap();
         self.restarted = converted(&stored, expires_at, &effect).unwrap();
-        assert_eq!(encoded(&self.replica), encoded(&parts));
-        assert_eq!(encoded(&self.restarted), encoded(&parts));
-        if parts.is_unused() {
-            (self.replica, self.restarted) = (PartsUsage::default(), PartsUsage::default());
+        assert_eq!(encoded(&self.replica), encoded(&components));
+        assert_eq!(encoded(&self.restarted), encoded(&components));
+        if components.is_unused() {
+            (self.replica, self.restarted) = (CompositeUsage::default(), CompositeUsage::default());
         } else {
-            self.compare(&parts);
-            let whole = whole_effect(&parts);
-            assert_eq!(encoded(&applied(&PartsUsage::default(), &whole).unwrap()), encoded(&parts));
+            self.compare(&components);
+            let whole = whole_effect(&components);
+            assert_eq!(encoded(&applied(&CompositeUsage::default(), &whole).unwrap()), encoded(&components));
         }
-        let at = Expiry::of(now, parts.reset(now)).after_charge(None, false);
-        self.put(parts.clone(), at);
-        parts
+        let at = Expiry::of(now, components.reset(now)).after_charge(None, false);
+        self.put(components.clone(), at);
+        components
     }
 
     /// What RL.RELEASE does; how many leases there were.
     pub fn release(&mut self, holder: &[u8], now: Timestamp) -> Option<(usize, bool)> {
         let (Value::Parts(mut usage), expires_at) = self.key.clone()? else { return None };
-        let step = step_back(&mut usage, now, PartsUsage::reset);
+        let step = step_back(&mut usage, now, CompositeUsage::reset);
         let before = encoded(&usage);
         let released = usage.release(&[holder], now);
         if released > 0 {
@@ -307,12 +314,12 @@ impl Server {
     pub fn ban(&mut self, duration: Span, now: Timestamp) -> (Span, bool) {
         let (mut usage, expires_at) = match self.key.clone() {
             Some((Value::Plain(any), at)) if duration != Span::ZERO => {
-                let change = |parts: &mut PartsUsage| parts.ban(duration, now);
-                let parts = with_usage!(&any, usage => self.convert(usage, Some(at), now, change));
-                return (parts.banned(now), true);
+                let change = |components: &mut CompositeUsage| components.ban(duration, now);
+                let components = with_usage!(&any, usage => self.convert(usage, Some(at), now, change));
+                return (components.banned(now), true);
             }
             Some((Value::Parts(usage), at)) => (usage, Some(at)),
-            None => (PartsUsage::default(), None),
+            None => (CompositeUsage::default(), None),
             Some((Value::Plain(_), _)) => return (Span::ZERO, false),
         };
         if !usage.can_ban(duration, now) {
@@ -328,7 +335,7 @@ impl Server {
         (left, true)
     }
 
-    fn charged(&mut self, mut usage: PartsUsage, expires_at: Option<u64>, moved: bool, now: Timestamp) {
+    fn charged(&mut self, mut usage: CompositeUsage, expires_at: Option<u64>, moved: bool, now: Timestamp) {
         let at = Expiry::of(now, usage.reset(now)).after_charge(expires_at, moved);
         if usage.is_unused() {
             *self = Server::default();
@@ -338,12 +345,12 @@ impl Server {
         }
     }
 
-    fn put(&mut self, usage: PartsUsage, at: u64) {
+    fn put(&mut self, usage: CompositeUsage, at: u64) {
         self.key = (!usage.is_unused()).then_some((Value::Parts(usage), at));
     }
 
     /// Tells the replicas what has changed, which then hold the same.
-    fn propagate(&mut self, usage: &mut PartsUsage) {
+    fn propagate(&mut self, usage: &mut CompositeUsage) {
         let mut effect = Fields::default();
         usage.encode_effect(&mut effect);
         for (place, value) in std::mem::take(&mut self.mutations) {
@@ -359,43 +366,43 @@ impl Server {
         self.compare(usage);
     }
 
-    fn compare(&self, usage: &PartsUsage) {
+    fn compare(&self, usage: &CompositeUsage) {
         let stored = encoded(usage);
         assert_eq!(encoded(&self.replica), stored);
         assert_eq!(encoded(&self.restarted), stored);
-        assert_eq!(encoded(&decoded::<PartsUsage>(&stored).unwrap()), stored);
+        assert_eq!(encoded(&decoded::<CompositeUsage>(&stored).unwrap()), stored);
     }
 }
 
-/// Each part has as many entries after a call as it was said to get. (Of ids more may have expired.)
-fn check_entries(usage: &PartsUsage, said: &[(Kind, usize, bool)]) {
+/// Each component has as many entries after a call as it was said to get. (Of ids more may have expired.)
+fn check_entries(usage: &CompositeUsage, said: &[(Kind, usize, bool)]) {
     for (kind, entries, _) in said.iter().filter(|(kind, ..)| *kind != Kind::Limits) {
-        let mut of_kind = usage.parts.iter().filter(|part| part.usage.kind() == *kind);
-        let gets = |part: &Part| with_usage!(&part.usage, usage => usage.entries()) == *entries;
+        let mut of_kind = usage.components.iter().filter(|component| component.usage.kind() == *kind);
+        let gets = |component: &Component| with_usage!(&component.usage, usage => usage.entries()) == *entries;
         assert!(of_kind.any(gets), "{said:?}");
     }
 }
 
-/// What becomes of a plain key by the effect of a conversion; `None` if it is refused. What is accepted makes what can be
-/// read back, or nothing.
-pub fn converted<U: Single>(plain: &U, plain_expiry: Option<u64>, effect: &Fields) -> Option<PartsUsage> {
+/// What becomes of a plain key by the effect of a conversion; `None` if it is refused. What is accepted makes what can
+/// be read back, or nothing.
+pub fn converted<U: Single>(plain: &U, plain_expiry: Option<u64>, effect: &Fields) -> Option<CompositeUsage> {
     let mut read = effect.clone();
-    if !PartsUsage::accepts_conversion(plain, plain_expiry, &mut read, PartsUsage::VERSION) {
+    if !CompositeUsage::accepts_conversion(plain, plain_expiry, &mut read, CompositeUsage::VERSION) {
         return None;
     }
     assert_eq!(read, Fields::default(), "left over");
-    let after = PartsUsage::apply_conversion(&mut plain.clone(), plain_expiry, &mut effect.clone());
-    let readable = after.is_unused() || decoded::<PartsUsage>(&encoded(&after)).is_some();
+    let after = CompositeUsage::apply_conversion(&mut plain.clone(), plain_expiry, &mut effect.clone());
+    let readable = after.is_unused() || decoded::<CompositeUsage>(&encoded(&after)).is_some();
     assert!(readable, "{effect:?} makes what cannot be read: {after:#?}");
     Some(after)
 }
 
 /// Any effect is refused, or makes what can be read back, or nothing.
-fn check_any(usage: &PartsUsage, effect: &Fields) {
+fn check_any(usage: &CompositeUsage, effect: &Fields) {
     let (mut read, mut after) = (effect.clone(), usage.clone());
-    if usage.accepts_effect(&mut read, PartsUsage::VERSION) && read == Fields::default() {
-        after.apply_effect(&mut effect.clone(), PartsUsage::VERSION);
-        let readable = after.is_unused() || decoded::<PartsUsage>(&encoded(&after)).is_some();
+    if usage.accepts_effect(&mut read, CompositeUsage::VERSION) && read == Fields::default() {
+        after.apply_effect(&mut effect.clone(), CompositeUsage::VERSION);
+        let readable = after.is_unused() || decoded::<CompositeUsage>(&encoded(&after)).is_some();
         assert!(readable, "{effect:?} makes of {usage:#?} what cannot be read: {after:#?}");
     }
 }

@@ -15,8 +15,8 @@ fn micros(micros: u64) -> Timestamp {
     Timestamp::from_micros(micros).unwrap()
 }
 
-fn entry() -> Entry {
-    Entry {
+fn entry() -> PolicyEntry {
+    PolicyEntry {
         name: b"gold"[..].into(),
         definition: Definition {
             stamp: Stamp { at: 1_700_000_000_000_000, node: 7 },
@@ -33,14 +33,14 @@ fn entry() -> Entry {
     }
 }
 
-fn entry_for() -> Entry {
+fn entry_for() -> PolicyEntry {
     let end = End::For { duration: Period::parse(b"1h").unwrap(), until: micros(1_650_003_600_000_000) };
-    let Entry { name, definition, scale } = entry();
+    let PolicyEntry { name, definition, scale } = entry();
     let definition = Definition { counted: definition.version(), ..definition };
-    Entry { name, definition, scale: Scale { end, ..scale } }
+    PolicyEntry { name, definition, scale: Scale { end, ..scale } }
 }
 
-fn text(entry: &Entry, left: Span) -> String {
+fn text(entry: &PolicyEntry, left: Span) -> String {
     String::from_utf8(entry.record(left).as_bytes().to_vec()).unwrap()
 }
 
@@ -52,8 +52,11 @@ fn read(record: &str) -> Option<Record> {
 fn a_record_is_the_name_and_both_registers() {
     assert_eq!(text(&entry(), MINUTE), RECORD);
     assert_eq!(read(RECORD), Some(Record { entry: entry(), left: None }));
-    let deleted =
-        Entry { definition: Definition { text: Box::default(), ..entry().definition }, scale: Scale::NONE, ..entry() };
+    let deleted = PolicyEntry {
+        definition: Definition { text: Box::default(), ..entry().definition },
+        scale: Scale::NONE,
+        ..entry()
+    };
     let of_deleted = "rl-policy 1 4:gold 1700000000000000 7 1600000000000000 3 2 1700000000000 0: 0 0 1000000 0";
     assert_eq!(text(&deleted, MINUTE), of_deleted);
     assert_eq!(read(of_deleted), Some(Record { entry: deleted, left: None }));
@@ -74,8 +77,8 @@ fn a_record_with_a_scale_for_a_time_says_for_how_long_and_how_much_is_left() {
 #[test]
 fn what_is_left_by_the_clock_is_never_more_than_there_was() {
     let (end, hour) = (micros(1_650_003_600_000_000), MINUTE.times(60));
-    let left = |entry: &Entry, now| entry.scale.left_by_clock(now);
-    let (known, of_old) = (entry_for(), Entry { scale: Scale { end: End::At(end), ..entry().scale }, ..entry() });
+    let left = |entry: &PolicyEntry, now| entry.scale.left_by_clock(now);
+    let (known, of_old) = (entry_for(), PolicyEntry { scale: Scale { end: End::At(end), ..entry().scale }, ..entry() });
     for entry in [known, of_old] {
         assert_eq!(left(&entry, end.minus(MINUTE)), Some(MINUTE));
         assert_eq!(left(&entry, end), Some(Span::ZERO));
@@ -171,7 +174,7 @@ fn what_a_server_can_just_have_written_is_read() {
 fn only_a_scale_later_than_the_birth_counts() {
     let scaled_at = |at, node| {
         let entry = entry();
-        Entry { scale: Scale { stamp: Stamp { at, node }, ..entry.scale }, ..entry }
+        PolicyEntry { scale: Scale { stamp: Stamp { at, node }, ..entry.scale }, ..entry }
     };
     let born = entry().definition.born;
     assert_eq!(scaled_at(born.at, born.node).scale(), None);
@@ -199,10 +202,10 @@ prop_compose! {
             End::For { duration: Period::parse(b"2s").unwrap(), until: micros(1) },
         ]),
         text in proptest::sample::select(vec!["", "FIXED 1 1s", "later"]),
-    ) -> Entry {
+    ) -> PolicyEntry {
         let (born, stamp) = (stamp.min(other), stamp.max(other));
         let text = text.as_bytes().into();
-        Entry {
+        PolicyEntry {
             name: b"a"[..].into(),
             definition: Definition { stamp, born, counted, set_at, text },
             scale: Scale { stamp: scaled, factor: Amount::saturating(factor), end },
@@ -215,7 +218,7 @@ fn horizons() -> impl Strategy<Value = Horizon> {
     proptest::sample::select(vec![Horizon::within(0), Horizon::within(2), Horizon::of(Timestamp::EPOCH)])
 }
 
-fn merged(one: &Entry, other: &Entry, horizon: Horizon) -> Entry {
+fn merged(one: &PolicyEntry, other: &PolicyEntry, horizon: Horizon) -> PolicyEntry {
     let mut merged = one.clone();
     let changed = merged.merge(other.clone(), horizon);
     assert_eq!(changed, (merged.definition != one.definition, merged.scale != one.scale));
@@ -225,9 +228,9 @@ fn merged(one: &Entry, other: &Entry, horizon: Horizon) -> Entry {
 #[test]
 fn a_stamp_beyond_the_horizon_is_older_than_any_other() {
     let with_stamps = |at| {
-        let Entry { name, definition, scale } = entry();
+        let PolicyEntry { name, definition, scale } = entry();
         let stamp = Stamp { at, node: 7 };
-        Entry { name, definition: Definition { stamp, ..definition }, scale: Scale { stamp, ..scale } }
+        PolicyEntry { name, definition: Definition { stamp, ..definition }, scale: Scale { stamp, ..scale } }
     };
     let horizon = Horizon::of(micros(1_700_000_000_000_000));
     let (ahead, last) = (with_stamps(1_700_086_400_000_001), with_stamps(1_700_086_400_000_000));
@@ -248,7 +251,7 @@ proptest! {
     fn to_merge_is_idempotent_commutative_and_associative(
         a in entries(), b in entries(), c in entries(), horizon in horizons(),
     ) {
-        let merged = |one: &Entry, other: &Entry| merged(one, other, horizon);
+        let merged = |one: &PolicyEntry, other: &PolicyEntry| merged(one, other, horizon);
         prop_assert_eq!(&merged(&a, &a), &a);
         prop_assert_eq!(merged(&a, &b), merged(&b, &a));
         prop_assert_eq!(merged(&merged(&a, &b), &c), merged(&a, &merged(&b, &c)));

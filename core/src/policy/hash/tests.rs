@@ -42,7 +42,8 @@ fn numbered_names_spread_as_if_thrown() {
             groups[usize::try_from(hash >> 58).unwrap()] += 1;
             slots[usize::try_from(hash % 4096).unwrap()] += 1;
         }
-        // Of 64 in a group on average, and of one in a slot: six times the deviation, and as far as ten thousand throws get.
+        // Of 64 in a group on average, and of one in a slot: six times the deviation, and as far as ten thousand throws
+        // get.
         assert!(groups.iter().all(|count| (16..=112).contains(count)), "{prefix}: {groups:?}");
         assert!(slots.iter().all(|count| *count <= 9), "{prefix}");
     }

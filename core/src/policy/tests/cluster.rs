@@ -28,7 +28,7 @@ enum Step {
         skew: i64,
     },
     /// The nodes at these places are cut off from the others.
-    Part([bool; NODES]),
+    Component([bool; NODES]),
     /// Two compare digests, and the first asks for what differs.
     Gossip {
         asks: usize,
@@ -95,7 +95,7 @@ impl Cluster {
             Step::Lose(_) => {}
             Step::Wait(seconds) => self.now += seconds,
             Step::SetClock { node, skew } => self.skews[*node] = *skew,
-            Step::Part(parted) => self.parted = *parted,
+            Step::Component(parted) => self.parted = *parted,
             Step::Gossip { asks, answers } => {
                 self.gossip(*asks, *answers);
             }
@@ -271,7 +271,7 @@ fn steps() -> impl Strategy<Value = Step> {
         3 => select(vec![0, 1, 60, 40_000, 90_000]).prop_map(Step::Wait),
         1 => (node(), select(vec![0, 1, -1, 7200, -7200, -100_000, 200_000]))
             .prop_map(|(node, skew)| Step::SetClock { node, skew }),
-        1 => any::<[bool; NODES]>().prop_map(Step::Part),
+        1 => any::<[bool; NODES]>().prop_map(Step::Component),
         3 => (node(), node()).prop_map(|(asks, answers)| Step::Gossip { asks, answers }),
         1 => node().prop_map(Step::Save),
         1 => node().prop_map(Step::Restart),
@@ -309,7 +309,7 @@ proptest! {
         ),
     ) {
         let mut cluster = Cluster::new();
-        let mut latest: [Option<Entry>; 3] = Default::default();
+        let mut latest: [Option<PolicyEntry>; 3] = Default::default();
         for step in &steps {
             cluster.step(step);
             for (name, latest) in ["a", "b", "c"].iter().zip(&mut latest) {

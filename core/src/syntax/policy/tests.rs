@@ -1,6 +1,6 @@
 use super::*;
 use crate::algorithm::bucket::Bucket;
-use crate::evaluate::look;
+use crate::evaluate::evaluate;
 use crate::limit::{Limit, Verdict};
 use crate::number::{Period, Span};
 use crate::syntax::name_of_policy;
@@ -239,8 +239,8 @@ fn a_key_can_serve_a_policy_plainly_that_has_one_limit_and_nothing_more() {
         assert_eq!(spec.is_some(), plain, "{text}");
         if let Some(spec) = spec {
             assert_eq!(
-                (spec.ask, spec.by_policy, spec.limit.to_string()),
-                (Ask::Take(Amount::ONE), true, text.to_owned())
+                (spec.request, spec.by_policy, spec.limit.to_string()),
+                (Request::Take(Amount::ONE), true, text.to_owned())
             );
         }
     }
@@ -324,7 +324,7 @@ fn usage_may_have_to_recover_at_the_rate_before() {
     let slower = |text: &str, factor: u64| {
         let scaled = policy(text).scaled(millionths(factor));
         let slower = scaled.limits[0].slower.map(|limit| limit.to_string());
-        if let Asked::Several(call) = asked("", &scaled).unwrap() {
+        if let KeyRequest::Several(call) = asked("", &scaled).unwrap() {
             assert_eq!(call.specs[0].slower.map(ToString::to_string), slower);
         } else {
             assert_eq!(slower, None);
@@ -348,8 +348,8 @@ fn a_factor_of_nothing_denies_every_cost_for_good() {
         let now = crate::number::Timestamp::from_clock(1_700_000_000_000_000);
         for (cost, verdict) in [(1, Verdict::Never), (0, Verdict::Allowed(Span::ZERO))] {
             let limit = scaled.limits[0].limit;
-            crate::algorithm::any::with_limit!(Spec::of(limit, Ask::Take(millionths(cost))), limit => {
-                let told = look(limit, &unused(limit), now, Ask::Take(millionths(cost)));
+            crate::algorithm::any::with_limit!(Spec::of(limit, Request::Take(millionths(cost))), limit => {
+                let told = evaluate(limit, &unused(limit), now, Request::Take(millionths(cost)));
                 assert_eq!(told.verdict(), verdict, "{text}");
             });
         }
@@ -369,7 +369,7 @@ fn by(text: &str) -> Result<ByPolicy<'static>, Error> {
     ByPolicy::behind(b"gold", &mut args)
 }
 
-fn asked<'p>(text: &str, policy: &'p Policy) -> Result<Asked<'p>, Error> {
+fn asked<'p>(text: &str, policy: &'p Policy) -> Result<KeyRequest<'p>, Error> {
     by(text)?.asked(policy)
 }
 
@@ -448,16 +448,16 @@ fn a_call_by_policy_is_refused_with_the_word_or_the_argument() {
     }
 }
 
-fn asks(asked: &Asked) -> Vec<Ask> {
+fn asks(asked: &KeyRequest) -> Vec<Request> {
     match asked {
-        Asked::One(spec) => vec![spec.ask],
-        Asked::Several(call) => call.specs.iter().map(|spec| spec.ask).collect(),
-        Asked::Policy(by) => unreachable!("{by:?}"),
+        KeyRequest::One(spec) => vec![spec.request],
+        KeyRequest::Several(call) => call.specs.iter().map(|spec| spec.request).collect(),
+        KeyRequest::Policy(by) => unreachable!("{by:?}"),
     }
 }
 
-fn take(cost: u64) -> Ask {
-    Ask::Take(units(cost))
+fn take(cost: u64) -> Request {
+    Request::Take(units(cost))
 }
 
 #[test]
@@ -467,17 +467,17 @@ fn options_come_with_the_call_and_what_the_policy_fixes_wins() {
     for (text, expected, purpose) in [
         ("", [take(1), take(1)], Purpose::Charge),
         ("COST 4000", [take(1), take(4000)], Purpose::Charge),
-        ("COST 0", [take(0), take(0)], Purpose::Look),
-        ("COST -7", [take(0), Ask::GiveBack(units(7))], Purpose::GiveBack),
-        ("COST 7 FORCE", [take(1), Ask::Force(units(7))], Purpose::Charge),
-        ("COST 7 UPTO", [take(1), Ask::UpTo(units(7))], Purpose::Charge),
+        ("COST 0", [take(0), take(0)], Purpose::Evaluation),
+        ("COST -7", [take(0), Request::GiveBack(units(7))], Purpose::GiveBack),
+        ("COST 7 FORCE", [take(1), Request::Force(units(7))], Purpose::Charge),
+        ("COST 7 UPTO", [take(1), Request::UpTo(units(7))], Purpose::Charge),
         // For the buckets alone, and not for one with its own cost.
         ("COST 7 MAXWAIT 5s", [take(1), take(7)], Purpose::Charge),
         ("SETTLE a 7", [take(0), take(0)], Purpose::Settle),
     ] {
         let asked = asked(text, &pair).unwrap();
         assert_eq!(asks(&asked), expected, "{text}");
-        let Asked::Several(call) = asked else { unreachable!() };
+        let KeyRequest::Several(call) = asked else { unreachable!() };
         assert_eq!(call.purpose, purpose, "{text}");
         assert_eq!(
             call.specs.iter().map(|spec| spec.name).collect::<Vec<_>>(),
@@ -487,10 +487,10 @@ fn options_come_with_the_call_and_what_the_policy_fixes_wins() {
         assert_eq!(call.specs.iter().map(|spec| spec.own_cost).collect::<Vec<_>>(), [true, false]);
     }
     let buckets = policy("TOKENBUCKET 60 60 1m LEAKYBUCKET 60 60 1h FIXED 9 1m");
-    let expected = [Ask::Within(units(2), patience), take(2), take(2)];
+    let expected = [Request::Within(units(2), patience), take(2), take(2)];
     assert_eq!(asks(&asked("MAXWAIT 5s COST 2", &buckets).unwrap()), expected);
     let windows = policy("FIXED 10 1m SLIDING 8 1m");
-    let Asked::Several(call) = asked("KEEP 50%", &windows).unwrap() else { unreachable!() };
+    let KeyRequest::Several(call) = asked("KEEP 50%", &windows).unwrap() else { unreachable!() };
     assert_eq!(call.specs.iter().map(|spec| spec.kept).collect::<Vec<_>>(), [units(5), units(4)]);
 }
 
@@ -500,8 +500,8 @@ fn what_a_plain_key_can_serve_is_asked_of_it_plainly() {
     for (text, plain) in [
         ("", Some(take(1))),
         ("COST 3", Some(take(3))),
-        ("COST 3 UPTO", Some(Ask::UpTo(units(3)))),
-        ("COST -3", Some(Ask::GiveBack(units(3)))),
+        ("COST 3 UPTO", Some(Request::UpTo(units(3)))),
+        ("COST -3", Some(Request::GiveBack(units(3)))),
         ("COST 0", Some(take(0))),
         ("KEEP 4", Some(take(1))),
         ("EACH", None),
@@ -509,14 +509,16 @@ fn what_a_plain_key_can_serve_is_asked_of_it_plainly() {
         ("SETTLE a 1", None),
     ] {
         match (asked(text, &one).unwrap(), plain) {
-            (Asked::One(spec), Some(ask)) => assert_eq!((spec.ask, spec.by_policy), (ask, true), "{text}"),
-            (Asked::Several(call), None) => assert_eq!(call.specs.len(), 1, "{text}"),
+            (KeyRequest::One(spec), Some(request)) => {
+                assert_eq!((spec.request, spec.by_policy), (request, true), "{text}");
+            }
+            (KeyRequest::Several(call), None) => assert_eq!(call.specs.len(), 1, "{text}"),
             (asked, _) => unreachable!("{text}: {asked:?}"),
         }
     }
     for text in ["FIXED 10 1m COST 1", "FIXED 10 1m AS a", "FIXED 10 1m SHADOW", "FIXED 10 1m BAN 3 1m 1h"] {
         let policy = policy(text);
-        let Asked::Several(call) = asked("", &policy).unwrap() else { unreachable!("{text}") };
+        let KeyRequest::Several(call) = asked("", &policy).unwrap() else { unreachable!("{text}") };
         assert_eq!((call.ban.is_some(), call.specs[0].shadow), (text.contains("BAN"), text.contains("SHADOW")));
     }
 }
@@ -526,22 +528,22 @@ fn the_holder_of_a_lease_is_the_id_of_its_call() {
     let policy = policy("CONCURRENCY 5 1m COST 2 FIXED 10 1m");
     let holder = |text: &str| {
         let asked = asked(text, &policy)?;
-        let Asked::Several(call) = asked else { unreachable!() };
+        let KeyRequest::Several(call) = asked else { unreachable!() };
         assert_eq!(call.specs[1].holder, b"");
-        Ok((String::from_utf8_lossy(call.specs[0].holder).into_owned(), call.specs[0].ask, call.specs[1].ask))
+        Ok((String::from_utf8_lossy(call.specs[0].holder).into_owned(), call.specs[0].request, call.specs[1].request))
     };
     assert_eq!(holder("ONCE req-1 5m COST 7"), Ok(("req-1".to_owned(), take(2), take(7))));
     assert_eq!(holder("SETTLE req-1 7"), Ok(("req-1".to_owned(), take(0), take(0))));
     assert_eq!(holder("COST 0"), Ok((String::new(), take(0), take(0))));
-    assert_eq!(holder("COST -1"), Ok((String::new(), take(0), Ask::GiveBack(units(1)))));
-    let refused: Result<(String, Ask, Ask), Error> = holder("COST 7");
+    assert_eq!(holder("COST -1"), Ok((String::new(), take(0), Request::GiveBack(units(1)))));
+    let refused: Result<(String, Request, Request), Error> = holder("COST 7");
     assert_eq!(
         refused.unwrap_err().to_string(),
         "ERR the policy has a CONCURRENCY limit: the call needs ONCE id ttl, and the id is the holder"
     );
     // A look needs none.
-    let peeked = Asked::peek(&mut Args::new(words("POLICY gold"))).unwrap();
-    let Asked::Policy(by) = peeked else { unreachable!() };
+    let peeked = KeyRequest::peek(&mut Args::new(words("POLICY gold"))).unwrap();
+    let KeyRequest::Policy(by) = peeked else { unreachable!() };
     assert!(by.asked(&policy).is_ok());
 }
 
@@ -567,25 +569,27 @@ fn what_has_more_to_tell_than_when_to_go_is_refused() {
 
 #[test]
 fn policy_stands_for_the_specs_of_a_key() {
-    for read in [Asked::take, Asked::peek] {
+    for read in [KeyRequest::take, KeyRequest::peek] {
         for (text, expected, expected_asks) in [
             ("POLICY gold", &["gold"][..], [take(1)]),
             ("policy gold or pro COST 2", &["gold", "pro"], [take(2)]),
             ("COST 2 POLICY gold", &["gold"], [take(2)]),
             ("COST 2 POLICY gold COST 3", &["gold"], [take(3)]),
-            ("FORCE POLICY gold OR pro", &["gold", "pro"], [Ask::Force(units(1))]),
+            ("FORCE POLICY gold OR pro", &["gold", "pro"], [Request::Force(units(1))]),
             // FORCE goes with the call's cost.
             ("FORCE POLICY gold OR pro COST 3", &["gold", "pro"], [take(3)]),
             // Of a call that charges nothing, what has a cost of its own is looked at.
             ("COST 0 POLICY gold COST 3", &["gold"], [take(0)]),
         ] {
-            let Asked::Policy(by) = read(&mut Args::new(words(text))).unwrap() else { unreachable!("{text}") };
+            let KeyRequest::Policy(by) = read(&mut Args::new(words(text))).unwrap() else { unreachable!("{text}") };
             assert_eq!(names(&by), expected, "{text}");
             assert_eq!(asks(&by.asked(&policy("FIXED 10 1m")).unwrap()), expected_asks, "{text}");
         }
     }
     let each = |text: &str| {
-        let Asked::Policy(by) = Asked::take(&mut Args::new(words(text))).unwrap() else { unreachable!("{text}") };
+        let KeyRequest::Policy(by) = KeyRequest::take(&mut Args::new(words(text))).unwrap() else {
+            unreachable!("{text}")
+        };
         by.each()
     };
     assert!(each("EACH POLICY gold") && each("POLICY gold EACH") && !each("POLICY gold"));
@@ -615,21 +619,21 @@ fn policy_stands_alone_for_its_key() {
         ("POLICY gold OR", "ERR name is missing: POLICY name [OR name ...]"),
         ("ONCE a 1m POLICY gold ONCE b 1m", "ERR syntax error, unexpected 'ONCE', since the call has an id already"),
     ] {
-        for read in [Asked::take, Asked::peek] {
+        for read in [KeyRequest::take, KeyRequest::peek] {
             assert_eq!(read(&mut Args::new(words(text))).map(|_| ()).unwrap_err().to_string(), error, "{text}");
         }
     }
-    let peeked = Asked::peek(&mut Args::new(words("POLICY gold SETTLE a 1"))).unwrap();
-    let Asked::Policy(by) = peeked else { unreachable!() };
+    let peeked = KeyRequest::peek(&mut Args::new(words("POLICY gold SETTLE a 1"))).unwrap();
+    let KeyRequest::Policy(by) = peeked else { unreachable!() };
     assert_eq!(
         by.asked(&policy("FIXED 5 1m")).unwrap_err().to_string(),
         "ERR syntax error, unexpected 'SETTLE', since a peek cannot settle a charge"
     );
     // What does not repeat for a look, it ignores.
-    let Asked::Policy(by) = Asked::peek(&mut Args::new(words("POLICY gold ONCE a 1m"))).unwrap() else {
+    let KeyRequest::Policy(by) = KeyRequest::peek(&mut Args::new(words("POLICY gold ONCE a 1m"))).unwrap() else {
         unreachable!()
     };
-    assert!(matches!(by.asked(&policy("FIXED 5 1m")), Ok(Asked::One(_))));
+    assert!(matches!(by.asked(&policy("FIXED 5 1m")), Ok(KeyRequest::One(_))));
 }
 
 #[test]
@@ -637,7 +641,7 @@ fn each_of_several_keys_may_have_a_policy() {
     let read = |text: &str| {
         let call = CallOnKeys::take(&mut Args::new(words(text)))?;
         let shown = call.specs.iter().map(|(_, on_key)| match on_key {
-            OnKey::Spec(spec) => format!("{} {:?}", spec.limit, spec.ask),
+            OnKey::Spec(spec) => format!("{} {:?}", spec.limit, spec.request),
             OnKey::Policy(by) => {
                 format!("{} {:?}", names(by).join("|"), asks(&by.asked(&policy("FIXED 10 1m")).unwrap()))
             }

@@ -2,7 +2,9 @@
 
 use crate::policy::{Condition, Scaling};
 use crate::syntax::heavy_hitters::Query;
-use crate::syntax::{Asked, Behind, ByPolicy, CallOnKeys, Policy, Spec, block, holders, name_of_policy, throttle};
+use crate::syntax::{
+    ByPolicy, CallOnKeys, KeyRequest, Policy, Spec, SpecOptions, block, holders, name_of_policy, throttle,
+};
 use crate::wire::args::Args;
 use crate::wire::error::Error;
 
@@ -25,8 +27,8 @@ fn read(args: &mut Args<'static>, command: &str) -> Result<(), Error> {
     }
     args.key()?;
     match command {
-        "RL.TAKE" => Asked::take(args).map(|_| ()),
-        "RL.PEEK" => Asked::peek(args).map(|_| ()),
+        "RL.TAKE" => KeyRequest::take(args).map(|_| ()),
+        "RL.PEEK" => KeyRequest::peek(args).map(|_| ()),
         "RL.THROTTLE" => throttle(args).map(|_| ()),
         "RL.BAN" => block(args).map(|_| ()),
         "RL.RELEASE" => holders(args).map(|_| ()),
@@ -35,13 +37,13 @@ fn read(args: &mut Args<'static>, command: &str) -> Result<(), Error> {
             ByPolicy::behind(name, args).map(|_| ())
         }
         "RL.ACQUIRE" => {
-            let mut behind = Behind::default();
+            let mut behind = SpecOptions::default();
             let (numbers, _) = Spec::acquire(args, &mut behind)?;
-            Asked::alone(args, &numbers, &behind).map(|_| ())
+            KeyRequest::alone(args, &numbers, &behind).map(|_| ())
         }
         own => {
             let algorithm = own.strip_prefix("RL.").unwrap();
-            Asked::one(args, Spec::reader(algorithm.as_bytes()).unwrap()).map(|_| ())
+            KeyRequest::one(args, Spec::reader(algorithm.as_bytes()).unwrap()).map(|_| ())
         }
     }
 }

@@ -1,12 +1,12 @@
-use crate::syntax::{Asked, Spec};
+use crate::syntax::{KeyRequest, Spec};
 use crate::wire::args::Args;
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 
 fn read(text: &str) -> Result<String, String> {
     let words: Vec<&[u8]> = std::iter::once("RL.TAKE").chain(text.split(' ')).map(str::as_bytes).collect();
-    match Asked::take(&mut Args::new(&words)) {
-        Ok(Asked::One(Spec { limit, .. })) => Ok(limit.to_string()),
+    match KeyRequest::take(&mut Args::new(&words)) {
+        Ok(KeyRequest::One(Spec { limit, .. })) => Ok(limit.to_string()),
         Ok(asked) => unreachable!("{asked:?}"),
         Err(error) => Err(error.to_string()),
     }
@@ -79,7 +79,7 @@ fn refuses_what_makes_no_window() {
 fn windows_of_one_length_and_different_words_are_different_limits() {
     let several = |text: &str| {
         let words: Vec<&[u8]> = std::iter::once("RL.TAKE").chain(text.split(' ')).map(str::as_bytes).collect();
-        Asked::take(&mut Args::new(&words)).map(|_| ()).map_err(|error| error.to_string())
+        KeyRequest::take(&mut Args::new(&words)).map(|_| ()).map_err(|error| error.to_string())
     };
     for other in ["1d", "1d ALIGNED", "1d ALIGNED OFFSET -09:00", "1mo ALIGNED OFFSET +09:00", "1w ALIGNED"] {
         assert_eq!(several(&format!("FIXED 1 1d ALIGNED OFFSET +09:00 FIXED 1 {other}")), Ok(()), "{other}");

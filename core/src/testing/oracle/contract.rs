@@ -1,6 +1,6 @@
 //! What a contract is: how much is used at any time, and what a charge does to it. A key keeps one or breaks it.
 
-use crate::evaluate::Ask;
+use crate::evaluate::Request;
 use crate::limit::{Decision, Limit, Verdict};
 use crate::number::{Period, Span, Timestamp};
 use crate::testing::laws::Lawful;
@@ -79,40 +79,40 @@ impl<C: Contract> Key<C> {
 
     /// Does what is asked, and panics if `told` is not the answer. A peek is told what the call would be, and what
     /// stands.
-    pub(super) fn answer(&mut self, terms: &C, now: i128, ask: Ask, peeks: bool, told: &Decision) {
+    pub(super) fn answer(&mut self, terms: &C, now: i128, request: Request, peeks: bool, told: &Decision) {
         if let Some(memory) = &mut self.0 {
             C::see(memory, now);
         }
         let before = self.clone();
         let limit = exact(terms.limit());
-        let cost = match ask {
-            Ask::UpTo(_) => exact(1_000_000),
-            Ask::Take(cost) | Ask::Force(cost) | Ask::Within(cost, _) => exact(cost.millionths()),
-            Ask::GiveBack(amount) => -exact(amount.millionths()),
-            Ask::LookPastLimit => exact(1),
+        let cost = match request {
+            Request::UpTo(_) => exact(1_000_000),
+            Request::Take(cost) | Request::Force(cost) | Request::Within(cost, _) => exact(cost.millionths()),
+            Request::GiveBack(amount) => -exact(amount.millionths()),
+            Request::LookPastLimit => exact(1),
         };
-        let patience = if let Ask::Within(_, patience) = ask { i128::from(patience.micros()) } else { 0 };
+        let patience = if let Request::Within(_, patience) = request { i128::from(patience.micros()) } else { 0 };
         let passes = |at| before.fits(terms, &cost, at + patience);
-        let allowed = passes(now) || matches!(ask, Ask::GiveBack(_));
+        let allowed = passes(now) || matches!(request, Request::GiveBack(_));
 
         let unit = exact(1_000_000);
-        let charge = match ask {
-            Ask::Force(_) => cost.clone(),
-            Ask::LookPastLimit => exact(0),
+        let charge = match request {
+            Request::Force(_) => cost.clone(),
+            Request::LookPastLimit => exact(0),
             _ if !allowed => exact(0),
-            Ask::UpTo(most) => {
+            Request::UpTo(most) => {
                 (((&limit - before.used(terms, now)) / &unit).floor() * unit).min(exact(most.millionths()))
             }
             _ => cost.clone(),
         };
-        let granted = matches!(ask, Ask::UpTo(_)).then(|| charge.clone());
+        let granted = matches!(request, Request::UpTo(_)).then(|| charge.clone());
         self.change(terms, now, charge);
 
         match told.verdict {
             Verdict::Allowed(wait) => {
                 assert!(allowed, "{cost} does not fit");
-                let may_act = |at| match ask {
-                    Ask::GiveBack(_) => true,
+                let may_act = |at| match request {
+                    Request::GiveBack(_) => true,
                     _ if terms.tells_turns() => before.used(terms, at).is_zero(),
                     _ => before.fits(terms, &cost, at),
                 };
@@ -120,13 +120,13 @@ impl<C: Contract> Key<C> {
             }
             Verdict::After(wait) => {
                 assert!(!allowed, "{cost} fits");
-                match ask {
-                    Ask::Force(_) => assert_first(now, wait, |at| self.fits(terms, &exact(0), at)),
+                match request {
+                    Request::Force(_) => assert_first(now, wait, |at| self.fits(terms, &exact(0), at)),
                     // The wait less MAXWAIT, even where it is saturated.
                     _ => assert_first(now + patience, wait, |at| passes(at - patience)),
                 }
             }
-            Verdict::Never => assert!(cost > limit && !matches!(ask, Ask::Force(_)), "{cost} can pass"),
+            Verdict::Never => assert!(cost > limit && !matches!(request, Request::Force(_)), "{cost} can pass"),
         }
         if peeks {
             *self = before;

@@ -1,7 +1,7 @@
 //! Concurrency limits.
 
 use super::contract::{Contract, Exact, exact, period};
-use crate::algorithm::leases::{Asked, Concurrency, ConcurrencyUsage};
+use crate::algorithm::leases::{Concurrency, ConcurrencyUsage, LeaseLimit};
 use crate::limit::Usage;
 use crate::number::{Amount, Timestamp};
 use crate::testing::calls::{Fields, amounts, lengths, seen_at};
@@ -37,8 +37,12 @@ impl LeaseTerms {
         let holders = select(vec![&b"a"[..], b"b", b"c", b"d"]);
         let asked = (select(vec![1, 1, 1, 2, 0]), lengths(), holders, any::<bool>());
         (amounts(), vec(asked, 1..=6)).prop_map(|(most, asked)| {
-            let terms =
-                |(part, ttl, holder, nx)| LeaseTerms { limit: most.checked_div(part).unwrap_or(0), ttl, holder, nx };
+            let terms = |(component, ttl, holder, nx)| LeaseTerms {
+                limit: most.checked_div(component).unwrap_or(0),
+                ttl,
+                holder,
+                nx,
+            };
             asked.into_iter().map(terms).collect()
         })
     }
@@ -51,10 +55,10 @@ impl Leases {
 }
 
 impl Contract for LeaseTerms {
-    type Limit = Asked<'static>;
+    type Limit = LeaseLimit<'static>;
     type Memory = Leases;
 
-    fn implementation(&self) -> Asked<'static> {
+    fn implementation(&self) -> LeaseLimit<'static> {
         Concurrency::new(Amount::saturating(self.limit), period(self.ttl)).asked_by(self.holder).nx(self.nx)
     }
 

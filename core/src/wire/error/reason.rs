@@ -13,7 +13,7 @@ pub enum Reason {
     /// The option is given twice.
     Again,
     /// An option that excludes it was given before.
-    Beside(&'static str),
+    Extras(&'static str),
     /// Something else is needed there.
     Needed(Needed),
     /// BLOCK anywhere else.
@@ -128,8 +128,8 @@ impl Needed {
         }
     }
 
-    /// The value of an option was meant, if nothing is known better: of COST a bare number, of OR what is not in capitals,
-    /// as our own words are written.
+    /// The value of an option was meant, if nothing is known better: of COST a bare number, of OR what is not in
+    /// capitals, as our own words are written.
     pub fn or_value(&mut self, option: &'static str, word: &[u8]) {
         let may_be = match option {
             "OR" => !word.is_empty() && !word.iter().all(u8::is_ascii_uppercase),
@@ -207,7 +207,7 @@ impl fmt::Display for Reason {
         match self {
             Reason::AtEnd => Ok(()),
             Reason::Again => f.write_str(", which is given twice"),
-            Reason::Beside(word) => write!(f, ", which cannot be combined with {word}"),
+            Reason::Extras(word) => write!(f, ", which cannot be combined with {word}"),
             Reason::Needed(needed) => needed.fmt(f),
             Reason::OnlyAcquireBlocks => f.write_str(", which only RL.ACQUIRE has"),
             Reason::NotAligned => f.write_str(", which needs ALIGNED before it"),

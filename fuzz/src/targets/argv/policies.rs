@@ -4,10 +4,10 @@ use super::{asked, assert_refused_or_sayable};
 use crate::laws::{assert_policy, assert_wire, read_policy};
 use ratelimit_core::AnyLimit;
 use ratelimit_core::policy::{Condition, Found, Merged, Origin, Scaling, Table};
-use ratelimit_core::syntax::{Asked, ByPolicy, Counts, Policy, name_of_policy};
+use ratelimit_core::syntax::{ByPolicy, Idempotency, KeyRequest, Policy, name_of_policy};
 use ratelimit_core::wire::args::Args;
 use ratelimit_core::wire::error::Error;
-use ratelimit_core::{Amount, Ask, Timestamp};
+use ratelimit_core::{Amount, Request, Timestamp};
 
 /// The longest name of a policy, in bytes.
 const MAX_POLICY: usize = 256;
@@ -71,8 +71,8 @@ pub fn assert_read<'a>(words: &'a Vec<&'a [u8]>) {
     if words.len() > 2 {
         let mut take = words.clone();
         take.insert(2, b"POLICY");
-        match (by, asked(&take, Asked::take)) {
-            (Ok(by), Ok(Asked::Policy(take))) => assert_eq!(format!("{take:?}"), format!("{by:?}")),
+        match (by, asked(&take, KeyRequest::take)) {
+            (Ok(by), Ok(KeyRequest::Policy(take))) => assert_eq!(format!("{take:?}"), format!("{by:?}")),
             (Err(Error::Unexpected { .. }), Err(Error::Unexpected { .. })) => {}
             (Err(by), Err(take)) => assert_eq!(take.to_string(), by.to_string()),
             (by, take) => panic!("{by:?} but {take:?}"),
@@ -99,15 +99,17 @@ fn assert_asks(by: &ByPolicy, policy: &Policy) {
     assert_refused_or_sayable(&asked);
     let (specs, counts) = match asked {
         Err(_) => return,
-        Ok(Asked::One(spec)) => (vec![spec], Counts::Every),
-        Ok(Asked::Several(call)) => (call.specs, call.counts),
-        Ok(Asked::Policy(by)) => panic!("{by:?} asks for a policy"),
+        Ok(KeyRequest::One(spec)) => (vec![spec], Idempotency::Every),
+        Ok(KeyRequest::Several(call)) => (call.specs, call.counts),
+        Ok(KeyRequest::Policy(by)) => panic!("{by:?} asks for a policy"),
     };
     assert_eq!(specs.len(), policy.len());
     for spec in &specs {
         assert!(spec.by_policy);
         match counts {
-            Counts::Once { id, .. } | Counts::Settle { id, .. } if spec.is_held_by_id() => assert_eq!(spec.holder, id),
+            Idempotency::Once { id, .. } | Idempotency::Settle { id, .. } if spec.is_held_by_id() => {
+                assert_eq!(spec.holder, id)
+            }
             _ => assert!(spec.holder.is_empty()),
         }
     }
@@ -115,8 +117,8 @@ fn assert_asks(by: &ByPolicy, policy: &Policy) {
         Err(error) => assert_wire(&error),
         Ok(()) => {
             let queues = |limit: AnyLimit| limit.to_string().starts_with("LEAKYBUCKET");
-            let tells_more = |ask| matches!(ask, Ask::UpTo(_) | Ask::Within(..));
-            assert!(!by.each() && specs.iter().all(|spec| !tells_more(spec.ask) && !queues(spec.limit)));
+            let tells_more = |request| matches!(request, Request::UpTo(_) | Request::Within(..));
+            assert!(!by.each() && specs.iter().all(|spec| !tells_more(spec.request) && !queues(spec.limit)));
         }
     }
 }
@@ -124,11 +126,11 @@ fn assert_asks(by: &ByPolicy, policy: &Policy) {
 /// A call that charges takes no lease that nobody holds.
 fn assert_takes_no_unheld_lease(by: &ByPolicy, policy: &Policy) {
     let specs = match by.asked(policy) {
-        Ok(Asked::Several(call)) => call.specs,
-        asked => return assert!(!matches!(asked, Ok(Asked::One(spec)) if spec.is_held_by_id())),
+        Ok(KeyRequest::Several(call)) => call.specs,
+        asked => return assert!(!matches!(asked, Ok(KeyRequest::One(spec)) if spec.is_held_by_id())),
     };
     let unheld = specs.iter().filter(|spec| spec.is_held_by_id() && spec.holder.is_empty());
-    unheld.for_each(|spec| assert_eq!(spec.ask, Ask::Take(Amount::ZERO)));
+    unheld.for_each(|spec| assert_eq!(spec.request, Request::Take(Amount::ZERO)));
 }
 
 /// What is read once for all calls that say no more than a name is what such a call says at length.
@@ -136,8 +138,8 @@ fn assert_name_alone_asks_the_same(policy: &Policy) {
     let words: Vec<&[u8]> = vec![b"RL.LIMIT", b"k", b"p"];
     let at_length = format!("{:?}", limit(&words).expect("it is a call").asked(policy));
     let at_once = match policy.plain() {
-        Some(spec) => Ok(Asked::One(spec)),
-        None => policy.call().map(|call| Asked::Several(Box::new(call.into_owned()))),
+        Some(spec) => Ok(KeyRequest::One(spec)),
+        None => policy.call().map(|call| KeyRequest::Several(Box::new(call.into_owned()))),
     };
     assert_eq!(format!("{at_once:?}"), at_length);
 }

@@ -120,7 +120,7 @@ proptest! {
     #[test]
     fn an_offset_displays_as_it_is_read(minutes in offsets()) {
         prop_assert_eq!(offset(minutes).to_string(), almanac::offset(minutes));
-        prop_assert_eq!(i64::from(i16::from_le_bytes(offset(minutes).known_by())), minutes);
+        prop_assert_eq!(i64::from(i16::from_le_bytes(offset(minutes).identity())), minutes);
     }
 }
 

@@ -1,9 +1,9 @@
 //! The ids of calls, and what each call was answered and charged.
 //!
-//! They are kept by id and by the instant at which they expire, as leases are. The difference: what has expired stays
-//! a part of the state until it is swept, as what was charged under it has to be forgotten at the same call on every
-//! replica. Each change sweeps the first few by `(expires_at, id)`, and nothing else does; so who makes the same changes
-//! in the same order holds the same, to the byte.
+//! They are kept by id and by the instant at which they expire, as leases are. The difference: what has expired stays a
+//! part of the state until it is swept, as what was charged under it has to be forgotten at the same call on every
+//! replica. Each change sweeps the first few by `(expires_at, id)`, and nothing else does; so who makes the same
+//! changes in the same order holds the same, to the byte.
 
 use super::{Charge, is_cost};
 use crate::limit::Usage;
@@ -21,7 +21,7 @@ use std::sync::Arc;
 /// The longest id, in bytes.
 pub const MAX_ID: usize = MAX_NAME;
 
-/// How many parts a call charges at most.
+/// How many components a call charges at most.
 pub const MAX_CHARGES: usize = 8;
 
 /// How many ids that have expired a change sweeps: more than one adds, and few enough to take no longer than the rest
@@ -30,7 +30,7 @@ const SWEPT: usize = 16;
 
 /// What is remembered of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Remembered<Charges = Box<[Charge]>> {
+pub struct RecordedCall<Charges = Box<[Charge]>> {
     /// Until when.
     pub expires_at: Timestamp,
     /// Until when its caller was to wait before acting, or a FORCE was in debt.
@@ -45,11 +45,11 @@ pub struct Remembered<Charges = Box<[Charge]>> {
     pub charges: Charges,
 }
 
-impl<Charges> Remembered<Charges> {
+impl<Charges> RecordedCall<Charges> {
     /// The same with other charges.
-    pub fn with<Others>(self, charges: Others) -> Remembered<Others> {
-        let Remembered { expires_at, hold_until, settled, forced, granted, .. } = self;
-        Remembered { expires_at, hold_until, settled, forced, granted, charges }
+    pub fn with<Others>(self, charges: Others) -> RecordedCall<Others> {
+        let RecordedCall { expires_at, hold_until, settled, forced, granted, .. } = self;
+        RecordedCall { expires_at, hold_until, settled, forced, granted, charges }
     }
 
     /// All but the charges.
@@ -64,13 +64,13 @@ impl<Charges> Remembered<Charges> {
     }
 
     /// Reads what some call, made at `written` or before, can have been.
-    fn decode(from: &mut impl Decoder, written: Timestamp, charges: Charges) -> Option<Remembered<Charges>> {
+    fn decode(from: &mut impl Decoder, written: Timestamp, charges: Charges) -> Option<RecordedCall<Charges>> {
         let expires_at = Timestamp::from_micros(from.integer()?)?;
         let hold_until = Timestamp::from_micros(from.integer()?)?;
         let tags = from.integer().filter(|tags| *tags <= TAGS)?;
         let granted = if tags & GRANTED == 0 { None } else { Some(Amount::from_millionths(from.integer()?)?) };
         let (settled, forced) = (tags & SETTLED != 0, tags & FORCED != 0);
-        Some(Remembered { expires_at, hold_until, settled, forced, granted, charges })
+        Some(RecordedCall { expires_at, hold_until, settled, forced, granted, charges })
             .filter(|call| call.is_sound(written))
     }
 
@@ -92,13 +92,13 @@ const TAGS: u64 = 7;
 /// The ids that a key remembers.
 ///
 /// ```
-/// use ratelimit_core::composite::once::{Ids, Remembered};
+/// use ratelimit_core::composite::idempotency::{IdempotencyTable, RecordedCall};
 /// use ratelimit_core::{Span, Timestamp};
 ///
-/// let (mut ids, now) = (Ids::default(), Timestamp::EPOCH);
+/// let (mut ids, now) = (IdempotencyTable::default(), Timestamp::EPOCH);
 /// let later = |seconds| now.plus(Span::SECOND.times(seconds));
 /// let charges = Box::default();
-/// let call = Remembered {
+/// let call = RecordedCall {
 ///     expires_at: later(60), hold_until: later(2), settled: false, forced: false, granted: None, charges,
 /// };
 /// ids.remember(b"req-17", call);
@@ -107,22 +107,22 @@ const TAGS: u64 = 7;
 /// assert_eq!(ids.find(b"req-17", later(60)), None);
 /// ```
 #[derive(Clone, Debug, Default)]
-pub struct Ids {
-    by_id: HashTable<Entry>,
+pub struct IdempotencyTable {
+    by_id: HashTable<IdempotencyEntry>,
     by_expiry: BTreeSet<(Mark, Kept)>,
     /// How far all instants have moved back.
     shift: Shift,
     /// What ids and charges take, in bytes.
     held: usize,
     /// What the current call has changed.
-    delta: Delta,
+    delta: IdempotencyDelta,
     #[cfg(test)]
     _copies: effort::Copies,
 }
 
 /// An id and its call; with the id's hash, so that a table that grows looks no id up.
 #[derive(Clone, Debug)]
-struct Entry {
+struct IdempotencyEntry {
     hash: u64,
     id: Kept,
     expires_at: Mark,
@@ -133,13 +133,13 @@ struct Entry {
     charges: Box<[Charge]>,
 }
 
-impl Entry {
-    fn is_of(id: Name) -> impl Fn(&Entry) -> bool {
+impl IdempotencyEntry {
+    fn is_of(id: Name) -> impl Fn(&IdempotencyEntry) -> bool {
         move |entry| *entry.id == *id.text
     }
 
-    fn seen(&self, shift: Shift) -> Remembered<&[Charge]> {
-        Remembered {
+    fn seen(&self, shift: Shift) -> RecordedCall<&[Charge]> {
+        RecordedCall {
             expires_at: shift.instant(self.expires_at),
             hold_until: shift.instant(self.hold_until),
             settled: self.settled,
@@ -157,31 +157,31 @@ impl Entry {
 
 /// What a call changes in the ids, besides what it sweeps.
 #[derive(Clone, Debug, Default)]
-enum Delta {
+enum IdempotencyDelta {
     #[default]
     Nothing,
-    Remembered(Kept),
+    RecordedCall(Kept),
     Settled(Kept),
 }
 
 /// What a call has changed in the ids elsewhere, besides what it swept.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum IdChange {
+pub enum IdempotencyChange {
     /// Nothing.
     Nothing,
-    /// It is remembered by this id, and charged so much to each of these parts.
-    Remembered(Arc<[u8]>, Remembered<Box<[(u32, Amount)]>>),
+    /// It is remembered by this id, and charged so much to each of these components.
+    RecordedCall(Arc<[u8]>, RecordedCall<Box<[(u32, Amount)]>>),
     /// It settled the call of this id.
     Settled(Arc<[u8]>),
 }
 
-impl Ids {
+impl IdempotencyTable {
     /// What is remembered of the call of an id; `None` if there is none, or it has expired. `now` is not before the key
     /// was last changed: a look by a clock that has gone back is one at that time.
     #[must_use]
-    pub fn find(&self, id: &[u8], now: Timestamp) -> Option<Remembered<&[Charge]>> {
+    pub fn find(&self, id: &[u8], now: Timestamp) -> Option<RecordedCall<&[Charge]>> {
         let id = Name::of(id);
-        let entry = self.by_id.find(id.hash, Entry::is_of(id))?;
+        let entry = self.by_id.find(id.hash, IdempotencyEntry::is_of(id))?;
         Some(entry.seen(self.shift)).filter(|seen| now < seen.expires_at)
     }
 
@@ -196,7 +196,7 @@ impl Ids {
     /// each call that changes the key. An id that the call is about to be remembered by (`coming`) goes if it has
     /// expired.
     pub fn sweep(&mut self, now: Timestamp, coming: Option<&[u8]>, mut gone: impl FnMut(&Charge)) {
-        self.delta = Delta::Nothing;
+        self.delta = IdempotencyDelta::Nothing;
         let until = self.shift.mark(now);
         for _ in 0..SWEPT {
             let Some((_, id)) = self.by_expiry.first().filter(|(expires_at, _)| *expires_at <= until) else { break };
@@ -216,7 +216,7 @@ impl Ids {
 
     /// Removes an id if it has expired.
     fn remove(&mut self, id: Name, until: Mark, gone: impl FnMut(&Charge)) {
-        let Ok(entry) = self.by_id.find_entry(id.hash, Entry::is_of(id)) else { return };
+        let Ok(entry) = self.by_id.find_entry(id.hash, IdempotencyEntry::is_of(id)) else { return };
         if entry.get().expires_at > until {
             return;
         }
@@ -226,18 +226,19 @@ impl Ids {
         self.by_expiry.remove(&(entry.expires_at, entry.id));
     }
 
-    /// Remembers a call by its id, which [`sweep`](Ids::sweep) was told of and [`find`](Ids::find) does not find.
-    pub fn remember(&mut self, id: &[u8], call: Remembered) {
+    /// Remembers a call by its id, which [`sweep`](IdempotencyTable::sweep) was told of and
+    /// [`find`](IdempotencyTable::find) does not find.
+    pub fn remember(&mut self, id: &[u8], call: RecordedCall) {
         let (name, id) = (Name::of(id), Kept::from(id));
-        self.delta = Delta::Remembered(Arc::clone(&id));
+        self.delta = IdempotencyDelta::RecordedCall(Arc::clone(&id));
         self.insert(name, id, call);
     }
 
-    fn insert(&mut self, name: Name, id: Kept, call: Remembered) {
-        let Remembered { expires_at, hold_until, settled, forced, granted, charges } = call;
+    fn insert(&mut self, name: Name, id: Kept, call: RecordedCall) {
+        let RecordedCall { expires_at, hold_until, settled, forced, granted, charges } = call;
         let (expires_at, hold_until) = (self.shift.mark(expires_at), self.shift.mark(hold_until));
         self.by_expiry.insert((expires_at, Arc::clone(&id)));
-        let entry = Entry { hash: name.hash, id, expires_at, hold_until, settled, forced, granted, charges };
+        let entry = IdempotencyEntry { hash: name.hash, id, expires_at, hold_until, settled, forced, granted, charges };
         self.held = self.held.saturating_add(entry.held());
         self.by_id.insert_unique(name.hash, entry, |entry| entry.hash);
     }
@@ -247,11 +248,11 @@ impl Ids {
     pub fn settle(&mut self, id: &[u8], now: Timestamp) -> Option<Box<[Charge]>> {
         self.find(id, now).filter(|call| !call.settled)?;
         let id = Name::of(id);
-        let entry = self.by_id.find_mut(id.hash, Entry::is_of(id))?;
+        let entry = self.by_id.find_mut(id.hash, IdempotencyEntry::is_of(id))?;
         entry.settled = true;
         let charges = std::mem::take(&mut entry.charges);
         self.held = self.held.saturating_sub(size_of_val(&*charges));
-        self.delta = Delta::Settled(Arc::clone(&entry.id));
+        self.delta = IdempotencyDelta::Settled(Arc::clone(&entry.id));
         Some(charges)
     }
 
@@ -277,7 +278,7 @@ impl Ids {
             effort::entry();
             let (at, id) = (*at, Arc::clone(id));
             let name = Name::of(&id);
-            if let Some(entry) = self.by_id.find_mut(name.hash, Entry::is_of(name)) {
+            if let Some(entry) = self.by_id.find_mut(name.hash, IdempotencyEntry::is_of(name)) {
                 entry.expires_at = epoch;
             }
             let first = (at, id);
@@ -286,8 +287,8 @@ impl Ids {
         }
     }
 
-    /// Moves the charges of a part along with its usage, which is about to be moved back to `now`.
-    pub fn move_charges_back<U: Usage>(&mut self, part: u32, usage: &U, now: Timestamp) {
+    /// Moves the charges of a component along with its usage, which is about to be moved back to `now`.
+    pub fn move_charges_back<U: Usage>(&mut self, component: u32, usage: &U, now: Timestamp) {
         if usage.place().is_none() || !usage.is_after(now) {
             return;
         }
@@ -297,7 +298,7 @@ impl Ids {
             entry
                 .charges
                 .iter_mut()
-                .filter(|charge| charge.part == part)
+                .filter(|charge| charge.component == component)
                 .for_each(|charge| charge.move_back(usage, now));
         }
     }
@@ -331,7 +332,7 @@ impl Ids {
         // As for leases: a node of the tree has room for 11 and holds 6 or more, but for the only one; the table has a
         // byte beside each of its places, an eighth of which stay free.
         const NODE: usize = 288;
-        const PLACE: usize = size_of::<Entry>() + 1;
+        const PLACE: usize = size_of::<IdempotencyEntry>() + 1;
         let nodes = self.by_expiry.len().div_ceil(6).saturating_mul(NODE);
         let places = self.by_id.capacity().saturating_mul(8).div_ceil(7).saturating_mul(PLACE);
         nodes.saturating_add(places).saturating_add(self.held)
@@ -344,10 +345,10 @@ impl Ids {
     }
 
     /// The ids and their calls, in the order in which they expire.
-    fn calls(&self) -> impl Iterator<Item = (&Kept, Remembered<&[Charge]>)> {
+    fn calls(&self) -> impl Iterator<Item = (&Kept, RecordedCall<&[Charge]>)> {
         self.by_expiry.iter().filter_map(|(_, id)| {
             let name = Name::of(id);
-            let entry = self.by_id.find(name.hash, Entry::is_of(name))?;
+            let entry = self.by_id.find(name.hash, IdempotencyEntry::is_of(name))?;
             Some((id, entry.seen(self.shift)))
         })
     }
@@ -365,18 +366,18 @@ impl Ids {
         }
     }
 
-    /// Reads what [`encode`](Ids::encode) wrote of a key that was last changed at `written`. `None` unless calls can
-    /// have led to it. The tracks then count its [`charges`](Ids::charges).
-    pub fn decode(from: &mut impl Decoder, written: Timestamp) -> Option<Ids> {
-        let mut ids = Ids::default();
+    /// Reads what [`encode`](IdempotencyTable::encode) wrote of a key that was last changed at `written`. `None` unless
+    /// calls can have led to it. The tracks then count its [`charges`](IdempotencyTable::charges).
+    pub fn decode(from: &mut impl Decoder, written: Timestamp) -> Option<IdempotencyTable> {
+        let mut ids = IdempotencyTable::default();
         for _ in 0..from.integer()? {
             let id = name::decode(from)?;
-            let call = Remembered::decode(from, written, ())?;
-            let charges = decode_charges(from, Charge::decode, |charge| charge.part)?;
+            let call = RecordedCall::decode(from, written, ())?;
+            let charges = decode_charges(from, Charge::decode, |charge| charge.component)?;
             let last = ids.by_expiry.last();
             let in_order = last.is_none_or(|(at, last)| (*at, last) < (ids.shift.mark(call.expires_at), &id));
             let name = Name::of(&id);
-            let twice = ids.by_id.find(name.hash, Entry::is_of(name)).is_some();
+            let twice = ids.by_id.find(name.hash, IdempotencyEntry::is_of(name)).is_some();
             if !in_order || twice || call.settled && !charges.is_empty() {
                 return None;
             }
@@ -389,20 +390,20 @@ impl Ids {
     /// every change, even if nothing is propagated.
     pub fn encode_effect(&mut self, to: &mut impl Encoder) {
         match std::mem::take(&mut self.delta) {
-            Delta::Nothing => Ids::encode_no_effect(to),
-            Delta::Settled(id) => {
+            IdempotencyDelta::Nothing => IdempotencyTable::encode_no_effect(to),
+            IdempotencyDelta::Settled(id) => {
                 to.integer(SETTLES);
                 to.bytes(&id);
             }
-            Delta::Remembered(id) => {
+            IdempotencyDelta::RecordedCall(id) => {
                 let name = Name::of(&id);
-                let Some(entry) = self.by_id.find(name.hash, Entry::is_of(name)) else { return };
+                let Some(entry) = self.by_id.find(name.hash, IdempotencyEntry::is_of(name)) else { return };
                 to.integer(REMEMBERS);
                 to.bytes(&id);
                 entry.seen(self.shift).encode(to);
                 to.integer(u64::try_from(entry.charges.len()).unwrap_or(0));
                 for charge in &entry.charges {
-                    to.integer(u64::from(charge.part));
+                    to.integer(u64::from(charge.component));
                     to.integer(charge.cost.millionths());
                 }
             }
@@ -416,14 +417,14 @@ impl Ids {
 
     /// Whether a call can have had this change at `now`, by the clock as it was before it went back by `back`.
     #[must_use]
-    pub fn accepts(&self, change: &IdChange, now: Timestamp, back: Span) -> bool {
+    pub fn accepts(&self, change: &IdempotencyChange, now: Timestamp, back: Span) -> bool {
         let at = now.plus(back);
         match change {
-            IdChange::Nothing => true,
-            IdChange::Remembered(id, call) => {
+            IdempotencyChange::Nothing => true,
+            IdempotencyChange::RecordedCall(id, call) => {
                 self.find(id, at).is_none() && !call.settled && (call.expires_at > now || now == Timestamp::MAX)
             }
-            IdChange::Settled(id) => self.find(id, at).is_some_and(|call| !call.settled),
+            IdempotencyChange::Settled(id) => self.find(id, at).is_some_and(|call| !call.settled),
         }
     }
 }
@@ -433,41 +434,41 @@ const NOTHING: u64 = 0;
 const REMEMBERS: u64 = 1;
 const SETTLES: u64 = 2;
 
-impl IdChange {
-    /// Reads what [`Ids::encode_effect`] wrote of a call made at `now`.
-    pub fn decode(from: &mut impl Decoder, now: Timestamp) -> Option<IdChange> {
+impl IdempotencyChange {
+    /// Reads what [`IdempotencyTable::encode_effect`] wrote of a call made at `now`.
+    pub fn decode(from: &mut impl Decoder, now: Timestamp) -> Option<IdempotencyChange> {
         match from.integer()? {
-            NOTHING => Some(IdChange::Nothing),
-            SETTLES => name::decode(from).map(IdChange::Settled),
+            NOTHING => Some(IdempotencyChange::Nothing),
+            SETTLES => name::decode(from).map(IdempotencyChange::Settled),
             REMEMBERS => {
                 let id = name::decode(from)?;
-                let call = Remembered::decode(from, now, ())?;
-                let charges = decode_charges(from, decode_cost, |(part, _)| *part)?;
-                Some(IdChange::Remembered(id, call.with(charges)))
+                let call = RecordedCall::decode(from, now, ())?;
+                let charges = decode_charges(from, decode_cost, |(component, _)| *component)?;
+                Some(IdempotencyChange::RecordedCall(id, call.with(charges)))
             }
             _ => None,
         }
     }
 }
 
-/// What was charged to a part.
+/// What was charged to a component.
 fn decode_cost(from: &mut impl Decoder) -> Option<(u32, Amount)> {
-    let part = u32::try_from(from.integer()?).ok()?;
+    let component = u32::try_from(from.integer()?).ok()?;
     let cost = Amount::from_millionths(from.integer()?)?;
-    is_cost(cost).then_some((part, cost))
+    is_cost(cost).then_some((component, cost))
 }
 
-/// Charges, each of another part.
+/// Charges, each of another component.
 fn decode_charges<T, D: Decoder>(
     from: &mut D,
     decode: fn(&mut D) -> Option<T>,
-    part: fn(&T) -> u32,
+    component: fn(&T) -> u32,
 ) -> Option<Box<[T]>> {
     let count = usize::try_from(from.integer()?).ok().filter(|count| *count <= MAX_CHARGES)?;
     let mut charges: Vec<T> = Vec::with_capacity(count);
     for _ in 0..count {
         let charge = decode(from)?;
-        if charges.iter().any(|other| part(other) == part(&charge)) {
+        if charges.iter().any(|other| component(other) == component(&charge)) {
             return None;
         }
         charges.push(charge);

@@ -1,5 +1,5 @@
-//! Calls that count once: what a key remembers of the ids of calls ([`Ids`]), and what it takes to settle a charge later
-//! ([`Track`]).
+//! Calls that count once: what a key remembers of the ids of calls ([`IdempotencyTable`]), and what it takes to settle
+//! a charge later ([`Settlement`]).
 //!
 //! When to use it: where a client may have to send a call again because it lost the reply, and where what a call costs
 //! is known only after it. Settling a charge for less makes usage what it would be had the call cost that from the
@@ -21,24 +21,24 @@
 //! Cost: about 250 bytes an id and its name; logarithmic in the ids, but for a log, in which the totals of the entries
 //! on one side of a settled one are moved, and for a clock gone back, which moves the places of all charges.
 
-mod ids;
-mod lows;
+mod idempotency_table;
+mod low_water_marks;
 
 use crate::evaluate::Change;
 use crate::limit::{Limit, Usage};
 use crate::number::{Amount, Timestamp};
 use crate::wire::codec::{Decoder, Encoder};
-pub use ids::{IdChange, Ids, MAX_CHARGES, MAX_ID, Remembered};
-use lows::Lows;
+pub use idempotency_table::{IdempotencyChange, IdempotencyTable, MAX_CHARGES, MAX_ID, RecordedCall};
+use low_water_marks::LowWaterMarks;
 
 /// A charge that can be settled, as it is remembered with the id of its call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Charge {
-    /// The serial number of the part that was charged.
-    pub part: u32,
+    /// The serial number of the component that was charged.
+    pub component: u32,
     /// How much was charged.
     pub cost: Amount,
-    /// Its number among the charges of its part.
+    /// Its number among the charges of its component.
     number: u64,
     /// Where it was counted.
     place: Option<Timestamp>,
@@ -53,7 +53,7 @@ impl Charge {
     }
 
     fn encode(&self, to: &mut impl Encoder) {
-        to.integer(u64::from(self.part));
+        to.integer(u64::from(self.component));
         to.integer(self.cost.millionths());
         to.integer(self.number);
         to.integer(u64::from(self.place.is_some()));
@@ -64,7 +64,7 @@ impl Charge {
     }
 
     fn decode(from: &mut impl Decoder) -> Option<Charge> {
-        let part = u32::try_from(from.integer()?).ok()?;
+        let component = u32::try_from(from.integer()?).ok()?;
         let cost = Amount::from_millionths(from.integer()?)?;
         let number = from.integer()?;
         let place = match from.integer()? {
@@ -73,7 +73,7 @@ impl Charge {
             _ => return None,
         };
         let given_back = Amount::from_millionths(from.integer()?)?;
-        is_cost(cost).then_some(Charge { part, cost, number, place, given_back })
+        is_cost(cost).then_some(Charge { component, cost, number, place, given_back })
     }
 }
 
@@ -82,42 +82,43 @@ fn is_cost(cost: Amount) -> bool {
     cost != Amount::ZERO && cost <= Amount::MAX_ARGUMENT
 }
 
-/// What a part keeps beside its usage while charges of it may be settled.
+/// What a component keeps beside its usage while charges of it may be settled.
 ///
-/// A call does, in this order, each only if it applies: [`forget`](Track::forget) what is swept,
-/// [`settle`](Track::settle), [`before`](Track::before) a change, the change, [`charge`](Track::charge). A replica, which
-/// knows no limits, does the same with [`apply_effect`](Track::apply_effect) for the second and third.
+/// A call does, in this order, each only if it applies: [`forget`](Settlement::forget) what is swept,
+/// [`settle`](Settlement::settle), [`before`](Settlement::before) a change, the change, [`charge`](Settlement::charge).
+/// A replica, which knows no limits, does the same with [`apply_effect`](Settlement::apply_effect) for the second and
+/// third.
 ///
 /// ```
-/// use ratelimit_core::composite::once::Track;
+/// use ratelimit_core::composite::idempotency::Settlement;
 /// use ratelimit_core::algorithm::fixed_window::{FixedWindow, FixedWindowUsage};
 /// use ratelimit_core::{Amount, Change, Limit, Period, Timestamp};
 ///
 /// let units = |text| Amount::parse_down(text).unwrap();
 /// let limit = FixedWindow::new(units(b"10000"), Period::parse(b"1m").unwrap(), false);
-/// let (mut usage, mut track, now) = (FixedWindowUsage::default(), Track::default(), Timestamp::EPOCH);
+/// let (mut usage, mut settlement, now) = (FixedWindowUsage::default(), Settlement::default(), Timestamp::EPOCH);
 /// // A call that may cost 4000 turns out to have cost 1200.
 /// limit.charge(&mut usage, now, units(b"4000"));
-/// let charge = track.charge(&usage, 7, units(b"4000")).unwrap();
+/// let charge = settlement.charge(&usage, 7, units(b"4000")).unwrap();
 /// let change = Change::Charge(units(b"500"));
-/// track.before(&limit, &usage, now, change);
+/// settlement.before(&limit, &usage, now, change);
 /// change.apply(&limit, &mut usage, now);
-/// assert_eq!(track.settle(&mut usage, &charge, units(b"2800")), units(b"2800"));
+/// assert_eq!(settlement.settle(&mut usage, &charge, units(b"2800")), units(b"2800"));
 /// assert_eq!(limit.remaining(&usage, now), units(b"8300"));
-/// assert!(track.is_idle());
+/// assert!(settlement.is_idle());
 /// ```
 #[derive(Clone, Debug, Default)]
-pub struct Track {
-    lows: Lows,
+pub struct Settlement {
+    low_water_marks: LowWaterMarks,
     /// How much has been given back by hand, where charges have places of their own.
     given_back: Amount,
     /// What the current call has changed.
-    delta: Delta,
+    delta: SettlementDelta,
 }
 
 /// What a call changes in a track, besides what is known from the ids that it remembers or settles; in this order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Delta {
+struct SettlementDelta {
     /// The usage has fallen by so much, as a charge was settled.
     taken: Amount,
     /// So much, or less, was used before a change.
@@ -126,15 +127,15 @@ struct Delta {
     given_back: Amount,
 }
 
-impl Track {
+impl Settlement {
     /// Whether no charge is there to be settled: it is then as good as never seen, and need not be kept.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.lows.is_idle()
+        self.low_water_marks.is_idle()
     }
 
-    /// To be called before `change` is applied to `usage`, whether it has an id or not; nothing in `usage` is later than
-    /// `now`.
+    /// To be called before `change` is applied to `usage`, whether it has an id or not; nothing in `usage` is later
+    /// than `now`.
     pub fn before<L: Limit>(&mut self, limit: &L, usage: &L::Usage, now: Timestamp, change: Change) {
         let given_back = match change {
             Change::Nothing => return,
@@ -148,25 +149,25 @@ impl Track {
         let taken = self.delta.taken;
         self.delta = match low {
             // What is given back makes a low, too.
-            Some(low) => Delta { taken, low: Some(low.minus(given_back)), ..Delta::default() },
-            None => Delta { taken, given_back, ..Delta::default() },
+            Some(low) => SettlementDelta { taken, low: Some(low.minus(given_back)), ..SettlementDelta::default() },
+            None => SettlementDelta { taken, given_back, ..SettlementDelta::default() },
         };
         self.record(self.delta);
     }
 
-    fn record(&mut self, Delta { low, given_back, .. }: Delta) {
+    fn record(&mut self, SettlementDelta { low, given_back, .. }: SettlementDelta) {
         if let Some(low) = low {
-            self.lows.low(low);
+            self.low_water_marks.low(low);
         }
         self.given_back = self.given_back.plus(given_back);
     }
 
     /// To be called after `usage` was charged so much by a call with an id: what is to be remembered of it. `None` if
     /// there have been more charges than can be counted, which no calls can lead to: then it is not to be settled.
-    pub fn charge<U: Usage>(&mut self, usage: &U, part: u32, cost: Amount) -> Option<Charge> {
+    pub fn charge<U: Usage>(&mut self, usage: &U, component: u32, cost: Amount) -> Option<Charge> {
         debug_assert!(is_cost(cost), "{cost:?} cannot be read");
-        let number = self.lows.charge()?;
-        Some(Charge { part, cost, number, place: usage.place(), given_back: self.given_back })
+        let number = self.low_water_marks.charge()?;
+        Some(Charge { component, cost, number, place: usage.place(), given_back: self.given_back })
     }
 
     /// Takes up to `less` of a charge back, and forgets the charge; by how much `usage` is lower.
@@ -179,24 +180,24 @@ impl Track {
 
     /// How much of a charge can be settled, as far as is known here.
     fn most(&self, charge: &Charge) -> Amount {
-        let lows = self.lows.least(charge.number).unwrap_or(Amount::MAX);
+        let low_water_marks = self.low_water_marks.least(charge.number).unwrap_or(Amount::MAX);
         if charge.place.is_none() {
-            return lows;
+            return low_water_marks;
         }
         // Once the sum has saturated, nobody knows how much it was since.
         let saturated = self.given_back == Amount::MAX;
         let since = if saturated { charge.cost } else { self.given_back.minus(charge.given_back) };
-        lows.min(charge.cost.minus(since))
+        low_water_marks.min(charge.cost.minus(since))
     }
 
     fn settled(&mut self, charge: &Charge, taken: Amount) {
-        self.lows.lower(charge.number, taken);
+        self.low_water_marks.lower(charge.number, taken);
         self.forget(charge);
     }
 
     /// Forgets a charge, whose id has been swept before it was settled.
     pub fn forget(&mut self, charge: &Charge) {
-        self.lows.forget(charge.number);
+        self.low_water_marks.forget(charge.number);
         if self.is_idle() {
             self.given_back = Amount::ZERO;
         }
@@ -205,31 +206,35 @@ impl Track {
     /// How many bytes it holds beside itself, about.
     #[must_use]
     pub fn heap_size(&self) -> usize {
-        self.lows.heap_size()
+        self.low_water_marks.heap_size()
     }
 
     /// Writes it out, field by field, but for the charges: those are remembered with their ids.
     pub fn encode(&self, to: &mut impl Encoder) {
         to.integer(self.given_back.millionths());
-        self.lows.encode(to);
+        self.low_water_marks.encode(to);
     }
 
-    /// Reads what [`encode`](Track::encode) wrote. Then every charge of its part that the ids remember is to be told to
-    /// [`count`](Track::count), and then it [`is_sound`](Track::is_sound) or not.
-    pub fn decode(from: &mut impl Decoder) -> Option<Track> {
+    /// Reads what [`encode`](Settlement::encode) wrote. Then every charge of its component that the ids remember is to
+    /// be told to [`count`](Settlement::count), and then it [`is_sound`](Settlement::is_sound) or not.
+    pub fn decode(from: &mut impl Decoder) -> Option<Settlement> {
         let given_back = Amount::from_millionths(from.integer()?)?;
-        Some(Track { given_back, lows: Lows::decode(from)?, delta: Delta::default() })
+        Some(Settlement {
+            given_back,
+            low_water_marks: LowWaterMarks::decode(from)?,
+            delta: SettlementDelta::default(),
+        })
     }
 
     /// Counts a charge of a decoded one; whether there can be such a charge.
     pub fn count(&mut self, charge: &Charge) -> bool {
-        self.lows.count(charge.number) && charge.given_back <= self.given_back
+        self.low_water_marks.count(charge.number) && charge.given_back <= self.given_back
     }
 
     /// Whether what was decoded is, with the charges that were counted, what calls can have led to.
     #[must_use]
     pub fn is_sound(&self) -> bool {
-        self.lows.is_sound() && (!self.is_idle() || self.given_back == Amount::ZERO)
+        self.low_water_marks.is_sound() && (!self.is_idle() || self.given_back == Amount::ZERO)
     }
 
     /// Writes out what has changed since the last time that this was asked. To be asked after every change, even if
@@ -240,8 +245,8 @@ impl Track {
 
     /// Whether an effect is one that some call could have had, which settled a charge, or none.
     pub fn accepts_effect(&self, from: &mut impl Decoder, settled: Option<&Charge>) -> bool {
-        Delta::decode(from).is_some_and(|delta| {
-            let left = self.lows.live() > usize::from(settled.is_some());
+        SettlementDelta::decode(from).is_some_and(|delta| {
+            let left = self.low_water_marks.live() > usize::from(settled.is_some());
             let changes = delta.low.is_some() || delta.given_back != Amount::ZERO;
             let most = settled.map_or(Amount::ZERO, |charge| self.most(charge).min(charge.cost));
             delta.taken <= most && (left || !changes)
@@ -250,7 +255,7 @@ impl Track {
 
     /// Applies an effect that was accepted.
     pub fn apply_effect(&mut self, from: &mut impl Decoder, settled: Option<&Charge>) {
-        let delta = Delta::decode(from).unwrap_or_default();
+        let delta = SettlementDelta::decode(from).unwrap_or_default();
         if let Some(charge) = settled {
             self.settled(charge, delta.taken);
         }
@@ -258,7 +263,7 @@ impl Track {
     }
 }
 
-impl Delta {
+impl SettlementDelta {
     const TAKEN: u64 = 1;
     const LOW: u64 = 2;
     const GIVEN_BACK: u64 = 4;
@@ -267,23 +272,32 @@ impl Delta {
     fn encode(self, to: &mut impl Encoder) {
         let taken = Some(self.taken).filter(|taken| *taken != Amount::ZERO);
         let given_back = Some(self.given_back).filter(|given_back| *given_back != Amount::ZERO);
-        let fields = [(Delta::TAKEN, taken), (Delta::LOW, self.low), (Delta::GIVEN_BACK, given_back)];
+        let fields = [
+            (SettlementDelta::TAKEN, taken),
+            (SettlementDelta::LOW, self.low),
+            (SettlementDelta::GIVEN_BACK, given_back),
+        ];
         to.integer(fields.iter().filter(|(_, field)| field.is_some()).map(|(tag, _)| tag).sum());
         for amount in fields.iter().filter_map(|(_, field)| *field) {
             to.integer(amount.millionths());
         }
     }
 
-    fn decode(from: &mut impl Decoder) -> Option<Delta> {
+    fn decode(from: &mut impl Decoder) -> Option<SettlementDelta> {
         let tags = from.integer()?;
         let mut field =
             |tag| if tags & tag == 0 { Some(None) } else { from.integer().and_then(Amount::from_millionths).map(Some) };
-        let (taken, low, given_back) = (field(Delta::TAKEN)?, field(Delta::LOW)?, field(Delta::GIVEN_BACK)?);
+        let (taken, low, given_back) =
+            (field(SettlementDelta::TAKEN)?, field(SettlementDelta::LOW)?, field(SettlementDelta::GIVEN_BACK)?);
         let some = |amount: Option<Amount>| amount != Some(Amount::ZERO);
         // A usage is of one sort or the other.
         let one = low.is_none() || given_back.is_none();
-        let sound = tags <= Delta::ALL && some(taken) && some(given_back) && one;
-        sound.then(|| Delta { taken: taken.unwrap_or_default(), low, given_back: given_back.unwrap_or_default() })
+        let sound = tags <= SettlementDelta::ALL && some(taken) && some(given_back) && one;
+        sound.then(|| SettlementDelta {
+            taken: taken.unwrap_or_default(),
+            low,
+            given_back: given_back.unwrap_or_default(),
+        })
     }
 }
 

@@ -7,10 +7,10 @@
 //!
 //! A usage only falls between two changes, so its lows are what it is just before each. A change at which `x` is used
 //! lowers every low above `x` to it: what is charged one after another has lows that never fall from the older to the
-//! newer, and charges with the same low are one group. Settling a charge takes d off its own low and off all newer ones,
-//! as the usage was lower by that much since; older lows that are then above it fall to it. So the groups are kept by
-//! the *difference* from each low to the next, in a tree of sums (Fenwick 1994), where one number changes all that
-//! follow.
+//! newer, and charges with the same low are one group. Settling a charge takes d off its own low and off all newer
+//! ones, as the usage was lower by that much since; older lows that are then above it fall to it. So the groups are
+//! kept by the *difference* from each low to the next, in a tree of sums (Fenwick 1994), where one number changes all
+//! that follow.
 //!
 //! Cost: about 100 bytes a group, and there are no more groups than charges; each operation is logarithmic in them, but
 //! for one that closes the gaps of many groups that have gone. A low that is recorded ends all groups above it at once;
@@ -24,7 +24,7 @@ use std::collections::BTreeMap;
 
 /// The lows of charges, which are numbered in the order in which they are made.
 #[derive(Clone, Debug, Default)]
-pub struct Lows {
+pub struct LowWaterMarks {
     /// The charges before the last low, the same low in each group, by the number of its first.
     groups: BTreeMap<u64, Group>,
     /// Of each group, at its position, the difference of its low from that of the one before, and how many charges it
@@ -74,7 +74,7 @@ struct End {
     sum: Sum,
 }
 
-impl Lows {
+impl LowWaterMarks {
     /// Far from overflow.
     const LAST: u64 = u64::MAX >> 1;
     /// How many groups a low ends or frees one by one: more than one adds.
@@ -92,7 +92,7 @@ impl Lows {
 
     /// Counts a charge that has just been made; its number, `None` if there is none left.
     pub fn charge(&mut self) -> Option<u64> {
-        let number = Some(self.next).filter(|number| *number < Lows::LAST)?;
+        let number = Some(self.next).filter(|number| *number < LowWaterMarks::LAST)?;
         self.next = number.saturating_add(1);
         self.open_live = self.open_live.saturating_add(1);
         self.live = self.live.saturating_add(1);
@@ -104,7 +104,7 @@ impl Lows {
         self.free_spent();
         let (used, all) = (used.millionths(), self.sums.sum());
         let mut merged = Group { position: self.sums.len(), delta: 0, live: self.open_live };
-        let (mut first, mut least, mut few) = (self.open, all.delta, Lows::FREED);
+        let (mut first, mut least, mut few) = (self.open, all.delta, LowWaterMarks::FREED);
         while least >= used
             && let Some(last) = self.groups.last_entry()
         {
@@ -149,7 +149,7 @@ impl Lows {
     /// Frees a few of the groups that have ended.
     fn free_spent(&mut self) {
         let Some(spent) = self.spent.0.last_mut() else { return };
-        for _ in 0..Lows::FREED {
+        for _ in 0..LowWaterMarks::FREED {
             #[cfg(test)]
             effort::entry();
             if spent.pop_last().is_none() {
@@ -202,7 +202,7 @@ impl Lows {
     pub fn forget(&mut self, number: u64) {
         self.live = self.live.saturating_sub(1);
         if self.live == 0 {
-            *self = Lows::default();
+            *self = LowWaterMarks::default();
             return;
         }
         let Some(first) = self.group_of(number) else {
@@ -271,24 +271,25 @@ impl Lows {
         }
     }
 
-    /// Reads what `encode` wrote. Then each charge is to be counted, and then it [`is_sound`](Lows::is_sound) or not.
-    pub fn decode(from: &mut impl Decoder) -> Option<Lows> {
-        let next = from.integer().filter(|next| *next <= Lows::LAST)?;
+    /// Reads what `encode` wrote. Then each charge is to be counted, and then it [`is_sound`](LowWaterMarks::is_sound)
+    /// or not.
+    pub fn decode(from: &mut impl Decoder) -> Option<LowWaterMarks> {
+        let next = from.integer().filter(|next| *next <= LowWaterMarks::LAST)?;
         let open = from.integer().filter(|open| *open <= next)?;
-        let mut lows = Lows { open, next, ..Lows::default() };
+        let mut low_water_marks = LowWaterMarks { open, next, ..LowWaterMarks::default() };
         for _ in 0..from.integer()? {
             let first = from.integer().filter(|first| *first < open)?;
             let delta = from.integer()?;
-            let last = lows.groups.last_key_value();
+            let last = low_water_marks.groups.last_key_value();
             let in_order = last.is_none_or(|(last, _)| *last < first && delta != 0);
-            if !in_order || delta > Amount::MAX.millionths().saturating_sub(lows.sums.sum().delta) {
+            if !in_order || delta > Amount::MAX.millionths().saturating_sub(low_water_marks.sums.sum().delta) {
                 return None;
             }
-            let group = Group { position: lows.sums.len(), delta, live: 0 };
-            lows.push(first, group);
-            lows.groups.insert(first, group);
+            let group = Group { position: low_water_marks.sums.len(), delta, live: 0 };
+            low_water_marks.push(first, group);
+            low_water_marks.groups.insert(first, group);
         }
-        Some(lows)
+        Some(low_water_marks)
     }
 
     /// Counts a charge of a decoded one, which is remembered elsewhere; whether there can be one of that number.

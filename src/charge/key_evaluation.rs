@@ -7,7 +7,7 @@ use ratelimit_core::Kind;
 use ratelimit_core::wire::error::Error;
 
 /// What is to be known of an evaluation before anything is charged.
-pub trait Evaluation {
+pub trait KeyEvaluation {
     /// Whether the call may go on, if it is on this key alone.
     fn admits(&self) -> bool;
 
@@ -17,10 +17,10 @@ pub trait Evaluation {
     /// Whether the key knows the id of a call that settles it.
     fn knows(&self) -> bool;
 
-    /// Refuses if going on would add an entry, an id or a part to a key that has as many as it may have.
+    /// Refuses if going on would add an entry, an id or a component to a key that has as many as it may have.
     fn check_room(&self) -> Result<(), Error>;
 
-    /// Whether going on would make a key, a part or an entry.
+    /// Whether going on would make a key, a component or an entry.
     fn grows(&self) -> bool;
 
     /// Whether anything is changed, of a call that as a whole is `allowed`.
@@ -32,7 +32,7 @@ pub trait Evaluation {
 
 /// Refuses a call for which there is no room on one of its keys, or no memory.
 #[inline(always)]
-pub fn check<'e, E: Evaluation + 'e>(redis: &Redis, evaluations: impl Iterator<Item = &'e E>) -> Result<(), Error> {
+pub fn check<'e, E: KeyEvaluation + 'e>(redis: &Redis, evaluations: impl Iterator<Item = &'e E>) -> Result<(), Error> {
     let mut grows = false;
     for evaluation in evaluations {
         evaluation.check_room()?;
@@ -41,8 +41,8 @@ pub fn check<'e, E: Evaluation + 'e>(redis: &Redis, evaluations: impl Iterator<I
     refuse_growth(redis, grows)
 }
 
-/// Refuses a call that would make a key, a part or an entry while the server is out of memory. Calls on what exists go
-/// on.
+/// Refuses a call that would make a key, a component or an entry while the server is out of memory. Calls on what
+/// exists go on.
 #[inline(always)]
 pub fn refuse_growth(redis: &Redis, grows: bool) -> Result<(), Error> {
     if grows && redis.out_of_memory() { Err(Error::OutOfMemory) } else { Ok(()) }
@@ -67,7 +67,7 @@ pub fn count_call(redis: &Redis, allowed: bool, looks: bool) {
 
 /// Counts the limits of one of its keys. Whether the key denies it.
 #[inline(always)]
-pub fn count_key(evaluation: &impl Evaluation, allowed: bool, looks: bool) -> bool {
+pub fn count_key(evaluation: &impl KeyEvaluation, allowed: bool, looks: bool) -> bool {
     let denies = evaluation.denies();
     if denies && looks {
         return false;

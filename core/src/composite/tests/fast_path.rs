@@ -1,4 +1,4 @@
-//! Which calls go the straight way. That it comes to the same as the general one, `Server` asserts of each that does.
+//! Which calls go the fast path. That it comes to the same as the general one, `Server` asserts of each that does.
 
 use super::at;
 use super::script::Said;
@@ -10,8 +10,8 @@ const RATES: &str = "FIXED 9 1h TOKENBUCKET 5 1 1h AS t SLIDING 9 1h SLIDING 9 1
 
 impl Server {
     fn looks_straight(&self, said: &Said, second: u64) -> bool {
-        let Some(parts) = self.parts() else { return false };
-        said.asks(false, |asked| parts.look_straight(&call_of(asked), at(second)).is_some()).unwrap()
+        let Some(components) = self.components() else { return false };
+        said.asks(false, |asked| components.evaluate_fast(&call_of(asked), at(second)).is_some()).unwrap()
     }
 
     fn goes_straight(&self, text: &str, second: u64) -> bool {

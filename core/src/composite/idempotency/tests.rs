@@ -20,14 +20,14 @@ use std::fmt::Debug;
 
 const MAX: i128 = (1 << 63) - 1;
 
-/// A key with one part, as the server keeps it.
+/// A key with one component, as the server keeps it.
 #[derive(Clone, Debug, Default)]
 struct Key<U> {
     usage: U,
-    track: Track,
-    ids: Ids,
-    /// The serial number of the part.
-    part: u32,
+    settlement: Settlement,
+    ids: IdempotencyTable,
+    /// The serial number of the component.
+    component: u32,
     written: Timestamp,
 }
 
@@ -44,7 +44,7 @@ enum Call<'a> {
 struct Told {
     now: Timestamp,
     ids: Fields,
-    track: Fields,
+    settlement: Fields,
     usage: Fields,
     gone: bool,
 }
@@ -61,7 +61,7 @@ impl<U: Usage> Key<U> {
             Call::Charge(cost, id) => {
                 self.change(limit, Change::Charge(cost));
                 if let Some((id, ttl)) = id {
-                    let charges = Box::new([self.track.charge(&self.usage, self.part, cost).unwrap()]);
+                    let charges = Box::new([self.settlement.charge(&self.usage, self.component, cost).unwrap()]);
                     self.ids.remember(id, remembered(now, ttl, charges));
                 }
             }
@@ -71,71 +71,77 @@ impl<U: Usage> Key<U> {
             }
             Call::Settle(id, less) => {
                 for charge in self.ids.settle(id, now).into_iter().flatten() {
-                    if charge.part == self.part {
-                        self.track.settle(&mut self.usage, &charge, less);
+                    if charge.component == self.component {
+                        self.settlement.settle(&mut self.usage, &charge, less);
                     }
                 }
             }
         }
         let gone = self.usage.is_unused();
-        let mut told = Told { now, ids: Fields::default(), track: Fields::default(), usage: Fields::default(), gone };
+        let mut told =
+            Told { now, ids: Fields::default(), settlement: Fields::default(), usage: Fields::default(), gone };
         self.ids.encode_effect(&mut told.ids);
-        self.track.encode_effect(&mut told.track);
+        self.settlement.encode_effect(&mut told.settlement);
         self.usage.encode_effect(&mut told.usage);
         told
     }
 
     /// Moves everything but the usage back with the clock.
     fn go_on(&mut self, now: Timestamp) {
-        self.ids.move_charges_back(self.part, &self.usage, now);
+        self.ids.move_charges_back(self.component, &self.usage, now);
         self.ids.move_back(self.written.since(now));
         self.written = now;
     }
 
     fn sweep(&mut self, coming: Option<&[u8]>) {
-        let Key { ids, track, part, .. } = self;
+        let Key { ids, settlement, component, .. } = self;
         ids.sweep(self.written, coming, |charge| {
-            if charge.part == *part {
-                track.forget(charge);
+            if charge.component == *component {
+                settlement.forget(charge);
             }
         });
     }
 
     fn change<L: Limit<Usage = U>>(&mut self, limit: &L, change: Change) {
-        self.track.before(limit, &self.usage, self.written, change);
+        self.settlement.before(limit, &self.usage, self.written, change);
         change.apply(limit, &mut self.usage, self.written);
     }
 
-    /// A part at 0 is deleted.
+    /// A component at 0 is deleted.
     fn tidy(&mut self) {
         if self.usage.is_unused() {
-            (self.usage, self.track) = (U::default(), Track::default());
-            self.part += 1;
+            (self.usage, self.settlement) = (U::default(), Settlement::default());
+            self.component += 1;
         }
     }
 
     /// Does what was done elsewhere. It knows no limits.
     fn follow(&mut self, told: &Told) {
-        let change = IdChange::decode(&mut told.ids.clone(), told.now).unwrap();
+        let change = IdempotencyChange::decode(&mut told.ids.clone(), told.now).unwrap();
         assert!(self.ids.accepts(&change, told.now, self.written.since(told.now)));
         self.go_on(told.now);
-        self.sweep(if let IdChange::Remembered(id, _) = &change { Some(id) } else { None });
+        self.sweep(if let IdempotencyChange::RecordedCall(id, _) = &change { Some(id) } else { None });
         let settled = match &change {
-            IdChange::Settled(id) => self.ids.settle(id, told.now).unwrap().first().copied(),
+            IdempotencyChange::Settled(id) => self.ids.settle(id, told.now).unwrap().first().copied(),
             _ => None,
         };
-        let settled = settled.filter(|charge| charge.part == self.part);
-        assert!(self.track.accepts_effect(&mut told.track.clone(), settled.as_ref()));
-        assert!(told.track.cut_short().all(|mut told| !self.track.accepts_effect(&mut told, settled.as_ref())));
-        self.track.apply_effect(&mut told.track.clone(), settled.as_ref());
+        let settled = settled.filter(|charge| charge.component == self.component);
+        assert!(self.settlement.accepts_effect(&mut told.settlement.clone(), settled.as_ref()));
+        assert!(
+            told.settlement.cut_short().all(|mut told| !self.settlement.accepts_effect(&mut told, settled.as_ref()))
+        );
+        self.settlement.apply_effect(&mut told.settlement.clone(), settled.as_ref());
         if told.gone {
             self.usage = U::default();
         } else {
             assert!(self.usage.accepts_effect(&mut told.usage.clone(), U::VERSION));
             self.usage.apply_effect(&mut told.usage.clone(), U::VERSION);
         }
-        if let IdChange::Remembered(id, call) = change {
-            let charges = call.charges.iter().map(|(part, cost)| self.track.charge(&self.usage, *part, *cost).unwrap());
+        if let IdempotencyChange::RecordedCall(id, call) = change {
+            let charges = call
+                .charges
+                .iter()
+                .map(|(component, cost)| self.settlement.charge(&self.usage, *component, *cost).unwrap());
             let charges = charges.collect();
             self.ids.remember(&id, call.with(charges));
         }
@@ -145,23 +151,25 @@ impl<U: Usage> Key<U> {
     fn encoded(&self) -> [Fields; 3] {
         let mut fields = [(); 3].map(|()| Fields::default());
         self.usage.encode(&mut fields[0]);
-        self.track.encode(&mut fields[1]);
+        self.settlement.encode(&mut fields[1]);
         self.ids.encode(&mut fields[2]);
         fields
     }
 
     /// As it is read back from what it was written to.
     fn decoded(&self) -> Key<U> {
-        let [mut usage, mut track, mut ids] = self.encoded();
-        assert!(track.cut_short().all(|mut cut| Track::decode(&mut cut).is_none()));
-        assert!(ids.cut_short().all(|mut cut| Ids::decode(&mut cut, self.written).is_none()));
-        let ids = Ids::decode(&mut ids, self.written).unwrap();
-        let mut track = Track::decode(&mut track).unwrap();
-        assert_eq!(track.is_sound(), self.track.is_idle(), "who remembers its charges?");
-        assert!(ids.charges().filter(|charge| charge.part == self.part).all(|charge| track.count(charge)));
-        assert!(track.is_sound());
+        let [mut usage, mut settlement, mut ids] = self.encoded();
+        assert!(settlement.cut_short().all(|mut cut| Settlement::decode(&mut cut).is_none()));
+        assert!(ids.cut_short().all(|mut cut| IdempotencyTable::decode(&mut cut, self.written).is_none()));
+        let ids = IdempotencyTable::decode(&mut ids, self.written).unwrap();
+        let mut settlement = Settlement::decode(&mut settlement).unwrap();
+        assert_eq!(settlement.is_sound(), self.settlement.is_idle(), "who remembers its charges?");
+        assert!(
+            ids.charges().filter(|charge| charge.component == self.component).all(|charge| settlement.count(charge))
+        );
+        assert!(settlement.is_sound());
         let usage = U::decode(&mut usage, U::VERSION).unwrap_or_default();
-        Key { usage, track, ids, part: self.part, written: self.written }
+        Key { usage, settlement, ids, component: self.component, written: self.written }
     }
 
     fn fields(&self) -> Vec<i128> {
@@ -169,9 +177,9 @@ impl<U: Usage> Key<U> {
     }
 }
 
-fn remembered(now: Timestamp, ttl: Span, charges: Box<[Charge]>) -> Remembered {
+fn remembered(now: Timestamp, ttl: Span, charges: Box<[Charge]>) -> RecordedCall {
     let expires_at = now.plus(ttl).min(Timestamp::MAX);
-    Remembered { expires_at, hold_until: now, settled: false, forced: false, granted: None, charges }
+    RecordedCall { expires_at, hold_until: now, settled: false, forced: false, granted: None, charges }
 }
 
 fn integers<U: Usage>(usage: &U) -> Vec<i128> {
@@ -182,13 +190,13 @@ fn integers<U: Usage>(usage: &U) -> Vec<i128> {
 
 /// The numbers of a limit: an amount and a length of time, and whether it is the one sort or the other.
 #[derive(Clone, Copy, Debug)]
-struct Terms {
+struct CommonOptions {
     amount: u64,
     length: u64,
     aligned: bool,
 }
 
-fn terms() -> impl Strategy<Value = Terms> {
+fn terms() -> impl Strategy<Value = CommonOptions> {
     let amount = prop_oneof![
         3 => Just(10_000_000),
         2 => 1..=20u64,
@@ -196,11 +204,11 @@ fn terms() -> impl Strategy<Value = Terms> {
         1 => Just(Amount::MAX_ARGUMENT.millionths()),
     ];
     let length = prop_oneof![2 => Just(60_000_000), 2 => 1..=200u64, 2 => lengths()];
-    (amount, length, any::<bool>()).prop_map(|(amount, length, aligned)| Terms { amount, length, aligned })
+    (amount, length, any::<bool>()).prop_map(|(amount, length, aligned)| CommonOptions { amount, length, aligned })
 }
 
-/// What a usage is by the definition, told what has happened to it and how the real one looked before and after: windows
-/// are what they were.
+/// What a usage is by the definition, told what has happened to it and how the real one looked before and after:
+/// windows are what they were.
 trait Naive: Debug + Default {
     type Limit: Limit;
     /// Whether a charge has a place of its own.
@@ -211,9 +219,9 @@ trait Naive: Debug + Default {
         None
     }
 
-    fn limit(terms: Terms) -> Self::Limit;
+    fn limit(terms: CommonOptions) -> Self::Limit;
     fn move_back(&mut self, now: i128, before: &[i128], after: &[i128]);
-    fn change(&mut self, terms: Terms, now: i128, by: i128, before: &[i128], after: &[i128]);
+    fn change(&mut self, terms: CommonOptions, now: i128, by: i128, before: &[i128], after: &[i128]);
     /// Whether the real one may not hold all that was charged.
     fn is_saturated(real: &[i128]) -> bool {
         real.contains(&MAX)
@@ -243,7 +251,7 @@ impl Naive for NaiveBucket {
     type Limit = Bucket;
     const PLACES: bool = false;
 
-    fn limit(Terms { amount, length, .. }: Terms) -> Bucket {
+    fn limit(CommonOptions { amount, length, .. }: CommonOptions) -> Bucket {
         let amount = millionths(amount);
         Bucket::new(amount, amount, Period::new(Span::from_micros(length)).unwrap(), Discipline::Burst).unwrap()
     }
@@ -252,7 +260,7 @@ impl Naive for NaiveBucket {
         self.to = self.to.min(now);
     }
 
-    fn change(&mut self, terms: Terms, now: i128, by: i128, _: &[i128], after: &[i128]) {
+    fn change(&mut self, terms: CommonOptions, now: i128, by: i128, _: &[i128], after: &[i128]) {
         let rate = BigRational::new(terms.amount.into(), terms.length.into());
         // Up to where the real one has taken it off; the rest is left to the next.
         let to = if after[0] == 0 { now } else { after[1] };
@@ -274,13 +282,13 @@ impl Naive for NaiveFixed {
     type Limit = FixedWindow;
     const PLACES: bool = false;
 
-    fn limit(Terms { amount, length, aligned }: Terms) -> FixedWindow {
+    fn limit(CommonOptions { amount, length, aligned }: CommonOptions) -> FixedWindow {
         FixedWindow::new(millionths(amount), Period::new(Span::from_micros(length)).unwrap(), aligned)
     }
 
     fn move_back(&mut self, _: i128, _: &[i128], _: &[i128]) {}
 
-    fn change(&mut self, terms: Terms, now: i128, by: i128, before: &[i128], _: &[i128]) {
+    fn change(&mut self, terms: CommonOptions, now: i128, by: i128, before: &[i128], _: &[i128]) {
         let [_, instant, aligned] = before.try_into().unwrap();
         let length = i128::from(terms.length);
         let start = if terms.aligned && aligned == 1 { instant / length * length } else { instant };
@@ -307,13 +315,13 @@ impl Naive for NaiveSliding {
         Some(before[1])
     }
 
-    fn limit(Terms { amount, length, .. }: Terms) -> SlidingWindow {
+    fn limit(CommonOptions { amount, length, .. }: CommonOptions) -> SlidingWindow {
         SlidingWindow::new(millionths(amount), Period::new(Span::from_micros(length)).unwrap())
     }
 
     fn move_back(&mut self, _: i128, _: &[i128], _: &[i128]) {}
 
-    fn change(&mut self, terms: Terms, now: i128, by: i128, before: &[i128], after: &[i128]) {
+    fn change(&mut self, terms: CommonOptions, now: i128, by: i128, before: &[i128], after: &[i128]) {
         let [start, window, ..] = before.try_into().unwrap_or([0; 4]);
         if window > 0 {
             let windows = (now - start) / window;
@@ -377,7 +385,7 @@ impl Naive for NaiveStrict {
         Some(before[0])
     }
 
-    fn limit(Terms { amount, length, .. }: Terms) -> StrictWindow {
+    fn limit(CommonOptions { amount, length, .. }: CommonOptions) -> StrictWindow {
         StrictWindow::new(millionths(amount), Period::new(Span::from_micros(length)).unwrap())
     }
 
@@ -393,7 +401,7 @@ impl Naive for NaiveStrict {
         }
     }
 
-    fn change(&mut self, terms: Terms, now: i128, by: i128, before: &[i128], _: &[i128]) {
+    fn change(&mut self, terms: CommonOptions, now: i128, by: i128, before: &[i128], _: &[i128]) {
         let (was, window) = (before[0], i128::from(terms.length));
         self.0.retain(|slot, _| now < NaiveStrict::end(*slot, was) + was);
         if was != window {
@@ -425,7 +433,7 @@ impl Naive for NaiveLog {
         real[1..].chunks(2).map(|pair| pair[1]).sum::<i128>() == MAX
     }
 
-    fn limit(Terms { amount, length, .. }: Terms) -> SlidingLog {
+    fn limit(CommonOptions { amount, length, .. }: CommonOptions) -> SlidingLog {
         SlidingLog::new(millionths(amount), Period::new(Span::from_micros(length)).unwrap())
     }
 
@@ -436,12 +444,12 @@ impl Naive for NaiveLog {
         }
     }
 
-    fn change(&mut self, terms: Terms, now: i128, by: i128, before: &[i128], _: &[i128]) {
+    fn change(&mut self, terms: CommonOptions, now: i128, by: i128, before: &[i128], _: &[i128]) {
         let counts = |at: &i128| now < at + i128::from(terms.length);
         self.0.retain(|at, _| counts(at));
         if by > 0 {
-            // What a charge finds no room for is dropped for good. In fact there was less room than here if a settlement
-            // of before could not be told in full.
+            // What a charge finds no room for is dropped for good. In fact there was less room than here if a
+            // settlement of before could not be told in full.
             let in_use = before[1..].chunks(2).filter(|pair| counts(&pair[0])).map(|pair| pair[1]).sum::<i128>();
             *self.0.entry(now).or_default() += by.min(MAX - in_use);
         } else {
@@ -472,7 +480,7 @@ enum What {
     Settle(Index, u64),
 }
 
-fn histories(gives_back: bool, terms: usize) -> impl Strategy<Value = (u64, Vec<Terms>, Vec<Step>)> {
+fn histories(gives_back: bool, terms: usize) -> impl Strategy<Value = (u64, Vec<CommonOptions>, Vec<Step>)> {
     let ttl = prop_oneof![1 => Just(None), 4 => (1..=400u64).prop_map(Some)];
     let what = prop_oneof![
         5 => (prop_oneof![3 => 0..=120u64, 1 => Just(100)], ttl).prop_map(|(cost, ttl)| What::Charge(cost, ttl)),
@@ -480,10 +488,11 @@ fn histories(gives_back: bool, terms: usize) -> impl Strategy<Value = (u64, Vec<
         4 => (any::<Index>(), prop_oneof![Just(0), Just(100), 0..=100u64])
             .prop_map(|(which, cost)| What::Settle(which, cost)),
     ];
-    let part = prop_oneof![
+    let component = prop_oneof![
         4 => Just(0), 4 => 0..=40i64, 2 => select(vec![50, 59, 60, 61, 99, 100, 101, 200]), 1 => -150..=0i64
     ];
-    let step = (any::<Index>(), (part, -1..=1i64), what).prop_map(|(terms, later, what)| Step { terms, later, what });
+    let step =
+        (any::<Index>(), (component, -1..=1i64), what).prop_map(|(terms, later, what)| Step { terms, later, what });
     let begin = prop_oneof![6 => 1_700_000_000_000_000..1_700_000_100_000_000u64, 1 => 0..=200u64];
     (begin, vec(self::terms(), 1..=terms), vec(step, 1..=40))
 }
@@ -492,7 +501,7 @@ fn histories(gives_back: bool, terms: usize) -> impl Strategy<Value = (u64, Vec<
 #[derive(Clone, Debug)]
 enum Event {
     MovedBack { now: i128, before: Vec<i128>, after: Vec<i128> },
-    Changed { terms: Terms, now: i128, by: i128, id: Option<usize>, before: Vec<i128>, after: Vec<i128> },
+    Changed { terms: CommonOptions, now: i128, by: i128, id: Option<usize>, before: Vec<i128>, after: Vec<i128> },
 }
 
 fn replayed<N: Naive>(history: &[Event], costs: &[i128]) -> N {
@@ -509,7 +518,7 @@ fn replayed<N: Naive>(history: &[Event], costs: &[i128]) -> N {
 }
 
 /// Panics unless usage is never less than in the replay, and equal to it where that is promised.
-fn settles_as_a_replay_does<N: Naive>((begin, terms, steps): (u64, Vec<Terms>, Vec<Step>)) {
+fn settles_as_a_replay_does<N: Naive>((begin, terms, steps): (u64, Vec<CommonOptions>, Vec<Step>)) {
     let mut key = Key::<<N::Limit as Limit>::Usage>::default();
     let mut replica = key.clone();
     let (mut now, mut history) = (begin, Vec::new());
@@ -521,9 +530,9 @@ fn settles_as_a_replay_does<N: Naive>((begin, terms, steps): (u64, Vec<Terms>, V
     for step in steps {
         let terms = *step.terms.get(&terms);
         let limit = N::limit(terms);
-        let (part, micros) = step.later;
-        let later = i128::from(terms.length) * i128::from(part) / 100 + i128::from(micros);
-        let then = (i128::from(now) + if part == 0 { 0 } else { later }).clamp(0, i128::from(u64::MAX >> 12));
+        let (component, micros) = step.later;
+        let later = i128::from(terms.length) * i128::from(component) / 100 + i128::from(micros);
+        let then = (i128::from(now) + if component == 0 { 0 } else { later }).clamp(0, i128::from(u64::MAX >> 12));
         now = u64::try_from(then).unwrap();
         let at = us(now);
         // It moves with the clock before anything is done to it.
@@ -535,20 +544,21 @@ fn settles_as_a_replay_does<N: Naive>((begin, terms, steps): (u64, Vec<Terms>, V
             equal &= now > 1_000_000_000_000_000 || !N::PLACES;
         }
         let before = integers(&seen);
-        let amount = |part: u64| {
-            let amount = u128::from(terms.amount) * u128::from(part) / 100;
+        let amount = |component: u64| {
+            let amount = u128::from(terms.amount) * u128::from(component) / 100;
             millionths(u64::try_from(amount).unwrap().clamp(1, Amount::MAX_ARGUMENT.millionths()))
         };
         let name = |id: usize| id.to_be_bytes();
-        let (elsewhere, kept) = (key.decoded(), key.part);
+        let (elsewhere, kept) = (key.decoded(), key.component);
         let (told, by, id) = match step.what {
-            What::Charge(part, ttl) => {
-                let (cost, id) = (amount(part), costs.len());
+            What::Charge(component, ttl) => {
+                let (cost, id) = (amount(component), costs.len());
                 let by = i128::from(cost.millionths());
                 let name = name(id);
                 let length = u128::from(terms.length);
-                let ttl =
-                    ttl.map(|part| Span::from_micros(u64::try_from(length * u128::from(part) / 100).unwrap() + 1));
+                let ttl = ttl.map(|component| {
+                    Span::from_micros(u64::try_from(length * u128::from(component) / 100).unwrap() + 1)
+                });
                 let ttl = ttl.map(|ttl| ttl.min(Span::MAX_ARGUMENT));
                 if ttl.is_some() {
                     costs.push(by);
@@ -557,19 +567,19 @@ fn settles_as_a_replay_does<N: Naive>((begin, terms, steps): (u64, Vec<Terms>, V
                 let told = key.make(&limit, at, Call::Charge(cost, ttl.map(|ttl| (&name[..], ttl))));
                 (told, by, ttl.map(|_| id))
             }
-            What::GiveBack(part) => {
-                let amount = amount(part);
+            What::GiveBack(component) => {
+                let amount = amount(component);
                 equal &= !N::PLACES || seen.is_unused();
                 let by = if seen.is_unused() { 0 } else { -i128::from(amount.millionths()) };
                 (key.make(&limit, at, Call::GiveBack(amount)), by, None)
             }
-            What::Settle(which, part) => {
+            What::Settle(which, component) => {
                 let id = if costs.is_empty() { 0 } else { which.index(costs.len()) };
                 let cost = charged.get(id).copied().unwrap_or(0);
-                let settled = u64::try_from(u128::from(cost) * u128::from(part) / 100).unwrap();
+                let settled = u64::try_from(u128::from(cost) * u128::from(component) / 100).unwrap();
                 // By the clock as it was before it went back.
                 let known = key.ids.find(&name(id), at.max(key.written)).filter(|call| !call.settled);
-                if id >= saturated && known.is_some_and(|call| call.charges[0].part == key.part) {
+                if id >= saturated && known.is_some_and(|call| call.charges[0].component == key.component) {
                     costs[id] = settled.into();
                 }
                 (key.make(&limit, at, Call::Settle(&name(id), millionths(cost - settled))), 0, None)
@@ -598,8 +608,8 @@ fn settles_as_a_replay_does<N: Naive>((begin, terms, steps): (u64, Vec<Terms>, V
             assert_eq!(elsewhere.encoded(), key.encoded());
             replica = elsewhere;
         }
-        if key.part != kept {
-            // Whoever charged the part that is gone has nothing to settle.
+        if key.component != kept {
+            // Whoever charged the component that is gone has nothing to settle.
             (history, equal) = (Vec::new(), true);
         }
     }
@@ -668,7 +678,7 @@ fn nobody_gets_back_what_has_drained() {
     // 9 in use at 0, 4 at 5, when 3 more come: of the first 9, 4 are left.
     let mut key = charged(&limit, &[(0, "a", 9), (5, "", 3)]);
     assert_eq!(settled(&mut key, &limit, 5, "a", 6), 4);
-    assert!(key.track.is_idle());
+    assert!(key.settlement.is_idle());
     // A settlement changes what others can settle: of 9 there were 4 left at 5, which a then gets back.
     let mut key = charged(&limit, &[(0, "a", 4), (0, "b", 5), (5, "c", 3)]);
     assert_eq!(settled(&mut key, &limit, 5, "a", 3), 3);
@@ -772,10 +782,10 @@ fn a_track_without_charges_is_as_good_as_never_seen() {
     let mut key = charged(&limit, &[(0, "a", 9), (0, "b", 9)]);
     key.make(&limit, seconds(0), Call::GiveBack(units(1)));
     let mut never = Fields::default();
-    Track::default().encode(&mut never);
+    Settlement::default().encode(&mut never);
     for (id, idle) in [("a", false), ("b", true)] {
         settled(&mut key, &limit, 0, id, 1);
-        assert_eq!((key.track.is_idle(), key.encoded()[1] == never), (idle, idle));
+        assert_eq!((key.settlement.is_idle(), key.encoded()[1] == never), (idle, idle));
     }
     // Nothing is kept of calls while there are none.
     key.make(&limit, seconds(0), Call::GiveBack(units(1)));
@@ -786,7 +796,7 @@ fn a_track_without_charges_is_as_good_as_never_seen() {
 fn takes_nothing_for_a_track_that_is_none() {
     let most = Amount::MAX.millionths();
     // What is given back, the next number, the first without a low; then the first of each group and its difference.
-    for (track, numbers, sound) in [
+    for (settlement, numbers, sound) in [
         (&[0, 0, 0, 0][..], &[][..], true),
         (&[0, 1, 0, 0], &[0], true),
         (&[7, 3, 2, 2, 0, 0, 1, 5], &[0, 1, 2], true),
@@ -806,23 +816,23 @@ fn takes_nothing_for_a_track_that_is_none() {
         (&[0, 2, 2, 2, 0, most, 1, 1], &[0, 1], false),
         (&[most + 1, 1, 0, 0], &[0], false),
     ] {
-        let decoded = Track::decode(&mut Fields::integers(track.iter().copied()));
-        let counted = decoded.and_then(|mut track| {
+        let decoded = Settlement::decode(&mut Fields::integers(settlement.iter().copied()));
+        let counted = decoded.and_then(|mut settlement| {
             let charge = |number: &u64| Charge {
-                part: 0,
+                component: 0,
                 cost: units(1),
                 number: *number,
                 place: None,
                 given_back: Amount::ZERO,
             };
-            let counted = numbers.iter().all(|number| track.count(&charge(number)));
-            (counted && track.is_sound()).then_some(track)
+            let counted = numbers.iter().all(|number| settlement.count(&charge(number)));
+            (counted && settlement.is_sound()).then_some(settlement)
         });
-        assert_eq!(counted.is_some(), sound, "{track:?} of {numbers:?}");
+        assert_eq!(counted.is_some(), sound, "{settlement:?} of {numbers:?}");
         let mut back = Fields::default();
         if let Some(counted) = counted {
             counted.encode(&mut back);
-            assert_eq!(back, Fields::integers(track.iter().copied()));
+            assert_eq!(back, Fields::integers(settlement.iter().copied()));
         }
     }
 }
@@ -847,11 +857,11 @@ fn takes_nothing_for_an_effect_that_no_call_can_have_had() {
         (&[8], false, false),
         (&[], false, false),
     ] {
-        let accepts = |charge| key.track.accepts_effect(&mut Fields::integers(effect.iter().copied()), charge);
+        let accepts = |charge| key.settlement.accepts_effect(&mut Fields::integers(effect.iter().copied()), charge);
         assert_eq!((accepts(Some(&charge)), accepts(None)), (with, without), "{effect:?}");
     }
     // Nobody needs to be told how much is used where there are no charges.
-    let never = Track::default();
+    let never = Settlement::default();
     assert!(never.accepts_effect(&mut Fields::integers([0]), None));
     assert!(!never.accepts_effect(&mut Fields::integers([2, 1]), None));
     assert!(!never.accepts_effect(&mut Fields::integers([4, 1]), None));
@@ -878,5 +888,5 @@ fn among_many_ids_a_call_costs_no_more() {
         });
     }
     assert!(sum <= 60_000, "{sum} to settle 1000");
-    assert!(key.track.is_idle());
+    assert!(key.settlement.is_idle());
 }

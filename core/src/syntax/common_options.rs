@@ -1,19 +1,19 @@
 //! What options come to: those before the first spec, which are for all, with those of one spec, which win.
 
-use super::behind::Behind;
 use super::options::{COST_OF_SEVERAL, COST_WITH_ONCE, Cost, Keep, Mode, Options};
-use super::purpose::{Counts, Purpose};
-use super::spec::{Numbers, Spec};
+use super::purpose::{Idempotency, Purpose};
+use super::spec::{ParsedLimit, Spec};
+use super::spec_options::SpecOptions;
 use super::words::{Word, out_of_place};
 use crate::algorithm::any::AnyLimit;
 use crate::algorithm::bucket::Discipline;
-use crate::evaluate::Ask;
+use crate::evaluate::Request;
 use crate::number::Amount;
 use crate::wire::error::{Error, Reason};
 
 /// What all specs of a call have in common.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Terms<'a> {
+pub(super) struct CommonOptions<'a> {
     options: Options<'a>,
     /// What the call is for, by them alone.
     pub(super) purpose: Purpose,
@@ -23,31 +23,31 @@ pub(super) struct Terms<'a> {
     own_cost: bool,
 }
 
-impl<'a> Terms<'a> {
+impl<'a> CommonOptions<'a> {
     /// What the options before the first spec, or none, say of all specs.
-    pub(super) fn of(options: Options<'a>) -> Result<Terms<'a>, Error> {
+    pub(super) fn of(options: Options<'a>) -> Result<CommonOptions<'a>, Error> {
         let purpose = match (options.counts, options.cost) {
-            (Counts::Settle { .. }, _) => {
+            (Idempotency::Settle { .. }, _) => {
                 options.refuse_beside_settle()?;
                 Purpose::Settle
             }
             (_, Some(Cost::GiveBack(_))) => Purpose::GiveBack,
-            (_, Some(Cost::Charge { cost: Amount::ZERO, .. })) => Purpose::Look,
+            (_, Some(Cost::Charge { cost: Amount::ZERO, .. })) => Purpose::Evaluation,
             _ => Purpose::Charge,
         };
         // Wrong is wrong, even if no spec takes it.
-        refuse_to_keep(options.keep, options.ask(options.mode)?, purpose)?;
-        let terms = Terms { options, purpose, are_any: true, own_cost: false };
-        terms.refuse_once_beside(&options)?;
-        Ok(terms)
+        refuse_to_keep(options.keep, options.request(options.mode)?, purpose)?;
+        let common = CommonOptions { options, purpose, are_any: true, own_cost: false };
+        common.refuse_once_beside(&options)?;
+        Ok(common)
     }
 
     /// Those of a call without options of its own.
-    pub(super) const NONE: Terms<'static> =
-        Terms { options: Options::NONE, purpose: Purpose::Charge, are_any: false, own_cost: false };
+    pub(super) const NONE: CommonOptions<'static> =
+        CommonOptions { options: Options::NONE, purpose: Purpose::Charge, are_any: false, own_cost: false };
 
     /// How often the call counts.
-    pub(super) fn counts(&self) -> Counts<'a> {
+    pub(super) fn counts(&self) -> Idempotency<'a> {
         self.options.counts
     }
 
@@ -58,9 +58,9 @@ impl<'a> Terms<'a> {
     }
 
     /// The same with options that stand behind the only spec of a key, and win.
-    pub(super) fn with(&self, own: &Options<'a>) -> Result<Terms<'a>, Error> {
+    pub(super) fn with(&self, own: &Options<'a>) -> Result<CommonOptions<'a>, Error> {
         let all = self.options;
-        let counts = self.counting_as(own)?.map_or(all.counts, |terms| terms.counts());
+        let counts = self.counting_as(own)?.map_or(all.counts, |common| common.counts());
         // Of a call that as a whole charges nothing, what has a cost of its own is looked at.
         let looks = own.cost.is_some() && self.purpose != Purpose::Charge;
         let cost = if looks { Some(Cost::Charge { cost: Amount::ZERO, whole: true }) } else { own.cost.or(all.cost) };
@@ -73,9 +73,9 @@ impl<'a> Terms<'a> {
         };
         let options = Options { cost, cost_said, mode, keep, counts, each: all.each || own.each, ..Options::NONE };
         if looks {
-            Ok(Terms { options, purpose: self.purpose, are_any: true, own_cost: true })
+            Ok(CommonOptions { options, purpose: self.purpose, are_any: true, own_cost: true })
         } else {
-            Terms::of(options)
+            CommonOptions::of(options)
         }
     }
 
@@ -85,30 +85,34 @@ impl<'a> Terms<'a> {
     }
 
     /// The same with the ONCE or SETTLE that stands behind the only spec; `None` if there is none.
-    pub(super) fn counting_as(&self, spec: &Options<'a>) -> Result<Option<Terms<'a>>, Error> {
+    pub(super) fn counting_as(&self, spec: &Options<'a>) -> Result<Option<CommonOptions<'a>>, Error> {
         let word = match spec.counts {
-            Counts::Every => return Ok(None),
-            Counts::Once { .. } => Word::Once,
-            Counts::Settle { .. } => {
+            Idempotency::Every => return Ok(None),
+            Idempotency::Once { .. } => Word::Once,
+            Idempotency::Settle { .. } => {
                 spec.refuse_beside_settle()?;
                 Word::Settle
             }
         };
-        if self.options.counts != Counts::Every {
+        if self.options.counts != Idempotency::Every {
             return Err(out_of_place(word, Reason::HasId));
         }
-        Terms::of(Options { counts: spec.counts, ..self.options }).map(Some)
+        CommonOptions::of(Options { counts: spec.counts, ..self.options }).map(Some)
     }
 
     /// What is asked of one of several limits on one key.
-    pub(super) fn spec_on_key(&self, numbers: &Numbers<'a>, behind: &Behind<'a>) -> Result<Spec<'a>, Error> {
+    pub(super) fn spec_on_key(&self, numbers: &ParsedLimit<'a>, behind: &SpecOptions<'a>) -> Result<Spec<'a>, Error> {
         behind.options().refuse_give_back(&COST_OF_SEVERAL)?;
         self.spec_among_several(numbers, behind)
     }
 
     /// What is asked of one of several limits.
     #[inline(always)]
-    pub(super) fn spec_among_several(&self, numbers: &Numbers<'a>, behind: &Behind<'a>) -> Result<Spec<'a>, Error> {
+    pub(super) fn spec_among_several(
+        &self,
+        numbers: &ParsedLimit<'a>,
+        behind: &SpecOptions<'a>,
+    ) -> Result<Spec<'a>, Error> {
         // Most say no more than their numbers.
         if self.are_any || !behind.has_no_options() {
             self.spec_by_options(numbers, behind.options())
@@ -118,26 +122,26 @@ impl<'a> Terms<'a> {
     }
 
     #[inline(never)]
-    fn spec_by_options(&self, numbers: &Numbers<'a>, own: &Options<'a>) -> Result<Spec<'a>, Error> {
+    fn spec_by_options(&self, numbers: &ParsedLimit<'a>, own: &Options<'a>) -> Result<Spec<'a>, Error> {
         own.refuse_among_several()?;
         self.spec(numbers, own)
     }
 
     /// What is asked of one limit, by its own options and these.
     #[inline(always)]
-    pub(super) fn spec(&self, numbers: &Numbers<'a>, own: &Options<'a>) -> Result<Spec<'a>, Error> {
-        let Numbers { limit, holder } = *numbers;
+    pub(super) fn spec(&self, numbers: &ParsedLimit<'a>, own: &Options<'a>) -> Result<Spec<'a>, Error> {
+        let ParsedLimit { limit, holder } = *numbers;
         let of_leases = matches!(limit, AnyLimit::Concurrency(_));
-        let ask = self.ask(&limit, own)?;
+        let request = self.request(&limit, own)?;
         self.refuse_once_beside(own)?;
         let keep = own.keep.or(match self.options.keep {
             Some(Keep::Amount(_)) if own.cost.is_some() || of_leases => None,
             keep => keep,
         });
-        refuse_to_keep(keep, ask, self.purpose)?;
+        refuse_to_keep(keep, request, self.purpose)?;
         let spec = Spec {
             limit,
-            ask,
+            request,
             holder,
             kept: Amount::ZERO,
             name: own.name,
@@ -153,17 +157,17 @@ impl<'a> Terms<'a> {
         })
     }
 
-    fn ask(&self, limit: &AnyLimit, own: &Options) -> Result<Ask, Error> {
+    fn request(&self, limit: &AnyLimit, own: &Options) -> Result<Request, Error> {
         let apart = own.cost.is_some() || matches!(limit, AnyLimit::Concurrency(_));
         match (self.purpose, own.mode) {
             (Purpose::Settle, Some(mode)) if !apart => Err(out_of_place(mode.word(), Reason::SettleSaysTheCost)),
-            (Purpose::Settle, _) => Ok(Ask::Take(Amount::ZERO)),
-            (Purpose::Look | Purpose::GiveBack, _) if apart => Ok(Ask::Take(Amount::ZERO)),
-            (_, mode) if apart => own.ask(mode),
+            (Purpose::Settle, _) => Ok(Request::Take(Amount::ZERO)),
+            (Purpose::Evaluation | Purpose::GiveBack, _) if apart => Ok(Request::Take(Amount::ZERO)),
+            (_, mode) if apart => own.request(mode),
             (_, mode) => {
                 let waits = matches!(limit, AnyLimit::Bucket(bucket) if bucket.discipline() == Discipline::Burst);
                 let of_the_call = self.options.mode.filter(|mode| waits || !matches!(mode, Mode::MaxWait(_)));
-                self.options.ask(mode.or(of_the_call))
+                self.options.request(mode.or(of_the_call))
             }
         }
     }
@@ -171,7 +175,7 @@ impl<'a> Terms<'a> {
     /// "Not with a negative cost."
     fn refuse_once_beside(&self, options: &Options) -> Result<(), Error> {
         match (self.options.counts, options.cost) {
-            (Counts::Once { .. }, Some(Cost::GiveBack(_))) => {
+            (Idempotency::Once { .. }, Some(Cost::GiveBack(_))) => {
                 Err(Error::out_of_range("cost", &COST_WITH_ONCE, options.cost_said))
             }
             _ => Ok(()),
@@ -180,9 +184,9 @@ impl<'a> Terms<'a> {
 }
 
 /// "Not with FORCE, SETTLE or a negative cost."
-fn refuse_to_keep(keep: Option<Keep>, ask: Ask, purpose: Purpose) -> Result<(), Error> {
+fn refuse_to_keep(keep: Option<Keep>, request: Request, purpose: Purpose) -> Result<(), Error> {
     let keeps_nothing = matches!(purpose, Purpose::Settle | Purpose::GiveBack);
-    if keep.is_some() && (keeps_nothing || matches!(ask, Ask::Force(_) | Ask::GiveBack(_))) {
+    if keep.is_some() && (keeps_nothing || matches!(request, Request::Force(_) | Request::GiveBack(_))) {
         return Err(out_of_place(Word::Keep, Reason::KeepsNothing));
     }
     Ok(())

@@ -51,7 +51,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         4 => (0..=60u64).prop_map(Step::Low),
         // Many lows that rise, one after another.
         1 => (0..=20u64).prop_map(Step::Rise),
-        2 => (any::<Index>(), prop_oneof![Just(100), 0..=100u64]).prop_map(|(which, part)| Step::Lower(which, part)),
+        2 => (any::<Index>(), prop_oneof![Just(100), 0..=100u64]).prop_map(|(which, component)| Step::Lower(which, component)),
         2 => any::<Index>().prop_map(Step::Forget),
     ];
     vec(step, 1..=120)
@@ -60,60 +60,60 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 proptest! {
     #[test]
     fn the_least_since_each_charge_is_known(steps in steps()) {
-        let (mut lows, mut naive) = (Lows::default(), Naive::default());
+        let (mut low_water_marks, mut naive) = (LowWaterMarks::default(), Naive::default());
         for step in steps {
             match step {
                 Step::Charge => {
-                    let number = lows.charge().unwrap();
+                    let number = low_water_marks.charge().unwrap();
                     prop_assert_eq!(number, naive.next);
                     naive.charges.push((number, None));
                     naive.next += 1;
                 }
                 Step::Rise(charges) => {
                     for used in 61..61 + charges {
-                        naive.charges.push((lows.charge().unwrap(), None));
+                        naive.charges.push((low_water_marks.charge().unwrap(), None));
                         naive.next += 1;
-                        lows.low(millionths(used));
+                        low_water_marks.low(millionths(used));
                         naive.low(used);
                     }
                 }
                 Step::Low(used) => {
-                    lows.low(millionths(used));
+                    low_water_marks.low(millionths(used));
                     naive.low(used);
                 }
-                Step::Lower(which, part) if !naive.charges.is_empty() => {
+                Step::Lower(which, component) if !naive.charges.is_empty() => {
                     let (number, low) = *which.get(&naive.charges);
-                    let by = low.unwrap_or(100) * part / 100;
-                    lows.lower(number, millionths(by));
+                    let by = low.unwrap_or(100) * component / 100;
+                    low_water_marks.lower(number, millionths(by));
                     naive.lower(number, by);
                 }
                 Step::Forget(which) if !naive.charges.is_empty() => {
                     let index = which.index(naive.charges.len());
-                    lows.forget(naive.charges.remove(index).0);
+                    low_water_marks.forget(naive.charges.remove(index).0);
                     if naive.charges.is_empty() {
                         naive.next = 0;
                     }
                 }
                 Step::Lower(..) | Step::Forget(_) => {}
             }
-            prop_assert_eq!(lows.live(), naive.charges.len());
+            prop_assert_eq!(low_water_marks.live(), naive.charges.len());
             let mut encoded = Fields::default();
-            lows.encode(&mut encoded);
-            let mut decoded = Lows::decode(&mut encoded.clone()).unwrap();
+            low_water_marks.encode(&mut encoded);
+            let mut decoded = LowWaterMarks::decode(&mut encoded.clone()).unwrap();
             prop_assert!(naive.charges.iter().all(|(number, _)| decoded.count(*number)) && decoded.is_sound());
-            for lows in [&lows, &decoded] {
+            for low_water_marks in [&low_water_marks, &decoded] {
                 for (number, low) in &naive.charges {
-                    prop_assert_eq!(lows.least(*number).map(Amount::millionths), *low);
+                    prop_assert_eq!(low_water_marks.least(*number).map(Amount::millionths), *low);
                 }
                 let mut again = Fields::default();
-                lows.encode(&mut again);
+                low_water_marks.encode(&mut again);
                 prop_assert_eq!(&again, &encoded);
             }
             // There is never more room than a little for each group.
-            prop_assert!(lows.groups.len() <= naive.charges.len());
-            prop_assert!(lows.sums.len() <= 2 * lows.groups.len() + 120);
-            prop_assert_eq!(lows.firsts.len(), lows.sums.len());
-            prop_assert_eq!(lows.sums.sum().live + u64_of(lows.open_live), u64_of(lows.live()));
+            prop_assert!(low_water_marks.groups.len() <= naive.charges.len());
+            prop_assert!(low_water_marks.sums.len() <= 2 * low_water_marks.groups.len() + 120);
+            prop_assert_eq!(low_water_marks.firsts.len(), low_water_marks.sums.len());
+            prop_assert_eq!(low_water_marks.sums.sum().live + u64_of(low_water_marks.open_live), u64_of(low_water_marks.live()));
         }
     }
 
@@ -156,73 +156,77 @@ proptest! {
 
 #[test]
 fn few_charges_that_outlive_many_need_no_room_for_those() {
-    let mut lows = Lows::default();
-    let old = lows.charge().unwrap();
-    lows.low(millionths(1));
+    let mut low_water_marks = LowWaterMarks::default();
+    let old = low_water_marks.charge().unwrap();
+    low_water_marks.low(millionths(1));
     for used in 0..10_000 {
-        let number = lows.charge().unwrap();
-        lows.low(millionths(2 + used));
-        lows.forget(number);
-        assert!(lows.sums.len() <= 20);
+        let number = low_water_marks.charge().unwrap();
+        low_water_marks.low(millionths(2 + used));
+        low_water_marks.forget(number);
+        assert!(low_water_marks.sums.len() <= 20);
     }
-    assert_eq!(lows.least(old), Some(millionths(1)));
+    assert_eq!(low_water_marks.least(old), Some(millionths(1)));
 }
 
 #[test]
 fn charges_are_counted_up_to_the_last_number_that_can_be_read() {
-    let last = Lows { next: Lows::LAST - 1, open: Lows::LAST - 1, ..Lows::default() };
-    let mut lows = last;
-    assert_eq!(lows.charge(), Some(Lows::LAST - 1));
-    assert_eq!((lows.charge(), lows.live()), (None, 1));
+    let last =
+        LowWaterMarks { next: LowWaterMarks::LAST - 1, open: LowWaterMarks::LAST - 1, ..LowWaterMarks::default() };
+    let mut low_water_marks = last;
+    assert_eq!(low_water_marks.charge(), Some(LowWaterMarks::LAST - 1));
+    assert_eq!((low_water_marks.charge(), low_water_marks.live()), (None, 1));
     let mut written = Fields::default();
-    lows.encode(&mut written);
-    let mut read = Lows::decode(&mut written).unwrap();
-    assert!(read.count(Lows::LAST - 1) && read.is_sound());
+    low_water_marks.encode(&mut written);
+    let mut read = LowWaterMarks::decode(&mut written).unwrap();
+    assert!(read.count(LowWaterMarks::LAST - 1) && read.is_sound());
 }
 
 #[test]
 fn what_it_holds_is_nodes_of_groups_and_their_differences() {
-    let mut lows = Lows::default();
-    assert_eq!(lows.heap_size(), 0);
+    let mut low_water_marks = LowWaterMarks::default();
+    assert_eq!(low_water_marks.heap_size(), 0);
     for used in 1..=7 {
-        lows.charge().unwrap();
-        lows.low(millionths(used));
+        low_water_marks.charge().unwrap();
+        low_water_marks.low(millionths(used));
     }
-    assert_eq!(lows.heap_size(), 2 * 384 + 16 * lows.sums.0.capacity() + 8 * lows.firsts.capacity());
+    assert_eq!(
+        low_water_marks.heap_size(),
+        2 * 384 + 16 * low_water_marks.sums.0.capacity() + 8 * low_water_marks.firsts.capacity()
+    );
 }
 
 #[test]
 fn a_low_below_many_others_ends_them_at_once() {
     for left in [0, 5_000] {
-        let mut lows = Lows::default();
+        let mut low_water_marks = LowWaterMarks::default();
         for used in 1..=10_000 {
-            lows.charge();
-            lows.low(millionths(10 * used));
+            low_water_marks.charge();
+            low_water_marks.low(millionths(10 * used));
         }
-        assert!(effort::of(|| lows.low(millionths(10 * left))) <= 100);
-        assert_eq!(lows.least(9_999), Some(millionths(10 * left)));
-        assert_eq!(lows.least(0), Some(millionths((10 * left).min(10))));
-        let held = lows.heap_size();
-        assert!(lows.clone().heap_size() < held, "a copy has none of what is to be freed");
+        assert!(effort::of(|| low_water_marks.low(millionths(10 * left))) <= 100);
+        assert_eq!(low_water_marks.least(9_999), Some(millionths(10 * left)));
+        assert_eq!(low_water_marks.least(0), Some(millionths((10 * left).min(10))));
+        let held = low_water_marks.heap_size();
+        assert!(low_water_marks.clone().heap_size() < held, "a copy has none of what is to be freed");
         for _ in 0..=10_000 / 16 {
-            assert!(effort::of(|| lows.low(millionths(10 * left))) <= 100);
+            assert!(effort::of(|| low_water_marks.low(millionths(10 * left))) <= 100);
         }
-        assert!(lows.spent.0.is_empty());
-        assert!(lows.heap_size() < held);
+        assert!(low_water_marks.spent.0.is_empty());
+        assert!(low_water_marks.heap_size() < held);
     }
 }
 
 #[test]
 fn among_many_lows_each_operation_is_logarithmic() {
-    let mut lows = Lows::default();
+    let mut low_water_marks = LowWaterMarks::default();
     for used in 1..=10_000 {
-        lows.charge().unwrap();
-        assert!(effort::of(|| lows.low(millionths(10 * used))) <= 100, "{used}");
+        low_water_marks.charge().unwrap();
+        assert!(effort::of(|| low_water_marks.low(millionths(10 * used))) <= 100, "{used}");
     }
     for step in 0..5_000_u64 {
         let number = step * 3_877 % 10_000;
-        assert!(effort::of(|| lows.least(number)) <= 15);
-        assert!(effort::of(|| lows.lower(number, millionths(1))) <= 15);
-        assert!(effort::of(|| lows.forget(number)) <= 30);
+        assert!(effort::of(|| low_water_marks.least(number)) <= 15);
+        assert!(effort::of(|| low_water_marks.lower(number, millionths(1))) <= 15);
+        assert!(effort::of(|| low_water_marks.forget(number)) <= 30);
     }
 }

@@ -2,7 +2,7 @@
 
 use super::options::{Options, excluded, next};
 use super::purpose::Block;
-use super::words::{BehindNumbers, OF_ACQUIRE, OptionSet, Word};
+use super::words::{OF_ACQUIRE, OptionSet, SpecOptionSets, Word};
 use crate::number::Span;
 use crate::wire::args::Args;
 use crate::wire::error::{Error, MustBe, Syntax};
@@ -13,7 +13,7 @@ const OF_BLOCK: Syntax = Syntax { word: "BLOCK", arguments: "duration" };
 
 /// What stands behind the numbers of a spec.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Behind<'a> {
+pub struct SpecOptions<'a> {
     options: Option<Options<'a>>,
     /// Those that there could be.
     pub(super) words: OptionSet,
@@ -21,21 +21,21 @@ pub struct Behind<'a> {
     pub(super) of_policy: bool,
 }
 
-impl<'a> Behind<'a> {
+impl<'a> SpecOptions<'a> {
     /// Of a spec of a policy.
-    pub(super) fn of_policy() -> Behind<'a> {
-        Behind { of_policy: true, ..Behind::default() }
+    pub(super) fn of_policy() -> SpecOptions<'a> {
+        SpecOptions { of_policy: true, ..SpecOptions::default() }
     }
 
     /// Reads options up to a word that is none of `words`; whether the algorithm's own flag was among them.
     #[inline(always)]
-    pub(super) fn read(&mut self, args: &mut Args<'a>, words: &BehindNumbers) -> Result<bool, Error> {
+    pub(super) fn read(&mut self, args: &mut Args<'a>, words: &SpecOptionSets) -> Result<bool, Error> {
         // Most calls have none.
         if args.is_empty() { Ok(false) } else { self.read_any(args, words) }
     }
 
     #[inline(never)]
-    fn read_any(&mut self, args: &mut Args<'a>, words: &BehindNumbers) -> Result<bool, Error> {
+    fn read_any(&mut self, args: &mut Args<'a>, words: &SpecOptionSets) -> Result<bool, Error> {
         let words = if self.of_policy { words.of_policy } else { words.of_call };
         self.words = words;
         let Some(first) = next(args, words) else { return Ok(false) };

@@ -1,6 +1,6 @@
 use super::*;
 use crate::algorithm::sliding_window::{SlidingWindow, SlidingWindowUsage};
-use crate::composite::once::Track;
+use crate::composite::idempotency::Settlement;
 use crate::limit::Limit;
 use crate::number::Period;
 use crate::testing::calls::{Fields, units, us};
@@ -8,37 +8,37 @@ use crate::testing::effort;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-fn call(expires_at: u64, charges: &[Charge]) -> Remembered {
+fn call(expires_at: u64, charges: &[Charge]) -> RecordedCall {
     let (expires_at, hold_until) = (us(expires_at), us(7));
-    Remembered { expires_at, hold_until, settled: false, forced: false, granted: None, charges: charges.into() }
+    RecordedCall { expires_at, hold_until, settled: false, forced: false, granted: None, charges: charges.into() }
 }
 
-/// The first charge of a part.
-fn charge(part: u32) -> Charge {
-    Track::default().charge(&SlidingWindowUsage::default(), part, units(2)).unwrap()
+/// The first charge of a component.
+fn charge(component: u32) -> Charge {
+    Settlement::default().charge(&SlidingWindowUsage::default(), component, units(2)).unwrap()
 }
 
-fn ids(calls: &[(&str, u64)]) -> Ids {
-    let mut ids = Ids::default();
+fn ids(calls: &[(&str, u64)]) -> IdempotencyTable {
+    let mut ids = IdempotencyTable::default();
     for (id, expires_at) in calls {
         ids.remember(id.as_bytes(), call(*expires_at, &[charge(1)]));
     }
     ids
 }
 
-fn encoded(ids: &Ids) -> Fields {
+fn encoded(ids: &IdempotencyTable) -> Fields {
     let mut fields = Fields::default();
     ids.encode(&mut fields);
     fields
 }
 
-fn effect(ids: &mut Ids) -> Fields {
+fn effect(ids: &mut IdempotencyTable) -> Fields {
     let mut fields = Fields::default();
     ids.encode_effect(&mut fields);
     fields
 }
 
-fn names(ids: &Ids) -> Vec<&[u8]> {
+fn names(ids: &IdempotencyTable) -> Vec<&[u8]> {
     ids.calls().map(|(id, _)| &**id).collect()
 }
 
@@ -48,7 +48,7 @@ fn an_id_is_known_until_it_expires() {
     assert_eq!(ids.find(b"a", us(99)), Some(call(100, &[charge(1)]).with(&[charge(1)][..])));
     assert_eq!((ids.find(b"a", us(100)), ids.find(b"b", us(0))), (None, None));
     assert_eq!((ids.len(), ids.is_empty(), ids.last_expiry()), (1, false, Some(us(100))));
-    assert_eq!((Ids::default().is_empty(), Ids::default().last_expiry()), (true, None));
+    assert_eq!((IdempotencyTable::default().is_empty(), IdempotencyTable::default().last_expiry()), (true, None));
 }
 
 #[test]
@@ -57,7 +57,7 @@ fn another_is_refused_while_there_are_as_many_and_none_has_expired() {
     for (most, now, full) in [(2, 49, true), (2, 50, false), (1, 49, true), (1, 50, false), (3, 0, false)] {
         assert_eq!(ids.is_full(most, us(now)), full, "{most} at {now}");
     }
-    assert!(Ids::default().is_full(0, us(0)));
+    assert!(IdempotencyTable::default().is_full(0, us(0)));
 }
 
 #[test]
@@ -99,7 +99,7 @@ fn a_call_is_settled_once() {
     assert_eq!((ids.settle(b"a", us(100)), ids.settle(b"b", us(0))), (None, None));
     assert_eq!(ids.settle(b"a", us(99)), Some([charge(1)].into()));
     assert_eq!(ids.settle(b"a", us(99)), None);
-    assert_eq!(ids.find(b"a", us(99)), Some(Remembered { settled: true, ..call(100, &[]).with(&[][..]) }));
+    assert_eq!(ids.find(b"a", us(99)), Some(RecordedCall { settled: true, ..call(100, &[]).with(&[][..]) }));
     assert_eq!(held - ids.heap_size(), size_of::<Charge>());
     assert_eq!(ids.charges().count(), 0);
 }
@@ -113,7 +113,7 @@ fn all_moves_back_with_the_clock() {
     // Those that meet at the epoch are as if they had always been there.
     moved.move_back(Span::from_micros(95));
     assert_eq!(names(&moved), [b"a", b"b", b"c"]);
-    let read = Ids::decode(&mut encoded(&moved), us(0)).unwrap();
+    let read = IdempotencyTable::decode(&mut encoded(&moved), us(0)).unwrap();
     assert_eq!(encoded(&read), encoded(&moved));
     assert_eq!(
         read.by_expiry.iter().map(|(_, id)| id).collect::<Vec<_>>(),
@@ -126,7 +126,7 @@ fn all_moves_back_with_the_clock() {
 
 #[test]
 fn a_clock_may_go_through_its_whole_range_however_often() {
-    let mut ids = Ids::default();
+    let mut ids = IdempotencyTable::default();
     for _ in 0..100 {
         ids.remember(b"a", call(Timestamp::MAX.micros(), &[]));
         ids.move_back(Span::MAX.minus(Span::SECOND));
@@ -139,7 +139,7 @@ fn a_clock_may_go_through_its_whole_range_however_often() {
 
 #[test]
 fn a_clock_gone_back_moves_none_of_many() {
-    let mut ids = Ids::default();
+    let mut ids = IdempotencyTable::default();
     for id in 0..1000_u64 {
         ids.remember(&id.to_be_bytes(), call(1_000_000, &[]));
     }
@@ -152,11 +152,11 @@ fn the_charges_of_a_part_move_along_with_its_usage() {
     let limit = SlidingWindow::new(units(9), Period::new(Span::SECOND).unwrap());
     let mut usage = SlidingWindowUsage::default();
     limit.charge(&mut usage, us(500), units(2));
-    let mut ids = Ids::default();
-    for (id, part) in [(b"a", 1), (b"b", 2)] {
-        ids.remember(id, call(1000, &[Track::default().charge(&usage, part, units(2)).unwrap()]));
+    let mut ids = IdempotencyTable::default();
+    for (id, component) in [(b"a", 1), (b"b", 2)] {
+        ids.remember(id, call(1000, &[Settlement::default().charge(&usage, component, units(2)).unwrap()]));
     }
-    let places = |ids: &Ids| [b"a", b"b"].map(|id| ids.find(id, us(0)).unwrap().charges[0].place);
+    let places = |ids: &IdempotencyTable| [b"a", b"b"].map(|id| ids.find(id, us(0)).unwrap().charges[0].place);
     ids.move_charges_back(1, &usage, us(500));
     assert_eq!(places(&ids), [Some(us(500)); 2]);
     ids.move_charges_back(1, &usage, us(100));
@@ -169,13 +169,13 @@ fn the_charges_of_a_part_move_along_with_its_usage() {
 
 #[test]
 fn what_many_ids_hold_are_nodes_places_names_and_charges() {
-    let mut ids = Ids::default();
+    let mut ids = IdempotencyTable::default();
     assert_eq!((ids.heap_size(), ids.effort()), (0, 0));
     for id in 0..7_u64 {
         ids.remember(&id.to_be_bytes(), call(9, &[charge(1), charge(2)]));
     }
     let each = 32 + 2 * size_of::<Charge>();
-    assert_eq!(ids.heap_size(), 2 * 288 + 8 * (size_of::<Entry>() + 1) + 7 * each);
+    assert_eq!(ids.heap_size(), 2 * 288 + 8 * (size_of::<IdempotencyEntry>() + 1) + 7 * each);
     assert_eq!(ids.effort(), 7);
     ids.sweep(us(9), None, |_| {});
     assert_eq!((ids.held, ids.len()), (0, 0));
@@ -183,7 +183,7 @@ fn what_many_ids_hold_are_nodes_places_names_and_charges() {
 
 #[test]
 fn a_crowd_that_is_gone_leaves_its_room() {
-    let mut ids = Ids::default();
+    let mut ids = IdempotencyTable::default();
     for id in 0..1000_u64 {
         ids.remember(&id.to_be_bytes(), call(9, &[]));
     }
@@ -197,21 +197,24 @@ fn a_crowd_that_is_gone_leaves_its_room() {
 fn an_effect_tells_what_a_call_has_changed() {
     let mut ids = ids(&[]);
     assert_eq!(effect(&mut ids), Fields::integers([NOTHING]));
-    let upto = Remembered { granted: Some(units(2)), ..call(100, &[charge(3)]) };
+    let upto = RecordedCall { granted: Some(units(2)), ..call(100, &[charge(3)]) };
     ids.remember(b"a", upto.clone());
     let told = effect(&mut ids);
     let two = units(2).millionths();
     assert_eq!(told, Fields::integers([REMEMBERS]).then(b"a", [100, 7, GRANTED, two, 1, 3, two]));
-    let change = IdChange::decode(&mut told.clone(), us(0)).unwrap();
-    assert_eq!(change, IdChange::Remembered(Kept::from(&b"a"[..]), upto.with([(3, units(2))].into())));
-    assert!(told.cut_short().all(|mut told| IdChange::decode(&mut told, us(0)).is_none()));
+    let change = IdempotencyChange::decode(&mut told.clone(), us(0)).unwrap();
+    assert_eq!(change, IdempotencyChange::RecordedCall(Kept::from(&b"a"[..]), upto.with([(3, units(2))].into())));
+    assert!(told.cut_short().all(|mut told| IdempotencyChange::decode(&mut told, us(0)).is_none()));
     assert_eq!(effect(&mut ids), Fields::integers([NOTHING]));
 
     ids.settle(b"a", us(1));
     let told = effect(&mut ids);
     assert_eq!(told, Fields::integers([SETTLES]).then(b"a", []));
-    assert_eq!(IdChange::decode(&mut told.clone(), us(0)), Some(IdChange::Settled(Kept::from(&b"a"[..]))));
-    assert!(told.cut_short().all(|mut told| IdChange::decode(&mut told, us(0)).is_none()));
+    assert_eq!(
+        IdempotencyChange::decode(&mut told.clone(), us(0)),
+        Some(IdempotencyChange::Settled(Kept::from(&b"a"[..])))
+    );
+    assert!(told.cut_short().all(|mut told| IdempotencyChange::decode(&mut told, us(0)).is_none()));
 
     // What nobody asked for is not told with the next change.
     ids.remember(b"b", call(100, &[]));
@@ -223,12 +226,13 @@ fn an_effect_tells_what_a_call_has_changed() {
 fn refuses_a_change_that_no_call_can_have_made() {
     let mut known = ids(&[("a", 100), ("s", 100)]);
     known.settle(b"s", us(1));
-    let settles = |id: &str| IdChange::Settled(Kept::from(id.as_bytes()));
-    let remembers =
-        |id: &str, call: Remembered| IdChange::Remembered(Kept::from(id.as_bytes()), call.with(Box::default()));
+    let settles = |id: &str| IdempotencyChange::Settled(Kept::from(id.as_bytes()));
+    let remembers = |id: &str, call: RecordedCall| {
+        IdempotencyChange::RecordedCall(Kept::from(id.as_bytes()), call.with(Box::default()))
+    };
     let back = Span::from_micros(50);
     for (change, now, back, accepted) in [
-        (IdChange::Nothing, 1, Span::ZERO, true),
+        (IdempotencyChange::Nothing, 1, Span::ZERO, true),
         (settles("a"), 99, Span::ZERO, true),
         (settles("a"), 49, back, true),
         (settles("a"), 50, back, false),
@@ -240,12 +244,12 @@ fn refuses_a_change_that_no_call_can_have_made() {
         (remembers("a", call(200, &[])), 99, Span::ZERO, false),
         (remembers("a", call(200, &[])), 100, Span::ZERO, true),
         (remembers("a", call(200, &[])), 50, back, true),
-        (remembers("b", Remembered { settled: true, ..call(100, &[]) }), 1, Span::ZERO, false),
+        (remembers("b", RecordedCall { settled: true, ..call(100, &[]) }), 1, Span::ZERO, false),
     ] {
         assert_eq!(known.accepts(&change, us(now), back), accepted, "{change:?} at {now}");
     }
     let last = Timestamp::MAX.micros();
-    assert!(Ids::default().accepts(&remembers("b", call(last, &[])), Timestamp::MAX, Span::ZERO));
+    assert!(IdempotencyTable::default().accepts(&remembers("b", call(last, &[])), Timestamp::MAX, Span::ZERO));
 
     let (two, most) = (units(2).millionths(), Amount::MAX_ARGUMENT.millionths());
     let remembers = |rest: &[u64]| Fields::integers([REMEMBERS]).then(b"a", rest.iter().copied());
@@ -276,7 +280,7 @@ fn refuses_a_change_that_no_call_can_have_made() {
         (Fields::integers([SETTLES]).then(b"", []), false),
         (Fields::integers([3]).then(b"a", []), false),
     ] {
-        assert_eq!(IdChange::decode(&mut effect.clone(), us(5)).is_some(), accepted, "{effect:?}");
+        assert_eq!(IdempotencyChange::decode(&mut effect.clone(), us(5)).is_some(), accepted, "{effect:?}");
     }
 }
 
@@ -303,10 +307,10 @@ fn takes_nothing_for_ids_that_are_none() {
         (begin(1).then(b"a", [3, 7, 0, 1, 1, two, 0, 1, Timestamp::MAX.micros() + 1, 0]), false),
         (begin(1).then(b"a", [3, 7, 0, 1, 1, two, 0, 0, Amount::MAX.millionths() + 1]), false),
     ] {
-        let decoded = Ids::decode(&mut fields.clone(), us(5));
+        let decoded = IdempotencyTable::decode(&mut fields.clone(), us(5));
         assert_eq!(decoded.as_ref().map(encoded), accepted.then_some(fields.clone()), "{fields:?}");
         if accepted {
-            assert!(fields.cut_short().all(|mut cut| Ids::decode(&mut cut, us(5)).is_none()));
+            assert!(fields.cut_short().all(|mut cut| IdempotencyTable::decode(&mut cut, us(5)).is_none()));
         }
     }
 }
@@ -315,9 +319,9 @@ proptest! {
     /// However ids come and go and the clock with them, who has made the same changes from a payload on holds the same.
     #[test]
     fn ids_are_as_if_just_read(steps in vec((0..30u8, 0..60u64, 0..40u64, 0..4u8), 1..80), begin in 0..100u64) {
-        let (mut ids, mut now) = (Ids::default(), begin);
+        let (mut ids, mut now) = (IdempotencyTable::default(), begin);
         for (id, ttl, span, what) in steps {
-            let mut read = Ids::decode(&mut encoded(&ids), us(now)).unwrap();
+            let mut read = IdempotencyTable::decode(&mut encoded(&ids), us(now)).unwrap();
             let back = if what == 0 { span.min(now) } else { 0 };
             now = if what == 0 { now - back } else { now + span / 8 };
             let mut gone = [Vec::new(), Vec::new()];
@@ -329,7 +333,7 @@ proptest! {
                 if what == 1 {
                     ids.settle(&[id], us(now));
                 } else if ids.find(&[id], us(now)).is_none() {
-                    let call = Remembered { granted: Some(units(1)), ..call(now + ttl + 1, &[charge(u32::from(id))]) };
+                    let call = RecordedCall { granted: Some(units(1)), ..call(now + ttl + 1, &[charge(u32::from(id))]) };
                     ids.remember(&[id], call);
                 }
             }

@@ -1,0 +1,138 @@
+//! The fast path of the call that is most common: rates alone, whose components are all there, and nothing beside them.
+//! Whatever else a call may bring goes the slow path (`evaluate.rs`, `charge.rs`, `answer.rs`). For such a call that
+//! comes to the same, but takes about twice as many instructions of ours.
+
+use super::answer::first_to_run_out;
+use super::{Answer, Changed, Component, CompositeUsage};
+use crate::algorithm::any::{Single, with_limit};
+use crate::evaluate::{Change, Request};
+use crate::kind::Kind;
+use crate::limit::{Decision, Limit, Verdict};
+use crate::number::{Amount, Span, Timestamp};
+use crate::syntax::{Call, Idempotency, MAX_SPECS, Purpose, Spec};
+
+/// What a look has shown such a call.
+#[derive(Clone, Debug)]
+pub struct FastEvaluation {
+    /// Where each limit's component is.
+    places: [usize; MAX_SPECS],
+    /// Which limits stand in the call's way.
+    denying: [bool; MAX_SPECS],
+    /// The longest of all, and the first limit that says so.
+    verdict: Verdict,
+    longest: usize,
+}
+
+impl FastEvaluation {
+    /// Whether it stands in the call's way.
+    #[must_use]
+    pub fn denies(&self) -> bool {
+        !self.verdict.allowed()
+    }
+
+    /// The kind of each limit, and whether it stood in the call's way.
+    pub fn limits<'a>(&'a self, call: &'a Call) -> impl Iterator<Item = (Kind, bool)> + 'a {
+        call.specs.iter().zip(self.denying).map(|(spec, denies)| (spec.limit.kind(), denies))
+    }
+}
+
+impl CompositeUsage {
+    /// What a look shows a call that goes the fast path; `None` of any other.
+    #[must_use]
+    pub fn evaluate_fast(&self, call: &Call, now: Timestamp) -> Option<FastEvaluation> {
+        let is_plain =
+            call.counts == Idempotency::Every && call.purpose == Purpose::Charge && !call.each && call.ban.is_none();
+        if !is_plain || self.extras.is_some() || now < self.written {
+            return None;
+        }
+        let at_once = Verdict::Allowed(Span::ZERO);
+        let mut evaluation =
+            FastEvaluation { places: [0; MAX_SPECS], denying: [false; MAX_SPECS], verdict: at_once, longest: 0 };
+        let rooms = evaluation.places.iter_mut().zip(&mut evaluation.denying);
+        for (at, (spec, (place, denies))) in call.specs.iter().zip(rooms).enumerate() {
+            let cost = spec.cost_of_rate()?;
+            *place = self.place_of(spec, at)?;
+            let component = self.components.get(*place)?;
+            let verdict = with_limit!(spec, limit => limit.verdict(Single::of(&component.usage)?, now, cost));
+            *denies = !verdict.allowed();
+            if verdict > evaluation.verdict {
+                (evaluation.verdict, evaluation.longest) = (verdict, at);
+            }
+        }
+        Some(evaluation)
+    }
+
+    /// The place of the component that is known by what the limit of a spec is known by, which most likely stands `at`
+    /// its own.
+    fn place_of(&self, spec: &Spec, at: usize) -> Option<usize> {
+        match self.components.get(at) {
+            Some(component) if component.is_of(spec) => Some(at),
+            _ => self.components.iter().position(|component| component.is_of(spec)),
+        }
+    }
+
+    /// The answer to a call that such a look denies.
+    #[must_use]
+    pub fn deny_fast(&self, call: &Call, evaluation: &FastEvaluation, now: Timestamp) -> Answer {
+        self.answer_fast(call, evaluation, evaluation.longest, now)
+    }
+
+    /// Charges all limits of a call that such a look admits; the answer. What has changed is noted only if it is to be
+    /// `told`.
+    pub fn charge_fast(&mut self, call: &Call, evaluation: &FastEvaluation, told: bool, now: Timestamp) -> Answer {
+        self.begin(now, None);
+        let CompositeUsage { components, delta, .. } = self;
+        let charged = call.specs.iter().zip(evaluation.places).enumerate().filter_map(|(at, (spec, place))| {
+            let (component, cost) = (components.get_mut(place)?, spec.cost_of_rate()?);
+            if told {
+                let (serial, kind) = (component.serial, component.usage.kind());
+                delta.changed.push(Changed { serial, kind, is_new: false, named: false });
+            }
+            Some((with_limit!(spec, limit => component.charge(limit, cost, now)), spec, at))
+        });
+        let governing = first_to_run_out(charged);
+        let answer = self.answer_fast(call, evaluation, governing.unwrap_or_default(), now);
+        self.end(now);
+        answer
+    }
+
+    /// The answer, by the limit at that place of the call.
+    fn answer_fast(&self, call: &Call, evaluation: &FastEvaluation, governing: usize, now: Timestamp) -> Answer {
+        let verdict = evaluation.verdict;
+        let decision = || {
+            let (spec, place) = call.specs.get(governing).zip(evaluation.places.get(governing))?;
+            let component = self.components.get(*place)?;
+            with_limit!(spec, limit => {
+                let usage = Single::of(&component.usage)?;
+                let (remaining, reset) = (limit.remaining(usage, now), limit.reset(usage, now));
+                Some(Decision { verdict, limit: limit.limit(), remaining, reset, granted: None }.keeping(spec.kept))
+            })
+        };
+        Answer::of(decision().unwrap_or_else(|| Decision::unlimited(verdict)))
+    }
+}
+
+impl Component {
+    /// Charges it; what remains.
+    fn charge<L: Limit>(&mut self, limit: &L, cost: Amount, now: Timestamp) -> Amount
+    where
+        L::Usage: Single,
+    {
+        self.change(limit, Change::Charge(cost), false, now);
+        L::Usage::of(&self.usage).map_or(Amount::ZERO, |usage| limit.remaining(usage, now))
+    }
+}
+
+impl Spec<'_> {
+    /// What it charges, if it has a say and is of a rate that never changes and keeps no entries.
+    fn cost_of_rate(&self) -> Option<Amount> {
+        match self.request {
+            Request::Take(cost)
+                if cost != Amount::ZERO && !self.limit.grows() && !self.shadow && self.slower.is_none() =>
+            {
+                Some(cost)
+            }
+            _ => None,
+        }
+    }
+}
