@@ -3,7 +3,10 @@
 #![allow(unsafe_code, reason = "the server loads it by pointers")]
 
 use crate::command::kinds::KINDS;
-use crate::command::{acquire, algorithm, ban, docs, effect, info, leases, limit, multi, policies, throttle, top};
+use crate::command::{
+    docs, rl_acquire, rl_ban, rl_effect, rl_info, rl_limit, rl_mtake, rl_policies, rl_release, rl_take, rl_throttle,
+    rl_top,
+};
 #[cfg(debug_assertions)]
 use crate::redis::Redis;
 use crate::redis::command::{Access, Command, Keys};
@@ -65,108 +68,108 @@ macro_rules! commands {
         $($(#[doc = $syntax:literal])+ $command:literal, arity $arity:literal, $summary:literal, $complexity:literal)?
     };)+) => {
         &[$($(command! {
-            $command = algorithm::$read, Take on First, arity $arity, $read, $summary, $complexity
+            $command = rl_take::$read, Take on First, arity $arity, $read, $summary, $complexity
         },)?)+]
     };
 }
 
 /// The commands of one algorithm each.
-static ALGORITHMS: &[Command] = algorithm::algorithms!(commands, {});
+static ALGORITHMS: &[Command] = rl_take::algorithms!(commands, {});
 
 /// All others.
 static COMMANDS: &[Command] = &[
     command! {
-        c"rl.acquire" = acquire::acquire, TakeOrWait on First, arity -5, ACQUIRE,
+        c"rl.acquire" = rl_acquire::acquire, TakeOrWait on First, arity -5, ACQUIRE,
         c"Acquires or renews a lease of a concurrency limit, which expires after ttl.",
         c"O(log N) with N the number of leases, amortized; if denied, O(log N + K) with K leases that expire first"
     },
     command! {
-        c"rl.release" = leases::release, Take on First, arity -3, RELEASE,
+        c"rl.release" = rl_release::release, Take on First, arity -3, RELEASE,
         c"Releases leases of a concurrency limit; returns how many were held.",
         c"O(M log N) with M the number of holders given and N that of leases, amortized"
     },
     command! {
-        c"rl.mtake" = multi::take, Take on Numbered, arity -4, MULTI,
+        c"rl.mtake" = rl_mtake::take, Take on Numbered, arity -4, MULTI,
         c"Takes from limits on several keys, all or nothing.",
         c"O(N) with N the number of keys, each at the cost of its algorithm"
     },
     command! {
-        c"rl.mpeek" = multi::peek, Peek on Numbered, arity -4, MULTI_TO_LOOK,
+        c"rl.mpeek" = rl_mtake::peek, Peek on Numbered, arity -4, MULTI_TO_LOOK,
         c"Returns what RL.MTAKE would return, and changes nothing.",
         c"O(N) with N the number of keys, each at the cost of its algorithm"
     },
     command! {
-        c"rl.throttle" = throttle::throttle, Take on First, arity -5, THROTTLE,
+        c"rl.throttle" = rl_throttle::throttle, Take on First, arity -5, THROTTLE,
         c"Takes from a token bucket, with the arguments and the reply of redis-cell's CL.THROTTLE.",
         c"O(1)"
     },
     command! {
-        c"rl.ban" = ban::ban, Take on First, arity 3, BAN,
+        c"rl.ban" = rl_ban::ban, Take on First, arity 3, BAN,
         c"Bans a key for a duration, unless a longer ban stands; 0 lifts the ban. Returns the milliseconds until it ends.",
         c"O(1)"
     },
     command! {
-        c"rl.info" = info::info, Peek on First, arity 2, INFO,
+        c"rl.info" = rl_info::info, Peek on First, arity 2, INFO,
         c"Describes what a limiter's key stores.",
         c"O(1), and O(N) with N up to 100 leases"
     },
     command! {
-        c"rl.top" = top::top, Notes on None, arity -1, TOP,
+        c"rl.top" = rl_top::top, Notes on None, arity -1, TOP,
         c"Lists the keys that this server has denied most, in all or recently; RESET forgets the denials.",
         c"O(N + M log M) with N the number of remembered keys and M the number of returned ones"
     },
     command! {
-        c"rl.take" = algorithm::take, Take on First, arity -3, TAKE,
+        c"rl.take" = rl_take::take, Take on First, arity -3, TAKE,
         c"Takes from limits of any algorithm on one key, all or nothing.",
         c"O(N) with N the number of specs, each at the cost of its algorithm, and O(log M) with M idempotency keys"
     },
     command! {
-        c"rl.peek" = algorithm::peek, Peek on First, arity -3, TAKE_TO_LOOK,
+        c"rl.peek" = rl_take::peek, Peek on First, arity -3, TAKE_TO_LOOK,
         c"Returns what RL.TAKE would return, and changes nothing.",
         c"O(N) with N the number of specs, each at the cost of its algorithm, and O(log M) with M idempotency keys"
     },
     command! {
-        c"rl.limit" = limit::limit, Take on First, arity -3, LIMIT_BY_NAME,
+        c"rl.limit" = rl_limit::limit, Take on First, arity -3, LIMIT_BY_NAME,
         c"Takes from the limits of a policy, which the server keeps under a name.",
         c"O(N) with N the number of limits, each at the cost of its algorithm, and O(log M) with M idempotency keys"
     },
     command! {
-        c"rl.delay" = limit::delay, Take on First, arity -3, DELAY,
+        c"rl.delay" = rl_limit::delay, Take on First, arity -3, DELAY,
         c"Takes from the limits of a policy; returns 0 if allowed, else the milliseconds to wait, or -1 for never.",
         c"O(N) with N the number of limits, each at the cost of its algorithm, and O(log M) with M idempotency keys"
     },
     command! {
-        c"rl.policyset" = policies::set, Govern on None, arity -3, POLICY_SET,
+        c"rl.policyset" = rl_policies::set, Govern on None, arity -3, POLICY_SET,
         c"Sets a policy: a named list of limits that the server keeps. Returns the version that stands.",
         c"O(N) with N the number of its limits"
     },
     command! {
-        c"rl.policyscale" = policies::scale, Govern on None, arity -3, POLICY_SCALE,
+        c"rl.policyscale" = rl_policies::scale, Govern on None, arity -3, POLICY_SCALE,
         c"Multiplies the limits of a policy by a factor from 0 to 1000, until it is changed or for a duration.",
         c"O(N) with N the number of its limits"
     },
     command! {
-        c"rl.policydel" = policies::delete, Govern on None, arity -2, POLICY_DELETE,
+        c"rl.policydel" = rl_policies::delete, Govern on None, arity -2, POLICY_DELETE,
         c"Deletes policies; returns how many existed.",
         c"O(N) with N the number of names"
     },
     command! {
-        c"rl.policyget" = policies::get, Peek on None, arity 2, POLICY_GET,
+        c"rl.policyget" = rl_policies::get, Peek on None, arity 2, POLICY_GET,
         c"Describes a policy: its limits, its scale, and counts of its calls on this server.",
         c"O(1)"
     },
     command! {
-        c"rl.policylist" = policies::list, Peek on None, arity -1, POLICY_LIST,
+        c"rl.policylist" = rl_policies::list, Peek on None, arity -1, POLICY_LIST,
         c"Lists policies with their versions, limits and scales.",
         c"O(N log N) with N the number of policies"
     },
     command! {
-        c"rl.policyeffect" = policies::effect, Effect on None, arity -2, POLICY_EFFECT,
+        c"rl.policyeffect" = rl_policies::effect, Effect on None, arity -2, POLICY_EFFECT,
         c"Internal: applies policies as another server has them.",
         c"O(N) with N the number of records"
     },
     command! {
-        c"rl.effect" = effect::effect, Effect on EveryOther, arity -3, EFFECT,
+        c"rl.effect" = rl_effect::effect, Effect on EveryOther, arity -3, EFFECT,
         c"Internal: applies the state of limiters from another server.",
         c"O(N) with N the number of keys, and of the entries of a log or a lease table that is propagated whole"
     },
@@ -174,7 +177,7 @@ static COMMANDS: &[Command] = &[
 
 /// The last, and only with cell-compat.
 static CL_THROTTLE: Command = command! {
-    c"cl.throttle" = throttle::throttle, Take on First, arity -5, THROTTLE,
+    c"cl.throttle" = rl_throttle::throttle, Take on First, arity -5, THROTTLE,
     c"Another name of RL.THROTTLE.",
     c"O(1)"
 };
@@ -291,7 +294,7 @@ unsafe fn load(
             (row.register)(ctx)?;
         }
         redis::config::register(ctx)?;
-        redis::policies::register(ctx)?;
+        redis::policy_lifetime::register(ctx)?;
         command::add_category(ctx);
         for row in commands() {
             command::register(ctx, row)?;
@@ -302,7 +305,7 @@ unsafe fn load(
         }
         // Only now that nothing can be refused any more: of a module whose load is refused, older servers unload the
         // library and keep its subscriptions.
-        redis::info::register(ctx, commands().collect());
+        redis::info_section::register(ctx, commands().collect());
         redis::waiting_room::open(waiting::ROOM);
         redis::server_events::watch(ctx);
         redis::bus::join(ctx);

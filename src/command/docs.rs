@@ -1,6 +1,6 @@
 //! The arguments of every command, for COMMAND DOCS.
 
-use super::algorithm::algorithms;
+use super::rl_take::algorithms;
 use crate::redis::command::{Arg, Shape};
 
 const KEY: Arg = Arg::new(c"key", Shape::Key);

@@ -1,6 +1,6 @@
 //! Every kind of usage that a key can hold.
 
-use crate::redis::kind::KindRow;
+use crate::redis::kind_row::KindRow;
 use ratelimit_core::Kind;
 use ratelimit_core::composite::CompositeUsage;
 

@@ -1,18 +1,18 @@
 //! One file a command family: its grammar, then one call of the charge path, then the reply.
 
-pub mod acquire;
-pub mod algorithm;
-pub mod ban;
 pub mod docs;
-pub mod effect;
-pub mod info;
 pub mod kinds;
-pub mod leases;
-pub mod limit;
-pub mod multi;
-pub mod policies;
-pub mod throttle;
-pub mod top;
+pub mod rl_acquire;
+pub mod rl_ban;
+pub mod rl_effect;
+pub mod rl_info;
+pub mod rl_limit;
+pub mod rl_mtake;
+pub mod rl_policies;
+pub mod rl_release;
+pub mod rl_take;
+pub mod rl_throttle;
+pub mod rl_top;
 
 use crate::reply::{Reply, Row};
 use ratelimit_core::composite::Answer;

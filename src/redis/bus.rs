@@ -15,7 +15,7 @@
 
 use super::api::{OK, api, server_is};
 use super::clock::now;
-use super::{guard, policies as kept};
+use super::{guard, policy_lifetime as kept};
 use crate::server::Global;
 use crate::server::peers::Node;
 use crate::server::policy_table::AT_ONCE;

@@ -6,7 +6,7 @@ use super::global::global;
 use super::outgoing::Changes;
 use super::replies::Replies;
 use super::server_entry::ServerEntry;
-use super::{bus, guard, policies};
+use super::{bus, guard, policy_lifetime};
 use crate::server::Global;
 use crate::server::settings::DENIAL_EVENTS;
 use crate::server::stats::CommandStats;
@@ -236,7 +236,7 @@ impl<'a> Redis<'a> {
     pub fn propagate_policies(&self, names: &[Box<[u8]>]) {
         for record in names.iter().filter_map(|name| self.global.policies.record(name, now())) {
             // SAFETY: `ctx` is that of the current call.
-            unsafe { policies::propagate_record(self.ctx, &record) };
+            unsafe { policy_lifetime::propagate_record(self.ctx, &record) };
         }
     }
 
@@ -246,7 +246,7 @@ impl<'a> Redis<'a> {
         let records: Vec<Vec<u8>> = names.iter().filter_map(|name| self.global.policies.record(name, now)).collect();
         for record in &records {
             // SAFETY: `ctx` is that of the current call.
-            unsafe { policies::propagate_record(self.ctx, record) };
+            unsafe { policy_lifetime::propagate_record(self.ctx, record) };
         }
         // SAFETY: likewise.
         unsafe { bus::announce(self.ctx, &records) };

@@ -6,7 +6,7 @@
 use super::api::{api, call};
 use super::before::check_stored;
 use super::rdb::Rdb;
-use super::{global::global, guard, lazy_free, memory, outgoing, policies};
+use super::{global::global, guard, lazy_free, memory, outgoing, policy_lifetime};
 use ratelimit_core::effect::Text;
 use ratelimit_core::expiry::LATEST_EXPIRY;
 use ratelimit_core::wire::codec::Encoder;
@@ -154,7 +154,7 @@ unsafe extern "C" fn aof_rewrite<U: Usage>(
         // SAFETY: see `usage`; the handle and the key are the server's, for the length of the callback. Whoever
         // rewrites holds the server's lock, or is a child of its own.
         unsafe {
-            policies::rewrite(global(), io);
+            policy_lifetime::rewrite(global(), io);
             let Some(usage) = usage::<U>(value) else { return };
             // The expiry is not known here. The server writes a PEXPIREAT with the real one right behind.
             let text = Text::of_whole(usage, LATEST_EXPIRY);

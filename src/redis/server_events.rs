@@ -2,7 +2,7 @@
 
 use super::api::subscribe;
 use super::waiting_room::tell;
-use super::{effect_demand, guard, policies};
+use super::{effect_demand, guard, policy_lifetime};
 use crate::server::Global;
 use redis_module::raw;
 use std::ffi::c_void;
@@ -41,8 +41,8 @@ unsafe extern "C" fn heard(
         match event.id {
             raw::REDISMODULE_EVENT_CRON_LOOP => {
                 // SAFETY: the event's own context.
-                unsafe { policies::pay(global, ctx) };
-                policies::cron(global);
+                unsafe { policy_lifetime::pay(global, ctx) };
+                policy_lifetime::cron(global);
                 // SAFETY: likewise.
                 unsafe { tell(ctx, |room, entry| (room.cron)(entry)) };
             }
@@ -51,13 +51,13 @@ unsafe extern "C" fn heard(
                 unsafe { tell(ctx, |room, entry| (room.all_keys_changed)(entry)) };
             }
             // SAFETY: the event's own context.
-            raw::REDISMODULE_EVENT_FORK_CHILD if forked => unsafe { policies::forked(global, ctx) },
+            raw::REDISMODULE_EVENT_FORK_CHILD if forked => unsafe { policy_lifetime::forked(global, ctx) },
             raw::REDISMODULE_EVENT_LOADING => {
-                policies::loading(global, subevent);
+                policy_lifetime::loading(global, subevent);
                 // SAFETY: the event's own context.
                 unsafe { tell(ctx, |room, entry| (room.all_keys_changed)(entry)) };
             }
-            raw::REDISMODULE_EVENT_REPL_ASYNC_LOAD => policies::loading_beside(global, subevent),
+            raw::REDISMODULE_EVENT_REPL_ASYNC_LOAD => policy_lifetime::loading_beside(global, subevent),
             _ => {}
         }
     };

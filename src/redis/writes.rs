@@ -14,7 +14,7 @@ use std::ffi::CStr;
 /// Whether this server is one that writes, and may propagate what it writes now.
 pub fn may_be_propagated() -> bool {
     const NOT_WHILE: [u32; 2] = [raw::REDISMODULE_CTX_FLAGS_LOADING, raw::REDISMODULE_CTX_FLAGS_READONLY];
-    super::policies::may_propagate() && !NOT_WHILE.into_iter().any(server_is)
+    super::policy_lifetime::may_propagate() && !NOT_WHILE.into_iter().any(server_is)
 }
 
 /// Whether the server carries out writes now, of a timer or of an event.
@@ -22,7 +22,9 @@ pub fn are_taken(entry: ServerEntry) -> bool {
     let ctx = entry.ctx;
     // SAFETY: the entry's own context. A write without a key, of which not even the arguments are read.
     let tried = unsafe {
-        try_call(|| call!(RedisModule_Call(ctx, super::policies::COMMAND.as_ptr(), c"SDc".as_ptr(), c"".as_ptr())))
+        try_call(|| {
+            call!(RedisModule_Call(ctx, super::policy_lifetime::COMMAND.as_ptr(), c"SDc".as_ptr(), c"".as_ptr()))
+        })
     };
     match tried {
         Tried::Passed => true,

@@ -21,11 +21,11 @@
 //! writes its name over that of the key that goes. An entry takes some 350 bytes beside the names of the key and of the
 //! policy that denied it last.
 
-mod hash;
+mod key_hash;
 pub(crate) mod minutes;
 
 use crate::number::Timestamp;
-use hash::Hash;
+use key_hash::Hash;
 use minutes::{MinuteClock, Minutes};
 use std::cmp::Reverse;
 

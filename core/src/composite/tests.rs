@@ -1,10 +1,10 @@
-mod conversion;
-mod fast_path;
+mod composite_laws;
+mod conversion_tests;
+mod fast_path_tests;
 mod histories;
-mod laws;
 mod model;
-mod policies;
-mod readable;
+mod policy_tests;
+mod readable_tests;
 mod script;
 mod server;
 
@@ -29,11 +29,11 @@ impl Server {
     }
 
     fn try_to_take(&mut self, text: &str, second: u64) -> Result<Answer, Refused> {
-        laws::tell(self, text, at(second), false).map(|told| told.answer)
+        composite_laws::tell(self, text, at(second), false).map(|told| told.answer)
     }
 
     fn peek(&mut self, text: &str, second: u64) -> Answer {
-        laws::tell(self, text, at(second), true).unwrap().answer
+        composite_laws::tell(self, text, at(second), true).unwrap().answer
     }
 
     /// Panics if the call writes anything.

@@ -20,21 +20,20 @@
 //! A call finds its policy read and scaled: [`Table::find`] computes nothing but a hash, and allocates nothing. What
 //! goes through all policies does so in pieces ([`Walk`]).
 
-mod clock;
 mod counts;
 mod entry;
 mod glob;
-mod hash;
 mod inbox;
+mod record_hash;
 mod slot;
 mod stamp;
+mod steady_clock;
 mod walk;
 
 use crate::number::{Amount, Period, Span, Timestamp};
 use crate::syntax::Policy;
 use crate::wire::args::{Args, whole};
 use crate::wire::error::{Error, MustBe, Reason, Syntax};
-use clock::SteadyClock;
 pub use counts::{Counts, Outcome};
 use entry::{Definition, End, PolicyEntry, Record, Scale};
 pub use glob::Pattern;
@@ -45,6 +44,7 @@ pub use stamp::{Horizon, Stamp};
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
+use steady_clock::SteadyClock;
 pub use walk::{GROUPS, Walk};
 
 /// What a call by a policy's name gets.
@@ -303,7 +303,7 @@ impl Table {
 
     #[inline(always)]
     fn slot(&self, name: &[u8]) -> Option<&Slot> {
-        self.slots.find(hash::of(name), |(_, slot)| *slot.entry.name == *name).map(|(_, slot)| &**slot)
+        self.slots.find(record_hash::of(name), |(_, slot)| *slot.entry.name == *name).map(|(_, slot)| &**slot)
     }
 
     fn live_slot(&self, name: &[u8]) -> Option<&Slot> {
@@ -617,7 +617,7 @@ impl Table {
                 break;
             }
             let Some(Deletion { name, stamp, .. }) = self.deletions.pop_front() else { break };
-            let hash = hash::of(&name);
+            let hash = record_hash::of(&name);
             let stands =
                 |PolicyEntry { name: of, definition, .. }: &PolicyEntry| *of == name && definition.stamp == stamp;
             let found = |slot: &Slot| slot.entry.is_deleted() && stands(&slot.entry);
@@ -646,7 +646,7 @@ impl Table {
         let (horizon, steady) = (Horizon::of(now), self.clock.read(now));
         self.latest = horizon.or_first(self.latest).max(entry.latest(horizon));
         let scale_ends = left.map(|left| steady.plus(left));
-        let hash = hash::of(&entry.name);
+        let hash = record_hash::of(&entry.name);
         let (was_live, old_digest);
         let slot = if let Some((_, slot)) = self.slots.find_mut(hash, |(_, slot)| slot.entry.name == entry.name) {
             if slot.entry == entry {

@@ -1,8 +1,8 @@
 //! What is known by one name, and what that comes to for calls.
 
-use super::clock::SteadyClock;
 use super::entry::{Definition, PolicyEntry};
-use super::{Counts, Facts, Ruling, hash};
+use super::steady_clock::SteadyClock;
+use super::{Counts, Facts, Ruling, record_hash};
 use crate::number::{Amount, Span, Timestamp};
 use crate::syntax::Policy;
 use crate::wire::args::Args;
@@ -79,7 +79,7 @@ impl Slot {
         if self.entry.is_deleted() {
             return;
         }
-        self.digest = hash::of(self.entry.identity().as_bytes());
+        self.digest = record_hash::of(self.entry.identity().as_bytes());
         let Some(policy) = read(&self.entry.definition.text) else {
             self.standing = Standing::Unreadable;
             return;

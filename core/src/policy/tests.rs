@@ -99,7 +99,7 @@ impl Table {
         let (mut live, mut digests) = (0, [0_u64; GROUPS]);
         for (hash, slot) in &self.slots {
             let Slot { entry, digest, standing, .. } = &**slot;
-            assert_eq!(*hash, hash::of(&entry.name));
+            assert_eq!(*hash, record_hash::of(&entry.name));
             assert!(self.hashes.contains(hash));
             assert_eq!(entry.is_deleted(), matches!(standing, Standing::Deleted));
             if entry.is_deleted() {
@@ -111,7 +111,7 @@ impl Table {
             }
             live += 1;
             let group = &mut digests[walk::group_of(*hash)];
-            *group = group.wrapping_add(hash::of(entry.identity().as_bytes()));
+            *group = group.wrapping_add(record_hash::of(entry.identity().as_bytes()));
             assert_eq!(matches!(standing, Standing::Unreadable), slot::read(&entry.definition.text).is_none());
         }
         assert_eq!((self.len(), self.is_empty(), self.digests()), (live, live == 0, &digests));

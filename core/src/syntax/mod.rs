@@ -9,7 +9,6 @@ mod by_policy;
 mod call;
 mod common_options;
 mod grammar;
-pub mod heavy_hitters;
 mod keys;
 mod numbers;
 mod options;
@@ -19,6 +18,7 @@ mod refusal;
 mod spec;
 mod spec_options;
 mod throttle;
+pub mod top_query;
 mod window;
 mod words;
 

@@ -6,14 +6,14 @@
 //! by itself only falls). So nothing here inverts a formula, and nothing is rounded but where the contract says so.
 
 pub mod almanac;
-mod bucket;
 mod contract;
-mod fixed_window;
-mod leases;
-mod log;
-pub mod queue;
-mod sliding_window;
-mod strict_window;
+mod exact_bucket;
+mod exact_fixed_window;
+mod exact_leases;
+mod exact_log;
+pub mod exact_queue;
+mod exact_sliding_window;
+mod exact_strict_window;
 
 use crate::algorithm::bucket::BucketUsage;
 use crate::evaluate::Request;
@@ -21,17 +21,17 @@ use crate::limit::Limit;
 use crate::number::Timestamp;
 use crate::testing::calls::{Script, What, call, lengths, peek, scripts, units};
 use crate::testing::laws::{Lawful, encoded};
-use bucket::BucketTerms;
 use contract::{Charges, Contract, Exact, Key, exact, take_off};
-use fixed_window::FixedTerms;
-use leases::LeaseTerms;
-use log::LogTerms;
+use exact_bucket::BucketTerms;
+use exact_fixed_window::FixedTerms;
+use exact_leases::LeaseTerms;
+use exact_log::LogTerms;
+use exact_sliding_window::SlidingTerms;
+use exact_strict_window::StrictTerms;
 use num_traits::{Signed, Zero};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
-use sliding_window::SlidingTerms;
-use strict_window::StrictTerms;
 
 /// What a call asks of a key that exists; MAXWAIT only where there is such an option.
 fn request<C: Contract>(terms: &C, what: What, usage: &<C::Limit as Limit>::Usage, now: Timestamp) -> Request {

@@ -18,16 +18,16 @@
 //! propagated only when it is over: there it is the other way round.)
 
 mod closed;
-mod conversion;
+mod contents;
+mod convert;
 mod handle;
 mod open;
-mod stored;
 mod takeover;
 mod value;
 
 pub use closed::{ClosedKey, ResumedKey};
+pub use contents::{Contents, ForeignType, PeekedKey, Stored};
 pub use open::{Key, OpenKey};
-pub use stored::{Contents, ForeignType, PeekedKey, Stored};
 pub(super) use takeover::put;
 pub use takeover::{replace, short_string};
 pub use value::Writable;

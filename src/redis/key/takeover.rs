@@ -4,8 +4,8 @@
 use super::super::Redis;
 use super::super::api::{OK, call};
 use super::super::current_call::Event;
+use super::contents::{Contents, ForeignType, Stored};
 use super::handle::{Handle, READ, WRITE};
-use super::stored::{Contents, ForeignType, Stored};
 use super::value::Writable;
 use ratelimit_core::effect::Discard;
 use ratelimit_core::wire::args::KeyName;

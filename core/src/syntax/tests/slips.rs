@@ -1,7 +1,7 @@
 //! Slips that people make, and the exact answers: slips.txt, which `tests/test_slips.py` sends to a server too.
 
 use crate::policy::{Condition, Scaling};
-use crate::syntax::heavy_hitters::Query;
+use crate::syntax::top_query::Query;
 use crate::syntax::{
     ByPolicy, CallOnKeys, KeyRequest, Policy, Spec, SpecOptions, block, holders, name_of_policy, throttle,
 };

@@ -1,7 +1,7 @@
 //! `RL.EFFECT`: what was propagated to replicas and the AOF, applied. See `core/src/effect.rs` for its form.
 
 use super::kinds::KINDS;
-use crate::redis::effect::Applier;
+use crate::redis::incoming_effect::Applier;
 use crate::redis::{self, Redis};
 use crate::reply::Reply;
 use crate::server::stats;

@@ -2,7 +2,7 @@
 //!
 //! A call with BLOCK that would be denied for now waits in the queue of its key instead (`src/waiting/`).
 
-use super::algorithm;
+use super::rl_take;
 use crate::charge;
 use crate::redis::{self, Redis};
 use crate::reply::Reply;
@@ -16,7 +16,7 @@ pub fn acquire(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     let (key, mut behind) = (args.key()?, SpecOptions::default());
     let (numbers, block) = Spec::acquire(&mut args, &mut behind)?;
     if behind.is_nothing(&args) && block == Block::No && !redis.global.queues.any() {
-        return algorithm::charge_spec(redis, key, &Spec::plain(numbers));
+        return rl_take::charge_spec(redis, key, &Spec::plain(numbers));
     }
     acquire_in_turn(redis, key, KeyRequest::alone(&mut args, &numbers, &behind)?, block)
 }

@@ -13,7 +13,7 @@ pub fn set(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     let name = name_of_policy(&mut args)?;
     let condition = Condition::read(&mut args)?;
     let policy = Policy::read(&mut args)?;
-    if !redis::policies::are_kept() {
+    if !redis::policy_lifetime::are_kept() {
         return Err(Error::PoliciesOff);
     }
     let policies = &redis.global.policies;
@@ -89,7 +89,7 @@ pub fn effect(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     } else if !records.iter().all(|record| Table::name_in(record).is_some()) {
         return Err(Error::InvalidEffect);
     }
-    redis::policies::warn_unless_they_last(&redis.global.policy_load);
+    redis::policy_lifetime::warn_unless_they_last(&redis.global.policy_load);
     if origin != Origin::Peer {
         redis.propagate_verbatim();
     }

@@ -1,6 +1,6 @@
 //! What the server's side knows of a kind of usage.
 
-use super::effect::Applier;
+use super::incoming_effect::Applier;
 use super::key::PeekedKey;
 use super::native_type;
 use ratelimit_core::Single;

@@ -2,7 +2,7 @@
 
 use super::script::{ALL, PLAIN, Said, histories, limits, policy};
 use super::server::{Refused, Server, Value};
-use super::{at, laws, left, seconds};
+use super::{at, composite_laws, left, seconds};
 use crate::algorithm::any::with_usage;
 use crate::composite::Answer;
 use crate::evaluate::Request;
@@ -22,7 +22,7 @@ impl Server {
     }
 
     fn limit_scaled(&mut self, options: &str, policy: &str, factor: &'static str, second: u64) -> Answer {
-        laws::tell_said(self, &Said::by_policy(options, policy, factor), at(second), false).unwrap().answer
+        composite_laws::tell_said(self, &Said::by_policy(options, policy, factor), at(second), false).unwrap().answer
     }
 
     fn limits_nothing(&mut self, options: &str, policy: &str, second: u64) -> Answer {
@@ -289,7 +289,7 @@ fn a_mode_goes_with_the_cost_that_it_was_said_with() {
                 let text = format!("{before} {limit} {behind}").trim_end().to_owned();
                 let (mut server, policy) = (Server::default(), Some((numbers.to_owned(), "1")));
                 server.limit("COST 3 ONCE r1 1h", "TOKENBUCKET 4 4 1h", 0);
-                let told = laws::tell_said(&mut server, &Said { text, policy }, at(0), false).unwrap();
+                let told = composite_laws::tell_said(&mut server, &Said { text, policy }, at(0), false).unwrap();
                 (told.answer, server.key_as_stored())
             });
             assert_eq!(by_policy, inline, "{before} {numbers} {behind}");
@@ -414,7 +414,7 @@ fn by_hand(policy: &str, factor: &str) -> String {
 }
 
 fn tell(server: &mut Server, said: &Said, now: Timestamp) -> Option<Answer> {
-    laws::tell_said(server, said, now, false).ok().map(|told| told.answer)
+    composite_laws::tell_said(server, said, now, false).ok().map(|told| told.answer)
 }
 
 proptest! {
@@ -424,7 +424,7 @@ proptest! {
     fn a_scale_is_the_numbers_times_the_factor(
         history in histories(ALL), factor in select(vec!["0.000001", "0.1", "0.333333", "1", "2.5", "999.999999", "1000"]),
     ) {
-        laws::of_each_call(history, |now, _| now, |server, said, now| {
+        composite_laws::of_each_call(history, |now, _| now, |server, said, now| {
             let Some((text, _)) = &said.policy else { return };
             let other = by_hand(text, factor);
             // One that would take too long to refill is no policy.
@@ -440,7 +440,7 @@ proptest! {
 
     #[test]
     fn times_zero_every_cost_is_denied_and_nothing_is_written(history in histories(PLAIN)) {
-        laws::of_each_call(history, Timestamp::max, |server, said, now| {
+        composite_laws::of_each_call(history, Timestamp::max, |server, said, now| {
             let Some((text, _)) = &said.policy else { return };
             let said = Said { policy: Some((text.clone(), "0")), ..said.clone() };
             let costs = said.asks(false, |asked| {
@@ -467,7 +467,7 @@ proptest! {
         prop_assume!(!text.contains("CONCURRENCY") && policy(&text).is_ok());
         let (mut server, mut now) = (Server::default(), at(0));
         if !begin.is_empty() {
-            laws::tell(&mut server, begin, now, false).unwrap();
+            composite_laws::tell(&mut server, begin, now, false).unwrap();
         }
         let mut reset = Span::ZERO;
         for (after, options, factor) in charges {
@@ -479,11 +479,11 @@ proptest! {
         let then = now.plus(Span::from_micros(reset.micros() / 100 * later)).min(Timestamp::MAX);
         let mut kept = server.clone();
         if !server.expire(then) {
-            laws::tell(&mut server, "CONCURRENCY 9 1us last", then, false).ok();
+            composite_laws::tell(&mut server, "CONCURRENCY 9 1us last", then, false).ok();
         }
         let looks = Said::by_policy("", &text, "1");
         let [kept, swept] = [&mut kept, &mut server].map(|server| {
-            let told = laws::tell_said(server, &looks, then, true).unwrap();
+            let told = composite_laws::tell_said(server, &looks, then, true).unwrap();
             told.answer.each.iter().map(|told| told.remaining).collect::<Vec<_>>()
         });
         prop_assert_eq!(kept, swept, "{} at {:?}", text, then);

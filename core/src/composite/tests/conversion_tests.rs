@@ -1,6 +1,6 @@
 //! A plain key that becomes one with components: what is told of it, what that takes, and what is refused.
 
-use super::laws::call_of_text;
+use super::composite_laws::call_of_text;
 use super::script::words;
 use super::server::converted;
 use super::{at, seconds};

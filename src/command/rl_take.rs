@@ -1,6 +1,6 @@
 //! One algorithm on one key: `RL.TOKENBUCKET` and its siblings, the generic `RL.TAKE`, and `RL.PEEK`.
 
-use super::{limit, reply};
+use super::{reply, rl_limit};
 use crate::charge::{self, charge_one, charge_several, peek_one};
 use crate::redis::{self, Redis};
 use crate::reply::Reply;
@@ -90,7 +90,7 @@ pub fn peek(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     match &asked {
         KeyRequest::One(spec) => peek_one(redis, key, spec, now).map(|decision| Reply::decision(&decision)),
         KeyRequest::Several(_) => charge::peek(redis, key, &asked, now).map(|answer| reply(&asked, &answer, None)),
-        KeyRequest::Policy(by) => limit::peek(redis, key, by, now),
+        KeyRequest::Policy(by) => rl_limit::peek(redis, key, by, now),
     }
 }
 
@@ -116,7 +116,7 @@ fn charge_with_options(redis: &mut Redis, key: KeyName, asked: &KeyRequest) -> R
         KeyRequest::Several(call) => {
             charge_several(redis, key, call, None, redis::now()).map(|answer| reply(asked, &answer, None))
         }
-        KeyRequest::Policy(by) => limit::charge(redis, key, by, redis::now()),
+        KeyRequest::Policy(by) => rl_limit::charge(redis, key, by, redis::now()),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::redis::{self, Redis};
 use crate::reply::Reply;
-use ratelimit_core::syntax::heavy_hitters::Query;
+use ratelimit_core::syntax::top_query::Query;
 use ratelimit_core::wire::args::Args;
 use ratelimit_core::wire::error::Error;
 
