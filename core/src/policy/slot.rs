@@ -1,8 +1,10 @@
 //! What is known by one name, and what that comes to for calls.
 
+use super::counts::Counts;
 use super::entry::{Definition, PolicyEntry};
+use super::record_hash;
+use super::ruling::{Facts, Ruling};
 use super::steady_clock::SteadyClock;
-use super::{Counts, Facts, Ruling, record_hash};
 use crate::number::{Amount, Span, Timestamp};
 use crate::syntax::Policy;
 use crate::wire::args::Args;

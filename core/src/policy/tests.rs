@@ -2,8 +2,16 @@ mod cluster;
 mod duration;
 mod stamps;
 
+use super::entry::{Definition, End, PolicyEntry, Scale};
+use super::slot::{Slot, Standing};
+use super::slots::{Deletion, MOST_DELETIONS};
 use super::*;
+use crate::number::{Amount, Period, Span, Timestamp};
+use crate::syntax::Policy;
+use crate::wire::args::Args;
+use crate::wire::error::Error;
 use proptest::prelude::*;
+use std::rc::Rc;
 
 /// The policy that those words say.
 pub(super) fn policy(text: &str) -> Policy {
@@ -89,7 +97,7 @@ impl Table {
 
     /// Of every live record what all servers know, in order.
     pub(super) fn live_records(&self) -> Vec<Vec<u8>> {
-        let mut live: Vec<_> = self.live_slots().map(|slot| slot.entry.identity().as_bytes().to_vec()).collect();
+        let mut live: Vec<_> = self.slots.iter_live().map(|slot| slot.entry.identity().as_bytes().to_vec()).collect();
         live.sort_unstable();
         live
     }
@@ -97,16 +105,16 @@ impl Table {
     /// Panics unless what is counted and summed along the way is what there is.
     pub(super) fn assert_consistent(&self) {
         let (mut live, mut digests) = (0, [0_u64; GROUPS]);
-        for (hash, slot) in &self.slots {
+        for (hash, slot) in &self.slots.by_hash {
             let Slot { entry, digest, standing, .. } = &**slot;
             assert_eq!(*hash, record_hash::of(&entry.name));
-            assert!(self.hashes.contains(hash));
+            assert!(self.slots.hashes.contains(hash));
             assert_eq!(entry.is_deleted(), matches!(standing, Standing::Deleted));
             if entry.is_deleted() {
                 assert_eq!(*digest, 0);
                 let remembered =
                     |deletion: &Deletion| deletion.name == entry.name && deletion.stamp == entry.definition.stamp;
-                assert!(self.deletions.iter().any(remembered), "else it would never be forgotten");
+                assert!(self.slots.deletions.iter().any(remembered), "else it would never be forgotten");
                 continue;
             }
             live += 1;
@@ -115,7 +123,7 @@ impl Table {
             assert_eq!(matches!(standing, Standing::Unreadable), slot::read(&entry.definition.text).is_none());
         }
         assert_eq!((self.len(), self.is_empty(), self.digests()), (live, live == 0, &digests));
-        assert_eq!((self.known(), self.hashes.len()), (self.slots.len(), self.slots.len()));
+        assert_eq!((self.known(), self.slots.hashes.len()), (self.slots.by_hash.len(), self.slots.by_hash.len()));
     }
 }
 
@@ -267,7 +275,7 @@ fn versions_grow_over_a_deletion_and_with_a_clock_that_stands_still() {
     assert!(!table.delete(b"pro", at(1)).unwrap());
     assert!(!table.delete(b"free", at(1)).unwrap());
     assert_eq!((table.ruling("pro", at(1)), table.version("pro"), table.len()), (Err("missing"), None, 0));
-    assert_eq!(table.slot(b"pro").unwrap().entry.definition.set_at, 1_700_000_000_000, "when it was deleted");
+    assert_eq!(table.slots.get(b"pro").unwrap().entry.definition.set_at, 1_700_000_000_000, "when it was deleted");
     let second = table.must_set("pro", MINUTE, at(0));
     assert_eq!((first, second), (version_of(0), version_of(0) + 2));
     // Once the deletion is forgotten too, and with a clock that has gone back.
@@ -496,7 +504,7 @@ fn a_table_that_is_replaced_has_what_the_records_say_and_nothing_else() {
     assert!(here.told("deleted").is_none());
     // It stamps as itself, and later than all that it had seen.
     here.must_set("kept", HOUR, at(0));
-    let stamp = here.slot(b"kept").unwrap().entry.definition.stamp;
+    let stamp = here.slots.get(b"kept").unwrap().entry.definition.stamp;
     assert_eq!(stamp, Stamp { at: there.latest.max(at(100).micros() + 3) + 1, node: 1 });
     records.clear();
     here.replace(&records, Origin::Disk, at(200));
@@ -524,7 +532,10 @@ fn who_has_heard_of_a_later_stamp_writes_one_that_is_later_still() {
     assert_eq!(ahead.ruling("pro", at(3600)), Ok(HOUR.to_owned()));
     // Of whatever name.
     behind.must_set("free", HOUR, at(0));
-    assert!(behind.slot(b"free").unwrap().entry.definition.stamp > ahead.slot(b"pro").unwrap().entry.definition.stamp);
+    assert!(
+        behind.slots.get(b"free").unwrap().entry.definition.stamp
+            > ahead.slots.get(b"pro").unwrap().entry.definition.stamp
+    );
     assert_eq!(behind.get(b"free", at(0)).unwrap().set_at, 1_700_000_000_000, "by the clock it was set when it was");
 }
 
@@ -534,7 +545,7 @@ fn a_stamp_is_of_the_server_that_writes() {
     table.must_set("a", MINUTE, at(0));
     table.stamp_as(7);
     table.must_set("b", MINUTE, at(0));
-    let stamp = |name: &[u8]| table.slot(name).unwrap().entry.definition.stamp;
+    let stamp = |name: &[u8]| table.slots.get(name).unwrap().entry.definition.stamp;
     let micros = at(0).micros();
     assert_eq!(stamp(b"a"), Stamp { at: micros, node: 0 });
     assert_eq!(stamp(b"b"), Stamp { at: micros + 1, node: 7 });
@@ -580,7 +591,7 @@ fn of_two_that_were_written_at_the_same_time_one_stands_everywhere() {
         table.hear(first.as_bytes(), at(0));
         table.hear(second.as_bytes(), at(0));
         assert_eq!(table.told("gold").unwrap(), stands.as_bytes());
-        let readable = slot::read(&table.slot(b"gold").unwrap().entry.definition.text).is_some();
+        let readable = slot::read(&table.slots.get(b"gold").unwrap().entry.definition.text).is_some();
         assert_eq!(table.ruling("gold", at(0)).is_ok(), readable);
         table.assert_consistent();
     }
@@ -706,7 +717,7 @@ fn a_deletion_is_remembered_for_a_day_and_in_no_digest() {
         for (table, remembers) in [(&mut here, here_remembers), (&mut there, there_remembers)] {
             table.forget(at(second));
             assert_eq!(table.told("pro").is_some(), remembers, "{second}");
-            assert_eq!(table.deletions.len(), usize::from(remembers));
+            assert_eq!(table.slots.deletions.len(), usize::from(remembers));
         }
     }
     assert_eq!(here.hear(&before, at(100_000)), Merged::Changed, "nobody knows any more");
@@ -728,7 +739,7 @@ fn a_name_that_was_set_again_is_not_forgotten() {
     assert!(table.told("pro").is_some());
     table.forget(at(90_002 + 86_400));
     assert!(table.told("pro").is_none());
-    assert!(table.deletions.is_empty());
+    assert!(table.slots.deletions.is_empty());
 }
 
 #[test]

@@ -124,7 +124,7 @@ impl Cluster {
         let table = &mut self.tables[node];
         let before = table.get(name.as_bytes(), now);
         let stands = before.as_ref().map(|facts| facts.version);
-        let known = table.slot(name.as_bytes()).map_or(0, |slot| slot.entry.latest(Horizon::of(now)));
+        let known = table.slots.get(name.as_bytes()).map_or(0, |slot| slot.entry.latest(Horizon::of(now)));
         let grows = |version| version > known;
         let mut set = |text, condition| table.set(name.as_bytes(), condition, &policy(text), now, MOST);
         let changed = match write {
@@ -161,7 +161,7 @@ impl Cluster {
             }
             Write::SetLater => {
                 set(MINUTE, Condition::Always).unwrap();
-                let mut entry = table.slot(name.as_bytes()).unwrap().entry.clone();
+                let mut entry = table.slots.get(name.as_bytes()).unwrap().entry.clone();
                 entry.definition.stamp.at += 1;
                 entry.definition.text = b"QUOTA 60 PER"[..].into();
                 let record = entry.record(Span::ZERO);
@@ -225,7 +225,7 @@ impl Cluster {
         for node in 0..NODES {
             let now = self.clock(node);
             self.tables[node].forget(now);
-            assert!(self.tables[node].deletions.is_empty());
+            assert!(self.tables[node].slots.deletions.is_empty());
         }
     }
 
@@ -313,7 +313,7 @@ proptest! {
         for step in &steps {
             cluster.step(step);
             for (name, latest) in ["a", "b", "c"].iter().zip(&mut latest) {
-                for slot in cluster.tables.iter().filter_map(|table| table.slot(name.as_bytes())) {
+                for slot in cluster.tables.iter().filter_map(|table| table.slots.get(name.as_bytes())) {
                     match latest {
                         Some(latest) => {
                             latest.merge(slot.entry.clone(), Horizon::of(at(cluster.now)));

@@ -117,7 +117,7 @@ fn a_scale_of_the_first_version_ends_when_it_says_and_lasts_no_longer_than_it_ca
         assert_eq!([DAY + 20, DAY + 60, DAY + 90].map(heard), [Some(40), None, None]);
         assert_eq!([DAY, 3600].map(heard), [Some(59); 2]);
     }
-    let written = |table: &Table| table.slot(b"pro").unwrap().entry.identity().as_bytes().to_vec();
+    let written = |table: &Table| table.slots.get(b"pro").unwrap().entry.identity().as_bytes().to_vec();
     // A set keeps it, and another scale takes its place.
     let mut table = Table::of_node(1);
     table.hear(record.as_bytes(), at(DAY));

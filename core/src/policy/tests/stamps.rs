@@ -10,7 +10,7 @@ fn forged(at: u64) -> Vec<u8> {
 }
 
 fn stamp_of(table: &Table, name: &str) -> u64 {
-    table.slot(name.as_bytes()).unwrap().entry.definition.stamp.at
+    table.slots.get(name.as_bytes()).unwrap().entry.definition.stamp.at
 }
 
 #[test]
