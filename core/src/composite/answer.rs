@@ -1,8 +1,8 @@
 //! What a call is told: each limit's own decision, and the one of the whole.
 
-use super::composite_evaluation::{
-    CompositeEvaluation, Few, Held, LimitEvaluation, Outcome, Repeated, forces, least_granted,
-};
+use super::composite_evaluation::{CompositeEvaluation, Few, Outcome, Repeated};
+use super::held::Held;
+use super::limit_evaluation::{LimitEvaluation, forces, least_granted};
 use crate::algorithm::any::{Single, with_limit};
 use crate::evaluate::{Change, Evaluation, Request};
 use crate::limit::{Decision, Limit, Verdict};

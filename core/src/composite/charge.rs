@@ -1,6 +1,7 @@
 //! The changes that a look has announced: all limits of a call are charged, or none is.
 
-use super::composite_evaluation::{CompositeEvaluation, Outcome, forces};
+use super::composite_evaluation::{CompositeEvaluation, Outcome};
+use super::limit_evaluation::forces;
 use super::{Changed, Component, ComponentIdentity, CompositeUsage, forget};
 use crate::algorithm::any::{AnyLimit, AnyUsage, Single, with_limit, with_usage};
 use crate::algorithm::leases::ConcurrencyUsage;

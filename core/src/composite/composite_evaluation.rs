@@ -1,101 +1,17 @@
-//! A look at what is in a key for all limits of a call: what each says, and what becomes of the call. `charge.rs` makes
-//! the changes that it announces, and `answer.rs` says what the caller is told.
+//! A look at what is in a key for all limits of a call: what each says (`limit_evaluation.rs`), and what becomes of the
+//! call. `charge.rs` makes the changes that it announces, and `answer.rs` says what the caller is told.
 
-use super::{Component, CompositeUsage, Extras, MAX_COMPONENTS};
-use crate::algorithm::any::{AnyLimit, Single, with_limit};
-use crate::algorithm::leases::ConcurrencyUsage;
-use crate::composite::idempotency::{Charge, RecordedCall};
-use crate::evaluate::{Change, Evaluation, Request, evaluate};
+use super::held::Held;
+use super::limit_evaluation::{LimitEvaluation, forces, grant_the_least};
+use super::{Component, MAX_COMPONENTS};
+use crate::algorithm::any::with_limit;
+use crate::composite::idempotency::RecordedCall;
+use crate::evaluate::{Change, Request};
 use crate::kind::Kind;
-use crate::limit::{Limit, Usage, Verdict};
+use crate::limit::Verdict;
 use crate::number::{Amount, Span, Timestamp};
 use crate::syntax::{Call, Idempotency, MAX_SPECS, Purpose, Spec};
 use arrayvec::ArrayVec;
-use std::any::Any;
-
-/// What is in the key that a call is on.
-#[derive(Clone, Copy)]
-pub enum Held<'a> {
-    /// Components; none, if the key is missing.
-    Parts(&'a CompositeUsage),
-    /// The usage of a plain key.
-    Plain(&'a dyn Any, Kind),
-}
-
-impl<'a> Held<'a> {
-    /// A plain key's usage.
-    pub fn plain<U: Single>(usage: &'a U) -> Held<'a> {
-        Held::Plain(usage, U::KIND)
-    }
-
-    /// The place of the component that the limit of a spec finds, beside those that others have `taken`. A plain key's
-    /// usage is at 0: there it would be if this were a key with components.
-    fn place(self, spec: &Spec, taken: &[Option<usize>]) -> Option<usize> {
-        match self {
-            Held::Parts(components) => components.place(spec, taken),
-            Held::Plain(_, kind) => (spec.limit.kind() == kind && !taken.contains(&Some(0))).then_some(0),
-        }
-    }
-
-    /// What a limit's component remembers, if there is one.
-    pub(super) fn usage<U: Single>(self, place: Option<usize>) -> Option<&'a U> {
-        match self {
-            Held::Parts(components) => U::of(&components.components.get(place?)?.usage),
-            Held::Plain(usage, _) => place.and_then(|_| usage.downcast_ref()),
-        }
-    }
-
-    fn extras(self) -> Option<&'a Extras> {
-        match self {
-            Held::Parts(components) => components.extras.as_deref(),
-            Held::Plain(..) => None,
-        }
-    }
-
-    /// How many components there are.
-    pub(super) fn components(self) -> usize {
-        match self {
-            Held::Parts(components) => components.components.len(),
-            Held::Plain(..) => 0,
-        }
-    }
-
-    /// For how long the key is banned.
-    pub(super) fn banned(self, now: Timestamp) -> Span {
-        match self {
-            Held::Parts(components) => components.banned(now),
-            Held::Plain(..) => Span::ZERO,
-        }
-    }
-
-    fn at(self, now: Timestamp) -> Timestamp {
-        match self {
-            Held::Parts(components) => components.at(now),
-            Held::Plain(..) => now,
-        }
-    }
-
-    /// What it remembers of the id of a call.
-    fn remembered(self, call: &Call, now: Timestamp) -> Option<RecordedCall<&'a [Charge]>> {
-        let id = match call.counts {
-            Idempotency::Every => return None,
-            Idempotency::Once { id, .. } | Idempotency::Settle { id, .. } => id,
-        };
-        self.extras()?.ids.find(id, self.at(now))
-    }
-
-    /// The places of the components that the limits of a call find.
-    pub(super) fn places(self, call: &Call) -> [Option<usize>; MAX_SPECS] {
-        let mut places = [None; MAX_SPECS];
-        for (at, spec) in call.specs.iter().enumerate() {
-            let place = self.place(spec, &places);
-            if let Some(room) = places.get_mut(at) {
-                *room = place;
-            }
-        }
-        places
-    }
-}
 
 /// Of each limit of a call.
 pub(super) type Few<T> = ArrayVec<T, MAX_SPECS>;
@@ -111,23 +27,6 @@ pub struct CompositeEvaluation {
     pub(super) outcome: Outcome,
     /// Whether its id holds a lease that a settlement takes back.
     pub(super) releases: bool,
-}
-
-/// What it has shown one limit.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct LimitEvaluation {
-    /// Where its component is.
-    pub(super) place: Option<usize>,
-    /// What a look at its component has shown.
-    pub(super) evaluation: Evaluation,
-    /// How many entries the component would have after a charge that adds one.
-    entries: Option<usize>,
-    /// Whether that is more than it has.
-    grows: bool,
-    /// Whether it decides: not if the call has been charged already.
-    decides: bool,
-    /// Whether that is for itself alone, with no say in what becomes of the call.
-    pub(super) shadow: bool,
 }
 
 /// What becomes of a call.
@@ -237,7 +136,7 @@ impl CompositeEvaluation {
             let forced = forces(limits) && denying().next().is_none();
             let mut ruling = call.specs.iter().zip(limits).filter(|(_, evaluation)| !evaluation.shadow);
             let renews = match (ruling.next(), ruling.next()) {
-                (Some((lease, evaluation)), None) => held.renews(lease, evaluation, now),
+                (Some((lease, evaluation)), None) => evaluation.renews(lease, held, now),
                 _ => false,
             };
             return if forced || renews { Outcome::Passes } else { Outcome::Banned(banned) };
@@ -248,7 +147,7 @@ impl CompositeEvaluation {
         // A strike is a call that its limits deny for a time: not what would never pass, and not what only KEEP or a
         // concurrency limit denies.
         let passes_some_time = denying().all(|(_, evaluation)| evaluation.evaluation.verdict() != Verdict::Never);
-        let limits_deny = denying().any(|(spec, evaluation)| held.would_deny_all(spec, evaluation, now));
+        let limits_deny = denying().any(|(spec, evaluation)| evaluation.would_deny_all(spec, held, now));
         let counts = call.purpose == Purpose::Charge && call.ban.is_some();
         let strikes = counts && passes_some_time && limits_deny;
         Outcome::Denied { strikes }
@@ -375,119 +274,5 @@ impl CompositeEvaluation {
     #[must_use]
     pub fn admits(&self) -> bool {
         matches!(self.outcome, Outcome::Passes | Outcome::Repeated(_) | Outcome::Settles | Outcome::Settled)
-    }
-}
-
-impl Held<'_> {
-    /// Whether a spec is for a lease that its holder has.
-    fn renews(self, spec: &Spec, evaluation: &LimitEvaluation, now: Timestamp) -> bool {
-        if spec.request.is_look() || !matches!(spec.limit, AnyLimit::Concurrency(_)) {
-            return false;
-        }
-        // With no room at all only a renewal passes.
-        let full = Spec { limit: spec.limit.lowered_by(Amount::MAX), ..*spec };
-        with_limit!(full, limit => LimitEvaluation::at(limit, self, evaluation.place, now, spec.request))
-            .evaluation
-            .verdict()
-            .allowed()
-    }
-
-    /// Whether the id of a call that settles holds a lease under one of its limits.
-    fn has_lease(self, call: &Call, now: Timestamp) -> bool {
-        let mut of_leases = call.specs.iter().filter(|spec| spec.is_held_by_id());
-        let leases = match self {
-            Held::Parts(components) => {
-                components.components.iter().find_map(|component| ConcurrencyUsage::of(&component.usage))
-            }
-            Held::Plain(usage, _) => usage.downcast_ref(),
-        };
-        leases.is_some_and(|leases: &ConcurrencyUsage| of_leases.any(|spec| leases.has_lease(spec.holder, now)))
-    }
-
-    /// Whether a limit that denies does so by itself, and not because of what is kept, or for want of a lease.
-    fn would_deny_all(self, spec: &Spec, evaluation: &LimitEvaluation, now: Timestamp) -> bool {
-        if spec.limit.kind() == Kind::Concurrency {
-            return false;
-        }
-        if spec.kept == Amount::ZERO {
-            return true;
-        }
-        let whole = Spec { limit: spec.limit.raised_by(spec.kept), ..*spec };
-        with_limit!(whole, limit => LimitEvaluation::at(limit, self, evaluation.place, now, spec.request))
-            .evaluation
-            .denies()
-    }
-}
-
-impl LimitEvaluation {
-    fn at<L: Limit>(limit: &L, held: Held, place: Option<usize>, now: Timestamp, request: Request) -> LimitEvaluation
-    where
-        L::Usage: Single,
-    {
-        let unused;
-        let usage = if let Some(usage) = held.usage::<L::Usage>(place) {
-            usage
-        } else {
-            unused = L::Usage::default();
-            &unused
-        };
-        let evaluation = evaluate(limit, usage, now, request);
-        let charges = matches!(evaluation.change(), Change::Charge(_));
-        let entries = if charges { limit.entries_after_charge(usage, now) } else { None };
-        let grows = entries.is_some_and(|entries| entries > usage.entries());
-        LimitEvaluation { place, evaluation, entries, grows, decides: true, shadow: false }
-    }
-
-    /// Whether it stands in the call's way.
-    pub(super) fn denies(&self) -> bool {
-        self.decides && !self.shadow && self.evaluation.denies()
-    }
-
-    /// Whether it would tell the call that it is denied, and has no say.
-    pub(super) fn denies_by_itself(&self) -> bool {
-        self.decides && self.shadow && !self.evaluation.verdict().allowed()
-    }
-}
-
-/// Whether a call is charged in any case: as the limits say that have a say, or if none has, as all do.
-pub(super) fn forces(limits: &[LimitEvaluation]) -> bool {
-    let none_rules = limits.iter().all(|evaluation| evaluation.shadow);
-    limits.iter().any(|evaluation| (none_rules || !evaluation.shadow) && evaluation.evaluation.is_forced())
-}
-
-/// The least that the limits that have a say grant of an UPTO.
-pub(super) fn least_granted(limits: &[LimitEvaluation]) -> Option<Amount> {
-    limits.iter().filter(|evaluation| !evaluation.shadow).filter_map(|evaluation| evaluation.evaluation.granted()).min()
-}
-
-/// Of an UPTO all grant what the one grants that has least. One that decides only for itself has to grant as much, or
-/// denies; all that was asked for, if there is no other.
-fn grant_the_least(call: &Call, held: Held, limits: &mut [LimitEvaluation], now: Timestamp) {
-    let most = call.specs.iter().find_map(Spec::most);
-    let Some(least) = least_granted(limits).or(most) else { return };
-    for (evaluation, spec) in limits.iter_mut().zip(&call.specs) {
-        if evaluation.shadow && evaluation.evaluation.granted().is_some_and(|granted| granted < least) {
-            let place = evaluation.place;
-            let whole = with_limit!(spec, limit => LimitEvaluation::at(limit, held, place, now, Request::Take(least)));
-            *evaluation = LimitEvaluation { decides: evaluation.decides, shadow: true, ..whole };
-        } else {
-            evaluation.evaluation.grant_at_most(least);
-        }
-    }
-}
-
-impl Spec<'_> {
-    /// How much an UPTO asks for.
-    pub(super) fn most(&self) -> Option<Amount> {
-        if let Request::UpTo(most) = self.request { Some(most) } else { None }
-    }
-}
-
-impl Call<'_> {
-    /// How much an UPTO asks for of the limits that have a say, or if none has, of all.
-    pub(super) fn most(&self, limits: &[LimitEvaluation]) -> Option<Amount> {
-        let none_rules = limits.iter().all(|evaluation| evaluation.shadow);
-        let mut ruling = self.specs.iter().filter(|spec| none_rules || !spec.shadow);
-        ruling.find_map(Spec::most)
     }
 }

@@ -23,13 +23,15 @@
 
 mod idempotency_table;
 mod low_water_marks;
+mod recorded_call;
 
 use crate::evaluate::Change;
 use crate::limit::{Limit, Usage};
 use crate::number::{Amount, Timestamp};
 use crate::wire::codec::{Decoder, Encoder};
-pub use idempotency_table::{IdempotencyChange, IdempotencyTable, MAX_CHARGES, MAX_ID, RecordedCall};
+pub use idempotency_table::{IdempotencyChange, IdempotencyTable, MAX_ID};
 use low_water_marks::LowWaterMarks;
+pub use recorded_call::{MAX_CHARGES, RecordedCall};
 
 /// A charge that can be settled, as it is remembered with the id of its call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 //!
 //! Each is a *component*: a usage of one of the other kinds, with what it is known by and when it will have recovered.
 //! A call brings up to eight limits; each finds its component, or starts one. All are looked at before any is charged,
-//! and all are charged or none is: see `evaluate.rs`. A component that no limit of a call finds is left as it is until
+//! and all are charged or none is: see `composite_evaluation.rs`. A component that no limit of a call finds is left as it is until
 //! it has recovered, so that nothing is forgiven by calling in another way and back.
 //!
 //! A limit finds its component by its name, or, without one, by its kind and window. What a plain key remembered before
@@ -19,7 +19,9 @@ mod charge;
 mod composite_evaluation;
 mod conversion;
 mod fast_path;
+mod held;
 pub mod idempotency;
+mod limit_evaluation;
 mod stored;
 
 use crate::algorithm::any::Single;
@@ -32,8 +34,9 @@ use crate::limit::{Identity, Recovery, Usage};
 use crate::number::{Span, Timestamp};
 use crate::syntax::Spec;
 pub use answer::Answer;
-pub use composite_evaluation::{CompositeEvaluation, Held};
+pub use composite_evaluation::CompositeEvaluation;
 pub use fast_path::FastEvaluation;
+pub use held::Held;
 use idempotency::{Charge, IdempotencyTable, Settlement};
 
 /// How many components a key may have.

@@ -1,10 +1,13 @@
 use super::*;
 use crate::evaluate::Request;
 use crate::evaluate::Request::{Force, GiveBack, Take, UpTo};
+use crate::limit::{InfoField, Usage};
 use crate::testing::calls::{
     Fields, Key, amounts, assert_leaves, call, call_and_tell, lengths, millionths, peek, period, units, us,
 };
+use crate::testing::effort;
 use crate::testing::laws::{Lawful, applied, decoded, encoded, laws, whole_effect};
+use crate::wire::codec::{CHANGE, WHOLE};
 use proptest::prelude::*;
 
 const LONGEST: u64 = 3650 * 86_400_000_000;

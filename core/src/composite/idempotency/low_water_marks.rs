@@ -16,11 +16,14 @@
 //! for one that closes the gaps of many groups that have gone. A low that is recorded ends all groups above it at once;
 //! their memory is freed by the lows that follow, a few groups each.
 
+mod sum_tree;
+
 use crate::number::Amount;
 #[cfg(test)]
 use crate::testing::effort;
 use crate::wire::codec::{Decoder, Encoder};
 use std::collections::BTreeMap;
+use sum_tree::{Sum, Sums};
 
 /// The lows of charges, which are numbered in the order in which they are made.
 #[derive(Clone, Debug, Default)]
@@ -319,121 +322,12 @@ impl LowWaterMarks {
     }
 }
 
-/// Groups that follow one another, all together.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Sum {
-    /// By how much the low of the last is above that before the first, in millionths.
-    delta: u64,
-    /// How many charges they have.
-    live: u64,
-}
-
-impl Sum {
-    fn plus(self, other: Sum) -> Sum {
-        Sum { delta: self.delta.wrapping_add(other.delta), live: self.live.wrapping_add(other.live) }
-    }
-
-    /// What takes it away when it is added.
-    fn negated(self) -> Sum {
-        Sum { delta: self.delta.wrapping_neg(), live: self.live.wrapping_neg() }
-    }
-}
-
-/// A sequence of sums, of which any may be changed, and what those before any come to is known.
-#[derive(Clone, Debug, Default)]
-struct Sums(Vec<Sum>);
-
-// A node at 1-based place n holds the sum of as many, up to and with the n-th, as n's lowest bit says.
-impl Sums {
-    /// Of what is at each place, in order.
-    fn of(mut places: Vec<Sum>) -> Sums {
-        for index in 0..places.len() {
-            let above = index | index.saturating_add(1);
-            let Some(sum) = places.get(index).copied() else { break };
-            if let Some(above) = places.get_mut(above) {
-                *above = above.plus(sum);
-            }
-        }
-        Sums(places)
-    }
-
-    fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    /// The sum of all.
-    fn sum(&self) -> Sum {
-        self.up_to(self.0.len())
-    }
-
-    /// The sum of the first so many.
-    fn up_to(&self, count: usize) -> Sum {
-        let (mut sum, mut place) = (Sum::default(), count);
-        while let Some(node) = place.checked_sub(1).and_then(|index| self.0.get(index)) {
-            #[cfg(test)]
-            effort::entry();
-            sum = sum.plus(*node);
-            place = Sums::without_lowest_bit(place);
-        }
-        sum
-    }
-
-    /// The place of the first with which the differences come to so much, and the sum of those before; behind all, if
-    /// they do not.
-    fn until(&self, delta: u64) -> (usize, Sum) {
-        let (mut place, mut sum) = (0_usize, Sum::default());
-        let mut step = self.0.len().checked_ilog2().map_or(0, |bits| 1_usize << bits);
-        while step > 0 {
-            #[cfg(test)]
-            effort::entry();
-            let next = place.saturating_add(step);
-            let node = next.checked_sub(1).and_then(|index| self.0.get(index));
-            if let Some(before) = node.map(|node| sum.plus(*node)).filter(|sum| sum.delta < delta) {
-                (place, sum) = (next, before);
-            }
-            step >>= 1;
-        }
-        (place, sum)
-    }
-
-    /// One more at the end.
-    fn push(&mut self, last: Sum) {
-        let place = self.0.len().saturating_add(1);
-        let covered = self.sum().plus(self.up_to(Sums::without_lowest_bit(place)).negated());
-        self.0.push(covered.plus(last));
-    }
-
-    /// Adds to what is at `index`.
-    fn add(&mut self, index: usize, sum: Sum) {
-        let mut index = index;
-        while let Some(node) = self.0.get_mut(index) {
-            #[cfg(test)]
-            effort::entry();
-            *node = node.plus(sum);
-            // n plus its lowest bit, for n one above the index: all bits below that one are set.
-            index |= index.saturating_add(1);
-        }
-    }
-
-    fn truncate(&mut self, length: usize) {
-        self.0.truncate(length);
-    }
-
-    fn heap_size(&self) -> usize {
-        self.0.capacity().saturating_mul(size_of::<Sum>())
-    }
-
-    fn without_lowest_bit(place: usize) -> usize {
-        place & place.saturating_sub(1)
-    }
-}
-
-/// No more is held than there is memory for.
+/// A count as it is added to a sum: no more is held than there is memory for.
 fn u64_of(count: usize) -> u64 {
     u64::try_from(count).unwrap_or(u64::MAX)
 }
 
-/// Likewise.
+/// A count out of a sum: no more is held than there is memory for.
 fn usize_of(count: u64) -> usize {
     usize::try_from(count).unwrap_or(usize::MAX)
 }

@@ -1,3 +1,4 @@
+use super::super::recorded_call::{FORCED, GRANTED, SETTLED};
 use super::*;
 use crate::algorithm::sliding_window::{SlidingWindow, SlidingWindowUsage};
 use crate::composite::idempotency::Settlement;

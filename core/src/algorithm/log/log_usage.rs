@@ -1,0 +1,359 @@
+//! What the key of a sliding log remembers: an entry for each instant, and the running total at it.
+//!
+//! The shape of the entries, and why they hold totals, is told at the head of [`log`](super).
+
+use crate::kind::Kind;
+use crate::limit::{InfoField, Usage};
+use crate::number::lazy_shift::{Mark, Shift};
+use crate::number::{Amount, Span, Timestamp};
+#[cfg(test)]
+use crate::testing::effort;
+use crate::wire::codec::{CHANGE, Decoder, Encoder, WHOLE};
+use std::collections::VecDeque;
+
+/// What a log's key remembers.
+#[derive(Clone, Debug, Default)]
+pub struct SlidingLogUsage {
+    /// The oldest first; instants and totals rise from each to the next.
+    pub(super) entries: VecDeque<LogEntry>,
+    /// The running total before the first entry.
+    before: u64,
+    /// How far all entries have moved back.
+    shift: Shift,
+    /// What the current call has changed.
+    pub(super) delta: LogDelta,
+    #[cfg(test)]
+    _copies: effort::Copies,
+}
+
+/// What was charged at one instant.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LogEntry {
+    /// The instant, which moves back with the whole log.
+    pub(super) at: Mark,
+    /// The running total up to and with this entry, in millionths, wrapping.
+    pub(super) total: u64,
+}
+
+const _: () = assert!(size_of::<LogEntry>() == 16);
+
+/// What a call changes in a log, in this order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct LogDelta {
+    /// Every entry moves back by so much, because the clock did.
+    pub(super) moved_back: Span,
+    /// So many of the oldest entries go.
+    pub(super) forgotten: usize,
+    /// So much is given back, from the oldest on.
+    pub(super) given_back: Amount,
+    /// An entry is added, or its cost to the newest one if that is of the same instant.
+    pub(super) added: Option<(Timestamp, Amount)>,
+    /// Or so much is taken back of the entry of an instant.
+    pub(super) taken: Option<(Timestamp, Amount)>,
+}
+
+impl SlidingLogUsage {
+    /// The running total at the end.
+    pub(super) fn total(&self) -> u64 {
+        self.entries.back().map_or(self.before, |newest| newest.total)
+    }
+
+    /// The sum of the entries from `index` on.
+    pub(super) fn sum_from(&self, index: usize) -> Amount {
+        let before = match index.checked_sub(1) {
+            None => self.before,
+            Some(index) => self.entries.get(index).map_or(self.before, |entry| entry.total),
+        };
+        Amount::saturating(self.total().wrapping_sub(before))
+    }
+
+    /// The instant of the newest entry.
+    pub(super) fn newest(&self) -> Option<Timestamp> {
+        self.entries.back().map(|newest| self.shift.instant(newest.at))
+    }
+
+    /// How far all entries have moved back if the clock shows `now`: a look goes by that, written or not.
+    pub(super) fn shift_at(&self, now: Timestamp) -> Shift {
+        self.shift.back(self.ahead(now))
+    }
+
+    /// Whether `delta` can have been caused by a call on this log.
+    fn accepts(&self, delta: LogDelta) -> bool {
+        let newest = self.newest().map_or(Timestamp::EPOCH, |newest| newest.minus(delta.moved_back));
+        delta.forgotten <= self.entries.len()
+            && delta.added.is_none_or(|(at, cost)| at >= newest && cost != Amount::ZERO)
+            && delta.taken.is_none_or(|(at, amount)| {
+                let held = self.cost_at(at, self.shift.back(delta.moved_back)).map_or(Amount::ZERO, |(_, held)| held);
+                let alone = delta.forgotten == 0 && delta.given_back == Amount::ZERO;
+                alone && amount != Amount::ZERO && amount <= held
+            })
+    }
+
+    /// Changes the log as a call does, and keeps what that is for the effect.
+    pub(super) fn change(&mut self, delta: LogDelta) {
+        self.forget(delta.forgotten);
+        self.give_back(delta.given_back);
+        if let Some((at, cost)) = delta.added {
+            self.add(at, cost);
+        }
+        if let Some((at, amount)) = delta.taken {
+            self.take(at, amount);
+        }
+        self.delta = delta;
+    }
+
+    fn shift_back(&mut self, span: Span) {
+        if span == Span::ZERO {
+            return;
+        }
+        self.shift = self.shift.back(span);
+        if self.shift.is_far() {
+            let far = std::mem::take(&mut self.shift);
+            for entry in &mut self.entries {
+                #[cfg(test)]
+                effort::entry();
+                entry.at = self.shift.mark(far.instant(entry.at));
+            }
+        }
+        // Instants end at the epoch; those that meet there share an entry, whose total is the latest one's.
+        let at_epoch = self.entries.partition_point(|entry| self.shift.instant(entry.at) == Timestamp::EPOCH);
+        self.entries.drain(..at_epoch.saturating_sub(1));
+    }
+
+    /// Drops so many of the oldest entries.
+    pub(super) fn forget(&mut self, oldest: usize) {
+        if let Some(newest_gone) = oldest.checked_sub(1).and_then(|index| self.entries.get(index)) {
+            self.before = newest_gone.total;
+            self.entries.drain(..oldest);
+        }
+        // Amortized: a log has to lose half of its entries before it is moved to a smaller place.
+        if self.entries.capacity() > Self::room_for(self.entries.len().saturating_mul(2)) {
+            self.entries.shrink_to(Self::room_for(self.entries.len()));
+        }
+    }
+
+    fn give_back(&mut self, amount: Amount) {
+        let covered =
+            self.entries.partition_point(|entry| entry.total.wrapping_sub(self.before) <= amount.millionths());
+        self.entries.drain(..covered);
+        self.before = self.before.wrapping_add(amount.millionths());
+    }
+
+    fn add(&mut self, at: Timestamp, cost: Amount) {
+        let cost = cost.min(Amount::MAX.minus(self.sum_from(0)));
+        if cost == Amount::ZERO {
+            return;
+        }
+        let total = self.total().wrapping_add(cost.millionths());
+        let shared = self.newest() == Some(at);
+        match self.entries.back_mut() {
+            Some(newest) if shared => newest.total = total,
+            _ => {
+                if self.entries.len() == self.entries.capacity() {
+                    let more = Self::room_for(self.entries.len()).saturating_sub(self.entries.len());
+                    self.entries.reserve_exact(more);
+                }
+                self.entries.push_back(LogEntry { at: self.shift.mark(at), total });
+            }
+        }
+    }
+
+    /// Whether what was charged may not all be in it.
+    pub(super) fn is_saturated(&self) -> bool {
+        self.sum_from(0) == Amount::MAX
+    }
+
+    /// The place and the cost of the entry of an instant, once all have moved back so far. Those that meet at the epoch
+    /// count as one.
+    fn cost_at(&self, at: Timestamp, shift: Shift) -> Option<(usize, Amount)> {
+        let first = self.entries.partition_point(|entry| shift.instant(entry.at) < at);
+        let last = self.entries.partition_point(|entry| shift.instant(entry.at) <= at).checked_sub(1)?;
+        let cost = self.sum_from(first).minus(self.sum_from(last.saturating_add(1)));
+        (first <= last).then_some((last, cost))
+    }
+
+    /// Takes up to `amount` off the entry of an instant; by how much that is lower. Of the entries on both sides of it
+    /// the fewer get other totals.
+    fn take(&mut self, at: Timestamp, amount: Amount) -> Amount {
+        let Some((index, cost)) = self.cost_at(at, self.shift) else { return Amount::ZERO };
+        let taken = amount.min(cost);
+        let newer = self.entries.len().saturating_sub(index);
+        let (side, by) = if index < newer {
+            self.before = self.before.wrapping_add(taken.millionths());
+            (0..index, taken.millionths())
+        } else {
+            (index..self.entries.len(), taken.millionths().wrapping_neg())
+        };
+        for entry in self.entries.range_mut(side) {
+            #[cfg(test)]
+            effort::entry();
+            entry.total = entry.total.wrapping_add(by);
+        }
+        if taken == cost {
+            self.entries.remove(index);
+        }
+        taken
+    }
+
+    /// How much room is made for a log of `length`: a sixteenth more, where doubling would waste up to 16 bytes an
+    /// entry.
+    pub(super) fn room_for(length: usize) -> usize {
+        length.saturating_add(length / 16).saturating_add(4)
+    }
+
+    /// The entries with their own costs, the oldest first.
+    pub(super) fn costs(&self) -> impl Iterator<Item = (Timestamp, Amount)> + '_ {
+        self.entries.iter().scan(self.before, |before, entry| {
+            let cost = entry.total.wrapping_sub(std::mem::replace(before, entry.total));
+            Some((self.shift.instant(entry.at), Amount::saturating(cost)))
+        })
+    }
+}
+
+/// What follows in an effect: nothing, an entry that is added, or one of which is taken back.
+const NONE: u64 = 0;
+const ADDED: u64 = 1;
+const TAKEN: u64 = 2;
+
+impl LogDelta {
+    fn decode(from: &mut impl Decoder) -> Option<LogDelta> {
+        let moved_back = Span::from_micros(from.integer()?);
+        let forgotten = usize::try_from(from.integer()?).ok()?;
+        let given_back = Amount::from_millionths(from.integer()?)?;
+        let tag = from.integer()?;
+        let mut entry = || Some((Timestamp::from_micros(from.integer()?)?, Amount::from_millionths(from.integer()?)?));
+        let (added, taken) = match tag {
+            NONE => (None, None),
+            ADDED => (Some(entry()?), None),
+            TAKEN => (None, Some(entry()?)),
+            _ => return None,
+        };
+        Some(LogDelta { moved_back, forgotten, given_back, added, taken })
+    }
+}
+
+impl Usage for SlidingLogUsage {
+    const KIND: Kind = Kind::SlidingLog;
+    const GROWS: bool = true;
+
+    fn is_unused(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    fn ahead(&self, now: Timestamp) -> Span {
+        self.newest().map_or(Span::ZERO, |newest| newest.since(now))
+    }
+
+    fn move_back(&mut self, now: Timestamp) {
+        let span = self.ahead(now);
+        self.shift_back(span);
+        self.delta.moved_back = span;
+    }
+
+    /// The instant of the newest entry.
+    fn place(&self) -> Option<Timestamp> {
+        self.newest()
+    }
+
+    fn take_back(&mut self, place: Option<Timestamp>, amount: Amount) -> Amount {
+        let Some(at) = place.filter(|_| !self.is_saturated()) else { return Amount::ZERO };
+        let taken = self.take(at, amount);
+        self.delta.taken = (taken != Amount::ZERO).then_some((at, taken));
+        taken
+    }
+
+    fn encode(&self, to: &mut impl Encoder) {
+        to.integer(u64::try_from(self.entries.len()).unwrap_or(0));
+        for (at, cost) in self.costs() {
+            to.integer(at.micros());
+            to.integer(cost.millionths());
+        }
+    }
+
+    fn decode(from: &mut impl Decoder, _version: u32) -> Option<SlidingLogUsage> {
+        let length = from.integer()?;
+        let mut usage = SlidingLogUsage::default();
+        for _ in 0..length {
+            let at = Timestamp::from_micros(from.integer()?)?;
+            let cost = Amount::from_millionths(from.integer()?).filter(|cost| *cost != Amount::ZERO)?;
+            let in_order = usage.newest().is_none_or(|newest| newest < at);
+            if !in_order || cost > Amount::MAX.minus(usage.sum_from(0)) {
+                return None;
+            }
+            usage.add(at, cost);
+        }
+        (!usage.is_unused()).then_some(usage)
+    }
+
+    fn encode_effect(&mut self, to: &mut impl Encoder) {
+        let LogDelta { moved_back, forgotten, given_back, added, taken } = std::mem::take(&mut self.delta);
+        to.integer(CHANGE);
+        to.integer(moved_back.micros());
+        to.integer(u64::try_from(forgotten).unwrap_or(0));
+        to.integer(given_back.millionths());
+        let (tag, entry) = match (added, taken) {
+            (Some(added), _) => (ADDED, Some(added)),
+            (None, Some(taken)) => (TAKEN, Some(taken)),
+            (None, None) => (NONE, None),
+        };
+        to.integer(tag);
+        if let Some((at, amount)) = entry {
+            to.integer(at.micros());
+            to.integer(amount.millionths());
+        }
+    }
+
+    fn encode_whole_effect(&self, to: &mut impl Encoder) {
+        to.integer(WHOLE);
+        self.encode(to);
+    }
+
+    fn accepts_effect_until(&self, from: &mut impl Decoder, version: u32, latest: Timestamp) -> bool {
+        match from.integer() {
+            Some(WHOLE) => SlidingLogUsage::decode(from, version).is_some_and(|usage| !usage.is_after(latest)),
+            Some(CHANGE) => LogDelta::decode(from).is_some_and(|delta| {
+                // What is there already is no later than whoever asks was last changed.
+                let in_time = delta.added.is_none_or(|(at, _)| at <= latest);
+                in_time && self.accepts(delta)
+            }),
+            _ => false,
+        }
+    }
+
+    fn apply_effect(&mut self, from: &mut impl Decoder, version: u32) {
+        match from.integer() {
+            Some(WHOLE) => {
+                if let Some(usage) = SlidingLogUsage::decode(from, version) {
+                    *self = usage;
+                }
+            }
+            _ => {
+                if let Some(delta) = LogDelta::decode(from) {
+                    self.shift_back(delta.moved_back);
+                    self.change(delta);
+                    self.delta = LogDelta::default();
+                }
+            }
+        }
+    }
+
+    fn entries(&self) -> usize {
+        self.entries.len()
+    }
+
+    fn heap_size(&self) -> usize {
+        self.entries.capacity().saturating_mul(size_of::<LogEntry>())
+    }
+
+    fn describe(&self, _now: Timestamp) -> Vec<(&'static str, InfoField)> {
+        let mut facts = vec![
+            ("used", InfoField::Amount(self.sum_from(0))),
+            ("entries", InfoField::Count(u64::try_from(self.entries.len()).unwrap_or(u64::MAX))),
+        ];
+        if let (Some(oldest), Some(newest)) = (self.entries.front(), self.newest()) {
+            facts.push(("oldest", InfoField::Instant(self.shift.instant(oldest.at))));
+            facts.push(("newest", InfoField::Instant(newest)));
+        }
+        facts
+    }
+}
