@@ -23,7 +23,7 @@ mod charge;
 /// A decision on the wire.
 mod reply;
 
-/// The server: clock, keys, native types, effects; the only unsafe code.
+/// The boundary to the server: clock, keys, native types, effects.
 mod redis;
 
 /// The tables that a server loads.

@@ -1,7 +1,8 @@
 //! Effects: what is propagated to replicas and the AOF.
 //!
-//! They get what happened, not what was asked: `RL.EFFECT key effect [key effect ...]` with the absolute state and
-//! the absolute expiry of each key, so that replaying it at any later time, on any clock, gives the same bytes. A
+//! They get what happened, not what was asked: `RL.EFFECT key effect [key effect ...]` with the absolute expiry of each
+//! key and its new state, or of a large usage what has changed in it. Replaying an effect at any later time, on any
+//! clock, gives the same bytes. A
 //! call over several keys is one such command. An effect is text, readable in the AOF and in a replica's MONITOR:
 //!
 //! * `rl-bucket 1 1700000001675 1000000 1700000000000000`: kind, version of the encoding, expiry in milliseconds

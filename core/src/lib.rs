@@ -5,7 +5,7 @@
 //! `Default` is "never seen". Because a limiter is phrased as *how much is used*, never *how much is left*, a first
 //! call needs no branch of its own.
 //!
-//! Looking and charging are apart: [`evaluate()`] only looks (RL.PEEK), and says what charging would change;
+//! Looking and charging are apart: [`evaluate()`] only looks, and says what charging would change: RL.PEEK ends there;
 //! [`Change::apply`] makes that change. A call over several limits looks at all before it takes from any, and a denied
 //! call takes nothing.
 //!
@@ -31,8 +31,7 @@
 //! assert!(evaluate(&limit, &usage, then, Request::Take(Amount::ONE)).verdict().allowed());
 //! ```
 //!
-//! **To add an algorithm:** a file here with a `Limit` and a `Usage` (or the usage of another), its laws by one line
-//! of `laws!`, a [`Kind`] if its usage is new, its grammar in `syntax/`, and a row in the command table.
+//! CONTRIBUTING.md lists the edits that add an algorithm.
 
 #![forbid(unsafe_code)]
 // A test that goes wrong may panic: that is what it is for.

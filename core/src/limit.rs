@@ -54,7 +54,7 @@ pub trait Limit {
     /// What is used now, rounded down, where all that is charged lies together; `None` where each charge lies in a
     /// place of its own ([`Usage::place`]) and its next to be made leaves those where they are. 0 ends what can be
     /// settled of all that was charged before: so it is where a limit has no such thing, where the usage has saturated,
-    /// and where the next charge counts all anew. See [`once`](crate::composite::idempotency).
+    /// and where the next charge counts all anew. See [`idempotency`](crate::composite::idempotency).
     fn low(&self, _usage: &Self::Usage, _now: Timestamp) -> Option<Amount> {
         Some(Amount::ZERO)
     }

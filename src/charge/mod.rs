@@ -2,23 +2,24 @@
 //! stores.
 //!
 //! ```text
-//!   Request ---> open ---> evaluate ---> check ---> count ---> commit ---> answer
-//!                 |           |                                   |
-//!              Stored     KeyEvaluation                    change, then the key's expiry,
-//!                                                       effect and event
+//!   spec or call ---> open ---> evaluate ---> check ---> count ---> commit ---> answer
+//!                      |           |                                   |
+//!                   Stored   KeyEvaluation                 change, effect, the key's expiry,
+//!                                                          and at the end the event
 //! ```
 //!
-//! * A key is opened once, whatever it stores (`Stored`). What a call asks of it is evaluated at that: one limit at a
-//!   usage of its own (`one_limit.rs`), or several at a composite key (`several_limits.rs`). Nothing is changed yet.
-//! * A call that may go on, on all of its keys, is refused if there is no room or no memory; then it is counted
-//!   (`key_evaluation.rs`).
-//! * The usage moves back with the clock, is changed, and the key gets its expiry; the effect and the event follow
-//!   (`commit.rs`).
+//! * A key is opened without knowing its type; [`Stored`](crate::redis::key::Stored) says what it holds. The call is
+//!   evaluated at what was found: one limit at a usage of its own (`one_limit.rs`), or several at a composite key
+//!   (`several_limits.rs`). Nothing is changed yet.
+//! * If every key allows the call but there is no room or no memory for what it adds, it is refused with an error. Else
+//!   it is counted, as allowed or denied (`key_evaluation.rs`).
+//! * The usage moves back if the clock did, and is changed (`commit.rs`). The effect is propagated and the key gets its
+//!   expiry (`redis/key/open.rs`); the event follows when all keys are closed.
 //!
-//! A call on one key is a call on several, with one (`many_keys.rs`). But its key stays open all along (`one_key.rs`).
-//! Beside the slow path, which serves whatever is asked at whatever is stored (`slow_path.rs`), there are two fast
-//! ones, which come to the same: one spec at a plain key, of which the compiler knows the algorithm, and rates alone at
-//! a composite key (`rates.rs`).
+//! Calls on one key are in `one_key.rs`, where the key stays open; calls on several in `many_keys.rs`, where each is
+//! closed before the next. Both come to the same. A *plain* key holds one usage, a *composite* key several. There are
+//! two fast paths: one spec at a plain key, of which the compiler knows the algorithm, and limits that keep no entries
+//! at a composite key (`rates.rs`). `slow_path.rs` evaluates whatever is requested at whatever is stored.
 
 mod by_hand;
 mod commit;

@@ -1,10 +1,20 @@
-//! The server: the only unsafe code, and with `module.rs` the only user of the SDK. It knows a usage by its trait
-//! (encode, decode, kind), never an algorithm by name.
+//! The boundary to the server: with `module.rs` (what a load does) the only unsafe code and the only user of the SDK.
+//! It knows a usage by its trait (encode, decode, kind), never an algorithm by name.
 //!
-//! Everything runs inside a call of ours, on the thread that holds the server's lock: mostly its main thread, but other
-//! modules call from threads of their own. A handle never outlives that call. Functions of the module API that a
-//! server may lack are optional pointers, asked at each use; the others are checked once at
-//! load ([`api::missing`](crate::redis::api::missing)), so that a call of one cannot fail.
+//! | what happens | where |
+//! |---|---|
+//! | a command, an event or a timer enters the module | `dispatch.rs`, `server_events.rs`, `key_events.rs`, `guard.rs` |
+//! | keys are opened, committed and given their expiry | `key/` |
+//! | effects go to replicas and the AOF, or come from them | `outgoing.rs`, `incoming_effect.rs`, `effect_demand.rs` |
+//! | values are saved, loaded and freed | `native_type.rs`, `rdb.rs`, `lazy_free.rs` |
+//! | clients are blocked and answered | `blocked.rs`, `waiting_room.rs` |
+//! | policies last, and travel in a cluster | `policy_lifetime.rs`, `bus.rs` |
+//! | commands, settings and INFO are registered | `command.rs`, `config.rs`, `info_section.rs` |
+//!
+//! All but the freeing of values runs while the server has called the module, on the thread that holds the server's
+//! lock: mostly its main thread, but other modules call from threads of their own. A handle never outlives that call.
+//! Functions of the module API that a server may lack are optional pointers, asked at each use; the others are checked
+//! once at load ([`api::missing`](crate::redis::api::missing)), so that a call of one cannot fail.
 
 #![allow(unsafe_code, reason = "the server is reached by pointers alone")]
 

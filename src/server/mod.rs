@@ -1,6 +1,5 @@
-//! What this server knows beside its keys: policies, the queues of calls that wait, the keys that are denied most, and
-//! how far a load, an AOF and a cluster's messages have come; also its settings, and counts of what the module has
-//! done.
+//! The module's state that is in no key: policies, the queues of waiting calls, the keys that are denied most, how far
+//! a load of policies and their exchange in a cluster have progressed, settings, and counters.
 //!
 //! Other modules call ours, and change keys, from threads of their own that hold the server's lock. So no state belongs
 //! to a thread. All of it is in one `Global`, of which there is one (`redis/global.rs`). An entry from the server makes
@@ -15,7 +14,7 @@ pub mod queues;
 pub mod settings;
 pub mod stats;
 
-/// The state of the server.
+/// The module's state in this process of the server. There is one.
 #[derive(Default)]
 pub struct Global {
     /// Its policies.

@@ -29,10 +29,10 @@
 //!                          over
 //! ```
 //!
-//! A call that waits is known to the queues (`server/queues/`), one that is answered to the outbox
-//! (`server/queues/outbox.rs`), and one that is handed back to the server alone: to one of the three, and each is
-//! handed back once. From the last state on CLIENT UNBLOCK would leave a client without any reply before Redis 7.4, so
-//! nobody may get there while a call could still be read (`redis/blocked.rs`).
+//! A waiting call is in exactly one of three places: in the queues (`server/queues/`), once it is answered in the
+//! outbox (`server/queues/outbox.rs`), or handed back to the server, which happens once. From the last state on CLIENT
+//! UNBLOCK would leave a client without any reply before Redis 7.4, so nobody may get there while a call could still be
+//! read (`redis/blocked.rs`).
 //!
 //! | what happens | where |
 //! |---|---|
@@ -43,8 +43,11 @@
 //! | the timer's turn comes, and is bounded | `work.rs`, `turn.rs` |
 //! | the queue of its key is served, and it is decided | `serve.rs` |
 //!
-//! This room lies above the charge path, which decides a call that has waited like any other; what the queues remember
-//! lies below it, with the rest of the server's state. What the server tells of comes through
+//! A release reaches a queue by a keyspace event: `charge::release` commits, `Redis::finish` announces the event,
+//! `redis/key_events.rs` hears it, `events.rs` marks the queue and arms the timer, and `serve.rs` serves it.
+//!
+//! This module is above the charge path, which decides a call that has waited like any other. The queues' state is
+//! below it, with the rest of the module's state. The server's events reach it through
 //! [`ROOM`](crate::waiting::ROOM).
 
 mod clients;

@@ -1,6 +1,6 @@
 //! The fast path of the call that is most common: rates alone, whose components are all there, and nothing beside them.
-//! Whatever else a call may bring goes the slow path (`evaluate.rs`, `charge.rs`, `answer.rs`). For such a call that
-//! comes to the same, but takes about twice as many instructions of ours.
+//! Whatever else a call may bring goes the slow path (`composite_evaluation.rs`, `charge.rs`, `answer.rs`). For such a
+//! call that comes to the same, but takes about twice as many instructions of ours.
 
 use super::answer::first_to_run_out;
 use super::{Answer, Changed, Component, CompositeUsage};

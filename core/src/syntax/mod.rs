@@ -1,8 +1,8 @@
 //! What a call says of its limits: `TOKENBUCKET 200 100 60s COST 2` -> a limit and what is asked of it.
 //!
-//! A spec is an algorithm's name, its numbers and options, and ends where a word comes that it has no place for, so
-//! that several can stand one after another. Calls on one key are read by [`KeyRequest`], calls on several by
-//! [`CallOnKeys`].
+//! A spec is an algorithm's name, its numbers and options, and ends at the first word that is none of its options, so
+//! that several can stand one after another. RL.TOKENBUCKET and its siblings are read by their function of [`Spec`],
+//! RL.TAKE by [`KeyRequest`], and calls on several keys by [`CallOnKeys`].
 
 mod ban_words;
 mod by_policy;

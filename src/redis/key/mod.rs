@@ -10,8 +10,9 @@
 //!   opened and found missing (it may have expired just now), when one is made or deleted (the server announces that
 //!   itself), and when events are announced.
 //!
-//! A key is opened once, whatever its type: [`Stored`] says what it is. A usage is changed in place, in an open key or
-//! in one that was closed, and then committed: the two have that in common ([`Writable`]).
+//! A key is opened without knowing its type; [`Stored`] says what it holds. A usage is changed in place, in an open key
+//! or in one that was closed, and then committed ([`Writable`]): its effect is propagated, the key gets its expiry, and
+//! the event is noted for the end of the call (`open.rs`).
 //!
 //! A change is made known in the order in which it happened: first to replicas and the AOF, and only then to
 //! those who might change more. (Redis 6.2 propagates at once what another module does, and what a call has
