@@ -196,10 +196,13 @@ impl<'a, U: Usage> Key<'_, 'a, U> {
         // ends the server: so what is there now is asked once more. (Servers that tell of a new key before they hold it
         // themselves end if it is deleted then, whoever makes it.)
         let Ok(handle) = Handle::open(self.redis, self.name, WRITE) else { return };
+        // The handle from before is closed first: Valkey 9 moves a key that gets an expiry, and looks at the key when a
+        // handle is closed.
+        self.contents.handle = handle;
+        let handle = &self.contents.handle;
         if native_type::is::<U>(handle.native()) && handle.value() == value.cast() && handle.expires_in_ms().is_none() {
             handle.set_expiry(at, now);
         }
-        self.contents.handle = handle;
     }
 }
 
