@@ -100,6 +100,7 @@ fn a_conversion_is_refused_unless_it_is_a_change_of_what_is_there() {
         ("the whole", ban.with(0, WHOLE)),
         ("moved back once more", ban.with(2, 1)),
         ("nothing is changed", Fields::integers([CHANGE, at(10).micros(), 0, 0])),
+        ("no ban, and then one is left over", ban.with(6, 0)),
         ("a ban for too long", ban.with(7, at(10).plus(Span::MAX_ARGUMENT).micros() + 1)),
     ] {
         assert!(converted(&window(), Some(expiry()), &refused).is_none(), "{why}");
