@@ -248,7 +248,7 @@ class Charts:
             found.by_size,
             dict(zip(growth.BY_SIZE, STYLES, strict=True)),
             "calls on one key",
-            "entries in its log, leases in its table, or ids (log scale)",
+            "entries, leases or idempotency keys (log scale)",
         )
         left.set_ylabel("server CPU, nanoseconds")
         self._save(figure, "growth", "What a call costs the server as the data grows")

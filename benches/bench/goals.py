@@ -85,8 +85,8 @@ def of_growth(found: Growth) -> Iterator[Goal]:
         (growth.RENEWAL, 1_000, "leases"),
         (growth.LEASE, 1_000, "leases"),
         (growth.LOG, 100_000, "entries"),
-        (growth.REPEATED, 1_000, "ids"),
-        (growth.BESIDE, 1_000, "ids"),
+        (growth.REPEATED, 1_000, "idempotency keys"),
+        (growth.BESIDE, 1_000, "idempotency keys"),
     ):
         size = max(size for size in sizes if size <= most)
         ratio = found.by_size[name, size] / found.by_size[name, sizes[0]]

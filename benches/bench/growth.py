@@ -28,7 +28,7 @@ LOG = "RL.SLIDINGLOG, a charge and a give-back"
 RENEWAL = "RL.ACQUIRE, a renewal"
 LEASE = "RL.ACQUIRE and RL.RELEASE"
 REPEATED = "RL.TAKE, ONCE, sent again"
-BESIDE = "RL.TAKE beside so many ids"
+BESIDE = "RL.TAKE without ONCE"
 BY_SIZE = (LOG, RENEWAL, LEASE, REPEATED, BESIDE)
 # Room for one more than the longest.
 ROOM = Setup("room", module_args="max-log-entries 1000000 max-leases 1000000")

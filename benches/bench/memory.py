@@ -36,8 +36,8 @@ class Memory:
     peers: dict[str, int]
 
 
-def _ids(count: int, form: str) -> Template:
-    """A call for each of so many ids, which are as long as a UUID."""
+def _idempotent(count: int, form: str) -> Template:
+    """`count` calls, each with an idempotency key as long as a UUID."""
     calls = (form.format(id=f"{number:036}") for number in range(count))
     return template(*calls, lines=6 * count)
 
@@ -56,7 +56,10 @@ OURS = [
         "RL.TAKE of 4 limits",
         template("RL.TAKE {key} FIXED 100 1h FIXED 100 1d FIXED 100 7d TOKENBUCKET 10 1 1d"),
     ),
-    State("RL.TAKE, ONCE, 10 ids", _ids(10, "RL.TAKE {{key}} ONCE {id} 1d FIXED 100 1d")),
+    State(
+        "RL.TAKE, ONCE, 10 idempotency keys",
+        _idempotent(10, "RL.TAKE {{key}} ONCE {id} 1d FIXED 100 1d"),
+    ),
 ]
 
 _SCRIPT = Script.named("token_bucket")

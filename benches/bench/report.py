@@ -312,7 +312,10 @@ def _growth(found: Growth) -> str:
         pipeline=growth.BATCH,
         keys=_table(f"keys:| {growth.BUCKET}:| {growth.SET_EX}:| x SET EX:", by_keys),
         sizes=_table(
-            "entries, leases or ids:" + "".join(f"| {kind}:" for kind in growth.BY_SIZE), by_size
+            "| ".join(
+                f"{head}:" for head in ("entries, leases or idempotency keys", *growth.BY_SIZE)
+            ),
+            by_size,
         ),
     )
 
