@@ -688,11 +688,11 @@ impl Model {
         now: Timestamp,
         changed: bool,
     ) -> Answer {
-        // New components are found now.
-        let stands = self.find(call);
+        // As the next call finds them: new components are there now, and those with nothing left are gone.
+        let stands = if changed { self.find(call) } else { found.to_vec() };
         let mut each = Vec::new();
         for (n, (spec, evaluation)) in call.specs.iter().zip(looks).enumerate() {
-            let usage = self.usage(spec, stands[n].filter(|_| changed).or(found[n]));
+            let usage = self.usage(spec, stands[n]);
             let takes = changed && evaluation.change() != Change::Nothing;
             let mut told = with_limit!(spec, limit => decision(limit, &usage, now, evaluation, takes));
             told.limit = spec.limit.limit().plus(spec.kept);
