@@ -10,7 +10,8 @@ use crate::command::{
 #[cfg(debug_assertions)]
 use crate::redis::Redis;
 use crate::redis::command::{Access, Command, Keys};
-use crate::redis::{self, api, command, dispatch, guard, lazy_free, native_type};
+use crate::redis::dispatch::{self, Calls};
+use crate::redis::{self, api, command, guard, lazy_free, native_type};
 use crate::server::settings;
 use crate::server::stats::CommandStats;
 use crate::version;
@@ -29,19 +30,23 @@ const NAME: &CStr = c"ratelimit";
 /// lines for COMMAND DOCS.
 macro_rules! command {
     (
-        $name:literal = $handler:path, $access:ident on $keys:ident, arity $arity:literal, $args:ident,
+        $name:literal = $handler:path $([$straight:path])?, $access:ident on $keys:ident, arity $arity:literal, $args:ident,
         $summary:literal,
         $complexity:literal
     ) => {{
         static STATS: CommandStats = CommandStats::new();
-        const ASKED_FOR_KEYS: Option<Access> = Keys::$keys.asked_for(Access::$access);
+        const CALLS: Calls = Calls {
+            arity: $arity,
+            asked_for_keys: Keys::$keys.asked_for(Access::$access),
+            stats: &STATS,
+        };
         unsafe extern "C" fn entry(
             ctx: *mut raw::RedisModuleCtx,
             argv: *mut *mut raw::RedisModuleString,
             length: c_int,
         ) -> c_int {
             // SAFETY: called by the server, with what `enter` asks for.
-            unsafe { dispatch::enter(ctx, argv, length, $arity, ASKED_FOR_KEYS, &STATS, $handler) }
+            unsafe { dispatch::enter(ctx, argv, length, CALLS, straight!($($straight)?), $handler) }
         }
         Command {
             name: $name,
@@ -57,6 +62,16 @@ macro_rules! command {
     }};
 }
 
+/// What serves the everyday call of a command, if anything does.
+macro_rules! straight {
+    () => {
+        |_| false
+    };
+    ($straight:path) => {
+        $straight
+    };
+}
+
 /// Every command that this server has.
 fn commands() -> impl Iterator<Item = &'static Command> + Clone {
     let of_their_own = ALGORITHMS.iter().chain(COMMANDS);
@@ -65,10 +80,10 @@ fn commands() -> impl Iterator<Item = &'static Command> + Clone {
 
 macro_rules! commands {
     ({} $($read:ident = $name:literal $word:literal, $arguments:tt $behind:ident, {
-        $($(#[doc = $syntax:literal])+ $command:literal, arity $arity:literal, $summary:literal, $complexity:literal)?
+        $($(#[doc = $syntax:literal])+ $command:literal $([$straight:path])?, arity $arity:literal, $summary:literal, $complexity:literal)?
     };)+) => {
         &[$($(command! {
-            $command = rl_take::$read, Take on First, arity $arity, $read, $summary, $complexity
+            $command = rl_take::$read $([$straight])?, Take on First, arity $arity, $read, $summary, $complexity
         },)?)+]
     };
 }
@@ -129,12 +144,12 @@ static COMMANDS: &[Command] = &[
         c"O(N) with N the number of specs, each at the cost of its algorithm, and O(log M) with M idempotency keys"
     },
     command! {
-        c"rl.limit" = rl_limit::limit, Take on First, arity -3, LIMIT_BY_NAME,
+        c"rl.limit" = rl_limit::limit [rl_limit::straight::limit], Take on First, arity -3, LIMIT_BY_NAME,
         c"Takes from the limits of a policy, which the server keeps under a name.",
         c"O(N) with N the number of limits, each at the cost of its algorithm, and O(log M) with M idempotency keys"
     },
     command! {
-        c"rl.delay" = rl_limit::delay, Take on First, arity -3, DELAY,
+        c"rl.delay" = rl_limit::delay [rl_limit::straight::delay], Take on First, arity -3, DELAY,
         c"Takes from the limits of a policy; returns 0 if allowed, else the milliseconds to wait, or -1 for never.",
         c"O(N) with N the number of limits, each at the cost of its algorithm, and O(log M) with M idempotency keys"
     },

@@ -43,17 +43,24 @@ impl Row {
 
     /// `[allowed, limit, remaining, wait_ms, reset_ms]`, and with UPTO the units granted.
     pub fn decision(decision: &Decision) -> Row {
+        let [allowed, limit, remaining, wait_ms, reset_ms] = Row::five(decision);
+        let granted = integer(decision.granted.unwrap_or_default().whole_units());
         Row {
-            integers: [
-                i64::from(decision.verdict.allowed()),
-                integer(decision.limit.whole_units()),
-                integer(decision.remaining.whole_units()),
-                wait_ms(decision.verdict),
-                millis(decision.reset),
-                integer(decision.granted.unwrap_or_default().whole_units()),
-            ],
+            integers: [allowed, limit, remaining, wait_ms, reset_ms, granted],
             length: if decision.granted.is_some() { 6 } else { 5 },
         }
+    }
+
+    /// `[allowed, limit, remaining, wait_ms, reset_ms]`
+    #[inline(always)]
+    pub fn five(decision: &Decision) -> [i64; 5] {
+        [
+            i64::from(decision.verdict.allowed()),
+            integer(decision.limit.whole_units()),
+            integer(decision.remaining.whole_units()),
+            wait_ms(decision.verdict),
+            millis(decision.reset),
+        ]
     }
 }
 
@@ -117,7 +124,7 @@ impl Reply {
     /// 0 if the call passes; if it is denied, the milliseconds after which it passes, -1 if never. The hold of a call
     /// that passes is not in it: more than 0 would be read as a denial.
     pub fn delay(verdict: Verdict) -> Reply {
-        Reply::Integer(if verdict.allowed() { 0 } else { wait_ms(verdict) })
+        Reply::Integer(delay_ms(verdict))
     }
 
     /// What redis-cell answers: `[limited, limit, remaining, retry_after_s, reset_after_s]`.
@@ -210,6 +217,12 @@ impl Reply {
     fn text(text: &str) -> Reply {
         Reply::Bytes(text.as_bytes().into())
     }
+}
+
+/// 0 if a call passes; else as [`wait_ms`].
+#[inline(always)]
+pub fn delay_ms(verdict: Verdict) -> i64 {
+    if verdict.allowed() { 0 } else { wait_ms(verdict) }
 }
 
 /// How long to wait before acting on the answer; -1 if it never can be acted on.

@@ -1,6 +1,10 @@
-"""A call on one key keeps it open, and a call on several closes each to open the next: RL.TAKE goes
-the fast path, and RL.MTAKE with one key the slow one. Both come to the same reply, stored value and
-effect, and to the same counts.
+"""The charge path has fast paths, which come to the same as the slow ones: to the same replies,
+stored values, effects and counts.
+
+* A call on one key keeps it open, and a call on several closes each to open the next: RL.TAKE goes
+  one way, and RL.MTAKE with one key the other.
+* A call that says no more than a token bucket, or a policy, is decided in one go if nobody hears of
+  its effect. An AOF does.
 """
 
 from collections.abc import Callable, Sequence
@@ -8,6 +12,7 @@ from typing import NamedTuple
 
 import pytest
 from redis import Redis, ResponseError
+from redis.client import PubSub
 
 from support.clock import Clock
 from support.server import Server
@@ -124,3 +129,108 @@ def test_a_call_on_one_key_is_a_call_on_several_with_one(
     ]
     assert len(effects[0]) > 300
     assert effects[0] == effects[1]
+
+
+BUCKETS = ["5 5 1s", "3 1 10s", "1.5 0.4 1s", "100000000000 70000 1m", "7 7 3650d", "2 3 7us"]
+BUCKET_POLICIES = {
+    **{f"bucket-{place}": f"TOKENBUCKET {limit}" for place, limit in enumerate(BUCKETS)},
+    "rates": POLICIES["rates"],
+    "queue": "LEAKYBUCKET 4 1 1s FIXED 10 1h",
+    "bans": POLICIES["bans"],
+    "log": "TOKENBUCKET 9 9 1m SLIDINGLOG 5 10s",
+}
+
+
+class Everyday(Workload):
+    """Calls on token buckets: mostly everyday ones, and such as change what those find."""
+
+    def calls(self, count: int) -> list[tuple[int, tuple[Word, ...]]]:
+        return [(self._move(), self._call()) for _ in range(count)]
+
+    def _call(self) -> tuple[Word, ...]:
+        key = self._pick(["a", "b", "c", "d", "e"])
+        limit = self._pick(BUCKETS)
+        policy = self._pick(list(BUCKET_POLICIES))
+        bucket = ("RL.TOKENBUCKET", key, *limit.split())
+        # Keys of their own, so that they have the components of one policy.
+        own = f"{self._pick('ab')}:{policy}"
+        everyday = [
+            bucket,
+            bucket,
+            *(
+                (command, name, policy)
+                for command in ("RL.LIMIT", "RL.DELAY")
+                for name in (key, own)
+            ),
+        ]
+        if self._chance(0.85):
+            return self._pick(everyday)
+        return self._pick(
+            [
+                (*bucket, "COST", self._pick([0, 0.5, 2, -1])),
+                ("RL.LEAKYBUCKET", *bucket[1:]),
+                ("RL.FIXED", key, 5, "10s"),
+                ("RL.BAN", key, "2s"),
+                ("RL.POLICYSCALE", policy, self._pick([0.5, 1, 3]), "FOR", "10s"),
+                ("RL.TOKENBUCKET", key, 0, 5, "1s"),
+                ("RL.TOKENBUCKET", key, 5, 5, "1w1"),
+                ("RL.LIMIT", key, "none"),
+                ("SET", key, "other", "PX", 3000),
+                ("DEL", key),
+            ]
+        )
+
+
+def everyday_counts(redis: Redis) -> object:
+    """What a server has counted of everyday calls, but for effects and what came before."""
+    counts = {
+        name: count
+        for section in ("ratelimit_commands", "ratelimit_kinds")
+        for name, count in redis.info(section).items()
+    }
+    policies = {name: redis.execute_command("RL.POLICYGET", name)[-1] for name in BUCKET_POLICIES}
+    return counts, redis.execute_command("RL.TOP", "COUNT", 100), policies
+
+
+def heard_or_refused(redis: Redis, words: tuple[Word, ...]) -> object:
+    try:
+        return redis.execute_command(*words)
+    except ResponseError as error:
+        return str(error)
+
+
+def messages(listener: PubSub) -> list[object]:
+    """All that a subscriber has been told."""
+    return list(iter(lambda: listener.get_message(timeout=0.2), None))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_an_everyday_call_is_the_same_whether_or_not_its_effect_is_heard(
+    seed: int, fresh_server: Callable[..., Server], clock: Clock
+) -> None:
+    settings = {"module_args": "denial-events yes", "notify_keyspace_events": "KEA"}
+    unheard = fresh_server(**settings)
+    heard_by_aof = fresh_server(**settings, appendonly="yes")
+    clients = [server.client() for server in (unheard, heard_by_aof)]
+    events = [client.pubsub() for client in clients]
+    for redis, listener in zip(clients, events, strict=True):
+        redis.execute_command("DEBUG", "SET-ACTIVE-EXPIRE", 0)
+        for name, specs in BUCKET_POLICIES.items():
+            redis.execute_command("RL.POLICYSET", name, *specs.split())
+        listener.psubscribe("__key*__:*")
+    names = [*"abcde", *(f"{end}:{policy}" for policy in BUCKET_POLICIES for end in "ab")]
+    for number, (move, words) in enumerate(Everyday(seed).calls(2000)):
+        clock.advance(move)
+        for redis in clients:
+            redis.exists(*names)
+        answers = [heard_or_refused(redis, words) for redis in clients]
+        assert answers[0] == answers[1], (number, words)
+        if number % 50 == 49:
+            assert state(clients[0]) == state(clients[1]), number
+    assert state(clients[0]) == state(clients[1])
+    assert everyday_counts(clients[0]) == everyday_counts(clients[1])
+    heard = [messages(listener) for listener in events]
+    assert len(heard[0]) > 1000
+    assert heard[0] == heard[1]
+    assert clients[0].info("ratelimit")["ratelimit_effects_propagated"] == 0
+    assert clients[1].info("ratelimit")["ratelimit_effects_propagated"] > 200

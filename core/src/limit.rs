@@ -45,6 +45,13 @@ pub trait Limit {
         self.debt(&charged, now)
     }
 
+    /// What becomes of a take of `cost`, where that is quicker to tell in one go than by a verdict, a charge and a
+    /// decision; `None` where it is not.
+    #[inline(always)]
+    fn taken_at_once(&self, _usage: &Self::Usage, _now: Timestamp, _cost: Amount) -> Option<Taken<Self::Usage>> {
+        None
+    }
+
     /// Uses `cost` more, whether it fits or not.
     fn charge(&self, usage: &mut Self::Usage, now: Timestamp, cost: Amount);
 
@@ -265,6 +272,15 @@ pub struct Decision {
     pub reset: Span,
     /// What an UPTO was granted, in whole units.
     pub granted: Option<Amount>,
+}
+
+/// What becomes of a take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Taken<U> {
+    /// It is charged: the answer, and what the key remembers then.
+    Charged(Decision, U),
+    /// It is denied: the answer.
+    Denied(Decision),
 }
 
 impl Decision {

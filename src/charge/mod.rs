@@ -18,8 +18,9 @@
 //!
 //! Calls on one key are in `one_key.rs`, where the key stays open; calls on several in `many_keys.rs`, where each is
 //! closed before the next. Both come to the same. A *plain* key holds one usage, a *composite* key several. There are
-//! two fast paths: one spec at a plain key, of which the compiler knows the algorithm, and limits that keep no entries
-//! at a composite key (`rates.rs`). `slow_path.rs` evaluates whatever is requested at whatever is stored.
+//! three fast paths: one spec at a plain key, of which the compiler knows the algorithm; limits that keep no entries at
+//! a composite key (`rates.rs`); and the everyday call, which says no more than a token bucket or a policy, while nobody
+//! hears of effects (`straight.rs`). `slow_path.rs` evaluates whatever is requested at whatever is stored.
 
 mod by_hand;
 mod commit;
@@ -31,7 +32,9 @@ mod rates;
 mod ruling;
 mod several_limits;
 mod slow_path;
+mod straight;
 
 pub use by_hand::{ban, follow_clock, give_back, lease_until, release};
 pub use many_keys::{KeysAnswer, charge_keys, peek_keys};
 pub use one_key::{charge, charge_one, charge_or_take_over, charge_several, peek, peek_one};
+pub use straight::{take as take_straight, take_several as take_several_straight};

@@ -1,23 +1,24 @@
 //! A call on one key, which stays open from the evaluation to the commit.
 
 use super::commit::{Apply, Unplaced, commit, commit_to};
-use super::key_evaluation::{KeyEvaluation, check, count_call, count_key};
+use super::key_evaluation::{KeyEvaluation, check, count_call, count_key, count_limit};
 use super::one_limit::OneLimit;
 use super::rates::Rates;
 use super::ruling::rule;
 use super::several_limits::SeveralLimits;
 use super::slow_path::{call_of_one, held, outcome};
-use crate::redis::Redis;
-use crate::redis::key::{ForeignType, Key, OpenKey, PeekedKey, Stored, replace};
+use crate::redis::key::{ForeignType, Key, OpenKey, PeekedKey, Stored, Writable, replace};
+use crate::redis::{Redis, guard};
 use crate::server::policy_table::Ruling;
 use ratelimit_core::AnyLimit;
 use ratelimit_core::algorithm::bucket::{Bucket, BucketUsage};
 use ratelimit_core::composite::{Answer, CompositeUsage};
+use ratelimit_core::expiry::Expiry;
 use ratelimit_core::policy::Outcome;
 use ratelimit_core::syntax::{Call, KeyRequest, Purpose, Spec};
 use ratelimit_core::wire::args::KeyName;
 use ratelimit_core::wire::error::Error;
-use ratelimit_core::{Decision, Limit, Request, Timestamp, Usage, with_limit};
+use ratelimit_core::{Decision, Limit, Request, Taken, Timestamp, Usage, with_limit};
 use std::borrow::Cow;
 use std::iter::once;
 
@@ -116,9 +117,35 @@ fn charge_plain<L: Limit>(
     request: Request,
     now: Timestamp,
 ) -> Result<Decision, Error> {
+    if let Request::Take(cost) = request
+        && let Some(taken) = limit.taken_at_once(key.usage(), now, cost)
+    {
+        guard::point();
+        return Ok(commit_at_once(key, taken, now));
+    }
     let evaluation = OneLimit::at(limit, key.usage(), key.is_missing(), request, now);
     let goes_on = decide(&mut key, &evaluation, || request.is_look(), now)?;
     Ok(commit(key, &evaluation.under(limit), goes_on, now))
+}
+
+/// Commits a take that was decided in one go: of a key that is there, and that grows no more.
+#[inline(always)]
+fn commit_at_once<U: Usage>(mut key: Key<U>, taken: Taken<U>, now: Timestamp) -> Decision {
+    let allowed = matches!(taken, Taken::Charged(..));
+    count_call(key.call(), allowed, false);
+    count_limit(U::KIND, !allowed, allowed, false);
+    match taken {
+        Taken::Charged(decision, after) => {
+            *key.usage_mut() = after;
+            let expiry = Expiry::of(now, decision.reset);
+            key.commit(|present| expiry.after_charge(present, false), now);
+            decision
+        }
+        Taken::Denied(decision) => {
+            key.denied(now);
+            decision
+        }
+    }
 }
 
 /// The decision on a call of one spec at a key that is neither missing nor of the spec's kind.

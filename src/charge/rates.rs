@@ -6,7 +6,7 @@ use crate::redis::effect_demand;
 use ratelimit_core::composite::{Answer, CompositeUsage, FastEvaluation};
 use ratelimit_core::syntax::Call;
 use ratelimit_core::wire::error::Error;
-use ratelimit_core::{Span, Timestamp};
+use ratelimit_core::{Decision, Span, Timestamp};
 
 /// Rates alone, whose components are all there: the fast path of a composite key. Nothing of it can be refused, as it
 /// adds no component and no entry.
@@ -47,19 +47,34 @@ impl KeyEvaluation for Rates<'_, '_> {
     }
 }
 
+impl Rates<'_, '_> {
+    /// Charges them; the decision, and how long until the key has recovered.
+    #[inline(always)]
+    pub fn charge(&self, usage: &mut CompositeUsage, now: Timestamp) -> (Decision, Span) {
+        // A debug build checks what would be told, though there is nobody.
+        let told = cfg!(debug_assertions) || effect_demand::any();
+        let decision = usage.charge_fast(self.call, &self.evaluation, told, now);
+        (decision, usage.reset(now))
+    }
+
+    /// The decision, of a call that they deny.
+    #[inline(always)]
+    pub fn deny(&self, usage: &CompositeUsage, now: Timestamp) -> Decision {
+        usage.deny_fast(self.call, &self.evaluation, now)
+    }
+}
+
 impl Apply for Rates<'_, '_> {
     type Usage = CompositeUsage;
     type Answer = Answer;
 
     fn apply(&self, usage: &mut CompositeUsage, now: Timestamp) -> Option<Applied<Answer>> {
-        // A debug build checks what would be told, though there is nobody.
-        let told = cfg!(debug_assertions) || effect_demand::any();
-        let answer = usage.charge_fast(self.call, &self.evaluation, told, now);
-        Some(Applied { answer, reset: usage.reset(now) })
+        let (decision, reset) = self.charge(usage, now);
+        Some(Applied { answer: Answer::of(decision), reset })
     }
 
     fn answer(&self, usage: &CompositeUsage, now: Timestamp) -> Answer {
-        usage.deny_fast(self.call, &self.evaluation, now)
+        Answer::of(self.deny(usage, now))
     }
 
     fn reset(&self, usage: &CompositeUsage, now: Timestamp) -> Span {

@@ -72,3 +72,41 @@ fn charge_named(redis: &mut Redis, key: KeyName, ruling: &Ruling, now: Timestamp
     let call = ruling.policy.call()?;
     charge_several(redis, key, &call, Some(ruling), now).map(|answer| answer.decision)
 }
+
+/// The everyday calls of `RL.LIMIT` and `RL.DELAY`, which say nothing but a policy's name. `false`: the call goes the
+/// long way.
+pub mod straight {
+    use crate::charge::{take_several_straight, take_straight};
+    use crate::redis::key::NewCall;
+    use crate::redis::{Replies, now};
+    use ratelimit_core::Decision;
+    use ratelimit_core::syntax::Policy;
+    use ratelimit_core::wire::args::KeyName;
+
+    /// `RL.LIMIT key name`
+    #[inline(always)]
+    pub fn limit(call: &NewCall) -> bool {
+        take(call, |_| true, Replies::reply_decision)
+    }
+
+    /// `RL.DELAY key name`
+    #[inline(always)]
+    pub fn delay(call: &NewCall) -> bool {
+        let tells_all = |policy: &Policy| policy.refuse_more_to_tell().is_ok();
+        take(call, tells_all, Replies::reply_delay)
+    }
+
+    #[inline(always)]
+    fn take(call: &NewCall, serves: impl Fn(&Policy) -> bool, reply: impl Fn(Replies, &Decision)) -> bool {
+        let (3, Some(name)) = (call.length(), call.word(2)) else { return false };
+        let now = now();
+        let Some(ruling) = call.global.policies.ruling(name, now) else { return false };
+        match (ruling.policy.token_bucket(), ruling.policy.ready()) {
+            (Some(bucket), _) => take_straight(call, KeyName(1), bucket, Some(&ruling), now, reply),
+            (None, Some(limits)) if serves(&ruling.policy) => {
+                take_several_straight(call, KeyName(1), limits, &ruling, now, reply)
+            }
+            _ => false,
+        }
+    }
+}

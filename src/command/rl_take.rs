@@ -15,14 +15,15 @@ use ratelimit_core::wire::error::Error;
 /// * the function of [`Spec`] that reads it, and the two names that COMMAND DOCS has for it in a spec;
 /// * its arguments, constants of `docs.rs`: its numbers and its own flag;
 /// * which options stand behind them: those of a `rate`, of one that `waits` (MAXWAIT), or of a `lease`;
-/// * its command, if it has one of its own that does no more: name, arity, and two lines for COMMAND DOCS.
+/// * its command, if it has one of its own that does no more: name, perhaps what serves its everyday call, arity, and
+///   two lines for COMMAND DOCS.
 macro_rules! algorithms {
     ($callback:ident, {$($told:tt)*}) => {
         $callback! {
             {$($told)*}
             token_bucket = c"token-bucket" c"TOKENBUCKET", [CAPACITY, REFILL, PERIOD] waits, {
                 /// `RL.TOKENBUCKET key capacity refill period [options]`
-                c"rl.tokenbucket", arity -5,
+                c"rl.tokenbucket" [rl_take::straight::token_bucket], arity -5,
                 c"Takes from a token bucket: a burst of capacity, refilled continuously by refill per period.",
                 c"O(1)"
             };
@@ -59,19 +60,39 @@ pub(crate) use algorithms;
 
 macro_rules! commands {
     ({} $($read:ident = $name:literal $word:literal, $arguments:tt $behind:ident, {
-        $($(#[doc = $syntax:literal])+ $command:literal, arity $arity:literal, $summary:literal, $complexity:literal)?
+        $($(#[doc = $syntax:literal])+ $command:literal $([$straight:path])?, arity $arity:literal, $summary:literal, $complexity:literal)?
     };)+) => {
         const _: () = assert!([$($word),+].len() == Spec::ALGORITHMS.len());
 
         $($(
             $(#[doc = $syntax])+
-            pub fn $read(redis: &mut Redis, args: Args) -> Result<Reply, Error> {
+            pub fn $read<'a>(redis: &mut Redis<'a>, args: Args<'a>) -> Result<Reply, Error> {
                 charge(redis, args, Spec::$read)
             }
         )?)+
     };
 }
 algorithms!(commands, {});
+
+/// The everyday calls of the commands above, which say nothing but a limit. `false`: the call goes the long way.
+pub mod straight {
+    use crate::charge::take_straight;
+    use crate::redis::key::NewCall;
+    use crate::redis::{Replies, now};
+    use ratelimit_core::algorithm::bucket::Discipline;
+    use ratelimit_core::wire::args::KeyName;
+
+    /// `RL.TOKENBUCKET key capacity refill period`
+    #[inline(always)]
+    pub fn token_bucket(call: &NewCall) -> bool {
+        if call.length() != 5 {
+            return false;
+        }
+        let words = [call.word(2), call.word(3), call.word(4)];
+        let Some(bucket) = call.global.bucket_memo.known(words, Discipline::Burst) else { return false };
+        take_straight(call, KeyName(1), &bucket, None, now(), Replies::reply_decision)
+    }
+}
 
 /// `RL.TAKE key [options] spec [spec ...]`
 pub fn take(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
@@ -95,12 +116,13 @@ pub fn peek(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
 }
 
 /// Reads a spec of one algorithm, and charges it.
+#[inline(always)]
 pub fn charge<'a>(
-    redis: &mut Redis,
+    redis: &mut Redis<'a>,
     mut args: Args<'a>,
     read: impl FnOnce(&mut Args<'a>, &mut SpecOptions<'a>) -> Result<ParsedLimit<'a>, Error>,
 ) -> Result<Reply, Error> {
-    let (key, mut behind) = (args.key()?, SpecOptions::default());
+    let (key, mut behind) = (args.key()?, SpecOptions::remembering(&redis.global.bucket_memo));
     let numbers = read(&mut args, &mut behind)?;
     // Here the compiler knows which algorithm it is.
     if behind.is_nothing(&args) {

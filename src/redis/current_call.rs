@@ -3,6 +3,7 @@
 use super::api::{api, call, has_flag};
 use super::clock::now;
 use super::global::global;
+use super::key::{Handle, NewCall};
 use super::outgoing::Changes;
 use super::replies::Replies;
 use super::server_entry::ServerEntry;
@@ -17,7 +18,7 @@ use ratelimit_core::wire::args::KeyName;
 use ratelimit_core::wire::error::Error;
 use redis_module::raw;
 use std::collections::VecDeque;
-use std::ffi::c_int;
+use std::ffi::{CStr, c_int};
 
 /// One call of a command: the server's context, the words as the server holds them, and what is left to be propagated
 /// and announced.
@@ -41,6 +42,8 @@ pub struct Redis<'a> {
     more: Option<Box<More>>,
     /// Where the last denial is noted, until it is known whether a policy ruled.
     denied: Option<DenialPlace>,
+    /// A key that was opened before, for the first that the call opens for writing.
+    pub(super) left_open: Option<(KeyName, Handle)>,
 }
 
 const FEW: usize = 4;
@@ -78,7 +81,22 @@ impl<'a> Redis<'a> {
             announced: 0,
             more: None,
             denied: None,
+            left_open: None,
         }
+    }
+
+    /// The call that has begun as a [`NewCall`], and goes on with the key that this has opened.
+    ///
+    /// # Safety
+    /// As for [`Redis::new`].
+    pub(super) unsafe fn going_on(
+        ctx: *mut raw::RedisModuleCtx,
+        argv: &'a [*mut raw::RedisModuleString],
+        call: NewCall,
+    ) -> Redis<'a> {
+        // SAFETY: the caller's promise.
+        let redis = unsafe { Redis::new(ctx, argv, call.stats) };
+        Redis { left_open: call.left_open(), ..redis }
     }
 
     /// The entry from the server that this call is.
@@ -192,9 +210,9 @@ impl<'a> Redis<'a> {
     #[inline(always)]
     fn announce(&mut self, name: KeyName, event: Event) {
         let (class, text) = match event {
-            Event::Taken => (raw::REDISMODULE_NOTIFY_MODULE, c"rl.take"),
+            Event::Taken => (raw::REDISMODULE_NOTIFY_MODULE, TAKEN),
             Event::Deleted => (raw::REDISMODULE_NOTIFY_GENERIC, c"del"),
-            Event::Denied => (raw::REDISMODULE_NOTIFY_MODULE, c"rl.denied"),
+            Event::Denied => (raw::REDISMODULE_NOTIFY_MODULE, DENIED),
         };
         let Ok(name) = self.string(name) else { return };
         self.others_may_run();
@@ -254,9 +272,15 @@ impl<'a> Redis<'a> {
 
     /// The server's string of a key's name.
     pub(super) fn string(&self, name: KeyName) -> Result<*mut raw::RedisModuleString, Error> {
-        self.argv.get(name.0).copied().ok_or(Error::WrongArity)
+        let Some(string) = self.argv.get(name.0) else { return Err(Error::WrongArity) };
+        Ok(*string)
     }
 }
+
+/// The event of a key that was written.
+pub(super) const TAKEN: &CStr = c"rl.take";
+/// The event of a key that stood in the way of a call.
+pub(super) const DENIED: &CStr = c"rl.denied";
 
 /// What happened to a key, for those who watch it, cache it or subscribe to its events.
 #[derive(Clone, Copy, PartialEq, Eq)]

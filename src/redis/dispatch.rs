@@ -3,7 +3,9 @@
 use super::Redis;
 use super::api::{OK, api, call};
 use super::command::Access;
+use super::global::global;
 use super::guard::{bytes, callback, strings};
+use super::key::NewCall;
 use crate::reply::Reply;
 use crate::server::stats::CommandStats;
 use ratelimit_core::wire::args::{Args, Words};
@@ -12,28 +14,51 @@ use redis_module::raw;
 use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// A command: reads its words, does what it does to keys, and says what is to be replied.
-pub type Handler = fn(&mut Redis, Args) -> Result<Reply, Error>;
+/// What all calls of a command have in common.
+#[derive(Clone, Copy)]
+pub struct Calls {
+    /// The number of words, the command's name included; negative for at least as many.
+    pub arity: c_int,
+    /// What a call does to its keys, if the server has to ask each call for them.
+    pub asked_for_keys: Option<Access>,
+    /// Where they are counted.
+    pub stats: &'static CommandStats,
+}
 
-/// Runs a command; `asked_for_keys` says what it does to its keys if the server has to ask each call for them.
+/// Runs a command: by `straight`, if that serves the call and has replied, else by `handler`.
+///
+/// It is inlined into each command, so that the compiler makes of reading, deciding and replying one piece.
 ///
 /// # Safety
 /// `ctx`, `argv` and `length` are those that the server has called a command with.
+#[inline(always)]
 pub unsafe fn enter(
     ctx: *mut raw::RedisModuleCtx,
     argv: *mut *mut raw::RedisModuleString,
     length: c_int,
-    arity: c_int,
-    asked_for_keys: Option<Access>,
-    stats: &'static CommandStats,
-    handler: Handler,
+    Calls { arity, asked_for_keys, stats }: Calls,
+    straight: impl FnOnce(&NewCall) -> bool,
+    handler: impl for<'a> FnOnce(&mut Redis<'a>, Args<'a>) -> Result<Reply, Error>,
 ) -> c_int {
     // SAFETY: the caller's promise.
     let argv = unsafe { strings(argv, length) };
     // SAFETY: likewise.
+    let call = unsafe { NewCall::new(ctx, argv, global(), stats) };
+    match catch_unwind(AssertUnwindSafe(|| straight(&call))) {
+        Ok(false) => {}
+        answered => {
+            stats.calls.count();
+            if answered.is_err() {
+                call.replies().error(&Error::Internal);
+                stats.errors.count();
+            }
+            return OK;
+        }
+    }
+    // SAFETY: likewise.
     let words = unsafe { Strings::new(argv) };
     // SAFETY: likewise.
-    let mut redis = unsafe { Redis::new(ctx, argv, stats) };
+    let mut redis = unsafe { Redis::going_on(ctx, argv, call) };
     if let Some(access) = asked_for_keys
         && is_asked_for_keys(&redis)
     {

@@ -54,3 +54,4 @@ pub mod writes;
 
 pub use clock::now;
 pub use current_call::Redis;
+pub use replies::Replies;

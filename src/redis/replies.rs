@@ -1,7 +1,8 @@
 //! Replies on their way to a client.
 
 use super::api::{api, call};
-use crate::reply::{Reply, Row};
+use crate::reply::{Reply, Row, delay_ms};
+use ratelimit_core::Decision;
 use ratelimit_core::wire::error::Error;
 use redis_module::raw;
 use std::ffi::{CString, c_long};
@@ -68,6 +69,22 @@ impl Replies {
         }
     }
 
+    /// Sends a decision without a grant.
+    #[inline(always)]
+    pub fn reply_decision(self, decision: &Decision) {
+        let integers = Row::five(decision);
+        self.reply_array(integers.len());
+        for value in integers {
+            self.reply_integer(value);
+        }
+    }
+
+    /// Sends for how long to wait.
+    #[inline(always)]
+    pub fn reply_delay(self, decision: &Decision) {
+        self.reply_integer(delay_ms(decision.verdict));
+    }
+
     #[inline(always)]
     fn reply_row(self, row: &Row) {
         self.reply_array(row.integers().len());
@@ -76,12 +93,14 @@ impl Replies {
         }
     }
 
+    #[inline(always)]
     fn reply_array(self, length: usize) {
         let length = c_long::try_from(length).unwrap_or(0);
         // SAFETY: `ctx` is that of the current call.
         unsafe { call!(RedisModule_ReplyWithArray(self.ctx, length)) };
     }
 
+    #[inline(always)]
     fn reply_integer(self, value: i64) {
         // SAFETY: `ctx` is that of the current call.
         unsafe { call!(RedisModule_ReplyWithLongLong(self.ctx, value)) };

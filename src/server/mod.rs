@@ -14,6 +14,8 @@ pub mod queues;
 pub mod settings;
 pub mod stats;
 
+use ratelimit_core::syntax::BucketMemo;
+
 /// The module's state in this process of the server. There is one.
 #[derive(Default)]
 pub struct Global {
@@ -29,6 +31,8 @@ pub struct Global {
     pub outbox: queues::outbox::Outbox,
     /// When they are served.
     pub schedule: queues::schedule::Schedule,
+    /// The buckets that calls have brought last.
+    pub bucket_memo: BucketMemo,
     /// The keys that are denied most.
     pub heavy_hitters: heavy_hitters::HeavyHitters,
 }

@@ -41,6 +41,15 @@ impl Policies {
         }
     }
 
+    /// The policy of that name, if there is one that can be read.
+    #[inline(always)]
+    pub fn ruling(&self, name: &[u8], now: Timestamp) -> Option<Rc<Ruling>> {
+        match self.0.borrow().find(name, now) {
+            Found::Ruling(ruling) => Some(Rc::clone(ruling)),
+            Found::Unreadable | Found::Missing => None,
+        }
+    }
+
     /// The policies of a call's keys, of each key the one that rules it; an empty list if none does.
     ///
     /// # Errors

@@ -146,6 +146,15 @@ impl AnyLimit {
         self.limited_to(self.limit().plus(kept))
     }
 
+    /// This limit with what its calls would work out each time, for one that many calls bring.
+    #[must_use]
+    pub fn prepared(self) -> AnyLimit {
+        match self {
+            AnyLimit::Bucket(bucket) => AnyLimit::Bucket(bucket.prepared()),
+            other => other,
+        }
+    }
+
     /// The same times `factor`, its refill too: rounded down as arguments are, a refill not below a millionth.
     #[must_use]
     pub fn scaled(self, factor: Amount) -> AnyLimit {

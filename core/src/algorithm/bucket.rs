@@ -14,8 +14,10 @@
 //! millionths; the time left over stays to be counted by the next call. Nothing is ever rounded away. (A call with
 //! another rate prices at most that one step anew.)
 
+mod at_once;
+
 use crate::kind::Kind;
-use crate::limit::{Identity, InfoField, Limit, Usage, Verdict};
+use crate::limit::{Identity, InfoField, Limit, Taken, Usage, Verdict};
 use crate::number::{Amount, Period, Span, Timestamp, ratio};
 use crate::wire::codec::{Decoder, Encoder};
 use std::fmt;
@@ -41,6 +43,16 @@ pub struct Bucket {
     refill: NonZeroU64,
     period: Period,
     discipline: Discipline,
+    /// Its step, if that was worked out beforehand.
+    step: Option<Step>,
+}
+
+/// The shortest time in which a bucket drains a whole number of millionths.
+#[derive(Clone, Copy, Debug)]
+struct Step {
+    micros: NonZeroU64,
+    /// The millionths that drain in it.
+    drained: u64,
 }
 
 /// When an admitted call may act.
@@ -74,7 +86,7 @@ impl Bucket {
     /// [`Refused`] says why any other is none.
     pub fn new(capacity: Amount, refill: Amount, period: Period, discipline: Discipline) -> Result<Bucket, Refused> {
         let refill = NonZeroU64::new(refill.millionths()).ok_or(Refused::NoRefill)?;
-        let bucket = Bucket { capacity, refill, period, discipline };
+        let bucket = Bucket { capacity, refill, period, discipline, step: None };
         if bucket.time_to_drain(capacity) > Span::MAX_RECOVERY {
             return Err(Refused::SlowRefill);
         }
@@ -104,7 +116,22 @@ impl Bucket {
         let refill = Amount::saturating(self.refill.get()).times(factor).millionths();
         let least = ratio::ceil(capacity.millionths(), self.period.micros().get(), LONGEST_RECOVERY);
         let refill = NonZeroU64::new(refill.max(least)).unwrap_or(NonZeroU64::MIN);
-        Bucket { capacity, refill, ..self }
+        Bucket { capacity, refill, step: None, ..self }
+    }
+
+    /// This bucket with its step worked out, for one that many calls bring.
+    #[must_use]
+    pub fn prepared(self) -> Bucket {
+        Bucket { step: Some(self.step()), ..self }
+    }
+
+    #[inline(always)]
+    fn step(&self) -> Step {
+        self.step.unwrap_or_else(|| {
+            let divisor = ratio::gcd(self.period.micros(), self.refill);
+            let micros = self.period.micros().get() / divisor;
+            Step { micros: NonZeroU64::new(micros).unwrap_or(NonZeroU64::MIN), drained: self.refill.get() / divisor }
+        })
     }
 
     /// What it is known by without a name.
@@ -144,13 +171,11 @@ impl Bucket {
             *usage = BucketUsage { used: Amount::ZERO, drained_to: now };
             return;
         }
-        let divisor = ratio::gcd(self.period.micros(), self.refill);
-        let step = self.period.micros().get() / divisor;
-        let drained_a_step = self.refill.get() / divisor;
-        let Some(steps) = now.since(usage.drained_to).micros().checked_div(step) else { return };
+        let step = self.step();
+        let steps = now.since(usage.drained_to).micros() / step.micros;
         // Both products are bounded: by `used`, which has not drained yet, and by the time that has passed.
-        usage.used = usage.used.minus(Amount::saturating(steps.saturating_mul(drained_a_step)));
-        usage.drained_to = usage.drained_to.plus(Span::from_micros(steps.saturating_mul(step)));
+        usage.used = usage.used.minus(Amount::saturating(steps.saturating_mul(step.drained)));
+        usage.drained_to = usage.drained_to.plus(Span::from_micros(steps.saturating_mul(step.micros.get())));
     }
 }
 
@@ -202,6 +227,11 @@ impl Limit for Bucket {
     fn charge(&self, usage: &mut BucketUsage, now: Timestamp, cost: Amount) {
         self.advance(usage, now);
         usage.used = usage.used.plus(cost);
+    }
+
+    #[inline(always)]
+    fn taken_at_once(&self, usage: &BucketUsage, now: Timestamp, cost: Amount) -> Option<Taken<BucketUsage>> {
+        self.taken_at_once(usage, now, cost)
     }
 
     fn give_back(&self, usage: &mut BucketUsage, now: Timestamp, amount: Amount) {

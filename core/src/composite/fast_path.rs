@@ -3,11 +3,11 @@
 //! call that comes to the same, but takes about twice as many instructions of ours.
 
 use super::answer::first_to_run_out;
-use super::{Answer, Changed, Component, CompositeUsage};
+use super::{Changed, Component, CompositeUsage};
 use crate::algorithm::any::{Single, with_limit};
 use crate::evaluate::{Change, Request};
 use crate::kind::Kind;
-use crate::limit::{Decision, Limit, Verdict};
+use crate::limit::{Decision, Limit, Taken, Verdict};
 use crate::number::{Amount, Span, Timestamp};
 use crate::syntax::{Call, Idempotency, MAX_SPECS, Purpose, Spec};
 
@@ -71,15 +71,15 @@ impl CompositeUsage {
         }
     }
 
-    /// The answer to a call that such a look denies.
+    /// The decision on a call that such a look denies.
     #[must_use]
-    pub fn deny_fast(&self, call: &Call, evaluation: &FastEvaluation, now: Timestamp) -> Answer {
+    pub fn deny_fast(&self, call: &Call, evaluation: &FastEvaluation, now: Timestamp) -> Decision {
         self.answer_fast(call, evaluation, evaluation.longest, now)
     }
 
-    /// Charges all limits of a call that such a look admits; the answer. What has changed is noted only if it is to be
+    /// Charges all limits of a call that such a look admits; the decision. What has changed is noted only if it is to be
     /// `told`.
-    pub fn charge_fast(&mut self, call: &Call, evaluation: &FastEvaluation, told: bool, now: Timestamp) -> Answer {
+    pub fn charge_fast(&mut self, call: &Call, evaluation: &FastEvaluation, told: bool, now: Timestamp) -> Decision {
         self.begin(now, None);
         let CompositeUsage { components, delta, .. } = self;
         let charged = call.specs.iter().zip(evaluation.places).enumerate().filter_map(|(at, (spec, place))| {
@@ -96,8 +96,8 @@ impl CompositeUsage {
         answer
     }
 
-    /// The answer, by the limit at that place of the call.
-    fn answer_fast(&self, call: &Call, evaluation: &FastEvaluation, governing: usize, now: Timestamp) -> Answer {
+    /// The decision, by the limit at that place of the call.
+    fn answer_fast(&self, call: &Call, evaluation: &FastEvaluation, governing: usize, now: Timestamp) -> Decision {
         let verdict = evaluation.verdict;
         let decision = || {
             let (spec, place) = call.specs.get(governing).zip(evaluation.places.get(governing))?;
@@ -108,16 +108,25 @@ impl CompositeUsage {
                 Some(Decision { verdict, limit: limit.limit(), remaining, reset, granted: None }.keeping(spec.kept))
             })
         };
-        Answer::of(decision().unwrap_or_else(|| Decision::unlimited(verdict)))
+        decision().unwrap_or_else(|| Decision::unlimited(verdict))
     }
 }
 
 impl Component {
     /// Charges it; what remains.
+    #[inline(always)]
     fn charge<L: Limit>(&mut self, limit: &L, cost: Amount, now: Timestamp) -> Amount
     where
         L::Usage: Single,
     {
+        let Some(usage) = L::Usage::of_mut(&mut self.usage) else { return Amount::ZERO };
+        if self.settlement.is_none()
+            && let Some(Taken::Charged(decision, after)) = limit.taken_at_once(usage, now, cost)
+        {
+            *usage = after;
+            self.recovers_at = now.plus(decision.reset).min(Timestamp::MAX);
+            return decision.remaining;
+        }
         self.change(limit, Change::Charge(cost), false, now);
         L::Usage::of(&self.usage).map_or(Amount::ZERO, |usage| limit.remaining(usage, now))
     }

@@ -301,6 +301,7 @@ impl Component {
     }
 
     /// Whether it is known by what the limit of a spec is known by.
+    #[inline(always)]
     fn is_of(&self, spec: &Spec) -> bool {
         let kind = spec.limit.kind();
         // A key has one table of leases, whatever it is called by.

@@ -52,6 +52,12 @@ impl Timestamp {
         Span(self.0.saturating_sub(earlier.0))
     }
 
+    /// The time from `earlier` to `self`; `None` if it lies later.
+    #[must_use]
+    pub fn checked_since(self, earlier: Timestamp) -> Option<Span> {
+        self.0.checked_sub(earlier.0).map(Span)
+    }
+
     /// The instant this much later. May lie past the last instant: it is then compared or waited for, not stored.
     #[must_use]
     pub fn plus(self, span: Span) -> Timestamp {

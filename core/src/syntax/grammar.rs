@@ -1,5 +1,6 @@
 //! The grammar of every algorithm: its numbers, and which options may stand behind them.
 
+use super::bucket_memo::BucketMemo;
 use super::numbers::{amount, period, window};
 use super::purpose::Block;
 use super::spec::{ParsedLimit, Spec};
@@ -64,7 +65,7 @@ impl<'a> Spec<'a> {
     /// The first word that is wrong, or missing, as [`Error`] says it.
     #[inline(always)]
     pub fn token_bucket(args: &mut Args<'a>, behind: &mut SpecOptions<'a>) -> Result<ParsedLimit<'a>, Error> {
-        let bucket = bucket(args, "refill", &TOKENBUCKET, Discipline::Burst)?;
+        let bucket = bucket(args, "refill", &TOKENBUCKET, Discipline::Burst, behind.memo)?;
         behind.read(args, &words::OF_TOKEN_BUCKET)?;
         Ok(ParsedLimit::of(AnyLimit::Bucket(bucket)))
     }
@@ -75,15 +76,29 @@ impl<'a> Spec<'a> {
     /// The first word that is wrong, or missing, as [`Error`] says it.
     #[inline(always)]
     pub fn leaky_bucket(args: &mut Args<'a>, behind: &mut SpecOptions<'a>) -> Result<ParsedLimit<'a>, Error> {
-        let bucket = bucket(args, "leak", &LEAKYBUCKET, Discipline::Queue)?;
+        let bucket = bucket(args, "leak", &LEAKYBUCKET, Discipline::Queue, behind.memo)?;
         behind.read(args, &words::OF_A_RATE)?;
         Ok(ParsedLimit::of(AnyLimit::Bucket(bucket)))
     }
 }
 
-/// `capacity rate period`
+/// `capacity rate period`, perhaps of a bucket that was read before.
 #[inline(always)]
 fn bucket(
+    args: &mut Args,
+    rate: &'static str,
+    syntax: &'static Syntax,
+    discipline: Discipline,
+    memo: Option<&BucketMemo>,
+) -> Result<Bucket, Error> {
+    let Some(memo) = memo else { return read_bucket(args, rate, syntax, discipline) };
+    let mut unread = *args;
+    let words = args.next_words();
+    memo.find(words, discipline, || read_bucket(&mut unread, rate, syntax, discipline))
+}
+
+/// `capacity rate period`
+fn read_bucket(
     args: &mut Args,
     rate: &'static str,
     syntax: &'static Syntax,

@@ -5,6 +5,7 @@
 //! RL.TAKE by [`KeyRequest`], and calls on several keys by [`CallOnKeys`].
 
 mod ban_words;
+mod bucket_memo;
 mod by_policy;
 mod call;
 mod common_options;
@@ -24,6 +25,7 @@ mod words;
 
 #[doc(hidden)]
 pub use ban_words::block;
+pub use bucket_memo::BucketMemo;
 pub use by_policy::{ByPolicy, name_of_policy};
 pub use call::{Call, KeyRequest};
 pub use grammar::{Reader, holders};

@@ -14,7 +14,7 @@ use super::spec::{ParsedLimit, Spec};
 use super::spec_options::SpecOptions;
 use super::words::{self, is_ban};
 use crate::algorithm::any::AnyLimit;
-use crate::algorithm::bucket::Discipline;
+use crate::algorithm::bucket::{Bucket, Discipline};
 use crate::ban::BanRule;
 use crate::evaluate::Request;
 use crate::number::Amount;
@@ -98,7 +98,10 @@ impl Policy {
         Ok(Policy::of(limits, ban))
     }
 
-    fn of(limits: Vec<PolicyLimit>, ban: Option<BanRule>) -> Policy {
+    fn of(mut limits: Vec<PolicyLimit>, ban: Option<BanRule>) -> Policy {
+        for limit in &mut limits {
+            limit.limit = limit.limit.prepared();
+        }
         let plain = match limits.as_slice() {
             [PolicyLimit { limit, slower: None, cost: None, name: None, shadow: false }]
                 if ban.is_none() && !matches!(limit, AnyLimit::Concurrency(_)) =>
@@ -153,6 +156,23 @@ impl Policy {
     #[inline(always)]
     pub fn plain(&self) -> Option<Spec<'static>> {
         self.plain.map(|limit| Spec { by_policy: true, ..Spec::of(limit, Request::Take(Amount::ONE)) })
+    }
+
+    /// The token bucket that the policy is, if it is nothing else.
+    #[must_use]
+    #[inline(always)]
+    pub fn token_bucket(&self) -> Option<&Bucket> {
+        match &self.plain {
+            Some(AnyLimit::Bucket(bucket)) if bucket.discipline() == Discipline::Burst => Some(bucket),
+            _ => None,
+        }
+    }
+
+    /// What a call asks of it that says no more than its name, where that is the same each time.
+    #[must_use]
+    #[inline(always)]
+    pub fn ready(&self) -> Option<&Call<'static>> {
+        self.ready.as_ref()
     }
 
     /// What a call asks of it that says no more than its name.

@@ -1,5 +1,6 @@
 //! What stands behind the numbers of a spec.
 
+use super::bucket_memo::BucketMemo;
 use super::options::{Options, excluded, next};
 use super::purpose::Block;
 use super::words::{OF_ACQUIRE, OptionSet, SpecOptionSets, Word};
@@ -19,12 +20,20 @@ pub struct SpecOptions<'a> {
     pub(super) words: OptionSet,
     /// Whether the spec is a policy's.
     pub(super) of_policy: bool,
+    /// Where the buckets are that were read last.
+    pub(super) memo: Option<&'a BucketMemo>,
 }
 
 impl<'a> SpecOptions<'a> {
     /// Of a spec of a policy.
     pub(super) fn of_policy() -> SpecOptions<'a> {
         SpecOptions { of_policy: true, ..SpecOptions::default() }
+    }
+
+    /// Of a spec whose bucket may have been read before.
+    #[must_use]
+    pub fn remembering(memo: &'a BucketMemo) -> SpecOptions<'a> {
+        SpecOptions { memo: Some(memo), ..SpecOptions::default() }
     }
 
     /// Reads options up to a word that is none of `words`; whether the algorithm's own flag was among them.

@@ -91,7 +91,7 @@ impl<'a> Args<'a> {
     /// [`Error::WrongArity`] if there is none.
     #[inline]
     pub fn word(&mut self) -> Result<&'a [u8], Error> {
-        let word = self.peek().ok_or(Error::WrongArity)?;
+        let Some(word) = self.peek() else { return Err(Error::WrongArity) };
         self.skip();
         Ok(word)
     }
@@ -164,6 +164,14 @@ impl<'a> Args<'a> {
             self.skip();
         }
         found
+    }
+
+    /// The next words, as many as are asked for, and goes on behind them. `None` for each that is not there.
+    #[inline(always)]
+    pub fn next_words<const COUNT: usize>(&mut self) -> [Option<&'a [u8]>; COUNT] {
+        let first = self.next;
+        self.next = first.saturating_add(COUNT);
+        std::array::from_fn(|place| self.words.word(first.saturating_add(place)))
     }
 
     /// Goes on behind the next word.

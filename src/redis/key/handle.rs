@@ -15,15 +15,20 @@ pub(super) const READ: u32 = raw::REDISMODULE_READ;
 pub(super) const WRITE: u32 = raw::REDISMODULE_READ | raw::REDISMODULE_WRITE;
 
 /// The server's handle of a key. Closed when dropped.
-pub(super) struct Handle(pub(super) *mut raw::RedisModuleKey);
+pub(in crate::redis) struct Handle(pub(super) *mut raw::RedisModuleKey);
 
 impl Handle {
     /// Opens a key. Whether others may have run meanwhile is for the caller to ask, of what it holds.
     #[inline(always)]
     pub(super) fn open(redis: &Redis, name: KeyName, mode: u32) -> Result<Handle, Error> {
-        let name = redis.string(name)?;
-        // SAFETY: `ctx` and the string are those of the call that `redis` stands for, which outlives the handle.
-        Ok(Handle(unsafe { call!(RedisModule_OpenKey(redis.ctx, name, mode.cast_signed())) }))
+        Ok(Handle::open_string(redis.ctx, redis.string(name)?, mode))
+    }
+
+    /// Opens the key of that name, of a call that outlives the handle.
+    #[inline(always)]
+    pub(super) fn open_string(ctx: *mut raw::RedisModuleCtx, name: *mut raw::RedisModuleString, mode: u32) -> Handle {
+        // SAFETY: `ctx` and the string are those of one call.
+        Handle(unsafe { call!(RedisModule_OpenKey(ctx, name, mode.cast_signed())) })
     }
 
     /// A handle of no key, which is closed.

@@ -23,12 +23,15 @@ mod contents;
 mod convert;
 mod handle;
 mod open;
+mod plain;
 mod takeover;
 mod value;
 
 pub use closed::{ClosedKey, ResumedKey};
 pub use contents::{Contents, ForeignType, PeekedKey, Stored};
+pub(super) use handle::Handle;
 pub use open::{Key, OpenKey};
+pub use plain::{NewCall, PlainKey};
 pub(super) use takeover::put;
 pub use takeover::{replace, short_string};
 pub use value::Writable;

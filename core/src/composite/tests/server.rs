@@ -96,7 +96,7 @@ impl Straightened {
             assert_eq!(untold.charge_fast(call, &seen, false, now), answer);
             answer
         };
-        Some(Straightened { seen, answer, told, untold })
+        Some(Straightened { seen, answer: Answer::of(answer), told, untold })
     }
 
     /// The slow path has come to the same.

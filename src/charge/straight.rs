@@ -1,0 +1,108 @@
+//! The fast path of the everyday call: one token bucket at a key that holds one, or rates at a composite key that has
+//! them all, and nobody who hears of the effect.
+//!
+//! It comes to what `one_key.rs` comes to: `tests/test_charge_path.py` holds one to the other.
+
+use super::key_evaluation::{KeyEvaluation, count_limit};
+use super::rates::Rates;
+use crate::redis::key::{NewCall, PlainKey};
+use crate::redis::{Replies, guard};
+use crate::server::policy_table::Ruling;
+use ratelimit_core::algorithm::bucket::{Bucket, BucketUsage};
+use ratelimit_core::composite::CompositeUsage;
+use ratelimit_core::expiry::Expiry;
+use ratelimit_core::policy::Outcome;
+use ratelimit_core::syntax::{Call, Purpose};
+use ratelimit_core::wire::args::KeyName;
+use ratelimit_core::{Amount, Decision, Limit, Taken, Timestamp, Usage};
+
+/// Decides on a call of one unit under a bucket, perhaps a policy's, and replies. `false`: nothing was done, and the call
+/// goes the long way.
+#[inline(always)]
+pub fn take(
+    call: &NewCall,
+    name: KeyName,
+    bucket: &Bucket,
+    ruling: Option<&Ruling>,
+    now: Timestamp,
+    reply: impl Fn(Replies, &Decision),
+) -> bool {
+    let Some(key) = call.open_plain::<BucketUsage>(name) else { return false };
+    let Some(taken) = bucket.taken_at_once(key.usage(), now, Amount::ONE) else {
+        key.leave();
+        return false;
+    };
+    guard::point();
+    // Each of the two ways replies for itself: of what it knows by then the compiler makes constants.
+    match taken {
+        Taken::Charged(decision, after) => {
+            call.stats.decided(true);
+            count_limit(BucketUsage::KIND, false, true, false);
+            let change = |usage: &mut BucketUsage| {
+                *usage = after;
+                (Expiry::of(now, decision.reset), ())
+            };
+            key.commit(change, now);
+            count_ruling(ruling, &decision);
+            reply(call.replies(), &decision);
+        }
+        Taken::Denied(decision) => {
+            call.stats.decided(false);
+            count_limit(BucketUsage::KIND, true, false, false);
+            deny(call, key, ruling, now);
+            count_ruling(ruling, &decision);
+            reply(call.replies(), &decision);
+        }
+    }
+    true
+}
+
+/// Decides on a call of a policy's limits, and replies. `false`: nothing was done, and the call goes the long way.
+#[inline(always)]
+pub fn take_several(
+    call: &NewCall,
+    name: KeyName,
+    limits: &Call,
+    ruling: &Ruling,
+    now: Timestamp,
+    reply: impl Fn(Replies, &Decision),
+) -> bool {
+    let Some(key) = call.open_plain::<CompositeUsage>(name) else { return false };
+    let Some(evaluation) = key.usage().evaluate_fast(limits, now) else {
+        key.leave();
+        return false;
+    };
+    guard::point();
+    let rates = Rates { call: limits, evaluation };
+    let allowed = rates.admits();
+    call.stats.decided(allowed);
+    rates.count(allowed);
+    let decision = if allowed {
+        let change = |usage: &mut CompositeUsage| {
+            let (decision, reset) = rates.charge(usage, now);
+            (Expiry::of(now, reset), decision)
+        };
+        key.commit(change, now)
+    } else {
+        let decision = rates.deny(key.usage(), now);
+        deny(call, key, Some(ruling), now);
+        decision
+    };
+    count_ruling(Some(ruling), &decision);
+    reply(call.replies(), &decision);
+    true
+}
+
+#[inline(always)]
+fn deny<U: Usage>(call: &NewCall, key: PlainKey<U>, ruling: Option<&Ruling>, now: Timestamp) {
+    if let (Some(place), Some(ruling)) = (key.denied(now), ruling) {
+        call.global.heavy_hitters.ruled(place, &ruling.name);
+    }
+}
+
+#[inline(always)]
+fn count_ruling(ruling: Option<&Ruling>, decision: &Decision) {
+    if let Some(ruling) = ruling {
+        ruling.counts.count(&Outcome::of(decision, Purpose::Charge));
+    }
+}

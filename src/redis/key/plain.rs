@@ -1,0 +1,166 @@
+//! A key that holds a usage of the kind that a call expects, opened for a call that has done nothing else yet.
+//!
+//! It is the everyday case, and here with nothing around it that a call of another kind may need. Any other key is left
+//! open for the [`Redis`](crate::redis::Redis) of the call, which goes on with it.
+
+use super::super::api::call;
+use super::super::before::Before;
+use super::super::current_call::{DENIED, TAKEN};
+use super::super::effect_demand;
+use super::super::replies::Replies;
+use super::super::{guard, native_type};
+use super::handle::{Handle, WRITE};
+use crate::server::Global;
+use crate::server::settings::DENIAL_EVENTS;
+use crate::server::stats::CommandStats;
+use ratelimit_core::algorithm::sketch::DenialPlace;
+use ratelimit_core::effect::Discard;
+use ratelimit_core::expiry::Expiry;
+use ratelimit_core::wire::args::KeyName;
+use ratelimit_core::{Timestamp, Usage};
+use redis_module::raw;
+use std::cell::Cell;
+use std::ffi::CStr;
+use std::ptr::NonNull;
+
+/// A call of a command that has done nothing yet.
+pub struct NewCall<'a> {
+    ctx: *mut raw::RedisModuleCtx,
+    argv: &'a [*mut raw::RedisModuleString],
+    /// What this server knows beside its keys.
+    pub global: &'a Global,
+    /// Where calls of this command are counted.
+    pub stats: &'static CommandStats,
+    /// The key that was opened, if it is for the long way.
+    left_open: Cell<Option<(KeyName, Handle)>>,
+}
+
+impl<'a> NewCall<'a> {
+    /// # Safety
+    /// `ctx` and `argv` are those of a call that lasts at least as long as `'a`, and holds the server's lock.
+    #[inline(always)]
+    pub(in crate::redis) unsafe fn new(
+        ctx: *mut raw::RedisModuleCtx,
+        argv: &'a [*mut raw::RedisModuleString],
+        global: &'a Global,
+        stats: &'static CommandStats,
+    ) -> NewCall<'a> {
+        NewCall { ctx, argv, global, stats, left_open: Cell::new(None) }
+    }
+
+    /// How many words it has.
+    #[inline(always)]
+    pub fn length(&self) -> usize {
+        self.argv.len()
+    }
+
+    /// One of its words.
+    #[inline(always)]
+    pub fn word(&self, place: usize) -> Option<&'a [u8]> {
+        // SAFETY: the string is that of the call, and lives as long.
+        self.argv.get(place).map(|string| unsafe { guard::bytes(*string) })
+    }
+
+    /// Where its reply goes.
+    #[inline(always)]
+    pub fn replies(&self) -> Replies {
+        // SAFETY: `ctx` is that of the current call.
+        unsafe { Replies::to(self.ctx) }
+    }
+
+    /// Opens a key that holds a `U`, if nobody wants to hear of what becomes of it. `None`: the call goes the long way.
+    #[inline(always)]
+    pub fn open_plain<U: Usage>(&self, name: KeyName) -> Option<PlainKey<'_, 'a, U>> {
+        if effect_demand::any() {
+            return None;
+        }
+        let string = *self.argv.get(name.0)?;
+        let handle = Handle::open_string(self.ctx, string, WRITE);
+        let value = if native_type::is::<U>(handle.native()) { NonNull::new(handle.value().cast()) } else { None };
+        let Some(value) = value else {
+            self.left_open.set(Some((name, handle)));
+            return None;
+        };
+        Some(PlainKey { call: self, name, string, handle, value })
+    }
+
+    /// The key that was opened for the long way.
+    pub(in crate::redis) fn left_open(self) -> Option<(KeyName, Handle)> {
+        self.left_open.into_inner()
+    }
+}
+
+/// An open key that holds a `U`, in a call of which nobody wants to hear more than its event.
+pub struct PlainKey<'c, 'a, U> {
+    call: &'c NewCall<'a>,
+    name: KeyName,
+    string: *mut raw::RedisModuleString,
+    handle: Handle,
+    value: NonNull<U>,
+}
+
+impl<U: Usage> PlainKey<'_, '_, U> {
+    /// What the key remembers.
+    #[inline(always)]
+    pub fn usage(&self) -> &U {
+        // SAFETY: the value is a `U`, in a key that is open, and nobody else runs meanwhile.
+        unsafe { self.value.as_ref() }
+    }
+
+    /// Leaves the key to the long way.
+    #[cold]
+    pub fn leave(self) {
+        self.call.left_open.set(Some((self.name, self.handle)));
+    }
+
+    /// Changes what the key remembers, and sees to all that this entails, as the long way does (`Key::commit`). `change`
+    /// says within what the key may expire, and leaves it something to remember.
+    #[inline(always)]
+    pub fn commit<T>(mut self, change: impl FnOnce(&mut U) -> (Expiry, T), now: Timestamp) -> T {
+        let before = Before::of(self.usage());
+        // SAFETY: as above, and `self` is borrowed for it alone.
+        let usage = unsafe { self.value.as_mut() };
+        let (expiry, told) = change(usage);
+        before.check_change(usage);
+        usage.encode_effect(&mut Discard);
+        let present = self.handle.expires_at(now);
+        let expires_at = expiry.after_charge(present, false);
+        let (ctx, string) = (self.call.ctx, self.string);
+        // Nobody listens; the server counts a change by it (see `Changes::propagate`).
+        // SAFETY: `ctx` is that of the current call.
+        unsafe { call!(RedisModule_ReplicateVerbatim(ctx)) };
+        if present != Some(expires_at) {
+            self.handle.set_expiry(expires_at, now);
+        }
+        drop(self.handle);
+        // SAFETY: `ctx` and the string are those of the current call. No handle is open any more.
+        unsafe {
+            call!(RedisModule_SignalModifiedKey(ctx, string));
+            notify(ctx, TAKEN, string);
+        }
+        told
+    }
+
+    /// Records that the key stood in the way of the call; where that is noted.
+    #[inline(always)]
+    pub fn denied(self, now: Timestamp) -> Option<DenialPlace> {
+        drop(self.handle);
+        // SAFETY: the string is that of the call, and lives as long.
+        let place = self.call.global.heavy_hitters.record(unsafe { guard::bytes(self.string) }, now);
+        if DENIAL_EVENTS.get() != 0 {
+            // SAFETY: `ctx` and the string are those of the current call. No handle is open any more.
+            unsafe { notify(self.call.ctx, DENIED, self.string) };
+        }
+        place
+    }
+}
+
+/// # Safety
+/// `ctx` and `name` are those of the current call.
+#[inline(always)]
+unsafe fn notify(ctx: *mut raw::RedisModuleCtx, event: &'static CStr, name: *mut raw::RedisModuleString) {
+    // SAFETY: the caller's promise; the event's name is a constant.
+    unsafe {
+        call!(RedisModule_NotifyKeyspaceEvent(ctx, raw::REDISMODULE_NOTIFY_MODULE, event.as_ptr(), name));
+    }
+}
