@@ -52,9 +52,9 @@ impl Request {
 pub enum Change {
     /// Nothing.
     Nothing,
-    /// It uses so much more.
+    /// The call uses this much more.
     Charge(Amount),
-    /// It uses so much less.
+    /// The call uses this much less.
     GiveBack(Amount),
 }
 
@@ -167,7 +167,7 @@ impl Evaluation {
 }
 
 impl Verdict {
-    /// The same to a caller who waits for up to `patience`.
+    /// The verdict for a caller that waits for up to `patience` (MAXWAIT).
     fn after_waiting(self, patience: Span) -> Verdict {
         match self {
             Verdict::After(wait) if wait <= patience => Verdict::Allowed(wait),

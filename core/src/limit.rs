@@ -34,8 +34,8 @@ pub trait Limit {
         }
     }
 
-    /// The same once `cost` more is charged now, whether it fits or not. This tries it on a copy: a usage that grows
-    /// with the calls is for its limit to look at as it stands.
+    /// How long until the usage is within the limit once `cost` more is charged now, whether it fits or not. This
+    /// default charges a copy; a limit whose usage grows with the calls computes it without one.
     fn debt_after_charge(&self, usage: &Self::Usage, now: Timestamp, cost: Amount) -> Span {
         let mut charged = usage.clone();
         if charged.is_after(now) {
@@ -268,7 +268,7 @@ pub struct Decision {
     pub limit: Amount,
     /// How much more may be used: after the call if it charged, as it stands if it did not.
     pub remaining: Amount,
-    /// How long until the key is as good as never seen, likewise.
+    /// How long until the key is as good as never seen: after the call if it charged, as it stands if it did not.
     pub reset: Span,
     /// What an UPTO was granted, in whole units.
     pub granted: Option<Amount>,
@@ -284,7 +284,8 @@ pub enum Taken<U> {
 }
 
 impl Decision {
-    /// The same of the whole limit, if it was made under one that is lower by what the call keeps (KEEP).
+    /// Raises the limit of a decision by what the call keeps (KEEP): the decision was made under the lowered limit,
+    /// and the reply names the whole one.
     #[must_use]
     #[inline(always)]
     pub fn keeping(self, kept: Amount) -> Decision {

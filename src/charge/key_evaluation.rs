@@ -48,7 +48,7 @@ pub fn refuse_growth(redis: &Redis, grows: bool) -> Result<(), Error> {
     if grows && redis.out_of_memory() { Err(Error::OutOfMemory) } else { Ok(()) }
 }
 
-/// Refuses so many entries if a key may have fewer.
+/// Refuses a count of entries above what a key may have.
 #[inline(always)]
 pub fn check_entries(kind: Kind, entries: usize) -> Result<(), Error> {
     match settings::max_entries(kind) {

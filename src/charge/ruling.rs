@@ -4,7 +4,7 @@ use crate::redis::Redis;
 use crate::server::policy_table::Ruling;
 use ratelimit_core::policy::Outcome;
 
-/// Records what has become of a key's call for the policy that asked for its limits, if one did.
+/// Counts the outcome of a key's call for the policy that asked for its limits, if one did.
 #[inline(always)]
 pub fn rule(redis: &mut Redis, ruling: Option<&Ruling>, outcome: impl FnOnce() -> Outcome) {
     redis.ruled(ruling.map(|ruling| &*ruling.name));

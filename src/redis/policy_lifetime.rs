@@ -162,7 +162,7 @@ pub fn warn_unless_they_last(state: &PolicyLoad) {
     }
 }
 
-/// Hears of a load: of its beginning, and what has become of it.
+/// Hears of a load: of its beginning, and of its outcome.
 pub fn loading(global: &Global, subevent: u64) {
     let load = &mut *global.policy_load.load.borrow_mut();
     match subevent {

@@ -134,13 +134,13 @@ macro_rules! any {
 algorithms!(any, {});
 
 impl AnyLimit {
-    /// The same limit, lower by what a call keeps for others.
+    /// This limit, lower by what a call keeps for others.
     #[must_use]
     pub fn lowered_by(self, kept: Amount) -> AnyLimit {
         self.limited_to(self.limit().minus(kept))
     }
 
-    /// The same limit, higher by so much.
+    /// This limit, higher by `kept`: the whole limit of a call that keeps as much for others.
     #[must_use]
     pub fn raised_by(self, kept: Amount) -> AnyLimit {
         self.limited_to(self.limit().plus(kept))
@@ -155,7 +155,7 @@ impl AnyLimit {
         }
     }
 
-    /// The same times `factor`, its refill too: rounded down as arguments are, a refill not below a millionth.
+    /// This limit times `factor`, its refill too: rounded down as arguments are, a refill not below a millionth.
     #[must_use]
     pub fn scaled(self, factor: Amount) -> AnyLimit {
         match self {
@@ -167,13 +167,13 @@ impl AnyLimit {
 
 /// A usage that a plain key remembers by itself, and that can be a component of a key with several.
 pub trait Single: Usage {
-    /// Of any kind.
+    /// The usage as one of any kind.
     fn into_any(self) -> AnyUsage;
 
-    /// Of its own kind; `None` if it is of another.
+    /// The usage in `any` if it is of this kind; `None` if it is of another.
     fn of(any: &AnyUsage) -> Option<&Self>;
 
-    /// The same, to change it.
+    /// The usage in `any`, to change it, if it is of this kind; `None` if it is of another.
     fn of_mut(any: &mut AnyUsage) -> Option<&mut Self>;
 }
 

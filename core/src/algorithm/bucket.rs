@@ -99,13 +99,13 @@ impl Bucket {
         self.discipline
     }
 
-    /// The same with another limit.
+    /// This bucket with another capacity.
     #[must_use]
     pub fn limited_to(self, limit: Amount) -> Bucket {
         Bucket { capacity: limit, ..self }
     }
 
-    /// The same with capacity and refill times `factor`: rounded down, the refill not below a millionth, nor so low
+    /// This bucket with capacity and refill times `factor`: rounded down, the refill not below a millionth, nor so low
     /// that it would take more than 36500 days. Times 0 it lets nothing pass, and what is used drains as before.
     #[must_use]
     pub fn scaled(self, factor: Amount) -> Bucket {

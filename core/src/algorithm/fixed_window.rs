@@ -137,7 +137,7 @@ impl FixedWindow {
         !matches!(self.bounds, Bounds::FirstCall(_))
     }
 
-    /// The same with another limit.
+    /// This window with another limit.
     #[must_use]
     pub fn limited_to(self, limit: Amount) -> FixedWindow {
         FixedWindow { limit, ..self }

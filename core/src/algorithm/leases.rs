@@ -58,14 +58,14 @@ impl Concurrency {
         self.limit
     }
 
-    /// The same with another limit.
+    /// This concurrency limit with another number of units.
     #[must_use]
     pub fn limited_to(self, limit: Amount) -> Concurrency {
         Concurrency { limit, ..self }
     }
 
-    /// The same behind others who wait for a lease of the key, if there are any. Only what takes no more than its
-    /// holder has passes then: what would fit otherwise is to ask again a millisecond later.
+    /// This concurrency limit for a call that comes after waiting callers, if `others_wait`. Only a call that takes no
+    /// more than its holder has passes then; one that would fit otherwise is told to retry after a millisecond.
     #[must_use]
     pub fn behind(self, others_wait: bool) -> Concurrency {
         Concurrency { others_wait, ..self }
@@ -106,8 +106,8 @@ pub struct LeaseLimit<'a> {
 }
 
 impl LeaseLimit<'_> {
-    /// The same, for a first lease only if `nx`: to a holder that has one it is denied until that has expired. For
-    /// locks, where two of one name must not both hold.
+    /// This limit, for a first lease only if `nx`: a holder that has a lease is denied until that has expired. It is
+    /// for locks, where two callers of one name must not both hold.
     #[must_use]
     pub fn nx(self, nx: bool) -> Self {
         LeaseLimit { nx, ..self }

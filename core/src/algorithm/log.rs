@@ -52,7 +52,7 @@ impl SlidingLog {
         SlidingLog { limit, window }
     }
 
-    /// The same with another limit.
+    /// This log with another limit.
     #[must_use]
     pub fn limited_to(self, limit: Amount) -> SlidingLog {
         SlidingLog { limit, ..self }

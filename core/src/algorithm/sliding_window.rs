@@ -46,7 +46,7 @@ impl SlidingWindow {
         SlidingWindow { limit, window }
     }
 
-    /// The same with another limit.
+    /// This window with another limit.
     #[must_use]
     pub fn limited_to(self, limit: Amount) -> SlidingWindow {
         SlidingWindow { limit, ..self }
@@ -158,7 +158,7 @@ pub struct SlidingWindowUsage {
 }
 
 impl SlidingWindowUsage {
-    /// The same usage with the window that `now` lies in as the current one; unused if two have passed.
+    /// This usage with the window that `now` lies in as the current one; unused if two have passed.
     fn rolled(&self, now: Timestamp) -> SlidingWindowUsage {
         let Some(window) = Period::new(self.window) else { return SlidingWindowUsage::default() };
         match now.since(self.start).whole(window) {

@@ -46,7 +46,7 @@ impl StrictWindow {
         StrictWindow { limit, window }
     }
 
-    /// The same with another limit.
+    /// This window with another limit.
     #[must_use]
     pub fn limited_to(self, limit: Amount) -> StrictWindow {
         StrictWindow { limit, ..self }
@@ -184,7 +184,7 @@ impl StrictWindowUsage {
         self.end(slot).plus(self.window)
     }
 
-    /// The same usage as last charged at `now`, with each slot that still counts then in the place of another.
+    /// This usage as if last charged at `now`, with each slot that still counts then moved to `place` of it.
     fn moved(&self, now: Timestamp, place: impl Fn(u64) -> u64) -> StrictWindowUsage {
         let newest = self.slot_of(now);
         let mut moved = StrictWindowUsage { window: self.window, written: now, ..StrictWindowUsage::default() };
@@ -198,7 +198,7 @@ impl StrictWindowUsage {
         moved
     }
 
-    /// The same as a look at `now` is to see it: moved back, on a copy, if that lies before it.
+    /// This usage as a look at `now` sees it: a copy, moved back, if `now` lies before its last change.
     fn seen_at(&self, now: Timestamp) -> Cow<'_, StrictWindowUsage> {
         if !self.is_after(now) {
             return Cow::Borrowed(self);

@@ -161,12 +161,12 @@ impl Call<'_> {
     }
 }
 
-/// Under a limit, if the usage is of its kind.
+/// How long until the usage has recovered under the limit; 0 if the usage is of another kind.
 fn reset_of<L: Limit>(limit: &L, usage: &dyn Any, now: Timestamp) -> Span {
     usage.downcast_ref().map_or(Span::ZERO, |usage| limit.reset(usage, now))
 }
 
-/// Likewise.
+/// Makes the change to the usage, if that is of the limit's kind.
 fn apply<L: Limit>(change: Change, limit: &L, usage: &mut dyn Any, now: Timestamp) {
     if let Some(usage) = usage.downcast_mut() {
         change.apply(limit, usage, now);

@@ -29,7 +29,7 @@ pub struct CompositeEvaluation {
     pub(super) releases: bool,
 }
 
-/// What becomes of a call.
+/// The outcome of a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Outcome {
     /// All limits let it pass.
@@ -37,11 +37,11 @@ pub(super) enum Outcome {
     Passes,
     /// A limit stands in its way. Whether that is a strike.
     Denied { strikes: bool },
-    /// The key is banned for so long.
+    /// The key is banned for this long.
     Banned(Span),
     /// Its id has been charged before.
     Repeated(Repeated),
-    /// The same, but the lease that it held has lapsed, and there is no room for another.
+    /// Its id has been charged before, but the lease that it held has expired, and another does not fit.
     LostLease,
     /// It settles an id.
     Settles,

@@ -1,18 +1,18 @@
 //! Several limits on one key: a usage that is made of others.
 //!
 //! Each is a *component*: a usage of one of the other kinds, with what it is known by and when it will have recovered.
-//! A call brings up to eight limits; each finds its component, or starts one. All are looked at before any is charged,
-//! and all are charged or none is: see `composite_evaluation.rs`. A component that no limit of a call finds is left as it is until
-//! it has recovered, so that nothing is forgiven by calling in another way and back.
+//! A call brings up to eight limits; each finds its component, or starts one, and is evaluated at it
+//! (`limit_evaluation.rs`). All are evaluated before any is charged, and all are charged or none is
+//! (`composite_evaluation.rs`). A component that no limit of a call finds is left as it is until it has recovered, so
+//! that nothing is forgiven by calling in another way and back.
 //!
 //! A limit finds its component by its name, or, without one, by its kind and window. What a plain key remembered before
 //! it became one with components is known by nothing yet: the first limit of its kind takes it over.
 //!
-//! Beside the components stand the ids of calls that count once ([`idempotency`]) and the key's [ban](crate::ban).
+//! Beside the components stand what makes calls idempotent ([`idempotency`]) and the key's [ban](crate::ban).
 //!
-//! When to use it: two windows on one client, requests and tokens, a rate and a concurrency limit. Its price: memory,
-//! two components take about a fourth more than two plain keys, and four about as much as four. Cost: 96 bytes, 88 a
-//! component, and what a component of its kind takes beyond 40.
+//! When to use it: two windows on one client, requests and tokens, a rate and a concurrency limit. Cost: 80 bytes and
+//! 88 for each component; a usage of more than 40 bytes is boxed, and takes its own size as well.
 
 mod answer;
 mod charge;
@@ -109,7 +109,7 @@ impl ComponentIdentity {
 /// What one call has changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct CompositeDelta {
-    /// The clock has gone back by so much.
+    /// By how much the clock has gone back.
     moved_back: Span,
     /// More than that has been done: what has expired was swept, and what has recovered has gone.
     begun: bool,
@@ -144,8 +144,8 @@ impl CompositeUsage {
         })
     }
 
-    /// How many components there would be once so many more have come, some have been `charged`, and what has recovered
-    /// has gone.
+    /// How many components there would be once `more` have come, some have been `charged`, and those that have recovered
+    /// have gone.
     fn components_with(&self, more: usize, charged: impl Fn(usize, &Component) -> bool, now: Timestamp) -> usize {
         let stays = |(place, component): &(usize, &Component)| {
             component.may_be_settled() || self.at(now) < component.recovers_at || charged(*place, component)

@@ -248,8 +248,8 @@ impl CompositeUsage {
         if decode_flag(from)? { self.accepts_begun(from, written, None::<&BucketUsage>) } else { Some(()) }
     }
 
-    /// The same of a change that more is told of than that the clock has gone back. What its first component remembers
-    /// is in `plain`, if that is there.
+    /// Whether what follows is a change that some call can have made, of which more is told than that the clock has
+    /// gone back. If `plain` is there, it has what the first component remembers.
     fn accepts_begun<U: Single>(&self, from: &mut impl Decoder, written: Timestamp, plain: Option<&U>) -> Option<()> {
         let id_change = IdempotencyChange::decode(from, written)?;
         let no_ids = IdempotencyTable::default();

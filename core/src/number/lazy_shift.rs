@@ -27,7 +27,7 @@ impl Shift {
         mark.0.minus(self.0)
     }
 
-    /// The same after the clock has gone back by `span` more.
+    /// The shift after the clock has gone back by `span` more.
     pub fn back(self, span: Span) -> Shift {
         Shift(self.0.plus(span))
     }

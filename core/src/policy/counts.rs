@@ -5,7 +5,7 @@ use crate::number::Amount;
 use crate::syntax::Purpose;
 use std::cell::Cell;
 
-/// How often what has become of calls.
+/// How many calls had which outcome.
 #[derive(Debug, Default)]
 pub struct Counts {
     calls: Cell<u64>,
@@ -17,7 +17,7 @@ pub struct Counts {
     repeated: Cell<u64>,
 }
 
-/// What has become of one call.
+/// The outcome of one call, as the counters of its policy take it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(clippy::struct_excessive_bools, reason = "each is counted for itself")]
 pub struct Outcome {
@@ -36,7 +36,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Of a call that plain limits decided.
+    /// The outcome of a call that plain limits decided.
     #[must_use]
     #[inline(always)]
     pub fn of(decision: &Decision, purpose: Purpose) -> Outcome {

@@ -1,4 +1,4 @@
-//! Where a record comes from, and what has become of it.
+//! Where a record comes from, and the outcome of merging it.
 
 /// Where a record comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

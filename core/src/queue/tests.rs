@@ -108,7 +108,7 @@ impl Service {
         });
     }
 
-    /// The same of a call that only looks.
+    /// What a call that only looks is answered now.
     fn peek(&self, words: &str) -> Answer {
         asked(words, |spec, _| look(&self.key, &behind(spec, !self.queue.is_empty()), self.now))
     }

@@ -38,7 +38,7 @@ impl<'a> ByPolicy<'a> {
         Ok(by)
     }
 
-    /// What stands behind POLICY: of a call on one key.
+    /// The words after POLICY, in a call on one key.
     pub(super) fn of_key(args: &mut Args<'a>, verb: Verb, common: &CommonOptions<'a>) -> Result<ByPolicy<'a>, Error> {
         let first = name_behind(args)?;
         let by = ByPolicy::behind_name(first, args, verb, common, false)?;
@@ -48,7 +48,7 @@ impl<'a> ByPolicy<'a> {
         }
     }
 
-    /// The same, of one key of several.
+    /// The words after POLICY, for one key of a call on many keys.
     pub(super) fn of_keys(args: &mut Args<'a>, verb: Verb, common: &CommonOptions<'a>) -> Result<ByPolicy<'a>, Error> {
         let first = name_behind(args)?;
         ByPolicy::behind_name(first, args, verb, common, true)

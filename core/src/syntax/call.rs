@@ -73,7 +73,8 @@ impl<'a> KeyRequest<'a> {
         KeyRequest::read(args, Verb::Take)
     }
 
-    /// The same of RL.PEEK, which settles nothing and has no use for an id.
+    /// `[options] spec [spec ...] [BAN strikes window block]`, and no more: of RL.PEEK. It refuses SETTLE and
+    /// disregards ONCE, since it charges nothing.
     ///
     /// # Errors
     /// The first word that is wrong, or missing, as [`Error`] says it.

@@ -57,7 +57,7 @@ impl<'a> CommonOptions<'a> {
         mode.map(|mode| mode.word().name())
     }
 
-    /// The same with options that stand behind the only spec of a key, and win.
+    /// These options with those after the only spec of a key, which win.
     pub(super) fn with(&self, own: &Options<'a>) -> Result<CommonOptions<'a>, Error> {
         let all = self.options;
         let counts = self.counting_as(own)?.map_or(all.counts, |common| common.counts());
@@ -84,7 +84,7 @@ impl<'a> CommonOptions<'a> {
         self.options.each
     }
 
-    /// The same with the ONCE or SETTLE that stands behind the only spec; `None` if there is none.
+    /// These options with the ONCE or SETTLE that stands after the only spec; `None` if there is none.
     pub(super) fn counting_as(&self, spec: &Options<'a>) -> Result<Option<CommonOptions<'a>>, Error> {
         let word = match spec.counts {
             Idempotency::Every => return Ok(None),

@@ -194,7 +194,8 @@ impl<'a> Spec<'a> {
         Ok(numbers)
     }
 
-    /// The same with `[BLOCK duration]` among the options, of RL.ACQUIRE; and how long it says.
+    /// `limit ttl holder [COST cost] [KEEP amount] [AS name] [NX] [BLOCK duration]`, of RL.ACQUIRE: the limit, and how
+    /// long the call blocks.
     ///
     /// # Errors
     /// The first word that is wrong, or missing, as [`Error`] says it.

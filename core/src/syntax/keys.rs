@@ -48,7 +48,8 @@ impl<'a> CallOnKeys<'a> {
         CallOnKeys::read(args, Verb::Take)
     }
 
-    /// The same of RL.MPEEK, which settles nothing and has no use for an id.
+    /// `numkeys key [key ...] [options] spec [spec ...]`, and no more: of RL.MPEEK. It refuses SETTLE and disregards
+    /// ONCE, since it charges nothing.
     ///
     /// # Errors
     /// The first word that is wrong, or missing, as [`Error`] says it.

@@ -14,17 +14,17 @@ use crate::wire::error::{Error, MustBe, Reason, Syntax};
 pub(super) const PATIENCE: MustBe = MustBe::duration("0 or a duration", " from 1us to 3650d", "500ms");
 /// What COST says.
 pub(super) const COST: MustBe = MustBe::number("a number", " from -1000000000000 to 1000000000000", "1");
-/// The same beside FORCE and MAXWAIT.
+/// What COST says in a call with FORCE or MAXWAIT.
 pub(super) const COST_WITH_MODE: MustBe =
     MustBe::number("a number", " from 0 to 1000000000000 with FORCE or MAXWAIT", "1");
-/// The same beside ONCE.
+/// What COST says in a call with ONCE.
 pub(super) const COST_WITH_ONCE: MustBe = MustBe::number("a number", " from 0 to 1000000000000 with ONCE", "1");
-/// The same behind one of several limits on a key.
+/// What COST says after one of several limits on a key.
 pub(super) const COST_OF_SEVERAL: MustBe =
     MustBe::number("a number", " from 0 to 1000000000000 behind one of several limits", "1");
-/// The same beside UPTO.
+/// What COST says in a call with UPTO.
 pub(super) const COST_UPTO: MustBe = MustBe::number("a whole number", " from 1 to 1000000000000 with UPTO", "10");
-/// The same of a lease.
+/// What COST says of a lease.
 pub(super) const COST_OF_LEASE: MustBe = MustBe::number("a number", " above 0, up to 1000000000000", "1");
 /// What KEEP says.
 pub(super) const KEEP: MustBe = MustBe::other("a number from 0 to 1000000000000, or from 0% to 100%", "20%");
@@ -105,7 +105,7 @@ pub(super) fn next(args: &Args, words: OptionSet) -> Option<Word> {
 pub(super) struct Options<'a> {
     /// COST.
     pub(super) cost: Option<Cost>,
-    /// The same as it was said, for who refuses it.
+    /// The word that COST was given, for the error that refuses it.
     pub(super) cost_said: &'a [u8],
     /// UPTO, FORCE or MAXWAIT.
     pub(super) mode: Option<Mode>,
@@ -163,7 +163,7 @@ impl<'a> Options<'a> {
         Ok(options)
     }
 
-    /// The same, `first` being what the next word begins.
+    /// Reads options in any order, each at most once, up to a word that is none of `words`. The next word is `first`.
     #[inline(always)]
     pub(super) fn read_from(&mut self, first: Word, args: &mut Args<'a>, words: OptionSet) -> Result<(), Error> {
         let mut option = Some(first);

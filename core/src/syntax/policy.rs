@@ -40,7 +40,7 @@ pub struct Policy {
     /// 1 to [`MAX_SPECS`](super::MAX_SPECS).
     limits: Vec<PolicyLimit>,
     ban: Option<BanRule>,
-    /// The one limit of a policy that a plain key can serve: it has nothing of what a key needs parts for.
+    /// The one limit of a policy that a plain key can serve: it has nothing that takes a composite key.
     plain: Option<AnyLimit>,
     /// What a call asks of any other that says no more than its name, if that borrows nothing of the policy.
     ready: Option<Call<'static>>,
@@ -130,10 +130,10 @@ impl Policy {
         Policy::of(self.limits.iter().map(scaled).collect(), self.ban)
     }
 
-    /// The same, whatever the call.
+    /// Refuses a policy whose admitted calls may have to wait, for a reply that cannot tell how long.
     ///
     /// # Errors
-    /// Likewise.
+    /// [`Error::MoreToTell`] if one of its limits is a queue (LEAKYBUCKET).
     #[inline(always)]
     pub fn refuse_more_to_tell(&self) -> Result<(), Error> {
         if self.queues { Err(Error::MoreToTell("a LEAKYBUCKET")) } else { Ok(()) }
@@ -225,7 +225,8 @@ impl PolicyLimit {
         self.rule(Spec { name: self.name.as_deref(), ..self.alone() })
     }
 
-    /// The same, without its own name and without what it was before it was scaled.
+    /// The spec of a call that says no more than the policy's name, without the limit's own name and without what the
+    /// limit was before it was scaled.
     fn alone(&self) -> Spec<'static> {
         let request = match self.cost {
             Some(Cost::Charge { cost, .. }) => Request::Take(cost),
@@ -240,7 +241,7 @@ impl PolicyLimit {
         Spec { slower: self.slower.as_ref(), ..self.of_policy(spec) }
     }
 
-    /// The same, but for what it was before it was scaled.
+    /// Marks a spec as one of the policy, without what the limit was before it was scaled.
     #[inline(always)]
     fn of_policy<'a>(&self, spec: Spec<'a>) -> Spec<'a> {
         Spec { shadow: self.shadow, by_policy: true, ..spec }

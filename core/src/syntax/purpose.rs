@@ -17,7 +17,7 @@ pub(super) enum Verb {
 }
 
 impl Verb {
-    /// Of a call on one key.
+    /// The syntax of a call on one key that brings its own specs.
     pub(super) fn syntax(self) -> &'static Syntax {
         match self {
             Verb::Take => &Syntax { word: "RL.TAKE", arguments: "key [options] spec [spec ...]" },
@@ -25,7 +25,7 @@ impl Verb {
         }
     }
 
-    /// The same by a policy.
+    /// The syntax of a call on one key that names a policy.
     pub(super) fn syntax_by_policy(self) -> &'static Syntax {
         match self {
             Verb::Take => &Syntax { word: "RL.TAKE", arguments: "key POLICY name" },

@@ -101,7 +101,7 @@ impl<'a> Spec<'a> {
         self.by_policy && matches!(self.limit, AnyLimit::Concurrency(_))
     }
 
-    /// The same if so much is to stay available.
+    /// The spec under a limit that is lower by `kept`, which stays available for others (KEEP).
     pub(crate) fn keeping(self, kept: Amount) -> Spec<'a> {
         let limit = self.limit.limit();
         // More than there is never stays available, not even after nothing.
@@ -110,7 +110,7 @@ impl<'a> Spec<'a> {
         Spec { limit: self.limit.lowered_by(kept), request, kept, ..self }
     }
 
-    /// Refuses a spec that would find the same part of a key as another.
+    /// Refuses a spec that would find the same component of a key as another.
     pub(super) fn refuse_twin(&self, other: &Spec) -> Result<(), Error> {
         if self.limit.kind() != other.limit.kind() {
             return Ok(());

@@ -87,7 +87,7 @@ impl<'a> SpecOptions<'a> {
         args.is_empty() && self.has_no_options()
     }
 
-    /// The same, whatever is left.
+    /// Whether no option was read but perhaps the algorithm's own flag; words may be left.
     #[inline(always)]
     pub(super) fn has_no_options(&self) -> bool {
         self.options.is_none()

@@ -29,7 +29,7 @@ fn words(text: &str) -> Vec<&[u8]> {
     std::iter::once(&b"RL.TAKE"[..]).chain(text.split(' ').map(str::as_bytes)).collect()
 }
 
-/// The same, for what is read of them to last.
+/// The words of a call, leaked, so that what is read of them is `'static`.
 fn leaked(text: &str) -> &'static Vec<&'static [u8]> {
     Box::leak(Box::new(words(text.to_owned().leak())))
 }
@@ -42,7 +42,7 @@ fn plain(words: &impl Words) -> Result<Spec<'_>, Error> {
     }
 }
 
-/// The same spec, of the command of its algorithm.
+/// The spec of a call of its algorithm's own command.
 fn read_alone(text: &str) -> Result<Spec<'static>, Error> {
     let mut args = Args::new(leaked(text));
     let name = args.word()?;
@@ -818,7 +818,7 @@ fn acquire(text: &str) -> Result<(KeyRequest<'static>, Block), String> {
     read(&mut Args::new(leaked(text))).map_err(|error: Error| error.to_string())
 }
 
-/// The same as everything that it can be told apart by.
+/// What RL.ACQUIRE reads: the request as its debug text, and how long the call blocks.
 fn acquired(text: &str) -> (String, Block) {
     let (asked, block) = acquire(text).unwrap();
     (format!("{asked:?}"), block)

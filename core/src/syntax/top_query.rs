@@ -11,7 +11,7 @@ use crate::wire::error::{Error, MustBe, Needed, Reason, Syntax, What};
 pub struct Query {
     /// How many keys, at most.
     pub count: usize,
-    /// Of the last so many minutes alone.
+    /// Only the denials of this number of minutes, up to now.
     pub minutes: Option<u64>,
     /// Whether all denials are forgotten then.
     pub reset: bool,

@@ -15,12 +15,12 @@ const UNIT: u64 = 1_000_000;
 /// When scripts end: some time before times saturate.
 const END: u64 = 300_000 * 86_400_000_000;
 
-/// What RL.TAKE does.
+/// Evaluates and charges as RL.TAKE does, and tells the decision.
 pub fn call<L: Limit>(limit: &L, usage: &mut L::Usage, now: Timestamp, request: Request) -> Decision {
     call_and_tell(limit, usage, now, request).0
 }
 
-/// The same with its effect, which is propagated of every call.
+/// Evaluates and charges as RL.TAKE does, and tells the decision and the effect.
 pub fn call_and_tell<L: Limit>(
     limit: &L,
     usage: &mut L::Usage,
@@ -147,25 +147,25 @@ impl Fields {
         Fields(integers.into_iter().map(Field::Integer).collect())
     }
 
-    /// The same with more integers.
+    /// These fields with more integers at the end.
     pub fn and(mut self, integers: impl IntoIterator<Item = u64>) -> Fields {
         self.0.extend(Fields::integers(integers).0);
         self
     }
 
-    /// The same with a string, and more integers.
+    /// These fields with a string and more integers at the end.
     pub fn then(mut self, string: &[u8], integers: impl IntoIterator<Item = u64>) -> Fields {
         self.0.push_back(Field::Bytes(string.into()));
         self.and(integers)
     }
 
-    /// The same with an integer before them.
+    /// These fields with an integer before them.
     pub fn behind(mut self, integer: u64) -> Fields {
         self.0.push_front(Field::Integer(integer));
         self
     }
 
-    /// The same with another integer in some place.
+    /// These fields with another integer in a place that proptest draws.
     pub fn with_integer(&self, place: Index, value: u64) -> Fields {
         let mut fields = self.clone();
         let place = place.index(fields.0.len());
@@ -173,7 +173,7 @@ impl Fields {
         fields
     }
 
-    /// The same with another integer in that place.
+    /// These fields with another integer in `place`.
     pub fn with(&self, place: usize, value: u64) -> Fields {
         let mut fields = self.clone();
         fields.0[place] = Field::Integer(value);

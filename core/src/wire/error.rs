@@ -73,7 +73,7 @@ pub enum Error {
         /// The setting that says so, without `ratelimit.`.
         setting: &'static str,
     },
-    /// The call would add a part to a key that has as many as it may have.
+    /// The call would add a component to a key that has as many as it may have.
     TooManyComponents {
         /// How many it may have.
         most: usize,

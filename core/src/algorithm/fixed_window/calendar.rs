@@ -186,7 +186,7 @@ impl Calendar {
         Some(Calendar { unit, anchor: Anchor::FIRST })
     }
 
-    /// The same, begun on another day. `None` of a week and a year.
+    /// This calendar window, begun on another day. `None` of a week and a year.
     #[must_use]
     pub fn anchored(self, anchor: Anchor) -> Option<Calendar> {
         matches!(self.unit, Unit::Month | Unit::Quarter).then_some(Calendar { anchor, ..self })

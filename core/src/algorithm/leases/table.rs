@@ -52,7 +52,7 @@ pub struct ConcurrencyUsage {
     /// The units of every lease, by the instant at which it expires and its holder. At the front may be some that
     /// expired by `written`, to be swept out: no part of the state.
     pub(super) by_expiry: BTreeMap<(Mark, Kept), Amount>,
-    /// The same by holder.
+    /// The leases by holder.
     pub(super) by_holder: HashTable<HeldLease>,
     /// How far all expiries have moved back.
     pub(super) shift: Shift,
@@ -102,7 +102,7 @@ pub(super) struct Expired {
 /// What a call changes in a lease table, in this order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct LeaseDelta {
-    /// Every expiry moves back by so much, because the clock did.
+    /// Every expiry moves back by this span, because the clock did.
     pub(super) moved_back: Span,
     /// What has expired by now goes, and the table was last changed now.
     pub(super) written: Timestamp,
@@ -195,9 +195,8 @@ impl ConcurrencyUsage {
         sum
     }
 
-    /// The same for a change that comes now. Looks may have gone further (those of a replica do, if its clock is ahead
-    /// of its master's): then they stay where they are, and what they passed is passed from the side of the last
-    /// change.
+    /// What has expired by `now`, as a change sees it. Looks may have gone further (those of a replica do, if its clock
+    /// is ahead of its master's): then they stay where they are, and what expires is summed up from the last change.
     fn expired_by_change(&self, now: Timestamp) -> Sum {
         let now = self.at(now);
         if now < self.expired.get().by { self.expiring(self.written, now) } else { self.expired(now) }

@@ -40,7 +40,7 @@ const _: () = assert!(size_of::<LogEntry>() == 16);
 /// What a call changes in a log, in this order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct LogDelta {
-    /// Every entry moves back by so much, because the clock did.
+    /// Every entry moves back by this span, because the clock did.
     pub(super) moved_back: Span,
     /// So many of the oldest entries go.
     pub(super) forgotten: usize,

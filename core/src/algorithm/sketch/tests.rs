@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use std::array;
 use std::collections::BTreeMap;
 
-/// The same numbers every time.
+/// A hash of numbers that are the same in every run.
 fn fixed_hash() -> Hash {
     let number = |place: usize| {
         u64::try_from(place).unwrap().wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29) | 1

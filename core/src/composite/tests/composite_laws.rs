@@ -22,7 +22,7 @@ pub fn tell(server: &mut Server, text: &str, now: Timestamp, peeks: bool) -> Res
     server.call(&KeyRequest::take(&mut Args::new(&words)).unwrap(), now, peeks)
 }
 
-/// The same, by a policy or not.
+/// Makes a call, by a policy or not, or only looks.
 pub fn tell_said(server: &mut Server, said: &Said, now: Timestamp, peeks: bool) -> Result<Told, Refused> {
     said.asks(peeks, |asked| server.call(asked, now, peeks)).unwrap_or(Err(Refused::NoHolder))
 }

@@ -71,7 +71,7 @@ enum Fate {
     Banned,
     /// What is left of its hold.
     Repeated(Id, Span),
-    /// The same, but there is no room for the lease that it had.
+    /// The id has been charged before, but the lease that it had does not fit any more.
     LostLease,
     Settles,
     Settled,

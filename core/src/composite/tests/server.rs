@@ -27,7 +27,7 @@ pub struct Server {
     pub key: Key,
     /// It knows what it is told, and no limits.
     replica: CompositeUsage,
-    /// Likewise, and it reads its key from the disk before each effect.
+    /// A replica that reads its key from the disk before each effect.
     restarted: CompositeUsage,
     /// How the next effect is mutated.
     pub mutations: Vec<(Index, u64)>,
@@ -141,7 +141,7 @@ impl Server {
         })
     }
 
-    /// The same, and when it expires.
+    /// What it would write to the disk, and when the key expires.
     pub fn key_as_stored(&self) -> Option<(Fields, u64)> {
         self.stored().zip(self.key.as_ref().map(|(_, at)| *at))
     }

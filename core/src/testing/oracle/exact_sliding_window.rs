@@ -28,7 +28,7 @@ impl SlidingTerms {
 }
 
 impl Windows {
-    /// The same with the window that `at` lies in as the current one.
+    /// These windows with the one that `at` lies in as the current one.
     fn at(&self, at: i128) -> Windows {
         let mut windows = self.clone();
         while windows.start + i128::from(self.window) <= at

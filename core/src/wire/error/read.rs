@@ -19,11 +19,11 @@ pub struct Read {
 /// What may be wrong with a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hint {
-    /// It says enough by itself.
+    /// No hint: the error says enough by itself.
     Nothing,
     /// The units of durations.
     Units,
-    /// Likewise: it has one, but in upper case.
+    /// The units of durations, since the word has one in upper case.
     LowerCase,
     /// The number has no unit, and so is of seconds.
     Seconds,
