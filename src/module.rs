@@ -89,7 +89,7 @@ macro_rules! commands {
 }
 
 /// The commands of one algorithm each.
-static ALGORITHMS: &[Command] = rl_take::algorithms!(commands, {});
+static ALGORITHMS: &[Command] = rl_take::command_lines!(commands, {});
 
 /// All others.
 static COMMANDS: &[Command] = &[
@@ -321,7 +321,7 @@ unsafe fn load(
         // Only now that nothing can be refused any more: of a module whose load is refused, older servers unload the
         // library and keep its subscriptions.
         redis::info_section::register(ctx, commands().collect());
-        redis::waiting_room::open(waiting::ROOM);
+        redis::waiting_callbacks::register(waiting::CALLBACKS);
         redis::server_events::watch(ctx);
         redis::bus::join(ctx);
     }

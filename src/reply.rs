@@ -203,7 +203,7 @@ impl Reply {
                 };
                 Reply::Array(leases.into_iter().map(lease).collect())
             }
-            InfoField::Parts(components) => Reply::Array(components.into_iter().map(Reply::map_of).collect()),
+            InfoField::Components(components) => Reply::Array(components.into_iter().map(Reply::map_of).collect()),
             InfoField::Name(name) => Reply::Bytes(name),
             InfoField::Text(text) => Reply::text(&text),
         }

@@ -208,7 +208,7 @@ pub enum InfoField {
     /// Holders, their units, and when they expire.
     Leases(Vec<(Box<[u8]>, Amount, Timestamp)>),
     /// What each part of several says.
-    Parts(Vec<Vec<(&'static str, InfoField)>>),
+    Components(Vec<Vec<(&'static str, InfoField)>>),
     /// A word of a caller's.
     Name(Box<[u8]>),
     /// A limit's words.

@@ -13,7 +13,7 @@ use ratelimit_core::{AnyUsage, Limit, Single, Span, Timestamp, Usage, with_limit
 #[derive(Clone, Debug)]
 pub enum Value {
     Plain(AnyUsage),
-    Parts(CompositeUsage),
+    Composite(CompositeUsage),
 }
 
 #[derive(Clone, Debug, Default)]
@@ -68,11 +68,11 @@ impl Key {
         };
         let missing = || match asked {
             KeyRequest::One(spec) => Value::Plain(with_limit!(spec, limit => unused_of(limit))),
-            _ => Value::Parts(CompositeUsage::default()),
+            _ => Value::Composite(CompositeUsage::default()),
         };
         let (value, expires_at) = self.value.clone().unwrap_or_else(|| (missing(), None));
         match value {
-            Value::Parts(usage) => self.take_from_parts(&call, usage, expires_at, now),
+            Value::Composite(usage) => self.take_from_parts(&call, usage, expires_at, now),
             Value::Plain(any) => {
                 let mistaken = |spec: &Spec| spec.limit.kind() != any.kind() && !spec.by_policy;
                 match call.specs.as_slice() {
@@ -84,7 +84,7 @@ impl Key {
     }
 
     fn take_from_parts(&mut self, call: &Call, before: CompositeUsage, present: Option<u64>, now: Timestamp) -> Told {
-        let held = Held::Parts(&before);
+        let held = Held::Composite(&before);
         let seen = CompositeEvaluation::at(call, held, now);
         if seen.has_too_many_components(held, now) {
             return Told::Nothing;
@@ -95,7 +95,7 @@ impl Key {
         if writes {
             usage.charge(call, &seen, now);
         }
-        let _answer = seen.answer(call, Held::Parts(&usage), now, writes);
+        let _answer = seen.answer(call, Held::Composite(&usage), now, writes);
         if writes || moved { self.changed_parts(before, usage, present, moved, now) } else { Told::Nothing }
     }
 
@@ -113,8 +113,8 @@ impl Key {
         }
         let at = Expiry::of(now, usage.reset(now)).after_charge(present, moved);
         let text = tell(&before, &mut usage, at);
-        self.value = Some((Value::Parts(usage), Some(at)));
-        Told::Effect(Value::Parts(before), text)
+        self.value = Some((Value::Composite(usage), Some(at)));
+        Told::Effect(Value::Composite(before), text)
     }
 
     fn take_from_plain<U: Single>(&mut self, call: &Call, before: &U, present: Option<u64>, now: Timestamp) -> Told {
@@ -173,14 +173,14 @@ impl Key {
         CompositeUsage::propagated_conversion(before, &text, &components)
             .unwrap_or_else(|unreadable| panic!("{unreadable}"));
         check(&components);
-        self.value = Some((Value::Parts(components), Some(at)));
+        self.value = Some((Value::Composite(components), Some(at)));
         Told::Effect(Value::Plain(before.clone().into_any()), text)
     }
 
     /// What RL.RELEASE does.
     pub fn release(&mut self, holder: &[u8], now: Timestamp) -> Told {
         match self.value.clone() {
-            Some((Value::Parts(before), present)) => {
+            Some((Value::Composite(before), present)) => {
                 let mut usage = before.clone();
                 let moved = move_back(&mut usage, now);
                 let released = usage.release(&[holder], now) > 0;
@@ -207,7 +207,7 @@ impl Key {
                 let change = |components: &mut CompositeUsage| components.ban(duration, now);
                 return with_usage!(&any, usage => self.convert(usage, present, now, change));
             }
-            Some((Value::Parts(usage), present)) => (usage, present),
+            Some((Value::Composite(usage), present)) => (usage, present),
             None => (CompositeUsage::default(), None),
         };
         if !before.can_ban(duration, now) {
@@ -229,7 +229,7 @@ impl Key {
             Some(usage)
         }
         let restored = match like {
-            Value::Parts(usage) => read(usage, edit).map(Value::Parts),
+            Value::Composite(usage) => read(usage, edit).map(Value::Composite),
             Value::Plain(any) => {
                 with_usage!(any, usage => read(usage, edit).map(|usage| Value::Plain(usage.into_any())))
             }
@@ -264,10 +264,10 @@ impl Key {
             Some((after, expires_at)).filter(|(after, _)| !after.is_unused())
         }
         let after = match before {
-            Value::Parts(usage) => applied(usage, text).map(|(usage, at)| (Value::Parts(usage), at)),
+            Value::Composite(usage) => applied(usage, text).map(|(usage, at)| (Value::Composite(usage), at)),
             Value::Plain(any) => with_usage!(any, usage => {
                 let changed = applied(usage, text).map(|(usage, at)| (Value::Plain(usage.into_any()), at));
-                changed.or_else(|| converted(usage, text).map(|(usage, at)| (Value::Parts(usage), at)))
+                changed.or_else(|| converted(usage, text).map(|(usage, at)| (Value::Composite(usage), at)))
             }),
         };
         if let Some((value, at)) = after {

@@ -160,10 +160,10 @@ fn straight_way(call: &Call, usage: &CompositeUsage, now: Timestamp) -> Option<(
 /// The same of a call on a key with parts.
 pub fn assert_lawful_call(call: &Call, usage: &mut CompositeUsage, now: Timestamp) {
     let answer = |seen: &CompositeEvaluation, usage: &CompositeUsage, now, charged| {
-        seen.answer(call, Held::Parts(usage), now, charged)
+        seen.answer(call, Held::Composite(usage), now, charged)
     };
-    let seen = CompositeEvaluation::at(call, Held::Parts(usage), now);
-    if seen.has_too_many_components(Held::Parts(usage), now) {
+    let seen = CompositeEvaluation::at(call, Held::Composite(usage), now);
+    if seen.has_too_many_components(Held::Composite(usage), now) {
         return;
     }
     let looked = answer(&seen, usage, now, false);
@@ -180,7 +180,7 @@ pub fn assert_lawful_call(call: &Call, usage: &mut CompositeUsage, now: Timestam
     let straight = straight_way(call, usage, now);
     let moved = fields(usage);
     assert_eq!(
-        answer(&CompositeEvaluation::at(call, Held::Parts(usage), now), usage, now, false),
+        answer(&CompositeEvaluation::at(call, Held::Composite(usage), now), usage, now, false),
         looked,
         "the clock was seen to before"
     );
@@ -221,7 +221,7 @@ pub fn assert_lawful_call(call: &Call, usage: &mut CompositeUsage, now: Timestam
         && now.plus(wait) < Timestamp::MAX
     {
         let then = now.plus(wait);
-        let passes = answer(&CompositeEvaluation::at(call, Held::Parts(usage), then), usage, then, false).decision;
+        let passes = answer(&CompositeEvaluation::at(call, Held::Composite(usage), then), usage, then, false).decision;
         assert!(passes.verdict.allowed(), "{call:?} is denied after {wait:?}: {passes:?}");
     }
 }

@@ -6,13 +6,13 @@
 
 use super::commit::Closed;
 use super::key_evaluation::{KeyEvaluation, check, count_call, count_key};
+use super::request_on_key::{EvaluatedRequest, RequestOnKey, evaluate};
 use super::ruling::rule;
-use super::slow_path::{EvaluatedRequest, RequestOnKey, evaluate};
 use crate::redis::Redis;
 use crate::redis::key::ClosedKey;
 use crate::reply::Row;
 use crate::server::policy_table::Ruling;
-use ratelimit_core::policy::Outcome;
+use ratelimit_core::policy::CountedOutcome;
 use ratelimit_core::syntax::{CallOnKeys, KeySpec, Purpose};
 use ratelimit_core::wire::error::Error;
 use ratelimit_core::{Decision, Span, Timestamp, Verdict};
@@ -109,7 +109,7 @@ pub fn charge_keys(
         rule(redis, rulings.get(place).and_then(Option::as_deref), || {
             let outcome = evaluated.outcome(&of_key);
             // One that others denied has not been admitted by this policy.
-            Outcome { charges: outcome.charges && (allowed || evaluated.denies()), ..outcome }
+            CountedOutcome { charges: outcome.charges && (allowed || evaluated.denies()), ..outcome }
         });
         answer.push(call, evaluated, of_key.decision);
     }

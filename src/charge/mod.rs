@@ -20,7 +20,7 @@
 //! closed before the next. Both come to the same. A *plain* key holds one usage, a *composite* key several. There are
 //! three fast paths: one spec at a plain key, of which the compiler knows the algorithm; limits that keep no entries at
 //! a composite key (`rates.rs`); and the everyday call, which says no more than a token bucket or a policy, while nobody
-//! hears of effects (`straight.rs`). `slow_path.rs` evaluates whatever is requested at whatever is stored.
+//! hears of effects (`straight.rs`). `request_on_key.rs` evaluates whatever is requested at whatever is stored.
 
 mod by_hand;
 mod commit;
@@ -29,9 +29,9 @@ mod many_keys;
 mod one_key;
 mod one_limit;
 mod rates;
+mod request_on_key;
 mod ruling;
 mod several_limits;
-mod slow_path;
 mod straight;
 
 pub use by_hand::{ban, follow_clock, give_back, lease_until, release};

@@ -4,9 +4,9 @@ use super::commit::{Apply, Unplaced, commit, commit_to};
 use super::key_evaluation::{KeyEvaluation, check, count_call, count_key, count_limit};
 use super::one_limit::OneLimit;
 use super::rates::Rates;
+use super::request_on_key::{call_of_one, held, outcome};
 use super::ruling::rule;
 use super::several_limits::SeveralLimits;
-use super::slow_path::{call_of_one, held, outcome};
 use crate::redis::key::{ForeignType, Key, OpenKey, PeekedKey, Stored, Writable, replace};
 use crate::redis::{Redis, guard};
 use crate::server::policy_table::Ruling;
@@ -14,7 +14,7 @@ use ratelimit_core::AnyLimit;
 use ratelimit_core::algorithm::bucket::{Bucket, BucketUsage};
 use ratelimit_core::composite::{Answer, CompositeUsage};
 use ratelimit_core::expiry::Expiry;
-use ratelimit_core::policy::Outcome;
+use ratelimit_core::policy::CountedOutcome;
 use ratelimit_core::syntax::{Call, KeyRequest, Purpose, Spec};
 use ratelimit_core::wire::args::KeyName;
 use ratelimit_core::wire::error::Error;
@@ -85,7 +85,7 @@ pub fn charge_one(
 ) -> Result<Decision, Error> {
     let mut elsewhere = None;
     let decision = with_limit!(spec, limit => charge_limit(redis, name, limit, spec, &mut elsewhere, now))?;
-    rule(redis, ruling, || elsewhere.unwrap_or_else(|| Outcome::of(&decision, Purpose::of(spec.request))));
+    rule(redis, ruling, || elsewhere.unwrap_or_else(|| CountedOutcome::of(&decision, Purpose::of(spec.request))));
     Ok(decision)
 }
 
@@ -97,7 +97,7 @@ fn charge_limit<L: Limit>(
     name: KeyName,
     limit: &L,
     spec: &Spec,
-    elsewhere: &mut Option<Outcome>,
+    elsewhere: &mut Option<CountedOutcome>,
     now: Timestamp,
 ) -> Result<Decision, Error> {
     match redis.open(name)?.typed() {
@@ -151,7 +151,7 @@ fn commit_at_once<U: Usage>(mut key: Key<U>, taken: Taken<U>, now: Timestamp) ->
 /// The decision on a call of one spec at a key that is neither missing nor of the spec's kind.
 #[cold]
 #[inline(never)]
-fn charge_elsewhere(key: OpenKey, spec: &Spec, now: Timestamp) -> Result<(Decision, Outcome), Error> {
+fn charge_elsewhere(key: OpenKey, spec: &Spec, now: Timestamp) -> Result<(Decision, CountedOutcome), Error> {
     let call = call_of_one(key.contents(), spec, Purpose::Charge)?;
     let answer = charge_open(key, &call, now)?;
     Ok((answer.decision, outcome(&answer, call.purpose)))

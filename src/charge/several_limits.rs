@@ -71,7 +71,7 @@ impl<'s, 'a> SeveralLimits<'s, 'a> {
 
     /// The answer of a call that changes nothing, at the key that it was evaluated at.
     pub fn answer(&self, key: &Contents, now: Timestamp) -> Option<Answer> {
-        let Some(kind) = self.plain else { return Some(self.unchanged(Held::Parts(&*key.usage()?), now)) };
+        let Some(kind) = self.plain else { return Some(self.unchanged(Held::Composite(&*key.usage()?), now)) };
         with_usage_type!(kind, Plain => Some(self.unchanged(Held::plain::<Plain>(&*key.usage()?), now)), None)
     }
 
@@ -89,7 +89,7 @@ impl<'s, 'a> SeveralLimits<'s, 'a> {
 
     fn commit_composite<'r, 'c: 'r>(&self, target: impl Target<'r, 'c>, goes_on: bool, now: Timestamp) -> Answer {
         let Some(mut key) = target.resume(now) else {
-            return self.unchanged(Held::Parts(&CompositeUsage::default()), now);
+            return self.unchanged(Held::Composite(&CompositeUsage::default()), now);
         };
         let again;
         let evaluation = if goes_on && key.is_overtaken() {
@@ -127,7 +127,7 @@ impl<'s, 'a> SeveralLimits<'s, 'a> {
 
     /// What is to be done after others may have changed which components there are, and which ids are known.
     fn again(&self, usage: &CompositeUsage, now: Timestamp) -> CompositeEvaluation {
-        self.evaluation.again(&self.call, Held::Parts(usage), now)
+        self.evaluation.again(&self.call, Held::Composite(usage), now)
     }
 
     fn unchanged(&self, held: Held, now: Timestamp) -> Answer {
@@ -181,12 +181,12 @@ impl Apply for OfComposite<'_, '_> {
 
     fn apply(&self, usage: &mut CompositeUsage, now: Timestamp) -> Option<Applied<Answer>> {
         usage.charge(self.call, self.evaluation, now);
-        let answer = self.evaluation.answer(self.call, Held::Parts(usage), now, true);
+        let answer = self.evaluation.answer(self.call, Held::Composite(usage), now, true);
         Some(Applied { answer, reset: usage.reset(now) })
     }
 
     fn answer(&self, usage: &CompositeUsage, now: Timestamp) -> Answer {
-        self.evaluation.answer(self.call, Held::Parts(usage), now, false)
+        self.evaluation.answer(self.call, Held::Composite(usage), now, false)
     }
 
     fn reset(&self, usage: &CompositeUsage, now: Timestamp) -> Span {

@@ -11,7 +11,7 @@ use crate::server::policy_table::Ruling;
 use ratelimit_core::algorithm::bucket::{Bucket, BucketUsage};
 use ratelimit_core::composite::CompositeUsage;
 use ratelimit_core::expiry::Expiry;
-use ratelimit_core::policy::Outcome;
+use ratelimit_core::policy::CountedOutcome;
 use ratelimit_core::syntax::{Call, Purpose};
 use ratelimit_core::wire::args::KeyName;
 use ratelimit_core::{Amount, Decision, Limit, Taken, Timestamp, Usage};
@@ -103,6 +103,6 @@ fn deny<U: Usage>(call: &NewCall, key: PlainKey<U>, ruling: Option<&Ruling>, now
 #[inline(always)]
 fn count_ruling(ruling: Option<&Ruling>, decision: &Decision) {
     if let Some(ruling) = ruling {
-        ruling.counts.count(&Outcome::of(decision, Purpose::Charge));
+        ruling.counts.count(&CountedOutcome::of(decision, Purpose::Charge));
     }
 }

@@ -1,6 +1,6 @@
 //! The arguments of every command, for COMMAND DOCS.
 
-use super::rl_take::algorithms;
+use super::rl_take::command_lines;
 use crate::redis::command::{Arg, Shape};
 
 const KEY: Arg = Arg::new(c"key", Shape::Key);
@@ -78,10 +78,10 @@ macro_rules! specs {
 
 const POLICY_NAME: Arg = Arg::new(c"name", Shape::Word).after(c"POLICY");
 const OR_NAME: Arg = Arg::new(c"other", Shape::Word).after(c"OR").optional().multiple();
-const SPEC: Arg = algorithms!(specs, { (MODE, MODE_OR_WAIT, COUNTS) });
-const SPEC_TO_LOOK: Arg = algorithms!(specs, { (MODE, MODE_OR_WAIT, ONCE.optional()) });
+const SPEC: Arg = command_lines!(specs, { (MODE, MODE_OR_WAIT, COUNTS) });
+const SPEC_TO_LOOK: Arg = command_lines!(specs, { (MODE, MODE_OR_WAIT, ONCE.optional()) });
 /// On several keys pass all or none: none has UPTO. An id is the call's.
-const SPEC_OF_KEYS: Arg = algorithms!(specs, {
+const SPEC_OF_KEYS: Arg = command_lines!(specs, {
     (FORCE.optional(), FORCE_OR_WAIT)
     Arg::new(c"policy", Shape::Block(&[POLICY_NAME, OR_NAME, COST, FORCE_OR_WAIT, KEEP]))
 });
@@ -112,7 +112,7 @@ macro_rules! of_commands {
         )?)+
     };
 }
-algorithms!(of_commands, {});
+command_lines!(of_commands, {});
 
 /// The arguments of RL.ACQUIRE.
 pub const ACQUIRE: &[Arg] = &[KEY, LIMIT, TTL, HOLDER, COST, KEEP, AS, NX, BLOCK];
@@ -147,7 +147,7 @@ pub const TAKE: &[Arg] = &[KEY, COST, MODE_OR_WAIT, KEEP, COUNTS, EACH, LIMITS];
 pub const TAKE_TO_LOOK: &[Arg] = &[KEY, COST, MODE_OR_WAIT, KEEP, ONCE.optional(), EACH, LIMITS_TO_LOOK];
 const NAME: Arg = Arg::new(c"name", Shape::Word);
 const SHADOW: Arg = Arg::literal(c"shadow", c"SHADOW").optional();
-const LIMIT_OF_POLICY: Arg = algorithms!(specs, { policy });
+const LIMIT_OF_POLICY: Arg = command_lines!(specs, { policy });
 /// The arguments of RL.LIMIT.
 pub const LIMIT_BY_NAME: &[Arg] = &[KEY, NAME, OR_NAME, COST, MODE_OR_WAIT, KEEP, COUNTS, EACH];
 /// The arguments of RL.DELAY.

@@ -17,7 +17,7 @@ use ratelimit_core::wire::error::Error;
 /// * which options stand behind them: those of a `rate`, of one that `waits` (MAXWAIT), or of a `lease`;
 /// * its command, if it has one of its own that does no more: name, perhaps what serves its everyday call, arity, and
 ///   two lines for COMMAND DOCS.
-macro_rules! algorithms {
+macro_rules! command_lines {
     ($callback:ident, {$($told:tt)*}) => {
         $callback! {
             {$($told)*}
@@ -56,7 +56,7 @@ macro_rules! algorithms {
         }
     };
 }
-pub(crate) use algorithms;
+pub(crate) use command_lines;
 
 macro_rules! commands {
     ({} $($read:ident = $name:literal $word:literal, $arguments:tt $behind:ident, {
@@ -72,7 +72,7 @@ macro_rules! commands {
         )?)+
     };
 }
-algorithms!(commands, {});
+command_lines!(commands, {});
 
 /// The everyday calls of the commands above, which say nothing but a limit. `false`: the call goes the long way.
 pub mod straight {

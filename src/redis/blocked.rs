@@ -6,7 +6,7 @@
 
 use super::api::{OK, api, call, config, has_flag};
 use super::server_entry::ServerEntry;
-use super::waiting_room::{room, tell};
+use super::waiting_callbacks::{callbacks, tell};
 use super::{Redis, acl, guard, on_key};
 use crate::server::queues::outbox::Answer;
 use crate::server::queues::{Client, ClientHandle};
@@ -123,7 +123,7 @@ unsafe extern "C" fn free(ctx: *mut raw::RedisModuleCtx, answer: *mut c_void) {
     let answer = unsafe { Box::from_raw(answer.cast::<Answer>()) };
     if !answer.told.get() {
         // SAFETY: the server is done with blocked clients with its lock held.
-        unsafe { tell(ctx, |room, entry| (room.answer_lost)(entry, *answer)) };
+        unsafe { tell(ctx, |callbacks, entry| (callbacks.answer_lost)(entry, *answer)) };
     }
 }
 
@@ -135,11 +135,11 @@ unsafe extern "C" fn unblocked(
 ) -> c_int {
     // SAFETY: the context of a callback of a blocked client.
     let handle = api!(RedisModule_GetBlockedClientHandle).map(|handle| ClientHandle(unsafe { handle(ctx) }.cast()));
-    let (Some(client), Some(room)) = (handle, room()) else { return OK };
+    let (Some(client), Some(callbacks)) = (handle, callbacks()) else { return OK };
     // SAFETY: the server times clients out with its lock held. The words are those of the call that waited, which live
     // until it is answered.
     let mut redis = unsafe { Redis::new(ctx, guard::strings(argv, length), &on_key::STATS) };
-    if let Some(answer) = (room.client_unblocked)(&mut redis, client) {
+    if let Some(answer) = (callbacks.client_unblocked)(&mut redis, client) {
         redis.replies().send(&answer);
         hand_back(client, None);
     }
@@ -149,5 +149,5 @@ unsafe extern "C" fn unblocked(
 /// A client that was blocked is gone.
 unsafe extern "C" fn disconnected(ctx: *mut raw::RedisModuleCtx, client: *mut raw::RedisModuleBlockedClient) {
     // SAFETY: the server drops clients with its lock held.
-    unsafe { tell(ctx, |room, entry| (room.client_gone)(entry, ClientHandle(client.cast()))) };
+    unsafe { tell(ctx, |callbacks, entry| (callbacks.client_gone)(entry, ClientHandle(client.cast()))) };
 }

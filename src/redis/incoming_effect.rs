@@ -17,10 +17,10 @@ pub struct Applier {
     pub check: fn(&mut Redis, KeyName, &[u8]) -> Result<Checked, Error>,
     /// Applies an effect that has been checked, and that has been propagated. Nothing is changed if others have changed
     /// the key since, and it cannot take the effect any more.
-    pub apply: Apply,
+    pub apply: ApplyEffect,
 }
 
-type Apply = fn(&mut Redis, KeyName, &[u8], Checked, Timestamp) -> Result<(), Error>;
+type ApplyEffect = fn(&mut Redis, KeyName, &[u8], Checked, Timestamp) -> Result<(), Error>;
 
 /// What an effect was checked against.
 #[derive(Clone, Copy)]

@@ -4,7 +4,7 @@ use super::api::{self, OK, api};
 use super::global::global;
 use super::guard;
 use super::server_entry::ServerEntry;
-use super::waiting_room::tell;
+use super::waiting_callbacks::tell;
 use redis_module::raw;
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr::null_mut;
@@ -80,6 +80,6 @@ unsafe extern "C" fn ended(
 unsafe fn changed(ctx: *mut raw::RedisModuleCtx, db: Option<c_int>, name: *mut raw::RedisModuleString) {
     if !name.is_null() {
         // SAFETY: the caller's promise.
-        unsafe { tell(ctx, |room, entry| (room.key_changed)(entry, db.unwrap_or(0), guard::bytes(name))) };
+        unsafe { tell(ctx, |callbacks, entry| (callbacks.key_changed)(entry, db.unwrap_or(0), guard::bytes(name))) };
     }
 }

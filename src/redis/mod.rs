@@ -7,7 +7,7 @@
 //! | keys are opened, committed and given their expiry | `key/` |
 //! | effects go to replicas and the AOF, or come from them | `outgoing.rs`, `incoming_effect.rs`, `effect_demand.rs` |
 //! | values are saved, loaded and freed | `native_type.rs`, `rdb.rs`, `lazy_free.rs` |
-//! | clients are blocked and answered | `blocked.rs`, `waiting_room.rs` |
+//! | clients are blocked and answered | `blocked.rs`, `waiting_callbacks.rs` |
 //! | policies last, and travel in a cluster | `policy_lifetime.rs`, `bus.rs` |
 //! | commands, settings and INFO are registered | `command.rs`, `config.rs`, `info_section.rs` |
 //!
@@ -49,7 +49,7 @@ mod replies;
 pub mod server_entry;
 pub mod server_events;
 pub mod slots;
-pub mod waiting_room;
+pub mod waiting_callbacks;
 pub mod writes;
 
 pub use clock::now;

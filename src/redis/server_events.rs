@@ -1,7 +1,7 @@
 //! What the server announces: a module has one subscription to each event, so who is to hear of it is told here.
 
 use super::api::subscribe;
-use super::waiting_room::tell;
+use super::waiting_callbacks::tell;
 use super::{effect_demand, guard, policy_lifetime};
 use crate::server::Global;
 use redis_module::raw;
@@ -44,18 +44,18 @@ unsafe extern "C" fn heard(
                 unsafe { policy_lifetime::pay(global, ctx) };
                 policy_lifetime::cron(global);
                 // SAFETY: likewise.
-                unsafe { tell(ctx, |room, entry| (room.cron)(entry)) };
+                unsafe { tell(ctx, |callbacks, entry| (callbacks.cron)(entry)) };
             }
             raw::REDISMODULE_EVENT_FLUSHDB | raw::REDISMODULE_EVENT_SWAPDB => {
                 // SAFETY: the event's own context.
-                unsafe { tell(ctx, |room, entry| (room.all_keys_changed)(entry)) };
+                unsafe { tell(ctx, |callbacks, entry| (callbacks.all_keys_changed)(entry)) };
             }
             // SAFETY: the event's own context.
             raw::REDISMODULE_EVENT_FORK_CHILD if forked => unsafe { policy_lifetime::forked(global, ctx) },
             raw::REDISMODULE_EVENT_LOADING => {
                 policy_lifetime::loading(global, subevent);
                 // SAFETY: the event's own context.
-                unsafe { tell(ctx, |room, entry| (room.all_keys_changed)(entry)) };
+                unsafe { tell(ctx, |callbacks, entry| (callbacks.all_keys_changed)(entry)) };
             }
             raw::REDISMODULE_EVENT_REPL_ASYNC_LOAD => policy_lifetime::loading_beside(global, subevent),
             _ => {}

@@ -48,7 +48,7 @@
 //!
 //! This module is above the charge path, which decides a call that has waited like any other. The queues' state is
 //! below it, with the rest of the module's state. The server's events reach it through
-//! [`ROOM`](crate::waiting::ROOM).
+//! [`CALLBACKS`](crate::waiting::CALLBACKS).
 
 mod clients;
 mod events;
@@ -58,12 +58,12 @@ mod timer;
 mod turn;
 mod work;
 
-use crate::redis::waiting_room::WaitingRoom;
+use crate::redis::waiting_callbacks::WaitingCallbacks;
 
 pub use clients::{give_up, wait, waiting_without_lease};
 
-/// What the server's side is to tell this room.
-pub const ROOM: WaitingRoom = WaitingRoom {
+/// What this folder does at each event of the server.
+pub const CALLBACKS: WaitingCallbacks = WaitingCallbacks {
     timer_is_due: work::run,
     key_changed: events::key_changed,
     all_keys_changed: events::all_keys_changed,

@@ -5,7 +5,7 @@
 //! set is noticed by its cron event.
 
 use crate::redis::server_entry::ServerEntry;
-use crate::redis::{now, waiting_room};
+use crate::redis::{now, waiting_callbacks};
 use crate::server::Global;
 use ratelimit_core::Timestamp;
 
@@ -48,14 +48,14 @@ fn arm_for(entry: ServerEntry, due: Timestamp, wait: i64) {
         return;
     }
     disarm(entry);
-    if let Some(timer) = waiting_room::set_timer(entry, wait) {
+    if let Some(timer) = waiting_callbacks::set_timer(entry, wait) {
         armed.set(Some((timer, due)));
     }
 }
 
 fn disarm(entry: ServerEntry) {
     if let Some((timer, _)) = entry.global.schedule.armed.take() {
-        waiting_room::stop_timer(entry, timer);
+        waiting_callbacks::stop_timer(entry, timer);
     }
 }
 

@@ -261,7 +261,7 @@ impl CompositeEvaluation {
     pub fn has_too_many_components(&self, held: Held, now: Timestamp) -> bool {
         let new = self.new_components();
         // A plain key's would be one beside 8.
-        let Held::Parts(components) = held else { return false };
+        let Held::Composite(components) = held else { return false };
         let charged = |place: usize, _: &Component| {
             self.limits.iter().any(|evaluation| {
                 evaluation.place == Some(place) && matches!(evaluation.evaluation.change(), Change::Charge(_))

@@ -59,7 +59,7 @@ impl CompositeUsage {
 
     /// Takes back what a plain key remembered, as it is now.
     fn take_plain<U: Single>(&mut self) -> U {
-        let plain = self.part_mut(SERIAL).and_then(|component| U::of_mut(&mut component.usage));
+        let plain = self.component_mut(SERIAL).and_then(|component| U::of_mut(&mut component.usage));
         plain.map(std::mem::take).unwrap_or_default()
     }
 

@@ -13,7 +13,7 @@ use std::any::Any;
 #[derive(Clone, Copy)]
 pub enum Held<'a> {
     /// Components; none, if the key is missing.
-    Parts(&'a CompositeUsage),
+    Composite(&'a CompositeUsage),
     /// The usage of a plain key.
     Plain(&'a dyn Any, Kind),
 }
@@ -28,7 +28,7 @@ impl<'a> Held<'a> {
     /// usage is at 0: there it would be if this were a key with components.
     fn place(self, spec: &Spec, taken: &[Option<usize>]) -> Option<usize> {
         match self {
-            Held::Parts(components) => components.place(spec, taken),
+            Held::Composite(components) => components.place(spec, taken),
             Held::Plain(_, kind) => (spec.limit.kind() == kind && !taken.contains(&Some(0))).then_some(0),
         }
     }
@@ -36,7 +36,7 @@ impl<'a> Held<'a> {
     /// What a limit's component remembers, if there is one.
     pub(super) fn usage<U: Single>(self, place: Option<usize>) -> Option<&'a U> {
         match self {
-            Held::Parts(components) => U::of(&components.components.get(place?)?.usage),
+            Held::Composite(components) => U::of(&components.components.get(place?)?.usage),
             Held::Plain(usage, _) => place.and_then(|_| usage.downcast_ref()),
         }
     }
@@ -44,7 +44,7 @@ impl<'a> Held<'a> {
     /// The ids and the ban of a key that has components, if there are any.
     pub(super) fn extras(self) -> Option<&'a Extras> {
         match self {
-            Held::Parts(components) => components.extras.as_deref(),
+            Held::Composite(components) => components.extras.as_deref(),
             Held::Plain(..) => None,
         }
     }
@@ -52,7 +52,7 @@ impl<'a> Held<'a> {
     /// How many components there are.
     pub(super) fn components(self) -> usize {
         match self {
-            Held::Parts(components) => components.components.len(),
+            Held::Composite(components) => components.components.len(),
             Held::Plain(..) => 0,
         }
     }
@@ -60,7 +60,7 @@ impl<'a> Held<'a> {
     /// For how long the key is banned.
     pub(super) fn banned(self, now: Timestamp) -> Span {
         match self {
-            Held::Parts(components) => components.banned(now),
+            Held::Composite(components) => components.banned(now),
             Held::Plain(..) => Span::ZERO,
         }
     }
@@ -68,7 +68,7 @@ impl<'a> Held<'a> {
     /// The instant that a look at `now` is at: none is before the key was last changed.
     pub(super) fn at(self, now: Timestamp) -> Timestamp {
         match self {
-            Held::Parts(components) => components.at(now),
+            Held::Composite(components) => components.at(now),
             Held::Plain(..) => now,
         }
     }
@@ -98,7 +98,7 @@ impl<'a> Held<'a> {
     pub(super) fn has_lease(self, call: &Call, now: Timestamp) -> bool {
         let mut of_leases = call.specs.iter().filter(|spec| spec.is_held_by_id());
         let leases = match self {
-            Held::Parts(components) => {
+            Held::Composite(components) => {
                 components.components.iter().find_map(|component| ConcurrencyUsage::of(&component.usage))
             }
             Held::Plain(usage, _) => usage.downcast_ref(),

@@ -168,7 +168,7 @@ impl CompositeUsage {
         self.components.iter().find(|component| component.serial == serial)
     }
 
-    fn part_mut(&mut self, serial: u32) -> Option<&mut Component> {
+    fn component_mut(&mut self, serial: u32) -> Option<&mut Component> {
         self.components.iter_mut().find(|component| component.serial == serial)
     }
 

@@ -22,7 +22,7 @@ const NAME: u64 = 2;
 const MOST_CHANGED: u64 = 8;
 
 /// [`MAX_COMPONENTS`], as it is read.
-const MOST_PARTS: u64 = 16;
+const MOST_COMPONENTS: u64 = 16;
 
 /// How many components there can be at once, while a call goes on: those that there were, and those that it makes.
 const MOST_SERIALS: u32 = 24;
@@ -347,7 +347,7 @@ impl CompositeUsage {
         let settled = settled.unwrap_or_default();
         let mut tracked = Vec::new();
         for _ in 0..from.integer()? {
-            self.change_part(from, &settled, &mut tracked)?;
+            self.change_component(from, &settled, &mut tracked)?;
         }
         // Of some charges nothing was settled, or nothing is left.
         for charge in settled.iter().filter(|charge| !tracked.contains(&charge.component)) {
@@ -356,7 +356,7 @@ impl CompositeUsage {
         if let IdempotencyChange::RecordedCall(id, call) = id_change {
             let mut charges = Vec::with_capacity(call.charges.len());
             for (serial, cost) in call.charges.iter().copied() {
-                let component = self.part_mut(serial)?;
+                let component = self.component_mut(serial)?;
                 let settlement = component.settlement.get_or_insert_default();
                 charges.extend(with_usage!(&component.usage, usage => settlement.charge(usage, serial, cost)));
             }
@@ -372,7 +372,7 @@ impl CompositeUsage {
     }
 
     /// A component is `tracked` if its track changes, too.
-    fn change_part(&mut self, from: &mut impl Decoder, settled: &[Charge], tracked: &mut Vec<u32>) -> Option<()> {
+    fn change_component(&mut self, from: &mut impl Decoder, settled: &[Charge], tracked: &mut Vec<u32>) -> Option<()> {
         let mut head = ComponentHead::decode(from)?;
         if self.component(head.serial).is_none() {
             let serial = head.serial;
@@ -386,7 +386,7 @@ impl CompositeUsage {
             };
             self.push(component);
         }
-        let component = self.part_mut(head.serial)?;
+        let component = self.component_mut(head.serial)?;
         if let Some(identity) = head.identity.take() {
             component.identity = identity;
         }
@@ -454,7 +454,7 @@ impl Usage for CompositeUsage {
     fn decode(from: &mut impl Decoder, _version: u32) -> Option<CompositeUsage> {
         let written = Timestamp::from_micros(from.integer()?)?;
         let mut usage = CompositeUsage { written, ..CompositeUsage::default() };
-        for _ in 0..from.integer().filter(|components| *components <= MOST_PARTS)? {
+        for _ in 0..from.integer().filter(|components| *components <= MOST_COMPONENTS)? {
             usage.push(Component::decode(from)?);
         }
         usage.extras = match from.integer()? {
@@ -484,7 +484,7 @@ impl Usage for CompositeUsage {
         let of_others = |change: &&Changed| !change.is_new || self.component(change.serial).is_some();
         to.integer(u64::try_from(changed.iter().filter(of_others).count()).unwrap_or(0));
         for Changed { serial, kind, is_new, named } in changed {
-            let Some(component) = self.part_mut(serial) else {
+            let Some(component) = self.component_mut(serial) else {
                 if !is_new {
                     ComponentHead::encode_gone(serial, kind, to);
                 }
@@ -557,7 +557,7 @@ impl Usage for CompositeUsage {
         if !self.components.is_empty() {
             facts.push((
                 "parts",
-                InfoField::Parts(self.components.iter().map(|component| component.describe(now)).collect()),
+                InfoField::Components(self.components.iter().map(|component| component.describe(now)).collect()),
             ));
         }
         if let Some(extras) = &self.extras {

@@ -20,7 +20,7 @@ pub struct Counts {
 /// The outcome of one call, as the counters of its policy take it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(clippy::struct_excessive_bools, reason = "each is counted for itself")]
-pub struct Outcome {
+pub struct CountedOutcome {
     /// Whether it asked for anything: a look, a give-back and a settlement are calls, and no more.
     pub charges: bool,
     /// Whether it may go on.
@@ -35,12 +35,12 @@ pub struct Outcome {
     pub repeated: bool,
 }
 
-impl Outcome {
+impl CountedOutcome {
     /// The outcome of a call that plain limits decided.
     #[must_use]
     #[inline(always)]
-    pub fn of(decision: &Decision, purpose: Purpose) -> Outcome {
-        Outcome {
+    pub fn of(decision: &Decision, purpose: Purpose) -> CountedOutcome {
+        CountedOutcome {
             charges: purpose == Purpose::Charge,
             admitted: decision.verdict.allowed(),
             near: is_near(decision.remaining, decision.limit),
@@ -59,7 +59,7 @@ fn is_near(remaining: Amount, limit: Amount) -> bool {
 impl Counts {
     /// One more call.
     #[inline(always)]
-    pub fn count(&self, outcome: &Outcome) {
+    pub fn count(&self, outcome: &CountedOutcome) {
         one_more(&self.calls);
         if outcome.repeated {
             one_more(&self.repeated);

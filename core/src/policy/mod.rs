@@ -54,7 +54,7 @@ mod steady_clock;
 mod table;
 mod walk;
 
-pub use counts::{Counts, Outcome};
+pub use counts::{CountedOutcome, Counts};
 pub use glob::Pattern;
 pub use merged::{Merged, Origin};
 pub use ruling::{Facts, Found, Ruling};

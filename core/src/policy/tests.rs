@@ -33,8 +33,8 @@ pub(super) const MOST: usize = 4096;
 const MINUTE: &str = "TOKENBUCKET 60 60 1m";
 const HOUR: &str = "FIXED 1000 1h";
 
-const CALL: Outcome =
-    Outcome { charges: true, admitted: true, near: false, shadow_denied: false, banned: false, repeated: false };
+const CALL: CountedOutcome =
+    CountedOutcome { charges: true, admitted: true, near: false, shadow_denied: false, banned: false, repeated: false };
 
 fn factor(text: &str) -> Amount {
     Amount::parse_down(text.as_bytes()).unwrap()

@@ -155,12 +155,12 @@ fn effort_of_a_call_does_not_grow_with_the_ids_and_parts_beside_it() {
     let take = |usage: &mut CompositeUsage, text: &str, now: Timestamp| {
         let words = words(text);
         let call = call_of_text(&words);
-        let seen = CompositeEvaluation::at(&call, Held::Parts(usage), now);
+        let seen = CompositeEvaluation::at(&call, Held::Composite(usage), now);
         if seen.changes() {
             usage.charge(&call, &seen, now);
             usage.encode_effect(&mut crate::effect::Discard);
         }
-        seen.answer(&call, Held::Parts(usage), now, true)
+        seen.answer(&call, Held::Composite(usage), now, true)
     };
     let efforts = [1, 1000].map(|ids| {
         let mut usage = CompositeUsage::default();
@@ -390,8 +390,12 @@ fn a_plain_key_with_parts_answers_as_before() {
             });
             let words = words(text);
             let call = call_of_text(&words);
-            let seen = CompositeEvaluation::at(&call, Held::Parts(&components), then);
-            assert_eq!(seen.answer(&call, Held::Parts(&components), then, false).decision, plain, "{text} at {second}");
+            let seen = CompositeEvaluation::at(&call, Held::Composite(&components), then);
+            assert_eq!(
+                seen.answer(&call, Held::Composite(&components), then, false).decision,
+                plain,
+                "{text} at {second}"
+            );
         }
     }
     let unused = CompositeUsage::of_plain(crate::algorithm::bucket::BucketUsage::default(), None, at(0));

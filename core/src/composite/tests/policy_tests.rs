@@ -257,7 +257,7 @@ fn a_repetition_that_takes_a_lease_adds_an_entry() {
     for (second, adds) in [(30, false), (60, true)] {
         let said = Said::by_policy("ONCE r1 1h", policy, "1");
         let entries = said.asks(false, |asked| {
-            let (call, held) = (super::server::call_of(asked), Held::Parts(server.components().unwrap()));
+            let (call, held) = (super::server::call_of(asked), Held::Composite(server.components().unwrap()));
             CompositeEvaluation::at(&call, held, at(second)).entries(&call, held, at(second)).collect::<Vec<_>>()
         });
         let expected = if adds { vec![(crate::kind::Kind::Concurrency, 1, false)] } else { Vec::new() };

@@ -74,7 +74,7 @@ fn an_effect_makes_no_part_that_is_later_than_its_key() {
     let words = words(limits);
     let call = call_of(&KeyRequest::take(&mut Args::new(&words)).unwrap());
     let now = at(20);
-    let seen = CompositeEvaluation::at(&call, Held::Parts(&usage), now);
+    let seen = CompositeEvaluation::at(&call, Held::Composite(&usage), now);
     usage.charge(&call, &seen, now);
     let mut effect = Fields::default();
     usage.encode_effect(&mut effect);
@@ -102,7 +102,7 @@ fn an_effect_of_any_kind_is_none_of_a_call_before_it() {
     let words = words("FIXED 9 1h SLIDINGLOG 9 1h CONCURRENCY 9 1h me");
     let call = call_of(&KeyRequest::take(&mut Args::new(&words)).unwrap());
     let mut charged = CompositeUsage::default();
-    let seen = CompositeEvaluation::at(&call, Held::Parts(&charged), at(10));
+    let seen = CompositeEvaluation::at(&call, Held::Composite(&charged), at(10));
     charged.charge(&call, &seen, at(10));
     let mut change = Fields::default();
     charged.encode_effect(&mut change);
@@ -140,7 +140,7 @@ fn a_new_part_that_goes_at_once_leaves_no_gap_to_those_who_are_told() {
     let call = call_of(&KeyRequest::take(&mut Args::new(&words)).unwrap());
     let (before, now) = (CompositeUsage::default(), Timestamp::MAX);
     let mut usage = before.clone();
-    let seen = CompositeEvaluation::at(&call, Held::Parts(&usage), now);
+    let seen = CompositeEvaluation::at(&call, Held::Composite(&usage), now);
     usage.charge(&call, &seen, now);
     assert_eq!(usage.components.iter().map(|component| component.serial).collect::<Vec<_>>(), [0, 2]);
     let mut effect = Fields::default();

@@ -16,7 +16,7 @@ use proptest::sample::Index;
 #[derive(Clone, Debug)]
 pub enum Value {
     Plain(AnyUsage),
-    Parts(CompositeUsage),
+    Composite(CompositeUsage),
 }
 
 /// A key with its expiry, in milliseconds since the epoch; `None` if there is none.
@@ -126,7 +126,7 @@ impl Straightened {
 
 impl Server {
     pub fn components(&self) -> Option<&CompositeUsage> {
-        if let Some((Value::Parts(components), _)) = &self.key { Some(components) } else { None }
+        if let Some((Value::Composite(components), _)) = &self.key { Some(components) } else { None }
     }
 
     pub fn plain(&self) -> Option<&AnyUsage> {
@@ -137,7 +137,7 @@ impl Server {
     pub fn stored(&self) -> Option<Fields> {
         self.key.as_ref().map(|(value, _)| match value {
             Value::Plain(any) => with_usage!(any, usage => encoded(usage)),
-            Value::Parts(components) => encoded(components),
+            Value::Composite(components) => encoded(components),
         })
     }
 
@@ -160,11 +160,11 @@ impl Server {
         let call = call_of(asked);
         let missing = || match asked {
             KeyRequest::One(spec) => Value::Plain(with_limit!(spec, limit => unused_of(limit))),
-            KeyRequest::Several(_) | KeyRequest::Policy(_) => Value::Parts(CompositeUsage::default()),
+            KeyRequest::Several(_) | KeyRequest::Policy(_) => Value::Composite(CompositeUsage::default()),
         };
         let expires_at = self.key.as_ref().map(|(_, at)| *at);
         match self.key.as_ref().map_or_else(missing, |(value, _)| value.clone()) {
-            Value::Parts(usage) => self.call_parts(&call, usage, expires_at, now, peeks),
+            Value::Composite(usage) => self.call_parts(&call, usage, expires_at, now, peeks),
             Value::Plain(any) => match call.specs.as_slice() {
                 // What another definition of a policy left is no mistake.
                 [spec] if spec.limit.kind() != any.kind() && !spec.by_policy => Err(Refused::WrongType),
@@ -182,7 +182,7 @@ impl Server {
         peeks: bool,
     ) -> Result<Told, Refused> {
         let straight = if peeks { None } else { Straightened::new(&usage, call, now) };
-        let held = Held::Parts(&usage);
+        let held = Held::Composite(&usage);
         let seen = CompositeEvaluation::at(call, held, now);
         if seen.has_too_many_components(held, now) {
             assert!(straight.is_none());
@@ -207,7 +207,7 @@ impl Server {
         }
         usage.charge(call, &seen, now);
         check_entries(&usage, &entries);
-        let answer = seen.answer(call, Held::Parts(&usage), now, true);
+        let answer = seen.answer(call, Held::Composite(&usage), now, true);
         if let Some(straight) = straight {
             assert!(!moved && entries.is_empty());
             straight.assert_same(call, &seen, &answer, &usage, true);
@@ -254,7 +254,7 @@ impl Server {
             return Told { answer, writes: true };
         }
         let components = self.convert(&usage, expires_at, now, |components| components.charge(call, &seen, now));
-        let answer = seen.answer(call, Held::Parts(&components), now, true);
+        let answer = seen.answer(call, Held::Composite(&components), now, true);
         Told { answer, writes: true }
     }
 
@@ -294,7 +294,7 @@ impl Server {
 
     /// What RL.RELEASE does; how many leases there were.
     pub fn release(&mut self, holder: &[u8], now: Timestamp) -> Option<(usize, bool)> {
-        let (Value::Parts(mut usage), expires_at) = self.key.clone()? else { return None };
+        let (Value::Composite(mut usage), expires_at) = self.key.clone()? else { return None };
         let step = step_back(&mut usage, now, CompositeUsage::reset);
         let before = encoded(&usage);
         let released = usage.release(&[holder], now);
@@ -318,7 +318,7 @@ impl Server {
                 let components = with_usage!(&any, usage => self.convert(usage, Some(at), now, change));
                 return (components.banned(now), true);
             }
-            Some((Value::Parts(usage), at)) => (usage, Some(at)),
+            Some((Value::Composite(usage), at)) => (usage, Some(at)),
             None => (CompositeUsage::default(), None),
             Some((Value::Plain(_), _)) => return (Span::ZERO, false),
         };
@@ -346,7 +346,7 @@ impl Server {
     }
 
     fn put(&mut self, usage: CompositeUsage, at: u64) {
-        self.key = (!usage.is_unused()).then_some((Value::Parts(usage), at));
+        self.key = (!usage.is_unused()).then_some((Value::Composite(usage), at));
     }
 
     /// Tells the replicas what has changed, which then hold the same.

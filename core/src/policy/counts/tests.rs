@@ -3,12 +3,12 @@ use crate::limit::Verdict;
 use crate::number::Span;
 use crate::testing::calls::{millionths, units};
 
-const ADMITTED: Outcome =
-    Outcome { charges: true, admitted: true, near: false, shadow_denied: false, banned: false, repeated: false };
-const DENIED: Outcome = Outcome { admitted: false, ..ADMITTED };
+const ADMITTED: CountedOutcome =
+    CountedOutcome { charges: true, admitted: true, near: false, shadow_denied: false, banned: false, repeated: false };
+const DENIED: CountedOutcome = CountedOutcome { admitted: false, ..ADMITTED };
 
 /// What is counted of one call, but that it is a call.
-fn counted(outcome: Outcome) -> Vec<&'static str> {
+fn counted(outcome: CountedOutcome) -> Vec<&'static str> {
     let counts = Counts::default();
     counts.count(&outcome);
     let [calls, others @ ..] = counts.all();
@@ -21,17 +21,17 @@ fn counted(outcome: Outcome) -> Vec<&'static str> {
 fn each_call_is_counted_by_what_has_become_of_it() {
     for (outcome, counted_as) in [
         (ADMITTED, &["admitted"][..]),
-        (Outcome { near: true, ..ADMITTED }, &["admitted", "near"]),
-        (Outcome { shadow_denied: true, ..ADMITTED }, &["admitted", "shadow_denied"]),
+        (CountedOutcome { near: true, ..ADMITTED }, &["admitted", "near"]),
+        (CountedOutcome { shadow_denied: true, ..ADMITTED }, &["admitted", "shadow_denied"]),
         (DENIED, &["denied"]),
         // What is denied is not near: it is there.
-        (Outcome { near: true, ..DENIED }, &["denied"]),
-        (Outcome { shadow_denied: true, ..DENIED }, &["denied", "shadow_denied"]),
-        (Outcome { banned: true, ..DENIED }, &["denied", "banned"]),
+        (CountedOutcome { near: true, ..DENIED }, &["denied"]),
+        (CountedOutcome { shadow_denied: true, ..DENIED }, &["denied", "shadow_denied"]),
+        (CountedOutcome { banned: true, ..DENIED }, &["denied", "banned"]),
         // It was counted when it was charged.
-        (Outcome { repeated: true, near: true, ..ADMITTED }, &["repeated"]),
-        (Outcome { charges: false, near: true, ..ADMITTED }, &[]),
-        (Outcome { charges: false, banned: true, shadow_denied: true, ..DENIED }, &[]),
+        (CountedOutcome { repeated: true, near: true, ..ADMITTED }, &["repeated"]),
+        (CountedOutcome { charges: false, near: true, ..ADMITTED }, &[]),
+        (CountedOutcome { charges: false, banned: true, shadow_denied: true, ..DENIED }, &[]),
     ] {
         assert_eq!(counted(outcome), counted_as, "{outcome:?}");
     }
@@ -40,7 +40,7 @@ fn each_call_is_counted_by_what_has_become_of_it() {
 #[test]
 fn counts_add_up() {
     let counts = Counts::default();
-    for outcome in [ADMITTED, DENIED, ADMITTED, Outcome { near: true, ..ADMITTED }] {
+    for outcome in [ADMITTED, DENIED, ADMITTED, CountedOutcome { near: true, ..ADMITTED }] {
         counts.count(&outcome);
     }
     let all = counts.all().map(|(_, count)| count);
@@ -52,7 +52,7 @@ fn counts_add_up() {
 #[test]
 fn a_call_is_near_with_a_fifth_left_or_less() {
     let outcome = |verdict, remaining, limit, purpose| {
-        Outcome::of(&Decision { verdict, limit, remaining, reset: Span::ZERO, granted: None }, purpose)
+        CountedOutcome::of(&Decision { verdict, limit, remaining, reset: Span::ZERO, granted: None }, purpose)
     };
     let allowed = Verdict::Allowed(Span::ZERO);
     for (remaining, limit, near) in [
@@ -65,11 +65,15 @@ fn a_call_is_near_with_a_fifth_left_or_less() {
         (Amount::MAX, Amount::MAX, false),
         (units(0), Amount::MAX_ARGUMENT, true),
     ] {
-        assert_eq!(outcome(allowed, remaining, limit, Purpose::Charge), Outcome { near, ..ADMITTED }, "{remaining}");
+        assert_eq!(
+            outcome(allowed, remaining, limit, Purpose::Charge),
+            CountedOutcome { near, ..ADMITTED },
+            "{remaining}"
+        );
     }
     assert_eq!(outcome(Verdict::Never, units(9), units(10), Purpose::Charge), DENIED);
     assert_eq!(outcome(Verdict::After(Span::SECOND), units(9), units(10), Purpose::Charge), DENIED);
     for purpose in [Purpose::Evaluation, Purpose::GiveBack, Purpose::Settle] {
-        assert_eq!(outcome(allowed, units(9), units(10), purpose), Outcome { charges: false, ..ADMITTED });
+        assert_eq!(outcome(allowed, units(9), units(10), purpose), CountedOutcome { charges: false, ..ADMITTED });
     }
 }

@@ -1,5 +1,5 @@
-//! What the server's side tells the room above it where calls wait (`src/waiting/`), and the timer that it keeps for
-//! that room.
+//! The callbacks by which the server's side tells `src/waiting/`, which is above it, what happens to waiting calls; and
+//! the timer that it keeps for them.
 
 use super::Redis;
 use super::api::api;
@@ -15,9 +15,9 @@ use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
 use std::sync::OnceLock;
 
-/// What is told to the room where calls wait.
+/// What `src/waiting/` does at each event of the server.
 #[derive(Clone, Copy)]
-pub struct WaitingRoom {
+pub struct WaitingCallbacks {
     /// Its timer has come due.
     pub timer_is_due: fn(ServerEntry),
     /// Something has happened to a key, in a database.
@@ -35,31 +35,31 @@ pub struct WaitingRoom {
     pub answer_lost: fn(ServerEntry, Answer),
 }
 
-static ROOM: OnceLock<WaitingRoom> = OnceLock::new();
+static CALLBACKS: OnceLock<WaitingCallbacks> = OnceLock::new();
 
-/// Learns whom to tell.
-pub fn open(room: WaitingRoom) {
+/// Registers the callbacks that events are told to.
+pub fn register(callbacks: WaitingCallbacks) {
     // Set once: a module whose load has come this far is never unloaded.
-    ROOM.get_or_init(|| room);
+    CALLBACKS.get_or_init(|| callbacks);
 }
 
-/// The room where calls wait.
-pub(super) fn room() -> Option<&'static WaitingRoom> {
-    ROOM.get()
+/// The callbacks, once they are registered.
+pub(super) fn callbacks() -> Option<&'static WaitingCallbacks> {
+    CALLBACKS.get()
 }
 
-/// Tells the room something. What panics there is cut short alone.
+/// Calls one of the callbacks. A panic there ends that callback alone.
 ///
 /// # Safety
 /// `ctx` is that of an entry from the server, which holds its lock.
-pub(super) unsafe fn tell(ctx: *mut raw::RedisModuleCtx, what: impl FnOnce(&WaitingRoom, ServerEntry)) {
-    if let Some(room) = room() {
+pub(super) unsafe fn tell(ctx: *mut raw::RedisModuleCtx, what: impl FnOnce(&WaitingCallbacks, ServerEntry)) {
+    if let Some(callbacks) = callbacks() {
         // SAFETY: the caller's promise.
-        guard::callback((), || what(room, unsafe { ServerEntry::new(ctx) }));
+        guard::callback((), || what(callbacks, unsafe { ServerEntry::new(ctx) }));
     }
 }
 
-/// Arms a timer that is due after so many milliseconds.
+/// Arms a timer that is due after `wait` milliseconds.
 pub fn set_timer(entry: ServerEntry, wait: i64) -> Option<TimerId> {
     // SAFETY: a context of the module's; the callback is a plain function.
     api!(RedisModule_CreateTimer).map(|create| unsafe { create(entry.ctx, wait, Some(due), null_mut()) })
@@ -75,5 +75,5 @@ pub fn stop_timer(entry: ServerEntry, timer: TimerId) {
 
 unsafe extern "C" fn due(ctx: *mut raw::RedisModuleCtx, _data: *mut c_void) {
     // SAFETY: a timer runs with the server's lock held.
-    unsafe { tell(ctx, |room, entry| (room.timer_is_due)(entry)) };
+    unsafe { tell(ctx, |callbacks, entry| (callbacks.timer_is_due)(entry)) };
 }

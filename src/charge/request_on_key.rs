@@ -1,4 +1,4 @@
-//! The slow path: whatever a call asks is evaluated at whatever a key stores, and committed.
+//! Evaluates whatever a call requests of one key at whatever the key stores, and commits it.
 
 use super::commit::{Apply, Target, commit_to};
 use super::key_evaluation::KeyEvaluation;
@@ -6,7 +6,7 @@ use super::one_limit::OneLimit;
 use super::several_limits::SeveralLimits;
 use crate::redis::key::{Contents, Stored};
 use ratelimit_core::composite::{Answer, CompositeUsage, Held};
-use ratelimit_core::policy::Outcome;
+use ratelimit_core::policy::CountedOutcome;
 use ratelimit_core::syntax::{Call, CallOnKeys, Idempotency, OnKey, Purpose, Spec};
 use ratelimit_core::wire::error::Error;
 use ratelimit_core::{Decision, Kind, Limit, Timestamp, with_limit, with_usage_type};
@@ -71,10 +71,10 @@ pub fn call_of_one<'a>(key: &Contents, spec: &Spec<'a>, purpose: Purpose) -> Res
 /// the call changes what no other can remember; a denied call or a look never does.
 pub fn held<'k>(key: &'k Contents, call: &Call, unused: &'k CompositeUsage) -> Result<Held<'k>, Error> {
     if let Some(usage) = key.present() {
-        return Ok(Held::Parts(usage));
+        return Ok(Held::Composite(usage));
     }
     match (key.stored(), call.specs.as_slice()) {
-        (Stored::Missing, _) => Ok(Held::Parts(unused)),
+        (Stored::Missing, _) => Ok(Held::Composite(unused)),
         // One limit alone that meets another kind is a mistake.
         (stored @ Stored::Plain(kind), [Spec { limit, by_policy: false, .. }]) if limit.kind() != kind => {
             Err(stored.wrong_type(limit.kind().name()))
@@ -117,7 +117,7 @@ impl EvaluatedRequest<'_, '_> {
     }
 
     /// What has become of it, for its policy's counts.
-    pub fn outcome(&self, answer: &Answer) -> Outcome {
+    pub fn outcome(&self, answer: &Answer) -> CountedOutcome {
         match self {
             EvaluatedRequest::One(_, spec) => outcome(answer, Purpose::of(spec.request)),
             EvaluatedRequest::Several(evaluation) => outcome(answer, evaluation.call().purpose),
@@ -171,10 +171,10 @@ fn of_one(decision: Decision, spec: &Spec) -> Answer {
 }
 
 /// What has become of a call, for its policy's counts.
-pub fn outcome(answer: &Answer, purpose: Purpose) -> Outcome {
+pub fn outcome(answer: &Answer, purpose: Purpose) -> CountedOutcome {
     let Answer { decision, shadow_denied, banned, repeated, .. } = answer;
     let (shadow_denied, banned, repeated) = (*shadow_denied, *banned, *repeated);
-    Outcome { shadow_denied, banned, repeated, ..Outcome::of(decision, purpose) }
+    CountedOutcome { shadow_denied, banned, repeated, ..CountedOutcome::of(decision, purpose) }
 }
 
 impl<'s, 'a> RequestOnKey<'s, 'a> {
