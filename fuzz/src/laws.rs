@@ -152,9 +152,9 @@ pub fn assert_lawful<L: Limit>(limit: &L, usage: &mut L::Usage, now: Timestamp, 
 fn straight_way(call: &Call, usage: &CompositeUsage, now: Timestamp) -> Option<(Decision, Fields)> {
     let seen = usage.evaluate_fast(call, now)?;
     let mut usage = usage.clone();
-    let answer =
+    let decision =
         if seen.denies() { usage.deny_fast(call, &seen, now) } else { usage.charge_fast(call, &seen, true, now) };
-    Some((answer.decision, fields(&usage)))
+    Some((decision, fields(&usage)))
 }
 
 /// The same of a call on a key with parts.
