@@ -1,4 +1,4 @@
-"""Whatever bytes a client sends, it gets a reply or an error, and the server lives."""
+"""A client gets a reply or an error whatever bytes it sends, and the server lives."""
 
 import pytest
 from hypothesis import given, settings

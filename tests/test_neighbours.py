@@ -3,8 +3,8 @@ that has expired. The server survives, and on Redis 7.0 and later replicas have 
 
 * A load that is refused leaves nothing behind.
 - A server crashes if a module deletes a key as it hears that the key is `new`, whichever command
-  made the key. Redis 6.2 tells replicas what another module does inside a call before what the call
-  did, so a replica may differ.
+  made the key. Redis 6.2 tells replicas of another module's changes inside a call before the
+  changes of the call, so a replica may differ.
 """
 
 import re

@@ -2,8 +2,7 @@
 gone at most an eighth of that time and a second later.
 
 - `EXPIRE`, `PERSIST`, `DEL` and `RESTORE` by hand do what they say. The next charge corrects a TTL.
-- Of two aligned windows of different lengths on one key that end at the same instant, the longer
-  one may be forgotten early.
+- The longer of two aligned windows on one key that end at the same instant may be forgotten early.
 """
 
 from collections.abc import Callable

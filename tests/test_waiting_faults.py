@@ -12,8 +12,8 @@ caller that is gone.
   is asked.
 * A load of new data (`DEBUG RELOAD`, a full resync) ends no wait. A shutdown or crash closes the
   connections; no queue is stored.
-* A clock that is set back takes deadlines with it, so no call waits longer than it said. What a
-  clock that is set forward makes due is answered within a tenth of a second.
+* A clock that is set back takes deadlines with it, so no call waits longer than it said. When
+  a clock is set forward, the calls that are then due are answered within a tenth of a second.
 * A defect of the module while it serves a call is `ERR internal error in module ratelimit` for that
   call alone.
 - After a restart or a failover, callers wait again in an order that the network decides.

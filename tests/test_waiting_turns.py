@@ -1,5 +1,4 @@
-"""However many calls and keys wait, they are served in portions, between which the server reads
-other calls.
+"""Waiting calls, however many, are served in portions, between which the server reads other calls.
 
 They are counted here, not timed: the clock stands still.
 """

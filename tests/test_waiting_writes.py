@@ -4,7 +4,7 @@ reads. A caller that has lost its permission gets `NOPERM` (Redis 7.0 and later,
 
 - Redis 6.2 does not tell a module whose call it is: there, a waiting caller that has lost its
   permission is granted its lease.
-- Before Redis 7.2, the module learns from INFO and CONFIG whether the server takes writes. Where
+- Before Redis 7.2, the module learns from INFO and CONFIG whether the server takes writes. If
   CONFIG is renamed, it assumes the defaults.
 """
 

@@ -145,7 +145,7 @@ def _goals(results: Results) -> dict[str, str]:
     if not missed:
         return {"goals": f"All {len(found)} are met."}
     table = _table("what| at most:| measured:", missed)
-    return {"goals": f"Of {len(found)} goals these are not met:\n\n{table}"}
+    return {"goals": f"{len(missed)} of {len(found)} goals are not met:\n\n{table}"}
 
 
 def _openloop(found: OpenLoop, scale: Scale) -> str:
