@@ -38,13 +38,23 @@ impl<'a> Name<'a> {
 
 /// Reads a name of 1 to [`MAX_NAME`] bytes.
 pub fn decode(from: &mut impl Decoder) -> Option<Kept> {
-    from.bytes(MAX_NAME).filter(|name| !name.is_empty()).map(Arc::from)
+    decode_boxed(from).map(Arc::from)
+}
+
+/// Reads a name of 1 to [`MAX_NAME`] bytes, to be kept in one place.
+pub fn decode_boxed(from: &mut impl Decoder) -> Option<Box<[u8]>> {
+    from.bytes(MAX_NAME).filter(|name| !name.is_empty())
 }
 
 /// How many bytes a name takes that is kept: it is in a block of its own, behind two counts.
 pub fn size_of_kept(name: &[u8]) -> usize {
     const COUNTS: usize = 16;
-    name.len().next_multiple_of(16).saturating_add(COUNTS)
+    size_of_block(name).saturating_add(COUNTS)
+}
+
+/// How many bytes the block of a name takes.
+pub fn size_of_block(name: &[u8]) -> usize {
+    name.len().next_multiple_of(16)
 }
 
 #[cfg(test)]

@@ -1,115 +1,64 @@
-//! The table of leases.
-//!
-//! Leases are kept by holder and by the instant at which they expire. The state is what had not expired when the table
-//! was last written; a denied call and a look change nothing, so what has expired since is looked past. However many
-//! expire together, and wherever the clock goes:
-//!
-//! * to look past them is to know their sum, which is kept along with the instant up to which it was taken, and goes on
-//!   from there: the first look passes each of them, and no other does;
-//! * those that are no part of the state any more stay in place, unseen, and each change sweeps a few of them out;
-//! * a clock gone back moves all expiries back by one number (`Shift`).
+//! The leases of a key: few of them one after another, many in a table ([`FewLeases`], [`ManyLeases`]). Both hold the
+//! same, and what is stored and propagated of either is the same.
 
-#[cfg(test)]
-use super::effort;
-use crate::number::lazy_shift::{Mark, Shift};
+use super::few::{self, FewLeases};
+use super::lease::{Lease, Sum};
+use super::many::ManyLeases;
 use crate::number::{Amount, Span, Timestamp};
-use crate::wire::name::{Kept, Name, size_of_kept};
-use hashbrown::HashTable;
-use std::cell::Cell;
-use std::collections::BTreeMap;
-use std::sync::Arc;
-
-/// What a holder has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Lease {
-    /// When it expires.
-    pub(super) expires_at: Timestamp,
-    /// How much it holds.
-    pub(super) units: Amount,
-}
-
-/// A holder and its lease; with the name's hash, so that a table that grows looks no name up.
-#[derive(Clone, Debug)]
-pub(super) struct HeldLease {
-    hash: u64,
-    holder: Kept,
-    expires_at: Mark,
-    units: Amount,
-}
-
-/// Whether a lease is this holder's.
-fn is_of(holder: Name) -> impl Fn(&HeldLease) -> bool {
-    move |held| *held.holder == *holder.text
-}
-
-/// How many leases that are no part of the state any more a change sweeps out: more than one adds, and few enough to
-/// take no longer than the rest of the call.
-pub(super) const SWEPT: usize = 16;
+use crate::wire::name::Name;
 
 /// What a concurrency limit's key remembers.
 #[derive(Clone, Debug, Default)]
 pub struct ConcurrencyUsage {
-    /// The units of every lease, by the instant at which it expires and its holder. At the front may be some that
-    /// expired by `written`, to be swept out: no part of the state.
-    pub(super) by_expiry: BTreeMap<(Mark, Kept), Amount>,
-    /// The leases by holder.
-    pub(super) by_holder: HashTable<HeldLease>,
-    /// How far all expiries have moved back.
-    pub(super) shift: Shift,
-    /// When the table was last changed.
-    pub(super) written: Timestamp,
-    /// The leases that count: those that had not expired by then.
-    pub(super) counted: Sum,
-    /// Those of them that have expired since: a memory of the last look, no part of the state.
-    pub(super) expired: Cell<Expired>,
-    /// What the names of holders take, in bytes.
-    pub(super) names: usize,
-    /// What the current call has changed.
-    pub(super) delta: LeaseDelta,
-    #[cfg(test)]
-    pub(super) _copies: effort::Copies,
+    leases: Leases,
+    /// What else than a lease the current call has changed: most have not.
+    rest: Option<Box<RestOfDelta>>,
+    /// Where the lease is that the current call has taken, among few.
+    leased: Option<u8>,
 }
 
-/// Some leases, all together.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Sum {
-    /// How much they hold.
-    pub(super) units: Amount,
-    /// How many there are.
-    pub(super) leases: usize,
+#[derive(Clone, Debug)]
+enum Leases {
+    Few(FewLeases),
+    Many(Box<ManyLeases>),
 }
 
-impl Sum {
-    fn plus(self, other: Sum) -> Sum {
-        Sum { units: self.units.plus(other.units), leases: self.leases.saturating_add(other.leases) }
-    }
-
-    /// Without some of them.
-    pub(super) fn minus(self, other: Sum) -> Sum {
-        Sum { units: self.units.minus(other.units), leases: self.leases.saturating_sub(other.leases) }
+impl Default for Leases {
+    fn default() -> Leases {
+        Leases::Few(FewLeases::default())
     }
 }
 
-/// The leases that have expired by an instant, not before the table was last changed.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Expired {
-    /// The instant.
-    pub(super) by: Timestamp,
-    /// The leases.
-    pub(super) sum: Sum,
+/// Runs `$body` with `$leases` as few leases or many.
+macro_rules! of_either {
+    ($held:expr, $leases:ident => $body:expr) => {
+        match $held {
+            Leases::Few($leases) => $body,
+            Leases::Many($leases) => $body,
+        }
+    };
+}
+
+/// What a call changes in a lease table besides taking a lease, in this order.
+#[derive(Clone, Debug, Default)]
+struct RestOfDelta {
+    /// Every expiry moves back by so much, because the clock did.
+    moved_back: Span,
+    /// These holders' leases go.
+    released: Vec<Box<[u8]>>,
 }
 
 /// What a call changes in a lease table, in this order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct LeaseDelta {
-    /// Every expiry moves back by this span, because the clock did.
+pub(super) struct LeaseDelta<H> {
+    /// Every expiry moves back by so much, because the clock did.
     pub(super) moved_back: Span,
     /// What has expired by now goes, and the table was last changed now.
     pub(super) written: Timestamp,
     /// These holders' leases go.
-    pub(super) released: Vec<Kept>,
+    pub(super) released: Vec<Box<[u8]>>,
     /// This lease comes, in place of the one that its holder had.
-    pub(super) leased: Option<(Kept, Lease)>,
+    pub(super) leased: Option<(H, Lease)>,
 }
 
 impl ConcurrencyUsage {
@@ -125,7 +74,7 @@ impl ConcurrencyUsage {
         let count = released.len();
         if count > 0 {
             self.tidy(Span::ZERO, now);
-            self.delta.released = released;
+            self.rest.get_or_insert_default().released = released;
         }
         count
     }
@@ -143,20 +92,19 @@ impl ConcurrencyUsage {
     }
 
     /// How long until the last lease expires.
+    #[must_use]
     pub fn time_to_last_expiry(&self, now: Timestamp) -> Span {
-        let last = self.by_expiry.last_key_value();
-        last.map_or(Span::ZERO, |((expires_at, _), _)| self.shift.instant(*expires_at).since(self.at(now)))
+        of_either!(&self.leases, leases => leases.time_to_last_expiry(now))
     }
 
-    /// The instant, on the table's own clock, that a look at `now` is at. One from before the table was last changed
-    /// sees it as it was then: moved back, everything in it lies as far off as before.
+    /// The instant, on the table's own clock, that a look at `now` is at.
     pub(super) fn at(&self, now: Timestamp) -> Timestamp {
-        now.max(self.written)
+        of_either!(&self.leases, leases => leases.at(now))
     }
 
-    /// What expires after this counts. At the end of time a lease expires at the very instant at which it was taken.
-    fn horizon(&self) -> Timestamp {
-        self.written.min(Timestamp::MAX.minus(Span::MICROSECOND))
+    /// When the table was last changed.
+    pub(super) fn written(&self) -> Timestamp {
+        of_either!(&self.leases, leases => leases.written)
     }
 
     /// The units of a holder's live lease.
@@ -170,190 +118,147 @@ impl ConcurrencyUsage {
 
     /// A holder's lease, though it may have expired.
     pub(super) fn lease_of(&self, holder: Name) -> Option<Lease> {
-        let held = self.by_holder.find(holder.hash, is_of(holder))?;
-        Some(Lease { expires_at: self.shift.instant(held.expires_at), units: held.units })
-    }
-
-    /// The units that are held now.
-    pub(super) fn present(&self, now: Timestamp) -> Amount {
-        self.counted.minus(self.expired(now)).units
-    }
-
-    /// What has expired by now. It goes on from where the last look was, on or back.
-    pub(super) fn expired(&self, now: Timestamp) -> Sum {
-        let now = self.at(now).min(Timestamp::MAX);
-        let Expired { by, sum } = self.expired.get();
-        if now == by {
-            return sum;
+        match &self.leases {
+            Leases::Few(leases) => leases.lease_of(holder.text),
+            Leases::Many(leases) => leases.lease_of(holder),
         }
-        if now == self.written {
-            // As any look by a clock that has gone back: it need not forget where the others are.
-            return Sum::default();
+    }
+
+    /// The leases that count: those that had not expired when the table was last changed.
+    pub(super) fn sum(&self) -> Sum {
+        match &self.leases {
+            Leases::Few(leases) => leases.counted(),
+            Leases::Many(leases) => leases.counted,
         }
-        let sum = if by < now { sum.plus(self.expiring(by, now)) } else { sum.minus(self.expiring(now, by)) };
-        self.expired.set(Expired { by: now, sum });
-        sum
     }
 
-    /// What has expired by `now`, as a change sees it. Looks may have gone further (those of a replica do, if its clock
-    /// is ahead of its master's): then they stay where they are, and what expires is summed up from the last change.
-    fn expired_by_change(&self, now: Timestamp) -> Sum {
-        let now = self.at(now);
-        if now < self.expired.get().by { self.expiring(self.written, now) } else { self.expired(now) }
+    /// How many leases count.
+    pub(super) fn count(&self) -> usize {
+        match &self.leases {
+            Leases::Few(leases) => leases.len(),
+            Leases::Many(leases) => leases.counted.leases,
+        }
     }
 
-    /// What expires after `from`, up to and with `to`, which is not before it.
-    fn expiring(&self, from: Timestamp, to: Timestamp) -> Sum {
-        let expiring = self.by_expiry.range(self.after(from)..self.after(to));
-        expiring.fold(Sum::default(), |sum, (_, units)| {
-            #[cfg(test)]
-            effort::entry();
-            sum.plus(Sum { units: *units, leases: 1 })
-        })
+    /// The leases that have not expired.
+    pub(super) fn present(&self, now: Timestamp) -> Sum {
+        of_either!(&self.leases, leases => leases.present(now))
     }
 
     /// The leases that have not expired, in the order in which they will.
-    pub(super) fn live(&self, now: Timestamp) -> impl Iterator<Item = (&Kept, Lease)> {
-        self.expiring_after(self.at(now))
+    pub(super) fn live(&self, now: Timestamp) -> impl Iterator<Item = (&[u8], Lease)> {
+        let (few, many) = self.parted();
+        few.into_iter().flat_map(move |few| few.live(now)).chain(many.into_iter().flat_map(move |many| many.live(now)))
     }
 
-    /// The leases that count, likewise.
-    pub(super) fn counted(&self) -> impl Iterator<Item = (&Kept, Lease)> {
-        self.expiring_after(self.horizon())
+    /// The leases that count, in the order in which they expire.
+    pub(super) fn counted(&self) -> impl Iterator<Item = (&[u8], Lease)> {
+        let (few, many) = self.parted();
+        few.into_iter().flat_map(FewLeases::iter).chain(many.into_iter().flat_map(ManyLeases::counted))
     }
 
-    fn expiring_after(&self, instant: Timestamp) -> impl Iterator<Item = (&Kept, Lease)> {
-        let leases = self.by_expiry.range(self.after(instant)..);
-        leases.map(|((expires_at, holder), units)| {
-            (holder, Lease { expires_at: self.shift.instant(*expires_at), units: *units })
-        })
+    fn parted(&self) -> (Option<&FewLeases>, Option<&ManyLeases>) {
+        match &self.leases {
+            Leases::Few(leases) => (Some(leases), None),
+            Leases::Many(leases) => (None, Some(leases)),
+        }
     }
 
-    /// Where, in order of expiry, what expires after `instant` begins.
-    fn after(&self, instant: Timestamp) -> (Mark, Kept) {
-        (self.shift.mark(instant.plus(Span::MICROSECOND)), Arc::default())
+    /// How many leases are there, counted or not.
+    pub(super) fn kept(&self) -> usize {
+        of_either!(&self.leases, leases => leases.len())
     }
 
-    /// Goes on to `now`, by a clock that may have gone back by `span` before: what has expired by then counts no more.
-    pub(super) fn go_on(&mut self, span: Span, now: Timestamp) {
-        // By the clock as it was before it went back.
-        let at = now.plus(span);
-        let gone = self.expired_by_change(at);
-        let Expired { by, sum } = self.expired.get();
-        self.expired.set(Expired { by: by.minus(span).max(now), sum: sum.minus(gone) });
-        self.counted = self.counted.minus(gone);
-        self.shift_back(span);
-        self.written = now;
-        self.delta.written = now;
+    /// How many bytes they take, about.
+    pub(super) fn bytes(&self) -> usize {
+        of_either!(&self.leases, leases => leases.heap_size())
     }
 
-    /// Goes on to `now`, and sweeps out a few leases that count no more.
+    /// Moves back with the clock to `now`.
+    pub(super) fn move_back_by(&mut self, span: Span, now: Timestamp) {
+        of_either!(&mut self.leases, leases => leases.go_on(span, now));
+        self.rest.get_or_insert_default().moved_back = span;
+    }
+
+    /// Goes on to `now`, and sweeps out leases that count no more: of many a few.
     pub(super) fn tidy(&mut self, span: Span, now: Timestamp) {
-        self.go_on(span, now);
-        // At the end of time what has just come and what has expired lie at one instant: there all of the latter goes.
-        let most = if now == Timestamp::MAX { usize::MAX } else { SWEPT };
-        let now = self.shift.mark(now);
-        for _ in 0..most {
-            let Some(first) = self.by_expiry.first_entry().filter(|first| first.key().0 <= now) else { break };
-            #[cfg(test)]
-            effort::entry();
-            let ((_, holder), _) = first.remove_entry();
-            self.forget(Name::of(&holder));
+        match &mut self.leases {
+            Leases::Few(leases) => leases.go_on(span, now),
+            Leases::Many(leases) => {
+                leases.tidy(span, now);
+                // Far fewer than made it a table, so that a key which has about as many does not go to and fro.
+                if leases.len() <= few::MOST / 4 {
+                    self.leases = Leases::Few(FewLeases::of(leases.written, leases.counted()));
+                }
+            }
         }
-        // A table keeps the room that it once needed: of a crowd that is gone, no more than 32 times what is left. Less
-        // often would waste more, and more often would move more at once.
-        if self.by_holder.len() < self.by_holder.capacity() / 32 {
-            self.by_holder.shrink_to(self.by_holder.len().saturating_mul(2), |held| held.hash);
-        }
-    }
-
-    /// Takes a holder's lease out of the table, and of nothing else.
-    fn forget(&mut self, holder: Name) -> Option<HeldLease> {
-        let entry = self.by_holder.find_entry(holder.hash, is_of(holder)).ok()?;
-        self.names = self.names.saturating_sub(size_of_kept(holder.text));
-        Some(entry.remove().0)
     }
 
     /// Takes a holder's lease away; the name by which it was known.
-    fn remove(&mut self, holder: Name) -> Option<Kept> {
-        let HeldLease { holder, expires_at, units, .. } = self.forget(holder)?;
-        self.unlist(&holder, expires_at, units);
-        Some(holder)
-    }
-
-    /// Takes a lease out of those that expire.
-    fn unlist(&mut self, holder: &Kept, expires_at: Mark, units: Amount) {
-        self.by_expiry.remove(&(expires_at, Arc::clone(holder)));
-        self.count(expires_at, |sum| sum.minus(Sum { units, leases: 1 }));
-    }
-
-    /// Counts a change of the lease that expires at `expires_at`, in whatever it counts.
-    fn count(&mut self, expires_at: Mark, change: impl Fn(Sum) -> Sum) {
-        let expires_at = self.shift.instant(expires_at);
-        if expires_at <= self.horizon() {
-            return;
-        }
-        self.counted = change(self.counted);
-        let expired = self.expired.get_mut();
-        if expires_at <= expired.by {
-            expired.sum = change(expired.sum);
+    fn remove(&mut self, holder: Name) -> Option<Box<[u8]>> {
+        match &mut self.leases {
+            Leases::Few(leases) => leases.remove(holder.text),
+            Leases::Many(leases) => leases.remove(holder).map(|holder| Box::from(&*holder)),
         }
     }
 
-    /// Gives a holder a lease, in place of the one that it may have; the name by which it is known.
-    pub(super) fn lease(&mut self, holder: Name, Lease { expires_at, units }: Lease) -> Kept {
-        let expires_at = self.shift.mark(expires_at);
-        let name = if let Some(held) = self.by_holder.find_mut(holder.hash, is_of(holder)) {
-            let expires_before = std::mem::replace(&mut held.expires_at, expires_at);
-            let units_before = std::mem::replace(&mut held.units, units);
-            let name = Arc::clone(&held.holder);
-            self.unlist(&name, expires_before, units_before);
-            name
-        } else {
-            let name: Kept = Arc::from(holder.text);
-            let held = HeldLease { hash: holder.hash, holder: Arc::clone(&name), expires_at, units };
-            self.by_holder.insert_unique(holder.hash, held, |held| held.hash);
-            self.names = self.names.saturating_add(size_of_kept(holder.text));
-            name
+    /// Gives a holder a lease, in place of the one that it may have.
+    pub(super) fn lease(&mut self, holder: Name, lease: Lease) {
+        if let Leases::Few(few) = &mut self.leases
+            && few.len() >= few::MOST
+            && few.lease_of(holder.text).is_none()
+        {
+            self.leases = Leases::Many(Box::new(ManyLeases::of(few.written, few.iter())));
+        }
+        match &mut self.leases {
+            Leases::Few(leases) => self.leased = u8::try_from(leases.lease(holder.text, lease)).ok(),
+            Leases::Many(leases) => leases.lease(holder, lease),
+        }
+    }
+
+    /// An empty table that is to be filled with what was read of one that was last changed at `written`.
+    pub(super) fn of(written: Timestamp) -> ConcurrencyUsage {
+        let leases = Leases::Few(FewLeases::of(written, std::iter::empty()));
+        ConcurrencyUsage { leases, ..ConcurrencyUsage::default() }
+    }
+
+    /// Forgets what the current call has changed.
+    pub(super) fn forget_delta(&mut self) {
+        (self.rest, self.leased) = (None, None);
+        if let Leases::Many(leases) = &mut self.leases {
+            leases.forget_leased();
+        }
+    }
+
+    /// What the current call has changed.
+    pub(super) fn delta(&mut self) -> LeaseDelta<&[u8]> {
+        let RestOfDelta { moved_back, released } = self.rest.take().map(|rest| *rest).unwrap_or_default();
+        let written = self.written();
+        let leased = match &mut self.leases {
+            Leases::Few(leases) => self.leased.take().and_then(|place| leases.get(usize::from(place))),
+            Leases::Many(leases) => leases.take_leased(),
         };
-        self.by_expiry.insert((expires_at, Arc::clone(&name)), units);
-        self.count(expires_at, |sum| sum.plus(Sum { units, leases: 1 }));
-        name
-    }
-
-    fn shift_back(&mut self, span: Span) {
-        self.shift = self.shift.back(span);
-        if !self.shift.is_far() {
-            return;
-        }
-        let far = std::mem::take(&mut self.shift);
-        for ((expires_at, holder), units) in std::mem::take(&mut self.by_expiry) {
-            #[cfg(test)]
-            effort::entry();
-            let expires_at = self.shift.mark(far.instant(expires_at));
-            let name = Name::of(&holder);
-            if let Some(held) = self.by_holder.find_mut(name.hash, is_of(name)) {
-                held.expires_at = expires_at;
-            }
-            self.by_expiry.insert((expires_at, holder), units);
-        }
+        LeaseDelta { moved_back, written, released, leased }
     }
 
     /// Whether `delta` can have been caused by a call on this table.
-    pub(super) fn accepts(&self, delta: &LeaseDelta) -> bool {
+    pub(super) fn accepts(&self, delta: &LeaseDelta<Box<[u8]>>) -> bool {
         // By the clock as it was before it went back.
         let at = delta.written.plus(delta.moved_back);
-        let in_order = at >= self.written;
+        let in_order = at >= self.written();
         let sound = delta.leased.as_ref().is_none_or(|(holder, lease)| {
-            let present = self.counted.minus(self.expired_by_change(at)).units;
-            let others = present.minus(self.held_by(Name::of(holder), at).unwrap_or_default());
-            delta.released.is_empty() && is_lease(delta.written, *lease, others)
+            let present = match &self.leases {
+                Leases::Few(leases) => leases.present(at),
+                Leases::Many(leases) => leases.present_at_change(at),
+            };
+            let others = present.units.minus(self.held_by(Name::of(holder), at).unwrap_or_default());
+            delta.released.is_empty() && lease.is_sound(delta.written, others)
         });
         in_order && sound
     }
 
     /// Makes the change that a call has made elsewhere.
-    pub(super) fn change(&mut self, delta: LeaseDelta) {
+    pub(super) fn change(&mut self, delta: LeaseDelta<Box<[u8]>>) {
         self.tidy(delta.moved_back, delta.written);
         for holder in &delta.released {
             self.remove(Name::of(holder));
@@ -361,17 +266,6 @@ impl ConcurrencyUsage {
         if let Some((holder, lease)) = delta.leased {
             self.lease(Name::of(&holder), lease);
         }
-        self.delta = LeaseDelta::default();
+        self.forget_delta();
     }
-}
-
-/// Whether a lease can have been taken, or still be there, in a table written at `written` in which others hold so
-/// much: a call that took it saw to a limit, and wrote what had not expired by then.
-pub(super) fn is_lease(written: Timestamp, lease: Lease, others: Amount) -> bool {
-    let Lease { expires_at, units } = lease;
-    let lives = expires_at > written || expires_at == Timestamp::MAX;
-    lives
-        && expires_at.since(written) <= Span::MAX_ARGUMENT
-        && units != Amount::ZERO
-        && others.excess(units, Amount::MAX_ARGUMENT) == Amount::ZERO
 }

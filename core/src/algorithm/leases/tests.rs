@@ -1,4 +1,5 @@
-use super::table::SWEPT;
+use super::few;
+use super::many::{ManyLeases, SWEPT};
 use super::*;
 use crate::evaluate::Request;
 use crate::evaluate::Request::Take;
@@ -211,7 +212,7 @@ fn released_are_those_that_were_held() {
         let before = encoded(&usage);
         let names: Vec<&[u8]> = holders.iter().map(|holder| holder.as_bytes()).collect();
         assert_eq!(usage.release(&names, us(millis * 1000)), count, "{holders:?} at {millis}");
-        assert_eq!(usage.present(us(millis * 1000)), units(left));
+        assert_eq!(usage.present(us(millis * 1000)).units, units(left));
         assert_eq!(encoded(&usage) == before, count == 0, "what releases nothing changes nothing");
     }
     assert!(usage.is_unused());
@@ -346,19 +347,28 @@ fn who_has_expired_is_gone_whether_swept_out_or_not() {
 
 #[test]
 fn a_clock_may_go_through_its_whole_range_however_often() {
-    let mut usage = ConcurrencyUsage::default();
-    let mut moved = 0;
-    for _ in 0..1000 {
-        for (at, holder) in [(Timestamp::MAX.micros() - 1_000_000, "late"), (0, "early")] {
-            let limit = held(holder, 3, "1ms");
-            moved += effort::of(|| assert!(call(&limit, &mut usage, us(at), cost(1)).verdict.allowed()));
-            assert_eq!(peek(&limit, &usage, us(at), cost(4)).reset, Span::from_micros(1000));
+    for holders in [1, 2 * few::MOST] {
+        let names = |when: &str| (0..holders).map(|number| format!("{when}{number:02}")).collect::<Vec<_>>();
+        let (early, late) = (names("early"), names("late"));
+        let mut usage = ConcurrencyUsage::default();
+        let mut moved = 0;
+        for _ in 0..200 {
+            for (at, names) in [(Timestamp::MAX.micros() - 1_000_000, &late), (0, &early)] {
+                for name in names {
+                    let limit = held(name, 300, "1ms");
+                    moved += effort::of(|| assert!(call(&limit, &mut usage, us(at), cost(1)).verdict.allowed()));
+                    assert_eq!(peek(&limit, &usage, us(at), cost(301)).reset, Span::from_micros(1000));
+                }
+            }
+            let leases: Vec<Lease> = early.iter().chain(&late).map(|name| (name.as_bytes(), 1000, 1_000_000)).collect();
+            assert_eq!(encoded(&usage), written(0, &leases));
         }
-        let (late, early): (Lease, Lease) = ((b"late", 1000, 1_000_000), (b"early", 1000, 1_000_000));
-        assert_eq!(encoded(&usage), written(0, &[early, late]));
+        // In each round those of a crowd expire and are swept out, which passes each twice; and in dozens of rounds all
+        // are moved once, one by one. Of few nothing is counted.
+        let most = 4 * holders * 200 + 10 * 2 * holders;
+        let rounds = if holders == 1 { 0..1 } else { 1..most };
+        assert!(rounds.contains(&moved), "{moved} of {holders}");
     }
-    // In each round two expire and are swept out; and in dozens of rounds all are moved once, one by one.
-    assert!((1..100).contains(&(moved - 4 * 1000)), "{moved}");
 }
 
 #[test]
@@ -518,7 +528,7 @@ fn a_table_keeps_its_room_until_32_times_as_much_is_left_over() {
     let mut left_of_them = |left: usize| {
         let gone: Vec<&[u8]> = names[left..].iter().map(String::as_bytes).collect();
         key.0.release(&gone, us(0));
-        (key.0.heap_size() - 384 * left.div_ceil(6) - 32 * left) / 41
+        (key.0.heap_size() - size_of::<ManyLeases>() - 384 * left.div_ceil(6) - 32 * left) / 41
     };
     // There are 8192 places, 7168 of which may be taken; one that was taken may be lost until the table is moved. Moved
     // to twice of what is left, it would have 1024.
@@ -555,16 +565,52 @@ fn people_are_told_of_the_first_hundred_to_expire() {
 }
 
 #[test]
-fn what_a_table_holds_is_a_node_its_places_and_the_names() {
+fn what_a_table_holds_is_its_leases_and_their_names() {
     assert_eq!(ConcurrencyUsage::default().heap_size(), 0);
-    // Of a hash, a name, an instant and units, and the table's byte; four at least.
-    let places = 4 * (8 + 16 + 8 + 8 + 1);
-    for (name, size) in [("a", 16 + 16), ("a name of sixteen", 16 + 32), ("of 16 bytes here", 16 + 16)] {
-        assert_eq!(table(&[(name, 1, "60s")]).0.heap_size(), 384 + places + size, "{name}");
+    for (name, size) in [("a", 16), ("a name of sixteen", 32), ("of 16 bytes here", 16)] {
+        assert_eq!(table(&[(name, 1, "60s")]).0.heap_size(), 32 + size, "{name}");
     }
     let mut key = table(&[("a", 1, "60s"), ("b", 1, "60s")]);
+    assert_eq!(key.0.heap_size(), 2 * (32 + 16));
     key.0.release(&[b"a"], us(0));
-    assert_eq!(key.0.heap_size(), 384 + places + 32, "a name that has gone is not counted");
+    assert_eq!(key.0.heap_size(), 2 * 32 + 16, "a name that has gone is not counted");
+}
+
+#[test]
+fn what_a_crowd_holds_is_nodes_places_and_the_names() {
+    let names: Vec<String> = (0..=few::MOST).map(|number| format!("{number:02}")).collect();
+    let leases: Vec<_> = names.iter().map(|name| (name.as_str(), 1, "60s")).collect();
+    assert_eq!(table(&leases[..few::MOST]).0.heap_size(), few::MOST * (32 + 16));
+    // Of a hash, a name, an instant and units, and the table's byte.
+    let places = 64 * (8 + 16 + 8 + 8 + 1);
+    let nodes = (few::MOST + 1).div_ceil(6) * 384;
+    let many = size_of::<ManyLeases>() + nodes + places + (few::MOST + 1) * 32;
+    assert_eq!(table(&leases).0.heap_size(), many);
+}
+
+#[test]
+fn few_become_many_and_few_again_and_nobody_can_tell() {
+    let names: Vec<String> = (0..few::MOST + 8).map(|number| format!("{number:02}")).collect();
+    let mut key = Key(ConcurrencyUsage::default());
+    let as_read = |usage: &ConcurrencyUsage| encoded(&decoded::<ConcurrencyUsage>(&encoded(usage)).unwrap());
+    let mut bytes = Vec::new();
+    for (number, name) in names.iter().enumerate() {
+        let seconds = u64::try_from(60 + number % 7).unwrap();
+        let limit = held(name, 1000, "60s");
+        assert_eq!(key.call(&limit, seconds, cost(1))[2], 999 - i64::try_from(number).unwrap());
+        assert_eq!(encoded(&key.0), as_read(&key.0));
+        bytes.push(key.0.heap_size());
+    }
+    assert!(bytes[few::MOST] > bytes[few::MOST - 1] + 1000, "{bytes:?}");
+    for (left, name) in names.iter().enumerate().rev() {
+        assert_eq!(key.0.release(&[name.as_bytes()], us(70_000)), 1);
+        if left > 0 {
+            assert_eq!((key.0.entries(), encoded(&key.0)), (left, as_read(&key.0)));
+        }
+        let is_small = key.0.heap_size() < 32 * few::MOST * 2;
+        assert_eq!(is_small, left <= few::MOST / 4, "{left}");
+    }
+    assert!(key.0.is_unused());
 }
 
 proptest! {
