@@ -233,9 +233,10 @@ fn unused<L: Limit>(_: &L) -> L::Usage {
     L::Usage::default()
 }
 
-/// What decides a call. A limit keeps its numbers to itself, but shows them to people.
+/// What decides a call. A limit keeps its numbers to itself, but shows them to people. Whether its step was computed
+/// beforehand changes no decision.
 fn meaning(spec: &Spec) -> String {
-    format!("{:?} {:?} {:?} {}", spec.limit, spec.request, spec.holder, spec.nx)
+    format!("{:?} {:?} {:?} {}", spec.limit.prepared(), spec.request, spec.holder, spec.nx)
 }
 
 /// What a look says that keeps more than its limit has, which it has lowered to nothing.
