@@ -96,7 +96,7 @@ test("it installs from a checkout by one command", async (test) => {
   const folder = mkdtempSync(join(tmpdir(), "ratelimit-install-"));
   test.after(() => rmSync(folder, { recursive: true }));
   // What a clone has.
-  const made = ["node_modules", "dist", "build"].map((name) => join(PACKAGE, name));
+  const made = ["node_modules", "dist", "build", "matrix"].map((name) => join(PACKAGE, name));
   const copied = join(folder, "redis-ratelimit", "clients", "js");
   cpSync(PACKAGE, copied, { recursive: true, filter: (path) => !made.includes(path) });
   const project = join(folder, "project");
@@ -131,7 +131,15 @@ test("the package is the compiled files and their types only", (test) => {
   const reported = JSON.parse(packed.stdout) as { files: { path: string }[] }[] | object;
   const [{ files }] = Object.values(reported) as [{ files: { path: string }[] }];
   const sources = readdirSync(join(PACKAGE, "src")).map((name) => name.replace(/\.ts$/, ""));
-  const expected = sources.flatMap((name) => [`dist/${name}.js`, `dist/${name}.d.ts`]);
+  const about = readFileSync(join(PACKAGE, "package.json"), "utf8");
+  const paths = Object.keys((JSON.parse(about) as { exports: object }).exports);
+  const entries = paths.filter((path) => !path.endsWith(".json"));
+  const names = entries.map((path) => (path === "." ? "index" : path.slice(2)));
+  const expected = [
+    ...sources.flatMap((name) => [`${name}.js`, `${name}.d.ts`, `esm/${name}.js`]),
+    ...names.flatMap((name) => [`${name}.mjs`, `${name}.d.mts`]),
+    ...["package.json", "esm/package.json"],
+  ].map((path) => `dist/${path}`);
   assert.deepEqual(
     files.map(({ path }) => path).sort(),
     [...expected, "LICENSE", "README.md", "package.json"].sort(),
@@ -144,9 +152,9 @@ test("the package is the compiled files and their types only", (test) => {
   spawnSync("tar", ["xf", join(folder, archive!), "-C", folder]);
   cpSync(join(folder, "package"), installed, { recursive: true });
   const program = `
-    const { exports } = JSON.parse(${JSON.stringify(readFileSync(join(PACKAGE, "package.json"), "utf8"))});
-    for (const path of Object.keys(exports)) await import("redis-ratelimit-client" + path.slice(1));
-    console.log(Object.keys(exports).length);
+    const paths = ${JSON.stringify(entries)};
+    for (const path of paths) await import("redis-ratelimit-client" + path.slice(1));
+    console.log(paths.length);
   `;
   const ran = spawnSync(process.execPath, ["--input-type=module", "--eval", program], {
     cwd: folder,
