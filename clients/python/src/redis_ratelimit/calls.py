@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 from uuid import uuid4
 
@@ -361,7 +362,7 @@ def _options(
     max_wait: Duration | None = None,
     keep: Amount | str | None = None,
 ) -> list[Word]:
-    if cost < 0:
+    if isinstance(cost, (int, float, Decimal)) and cost < 0:
         raise ValueError(
             f"cost must be 0 or more, not {cost!r}: what is given back, give_back does"
         )

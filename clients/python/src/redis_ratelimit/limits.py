@@ -38,7 +38,7 @@ _NAME = re.compile(r"[A-Za-z0-9_-]{1,32}")
 def amount(value: Amount, what: str, *, zero: bool = True) -> str:
     """As the server takes it. ValueError unless it is a number from 0 to 10**12, or above 0."""
     try:
-        exact = Decimal(repr(value) if isinstance(value, float) else value)
+        exact = _decimal(value)
     except (InvalidOperation, TypeError, ValueError):
         raise ValueError(f"{what} must be a number, not {value!r}") from None
     if not exact.is_finite() or not 0 <= exact <= MOST or (exact == 0 and not zero):
@@ -52,6 +52,12 @@ def duration(value: Duration, what: str, *, zero: bool = False) -> str:
     if exact == 0 and not zero:
         raise ValueError(f"{what} must be above 0")
     return value if isinstance(value, str) else f"{exact.normalize():f}s"
+
+
+def _decimal(value: object) -> Decimal:
+    if not isinstance(value, (int, float, Decimal)):
+        raise TypeError
+    return Decimal(repr(value) if isinstance(value, float) else value)
 
 
 def seconds(value: Duration, what: str = "duration") -> float:
@@ -70,7 +76,7 @@ def _exact(value: Duration, what: str) -> Decimal:
         exact = Decimal(value // timedelta(microseconds=1)) * _UNITS["us"]
     else:
         try:
-            exact = Decimal(repr(value) if isinstance(value, float) else value)
+            exact = _decimal(value)
         except (InvalidOperation, TypeError, ValueError):
             raise wrong from None
     if not exact.is_finite() or not 0 <= exact <= 3650 * _UNITS["d"]:
