@@ -1,7 +1,7 @@
 /** Spares a server that is away, and whoever waits for it. */
 
 export interface BreakerOptions {
-  /** After so many calls in a row that got no answer, no more are made ... */
+  /** After so many failures in a row, no more calls are made ... */
   readonly failures: number;
   /** ... for so many milliseconds. Then one is tried, and if it is answered all are made again. */
   readonly pauseMs: number;
@@ -11,18 +11,26 @@ export interface BreakerOptions {
 export type Level = "warn" | "error";
 export type Log = (line: string, level: Level) => void;
 
+/** Of one server, or of one node of a cluster. */
 export class Breaker {
+  /** Its address, for the log. */
+  readonly where: string;
   readonly #options: BreakerOptions;
   readonly #now: () => number;
   readonly #log: Log;
+  /** All failures so far: a call that began before the last of them is a part of it. */
+  turn = 0;
   #failures = 0;
   #openUntil = -Infinity;
   /** Told to the log, and not yet that it is over. */
   #lastFailure: number | undefined;
   /** Of this outage the log knows that the server answers, but does not decide. */
   #toldUnable = false;
+  /** Why the last call had no answer. */
+  reason = "";
 
-  constructor(options: BreakerOptions, now: () => number, log: Log) {
+  constructor(where: string, options: BreakerOptions, now: () => number, log: Log) {
+    this.where = where;
     this.#options = options;
     this.#now = now;
     this.#log = log;
@@ -46,8 +54,10 @@ export class Breaker {
     this.#failures = 0;
   }
 
-  /** There was no answer. */
-  silent(): void {
+  /** There was no answer to a call that began at this turn. One event fails many calls, and counts once. */
+  silent(turn: number): void {
+    if (turn < this.turn) return;
+    this.turn++;
     this.#failures++;
     if (this.#failures >= this.#options.failures) {
       this.#openUntil = this.#now() + this.#options.pauseMs;
@@ -58,12 +68,11 @@ export class Breaker {
    * The log is told when an outage begins, not of each call. Once more, if a server that was away is
    * there again but cannot decide: it may have come back without the module.
    */
-  outage(why: unknown, isUnable: boolean): void {
+  outage(why: string, isUnable: boolean): void {
+    this.reason = why;
     if (this.#lastFailure === undefined || (isUnable && !this.#toldUnable)) {
-      this.#log(
-        `rate limits: the server ${isUnable ? "refuses calls" : "is away"}: ${why}`,
-        "warn",
-      );
+      const what = isUnable ? "refuses calls" : "is away";
+      this.#log(`rate limits: ${this.where} ${what}: ${why}`, "warn");
       this.#toldUnable = isUnable;
     }
     this.#lastFailure = this.#now();
@@ -73,7 +82,8 @@ export class Breaker {
   decided(): void {
     if (this.#lastFailure === undefined) return;
     if (this.#now() < this.#lastFailure + this.#options.pauseMs) return;
-    this.#log(`rate limits: the server ${this.#toldUnable ? "decides again" : "is back"}`, "warn");
+    const what = this.#toldUnable ? "decides again" : "is back";
+    this.#log(`rate limits: ${this.where} ${what}`, "warn");
     this.#lastFailure = undefined;
     this.#toldUnable = false;
   }
@@ -93,12 +103,12 @@ export class Complaint {
     this.#log = log;
   }
 
-  of(reply: string, key: string | undefined, why: Error): void {
+  of(where: string, reply: string, key: string | undefined, why: Error): void {
     const code = /^\S*/.exec(reply)![0];
     const now = this.#now();
     if (now - (this.#told.get(code) ?? -Infinity) < REPEATED_MS) return;
     this.#told.set(code, now);
     const place = key === undefined ? "" : ` for ${JSON.stringify(key)}`;
-    this.#log(`rate limits: the server refuses a call${place}: ${why.message}`, "error");
+    this.#log(`rate limits: ${where} refuses a call${place}: ${why.message}`, "error");
   }
 }

@@ -3,7 +3,7 @@
  * the reply means. All clients send the same ones.
  */
 
-import { each, one, type Decision } from "./decision.js";
+import { each, one, read, type Decision } from "./decision.js";
 import {
   alternatives,
   type Ban,
@@ -31,7 +31,16 @@ export interface Call<Reply> {
 
 /** All of it, without the name, as it is sent. */
 export function wordsOf({ before, keys, after }: Call<unknown>): string[] {
-  return [...before, ...keys, ...after];
+  return before.length === 0 ? keys.concat(after) : before.concat(keys, after);
+}
+
+/** Refused before anything is sent: what a client cannot send is no outage. */
+export function wordsAreText({ before, keys, after }: Call<unknown>): void {
+  for (const words of [before, keys, after]) {
+    for (const word of words) {
+      if (typeof word !== "string") throw new TypeError(`a word must be a string: ${String(word)}`);
+    }
+  }
 }
 
 export interface Once {
@@ -39,6 +48,8 @@ export interface Once {
   readonly id: string;
   /** For how long the server remembers it. */
   readonly ttl: Duration;
+  /** It was made up for this one call, which has been charged under no such id before. */
+  readonly isOurs?: boolean;
 }
 
 export interface PeekOptions {
@@ -66,15 +77,48 @@ export interface CallOptions extends PeekOptions {
   readonly once?: Once;
 }
 
-/** Charges all the limits of a key, or none. */
-export function take(key: string, limits: Limits, options: CallOptions = {}): Call<Decision> {
+/** Of a limiter's `take`. */
+export interface TakeOptions extends PeekOptions {
+  /**
+   * An idempotency key of your own, to settle the charge by or to send the call again by yourself.
+   * true: a new one. false: none. By default a new one where charging twice would matter.
+   */
+  readonly once?: boolean | string;
+  /** How long the idempotency key is remembered: as long as the charge may be settled. */
+  readonly ttl?: Duration;
+  /** For how long to wait until the call passes: it asks again when it can. 0 by default. */
+  readonly wait?: Duration;
+}
+
+const PLAIN: CallOptions = {};
+
+/**
+ * Charges all the limits of a key, or none. `again`: without an id it is sent again all the same, if its
+ * reply is lost. Charged twice it can deny too much, where the reply that nobody got let pass.
+ */
+export function take(key: string, limits: Limits, options = PLAIN, again = false): Call<Decision> {
+  // Most calls: one limit, nothing else.
+  if (options === PLAIN && !Array.isArray(limits) && !("policies" in limits)) {
+    const limit = limits as Limit;
+    return {
+      name: "RL.TAKE",
+      before: NONE,
+      keys: [key],
+      after: limit.words,
+      readOnly: false,
+      repeatable: again,
+      decode: (reply) => read(reply as unknown[], limit, false),
+    };
+  }
   const { cost = 1, once } = options;
   return {
     ...deciding("RL.TAKE", key, limits, optionWords(options), options),
     readOnly: false,
-    repeatable: once !== undefined || cost === 0,
+    repeatable: again || once !== undefined || cost === 0,
   };
 }
+
+const NONE: readonly string[] = [];
 
 /** Says what `take` would, and charges nothing. */
 export function peek(key: string, limits: Limits, options: PeekOptions = {}): Call<Decision> {
@@ -108,11 +152,12 @@ export type Keyed = Readonly<Record<string, Limit>>;
 export function takeAll(
   keyed: Keyed,
   options: Omit<CallOptions, "upto" | "each" | "ban"> = {},
+  again = false,
 ): Call<Decision> {
   return {
     ...decidingAll("RL.MTAKE", keyed, options),
     readOnly: false,
-    repeatable: options.once !== undefined || options.cost === 0,
+    repeatable: again || options.once !== undefined || options.cost === 0,
   };
 }
 
@@ -225,11 +270,12 @@ function deciding(
 ): Deciding {
   const several = [limits].flat();
   const [first] = several;
+  if (!first) throw new RangeError("at least one limit is needed");
   const place = { before: [], keys: [key] };
   const decode = (reply: unknown) =>
     withEach ? each(reply, several, cost, upto) : one(reply, several, upto);
   // The form of its own that needs no permission to choose limits.
-  if (name === "RL.TAKE" && several.length === 1 && first && "policies" in first) {
+  if (name === "RL.TAKE" && several.length === 1 && "policies" in first) {
     const { policies } = first as PolicyLimit;
     return { ...place, name: "RL.LIMIT", after: [...alternatives(policies), ...options], decode };
   }
@@ -250,14 +296,14 @@ function decidingAll(name: string, keyed: Keyed, options: CallOptions): Deciding
 }
 
 function optionWords(options: CallOptions): string[] {
-  const { cost, keep, upto, force, maxWait, once } = options;
-  return [
-    ...(cost === undefined ? [] : ["COST", `${cost}`]),
-    ...(upto ? ["UPTO"] : []),
-    ...(force ? ["FORCE"] : []),
-    ...(maxWait === undefined ? [] : ["MAXWAIT", `${maxWait}`]),
-    ...(keep === undefined ? [] : ["KEEP", `${keep}`]),
-    ...(once ? ["ONCE", once.id, `${once.ttl}`] : []),
-    ...(options.each ? ["EACH"] : []),
-  ];
+  const { cost, keep, upto, force, maxWait, once, each } = options;
+  const words: string[] = [];
+  if (cost !== undefined) words.push("COST", `${cost}`);
+  if (upto) words.push("UPTO");
+  if (force) words.push("FORCE");
+  if (maxWait !== undefined) words.push("MAXWAIT", `${maxWait}`);
+  if (keep !== undefined) words.push("KEEP", `${keep}`);
+  if (once) words.push("ONCE", once.id, `${once.ttl}`);
+  if (each) words.push("EACH");
+  return words;
 }

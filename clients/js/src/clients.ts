@@ -27,42 +27,36 @@ export interface NodeRedisCluster {
 
 export type Client = IoredisClient | NodeRedisClient | NodeRedisCluster;
 
-/** Sends a call and decodes its reply. The signal: what has not been sent yet need not be any more. */
-export type Send = <Reply>(call: Call<Reply>, signal: AbortSignal) => Promise<Reply>;
+/** Sends a call. The signal, if there is one: what has not been sent yet need not be any more. */
+export type Send = (call: Call<unknown>, signal?: AbortSignal) => Promise<unknown>;
 
 export function isCluster(client: Client): boolean {
   return "nodeClient" in client || "nodes" in client;
-}
-
-/** Refused before anything is sent: what a client cannot send is no outage. */
-export function wordsAreText(call: Call<unknown>): void {
-  for (const word of wordsOf(call)) {
-    if (typeof word !== "string") throw new TypeError(`a word must be a string: ${String(word)}`);
-  }
 }
 
 export function senderOf(client: Client): Send {
   if ("call" in client) {
     const commandOf = commandsOf(client);
     const send = client.sendCommand.bind(client) as (command: Command) => Promise<unknown>;
-    return async (call) => call.decode(await send(commandOf(call)));
+    return (call) => send(commandOf(call));
   }
   if ("nodeClient" in client) {
-    return async (call, signal) => {
-      const key = call.keys[0] ?? call.route;
-      const words = [call.name, ...wordsOf(call)];
-      return call.decode(await client.sendCommand(key, call.readOnly, words, until(signal)));
+    return (call, signal) => {
+      const words = wordsOf(call);
+      words.unshift(call.name);
+      return client.sendCommand(call.keys[0] ?? call.route, call.readOnly, words, until(signal));
     };
   }
-  return async (call, signal) => {
-    const words = [call.name, ...wordsOf(call)];
-    return call.decode(await client.sendCommand(words, until(signal)));
+  return (call, signal) => {
+    const words = wordsOf(call);
+    words.unshift(call.name);
+    return client.sendCommand(words, until(signal));
   };
 }
 
 /** By its name in node-redis 5, and in 4. */
-function until(signal: AbortSignal): never {
-  return { abortSignal: signal, signal } as never;
+function until(signal: AbortSignal | undefined): never {
+  return (signal && { abortSignal: signal, signal }) as never;
 }
 
 /** What is used here of an ioredis command. */

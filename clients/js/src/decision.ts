@@ -1,28 +1,30 @@
 /** What the server says to a call. */
 
+import { DeniedError, RateLimitError } from "./errors.js";
 import type { Limit } from "./limits.js";
 
-export interface Decision {
+/** What can be told of a decision. */
+export interface Told {
   readonly allowed: boolean;
-  /** Of the limit that decided: of several, the one that denies or would run out first. */
-  readonly limit: number;
-  /** Whole units that are left. */
-  readonly remaining: number;
   /**
-   * Seconds. Denied: the same call passes after this long if no other comes before it, and never if
-   * null. Allowed: 0, or hold the request this long (`leakyBucket`, `maxWait`). Denied while the server
-   * is away: until it is asked again.
+   * Of the limit that decided: of several, the one that denies or would run out first. null: nobody
+   * knows, during an outage.
    */
-  readonly wait: number | null;
-  /** The same in milliseconds. */
+  readonly limit: number | null;
+  /** Whole units that are left; null during an outage, unless this process applies limits of its own. */
+  readonly remaining: number | null;
+  /**
+   * Milliseconds. Denied: the same call passes after this long if no other comes before it, and never
+   * if null. Allowed: 0, or hold the request this long (`leakyBucket`, `maxWait`). Denied while the
+   * server is away: until it is asked again.
+   */
   readonly waitMs: number | null;
-  /** Seconds until all units are back. */
-  readonly reset: number;
-  readonly resetMs: number;
+  /** Milliseconds until all units are back; null during an outage. */
+  readonly resetMs: number | null;
   /** With `upto`: so many units were charged. */
   readonly granted?: number;
   /** What each limit says for itself, if the call asked for it: by `each`, or for several keys. */
-  readonly each: readonly Decision[];
+  readonly each?: readonly Told[];
   /** The limit's name. */
   readonly name?: string;
   /** The policy that ruled, if the call asked for `each`. */
@@ -30,38 +32,97 @@ export interface Decision {
   /** Seconds after which the limit's units are all back, where this process knows it. */
   readonly window?: number;
   /** Who decided: the server, this process during an outage, or nobody (fail open or closed). */
-  readonly source: "server" | "local" | "none";
-  /** The id under which the charge can be settled. */
+  readonly source?: "server" | "local" | "none";
+  /** A denial of the server that this process remembered: it was not asked again. */
+  readonly remembered?: boolean;
+  /** The idempotency key under which the charge can be settled. */
   readonly id?: string;
   /** Why the server did not decide. */
   readonly error?: unknown;
 }
 
-/** What a limit's own five integers stand for, in milliseconds. A wait of null: never. */
-export interface Said {
+/** By the call that was charged, what it turned out to cost. */
+export type Settle = (id: string, cost: number) => Promise<Decision>;
+
+export class Decision implements Told {
   readonly allowed: boolean;
-  readonly limit: number;
-  readonly remaining: number;
+  readonly limit: number | null;
+  readonly remaining: number | null;
+  /** `waitMs` in seconds. */
+  readonly wait: number | null;
   readonly waitMs: number | null;
-  readonly resetMs: number;
+  /** `resetMs` in seconds. */
+  readonly reset: number | null;
+  readonly resetMs: number | null;
+  readonly each: readonly Decision[];
+  readonly source: "server" | "local" | "none";
+  declare readonly granted?: number;
+  declare readonly name?: string;
+  declare readonly policy?: string;
+  declare readonly window?: number;
+  declare readonly remembered?: boolean;
+  declare readonly id?: string;
+  declare readonly error?: unknown;
+  #settle: Settle | undefined;
+
+  constructor(told: Told, settle?: Settle) {
+    this.allowed = told.allowed;
+    this.limit = told.limit;
+    this.remaining = told.remaining;
+    this.wait = told.waitMs === null ? null : told.waitMs / 1000;
+    this.waitMs = told.waitMs;
+    this.reset = told.resetMs === null ? null : told.resetMs / 1000;
+    this.resetMs = told.resetMs;
+    this.each = (told.each as readonly Decision[] | undefined) ?? NONE;
+    this.source = told.source ?? "server";
+    if (told.granted !== undefined) this.granted = told.granted;
+    if (told.name !== undefined) this.name = told.name;
+    if (told.policy !== undefined) this.policy = told.policy;
+    if (told.window !== undefined) this.window = told.window;
+    if (told.remembered) this.remembered = true;
+    if (told.id !== undefined) this.id = told.id;
+    if (told.error !== undefined) this.error = told.error;
+    this.#settle = settle;
+  }
+
+  /** The server did not decide: `error` says why, and `onOutage` what holds instead. */
+  get degraded(): boolean {
+    return this.source !== "server";
+  }
+
+  /** Throws a DeniedError, which has this decision, unless the call is allowed. */
+  require(): this {
+    if (!this.allowed) throw new DeniedError(this);
+    return this;
+  }
+
+  /**
+   * Corrects what the call was charged to what it turned out to cost. It has to have an id: by `ttl`,
+   * by `once`, or by a cost above 1. Nothing is charged, and so nothing settled, during an outage.
+   */
+  async settle(cost: number): Promise<Decision> {
+    if (this.source !== "server") return this;
+    if (this.id === undefined || !this.#settle) {
+      const why = this.allowed
+        ? 'the call had no id: give it a ttl, as in { ttl: "10m" }'
+        : "it was denied";
+      throw new RateLimitError(`nothing to settle: ${why}`);
+    }
+    return this.#settle(this.id, cost);
+  }
+
+  /** This decision with something else told of it. */
+  but(told: Partial<Told>, settle: Settle | undefined = this.#settle): Decision {
+    return new Decision({ ...this, ...told }, settle);
+  }
 }
 
-export function decisionOf(said: Said, rest: Partial<Decision> = {}): Decision {
-  return {
-    ...said,
-    wait: said.waitMs === null ? null : said.waitMs / 1000,
-    reset: said.resetMs / 1000,
-    each: [],
-    source: "server",
-    ...rest,
-  };
-}
+const NONE: readonly Decision[] = [];
 
 /** The reply to a call for one key. */
 export function one(reply: unknown, limits: readonly Limit[], withGranted: boolean): Decision {
   // Several limits behind one answer: which of them it tells of is not known.
-  const [limit, ...others] = limits;
-  return read(reply as unknown[], others.length === 0 ? limit : undefined, withGranted);
+  return read(reply as unknown[], limits.length === 1 ? limits[0] : undefined, withGranted);
 }
 
 /** The reply with what each limit says: `[allowed, wait_ms, [decision, ...], name]`. */
@@ -73,38 +134,33 @@ export function each(
 ): Decision {
   const [allowed, wait, decisions, policy] = reply as [unknown, unknown, unknown[][], unknown];
   const said = decisions.map((decision, index) => read(decision, limits[index], withGranted));
-  const waitMs = millisOrNever(wait);
   const governing = governs(said, Number(allowed) === 1, (index) => limits[index]?.cost ?? cost);
-  return {
-    ...governing,
+  return governing.but({
     allowed: Number(allowed) === 1,
-    waitMs,
-    wait: waitMs === null ? null : waitMs / 1000,
+    waitMs: millisOrNever(wait),
     each: said,
     ...(withGranted ? { granted: Math.min(...said.map(({ granted = 0 }) => granted)) } : {}),
     ...(policy === undefined ? {} : { policy: `${policy}` }),
-  };
+  });
 }
 
-function read(reply: unknown[], limit: Limit | undefined, withGranted: boolean): Decision {
-  const [allowed, quota, remaining, wait, reset, ...more] = reply;
-  const granted = withGranted ? { granted: Number(more.shift()) } : {};
+type Reading = { -readonly [Name in keyof Told]: Told[Name] };
+
+export function read(reply: unknown[], limit: Limit | undefined, withGranted: boolean): Decision {
+  const told: Reading = {
+    allowed: Number(reply[0]) === 1,
+    limit: Number(reply[1]),
+    remaining: Number(reply[2]),
+    waitMs: millisOrNever(reply[3]),
+    resetMs: Number(reply[4]),
+  };
+  let next = 5;
+  if (withGranted) told.granted = Number(reply[next++]);
   // Where there is one limit the reply needs no name, and has none.
-  const name = more.length > 0 ? `${more[0]}` : limit?.name;
-  return decisionOf(
-    {
-      allowed: Number(allowed) === 1,
-      limit: Number(quota),
-      remaining: Number(remaining),
-      waitMs: millisOrNever(wait),
-      resetMs: Number(reset),
-    },
-    {
-      ...granted,
-      ...(name === undefined ? {} : { name }),
-      ...(limit?.window === undefined ? {} : { window: limit.window }),
-    },
-  );
+  const name = reply.length > next ? `${reply[next]}` : limit?.name;
+  if (name !== undefined) told.name = name;
+  if (limit?.window !== undefined) told.window = limit.window;
+  return new Decision(told);
 }
 
 /**
@@ -117,11 +173,11 @@ export function governs(
   costOf: (index: number) => number,
 ): Decision {
   const rank = (one: Decision, index: number) =>
-    allowed ? one.remaining / (costOf(index) || 1) : -(one.waitMs ?? Infinity);
+    allowed ? (one.remaining ?? 0) / (costOf(index) || 1) : -(one.waitMs ?? Infinity);
   const ranked = decisions.map((one, index) => ({ one, rank: rank(one, index) }));
   const same = ranked.filter(({ one }) => one.allowed === allowed);
   const [first, ...others] = same.length > 0 ? same : ranked;
-  if (!first) return decisionOf({ allowed, limit: 0, remaining: 0, waitMs: 0, resetMs: 0 });
+  if (!first) return new Decision({ allowed, limit: 0, remaining: 0, waitMs: 0, resetMs: 0 });
   return others.reduce((least, next) => (next.rank < least.rank ? next : least), first).one;
 }
 

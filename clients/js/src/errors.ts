@@ -50,8 +50,9 @@ export class DeniedError extends RateLimitError {
   readonly decision: Decision;
 
   constructor(decision: Decision) {
-    const { error, limit } = decision;
-    super(`denied: ${error instanceof Error ? error.message : `the limit is ${limit}`}`);
+    const { error, limit, wait } = decision;
+    const when = wait === null ? "never" : `again in ${wait} s`;
+    super(`denied: ${error instanceof Error ? error.message : `the limit is ${limit}, ${when}`}`);
     this.decision = decision;
   }
 }

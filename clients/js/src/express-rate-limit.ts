@@ -8,13 +8,13 @@
  */
 
 import { AsyncLocalStorage } from "node:async_hooks";
-import { randomUUID } from "node:crypto";
 
 import type { ClientRateLimitInfo, Options, Store } from "express-rate-limit";
 
 import type { Client } from "./clients.js";
 import type { Decision } from "./decision.js";
-import { Limiter, type LimiterOptions } from "./limiter.js";
+import { Limiter } from "./limiter.js";
+import type { LimiterOptions } from "./options.js";
 import { fixed, type Duration, type Limit } from "./limits.js";
 
 export interface RateLimitStoreOptions extends LimiterOptions {
@@ -70,9 +70,9 @@ export class RateLimitStore implements Store {
 
   /** For express-rate-limit's `limit`: of this request, what the store's limits say. */
   readonly limit = (): number => {
-    const limit = this.#hits.getStore()?.decision?.limit;
-    if (limit === undefined) throw new Error("store.limit is known only behind increment");
-    return limit;
+    const decision = this.#hits.getStore()?.decision;
+    if (!decision) throw new Error("store.limit is known only behind increment");
+    return decision.limit ?? COUNTED;
   };
 
   async increment(key: string): Promise<ClientRateLimitInfo> {
@@ -82,14 +82,14 @@ export class RateLimitStore implements Store {
     // this would be known to this method only.
     if (keepsIds || this.#limits) this.#hits.enterWith(hit);
     const ttl: Duration = `${Math.min(Math.max(windowMs, 1000), LONGEST_REQUEST_MS)}ms`;
-    const settleable = keepsIds && this.#hasIds ? { once: { id: randomUUID(), ttl } } : {};
+    const settleable = keepsIds && this.#hasIds ? { once: true, ttl } : {};
     hit.decision = await this.#limiter.take(key, this.#limitOf(key), settleable);
     return this.#told(hit.decision);
   }
 
   async get(key: string): Promise<ClientRateLimitInfo | undefined> {
     const decision = await this.#limiter.peek(key, this.#limitOf(key));
-    return decision.resetMs === 0 ? undefined : this.#told({ ...decision, allowed: true });
+    return decision.resetMs === 0 ? undefined : this.#told(decision.but({ allowed: true }));
   }
 
   /**
@@ -127,10 +127,11 @@ export class RateLimitStore implements Store {
 
   #told({ allowed, limit, remaining, resetMs, waitMs }: Decision): ClientRateLimitInfo {
     // What express-rate-limit compares with, and tells clients of.
-    const known = this.#configured?.limit ?? limit;
-    const hits = allowed ? Math.min(Math.max(1, known - remaining), known) : known + 1;
+    const known = this.#configured?.limit ?? limit ?? COUNTED;
+    const used = remaining === null ? 0 : known - remaining;
+    const hits = allowed ? Math.min(Math.max(1, used), known) : known + 1;
     // Denied: Retry-After is made of this.
-    const ms = allowed ? resetMs : (waitMs ?? resetMs);
+    const ms = (allowed ? resetMs : (waitMs ?? resetMs)) ?? 0;
     return { totalHits: hits, resetTime: new Date(Date.now() + ms) };
   }
 }

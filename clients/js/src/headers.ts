@@ -1,6 +1,6 @@
 /** What a client is told of its limits. */
 
-import type { Decision } from "./decision.js";
+import type { Told } from "./decision.js";
 
 const NO_LIMIT = 1_000_000_000_000;
 
@@ -13,8 +13,8 @@ const NO_LIMIT = 1_000_000_000_000;
  *
  * During an outage only the last: what this process allows meanwhile is no client's limit.
  */
-export function fields(decision: Decision): Record<string, string> {
-  const { allowed, wait, source } = decision;
+export function fields(decision: Told): Record<string, string> {
+  const { allowed, waitMs, source = "server" } = decision;
   const result: Record<string, string> = {};
   // A policy whose limits are all in the shadow limits nobody, and says so by this number.
   if (source === "server" && decision.limit !== NO_LIMIT) {
@@ -26,9 +26,9 @@ export function fields(decision: Decision): Record<string, string> {
     result["RateLimit"] = told.map(([name, one]) => available(name, one)).join(", ");
     result["X-RateLimit-Limit"] = `${decision.limit}`;
     result["X-RateLimit-Remaining"] = `${decision.remaining}`;
-    result["X-RateLimit-Reset"] = `${Math.ceil(decision.reset)}`;
+    result["X-RateLimit-Reset"] = `${inSeconds(decision.resetMs ?? 0)}`;
   }
-  if (!allowed && wait !== null) result["Retry-After"] = `${Math.ceil(wait)}`;
+  if (!allowed && waitMs !== null) result["Retry-After"] = `${inSeconds(waitMs)}`;
   return result;
 }
 
@@ -36,7 +36,7 @@ export function fields(decision: Decision): Record<string, string> {
  * The limits that a denied decision violates, by the names that they have in header fields. Of a key
  * that is banned no limit may be to blame, and all are named.
  */
-export function violated(decision: Decision): string[] {
+export function violated(decision: Told): string[] {
   if (decision.allowed || decision.source === "none") return [];
   const all = labelled(decision);
   const denying = all.filter(([, one]) => !one.allowed);
@@ -54,7 +54,7 @@ export interface Denial {
  * of the header fields defines. `violated` are the names of the limits that denied.
  */
 export function denial(
-  { source, wait }: Pick<Decision, "source" | "wait">,
+  { source, waitMs }: Pick<Told, "source" | "waitMs">,
   violated: readonly string[],
 ): Denial {
   // No limit denied: the server is away, and that is not the client's doing.
@@ -75,14 +75,14 @@ export function denial(
       status,
       // While the server is away, none is violated.
       ...(source !== "none" && { "violated-policies": violated }),
-      ...(wait === null && { detail: "This request costs more than the limit ever allows" }),
+      ...(waitMs === null && { detail: "This request costs more than the limit ever allows" }),
     },
   };
 }
 
 /** Each limit that the decision knows of, with what it is called. */
-function labelled(whole: Decision): (readonly [name: string, one: Decision])[] {
-  const all = whole.each.length > 0 ? whole.each : [whole];
+function labelled(whole: Told): (readonly [name: string, one: Told])[] {
+  const all = whole.each?.length ? whole.each : [whole];
   return all.map((one, index) => {
     const name = one.name ?? whole.policy ?? "default";
     const isUnique = one.name !== undefined || all.length === 1;
@@ -97,13 +97,18 @@ function quoted(name: string): string {
 }
 
 /** `"user";q=200;w=120`: so many units in so many seconds. */
-function quota(name: string, { limit, window }: Decision): string {
+function quota(name: string, { limit, window }: Told): string {
   return `${name};q=${limit}${window === undefined ? "" : `;w=${Math.max(1, Math.ceil(window))}`}`;
 }
 
 /** `"user";r=42;t=30`: so many units are left for the next seconds. */
-function available(name: string, { allowed, remaining, reset, wait, window }: Decision): string {
+function available(name: string, { allowed, remaining, resetMs, waitMs, window }: Told): string {
   // A sliding window takes up to two windows to forget all, but one to make room.
-  const until = allowed ? Math.min(reset, window ?? reset) : wait;
-  return `${name};r=${remaining}${until === null ? "" : `;t=${Math.ceil(until)}`}`;
+  const most = window === undefined ? Infinity : window * 1000;
+  const until = allowed ? Math.min(resetMs ?? 0, most) : waitMs;
+  return `${name};r=${remaining}${until === null ? "" : `;t=${inSeconds(until)}`}`;
+}
+
+function inSeconds(ms: number): number {
+  return Math.ceil(ms / 1000);
 }

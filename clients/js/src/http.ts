@@ -5,7 +5,8 @@ import type { Keyed } from "./calls.js";
 import type { Client } from "./clients.js";
 import type { Decision } from "./decision.js";
 import { denial, fields, violated, type Denial } from "./headers.js";
-import { Limiter, type LimiterOptions } from "./limiter.js";
+import { Limiter } from "./limiter.js";
+import type { LimiterOptions } from "./options.js";
 import type { Limit, Limits } from "./limits.js";
 
 export interface RateLimitOptions<Request> extends LimiterOptions {

@@ -1,9 +1,18 @@
 /** Rate limits in Redis and Valkey, decided by the redis-ratelimit module. */
 
 export { network } from "./address.js";
-export type { AcquireOptions, Call, CallOptions, Keyed, Once, PeekOptions } from "./calls.js";
+export { BoundLimit } from "./bound.js";
+export type {
+  AcquireOptions,
+  Call,
+  CallOptions,
+  Keyed,
+  Once,
+  PeekOptions,
+  TakeOptions,
+} from "./calls.js";
 export type { Client, IoredisClient, NodeRedisClient, NodeRedisCluster } from "./clients.js";
-export type { Decision } from "./decision.js";
+export { Decision, type Told } from "./decision.js";
 export {
   CallError,
   DeniedError,
@@ -16,7 +25,7 @@ export {
 } from "./errors.js";
 export { denial, fields, violated, type Denial } from "./headers.js";
 export { Lease, type LeaseOptions } from "./lease.js";
-export { Limiter, Policies, type LimiterOptions, type TakeOptions } from "./limiter.js";
+export { Limiter } from "./limiter.js";
 export {
   ban,
   concurrency,
@@ -40,11 +49,13 @@ export {
   type SlidingOptions,
 } from "./limits.js";
 export type { LocalOptions } from "./local.js";
-export type {
-  PolicyCounts,
-  PolicyEntry,
-  PolicyInfo,
-  PolicyScale,
-  PolicySetOptions,
+export type { LimiterOptions } from "./options.js";
+export {
+  Policies,
+  type PolicyCounts,
+  type PolicyEntry,
+  type PolicyInfo,
+  type PolicyScale,
+  type PolicySetOptions,
 } from "./policies.js";
 export { Units, type UnitsOptions } from "./units.js";

@@ -1,8 +1,12 @@
 /** A lease of a concurrency limit, renewed for as long as the work takes. */
 
+import { randomUUID } from "node:crypto";
+
+import type { AcquireOptions, Call } from "./calls.js";
 import type { Decision } from "./decision.js";
-import { LeaseLostError } from "./errors.js";
-import type { Duration } from "./limits.js";
+import { DeniedError, LeaseLostError } from "./errors.js";
+import { seconds, type ConcurrencyLimit, type Duration } from "./limits.js";
+import type { Wait } from "./sending.js";
 
 export interface LeaseOptions {
   /** Who holds it, 1 to 256 bytes. A new name by default: two of one name share one lease. */
@@ -97,5 +101,65 @@ export class Lease {
     this.#isOver = true;
     clearTimeout(this.#renewal);
     clearTimeout(this.#expiry);
+  }
+}
+
+/** What a lease is asked for by. */
+interface Asking {
+  readonly now: () => number;
+  /** Aborted when the limiter is closed. */
+  readonly closing: AbortSignal;
+  readonly acquire: (holder: string, how: AcquireOptions) => Call<Decision>;
+  readonly answer: (call: Call<Decision>) => Promise<Decision>;
+  readonly decide: (call: Call<Decision>, wait?: Wait<Decision>) => Promise<Decision>;
+  readonly release: (holder: string) => Promise<number>;
+}
+
+/** A lease as soon as there is room, or a DeniedError once nobody waits for it any more. */
+export async function acquired(
+  limit: ConcurrencyLimit,
+  { holder = randomUUID(), cost, nx = false, wait = 0, signal }: LeaseOptions,
+  { now, closing, acquire, answer, decide, release }: Asking,
+): Promise<Lease> {
+  const asking = (again: boolean, block?: Duration) =>
+    acquire(holder, {
+      ...(cost === undefined ? {} : { cost }),
+      ...(block === undefined ? {} : { block }),
+      nx: nx && !again,
+    });
+  const ttlMs = seconds(limit.ttl) * 1000;
+  const waitMs = wait === Infinity ? Infinity : seconds(wait) * 1000;
+  const until = now() + waitMs;
+  const ending = new AbortController();
+  const signals = [closing, ...(signal ? [signal] : [])];
+  const ends = signals.map((one) => () => ending.abort(one.reason));
+  signals.forEach((one, index) => {
+    if (one.aborted) ending.abort(one.reason);
+    one.addEventListener("abort", ends[index]!);
+  });
+  try {
+    for (let again = false; ; again = true) {
+      const sentAt = now();
+      const blocking = (block: Duration) => asking(again, block);
+      ending.signal.throwIfAborted();
+      const decision = await decide(
+        asking(again),
+        waitMs > 0 ? { until, blocking, signal: ending.signal } : undefined,
+      ).catch(async (error: unknown) => {
+        // It may have been granted all the same.
+        if (ending.signal.aborted) await release(holder).catch(() => {});
+        throw error;
+      });
+      if (!decision.allowed) throw new DeniedError(decision);
+      // When it was granted is not known here, and that it was asked for then: if much of the ttl may
+      // be over, it is renewed first.
+      if (decision.source !== "server" || now() - sentAt < ttlMs / 2) {
+        const renew = () => answer(asking(true));
+        const server = { holder, ttlMs, sentAt, now, renew, release: () => release(holder) };
+        return new Lease(decision, server);
+      }
+    }
+  } finally {
+    signals.forEach((one, index) => one.removeEventListener("abort", ends[index]!));
   }
 }

@@ -1,7 +1,7 @@
 /** Stands in while the server is away: this process's share of every limit, each a bucket in memory. */
 
 import type { PeekOptions } from "./calls.js";
-import { decisionOf, governs, type Decision } from "./decision.js";
+import { Decision, governs } from "./decision.js";
 import type { KnownLimit, Limit } from "./limits.js";
 
 interface Bucket {
@@ -82,24 +82,20 @@ export class LocalLimits {
       // Of what was forced, until usage is within the limit again.
       const over = (charges ? after : used + cost) - capacity;
       const isNever = cost > capacity && !force;
-      return decisionOf(
-        {
-          allowed: fits(one),
-          limit: Math.floor(capacity),
-          remaining: Math.max(0, Math.floor(capacity - after + slackOf(capacity))),
-          waitMs: fits(one) ? 0 : isNever ? null : msOf(over - slackOf(capacity), perMs),
-          resetMs: msOf(after - slackOf(after), perMs),
-        },
-        {
-          source: "local",
-          window,
-          ...granted,
-          ...(limit.name === undefined ? {} : { name: limit.name }),
-        },
-      );
+      return new Decision({
+        allowed: fits(one),
+        limit: Math.floor(capacity),
+        remaining: Math.max(0, Math.floor(capacity - after + slackOf(capacity))),
+        waitMs: fits(one) ? 0 : isNever ? null : msOf(over - slackOf(capacity), perMs),
+        resetMs: msOf(after - slackOf(after), perMs),
+        source: "local",
+        window,
+        ...granted,
+        ...(limit.name === undefined ? {} : { name: limit.name }),
+      });
     });
     const governing = governs(each, isAllowed, (index) => looked[index]?.cost ?? cost);
-    return { ...governing, allowed: isAllowed, each };
+    return governing.but({ allowed: isAllowed, each });
   }
 
   #known(limit: Limit): KnownLimit | undefined {

@@ -150,3 +150,38 @@ function fieldsOf(reply: unknown): Record<string, unknown> {
 function millisOrNever(ms: unknown): number | null {
   return Number(ms) < 0 ? null : Number(ms);
 }
+
+/** `limiter.policies`: see docs/commands.md for what they are. */
+export class Policies {
+  readonly #answer: <Reply>(call: Call<Reply>) => Promise<Reply>;
+
+  constructor(answer: <Reply>(call: Call<Reply>) => Promise<Reply>) {
+    this.#answer = answer;
+  }
+
+  /** Sets a policy. Returns the version that now stands. */
+  async set(name: string, limits: Limits, options: PolicySetOptions = {}): Promise<number> {
+    return this.#answer(policySet(name, limits, options));
+  }
+
+  /** What there is to know about a policy; undefined if there is none. */
+  async get(name: string): Promise<PolicyInfo | undefined> {
+    return this.#answer(policyGet(name));
+  }
+
+  /** All policies, or those whose names match a pattern as in KEYS. */
+  async list(pattern?: string): Promise<PolicyEntry[]> {
+    return this.#answer(policyList(pattern));
+  }
+
+  /** Deletes  Returns how many there were. */
+  async delete(...names: string[]): Promise<number> {
+    const deleted = names.map((name) => this.#answer(policyDelete(name)));
+    return (await Promise.all(deleted)).filter(Boolean).length;
+  }
+
+  /** Multiplies the limits of a policy by 0 to 1000; after `duration` the factor is 1 again. */
+  async scale(name: string, factor: number, duration?: Duration): Promise<PolicyScale> {
+    return this.#answer(policyScale(name, factor, duration));
+  }
+}

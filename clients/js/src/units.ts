@@ -9,7 +9,7 @@
 import { randomUUID } from "node:crypto";
 
 import type { Once } from "./calls.js";
-import { decisionOf, type Decision } from "./decision.js";
+import { Decision } from "./decision.js";
 import { FullError, UnavailableError } from "./errors.js";
 import { MOST, seconds, type Duration } from "./limits.js";
 
@@ -71,7 +71,7 @@ export class Units {
         this.#grant.spent += cost;
         return this.#told(true, left - cost, 0);
       }
-      if (this.#said && cost > this.#said.limit) return this.#told(false, left, null);
+      if (this.#said && cost > (this.#said.limit ?? Infinity)) return this.#told(false, left, null);
       if (now < this.#askAgain) {
         const wait = this.#askAgain === Infinity ? null : Math.ceil(this.#askAgain - now);
         return this.#told(false, left, wait);
@@ -126,7 +126,8 @@ export class Units {
 
   /** Roughly, and only to ask no more often than is of use. */
   #unitMs({ limit, remaining, resetMs }: Decision): number {
-    return Math.max(1, Math.ceil(resetMs / Math.max(1, limit - remaining)));
+    const used = (limit ?? 0) - (remaining ?? 0);
+    return Math.max(1, Math.ceil((resetMs ?? 0) / Math.max(1, used)));
   }
 
   #giveBack(): void {
@@ -144,9 +145,9 @@ export class Units {
   }
 
   #told(allowed: boolean, left: number, waitMs: number | null): Decision {
-    const { limit = 0, remaining = 0, resetMs = 0, window } = this.#said ?? {};
-    const said = { allowed, limit, remaining: remaining + left, waitMs, resetMs };
-    return decisionOf(said, window === undefined ? {} : { window });
+    const { limit = null, remaining, resetMs = null, window } = this.#said ?? {};
+    const told = { allowed, limit, remaining: (remaining ?? 0) + left, waitMs, resetMs };
+    return new Decision(window === undefined ? told : { ...told, window });
   }
 }
 

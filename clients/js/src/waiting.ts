@@ -3,11 +3,8 @@
  * so each has a connection to itself: a duplicate of the client, which is kept a while for the next.
  */
 
-import { errorMonitor } from "node:events";
-
 import type { Call } from "./calls.js";
 import { senderOf, type Client, type Send } from "./clients.js";
-import { refusalOf } from "./replies.js";
 
 interface Own {
   readonly send: Send;
@@ -17,44 +14,7 @@ interface Own {
 /** For how long a connection is kept that nobody waits on. A process cannot end while one is open. */
 const KEPT_MS = 1000;
 
-/**
- * What the limiters of one client share, so that it has one listener for each event, however many
- * limiters there are.
- */
-export class Connection {
-  readonly waiting: Waiting;
-  /** What the server said to the client when it last refused to let it in. */
-  refusal: string | undefined;
-
-  constructor(client: Client) {
-    this.waiting = new Waiting(client);
-    const events = client as Partial<NodeJS.EventEmitter>;
-    // A program that closes its client ends at once.
-    events.on?.("end", () => this.waiting.close());
-    events.on?.("ready", () => (this.refusal = undefined));
-    // By this name it is no handler: whether there is one, clients ask.
-    events.on?.(errorMonitor, (error: unknown) => this.#hears(error));
-  }
-
-  #hears(error: unknown): void {
-    const said = refusalOf(error);
-    // That it has closed the connection behind that says nothing new; that it is away does.
-    const isAway = (error as NodeJS.ErrnoException | undefined)?.syscall === "connect";
-    if (said !== undefined || isAway) this.refusal = said;
-  }
-}
-
-const CONNECTIONS = new WeakMap<object, Connection>();
-
-export function connectionOf(client: Client): Connection {
-  const known = CONNECTIONS.get(client);
-  if (known) return known;
-  const made = new Connection(client);
-  CONNECTIONS.set(client, made);
-  return made;
-}
-
-class Waiting {
+export class Waiting {
   readonly #client: Client;
   readonly #idle = new Map<Own, NodeJS.Timeout>();
 
@@ -68,7 +28,7 @@ class Waiting {
   }
 
   /** Sends a call, and closes its connection if the signal says that nobody waits any more. */
-  async send<Reply>(call: Call<Reply>, signal: AbortSignal): Promise<Reply> {
+  async send(call: Call<unknown>, signal: AbortSignal): Promise<unknown> {
     const own = this.#reused() ?? (await duplicateOf(this.#client));
     const close = () => own.close();
     try {

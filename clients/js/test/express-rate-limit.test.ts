@@ -18,7 +18,7 @@ import { clockedServerFor, clusterFor, lookInto, redirects, serverFor } from "./
 import type { Scope } from "./support/server.js";
 
 const HOUR = 3_600_000;
-const PATIENT = { timeout: 30 };
+const PATIENT = { timeout: 30, rememberDenials: false };
 
 const server = await serverFor({ after });
 const redis = new Redis(server.url);

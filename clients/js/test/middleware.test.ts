@@ -58,7 +58,13 @@ let prefixes = 0;
 const withDefaults = ({ limits, client = redis, ...options }: Options) => ({
   limits,
   client,
-  options: { timeout: 30, prefix: `test:${prefixes++}:`, log: () => {}, ...options },
+  options: {
+    timeout: 30,
+    rememberDenials: false,
+    prefix: `test:${prefixes++}:`,
+    log: () => {},
+    ...options,
+  },
 });
 
 const FRAMEWORKS: Record<string, Serve> = {

@@ -142,12 +142,12 @@ test("a key full of ids goes on without one of its own", async (test) => {
   for (const { reply, kind, passesWithoutId = false } of ROWS) {
     if (kind !== "full") continue;
     proxy.error = reply;
-    const told = await limiter.take("k", LIMIT);
+    const told = await limiter.take("k", LIMIT, { once: true });
     assert.deepEqual(
       [told.allowed, told.source, told.id],
       [passesWithoutId, passesWithoutId ? "server" : "none", undefined],
     );
-    const both = await limiter.takeAll({ "{a}1": LIMIT, "{a}2": LIMIT });
+    const both = await limiter.takeAll({ "{a}1": LIMIT, "{a}2": LIMIT }, { once: true });
     assert.equal(both.allowed, passesWithoutId);
     // The caller needs this one.
     assert.equal((await limiter.take("k", LIMIT, { once: "req-1" })).allowed, false);
@@ -157,7 +157,7 @@ test("a key full of ids goes on without one of its own", async (test) => {
     assert.equal((await units.take()).allowed, false);
     await units.close();
     // So does a policy of which the id is the holder.
-    const { allowed, source, error } = await limiter.take("k", policy("jobs"));
+    const { allowed, source, error } = await limiter.take("k", policy("jobs"), { once: true });
     assert.deepEqual([allowed, source], [false, "none"]);
     assert.ok(error instanceof FullError);
   }
@@ -323,8 +323,8 @@ test("what is no key, no amount or no word is refused before anything is sent", 
       () => watched.lease(key, concurrency(1, 30)),
       () => watched.lease("pool", concurrency(1, 30), { holder: key ?? (7 as never) }),
       () => watched.take("k", policy(key)),
-      () => watched.take("k", LIMIT, { once: { id: key, ttl: 5 } }),
-      () => watched.units(key, LIMIT).take(),
+      () => watched.take("k", LIMIT, { once: key ?? (7 as never), ttl: 5 }),
+      async () => watched.units(key, LIMIT).take(),
     ]) {
       await assert.rejects(call, TypeError);
     }

@@ -6,7 +6,7 @@ import { denial, fields, type Decision } from "redis-ratelimit-client";
 import type { Policy } from "./limits.js";
 
 /** What all of a caller's limits say together. */
-export interface Verdict extends Pick<Decision, "allowed" | "wait" | "source" | "error"> {
+export interface Verdict extends Pick<Decision, "allowed" | "waitMs" | "source" | "error"> {
   readonly said: readonly (readonly [Policy, Decision])[];
 }
 
@@ -20,19 +20,19 @@ export function violated({ said }: Verdict): string[] {
  * is left out: what this process allows meanwhile is no client's limit. The policies are what they
  * were.
  */
-export function headers({ allowed, wait, source, said }: Verdict): Record<string, string> {
+export function headers({ allowed, waitMs, source, said }: Verdict): Record<string, string> {
   const each = said.flatMap(([{ hidden, limit }, decision]) =>
     hidden ? [] : [{ ...decision, limit: limit.quota }],
   );
   const told = source === "server" ? each.filter((one) => one.allowed === allowed) : [];
-  const [tightest = each[0]] = told.toSorted((a, b) => a.remaining - b.remaining);
+  const [tightest = each[0]] = told.toSorted((a, b) => (a.remaining ?? 0) - (b.remaining ?? 0));
   const { "RateLimit-Policy": policies, ...rest } = tightest
-    ? fields({ ...tightest, allowed, wait, each, source: "server" })
+    ? fields({ ...tightest, allowed, waitMs, each, source: "server" })
     : {};
   return {
     ...(policies !== undefined && { "RateLimit-Policy": policies }),
     ...(told.length > 0 && rest),
-    ...(!allowed && wait !== null && { "Retry-After": `${Math.ceil(wait)}` }),
+    ...(!allowed && waitMs !== null && { "Retry-After": `${Math.ceil(waitMs / 1000)}` }),
   };
 }
 

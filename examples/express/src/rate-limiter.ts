@@ -52,8 +52,7 @@ interface Step {
 /** `const limit = rateLimiter({...}); app.get("/search", limit({ endpoint: "search" }), ...)` */
 export function rateLimiter(options: Options): (route: Route) => RequestHandler {
   const { policies, shadow = false } = options;
-  // Ids are remembered for longer than calls are sent again, and no longer: a hot key has many.
-  const limiter = new Limiter(options.redis, { prefix: PREFIX, onceTtl: 1, ...options });
+  const limiter = new Limiter(options.redis, { prefix: PREFIX, ...options });
   // A server without the module is told to the log before the first request.
   limiter.check().catch(() => {});
   const units = new Map<string, Units>();
@@ -101,7 +100,7 @@ export function rateLimiter(options: Options): (route: Route) => RequestHandler 
       if (decision.source !== "server") without = decision;
       taken.push(step);
     }
-    return { ...without, allowed: true, wait: 0, said };
+    return { ...without, allowed: true, waitMs: 0, said };
   }
 
   /** A call for all that share the tenant's slot, then one for each limit that lies apart. */
@@ -124,7 +123,7 @@ export function rateLimiter(options: Options): (route: Route) => RequestHandler 
           take: async () => {
             const decision = await batch.take(cost);
             if (decision.source !== "server") return decision;
-            return { ...decision, each: [{ ...decision, name: policy.name }] };
+            return decision.but({ each: [decision.but({ name: policy.name })] });
           },
         });
       }

@@ -51,7 +51,7 @@ test("started on a server without the module, it says so in one line", async (te
   const [, errors] = await said;
   assert.equal(
     errors,
-    'rate limits: the server refuses a call for "rl:{check}": the redis-ratelimit module is not loaded: ' +
+    `rate limits: ${url.replace("redis://", "")} refuses a call for "rl:{check}": the redis-ratelimit module is not loaded: ` +
       "start the server with --loadmodule /path/to/libredis_ratelimit.so policies yes\n",
   );
 });

@@ -10,7 +10,7 @@ import { rl } from "redis-ratelimit-client/node-redis";
 export async function decide(redis: Redis): Promise<number> {
   const decision: Decision = await new Limiter(redis).take("user:42", fixed(5, "1m"));
   const { remaining } = await addCommands(redis).rlTake("user:42", fixed(5, "1m"));
-  return decision.remaining + remaining;
+  return (decision.remaining ?? 0) + (remaining ?? 0);
 }
 
 export const all = (cluster: Cluster) => [

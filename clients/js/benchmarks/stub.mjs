@@ -1,0 +1,55 @@
+/**
+ * A server that answers every call of the module with the same decision, and all else with OK. It
+ * counts commands without reading their words, so that nearly all time measured is the client's.
+ */
+
+import { createServer } from "node:net";
+
+const DECISION = Buffer.from("*5\r\n:1\r\n:100\r\n:99\r\n:0\r\n:60000\r\n");
+const OK = Buffer.from("+OK\r\n");
+const LF = 10;
+
+const server = createServer((socket) => {
+  socket.setNoDelay(true);
+  let rest = Buffer.alloc(0);
+  socket.on("error", () => {});
+  socket.on("data", (bytes) => {
+    const data = rest.length > 0 ? Buffer.concat([rest, bytes]) : bytes;
+    const replies = [];
+    let at = 0;
+    for (;;) {
+      const command = read(data, at);
+      if (!command) break;
+      replies.push(command.isModules ? DECISION : OK);
+      at = command.end;
+    }
+    rest = data.subarray(at);
+    if (replies.length > 0)
+      socket.write(replies.length === 1 ? replies[0] : Buffer.concat(replies));
+  });
+}).listen(0, "127.0.0.1", () => process.send(server.address().port));
+process.on("disconnect", () => process.exit());
+
+/** `*2\r\n$4\r\nPING\r\n...`: where it ends, or undefined if it is not all there. */
+function read(data, start) {
+  let at = start + 1;
+  let words = 0;
+  for (; data[at] !== LF; at++) {
+    if (at >= data.length) return undefined;
+    if (data[at] >= 48) words = words * 10 + data[at] - 48;
+  }
+  at++;
+  let isModules = false;
+  for (let word = 0; word < words; word++) {
+    let length = 0;
+    for (at++; data[at] !== LF; at++) {
+      if (at >= data.length) return undefined;
+      if (data[at] >= 48) length = length * 10 + data[at] - 48;
+    }
+    at++;
+    if (word === 0) isModules = length > 3 && data[at] === 82 && data[at + 2] === 46;
+    at += length + 2;
+    if (at > data.length) return undefined;
+  }
+  return { end: at, isModules };
+}

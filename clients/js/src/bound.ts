@@ -1,0 +1,82 @@
+/** A limit with its name, bound to a limiter: `const api = limiter.limit("api", fixed(100, "1m"))`. */
+
+import type { PeekOptions, TakeOptions } from "./calls.js";
+import type { Decision } from "./decision.js";
+import type { LeaseOptions, Lease } from "./lease.js";
+import type { Limiter } from "./limiter.js";
+import type { ConcurrencyLimit, Limits } from "./limits.js";
+import type { Units, UnitsOptions } from "./units.js";
+
+export class BoundLimit {
+  readonly name: string;
+  readonly limits: Limits;
+  readonly limiter: Limiter;
+  readonly #options: TakeOptions | undefined;
+
+  /** `options` are those of every call, unless the call says otherwise. */
+  constructor(limiter: Limiter, name: string, limits: Limits, options?: TakeOptions) {
+    this.limiter = limiter;
+    this.name = name;
+    this.limits = limits;
+    this.#options = options;
+  }
+
+  /** The key of whoever is limited: `name:who`, or the name where all share the limit. */
+  keyOf(who?: string): string {
+    if (who === undefined) return this.name;
+    if (typeof who !== "string") throw new TypeError(`a key must be a string: ${String(who)}`);
+    return `${this.name}:${who}`;
+  }
+
+  /** Charges the limits, all or none. */
+  async take(who?: string, options?: TakeOptions): Promise<Decision> {
+    return this.limiter.take(this.keyOf(who), this.limits, this.#with(options));
+  }
+
+  /** Says what `take` would, and charges nothing. */
+  async peek(who?: string, options?: PeekOptions): Promise<Decision> {
+    const { once: _, ttl: __, wait: ___, ...common } = this.#options ?? {};
+    return this.limiter.peek(this.keyOf(who), this.limits, { ...common, ...options });
+  }
+
+  /** Forgets all that was used. Returns whether there was anything to forget. */
+  async reset(who?: string): Promise<boolean> {
+    return this.limiter.reset(this.keyOf(who));
+  }
+
+  /** Gives back units of whomever. To give back a charge of your own, `decision.settle(0)`. */
+  async giveBack(who?: string, cost = 1): Promise<Decision> {
+    return this.limiter.giveBack(this.keyOf(who), this.limits, cost);
+  }
+
+  /** A lease of a concurrency limit, renewed until it is released. */
+  async lease(who?: string, options?: LeaseOptions): Promise<Lease> {
+    if (!("ttl" in this.limits)) throw new TypeError(`${this.name} is no concurrency limit`);
+    return this.limiter.lease(this.keyOf(who), this.limits as ConcurrencyLimit, options);
+  }
+
+  /** Units of a hot key, taken by the batch. */
+  units(who?: string, options?: UnitsOptions): Units {
+    return this.limiter.units(this.keyOf(who), this.limits, options);
+  }
+
+  /**
+   * A function that takes first and throws a DeniedError if it may not run. `key` says from its
+   * arguments whom the call is counted for.
+   */
+  wrap<Words extends unknown[], Result>(
+    run: (...words: Words) => Result | Promise<Result>,
+    { key, ...options }: TakeOptions & { readonly key?: (...words: Words) => string } = {},
+  ): (...words: Words) => Promise<Result> {
+    const { take } = this;
+    return async (...words) => {
+      (await take.call(this, key?.(...words), options)).require();
+      return await run(...words);
+    };
+  }
+
+  #with(options: TakeOptions | undefined): TakeOptions | undefined {
+    if (!this.#options) return options;
+    return options ? { ...this.#options, ...options } : this.#options;
+  }
+}

@@ -1,0 +1,85 @@
+/**
+ * Denials that this process remembers. The server's `wait` is exact, so until it is over the same call
+ * would be denied again, and is answered here.
+ *
+ * What others take only makes the wait longer. What they give back, a reset or a ban that is lifted is
+ * heard by client tracking, where the client has it (`tracking.ts`); else a denial is remembered for a
+ * second at most. So is that of a policy, whose numbers can change.
+ */
+
+import type { Call } from "./calls.js";
+import type { Decision } from "./decision.js";
+
+interface Denial {
+  readonly decision: Decision;
+  /** When it was asked, and until when it holds: by a clock that counts milliseconds. */
+  readonly at: number;
+  until: number;
+}
+
+/** So many keys are remembered; those that were denied first are forgotten. */
+const REMEMBERED = 10_000;
+
+/** Without a word from the server that nothing has changed. */
+export const UNHEARD_MS = 1000;
+
+/** A wait is told in whole milliseconds, rounded up. */
+const ROUNDED_MS = 1;
+
+/** A call without its id, under its key. */
+export type CallName = string;
+
+export function nameOf({ name, after }: Call<unknown>): CallName {
+  return `${name} ${after.length === 3 ? `${after[0]} ${after[1]} ${after[2]}` : after.join(" ")}`;
+}
+
+export class Denials {
+  readonly #byKey = new Map<string, Map<CallName, Denial>>();
+
+  /** Whether any call for the key is denied: the quick look before each call. */
+  has(key: string): boolean {
+    return this.#byKey.has(key);
+  }
+
+  /** What the server would answer now, if it is known. */
+  find(key: string, name: CallName, now: number): Decision | undefined {
+    const calls = this.#byKey.get(key);
+    const denial = calls?.get(name);
+    if (!denial) return undefined;
+    if (now >= denial.until) {
+      calls!.delete(name);
+      if (calls!.size === 0) this.#byKey.delete(key);
+      return undefined;
+    }
+    const { decision, at } = denial;
+    const passed = now - at;
+    const left = (ms: number | null) => ms && Math.max(0, Math.ceil(ms - passed));
+    return decision.but({
+      waitMs: left(decision.waitMs),
+      resetMs: left(decision.resetMs),
+      remembered: true,
+    });
+  }
+
+  /** Of a call that was sent at that time: so it is forgotten before the server would let it pass. */
+  remember(key: string, name: CallName, decision: Decision, at: number, mostMs: number): void {
+    const waitMs = Math.min(decision.waitMs ?? Infinity, mostMs);
+    if (waitMs <= ROUNDED_MS) return;
+    let calls = this.#byKey.get(key);
+    if (!calls) {
+      calls = new Map();
+      this.#byKey.set(key, calls);
+      if (this.#byKey.size > REMEMBERED) {
+        const [oldest] = this.#byKey.keys();
+        this.#byKey.delete(oldest!);
+      }
+    }
+    calls.set(name, { decision, at, until: at + waitMs - ROUNDED_MS });
+  }
+
+  /** What the key would answer may have changed; without a key, what any would. */
+  forget(key?: string): void {
+    if (key === undefined) this.#byKey.clear();
+    else this.#byKey.delete(key);
+  }
+}

@@ -1,0 +1,279 @@
+/** What each event leads to: `clients/events.json`, which the package for Python is held to as well. */
+
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { resolve } from "node:path";
+import { after, test } from "node:test";
+
+import {
+  CallError,
+  FullError,
+  Limiter,
+  NoPolicyError,
+  SetupError,
+  UnavailableError,
+  fixed,
+  type Client,
+  type Decision,
+  type LimiterOptions,
+} from "redis-ratelimit-client";
+
+import { KINDS, clientFor, type Kind } from "./support/clients.js";
+import { block, networkFor } from "./support/faults.js";
+import { lossyProxyFor, refusingProxyFor } from "./support/proxy.js";
+import { lookInto, serverFor, until, type Scope } from "./support/server.js";
+
+interface Row {
+  readonly event: string;
+  readonly by: {
+    readonly reply?: string;
+    readonly connection?: string;
+    readonly process?: string;
+    readonly call?: {
+      readonly key?: null | number;
+      readonly cost?: number | string;
+      readonly limits?: [];
+    };
+  };
+  readonly class: "outage" | "caller" | "operator" | "decision";
+  readonly does: "on_outage" | "raises" | "denies" | "server" | "server, without an id";
+  readonly error: string | null;
+  readonly says: readonly string[];
+  readonly counts: boolean;
+  readonly log: "outage" | "error" | null;
+}
+
+const TABLE = JSON.parse(
+  readFileSync(resolve(import.meta.dirname, "../../events.json"), "utf8"),
+) as { defaults: Record<string, unknown>; events: readonly Row[] };
+const ERRORS: Record<string, abstract new (...words: never[]) => Error> = {
+  ...{ CallError, FullError, NoPolicyError, SetupError, UnavailableError, TypeError, RangeError },
+};
+const LIMIT = fixed(5, "1h");
+
+const server = await serverFor({ after });
+
+function limiterOf(client: Client, options: LimiterOptions = {}) {
+  const log: { line: string; level: string }[] = [];
+  const tell = (line: string, level: string) => log.push({ line, level });
+  return { limiter: new Limiter(client, { log: tell, ...options }), log };
+}
+
+/** A key of its own for each test. */
+let keys = 0;
+const freshKey = () => `events:${keys++}`;
+
+function rowsBy(how: keyof Row["by"]): readonly Row[] {
+  return TABLE.events.filter(({ by }) => how in by);
+}
+
+test("the packages have the same defaults", async () => {
+  const text = readFileSync(resolve(import.meta.dirname, "../src/limiter.ts"), "utf8");
+  const defaultOf = (name: string) =>
+    new RegExp(`options\\.${name} (?:\\?\\?|===) ("?[\\w.]*"?)`).exec(text)?.[1] ??
+    new RegExp(`\\b${name} = ("?[\\w.]*"?)`).exec(text)?.[1];
+  const inNode: Record<string, string> = { setup_errors: '"throw"', remember_denials: "false" };
+  for (const [name, value] of Object.entries(TABLE.defaults)) {
+    const camel = name.replace(/_(\w)/g, (_, letter: string) => letter.toUpperCase());
+    // Off by this word.
+    assert.equal(defaultOf(camel), inNode[name] ?? JSON.stringify(value), name);
+  }
+});
+
+for (const kind of KINDS.filter(({ name }) => /^(ioredis|node-redis) 6/.test(name))) {
+  test(`${kind.name}: replies`, async (test) => {
+    const proxy = await refusingProxyFor(test, server);
+    const client = await clientFor(test, kind, proxy.port);
+    const address = `127.0.0.1:${proxy.port}`;
+    for (const onOutage of ["open", "closed"] as const) {
+      for (const row of rowsBy("reply")) {
+        const { limiter, log } = limiterOf(client, { onOutage, failures: 1, pause: 3600 });
+        proxy.error = row.by.reply;
+        proxy.sparesUnnamed = row.event === "full-of-ids";
+        // Of this limit a call has an id.
+        const take = () => limiter.take(freshKey(), LIMIT);
+        const told = await outcomeOf(row, take, onOutage);
+        for (const words of row.says) {
+          const said = [told, ...log.map(({ line }) => line)].join("\n");
+          assert.ok(said.includes(words === "address" ? address : words), `${row.event}: ${said}`);
+        }
+        await take().catch(() => {});
+        const levels = log.map(({ level }) => level);
+        const expected = { outage: ["warn"], error: ["error"] };
+        assert.deepEqual(levels, row.log === null ? [] : expected[row.log], row.event);
+        // Nobody else pays for what does not count.
+        proxy.error = undefined;
+        assert.equal((await limiter.take(freshKey(), LIMIT)).source, "server", row.event);
+      }
+    }
+  });
+}
+
+/** Does what the table says, and says what the error was. */
+async function outcomeOf(
+  { event, does, error }: Row,
+  take: () => Promise<Decision>,
+  onOutage: "open" | "closed",
+): Promise<string> {
+  if (does === "raises") {
+    let thrown: unknown;
+    await assert.rejects(take(), (why) => {
+      thrown = why;
+      assert.ok(why instanceof ERRORS[error!]!, `${event}: ${String(why)}`);
+      return true;
+    });
+    return `${String(thrown)}`;
+  }
+  const decision = await take();
+  if (does.startsWith("server")) {
+    assert.deepEqual([decision.source, decision.error], ["server", undefined], event);
+    return "";
+  }
+  assert.ok(decision.error instanceof ERRORS[error!]!, event);
+  assert.ok(decision.degraded && decision.limit === null, event);
+  assert.equal(decision.allowed, does === "on_outage" && onOutage === "open", event);
+  return `${decision.error}`;
+}
+
+test("mistakes of the caller are refused before anything is sent", async (test) => {
+  const client = lookInto(test, server);
+  let sent = 0;
+  const send = client.sendCommand.bind(client);
+  client.sendCommand = (...words) => {
+    sent++;
+    return send(...words);
+  };
+  const { limiter, log } = limiterOf(client);
+  for (const row of rowsBy("call")) {
+    const { key = "k", cost, limits = LIMIT } = row.by.call!;
+    const units = cost === "NaN" ? NaN : cost;
+    const options = units === undefined ? [] : [{ cost: units as number }];
+    for (const call of [limiter.take, limiter.peek] as const) {
+      const asked = async () => call.call(limiter, key as string, limits, ...options);
+      await assert.rejects(asked, (why: Error) => {
+        assert.ok(why instanceof ERRORS[row.error!]!, `${row.event}: ${why}`);
+        for (const words of row.says) assert.ok(why.message.includes(words), why.message);
+        return true;
+      });
+    }
+  }
+  assert.deepEqual([sent, log], [0, []]);
+});
+
+/** Fifty calls at once, of which as many pass as the limit has. */
+async function fifty(limiter: Limiter, key: string, meanwhile: () => unknown): Promise<Decision[]> {
+  const calls = Array.from({ length: 50 }, () => limiter.take(key, LIMIT));
+  await meanwhile();
+  return Promise.all(calls);
+}
+
+const CONNECTIONS: Record<string, (test: Scope, kind: Kind) => Promise<void>> = {
+  refused: async (test, kind) => {
+    const gone = await serverFor(test);
+    const client = await clientFor(test, kind, gone.port);
+    await gone.stop();
+    await outage(limiterOf(client, { timeout: "50ms" }), `127.0.0.1:${gone.port}`, () =>
+      gone.start(),
+    );
+  },
+  "no-reply": async (test, kind) => {
+    const network = await networkFor(test, server);
+    const client = await clientFor(test, kind, network.port);
+    const given = limiterOf(client, { timeout: "50ms" });
+    await given.limiter.take(freshKey(), LIMIT);
+    network.isSilent = true;
+    await outage(given, `127.0.0.1:${network.port}`, () => {
+      network.isSilent = false;
+      network.cut();
+    });
+  },
+  "lost-replies": async (test, kind) => {
+    const proxy = await lossyProxyFor(test, server, 1);
+    const client = await clientFor(test, kind, proxy.port);
+    const { limiter, log } = limiterOf(client, { timeout: "100ms", connectTimeout: "100ms" });
+    const { source, error } = await limiter.take(freshKey(), LIMIT);
+    assert.deepEqual([source, error instanceof UnavailableError], ["none", true]);
+    assert.match(log[0]!.line, new RegExp(`127\\.0\\.0\\.1:${proxy.port} is away`));
+  },
+  "lost-reply": async (test, kind) => {
+    const proxy = await lossyProxyFor(test, server, 2);
+    const { limiter, log } = limiterOf(await clientFor(test, kind, proxy.port));
+    const key = freshKey();
+    const told = [await limiter.take(key, LIMIT), await limiter.take(key, LIMIT)];
+    assert.deepEqual(
+      told.map(({ source, remaining }) => [source, remaining]),
+      [
+        ["server", 4],
+        ["server", 3],
+      ],
+    );
+    assert.deepEqual([proxy.count.lost, log], [1, []]);
+  },
+  "client-kill": async (test, kind) => {
+    const { limiter, log } = limiterOf(await clientFor(test, kind, server.port));
+    const admin = lookInto(test, server);
+    await admin.ping();
+    const told = await fifty(limiter, freshKey(), () =>
+      admin.call("CLIENT", "KILL", "TYPE", "normal"),
+    );
+    assert.deepEqual(passedOf(told), { passed: 5, undecided: 0 });
+    assert.deepEqual(log, []);
+  },
+  "far-server": async (test, kind) => {
+    const network = await networkFor(test, server);
+    network.delayMs = 30;
+    const { limiter, log } = limiterOf(await clientFor(test, kind, network.port));
+    assert.deepEqual(passedOf(await fifty(limiter, freshKey(), () => {})), {
+      passed: 5,
+      undecided: 0,
+    });
+    assert.deepEqual(log, []);
+  },
+};
+
+function passedOf(told: readonly Decision[]) {
+  const passed = told.filter(({ allowed }) => allowed).length;
+  return { passed, undecided: told.filter(({ degraded }) => degraded).length };
+}
+
+/** By onOutage, told once when it begins and once when it is over. */
+async function outage(
+  { limiter, log }: ReturnType<typeof limiterOf>,
+  address: string,
+  end: () => unknown,
+): Promise<void> {
+  const told = await fifty(limiter, freshKey(), () => {});
+  for (const { source, error } of told) {
+    assert.deepEqual([source, error instanceof UnavailableError], ["none", true]);
+  }
+  await end();
+  await until(async () => (await limiter.take(freshKey(), LIMIT)).source === "server");
+  await until(async () => {
+    await limiter.take(freshKey(), LIMIT);
+    return log.length > 1;
+  });
+  assert.match(log[0]!.line, new RegExp(`^rate limits: ${address} is away: .`));
+  assert.equal(log[1]!.line, `rate limits: ${address} is back`);
+  assert.equal(log.length, 2);
+}
+
+for (const kind of KINDS) {
+  for (const { event } of rowsBy("connection")) {
+    test(`${kind.name}: ${event}`, (test) => CONNECTIONS[event]!(test, kind));
+  }
+
+  test(`${kind.name}: blocked-process`, async (test) => {
+    const { limiter, log } = limiterOf(await clientFor(test, kind, server.port));
+    await limiter.take(freshKey(), LIMIT);
+    const key = freshKey();
+    const told: Promise<Decision>[] = [];
+    // Calls on their way, and calls that are begun as soon as the process has time, again and again.
+    for (let round = 0; round < 2; round++) {
+      for (let i = 0; i < 500; i++) told.push(limiter.take(key, LIMIT));
+      if (round > 0) await new Promise(setImmediate);
+      block(250);
+    }
+    assert.deepEqual(passedOf(await Promise.all(told)), { passed: 5, undecided: 0 });
+    assert.deepEqual(log, []);
+  });
+}

@@ -1,0 +1,59 @@
+/** A proxy with a bad network: slow, silent, or cut. Bytes pass as they are. */
+
+import { once } from "node:events";
+import { connect, createServer, type AddressInfo, type Socket } from "node:net";
+
+import type { Scope, Server } from "./server.js";
+
+export interface Network {
+  readonly port: number;
+  /** Milliseconds for each way. */
+  delayMs: number;
+  /** Nothing that the server says arrives. */
+  isSilent: boolean;
+  /** Cuts all connections that there are. */
+  cut(): void;
+}
+
+export async function networkFor(test: Scope, server: Pick<Server, "port">): Promise<Network> {
+  const sockets = new Set<Socket>();
+  const cut = () => {
+    for (const socket of sockets) socket.destroy();
+  };
+  const network = { port: 0, delayMs: 0, isSilent: false, cut };
+  const proxy = createServer((client) => {
+    const upstream = connect(server.port, "127.0.0.1");
+    const pass = (from: Socket, to: Socket) =>
+      from.on("data", (bytes) => {
+        if (from === upstream && network.isSilent) return;
+        const write = () => to.writable && to.write(bytes);
+        // In their order: a timer of the same time fires after the one before.
+        if (network.delayMs > 0) setTimeout(write, network.delayMs);
+        else write();
+      });
+    pass(client, upstream);
+    pass(upstream, client);
+    for (const socket of [client, upstream]) {
+      sockets.add(socket.setNoDelay(true));
+      socket.on("error", () => {});
+      socket.on("close", () => {
+        sockets.delete(socket);
+        client.destroy();
+        upstream.destroy();
+      });
+    }
+  }).listen(0, "127.0.0.1");
+  await once(proxy, "listening");
+  network.port = (proxy.address() as AddressInfo).port;
+  test.after(() => {
+    cut();
+    proxy.close();
+  });
+  return network;
+}
+
+/** Keeps this process busy: no event is handled meanwhile. */
+export function block(ms: number): void {
+  const end = performance.now() + ms;
+  while (performance.now() < end);
+}
