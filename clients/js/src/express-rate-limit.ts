@@ -18,7 +18,10 @@ import type { LimiterOptions } from "./options.js";
 import { fixed, type Duration, type Limit } from "./limits.js";
 
 export interface RateLimitStoreOptions extends LimiterOptions {
-  /** What every key begins with. "rl:" by default. */
+  /**
+   * What every key begins with. "rl-store:" by default: "rl:" is rate-limit-redis's, and both may run
+   * at the same time.
+   */
   readonly prefix?: string;
   /**
    * What is limited, for a key: any limit, or a policy of the server. By default `limit` in each
@@ -53,7 +56,10 @@ export class RateLimitStore implements Store {
    * Unless `onOutage` says otherwise, an outage is an error: express-rate-limit's `passOnStoreError`
    * decides what becomes of the request.
    */
-  constructor(client: Client, { limits, prefix = "rl:", ...options }: RateLimitStoreOptions = {}) {
+  constructor(
+    client: Client,
+    { limits, prefix = "rl-store:", ...options }: RateLimitStoreOptions = {},
+  ) {
     this.prefix = prefix;
     this.#limits = limits;
     this.#hasIds = options.once !== false;

@@ -5,24 +5,26 @@
 
 import type { FastifyReply, FastifyRequest } from "fastify";
 
-import type { Client } from "./clients.js";
-import { gate, type RateLimitOptions, type RequestLimits } from "./http.js";
-import type { Limiter } from "./limiter.js";
+import { gate, type GateWords } from "./http.js";
 
 export { network } from "./address.js";
-export { decisionFor, type RateLimitOptions, type RequestLimits } from "./http.js";
+export {
+  decisionFor,
+  type GateWords,
+  type RateLimitOptions,
+  type RequestLimits,
+  type RequestOptions,
+} from "./http.js";
 
 /**
  * Denies requests with 429, or 503 if the limits cannot be checked and `onOutage` is "closed".
- * Behind a proxy, set Fastify's `trustProxy`: addresses are what `request.ip` says. With a limiter
- * in place of a client, its options hold.
+ * Behind a proxy, set Fastify's `trustProxy`: addresses are what `request.ip` says. In
+ * place of a client and limits there can be a bound limit: `rateLimit(limiter.limit("api", limit))`.
  */
 export function rateLimit(
-  client: Client | Limiter,
-  limits: RequestLimits<FastifyRequest>,
-  options: RateLimitOptions<FastifyRequest> = {},
+  ...words: GateWords<FastifyRequest>
 ): (request: FastifyRequest, reply: FastifyReply) => Promise<FastifyReply | undefined> {
-  const decide = gate(client, limits, options);
+  const decide = gate(...words);
   return async (request, reply) => {
     const answer = await decide(request);
     if (answer) reply.headers(answer.headers);

@@ -1,6 +1,7 @@
 /** What Express and Fastify have in common: a request is decided, and the client is told. */
 
 import { network } from "./address.js";
+import { BoundLimit } from "./bound.js";
 import type { Keyed } from "./calls.js";
 import type { Client } from "./clients.js";
 import type { Decision } from "./decision.js";
@@ -9,7 +10,8 @@ import { Limiter } from "./limiter.js";
 import type { LimiterOptions } from "./options.js";
 import type { Limit, Limits } from "./limits.js";
 
-export interface RateLimitOptions<Request> extends LimiterOptions {
+/** What a middleware does with each request. */
+export interface RequestOptions<Request> {
   /**
    * Whose limit this is. By default the address's: an IPv4 address, or the /64 of an IPv6 one.
    * undefined: this request is not limited.
@@ -22,6 +24,12 @@ export interface RateLimitOptions<Request> extends LimiterOptions {
   /** Told of every decision, for metrics and logs. */
   readonly report?: (decision: Decision, request: Request) => void;
 }
+
+/** And how the limiter is set up that it makes. */
+export interface RateLimitOptions<Request> extends RequestOptions<Request>, LimiterOptions {}
+
+/** What every key of a middleware begins with, unless its limiter says otherwise. */
+const PREFIX = "limit:";
 
 /** The limits of a key; or, from a request, those of several keys of one slot. */
 export type RequestLimits<Request> = Limits | ((request: Request) => Limits | Keyed);
@@ -38,23 +46,35 @@ export function decisionFor(request: object): Decision | undefined {
   return DECISIONS.get(request);
 }
 
+/** What a middleware is made of: a bound limit, or a client or limiter with limits. */
+export type GateWords<Request> =
+  | [limit: BoundLimit, options?: RequestOptions<Request>]
+  | [client: Client | Limiter, limits: RequestLimits<Request>, options?: RateLimitOptions<Request>];
+
 /** undefined: this request is not limited. */
 export function gate<Request extends { readonly ip?: string | undefined }>(
-  client: Client | Limiter,
-  limits: RequestLimits<Request>,
-  options: RateLimitOptions<Request>,
+  ...words: GateWords<Request>
 ): (request: Request) => Promise<Answer | undefined> {
-  const limiter =
-    client instanceof Limiter ? client : new Limiter(client, { prefix: "rl:", ...options });
+  const [limiter, limits, options] = partsOf(words);
   const { key: keyOf = ({ ip }) => network(ip), cost = 1, report } = options;
 
   async function decide(request: Request): Promise<Decision | undefined> {
-    const own = typeof limits === "function" ? limits(request) : limits;
     const units = typeof cost === "function" ? cost(request) : cost;
+    if (limiter instanceof BoundLimit) {
+      const key = keyOf(request);
+      const each = [limiter.limits].flat().length > 1;
+      // Most requests: nothing that the limit does not say.
+      if (units === 1 && !each) return key === undefined ? undefined : limiter.take(key);
+      return key === undefined ? undefined : limiter.take(key, { cost: units, each });
+    }
+    const own = typeof limits === "function" ? limits(request) : limits!;
     if (isKeyed(own)) return limiter.takeAll(own, { cost: units });
     const key = keyOf(request);
     if (key === undefined) return undefined;
-    return limiter.take(key, own, { cost: units, each: [own].flat().length > 1 });
+    const each = [own].flat().length > 1;
+    return units === 1 && !each
+      ? limiter.take(key, own)
+      : limiter.take(key, own, { cost: units, each });
   }
 
   return async (request) => {
@@ -67,6 +87,18 @@ export function gate<Request extends { readonly ip?: string | undefined }>(
       denial: decision.allowed ? undefined : denial(decision, violated(decision)),
     };
   };
+}
+
+function partsOf<Request>(words: GateWords<Request>) {
+  const [first, second, third = {}] = words;
+  if (first instanceof BoundLimit) {
+    return [first, undefined, (second ?? {}) as RequestOptions<Request>] as const;
+  }
+  const limits = second as RequestLimits<Request>;
+  if (limits === undefined) throw new TypeError("limits are missing: rateLimit(client, limits)");
+  const limiter =
+    first instanceof Limiter ? first : new Limiter(first, { prefix: PREFIX, ...third });
+  return [limiter, limits, third] as const;
 }
 
 function isKeyed(limits: Limits | Keyed): limits is Keyed {

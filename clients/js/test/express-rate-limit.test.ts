@@ -224,3 +224,20 @@ test("an outage is an error, or passes with passOnStoreError", async (test) => {
   assert.equal((await site.get("/")).status, 500);
   assert.equal((await passing.get("/")).status, 200);
 });
+
+test("it runs beside rate-limit-redis, whose keys begin otherwise", async (test) => {
+  const key = "203.0.113.7";
+  await redis.set(`rl:${key}`, "3", "PX", HOUR);
+  test.after(() => redis.del(`rl:${key}`, `rl-store:${key}`));
+  const store = new RateLimitStore(redis, PATIENT);
+  const app = express();
+  app.use(rateLimit({ windowMs: HOUR, limit: 10, store, keyGenerator: () => key }));
+  app.get("/", (_request, response) => void response.end());
+  assert.equal((await (await Site.serve(test, app)).get("/")).status, 200);
+  assert.equal(await redis.get(`rl:${key}`), "3");
+  assert.equal(await redis.exists(`rl-store:${key}`), 1);
+  // With its prefix the mistake is told, and what to do.
+  const mixed = new RateLimitStore(redis, { ...PATIENT, prefix: "rl:", log: () => {} });
+  mixed.init({ windowMs: HOUR, limit: 10 } as Options);
+  await assert.rejects(mixed.increment(key), /another key/);
+});
