@@ -1,11 +1,13 @@
 /**
- * A server that answers every call of the module with the same decision, and all else with OK. It
- * counts commands without reading their words, so that nearly all time measured is the client's.
+ * A server that answers every call of the module with the same decision, by default an admission and
+ * with `deny` a denial, and all else with OK. It counts commands without reading their words, so that nearly all time measured is the client's.
  */
 
 import { createServer } from "node:net";
 
-const DECISION = Buffer.from("*5\r\n:1\r\n:100\r\n:99\r\n:0\r\n:60000\r\n");
+const ADMITTED = "*5\r\n:1\r\n:100\r\n:99\r\n:0\r\n:60000\r\n";
+const DENIED = "*5\r\n:0\r\n:100\r\n:0\r\n:3600000\r\n:3600000\r\n";
+const DECISION = Buffer.from(process.argv.includes("deny") ? DENIED : ADMITTED);
 const OK = Buffer.from("+OK\r\n");
 const LF = 10;
 

@@ -5,6 +5,7 @@ import { errorMonitor } from "node:events";
 import type { Client } from "./clients.js";
 import { Denials } from "./denials.js";
 import { messageOf, refusalOf } from "./replies.js";
+import { Tracking } from "./tracking.js";
 import { Waiting } from "./waiting.js";
 
 /** Nobody is there to connect to, by the codes of the system. */
@@ -20,6 +21,7 @@ const AWAY = new Set([
 export class Connection {
   readonly waiting: Waiting;
   readonly denials = new Denials();
+  readonly tracking: Tracking;
   /** What the server said to the client when it last refused to let it in. */
   refusal: string | undefined;
   /** What the client last said of its connection; nothing, once it is ready. */
@@ -30,13 +32,14 @@ export class Connection {
 
   constructor(client: Client) {
     this.waiting = new Waiting(client);
+    this.tracking = new Tracking(client, this.denials);
     this.#client = client as { status?: string; isReady?: boolean };
     if (!this.isReady) this.#connectingSince = performance.now();
     const events = client as Partial<NodeJS.EventEmitter>;
     // A program that closes its client ends at once.
     events.on?.("end", () => {
       this.#connectingSince = undefined;
-      this.waiting.close();
+      this.close();
     });
     events.on?.("ready", () => {
       this.refusal = undefined;
@@ -63,6 +66,7 @@ export class Connection {
 
   /** Closes what was opened beside the client. */
   close(): void {
+    this.tracking.close();
     this.waiting.close();
   }
 

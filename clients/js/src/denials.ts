@@ -10,10 +10,12 @@
 import type { Call } from "./calls.js";
 import type { Decision } from "./decision.js";
 
-interface Denial {
-  readonly decision: Decision;
+export interface Denial {
+  readonly key: string;
+  readonly name: CallName;
+  decision: Decision;
   /** When it was asked, and until when it holds: by a clock that counts milliseconds. */
-  readonly at: number;
+  at: number;
   until: number;
 }
 
@@ -21,7 +23,7 @@ interface Denial {
 const REMEMBERED = 10_000;
 
 /** Without a word from the server that nothing has changed. */
-export const UNHEARD_MS = 1000;
+const UNHEARD_MS = 1000;
 
 /** A wait is told in whole milliseconds, rounded up. */
 const ROUNDED_MS = 1;
@@ -61,10 +63,13 @@ export class Denials {
     });
   }
 
-  /** Of a call that was sent at that time: so it is forgotten before the server would let it pass. */
-  remember(key: string, name: CallName, decision: Decision, at: number, mostMs: number): void {
-    const waitMs = Math.min(decision.waitMs ?? Infinity, mostMs);
-    if (waitMs <= ROUNDED_MS) return;
+  /**
+   * Of a call that was sent at that time: so it is forgotten before the server would let it pass. The
+   * denial, unless it was known.
+   */
+  remember(key: string, name: CallName, decision: Decision, at: number): Denial | undefined {
+    const until = untilOf(decision, at, UNHEARD_MS);
+    if (until <= at) return undefined;
     let calls = this.#byKey.get(key);
     if (!calls) {
       calls = new Map();
@@ -74,7 +79,17 @@ export class Denials {
         this.#byKey.delete(oldest!);
       }
     }
-    calls.set(name, { decision, at, until: at + waitMs - ROUNDED_MS });
+    const known = calls.get(name);
+    if (known && known.until > at) return undefined;
+    const denial = { key, name, decision, at, until };
+    calls.set(name, denial);
+    return denial;
+  }
+
+  /** It stands until something is heard: unless something was, it is remembered for all its wait. */
+  extend(denial: Denial, decision: Decision, at: number): void {
+    if (this.#byKey.get(denial.key)?.get(denial.name) !== denial) return;
+    Object.assign(denial, { decision, at, until: untilOf(decision, at, Infinity) });
   }
 
   /** What the key would answer may have changed; without a key, what any would. */
@@ -82,4 +97,14 @@ export class Denials {
     if (key === undefined) this.#byKey.clear();
     else this.#byKey.delete(key);
   }
+}
+
+/** Until when a denial that was asked at that time holds, and at most for so long. */
+function untilOf({ waitMs }: Decision, at: number, mostMs: number): number {
+  return at + Math.min(waitMs ?? Infinity, mostMs) - ROUNDED_MS;
+}
+
+/** Whether a denial is over before it would be forgotten anyway. */
+export function isSoon({ waitMs }: Decision): boolean {
+  return waitMs !== null && waitMs <= UNHEARD_MS;
 }

@@ -7,7 +7,7 @@ import * as calls from "./calls.js";
 import type { Call, CallOptions, Keyed, Once, PeekOptions, TakeOptions } from "./calls.js";
 import type { Client } from "./clients.js";
 import { governs, type Decision } from "./decision.js";
-import { nameOf, UNHEARD_MS, type Denials } from "./denials.js";
+import { isSoon, nameOf, type Denials } from "./denials.js";
 import { CallError, FullError, RateLimitError } from "./errors.js";
 import { Ids } from "./ids.js";
 import { acquired, type Lease, type LeaseOptions } from "./lease.js";
@@ -307,8 +307,10 @@ export class Limiter {
   }
 
   #remember(key: string, call: Call<Decision>, said: Decision, at: number): void {
-    if (!this.#denials) return;
-    this.#denials.remember(key, nameOf(call), said, at, UNHEARD_MS);
+    const denial = this.#denials?.remember(key, nameOf(call), said, at);
+    // A policy's numbers may change, and no key with them: it is remembered for a second.
+    if (!denial || call.name !== "RL.TAKE" || isSoon(said)) return;
+    void this.#sending.connection.tracking.watch(call, denial, this.#now);
   }
 
   /** What may let pass what was denied. */

@@ -1,0 +1,147 @@
+/** Denials that the process remembers, and what it hears of their end. */
+
+import assert from "node:assert/strict";
+import { after, test } from "node:test";
+import { setTimeout as sleep } from "node:timers/promises";
+
+import { Limiter, ban, fixed, policy, tokenBucket, type Client } from "redis-ratelimit-client";
+
+import { KINDS, clientFor, clusterClientFor } from "./support/clients.js";
+import { calls, clusterFor, lookInto, serverFor, until } from "./support/server.js";
+
+const server = await serverFor({ after });
+const admin = lookInto({ after }, server);
+const LIMIT = fixed(2, "1h");
+const HEARING = KINDS.filter(({ name }) => name !== "node-redis 4");
+
+let keys = 0;
+const limiterOf = (client: Client, options = {}) => {
+  const prefix = `denials${keys++}:`;
+  return { limiter: new Limiter(client, { timeout: 30, prefix, ...options }), prefix };
+};
+
+async function exhaust(limiter: Limiter, key: string, limit = LIMIT): Promise<void> {
+  while ((await limiter.take(key, limit)).allowed);
+}
+
+for (const kind of KINDS) {
+  test(`${kind.name}: a denied caller is answered here`, async (test) => {
+    const { limiter } = limiterOf(await clientFor(test, kind, server.port));
+    await exhaust(limiter, "k");
+    // What is looked at once more has arrived.
+    await sleep(100);
+    const before = await calls(admin);
+    for (let i = 0; i < 1000; i++) {
+      const { allowed, remembered, source, wait } = await limiter.take("k", LIMIT);
+      assert.deepEqual([allowed, remembered, source], [false, true, "server"]);
+      assert.ok(3590 < wait! && wait! <= 3600);
+    }
+    assert.equal((await calls(admin)) - before, 0);
+    // Only this call is: others may pass.
+    assert.equal((await limiter.take("k", fixed(3, "1h"))).allowed, true);
+    assert.equal((await limiter.take("other", LIMIT)).allowed, true);
+    limiter.close();
+  });
+}
+
+for (const kind of HEARING) {
+  test(`${kind.name}: what is given back is heard`, async (test) => {
+    const { limiter, prefix } = limiterOf(await clientFor(test, kind, server.port));
+    const changes: Record<string, () => Promise<unknown>> = {
+      "give back": () => admin.call("RL.FIXED", `${prefix}give back`, 2, "1h", "COST", -1),
+      DEL: () => admin.del(`${prefix}DEL`),
+      "another limit": () => admin.set(`${prefix}another limit`, "", "PX", 1),
+      FLUSHDB: () => admin.flushdb(),
+    };
+    for (const [key, change] of Object.entries(changes)) {
+      await exhaust(limiter, key);
+      await sleep(50);
+      assert.equal((await limiter.take(key, LIMIT)).remembered, true);
+      await change();
+      const began = performance.now();
+      await until(
+        async () => (await limiter.take(key, LIMIT).catch(() => undefined))?.allowed === true,
+      );
+      assert.ok(performance.now() - began < 500, key);
+    }
+    await limiter.ban("banned", "1h");
+    assert.equal((await limiter.take("banned", LIMIT)).allowed, false);
+    await sleep(50);
+    assert.equal((await limiter.take("banned", LIMIT)).remembered, true);
+    await admin.call("RL.BAN", `${prefix}banned`, 0);
+    await until(async () => (await limiter.take("banned", LIMIT)).allowed);
+
+    // Nor is anything remembered that can no longer be heard.
+    await exhaust(limiter, "k");
+    await sleep(50);
+    await admin.call("CLIENT", "KILL", "TYPE", "normal");
+    await admin.call("CLIENT", "KILL", "TYPE", "pubsub");
+    await admin.del(`${prefix}k`);
+    const began = performance.now();
+    await until(async () => (await limiter.take("k", LIMIT)).allowed);
+    assert.ok(performance.now() - began < 1500);
+    limiter.close();
+  });
+}
+
+test("one's own changes are known at once", async (test) => {
+  const { limiter } = limiterOf(lookInto(test, server));
+  for (const change of [
+    () => limiter.giveBack("k", LIMIT),
+    () => limiter.reset("k"),
+    async () => (await limiter.ban("k", "1h"), limiter.ban("k", 0)),
+  ]) {
+    await limiter.reset("k");
+    await exhaust(limiter, "k");
+    await change();
+    if (!`${change}`.includes("ban(")) assert.ok((await limiter.take("k", LIMIT)).allowed);
+    else assert.equal((await limiter.take("k", LIMIT)).remembered, undefined);
+  }
+});
+
+test("never longer than the denial", async (test) => {
+  const { limiter } = limiterOf(lookInto(test, server));
+  const bucket = tokenBucket(1, 1, "150ms");
+  for (let i = 0; i < 10; i++) {
+    await exhaust(limiter, "k", bucket);
+    const { waitMs } = await limiter.take("k", bucket);
+    await sleep(waitMs! + 1);
+    assert.equal((await limiter.take("k", bucket)).allowed, true);
+  }
+});
+
+test("without a word from the server, a second at most", async (test) => {
+  const cluster = await clusterFor(test, { primaries: 1 });
+  const limiter = new Limiter(await clusterClientFor(test, KINDS[0]!, cluster), { timeout: 30 });
+  await exhaust(limiter, "k");
+  await lookInto(test, cluster.primaries[0]!).del("k");
+  assert.equal((await limiter.take("k", LIMIT)).remembered, true);
+  await sleep(1000);
+  assert.equal((await limiter.take("k", LIMIT)).allowed, true);
+});
+
+test("a policy that changes holds within a second", async (test) => {
+  const { limiter, prefix } = limiterOf(lookInto(test, server));
+  const name = `${prefix}plan`;
+  await limiter.policies.set(name, fixed(1, "1h"));
+  while ((await limiter.take("k", policy(name))).allowed);
+  await sleep(50);
+  assert.equal((await limiter.take("k", policy(name))).remembered, true);
+  await limiter.policies.set(name, fixed(5, "1h"));
+  await sleep(1000);
+  assert.equal((await limiter.take("k", policy(name))).allowed, true);
+});
+
+test("off by one word; and strikes, ids and what is forced are the server's", async (test) => {
+  const client = lookInto(test, server);
+  const { limiter: off } = limiterOf(client, { rememberDenials: false });
+  await exhaust(off, "k");
+  assert.equal((await off.take("k", LIMIT)).remembered, undefined);
+  const { limiter } = limiterOf(client);
+  await exhaust(limiter, "k");
+  assert.equal((await limiter.take("k", LIMIT)).remembered, true);
+  for (const options of [{ ban: ban(9, "1m", "1m") }, { once: "req-1" }, { force: true }]) {
+    const { remembered } = await limiter.take("k", LIMIT, options);
+    assert.equal(remembered, undefined, JSON.stringify(options));
+  }
+});
