@@ -92,6 +92,22 @@ test("blocks are TypeScript, what it prints, or for a shell", () => {
   );
 });
 
+test("links work on a registry's page: within it, or to the web", () => {
+  for (const file of ["README.md", "CHANGELOG.md"]) {
+    const page = readFileSync(join(PACKAGE, file), "utf8");
+    const anchors = [...page.matchAll(/^#+ (.*)$/gm)].map(
+      ([, title]) =>
+        `#${title!
+          .toLowerCase()
+          .replace(/[^\w -]/g, "")
+          .replaceAll(" ", "-")}`,
+    );
+    for (const [, target] of page.matchAll(/\]\(([^)]+)\)/g)) {
+      assert.ok(anchors.includes(target!) || target!.startsWith("https://"), `${file}: ${target}`);
+    }
+  }
+});
+
 test("it installs from a checkout by one command", async (test) => {
   const folder = mkdtempSync(join(tmpdir(), "ratelimit-install-"));
   test.after(() => rmSync(folder, { recursive: true }));
@@ -142,7 +158,7 @@ test("the package is the compiled files and their types only", (test) => {
   ].map((path) => `dist/${path}`);
   assert.deepEqual(
     files.map(({ path }) => path).sort(),
-    [...expected, "LICENSE", "README.md", "package.json"].sort(),
+    [...expected, "CHANGELOG.md", "LICENSE", "README.md", "package.json"].sort(),
   );
 
   // Unpacked where there is nothing else, it needs no other package, and says what to install.
