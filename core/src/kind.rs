@@ -35,7 +35,7 @@ macro_rules! algorithms {
                 $crate::algorithm::fixed_window::FixedWindowUsage: inline, [FIXED fixed_window];
             /// Sliding-window counter.
             SlidingWindow = "rl-slider", $crate::algorithm::sliding_window::SlidingWindow: anyone,
-                $crate::algorithm::sliding_window::SlidingWindowUsage: inline, [SLIDING sliding_window];
+                $crate::algorithm::sliding_window::SlidingWindowUsage: boxed, [SLIDING sliding_window];
             /// Strict sliding window.
             StrictWindow = "rl-strict", $crate::algorithm::strict_window::StrictWindow: anyone,
                 $crate::algorithm::strict_window::StrictWindowUsage: boxed, [];

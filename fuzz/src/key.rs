@@ -186,7 +186,7 @@ impl Key {
                 let released = usage.release(&[holder], now) > 0;
                 if released || moved { self.changed_parts(before, usage, present, moved, now) } else { Told::Nothing }
             }
-            Some((Value::Plain(AnyUsage::Concurrency(before)), present)) => {
+            Some((Value::Plain(AnyUsage::Concurrency(before, ())), present)) => {
                 let mut usage = (*before).clone();
                 let moved = move_back(&mut usage, now);
                 if usage.release(&[holder], now) == 0 && !moved {

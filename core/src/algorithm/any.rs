@@ -7,14 +7,17 @@ use crate::number::Amount;
 use std::borrow::{Borrow, BorrowMut};
 use std::fmt;
 
-/// How a usage is held among others.
-macro_rules! held {
-    (inline $usage:ty) => { $usage };
-    (boxed $usage:ty) => { Box<$usage> };
+/// How a usage is held among others, by the word that the list of algorithms says.
+#[allow(non_camel_case_types, reason = "words of the list of algorithms")]
+mod held {
+    /// As it is.
+    pub type inline<Usage> = Usage;
+    /// In a block of its own.
+    pub type boxed<Usage> = Box<Usage>;
 }
 
 /// How many bytes a usage takes beside the place where it is held among others.
-macro_rules! beside {
+macro_rules! boxed_size {
     (inline $usage:ty) => {
         0
     };
@@ -32,10 +35,11 @@ macro_rules! any {
             $($(#[doc = $doc])+ $kind($limit),)+
         }
 
-        /// A usage of any algorithm. [`with_usage!`](crate::with_usage) is how to call it.
+        /// A usage of any algorithm. [`with_usage!`](crate::with_usage) is how to call it. With each stands what its
+        /// holder keeps beside it: up to seven bytes that are aligned to one fit where the tag leaves room.
         #[derive(Clone, Debug)]
-        pub enum AnyUsage {
-            $($(#[doc = $doc])+ $kind(held!($held $usage)),)+
+        pub enum AnyUsage<Beside = ()> {
+            $($(#[doc = $doc])+ $kind(held::$held<$usage>, Beside),)+
         }
 
         impl AnyLimit {
@@ -87,14 +91,6 @@ macro_rules! any {
         }
 
         impl AnyUsage {
-            /// Its kind.
-            #[must_use]
-            pub fn kind(&self) -> Kind {
-                match self {
-                    $(AnyUsage::$kind(_) => Kind::$kind,)+
-                }
-            }
-
             /// Never seen, of a kind. `None` of a kind that is made of others.
             #[must_use]
             pub fn unused(kind: Kind) -> Option<AnyUsage> {
@@ -104,10 +100,46 @@ macro_rules! any {
                 }
             }
 
+            /// This usage with what its holder keeps beside it.
+            #[must_use]
+            pub fn with<Beside>(self, beside: Beside) -> AnyUsage<Beside> {
+                match self {
+                    $(AnyUsage::$kind(usage, ()) => AnyUsage::$kind(usage, beside),)+
+                }
+            }
+        }
+
+        impl<Beside> AnyUsage<Beside> {
+            /// Its kind.
+            #[must_use]
+            #[inline(always)]
+            pub fn kind(&self) -> Kind {
+                match self {
+                    $(AnyUsage::$kind(..) => Kind::$kind,)+
+                }
+            }
+
+            /// What its holder keeps beside it.
+            #[must_use]
+            #[inline(always)]
+            pub fn beside(&self) -> &Beside {
+                match self {
+                    $(AnyUsage::$kind(_, beside) => beside,)+
+                }
+            }
+
+            /// What its holder keeps beside it, to change that.
+            #[inline(always)]
+            pub fn beside_mut(&mut self) -> &mut Beside {
+                match self {
+                    $(AnyUsage::$kind(_, beside) => beside,)+
+                }
+            }
+
             /// How many bytes it takes beside itself, but for what its usage says of that.
             pub(crate) fn boxed_size(&self) -> usize {
                 match self {
-                    $(AnyUsage::$kind(_) => beside!($held $usage),)+
+                    $(AnyUsage::$kind(..) => boxed_size!($held $usage),)+
                 }
             }
         }
@@ -117,15 +149,17 @@ macro_rules! any {
 
             impl Single for $usage {
                 fn into_any(self) -> AnyUsage {
-                    AnyUsage::$kind(self.into())
+                    AnyUsage::$kind(self.into(), ())
                 }
 
-                fn of(any: &AnyUsage) -> Option<&$usage> {
-                    if let AnyUsage::$kind(usage) = any { Some(usage.borrow()) } else { None }
+                #[inline(always)]
+                fn of<Beside>(any: &AnyUsage<Beside>) -> Option<&$usage> {
+                    if let AnyUsage::$kind(usage, _) = any { Some(usage.borrow()) } else { None }
                 }
 
-                fn of_mut(any: &mut AnyUsage) -> Option<&mut $usage> {
-                    if let AnyUsage::$kind(usage) = any { Some(usage.borrow_mut()) } else { None }
+                #[inline(always)]
+                fn of_mut<Beside>(any: &mut AnyUsage<Beside>) -> Option<&mut $usage> {
+                    if let AnyUsage::$kind(usage, _) = any { Some(usage.borrow_mut()) } else { None }
                 }
             }
         )+
@@ -171,10 +205,10 @@ pub trait Single: Usage {
     fn into_any(self) -> AnyUsage;
 
     /// The usage in `any` if it is of this kind; `None` if it is of another.
-    fn of(any: &AnyUsage) -> Option<&Self>;
+    fn of<Beside>(any: &AnyUsage<Beside>) -> Option<&Self>;
 
     /// The usage in `any`, to change it, if it is of this kind; `None` if it is of another.
-    fn of_mut(any: &mut AnyUsage) -> Option<&mut Self>;
+    fn of_mut<Beside>(any: &mut AnyUsage<Beside>) -> Option<&mut Self>;
 }
 
 /// Runs `$body` with `$limit` bound to the algorithm's own type, as the [`Spec`](crate::syntax::Spec) `$spec` asks it.
@@ -209,7 +243,7 @@ macro_rules! with_usage {
         $($(#[doc = $doc:literal])+ $kind:ident = $name:literal, $type:ty: $who:ident, $usage:ty: $held:ident, $words:tt;)+
     ) => {
         match $any {
-            $($crate::AnyUsage::$kind(held) => {
+            $($crate::AnyUsage::$kind(held, _) => {
                 let $bound = ::std::borrow::$trait::<$usage>::$borrow(held);
                 $body
             })+

@@ -1,8 +1,9 @@
 //! The changes that a look has announced: all limits of a call are charged, or none is.
 
 use super::composite_evaluation::{CompositeEvaluation, Outcome};
+use super::idempotency::IdempotencyRecords;
 use super::limit_evaluation::forces;
-use super::{Changed, Component, ComponentIdentity, CompositeUsage, forget};
+use super::{Component, ComponentChange, ComponentIdentity, CompositeUsage};
 use crate::algorithm::any::{AnyLimit, AnyUsage, Single, with_limit, with_usage};
 use crate::algorithm::leases::ConcurrencyUsage;
 use crate::composite::idempotency::{Charge, RecordedCall};
@@ -50,8 +51,7 @@ impl CompositeUsage {
             Outcome::Settles => self.settle(call, evaluation, now),
             Outcome::Denied { strikes: true } => {
                 if let Some(rule) = call.ban {
-                    self.extras.get_or_insert_default().ban.strike(rule, now);
-                    self.delta.ban = true;
+                    self.extras_mut().change_ban(|ban| ban.strike(rule, now));
                 }
             }
             Outcome::Denied { .. } | Outcome::Banned(_) | Outcome::LostLease | Outcome::Settled | Outcome::Unknown => {}
@@ -75,13 +75,22 @@ impl CompositeUsage {
                     None => continue,
                 },
             };
+            let claims = self.claim(place, spec);
             let Some(component) = self.components.get_mut(place) else { continue };
-            let (kind, is_new, named) = (component.usage.kind(), limit.place.is_none(), component.claim(spec));
-            charges.extend(with_limit!(spec, limit => component.change(limit, change, remembers, now)));
+            component.note(match limit.place {
+                None => ComponentChange::Made,
+                Some(_) if claims => ComponentChange::Named,
+                Some(_) => ComponentChange::Usage,
+            });
+            let records = self.extras.as_mut().map(|extras| &mut extras.records);
+            with_limit!(spec, limit => component.change_recorded(records, limit, change, now));
             if let Some(slower) = spec.slower {
                 component.recovers_under(slower, now);
             }
-            self.delta.changed.push(Changed { serial: component.serial, kind, is_new, named });
+            if let (true, Change::Charge(cost)) = (remembers && component.kind() != Kind::Concurrency, change) {
+                let records = &mut self.extras.get_or_insert_default().records;
+                charges.extend(with_usage!(&component.usage, usage => records.charge(component.serial(), usage, cost)));
+            }
         }
         if let Idempotency::Once { id, ttl } = call.counts
             && remembers
@@ -100,7 +109,7 @@ impl CompositeUsage {
                 charges: charges.into(),
             };
             debug_assert!(remembered.is_sound(now), "{remembered:?} cannot be read");
-            self.extras.get_or_insert_default().ids.remember(id, remembered);
+            self.extras_mut().records.remember(id, remembered);
         }
     }
 
@@ -109,39 +118,41 @@ impl CompositeUsage {
         let serial = self.free_serial();
         let usage = with_limit!(spec, limit => unused_of(limit));
         // Known by nothing until it is claimed.
-        let component = Component {
-            serial,
-            identity: ComponentIdentity::Nothing,
-            usage,
-            recovers_at: Timestamp::EPOCH,
-            settlement: None,
-        };
-        self.push(component);
+        self.push(Component::new(serial, usage, Timestamp::EPOCH));
         self.components.len().saturating_sub(1)
+    }
+
+    /// Makes a component known by what the limit of a spec is known by, if it is by nothing yet.
+    fn claim(&mut self, place: usize, spec: &Spec) -> bool {
+        let claims = self.components.get(place).is_some_and(Component::is_unclaimed);
+        if claims {
+            self.name(place, ComponentIdentity::of(spec));
+        }
+        claims
     }
 
     fn settle(&mut self, call: &Call, evaluation: &CompositeEvaluation, now: Timestamp) {
         let Idempotency::Settle { id, amount } = call.counts else { return };
-        let Some(charges) = self.extras.as_mut().and_then(|extras| extras.ids.settle(id, now)) else { return };
+        let Some(extras) = &mut self.extras else { return };
+        let Some(charges) = extras.records.settle(id, now) else { return };
         for charge in &charges {
             // A spec with a cost of its own keeps what it charged, and so does a limit that is not named any more.
             let of_charge = call.specs.iter().zip(&evaluation.limits).find_map(|(spec, limit)| {
                 let place = limit.place.filter(|_| !spec.own_cost)?;
-                (self.components.get(place)?.serial == charge.component).then_some((spec, place))
+                (self.components.get(place)?.serial() == charge.component).then_some((spec, place))
             });
             let settled = of_charge.filter(|_| amount != charge.cost);
             let Some((spec, component)) =
                 settled.and_then(|(spec, place)| Some((spec, self.components.get_mut(place)?)))
             else {
-                forget(&mut self.components, charge);
+                extras.records.forget(charge);
                 continue;
             };
-            with_limit!(spec, limit => component.settle(limit, charge, amount, now));
+            with_limit!(spec, limit => component.settle(&mut extras.records, limit, charge, amount, now));
             if let Some(slower) = spec.slower {
                 component.recovers_under(slower, now);
             }
-            let kind = spec.limit.kind();
-            self.delta.changed.push(Changed { serial: charge.component, kind, is_new: false, named: false });
+            component.note(ComponentChange::Usage);
         }
     }
 }
@@ -181,39 +192,32 @@ where
 }
 
 impl Component {
-    /// Makes it known by what the limit of a spec is known by, if it is by nothing yet.
-    fn claim(&mut self, spec: &Spec) -> bool {
-        let claims = self.identity == ComponentIdentity::Nothing;
-        if claims {
-            self.identity = ComponentIdentity::of(spec);
-        }
-        claims
-    }
-
-    /// Makes a change; what settling it takes, if it `may_be_settled`.
-    pub(super) fn change<L: Limit>(
-        &mut self,
-        limit: &L,
-        change: Change,
-        may_be_settled: bool,
-        now: Timestamp,
-    ) -> Option<Charge>
+    /// Makes a change, where no charge may be settled.
+    pub(super) fn change_unrecorded<L: Limit>(&mut self, limit: &L, change: Change, now: Timestamp)
     where
         L::Usage: Single,
     {
-        let usage = L::Usage::of_mut(&mut self.usage)?;
-        if let Some(settlement) = &mut self.settlement {
-            settlement.before(limit, usage, now, change);
+        self.change_recorded(None, limit, change, now);
+    }
+
+    /// Makes a change, which may lower what can be settled of earlier charges.
+    fn change_recorded<L: Limit>(
+        &mut self,
+        records: Option<&mut IdempotencyRecords>,
+        limit: &L,
+        change: Change,
+        now: Timestamp,
+    ) where
+        L::Usage: Single,
+    {
+        let serial = self.serial();
+        let Some(usage) = L::Usage::of_mut(&mut self.usage) else { return };
+        if let Some(records) = records {
+            records.before(serial, limit, usage, now, change);
         }
         change.apply(limit, usage, now);
         self.recovers_at = now.plus(limit.reset(usage, now)).min(Timestamp::MAX);
         as_propagated(usage);
-        match change {
-            Change::Charge(cost) if may_be_settled && L::Usage::KIND != Kind::Concurrency => {
-                self.settlement.get_or_insert_default().charge(usage, self.serial, cost)
-            }
-            _ => None,
-        }
     }
 
     /// Stays at least as long as it needs under that limit too: the one that it was charged under may end before.
@@ -224,16 +228,23 @@ impl Component {
     }
 
     /// Makes usage what it would be had a charge been of `amount`.
-    fn settle<L: Limit>(&mut self, limit: &L, charge: &Charge, amount: Amount, now: Timestamp)
-    where
+    fn settle<L: Limit>(
+        &mut self,
+        records: &mut IdempotencyRecords,
+        limit: &L,
+        charge: &Charge,
+        amount: Amount,
+        now: Timestamp,
+    ) where
         L::Usage: Single,
     {
-        let (Some(usage), Some(settlement)) = (L::Usage::of_mut(&mut self.usage), &mut self.settlement) else { return };
+        let serial = self.serial();
+        let Some(usage) = L::Usage::of_mut(&mut self.usage) else { return };
         // What lies before `now` is counted as of now first.
-        settlement.settle(usage, charge, charge.cost.minus(amount));
+        records.settle_charge(usage, charge, charge.cost.minus(amount));
         if amount > charge.cost {
             let more = Change::Charge(amount.minus(charge.cost));
-            settlement.before(limit, usage, now, more);
+            records.before(serial, limit, usage, now, more);
             more.apply(limit, usage, now);
         }
         self.recovers_at = now.plus(limit.reset(usage, now)).min(Timestamp::MAX);

@@ -207,8 +207,8 @@ impl CompositeEvaluation {
         let adds_id = self.remembers(call);
         // What has expired makes room for the new one.
         let ids = held.extras().map_or(0, |extras| {
-            let ids = extras.ids.len();
-            if extras.ids.is_full(ids, held.at(now)) { ids } else { ids.saturating_sub(1) }
+            let ids = extras.records.len();
+            if extras.records.is_full(ids, held.at(now)) { ids } else { ids.saturating_sub(1) }
         });
         of_limits.chain(adds_id.then_some((Kind::Limits, ids.saturating_add(1), true)))
     }

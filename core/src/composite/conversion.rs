@@ -3,7 +3,7 @@
 //! What is propagated of it is the change alone, however much the plain key remembered: a replica has the same, and
 //! makes the same component of it. So a conversion costs as much as the change, and what the key remembered is moved.
 
-use super::{Component, ComponentIdentity, CompositeUsage};
+use super::{Component, CompositeUsage};
 use crate::algorithm::any::Single;
 use crate::effect::{Discard, Effect, Text};
 use crate::expiry::LATEST_EXPIRY;
@@ -14,10 +14,10 @@ use crate::wire::codec::{CHANGE, Decoder};
 use std::thread::panicking;
 
 /// The serial number of the component that a plain key's usage becomes.
-const SERIAL: u32 = 0;
+const SERIAL: u8 = 0;
 
 impl CompositeUsage {
-    /// Makes a part of what a plain key remembers, which expires at `expires_at` (in milliseconds since the epoch), as
+    /// Makes a component of what a plain key remembers, which expires at `expires_at` (in milliseconds since the epoch), as
     /// of `now`, and has `change` change it. What is left in `plain` is nothing; should the change panic, it is given
     /// back.
     pub fn convert<U: Single, T>(
@@ -52,14 +52,15 @@ impl CompositeUsage {
     }
 
     fn of_one<U: Single>(usage: U, recovers_at: Timestamp, written: Timestamp) -> CompositeUsage {
-        let (identity, usage) = (ComponentIdentity::Nothing, usage.into_any());
-        let component = Component { serial: SERIAL, identity, usage, recovers_at, settlement: None };
-        CompositeUsage { components: vec![component], written, ..CompositeUsage::default() }
+        let component = Component::new(SERIAL, usage.into_any(), recovers_at);
+        CompositeUsage { components: [component].into(), written, extras: None }
     }
 
     /// Takes back what a plain key remembered, as it is now.
     fn take_plain<U: Single>(&mut self) -> U {
-        let plain = self.component_mut(SERIAL).and_then(|component| U::of_mut(&mut component.usage));
+        let mut components = self.components.iter_mut();
+        let plain = components.find(|component| component.serial() == SERIAL);
+        let plain = plain.and_then(|component| U::of_mut(&mut component.usage));
         plain.map(std::mem::take).unwrap_or_default()
     }
 

@@ -3,7 +3,7 @@
 //! call that comes to the same, but takes about twice as many instructions of ours.
 
 use super::answer::first_to_run_out;
-use super::{Changed, Component, CompositeUsage};
+use super::{Component, ComponentChange, CompositeUsage, Extras};
 use crate::algorithm::any::{Single, with_limit};
 use crate::evaluate::{Change, Request};
 use crate::kind::Kind;
@@ -42,7 +42,7 @@ impl CompositeUsage {
     pub fn evaluate_fast(&self, call: &Call, now: Timestamp) -> Option<FastEvaluation> {
         let is_plain =
             call.counts == Idempotency::Every && call.purpose == Purpose::Charge && !call.each && call.ban.is_none();
-        if !is_plain || self.extras.is_some() || now < self.written {
+        if !is_plain || !self.extras().is_none_or(Extras::rules_nothing) || now < self.written {
             return None;
         }
         let at_once = Verdict::Allowed(Span::ZERO);
@@ -51,7 +51,7 @@ impl CompositeUsage {
         let rooms = evaluation.places.iter_mut().zip(&mut evaluation.denying);
         for (at, (spec, (place, denies))) in call.specs.iter().zip(rooms).enumerate() {
             let cost = spec.cost_of_rate()?;
-            *place = self.place_of(spec, at)?;
+            *place = self.place_known(spec, at)?;
             let component = self.components.get(*place)?;
             let verdict = with_limit!(spec, limit => limit.verdict(Single::of(&component.usage)?, now, cost));
             *denies = !verdict.allowed();
@@ -60,15 +60,6 @@ impl CompositeUsage {
             }
         }
         Some(evaluation)
-    }
-
-    /// The place of the component that is known by what the limit of a spec is known by, which most likely stands `at`
-    /// its own.
-    fn place_of(&self, spec: &Spec, at: usize) -> Option<usize> {
-        match self.components.get(at) {
-            Some(component) if component.is_of(spec) => Some(at),
-            _ => self.components.iter().position(|component| component.is_of(spec)),
-        }
     }
 
     /// The decision on a call that such a look denies.
@@ -81,12 +72,11 @@ impl CompositeUsage {
     /// `told`.
     pub fn charge_fast(&mut self, call: &Call, evaluation: &FastEvaluation, told: bool, now: Timestamp) -> Decision {
         self.begin(now, None);
-        let CompositeUsage { components, delta, .. } = self;
+        let components = &mut self.components;
         let charged = call.specs.iter().zip(evaluation.places).enumerate().filter_map(|(at, (spec, place))| {
             let (component, cost) = (components.get_mut(place)?, spec.cost_of_rate()?);
             if told {
-                let (serial, kind) = (component.serial, component.usage.kind());
-                delta.changed.push(Changed { serial, kind, is_new: false, named: false });
+                component.note(ComponentChange::Usage);
             }
             Some((with_limit!(spec, limit => component.charge(limit, cost, now)), spec, at))
         });
@@ -120,14 +110,13 @@ impl Component {
         L::Usage: Single,
     {
         let Some(usage) = L::Usage::of_mut(&mut self.usage) else { return Amount::ZERO };
-        if self.settlement.is_none()
-            && let Some(Taken::Charged(decision, after)) = limit.taken_at_once(usage, now, cost)
-        {
+        if let Some(Taken::Charged(decision, after)) = limit.taken_at_once(usage, now, cost) {
             *usage = after;
             self.recovers_at = now.plus(decision.reset).min(Timestamp::MAX);
             return decision.remaining;
         }
-        self.change(limit, Change::Charge(cost), false, now);
+        // Where nothing may be settled, nothing is kept for it.
+        Component::change_unrecorded(self, limit, Change::Charge(cost), now);
         L::Usage::of(&self.usage).map_or(Amount::ZERO, |usage| limit.remaining(usage, now))
     }
 }

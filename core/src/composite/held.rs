@@ -3,7 +3,7 @@
 use super::{CompositeUsage, Extras};
 use crate::algorithm::any::Single;
 use crate::algorithm::leases::ConcurrencyUsage;
-use crate::composite::idempotency::{Charge, RecordedCall};
+use crate::composite::idempotency::RecordedCall;
 use crate::kind::Kind;
 use crate::number::{Span, Timestamp};
 use crate::syntax::{Call, Idempotency, MAX_SPECS, Spec};
@@ -74,12 +74,12 @@ impl<'a> Held<'a> {
     }
 
     /// What it remembers of the id of a call.
-    pub(super) fn remembered(self, call: &Call, now: Timestamp) -> Option<RecordedCall<&'a [Charge]>> {
+    pub(super) fn remembered(self, call: &Call, now: Timestamp) -> Option<RecordedCall<()>> {
         let id = match call.counts {
             Idempotency::Every => return None,
             Idempotency::Once { id, .. } | Idempotency::Settle { id, .. } => id,
         };
-        self.extras()?.ids.find(id, self.at(now))
+        self.extras()?.records.find(id, self.at(now))
     }
 
     /// The places of the components that the limits of a call find.

@@ -11,123 +11,53 @@
 //!
 //! Beside the components stand what makes calls idempotent ([`idempotency`]) and the key's [ban](crate::ban).
 //!
-//! When to use it: two windows on one client, requests and tokens, a rate and a concurrency limit. Cost: 80 bytes and
-//! 88 for each component; a usage of more than 40 bytes is boxed, and takes its own size as well.
+//! When to use it: two windows on one client, requests and tokens, a rate and a concurrency limit. Cost: 32 bytes, and
+//! 32 for each component; a usage of more than 16 bytes is boxed, and takes its own size as well.
 
 mod answer;
 mod charge;
+mod component;
 mod composite_evaluation;
 mod conversion;
+mod effect;
+mod extras;
 mod fast_path;
 mod held;
 pub mod idempotency;
+mod identity;
 mod limit_evaluation;
 mod stored;
 
 use crate::algorithm::any::Single;
-#[doc(hidden)]
-use crate::algorithm::any::{AnyUsage, with_usage};
 use crate::algorithm::leases::ConcurrencyUsage;
 use crate::ban::Ban;
 use crate::kind::Kind;
-use crate::limit::{Identity, Recovery, Usage};
+use crate::limit::Identity;
 use crate::number::{Span, Timestamp};
 use crate::syntax::Spec;
 pub use answer::Answer;
+use component::{Component, ComponentChange};
 pub use composite_evaluation::CompositeEvaluation;
+use extras::Extras;
 pub use fast_path::FastEvaluation;
 pub use held::Held;
-use idempotency::{Charge, IdempotencyTable, Settlement};
+use identity::{ComponentIdentity, ShortIdentity};
 
 /// How many components a key may have.
 pub const MAX_COMPONENTS: usize = 16;
+
+/// How many components there can be at once, while a call goes on: those that there were, and those that it makes.
+const MOST_SERIALS: u8 = 24;
 
 /// What a key with several limits remembers.
 #[derive(Clone, Debug, Default)]
 pub struct CompositeUsage {
     /// In the order in which they came.
-    components: Vec<Component>,
+    components: Box<[Component]>,
     /// When any of it was last changed.
     written: Timestamp,
     /// What is rare: most keys have none of it.
     extras: Option<Box<Extras>>,
-    /// What the current call has changed.
-    delta: CompositeDelta,
-}
-
-/// What a key remembers beside its components.
-#[derive(Clone, Debug, Default)]
-struct Extras {
-    ids: IdempotencyTable,
-    ban: Ban,
-}
-
-/// One limit's usage.
-#[derive(Clone, Debug)]
-struct Component {
-    /// By which the ids and the effects know it: the smallest that was free. None of a component that has gone is known
-    /// any more, since it stays as long as any of its charges may be settled.
-    serial: u32,
-    identity: ComponentIdentity,
-    usage: AnyUsage,
-    /// When it will have recovered, under the limit that charged it last.
-    recovers_at: Timestamp,
-    /// What settling its charges takes, while there is an id that may be settled.
-    settlement: Option<Box<Settlement>>,
-}
-
-/// What a component is known by.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum ComponentIdentity {
-    /// Nothing yet: a plain key's usage.
-    Nothing,
-    /// Its window, or the like.
-    Window(Identity),
-    /// Its name.
-    Name(Box<[u8]>),
-}
-
-impl ComponentIdentity {
-    /// What the limit of a spec is known by.
-    fn of(spec: &Spec) -> ComponentIdentity {
-        spec.name.map_or_else(
-            || ComponentIdentity::Window(spec.limit.identity()),
-            |name| ComponentIdentity::Name(name.into()),
-        )
-    }
-
-    /// Whether it is that name, or without one that window.
-    fn is(&self, name: Option<&[u8]>, window: Identity) -> bool {
-        match (self, name) {
-            (ComponentIdentity::Name(own), Some(name)) => **own == *name,
-            (ComponentIdentity::Window(own), None) => *own == window,
-            _ => false,
-        }
-    }
-}
-
-/// What one call has changed.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct CompositeDelta {
-    /// By how much the clock has gone back.
-    moved_back: Span,
-    /// More than that has been done: what has expired was swept, and what has recovered has gone.
-    begun: bool,
-    /// These components have changed.
-    changed: Vec<Changed>,
-    /// Of the ban.
-    ban: bool,
-}
-
-/// A component that has changed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Changed {
-    serial: u32,
-    kind: Kind,
-    /// Whether it was there before.
-    is_new: bool,
-    /// Whether it is known by something else now, or new.
-    named: bool,
 }
 
 impl CompositeUsage {
@@ -135,41 +65,102 @@ impl CompositeUsage {
     /// `taken`.
     fn place(&self, spec: &Spec, taken: &[Option<usize>]) -> Option<usize> {
         let kind = spec.limit.kind();
-        let place = self.components.iter().position(|component| component.is_of(spec));
-        place.or_else(|| {
-            let unknown = |component: &Component| {
-                component.usage.kind() == kind && component.identity == ComponentIdentity::Nothing
-            };
+        self.place_known(spec, 0).or_else(|| {
+            let unknown = |component: &Component| component.kind() == kind && component.is_unclaimed();
             self.components.iter().position(unknown).filter(|place| !taken.contains(&Some(*place)))
         })
+    }
+
+    /// The place of the component that is known by what the limit of a spec is known by, which most likely stands `at`
+    /// there.
+    #[inline(always)]
+    fn place_known(&self, spec: &Spec, at: usize) -> Option<usize> {
+        match self.components.get(at) {
+            Some(component) if self.is_known_by(component, spec) => Some(at),
+            _ => self.place_known_elsewhere(spec),
+        }
+    }
+
+    fn place_known_elsewhere(&self, spec: &Spec) -> Option<usize> {
+        self.components.iter().position(|component| self.is_known_by(component, spec))
+    }
+
+    /// Whether a component is known by what the limit of a spec is known by.
+    #[inline(always)]
+    fn is_known_by(&self, component: &Component, spec: &Spec) -> bool {
+        let (kind, window) = (spec.limit.kind(), spec.limit.identity());
+        // A key has one table of leases, whatever it is called by.
+        component.kind() == kind
+            && (kind == Kind::Concurrency
+                || match component.usage.beside().identity {
+                    ShortIdentity::Long => self.is_known_as(component, spec.name, window),
+                    short => spec.name.is_none() && short.is(window),
+                })
+    }
+
+    /// Whether a component whose identity is long is known by that name, or without one by that window.
+    #[cold]
+    fn is_known_as(&self, component: &Component, name: Option<&[u8]>, window: Identity) -> bool {
+        let identity = self.extras().and_then(|extras| extras.long_identity(component.serial()));
+        identity.is_some_and(|identity| identity.is(name, window))
+    }
+
+    #[inline(always)]
+    fn extras(&self) -> Option<&Extras> {
+        self.extras.as_deref()
+    }
+
+    #[cfg(test)]
+    fn has_delta(&self) -> bool {
+        let noted = |component: &Component| component.change() != ComponentChange::Nothing;
+        self.components.iter().any(noted) || self.extras().is_some_and(Extras::has_delta)
+    }
+
+    fn extras_mut(&mut self) -> &mut Extras {
+        self.extras.get_or_insert_default()
     }
 
     /// How many components there would be once `more` have come, some have been `charged`, and those that have recovered
     /// have gone.
     fn components_with(&self, more: usize, charged: impl Fn(usize, &Component) -> bool, now: Timestamp) -> usize {
         let stays = |(place, component): &(usize, &Component)| {
-            component.may_be_settled() || self.at(now) < component.recovers_at || charged(*place, component)
+            component.may_be_settled(self.extras())
+                || self.at(now) < component.recovers_at
+                || charged(*place, component)
         };
         self.components.iter().enumerate().filter(stays).count().saturating_add(more)
     }
 
     /// The smallest serial number that no component has.
-    fn free_serial(&self) -> u32 {
-        (0..u32::MAX).find(|serial| self.component(*serial).is_none()).unwrap_or(u32::MAX)
+    fn free_serial(&self) -> u8 {
+        (0..MOST_SERIALS).find(|serial| self.component(*serial).is_none()).unwrap_or(MOST_SERIALS)
     }
 
     /// One more. A key has few and keeps them long, so it keeps no room for others.
     fn push(&mut self, component: Component) {
-        self.components.reserve_exact(1);
-        self.components.push(component);
+        let mut components = std::mem::take(&mut self.components).into_vec();
+        components.reserve_exact(1);
+        components.push(component);
+        self.components = components.into();
     }
 
-    fn component(&self, serial: u32) -> Option<&Component> {
-        self.components.iter().find(|component| component.serial == serial)
+    /// Makes a component known by that.
+    fn name(&mut self, place: usize, identity: ComponentIdentity) {
+        let Some(component) = self.components.get_mut(place) else { return };
+        let short = identity.short();
+        component.usage.beside_mut().identity = short;
+        if short == ShortIdentity::Long {
+            let serial = component.serial();
+            self.extras_mut().keep_identity(serial, identity);
+        }
     }
 
-    fn component_mut(&mut self, serial: u32) -> Option<&mut Component> {
-        self.components.iter_mut().find(|component| component.serial == serial)
+    fn component(&self, serial: u8) -> Option<&Component> {
+        self.components.iter().find(|component| component.serial() == serial)
+    }
+
+    fn place_of_serial(&self, serial: u8) -> Option<usize> {
+        self.components.iter().position(|component| component.serial() == serial)
     }
 
     /// Takes the live leases of `holders` back; how many there were.
@@ -192,15 +183,13 @@ impl CompositeUsage {
 
     fn take_back(&mut self, holders: &[&[u8]], now: Timestamp) -> usize {
         let mut components = self.components.iter_mut();
-        let leases = components.find_map(|component| {
-            Some((component.serial, &mut component.recovers_at, ConcurrencyUsage::of_mut(&mut component.usage)?))
-        });
-        let Some((serial, recovers_at, leases)) = leases else { return 0 };
+        let component = components.find(|component| component.kind() == Kind::Concurrency);
+        let Some(component) = component else { return 0 };
+        let Some(leases) = ConcurrencyUsage::of_mut(&mut component.usage) else { return 0 };
         let released = leases.release(holders, now);
         if released > 0 {
-            *recovers_at = now.plus(leases.time_to_last_expiry(now)).min(Timestamp::MAX);
-            let kind = Kind::Concurrency;
-            self.delta.changed.push(Changed { serial, kind, is_new: false, named: false });
+            component.recovers_at = now.plus(leases.time_to_last_expiry(now)).min(Timestamp::MAX);
+            component.note(ComponentChange::Usage);
         }
         released
     }
@@ -208,15 +197,14 @@ impl CompositeUsage {
     /// Bans the key by hand, or lifts its ban.
     pub fn ban(&mut self, duration: Span, now: Timestamp) {
         self.begin(now, None);
-        self.extras.get_or_insert_default().ban.by_hand(duration, now);
-        self.delta.ban = true;
+        self.extras_mut().change_ban(|ban| ban.by_hand(duration, now));
         self.end(now);
     }
 
     /// Whether that would change anything: a ban is never shortened, and none cannot be lifted.
     #[must_use]
     pub fn can_ban(&self, duration: Span, now: Timestamp) -> bool {
-        let before = self.extras.as_ref().map_or(Ban::default(), |extras| extras.ban);
+        let before = self.extras().map_or(Ban::default(), Extras::ban);
         let mut after = before;
         after.by_hand(duration, self.at(now));
         after != before
@@ -225,7 +213,7 @@ impl CompositeUsage {
     /// How long the key is banned, on its own clock.
     #[must_use]
     pub fn banned(&self, now: Timestamp) -> Span {
-        self.extras.as_ref().map_or(Span::ZERO, |extras| extras.ban.left(self.at(now)))
+        self.extras().map_or(Span::ZERO, |extras| extras.ban().left(self.at(now)))
     }
 
     /// The instant, on the key's own clock, that a look at `now` is at: one from before it was last changed sees it as
@@ -238,106 +226,59 @@ impl CompositeUsage {
     #[must_use]
     pub fn reset(&self, now: Timestamp) -> Span {
         let components = self.components.iter().map(|component| component.recovers_at).max().unwrap_or_default();
-        let extras = self.extras.as_ref();
-        let extras = extras.map_or(Timestamp::EPOCH, |extras| {
-            extras.ids.last_expiry().unwrap_or_default().max(extras.ban.expires_at())
+        let extras = self.extras().map_or(Timestamp::EPOCH, |extras| {
+            extras.records.last_expiry().unwrap_or_default().max(extras.ban().expires_at())
         });
         components.max(extras).since(self.at(now))
     }
 
     /// Begins a change: what has expired is swept. The call may be about to be remembered by an id.
+    #[inline(always)]
     fn begin(&mut self, now: Timestamp, coming: Option<&[u8]>) {
-        self.delta.begun = true;
-        for component in &mut self.components {
-            if !component.may_be_settled() {
-                component.settlement = None;
-            }
-        }
         if let Some(extras) = &mut self.extras {
-            let components = &mut self.components;
-            extras.ids.sweep(now, coming, |charge| forget(components, charge));
-            extras.ban.forget(now);
+            extras.begin();
+            extras.records.sweep(now, coming);
+            let mut ban = extras.ban();
+            ban.forget(now);
+            extras.set_ban(ban);
         }
     }
 
     /// Ends it: what has recovered by now goes.
+    #[inline(always)]
     fn end(&mut self, now: Timestamp) {
         self.written = now;
-        self.components.retain(|component| component.stays(now));
-        self.extras.take_if(|extras| extras.is_empty());
-        debug_assert!(self.components.iter().all(|component| component.is_sound(now)), "{self:?} cannot be read");
-        debug_assert!(self.extras.as_ref().is_none_or(|extras| extras.ban.is_sound(now)), "{self:?} cannot be read");
-    }
-}
-
-/// Forgets a charge that can be settled no more.
-fn forget(components: &mut [Component], charge: &Charge) {
-    let component = components.iter_mut().find(|component| component.serial == charge.component);
-    if let Some(settlement) = component.and_then(|component| component.settlement.as_mut()) {
-        settlement.forget(charge);
-    }
-}
-
-impl Extras {
-    fn is_empty(&self) -> bool {
-        self.ids.is_empty() && self.ban.is_empty()
-    }
-}
-
-impl Component {
-    /// Whether there is anything to remember of it: it has not recovered, or may be settled.
-    fn stays(&self, now: Timestamp) -> bool {
-        self.may_be_settled() || (now < self.recovers_at && !self.is_unused())
-    }
-
-    /// Whether a key that was last changed at `written` can have it: it stays, and was changed no later than the key.
-    /// (A later one would move back with the clock by more than the instant at which it goes.)
-    fn is_sound(&self, written: Timestamp) -> bool {
-        self.stays(written) && with_usage!(&self.usage, usage => !usage.is_after(written))
-    }
-
-    fn is_unused(&self) -> bool {
-        with_usage!(&self.usage, usage => usage.is_unused())
-    }
-
-    /// Whether it is known by what the limit of a spec is known by.
-    #[inline(always)]
-    fn is_of(&self, spec: &Spec) -> bool {
-        let kind = spec.limit.kind();
-        // A key has one table of leases, whatever it is called by.
-        let only = kind == Kind::Concurrency;
-        self.usage.kind() == kind && (only || self.identity.is(spec.name, spec.limit.identity()))
-    }
-
-    /// Whether any of its charges may be settled.
-    fn may_be_settled(&self) -> bool {
-        self.settlement.as_ref().is_some_and(|settlement| !settlement.is_idle())
-    }
-
-    /// Moves back with the clock, and with it what the ids remember of it.
-    fn move_back(&mut self, ids: Option<&mut IdempotencyTable>, now: Timestamp) {
-        if let Some(ids) = ids {
-            with_usage!(&self.usage, usage => ids.move_charges_back(self.serial, usage, now));
+        if !self.components.iter().all(|component| component.stays(self.extras(), now)) {
+            self.drop_recovered(now);
         }
-        let (ahead, recovery) = with_usage!(&mut self.usage, mut usage => {
-            let ahead = usage.ahead(now);
-            if ahead != Span::ZERO {
-                usage.move_back(now);
-                // It moves back with all else, which is an effect by itself: no part of the next.
-                usage.encode_effect(&mut crate::effect::Discard);
+        self.extras.take_if(|extras| extras.is_needless());
+        debug_assert!(
+            self.components.iter().all(|component| component.is_sound(self.extras(), now)),
+            "{self:?} cannot be read"
+        );
+        debug_assert!(self.extras().is_none_or(|extras| extras.ban().is_sound(now)), "{self:?} cannot be read");
+    }
+
+    #[cold]
+    fn drop_recovered(&mut self, now: Timestamp) {
+        let mut gone = Vec::new();
+        let mut components = std::mem::take(&mut self.components).into_vec();
+        components.retain(|component| {
+            let stays = component.stays(self.extras(), now);
+            if !stays {
+                gone.push((component.serial(), component.kind(), component.change()));
             }
-            (ahead, usage.recovery())
+            stays
         });
-        let moved = self.recovers_at.minus(ahead);
-        self.recovers_at = match recovery {
-            Recovery::MovesAlong => moved,
-            // Of what a plain key remembered it may be told sooner than the component goes.
-            Recovery::IsTold => {
-                let reset = with_usage!(&self.usage, usage => usage.time_to_recovery(now));
-                moved.max(now.plus(reset)).min(Timestamp::MAX)
+        self.components = components.into();
+        for (serial, kind, change) in gone {
+            if let Some(extras) = &mut self.extras {
+                extras.forget_identity(serial);
             }
-            // It comes no later than before.
-            Recovery::IsHidden => self.recovers_at,
+            // Of one that the call has made nobody else knows.
+            if matches!(change, ComponentChange::Usage | ComponentChange::Named) {
+                self.extras_mut().delta().gone.push((serial, kind));
+            }
         }
     }
 }

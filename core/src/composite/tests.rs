@@ -9,6 +9,7 @@ mod script;
 mod server;
 
 use super::*;
+use crate::limit::Usage;
 use crate::limit::Verdict;
 use crate::syntax::KeyRequest;
 use crate::wire::args::Args;
@@ -160,7 +161,7 @@ fn numbers_of_parts_do_not_grow_with_the_calls() {
     for second in 0..100 {
         server.take(&format!("FIXED 9 1h AS n{} SLIDING 9 1us", second % 3), second);
     }
-    assert!(server.components().unwrap().components.iter().all(|component| component.serial < 4));
+    assert!(server.components().unwrap().components.iter().all(|component| component.serial() < 4));
 }
 
 #[test]
@@ -184,7 +185,7 @@ fn what_is_released_by_nobody_and_settled_again_writes_nothing() {
     assert!(server.takes_nothing("COST 99 ONCE r2 1h FIXED 9 1h", 2).decision.verdict.allowed());
     assert_eq!(server.takes_nothing("SETTLE r3 1 FIXED 9 1h", 2).decision.verdict, Verdict::Never);
     server.take("FIXED 9 1h", 2);
-    assert_eq!(server.components().unwrap().extras.as_ref().unwrap().ids.len(), 1);
+    assert_eq!(server.components().unwrap().extras().unwrap().records.len(), 1);
 }
 
 #[test]
@@ -193,7 +194,7 @@ fn a_clock_gone_back_sweeps_nothing_by_itself() {
     for id in 0..40 {
         server.take(&format!("ONCE r{id} 1s FIXED 99 1h SLIDING 99 2s AS a"), 0);
     }
-    let ids = |server: &Server| server.components().unwrap().extras.as_ref().map_or(0, |extras| extras.ids.len());
+    let ids = |server: &Server| server.components().unwrap().extras().map_or(0, |extras| extras.records.len());
     server.take("FIXED 99 1h", 10);
     assert_eq!(ids(&server), 24);
     // Denied, so only the time is written.

@@ -6,7 +6,7 @@
 //! changes in the same order holds the same, to the byte.
 
 use super::recorded_call::{RecordedCall, decode_charges};
-use super::{Charge, is_cost};
+use super::settlement::{Charge, is_cost};
 use crate::limit::Usage;
 use crate::number::lazy_shift::{Mark, Shift};
 use crate::number::{Amount, Span, Timestamp};
@@ -24,7 +24,7 @@ pub const MAX_ID: usize = MAX_NAME;
 
 /// How many ids that have expired a change sweeps: more than one adds, and few enough to take no longer than the rest
 /// of the call.
-const SWEPT: usize = 16;
+pub(super) const SWEPT: usize = 16;
 
 /// The ids that a key remembers.
 ///
@@ -101,13 +101,31 @@ enum IdempotencyDelta {
     Settled(Kept),
 }
 
+/// Writes out that the call of an id was settled.
+pub fn encode_settled(id: &[u8], to: &mut impl Encoder) {
+    to.integer(SETTLES);
+    to.bytes(id);
+}
+
+/// Writes out that a call is remembered by an id.
+pub fn encode_recorded(id: &[u8], call: &RecordedCall<&[Charge]>, to: &mut impl Encoder) {
+    to.integer(REMEMBERS);
+    to.bytes(id);
+    call.encode(to);
+    to.integer(u64::try_from(call.charges.len()).unwrap_or(0));
+    for charge in call.charges {
+        to.integer(u64::from(charge.component));
+        to.integer(charge.cost.millionths());
+    }
+}
+
 /// What a call has changed in the ids elsewhere, besides what it swept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum IdempotencyChange {
     /// Nothing.
     Nothing,
     /// It is remembered by this id, and charged so much to each of these components.
-    RecordedCall(Arc<[u8]>, RecordedCall<Box<[(u32, Amount)]>>),
+    RecordedCall(Arc<[u8]>, RecordedCall<Box<[(u8, Amount)]>>),
     /// It settled the call of this id.
     Settled(Arc<[u8]>),
 }
@@ -171,6 +189,11 @@ impl IdempotencyTable {
         self.insert(name, id, call);
     }
 
+    /// Adds a call that is remembered by an id, which is no change of the current call.
+    pub(super) fn insert_call(&mut self, id: &[u8], call: RecordedCall) {
+        self.insert(Name::of(id), Kept::from(id), call);
+    }
+
     fn insert(&mut self, name: Name, id: Kept, call: RecordedCall) {
         let RecordedCall { expires_at, hold_until, settled, forced, granted, charges } = call;
         let (expires_at, hold_until) = (self.shift.mark(expires_at), self.shift.mark(hold_until));
@@ -225,7 +248,7 @@ impl IdempotencyTable {
     }
 
     /// Moves the charges of a component along with its usage, which is about to be moved back to `now`.
-    pub fn move_charges_back<U: Usage>(&mut self, component: u32, usage: &U, now: Timestamp) {
+    pub fn move_charges_back<U: Usage>(&mut self, component: u8, usage: &U, now: Timestamp) {
         if usage.place().is_none() || !usage.is_after(now) {
             return;
         }
@@ -282,7 +305,7 @@ impl IdempotencyTable {
     }
 
     /// The ids and their calls, in the order in which they expire.
-    fn calls(&self) -> impl Iterator<Item = (&Kept, RecordedCall<&[Charge]>)> {
+    pub(super) fn calls(&self) -> impl Iterator<Item = (&Kept, RecordedCall<&[Charge]>)> {
         self.by_expiry.iter().filter_map(|(_, id)| {
             let name = Name::of(id);
             let entry = self.by_id.find(name.hash, IdempotencyEntry::is_of(name))?;
@@ -328,23 +351,19 @@ impl IdempotencyTable {
     pub fn encode_effect(&mut self, to: &mut impl Encoder) {
         match std::mem::take(&mut self.delta) {
             IdempotencyDelta::Nothing => IdempotencyTable::encode_no_effect(to),
-            IdempotencyDelta::Settled(id) => {
-                to.integer(SETTLES);
-                to.bytes(&id);
-            }
+            IdempotencyDelta::Settled(id) => encode_settled(&id, to),
             IdempotencyDelta::RecordedCall(id) => {
                 let name = Name::of(&id);
-                let Some(entry) = self.by_id.find(name.hash, IdempotencyEntry::is_of(name)) else { return };
-                to.integer(REMEMBERS);
-                to.bytes(&id);
-                entry.seen(self.shift).encode(to);
-                to.integer(u64::try_from(entry.charges.len()).unwrap_or(0));
-                for charge in &entry.charges {
-                    to.integer(u64::from(charge.component));
-                    to.integer(charge.cost.millionths());
+                if let Some(entry) = self.by_id.find(name.hash, IdempotencyEntry::is_of(name)) {
+                    encode_recorded(&id, &entry.seen(self.shift), to);
                 }
             }
         }
+    }
+
+    #[cfg(test)]
+    pub(super) fn has_changed(&self) -> bool {
+        !matches!(self.delta, IdempotencyDelta::Nothing)
     }
 
     /// Writes out that nothing has changed.
@@ -389,8 +408,8 @@ impl IdempotencyChange {
 }
 
 /// What was charged to a component.
-fn decode_cost(from: &mut impl Decoder) -> Option<(u32, Amount)> {
-    let component = u32::try_from(from.integer()?).ok()?;
+fn decode_cost(from: &mut impl Decoder) -> Option<(u8, Amount)> {
+    let component = u8::try_from(from.integer()?).ok()?;
     let cost = Amount::from_millionths(from.integer()?)?;
     is_cost(cost).then_some((component, cost))
 }

@@ -58,6 +58,38 @@ struct Group {
     live: usize,
 }
 
+/// The lows of charges, which are numbered in the order in which they are made: however they are kept.
+pub trait Marks: Default {
+    /// Whether there is no charge.
+    fn is_idle(&self) -> bool {
+        self.live() == 0
+    }
+
+    /// How many charges there are.
+    fn live(&self) -> usize;
+
+    /// Counts a charge that has just been made; its number, `None` if there is none left.
+    fn charge(&mut self) -> Option<u64>;
+
+    /// Records that so much is used, or less.
+    fn low(&mut self, used: Amount);
+
+    /// The low of a charge; `None` if none has been recorded since.
+    fn least(&self, number: u64) -> Option<Amount>;
+
+    /// Records that a charge is smaller by so much, which is not more than its low.
+    fn lower(&mut self, number: u64, by: Amount);
+
+    /// Forgets a charge.
+    fn forget(&mut self, number: u64);
+
+    /// How many bytes it holds beside itself, about.
+    fn heap_size(&self) -> usize;
+
+    /// Writes it out, but for how many charges there are: those are known by whoever remembers them.
+    fn encode(&self, to: &mut impl Encoder);
+}
+
 /// Groups that are to be freed. A copy has none.
 #[derive(Debug, Default)]
 struct Spent(Vec<BTreeMap<u64, Group>>);
@@ -79,63 +111,9 @@ struct End {
 
 impl LowWaterMarks {
     /// Far from overflow.
-    const LAST: u64 = u64::MAX >> 1;
+    pub const LAST: u64 = u64::MAX >> 1;
     /// How many groups a low ends or frees one by one: more than one adds.
     const FREED: usize = 16;
-
-    /// Whether there is no charge.
-    pub fn is_idle(&self) -> bool {
-        self.live == 0
-    }
-
-    /// How many charges there are.
-    pub fn live(&self) -> usize {
-        self.live
-    }
-
-    /// Counts a charge that has just been made; its number, `None` if there is none left.
-    pub fn charge(&mut self) -> Option<u64> {
-        let number = Some(self.next).filter(|number| *number < LowWaterMarks::LAST)?;
-        self.next = number.saturating_add(1);
-        self.open_live = self.open_live.saturating_add(1);
-        self.live = self.live.saturating_add(1);
-        Some(number)
-    }
-
-    /// Records that so much is used, or less.
-    pub fn low(&mut self, used: Amount) {
-        self.free_spent();
-        let (used, all) = (used.millionths(), self.sums.sum());
-        let mut merged = Group { position: self.sums.len(), delta: 0, live: self.open_live };
-        let (mut first, mut least, mut few) = (self.open, all.delta, LowWaterMarks::FREED);
-        while least >= used
-            && let Some(last) = self.groups.last_entry()
-        {
-            let Some(fewer) = few.checked_sub(1) else {
-                let before = self.end_at(used);
-                (first, least) = (before.first, before.sum.delta);
-                merged.live = self.open_live.saturating_add(usize_of(all.live.saturating_sub(before.sum.live)));
-                merged.position = before.position;
-                break;
-            };
-            few = fewer;
-            #[cfg(test)]
-            effort::entry();
-            let (number, group) = last.remove_entry();
-            first = number;
-            least = least.saturating_sub(group.delta);
-            merged = Group { live: merged.live.saturating_add(group.live), ..group };
-        }
-        self.sums.truncate(merged.position);
-        self.firsts.truncate(merged.position);
-        if merged.live > 0 {
-            merged.delta = used.saturating_sub(least);
-            self.push(first, merged);
-            self.groups.insert(first, merged);
-            self.make_room();
-        }
-        (self.open, self.open_live) = (self.next, 0);
-    }
 
     /// Ends all groups whose low is so much or more, at once: where they began.
     fn end_at(&mut self, used: u64) -> End {
@@ -167,66 +145,6 @@ impl LowWaterMarks {
         self.sums.push(Sum { delta: group.delta, live: u64_of(group.live) });
     }
 
-    /// The low of a charge; `None` if none has been recorded since.
-    pub fn least(&self, number: u64) -> Option<Amount> {
-        let group = self.groups.get(&self.group_of(number)?)?;
-        Some(Amount::saturating(self.sums.up_to(group.position.saturating_add(1)).delta))
-    }
-
-    /// Records that a charge is smaller by so much, which is not more than its low.
-    pub fn lower(&mut self, number: u64, by: Amount) {
-        let mut owed = by.millionths();
-        let Some(mut first) = self.group_of(number) else { return };
-        loop {
-            #[cfg(test)]
-            effort::entry();
-            let before = self.groups.range(..first).next_back().map(|(number, _)| *number);
-            let Some(group) = self.groups.get_mut(&first) else { return };
-            let Some(before) = before.filter(|_| group.delta <= owed) else {
-                let lowered = owed.min(group.delta);
-                group.delta = group.delta.saturating_sub(lowered);
-                self.sums.add(group.position, Sum { delta: lowered, live: 0 }.negated());
-                return;
-            };
-            // It falls to the low of the group before it, or below: then that one falls along.
-            let Group { position, delta, live } = *group;
-            self.groups.remove(&first);
-            self.sums.add(position, Sum { delta, live: u64_of(live) }.negated());
-            if let Some(before) = self.groups.get_mut(&before) {
-                before.live = before.live.saturating_add(live);
-                self.sums.add(before.position, Sum { delta: 0, live: u64_of(live) });
-            }
-            owed = owed.saturating_sub(delta);
-            first = before;
-        }
-    }
-
-    /// Forgets a charge.
-    pub fn forget(&mut self, number: u64) {
-        self.live = self.live.saturating_sub(1);
-        if self.live == 0 {
-            *self = LowWaterMarks::default();
-            return;
-        }
-        let Some(first) = self.group_of(number) else {
-            self.open_live = self.open_live.saturating_sub(1);
-            return;
-        };
-        let Some(group) = self.groups.get_mut(&first) else { return };
-        group.live = group.live.saturating_sub(1);
-        let Group { position, delta, live } = *group;
-        if live > 0 {
-            self.sums.add(position, Sum { delta: 0, live: 1 }.negated());
-            return;
-        }
-        self.groups.remove(&first);
-        self.sums.add(position, Sum { delta, live: 1 }.negated());
-        if let Some((_, newer)) = self.groups.range_mut(first..).next() {
-            newer.delta = newer.delta.saturating_add(delta);
-            self.sums.add(newer.position, Sum { delta, live: 0 });
-        }
-    }
-
     /// The group of a charge, by its first; `None` for those that have no low yet.
     fn group_of(&self, number: u64) -> Option<u64> {
         let group = || self.groups.range(..=number).next_back().map(|(first, _)| *first);
@@ -249,29 +167,6 @@ impl LowWaterMarks {
             sums.push(Sum { delta: group.delta, live: u64_of(group.live) });
         }
         self.sums = Sums::of(sums);
-    }
-
-    /// How many bytes it holds beside itself, about.
-    pub fn heap_size(&self) -> usize {
-        // As for leases: a node of the tree has room for 11 groups and holds 6 or more, but for the only one.
-        const NODE: usize = 384;
-        let nodes = self.groups.len().div_ceil(6).saturating_mul(NODE);
-        let spent = self.spent.0.iter().map(|spent| spent.len().div_ceil(6).saturating_mul(NODE));
-        let spent = spent
-            .fold(self.spent.0.capacity().saturating_mul(size_of::<BTreeMap<u64, Group>>()), usize::saturating_add);
-        let firsts = self.firsts.capacity().saturating_mul(size_of::<u64>());
-        [nodes, spent, firsts, self.sums.heap_size()].into_iter().fold(0, usize::saturating_add)
-    }
-
-    /// Writes it out, but for how many charges there are: those are known by whoever remembers them.
-    pub fn encode(&self, to: &mut impl Encoder) {
-        to.integer(self.next);
-        to.integer(self.open);
-        to.integer(u64::try_from(self.groups.len()).unwrap_or(0));
-        for (first, group) in &self.groups {
-            to.integer(*first);
-            to.integer(group.delta);
-        }
     }
 
     /// Reads what `encode` wrote. Then each charge is to be counted, and then it [`is_sound`](LowWaterMarks::is_sound)
@@ -319,6 +214,162 @@ impl LowWaterMarks {
         self.groups.values().all(|group| group.live > 0)
             && groups.chain([open]).all(fit)
             && (self.live > 0 || self.next == 0)
+    }
+
+    /// What [`open`](LowWaterMarks::open) and [`groups`](LowWaterMarks::groups) said.
+    pub fn of(
+        (open, open_live, next): (u64, usize, u64),
+        groups: impl Iterator<Item = (u64, u64, usize)>,
+    ) -> LowWaterMarks {
+        let mut marks = LowWaterMarks { open, open_live, next, live: open_live, ..LowWaterMarks::default() };
+        let mut before = 0;
+        for (first, low, live) in groups {
+            let group = Group { position: marks.sums.len(), delta: low.saturating_sub(before), live };
+            marks.push(first, group);
+            marks.groups.insert(first, group);
+            marks.live = marks.live.saturating_add(live);
+            before = low;
+        }
+        marks
+    }
+
+    /// The number of the first charge since the last low, how many of those there are, and the next number.
+    pub fn open(&self) -> (u64, usize, u64) {
+        (self.open, self.open_live, self.next)
+    }
+
+    /// Each group: the number of its first charge, its low in millionths, and how many charges it has.
+    pub fn groups(&self) -> impl Iterator<Item = (u64, u64, usize)> {
+        self.groups.iter().scan(0_u64, |low, (first, group)| {
+            *low = low.saturating_add(group.delta);
+            Some((*first, *low, group.live))
+        })
+    }
+}
+
+impl Marks for LowWaterMarks {
+    fn live(&self) -> usize {
+        self.live
+    }
+
+    fn charge(&mut self) -> Option<u64> {
+        let number = Some(self.next).filter(|number| *number < LowWaterMarks::LAST)?;
+        self.next = number.saturating_add(1);
+        self.open_live = self.open_live.saturating_add(1);
+        self.live = self.live.saturating_add(1);
+        Some(number)
+    }
+
+    fn low(&mut self, used: Amount) {
+        self.free_spent();
+        let (used, all) = (used.millionths(), self.sums.sum());
+        let mut merged = Group { position: self.sums.len(), delta: 0, live: self.open_live };
+        let (mut first, mut least, mut few) = (self.open, all.delta, LowWaterMarks::FREED);
+        while least >= used
+            && let Some(last) = self.groups.last_entry()
+        {
+            let Some(fewer) = few.checked_sub(1) else {
+                let before = self.end_at(used);
+                (first, least) = (before.first, before.sum.delta);
+                merged.live = self.open_live.saturating_add(usize_of(all.live.saturating_sub(before.sum.live)));
+                merged.position = before.position;
+                break;
+            };
+            few = fewer;
+            #[cfg(test)]
+            effort::entry();
+            let (number, group) = last.remove_entry();
+            first = number;
+            least = least.saturating_sub(group.delta);
+            merged = Group { live: merged.live.saturating_add(group.live), ..group };
+        }
+        self.sums.truncate(merged.position);
+        self.firsts.truncate(merged.position);
+        if merged.live > 0 {
+            merged.delta = used.saturating_sub(least);
+            self.push(first, merged);
+            self.groups.insert(first, merged);
+            self.make_room();
+        }
+        (self.open, self.open_live) = (self.next, 0);
+    }
+
+    fn least(&self, number: u64) -> Option<Amount> {
+        let group = self.groups.get(&self.group_of(number)?)?;
+        Some(Amount::saturating(self.sums.up_to(group.position.saturating_add(1)).delta))
+    }
+
+    fn lower(&mut self, number: u64, by: Amount) {
+        let mut owed = by.millionths();
+        let Some(mut first) = self.group_of(number) else { return };
+        loop {
+            #[cfg(test)]
+            effort::entry();
+            let before = self.groups.range(..first).next_back().map(|(number, _)| *number);
+            let Some(group) = self.groups.get_mut(&first) else { return };
+            let Some(before) = before.filter(|_| group.delta <= owed) else {
+                let lowered = owed.min(group.delta);
+                group.delta = group.delta.saturating_sub(lowered);
+                self.sums.add(group.position, Sum { delta: lowered, live: 0 }.negated());
+                return;
+            };
+            // It falls to the low of the group before it, or below: then that one falls along.
+            let Group { position, delta, live } = *group;
+            self.groups.remove(&first);
+            self.sums.add(position, Sum { delta, live: u64_of(live) }.negated());
+            if let Some(before) = self.groups.get_mut(&before) {
+                before.live = before.live.saturating_add(live);
+                self.sums.add(before.position, Sum { delta: 0, live: u64_of(live) });
+            }
+            owed = owed.saturating_sub(delta);
+            first = before;
+        }
+    }
+
+    fn forget(&mut self, number: u64) {
+        self.live = self.live.saturating_sub(1);
+        if self.live == 0 {
+            *self = LowWaterMarks::default();
+            return;
+        }
+        let Some(first) = self.group_of(number) else {
+            self.open_live = self.open_live.saturating_sub(1);
+            return;
+        };
+        let Some(group) = self.groups.get_mut(&first) else { return };
+        group.live = group.live.saturating_sub(1);
+        let Group { position, delta, live } = *group;
+        if live > 0 {
+            self.sums.add(position, Sum { delta: 0, live: 1 }.negated());
+            return;
+        }
+        self.groups.remove(&first);
+        self.sums.add(position, Sum { delta, live: 1 }.negated());
+        if let Some((_, newer)) = self.groups.range_mut(first..).next() {
+            newer.delta = newer.delta.saturating_add(delta);
+            self.sums.add(newer.position, Sum { delta, live: 0 });
+        }
+    }
+
+    fn heap_size(&self) -> usize {
+        // As for leases: a node of the tree has room for 11 groups and holds 6 or more, but for the only one.
+        const NODE: usize = 384;
+        let nodes = self.groups.len().div_ceil(6).saturating_mul(NODE);
+        let spent = self.spent.0.iter().map(|spent| spent.len().div_ceil(6).saturating_mul(NODE));
+        let spent = spent
+            .fold(self.spent.0.capacity().saturating_mul(size_of::<BTreeMap<u64, Group>>()), usize::saturating_add);
+        let firsts = self.firsts.capacity().saturating_mul(size_of::<u64>());
+        [nodes, spent, firsts, self.sums.heap_size()].into_iter().fold(0, usize::saturating_add)
+    }
+
+    fn encode(&self, to: &mut impl Encoder) {
+        to.integer(self.next);
+        to.integer(self.open);
+        to.integer(u64::try_from(self.groups.len()).unwrap_or(0));
+        for (first, group) in &self.groups {
+            to.integer(*first);
+            to.integer(group.delta);
+        }
     }
 }
 

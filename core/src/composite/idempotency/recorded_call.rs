@@ -1,6 +1,6 @@
 //! What is remembered of a call by its id, and how that is written and read.
 
-use super::Charge;
+use super::settlement::Charge;
 use crate::number::{Amount, Span, Timestamp};
 use crate::wire::codec::{Decoder, Encoder};
 
@@ -34,6 +34,11 @@ impl<Charges> RecordedCall<Charges> {
     /// All but the charges.
     pub(super) fn encode(&self, to: &mut impl Encoder) {
         to.integer(self.expires_at.micros());
+        self.encode_behind_expiry(to);
+    }
+
+    /// All but when it expires and the charges.
+    pub(super) fn encode_behind_expiry(&self, to: &mut impl Encoder) {
         to.integer(self.hold_until.micros());
         let tags = [(SETTLED, self.settled), (FORCED, self.forced), (GRANTED, self.granted.is_some())];
         to.integer(tags.iter().filter(|(_, holds)| *holds).map(|(tag, _)| tag).sum());
@@ -49,12 +54,21 @@ impl<Charges> RecordedCall<Charges> {
         charges: Charges,
     ) -> Option<RecordedCall<Charges>> {
         let expires_at = Timestamp::from_micros(from.integer()?)?;
+        RecordedCall::decode_behind_expiry(expires_at, from, charges).filter(|call| call.is_sound(written))
+    }
+
+    /// Reads what [`encode_behind_expiry`](RecordedCall::encode_behind_expiry) wrote of a call that expires at
+    /// `expires_at`.
+    pub(super) fn decode_behind_expiry(
+        expires_at: Timestamp,
+        from: &mut impl Decoder,
+        charges: Charges,
+    ) -> Option<RecordedCall<Charges>> {
         let hold_until = Timestamp::from_micros(from.integer()?)?;
         let tags = from.integer().filter(|tags| *tags <= TAGS)?;
         let granted = if tags & GRANTED == 0 { None } else { Some(Amount::from_millionths(from.integer()?)?) };
         let (settled, forced) = (tags & SETTLED != 0, tags & FORCED != 0);
         Some(RecordedCall { expires_at, hold_until, settled, forced, granted, charges })
-            .filter(|call| call.is_sound(written))
     }
 
     /// Whether some call can have been remembered so by a key that was last changed at `written`: what is remembered is
@@ -79,7 +93,7 @@ const TAGS: u64 = 7;
 pub(super) fn decode_charges<T, D: Decoder>(
     from: &mut D,
     decode: fn(&mut D) -> Option<T>,
-    component: fn(&T) -> u32,
+    component: fn(&T) -> u8,
 ) -> Option<Box<[T]>> {
     let count = usize::try_from(from.integer()?).ok().filter(|count| *count <= MAX_CHARGES)?;
     let mut charges: Vec<T> = Vec::with_capacity(count);

@@ -7,9 +7,13 @@ use crate::algorithm::fixed_window::FixedWindow;
 use crate::algorithm::log::SlidingLog;
 use crate::algorithm::sliding_window::SlidingWindow;
 use crate::algorithm::strict_window::StrictWindow;
+use crate::evaluate::Change;
+use crate::limit::{Limit, Usage};
+use crate::number::{Amount, Timestamp};
 use crate::number::{Period, Span};
 use crate::testing::calls::{Fields, lengths, millionths, period, units, us};
 use crate::testing::effort;
+use crate::wire::codec::Decoder;
 use num_rational::BigRational;
 
 use proptest::collection::vec;
@@ -27,7 +31,7 @@ struct Key<U> {
     settlement: Settlement,
     ids: IdempotencyTable,
     /// The serial number of the component.
-    component: u32,
+    component: u8,
     written: Timestamp,
 }
 

@@ -3,7 +3,7 @@
 use super::script::{ALL, Command, PLAIN, Said, Step, histories, words};
 use super::server::{Refused, Server, Told};
 use crate::algorithm::any::{AnyUsage, Single, with_limit};
-use crate::composite::idempotency::Charge;
+use crate::composite::idempotency::{Charge, IdempotencyTable};
 use crate::composite::{Component, ComponentIdentity, CompositeEvaluation, CompositeUsage, Held};
 use crate::limit::{Decision, Limit, Usage, Verdict};
 use crate::number::{Amount, Span, Timestamp};
@@ -90,7 +90,7 @@ proptest! {
                 return;
             }
             let again = tell_said(server, said, now, false).unwrap();
-            let ids = server.components().and_then(|components| components.extras.as_ref()).map_or(0, |extras| extras.ids.len());
+            let ids = server.components().and_then(CompositeUsage::extras).map_or(0, |extras| extras.records.len());
             if ids > 0 {
                 assert!(again.answer.decision.verdict.allowed(), "{said:?}");
                 assert_eq!(again.answer.decision.granted, first.answer.decision.granted, "{said:?}");
@@ -111,7 +111,7 @@ proptest! {
     ) {
         of_each_call(history, Timestamp::max, |server, said, now| {
             // What a plain key remembered is for whoever comes first.
-            let claimed = |component: &Component| component.identity != ComponentIdentity::Nothing;
+            let claimed = |component: &Component| !component.is_unclaimed();
             if !server.components().is_some_and(|components| components.components.iter().all(claimed)) {
                 return;
             }
@@ -293,47 +293,36 @@ fn what_no_call_could_have_made_is_refused() {
     let sound = server.components().unwrap().clone();
     let reads = |usage: &CompositeUsage| crate::testing::laws::decoded::<CompositeUsage>(&encoded(usage)).is_some();
     assert!(reads(&sound));
-    let breaks: [(&str, Break); 13] = [
-        ("two of one number", |usage| usage.components[1].serial = usage.components[0].serial),
-        ("two by one name", |usage| {
-            let mut component = usage.components[1].clone();
-            (component.serial, component.settlement) = (9, None);
-            usage.components.push(component);
-        }),
-        ("two tables of leases", |usage| {
-            let mut component = usage.components[3].clone();
-            (component.serial, component.identity) = (9, ComponentIdentity::Name(b"other"[..].into()));
-            usage.components.push(component);
-        }),
-        ("seventeen parts", |usage| {
+    let breaks: [(&str, Break); 11] = [
+        ("two of one number", |usage| renumber(usage, 1, usage.components[0].serial())),
+        ("two by one name", |usage| copy(usage, 1, 9, ComponentIdentity::Name(b"a"[..].into()))),
+        ("two tables of leases", |usage| copy(usage, 3, 9, ComponentIdentity::Name(b"other"[..].into()))),
+        ("a number that no component can get", |usage| copy(usage, 1, 24, ComponentIdentity::Name(b"b"[..].into()))),
+        ("seventeen components", |usage| {
             for n in 10..22_u8 {
-                let mut component = usage.components[1].clone();
-                component.settlement = None;
-                (component.serial, component.identity) = (u32::from(n), ComponentIdentity::Name(vec![b'a' + n].into()));
-                usage.components.push(component);
+                copy(usage, 1, n, ComponentIdentity::Name(vec![b'a' + n].into()));
             }
         }),
-        ("a track without ids", |usage| usage.extras = None),
-        ("an id without its track", |usage| usage.components[0].settlement = None),
-        ("an id without its part", |usage| {
-            usage.components.remove(0);
+        ("what settles charges without any", |usage| {
+            usage.extras_mut().records.many_mut().unwrap().calls = IdempotencyTable::default();
         }),
-        ("ids and a ban of nothing", |usage| {
-            usage.components.iter_mut().for_each(|component| component.settlement = None);
-            usage.extras = Some(Box::default());
+        ("a call without what settles its charges", |usage| {
+            usage.extras_mut().records.many_mut().unwrap().drop_settlement(0);
         }),
-        ("a part of nothing", |usage| {
-            usage.components[4].usage = AnyUsage::unused(crate::kind::Kind::FixedWindow).unwrap();
+        ("a call without its component", |usage| {
+            usage.components = usage.components[1..].into();
         }),
-        ("a name of no letters", |usage| usage.components[1].identity = ComponentIdentity::Name(b" "[..].into())),
-        ("a name of none", |usage| usage.components[1].identity = ComponentIdentity::Name(b""[..].into())),
+        ("a component of nothing", |usage| {
+            let unused = AnyUsage::unused(crate::kind::Kind::FixedWindow).unwrap();
+            usage.components[4].usage = unused.with(*usage.components[4].usage.beside());
+        }),
         ("nothing", |usage| *usage = CompositeUsage::default()),
-        ("a charge that its track has not counted", |usage| {
-            let extras = usage.extras.as_mut().unwrap();
-            let charge: Charge = *extras.ids.charges().next().unwrap();
-            let remembered = extras.ids.find(b"r1", at(0)).unwrap().with(Box::from([charge, charge]));
-            extras.ids.sweep(at(0), Some(b"r2"), |_| {});
-            extras.ids.remember(b"r2", remembered);
+        ("a charge that was not counted", |usage| {
+            let calls = &mut usage.extras_mut().records.many_mut().unwrap().calls;
+            let charge: Charge = *calls.charges().next().unwrap();
+            let remembered = calls.find(b"r1", at(0)).unwrap().with(Box::from([charge, charge]));
+            calls.sweep(at(0), Some(b"r2"), |_| {});
+            calls.remember(b"r2", remembered);
         }),
     ];
     for (what, break_it) in breaks {
@@ -341,19 +330,56 @@ fn what_no_call_could_have_made_is_refused() {
         break_it(&mut usage);
         assert!(!reads(&usage), "{what}");
     }
+    for name in [&b" "[..], b""] {
+        let mut usage = sound.clone();
+        usage.name(1, ComponentIdentity::Name(name.into()));
+        assert!(!reads(&usage), "a name of {name:?}");
+    }
+    // Nothing stands where there are records or a ban.
+    let mut usage = CompositeUsage::default();
+    let integers = |usage: &CompositeUsage| {
+        let mut fields = encoded(usage);
+        std::iter::from_fn(|| crate::wire::codec::Decoder::integer(&mut fields)).collect::<Vec<_>>()
+    };
+    let mut one = Server::default();
+    decide(&mut one, "FIXED 9 1h FIXED 9 1m COST 1", at(0));
+    usage.clone_from(one.components().unwrap());
+    let mut fields = integers(&usage);
+    let decoded = |fields: &[u64]| {
+        crate::testing::laws::decoded::<CompositeUsage>(&crate::testing::calls::Fields::integers(
+            fields.iter().copied(),
+        ))
+        .is_some()
+    };
+    assert!(decoded(&fields));
+    assert_eq!(fields.pop(), Some(0));
+    fields.extend([1, 0, 0, 0]);
+    assert!(!decoded(&fields), "records and a ban of nothing");
     // Sixteen are a key.
     let mut usage = sound.clone();
     for n in 10..21_u8 {
-        let mut component = usage.components[1].clone();
-        component.settlement = None;
-        (component.serial, component.identity) = (u32::from(n), ComponentIdentity::Name(vec![b'a' + n].into()));
-        usage.components.push(component);
+        copy(&mut usage, 1, n, ComponentIdentity::Name(vec![b'a' + n].into()));
     }
     assert_eq!((usage.components.len(), reads(&usage)), (16, true));
     // Nor is what breaks off.
     for mut cut in encoded(&sound).cut_short() {
         assert!(CompositeUsage::decode(&mut cut, 1).is_none());
     }
+}
+
+/// Copies a component of a usage, under another number and identity.
+fn copy(usage: &mut CompositeUsage, place: usize, serial: u8, identity: ComponentIdentity) {
+    let component = usage.components[place].clone();
+    usage.push(component);
+    let copied = usage.components.len() - 1;
+    usage.components[copied].usage.beside_mut().serial = serial;
+    usage.name(copied, identity);
+}
+
+fn renumber(usage: &mut CompositeUsage, place: usize, serial: u8) {
+    let identity = usage.components[place].identity(usage.extras());
+    usage.components[place].usage.beside_mut().serial = serial;
+    usage.name(place, identity);
 }
 
 /// A call of one limit, on a plain key or one with components, as `KeyRequest` reads it.

@@ -125,6 +125,10 @@ fn identity(spec: &Spec) -> ComponentIdentity {
     }
 }
 
+fn bytes<Beside>(any: &AnyUsage<Beside>) -> (Kind, crate::testing::calls::Fields) {
+    (any.kind(), with_usage!(any, usage => crate::testing::laws::encoded(usage)))
+}
+
 /// What a holder has of a table of leases.
 fn units_held(any: &AnyUsage, holder: &[u8], now: Timestamp) -> Option<Amount> {
     let usage = of::<crate::algorithm::leases::ConcurrencyUsage>(any);
@@ -255,17 +259,16 @@ impl Model {
         let components = real.components.iter();
         assert_eq!(real.components.len(), self.components.len());
         for (component, own) in components.zip(&self.components) {
-            let bytes = |any: &AnyUsage| (any.kind(), with_usage!(any, usage => crate::testing::laws::encoded(usage)));
             assert_eq!(component.is_unused(), is_unused(&own.usage));
             if !component.is_unused() {
                 assert_eq!(bytes(&component.usage), bytes(&own.usage));
                 assert_eq!(component.recovers_at, own.recovers_at);
             }
-            assert_eq!(component.may_be_settled(), own.to_settle > 0);
+            assert_eq!(component.may_be_settled(real.extras()), own.to_settle > 0);
         }
-        let ids = real.extras.as_ref().map_or(0, |extras| extras.ids.len());
+        let ids = real.extras().map_or(0, |extras| extras.records.len());
         assert_eq!(ids, self.ids.len());
-        assert_eq!(real.components.is_empty() && real.extras.is_none(), self.is_missing());
+        assert_eq!(real.is_unused(), self.is_missing());
     }
 
     /// "A spec finds its component by its name, else by kind and window." What a plain key remembered is "the part of

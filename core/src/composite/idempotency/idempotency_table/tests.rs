@@ -15,7 +15,7 @@ fn call(expires_at: u64, charges: &[Charge]) -> RecordedCall {
 }
 
 /// The first charge of a component.
-fn charge(component: u32) -> Charge {
+fn charge(component: u8) -> Charge {
     Settlement::default().charge(&SlidingWindowUsage::default(), component, units(2)).unwrap()
 }
 
@@ -334,7 +334,7 @@ proptest! {
                 if what == 1 {
                     ids.settle(&[id], us(now));
                 } else if ids.find(&[id], us(now)).is_none() {
-                    let call = RecordedCall { granted: Some(units(1)), ..call(now + ttl + 1, &[charge(u32::from(id))]) };
+                    let call = RecordedCall { granted: Some(units(1)), ..call(now + ttl + 1, &[charge(id)]) };
                     ids.remember(&[id], call);
                 }
             }

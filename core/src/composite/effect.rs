@@ -1,0 +1,309 @@
+//! What is propagated of a call on a key with several limits: what it says, whether some call can have had it, and how
+//! it is applied elsewhere.
+
+use super::component::{Component, ComponentChange};
+use super::idempotency::{Charge, IdempotencyChange, IdempotencyRecords, IdempotencyTable};
+use super::stored::{decode_flag, decode_kind, decode_serial, encode_kind};
+use super::{ComponentIdentity, CompositeUsage, MAX_COMPONENTS, MOST_SERIALS};
+use crate::algorithm::any::{AnyUsage, Single, with_usage};
+use crate::algorithm::bucket::BucketUsage;
+use crate::ban::Ban;
+use crate::effect::Discard;
+use crate::kind::Kind;
+use crate::limit::Usage;
+use crate::number::{Span, Timestamp};
+use crate::wire::codec::{Decoder, Encoder};
+
+/// The most components that one call can change.
+const MOST_CHANGED: u64 = 8;
+
+/// What the effect of a call on a component says before what its usage reads.
+struct ComponentHead {
+    serial: u8,
+    kind: Kind,
+    /// What it is known by from now on, if that is new.
+    identity: Option<ComponentIdentity>,
+    recovers_at: Timestamp,
+    /// The version of its usage's encoding.
+    version: u32,
+    /// Whether anything is used; if not, nothing of the usage follows.
+    used: bool,
+}
+
+impl ComponentHead {
+    /// Whether the component has not recovered yet.
+    fn stays(&self, now: Timestamp) -> bool {
+        self.used && now < self.recovers_at
+    }
+
+    /// Of a component that the call has left nothing of.
+    fn encode_gone(serial: u8, kind: Kind, to: &mut impl Encoder) {
+        to.integer(u64::from(serial));
+        encode_kind(kind, to);
+        // Known by what it was, recovered, in any version, not used, with no track.
+        for field in [0, 0, 1, 0, 0] {
+            to.integer(field);
+        }
+    }
+
+    fn decode(from: &mut impl Decoder) -> Option<ComponentHead> {
+        Some(ComponentHead {
+            serial: decode_serial(from)?,
+            kind: decode_kind(from)?,
+            identity: if decode_flag(from)? { Some(ComponentIdentity::decode(from)?) } else { None },
+            recovers_at: Timestamp::from_micros(from.integer()?)?,
+            version: u32::try_from(from.integer()?).ok()?,
+            used: decode_flag(from)?,
+        })
+    }
+}
+
+/// Of a call at `now`.
+fn accepts_usage<U: Usage>(usage: &U, from: &mut impl Decoder, head: &ComponentHead, now: Timestamp) -> bool {
+    (1..=U::VERSION).contains(&head.version) && (!head.used || usage.accepts_effect_until(from, head.version, now))
+}
+
+fn apply_usage<U: Usage>(usage: &mut U, from: &mut impl Decoder, head: &ComponentHead) {
+    if head.used {
+        usage.apply_effect(from, head.version);
+    } else {
+        *usage = U::default();
+    }
+}
+
+impl CompositeUsage {
+    /// Whether what follows is a change that some call on this can have made.
+    pub(super) fn accepts_change(&self, from: &mut impl Decoder, latest: Timestamp) -> Option<()> {
+        let written = Timestamp::from_micros(from.integer()?).filter(|written| *written <= latest)?;
+        let moved_back = Span::from_micros(from.integer()?);
+        if moved_back != Span::ZERO {
+            if written.plus(moved_back) != self.written {
+                return None;
+            }
+            // Rare, and a copy is what shows where all would be.
+            let mut moved = self.clone();
+            moved.move_back(written);
+            return moved.accepts_rest(from, written);
+        }
+        if written < self.written { None } else { self.accepts_rest(from, written) }
+    }
+
+    /// Whether what follows is a change that some call can have made of a plain key, which was `plain`, as it converted
+    /// it to this at `now`.
+    pub(super) fn accepts_conversion_at<U: Single>(
+        &self,
+        now: Timestamp,
+        plain: Option<&U>,
+        from: &mut impl Decoder,
+    ) -> Option<()> {
+        // With the clock all of it has moved before, and no call converts a key to change nothing.
+        let moved_back = Span::from_micros(from.integer()?);
+        let changes = moved_back == Span::ZERO && decode_flag(from)?;
+        if changes { self.accepts_begun(from, now, plain) } else { None }
+    }
+
+    fn accepts_rest(&self, from: &mut impl Decoder, written: Timestamp) -> Option<()> {
+        if decode_flag(from)? { self.accepts_begun(from, written, None::<&BucketUsage>) } else { Some(()) }
+    }
+
+    /// Whether what follows is a change that some call can have made, of which more is told than that the clock has
+    /// gone back. If `plain` is there, it has what the first component remembers.
+    fn accepts_begun<U: Single>(&self, from: &mut impl Decoder, written: Timestamp, plain: Option<&U>) -> Option<()> {
+        let id_change = IdempotencyChange::decode(from, written)?;
+        let none = IdempotencyRecords::default();
+        let records = self.extras().map_or(&none, |extras| &extras.records);
+        if !records.accepts(&id_change, written) {
+            return None;
+        }
+        let settled = match &id_change {
+            IdempotencyChange::Settled(id) => records.charges_of(id, written),
+            IdempotencyChange::Nothing | IdempotencyChange::RecordedCall(..) => Box::default(),
+        };
+        let mut changed: Vec<ComponentHead> = Vec::new();
+        for _ in 0..from.integer().filter(|components| *components <= MOST_CHANGED)? {
+            let head = ComponentHead::decode(from)?;
+            let charge = settled.iter().find(|charge| charge.component == head.serial);
+            let accepted = match self.component(head.serial) {
+                Some(component) if component.kind() == head.kind => {
+                    (head.identity.is_none() || component.is_unclaimed())
+                        && match plain {
+                            Some(plain) => accepts_usage(plain, from, &head, written),
+                            None => with_usage!(&component.usage, usage => accepts_usage(usage, from, &head, written)),
+                        }
+                        && records.accepts_settlement_effect(head.serial, from, charge)?
+                }
+                None if self.is_free(head.serial) && head.identity.is_some() => {
+                    let unused = AnyUsage::unused(head.kind)?;
+                    with_usage!(&unused, usage => accepts_usage(usage, from, &head, written))
+                        && none.accepts_settlement_effect(head.serial, from, None)?
+                }
+                _ => false,
+            };
+            if !accepted || !self.is_first(&head, &changed) {
+                return None;
+            }
+            changed.push(head);
+        }
+        let new = changed.iter().filter(|head| self.component(head.serial).is_none()).count();
+        let stays = |_, component: &Component| {
+            changed.iter().any(|head| head.serial == component.serial() && head.stays(written))
+        };
+        if new > 0 && self.components_with(new, stays, written) > MAX_COMPONENTS {
+            return None;
+        }
+        if let IdempotencyChange::RecordedCall(_, call) = &id_change {
+            let is_charged = |component: u8| {
+                changed.iter().any(|head| head.serial == component && head.kind != Kind::Concurrency && head.used)
+            };
+            call.charges.iter().all(|(component, _)| is_charged(*component)).then_some(())?;
+        }
+        if decode_flag(from)? { Ban::decode(from, written).map(|_| ()) } else { Some(()) }
+    }
+
+    /// Whether its serial number is one that a new component can get. It need not be the smallest that is free here: of
+    /// components that the call has made and that have gone at once, nothing is told.
+    fn is_free(&self, serial: u8) -> bool {
+        self.component(serial).is_none() && serial < MOST_SERIALS
+    }
+
+    /// Whether no other component, and none that the effect has named before, is known by the same.
+    fn is_first(&self, head: &ComponentHead, before: &[ComponentHead]) -> bool {
+        let alike = |kind: Kind, identity: &ComponentIdentity| {
+            let own = head.identity.as_ref();
+            own.is_some_and(|own| kind == head.kind && (own == identity || kind == Kind::Concurrency))
+        };
+        let others = self.components.iter().filter(|component| component.serial() != head.serial);
+        others.into_iter().all(|component| !alike(component.kind(), &component.identity(self.extras())))
+            && before.iter().all(|other| {
+                other.serial != head.serial
+                    && other.identity.as_ref().is_none_or(|identity| !alike(other.kind, identity))
+            })
+    }
+
+    /// Makes a change that was accepted.
+    pub(super) fn change(&mut self, from: &mut impl Decoder) -> Option<()> {
+        let written = Timestamp::from_micros(from.integer()?)?;
+        self.change_at(written, from)
+    }
+
+    /// Makes the change of an effect that was written at `written`, from its flags on; `None` if it is cut short.
+    pub(super) fn change_at(&mut self, written: Timestamp, from: &mut impl Decoder) -> Option<()> {
+        if from.integer()? != 0 {
+            self.move_back(written);
+        }
+        if !decode_flag(from)? {
+            self.encode_effect(&mut Discard);
+            return Some(());
+        }
+        let id_change = IdempotencyChange::decode(from, written)?;
+        let coming = if let IdempotencyChange::RecordedCall(id, _) = &id_change { Some(&**id) } else { None };
+        self.begin(written, coming);
+        let settled = match &id_change {
+            IdempotencyChange::Settled(id) => {
+                self.extras.as_mut().and_then(|extras| extras.records.settle(id, written)).unwrap_or_default()
+            }
+            IdempotencyChange::Nothing | IdempotencyChange::RecordedCall(..) => Box::default(),
+        };
+        let mut told = Vec::new();
+        for _ in 0..from.integer()? {
+            self.change_component(from, &settled, &mut told)?;
+        }
+        if let Some(extras) = &mut self.extras {
+            // Of some charges nothing was settled, or nothing is left.
+            for charge in settled.iter().filter(|charge| !told.contains(&charge.component)) {
+                extras.records.forget(charge);
+            }
+        }
+        if let IdempotencyChange::RecordedCall(id, call) = id_change {
+            let mut charges = Vec::with_capacity(call.charges.len());
+            for (serial, cost) in call.charges.iter().copied() {
+                let place = self.place_of_serial(serial)?;
+                let records = &mut self.extras.get_or_insert_default().records;
+                let usage = &self.components.get(place)?.usage;
+                charges.extend(with_usage!(usage, usage => records.charge(serial, usage, cost)));
+            }
+            self.extras_mut().records.remember(&id, call.with(charges.into()));
+        }
+        if decode_flag(from)? {
+            self.extras_mut().set_ban(Ban::decode(from, written)?);
+        }
+        self.end(written);
+        // Nothing of it is to be propagated.
+        self.encode_effect(&mut Discard);
+        Some(())
+    }
+
+    /// Changes one component; it is `told` if it says what was settled of its charge.
+    fn change_component(&mut self, from: &mut impl Decoder, settled: &[Charge], told: &mut Vec<u8>) -> Option<()> {
+        let mut head = ComponentHead::decode(from)?;
+        if self.component(head.serial).is_none() {
+            self.push(Component::new(head.serial, AnyUsage::unused(head.kind)?, Timestamp::EPOCH));
+        }
+        let place = self.place_of_serial(head.serial)?;
+        if let Some(identity) = head.identity.take() {
+            self.name(place, identity);
+        }
+        let component = self.components.get_mut(place)?;
+        component.recovers_at = head.recovers_at;
+        with_usage!(&mut component.usage, mut usage => apply_usage(usage, from, &head));
+        let charge = settled.iter().find(|charge| charge.component == head.serial);
+        let says = match &mut self.extras {
+            Some(extras) => extras.records.apply_settlement_effect(head.serial, from, charge)?,
+            None => IdempotencyRecords::default().apply_settlement_effect(head.serial, from, charge)?,
+        };
+        if says {
+            told.push(head.serial);
+        }
+        Some(())
+    }
+
+    /// Writes out what a call has changed, of which more is told than that the clock has gone back: the `ban` too, and
+    /// which components have `gone` with it.
+    pub(super) fn encode_begun_effect(&mut self, ban: bool, gone: &[(u8, Kind)], to: &mut impl Encoder) {
+        let CompositeUsage { components, extras, .. } = self;
+        let mut extras = extras.as_deref_mut();
+        match &mut extras {
+            Some(extras) => extras.records.encode_effect(to),
+            None => IdempotencyTable::encode_no_effect(to),
+        }
+        let changed = components.iter().filter(|component| component.change() != ComponentChange::Nothing).count();
+        to.integer(u64::try_from(changed.saturating_add(gone.len())).unwrap_or(0));
+        for (serial, kind) in gone {
+            ComponentHead::encode_gone(*serial, *kind, to);
+        }
+        for component in components.iter_mut() {
+            let change = component.change();
+            if change == ComponentChange::Nothing {
+                continue;
+            }
+            component.note(ComponentChange::Nothing);
+            to.integer(u64::from(component.serial()));
+            encode_kind(component.kind(), to);
+            let named = change != ComponentChange::Usage;
+            to.integer(u64::from(named));
+            if named {
+                component.identity(extras.as_deref()).encode(to);
+            }
+            to.integer(component.recovers_at.micros());
+            with_usage!(&mut component.usage, mut usage => encode_effect_of(usage, to));
+            match &mut extras {
+                Some(extras) => extras.records.encode_settlement_effect(component.serial(), to),
+                None => to.integer(0),
+            }
+        }
+        to.integer(u64::from(ban));
+        if ban {
+            extras.map_or_else(Ban::default, |extras| extras.ban()).encode(to);
+        }
+    }
+}
+
+fn encode_effect_of<U: Usage>(usage: &mut U, to: &mut impl Encoder) {
+    to.integer(u64::from(U::VERSION));
+    to.integer(u64::from(!usage.is_unused()));
+    if usage.is_unused() {
+        usage.encode_effect(&mut Discard);
+    } else {
+        usage.encode_effect(to);
+    }
+}

@@ -1,0 +1,232 @@
+use super::*;
+use crate::algorithm::fixed_window::FixedWindow;
+use crate::algorithm::log::{SlidingLog, SlidingLogUsage};
+use crate::composite::idempotency::MAX_CHARGES;
+use crate::effect::Discard;
+use crate::testing::calls::{Fields, millionths, period, units, us};
+use crate::testing::laws::encoded;
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+/// Records of a window and a log that calls charge at once, in the form that they have by themselves, or of many.
+#[derive(Clone, Debug, Default)]
+struct Key<const MANY: bool> {
+    records: IdempotencyRecords,
+    usages: (<FixedWindow as Limit>::Usage, <SlidingLog as Limit>::Usage),
+    effect: Fields,
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    /// Microseconds forth, or back.
+    Clock(u64, bool),
+    Charge {
+        cost: u64,
+        id: Option<u8>,
+        ttl: u64,
+    },
+    GiveBack(u64),
+    Settle(u8, u64),
+}
+
+const WINDOW: u8 = 0;
+const LOG: u8 = 1;
+
+impl<const MANY: bool> Key<MANY> {
+    fn records(&mut self) -> &mut IdempotencyRecords {
+        if MANY {
+            self.records.many_mut().unwrap();
+        }
+        &mut self.records
+    }
+
+    fn step(&mut self, step: &Step, before: Timestamp, now: Timestamp) {
+        let (window, log) =
+            (FixedWindow::new(units(9), period("1ms"), false), SlidingLog::new(units(9), period("1ms")));
+        let usages = self.usages.clone();
+        match step {
+            Step::Clock(..) => {
+                if now < before {
+                    let back = before.since(now);
+                    let records = self.records();
+                    records.move_charges_back(WINDOW, &usages.0, now);
+                    records.move_charges_back(LOG, &usages.1, now);
+                    records.move_back(back);
+                    self.usages.0.move_back(now);
+                    self.usages.1.move_back(now);
+                }
+            }
+            Step::Charge { cost, id, ttl } => {
+                let (id, cost) = (id.map(|id| format!("id-{id}")), millionths(*cost));
+                let id = id.as_ref().map(String::as_bytes);
+                self.records().sweep(now, id);
+                if id.is_some_and(|id| self.records.find(id, now).is_some()) {
+                    return self.tell();
+                }
+                self.change(&window, &log, Change::Charge(cost), now);
+                let Some(id) = id else { return self.tell() };
+                let usages = self.usages.clone();
+                let records = self.records();
+                let charges = [records.charge(WINDOW, &usages.0, cost), records.charge(LOG, &usages.1, cost)];
+                let call = RecordedCall {
+                    expires_at: now.plus(Span::from_micros(*ttl)),
+                    hold_until: now,
+                    settled: false,
+                    forced: *ttl % 2 == 0,
+                    granted: (*ttl % 3 == 0).then(|| units(1)),
+                    charges: charges.into_iter().flatten().collect(),
+                };
+                records.remember(id, call);
+                self.tell();
+            }
+            Step::GiveBack(amount) => {
+                self.records().sweep(now, None);
+                self.change(&window, &log, Change::GiveBack(millionths(*amount)), now);
+                self.tell();
+            }
+            Step::Settle(id, amount) => {
+                let id = format!("id-{id}");
+                self.records().sweep(now, None);
+                let charges = self.records().settle(id.as_bytes(), now).unwrap_or_default();
+                for charge in &charges {
+                    let less = charge.cost.minus(millionths(*amount));
+                    match charge.component {
+                        WINDOW => self.records.settle_charge(&mut self.usages.0, charge, less),
+                        _ if less == Amount::ZERO => self.records.forget(charge),
+                        _ => self.records.settle_charge(&mut self.usages.1, charge, less),
+                    }
+                }
+                self.tell();
+            }
+        }
+    }
+
+    fn change(&mut self, window: &FixedWindow, log: &SlidingLog, change: Change, now: Timestamp) {
+        let (mut of_window, mut of_log) = self.usages.clone();
+        let records = self.records();
+        records.before(WINDOW, window, &of_window, now, change);
+        records.before(LOG, log, &of_log, now, change);
+        change.apply(window, &mut of_window, now);
+        change.apply(log, &mut of_log, now);
+        of_log.encode_effect(&mut Discard);
+        self.usages = (of_window, of_log);
+    }
+
+    /// What is told of it; a settlement of which nothing is told is as one that has not changed.
+    fn tell(&mut self) {
+        let mut effect = Fields::default();
+        self.records.encode_effect(&mut effect);
+        for serial in [WINDOW, LOG] {
+            let mut told = Fields::default();
+            self.records.encode_settlement_effect(serial, &mut told);
+            if told != Fields::integers([1, 0]) && told != Fields::integers([0]) {
+                told.clone().numbers().into_iter().for_each(|number| Encoder::integer(&mut effect, number));
+            }
+        }
+        self.effect = effect;
+        self.records.close();
+    }
+
+    fn stored(&self) -> (Fields, Vec<Fields>) {
+        let mut calls = Fields::default();
+        self.records.encode(&mut calls);
+        let of = |serial| {
+            let mut settlement = Fields::default();
+            self.records.encode_settlement(serial, &mut settlement);
+            settlement
+        };
+        (calls, vec![of(WINDOW), of(LOG), encoded(&self.usages.0), encoded(&self.usages.1)])
+    }
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        3 => (0..300u64).prop_map(|micros| Step::Clock(micros, true)),
+        1 => (0..100u64).prop_map(|micros| Step::Clock(micros, false)),
+        8 => (1..900_000u64, proptest::option::weighted(0.8, 0..40u8), prop_oneof![3 => 1000..9000u64, 1 => 1..400u64])
+            .prop_map(|(cost, id, ttl)| Step::Charge { cost, id, ttl }),
+        1 => (1..900_000u64).prop_map(Step::GiveBack),
+        2 => (0..40u8, prop_oneof![Just(0), 0..900_000u64]).prop_map(|(id, amount)| Step::Settle(id, amount)),
+    ];
+    vec(step, 1..=80)
+}
+
+proptest! {
+    #[test]
+    fn few_records_say_what_many_would(steps in steps()) {
+        let (mut few, mut many) = (Key::<false>::default(), Key::<true>::default());
+        let mut now = us(1000);
+        for step in &steps {
+            let before = now;
+            now = match step {
+                Step::Clock(micros, true) => now.plus(Span::from_micros(*micros)),
+                Step::Clock(micros, false) => now.minus(Span::from_micros(*micros)),
+                _ => now,
+            };
+            few.step(step, before, now);
+            many.step(step, before, now);
+            prop_assert_eq!(few.stored(), many.stored(), "after {:?}", step);
+            prop_assert_eq!(&few.effect, &many.effect, "after {:?}", step);
+            let (one, other) = (&few.records, &many.records);
+            prop_assert_eq!((one.len(), one.last_expiry()), (other.len(), other.last_expiry()));
+            for id in 0..40u8 {
+                let id = format!("id-{id}");
+                prop_assert_eq!(one.find(id.as_bytes(), now), other.find(id.as_bytes(), now));
+                prop_assert_eq!(one.charges_of(id.as_bytes(), now), other.charges_of(id.as_bytes(), now));
+            }
+            for most in 0..3 {
+                prop_assert_eq!(one.is_full(most + one.len(), now), other.is_full(most + one.len(), now));
+            }
+        }
+    }
+}
+
+#[test]
+fn records_are_packed_until_they_are_more_than_few_and_again_when_few_are_left() {
+    let mut records = IdempotencyRecords::default();
+    let call = |expires_at| RecordedCall {
+        expires_at: us(expires_at),
+        hold_until: us(0),
+        settled: false,
+        forced: false,
+        granted: None,
+        charges: Box::default(),
+    };
+    let is_packed = |records: &IdempotencyRecords| matches!(records.0, Form::Packed(_));
+    for n in 0..40 {
+        records.remember(format!("id-{n}").as_bytes(), call(100 + n));
+        records.close();
+        assert_eq!(is_packed(&records), n < 16, "{n}");
+    }
+    let mut left = vec![];
+    while !records.is_empty() {
+        records.sweep(us(140 - u64::try_from(records.len()).unwrap()), None);
+        records.close();
+        left.push((records.len(), is_packed(&records)));
+    }
+    assert!(left.iter().all(|(left, is_packed)| *is_packed == (*left <= 4)), "{left:?}");
+    assert_eq!(records.heap_size(), 0);
+}
+
+#[test]
+fn the_longest_call_fits_into_a_block() {
+    let mut records = IdempotencyRecords::default();
+    let (id, most) = ([b'x'; 256], Amount::MAX_ARGUMENT);
+    let usage = {
+        let (log, mut usage) = (SlidingLog::new(most, period("3650d")), SlidingLogUsage::default());
+        log.charge(&mut usage, Timestamp::MAX, most);
+        usage
+    };
+    for serial in 0..8 {
+        let log = SlidingLog::new(most, period("3650d"));
+        records.charge(serial, &usage, most).unwrap();
+        records.before(serial, &log, &usage, Timestamp::MAX, Change::GiveBack(most));
+    }
+    let charges: Box<[Charge]> = (0..8).filter_map(|serial| records.charge(serial, &usage, most)).collect();
+    assert_eq!(charges.len(), MAX_CHARGES);
+    let (at, granted) = (Timestamp::MAX, Some(most));
+    let call = RecordedCall { expires_at: at, hold_until: at, settled: false, forced: true, granted, charges };
+    records.remember(&id, call.clone());
+    records.close();
+    assert_eq!(records.charges_of(&id, us(0)), call.charges);
+}

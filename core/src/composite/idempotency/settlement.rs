@@ -1,0 +1,326 @@
+//! What it takes to settle a charge later.
+
+use super::few_marks::FewMarks;
+use super::low_water_marks::{LowWaterMarks, Marks};
+use super::packed::FewSettlement;
+use crate::evaluate::Change;
+use crate::limit::{Limit, Usage};
+use crate::number::{Amount, Timestamp};
+use crate::wire::codec::{Decoder, Encoder};
+
+/// A charge that can be settled, as it is remembered with the id of its call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Charge {
+    /// The serial number of the component that was charged.
+    pub component: u8,
+    /// How much was charged.
+    pub cost: Amount,
+    /// Its number among the charges of its component.
+    pub(super) number: u64,
+    /// Where it was counted.
+    pub(super) place: Option<Timestamp>,
+    /// How much had been given back by then.
+    pub(super) given_back: Amount,
+}
+
+impl Charge {
+    /// The clock has gone back, and takes `usage`, which this charged, along to `now`.
+    pub(crate) fn move_back<U: Usage>(&mut self, usage: &U, now: Timestamp) {
+        self.place = self.place.and_then(|place| usage.place_after_move_back(place, now));
+    }
+
+    /// Writes it out, field by field.
+    pub(super) fn encode(&self, to: &mut impl Encoder) {
+        to.integer(u64::from(self.component));
+        to.integer(self.cost.millionths());
+        to.integer(self.number);
+        to.integer(u64::from(self.place.is_some()));
+        if let Some(place) = self.place {
+            to.integer(place.micros());
+        }
+        to.integer(self.given_back.millionths());
+    }
+
+    /// Reads what [`encode`](Charge::encode) wrote.
+    pub(super) fn decode(from: &mut impl Decoder) -> Option<Charge> {
+        let component = u8::try_from(from.integer()?).ok()?;
+        let cost = Amount::from_millionths(from.integer()?)?;
+        let number = from.integer()?;
+        let place = match from.integer()? {
+            0 => None,
+            1 => Some(Timestamp::from_micros(from.integer()?)?),
+            _ => return None,
+        };
+        let given_back = Amount::from_millionths(from.integer()?)?;
+        is_cost(cost).then_some(Charge { component, cost, number, place, given_back })
+    }
+}
+
+/// Whether a charge that is remembered can be of so much: what costs nothing is not remembered.
+pub(super) fn is_cost(cost: Amount) -> bool {
+    cost != Amount::ZERO && cost <= Amount::MAX_ARGUMENT
+}
+
+/// What a component keeps beside its usage while charges of it may be settled.
+///
+/// A call does, in this order, each only if it applies: `forget` what is swept,
+/// `settle`, `before` a change, the change, `charge`.
+/// A replica, which knows no limits, does the same with `apply_effect` for the second and
+/// third.
+///
+/// ```
+/// use ratelimit_core::composite::idempotency::Settlement;
+/// use ratelimit_core::algorithm::fixed_window::{FixedWindow, FixedWindowUsage};
+/// use ratelimit_core::{Amount, Change, Limit, Period, Timestamp};
+///
+/// let units = |text| Amount::parse_down(text).unwrap();
+/// let limit = FixedWindow::new(units(b"10000"), Period::parse(b"1m").unwrap(), false);
+/// let (mut usage, mut settlement, now) = (FixedWindowUsage::default(), Settlement::default(), Timestamp::EPOCH);
+/// // A call that may cost 4000 turns out to have cost 1200.
+/// limit.charge(&mut usage, now, units(b"4000"));
+/// let charge = settlement.charge(&usage, 7, units(b"4000")).unwrap();
+/// let change = Change::Charge(units(b"500"));
+/// settlement.before(&limit, &usage, now, change);
+/// change.apply(&limit, &mut usage, now);
+/// assert_eq!(settlement.settle(&mut usage, &charge, units(b"2800")), units(b"2800"));
+/// assert_eq!(limit.remaining(&usage, now), units(b"8300"));
+/// assert!(settlement.is_idle());
+/// ```
+pub type Settlement = SettlementBy<LowWaterMarks>;
+
+/// What a component keeps beside its usage while charges of it may be settled, by one way to keep the lows of these.
+#[derive(Clone, Debug, Default)]
+pub struct SettlementBy<M> {
+    /// The least that the usage has been since each of the charges.
+    pub(super) low_water_marks: M,
+    /// How much has been given back by hand, where charges have places of their own.
+    pub(super) given_back: Amount,
+    /// What the current call has changed.
+    pub(super) delta: SettlementDelta,
+}
+
+/// What a call changes in a track, besides what is known from the ids that it remembers or settles; in this order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SettlementDelta {
+    /// The usage has fallen by so much, as a charge was settled.
+    taken: Amount,
+    /// So much, or less, was used before a change.
+    low: Low,
+    /// So much is given back by hand.
+    given_back: Amount,
+}
+
+#[allow(private_bounds, reason = "there are two, and no more to come from elsewhere")]
+impl<M: Marks> SettlementBy<M> {
+    /// Whether no charge is there to be settled: it is then as good as never seen, and need not be kept.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.low_water_marks.is_idle()
+    }
+
+    /// To be called before `change` is applied to `usage`, whether it has an id or not; nothing in `usage` is later
+    /// than `now`.
+    pub fn before<L: Limit>(&mut self, limit: &L, usage: &L::Usage, now: Timestamp, change: Change) {
+        let given_back = match change {
+            Change::Nothing => return,
+            Change::Charge(_) => Amount::ZERO,
+            Change::GiveBack(amount) => amount,
+        };
+        if self.is_idle() {
+            return;
+        }
+        let low = if usage.is_unused() { Some(Amount::ZERO) } else { limit.low(usage, now) };
+        let taken = self.delta.taken;
+        self.delta = match low {
+            // What is given back makes a low, too.
+            Some(low) => SettlementDelta { taken, low: Low::of(low.minus(given_back)), ..SettlementDelta::default() },
+            None => SettlementDelta { taken, given_back, ..SettlementDelta::default() },
+        };
+        self.record(self.delta);
+    }
+
+    fn record(&mut self, SettlementDelta { low, given_back, .. }: SettlementDelta) {
+        if let Some(low) = low.get() {
+            self.low_water_marks.low(low);
+        }
+        self.given_back = self.given_back.plus(given_back);
+    }
+
+    /// To be called after `usage` was charged so much by a call with an id: what is to be remembered of it. `None` if
+    /// there have been more charges than can be counted, which no calls can lead to: then it is not to be settled.
+    pub fn charge<U: Usage>(&mut self, usage: &U, component: u8, cost: Amount) -> Option<Charge> {
+        debug_assert!(is_cost(cost), "{cost:?} cannot be read");
+        let number = self.low_water_marks.charge()?;
+        Some(Charge { component, cost, number, place: usage.place(), given_back: self.given_back })
+    }
+
+    /// Takes up to `less` of a charge back, and forgets the charge; by how much `usage` is lower.
+    pub fn settle<U: Usage>(&mut self, usage: &mut U, charge: &Charge, less: Amount) -> Amount {
+        let taken = usage.take_back(charge.place, less.min(self.most(charge)));
+        self.settled(charge, taken);
+        self.delta.taken = taken;
+        taken
+    }
+
+    /// How much of a charge can be settled, as far as is known here.
+    fn most(&self, charge: &Charge) -> Amount {
+        let low_water_marks = self.low_water_marks.least(charge.number).unwrap_or(Amount::MAX);
+        if charge.place.is_none() {
+            return low_water_marks;
+        }
+        // Once the sum has saturated, nobody knows how much it was since.
+        let saturated = self.given_back == Amount::MAX;
+        let since = if saturated { charge.cost } else { self.given_back.minus(charge.given_back) };
+        low_water_marks.min(charge.cost.minus(since))
+    }
+
+    fn settled(&mut self, charge: &Charge, taken: Amount) {
+        self.low_water_marks.lower(charge.number, taken);
+        self.forget(charge);
+    }
+
+    /// Forgets a charge, whose id has been swept before it was settled.
+    pub fn forget(&mut self, charge: &Charge) {
+        self.low_water_marks.forget(charge.number);
+        if self.is_idle() {
+            self.given_back = Amount::ZERO;
+        }
+    }
+
+    /// How many bytes it holds beside itself, about.
+    #[must_use]
+    pub fn heap_size(&self) -> usize {
+        self.low_water_marks.heap_size()
+    }
+
+    /// Writes it out, field by field, but for the charges: those are remembered with their ids.
+    pub fn encode(&self, to: &mut impl Encoder) {
+        to.integer(self.given_back.millionths());
+        self.low_water_marks.encode(to);
+    }
+
+    /// Writes out what has changed since the last time that this was asked. To be asked after every change, even if
+    /// nothing is propagated.
+    pub fn encode_effect(&mut self, to: &mut impl Encoder) {
+        std::mem::take(&mut self.delta).encode(to);
+    }
+
+    #[cfg(test)]
+    pub(super) fn has_changed(&self) -> bool {
+        self.delta != SettlementDelta::default()
+    }
+
+    /// Whether an effect is one that some call could have had, which settled a charge, or none.
+    pub fn accepts_effect(&self, from: &mut impl Decoder, settled: Option<&Charge>) -> bool {
+        SettlementDelta::decode(from).is_some_and(|delta| {
+            let left = self.low_water_marks.live() > usize::from(settled.is_some());
+            let changes = delta.low.get().is_some() || delta.given_back != Amount::ZERO;
+            let most = settled.map_or(Amount::ZERO, |charge| self.most(charge).min(charge.cost));
+            delta.taken <= most && (left || !changes)
+        })
+    }
+
+    /// Applies an effect that was accepted.
+    pub fn apply_effect(&mut self, from: &mut impl Decoder, settled: Option<&Charge>) {
+        let delta = SettlementDelta::decode(from).unwrap_or_default();
+        if let Some(charge) = settled {
+            self.settled(charge, delta.taken);
+        }
+        self.record(delta);
+    }
+}
+
+impl Settlement {
+    /// What few charges' settlement says, in the form of many.
+    pub(super) fn of_few(few: &FewSettlement) -> Settlement {
+        let SettlementBy { low_water_marks, given_back, delta } = few;
+        Settlement { low_water_marks: low_water_marks.as_many(), given_back: *given_back, delta: *delta }
+    }
+
+    /// This in the form of few charges; `None` if they are too many.
+    pub(super) fn as_few(&self) -> Option<FewSettlement> {
+        let low_water_marks = FewMarks::of(&self.low_water_marks)?;
+        Some(SettlementBy { low_water_marks, given_back: self.given_back, delta: self.delta })
+    }
+
+    /// Reads what `encode` wrote. Then every charge of its component that the ids remember is to
+    /// be told to [`count`](Settlement::count), and then it [`is_sound`](Settlement::is_sound) or not.
+    pub fn decode(from: &mut impl Decoder) -> Option<Settlement> {
+        let given_back = Amount::from_millionths(from.integer()?)?;
+        Some(Settlement {
+            given_back,
+            low_water_marks: LowWaterMarks::decode(from)?,
+            delta: SettlementDelta::default(),
+        })
+    }
+
+    /// Counts a charge of a decoded one; whether there can be such a charge.
+    pub fn count(&mut self, charge: &Charge) -> bool {
+        self.low_water_marks.count(charge.number) && charge.given_back <= self.given_back
+    }
+
+    /// Whether what was decoded is, with the charges that were counted, what calls can have led to.
+    #[must_use]
+    pub fn is_sound(&self) -> bool {
+        self.low_water_marks.is_sound() && (!self.is_idle() || self.given_back == Amount::ZERO)
+    }
+}
+
+/// A low, or none, in one word: a copy of a delta with an `Option`, which has padding, takes 600 instructions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Low(u64);
+
+impl Default for Low {
+    fn default() -> Low {
+        Low(u64::MAX)
+    }
+}
+
+impl Low {
+    fn of(low: Amount) -> Low {
+        Low(low.millionths())
+    }
+
+    fn get(self) -> Option<Amount> {
+        Amount::from_millionths(self.0)
+    }
+}
+
+impl SettlementDelta {
+    const TAKEN: u64 = 1;
+    const LOW: u64 = 2;
+    const GIVEN_BACK: u64 = 4;
+    const ALL: u64 = 7;
+
+    /// Writes out what has changed.
+    pub(super) fn encode(self, to: &mut impl Encoder) {
+        let taken = Some(self.taken).filter(|taken| *taken != Amount::ZERO);
+        let given_back = Some(self.given_back).filter(|given_back| *given_back != Amount::ZERO);
+        let fields = [
+            (SettlementDelta::TAKEN, taken),
+            (SettlementDelta::LOW, self.low.get()),
+            (SettlementDelta::GIVEN_BACK, given_back),
+        ];
+        to.integer(fields.iter().filter(|(_, field)| field.is_some()).map(|(tag, _)| tag).sum());
+        for amount in fields.iter().filter_map(|(_, field)| *field) {
+            to.integer(amount.millionths());
+        }
+    }
+
+    fn decode(from: &mut impl Decoder) -> Option<SettlementDelta> {
+        let tags = from.integer()?;
+        let mut field =
+            |tag| if tags & tag == 0 { Some(None) } else { from.integer().and_then(Amount::from_millionths).map(Some) };
+        let (taken, low, given_back) =
+            (field(SettlementDelta::TAKEN)?, field(SettlementDelta::LOW)?, field(SettlementDelta::GIVEN_BACK)?);
+        let some = |amount: Option<Amount>| amount != Some(Amount::ZERO);
+        // A usage is of one sort or the other.
+        let one = low.is_none() || given_back.is_none();
+        let sound = tags <= SettlementDelta::ALL && some(taken) && some(given_back) && one;
+        sound.then(|| SettlementDelta {
+            taken: taken.unwrap_or_default(),
+            low: low.map_or_else(Low::default, Low::of),
+            given_back: given_back.unwrap_or_default(),
+        })
+    }
+}
