@@ -1,16 +1,22 @@
 """Each event of `clients/events.json`, which the package for Node.js has too, brought about."""
 
+import asyncio
 import json
 import logging
+import threading
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 from support.server import Server
 
+from faults import Faults
 from kinds import Make
-from redis_ratelimit import Fixed
+from redis_ratelimit import Fixed, Limiter, aio
 from redis_ratelimit import errors as ours
 from test_replies import Refusing
 
@@ -84,3 +90,155 @@ def test_a_call(make: Make, row: dict[str, Any]) -> None:
             with pytest.raises(error_of(row), match=row["says"][0]):
                 call(key, *limits, **wanted)
     assert limiter.take("key", LIMIT).source == "server"
+
+
+ROWS = {row["event"]: row for row in EVENTS}
+
+
+@pytest.fixture
+def faults(server: Server) -> Iterator[Faults]:
+    with Faults(server.port).running() as proxy:
+        yield proxy
+
+
+def lines_of(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records]
+
+
+@pytest.mark.parametrize("event", ["refused", "no-reply", "lost-replies"])
+def test_an_outage(
+    kind: str,
+    make: Make,
+    faults: Faults,
+    server: Server,
+    event: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.WARNING, logger="redis_ratelimit")
+    port = server.port if event == "refused" else faults.port
+    limiter = make(f"redis://127.0.0.1:{port}", on_outage="closed", timeout=0.1, pause=0.2)
+    assert limiter.take("key", LIMIT).source == "server"
+    if event == "refused":
+        server.stop("kill")
+    faults.silent, faults.losing = event == "no-reply", event == "lost-replies"
+    decisions = [limiter.take("key", LIMIT) for _ in range(100)]
+    assert {one.source for one in decisions} == {"none"}
+    assert {type(one.error) for one in decisions} == {error_of(ROWS[event])}
+    (line,) = lines_of(caplog)
+    assert line.startswith(f"Redis is away: 127.0.0.1:{port}: ")
+    faults.silent = faults.losing = False
+    if event == "refused":
+        server.start()
+    until = time.monotonic() + 10
+    while len(lines_of(caplog)) < 2 and time.monotonic() < until:
+        limiter.take("key", LIMIT)
+        time.sleep(0.01)
+    assert lines_of(caplog)[1:] == ["Redis is back"]
+    assert limiter.take("key", LIMIT).source == "server", kind
+
+
+def test_a_lost_reply(make: Make, faults: Faults, caplog: pytest.LogCaptureFixture) -> None:
+    limiter = make(f"redis://127.0.0.1:{faults.port}", failures=1)
+    assert limiter.take("key", LIMIT).remaining == 999
+    faults.loses_one = True
+    decision = limiter.take("key", LIMIT)
+    # Charged once.
+    assert (decision.source, decision.remaining, faults.loses_one) == ("server", 998, False)
+    assert lines_of(caplog) == []
+
+
+def test_a_far_server(make: Make, server: Server) -> None:
+    with Faults(server.port, delay=0.03).running() as far:
+        limiter = make(f"redis://127.0.0.1:{far.port}", timeout=0.1, pause=0.1)
+        until = time.monotonic() + 1
+        while limiter.take("key", LIMIT).source != "server" and time.monotonic() < until:
+            time.sleep(0.01)
+        assert [limiter.take("key", LIMIT).source for _ in range(20)] == ["server"] * 20
+
+
+def passed_of_a_limit_of_5(decisions: list[Any]) -> tuple[int, set[str]]:
+    return sum(one.allowed for one in decisions), {one.source for one in decisions}
+
+
+def test_a_killed_client_of_asyncio(url: str, admin: redis.Redis) -> None:
+    async def flood() -> list[Any]:
+        async with aio.Limiter.from_url(url) as limiter:
+            await limiter.take("warm", LIMIT)
+            tasks = []
+            for number in range(2000):
+                if number == 1000:
+                    admin.client_kill_filter(_type="normal", skipme=True)
+                tasks.append(asyncio.create_task(limiter.take("key", Fixed(5, "1h"))))
+                if number % 50 == 0:
+                    await asyncio.sleep(0)
+            return await asyncio.gather(*tasks)
+
+    assert passed_of_a_limit_of_5(asyncio.run(flood())) == (5, {"server"})
+
+
+def test_killed_clients_of_threads(url: str, admin: redis.Redis) -> None:
+    with Limiter.from_url(url) as limiter, ThreadPoolExecutor(50) as pool:
+        tasks = []
+        for number in range(2000):
+            if number == 1000:
+                admin.client_kill_filter(_type="normal", skipme=True)
+            tasks.append(pool.submit(limiter.take, "key", Fixed(5, "1h")))
+        decisions = [task.result() for task in tasks]
+    assert passed_of_a_limit_of_5(decisions) == (5, {"server"})
+
+
+@pytest.mark.parametrize("connected", [True, False])
+def test_a_blocked_loop(url: str, connected: bool) -> None:
+    async def flood() -> list[Any]:
+        async with aio.Limiter.from_url(url, timeout=0.1) as limiter:
+            if connected:
+                await limiter.take("warm", LIMIT)
+            tasks = [asyncio.create_task(limiter.take("key", Fixed(5, "1h"))) for _ in range(1000)]
+            for _ in range(3):
+                await asyncio.sleep(0)
+                time.sleep(0.25)
+            return await asyncio.gather(*tasks)
+
+    assert passed_of_a_limit_of_5(asyncio.run(flood())) == (5, {"server"})
+
+
+def test_threads_beside_one_that_is_busy(url: str) -> None:
+    done = threading.Event()
+
+    def busy() -> None:
+        while not done.is_set():
+            sum(range(100_000))
+
+    worker = threading.Thread(target=busy)
+    worker.start()
+    try:
+        with Limiter.from_url(url) as limiter, ThreadPoolExecutor(20) as pool:
+            decisions = list(pool.map(lambda _: limiter.take("key", Fixed(5, "1h")), range(200)))
+    finally:
+        done.set()
+        worker.join()
+    assert passed_of_a_limit_of_5(decisions) == (5, {"server"})
+
+
+@pytest.mark.parametrize("how", ["open", "closed"])
+def test_by_on_outage_where_the_caller_chose_so(
+    make: Make, refusing: Refusing, how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    limiter = make(
+        f"redis://127.0.0.1:{refusing.port}", on_outage=how, setup_errors="on_outage", failures=1
+    )
+    for row in EVENTS:
+        if row["class"] == "operator":
+            refusing.error = row["by"]["reply"]
+            decision = limiter.take("key", LIMIT)
+            assert (decision.allowed, decision.source) == (how == "open", "none")
+            assert isinstance(decision.error, error_of(row))
+    assert {record.levelno for record in caplog.records} == {logging.ERROR}
+
+
+def test_an_outage_may_be_raised(make: Make, server: Server) -> None:
+    limiter = make(on_outage="raise")
+    server.stop("kill")
+    for call in (limiter.take, limiter.peek):
+        with pytest.raises(ours.UnavailableError, match=f"127.0.0.1:{server.port}"):
+            call("key", LIMIT)

@@ -10,7 +10,7 @@ from typing import Any, Generic, Literal, TypeAlias, TypeVar
 from uuid import uuid4
 
 from redis_ratelimit.decision import Decision, Source, read, read_each, together
-from redis_ratelimit.errors import FullError, UnavailableError
+from redis_ratelimit.errors import FullError, SetupError, UnavailableError
 from redis_ratelimit.limits import (
     Amount,
     Ban,
@@ -30,8 +30,12 @@ from redis_ratelimit.local import Charge, Local
 
 T = TypeVar("T")
 
-# What decides while the server does not: all passes, nothing does, or the limits of this process.
-OnOutage: TypeAlias = Literal["open", "closed"] | Local
+# What decides while the server does not: all passes, nothing does, an error is raised, or the
+# limits of this process decide.
+OnOutage: TypeAlias = Literal["open", "closed", "raise"] | Local
+
+# Why the server did not decide. A SetupError only if the limiter takes one for an outage.
+Undecided: TypeAlias = UnavailableError | FullError | SetupError
 
 # True: an id of the call's own. False, None: the call may count twice if it is sent twice.
 Once: TypeAlias = bool | Key | None
@@ -60,7 +64,7 @@ class Call(Generic[T]):
     # The server answers when there is room, or then, by the limiter's clock. None: at once.
     until: float | None = None
     # What holds if the server is away or has no room; None: its error is raised.
-    without: Callable[[UnavailableError | FullError], T] | None = None
+    without: Callable[[Undecided], T] | None = None
     # The call without the id that it has brought by itself, for a key that has no room for it.
     unnamed: Call[T] | None = None
 
@@ -81,8 +85,10 @@ class Calls:
     def __init__(
         self, on_outage: OnOutage, *, once: bool, remembered: float, asked_again: float
     ) -> None:
-        if not isinstance(on_outage, Local) and on_outage not in {"open", "closed"}:
-            raise ValueError(f'on_outage must be "open", "closed" or a Local, not {on_outage!r}')
+        if not isinstance(on_outage, Local) and on_outage not in {"open", "closed", "raise"}:
+            raise ValueError(
+                f'on_outage must be "open", "closed", "raise" or a Local, not {on_outage!r}'
+            )
         self._on_outage = on_outage
         self._once = once
         self._remembered = remembered
@@ -220,8 +226,8 @@ class Calls:
         charges = [Charge(key, *pair) for pair in zip(limits, _costs(limits, cost), strict=True)]
         options: list[Word] = ["COST", f"-{amount(cost, 'cost', zero=False)}"]
 
-        def without(error: UnavailableError | FullError) -> Decision:
-            if isinstance(self._on_outage, Local) and isinstance(error, UnavailableError):
+        def without(error: Undecided) -> Decision:
+            if isinstance(self._on_outage, Local) and not isinstance(error, FullError):
                 known = self._on_outage.known(charges)
                 if known:
                     decision = together(True, 0, self._on_outage.give_back(known))
@@ -251,8 +257,8 @@ class Calls:
         _checked([limit], key)
         words = ["RL.ACQUIRE", key, *limit.spec(holder)[1:]]
 
-        def without(error: UnavailableError | FullError) -> Decision:
-            if isinstance(error, UnavailableError):
+        def without(error: Undecided) -> Decision:
+            if not isinstance(error, FullError):
                 raise error
             return self._nobody(error, allowed=False)
 
@@ -277,7 +283,7 @@ class Calls:
 
     def _without(
         self,
-        error: UnavailableError | FullError,
+        error: Undecided,
         charges: Sequence[Charge],
         *,
         each: bool = False,
@@ -289,7 +295,7 @@ class Calls:
         local = self._on_outage
         # A key without room is no outage.
         if isinstance(error, FullError) or not isinstance(local, Local):
-            allowed = local == "open" and isinstance(error, UnavailableError)
+            allowed = local == "open" and not isinstance(error, FullError)
             return self._nobody(error, allowed=allowed, upto=upto, charges=charges)
         known = local.known(charges)
         if not known:
@@ -303,12 +309,14 @@ class Calls:
 
     def _nobody(
         self,
-        error: UnavailableError | FullError,
+        error: Undecided,
         *,
         allowed: bool,
         upto: bool = False,
         charges: Sequence[Charge] = (),
     ) -> Decision:
+        if self._on_outage == "raise" and not isinstance(error, FullError):
+            raise error
         source: Source = "none"
         wait_ms = 0 if allowed else self._asked_again_ms
         granted = (int(charges[0].cost) if allowed else 0) if upto else None

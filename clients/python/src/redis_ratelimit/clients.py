@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import socket
 import threading
+from collections.abc import Callable
 from functools import partial
 from importlib import import_module
 from inspect import iscoroutinefunction
 from types import ModuleType
 from typing import Any, Protocol
+from urllib.parse import urlsplit
 
 from redis_ratelimit.limits import Key
 
@@ -28,6 +30,9 @@ PROBES = {
 # How long a system waits at most for something to read, in seconds: some count it in 32 bits of
 # milliseconds.
 A_DAY = 86400.0
+
+# Seconds, about, between one look for a key that is moving to another node and the next.
+MOVING = 0.1
 
 
 class Client(Protocol):
@@ -73,22 +78,6 @@ def settings(library: ModuleType, timeout: float | None) -> dict[str, Any]:
     }
 
 
-def patient(client: Any, library: ModuleType, timeout: float | None) -> Any:
-    """A client of the same server, with the same settings but for time limits and retries, and with
-    connections of its own.
-    """
-    pool = client.connection_pool
-    own = _own(pool, library, timeout)
-    pool = library.BlockingConnectionPool(
-        connection_class=pool.connection_class,
-        max_connections=min(pool.max_connections, MOST_CONNECTIONS),
-        timeout=timeout,
-        **own,
-    )
-    # Closing it closes the pool, too.
-    return _kind(library, "").from_pool(pool)
-
-
 def waiting(of: Any, library: ModuleType, timeout: float | None) -> Any:
     """A client of the same server, by its pool or the node of a cluster, for calls that wait: each
     has a connection to itself. With threads a call says its `patience`, in seconds.
@@ -104,6 +93,88 @@ def waiting(of: Any, library: ModuleType, timeout: float | None) -> Any:
     kind = _kind(library, "")
     is_async = iscoroutinefunction(kind.execute_command)
     return (kind if is_async else _with_patience(kind, library)).from_pool(pool)
+
+
+def connection_of(client: Any, library: ModuleType, timeout: float | None) -> Any:
+    """One more connection to the server of this client, set as the client's are. A function makes
+    it; `timeout` is over each step of connecting and greeting.
+    """
+    pool = client.connection_pool
+    return partial(pool.connection_class, **_own(pool, library, timeout))
+
+
+def place_of(client: Any) -> str:
+    """The address that the client was given."""
+    if isinstance(client, LateCluster):
+        return client.place
+    if is_cluster(client):
+        nodes = client.get_nodes() or getattr(client, "startup_nodes", None) or [None]
+        return str(getattr(nodes[0], "name", "the cluster"))
+    settings = client.connection_pool.connection_kwargs
+    if "path" in settings:
+        return str(settings["path"])
+    pool = settings.get("connection_pool")
+    if pool is not None and hasattr(pool, "service_name"):
+        return str(pool.service_name)
+    return f"{settings.get('host', 'localhost')}:{settings.get('port', 6379)}"
+
+
+class Route:
+    """What the ways to a server, or to a cluster, of both kinds share."""
+
+    is_async: bool
+
+    def __init__(
+        self,
+        client: Any,
+        *,
+        replicas: bool,
+        timeout: float,
+        connect_timeout: float,
+        clock: Callable[[], float],
+        may_be_elsewhere: Callable[[Exception], bool],
+        is_sent_away: Callable[[BaseException], bool],
+    ) -> None:
+        self.library = library(client, is_async=self.is_async)
+        # Kept, since connections behind sentinels ask the client's pool where the primary is.
+        self.client = client
+        self.is_cluster = is_cluster(client)
+        self.replicas = replicas
+        self.timeout = timeout
+        self.connect_timeout = connect_timeout
+        self.clock = clock
+        self.may_be_elsewhere = may_be_elsewhere
+        self.is_sent_away = is_sent_away
+        self.place = place_of(client)
+        if not self.is_cluster:
+            # With asyncio one time limit is over all steps.
+            step = None if self.is_async else connect_timeout
+            self.made = connection_of(client, self.library, step)
+        # What is closed with the limiter.
+        self.own: list[Any] = []
+        # For calls that wait, by the node: see `waiting`.
+        self._waiting: dict[str, Any] = {}
+
+    def waiting_at(self, name: str, of: Any) -> Any:
+        """The client for calls that wait at this node, by its pool or by itself."""
+        found = self._waiting.get(name)
+        if found is None:
+            made = waiting(of, self.library, None if self.is_async else self.timeout)
+            # Another thread may have been faster.
+            found = self._waiting.setdefault(name, made)
+            if found is made:
+                self.own.append(made)
+        return found
+
+    def node_of(self, call: Any) -> str:
+        """Where a call goes, as far as is known without asking; "" for the one server."""
+        if not self.is_cluster:
+            return ""
+        client = self.client.client if isinstance(self.client, LateCluster) else self.client
+        try:
+            return str(node_for(client, call.key, replica=call.looks and self.replicas).name)
+        except Exception:
+            return ""
 
 
 def _own(of: Any, library: ModuleType, timeout: float | None) -> dict[str, Any]:
@@ -151,6 +222,7 @@ class LateCluster:
 
     def __init__(self, kind: Any, url: str, settings: dict[str, Any]) -> None:
         self.kind = kind
+        self.place = urlsplit(url).netloc.rpartition("@")[2]
         self._make = partial(kind.from_url, url, **settings)
         self._lock = threading.Lock()
         self.client: Any = None

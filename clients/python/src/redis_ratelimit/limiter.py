@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
-from random import uniform
 from typing import Any, TypeVar
 
 from redis_ratelimit import clients
-from redis_ratelimit.base import MOVING, Base
-from redis_ratelimit.calls import Call, Once, blocking
+from redis_ratelimit.base import Base
+from redis_ratelimit.calls import Call, Once
 from redis_ratelimit.decision import Decision
 from redis_ratelimit.lease import Lease
-from redis_ratelimit.limits import Amount, Ban, Concurrency, Duration, Key, Limit, Word
+from redis_ratelimit.limits import Amount, Ban, Concurrency, Duration, Key, Limit
 from redis_ratelimit.policies import PolicyCalls, PolicyLine, PolicyState, Scale
+from redis_ratelimit.threads import Transport
 from redis_ratelimit.units import Units
 
 T = TypeVar("T")
@@ -21,11 +20,11 @@ T = TypeVar("T")
 
 class Limiter(Base):
     __doc__ = Base.__doc__
-    _is_async = False
+    _transport_kind = Transport
 
     @classmethod
     def from_url(
-        cls, url: str, *, cluster: bool = False, timeout: float = 0.1, **options: Any
+        cls, url: str, *, cluster: bool = False, timeout: float = 0.25, **options: Any
     ) -> Limiter:
         """`options` are those of the constructor. The server may be away yet."""
         client = clients.from_url(url, timeout, cluster=cluster, is_async=False)
@@ -226,6 +225,9 @@ class Limiter(Base):
 
     def close(self) -> None:
         """Closes the connections that the limiter opened."""
+        self._transport.close()
+        if self._peeking is not self._transport:
+            self._peeking.close()
         for client in self._own:
             client.close()
 
@@ -236,12 +238,16 @@ class Limiter(Base):
         self.close()
 
     def _do(self, call: Call[T]) -> T:
-        steps = self._sending.steps(call, self._node_name(call))
+        transport = self._peeking if call.looks else self._transport
+        steps = self._sending.steps(call, transport.node_of(call), transport.place)
         try:
             sending = next(steps)
             while True:
                 try:
-                    reply = self._send(sending)
+                    if sending.until is None:
+                        reply = transport.ask(sending)
+                    else:
+                        reply = transport.wait(sending, sending.until)
                 except Exception as error:  # noqa: PERF203  `steps` knows which it means
                     sending = steps.throw(error)
                 else:
@@ -249,47 +255,6 @@ class Limiter(Base):
         except StopIteration as done:
             result: T = done.value
             return result
-
-    def _send(self, call: Call[Any]) -> Any:
-        return self._ask(call) if call.until is None else self._wait(call, call.until)
-
-    def _wait(self, call: Call[Any], until: float) -> Any:
-        """The server answers when there is room, or then."""
-        client = self._client
-        while (left := until - self._clock()) > 0:
-            words, patience = blocking(call, left), left + self._timeout
-            if not clients.is_cluster(client):
-                waiting = self._waiting_at("", client.connection_pool)
-                return self._waited(waiting, words, patience)
-            node = clients.node_for(client, call.key, replica=False)
-            waiting = self._waiting_at(node.name, clients.pool_of(client, node))
-            try:
-                return self._waited(waiting, words, patience)
-            except Exception as error:
-                if not self._sending.may_be_elsewhere(error):
-                    raise
-            # The cluster's client finds the key. Who is still denied there waits there.
-            reply = self._ask(call)
-            if call.is_over(reply):
-                return reply
-            time.sleep(uniform(0.5, 1.0) * MOVING)
-        return self._ask(call)
-
-    def _waited(self, client: Any, words: Sequence[Word], patience: float) -> Any:
-        try:
-            return client.execute_command(*words, patience=patience)
-        except Exception as error:
-            if self._sending.is_sent_away(error):
-                client.connection_pool.disconnect(inuse_connections=False)
-            raise
-
-    def _ask(self, call: Call[Any]) -> Any:
-        client = self._client_for(call)
-        if not clients.is_cluster(client):
-            return client.execute_command(*call.words)
-        # Else redis-py would ask a node for the keys of each call before it sends it.
-        node = clients.node_for(client, call.key, replica=call.looks and self._replicas)
-        return client.execute_command(*call.words, target_nodes=node)
 
 
 class Policies:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from collections.abc import Callable
 
@@ -12,6 +13,8 @@ log = logging.getLogger("redis_ratelimit")
 class Breaker:
     """Stops asking who does not answer: after some failures in a row, nobody asks for a while.
     Then one caller does, and if that fails too, nobody for a while again.
+
+    Calls that were under way when another failed fail of the same: that counts once.
     """
 
     def __init__(self, failures: int, pause: float, clock: Callable[[], float]) -> None:
@@ -20,7 +23,12 @@ class Breaker:
         self._clock = clock
         self._failures = 0
         self._closed_until = 0.0
+        self._failed_at = -math.inf
         self._lock = threading.Lock()
+
+    @property
+    def failures(self) -> int:
+        return self._failures
 
     def allows(self) -> bool:
         if self._failures < self._most:
@@ -36,10 +44,14 @@ class Breaker:
     def succeeded(self) -> None:
         self._failures = 0
 
-    def failed(self) -> None:
+    def failed(self, sent_at: float) -> None:
+        """Of a call that was sent at that time."""
         with self._lock:
-            self._failures += 1
-            self._closed_until = self._clock() + self.pause
+            now = self._clock()
+            if sent_at >= self._failed_at:
+                self._failures += 1
+                self._failed_at = now
+            self._closed_until = now + self.pause
 
 
 class Notice:
@@ -51,15 +63,19 @@ class Notice:
     """
 
     def __init__(self, begun: str, over: str, pause: float, clock: Callable[[], float]) -> None:
-        self._begun = begun
+        self._begins = begun
         self._over = over
         self._pause = pause
         self._clock = clock
         self._failed_at: float | None = None
 
+    @property
+    def begun(self) -> bool:
+        return self._failed_at is not None
+
     def failed(self, why: str) -> None:
         if self._failed_at is None:
-            log.warning("%s: %s", self._begun, why)
+            log.warning("%s: %s", self._begins, why)
         self._failed_at = self._clock()
 
     def succeeded(self) -> None:

@@ -6,10 +6,10 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Generator
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
 from redis_ratelimit import replies
-from redis_ratelimit.calls import Call
+from redis_ratelimit.calls import Call, Undecided
 from redis_ratelimit.errors import (
     CallError,
     FullError,
@@ -18,8 +18,27 @@ from redis_ratelimit.errors import (
     UnavailableError,
 )
 from redis_ratelimit.outage import Breaker, Complaint, Notice
+from redis_ratelimit.resp import RefusedError
 
 T = TypeVar("T")
+
+
+# What is done about what somebody has to mend.
+SetupErrors: TypeAlias = Literal["raise", "on_outage"]
+
+
+class _Node:
+    """What is known of one server."""
+
+    def __init__(self, failures: int, pause: float, clock: Callable[[], float]) -> None:
+        self.breaker = Breaker(failures, pause, clock)
+        self.away = Notice("Redis is away", "Redis is back", pause, clock)
+        self.refusing = Notice("Redis refuses calls", "Redis refuses no more calls", pause, clock)
+
+    @property
+    def failed(self) -> bool:
+        """Whether anything is to be taken back when a call succeeds."""
+        return self.breaker.failures > 0 or self.away.begun or self.refusing.begun
 
 
 class Sending:
@@ -31,18 +50,18 @@ class Sending:
         self,
         exceptions: ModuleType,
         *,
+        setup_errors: SetupErrors,
         resends: int,
         failures: int,
         pause: float,
         clock: Callable[[], float],
     ) -> None:
+        if setup_errors not in {"raise", "on_outage"}:
+            raise ValueError(f'setup_errors must be "raise" or "on_outage", not {setup_errors!r}')
+        self._setup_errors = setup_errors
         self._resends = resends
         self._clock = clock
-        self._breakers: defaultdict[str, Breaker] = defaultdict(
-            lambda: Breaker(failures, pause, clock)
-        )
-        self._away = Notice("Redis is away", "Redis is back", pause, clock)
-        self._refusing = Notice("Redis refuses calls", "Redis refuses no more calls", pause, clock)
+        self._nodes: defaultdict[str, _Node] = defaultdict(lambda: _Node(failures, pause, clock))
         self._complaint = Complaint(clock)
         self._refused: type[Exception] = exceptions.ResponseError
         # Nothing was sent: words that the library cannot write.
@@ -54,21 +73,24 @@ class Sending:
             for name in ("RedisClusterException", "ValkeyClusterException")
             if hasattr(exceptions, name)
         )
-        self._errors = (base, *self._of_clusters, OSError, asyncio.TimeoutError)
+        self._errors = (RefusedError, base, *self._of_clusters, OSError, asyncio.TimeoutError)
 
-    def steps(self, call: Call[T], node: str) -> Generator[Call[T], Any, T]:
+    def steps(self, call: Call[T], name: str, place: str) -> Generator[Call[T], Any, T]:
         """The caller sends what it is given, as often as it is let go on, and passes on the reply
-        or the error. What is returned, or raised, is the call's.
+        or the error. What is returned, or raised, is the call's. `name` is the node's in a cluster,
+        else "", and `place` the address that the limiter was given.
         """
-        breaker = self._breakers[node]
+        node = self._nodes[name]
+        breaker = node.breaker
         began = self._clock()
         resends = self._resends
         sending = call
         full: FullError | None = None
         while True:
-            sent_at = began if call.until is None else self._clock()
+            sent_at = self._clock()
             if not (breaker.allows() or call.insists):
-                return _without(call, UnavailableError("not asked: it failed a moment ago"))
+                why_not = f"{name or place} was not asked: it failed a moment ago"
+                return _without(call, UnavailableError(why_not))
             try:
                 reply = yield sending
             except self._unsendable as error:
@@ -76,35 +98,45 @@ class Sending:
             except self._errors as error:
                 said = self._said(error)
                 if said is not None:
-                    breaker.succeeded()
-                    self._away.succeeded()
+                    self._answered(node)
+                    # A server that has become a replica has charged nothing: ask its successor.
+                    if said.startswith("READONLY ") and resends > 0:
+                        resends -= 1
+                        continue
                     why = replies.explained(said)
                     why.__cause__ = error
-                    if isinstance(why, FullError) and sending.unnamed is not None:
-                        if replies.may_pass_without_id(said):
-                            self._complaint.of(said, call.key, why)
-                            sending, full = sending.unnamed, why
-                            continue
-                    elif isinstance(why, CallError) and full is not None:
+                    unnamed = sending.unnamed if replies.may_pass_without_id(said) else None
+                    if isinstance(why, FullError) and unnamed is not None:
+                        self._complaint.of(said, call.key, why)
+                        sending, full = unnamed, why
+                        continue
+                    if isinstance(why, CallError) and full is not None:
                         # It is the id that was missing.
                         why = full
-                    return self._refusal(call, said, why)
+                    return self._refusal(call, said, why, node, name or place)
                 # Who has waited for long has not failed twice in a row.
                 if call.until is not None and self._clock() - sent_at >= breaker.pause:
                     resends = self._resends
                     breaker.succeeded()
-                breaker.failed()
-                self._away.failed(_named(error))
                 if resends == 0 or self._clock() - began >= sending.repeatable:
-                    unavailable = UnavailableError(_named(error))
+                    breaker.failed(sent_at)
+                    told = f"{name or place}: {_named(error)}"
+                    node.away.failed(told)
+                    unavailable = UnavailableError(told)
                     unavailable.__cause__ = error
                     return _without(call, unavailable)
                 resends -= 1
             else:
-                breaker.succeeded()
-                self._away.succeeded()
-                self._refusing.succeeded()
+                if node.failed:
+                    self._answered(node)
+                    node.refusing.succeeded()
                 return sending.read(reply)
+
+    def _answered(self, node: _Node) -> None:
+        node.breaker.succeeded()
+        node.away.succeeded()
+        # While no node of a cluster was known, all were one.
+        self._nodes[""].away.succeeded()
 
     def _said(self, error: BaseException) -> str | None:
         """The server's reply; None if there was none, so that it is not known what became of the
@@ -112,6 +144,8 @@ class Sending:
         """
         if self.is_sent_away(error):
             return None
+        if isinstance(error, RefusedError):
+            return str(error)
         found: BaseException | None = error
         # A client that found no node of its cluster says so, and behind that why.
         while isinstance(found, self._of_clusters):
@@ -125,7 +159,9 @@ class Sending:
         """Whether it waited at a server that is no longer the primary. That closes connections of
         those who wait.
         """
-        return isinstance(error, self._refused) and str(error).startswith("UNBLOCKED force")
+        return isinstance(error, (RefusedError, self._refused)) and str(error).startswith(
+            "UNBLOCKED force"
+        )
 
     def may_be_elsewhere(self, error: Exception) -> bool:
         """Whether another node of the cluster may have the key now."""
@@ -134,13 +170,15 @@ class Sending:
         said = self._said(error)
         return said is None or said.startswith(("MOVED ", "ASK ", "TRYAGAIN ", "CLUSTERDOWN "))
 
-    def _refusal(self, call: Call[T], said: str, why: RateLimitError) -> T:
+    def _refusal(self, call: Call[T], said: str, why: RateLimitError, node: _Node, place: str) -> T:
         """Of a call that the server has answered with an error."""
         if isinstance(why, UnavailableError):
-            self._refusing.failed(str(why))
+            node.refusing.failed(f"{place}: {why}")
             return _without(call, why)
         if isinstance(why, SetupError):
             self._complaint.of(said, call.key, why)
+            if self._setup_errors == "on_outage":
+                return _without(call, why)
         elif isinstance(why, FullError):
             self._complaint.of(said, call.key, why)
             return _without(call, why)
@@ -152,7 +190,7 @@ def _named(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def _without(call: Call[T], error: UnavailableError | FullError) -> T:
+def _without(call: Call[T], error: Undecided) -> T:
     if call.without is None:
         raise error
     return call.without(error)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from math import ceil
 from typing import Any
 
-from redis_ratelimit.calls import Call, Calls
+from redis_ratelimit.calls import Call, Calls, Undecided
 from redis_ratelimit.decision import NEVER, Decision
 from redis_ratelimit.errors import FullError, RateLimitError, UnavailableError
 from redis_ratelimit.limits import Key, Limit
@@ -122,7 +122,7 @@ class _Hand:
             wait = self._keep if decision.wait is None else decision.wait
             self._denied_until = self._clock() + wait
 
-    def _without(self, cost: int, error: UnavailableError | FullError) -> Decision:
+    def _without(self, cost: int, error: Undecided) -> Decision:
         call = self._calls.take(self.key, self._limits, cost=cost, once=None)
         assert call.without is not None  # a take has it
         return call.without(error)

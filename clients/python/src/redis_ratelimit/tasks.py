@@ -1,0 +1,81 @@
+"""How the calls of a limiter for asyncio reach a server, or a cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Sequence
+from random import uniform
+from typing import Any
+
+from redis_ratelimit import clients
+from redis_ratelimit.calls import LONGEST, Call, blocking
+from redis_ratelimit.clients import MOVING, Route
+from redis_ratelimit.limits import Word
+from redis_ratelimit.line import Line, Patience
+
+if sys.version_info >= (3, 11):
+    from asyncio import timeout
+else:  # redis-py has it there
+    from async_timeout import timeout
+
+
+class Transport(Route):
+    is_async = True
+
+    def __init__(self, client: Any, **settings: Any) -> None:
+        super().__init__(client, **settings)
+        if self.is_cluster:
+            self._patience = Patience(self.timeout)
+        else:
+            self._line = Line(self.made, self.timeout, self.connect_timeout)
+
+    async def ask(self, call: Call[Any]) -> Any:
+        if not self.is_cluster:
+            return await self._line.ask(call.words)
+        return await self._patience.within(self._ask_cluster(call))
+
+    async def _ask_cluster(self, call: Call[Any]) -> Any:
+        # Else redis-py would ask a node for the keys of each call before it sends it.
+        await self.client.initialize()
+        node = clients.node_for(self.client, call.key, replica=call.looks and self.replicas)
+        return await self.client.execute_command(*call.words, target_nodes=node)
+
+    async def wait(self, call: Call[Any], until: float) -> Any:
+        """The server answers when there is room, or then."""
+        client = self.client
+        while (left := until - self.clock()) > 0:
+            words, patience = blocking(call, left), left + self.timeout
+            if not self.is_cluster:
+                waiting = self.waiting_at("", client.connection_pool)
+                return await self._waited(waiting, words, patience)
+            await self._patience.within(client.initialize())
+            node = clients.node_for(client, call.key, replica=False)
+            waiting = self.waiting_at(node.name, node)
+            try:
+                return await self._waited(waiting, words, patience)
+            except Exception as error:
+                if not self.may_be_elsewhere(error):
+                    raise
+            # The cluster's client finds the key. Who is still denied there waits there.
+            reply = await self.ask(call)
+            if call.is_over(reply):
+                return reply
+            await asyncio.sleep(uniform(0.5, 1.0) * MOVING)
+        return await self.ask(call)
+
+    async def _waited(self, client: Any, words: Sequence[Word], patience: float) -> Any:
+        # Who is cancelled, or out of patience, closes the connection: its reply may come yet.
+        try:
+            async with timeout(patience if patience < LONGEST else None):
+                return await client.execute_command(*words)
+        except Exception as error:
+            if self.is_sent_away(error):
+                await client.connection_pool.disconnect(inuse_connections=False)
+            raise
+
+    async def close(self) -> None:
+        if not self.is_cluster:
+            await self._line.close()
+        for client in self.own:
+            await client.aclose()

@@ -1,0 +1,82 @@
+"""A proxy before a server that is slow, or silent, or loses replies."""
+
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+
+class Faults:
+    """Each way takes `delay` seconds, connecting too."""
+
+    def __init__(self, port: int, delay: float = 0.0) -> None:
+        self._target = port
+        self.delay = delay
+        # Replies are dropped, and the connection stays; or it is closed in their place.
+        self.silent = self.losing = False
+        # Only the next reply.
+        self.loses_one = False
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        self._open: list[socket.socket] = []
+
+    @contextmanager
+    def running(self) -> Iterator["Faults"]:
+        threading.Thread(target=self._accept, daemon=True).start()
+        try:
+            yield self
+        finally:
+            for one in [self._listener, *self._open]:
+                with suppress(OSError):
+                    one.shutdown(socket.SHUT_RDWR)
+                one.close()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+
+    def _serve(self, client: socket.socket) -> None:
+        # As a handshake of TCP would take.
+        time.sleep(2 * self.delay)
+        server = socket.create_connection(("127.0.0.1", self._target))
+        self._open += [client, server]
+        threading.Thread(target=self._copy, args=(client, server, False), daemon=True).start()
+        self._copy(server, client, True)
+
+    def _copy(self, source: socket.socket, sink: socket.socket, replies: bool) -> None:
+        late: deque[tuple[float, bytes]] = deque()
+        arrived = threading.Condition()
+
+        def write() -> None:
+            with suppress(OSError):
+                while True:
+                    with arrived:
+                        arrived.wait_for(lambda: late)
+                        due, data = late.popleft()
+                    time.sleep(max(due - time.monotonic(), 0))
+                    if not data:
+                        break
+                    if not (replies and self.silent):
+                        sink.sendall(data)
+            for one in (source, sink):
+                with suppress(OSError):
+                    one.shutdown(socket.SHUT_RDWR)
+                one.close()
+
+        threading.Thread(target=write, daemon=True).start()
+        while True:
+            data = b""
+            with suppress(OSError):
+                data = source.recv(65536)
+            if replies and data and data.startswith(b"*5") and (self.losing or self.loses_one):
+                self.loses_one = False
+                data = b""
+            with arrived:
+                late.append((time.monotonic() + self.delay, data))
+                arrived.notify()
+            if not data:
+                return
