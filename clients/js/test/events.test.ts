@@ -18,10 +18,10 @@ import {
   type LimiterOptions,
 } from "redis-ratelimit-client";
 
-import { KINDS, clientFor, type Kind } from "./support/clients.js";
+import { KINDS, clientFor, clusterClientFor, type Kind } from "./support/clients.js";
 import { block, networkFor } from "./support/faults.js";
 import { lossyProxyFor, refusingProxyFor } from "./support/proxy.js";
-import { lookInto, serverFor, until, type Scope } from "./support/server.js";
+import { clusterFor, lookInto, serverFor, until, type Scope } from "./support/server.js";
 
 interface Row {
   readonly event: string;
@@ -275,5 +275,34 @@ for (const kind of KINDS) {
     }
     assert.deepEqual(passedOf(await Promise.all(told)), { passed: 5, undecided: 0 });
     assert.deepEqual(log, []);
+  });
+}
+
+for (const kind of KINDS.filter(({ name }) => /^(ioredis|node-redis) 6/.test(name))) {
+  test(`${kind.name}: a node of a cluster that is away is told of once, and holds up no other`, async (test) => {
+    const cluster = await clusterFor(test);
+    const client = await clusterClientFor(test, kind, cluster);
+    const { limiter, log } = limiterOf(client, { timeout: "100ms", pause: 0.2 });
+    const users = Array.from({ length: 30 }, (_, user) => `${user}`);
+    const asked = () => Promise.all(users.map((user) => limiter.take(user, fixed(1000, "1h"))));
+    assert.deepEqual(passedOf(await asked()), { passed: 30, undecided: 0 });
+    const [gone] = cluster.primaries;
+    await gone!.stop();
+    await until(async () => (await asked()).some(({ degraded }) => degraded));
+    for (let round = 0; round < 10; round++) {
+      const { undecided } = passedOf(await asked());
+      assert.ok(0 < undecided && undecided < 30, `${undecided}`);
+    }
+    assert.deepEqual(log.length, 1, JSON.stringify(log));
+    assert.ok(
+      log[0]!.line.startsWith(`rate limits: 127.0.0.1:${gone!.port} is away: `),
+      log[0]!.line,
+    );
+    await gone!.start();
+    const isOver = () => / (is back|decides again)$/.test(log.at(-1)!.line);
+    await until(async () => (await asked(), isOver()));
+    // Between, a node that has just started may say that its cluster is down.
+    assert.ok(log.length <= 3, JSON.stringify(log));
+    assert.ok(log.every(({ line }) => line.startsWith(`rate limits: 127.0.0.1:${gone!.port} `)));
   });
 }
