@@ -14,8 +14,9 @@ export interface Denial {
   readonly key: string;
   readonly name: CallName;
   decision: Decision;
-  /** When it was asked, and until when it holds: by a clock that counts milliseconds. */
-  at: number;
+  /** When it was heard: its wait began no later. By a clock that counts milliseconds. */
+  heardAt: number;
+  /** Until when it holds, from when it was asked: its wait began no earlier. */
   until: number;
 }
 
@@ -53,8 +54,8 @@ export class Denials {
       if (calls!.size === 0) this.#byKey.delete(key);
       return undefined;
     }
-    const { decision, at } = denial;
-    const passed = now - at;
+    const { decision, heardAt } = denial;
+    const passed = now - heardAt;
     const left = (ms: number | null) => ms && Math.max(0, Math.ceil(ms - passed));
     return decision.but({
       waitMs: left(decision.waitMs),
@@ -67,7 +68,13 @@ export class Denials {
    * Of a call that was sent at that time: so it is forgotten before the server would let it pass. The
    * denial, unless it was known.
    */
-  remember(key: string, name: CallName, decision: Decision, at: number): Denial | undefined {
+  remember(
+    key: string,
+    name: CallName,
+    decision: Decision,
+    at: number,
+    heardAt: number,
+  ): Denial | undefined {
     const until = untilOf(decision, at, UNHEARD_MS);
     if (until <= at) return undefined;
     let calls = this.#byKey.get(key);
@@ -81,15 +88,15 @@ export class Denials {
     }
     const known = calls.get(name);
     if (known && known.until > at) return undefined;
-    const denial = { key, name, decision, at, until };
+    const denial = { key, name, decision, heardAt, until };
     calls.set(name, denial);
     return denial;
   }
 
   /** It stands until something is heard: unless something was, it is remembered for all its wait. */
-  extend(denial: Denial, decision: Decision, at: number): void {
+  extend(denial: Denial, decision: Decision, at: number, heardAt: number): void {
     if (this.#byKey.get(denial.key)?.get(denial.name) !== denial) return;
-    Object.assign(denial, { decision, at, until: untilOf(decision, at, Infinity) });
+    Object.assign(denial, { decision, heardAt, until: untilOf(decision, at, Infinity) });
   }
 
   /** What the key would answer may have changed; without a key, what any would. */

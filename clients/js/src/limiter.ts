@@ -307,7 +307,7 @@ export class Limiter {
   }
 
   #remember(key: string, call: Call<Decision>, said: Decision, at: number): void {
-    const denial = this.#denials?.remember(key, nameOf(call), said, at);
+    const denial = this.#denials?.remember(key, nameOf(call), said, at, this.#now());
     // A policy's numbers may change, and no key with them: it is remembered for a second.
     if (!denial || call.name !== "RL.TAKE" || isSoon(said)) return;
     void this.#sending.connection.tracking.watch(call, denial, this.#now);

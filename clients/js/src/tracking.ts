@@ -42,7 +42,7 @@ export class Tracking {
       const reply = await send({ ...call, name: "RL.PEEK", readOnly: true });
       const decision = call.decode(reply);
       if (decision.allowed) this.#denials.forget(call.keys[0]);
-      else this.#denials.extend(denial, decision, at);
+      else this.#denials.extend(denial, decision, at, now());
     } catch {
       // It stays remembered for as long as nothing need be heard.
     }

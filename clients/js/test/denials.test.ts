@@ -104,7 +104,10 @@ test("never longer than the denial", async (test) => {
   const bucket = tokenBucket(1, 1, "150ms");
   for (let i = 0; i < 10; i++) {
     await exhaust(limiter, "k", bucket);
-    const { waitMs } = await limiter.take("k", bucket);
+    const { allowed, waitMs } = await limiter.take("k", bucket);
+    // On a busy machine its time may be over already.
+    if (allowed) continue;
+    // A timer may be early by one.
     await sleep(waitMs! + 1);
     assert.equal((await limiter.take("k", bucket)).allowed, true);
   }
