@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from asyncio import sleep
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from redis_ratelimit import clients
 from redis_ratelimit.base import Base
+from redis_ratelimit.bound import AsyncBound
 from redis_ratelimit.calls import Call, Once
 from redis_ratelimit.decision import Decision
 from redis_ratelimit.lease import AsyncLease
@@ -46,6 +49,7 @@ class Limiter(Base):
         holder: Key | None = None,
         each: bool = False,
         ban: Ban | None = None,
+        wait: float = 0.0,
     ) -> Decision:
         """Charges all limits on this key, or none.
 
@@ -61,26 +65,44 @@ class Limiter(Base):
                     the id.
         each        what each limit says: `Decision.each`.
         ban         whoever goes on although denied is banned.
+        wait        if it is denied, for how many seconds to wait until it passes, with a call each
+                    time that it may.
 
         CallError if the server refuses the call as it is, SetupError if it is set up in a way that
         cannot work, NoPolicyError if there is no such policy.
         """
-        return await self._do(
-            self._calls.take(
-                key,
-                limits,
-                cost=cost,
-                upto=upto,
-                force=force,
-                max_wait=max_wait,
-                keep=keep,
-                once=once,
-                ttl=ttl,
-                holder=holder,
-                each=each,
-                ban=ban,
+        until = self._clock() + wait if wait else 0.0
+        while True:
+            decision = await self._do(
+                self._calls.take(
+                    key,
+                    limits,
+                    cost=cost,
+                    upto=upto,
+                    force=force,
+                    max_wait=max_wait,
+                    keep=keep,
+                    once=once,
+                    ttl=ttl,
+                    holder=holder,
+                    each=each,
+                    ban=ban,
+                )
             )
-        )
+            if decision.allowed or decision.wait is None or not wait:
+                break
+            # Others may come first: a wait of 0 is none.
+            pause = max(decision.wait, 0.001)
+            if decision.degraded or self._clock() + pause > until:
+                break
+            await sleep(pause)
+        if decision.id is not None and decision.allowed:
+            settle = partial(self._settle, key, limits, decision.id)
+            object.__setattr__(decision, "_settle", settle)
+        return decision
+
+    async def _settle(self, key: Key, limits: Sequence[Limit], id: Key, cost: Amount) -> Decision:
+        return await self.settle(key, *limits, id=id, cost=cost)
 
     async def peek(
         self,
@@ -206,6 +228,16 @@ class Limiter(Base):
         seconds.
         """
         return AsyncUnits(self._do, self._calls, key, limits, batch, keep, self._clock)
+
+    def limit(self, name: str, *limits: Limit, **options: Any) -> AsyncBound:
+        """The limits under a name, to be asked for whom they are: `api.take("user:42")`. The keys
+        are the name, a colon and whoever it is. `options` are those of `take`.
+        """
+        return AsyncBound(self, name, limits, options)
+
+    async def reset(self, key: Key) -> bool:
+        """Forgets all that the key has used; whether there was anything."""
+        return await self._do(self._calls.reset(key))
 
     async def ban(self, key: Key, time: Duration) -> int:
         """Bans the key for so long, never shorter than it is banned already; 0 lifts the ban. For

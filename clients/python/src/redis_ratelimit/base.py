@@ -31,6 +31,7 @@ class Base:
     resends     how often a call is sent again whose reply was lost. It counts once, by its id.
                 Calls with `once=False` are not sent again.
     once        False: calls bring no id of their own, so that keys keep their smallest form.
+    prefix      what every key begins with.
     failures    after so many calls in a row without a reply, nobody asks ... Calls that were under
                 way together count as one.
     pause       ... for so many seconds. Then one call tries again. In a cluster each node is by
@@ -52,6 +53,7 @@ class Base:
         connect_timeout: float = 2.0,
         resends: int = 1,
         once: bool = True,
+        prefix: str = "",
         failures: int = 3,
         pause: float = 1.0,
         peeks: Client | None = None,
@@ -81,4 +83,10 @@ class Base:
         self._own: list[Any] = []
         # A little longer than all sendings take, twice each: a cluster's client connects first.
         remembered = 1 + 2 * timeout * (1 + resends)
-        self._calls = Calls(on_outage, once=once, remembered=remembered, asked_again=pause)
+        self._calls = Calls(
+            on_outage,
+            prefix=prefix,
+            once=once,
+            remembered=remembered,
+            asked_again=pause,
+        )

@@ -83,13 +83,20 @@ class Calls:
     """
 
     def __init__(
-        self, on_outage: OnOutage, *, once: bool, remembered: float, asked_again: float
+        self,
+        on_outage: OnOutage,
+        *,
+        prefix: str,
+        once: bool,
+        remembered: float,
+        asked_again: float,
     ) -> None:
         if not isinstance(on_outage, Local) and on_outage not in {"open", "closed", "raise"}:
             raise ValueError(
                 f'on_outage must be "open", "closed", "raise" or a Local, not {on_outage!r}'
             )
         self._on_outage = on_outage
+        self._prefix = prefix
         self._once = once
         self._remembered = remembered
         self._remembered_word = duration(remembered, "ttl")
@@ -115,7 +122,7 @@ class Calls:
         look: bool = False,
     ) -> Call[Decision]:
         """One call over limits on one key; with `look` it changes nothing."""
-        _checked(limits, key)
+        key = self._named_key(limits, key)
         options = _options(cost, upto=upto, force=force, max_wait=max_wait, keep=keep)
         # Who holds a lease is known by that; who looks is not remembered.
         if look or all(isinstance(limit, Concurrency) for limit in limits):
@@ -165,7 +172,8 @@ class Calls:
         look: bool = False,
     ) -> Call[Decision]:
         """One call over limits on several keys."""
-        _checked(limits.values(), *limits)
+        limits = {self._named_key(limits.values(), key): one for key, one in limits.items()}
+        _checked(limits.values())
         identity, repeatable, named = _unnamed() if look else self._named(once, ttl)
         options = _options(cost, force=force, max_wait=max_wait, keep=keep)
         costs = _costs(limits.values(), cost)
@@ -210,7 +218,7 @@ class Calls:
         self, key: Key, limits: Sequence[Limit], *, id: Key, cost: Amount, each: bool = False
     ) -> Call[Decision]:
         """What the call of this id turned out to cost."""
-        _checked(limits, key)
+        key = self._named_key(limits, key)
         options: list[Word] = ["SETTLE", id, amount(cost, "cost"), *(["EACH"] if each else [])]
         costs = [] if _is_policy(limits) else _costs(limits, cost)
         return Call(
@@ -222,7 +230,7 @@ class Calls:
         )
 
     def give_back(self, key: Key, limits: Sequence[Limit], *, cost: Amount) -> Call[Decision]:
-        _checked(limits, key)
+        key = self._named_key(limits, key)
         charges = [Charge(key, *pair) for pair in zip(limits, _costs(limits, cost), strict=True)]
         options: list[Word] = ["COST", f"-{amount(cost, 'cost', zero=False)}"]
 
@@ -254,7 +262,7 @@ class Calls:
         insists: bool = False,
         until: float | None = None,
     ) -> Call[Decision]:
-        _checked([limit], key)
+        key = self._named_key([limit], key)
         words = ["RL.ACQUIRE", key, *limit.spec(holder)[1:]]
 
         def without(error: Undecided) -> Decision:
@@ -265,12 +273,26 @@ class Calls:
         return Call(key, words, read, insists=insists, until=until, without=without)
 
     def release(self, key: Key, holders: Sequence[Key]) -> Call[int]:
-        _checked_keys(key)
+        key = self._prefixed(key)
         return Call(key, ["RL.RELEASE", key, *holders], int, insists=True)
 
     def ban(self, key: Key, time: Duration) -> Call[int]:
-        _checked_keys(key)
+        key = self._prefixed(key)
         return Call(key, ["RL.BAN", key, duration(time, "duration", zero=True)], int)
+
+    def reset(self, key: Key) -> Call[bool]:
+        key = self._prefixed(key)
+        return Call(key, ["DEL", key], bool)
+
+    def _prefixed(self, key: Key) -> Key:
+        _checked_keys(key)
+        if not self._prefix:
+            return key
+        return self._prefix + key if isinstance(key, str) else self._prefix.encode() + key
+
+    def _named_key(self, limits: Collection[Limit], key: Key) -> Key:
+        _checked(limits)
+        return self._prefixed(key)
 
     def check(self) -> Call[None]:
         """Of a key that is nobody's: whether the module is there."""
@@ -394,10 +416,9 @@ def _is_policy(limits: Sequence[Limit]) -> bool:
     return isinstance(limits[0], Policy)
 
 
-def _checked(limits: Collection[Limit], *keys: Key) -> None:
+def _checked(limits: Collection[Limit]) -> None:
     if not limits:
         raise ValueError("a call needs a limit, such as Fixed(100, '1m') or Policy('api')")
-    _checked_keys(*keys)
 
 
 def _checked_keys(*keys: Key) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from operator import itemgetter
 from typing import Any, Literal, TypeAlias
 
@@ -43,9 +44,32 @@ class Decision:
     id: str | bytes | None = None
     # Why the server did not decide: an UnavailableError or a FullError.
     error: RateLimitError | None = field(default=None, compare=False)
+    # Settles it, if it can be settled.
+    _settle: Callable[[float | Decimal], Any] | None = field(
+        default=None, compare=False, repr=False
+    )
 
     def __bool__(self) -> bool:
         return self.allowed
+
+    @property
+    def degraded(self) -> bool:
+        """Whether the server did not decide it: `limit` and `remaining` are not the server's."""
+        return self.source != "server"
+
+    def require(self) -> Decision:
+        """Itself, if the call passes; else DeniedError."""
+        if not self.allowed:
+            raise DeniedError(self)
+        return self
+
+    def settle(self, cost: float | Decimal) -> Any:
+        """What the call turned out to cost, as `Limiter.settle`; with asyncio it is awaited.
+        ValueError if the server remembers nothing of the call: it was denied, or had no id.
+        """
+        if self._settle is None:
+            raise ValueError("only a charge that has an id can be settled")
+        return self._settle(cost)
 
     @property
     def wait(self) -> float | None:

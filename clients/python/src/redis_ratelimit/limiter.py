@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
+from time import sleep
 from typing import Any, TypeVar
 
 from redis_ratelimit import clients
 from redis_ratelimit.base import Base
+from redis_ratelimit.bound import Bound
 from redis_ratelimit.calls import Call, Once
 from redis_ratelimit.decision import Decision
 from redis_ratelimit.lease import Lease
@@ -46,6 +49,7 @@ class Limiter(Base):
         holder: Key | None = None,
         each: bool = False,
         ban: Ban | None = None,
+        wait: float = 0.0,
     ) -> Decision:
         """Charges all limits on this key, or none.
 
@@ -61,26 +65,44 @@ class Limiter(Base):
                     the id.
         each        what each limit says: `Decision.each`.
         ban         whoever goes on although denied is banned.
+        wait        if it is denied, for how many seconds to wait until it passes, with a call each
+                    time that it may.
 
         CallError if the server refuses the call as it is, SetupError if it is set up in a way that
         cannot work, NoPolicyError if there is no such policy.
         """
-        return self._do(
-            self._calls.take(
-                key,
-                limits,
-                cost=cost,
-                upto=upto,
-                force=force,
-                max_wait=max_wait,
-                keep=keep,
-                once=once,
-                ttl=ttl,
-                holder=holder,
-                each=each,
-                ban=ban,
+        until = self._clock() + wait if wait else 0.0
+        while True:
+            decision = self._do(
+                self._calls.take(
+                    key,
+                    limits,
+                    cost=cost,
+                    upto=upto,
+                    force=force,
+                    max_wait=max_wait,
+                    keep=keep,
+                    once=once,
+                    ttl=ttl,
+                    holder=holder,
+                    each=each,
+                    ban=ban,
+                )
             )
-        )
+            if decision.allowed or decision.wait is None or not wait:
+                break
+            # Others may come first: a wait of 0 is none.
+            pause = max(decision.wait, 0.001)
+            if decision.degraded or self._clock() + pause > until:
+                break
+            sleep(pause)
+        if decision.id is not None and decision.allowed:
+            settle = partial(self._settle, key, limits, decision.id)
+            object.__setattr__(decision, "_settle", settle)
+        return decision
+
+    def _settle(self, key: Key, limits: Sequence[Limit], id: Key, cost: Amount) -> Decision:
+        return self.settle(key, *limits, id=id, cost=cost)
 
     def peek(
         self,
@@ -206,6 +228,16 @@ class Limiter(Base):
         seconds.
         """
         return Units(self._do, self._calls, key, limits, batch, keep, self._clock)
+
+    def limit(self, name: str, *limits: Limit, **options: Any) -> Bound:
+        """The limits under a name, to be asked for whom they are: `api.take("user:42")`. The keys
+        are the name, a colon and whoever it is. `options` are those of `take`.
+        """
+        return Bound(self, name, limits, options)
+
+    def reset(self, key: Key) -> bool:
+        """Forgets all that the key has used; whether there was anything."""
+        return self._do(self._calls.reset(key))
 
     def ban(self, key: Key, time: Duration) -> int:
         """Bans the key for so long, never shorter than it is banned already; 0 lifts the ban. For
