@@ -3,6 +3,7 @@
 import contextlib
 import io
 import os
+import re
 import subprocess
 import sys
 import venv
@@ -83,3 +84,12 @@ def test_it_installs_from_its_folder_by_one_command(tmp_path: Path, url: str) ->
     where = subprocess.run(typed, check=True, capture_output=True, text=True, cwd=tmp_path).stdout
     assert (Path(where.strip()).parent / "py.typed").is_file()
     assert sys.prefix not in where
+
+
+@pytest.mark.parametrize("name", ["README.md", "CHANGELOG.md"])
+def test_links_work_on_a_registrys_page(name: str) -> None:
+    page = (Path(__file__).parents[1] / name).read_text()
+    titles = re.findall(r"^#+ (.*)$", page, re.MULTILINE)
+    anchors = {"#" + re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
+    for target in re.findall(r"\]\(([^)]+)\)", page):
+        assert target in anchors or target.startswith("https://"), target

@@ -1,5 +1,6 @@
 """Rate limits that a Redis or Valkey server with the redis-ratelimit module decides."""
 
+from redis_ratelimit.bound import Bound
 from redis_ratelimit.decision import Decision, DeniedError
 from redis_ratelimit.errors import (
     CallError,
@@ -26,8 +27,11 @@ from redis_ratelimit.limits import (
 from redis_ratelimit.local import Local
 from redis_ratelimit.units import Units
 
+__version__ = "0.1.0"
+
 __all__ = [
     "Ban",
+    "Bound",
     "CallError",
     "Concurrency",
     "Decision",
@@ -49,4 +53,5 @@ __all__ = [
     "TokenBucket",
     "UnavailableError",
     "Units",
+    "__version__",
 ]
