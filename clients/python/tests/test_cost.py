@@ -1,4 +1,4 @@
-"""What a call costs beside the client library's: CPU time of this process, as a ratio of one run."""
+"""What a call costs beside the client library's, as a ratio of CPU time in one run."""
 
 import asyncio
 import time
