@@ -29,7 +29,7 @@ pub struct ClosedKey {
     /// Whether there was no key.
     pub(super) missing: bool,
     /// In milliseconds since the epoch; asked only of a key that will be changed.
-    pub(super) expires_at: Option<u64>,
+    pub(super) expires_at: PresentExpiry,
     /// The turn of the call in which it was closed: what is here holds until the next.
     pub(super) turn: u32,
 }
@@ -51,7 +51,7 @@ impl OpenKey<'_, '_> {
     #[inline(always)]
     pub fn close(self, to_change: bool, now: Timestamp) -> ClosedKey {
         let Contents { handle, native, value, missing } = self.contents;
-        let expires_at = if to_change && !missing { handle.expires_at(now) } else { None };
+        let expires_at = PresentExpiry::of(if to_change && !missing { handle.expires_at(now) } else { None });
         ClosedKey { name: self.name, native, value, missing, expires_at, turn: self.redis.turn }
     }
 }
@@ -86,12 +86,27 @@ impl<'a> Redis<'a> {
     }
 }
 
+/// When a key expires, in milliseconds since the epoch; 0 if it does not. An `Option` without a value leaves that
+/// undefined, and code that the compiler has look at it first is an error to memcheck.
+#[derive(Clone, Copy)]
+pub struct PresentExpiry(u64);
+
+impl PresentExpiry {
+    fn of(expires_at: Option<u64>) -> PresentExpiry {
+        PresentExpiry(expires_at.unwrap_or(0))
+    }
+
+    fn get(self) -> Option<u64> {
+        (self.0 != 0).then_some(self.0)
+    }
+}
+
 /// A closed key that the call goes on with. Its change is recorded, which is the last thing that is done with what was
 /// found in it: nobody can have changed that, since no other code has run, and ours says when it deletes.
 pub struct ResumedKey<'r, 'a, U: Usage> {
     redis: &'r mut Redis<'a>,
     name: KeyName,
-    expires_at: Option<u64>,
+    expires_at: PresentExpiry,
     overtaken: bool,
     value: Value<U>,
     before: Before<U>,
@@ -113,7 +128,7 @@ impl<U: Usage> Writable for ResumedKey<'_, '_, U> {
     /// The change is recorded: it will be propagated together with those of other keys, and then the key is seen to.
     #[inline(always)]
     fn commit(mut self, expiry: impl FnOnce(Option<u64>) -> u64, now: Timestamp) {
-        let (name, present) = (self.name, self.expires_at);
+        let (name, present) = (self.name, self.expires_at.get());
         if self.value.get().is_unused() {
             if !self.value.is_missing() {
                 // Others may charge it before it goes: what this has changed is no part of that.
@@ -144,7 +159,7 @@ impl<U: Usage> Drop for ResumedKey<'_, '_, U> {
     /// A panic may have cut a change short: whatever has become of what the key remembers is propagated.
     fn drop(&mut self) {
         if panicking() && !self.value.is_missing() {
-            self.redis.record_whole(self.name, self.value.get_mut(), self.expires_at);
+            self.redis.record_whole(self.name, self.value.get_mut(), self.expires_at.get());
         }
     }
 }
