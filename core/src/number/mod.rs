@@ -5,6 +5,7 @@ pub mod amount;
 pub mod decimal;
 pub mod lazy_shift;
 pub mod ratio;
+pub mod steady;
 pub mod time;
 
 pub use amount::Amount;

@@ -15,7 +15,7 @@
 //! It is in no digest, else servers that forget it at different times would never agree. At most 65536 are remembered.
 //!
 //! A scale that is for a time ends after that time on every server, whatever its clock: a record says how much of it
-//! the sender has left, and each server counts on from there by a clock that is never set back (`steady_clock.rs`).
+//! the sender has left, and each server counts on from there by [steady time](crate::queue::Steady).
 //!
 //! A call finds its policy read and scaled: [`Table::find`] computes nothing but a hash, and allocates nothing. What
 //! goes through all policies does so in pieces ([`Walk`]).
@@ -50,7 +50,6 @@ mod setting;
 mod slot;
 mod slots;
 mod stamp;
-mod steady_clock;
 mod table;
 mod walk;
 

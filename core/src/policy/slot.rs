@@ -4,7 +4,7 @@ use super::counts::Counts;
 use super::entry::{Definition, PolicyEntry};
 use super::record_hash;
 use super::ruling::{Facts, Ruling};
-use super::steady_clock::SteadyClock;
+use crate::number::steady::SharedSteadyClock;
 use crate::number::{Amount, Span, Timestamp};
 use crate::syntax::Policy;
 use crate::wire::args::Args;
@@ -45,7 +45,7 @@ pub(super) struct Scaled {
 impl Scaled {
     /// Whether the scale has not ended yet.
     #[inline(always)]
-    pub(super) fn holds(&self, clock: &SteadyClock, now: Timestamp) -> bool {
+    pub(super) fn holds(&self, clock: &SharedSteadyClock, now: Timestamp) -> bool {
         self.ends.is_none_or(|ends| clock.read(now) < ends)
     }
 }
@@ -96,18 +96,18 @@ impl Slot {
     }
 
     /// How much is left of the scale that was set last; `None`: it has no end.
-    pub(super) fn scale_left(&self, clock: &SteadyClock, now: Timestamp) -> Option<Span> {
+    pub(super) fn scale_left(&self, clock: &SharedSteadyClock, now: Timestamp) -> Option<Span> {
         self.scale_ends.map(|ends| ends.since(clock.read(now)))
     }
 
     /// What this server tells of the name.
-    pub(super) fn record(&self, clock: &SteadyClock, now: Timestamp) -> Vec<u8> {
+    pub(super) fn record(&self, clock: &SharedSteadyClock, now: Timestamp) -> Vec<u8> {
         let left = self.scale_left(clock, now).unwrap_or_default();
         self.entry.record(left).as_bytes().to_vec()
     }
 
     /// What there is to know of the policy.
-    pub(super) fn facts(&self, clock: &SteadyClock, now: Timestamp) -> Facts {
+    pub(super) fn facts(&self, clock: &SharedSteadyClock, now: Timestamp) -> Facts {
         let definition @ Definition { set_at, text, .. } = &self.entry.definition;
         let (scale, scale_left) = match (self.entry.scale(), self.scale_left(clock, now)) {
             (None, _) | (_, Some(Span::ZERO)) => (Amount::ONE, None),

@@ -10,8 +10,8 @@ use super::setting::{Condition, Scaling, Set};
 use super::slot::{Slot, Standing};
 use super::slots::{Discarded, Slots};
 use super::stamp::{Horizon, Stamp};
-use super::steady_clock::SteadyClock;
 use super::walk::{GROUPS, Walk};
+use crate::number::steady::SharedSteadyClock;
 use crate::number::{Period, Span, Timestamp};
 use crate::syntax::Policy;
 use crate::wire::error::Error;
@@ -27,7 +27,7 @@ pub struct Table {
     /// The latest time of any stamp that was seen and believed.
     pub(super) latest: u64,
     /// By which scales end, and deletions are forgotten.
-    clock: SteadyClock,
+    clock: SharedSteadyClock,
     /// How many records had a stamp that was not believed.
     refused: u64,
     /// What has come from peers and is not taken over yet.
@@ -48,7 +48,7 @@ impl Table {
             slots: Slots::default(),
             node,
             latest: 0,
-            clock: SteadyClock::default(),
+            clock: SharedSteadyClock::default(),
             refused: 0,
             inbox: Inbox::default(),
         }

@@ -23,6 +23,7 @@
 use crate::algorithm::any::AnyLimit;
 use crate::algorithm::leases::Concurrency;
 use crate::evaluate::Request;
+pub use crate::number::steady::{Steady, SteadyClock};
 use crate::number::{Amount, Timestamp};
 use crate::syntax::{Call, KeyRequest, Spec};
 #[cfg(test)]
@@ -30,9 +31,6 @@ use crate::testing::effort;
 use crate::wire::name::Kept;
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
-pub use steady::{Steady, SteadyClock};
-
-mod steady;
 
 /// What a call that waits has asked for: a lease. It outlives the words of the call.
 #[derive(Clone, Debug)]

@@ -1,10 +1,12 @@
-//! Steady time: the clock that deadlines of waiting calls go by.
+//! Steady time: the clock that deadlines of waiting calls and ends of scales go by. It is this process's alone, and
+//! stored nowhere.
 //!
 //! It goes on with the server's clock, but when that is set back, it goes on from where it is. So a deadline, once
 //! written, is right for ever: a clock gone back costs nothing, however many wait, and keeps nobody longer than it
 //! said.
 
 use crate::number::{Span, Timestamp};
+use std::cell::Cell;
 
 /// An instant of steady time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -50,6 +52,7 @@ pub struct SteadyClock {
 
 impl SteadyClock {
     /// Reads the clock, which shows `now`.
+    #[inline(always)]
     pub fn read(&mut self, now: Timestamp) -> Steady {
         let step = self.last.since(now);
         if step != Span::ZERO {
@@ -62,6 +65,7 @@ impl SteadyClock {
 
     /// The steady time when the clock shows `now`, which has not gone back since it was last read.
     #[must_use]
+    #[inline(always)]
     pub fn at(&self, now: Timestamp) -> Steady {
         Steady(now.max(self.last)).plus(self.back)
     }
@@ -76,6 +80,21 @@ impl SteadyClock {
     #[must_use]
     pub fn steps(&self) -> u64 {
         self.steps
+    }
+}
+
+/// A steady clock that many read.
+#[derive(Debug, Default)]
+pub struct SharedSteadyClock(Cell<SteadyClock>);
+
+impl SharedSteadyClock {
+    /// What the clock, which shows `now`, would show if it had never been set back.
+    #[inline(always)]
+    pub fn read(&self, now: Timestamp) -> Timestamp {
+        let mut clock = self.0.get();
+        let steady = clock.read(now);
+        self.0.set(clock);
+        steady.0
     }
 }
 
@@ -102,6 +121,14 @@ mod tests {
                 prop_assert_eq!(clock.steps(), steps);
                 (last, steady) = (now, at);
             }
+        }
+    }
+
+    #[test]
+    fn a_clock_that_is_set_back_goes_on_from_where_it_was_for_all_who_read_it() {
+        let clock = SharedSteadyClock::default();
+        for (now, shows) in [(100, 100), (110, 110), (50, 110), (60, 120), (10, 120), (500, 610), (499, 610)] {
+            assert_eq!(clock.read(us(now)), us(shows), "{now}");
         }
     }
 
