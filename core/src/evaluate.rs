@@ -32,19 +32,6 @@ impl Request {
             Request::UpTo(_) | Request::GiveBack(_) => false,
         }
     }
-
-    /// How much it names, of whatever it is asked to do with that.
-    #[cfg(test)]
-    pub(crate) fn amount(self) -> Amount {
-        match self {
-            Request::Take(amount)
-            | Request::UpTo(amount)
-            | Request::Force(amount)
-            | Request::Within(amount, _)
-            | Request::GiveBack(amount) => amount,
-            Request::LookPastLimit => Amount::ZERO,
-        }
-    }
 }
 
 /// What a call would change.

@@ -119,6 +119,18 @@ pub fn assert_leaves<L: Limit>(limit: &L, next: &L, charged: u64, leaves: u64) {
     assert_eq!((told.verdict, told.reset), (Verdict::Allowed(Span::ZERO), Span::ZERO), "at {leaves}");
 }
 
+/// How much a request names, of whatever it is asked to do with that.
+pub fn amount_of(request: Request) -> Amount {
+    match request {
+        Request::Take(amount)
+        | Request::UpTo(amount)
+        | Request::Force(amount)
+        | Request::Within(amount, _)
+        | Request::GiveBack(amount) => amount,
+        Request::LookPastLimit => Amount::ZERO,
+    }
+}
+
 pub fn units(units: u64) -> Amount {
     millionths(units * UNIT)
 }

@@ -5,7 +5,7 @@ use crate::evaluate::{Change, Request, evaluate};
 use crate::expiry::{Expiry, StepBack};
 use crate::limit::{Limit, Recovery, Usage, Verdict};
 use crate::number::{Amount, Span, Timestamp};
-use crate::testing::calls::{Fields, Script, What, call, call_and_tell, millionths, peek, scripts, seen_at};
+use crate::testing::calls::{Fields, Script, What, amount_of, call, call_and_tell, millionths, peek, scripts, seen_at};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
@@ -236,7 +236,7 @@ pub fn giving_back_never_makes_more_than_the_limit<L: Lawful>(
 ) {
     let mut usage = usage.clone();
     let before = peek(limit, &usage, now, request).remaining;
-    let amount = request.amount();
+    let amount = amount_of(request);
     let decision = call(limit, &mut usage, now, Request::GiveBack(amount));
     assert_eq!(decision.verdict, Verdict::Allowed(Span::ZERO));
     assert!(before <= decision.remaining);

@@ -5,7 +5,7 @@ use crate::evaluate::Request;
 use crate::evaluate::Request::Take;
 use crate::limit::{InfoField, Usage};
 use crate::testing::calls::{
-    Fields, Key, amounts, assert_leaves, call, call_and_tell, lengths, millionths, peek, period, units, us,
+    Fields, Key, amount_of, amounts, assert_leaves, call, call_and_tell, lengths, millionths, peek, period, units, us,
 };
 use crate::testing::laws::{Lawful, applied, decoded, encoded, whole_effect};
 use crate::wire::codec::{CHANGE, WHOLE};
@@ -672,7 +672,7 @@ impl Lawful for LeaseLimit<'static> {
 
     /// There are no options but a cost above 0.
     fn asks(request: Request) -> Request {
-        Take(request.amount().max(millionths(1)))
+        Take(amount_of(request).max(millionths(1)))
     }
 }
 
