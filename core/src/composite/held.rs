@@ -24,11 +24,11 @@ impl<'a> Held<'a> {
         Held::Plain(usage, U::KIND)
     }
 
-    /// The place of the component that the limit of a spec finds, beside those that others have `taken`. A plain key's
-    /// usage is at 0: there it would be if this were a key with components.
-    fn place(self, spec: &Spec, taken: &[Option<usize>]) -> Option<usize> {
+    /// The place of the component that the limit of a spec finds, which most likely stands `at` there, beside those that
+    /// others have `taken`. A plain key's usage is at 0: there it would be if this were a key with components.
+    fn place(self, spec: &Spec, at: usize, taken: &[Option<usize>]) -> Option<usize> {
         match self {
-            Held::Composite(components) => components.place(spec, taken),
+            Held::Composite(components) => components.place(spec, at, taken),
             Held::Plain(_, kind) => (spec.limit.kind() == kind && !taken.contains(&Some(0))).then_some(0),
         }
     }
@@ -86,7 +86,7 @@ impl<'a> Held<'a> {
     pub(super) fn places(self, call: &Call) -> [Option<usize>; MAX_SPECS] {
         let mut places = [None; MAX_SPECS];
         for (at, spec) in call.specs.iter().enumerate() {
-            let place = self.place(spec, &places);
+            let place = self.place(spec, at, &places);
             if let Some(room) = places.get_mut(at) {
                 *room = place;
             }

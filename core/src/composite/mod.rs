@@ -61,11 +61,11 @@ pub struct CompositeUsage {
 }
 
 impl CompositeUsage {
-    /// The place of the component that the limit of a spec finds, among those that no other spec of the call has
-    /// `taken`.
-    fn place(&self, spec: &Spec, taken: &[Option<usize>]) -> Option<usize> {
+    /// The place of the component that the limit of a spec finds, which most likely stands `at` there, among those that
+    /// no other spec of the call has `taken`.
+    fn place(&self, spec: &Spec, at: usize, taken: &[Option<usize>]) -> Option<usize> {
         let kind = spec.limit.kind();
-        self.place_known(spec, 0).or_else(|| {
+        self.place_known(spec, at).or_else(|| {
             let unknown = |component: &Component| component.kind() == kind && component.is_unclaimed();
             self.components.iter().position(unknown).filter(|place| !taken.contains(&Some(*place)))
         })
@@ -120,8 +120,8 @@ impl CompositeUsage {
         self.extras.get_or_insert_default()
     }
 
-    /// How many components there would be once `more` have come, some have been `charged`, and those that have recovered
-    /// have gone.
+    /// How many components there would be once `more` have come, some have been `charged`, and those that have
+    /// recovered have gone.
     fn components_with(&self, more: usize, charged: impl Fn(usize, &Component) -> bool, now: Timestamp) -> usize {
         let stays = |(place, component): &(usize, &Component)| {
             component.may_be_settled(self.extras())
