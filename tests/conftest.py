@@ -145,14 +145,21 @@ def shared_pair(binary: Binary, shared_clock: Clock) -> Iterator[Pair]:
 @pytest.fixture
 def pair(shared_pair: Pair) -> Iterator[Pair]:
     """As `server`, with a replica in sync; `pair.replica.wait_for_sync()` is for later writes."""
-    if not shared_pair.replica.is_running:
-        shared_pair.replica.start()
-    _empty(shared_pair.primary)
-    shared_pair.replica.wait_for_sync()
-    with shared_pair.primary.closing_clients(), shared_pair.replica.closing_clients():
+    with emptied(shared_pair):
         yield shared_pair
-    shared_pair.primary.check()
-    shared_pair.replica.check()
+
+
+@contextmanager
+def emptied(pair: Pair) -> Iterator[None]:
+    """Both are empty and in sync, and must survive what is done with them."""
+    if not pair.replica.is_running:
+        pair.replica.start()
+    _empty(pair.primary)
+    pair.replica.wait_for_sync()
+    with pair.primary.closing_clients(), pair.replica.closing_clients():
+        yield
+    pair.primary.check()
+    pair.replica.check()
 
 
 @pytest.fixture(scope="session")

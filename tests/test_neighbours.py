@@ -8,13 +8,15 @@ that has expired. The server survives, and on Redis 7.0 and later replicas have 
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from redis import Redis, ResponseError
 
+from conftest import Pair, emptied
 from support import modules, poll
+from support.binaries import Binary
 from support.clock import START_US, Clock
 from support.server import MODULE, Server
 from support.workload import LIMITERS, Limiter, each_limiter, state
@@ -30,9 +32,20 @@ def neighbour(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return modules.build("neighbour", tmp_path_factory.mktemp("neighbour"))
 
 
+@pytest.fixture(scope="module")
+def shared_pair(neighbour: Path, binary: Binary, shared_clock: Clock) -> Iterator[Pair]:
+    """The replica has no neighbour: what that one does is told to it."""
+    with Server(binary, clock=shared_clock, others=[neighbour]) as primary:
+        yield Pair(primary, primary.replica())
+
+
 @pytest.fixture
-def primary(neighbour: Path, fresh_server: Start) -> Server:
-    return fresh_server(others=[neighbour])
+def primary(shared_pair: Pair) -> Iterator[Server]:
+    with emptied(shared_pair):
+        with shared_pair.primary.client() as redis:
+            # An order that is never carried out, in place of one that a test has left.
+            redis.execute_command("NEIGHBOUR.ON", "none", "none", "PING")
+        yield shared_pair.primary
 
 
 @pytest.fixture
@@ -41,9 +54,8 @@ def redis(primary: Server) -> Redis:
 
 
 @pytest.fixture
-def replica(primary: Server) -> Server:
-    """It has no neighbour: what that one does is told to it."""
-    return primary.replica()
+def replica(shared_pair: Pair, primary: Server) -> Server:  # noqa: ARG001  it empties both
+    return shared_pair.replica
 
 
 @pytest.fixture
