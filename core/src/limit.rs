@@ -207,7 +207,7 @@ pub enum InfoField {
     Word(&'static str),
     /// Holders, their units, and when they expire.
     Leases(Vec<(Box<[u8]>, Amount, Timestamp)>),
-    /// What each part of several says.
+    /// What each component of several says.
     Components(Vec<Vec<(&'static str, InfoField)>>),
     /// A word of a caller's.
     Name(Box<[u8]>),

@@ -1,5 +1,5 @@
-//! One key as the module keeps it, plain or with parts: what calls, releases and bans make of it, and what it is to be
-//! held to after each. A replica follows by what it is told.
+//! One key as the module keeps it, plain or with components: what calls, releases and bans make of it, and what it is
+//! to be held to after each. A replica follows by what it is told.
 
 use crate::laws::{Fields, fields};
 use ratelimit_core::composite::{CompositeEvaluation, CompositeUsage, Held};
@@ -72,7 +72,7 @@ impl Key {
         };
         let (value, expires_at) = self.value.clone().unwrap_or_else(|| (missing(), None));
         match value {
-            Value::Composite(usage) => self.take_from_parts(&call, usage, expires_at, now),
+            Value::Composite(usage) => self.take_from_composite(&call, usage, expires_at, now),
             Value::Plain(any) => {
                 let mistaken = |spec: &Spec| spec.limit.kind() != any.kind() && !spec.by_policy;
                 match call.specs.as_slice() {
@@ -83,7 +83,13 @@ impl Key {
         }
     }
 
-    fn take_from_parts(&mut self, call: &Call, before: CompositeUsage, present: Option<u64>, now: Timestamp) -> Told {
+    fn take_from_composite(
+        &mut self,
+        call: &Call,
+        before: CompositeUsage,
+        present: Option<u64>,
+        now: Timestamp,
+    ) -> Told {
         let held = Held::Composite(&before);
         let seen = CompositeEvaluation::at(call, held, now);
         if seen.has_too_many_components(held, now) {
@@ -96,10 +102,10 @@ impl Key {
             usage.charge(call, &seen, now);
         }
         let _answer = seen.answer(call, Held::Composite(&usage), now, writes);
-        if writes || moved { self.changed_parts(before, usage, present, moved, now) } else { Told::Nothing }
+        if writes || moved { self.changed_composite(before, usage, present, moved, now) } else { Told::Nothing }
     }
 
-    fn changed_parts(
+    fn changed_composite(
         &mut self,
         before: CompositeUsage,
         mut usage: CompositeUsage,
@@ -184,7 +190,11 @@ impl Key {
                 let mut usage = before.clone();
                 let moved = move_back(&mut usage, now);
                 let released = usage.release(&[holder], now) > 0;
-                if released || moved { self.changed_parts(before, usage, present, moved, now) } else { Told::Nothing }
+                if released || moved {
+                    self.changed_composite(before, usage, present, moved, now)
+                } else {
+                    Told::Nothing
+                }
             }
             Some((Value::Plain(AnyUsage::Concurrency(before, ())), present)) => {
                 let mut usage = (*before).clone();
@@ -216,7 +226,7 @@ impl Key {
         let mut usage = before.clone();
         let moved = move_back(&mut usage, now);
         usage.ban(duration, now);
-        self.changed_parts(before, usage, present, moved, now)
+        self.changed_composite(before, usage, present, moved, now)
     }
 
     /// What RESTORE does of a payload: what it makes is a key like any other, or it is refused.

@@ -148,8 +148,8 @@ pub fn assert_lawful<L: Limit>(limit: &L, usage: &mut L::Usage, now: Timestamp, 
     }
 }
 
-/// What becomes of a call that goes the straight way, and of the key.
-fn straight_way(call: &Call, usage: &CompositeUsage, now: Timestamp) -> Option<(Decision, Fields)> {
+/// What becomes of a call that goes the fast path, and of the key.
+fn by_fast_path(call: &Call, usage: &CompositeUsage, now: Timestamp) -> Option<(Decision, Fields)> {
     let seen = usage.evaluate_fast(call, now)?;
     let mut usage = usage.clone();
     let decision =
@@ -157,7 +157,7 @@ fn straight_way(call: &Call, usage: &CompositeUsage, now: Timestamp) -> Option<(
     Some((decision, fields(&usage)))
 }
 
-/// The same of a call on a key with parts.
+/// Asserts that a call on a key with components is decided and charged as the laws say.
 pub fn assert_lawful_call(call: &Call, usage: &mut CompositeUsage, now: Timestamp) {
     let answer = |seen: &CompositeEvaluation, usage: &CompositeUsage, now, charged| {
         seen.answer(call, Held::Composite(usage), now, charged)
@@ -177,7 +177,7 @@ pub fn assert_lawful_call(call: &Call, usage: &mut CompositeUsage, now: Timestam
     }
     assert!(!usage.is_after(now));
     let writes = seen.changes() || seen.strikes();
-    let straight = straight_way(call, usage, now);
+    let fast = by_fast_path(call, usage, now);
     let moved = fields(usage);
     assert_eq!(
         answer(&CompositeEvaluation::at(call, Held::Composite(usage), now), usage, now, false),
@@ -190,8 +190,8 @@ pub fn assert_lawful_call(call: &Call, usage: &mut CompositeUsage, now: Timestam
     }
     let decision = answer(&seen, usage, now, writes).decision;
     // At the end of time all has recovered as it is charged.
-    if let Some(straight) = straight.filter(|_| !goes_back && now < Timestamp::MAX) {
-        assert_eq!(straight, (decision, fields(usage)), "the straight way comes to the same");
+    if let Some(fast) = fast.filter(|_| !goes_back && now < Timestamp::MAX) {
+        assert_eq!(fast, (decision, fields(usage)), "the fast path comes to the same");
     }
     if call.specs.iter().all(|spec| spec.shadow) && usage.banned(now) == Span::ZERO {
         assert!(!seen.denies(), "what decides only for itself denies no call");

@@ -19,8 +19,8 @@
 //! Calls on one key are in `one_key.rs`, where the key stays open; calls on several in `many_keys.rs`, where each is
 //! closed before the next. Both come to the same. A *plain* key holds one usage, a *composite* key several. There are
 //! three fast paths: one spec at a plain key, of which the compiler knows the algorithm; limits that keep no entries at
-//! a composite key (`rates.rs`); and the everyday call, which says no more than a token bucket or a policy, while nobody
-//! hears of effects (`straight.rs`). `request_on_key.rs` evaluates whatever is requested at whatever is stored.
+//! a composite key (`rates.rs`); and the everyday call, which says no more than a token bucket or a policy, while
+//! nobody hears of effects (`straight.rs`). `request_on_key.rs` evaluates whatever is requested at whatever is stored.
 
 mod by_hand;
 mod commit;

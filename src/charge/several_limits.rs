@@ -12,7 +12,7 @@ use std::borrow::Cow;
 use std::marker::PhantomData;
 
 /// Several limits, or one that needs a composite key: for a name, an id or a ban. A plain key serves such a call too,
-/// as the part of the first limit of its kind.
+/// as the component of the first limit of its kind.
 pub struct SeveralLimits<'s, 'a> {
     call: Cow<'s, Call<'a>>,
     evaluation: CompositeEvaluation,

@@ -16,8 +16,8 @@ use ratelimit_core::syntax::{Call, Purpose};
 use ratelimit_core::wire::args::KeyName;
 use ratelimit_core::{Amount, Decision, Limit, Taken, Timestamp, Usage};
 
-/// Decides on a call of one unit under a bucket, perhaps a policy's, and replies. `false`: nothing was done, and the call
-/// goes the long way.
+/// Decides on a call of one unit under a bucket, perhaps a policy's, and replies. `false`: nothing was done, and the
+/// call goes the long way.
 #[inline(always)]
 pub fn take(
     call: &NewCall,

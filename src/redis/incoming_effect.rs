@@ -42,7 +42,7 @@ impl Applier {
         Applier { check: check::<U>, apply: apply::<U> }
     }
 
-    /// The applier of the usage `U`, a plain key of which can become one with parts.
+    /// The applier of the usage `U`, a plain key of which can become one with components.
     pub const fn of_plain<U: Single>() -> Applier {
         Applier { check: check_plain::<U>, apply: apply_plain::<U> }
     }

@@ -37,7 +37,7 @@ impl KindRow {
         }
     }
 
-    /// The row of the usage `U`, a plain key of which can become one with parts.
+    /// The row of the usage `U`, a plain key of which can become one with components.
     pub const fn of_plain<U: Single>() -> KindRow {
         KindRow { applier: Applier::of_plain::<U>(), ..KindRow::of::<U>() }
     }

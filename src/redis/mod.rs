@@ -3,7 +3,8 @@
 //!
 //! | what happens | where |
 //! |---|---|
-//! | a command, an event or a timer enters the module | `dispatch.rs`, `server_events.rs`, `key_events.rs`, `guard.rs` |
+//! | a command, an event or a timer enters the module | `dispatch.rs`, `server_events.rs`, `key_events.rs`, `guard.rs`
+//! |
 //! | keys are opened, committed and given their expiry | `key/` |
 //! | effects go to replicas and the AOF, or come from them | `outgoing.rs`, `incoming_effect.rs`, `effect_demand.rs` |
 //! | values are saved, loaded and freed | `native_type.rs`, `rdb.rs`, `lazy_free.rs` |

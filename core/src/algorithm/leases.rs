@@ -3,9 +3,9 @@
 //!
 //! When to use it: workers, connections, requests in flight to an upstream. Its known flaw: a holder that works on
 //! past its `ttl` without renewing is not stopped. Cost: about 50 bytes a lease and its holder's name while a key has
-//! at most 32, each of which a call passes; about 180 among more, and then logarithmic in the leases, amortized (a table
-//! that is full doubles, and each lease is passed once when it expires), but for a denied cost of several units, whose
-//! wait is found by walking over the leases that have to expire first.
+//! at most 32, each of which a call passes; about 180 among more, and then logarithmic in the leases, amortized (a
+//! table that is full doubles, and each lease is passed once when it expires), but for a denied cost of several units,
+//! whose wait is found by walking over the leases that have to expire first.
 
 mod few;
 mod lease;

@@ -108,7 +108,7 @@ struct Count {
 const NONE: usize = usize::MAX;
 
 impl Top {
-    /// With room for so many keys. Before the first denial it takes no memory.
+    /// With room for a number of keys. Before the first denial it takes no memory.
     #[must_use]
     pub fn new(most: usize) -> Top {
         Top::hashed_by(Hash::new(), most)
@@ -162,7 +162,7 @@ impl Top {
         }
     }
 
-    /// Those that were denied most, in this order, up to so many.
+    /// Those that were denied most, in this order, up to a number of them.
     #[must_use]
     pub fn heaviest(&self, count: usize) -> Vec<Heavy<'_>> {
         let heavy = |count: &Count| {
@@ -172,8 +172,8 @@ impl Top {
         first(self.counts.iter().filter_map(heavy).collect(), count)
     }
 
-    /// Those that were denied most in the last so many minutes, of which one is that of `now`, as far as is known;
-    /// never too high.
+    /// Those that were denied most in the last minutes, as many as are asked for, of which one is that of `now`, as far
+    /// as is known; never too high.
     #[must_use]
     pub fn heaviest_since(&mut self, count: usize, minutes: u64, now: Timestamp) -> Vec<Heavy<'_>> {
         let minute = self.clock.minute(now);
@@ -187,7 +187,7 @@ impl Top {
         *self = Top { clock, ..Top::hashed_by(self.hash.clone(), self.most) };
     }
 
-    /// Makes room for so many keys. If there are more, those that were denied least go. What there was no room for
+    /// Makes room for a number of keys. If there are more, those that were denied least go. What there was no room for
     /// before stays unknown: the floor stays, and a key that is new goes on from it.
     #[cold]
     pub fn resize(&mut self, most: usize) {
@@ -336,7 +336,7 @@ impl SketchEntry {
     }
 }
 
-/// The first so many, in order.
+/// The first of them, as many as are asked for, in order.
 fn first(mut all: Vec<Heavy<'_>>, count: usize) -> Vec<Heavy<'_>> {
     if count < all.len() {
         // There may be many, of which few are asked for.

@@ -17,9 +17,9 @@ use std::thread::panicking;
 const SERIAL: u8 = 0;
 
 impl CompositeUsage {
-    /// Makes a component of what a plain key remembers, which expires at `expires_at` (in milliseconds since the epoch), as
-    /// of `now`, and has `change` change it. What is left in `plain` is nothing; should the change panic, it is given
-    /// back.
+    /// Makes a component of what a plain key remembers, which expires at `expires_at` (in milliseconds since the
+    /// epoch), as of `now`, and has `change` change it. What is left in `plain` is nothing; should the change panic, it
+    /// is given back.
     pub fn convert<U: Single, T>(
         plain: &mut U,
         expires_at: Option<u64>,

@@ -68,8 +68,8 @@ impl CompositeUsage {
         self.answer_fast(call, evaluation, evaluation.longest, now)
     }
 
-    /// Charges all limits of a call that such a look admits; the decision. What has changed is noted only if it is to be
-    /// `told`.
+    /// Charges all limits of a call that such a look admits; the decision. What has changed is noted only if it is to
+    /// be `told`.
     pub fn charge_fast(&mut self, call: &Call, evaluation: &FastEvaluation, told: bool, now: Timestamp) -> Decision {
         self.begin(now, None);
         let components = &mut self.components;

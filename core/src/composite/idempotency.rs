@@ -18,9 +18,9 @@
 //! Windows stay what they were: a call that is settled to 0 has still opened the window that it opened. It happened, it
 //! cost nothing.
 //!
-//! Cost: an id of 36 bytes with one charge takes about 80 bytes where a key remembers at most 16, and about 590 where it
-//! remembers more. Time is logarithmic in the ids, but for a log, in which the totals of the entries on one side of a
-//! settled one are moved, and for a clock gone back, which moves the places of all charges.
+//! Cost: an id of 36 bytes with one charge takes about 80 bytes where a key remembers at most 16, and about 590 where
+//! it remembers more. Time is logarithmic in the ids, but for a log, in which the totals of the entries on one side of
+//! a settled one are moved, and for a clock gone back, which moves the places of all charges.
 
 mod few;
 mod few_marks;

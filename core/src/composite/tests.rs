@@ -70,7 +70,7 @@ fn a_denial_writes_nothing_unless_it_is_a_strike() {
     plain.take("FIXED 1 1h", 0);
     plain.takes_nothing("FIXED 1 1h", 0);
     plain.takes_nothing("FIXED 1 1h SLIDING 1 1h", 0);
-    assert!(plain.plain().is_some(), "nor does it make parts");
+    assert!(plain.plain().is_some(), "nor does it make components");
     let mut components = Server::default();
     components.take("FIXED 1 1h AS a", 0);
     components.takes_nothing("FIXED 1 1h AS a", 0);
@@ -90,7 +90,7 @@ fn a_denial_writes_nothing_unless_it_is_a_strike() {
 }
 
 #[test]
-fn a_plain_key_that_becomes_one_with_parts_goes_back_with_the_clock() {
+fn a_plain_key_that_becomes_one_with_components_goes_back_with_the_clock() {
     let mut server = Server::default();
     server.take("FIXED 9 1m", 100);
     assert!(server.plain().is_some());
@@ -112,7 +112,7 @@ fn a_lease_beside_other_limits_is_found_by_its_holder() {
 }
 
 #[test]
-fn a_part_of_which_nothing_is_left_goes() {
+fn a_component_of_which_nothing_is_left_goes() {
     let mut server = Server::default();
     server.take("FIXED 9 1h SLIDING 9 1h COST 3", 0);
     server.take("COST -1 FIXED 9 1h SLIDING 9 1h", 0);
@@ -128,7 +128,7 @@ fn a_part_of_which_nothing_is_left_goes() {
 }
 
 #[test]
-fn a_part_of_nothing_stays_while_a_charge_of_it_may_be_settled_and_forgets_when_it_was_charged() {
+fn a_component_of_nothing_stays_while_a_charge_of_it_may_be_settled_and_forgets_when_it_was_charged() {
     let mut server = Server::default();
     server.take("ONCE r1 1h SLIDING 9 1m AS a FIXED 9 1h", 10);
     server.take("COST -1 SLIDING 9 1m AS a", 20);
@@ -140,7 +140,7 @@ fn a_part_of_nothing_stays_while_a_charge_of_it_may_be_settled_and_forgets_when_
 }
 
 #[test]
-fn there_are_sixteen_parts_at_most() {
+fn there_are_sixteen_components_at_most() {
     let mut server = Server::default();
     for n in 0..15 {
         server.take(&format!("FIXED 9 1h AS n{n}"), 0);
@@ -156,7 +156,7 @@ fn there_are_sixteen_parts_at_most() {
 }
 
 #[test]
-fn numbers_of_parts_do_not_grow_with_the_calls() {
+fn numbers_of_components_do_not_grow_with_the_calls() {
     let mut server = Server::default();
     for second in 0..100 {
         server.take(&format!("FIXED 9 1h AS n{} SLIDING 9 1us", second % 3), second);

@@ -61,10 +61,10 @@ fn an_effect_is_the_kind_its_version_the_expiry_and_the_fields() {
 #[test]
 fn a_conversion_is_the_kind_before_the_version_and_expiry_of_the_new_one_the_expiry_before_and_the_change() {
     let text = |plain_expiry| {
-        let (mut parts, ()) = CompositeUsage::convert(&mut bucket(), plain_expiry, us(2_000_000), |parts| {
-            parts.ban(Span::SECOND, us(2_000_000));
+        let (mut composite, ()) = CompositeUsage::convert(&mut bucket(), plain_expiry, us(2_000_000), |composite| {
+            composite.ban(Span::SECOND, us(2_000_000));
         });
-        shown(&Text::of_conversion::<BucketUsage, _>(plain_expiry, &mut parts, 5000))
+        shown(&Text::of_conversion::<BucketUsage, _>(plain_expiry, &mut composite, 5000))
     };
     let change = " 1 2000000 0 1 0 0 1 3000000 0";
     assert_eq!(text(Some(4000)), format!("rl-bucket convert 1 5000 4000{change}"));

@@ -152,8 +152,8 @@ impl Slots {
         true
     }
 
-    /// Forgets deletions that were learned a day ago, or that are too many: some of them, so that nothing takes long. `now` is by the
-    /// steady clock.
+    /// Forgets deletions that were learned a day ago, or that are too many: some of them, so that nothing takes long.
+    /// `now` is by the steady clock.
     pub(super) fn forget(&mut self, now: Timestamp) {
         for _ in 0..FORGOTTEN_AT_ONCE {
             let Some(deletion) = self.deletions.front() else { break };
@@ -187,7 +187,7 @@ pub struct Discarded {
 }
 
 impl Discarded {
-    /// Frees so many policies; whether any are left.
+    /// Frees up to that number of policies; whether any are left.
     pub fn free(&mut self, count: usize) -> bool {
         self.slots.by_ref().take(count).for_each(drop);
         self.slots.len() > 0

@@ -38,7 +38,7 @@ pub struct Spec<'a> {
     pub holder: &'a [u8],
     /// How much of the limit is to stay available after the call (KEEP), up to all of it.
     pub kept: Amount,
-    /// What its part of the key is known by (AS): 1 to [`MAX_NAME`] bytes.
+    /// What its component of the key is known by (AS): 1 to [`MAX_NAME`] bytes.
     pub name: Option<&'a [u8]>,
     /// Whether a COST stands behind its own numbers: what it was charged, a settlement leaves alone.
     pub own_cost: bool,

@@ -18,7 +18,7 @@ pub fn of<T>(run: impl FnOnce() -> T) -> usize {
     ENTRIES.get() - before
 }
 
-/// A part of a usage whose copy counts for more entries than any has.
+/// A field of a usage whose copy counts for more entries than any has.
 #[derive(Debug, Default)]
 pub struct Copies;
 

@@ -58,7 +58,7 @@ pub fn whole(text: &[u8], most: u64) -> Option<u64> {
     (value <= most).then_some(value)
 }
 
-/// Up to so many names are compared each with each, which needs no memory.
+/// How many names are compared each with each, which needs no memory.
 const FEW: usize = 16;
 
 /// A name that comes twice.
@@ -107,7 +107,7 @@ impl<'a> Args<'a> {
         Ok(word)
     }
 
-    /// The word that was read so many words ago: 0 is the last.
+    /// The word that was read that many words ago: 0 is the last.
     #[must_use]
     pub fn before(&self, ago: usize) -> &'a [u8] {
         let place = self.next.checked_sub(1).and_then(|last| last.checked_sub(ago));

@@ -15,7 +15,7 @@ pub trait Decoder {
     /// One integer; `None` if there is none left or it cannot be read.
     fn integer(&mut self) -> Option<u64>;
 
-    /// A string of at most `most` bytes; `None` likewise.
+    /// A string of at most `most` bytes; `None` if there is none left or it is longer.
     fn bytes(&mut self, most: usize) -> Option<Box<[u8]>>;
 }
 

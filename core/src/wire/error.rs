@@ -242,7 +242,7 @@ impl Error {
     }
 }
 
-/// Bytes in quotes, escaped, and cut to so many characters.
+/// Bytes in quotes, escaped, and cut to that number of characters.
 fn quoted(word: &[u8], most: usize) -> String {
     let mut shown = String::new();
     for byte in word {

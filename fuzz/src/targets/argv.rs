@@ -195,7 +195,7 @@ fn assert_refused_or_sayable(read: &Result<KeyRequest, Error>) {
         for other in &call.specs[..place] {
             let known = |spec: &Spec| (spec.limit.kind(), spec.name.map(<[u8]>::to_vec));
             let unnamed_apart = spec.name.is_none() && spec.limit.identity() != other.limit.identity();
-            assert!(known(spec) != known(other) || unnamed_apart, "both find one part");
+            assert!(known(spec) != known(other) || unnamed_apart, "both find one component");
         }
     }
 }

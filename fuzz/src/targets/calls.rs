@@ -1,4 +1,4 @@
-//! Calls from any words at any time, one after another on one key of each kind, and on one with parts: refused, or
+//! Calls from any words at any time, one after another on one key of each kind, and on one with components: refused, or
 //! lawful. Between them a policy is set and scaled, which some of them ask for.
 
 use crate::laws::{assert_lawful, assert_lawful_call};

@@ -21,7 +21,7 @@ pub fn run(data: &[u8]) {
     check::<CompositeUsage>(data);
 }
 
-/// The first conversion that a plain key accepts makes one with parts of it, on which the others are effects, too.
+/// The first conversion that a plain key accepts makes one with components of it, on which the others are effects, too.
 fn check_plain<U: Single>(data: &[u8]) {
     let mut usage = U::default();
     let mut texts = data.split(|byte| *byte == b'\n');

@@ -42,7 +42,7 @@ pub fn run(data: &[u8]) {
     check(&payload, &StrictWindow::new(limit, window));
     check(&payload, &SlidingLog::new(limit, window));
     check(&payload, &Concurrency::new(limit, window).asked_by(b"holder"));
-    check_parts(&payload);
+    check_composite(&payload);
 }
 
 fn check<L: Limit>(payload: &Payload, limit: &L) {
@@ -59,7 +59,7 @@ fn check<L: Limit>(payload: &Payload, limit: &L) {
     }
 }
 
-fn check_parts(payload: &Payload) {
+fn check_composite(payload: &Payload) {
     let mut fields = Fields { fields: payload.fields.clone().into() };
     let Some(mut usage) = CompositeUsage::decode(&mut fields, CompositeUsage::VERSION) else { return };
     assert_sound(&usage);

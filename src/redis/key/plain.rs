@@ -113,8 +113,8 @@ impl<U: Usage> PlainKey<'_, '_, U> {
         self.call.left_open.set(Some((self.name, self.handle)));
     }
 
-    /// Changes what the key remembers, and sees to all that this entails, as the long way does (`Key::commit`). `change`
-    /// says within what the key may expire, and leaves it something to remember.
+    /// Changes what the key remembers, and sees to all that this entails, as the long way does (`Key::commit`).
+    /// `change` says within what the key may expire, and leaves it something to remember.
     #[inline(always)]
     pub fn commit<T>(mut self, change: impl FnOnce(&mut U) -> (Expiry, T), now: Timestamp) -> T {
         let before = Before::of(self.usage());

@@ -97,7 +97,7 @@ impl Minutes {
         self.last = 0;
     }
 
-    /// How many there were in so many minutes, of which the last is `minute`.
+    /// How many denials there were in the minutes up to `minute`, as many minutes as are asked for.
     pub fn since(&self, minute: u64, minutes: u64) -> u64 {
         let first = minute.saturating_sub(minutes).saturating_add(1);
         let known = self.last.saturating_sub(MOST_MINUTES).saturating_add(1);

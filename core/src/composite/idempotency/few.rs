@@ -23,9 +23,9 @@ pub struct FewRecords {
 enum FewDelta {
     #[default]
     Nothing,
-    /// One is remembered: so many are before it.
+    /// One is remembered: how many are before it.
     RecordedCall(usize),
-    /// One was settled: so many are before it.
+    /// One was settled: how many are before it.
     Settled(usize),
 }
 
@@ -98,7 +98,7 @@ impl FewRecords {
         Some(call.charges)
     }
 
-    /// Moves all instants back by so much, because the clock did.
+    /// Moves all instants `back`, because the clock did.
     pub fn move_back(&mut self, back: Span) {
         self.rewrite(|call| {
             (call.expires_at, call.hold_until) = (call.expires_at.minus(back), call.hold_until.minus(back));

@@ -124,7 +124,7 @@ pub fn encode_recorded(id: &[u8], call: &RecordedCall<&[Charge]>, to: &mut impl 
 pub enum IdempotencyChange {
     /// Nothing.
     Nothing,
-    /// It is remembered by this id, and charged so much to each of these components.
+    /// It is remembered by this id, and charged these amounts to these components.
     RecordedCall(Arc<[u8]>, RecordedCall<Box<[(u8, Amount)]>>),
     /// It settled the call of this id.
     Settled(Arc<[u8]>),
@@ -216,7 +216,7 @@ impl IdempotencyTable {
         Some(charges)
     }
 
-    /// Moves all back by so much, because the clock did.
+    /// Moves all instants `back`, because the clock did.
     pub fn move_back(&mut self, back: Span) {
         let before = self.shift;
         self.shift = before.back(back);

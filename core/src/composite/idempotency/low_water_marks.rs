@@ -71,13 +71,13 @@ pub trait Marks: Default {
     /// Counts a charge that has just been made; its number, `None` if there is none left.
     fn charge(&mut self) -> Option<u64>;
 
-    /// Records that so much is used, or less.
+    /// Records that `used`, or less, is used.
     fn low(&mut self, used: Amount);
 
     /// The low of a charge; `None` if none has been recorded since.
     fn least(&self, number: u64) -> Option<Amount>;
 
-    /// Records that a charge is smaller by so much, which is not more than its low.
+    /// Records that a charge is smaller `by` an amount that is not more than its low.
     fn lower(&mut self, number: u64, by: Amount);
 
     /// Forgets a charge.
@@ -115,7 +115,7 @@ impl LowWaterMarks {
     /// How many groups a low ends or frees one by one: more than one adds.
     const FREED: usize = 16;
 
-    /// Ends all groups whose low is so much or more, at once: where they began.
+    /// Ends all groups whose low is `used` or more, at once: where they began.
     fn end_at(&mut self, used: u64) -> End {
         let (place, sum) = self.sums.until(used);
         // One there that has gone is of nothing, and so are all before it.

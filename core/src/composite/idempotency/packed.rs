@@ -2,8 +2,8 @@
 //!
 //! The block: how many calls there are (1 byte), how long the settlements are together (2 bytes), the settlements, and
 //! the calls in the order in which they expire. Each settlement and each call stands behind its own length (2 bytes).
-//! A call begins with the instant at which it expires (8 bytes) and the length of its id less one (1 byte), so that a walk
-//! over the calls reads no more than these. All other integers are written seven bits a byte (LEB128).
+//! A call begins with the instant at which it expires (8 bytes) and the length of its id less one (1 byte), so that a
+//! walk over the calls reads no more than these. All other integers are written seven bits a byte (LEB128).
 
 use super::RecordedCall;
 use super::few_marks::FewMarks;

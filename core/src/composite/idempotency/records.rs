@@ -250,7 +250,7 @@ impl IdempotencyRecords {
         );
     }
 
-    /// Moves all instants back by so much, because the clock did.
+    /// Moves all instants `back`, because the clock did.
     pub fn move_back(&mut self, back: Span) {
         if !self.is_empty() {
             changing!(self, few => few.move_back(back), many => many.calls.move_back(back));

@@ -56,7 +56,7 @@ impl Charge {
     }
 }
 
-/// Whether a charge that is remembered can be of so much: what costs nothing is not remembered.
+/// Whether a charge that is remembered can cost that: what costs nothing is not remembered.
 pub(super) fn is_cost(cost: Amount) -> bool {
     cost != Amount::ZERO && cost <= Amount::MAX_ARGUMENT
 }
@@ -102,7 +102,7 @@ pub struct SettlementBy<M> {
 /// What a call changes in a track, besides what is known from the ids that it remembers or settles; in this order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SettlementDelta {
-    /// The usage has fallen by so much, as a charge was settled.
+    /// By how much the usage has fallen, as a charge was settled.
     taken: Amount,
     /// So much, or less, was used before a change.
     low: Low,
@@ -146,7 +146,7 @@ impl<M: Marks> SettlementBy<M> {
         self.given_back = self.given_back.plus(given_back);
     }
 
-    /// To be called after `usage` was charged so much by a call with an id: what is to be remembered of it. `None` if
+    /// To be called after `usage` was charged `cost` by a call with an id: what is to be remembered of it. `None` if
     /// there have been more charges than can be counted, which no calls can lead to: then it is not to be settled.
     pub fn charge<U: Usage>(&mut self, usage: &U, component: u8, cost: Amount) -> Option<Charge> {
         debug_assert!(is_cost(cost), "{cost:?} cannot be read");

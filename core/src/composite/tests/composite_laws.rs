@@ -145,7 +145,7 @@ fn others() -> impl Strategy<Value = Vec<&'static str>> {
 }
 
 #[test]
-fn effort_of_a_call_does_not_grow_with_the_ids_and_parts_beside_it() {
+fn effort_of_a_call_does_not_grow_with_the_ids_and_components_beside_it() {
     // Sixteen components, of which the call charges four.
     let components = |kinds: &str, from: u32| -> String {
         let named = (from..from + 4).map(|n| kinds.replace('#', &format!("n{n}")));
@@ -392,7 +392,7 @@ fn of_plain<U: Single>(usage: &U, expires_at: u64, now: Timestamp) -> CompositeU
 }
 
 #[test]
-fn a_plain_key_with_parts_answers_as_before() {
+fn a_plain_key_that_is_a_component_answers_as_before() {
     for text in [
         "TOKENBUCKET 9 1 1s",
         "FIXED 9 10s",

@@ -24,7 +24,7 @@ impl Server {
 }
 
 #[test]
-fn rates_whose_parts_are_there_go_straight() {
+fn rates_whose_components_are_there_go_the_fast_path() {
     let mut server = Server::default();
     assert!(!server.goes_straight(RATES, 0), "no key");
     server.take("FIXED 9 1h", 0);

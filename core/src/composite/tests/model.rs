@@ -246,7 +246,7 @@ impl Model {
                 [] => component.recovers_at <= now,
                 _ => component.is_far || component.reset(now) == Span::ZERO,
             };
-            assert!(recovered, "a part expired early: {component:?}");
+            assert!(recovered, "a component expired early: {component:?}");
         }
         assert!(self.ids.values().all(|id| id.expires_at <= now), "an id expired early");
         assert!(self.banned_until <= now, "a ban expired early");

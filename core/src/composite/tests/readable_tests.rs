@@ -43,7 +43,7 @@ fn a_force_of_one_limit_stands_beside_an_upto_of_the_others() {
     assert_eq!(left(&server.peek("EACH FIXED 3 1m FIXED 100 1d", 3)), [3, 91]);
 }
 
-/// A key of one part of each kind that has its own instant, as it is stored, each charged at the tenth second.
+/// A key of one component of each kind that has its own instant, as it is stored, each charged at the tenth second.
 fn of_every_kind() -> Server {
     let mut server = Server::default();
     let limits = "TOKENBUCKET 9 9 1h FIXED 9 1h SLIDING 9 1h SLIDING 9 1h STRICT SLIDINGLOG 9 1h CONCURRENCY 9 1h me";
@@ -52,13 +52,13 @@ fn of_every_kind() -> Server {
 }
 
 #[test]
-fn a_part_that_is_later_than_its_key_is_no_part_that_calls_have_made() {
+fn a_component_that_is_later_than_its_key_is_none_that_calls_have_made() {
     let stored = of_every_kind().stored().unwrap();
     let fields: Vec<u64> = stored.clone().numbers();
     assert_eq!(fields[0], at(10).micros(), "when the key was changed");
     assert!(decoded::<CompositeUsage>(&stored).is_some());
     let places: Vec<usize> = (1..fields.len()).filter(|place| fields[*place] == at(10).micros()).collect();
-    assert_eq!(places.len(), 6, "each part has an instant of its own");
+    assert_eq!(places.len(), 6, "each component has an instant of its own");
     for place in places {
         let later = stored.with(place, at(10).micros() + 1);
         assert!(decoded::<CompositeUsage>(&later).is_none(), "{place}");
@@ -66,7 +66,7 @@ fn a_part_that_is_later_than_its_key_is_no_part_that_calls_have_made() {
 }
 
 #[test]
-fn an_effect_makes_no_part_that_is_later_than_its_key() {
+fn an_effect_makes_no_component_that_is_later_than_its_key() {
     let mut server = of_every_kind();
     let limits = "TOKENBUCKET 9 9 1h FIXED 9 1s SLIDING 9 1s SLIDING 9 1s STRICT SLIDINGLOG 9 1h CONCURRENCY 9 1h me";
     let before = server.components().unwrap().clone();
@@ -126,7 +126,7 @@ fn accepts_no_later_effect<L: Limit>(limit: &L) {
 }
 
 #[test]
-fn an_effect_on_a_part_is_none_of_a_call_before_it() {
+fn an_effect_on_a_component_is_none_of_a_call_before_it() {
     let hour = period("1h");
     accepts_no_later_effect(&SlidingLog::new(units(9), hour));
     accepts_no_later_effect(&Concurrency::new(units(9), hour).asked_by(b"me"));
@@ -134,7 +134,7 @@ fn an_effect_on_a_part_is_none_of_a_call_before_it() {
 }
 
 #[test]
-fn a_new_part_that_goes_at_once_leaves_no_gap_to_those_who_are_told() {
+fn a_new_component_that_goes_at_once_leaves_no_gap_to_those_who_are_told() {
     // At the end of time a lease has expired as it is taken.
     let words = words("ONCE a 1h FIXED 9 1h AS a CONCURRENCY 9 1h me FIXED 9 1h AS b");
     let call = call_of(&KeyRequest::take(&mut Args::new(&words)).unwrap());

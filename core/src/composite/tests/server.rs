@@ -164,7 +164,7 @@ impl Server {
         };
         let expires_at = self.key.as_ref().map(|(_, at)| *at);
         match self.key.as_ref().map_or_else(missing, |(value, _)| value.clone()) {
-            Value::Composite(usage) => self.call_parts(&call, usage, expires_at, now, peeks),
+            Value::Composite(usage) => self.call_composite(&call, usage, expires_at, now, peeks),
             Value::Plain(any) => match call.specs.as_slice() {
                 // What another definition of a policy left is no mistake.
                 [spec] if spec.limit.kind() != any.kind() && !spec.by_policy => Err(Refused::WrongType),
@@ -173,7 +173,7 @@ impl Server {
         }
     }
 
-    fn call_parts(
+    fn call_composite(
         &mut self,
         call: &Call,
         mut usage: CompositeUsage,

@@ -149,7 +149,7 @@ fn a_clock_gone_back_moves_none_of_many() {
 }
 
 #[test]
-fn the_charges_of_a_part_move_along_with_its_usage() {
+fn the_charges_of_a_component_move_along_with_its_usage() {
     let limit = SlidingWindow::new(units(9), Period::new(Span::SECOND).unwrap());
     let mut usage = SlidingWindowUsage::default();
     limit.charge(&mut usage, us(500), units(2));
