@@ -1,7 +1,8 @@
 """Measures everything, and writes docs/benchmarks.md and its charts from it.
 
 What is written goes to target/bench/. It is copied to docs/, and the figures to benches/measured/,
-if all was measured in full, and if no time contradicts the instructions beside it.
+if all was measured in full (or with --keep, one section), and if no time contradicts the
+instructions or the pairs beside it.
 """
 
 import argparse
@@ -29,7 +30,7 @@ from bench.calls import Peer
 from bench.charts import Charts
 from bench.record import Everything, Waits
 from bench.report import Results
-from bench.scale import FULL, QUICK
+from bench.scale import FULL, QUICK, Scale
 from support import binaries
 from support.binaries import Binary
 from support.server import REPOSITORY
@@ -42,7 +43,7 @@ def main() -> None:
         return
     binary = Binary.at(asked.server) if asked.server else binaries.chosen()
     scale = QUICK if asked.quick else FULL
-    is_whole = not asked.quick and not asked.only
+    is_whole = not asked.quick and (asked.keep or not asked.only)
     folder = REPOSITORY / "target" / "bench"
     server = f"{binary.name} on {os.cpu_count()} CPUs"
     print(f"measuring {server}")
@@ -53,24 +54,16 @@ def main() -> None:
         print("instructions are not counted: valgrind is not installed")
 
     shutil.rmtree(folder, ignore_errors=True)
-    results = Results()
+    last = record.read(Everything) if asked.keep else None
+    if last and last.server != server:
+        sys.exit(f"what is kept was measured on another server: {last.server}")
+    results = last.results if last else Results()
     for section in [asked.only] if asked.only else report.SECTIONS:
         start = time.monotonic()
-        match section:
-            case "decisions":
-                results.decisions = decisions.measure(binary, scale)
-            case "commands":
-                results.commands = commands.measure(binary, scale, asked.peer)
-            case "openloop":
-                results.openloop = openloop.measure(binary, scale)
-            case "persistence":
-                results.persistence = persistence.measure(binary, scale)
-            case "memory":
-                results.memory = memory.measure(binary, scale, asked.peer)
-            case "growth":
-                results.growth = growth.measure(binary, scale)
+        measure(section, binary, scale, asked.peer, results)
         print(f"{section}: {time.monotonic() - start:.0f} seconds", flush=True)
-    run = Everything(server, others, scale, results)
+    # The times that are kept are of a machine as busy as it was then.
+    run = Everything(server, max(others, last.load) if last else others, scale, results)
     write(run, folder)
     print(f"written: {(folder / 'benchmarks.md').relative_to(REPOSITORY)}")
     wrong = report.contradictions(results.commands) if results.commands else []
@@ -82,6 +75,25 @@ def main() -> None:
         record.write(run, record.FOLDER)
         shutil.copytree(folder, REPOSITORY / "docs", dirs_exist_ok=True)
         print("and copied to docs/")
+
+
+def measure(
+    section: str, binary: Binary, scale: Scale, peers: list[Peer], results: Results
+) -> None:
+    """Measures a section, and keeps it among the results."""
+    match section:
+        case "decisions":
+            results.decisions = decisions.measure(binary, scale)
+        case "commands":
+            results.commands = commands.measure(binary, scale, peers)
+        case "openloop":
+            results.openloop = openloop.measure(binary, scale)
+        case "persistence":
+            results.persistence = persistence.measure(binary, scale)
+        case "memory":
+            results.memory = memory.measure(binary, scale, peers)
+        case "growth":
+            results.growth = growth.measure(binary, scale)
 
 
 def write(run: Everything, folder: Path) -> None:
@@ -121,6 +133,9 @@ def arguments(words: list[str]) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="little of everything, in a minute")
     parser.add_argument("--redraw", action="store_true", help="write docs/ from benches/measured/")
     parser.add_argument("--only", choices=report.SECTIONS, help="one section")
+    parser.add_argument(
+        "--keep", action="store_true", help="with --only: keep what was measured of the others"
+    )
     parser.add_argument("--server", help="the server to measure on (default: as for `make test`)")
     parser.add_argument(
         "--peer",
@@ -131,7 +146,10 @@ def arguments(words: list[str]) -> argparse.Namespace:
         help="another module to measure beside; NAME=PATH.so=LINES=COMMAND if it has another "
         "command than CL.THROTTLE: LINES are those of its reply, {key} stands for the key",
     )
-    return parser.parse_args(words)
+    asked = parser.parse_args(words)
+    if asked.keep and not asked.only:
+        parser.error("--keep goes with --only")
+    return asked
 
 
 if __name__ == "__main__":

@@ -2,20 +2,39 @@
 
 import statistics
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
+from itertools import product
 from pathlib import Path
 
 from bench import floor, valgrind
-from bench.calls import ALL, Call, Peer, prepare
+from bench.calls import ALL, SET_EX, Call, Peer, prepare
 from bench.load import CONNECTIONS, Benchmark, pin
 from bench.scale import Scale
-from bench.servers import Measured, serving
+from bench.servers import Measured, Setup, serving
 from bench.wire import Pipe
 from support.binaries import Binary
 
 PIPELINES = [1, 16, 100]
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """The server's time of a call as a multiple of that of the runs of SET EX next to it."""
+
+    median: float
+    least: float
+    most: float
+
+    @classmethod
+    def of(cls, pairs: Sequence[float]) -> "Ratio":
+        return cls(statistics.median(pairs), min(pairs), max(pairs))
+
+    def has(self, ratio: float) -> bool:
+        """Whether that is within the spread of the pairs."""
+        return self.least <= ratio <= self.most
 
 
 @dataclass(frozen=True)
@@ -27,6 +46,8 @@ class Timed:
 
     calls_per_second: float | None
     server_ns: float | None
+    # Beside SET EX on a server of the same settings, which ran before it and after it, each time.
+    beside: "Ratio | None" = None
 
 
 @dataclass(frozen=True)
@@ -43,6 +64,11 @@ class Commands:
     def server_ns(self, pipeline: int) -> dict[str, float]:
         """By the call's name, when so many are sent at a time."""
         return {name: one.server_ns for (name, many), one in self.timed.items() if many == pipeline}
+
+    def beside(self, pipeline: int) -> dict[str, Ratio]:
+        """By the call's name, the multiples of SET EX when so many are sent at a time."""
+        of = {name: one.beside for (name, many), one in self.timed.items() if many == pipeline}
+        return {name: ratio for name, ratio in of.items() if ratio}
 
 
 def measure(binary: Binary, scale: Scale, peers: Iterable[Peer]) -> Commands:
@@ -61,6 +87,7 @@ def measure(binary: Binary, scale: Scale, peers: Iterable[Peer]) -> Commands:
 
 def _timed(binary: Binary, calls: list[Call], scale: Scale) -> dict[tuple[str, int], Timed]:
     found: dict[tuple[str, int], list[Timed]] = {}
+    pairs: dict[tuple[str, int], list[float]] = {}
     with ExitStack() as stack:
         servers = {
             setup: stack.enter_context(serving(binary, setup))
@@ -78,21 +105,49 @@ def _timed(binary: Binary, calls: list[Call], scale: Scale) -> dict[tuple[str, i
             for call in calls
             for pipeline in PIPELINES
         }
-        for _ in range(scale.rounds):
-            for pipeline in PIPELINES:
-                for call in calls:
-                    server, count = servers[call.setup], counts[call, pipeline]
-                    once = _run(server, call, pipeline, count)
-                    found.setdefault((call.name, pipeline), []).append(
-                        Timed(once.calls_per_second, once.server_ns)
-                    )
+        run = partial(_counted, servers, counts, found)
+        for _, pipeline in product(range(scale.rounds), PIPELINES):
+            for base, others in _by_base(calls).items():
+                before = run(base, pipeline)
+                for call in others:
+                    own = run(call, pipeline)
+                    after = run(base, pipeline)
+                    pairs.setdefault((call.name, pipeline), []).append(2 * own / (before + after))
+                    before = after
     return {
         which: Timed(
             statistics.median(one.calls_per_second for one in rounds),
             statistics.median(one.server_ns for one in rounds),
+            Ratio.of(pairs[which]) if which in pairs else None,
         )
         for which, rounds in found.items()
     }
+
+
+def _by_base(calls: list[Call]) -> dict[Call, list[Call]]:
+    """What is compared with SET EX on a server of the same settings, or where there is none, with
+    that of the default settings.
+    """
+    bases = {SET_EX, *(call for call in calls if call == SET_EX.on(call.setup))}
+    by_base: dict[Call, list[Call]] = {}
+    for call in calls:
+        if call not in bases:
+            own = SET_EX.on(call.setup)
+            by_base.setdefault(own if own in bases else SET_EX, []).append(call)
+    return by_base
+
+
+def _counted(
+    servers: dict[Setup, Measured],
+    counts: dict[tuple[Call, int], int],
+    found: dict[tuple[str, int], list[Timed]],
+    call: Call,
+    pipeline: int,
+) -> float:
+    """Runs a call, and keeps what it took; the server's time."""
+    once = _run(servers[call.setup], call, pipeline, counts[call, pipeline])
+    found.setdefault((call.name, pipeline), []).append(Timed(once.calls_per_second, once.server_ns))
+    return once.server_ns
 
 
 def _prepare(server: Measured, call: Call) -> None:

@@ -42,7 +42,20 @@ def _idempotent(count: int, form: str) -> Template:
     return template(*calls, lines=6 * count)
 
 
+def _leases(count: int) -> State:
+    calls = (f"RL.ACQUIRE {{key}} 100 1d worker-{number}" for number in range(count))
+    return State(f"RL.ACQUIRE, {count} leases", template(*calls, lines=6 * count))
+
+
 BUCKET = State("RL.TOKENBUCKET", template("RL.TOKENBUCKET {key} 100 100 100d"))
+LEASE = State("RL.ACQUIRE, 1 lease", template("RL.ACQUIRE {key} 100 1d worker-1"))
+TWO_LIMITS = State("RL.TAKE of 2 limits", template("RL.TAKE {key} FIXED 100 1h FIXED 100 1d"))
+FOUR_LIMITS = State(
+    "RL.TAKE of 4 limits",
+    template("RL.TAKE {key} FIXED 100 1h FIXED 100 1d FIXED 100 7d TOKENBUCKET 10 1 1d"),
+)
+_ONCE = "RL.TAKE {{key}} ONCE {id} 1d TOKENBUCKET 100 100 100d"
+IDEMPOTENT = State("RL.TAKE, ONCE, 1 idempotency key", _idempotent(1, _ONCE))
 OURS = [
     BUCKET,
     State("RL.FIXED", template("RL.FIXED {key} 100 1d")),
@@ -50,16 +63,12 @@ OURS = [
     State("RL.SLIDING STRICT", template("RL.SLIDING {key} 100 1d STRICT")),
     State("RL.SLIDINGLOG, 1 entry", template("RL.SLIDINGLOG {key} 100 1d")),
     State("RL.SLIDINGLOG, 10 entries", template("RL.SLIDINGLOG {key} 100 1d"), times=10),
-    State("RL.ACQUIRE, 1 lease", template("RL.ACQUIRE {key} 100 1d worker-1")),
-    State("RL.TAKE of 2 limits", template("RL.TAKE {key} FIXED 100 1h FIXED 100 1d")),
-    State(
-        "RL.TAKE of 4 limits",
-        template("RL.TAKE {key} FIXED 100 1h FIXED 100 1d FIXED 100 7d TOKENBUCKET 10 1 1d"),
-    ),
-    State(
-        "RL.TAKE, ONCE, 10 idempotency keys",
-        _idempotent(10, "RL.TAKE {{key}} ONCE {id} 1d FIXED 100 1d"),
-    ),
+    LEASE,
+    _leases(10),
+    TWO_LIMITS,
+    FOUR_LIMITS,
+    IDEMPOTENT,
+    State("RL.TAKE, ONCE, 10 idempotency keys", _idempotent(10, _ONCE)),
 ]
 
 _SCRIPT = Script.named("token_bucket")

@@ -62,7 +62,9 @@ SECTIONS = [field.name for field in fields(Results)]
 def write(server: str, scale: Scale, results: Results, load: float) -> str:
     """`load` is how many other programs were at work when it began."""
     headline = _headline(results.commands) if results.commands else "(Not measured.)"
-    parts = [_text("top", server=server, rounds=scale.rounds, headline=headline, busy=_busy(load))]
+    timed = _text("paired" if _is_paired(results.commands) else "medians", rounds=scale.rounds)
+    top = {"server": server, "headline": headline, "timed": timed.strip(), "busy": _busy(load)}
+    parts = [_text("top", **top)]
     if results.commands:
         parts.append(_commands(results.commands))
     if results.openloop:
@@ -78,12 +80,17 @@ def write(server: str, scale: Scale, results: Results, load: float) -> str:
     return "\n".join([*parts, _text("again"), _text("goals", **_goals(results))])
 
 
+def _is_paired(found: Commands | None) -> bool:
+    """Whether each call was measured between two runs of SET EX, as all are since that is done."""
+    return found is None or bool(found.beside(PIPELINE))
+
+
 def contradictions(found: Commands) -> list[str]:
     """Times that cannot be: of a call that takes far fewer instructions than one that is shown
     beside it, and more time. Whoever reads them learns of the noise, not of the calls.
     """
     of = found.instructions
-    return [
+    return _outside_of_the_pairs(found) + [
         f"{fewer} takes {of[fewer] / of[more]:.2f} times the instructions of {more}, "
         f"and {times[fewer] / times[more]:.2f} times its time, in pipelines of {many}"
         for many in TOLD_APART
@@ -94,8 +101,28 @@ def contradictions(found: Commands) -> list[str]:
     ]
 
 
+def _outside_of_the_pairs(found: Commands) -> list[str]:
+    """Calls of which the two times that are shown have another ratio than any of the pairs: the
+    times are not of one machine at one speed.
+    """
+    return [
+        f"{name} takes {ratio:.2f} times the time of {base}, "
+        f"and {beside.least:.2f} to {beside.most:.2f} times in pairs, in pipelines of {many}"
+        for many in TOLD_APART
+        for times in [found.server_ns(many)]
+        for name, beside in found.beside(many).items()
+        for base in [next((base for base in BASES if name in BASES[base]), SET_EX.name)]
+        for ratio in [times[name] / times[base]]
+        if not beside.has(ratio)
+    ]
+
+
 # They have a table of their own.
 LISTENERS = {call.name for call in LISTENED}
+# What SET EX is measured beside, on a server of other settings, by its name there.
+BASES: dict[str, set[str]] = {}
+for _call in LISTENED:
+    BASES.setdefault(SET_EX.on(_call.setup).name, set()).add(_call.name)
 # One at a time, a call is mostly the reading and writing of its connection, and chance: that time
 # says nothing.
 TOLD_APART = [many for many in PIPELINES if many > 1]
@@ -121,17 +148,7 @@ QUIET = 0.5
 
 def _headline(found: Commands) -> str:
     names = [*(call.name for call in HEADLINE), *found.peers]
-    heads, columns = "a decision", []
-    if found.instructions:
-        heads += f"| instructions:| x {SET_EX.name}:"
-        columns.append(found.instructions)
-    heads += f"| server CPU time, ns:| x {SET_EX.name}:"
-    columns.append(found.server_ns(PIPELINE))
-    rows = []
-    for name in names:
-        pairs = [(f"{of[name]:,.0f}", f"{of[name] / of[SET_EX.name]:.2f}") for of in columns]
-        rows.append([name, *(cell for pair in pairs for cell in pair)])
-    return _table(heads, rows)
+    return _beside_set_ex(found, names, [SET_EX.name] * len(names), "a decision")
 
 
 def _goals(results: Results) -> dict[str, str]:
@@ -235,17 +252,28 @@ def _commands(found: Commands) -> str:
 
 
 def _costs(found: Commands, names: list[str], bases: list[str], speeds: Iterable[str] = ()) -> str:
-    heads = "call"
-    columns = []
-    if found.instructions:
-        heads += "| instructions:| x SET EX:"
-        columns.append(found.instructions)
-    heads += "| server CPU time, ns:| x SET EX:"
-    columns.append(found.server_ns(PIPELINE))
-    rows = []
-    for name, base in zip(names, bases, strict=True):
-        cells = [(f"{of[name]:,.0f}", f"{of[name] / of[base]:.2f}") for of in columns]
-        rows.append([name, *(cell for pair in cells for cell in pair)])
+    return _beside_set_ex(found, names, bases, "call", speeds)
+
+
+def _beside_set_ex(
+    found: Commands, names: list[str], bases: list[str], what: str, speeds: Iterable[str] = ()
+) -> str:
+    """A row for each call, with multiples of SET EX: of times, the median of the pairs."""
+    heads, rows = what, [[name] for name in names]
+    if of := found.instructions:
+        heads += f"| instructions:| x {SET_EX.name}:"
+        for row, base in zip(rows, bases, strict=True):
+            (name,) = row
+            row += [f"{of[name]:,.0f}", f"{of[name] / of[base]:.2f}"]
+    heads += f"| server CPU time, ns:| x {SET_EX.name}:"
+    times, beside = found.server_ns(PIPELINE), found.beside(PIPELINE)
+    for row, base in zip(rows, bases, strict=True):
+        name = row[0]
+        pairs = beside.get(name)
+        ratio = f"{times[name] / times[base]:.2f}"
+        if pairs:
+            ratio = f"{pairs.median:.2f} ({pairs.least:.2f} to {pairs.most:.2f})"
+        row += [f"{times[name]:,.0f}", ratio]
     if speeds:
         heads += "| calls a second:"
         rows = [[*row, speed] for row, speed in zip(rows, speeds, strict=True)]

@@ -1,11 +1,15 @@
 """`make bench-check`: a call that has become dearer than its budget is found out."""
 
+from contextlib import nullcontext
+from itertools import count
+from types import SimpleNamespace
+
 import pytest
 
-from bench import budgets, record, report
+from bench import budgets, commands, record, report
 from bench.budgets import Budget
-from bench.calls import ALL, LISTENED, SET_EX
-from bench.commands import PIPELINES, Commands, Timed
+from bench.calls import ADMITTED, ALL, LISTENED, SET_EX
+from bench.commands import PIPELINES, Commands, Ratio, Timed
 from bench.record import Everything, Waits
 from bench.report import Results
 from bench.scale import QUICK
@@ -73,6 +77,37 @@ def test_a_time_that_cannot_be_is_found_out(get_ns, is_noise):
     }
     found = Commands(timed, {"GET": 3700, "SET EX": 8400}, peers=[], floors={})
     assert len(report.contradictions(found)) == is_noise * len(report.TOLD_APART)
+
+
+@pytest.mark.parametrize(("ns", "is_noise"), [(790, True), (800, False), (900, False), (910, True)])
+def test_a_ratio_that_no_pair_has_is_found_out(ns, is_noise):
+    pairs = Ratio(median=0.85, least=0.80, most=0.90)
+    timed = {
+        (name, many): Timed(calls_per_second=1.0, server_ns=time, beside=beside)
+        for many in PIPELINES
+        for name, time, beside in [("RL.TOKENBUCKET", ns, pairs), ("SET EX", 1000, None)]
+    }
+    found = Commands(timed, {"RL.TOKENBUCKET": 8000, "SET EX": 8400}, peers=[], floors={})
+    assert len(report.contradictions(found)) == is_noise * len(report.TOLD_APART)
+
+
+def test_the_ratio_of_a_pair_is_that_to_the_runs_of_set_ex_next_to_it(monkeypatch):
+    # A machine that becomes slower all the time: only neighbours can be compared.
+    runs = count(1)
+    monkeypatch.setattr(
+        commands,
+        "_run",
+        lambda _server, call, *_: SimpleNamespace(
+            calls_per_second=1.0, server_ns=next(runs) * (0.5 if call is ADMITTED else 1.0)
+        ),
+    )
+    for nothing in ("serving", "pin", "_prepare"):
+        monkeypatch.setattr(commands, nothing, lambda *_: nullcontext())
+    found = commands._timed(None, [SET_EX, ADMITTED], QUICK)
+    assert {timed.beside for (name, _), timed in found.items() if name == ADMITTED.name} == {
+        Ratio(0.5, 0.5, 0.5)
+    }
+    assert {timed.beside for (name, _), timed in found.items() if name == SET_EX.name} == {None}
 
 
 def test_each_call_is_told_beside_set_ex_under_its_own_conditions():
