@@ -22,8 +22,8 @@ TOPICS = {
     "Replication and failover": (
         "replication resync listeners failover policy_replication effect readable"
     ),
-    "Cluster": "cluster cluster_failover policy_cluster policy_stamps",
-    "Limits": "hot_key several multi limit ban transactions",
+    "Cluster": "cluster cluster_failover policy_cluster policy_stamps policy_steps",
+    "Limits": "hot_key several multi limit ban ban_growth fencing transactions",
     "Clocks and expiry": "clock ttl",
     "Hostile input, defects and other modules": (
         "hostile_bytes corrupt_payloads panic neighbours threads valgrind alignment throttle acl"

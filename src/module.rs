@@ -4,8 +4,8 @@
 
 use crate::command::kinds::KINDS;
 use crate::command::{
-    docs, rl_acquire, rl_ban, rl_effect, rl_info, rl_limit, rl_mtake, rl_policies, rl_release, rl_take, rl_throttle,
-    rl_top,
+    docs, rl_acquire, rl_ban, rl_effect, rl_info, rl_limit, rl_mtake, rl_policies, rl_release, rl_sketch, rl_take,
+    rl_throttle, rl_top,
 };
 #[cfg(debug_assertions)]
 use crate::redis::Redis;
@@ -112,6 +112,11 @@ static COMMANDS: &[Command] = &[
         c"rl.mpeek" = rl_mtake::peek, Peek on Numbered, arity -4, MULTI_TO_LOOK,
         c"Returns what RL.MTAKE would return, and changes nothing.",
         c"O(N) with N the number of keys, each at the cost of its algorithm"
+    },
+    command! {
+        c"rl.sketch" = rl_sketch::sketch [rl_sketch::straight::sketch], Take on First, arity -6, SKETCH,
+        c"Takes from the token bucket of an item, of any number in a key of a fixed size; a few may be denied too early.",
+        c"O(1)"
     },
     command! {
         c"rl.throttle" = rl_throttle::throttle, Take on First, arity -5, THROTTLE,

@@ -1,8 +1,9 @@
 //! What a call is answered, as a value: it is complete before a byte of it is sent. The same in RESP2 and RESP3 but for
 //! maps. -1 is born here and nowhere else.
 
-use ratelimit_core::algorithm::sketch::Heavy;
+use ratelimit_core::algorithm::leases::Token;
 use ratelimit_core::policy::Facts;
+use ratelimit_core::space_saving::Heavy;
 use ratelimit_core::{Amount, Decision, InfoField, Kind, Span, Timestamp, Verdict};
 
 /// The answer to a call that was not refused.
@@ -68,6 +69,12 @@ impl Reply {
     /// `[allowed, limit, remaining, wait_ms, reset_ms]`, and with UPTO the units granted.
     pub fn decision(decision: &Decision) -> Reply {
         Reply::Row(Row::decision(decision))
+    }
+
+    /// `[allowed, limit, remaining, wait_ms, reset_ms, token]`
+    pub fn fenced(decision: &Decision, token: u64) -> Reply {
+        let [allowed, limit, remaining, wait_ms, reset_ms] = Row::five(decision);
+        Reply::Row(Row { integers: [allowed, limit, remaining, wait_ms, reset_ms, integer(token)], length: 6 })
     }
 
     /// `[allowed, wait_ms, [decision, ...]]`
@@ -194,12 +201,11 @@ impl Reply {
             InfoField::Count(count) => Reply::Integer(integer(count)),
             InfoField::Word(word) => Reply::text(word),
             InfoField::Leases(leases) => {
-                let lease = |(holder, units, expires_at): (_, Amount, _)| {
-                    Reply::Array(vec![
-                        Reply::Bytes(holder),
-                        Reply::text(&units.to_string()),
-                        Reply::instant(expires_at),
-                    ])
+                let lease = |(holder, units, expires_at, token): (_, Amount, _, Option<Token>)| {
+                    let mut lease =
+                        vec![Reply::Bytes(holder), Reply::text(&units.to_string()), Reply::instant(expires_at)];
+                    lease.extend(token.map(|token| Reply::Integer(integer(token.get()))));
+                    Reply::Array(lease)
                 };
                 Reply::Array(leases.into_iter().map(lease).collect())
             }

@@ -36,8 +36,10 @@ hypothesis.settings.load_profile("server")
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """With --numprocesses auto. Most of the time tests wait for servers to start or to sync."""
-    return 4 * len(os.sched_getaffinity(0))
+    """With --numprocesses auto. Tests wait for servers to start or to sync half of the time, but
+    each worker takes seconds of its own to collect them.
+    """
+    return 2 * len(os.sched_getaffinity(0))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -15,6 +15,7 @@ from redis import Redis, ResponseError
 from redis.client import PubSub
 
 from support.clock import Clock
+from support.scale import first_on_every_server
 from support.server import Server
 from support.workload import IDS, Key, Word, Workload, keys, state, written_commands
 
@@ -105,7 +106,7 @@ def started(fresh_server: Callable[..., Server]) -> list[Server]:
     return started
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", first_on_every_server(range(4)))
 def test_a_call_on_one_key_is_a_call_on_several_with_one(
     seed: int, started: list[Server], clock: Clock
 ) -> None:
@@ -205,7 +206,7 @@ def messages(listener: PubSub) -> list[object]:
     return list(iter(lambda: listener.get_message(timeout=0.2), None))
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", first_on_every_server(range(4)))
 def test_an_everyday_call_is_the_same_whether_or_not_its_effect_is_heard(
     seed: int, fresh_server: Callable[..., Server], clock: Clock
 ) -> None:

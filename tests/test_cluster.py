@@ -71,6 +71,7 @@ def calls(tag: str) -> dict[str, Call]:
         "rl.fixed": ("RL.FIXED", f"{key}:fixed", 10, "1h"),
         "rl.sliding": ("RL.SLIDING", f"{key}:sliding", 10, "1h"),
         "rl.slidinglog": ("RL.SLIDINGLOG", f"{key}:log", 10, "1h"),
+        "rl.sketch": ("RL.SKETCH", f"{key}:sketch", "item", 10, 10, "1h", "SIZE", "64KB"),
         "rl.take": ("RL.TAKE", key, "TOKENBUCKET", 10, 10, "1h"),
         "rl.peek": ("RL.PEEK", key, "TOKENBUCKET", 10, 10, "1h"),
         "rl.mtake": ("RL.MTAKE", 2, key, other, "TOKENBUCKET", 10, 10, "1h", "FIXED", 10, "1h"),

@@ -23,6 +23,8 @@ VALUES = {
     "key": "k{n}",
     "period": "6{n}",
     "holder": "holder{n}",
+    "item": "item{n}",
+    "size": "64kb",
     "cost": "2",
     "maxwait": "1s",
     "keep": "20%",
@@ -33,6 +35,11 @@ VALUES = {
     "day": "15",
     "strikes": "3",
     "block": "1h",
+    "longest": "1d",
+    "least": "0.2",
+    "step": "0.1",
+    "most": "2",
+    "interval": "1s",
     "duration": "1h",
     "quantity": "2",
     "other": "name{n}",
@@ -59,6 +66,8 @@ OPTIONS = [
     ("SETTLE", "id", "3"),
     ("EACH",),
     ("SHADOW",),
+    ("SIZE", "64kb"),
+    ("ITEM", "item{n}"),
 ]
 
 # What the syntax line allows and the reference rules out.
@@ -105,7 +114,7 @@ def docs(resp3: Redis, server: Server) -> Docs:
     if server.version < (7,):
         pytest.skip("the server has no COMMAND DOCS")
     names = [name for name in resp3.command() if name.startswith("rl.")]
-    assert len(names) == 24
+    assert len(names) == 25
     told = resp3.execute_command("COMMAND DOCS", *names)
     return {name.decode(): each[b"arguments"] for name, each in told.items()}
 

@@ -20,7 +20,14 @@ from support.payloads import (
     rewritten,
     sealed,
 )
-from support.workload import HOLDERS, LIMITERS, Limiter, each_limiter, state
+from support.workload import (
+    HOLDERS,
+    LIMITERS,
+    Limiter,
+    each_limiter,
+    each_limiter_on_one_server,
+    state,
+)
 
 pytestmark = pytest.mark.every_server
 
@@ -178,7 +185,7 @@ def mutated(
 
 
 @pytest.mark.timeout(1200)
-@each_limiter
+@each_limiter_on_one_server
 def test_a_mutated_payload_is_refused_or_makes_a_valid_limiter(
     limiter: Limiter, dumps: dict[str, bytes], pair: Pair, clock: Clock
 ) -> None:

@@ -225,7 +225,8 @@ def test_the_front_page_has_every_command_and_is_short(
     assert rows.keys() == ours - {"RL.EFFECT", "RL.POLICYEFFECT"}
     for name, takes in rows.items():
         # Options have a table of their own, for all commands.
-        assert re.sub(r" \[(COST|BAN|NX) .*?(?= spec |$)", "", synopses[name]) == takes
+        options = r" \[(COST|BAN|NX) .*?(?= spec |$)| \| MUL .*(?= \[FOR)"
+        assert re.sub(options, "", synopses[name]) == takes
 
 
 @each_document
@@ -268,6 +269,7 @@ POLICIES = [
     "RL.POLICYSET plan:b FIXED 6 1m",
     "RL.POLICYSET jobs CONCURRENCY 5 1m",
     "RL.POLICYSET mail LEAKYBUCKET 5 1 1s",
+    "RL.POLICYSET per-address SKETCH 50 50 1m",
 ]
 LATER = "rl-policy 1 5:later 1 0 1 0 1 1 13:NEW-ALGORITHM 0 0 1000000 0"
 

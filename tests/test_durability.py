@@ -29,9 +29,15 @@ from support import poll
 from support.clock import Clock
 from support.load import CHARGED, Charging, Load
 from support.saving import rewrite_aof, wait_until_saved
-from support.scale import scaled
+from support.scale import first_on_every_server, scaled
 from support.server import Server
-from support.workload import LIMITERS, Limiter, Word, each_limiter, state
+from support.workload import (
+    LIMITERS,
+    Limiter,
+    Word,
+    each_limiter_on_one_server,
+    state,
+)
 
 pytestmark = [pytest.mark.every_server, pytest.mark.timeout(scaled(240, 3600))]
 
@@ -96,7 +102,7 @@ def test_a_server_that_is_killed_under_load_again_and_again_loses_nothing_that_w
     server = fresh_server(**AOF)
     client = server.client()
     before = Charging.used(client)
-    for number in range(scaled(20, 60)):
+    for number in range(scaled(10, 60)):
         with Charging(server, clock, tick=TICK) as load:
             load.wait_for(turns=150)
             if number % 3 == 1:
@@ -114,7 +120,7 @@ def test_a_server_that_is_killed_under_load_again_and_again_loses_nothing_that_w
         before = after
 
 
-@pytest.mark.parametrize("preamble", ["yes", "no"])
+@pytest.mark.parametrize("preamble", first_on_every_server(["yes", "no"]))
 def test_an_aof_that_is_rewritten_under_load_again_and_again_loses_nothing(
     preamble: str, fresh_server: Callable[..., Server], clock: Clock
 ) -> None:
@@ -190,7 +196,7 @@ def last_calls(limiter: Limiter) -> dict[str, tuple]:
     }
 
 
-@each_limiter
+@each_limiter_on_one_server
 def test_an_aof_that_is_cut_anywhere_in_its_last_call_has_all_but_that(
     limiter: Limiter, fresh_server: Callable[..., Server], clock: Clock
 ) -> None:

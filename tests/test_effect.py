@@ -40,8 +40,8 @@ VALID = {
         f" 1:a {START_US + 60_000_000} 1000000 2:b  {START_US + 60_000_001} 5"
     ),
     "limits, changed": (
-        f"rl-limits 1 {EXPIRY_MS} 1 {START_US} 0 1 1 2:id {START_US + 60_000_000} {START_US} 0"
-        f" 1 0 2000000 1 0 0 1 2 4:part {START_US + 12_000_000} 1 1 2000000 {START_US} 1 0 0"
+        f"rl-limits 1 {EXPIRY_MS} 2 {START_US} 0 1 1 2:id {START_US + 60_000_000} {START_US} 0"
+        f" 1 0 2000000 1 5 2 4:part {START_US + 12_000_000} 2000000 {START_US} 0 0"
     ),
     "limits, whole": (
         f"rl-limits 1 {EXPIRY_MS} 0 {START_US} 2 0 2 4:part 0 1 1 2000000 {START_US}"
@@ -50,19 +50,24 @@ VALID = {
         f" 0 0 0 0 1 {START_US} 60000000"
     ),
 }
+# "limits, changed" with a word for each fact, as the first version wrote it.
+SPELLED = (
+    f"rl-limits 1 {EXPIRY_MS} 1 {START_US} 0 1 1 2:id {START_US + 60_000_000} {START_US} 0"
+    f" 1 0 2000000 1 0 0 1 2 4:part {START_US + 12_000_000} 1 1 2000000 {START_US} 1 0 0"
+)
 each_valid = pytest.mark.parametrize("effect", VALID.values(), ids=VALID.keys())
 
 # Of each plain kind, how it becomes one with parts: it is banned for a minute.
 PLAIN = {name: effect for name, effect in VALID.items() if not name.startswith("limits")}
-BAN = f"1 {START_US} 0 1 0 0 1 {START_US + 60_000_000} 0"
+BAN = f"2 {START_US} 0 1 0 0 1 {START_US + 60_000_000} 0"
 CONVERSIONS = {
     name: f"{effect.split()[0]} convert 1 {EXPIRY_MS + 1} {EXPIRY_MS} {BAN}"
     for name, effect in PLAIN.items()
 }
 # Or it is charged, by a name.
 CHARGED = (
-    f"rl-bucket convert 1 {EXPIRY_MS + 1} {EXPIRY_MS} 1 {START_US} 0 1 0 1"
-    f" 0 0 1 2 4:part {START_US + 60_000_000} 1 1 2000000 {START_US} 0 0"
+    f"rl-bucket convert 1 {EXPIRY_MS + 1} {EXPIRY_MS} 2 {START_US} 0 1 0 1"
+    f" 1 2 4:part {START_US + 60_000_000} 2000000 {START_US} 0"
 )
 each_conversion = pytest.mark.parametrize(
     ("held", "conversion"),
@@ -220,6 +225,15 @@ def test_a_change_is_applied_to_what_is_there(primary: Redis) -> None:
     assert primary.dump("l") == primary.dump("also expected")
 
 
+def test_a_change_of_the_first_version_is_read(primary: Redis) -> None:
+    apply(primary, "k", SPELLED)
+    apply(primary, "expected", VALID["limits, changed"])
+    assert primary.dump("k") == primary.dump("expected")
+    for place, word in [(16, 24), (17, 9), (18, 2), (22, 2), (23, 2), (26, 2)]:
+        check_refused(primary, "l", changed(SPELLED, (place, word)))
+    check_refused(primary, "l", changed(SPELLED, (3, 3)))
+
+
 def test_a_change_that_leaves_nothing_leaves_no_key(primary: Redis) -> None:
     apply(primary, "k", VALID["log, whole"])
     apply(primary, "k", f"rl-reqlog 1 {EXPIRY_MS} 1 0 2 0 0")
@@ -238,6 +252,8 @@ def changed(effect: str, *changes: tuple[int, object]) -> str:
     return " ".join(words)
 
 
+# The tag of a component has its flags in the lowest three bits, above them its kind, of 16, its
+# serial number, of 32, and its version less one.
 MALFORMED = {
     "nothing": "",
     "a space": " ",
@@ -257,7 +273,14 @@ MALFORMED = {
     "a huge expiry": changed(VALID["bucket"], (2, 2**63)),
     "an expiry beyond 64 bits": changed(VALID["bucket"], (2, 2**64 + EXPIRY_MS)),
     "a leading zero": changed(VALID["bucket"], (3, "01000000")),
-    "a plus sign": changed(VALID["bucket"], (3, "+1000000")),
+    "a distance with a leading zero": changed(VALID["bucket"], (4, "+01")),
+    "a distance of zero in digits": changed(VALID["bucket"], (4, "+0")),
+    "a distance that is less in digits": changed(VALID["bucket"], (4, "-100000000000")),
+    "an instant before all": changed(VALID["bucket"], (2, 1), (4, "-1000")),
+    "an amount by its distance": changed(VALID["bucket"], (3, f"-{EXPIRY_MS * 1000 - 1_000_000}")),
+    "no millions": changed(VALID["bucket"], (3, "0M")),
+    "millions of millions": changed(VALID["bucket"], (3, "1000000M")),
+    "an expiry in millions": changed(VALID["bucket"], (2, "1600000M")),
     "a decimal": changed(VALID["bucket"], (3, "1000000.0")),
     "an empty field": changed(VALID["bucket"], (3, "")),
     "two spaces": VALID["bucket"].replace(" ", "  ", 1),
@@ -313,15 +336,17 @@ MALFORMED = {
     ),
     "a release of nobody's": f"rl-leases 1 {EXPIRY_MS} 1 0 {START_US} 1 0: 0",
     "nothing of several limits": f"rl-limits 1 {EXPIRY_MS} 0 {START_US} 0 0",
-    "a part that is not the next": changed(VALID["limits, changed"], (16, 1)),
-    "an unknown kind of part": changed(VALID["limits, changed"], (17, 9)),
-    "a part that is made of parts": changed(VALID["limits, changed"], (17, 6)),
-    "a name that is none": changed(VALID["limits, changed"], (20, "4:pa/t")),
-    "a part of another version": changed(VALID["limits, changed"], (22, 2)),
+    "a part that is not the next": changed(VALID["limits, changed"], (16, 16 * 8 + 5)),
+    "an unknown kind of part": changed(VALID["limits, changed"], (16, 15 * 8 + 5)),
+    "a part that is a sketch": changed(VALID["limits, changed"], (16, 6 * 8 + 5)),
+    "a part that is made of parts": changed(VALID["limits, changed"], (16, 7 * 8 + 5)),
+    "a name that is none": changed(VALID["limits, changed"], (18, "4:pa/t")),
+    "a part of another version": changed(VALID["limits, changed"], (16, 32 * 16 * 8 + 5)),
+    "a part of a huge version": changed(VALID["limits, changed"], (16, 2**64 - 1)),
     "an id of a part that is not charged": changed(VALID["limits, changed"], (13, 1)),
     "an id of nothing": changed(VALID["limits, changed"], (14, 0)),
     "an id too long": changed(VALID["limits, changed"], (8, "257:" + "i" * 257)),
-    "an unknown flag": changed(VALID["limits, changed"], (28, 2)),
+    "an unknown flag": changed(VALID["limits, changed"], (23, 2)),
     "many parts on paper": changed(VALID["limits, changed"], (15, 2**64 - 1)),
     "a part that has recovered": changed(VALID["limits, whole"], (30, START_US)),
     "a part twice": changed(VALID["limits, whole"], (20, 0)),
@@ -359,6 +384,7 @@ def test_every_truncation_of_an_effect_is_an_error(
     assert offset() == before
 
 
+@pytest.mark.one_server
 @pytest.mark.timeout(1200)
 @each_valid
 def test_a_mutated_effect_is_an_error_or_makes_a_valid_key(
@@ -399,6 +425,7 @@ def test_a_mutated_effect_is_an_error_or_makes_a_valid_key(
     assert 0 < accepted < tried
 
 
+@pytest.mark.one_server
 @pytest.mark.timeout(1200)
 @each_conversion
 def test_a_mutated_conversion_is_an_error_or_makes_a_valid_key(

@@ -47,7 +47,7 @@ MUST_BE["window"] = MUST_BE["duration"]
 CALENDAR = "a duration from 1us to 3650d, or with ALIGNED 1w, 1mo, 3mo or 1y, such as 60s"
 UNITS = " (units: us ms s m h d)"
 # Every algorithm's name, and the leases'.
-NAMES = f"{', '.join(ALGORITHMS)} or CONCURRENCY"
+NAMES = f"{', '.join(ALGORITHMS)}, CONCURRENCY or SKETCH"
 OPTIONS = "COST, UPTO, FORCE, MAXWAIT, KEEP, ONCE, SETTLE or EACH"
 
 

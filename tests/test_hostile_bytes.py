@@ -5,8 +5,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from redis import Redis, ResponseError
 
-pytestmark = pytest.mark.every_server
-
 HOSTILE = {
     "empty": b"",
     "NUL": b"\0",
@@ -38,6 +36,7 @@ CALLS = [
     b"RL.FIXED k 10 60s ALIGNED COST 1",
     b"RL.SLIDING k 10 60s STRICT COST 1",
     b"RL.SLIDINGLOG k 10 60s COST 1 FORCE",
+    b"RL.SKETCH k item 10 1 1s COST 1 SIZE 64kb",
     b"RL.TAKE k TOKENBUCKET 10 1 1s COST 1 MAXWAIT 1s",
     b"RL.PEEK k FIXED 10 60s COST 1",
     b"RL.MTAKE 1 k FIXED 10 60s COST 1",
@@ -183,7 +182,7 @@ def test_an_unexpected_word_is_cut_and_escaped(redis, word, shown):
     options = "COST, UPTO, FORCE, KEEP, AS, STRICT, ONCE or SETTLE"
     assert answer(redis, "RL.SLIDING", "k", 10, 60, word) == f"{unexpected} is needed: {options}"
     unexpected += ", POLICY or an algorithm is needed:"
-    algorithms = "TOKENBUCKET, LEAKYBUCKET, FIXED, SLIDING, SLIDINGLOG or CONCURRENCY"
+    algorithms = "TOKENBUCKET, LEAKYBUCKET, FIXED, SLIDING, SLIDINGLOG, CONCURRENCY or SKETCH"
     expected = f"{unexpected} COST, UPTO, FORCE, MAXWAIT, KEEP, ONCE, SETTLE or EACH; {algorithms}"
     for command in ("RL.TAKE", "RL.PEEK"):
         told = f"{expected}; for a policy: {command} key POLICY name"

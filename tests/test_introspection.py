@@ -17,6 +17,7 @@ COMMANDS = {
     "rl.fixed": (-4, {"write", "fast"}, (1, 1, 1)),
     "rl.sliding": (-4, {"write", "fast"}, (1, 1, 1)),
     "rl.slidinglog": (-4, {"write", "fast"}, (1, 1, 1)),
+    "rl.sketch": (-6, {"write", "fast"}, (1, 1, 1)),
     "rl.take": (-3, {"write", "fast"}, (1, 1, 1)),
     "rl.peek": (-3, {"readonly", "fast"}, (1, 1, 1)),
     "rl.mtake": (-4, {"write", "movablekeys"}, (2, 2, 1)),
@@ -51,10 +52,15 @@ ALGORITHMS = {
 }
 ALONE = {name: f"{words} {KEEP_AND_AS} {ONCE}" for name, words in ALGORITHMS.items()}
 CONCURRENCY = f"limit ttl holder [COST cost] {KEEP_AND_AS} [NX]"
-ALL = {**ALONE, "CONCURRENCY": CONCURRENCY}
+SKETCH = "[COST cost] [UPTO | FORCE] [KEEP keep]"
+ALL = {
+    **ALONE,
+    "CONCURRENCY": CONCURRENCY,
+    "SKETCH": f"capacity refill period item [SIZE size] {SKETCH}",
+}
 OF_ALL = f"[COST cost] [UPTO | FORCE | MAXWAIT maxwait] [KEEP keep] {ONCE}"
 NAMES = "name [OR other...]"
-POLICY = f"POLICY {NAMES} {OF_ALL} [EACH]"
+POLICY = f"POLICY {NAMES} {OF_ALL} [EACH] [ITEM item]"
 
 
 def one_or_more(specs: dict[str, str], *others: str) -> str:
@@ -62,7 +68,7 @@ def one_or_more(specs: dict[str, str], *others: str) -> str:
 
 
 SPECS = one_or_more(ALL)
-BAN = "[BAN strikes window block]"
+BAN = "[BAN strikes window block [MAX longest]]"
 
 
 def of_several_keys(words: str) -> str:
@@ -77,8 +83,8 @@ SPECS_OF_KEYS = one_or_more(ALL, POLICY).replace(" [EACH]", "").replace(f" {ONCE
 SEVERAL = of_several_keys(f"{OF_ALL} {SPECS_OF_KEYS}")
 # What comes with the call is in no policy, nor is the holder of a lease.
 IN_POLICY = {
-    name: words.replace(" holder", "").split(" [COST", maxsplit=1)[0]
-    + " [COST cost] [AS name] [SHADOW]"
+    name: words.replace(" holder", "").replace(" item", "").split(" [COST", maxsplit=1)[0]
+    + (" [COST cost] [SHADOW]" if name == "SKETCH" else " [COST cost] [AS name] [SHADOW]")
     for name, words in ALL.items()
 }
 SYNTAX = {
@@ -87,20 +93,24 @@ SYNTAX = {
     "rl.fixed": f"key {ALONE['FIXED']}",
     "rl.sliding": f"key {ALONE['SLIDING']}",
     "rl.slidinglog": f"key {ALONE['SLIDINGLOG']}",
+    "rl.sketch": f"key item capacity refill period {SKETCH} [SIZE size]",
     "rl.take": f"key {OF_ALL} [EACH] ({SPECS} {BAN} | {POLICY})",
     "rl.peek": looking(f"key {OF_ALL} [EACH] ({SPECS} {BAN} | {POLICY})"),
     "rl.mtake": f"numkeys key... {SEVERAL}",
     "rl.mpeek": looking(f"numkeys key... {SEVERAL}"),
-    "rl.limit": f"key {NAMES} {OF_ALL} [EACH]",
-    "rl.delay": f"key {NAMES} [COST cost] [FORCE] [KEEP keep] {ONCE}",
-    "rl.acquire": f"key {CONCURRENCY} [BLOCK block]",
+    "rl.limit": f"key {NAMES} {OF_ALL} [EACH] [ITEM item]",
+    "rl.delay": f"key {NAMES} [COST cost] [FORCE] [KEEP keep] {ONCE} [ITEM item]",
+    "rl.acquire": f"key {CONCURRENCY} [BLOCK block] [FENCE]",
     "rl.release": "key holder...",
     "rl.ban": "key duration",
     "rl.throttle": "key max_burst count period [quantity]",
     "rl.info": "key",
     "rl.top": "[COUNT count] [SINCE duration] [RESET]",
     "rl.policyset": f"name [NX | VERSION version] {one_or_more(IN_POLICY)} {BAN}",
-    "rl.policyscale": "name factor [FOR duration]",
+    "rl.policyscale": (
+        "name (factor | MUL factor [MIN least] [EVERY interval] |"
+        " ADD step [MAX most] [EVERY interval]) [FOR duration]"
+    ),
     "rl.policyget": "name",
     "rl.policylist": "[MATCH pattern]",
     "rl.policydel": "name...",
@@ -115,6 +125,7 @@ KEYS = {
     "RL.FIXED a 10 60s ALIGNED": ["a"],
     "RL.SLIDING a 10 60s": ["a"],
     "RL.SLIDINGLOG a 10 60s": ["a"],
+    "RL.SKETCH a item 10 1 1s": ["a"],
     "RL.TAKE a FIXED 10 60s": ["a"],
     "RL.PEEK a FIXED 10 60s": ["a"],
     "RL.MTAKE 2 a b FIXED 10 60s FIXED 10 60s": ["a", "b"],

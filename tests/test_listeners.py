@@ -13,7 +13,7 @@ from support import poll
 from support.clock import Clock
 from support.load import Mixed
 from support.saving import wait_until_saved
-from support.scale import scaled
+from support.scale import first_on_every_server, scaled
 from support.server import Server
 from support.waiting import GRANTED, Queue
 from support.workload import digests, state
@@ -92,7 +92,7 @@ class Listening:
             assert digests(self._client, held) == expected
 
 
-@pytest.mark.parametrize("seed", range(scaled(4, 60)))
+@pytest.mark.parametrize("seed", first_on_every_server(range(scaled(4, 60))))
 def test_who_begins_to_listen_at_any_moment_misses_nothing(
     seed: int, fresh_server: Callable[..., Server], clock: Clock
 ) -> None:

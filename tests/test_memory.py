@@ -10,6 +10,7 @@ from redis import OutOfMemoryError, Redis, ResponseError
 
 from support import poll
 from support.clock import Clock
+from support.scale import first_on_every_server
 from support.server import Server
 from support.workload import LIMITERS, Limiter, Word, each_limiter, state
 
@@ -329,12 +330,10 @@ def threads(server: Server) -> list[str]:
 
 @pytest.mark.parametrize(
     "call",
-    ["RL.ACQUIRE k 100000 1h {}", "RL.TAKE k ONCE {} 1h FIXED 100000 1h"],
+    first_on_every_server(["RL.ACQUIRE k 100000 1h {}", "RL.TAKE k ONCE {} 1h FIXED 100000 1h"]),
     ids=["leases", "ids"],
 )
-@pytest.mark.parametrize(
-    "remove", ["DEL k", "SET k mine", "FLUSHALL SYNC", "RENAME other k"], ids=lambda how: how
-)
+@pytest.mark.parametrize("remove", ["DEL k", "SET k mine", "FLUSHALL SYNC", "RENAME other k"])
 def test_a_large_key_is_freed_on_a_thread_of_its_own(
     call: str, remove: str, fresh_server: Callable[..., Server]
 ) -> None:

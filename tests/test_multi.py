@@ -279,7 +279,7 @@ def test_what_was_taken_in_one_call_is_given_back_in_one(redis: Redis, clock: Cl
     assert redis.dbsize() == 0
 
 
-ALGORITHMS = "TOKENBUCKET, LEAKYBUCKET, FIXED, SLIDING, SLIDINGLOG or CONCURRENCY"
+ALGORITHMS = "TOKENBUCKET, LEAKYBUCKET, FIXED, SLIDING, SLIDINGLOG, CONCURRENCY or SKETCH"
 NUMKEYS = "ERR numkeys must be the number of keys and of specs, such as 2 for two of each"
 
 

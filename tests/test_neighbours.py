@@ -287,8 +287,8 @@ EFFECTS = {
     "log": f"rl-reqlog 1 {AT_MS} 1 0 0 0 1 {START_US} 1000000",
     "leases": f"rl-leases 1 {AT_MS} 1 0 {START_US} 0 1 2:h1 {START_US + 60_000_000} 1000000",
     "limits": (
-        f"rl-limits 1 {AT_MS} 1 {START_US} 0 1 1 2:id {START_US + 60_000_000} {START_US} 0"
-        f" 1 0 2000000 1 0 0 1 2 4:part {START_US + 12_000_000} 1 1 2000000 {START_US} 1 0 0"
+        f"rl-limits 1 {AT_MS} 2 {START_US} 0 1 1 2:id {START_US + 60_000_000} {START_US} 0"
+        f" 1 0 2000000 1 5 2 4:part {START_US + 12_000_000} 2000000 {START_US} 0 0"
     ),
 }
 

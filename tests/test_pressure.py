@@ -16,14 +16,14 @@ from redis import Connection, OutOfMemoryError, Redis, ResponseError
 from conftest import Pair
 from support import poll
 from support.clock import START_US, UNITS_US, Clock
-from support.scale import scaled
+from support.scale import first_on_every_server, scaled
 from support.server import Server
 from support.workload import (
     LIMITERS,
     Limiter,
     Word,
     digests,
-    each_limiter,
+    each_limiter_on_one_server,
     play,
     state,
     steps,
@@ -88,7 +88,7 @@ def counted_memory(client: Redis) -> int:
 # maxmemory
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", first_on_every_server(POLICIES))
 def test_with_an_eviction_policy_a_flood_of_keys_is_answered_within_the_memory_that_there_is(
     policy: str, fresh_server: Start
 ) -> None:
@@ -247,7 +247,7 @@ def at_once(
     return [connection.read_response() for connection in connections]
 
 
-@each_limiter
+@each_limiter_on_one_server
 def test_of_a_thousand_clients_exactly_the_limit_is_admitted(
     limiter: Limiter, connections: list[Connection], pair: Pair, clock: Clock
 ) -> None:

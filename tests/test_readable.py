@@ -102,8 +102,8 @@ def test_an_effect_makes_no_part_later_than_its_key(redis: Redis, clock: Clock) 
         # The key has changed, and so has its part, to which an entry is added.
         expires_at = START_US // 1000 + 3_600_000
         return (
-            f"rl-limits 1 {expires_at} 1 {START_US} 0 1 0 1 0 4 0 {START_US + UNITS_US['h']}"
-            f" 1 1 1 0 0 0 1 {instant} 1000000 0 0"
+            f"rl-limits 1 {expires_at} 2 {START_US} 0 1 0 1 {4 * 8} {START_US + UNITS_US['h']}"
+            f" 1 0 0 0 1 {instant} 1000000 0"
         )
 
     before = redis.dump("k")

@@ -14,6 +14,7 @@ from support.binaries import Binary
 from support.clock import START_US, UNITS_US, Clock
 from support.policies import policies
 from support.saving import wait_until_saved
+from support.scale import first_on_every_server
 from support.server import Server
 from support.workload import (
     LIMITERS,
@@ -45,6 +46,7 @@ CHARGES = {
     "rl.fixed": (("RL.FIXED", "k", 10, "1h"), ["k"]),
     "rl.sliding": (("RL.SLIDING", "k", 10, "1h", "STRICT"), ["k"]),
     "rl.slidinglog": (("RL.SLIDINGLOG", "k", *LOG[1:]), ["k"]),
+    "rl.sketch": (("RL.SKETCH", "k", "item", 10, 10, "1h", "SIZE", "64KB"), ["k"]),
     "rl.throttle": (("RL.THROTTLE", "k", 9, 10, 3600), ["k"]),
     "cl.throttle": (("CL.THROTTLE", "k", 9, 10, 3600), ["k"]),
     "rl.take": (("RL.TAKE", "k", *TOKEN_BUCKET), ["k"]),
@@ -116,7 +118,7 @@ def test_a_replica_of_a_replica_has_the_same_bytes_too(
     assert state(second.client()) == held
 
 
-@pytest.mark.parametrize("skew", ["-1d", "-3s", "3s", "1d"])
+@pytest.mark.parametrize("skew", first_on_every_server(["-1d", "-3s", "3s", "1d"]))
 def test_a_replica_whose_clock_is_wrong_has_the_same_bytes(
     skew: str, fresh_server: Callable[..., Server], clock: Clock, tmp_path: Path
 ) -> None:

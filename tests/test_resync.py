@@ -11,13 +11,13 @@ from redis import Redis
 from support import poll
 from support.clock import Clock
 from support.load import Charging, Load, Mixed
-from support.scale import scaled
+from support.scale import first_on_every_server, scaled
 from support.server import Server
 from support.workload import digests, state
 
 pytestmark = [pytest.mark.every_server, pytest.mark.timeout(scaled(240, 3600))]
 
-ROUNDS = scaled(2, 25)
+ROUNDS = scaled(2, 26)
 MIB = 2**20
 MOST_BALLAST = 64 * MIB
 
@@ -77,11 +77,9 @@ def sends_beside(client: Redis) -> None:
 
 @pytest.mark.parametrize("transfer", ["disk", "diskless", "a second connection"])
 @pytest.mark.parametrize("loading", ["disabled", "swapdb"])
-@pytest.mark.parametrize("cut_off", [forget_history, outgrow_backlog])
 def test_a_full_resync_under_load_leaves_the_same_bytes(
     transfer: str,
     loading: str,
-    cut_off: Callable[[Server], None],
     fresh_server: Callable[..., Server],
     clock: Clock,
 ) -> None:
@@ -97,7 +95,7 @@ def test_a_full_resync_under_load_leaves_the_same_bytes(
     if transfer == "a second connection":
         sends_beside(client)
         sends_beside(follower)
-    for number in range(ROUNDS):
+    for number, cut_off in enumerate([forget_history, outgrow_backlog] * (ROUNDS // 2)):
         with Mixed(primary, clock, seed=number) as load:
             load.wait_for(turns=300)
             before, _ = syncs(client)
@@ -135,7 +133,7 @@ def test_a_partial_resync_under_load_leaves_the_same_bytes(
         assert_the_same_bytes(primary, replica)
 
 
-@pytest.mark.parametrize("diskless", ["yes", "no"])
+@pytest.mark.parametrize("diskless", first_on_every_server(["yes", "no"]))
 def test_a_chain_of_replicas_that_is_cut_under_load_has_the_same_bytes(
     diskless: str, fresh_server: Callable[..., Server], clock: Clock
 ) -> None:
@@ -238,7 +236,7 @@ def test_a_replica_that_lags_under_load_comes_to_the_same_bytes(
         assert syncs(client) == expected
 
 
-@pytest.mark.parametrize("skew", ["-1d", "-3s", "3s", "1d"])
+@pytest.mark.parametrize("skew", first_on_every_server(["-1d", "-3s", "3s", "1d"]))
 def test_a_replica_whose_clock_is_wrong_has_the_same_bytes_after_resyncs_under_load(
     skew: str, fresh_server: Callable[..., Server], clock: Clock, tmp_path: Path
 ) -> None:

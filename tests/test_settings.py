@@ -77,13 +77,17 @@ def test_module_arguments_are_pairs_with_or_without_the_prefix(
         ("policy-gossip 1", "policy-gossip must be yes or no"),
         ("top-keys -1", "top-keys must be a whole number from 0 to 65536"),
         ("top-keys 65537", "top-keys must be"),
+        (
+            "sketch-size 1gb",
+            "sketch-size must be a size from 64kb to 256mb, such as 1mb, not '1gb'",
+        ),
         ("cell-compat maybe", "cell-compat must be yes or no"),
         ("cell-compat 1", "cell-compat must be yes or no"),
         (
             "no-such-setting 1",
             (
                 "needed: max-log-entries, max-leases, max-ids, max-blocked, cell-compat, "
-                "max-policies, policies, policy-gossip, denial-events or top-keys"
+                "max-policies, policies, policy-gossip, denial-events, top-keys or sketch-size"
             ),
         ),
         ("no-such-setting 1", "unexpected 'no-such-setting'"),
@@ -140,6 +144,7 @@ def test_config_get_tells_all_settings(configurable: Server) -> None:
             "ratelimit.policy-gossip": "yes",
             "ratelimit.denial-events": "no",
             "ratelimit.top-keys": "1024",
+            "ratelimit.sketch-size": "1048576",
         }
 
 
@@ -169,6 +174,7 @@ def test_config_set_holds_at_once(configurable: Server, clock: Clock) -> None:
         ("max-blocked", 1, 10_000_000),
         ("max-policies", 1, 65_536),
         ("top-keys", 0, 65_536),
+        ("sketch-size", 65_536, 268_435_456),
     ],
 )
 def test_config_set_refuses_what_is_out_of_range(

@@ -10,7 +10,7 @@ from redis import Redis, ResponseError
 from support.server import Server
 from support.workload import LIMITERS, Limiter, each_limiter
 
-KINDS = {limiter.type.decode() for limiter in LIMITERS}
+KINDS = {limiter.type.decode() for limiter in LIMITERS} | {"rl-sketch"}
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def test_info_ratelimit_shows_all_sections(counting: Redis) -> None:
     waiting |= {"looks", "busiest_turn"}
     assert set(found) == totals | commands | kinds | waiting | of_policies
     assert {found[name] for name in totals | waiting} == {0}
-    assert len(commands) == 24
+    assert len(commands) == 25
     assert kinds == KINDS
 
 

@@ -25,6 +25,26 @@ def test_the_worked_trace_to_the_unit(call, clock):
     assert trace == [(0, 150, 50), (30, 80, 20), (70, 50, 36), (75, 45, 0)]
 
 
+@pytest.mark.parametrize(
+    ("requests_at_once", "first_second"),
+    [(60, 50), (1, 59)],
+    ids=["60 at once each second", "one every sixtieth of a second"],
+)
+def test_after_the_burst_a_client_that_asks_six_times_the_rate_gets_a_sixth(
+    call, clock, requests_at_once, first_second
+):
+    allowed = []
+    for second in range(10):
+        replies = []
+        for number in range(60):
+            burst = number // requests_at_once * requests_at_once
+            clock.set(START_US + second * UNITS_US["s"] + burst * UNITS_US["s"] // 60)
+            replies.append(call("RL.TOKENBUCKET k 50 10 1s"))
+        allowed.append(sum(reply[0] for reply in replies))
+    assert allowed == [first_second] + [10] * 9
+    assert round(allowed[-1] / 60 * 100, 1) == 16.7
+
+
 def test_python_s_own_numbers_are_understood(call):
     for number in [1, 0.5, 1e-06, 0.1 + 0.2, 12345.678, 1e6, 1e12, float(2**33), 1 / 3]:
         assert call("RL.TOKENBUCKET", "k", 1e12, 1e12, 0.5, "COST", number)[0] == 1

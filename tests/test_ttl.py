@@ -17,7 +17,14 @@ from conftest import Pair
 from support import poll
 from support.clock import START_US, UNITS_US, Clock
 from support.server import Server
-from support.workload import LIMITERS, Limiter, Word, each_limiter, state
+from support.workload import (
+    LIMITERS,
+    Limiter,
+    Word,
+    each_limiter,
+    each_limiter_on_one_server,
+    state,
+)
 
 pytestmark = pytest.mark.every_server
 
@@ -349,7 +356,7 @@ def test_after_a_step_back_an_aligned_window_is_remembered_to_its_end(
     assert redis.execute_command(*charge)[0] == 0, "a second window's worth"
 
 
-@each_limiter
+@each_limiter_on_one_server
 def test_a_promoted_replica_whose_clock_is_behind_forgets_nothing_too_early(
     limiter: Limiter, fresh_server: Callable[..., Server], clock: Clock, tmp_path: Path
 ) -> None:
@@ -370,7 +377,7 @@ def test_a_promoted_replica_whose_clock_is_behind_forgets_nothing_too_early(
     assert promoted.execute_command(*limiter.by("other").take("k", 10))[0] == 0
 
 
-@each_limiter
+@each_limiter_on_one_server
 def test_many_steps_back_below_a_millisecond_do_not_add_up(
     limiter: Limiter, redis: Redis, clock: Clock
 ) -> None:

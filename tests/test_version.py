@@ -27,6 +27,8 @@ PLACES = {
         1,
         r'^ *"version": "(.*)",\n *"resolved": "file:../../clients/js",$',
     ),
+    "clients/rust/Cargo.toml": (1, r'^name = "redis-ratelimit-client"\nversion = "(.*)"$'),
+    "clients/rust/Cargo.lock": (1, r'^name = "redis-ratelimit-client"\nversion = "(.*)"$'),
     "docs/observability.md": (1, r"^ratelimit_version:(.*)$"),
 }
 

@@ -34,7 +34,7 @@ from redis import ConnectionError as RedisConnectionError
 
 from support import modules, poll
 from support.clock import Clock
-from support.scale import scaled
+from support.scale import first_on_every_server, scaled
 from support.server import Server
 from support.waiting import DENIED, GRANTED, Caller, Queue, answered, error_of, leases_of, told_of
 from support.workload import Word, state
@@ -731,7 +731,7 @@ def crowd(queue: Queue) -> Iterator[Crowd]:
 
 # More than the module serves in one go, too.
 @pytest.mark.timeout(scaled(120, 600))
-@pytest.mark.parametrize("size", [CLIENTS, 5 * CLIENTS // 2])
+@pytest.mark.parametrize("size", first_on_every_server([5 * CLIENTS // 2, CLIENTS]))
 def test_many_are_served_in_the_order_in_which_they_came(queue: Queue, size: int) -> None:
     queue.acquire("a", "COST", size, limit=size)
     with Crowd(queue, size) as crowd:

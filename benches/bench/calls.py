@@ -127,6 +127,14 @@ STRICT = call("RL.SLIDING STRICT", "RL.SLIDING strict 1000000000 1h STRICT", 6, 
 LOG = call("RL.SLIDINGLOG", f"RL.SLIDINGLOG log 1000000 {LOG_WINDOW}ms", 6, FIVE_YES)
 LEAKY = call("RL.LEAKYBUCKET", f"RL.LEAKYBUCKET queue {PLENTY} 1s", 6, FIVE_YES)
 THROTTLE = call("RL.THROTTLE", "RL.THROTTLE throttle 999999 1000000 1", 6, FIVE_NO)
+SKETCH = call("RL.SKETCH", f"RL.SKETCH sketch 203.0.113.7 {PLENTY} 1s", 6, FIVE_YES)
+SKETCH_DENIED = call(
+    "RL.SKETCH denied",
+    "RL.SKETCH sketch:full 203.0.113.7 10 10 1d",
+    6,
+    FIVE_NO,
+    before="RL.SKETCH sketch:full 203.0.113.7 10 10 1d COST 10",
+)
 LEASE = Call(
     "RL.ACQUIRE and RL.RELEASE",
     (("RL.ACQUIRE", "pool", "1000", "1h", "worker"), ("RL.RELEASE", "pool", "worker")),
@@ -245,7 +253,8 @@ AGAINST_LUA = [
     (LIMITS, LUA_LIMITS),
 ]
 
-ALL = [*REFERENCES, *OURS, LEASE, SETTLED, *LISTENED, *(lua for _, lua in AGAINST_LUA)]
+SKETCHES = [SKETCH, SKETCH_DENIED]
+ALL = [*REFERENCES, *OURS, *SKETCHES, LEASE, SETTLED, *LISTENED, *(lua for _, lua in AGAINST_LUA)]
 
 
 @dataclass(frozen=True)

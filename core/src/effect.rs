@@ -5,11 +5,15 @@
 //! clock, gives the same bytes. A
 //! call over several keys is one such command. An effect is text, readable in the AOF and in a replica's MONITOR:
 //!
-//! * `rl-bucket 1 1700000001675 1000000 1700000000000000`: kind, version of the encoding, expiry in milliseconds
-//!   since the epoch, then the fields of the usage;
+//! * `rl-bucket 1 1700000001675 1M -1675000`: kind, version of the encoding, expiry in milliseconds since the epoch,
+//!   then the fields of the usage, which are numbers and strings;
 //! * `rl-bucket del`: the key is gone;
 //! * `rl-bucket convert 1 1700000001675 1700000001500 1 ...`: the key, which held a bucket until 1700000001500, is one
 //!   of the kind that is made of others, version 1, and expires at 1700000001675; then what the call changed in that.
+//!
+//! A number that follows the expiry is written in as few characters as come easily: `1M` is a million, and one from
+//! 10^12 on, most likely an instant in microseconds, is told by its distance, signed: the first such number by its
+//! distance from the expiry, each later one from the first. All are read in digits, too.
 //!
 //! It is read like a payload from disk: any client might send it, so it can make no state that no command could
 //! have made, nor a key without an expiry.
@@ -32,10 +36,52 @@ pub struct Text {
     short: [u8; Text::SHORT],
     length: usize,
     long: Vec<u8>,
+    anchor: Anchor,
 }
 
+/// What instants are told by their distance from.
+#[derive(Clone, Copy, Debug)]
+enum Anchor {
+    /// They are told in digits: the text has no expiry.
+    None,
+    /// The expiry, in microseconds, until an instant has been told.
+    Expiry(u64),
+    /// The first instant that was told.
+    Instant(u64),
+}
+
+impl Anchor {
+    /// The least number that is told by its distance.
+    const LEAST: u64 = 1_000_000_000_000;
+    /// The least distance that is told in digits instead, as they are hardly more.
+    const FAR: u64 = 100_000_000_000;
+
+    fn of_expiry(milliseconds: u64) -> Anchor {
+        Anchor::Expiry(milliseconds.saturating_mul(1000))
+    }
+
+    /// The instant itself; `None` if there is none.
+    fn instant(self) -> Option<u64> {
+        match self {
+            Anchor::None => None,
+            Anchor::Expiry(at) | Anchor::Instant(at) => Some(at),
+        }
+    }
+
+    /// Notes that `instant` has been told, which is at least [`Anchor::LEAST`].
+    fn tell(&mut self, instant: u64) {
+        if let Anchor::Expiry(_) = self {
+            *self = Anchor::Instant(instant);
+        }
+    }
+}
+
+/// What the number before [`MILLIONS`] is to be multiplied by.
+const MILLION: u64 = 1_000_000;
+const MILLIONS: &[u8] = b"M";
+
 impl Text {
-    const SHORT: usize = 128;
+    const SHORT: usize = 192;
 
     /// What the last call has changed in `usage`, which expires at `expires_at`.
     pub fn of_change<U: Usage>(usage: &mut U, expires_at: u64) -> Text {
@@ -49,6 +95,14 @@ impl Text {
         let mut text = Text::heading::<U>(expires_at);
         usage.encode_whole_effect(&mut text);
         text
+    }
+
+    /// A part of the whole of `usage`, which expires at `expires_at`, and from where the next part goes on, if there is
+    /// one ([`Usage::encode_part_of_whole`]).
+    pub fn of_part<U: Usage>(usage: &U, expires_at: u64, from: usize) -> (Text, Option<usize>) {
+        let mut text = Text::heading::<U>(expires_at);
+        let next = usage.encode_part_of_whole(from, &mut text);
+        (text, next)
     }
 
     /// The key, which held a `U`, is gone.
@@ -71,6 +125,7 @@ impl Text {
         text.integer(u64::from(After::VERSION));
         text.integer(expires_at);
         text.integer(plain_expiry.and_then(expiry).unwrap_or(NEVER));
+        text.anchor = Anchor::of_expiry(expires_at);
         usage.encode_effect(&mut text);
         text
     }
@@ -92,11 +147,17 @@ impl Text {
         let mut text = Text::beginning_with(U::KIND.name().as_bytes());
         text.integer(u64::from(U::VERSION));
         text.integer(expires_at);
+        text.anchor = Anchor::of_expiry(expires_at);
         text
     }
 
     fn empty() -> Text {
-        Text { short: [0; Text::SHORT], length: 0, long: Vec::new() }
+        Text { short: [0; Text::SHORT], length: 0, long: Vec::new(), anchor: Anchor::None }
+    }
+
+    fn number(&mut self, before: &[u8], value: u64) {
+        self.push(before);
+        self.push(itoa::Buffer::new().format(value).as_bytes());
     }
 
     fn push(&mut self, bytes: &[u8]) {
@@ -118,13 +179,27 @@ impl Text {
 
 impl Encoder for Text {
     fn integer(&mut self, value: u64) {
-        self.push(b" ");
-        self.push(itoa::Buffer::new().format(value).as_bytes());
+        let Some(anchor) = self.anchor.instant() else {
+            return self.number(b" ", value);
+        };
+        if value >= Anchor::LEAST {
+            self.anchor.tell(value);
+            match value.abs_diff(anchor) {
+                0 => self.push(b" +"),
+                Anchor::FAR.. => self.number(b" ", value),
+                distance => self.number(if value < anchor { b" -" } else { b" +" }, distance),
+            }
+        } else if value != 0 && value.is_multiple_of(MILLION) {
+            self.number(b" ", value / MILLION);
+            self.push(MILLIONS);
+        } else {
+            self.number(b" ", value);
+        }
     }
 
     /// Its length, a colon, and the bytes as they are.
     fn bytes(&mut self, value: &[u8]) {
-        self.integer(u64::try_from(value.len()).unwrap_or(u64::MAX));
+        self.number(b" ", u64::try_from(value.len()).unwrap_or(u64::MAX));
         self.push(b":");
         self.push(value);
     }
@@ -136,32 +211,41 @@ const CONVERSION: &[u8] = b" convert";
 /// The expiry of a key that had none.
 const NEVER: u64 = 0;
 
-/// Reads the fields of an effect, each behind one space, as they are written and no other way.
+/// Reads the fields of an effect, each behind one space, as they are written, or with all numbers in digits.
 #[derive(Clone, Copy, Debug)]
-pub struct Fields<'a>(&'a [u8]);
+pub struct Fields<'a> {
+    rest: &'a [u8],
+    anchor: Anchor,
+}
 
 impl<'a> Fields<'a> {
     /// Those of a text that is nothing else.
     pub(crate) fn of(text: &'a Text) -> Fields<'a> {
-        Fields(text.as_bytes())
+        Fields { rest: text.as_bytes(), anchor: Anchor::None }
     }
 
     /// Those of a text that begins with `heading`.
     pub(crate) fn behind(heading: &[u8], text: &'a [u8]) -> Option<Fields<'a>> {
-        text.strip_prefix(heading).map(Fields)
+        Some(Fields { rest: text.strip_prefix(heading)?, anchor: Anchor::None })
     }
 
     /// Whether all have been read.
     #[must_use]
     pub fn end(&self) -> bool {
-        self.0.is_empty()
+        self.rest.is_empty()
+    }
+
+    /// How far from the anchor an instant is: nothing at all stands for zero.
+    fn distance(&mut self) -> Option<u64> {
+        let is_zero = !self.rest.first().is_some_and(u8::is_ascii_digit);
+        if is_zero { Some(0) } else { self.digits().filter(|distance| (1..Anchor::FAR).contains(distance)) }
     }
 
     /// The digits at the front, with no zero before them.
     fn digits(&mut self) -> Option<u64> {
-        let end = self.0.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(self.0.len());
-        let (digits, rest) = self.0.split_at_checked(end)?;
-        self.0 = rest;
+        let end = self.rest.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(self.rest.len());
+        let (digits, rest) = self.rest.split_at_checked(end)?;
+        self.rest = rest;
         let canonical = digits.len() == 1 || digits.first() != Some(&b'0');
         canonical.then(|| std::str::from_utf8(digits).ok()?.parse().ok()).flatten()
     }
@@ -169,14 +253,42 @@ impl<'a> Fields<'a> {
 
 impl Decoder for Fields<'_> {
     fn integer(&mut self) -> Option<u64> {
-        self.0 = self.0.strip_prefix(b" ")?;
-        self.digits()
+        self.rest = self.rest.strip_prefix(b" ")?;
+        let Some(anchor) = self.anchor.instant() else {
+            return self.digits();
+        };
+        let value = match self.rest.split_first()? {
+            (b'+', rest) => {
+                self.rest = rest;
+                anchor.checked_add(self.distance()?).filter(|value| *value >= Anchor::LEAST)
+            }
+            (b'-', rest) => {
+                self.rest = rest;
+                let distance = self.distance().filter(|distance| *distance != 0)?;
+                anchor.checked_sub(distance).filter(|value| *value >= Anchor::LEAST)
+            }
+            _ => {
+                let digits = self.digits()?;
+                match self.rest.strip_prefix(MILLIONS) {
+                    Some(rest) => {
+                        self.rest = rest;
+                        digits.checked_mul(MILLION).filter(|value| (1..Anchor::LEAST).contains(value))
+                    }
+                    None => Some(digits),
+                }
+            }
+        }?;
+        if value >= Anchor::LEAST {
+            self.anchor.tell(value);
+        }
+        Some(value)
     }
 
     fn bytes(&mut self, most: usize) -> Option<Box<[u8]>> {
-        let length = usize::try_from(self.integer()?).ok().filter(|length| *length <= most)?;
-        let (bytes, rest) = self.0.strip_prefix(b":")?.split_at_checked(length)?;
-        self.0 = rest;
+        self.rest = self.rest.strip_prefix(b" ")?;
+        let length = usize::try_from(self.digits()?).ok().filter(|length| *length <= most)?;
+        let (bytes, rest) = self.rest.strip_prefix(b":")?.split_at_checked(length)?;
+        self.rest = rest;
         Some(bytes.into())
     }
 }
@@ -216,16 +328,18 @@ impl<'a> Effect<'a> {
             return Some(Effect::Deletion);
         }
         if let Some(conversion) = text.strip_prefix(CONVERSION) {
-            let mut fields = Fields(conversion);
+            let mut fields = Fields { rest: conversion, anchor: Anchor::None };
             let version = u32::try_from(fields.integer()?).ok()?;
             let expires_at = expiry(fields.integer()?)?;
             let plain_expiry = fields.integer()?;
             let plain_expiry = if plain_expiry == NEVER { None } else { Some(expiry(plain_expiry)?) };
+            fields.anchor = Anchor::of_expiry(expires_at);
             return Some(Effect::Conversion { version, expires_at, plain_expiry, fields });
         }
-        let mut fields = Fields(text);
+        let mut fields = Fields { rest: text, anchor: Anchor::None };
         let version = u32::try_from(fields.integer()?).ok().filter(|version| (1..=U::VERSION).contains(version))?;
         let expires_at = expiry(fields.integer()?)?;
+        fields.anchor = Anchor::of_expiry(expires_at);
         Some(Effect::Change { version, expires_at, fields })
     }
 }

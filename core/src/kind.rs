@@ -3,7 +3,7 @@
 //! A line says, in this order:
 //!
 //! * the kind, and its name as a type of the server: nine characters of `A-Za-z0-9-_`, never to change;
-//! * the limit that a call brings, and who asks for it: `anyone`, or a `holder` of leases;
+//! * the limit that a call brings, and who asks for it: `anyone`, a `holder` of leases, or for an `item` of a sketch;
 //! * the usage that a key remembers, and how it is held among others in one key: a large one is `boxed`, so that one of
 //!   another kind is not as large;
 //! * the words that begin a spec of it, each with the function of [`Spec`](crate::syntax::Spec) that reads what
@@ -45,6 +45,9 @@ macro_rules! algorithms {
             /// Concurrency leases.
             Concurrency = "rl-leases", $crate::algorithm::leases::Concurrency: holder,
                 $crate::algorithm::leases::ConcurrencyUsage: boxed, [CONCURRENCY concurrency];
+            /// Sketch of token buckets by item.
+            Sketch = "rl-sketch", $crate::algorithm::count_min::Sketch: item,
+                $crate::algorithm::count_min::SketchUsage: boxed, [SKETCH sketch];
         }
     };
 }
@@ -62,6 +65,12 @@ macro_rules! kinds {
         impl Kind {
             /// Every kind.
             pub const ALL: [Kind; [$($name),+].len() + 1] = [$(Kind::$kind,)+ Kind::Limits];
+
+            /// Whether a usage of this kind is alone in its key: it cannot be a component of several.
+            #[must_use]
+            pub fn stands_alone(self) -> bool {
+                self == Kind::Sketch
+            }
 
             /// Its place among them.
             #[must_use]

@@ -26,6 +26,14 @@ pub trait Limit {
     /// How long until the usage is as good as never seen.
     fn reset(&self, usage: &Self::Usage, now: Timestamp) -> Span;
 
+    /// Whether it looks at a part of what the key remembers: the whole may recover later than that.
+    const LOOKS_AT_A_PART: bool = false;
+
+    /// How long until all that the key remembers has recovered.
+    fn recovery(&self, usage: &Self::Usage, now: Timestamp) -> Span {
+        self.reset(usage, now)
+    }
+
     /// How long until the usage is within the limit; 0 if it is.
     fn debt(&self, usage: &Self::Usage, now: Timestamp) -> Span {
         match self.verdict(usage, now, Amount::ZERO) {
@@ -145,6 +153,13 @@ pub trait Usage: Clone + Default + Send + 'static {
         self.encode(to);
     }
 
+    /// Writes a part of the whole usage out as an effect, behind which the others do the rest: that `from` which it
+    /// goes on, 0 of the first. Where the next goes on, if there is one.
+    fn encode_part_of_whole(&self, _from: usize, to: &mut impl Encoder) -> Option<usize> {
+        self.encode_whole_effect(to);
+        None
+    }
+
     /// Whether an effect is one that some call on this usage could have had.
     fn accepts_effect(&self, from: &mut impl Decoder, version: u32) -> bool {
         self.accepts_effect_until(from, version, Timestamp::MAX)
@@ -171,6 +186,11 @@ pub trait Usage: Clone + Default + Send + 'static {
         0
     }
 
+    /// The latest fencing token that any lease in it has had, as far as is known; 0 if none had one.
+    fn latest_token(&self) -> u64 {
+        0
+    }
+
     /// How many allocations it takes to free it, about.
     fn effort(&self) -> usize {
         1
@@ -192,6 +212,12 @@ pub enum Recovery {
     IsHidden,
 }
 
+/// A fencing token: larger than those of all leases of its key before.
+pub type Token = std::num::NonZeroU64;
+
+/// A lease: its holder, its units, when it expires, and its fencing token.
+pub type LeaseInfo = (Box<[u8]>, Amount, Timestamp, Option<Token>);
+
 /// One thing that a usage says to people (RL.INFO).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InfoField {
@@ -206,7 +232,7 @@ pub enum InfoField {
     /// A word.
     Word(&'static str),
     /// Holders, their units, and when they expire.
-    Leases(Vec<(Box<[u8]>, Amount, Timestamp)>),
+    Leases(Vec<LeaseInfo>),
     /// What each component of several says.
     Components(Vec<Vec<(&'static str, InfoField)>>),
     /// A word of a caller's.

@@ -46,6 +46,8 @@ class Controller:
     least: float = 0.05
     # How long a scale lasts: some steps, so that one that is late or lost does no harm.
     hold: float = 5
+    # Seconds in which one step counts, of however many controllers: None for one controller alone.
+    every: float | None = None
 
     def scale(self) -> float:
         """What stands now: 1 if nobody has scaled it, or not for a while."""
@@ -56,15 +58,16 @@ class Controller:
 
     def step(self, p99_ms: float | None) -> float:
         """The scale from now on. One that does not see the backend leaves the scale to lapse."""
-        scale = self.scale()
         if p99_ms is None:
-            return scale
+            return self.scale()
+        policies = self.limiter.policies
         if p99_ms > self.target_ms:
-            scale = max(self.least, scale * self.decrease)
+            told = policies.multiply(
+                self.policy, self.decrease, least=self.least, every=self.every, time=self.hold
+            )
         else:
-            scale = min(1.0, scale + self.increase)
-        self.limiter.policies.scale(self.policy, round(scale, 6), self.hold)
-        return scale
+            told = policies.add(self.policy, self.increase, every=self.every, time=self.hold)
+        return told.factor
 
 
 def run(controller: Controller, measure: Measure, pause: Callable[[], None]) -> None:
@@ -103,7 +106,14 @@ def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     with Limiter.from_url(words.redis, timeout=1) as limiter:
         run(
-            Controller(limiter, words.policy, words.target_ms, hold=5 * words.every),
+            Controller(
+                limiter,
+                words.policy,
+                words.target_ms,
+                hold=5 * words.every,
+                # A little less, as no pause is exact.
+                every=0.9 * words.every,
+            ),
             lambda: prometheus(words.prometheus, words.query),
             lambda: time.sleep(words.every),  # the time between two steps
         )

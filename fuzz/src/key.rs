@@ -66,12 +66,18 @@ impl Key {
             KeyRequest::Several(call) => (**call).clone(),
             KeyRequest::Policy(_) => return Told::Nothing,
         };
-        let missing = || match asked {
-            KeyRequest::One(spec) => Value::Plain(with_limit!(spec, limit => unused_of(limit))),
+        let alone = call.specs.iter().find(|spec| spec.limit.kind().stands_alone());
+        let missing = || match (asked, alone) {
+            (_, Some(spec)) | (KeyRequest::One(spec), _) => Value::Plain(with_limit!(spec, limit => unused_of(limit))),
             _ => Value::Composite(CompositeUsage::default()),
         };
         let (value, expires_at) = self.value.clone().unwrap_or_else(|| (missing(), None));
+        let alone = alone.map(|spec| spec.limit.kind());
         match value {
+            Value::Composite(_) if alone.is_some() => Told::Nothing,
+            Value::Plain(any) if (alone.is_some() || any.kind().stands_alone()) && alone != Some(any.kind()) => {
+                Told::Nothing
+            }
             Value::Composite(usage) => self.take_from_composite(&call, usage, expires_at, now),
             Value::Plain(any) => {
                 let mistaken = |spec: &Spec| spec.limit.kind() != any.kind() && !spec.by_policy;

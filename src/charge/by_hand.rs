@@ -4,7 +4,7 @@ use super::commit::{Applied, Apply, commit, convert};
 use super::key_evaluation::refuse_growth;
 use crate::redis::Redis;
 use crate::redis::key::Stored;
-use ratelimit_core::algorithm::leases::ConcurrencyUsage;
+use ratelimit_core::algorithm::leases::{ConcurrencyUsage, Token};
 use ratelimit_core::composite::CompositeUsage;
 use ratelimit_core::wire::args::KeyName;
 use ratelimit_core::wire::error::Error;
@@ -24,6 +24,7 @@ pub fn ban(redis: &mut Redis, name: KeyName, duration: Span, now: Timestamp) -> 
         Err(key) => key,
     };
     match key.contents().stored() {
+        Stored::Plain(kind) if kind.stands_alone() => Err(Stored::Plain(kind).wrong_type(Kind::Limits.name())),
         Stored::Plain(_) if duration == Span::ZERO => Ok(Span::ZERO),
         Stored::Plain(kind) => {
             refuse_growth(key.call(), true)?;
@@ -87,6 +88,16 @@ pub fn lease_until(redis: &mut Redis, name: KeyName, holder: &[u8], now: Timesta
         return usage.lease_until(holder, now);
     }
     key.usage::<CompositeUsage>().ok()?.lease_until(holder, now)
+}
+
+/// The fencing token of a holder's lease of a key; 0 if it has none.
+pub fn lease_token(redis: &mut Redis, name: KeyName, holder: &[u8], now: Timestamp) -> u64 {
+    let Ok(key) = redis.peek(name) else { return 0 };
+    let token = match key.usage::<ConcurrencyUsage>() {
+        Ok(usage) => usage.lease_token(holder, now),
+        Err(_) => key.usage::<CompositeUsage>().ok().and_then(|usage| usage.lease_token(holder, now)),
+    };
+    token.map_or(0, Token::get)
 }
 
 fn change_leases(

@@ -34,7 +34,7 @@ mod ruling;
 mod several_limits;
 mod straight;
 
-pub use by_hand::{ban, follow_clock, give_back, lease_until, release};
+pub use by_hand::{ban, follow_clock, give_back, lease_token, lease_until, release};
 pub use many_keys::{KeysAnswer, charge_keys, peek_keys};
 pub use one_key::{charge, charge_one, charge_or_take_over, charge_several, peek, peek_one};
-pub use straight::{take as take_straight, take_several as take_several_straight};
+pub use straight::{take as take_straight, take_item as take_item_straight, take_several as take_several_straight};

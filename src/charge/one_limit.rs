@@ -97,7 +97,8 @@ impl<L: Limit> Apply for UnderLimit<'_, L> {
     fn apply(&self, usage: &mut L::Usage, now: Timestamp) -> Option<Applied<Decision>> {
         self.evaluation.change().apply(self.limit, usage, now);
         let answer = self.evaluation.decision(self.limit, usage, now, true);
-        Some(Applied { reset: answer.reset, answer })
+        let reset = if L::LOOKS_AT_A_PART { self.limit.recovery(usage, now) } else { answer.reset };
+        Some(Applied { answer, reset })
     }
 
     #[inline(always)]
@@ -107,6 +108,6 @@ impl<L: Limit> Apply for UnderLimit<'_, L> {
 
     #[inline(always)]
     fn reset(&self, usage: &L::Usage, now: Timestamp) -> Span {
-        self.limit.reset(usage, now)
+        self.limit.recovery(usage, now)
     }
 }

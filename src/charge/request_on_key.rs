@@ -59,9 +59,11 @@ fn evaluate_one<L: Limit>(key: &Contents, limit: &L, spec: &Spec, now: Timestamp
 /// The call of one spec at a key of another kind, which a composite key serves. What another definition of a policy
 /// left is no mistake.
 pub fn call_of_one<'a>(key: &Contents, spec: &Spec<'a>, purpose: Purpose) -> Result<Call<'a>, Error> {
+    // Some usage can be beside no other.
+    let alone = spec.limit.kind().stands_alone();
     match key.stored() {
-        Stored::Composite => {}
-        Stored::Plain(_) if spec.by_policy => {}
+        Stored::Composite if !alone => {}
+        Stored::Plain(kind) if spec.by_policy && !alone && !kind.stands_alone() => {}
         stored => return Err(stored.wrong_type(spec.limit.kind().name())),
     }
     Ok(of_purpose(spec, purpose))
@@ -70,11 +72,17 @@ pub fn call_of_one<'a>(key: &Contents, spec: &Spec<'a>, purpose: Purpose) -> Res
 /// What a key holds for a call over several limits: `unused` if it is missing. A plain key has to become composite if
 /// the call changes what no other can remember; a denied call or a look never does.
 pub fn held<'k>(key: &'k Contents, call: &Call, unused: &'k CompositeUsage) -> Result<Held<'k>, Error> {
-    if let Some(usage) = key.present() {
+    let alone = call.specs.iter().map(|spec| spec.limit.kind()).find(|kind| kind.stands_alone());
+    if let (None, Some(usage)) = (alone, key.present()) {
         return Ok(Held::Composite(usage));
     }
     match (key.stored(), call.specs.as_slice()) {
-        (Stored::Missing, _) => Ok(Held::Composite(unused)),
+        // Not even what another definition of a policy left.
+        (stored @ Stored::Plain(kind), _) if (alone.is_some() || kind.stands_alone()) && alone != Some(kind) => {
+            Err(stored.wrong_type(alone.unwrap_or(Kind::Limits).name()))
+        }
+        (stored @ Stored::Composite, _) => Err(stored.wrong_type(alone.unwrap_or(Kind::Limits).name())),
+        (Stored::Missing, _) => Ok(alone.map_or(Held::Composite(unused), Held::missing)),
         // One limit alone that meets another kind is a mistake.
         (stored @ Stored::Plain(kind), [Spec { limit, by_policy: false, .. }]) if limit.kind() != kind => {
             Err(stored.wrong_type(limit.kind().name()))

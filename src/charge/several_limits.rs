@@ -55,13 +55,18 @@ impl<'s, 'a> SeveralLimits<'s, 'a> {
     #[inline(always)]
     fn look_for_room(&mut self, held: Held, now: Timestamp, out_of_memory: impl FnOnce() -> bool) {
         self.room = check_room(&self.evaluation, &self.call, held, now);
-        self.grows = grows(&self.evaluation, &self.call, held, now);
+        self.grows = self.makes_a_plain_key() || grows(&self.evaluation, &self.call, held, now);
         let casts_shadow = self.call.specs.iter().any(|spec| spec.shadow);
         if casts_shadow && (self.room.is_err() || (self.grows && out_of_memory())) {
             self.evaluation.leave_shadows_out();
             self.room = check_room(&self.evaluation, &self.call, held, now);
-            self.grows = grows(&self.evaluation, &self.call, held, now);
+            self.grows = self.makes_a_plain_key() || grows(&self.evaluation, &self.call, held, now);
         }
+    }
+
+    /// Whether going on would make a key of a usage that is alone in it.
+    fn makes_a_plain_key(&self) -> bool {
+        self.missing && self.plain.is_some() && self.evaluation.changes()
     }
 
     /// The call.

@@ -9,6 +9,7 @@ use crate::redis::key::{NewCall, PlainKey};
 use crate::redis::{Replies, guard};
 use crate::server::policy_table::Ruling;
 use ratelimit_core::algorithm::bucket::{Bucket, BucketUsage};
+use ratelimit_core::algorithm::count_min::{ItemTaken, Sketch, SketchUsage};
 use ratelimit_core::composite::CompositeUsage;
 use ratelimit_core::expiry::Expiry;
 use ratelimit_core::policy::CountedOutcome;
@@ -90,6 +91,44 @@ pub fn take_several(
     };
     count_ruling(Some(ruling), &decision);
     reply(call.replies(), &decision);
+    true
+}
+
+/// Decides on a call of one unit of an item of a sketch, and replies. `false`: nothing was done, and the call goes the
+/// long way.
+#[inline(always)]
+pub fn take_item(
+    call: &NewCall,
+    name: KeyName,
+    sketch: &Sketch,
+    item: &[u8],
+    now: Timestamp,
+    reply: impl Fn(Replies, &Decision),
+) -> bool {
+    let Some(key) = call.open_plain::<SketchUsage>(name) else { return false };
+    let Some(taken) = sketch.item_taken_at_once(key.usage(), item, now, Amount::ONE) else {
+        key.leave();
+        return false;
+    };
+    guard::point();
+    match taken {
+        ItemTaken::Charged(decision, charged) => {
+            call.stats.decided(true);
+            count_limit(SketchUsage::KIND, false, true, false);
+            let apply = |usage: &mut SketchUsage| {
+                usage.apply_charge(&charged, sketch);
+                (Expiry::of(now, charged.recovery), ())
+            };
+            key.commit(apply, now);
+            reply(call.replies(), &decision);
+        }
+        ItemTaken::Denied(decision) => {
+            call.stats.decided(false);
+            count_limit(SketchUsage::KIND, true, false, false);
+            deny(call, key, None, now);
+            reply(call.replies(), &decision);
+        }
+    }
     true
 }
 

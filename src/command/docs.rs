@@ -18,6 +18,11 @@ const ALIGNED: Arg =
 const STRICT: Arg = Arg::literal(c"strict", c"STRICT").optional();
 const TTL: Arg = Arg::new(c"ttl", Shape::Word);
 const HOLDER: Arg = Arg::new(c"holder", Shape::Word);
+/// Any bytes.
+const ITEM: Arg = Arg::new(c"item", Shape::Word);
+const SIZE: Arg = Arg::new(c"size", Shape::Word).after(c"SIZE").optional();
+/// The item of a policy's sketch.
+const ITEM_OF_POLICY: Arg = Arg::new(c"item", Shape::Word).after(c"ITEM").optional();
 const NUMKEYS: Arg = Arg::new(c"numkeys", Shape::Whole);
 const UPTO: Arg = Arg::literal(c"upto", c"UPTO");
 const FORCE: Arg = Arg::literal(c"force", c"FORCE");
@@ -30,15 +35,23 @@ const KEEP: Arg = Arg::new(c"keep", Shape::Word).after(c"KEEP").optional();
 const AS: Arg = Arg::new(c"name", Shape::Word).after(c"AS").optional();
 const NX: Arg = Arg::literal(c"nx", c"NX").optional();
 const BLOCK: Arg = Arg::new(c"block", Shape::Word).after(c"BLOCK").optional();
+const FENCE: Arg = Arg::literal(c"fence", c"FENCE").optional();
 const ID: Arg = Arg::new(c"id", Shape::Word);
 const ONCE: Arg = Arg::new(c"once", Shape::Block(&[ID, TTL])).after(c"ONCE");
 const SETTLE: Arg = Arg::new(c"settle", Shape::Block(&[ID, Arg::new(c"amount", Shape::Number)])).after(c"SETTLE");
 const COUNTS: Arg = Arg::new(c"counts", Shape::OneOf(&[ONCE, SETTLE])).optional();
 const EACH: Arg = Arg::literal(c"each", c"EACH").optional();
-const BAN_RULE: Arg =
-    Arg::new(c"ban", Shape::Block(&[Arg::new(c"strikes", Shape::Whole), WINDOW, Arg::new(c"block", Shape::Word)]))
-        .after(c"BAN")
-        .optional();
+const BAN_RULE: Arg = Arg::new(
+    c"ban",
+    Shape::Block(&[
+        Arg::new(c"strikes", Shape::Whole),
+        WINDOW,
+        Arg::new(c"block", Shape::Word),
+        Arg::new(c"longest", Shape::Word).after(c"MAX").optional(),
+    ]),
+)
+.after(c"BAN")
+.optional();
 
 /// The arguments of an algorithm and what stands behind them: in a call with `$mode` among the options, or `$waiting`
 /// where the algorithm can wait, and perhaps with `$counts`; or in a policy.
@@ -51,6 +64,12 @@ macro_rules! behind {
     };
     (lease [$first:expr] [$($argument:ident),+] ($mode:expr, $waiting:expr $(, $counts:expr)?)) => {
         &[$first, $($argument,)+ HOLDER, COST, KEEP, AS, NX]
+    };
+    (item [$first:expr] [$($argument:ident),+] ($mode:expr, $waiting:expr $(, $counts:expr)?)) => {
+        &[$first, $($argument,)+ ITEM, SIZE, COST, $mode, KEEP]
+    };
+    (item [$first:expr] [$($argument:ident),+] policy) => {
+        &[$first, $($argument,)+ SIZE, COST, SHADOW]
     };
     ($any:ident [$first:expr] [$($argument:ident),+] policy) => {
         &[$first, $($argument,)+ COST, AS, SHADOW]
@@ -83,7 +102,7 @@ const SPEC_TO_LOOK: Arg = command_lines!(specs, { (MODE, MODE_OR_WAIT, ONCE.opti
 /// On several keys pass all or none: none has UPTO. An id is the call's.
 const SPEC_OF_KEYS: Arg = command_lines!(specs, {
     (FORCE.optional(), FORCE_OR_WAIT)
-    Arg::new(c"policy", Shape::Block(&[POLICY_NAME, OR_NAME, COST, FORCE_OR_WAIT, KEEP]))
+    Arg::new(c"policy", Shape::Block(&[POLICY_NAME, OR_NAME, COST, FORCE_OR_WAIT, KEEP, ITEM_OF_POLICY]))
 });
 
 /// What one key is limited by: specs, or a policy alone.
@@ -93,7 +112,10 @@ macro_rules! limits {
             c"limits",
             Shape::OneOf(&[
                 Arg::new(c"specs", Shape::Block(&[$spec.multiple(), BAN_RULE])),
-                Arg::new(c"policy", Shape::Block(&[POLICY_NAME, OR_NAME, COST, MODE_OR_WAIT, KEEP, $counts, EACH])),
+                Arg::new(
+                    c"policy",
+                    Shape::Block(&[POLICY_NAME, OR_NAME, COST, MODE_OR_WAIT, KEEP, $counts, EACH, ITEM_OF_POLICY]),
+                ),
             ]),
         )
     };
@@ -115,7 +137,9 @@ macro_rules! of_commands {
 command_lines!(of_commands, {});
 
 /// The arguments of RL.ACQUIRE.
-pub const ACQUIRE: &[Arg] = &[KEY, LIMIT, TTL, HOLDER, COST, KEEP, AS, NX, BLOCK];
+pub const ACQUIRE: &[Arg] = &[KEY, LIMIT, TTL, HOLDER, COST, KEEP, AS, NX, BLOCK, FENCE];
+/// The arguments of RL.SKETCH.
+pub const SKETCH: &[Arg] = &[KEY, ITEM, CAPACITY, REFILL, PERIOD, COST, MODE, KEEP, SIZE];
 /// The arguments of RL.RELEASE.
 pub const RELEASE: &[Arg] = &[KEY, HOLDER.multiple()];
 /// The arguments of RL.MTAKE.
@@ -149,9 +173,9 @@ const NAME: Arg = Arg::new(c"name", Shape::Word);
 const SHADOW: Arg = Arg::literal(c"shadow", c"SHADOW").optional();
 const LIMIT_OF_POLICY: Arg = command_lines!(specs, { policy });
 /// The arguments of RL.LIMIT.
-pub const LIMIT_BY_NAME: &[Arg] = &[KEY, NAME, OR_NAME, COST, MODE_OR_WAIT, KEEP, COUNTS, EACH];
+pub const LIMIT_BY_NAME: &[Arg] = &[KEY, NAME, OR_NAME, COST, MODE_OR_WAIT, KEEP, COUNTS, EACH, ITEM_OF_POLICY];
 /// The arguments of RL.DELAY.
-pub const DELAY: &[Arg] = &[KEY, NAME, OR_NAME, COST, FORCE.optional(), KEEP, COUNTS];
+pub const DELAY: &[Arg] = &[KEY, NAME, OR_NAME, COST, FORCE.optional(), KEEP, COUNTS, ITEM_OF_POLICY];
 /// The arguments of RL.POLICYSET.
 pub const POLICY_SET: &[Arg] = &[
     NAME,
@@ -163,9 +187,37 @@ pub const POLICY_SET: &[Arg] = &[
     LIMIT_OF_POLICY.multiple(),
     BAN_RULE,
 ];
+const LASTS: Arg = Arg::new(c"duration", Shape::Word).after(c"FOR").optional();
+const EVERY: Arg = Arg::new(c"interval", Shape::Word).after(c"EVERY").optional();
 /// The arguments of RL.POLICYSCALE.
-pub const POLICY_SCALE: &[Arg] =
-    &[NAME, Arg::new(c"factor", Shape::Number), Arg::new(c"duration", Shape::Word).after(c"FOR").optional()];
+pub const POLICY_SCALE: &[Arg] = &[
+    NAME,
+    Arg::new(
+        c"scale",
+        Shape::OneOf(&[
+            Arg::new(c"factor", Shape::Number),
+            Arg::new(
+                c"multiply",
+                Shape::Block(&[
+                    Arg::new(c"factor", Shape::Number),
+                    Arg::new(c"least", Shape::Number).after(c"MIN").optional(),
+                    EVERY,
+                ]),
+            )
+            .after(c"MUL"),
+            Arg::new(
+                c"add",
+                Shape::Block(&[
+                    Arg::new(c"step", Shape::Number),
+                    Arg::new(c"most", Shape::Number).after(c"MAX").optional(),
+                    EVERY,
+                ]),
+            )
+            .after(c"ADD"),
+        ]),
+    ),
+    LASTS,
+];
 /// The arguments of RL.POLICYGET.
 pub const POLICY_GET: &[Arg] = &[NAME];
 /// The arguments of RL.POLICYLIST.

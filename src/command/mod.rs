@@ -10,6 +10,7 @@ pub mod rl_limit;
 pub mod rl_mtake;
 pub mod rl_policies;
 pub mod rl_release;
+pub mod rl_sketch;
 pub mod rl_take;
 pub mod rl_throttle;
 pub mod rl_top;

@@ -6,27 +6,36 @@ use super::rl_take;
 use crate::charge;
 use crate::redis::{self, Redis};
 use crate::reply::Reply;
-use crate::waiting::{self, queue_order};
-use ratelimit_core::syntax::{Block, KeyRequest, Spec, SpecOptions};
+use crate::waiting::{self, fencing, queue_order};
+use ratelimit_core::syntax::{Acquiring, KeyRequest, Spec, SpecOptions};
 use ratelimit_core::wire::args::{Args, KeyName};
 use ratelimit_core::wire::error::Error;
 
-/// `RL.ACQUIRE key limit ttl holder [COST cost] [KEEP amount] [AS name] [NX] [BLOCK duration]`
+/// `RL.ACQUIRE key limit ttl holder [COST cost] [KEEP amount] [AS name] [NX] [BLOCK duration] [FENCE]`
 pub fn acquire(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     let (key, mut behind) = (args.key()?, SpecOptions::default());
-    let (numbers, block) = Spec::acquire(&mut args, &mut behind)?;
-    if behind.is_nothing(&args) && block == Block::No && !redis.global.queues.any() {
+    let (numbers, acquiring) = Spec::acquire(&mut args, &mut behind)?;
+    if behind.is_nothing(&args) && acquiring == Acquiring::default() && !redis.global.queues.any() {
         return rl_take::charge_spec(redis, key, &Spec::plain(numbers));
     }
-    acquire_in_turn(redis, key, KeyRequest::alone(&mut args, &numbers, &behind)?, block)
+    acquire_in_turn(redis, key, KeyRequest::alone(&mut args, &numbers, &behind)?, acquiring)
 }
 
 #[inline(never)]
-fn acquire_in_turn(redis: &mut Redis, name: KeyName, mut asked: KeyRequest, block: Block) -> Result<Reply, Error> {
+fn acquire_in_turn(
+    redis: &mut Redis,
+    name: KeyName,
+    mut asked: KeyRequest,
+    Acquiring { block, fence }: Acquiring,
+) -> Result<Reply, Error> {
     queue_order::take(redis, name, &mut asked);
     let now = redis::now();
+    if fence {
+        fencing::ask(redis, &mut asked, now);
+    }
     if waiting::wait(redis, name, &mut asked, block, now)? {
         return Ok(Reply::Later);
     }
-    charge::charge(redis, name, &asked, None, now).map(|answer| Reply::decision(&answer.decision))
+    let decision = charge::charge(redis, name, &asked, None, now)?.decision;
+    Ok(fencing::reply(redis, name, &asked, &decision, now))
 }

@@ -2,8 +2,9 @@
 
 use crate::redis::{self, Redis};
 use crate::reply::Reply;
+use crate::server::fencing::Fencing;
 use crate::server::settings::MAX_POLICIES;
-use ratelimit_core::policy::{Condition, Merged, Origin, Pattern, Scaling, Table};
+use ratelimit_core::policy::{Condition, Merged, Origin, Pattern, ScaleOutcome, Scaling, Table};
 use ratelimit_core::syntax::{Policy, name_of_policy};
 use ratelimit_core::wire::args::Args;
 use ratelimit_core::wire::error::{Error, Syntax};
@@ -26,14 +27,17 @@ pub fn set(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     Ok(Reply::version(set.version))
 }
 
-/// `RL.POLICYSCALE name factor [FOR duration]`
+/// `RL.POLICYSCALE name factor | MUL factor [MIN least] [EVERY duration] | ADD step [MAX most] [EVERY duration]
+/// [FOR duration]`
 pub fn scale(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     let name = name_of_policy(&mut args)?;
     let scaling = Scaling::read(&mut args)?;
     let policies = &redis.global.policies;
     policies.stamp_as(redis::bus::node());
-    let facts = policies.scale(name, scaling, redis::now())?;
-    redis.policies_changed(&[name]);
+    let ScaleOutcome { facts, changed } = policies.scale(name, scaling, redis::now())?;
+    if changed {
+        redis.policies_changed(&[name]);
+    }
     Ok(Reply::scale(&facts))
 }
 
@@ -84,6 +88,11 @@ pub fn effect(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
         records.push(args.word()?);
     }
     let (policies, now, origin) = (&redis.global.policies, redis::now(), redis.origin());
+    // The last fencing token travels with policies, and is no policy.
+    for token in records.iter().filter_map(|record| Fencing::read(record)) {
+        redis.global.fencing.see(token, origin != Origin::Peer, now);
+    }
+    records.retain(|record| Fencing::read(record).is_none());
     if origin == Origin::Peer {
         records.iter().try_for_each(|record| policies.check(record, now))?;
     } else if !records.iter().all(|record| Table::name_in(record).is_some()) {

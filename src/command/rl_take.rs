@@ -14,7 +14,8 @@ use ratelimit_core::wire::error::Error;
 ///
 /// * the function of [`Spec`] that reads it, and the two names that COMMAND DOCS has for it in a spec;
 /// * its arguments, constants of `docs.rs`: its numbers and its own flag;
-/// * which options stand behind them: those of a `rate`, of one that `waits` (MAXWAIT), or of a `lease`;
+/// * which options stand behind them: those of a `rate`, of one that `waits` (MAXWAIT), of a `lease`, or of an `item`
+///   of a sketch;
 /// * its command, if it has one of its own that does no more: name, perhaps what serves its everyday call, arity, and
 ///   two lines for COMMAND DOCS.
 macro_rules! command_lines {
@@ -53,6 +54,8 @@ macro_rules! command_lines {
             };
             // RL.ACQUIRE can wait, too: it has a file of its own.
             concurrency = c"concurrency" c"CONCURRENCY", [LIMIT, TTL] lease, {};
+            // The item of RL.SKETCH stands before the numbers: it has a file of its own.
+            sketch = c"sketch" c"SKETCH", [CAPACITY, REFILL, PERIOD] item, {};
         }
     };
 }

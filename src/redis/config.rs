@@ -28,7 +28,12 @@ pub unsafe fn register(ctx: *mut raw::RedisModuleCtx) -> Result<(), String> {
                 switch(ctx, name, default, flags, Some(get_switch), Some(set_switch), None, data)
             } else {
                 let (min, max) = (*setting.range.start(), *setting.range.end());
-                let flags = raw::REDISMODULE_CONFIG_DEFAULT;
+                // A size may be written with a unit.
+                let flags = if setting.size.is_some() {
+                    raw::REDISMODULE_CONFIG_MEMORY
+                } else {
+                    raw::REDISMODULE_CONFIG_DEFAULT
+                };
                 number(ctx, name, default, flags, min, max, Some(get_number), Some(set_number), None, data)
             }
         };

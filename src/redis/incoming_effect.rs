@@ -6,6 +6,7 @@ use super::key::{Writable, put};
 use ratelimit_core::Single;
 use ratelimit_core::composite::CompositeUsage;
 use ratelimit_core::effect::Effect;
+use ratelimit_core::policy::Origin;
 use ratelimit_core::wire::args::KeyName;
 use ratelimit_core::wire::error::Error;
 use ratelimit_core::{Timestamp, Usage};
@@ -105,11 +106,20 @@ fn apply<U: Usage>(
         Effect::Deletion => key.remove(),
         Effect::Change { version, expires_at, mut fields } => {
             key.usage_mut().apply_effect(&mut fields, version);
+            let token = key.usage().latest_token();
             key.set(expires_at, now);
+            see_token(redis, token, now);
         }
         Effect::Conversion { .. } => return Err(Error::InvalidEffect),
     }
     Ok(())
+}
+
+/// Sees a fencing token that an effect brings, as far as its origin is believed.
+fn see_token(redis: &Redis, token: u64, now: Timestamp) {
+    if token > 0 {
+        redis.global.fencing.see(token, redis.origin() != Origin::Peer, now);
+    }
 }
 
 fn apply_plain<U: Single>(
@@ -130,6 +140,7 @@ fn apply_plain<U: Single>(
     let components = CompositeUsage::apply_conversion(key.usage_mut(), plain_expiry, &mut fields);
     drop(key);
     check_stored(&components);
+    see_token(redis, components.latest_token(), now);
     put(redis, name, components, expires_at, now);
     Ok(())
 }

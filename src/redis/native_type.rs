@@ -3,10 +3,12 @@
 //! The type's pointer is the tag: a value is exactly its usage, and asking whether a key holds one is one
 //! comparison. A value is a `Box` in all but name, from the server's allocator.
 
-use super::api::{api, call};
+use super::api::{api, call, has_flag};
 use super::before::check_stored;
+use super::clock::now;
 use super::rdb::Rdb;
 use super::{global::global, guard, lazy_free, memory, outgoing, policy_lifetime};
+use crate::server::Global;
 use ratelimit_core::effect::Text;
 use ratelimit_core::expiry::LATEST_EXPIRY;
 use ratelimit_core::wire::codec::Encoder;
@@ -132,8 +134,21 @@ unsafe extern "C" fn rdb_load<U: Usage>(io: *mut raw::RedisModuleIO, version: c_
         // What cannot be told for certain is refused: a payload from a later version, or one that no command made.
         let usage = known.and_then(|version| U::decode(&mut Rdb(io), version));
         usage.as_ref().inspect(|usage| check_stored(*usage));
+        if let Some(token) = usage.as_ref().map(Usage::latest_token).filter(|token| *token > 0) {
+            // SAFETY: the server loads with its lock held.
+            fencing_token_read(unsafe { global() }, token);
+        }
         usage.map_or(null_mut(), |usage| into_raw(usage).cast())
     })
+}
+
+/// Sees a fencing token in a key that is loaded, or that a client restores.
+#[cold]
+fn fencing_token_read(global: &Global, token: u64) {
+    // SAFETY: a null context is allowed.
+    let flags = unsafe { call!(RedisModule_GetContextFlags(null_mut())) };
+    let is_trusted = has_flag(flags, raw::REDISMODULE_CTX_FLAGS_LOADING);
+    global.fencing.see(token, is_trusted, now());
 }
 
 unsafe extern "C" fn rdb_save<U: Usage>(io: *mut raw::RedisModuleIO, value: *mut c_void) {
@@ -156,11 +171,15 @@ unsafe extern "C" fn aof_rewrite<U: Usage>(
         unsafe {
             policy_lifetime::rewrite(global(), io);
             let Some(usage) = usage::<U>(value) else { return };
-            // The expiry is not known here. The server writes a PEXPIREAT with the real one right behind.
-            let text = Text::of_whole(usage, LATEST_EXPIRY);
-            let bytes = text.as_bytes();
-            let start = bytes.as_ptr().cast::<std::ffi::c_char>();
-            call!(RedisModule_EmitAOF(io, outgoing::COMMAND.as_ptr(), c"sb".as_ptr(), key, start, bytes.len()));
+            let mut from = Some(0);
+            while let Some(part) = from {
+                // The expiry is not known here. The server writes a PEXPIREAT with the real one right behind.
+                let (text, next) = Text::of_part(usage, LATEST_EXPIRY, part);
+                let bytes = text.as_bytes();
+                let start = bytes.as_ptr().cast::<std::ffi::c_char>();
+                call!(RedisModule_EmitAOF(io, outgoing::COMMAND.as_ptr(), c"sb".as_ptr(), key, start, bytes.len()));
+                from = next;
+            }
         }
     });
 }

@@ -23,6 +23,7 @@ use super::clock::now;
 use super::guard;
 use super::rdb::Rdb;
 use crate::server::Global;
+use crate::server::fencing::Fencing;
 use crate::server::policy_load::{Load, PolicyLoad};
 use crate::server::policy_table::MAX_RECORD;
 use ratelimit_core::policy::{Merged, Origin, Walk};
@@ -100,10 +101,12 @@ unsafe extern "C" fn save(io: *mut raw::RedisModuleIO, _when: c_int) {
     unsafe { guard::entry((), |global| write(&mut Rdb(io), &records(global))) };
 }
 
-/// All that is known, and has not to be forgotten.
+/// All that is known, and has not to be forgotten; and the last fencing token.
 fn records(global: &Global) -> Vec<Vec<u8>> {
     global.policies.tick(now());
-    global.policies.records(now())
+    let mut records = global.policies.records(now());
+    records.extend(global.fencing.record());
+    records
 }
 
 fn write(to: &mut impl Encoder, records: &[Vec<u8>]) {
@@ -142,6 +145,10 @@ fn read(global: &Global, from: &mut impl Decoder) -> Option<()> {
     for _ in 0..count {
         // Others may run while the server waits for more of it.
         let record = from.bytes(MAX_RECORD)?;
+        if let Some(token) = Fencing::read(&record) {
+            global.fencing.see(token, true, now());
+            continue;
+        }
         let taken = match &mut *global.policy_load.load.borrow_mut() {
             Load::AtOnce => global.policies.merge(&record, Origin::Disk, now()),
             Load::Aside { table, origin, .. } => global.policies.take_beside(table, &record, *origin, now()),
@@ -227,9 +234,10 @@ pub fn cron(global: &Global) {
 /// # Safety
 /// `ctx` is that of the event.
 pub unsafe fn forked(global: &Global, ctx: *mut raw::RedisModuleCtx) {
-    if global.policies.is_empty() || !is_rewriting() {
+    if (global.policies.is_empty() && global.fencing.record().is_none()) || !is_rewriting() {
         return;
     }
+    global.policy_load.owes_token.set(true);
     global.policy_load.owed.set(Walk::ALL);
     // Before the child can have ended. SAFETY: the caller's promise.
     unsafe { pay_soon(ctx) };
@@ -276,6 +284,12 @@ pub unsafe fn pay(global: &Global, ctx: *mut raw::RedisModuleCtx) -> bool {
         unsafe { propagate(ctx, &record, c"bR") };
     }
     global.policy_load.owed.set(owed);
+    if owed.is_over()
+        && let Some(record) = global.fencing.record().filter(|_| global.policy_load.owes_token.take())
+    {
+        // SAFETY: the caller's promise.
+        unsafe { propagate(ctx, &record, c"bR") };
+    }
     !owed.is_over()
 }
 

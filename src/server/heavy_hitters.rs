@@ -4,7 +4,7 @@
 
 use super::settings::TOP_KEYS;
 use ratelimit_core::Timestamp;
-use ratelimit_core::algorithm::sketch::{DenialPlace, Top};
+use ratelimit_core::space_saving::{DenialPlace, Top};
 use std::cell::RefCell;
 
 /// The keys that this server has denied most.

@@ -6,6 +6,7 @@
 //! a reference to it, since the server enters with its lock held. A `Global` is not `Sync`, so such a reference cannot
 //! get into another thread.
 
+pub mod fencing;
 pub mod heavy_hitters;
 pub mod peers;
 pub mod policy_load;
@@ -33,6 +34,8 @@ pub struct Global {
     pub schedule: queues::schedule::Schedule,
     /// The buckets that calls have brought last.
     pub bucket_memo: BucketMemo,
+    /// The last fencing token.
+    pub fencing: fencing::Fencing,
     /// The keys that are denied most.
     pub heavy_hitters: heavy_hitters::HeavyHitters,
 }

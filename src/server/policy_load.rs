@@ -29,6 +29,8 @@ pub struct PolicyLoad {
     pub rewritten: Cell<bool>,
     /// The records that the AOF is owed.
     pub owed: Cell<Walk>,
+    /// Whether the AOF is owed the last fencing token too.
+    pub owes_token: Cell<bool>,
     /// What is left of tables that others have taken the place of, to be freed piece by piece.
     pub discarded: RefCell<Vec<Discarded>>,
     /// Whether the log says that they do not last.

@@ -5,7 +5,7 @@
 
 use ratelimit_core::Timestamp;
 use ratelimit_core::policy::{
-    Condition, Discarded, Facts, Found, GROUPS, Merged, Origin, Pattern, Scaling, Set, Table, Walk,
+    Condition, Discarded, Facts, Found, GROUPS, Merged, Origin, Pattern, ScaleOutcome, Scaling, Set, Table, Walk,
 };
 use ratelimit_core::syntax::{ByPolicy, CallOnKeys, KeySpec, OnKey, Policy};
 use ratelimit_core::wire::error::Error;
@@ -105,7 +105,7 @@ impl Policies {
     ///
     /// # Errors
     /// There is none.
-    pub fn scale(&self, name: &[u8], scaling: Scaling, now: Timestamp) -> Result<Facts, Error> {
+    pub fn scale(&self, name: &[u8], scaling: Scaling, now: Timestamp) -> Result<ScaleOutcome, Error> {
         self.0.borrow_mut().scale(name, scaling, now)
     }
 

@@ -1,6 +1,7 @@
 //! The settings, `ratelimit.*`: module arguments on every server, CONFIG where the server has it for modules.
 
 use ratelimit_core::Kind;
+use ratelimit_core::algorithm::count_min::SketchSize;
 use ratelimit_core::wire::args::whole;
 use ratelimit_core::wire::error::{Error, MustBe, Needed, Syntax, What};
 use std::ffi::CStr;
@@ -17,6 +18,8 @@ pub struct Setting {
     pub is_switch: bool,
     /// Whether it is read only at load.
     pub at_load: bool,
+    /// Whether it is a size in bytes, which may be written with a unit: what else is to hear of a new value.
+    pub size: Option<fn(SketchSize)>,
     /// What it must be, in words.
     pub must_be: MustBe,
     value: AtomicI64,
@@ -31,10 +34,15 @@ impl Setting {
     /// Sets a value that lies in its range.
     pub fn set(&self, value: i64) {
         self.value.store(value, Relaxed);
+        let size = u64::try_from(value).ok().and_then(SketchSize::new);
+        if let (Some(hear), Some(size)) = (self.size, size) {
+            hear(size);
+        }
     }
 
     const fn number(name: &'static CStr, range: RangeInclusive<i64>, default: i64, must_be: MustBe) -> Setting {
-        Setting { name, range, is_switch: false, at_load: false, must_be, value: AtomicI64::new(default) }
+        let value = AtomicI64::new(default);
+        Setting { name, range, is_switch: false, at_load: false, size: None, must_be, value }
     }
 
     const fn count(name: &'static CStr) -> Setting {
@@ -45,7 +53,7 @@ impl Setting {
     const fn switch(name: &'static CStr, at_load: bool, on: bool) -> Setting {
         let must_be = MustBe::other("yes or no", "no");
         let value = AtomicI64::new(if on { 1 } else { 0 });
-        Setting { name, range: 0..=1, is_switch: true, at_load, must_be, value }
+        Setting { name, range: 0..=1, is_switch: true, at_load, size: None, must_be, value }
     }
 
     fn parse(&self, text: &[u8]) -> Option<i64> {
@@ -55,6 +63,8 @@ impl Setting {
                 b"no" => 0,
                 _ => return None,
             }
+        } else if self.size.is_some() {
+            i64::try_from(SketchSize::parse(text)?.bytes()).ok()?
         } else {
             i64::try_from(whole(text, u64::MAX)?).ok()?
         };
@@ -104,8 +114,19 @@ pub static DENIAL_EVENTS: Setting = Setting::switch(c"denial-events", false, fal
 pub static TOP_KEYS: Setting =
     Setting::number(c"top-keys", 0..=65_536, 1024, MustBe::number("a whole number", " from 0 to 65536", "1024"));
 
+/// How many bytes the cells of a sketch take that a call without SIZE makes.
+pub static SKETCH_SIZE: Setting = Setting {
+    size: Some(SketchSize::set_as_default),
+    ..Setting::number(
+        c"sketch-size",
+        65_536..=268_435_456,
+        1_048_576,
+        MustBe::other("a size from 64kb to 256mb", "1mb"),
+    )
+};
+
 /// Every setting.
-pub static ALL: [&Setting; 10] = [
+pub static ALL: [&Setting; 11] = [
     &MAX_LOG_ENTRIES,
     &MAX_LEASES,
     &MAX_IDS,
@@ -116,6 +137,7 @@ pub static ALL: [&Setting; 10] = [
     &POLICY_GOSSIP,
     &DENIAL_EVENTS,
     &TOP_KEYS,
+    &SKETCH_SIZE,
 ];
 
 /// The refusal of one more client that would wait for a lease of a key for which so many wait.

@@ -136,5 +136,5 @@ pub fn answer_lost(entry: ServerEntry, answer: Answer) {
 fn denial(redis: &mut Redis, name: KeyName, call: &WaitingCall, now: Timestamp) -> Result<Reply, Error> {
     let denial = catch_unwind(AssertUnwindSafe(|| serve::deny(redis, name, call, now)));
     call.client.stats.decided(false);
-    denial.unwrap_or(Err(Error::Internal)).map(|decision| Reply::decision(&decision))
+    denial.unwrap_or(Err(Error::Internal)).map(|decision| serve::denied(call, &decision))
 }

@@ -52,6 +52,7 @@
 
 mod clients;
 mod events;
+pub mod fencing;
 pub mod queue_order;
 mod serve;
 mod timer;

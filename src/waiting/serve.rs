@@ -4,8 +4,8 @@
 //! A head that is denied for now says when it may pass; then the timer comes back, unless something happens to the key
 //! before. A call that waits no longer is answered as a call would be that came now.
 
-use super::queue_order;
 use super::turn::Turn;
+use super::{fencing, queue_order};
 use crate::charge;
 use crate::redis::{Redis, acl, writes};
 use crate::reply::Reply;
@@ -77,21 +77,24 @@ fn its_turn(redis: &mut Redis, name: KeyName, key: &QueueKey, head: &WaitingCall
 fn decide(redis: &mut Redis, name: KeyName, key: &QueueKey, call: &WaitingCall, moment: Moment, turn: &mut Turn) {
     let now = turn.now;
     redis.stats = call.client.stats;
-    let asked = call.claim.asked(call.limit, call.others_wait);
+    let mut asked = call.claim.asked(call.limit, call.others_wait);
     let passes = match moment {
         Moment::Room => true,
         Moment::Never => false,
         Moment::Over => peek(redis, name, &asked, now).is_ok_and(|seen| seen.verdict.allowed()),
     };
     if passes && !may_acquire(redis, name, &call.client) {
-        return conclude(redis.global, key, call, Err(Error::NoPermission), true, now);
+        return conclude(redis.global, key, call, Err(Error::NoPermission), None, true, now);
     }
     // A denial writes the clock that has gone back.
     let writes = passes || redis.global.queues.is_behind_clock(key);
     if !(if writes { turn.may_grant() } else { writes::may_be_propagated() }) {
         redis.stats.decided(false);
         let denied = deny(redis, name, call, now);
-        return conclude(redis.global, key, call, denied, true, now);
+        return conclude(redis.global, key, call, denied, None, true, now);
+    }
+    if call.claim.is_fenced() {
+        fencing::ask(redis, &mut asked, now);
     }
     let renews = charge::lease_until(redis, name, call.claim.holder(), now).is_some();
     let decided = charge(redis, name, &asked, now);
@@ -99,7 +102,8 @@ fn decide(redis: &mut Redis, name: KeyName, key: &QueueKey, call: &WaitingCall, 
     // Others may have taken what was free, as they heard that a key had expired: then its turn comes once more.
     let has_to_wait = matches!(decided, Ok(Decision { verdict: Verdict::After(_), .. }));
     if moment == Moment::Over || !has_to_wait {
-        conclude(redis.global, key, call, decided, renews, now);
+        let reply = decided.as_ref().ok().map(|decision| fencing::reply(redis, name, &asked, decision, now));
+        conclude(redis.global, key, call, decided, reply, renews, now);
     }
 }
 
@@ -109,6 +113,7 @@ fn conclude(
     key: &QueueKey,
     call: &WaitingCall,
     decided: Result<Decision, Error>,
+    reply: Option<Reply>,
     renews: bool,
     now: Timestamp,
 ) {
@@ -122,13 +127,18 @@ fn conclude(
         holder: call.claim.holder().into(),
         expires_at: call.claim.expires_at(now),
     });
-    let reply = decided.map(|decision| Reply::decision(&decision));
+    let reply = decided.map(|decision| reply.unwrap_or_else(|| denied(call, &decision)));
     match (global.queues.leave(key, call.place), grant) {
         (Some(_), grant) => global.outbox.answer(&call.client, reply, grant),
         // It has gone while others ran.
         (None, Some(grant)) => global.queues.untold(grant),
         (None, None) => {}
     }
+}
+
+/// What a call is answered that is granted nothing.
+pub fn denied(call: &WaitingCall, decision: &Decision) -> Reply {
+    if call.claim.is_fenced() { Reply::fenced(decision, 0) } else { Reply::decision(decision) }
 }
 
 /// The decision on a waiting call that is granted nothing, though there may be room: nothing can be written now, or it

@@ -685,9 +685,10 @@ def test_the_demo_draws_over_no_picture_of_the_documents_unless_it_is_asked_to(m
         planned = machine.make("--dry-run", "demo", "LIBCLANG_PATH=/usr/lib", *words).stdout
         return set(re.findall(r"\S+\.(?:png|svg)", planned))
 
-    assert pictures() == {"target/demo/demo.png", "target/demo/charts/controller.svg"}
+    drawn = {"demo.png", "charts/controller.svg", "charts/fleet.svg"}
+    assert pictures() == {f"target/demo/{name}" for name in drawn}
     asked = pictures("PICTURES=docs")
-    assert asked == {"docs/demo.png", "docs/charts/controller.svg"}
+    assert asked == {f"docs/{name}" for name in drawn}
     assert all((REPOSITORY / name).exists() for name in asked)
 
 

@@ -9,6 +9,7 @@ A block's language says what it is:
   name is there. A script that begins with #!/bin/sh and a comment with its name is kept; lines that
   call it are run;
 * conf: a configuration, which a server is started with;
+* yaml: a file of the gateway, which gateway/tests/test_file.py checks;
 * prometheus: series as the exporter's script returns them;
 * text: what the block before prints. Behind another text: what a subscriber hears. A line of three
   dots stands for any lines.
@@ -196,6 +197,9 @@ class Examples:
         messages = [self._pubsub.get_message(timeout=10) for _ in range(count)]
         fields = ("type", "pattern", "channel", "data")
         return "".join(in_a_terminal([message[name] for name in fields]) for message in messages)
+
+    def _run_yaml(self, text: str) -> None:
+        assert text.startswith(("domain:", "http:")), "a file of the gateway begins otherwise"
 
     def _run_python(self, text: str) -> None:
         # The port is this server's, and a machine that is busy may take its time.

@@ -87,7 +87,10 @@ class Server:
         files.allow_many()
         self.port = reserve_port(self._owned)
         self.directory = Path(
-            self._owned.enter_context(tempfile.TemporaryDirectory(prefix="ratelimit-"))
+            # A child of the server that rewrites its AOF may write a last file there meanwhile.
+            self._owned.enter_context(
+                tempfile.TemporaryDirectory(prefix="ratelimit-", ignore_cleanup_errors=True)
+            )
         )
         self._log = self.directory / "server.log"
         self._process: subprocess.Popen[bytes] | None = None

@@ -12,6 +12,7 @@ import pytest
 from redis import Redis
 
 from support.clock import UNITS_US, Clock
+from support.scale import first_on_every_server
 from support.server import Server
 
 Word = str | int | bytes
@@ -71,6 +72,10 @@ LIMITERS = [
 
 each_limiter = pytest.mark.parametrize(
     "limiter", LIMITERS, ids=[limiter.name for limiter in LIMITERS]
+)
+# Of a test that costs seconds a limiter, and in which the server does the same with each.
+each_limiter_on_one_server = pytest.mark.parametrize(
+    "limiter", first_on_every_server(LIMITERS), ids=[limiter.name for limiter in LIMITERS]
 )
 
 
@@ -187,7 +192,7 @@ class Workload:
         if self._chance(0.1) and "SETTLE" not in options:
             return ["RL.PEEK", key.name, *words]
         if self._chance(0.1):
-            words += ["BAN", "3", "10m", "5s"]
+            words += ["BAN", "3", "10m", "5s", *self._pick([[], ["MAX", "1m"]])]
         return ["RL.TAKE", key.name, *words]
 
     def _parts(self, key: Key) -> list[list[Word]]:

@@ -185,6 +185,7 @@ impl AnyLimit {
     pub fn prepared(self) -> AnyLimit {
         match self {
             AnyLimit::Bucket(bucket) => AnyLimit::Bucket(bucket.prepared()),
+            AnyLimit::Sketch(sketch) => AnyLimit::Sketch(sketch.prepared()),
             other => other,
         }
     }
@@ -194,6 +195,7 @@ impl AnyLimit {
     pub fn scaled(self, factor: Amount) -> AnyLimit {
         match self {
             AnyLimit::Bucket(limit) => AnyLimit::Bucket(limit.scaled(factor)),
+            AnyLimit::Sketch(limit) => AnyLimit::Sketch(limit.scaled(factor)),
             limit => limit.limited_to(limit.limit().times(factor)),
         }
     }
@@ -227,7 +229,11 @@ macro_rules! with_limit {
         $body
     }};
     (@holder $any:ident, $spec:expr, $limit:ident => $body:expr) => {{
-        let $limit = &$any.asked_by($spec.holder).nx($spec.nx);
+        let $limit = &$any.asked_by($spec.holder).nx($spec.nx).fenced($spec.fence);
+        $body
+    }};
+    (@item $any:ident, $spec:expr, $limit:ident => $body:expr) => {{
+        let $limit = &$any.of_item($spec.holder);
         $body
     }};
     ($spec:expr, $limit:ident => $body:expr) => {

@@ -140,6 +140,23 @@ impl Bucket {
         Identity::by(self.period)
     }
 
+    /// Its numbers, as words of a call.
+    pub(super) fn numbers(&self) -> Numbers<'_> {
+        Numbers(self)
+    }
+
+    /// Its numbers, to be stored: millionths of the capacity and of the refill, microseconds of the period.
+    pub(super) fn fields(&self) -> [u64; 3] {
+        [self.capacity.millionths(), self.refill.get(), self.period.micros().get()]
+    }
+
+    /// The token bucket of numbers that were stored; `None` if no call can have brought them.
+    pub(super) fn of_fields([capacity, refill, period]: [u64; 3]) -> Option<Bucket> {
+        let amount = |millionths| Amount::from_millionths(millionths).filter(|amount| *amount <= Amount::MAX_ARGUMENT);
+        let period = Period::new(Span::from_micros(period))?;
+        Bucket::new(amount(capacity)?, amount(refill)?, period, Discipline::Burst).ok()
+    }
+
     /// The usage that recovers at `instant` if nothing else is charged: what GCRA calls the TAT.
     #[must_use]
     pub fn recovering_at(&self, instant: Timestamp, now: Timestamp) -> BucketUsage {
@@ -149,7 +166,7 @@ impl Bucket {
     }
 
     /// What drains in `elapsed`, in whole millionths.
-    fn drained(&self, elapsed: Span) -> Amount {
+    pub(super) fn drained(&self, elapsed: Span) -> Amount {
         Amount::saturating(ratio::floor(elapsed.micros(), self.refill.get(), self.period.micros()))
     }
 
@@ -165,8 +182,41 @@ impl Bucket {
         usage.used.minus(self.drained(now.since(usage.drained_to)))
     }
 
+    /// The usage after a charge of `cost` at `now`, of one of which `used` was used at `drained_to`. What has drained
+    /// since then but fills no step is left to the next charge; of a usage that is empty by now it counts as a whole
+    /// millionth, so that the charge is not smaller than its cost.
+    #[inline(always)]
+    pub(super) fn charged(&self, used: Amount, drained_to: Timestamp, now: Timestamp, cost: Amount) -> BucketUsage {
+        let elapsed = now.since(drained_to).micros();
+        let drained = Amount::saturating(ratio::ceil(elapsed, self.refill.get(), self.period.micros()));
+        BucketUsage { used: used.max(drained).plus(cost), drained_to }
+    }
+
+    /// Takes what has drained off `usage` in `elapsed` microseconds until `now`, in whole steps only, of which it is
+    /// known how much that is in all, rounded down; the microseconds that are left over.
+    #[inline(always)]
+    pub(super) fn advance_at_once(
+        &self,
+        usage: &mut BucketUsage,
+        now: Timestamp,
+        elapsed: u64,
+        drained: u64,
+    ) -> Option<u64> {
+        if usage.used.millionths() <= drained {
+            *usage = BucketUsage { used: Amount::ZERO, drained_to: now };
+            return Some(0);
+        }
+        let step = self.step();
+        let steps = elapsed.checked_div(step.micros.get())?;
+        let advanced = steps.saturating_mul(step.micros.get());
+        usage.used = usage.used.minus(Amount::saturating(steps.saturating_mul(step.drained)));
+        usage.drained_to = usage.drained_to.plus(Span::from_micros(advanced));
+        Some(elapsed.saturating_sub(advanced))
+    }
+
     /// Takes what has drained off `usage`, in whole steps only.
-    fn advance(&self, usage: &mut BucketUsage, now: Timestamp) {
+    #[inline]
+    pub(super) fn advance(&self, usage: &mut BucketUsage, now: Timestamp) {
         if self.present(usage, now) == Amount::ZERO {
             *usage = BucketUsage { used: Amount::ZERO, drained_to: now };
             return;
@@ -185,7 +235,17 @@ impl fmt::Display for Bucket {
             Discipline::Burst => "TOKENBUCKET",
             Discipline::Queue => "LEAKYBUCKET",
         };
-        write!(f, "{name} {} {} {}", self.capacity, Amount::saturating(self.refill.get()), self.period)
+        write!(f, "{name} {}", self.numbers())
+    }
+}
+
+/// The numbers of a bucket, which display as `capacity refill period`.
+pub(super) struct Numbers<'b>(&'b Bucket);
+
+impl fmt::Display for Numbers<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Bucket { capacity, refill, period, .. } = self.0;
+        write!(f, "{capacity} {} {period}", Amount::saturating(refill.get()))
     }
 }
 
@@ -257,6 +317,26 @@ pub struct BucketUsage {
     used: Amount,
     /// Up to when draining has been taken off `used`.
     drained_to: Timestamp,
+}
+
+impl BucketUsage {
+    /// What was used at an instant.
+    #[inline(always)]
+    pub(super) fn at(used: Amount, drained_to: Timestamp) -> BucketUsage {
+        BucketUsage { used, drained_to }
+    }
+
+    /// What was used at the instant up to which draining has been taken off.
+    #[inline(always)]
+    pub(super) fn used(&self) -> Amount {
+        self.used
+    }
+
+    /// That instant.
+    #[inline(always)]
+    pub(super) fn drained_to(&self) -> Timestamp {
+        self.drained_to
+    }
 }
 
 impl Usage for BucketUsage {

@@ -11,8 +11,10 @@ mod few;
 mod lease;
 mod many;
 mod table;
+mod tokens;
 mod usage;
 
+pub use crate::limit::Token;
 use crate::limit::{Identity, Limit, Verdict};
 use crate::number::{Amount, Period, Span, Timestamp};
 #[cfg(test)]
@@ -90,7 +92,7 @@ impl Concurrency {
     /// The limit as it is for a holder, whose name has 1 to [`MAX_HOLDER`] bytes.
     #[must_use]
     pub fn asked_by(self, holder: &[u8]) -> LeaseLimit<'_> {
-        LeaseLimit { concurrency: self, holder: Name::of(holder), nx: false }
+        LeaseLimit { concurrency: self, holder: Name::of(holder), nx: false, fence: None }
     }
 }
 
@@ -107,6 +109,8 @@ pub struct LeaseLimit<'a> {
     holder: Name<'a>,
     /// Only if it has no lease yet.
     nx: bool,
+    /// The fencing token that a lease without one gets.
+    fence: Option<Token>,
 }
 
 impl LeaseLimit<'_> {
@@ -115,6 +119,12 @@ impl LeaseLimit<'_> {
     #[must_use]
     pub fn nx(self, nx: bool) -> Self {
         LeaseLimit { nx, ..self }
+    }
+
+    /// This limit, of whose leases a new one gets that fencing token, and one that has none. A renewal keeps its own.
+    #[must_use]
+    pub fn fenced(self, fence: Option<Token>) -> Self {
+        LeaseLimit { fence, ..self }
     }
 }
 
@@ -164,9 +174,10 @@ impl Limit for LeaseLimit<'_> {
     }
 
     fn charge(&self, usage: &mut ConcurrencyUsage, now: Timestamp, cost: Amount) {
+        let token = usage.token_of(self.holder, now).or(self.fence);
         usage.tidy(Span::ZERO, now);
         let expires_at = self.concurrency.expires_at(now);
-        usage.lease(self.holder, Lease { expires_at, units: cost });
+        usage.lease_fenced(self.holder, Lease { expires_at, units: cost }, token);
     }
 
     fn give_back(&self, _usage: &mut ConcurrencyUsage, _now: Timestamp, _amount: Amount) {

@@ -3,9 +3,9 @@
 
 pub mod any;
 pub mod bucket;
+pub mod count_min;
 pub mod fixed_window;
 pub mod leases;
 pub mod log;
-pub mod sketch;
 pub mod sliding_window;
 pub mod strict_window;

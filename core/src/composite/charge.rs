@@ -174,7 +174,7 @@ impl Call<'_> {
 
 /// How long until the usage has recovered under the limit; 0 if the usage is of another kind.
 fn reset_of<L: Limit>(limit: &L, usage: &dyn Any, now: Timestamp) -> Span {
-    usage.downcast_ref().map_or(Span::ZERO, |usage| limit.reset(usage, now))
+    usage.downcast_ref().map_or(Span::ZERO, |usage| limit.recovery(usage, now))
 }
 
 /// Makes the change to the usage, if that is of the limit's kind.

@@ -3,6 +3,7 @@
 //! What is propagated of it is the change alone, however much the plain key remembered: a replica has the same, and
 //! makes the same component of it. So a conversion costs as much as the change, and what the key remembered is moved.
 
+use super::component_head::ChangeForm;
 use super::{Component, CompositeUsage};
 use crate::algorithm::any::Single;
 use crate::effect::{Discard, Effect, Text};
@@ -10,7 +11,7 @@ use crate::expiry::LATEST_EXPIRY;
 use crate::limit::{Recovery, Usage};
 use crate::number::{Span, Timestamp};
 use crate::readable::{self, Unreadable};
-use crate::wire::codec::{CHANGE, Decoder};
+use crate::wire::codec::Decoder;
 use std::thread::panicking;
 
 /// The serial number of the component that a plain key's usage becomes.
@@ -72,12 +73,13 @@ impl CompositeUsage {
         from: &mut impl Decoder,
         version: u32,
     ) -> bool {
-        (1..=CompositeUsage::VERSION).contains(&version)
+        !U::KIND.stands_alone()
+            && (1..=CompositeUsage::VERSION).contains(&version)
             && CompositeUsage::accepts_change_of(plain, plain_expiry, from).is_some()
     }
 
     fn accepts_change_of<U: Single>(plain: &U, plain_expiry: Option<u64>, from: &mut impl Decoder) -> Option<()> {
-        let now = decode_instant(from)?;
+        let (form, now) = decode_head(from)?;
         let mut moved = None;
         if plain.is_after(now) {
             // Rare, and a copy is what shows where all would be.
@@ -85,11 +87,11 @@ impl CompositeUsage {
         }
         let usage = moved.as_ref().unwrap_or(plain);
         if usage.is_unused() {
-            return CompositeUsage::default().accepts_conversion_at(now, None::<&U>, from);
+            return CompositeUsage::default().accepts_conversion_at(form, now, None::<&U>, from);
         }
         // What it remembers may be large, and need not be copied to be looked at.
         let recovers_at = recovers_at(usage, moved.is_some(), plain_expiry, now);
-        CompositeUsage::of_one(U::default(), recovers_at, now).accepts_conversion_at(now, Some(usage), from)
+        CompositeUsage::of_one(U::default(), recovers_at, now).accepts_conversion_at(form, now, Some(usage), from)
     }
 
     /// Makes the conversion that was accepted, of what a plain key remembers.
@@ -98,8 +100,8 @@ impl CompositeUsage {
         plain_expiry: Option<u64>,
         from: &mut impl Decoder,
     ) -> CompositeUsage {
-        let now = decode_instant(from).unwrap_or_default();
-        CompositeUsage::convert(plain, plain_expiry, now, |components| components.change_at(now, from)).0
+        let (form, now) = decode_head(from).unwrap_or_default();
+        CompositeUsage::convert(plain, plain_expiry, now, |components| components.change_at(form, now, from)).0
     }
 
     /// Whether the effect of a conversion, which has made `after` of what a plain key remembered `before`, does the
@@ -137,10 +139,9 @@ fn recovers_at<U: Single>(usage: &U, moved: bool, expires_at: Option<u64>, now: 
     now.plus(left).min(Timestamp::MAX)
 }
 
-/// What the change of a conversion begins with: when it was made.
-fn decode_instant(from: &mut impl Decoder) -> Option<Timestamp> {
-    from.integer().filter(|tag| *tag == CHANGE)?;
-    Timestamp::from_micros(from.integer()?)
+/// What the change of a conversion begins with: its form, and when it was made.
+fn decode_head(from: &mut impl Decoder) -> Option<(ChangeForm, Timestamp)> {
+    Some((ChangeForm::of(from.integer()?)?, Timestamp::from_micros(from.integer()?)?))
 }
 
 /// A plain key's usage that was made a component. A change that panics gives it back to the key.

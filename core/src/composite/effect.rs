@@ -2,8 +2,9 @@
 //! it is applied elsewhere.
 
 use super::component::{Component, ComponentChange};
+use super::component_fields::decode_flag;
+use super::component_head::{ChangeForm, ComponentHead, ComponentTag};
 use super::idempotency::{Charge, IdempotencyChange, IdempotencyRecords, IdempotencyTable};
-use super::stored::{decode_flag, decode_kind, decode_serial, encode_kind};
 use super::{ComponentIdentity, CompositeUsage, MAX_COMPONENTS, MOST_SERIALS};
 use crate::algorithm::any::{AnyUsage, Single, with_usage};
 use crate::algorithm::bucket::BucketUsage;
@@ -17,55 +18,15 @@ use crate::wire::codec::{Decoder, Encoder};
 /// The most components that one call can change.
 const MOST_CHANGED: u64 = 8;
 
-/// What the effect of a call on a component says before what its usage reads.
-struct ComponentHead {
-    serial: u8,
-    kind: Kind,
-    /// What it is known by from now on, if that is new.
-    identity: Option<ComponentIdentity>,
-    recovers_at: Timestamp,
-    /// The version of its usage's encoding.
-    version: u32,
-    /// Whether anything is used; if not, nothing of the usage follows.
-    used: bool,
-}
-
-impl ComponentHead {
-    /// Whether the component has not recovered yet.
-    fn stays(&self, now: Timestamp) -> bool {
-        self.used && now < self.recovers_at
-    }
-
-    /// Of a component that the call has left nothing of.
-    fn encode_gone(serial: u8, kind: Kind, to: &mut impl Encoder) {
-        to.integer(u64::from(serial));
-        encode_kind(kind, to);
-        // Known by what it was, recovered, in any version, not used, with no track.
-        for field in [0, 0, 1, 0, 0] {
-            to.integer(field);
-        }
-    }
-
-    fn decode(from: &mut impl Decoder) -> Option<ComponentHead> {
-        Some(ComponentHead {
-            serial: decode_serial(from)?,
-            kind: decode_kind(from)?,
-            identity: if decode_flag(from)? { Some(ComponentIdentity::decode(from)?) } else { None },
-            recovers_at: Timestamp::from_micros(from.integer()?)?,
-            version: u32::try_from(from.integer()?).ok()?,
-            used: decode_flag(from)?,
-        })
-    }
-}
-
 /// Of a call at `now`.
 fn accepts_usage<U: Usage>(usage: &U, from: &mut impl Decoder, head: &ComponentHead, now: Timestamp) -> bool {
-    (1..=U::VERSION).contains(&head.version) && (!head.used || usage.accepts_effect_until(from, head.version, now))
+    (1..=U::VERSION).contains(&head.tag.version)
+        && (!head.tag.used || usage.accepts_effect_until(from, head.tag.version, now))
 }
 
 fn apply_usage<U: Usage>(usage: &mut U, from: &mut impl Decoder, head: &ComponentHead) {
-    if head.used {
-        usage.apply_effect(from, head.version);
+    if head.tag.used {
+        usage.apply_effect(from, head.tag.version);
     } else {
         *usage = U::default();
     }
@@ -73,7 +34,7 @@ fn apply_usage<U: Usage>(usage: &mut U, from: &mut impl Decoder, head: &Componen
 
 impl CompositeUsage {
     /// Whether what follows is a change that some call on this can have made.
-    pub(super) fn accepts_change(&self, from: &mut impl Decoder, latest: Timestamp) -> Option<()> {
+    pub(super) fn accepts_change(&self, form: ChangeForm, from: &mut impl Decoder, latest: Timestamp) -> Option<()> {
         let written = Timestamp::from_micros(from.integer()?).filter(|written| *written <= latest)?;
         let moved_back = Span::from_micros(from.integer()?);
         if moved_back != Span::ZERO {
@@ -83,15 +44,16 @@ impl CompositeUsage {
             // Rare, and a copy is what shows where all would be.
             let mut moved = self.clone();
             moved.move_back(written);
-            return moved.accepts_rest(from, written);
+            return moved.accepts_rest(form, from, written);
         }
-        if written < self.written { None } else { self.accepts_rest(from, written) }
+        if written < self.written { None } else { self.accepts_rest(form, from, written) }
     }
 
     /// Whether what follows is a change that some call can have made of a plain key, which was `plain`, as it converted
     /// it to this at `now`.
     pub(super) fn accepts_conversion_at<U: Single>(
         &self,
+        form: ChangeForm,
         now: Timestamp,
         plain: Option<&U>,
         from: &mut impl Decoder,
@@ -99,16 +61,22 @@ impl CompositeUsage {
         // With the clock all of it has moved before, and no call converts a key to change nothing.
         let moved_back = Span::from_micros(from.integer()?);
         let changes = moved_back == Span::ZERO && decode_flag(from)?;
-        if changes { self.accepts_begun(from, now, plain) } else { None }
+        if changes { self.accepts_begun(form, from, now, plain) } else { None }
     }
 
-    fn accepts_rest(&self, from: &mut impl Decoder, written: Timestamp) -> Option<()> {
-        if decode_flag(from)? { self.accepts_begun(from, written, None::<&BucketUsage>) } else { Some(()) }
+    fn accepts_rest(&self, form: ChangeForm, from: &mut impl Decoder, written: Timestamp) -> Option<()> {
+        if decode_flag(from)? { self.accepts_begun(form, from, written, None::<&BucketUsage>) } else { Some(()) }
     }
 
     /// Whether what follows is a change that some call can have made, of which more is told than that the clock has
     /// gone back. If `plain` is there, it has what the first component remembers.
-    fn accepts_begun<U: Single>(&self, from: &mut impl Decoder, written: Timestamp, plain: Option<&U>) -> Option<()> {
+    fn accepts_begun<U: Single>(
+        &self,
+        form: ChangeForm,
+        from: &mut impl Decoder,
+        written: Timestamp,
+        plain: Option<&U>,
+    ) -> Option<()> {
         let id_change = IdempotencyChange::decode(from, written)?;
         let none = IdempotencyRecords::default();
         let records = self.extras().map_or(&none, |extras| &extras.records);
@@ -121,21 +89,23 @@ impl CompositeUsage {
         };
         let mut changed: Vec<ComponentHead> = Vec::new();
         for _ in 0..from.integer().filter(|components| *components <= MOST_CHANGED)? {
-            let head = ComponentHead::decode(from)?;
-            let charge = settled.iter().find(|charge| charge.component == head.serial);
-            let accepted = match self.component(head.serial) {
-                Some(component) if component.kind() == head.kind => {
+            let mut head = ComponentHead::decode(form, from)?;
+            let charge = settled.iter().find(|charge| charge.component == head.tag.serial);
+            let accepted = match self.component(head.tag.serial) {
+                Some(component) if component.kind() == head.tag.kind => {
                     (head.identity.is_none() || component.is_unclaimed())
                         && match plain {
                             Some(plain) => accepts_usage(plain, from, &head, written),
                             None => with_usage!(&component.usage, usage => accepts_usage(usage, from, &head, written)),
                         }
-                        && records.accepts_settlement_effect(head.serial, from, charge)?
+                        && head.decode_end(form, from).is_some()
+                        && (!head.tag.settled || records.accepts_settlement_effect(head.tag.serial, from, charge))
                 }
-                None if self.is_free(head.serial) && head.identity.is_some() => {
-                    let unused = AnyUsage::unused(head.kind)?;
+                None if self.is_free(head.tag.serial) && head.identity.is_some() => {
+                    let unused = AnyUsage::unused(head.tag.kind)?;
                     with_usage!(&unused, usage => accepts_usage(usage, from, &head, written))
-                        && none.accepts_settlement_effect(head.serial, from, None)?
+                        && head.decode_end(form, from).is_some()
+                        && (!head.tag.settled || none.accepts_settlement_effect(head.tag.serial, from, None))
                 }
                 _ => false,
             };
@@ -144,16 +114,18 @@ impl CompositeUsage {
             }
             changed.push(head);
         }
-        let new = changed.iter().filter(|head| self.component(head.serial).is_none()).count();
+        let new = changed.iter().filter(|head| self.component(head.tag.serial).is_none()).count();
         let stays = |_, component: &Component| {
-            changed.iter().any(|head| head.serial == component.serial() && head.stays(written))
+            changed.iter().any(|head| head.tag.serial == component.serial() && head.stays(written))
         };
         if new > 0 && self.components_with(new, stays, written) > MAX_COMPONENTS {
             return None;
         }
         if let IdempotencyChange::RecordedCall(_, call) = &id_change {
             let is_charged = |component: u8| {
-                changed.iter().any(|head| head.serial == component && head.kind != Kind::Concurrency && head.used)
+                changed
+                    .iter()
+                    .any(|head| head.tag.serial == component && head.tag.kind != Kind::Concurrency && head.tag.used)
             };
             call.charges.iter().all(|(component, _)| is_charged(*component)).then_some(())?;
         }
@@ -170,24 +142,24 @@ impl CompositeUsage {
     fn is_first(&self, head: &ComponentHead, before: &[ComponentHead]) -> bool {
         let alike = |kind: Kind, identity: &ComponentIdentity| {
             let own = head.identity.as_ref();
-            own.is_some_and(|own| kind == head.kind && (own == identity || kind == Kind::Concurrency))
+            own.is_some_and(|own| kind == head.tag.kind && (own == identity || kind == Kind::Concurrency))
         };
-        let others = self.components.iter().filter(|component| component.serial() != head.serial);
+        let others = self.components.iter().filter(|component| component.serial() != head.tag.serial);
         others.into_iter().all(|component| !alike(component.kind(), &component.identity(self.extras())))
             && before.iter().all(|other| {
-                other.serial != head.serial
-                    && other.identity.as_ref().is_none_or(|identity| !alike(other.kind, identity))
+                other.tag.serial != head.tag.serial
+                    && other.identity.as_ref().is_none_or(|identity| !alike(other.tag.kind, identity))
             })
     }
 
     /// Makes a change that was accepted.
-    pub(super) fn change(&mut self, from: &mut impl Decoder) -> Option<()> {
+    pub(super) fn change(&mut self, form: ChangeForm, from: &mut impl Decoder) -> Option<()> {
         let written = Timestamp::from_micros(from.integer()?)?;
-        self.change_at(written, from)
+        self.change_at(form, written, from)
     }
 
     /// Makes the change of an effect that was written at `written`, from its flags on; `None` if it is cut short.
-    pub(super) fn change_at(&mut self, written: Timestamp, from: &mut impl Decoder) -> Option<()> {
+    pub(super) fn change_at(&mut self, form: ChangeForm, written: Timestamp, from: &mut impl Decoder) -> Option<()> {
         if from.integer()? != 0 {
             self.move_back(written);
         }
@@ -206,7 +178,7 @@ impl CompositeUsage {
         };
         let mut told = Vec::new();
         for _ in 0..from.integer()? {
-            self.change_component(from, &settled, &mut told)?;
+            self.change_component(form, from, &settled, &mut told)?;
         }
         if let Some(extras) = &mut self.extras {
             // Of some charges nothing was settled, or nothing is left.
@@ -234,25 +206,32 @@ impl CompositeUsage {
     }
 
     /// Changes one component; it is `told` if it says what was settled of its charge.
-    fn change_component(&mut self, from: &mut impl Decoder, settled: &[Charge], told: &mut Vec<u8>) -> Option<()> {
-        let mut head = ComponentHead::decode(from)?;
-        if self.component(head.serial).is_none() {
-            self.push(Component::new(head.serial, AnyUsage::unused(head.kind)?, Timestamp::EPOCH));
+    fn change_component(
+        &mut self,
+        form: ChangeForm,
+        from: &mut impl Decoder,
+        settled: &[Charge],
+        told: &mut Vec<u8>,
+    ) -> Option<()> {
+        let mut head = ComponentHead::decode(form, from)?;
+        if self.component(head.tag.serial).is_none() {
+            self.push(Component::new(head.tag.serial, AnyUsage::unused(head.tag.kind)?, Timestamp::EPOCH));
         }
-        let place = self.place_of_serial(head.serial)?;
+        let place = self.place_of_serial(head.tag.serial)?;
         if let Some(identity) = head.identity.take() {
             self.name(place, identity);
         }
         let component = self.components.get_mut(place)?;
         component.recovers_at = head.recovers_at;
         with_usage!(&mut component.usage, mut usage => apply_usage(usage, from, &head));
-        let charge = settled.iter().find(|charge| charge.component == head.serial);
-        let says = match &mut self.extras {
-            Some(extras) => extras.records.apply_settlement_effect(head.serial, from, charge)?,
-            None => IdempotencyRecords::default().apply_settlement_effect(head.serial, from, charge)?,
-        };
-        if says {
-            told.push(head.serial);
+        let charge = settled.iter().find(|charge| charge.component == head.tag.serial);
+        head.decode_end(form, from)?;
+        if head.tag.settled {
+            match &mut self.extras {
+                Some(extras) => extras.records.apply_settlement_effect(head.tag.serial, from, charge),
+                None => IdempotencyRecords::default().apply_settlement_effect(head.tag.serial, from, charge),
+            }
+            told.push(head.tag.serial);
         }
         Some(())
     }
@@ -277,18 +256,18 @@ impl CompositeUsage {
                 continue;
             }
             component.note(ComponentChange::Nothing);
-            to.integer(u64::from(component.serial()));
-            encode_kind(component.kind(), to);
+            let serial = component.serial();
+            let settled = extras.as_ref().is_some_and(|extras| extras.records.has_settlement_effect(serial));
             let named = change != ComponentChange::Usage;
-            to.integer(u64::from(named));
+            let (version, used) = with_usage!(&component.usage, usage => version_of(usage));
+            ComponentTag { serial, kind: component.kind(), version, named, used, settled }.encode(to);
             if named {
                 component.identity(extras.as_deref()).encode(to);
             }
             to.integer(component.recovers_at.micros());
             with_usage!(&mut component.usage, mut usage => encode_effect_of(usage, to));
-            match &mut extras {
-                Some(extras) => extras.records.encode_settlement_effect(component.serial(), to),
-                None => to.integer(0),
+            if let Some(extras) = &mut extras {
+                extras.records.encode_settlement_effect(serial, to);
             }
         }
         to.integer(u64::from(ban));
@@ -298,9 +277,12 @@ impl CompositeUsage {
     }
 }
 
+/// The version of its encoding, and whether anything is used.
+fn version_of<U: Usage>(usage: &U) -> (u32, bool) {
+    (U::VERSION, !usage.is_unused())
+}
+
 fn encode_effect_of<U: Usage>(usage: &mut U, to: &mut impl Encoder) {
-    to.integer(u64::from(U::VERSION));
-    to.integer(u64::from(!usage.is_unused()));
     if usage.is_unused() {
         usage.encode_effect(&mut Discard);
     } else {

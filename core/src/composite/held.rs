@@ -24,6 +24,12 @@ impl<'a> Held<'a> {
         Held::Plain(usage, U::KIND)
     }
 
+    /// A missing key that will be a plain one of that kind.
+    #[must_use]
+    pub fn missing(kind: Kind) -> Held<'a> {
+        Held::Plain(&(), kind)
+    }
+
     /// The place of the component that the limit of a spec finds, which most likely stands `at` there, beside those that
     /// others have `taken`. A plain key's usage is at 0: there it would be if this were a key with components.
     fn place(self, spec: &Spec, at: usize, taken: &[Option<usize>]) -> Option<usize> {

@@ -17,6 +17,8 @@
 mod answer;
 mod charge;
 mod component;
+mod component_fields;
+mod component_head;
 mod composite_evaluation;
 mod conversion;
 mod effect;
@@ -29,7 +31,7 @@ mod limit_evaluation;
 mod stored;
 
 use crate::algorithm::any::Single;
-use crate::algorithm::leases::ConcurrencyUsage;
+use crate::algorithm::leases::{ConcurrencyUsage, Token};
 use crate::ban::Ban;
 use crate::kind::Kind;
 use crate::limit::Identity;
@@ -177,8 +179,17 @@ impl CompositeUsage {
     /// When a holder's lease expires; `None` if it has none.
     #[must_use]
     pub fn lease_until(&self, holder: &[u8], now: Timestamp) -> Option<Timestamp> {
-        let leases = self.components.iter().find_map(|component| ConcurrencyUsage::of(&component.usage))?;
-        leases.lease_until(holder, now)
+        self.leases()?.lease_until(holder, now)
+    }
+
+    /// The fencing token of a holder's lease; `None` if it has no lease, or did not ask for a token.
+    #[must_use]
+    pub fn lease_token(&self, holder: &[u8], now: Timestamp) -> Option<Token> {
+        self.leases()?.lease_token(holder, now)
+    }
+
+    fn leases(&self) -> Option<&ConcurrencyUsage> {
+        self.components.iter().find_map(|component| ConcurrencyUsage::of(&component.usage))
     }
 
     fn take_back(&mut self, holders: &[&[u8]], now: Timestamp) -> usize {

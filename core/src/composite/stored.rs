@@ -1,8 +1,10 @@
 //! A key with several limits as a usage: what is stored of it, and what it says of itself.
 
+use super::component_fields::{decode_flag, decode_kind, decode_serial, encode_kind};
+use super::component_head::{ChangeForm, TAGGED_CHANGE};
 use super::extras::Delta;
 use super::idempotency::{IdempotencyRecords, IdempotencyTable, Settlement};
-use super::{Component, ComponentIdentity, CompositeUsage, Extras, MOST_SERIALS};
+use super::{Component, ComponentIdentity, CompositeUsage, Extras};
 use crate::algorithm::any::{AnyUsage, with_usage};
 use crate::algorithm::fixed_window::FixedWindow;
 use crate::ban::Ban;
@@ -10,7 +12,7 @@ use crate::kind::Kind;
 use crate::limit::{Identity, InfoField, Usage};
 use crate::number::{Span, Timestamp};
 use crate::syntax::{MAX_NAME, is_name};
-use crate::wire::codec::{CHANGE, Decoder, Encoder, WHOLE};
+use crate::wire::codec::{Decoder, Encoder, WHOLE};
 
 /// What a component is known by, as it is stored.
 const NOTHING: u64 = 0;
@@ -51,17 +53,6 @@ impl ComponentIdentity {
     }
 }
 
-/// The number of a kind in what is stored: its place among the kinds, which never changes.
-pub(super) fn encode_kind(kind: Kind, to: &mut impl Encoder) {
-    to.integer(u64::try_from(kind.index()).unwrap_or(u64::MAX));
-}
-
-/// Reads the kind of a component's usage.
-pub(super) fn decode_kind(from: &mut impl Decoder) -> Option<Kind> {
-    let index = usize::try_from(from.integer()?).ok()?;
-    Kind::ALL.get(index).copied().filter(|kind| *kind != Kind::Limits)
-}
-
 impl AnyUsage {
     fn decode(kind: Kind, from: &mut impl Decoder) -> Option<AnyUsage> {
         let mut any = AnyUsage::unused(kind)?;
@@ -87,20 +78,6 @@ fn encode_usage<U: Usage>(usage: &U, to: &mut impl Encoder) {
     if !usage.is_unused() {
         usage.encode(to);
     }
-}
-
-/// Reads whether something is so.
-pub(super) fn decode_flag(from: &mut impl Decoder) -> Option<bool> {
-    match from.integer()? {
-        0 => Some(false),
-        1 => Some(true),
-        _ => None,
-    }
-}
-
-/// Reads the serial number of a component, one that it can have got.
-pub(super) fn decode_serial(from: &mut impl Decoder) -> Option<u8> {
-    u8::try_from(from.integer()?).ok().filter(|serial| *serial < MOST_SERIALS)
 }
 
 /// A component as it is read: with all that stands elsewhere in the key.
@@ -218,7 +195,7 @@ impl Usage for CompositeUsage {
     fn encode_effect(&mut self, to: &mut impl Encoder) {
         let Delta { moved_back, only_moved, ban, gone } =
             self.extras.as_mut().map_or_else(Delta::default, |extras| extras.take_delta());
-        to.integer(CHANGE);
+        to.integer(TAGGED_CHANGE);
         to.integer(self.written.micros());
         to.integer(moved_back.micros());
         to.integer(u64::from(!only_moved));
@@ -231,6 +208,10 @@ impl Usage for CompositeUsage {
         self.extras.take_if(|extras| extras.is_needless());
     }
 
+    fn latest_token(&self) -> u64 {
+        self.leases().map_or(0, Usage::latest_token)
+    }
+
     fn encode_whole_effect(&self, to: &mut impl Encoder) {
         to.integer(WHOLE);
         self.encode(to);
@@ -239,16 +220,15 @@ impl Usage for CompositeUsage {
     fn accepts_effect_until(&self, from: &mut impl Decoder, version: u32, latest: Timestamp) -> bool {
         match from.integer() {
             Some(WHOLE) => CompositeUsage::decode(from, version).is_some_and(|usage| !usage.is_after(latest)),
-            Some(CHANGE) => self.accepts_change(from, latest).is_some(),
-            _ => false,
+            form => form.and_then(ChangeForm::of).and_then(|form| self.accepts_change(form, from, latest)).is_some(),
         }
     }
 
     fn apply_effect(&mut self, from: &mut impl Decoder, version: u32) {
         match from.integer() {
             Some(WHOLE) => *self = CompositeUsage::decode(from, version).unwrap_or_default(),
-            _ => {
-                self.change(from);
+            form => {
+                form.and_then(ChangeForm::of).and_then(|form| self.change(form, from));
             }
         }
     }
@@ -289,6 +269,10 @@ impl Usage for CompositeUsage {
             }
             if ban.until() > at {
                 facts.push(("banned_until", InfoField::Instant(ban.until())));
+            }
+            let level = ban.level(at);
+            if level > 0 {
+                facts.push(("ban_level", InfoField::Count(u64::from(level))));
             }
             if let Some((strikes, since)) = ban.strikes(at) {
                 facts.push(("strikes", InfoField::Count(u64::from(strikes))));

@@ -7,9 +7,14 @@ use crate::limit::Limit;
 use crate::number::{Period, Span};
 use crate::testing::calls::{millionths, us};
 
+/// Of a text without an expiry.
+fn digits_only(text: &str) -> Fields<'_> {
+    Fields { rest: text.as_bytes(), anchor: Anchor::None }
+}
+
 /// 1.5 units, of a second after the epoch.
 fn bucket() -> BucketUsage {
-    let mut fields = Fields(b" 1500000 1000000");
+    let mut fields = digits_only(" 1500000 1000000");
     BucketUsage::decode(&mut fields, 1).unwrap()
 }
 
@@ -34,7 +39,7 @@ fn shown(text: &Text) -> String {
 fn read(text: &str) -> Option<(u32, u64, String)> {
     match Effect::read::<BucketUsage>(text.as_bytes())? {
         Effect::Change { version, expires_at, fields } => {
-            Some((version, expires_at, fields.0.escape_ascii().to_string()))
+            Some((version, expires_at, fields.rest.escape_ascii().to_string()))
         }
         Effect::Deletion | Effect::Conversion { .. } => None,
     }
@@ -44,7 +49,7 @@ fn read(text: &str) -> Option<(u32, u64, String)> {
 fn read_conversion(text: &str) -> Option<(u32, u64, Option<u64>, String)> {
     match Effect::read::<BucketUsage>(text.as_bytes())? {
         Effect::Conversion { version, expires_at, plain_expiry, fields } => {
-            Some((version, expires_at, plain_expiry, fields.0.escape_ascii().to_string()))
+            Some((version, expires_at, plain_expiry, fields.rest.escape_ascii().to_string()))
         }
         Effect::Deletion | Effect::Change { .. } => None,
     }
@@ -52,8 +57,8 @@ fn read_conversion(text: &str) -> Option<(u32, u64, Option<u64>, String)> {
 
 #[test]
 fn an_effect_is_the_kind_its_version_the_expiry_and_the_fields() {
-    assert_eq!(shown(&Text::of_change(&mut bucket(), 5000)), "rl-bucket 1 5000 1500000 1000000");
-    assert_eq!(shown(&Text::of_whole(&bucket(), 5000)), "rl-bucket 1 5000 1500000 1000000");
+    assert_eq!(shown(&Text::of_change(&mut bucket(), 5000)), "rl-bucket 1 5000 1500000 1M");
+    assert_eq!(shown(&Text::of_whole(&bucket(), 5000)), "rl-bucket 1 5000 1500000 1M");
     assert_eq!(shown(&Text::deletion::<BucketUsage>()), "rl-bucket del");
     assert_eq!(shown(&Text::deletion::<SlidingLogUsage>()), "rl-reqlog del");
 }
@@ -66,7 +71,7 @@ fn a_conversion_is_the_kind_before_the_version_and_expiry_of_the_new_one_the_exp
         });
         shown(&Text::of_conversion::<BucketUsage, _>(plain_expiry, &mut composite, 5000))
     };
-    let change = " 1 2000000 0 1 0 0 1 3000000 0";
+    let change = " 2 2M 0 1 0 0 1 3M 0";
     assert_eq!(text(Some(4000)), format!("rl-bucket convert 1 5000 4000{change}"));
     for none in [None, Some(LATEST_EXPIRY + 1)] {
         assert_eq!(text(none), format!("rl-bucket convert 1 5000 0{change}"));
@@ -91,18 +96,18 @@ fn a_conversion_is_the_kind_before_the_version_and_expiry_of_the_new_one_the_exp
 #[test]
 fn a_string_is_its_length_a_colon_and_its_bytes() {
     let mut usage = leases(&[b"a b:\xff"]);
-    assert_eq!(shown(&Text::of_change(&mut usage, 2000)), r"rl-leases 1 2000 1 0 0 0 1 5:a b:\xff 1000000 1");
+    assert_eq!(shown(&Text::of_change(&mut usage, 2000)), r"rl-leases 1 2000 1 0 0 0 1 5:a b:\xff 1M 1");
     assert_eq!(shown(&Text::of_change(&mut usage, 2000)), "rl-leases 1 2000 1 0 0 0 0", "that was all");
-    assert_eq!(shown(&Text::of_whole(&usage, 2000)), r"rl-leases 1 2000 0 0 1 5:a b:\xff 1000000 1");
+    assert_eq!(shown(&Text::of_whole(&usage, 2000)), r"rl-leases 1 2000 0 0 1 5:a b:\xff 1M 1");
 }
 
 #[test]
 fn a_long_effect_goes_on_where_a_short_one_would_end() {
     // The name ends just before, at, and behind the last byte that needs no memory, and far behind.
-    let around = Text::of_whole(&leases(&[b"x"]), 2000).as_bytes().len() - " 1:x 1000000 1".len();
+    let around = Text::of_whole(&leases(&[b"x"]), 2000).as_bytes().len() - " 1:x 1M 1".len();
     for length in (Text::SHORT - around - 8..=Text::SHORT - around + 2).chain([250, 256]) {
         let name = vec![b'x'; length];
-        let expected = format!("rl-leases 1 2000 0 0 1 {length}:{} 1000000 1", "x".repeat(length));
+        let expected = format!("rl-leases 1 2000 0 0 1 {length}:{} 1M 1", "x".repeat(length));
         assert_eq!(shown(&Text::of_whole(&leases(&[&name]), 2000)), expected);
     }
 }
@@ -158,9 +163,9 @@ fn fields_are_read_as_they_are_written_and_no_other_way() {
         ("7", None, "7"),
         ("", None, ""),
     ] {
-        let mut fields = Fields(text.as_bytes());
+        let mut fields = digits_only(text);
         assert_eq!(fields.integer(), value, "{text:?}");
-        assert_eq!(fields.0, left.as_bytes(), "{text:?}");
+        assert_eq!(fields.rest, left.as_bytes(), "{text:?}");
         assert_eq!(fields.end(), left.is_empty(), "{text:?}");
     }
     for (text, most, value, left) in [
@@ -171,10 +176,102 @@ fn fields_are_read_as_they_are_written_and_no_other_way() {
         (" 3;a b", 9, None, ";a b"),
         (" x:a b", 9, None, "x:a b"),
     ] {
-        let mut fields = Fields(text.as_bytes());
+        let mut fields = digits_only(text);
         assert_eq!(fields.bytes(most).as_deref(), value.map(str::as_bytes), "{text:?}");
         if value.is_some() {
-            assert_eq!(fields.0, left.as_bytes(), "{text:?}");
+            assert_eq!(fields.rest, left.as_bytes(), "{text:?}");
         }
     }
+}
+
+/// An hour after an instant of 2023, in microseconds and in milliseconds.
+const EXPIRY_US: u64 = 1_700_003_600_000_000;
+const EXPIRY_MS: u64 = EXPIRY_US / 1000;
+
+fn with_an_expiry(text: &str) -> Fields<'_> {
+    Fields { rest: text.as_bytes(), anchor: Anchor::of_expiry(EXPIRY_MS) }
+}
+
+fn written(values: &[u64]) -> String {
+    let mut text = Text::heading::<BucketUsage>(EXPIRY_MS);
+    for value in values {
+        text.integer(*value);
+    }
+    shown(&text).strip_prefix(&format!("rl-bucket 1 {EXPIRY_MS}")).unwrap().to_owned()
+}
+
+fn numbers(text: &str) -> Option<Vec<u64>> {
+    let mut fields = with_an_expiry(text);
+    let mut numbers = Vec::new();
+    while !fields.end() {
+        numbers.push(fields.integer()?);
+    }
+    Some(numbers)
+}
+
+#[test]
+fn the_first_instant_is_told_by_its_distance_from_the_expiry_and_the_others_by_theirs_from_the_first() {
+    let now = EXPIRY_US - 3_600_000_000;
+    assert_eq!(written(&[7, now, 0, now + 5, now, now - 5]), " 7 -3600000000 0 +5 + -5");
+    assert_eq!(written(&[EXPIRY_US, EXPIRY_US + 1]), " + +1");
+    let far = now + Anchor::FAR;
+    assert_eq!(
+        written(&[now, far - 1, far, now - Anchor::FAR]),
+        format!(" -3600000000 +99999999999 {far} {}", now - Anchor::FAR)
+    );
+    assert_eq!(written(&[Anchor::LEAST, Anchor::LEAST - 1]), " 1000000000000 999999999999");
+    assert_eq!(written(&[u64::MAX, u64::MAX - 1]), format!(" {} -1", u64::MAX));
+}
+
+#[test]
+fn a_multiple_of_a_million_is_told_in_millions() {
+    let far = Anchor::LEAST;
+    assert_eq!(
+        written(&[0, 1, 999_999, 1_000_000, 1_000_001, 60_000_000, far - 1_000_000, far]),
+        " 0 1 999999 1M 1000001 60M 999999M 1000000000000"
+    );
+}
+
+#[test]
+fn numbers_are_read_as_they_are_written_and_in_digits() {
+    let now = EXPIRY_US - 3_600_000_000;
+    let values = [7, now, 2_000_000, now + 5, now, now - 5, now + Anchor::FAR, u64::MAX];
+    assert_eq!(numbers(&written(&values)).as_deref(), Some(&values[..]));
+    let digits = format!(" {}", values.map(|value| value.to_string()).join(" "));
+    assert_eq!(numbers(&digits).as_deref(), Some(&values[..]));
+}
+
+#[test]
+fn no_number_is_read_that_would_be_written_another_way() {
+    let least_distance = EXPIRY_US - Anchor::LEAST;
+    for text in [
+        " +0",
+        " -0",
+        " -",
+        " +01",
+        " +100000000000",
+        " -100000000000",
+        " 0M",
+        " 01M",
+        " M",
+        " 1000000M",
+        " 1m",
+        " 18446744073709551615M",
+        " +1M",
+        " ++1",
+        " + 1x",
+        " 1M1",
+        &format!(" -{least_distance}"),
+    ] {
+        assert_eq!(numbers(text), None, "{text:?}");
+    }
+    for text in [" +1", " -1", " +", " M"] {
+        assert_eq!(digits_only(text).integer(), None, "{text:?} without an expiry");
+    }
+    let mut million = digits_only(" 1M");
+    assert_eq!((million.integer(), million.end()), (Some(1), false));
+    let mut near_zero = Fields { rest: b" -1", anchor: Anchor::Instant(Anchor::LEAST) };
+    assert_eq!(near_zero.integer(), None);
+    let mut near_the_end = Fields { rest: b" +1", anchor: Anchor::Instant(u64::MAX) };
+    assert_eq!(near_the_end.integer(), None);
 }

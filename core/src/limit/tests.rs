@@ -1,5 +1,6 @@
 use super::*;
 use crate::algorithm::bucket::{Bucket, BucketUsage, Discipline};
+use crate::algorithm::count_min::SketchUsage;
 use crate::algorithm::fixed_window::FixedWindowUsage;
 use crate::algorithm::leases::ConcurrencyUsage;
 use crate::algorithm::log::SlidingLogUsage;
@@ -21,7 +22,8 @@ fn charged(units_used: u64) -> BucketUsage {
 /// In what is stored, so that they never change.
 #[test]
 fn every_kind_has_the_name_and_the_version_that_it_always_had() {
-    let names = ["rl-bucket", "rl-window", "rl-slider", "rl-strict", "rl-reqlog", "rl-leases", "rl-limits"];
+    let names =
+        ["rl-bucket", "rl-window", "rl-slider", "rl-strict", "rl-reqlog", "rl-leases", "rl-sketch", "rl-limits"];
     assert_eq!(Kind::ALL.map(Kind::name), names);
     let versions = [
         BucketUsage::VERSION,
@@ -30,8 +32,9 @@ fn every_kind_has_the_name_and_the_version_that_it_always_had() {
         StrictWindowUsage::VERSION,
         SlidingLogUsage::VERSION,
         ConcurrencyUsage::VERSION,
+        SketchUsage::VERSION,
     ];
-    assert_eq!(versions, [1; 6]);
+    assert_eq!(versions, [1; 7]);
 }
 
 #[test]

@@ -4,8 +4,9 @@
 //! whatever order they come. So a definition and a scale that two servers set at the same time both survive. A deletion
 //! is a definition too: without text.
 //!
-//! A scale that ends by itself makes a record of the second form, which the first version of the module does not read.
-//! All other records keep the first form, so that the nodes of a cluster can be upgraded one by one.
+//! A scale that ends by itself makes a record of the second form, and one that MUL or ADD has changed a record of the
+//! third, which earlier versions of the module do not read. All other records keep the first form, so that the nodes of
+//! a cluster can be upgraded one by one.
 
 use super::stamp::{Horizon, Stamp};
 use crate::effect::{Fields, Text};
@@ -21,6 +22,9 @@ const HEADING: &[u8] = b"rl-policy 1";
 
 /// The form of a record that also says for how long its scale is.
 const HEADING_FOR: &[u8] = b"rl-policy 2";
+
+/// The form of a record that also says when MUL and ADD changed its scale.
+const HEADING_STEPS: &[u8] = b"rl-policy 3";
 
 /// What a policy says. The order of two is that of their stamps; if those are the same, some other on which all servers
 /// agree.
@@ -52,6 +56,20 @@ impl Definition {
     }
 }
 
+/// When a factor was last changed by each word, by the clock of the server that changed it; the epoch stands for never.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct StepTimes {
+    /// By MUL.
+    pub multiplied: Timestamp,
+    /// By ADD.
+    pub added: Timestamp,
+}
+
+impl StepTimes {
+    /// No word has changed it.
+    pub const NEVER: StepTimes = StepTimes { multiplied: Timestamp::EPOCH, added: Timestamp::EPOCH };
+}
+
 /// By how much a policy is scaled. The order is as that of definitions.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Scale {
@@ -61,6 +79,8 @@ pub struct Scale {
     pub factor: Amount,
     /// When it ends.
     pub end: End,
+    /// When MUL and ADD changed it.
+    pub times: StepTimes,
 }
 
 /// When a scale ends, by the clock of the server that set it.
@@ -81,7 +101,8 @@ pub enum End {
 
 impl Scale {
     /// Of a policy that was never scaled.
-    pub const NONE: Scale = Scale { stamp: Stamp::OLDEST, factor: Amount::ONE, end: End::Never };
+    pub const NONE: Scale =
+        Scale { stamp: Stamp::OLDEST, factor: Amount::ONE, end: End::Never, times: StepTimes::NEVER };
     /// The highest factor: 1000.
     pub const MOST: Amount = Amount::saturating(1_000_000_000);
 
@@ -144,13 +165,11 @@ pub struct Record {
 impl Record {
     /// Reads what [`PolicyEntry::record`] writes, and no other way; `None` if no server can have written it.
     pub fn read(record: &[u8]) -> Option<Record> {
-        if let Some(fields) = Fields::behind(HEADING_FOR, record) {
-            return Record::read_fields(fields, true);
-        }
-        Record::read_fields(Fields::behind(HEADING, record)?, false)
+        let forms = [(HEADING_FOR, RecordForm::For), (HEADING_STEPS, RecordForm::Steps), (HEADING, RecordForm::First)];
+        forms.into_iter().find_map(|(heading, form)| Record::read_fields(Fields::behind(heading, record)?, form))
     }
 
-    fn read_fields(mut fields: Fields, is_for: bool) -> Option<Record> {
+    fn read_fields(mut fields: Fields, form: RecordForm) -> Option<Record> {
         let name = fields.bytes(MAX_NAME).filter(|name| !name.is_empty())?;
         let (stamp, born) = (Stamp::decode(&mut fields)?, Stamp::decode(&mut fields)?);
         let (counted, set_at) = (fields.integer()?, fields.integer()?);
@@ -158,8 +177,15 @@ impl Record {
         let scaled = Stamp::decode(&mut fields)?;
         let factor = Amount::from_millionths(fields.integer()?).filter(|factor| *factor <= Scale::MOST)?;
         let until = Timestamp::from_micros(fields.integer()?)?;
-        let (end, left) = if is_for {
-            let duration = Period::new(Span::from_micros(fields.integer()?))?;
+        let (duration, times) = match form {
+            RecordForm::First => (Span::ZERO, StepTimes::NEVER),
+            RecordForm::For => {
+                (Span::from_micros(fields.integer().filter(|duration| *duration > 0)?), StepTimes::NEVER)
+            }
+            RecordForm::Steps => (Span::from_micros(fields.integer()?), read_times(&mut fields)?),
+        };
+        let (end, left) = if duration != Span::ZERO {
+            let duration = Period::new(duration)?;
             let left = Span::from_micros(fields.integer()?);
             if left > duration.span() {
                 return None;
@@ -172,9 +198,24 @@ impl Record {
         };
         let possible = born <= stamp && counted > 0 && set_at <= Timestamp::MAX.floor_millis();
         let definition = Definition { stamp, born, counted, set_at, text };
-        let entry = PolicyEntry { name, definition, scale: Scale { stamp: scaled, factor, end } };
+        let entry = PolicyEntry { name, definition, scale: Scale { stamp: scaled, factor, end, times } };
         (possible && fields.end()).then_some(Record { entry, left })
     }
+}
+
+/// The forms of a record.
+#[derive(Clone, Copy)]
+enum RecordForm {
+    First,
+    For,
+    Steps,
+}
+
+/// When MUL and ADD changed a scale, of which one has.
+fn read_times(fields: &mut Fields) -> Option<StepTimes> {
+    let mut instant = || Timestamp::from_micros(fields.integer()?);
+    let times = StepTimes { multiplied: instant()?, added: instant()? };
+    (times != StepTimes::NEVER).then_some(times)
 }
 
 impl PolicyEntry {
@@ -200,6 +241,8 @@ impl PolicyEntry {
             End::At(until) => (HEADING, until, None),
             End::For { duration, until } => (HEADING_FOR, until, Some(duration)),
         };
+        let is_stepped = scale.times != StepTimes::NEVER;
+        let heading = if is_stepped { HEADING_STEPS } else { heading };
         let mut record = Text::beginning_with(heading);
         record.bytes(name);
         definition.stamp.encode(&mut record);
@@ -210,8 +253,12 @@ impl PolicyEntry {
         scale.stamp.encode(&mut record);
         record.integer(scale.factor.millionths());
         record.integer(until.micros());
-        if let Some(duration) = duration {
-            record.integer(duration.span().micros());
+        if is_stepped || duration.is_some() {
+            record.integer(duration.map_or(0, |duration| duration.span().micros()));
+        }
+        if is_stepped {
+            record.integer(scale.times.multiplied.micros());
+            record.integer(scale.times.added.micros());
         }
         record
     }

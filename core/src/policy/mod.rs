@@ -17,6 +17,8 @@
 //! A scale that is for a time ends after that time on every server, whatever its clock: a record says how much of it
 //! the sender has left, and each server counts on from there by [steady time](crate::queue::Steady).
 //!
+//! A scale can also be changed relative to what it is (`aimd.rs`). What travels is the factor that it comes to.
+//!
 //! A call finds its policy read and scaled: [`Table::find`] computes nothing but a hash, and allocates nothing. What
 //! goes through all policies does so in pieces ([`Walk`]).
 //!
@@ -39,6 +41,7 @@
 //! # Ok::<(), ratelimit_core::wire::error::Error>(())
 //! ```
 
+mod aimd;
 mod counts;
 mod entry;
 mod glob;
@@ -57,7 +60,7 @@ pub use counts::{CountedOutcome, Counts};
 pub use glob::Pattern;
 pub use merged::{Merged, Origin};
 pub use ruling::{Facts, Found, Ruling};
-pub use setting::{Condition, Scaling, Set};
+pub use setting::{Condition, ScaleOutcome, ScaleStep, Scaling, Set};
 pub use slots::Discarded;
 pub use stamp::{Horizon, Stamp};
 pub use table::Table;

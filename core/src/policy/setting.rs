@@ -1,9 +1,10 @@
 //! What an operator says beside a policy that is set or scaled: on which condition, by how much, for how long.
 
 use super::entry::Scale;
+use super::ruling::Facts;
 use crate::number::{Amount, Period};
 use crate::wire::args::{Args, whole};
-use crate::wire::error::{Error, MustBe, Reason, Syntax};
+use crate::wire::error::{Error, MustBe, Needed, Reason, Syntax, What};
 
 /// What has to be so for a policy to be set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,10 +20,33 @@ pub enum Condition {
 /// By how much to scale a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scaling {
-    /// From 0 to 1000.
-    pub factor: Amount,
-    /// For how long; `None`: for good.
+    /// What becomes of the factor.
+    pub step: ScaleStep,
+    /// Only if the last change by the same word was longer ago. `None`: in any case.
+    pub every: Option<Period>,
+    /// For how long; `None`: for good, or by MUL and ADD until the end that stands.
     pub duration: Option<Period>,
+}
+
+/// What becomes of the factor of a policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScaleStep {
+    /// It is this, from 0 to 1000.
+    Set(Amount),
+    /// It is multiplied, rounded down to a millionth (`MUL`).
+    Multiply {
+        /// From 0 to 1.
+        by: Amount,
+        /// Where this step stops (`MIN`): a factor that is lower stays.
+        least: Amount,
+    },
+    /// It is raised (`ADD`).
+    Add {
+        /// From a millionth to 1000.
+        step: Amount,
+        /// Where this step stops (`MAX`): a factor that is higher stays.
+        most: Amount,
+    },
 }
 
 /// What has become of a set.
@@ -34,11 +58,32 @@ pub struct Set {
     pub changed: bool,
 }
 
+/// What has become of a call that scales a policy.
+#[derive(Clone, Debug)]
+pub struct ScaleOutcome {
+    /// What there is to know of the policy now.
+    pub facts: Facts,
+    /// Whether the scale was set or changed.
+    pub changed: bool,
+}
+
+/// The factor that MUL does not go below unless MIN says so: a hundredth.
+pub const LEAST: Amount = Amount::saturating(10_000);
+
 const FACTOR: MustBe = MustBe::number("a number", " from 0 to 1000", "0.5");
+const FACTOR_OR_WORD: MustBe = MustBe::other("a number, MUL or ADD", "0.5");
+const FACTOR_OF_MUL: MustBe = MustBe::number("a number", " from 0 to 1", "0.7");
+const LEAST_FACTOR: MustBe = MustBe::number("a number", " from 0 to 1000", "0.05");
+const STEP: MustBe = MustBe::number("a number", " from 0.000001 to 1000", "0.05");
+const MOST: MustBe = MustBe::number("a number", " from 0 to 1000", "1");
 const VERSION: MustBe = MustBe::number("a whole number", " above 0", "1700000000000000");
 const DURATION: MustBe = MustBe::duration("a duration", " from 1us to 3650d", "10m");
+const SECONDS: MustBe = MustBe::duration("a duration", " from 1us to 3650d", "1s");
 const BEHIND_VERSION: Syntax = Syntax { word: "VERSION", arguments: "version" };
 const BEHIND_FOR: Syntax = Syntax { word: "FOR", arguments: "duration" };
+const BEHIND_EVERY: Syntax = Syntax { word: "EVERY", arguments: "duration" };
+const MUL: Syntax = Syntax { word: "MUL", arguments: "factor [MIN least] [EVERY duration] [FOR duration]" };
+const ADD: Syntax = Syntax { word: "ADD", arguments: "step [MAX most] [EVERY duration] [FOR duration]" };
 
 impl Condition {
     /// `[NX | VERSION n]`
@@ -59,21 +104,30 @@ impl Condition {
 }
 
 impl Scaling {
-    /// `factor [FOR duration]`, and no more.
+    /// `factor [FOR duration]`, `MUL factor [MIN least] [EVERY duration] [FOR duration]` or
+    /// `ADD step [MAX most] [EVERY duration] [FOR duration]`, and no more.
     ///
     /// # Errors
     /// The first word that is wrong, or missing, as [`Error`] says it.
     pub fn read(args: &mut Args) -> Result<Scaling, Error> {
+        if args.accept("MUL") {
+            let by = factor(args.argument("factor", &MUL)?, Amount::ONE, ("factor", &FACTOR_OF_MUL))?;
+            return Scaling::read_options(args, ScaleStep::Multiply { by, least: LEAST }, &MUL);
+        }
+        if args.accept("ADD") {
+            let word = args.argument("step", &ADD)?;
+            let step = factor(word, Scale::MOST, ("step", &STEP))?;
+            if step == Amount::ZERO {
+                return Err(Error::out_of_range("step", &STEP, word));
+            }
+            return Scaling::read_options(args, ScaleStep::Add { step, most: Amount::ONE }, &ADD);
+        }
         let word = args.word()?;
-        let in_range = Amount::parse_up(word).is_some_and(|factor| factor <= Scale::MOST);
-        let factor = Amount::parse_down(word).filter(|_| in_range);
-        let factor = factor.ok_or_else(|| Error::out_of_range("factor", &FACTOR, word))?;
-        let duration = if args.accept("FOR") {
-            let word = args.argument("duration", &BEHIND_FOR)?;
-            Some(Period::parse(word).ok_or_else(|| Error::out_of_range("duration", &DURATION, word))?)
-        } else {
-            None
-        };
+        let begins_as_one =
+            word.first().is_some_and(|byte| byte.is_ascii_digit() || matches!(byte, b'.' | b'+' | b'-'));
+        let must_be = if begins_as_one { &FACTOR } else { &FACTOR_OR_WORD };
+        let step = ScaleStep::Set(factor(word, Scale::MOST, ("factor", must_be))?);
+        let duration = if args.accept("FOR") { Some(duration(args, &BEHIND_FOR, &DURATION)?) } else { None };
         if let Some(word) = args.peek() {
             let reason = match duration {
                 Some(_) if word.eq_ignore_ascii_case(b"FOR") => Reason::Again,
@@ -82,6 +136,50 @@ impl Scaling {
             };
             return Err(Error::unexpected(word, reason));
         }
-        Ok(Scaling { factor, duration })
+        Ok(Scaling { step, every: None, duration })
     }
+
+    /// The options behind MUL and ADD, in any order.
+    fn read_options(args: &mut Args, mut step: ScaleStep, syntax: &'static Syntax) -> Result<Scaling, Error> {
+        let (mut every, mut lasts, mut bound) = (None, None, None);
+        let bound_word = if matches!(step, ScaleStep::Add { .. }) { "MAX" } else { "MIN" };
+        while let Some(word) = args.peek() {
+            let again = || Err(Error::unexpected(word, Reason::Again));
+            if args.accept("EVERY") {
+                if every.replace(duration(args, &BEHIND_EVERY, &SECONDS)?).is_some() {
+                    return again();
+                }
+            } else if args.accept("FOR") {
+                if lasts.replace(duration(args, &BEHIND_FOR, &DURATION)?).is_some() {
+                    return again();
+                }
+            } else if args.accept(bound_word) {
+                let (name, must_be) = if bound_word == "MAX" { ("most", &MOST) } else { ("least", &LEAST_FACTOR) };
+                if bound.replace(factor(args.argument(name, syntax)?, Scale::MOST, (name, must_be))?).is_some() {
+                    return again();
+                }
+            } else {
+                let needed = Needed::instead_of(word, What::Option, vec![bound_word, "EVERY", "FOR"], Vec::new());
+                return Err(Error::needed(word, needed));
+            }
+        }
+        match &mut step {
+            ScaleStep::Multiply { least: own, .. } | ScaleStep::Add { most: own, .. } => *own = bound.unwrap_or(*own),
+            ScaleStep::Set(_) => {}
+        }
+        Ok(Scaling { step, every, duration: lasts })
+    }
+}
+
+/// A factor up to `most`, rounded down.
+fn factor(word: &[u8], most: Amount, (name, must_be): (&'static str, &'static MustBe)) -> Result<Amount, Error> {
+    let in_range = Amount::parse_up(word).is_some_and(|factor| factor <= most);
+    let factor = Amount::parse_down(word).filter(|_| in_range);
+    factor.ok_or_else(|| Error::out_of_range(name, must_be, word))
+}
+
+/// The duration behind a word.
+fn duration(args: &mut Args, syntax: &'static Syntax, must_be: &'static MustBe) -> Result<Period, Error> {
+    let word = args.argument("duration", syntax)?;
+    Period::parse(word).ok_or_else(|| Error::out_of_range("duration", must_be, word))
 }

@@ -1,7 +1,7 @@
 //! What is known by one name, and what that comes to for calls.
 
 use super::counts::Counts;
-use super::entry::{Definition, PolicyEntry};
+use super::entry::{Definition, End, PolicyEntry, Scale};
 use super::record_hash;
 use super::ruling::{Facts, Ruling};
 use crate::number::steady::SharedSteadyClock;
@@ -100,6 +100,12 @@ impl Slot {
         self.scale_ends.map(|ends| ends.since(clock.read(now)))
     }
 
+    /// The scale that holds at `now`: none if it has ended, or is of a policy before this one.
+    pub(super) fn scale_at(&self, clock: &SharedSteadyClock, now: Timestamp) -> &Scale {
+        let is_over = self.scale_left(clock, now) == Some(Span::ZERO);
+        self.entry.scale().filter(|_| !is_over).unwrap_or(&Scale::NONE)
+    }
+
     /// What this server tells of the name.
     pub(super) fn record(&self, clock: &SharedSteadyClock, now: Timestamp) -> Vec<u8> {
         let left = self.scale_left(clock, now).unwrap_or_default();
@@ -109,15 +115,13 @@ impl Slot {
     /// What there is to know of the policy.
     pub(super) fn facts(&self, clock: &SharedSteadyClock, now: Timestamp) -> Facts {
         let definition @ Definition { set_at, text, .. } = &self.entry.definition;
-        let (scale, scale_left) = match (self.entry.scale(), self.scale_left(clock, now)) {
-            (None, _) | (_, Some(Span::ZERO)) => (Amount::ONE, None),
-            (Some(scale), left) => (scale.factor, left),
-        };
+        let scale = self.scale_at(clock, now);
+        let scale_left = self.scale_left(clock, now).filter(|_| scale.end != End::Never);
         Facts {
             name: self.entry.name.clone(),
             version: definition.version(),
             set_at: *set_at,
-            scale,
+            scale: scale.factor,
             scale_left,
             specs: text.clone(),
             counts: Rc::clone(&self.counts),

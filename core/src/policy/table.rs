@@ -6,7 +6,7 @@ use super::glob::Pattern;
 use super::inbox::Inbox;
 use super::merged::{Merged, Origin};
 use super::ruling::{Facts, Found};
-use super::setting::{Condition, Scaling, Set};
+use super::setting::{Condition, ScaleOutcome, Scaling, Set};
 use super::slot::{Slot, Standing};
 use super::slots::{Discarded, Slots};
 use super::stamp::{Horizon, Stamp};
@@ -110,21 +110,24 @@ impl Table {
         Ok(Set { version: stamp.at, changed: true })
     }
 
-    /// Scales the policy of a name, instead of what it was scaled by.
+    /// Scales the policy of a name: instead of what it was scaled by, or relative to that.
     ///
     /// # Errors
     /// There is no such policy.
-    pub fn scale(&mut self, name: &[u8], scaling: Scaling, now: Timestamp) -> Result<Facts, Error> {
+    pub fn scale(&mut self, name: &[u8], scaling: Scaling, now: Timestamp) -> Result<ScaleOutcome, Error> {
         let missing = || Error::no_policy(std::iter::once(name));
-        let stands = &self.slots.get_live(name).ok_or_else(missing)?.entry.definition;
+        let slot = self.slots.get_live(name).ok_or_else(missing)?;
+        let stands = &slot.entry.definition;
         let definition = Definition { born: stands.born_within(Horizon::of(now)), ..stands.clone() };
-        let end = scaling.duration.map_or(End::Never, |duration| {
-            let until = now.plus(duration.span()).min(Timestamp::MAX);
-            End::For { duration, until }
-        });
-        let scale = Scale { stamp: self.next_stamp(name, now)?, factor: scaling.factor, end };
-        self.put(PolicyEntry { name: name.into(), definition, scale }, scaling.duration.map(Period::span), None, now);
-        self.get(name, now).ok_or_else(missing)
+        let scale = slot.scale_at(&self.clock, now).followed_by(scaling, self.next_stamp(name, now)?, now);
+        let changed = scale.is_some();
+        if let Some(scale) = scale {
+            let left = scaling.duration.map(Period::span).or(slot.scale_left(&self.clock, now));
+            let left = left.filter(|_| scale.end != End::Never);
+            self.put(PolicyEntry { name: name.into(), definition, scale }, left, None, now);
+        }
+        let facts = self.get(name, now).ok_or_else(missing)?;
+        Ok(ScaleOutcome { facts, changed })
     }
 
     /// Deletes the policy of a name; whether there was one.

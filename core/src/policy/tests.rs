@@ -1,7 +1,9 @@
+mod aimd;
 mod cluster;
 mod duration;
 mod stamps;
 
+use super::entry::StepTimes;
 use super::entry::{Definition, End, PolicyEntry, Scale};
 use super::slot::{Slot, Standing};
 use super::slots::{Deletion, MOST_DELETIONS};
@@ -40,6 +42,10 @@ fn factor(text: &str) -> Amount {
     Amount::parse_down(text.as_bytes()).unwrap()
 }
 
+fn scaling_to(by: &str, duration: Option<Period>) -> Scaling {
+    Scaling { step: ScaleStep::Set(factor(by)), every: None, duration }
+}
+
 impl Table {
     fn must_set(&mut self, name: &str, text: &str, now: Timestamp) -> u64 {
         let set = self.set(name.as_bytes(), Condition::Always, &policy(text), now, MOST).unwrap();
@@ -49,7 +55,7 @@ impl Table {
 
     fn must_scale(&mut self, name: &str, by: &str, seconds: Option<u64>, now: Timestamp) {
         let duration = seconds.map(|seconds| Period::new(Span::SECOND.times(seconds)).unwrap());
-        self.scale(name.as_bytes(), Scaling { factor: factor(by), duration }, now).unwrap();
+        self.scale(name.as_bytes(), scaling_to(by, duration), now).unwrap();
     }
 
     /// The limits that a call by that name finds, or why it finds none.
@@ -172,7 +178,7 @@ fn a_scaling_is_a_factor_and_perhaps_for_how_long() {
         ("1e3 for 60", "1000", minute),
         ("0.3333339 FOR 1m", "0.333333", minute),
     ] {
-        assert_eq!(read(text), Ok(Scaling { factor: factor(by), duration }), "{text}");
+        assert_eq!(read(text), Ok(scaling_to(by, duration)), "{text}");
     }
     for (text, error) in [
         ("1000.0000001", "ERR factor must be a number from 0 to 1000, such as 0.5, not '1000.0000001'"),
@@ -391,13 +397,13 @@ fn a_scale_is_told_to_the_millisecond_and_ends_with_time() {
     let mut table = Table::of_node(1);
     let now = Timestamp::from_micros(1_700_000_000_123_456).unwrap();
     table.must_set("pro", MINUTE, now);
-    let scaling = Scaling { factor: factor("3"), duration: Period::parse(b"60s") };
-    let facts = table.scale(b"pro", scaling, now).unwrap();
+    let scaling = scaling_to("3", Period::parse(b"60s"));
+    let facts = table.scale(b"pro", scaling, now).unwrap().facts;
     assert_eq!(facts.version, now.micros());
     assert_eq!((facts.scale, facts.scale_left), (factor("3"), Some(Span::SECOND.times(60))));
     let facts = table.scale(b"pro", Scaling { duration: Period::parse(b"3650d"), ..scaling }, Timestamp::MAX);
     // It ends later than any clock can show, and after that time all the same.
-    assert_eq!(facts.unwrap().scale_left, Some(Span::SECOND.times(86_400 * 3650)));
+    assert_eq!(facts.unwrap().facts.scale_left, Some(Span::SECOND.times(86_400 * 3650)));
     let refused = table.scale(b"pro", scaling, Timestamp::MAX).unwrap_err();
     assert_eq!(refused.to_string(), "ERR the policy already has the highest possible version");
 }
@@ -419,7 +425,7 @@ fn a_set_leaves_the_scale_and_a_deletion_does_not() {
 #[test]
 fn only_a_policy_that_is_there_is_scaled() {
     let mut table = Table::of_node(1);
-    let scaling = Scaling { factor: Amount::ZERO, duration: None };
+    let scaling = scaling_to("0", None);
     assert_eq!(table.scale(b"pro", scaling, at(0)).unwrap_err().to_string(), "NOPOLICY no policy 'pro'");
     table.must_set("pro", MINUTE, at(0));
     table.delete(b"pro", at(1)).unwrap();
@@ -792,8 +798,9 @@ fn records() -> impl Strategy<Value = Vec<u8>> {
     let (name, by) = (proptest::sample::select(vec!["a", "b", "c"]), proptest::sample::select(vec!["0", "0.5", "1"]));
     let (duration, until) = (Period::parse(b"1s").unwrap(), Timestamp::EPOCH.plus(Span::SECOND));
     let end = proptest::sample::select(vec![End::Never, End::At(until), End::For { duration, until }]);
-    (name, stamp(), stamp(), stamp(), 1_u64..3, text, by, end).prop_map(
-        |(name, one, other, scaled, counted, text, by, end)| {
+    let added = proptest::sample::select(vec![Timestamp::EPOCH, until]);
+    (name, stamp(), stamp(), stamp(), 1_u64..3, text, by, (end, added)).prop_map(
+        |(name, one, other, scaled, counted, text, by, (end, added))| {
             let definition = Definition {
                 stamp: one.max(other),
                 born: one.min(other),
@@ -801,7 +808,8 @@ fn records() -> impl Strategy<Value = Vec<u8>> {
                 set_at: 0,
                 text: text.as_bytes().into(),
             };
-            let scale = Scale { stamp: scaled, factor: factor(by), end };
+            let scale =
+                Scale { stamp: scaled, factor: factor(by), end, times: StepTimes { added, ..StepTimes::NEVER } };
             PolicyEntry { name: name.as_bytes().into(), definition, scale }.record(Span::ZERO).as_bytes().to_vec()
         },
     )

@@ -41,6 +41,7 @@ pub struct Claim {
     kept: Amount,
     name: Option<Box<[u8]>>,
     nx: bool,
+    fenced: bool,
 }
 
 impl Claim {
@@ -52,13 +53,19 @@ impl Claim {
             return None;
         };
         let (holder, name) = (Kept::from(spec.holder), spec.name.map(Box::from));
-        Some(Claim { concurrency, holder, cost, kept: spec.kept, name, nx: spec.nx })
+        Some(Claim { concurrency, holder, cost, kept: spec.kept, name, nx: spec.nx, fenced: spec.fence.is_some() })
     }
 
     /// Who is to hold the lease.
     #[must_use]
     pub fn holder(&self) -> &[u8] {
         &self.holder
+    }
+
+    /// Whether it asks for a fencing token, which is made when the lease is granted.
+    #[must_use]
+    pub fn is_fenced(&self) -> bool {
+        self.fenced
     }
 
     /// How many units it asks for.

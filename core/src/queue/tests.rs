@@ -18,7 +18,7 @@ fn asked<T>(words: &str, read: impl FnOnce(&Spec, Block) -> T) -> T {
     let words: Vec<&[u8]> = std::iter::once("RL.ACQUIRE").chain(words.split(' ')).map(str::as_bytes).collect();
     let (mut args, mut behind) = (Args::new(&words), SpecOptions::default());
     let (numbers, block) = Spec::acquire(&mut args, &mut behind).unwrap();
-    read(&spec(&KeyRequest::alone(&mut args, &numbers, &behind).unwrap()), block)
+    read(&spec(&KeyRequest::alone(&mut args, &numbers, &behind).unwrap()), block.block)
 }
 
 /// The one spec of a call.

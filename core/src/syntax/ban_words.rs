@@ -2,22 +2,35 @@
 
 use super::numbers::DURATION;
 use crate::ban::BanRule;
+use crate::number::time::is_duration;
 use crate::number::{Period, Span};
 use crate::wire::args::{Args, whole};
-use crate::wire::error::{Error, MustBe, Syntax};
+use crate::wire::error::{Error, MustBe, Reason, Syntax};
 
 const STRIKES: MustBe = MustBe::number("a whole number", " from 1 to 4294967295", "10");
 const BANNED_FOR: MustBe = MustBe::duration("0 or a duration", " from 1us to 3650d", "10m");
-const BAN: Syntax = Syntax { word: "BAN", arguments: "strikes window block" };
+const LONGEST: MustBe = MustBe::duration("a duration", " from block up to 3650d", "1d");
+const BAN: Syntax = Syntax { word: "BAN", arguments: "strikes window block [MAX longest]" };
 
-/// `strikes window block`
+/// `strikes window block [MAX longest]`
 pub(super) fn ban_rule(args: &mut Args) -> Result<BanRule, Error> {
     let strikes = whole(args.argument("strikes", &BAN)?, u32::MAX.into());
     let strikes = strikes.and_then(|strikes| u32::try_from(strikes).ok()).filter(|strikes| *strikes > 0);
     let strikes = strikes.ok_or_else(|| args.refused("strikes", &STRIKES, &BAN))?;
     let mut period =
         |argument| Period::parse(args.argument(argument, &BAN)?).ok_or_else(|| args.refused(argument, &DURATION, &BAN));
-    Ok(BanRule { strikes, window: period("window")?, block: period("block")? })
+    let (window, block) = (period("window")?, period("block")?);
+    let longest = if args.accept("MAX") { Some(longest(args, block)?) } else { None };
+    if longest.is_none() && args.peek().is_some_and(is_duration) {
+        return Err(args.unexpected(Reason::MaxIsMissing));
+    }
+    Ok(BanRule { strikes, window, block, longest })
+}
+
+/// `longest`, which is at least `block`.
+fn longest(args: &mut Args, block: Period) -> Result<Period, Error> {
+    let longest = Period::parse(args.argument("longest", &BAN)?).filter(|longest| *longest >= block);
+    longest.ok_or_else(|| args.refused("longest", &LONGEST, &BAN))
 }
 
 /// `duration`, which may be 0: of a ban.

@@ -4,7 +4,7 @@ use super::common_options::CommonOptions;
 use super::options::Options;
 use super::purpose::Verb;
 use super::refusal;
-use super::words::{OF_A_CALL, OF_KEYS};
+use super::words::{OF_POLICY_NAME, OF_POLICY_NAME_OF_KEYS};
 use crate::wire::args::Args;
 use crate::wire::error::{Error, MustBe, Reason, Syntax, What};
 use crate::wire::name::MAX_NAME;
@@ -33,7 +33,7 @@ impl<'a> ByPolicy<'a> {
     pub fn behind(first: &'a [u8], args: &mut Args<'a>) -> Result<ByPolicy<'a>, Error> {
         let by = ByPolicy::behind_name(first, args, Verb::Take, &CommonOptions::NONE, false)?;
         if let Some(word) = args.peek() {
-            return Err(refusal::needed(word, What::OrOption, OF_A_CALL, false));
+            return Err(refusal::needed(word, What::OrOption, OF_POLICY_NAME, false));
         }
         Ok(by)
     }
@@ -62,7 +62,7 @@ impl<'a> ByPolicy<'a> {
         common: &CommonOptions<'a>,
         one_of_several: bool,
     ) -> Result<ByPolicy<'a>, Error> {
-        let words = if one_of_several { OF_KEYS } else { OF_A_CALL };
+        let words = if one_of_several { OF_POLICY_NAME_OF_KEYS } else { OF_POLICY_NAME };
         let mut others = Vec::new();
         while args.accept("OR") {
             others.push(name_behind(args)?);

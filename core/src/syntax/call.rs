@@ -64,7 +64,7 @@ impl<'a> Call<'a> {
 }
 
 impl<'a> KeyRequest<'a> {
-    /// `[options] spec [spec ...] [BAN strikes window block]`, and no more: of RL.TAKE.
+    /// `[options] spec [spec ...] [BAN strikes window block [MAX longest]]`, and no more: of RL.TAKE.
     ///
     /// # Errors
     /// The first word that is wrong, or missing, as [`Error`] says it.
@@ -73,7 +73,7 @@ impl<'a> KeyRequest<'a> {
         KeyRequest::read(args, Verb::Take)
     }
 
-    /// `[options] spec [spec ...] [BAN strikes window block]`, and no more: of RL.PEEK. It refuses SETTLE and
+    /// `[options] spec [spec ...] [BAN strikes window block [MAX longest]]`, and no more: of RL.PEEK. It refuses SETTLE and
     /// disregards ONCE, since it charges nothing.
     ///
     /// # Errors
@@ -165,6 +165,7 @@ impl<'a> KeyRequest<'a> {
         while let (Some(word), None) = (args.peek(), ban) {
             args.skip();
             if is_ban(word) {
+                Spec::plain(*numbers).refuse_ban()?;
                 ban = Some(ban_rule(args)?);
                 continue;
             }

@@ -71,7 +71,8 @@ impl<'a> CommonOptions<'a> {
             (Some(_), _) => (own.mode, own.keep),
             (None, _) => (own.mode.or(all.mode), own.keep.or(all.keep)),
         };
-        let options = Options { cost, cost_said, mode, keep, counts, each: all.each || own.each, ..Options::NONE };
+        let (each, item) = (all.each || own.each, own.item.or(all.item));
+        let options = Options { cost, cost_said, mode, keep, counts, each, item, ..Options::NONE };
         if looks {
             Ok(CommonOptions { options, purpose: self.purpose, are_any: true, own_cost: true })
         } else {
@@ -131,6 +132,9 @@ impl<'a> CommonOptions<'a> {
     #[inline(always)]
     pub(super) fn spec(&self, numbers: &ParsedLimit<'a>, own: &Options<'a>) -> Result<Spec<'a>, Error> {
         let ParsedLimit { limit, holder } = *numbers;
+        if matches!(limit, AnyLimit::Sketch(_)) {
+            self.refuse_of_sketch(own)?;
+        }
         let of_leases = matches!(limit, AnyLimit::Concurrency(_));
         let request = self.request(&limit, own)?;
         self.refuse_once_beside(own)?;
@@ -147,6 +151,7 @@ impl<'a> CommonOptions<'a> {
             name: own.name,
             own_cost: own.cost.is_some() || self.own_cost,
             nx: own.flagged && of_leases,
+            fence: None,
             shadow: false,
             by_policy: false,
             slower: None,
@@ -170,6 +175,26 @@ impl<'a> CommonOptions<'a> {
                 self.options.request(mode.or(of_the_call))
             }
         }
+    }
+
+    /// The item of the policy's sketch (ITEM).
+    pub(super) fn item(&self) -> Option<&'a [u8]> {
+        self.options.item
+    }
+
+    /// Refuses what would take something back of a sketch, or set something apart in it.
+    fn refuse_of_sketch(&self, own: &Options) -> Result<(), Error> {
+        for options in [own, &self.options] {
+            match (options.counts, options.cost) {
+                (Idempotency::Once { .. }, _) => return Err(out_of_place(Word::Once, Reason::MergedInSketch)),
+                (Idempotency::Settle { .. }, _) => return Err(out_of_place(Word::Settle, Reason::MergedInSketch)),
+                (Idempotency::Every, Some(Cost::GiveBack(_))) => {
+                    return Err(Error::unexpected(options.cost_said, Reason::MergedInSketch));
+                }
+                (Idempotency::Every, _) => {}
+            }
+        }
+        Ok(())
     }
 
     /// "Not with a negative cost."

@@ -2,13 +2,14 @@
 
 use super::bucket_memo::BucketMemo;
 use super::numbers::{amount, period, window};
-use super::purpose::Block;
+use super::purpose::Acquiring;
 use super::spec::{ParsedLimit, Spec};
 use super::spec_options::SpecOptions;
 use super::window::{FIXED, Window};
 use super::words;
 use crate::algorithm::any::AnyLimit;
 use crate::algorithm::bucket::{Bucket, Discipline, Refused};
+use crate::algorithm::count_min::Sketch;
 use crate::algorithm::fixed_window::FixedWindow;
 use crate::algorithm::leases::{Concurrency, MAX_HOLDER};
 use crate::algorithm::log::SlidingLog;
@@ -174,6 +175,39 @@ impl<'a> Spec<'a> {
     }
 }
 
+// The sketch.
+
+const SKETCH: Syntax = Syntax { word: "SKETCH", arguments: "capacity refill period item [SIZE size]" };
+const SKETCH_OF_POLICY: Syntax = Syntax { word: "SKETCH", arguments: "capacity refill period [SIZE size]" };
+const OF_ITEM: Syntax = Syntax { word: "RL.SKETCH", arguments: "key item capacity refill period [SIZE size]" };
+
+impl<'a> Spec<'a> {
+    /// `capacity refill period item [SIZE size] [options]`, without an item in a policy.
+    ///
+    /// # Errors
+    /// The first word that is wrong, or missing, as [`Error`] says it.
+    #[inline(always)]
+    pub fn sketch(args: &mut Args<'a>, behind: &mut SpecOptions<'a>) -> Result<ParsedLimit<'a>, Error> {
+        let syntax = if behind.of_policy { &SKETCH_OF_POLICY } else { &SKETCH };
+        let bucket = bucket(args, "refill", syntax, Discipline::Burst, behind.memo)?;
+        let item = if behind.of_policy { &[] } else { args.argument("item", syntax)? };
+        behind.read(args, &words::OF_SKETCH)?;
+        Ok(ParsedLimit { limit: AnyLimit::Sketch(Sketch::new(bucket, behind.options().size)), holder: item })
+    }
+
+    /// `item capacity refill period [SIZE size] [options]`, of RL.SKETCH.
+    ///
+    /// # Errors
+    /// The first word that is wrong, or missing, as [`Error`] says it.
+    #[inline(always)]
+    pub fn sketch_of_item(args: &mut Args<'a>, behind: &mut SpecOptions<'a>) -> Result<ParsedLimit<'a>, Error> {
+        let item = args.argument("item", &OF_ITEM)?;
+        let bucket = bucket(args, "refill", &OF_ITEM, Discipline::Burst, behind.memo)?;
+        behind.read(args, &words::OF_SKETCH)?;
+        Ok(ParsedLimit { limit: AnyLimit::Sketch(Sketch::new(bucket, behind.options().size)), holder: item })
+    }
+}
+
 // Leases.
 
 /// Of CONCURRENCY.
@@ -200,10 +234,10 @@ impl<'a> Spec<'a> {
     /// # Errors
     /// The first word that is wrong, or missing, as [`Error`] says it.
     #[inline(always)]
-    pub fn acquire(args: &mut Args<'a>, behind: &mut SpecOptions<'a>) -> Result<(ParsedLimit<'a>, Block), Error> {
+    pub fn acquire(args: &mut Args<'a>, behind: &mut SpecOptions<'a>) -> Result<(ParsedLimit<'a>, Acquiring), Error> {
         let numbers = lease(args, false)?;
-        let block = if args.is_empty() { Block::No } else { behind.read_blocking(args)? };
-        Ok((numbers, block))
+        let acquiring = if args.is_empty() { Acquiring::default() } else { behind.read_acquiring(args)? };
+        Ok((numbers, acquiring))
     }
 }
 

@@ -8,7 +8,7 @@ use super::purpose::{Idempotency, Purpose, Verb};
 use super::refusal::{self, WordPlace};
 use super::spec::Spec;
 use super::spec_options::SpecOptions;
-use super::words::{OF_KEYS, Word, is_policy, out_of_place};
+use super::words::{OF_KEYS, OF_POLICY_NAME_OF_KEYS, Word, is_policy, out_of_place};
 use crate::wire::args::{Args, KeyName, twin};
 use crate::wire::error::{Error, Hint, MustBe, NUMKEYS, Reason};
 
@@ -70,7 +70,7 @@ impl<'a> CallOnKeys<'a> {
             if args.peek().is_some_and(is_policy) {
                 args.skip();
                 specs.push((key, OnKey::Policy(Box::new(ByPolicy::of_keys(args, verb, &common)?))));
-                words = OF_KEYS;
+                words = OF_POLICY_NAME_OF_KEYS;
                 continue;
             }
             let Some(read) = read else {

@@ -31,7 +31,7 @@ pub use call::{Call, KeyRequest};
 pub use grammar::{Reader, holders};
 pub use keys::{CallOnKeys, KeySpec, OnKey};
 pub use policy::Policy;
-pub use purpose::{Block, Idempotency, MAX_ID, Purpose};
+pub use purpose::{Acquiring, Block, Idempotency, MAX_ID, Purpose};
 pub use spec::{MAX_NAME, MAX_SPECS, ParsedLimit, Spec, is_name};
 pub use spec_options::SpecOptions;
 pub use throttle::throttle;

@@ -4,6 +4,7 @@ use super::numbers::DURATION;
 use super::purpose::{Idempotency, MAX_ID};
 use super::spec::is_name;
 use super::words::{OptionSet, Word, out_of_place};
+use crate::algorithm::count_min::SketchSize;
 use crate::algorithm::fixed_window::calendar::{Anchor, Offset};
 use crate::evaluate::Request;
 use crate::number::{Amount, Period, Span};
@@ -38,6 +39,9 @@ const ANCHOR: MustBe = MustBe::number("a day of the month", " from 1 to 31", "15
 /// What SETTLE says the call turned out to cost.
 pub(super) const SETTLED: MustBe = MustBe::number("a number", " from 0 to 1000000000000", "1200");
 
+/// What SIZE says.
+pub(super) const SIZE: MustBe = MustBe::other("a size from 64kb to 256mb", "1mb");
+
 const OF_COST: Syntax = Syntax { word: "COST", arguments: "amount" };
 const OF_MAXWAIT: Syntax = Syntax { word: "MAXWAIT", arguments: "duration" };
 const OF_KEEP: Syntax = Syntax { word: "KEEP", arguments: "amount, or KEEP n%" };
@@ -46,6 +50,8 @@ const OF_OFFSET: Syntax = Syntax { word: "ALIGNED OFFSET", arguments: "+hh:mm" }
 const OF_ANCHOR: Syntax = Syntax { word: "ALIGNED ANCHOR", arguments: "day" };
 const OF_ONCE: Syntax = Syntax { word: "ONCE", arguments: "id ttl" };
 const OF_SETTLE: Syntax = Syntax { word: "SETTLE", arguments: "id amount" };
+const OF_SIZE: Syntax = Syntax { word: "SIZE", arguments: "size" };
+const OF_ITEM: Syntax = Syntax { word: "ITEM", arguments: "item" };
 
 /// What a cost says.
 #[derive(Clone, Copy, Debug)]
@@ -123,6 +129,10 @@ pub(super) struct Options<'a> {
     pub(super) each: bool,
     /// SHADOW.
     pub(super) shadow: bool,
+    /// SIZE.
+    pub(super) size: Option<SketchSize>,
+    /// ITEM.
+    pub(super) item: Option<&'a [u8]>,
 }
 
 /// Where the boundaries of an aligned window lie, if they are moved.
@@ -147,6 +157,8 @@ impl<'a> Options<'a> {
         counts: Idempotency::Every,
         each: false,
         shadow: false,
+        size: None,
+        item: None,
     };
 
     /// Those that a policy says of a limit.
@@ -222,9 +234,15 @@ impl<'a> Options<'a> {
                 self.counts(Idempotency::Settle { id, amount })
             }
             Word::Each => std::mem::replace(&mut self.each, true).then_some(option),
+            Word::Size => {
+                let word = args.argument("size", &OF_SIZE)?;
+                let size = SketchSize::parse(word).ok_or_else(|| Error::out_of_range("size", &SIZE, word))?;
+                self.size.replace(size).map(|_| option)
+            }
+            Word::Item => self.item.replace(args.argument("item", &OF_ITEM)?).map(|_| option),
             Word::Shadow => std::mem::replace(&mut self.shadow, true).then_some(option),
             // Whoever takes it reads it elsewhere.
-            Word::Block => return Err(out_of_place(Word::Block, Reason::OnlyAcquireBlocks)),
+            Word::Block | Word::Fence => return Err(out_of_place(option, Reason::OnlyAcquireBlocks)),
         })
     }
 

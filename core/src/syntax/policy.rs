@@ -63,7 +63,7 @@ const COST_OF_POLICY: MustBe = MustBe::number("a number", " from 0 to 1000000000
 const SET: Syntax = Syntax { word: "RL.POLICYSET", arguments: "name [NX | VERSION version] spec [spec ...]" };
 
 impl Policy {
-    /// `spec [SHADOW] [spec [SHADOW] ...] [BAN strikes window block]`, and no more.
+    /// `spec [SHADOW] [spec [SHADOW] ...] [BAN strikes window block [MAX longest]]`, and no more.
     ///
     /// # Errors
     /// The first word that is wrong, or missing, as [`Error`] says it.
@@ -73,6 +73,7 @@ impl Policy {
         loop {
             let word = args.argument("a spec", &SET)?;
             if is_ban(word) && !limits.is_empty() {
+                specs.first().map_or(Ok(()), Spec::refuse_ban)?;
                 ban = Some(ban_rule(args)?);
                 break;
             }
@@ -110,7 +111,8 @@ impl Policy {
             }
             _ => None,
         };
-        let is_ready = |limit: &PolicyLimit| limit.name.is_none() && limit.slower.is_none() && !limit.is_of_leases();
+        let says_all = |limit: &PolicyLimit| !limit.is_of_leases() && !limit.is_of_items();
+        let is_ready = |limit: &PolicyLimit| limit.name.is_none() && limit.slower.is_none() && says_all(limit);
         let ready = (plain.is_none() && limits.iter().all(is_ready))
             .then(|| call_of(limits.iter().map(PolicyLimit::alone).collect(), ban));
         let queues = |limit: &PolicyLimit| matches!(limit.limit, AnyLimit::Bucket(bucket) if bucket.discipline() == Discipline::Queue);
@@ -124,7 +126,7 @@ impl Policy {
     pub fn scaled(&self, factor: Amount) -> Policy {
         let scaled = |limit: &PolicyLimit| {
             let before = limit.limit;
-            let slower = matches!(before, AnyLimit::Bucket(_)) && factor > Amount::ONE;
+            let slower = matches!(before, AnyLimit::Bucket(_) | AnyLimit::Sketch(_)) && factor > Amount::ONE;
             PolicyLimit { limit: before.scaled(factor), slower: slower.then_some(before), ..limit.clone() }
         };
         Policy::of(self.limits.iter().map(scaled).collect(), self.ban)
@@ -155,7 +157,8 @@ impl Policy {
     #[must_use]
     #[inline(always)]
     pub fn plain(&self) -> Option<Spec<'static>> {
-        self.plain.map(|limit| Spec { by_policy: true, ..Spec::of(limit, Request::Take(Amount::ONE)) })
+        let plain = self.plain.filter(|limit| !matches!(limit, AnyLimit::Sketch(_)));
+        plain.map(|limit| Spec { by_policy: true, ..Spec::of(limit, Request::Take(Amount::ONE)) })
     }
 
     /// The token bucket that the policy is, if it is nothing else.
@@ -178,7 +181,7 @@ impl Policy {
     /// What a call asks of it that says no more than its name.
     ///
     /// # Errors
-    /// It has leases, which such a call has no holder for.
+    /// It has leases, which such a call has no holder for, or a sketch, which it has no item for.
     #[inline(always)]
     pub fn call(&self) -> Result<Cow<'_, Call<'_>>, Error> {
         if let Some(ready) = &self.ready { Ok(Cow::Borrowed(ready)) } else { self.call_anew().map(Cow::Owned) }
@@ -189,6 +192,9 @@ impl Policy {
         if self.limits.iter().any(PolicyLimit::is_of_leases) {
             return Err(Error::NoHolder);
         }
+        if self.limits.iter().any(PolicyLimit::is_of_items) {
+            return Err(Error::NoItem);
+        }
         Ok(call_of(self.limits.iter().map(PolicyLimit::asked).collect(), self.ban))
     }
 
@@ -198,6 +204,7 @@ impl Policy {
             let PolicyLimit { limit, cost, name, .. } = of_policy;
             let of_leases = of_policy.is_of_leases();
             let holder = match holder {
+                _ if of_policy.is_of_items() => common.item().ok_or(Error::NoItem)?,
                 Some(holder) if of_leases => holder,
                 None if of_leases && common.purpose == Purpose::Charge => return Err(Error::NoHolder),
                 _ => &[],
@@ -218,6 +225,10 @@ fn call_of(specs: Vec<Spec>, ban: Option<BanRule>) -> Call {
 impl PolicyLimit {
     fn is_of_leases(&self) -> bool {
         matches!(self.limit, AnyLimit::Concurrency(_))
+    }
+
+    fn is_of_items(&self) -> bool {
+        matches!(self.limit, AnyLimit::Sketch(_))
     }
 
     /// What a call asks of it that says no more than the policy's name.
@@ -266,7 +277,9 @@ impl fmt::Display for Policy {
                 f.write_str(" SHADOW")?;
             }
         }
-        self.ban.map_or(Ok(()), |BanRule { strikes, window, block }| write!(f, " BAN {strikes} {window} {block}"))
+        let Some(BanRule { strikes, window, block, longest }) = self.ban else { return Ok(()) };
+        write!(f, " BAN {strikes} {window} {block}")?;
+        longest.map_or(Ok(()), |longest| write!(f, " MAX {longest}"))
     }
 }
 

@@ -104,3 +104,12 @@ impl Purpose {
         }
     }
 }
+
+/// What only a call of RL.ACQUIRE says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Acquiring {
+    /// For how long it waits (BLOCK).
+    pub block: Block,
+    /// Whether it asks for a fencing token (FENCE).
+    pub fence: bool,
+}

@@ -52,17 +52,25 @@ pub(super) fn unknown(word: &[u8], place: WordPlace, options: OptionSet, verb: V
 /// The error of a word that has no place where it stands. Of BLOCK it is rather who has it, wherever that stands.
 #[cold]
 pub(super) fn refused(word: &[u8], reason: Reason) -> Error {
-    if Word::Block.is(word) {
-        out_of_place(Word::Block, Reason::OnlyAcquireBlocks)
+    if let Some(option) = [Word::Block, Word::Fence].into_iter().find(|option| option.is(word)) {
+        out_of_place(option, Reason::OnlyAcquireBlocks)
     } else {
         Error::unexpected(word, reason)
     }
+}
+
+/// Whether a word asks for something that a sketch, behind which it stands, cannot do.
+fn is_refused_of_sketch(word: &[u8], options: OptionSet) -> bool {
+    options.contains(&Word::Size) && [Word::As, Word::Once, Word::Settle].into_iter().any(|option| option.is(word))
 }
 
 /// The error of a word in whose place `what` is needed: one of these options, and the name of an algorithm if it may be
 /// one.
 #[cold]
 pub(super) fn needed(word: &[u8], what: What, options: OptionSet, or_algorithm: bool) -> Error {
+    if is_refused_of_sketch(word, options) {
+        return Error::unexpected(word, Reason::MergedInSketch);
+    }
     let algorithms = if or_algorithm { SYNTAXES.map(|syntax| syntax.word).to_vec() } else { Vec::new() };
     let mut needed = Needed::instead_of(word, what, names(options), algorithms);
     let of_take = || is_ban(word) || is_policy(word) || Word::Each.is(word) || Spec::reader(word).is_some();

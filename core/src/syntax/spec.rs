@@ -1,6 +1,7 @@
 //! A limit, and what a call asks of it.
 
 use crate::algorithm::any::AnyLimit;
+use crate::algorithm::leases::Token;
 use crate::evaluate::Request;
 use crate::number::Amount;
 use crate::wire::error::{Error, Hint, MustBe, Reason};
@@ -34,7 +35,7 @@ pub struct Spec<'a> {
     pub limit: AnyLimit,
     /// What is asked.
     pub request: Request,
-    /// Who asks for a lease; nobody of any other limit.
+    /// Who asks for a lease, or the item of a sketch; nobody of any other limit.
     pub holder: &'a [u8],
     /// How much of the limit is to stay available after the call (KEEP), up to all of it.
     pub kept: Amount,
@@ -44,6 +45,8 @@ pub struct Spec<'a> {
     pub own_cost: bool,
     /// Whether it is for a first lease only (NX).
     pub nx: bool,
+    /// The fencing token that its lease gets, unless it has one (FENCE). Whoever charges makes it.
+    pub fence: Option<Token>,
     /// Whether it decides only for itself (SHADOW, in a policy).
     pub shadow: bool,
     /// Whether it is a policy's: then the policy is the truth of its key, which may hold what another definition left.
@@ -57,7 +60,7 @@ pub struct Spec<'a> {
 pub struct ParsedLimit<'a> {
     /// The limit.
     pub(super) limit: AnyLimit,
-    /// Who asks for a lease; nobody of any other limit.
+    /// Who asks for a lease, or the item of a sketch; nobody of any other limit.
     pub(super) holder: &'a [u8],
 }
 
@@ -66,6 +69,14 @@ impl ParsedLimit<'_> {
     #[inline(always)]
     pub(super) fn of(limit: AnyLimit) -> Self {
         ParsedLimit { limit, holder: &[] }
+    }
+}
+
+impl Spec<'_> {
+    /// Refuses a ban behind the first spec of a call or a policy, which may be that of a sketch.
+    pub(super) fn refuse_ban(&self) -> Result<(), Error> {
+        let alone = self.limit.kind().stands_alone();
+        if alone { Err(Error::unexpected(b"BAN", Reason::MergedInSketch)) } else { Ok(()) }
     }
 }
 
@@ -83,6 +94,7 @@ impl<'a> Spec<'a> {
             name: None,
             own_cost: false,
             nx: false,
+            fence: None,
             shadow: false,
             by_policy: false,
             slower: None,
@@ -110,8 +122,11 @@ impl<'a> Spec<'a> {
         Spec { limit: self.limit.lowered_by(kept), request, kept, ..self }
     }
 
-    /// Refuses a spec that would find the same component of a key as another.
+    /// Refuses a spec that cannot be beside another, or would find the same component of a key.
     pub(super) fn refuse_twin(&self, other: &Spec) -> Result<(), Error> {
+        if self.limit.kind().stands_alone() || other.limit.kind().stands_alone() {
+            return Err(Error::unexpected(b"SKETCH", Reason::SketchStandsAlone));
+        }
         if self.limit.kind() != other.limit.kind() {
             return Ok(());
         }

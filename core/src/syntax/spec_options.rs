@@ -2,7 +2,7 @@
 
 use super::bucket_memo::BucketMemo;
 use super::options::{Options, excluded, next};
-use super::purpose::Block;
+use super::purpose::{Acquiring, Block};
 use super::words::{OF_ACQUIRE, OptionSet, SpecOptionSets, Word};
 use crate::number::Span;
 use crate::wire::args::Args;
@@ -60,16 +60,18 @@ impl<'a> SpecOptions<'a> {
         Ok(options.flagged)
     }
 
-    /// Reads the options of RL.ACQUIRE; what BLOCK says.
+    /// Reads the options of RL.ACQUIRE; what BLOCK and FENCE say.
     #[inline(never)]
-    pub(super) fn read_blocking(&mut self, args: &mut Args<'a>) -> Result<Block, Error> {
+    pub(super) fn read_acquiring(&mut self, args: &mut Args<'a>) -> Result<Acquiring, Error> {
         self.words = OF_ACQUIRE;
-        let mut block = None;
+        let (mut block, mut fence) = (None, false);
         while let Some(option) = next(args, OF_ACQUIRE) {
             let before = *args;
             args.skip();
             let there = if option == Word::Block {
                 block.replace(blocking(args.argument("block", &OF_BLOCK)?)?).map(|_| Word::Block)
+            } else if option == Word::Fence {
+                std::mem::replace(&mut fence, true).then_some(Word::Fence)
             } else {
                 self.options.get_or_insert(Options::NONE).take(option, args)?
             };
@@ -77,7 +79,7 @@ impl<'a> SpecOptions<'a> {
                 return Err(excluded(&before, option, there));
             }
         }
-        Ok(block.unwrap_or_default())
+        Ok(Acquiring { block: block.unwrap_or_default(), fence })
     }
 
     /// Whether nothing stands there but perhaps the algorithm's own flag, and no word is left.

@@ -1,3 +1,4 @@
+mod sketch_syntax;
 mod slips;
 
 use super::grammar::*;
@@ -88,7 +89,7 @@ fn refuses_with_the_word_or_the_argument() {
         (
             "NOSUCH 1 1s",
             "ERR syntax error, unexpected 'NOSUCH', where an option, POLICY or an algorithm is needed: COST, UPTO, FORCE, \
-             MAXWAIT, KEEP, ONCE, SETTLE or EACH; TOKENBUCKET, LEAKYBUCKET, FIXED, SLIDING, SLIDINGLOG or CONCURRENCY; \
+             MAXWAIT, KEEP, ONCE, SETTLE or EACH; TOKENBUCKET, LEAKYBUCKET, FIXED, SLIDING, SLIDINGLOG, CONCURRENCY or SKETCH; \
              for a policy: RL.TAKE key POLICY name",
         ),
         ("TOKENBUCKET 1 1 1s COST 1 COST 2", "ERR syntax error, unexpected 'COST', which is given twice"),
@@ -97,7 +98,7 @@ fn refuses_with_the_word_or_the_argument() {
             "FIXED 1 1s MAXWAIT 5s",
             "ERR syntax error, unexpected 'MAXWAIT', where an option of the spec before, BAN or an algorithm is needed: \
              COST, UPTO, FORCE, KEEP, AS, ALIGNED, OFFSET, ANCHOR, ONCE or SETTLE; TOKENBUCKET, LEAKYBUCKET, FIXED, SLIDING, \
-             SLIDINGLOG or CONCURRENCY",
+             SLIDINGLOG, CONCURRENCY or SKETCH",
         ),
         ("FIXED 1 1s ALIGNED aligned", "ERR syntax error, unexpected 'aligned', which is given twice"),
         ("CONCURRENCY 1 1s", "ERR holder is missing: CONCURRENCY limit ttl holder"),
@@ -728,12 +729,17 @@ fn each_decision_is_told_if_that_is_asked_before_the_specs() {
 #[test]
 fn a_ban_stands_last() {
     let period = |text: &[u8]| Period::parse(text).unwrap();
-    let ban = |strikes, window, block| Some(BanRule { strikes, window: period(window), block: period(block) });
+    let ban =
+        |strikes, window, block| Some(BanRule { strikes, window: period(window), block: period(block), longest: None });
+    let growing = |longest| Some(BanRule { longest: Some(period(longest)), ..ban(3, b"1m", b"1h").unwrap() });
     for (text, expected) in [
         ("FIXED 9 1m BAN 10 1m 1h", ban(10, b"1m", b"1h")),
         ("FIXED 9 1m COST 2 UPTO ban 1 1us 3650d", ban(1, b"1us", b"3650d")),
         ("EACH FIXED 9 1m SLIDING 9 1m BAN 4294967295 5 6", ban(u32::MAX, b"5s", b"6s")),
         ("FIXED 9 1m ONCE BAN 5m BAN 2 5 6", ban(2, b"5s", b"6s")),
+        ("FIXED 9 1m BAN 3 1m 1h MAX 1d", growing(b"1d")),
+        ("FIXED 9 1m BAN 3 1m 1h max 3600", growing(b"1h")),
+        ("FIXED 9 1m BAN 3 1m 1h MAX 3650d", growing(b"3650d")),
     ] {
         assert_eq!(several(text).unwrap().ban, expected, "{text}");
     }
@@ -747,17 +753,36 @@ fn a_ban_stands_last() {
         ),
         ("FIXED 9 1m BAN 1 1s 1s COST 1", "ERR syntax error, unexpected 'COST', since nothing can come after BAN"),
         ("FIXED 9 1m BAN 1 1s 1s BAN 1 1s 1s", "ERR syntax error, unexpected 'BAN', since nothing can come after BAN"),
-        ("FIXED 9 1m BAN 1 1s", "ERR block is missing: BAN strikes window block"),
-        ("FIXED 9 1m BAN", "ERR strikes is missing: BAN strikes window block"),
+        ("FIXED 9 1m BAN 1 1s", "ERR block is missing: BAN strikes window block [MAX longest]"),
+        ("FIXED 9 1m BAN", "ERR strikes is missing: BAN strikes window block [MAX longest]"),
         ("FIXED 9 1m BAN 0 1s 1s", &format!("{strikes} '0'")),
         ("FIXED 9 1m BAN 4294967296 1s 1s", &format!("{strikes} '4294967296'")),
         ("FIXED 9 1m BAN 1.5 1s 1s", &format!("{strikes} '1.5'")),
         (
             "FIXED 9 1m BAN 1m 10 1h",
-            "ERR strikes must be a whole number such as 10, not '1m' (the order is strikes window block)",
+            "ERR strikes must be a whole number such as 10, not '1m' (the order is strikes window block [MAX longest])",
         ),
         ("FIXED 9 1m BAN 1 0 1s", "ERR window must be a duration from 1us to 3650d, such as 60s, not '0'"),
         ("FIXED 9 1m BAN 1 1s x", "ERR block must be a duration such as 60s, not 'x' (units: us ms s m h d)"),
+        ("FIXED 9 1m BAN 1 1s 2s MAX", "ERR longest is missing: BAN strikes window block [MAX longest]"),
+        (
+            "FIXED 9 1m BAN 1 1s 2s MAX 1999ms",
+            "ERR longest must be a duration from block up to 3650d, such as 1d, not '1999ms'",
+        ),
+        (
+            "FIXED 9 1m BAN 1 1s 2s MAX 3651d",
+            "ERR longest must be a duration from block up to 3650d, such as 1d, not '3651d'",
+        ),
+        ("FIXED 9 1m BAN 1 1s 2s MAX 1w", "ERR longest must be a duration such as 1d, not '1w' (units: us ms s m h d)"),
+        (
+            "FIXED 9 1m BAN 1 1s 2s 1d",
+            "ERR syntax error, unexpected '1d', before which MAX is missing: BAN strikes window block [MAX longest]",
+        ),
+        ("FIXED 9 1m BAN 1 1s 2s MAX 1d 2d", "ERR syntax error, unexpected '2d', since nothing can come after BAN"),
+        (
+            "FIXED 9 1m BAN 1 1s 2s MAX 1d MAX 2d",
+            "ERR syntax error, unexpected 'MAX', since nothing can come after BAN",
+        ),
     ] {
         assert_eq!(several(text).unwrap_err().to_string(), error, "{text}");
     }
@@ -806,7 +831,7 @@ fn a_first_lease_is_asked_for_by_nx() {
 fn acquire(text: &str) -> Result<(KeyRequest<'static>, Block), String> {
     let read = |args: &mut Args<'static>| {
         let mut behind = SpecOptions::default();
-        let (numbers, block) = Spec::acquire(args, &mut behind)?;
+        let (numbers, Acquiring { block, .. }) = Spec::acquire(args, &mut behind)?;
         let is_plain = behind.is_nothing(args);
         let asked = KeyRequest::alone(args, &numbers, &behind)?;
         // What a call in a hurry goes by.
@@ -900,8 +925,33 @@ fn how_long_to_block_is_refused_whatever_it_says() {
         ("9 1m me BLOCK 5s FIXED 9 1m", "FIXED"),
     ] {
         let meant = if word == "FIXED" { "; did you mean RL.TAKE?" } else { "" };
-        let needed = format!("where an option is needed: COST, KEEP, AS, NX or BLOCK{meant}");
+        let needed = format!("where an option is needed: COST, KEEP, AS, NX, BLOCK or FENCE{meant}");
         assert_eq!(acquire(text).unwrap_err(), format!("ERR syntax error, unexpected '{word}', {needed}"), "{text}");
+    }
+}
+
+#[test]
+fn a_fencing_token_is_asked_for_by_rl_acquire_alone() {
+    let fence = |text: &str| {
+        let mut args = Args::new(leaked(text));
+        Spec::acquire(&mut args, &mut SpecOptions::default()).map(|(_, acquiring)| acquiring)
+    };
+    for (text, expected) in [
+        ("9 1m me", Acquiring { block: Block::No, fence: false }),
+        ("9 1m me fence", Acquiring { block: Block::No, fence: true }),
+        ("9 1m me FENCE COST 2 BLOCK 0 NX", Acquiring { block: Block::Forever, fence: true }),
+        ("9 1m me AS a BLOCK 5s FENCE", Acquiring { block: Block::For(Span::SECOND.times(5)), fence: true }),
+        ("9 1m FENCE", Acquiring { block: Block::No, fence: false }),
+    ] {
+        assert_eq!(fence(text).unwrap(), expected, "{text}");
+    }
+    let told = |error: Error| error.to_string();
+    let again = "ERR syntax error, unexpected 'FENCE', which is given twice";
+    assert_eq!(fence("9 1m me FENCE NX FENCE").map_err(told), Err(again.to_owned()));
+    let elsewhere = "ERR syntax error, unexpected 'FENCE', which only RL.ACQUIRE has";
+    for text in ["CONCURRENCY 9 1m me FENCE", "FIXED 9 1m fence", "FENCE FIXED 9 1m", "POLICY p FENCE"] {
+        let refused = KeyRequest::take(&mut Args::new(leaked(text))).unwrap_err();
+        assert_eq!(refused.to_string(), elsewhere, "{text}");
     }
 }
 
@@ -1663,7 +1713,7 @@ fn a_missing_word_is_told_with_the_words_around_it() {
         ("ONCE a", "ERR ttl is missing: ONCE id ttl"),
         ("SETTLE", "ERR id is missing: SETTLE id amount"),
         ("SETTLE a", "ERR amount is missing: SETTLE id amount"),
-        ("BAN 3", "ERR window is missing: BAN strikes window block"),
+        ("BAN 3", "ERR window is missing: BAN strikes window block [MAX longest]"),
     ] {
         assert_eq!(read(&format!("TOKENBUCKET 10 1 1s {options}")).unwrap_err().to_string(), told);
     }

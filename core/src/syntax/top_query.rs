@@ -1,8 +1,8 @@
 //! The words of RL.TOP.
 
-use crate::algorithm::sketch::MAX_ENTRIES;
-use crate::algorithm::sketch::minutes::whole_minutes;
 use crate::number::Period;
+use crate::space_saving::MAX_ENTRIES;
+use crate::space_saving::minutes::whole_minutes;
 use crate::wire::args::{Args, whole};
 use crate::wire::error::{Error, MustBe, Needed, Reason, Syntax, What};
 

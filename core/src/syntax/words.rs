@@ -43,21 +43,29 @@ const ACQUIRE: u16 = 1 << 7;
 const POLICY: u16 = 1 << 8;
 /// There in a policy, and nowhere else.
 const ONLY_POLICY: u16 = 1 << 9;
+/// Behind the numbers of a sketch.
+const SKETCH: u16 = 1 << 10;
+/// Behind the name of a policy, in a call on one key.
+const POLICY_NAME: u16 = 1 << 11;
+/// Behind the name of a policy, in a call on many keys.
+const POLICY_NAME_OF_KEYS: u16 = 1 << 12;
 
 const RATES: u16 = PLAIN_RATE | TOKEN_BUCKET | FIXED_WINDOW | SLIDING_WINDOW;
 const LEASES: u16 = CONCURRENCY | ACQUIRE;
+/// Wherever the options of a call on one or many keys stand, also behind a policy's name.
+const CALLS: u16 = CALL | KEYS | POLICY_NAME | POLICY_NAME_OF_KEYS;
 
 words! {
     /// `COST cost`: negative, it gives back.
-    Cost = "COST", CALL | KEYS | RATES | POLICY;
+    Cost = "COST", CALLS | RATES | SKETCH | POLICY;
     /// `COST cost` of a lease, which is given back by name.
     CostOfLease = "COST", LEASES | POLICY;
-    UpTo = "UPTO", CALL | RATES;
-    Force = "FORCE", CALL | KEYS | RATES;
+    UpTo = "UPTO", CALL | POLICY_NAME | RATES | SKETCH;
+    Force = "FORCE", CALLS | RATES | SKETCH;
     /// `MAXWAIT duration`
-    MaxWait = "MAXWAIT", CALL | KEYS | TOKEN_BUCKET;
+    MaxWait = "MAXWAIT", CALLS | TOKEN_BUCKET;
     /// `KEEP amount`, `KEEP n%`
-    Keep = "KEEP", CALL | KEYS | RATES | LEASES;
+    Keep = "KEEP", CALLS | RATES | LEASES | SKETCH;
     /// `AS name`
     As = "AS", RATES | LEASES | POLICY;
     Aligned = "ALIGNED", FIXED_WINDOW | POLICY;
@@ -68,13 +76,18 @@ words! {
     Strict = "STRICT", SLIDING_WINDOW | POLICY;
     Nx = "NX", LEASES;
     /// `ONCE id ttl`
-    Once = "ONCE", CALL | KEYS | RATES;
+    Once = "ONCE", CALLS | RATES;
     /// `SETTLE id amount`
-    Settle = "SETTLE", CALL | KEYS | RATES;
-    Each = "EACH", CALL;
-    Shadow = "SHADOW", RATES | LEASES | ONLY_POLICY;
+    Settle = "SETTLE", CALLS | RATES;
+    Each = "EACH", CALL | POLICY_NAME;
+    Shadow = "SHADOW", RATES | LEASES | SKETCH | ONLY_POLICY;
+    /// `SIZE size` of a sketch.
+    Size = "SIZE", SKETCH | POLICY;
+    /// `ITEM item` of the policy's sketch.
+    Item = "ITEM", POLICY_NAME | POLICY_NAME_OF_KEYS;
     /// `BLOCK duration`
     Block = "BLOCK", ACQUIRE;
+    Fence = "FENCE", ACQUIRE;
 }
 
 impl Word {
@@ -163,6 +176,10 @@ pub(super) const NONE: OptionSet = &[];
 pub(super) const OF_A_CALL: OptionSet = at!(CALL, false);
 /// Before the first spec of RL.MTAKE and RL.MPEEK.
 pub(super) const OF_KEYS: OptionSet = at!(KEYS, false);
+/// Behind the name of a policy, in a call on one key.
+pub(super) const OF_POLICY_NAME: OptionSet = at!(POLICY_NAME, false);
+/// Behind the name of a policy, in a call on many keys.
+pub(super) const OF_POLICY_NAME_OF_KEYS: OptionSet = at!(POLICY_NAME_OF_KEYS, false);
 /// Behind the numbers of RL.ACQUIRE.
 pub(super) const OF_ACQUIRE: OptionSet = at!(ACQUIRE, false);
 /// Behind the numbers of a rate that has no options of its own.
@@ -175,6 +192,9 @@ pub(super) const OF_FIXED_WINDOW: SpecOptionSets = at!(FIXED_WINDOW);
 pub(super) const OF_SLIDING_WINDOW: SpecOptionSets = at!(SLIDING_WINDOW);
 /// Behind those of CONCURRENCY.
 pub(super) const OF_CONCURRENCY: SpecOptionSets = at!(CONCURRENCY);
+
+/// Behind those of SKETCH.
+pub(super) const OF_SKETCH: SpecOptionSets = at!(SKETCH);
 
 /// Whether a word begins what stands for a policy's specs.
 pub(super) fn is_policy(word: &[u8]) -> bool {

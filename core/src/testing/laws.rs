@@ -345,7 +345,7 @@ pub fn a_key_expires_when_it_has_recovered_and_not_much_later<L: Lawful>() {
             let limit = step.limit.get(&limits);
             let request = L::asks(step.what.request(limit, &usage, now));
             let (change, back) = (evaluate(limit, &usage, now, request).change(), usage.ahead(now));
-            let expiry = |usage: &L::Usage, now| Expiry::of(now, limit.reset(usage, now));
+            let expiry = |usage: &L::Usage, now| Expiry::of(now, limit.recovery(usage, now));
             let before = expiry(&usage, now.plus(back));
             let told = call(limit, &mut usage, now, request);
             decision = Some(told);
@@ -354,17 +354,17 @@ pub fn a_key_expires_when_it_has_recovered_and_not_much_later<L: Lawful>() {
                 _ if usage.is_unused() => None,
                 _ if change != Change::Nothing => {
                     let at = after.after_charge(charged.map(|(_, at, _)| at), back != Span::ZERO);
-                    Some((limit, at, told.reset.eighth().plus(Span::SECOND)))
+                    Some((limit, at, limit.recovery(&usage, now).eighth().plus(Span::SECOND)))
                 }
                 Some((under, at, late)) if back != Span::ZERO => {
                     let step = StepBack { now, back, recovery: usage.recovery(), before, after };
-                    let late = late.max(told.reset.eighth().plus(Span::SECOND)).plus(back);
+                    let late = late.max(limit.recovery(&usage, now).eighth().plus(Span::SECOND)).plus(back);
                     Some((under, step.expiry(Some(at)), late))
                 }
                 unchanged => unchanged,
             };
             if let Some((under, at, late)) = charged {
-                let recovered = now.plus(under.reset(&usage, now));
+                let recovered = now.plus(under.recovery(&usage, now));
                 assert!(at >= recovered.ceil_millis(), "{at} ms is too early for {recovered:?}");
                 let latest = recovered.plus(late).ceil_millis();
                 // By another limit's reckoning it may be later.

@@ -86,6 +86,8 @@ pub enum Error {
     Redirected(String),
     /// A policy has leases, and the call that asks for one has no id.
     NoHolder,
+    /// A policy has a sketch, and the call that asks for it names no item.
+    NoItem,
     /// RL.DELAY has one integer, and an admitted call would have more to tell: because of this.
     MoreToTell(&'static str),
     /// This server would lose policies, and was not told to keep them.
@@ -305,6 +307,7 @@ impl fmt::Display for Error {
             Error::NoHolder => f.write_str(
                 "ERR the policy has a CONCURRENCY limit: the call needs ONCE id ttl, and the id is the holder",
             ),
+            Error::NoItem => f.write_str("ERR the policy has a SKETCH: the call needs ITEM item"),
             Error::MoreToTell(why) => {
                 write!(f, "ERR RL.DELAY replies one integer, which is not enough for {why}: use RL.LIMIT")
             }

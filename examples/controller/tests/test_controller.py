@@ -43,6 +43,14 @@ def test_one_that_is_started_again_goes_on_from_where_it_was(controller: Control
     assert another.step(501) == pytest.approx(0.49)
 
 
+def test_two_that_share_a_policy_step_as_one(controller: Controller, clock: Clock) -> None:
+    pair = [Controller(controller.limiter, POLICY, target_ms=500, every=0.9) for _ in range(2)]
+    for scale in (0.7, 0.49):
+        assert [each.step(501) for each in pair] == pytest.approx([scale, scale])
+        clock.advance("1s")
+    assert [each.step(500) for each in pair] == pytest.approx([0.54, 0.54])
+
+
 def test_one_that_is_blind_lets_the_scale_lapse(controller: Controller, clock: Clock) -> None:
     controller.step(501)
     clock.advance("4s")
@@ -97,9 +105,11 @@ def test_the_loop_goes_on_after_what_fails(
 
     with caplog.at_level("INFO"), pytest.raises(StopError):
         run(controller, measure, pause)
+    missing = f"NOPOLICY no policy '{POLICY}': set it, by RL.POLICYSET"
     assert caplog.messages == [
         "no step: no route to host",
-        f"no step: there is no policy '{POLICY}' to scale",
+        f"Redis refuses a call for '{POLICY}': {missing}",
+        f"no step: {missing}",
         f"{POLICY} is scaled to 0.700",
     ]
 

@@ -8,7 +8,8 @@ mod policies;
 use crate::laws::{assert_lawful, assert_wire};
 use ratelimit_core::queue::Claim;
 use ratelimit_core::syntax::{
-    self, Block, CallOnKeys, Idempotency, KeyRequest, MAX_ID, MAX_NAME, MAX_SPECS, OnKey, Purpose, Spec, SpecOptions,
+    self, Acquiring, Block, CallOnKeys, Idempotency, KeyRequest, MAX_ID, MAX_NAME, MAX_SPECS, OnKey, Purpose, Spec,
+    SpecOptions,
 };
 use ratelimit_core::wire::args::{Args, KeyName};
 use ratelimit_core::wire::error::Error;
@@ -96,11 +97,11 @@ pub fn run(data: &[u8]) {
 
 /// RL.ACQUIRE reads what its algorithm's numbers and options say, and BLOCK among them. Who waits asks the same again.
 fn assert_acquired(words: &Vec<&[u8]>) {
-    let mut blocks = Block::No;
+    let (mut blocks, mut fenced) = (Block::No, false);
     let acquired = asked(words, |args| {
         let mut behind = SpecOptions::default();
-        let (numbers, block) = Spec::acquire(args, &mut behind)?;
-        blocks = block;
+        let (numbers, Acquiring { block, fence }) = Spec::acquire(args, &mut behind)?;
+        (blocks, fenced) = (block, fence);
         KeyRequest::alone(args, &numbers, &behind)
     });
     assert_refused_or_sayable(&acquired);
@@ -117,8 +118,9 @@ fn assert_acquired(words: &Vec<&[u8]>) {
         let said = |asked: &KeyRequest| format!("{asked:?}").replace("own_cost: true", "own_cost: false");
         assert_eq!(said(&again), said(acquired));
     }
-    if !words.iter().any(|word| word.eq_ignore_ascii_case(b"BLOCK")) {
-        assert_eq!(blocks, Block::No);
+    let has = |option: &[u8]| words.iter().any(|word| word.eq_ignore_ascii_case(option));
+    if !has(b"BLOCK") && !has(b"FENCE") {
+        assert_eq!((blocks, fenced), (Block::No, false));
         let same = asked(words, |args| KeyRequest::one(args, Spec::concurrency));
         match (acquired, same) {
             (Ok(acquired), Ok(same)) => assert_eq!(format!("{acquired:?}"), format!("{same:?}")),
@@ -236,7 +238,12 @@ fn unused<L: Limit>(_: &L) -> L::Usage {
 /// What decides a call. A limit keeps its numbers to itself, but shows them to people. Whether its step was computed
 /// beforehand changes no decision.
 fn meaning(spec: &Spec) -> String {
-    format!("{:?} {:?} {:?} {}", spec.limit.prepared(), spec.request, spec.holder, spec.nx)
+    let limit = match spec.limit {
+        // It remembers its whole capacity too, which only people are told.
+        AnyLimit::Sketch(_) => spec.limit.to_string(),
+        limit => format!("{:?}", limit.prepared()),
+    };
+    format!("{limit} {:?} {:?} {}", spec.request, spec.holder, spec.nx)
 }
 
 /// What a look says that keeps more than its limit has, which it has lowered to nothing.
@@ -248,6 +255,10 @@ fn past_limit(spec: &Spec) -> Vec<Vec<u8>> {
 fn said(spec: &Spec) -> Vec<Vec<u8>> {
     let limit = spec.limit.to_string();
     let mut words: Vec<Vec<u8>> = limit.split(' ').map(|word| word.as_bytes().to_vec()).collect();
+    if let AnyLimit::Sketch(_) = spec.limit {
+        // Behind its numbers, and before its size.
+        words.insert(4, spec.holder.to_vec());
+    }
     if let AnyLimit::Concurrency(_) = spec.limit {
         words.push(spec.holder.to_vec());
         words.extend(spec.nx.then(|| b"NX".to_vec()));

@@ -4,7 +4,7 @@
 use crate::laws::{assert_lawful, assert_lawful_call};
 use arbitrary::{Arbitrary, Unstructured};
 use ratelimit_core::composite::CompositeUsage;
-use ratelimit_core::policy::Scaling;
+use ratelimit_core::policy::{ScaleStep, Scaling};
 use ratelimit_core::syntax::{KeyRequest, Policy};
 use ratelimit_core::wire::args::Args;
 use ratelimit_core::{AnyUsage, Kind, Single, Timestamp, with_limit};
@@ -54,7 +54,7 @@ const KNOWN: [&str; 39] = [
     "ONCE r2 1m",
     "SETTLE r1 0.5",
     "SETTLE r2 3",
-    "BAN 2 3s 1m",
+    "BAN 2 3s 1m MAX 5m",
     "KEEP 50%",
     "AS a",
     "TOKENBUCKET 3 2 1s",
@@ -129,7 +129,9 @@ pub fn run(data: &[u8]) {
             }
             Some(&b"POLICYSCALE") => {
                 if let Ok(scaling) = Scaling::read(&mut Args::new(&words)) {
-                    policy = defined.as_ref().map(|defined| defined.scaled(scaling.factor));
+                    let (ScaleStep::Set(by) | ScaleStep::Multiply { by, .. } | ScaleStep::Add { step: by, .. }) =
+                        scaling.step;
+                    policy = defined.as_ref().map(|defined| defined.scaled(by));
                 }
                 continue;
             }

@@ -223,7 +223,7 @@ const LIMITS: [&str; 30] = [
     "CONCURRENCY 1e12 3650d h3",
     "CONCURRENCY 0 1m h1",
 ];
-const BANS: [&str; 6] = ["", "", "", "BAN 1 1m 1s", "BAN 2 3s 1m", "BAN 3 3650d 3650d"];
+const BANS: [&str; 6] = ["", "", "", "BAN 1 1m 1s", "BAN 2 3s 1m MAX 2m", "BAN 3 3650d 3650d"];
 
 fn of<T: Copy>(list: &[T], index: u8) -> T {
     list[usize::from(index) % list.len()]

@@ -57,8 +57,6 @@ pub(super) struct ManyLeases {
     names: usize,
     /// The holder whose lease the current call has taken.
     leased: Option<Kept>,
-    #[cfg(test)]
-    _copies: effort::Copies,
 }
 
 /// The leases that have expired by an instant, not before the table was last changed.

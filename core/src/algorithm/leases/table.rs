@@ -4,6 +4,8 @@
 use super::few::{self, FewLeases};
 use super::lease::{Lease, Sum};
 use super::many::ManyLeases;
+use super::tokens::Tokens;
+use crate::limit::Token;
 use crate::number::{Amount, Span, Timestamp};
 use crate::wire::name::Name;
 
@@ -15,6 +17,8 @@ pub struct ConcurrencyUsage {
     rest: Option<Box<RestOfDelta>>,
     /// Where the lease is that the current call has taken, among few.
     leased: Option<u8>,
+    /// The fencing tokens of leases that asked for one.
+    tokens: Tokens,
 }
 
 #[derive(Clone, Debug)]
@@ -59,6 +63,8 @@ pub(super) struct LeaseDelta<H> {
     pub(super) released: Vec<Box<[u8]>>,
     /// This lease comes, in place of the one that its holder had.
     pub(super) leased: Option<(H, Lease)>,
+    /// Its fencing token.
+    pub(super) token: Option<Token>,
 }
 
 impl ConcurrencyUsage {
@@ -89,6 +95,27 @@ impl ConcurrencyUsage {
     #[must_use]
     pub fn lease_until(&self, holder: &[u8], now: Timestamp) -> Option<Timestamp> {
         self.live_lease_of(Name::of(holder), now).map(|lease| lease.expires_at)
+    }
+
+    /// The fencing token of a holder's lease; `None` if it has no lease, or did not ask for a token.
+    #[must_use]
+    pub fn lease_token(&self, holder: &[u8], now: Timestamp) -> Option<Token> {
+        self.token_of(Name::of(holder), now)
+    }
+
+    /// The fencing token of a holder's live lease.
+    pub(super) fn token_of(&self, holder: Name, now: Timestamp) -> Option<Token> {
+        self.tokens.of(holder.text).filter(|_| self.held_by(holder, now).is_some())
+    }
+
+    /// The fencing token of a lease that counts.
+    pub(super) fn token_of_counted(&self, holder: &[u8]) -> Option<Token> {
+        self.tokens.of(holder)
+    }
+
+    /// The latest fencing token that any lease has had here.
+    pub(super) fn latest_of_tokens(&self) -> u64 {
+        self.tokens.latest()
     }
 
     /// How long until the last lease expires.
@@ -171,7 +198,7 @@ impl ConcurrencyUsage {
 
     /// How many bytes they take, about.
     pub(super) fn bytes(&self) -> usize {
-        of_either!(&self.leases, leases => leases.heap_size())
+        of_either!(&self.leases, leases => leases.heap_size()).saturating_add(self.tokens.heap_size())
     }
 
     /// Moves back with the clock to `now`.
@@ -196,14 +223,26 @@ impl ConcurrencyUsage {
 
     /// Takes a holder's lease away; the name by which it was known.
     fn remove(&mut self, holder: Name) -> Option<Box<[u8]>> {
+        self.tokens.set(holder.text, None);
         match &mut self.leases {
             Leases::Few(leases) => leases.remove(holder.text),
             Leases::Many(leases) => leases.remove(holder).map(|holder| Box::from(&*holder)),
         }
     }
 
+    /// Gives a holder a lease with that fencing token, in place of the one that it may have.
+    pub(super) fn lease_fenced(&mut self, holder: Name, lease: Lease, token: Option<Token>) {
+        self.lease(holder, lease);
+        self.tokens.set(holder.text, token);
+        if self.tokens.are_many(self.kept()) {
+            let mut tokens = std::mem::take(&mut self.tokens);
+            tokens.retain(|holder| self.lease_of(Name::of(holder)).is_some());
+            self.tokens = tokens;
+        }
+    }
+
     /// Gives a holder a lease, in place of the one that it may have.
-    pub(super) fn lease(&mut self, holder: Name, lease: Lease) {
+    fn lease(&mut self, holder: Name, lease: Lease) {
         if let Leases::Few(few) = &mut self.leases
             && few.len() >= few::MOST
             && few.lease_of(holder.text).is_none()
@@ -238,7 +277,8 @@ impl ConcurrencyUsage {
             Leases::Few(leases) => self.leased.take().and_then(|place| leases.get(usize::from(place))),
             Leases::Many(leases) => leases.take_leased(),
         };
-        LeaseDelta { moved_back, written, released, leased }
+        let token = leased.and_then(|(holder, _)| self.tokens.of(holder));
+        LeaseDelta { moved_back, written, released, leased, token }
     }
 
     /// Whether `delta` can have been caused by a call on this table.
@@ -264,7 +304,7 @@ impl ConcurrencyUsage {
             self.remove(Name::of(holder));
         }
         if let Some((holder, lease)) = delta.leased {
-            self.lease(Name::of(&holder), lease);
+            self.lease_fenced(Name::of(&holder), lease, delta.token);
         }
         self.forget_delta();
     }

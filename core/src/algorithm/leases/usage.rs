@@ -3,25 +3,38 @@
 use super::lease::Lease;
 use super::table::{ConcurrencyUsage, LeaseDelta};
 use crate::kind::Kind;
+use crate::limit::Token;
 use crate::limit::{InfoField, Usage};
 use crate::number::{Amount, Span, Timestamp};
 use crate::wire::codec::{CHANGE, Decoder, Encoder, WHOLE};
 use crate::wire::name;
 use crate::wire::name::Name;
 
+/// The bit of a lease's units, above all that there can be, that says that a fencing token follows. So a lease without
+/// one has the form of the versions before tokens.
+const HAS_TOKEN: u64 = 1 << 63;
+
 /// A lease, written out.
-fn encode_lease(to: &mut impl Encoder, holder: &[u8], Lease { expires_at, units }: Lease) {
+fn encode_lease(to: &mut impl Encoder, holder: &[u8], Lease { expires_at, units }: Lease, token: Option<Token>) {
     to.bytes(holder);
     to.integer(expires_at.micros());
-    to.integer(units.millionths());
+    let flag = if token.is_some() { HAS_TOKEN } else { 0 };
+    to.integer(units.millionths() | flag);
+    if let Some(token) = token {
+        to.integer(token.get());
+    }
 }
 
-/// A lease, read back.
-fn decode_lease(from: &mut impl Decoder) -> Option<(Box<[u8]>, Lease)> {
+/// A lease, read back, and its fencing token.
+fn decode_lease(from: &mut impl Decoder) -> Option<(Box<[u8]>, Lease, Option<Token>)> {
     let holder = name::decode_boxed(from)?;
     let expires_at = Timestamp::from_micros(from.integer()?)?;
-    let units = Amount::from_millionths(from.integer()?)?;
-    Some((holder, Lease { expires_at, units }))
+    let flagged = from.integer()?;
+    let units = Amount::from_millionths(flagged & !HAS_TOKEN)?;
+    let token = if flagged & HAS_TOKEN == 0 { None } else { Some(Token::new(from.integer()?)?) };
+    // As microseconds, a token is an instant that a clock can show, and the ones right behind it.
+    let possible = token.is_none_or(|token| token.get() <= Timestamp::MAX.micros());
+    possible.then_some((holder, Lease { expires_at, units }, token))
 }
 
 impl LeaseDelta<Box<[u8]>> {
@@ -32,12 +45,12 @@ impl LeaseDelta<Box<[u8]>> {
         for _ in 0..from.integer()? {
             released.push(name::decode_boxed(from)?);
         }
-        let leased = match from.integer()? {
-            0 => None,
-            1 => Some(decode_lease(from)?),
+        let (leased, token) = match from.integer()? {
+            0 => (None, None),
+            1 => decode_lease(from).map(|(holder, lease, token)| (Some((holder, lease)), token))?,
             _ => return None,
         };
-        Some(LeaseDelta { moved_back, written, released, leased })
+        Some(LeaseDelta { moved_back, written, released, leased, token })
     }
 }
 
@@ -66,7 +79,7 @@ impl Usage for ConcurrencyUsage {
         to.integer(self.written().micros());
         to.integer(u64::try_from(self.count()).unwrap_or(0));
         for (holder, lease) in self.counted() {
-            encode_lease(to, holder, lease);
+            encode_lease(to, holder, lease, self.token_of_counted(holder));
         }
     }
 
@@ -75,14 +88,14 @@ impl Usage for ConcurrencyUsage {
         let mut usage = ConcurrencyUsage::of(written);
         let (mut last, mut others) = (None, Amount::ZERO);
         for _ in 0..from.integer()? {
-            let (holder, lease) = decode_lease(from)?;
+            let (holder, lease, token) = decode_lease(from)?;
             let in_order = last < Some((lease.expires_at, holder.clone()));
             let name = Name::of(&holder);
             let twice = usage.lease_of(name).is_some();
             if !in_order || twice || !lease.is_sound(written, others) {
                 return None;
             }
-            usage.lease(name, lease);
+            usage.lease_fenced(name, lease, token);
             others = others.plus(lease.units);
             last = Some((lease.expires_at, holder));
         }
@@ -91,7 +104,7 @@ impl Usage for ConcurrencyUsage {
     }
 
     fn encode_effect(&mut self, to: &mut impl Encoder) {
-        let LeaseDelta { moved_back, written, released, leased } = self.delta();
+        let LeaseDelta { moved_back, written, released, leased, token } = self.delta();
         to.integer(CHANGE);
         to.integer(moved_back.micros());
         to.integer(written.micros());
@@ -101,8 +114,12 @@ impl Usage for ConcurrencyUsage {
         }
         to.integer(u64::from(leased.is_some()));
         if let Some((holder, lease)) = leased {
-            encode_lease(to, holder, lease);
+            encode_lease(to, holder, lease, token);
         }
+    }
+
+    fn latest_token(&self) -> u64 {
+        self.latest_of_tokens()
     }
 
     fn encode_whole_effect(&self, to: &mut impl Encoder) {
@@ -153,7 +170,11 @@ impl Usage for ConcurrencyUsage {
             (
                 "leases",
                 InfoField::Leases(
-                    leases.map(|(holder, lease)| (Box::from(holder), lease.units, lease.expires_at)).collect(),
+                    leases
+                        .map(|(holder, lease)| {
+                            (Box::from(holder), lease.units, lease.expires_at, self.token_of_counted(holder))
+                        })
+                        .collect(),
                 ),
             ),
         ]

@@ -22,8 +22,6 @@ pub struct SlidingLogUsage {
     shift: Shift,
     /// What the current call has changed.
     pub(super) delta: LogDelta,
-    #[cfg(test)]
-    _copies: effort::Copies,
 }
 
 /// What was charged at one instant.

@@ -3,8 +3,8 @@
 use super::RecordedCall;
 use super::few_marks::MOST;
 use super::idempotency_table::{IdempotencyTable, SWEPT, encode_recorded, encode_settled};
-use super::packed::{Block, FewSettlement};
-use super::settlement::{Charge, SettlementDelta};
+use super::packed::Block;
+use super::settlement::{Charge, FewSettlement, SettlementDelta};
 use crate::limit::Usage;
 use crate::number::{Span, Timestamp};
 use crate::wire::codec::Encoder;
@@ -141,11 +141,9 @@ impl FewRecords {
         }
     }
 
-    /// Writes out what has changed in what settling the charges of a component takes.
+    /// Writes out what has changed in what settling the charges of a component takes, if anything has.
     pub fn encode_settlement_effect(&mut self, serial: u8, to: &mut impl Encoder) {
-        let place = self.settlement_deltas.iter().position(|(own, _)| *own == serial);
-        to.integer(u64::from(place.is_some()));
-        if let Some(place) = place {
+        if let Some(place) = self.settlement_deltas.iter().position(|(own, _)| *own == serial) {
             self.settlement_deltas.swap_remove(place).1.encode(to);
         }
     }

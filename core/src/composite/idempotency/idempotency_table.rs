@@ -53,8 +53,6 @@ pub struct IdempotencyTable {
     held: usize,
     /// What the current call has changed.
     delta: IdempotencyDelta,
-    #[cfg(test)]
-    _copies: effort::Copies,
 }
 
 /// An id and its call; with the id's hash, so that a table that grows looks no id up.

@@ -97,9 +97,7 @@ impl ManyRecords {
 
     /// Writes out what has changed in what settling the charges of a component takes.
     pub(super) fn encode_settlement_effect(&mut self, serial: u8, to: &mut impl Encoder) {
-        let settlement = self.settlement_mut(serial);
-        to.integer(u64::from(settlement.is_some()));
-        if let Some(settlement) = settlement {
+        if let Some(settlement) = self.settlement_mut(serial) {
             settlement.encode_effect(to);
         }
     }

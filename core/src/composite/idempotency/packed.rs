@@ -6,9 +6,8 @@
 //! walk over the calls reads no more than these. All other integers are written seven bits a byte (LEB128).
 
 use super::RecordedCall;
-use super::few_marks::FewMarks;
 use super::recorded_call::decode_charges;
-use super::settlement::{Charge, SettlementBy};
+use super::settlement::{Charge, FewSettlement};
 use crate::number::{Amount, Timestamp};
 use crate::wire::codec::{Decoder, Encoder};
 use arrayvec::ArrayVec;
@@ -36,9 +35,6 @@ pub struct PackedCall<'a> {
     pub expires_at: Timestamp,
     rest: &'a [u8],
 }
-
-/// What settling the charges of a component takes, if these are few.
-pub type FewSettlement = SettlementBy<FewMarks>;
 
 impl<'a> Packed<'a> {
     /// How many calls there are.

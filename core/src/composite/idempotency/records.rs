@@ -10,7 +10,6 @@ use super::many::ManyRecords;
 use super::packed::{Block, Packed};
 use super::settlement::{Charge, Settlement};
 use super::{IdempotencyChange, IdempotencyTable, RecordedCall};
-use crate::composite::stored::decode_flag;
 use crate::evaluate::Change;
 use crate::limit::{Limit, Usage};
 use crate::number::{Amount, Span, Timestamp};
@@ -316,10 +315,22 @@ impl IdempotencyRecords {
         }
     }
 
-    /// Writes out what has changed in what settling the charges of a component takes.
+    /// Whether an effect says anything of what settling the charges of a component takes.
+    #[must_use]
+    pub fn has_settlement_effect(&self, serial: u8) -> bool {
+        match &self.0 {
+            Form::Packed(_) => false,
+            Form::Large(large) => match &**large {
+                Large::Open(few) => few.settlement_deltas().iter().any(|(own, _)| *own == serial),
+                Large::Many(many) => many.settlement(serial).is_some(),
+            },
+        }
+    }
+
+    /// Writes out what has changed in what settling the charges of a component takes, if an effect says anything of it.
     pub fn encode_settlement_effect(&mut self, serial: u8, to: &mut impl Encoder) {
         match &mut self.0 {
-            Form::Packed(_) => to.integer(0),
+            Form::Packed(_) => {}
             Form::Large(large) => match &mut **large {
                 Large::Open(few) => few.encode_settlement_effect(serial, to),
                 Large::Many(many) => many.encode_settlement_effect(serial, to),
@@ -340,45 +351,28 @@ impl IdempotencyRecords {
     }
 
     /// Whether an effect is one that some call could have had on what settling the charges of a component takes;
-    /// `settled` is the charge that it settled, if any. `None` if it cannot be read.
-    pub fn accepts_settlement_effect(
-        &self,
-        serial: u8,
-        from: &mut impl Decoder,
-        settled: Option<&Charge>,
-    ) -> Option<bool> {
-        if !decode_flag(from)? {
-            return Some(true);
-        }
-        Some(by_form!(
+    /// `settled` is the charge that it settled, if any.
+    pub fn accepts_settlement_effect(&self, serial: u8, from: &mut impl Decoder, settled: Option<&Charge>) -> bool {
+        by_form!(
             self,
             few => few.settlement(serial).accepts_effect(from, settled),
             many => match many.settlement(serial) {
                 Some(settlement) => settlement.accepts_effect(from, settled),
                 None => Settlement::default().accepts_effect(from, settled),
             }
-        ))
+        )
     }
 
-    /// Applies an effect that was accepted; whether it says anything. `None` if it cannot be read.
-    pub fn apply_settlement_effect(
-        &mut self,
-        serial: u8,
-        from: &mut impl Decoder,
-        settled: Option<&Charge>,
-    ) -> Option<bool> {
-        let says = decode_flag(from)?;
-        if says {
-            changing!(
-                self,
-                few => few.change_settlement(serial, |settlement| settlement.apply_effect(from, settled)),
-                many => match many.settlement_mut(serial) {
-                    Some(settlement) => settlement.apply_effect(from, settled),
-                    None => Settlement::default().apply_effect(from, settled),
-                }
-            );
-        }
-        Some(says)
+    /// Applies an effect that was accepted.
+    pub fn apply_settlement_effect(&mut self, serial: u8, from: &mut impl Decoder, settled: Option<&Charge>) {
+        changing!(
+            self,
+            few => few.change_settlement(serial, |settlement| settlement.apply_effect(from, settled)),
+            many => match many.settlement_mut(serial) {
+                Some(settlement) => settlement.apply_effect(from, settled),
+                None => Settlement::default().apply_effect(from, settled),
+            }
+        );
     }
 
     /// The records in the form of many.

@@ -2,7 +2,6 @@
 
 use super::few_marks::FewMarks;
 use super::low_water_marks::{LowWaterMarks, Marks};
-use super::packed::FewSettlement;
 use crate::evaluate::Change;
 use crate::limit::{Limit, Usage};
 use crate::number::{Amount, Timestamp};
@@ -229,6 +228,9 @@ impl<M: Marks> SettlementBy<M> {
         self.record(delta);
     }
 }
+
+/// What settling the charges of a component takes, if these are few.
+pub type FewSettlement = SettlementBy<FewMarks>;
 
 impl Settlement {
     /// What few charges' settlement says, in the form of many.

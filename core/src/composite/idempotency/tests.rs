@@ -623,6 +623,8 @@ fn settles_as_a_replay_does<N: Naive>((begin, terms, steps): (u64, Vec<CommonOpt
 macro_rules! settles {
     ($($name:ident: $naive:ty,)+) => {
         proptest! {
+            // Each case is three histories.
+            #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases / 3, ..ProptestConfig::default() })]
             $(
                 #[test]
                 fn $name(

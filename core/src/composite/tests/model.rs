@@ -1,9 +1,11 @@
 //! A key with several limits in other words: each limit has a usage of its own, which the limit itself knows how to
-//! look at and charge; ids are a map; a ban is three fields. A component is dropped once it has recovered under the
+//! look at and charge; ids are a map; a ban is four fields, of which the levels are the instants at which each passes. A
+//! component is dropped once it has recovered under the
 //! limit that charged it last, and never before.
 
 use super::server::unused_of;
 use crate::algorithm::any::{AnyLimit, AnyUsage, Single, with_limit, with_usage};
+use crate::ban::BanRule;
 use crate::composite::idempotency::{Charge, Settlement};
 use crate::composite::{Answer, CompositeUsage, MAX_COMPONENTS};
 use crate::effect::Discard;
@@ -23,6 +25,10 @@ pub struct Model {
     banned_until: Timestamp,
     /// The window of the strikes and each strike.
     strikes: (Span, Vec<Timestamp>),
+    /// When each level of the last ban passes, the next to pass first.
+    levels: Vec<Timestamp>,
+    /// The time from one of them to the next.
+    longest: Span,
     written: Timestamp,
     /// How many components there have been.
     made: usize,
@@ -139,7 +145,7 @@ fn units_held(any: &AnyUsage, holder: &[u8], now: Timestamp) -> Option<Amount> {
         .iter()
         .filter_map(|(_, fact)| if let crate::limit::InfoField::Leases(leases) = fact { Some(leases) } else { None });
     let mut leases = leases.next().unwrap().iter();
-    leases.find(|(name, _, expires_at)| **name == *holder && at < *expires_at).map(|(_, units, _)| *units)
+    leases.find(|(name, _, expires_at, _)| **name == *holder && at < *expires_at).map(|(_, units, ..)| *units)
 }
 
 /// Whether a call is charged in any case; those in the shadow say so only where they are alone.
@@ -236,7 +242,7 @@ impl Model {
     }
 
     fn remembers_ban(&self) -> bool {
-        self.banned_until != Timestamp::EPOCH || !self.strikes.1.is_empty()
+        self.banned_until != Timestamp::EPOCH || !self.strikes.1.is_empty() || !self.levels.is_empty()
     }
 
     /// The key has expired: nothing was left to remember.
@@ -250,6 +256,11 @@ impl Model {
         }
         assert!(self.ids.values().all(|id| id.expires_at <= now), "an id expired early");
         assert!(self.banned_until <= now, "a ban expired early");
+        let is_far = |level: &&Timestamp| **level > Timestamp::MAX;
+        assert!(
+            self.levels.last().filter(|level| !is_far(level)).is_none_or(|level| *level <= now),
+            "a level expired early"
+        );
         assert!(self.strikes.1.first().is_none_or(|first| first.plus(self.strikes.0) <= now), "strikes expired early");
         *self = Model::default();
     }
@@ -490,6 +501,7 @@ impl Model {
         }
         self.banned_until = self.banned_until.minus(back);
         self.strikes.1.iter_mut().for_each(|strike| *strike = strike.minus(back));
+        self.levels.iter_mut().for_each(|level| *level = level.minus(back));
         self.written = now;
     }
 
@@ -504,7 +516,8 @@ impl Model {
                 component.to_settle -= 1;
             }
         }
-        if self.banned_until <= now {
+        self.levels.retain(|level| *level > now);
+        if self.banned_until <= now && self.levels.is_empty() {
             self.banned_until = Timestamp::EPOCH;
         }
         if self.strikes.1.first().is_some_and(|first| first.plus(self.strikes.0) <= now) {
@@ -605,20 +618,7 @@ impl Model {
                 }
             }
             Fate::Settles => self.settle(call, found, now),
-            Fate::Denied { .. } => {
-                let rule = call.ban.unwrap();
-                let counts = self.strikes.1.first().is_some_and(|first| now < first.plus(rule.window.span()));
-                if !counts {
-                    self.strikes.1.clear();
-                }
-                self.strikes.0 = rule.window.span();
-                self.strikes.1.push(now);
-                if self.strikes.1.len() >= usize::try_from(rule.strikes).unwrap() {
-                    let until = now.plus(rule.block.span()).min(Timestamp::MAX);
-                    self.banned_until = self.banned_until.max(until);
-                    self.strikes = Default::default();
-                }
-            }
+            Fate::Denied { .. } => self.strike(call.ban.unwrap(), now),
             Fate::Settled | Fate::Unknown => {}
             Fate::Banned | Fate::LostLease => unreachable!(),
         }
@@ -808,11 +808,45 @@ impl Model {
         self.move_back(now);
         self.sweep(now);
         if duration == Span::ZERO {
-            (self.banned_until, self.strikes) = Default::default();
-        } else {
-            self.banned_until = self.banned_until.max(now.plus(duration).min(Timestamp::MAX));
+            (self.banned_until, self.strikes, self.levels) = Default::default();
+        } else if now.plus(duration) > self.banned_until {
+            self.end_ban(now.plus(duration), self.levels.len());
         }
         self.finish(now);
+    }
+}
+
+impl Model {
+    /// Counts a strike; the last one bans.
+    fn strike(&mut self, rule: BanRule, now: Timestamp) {
+        let counts = self.strikes.1.first().is_some_and(|first| now < first.plus(rule.window.span()));
+        if !counts {
+            self.strikes.1.clear();
+        }
+        self.strikes.0 = rule.window.span();
+        self.strikes.1.push(now);
+        if self.strikes.1.len() >= usize::try_from(rule.strikes).unwrap() {
+            let (mut level, mut length) = (self.levels.len(), rule.block.span());
+            if let Some(longest) = rule.longest {
+                // "One more than what is left of the former's level": as often its length is doubled.
+                for _ in 0..level {
+                    length = length.plus(length).min(longest.span());
+                }
+                let doublings = |length: &Span| *length < longest.span();
+                let lengths = std::iter::successors(Some(rule.block.span()), |one| Some(one.plus(*one)));
+                level = (level + 1).min(lengths.take_while(doublings).count() + 1);
+                self.longest = longest.span();
+            }
+            self.end_ban(now.plus(length), level);
+            self.strikes = Default::default();
+        }
+    }
+
+    /// Bans until then, from when on the levels pass.
+    fn end_ban(&mut self, until: Timestamp, level: usize) {
+        self.banned_until = until.min(Timestamp::MAX);
+        let passes = |number: usize| self.banned_until.plus(self.longest.times(u64::try_from(number).unwrap()));
+        self.levels = (1..=level).map(passes).collect();
     }
 }
 

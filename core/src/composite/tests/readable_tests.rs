@@ -147,21 +147,39 @@ fn a_new_component_that_goes_at_once_leaves_no_gap_to_those_who_are_told() {
     usage.encode_effect(&mut effect);
     assert_eq!(applied(&before, &effect).map(|applied| encoded(&applied)), Some(encoded(&usage)));
     // Such a number is one of those that there can be.
-    let of_serial = |serial| applied(&before, &effect.with(12, serial).with(27, serial)).is_some();
-    assert_eq!([12, 27].map(|place| effect.clone().numbers()[place]), [2, 2]);
+    let tag = |serial| serial * 16 * 8 + 9;
+    let of_serial = |serial| applied(&before, &effect.with(12, serial).with(22, tag(serial))).is_some();
+    assert_eq!([12, 22].map(|place| effect.clone().numbers()[place]), [2, tag(2)]);
     assert!(of_serial(23) && !of_serial(24) && !of_serial(0));
 }
 
 #[test]
 fn a_ban_is_no_longer_and_its_strikes_no_later_than_calls_can_make_them() {
-    let ban = |ban: [u64; 4]| {
-        let extras = Fields::integers([at(10).micros(), 0, 1, 0]).and(ban);
+    let ban = |ban: &[u64]| {
+        let extras = ban.iter().fold(Fields::integers([at(10).micros(), 0, 1, 0]), |fields, own| fields.and([*own]));
         decoded::<CompositeUsage>(&extras).is_some()
     };
     let (now, longest) = (at(10).micros(), Span::MAX_ARGUMENT.micros());
-    assert!(ban([now + longest, 1, now, longest]));
+    assert!(ban(&[now + longest, 1, now, longest]));
     for refused in [[now + longest + 1, 1, now, longest], [now, 1, now + 1, longest], [now, 1, now, longest + 1]] {
-        assert!(!ban(refused));
+        assert!(!ban(&refused));
+    }
+    // With a level, which stands before the strikes.
+    let level = 1 << 32;
+    assert!(ban(&[now, level, 1, 1]) && ban(&[now, level + 1, 3, 4, now, longest]));
+    // 8 seconds make a level; at least a microsecond of them is left.
+    assert!(ban(&[at(2).micros() + 1, level, 1, 8_000_000]) && ban(&[now + longest, level, 50, longest]));
+    for refused in [
+        [now, level, 0, 1],
+        [now, level, 1, 0],
+        [now, level, 1, longest + 1],
+        [now, level, 256, longest],
+        [now, level, 51, longest],
+        [now, level, 4, 4],
+        [now, level * 2, 1, 1],
+        [at(2).micros(), level, 1, 8_000_000],
+    ] {
+        assert!(!ban(&refused), "{refused:?}");
     }
 }
 

@@ -202,7 +202,7 @@ fn policies(pool: Vec<String>, terms: CommonOptions) -> impl Strategy<Value = St
 fn bans(terms: CommonOptions) -> impl Strategy<Value = &'static str> + Clone {
     prop_oneof![
         4 => Just(""),
-        u32::from(terms.bans) => select(vec!["BAN 1 1m 2s", "BAN 2 3s 1m", "BAN 3 1h 1us"]),
+        u32::from(terms.bans) => select(vec!["BAN 1 1m 2s", "BAN 2 3s 1m", "BAN 3 1h 1us", "BAN 1 1m 1s MAX 3s", "BAN 2 3s 1us MAX 1m"]),
     ]
 }
 

@@ -5,6 +5,11 @@ use proptest::prelude::*;
 const RECORD: &str = "rl-policy 1 4:gold 1700000000000000 7 1600000000000000 3 2 1700000000000 \
                       22:TOKENBUCKET 60 60 1m X 1650000000000000 9 500000 1700000060000000";
 
+/// With a scale for an hour that MUL changed last, of which a minute is left.
+const RECORD_STEPS: &str = "rl-policy 3 4:gold 1700000000000000 7 1600000000000000 3 1700000000000000 1700000000000 \
+                            22:TOKENBUCKET 60 60 1m X 1650000000000000 9 500000 1650003600000000 3600000000 \
+                            1650000000000000 1640000000000000 60000000";
+
 /// With a scale for an hour, of which a minute is left.
 const RECORD_FOR: &str = "rl-policy 2 4:gold 1700000000000000 7 1600000000000000 3 1700000000000000 1700000000000 \
                           22:TOKENBUCKET 60 60 1m X 1650000000000000 9 500000 1650003600000000 3600000000 60000000";
@@ -29,6 +34,7 @@ fn entry() -> PolicyEntry {
             stamp: Stamp { at: 1_650_000_000_000_000, node: 9 },
             factor: Amount::saturating(500_000),
             end: End::At(micros(1_700_000_060_000_000)),
+            times: StepTimes::NEVER,
         },
     }
 }
@@ -72,6 +78,34 @@ fn a_record_with_a_scale_for_a_time_says_for_how_long_and_how_much_is_left() {
     assert_eq!(entry().identity().as_bytes(), RECORD.as_bytes());
     // It is never more than the whole.
     assert!(text(&entry_for(), MINUTE.times(61)).ends_with(" 3600000000 3600000000"));
+}
+
+#[test]
+fn a_record_of_a_scale_that_was_stepped_says_when() {
+    let times = StepTimes { multiplied: micros(1_650_000_000_000_000), added: micros(1_640_000_000_000_000) };
+    let entry = PolicyEntry { scale: Scale { times, ..entry_for().scale }, ..entry_for() };
+    assert_eq!(text(&entry, MINUTE), RECORD_STEPS);
+    assert_eq!(read(RECORD_STEPS), Some(Record { entry: entry.clone(), left: Some(MINUTE) }));
+    let identity = entry.identity();
+    assert_eq!(String::from_utf8_lossy(identity.as_bytes()), RECORD_STEPS.strip_suffix(" 60000000").unwrap());
+    // Without an end there is nothing left of it.
+    let endless = PolicyEntry { scale: Scale { end: End::Never, ..entry.scale.clone() }, ..entry };
+    let written = text(&endless, MINUTE);
+    assert!(written.ends_with(" 500000 0 0 1650000000000000 1640000000000000"), "{written}");
+    assert_eq!(read(&written), Some(Record { entry: endless, left: None }));
+    for (own, other) in [
+        // Such a record has another form.
+        (" 1650000000000000 1640000000000000 60000000", " 0 0 60000000"),
+        (" 1640000000000000 ", " 31536000000000001 "),
+        (" 60000000", ""),
+        (" 60000000", " 3600000001"),
+        (" 60000000", " 60000000 0"),
+        (" 3600000000 ", " 315360000000001 "),
+        (" 3600000000 ", " 0 "),
+    ] {
+        assert_eq!(RECORD_STEPS.matches(own).count(), 1, "{own}");
+        assert_eq!(read(&RECORD_STEPS.replace(own, other)), None, "{other:?}");
+    }
 }
 
 #[test]
@@ -201,14 +235,16 @@ prop_compose! {
             End::For { duration: Period::parse(b"1s").unwrap(), until: micros(1) },
             End::For { duration: Period::parse(b"2s").unwrap(), until: micros(1) },
         ]),
+        (multiplied, added) in (0_u64..2, 0_u64..2),
         text in proptest::sample::select(vec!["", "FIXED 1 1s", "later"]),
     ) -> PolicyEntry {
         let (born, stamp) = (stamp.min(other), stamp.max(other));
         let text = text.as_bytes().into();
+        let times = StepTimes { multiplied: micros(multiplied), added: micros(added) };
         PolicyEntry {
             name: b"a"[..].into(),
             definition: Definition { stamp, born, counted, set_at, text },
-            scale: Scale { stamp: scaled, factor: Amount::saturating(factor), end },
+            scale: Scale { stamp: scaled, factor: Amount::saturating(factor), end, times },
         }
     }
 }
@@ -273,7 +309,7 @@ proptest! {
 
     #[test]
     fn what_is_read_is_written_the_same(
-        record in proptest::sample::select(vec![RECORD, RECORD_FOR]),
+        record in proptest::sample::select(vec![RECORD, RECORD_FOR, RECORD_STEPS]),
         place in any::<proptest::sample::Index>(),
         byte in proptest::sample::select(b"0123456789 :-x".to_vec()),
     ) {

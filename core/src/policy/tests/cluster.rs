@@ -48,6 +48,8 @@ enum Write {
     /// Over the version that stands there, which perhaps another node has long replaced.
     SetOver(&'static str),
     Scale(&'static str, Option<u64>),
+    /// MUL or ADD, with so many seconds of EVERY.
+    Step(ScaleStep, Option<u64>),
     Delete,
     /// A later version of the module is told what this one cannot read.
     SetLater,
@@ -152,7 +154,19 @@ impl Cluster {
                 assert_eq!((facts.scale, facts.scale_left), (factor(by), seconds.map(|s| Span::SECOND.times(s))));
                 true
             }
-            Write::Scale(..) => false,
+            Write::Step(step, every) if stands.is_some() => {
+                let every = every.map(|seconds| Period::new(Span::SECOND.times(seconds)).unwrap());
+                let scaling = Scaling { step: *step, every, duration: None };
+                let before = before.as_ref().unwrap().scale;
+                let ScaleOutcome { facts, changed } = table.scale(name.as_bytes(), scaling, now).unwrap();
+                let Scale { factor: after, .. } = Scale { factor: before, ..Scale::NONE }
+                    .followed_by(Scaling { every: None, ..scaling }, Stamp::OLDEST, now)
+                    .unwrap();
+                assert_eq!(facts.scale, if changed { after } else { before });
+                assert!(changed || every.is_some());
+                changed
+            }
+            Write::Scale(..) | Write::Step(..) => false,
             Write::Delete => {
                 let deleted = table.delete(name.as_bytes(), now).unwrap();
                 assert_eq!(deleted, stands.is_some());
@@ -250,12 +264,15 @@ impl Cluster {
 
 fn writes() -> impl Strategy<Value = Write> {
     let text = || select(vec![MINUTE, HOUR, "SLIDING 5 1m SHADOW", "FIXED 9 1d AS day BAN 3 1m 1h"]);
+    let brake = ScaleStep::Multiply { by: factor("0.5"), least: factor("0.01") };
+    let push = ScaleStep::Add { step: factor("0.3"), most: Amount::ONE };
     prop_oneof![
         3 => text().prop_map(Write::Set),
         1 => text().prop_map(Write::SetIfMissing),
         1 => text().prop_map(Write::SetOver),
         2 => (select(vec!["0", "0.5", "1", "1000"]), select(vec![None, Some(1), Some(90_000)]))
             .prop_map(|(by, seconds)| Write::Scale(by, seconds)),
+        2 => (select(vec![brake, push]), select(vec![None, Some(1), Some(100)])).prop_map(|(step, every)| Write::Step(step, every)),
         2 => Just(Write::Delete),
         1 => Just(Write::SetLater),
     ]

@@ -23,7 +23,7 @@ fn policy(text: &str) -> Policy {
     read(text).unwrap_or_else(|error| unreachable!("{text}: {error}"))
 }
 
-const ALGORITHMS: &str = "TOKENBUCKET, LEAKYBUCKET, FIXED, SLIDING, SLIDINGLOG or CONCURRENCY";
+const ALGORITHMS: &str = "TOKENBUCKET, LEAKYBUCKET, FIXED, SLIDING, SLIDINGLOG, CONCURRENCY or SKETCH";
 
 // What a policy says
 
@@ -45,6 +45,7 @@ fn a_policy_displays_as_the_words_that_it_is_read_from() {
         ("SLIDING 5 1m COST 2 STRICT", "SLIDING 5 1m STRICT COST 2"),
         ("FIXED 5 1m ban 3 60 1h", "FIXED 5 1m BAN 3 1m 1h"),
         ("FIXED 5 1m SHADOW FIXED 5 1h BAN 3 1m 1h", "FIXED 5 1m SHADOW FIXED 5 1h BAN 3 1m 1h"),
+        ("FIXED 5 1m BAN 3 1m 1h max 86400", "FIXED 5 1m BAN 3 1m 1h MAX 1d"),
     ] {
         assert_eq!(policy(text).to_string(), shown, "{text}");
         assert_eq!(policy(shown).to_string(), shown);
@@ -76,7 +77,7 @@ fn specs(place: usize) -> impl Strategy<Value = String> {
 fn policies() -> impl Strategy<Value = String> {
     let all = (0..MAX).map(specs).collect::<Vec<_>>();
     let leases = select(vec![None, Some("CONCURRENCY 9 1m"), Some("CONCURRENCY 0.5 1us COST 0.5 AS x SHADOW")]);
-    let ban = select(vec!["", " BAN 1 1us 3650d", " BAN 4294967295 90s 1h"]);
+    let ban = select(vec!["", " BAN 1 1us 3650d", " BAN 4294967295 90s 1h", " BAN 2 1m 1us MAX 3650d"]);
     (all, 1..=MAX, leases, ban).prop_map(|(mut specs, count, leases, ban)| {
         specs.truncate(count);
         if let Some(leases) = leases {
@@ -196,7 +197,7 @@ fn a_policy_is_refused_with_the_word_or_the_argument() {
             "ERR strikes must be a whole number from 1 to 4294967295, such as 10, not '0'".to_owned(),
         ),
         ("FIXED 5 1m BAN 3 0 1h", "ERR window must be a duration from 1us to 3650d, such as 60s, not '0'".to_owned()),
-        ("FIXED 5 1m BAN 3 1m", "ERR block is missing: BAN strikes window block".to_owned()),
+        ("FIXED 5 1m BAN 3 1m", "ERR block is missing: BAN strikes window block [MAX longest]".to_owned()),
         (
             "FIXED 5 1m BAN 3 1m 1h SHADOW",
             "ERR syntax error, unexpected 'SHADOW', since nothing can come after BAN".to_owned(),
@@ -419,7 +420,7 @@ fn a_name_of_a_policy_has_1_to_256_bytes() {
 
 #[test]
 fn a_call_by_policy_is_refused_with_the_word_or_the_argument() {
-    let options = "COST, UPTO, FORCE, MAXWAIT, KEEP, ONCE, SETTLE or EACH";
+    let options = "COST, UPTO, FORCE, MAXWAIT, KEEP, ONCE, SETTLE, EACH or ITEM";
     for (text, error) in [
         ("NOSUCH", format!("ERR syntax error, unexpected 'NOSUCH', where OR or an option is needed: {options}")),
         ("COST 2 OR pro", format!("ERR syntax error, unexpected 'OR', where OR or an option is needed: {options}")),
@@ -685,8 +686,8 @@ fn each_of_several_keys_may_have_a_policy() {
         (
             "2 a b POLICY gold EACH POLICY pro",
             "ERR syntax error, unexpected 'EACH', where an option of the spec before, POLICY or an algorithm is needed: \
-             COST, FORCE, MAXWAIT, KEEP, ONCE or SETTLE; TOKENBUCKET, LEAKYBUCKET, FIXED, SLIDING, SLIDINGLOG or \
-             CONCURRENCY",
+             COST, FORCE, MAXWAIT, KEEP, ONCE, SETTLE or ITEM; TOKENBUCKET, LEAKYBUCKET, FIXED, SLIDING, SLIDINGLOG, \
+             CONCURRENCY or SKETCH",
         ),
     ] {
         assert_eq!(read(text).unwrap_err().to_string(), error, "{text}");

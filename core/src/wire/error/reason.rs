@@ -38,12 +38,18 @@ pub enum Reason {
     BanBehindSpecs,
     /// Anything behind BAN.
     BanStandsLast,
+    /// A duration behind a ban that has no MAX.
+    MaxIsMissing,
     /// POLICY beside other specs.
     PolicyAlone,
     /// A spec beside POLICY.
     PolicyStandsAlone,
     /// A second CONCURRENCY.
     OneOfLeases,
+    /// Another spec beside a SKETCH.
+    SketchStandsAlone,
+    /// What would have to know which of a sketch's usage is whose.
+    MergedInSketch,
     /// A ninth spec.
     TooManySpecs {
         /// How many there may be.
@@ -220,9 +226,14 @@ impl fmt::Display for Reason {
             Reason::ForAllSpecs => f.write_str(", which is for all specs and must come before the first"),
             Reason::BanBehindSpecs => f.write_str(", which must come after the last spec"),
             Reason::BanStandsLast => f.write_str(", since nothing can come after BAN"),
+            Reason::MaxIsMissing => {
+                f.write_str(", before which MAX is missing: BAN strikes window block [MAX longest]")
+            }
             Reason::PolicyAlone => f.write_str(", which must be the only spec of its key and cannot be in a policy"),
             Reason::PolicyStandsAlone => f.write_str(", since POLICY must be the only spec of its key"),
             Reason::OneOfLeases => f.write_str(", since a key can have only one"),
+            Reason::SketchStandsAlone => f.write_str(", which must be the only spec of its key"),
+            Reason::MergedInSketch => f.write_str(", since a SKETCH cannot tell apart again what it has merged"),
             Reason::TooManySpecs { most, of_policy } => {
                 write!(f, ", since a {} has {most} specs at most", if *of_policy { "policy" } else { "call" })
             }

@@ -66,6 +66,7 @@ fn every_refusal_has_its_text_on_the_wire() {
             Error::NoHolder,
             "ERR the policy has a CONCURRENCY limit: the call needs ONCE id ttl, and the id is the holder",
         ),
+        (Error::NoItem, "ERR the policy has a SKETCH: the call needs ITEM item"),
         (Error::MoreToTell("EACH"), "ERR RL.DELAY replies one integer, which is not enough for EACH: use RL.LIMIT"),
         (Error::UnreadablePolicy, "ERR the policy was set by a later version of module ratelimit"),
         (Error::other_version(b"gold", 3, 2), "ERR policy 'gold' has version 3, not 2"),

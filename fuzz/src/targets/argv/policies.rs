@@ -3,7 +3,7 @@
 use super::{asked, assert_refused_or_sayable};
 use crate::laws::{assert_policy, assert_wire, read_policy};
 use ratelimit_core::AnyLimit;
-use ratelimit_core::policy::{Condition, Found, Merged, Origin, Scaling, Table};
+use ratelimit_core::policy::{Condition, Found, Merged, Origin, ScaleOutcome, ScaleStep, Scaling, Table};
 use ratelimit_core::syntax::{ByPolicy, Idempotency, KeyRequest, Policy, name_of_policy};
 use ratelimit_core::wire::args::Args;
 use ratelimit_core::wire::error::Error;
@@ -177,9 +177,15 @@ fn assert_scaled(name: &[u8], scaling: Scaling, text: &str) {
     let policy = read_policy(text.as_bytes()).expect("it is one");
     let mut table = Table::of_node(1);
     table.set(name, Condition::Always, &policy, now, 1).expect("there is room");
-    let facts = table.scale(name, scaling, now).expect("there is such a policy");
-    assert_eq!((facts.scale, facts.scale_left), (scaling.factor, scaling.duration.map(|duration| duration.span())));
-    let scaled = policy.scaled(scaling.factor);
+    let ScaleOutcome { facts, changed } = table.scale(name, scaling, now).expect("there is such a policy");
+    assert!(changed, "nobody has changed it before");
+    assert_eq!(facts.scale_left, scaling.duration.map(|duration| duration.span()));
+    match scaling.step {
+        ScaleStep::Set(factor) => assert_eq!(facts.scale, factor),
+        ScaleStep::Multiply { least, .. } => assert!((least.min(Amount::ONE)..=Amount::ONE).contains(&facts.scale)),
+        ScaleStep::Add { most, .. } => assert!((Amount::ONE..=most.max(Amount::ONE)).contains(&facts.scale)),
+    }
+    let scaled = policy.scaled(facts.scale);
     assert_policy(&scaled);
     assert_eq!(shown(&table, name, now), scaled.to_string());
     let later = now.plus(scaling.duration.map_or(ratelimit_core::Span::SECOND, |duration| duration.span()));

@@ -52,7 +52,7 @@ pub struct Heavy<'t> {
 ///
 /// ```
 /// use ratelimit_core::Timestamp;
-/// use ratelimit_core::algorithm::sketch::Top;
+/// use ratelimit_core::space_saving::Top;
 ///
 /// let (mut top, now) = (Top::new(2), Timestamp::from_clock(1_700_000_000_000_000));
 /// for name in ["a", "b", "a", "c", "a"] {
@@ -72,7 +72,7 @@ pub struct Top {
     hash: Hash,
     /// Where each chain of entries begins: a power of two of them, or none before the first entry.
     chains: Vec<usize>,
-    entries: Vec<SketchEntry>,
+    entries: Vec<TopEntry>,
     /// A binary heap, the least at the root.
     counts: Vec<Count>,
     /// How often a key without an entry may have been denied.
@@ -85,7 +85,7 @@ pub struct Top {
 pub struct DenialPlace(usize);
 
 #[derive(Clone, Debug, Default)]
-struct SketchEntry {
+struct TopEntry {
     name: Vec<u8>,
     hash: u64,
     error: u64,
@@ -220,7 +220,7 @@ impl Top {
     #[cold]
     fn add(&mut self, name: &[u8], hash: u64, minute: u64) -> Option<DenialPlace> {
         if self.counts.len() < self.most {
-            let mut entry = SketchEntry { name: name.to_vec(), hash, error: self.floor, ..SketchEntry::default() };
+            let mut entry = TopEntry { name: name.to_vec(), hash, error: self.floor, ..TopEntry::default() };
             entry.minutes.count(minute);
             return Some(self.insert(entry, self.floor.saturating_add(1)));
         }
@@ -242,12 +242,12 @@ impl Top {
     }
 
     /// Puts a key into an entry of its own.
-    fn insert(&mut self, entry: SketchEntry, denied: u64) -> DenialPlace {
+    fn insert(&mut self, entry: TopEntry, denied: u64) -> DenialPlace {
         if self.chains.is_empty() {
             self.chains.resize(self.most.next_power_of_two(), NONE);
         }
         let (place, count, hash) = (self.entries.len(), self.counts.len(), entry.hash);
-        self.entries.push(SketchEntry { next: NONE, count, ..entry });
+        self.entries.push(TopEntry { next: NONE, count, ..entry });
         self.link(place, hash);
         let counted = Count { denied, entry: place };
         self.counts.push(counted);
@@ -265,7 +265,7 @@ impl Top {
 
     /// Takes an entry out of its chain.
     fn unlink(&mut self, place: usize) {
-        let Some(&SketchEntry { hash, next, .. }) = self.entries.get(place) else { return };
+        let Some(&TopEntry { hash, next, .. }) = self.entries.get(place) else { return };
         let chain = self.chain_of(hash);
         let Some(first) = self.chains.get_mut(chain) else { return };
         if *first == place {
@@ -329,7 +329,7 @@ impl Top {
     }
 }
 
-impl SketchEntry {
+impl TopEntry {
     fn heavy(&self, denied: u64, error: u64) -> Heavy<'_> {
         let policy = (!self.policy.is_empty()).then_some(&*self.policy);
         Heavy { name: &self.name, denied, error, policy }

@@ -1,0 +1,134 @@
+//! The cells of a sketch, in pieces that come when one of their cells is first written, and that copies of the sketch
+//! share until one of them writes.
+
+use super::mark::Mark;
+use std::sync::Arc;
+
+/// How many cells a piece has: with its era and the counts of those that share it, it takes 4 KB.
+pub(super) const CELLS_A_PIECE: usize = 509;
+/// How many pieces hang together: copying a sketch takes one count for each such chunk, at most 260.
+const PIECES_A_CHUNK: usize = 254;
+
+const _: () = assert!(size_of::<Piece>() + COUNTS == 4096 && size_of::<Chunk>() + COUNTS == 2048);
+
+/// What an `Arc` keeps beside its value, in bytes.
+const COUNTS: usize = 16;
+
+/// Some cells that lie together. Their levels are counted from the beginning of an [era](super::mark); when a piece is
+/// next written, it enters the present one.
+#[derive(Clone)]
+struct Piece {
+    /// The era that its levels are of.
+    era: u64,
+    levels: [u64; CELLS_A_PIECE],
+}
+
+impl Piece {
+    /// Has it learn of the era that `mark` is in.
+    #[cold]
+    fn enter(&mut self, mark: &Mark) {
+        self.levels.iter_mut().for_each(|level| *level = mark.in_era(*level, self.era));
+        self.era = mark.era();
+    }
+}
+
+#[derive(Clone)]
+struct Chunk {
+    pieces: [Option<Arc<Piece>>; PIECES_A_CHUNK],
+}
+
+/// The cells that have ever been written.
+#[derive(Clone, Default)]
+pub(super) struct Cells {
+    chunks: Box<[Option<Arc<Chunk>>]>,
+    /// How many there are of these.
+    made_chunks: usize,
+    /// How many pieces there are.
+    made_pieces: usize,
+}
+
+/// Where a cell is.
+#[inline(always)]
+fn place(cell: u32) -> (usize, usize, usize) {
+    let cell = usize::try_from(cell).unwrap_or(usize::MAX);
+    let (piece, within) = (cell / CELLS_A_PIECE, cell % CELLS_A_PIECE);
+    (piece / PIECES_A_CHUNK, piece % PIECES_A_CHUNK, within)
+}
+
+impl Cells {
+    /// So many cells, none of which has been written.
+    pub(super) fn new(cells: usize) -> Cells {
+        let chunks = cells.div_ceil(CELLS_A_PIECE).div_ceil(PIECES_A_CHUNK);
+        Cells { chunks: vec![None; chunks].into(), made_chunks: 0, made_pieces: 0 }
+    }
+
+    /// The level of a cell, and the era that it is of.
+    #[inline(always)]
+    pub(super) fn level(&self, cell: u32) -> Option<(u64, u64)> {
+        let (chunk, piece, within) = place(cell);
+        let piece = self.chunks.get(chunk)?.as_ref()?.pieces.get(piece)?.as_ref()?;
+        Some((*piece.levels.get(within)?, piece.era))
+    }
+
+    /// Raises a cell that is below `level` to that, which is one of the era that `mark` is in; whether it was below.
+    #[inline(always)]
+    pub(super) fn raise(&mut self, cell: u32, level: u64, mark: &Mark) -> bool {
+        let (chunk, piece, within) = place(cell);
+        match self.levels_mut(chunk, piece, mark).and_then(|levels| levels.get_mut(within)) {
+            Some(cell) if *cell < level => {
+                *cell = level;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// The levels of the piece with that number, in the era that `mark` is in; `None` if there can be no such piece.
+    pub(super) fn piece_mut(&mut self, number: usize, mark: &Mark) -> Option<&mut [u64; CELLS_A_PIECE]> {
+        self.levels_mut(number / PIECES_A_CHUNK, number % PIECES_A_CHUNK, mark)
+    }
+
+    /// The levels of a piece, which is made if it is not there, and of which no other sketch has a share then.
+    #[inline(always)]
+    fn levels_mut(&mut self, chunk: usize, piece: usize, mark: &Mark) -> Option<&mut [u64; CELLS_A_PIECE]> {
+        let chunk = self.chunks.get_mut(chunk)?;
+        if chunk.is_none() {
+            self.made_chunks = self.made_chunks.saturating_add(1);
+        }
+        let chunk = chunk.get_or_insert_with(|| Arc::new(Chunk { pieces: [const { None }; PIECES_A_CHUNK] }));
+        let piece = Arc::make_mut(chunk).pieces.get_mut(piece)?;
+        if piece.is_none() {
+            self.made_pieces = self.made_pieces.saturating_add(1);
+        }
+        let made = || Arc::new(Piece { era: mark.era(), levels: [0; CELLS_A_PIECE] });
+        let piece = Arc::make_mut(piece.get_or_insert_with(made));
+        if piece.era != mark.era() {
+            piece.enter(mark);
+        }
+        Some(&mut piece.levels)
+    }
+
+    /// The pieces that there are from the one with that number on: the number of each, its levels, and their era.
+    pub(super) fn pieces(&self, from: usize) -> impl Iterator<Item = (usize, &[u64], u64)> {
+        let chunks = self.chunks.iter().enumerate().skip(from / PIECES_A_CHUNK);
+        let chunks = chunks.filter_map(|(at, chunk)| Some((at.saturating_mul(PIECES_A_CHUNK), chunk.as_ref()?)));
+        let pieces = chunks.flat_map(|(first, chunk)| {
+            let pieces = chunk.pieces.iter().enumerate();
+            pieces.filter_map(move |(at, piece)| Some((first.saturating_add(at), piece.as_ref()?)))
+        });
+        let pieces = pieces.filter(move |(number, _)| *number >= from);
+        pieces.map(|(number, piece)| (number, piece.levels.as_slice(), piece.era))
+    }
+
+    /// How many blocks there are beside the list of chunks.
+    pub(super) fn blocks(&self) -> usize {
+        self.made_chunks.saturating_add(self.made_pieces)
+    }
+
+    /// How many bytes they take.
+    pub(super) fn bytes(&self) -> usize {
+        let list = self.chunks.len().saturating_mul(size_of::<Option<Arc<Chunk>>>());
+        list.saturating_add(self.made_chunks.saturating_mul(size_of::<Chunk>().saturating_add(COUNTS)))
+            .saturating_add(self.made_pieces.saturating_mul(size_of::<Piece>().saturating_add(COUNTS)))
+    }
+}

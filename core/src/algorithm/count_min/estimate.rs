@@ -1,0 +1,95 @@
+//! How well a sketch serves its items, in constant time: from some of its cells, at even distances.
+
+use super::size::{ROWS, SketchSize};
+use crate::number::Amount;
+
+/// The most cells of a row that are looked at.
+const LOOKED_AT: u32 = 4096;
+
+/// What a share of 1 is, in the unit of shares.
+const WHOLE: u64 = 10_000;
+
+/// Shares, in ten-thousandths.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Shares {
+    /// Of cells that are in use.
+    pub(super) filled: u64,
+    /// Of items never seen that one unit would be denied.
+    pub(super) unseen_denied: u64,
+}
+
+/// The shares of a sketch of that size, each cell of which has so much `used`, in millionths, under that capacity.
+///
+/// An item that was never seen finds one cell of each row, whichever: it is denied if none of the four has room. So its
+/// chance is the product, over the rows, of the share of cells that have none.
+pub(super) fn shares(size: SketchSize, capacity: Amount, used: impl Fn(u32) -> u64) -> Shares {
+    let columns = size.columns();
+    let looked_at = columns.min(LOOKED_AT);
+    let (mut filled, mut chances, mut denied) = (0_u64, 1_u64, 1_u64);
+    for row in 0..ROWS {
+        let mut without_room = 0_u64;
+        for place in 0..looked_at {
+            let column = u64::from(place).saturating_mul(columns.into()).checked_div(looked_at.into());
+            let column = column.and_then(|column| u32::try_from(column).ok()).unwrap_or(0);
+            let used = Amount::saturating(used(row.saturating_mul(columns).saturating_add(column)));
+            filled = filled.saturating_add(u64::from(used != Amount::ZERO));
+            let is_full = used.excess(Amount::ONE, capacity) != Amount::ZERO;
+            without_room = without_room.saturating_add(u64::from(is_full));
+        }
+        // At most 2^12 each, so the products are at most 2^48.
+        denied = denied.saturating_mul(without_room);
+        chances = chances.saturating_mul(looked_at.into());
+    }
+    let cells = u64::from(looked_at).saturating_mul(ROWS.into());
+    Shares { filled: rounded(filled, cells), unseen_denied: rounded(denied, chances) }
+}
+
+/// `part / whole` in the unit of shares, to the nearest.
+fn rounded(part: u64, whole: u64) -> u64 {
+    let doubled = part.saturating_mul(WHOLE).saturating_mul(2).saturating_add(whole);
+    doubled.checked_div(whole.saturating_mul(2)).unwrap_or(0)
+}
+
+/// A share as RL.INFO says it: `0.0312`.
+pub(super) fn text(share: u64) -> String {
+    format!("{}.{:04}", share / WHOLE, share % WHOLE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of_columns(columns: u32, capacity: u64, used: impl Fn(u32) -> u64) -> Shares {
+        shares(SketchSize::of_columns(columns), Amount::saturating(capacity * 1_000_000), used)
+    }
+
+    #[test]
+    fn a_share_is_that_of_all_cells_where_there_are_few() {
+        let empty = of_columns(10, 5, |_| 0);
+        assert_eq!(empty, Shares { filled: 0, unseen_denied: 0 });
+        // In each row 5 of 10 are in use, and only those above 4 units have no room for one more.
+        let half = of_columns(10, 5, |cell| if cell % 2 == 0 { 4_000_001 } else { 0 });
+        assert_eq!(half, Shares { filled: 5000, unseen_denied: 625 });
+        let with_room = of_columns(10, 5, |cell| if cell % 2 == 0 { 4_000_000 } else { 0 });
+        assert_eq!(with_room, Shares { filled: 5000, unseen_denied: 0 });
+        // One row with room is enough.
+        let one_row = of_columns(10, 5, |cell| if cell < 10 { 0 } else { 5_000_000 });
+        assert_eq!(one_row, Shares { filled: 7500, unseen_denied: 0 });
+        assert_eq!(of_columns(10, 0, |_| 0), Shares { filled: 0, unseen_denied: WHOLE });
+    }
+
+    #[test]
+    fn a_constant_number_of_cells_tells_the_share_of_many() {
+        // Every third cell: the share that is found may be off by what the distances do.
+        let third = of_columns(1 << 23, 1, |cell| if cell % 3 == 0 { 1_000_000 } else { 0 });
+        assert!((3330..=3337).contains(&third.filled), "{third:?}");
+        assert!((122..=125).contains(&third.unseen_denied), "{third:?}");
+        let all = of_columns(1 << 23, 1, |_| u64::MAX >> 1);
+        assert_eq!(all, Shares { filled: WHOLE, unseen_denied: WHOLE });
+    }
+
+    #[test]
+    fn a_share_has_four_decimals() {
+        assert_eq!([0, 7, 312, 9999, WHOLE].map(text), ["0.0000", "0.0007", "0.0312", "0.9999", "1.0000"]);
+    }
+}

@@ -1,0 +1,93 @@
+//! A take from an item's bucket in one go: what [`evaluate`](crate::evaluate()), the charge and the decision come to,
+//! with the item hashed and each division made once.
+//!
+//! It is for the everyday call: a cost of more than nothing, in a sketch that is there and is not ahead of the clock,
+//! with products that fit 64 bits. Any other goes the long way. Both come to the same: the tests hold one to the other.
+
+use super::secret::ItemCells;
+use super::{Sketch, SketchUsage};
+use crate::algorithm::bucket::BucketUsage;
+use crate::limit::{Decision, Verdict};
+use crate::number::{Amount, Span, Timestamp};
+
+/// What becomes of a take from an item's bucket.
+#[derive(Clone, Copy, Debug)]
+pub enum ItemTaken {
+    /// It is charged: the answer, and the change of the sketch.
+    Charged(Decision, ItemCharge),
+    /// It is denied: the answer.
+    Denied(Decision),
+}
+
+/// The change of a sketch by the charge of an item.
+#[derive(Clone, Copy, Debug)]
+pub struct ItemCharge {
+    /// The cells of the item.
+    pub(super) cells: ItemCells,
+    /// What is used of the item's bucket.
+    pub(super) used: Amount,
+    /// What has drained since the last charge.
+    pub(super) drained: Amount,
+    /// What is used of the fullest cell then, before the charge.
+    pub(super) fullest: BucketUsage,
+    /// How long until all of the sketch has recovered.
+    pub recovery: Span,
+}
+
+impl Sketch {
+    /// What becomes of a take of `cost` from the bucket of an item; `None` if it is to go the long way.
+    #[inline(always)]
+    #[must_use]
+    pub fn item_taken_at_once(
+        &self,
+        usage: &SketchUsage,
+        item: &[u8],
+        now: Timestamp,
+        cost: Amount,
+    ) -> Option<ItemTaken> {
+        let before = usage.fullest();
+        let elapsed = now.checked_since(before.drained_to())?.micros();
+        let [capacity, refill, period] = self.bucket.fields();
+        if cost == Amount::ZERO || cost.millionths() > capacity {
+            return None;
+        }
+        let (size, secret) = usage.hashing()?;
+        let cells = secret.cells(size, item);
+        let used = usage.bucket_of(Some(cells)).used();
+        let drained = elapsed.checked_mul(refill)?.checked_div(period)?;
+        let present = used.millionths().saturating_sub(drained);
+        let after_cost = present.saturating_add(cost.millionths());
+        let time_to_drain = |amount: u64| {
+            let micros = amount.checked_mul(period)?.div_ceil(refill);
+            (micros <= Span::MAX.micros()).then_some(micros)
+        };
+        let decision = |verdict, used: u64, reset: u64| Decision {
+            verdict,
+            limit: self.limit(),
+            remaining: Amount::saturating(capacity.saturating_sub(used)),
+            reset: Span::from_micros(reset),
+            granted: None,
+        };
+        if after_cost > capacity {
+            let excess = used.excess(cost, self.limit()).millionths();
+            let wait = Span::from_micros(time_to_drain(excess)?.saturating_sub(elapsed));
+            let reset = time_to_drain(used.millionths())?.saturating_sub(elapsed);
+            return Some(ItemTaken::Denied(decision(Verdict::After(wait), present, reset)));
+        }
+        let mut fullest = before;
+        let over = self.bucket.advance_at_once(&mut fullest, now, elapsed, drained)?;
+        let drained = before.used().minus(fullest.used());
+        let since = over.checked_mul(refill)?;
+        let (down, up) = (since.checked_div(period)?, since.div_ceil(period));
+        let used = used.minus(drained).millionths().max(up).saturating_add(cost.millionths());
+        let reset = time_to_drain(used)?.saturating_sub(over);
+        let recovery = if fullest.used().millionths() > used {
+            time_to_drain(fullest.used().millionths())?.saturating_sub(over)
+        } else {
+            reset
+        };
+        let (used, recovery) = (Amount::saturating(used), Span::from_micros(recovery));
+        let answer = decision(Verdict::Allowed(Span::ZERO), used.millionths().saturating_sub(down), reset);
+        Some(ItemTaken::Charged(answer, ItemCharge { cells, used, drained, fullest, recovery }))
+    }
+}

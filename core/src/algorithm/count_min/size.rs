@@ -1,0 +1,114 @@
+//! The size of a sketch, as an argument and a setting say it.
+
+use crate::wire::args::whole;
+use std::fmt;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+/// How many rows a sketch has: an item is found in one cell of each.
+pub(crate) const ROWS: u32 = 4;
+
+/// What one cell of each row takes together, in bytes.
+const COLUMN: u64 = 32;
+
+/// The memory that a sketch's cells may take: a whole number of columns, each of which is a cell of every row.
+///
+/// ```
+/// use ratelimit_core::algorithm::count_min::SketchSize;
+///
+/// assert_eq!(SketchSize::parse(b"1MB").map(SketchSize::bytes), Some(1_048_576));
+/// assert_eq!(SketchSize::parse(b"65567").map(SketchSize::bytes), Some(65_536), "down to a multiple of 32 bytes");
+/// assert_eq!(SketchSize::parse(b"1gb"), None);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SketchSize {
+    /// Cells a row: from 1 to 2^23.
+    columns: u32,
+}
+
+/// The columns of sketches that are made by calls without SIZE.
+static DEFAULT: AtomicU32 = AtomicU32::new(32_768);
+
+impl SketchSize {
+    /// The smallest size, in bytes: 64 KB.
+    pub const LEAST: u64 = 65_536;
+    /// The largest size, in bytes: 256 MB.
+    pub const MOST: u64 = 268_435_456;
+
+    /// The size of so many bytes, rounded down to whole columns; `None` unless that is from 64 KB to 256 MB.
+    #[must_use]
+    pub fn new(bytes: u64) -> Option<SketchSize> {
+        let columns = u32::try_from(bytes / COLUMN).ok()?;
+        (SketchSize::LEAST..=SketchSize::MOST).contains(&bytes).then_some(SketchSize { columns })
+    }
+
+    /// An argument such as `65536`, `64KB` or `1mb`, as the server's memory settings are written: `k`, `m` and `g` are
+    /// powers of 1000, `kb`, `mb` and `gb` of 1024. `None` if it is none from 64 KB to 256 MB.
+    #[must_use]
+    pub fn parse(text: &[u8]) -> Option<SketchSize> {
+        let digits = text.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(text.len());
+        let (count, unit) = text.split_at_checked(digits)?;
+        let factor: u64 = match unit.to_ascii_lowercase().as_slice() {
+            b"" | b"b" => 1,
+            b"k" => 1_000,
+            b"kb" => 1 << 10,
+            b"m" => 1_000_000,
+            b"mb" => 1 << 20,
+            b"g" => 1_000_000_000,
+            b"gb" => 1 << 30,
+            _ => return None,
+        };
+        SketchSize::new(whole(count, u64::MAX)?.checked_mul(factor)?)
+    }
+
+    /// The size of a sketch that is made by a call without SIZE.
+    #[must_use]
+    pub fn of_setting() -> SketchSize {
+        SketchSize { columns: DEFAULT.load(Relaxed) }
+    }
+
+    /// Makes it the size of every sketch that is made from now on by a call without SIZE.
+    pub fn set_as_default(self) {
+        DEFAULT.store(self.columns, Relaxed);
+    }
+
+    /// Bytes.
+    #[must_use]
+    pub fn bytes(self) -> u64 {
+        u64::from(self.columns).saturating_mul(COLUMN)
+    }
+
+    /// Cells a row.
+    #[inline(always)]
+    pub(super) fn columns(self) -> u32 {
+        self.columns
+    }
+
+    /// A size of so few columns as makes items collide.
+    #[cfg(test)]
+    pub(crate) const fn of_columns(columns: u32) -> SketchSize {
+        SketchSize { columns }
+    }
+
+    /// A size that is stored.
+    pub(super) fn stored(bytes: u64) -> Option<SketchSize> {
+        let columns = u32::try_from(bytes / COLUMN).ok()?;
+        // Tests have sketches in which items collide.
+        let least = if cfg!(test) { COLUMN } else { SketchSize::LEAST };
+        let sound = bytes.is_multiple_of(COLUMN) && (least..=SketchSize::MOST).contains(&bytes);
+        sound.then_some(SketchSize { columns })
+    }
+}
+
+impl fmt::Display for SketchSize {
+    /// As an argument says it, in the largest unit that divides it: `1mb`, `65568`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bytes = self.bytes();
+        let units = [(20_u32, "mb"), (10, "kb")].into_iter();
+        let mut whole = units.filter_map(|(shift, unit)| {
+            let count = bytes >> shift;
+            (count << shift == bytes).then_some((count, unit))
+        });
+        let (count, unit) = whole.next().unwrap_or((bytes, ""));
+        write!(f, "{count}{unit}")
+    }
+}

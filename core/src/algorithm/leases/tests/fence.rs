@@ -1,0 +1,105 @@
+//! Fencing tokens: whose lease has which, and what is stored and propagated of them.
+
+use super::*;
+
+fn token(number: u64) -> Option<Token> {
+    Token::new(number)
+}
+
+fn fenced<'a>(holder: &'a str, ttl: &str, number: u64) -> LeaseLimit<'a> {
+    held(holder, 1000, ttl).fenced(token(number))
+}
+
+const FLAG: u64 = 1 << 63;
+
+#[test]
+fn a_lease_keeps_its_token_until_it_is_over() {
+    let mut key = Key::<ConcurrencyUsage>::default();
+    let of = |key: &Key<ConcurrencyUsage>, holder: &str, millis: u64| {
+        key.0.lease_token(holder.as_bytes(), us(1000 * millis))
+    };
+    key.call(&fenced("a", "10ms", 7), 0, cost(1));
+    key.call(&held("b", 1000, "10ms"), 0, cost(1));
+    assert_eq!([of(&key, "a", 0), of(&key, "b", 0), of(&key, "c", 0)], [token(7), None, None]);
+    // A renewal keeps it, one of another cost too, and one that does not ask.
+    key.call(&fenced("a", "10ms", 8), 5, cost(2));
+    key.call(&held("a", 1000, "10ms"), 6, cost(1));
+    assert_eq!(of(&key, "a", 15), token(7));
+    assert_eq!(of(&key, "a", 16), None, "it has expired");
+    // A lease without one gets one.
+    key.call(&fenced("b", "10ms", 9), 7, cost(1));
+    assert_eq!(of(&key, "b", 7), token(9));
+    // A new lease is another, whether it asks or not.
+    key.call(&held("a", 1000, "10ms"), 16, cost(1));
+    assert_eq!(of(&key, "a", 16), None);
+    key.0.release(&[b"b"], us(16_000));
+    key.call(&held("b", 1000, "10ms"), 16, cost(1));
+    assert_eq!([of(&key, "b", 16), token(key.0.latest_token())], [None, token(9)]);
+}
+
+#[test]
+fn a_token_is_stored_and_propagated_with_its_lease_alone() {
+    let mut usage = ConcurrencyUsage::default();
+    let before = usage.clone();
+    let (_, told) = call_and_tell(&fenced("a", "1ms", 7), &mut usage, us(1000), cost(2));
+    let lease = [2000, FLAG + 2_000_000, 7];
+    assert_eq!(told, Fields::integers([CHANGE, 0, 1000, 0, 1]).then(b"a", lease));
+    assert_eq!(encoded(&applied(&before, &told).unwrap()), encoded(&usage));
+    assert!(told.cut_short().all(|told| applied(&before, &told).is_none()));
+    let before = usage.clone();
+    let (_, told) = call_and_tell(&held("b", 6, "1ms"), &mut usage, us(1500), cost(1));
+    assert_eq!(told, change(0, 1500, &[], Some((b"b", 2500, 1_000_000))), "its old form");
+    assert_eq!(encoded(&applied(&before, &told).unwrap()), encoded(&usage));
+    let stored = Fields::integers([1500, 2]).then(b"a", lease).then(b"b", [2500, 1_000_000]);
+    assert_eq!(encoded(&usage), stored);
+    let read = decoded::<ConcurrencyUsage>(&stored).unwrap();
+    assert_eq!((encoded(&read), read.latest_token()), (stored, 7));
+    // Elsewhere too, a new lease that does not ask takes the old token's place.
+    let before = usage.clone();
+    let (_, told) = call_and_tell(&held("a", 6, "1ms"), &mut usage, us(2000), cost(1));
+    let after = applied(&before, &told).unwrap();
+    assert_eq!((encoded(&after), after.lease_token(b"a", us(2000))), (encoded(&usage), None));
+}
+
+#[test]
+fn what_is_no_token_is_refused() {
+    let stored = |units: u64, token: &[u64]| {
+        let fields = Fields::integers([5, 1]).then(b"a", [10, units]);
+        let fields = token.iter().fold(fields, |fields, token| fields.and([*token]));
+        decoded::<ConcurrencyUsage>(&fields).is_some()
+    };
+    let last = Timestamp::MAX.micros();
+    assert!(stored(1 | FLAG, &[1]) && stored(1 | FLAG, &[last]));
+    assert!(!stored(1 | FLAG, &[0]) && !stored(1 | FLAG, &[last + 1]) && !stored(1 | FLAG, &[]));
+    assert!(!stored(FLAG, &[7]), "a lease of nothing");
+}
+
+#[test]
+fn among_many_each_has_its_own_and_what_is_left_behind_is_forgotten() {
+    let mut key = Key::<ConcurrencyUsage>::default();
+    let names: Vec<String> = (0..200).map(|number| format!("{number:03}")).collect();
+    for (number, name) in (1..).zip(&names) {
+        key.call(&fenced(name, "10ms", number), 0, cost(1));
+    }
+    for (number, name) in (1..).zip(&names) {
+        assert_eq!(key.0.lease_token(name.as_bytes(), us(9_000)), token(number));
+    }
+    assert_eq!(encoded(&decoded::<ConcurrencyUsage>(&encoded(&key.0)).unwrap()), encoded(&key.0));
+    let crowd = key.0.heap_size();
+    // All expire, and a few come after them: nobody's token stays for ever.
+    for (number, name) in (1000..).zip(names.iter().cycle().take(400)) {
+        let at = 100 + 100 * (number - 1000);
+        key.call(&fenced(name, "10ms", number), at, cost(1));
+        assert_eq!(key.0.lease_token(name.as_bytes(), us(1000 * at)), token(number));
+    }
+    assert!(key.0.heap_size() * 4 < crowd, "{} of {crowd}", key.0.heap_size());
+    assert_eq!(key.0.latest_token(), 1399);
+}
+
+#[test]
+fn people_are_told_of_a_token_behind_the_expiry() {
+    let mut key = Key::<ConcurrencyUsage>::default();
+    key.call(&fenced("a", "60s", 7), 0, cost(1));
+    let lease = (Box::from(&b"a"[..]), units(1), us(60_000_000), token(7));
+    assert_eq!(key.0.describe(us(0))[3], ("leases", InfoField::Leases(vec![lease])));
+}

@@ -1,0 +1,207 @@
+//! The factor of a policy goes by steps: a fleet brakes once, and each success pushes.
+
+use super::*;
+
+fn multiply(by: &str) -> Scaling {
+    let step = ScaleStep::Multiply { by: factor(by), least: factor("0.01") };
+    Scaling { step, every: None, duration: None }
+}
+
+fn add(step: &str) -> Scaling {
+    Scaling { step: ScaleStep::Add { step: factor(step), most: Amount::ONE }, every: None, duration: None }
+}
+
+fn seconds(seconds: u64) -> Option<Period> {
+    Period::new(Span::SECOND.times(seconds))
+}
+
+fn scaled() -> Table {
+    let mut table = Table::of_node(1);
+    table.must_set("pro", MINUTE, at(0));
+    table
+}
+
+/// The factor and the seconds left after a step at `now`, and whether that changed anything.
+fn step(table: &mut Table, scaling: Scaling, now: u64) -> (String, Option<u64>, bool) {
+    let ScaleOutcome { facts, changed } = table.scale(b"pro", scaling, at(now)).unwrap();
+    (facts.scale.to_string(), facts.scale_left.map(|left| left.micros() / 1_000_000), changed)
+}
+
+fn factor_after(table: &mut Table, scaling: Scaling, now: u64) -> String {
+    let (factor, _, changed) = step(table, scaling, now);
+    assert!(changed);
+    factor
+}
+
+#[test]
+fn mul_and_add_change_the_factor_relative_to_what_it_is() {
+    let mut table = scaled();
+    assert_eq!(factor_after(&mut table, multiply("0.5"), 1), "0.5");
+    assert_eq!(factor_after(&mut table, multiply("0.7"), 1), "0.35");
+    assert_eq!(factor_after(&mut table, add("0.1"), 2), "0.45");
+    assert_eq!(table.ruling("pro", at(2)).unwrap(), "TOKENBUCKET 27 27 1m");
+    // Rounded down to a millionth.
+    assert_eq!(factor_after(&mut table, multiply("0.333333"), 3), "0.149999");
+    assert_eq!(factor_after(&mut table, multiply("1"), 3), "0.149999");
+}
+
+#[test]
+fn each_stops_at_its_end_and_leaves_what_is_beyond() {
+    let mut table = scaled();
+    assert_eq!(factor_after(&mut table, add("0.5"), 1), "1");
+    assert_eq!(factor_after(&mut table, multiply("0"), 2), "0.01");
+    assert_eq!(factor_after(&mut table, multiply("0"), 2), "0.01");
+    let to_nothing = Scaling { step: ScaleStep::Multiply { by: Amount::ZERO, least: Amount::ZERO }, ..multiply("0") };
+    assert_eq!(factor_after(&mut table, to_nothing, 3), "0");
+    assert_eq!(factor_after(&mut table, multiply("0.5"), 3), "0", "it is below the end already");
+    assert_eq!(factor_after(&mut table, add("5"), 4), "1");
+    let up_to_three = Scaling { step: ScaleStep::Add { step: factor("5"), most: factor("3") }, ..add("5") };
+    assert_eq!(factor_after(&mut table, up_to_three, 4), "3");
+    assert_eq!(factor_after(&mut table, add("5"), 5), "3", "it is above the end already");
+    assert_eq!(factor_after(&mut table, multiply("0.5"), 5), "1.5");
+}
+
+#[test]
+fn a_hundred_that_see_the_same_refusal_brake_once() {
+    let mut table = scaled();
+    let brake = Scaling { every: seconds(10), ..multiply("0.5") };
+    assert_eq!(factor_after(&mut table, brake, 1), "0.5");
+    let record = table.record(b"pro", at(1));
+    for second in (1..=10).cycle().take(99) {
+        assert_eq!(step(&mut table, brake, second), ("0.5".to_owned(), None, false));
+    }
+    assert_eq!(table.record(b"pro", at(10)), record, "nothing is written");
+    assert_eq!(factor_after(&mut table, brake, 11), "0.25");
+    // Each word counts for itself, and a call without EVERY is not held.
+    let push = Scaling { every: seconds(10), ..add("0.05") };
+    assert_eq!(factor_after(&mut table, push, 11), "0.3");
+    assert!(!step(&mut table, push, 20).2);
+    assert_eq!(factor_after(&mut table, add("0.05"), 20), "0.35");
+    assert!(!step(&mut table, push, 29).2, "that one counts for the next");
+    assert_eq!(factor_after(&mut table, push, 30), "0.4");
+}
+
+#[test]
+fn a_change_at_the_end_counts_as_one() {
+    let mut table = scaled();
+    let push = Scaling { every: seconds(10), ..add("0.5") };
+    assert_eq!(factor_after(&mut table, push, 1), "1");
+    assert_eq!(factor_after(&mut table, multiply("0.5"), 2), "0.5");
+    assert!(!step(&mut table, push, 10).2);
+    assert_eq!(factor_after(&mut table, push, 11), "1");
+}
+
+#[test]
+fn the_end_that_stands_stays_without_for() {
+    let mut table = scaled();
+    table.must_scale("pro", "0.5", Some(60), at(0));
+    assert_eq!(step(&mut table, multiply("0.5"), 10), ("0.25".to_owned(), Some(50), true));
+    assert_eq!(
+        step(&mut table, Scaling { duration: seconds(90), ..add("0.1") }, 20),
+        ("0.35".to_owned(), Some(90), true)
+    );
+    let held = Scaling { every: seconds(60), duration: seconds(500), ..add("0.1") };
+    assert_eq!(step(&mut table, held, 30), ("0.35".to_owned(), Some(80), false), "FOR is held with it");
+    assert_eq!(table.ruling("pro", at(110)).unwrap(), MINUTE);
+    // And where none stands there is none.
+    assert_eq!(step(&mut table, multiply("0.5"), 110), ("0.5".to_owned(), None, true));
+}
+
+#[test]
+fn the_end_of_for_and_a_plain_factor_forget_what_was_changed_when() {
+    let mut table = scaled();
+    let brake = Scaling { every: seconds(3600), duration: seconds(60), ..multiply("0.5") };
+    assert_eq!(step(&mut table, brake, 0), ("0.5".to_owned(), Some(60), true));
+    assert_eq!(step(&mut table, brake, 59), ("0.5".to_owned(), Some(1), false));
+    assert_eq!(step(&mut table, brake, 60), ("0.5".to_owned(), Some(60), true), "of 1, which it was again");
+    table.must_scale("pro", "0.8", None, at(61));
+    let record = String::from_utf8(table.record(b"pro", at(61)).unwrap()).unwrap();
+    assert!(record.starts_with("rl-policy 1 "), "such a record has its old form");
+    assert_eq!(step(&mut table, brake, 61), ("0.4".to_owned(), Some(60), true));
+    // What was scaled before the policy was made is of another one.
+    assert!(table.delete(b"pro", at(62)).unwrap());
+    table.must_set("pro", MINUTE, at(63));
+    assert_eq!(step(&mut table, brake, 63), ("0.5".to_owned(), Some(60), true));
+}
+
+#[test]
+fn whoever_hears_of_a_brake_does_not_brake_again_if_clocks_are_nearer_than_every() {
+    let brake = Scaling { every: seconds(10), ..multiply("0.5") };
+    for (receiver, brakes) in [(100, false), (109, false), (91, false), (110, true), (90, true)] {
+        let mut here = Table::of_node(1);
+        here.must_set("pro", MINUTE, at(50));
+        assert_eq!(factor_after(&mut here, brake, 100), "0.5");
+        let mut there = Table::of_node(2);
+        there.hear(&here.record(b"pro", at(100)).unwrap(), at(receiver));
+        let (factor, _, changed) = step(&mut there, brake, receiver);
+        assert_eq!((factor.as_str(), changed), if brakes { ("0.25", true) } else { ("0.5", false) }, "{receiver}");
+        // What it comes to travels, whoever wrote it later.
+        here.hear(&there.record(b"pro", at(receiver)).unwrap(), at(100));
+        assert_eq!(here.digests(), there.digests());
+    }
+}
+
+#[test]
+fn a_set_of_the_policy_keeps_what_was_changed_when() {
+    let mut table = scaled();
+    let brake = Scaling { every: seconds(10), ..multiply("0.5") };
+    assert_eq!(factor_after(&mut table, brake, 1), "0.5");
+    table.must_set("pro", HOUR, at(2));
+    assert_eq!(step(&mut table, brake, 3), ("0.5".to_owned(), None, false));
+    // So does a disk.
+    let mut loaded = Table::of_node(1);
+    loaded.merge(&table.record(b"pro", at(3)).unwrap(), Origin::Disk, at(4));
+    assert_eq!(step(&mut loaded, brake, 4), ("0.5".to_owned(), None, false));
+    assert_eq!(factor_after(&mut loaded, brake, 11), "0.25");
+}
+
+#[test]
+fn the_words_of_a_step() {
+    let read = |text: &str| {
+        let words: Vec<&[u8]> = std::iter::once("RL.POLICYSCALE").chain(text.split(' ')).map(str::as_bytes).collect();
+        Scaling::read(&mut Args::new(&words))
+    };
+    let minute = Period::parse(b"1m");
+    let step = |by: &str, least: &str| ScaleStep::Multiply { by: factor(by), least: factor(least) };
+    let push = |step: &str, most: &str| ScaleStep::Add { step: factor(step), most: factor(most) };
+    for (text, expected) in [
+        ("MUL 0.5", Scaling { step: step("0.5", "0.01"), every: None, duration: None }),
+        ("mul 1 min 0", Scaling { step: step("1", "0"), every: None, duration: None }),
+        ("MUL 0 MIN 1000", Scaling { step: step("0", "1000"), every: None, duration: None }),
+        ("MUL 0.7 EVERY 1m", Scaling { step: step("0.7", "0.01"), every: minute, duration: None }),
+        ("MUL 0.7 FOR 1m EVERY 60 MIN 0.1", Scaling { step: step("0.7", "0.1"), every: minute, duration: minute }),
+        ("ADD 0.000001", Scaling { step: push("0.000001", "1"), every: None, duration: None }),
+        ("ADD 1000 MAX 1000", Scaling { step: push("1000", "1000"), every: None, duration: None }),
+        ("ADD 0.1 FOR 1m MAX 2 EVERY 1m", Scaling { step: push("0.1", "2"), every: minute, duration: minute }),
+    ] {
+        assert_eq!(read(text), Ok(expected), "{text}");
+    }
+    let usage = "[EVERY duration] [FOR duration]";
+    for (text, error) in [
+        ("MUL", format!("ERR factor is missing: MUL factor [MIN least] {usage}")),
+        ("ADD", format!("ERR step is missing: ADD step [MAX most] {usage}")),
+        ("MUL 1.1", "ERR factor must be a number from 0 to 1, such as 0.7, not '1.1'".to_owned()),
+        ("MUL 1.0000001", "ERR factor must be a number from 0 to 1, such as 0.7, not '1.0000001'".to_owned()),
+        ("MUL EVERY 1s", "ERR factor must be a number such as 0.7, not 'EVERY'".to_owned()),
+        ("MUL 0.5 MIN", format!("ERR least is missing: MUL factor [MIN least] {usage}")),
+        ("MUL 0.5 MIN -1", "ERR least must be a number from 0 to 1000, such as 0.05, not '-1'".to_owned()),
+        ("ADD 0", "ERR step must be a number from 0.000001 to 1000, such as 0.05, not '0'".to_owned()),
+        ("ADD 0.0000001", "ERR step must be a number from 0.000001 to 1000, such as 0.05, not '0.0000001'".to_owned()),
+        ("ADD 1001", "ERR step must be a number from 0.000001 to 1000, such as 0.05, not '1001'".to_owned()),
+        ("ADD 1 MAX 1001", "ERR most must be a number from 0 to 1000, such as 1, not '1001'".to_owned()),
+        ("ADD 1 EVERY 0", "ERR duration must be a duration from 1us to 3650d, such as 1s, not '0'".to_owned()),
+        ("ADD 1 EVERY", "ERR duration is missing: EVERY duration".to_owned()),
+        ("ADD 1 FOR 1w", "ERR duration must be a duration such as 10m, not '1w' (units: us ms s m h d)".to_owned()),
+        ("ADD 1 EVERY 1s EVERY 1s", "ERR syntax error, unexpected 'EVERY', which is given twice".to_owned()),
+        ("ADD 1 FOR 1s FOR 1s", "ERR syntax error, unexpected 'FOR', which is given twice".to_owned()),
+        ("ADD 1 MAX 1 MAX 1", "ERR syntax error, unexpected 'MAX', which is given twice".to_owned()),
+        ("ADD 1 MIN 1", "ERR syntax error, unexpected 'MIN', where an option is needed: MAX, EVERY or FOR".to_owned()),
+        (
+            "MUL 1 EVRY 1s",
+            "ERR syntax error, unexpected 'EVRY', where an option is needed: MIN, EVERY or FOR; did you mean EVERY?"
+                .to_owned(),
+        ),
+    ] {
+        assert_eq!(read(text).unwrap_err().to_string(), error, "{text}");
+    }
+}

@@ -1,0 +1,159 @@
+//! What a sketch can be asked, in calls and by policies, and what it refuses.
+
+use super::*;
+use crate::algorithm::count_min::SketchSize;
+
+/// A spec as a call brings it: the limit, the item and the request.
+fn shown(spec: &Spec) -> (String, Vec<u8>, Request) {
+    (spec.limit.to_string(), spec.holder.to_vec(), spec.request)
+}
+
+fn take(text: &str) -> Result<KeyRequest<'static>, Error> {
+    KeyRequest::take(&mut Args::new(leaked(text)))
+}
+
+fn policy(text: &str) -> Result<Policy, Error> {
+    Policy::read(&mut Args::new(&words(text)))
+}
+
+/// What a call of RL.LIMIT asks of a policy.
+fn by_policy<'p>(policy: &'p Policy, options: &str) -> Result<KeyRequest<'p>, Error> {
+    let mut words = leaked(options).clone();
+    words.retain(|word| !word.is_empty());
+    ByPolicy::behind(b"addresses", &mut Args::new(Box::leak(Box::new(words))))?.asked(policy)
+}
+
+#[test]
+fn a_sketch_is_read_with_its_item() {
+    let ten = Request::Take(units(10));
+    for (text, limit, item, request) in [
+        ("SKETCH 50 50 1m a", "SKETCH 50 50 1m", "a", Request::Take(units(1))),
+        ("sketch 50 5.5 1m a COST 10", "SKETCH 50 5.5 1m", "a", ten),
+        ("SKETCH 50 50 1m a UPTO COST 10", "SKETCH 50 50 1m", "a", Request::UpTo(units(10))),
+        ("SKETCH 50 50 1m a FORCE COST 10 SIZE 64kb", "SKETCH 50 50 1m SIZE 64kb", "a", Request::Force(units(10))),
+        ("COST 10 SKETCH 50 50 60s SIZE SIZE 2097183", "SKETCH 50 50 1m SIZE 2mb", "SIZE", ten),
+        // It admits at once.
+        ("MAXWAIT 5s COST 10 SKETCH 50 50 1m a", "SKETCH 50 50 1m", "a", ten),
+        // None is one, too.
+        ("SKETCH 50 50 1m  COST 10", "SKETCH 50 50 1m", "", ten),
+        ("SKETCH 50 50 1m a KEEP 20% COST 10", "SKETCH 40 50 1m", "a", ten),
+    ] {
+        let KeyRequest::One(spec) = take(text).unwrap() else { unreachable!("{text} is for a composite key") };
+        assert_eq!(shown(&spec), (limit.to_owned(), item.as_bytes().to_vec(), request), "{text}");
+    }
+    let KeyRequest::One(kept) = take("SKETCH 50 50 1m a KEEP 20%").unwrap() else { unreachable!("it stays plain") };
+    assert_eq!((kept.limit.limit(), kept.kept), (units(40), units(10)));
+    // In its own command the item stands first.
+    let words = words("a 50 50 1m SIZE 1MB COST 10");
+    let asked = KeyRequest::one(&mut Args::new(&words), Spec::sketch_of_item).unwrap();
+    let KeyRequest::One(spec) = asked else { unreachable!("it stays plain") };
+    assert_eq!(shown(&spec), ("SKETCH 50 50 1m SIZE 1mb".to_owned(), b"a".to_vec(), ten));
+}
+
+#[test]
+fn a_sketch_is_refused_what_would_take_it_apart() {
+    const MERGED: &str = "since a SKETCH cannot tell apart again what it has merged";
+    const ALONE: &str = "which must be the only spec of its key";
+    for (text, word, reason) in [
+        ("SKETCH 5 5 1m a COST -1", "-1", MERGED),
+        ("COST -1 SKETCH 5 5 1m a", "-1", MERGED),
+        ("ONCE id 1m SKETCH 5 5 1m a", "ONCE", MERGED),
+        ("SETTLE id 1 SKETCH 5 5 1m a", "SETTLE", MERGED),
+        ("SKETCH 5 5 1m a ONCE id 1m", "ONCE", MERGED),
+        ("SKETCH 5 5 1m a settle id 1m", "settle", MERGED),
+        ("SKETCH 5 5 1m a AS name", "AS", MERGED),
+        ("SKETCH 5 5 1m a BAN 3 1m 1h", "BAN", MERGED),
+        ("SKETCH 5 5 1m a FIXED 9 1d", "SKETCH", ALONE),
+        ("FIXED 9 1d SKETCH 5 5 1m a", "SKETCH", ALONE),
+        ("SKETCH 5 5 1m a SKETCH 9 9 1d a", "SKETCH", ALONE),
+    ] {
+        let error = format!("ERR syntax error, unexpected '{word}', {reason}");
+        assert_eq!(take(text).map(|_| ()).unwrap_err().to_string(), error, "{text}");
+    }
+    for (text, error) in [
+        ("SKETCH 5 5 1m", "ERR item is missing: SKETCH capacity refill period item [SIZE size]"),
+        ("SKETCH 5 5", "ERR period is missing: SKETCH capacity refill period item [SIZE size]"),
+        ("SKETCH 5 0 1m a", "ERR refill must be a number from 0.000001 to 1000000000000, such as 100, not '0'"),
+        ("SKETCH 5 5 1m a SIZE", "ERR size is missing: SIZE size"),
+        ("SKETCH 5 5 1m a SIZE 1gb", "ERR size must be a size from 64kb to 256mb, such as 1mb, not '1gb'"),
+        ("SKETCH 5 5 1m a SIZE 1mb SIZE 1mb", "ERR syntax error, unexpected 'SIZE', which is given twice"),
+    ] {
+        assert_eq!(take(text).map(|_| ()).unwrap_err().to_string(), error, "{text}");
+    }
+    for (text, word, reason) in [
+        ("SKETCH 5 5 1m BAN 3 1m 1h", "BAN", MERGED),
+        ("SKETCH 5 5 1m AS name", "AS", MERGED),
+        ("SKETCH 5 5 1m COST -1", "-1", ""),
+        ("SKETCH 5 5 1m FIXED 9 1d", "SKETCH", ALONE),
+        ("FIXED 9 1d SKETCH 5 5 1m", "SKETCH", ALONE),
+    ] {
+        let error = policy(text).map(|_| ()).unwrap_err().to_string();
+        assert!(error.contains(word) && error.contains(reason), "{text}: {error}");
+    }
+    for verb in [CallOnKeys::take, CallOnKeys::peek] {
+        let keys = |text| verb(&mut Args::new(leaked(text))).map(|_| ());
+        assert_eq!(keys("2 a b SKETCH 5 5 1m x FIXED 9 1d"), Ok(()));
+        assert!(keys("2 a b COST -1 SKETCH 5 5 1m x FIXED 9 1d").is_err());
+        assert!(keys("2 a b FIXED 9 1d SKETCH 5 5 1m x COST -1").is_err());
+    }
+    assert!(CallOnKeys::take(&mut Args::new(leaked("2 a b ONCE id 1m SKETCH 5 5 1m x FIXED 9 1d"))).is_err());
+}
+
+#[test]
+fn a_policy_has_a_sketch_whose_item_the_call_names() {
+    let plain = policy("SKETCH 50 50 1m SIZE 2mb").unwrap();
+    assert_eq!(plain.to_string(), "SKETCH 50 50 1m SIZE 2mb");
+    assert!(plain.plain().is_none() && plain.token_bucket().is_none() && plain.ready().is_none());
+    assert_eq!(plain.call().map(|_| ()), Err(Error::NoItem));
+    for (options, expected) in [("ITEM a", Request::Take(units(1))), ("COST 3 item a UPTO", Request::UpTo(units(3)))] {
+        let KeyRequest::One(spec) = by_policy(&plain, options).unwrap() else { unreachable!("{options} stays plain") };
+        assert_eq!((shown(&spec).1, spec.request, spec.by_policy), (b"a".to_vec(), expected, true), "{options}");
+    }
+    for options in ["", "COST 3"] {
+        assert_eq!(by_policy(&plain, options).map(|_| ()).unwrap_err(), Error::NoItem, "{options}");
+    }
+    for options in ["ITEM a ONCE id 1m", "ITEM a SETTLE id 1", "ITEM a COST -1"] {
+        assert!(by_policy(&plain, options).is_err(), "{options}");
+    }
+    assert_eq!(by_policy(&plain, "ITEM").map(|_| ()).unwrap_err().to_string(), "ERR item is missing: ITEM item");
+    // What takes a call over several limits keeps the item.
+    for (text, options) in
+        [("SKETCH 50 50 1m COST 2", "ITEM a"), ("SKETCH 50 50 1m SHADOW", "ITEM a"), ("SKETCH 50 50 1m", "ITEM a EACH")]
+    {
+        let policy = policy(text).unwrap();
+        assert_eq!(policy.to_string(), text);
+        assert_eq!(policy.call().map(|_| ()), Err(Error::NoItem), "{text}");
+        let KeyRequest::Several(call) = by_policy(&policy, options).unwrap() else { unreachable!("{text}") };
+        assert_eq!(call.specs.iter().map(|spec| spec.holder).collect::<Vec<_>>(), [b"a"], "{text}");
+    }
+    // Where the policy has none, it is ignored.
+    let bucket = policy("TOKENBUCKET 5 5 1m").unwrap();
+    assert!(matches!(by_policy(&bucket, "ITEM a"), Ok(KeyRequest::One(spec)) if spec.holder.is_empty()));
+    // The scale is for its items too, and a faster one is not for ever.
+    let scaled = plain.scaled(units(2));
+    let KeyRequest::Several(call) = by_policy(&scaled, "ITEM a").unwrap() else {
+        unreachable!("it has a slower limit")
+    };
+    assert_eq!(call.specs[0].limit.to_string(), "SKETCH 100 100 1m SIZE 2mb");
+    assert_eq!(call.specs[0].slower.map(ToString::to_string), Some("SKETCH 50 50 1m SIZE 2mb".to_owned()));
+    let AnyLimit::Sketch(halved) = call.specs[0].limit.lowered_by(units(60)) else { unreachable!("a sketch") };
+    assert_eq!((halved.limit(), SketchSize::parse(b"2mb").map(SketchSize::bytes)), (units(40), Some(2 << 20)));
+}
+
+#[test]
+fn an_item_stands_behind_the_name_of_a_policy_and_nowhere_else() {
+    for text in ["ITEM a POLICY gold", "TOKENBUCKET 5 5 1m ITEM a", "ITEM a TOKENBUCKET 5 5 1m"] {
+        assert!(take(text).is_err(), "{text}");
+    }
+    assert!(matches!(take("COST 2 POLICY gold ITEM a EACH"), Ok(KeyRequest::Policy(_))));
+    let keys = CallOnKeys::take(&mut Args::new(leaked("2 a b POLICY gold ITEM x POLICY pro COST 2 ITEM y"))).unwrap();
+    let sketch = policy("SKETCH 5 5 1m").unwrap();
+    let items = keys.specs.iter().map(|(_, on_key)| match on_key {
+        OnKey::Policy(by) => match by.asked(&sketch).unwrap() {
+            KeyRequest::One(spec) => spec.holder.to_vec(),
+            asked => unreachable!("{asked:?}"),
+        },
+        asked => unreachable!("{asked:?}"),
+    });
+    assert_eq!(items.collect::<Vec<_>>(), [b"x", b"y"]);
+}

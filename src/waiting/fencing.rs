@@ -1,0 +1,31 @@
+//! Fencing tokens: what a call of RL.ACQUIRE with FENCE asks for, and what it is answered.
+
+use super::queue_order;
+use crate::charge;
+use crate::redis::Redis;
+use crate::reply::Reply;
+use ratelimit_core::syntax::KeyRequest;
+use ratelimit_core::wire::args::KeyName;
+use ratelimit_core::{Decision, Timestamp};
+
+/// Has a call ask for a fencing token, which its lease gets unless it has one. A token that is made and not used does
+/// no harm: the next one is larger.
+#[cold]
+pub fn ask(redis: &Redis, asked: &mut KeyRequest, now: Timestamp) {
+    let token = redis.global.fencing.next(now);
+    for spec in queue_order::specs(asked) {
+        spec.fence = token;
+    }
+}
+
+/// What a call is answered: with FENCE also the token of the lease that its holder has, or 0 if it is denied.
+pub fn reply(redis: &mut Redis, name: KeyName, asked: &KeyRequest, decision: &Decision, now: Timestamp) -> Reply {
+    let spec = match asked {
+        KeyRequest::One(spec) => Some(spec),
+        KeyRequest::Several(call) => call.specs.first(),
+        KeyRequest::Policy(_) => None,
+    };
+    let Some(spec) = spec.filter(|spec| spec.fence.is_some()) else { return Reply::decision(decision) };
+    let token = if decision.verdict.allowed() { charge::lease_token(redis, name, spec.holder, now) } else { 0 };
+    Reply::fenced(decision, token)
+}

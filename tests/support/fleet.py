@@ -1,0 +1,98 @@
+"""A hundred workers that share one upstream, which can do half as much for a while and refuses the
+rest (429). Each asks the policy before it calls the upstream, and tells the policy how that went.
+
+The clock goes on by 5 ms from worker to worker: 75 seconds pass in some real ones, and the same
+happens each time.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from redis import Redis
+
+WORKERS = 100
+# Each worker has a request every half second.
+PAUSE_US = 500_000
+# How long the upstream takes to answer or to refuse. Half a hundred requests are under way.
+LATENCY_US = 500_000
+END, HALF_FROM, HALF_UNTIL = 75, 15, 40
+# Requests a second that the upstream answers, and how many of them at once.
+CAPACITY, BURST = 100, 10
+POLICY, KEY = "upstream", "{upstream}:all"
+SPECS = f"TOKENBUCKET 5 {CAPACITY} 1s"
+SECOND = 1_000_000
+
+# What a worker tells when it was refused, and when it was answered.
+# At a fifth, the bucket still holds the one unit that a call takes.
+BRAKE = "MUL 0.8 MIN 0.2 EVERY 1s FOR 30s"
+PUSH = "ADD 0.02 EVERY 1s FOR 30s"
+# By the title of the run.
+RUNS = {
+    "nobody brakes": ("", ""),
+    "each refusal brakes": ("MUL 0.8 MIN 0.2 FOR 30s", PUSH),
+    "one brake a second (EVERY 1s)": (BRAKE, PUSH),
+}
+
+
+def capacity(at_us: int) -> int:
+    """Requests a second."""
+    is_half = HALF_FROM * SECOND <= at_us < HALF_UNTIL * SECOND
+    return CAPACITY // 2 if is_half else CAPACITY
+
+
+class Upstream:
+    """A bucket in micro-requests, which refuses what does not fit."""
+
+    def __init__(self) -> None:
+        self._room, self._at_us = BURST * SECOND, 0
+
+    def answers(self, at_us: int) -> bool:
+        refilled = (at_us - self._at_us) * capacity(at_us)
+        self._room, self._at_us = min(BURST * SECOND, self._room + refilled), at_us
+        if self._room < SECOND:
+            return False
+        self._room -= SECOND
+        return True
+
+
+@dataclass
+class Tally:
+    """What happened in the second that begins at this time, and the scale at its end."""
+
+    at: int
+    answered: int = 0
+    refused: int = 0
+    scale: float = 1.0
+
+
+def simulate(
+    caller: Redis, nodes: Sequence[Redis], move_to: Callable[[int], None], *, title: str
+) -> list[Tally]:
+    """By the second. The caller decides, each worker tells its own node how it went; `move_to`
+    brings the clock to so many microseconds from the beginning.
+    """
+    brake, push = (
+        ["RL.POLICYSCALE", POLICY, *words.split()] if words else None for words in RUNS[title]
+    )
+    nodes[0].execute_command("RL.POLICYSET", POLICY, *SPECS.split())
+    upstream, tallies = Upstream(), [Tally(second) for second in range(END)]
+    # What workers will have been told by when: the step, and whose node it goes to.
+    under_way: deque[tuple[int, list[str], Redis]] = deque()
+    scale = 1.0
+    for number in range(END * SECOND // PAUSE_US * WORKERS):
+        at_us = number * PAUSE_US // WORKERS
+        move_to(at_us)
+        tally, node = tallies[at_us // SECOND], nodes[number % WORKERS % len(nodes)]
+        while under_way and under_way[0][0] <= at_us:
+            _, told, by = under_way.popleft()
+            scale = float(by.execute_command(*told)[1])
+        tally.scale = scale
+        if caller.execute_command("RL.DELAY", KEY, POLICY) == 0:
+            is_answered = upstream.answers(at_us)
+            tally.answered += is_answered
+            tally.refused += not is_answered
+            step = push if is_answered else brake
+            if step is not None:
+                under_way.append((at_us + LATENCY_US, step, node))
+    return tallies

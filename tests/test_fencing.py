@@ -1,0 +1,249 @@
+"""RL.ACQUIRE with FENCE: each new lease has a token that is larger than those of all leases before
+it, whatever becomes of the key.
+
+* Tokens grow over deletion, expiry, `RENAME`, `FLUSHALL`, a restart, a failover, and a clock that
+  is set back.
+- A failover that loses a lease loses its token: a new primary whose clock is behind by more than
+  the lag may repeat it. `WAIT` after the acquisition rules that out.
+- A server that starts without its data makes tokens by its clock alone.
+- A `RESTORE` brings back old leases with their old tokens.
+"""
+
+from collections.abc import Callable
+
+import pytest
+from redis import Redis, ResponseError
+
+from conftest import Pair
+from support.clock import START_US, Clock
+from support.saving import rewrite_aof
+from support.server import Server
+from support.waiting import Queue
+from support.workload import digests
+
+pytestmark = pytest.mark.every_server
+
+Start = Callable[..., Server]
+
+
+def acquire(client: Redis, holder: str = "a", *options: str | int, key: str = "k") -> list[int]:
+    return client.execute_command("RL.ACQUIRE", key, 1, "60s", holder, *options)
+
+
+def token(client: Redis, holder: str = "a", *options: str | int, key: str = "k") -> int:
+    """That of a lease which the holder gets."""
+    *decision, fence = acquire(client, holder, *options, "FENCE", key=key)
+    assert decision == [1, 1, 0, 0, 60_000]
+    assert 0 < fence < 2**53
+    return fence
+
+
+def leases(client: Redis, key: str = "k") -> list:
+    flat = client.execute_command("RL.INFO", key)
+    return dict(zip(flat[::2], flat[1::2], strict=True))[b"leases"]
+
+
+def test_a_new_lease_has_a_larger_token(redis: Redis, clock: Clock) -> None:
+    first = token(redis)
+    assert first >= START_US
+    assert acquire(redis, "b", "FENCE") == [0, 1, 0, 60_000, 60_000, 0]
+    redis.execute_command("RL.RELEASE", "k", "a")
+    second = token(redis, "b")
+    clock.advance("60s")
+    third = token(redis, "a")
+    assert first < second < third
+
+
+def test_a_renewal_keeps_its_token(redis: Redis, clock: Clock) -> None:
+    first = token(redis)
+    clock.advance("59s")
+    assert token(redis) == first
+    assert acquire(redis) == [1, 1, 0, 0, 60_000], "without FENCE it answers 5 integers"
+    assert token(redis, "a", "COST", 1) == first, "and keeps it"
+    clock.advance("60s")
+    assert token(redis) > first, "after a lapse it is a new lease"
+
+
+def test_a_lease_without_a_token_gets_one_from_the_renewal_that_asks(
+    redis: Redis, clock: Clock
+) -> None:
+    acquire(redis)
+    assert leases(redis) == [[b"a", b"1", START_US // 1000 + 60_000]]
+    clock.advance("1s")
+    fence = token(redis)
+    assert leases(redis) == [[b"a", b"1", START_US // 1000 + 61_000, fence]]
+    # A lapse forgets it, for a lease that does not ask too.
+    clock.advance("60s")
+    acquire(redis)
+    assert len(leases(redis)[0]) == 3
+
+
+def test_a_token_with_several_units_and_holders(redis: Redis) -> None:
+    call = ("RL.ACQUIRE", "k", 100, "60s")
+    tokens = [redis.execute_command(*call, f"h{n}", "FENCE")[5] for n in range(100)]
+    assert tokens == sorted(set(tokens))
+    assert [redis.execute_command(*call, f"h{n}", "FENCE")[5] for n in range(100)] == tokens
+    assert redis.execute_command(*call, "h7", "COST", "0.5", "FENCE")[5] == tokens[7]
+    redis.execute_command("RL.RELEASE", "k", *(f"h{n}" for n in range(1, 100)))
+    assert redis.execute_command(*call, "h0", "FENCE")[5] == tokens[0]
+
+
+@pytest.mark.parametrize("way", ["DEL k", "FLUSHALL", "RENAME k other", "SWAPDB 0 1", "UNLINK k"])
+def test_tokens_grow_whatever_becomes_of_the_key(redis: Redis, clock: Clock, way: str) -> None:
+    first = token(redis)
+    redis.execute_command(*way.split())
+    clock.advance("-1h")
+    second = token(redis, "b")
+    assert second > first
+    redis.execute_command("RL.RELEASE", "k", "b")
+    assert token(redis, "b") > second
+
+
+def test_a_named_lease_among_other_limits(redis: Redis, clock: Clock) -> None:
+    first = token(redis, "a", "AS", "lock")
+    redis.execute_command("RL.TAKE", "k", "FIXED", 9, "1h")
+    assert token(redis, "a", "AS", "lock") == first
+    redis.execute_command("RL.RELEASE", "k", "a")
+    clock.advance("-1s")
+    assert token(redis, "a", "AS", "lock") > first
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "RL.TAKE k CONCURRENCY 1 60s a FENCE",
+        "RL.PEEK k CONCURRENCY 1 60s a FENCE",
+        "RL.TOKENBUCKET k 1 1 1s FENCE",
+        "RL.MTAKE 1 k CONCURRENCY 1 60s a FENCE",
+    ],
+)
+def test_only_rl_acquire_has_it(redis: Redis, words: str) -> None:
+    with pytest.raises(ResponseError, match=r"unexpected 'FENCE', which only RL.ACQUIRE has"):
+        redis.execute_command(*words.split())
+
+
+def test_one_given_twice_is_an_error(redis: Redis) -> None:
+    with pytest.raises(ResponseError, match=r"unexpected 'FENCE', which is given twice"):
+        acquire(redis, "a", "FENCE", "FENCE")
+
+
+def test_who_waits_gets_its_token_with_the_lease(queue: Queue, clock: Clock) -> None:
+    first = token(queue.client)
+    waits = queue.joins("b", "FENCE")
+    late = queue.joins("c", "FENCE", block="1s")
+    clock.advance("30s")
+    assert late.reply() == [0, 1, 0, 30_000, 30_000, 0]
+    between = token(queue.client, key="other")
+    queue.release("a")
+    *granted, second = waits.reply()
+    assert granted == [1, 1, 0, 0, 60_000]
+    assert first < between < second, "it is made when the lease is granted"
+    assert token(queue.client, "b") == second
+
+
+@pytest.mark.parametrize("way", ["snapshot", "AOF", "rewritten AOF", "rewritten without preamble"])
+@pytest.mark.parametrize("key", ["stays", "is deleted"])
+def test_tokens_grow_over_a_restart(fresh_server: Start, clock: Clock, way: str, key: str) -> None:
+    server = fresh_server(
+        module_args="policies yes",
+        appendonly="no" if way == "snapshot" else "yes",
+        aof_use_rdb_preamble="no" if "without" in way else "yes",
+    )
+    with server.client() as client:
+        first = token(client)
+        if key == "is deleted":
+            client.delete("k")
+        if "rewritten" in way:
+            rewrite_aof(client)
+    # What the disk says is believed, however wrong the clock.
+    clock.advance("-10d")
+    server.restart("save" if way == "snapshot" else "nosave")
+    with server.client() as client:
+        if key == "stays":
+            assert token(client) == first
+            client.delete("k")
+        assert token(client) > first
+
+
+def test_a_replica_has_the_tokens_and_goes_on_from_them(pair: Pair) -> None:
+    with pair.primary.client() as primary, pair.replica.client() as replica:
+        first = token(primary)
+        pair.replica.wait_for_sync()
+        assert digests(replica, [b"k"]) == digests(primary, [b"k"])
+        assert leases(replica) == leases(primary)
+        assert leases(replica)[0][3] == first
+        # An effect carries it in its own form, which a later call leaves as it is.
+        acquire(primary)
+        pair.replica.wait_for_sync()
+        assert replica.dump("k") == primary.dump("k")
+
+
+@pytest.mark.parametrize("begins", ["before", "after"])
+def test_tokens_grow_over_a_failover(fresh_server: Start, clock: Clock, begins: str) -> None:
+    """The replica's clock is an hour behind; it follows before or after the token was made."""
+    primary = fresh_server(module_args="policies yes")
+    replica = primary.replica(module_args="policies yes") if begins == "before" else None
+    with primary.client() as client:
+        first = token(client)
+        client.delete("k")
+    if replica is None:
+        replica = primary.replica(module_args="policies yes")
+    replica.wait_for_sync()
+    clock.advance("-1h")
+    replica.follow(None)
+    with replica.client() as client:
+        assert token(client) > first
+
+
+def test_a_restored_key_has_its_token_which_is_seen(fresh_server: Start, clock: Clock) -> None:
+    with fresh_server().client() as there, fresh_server().client() as here:
+        clock.advance("1h")
+        first = token(there)
+        dump = there.dump("k")
+        clock.advance("-1h")
+        here.restore("k", 600_000, dump)
+        assert leases(here)[0][3] == first
+        assert token(here, key="other") > first
+
+
+def test_nobody_moves_the_tokens_to_their_end(fresh_server: Start, clock: Clock) -> None:
+    with fresh_server().client() as there, fresh_server().client() as here:
+        clock.advance("2d")
+        first = token(there)
+        dump = there.dump("k")
+        clock.advance("-2d")
+        here.restore("k", 600_000, dump)
+        assert leases(here)[0][3] == first, "the lease has what it had"
+        assert token(here, key="other") == START_US, "and a day ahead is the most that is believed"
+        here.execute_command("RL.POLICYEFFECT", f"rl-fence 1 {first}")
+        assert token(here, key="another") == START_US + 1
+        here.execute_command("RL.POLICYEFFECT", f"rl-fence 1 {START_US + 5_000_000}")
+        assert token(here, key="third") == START_US + 5_000_001
+
+
+def test_a_copy_keeps_the_token(redis: Redis) -> None:
+    first = token(redis)
+    redis.copy("k", "copy")
+    assert token(redis, key="copy") == first
+    redis.execute_command("RL.RELEASE", "copy", "a")
+    assert token(redis, key="copy") > first
+
+
+def test_a_stale_writer_is_refused(redis: Redis, clock: Clock) -> None:
+    """A cron job that stalls for longer than its lease, and a place that remembers the token."""
+    written: list[tuple[int, str]] = []
+
+    def write(fence: int, text: str) -> bool:
+        if written and fence < written[-1][0]:
+            return False
+        written.append((fence, text))
+        return True
+
+    stale = token(redis, "host-a")
+    assert write(stale, "a begins")
+    clock.advance("61s")
+    fresh = token(redis, "host-b")
+    assert write(fresh, "b begins")
+    assert not write(stale, "a goes on")
+    assert write(fresh, "b ends")
+    assert [text for _, text in written] == ["a begins", "b begins", "b ends"]

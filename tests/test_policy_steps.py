@@ -1,0 +1,232 @@
+"""RL.POLICYSCALE with MUL and ADD is one brake for a fleet: a hundred workers that see the same
+refusal brake once, on one server and on all primaries of a cluster.
+
+- In a cluster, EVERY compares clocks: it holds as long as those of two primaries are less than
+  EVERY apart.
+"""
+
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from redis import Redis
+from redis.exceptions import ResponseError
+
+from conftest import running_cluster
+from support import fleet, poll
+from support.binaries import Binary
+from support.clock import START_US, Clock
+from support.cluster import Cluster
+from support.fleet import Tally
+from support.saving import rewrite_aof
+from support.server import Server
+
+pytestmark = pytest.mark.every_server
+
+MINUTE = "TOKENBUCKET 60 60 1m"
+
+
+@pytest.fixture
+def fresh(fresh_server: Callable[..., Server]) -> Redis:
+    client = fresh_server(module_args="policies yes").client()
+    client.execute_command("RL.POLICYSET", "gold", *MINUTE.split())
+    return client
+
+
+def scale(client: Redis, words: str, name: str = "gold") -> list:
+    """The factor, and the milliseconds that it still stands."""
+    _, factor, ms = client.execute_command("RL.POLICYSCALE", name, *words.split())
+    return [float(factor), ms]
+
+
+def changes(client: Redis) -> int:
+    """How many writes the server has counted since the last snapshot."""
+    return client.info("persistence")["rdb_changes_since_last_save"]
+
+
+def test_mul_and_add_change_what_stands(fresh: Redis) -> None:
+    assert scale(fresh, "MUL 0.5") == [0.5, -1]
+    assert scale(fresh, "MUL 0.5 FOR 10s") == [0.25, 10_000]
+    assert scale(fresh, "ADD 0.1") == [0.35, 10_000], "the end that stands stays"
+    assert fresh.execute_command("RL.LIMIT", "k", "gold")[:3] == [1, 21, 20]
+    assert scale(fresh, "MUL 0") == [0.01, 10_000]
+    assert scale(fresh, "MUL 0 MIN 0") == [0, 10_000]
+    assert scale(fresh, "ADD 9") == [1, 10_000]
+    assert scale(fresh, "ADD 9 MAX 3") == [3, 10_000]
+
+
+def test_the_end_of_for_returns_to_1_and_forgets(fresh: Redis, clock: Clock) -> None:
+    assert scale(fresh, "MUL 0.5 EVERY 1h FOR 10s") == [0.5, 10_000]
+    clock.advance("10s")
+    assert scale(fresh, "MUL 0.5 EVERY 1h FOR 10s") == [0.5, 10_000]
+
+
+def test_a_change_within_every_does_nothing(fresh: Redis, clock: Clock) -> None:
+    brake = "MUL 0.5 EVERY 10s FOR 1m"
+    assert scale(fresh, brake) == [0.5, 60_000]
+    clock.advance("9999999us")
+    before = changes(fresh)
+    assert scale(fresh, brake)[0] == 0.5
+    assert changes(fresh) == before, "nor is it written"
+    assert scale(fresh, "ADD 0.1 EVERY 10s")[0] == 0.6, "the other word counts for itself"
+    clock.advance("1us")
+    assert scale(fresh, brake) == [0.3, 60_000]
+    assert scale(fresh, "1") == [1, -1]
+    assert scale(fresh, brake) == [0.5, 60_000], "a plain factor forgets"
+
+
+def test_a_clock_that_is_set_back_holds_a_change_no_longer_than_every(
+    fresh: Redis, clock: Clock
+) -> None:
+    assert scale(fresh, "MUL 0.5 EVERY 10s")[0] == 0.5
+    clock.advance("-9s")
+    assert scale(fresh, "MUL 0.5 EVERY 10s")[0] == 0.5
+    clock.advance("-1s")
+    assert scale(fresh, "MUL 0.5 EVERY 10s")[0] == 0.25
+
+
+@pytest.mark.parametrize("way", ["snapshot", "AOF", "rewritten AOF"])
+def test_a_restart_keeps_the_factor_and_when_it_was_changed(
+    way: str, fresh_server: Callable[..., Server]
+) -> None:
+    server = fresh_server(
+        module_args="policies yes", appendonly="no" if way == "snapshot" else "yes"
+    )
+    with server.client() as client:
+        client.execute_command("RL.POLICYSET", "gold", *MINUTE.split())
+        assert scale(client, "MUL 0.5 EVERY 1h FOR 10m") == [0.5, 600_000]
+        assert scale(client, "ADD 0.1 EVERY 1h") == [0.6, 600_000]
+        if way == "rewritten AOF":
+            rewrite_aof(client)
+    server.restart("save" if way == "snapshot" else "nosave")
+    with server.client() as client:
+        assert scale(client, "MUL 0.5 EVERY 1h FOR 1h") == [0.6, 600_000]
+        assert scale(client, "ADD 0.1 EVERY 1h FOR 1h") == [0.6, 600_000]
+        assert scale(client, "MUL 0.5")[0] == 0.3
+
+
+def test_a_replica_has_the_factor_and_goes_on_with_it(
+    fresh_server: Callable[..., Server],
+) -> None:
+    primary = fresh_server(module_args="policies yes")
+    replica = primary.replica()
+    with primary.client() as client:
+        client.execute_command("RL.POLICYSET", "gold", *MINUTE.split())
+        assert scale(client, "MUL 0.5 EVERY 1h")[0] == 0.5
+    replica.wait_for_sync()
+    replica.follow(None)
+    with replica.client() as client:
+        assert scale(client, "MUL 0.5 EVERY 1h")[0] == 0.5
+        assert scale(client, "MUL 0.5")[0] == 0.25
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("MUL 2", "factor must be a number from 0 to 1, such as 0.7, not '2'"),
+        ("MUL 0.5 MAX 1", "unexpected 'MAX', where an option is needed: MIN, EVERY or FOR"),
+        ("ADD 0", "step must be a number from 0.000001 to 1000, such as 0.05, not '0'"),
+        ("ADD", r"step is missing: ADD step \[MAX most\] \[EVERY duration\] \[FOR duration\]"),
+    ],
+)
+def test_what_is_wrong_is_told_and_changes_nothing(fresh: Redis, words: str, told: str) -> None:
+    with pytest.raises(ResponseError, match=told):
+        scale(fresh, words)
+    assert scale(fresh, "MUL 1") == [1, -1]
+
+
+def test_a_hundred_workers_on_three_primaries_brake_once(cluster: Cluster) -> None:
+    name = "fleet"
+    primaries = [cluster.admin(primary) for primary in cluster.primaries()]
+    version = primaries[0].execute_command("RL.POLICYSET", name, *MINUTE.split())
+
+    def told() -> set[tuple[int, str] | None]:
+        """What each node has; None if one has not heard of it."""
+        nodes = (cluster.admin(node).execute_command("RL.POLICYLIST") for node in cluster.servers)
+        return {next(((one[1], one[3]) for one in node if one[0] == name), None) for node in nodes}
+
+    poll.until(lambda: told() == {(version, "1")}, "all nodes have the policy")
+
+    def brake(primary: Redis) -> None:
+        for _ in range(33):
+            scale(primary, "MUL 0.5 EVERY 1h", name)
+
+    with ThreadPoolExecutor(len(primaries)) as pool:
+        # On the three at once. Who has not heard of another's brake yet brakes from 1, as that did.
+        list(pool.map(brake, primaries))
+    poll.until(lambda: told() == {(version, "0.5")}, "all nodes have braked, and once")
+    assert scale(primaries[0], "ADD 0.1 EVERY 1h", name)[0] == 0.6
+    poll.until(lambda: told() == {(version, "0.6")}, "all nodes have the next step")
+    assert {scale(primary, "ADD 0.1 EVERY 1h", name)[0] for primary in primaries} == {0.6}
+    primaries[0].execute_command("RL.POLICYDEL", name)
+
+
+# A fleet of a hundred workers, whose upstream can do half as much for a while
+
+
+def between(tallies: list[Tally], begin: int, end: int) -> tuple[float, float]:
+    """Requests a second that the upstream answered, and that it refused."""
+    part = tallies[begin:end]
+    return tuple(
+        sum(counts) / len(part)
+        for counts in ([one.answered for one in part], [one.refused for one in part])
+    )
+
+
+def check_one_brake(tallies: list[Tally]) -> None:
+    half = fleet.CAPACITY / 2
+    answered, refused = between(tallies, 1, fleet.HALF_FROM)
+    assert answered > 0.95 * fleet.CAPACITY
+    assert refused == 0
+    # From when the fleet has found the new capacity.
+    answered, refused = between(tallies, fleet.HALF_FROM + 5, fleet.HALF_UNTIL)
+    assert answered > 0.85 * half
+    assert refused < 0.05 * half
+    answered, refused = between(tallies, fleet.END - 5, fleet.END)
+    assert answered > 0.95 * fleet.CAPACITY
+    assert refused == 0
+    assert tallies[-1].scale == 1
+
+
+def test_one_brake_finds_what_the_upstream_can_do(
+    fresh_server: Callable[..., Server], clock: Clock
+) -> None:
+    def run(title: str) -> list[Tally]:
+        client = fresh_server(module_args="policies yes").client()
+        clock.reset()
+        return fleet.simulate(client, [client], lambda us: clock.set(START_US + us), title=title)
+
+    nobody, each, one = (run(title) for title in fleet.RUNS)
+    check_one_brake(one)
+    _, refused = between(nobody, fleet.HALF_FROM + 5, fleet.HALF_UNTIL)
+    assert refused > 0.9 * fleet.CAPACITY / 2, "nobody brakes: every second request is refused"
+    slow = (fleet.HALF_FROM, fleet.HALF_UNTIL)
+    assert between(each, *slow)[0] < between(one, *slow)[0], "each brakes: far too much"
+
+
+def test_in_a_cluster_it_is_the_same_brake(
+    binary: Binary, shared_clock: Clock, tmp_path: Path
+) -> None:
+    with running_cluster(binary, shared_clock, tmp_path, replicas=False) as cluster:
+        nodes = [cluster.admin(primary) for primary in cluster.primaries()]
+        version = nodes[0].execute_command("RL.POLICYSET", fleet.POLICY, *fleet.SPECS.split())
+        poll.until(
+            lambda: all(
+                [one[1] for one in node.execute_command("RL.POLICYLIST")] == [version]
+                for node in nodes
+            ),
+            "all nodes have the policy",
+        )
+        begin = time.time_ns() // 1000
+        try:
+            tallies = fleet.simulate(
+                cluster.client(),
+                nodes,
+                lambda us: cluster.clock.set(begin + us),
+                title="one brake a second (EVERY 1s)",
+            )
+        finally:
+            cluster.clock.run()
+    check_one_brake(tallies)

@@ -1,0 +1,436 @@
+"""RL.SKETCH limits any number of items in a key of a fixed size. No item is granted more than its
+limit, whatever comes; honest items are denied only where the sketch is too small. Replicas, the
+AOF, snapshots and copies hold it byte for byte.
+"""
+
+import random
+import re
+import struct
+from collections.abc import Callable
+
+import pytest
+from redis import OutOfMemoryError, Redis, ResponseError
+
+from support.binaries import Binary
+from support.clock import Clock
+from support.saving import (
+    load_aof,
+    reload,
+    restart_from_aof,
+    restart_from_rdb,
+    restart_from_rewritten_aof,
+)
+from support.server import Server
+from support.workload import digests, state, written_commands
+
+pytestmark = pytest.mark.every_server
+
+Start = Callable[..., Server]
+
+AOF = {"appendonly": "yes", "appendfsync": "always"}
+INTERRUPTIONS = {
+    "restart from RDB": (restart_from_rdb, {}),
+    "restart from AOF": (restart_from_aof, AOF),
+    "restart from rewritten AOF": (
+        restart_from_rewritten_aof,
+        AOF | {"aof_use_rdb_preamble": "no"},
+    ),
+    "restart from rewritten AOF with RDB preamble": (
+        restart_from_rewritten_aof,
+        AOF | {"aof_use_rdb_preamble": "yes"},
+    ),
+    "DEBUG RELOAD": (reload, {}),
+    "DEBUG LOADAOF": (load_aof, AOF | {"aof_use_rdb_preamble": "no"}),
+}
+# Of the least size items soon share cells.
+SMALL = ("SIZE", "64kb")
+
+
+@pytest.fixture
+def call(redis: Redis) -> Callable[[str], object]:
+    """`call("RL.SKETCH k item 5 5 1m")`: the client splits the words."""
+    return redis.execute_command
+
+
+def item(number: int) -> bytes:
+    return struct.pack(">I", number)
+
+
+def described(reply: object) -> dict:
+    """What RL.INFO says: a map, or before RESP3 names and values in turn."""
+    return reply if isinstance(reply, dict) else dict(zip(reply[::2], reply[1::2], strict=True))
+
+
+def fill(redis: Redis, clock: Clock, calls: int, *, key: str = "k", seed: int = 1) -> list[object]:
+    """Calls of 2000 items, by a clock that goes on, and now and then back; what was replied."""
+    chosen = random.Random(seed)
+    replies = []
+    for _ in range(calls // 100):
+        clock.set(clock.now + chosen.choice([0, 1, 700, 40_000, 3_000_000, -2_000_000]))
+        pipeline = redis.pipeline(transaction=False)
+        for _ in range(100):
+            words = (item(chosen.randrange(2000)), 5, 5, "1m", "COST", chosen.choice([1, 1, 2.5]))
+            pipeline.execute_command("RL.SKETCH", key, *words, *SMALL)
+        replies += pipeline.execute()
+    return replies
+
+
+def test_each_item_has_a_bucket_of_its_own(call, clock):
+    for _ in range(2):
+        for address in ("203.0.113.7", "203.0.113.8", "2001:db8::/64"):
+            assert call(f"RL.SKETCH k {address} 3 1 1s") == [1, 3, 2, 0, 1000]
+        assert call("RL.SKETCH k 203.0.113.7 3 1 1s COST 2") == [1, 3, 0, 0, 3000]
+        assert call("RL.SKETCH k 203.0.113.7 3 1 1s") == [0, 3, 0, 1000, 3000]
+        assert call("RL.SKETCH k 203.0.113.8 3 1 1s UPTO COST 9") == [1, 3, 0, 0, 3000, 2]
+        clock.advance("1s")
+        assert call("RL.TAKE k SKETCH 3 1 1s 203.0.113.7") == [1, 3, 0, 0, 3000]
+        assert call("RL.PEEK k SKETCH 3 1 1s 203.0.113.8") == [1, 3, 1, 0, 2000]
+        assert call("RL.SKETCH k new 3 1 1s FORCE COST 5") == [0, 3, 0, 2000, 5000]
+        assert call("RL.SKETCH k new 3 1 1s COST 4") == [0, 3, 0, -1, 5000]
+        clock.advance("6s")
+    assert call("TYPE k") == b"rl-sketch"
+
+
+def test_an_item_is_any_bytes_and_none_too(redis):
+    items = [b"", b" ", b"\0", b"\xff" * 300, b"a", b"A"]
+    for name in items:
+        assert redis.execute_command("RL.SKETCH", "k", name, 1, 1, "1s") == [1, 1, 0, 0, 1000]
+    for name in items:
+        assert redis.execute_command("RL.SKETCH", "k", name, 1, 1, "1s") == [0, 1, 0, 1000, 1000]
+
+
+def test_the_key_goes_when_its_fullest_item_has_recovered(redis, call, clock):
+    assert call("RL.SKETCH k one 60 1 1s COST 60") == [1, 60, 0, 0, 60_000]
+    assert call("RL.SKETCH k other 60 1 1s") == [1, 60, 59, 0, 1000]
+    assert 60_000 <= redis.pttl("k") <= 69_000
+    clock.advance("69s")
+    assert redis.exists("k") == 0
+
+
+def test_a_key_keeps_the_size_that_it_was_made_in(call):
+    def size(key: str) -> object:
+        return described(call(f"RL.INFO {key}"))[b"size"]
+
+    call("RL.SKETCH k a 5 5 1m")
+    call("RL.SKETCH k a 5 5 1m SIZE 64kb")
+    call("RL.SKETCH small a 5 5 1m SIZE 65567")
+    assert [size("k"), size("small")] == [1_048_576, 65_536]
+
+
+def test_the_setting_is_the_size_of_new_keys(fresh_server: Start, binary: Binary) -> None:
+    redis = fresh_server(module_args="sketch-size 128KB").client(decode_responses=True)
+
+    def size_of_new(key: str) -> int:
+        redis.execute_command("RL.SKETCH", key, "a", 5, 5, "1m")
+        return described(redis.execute_command("RL.INFO", key))["size"]
+
+    assert size_of_new("k") == 131_072
+    if binary.version < (7,):
+        return
+    redis.config_set("ratelimit.sketch-size", "2mb")
+    assert size_of_new("next") == 2_097_152
+    for wrong in ("1kb", "1gb", "x"):
+        with pytest.raises(ResponseError):
+            redis.config_set("ratelimit.sketch-size", wrong)
+
+
+def test_people_are_told_how_well_it_serves(redis, resp3):
+    for number in range(2000):
+        redis.execute_command("RL.SKETCH", "k", item(number), 2, 2, "1m", "COST", 2, *SMALL)
+    told = described(resp3.execute_command("RL.INFO", "k"))
+    assert told[b"kind"] == b"rl-sketch"
+    assert told[b"size"] == 65_536
+    assert told[b"numbers"] == b"2 2 1m"
+    denied = sum(
+        not redis.execute_command("RL.PEEK", "k", "SKETCH", 2, 2, "1m", f"unseen{number}")[0]
+        for number in range(2000)
+    )
+    assert abs(float(told[b"unseen_denied"]) - denied / 2000) < 0.04
+    assert 0.4 < float(told[b"filled"]) < 0.7
+
+
+def test_nobody_is_granted_more_than_a_bucket_of_its_own_in_any_traffic(redis, clock):
+    """A greedy item among thousands, in the smallest sketch: ten a minute, and a burst of ten."""
+    granted, begin = [], clock.now
+    for minute in range(3):
+        for number in range(3000):
+            redis.execute_command(
+                "RL.SKETCH", "k", item(minute * 3000 + number), 10, 10, "1m", *SMALL
+            )
+            if number % 100 == 0:
+                clock.advance("2s")
+                asked = redis.execute_command(
+                    "RL.SKETCH", "k", "greedy", 10, 10, "1m", "UPTO", "COST", 10, *SMALL
+                )
+                granted += [clock.now] * asked[5]
+    assert len(granted) > 10
+    for first in range(len(granted)):
+        for last in range(first, len(granted)):
+            seconds = (granted[last] - granted[first]) / 1_000_000
+            assert last - first + 1 <= 10 + seconds * 10 / 60
+    assert begin < clock.now
+
+
+def test_an_everyday_call_is_the_same_whether_or_not_its_effect_is_heard(fresh_server, clock):
+    """One of the two servers takes the fast path. The cells of items differ from key to key, so
+    there are few items, which share none.
+    """
+    settings = {"module_args": "denial-events yes", "notify_keyspace_events": "KEA"}
+    servers = [fresh_server(**settings), fresh_server(**settings, **AOF)]
+    clients = [server.client() for server in servers]
+    events = [client.pubsub() for client in clients]
+    for listener in events:
+        listener.psubscribe("__key*__:*")
+    draw = random.Random(7)
+    for _ in range(1500):
+        clock.advance(draw.choice([0, 1, 7, 900, 40_000, 3_000_000]))
+        numbers = draw.choice(["3 3 1m", "3 3 1m", "5 1 7s", "2 0.3 1s"]).split()
+        options = draw.choice([[], [], [], [], ["COST", "2"], ["COST", "0"], ["UPTO"]])
+        words = ("RL.SKETCH", "k", draw.choice("abcd"), *numbers, *options)
+        replies = [client.execute_command(*words) for client in clients]
+        assert replies[0] == replies[1], words
+        assert clients[0].pttl("k") == clients[1].pttl("k")
+    told = [
+        [
+            client.info("ratelimit_kinds"),
+            client.execute_command("RL.TOP"),
+            client.execute_command("RL.INFO", "k")[:6],
+            list(iter(lambda listener=listener: listener.get_message(timeout=0.2), None)),
+        ]
+        for client, listener in zip(clients, events, strict=True)
+    ]
+    assert told[0] == told[1]
+    assert len(told[0][3]) > 1000
+
+
+# Policies, and the calls on many keys
+
+
+def test_a_policy_has_a_sketch_whose_item_the_call_names(redis, call):
+    call("RL.POLICYSET addresses SKETCH 3 1 1s SIZE 64kb")
+    assert call("RL.POLICYGET addresses")
+    assert call("RL.LIMIT k addresses ITEM a COST 2") == [1, 3, 1, 0, 2000]
+    assert call("RL.LIMIT k none OR addresses ITEM b") == [1, 3, 2, 0, 1000]
+    assert call("RL.DELAY k addresses ITEM a COST 2") == 1000
+    assert call("RL.TAKE k POLICY addresses ITEM a") == [1, 3, 0, 0, 3000]
+    assert call("RL.PEEK k POLICY addresses ITEM a") == [0, 3, 0, 1000, 3000]
+    assert call("RL.LIMIT k addresses ITEM b EACH") == [1, 0, [[1, 3, 1, 0, 2000]], b"addresses"]
+    both = "RL.MTAKE 2 k other POLICY addresses ITEM c FIXED 1 1m"
+    assert call(both) == [1, 0, [[1, 3, 2, 0, 1000], [1, 1, 0, 0, 60_000]]]
+    assert call(both) == [0, 60_000, [[1, 3, 2, 0, 1000], [0, 1, 0, 60_000, 60_000]]]
+    assert redis.type("k") == b"rl-sketch"
+    for line in (
+        "RL.LIMIT k addresses",
+        "RL.LIMIT k addresses COST 2",
+        "RL.PEEK k POLICY addresses",
+    ):
+        with pytest.raises(ResponseError, match="has a SKETCH: the call needs ITEM item"):
+            call(line)
+
+
+def test_a_cost_a_shadow_and_a_scale_are_for_items_too(redis, call):
+    call("RL.POLICYSET p SKETCH 4 1 1s COST 2")
+    assert call("RL.LIMIT cost p ITEM a COST 1") == [1, 4, 2, 0, 2000]
+    call("RL.POLICYSET p SKETCH 4 1 1s SHADOW")
+    assert [call("RL.LIMIT shadow p ITEM a COST 3")[0] for _ in range(3)] == [1, 1, 1]
+    call("RL.POLICYSET p SKETCH 4 1 1s")
+    call("RL.POLICYSCALE p 0.5")
+    assert call("RL.LIMIT scaled p ITEM a COST 2") == [1, 2, 0, 0, 4000]
+    call("RL.POLICYSCALE p 2 FOR 1m")
+    assert call("RL.LIMIT faster p ITEM a COST 8") == [1, 8, 0, 0, 4000]
+    # It stays until the usage has drained at the rate that comes back.
+    assert redis.pttl("faster") >= 8000
+    assert {redis.type(key) for key in ("cost", "shadow", "scaled", "faster")} == {b"rl-sketch"}
+
+
+def test_a_key_of_another_kind_is_refused_and_so_is_a_sketch_for_others(redis, call):
+    call("RL.SKETCH k a 5 5 1m")
+    others = {
+        "bucket": "RL.TOKENBUCKET bucket 5 5 1m",
+        "window": "RL.FIXED window 5 1m",
+        "limits": "RL.FIXED limits 5 1m AS name",
+        "string": "SET string value",
+    }
+    for line in others.values():
+        call(line)
+    call("RL.POLICYSET sketch SKETCH 5 5 1m")
+    call("RL.POLICYSET bucket TOKENBUCKET 5 5 1m")
+    call("RL.POLICYSET several TOKENBUCKET 5 5 1m FIXED 9 1d")
+    before = state(redis)
+    on_others = [
+        line
+        for key in others
+        for line in (
+            f"RL.SKETCH {key} a 5 5 1m",
+            f"RL.PEEK {key} SKETCH 5 5 1m a",
+            f"RL.LIMIT {key} sketch ITEM a",
+            f"RL.LIMIT {key} sketch ITEM a EACH",
+            f"RL.MTAKE 1 {key} SKETCH 5 5 1m a",
+            f"RL.MTAKE 1 {key} POLICY sketch ITEM a",
+        )
+    ]
+    on_sketch = [
+        "RL.TOKENBUCKET k 5 5 1m",
+        "RL.TOKENBUCKET k 5 5 1m AS name",
+        "RL.FIXED k 5 1m ONCE id 1m",
+        "RL.TAKE k TOKENBUCKET 5 5 1m FIXED 9 1d",
+        "RL.MTAKE 1 k FIXED 9 1d",
+        "RL.LIMIT k bucket ITEM a",
+        "RL.LIMIT k bucket EACH",
+        "RL.LIMIT k several",
+        "RL.PEEK k POLICY several",
+        "RL.ACQUIRE k 5 1m holder",
+        "RL.RELEASE k holder",
+        "RL.THROTTLE k 5 5 60",
+        "RL.BAN k 1m",
+        "RL.BAN k 0",
+    ]
+    for line in on_others + on_sketch:
+        with pytest.raises(ResponseError, match="WRONGTYPE"):
+            call(line)
+    assert state(redis) == before
+
+
+def test_what_was_merged_cannot_be_taken_apart(call):
+    why = "since a SKETCH cannot tell apart again what it has merged"
+    for line in (
+        "RL.SKETCH k a 5 5 1m COST -1",
+        "RL.SKETCH k a 5 5 1m ONCE id 1m",
+        "RL.SKETCH k a 5 5 1m SETTLE id 1",
+        "RL.SKETCH k a 5 5 1m AS name",
+        "RL.TAKE k SKETCH 5 5 1m a BAN 3 1m 1h",
+        "RL.MTAKE 1 k ONCE id 1m SKETCH 5 5 1m a",
+    ):
+        with pytest.raises(ResponseError, match=why):
+            call(line)
+    for line in ("RL.TAKE k SKETCH 5 5 1m a FIXED 9 1d", "RL.POLICYSET p FIXED 9 1d SKETCH 5 5 1m"):
+        with pytest.raises(ResponseError, match="must be the only spec of its key"):
+            call(line)
+    assert call("EXISTS k") == 0
+
+
+def test_with_memory_full_only_the_call_that_makes_the_key_is_refused(fresh_server: Start) -> None:
+    redis = fresh_server().client()
+    redis.execute_command("RL.SKETCH", "k", "a", 5, 5, "1m")
+    redis.config_set("maxmemory", 1)
+    for words in (
+        ("RL.SKETCH", "new", "a", 5, 5, "1m"),
+        ("RL.TAKE", "new", "EACH", "SKETCH", 5, 5, "1m", "a"),
+        ("RL.MTAKE", 1, "new", "SKETCH", 5, 5, "1m", "a"),
+    ):
+        with pytest.raises(OutOfMemoryError):
+            redis.execute_command(*words)
+    assert redis.exists("new") == 0
+    for number in range(500):
+        assert redis.execute_command("RL.SKETCH", "k", item(number), 5, 5, "1m")[0] == 1
+    assert redis.execute_command("RL.PEEK", "new", "SKETCH", 5, 5, "1m", "a")[0] == 1
+
+
+# Lasting
+
+
+@pytest.mark.parametrize(
+    ("interrupt", "settings"), INTERRUPTIONS.values(), ids=INTERRUPTIONS.keys()
+)
+def test_an_interruption_changes_no_byte_and_no_later_reply(
+    interrupt: Callable[[Server], None],
+    settings: dict[str, str],
+    fresh_server: Start,
+    clock: Clock,
+) -> None:
+    server = fresh_server(**settings)
+    client = server.client()
+    fill(client, clock, 3000)
+    client.execute_command("COPY", "k", "copy")
+    before = state(client)
+    before_digests = digests(client, ["k", "copy"])
+    assert len(set(before_digests)) == 1
+    interrupt(server)
+    assert state(client) == before
+    assert digests(client, ["k", "copy"]) == before_digests
+    # The secret has lasted: every item finds its cells.
+    looks = [("SKETCH", 5, 5, "1m", item(number)) for number in range(0, 2000, 40)]
+    peeked = [
+        [client.execute_command("RL.PEEK", key, *look) for look in looks] for key in ("k", "copy")
+    ]
+    assert peeked[0] == peeked[1]
+    assert any(reply[2] < 5 for reply in peeked[0])
+
+
+def test_a_replica_holds_the_same_bytes_and_expiry(pair, clock):
+    with pair.primary.client() as primary, pair.replica.client() as replica:
+        replies = fill(primary, clock, 6000)
+        assert {reply[0] for reply in replies} == {0, 1}
+        pair.replica.wait_for_sync()
+        held = state(primary)
+        assert held == state(replica)
+        assert digests(primary, held) == digests(replica, held)
+
+
+def test_a_call_propagates_four_cells_and_a_denied_one_nothing(fresh_server, clock):
+    server = fresh_server(**AOF, aof_use_rdb_preamble="no")
+    with server.client() as client:
+        for _ in range(2):
+            client.execute_command("RL.SKETCH", "k", "a", 2, 2, "1m")
+            clock.advance(6)
+        assert client.execute_command("RL.SKETCH", "k", "a", 2, 2, "1m")[0] == 0
+        effects = [words[2].split() for words in written_commands(server) if b"k" in words]
+    assert [effect[0] for effect in effects] == [b"rl-sketch"] * 2
+    # Kind, version, expiry, that it is a change, 9 numbers of the sketch, and four cells.
+    assert {len(effect) for effect in effects} == {3 + 1 + 9 + 1 + 2 * 4}
+
+
+def test_a_large_one_is_rewritten_in_parts(fresh_server):
+    settings = AOF | {"aof_use_rdb_preamble": "no"}
+    server = fresh_server(**settings)
+    with server.client() as client:
+        pipeline = client.pipeline(transaction=False)
+        for number in range(5000):
+            pipeline.execute_command("RL.SKETCH", "k", item(number), 5, 5, "1m", "SIZE", "1mb")
+        pipeline.execute()
+        before = state(client)
+        restart_from_rewritten_aof(server)
+        assert state(client) == before
+    written = b"".join(file.read_bytes() for file in server.aof_files())
+    parts = [int(length) for length in re.findall(rb"\$(\d+)\r\nrl-sketch", written)]
+    assert len(parts) == 5
+    assert max(parts) < 300_000
+
+
+def test_dump_restore_and_copy_keep_it_and_copies_go_their_own_way(redis, clock):
+    fill(redis, clock, 3000)
+    payload, left = redis.dump("k"), redis.pttl("k")
+    redis.restore("restored", left, payload)
+    redis.execute_command("COPY", "k", "copy")
+    assert redis.dump("restored") == redis.dump("copy") == payload
+    assert redis.memory_usage("copy") > 60_000
+    # The cells of any item may be full of others', by the secret, which is random.
+    another = ("another", 5, 5, "1m", "COST", 5, "FORCE")
+    redis.execute_command("RL.SKETCH", "copy", *another)
+    assert redis.dump("copy") != redis.dump("k") == payload
+    redis.execute_command("RL.SKETCH", "k", *another)
+    assert redis.dump("copy") == redis.dump("k")
+    redis.delete("k", "restored")
+    assert redis.execute_command("RL.PEEK", "copy", "SKETCH", 5, 5, "1m", "another")[0] == 0
+
+
+def test_two_keys_hash_by_different_secrets(redis):
+    for key in ("k", "other"):
+        redis.execute_command("RL.SKETCH", key, "a", 5, 5, "1m")
+    first, second = digests(redis, ["k", "other"])
+    assert first != second
+
+
+def test_memory_comes_as_it_is_touched(redis):
+    redis.execute_command("RL.SKETCH", "k", "a", 5, 5, "1m", "SIZE", "256mb")
+    few = redis.memory_usage("k")
+    assert few < 50_000
+    for number in range(100):
+        redis.execute_command("RL.SKETCH", "k", item(number), 5, 5, "1m")
+    assert 300 * 4096 < redis.memory_usage("k") < 410 * 7000
+    # A copy shares the pieces, and outlives the original.
+    redis.execute_command("COPY", "k", "copy")
+    redis.delete("k")
+    assert redis.execute_command("RL.PEEK", "copy", "SKETCH", 5, 5, "1m", "a")[2] == 4
+    redis.delete("copy")
+    assert redis.dbsize() == 0
