@@ -81,7 +81,8 @@ export interface CallOptions extends PeekOptions {
 export interface TakeOptions extends PeekOptions {
   /**
    * An idempotency key of your own, to settle the charge by or to send the call again by yourself.
-   * true: a new one. false: none. By default a new one where charging twice would matter.
+   * true: a new one. false: none, and the call is not sent again. By default a new one where charging
+   * twice would matter.
    */
   readonly once?: boolean | string;
   /** How long the idempotency key is remembered: as long as the charge may be settled. */

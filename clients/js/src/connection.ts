@@ -26,6 +26,8 @@ export class Connection {
   refusal: string | undefined;
   /** What the client last said of its connection; nothing, once it is ready. */
   trouble: string | undefined;
+  /** How often it has been ready. */
+  times = 0;
   /** Since when it has been connecting, by performance.now: its own time runs from then on. */
   #connectingSince: number | undefined;
   readonly #client: { readonly status?: string; readonly isReady?: boolean };
@@ -42,6 +44,7 @@ export class Connection {
       this.close();
     });
     events.on?.("ready", () => {
+      this.times++;
       this.refusal = undefined;
       this.trouble = undefined;
       this.#connectingSince = undefined;

@@ -111,7 +111,10 @@ function untilOf({ waitMs }: Decision, at: number, mostMs: number): number {
   return at + Math.min(waitMs ?? Infinity, mostMs) - ROUNDED_MS;
 }
 
-/** Whether a denial is over before it would be forgotten anyway. */
+/**
+ * Whether a denial is over before it would be forgotten anyway. One that lasts for ever is asked again
+ * each second, as what it says of the rest recovers meanwhile.
+ */
 export function isSoon({ waitMs }: Decision): boolean {
-  return waitMs !== null && waitMs <= UNHEARD_MS;
+  return waitMs === null || waitMs <= UNHEARD_MS;
 }

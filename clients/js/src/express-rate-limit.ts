@@ -63,12 +63,13 @@ export class RateLimitStore implements Store {
     this.prefix = prefix;
     this.#limits = limits;
     this.#hasIds = options.once !== false;
-    this.#limiter = new Limiter(client, { onOutage: "throw", ...options, prefix });
+    this.#limiter = new Limiter(client, { onOutage: "raise", ...options, prefix });
   }
 
   init({ limit, windowMs, skipFailedRequests, skipSuccessfulRequests }: Options): void {
     this.#configured = {
-      limit: typeof limit === "number" ? limit : undefined,
+      // Of express-slow-down it is 0: it wants every request counted.
+      limit: typeof limit === "number" && limit > 0 ? limit : undefined,
       windowMs,
       keepsIds: skipFailedRequests || skipSuccessfulRequests,
     };

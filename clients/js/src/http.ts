@@ -55,8 +55,16 @@ export type GateWords<Request> =
 export function gate<Request extends { readonly ip?: string | undefined }>(
   ...words: GateWords<Request>
 ): (request: Request) => Promise<Answer | undefined> {
+  return gateFor(({ ip }) => ip, words);
+}
+
+/** Of requests that know their address in another way. */
+export function gateFor<Request extends object>(
+  addressOf: (request: Request) => string | undefined,
+  words: GateWords<Request>,
+): (request: Request) => Promise<Answer | undefined> {
   const [limiter, limits, options] = partsOf(words);
-  const { key: keyOf = ({ ip }) => network(ip), cost = 1, report } = options;
+  const { key: keyOf = (request) => network(addressOf(request)), cost = 1, report } = options;
 
   async function decide(request: Request): Promise<Decision | undefined> {
     const units = typeof cost === "function" ? cost(request) : cost;

@@ -55,7 +55,7 @@ export class Limiter {
     this.#ids = new Ids(options.once ?? true, `${resentMs}ms`);
     this.#denials =
       options.rememberDenials === false ? undefined : this.#sending.connection.denials;
-    this.#outage = new Outage(onOutage, options.setupErrors ?? "throw", now);
+    this.#outage = new Outage(onOutage, options.setupErrors ?? "raise", now);
     this.#now = now;
     this.policies = new Policies((call) => this.#answer(call));
   }
@@ -230,11 +230,12 @@ export class Limiter {
 
   /** With its options; again while it is denied and may wait. */
   async #waited(what: Charge, options: TakeOptions): Promise<Decision> {
-    const { wait = 0, once: _, ttl: __, ...how } = options;
+    const { wait = 0, once, ttl: _, ...how } = options;
     amount(options.cost ?? 1, "cost");
     const until = this.#now() + seconds(wait) * 1000;
+    const charge = once === false ? { ...what, isSentOnce: true } : what;
     for (;;) {
-      const decision = await this.#take(what, how, this.#ids.of(what.limits, options));
+      const decision = await this.#take(charge, how, this.#ids.of(what.limits, options));
       const left = until - this.#now();
       const { allowed, waitMs } = decision;
       if (allowed || waitMs === null || waitMs > left || decision.degraded) return decision;
@@ -282,8 +283,8 @@ export class Limiter {
     }
   }
 
-  #callOf({ full, limits, keyed }: Charge, how: CallOptions): Call<Decision> {
-    const again = this.#ids.mayRepeat && how.once === undefined;
+  #callOf({ full, limits, keyed, isSentOnce }: Charge, how: CallOptions): Call<Decision> {
+    const again = this.#ids.mayRepeat && how.once === undefined && !isSentOnce;
     return keyed ? calls.takeAll(keyed, how, again) : calls.take(full!, limits, how, again);
   }
 
@@ -372,6 +373,8 @@ interface Charge {
   readonly full?: string;
   readonly keyed?: Keyed;
   readonly limits: readonly Limit[];
+  /** The caller wants no id, and so no call that could count twice. */
+  readonly isSentOnce?: boolean;
   /** The limits, with their keys as the caller has them. */
   readonly charged: Charged;
 }

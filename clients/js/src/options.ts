@@ -2,7 +2,7 @@
 
 import type { Log } from "./breaker.js";
 import type { Duration } from "./limits.js";
-import type { OnOutage } from "./outage.js";
+import type { OnOutage, SetupErrors } from "./outage.js";
 
 export interface LimiterOptions {
   /** What every key begins with. Nothing by default. */
@@ -29,17 +29,17 @@ export interface LimiterOptions {
    * What holds while the server does not decide:
    * - "open", the default: everything passes;
    * - "closed": nothing does;
-   * - "throw": an UnavailableError is thrown;
+   * - "raise": an UnavailableError is thrown;
    * - a share: this process's part of each limit, in its own memory.
    *
    * A mistake is no outage. Nor is a key without room: it is always denied.
    */
   readonly onOutage?: OnOutage;
   /**
-   * What a mistake of setup leads to, such as a wrong password: "throw", the default, a SetupError;
-   * "onOutage": what holds in an outage. The log is told in any case.
+   * What a mistake of setup leads to, such as a wrong password: "raise", the default, a SetupError;
+   * "outage": what holds in an outage. The log is told in any case.
    */
-  readonly setupErrors?: "throw" | "onOutage";
+  readonly setupErrors?: SetupErrors;
   /**
    * Told when an outage begins and when it is over ("warn"), and of what somebody has to mend
    * ("error"). console.warn and console.error by default.

@@ -5,20 +5,26 @@ import { Decision, type Told } from "./decision.js";
 import { FullError, SetupError, UnavailableError } from "./errors.js";
 import { LocalLimits, type Charged, type LocalOptions } from "./local.js";
 
-export type OnOutage = "open" | "closed" | "throw" | LocalOptions;
+export type OnOutage = "open" | "closed" | "raise" | LocalOptions;
+
+/** What a mistake of setup leads to: a SetupError, or what holds in an outage. */
+export type SetupErrors = "raise" | "outage";
 
 export class Outage {
-  readonly #holds: "open" | "closed" | "throw" | LocalLimits;
+  readonly #holds: "open" | "closed" | "raise" | LocalLimits;
 
   readonly #takesSetup: boolean;
 
-  constructor(onOutage: OnOutage, setupErrors: "throw" | "onOutage", now: () => number) {
-    const isKnown = typeof onOutage === "object" || ["open", "closed", "throw"].includes(onOutage);
+  constructor(onOutage: OnOutage, setupErrors: SetupErrors, now: () => number) {
+    const isKnown = typeof onOutage === "object" || ["open", "closed", "raise"].includes(onOutage);
     if (!isKnown) {
-      throw new RangeError(`onOutage must be open, closed, throw or a share: ${String(onOutage)}`);
+      throw new RangeError(`onOutage must be open, closed, raise or a share: ${String(onOutage)}`);
+    }
+    if (!["raise", "outage"].includes(setupErrors)) {
+      throw new RangeError(`setupErrors must be raise or outage: ${String(setupErrors)}`);
     }
     this.#holds = typeof onOutage === "string" ? onOutage : new LocalLimits(onOutage, now);
-    this.#takesSetup = setupErrors === "onOutage";
+    this.#takesSetup = setupErrors === "outage";
   }
 
   /** In place of the server's decision. A mistake is still an error. `waitMs`: until it is asked again. */
@@ -31,7 +37,7 @@ export class Outage {
   ): Decision {
     const holds = this.#holds;
     const isFull = error instanceof FullError;
-    if (!isFull && (!this.#isOutage(error) || holds === "throw")) throw error;
+    if (!isFull && (!this.#isOutage(error) || holds === "raise")) throw error;
     const local =
       isFull || typeof holds === "string"
         ? undefined
@@ -47,7 +53,7 @@ export class Outage {
   /** In place of a correction: what nobody charged cannot be corrected, but by local limits. */
   correct(error: unknown, charged: Charged, cost: number | undefined): Decision {
     if (error instanceof FullError) return nobody(false, null, error);
-    if (!this.#isOutage(error) || this.#holds === "throw") throw error;
+    if (!this.#isOutage(error) || this.#holds === "raise") throw error;
     const isLocal = this.#holds instanceof LocalLimits && cost !== undefined;
     const local = isLocal ? (this.#holds as LocalLimits).take(charged, { cost }) : undefined;
     return local?.but({ error }) ?? nobody(false, null, error);

@@ -96,13 +96,15 @@ export class Sending {
   /** For the attempt, as are those that follow. */
   send<Reply>(attempt: Attempt<Reply>): void {
     const { call, wait } = attempt;
+    const { isReady, times } = this.connection;
+    attempt.sentIn = isReady ? undefined : times;
     attempt.sentAt = wait ? this.#options.now() : 0;
     const left = wait ? wait.until - attempt.sentAt : 0;
     const sent =
       wait && left > 0
         ? this.connection.waiting.send(wait.blocking(blockOf(left)), attempt.signal())
         : // Only what is not sent at once may have to be called off.
-          this.#send(call, this.connection.isReady ? undefined : attempt.signal());
+          this.#send(call, isReady ? undefined : attempt.signal());
     sent.then(
       (reply) => attempt.answered(reply),
       (error: unknown) => attempt.failed(error),
@@ -132,8 +134,9 @@ export class Sending {
     // Who has waited for long has not failed several times in a row.
     if (wait && this.#options.now() - attempt.sentAt >= LONG_MS) attempt.resent = 0;
     if (!call.repeatable) return undefined;
-    // While a connection is being made, nothing is lost by trying.
-    if (this.isConnecting) return RESEND_PAUSE_MS;
+    // What was never sent, as its connection is still being made, cannot have been charged.
+    const isUnsent = attempt.sentIn === this.connection.times;
+    if (isUnsent && this.isConnecting) return RESEND_PAUSE_MS;
     const most = wait ? Math.max(this.#options.resends, LEAST_OF_WAITS) : this.#options.resends;
     return attempt.resent++ < most ? RESEND_PAUSE_MS * attempt.resent : undefined;
   }
@@ -190,6 +193,8 @@ export class Attempt<Reply> implements Awaited {
   readonly connectPatience: number;
   /** How often it has been sent again. */
   resent = 0;
+  /** Of one that was sent before there was a connection: how many there had been. */
+  sentIn: number | undefined;
   /** By the limiter's clock, of a call that waits. */
   sentAt = 0;
   readonly call: Call<Reply>;

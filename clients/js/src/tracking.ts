@@ -2,14 +2,16 @@
  * Hears from the server when a denied key changes: by a give-back, a reset, a ban that is lifted.
  *
  * It looks at the key once more, on a connection of its own that has client tracking, and the server
- * then tells of the key's next change: node-redis hears it in RESP3, ioredis on a second connection.
- * Until then the denial is known to stand, and is remembered for as long as its `wait` says.
+ * then tells of the key's next change: node-redis hears it in RESP3, ioredis and node-redis 4 on a
+ * second connection. Until then the denial is known to stand, and is remembered for as long as its
+ * `wait` says. In a cluster each node with a denied key is heard.
  */
 
 import type { Call } from "./calls.js";
 import { isCluster, senderOf, type Client, type Send } from "./clients.js";
 import type { Decision } from "./decision.js";
 import type { Denial, Denials } from "./denials.js";
+import { nodeOf } from "./nodes.js";
 
 /** A connection that is told of changes. */
 interface Ear {
@@ -22,18 +24,21 @@ const PAUSE_MS = 1000;
 
 export class Tracking {
   readonly #client: Client;
+  readonly #isCluster: boolean;
   readonly #denials: Denials;
-  #ear: Promise<Ear> | undefined;
-  #notBefore = -Infinity;
+  /** By the address of a cluster's node; of one server there is one. */
+  readonly #ears = new Map<string, Promise<Ear>>();
+  readonly #notBefore = new Map<string, number>();
 
   constructor(client: Client, denials: Denials) {
     this.#client = client;
+    this.#isCluster = isCluster(client);
     this.#denials = denials;
   }
 
   /** Looks at what was denied, and has it remembered for as long as it stays so. */
   async watch(call: Call<Decision>, denial: Denial, now: () => number): Promise<void> {
-    const ear = this.#listening();
+    const ear = this.#listening(this.#isCluster ? nodeOf(this.#client, call) : "");
     if (!ear) return;
     try {
       const { send } = await ear;
@@ -49,64 +54,94 @@ export class Tracking {
   }
 
   close(): void {
-    const ear = this.#ear;
+    for (const node of [...this.#ears.keys()]) this.#close(node);
+  }
+
+  #close(node: string): void {
+    const ear = this.#ears.get(node);
     if (!ear) return;
-    this.#ear = undefined;
+    this.#ears.delete(node);
     // What happens from now on nobody hears.
     this.#denials.forget();
     ear.then(({ close }) => close()).catch(() => {});
   }
 
-  #listening(): Promise<Ear> | undefined {
-    if (this.#ear) return this.#ear;
-    if (performance.now() < this.#notBefore) return undefined;
-    const open = openerFor(this.#client);
-    if (!open) {
-      this.#notBefore = Infinity;
-      return undefined;
-    }
+  #listening(node: string): Promise<Ear> | undefined {
+    const known = this.#ears.get(node);
+    if (known) return known;
+    if (performance.now() < (this.#notBefore.get(node) ?? -Infinity)) return undefined;
     const heard = (key: string | undefined) => this.#denials.forget(key);
     const lost = () => {
-      if (this.#ear !== opened) return;
-      this.#notBefore = performance.now() + PAUSE_MS;
-      this.close();
+      if (this.#ears.get(node) !== opened) return;
+      this.#notBefore.set(node, performance.now() + PAUSE_MS);
+      this.#close(node);
     };
-    const opened = open(heard, lost);
+    const opened = open(this.#client, node, heard, lost);
     opened.catch(lost);
-    this.#ear = opened;
+    this.#ears.set(node, opened);
     return opened;
   }
 }
 
-type Opener = (heard: (key: string | undefined) => void, lost: () => void) => Promise<Ear>;
+type Heard = (key: string | undefined) => void;
 
 /** What is used here of the clients' own clients. */
 interface Duplicate extends NodeJS.EventEmitter {
-  readonly options?: { readonly socket?: object; readonly keyPrefix?: string };
+  readonly options?: {
+    readonly socket?: object;
+    readonly host?: string;
+    readonly port?: number;
+    readonly keyPrefix?: string;
+  };
   readonly stream?: { unref(): unknown };
-  duplicate(overrides: object): Duplicate;
+  duplicate(overrides?: object): Duplicate;
   connect(): Promise<unknown>;
   call(...words: (string | number)[]): Promise<unknown>;
-  subscribe(channel: string): Promise<unknown>;
+  subscribe(channel: string, listener?: (keys: readonly string[] | null) => void): Promise<unknown>;
   sendCommand(words: string[]): Promise<unknown>;
   disconnect(): unknown;
   destroy(): unknown;
   unref(): unknown;
 }
 
-/** None for a cluster, whose nodes would all have to be heard; nor for node-redis 4, which has no RESP3. */
-function openerFor(client: Client): Opener | undefined {
-  const known = client as unknown as Duplicate;
-  if (isCluster(client) || typeof known.duplicate !== "function") return undefined;
-  if ("call" in client) return (heard, lost) => ofIoredis(known, heard, lost);
-  return "withAbortSignal" in client ? (heard, lost) => ofNodeRedis(known, heard, lost) : undefined;
+/** A cluster's client, or a pool, by what leads to one of a single server. */
+interface Several {
+  readonly options?: { readonly keyPrefix?: string };
+  readonly masters?: readonly { readonly address?: string }[];
+  nodes?(role: "master"): Duplicate[];
+  nodeClient?(node: object): Promise<Duplicate> | Duplicate;
+  execute?(run: (client: Duplicate) => Duplicate): Promise<Duplicate>;
 }
 
-async function ofNodeRedis(
-  client: Duplicate,
-  heard: (key: string | undefined) => void,
-  lost: () => void,
-): Promise<Ear> {
+async function open(client: Client, node: string, heard: Heard, lost: () => void): Promise<Ear> {
+  const several = client as unknown as Several;
+  let known: Duplicate | undefined = client as unknown as Duplicate;
+  // ioredis's cluster prefixes keys itself, and its nodes need not know of it.
+  const { keyPrefix = "" } = several.options ?? {};
+  if (isCluster(client)) {
+    known = several.nodes
+      ? several.nodes("master").find(({ options = {} }) => place(options) === node)
+      : await nodeOfNodeRedis(several, node);
+  } else if (typeof known.duplicate !== "function") {
+    // A pool: any of its clients will do.
+    known = await several.execute?.((one) => one);
+  }
+  if (!known) throw new Error(`there is no client for ${node || "the server"}`);
+  if ("call" in client) return ofIoredis(known, keyPrefix, heard, lost);
+  const hearsItself = "withAbortSignal" in known;
+  return hearsItself ? ofNodeRedis(known, heard, lost) : ofNodeRedis4(known, heard, lost);
+}
+
+function place({ host, port }: NonNullable<Duplicate["options"]>): string {
+  return `${host}:${port}`;
+}
+
+async function nodeOfNodeRedis(cluster: Several, address: string): Promise<Duplicate | undefined> {
+  const node = cluster.masters?.find((one) => one.address === address);
+  return node && (await cluster.nodeClient?.(node));
+}
+
+async function ofNodeRedis(client: Duplicate, heard: Heard, lost: () => void): Promise<Ear> {
   const own = client.duplicate({
     RESP: 3,
     emitInvalidate: true,
@@ -125,16 +160,42 @@ async function ofNodeRedis(
 
 const CHANNEL = "__redis__:invalidate";
 
+/** node-redis 4 has no RESP3. */
+async function ofNodeRedis4(client: Duplicate, heard: Heard, lost: () => void): Promise<Ear> {
+  const socket = { ...client.options?.socket, reconnectStrategy: false };
+  const duplicate = () => client.duplicate({ socket }).on("error", lost).on("end", lost);
+  const [told, own] = [duplicate(), duplicate()];
+  const close = () => {
+    for (const one of [told, own]) void Promise.resolve(one.disconnect()).catch(() => {});
+  };
+  try {
+    await Promise.all([told.connect(), own.connect()]);
+    told.unref();
+    own.unref();
+    const id = await told.sendCommand(["CLIENT", "ID"]);
+    await told.subscribe(CHANNEL, (keys) => {
+      if (!keys) return heard(undefined);
+      for (const key of keys) heard(key);
+    });
+    await own.sendCommand(["CLIENT", "TRACKING", "ON", "REDIRECT", `${String(id)}`]);
+  } catch (error) {
+    close();
+    throw error;
+  }
+  return { send: senderOf(own as unknown as Client), close };
+}
+
 async function ofIoredis(
   client: Duplicate,
-  heard: (key: string | undefined) => void,
+  prefix: string,
+  heard: Heard,
   lost: () => void,
 ): Promise<Ear> {
-  const prefix = client.options?.keyPrefix ?? "";
   const duplicate = () =>
     client
       .duplicate({
         protocol: 2,
+        keyPrefix: prefix,
         lazyConnect: true,
         enableOfflineQueue: true,
         autoResendUnfulfilledCommands: false,

@@ -206,7 +206,7 @@ test("RESP3: a map is read, however the client gives it", async (test) => {
   const nodeRedis = await redis5.createClient({ url: server.url, RESP: 3 }).connect();
   test.after(() => nodeRedis.destroy());
   for (const [index, client] of [mapped, flat, nodeRedis].entries()) {
-    const limiter = new Limiter(client, { timeout: 30, onOutage: "throw", prefix: `${index}:` });
+    const limiter = new Limiter(client, { timeout: 30, onOutage: "raise", prefix: `${index}:` });
     await limiter.policies.set("resp3", LIMIT);
     const told = await limiter.take("a", policy("resp3"), { each: true });
     assert.deepEqual([told.remaining, told.policy], [1, "resp3"]);

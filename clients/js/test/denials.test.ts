@@ -4,6 +4,9 @@ import assert from "node:assert/strict";
 import { after, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 
+import { Cluster, Redis } from "ioredis";
+import * as redis from "redis";
+import * as redis5 from "redis5";
 import { Limiter, ban, fixed, policy, tokenBucket, type Client } from "redis-ratelimit-client";
 
 import { KINDS, clientFor, clusterClientFor } from "./support/clients.js";
@@ -12,7 +15,6 @@ import { calls, clusterFor, lookInto, serverFor, until } from "./support/server.
 const server = await serverFor({ after });
 const admin = lookInto({ after }, server);
 const LIMIT = fixed(2, "1h");
-const HEARING = KINDS.filter(({ name }) => name !== "node-redis 4");
 
 let keys = 0;
 const limiterOf = (client: Client, options = {}) => {
@@ -44,7 +46,7 @@ for (const kind of KINDS) {
   });
 }
 
-for (const kind of HEARING) {
+for (const kind of KINDS) {
   test(`${kind.name}: what is given back is heard`, async (test) => {
     const { limiter, prefix } = limiterOf(await clientFor(test, kind, server.port));
     const changes: Record<string, () => Promise<unknown>> = {
@@ -113,11 +115,63 @@ test("never longer than the denial", async (test) => {
   }
 });
 
-test("without a word from the server, a second at most", async (test) => {
-  const cluster = await clusterFor(test, { primaries: 1 });
-  const limiter = new Limiter(await clusterClientFor(test, KINDS[0]!, cluster), { timeout: 30 });
+const cluster = await clusterFor({ after }, { primaries: 2 });
+
+for (const kind of KINDS) {
+  test(`${kind.name}: each node of a cluster is heard`, async (test) => {
+    const { limiter, prefix } = limiterOf(await clusterClientFor(test, kind, cluster));
+    // In slots of both nodes.
+    const keys = Array.from({ length: 8 }, (_, index) => `k${index}`);
+    for (const key of keys) await exhaust(limiter, key);
+    await sleep(1100);
+    for (const key of keys) assert.equal((await limiter.take(key, LIMIT)).remembered, true, key);
+    const other = new Limiter(await clusterClientFor(test, KINDS[0]!, cluster), { prefix });
+    for (const key of keys) {
+      await other.reset(key);
+      await until(async () => (await limiter.take(key, LIMIT)).allowed);
+    }
+    limiter.close();
+  });
+}
+
+for (const [name, library] of Object.entries({ 5: redis5 as unknown as typeof redis, 6: redis })) {
+  test(`node-redis ${name}: a pool hears`, async (test) => {
+    const pool = library.createClientPool({ url: `redis://127.0.0.1:${server.port}` });
+    pool.on("error", () => {});
+    await pool.connect();
+    test.after(() => pool.destroy());
+    const { limiter, prefix } = limiterOf(pool as unknown as Client);
+    await exhaust(limiter, "k");
+    await sleep(1100);
+    assert.equal((await limiter.take("k", LIMIT)).remembered, true);
+    await admin.del(`${prefix}k`);
+    await until(async () => (await limiter.take("k", LIMIT)).allowed);
+    limiter.close();
+  });
+}
+
+test("ioredis prefixes the keys of a cluster", async (test) => {
+  const nodes = cluster.primaries.map(({ port }) => ({ host: "127.0.0.1", port }));
+  const client = new Cluster(nodes, { keyPrefix: "ours:" });
+  test.after(() => client.disconnect());
+  const { limiter } = limiterOf(client);
   await exhaust(limiter, "k");
-  await lookInto(test, cluster.primaries[0]!).del("k");
+  await sleep(1100);
+  assert.equal((await limiter.take("k", LIMIT)).remembered, true);
+  await Promise.all(cluster.primaries.map((one) => lookInto(test, one).flushdb()));
+  await until(async () => (await limiter.take("k", LIMIT)).allowed);
+  limiter.close();
+});
+
+test("without a word from the server, a second at most", async (test) => {
+  const there = await serverFor(test);
+  const admin = lookInto(test, there);
+  await admin.call("ACL", "SETUSER", "shy", "on", ">secret", "~*", "+@all", "-client|tracking");
+  const client = new Redis({ port: there.port, username: "shy", password: "secret" });
+  test.after(() => client.disconnect());
+  const limiter = new Limiter(client, { timeout: 30 });
+  await exhaust(limiter, "k");
+  await admin.del("k");
   assert.equal((await limiter.take("k", LIMIT)).remembered, true);
   await sleep(1000);
   assert.equal((await limiter.take("k", LIMIT)).allowed, true);

@@ -13,6 +13,7 @@ import {
   SetupError,
   UnavailableError,
   fixed,
+  policy,
   type Client,
   type Decision,
   type LimiterOptions,
@@ -43,9 +44,20 @@ interface Row {
   readonly log: "outage" | "error" | null;
 }
 
+/** Whether a call has an idempotency key. */
+interface IdCase {
+  readonly limit?: number;
+  readonly policy?: string;
+  readonly cost?: number;
+  readonly once?: boolean | string;
+  readonly ttl?: "1m";
+  readonly limiter_once?: boolean;
+  readonly id: boolean;
+}
+
 const TABLE = JSON.parse(
   readFileSync(resolve(import.meta.dirname, "../../events.json"), "utf8"),
-) as { defaults: Record<string, unknown>; events: readonly Row[] };
+) as { defaults: Record<string, unknown>; ids: readonly IdCase[]; events: readonly Row[] };
 const ERRORS: Record<string, abstract new (...words: never[]) => Error> = {
   ...{ CallError, FullError, NoPolicyError, SetupError, UnavailableError, TypeError, RangeError },
 };
@@ -72,7 +84,7 @@ test("the packages have the same defaults", async () => {
   const defaultOf = (name: string) =>
     new RegExp(`options\\.${name} (?:\\?\\?|===) ("?[\\w.]*"?)`).exec(text)?.[1] ??
     new RegExp(`\\b${name} = ("?[\\w.]*"?)`).exec(text)?.[1];
-  const inNode: Record<string, string> = { setup_errors: '"throw"', remember_denials: "false" };
+  const inNode: Record<string, string> = { remember_denials: "false" };
   for (const [name, value] of Object.entries(TABLE.defaults)) {
     const camel = name.replace(/_(\w)/g, (_, letter: string) => letter.toUpperCase());
     // Off by this word.
@@ -108,6 +120,19 @@ for (const kind of KINDS.filter(({ name }) => /^(ioredis|node-redis) 6/.test(nam
     }
   });
 }
+
+test("which calls have an idempotency key", async (test) => {
+  const client = lookInto(test, server);
+  await new Limiter(client).policies.set("events:plan", fixed(10, "1h"));
+  for (const row of TABLE.ids) {
+    const { limit, cost, once, ttl, limiter_once, id } = row;
+    const limiter = new Limiter(client, limiter_once === undefined ? {} : { once: limiter_once });
+    const limits = limit === undefined ? policy("events:plan") : fixed(limit, "1h");
+    const options = Object.entries({ cost, once, ttl }).filter(([, value]) => value !== undefined);
+    const decision = await limiter.take(freshKey(), limits, Object.fromEntries(options));
+    assert.equal(decision.id !== undefined, id, JSON.stringify(row));
+  }
+});
 
 /** Does what the table says, and says what the error was. */
 async function outcomeOf(

@@ -21,7 +21,7 @@ import { calls, clockedServerFor, lookInto, serverFor, until } from "./support/s
 const server = await serverFor({ after });
 const redis = new Redis(server.url);
 after(() => redis.disconnect());
-const PATIENT = { timeout: 30, onOutage: "throw" } as const;
+const PATIENT = { timeout: 30, onOutage: "raise" } as const;
 const limiter = new Limiter(redis, PATIENT);
 
 const held = async (key: string) =>

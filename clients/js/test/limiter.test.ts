@@ -12,7 +12,7 @@ import { calls, clusterFor, lookInto, redirects, serverFor, until } from "./supp
 const LIMIT = fixed(100, "1h");
 
 /** For calls that must not be given up, however busy the machine is. */
-const PATIENT = { timeout: 30, onOutage: "throw" } as const;
+const PATIENT = { timeout: 30, onOutage: "raise" } as const;
 
 const server = await serverFor({ after });
 // The first node has a replica, for peeks.

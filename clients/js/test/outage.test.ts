@@ -57,7 +57,7 @@ test("open, closed, thrown", async (test) => {
   assert.ok(open.error instanceof UnavailableError);
   const closed = await limiterWith(client, { onOutage: "closed" }).limiter.take("k", LIMIT);
   assert.deepEqual([closed.allowed, closed.source, closed.wait], [false, "none", 1]);
-  const { limiter } = limiterWith(client, { onOutage: "throw" });
+  const { limiter } = limiterWith(client, { onOutage: "raise" });
   await assert.rejects(limiter.take("k", LIMIT), UnavailableError);
   await assert.rejects(limiter.check(), UnavailableError);
 });
@@ -196,7 +196,7 @@ test("a full memory denies what is new, and goes on with what there is", async (
 
 test("a server without the module says what to do", async (test) => {
   const bare = await serverFor(test, {}, null);
-  const { limiter } = limiterWith(lookInto(test, bare), { onOutage: "throw" });
+  const { limiter } = limiterWith(lookInto(test, bare), { onOutage: "raise" });
   await assert.rejects(limiter.take("k", LIMIT), /module is not loaded: start the server with/);
 });
 
@@ -244,10 +244,17 @@ test("without ids a call is not sent again, and its key stays small", async (tes
   await client.connect();
   test.after(() => client.destroy());
   const before = await calls(there);
-  const { limiter } = limiterWith(client, { once: false, resends: 3, onOutage: "throw" });
+  const { limiter } = limiterWith(client, { once: false, resends: 3, onOutage: "raise" });
   await assert.rejects(limiter.take("small", LIMIT), UnavailableError);
   assert.equal((await calls(there)) - before, 1);
   assert.equal(await there.call("TYPE", "small"), "rl-window");
+  // For one call too.
+  const { limiter: dogged } = limiterWith(client, { resends: 3, onOutage: "raise" });
+  const sent = await calls(there);
+  await assert.rejects(dogged.take("small", fixed(1000, "1h"), { once: false }), UnavailableError);
+  assert.equal((await calls(there)) - sent, 1);
+  await assert.rejects(dogged.take("small", fixed(1000, "1h")), UnavailableError);
+  assert.equal((await calls(there)) - sent, 5);
 });
 
 test("an id of one's own counts once, and is settled once", async (test) => {

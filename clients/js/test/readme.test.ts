@@ -176,5 +176,5 @@ test("the package is the compiled files and their types only", (test) => {
     cwd: folder,
     encoding: "utf8",
   });
-  assert.deepEqual([ran.status, ran.stdout], [0, "7\n"], ran.stderr);
+  assert.deepEqual([ran.status, ran.stdout], [0, "13\n"], ran.stderr);
 });

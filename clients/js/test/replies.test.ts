@@ -48,7 +48,7 @@ const ERRORS = {
   full: FullError,
 };
 const LIMIT = fixed(100_000, "1h");
-const OUTAGES = ["open", "closed", "throw", { share: 1 }] as const;
+const OUTAGES = ["open", "closed", "raise", { share: 1 }] as const;
 
 const server = await serverFor({ after });
 
@@ -109,7 +109,7 @@ for (const kind of KINDS) {
         ];
         const isThrown = kind === "caller" || kind === "operator";
         for (const decide of decided) {
-          if (isThrown || (kind === "outage" && onOutage === "throw")) {
+          if (isThrown || (kind === "outage" && onOutage === "raise")) {
             await assert.rejects(decide(), wrong);
             continue;
           }

@@ -20,7 +20,7 @@ import { KINDS, clientFor, clusterClientFor } from "./support/clients.js";
 import { clockedServerFor, clusterFor, lookInto, serverFor, until } from "./support/server.js";
 
 const PLACE = concurrency(1, "1h");
-const PATIENT = { timeout: 30, onOutage: "throw", log: () => {} } as const;
+const PATIENT = { timeout: 30, onOutage: "raise", log: () => {} } as const;
 
 const server = await serverFor({ after });
 const cluster = await clusterFor({ after });

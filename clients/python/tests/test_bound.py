@@ -11,7 +11,7 @@ import redis
 from support.server import Server
 
 from kinds import Make
-from redis_ratelimit import DeniedError, Fixed, Limiter, TokenBucket, aio
+from redis_ratelimit import Concurrency, DeniedError, Fixed, Limiter, TokenBucket, aio
 
 LIMIT = Fixed(3, "1h")
 
@@ -31,6 +31,44 @@ def test_a_limit_under_a_name(url: str, admin: redis.Redis) -> None:
         assert limiter.peek("api:user", LIMIT).remaining == 3
         with pytest.raises(TypeError):
             api.take(None)  # type: ignore[arg-type]
+
+
+def test_what_all_share(url: str, admin: redis.Redis) -> None:
+    with Limiter.from_url(url, timeout=10) as limiter:
+        mails = limiter.limit("mails", LIMIT)
+        assert mails.take().remaining == 2
+
+        @mails()
+        def mail() -> int:
+            return 7
+
+        assert mail() == 7
+        assert admin.keys() == ["mails"]
+        assert mails.peek().remaining == 1
+
+
+def test_leases_and_units_of_a_limit_under_a_name(url: str, admin: redis.Redis) -> None:
+    with Limiter.from_url(url, timeout=10) as limiter:
+        pool = limiter.limit("pool", Concurrency(1, "1h"))
+        with pool.lease("exports"):
+            assert admin.keys() == ["pool:exports"]
+            with pytest.raises(DeniedError):
+                pool.lease("exports", wait=0).__enter__()
+        with limiter.limit("hot", LIMIT).units(batch=2) as units:
+            assert [bool(units.take()) for _ in range(4)] == [True] * 3 + [False]
+        with pytest.raises(TypeError, match="not one Concurrency"):
+            limiter.limit("api", LIMIT).lease("user")
+
+
+def test_leases_and_units_of_a_limit_under_a_name_with_asyncio(url: str) -> None:
+    async def main() -> None:
+        async with aio.Limiter.from_url(url, timeout=10) as limiter:
+            async with limiter.limit("pool", Concurrency(1, "1h")).lease("exports") as lease:
+                lease.check()
+            async with limiter.limit("hot", LIMIT).units("all", batch=2) as units:
+                assert await units.take()
+
+    asyncio.run(main())
 
 
 def test_a_limit_under_a_name_with_asyncio(url: str) -> None:
@@ -93,4 +131,6 @@ def test_a_decision_without_the_server_says_so(make: Make, server: Server) -> No
     limiter = make()
     assert not limiter.take("key", LIMIT).degraded
     server.stop("kill")
-    assert limiter.take("key", LIMIT).degraded
+    decision = limiter.take("key", LIMIT)
+    assert decision.degraded
+    assert (decision.limit, decision.remaining, decision.reset) == (None, None, None)

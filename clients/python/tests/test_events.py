@@ -1,6 +1,7 @@
 """Each event of `clients/events.json`, which the package for Node.js has too, brought about."""
 
 import asyncio
+import inspect
 import json
 import logging
 import threading
@@ -16,13 +17,15 @@ from support.server import Server
 
 from faults import Faults
 from kinds import Make
-from redis_ratelimit import Fixed, Limiter, aio
+from redis_ratelimit import Concurrency, Fixed, Limiter, Policy, aio
 from redis_ratelimit import errors as ours
 from test_replies import Refusing
 
 TABLE: dict[str, Any] = json.loads((Path(__file__).parents[2] / "events.json").read_text())
 EVENTS: list[dict[str, Any]] = TABLE["events"]
 LIMIT = Fixed(1000, "1h")
+# Of this limit a call has an idempotency key.
+SMALL = Fixed(50, "1h")
 
 
 def brought_by(how: str) -> Any:
@@ -49,6 +52,12 @@ def test_every_event_has_every_field() -> None:
         assert len(row["by"]) == 1
 
 
+@pytest.mark.parametrize("limiter", [Limiter, aio.Limiter])
+def test_the_packages_have_the_same_defaults(limiter: Any) -> None:
+    parameters = inspect.signature(limiter).parameters
+    assert {name: parameters[name].default for name in TABLE["defaults"]} == TABLE["defaults"]
+
+
 @brought_by("reply")
 def test_a_reply(
     make: Make, refusing: Refusing, row: dict[str, Any], caplog: pytest.LogCaptureFixture
@@ -62,7 +71,7 @@ def test_a_reply(
             limiter.take("key", LIMIT)
         text = str(raised.value)
     else:
-        decision = limiter.take("key", LIMIT)
+        decision = limiter.take("key", SMALL)
         assert decision.allowed == refusing.spares_unnamed
         assert row["error"] is None or isinstance(decision.error, error_of(row))
         text = str(decision.error)
@@ -139,17 +148,17 @@ def test_an_outage(
 
 def test_a_lost_reply(make: Make, faults: Faults, caplog: pytest.LogCaptureFixture) -> None:
     limiter = make(f"redis://127.0.0.1:{faults.port}", failures=1)
-    assert limiter.take("key", LIMIT).remaining == 999
+    assert limiter.take("key", SMALL).remaining == 49
     faults.loses_one = True
-    decision = limiter.take("key", LIMIT)
+    decision = limiter.take("key", SMALL)
     # Charged once.
-    assert (decision.source, decision.remaining, faults.loses_one) == ("server", 998, False)
+    assert (decision.source, decision.remaining, faults.loses_one) == ("server", 48, False)
     assert lines_of(caplog) == []
 
 
 def test_a_far_server(make: Make, server: Server) -> None:
     with Faults(server.port, delay=0.03).running() as far:
-        limiter = make(f"redis://127.0.0.1:{far.port}", timeout=0.1, pause=0.1)
+        limiter = make(f"redis://127.0.0.1:{far.port}", timeout=0.2, pause=0.1)
         until = time.monotonic() + 1
         while limiter.take("key", LIMIT).source != "server" and time.monotonic() < until:
             time.sleep(0.01)
@@ -225,7 +234,7 @@ def test_by_on_outage_where_the_caller_chose_so(
     make: Make, refusing: Refusing, how: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     limiter = make(
-        f"redis://127.0.0.1:{refusing.port}", on_outage=how, setup_errors="on_outage", failures=1
+        f"redis://127.0.0.1:{refusing.port}", on_outage=how, setup_errors="outage", failures=1
     )
     for row in EVENTS:
         if row["class"] == "operator":
@@ -234,6 +243,26 @@ def test_by_on_outage_where_the_caller_chose_so(
             assert (decision.allowed, decision.source) == (how == "open", "none")
             assert isinstance(decision.error, error_of(row))
     assert {record.levelno for record in caplog.records} == {logging.ERROR}
+
+
+@pytest.mark.parametrize("case", TABLE["ids"], ids=json.dumps)
+def test_which_calls_have_an_id(make: Make, case: dict[str, Any]) -> None:
+    limiter = make(**({"once": case["limiter_once"]} if "limiter_once" in case else {}))
+    limiter.policies.set("plan", Fixed(10, "1h"))
+    limit = Fixed(case["limit"], "1h") if "limit" in case else Policy("plan")
+    options = {name: case[name] for name in ("cost", "once", "ttl") if name in case}
+    decision = limiter.take("key", limit, **options)
+    assert (decision.id is not None) == case["id"]
+
+
+def test_a_policy_with_leases_has_ids(make: Make, admin: redis.Redis) -> None:
+    """The server says so to the first call."""
+    limiter = make()
+    limiter.policies.set("leased", Fixed(1000, "1h"), Concurrency(2, "1h"))
+    assert [bool(limiter.take("key", Policy("leased")).id) for _ in range(2)] == [True, True]
+    sent = admin.info("commandstats")["cmdstat_rl.limit"]["calls"]
+    assert not limiter.take("key", Policy("leased"))
+    assert admin.info("commandstats")["cmdstat_rl.limit"]["calls"] == sent + 1
 
 
 def test_an_outage_may_be_raised(make: Make, server: Server) -> None:

@@ -29,7 +29,8 @@ def test_a_bucket_decides_as_the_servers(server: Server, clock: Clock, seed: int
     is_huge = capacity >= 10**9 or refill >= 10**9
     seconds = 0.0
     local = Local(clock=lambda: seconds)
-    with Limiter.from_url(f"redis://127.0.0.1:{server.port}", timeout=10) as limiter:
+    url = f"redis://127.0.0.1:{server.port}"
+    with Limiter.from_url(url, timeout=10, remember_denials=False) as limiter:
         for step in range(60):
             options: dict[str, Any] = {}
             cost = pick.choice([*COSTS, capacity, capacity / 2])

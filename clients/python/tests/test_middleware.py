@@ -35,6 +35,15 @@ from serving import uvicorn_serves, werkzeug_serves
 Serve = Callable[..., str]
 
 
+def _bound(limiter: Any, middleware: dict[str, Any]) -> dict[str, Any]:
+    """With the limiter, or with a limit under a name, which has it."""
+    if "bound" not in middleware:
+        return {"limiter": limiter, **middleware}
+    name, others = middleware["bound"], {**middleware}
+    del others["bound"]
+    return {**others, "limit": limiter.limit(name, others["limit"])}
+
+
 def fastapi_application(url: str, options: dict[str, Any], middleware: dict[str, Any]) -> Any:
     limiter = aio.Limiter.from_url(url, **options)
 
@@ -59,7 +68,8 @@ def fastapi_application(url: str, options: dict[str, Any], middleware: dict[str,
         headers = dict(scope["headers"])
         return headers[b"user"].decode() if b"user" in headers else None
 
-    app.add_middleware(asgi.RateLimitMiddleware, limiter=limiter, **{"key": key, **middleware})
+    middleware = _bound(limiter, middleware)
+    app.add_middleware(asgi.RateLimitMiddleware, **{"key": key, **middleware})
     return uvicorn_serves(app)
 
 
@@ -79,7 +89,7 @@ def flask_application(url: str, options: dict[str, Any], middleware: dict[str, A
         return environ.get("HTTP_USER")
 
     app.wsgi_app = wsgi.RateLimitMiddleware(  # type: ignore[method-assign]
-        app.wsgi_app, limiter=limiter, **{"key": key, **middleware}
+        app.wsgi_app, **{"key": key, **_bound(limiter, middleware)}
     )
 
     @contextmanager
@@ -138,7 +148,9 @@ def test_exactly_the_limit_passes(serve: Serve) -> None:
 
 
 def test_what_a_client_is_told(serve: Serve, clock: Clock) -> None:
-    url = serve(limit=TokenBucket(10, 1, "6s"), name="api")
+    # The server's clock moves, and the limiter's does not.
+    options = {"remember_denials": False}
+    url = serve(options, limit=TokenBucket(10, 1, "6s"), name="api")
     response = get(url)
     assert response.json() == {"item": 1}
     assert response.headers["X-RateLimit-Limit"] == "10"
@@ -200,7 +212,8 @@ def test_a_policy_that_limits_nobody_is_not_told_of(serve: Serve, url: str) -> N
 def test_by_a_policy_that_changes_while_it_serves(serve: Serve, url: str) -> None:
     with Limiter.from_url(url, timeout=10) as operator:
         operator.policies.set("api", Fixed(2, "1h"), Fixed(1, "1h", name="new", shadow=True))
-        served = serve(limit=Policy("user:alice", "api"), name="api")
+        options = {"remember_denials": False}
+        served = serve(options, limit=Policy("user:alice", "api"), name="api")
         assert burst(served, clients=1, requests=3) == {200: 2, 429: 1}
         operator.policies.set("user:alice", Fixed(5, "1h"))
         response = get(served)
@@ -208,6 +221,18 @@ def test_by_a_policy_that_changes_while_it_serves(serve: Serve, url: str) -> Non
         assert field(response, "RateLimit-Policy") == {"api": {"q": 5}}
         # Of what is in the shadow, clients are told nothing.
         assert field(response, "RateLimit") == {"api": {"r": 2, "t": 3600}}
+
+
+def test_by_a_limit_under_a_name(serve: Serve, admin: redis.Redis) -> None:
+    url = serve(bound="api", limit=Fixed(2, "1h"))
+    assert burst(url, clients=1, requests=3) == {200: 2, 429: 1}
+    assert admin.keys() == ["api:alice"]
+
+
+def test_without_a_limiter() -> None:
+    for middleware in (asgi.RateLimitMiddleware, wsgi.RateLimitMiddleware):
+        with pytest.raises(TypeError, match="limiter is needed"):
+            middleware(None, limit=Fixed(2, "1h"))  # type: ignore[call-arg, arg-type]
 
 
 def test_a_cost_by_the_request(serve: Serve, framework: str) -> None:

@@ -93,6 +93,12 @@ def test_what_there_is_to_know(limiter: Any, plan: str, clock: Clock) -> None:
     assert lines == [PolicyLine(f"{plan}:b", second, "FIXED 7 1m SHADOW", 1.0, -1)]
     assert policies.list(plan)[0].scale == 0.5
     assert [line.name for line in policies.list()] == [plan, f"{plan}:b"]
+    assert policies.multiply(plan, 0.5, every="1m", time="1h") == Scale(version, 0.25, 3_600_000)
+    assert policies.multiply(plan, 0.5, every="1m", time="2h") == Scale(version, 0.25, 3_600_000)
+    assert policies.multiply(plan, 0, least=0.1).factor == 0.1
+    assert policies.add(plan, 0.5, every="1m").factor == 0.6
+    assert policies.add(plan, 0.5, every="1m").factor == 0.6
+    assert policies.add(plan, 5, most=3) == Scale(version, 3.0, 3_600_000)
     assert policies.delete(plan, "missing") == 1
     clock.advance("10m")
     assert policies.get(f"{plan}:b").scale_ms == -1

@@ -10,10 +10,11 @@ from asyncio import sleep
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import Any, TypeAlias
 
-from redis_ratelimit import headers
 from redis_ratelimit.addresses import network
 from redis_ratelimit.aio import Limiter
-from redis_ratelimit.limits import Amount, Key, Limit, Policy
+from redis_ratelimit.aio_bound import AsyncBound
+from redis_ratelimit.gate import Gate
+from redis_ratelimit.limits import Amount, Key, Limit
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Message: TypeAlias = MutableMapping[str, Any]
@@ -35,7 +36,8 @@ def address(scope: Scope) -> str:
 class RateLimitMiddleware:
     """Answers 429 in place of the application, or adds the rate limit fields to its response.
 
-    limit    one limit, several, or a policy. They are charged once for each request.
+    limit    one limit, several, a policy, or a limit under a name, which brings its limiter:
+             limiter.limit("api", Fixed(100, "1m")). They are charged once for each request.
     key      of a request's scope, whose limit it is, such as f"user:{...}"; None: it is not
              limited. It may be awaitable. Without it: by the client's address.
     cost     what a request charges, or a function of its scope.
@@ -49,20 +51,16 @@ class RateLimitMiddleware:
         self,
         app: App,
         *,
-        limiter: Limiter,
-        limit: Limit | Sequence[Limit],
+        limiter: Limiter | None = None,
+        limit: Limit | Sequence[Limit] | AsyncBound,
         key: Callable[[Scope], Key | Awaitable[Key | None] | None] = address,
-        cost: Amount | Callable[[Scope], Amount] = 1,
+        cost: Amount | Callable[[Scope], Amount] | None = None,
         name: str = "default",
     ) -> None:
         self._app = app
-        self._limiter = limiter
-        self._limits = (limit,) if isinstance(limit, Limit) else tuple(limit)
+        self._gate = Gate(limiter, limit, name)
         self._key = key
         self._cost = cost
-        self._name = name
-        # A policy may have limits that clients are not told of.
-        self._each = not isinstance(self._limits[0], Policy)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         key = await self._key_of(scope) if scope["type"] == "http" else None
@@ -70,22 +68,21 @@ class RateLimitMiddleware:
             await self._app(scope, receive, send)
             return
         cost = self._cost(scope) if callable(self._cost) else self._cost
-        decision = await self._limiter.take(key, *self._limits, cost=cost, each=self._each)
-        fields = headers.fields(decision, self._limits, name=self._name)
+        decision = await self._gate.take(key, cost)
         if not decision.allowed:
-            body = headers.problem(decision, self._limits, name=self._name)
-            fields |= {"Content-Type": "application/problem+json", "Content-Length": str(len(body))}
-            start = {"status": headers.status(decision), "headers": _encoded(fields)}
+            status, denied, body = self._gate.denial(decision)
+            start = {"status": status, "headers": _encoded(denied)}
             await send({"type": "http.response.start", **start})
             await send({"type": "http.response.body", "body": body})
             return
         if decision.wait_ms:
             await sleep(decision.wait_ms / 1000)
+        fields = _encoded(self._gate.fields(decision))
 
         async def send_with_fields(message: Message) -> None:
             if message["type"] == "http.response.start":
                 found = list(message.get("headers", []))
-                message = {**message, "headers": _with(found, _encoded(fields))}
+                message = {**message, "headers": _with(found, fields)}
             await send(message)
 
         await self._app(scope, receive, send_with_fields)

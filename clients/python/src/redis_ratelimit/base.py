@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from redis_ratelimit import clients
 from redis_ratelimit.calls import Calls, OnOutage
 from redis_ratelimit.clients import Client
+from redis_ratelimit.decision import Decision
+from redis_ratelimit.denials import Asked, Denials, is_worth_hearing
+from redis_ratelimit.ids import Ids
+from redis_ratelimit.limits import Key, Limit
 from redis_ratelimit.sending import Sending, SetupErrors
 
 
@@ -22,20 +26,24 @@ class Base:
     on_outage   while the server does not decide: "open", all passes; "closed", nothing does;
                 "raise", UnavailableError; or a `Local`, the limits of this process.
     setup_errors
-                what somebody has to mend on the server: "raise", SetupError; "on_outage", decide
-                by `on_outage`. Either way the log has an error.
+                what somebody has to mend on the server: "raise", SetupError; "outage", decide by
+                `on_outage`. Either way the log has an error.
     timeout     seconds for one sending of a call, until its reply.
     connect_timeout
                 seconds for connecting and greeting, which goes on in the background when a call
                 has given up.
-    resends     how often a call is sent again whose reply was lost. It counts once, by its id.
-                Calls with `once=False` are not sent again.
-    once        False: calls bring no id of their own, so that keys keep their smallest form.
+    resends     how often a call is sent again whose reply was lost.
+    once        True: calls bring an idempotency key where charging them twice would matter: for
+                more than one unit, or more than a hundredth of a limit. False: none does that does
+                not ask for it, and a call whose reply was lost is not sent again.
     prefix      what every key begins with.
     failures    after so many calls in a row without a reply, nobody asks ... Calls that were under
                 way together count as one.
     pause       ... for so many seconds. Then one call tries again. In a cluster each node is by
                 itself.
+    remember_denials
+                whether this process answers a denied call until its `wait` is over, or until the
+                server says that the key has changed.
     peeks       a client of replicas, which answer `peek` in place of the server; in a cluster, one
                 with a `load_balancing_strategy`, so that it may read there. It can be the same.
     """
@@ -56,6 +64,7 @@ class Base:
         prefix: str = "",
         failures: int = 3,
         pause: float = 1.0,
+        remember_denials: bool = True,
         peeks: Client | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -70,12 +79,15 @@ class Base:
             pause=pause,
             clock=clock,
         )
+        self._denials = Denials(prefix)
+        self._remembers = remember_denials
         settings: dict[str, Any] = {
             "timeout": timeout,
             "connect_timeout": connect_timeout,
             "clock": clock,
             "may_be_elsewhere": self._sending.may_be_elsewhere,
             "is_sent_away": self._sending.is_sent_away,
+            "heard": self._denials.heard,
         }
         self._transport = kind(client, replicas=False, **settings)
         self._peeking = self._transport if peeks is None else kind(peeks, replicas=True, **settings)
@@ -86,7 +98,32 @@ class Base:
         self._calls = Calls(
             on_outage,
             prefix=prefix,
-            once=once,
-            remembered=remembered,
+            ids=Ids(may_have=once, remembered=remembered),
             asked_again=pause,
         )
+
+    def _denied(
+        self, asked: Asked, key: Key, limits: Sequence[Limit], decision: Decision, sent_at: float
+    ) -> None:
+        """Remembers what the server has denied, and listens for what would let it pass."""
+        now = self._clock()
+        denial = self._denials.remember(key, asked, decision, sent_at, now)
+        if denial is None or not is_worth_hearing(decision, limits):
+            return
+        _, cost, max_wait, keep, holder, each = asked
+        look = self._calls.take(
+            key,
+            limits,
+            cost=cost,
+            max_wait=max_wait,
+            keep=keep,
+            holder=holder,
+            each=each,
+            look=True,
+        )
+
+        def told(reply: Any) -> None:
+            if not isinstance(reply, Exception):
+                self._denials.extend(denial, look.read(reply), now, self._clock())
+
+        self._transport.watch(look.words, told)

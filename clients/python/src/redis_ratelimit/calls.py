@@ -11,6 +11,7 @@ from uuid import uuid4
 
 from redis_ratelimit.decision import Decision, Source, read, read_each, together
 from redis_ratelimit.errors import FullError, SetupError, UnavailableError
+from redis_ratelimit.ids import Id, Ids, Once
 from redis_ratelimit.limits import (
     Amount,
     Ban,
@@ -23,7 +24,6 @@ from redis_ratelimit.limits import (
     amount,
     duration,
     kept,
-    seconds,
     specs,
 )
 from redis_ratelimit.local import Charge, Local
@@ -37,12 +37,6 @@ OnOutage: TypeAlias = Literal["open", "closed", "raise"] | Local
 # Why the server did not decide. A SetupError only if the limiter takes one for an outage.
 Undecided: TypeAlias = UnavailableError | FullError | SetupError
 
-# True: an id of the call's own. False, None: the call may count twice if it is sent twice.
-Once: TypeAlias = bool | Key | None
-
-# How long an id of the caller's is remembered: longer than any request takes.
-SETTLED_WITHIN = "10m"
-
 # Seconds that the server takes as a duration.
 LONGEST = 3650 * 86400
 
@@ -55,10 +49,12 @@ class Call(Generic[T]):
     key: Key
     words: Sequence[Word]
     read: Callable[[Any], T]
-    # For how many seconds it may be sent again, as it counts once.
+    # For how many seconds it may be sent again.
     repeatable: float = math.inf
     # It changes nothing: a replica can answer.
     looks: bool = False
+    # It may let pass what was denied.
+    frees: bool = False
     # It is made even if the last ones got no reply: what happens if it is not is worse.
     insists: bool = False
     # The server answers when there is room, or then, by the limiter's clock. None: at once.
@@ -67,6 +63,8 @@ class Call(Generic[T]):
     without: Callable[[Undecided], T] | None = None
     # The call without the id that it has brought by itself, for a key that has no room for it.
     unnamed: Call[T] | None = None
+    # The call with an id, if the server says that it needs one.
+    named: Callable[[], Call[T]] | None = None
 
     def is_over(self, reply: Any) -> bool:
         """Of one that waits and was asked without waiting: whether there is nothing to wait for."""
@@ -77,9 +75,7 @@ class Call(Generic[T]):
 class Calls:
     """Makes the calls of a limiter.
 
-    `remembered` is how many seconds the server remembers the id that a call brings by itself: a
-    little longer than its resends take. `asked_again` is after how many seconds a server that was
-    away is asked again.
+    `asked_again` is after how many seconds a server that was away is asked again.
     """
 
     def __init__(
@@ -87,8 +83,7 @@ class Calls:
         on_outage: OnOutage,
         *,
         prefix: str,
-        once: bool,
-        remembered: float,
+        ids: Ids,
         asked_again: float,
     ) -> None:
         if not isinstance(on_outage, Local) and on_outage not in {"open", "closed", "raise"}:
@@ -97,9 +92,7 @@ class Calls:
             )
         self._on_outage = on_outage
         self._prefix = prefix
-        self._once = once
-        self._remembered = remembered
-        self._remembered_word = duration(remembered, "ttl")
+        self._ids = ids
         self._asked_again_ms = round(asked_again * 1000)
 
     # Decisions
@@ -114,7 +107,7 @@ class Calls:
         force: bool = False,
         max_wait: Duration | None = None,
         keep: Amount | str | None = None,
-        once: Once = True,
+        once: Once = None,
         ttl: Duration | None = None,
         holder: Key | None = None,
         each: bool = False,
@@ -122,40 +115,62 @@ class Calls:
         look: bool = False,
     ) -> Call[Decision]:
         """One call over limits on one key; with `look` it changes nothing."""
-        key = self._named_key(limits, key)
+        full = self._named_key(limits, key)
         options = _options(cost, upto=upto, force=force, max_wait=max_wait, keep=keep)
-        # Who holds a lease is known by that; who looks is not remembered.
-        if look or all(isinstance(limit, Concurrency) for limit in limits):
-            identity, repeatable, named = _unnamed()
-        else:
-            identity, repeatable, named = self._named(once, ttl)
         if each:
             options.append("EACH")
+        # Who holds a lease is known by that; who looks is not remembered.
+        needs_none = look or all(isinstance(limit, Concurrency) for limit in limits)
+        once_id = None if needs_none else self._ids.of(limits, once, ttl, cost, holder)
+        identity = None if once_id is None else once_id.id
         if holder is None:
             # A look is for somebody who holds nothing yet.
             holder = uuid4().hex if look else identity
-        costs = _costs(limits, cost)
-        charges = [Charge(key, *pair) for pair in zip(limits, costs, strict=True)]
         command = "RL.PEEK" if look else "RL.TAKE"
+        costs = _costs(limits, cost)
 
         def told(reply: Sequence[Any], id: Key | None) -> Decision:
-            costs_known = [] if _is_policy(limits) else costs
-            return replace(read_each(reply, costs_known) if each else read(reply), id=id)
+            if each:
+                decision = read_each(reply, [] if _is_policy(limits) else costs)
+            else:
+                decision = read(reply)
+            return decision if id is None else replace(decision, id=id)
+
+        def without(error: Undecided) -> Decision:
+            charges = [Charge(full, *pair) for pair in zip(limits, costs, strict=True)]
+            return self._without(
+                error, charges, each=each, upto=upto, force=force, look=look, id=identity
+            )
+
+        def named() -> Call[Decision]:
+            self._ids.learn(limits)
+            return self.take(
+                key,
+                limits,
+                cost=cost,
+                upto=upto,
+                force=force,
+                max_wait=max_wait,
+                keep=keep,
+                once=True,
+                ttl=ttl,
+                each=each,
+                ban=ban,
+            )
 
         unnamed: Call[Decision] | None = None
-        if named and once is True and not upto:
-            words = _one_key(command, key, limits, options, holder, ban)
-            unnamed = Call(key, words, lambda reply: told(reply, None), repeatable=0)
+        if once_id is not None and once_id.is_ours and not upto:
+            words = _one_key(command, full, limits, options, holder, ban)
+            unnamed = Call(full, words, lambda reply: told(reply, None), repeatable=0)
         return Call(
-            key,
-            _one_key(command, key, limits, options + named, holder, ban),
+            full,
+            _one_key(command, full, limits, options + _words(once_id), holder, ban),
             lambda reply: told(reply, identity),
-            repeatable,
+            math.inf if needs_none else self._repeatable(once_id, once),
             looks=look,
-            without=lambda error: self._without(
-                error, charges, each=each, upto=upto, force=force, look=look, id=identity
-            ),
+            without=without,
             unnamed=unnamed,
+            named=named if once_id is None and once is None and self._ids.may_have else None,
         )
 
     def take_all(
@@ -166,7 +181,7 @@ class Calls:
         force: bool = False,
         max_wait: Duration | None = None,
         keep: Amount | str | None = None,
-        once: Once = True,
+        once: Once = None,
         ttl: Duration | None = None,
         holder: Key | None = None,
         look: bool = False,
@@ -174,7 +189,8 @@ class Calls:
         """One call over limits on several keys."""
         limits = {self._named_key(limits.values(), key): one for key, one in limits.items()}
         _checked(limits.values())
-        identity, repeatable, named = _unnamed() if look else self._named(once, ttl)
+        once_id = None if look else self._ids.of(limits.values(), once, ttl, cost, holder)
+        identity = None if once_id is None else once_id.id
         options = _options(cost, force=force, max_wait=max_wait, keep=keep)
         costs = _costs(limits.values(), cost)
         charges = [
@@ -192,14 +208,14 @@ class Calls:
         first: list[Word] = ["RL.MPEEK" if look else "RL.MTAKE", str(len(limits)), *limits]
         last = specs(limits.values(), holder)
         unnamed: Call[Decision] | None = None
-        if named and once is True:
+        if once_id is not None and once_id.is_ours:
             words = [*first, *options, *last]
             unnamed = Call(charges[0].key, words, lambda reply: told(reply, None), repeatable=0)
         return Call(
             charges[0].key,
-            [*first, *options, *named, *last],
+            [*first, *options, *_words(once_id), *last],
             lambda reply: told(reply, identity),
-            repeatable,
+            math.inf if look else self._repeatable(once_id, once),
             looks=look,
             without=lambda error: self._without(
                 error, charges, each=True, force=force, look=look, id=identity
@@ -225,6 +241,7 @@ class Calls:
             key,
             _one_key("RL.TAKE", key, limits, options, id, None),
             lambda reply: replace(read_each(reply, costs) if each else read(reply), id=id),
+            frees=True,
             # The request is over. What was charged stays charged until it recovers.
             without=lambda error: replace(self._nobody(error, allowed=False), id=id),
         )
@@ -248,6 +265,7 @@ class Calls:
             read,
             # Sent twice, it gives back twice.
             repeatable=0,
+            frees=True,
             without=without,
         )
 
@@ -274,15 +292,15 @@ class Calls:
 
     def release(self, key: Key, holders: Sequence[Key]) -> Call[int]:
         key = self._prefixed(key)
-        return Call(key, ["RL.RELEASE", key, *holders], int, insists=True)
+        return Call(key, ["RL.RELEASE", key, *holders], int, insists=True, frees=True)
 
     def ban(self, key: Key, time: Duration) -> Call[int]:
         key = self._prefixed(key)
-        return Call(key, ["RL.BAN", key, duration(time, "duration", zero=True)], int)
+        return Call(key, ["RL.BAN", key, duration(time, "duration", zero=True)], int, frees=True)
 
     def reset(self, key: Key) -> Call[bool]:
         key = self._prefixed(key)
-        return Call(key, ["DEL", key], bool)
+        return Call(key, ["DEL", key], bool, frees=True)
 
     def _prefixed(self, key: Key) -> Key:
         _checked_keys(key)
@@ -342,17 +360,13 @@ class Calls:
         source: Source = "none"
         wait_ms = 0 if allowed else self._asked_again_ms
         granted = (int(charges[0].cost) if allowed else 0) if upto else None
-        return Decision(allowed, 0, 0, wait_ms, 0, granted, source=source, error=error)
+        return Decision(allowed, None, None, wait_ms, None, granted, source=source, error=error)
 
-    def _named(self, once: Once, ttl: Duration | None) -> tuple[Key | None, float, list[Word]]:
-        """The id of a call, for how long it may be sent again, and the words."""
-        if once is None or once is False or (once is True and not self._once):
-            return None, 0, []
-        identity: Key = uuid4().hex if once is True else once
-        if once is True and ttl is None:
-            return identity, self._remembered, ["ONCE", identity, self._remembered_word]
-        ttl = SETTLED_WITHIN if ttl is None else ttl
-        return identity, seconds(ttl), ["ONCE", identity, duration(ttl, "ttl")]
+    def _repeatable(self, id: Id | None, once: Once) -> float:
+        if id is not None:
+            return id.seconds
+        # Charged twice it can only deny too much, and there it does not matter.
+        return math.inf if once is None and self._ids.may_have else 0
 
 
 def blocking(call: Call[Any], left: float) -> list[Word]:
@@ -364,9 +378,8 @@ def blocking(call: Call[Any], left: float) -> list[Word]:
     return [*call.words, "BLOCK", word]
 
 
-def _unnamed() -> tuple[Key | None, float, list[Word]]:
-    """Of a call that needs no id to be sent again."""
-    return None, math.inf, []
+def _words(id: Id | None) -> list[Word]:
+    return [] if id is None else id.words()
 
 
 def _one_key(

@@ -35,6 +35,14 @@ A_DAY = 86400.0
 MOVING = 0.1
 
 
+def kept_alive(connection: Any) -> None:
+    """Nothing is sent for long, so the system has to find out that the other side is gone."""
+    if connection.family in {socket.AF_INET, socket.AF_INET6}:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in PROBES.items():
+            connection.setsockopt(socket.IPPROTO_TCP, option, value)
+
+
 class Client(Protocol):
     """A `redis.Redis`, `redis.RedisCluster`, `valkey.Valkey` or `valkey.ValkeyCluster`, or their
     like for asyncio.
@@ -134,6 +142,7 @@ class Route:
         clock: Callable[[], float],
         may_be_elsewhere: Callable[[Exception], bool],
         is_sent_away: Callable[[BaseException], bool],
+        heard: Callable[[bytes | None], None],
     ) -> None:
         self.library = library(client, is_async=self.is_async)
         # Kept, since connections behind sentinels ask the client's pool where the primary is.
@@ -145,6 +154,8 @@ class Route:
         self.clock = clock
         self.may_be_elsewhere = may_be_elsewhere
         self.is_sent_away = is_sent_away
+        # What is called with the key that the server says has changed; None: any may have.
+        self.heard = heard
         self.place = place_of(client)
         if not self.is_cluster:
             # With asyncio one time limit is over all steps.

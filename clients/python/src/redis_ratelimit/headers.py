@@ -34,7 +34,7 @@ def fields(
     if told:
         found["X-RateLimit-Limit"] = str(decision.limit)
         found["X-RateLimit-Remaining"] = str(decision.remaining)
-        found["X-RateLimit-Reset"] = str(_seconds(decision.reset_ms))
+        found["X-RateLimit-Reset"] = str(_seconds(decision.reset_ms or 0))
         found["RateLimit"] = ", ".join(_states(decision, limits, name))
     if not decision.allowed and decision.wait_ms >= 0:  # -1: it never passes
         found["Retry-After"] = str(_seconds(decision.wait_ms))
@@ -99,7 +99,7 @@ def _states(decision: Decision, limits: Sequence[Limit], name: str) -> list[str]
         # When there is more: as much as there can be; after a denial, as much as was asked for.
         # Retry-After must not be before any of these, so those that did not deny say nothing then.
         if decision.allowed:
-            item += f";t={_seconds(one.reset_ms)}"
+            item += f";t={_seconds(one.reset_ms or 0)}"
         elif not one.allowed and one.wait_ms >= 0:
             item += f";t={_seconds(one.wait_ms)}"
         items.append(item)

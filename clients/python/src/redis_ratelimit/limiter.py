@@ -1,3 +1,5 @@
+# Made of aio.py by scripts/make_sync.py: edit that file, and run `make sync`.
+
 """The limiter, for programs with threads or none. `redis_ratelimit.aio` has the one for asyncio."""
 
 from __future__ import annotations
@@ -10,8 +12,9 @@ from typing import Any, TypeVar
 from redis_ratelimit import clients
 from redis_ratelimit.base import Base
 from redis_ratelimit.bound import Bound
-from redis_ratelimit.calls import Call, Once
+from redis_ratelimit.calls import Call
 from redis_ratelimit.decision import Decision
+from redis_ratelimit.ids import Once
 from redis_ratelimit.lease import Lease
 from redis_ratelimit.limits import Amount, Ban, Concurrency, Duration, Key, Limit
 from redis_ratelimit.policies import PolicyCalls, PolicyLine, PolicyState, Scale
@@ -30,7 +33,9 @@ class Limiter(Base):
         cls, url: str, *, cluster: bool = False, timeout: float = 0.25, **options: Any
     ) -> Limiter:
         """`options` are those of the constructor. The server may be away yet."""
-        client = clients.from_url(url, timeout, cluster=cluster, is_async=False)
+        client = clients.from_url(
+            url, timeout, cluster=cluster, is_async=cls._transport_kind.is_async
+        )
         limiter = cls(client, timeout=timeout, **options)
         limiter._own.append(client)
         return limiter
@@ -44,7 +49,7 @@ class Limiter(Base):
         force: bool = False,
         max_wait: Duration | None = None,
         keep: Amount | str | None = None,
-        once: Once = True,
+        once: Once = None,
         ttl: Duration | None = None,
         holder: Key | None = None,
         each: bool = False,
@@ -58,9 +63,11 @@ class Limiter(Base):
         force       charge in full even past the limit.
         max_wait    admit, too, what will fit within so long: hold it for `Decision.wait`.
         keep        pass only if so much stays: an amount, or a share such as "20%".
-        once        an id of yours, for `settle`; True: one of its own; False: none.
-        ttl         how long the id is remembered. Yours: 10 minutes. Its own: as long as resends
-                    take.
+        once        an idempotency key of yours, or True: a new one. False: none, and the call is
+                    not sent again. By default a new one where charging twice would matter.
+        ttl         how long the idempotency key is remembered: as long as the charge may be
+                    settled. Yours: 10 minutes. Of a call for several units: 1 minute. Else: as
+                    long as resends take.
         holder      whose lease it is, of a concurrency limit among the limits. Without one it is
                     the id.
         each        what each limit says: `Decision.each`.
@@ -72,9 +79,16 @@ class Limiter(Base):
         cannot work, NoPolicyError if there is no such policy.
         """
         until = self._clock() + wait if wait else 0.0
+        # A denial that is a strike, or an answer to an id, is the server's to make.
+        remembers = self._remembers and not (
+            upto or force or ban is not None or isinstance(once, (str, bytes))
+        )
+        asked = (limits, cost, max_wait, keep, holder, each)
         while True:
-            decision = self._do(
-                self._calls.take(
+            sent_at = self._clock()
+            decision = self._denials.find(key, asked, sent_at) if remembers else None
+            if decision is None:
+                call = self._calls.take(
                     key,
                     limits,
                     cost=cost,
@@ -88,8 +102,12 @@ class Limiter(Base):
                     each=each,
                     ban=ban,
                 )
-            )
-            if decision.allowed or decision.wait is None or not wait:
+                decision = self._do(call)
+                if remembers and not decision.allowed:
+                    self._denied(asked, key, limits, decision, sent_at)
+            if decision.allowed:
+                break
+            if decision.wait is None or not wait:
                 break
             # Others may come first: a wait of 0 is none.
             pause = max(decision.wait, 0.001)
@@ -142,7 +160,7 @@ class Limiter(Base):
         force: bool = False,
         max_wait: Duration | None = None,
         keep: Amount | str | None = None,
-        once: Once = True,
+        once: Once = None,
         ttl: Duration | None = None,
         holder: Key | None = None,
     ) -> Decision:
@@ -212,8 +230,8 @@ class Limiter(Base):
         *,
         wait: float | None = None,
     ) -> Lease:
-        """A place, for a `with` block. `wait` is for how many seconds to wait for one: None, as
-        long as it takes; 0, not at all. Then the block raises DeniedError.
+        """A place, for a `with` block. `wait` is for how many seconds to wait for one:
+        None, as long as it takes; 0, not at all. Then the block raises DeniedError.
 
         It waits in the server, first come first served, and on a connection of its own.
         """
@@ -287,6 +305,9 @@ class Limiter(Base):
         except StopIteration as done:
             result: T = done.value
             return result
+        finally:
+            if call.frees:
+                self._denials.changed(call.key)
 
 
 class Policies:
@@ -323,3 +344,31 @@ class Policies:
     def scale(self, name: Key, factor: Amount, time: Duration | None = None) -> Scale:
         """Multiplies all limits of the policy by 0 to 1000, for so long, or until it is changed."""
         return self._do(self._calls.scale(name, factor, time))
+
+    def multiply(
+        self,
+        name: Key,
+        factor: Amount,
+        *,
+        least: Amount | None = None,
+        every: Duration | None = None,
+        time: Duration | None = None,
+    ) -> Scale:
+        """Multiplies the scale that stands by 0 to 1, down to `least`, unless it was multiplied
+        within `every`. For so long, or until the end that stands.
+        """
+        return self._do(self._calls.multiply(name, factor, least, every, time))
+
+    def add(
+        self,
+        name: Key,
+        step: Amount,
+        *,
+        most: Amount | None = None,
+        every: Duration | None = None,
+        time: Duration | None = None,
+    ) -> Scale:
+        """Adds to the scale that stands, up to `most`, unless it was added to within `every`. For
+        so long, or until the end that stands.
+        """
+        return self._do(self._calls.add(name, step, most, every, time))

@@ -6,8 +6,10 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
+from redis_ratelimit.clients import kept_alive
 from redis_ratelimit.limits import Word
 from redis_ratelimit.resp import BrokenReplyError, Push, RefusedError, Replies, packed
 
@@ -102,6 +104,7 @@ class _Wire(asyncio.Protocol):
         try:
             for reply in self._replies.of(data):
                 if isinstance(reply, Push):
+                    self._line.pushed(reply)
                     continue
                 future = self.asked.popleft()
                 if future.done():  # whoever asked has given up
@@ -131,10 +134,26 @@ class _Wire(asyncio.Protocol):
 class Line:
     """`make` makes a connection of redis-py's or valkey-py's. It connects and greets in the
     background, within a time of its own, and is taken over then.
+
+    A connection begins with the calls of `greeting`, and is lost if one is refused. `pushed` gets
+    what the server says without being asked, and `lost` why a connection, or the attempt to make
+    one, came to its end.
     """
 
-    def __init__(self, make: Callable[[], Any], timeout: float, connect_timeout: float) -> None:
+    def __init__(
+        self,
+        make: Callable[[], Any],
+        timeout: float,
+        connect_timeout: float,
+        *,
+        greeting: Sequence[Sequence[Word]] = (),
+        pushed: Callable[[Push], None] = lambda _: None,
+        lost: Callable[[Exception], None] = lambda _: None,
+    ) -> None:
         self._make = make
+        self._greeting = greeting
+        self.pushed = pushed
+        self._lost = lost
         self._timeout = timeout
         self._connect_timeout = connect_timeout
         self._patience = Patience(timeout)
@@ -154,6 +173,8 @@ class Line:
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
             # Another loop's connection is of no use in this one.
+            if self._loop is not None:
+                self._lost(ConnectionError("the connection is of another event loop"))
             self._forget(loop)
         future: asyncio.Future[Any] = loop.create_future()
         command = packed(words)
@@ -212,16 +233,28 @@ class Line:
                 for future in queue:
                     if not future.done():
                         future.set_exception(why)
+                self._lost(ConnectionError(str(why)))
             if not isinstance(error, Exception):
                 raise
             return
         self._connecting = None
         self._wire = wire = _Wire(self, made)
+        if self._greeting:
+            kept_alive(wire.transport.get_extra_info("socket"))
+        for words in self._greeting:
+            greeted = asyncio.get_running_loop().create_future()
+            greeted.add_done_callback(partial(self._greeted, wire))
+            self._send(wire, packed(words), greeted)
         queue, self._queue = self._queue, {}
         for future, command in queue.items():
             if not future.done():
                 # Connecting took its time; the call's begins now.
                 self._send(wire, command, future)
+
+    def _greeted(self, wire: _Wire, greeted: asyncio.Future[Any]) -> None:
+        error = None if greeted.cancelled() else greeted.exception()
+        if isinstance(error, Exception):
+            self.lose(wire, error)
 
     def lose(self, wire: _Wire, error: Exception) -> None:
         """All that wait for a reply on this connection have lost it."""
@@ -229,6 +262,7 @@ class Line:
             self._wire = None
             self._unsent = []
             self._close(wire)
+            self._lost(error)
         asked, wire.asked = wire.asked, deque()
         for future in asked:
             if not future.done():

@@ -135,7 +135,7 @@ class Local:
 
     def _that_fit(self, charges: Sequence[Charge]) -> list[Charge]:
         own = [charge for charge in charges if charge.limit.cost is None]
-        free = [self._decision(charge).remaining for charge in own or charges]
+        free = [self._decision(charge).remaining or 0 for charge in own or charges]
         units = floor(min([*free, *(charge.cost for charge in own or charges)]))
         # If there is none: what would be granted first.
         return [

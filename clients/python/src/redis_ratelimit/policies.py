@@ -88,12 +88,40 @@ class PolicyCalls:
         words: list[Word] = ["RL.POLICYSCALE", name, amount(factor, "factor")]
         if time is not None:
             words += ["FOR", duration(time, "duration")]
-        return Call(
-            name,
-            words,
-            lambda reply: Scale(reply[0], float(reply[1]), reply[2]),
-            insists=True,
-        )
+        return Call(name, words, _scale, insists=True)
+
+    def multiply(
+        self,
+        name: Key,
+        factor: Amount,
+        least: Amount | None,
+        every: Duration | None,
+        time: Duration | None,
+    ) -> Call[Scale]:
+        bound = [] if least is None else ["MIN", amount(least, "least")]
+        return self._step(name, ["MUL", amount(factor, "factor"), *bound], every, time)
+
+    def add(
+        self,
+        name: Key,
+        step: Amount,
+        most: Amount | None,
+        every: Duration | None,
+        time: Duration | None,
+    ) -> Call[Scale]:
+        bound = [] if most is None else ["MAX", amount(most, "most")]
+        return self._step(name, ["ADD", amount(step, "step", zero=False), *bound], every, time)
+
+    def _step(
+        self, name: Key, step: list[Word], every: Duration | None, time: Duration | None
+    ) -> Call[Scale]:
+        words: list[Word] = ["RL.POLICYSCALE", name, *step]
+        if every is not None:
+            words += ["EVERY", duration(every, "every")]
+        if time is not None:
+            words += ["FOR", duration(time, "duration")]
+        # Sent twice it would be two steps.
+        return Call(name, words, _scale, repeatable=0, insists=True)
 
     def get(self, name: Key) -> Call[PolicyState | None]:
         return Call(name, ["RL.POLICYGET", name], _state, insists=True)
@@ -109,6 +137,10 @@ class PolicyCalls:
 
     def delete(self, names: Sequence[Key]) -> Call[int]:
         return Call(names[0], ["RL.POLICYDEL", *names], int, repeatable=0, insists=True)
+
+
+def _scale(reply: Any) -> Scale:
+    return Scale(reply[0], float(reply[1]), reply[2])
 
 
 def _line(name: Any, version: int, specs: Any, scale: Any, scale_ms: int) -> PolicyLine:

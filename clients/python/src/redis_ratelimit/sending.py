@@ -17,6 +17,7 @@ from redis_ratelimit.errors import (
     SetupError,
     UnavailableError,
 )
+from redis_ratelimit.ids import NEEDS_ID
 from redis_ratelimit.outage import Breaker, Complaint, Notice
 from redis_ratelimit.resp import RefusedError
 
@@ -24,7 +25,7 @@ T = TypeVar("T")
 
 
 # What is done about what somebody has to mend.
-SetupErrors: TypeAlias = Literal["raise", "on_outage"]
+SetupErrors: TypeAlias = Literal["raise", "outage"]
 
 
 class _Node:
@@ -56,8 +57,8 @@ class Sending:
         pause: float,
         clock: Callable[[], float],
     ) -> None:
-        if setup_errors not in {"raise", "on_outage"}:
-            raise ValueError(f'setup_errors must be "raise" or "on_outage", not {setup_errors!r}')
+        if setup_errors not in {"raise", "outage"}:
+            raise ValueError(f'setup_errors must be "raise" or "outage", not {setup_errors!r}')
         self._setup_errors = setup_errors
         self._resends = resends
         self._clock = clock
@@ -105,10 +106,9 @@ class Sending:
                         continue
                     why = replies.explained(said)
                     why.__cause__ = error
-                    unnamed = sending.unnamed if replies.may_pass_without_id(said) else None
-                    if isinstance(why, FullError) and unnamed is not None:
-                        self._complaint.of(said, call.key, why)
-                        sending, full = unnamed, why
+                    other = self._other(sending, said, why)
+                    if other is not None:
+                        sending, full = other, why if isinstance(why, FullError) else None
                         continue
                     if isinstance(why, CallError) and full is not None:
                         # It is the id that was missing.
@@ -131,6 +131,16 @@ class Sending:
                     self._answered(node)
                     node.refusing.succeeded()
                 return sending.read(reply)
+
+    def _other(self, call: Call[T], said: str, why: RateLimitError) -> Call[T] | None:
+        """What to send in place of a call that was refused: with an id, or without."""
+        if isinstance(why, FullError) and replies.may_pass_without_id(said):
+            if call.unnamed is not None:
+                self._complaint.of(said, call.key, why)
+            return call.unnamed
+        if isinstance(why, CallError) and call.named and str(why).startswith(NEEDS_ID):
+            return call.named()
+        return None
 
     def _answered(self, node: _Node) -> None:
         node.breaker.succeeded()
@@ -177,7 +187,7 @@ class Sending:
             return _without(call, why)
         if isinstance(why, SetupError):
             self._complaint.of(said, call.key, why)
-            if self._setup_errors == "on_outage":
+            if self._setup_errors == "outage":
                 return _without(call, why)
         elif isinstance(why, FullError):
             self._complaint.of(said, call.key, why)

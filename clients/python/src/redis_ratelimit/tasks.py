@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from random import uniform
 from typing import Any
 
 from redis_ratelimit import clients
 from redis_ratelimit.calls import LONGEST, Call, blocking
 from redis_ratelimit.clients import MOVING, Route
+from redis_ratelimit.ears import AsyncEar
 from redis_ratelimit.limits import Word
 from redis_ratelimit.line import Line, Patience
 
@@ -29,6 +30,7 @@ class Transport(Route):
             self._patience = Patience(self.timeout)
         else:
             self._line = Line(self.made, self.timeout, self.connect_timeout)
+            self._ear = AsyncEar(self.made, self.timeout, self.connect_timeout, self.heard)
 
     async def ask(self, call: Call[Any]) -> Any:
         if not self.is_cluster:
@@ -64,6 +66,13 @@ class Transport(Route):
             await asyncio.sleep(uniform(0.5, 1.0) * MOVING)
         return await self.ask(call)
 
+    def watch(self, words: Sequence[Word], told: Callable[[Any], None]) -> None:
+        """Looks at a key in the background. `told` gets the reply; the next change of the key is
+        heard. In a cluster nothing happens: all of its nodes would have to be heard.
+        """
+        if not self.is_cluster:
+            self._ear.ask(words, told)
+
     async def _waited(self, client: Any, words: Sequence[Word], patience: float) -> Any:
         # Who is cancelled, or out of patience, closes the connection: its reply may come yet.
         try:
@@ -77,5 +86,6 @@ class Transport(Route):
     async def close(self) -> None:
         if not self.is_cluster:
             await self._line.close()
+            await self._ear.close()
         for client in self.own:
             await client.aclose()

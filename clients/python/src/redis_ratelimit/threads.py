@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from random import uniform
 from typing import Any
 
@@ -11,6 +11,7 @@ from redis_ratelimit import clients
 from redis_ratelimit.calls import Call, blocking
 from redis_ratelimit.clients import MOVING, Route
 from redis_ratelimit.connections import Connections
+from redis_ratelimit.ears import Ear
 from redis_ratelimit.limits import Word
 
 
@@ -21,6 +22,7 @@ class Transport(Route):
         super().__init__(client, **settings)
         if not self.is_cluster:
             self._connections = Connections(self.made, self.timeout, clients.MOST_CONNECTIONS)
+            self._ear = Ear(self.made, self.heard)
 
     def ask(self, call: Call[Any]) -> Any:
         if not self.is_cluster:
@@ -50,6 +52,13 @@ class Transport(Route):
             time.sleep(uniform(0.5, 1.0) * MOVING)
         return self.ask(call)
 
+    def watch(self, words: Sequence[Word], told: Callable[[Any], None]) -> None:
+        """Looks at a key in the background. `told` gets the reply; the next change of the key is
+        heard. In a cluster nothing happens: all of its nodes would have to be heard.
+        """
+        if not self.is_cluster:
+            self._ear.ask(words, told)
+
     def _waited(self, client: Any, words: Sequence[Word], patience: float) -> Any:
         try:
             return client.execute_command(*words, patience=patience)
@@ -61,5 +70,6 @@ class Transport(Route):
     def close(self) -> None:
         if not self.is_cluster:
             self._connections.close()
+            self._ear.close()
         for client in self.own:
             client.close()

@@ -87,7 +87,10 @@ class _Hand:
             grant.spent += taken
             wanted -= taken
         return replace(
-            self._said, allowed=True, remaining=self._said.remaining + left - cost, wait_ms=0
+            self._said,
+            allowed=True,
+            remaining=(self._said.remaining or 0) + left - cost,
+            wait_ms=0,
         )
 
     def _refused(self) -> Decision | None:
@@ -105,6 +108,7 @@ class _Hand:
             self._limits,
             cost=max(self._batch, cost),
             upto=True,
+            once=True,
             ttl=self._keep + SETTLED_LATE,
         )
         # Without the server it is one request that is decided, not a batch. Without an id nothing
@@ -123,7 +127,7 @@ class _Hand:
             self._denied_until = self._clock() + wait
 
     def _without(self, cost: int, error: Undecided) -> Decision:
-        call = self._calls.take(self.key, self._limits, cost=cost, once=None)
+        call = self._calls.take(self.key, self._limits, cost=cost, once=False)
         assert call.without is not None  # a take has it
         return call.without(error)
 

@@ -10,10 +10,11 @@ from http import HTTPStatus
 from time import sleep
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from redis_ratelimit import headers
 from redis_ratelimit.addresses import network
+from redis_ratelimit.bound import Bound
+from redis_ratelimit.gate import Gate
 from redis_ratelimit.limiter import Limiter
-from redis_ratelimit.limits import Amount, Key, Limit, Policy
+from redis_ratelimit.limits import Amount, Key, Limit
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication
@@ -33,7 +34,8 @@ def address(environ: Environ) -> str:
 class RateLimitMiddleware:
     """Answers 429 in place of the application, or adds the rate limit fields to its response.
 
-    limit    one limit, several, or a policy. They are charged once for each request.
+    limit    one limit, several, a policy, or a limit under a name, which brings its limiter:
+             limiter.limit("api", Fixed(100, "1m")). They are charged once for each request.
     key      of a request's environment, whose limit it is, such as f"user:{...}"; None: it is not
              limited. Without it: by the client's address.
     cost     what a request charges, or a function of its environment.
@@ -47,41 +49,36 @@ class RateLimitMiddleware:
         self,
         app: WSGIApplication,
         *,
-        limiter: Limiter,
-        limit: Limit | Sequence[Limit],
+        limiter: Limiter | None = None,
+        limit: Limit | Sequence[Limit] | Bound,
         key: Callable[[Environ], Key | None] = address,
-        cost: Amount | Callable[[Environ], Amount] = 1,
+        cost: Amount | Callable[[Environ], Amount] | None = None,
         name: str = "default",
     ) -> None:
         self._app = app
-        self._limiter = limiter
-        self._limits = (limit,) if isinstance(limit, Limit) else tuple(limit)
+        self._gate = Gate(limiter, limit, name)
         self._key = key
         self._cost = cost
-        self._name = name
-        # A policy may have limits that clients are not told of.
-        self._each = not isinstance(self._limits[0], Policy)
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         key = self._key(environ)
         if key is None:
             return self._app(environ, start_response)
         cost = self._cost(environ) if callable(self._cost) else self._cost
-        decision = self._limiter.take(key, *self._limits, cost=cost, each=self._each)
-        fields = headers.fields(decision, self._limits, name=self._name)
+        decision = self._gate.take(key, cost)
         if not decision.allowed:
-            body = headers.problem(decision, self._limits, name=self._name)
-            fields |= {"Content-Type": "application/problem+json", "Content-Length": str(len(body))}
-            status = HTTPStatus(headers.status(decision))
-            start_response(f"{status.value} {status.phrase}", list(fields.items()))
+            code, denied, body = self._gate.denial(decision)
+            status = HTTPStatus(code)
+            start_response(f"{status.value} {status.phrase}", list(denied.items()))
             return [body]
         if decision.wait_ms:
             sleep(decision.wait_ms / 1000)
+        fields = list(self._gate.fields(decision).items())
 
         def start_with_fields(
             status: str, found: list[tuple[str, str]], exc_info: Any = None
         ) -> Callable[[bytes], object]:
-            found = _with(found, list(fields.items()))
+            found = _with(found, fields)
             # Without an error, an older server knows no third argument.
             return start_response(status, found, *([exc_info] if exc_info else []))
 

@@ -1,0 +1,54 @@
+/**
+ * A storage for @nestjs/throttler:
+ * `ThrottlerModule.forRoot({ throttlers: [{ ttl: 60_000, limit: 10 }], storage: new ThrottlerStorage(redis) })`.
+ */
+
+import type { ThrottlerStorage as Storage } from "@nestjs/throttler";
+
+import type { Client } from "./clients.js";
+import { Limiter } from "./limiter.js";
+import { ban, fixed } from "./limits.js";
+import type { LimiterOptions } from "./options.js";
+
+type Hits = Awaited<ReturnType<Storage["increment"]>>;
+
+/**
+ * A denied request is not charged, and is blocked until its window is over; if the throttler's
+ * `blockDuration` is not its `ttl`, for so long.
+ */
+export class ThrottlerStorage implements Storage {
+  readonly #limiter: Limiter;
+
+  /** `prefix` is "throttler:" by default. The other options are the limiter's. */
+  constructor(client: Client, { prefix = "throttler:", ...options }: LimiterOptions = {}) {
+    this.#limiter = new Limiter(client, { ...options, prefix });
+  }
+
+  /** `ttl` and `blockDuration` are milliseconds, and what is returned is seconds. */
+  async increment(
+    key: string,
+    ttl: number,
+    limit: number,
+    blockDuration: number,
+    throttlerName: string,
+  ): Promise<Hits> {
+    const window = `${ttl}ms` as const;
+    const options = blockDuration === ttl ? [] : [{ ban: ban(1, window, `${blockDuration}ms`) }];
+    const { allowed, remaining, resetMs, waitMs } = await this.#limiter.take(
+      `${throttlerName}:${key}`,
+      fixed(limit, window),
+      ...options,
+    );
+    const wait = seconds(allowed ? 0 : (waitMs ?? ttl));
+    return {
+      totalHits: allowed ? limit - (remaining ?? limit) : limit + 1,
+      timeToExpire: allowed ? seconds(resetMs ?? 0) : wait,
+      isBlocked: !allowed,
+      timeToBlockExpire: wait,
+    };
+  }
+}
+
+function seconds(ms: number): number {
+  return Math.ceil(ms / 1000);
+}

@@ -1,0 +1,270 @@
+/** An application of each framework, and each peer's class, is limited by one line. */
+
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { createServer, type RequestListener } from "node:http";
+import type { AddressInfo } from "node:net";
+import { after, test } from "node:test";
+
+import rateLimitOfFastify from "@fastify/rate-limit";
+import { serve } from "@hono/node-server";
+import { Controller, Get, Module } from "@nestjs/common";
+import { APP_GUARD, NestFactory } from "@nestjs/core";
+import { ThrottlerGuard, ThrottlerModule } from "@nestjs/throttler";
+import express from "express";
+import { slowDown } from "express-slow-down";
+import fastify from "fastify";
+import { Hono } from "hono";
+import { Redis } from "ioredis";
+import Koa from "koa";
+import type { RateLimiterRes as Peers } from "rate-limiter-flexible";
+import { Limiter, SetupError, UnavailableError, fixed } from "redis-ratelimit-client";
+import { RateLimitStore } from "redis-ratelimit-client/express-rate-limit";
+import { storeFor } from "redis-ratelimit-client/fastify-rate-limit";
+import { rateLimit as rateLimitOfHono } from "redis-ratelimit-client/hono";
+import { rateLimit as rateLimitOfKoa } from "redis-ratelimit-client/koa";
+import { ThrottlerStorage } from "redis-ratelimit-client/nestjs-throttler";
+import { RateLimiter, RateLimiterRes } from "redis-ratelimit-client/rate-limiter-flexible";
+import { rateLimit as rateLimitOfWeb } from "redis-ratelimit-client/web";
+
+import { lookInto, serverFor, type Scope } from "./support/server.js";
+
+const server = await serverFor({ after });
+const admin = lookInto({ after }, server);
+const LIMIT = fixed(2, "1h");
+
+let names = 0;
+const bound = (limit = LIMIT) => new Limiter(admin, { timeout: 30 }).limit(`s${names++}`, limit);
+
+async function served(test: Scope, listener: RequestListener): Promise<string> {
+  const http = createServer(listener).listen(0, "127.0.0.1");
+  await once(http, "listening");
+  test.after(() => http.close());
+  return `http://127.0.0.1:${(http.address() as AddressInfo).port}`;
+}
+
+async function ask(url: string, times = 3): Promise<Response[]> {
+  const answers = [];
+  for (let i = 0; i < times; i++) answers.push(await fetch(url));
+  return answers;
+}
+
+async function deniesTheThird(answers: readonly Response[]): Promise<void> {
+  assert.deepEqual(
+    answers.map(({ status }) => status),
+    [200, 200, 429],
+  );
+  const [first, , third] = answers;
+  assert.equal(first!.headers.get("X-RateLimit-Remaining"), "1");
+  assert.equal(await first!.text(), "hello");
+  assert.equal(third!.headers.get("Retry-After"), "3600");
+  assert.match(third!.headers.get("Content-Type")!, /^application\/problem\+json/);
+  const body = (await third!.json()) as Record<string, unknown>;
+  assert.deepEqual([body["status"], body["violated-policies"]], [429, ["default"]]);
+}
+
+test("Koa", async (test) => {
+  const app = new Koa();
+  const api = bound();
+  app.use(rateLimitOfKoa(api));
+  app.use((context) => {
+    context.body = "hello";
+  });
+  await deniesTheThird(await ask(await served(test, app.callback())));
+  assert.equal(await admin.exists(`${api.name}:127.0.0.1`), 1);
+});
+
+test("Hono", async (test) => {
+  const app = new Hono();
+  const api = bound();
+  app.use(rateLimitOfHono(api));
+  app.get("/", (context) => context.text("hello"));
+  const http = serve({ fetch: app.fetch, port: 0, hostname: "127.0.0.1" });
+  await once(http, "listening");
+  test.after(() => http.close());
+  const { port } = http.address() as AddressInfo;
+  await deniesTheThird(await ask(`http://127.0.0.1:${port}/`));
+  assert.equal(await admin.exists(`${api.name}:127.0.0.1`), 1);
+});
+
+test("Hono where the address is not known", async () => {
+  const app = new Hono();
+  app.use(rateLimitOfHono(bound(), { key: (context) => context.req.header("x-user") }));
+  app.get("/", (context) => context.text("hello"));
+  const answers = [];
+  const headers = { "X-User": "alice" };
+  for (let i = 0; i < 3; i++) answers.push(await app.request("/", { headers }));
+  await deniesTheThird(answers);
+  assert.equal((await app.request("/")).headers.get("X-RateLimit-Limit"), null);
+  const bare = new Hono().use(rateLimitOfHono(bound()));
+  bare.onError((error) => new Response(error.message, { status: 500 }));
+  assert.match(await (await bare.request("/")).text(), /by key/);
+});
+
+test("web requests", async () => {
+  const key = (request: Request) => request.headers.get("x-user") ?? undefined;
+  const GET = rateLimitOfWeb(bound(), { key })((_: Request, { name }: { name: string }) =>
+    Response.json({ name }, { statusText: "fine", headers: { "X-RateLimit-Reset": "own" } }),
+  );
+  const from = (user: string) => new Request("http://test/", { headers: { "x-user": user } });
+  const answers = [];
+  for (let i = 0; i < 3; i++) answers.push(await GET(from("alice"), { name: "Ann" }));
+  assert.deepEqual(
+    answers.map(({ status }) => status),
+    [200, 200, 429],
+  );
+  const [first] = answers;
+  assert.deepEqual(await first!.json(), { name: "Ann" });
+  assert.equal(first!.statusText, "fine");
+  assert.equal(first!.headers.get("X-RateLimit-Remaining"), "1");
+  assert.equal(first!.headers.get("X-RateLimit-Reset"), "own");
+  assert.equal((await GET(from("bob"), { name: "Bob" })).status, 200);
+  const unnamed = rateLimitOfWeb(bound())(() => new Response("hello"));
+  await assert.rejects(async () => unnamed(from("alice")), /by key/);
+});
+
+test("NestJS", async (test) => {
+  class Hello {
+    hello(): string {
+      return "hello";
+    }
+  }
+  Controller()(Hello);
+  const method = Object.getOwnPropertyDescriptor(Hello.prototype, "hello")!;
+  Get()(Hello.prototype, "hello", method);
+  class App {}
+  const storage = new ThrottlerStorage(admin, { prefix: `nest${names++}:`, timeout: 30 });
+  Module({
+    imports: [ThrottlerModule.forRoot({ throttlers: [{ ttl: 3_600_000, limit: 2 }], storage })],
+    controllers: [Hello],
+    providers: [{ provide: APP_GUARD, useClass: ThrottlerGuard }],
+  })(App);
+  const app = await NestFactory.create(App, { logger: false });
+  await app.listen(0, "127.0.0.1");
+  test.after(() => app.close());
+  const answers = await ask(await app.getUrl());
+  assert.deepEqual(
+    answers.map(({ status }) => status),
+    [200, 200, 429],
+  );
+  assert.equal(answers[0]!.headers.get("X-RateLimit-Remaining"), "1");
+  assert.equal(answers[2]!.headers.get("Retry-After"), "3600");
+});
+
+test("a storage of NestJS blocks for as long as it is told", async () => {
+  const storage = new ThrottlerStorage(admin, { prefix: `nest${names++}:`, timeout: 30 });
+  const hits = () => storage.increment("k", 60_000, 2, 3_600_000, "default");
+  assert.deepEqual(await hits(), {
+    totalHits: 1,
+    timeToExpire: 60,
+    isBlocked: false,
+    timeToBlockExpire: 0,
+  });
+  await hits();
+  const { totalHits, isBlocked } = await hits();
+  assert.deepEqual([totalHits, isBlocked], [3, true]);
+  assert.equal((await hits()).timeToBlockExpire, 3600);
+});
+
+test("@fastify/rate-limit", async (test) => {
+  const app = fastify();
+  test.after(() => app.close());
+  const store = storeFor(admin, { prefix: `fastify${names++}:`, timeout: 30 });
+  await app.register(rateLimitOfFastify, { max: 2, timeWindow: 3_600_000, store });
+  app.get("/", () => "hello");
+  app.get("/own", { config: { rateLimit: { max: 1 } } }, () => "own");
+  const answers = [];
+  for (let i = 0; i < 3; i++) answers.push(await app.inject("/"));
+  assert.deepEqual(
+    answers.map(({ statusCode }) => statusCode),
+    [200, 200, 429],
+  );
+  assert.equal(answers[0]!.headers["x-ratelimit-remaining"], "1");
+  assert.equal(answers[2]!.headers["retry-after"], "3600");
+  // A limit of its own counts by itself.
+  assert.equal((await app.inject("/own")).statusCode, 200);
+  assert.equal((await app.inject("/own")).statusCode, 429);
+});
+
+test("rate-limiter-flexible", async () => {
+  const options = { storeClient: admin, points: 5, duration: 3600, timeout: 30 };
+  const limiter = new RateLimiter({ ...options, keyPrefix: `flex${names++}` });
+  assert.equal(await limiter.get("k"), null);
+  const first = await limiter.consume("k", 2);
+  assert.ok(first instanceof RateLimiterRes);
+  // It has what the peer's has.
+  first satisfies Omit<Peers, "toString" | "toJSON">;
+  const { remainingPoints, consumedPoints, isFirstInDuration, msBeforeNext } = first;
+  assert.deepEqual([remainingPoints, consumedPoints, isFirstInDuration], [3, 2, true]);
+  assert.ok(3_590_000 < msBeforeNext && msBeforeNext <= 3_600_000);
+  assert.equal((await limiter.consume("k", 3)).isFirstInDuration, false);
+  const denied: unknown = await limiter.consume("k").catch((why: unknown) => why);
+  assert.ok(denied instanceof RateLimiterRes);
+  assert.ok(3_590_000 < denied.msBeforeNext && denied.remainingPoints === 0);
+  assert.equal((await limiter.reward("k", 2)).remainingPoints, 2);
+  assert.equal((await limiter.penalty("k", 4)).remainingPoints, 0);
+  assert.equal((await limiter.get("k"))!.remainingPoints, 0);
+  assert.equal(await limiter.delete("k"), true);
+  assert.equal(await limiter.get("k"), null);
+  await limiter.block("k", 60);
+  const blocked: unknown = await limiter.consume("k").catch((why: unknown) => why);
+  assert.ok(blocked instanceof RateLimiterRes && blocked.msBeforeNext > 59_000);
+
+  const blocking = new RateLimiter({ ...options, blockDuration: 7200, keyPrefix: `f${names++}` });
+  await blocking.consume(42, 5);
+  await assert.rejects(blocking.consume(42));
+  const after: unknown = await blocking.consume(42).catch((why: unknown) => why);
+  assert.ok(after instanceof RateLimiterRes && after.msBeforeNext > 7_100_000);
+});
+
+test("rate-limiter-flexible during an outage", async (test) => {
+  const away = await serverFor(test);
+  const client = new Redis(away.port, { enableOfflineQueue: false, retryStrategy: () => 10 });
+  client.on("error", () => {});
+  test.after(() => client.disconnect());
+  await once(client, "ready");
+  await away.stop();
+  const limiter = new RateLimiter({ storeClient: client, points: 5, log: () => {} });
+  await assert.rejects(limiter.consume("k"), UnavailableError);
+  const open = new RateLimiter({ storeClient: client, onOutage: "open", log: () => {} });
+  assert.ok((await open.consume("k")) instanceof RateLimiterRes);
+});
+
+test("express-slow-down", async (test) => {
+  const app = express();
+  const store = new RateLimitStore(admin, { prefix: `slow${names++}:`, timeout: 30 });
+  const delays: number[] = [];
+  const delayMs = (used: number) => {
+    delays.push(used);
+    return 1;
+  };
+  app.use(slowDown({ windowMs: 3_600_000, delayAfter: 2, delayMs, store }));
+  app.get("/", (_, response) => void response.send("hello"));
+  const answers = await ask(await served(test, app), 5);
+  assert.deepEqual(
+    answers.map(({ status }) => status),
+    [200, 200, 200, 200, 200],
+  );
+  assert.deepEqual(delays, [3, 4, 5]);
+});
+
+test("a wrong password is told at the first request", async (test) => {
+  const there = await serverFor(test);
+  const admin = lookInto(test, there);
+  await admin.call("CONFIG", "SET", "requirepass", "secret");
+  const client = new Redis({ port: there.port, password: "wrong", retryStrategy: () => 100 });
+  client.on("error", () => {});
+  test.after(() => client.disconnect());
+  const app = new Koa().on("error", () => {});
+  let thrown: unknown;
+  app.use(async (context, next) => {
+    await next().catch((error: unknown) => {
+      thrown = error;
+      context.throw(500);
+    });
+  });
+  app.use(rateLimitOfKoa(new Limiter(client, { log: () => {} }).limit("api", LIMIT)));
+  const [answer] = await ask(await served(test, app.callback()), 1);
+  assert.equal(answer!.status, 500);
+  assert.ok(thrown instanceof SetupError && /password/.test(thrown.message));
+});

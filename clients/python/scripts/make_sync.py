@@ -1,0 +1,71 @@
+"""Makes the code for threads from the code for asyncio: `make sync`.
+
+What is alike but for `await` is written once, in the files for asyncio. tests/test_sync.py fails if
+the files that are made of them are not up to date. What differs by its nature is written twice: how
+calls reach the server (tasks.py, threads.py), how leases are renewed, and how units are guarded.
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import unasync
+
+SOURCE = Path(__file__).parents[1] / "src/redis_ratelimit"
+
+# By the file for asyncio, the one that is made of it.
+MADE = {"aio.py": "limiter.py", "aio_bound.py": "bound.py"}
+
+NAMES = {
+    "aclose": "close",
+    "aio_bound": "bound",
+    "AsyncBound": "Bound",
+    "AsyncLease": "Lease",
+    "AsyncUnits": "Units",
+    "tasks": "threads",
+}
+
+# What is no name, or means something else elsewhere.
+TEXTS = {
+    '"""The limiter for asyncio. Its calls are those of `redis_ratelimit.Limiter`, awaited."""': (
+        '"""The limiter, for programs with threads or none. `redis_ratelimit.aio` has the one for '
+        'asyncio."""'
+    ),
+    '"""Limits under a name, for asyncio."""': (
+        '"""Limits under a name: `limiter.limit("api", Fixed(100, "1m"))`."""'
+    ),
+    "from asyncio import sleep": "from time import sleep",
+    "an `async with` block": "a `with` block",
+}
+
+HEAD = "# Made of {} by scripts/make_sync.py: edit that file, and run `make sync`.\n\n"
+
+
+def made(name: str) -> str:
+    """The code for threads that comes of this file for asyncio."""
+    code = (SOURCE / name).read_text()
+    for text, other in TEXTS.items():
+        code = code.replace(text, other)
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "async" / name
+        path.parent.mkdir()
+        path.write_text(code)
+        rule = unasync.Rule(str(path.parent), f"{folder}/sync", additional_replacements=NAMES)
+        unasync.unasync_files([str(path)], [rule])
+        code = (Path(folder) / "sync" / name).read_text()
+    for tidied in (["check", "--select", "I", "--fix-only"], ["format"]):
+        code = subprocess.run(
+            [sys.executable, "-m", "ruff", *tidied, "--stdin-filename", SOURCE / MADE[name], "-"],
+            input=code,
+            capture_output=True,
+            check=True,
+            text=True,
+            cwd=SOURCE.parents[1],
+        ).stdout
+    return HEAD.format(name) + code
+
+
+if __name__ == "__main__":
+    for source, target in MADE.items():
+        (SOURCE / target).write_text(made(source))

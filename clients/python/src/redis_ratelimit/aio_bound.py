@@ -1,0 +1,76 @@
+"""Limits under a name, for asyncio."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, TypeVar
+
+from redis_ratelimit.decision import Decision
+from redis_ratelimit.lease import AsyncLease
+from redis_ratelimit.limits import Amount, Key
+from redis_ratelimit.named import EVERYBODY, Named
+from redis_ratelimit.units import AsyncUnits
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class AsyncBound(Named):
+    """The calls are those of the limiter, without the limits. Without `who`, the key is the name:
+    all share the limit.
+    """
+
+    async def take(self, who: Key = EVERYBODY, **options: Any) -> Decision:
+        if self._options:
+            options = {**self._options, **options}
+        decision: Decision = await self.limiter.take(self.key_of(who), *self.limits, **options)
+        return decision
+
+    async def peek(self, who: Key = EVERYBODY, **options: Any) -> Decision:
+        decision: Decision = await self.limiter.peek(self.key_of(who), *self.limits, **options)
+        return decision
+
+    async def settle(self, who: Key = EVERYBODY, *, id: Key, cost: Amount) -> Decision:
+        decision: Decision = await self.limiter.settle(
+            self.key_of(who), *self.limits, id=id, cost=cost
+        )
+        return decision
+
+    async def give_back(self, who: Key = EVERYBODY, *, cost: Amount = 1) -> Decision:
+        decision: Decision = await self.limiter.give_back(self.key_of(who), *self.limits, cost=cost)
+        return decision
+
+    async def reset(self, who: Key = EVERYBODY) -> bool:
+        return bool(await self.limiter.reset(self.key_of(who)))
+
+    def lease(
+        self, who: Key = EVERYBODY, holder: Key | None = None, *, wait: float | None = None
+    ) -> AsyncLease:
+        """A lease of a concurrency limit, as `Limiter.lease`."""
+        lease: AsyncLease = self.limiter.lease(
+            self.key_of(who), self._concurrency(), holder, wait=wait
+        )
+        return lease
+
+    def units(self, who: Key = EVERYBODY, *, batch: int = 100, keep: float = 1.0) -> AsyncUnits:
+        """Units of a hot key, as `Limiter.units`."""
+        units: AsyncUnits = self.limiter.units(
+            self.key_of(who), *self.limits, batch=batch, keep=keep
+        )
+        return units
+
+    def __call__(self, key: Key | Callable[..., Key] = EVERYBODY) -> Callable[[F], F]:
+        """A decorator: each call of the function is charged to this key, or to what `key` makes of
+        its arguments. DeniedError if it does not pass.
+        """
+
+        def limited(function: F) -> F:
+            @wraps(function)
+            async def call(*args: Any, **named: Any) -> Any:
+                who = key(*args, **named) if callable(key) else key
+                (await self.take(who)).require()
+                return await function(*args, **named)
+
+            return call  # type: ignore[return-value]
+
+        return limited

@@ -1,0 +1,141 @@
+"""Denials that this process remembers. No I/O.
+
+The server's `wait` is exact, so until it is over the same call would be denied again, and is
+answered here. What others take only makes the wait longer. What they give back, a reset or a ban
+that is lifted is heard by client tracking (`ears.py`). Where nothing is heard, a denial is
+remembered for a second at most. So is that of a policy, whose numbers can change.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil
+from typing import Any, TypeAlias
+
+from redis_ratelimit.decision import NEVER, Decision
+from redis_ratelimit.limits import Key, Limit, Policy
+
+# So many keys are remembered, and of each so many calls. What was denied first is forgotten.
+KEYS = 10_000
+CALLS = 8
+
+# Seconds, without a word from the server that nothing has changed.
+UNHEARD = 1.0
+
+# A wait is told in whole milliseconds, rounded up.
+ROUNDED = 0.001
+
+# All that decides what the server answers for a key.
+Asked: TypeAlias = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Denial:
+    key: Key
+    asked: Asked
+    decision: Decision
+    # When it was heard: its wait began no later.
+    heard_at: float
+    # Until when it holds, from when it was asked: its wait began no earlier.
+    until: float
+
+
+class Denials:
+    """Times are seconds of the limiter's clock. `prefix` is what every key begins with."""
+
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix.encode()
+        self._by_key: dict[Key, tuple[Denial, ...]] = {}
+        self._lock = threading.Lock()
+
+    def find(self, key: Key, asked: Asked, now: float) -> Decision | None:
+        """What the server would answer now, if it is known."""
+        # Most keys have none. No lock: what stands there is never changed, but replaced.
+        for denial in self._by_key.get(key, ()):
+            if now < denial.until and denial.asked == asked:
+                return _left(denial.decision, (now - denial.heard_at) * 1000)
+        return None
+
+    def remember(
+        self, key: Key, asked: Asked, decision: Decision, at: float, heard_at: float
+    ) -> Denial | None:
+        """Of a call that was sent at that time: so it is forgotten before the server would let it
+        pass. The denial, unless it was known.
+        """
+        until = _until(decision, at, UNHEARD)
+        if decision.source != "server" or until <= at:
+            return None
+        with self._lock:
+            others = [one for one in self._by_key.get(key, ()) if one.until > at]
+            if any(one.asked == asked for one in others):
+                return None
+            denial = Denial(key, asked, decision, heard_at, until)
+            self._by_key[key] = (*others[-CALLS + 1 :], denial)
+            if len(self._by_key) > KEYS:
+                del self._by_key[next(iter(self._by_key))]
+            return denial
+
+    def extend(self, denial: Denial, decision: Decision, at: float, heard_at: float) -> None:
+        """It stands until something is heard. Unless something was, it is remembered for all its
+        wait.
+        """
+        if decision.allowed:
+            self.forget(denial.key)
+            return
+        until = _until(decision, at, float("inf"))
+        stands = Denial(denial.key, denial.asked, decision, heard_at, until)
+        with self._lock:
+            found = self._by_key.get(denial.key, ())
+            if any(one is denial for one in found):
+                self._by_key[denial.key] = tuple(stands if one is denial else one for one in found)
+
+    def forget(self, key: Key) -> None:
+        """What the key would answer may have changed."""
+        with self._lock:
+            self._by_key.pop(key, None)
+
+    def forget_all(self) -> None:
+        with self._lock:
+            self._by_key.clear()
+
+    def changed(self, key: Key) -> None:
+        """By this process. The key is that of the server."""
+        self.heard(key.encode() if isinstance(key, str) else key)
+
+    def heard(self, key: bytes | None) -> None:
+        """The server says that a key has changed, by its name there; None: any may have."""
+        if key is None:
+            self.forget_all()
+        elif key.startswith(self._prefix):
+            bare = key[len(self._prefix) :]
+            self.forget(bare)
+            self.forget(bare.decode(errors="surrogateescape"))
+
+
+def is_worth_hearing(decision: Decision, limits: Sequence[Limit]) -> bool:
+    """Whether a denial lasts longer than it is remembered, and a change of it would be told: of a
+    policy's numbers the server tells nobody. One that lasts for ever is asked again each second, as
+    what it says of the rest recovers meanwhile.
+    """
+    return decision.wait_ms > UNHEARD * 1000 and not any(
+        isinstance(limit, Policy) for limit in limits
+    )
+
+
+def _until(decision: Decision, at: float, most: float) -> float:
+    """Until when a denial that was asked at that time holds, and at most for so long."""
+    wait = most if decision.wait_ms == NEVER else min(decision.wait_ms / 1000, most)
+    return at + wait - ROUNDED
+
+
+def _left(decision: Decision, passed: float) -> Decision:
+    """So many milliseconds later."""
+    wait, reset = decision.wait_ms, decision.reset_ms
+    return decision.but(
+        wait_ms=wait if wait == NEVER else max(0, ceil(wait - passed)),
+        reset_ms=None if reset is None else max(0, ceil(reset - passed)),
+        each=tuple([_left(one, passed) for one in decision.each]) if decision.each else (),
+        remembered=True,
+    )

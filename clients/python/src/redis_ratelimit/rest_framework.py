@@ -1,0 +1,106 @@
+"""Throttles for Django REST framework.
+
+    REST_FRAMEWORK = {
+        "DEFAULT_THROTTLE_CLASSES": ["redis_ratelimit.rest_framework.UserRateThrottle"],
+        "DEFAULT_THROTTLE_RATES": {"user": "100/min"},
+    }
+    RATELIMIT_LIMITER = Limiter.from_url("redis://localhost:6379")
+
+The throttles by rates are the framework's own, with the server in place of the cache. A rate is a
+SlidingLog: what the framework means by it, exact for any number of processes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
+from django.utils.module_loading import import_string
+from rest_framework import throttling
+
+from redis_ratelimit.bound import Bound
+from redis_ratelimit.decision import Decision
+from redis_ratelimit.limiter import Limiter
+from redis_ratelimit.limits import SlidingLog
+
+
+class Throttle(throttling.BaseThrottle):
+    """By a limit of your own: a subclass says which.
+
+        class Searches(Throttle):
+            limit = limiter.limit("search", TokenBucket(20, 1, "1s"))
+
+    `key` is whose limit a request has, by default the user's, or the address's; None: it is not
+    limited.
+    """
+
+    limit: Bound
+    decision: Decision | None = None
+
+    def key(self, request: Any, view: Any) -> str | None:
+        del view
+        if request.user and request.user.is_authenticated:
+            return f"user:{request.user.pk}"
+        return str(self.get_ident(request))
+
+    def allow_request(self, request: Any, view: Any) -> bool:
+        key = self.key(request, view)
+        self.decision = None if key is None else self.limit.take(key)
+        return self.decision is None or self.decision.allowed
+
+    def wait(self) -> float | None:
+        """Seconds; None: nobody knows."""
+        return None if self.decision is None else self.decision.wait
+
+
+class _ByRate(throttling.SimpleRateThrottle):
+    """The framework's throttle, with the server in place of the cache."""
+
+    limiter: Limiter | None = None
+    decision: Decision | None = None
+
+    def allow_request(self, request: Any, view: Any) -> bool:
+        if self.rate is None:
+            return True
+        self.key = self.get_cache_key(request, view)
+        if self.key is None:
+            return True
+        limit = SlidingLog(self.num_requests, self.duration)
+        self.decision = (self.limiter or _limiter()).take(self.key, limit)
+        return self.throttle_success() if self.decision.allowed else self.throttle_failure()
+
+    def throttle_success(self) -> bool:
+        # The framework's writes the request into the cache here.
+        return True
+
+    def wait(self) -> float | None:
+        return None if self.decision is None else self.decision.wait
+
+
+class AnonRateThrottle(_ByRate, throttling.AnonRateThrottle):
+    """Of DEFAULT_THROTTLE_RATES["anon"], for each address that nobody is logged in from."""
+
+
+class UserRateThrottle(_ByRate, throttling.UserRateThrottle):
+    """Of DEFAULT_THROTTLE_RATES["user"], for each user, or address."""
+
+
+class ScopedRateThrottle(_ByRate, throttling.ScopedRateThrottle):
+    """Of the rate under the view's `throttle_scope`."""
+
+    def allow_request(self, request: Any, view: Any) -> bool:
+        self.scope = getattr(view, self.scope_attr, None)
+        if not self.scope:
+            return True
+        self.rate = self.get_rate()
+        self.num_requests, self.duration = self.parse_rate(self.rate)
+        return _ByRate.allow_request(self, request, view)
+
+
+def _limiter() -> Limiter:
+    found = getattr(settings, "RATELIMIT_LIMITER", None)
+    found = import_string(found) if isinstance(found, str) else found
+    if not isinstance(found, Limiter):
+        raise ImproperlyConfigured("RATELIMIT_LIMITER is to be a redis_ratelimit.Limiter")
+    return found

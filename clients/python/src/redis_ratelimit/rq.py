@@ -1,0 +1,54 @@
+"""Limits for RQ's jobs, over all workers: `@ratelimit(limiter.limit("mails", Fixed(100, "1m")))`.
+
+A job over its limit is scheduled again for when it can pass, which needs a worker with a scheduler:
+`rq worker --with-scheduler`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from math import ceil
+from typing import Any, TypeVar
+
+from rq.job import Retry, get_current_job
+
+from redis_ratelimit.bound import Bound
+from redis_ratelimit.decision import DeniedError
+from redis_ratelimit.limits import Amount, Key
+from redis_ratelimit.named import EVERYBODY
+
+Job = TypeVar("Job", bound=Callable[..., Any])
+
+# A job is scheduled again as often as it takes.
+MOST = 10**9
+
+
+def ratelimit(
+    limit: Bound,
+    *,
+    key: Key | Callable[..., Key] = EVERYBODY,
+    cost: Amount | None = None,
+) -> Callable[[Job], Job]:
+    """A decorator for the function of a job. Called as a function it raises DeniedError.
+
+    key    whose limit it is, or a function of the job's arguments; without it all share the limit.
+    cost   what a job charges.
+    """
+    options: dict[str, Any] = {} if cost is None else {"cost": cost}
+
+    def limited(job: Job) -> Job:
+        @wraps(job)
+        def run(*args: Any, **named: Any) -> Any:
+            who = key(*args, **named) if callable(key) else key
+            decision = limit.take(who, **options)
+            if decision.allowed:
+                return job(*args, **named)
+            wait = decision.wait
+            if wait is None or get_current_job() is None:
+                raise DeniedError(decision)
+            return Retry(MOST, interval=max(ceil(wait), 1))
+
+        return run  # type: ignore[return-value]
+
+    return limited

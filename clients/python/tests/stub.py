@@ -1,0 +1,31 @@
+"""A server that answers every call of the module with one decision, and all else with OK, so that
+what a call costs is what the client costs. `python stub.py` prints its port.
+"""
+
+import asyncio
+import re
+import sys
+
+DECISION = b"*5\r\n:1\r\n:1000\r\n:999\r\n:0\r\n:60000\r\n"
+# Where a command begins. No word in a benchmark looks so.
+COMMAND = re.compile(rb"\*\d+\r\n\$\d+\r\n(RL)?")
+
+
+async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while data := await reader.read(65536):
+        for command in COMMAND.finditer(data):
+            writer.write(DECISION if command[1] else b"+OK\r\n")
+    writer.close()
+
+
+async def main() -> None:
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    await server.serve_forever()
+
+
+if __name__ == "__main__":
+    try:
+        asyncio.run(main())
+    except KeyboardInterrupt:
+        sys.exit()

@@ -1,0 +1,227 @@
+"""Denials that the process remembers, and what it hears of their end.
+
+The server's clock stands still in these tests, and the limiter's is one that a test moves.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import redis
+from support import poll
+from support.clock import Clock
+from support.cluster import Cluster
+
+from kinds import Make, of_kind
+from redis_ratelimit import Ban, Concurrency, Fixed, Limit, Policy, TokenBucket
+
+LIMIT = Fixed(2, "1h")
+
+
+class Now:
+    """The limiter's clock."""
+
+    def __init__(self) -> None:
+        self.seconds = 1000.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+@pytest.fixture
+def now() -> Now:
+    return Now()
+
+
+def exhaust(limiter: Any, key: Any = "key", limit: Any = LIMIT, **options: Any) -> Any:
+    """The first denial."""
+    while decision := limiter.take(key, limit, **options):
+        pass
+    return decision
+
+
+def takes(admin: redis.Redis) -> int:
+    stats = admin.info("commandstats")
+    return sum(stats.get(f"cmdstat_rl.{name}", {"calls": 0})["calls"] for name in ("take", "limit"))
+
+
+def stands(limiter: Any, now: Now, key: Any = "key", limit: Limit = LIMIT) -> None:
+    """Until it is known that the denial stands for more than the second that all are remembered."""
+    asked = (limit,), 1, None, None, None, False
+    denials = getattr(limiter, "_awaited", limiter)._denials
+
+    def is_known() -> bool:
+        limiter.peek("other", LIMIT)
+        return denials.find(key, asked, now() + 2) is not None
+
+    poll.until(is_known, "the denial is known to stand", timeout=20)
+
+
+def test_a_denied_caller_is_answered_here(make: Make, admin: redis.Redis, now: Now) -> None:
+    limiter = make(prefix="app:", clock=now)
+    first = exhaust(limiter)
+    assert (first.remembered, first.degraded) == (False, False)
+    stands(limiter, now)
+    now.seconds += 2
+    before = takes(admin)
+    for _ in range(1000):
+        decision = limiter.take("key", LIMIT)
+        assert not decision
+        assert decision.remembered
+    assert takes(admin) == before
+    assert (decision.limit, decision.remaining, decision.source) == (2, 0, "server")
+    # It says how much of the wait is left.
+    assert decision.wait_ms == first.wait_ms - 2000
+    assert decision.reset_ms == first.reset_ms - 2000
+    # Other calls for the key, and other keys, are the server's.
+    assert not limiter.take("key", LIMIT, cost=2).remembered
+    assert not limiter.take("key", Fixed(2, "1h", name="own")).remembered
+    assert limiter.take("another", LIMIT)
+
+
+@pytest.mark.parametrize("key", ["key", b"\xff\x00key"])
+@pytest.mark.parametrize("change", ["give_back", "reset", "DEL", "FLUSHALL"])
+def test_what_the_server_takes_back_is_heard(
+    make: Make, admin: redis.Redis, now: Now, key: str | bytes, change: str
+) -> None:
+    limiter, other = make(prefix="app:", clock=now), make(prefix="app:")
+    exhaust(limiter, key)
+    stands(limiter, now, key)
+    now.seconds += 2
+    assert limiter.take(key, LIMIT).remembered
+    if change == "give_back":
+        other.give_back(key, LIMIT)
+    elif change == "reset":
+        other.reset(key)
+    elif change == "DEL":
+        admin.delete(b"app:" + (key if isinstance(key, bytes) else key.encode()))
+    else:
+        admin.flushall()
+    poll.until(lambda: limiter.take(key, LIMIT).allowed, "it is heard", timeout=20)
+
+
+def test_a_ban_that_is_lifted_is_heard(make: Make, now: Now) -> None:
+    limiter, other = make(clock=now), make()
+    other.ban("key", "1h")
+    assert not limiter.take("key", LIMIT)
+    stands(limiter, now)
+    now.seconds += 2
+    other.ban("key", 0)
+    poll.until(lambda: limiter.take("key", LIMIT).allowed, "it is heard", timeout=20)
+
+
+def test_a_lease_that_is_released_is_heard(make: Make, now: Now) -> None:
+    limiter, other = make(clock=now), make()
+    pool = Concurrency(1, "1h")
+    assert other.take("pool", pool, holder="theirs")
+    assert not limiter.take("pool", pool, holder="ours")
+    assert limiter.take("pool", pool, holder="ours").remembered
+    # Who holds it may renew it.
+    assert limiter.take("pool", pool, holder="theirs")
+    other.release("pool", "theirs")
+    now.seconds += 2
+    poll.until(lambda: limiter.take("pool", pool, holder="ours").allowed, "heard", timeout=20)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda limiter: limiter.give_back("key", LIMIT),
+        lambda limiter: limiter.reset("key"),
+        lambda limiter: limiter.settle("key", LIMIT, id="req-1", cost=0),
+    ],
+    ids=["give-back", "reset", "settle"],
+)
+def test_a_change_of_ones_own_holds_at_once(make: Make, change: Callable[..., Any]) -> None:
+    limiter = make(prefix="app:")
+    assert limiter.take("key", LIMIT, once="req-1")
+    exhaust(limiter)
+    change(limiter)
+    assert limiter.take("key", LIMIT)
+
+
+def test_never_longer_than_the_denial(make: Make, clock: Clock, now: Now) -> None:
+    limiter = make(clock=now)
+    bucket = TokenBucket(1, 1, "10s")
+    exhaust(limiter, limit=bucket)
+    stands(limiter, now, limit=bucket)
+    waited = 0
+    while not (decision := limiter.take("key", bucket)):
+        # By steps of a prime, up to the last millisecond.
+        step = min(373, decision.wait_ms)
+        waited += step
+        clock.advance(f"{step}ms")
+        now.seconds += step / 1000
+    assert waited == 10_000
+
+
+def test_without_a_word_from_the_server_a_second_at_most(
+    kind: str, cluster: Cluster, now: Now
+) -> None:
+    for make in of_kind(kind, f"redis://127.0.0.1:{cluster.servers[0].port}"):
+        limiter, other = make(cluster=True, clock=now), make(cluster=True)
+        exhaust(limiter)
+        assert other.reset("key")
+        now.seconds += 0.9
+        assert limiter.take("key", LIMIT).remembered
+        now.seconds += 0.1
+        assert limiter.take("key", LIMIT)
+
+
+def test_a_policy_that_changes_holds_within_a_second(make: Make, now: Now) -> None:
+    limiter = make(clock=now)
+    limiter.policies.set("plan", Fixed(1, "1h"))
+    exhaust(limiter, limit=Policy("plan"))
+    assert limiter.take("key", Policy("plan")).remembered
+    limiter.policies.set("plan", Fixed(5, "1h"))
+    now.seconds += 1
+    assert limiter.take("key", Policy("plan"))
+
+
+def test_off_by_one_word(make: Make) -> None:
+    limiter = make(remember_denials=False)
+    exhaust(limiter)
+    assert not limiter.take("key", LIMIT).remembered
+
+
+@pytest.mark.parametrize(
+    "options", [{"ban": Ban(9, "1m", "1m")}, {"once": "req-1"}, {"force": True}, {"upto": True}]
+)
+def test_strikes_ids_and_what_is_forced_are_the_servers(
+    make: Make, options: dict[str, Any]
+) -> None:
+    limiter = make()
+    exhaust(limiter)
+    assert limiter.take("key", LIMIT).remembered
+    assert not limiter.take("key", LIMIT, **options).remembered
+
+
+def test_a_connection_that_is_lost_is_made_anew(make: Make, admin: redis.Redis, now: Now) -> None:
+    """What happens meanwhile is not heard, so nothing is remembered longer than a second."""
+    limiter, other = make(clock=now), make()
+    exhaust(limiter)
+    stands(limiter, now)
+    admin.client_kill_filter(_type="normal", skipme=True)
+    poll.until(lambda: other.reset("key") or True, "it is reset", timeout=20)
+    poll.until(lambda: limiter.take("key", LIMIT).allowed, "it passes", timeout=20)
+    # After a pause it listens again.
+    began = time.monotonic()
+    poll.until(lambda: time.monotonic() > began + 1.1, "the pause is over", timeout=20)
+    exhaust(limiter)
+    stands(limiter, now)
+
+
+def test_an_account_that_may_not_listen(make: Make, admin: redis.Redis, now: Now) -> None:
+    admin.execute_command(
+        "ACL", "SETUSER", "shy", "on", ">secret", "~*", "+@all", "-client|tracking"
+    )
+    try:
+        port = admin.connection_pool.connection_kwargs["port"]
+        limiter, other = make(f"redis://shy:secret@127.0.0.1:{port}", clock=now), make()
+        exhaust(limiter)
+        other.reset("key")
+        now.seconds += 1
+        assert limiter.take("key", LIMIT)
+    finally:
+        admin.execute_command("ACL", "DELUSER", "shy")

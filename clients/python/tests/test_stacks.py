@@ -1,0 +1,334 @@
+"""An application of each framework is limited by one line."""
+
+import asyncio
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import celery
+import celery.contrib.testing.worker
+import django
+import fastapi
+import flask
+import httpx
+import pytest
+import redis
+import rq
+from celery import Celery
+from django.conf import settings
+from support.clock import Clock
+from support.server import Server
+
+from redis_ratelimit import DeniedError, Fixed, Limiter, SetupError, TokenBucket, aio
+
+settings.configure(
+    SECRET_KEY="tests",
+    ROOT_URLCONF=__name__,
+    ALLOWED_HOSTS=["*"],
+    INSTALLED_APPS=["django.contrib.auth", "django.contrib.contenttypes", "rest_framework"],
+    MIDDLEWARE=["redis_ratelimit.django.RateLimitMiddleware"],
+    REST_FRAMEWORK={
+        "DEFAULT_THROTTLE_RATES": {"user": "2/min", "anon": "1/min", "exports": "1/hour"},
+        "UNAUTHENTICATED_USER": None,
+    },
+)
+django.setup()
+
+# They look at the settings.
+from django.core.exceptions import ImproperlyConfigured  # noqa: E402
+from django.core.handlers.asgi import ASGIHandler  # noqa: E402
+from django.http import HttpResponse  # noqa: E402
+from django.test import Client, RequestFactory, override_settings  # noqa: E402
+from django.urls import path  # noqa: E402
+from rest_framework.response import Response  # noqa: E402
+from rest_framework.test import APIRequestFactory  # noqa: E402
+from rest_framework.views import APIView  # noqa: E402
+
+from redis_ratelimit import django as for_django  # noqa: E402
+from redis_ratelimit import fastapi as for_fastapi  # noqa: E402
+from redis_ratelimit import flask as for_flask  # noqa: E402
+from redis_ratelimit import rest_framework as for_rest  # noqa: E402
+from redis_ratelimit import rq as for_rq  # noqa: E402
+from redis_ratelimit.celery import RateLimitedTask  # noqa: E402
+
+LIMIT = Fixed(2, "1h")
+
+
+def hello(_: Any) -> HttpResponse:
+    return HttpResponse("hello")
+
+
+async def async_hello(_: Any) -> HttpResponse:
+    return HttpResponse("hello")
+
+
+urlpatterns = [path("", hello), path("async", async_hello)]
+
+
+@pytest.fixture
+def limiter(url: str) -> Iterator[Limiter]:
+    with Limiter.from_url(url, timeout=10) as limiter:
+        yield limiter
+
+
+def denied_well(status: int, headers: Any) -> None:
+    assert status == 429
+    assert headers["Retry-After"] == "3600"
+    assert headers["X-RateLimit-Limit"] == "2"
+    assert headers["RateLimit-Policy"] == '"default";q=2;w=3600'
+
+
+def test_django(limiter: Limiter, admin: redis.Redis) -> None:
+    with override_settings(RATELIMIT=limiter.limit("api", LIMIT)):
+        client = Client()
+        answers = [client.get("/") for _ in range(3)]
+        assert [one.status_code for one in answers] == [200, 200, 429]
+        assert answers[0]["X-RateLimit-Remaining"] == "1"
+        denied_well(answers[2].status_code, answers[2])
+        assert answers[2]["Content-Type"] == "application/problem+json"
+        assert answers[2].json()["violated-policies"] == ["default"]
+        # Another address has its own.
+        assert client.get("/", REMOTE_ADDR="192.0.2.7").status_code == 200
+    assert set(admin.keys()) == {"api:127.0.0.1", "api:192.0.2.7"}
+
+
+def test_django_by_a_key_of_its_own(limiter: Limiter, admin: redis.Redis) -> None:
+    options = {
+        "RATELIMIT": limiter.limit("api", LIMIT),
+        "RATELIMIT_KEY": lambda request: request.headers.get("X-User"),
+    }
+    with override_settings(**options):
+        assert "X-RateLimit-Limit" not in Client().get("/")
+        assert Client().get("/", headers={"x-user": "alice"})["X-RateLimit-Remaining"] == "1"
+    assert admin.keys() == ["api:alice"]
+
+
+def test_django_says_what_is_set_up_wrong() -> None:
+    with pytest.raises(ImproperlyConfigured, match="RATELIMIT is to be"):
+        Client().get("/")
+
+
+@pytest.mark.parametrize("kind", ["sync", "asyncio"])
+def test_django_behind_asgi(url: str, kind: str) -> None:
+    async def served() -> list[httpx.Response]:
+        limiter = Limiter.from_url(url) if kind == "sync" else aio.Limiter.from_url(url)
+        with override_settings(RATELIMIT=limiter.limit("api", LIMIT)):
+            transport = httpx.ASGITransport(app=ASGIHandler(), client=("192.0.2.1", 4711))
+            async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+                answers = [await client.get("/async") for _ in range(3)]
+        closing = limiter.close()
+        if closing is not None:
+            await closing
+        return answers
+
+    answers = asyncio.run(served())
+    assert [one.status_code for one in answers] == [200, 200, 429]
+    denied_well(answers[2].status_code, answers[2].headers)
+
+
+def test_a_view_of_django(limiter: Limiter) -> None:
+    view = for_django.ratelimit(limiter.limit("login", LIMIT), cost=2)(hello)
+    answers = [view(RequestFactory().get("/")) for _ in range(2)]
+    assert [one.status_code for one in answers] == [200, 429]
+    denied_well(answers[1].status_code, answers[1])
+    with pytest.raises(ImproperlyConfigured, match=r"aio\.Limiter"):
+        for_django.ratelimit(limiter.limit("login", LIMIT))(async_hello)
+
+
+def test_a_coroutine_view_of_django(url: str) -> None:
+    async def served() -> list[int]:
+        async with aio.Limiter.from_url(url) as limiter:
+            view = for_django.ratelimit(limiter.limit("login", LIMIT))(async_hello)
+            return [(await view(RequestFactory().get("/"))).status_code for _ in range(3)]
+
+    assert asyncio.run(served()) == [200, 200, 429]
+
+
+class User:
+    is_authenticated = True
+
+    def __init__(self, pk: int) -> None:
+        self.pk = pk
+
+
+def rest_answers(throttle: Any, user: User | None, times: int = 3) -> list[Any]:
+    class View(APIView):
+        throttle_classes = (throttle,)
+        throttle_scope = "exports"
+        authentication_classes = ()
+        permission_classes = ()
+
+        def get(self, _: Any) -> Response:
+            return Response("hello")
+
+    answers = []
+    for _ in range(times):
+        request = APIRequestFactory().get("/")
+        if user is not None:
+            request._force_auth_user = user
+        answers.append(View.as_view()(request))
+    return answers
+
+
+def test_rest_framework(limiter: Limiter, admin: redis.Redis) -> None:
+    with override_settings(RATELIMIT_LIMITER=limiter):
+        answers = rest_answers(for_rest.UserRateThrottle, User(7))
+        assert [one.status_code for one in answers] == [200, 200, 429]
+        assert answers[2]["Retry-After"] == "60"
+        assert [one.status_code for one in rest_answers(for_rest.AnonRateThrottle, None)] == (
+            [200, 429, 429]
+        )
+        # Who is logged in is not limited by that one.
+        assert {one.status_code for one in rest_answers(for_rest.AnonRateThrottle, User(7))} == (
+            {200}
+        )
+        assert [one.status_code for one in rest_answers(for_rest.ScopedRateThrottle, User(7))] == (
+            [200, 429, 429]
+        )
+    assert set(admin.keys()) == {
+        "throttle_user_7",
+        "throttle_anon_127.0.0.1",
+        "throttle_exports_7",
+    }
+
+
+def test_rest_framework_by_a_limit_of_ones_own(limiter: Limiter, admin: redis.Redis) -> None:
+    class Searches(for_rest.Throttle):
+        limit = limiter.limit("search", TokenBucket(2, 1, "30s"))
+
+    answers = rest_answers(Searches, User(7))
+    assert [one.status_code for one in answers] == [200, 200, 429]
+    assert answers[2]["Retry-After"] == "30"
+    rest_answers(Searches, None)
+    assert set(admin.keys()) == {"search:user:7", "search:127.0.0.1"}
+
+
+def test_rest_framework_without_a_limiter() -> None:
+    with pytest.raises(ImproperlyConfigured, match="RATELIMIT_LIMITER"):
+        rest_answers(for_rest.UserRateThrottle, User(7))
+
+
+def test_a_route_of_fastapi(url: str) -> None:
+    async def served() -> list[httpx.Response]:
+        async with aio.Limiter.from_url(url) as limiter:
+            app = fastapi.FastAPI()
+            search = for_fastapi.RateLimit(limiter.limit("search", LIMIT))
+
+            @app.get("/search", dependencies=[fastapi.Depends(search)])
+            async def answer() -> str:
+                return "found"
+
+            @app.get("/free")
+            async def free() -> str:
+                return "free"
+
+            transport = httpx.ASGITransport(app=app)
+            async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+                answers = [await client.get("/search") for _ in range(3)]
+                assert "X-RateLimit-Limit" not in (await client.get("/free")).headers
+                return answers
+
+    answers = asyncio.run(served())
+    assert [one.status_code for one in answers] == [200, 200, 429]
+    assert answers[0].headers["X-RateLimit-Remaining"] == "1"
+    denied_well(answers[2].status_code, answers[2].headers)
+    assert answers[2].json()["detail"]["violated-policies"] == ["default"]
+
+
+def test_a_view_of_flask(limiter: Limiter, admin: redis.Redis) -> None:
+    app = flask.Flask(__name__)
+
+    @app.get("/search")
+    @for_flask.ratelimit(limiter.limit("search", LIMIT))
+    def search() -> str:
+        return "found"
+
+    @app.get("/by-user")
+    @for_flask.ratelimit(
+        limiter.limit("by-user", LIMIT), key=lambda: flask.request.headers.get("user")
+    )
+    def by_user() -> str:
+        return "found"
+
+    client = app.test_client()
+    answers = [client.get("/search") for _ in range(3)]
+    assert [one.status_code for one in answers] == [200, 200, 429]
+    assert answers[0].headers["X-RateLimit-Remaining"] == "1"
+    denied_well(answers[2].status_code, answers[2].headers)
+    assert answers[2].json["violated-policies"] == ["default"]
+    assert "X-RateLimit-Limit" not in client.get("/by-user").headers
+    assert client.get("/by-user", headers={"user": "alice"}).headers["X-RateLimit-Limit"] == "2"
+    assert set(admin.keys()) == {"search:127.0.0.1", "by-user:alice"}
+
+
+def test_a_wrong_password_is_told_at_the_first_request(server: Server) -> None:
+    app = flask.Flask(__name__)
+    app.testing = True
+    with Limiter.from_url(f"redis://shop:wrong@127.0.0.1:{server.port}") as limiter:
+        app.get("/")(for_flask.ratelimit(limiter.limit("api", LIMIT))(lambda: "hello"))
+        with pytest.raises(SetupError, match="password"):
+            app.test_client().get("/")
+
+
+def test_celery(limiter: Limiter, clock: Clock) -> None:
+    """A task over its limit comes later, and loses none of its own retries."""
+    clock.run()
+    app = Celery("tests", broker="memory://", backend="cache+memory://")
+    seen: list[tuple[str, int]] = []
+
+    @app.task(
+        base=RateLimitedTask,
+        bind=True,
+        max_retries=0,
+        limit=limiter.limit("mails", TokenBucket(2, 1, "100ms")),
+        key=staticmethod(lambda to: to),
+    )
+    def mail(self: Any, to: str) -> str:
+        seen.append((to, self.request.retries))
+        return f"mail to {to}"
+
+    with celery.contrib.testing.worker.start_worker(
+        app, perform_ping_check=False, shutdown_timeout=30
+    ):
+        results = [mail.delay("ann") for _ in range(5)]
+        assert [one.get(timeout=30) for one in results] == ["mail to ann"] * 5
+    assert seen == [("ann", 0)] * 5
+    # As a function it is not limited.
+    assert mail("ann") == "mail to ann"
+
+
+def test_celery_at_once(limiter: Limiter, clock: Clock) -> None:
+    """As tests of an application have it: it waits."""
+    clock.run()
+    app = Celery("tests", broker="memory://")
+    app.conf.task_always_eager = True
+
+    @app.task(base=RateLimitedTask, limit=limiter.limit("mails", TokenBucket(1, 1, "100ms")))
+    def mail() -> int:
+        return 7
+
+    began = time.monotonic()
+    assert [mail.delay().get() for _ in range(2)] == [7, 7]
+    assert time.monotonic() - began > 0.05
+
+
+def send(to: str) -> str:
+    return f"mail to {to}"
+
+
+def test_rq(limiter: Limiter, url: str) -> None:
+    global send  # noqa: PLW0603  RQ finds it by its name
+    send = for_rq.ratelimit(limiter.limit("mails", Fixed(2, "1h")), key=lambda to: to)(send)
+    with redis.Redis.from_url(url) as connection:
+        queue = rq.Queue("mails", connection=connection)
+        jobs = [queue.enqueue(f"{__name__}.send", "ann") for _ in range(3)]
+        rq.SimpleWorker([queue], connection=connection).work(burst=True, logging_level="ERROR")
+        assert [job.return_value() for job in jobs] == ["mail to ann", "mail to ann", None]
+        assert jobs[2].get_status(refresh=True) == rq.job.JobStatus.SCHEDULED
+        (due,) = [
+            queue.scheduled_job_registry.get_scheduled_time(one)
+            for one in queue.scheduled_job_registry.get_job_ids()
+        ]
+        assert 3500 < due.timestamp() - time.time() <= 3601
+    with pytest.raises(DeniedError):
+        send("ann")

@@ -1,0 +1,15 @@
+"""The code for threads is what comes of the code for asyncio."""
+
+import runpy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SCRIPT: dict[str, Any] = runpy.run_path(str(Path(__file__).parents[1] / "scripts/make_sync.py"))
+
+
+@pytest.mark.parametrize("name", SCRIPT["MADE"])
+def test_what_is_made_is_up_to_date(name: str) -> None:
+    there = (SCRIPT["SOURCE"] / SCRIPT["MADE"][name]).read_text()
+    assert there == SCRIPT["made"](name), "run `make sync`"
