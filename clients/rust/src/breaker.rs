@@ -1,0 +1,93 @@
+//! Stops asking a server that does not answer.
+
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+/// After some failures in a row nobody asks for a while. Then one caller does, and if that fails too, nobody for a
+/// while again. Calls that were under way when another failed fail of the same: that counts once.
+pub(crate) struct Breaker {
+    failures: u32,
+    pause: Duration,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    failed: u32,
+    failed_at: Option<Instant>,
+    closed_until: Option<Instant>,
+    is_told: bool,
+}
+
+impl Breaker {
+    pub(crate) fn new(failures: u32, pause: Duration) -> Self {
+        Self { failures, pause, state: Mutex::default() }
+    }
+
+    pub(crate) fn allows(&self, now: Instant) -> bool {
+        let mut state = self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if state.failed < self.failures {
+            return true;
+        }
+        if state.closed_until.is_some_and(|until| now < until) {
+            return false;
+        }
+        // This caller finds out; the next may not before its own pause is over.
+        state.closed_until = Some(now + self.pause);
+        true
+    }
+
+    pub(crate) fn succeeded(&self) {
+        let mut state = self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if state.is_told {
+            log::warn!("Redis is back");
+        }
+        *state = State::default();
+    }
+
+    /// Of a call that was sent at that time.
+    pub(crate) fn failed(&self, sent_at: Instant, now: Instant, why: &str) {
+        let mut state = self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if state.failed_at.is_none_or(|failed_at| sent_at >= failed_at) {
+            state.failed += 1;
+            state.failed_at = Some(now);
+        }
+        state.closed_until = Some(now + self.pause);
+        if !state.is_told {
+            log::warn!("Redis is away: {why}");
+            state.is_told = true;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn three_failures_in_a_row_close_it_for_a_pause() {
+        let breaker = Breaker::new(3, Duration::from_secs(1));
+        let start = Instant::now();
+        let at = |ms| start + Duration::from_millis(ms);
+        for turn in 0..3 {
+            assert!(breaker.allows(at(turn)));
+            breaker.failed(at(turn), at(turn), "gone");
+        }
+        assert!(!breaker.allows(at(500)));
+        // One finds out.
+        assert!(breaker.allows(at(1100)));
+        assert!(!breaker.allows(at(1101)));
+        breaker.succeeded();
+        assert!(breaker.allows(at(1102)));
+    }
+
+    #[test]
+    fn what_fails_at_one_time_counts_once() {
+        let breaker = Breaker::new(3, Duration::from_secs(1));
+        let start = Instant::now();
+        for _ in 0..50 {
+            breaker.failed(start, start + Duration::from_millis(10), "gone");
+        }
+        assert!(breaker.allows(start + Duration::from_millis(11)));
+    }
+}

@@ -1,0 +1,53 @@
+//! What a decision looks like in HTTP.
+
+use http::HeaderMap;
+use http::header::{HeaderName, HeaderValue, RETRY_AFTER};
+
+use crate::decision::{Decision, Source};
+use crate::limits::Limit;
+
+/// A policy whose limits are all in the shadow limits nobody, and says so by this number.
+const NO_LIMIT: i64 = 1_000_000_000_000;
+
+/// The header fields of a response: `X-RateLimit-*`, the IETF's `RateLimit` and `RateLimit-Policy`
+/// (draft-ietf-httpapi-ratelimit-headers-10), and `Retry-After` of a denial. `limits` are those of the call; of several,
+/// the fields tell of the one that governs.
+pub fn fields(decision: &Decision, limits: &[Limit]) -> HeaderMap {
+    let mut found = HeaderMap::new();
+    let mut add = |name: &'static str, value: String| {
+        if let Ok(value) = HeaderValue::from_str(&value) {
+            found.insert(HeaderName::from_static(name), value);
+        }
+    };
+    let told = (decision.limit, decision.remaining, decision.reset);
+    if let (Source::Server, (Some(limit), Some(remaining), Some(reset))) = (decision.source, told)
+        && limit != NO_LIMIT
+    {
+        let governing = match limits {
+            [limit] => Some(limit),
+            _ => None,
+        };
+        let name = governing.and_then(|one| one.name.as_deref()).unwrap_or("default");
+        let window = governing.and_then(|one| one.window).map_or(String::new(), |one| format!(";w={}", seconds(one)));
+        let until = if decision.allowed { Some(reset) } else { decision.wait };
+        let until = until.map_or(String::new(), |one| format!(";t={}", seconds(one)));
+        add("ratelimit-policy", format!("\"{name}\";q={limit}{window}"));
+        add("ratelimit", format!("\"{name}\";r={remaining}{until}"));
+        add("x-ratelimit-limit", limit.to_string());
+        add("x-ratelimit-remaining", remaining.to_string());
+        add("x-ratelimit-reset", seconds(reset).to_string());
+    }
+    if let (false, Some(wait)) = (decision.allowed, decision.wait) {
+        add("retry-after", seconds(wait).to_string());
+    }
+    found
+}
+
+pub(crate) fn retry_after(decision: &Decision) -> Option<(HeaderName, HeaderValue)> {
+    decision.wait.map(|wait| (RETRY_AFTER, HeaderValue::from(seconds(wait))))
+}
+
+/// Rounded up.
+fn seconds(duration: std::time::Duration) -> u64 {
+    duration.as_secs() + u64::from(duration.subsec_nanos() > 0)
+}

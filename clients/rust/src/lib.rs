@@ -1,0 +1,37 @@
+//! Rate limits that a Redis or Valkey server with the redis-ratelimit module decides.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! use redis_ratelimit_client::{Limit, Limiter};
+//!
+//! let client = redis::Client::open("redis://localhost:6379")?;
+//! let limiter = Limiter::new(client.get_multiplexed_async_connection().await?);
+//! let api = limiter.limit("api", [Limit::token_bucket(100, 100, "1m")]);
+//! if !api.take("user:42").await?.allowed {
+//!     println!("later");
+//! }
+//! # Ok(())
+//! # }
+//! ```
+
+mod bound;
+mod breaker;
+mod decision;
+mod error;
+mod fields;
+mod layer;
+mod lease;
+mod limiter;
+mod limits;
+mod options;
+mod replies;
+
+pub use bound::Bound;
+pub use decision::{Decision, Source};
+pub use error::Error;
+pub use fields::fields;
+pub use layer::{Answer, Charge, Grpc, Http, LeaseLayer, LeaseService, RateLimitLayer, RateLimitService};
+pub use lease::Lease;
+pub use limiter::Limiter;
+pub use limits::{Amount, Limit, Time};
+pub use options::{OnOutage, Options, SetupErrors, Take};

@@ -1,0 +1,196 @@
+//! Limits: what a call brings.
+
+use std::time::Duration;
+
+/// A number of units, whole or decimal, from 0 to 10^12. The server counts in millionths.
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
+pub struct Amount(f64);
+
+impl Amount {
+    pub(crate) fn units(self) -> f64 {
+        self.0
+    }
+
+    pub(crate) fn word(self) -> String {
+        // Without an exponent, whatever its size.
+        format!("{}", self.0)
+    }
+
+    /// Whether the server takes it.
+    pub(crate) fn is_valid(self) -> bool {
+        (0.0..=1e12).contains(&self.0)
+    }
+}
+
+impl From<f64> for Amount {
+    fn from(units: f64) -> Self {
+        Self(units)
+    }
+}
+
+impl From<u32> for Amount {
+    fn from(units: u32) -> Self {
+        Self(f64::from(units))
+    }
+}
+
+impl From<i32> for Amount {
+    fn from(units: i32) -> Self {
+        Self(f64::from(units))
+    }
+}
+
+/// A duration: a [`Duration`], or text as the server takes it, such as `"100ms"`, `"1m"` or `"1.5h"`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Time(String);
+
+impl Time {
+    pub(crate) fn word(&self) -> String {
+        self.0.clone()
+    }
+
+    /// As this process reckons with it; nothing if it is no text that it knows, such as `"1mo"`.
+    pub(crate) fn duration(&self) -> Option<Duration> {
+        let digits = self.0.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
+        let seconds = match &self.0[digits.len()..] {
+            "us" => 1e-6,
+            "ms" => 1e-3,
+            "" | "s" => 1.0,
+            "m" => 60.0,
+            "h" => 3600.0,
+            "d" => 86400.0,
+            _ => return None,
+        };
+        Duration::try_from_secs_f64(digits.parse::<f64>().ok()? * seconds).ok()
+    }
+}
+
+impl From<&str> for Time {
+    fn from(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+}
+
+impl From<String> for Time {
+    fn from(text: String) -> Self {
+        Self(text)
+    }
+}
+
+impl From<Duration> for Time {
+    fn from(duration: Duration) -> Self {
+        Self(format!("{}us", duration.as_micros()))
+    }
+}
+
+/// One limit, such as 100 calls a minute.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Limit {
+    pub(crate) algorithm: &'static str,
+    /// The words of the algorithm; of a policy its names.
+    pub(crate) words: Vec<String>,
+    /// Units that a window has. None: a policy's, which only the server knows.
+    pub(crate) quota: Option<Amount>,
+    pub(crate) window: Option<Duration>,
+    pub(crate) name: Option<String>,
+    pub(crate) cost: Option<Amount>,
+}
+
+impl Limit {
+    /// A burst of up to `capacity`, refilled by `refill` per `period`, continuously.
+    pub fn token_bucket(capacity: impl Into<Amount>, refill: impl Into<Amount>, period: impl Into<Time>) -> Self {
+        Self::bucket("TOKENBUCKET", capacity.into(), refill.into(), &period.into())
+    }
+
+    /// A queue of up to `capacity` that leaves at `leak` per `period`: hold a call that passes for its
+    /// [`Decision::wait`](crate::Decision::wait).
+    pub fn leaky_bucket(capacity: impl Into<Amount>, leak: impl Into<Amount>, period: impl Into<Time>) -> Self {
+        Self::bucket("LEAKYBUCKET", capacity.into(), leak.into(), &period.into())
+    }
+
+    /// At most `limit` in each window, which begins with the first call.
+    pub fn fixed(limit: impl Into<Amount>, window: impl Into<Time>) -> Self {
+        Self::windowed("FIXED", limit.into(), &window.into(), &[])
+    }
+
+    /// At most about `limit` in the trailing window, in constant memory.
+    pub fn sliding(limit: impl Into<Amount>, window: impl Into<Time>) -> Self {
+        Self::windowed("SLIDING", limit.into(), &window.into(), &[])
+    }
+
+    /// At most `limit` in the trailing window, wherever it begins, in constant memory.
+    pub fn sliding_strict(limit: impl Into<Amount>, window: impl Into<Time>) -> Self {
+        Self::windowed("SLIDING", limit.into(), &window.into(), &["STRICT"])
+    }
+
+    /// At most `limit` in the trailing window, to the microsecond; the server stores each call.
+    pub fn sliding_log(limit: impl Into<Amount>, window: impl Into<Time>) -> Self {
+        Self::windowed("SLIDINGLOG", limit.into(), &window.into(), &[])
+    }
+
+    /// At most `limit` leases at the same time, each for `ttl` unless it is renewed.
+    pub fn concurrency(limit: impl Into<Amount>, ttl: impl Into<Time>) -> Self {
+        Self::windowed("CONCURRENCY", limit.into(), &ttl.into(), &[])
+    }
+
+    /// The policy that the server keeps under the first of these names that exists.
+    pub fn policy<Name: Into<String>>(names: impl IntoIterator<Item = Name>) -> Self {
+        let words = names.into_iter().map(Into::into).collect();
+        Self { algorithm: "POLICY", words, quota: None, window: None, name: None, cost: None }
+    }
+
+    /// Tells the limit from others on its key, and names it in header fields: 1 to 32 of A-Z, a-z, 0-9, _ and -.
+    pub fn named(self, name: impl Into<String>) -> Self {
+        Self { name: Some(name.into()), ..self }
+    }
+
+    /// What a call charges of this limit, whatever the call's cost.
+    pub fn costing(self, units: impl Into<Amount>) -> Self {
+        Self { cost: Some(units.into()), ..self }
+    }
+
+    pub(crate) fn is_policy(&self) -> bool {
+        self.algorithm == "POLICY"
+    }
+
+    pub(crate) fn is_held(&self) -> bool {
+        self.algorithm == "CONCURRENCY"
+    }
+
+    /// Its words in a call. Without the holder of a lease, which only RL.ACQUIRE takes here.
+    pub(crate) fn spec(&self) -> Vec<String> {
+        if self.is_policy() {
+            let mut words = vec![self.algorithm.to_owned()];
+            words.extend(self.names());
+            return words;
+        }
+        let mut words = vec![self.algorithm.to_owned()];
+        words.extend(self.words.iter().cloned());
+        if let Some(cost) = self.cost {
+            words.extend(["COST".to_owned(), cost.word()]);
+        }
+        if let Some(name) = &self.name {
+            words.extend(["AS".to_owned(), name.clone()]);
+        }
+        words
+    }
+
+    /// Of a policy: its names with OR between them.
+    pub(crate) fn names(&self) -> Vec<String> {
+        let mut words: Vec<_> = self.words.iter().flat_map(|name| ["OR".to_owned(), name.clone()]).collect();
+        words.drain(..1.min(words.len()));
+        words
+    }
+
+    fn bucket(algorithm: &'static str, capacity: Amount, refill: Amount, period: &Time) -> Self {
+        let window = period.duration().map(|one| one.mul_f64((capacity.units() / refill.units()).clamp(0.0, 1e9)));
+        let words = vec![capacity.word(), refill.word(), period.word()];
+        Self { algorithm, words, quota: Some(capacity), window, name: None, cost: None }
+    }
+
+    fn windowed(algorithm: &'static str, limit: Amount, window: &Time, more: &[&str]) -> Self {
+        let mut words = vec![limit.word(), window.word()];
+        words.extend(more.iter().map(|&word| word.to_owned()));
+        Self { algorithm, words, quota: Some(limit), window: window.duration(), name: None, cost: None }
+    }
+}

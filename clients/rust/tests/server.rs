@@ -1,0 +1,166 @@
+//! What the server decides, and what holds without it.
+
+mod support;
+
+use std::time::Duration;
+
+use redis_ratelimit_client::{Error, Limit, OnOutage, Options, SetupErrors, Source, Take};
+use support::{Server, patient};
+
+#[tokio::test]
+async fn a_limit_admits_what_it_says() {
+    let server = Server::start();
+    let limiter = server.limiter(Options { prefix: "app:".to_owned(), ..patient() }).await;
+    limiter.check().await.unwrap();
+    let api = limiter.limit("api", [Limit::fixed(3, "1h").named("calls")]);
+    for left in [2, 1, 0] {
+        let decision = api.take("user:42").await.unwrap();
+        assert!(decision.allowed && !decision.is_degraded());
+        assert_eq!((decision.limit, decision.remaining), (Some(3), Some(left)));
+    }
+    let denied = api.take("user:42").await.unwrap();
+    assert!(!denied.allowed);
+    assert!(denied.wait.unwrap() > Duration::from_secs(3590));
+    assert_eq!(api.peek("user:42").await.unwrap().remaining, Some(0));
+    assert_eq!(api.give_back("user:42", 1).await.unwrap().remaining, Some(1));
+    assert!(api.reset("user:42").await.unwrap());
+    assert!(!api.reset("user:42").await.unwrap());
+    // The key is the prefix's, the name's and the user's.
+    api.take("user:42").await.unwrap();
+    let mut connection = server.connection().await;
+    let keys: Vec<String> = redis::cmd("KEYS").arg("*").query_async(&mut connection).await.unwrap();
+    assert_eq!(keys, ["app:api:user:42"]);
+}
+
+#[tokio::test]
+async fn which_calls_have_an_idempotency_key() {
+    let server = Server::start();
+    let cases: serde_json::Value = serde_json::from_str(include_str!("../../events.json")).unwrap();
+    let cases = cases["ids"].as_array().unwrap();
+    assert!(cases.len() > 10);
+    let mut connection = server.connection().await;
+    let set = redis::cmd("RL.POLICYSET").arg(&["plan", "FIXED", "10", "1h"]).to_owned();
+    let _: i64 = set.query_async(&mut connection).await.unwrap();
+    for (number, case) in cases.iter().enumerate() {
+        let once = case.get("limiter_once").is_none_or(|once| once.as_bool().unwrap());
+        let limiter = server.limiter(Options { once, ..patient() }).await;
+        let limit = case.get("limit").map_or_else(
+            || Limit::policy([case["policy"].as_str().unwrap()]),
+            |limit| Limit::fixed(limit.as_f64().unwrap(), "1h"),
+        );
+        let mut take = Take::units(case.get("cost").map_or(1.0, |cost| cost.as_f64().unwrap()));
+        take = match case.get("once") {
+            Some(serde_json::Value::String(id)) => take.once(id),
+            Some(serde_json::Value::Bool(true)) => take.named(),
+            Some(_) => take.unnamed(),
+            None => take,
+        };
+        if let Some(ttl) = case.get("ttl") {
+            take = take.remembered(ttl.as_str().unwrap());
+        }
+        let decision = limiter.take(&format!("key:{number}"), &[limit], &take).await.unwrap();
+        assert_eq!(decision.id.is_some(), case["id"].as_bool().unwrap(), "{case}");
+    }
+}
+
+#[tokio::test]
+async fn a_charge_is_settled() {
+    let server = Server::start();
+    let limiter = server.limiter(patient()).await;
+    let tokens = limiter.limit("llm", [Limit::fixed(10_000, "1h")]);
+    let decision = tokens.take_with("alice", &Take::units(4000)).await.unwrap();
+    let settled = tokens.settle("alice", decision.id.as_deref().unwrap(), 1200).await.unwrap();
+    assert_eq!(settled.remaining, Some(8800));
+    assert!(!tokens.settle("alice", "unknown", 1).await.unwrap().allowed);
+}
+
+#[tokio::test]
+async fn a_policy_with_leases_gets_an_id() {
+    let server = Server::start();
+    let mut connection = server.connection().await;
+    let words = ["jobs", "CONCURRENCY", "2", "1h", "FIXED", "1000", "1h"];
+    let _: i64 = redis::cmd("RL.POLICYSET").arg(&words).query_async(&mut connection).await.unwrap();
+    let limiter = server.limiter(patient()).await;
+    let jobs = limiter.limit("jobs", [Limit::policy(["missing", "jobs"])]);
+    for allowed in [true, true, false] {
+        let decision = jobs.take("acme").await.unwrap();
+        assert_eq!((decision.allowed, decision.id.is_some()), (allowed, true));
+    }
+    let missing = limiter.limit("jobs", [Limit::policy(["missing"])]).take("acme").await;
+    assert!(matches!(missing, Err(Error::Setup(why)) if why.contains("RL.POLICYSET")));
+}
+
+#[tokio::test]
+async fn leases_are_held_released_and_dropped() {
+    let server = Server::start();
+    let limiter = server.limiter(patient()).await;
+    let pool = limiter.limit("pool", [Limit::concurrency(1, "1h")]);
+    let lease = pool.lease("exports").await.unwrap();
+    assert!(!lease.is_lost());
+    assert!(matches!(pool.lease("exports").await, Err(Error::Denied(_))));
+    lease.release().await.unwrap();
+    drop(pool.lease("exports").await.unwrap());
+    let mut tries = 0;
+    while pool.lease("exports").await.is_err() {
+        tries += 1;
+        assert!(tries < 1000, "what is dropped is released");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_lease_that_another_has_is_lost() {
+    let server = Server::start();
+    let limiter = server.limiter(patient()).await;
+    let pool = limiter.limit("pool", [Limit::concurrency(1, "300ms")]);
+    let lease = pool.lease("exports").await.unwrap();
+    limiter.reset(&pool.key_of("exports")).await.unwrap();
+    let other = limiter.limit("pool", [Limit::concurrency(1, "1h")]);
+    let _held = other.lease("exports").await.unwrap();
+    tokio::time::timeout(Duration::from_secs(20), lease.lost()).await.unwrap();
+    assert!(lease.is_lost());
+}
+
+#[tokio::test]
+async fn mistakes_are_errors_and_no_outage() {
+    let server = Server::start();
+    let limiter = server.limiter(Options { failures: 1, pause: Duration::from_secs(3600), ..patient() }).await;
+    for cost in [-1.0, f64::NAN, 1e13] {
+        let taken = limiter.take("key", &[Limit::fixed(3, "1h")], &Take::units(cost)).await;
+        assert!(matches!(taken, Err(Error::Call(why)) if why.contains("cost")));
+    }
+    assert!(matches!(limiter.take("key", &[], &Take::default()).await, Err(Error::Call(_))));
+    let nonsense = limiter.take("key", &[Limit::fixed(3, "soon")], &Take::default()).await;
+    assert!(matches!(nonsense, Err(Error::Call(why)) if why.contains("soon")));
+    let mut connection = server.connection().await;
+    let _: () = redis::cmd("SET").arg(&["taken", "text"]).query_async(&mut connection).await.unwrap();
+    let wrong = limiter.take("taken", &[Limit::fixed(3, "1h")], &Take::default()).await;
+    assert!(matches!(wrong, Err(Error::Setup(why)) if why.contains("another key")));
+    let tolerant = server.limiter(Options { setup_errors: SetupErrors::Outage, ..patient() }).await;
+    let decision = tolerant.take("taken", &[Limit::fixed(3, "1h")], &Take::default()).await.unwrap();
+    assert!(decision.allowed && decision.is_degraded());
+    // Nobody else pays for it.
+    let decision = limiter.take("key", &[Limit::fixed(3, "1h")], &Take::default()).await.unwrap();
+    assert_eq!(decision.source, Source::Server);
+}
+
+#[tokio::test]
+async fn an_outage_is_decided_as_it_was_said() {
+    let mut server = Server::start();
+    let mut limiters = Vec::new();
+    for on_outage in [OnOutage::Open, OnOutage::Closed, OnOutage::Raise] {
+        let options = Options { on_outage, timeout: Duration::from_millis(100), ..Options::default() };
+        limiters.push(server.limiter(options).await);
+    }
+    server.stop();
+    let limit = [Limit::fixed(3, "1h")];
+    for _ in 0..10 {
+        let open = limiters[0].take("key", &limit, &Take::default()).await.unwrap();
+        assert!(open.allowed && open.is_degraded() && open.limit.is_none());
+        assert!(matches!(open.error.as_deref(), Some(Error::Unavailable(_))));
+        let closed = limiters[1].take("key", &limit, &Take::default()).await.unwrap();
+        assert!(!closed.allowed && closed.wait == Some(Duration::from_secs(1)));
+        let raised = limiters[2].take("key", &limit, &Take::default()).await;
+        assert!(matches!(raised, Err(Error::Unavailable(_))));
+    }
+}
