@@ -1,6 +1,6 @@
 .DEFAULT_GOAL := help
 .PHONY: help build run run-check test lint msrv deny mutants matrix clients fuzz corpora soak demo packages examples fmt bench \
-	bench-check bench-waiting package tarball image-check clean oldest-rust server needs test-ordinary-account test-scaffolding test-image bare-check
+	gateway-build gateway-lint gateway-test bench-check bench-waiting package tarball image-check clean oldest-rust server needs test-ordinary-account test-scaffolding test-image bare-check
 
 # make run: the port to listen on, and the server to start (default: the first one found).
 # make test: the server to test on (default: one of every kind within reach).
@@ -96,13 +96,13 @@ else
 	cargo test --locked --manifest-path fuzz/Cargo.toml
 endif
 	$(WITH_LIBCLANG) cargo build --locked
-	@servers="$${SERVER:-$$($(PYTHON) tests/support/binaries.py)}" || exit 1; failed=; which=; \
+	@servers="$${SERVER:-$$($(PYTHON) tests/support/binaries.py)}" || exit 1; failed=; which=; files=; \
 	IFS="$$(printf '\nx')"; IFS="$${IFS%x}"; \
 	for server in $$servers; do \
 		SERVER="$$server" $(PYTHON) -m pytest --numprocesses auto -m "$$which" \
-			$(if $(SHORT),$(SHORT_TESTS),--ignore $(SCAFFOLDING)) \
+			$(if $(SHORT),$(SHORT_TESTS),$${files:-"--ignore=$(SCAFFOLDING)"}) \
 			|| failed="$$failed $$server"; \
-		which=every_server; \
+		which="every_server and not one_server" files="$$(grep -l every_server tests/test_*.py)"; \
 	done; \
 	test -z "$$failed" || { echo "failed on:$$failed"; exit 1; }
 ifeq ($(SHORT),)
@@ -118,6 +118,28 @@ endif
 test-scaffolding: $(VENV)/.has-everything server build ## test the Makefile, the Dockerfile, the scripts, the harness and the client libraries
 	SERVER="$$($(PYTHON) tests/support/binaries.py --chosen)" || exit 1; export SERVER; \
 		$(PYTHON) -m pytest --numprocesses auto $(SCAFFOLDING)
+
+# The gateway is a workspace of its own: nobody who builds the module gets what it needs.
+GATEWAY := --manifest-path gateway/Cargo.toml --target-dir $(TARGET) --locked
+gateway-build: ## build the gateway, target/release/ratelimit-gateway
+	cargo build --release $(GATEWAY)
+
+gateway-lint: ## check the formatting, the lints and the documentation of the gateway
+	cargo fmt --check --manifest-path gateway/Cargo.toml
+	cargo clippy --all-targets $(GATEWAY) -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --document-private-items $(GATEWAY)
+
+# A debug build: that of the release takes minutes longer, and tests mostly wait.
+gateway-test: $(VENV)/.has-everything $(VENV)/.of-gateway server build ## test the gateway, with a real Envoy: make gateway-test [SERVER=redis-server]
+	cargo test $(GATEWAY)
+	cargo build $(GATEWAY)
+	SERVER="$$($(PYTHON) tests/support/binaries.py --chosen)" || exit 1; export SERVER; \
+		RATELIMIT_GATEWAY="$(abspath $(TARGET))/debug/ratelimit-gateway" \
+		$(PYTHON) -m pytest --rootdir gateway --config-file gateway/pytest.ini --numprocesses 4 gateway/tests
+
+$(VENV)/.of-gateway: gateway/requirements.txt $(VENV_MADE)
+	$(PYTHON) -m pip install --quiet --requirement gateway/requirements.txt
+	@touch $@
 
 # The server of a container image, with its own loader and libraries; no container is started.
 IMAGE ?= redis:8
@@ -216,6 +238,7 @@ demo: $(VENV)/.has-redis $(VENV)/.has-matplotlib $(VENV)/.has-tqdm server build 
 	mkdir -p $(PICTURES)/charts
 	$(PYTHON) scripts/demo.py $(PICTURES)/demo.png
 	PYTHONPATH=clients/python/src $(PYTHON) examples/controller/chart.py $(PICTURES)/charts/controller.svg
+	PYTHONPATH=clients/python/src $(PYTHON) examples/controller/fleet_chart.py $(PICTURES)/charts/fleet.svg
 
 # Packages and examples get what they need by their lock files, but for Node.js, and nginx, which is Debian's. One that
 # fails hides none of the others. At once, as they wait for registries and for servers, but each in its own steps.
@@ -225,7 +248,7 @@ AT_ONCE = @SERVER="$$($(PYTHON) tests/support/binaries.py --chosen)" || exit 1; 
 	$(MAKE) --no-print-directory --keep-going --jobs=3 --output-sync=recurse
 WITH_NODE = if [ "$$CI" = true ] || { command -v npm >/dev/null && $(NODE_IS_NEW_ENOUGH); }; then
 NODE_IS_NEW_ENOUGH := node -e 'process.exit(process.versions.node.split(".")[0] < 20 ? 1 : 0)'
-.PHONY: $(PACKAGES) $(EXAMPLES)
+.PHONY: $(PACKAGES) $(EXAMPLES) package-rust
 packages: build $(VENV)/.has-everything ## test the packages for clients: make packages [SERVER=redis-server]
 	$(AT_ONCE) $(PACKAGES)
 
@@ -241,6 +264,10 @@ packages-and-examples:
 
 package-python:
 	$(MAKE) --jobs=1 --keep-going -C clients/python lint test
+
+# Not one of PACKAGES: axum and tonic take minutes to compile.
+package-rust: build ## test the package for Rust, with axum and tonic: make package-rust [SERVER=redis-server]
+	SERVER="$(SERVER)" $(MAKE) --jobs=1 --keep-going -C clients/rust lint test
 
 package-js:
 	@$(WITH_NODE) $(MAKE) --jobs=1 --keep-going -C clients/js lint test; \

@@ -1,0 +1,63 @@
+//! What a file says: the limits of domains as envoyproxy/ratelimit writes them, and the rules of HTTP.
+
+mod domain;
+mod format;
+mod http;
+mod source;
+
+pub use domain::{Bound, Domain, Found, Metric};
+pub use http::{Http, HttpRule};
+pub use source::{Source, Stamp};
+
+use std::collections::HashMap;
+
+/// All that the files say.
+#[derive(Debug, Default)]
+pub struct Config {
+    /// The domains that a file rules. All others go by the names of policies.
+    pub domains: HashMap<String, Domain>,
+    /// The rules of forward auth.
+    pub http: Http,
+}
+
+impl Config {
+    /// Reads one more file, which may hold several documents.
+    ///
+    /// # Errors
+    /// The first thing that is wrong with it, with its line.
+    pub fn add(&mut self, file: &str, text: &str) -> Result<(), String> {
+        let options = serde_saphyr::options! { budget: None, with_snippet: false };
+        let documents: Vec<format::Document> =
+            serde_saphyr::from_multiple_with_options(text, options).map_err(|error| format!("{file}: {error}"))?;
+        for document in documents {
+            match document {
+                format::Document { domain: Some(name), descriptors, http: None } => {
+                    let place = |told: String| format!("{file}: {told}");
+                    if name.value.is_empty() {
+                        return Err(place(at(&name, "the domain must have a name")));
+                    }
+                    let domain = Domain::read(&name.value, descriptors.unwrap_or_default()).map_err(place)?;
+                    if self.domains.insert(name.value.clone(), domain).is_some() {
+                        return Err(place(at(&name, "the domain is there twice")));
+                    }
+                }
+                format::Document { domain: None, descriptors: None, http: Some(http) } => {
+                    if self.http.is_set {
+                        return Err(format!("{file}: http is there twice"));
+                    }
+                    self.http = Http::read(http).map_err(|told| format!("{file}: {told}"))?;
+                }
+                _ => return Err(format!("{file}: a document must have either domain and descriptors, or http")),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What is wrong, and on which line.
+fn at<T>(spanned: &serde_saphyr::Spanned<T>, told: &str) -> String {
+    format!("line {}: {told}", spanned.defined.line())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,276 @@
+//! The limits of a domain: a tree of entries, one level for each entry of a descriptor.
+
+use super::at;
+use super::format::{Descriptor, OneOrMore, RateLimit};
+use crate::ask::Rule;
+use crate::naming::escaped;
+use crate::windows;
+use std::collections::HashMap;
+
+/// A domain that a file rules.
+#[derive(Debug, Default)]
+pub struct Domain {
+    top: Level,
+}
+
+/// What may stand at one place of a descriptor.
+#[derive(Debug, Default)]
+struct Level {
+    /// By key and value.
+    exact: HashMap<(String, String), Node>,
+    /// By key and the beginning of the value; without a key by the beginning of the key. In the file's order.
+    wild: Vec<(Option<String>, String, Node)>,
+    /// By key alone.
+    bare: HashMap<String, Node>,
+}
+
+#[derive(Debug)]
+struct Node {
+    /// The value as the file has it: `gold`, `g*`, or nothing.
+    pattern: String,
+    rule: Option<DomainRule>,
+    below: Level,
+    flags: Flags,
+}
+
+/// What holds of an entry beside its limit.
+#[derive(Clone, Copy, Debug, Default)]
+#[allow(clippy::struct_excessive_bools, reason = "the words of the file")]
+pub struct Flags {
+    /// What is over the limit is charged and passes.
+    pub shadow: bool,
+    /// A request is over only if all that are over are such.
+    pub quota: bool,
+    /// All values that a wildcard matches share one limit.
+    share: bool,
+    /// The metric has the whole descriptor.
+    detailed: bool,
+    /// The metric has this value.
+    value_to_metric: bool,
+}
+
+/// A limit of the file.
+#[derive(Debug)]
+struct DomainRule {
+    bound: Bound,
+    name: String,
+    replaces: Vec<String>,
+}
+
+/// What a rule limits by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Bound {
+    /// Anything passes.
+    Unlimited,
+    /// Limits, or policies.
+    By(Rule),
+}
+
+/// What rules a descriptor.
+#[derive(Debug)]
+pub struct Found {
+    /// By what it is limited.
+    pub bound: Bound,
+    /// The entries that it is counted by.
+    pub counted: Vec<(String, String)>,
+    /// Its name, which others may replace.
+    pub name: String,
+    /// Whose place it takes.
+    pub replaces: Vec<String>,
+    /// What else holds.
+    pub flags: Flags,
+    /// What it is called in the metrics.
+    pub metric: Metric,
+}
+
+/// The name of a rule in the metrics.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Metric {
+    /// As the file has it: `plan_gold.user`.
+    pub rule: String,
+    /// With the values that came, of rules that ask for them.
+    pub values: Option<String>,
+}
+
+impl Domain {
+    /// Reads the descriptors of a domain.
+    ///
+    /// # Errors
+    /// What is wrong with them, and where.
+    pub fn read(domain: &str, descriptors: Vec<Descriptor>) -> Result<Domain, String> {
+        Ok(Domain { top: level(domain, descriptors)? })
+    }
+
+    /// The rule of a descriptor. Level by level the exact value, else wildcards, else the key alone, and no way back;
+    /// the rule must stand as deep as the descriptor is long.
+    #[must_use]
+    pub fn find(&self, entries: &[(&str, &str)]) -> Option<Found> {
+        let mut level = &self.top;
+        let mut path: Vec<&Node> = vec![];
+        for (key, value) in entries {
+            let node = level.at(key, value)?;
+            path.push(node);
+            level = &node.below;
+        }
+        let last = path.last()?;
+        let rule = last.rule.as_ref()?;
+        let pairs = || path.iter().zip(entries);
+        let shared = |node: &&Node| node.flags.share && node.pattern.ends_with('*');
+        let counted = pairs().map(|(node, (key, value))| {
+            let value = if shared(node) { &node.pattern } else { *value };
+            ((*key).to_owned(), value.to_owned())
+        });
+        let named = pairs().map(|(node, (key, _))| joined(key, &node.pattern)).collect::<Vec<_>>();
+        let detailed = last.flags.detailed;
+        let told = detailed || path.iter().any(|node| node.flags.value_to_metric);
+        let values = pairs().map(|(node, (key, value))| {
+            let shown = if shared(node) || !(detailed || node.flags.value_to_metric) { &node.pattern } else { *value };
+            joined(key, shown)
+        });
+        Some(Found {
+            bound: rule.bound.filled(entries),
+            counted: counted.collect(),
+            name: rule.name.clone(),
+            replaces: rule.replaces.clone(),
+            flags: last.flags,
+            metric: Metric { rule: named.join("."), values: told.then(|| values.collect::<Vec<_>>().join(".")) },
+        })
+    }
+}
+
+impl Level {
+    fn at(&self, key: &str, value: &str) -> Option<&Node> {
+        let wild = || {
+            let fits = |(of, prefix, _): &&(Option<String>, String, Node)| match of {
+                Some(of) => of == key && value.starts_with(prefix.as_str()),
+                None => key.starts_with(prefix.as_str()),
+            };
+            self.wild.iter().find(fits).map(|(_, _, node)| node)
+        };
+        let exact = self.exact.get(&(key.to_owned(), value.to_owned()));
+        exact.or_else(wild).or_else(|| self.bare.get(key))
+    }
+}
+
+impl Bound {
+    /// With the values of entries where names of policies ask for them: `{user}`.
+    fn filled(&self, entries: &[(&str, &str)]) -> Bound {
+        let Bound::By(Rule::Policies(names)) = self else { return self.clone() };
+        let filled = |name: &String| {
+            entries.iter().fold(name.clone(), |name, (key, value)| name.replace(&format!("{{{key}}}"), &escaped(value)))
+        };
+        Bound::By(Rule::Policies(names.iter().map(filled).collect()))
+    }
+}
+
+fn joined(key: &str, value: &str) -> String {
+    if value.is_empty() { key.to_owned() } else { format!("{key}_{value}") }
+}
+
+fn level(path: &str, descriptors: Vec<Descriptor>) -> Result<Level, String> {
+    let mut level = Level::default();
+    for descriptor in descriptors {
+        let Descriptor { key: spanned, value: pattern, rate_limit, .. } = &descriptor;
+        if spanned.value.is_empty() {
+            return Err(at(spanned, &format!("a descriptor in {path} has no key")));
+        }
+        let path = format!("{path}.{}", joined(&spanned.value, pattern));
+        let read = |limit| rule(limit).map_err(|told| at(spanned, &format!("{path}: {told}")));
+        let rule = rate_limit.as_ref().map(read).transpose()?;
+        let flags = Flags {
+            shadow: descriptor.shadow_mode,
+            quota: descriptor.quota_mode,
+            share: descriptor.share_threshold,
+            detailed: descriptor.detailed_metric,
+            value_to_metric: descriptor.value_to_metric,
+        };
+        let twice = at(spanned, &format!("{path} is there twice"));
+        let (key, pattern) = (spanned.value.clone(), pattern.clone());
+        let below = self::level(&path, descriptor.descriptors.unwrap_or_default())?;
+        let node = Node { pattern: pattern.clone(), rule, below, flags };
+        let of_value = pattern.strip_suffix('*').map(|prefix| (Some(key.clone()), prefix.to_owned()));
+        let of_key = || key.strip_suffix('*').filter(|_| pattern.is_empty()).map(|prefix| (None, prefix.to_owned()));
+        let was_there = if let Some((of, prefix)) = of_value.or_else(of_key) {
+            let same = level.wild.iter().any(|other| other.0 == of && other.1 == prefix);
+            level.wild.push((of, prefix, node));
+            same
+        } else if pattern.is_empty() {
+            level.bare.insert(key, node).is_some()
+        } else {
+            level.exact.insert((key, pattern), node).is_some()
+        };
+        if was_there {
+            return Err(twice);
+        }
+    }
+    Ok(level)
+}
+
+/// Its units, and the windows of the calendar that they are.
+const UNITS: [(&str, &str); 7] = [
+    ("second", "1s"),
+    ("minute", "1m"),
+    ("hour", "1h"),
+    ("day", "1d"),
+    ("week", "1w"),
+    ("month", "1mo"),
+    ("year", "1y"),
+];
+
+fn rule(limit: &RateLimit) -> Result<DomainRule, String> {
+    let replaces: Vec<String> = limit.replaces.iter().map(|other| other.name.clone()).collect();
+    if replaces.iter().any(String::is_empty) {
+        return Err("replaces has an entry without a name".to_owned());
+    }
+    if replaces.contains(&limit.name) {
+        return Err("a limit cannot replace itself".to_owned());
+    }
+    let unit = limit.unit.as_ref().map(|unit| unit.value.as_str()).unwrap_or_default();
+    let numbered = limit.requests_per_unit.is_some() || limit.unit.is_some();
+    let bound = match (limit.unlimited, &limit.policy, &limit.limit) {
+        (true, None, None) if limit.unit.is_none() => Bound::Unlimited,
+        (true, ..) => return Err("unlimited goes with no unit, policy or limit".to_owned()),
+        (false, Some(policy), None) if !numbered => Bound::By(Rule::Policies(names(policy)?)),
+        (false, None, Some(limit)) if !numbered => Bound::By(Rule::Limits(words(&limit.value)?)),
+        (false, None, None) => {
+            let window = UNITS.iter().find(|(name, _)| name.eq_ignore_ascii_case(unit));
+            let (_, window) = window.ok_or_else(|| {
+                format!("unit must be second, minute, hour, day, week, month or year, not '{}'", unit.escape_debug())
+            })?;
+            Bound::By(aligned(limit.requests_per_unit.unwrap_or(0), window))
+        }
+        _ => return Err("rate_limit must have one of: unit and requests_per_unit, unlimited, policy, limit".to_owned()),
+    };
+    Ok(DomainRule { bound, name: limit.name.clone(), replaces })
+}
+
+/// So many in each window of the calendar.
+fn aligned(requests: u32, window: &str) -> Rule {
+    Rule::Limits(["FIXED".to_owned(), requests.to_string(), window.to_owned(), "ALIGNED".to_owned()].to_vec())
+}
+
+/// The names of policies, at least one.
+pub fn names(policy: &OneOrMore) -> Result<Vec<String>, String> {
+    let names = match policy {
+        OneOrMore::One(name) => vec![name.clone()],
+        OneOrMore::More(names) => names.clone(),
+    };
+    if names.is_empty() || names.iter().any(|name| name.is_empty() || name.len() > 256) {
+        return Err("policy must be a name of 1 to 256 bytes, or a list of such".to_owned());
+    }
+    Ok(names)
+}
+
+/// The words of limits, as the server takes them.
+pub fn words(text: &str) -> Result<Vec<String>, String> {
+    windows::checked(text)?;
+    let words: Vec<String> = text.split_ascii_whitespace().map(str::to_owned).collect();
+    if words.iter().any(|word| word.eq_ignore_ascii_case("SHADOW")) {
+        return Err("SHADOW is for policies: use shadow_mode".to_owned());
+    }
+    let needs_more = |word: &String| ["CONCURRENCY", "SKETCH"].iter().any(|name| word.eq_ignore_ascii_case(name));
+    if let Some(word) = words.iter().find(|word| needs_more(word)) {
+        return Err(format!("{word} is for policies: RL.POLICYSET, and policy in place of limit"));
+    }
+    Ok(words)
+}

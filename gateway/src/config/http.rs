@@ -1,0 +1,125 @@
+//! The rules of forward auth: which requests are counted, by what, and under which limits.
+
+use super::at;
+use super::domain::{names, words};
+use super::format;
+use crate::ask::Rule;
+use crate::template::Template;
+use ipnet::IpNet;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// What the files say of HTTP.
+#[derive(Debug)]
+pub struct Http {
+    /// Whether they say anything.
+    pub is_set: bool,
+    /// The proxies whose word on the client is taken.
+    pub trusted: Vec<IpNet>,
+    /// The first that matches rules; none: the descriptor `(client, address)` of domain `http`.
+    pub rules: Option<Vec<HttpRule>>,
+}
+
+/// A rule.
+#[derive(Debug)]
+pub struct HttpRule {
+    methods: Option<Vec<String>>,
+    path: Option<String>,
+    headers: Vec<(String, String)>,
+    /// By what it is limited.
+    pub rule: Rule,
+    /// What it is counted by.
+    pub key: Template,
+    /// What it costs; 1.
+    pub cost: Option<Template>,
+}
+
+impl Default for Http {
+    fn default() -> Http {
+        let loopback = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
+        Http { is_set: false, trusted: loopback.map(IpNet::from).to_vec(), rules: None }
+    }
+}
+
+impl Http {
+    pub(super) fn read(read: format::Http) -> Result<Http, String> {
+        let mut http = Http { is_set: true, ..Http::default() };
+        if let Some(trusted) = read.trusted {
+            let network = |text: &serde_saphyr::Spanned<String>| {
+                let one = text.value.parse::<IpAddr>().map(IpNet::from);
+                let told = "trusted must be addresses or networks such as 10.0.0.0/8";
+                one.or_else(|_| text.value.parse::<IpNet>()).map_err(|_| at(text, told))
+            };
+            http.trusted = trusted.iter().map(network).collect::<Result<_, _>>()?;
+        }
+        http.rules = read.rules.map(|rules| rules.into_iter().map(rule).collect()).transpose()?;
+        Ok(http)
+    }
+}
+
+fn rule(read: format::Rule) -> Result<HttpRule, String> {
+    let told = |told: String| at(&read.key, &told);
+    let rule = match (&read.policy, &read.limit) {
+        (Some(policy), None) => Rule::Policies(names(policy).map_err(told)?),
+        (None, Some(limit)) => Rule::Limits(words(&limit.value).map_err(|told| at(limit, &told))?),
+        _ => return Err(told("a rule must have either policy or limit".to_owned())),
+    };
+    let key = Template::read(&read.key.value).map_err(told)?;
+    let cost = read.cost.map(|cost| Template::read(&cost.value).map_err(|told| at(&cost, &told))).transpose()?;
+    let headers = read.header.into_iter().map(|(name, pattern)| (name.to_ascii_lowercase(), pattern)).collect();
+    Ok(HttpRule { methods: read.method.map(format::OneOrMore::into_vec), path: read.path, headers, rule, key, cost })
+}
+
+impl HttpRule {
+    /// Whether it is for such a request. `header` tells the value of one by its name in lower case.
+    pub fn matches<'a>(&self, method: &str, path: &str, header: impl Fn(&str) -> Option<&'a str>) -> bool {
+        self.methods.as_ref().is_none_or(|methods| methods.iter().any(|one| one.eq_ignore_ascii_case(method)))
+            && self.path.as_ref().is_none_or(|pattern| fits(pattern, path))
+            && self.headers.iter().all(|(name, pattern)| header(name).is_some_and(|value| fits(pattern, value)))
+            && [Some(&self.key), self.cost.as_ref()]
+                .into_iter()
+                .flatten()
+                .all(|template| template.headers().all(|name| header(name).is_some()))
+    }
+}
+
+/// Whether a text fits a pattern in which `*` stands for anything.
+fn fits(pattern: &str, text: &str) -> bool {
+    let mut parts = pattern.split('*');
+    let Some(mut rest) = parts.next().and_then(|first| text.strip_prefix(first)) else { return false };
+    let mut parts = parts.peekable();
+    if parts.peek().is_none() {
+        return rest.is_empty();
+    }
+    while let Some(part) = parts.next() {
+        if parts.peek().is_none() {
+            return rest.ends_with(part);
+        }
+        let Some(place) = rest.find(part) else { return false };
+        rest = rest.get(place + part.len()..).unwrap_or_default();
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fits;
+
+    #[test]
+    fn a_star_stands_for_anything() {
+        for (pattern, text, expected) in [
+            ("/pay/*", "/pay/1", true),
+            ("/pay/*", "/payment", false),
+            ("*", "", true),
+            ("a*b*c", "a1b2c", true),
+            ("a*b*c", "a1c2b", false),
+            ("a*ab", "ab", false),
+            ("abc", "abcd", false),
+            ("*.js", "x.js.js", true),
+            ("", "", true),
+            ("", "x", false),
+            ("**", "x", true),
+        ] {
+            assert_eq!(fits(pattern, text), expected, "{pattern} {text}");
+        }
+    }
+}

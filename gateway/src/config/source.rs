@@ -1,0 +1,64 @@
+//! Where the configuration is: a file, or a directory of them.
+
+use super::Config;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// A file or a directory.
+#[derive(Clone, Debug)]
+pub struct Source {
+    path: PathBuf,
+}
+
+/// What is seen of the files without reading them: another one stands there once any of them has changed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stamp(Vec<(PathBuf, [i64; 5])>);
+
+impl Source {
+    /// Of a path.
+    #[must_use]
+    pub fn new(path: PathBuf) -> Source {
+        Source { path }
+    }
+
+    /// The files: of a directory those that end in `.yaml` or `.yml`, by name.
+    fn files(&self) -> Result<Vec<PathBuf>, String> {
+        let told = |error: std::io::Error| format!("{}: {error}", self.path.display());
+        if !fs::metadata(&self.path).map_err(told)?.is_dir() {
+            return Ok(vec![self.path.clone()]);
+        }
+        let entries = fs::read_dir(&self.path).map_err(told)?.collect::<Result<Vec<_>, _>>().map_err(told)?;
+        let is_yaml = |path: &PathBuf| path.extension().is_some_and(|end| end == "yaml" || end == "yml");
+        let mut files: Vec<PathBuf> = entries.into_iter().map(|entry| entry.path()).filter(is_yaml).collect();
+        files.sort();
+        Ok(files)
+    }
+
+    /// Reads all of it.
+    ///
+    /// # Errors
+    /// The first thing that is wrong, with the file and the line.
+    pub fn read(&self) -> Result<Config, String> {
+        let mut config = Config::default();
+        for file in self.files()? {
+            let name = file.display();
+            let bytes = fs::read(&file).map_err(|error| format!("{name}: {error}"))?;
+            let text = String::from_utf8(bytes).map_err(|_| format!("{name}: it must be UTF-8"))?;
+            config.add(&name.to_string(), &text)?;
+        }
+        Ok(config)
+    }
+
+    /// What is seen of the files now, links followed; nothing of those that are not there.
+    #[must_use]
+    pub fn stamp(&self) -> Stamp {
+        let seen = |path: &Path| {
+            let data = fs::metadata(path).ok()?;
+            let (device, file) = (data.dev().cast_signed(), data.ino().cast_signed());
+            Some([device, file, data.size().cast_signed(), data.mtime(), data.mtime_nsec()])
+        };
+        let files = self.files().unwrap_or_default();
+        Stamp(files.into_iter().filter_map(|file| seen(&file).map(|seen| (file, seen))).collect())
+    }
+}

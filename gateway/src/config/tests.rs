@@ -1,0 +1,127 @@
+use super::{Bound, Config, Found};
+use crate::ask::Rule;
+
+fn read(text: &str) -> Result<Config, String> {
+    let mut config = Config::default();
+    config.add("f.yaml", text).map(|()| config)
+}
+
+fn found(config: &Config, entries: &[(&str, &str)]) -> Option<Found> {
+    config.domains.get("api").expect("the domain").find(entries)
+}
+
+fn bound(config: &Config, entries: &[(&str, &str)]) -> Option<String> {
+    found(config, entries).map(|found| match found.bound {
+        Bound::Unlimited => "unlimited".to_owned(),
+        Bound::By(Rule::Limits(words)) => words.join(" "),
+        Bound::By(Rule::Policies(names)) => names.join(" OR "),
+    })
+}
+
+const FILE: &str = "
+domain: api
+descriptors:
+  - key: plan
+    value: gold
+    rate_limit: {unit: minute, requests_per_unit: 10}
+    descriptors:
+      - key: user
+        rate_limit: {unit: HOUR, requests_per_unit: 3}
+  - key: plan
+    value: g*
+    share_threshold: true
+    rate_limit: {unit: month, requests_per_unit: 7}
+  - key: plan
+    value: go*
+    rate_limit: {unit: year, requests_per_unit: 8}
+  - key: plan
+    rate_limit: {unlimited: true}
+  - key: tenant
+    value: 42
+    rate_limit: {limit: TOKENBUCKET 10 10 1s FIXED 1000 1d}
+  - key: tenant
+    rate_limit: {policy: ['tenant:{tenant}', tenants]}
+  - key: closed
+    rate_limit: {unit: day, requests_per_unit: 0}
+";
+
+#[test]
+fn a_rule_is_found_by_level_and_there_is_no_way_back() {
+    let config = read(FILE).expect("a right file");
+    let told = |entries: &[(&str, &str)]| bound(&config, entries);
+    assert_eq!(told(&[("plan", "gold")]).as_deref(), Some("FIXED 10 1m ALIGNED"));
+    assert_eq!(told(&[("plan", "gold"), ("user", "1")]).as_deref(), Some("FIXED 3 1h ALIGNED"));
+    assert_eq!(told(&[("plan", "golden")]).as_deref(), Some("FIXED 7 1mo ALIGNED"), "the first wildcard of the file");
+    assert_eq!(told(&[("plan", "free")]).as_deref(), Some("unlimited"));
+    assert_eq!(told(&[("plan", "free"), ("user", "1")]), None, "no way back to a shorter rule");
+    assert_eq!(told(&[("user", "1")]), None);
+    assert_eq!(told(&[("tenant", "42")]).as_deref(), Some("TOKENBUCKET 10 10 1s FIXED 1000 1d"));
+    assert_eq!(told(&[("tenant", "a|b")]).as_deref(), Some("tenant:a%7Cb OR tenants"));
+    assert_eq!(told(&[("closed", "")]).as_deref(), Some("FIXED 0 1d ALIGNED"));
+}
+
+#[test]
+fn a_shared_wildcard_is_counted_by_its_pattern() {
+    let config = read(FILE).expect("a right file");
+    let counted = |value| found(&config, &[("plan", value)]).expect("a rule").counted;
+    assert_eq!(counted("glass"), [("plan".to_owned(), "g*".to_owned())]);
+    assert_eq!(counted("gold"), [("plan".to_owned(), "gold".to_owned())]);
+}
+
+#[test]
+fn the_metric_has_values_only_where_the_file_asks_for_them() {
+    let text = "
+domain: api
+descriptors:
+  - {key: a, value_to_metric: true, descriptors: [{key: b, rate_limit: {unit: day, requests_per_unit: 1}}]}
+  - {key: c, detailed_metric: true, rate_limit: {unit: day, requests_per_unit: 1}}
+  - {key: d, rate_limit: {unit: day, requests_per_unit: 1}}
+";
+    let config = read(text).expect("a right file");
+    let metric = |entries: &[(&str, &str)]| {
+        let metric = found(&config, entries).expect("a rule").metric;
+        (metric.rule, metric.values)
+    };
+    assert_eq!(metric(&[("a", "1"), ("b", "2")]), ("a.b".to_owned(), Some("a_1.b".to_owned())));
+    assert_eq!(metric(&[("c", "1")]), ("c".to_owned(), Some("c_1".to_owned())));
+    assert_eq!(metric(&[("d", "1")]), ("d".to_owned(), None));
+}
+
+#[test]
+fn wrong_files_are_refused_with_their_line() {
+    let of = |rule: &str| format!("domain: api\ndescriptors:\n  - key: a\n    {rule}\n");
+    for (text, expected) in [
+        (of("rate_limit: {unit: fortnight, requests_per_unit: 1}"), "unit must be"),
+        (of("rate_limit: {requests_per_unit: 1}"), "unit must be"),
+        (of("rate_limit: {unit: day, requests_per_unit: -1}"), "line 4"),
+        (of("rate_limits: {unit: day, requests_per_unit: 1}"), "rate_limits"),
+        (of("rate_limit: {unlimited: true, unit: day}"), "unlimited goes with no unit"),
+        (of("rate_limit: {limit: FIXED 1 1min}"), "line 3: api.a: "),
+        (of("rate_limit: {limit: CONCURRENCY 1 1m}"), "CONCURRENCY is for policies"),
+        (of("rate_limit: {unit: day, policy: a}"), "rate_limit must have one of"),
+        (of("rate_limit: {policy: []}"), "policy must be"),
+        (of("rate_limit: {unit: day, requests_per_unit: 1, name: n, replaces: [{name: n}]}"), "replace itself"),
+        (of("rate_limit: {unit: day, requests_per_unit: 1, replaces: [{name: ''}]}"), "without a name"),
+        ("domain: api\ndescriptors: [{key: a}, {key: a}]\n".to_owned(), "line 2: api.a is there twice"),
+        ("domain: api\ndescriptors: [{key: ''}]\n".to_owned(), "no key"),
+        ("domain: api\n---\ndomain: api\n".to_owned(), "line 3: the domain is there twice"),
+        ("domain: ''\n".to_owned(), "line 1: the domain must have a name"),
+        ("domain: api\ndomain: b\n".to_owned(), "line 2"),
+        ("descriptors: []\n".to_owned(), "a document must have"),
+        ("nonsense: 1\n".to_owned(), "nonsense"),
+        ("http: {rules: [{key: a}]}".to_owned(), "either policy or limit"),
+        ("http: {rules: [{key: '{x}', policy: p}]}".to_owned(), "must be {client}"),
+        ("http: {trusted: [nobody]}".to_owned(), "trusted must be"),
+        ("domain: [".to_owned(), "f.yaml"),
+    ] {
+        let told = read(&text).err().unwrap_or_else(|| panic!("accepted: {text}"));
+        assert!(told.starts_with("f.yaml: ") && told.contains(expected), "{text}\n{told}");
+    }
+}
+
+#[test]
+fn one_file_holds_several_documents() {
+    let config = read("domain: a\n---\ndomain: b\n---\nhttp: {trusted: ['::1', 10.0.0.0/8]}\n").expect("right");
+    assert_eq!((config.domains.len(), config.http.trusted.len()), (2, 2));
+    assert!(config.http.rules.is_none());
+}

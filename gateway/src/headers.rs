@@ -1,0 +1,110 @@
+//! What an answer looks like in HTTP: the fields of draft-ietf-httpapi-ratelimit-headers-10, as the packages have them.
+
+use crate::ask::Decision;
+use crate::judge::{Judged, Judgement};
+use crate::windows::Window;
+
+/// How long a client is told to wait while nobody can decide, in seconds.
+const WITHOUT: u64 = 1;
+
+/// The fields of an answer: `RateLimit`, `RateLimit-Policy`, and `Retry-After` where it does not pass. They are those of
+/// the part that is nearest to its end.
+#[must_use]
+pub fn fields(judgement: &Judgement) -> Vec<(&'static str, String)> {
+    let mut fields = vec![];
+    if let Some(part) = nearest(judgement) {
+        let limits = labelled(part);
+        let denied = !judgement.allowed;
+        let quotas = limits.iter().map(|(label, decision, seconds)| {
+            let window = seconds.map_or_else(String::new, |seconds| format!(";w={seconds}"));
+            format!("{};q={}{window}", quoted(label), decision.limit)
+        });
+        let states = limits.iter().map(|(label, decision, _)| {
+            let state = format!("{};r={}", quoted(label), decision.remaining);
+            match (denied, decision.allowed) {
+                (false, _) => format!("{state};t={}", seconds(decision.reset_ms)),
+                // Retry-After must not be before any of these, so those that did not deny say nothing.
+                (true, false) if decision.wait_ms >= 0 => format!("{state};t={}", seconds(decision.wait_ms)),
+                (true, _) => state,
+            }
+        });
+        fields.push(("RateLimit-Policy", quotas.collect::<Vec<_>>().join(", ")));
+        fields.push(("RateLimit", states.collect::<Vec<_>>().join(", ")));
+    }
+    if !judgement.allowed {
+        let waits = judgement.parts.iter().filter(|part| part.over).map(|part| match &part.verdict {
+            Some(verdict) => u64::try_from(verdict.wait_ms).ok().map(|wait| wait.div_ceil(1000)),
+            None if judgement.unknown => Some(WITHOUT),
+            None => None,
+        });
+        // What never passes is told no time.
+        if let Some(Some(longest)) = waits.reduce(|one, other| Some(one?.max(other?))) {
+            fields.push(("Retry-After", longest.to_string()));
+        }
+    }
+    fields
+}
+
+/// The older fields, of the limit that the answer is about.
+#[must_use]
+pub fn older_fields(judgement: &Judgement) -> Vec<(&'static str, String)> {
+    let Some(governing) = nearest(judgement).and_then(Judged::governing) else { return vec![] };
+    vec![
+        ("X-RateLimit-Limit", governing.limit.to_string()),
+        ("X-RateLimit-Remaining", governing.remaining.to_string()),
+        ("X-RateLimit-Reset", seconds(governing.reset_ms).to_string()),
+    ]
+}
+
+/// What a limit is called that is over, for the body of a denial.
+#[must_use]
+pub fn violated(judgement: &Judgement) -> Vec<String> {
+    let Some(part) = nearest(judgement) else { return vec![] };
+    let limits = labelled(part);
+    let over = limits.iter().filter(|(_, decision, _)| !decision.allowed).map(|(label, ..)| label.clone());
+    let over: Vec<String> = over.collect();
+    if over.is_empty() { limits.into_iter().map(|(label, ..)| label).collect() } else { over }
+}
+
+/// Of a denial the part that denies for longest; else the one with the least left of its limit.
+fn nearest(judgement: &Judgement) -> Option<&Judged> {
+    let decided = || judgement.parts.iter().filter(|part| part.governing().is_some());
+    if !judgement.allowed
+        && let Some(part) = decided().filter(|part| part.over).max_by_key(|part| {
+            let wait = part.verdict.as_ref().map_or(0, |verdict| verdict.wait_ms);
+            if wait < 0 { i64::MAX } else { wait }
+        })
+    {
+        return Some(part);
+    }
+    decided().min_by(|one, other| {
+        let left = |part: &Judged| {
+            part.governing().map_or((1, 1), |it| (i128::from(it.remaining), i128::from(it.limit.max(1))))
+        };
+        let ((a, b), (c, d)) = (left(one), left(other));
+        (a * d).cmp(&(c * b))
+    })
+}
+
+/// The limits of a part that are not in the shadow: their names, what they say, and their windows in seconds.
+fn labelled(part: &Judged) -> Vec<(String, Decision, Option<u64>)> {
+    let all = part.verdict.as_ref().map(|verdict| verdict.each.as_slice()).unwrap_or_default();
+    if part.windows.len() == all.len() {
+        let seen: Vec<(&Window, &Decision)> =
+            part.windows.iter().zip(all).filter(|(window, _)| !window.shadow).collect();
+        let alone = seen.len() == 1;
+        let label = |window: &Window| if alone { "default".to_owned() } else { window.label.clone() };
+        return seen.into_iter().map(|(window, one)| (label(window), *one, Some(window.seconds))).collect();
+    }
+    part.governing().map(|decision| ("default".to_owned(), decision, None)).into_iter().collect()
+}
+
+/// A string of a structured field (RFC 9651). Names of limits are letters, digits, `_` and `-`.
+fn quoted(label: &str) -> String {
+    let plain: String = label.chars().filter(|one| one.is_ascii_graphic() && *one != '"' && *one != '\\').collect();
+    format!("\"{plain}\"")
+}
+
+fn seconds(milliseconds: i64) -> i64 {
+    milliseconds.saturating_add(999) / 1000
+}

@@ -1,0 +1,71 @@
+//! The doors over HTTP: forward auth, and what operators ask.
+
+mod check;
+mod client;
+mod json;
+
+use crate::rls::Rls;
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::{ConnectInfo, Request, State};
+use axum::http::{HeaderValue, Response, StatusCode, header};
+use axum::routing::{any, get, post};
+use metrics_exporter_prometheus::PrometheusHandle;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// What the doors share.
+#[derive(Clone)]
+pub struct Http {
+    /// The files, the judge, and how ids are remembered.
+    pub rls: Rls,
+    /// What was counted.
+    pub metrics: PrometheusHandle,
+    /// Whether the gateway is about to end.
+    pub ending: Arc<AtomicBool>,
+}
+
+/// The routes.
+pub fn router(http: Http) -> Router {
+    Router::new()
+        .route("/check", any(checked))
+        .route("/json", post(asked))
+        .route("/metrics", get(|State(http): State<Http>| async move { http.metrics.render() }))
+        .route("/healthz", get(|| async { "ok\n" }))
+        .route("/readyz", get(ready))
+        .with_state(http)
+}
+
+/// Ready once the server has answered: an outage does not take that away, or all replicas would go at once.
+async fn ready(State(http): State<Http>) -> (StatusCode, &'static str) {
+    if http.ending.load(Ordering::Relaxed) {
+        (StatusCode::SERVICE_UNAVAILABLE, "ending\n")
+    } else if http.rls.judge.link.has_answered() {
+        (StatusCode::OK, "ok\n")
+    } else {
+        (StatusCode::SERVICE_UNAVAILABLE, "the server has not answered yet\n")
+    }
+}
+
+async fn checked(
+    State(http): State<Http>,
+    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    request: Request,
+) -> Response<Body> {
+    let (head, _) = request.into_parts();
+    check::answer(&http.rls, &head, peer.ip()).await
+}
+
+/// Bodies are at most 2 MB, as axum has it.
+async fn asked(State(http): State<Http>, body: Bytes) -> Response<Body> {
+    json::answer(&http.rls, &body).await
+}
+
+/// An answer of text.
+fn text(status: StatusCode, kind: &'static str, body: impl Into<Body>) -> Response<Body> {
+    let mut response = Response::new(body.into());
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    response
+}

@@ -1,0 +1,122 @@
+//! Forward auth: may this request pass?
+
+use super::client::{client, is_trusted};
+use super::text;
+use crate::ask::{Call, Rule, Verb};
+use crate::config::{Config, HttpRule, Metric};
+use crate::headers;
+use crate::judge::{Asked, Judgement, Question};
+use crate::naming::{self, Described, escaped};
+use crate::rls::Rls;
+use crate::template::Field;
+use axum::body::Body;
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
+use ratelimit_core::Amount;
+use std::net::IpAddr;
+
+/// draft-ietf-httpapi-ratelimit-headers-10, section 4
+const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
+const REDUCED_CAPACITY: &str = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity";
+
+/// The domain of requests that no rule is for, and of all in the metrics.
+const DOMAIN: &str = "http";
+
+/// The request that the proxy asks about.
+struct Asking<'a> {
+    method: &'a str,
+    path: &'a str,
+    headers: &'a HeaderMap,
+    client: String,
+}
+
+/// 200, 429 or, when nobody can decide, 503.
+pub async fn answer(rls: &Rls, head: &Parts, peer: IpAddr) -> Response<Body> {
+    let asked = match asked(&rls.config.load(), head, peer) {
+        Ok(asked) => asked,
+        Err(told) => return text(StatusCode::BAD_REQUEST, "text/plain", format!("{told}\n")),
+    };
+    let judgement = rls.judge.judge(DOMAIN.to_owned(), vec![asked], None).await;
+    let mut response = if judgement.allowed {
+        text(StatusCode::OK, "text/plain", "ok\n")
+    } else {
+        let status = if judgement.unknown { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::TOO_MANY_REQUESTS };
+        text(status, "application/problem+json", problem(&judgement, status))
+    };
+    for (name, value) in headers::fields(&judgement).into_iter().chain(headers::older_fields(&judgement)) {
+        if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value)) {
+            response.headers_mut().insert(name, value);
+        }
+    }
+    response
+}
+
+fn problem(judgement: &Judgement, status: StatusCode) -> String {
+    let body = if judgement.unknown {
+        serde_json::json!({
+            "type": REDUCED_CAPACITY, "title": "Requests cannot be counted at the moment", "status": status.as_u16(),
+        })
+    } else {
+        serde_json::json!({
+            "type": QUOTA_EXCEEDED, "title": "Too many requests", "status": status.as_u16(),
+            "violated-policies": headers::violated(judgement),
+        })
+    };
+    body.to_string()
+}
+
+fn asked(config: &Config, head: &Parts, peer: IpAddr) -> Result<Asked, String> {
+    let http = &config.http;
+    let forwarded: Vec<&str> =
+        head.headers.get_all("x-forwarded-for").iter().map(|value| value.to_str().unwrap_or_default()).collect();
+    // From others it would be the client's own word.
+    let told = |name: &str| if is_trusted(peer, &http.trusted) { value(&head.headers, name) } else { None };
+    let path =
+        told("x-forwarded-uri").map_or_else(|| head.uri.path(), |uri| uri.split(['?', '#']).next().unwrap_or_default());
+    let asking = Asking {
+        method: told("x-forwarded-method").unwrap_or(head.method.as_str()),
+        path,
+        headers: &head.headers,
+        client: client(peer, &forwarded, &http.trusted),
+    };
+    let Some(rules) = &http.rules else {
+        let described = Described::new(DOMAIN, [("client", asking.client.as_str())]);
+        let (key, rule) = (described.key(), Rule::Policies(described.names()));
+        return Ok(question(key, rule, Amount::ONE, None));
+    };
+    let header = |name: &str| value(asking.headers, name);
+    match rules.iter().find(|rule| rule.matches(asking.method, asking.path, header)) {
+        Some(rule) => asking.ruled(rule),
+        None => Ok(Asked::Nothing),
+    }
+}
+
+impl Asking<'_> {
+    fn ruled(&self, rule: &HttpRule) -> Result<Asked, String> {
+        let raw = |field: &Field| match field {
+            Field::Client => self.client.clone(),
+            Field::Method => self.method.to_owned(),
+            Field::Path => self.path.to_owned(),
+            Field::Header(name) => value(self.headers, name).unwrap_or_default().to_owned(),
+        };
+        let key = rule.key.filled(|field| escaped(&raw(field)));
+        let cost = match &rule.cost {
+            Some(cost) => {
+                let text = cost.filled(raw);
+                Amount::parse_up(text.as_bytes()).ok_or_else(|| "the cost is no number".to_owned())?
+            }
+            None => Amount::ONE,
+        };
+        let metric = matches!(rule.rule, Rule::Limits(_)).then(|| Metric { rule: "limit".to_owned(), values: None });
+        Ok(question(naming::key(&format!("rl:{key}")), rule.rule.clone(), cost, metric))
+    }
+}
+
+fn question(key: Vec<u8>, rule: Rule, cost: Amount, metric: Option<Metric>) -> Asked {
+    let call = Call { key, rule, verb: Verb::Take(cost), id: None, remembered: String::new() };
+    Asked::Server(Question { call, shadow: false, quota: false, metric })
+}
+
+fn value<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    headers.get(name).and_then(|value| value.to_str().ok())
+}

@@ -1,0 +1,297 @@
+//! Judging a request: all that its parts ask is asked at once, and all is charged or none is.
+
+use crate::ask::{Call, Reply, Rule, Verb, Verdict};
+use crate::link::Link;
+use crate::seen::{self, Outcome};
+use crate::table::Table;
+use crate::windows::{Window, windows};
+use ratelimit_core::Amount;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+
+/// What is answered while the server is away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outage {
+    /// Requests pass.
+    Open,
+    /// They do not.
+    Closed,
+}
+
+/// What a part of a request asks.
+#[derive(Clone, Debug)]
+pub enum Asked {
+    /// Nothing limits it.
+    Nothing,
+    /// A limit that nothing ever reaches.
+    Unlimited,
+    /// More than any limit allows.
+    TooMuch,
+    /// The server.
+    Server(Question),
+}
+
+/// A part that the server decides.
+#[derive(Clone, Debug)]
+pub struct Question {
+    /// The call.
+    pub call: Call,
+    /// Whether what is over the limit passes.
+    pub shadow: bool,
+    /// Whether it is over only together with all others such.
+    pub quota: bool,
+    /// What it is called in the metrics; none: by the policy that rules.
+    pub metric: Option<crate::config::Metric>,
+}
+
+/// What became of a part.
+#[derive(Clone, Debug)]
+pub struct Judged {
+    /// How it ended.
+    pub outcome: Outcome,
+    /// Whether this part is over its limit: a shadow's too.
+    pub over: bool,
+    /// What the server decided.
+    pub verdict: Option<Verdict>,
+    /// The limits that it was decided under, if they are known.
+    pub windows: Arc<[Window]>,
+    /// What it cost.
+    pub cost: Amount,
+}
+
+/// What became of a request.
+#[derive(Clone, Debug)]
+pub struct Judgement {
+    /// Whether it passes.
+    pub allowed: bool,
+    /// Whether it was answered without the server.
+    pub unknown: bool,
+    /// What became of each part, in order.
+    pub parts: Vec<Judged>,
+}
+
+/// How requests are judged.
+pub struct Judge {
+    /// The link to the server.
+    pub link: Arc<Link>,
+    /// The policies that it told of.
+    pub table: Arc<Table>,
+    /// What is answered while it is away.
+    pub outage: Outage,
+    /// How long it is waited for.
+    pub timeout: Duration,
+    /// Whether a denied request has used nothing.
+    pub all_or_none: bool,
+    /// Whether nobody is held to anything.
+    pub shadow: bool,
+    /// So many requests at once.
+    pub in_flight: Arc<Semaphore>,
+    /// When an error of the server was last told in the log.
+    pub told: Mutex<Option<Instant>>,
+}
+
+/// How long an id is remembered that only undoes.
+const BRIEFLY: &str = "2s";
+
+impl Judge {
+    /// Judges a request. It goes on to its end even if nobody waits for it any more, so that what was charged is undone
+    /// where it has to be.
+    pub async fn judge(self: &Arc<Judge>, domain: String, asked: Vec<Asked>, patience: Option<Duration>) -> Judgement {
+        let this = Arc::clone(self);
+        let count = asked.len();
+        let judged = tokio::spawn(async move { this.judged(&domain, asked, patience).await });
+        judged.await.unwrap_or_else(|_| self.without(count))
+    }
+
+    async fn judged(&self, domain: &str, asked: Vec<Asked>, patience: Option<Duration>) -> Judgement {
+        let began = Instant::now();
+        let deadline = began + patience.map_or(self.timeout, |patience| patience.min(self.timeout));
+        let permit = self.in_flight.try_acquire();
+        let calls = identified(&asked, self.all_or_none);
+        let replies = match &permit {
+            _ if calls.is_empty() => vec![],
+            Ok(_) => self.link.ask(Arc::clone(&calls), deadline).await,
+            Err(_) => calls.iter().map(|_| Reply::Lost("too many requests at once".to_owned())).collect(),
+        };
+        let mut judgement = self.concluded(&asked, &replies);
+        if !judgement.allowed && self.all_or_none {
+            self.undo(&calls, &replies, deadline).await;
+        }
+        self.count(domain, &asked, &mut judgement);
+        seen::request_seconds(began.elapsed());
+        judgement
+    }
+
+    /// What a request is told that could not be judged.
+    fn without(&self, count: usize) -> Judgement {
+        let part = Judged::new(Outcome::Outage, self.outage == Outage::Closed);
+        Judgement { allowed: self.outage == Outage::Open, unknown: true, parts: vec![part; count] }
+    }
+
+    fn concluded(&self, asked: &[Asked], replies: &[Reply]) -> Judgement {
+        let mut replies = replies.iter();
+        let mut parts = vec![];
+        let (mut hard, mut quotas, mut quotas_over, mut unknown) = (false, 0_usize, 0_usize, false);
+        for one in asked {
+            let (part, shadow, quota) = match one {
+                Asked::Nothing => (Judged::new(Outcome::Unmatched, false), false, false),
+                Asked::Unlimited => (Judged::new(Outcome::Allowed, false), false, false),
+                Asked::TooMuch => (Judged::new(Outcome::Denied, true), false, false),
+                Asked::Server(question) => {
+                    let part = replies.next().map(|reply| self.part(question, reply));
+                    let part = part.unwrap_or_else(|| Judged::new(Outcome::Outage, false));
+                    (part, question.shadow, question.quota)
+                }
+            };
+            let without = matches!(part.outcome, Outcome::Outage | Outcome::Error);
+            unknown |= without;
+            if quota && !without {
+                quotas += 1;
+                quotas_over += usize::from(part.over);
+            } else {
+                hard |= part.over && !shadow;
+            }
+            parts.push(part);
+        }
+        let allowed = !hard && (quotas == 0 || quotas_over < quotas);
+        Judgement { allowed, unknown, parts }
+    }
+
+    fn part(&self, question: &Question, reply: &Reply) -> Judged {
+        let cost = match question.call.verb {
+            Verb::Take(cost) => cost,
+            _ => Amount::ZERO,
+        };
+        // A settlement of an id that is not known, or a give-back, stops nobody.
+        let asks = matches!(question.call.verb, Verb::Take(_));
+        match reply {
+            Reply::Decided(verdict) => {
+                let over = asks && !verdict.allowed;
+                let outcome = match (over, question.shadow) {
+                    (false, _) => Outcome::Allowed,
+                    (true, true) => Outcome::Shadow,
+                    (true, false) => Outcome::Denied,
+                };
+                let windows = match (&verdict.policy, &question.call.rule) {
+                    (Some(policy), _) => self.table.windows(policy),
+                    (None, Rule::Limits(words)) => windows(&words.join(" ")).into(),
+                    (None, Rule::Policies(_)) => Arc::default(),
+                };
+                Judged { windows, verdict: Some(verdict.clone()), cost, ..Judged::new(outcome, over) }
+            }
+            Reply::Unmatched => Judged::new(Outcome::Unmatched, false),
+            Reply::Released => Judged::new(Outcome::Allowed, false),
+            Reply::Refused(why) => {
+                self.tell(why);
+                Judged::new(Outcome::Error, asks && self.outage == Outage::Closed)
+            }
+            Reply::Lost(_) => Judged::new(Outcome::Outage, asks && self.outage == Outage::Closed),
+        }
+    }
+
+    /// A line a minute of what the server refuses.
+    fn tell(&self, why: &str) {
+        let Ok(mut told) = self.told.lock() else { return };
+        if told.is_none_or(|told| told.elapsed() >= Duration::from_mins(1)) {
+            tracing::error!(why, "the server refused to decide");
+            *told = Some(Instant::now());
+        }
+    }
+
+    /// Gives back what a denied request was charged.
+    async fn undo(&self, calls: &[Call], replies: &[Reply], deadline: Instant) {
+        let charged = |(call, reply): &(&Call, &Reply)| {
+            call.charges() && call.id.is_some() && matches!(reply, Reply::Decided(verdict) if verdict.allowed)
+        };
+        let mut left: Arc<[Call]> = calls.iter().zip(replies).filter(charged).map(|(call, _)| call.undone()).collect();
+        let twice = [deadline, deadline + self.timeout];
+        for deadline in twice {
+            if left.is_empty() {
+                return;
+            }
+            let replies = self.link.ask(Arc::clone(&left), deadline).await;
+            let lost = |(_, reply): &(&Call, &Reply)| matches!(reply, Reply::Lost(_));
+            left = left.iter().zip(&replies).filter(lost).map(|(call, _)| call.clone()).collect();
+        }
+        left.iter().for_each(|_| seen::unsettled());
+    }
+
+    fn count(&self, domain: &str, asked: &[Asked], judgement: &mut Judgement) {
+        if self.shadow && !judgement.allowed {
+            judgement.allowed = true;
+            let denied = judgement.parts.iter_mut().filter(|part| part.outcome == Outcome::Denied);
+            denied.for_each(|part| part.outcome = Outcome::Shadow);
+        }
+        for (one, part) in asked.iter().zip(&judgement.parts) {
+            let metric = if let Asked::Server(question) = one { question.metric.as_ref() } else { None };
+            let by = part.verdict.as_ref().and_then(|verdict| verdict.policy.as_deref());
+            let policy = by.or_else(|| metric.map(|metric| metric.rule.as_str()));
+            seen::decision(domain, policy, metric.and_then(|metric| metric.values.as_deref()), part.outcome);
+            if let (Outcome::Allowed, Some(policy), Some(governing)) = (part.outcome, policy, part.governing())
+                && governing.remaining.saturating_mul(5) <= governing.limit
+            {
+                seen::near(policy);
+            }
+        }
+    }
+}
+
+impl Judged {
+    fn new(outcome: Outcome, over: bool) -> Judged {
+        Judged { outcome, over, verdict: None, windows: Arc::default(), cost: Amount::ONE }
+    }
+
+    /// The limit that its answer is about.
+    #[must_use]
+    pub fn governing(&self) -> Option<crate::ask::Decision> {
+        self.place().map(|(_, decision)| decision)
+    }
+
+    /// The window of that limit, if it is known.
+    #[must_use]
+    pub fn window(&self) -> Option<&Window> {
+        self.place().and_then(|(place, _)| self.windows.get(place))
+    }
+
+    fn place(&self) -> Option<(usize, crate::ask::Decision)> {
+        self.verdict.as_ref().and_then(|verdict| verdict.governing(&self.windows, self.cost))
+    }
+}
+
+/// The calls of a request. Where several are to be charged, each has an id by which it can be undone.
+fn identified(asked: &[Asked], all_or_none: bool) -> Arc<[Call]> {
+    let mut calls: Vec<Call> = asked
+        .iter()
+        .filter_map(|one| if let Asked::Server(question) = one { Some(question.call.clone()) } else { None })
+        .collect();
+    let several = all_or_none && calls.iter().filter(|call| call.charges()).count() > 1;
+    let mut seen: Vec<Vec<u8>> = vec![];
+    for call in &mut calls {
+        if several && call.charges() && call.id.is_none() {
+            call.id = Some(random());
+            BRIEFLY.clone_into(&mut call.remembered);
+        }
+        // The same key again in a request is another call, not a repetition.
+        let again = 1 + seen.iter().filter(|key| **key == call.key).count();
+        seen.push(call.key.clone());
+        if let (Some(id), 2..) = (&mut call.id, again) {
+            id.extend(format!("#{again}").bytes());
+        }
+    }
+    calls.into()
+}
+
+/// An id that nobody else has.
+fn random() -> Vec<u8> {
+    let mut bytes = [0; 16];
+    // Without a source of randomness nothing of TLS works either, and two ids that are the same would forgive a call.
+    if getrandom::fill(&mut bytes).is_err() {
+        std::process::abort();
+    }
+    bytes.to_vec()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,194 @@
+//! The link to the server: one connection that all calls share, found anew when it breaks, and given up for a while
+//! when nobody answers.
+
+mod address;
+mod breaker;
+mod connect;
+
+use crate::ask::{Call, Reply};
+use crate::seen;
+pub use address::Address;
+use arc_swap::ArcSwapOption;
+use breaker::Breaker;
+use connect::Connection;
+use futures_util::future::join_all;
+use redis::Value;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+
+/// How often the server is asked for its policies' digest, and whether it is there.
+const LOOK: Duration = Duration::from_secs(1);
+/// How often a server that is away is asked whether it is back.
+const PROBE: Duration = Duration::from_millis(250);
+/// How long a probe waits: longer than a call would, since nobody waits for it.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The link, shared by all calls.
+pub struct Link {
+    address: Address,
+    connection: ArcSwapOption<Connection>,
+    breaker: Breaker,
+    /// Whether the server has answered once.
+    answered: AtomicBool,
+    /// Wakes the task that keeps the connection: it is of no use any more.
+    broken: Notify,
+}
+
+/// What the server says of its policies, each time that they change.
+pub trait Listener: Send + Sync {
+    /// The digest of the policies that are known here.
+    fn digest(&self) -> Option<String>;
+    /// The policies as the server now has them: names and the words of their limits.
+    fn policies(&self, digest: String, policies: Vec<(String, String)>);
+}
+
+impl Link {
+    /// A link that connects once [`Link::keep`] runs.
+    #[must_use]
+    pub fn new(address: Address) -> Link {
+        Link {
+            address,
+            connection: ArcSwapOption::empty(),
+            breaker: Breaker::default(),
+            answered: AtomicBool::new(false),
+            broken: Notify::new(),
+        }
+    }
+
+    /// Whether the server has answered since the start.
+    pub fn has_answered(&self) -> bool {
+        self.answered.load(Ordering::Relaxed)
+    }
+
+    /// The replies to calls that are sent at once, in their order. What has no reply by the deadline is lost; a reply
+    /// that comes later is counted.
+    pub async fn ask(&self, calls: Arc<[Call]>, deadline: Instant) -> Vec<Reply> {
+        let lost = |why: &str| calls.iter().map(|_| Reply::Lost(why.to_owned())).collect::<Vec<_>>();
+        if self.breaker.is_open() {
+            return lost("the server is away");
+        }
+        let Some(connection) = self.connection.load_full() else {
+            self.failed("not connected");
+            return lost("not connected");
+        };
+        let sent = Instant::now();
+        let asked = Arc::clone(&calls);
+        let mut all = tokio::spawn(async move {
+            join_all(asked.iter().map(|call| {
+                let connection = Arc::clone(&connection);
+                async move { call.reply(connection.send(call.command(), deadline).await) }
+            }))
+            .await
+        });
+        let Ok(replies) = timeout_at(deadline, &mut all).await else {
+            tokio::spawn(async move {
+                if let Ok(replies) = all.await {
+                    let late = replies.iter().filter(|reply| !matches!(reply, Reply::Lost(_))).count();
+                    seen::late(late);
+                }
+            });
+            self.failed("no reply in time");
+            return lost("no reply in time");
+        };
+        let Ok(replies) = replies else { return lost("the call was dropped") };
+        match replies.iter().find_map(|reply| if let Reply::Lost(why) = reply { Some(why) } else { None }) {
+            Some(why) => {
+                self.failed(why);
+                self.broken.notify_one();
+            }
+            None => self.succeeded(),
+        }
+        seen::server_seconds(sent.elapsed());
+        replies
+    }
+
+    fn failed(&self, why: &str) {
+        if self.breaker.failed() {
+            tracing::warn!(why, "the server is away: requests are answered without it");
+            seen::outage(true);
+        }
+    }
+
+    fn succeeded(&self) {
+        self.answered.store(true, Ordering::Relaxed);
+        if self.breaker.succeeded() {
+            tracing::info!("the server is back");
+            seen::outage(false);
+        }
+    }
+
+    /// Connects, and connects again when the connection breaks; asks each second whether the policies have changed.
+    pub async fn keep(&self, listener: &dyn Listener) {
+        loop {
+            match timeout(Duration::from_secs(5), connect::connect(&self.address)).await {
+                Ok(Ok(connection)) => {
+                    let connection = Arc::new(connection);
+                    self.connection.store(Some(Arc::clone(&connection)));
+                    self.watch(&connection, listener).await;
+                    self.connection.store(None);
+                }
+                Ok(Err(error)) => self.failed(&error.to_string()),
+                Err(_) => self.failed("no connection in time"),
+            }
+            sleep(PROBE).await;
+        }
+    }
+
+    /// Until the connection is of no use any more.
+    async fn watch(&self, connection: &Connection, listener: &dyn Listener) {
+        let mut unanswered = 0;
+        loop {
+            match timeout(PROBE_TIMEOUT, policies(connection, listener)).await {
+                Ok(Ok(())) => {
+                    unanswered = 0;
+                    self.succeeded();
+                }
+                Ok(Err(error)) if error.code() == Some("NOPERM") => {
+                    tracing::warn!(%error, "the user lacks a permission: answers tell less of their limits");
+                    self.succeeded();
+                }
+                Ok(Err(error)) => return self.failed(&error.to_string()),
+                // A connection whose other end has vanished never says so.
+                Err(_) if unanswered >= 3 => return self.failed("no reply in time"),
+                Err(_) => {
+                    unanswered += 1;
+                    self.failed("no reply in time");
+                }
+            }
+            let pause = if self.breaker.is_open() { PROBE } else { LOOK };
+            tokio::select! {
+                () = sleep(pause) => {}
+                () = self.broken.notified() => sleep(Duration::from_millis(10)).await,
+            }
+        }
+    }
+}
+
+/// Asks for the digest of the policies, and for the policies if it is another.
+async fn policies(connection: &Connection, listener: &dyn Listener) -> Result<(), redis::RedisError> {
+    let mut info = redis::cmd("INFO");
+    info.arg("ratelimit_policies").arg("replication");
+    let info = redis::from_redis_value::<String>(connection.ask(info).await?)?;
+    // A replica would refuse what charges: the primary is elsewhere by now.
+    if info.lines().any(|line| line == "role:slave") && !connection.is_cluster() {
+        return Err((redis::ErrorKind::Client, "the server is a replica").into());
+    }
+    let digest = info.lines().find_map(|line| line.strip_prefix("ratelimit_policies_digest:")).unwrap_or_default();
+    if listener.digest().as_deref() == Some(digest) {
+        return Ok(());
+    }
+    let Value::Array(rows) = connection.ask(redis::cmd("RL.POLICYLIST")).await? else { return Ok(()) };
+    let rows = rows.iter().filter_map(|row| {
+        let Value::Array(fields) = row else { return None };
+        let text = |place: usize| {
+            let bytes = redis::from_redis_value_ref::<Vec<u8>>(fields.get(place)?).ok()?;
+            Some(String::from_utf8_lossy(&bytes).into_owned())
+        };
+        Some((text(0)?, text(2)?))
+    });
+    listener.policies(digest.to_owned(), rows.collect());
+    Ok(())
+}

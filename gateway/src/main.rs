@@ -1,0 +1,66 @@
+//! `ratelimit-gateway`: one door for every proxy. It keeps no state: limits are the policies of a server with the
+//! module redis-ratelimit, or those of a file, and all usage is the server's.
+//!
+//! The layers, from below: names and words ([`naming`], [`template`], [`windows`]); one call to the server ([`ask`]);
+//! the files ([`config`]); the connection ([`link`]) and what the server told of its policies ([`table`]); the judgement
+//! of a request ([`judge`]) and what it looks like ([`headers`]); the doors ([`rls`], [`http`]); the service ([`serve`]).
+
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
+
+mod ask;
+mod config;
+mod headers;
+mod http;
+mod judge;
+mod link;
+mod naming;
+mod options;
+mod rls;
+mod seen;
+mod serve;
+mod table;
+mod template;
+mod windows;
+
+use clap::Parser;
+use options::{Command, LogFormat, Options};
+use std::process::ExitCode;
+use tracing_subscriber::EnvFilter;
+
+fn main() -> ExitCode {
+    let done = match Options::parse().command {
+        Command::Check { files } => check(files),
+        Command::Serve(options) => {
+            log(options.log_format);
+            // One provider for all that speaks TLS here; there is no other that could be set already.
+            let _ = rustls::crypto::ring::default_provider().install_default();
+            let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+            runtime.map_err(|error| error.to_string()).and_then(|runtime| {
+                let served = runtime.block_on(serve::serve(*options));
+                runtime.shutdown_background();
+                served
+            })
+        }
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(told) => {
+            eprintln!("{told}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Whether files are right.
+fn check(files: Vec<std::path::PathBuf>) -> Result<(), String> {
+    files.into_iter().try_for_each(|file| config::Source::new(file).read().map(|_| ()))
+}
+
+fn log(format: LogFormat) {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    match format {
+        LogFormat::Text => lines.init(),
+        LogFormat::Json => lines.json().init(),
+    }
+}

@@ -1,0 +1,106 @@
+//! What a descriptor is called: the names of policies that it is asked under, and the key that it is counted by.
+
+use sha2::{Digest, Sha256};
+use std::fmt::Write as _;
+
+/// The longest name of a policy, in bytes, as the server takes it.
+const LONGEST_NAME: usize = 256;
+/// The longest key that is sent as it is, in bytes.
+const LONGEST_KEY: usize = 256;
+/// The longest id that is sent as it is, in bytes.
+const LONGEST_ID: usize = 200;
+/// How much of a text that is too long stays readable, in bytes.
+const READABLE: usize = 192;
+
+/// Text with `%XX` in place of what has a meaning in names and keys (`% | = * { } ~`) and of spaces and control bytes.
+/// So no text from outside can end a part of a name early, or bring a hash tag that gathers keys in one slot.
+#[must_use]
+pub fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '%' | '|' | '=' | '*' | '{' | '}' | '~' | '\0'..=' ' | '\x7f' => {
+                // A string takes whatever is written to it.
+                let _ = write!(out, "%{:02X}", u32::from(character));
+            }
+            other => out.push(other),
+        }
+    }
+    out
+}
+
+/// A descriptor as it is named: its domain and its entries, escaped.
+#[derive(Clone, Debug)]
+pub struct Described {
+    domain: String,
+    entries: Vec<(String, String)>,
+}
+
+impl Described {
+    /// Of a domain and entries as they came.
+    pub fn new<'a>(domain: &str, entries: impl IntoIterator<Item = (&'a str, &'a str)>) -> Described {
+        let entries = entries.into_iter().map(|(key, value)| (escaped(key), escaped(value))).collect();
+        Described { domain: escaped(domain), entries }
+    }
+
+    /// The names of policies that rule it, the most special first: `api|plan=gold|user=42`, `api|plan=gold|user`,
+    /// `api|plan|user`, `api`. Those that are too long for the server are left out.
+    #[must_use]
+    pub fn names(&self) -> Vec<String> {
+        let count = self.entries.len();
+        let mut names: Vec<String> = (0..=count).rev().map(|valued| self.name(valued)).collect();
+        if count > 0 {
+            names.push(self.domain.clone());
+        }
+        names.retain(|name| name.len() <= LONGEST_NAME);
+        names
+    }
+
+    /// The name in which the first `valued` entries have their values and the others do not.
+    fn name(&self, valued: usize) -> String {
+        let mut name = self.domain.clone();
+        for (place, (key, value)) in self.entries.iter().enumerate() {
+            name.push('|');
+            name.push_str(key);
+            if place < valued {
+                name.push('=');
+                name.push_str(value);
+            }
+        }
+        name
+    }
+
+    /// The key that it is counted by: `rl:` and the whole of it, whichever name rules.
+    #[must_use]
+    pub fn key(&self) -> Vec<u8> {
+        key(&format!("rl:{}", self.name(self.entries.len())))
+    }
+}
+
+/// A key of this text, which is escaped already where it has to be.
+#[must_use]
+pub fn key(text: &str) -> Vec<u8> {
+    bounded(text.as_bytes(), LONGEST_KEY)
+}
+
+/// The id of a call, of what the caller named it.
+#[must_use]
+pub fn id(text: &[u8]) -> Vec<u8> {
+    bounded(text, LONGEST_ID)
+}
+
+/// The text itself up to so many bytes; else its beginning and a hash of the whole, 225 bytes.
+fn bounded(text: &[u8], most: usize) -> Vec<u8> {
+    if text.len() <= most {
+        return text.to_vec();
+    }
+    let mut out: Vec<u8> = text.iter().copied().take(READABLE).collect();
+    out.push(b'~');
+    for byte in Sha256::digest(text).iter().take(16) {
+        out.extend(format!("{byte:02x}").bytes());
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests;

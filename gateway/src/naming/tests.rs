@@ -1,0 +1,36 @@
+use super::{Described, escaped, id, key};
+
+#[test]
+fn names_lose_their_values_from_the_right() {
+    let described = Described::new("api", [("plan", "gold"), ("user", "42")]);
+    let expected = ["api|plan=gold|user=42", "api|plan=gold|user", "api|plan|user", "api"];
+    assert_eq!(described.names(), expected);
+    assert_eq!(described.key(), b"rl:api|plan=gold|user=42");
+}
+
+#[test]
+fn what_has_a_meaning_in_names_is_escaped() {
+    assert_eq!(escaped("a%b|c=d*e{f}g~h i\n\u{7f}\0\u{e9}"), "a%25b%7Cc%3Dd%2Ae%7Bf%7Dg%7Eh%20i%0A%7F%00\u{e9}");
+    let honest = Described::new("d", [("a", "1"), ("b", "2")]);
+    let forged = Described::new("d", [("a", "1|b=2")]);
+    assert_ne!(honest.key(), forged.key());
+}
+
+#[test]
+fn a_name_that_is_too_long_is_left_out_and_the_shorter_ones_stay() {
+    let long = "v".repeat(300);
+    let described = Described::new("api", [("plan", "gold"), ("user", &long)]);
+    assert_eq!(described.names(), ["api|plan=gold|user", "api|plan|user", "api"]);
+    assert!(Described::new(&long, [("a", "b")]).names().is_empty());
+}
+
+#[test]
+fn long_keys_and_ids_keep_their_beginning_and_differ() {
+    let [one, other] = ["1", "2"].map(|end| key(&format!("rl:{}{end}", "x".repeat(300))));
+    assert_eq!((one.len(), other.len()), (225, 225));
+    assert_eq!(one[..193], other[..193]);
+    assert_ne!(one, other);
+    assert_eq!(key(&"k".repeat(256)).len(), 256);
+    assert_eq!(id(&[0xff; 200]), [0xff; 200]);
+    assert_eq!(id(&[0xff; 201]).len(), 225);
+}

@@ -1,0 +1,168 @@
+//! The words of the command line, and the variables of the environment that stand for them.
+
+use crate::judge::Outage;
+use crate::link::Address;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// A service between proxies and the server that limits: Envoy's rate limit service, and forward auth over HTTP.
+#[derive(Parser)]
+#[command(version, about)]
+pub struct Options {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What the gateway can do.
+#[derive(Subcommand)]
+pub enum Command {
+    /// Answer proxies.
+    Serve(Box<Serve>),
+    /// Tell whether files are right: 0, or 1 and a line that says where.
+    Check {
+        /// Files, or directories of them.
+        #[arg(required = true)]
+        files: Vec<PathBuf>,
+    },
+}
+
+/// How log lines look.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// For machines.
+    Json,
+}
+
+/// Whether a denied request has used something.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Charge {
+    /// Nothing of any limit.
+    AllOrNone,
+    /// What its other limits allowed, as with envoyproxy/ratelimit.
+    Independent,
+}
+
+/// What is answered while the server is away.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum OnOutage {
+    /// Requests pass.
+    Open,
+    /// Requests are denied.
+    Closed,
+}
+
+/// The options of `serve`.
+#[derive(Args)]
+#[allow(clippy::doc_markdown, reason = "the help of the command line")]
+pub struct Serve {
+    /// The server: redis://host:port, several with commas, rediss:// for TLS, redis-sentinel://hosts/name. A cluster is
+    /// recognized by itself. Passwords belong in the environment.
+    #[arg(long, env = "RATELIMIT_GATEWAY_SERVER", hide_env_values = true, default_value = "redis://127.0.0.1:6379")]
+    pub server: String,
+    /// The user of the server; the password is RATELIMIT_GATEWAY_SERVER_PASSWORD or in the file that
+    /// RATELIMIT_GATEWAY_SERVER_PASSWORD_FILE names.
+    #[arg(long, env = "RATELIMIT_GATEWAY_SERVER_USER")]
+    pub server_user: Option<String>,
+    /// A file with the certificates by which the server is trusted, instead of the system's.
+    #[arg(long, env = "RATELIMIT_GATEWAY_SERVER_CA")]
+    pub server_ca: Option<PathBuf>,
+    /// The certificate of this client, with --server-key.
+    #[arg(long, env = "RATELIMIT_GATEWAY_SERVER_CERT", requires = "server_key")]
+    pub server_cert: Option<PathBuf>,
+    /// The key of that certificate.
+    #[arg(long, env = "RATELIMIT_GATEWAY_SERVER_KEY", requires = "server_cert")]
+    pub server_key: Option<PathBuf>,
+    /// Where Envoy asks.
+    #[arg(long, env = "RATELIMIT_GATEWAY_GRPC", default_value = "127.0.0.1:8081")]
+    pub grpc: SocketAddr,
+    /// Where other proxies ask, and where metrics are.
+    #[arg(long, env = "RATELIMIT_GATEWAY_HTTP", default_value = "127.0.0.1:8080")]
+    pub http: SocketAddr,
+    /// The certificate of the gRPC listener, with --grpc-key.
+    #[arg(long, env = "RATELIMIT_GATEWAY_GRPC_CERT", requires = "grpc_key")]
+    pub grpc_cert: Option<PathBuf>,
+    /// The key of that certificate.
+    #[arg(long, env = "RATELIMIT_GATEWAY_GRPC_KEY", requires = "grpc_cert")]
+    pub grpc_key: Option<PathBuf>,
+    /// A file of limits, or a directory of them; read again when it changes.
+    #[arg(long, env = "RATELIMIT_GATEWAY_CONFIG")]
+    pub config: Option<PathBuf>,
+    /// What is answered while the server is away.
+    #[arg(long, env = "RATELIMIT_GATEWAY_ON_OUTAGE", value_enum, default_value = "open")]
+    pub on_outage: OnOutage,
+    /// How long the server is waited for. Of a caller who waits less, three quarters of that.
+    #[arg(long, env = "RATELIMIT_GATEWAY_TIMEOUT", value_parser = duration, default_value = "100ms")]
+    pub timeout: Duration,
+    /// Whether a denied request has used something.
+    #[arg(long, env = "RATELIMIT_GATEWAY_CHARGE", value_enum, default_value = "all-or-none")]
+    pub charge: Charge,
+    /// Deny nobody: the codes of the descriptors and the metrics tell who would have been.
+    #[arg(long, env = "RATELIMIT_GATEWAY_SHADOW")]
+    pub shadow: bool,
+    /// How long an id (rl.id) is remembered: longer than a request may take.
+    #[arg(long, env = "RATELIMIT_GATEWAY_ONCE", value_parser = words_of_duration, default_value = "5m")]
+    pub once: String,
+    /// So many requests at once; those above are answered as in an outage.
+    #[arg(long, env = "RATELIMIT_GATEWAY_IN_FLIGHT", default_value_t = 10_000)]
+    pub in_flight: u32,
+    /// How log lines look. RUST_LOG says which there are.
+    #[arg(long, env = "RATELIMIT_GATEWAY_LOG_FORMAT", value_enum, default_value = "text")]
+    pub log_format: LogFormat,
+}
+
+impl Serve {
+    /// The server, with who the gateway is to it.
+    ///
+    /// # Errors
+    /// If the address is wrong, has a password on the command line, where others see it, or if the file with the
+    /// password cannot be read. No secret is repeated.
+    pub fn address(&self) -> Result<Address, String> {
+        let mut address = Address::parse(&self.server).map_err(|told| format!("--server {told}"))?;
+        if address.credentials.password.is_some() && std::env::args().any(|word| word.contains(&self.server)) {
+            return Err("--server: the password belongs in RATELIMIT_GATEWAY_SERVER_PASSWORD".to_owned());
+        }
+        if let Some(user) = &self.server_user {
+            address.credentials.user = Some(user.clone());
+        }
+        if let Some(password) = secret("RATELIMIT_GATEWAY_SERVER_PASSWORD")? {
+            address.credentials.password = Some(password);
+        }
+        if let Some(user) = std::env::var("RATELIMIT_GATEWAY_SENTINEL_USER").ok().filter(|user| !user.is_empty()) {
+            address.sentinel_credentials.user = Some(user);
+        }
+        address.sentinel_credentials.password = secret("RATELIMIT_GATEWAY_SENTINEL_PASSWORD")?;
+        address.authority.clone_from(&self.server_ca);
+        address.identity = self.server_cert.clone().zip(self.server_key.clone());
+        Ok(address)
+    }
+
+    /// What is answered while the server is away.
+    #[must_use]
+    pub fn outage(&self) -> Outage {
+        if self.on_outage == OnOutage::Open { Outage::Open } else { Outage::Closed }
+    }
+}
+
+/// A secret of the environment, or of the file that `..._FILE` names.
+fn secret(name: &str) -> Result<Option<String>, String> {
+    if let Ok(file) = std::env::var(format!("{name}_FILE")) {
+        let text = std::fs::read_to_string(&file).map_err(|error| format!("{name}_FILE: {file}: {error}"))?;
+        return Ok(Some(text.trim_end_matches(['\r', '\n']).to_owned()));
+    }
+    Ok(std::env::var(name).ok().filter(|secret| !secret.is_empty()))
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    let told = "must be a duration such as 100ms or 5m";
+    let period = ratelimit_core::Period::parse(text.as_bytes()).ok_or(told)?;
+    Ok(Duration::from_micros(period.micros().get()))
+}
+
+fn words_of_duration(text: &str) -> Result<String, String> {
+    duration(text).map(|_| text.to_owned())
+}

@@ -1,0 +1,84 @@
+//! Envoy's rate limit service.
+
+mod answer;
+mod request;
+
+use crate::config::Config;
+use crate::judge::Judge;
+use arc_swap::ArcSwap;
+use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitService;
+use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
+use std::sync::Arc;
+use std::time::Duration;
+use tonic::{Request, Response, Status};
+
+/// The service, made of what it shares with the others.
+#[derive(Clone)]
+pub struct Rls {
+    /// What the files say.
+    pub config: Arc<ArcSwap<Config>>,
+    /// Who judges.
+    pub judge: Arc<Judge>,
+    /// How long an id is remembered, as the server takes durations.
+    pub once: Arc<str>,
+}
+
+impl Rls {
+    /// Answers a request.
+    ///
+    /// # Errors
+    /// `INVALID_ARGUMENT`, with what is wrong with it.
+    pub async fn answer(
+        &self,
+        request: RateLimitRequest,
+        patience: Option<Duration>,
+    ) -> Result<RateLimitResponse, Status> {
+        let asked = request::asked(&request, &self.config.load(), &self.once).map_err(Status::invalid_argument)?;
+        let judgement = self.judge.judge(request.domain, asked.clone(), patience).await;
+        Ok(answer::response(&asked, &judgement))
+    }
+}
+
+#[tonic::async_trait]
+impl RateLimitService for Rls {
+    async fn should_rate_limit(
+        &self,
+        request: Request<RateLimitRequest>,
+    ) -> Result<Response<RateLimitResponse>, Status> {
+        let left = request.metadata().get("grpc-timeout").and_then(|value| timeout(value.to_str().ok()?));
+        // Three quarters of what the caller waits: the rest is for the way back.
+        let patience = left.map(|left| left.saturating_mul(3) / 4);
+        self.answer(request.into_inner(), patience).await.map(Response::new)
+    }
+}
+
+/// What gRPC says of how long a caller waits: up to eight digits and a unit.
+fn timeout(text: &str) -> Option<Duration> {
+    let place = text.len().checked_sub(1)?;
+    let (digits, unit) = (text.get(..place)?, text.get(place..)?);
+    let number: u64 = digits.parse().ok().filter(|_| digits.len() <= 8)?;
+    match unit {
+        "H" => Some(Duration::from_secs(number.saturating_mul(3600))),
+        "M" => Some(Duration::from_secs(number.saturating_mul(60))),
+        "S" => Some(Duration::from_secs(number)),
+        "m" => Some(Duration::from_millis(number)),
+        "u" => Some(Duration::from_micros(number)),
+        "n" => Some(Duration::from_nanos(number)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::timeout;
+    use std::time::Duration;
+
+    #[test]
+    fn a_timeout_has_a_unit() {
+        assert_eq!(timeout("20m"), Some(Duration::from_millis(20)));
+        assert_eq!(timeout("3S"), Some(Duration::from_secs(3)));
+        for text in ["", "m", "20", "20x", "123456789m", "é", "-1m"] {
+            assert_eq!(timeout(text), None, "{text}");
+        }
+    }
+}

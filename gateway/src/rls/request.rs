@@ -1,0 +1,174 @@
+//! What a request of Envoy asks.
+
+use crate::ask::{Call, Rule, Verb};
+use crate::config::{Bound, Config, Found};
+use crate::judge::{Asked, Question};
+use crate::naming::{self, Described};
+use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::RateLimitOverride;
+use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
+use ratelimit_core::Amount;
+use std::collections::HashSet;
+
+/// The entry with which a caller names a call, so that it counts once.
+pub const ID: &str = "rl.id";
+/// The entry with which a caller says what a call turned out to cost.
+pub const SETTLE: &str = "rl.settle";
+const MOST_DESCRIPTORS: usize = 32;
+const MOST_ENTRIES: usize = 16;
+/// The most that a call can cost, as the server counts.
+const MOST_HITS: u64 = 1_000_000_000_000;
+
+/// What each descriptor of a request asks, in order.
+///
+/// # Errors
+/// What is wrong with the request.
+pub fn asked(request: &RateLimitRequest, config: &Config, once: &str) -> Result<Vec<Asked>, String> {
+    let RateLimitRequest { domain, descriptors, hits_addend } = request;
+    if domain.is_empty() {
+        return Err("the domain must not be empty".to_owned());
+    }
+    if descriptors.is_empty() || descriptors.len() > MOST_DESCRIPTORS {
+        return Err(format!("a request must have 1 to {MOST_DESCRIPTORS} descriptors, not {}", descriptors.len()));
+    }
+    // Nobody can tell 0 from none there.
+    let hits = u64::from((*hits_addend).max(1));
+    let mut asked = vec![];
+    let (mut names, mut replaced): (Vec<Option<String>>, HashSet<String>) = (vec![], HashSet::new());
+    for descriptor in descriptors {
+        let split = Split::of(descriptor)?;
+        let found = match config.domains.get(domain) {
+            Some(file) if split.limit.is_none() => Some(file.find(&split.entries)),
+            _ => None,
+        };
+        names.push(found.as_ref().and_then(|found| found.as_ref().map(|found| found.name.clone())));
+        if let Some(Some(found)) = &found {
+            replaced.extend(found.replaces.iter().cloned());
+        }
+        asked.push(match found {
+            Some(None) => Asked::Nothing,
+            Some(Some(found)) => by_file(domain, found, &split, hits, once),
+            None => by_name(domain, &split, hits, once),
+        });
+    }
+    // What a matched rule replaces holds no more, wherever it stands.
+    for (one, name) in asked.iter_mut().zip(&names) {
+        if name.as_ref().is_some_and(|name| !name.is_empty() && replaced.contains(name)) {
+            *one = Asked::Nothing;
+        }
+    }
+    Ok(asked)
+}
+
+/// A descriptor without the entries that name no limit.
+struct Split<'a> {
+    entries: Vec<(&'a str, &'a str)>,
+    id: Option<Vec<u8>>,
+    settles: bool,
+    own_hits: Option<u64>,
+    negative: bool,
+    limit: Option<RateLimitOverride>,
+}
+
+impl<'a> Split<'a> {
+    fn of(descriptor: &'a RateLimitDescriptor) -> Result<Split<'a>, String> {
+        let count = descriptor.entries.len();
+        if count > MOST_ENTRIES {
+            return Err(format!("a descriptor must have up to {MOST_ENTRIES} entries, not {count}"));
+        }
+        let mut split = Split {
+            entries: vec![],
+            id: None,
+            settles: false,
+            own_hits: descriptor.hits_addend.map(|hits| hits.value),
+            negative: descriptor.is_negative_hits,
+            limit: descriptor.limit,
+        };
+        for entry in &descriptor.entries {
+            match entry.key.as_str() {
+                ID => split.id = (!entry.value.is_empty()).then(|| naming::id(entry.value.as_bytes())),
+                SETTLE => split.settles = true,
+                key => split.entries.push((key, &entry.value)),
+            }
+        }
+        if split.settles && split.id.is_none() {
+            return Err(format!("{SETTLE} takes {ID}: the call that it is about"));
+        }
+        Ok(split)
+    }
+
+    /// What the call is; none, if it can never pass.
+    fn verb(&self, hits: u64) -> Option<Verb> {
+        let amount = |hits: u64| {
+            let millionths = hits.checked_mul(1_000_000).filter(|_| hits <= MOST_HITS);
+            millionths.and_then(Amount::from_millionths)
+        };
+        if self.settles {
+            // What is over the most stays at the estimate. Without a number it stands, and what is held is free.
+            return Some(self.own_hits.and_then(amount).map_or(Verb::Release, Verb::Settle));
+        }
+        if self.negative {
+            if self.id.is_some() {
+                return Some(Verb::Release);
+            }
+            return amount(self.own_hits.unwrap_or(hits)).map(Verb::GiveBack);
+        }
+        amount(self.own_hits.unwrap_or(hits)).map(Verb::Take)
+    }
+
+    fn call(&self, key: Vec<u8>, rule: Rule, hits: u64, once: &str) -> Option<Call> {
+        let verb = self.verb(hits)?;
+        Some(Call { key, rule, verb, id: self.id.clone(), remembered: once.to_owned() })
+    }
+}
+
+fn by_name(domain: &str, split: &Split<'_>, hits: u64, once: &str) -> Asked {
+    let described = Described::new(domain, split.entries.iter().copied());
+    let rule = match split.limit {
+        Some(limit) => match overridden(limit) {
+            Some(rule) => rule,
+            None => return Asked::Nothing,
+        },
+        None => Rule::Policies(described.names()),
+    };
+    if matches!(&rule, Rule::Policies(names) if names.is_empty()) {
+        return Asked::Nothing;
+    }
+    let metric = split.limit.map(|_| crate::config::Metric { rule: "override".to_owned(), values: None });
+    match split.call(described.key(), rule, hits, once) {
+        Some(call) => Asked::Server(Question { call, shadow: false, quota: false, metric }),
+        None => Asked::TooMuch,
+    }
+}
+
+fn by_file(domain: &str, found: Found, split: &Split<'_>, hits: u64, once: &str) -> Asked {
+    let Bound::By(rule) = found.bound else { return Asked::Unlimited };
+    let counted = found.counted.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+    let key = Described::new(domain, counted).key();
+    match split.call(key, rule, hits, once) {
+        Some(call) => {
+            let (shadow, quota) = (found.flags.shadow, found.flags.quota);
+            Asked::Server(Question { call, shadow, quota, metric: Some(found.metric) })
+        }
+        None => Asked::TooMuch,
+    }
+}
+
+/// The limit that a descriptor brings itself; none of a unit that is unknown.
+fn overridden(limit: RateLimitOverride) -> Option<Rule> {
+    use envoy_types::pb::envoy::r#type::v3::RateLimitUnit;
+    let window = match RateLimitUnit::try_from(limit.unit).ok()? {
+        RateLimitUnit::Second => "1s",
+        RateLimitUnit::Minute => "1m",
+        RateLimitUnit::Hour => "1h",
+        RateLimitUnit::Day => "1d",
+        RateLimitUnit::Month => "1mo",
+        RateLimitUnit::Year => "1y",
+        RateLimitUnit::Unknown => return None,
+    };
+    let words = ["FIXED".to_owned(), limit.requests_per_unit.to_string(), window.to_owned(), "ALIGNED".to_owned()];
+    Some(Rule::Limits(words.to_vec()))
+}
+
+#[cfg(test)]
+mod tests;

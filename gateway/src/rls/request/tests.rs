@@ -1,0 +1,115 @@
+use super::asked;
+use crate::config::Config;
+use crate::judge::Asked;
+use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::{Entry, RateLimitOverride};
+use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
+use envoy_types::pb::google::protobuf::UInt64Value;
+
+fn descriptor(entries: &[(&str, &str)]) -> RateLimitDescriptor {
+    let entry = |(key, value): &(&str, &str)| Entry { key: (*key).to_owned(), value: (*value).to_owned() };
+    RateLimitDescriptor { entries: entries.iter().map(entry).collect(), ..RateLimitDescriptor::default() }
+}
+
+fn request(descriptors: Vec<RateLimitDescriptor>) -> RateLimitRequest {
+    RateLimitRequest { domain: "api".to_owned(), descriptors, hits_addend: 0 }
+}
+
+/// As it goes to the server.
+fn words(one: &Asked) -> String {
+    let Asked::Server(question) = one else { return format!("{one:?}") };
+    let text = String::from_utf8(question.call.command().get_packed_command()).expect("text");
+    text.split("\r\n").skip(2).step_by(2).collect::<Vec<_>>().join(" ")
+}
+
+fn sent(descriptor: RateLimitDescriptor) -> String {
+    words(&asked(&request(vec![descriptor]), &Config::default(), "5m").expect("a right request")[0])
+}
+
+fn hits(mut descriptor: RateLimitDescriptor, hits: u64) -> RateLimitDescriptor {
+    descriptor.hits_addend = Some(UInt64Value { value: hits });
+    descriptor
+}
+
+const NAMES: &str = "rl:api|user=1 api|user=1 OR api|user OR api";
+
+#[test]
+fn an_id_is_part_of_neither_name_nor_key() {
+    assert_eq!(sent(descriptor(&[("user", "1")])), format!("RL.LIMIT {NAMES} EACH"));
+    assert_eq!(sent(descriptor(&[("rl.id", "i"), ("user", "1")])), format!("RL.LIMIT {NAMES} EACH ONCE i 5m"));
+    assert_eq!(sent(descriptor(&[("rl.id", ""), ("user", "1")])), format!("RL.LIMIT {NAMES} EACH"));
+}
+
+#[test]
+fn hits_are_the_cost() {
+    let user = || descriptor(&[("user", "1")]);
+    assert_eq!(sent(hits(user(), 0)), format!("RL.LIMIT {NAMES} EACH COST 0"));
+    assert_eq!(sent(hits(user(), 7)), format!("RL.LIMIT {NAMES} EACH COST 7"));
+    assert_eq!(sent(hits(user(), 1_000_000_000_000)), format!("RL.LIMIT {NAMES} EACH COST 1000000000000"));
+    assert_eq!(sent(hits(user(), 1_000_000_000_001)), "TooMuch");
+    assert_eq!(sent(hits(user(), u64::MAX)), "TooMuch");
+    let of_request = RateLimitRequest { hits_addend: 4, ..request(vec![user(), hits(user(), 2)]) };
+    let both = asked(&of_request, &Config::default(), "5m").expect("right");
+    assert!(words(&both[0]).ends_with("COST 4") && words(&both[1]).ends_with("COST 2"));
+}
+
+#[test]
+fn negative_hits_release_with_an_id_and_give_back_without() {
+    let negative =
+        |entries: &[(&str, &str)]| RateLimitDescriptor { is_negative_hits: true, ..hits(descriptor(entries), 3) };
+    assert_eq!(sent(negative(&[("user", "1"), ("rl.id", "i")])), "RL.RELEASE rl:api|user=1 i");
+    assert_eq!(sent(negative(&[("user", "1")])), format!("RL.LIMIT {NAMES} EACH COST -3"));
+}
+
+#[test]
+fn a_settlement_says_what_a_call_cost() {
+    let settling = descriptor(&[("user", "1"), ("rl.id", "i"), ("rl.settle", "")]);
+    assert_eq!(sent(hits(settling.clone(), 1200)), format!("RL.LIMIT {NAMES} EACH SETTLE i 1200"));
+    assert_eq!(sent(settling), "RL.RELEASE rl:api|user=1 i");
+    let without = request(vec![descriptor(&[("user", "1"), ("rl.settle", "")])]);
+    assert!(asked(&without, &Config::default(), "5m").is_err_and(|told| told.contains("rl.id")));
+}
+
+#[test]
+fn a_limit_that_a_descriptor_brings_wins() {
+    let limit = |unit| Some(RateLimitOverride { requests_per_unit: 5, unit });
+    let with = |unit| RateLimitDescriptor { limit: limit(unit), ..descriptor(&[("user", "1")]) };
+    assert_eq!(sent(with(2)), "RL.TAKE rl:api|user=1 EACH FIXED 5 1m ALIGNED");
+    assert_eq!(sent(with(0)), "Nothing");
+    assert_eq!(sent(with(99)), "Nothing");
+}
+
+#[test]
+fn a_file_rules_its_domain_alone() {
+    let mut config = Config::default();
+    let file = "
+domain: api
+descriptors:
+  - {key: a, rate_limit: {unit: minute, requests_per_unit: 1, name: a}}
+  - {key: b, rate_limit: {unit: minute, requests_per_unit: 2, replaces: [{name: a}]}}
+  - {key: c, rate_limit: {unlimited: true}}
+  - {key: d, value: 'x*', share_threshold: true, rate_limit: {policy: 'of:{d}'}}
+";
+    config.add("f", file).expect("a right file");
+    let of = |descriptors: &[&[(&str, &str)]]| {
+        let request = request(descriptors.iter().map(|entries| descriptor(entries)).collect());
+        asked(&request, &config, "5m").expect("right").iter().map(words).collect::<Vec<_>>()
+    };
+    assert_eq!(of(&[&[("a", "1")]]), ["RL.TAKE rl:api|a=1 EACH FIXED 1 1m ALIGNED"]);
+    let replaced = of(&[&[("a", "1")], &[("b", "1")]]);
+    assert_eq!(replaced, ["Nothing", "RL.TAKE rl:api|b=1 EACH FIXED 2 1m ALIGNED"]);
+    assert_eq!(of(&[&[("c", "1")], &[("e", "1")]]), ["Unlimited", "Nothing"]);
+    assert_eq!(of(&[&[("d", "xy")]]), ["RL.LIMIT rl:api|d=x%2A of:xy EACH"]);
+    let other = RateLimitRequest { domain: "other".to_owned(), ..request(vec![descriptor(&[("a", "1")])]) };
+    assert!(words(&asked(&other, &config, "5m").expect("right")[0]).starts_with("RL.LIMIT rl:other|a=1 other|a=1 OR"));
+}
+
+#[test]
+fn wrong_requests_are_refused() {
+    let many = |count: usize| vec![descriptor(&[("a", "b")]); count];
+    let long = vec![descriptor(&vec![("a", "b"); 17])];
+    for (descriptors, domain) in [(many(0), "api"), (many(33), "api"), (many(1), ""), (long, "api")] {
+        let request = RateLimitRequest { domain: domain.to_owned(), ..request(descriptors) };
+        assert!(asked(&request, &Config::default(), "5m").is_err());
+    }
+}

@@ -1,0 +1,92 @@
+//! A text with places to fill in: `pay:{header.x-user}`.
+
+/// What stands in braces.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Field {
+    /// The address of the client.
+    Client,
+    /// The method of the request.
+    Method,
+    /// Its path, without the query.
+    Path,
+    /// One of its headers, by its name in lower case.
+    Header(String),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Part {
+    Text(String),
+    Field(Field),
+}
+
+/// A text with fields.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Template(Vec<Part>);
+
+impl Template {
+    /// Reads it.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn read(text: &str) -> Result<Template, String> {
+        let mut parts = vec![];
+        let mut rest = text;
+        while let Some((before, behind)) = rest.split_once('{') {
+            let unclosed = || format!("'{{{}' has no closing brace", behind.escape_debug());
+            let (name, behind) = behind.split_once('}').ok_or_else(unclosed)?;
+            let field = match name {
+                "client" => Field::Client,
+                "method" => Field::Method,
+                "path" => Field::Path,
+                _ => match name.strip_prefix("header.") {
+                    Some(header) if !header.is_empty() => Field::Header(header.to_ascii_lowercase()),
+                    _ => {
+                        let name = name.escape_debug();
+                        return Err(format!("{{{name}}} must be {{client}}, {{method}}, {{path}} or {{header.NAME}}"));
+                    }
+                },
+            };
+            parts.extend([Part::Text(before.to_owned()), Part::Field(field)]);
+            rest = behind;
+        }
+        parts.push(Part::Text(rest.to_owned()));
+        Ok(Template(parts))
+    }
+
+    /// The headers that it needs.
+    pub fn headers(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().filter_map(|part| match part {
+            Part::Field(Field::Header(name)) => Some(name.as_str()),
+            _ => None,
+        })
+    }
+
+    /// With its fields filled in.
+    pub fn filled(&self, value: impl Fn(&Field) -> String) -> String {
+        let text = |part: &Part| match part {
+            Part::Text(text) => text.clone(),
+            Part::Field(field) => value(field),
+        };
+        self.0.iter().map(text).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Field, Template};
+
+    #[test]
+    fn fields_are_filled_in() {
+        let template = Template::read("pay:{header.X-User}:{client}").expect("a template");
+        assert_eq!(template.headers().collect::<Vec<_>>(), ["x-user"]);
+        let filled = template.filled(|field| if *field == Field::Client { "c".into() } else { "h".into() });
+        assert_eq!(filled, "pay:h:c");
+    }
+
+    #[test]
+    fn what_is_no_field_is_refused() {
+        for text in ["{", "{nope}", "{header.}", "a{client"] {
+            assert!(Template::read(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,152 @@
+"""A gateway that runs, and how it is asked."""
+
+import json
+import os
+import signal
+import subprocess
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import NamedTuple, Self
+
+import grpc
+from envoy_data_plane.envoy.extensions.common.ratelimit import v3 as common
+from envoy_data_plane.envoy.service.ratelimit import v3 as rls
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from support import poll
+from support.server import reserve_port
+
+REPOSITORY = Path(__file__).parents[2]
+BINARY = Path(
+    os.environ.get("RATELIMIT_GATEWAY", REPOSITORY / "target/debug/ratelimit-gateway")
+).absolute()
+OK, OVER = rls.RateLimitResponseCode.OK, rls.RateLimitResponseCode.OVER_LIMIT
+
+
+class Answer(NamedTuple):
+    """What HTTP answered."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: str
+
+
+class Gateway:
+    """A process, from `with` to its end. `options` are words of its command line."""
+
+    def __init__(
+        self,
+        server: str | int,
+        *options: str | Path,
+        environment: dict[str, str] | None = None,
+        wait: bool = True,
+    ) -> None:
+        self._owned = ExitStack()
+        self.grpc, self.http = (reserve_port(self._owned) for _ in range(2))
+        self.server = f"redis://127.0.0.1:{server}" if isinstance(server, int) else server
+        self._options = [str(option) for option in options]
+        self._environment = os.environ | (environment or {})
+        self._wait = wait
+        self._process: subprocess.Popen[str] | None = None
+        self.log = ""
+        self.channel: grpc.Channel | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._owned:
+            if self._process is not None:
+                self.end(signal.SIGKILL)
+
+    def start(self) -> None:
+        addresses = {"--server": self.server, "--grpc": f"127.0.0.1:{self.grpc}"}
+        addresses["--http"] = f"127.0.0.1:{self.http}"
+        words = [word for pair in addresses.items() for word in pair]
+        self._process = subprocess.Popen(
+            [BINARY, "serve", *words, *self._options],
+            env=self._environment,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.channel = grpc.insecure_channel(f"127.0.0.1:{self.grpc}")
+        self._should_rate_limit = self.channel.unary_unary(
+            "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit",
+            rls.RateLimitRequest.SerializeToString,
+            rls.RateLimitResponse.FromString,
+        )
+        path = "/readyz" if self._wait else "/healthz"
+        poll.until(lambda: self._answers(path), "the gateway is ready")
+
+    def _answers(self, path: str) -> bool:
+        if self._process is not None and (status := self._process.poll()) is not None:
+            raise AssertionError(f"ended with {status}: {self._process.stderr.read()}")
+        try:
+            return self.get(path).status == 200
+        except OSError:
+            return False
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def end(self, how: int = signal.SIGTERM) -> int:
+        """Its status; what it logged is in `log`."""
+        process, self._process = self._process, None
+        process.send_signal(how)
+        _, self.log = process.communicate(timeout=20)
+        self.channel.close()
+        return process.returncode
+
+    def ask(self, *descriptors: common.RateLimitDescriptor, domain: str = "api", hits: int = 0):
+        """The whole answer of the rate limit service."""
+        request = rls.RateLimitRequest(
+            domain=domain, descriptors=list(descriptors), hits_addend=hits
+        )
+        return self._should_rate_limit(request, timeout=10)
+
+    def passes(self, *descriptors: common.RateLimitDescriptor, **more: object) -> bool:
+        return self.ask(*descriptors, **more).overall_code == OK
+
+    def health(self, service: str = "") -> str:
+        stub = health_pb2_grpc.HealthStub(self.channel)
+        answer = stub.Check(health_pb2.HealthCheckRequest(service=service), timeout=10)
+        return health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
+
+    def get(self, path: str, method: str = "GET", data: object = None, **headers: str) -> Answer:
+        body = None if data is None else json.dumps(data).encode()
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{self.http}{path}", data=body, method=method
+        )
+        for name, value in headers.items():
+            request.add_header(name.replace("_", "-"), value)
+        try:
+            with urllib.request.urlopen(request, timeout=10) as response:
+                return Answer(response.status, response.headers, response.read().decode())
+        except urllib.error.HTTPError as error:
+            with error:
+                return Answer(error.code, error.headers, error.read().decode())
+
+    def metric(self, name: str, **labels: str) -> float:
+        """The sum of a metric over what has these labels."""
+        lines = self.get("/metrics").body.splitlines()
+        wanted = [f'{label}="{value}"' for label, value in labels.items()]
+        of_it = [line for line in lines if line.split("{")[0].split(" ")[0] == name]
+        return sum(float(line.split()[-1]) for line in of_it if all(one in line for one in wanted))
+
+
+def descriptor(
+    *, hits: int | None = None, negative: bool = False, limit: object = None, **entries: str
+) -> common.RateLimitDescriptor:
+    """Of entries by name; `rl_id` and `rl_settle` are `rl.id` and `rl.settle`."""
+    named = {f"rl.{key[3:]}" if key.startswith("rl_") else key: it for key, it in entries.items()}
+    return common.RateLimitDescriptor(
+        entries=[common.RateLimitDescriptorEntry(key=key, value=it) for key, it in named.items()],
+        hits_addend=hits,
+        is_negative_hits=negative,
+        limit=limit,
+    )

@@ -1,0 +1,71 @@
+"""Who the gateway is to the server: a user who may only decide, and secrets that nobody sees."""
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from redis import Redis
+from running import BINARY, Gateway, descriptor
+
+Start = Callable[..., Gateway]
+# As docs/gateway.md has it.
+RIGHTS = ["+rl.limit", "+rl.take", "+rl.release", "+rl.policylist", "+info", "~rl:*"]
+PASSWORD = "correct-horse@battery:staple"
+
+
+@pytest.fixture
+def user(redis: Redis) -> str:
+    redis.execute_command("ACL", "SETUSER", "gateway", "reset", "on", f">{PASSWORD}", *RIGHTS)
+    return "gateway"
+
+
+def test_a_user_who_may_only_decide(
+    user: str, server: object, start: Start, policy: Callable[..., int], tmp_path: Path
+) -> None:
+    policy("api|user", "FIXED 2 1d ALIGNED")
+    policy("api|tenant", "CONCURRENCY 1 1m")
+    secret = tmp_path / "password"
+    secret.write_text(f"{PASSWORD}\n")
+    environment = {"RATELIMIT_GATEWAY_SERVER_PASSWORD_FILE": str(secret)}
+    gateway = start(server.port, "--server-user", user, environment=environment)
+    both = descriptor(user="1"), descriptor(tenant="a", rl_id="x")
+    answers = [gateway.ask(*both) for _ in range(2)]
+    assert [answer.statuses[0].limit_remaining for answer in answers] == [1, 0]
+    assert answers[0].statuses[0].current_limit.unit.name == "DAY", "it may read the policies"
+    assert gateway.passes(descriptor(tenant="a", rl_id="x", negative=True))
+    assert gateway.passes(descriptor(tenant="a", rl_id="y"))
+    gateway.end()
+    assert "WARN" not in gateway.log
+
+
+def test_a_wrong_password_is_told_of_but_not_shown(user: str, server: object, start: Start) -> None:
+    environment = {"RATELIMIT_GATEWAY_SERVER_PASSWORD": "another-secret"}
+    gateway = start(server.port, "--server-user", user, environment=environment, wait=False)
+    assert gateway.get("/readyz").status == 503
+    assert gateway.passes(descriptor(user="1"))
+    gateway.end()
+    assert "another-secret" not in gateway.log
+
+
+def test_a_secret_of_the_address_is_not_shown() -> None:
+    started = subprocess.run(
+        [BINARY, "serve"],
+        env={"RATELIMIT_GATEWAY_SERVER": f"redis://user:{PASSWORD}@127.0.0.1:no-port"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=20,
+    )
+    assert started.returncode == 1
+    assert "each host must be such as localhost:6379" in started.stderr
+    assert "battery" not in started.stderr
+
+
+def test_a_secret_on_the_command_line_is_refused() -> None:
+    words = ["serve", "--server", "redis://user:secret@127.0.0.1"]
+    started = subprocess.run(
+        [BINARY, *words], capture_output=True, text=True, check=False, timeout=20
+    )
+    assert started.returncode == 1
+    assert "RATELIMIT_GATEWAY_SERVER_PASSWORD" in started.stderr

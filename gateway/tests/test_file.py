@@ -1,0 +1,166 @@
+"""Limits of a file: envoyproxy/ratelimit's format as it is, and read again while it runs."""
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from redis import Redis
+from running import BINARY, OK, OVER, REPOSITORY, Gateway, descriptor
+
+from support import markdown, poll
+from support.server import Server
+
+FILE = """
+domain: api
+descriptors:
+  - key: user
+    rate_limit: {unit: minute, requests_per_unit: 2}
+  - key: tried
+    shadow_mode: true
+    rate_limit: {unit: minute, requests_per_unit: 1}
+  - key: free
+    rate_limit: {unlimited: true}
+  - key: shared
+    value: a*
+    share_threshold: true
+    rate_limit: {unit: minute, requests_per_unit: 1}
+  - key: live
+    rate_limit: {policy: ['live:{live}', live]}
+  - key: closed
+    rate_limit: {unit: day, requests_per_unit: 0}
+"""
+
+
+@pytest.fixture
+def gateway(server: Server, start: Callable[..., Gateway], file: Path) -> Gateway:
+    file.write_text(FILE)
+    return start(server.port, "--config", file)
+
+
+def test_a_rule_limits(gateway: Gateway) -> None:
+    answers = [gateway.ask(descriptor(user="1")) for _ in range(3)]
+    assert [answer.overall_code for answer in answers] == [OK, OK, OVER]
+    limit = answers[0].statuses[0].current_limit
+    assert (limit.requests_per_unit, limit.unit.name) == (2, "MINUTE")
+    assert gateway.passes(descriptor(user="2"))
+    assert not gateway.passes(descriptor(closed="x"))
+    assert gateway.metric("ratelimit_gateway_decisions_total", domain="api", policy="user") == 4
+
+
+def test_rules_that_deny_nobody(gateway: Gateway, redis: Redis) -> None:
+    answers = [gateway.ask(descriptor(tried="1")) for _ in range(2)]
+    assert [answer.overall_code for answer in answers] == [OK, OK]
+    assert [answer.statuses[0].code for answer in answers] == [OK, OK]
+    assert gateway.metric("ratelimit_gateway_decisions_total", outcome="shadow") == 1
+    keys = redis.keys("*")
+    unlimited = gateway.ask(descriptor(free="1")).statuses[0]
+    assert (unlimited.code, unlimited.limit_remaining) == (OK, 2**32 - 1)
+    assert gateway.passes(descriptor(nothing="1"))
+    assert redis.keys("*") == keys, "neither asks the server"
+
+
+def test_a_shared_wildcard_is_one_limit(gateway: Gateway) -> None:
+    assert [gateway.passes(descriptor(shared=value)) for value in ("a1", "a2")] == [True, False]
+
+
+def test_a_live_policy_behind_a_rule(gateway: Gateway, policy: Callable[..., int]) -> None:
+    policy("live", "FIXED 1 1m")
+    policy("live:gold", "FIXED 2 1m")
+    told = [gateway.passes(descriptor(live=value)) for value in ("a", "a", "gold", "gold", "gold")]
+    assert told == [True, False, True, True, False]
+
+
+def test_other_domains_go_by_the_names_of_policies(
+    gateway: Gateway, policy: Callable[..., int]
+) -> None:
+    policy("other", "FIXED 1 1m")
+    told = [gateway.passes(descriptor(user="1"), domain="other") for _ in range(2)]
+    assert told == [True, False]
+
+
+def reloads(gateway: Gateway, result: str) -> float:
+    return gateway.metric("ratelimit_gateway_reloads_total", result=result)
+
+
+def test_a_changed_file_holds_and_a_wrong_one_is_refused(gateway: Gateway, file: Path) -> None:
+    assert [gateway.passes(descriptor(user="1")) for _ in range(3)] == [True, True, False]
+    file.write_text(FILE.replace("requests_per_unit: 2", "requests_per_unit: 3"))
+    poll.until(lambda: reloads(gateway, "applied") == 1, "the file is read again")
+    assert [gateway.passes(descriptor(user="1")) for _ in range(2)] == [True, False]
+    file.write_text("domain: api\nnonsense: 1\n")
+    poll.until(lambda: reloads(gateway, "refused") == 1, "the file is refused")
+    assert not gateway.passes(descriptor(user="1"))
+    assert gateway.get("/readyz").status == 200
+    gateway.end()
+    assert "nonsense" in gateway.log
+
+
+def test_a_swapped_link_and_sighup_are_noticed(
+    server: Server, start: Callable[..., Gateway], tmp_path: Path
+) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a.yaml").write_text(f"domain: {name}\ndescriptors: [{{key: a}}]\n")
+    link = tmp_path / "current"
+    link.symlink_to(tmp_path / "one")
+    gateway = start(server.port, "--config", link)
+    swapped = tmp_path / "swapped"
+    swapped.symlink_to(tmp_path / "two")
+    swapped.rename(link)
+    poll.until(lambda: reloads(gateway, "applied") == 1, "the swapped link is noticed")
+    os.kill(gateway.pid, signal.SIGHUP)
+    poll.until(lambda: reloads(gateway, "applied") == 2, "the signal is heard")
+
+
+def test_a_wrong_file_ends_the_start(tmp_path: Path) -> None:
+    wrong = tmp_path / "wrong.yaml"
+    wrong.write_text("domain: api\ndescriptors:\n  - key: a\n    rate_limit: {unit: eon}\n")
+    started = subprocess.run(
+        [BINARY, "serve", "--config", wrong],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=20,
+    )
+    assert started.returncode == 1
+    assert f"{wrong}: line 3: api.a: unit must be" in started.stderr
+
+
+def test_check_tells_where_a_file_is_wrong(tmp_path: Path) -> None:
+    right, wrong = tmp_path / "right.yaml", tmp_path / "wrong.yaml"
+    right.write_text(FILE)
+    wrong.write_text("domain: api\ndescriptor: []\n")
+
+    def check(*files: Path) -> tuple[int, str]:
+        done = subprocess.run(
+            [BINARY, "check", *files], capture_output=True, text=True, check=False, timeout=20
+        )
+        return done.returncode, done.stderr
+
+    assert check(right) == (0, "")
+    status, told = check(right, wrong)
+    assert status == 1
+    assert all(part in told for part in (str(wrong), "descriptor", "line 2"))
+
+
+def test_the_files_that_the_document_shows_are_right(tmp_path: Path) -> None:
+    document = REPOSITORY / "docs/gateway.md"
+    shown = [one for one in markdown.blocks(document.read_text()) if one.language == "yaml"]
+    assert len(shown) == 2
+    for number, block in enumerate(shown):
+        (tmp_path / f"{number}.yaml").write_text(block.text)
+    subprocess.run([BINARY, "check", tmp_path], check=True, timeout=20)
+
+
+def test_ten_thousand_rules(server: Server, start: Callable[..., Gateway], file: Path) -> None:
+    rules = (
+        f"  - {{key: user, value: u{n}, rate_limit: {{unit: day, requests_per_unit: {n}}}}}\n"
+        for n in range(10_000)
+    )
+    file.write_text("domain: api\ndescriptors:\n" + "".join(rules))
+    gateway = start(server.port, "--config", file)
+    limit = gateway.ask(descriptor(user="u9876")).statuses[0].current_limit
+    assert (limit.requests_per_unit, limit.unit.name) == (9876, "DAY")

@@ -1,0 +1,135 @@
+"""Forward auth over HTTP, and what operators ask."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from running import Gateway
+
+from support import poll
+from support.server import Server
+
+FILE = """
+http:
+  rules:
+    - {method: [POST], path: "/pay/*", header: {x-plan: "g*"}, limit: FIXED 1 1m, key: "pay:{header.x-user}"}
+    - {path: "/tokens", policy: [none, tokens], key: "tokens:{client}", cost: "{header.x-cost}"}
+    - {path: "/web/*", policy: web, key: "web:{client}:{method}:{path}"}
+"""  # noqa: E501
+
+
+def test_without_rules_each_client_is_limited(gateway: Gateway, policy: Callable[..., int]) -> None:
+    policy("http|client", "FIXED 2 1m")
+    answers = [gateway.get("/check", x_forwarded_for="9.9.9.9") for _ in range(3)]
+    assert [answer.status for answer in answers] == [200, 200, 429]
+    assert gateway.get("/check", x_forwarded_for="9.9.9.8").status == 200
+    headers = answers[2].headers
+    assert headers["Retry-After"] == "60"
+    assert headers["RateLimit"] == '"default";r=0;t=60'
+    assert headers["X-RateLimit-Limit"] == "2"
+    assert headers["X-RateLimit-Remaining"] == "0"
+    assert headers["content-type"] == "application/problem+json"
+    problem = json.loads(answers[2].body)
+    assert (problem["status"], problem["violated-policies"]) == (429, ["default"])
+
+
+def test_rules_decide_by_method_path_and_headers(
+    server: Server, start: Callable[..., Gateway], file: Path, policy: Callable[..., int]
+) -> None:
+    policy("tokens", "TOKENBUCKET 10 10 1h")
+    policy("web", "FIXED 1 1m")
+    file.write_text(FILE)
+    gateway = start(server.port, "--config", file)
+
+    def check(method: str, uri: str, **headers: str) -> int:
+        forwarded = {"x_forwarded_method": method, "x_forwarded_uri": uri}
+        return gateway.get("/check", **forwarded, **headers).status
+
+    gold = {"x_plan": "gold", "x_user": "1"}
+    assert [check("POST", "/pay/1?x=/web/", **gold) for _ in range(2)] == [200, 429]
+    assert check("POST", "/pay/1", x_plan="gold") == 200, "a rule whose header is missing is none"
+    assert [check("GET", "/pay/1", **gold) for _ in range(2)] == [200, 200]
+    assert [check("GET", "/tokens", x_cost=cost) for cost in ("6.5", "4", "3.5")] == [200, 429, 200]
+    assert check("GET", "/tokens", x_cost="much") == 400
+    assert [check("GET", "/web/a"), check("GET", "/web/a"), check("GET", "/web/b")] == [
+        200,
+        429,
+        200,
+    ]
+
+
+def test_only_a_trusted_proxy_is_believed(
+    server: Server, start: Callable[..., Gateway], file: Path, policy: Callable[..., int]
+) -> None:
+    policy("http|client", "FIXED 1 1m")
+    file.write_text("http: {trusted: [10.0.0.0/8]}\n")
+    gateway = start(server.port, "--config", file)
+    told = [gateway.get("/check", x_forwarded_for=f"9.9.9.{n}").status for n in range(2)]
+    assert told == [200, 429]
+
+
+def test_metrics_and_health(gateway: Gateway, policy: Callable[..., int]) -> None:
+    policy("http", "FIXED 1 1m")
+    assert [gateway.get("/check").status for _ in range(2)] == [200, 429]
+    name = "ratelimit_gateway_decisions_total"
+    of_http = {"domain": "http", "policy": "http"}
+    assert gateway.metric(name, outcome="allowed", **of_http) == 1
+    assert gateway.metric(name, outcome="denied", **of_http) == 1
+    assert gateway.metric("ratelimit_gateway_request_seconds_count") == 2
+    assert gateway.metric("ratelimit_gateway_server_seconds_bucket", le="+Inf") == 2
+    assert gateway.metric("ratelimit_gateway_near_total", policy="http") == 1
+    assert gateway.metric("ratelimit_gateway_outage") == 0
+    assert [gateway.get(path).status for path in ("/healthz", "/readyz", "/none")] == [
+        200,
+        200,
+        404,
+    ]
+    for service in ("", "envoy.service.ratelimit.v3.RateLimitService"):
+        poll.until(lambda: gateway.health(service) == "SERVING", "it is healthy")  # noqa: B023
+
+
+def test_nothing_that_callers_send_makes_a_label(gateway: Gateway) -> None:
+    for n in range(5):
+        gateway.get(f"/check?{n}", x_forwarded_for=f"9.9.9.{n}")
+    assert "9.9.9" not in gateway.get("/metrics").body
+
+
+def test_the_service_in_json(gateway: Gateway, policy: Callable[..., int]) -> None:
+    policy("api", "FIXED 3 1h")
+    entries = [{"key": "user", "value": "1"}]
+
+    def ask(**how: object) -> tuple[int, dict]:
+        asked = {"domain": "api", "descriptors": [{"entries": entries, **how}]}
+        answer = gateway.get("/json", method="POST", data=asked)
+        return answer.status, json.loads(answer.body)
+
+    def unit() -> str:
+        return ask(hits_addend=0)[1]["statuses"][0]["currentLimit"]["unit"]
+
+    poll.until(lambda: unit() == "HOUR", "the windows of the policies are known")
+    status, answer = ask(hitsAddend="2")
+    assert (status, answer["overallCode"]) == (200, "OK")
+    (told,) = answer["statuses"]
+    assert (told["code"], told["limitRemaining"]) == ("OK", 1)
+    assert told["currentLimit"] == {"requestsPerUnit": 3, "unit": "HOUR"}
+    status, answer = ask(hits_addend=2)
+    assert (status, answer["statuses"][0]["code"]) == (429, "OVER_LIMIT")
+    assert ask(limit={"requests_per_unit": 9, "unit": "DAY"})[0] == 200
+
+
+@pytest.mark.parametrize(
+    "rubbish",
+    [
+        None,
+        [],
+        {},
+        {"domain": "api"},
+        {"domain": "api", "descriptors": [{"nonsense": 1}]},
+        {"domain": "api", "descriptors": [{"entries": [], "hits_addend": "many"}]},
+        {"domain": "api", "descriptors": [{"limit": {"unit": "EON"}}]},
+    ],
+)
+def test_rubbish_is_refused(gateway: Gateway, rubbish: object) -> None:
+    assert gateway.get("/json", method="POST", data=rubbish).status == 400
+    assert gateway.get("/check").status == 200

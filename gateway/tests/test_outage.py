@@ -1,0 +1,142 @@
+"""What is answered while the server is away, and how the gateway ends."""
+
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from running import BINARY, OK, OVER, Gateway, descriptor
+
+from support import poll
+from support.binaries import Binary
+from support.clock import Clock
+from support.server import Server
+
+Start = Callable[..., Gateway]
+
+
+@pytest.fixture
+def mortal(binary: Binary, clock: Clock) -> Iterator[Server]:
+    """A server that this test may stop. It keeps every write."""
+    with Server(binary, clock=clock, appendonly="yes", appendfsync="always") as server:
+        server.client().execute_command("RL.POLICYSET", "api", "FIXED", 3, "1d")
+        server.client().execute_command("RL.POLICYSET", "http", "FIXED", 3, "1d")
+        yield server
+
+
+def test_requests_pass_and_usage_is_still_there_afterwards(mortal: Server, start: Start) -> None:
+    gateway = start(mortal.port)
+    assert gateway.passes(descriptor(user="1"))
+    mortal.stop("kill")
+    answers = [gateway.ask(descriptor(user="1")) for _ in range(10)]
+    assert {answer.overall_code for answer in answers} == {OK}
+    assert answers[0].statuses[0].current_limit is None
+    assert gateway.metric("ratelimit_gateway_decisions_total", outcome="outage") == 10
+    assert gateway.get("/readyz").status == 200, "an outage takes nobody out of service"
+    assert gateway.health() == "SERVING"
+    poll.until(lambda: gateway.metric("ratelimit_gateway_outage") == 1, "the outage is told")
+    mortal.start()
+    poll.until(lambda: gateway.metric("ratelimit_gateway_outage") == 0, "the outage is over")
+    told = [gateway.passes(descriptor(user="1")) for _ in range(3)]
+    assert told == [True, True, False]
+    gateway.end()
+    assert gateway.log.count("the server is away") == 1
+    assert gateway.log.count("the server is back") == 1
+
+
+def test_requests_are_denied_where_that_is_wanted(mortal: Server, start: Start) -> None:
+    gateway = start(mortal.port, "--on-outage", "closed")
+    mortal.stop("kill")
+    answer = gateway.ask(descriptor(user="1"))
+    assert answer.overall_code == OVER
+    headers = {one.key: one.value for one in answer.response_headers_to_add}
+    assert headers == {"Retry-After": "1"}
+    checked = gateway.get("/check")
+    assert (checked.status, checked.headers["Retry-After"]) == (503, "1")
+    assert "violated-policies" not in checked.body
+
+
+def test_a_server_that_hangs_is_not_waited_for(mortal: Server, start: Start) -> None:
+    gateway = start(mortal.port, "--timeout", "200ms")
+    assert gateway.passes(descriptor(user="1"))
+    with mortal.stopped():
+        assert gateway.passes(descriptor(user="1"))
+        poll.until(lambda: gateway.metric("ratelimit_gateway_outage") == 1, "nobody waits")
+        began = time.monotonic()
+        for _ in range(100):
+            assert gateway.passes(descriptor(user="1"))
+        # 20 seconds, if each were waited for.
+        assert time.monotonic() - began < 10
+    poll.until(lambda: gateway.metric("ratelimit_gateway_outage") == 0, "the outage is over")
+    poll.until(lambda: gateway.metric("ratelimit_gateway_late_total") >= 1, "late replies count")
+
+
+def test_a_refusal_of_the_server_is_no_decision(gateway: Gateway, server: Server) -> None:
+    redis = server.client()
+    redis.execute_command("RL.POLICYSET", "api", "FIXED", 3, "1d")
+    redis.set("rl:api|user=1", "a string")
+    assert gateway.passes(descriptor(user="1"))
+    assert gateway.metric("ratelimit_gateway_decisions_total", outcome="error") == 1
+    assert gateway.metric("ratelimit_gateway_outage") == 0
+
+
+def test_a_server_that_is_away_at_the_start(binary: Binary, clock: Clock, start: Start) -> None:
+    with Server(binary, clock=clock) as server:
+        server.stop()
+        gateway = start(server.port, wait=False)
+        assert gateway.get("/readyz").status == 503
+        assert gateway.health() == "NOT_SERVING"
+        assert gateway.passes(descriptor(user="1"))
+        server.start()
+        poll.until(lambda: gateway.get("/readyz").status == 200, "the gateway is ready")
+        poll.until(lambda: gateway.health() == "SERVING", "the gateway is healthy")
+
+
+def test_nothing_acknowledged_is_lost_when_the_server_is_killed(
+    mortal: Server, start: Start
+) -> None:
+    mortal.client().execute_command("RL.POLICYSET", "api", "FIXED", 1_000_000, "1d")
+    # A call that is waited for no longer is charged all the same: this is not about those.
+    gateway = start(mortal.port, "--timeout", "5s")
+    counted, answered, ended = [0] * 4, [0] * 4, threading.Event()
+
+    def load(mine: int) -> None:
+        while not ended.is_set():
+            answer = gateway.ask(descriptor(user="1"))
+            assert answer.overall_code == OK
+            answered[mine] += 1
+            counted[mine] += answer.statuses[0].current_limit is not None
+
+    threads = [threading.Thread(target=load, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    poll.until(lambda: sum(counted) > 500, "calls are counted")
+    mortal.stop("kill")
+    before = sum(answered)
+    poll.until(lambda: sum(answered) > before + 500, "requests are answered in an outage")
+    mortal.start()
+    at_start = sum(counted)
+    poll.until(lambda: sum(counted) > at_start + 500, "calls are counted again")
+    ended.set()
+    for thread in threads:
+        thread.join()
+    looked = gateway.ask(descriptor(user="1", hits=0)).statuses[0]
+    used = 1_000_000 - looked.limit_remaining
+    # What was charged without a reply is in the file as well: up to one a caller.
+    assert sum(counted) <= used <= sum(counted) + 4
+
+
+def test_the_end_is_graceful(gateway: Gateway) -> None:
+    assert gateway.end(signal.SIGTERM) == 0
+    assert "panicked" not in gateway.log
+
+
+def test_a_taken_port_ends_the_start(gateway: Gateway) -> None:
+    words = ["--grpc", f"127.0.0.1:{gateway.grpc}", "--http", "127.0.0.1:0"]
+    started = subprocess.run(
+        [BINARY, "serve", *words], capture_output=True, text=True, check=False, timeout=20
+    )
+    assert started.returncode == 1
+    assert f"127.0.0.1:{gateway.grpc}" in started.stderr

@@ -1,0 +1,213 @@
+"""What Envoy's rate limit service answers, by the policies of the server."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import grpc
+import pytest
+from envoy_data_plane.envoy.extensions.common.ratelimit import v3 as common
+from envoy_data_plane.envoy.type import v3 as types
+from redis import Redis
+from running import OK, OVER, Gateway, descriptor
+
+from support.clock import Clock
+
+Policy = Callable[..., int]
+MINUTE = common.RateLimitDescriptorRateLimitOverride(
+    requests_per_unit=1, unit=types.RateLimitUnit.MINUTE
+)
+
+
+def test_the_first_name_that_is_a_policy_rules(gateway: Gateway, policy: Policy) -> None:
+    policy("api", "FIXED 100 1m")
+    policy("api|plan|user", "FIXED 50 1m")
+    policy("api|plan=gold|user", "FIXED 10 1m")
+    policy("api|plan=gold|user=42", "FIXED 3 1m")
+
+    def limit(**entries: str) -> int:
+        return gateway.ask(descriptor(**entries)).statuses[0].current_limit.requests_per_unit
+
+    assert limit(plan="gold", user="42") == 3
+    assert limit(plan="gold", user="7") == 10
+    assert limit(plan="free", user="42") == 50
+    assert limit(other="x") == 100
+
+
+def test_what_no_policy_is_for_passes_and_makes_no_key(gateway: Gateway, redis: Redis) -> None:
+    answer = gateway.ask(descriptor(user="42"), domain="nobody")
+    assert (answer.overall_code, answer.statuses[0].current_limit) == (OK, None)
+    assert redis.keys("*") == []
+    name = "ratelimit_gateway_decisions_total"
+    assert gateway.metric(name, outcome="unmatched", domain="other") == 1
+
+
+def test_a_limit_is_exact_and_the_answer_tells_of_it(
+    gateway: Gateway, policy: Policy, clock: Clock
+) -> None:
+    policy("api", "FIXED 3 1m ALIGNED")
+    clock.set(1_700_000_040_000_000)
+    answers = [gateway.ask(descriptor(user="42")) for _ in range(4)]
+    assert [answer.overall_code for answer in answers] == [OK, OK, OK, OVER]
+    status = answers[3].statuses[0]
+    assert (status.code, status.limit_remaining) == (OVER, 0)
+    assert status.current_limit.requests_per_unit == 3
+    assert status.current_limit.name == ""
+    assert status.duration_until_reset.total_seconds() == 60
+    headers = {one.key: one.value for one in answers[3].response_headers_to_add}
+    assert headers["Retry-After"] == "60"
+    assert headers["RateLimit"] == '"default";r=0;t=60'
+    assert headers["RateLimit-Policy"].startswith('"default";q=3')
+    clock.advance("60s")
+    assert gateway.passes(descriptor(user="42"))
+
+
+def test_a_changed_policy_holds_for_the_next_request(gateway: Gateway, policy: Policy) -> None:
+    policy("api", "FIXED 1 1m")
+    assert [gateway.passes(descriptor(user="1")) for _ in range(2)] == [True, False]
+    policy("api", "FIXED 3 1m")
+    assert [gateway.passes(descriptor(user="1")) for _ in range(3)] == [True, True, False]
+
+
+def test_an_application_shares_the_key(gateway: Gateway, policy: Policy, redis: Redis) -> None:
+    policy("api", "FIXED 3 1m")
+    assert gateway.passes(descriptor(plan="gold", user="42"))
+    assert redis.execute_command("RL.LIMIT", "rl:api|plan=gold|user=42", "api")[2] == 1
+
+
+def test_a_denied_request_has_used_nothing(gateway: Gateway, policy: Policy, redis: Redis) -> None:
+    policy("api|user", "FIXED 100 1d")
+    policy("api|tenant", "FIXED 2 1d")
+    both = descriptor(user="1"), descriptor(tenant="a")
+    assert [gateway.passes(*both) for _ in range(5)] == [True, True, False, False, False]
+    left = redis.execute_command("RL.PEEK", "rl:api|user=1", "POLICY", "api|user")
+    assert left[2] == 98, "the denied requests gave back what they took"
+    assert gateway.metric("ratelimit_gateway_unsettled_total") == 0
+
+
+def test_charged_independently_where_that_is_wanted(
+    server: object, start: Callable[..., Gateway], policy: Policy, redis: Redis
+) -> None:
+    gateway = start(server.port, "--charge", "independent")
+    policy("api|user", "FIXED 100 1d")
+    policy("api|tenant", "FIXED 2 1d")
+    both = descriptor(user="1"), descriptor(tenant="a")
+    assert [gateway.passes(*both) for _ in range(5)] == [True, True, False, False, False]
+    assert redis.execute_command("RL.PEEK", "rl:api|user=1", "POLICY", "api|user")[2] == 95
+
+
+def test_parallel_requests_use_no_more_than_the_limit(gateway: Gateway, policy: Policy) -> None:
+    policy("api|user", "FIXED 1000 1d")
+    policy("api|tenant", "FIXED 40 1d")
+    both = descriptor(user="1"), descriptor(tenant="a")
+    with ThreadPoolExecutor(8) as threads:
+        passed = list(threads.map(lambda _: gateway.passes(*both), range(200)))
+    assert passed.count(True) == 40
+
+
+def test_what_envoy_sends_again_counts_once(gateway: Gateway, policy: Policy, clock: Clock) -> None:
+    policy("api", "FIXED 2 1d")
+    asked = [descriptor(user="1", rl_id=request) for request in ("a", "a", "a", "b", "b", "c")]
+    assert [gateway.passes(one) for one in asked] == [True] * 5 + [False]
+    clock.advance("6m")
+    assert not gateway.passes(asked[0]), "the id is forgotten after five minutes"
+
+
+def test_the_same_key_twice_in_a_request_counts_twice(gateway: Gateway, policy: Policy) -> None:
+    policy("api", "FIXED 4 1d")
+    twice = [descriptor(user="1", rl_id="a"), descriptor(user="1", rl_id="a")]
+    assert gateway.ask(*twice).statuses[1].limit_remaining == 2
+
+
+def test_hits_look_charge_and_give_back(gateway: Gateway, policy: Policy) -> None:
+    policy("api", "FIXED 10 1d")
+
+    def left(**how: object) -> int:
+        return gateway.ask(descriptor(user="1", **how)).statuses[0].limit_remaining
+
+    assert [left(hits=4), left(hits=0), left(hits=3, negative=True), left()] == [6, 6, 9, 8]
+    assert gateway.ask(descriptor(user="1"), hits=5).statuses[0].limit_remaining == 3
+    assert not gateway.passes(descriptor(user="1", hits=10**12 + 1))
+
+
+def test_two_at_once_and_the_place_is_free_again(gateway: Gateway, policy: Policy) -> None:
+    policy("api", "CONCURRENCY 2 1m")
+    asked = [descriptor(user="1", rl_id=request) for request in "abcd"]
+    assert [gateway.passes(one) for one in asked] == [True, True, False, False]
+    denied = descriptor(user="1", rl_id="c", negative=True, hits=1)
+    assert gateway.passes(denied)
+    assert not gateway.passes(asked[3]), "what was denied frees nothing"
+    assert gateway.passes(descriptor(user="1", rl_id="a", negative=True, hits=1))
+    assert [gateway.passes(asked[3]), gateway.passes(asked[2])] == [True, False]
+
+
+def test_a_place_lapses_when_nobody_frees_it(
+    gateway: Gateway, policy: Policy, clock: Clock
+) -> None:
+    policy("api", "CONCURRENCY 1 1m")
+    assert gateway.passes(descriptor(user="1", rl_id="a"))
+    clock.advance("59s")
+    assert not gateway.passes(descriptor(user="1", rl_id="b"))
+    clock.advance("1s")
+    assert gateway.passes(descriptor(user="1", rl_id="b"))
+
+
+def test_tokens_are_reserved_and_settled(gateway: Gateway, policy: Policy) -> None:
+    policy("llm", "TOKENBUCKET 10000 10000 1h")
+
+    def reserve(request: str) -> bool:
+        return gateway.passes(descriptor(user="1", rl_id=request, hits=4000), domain="llm")
+
+    assert [reserve("a"), reserve("b"), reserve("c")] == [True, True, False]
+    settled = descriptor(user="1", rl_id="a", rl_settle="1", hits=1200)
+    assert gateway.passes(settled, domain="llm")
+    assert gateway.passes(settled, domain="llm"), "sent again it changes nothing"
+    looked = gateway.ask(descriptor(user="1", hits=0), domain="llm")
+    assert looked.statuses[0].limit_remaining == 10_000 - 1200 - 4000
+    unknown = descriptor(user="1", rl_id="z", rl_settle="1", hits=9000)
+    assert gateway.passes(unknown, domain="llm")
+    assert reserve("c")
+
+
+def test_an_override_of_the_descriptor_wins(gateway: Gateway, policy: Policy) -> None:
+    policy("api", "FIXED 100 1d")
+    asked = descriptor(user="1", limit=MINUTE)
+    assert [gateway.passes(asked) for _ in range(2)] == [True, False]
+
+
+def test_a_shadowed_gateway_denies_nobody(
+    server: object, start: Callable[..., Gateway], policy: Policy
+) -> None:
+    gateway = start(server.port, "--shadow")
+    policy("api", "FIXED 1 1m")
+    answers = [gateway.ask(descriptor(user="1")) for _ in range(2)]
+    assert [answer.overall_code for answer in answers] == [OK, OK]
+    assert [answer.statuses[0].code for answer in answers] == [OK, OVER]
+    assert gateway.metric("ratelimit_gateway_decisions_total", outcome="shadow") == 1
+
+
+@pytest.mark.parametrize(
+    ("domain", "descriptors"),
+    [("", 1), ("api", 0), ("api", 33)],
+)
+def test_wrong_requests_are_refused(gateway: Gateway, domain: str, descriptors: int) -> None:
+    with pytest.raises(grpc.RpcError) as refused:
+        gateway.ask(*[descriptor(user="1")] * descriptors, domain=domain)
+    assert refused.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+
+
+@pytest.mark.parametrize(
+    "hostile", ["{tag}", "a|b=c", "*", "%", "\x00\x7f\n", "é" * 500, "x" * 60000]
+)
+def test_hostile_values_are_counted_each_for_itself(
+    gateway: Gateway, policy: Policy, hostile: str
+) -> None:
+    policy("api", "FIXED 1 1m")
+    assert [gateway.passes(descriptor(user=hostile)) for _ in range(2)] == [True, False]
+    assert gateway.passes(descriptor(user=hostile + "."))
+
+
+def test_a_request_that_is_too_large_is_refused(gateway: Gateway) -> None:
+    with pytest.raises(grpc.RpcError) as refused:
+        gateway.ask(descriptor(user="x" * 300_000))
+    assert refused.value.code() == grpc.StatusCode.OUT_OF_RANGE
+    assert gateway.passes(descriptor(user="1"))

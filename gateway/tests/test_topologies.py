@@ -1,0 +1,95 @@
+"""A cluster, and a primary that Sentinels watch: each is followed wherever it goes."""
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from running import OK, OVER, Gateway, descriptor
+
+from support import poll
+from support.binaries import Binary
+from support.clock import Clock
+from support.cluster import Cluster
+from support.sentinel import NAME, Sentinels
+from support.server import Server
+
+Start = Callable[..., Gateway]
+
+
+@pytest.fixture
+def running_clock(shared_clock: Clock, tmp_path: Path) -> Iterator[Clock]:
+    """One that shows the real time, by which nodes tell who is down."""
+    with closing(Clock(shared_clock.library, tmp_path / "running")) as clock:
+        clock.run()
+        yield clock
+
+
+@pytest.fixture
+def cluster(binary: Binary, running_clock: Clock) -> Iterator[Cluster]:
+    with Cluster(binary, running_clock, replicas=False) as cluster:
+        yield cluster
+
+
+def set_policy(cluster: Cluster, name: str, *words: str) -> None:
+    """On one node: it holds on all within a second."""
+    cluster.servers[0].client().execute_command("RL.POLICYSET", name, *words)
+    for server in cluster.servers:
+        client = server.client(decode_responses=True)
+        poll.until(
+            lambda client=client: client.execute_command("RL.POLICYGET", name),
+            "the policy is known on each node",
+        )
+
+
+def test_a_request_across_slots_is_all_or_none(cluster: Cluster, start: Start) -> None:
+    set_policy(cluster, "api|user", "FIXED", "100", "1d")
+    set_policy(cluster, "api|tenant", "FIXED", "2", "1d")
+    gateway = start(cluster.servers[1].port, "--timeout", "5s")
+    users = [descriptor(user=str(n)) for n in range(20)]
+    passed = [gateway.passes(user, descriptor(tenant="a")) for user in users]
+    assert passed == [True] * 2 + [False] * 18
+    left = [gateway.ask(descriptor(user=str(n), hits=0)).statuses[0] for n in range(20)]
+    assert [one.limit_remaining for one in left] == [99] * 2 + [100] * 18
+
+
+def test_a_slot_that_moves_is_followed(cluster: Cluster, start: Start) -> None:
+    set_policy(cluster, "api|user", "FIXED", "100", "1d")
+    gateway = start(cluster.servers[0].port, "--timeout", "5s")
+    key = "rl:api|user=1"
+
+    def left() -> int:
+        answer = gateway.ask(descriptor(user="1"))
+        assert answer.statuses[0].current_limit is not None, "it was decided"
+        return answer.statuses[0].limit_remaining
+
+    assert left() == 99
+    owner = cluster.owner(key)
+    target = next(server for server in cluster.primaries() if server is not owner)
+    with cluster.move(key, target) as moving:
+        assert left() == 98, "not carried yet"
+        moving.carry(key)
+        assert left() == 97, "on its way: the old owner says ASK"
+    assert [left(), left()] == [96, 95], "the old owner says MOVED"
+
+
+def test_a_failover_by_sentinels_is_followed(
+    binary: Binary, running_clock: Clock, start: Start
+) -> None:
+    with Server(binary, clock=running_clock) as primary:
+        primary.client().execute_command("RL.POLICYSET", "api", "FIXED", 5, "1d")
+        replica = primary.replica()
+        with Sentinels(primary) as sentinels:
+            hosts = ",".join(f"127.0.0.1:{port}" for port in sentinels._ports)
+            gateway = start(f"redis-sentinel://{hosts}/{NAME}", "--timeout", "1s")
+            assert [gateway.passes(descriptor(user="1")) for _ in range(2)] == [True, True]
+            replica.wait_for_sync()
+            primary.stop("kill")
+
+            def decided() -> bool:
+                looked = gateway.ask(descriptor(user="1", hits=0))
+                return looked.statuses[0].current_limit is not None
+
+            poll.until(decided, "the replica has taken over", timeout=60)
+            answers = [gateway.ask(descriptor(user="1")).overall_code for _ in range(4)]
+            assert answers == [OK, OK, OK, OVER], "what was used before still counts"
