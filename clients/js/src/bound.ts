@@ -3,11 +3,20 @@
 import type { PeekOptions, TakeOptions } from "./calls.js";
 import type { Decision } from "./decision.js";
 import type { LeaseOptions, Lease } from "./lease.js";
-import type { Limiter } from "./limiter.js";
 import type { ConcurrencyLimit, Limits } from "./limits.js";
 import type { Units, UnitsOptions } from "./units.js";
 
-export class BoundLimit {
+/** What a bound limit asks of its limiter. */
+export interface Charging {
+  take(key: string, limits: Limits, options?: TakeOptions): Promise<Decision>;
+  peek(key: string, limits: Limits, options?: PeekOptions): Promise<Decision>;
+  reset(key: string): Promise<boolean>;
+  giveBack(key: string, limits: Limits, cost?: number): Promise<Decision>;
+  lease(key: string, limit: ConcurrencyLimit, options?: LeaseOptions): Promise<Lease>;
+  units(key: string, limits: Limits, options?: UnitsOptions): Units;
+}
+
+export class BoundLimit<Limiter extends Charging = Charging> {
   readonly name: string;
   readonly limits: Limits;
   readonly limiter: Limiter;

@@ -1,6 +1,6 @@
 /** What the server says to a call. */
 
-import { DeniedError, RateLimitError } from "./errors.js";
+import { RateLimitError } from "./errors.js";
 import type { Limit } from "./limits.js";
 
 /** What can be told of a decision. */
@@ -114,6 +114,19 @@ export class Decision implements Told {
   /** This decision with something else told of it. */
   but(told: Partial<Told>, settle: Settle | undefined = this.#settle): Decision {
     return new Decision({ ...this, ...told }, settle);
+  }
+}
+
+/** The call, or the lease, is denied. `decision.wait` says when it may pass. */
+export class DeniedError extends RateLimitError {
+  override readonly name = "DeniedError";
+  readonly decision: Decision;
+
+  constructor(decision: Decision) {
+    const { error, limit, wait } = decision;
+    const when = wait === null ? "never" : `again in ${wait} s`;
+    super(`denied: ${error instanceof Error ? error.message : `the limit is ${limit}, ${when}`}`);
+    this.decision = decision;
   }
 }
 

@@ -1,7 +1,5 @@
 /** What can go wrong, and what the caller is told of it. */
 
-import type { Decision } from "./decision.js";
-
 /** The base of all. */
 export class RateLimitError extends Error {
   override readonly name: string = "RateLimitError";
@@ -42,17 +40,4 @@ export class UnavailableError extends RateLimitError {
 /** A lease was not renewed in time, or somebody else holds it. */
 export class LeaseLostError extends RateLimitError {
   override readonly name = "LeaseLostError";
-}
-
-/** There is no room for a lease. `decision.wait` says when there may be. */
-export class DeniedError extends RateLimitError {
-  override readonly name = "DeniedError";
-  readonly decision: Decision;
-
-  constructor(decision: Decision) {
-    const { error, limit, wait } = decision;
-    const when = wait === null ? "never" : `again in ${wait} s`;
-    super(`denied: ${error instanceof Error ? error.message : `the limit is ${limit}, ${when}`}`);
-    this.decision = decision;
-  }
 }

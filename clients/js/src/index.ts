@@ -12,10 +12,9 @@ export type {
   TakeOptions,
 } from "./calls.js";
 export type { Client, IoredisClient, NodeRedisClient, NodeRedisCluster } from "./clients.js";
-export { Decision, type Told } from "./decision.js";
+export { Decision, DeniedError, type Told } from "./decision.js";
 export {
   CallError,
-  DeniedError,
   FullError,
   LeaseLostError,
   NoPolicyError,

@@ -3,8 +3,8 @@
 import { randomUUID } from "node:crypto";
 
 import type { AcquireOptions, Call } from "./calls.js";
-import type { Decision } from "./decision.js";
-import { DeniedError, LeaseLostError } from "./errors.js";
+import { DeniedError, type Decision } from "./decision.js";
+import { LeaseLostError } from "./errors.js";
 import { seconds, type ConcurrencyLimit, type Duration } from "./limits.js";
 import type { Wait } from "./sending.js";
 

@@ -64,7 +64,7 @@ export class Limiter {
    * A limit under its name, to be taken from: `limiter.limit("api", fixed(100, "1m"))`. Its keys are
    * `api:` and who is limited. The options are those of every call.
    */
-  limit(name: string, limits: Limits, options?: TakeOptions): BoundLimit {
+  limit(name: string, limits: Limits, options?: TakeOptions): BoundLimit<Limiter> {
     this.#keyOf(name);
     return new BoundLimit(this, name, limits, options);
   }

@@ -247,7 +247,7 @@ const CONNECTIONS: Record<string, (test: Scope, kind: Kind) => Promise<void>> = 
   "far-server": async (test, kind) => {
     const network = await networkFor(test, server);
     network.delayMs = 30;
-    const { limiter, log } = limiterOf(await clientFor(test, kind, network.port));
+    const { limiter, log } = limiterOf(await clientFor(test, kind, network.port), { timeout: 1 });
     assert.deepEqual(passedOf(await fifty(limiter, freshKey(), () => {})), {
       passed: 5,
       undecided: 0,

@@ -18,6 +18,10 @@ class Faults:
         self.silent = self.losing = False
         # Only the next reply.
         self.loses_one = False
+        # While it is not set, connections get nowhere.
+        self.is_open = threading.Event()
+        self.is_open.set()
+        self.connections = 0
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
         self._open: list[socket.socket] = []
@@ -28,6 +32,7 @@ class Faults:
         try:
             yield self
         finally:
+            self.is_open.set()
             for one in [self._listener, *self._open]:
                 with suppress(OSError):
                     one.shutdown(socket.SHUT_RDWR)
@@ -37,11 +42,13 @@ class Faults:
         with suppress(OSError):
             while True:
                 client, _ = self._listener.accept()
+                self.connections += 1
                 threading.Thread(target=self._serve, args=(client,), daemon=True).start()
 
     def _serve(self, client: socket.socket) -> None:
         # As a handshake of TCP would take.
         time.sleep(2 * self.delay)
+        self.is_open.wait()
         server = socket.create_connection(("127.0.0.1", self._target))
         self._open += [client, server]
         threading.Thread(target=self._copy, args=(client, server, False), daemon=True).start()

@@ -4,7 +4,8 @@ The server's clock stands still in these tests, and the limiter's is one that a 
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -156,17 +157,62 @@ def test_never_longer_than_the_denial(make: Make, clock: Clock, now: Now) -> Non
     assert waited == 10_000
 
 
-def test_without_a_word_from_the_server_a_second_at_most(
-    kind: str, cluster: Cluster, now: Now
-) -> None:
+@pytest.fixture
+def make_for_cluster(kind: str, cluster: Cluster) -> Iterator[Make]:
     for make in of_kind(kind, f"redis://127.0.0.1:{cluster.servers[0].port}"):
-        limiter, other = make(cluster=True, clock=now), make(cluster=True)
-        exhaust(limiter)
-        assert other.reset("key")
-        now.seconds += 0.9
-        assert limiter.take("key", LIMIT).remembered
-        now.seconds += 0.1
-        assert limiter.take("key", LIMIT)
+        yield partial(make, cluster=True)
+
+
+def test_each_node_of_a_cluster_is_heard(
+    make_for_cluster: Make, cluster: Cluster, now: Now
+) -> None:
+    limiter, other = make_for_cluster(clock=now), make_for_cluster()
+    keys = {owner: f"{{{tag}}}" for owner, (tag, _) in cluster.tags().items()}
+    for key in keys.values():
+        exhaust(limiter, key)
+        stands(limiter, now, key)
+    now.seconds += 2
+    for owner, key in keys.items():
+        assert limiter.take(key, LIMIT).remembered
+        if owner is cluster.servers[0]:
+            other.give_back(key, LIMIT)
+        else:
+            with owner.client() as admin:
+                admin.delete(key)
+        passes = partial(limiter.take, key, LIMIT)
+        poll.until(lambda passes=passes: passes().allowed, "it is heard", timeout=20)
+
+
+def test_a_denial_moves_to_another_node_with_its_key(
+    make_for_cluster: Make, cluster: Cluster, now: Now
+) -> None:
+    limiter, other = make_for_cluster(clock=now), make_for_cluster()
+    exhaust(limiter)
+    stands(limiter, now)
+    now.seconds += 2
+    target = next(one for one in cluster.primaries() if one is not cluster.owner("key"))
+    with cluster.move("key", target) as move:
+        move.carry("key")
+    # Whatever was heard, the new node is asked, and heard from then on.
+    poll.until(lambda: not limiter.take("key", LIMIT).remembered, "it is forgotten", timeout=20)
+    stands(limiter, now)
+    now.seconds += 2
+    assert limiter.take("key", LIMIT).remembered
+    assert other.reset("key")
+    poll.until(lambda: limiter.take("key", LIMIT).allowed, "it is heard", timeout=20)
+
+
+def test_a_node_that_fails_over_is_heard_or_forgotten(
+    make_for_cluster: Make, cluster: Cluster, now: Now
+) -> None:
+    limiter, other = make_for_cluster(clock=now), make_for_cluster()
+    exhaust(limiter)
+    stands(limiter, now)
+    now.seconds += 2
+    assert limiter.take("key", LIMIT).remembered
+    cluster.fail_over(cluster.owner("key"))
+    assert other.reset("key")
+    poll.until(lambda: limiter.take("key", LIMIT).allowed, "it is heard", timeout=20)
 
 
 def test_a_policy_that_changes_holds_within_a_second(make: Make, now: Now) -> None:
@@ -220,7 +266,8 @@ def test_an_account_that_may_not_listen(make: Make, admin: redis.Redis, now: Now
         port = admin.connection_pool.connection_kwargs["port"]
         limiter, other = make(f"redis://shy:secret@127.0.0.1:{port}", clock=now), make()
         exhaust(limiter)
-        other.reset("key")
+        assert other.reset("key")
+        # Without a word from the server, a second at most.
         now.seconds += 1
         assert limiter.take("key", LIMIT)
     finally:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import redis
+from support import poll
 from support.server import Server
 
 from faults import Faults
@@ -158,11 +159,15 @@ def test_a_lost_reply(make: Make, faults: Faults, caplog: pytest.LogCaptureFixtu
 
 def test_a_far_server(make: Make, server: Server) -> None:
     with Faults(server.port, delay=0.03).running() as far:
-        limiter = make(f"redis://127.0.0.1:{far.port}", timeout=0.2, pause=0.1)
-        until = time.monotonic() + 1
-        while limiter.take("key", LIMIT).source != "server" and time.monotonic() < until:
-            time.sleep(0.01)
-        assert [limiter.take("key", LIMIT).source for _ in range(20)] == ["server"] * 20
+        url = f"redis://127.0.0.1:{far.port}"
+        limiter = make(url, timeout=1.0, connect_timeout=60.0, pause=0.1)
+        far.is_open.clear()
+        # Connecting takes longer than a call waits, and goes on when that has given up.
+        assert limiter.give_back("key", LIMIT).source == "none"
+        far.is_open.set()
+        poll.until(lambda: limiter.take("key", LIMIT).source == "server", "connected", timeout=20)
+        assert far.connections == 1
+        assert [limiter.take("key", LIMIT).source for _ in range(10)] == ["server"] * 10
 
 
 def passed_of_a_limit_of_5(decisions: list[Any]) -> tuple[int, set[str]]:

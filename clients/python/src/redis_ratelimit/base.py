@@ -126,4 +126,4 @@ class Base:
             if not isinstance(reply, Exception):
                 self._denials.extend(denial, look.read(reply), now, self._clock())
 
-        self._transport.watch(look.words, told)
+        self._transport.watch(look, told)

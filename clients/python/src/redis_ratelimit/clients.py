@@ -103,12 +103,11 @@ def waiting(of: Any, library: ModuleType, timeout: float | None) -> Any:
     return (kind if is_async else _with_patience(kind, library)).from_pool(pool)
 
 
-def connection_of(client: Any, library: ModuleType, timeout: float | None) -> Any:
-    """One more connection to the server of this client, set as the client's are. A function makes
-    it; `timeout` is over each step of connecting and greeting.
+def connection_of(of: Any, library: ModuleType, timeout: float | None) -> Any:
+    """One more connection to a server, by a client's pool or the node of a cluster, set as the
+    client's are. A function makes it; `timeout` is over each step of connecting and greeting.
     """
-    pool = client.connection_pool
-    return partial(pool.connection_class, **_own(pool, library, timeout))
+    return partial(of.connection_class, **_own(of, library, timeout))
 
 
 def place_of(client: Any) -> str:
@@ -158,13 +157,16 @@ class Route:
         self.heard = heard
         self.place = place_of(client)
         if not self.is_cluster:
-            # With asyncio one time limit is over all steps.
-            step = None if self.is_async else connect_timeout
-            self.made = connection_of(client, self.library, step)
+            self.made = self.made_at(client.connection_pool)
         # What is closed with the limiter.
         self.own: list[Any] = []
         # For calls that wait, by the node: see `waiting`.
         self._waiting: dict[str, Any] = {}
+
+    def made_at(self, of: Any) -> Any:
+        """Makes connections to a server, by a client's pool or the node of a cluster."""
+        # With asyncio one time limit is over all steps.
+        return connection_of(of, self.library, None if self.is_async else self.connect_timeout)
 
     def waiting_at(self, name: str, of: Any) -> Any:
         """The client for calls that wait at this node, by its pool or by itself."""

@@ -45,13 +45,23 @@ class _Connection:
         if hasattr(self._socket, "pending"):  # TLS has words of its own
             return True
         try:
-            return not select.select([self._socket], [], [], 0)[0]
+            return not _has_input(self._socket)
         except (OSError, ValueError):
             return False
 
     def close(self) -> None:
         with suppress(Exception):
             self._made.disconnect()
+
+
+def _has_input(connection: socket.socket) -> bool:
+    """Without waiting. Its end is input, too."""
+    if not hasattr(select, "poll"):  # on Windows, where `select` takes every descriptor
+        return bool(select.select([connection], [], [], 0)[0])
+    # Elsewhere `select` takes no descriptor above 1023.
+    looking = select.poll()
+    looking.register(connection, select.POLLIN)
+    return bool(looking.poll(0))
 
 
 class Connections:

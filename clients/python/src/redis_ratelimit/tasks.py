@@ -30,7 +30,8 @@ class Transport(Route):
             self._patience = Patience(self.timeout)
         else:
             self._line = Line(self.made, self.timeout, self.connect_timeout)
-            self._ear = AsyncEar(self.made, self.timeout, self.connect_timeout, self.heard)
+        # By the node of a cluster.
+        self._ears: dict[str, AsyncEar] = {}
 
     async def ask(self, call: Call[Any]) -> Any:
         if not self.is_cluster:
@@ -66,12 +67,23 @@ class Transport(Route):
             await asyncio.sleep(uniform(0.5, 1.0) * MOVING)
         return await self.ask(call)
 
-    def watch(self, words: Sequence[Word], told: Callable[[Any], None]) -> None:
-        """Looks at a key in the background. `told` gets the reply; the next change of the key is
-        heard. In a cluster nothing happens: all of its nodes would have to be heard.
+    def watch(self, call: Call[Any], told: Callable[[Any], None]) -> None:
+        """Looks at a key in the background. `told` gets the reply, and the next change of the key
+        is heard from the server that has it. If that is not known, nothing happens.
         """
-        if not self.is_cluster:
-            self._ear.ask(words, told)
+        name, node = "", None
+        if self.is_cluster:
+            try:
+                node = clients.node_for(self.client, call.key, replica=False)
+            except Exception:
+                return
+            name = node.name
+        ear = self._ears.get(name)
+        if ear is None:
+            made = self.made if node is None else self.made_at(node)
+            ear = AsyncEar(made, self.timeout, self.connect_timeout, self.heard)
+            self._ears[name] = ear
+        ear.ask(call.words, told)
 
     async def _waited(self, client: Any, words: Sequence[Word], patience: float) -> Any:
         # Who is cancelled, or out of patience, closes the connection: its reply may come yet.
@@ -86,6 +98,7 @@ class Transport(Route):
     async def close(self) -> None:
         if not self.is_cluster:
             await self._line.close()
-            await self._ear.close()
+        for ear in self._ears.values():
+            await ear.close()
         for client in self.own:
             await client.aclose()

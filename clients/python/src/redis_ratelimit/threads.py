@@ -22,7 +22,8 @@ class Transport(Route):
         super().__init__(client, **settings)
         if not self.is_cluster:
             self._connections = Connections(self.made, self.timeout, clients.MOST_CONNECTIONS)
-            self._ear = Ear(self.made, self.heard)
+        # By the node of a cluster.
+        self._ears: dict[str, Ear] = {}
 
     def ask(self, call: Call[Any]) -> Any:
         if not self.is_cluster:
@@ -52,12 +53,24 @@ class Transport(Route):
             time.sleep(uniform(0.5, 1.0) * MOVING)
         return self.ask(call)
 
-    def watch(self, words: Sequence[Word], told: Callable[[Any], None]) -> None:
-        """Looks at a key in the background. `told` gets the reply; the next change of the key is
-        heard. In a cluster nothing happens: all of its nodes would have to be heard.
+    def watch(self, call: Call[Any], told: Callable[[Any], None]) -> None:
+        """Looks at a key in the background. `told` gets the reply, and the next change of the key
+        is heard from the server that has it. If that is not known, nothing happens.
         """
-        if not self.is_cluster:
-            self._ear.ask(words, told)
+        client = self.client
+        name, pool = "", None
+        if self.is_cluster:
+            try:
+                node = clients.node_for(client, call.key, replica=False)
+                name, pool = node.name, clients.pool_of(client, node)
+            except Exception:
+                return
+        ear = self._ears.get(name)
+        if ear is None:
+            made = self.made if pool is None else self.made_at(pool)
+            # Another thread may have been faster.
+            ear = self._ears.setdefault(name, Ear(made, self.heard))
+        ear.ask(call.words, told)
 
     def _waited(self, client: Any, words: Sequence[Word], patience: float) -> Any:
         try:
@@ -70,6 +83,7 @@ class Transport(Route):
     def close(self) -> None:
         if not self.is_cluster:
             self._connections.close()
-            self._ear.close()
+        for ear in list(self._ears.values()):
+            ear.close()
         for client in self.own:
             client.close()
