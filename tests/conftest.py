@@ -114,7 +114,7 @@ def shared_server(binary: Binary, shared_clock: Clock) -> Iterator[Server]:
 def server(shared_server: Server) -> Iterator[Server]:
     """For tests that neither restart nor configure it. It is empty, and must survive the test."""
     _empty(shared_server)
-    with shared_server.closing_clients():
+    with shared_server.closing_clients(), settings_stay([shared_server]):
         yield shared_server
     shared_server.check()
 
@@ -158,7 +158,11 @@ def emptied(pair: Pair) -> Iterator[None]:
         pair.replica.start()
     _empty(pair.primary)
     pair.replica.wait_for_sync()
-    with pair.primary.closing_clients(), pair.replica.closing_clients():
+    with (
+        pair.primary.closing_clients(),
+        pair.replica.closing_clients(),
+        settings_stay([pair.primary, pair.replica]),
+    ):
         yield
     pair.primary.check()
     pair.replica.check()
@@ -187,7 +191,7 @@ def running_cluster(
 def cluster(shared_cluster: Cluster) -> Iterator[Cluster]:
     """Empty, and well. It has a clock of its own, which shows the real time."""
     shared_cluster.empty()
-    with shared_cluster.closing_clients():
+    with shared_cluster.closing_clients(), settings_stay(shared_cluster.servers):
         yield shared_cluster
     shared_cluster.check()
 
@@ -224,6 +228,16 @@ def own_queue(fresh_server: Callable[..., Server]) -> Iterator[Queue]:
     """Of a server that the test may configure, and that has counted nothing yet."""
     with Queue(fresh_server()) as queue:
         yield queue
+
+
+@contextmanager
+def settings_stay(servers: list[Server]) -> Iterator[None]:
+    """What a test leaves configured in the module, the next ones on these servers run with."""
+    before = [server.module_settings() for server in servers]
+    yield
+    for server, settings in zip(servers, before, strict=True):
+        if server.is_running and server.module_settings() != settings:
+            pytest.fail(f"{server.module_settings()} is left of {settings}")
 
 
 def _empty(server: Server) -> None:

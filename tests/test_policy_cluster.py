@@ -174,13 +174,8 @@ def without_gossip(cluster: Cluster, *servers: Server) -> Iterator[None]:
     """As if these nodes could not be reached by the others' policies."""
     if not servers[0].binary.has_module_config:
         pytest.skip("this server has no CONFIG for modules")
-    for server in servers:
-        cluster.admin(server).config_set("ratelimit.policy-gossip", "no")
-    try:
+    with cluster.setting("ratelimit.policy-gossip", "no", *servers):
         yield
-    finally:
-        for server in servers:
-            cluster.admin(server).config_set("ratelimit.policy-gossip", "yes")
 
 
 def test_without_gossip_each_primary_is_told_by_hand(cluster: Cluster, name: str) -> None:
@@ -348,23 +343,22 @@ def messages(node: Redis) -> dict[str, int]:
 def test_what_is_asked_for_comes_in_pieces(cluster: Cluster, name: str) -> None:
     first, second, third = cluster.primaries()
     count, most = scaled(3000, 60_000), 200
-    with without_gossip(cluster, third):
-        for node in (first, second, third):
-            cluster.admin(node).config_set("ratelimit.max-policies", 65_536)
-        with cluster.admin(first).pipeline(transaction=False) as pipe:
-            for number in range(count):
-                pipe.execute_command("RL.POLICYSET", f"{name}:{number}", *SPECS.split())
-            last = pipe.execute()[-1]
-        of_one_mind_but(cluster, third)
-        before = messages(cluster.admin(third))["received"]
-    everywhere(cluster, f"{name}:{count - 1}", last)
-    of_one_mind(cluster)
-    # None of them with more than so many records.
-    assert messages(cluster.admin(third))["received"] - before >= count // most
-    for start in range(0, count, 500):
-        names = (f"{name}:{number}" for number in range(start, min(start + 500, count)))
-        cluster.admin(third).execute_command("RL.POLICYDEL", *names)
-    of_one_mind(cluster)
+    with cluster.setting("ratelimit.max-policies", 65_536, first, second, third):
+        with without_gossip(cluster, third):
+            with cluster.admin(first).pipeline(transaction=False) as pipe:
+                for number in range(count):
+                    pipe.execute_command("RL.POLICYSET", f"{name}:{number}", *SPECS.split())
+                last = pipe.execute()[-1]
+            of_one_mind_but(cluster, third)
+            before = messages(cluster.admin(third))["received"]
+        everywhere(cluster, f"{name}:{count - 1}", last)
+        of_one_mind(cluster)
+        # None of them with more than so many records.
+        assert messages(cluster.admin(third))["received"] - before >= count // most
+        for start in range(0, count, 500):
+            names = (f"{name}:{number}" for number in range(start, min(start + 500, count)))
+            cluster.admin(third).execute_command("RL.POLICYDEL", *names)
+        of_one_mind(cluster)
 
 
 def of_one_mind_but(cluster: Cluster, but: Server) -> None:

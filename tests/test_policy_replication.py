@@ -524,10 +524,11 @@ def test_a_slot_that_moves_takes_its_keys_along_and_no_policies(cluster: Cluster
     target = next(server for server in cluster.primaries() if server is not source)
     client, other = source.client(), target.client()
     # They tell each other no policies: what one has now, it has by itself.
-    for one in (client, other):
-        one.config_set("ratelimit.policy-gossip", "no")
-    set_policy(client, "gold", "FIXED", 10, "1h")
-    client.execute_command("RL.LIMIT", "k", "gold")
-    cluster.move_atomically("k", target, lambda: client.execute_command("RL.LIMIT", "k", "gold"))
-    assert policies(other) == {}
+    with cluster.setting("ratelimit.policy-gossip", "no", source, target):
+        set_policy(client, "gold", "FIXED", 10, "1h")
+        client.execute_command("RL.LIMIT", "k", "gold")
+        cluster.move_atomically(
+            "k", target, lambda: client.execute_command("RL.LIMIT", "k", "gold")
+        )
+        assert policies(other) == {}
     assert other.execute_command("RL.PEEK", "k", "FIXED", 10, "1h")[:3] == [1, 10, 8]

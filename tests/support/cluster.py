@@ -283,6 +283,18 @@ class Cluster:
             server.check()
 
     @contextmanager
+    def setting(self, name: str, value: object, *servers: Server) -> Iterator[None]:
+        """A setting of the module on these nodes, for a while: the next test has the same nodes."""
+        before = {server: self._admins[server].config_get(name)[name] for server in servers}
+        for server in servers:
+            self._admins[server].config_set(name, value)
+        try:
+            yield
+        finally:
+            for server, was in before.items():
+                self._admins[server].config_set(name, was)
+
+    @contextmanager
     def node_timeout(self, milliseconds: int) -> Iterator[None]:
         self._set_node_timeout(milliseconds)
         try:

@@ -215,6 +215,10 @@ class Server:
         # Another process id: some other server was faster to take the port.
         return info["process_id"] == self.pid and not info["loading"]
 
+    def module_settings(self) -> dict[str, str]:
+        """The settings of the module; none where the server has no CONFIG for modules."""
+        return self._admin.config_get("ratelimit.*") if self.binary.has_module_config else {}
+
     def check(self) -> None:
         """Raises, with the end of the log, if the server died by itself."""
         if self._process is not None and self._process.poll() is not None:
