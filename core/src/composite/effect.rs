@@ -4,7 +4,7 @@
 use super::component::{Component, ComponentChange};
 use super::component_fields::decode_flag;
 use super::component_head::{ChangeForm, ComponentHead, ComponentTag};
-use super::idempotency::{Charge, IdempotencyChange, IdempotencyRecords, IdempotencyTable};
+use super::idempotency::{Charge, IdempotencyChange, IdempotencyRecords, encode_no_effect};
 use super::{ComponentIdentity, CompositeUsage, MAX_COMPONENTS, MOST_SERIALS};
 use crate::algorithm::any::{AnyUsage, Single, with_usage};
 use crate::algorithm::bucket::BucketUsage;
@@ -80,7 +80,7 @@ impl CompositeUsage {
         let id_change = IdempotencyChange::decode(from, written)?;
         let none = IdempotencyRecords::default();
         let records = self.extras().map_or(&none, |extras| &extras.records);
-        if !records.accepts(&id_change, written) {
+        if !id_change.is_possible(written, |id| records.find(id, written)) {
             return None;
         }
         let settled = match &id_change {
@@ -243,7 +243,7 @@ impl CompositeUsage {
         let mut extras = extras.as_deref_mut();
         match &mut extras {
             Some(extras) => extras.records.encode_effect(to),
-            None => IdempotencyTable::encode_no_effect(to),
+            None => encode_no_effect(to),
         }
         let changed = components.iter().filter(|component| component.change() != ComponentChange::Nothing).count();
         to.integer(u64::try_from(changed.saturating_add(gone.len())).unwrap_or(0));

@@ -24,6 +24,7 @@
 
 mod few;
 mod few_marks;
+mod idempotency_change;
 mod idempotency_table;
 mod low_water_marks;
 mod many;
@@ -32,7 +33,8 @@ mod recorded_call;
 mod records;
 mod settlement;
 
-pub use idempotency_table::{IdempotencyChange, IdempotencyTable, MAX_ID};
+pub use idempotency_change::{IdempotencyChange, encode_no_effect};
+pub use idempotency_table::{IdempotencyTable, MAX_ID};
 pub use recorded_call::{MAX_CHARGES, RecordedCall};
 pub use records::IdempotencyRecords;
 pub use settlement::{Charge, Settlement};

@@ -6,8 +6,8 @@ use crate::algorithm::leases::ConcurrencyUsage;
 use crate::algorithm::log::SlidingLogUsage;
 use crate::algorithm::sliding_window::SlidingWindowUsage;
 use crate::algorithm::strict_window::StrictWindowUsage;
-use crate::testing::calls::{Fields, period, units, us};
-use crate::testing::laws::{encoded, whole_effect};
+use crate::testing::calls::{period, units, us};
+use crate::testing::encoded_fields::{EncodedFields, encoded, whole_effect};
 
 fn bucket() -> Bucket {
     Bucket::new(units(10), units(1), period("1s"), Discipline::Burst).unwrap()
@@ -48,7 +48,7 @@ fn a_kind_that_never_grows_holds_nothing_beside_itself() {
 #[test]
 fn the_effect_of_a_small_kind_is_all_of_its_usage() {
     let mut usage = charged(3);
-    let mut told = Fields::default();
+    let mut told = EncodedFields::default();
     usage.encode_effect(&mut told);
     assert_eq!(told, encoded(&usage));
     assert_eq!(whole_effect(&usage), encoded(&usage));
@@ -59,7 +59,7 @@ fn the_effect_of_a_small_kind_is_all_of_its_usage() {
 
 #[test]
 fn a_small_kind_accepts_an_effect_if_it_is_a_usage() {
-    let accepts = |fields: &[u64]| charged(1).accepts_effect(&mut Fields::integers(fields.iter().copied()), 1);
+    let accepts = |fields: &[u64]| charged(1).accepts_effect(&mut EncodedFields::integers(fields.iter().copied()), 1);
     assert!(accepts(&[1, 0]));
     assert!(!accepts(&[0, 0]) && !accepts(&[1]) && !accepts(&[]));
 }

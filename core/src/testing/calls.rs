@@ -4,11 +4,10 @@
 use crate::evaluate::{Request, evaluate};
 use crate::limit::{Decision, Limit, Usage, Verdict};
 use crate::number::{Amount, Period, Span, Timestamp};
-use crate::wire::codec::{Decoder, Encoder};
+use crate::testing::encoded_fields::EncodedFields;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
-use std::collections::VecDeque;
 
 const UNIT: u64 = 1_000_000;
 
@@ -26,14 +25,14 @@ pub fn call_and_tell<L: Limit>(
     usage: &mut L::Usage,
     now: Timestamp,
     request: Request,
-) -> (Decision, Fields) {
+) -> (Decision, EncodedFields) {
     let evaluation = evaluate(limit, usage, now, request);
     if usage.is_after(now) {
         usage.move_back(now);
     }
     evaluation.change().apply(limit, usage, now);
     let decision = evaluation.decision(limit, usage, now, true);
-    let mut effect = Fields::default();
+    let mut effect = EncodedFields::default();
     usage.encode_effect(&mut effect);
     if usage.is_unused() {
         *usage = L::Usage::default(); // the key is deleted
@@ -141,87 +140,6 @@ pub fn millionths(millionths: u64) -> Amount {
 
 pub fn period(text: &str) -> Period {
     Period::parse(text.as_bytes()).unwrap()
-}
-
-/// The fields of a usage or of an effect.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Fields(VecDeque<Field>);
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Field {
-    Integer(u64),
-    Bytes(Box<[u8]>),
-}
-
-impl Fields {
-    /// Fields that are all integers.
-    pub fn integers(integers: impl IntoIterator<Item = u64>) -> Fields {
-        Fields(integers.into_iter().map(Field::Integer).collect())
-    }
-
-    /// These fields with more integers at the end.
-    pub fn and(mut self, integers: impl IntoIterator<Item = u64>) -> Fields {
-        self.0.extend(Fields::integers(integers).0);
-        self
-    }
-
-    /// These fields with a string and more integers at the end.
-    pub fn then(mut self, string: &[u8], integers: impl IntoIterator<Item = u64>) -> Fields {
-        self.0.push_back(Field::Bytes(string.into()));
-        self.and(integers)
-    }
-
-    /// These fields with an integer before them.
-    pub fn behind(mut self, integer: u64) -> Fields {
-        self.0.push_front(Field::Integer(integer));
-        self
-    }
-
-    /// These fields with another integer in a place that proptest draws.
-    pub fn with_integer(&self, place: Index, value: u64) -> Fields {
-        let mut fields = self.clone();
-        let place = place.index(fields.0.len());
-        fields.0[place] = Field::Integer(value);
-        fields
-    }
-
-    /// These fields with another integer in `place`.
-    pub fn with(&self, place: usize, value: u64) -> Fields {
-        let mut fields = self.clone();
-        fields.0[place] = Field::Integer(value);
-        fields
-    }
-
-    /// Its integers, each in its place; 0 in those of strings.
-    pub fn numbers(self) -> Vec<u64> {
-        let number = |field| if let Field::Integer(value) = field { value } else { 0 };
-        self.0.into_iter().map(number).collect()
-    }
-
-    /// All that it begins with, and is not all of it.
-    pub fn cut_short(&self) -> impl Iterator<Item = Fields> + '_ {
-        (0..self.0.len()).map(|length| Fields(self.0.iter().take(length).cloned().collect()))
-    }
-}
-
-impl Encoder for Fields {
-    fn integer(&mut self, value: u64) {
-        self.0.push_back(Field::Integer(value));
-    }
-
-    fn bytes(&mut self, value: &[u8]) {
-        self.0.push_back(Field::Bytes(value.into()));
-    }
-}
-
-impl Decoder for Fields {
-    fn integer(&mut self) -> Option<u64> {
-        if let Field::Integer(value) = self.0.pop_front()? { Some(value) } else { None }
-    }
-
-    fn bytes(&mut self, most: usize) -> Option<Box<[u8]>> {
-        if let Field::Bytes(value) = self.0.pop_front()? { (value.len() <= most).then_some(value) } else { None }
-    }
 }
 
 /// Amounts that an argument may be, in millionths: everyday and extreme.

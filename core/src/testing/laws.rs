@@ -5,7 +5,8 @@ use crate::evaluate::{Change, Request, evaluate};
 use crate::expiry::{Expiry, StepBack};
 use crate::limit::{Limit, Recovery, Usage, Verdict};
 use crate::number::{Amount, Span, Timestamp};
-use crate::testing::calls::{Fields, Script, What, amount_of, call, call_and_tell, millionths, peek, scripts, seen_at};
+use crate::testing::calls::{Script, What, amount_of, call, call_and_tell, millionths, peek, scripts, seen_at};
+use crate::testing::encoded_fields::{EncodedFields, decoded, encoded};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
@@ -261,7 +262,7 @@ pub fn encoding_round_trips<L: Lawful>(limit: &L, usage: &L::Usage, now: Timesta
     // And goes on as what was written does.
     for now in earlier(now, peek(limit, usage, now, request).reset).into_iter().chain([now]) {
         let (mut usage, mut read) = (usage.clone(), read.clone());
-        usage.encode_effect(&mut Fields::default()); // all that has led here is propagated
+        usage.encode_effect(&mut EncodedFields::default()); // all that has led here is propagated
         assert_eq!(call_and_tell(limit, &mut usage, now, request), call_and_tell(limit, &mut read, now, request));
         assert_eq!(encoded(&usage), encoded(&read));
     }
@@ -276,7 +277,7 @@ pub fn an_effect_does_elsewhere_what_the_call_did<L: Lawful>(
     let back = peek(limit, usage, now, request).reset.micros() / 2;
     for now in [now.micros(), now.micros().saturating_sub(back)] {
         let (mut here, mut elsewhere) = (usage.clone(), usage.clone());
-        here.encode_effect(&mut Fields::default()); // all that has led here is propagated
+        here.encode_effect(&mut EncodedFields::default()); // all that has led here is propagated
         let now = Timestamp::from_micros(now).unwrap();
         // Of what changes nothing, nothing is propagated.
         let changes = usage.is_after(now) || evaluate(limit, usage, now, request).change() != Change::Nothing;
@@ -385,37 +386,4 @@ fn earlier(now: Timestamp, reset: Span) -> [Timestamp; 6] {
 /// So many microseconds later; `None` from the last instant on, where times saturate and nothing is told any more.
 fn later(now: Timestamp, micros: u64) -> Option<Timestamp> {
     Some(now.plus(Span::from_micros(micros))).filter(|then| *then < Timestamp::MAX)
-}
-
-/// What `encode` writes.
-pub fn encoded(usage: &impl Usage) -> Fields {
-    let mut fields = Fields::default();
-    usage.encode(&mut fields);
-    fields
-}
-
-/// What `decode` makes of it, reading all.
-pub fn decoded<U: Usage>(fields: &Fields) -> Option<U> {
-    let mut fields = fields.clone();
-    U::decode(&mut fields, U::VERSION).inspect(|_| assert_eq!(fields, Fields::default(), "left over"))
-}
-
-/// What `encode_whole_effect` writes.
-pub fn whole_effect(usage: &impl Usage) -> Fields {
-    let mut fields = Fields::default();
-    usage.encode_whole_effect(&mut fields);
-    fields
-}
-
-/// What becomes of a usage by an effect, reading all; `None` if it is refused. What is accepted makes a state that can
-/// be read back, or none.
-pub fn applied<U: Usage>(usage: &U, effect: &Fields) -> Option<U> {
-    let (mut read, mut applied, mut after) = (effect.clone(), effect.clone(), usage.clone());
-    if !usage.accepts_effect(&mut read, U::VERSION) {
-        return None;
-    }
-    assert_eq!(read, Fields::default(), "left over");
-    after.apply_effect(&mut applied, U::VERSION);
-    assert!(after.is_unused() || decoded::<U>(&encoded(&after)).is_some(), "{effect:?} makes what cannot be read");
-    Some(after)
 }

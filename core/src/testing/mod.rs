@@ -2,5 +2,6 @@
 
 pub mod calls;
 pub mod effort;
+pub mod encoded_fields;
 pub mod laws;
 pub mod oracle;

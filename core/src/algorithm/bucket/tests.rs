@@ -1,8 +1,9 @@
 use super::*;
 use crate::evaluate::Request::{Force, GiveBack, Take, Within};
 use crate::evaluate::{Request, evaluate};
-use crate::testing::calls::{Fields, Key, amounts, call, lengths, millionths, period, units};
-use crate::testing::laws::{Lawful, decoded, encoded, laws};
+use crate::testing::calls::{Key, amounts, call, lengths, millionths, period, units};
+use crate::testing::encoded_fields::{EncodedFields, decoded, encoded};
+use crate::testing::laws::{Lawful, laws};
 use proptest::prelude::*;
 use proptest::sample::select;
 
@@ -252,12 +253,12 @@ fn a_key_is_16_bytes_and_takes_nothing_for_one_that_is_none() {
     let last = Timestamp::MAX.micros();
     for fields in [[1, 0], [1, last], [Amount::MAX.millionths(), last]] {
         assert_eq!(
-            decoded::<BucketUsage>(&Fields::integers(fields)).map(|usage| encoded(&usage)),
-            Some(Fields::integers(fields))
+            decoded::<BucketUsage>(&EncodedFields::integers(fields)).map(|usage| encoded(&usage)),
+            Some(EncodedFields::integers(fields))
         );
     }
     for fields in [&[][..], &[1], &[0, 5], &[1 << 63, 5], &[1, last + 1]] {
-        assert_eq!(decoded::<BucketUsage>(&Fields::integers(fields.iter().copied())), None, "{fields:?}");
+        assert_eq!(decoded::<BucketUsage>(&EncodedFields::integers(fields.iter().copied())), None, "{fields:?}");
     }
 }
 

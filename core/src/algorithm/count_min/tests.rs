@@ -6,10 +6,10 @@ use crate::limit::{InfoField, Usage};
 use crate::number::Period;
 use crate::readable;
 use crate::testing::calls::{
-    Call, Fields, Key, amount_of, amounts, call, call_and_tell, lengths, millionths, peek, period, scripts, seen_at,
-    units, us,
+    Call, Key, amount_of, amounts, call, call_and_tell, lengths, millionths, peek, period, scripts, seen_at, units, us,
 };
-use crate::testing::laws::{Lawful, applied, decoded, encoded, whole_effect};
+use crate::testing::encoded_fields::{EncodedFields, applied, decoded, encoded, whole_effect};
+use crate::testing::laws::Lawful;
 use crate::wire::codec::WHOLE;
 use num_rational::BigRational;
 use num_traits::Zero;
@@ -403,7 +403,7 @@ proptest! {
                 let decision = match taken {
                     ItemTaken::Charged(decision, charge) => {
                         at_once.apply_charge(&charge, &limit.sketch);
-                        at_once.encode_effect(&mut Fields::default());
+                        at_once.encode_effect(&mut EncodedFields::default());
                         prop_assert_eq!(charge.recovery, limit.recovery(&usage, now));
                         decision
                     }
@@ -478,7 +478,7 @@ fn an_aof_is_rewritten_in_parts_that_come_to_the_whole() {
         let usage = filled(1 << 16, items);
         let (mut from, mut parts, mut after) = (Some(0), 0, SketchUsage::default());
         while let Some(next) = from {
-            let mut part = Fields::default();
+            let mut part = EncodedFields::default();
             from = usage.encode_part_of_whole(next, &mut part);
             after = applied(&after, &part).unwrap();
             // Once more changes nothing.
@@ -512,7 +512,7 @@ fn what_is_stored_can_be_read_and_only_that() {
         assert!(decoded_of(&fields.with(place, wrong)).is_none(), "{wrong} in {place}");
     }
     // Pieces: none at all, one of zeros, one that is cut, one behind the end.
-    let head = Fields::integers(fields.clone().numbers().into_iter().take(9));
+    let head = EncodedFields::integers(fields.clone().numbers().into_iter().take(9));
     let piece = |used: &[u8]| head.clone().and([1, 0]).then(used, []);
     assert!(decoded_of(&piece(&1_u64.to_le_bytes())).is_some());
     for wrong in [
@@ -529,9 +529,9 @@ fn what_is_stored_can_be_read_and_only_that() {
     }
 }
 
-fn decoded_of(fields: &Fields) -> Option<SketchUsage> {
+fn decoded_of(fields: &EncodedFields) -> Option<SketchUsage> {
     let mut fields = fields.clone();
-    SketchUsage::decode(&mut fields, SketchUsage::VERSION).filter(|_| fields == Fields::default())
+    SketchUsage::decode(&mut fields, SketchUsage::VERSION).filter(|_| fields == EncodedFields::default())
 }
 
 #[test]
@@ -556,12 +556,12 @@ fn an_effect_that_no_call_can_have_had_is_refused() {
     // A clock gone back: an instant and no cells. That makes no key.
     let mut moved = usage.clone();
     moved.move_back(us(8_000_000));
-    let mut effect = Fields::default();
+    let mut effect = EncodedFields::default();
     moved.encode_effect(&mut effect);
     assert_eq!(encoded(&applied(&usage, &effect).unwrap()), encoded(&seen_at(&usage, us(8_000_000))));
     assert!(applied(&SketchUsage::default(), &effect).is_none());
     // A part is one of a whole as of the same instant.
-    let mut part = Fields::default();
+    let mut part = EncodedFields::default();
     assert_eq!(usage.encode_part_of_whole(0, &mut part), None);
     let part = part.with(0, WHOLE + 2);
     assert!(usage.accepts_effect(&mut part.clone(), 1));

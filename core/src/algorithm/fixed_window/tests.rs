@@ -2,8 +2,9 @@ use super::*;
 use crate::evaluate::Request;
 use crate::evaluate::Request::{Force, GiveBack, Take};
 use crate::expiry::{Expiry, StepBack};
-use crate::testing::calls::{Fields, Key, amounts, call, lengths, millionths, period, units, us};
-use crate::testing::laws::{Lawful, decoded, encoded, laws};
+use crate::testing::calls::{Key, amounts, call, lengths, millionths, period, units, us};
+use crate::testing::encoded_fields::{EncodedFields, decoded, encoded};
+use crate::testing::laws::{Lawful, laws};
 use crate::testing::oracle::almanac::{Turns, offset, offsets};
 use proptest::prelude::*;
 
@@ -206,12 +207,12 @@ fn a_key_is_16_bytes_and_takes_nothing_for_one_that_is_none() {
     let last = Timestamp::MAX.micros();
     for fields in [[1, 0, 0], [1, last, 1], [Amount::MAX.millionths(), last, 0]] {
         assert_eq!(
-            decoded::<FixedWindowUsage>(&Fields::integers(fields)).map(|usage| encoded(&usage)),
-            Some(Fields::integers(fields))
+            decoded::<FixedWindowUsage>(&EncodedFields::integers(fields)).map(|usage| encoded(&usage)),
+            Some(EncodedFields::integers(fields))
         );
     }
     for fields in [&[][..], &[1], &[1, 5], &[0, 5, 0], &[1 << 63, 5, 0], &[1, last + 1, 0], &[1, 5, 2]] {
-        assert_eq!(decoded::<FixedWindowUsage>(&Fields::integers(fields.iter().copied())), None, "{fields:?}");
+        assert_eq!(decoded::<FixedWindowUsage>(&EncodedFields::integers(fields.iter().copied())), None, "{fields:?}");
     }
 }
 

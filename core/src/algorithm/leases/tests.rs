@@ -7,9 +7,10 @@ use crate::evaluate::Request;
 use crate::evaluate::Request::Take;
 use crate::limit::{InfoField, Usage};
 use crate::testing::calls::{
-    Fields, Key, amount_of, amounts, assert_leaves, call, call_and_tell, lengths, millionths, peek, period, units, us,
+    Key, amount_of, amounts, assert_leaves, call, call_and_tell, lengths, millionths, peek, period, units, us,
 };
-use crate::testing::laws::{Lawful, applied, decoded, encoded, whole_effect};
+use crate::testing::encoded_fields::{EncodedFields, applied, decoded, encoded, whole_effect};
+use crate::testing::laws::Lawful;
 use crate::wire::codec::{CHANGE, WHOLE};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -38,14 +39,14 @@ fn table(leases: &[(&str, u64, &str)]) -> Key<ConcurrencyUsage> {
 type Lease<'a> = (&'a [u8], u64, u64);
 
 /// A table as it is written out.
-fn written(at: u64, leases: &[Lease]) -> Fields {
-    let fields = Fields::integers([at, leases.len().try_into().unwrap()]);
+fn written(at: u64, leases: &[Lease]) -> EncodedFields {
+    let fields = EncodedFields::integers([at, leases.len().try_into().unwrap()]);
     leases.iter().fold(fields, |fields, (holder, expires_at, units)| fields.then(holder, [*expires_at, *units]))
 }
 
 /// What a call has changed, as it is written out.
-fn change(moved_back: u64, at: u64, released: &[&[u8]], leased: Option<Lease>) -> Fields {
-    let fields = Fields::integers([CHANGE, moved_back, at, released.len().try_into().unwrap()]);
+fn change(moved_back: u64, at: u64, released: &[&[u8]], leased: Option<Lease>) -> EncodedFields {
+    let fields = EncodedFields::integers([CHANGE, moved_back, at, released.len().try_into().unwrap()]);
     let fields = released.iter().fold(fields, |fields, holder| fields.then(holder, []));
     match leased {
         None => fields.and([0]),
@@ -436,7 +437,7 @@ fn an_effect_tells_what_a_call_has_changed() {
         ("d", 1900, 6, change(100, 1900, &[], None)),
         ("d", 1800, 1, change(100, 1800, &[], Some((b"d", 2800, 1_000_000)))),
     ];
-    let check = |before: &ConcurrencyUsage, after: &ConcurrencyUsage, told: &Fields, effect: &Fields| {
+    let check = |before: &ConcurrencyUsage, after: &ConcurrencyUsage, told: &EncodedFields, effect: &EncodedFields| {
         assert_eq!(told, effect);
         assert_eq!(encoded(&applied(before, told).unwrap()), encoded(after));
         assert!(told.cut_short().all(|told| applied(before, &told).is_none()));
@@ -463,7 +464,7 @@ fn an_effect_tells_what_a_call_has_changed() {
         }
         let names: Vec<&[u8]> = holders.iter().map(|holder| holder.as_bytes()).collect();
         usage.release(&names, us(*micros));
-        let mut told = Fields::default();
+        let mut told = EncodedFields::default();
         usage.encode_effect(&mut told);
         check(&before, &usage, &told, effect);
     }
@@ -489,7 +490,7 @@ fn refuses_an_effect_that_no_call_can_have_had() {
             Some(written(10, &[(b"c", 15, most - 3), b])),
         ),
         ("a whole table", written(9, &[b]).behind(WHOLE), Some(written(9, &[b]))),
-        ("no effect", Fields::default(), None),
+        ("no effect", EncodedFields::default(), None),
         ("an empty table", written(9, &[]).behind(WHOLE), None),
         ("a table that is none", written(9, &[b, b]).behind(WHOLE), None),
         ("another tag", written(9, &[b]).behind(2), None),
@@ -508,7 +509,7 @@ fn refuses_an_effect_that_no_call_can_have_had() {
         ("a renewal past any limit", change(0, 9, &[], Some((b"b", 15, 6))), None),
         ("too late an expiry", change(0, last, &[], Some((b"c", last + 1, 1))), None),
         ("too late an instant", change(0, last + 1, &[], None), None),
-        ("two leases", Fields::integers([CHANGE, 0, 9, 0, 2]), None),
+        ("two leases", EncodedFields::integers([CHANGE, 0, 9, 0, 2]), None),
     ] {
         assert_eq!(applied(&usage, &effect).map(|usage| encoded(&usage)), becomes, "{what}");
     }
@@ -643,7 +644,7 @@ proptest! {
                 let names: Vec<&[u8]> = names.iter().step_by(2).map(String::as_bytes).collect();
                 let mut read = decoded::<ConcurrencyUsage>(&encoded(&usage)).unwrap();
                 let answers = [&mut usage, &mut read].map(|usage| {
-                    let (count, mut told) = (usage.release(&names, us(now)), Fields::default());
+                    let (count, mut told) = (usage.release(&names, us(now)), EncodedFields::default());
                     usage.encode_effect(&mut told);
                     (count, told)
                 });

@@ -3,10 +3,11 @@ use crate::evaluate::Request;
 use crate::evaluate::Request::{Force, GiveBack, Take, UpTo};
 use crate::limit::{InfoField, Usage};
 use crate::testing::calls::{
-    Fields, Key, amounts, assert_leaves, call, call_and_tell, lengths, millionths, peek, period, units, us,
+    Key, amounts, assert_leaves, call, call_and_tell, lengths, millionths, peek, period, units, us,
 };
 use crate::testing::effort;
-use crate::testing::laws::{Lawful, applied, decoded, encoded, laws, whole_effect};
+use crate::testing::encoded_fields::{EncodedFields, applied, decoded, encoded, whole_effect};
+use crate::testing::laws::{Lawful, laws};
 use crate::wire::codec::{CHANGE, WHOLE};
 use proptest::prelude::*;
 
@@ -210,7 +211,7 @@ fn a_clock_gone_back_takes_the_entries_along() {
     // To the epoch, where all meet that lies before.
     for (millis, fields) in [(4, &[2, 0, 4_000_000, 4_000, 6_000_000][..]), (0, &[1, 0, 10_000_000])] {
         assert_eq!(key.call(&limit, millis, Take(units(10)))[3], 60_000);
-        assert_eq!(encoded(&key.0), Fields::integers(fields.iter().copied()));
+        assert_eq!(encoded(&key.0), EncodedFields::integers(fields.iter().copied()));
     }
 }
 
@@ -248,7 +249,7 @@ fn a_clock_may_go_through_its_whole_range_however_often() {
         for at in [Timestamp::MAX.micros() - 1, Timestamp::MAX.micros(), 0, 5] {
             moved += effort::of(|| call(&limit, &mut usage, us(at), one()));
         }
-        assert_eq!(encoded(&usage), Fields::integers([2, 0, 3_000_000, 5, 1_000_000]));
+        assert_eq!(encoded(&usage), EncodedFields::integers([2, 0, 3_000_000, 5, 1_000_000]));
         usage.forget(2);
         usage.delta = LogDelta::default();
     }
@@ -304,7 +305,7 @@ fn running_totals_wrap_unnoticed() {
 fn takes_nothing_for_a_log_that_is_none() {
     let (last, most) = (Timestamp::MAX.micros(), Amount::MAX.millionths());
     for fields in [&[1, 0, 1][..], &[1, last, most], &[2, 5, 1, 6, most - 1], &[3, 0, 7, 1, 8, 2, 9]] {
-        let fields = Fields::integers(fields.iter().copied());
+        let fields = EncodedFields::integers(fields.iter().copied());
         assert_eq!(decoded::<SlidingLogUsage>(&fields).map(|usage| encoded(&usage)), Some(fields.clone()));
         assert!(fields.cut_short().all(|fields| decoded::<SlidingLogUsage>(&fields).is_none()));
     }
@@ -318,7 +319,7 @@ fn takes_nothing_for_a_log_that_is_none() {
         ("instants out of order", &[2, 6, 1, 5, 1]),
         ("an instant twice", &[2, 5, 1, 5, 1]),
     ] {
-        assert!(decoded::<SlidingLogUsage>(&Fields::integers(fields.iter().copied())).is_none(), "{what}");
+        assert!(decoded::<SlidingLogUsage>(&EncodedFields::integers(fields.iter().copied())).is_none(), "{what}");
     }
 }
 
@@ -340,7 +341,7 @@ fn an_effect_tells_what_a_call_has_changed() {
     ] {
         let before = usage.clone();
         let (_, told) = call_and_tell(&limit, &mut usage, us(micros), request);
-        assert_eq!(told, Fields::integers(effect.iter().copied()), "{request:?} at {micros}");
+        assert_eq!(told, EncodedFields::integers(effect.iter().copied()), "{request:?} at {micros}");
         assert_eq!(encoded(&applied(&before, &told).unwrap()), encoded(&usage));
         assert!(told.cut_short().all(|told| applied(&before, &told).is_none()));
 
@@ -370,7 +371,7 @@ fn what_is_taken_back_of_an_entry_leaves_the_others_as_they_are() {
         assert_eq!(usage.take_back(Some(us(place)), units(amount)), units(taken));
         let costs: Vec<_> = usage.costs().map(|(_, cost)| cost).collect();
         assert_eq!(costs, left.iter().copied().map(units).collect::<Vec<_>>());
-        let mut effect = Fields::default();
+        let mut effect = EncodedFields::default();
         usage.encode_effect(&mut effect);
         assert_eq!(encoded(&applied(&before, &effect).unwrap()), encoded(&usage));
     }
@@ -401,7 +402,7 @@ fn nothing_is_taken_back_of_what_has_saturated() {
 #[test]
 fn refuses_an_effect_that_no_call_can_have_had() {
     let (last, most) = (Timestamp::MAX.micros(), Amount::MAX.millionths());
-    let usage = decoded::<SlidingLogUsage>(&Fields::integers([3, 5, 1, 7, 2, 9, 3])).unwrap();
+    let usage = decoded::<SlidingLogUsage>(&EncodedFields::integers([3, 5, 1, 7, 2, 9, 3])).unwrap();
     for (effect, becomes) in [
         (&[CHANGE, 0, 0, 0, 0][..], Some(&[3, 5, 1, 7, 2, 9, 3][..])),
         (&[CHANGE, 6, 0, 0, 0], Some(&[3, 0, 1, 1, 2, 3, 3])),
@@ -437,8 +438,8 @@ fn refuses_an_effect_that_no_call_can_have_had() {
         (&[CHANGE, 8, 0, 0, 2, 0, 4], None),
         (&[2, 0, 0, 0, 0], None),
     ] {
-        let applied = applied(&usage, &Fields::integers(effect.iter().copied()));
-        let becomes = becomes.map(|fields| Fields::integers(fields.iter().copied()));
+        let applied = applied(&usage, &EncodedFields::integers(effect.iter().copied()));
+        let becomes = becomes.map(|fields| EncodedFields::integers(fields.iter().copied()));
         assert_eq!(applied.map(|usage| encoded(&usage)), becomes, "{effect:?}");
     }
 }

@@ -1,8 +1,9 @@
 use super::*;
 use crate::evaluate::Request;
 use crate::evaluate::Request::{Force, GiveBack, Take};
-use crate::testing::calls::{Fields, Key, amounts, call, lengths, millionths, period, units};
-use crate::testing::laws::{Lawful, decoded, encoded, laws};
+use crate::testing::calls::{Key, amounts, call, lengths, millionths, period, units};
+use crate::testing::encoded_fields::{EncodedFields, decoded, encoded};
+use crate::testing::laws::{Lawful, laws};
 use proptest::prelude::*;
 
 fn sliding(limit: u64, window: &str) -> SlidingWindow {
@@ -239,8 +240,8 @@ fn a_key_is_32_bytes_and_takes_nothing_for_one_that_is_none() {
     let (last, longest, most) = (Timestamp::MAX.micros(), 3650 * 86_400_000_000, Amount::MAX.millionths());
     for fields in [[0, 1, 1, 0], [0, 1, 0, 1], [last, longest, most, most]] {
         assert_eq!(
-            decoded::<SlidingWindowUsage>(&Fields::integers(fields)).map(|usage| encoded(&usage)),
-            Some(Fields::integers(fields))
+            decoded::<SlidingWindowUsage>(&EncodedFields::integers(fields)).map(|usage| encoded(&usage)),
+            Some(EncodedFields::integers(fields))
         );
     }
     for fields in [
@@ -253,7 +254,7 @@ fn a_key_is_32_bytes_and_takes_nothing_for_one_that_is_none() {
         &[5, 1, 1 << 63, 1],
         &[5, 1, 1, 1 << 63],
     ] {
-        assert_eq!(decoded::<SlidingWindowUsage>(&Fields::integers(fields.iter().copied())), None, "{fields:?}");
+        assert_eq!(decoded::<SlidingWindowUsage>(&EncodedFields::integers(fields.iter().copied())), None, "{fields:?}");
     }
 }
 

@@ -1,8 +1,9 @@
 use super::*;
 use crate::evaluate::Request;
 use crate::evaluate::Request::{Force, GiveBack, Take, UpTo};
-use crate::testing::calls::{Fields, Key, amounts, assert_leaves, call, lengths, millionths, period, units, us};
-use crate::testing::laws::{Lawful, decoded, encoded, laws};
+use crate::testing::calls::{Key, amounts, assert_leaves, call, lengths, millionths, period, units, us};
+use crate::testing::encoded_fields::{EncodedFields, decoded, encoded};
+use crate::testing::laws::{Lawful, laws};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -197,7 +198,7 @@ fn a_clock_gone_back_takes_the_slots_along() {
     // To the epoch, where all meet that lies before.
     assert_eq!(key.peek(&limit, 0, one()), [0, 10, 0, 61_000, 61_000]);
     assert_eq!(key.call(&limit, 0, one()), [0, 10, 0, 61_000, 61_000]);
-    assert_eq!(encoded(&key.0), Fields::integers([60_000_000, 0, 1, 0, 10_000_000]));
+    assert_eq!(encoded(&key.0), EncodedFields::integers([60_000_000, 0, 1, 0, 10_000_000]));
 }
 
 #[test]
@@ -246,7 +247,7 @@ fn a_key_is_504_bytes_and_takes_nothing_for_one_that_is_none() {
         vec![LONGEST, last, 2, 3, most, 60, 1],
         all.clone().collect(),
     ] {
-        let fields = Fields::integers(fields);
+        let fields = EncodedFields::integers(fields);
         assert_eq!(decoded::<StrictWindowUsage>(&fields).map(|usage| encoded(&usage)), Some(fields.clone()));
         assert!(fields.cut_short().all(|fields| decoded::<StrictWindowUsage>(&fields).is_none()));
     }
@@ -267,7 +268,7 @@ fn a_key_is_504_bytes_and_takes_nothing_for_one_that_is_none() {
         ("a count of nothing", &[60_000_000, 5, 1, 0, 0]),
         ("a count past saturation", &[60_000_000, 5, 1, 0, most + 1]),
     ] {
-        assert_eq!(decoded::<StrictWindowUsage>(&Fields::integers(fields.iter().copied())), None, "{what}");
+        assert_eq!(decoded::<StrictWindowUsage>(&EncodedFields::integers(fields.iter().copied())), None, "{what}");
     }
 }
 
@@ -280,7 +281,7 @@ fn a_slot_that_leaves_in_the_middle_of_another_is_dropped_by_the_next_charge() {
         (60_999_999, &[60_000_000, 60_999_999, 1, 0, 2_000_000]),
     ] {
         call(&limit, &mut usage, us(at), one());
-        assert_eq!(encoded(&usage), Fields::integers(fields.iter().copied()), "{at}");
+        assert_eq!(encoded(&usage), EncodedFields::integers(fields.iter().copied()), "{at}");
     }
 }
 

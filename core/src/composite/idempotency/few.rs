@@ -2,7 +2,8 @@
 
 use super::RecordedCall;
 use super::few_marks::MOST;
-use super::idempotency_table::{IdempotencyTable, SWEPT, encode_recorded, encode_settled};
+use super::idempotency_change::{encode_no_effect, encode_recorded, encode_settled};
+use super::idempotency_table::SWEPT;
 use super::packed::Block;
 use super::settlement::{Charge, FewSettlement, SettlementDelta};
 use crate::limit::Usage;
@@ -130,7 +131,7 @@ impl FewRecords {
     pub fn encode_effect(&mut self, to: &mut impl Encoder) {
         let call = |before| self.block.view().calls().nth(before);
         match std::mem::take(&mut self.delta) {
-            FewDelta::Nothing => IdempotencyTable::encode_no_effect(to),
+            FewDelta::Nothing => encode_no_effect(to),
             FewDelta::Settled(before) => encode_settled(call(before).map_or(&[], |call| call.id()), to),
             FewDelta::RecordedCall(before) => {
                 if let Some((call, mut recorded)) = call(before).and_then(|call| Some((call, call.with_charges()?))) {

@@ -5,8 +5,9 @@
 //! replica. Each change sweeps the first few by `(expires_at, id)`, and nothing else does; so who makes the same
 //! changes in the same order holds the same, to the byte.
 
+use super::idempotency_change::{encode_no_effect, encode_recorded, encode_settled};
 use super::recorded_call::{RecordedCall, decode_charges};
-use super::settlement::{Charge, is_cost};
+use super::settlement::Charge;
 use crate::limit::Usage;
 use crate::number::lazy_shift::{Mark, Shift};
 use crate::number::{Amount, Span, Timestamp};
@@ -97,35 +98,6 @@ enum IdempotencyDelta {
     Nothing,
     RecordedCall(Kept),
     Settled(Kept),
-}
-
-/// Writes out that the call of an id was settled.
-pub fn encode_settled(id: &[u8], to: &mut impl Encoder) {
-    to.integer(SETTLES);
-    to.bytes(id);
-}
-
-/// Writes out that a call is remembered by an id.
-pub fn encode_recorded(id: &[u8], call: &RecordedCall<&[Charge]>, to: &mut impl Encoder) {
-    to.integer(REMEMBERS);
-    to.bytes(id);
-    call.encode(to);
-    to.integer(u64::try_from(call.charges.len()).unwrap_or(0));
-    for charge in call.charges {
-        to.integer(u64::from(charge.component));
-        to.integer(charge.cost.millionths());
-    }
-}
-
-/// What a call has changed in the ids elsewhere, besides what it swept.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum IdempotencyChange {
-    /// Nothing.
-    Nothing,
-    /// It is remembered by this id, and charged these amounts to these components.
-    RecordedCall(Arc<[u8]>, RecordedCall<Box<[(u8, Amount)]>>),
-    /// It settled the call of this id.
-    Settled(Arc<[u8]>),
 }
 
 impl IdempotencyTable {
@@ -348,7 +320,7 @@ impl IdempotencyTable {
     /// every change, even if nothing is propagated.
     pub fn encode_effect(&mut self, to: &mut impl Encoder) {
         match std::mem::take(&mut self.delta) {
-            IdempotencyDelta::Nothing => IdempotencyTable::encode_no_effect(to),
+            IdempotencyDelta::Nothing => encode_no_effect(to),
             IdempotencyDelta::Settled(id) => encode_settled(&id, to),
             IdempotencyDelta::RecordedCall(id) => {
                 let name = Name::of(&id);
@@ -363,53 +335,6 @@ impl IdempotencyTable {
     pub(super) fn has_changed(&self) -> bool {
         !matches!(self.delta, IdempotencyDelta::Nothing)
     }
-
-    /// Writes out that nothing has changed.
-    pub fn encode_no_effect(to: &mut impl Encoder) {
-        to.integer(NOTHING);
-    }
-
-    /// Whether a call can have had this change at `now`, by the clock as it was before it went back by `back`.
-    #[must_use]
-    pub fn accepts(&self, change: &IdempotencyChange, now: Timestamp, back: Span) -> bool {
-        let at = now.plus(back);
-        match change {
-            IdempotencyChange::Nothing => true,
-            IdempotencyChange::RecordedCall(id, call) => {
-                self.find(id, at).is_none() && !call.settled && (call.expires_at > now || now == Timestamp::MAX)
-            }
-            IdempotencyChange::Settled(id) => self.find(id, at).is_some_and(|call| !call.settled),
-        }
-    }
-}
-
-/// What the effect of a call begins with.
-const NOTHING: u64 = 0;
-const REMEMBERS: u64 = 1;
-const SETTLES: u64 = 2;
-
-impl IdempotencyChange {
-    /// Reads what [`IdempotencyTable::encode_effect`] wrote of a call made at `now`.
-    pub fn decode(from: &mut impl Decoder, now: Timestamp) -> Option<IdempotencyChange> {
-        match from.integer()? {
-            NOTHING => Some(IdempotencyChange::Nothing),
-            SETTLES => name::decode(from).map(IdempotencyChange::Settled),
-            REMEMBERS => {
-                let id = name::decode(from)?;
-                let call = RecordedCall::decode(from, now, ())?;
-                let charges = decode_charges(from, decode_cost, |(component, _)| *component)?;
-                Some(IdempotencyChange::RecordedCall(id, call.with(charges)))
-            }
-            _ => None,
-        }
-    }
-}
-
-/// What was charged to a component.
-fn decode_cost(from: &mut impl Decoder) -> Option<(u8, Amount)> {
-    let component = u8::try_from(from.integer()?).ok()?;
-    let cost = Amount::from_millionths(from.integer()?)?;
-    is_cost(cost).then_some((component, cost))
 }
 
 #[cfg(test)]

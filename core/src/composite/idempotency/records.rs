@@ -6,10 +6,11 @@
 
 use super::few::FewRecords;
 use super::few_marks::MOST;
+use super::idempotency_change::encode_no_effect;
 use super::many::ManyRecords;
 use super::packed::{Block, Packed};
 use super::settlement::{Charge, Settlement};
-use super::{IdempotencyChange, IdempotencyTable, RecordedCall};
+use super::{IdempotencyTable, RecordedCall};
 use crate::evaluate::Change;
 use crate::limit::{Limit, Usage};
 use crate::number::{Amount, Span, Timestamp};
@@ -307,7 +308,7 @@ impl IdempotencyRecords {
     /// asked after every change, even if nothing is propagated.
     pub fn encode_effect(&mut self, to: &mut impl Encoder) {
         match &mut self.0 {
-            Form::Packed(_) => IdempotencyTable::encode_no_effect(to),
+            Form::Packed(_) => encode_no_effect(to),
             Form::Large(large) => match &mut **large {
                 Large::Open(few) => few.encode_effect(to),
                 Large::Many(many) => many.calls.encode_effect(to),
@@ -338,18 +339,6 @@ impl IdempotencyRecords {
         }
     }
 
-    /// Whether a call can have had this change at `now`.
-    #[must_use]
-    pub fn accepts(&self, change: &IdempotencyChange, now: Timestamp) -> bool {
-        match change {
-            IdempotencyChange::Nothing => true,
-            IdempotencyChange::RecordedCall(id, call) => {
-                self.find(id, now).is_none() && !call.settled && (call.expires_at > now || now == Timestamp::MAX)
-            }
-            IdempotencyChange::Settled(id) => self.find(id, now).is_some_and(|call| !call.settled),
-        }
-    }
-
     /// Whether an effect is one that some call could have had on what settling the charges of a component takes;
     /// `settled` is the charge that it settled, if any.
     pub fn accepts_settlement_effect(&self, serial: u8, from: &mut impl Decoder, settled: Option<&Charge>) -> bool {
@@ -373,29 +362,6 @@ impl IdempotencyRecords {
                 None => Settlement::default().apply_effect(from, settled),
             }
         );
-    }
-
-    /// The records in the form of many.
-    #[cfg(test)]
-    pub(crate) fn many_mut(&mut self) -> Option<&mut ManyRecords> {
-        if let Some(large) = self.open()
-            && let Large::Open(few) = large
-        {
-            *large = Large::Many(ManyRecords::of_few(few));
-        }
-        let Some(Large::Many(many)) = self.open() else { return None };
-        Some(many)
-    }
-
-    #[cfg(test)]
-    pub(crate) fn has_changed(&self) -> bool {
-        match &self.0 {
-            Form::Packed(_) => false,
-            Form::Large(large) => match &**large {
-                Large::Open(_) => true,
-                Large::Many(many) => many.has_changed(),
-            },
-        }
     }
 }
 

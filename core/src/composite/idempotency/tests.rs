@@ -11,8 +11,9 @@ use crate::evaluate::Change;
 use crate::limit::{Limit, Usage};
 use crate::number::{Amount, Timestamp};
 use crate::number::{Period, Span};
-use crate::testing::calls::{Fields, lengths, millionths, period, units, us};
+use crate::testing::calls::{lengths, millionths, period, units, us};
 use crate::testing::effort;
+use crate::testing::encoded_fields::EncodedFields;
 use crate::wire::codec::Decoder;
 use num_rational::BigRational;
 
@@ -47,9 +48,9 @@ enum Call<'a> {
 #[derive(Clone, Debug)]
 struct Told {
     now: Timestamp,
-    ids: Fields,
-    settlement: Fields,
-    usage: Fields,
+    ids: EncodedFields,
+    settlement: EncodedFields,
+    usage: EncodedFields,
     gone: bool,
 }
 
@@ -82,8 +83,13 @@ impl<U: Usage> Key<U> {
             }
         }
         let gone = self.usage.is_unused();
-        let mut told =
-            Told { now, ids: Fields::default(), settlement: Fields::default(), usage: Fields::default(), gone };
+        let mut told = Told {
+            now,
+            ids: EncodedFields::default(),
+            settlement: EncodedFields::default(),
+            usage: EncodedFields::default(),
+            gone,
+        };
         self.ids.encode_effect(&mut told.ids);
         self.settlement.encode_effect(&mut told.settlement);
         self.usage.encode_effect(&mut told.usage);
@@ -122,7 +128,8 @@ impl<U: Usage> Key<U> {
     /// Does what was done elsewhere. It knows no limits.
     fn follow(&mut self, told: &Told) {
         let change = IdempotencyChange::decode(&mut told.ids.clone(), told.now).unwrap();
-        assert!(self.ids.accepts(&change, told.now, self.written.since(told.now)));
+        let before = told.now.plus(self.written.since(told.now));
+        assert!(change.is_possible(told.now, |id| self.ids.find(id, before)));
         self.go_on(told.now);
         self.sweep(if let IdempotencyChange::RecordedCall(id, _) = &change { Some(id) } else { None });
         let settled = match &change {
@@ -152,8 +159,8 @@ impl<U: Usage> Key<U> {
         self.tidy();
     }
 
-    fn encoded(&self) -> [Fields; 3] {
-        let mut fields = [(); 3].map(|()| Fields::default());
+    fn encoded(&self) -> [EncodedFields; 3] {
+        let mut fields = [(); 3].map(|()| EncodedFields::default());
         self.usage.encode(&mut fields[0]);
         self.settlement.encode(&mut fields[1]);
         self.ids.encode(&mut fields[2]);
@@ -187,7 +194,7 @@ fn remembered(now: Timestamp, ttl: Span, charges: Box<[Charge]>) -> RecordedCall
 }
 
 fn integers<U: Usage>(usage: &U) -> Vec<i128> {
-    let mut fields = Fields::default();
+    let mut fields = EncodedFields::default();
     usage.encode(&mut fields);
     std::iter::from_fn(|| Decoder::integer(&mut fields)).map(i128::from).collect()
 }
@@ -787,7 +794,7 @@ fn a_track_without_charges_is_as_good_as_never_seen() {
     let limit = StrictWindow::new(units(100), minute());
     let mut key = charged(&limit, &[(0, "a", 9), (0, "b", 9)]);
     key.make(&limit, seconds(0), Call::GiveBack(units(1)));
-    let mut never = Fields::default();
+    let mut never = EncodedFields::default();
     Settlement::default().encode(&mut never);
     for (id, idle) in [("a", false), ("b", true)] {
         settled(&mut key, &limit, 0, id, 1);
@@ -822,7 +829,7 @@ fn takes_nothing_for_a_track_that_is_none() {
         (&[0, 2, 2, 2, 0, most, 1, 1], &[0, 1], false),
         (&[most + 1, 1, 0, 0], &[0], false),
     ] {
-        let decoded = Settlement::decode(&mut Fields::integers(settlement.iter().copied()));
+        let decoded = Settlement::decode(&mut EncodedFields::integers(settlement.iter().copied()));
         let counted = decoded.and_then(|mut settlement| {
             let charge = |number: &u64| Charge {
                 component: 0,
@@ -835,10 +842,10 @@ fn takes_nothing_for_a_track_that_is_none() {
             (counted && settlement.is_sound()).then_some(settlement)
         });
         assert_eq!(counted.is_some(), sound, "{settlement:?} of {numbers:?}");
-        let mut back = Fields::default();
+        let mut back = EncodedFields::default();
         if let Some(counted) = counted {
             counted.encode(&mut back);
-            assert_eq!(back, Fields::integers(settlement.iter().copied()));
+            assert_eq!(back, EncodedFields::integers(settlement.iter().copied()));
         }
     }
 }
@@ -863,14 +870,15 @@ fn takes_nothing_for_an_effect_that_no_call_can_have_had() {
         (&[8], false, false),
         (&[], false, false),
     ] {
-        let accepts = |charge| key.settlement.accepts_effect(&mut Fields::integers(effect.iter().copied()), charge);
+        let accepts =
+            |charge| key.settlement.accepts_effect(&mut EncodedFields::integers(effect.iter().copied()), charge);
         assert_eq!((accepts(Some(&charge)), accepts(None)), (with, without), "{effect:?}");
     }
     // Nobody needs to be told how much is used where there are no charges.
     let never = Settlement::default();
-    assert!(never.accepts_effect(&mut Fields::integers([0]), None));
-    assert!(!never.accepts_effect(&mut Fields::integers([2, 1]), None));
-    assert!(!never.accepts_effect(&mut Fields::integers([4, 1]), None));
+    assert!(never.accepts_effect(&mut EncodedFields::integers([0]), None));
+    assert!(!never.accepts_effect(&mut EncodedFields::integers([2, 1]), None));
+    assert!(!never.accepts_effect(&mut EncodedFields::integers([4, 1]), None));
 }
 
 #[test]

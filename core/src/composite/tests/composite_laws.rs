@@ -10,7 +10,7 @@ use crate::number::{Amount, Span, Timestamp};
 use crate::syntax::{Call, KeyRequest};
 use crate::testing::calls::us;
 use crate::testing::effort;
-use crate::testing::laws::encoded;
+use crate::testing::encoded_fields::encoded;
 use crate::wire::args::{Args, Words};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -291,7 +291,8 @@ fn what_no_call_could_have_made_is_refused() {
     decide(&mut server, text, at(0));
     decide(&mut server, "COST 1 CONCURRENCY 9 1h me FIXED 9 1h COST 1", at(0));
     let sound = server.components().unwrap().clone();
-    let reads = |usage: &CompositeUsage| crate::testing::laws::decoded::<CompositeUsage>(&encoded(usage)).is_some();
+    let reads =
+        |usage: &CompositeUsage| crate::testing::encoded_fields::decoded::<CompositeUsage>(&encoded(usage)).is_some();
     assert!(reads(&sound));
     let breaks: [(&str, Break); 11] = [
         ("two of one number", |usage| renumber(usage, 1, usage.components[0].serial())),
@@ -346,9 +347,9 @@ fn what_no_call_could_have_made_is_refused() {
     usage.clone_from(one.components().unwrap());
     let mut fields = integers(&usage);
     let decoded = |fields: &[u64]| {
-        crate::testing::laws::decoded::<CompositeUsage>(&crate::testing::calls::Fields::integers(
-            fields.iter().copied(),
-        ))
+        crate::testing::encoded_fields::decoded::<CompositeUsage>(
+            &crate::testing::encoded_fields::EncodedFields::integers(fields.iter().copied()),
+        )
         .is_some()
     };
     assert!(decoded(&fields));

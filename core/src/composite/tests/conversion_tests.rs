@@ -12,9 +12,9 @@ use crate::composite::{CompositeEvaluation, CompositeUsage, Held};
 use crate::effect::{Discard, Effect, Text};
 use crate::limit::{Limit, Usage};
 use crate::number::{Amount, Span};
-use crate::testing::calls::{Fields, period, units};
+use crate::testing::calls::{period, units};
 use crate::testing::effort;
-use crate::testing::laws::encoded;
+use crate::testing::encoded_fields::{EncodedFields, encoded};
 use crate::wire::codec::{CHANGE, WHOLE};
 
 /// A key that expires an hour after it was charged.
@@ -90,7 +90,7 @@ fn a_conversion_tells_and_walks_as_little_of_a_large_key_as_of_a_small_one() {
 #[test]
 fn a_conversion_is_refused_unless_it_is_a_change_of_what_is_there() {
     // When, nothing moved back, more is told: no id, no component, and a ban without strikes.
-    let ban = Fields::integers([CHANGE, at(10).micros(), 0, 1, 0, 0, 1, at(70).micros(), 0]);
+    let ban = EncodedFields::integers([CHANGE, at(10).micros(), 0, 1, 0, 0, 1, at(70).micros(), 0]);
     let components = converted(&window(), Some(expiry()), &ban).unwrap();
     assert_eq!(
         (components.components.len(), components.components[0].recovers_at, components.banned(at(10))),
@@ -99,7 +99,7 @@ fn a_conversion_is_refused_unless_it_is_a_change_of_what_is_there() {
     for (why, refused) in [
         ("the whole", ban.with(0, WHOLE)),
         ("moved back once more", ban.with(2, 1)),
-        ("nothing is changed", Fields::integers([CHANGE, at(10).micros(), 0, 0])),
+        ("nothing is changed", EncodedFields::integers([CHANGE, at(10).micros(), 0, 0])),
         ("no ban, and then one is left over", ban.with(6, 0)),
         ("a ban for too long", ban.with(7, at(10).plus(Span::MAX_ARGUMENT).micros() + 1)),
     ] {

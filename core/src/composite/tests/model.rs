@@ -131,8 +131,8 @@ fn identity(spec: &Spec) -> ComponentIdentity {
     }
 }
 
-fn bytes<Beside>(any: &AnyUsage<Beside>) -> (Kind, crate::testing::calls::Fields) {
-    (any.kind(), with_usage!(any, usage => crate::testing::laws::encoded(usage)))
+fn bytes<Beside>(any: &AnyUsage<Beside>) -> (Kind, crate::testing::encoded_fields::EncodedFields) {
+    (any.kind(), with_usage!(any, usage => crate::testing::encoded_fields::encoded(usage)))
 }
 
 /// What a holder has of a table of leases.

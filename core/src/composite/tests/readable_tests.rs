@@ -10,8 +10,8 @@ use crate::composite::{CompositeEvaluation, CompositeUsage, Held};
 use crate::limit::{Limit, Usage, Verdict};
 use crate::number::{Amount, Span, Timestamp};
 use crate::syntax::KeyRequest;
-use crate::testing::calls::{Fields, period, units};
-use crate::testing::laws::{applied, decoded, encoded};
+use crate::testing::calls::{period, units};
+use crate::testing::encoded_fields::{EncodedFields, applied, decoded, encoded};
 use crate::wire::args::Args;
 
 #[test]
@@ -76,7 +76,7 @@ fn an_effect_makes_no_component_that_is_later_than_its_key() {
     let now = at(20);
     let seen = CompositeEvaluation::at(&call, Held::Composite(&usage), now);
     usage.charge(&call, &seen, now);
-    let mut effect = Fields::default();
+    let mut effect = EncodedFields::default();
     usage.encode_effect(&mut effect);
     assert!(applied(&before, &effect).is_some());
     let fields = effect.clone().numbers();
@@ -92,19 +92,19 @@ fn an_effect_makes_no_component_that_is_later_than_its_key() {
 
 #[test]
 fn an_effect_of_any_kind_is_none_of_a_call_before_it() {
-    let accepts = |effect: &Fields, latest: u64| {
+    let accepts = |effect: &EncodedFields, latest: u64| {
         let unused = CompositeUsage::default();
         unused.accepts_effect_until(&mut effect.clone(), CompositeUsage::VERSION, at(latest))
     };
     let usage = of_every_kind().components().unwrap().clone();
-    let mut whole = Fields::default();
+    let mut whole = EncodedFields::default();
     usage.encode_whole_effect(&mut whole);
     let words = words("FIXED 9 1h SLIDINGLOG 9 1h CONCURRENCY 9 1h me");
     let call = call_of(&KeyRequest::take(&mut Args::new(&words)).unwrap());
     let mut charged = CompositeUsage::default();
     let seen = CompositeEvaluation::at(&call, Held::Composite(&charged), at(10));
     charged.charge(&call, &seen, at(10));
-    let mut change = Fields::default();
+    let mut change = EncodedFields::default();
     charged.encode_effect(&mut change);
     for effect in [whole, change] {
         assert!(accepts(&effect, 10) && accepts(&effect, 11) && !accepts(&effect, 9));
@@ -115,7 +115,7 @@ fn an_effect_of_any_kind_is_none_of_a_call_before_it() {
 fn accepts_no_later_effect<L: Limit>(limit: &L) {
     let mut usage = L::Usage::default();
     limit.charge(&mut usage, at(10), Amount::ONE);
-    let (mut whole, mut change) = (Fields::default(), Fields::default());
+    let (mut whole, mut change) = (EncodedFields::default(), EncodedFields::default());
     usage.encode_whole_effect(&mut whole);
     usage.encode_effect(&mut change);
     for effect in [whole, change] {
@@ -143,7 +143,7 @@ fn a_new_component_that_goes_at_once_leaves_no_gap_to_those_who_are_told() {
     let seen = CompositeEvaluation::at(&call, Held::Composite(&usage), now);
     usage.charge(&call, &seen, now);
     assert_eq!(usage.components.iter().map(super::Component::serial).collect::<Vec<_>>(), [0, 2]);
-    let mut effect = Fields::default();
+    let mut effect = EncodedFields::default();
     usage.encode_effect(&mut effect);
     assert_eq!(applied(&before, &effect).map(|applied| encoded(&applied)), Some(encoded(&usage)));
     // Such a number is one of those that there can be.
@@ -156,7 +156,8 @@ fn a_new_component_that_goes_at_once_leaves_no_gap_to_those_who_are_told() {
 #[test]
 fn a_ban_is_no_longer_and_its_strikes_no_later_than_calls_can_make_them() {
     let ban = |ban: &[u64]| {
-        let extras = ban.iter().fold(Fields::integers([at(10).micros(), 0, 1, 0]), |fields, own| fields.and([*own]));
+        let extras =
+            ban.iter().fold(EncodedFields::integers([at(10).micros(), 0, 1, 0]), |fields, own| fields.and([*own]));
         decoded::<CompositeUsage>(&extras).is_some()
     };
     let (now, longest) = (at(10).micros(), Span::MAX_ARGUMENT.micros());

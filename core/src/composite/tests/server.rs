@@ -8,8 +8,7 @@ use crate::kind::Kind;
 use crate::limit::{Limit, Usage};
 use crate::number::{Span, Timestamp};
 use crate::syntax::{Call, KeyRequest};
-use crate::testing::calls::Fields;
-use crate::testing::laws::{applied, decoded, encoded, whole_effect};
+use crate::testing::encoded_fields::{EncodedFields, applied, decoded, encoded, whole_effect};
 use proptest::sample::Index;
 
 /// What a key holds.
@@ -114,7 +113,7 @@ impl Straightened {
         for own in [&self.told, &self.untold] {
             assert_eq!(encoded(own), encoded(usage), "{call:?}");
         }
-        let (mut effect, mut told) = (Fields::default(), Fields::default());
+        let (mut effect, mut told) = (EncodedFields::default(), EncodedFields::default());
         usage.clone().encode_effect(&mut effect);
         self.told.encode_effect(&mut told);
         assert_eq!(told, effect, "{call:?}");
@@ -134,7 +133,7 @@ impl Server {
     }
 
     /// What it would write to the disk.
-    pub fn stored(&self) -> Option<Fields> {
+    pub fn stored(&self) -> Option<EncodedFields> {
         self.key.as_ref().map(|(value, _)| match value {
             Value::Plain(any) => with_usage!(any, usage => encoded(usage)),
             Value::Composite(components) => encoded(components),
@@ -142,7 +141,7 @@ impl Server {
     }
 
     /// What it would write to the disk, and when the key expires.
-    pub fn key_as_stored(&self) -> Option<(Fields, u64)> {
+    pub fn key_as_stored(&self) -> Option<(EncodedFields, u64)> {
         self.stored().zip(self.key.as_ref().map(|(_, at)| *at))
     }
 
@@ -269,7 +268,7 @@ impl Server {
         let mut plain = usage.clone();
         let (mut components, ()) = CompositeUsage::convert(&mut plain, expires_at, now, change);
         assert!(plain.is_unused(), "it is moved");
-        let mut effect = Fields::default();
+        let mut effect = EncodedFields::default();
         components.encode_effect(&mut effect);
         for (place, value) in std::mem::take(&mut self.mutations) {
             converted(usage, expires_at, &effect.with_integer(place, value));
@@ -351,7 +350,7 @@ impl Server {
 
     /// Tells the replicas what has changed, which then hold the same.
     fn propagate(&mut self, usage: &mut CompositeUsage) {
-        let mut effect = Fields::default();
+        let mut effect = EncodedFields::default();
         usage.encode_effect(&mut effect);
         for (place, value) in std::mem::take(&mut self.mutations) {
             check_any(&self.replica, &effect.with_integer(place, value));
@@ -387,11 +386,11 @@ fn check_entries(usage: &CompositeUsage, said: &[(Kind, usize, bool)], now: Time
 
 /// What a plain key becomes by the effect of a conversion; `None` if the effect is refused. What an accepted effect
 /// makes can be read back, or is nothing.
-pub fn converted<U: Single>(plain: &U, plain_expiry: Option<u64>, effect: &Fields) -> Option<CompositeUsage> {
+pub fn converted<U: Single>(plain: &U, plain_expiry: Option<u64>, effect: &EncodedFields) -> Option<CompositeUsage> {
     let mut read = effect.clone();
     let accepted = CompositeUsage::accepts_conversion(plain, plain_expiry, &mut read, CompositeUsage::VERSION);
     // As a server does, which refuses an effect with something left over.
-    if !accepted || read != Fields::default() {
+    if !accepted || read != EncodedFields::default() {
         return None;
     }
     let after = CompositeUsage::apply_conversion(&mut plain.clone(), plain_expiry, &mut effect.clone());
@@ -401,9 +400,9 @@ pub fn converted<U: Single>(plain: &U, plain_expiry: Option<u64>, effect: &Field
 }
 
 /// Any effect is refused, or makes what can be read back, or nothing.
-fn check_any(usage: &CompositeUsage, effect: &Fields) {
+fn check_any(usage: &CompositeUsage, effect: &EncodedFields) {
     let (mut read, mut after) = (effect.clone(), usage.clone());
-    if usage.accepts_effect(&mut read, CompositeUsage::VERSION) && read == Fields::default() {
+    if usage.accepts_effect(&mut read, CompositeUsage::VERSION) && read == EncodedFields::default() {
         after.apply_effect(&mut effect.clone(), CompositeUsage::VERSION);
         let readable = after.is_unused() || decoded::<CompositeUsage>(&encoded(&after)).is_some();
         assert!(readable, "{effect:?} makes of {usage:#?} what cannot be read: {after:#?}");

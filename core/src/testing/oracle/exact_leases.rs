@@ -4,7 +4,8 @@ use super::contract::{Contract, Exact, exact, period};
 use crate::algorithm::leases::{Concurrency, ConcurrencyUsage, LeaseLimit};
 use crate::limit::Usage;
 use crate::number::{Amount, Timestamp};
-use crate::testing::calls::{Fields, amounts, lengths, seen_at};
+use crate::testing::calls::{amounts, lengths, seen_at};
+use crate::testing::encoded_fields::EncodedFields;
 use num_traits::Signed;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -102,7 +103,7 @@ impl Contract for LeaseTerms {
         let names = [self.holder, b"c", self.holder];
         *usage = seen_at(usage, at);
         let released = usage.release(&names, at);
-        usage.encode_effect(&mut Fields::default());
+        usage.encode_effect(&mut EncodedFields::default());
         if usage.is_unused() {
             *usage = ConcurrencyUsage::default();
         }

@@ -43,14 +43,14 @@ fn a_token_is_stored_and_propagated_with_its_lease_alone() {
     let before = usage.clone();
     let (_, told) = call_and_tell(&fenced("a", "1ms", 7), &mut usage, us(1000), cost(2));
     let lease = [2000, FLAG + 2_000_000, 7];
-    assert_eq!(told, Fields::integers([CHANGE, 0, 1000, 0, 1]).then(b"a", lease));
+    assert_eq!(told, EncodedFields::integers([CHANGE, 0, 1000, 0, 1]).then(b"a", lease));
     assert_eq!(encoded(&applied(&before, &told).unwrap()), encoded(&usage));
     assert!(told.cut_short().all(|told| applied(&before, &told).is_none()));
     let before = usage.clone();
     let (_, told) = call_and_tell(&held("b", 6, "1ms"), &mut usage, us(1500), cost(1));
     assert_eq!(told, change(0, 1500, &[], Some((b"b", 2500, 1_000_000))), "its old form");
     assert_eq!(encoded(&applied(&before, &told).unwrap()), encoded(&usage));
-    let stored = Fields::integers([1500, 2]).then(b"a", lease).then(b"b", [2500, 1_000_000]);
+    let stored = EncodedFields::integers([1500, 2]).then(b"a", lease).then(b"b", [2500, 1_000_000]);
     assert_eq!(encoded(&usage), stored);
     let read = decoded::<ConcurrencyUsage>(&stored).unwrap();
     assert_eq!((encoded(&read), read.latest_token()), (stored, 7));
@@ -64,7 +64,7 @@ fn a_token_is_stored_and_propagated_with_its_lease_alone() {
 #[test]
 fn what_is_no_token_is_refused() {
     let stored = |units: u64, token: &[u64]| {
-        let fields = Fields::integers([5, 1]).then(b"a", [10, units]);
+        let fields = EncodedFields::integers([5, 1]).then(b"a", [10, units]);
         let fields = token.iter().fold(fields, |fields, token| fields.and([*token]));
         decoded::<ConcurrencyUsage>(&fields).is_some()
     };

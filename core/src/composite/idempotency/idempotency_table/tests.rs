@@ -1,11 +1,13 @@
+use super::super::idempotency_change::{IdempotencyChange, NOTHING, REMEMBERS, SETTLES};
 use super::super::recorded_call::{FORCED, GRANTED, SETTLED};
 use super::*;
 use crate::algorithm::sliding_window::{SlidingWindow, SlidingWindowUsage};
 use crate::composite::idempotency::Settlement;
 use crate::limit::Limit;
 use crate::number::Period;
-use crate::testing::calls::{Fields, units, us};
+use crate::testing::calls::{units, us};
 use crate::testing::effort;
+use crate::testing::encoded_fields::EncodedFields;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -27,14 +29,14 @@ fn ids(calls: &[(&str, u64)]) -> IdempotencyTable {
     ids
 }
 
-fn encoded(ids: &IdempotencyTable) -> Fields {
-    let mut fields = Fields::default();
+fn encoded(ids: &IdempotencyTable) -> EncodedFields {
+    let mut fields = EncodedFields::default();
     ids.encode(&mut fields);
     fields
 }
 
-fn effect(ids: &mut IdempotencyTable) -> Fields {
-    let mut fields = Fields::default();
+fn effect(ids: &mut IdempotencyTable) -> EncodedFields {
+    let mut fields = EncodedFields::default();
     ids.encode_effect(&mut fields);
     fields
 }
@@ -197,20 +199,20 @@ fn a_crowd_that_is_gone_leaves_its_room() {
 #[test]
 fn an_effect_tells_what_a_call_has_changed() {
     let mut ids = ids(&[]);
-    assert_eq!(effect(&mut ids), Fields::integers([NOTHING]));
+    assert_eq!(effect(&mut ids), EncodedFields::integers([NOTHING]));
     let upto = RecordedCall { granted: Some(units(2)), ..call(100, &[charge(3)]) };
     ids.remember(b"a", upto.clone());
     let told = effect(&mut ids);
     let two = units(2).millionths();
-    assert_eq!(told, Fields::integers([REMEMBERS]).then(b"a", [100, 7, GRANTED, two, 1, 3, two]));
+    assert_eq!(told, EncodedFields::integers([REMEMBERS]).then(b"a", [100, 7, GRANTED, two, 1, 3, two]));
     let change = IdempotencyChange::decode(&mut told.clone(), us(0)).unwrap();
     assert_eq!(change, IdempotencyChange::RecordedCall(Kept::from(&b"a"[..]), upto.with([(3, units(2))].into())));
     assert!(told.cut_short().all(|mut told| IdempotencyChange::decode(&mut told, us(0)).is_none()));
-    assert_eq!(effect(&mut ids), Fields::integers([NOTHING]));
+    assert_eq!(effect(&mut ids), EncodedFields::integers([NOTHING]));
 
     ids.settle(b"a", us(1));
     let told = effect(&mut ids);
-    assert_eq!(told, Fields::integers([SETTLES]).then(b"a", []));
+    assert_eq!(told, EncodedFields::integers([SETTLES]).then(b"a", []));
     assert_eq!(
         IdempotencyChange::decode(&mut told.clone(), us(0)),
         Some(IdempotencyChange::Settled(Kept::from(&b"a"[..])))
@@ -220,7 +222,7 @@ fn an_effect_tells_what_a_call_has_changed() {
     // What nobody asked for is not told with the next change.
     ids.remember(b"b", call(100, &[]));
     ids.sweep(us(1), None, |_| {});
-    assert_eq!(effect(&mut ids), Fields::integers([NOTHING]));
+    assert_eq!(effect(&mut ids), EncodedFields::integers([NOTHING]));
 }
 
 #[test]
@@ -247,13 +249,14 @@ fn refuses_a_change_that_no_call_can_have_made() {
         (remembers("a", call(200, &[])), 50, back, true),
         (remembers("b", RecordedCall { settled: true, ..call(100, &[]) }), 1, Span::ZERO, false),
     ] {
-        assert_eq!(known.accepts(&change, us(now), back), accepted, "{change:?} at {now}");
+        let possible = change.is_possible(us(now), |id| known.find(id, us(now).plus(back)));
+        assert_eq!(possible, accepted, "{change:?} at {now}");
     }
     let last = Timestamp::MAX.micros();
-    assert!(IdempotencyTable::default().accepts(&remembers("b", call(last, &[])), Timestamp::MAX, Span::ZERO));
+    assert!(remembers("b", call(last, &[])).is_possible(Timestamp::MAX, |_| None::<RecordedCall>));
 
     let (two, most) = (units(2).millionths(), Amount::MAX_ARGUMENT.millionths());
-    let remembers = |rest: &[u64]| Fields::integers([REMEMBERS]).then(b"a", rest.iter().copied());
+    let remembers = |rest: &[u64]| EncodedFields::integers([REMEMBERS]).then(b"a", rest.iter().copied());
     for (effect, accepted) in [
         (remembers(&[100, 7, 0, 0]), true),
         (remembers(&[100, 7, FORCED, 2, 1, two, 2, two]), true),
@@ -275,11 +278,11 @@ fn refuses_a_change_that_no_call_can_have_made() {
         (remembers(&[100, last + 1, 0, 0]), false),
         (remembers(&[Span::MAX_ARGUMENT.micros() + 5, 7, 0, 0]), true),
         (remembers(&[Span::MAX_ARGUMENT.micros() + 6, 7, 0, 0]), false),
-        (Fields::integers([REMEMBERS]).then(b"", [100, 7, 0, 0]), false),
-        (Fields::integers([REMEMBERS]).then(&[b'a'; 256], [100, 7, 0, 0]), true),
-        (Fields::integers([REMEMBERS]).then(&[b'a'; 257], [100, 7, 0, 0]), false),
-        (Fields::integers([SETTLES]).then(b"", []), false),
-        (Fields::integers([3]).then(b"a", []), false),
+        (EncodedFields::integers([REMEMBERS]).then(b"", [100, 7, 0, 0]), false),
+        (EncodedFields::integers([REMEMBERS]).then(&[b'a'; 256], [100, 7, 0, 0]), true),
+        (EncodedFields::integers([REMEMBERS]).then(&[b'a'; 257], [100, 7, 0, 0]), false),
+        (EncodedFields::integers([SETTLES]).then(b"", []), false),
+        (EncodedFields::integers([3]).then(b"a", []), false),
     ] {
         assert_eq!(IdempotencyChange::decode(&mut effect.clone(), us(5)).is_some(), accepted, "{effect:?}");
     }
@@ -288,7 +291,7 @@ fn refuses_a_change_that_no_call_can_have_made() {
 #[test]
 fn takes_nothing_for_ids_that_are_none() {
     let two = units(2).millionths();
-    let begin = |count: u64| Fields::integers([count]);
+    let begin = |count: u64| EncodedFields::integers([count]);
     for (fields, accepted) in [
         (begin(0), true),
         (begin(1).then(b"a", [3, 7, 0, 0]), true),

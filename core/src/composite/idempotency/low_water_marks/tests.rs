@@ -1,6 +1,7 @@
 use super::*;
-use crate::testing::calls::{Fields, millionths};
+use crate::testing::calls::millionths;
 use crate::testing::effort;
+use crate::testing::encoded_fields::EncodedFields;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -97,7 +98,7 @@ proptest! {
                 Step::Lower(..) | Step::Forget(_) => {}
             }
             prop_assert_eq!(low_water_marks.live(), naive.charges.len());
-            let mut encoded = Fields::default();
+            let mut encoded = EncodedFields::default();
             low_water_marks.encode(&mut encoded);
             let mut decoded = LowWaterMarks::decode(&mut encoded.clone()).unwrap();
             prop_assert!(naive.charges.iter().all(|(number, _)| decoded.count(*number)) && decoded.is_sound());
@@ -105,7 +106,7 @@ proptest! {
                 for (number, low) in &naive.charges {
                     prop_assert_eq!(low_water_marks.least(*number).map(Amount::millionths), *low);
                 }
-                let mut again = Fields::default();
+                let mut again = EncodedFields::default();
                 low_water_marks.encode(&mut again);
                 prop_assert_eq!(&again, &encoded);
             }
@@ -139,7 +140,7 @@ fn charges_are_counted_up_to_the_last_number_that_can_be_read() {
     let mut low_water_marks = last;
     assert_eq!(low_water_marks.charge(), Some(LowWaterMarks::LAST - 1));
     assert_eq!((low_water_marks.charge(), low_water_marks.live()), (None, 1));
-    let mut written = Fields::default();
+    let mut written = EncodedFields::default();
     low_water_marks.encode(&mut written);
     let mut read = LowWaterMarks::decode(&mut written).unwrap();
     assert!(read.count(LowWaterMarks::LAST - 1) && read.is_sound());

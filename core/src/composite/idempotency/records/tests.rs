@@ -3,17 +3,40 @@ use crate::algorithm::fixed_window::FixedWindow;
 use crate::algorithm::log::{SlidingLog, SlidingLogUsage};
 use crate::composite::idempotency::MAX_CHARGES;
 use crate::effect::Discard;
-use crate::testing::calls::{Fields, millionths, period, units, us};
-use crate::testing::laws::encoded;
+use crate::testing::calls::{millionths, period, units, us};
+use crate::testing::encoded_fields::{EncodedFields, encoded};
 use proptest::collection::vec;
 use proptest::prelude::*;
+
+impl IdempotencyRecords {
+    /// The records in the form of many.
+    pub(crate) fn many_mut(&mut self) -> Option<&mut ManyRecords> {
+        if let Some(large) = self.open()
+            && let Large::Open(few) = large
+        {
+            *large = Large::Many(ManyRecords::of_few(few));
+        }
+        let Some(Large::Many(many)) = self.open() else { return None };
+        Some(many)
+    }
+
+    pub(crate) fn has_changed(&self) -> bool {
+        match &self.0 {
+            Form::Packed(_) => false,
+            Form::Large(large) => match &**large {
+                Large::Open(_) => true,
+                Large::Many(many) => many.has_changed(),
+            },
+        }
+    }
+}
 
 /// Records of a window and a log that calls charge at once, in the form that they have by themselves, or of many.
 #[derive(Clone, Debug, Default)]
 struct Key<const MANY: bool> {
     records: IdempotencyRecords,
     usages: (<FixedWindow as Limit>::Usage, <SlidingLog as Limit>::Usage),
-    effect: Fields,
+    effect: EncodedFields,
 }
 
 #[derive(Clone, Debug)]
@@ -114,12 +137,12 @@ impl<const MANY: bool> Key<MANY> {
 
     /// What is told of it; a settlement of which nothing is told is as one that has not changed.
     fn tell(&mut self) {
-        let mut effect = Fields::default();
+        let mut effect = EncodedFields::default();
         self.records.encode_effect(&mut effect);
         for serial in [WINDOW, LOG] {
-            let mut told = Fields::default();
+            let mut told = EncodedFields::default();
             self.records.encode_settlement_effect(serial, &mut told);
-            if told != Fields::integers([1, 0]) && told != Fields::integers([0]) {
+            if told != EncodedFields::integers([1, 0]) && told != EncodedFields::integers([0]) {
                 told.clone().numbers().into_iter().for_each(|number| Encoder::integer(&mut effect, number));
             }
         }
@@ -127,11 +150,11 @@ impl<const MANY: bool> Key<MANY> {
         self.records.close();
     }
 
-    fn stored(&self) -> (Fields, Vec<Fields>) {
-        let mut calls = Fields::default();
+    fn stored(&self) -> (EncodedFields, Vec<EncodedFields>) {
+        let mut calls = EncodedFields::default();
         self.records.encode(&mut calls);
         let of = |serial| {
-            let mut settlement = Fields::default();
+            let mut settlement = EncodedFields::default();
             self.records.encode_settlement(serial, &mut settlement);
             settlement
         };

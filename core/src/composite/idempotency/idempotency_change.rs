@@ -1,0 +1,93 @@
+//! What a call changes in the idempotency records of a key, as effects tell it.
+
+use super::recorded_call::{RecordedCall, decode_charges};
+use super::settlement::{Charge, is_cost};
+use crate::number::{Amount, Timestamp};
+use crate::wire::codec::{Decoder, Encoder};
+use crate::wire::name;
+use std::sync::Arc;
+
+/// The first field of an effect that changes no call.
+pub(super) const NOTHING: u64 = 0;
+/// The first field of an effect that remembers a call.
+pub(super) const REMEMBERS: u64 = 1;
+/// The first field of an effect that settles a call.
+pub(super) const SETTLES: u64 = 2;
+
+/// What a call has changed in the ids elsewhere, besides what it swept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum IdempotencyChange {
+    /// Nothing.
+    Nothing,
+    /// It is remembered by this id, and charged these amounts to these components.
+    RecordedCall(Arc<[u8]>, RecordedCall<Box<[(u8, Amount)]>>),
+    /// It settled the call of this id.
+    Settled(Arc<[u8]>),
+}
+
+/// Writes out that nothing has changed.
+pub fn encode_no_effect(to: &mut impl Encoder) {
+    to.integer(NOTHING);
+}
+
+/// Writes out that the call of an id was settled.
+pub fn encode_settled(id: &[u8], to: &mut impl Encoder) {
+    to.integer(SETTLES);
+    to.bytes(id);
+}
+
+/// Writes out that a call is remembered by an id.
+pub fn encode_recorded(id: &[u8], call: &RecordedCall<&[Charge]>, to: &mut impl Encoder) {
+    to.integer(REMEMBERS);
+    to.bytes(id);
+    call.encode(to);
+    to.integer(u64::try_from(call.charges.len()).unwrap_or(0));
+    for charge in call.charges {
+        to.integer(u64::from(charge.component));
+        to.integer(charge.cost.millionths());
+    }
+}
+
+impl IdempotencyChange {
+    /// The id that it changes.
+    fn id(&self) -> Option<&[u8]> {
+        match self {
+            IdempotencyChange::Nothing => None,
+            IdempotencyChange::RecordedCall(id, _) | IdempotencyChange::Settled(id) => Some(id),
+        }
+    }
+
+    /// Whether a call can have had this change at `now`; `find` tells what was remembered of its id then.
+    pub fn is_possible<C>(&self, now: Timestamp, find: impl FnOnce(&[u8]) -> Option<RecordedCall<C>>) -> bool {
+        let known = self.id().and_then(find);
+        match self {
+            IdempotencyChange::Nothing => true,
+            IdempotencyChange::RecordedCall(_, call) => {
+                known.is_none() && !call.settled && (call.expires_at > now || now == Timestamp::MAX)
+            }
+            IdempotencyChange::Settled(_) => known.is_some_and(|call| !call.settled),
+        }
+    }
+
+    /// Reads what [`IdempotencyRecords::encode_effect`](super::IdempotencyRecords::encode_effect) wrote of a call made at `now`.
+    pub fn decode(from: &mut impl Decoder, now: Timestamp) -> Option<IdempotencyChange> {
+        match from.integer()? {
+            NOTHING => Some(IdempotencyChange::Nothing),
+            SETTLES => name::decode(from).map(IdempotencyChange::Settled),
+            REMEMBERS => {
+                let id = name::decode(from)?;
+                let call = RecordedCall::decode(from, now, ())?;
+                let charges = decode_charges(from, decode_cost, |(component, _)| *component)?;
+                Some(IdempotencyChange::RecordedCall(id, call.with(charges)))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// What was charged to a component.
+fn decode_cost(from: &mut impl Decoder) -> Option<(u8, Amount)> {
+    let component = u8::try_from(from.integer()?).ok()?;
+    let cost = Amount::from_millionths(from.integer()?)?;
+    is_cost(cost).then_some((component, cost))
+}
