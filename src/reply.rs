@@ -161,14 +161,12 @@ impl Reply {
         Reply::Integer(i64::try_from(count).unwrap_or(i64::MAX))
     }
 
-    /// `[[key, denied, at most so many too many, policy, item], ...]`: no kind of limit has items yet.
+    /// `[[key, denied, at most so many too many, policy, item], ...]`.
     pub fn heaviest(keys: &[Heavy]) -> Reply {
         let row = |key: &Heavy| {
             let counts = [key.denied, key.error].map(|count| Reply::Integer(integer(count)));
-            let policy = key.policy.map_or(Reply::Null, |name| Reply::Bytes(name.into()));
-            Reply::Array(
-                [Reply::Bytes(key.name.into())].into_iter().chain(counts).chain([policy, Reply::Null]).collect(),
-            )
+            let names = [key.policy, key.item].map(|name| name.map_or(Reply::Null, |name| Reply::Bytes(name.into())));
+            Reply::Array([Reply::Bytes(key.name.into())].into_iter().chain(counts).chain(names).collect())
         };
         Reply::Array(keys.iter().map(row).collect())
     }

@@ -18,8 +18,10 @@
 //!
 //! **Cost:** a denial of a key that has an entry takes a hash of the name and one place in a chain, and moves the entry
 //! past those in a heap that now have less, O(log m) at worst and mostly none. Another key does the same once more, and
-//! writes its name over that of the key that goes. An entry takes some 350 bytes beside the names of the key and of the
-//! policy that denied it last.
+//! writes its name over that of the key that goes. An entry takes some 380 bytes beside the names of the key and of the
+//! policy that denied it last, and the item.
+//!
+//! A key that has a limit for each of its items counts by the item too: each pair of a key and an item has an entry.
 
 mod key_hash;
 pub(crate) mod minutes;
@@ -29,7 +31,8 @@ use key_hash::Hash;
 use minutes::{MinuteClock, Minutes};
 use std::cmp::Reverse;
 
-/// The longest name, in bytes: the beginning stands for a longer one. It bounds what entries take, and the time too.
+/// The longest name, and the longest item, in bytes: the beginning stands for a longer one. It bounds what entries
+/// take, and the time too.
 pub const MAX_NAME: usize = 512;
 
 /// The most entries that a sketch may have.
@@ -46,6 +49,8 @@ pub struct Heavy<'t> {
     pub error: u64,
     /// The policy that denied it last, if any has.
     pub policy: Option<&'t [u8]>,
+    /// Which of its items was denied, or the beginning of that, of a key that has a limit for each.
+    pub item: Option<&'t [u8]>,
 }
 
 /// The keys that are denied most.
@@ -56,7 +61,7 @@ pub struct Heavy<'t> {
 ///
 /// let (mut top, now) = (Top::new(2), Timestamp::from_clock(1_700_000_000_000_000));
 /// for name in ["a", "b", "a", "c", "a"] {
-///     top.record(name.as_bytes(), now);
+///     top.record(name.as_bytes(), None, now);
 /// }
 /// let [a, c] = top.heaviest(10).try_into().unwrap();
 /// assert_eq!((a.name, a.denied, a.error), (&b"a"[..], 3, 0));
@@ -87,6 +92,7 @@ pub struct DenialPlace(usize);
 #[derive(Clone, Debug, Default)]
 struct TopEntry {
     name: Vec<u8>,
+    item: Option<Vec<u8>>,
     hash: u64,
     error: u64,
     /// The policy that denied it last; none has an empty name.
@@ -133,15 +139,17 @@ impl Top {
         self.floor
     }
 
-    /// Records that a key was denied at `now`. Where that is noted: `None` if there is room for nothing.
+    /// Records that a key, or an item of it, was denied at `now`. Where that is noted: `None` if there is room for
+    /// nothing.
     #[inline]
-    pub fn record(&mut self, name: &[u8], now: Timestamp) -> Option<DenialPlace> {
+    pub fn record(&mut self, name: &[u8], item: Option<&[u8]>, now: Timestamp) -> Option<DenialPlace> {
         let minute = self.clock.minute(now);
         let name = name.get(..MAX_NAME).unwrap_or(name);
-        let hash = self.hash.of(name);
+        let item = item.map(|item| item.get(..MAX_NAME).unwrap_or(item));
+        let hash = self.hash.of(name, item);
         let mut place = self.chains.get(self.chain_of(hash)).copied().unwrap_or(NONE);
         while let Some(entry) = self.entries.get_mut(place) {
-            if entry.hash == hash && *entry.name == *name {
+            if entry.hash == hash && *entry.name == *name && entry.item.as_deref() == item {
                 entry.minutes.count(minute);
                 let count = entry.count;
                 self.count(count);
@@ -149,7 +157,7 @@ impl Top {
             }
             place = entry.next;
         }
-        self.add(name, hash, minute)
+        self.add(name, item, hash, minute)
     }
 
     /// Records which policy has denied a key, where that was noted; `place` is of the denial that was recorded last.
@@ -218,9 +226,10 @@ impl Top {
 
     /// A key that has no entry takes one.
     #[cold]
-    fn add(&mut self, name: &[u8], hash: u64, minute: u64) -> Option<DenialPlace> {
+    fn add(&mut self, name: &[u8], item: Option<&[u8]>, hash: u64, minute: u64) -> Option<DenialPlace> {
         if self.counts.len() < self.most {
-            let mut entry = TopEntry { name: name.to_vec(), hash, error: self.floor, ..TopEntry::default() };
+            let (name, item) = (name.to_vec(), item.map(<[u8]>::to_vec));
+            let mut entry = TopEntry { name, item, hash, error: self.floor, ..TopEntry::default() };
             entry.minutes.count(minute);
             return Some(self.insert(entry, self.floor.saturating_add(1)));
         }
@@ -230,6 +239,7 @@ impl Top {
         if let Some(entry) = self.entries.get_mut(least.entry) {
             entry.name.clear();
             entry.name.extend_from_slice(name);
+            entry.put_item(item);
             entry.hash = hash;
             entry.error = least.denied;
             entry.policy.clear();
@@ -332,7 +342,18 @@ impl Top {
 impl TopEntry {
     fn heavy(&self, denied: u64, error: u64) -> Heavy<'_> {
         let policy = (!self.policy.is_empty()).then_some(&*self.policy);
-        Heavy { name: &self.name, denied, error, policy }
+        Heavy { name: &self.name, denied, error, policy, item: self.item.as_deref() }
+    }
+
+    /// Writes an item over the one that goes, in the same memory.
+    fn put_item(&mut self, item: Option<&[u8]>) {
+        let Some(item) = item else {
+            self.item = None;
+            return;
+        };
+        let room = self.item.get_or_insert_default();
+        room.clear();
+        room.extend_from_slice(item);
     }
 }
 
@@ -348,9 +369,9 @@ fn first(mut all: Vec<Heavy<'_>>, count: usize) -> Vec<Heavy<'_>> {
 }
 
 impl<'t> Heavy<'t> {
-    /// The heaviest first; of those denied as often, the one of which that is more certain; then by name.
-    fn rank(&self) -> (Reverse<u64>, u64, &'t [u8]) {
-        (Reverse(self.denied), self.error, self.name)
+    /// The heaviest first; of those denied as often, the one of which that is more certain; then by name and item.
+    fn rank(&self) -> (Reverse<u64>, u64, &'t [u8], Option<&'t [u8]>) {
+        (Reverse(self.denied), self.error, self.name, self.item)
     }
 }
 

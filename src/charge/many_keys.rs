@@ -102,7 +102,7 @@ pub fn charge_keys(
     count_call(redis, allowed, looks);
     for (place, EvaluatedKey { closed, evaluated }) in keys.iter().enumerate() {
         if count_key(evaluated, allowed, looks) {
-            redis.denied(closed.name(), now);
+            redis.denied(closed.name(), evaluated.item(), now);
         }
         let goes_on = evaluated.goes_on(allowed);
         let of_key = evaluated.commit(Closed { redis, key: *closed }, goes_on, now);

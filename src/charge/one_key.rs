@@ -101,7 +101,7 @@ fn charge_limit<L: Limit>(
     now: Timestamp,
 ) -> Result<Decision, Error> {
     match redis.open(name)?.typed() {
-        Ok(key) => Ok(charge_plain(key, limit, spec.request, now)?.keeping(spec.kept)),
+        Ok(key) => Ok(charge_plain(key, limit, spec.request, spec.item(), now)?.keeping(spec.kept)),
         Err(key) => {
             let (decision, outcome) = charge_elsewhere(key, spec, now)?;
             *elsewhere = Some(outcome);
@@ -115,22 +115,23 @@ fn charge_plain<L: Limit>(
     mut key: Key<L::Usage>,
     limit: &L,
     request: Request,
+    item: Option<&[u8]>,
     now: Timestamp,
 ) -> Result<Decision, Error> {
     if let Request::Take(cost) = request
         && let Some(taken) = limit.taken_at_once(key.usage(), now, cost)
     {
         guard::point();
-        return Ok(commit_at_once(key, taken, now));
+        return Ok(commit_at_once(key, taken, item, now));
     }
     let evaluation = OneLimit::at(limit, key.usage(), key.is_missing(), request, now);
-    let goes_on = decide(&mut key, &evaluation, || request.is_look(), now)?;
+    let goes_on = decide(&mut key, &evaluation, || request.is_look(), item, now)?;
     Ok(commit(key, &evaluation.under(limit), goes_on, now))
 }
 
 /// Commits a take that was decided in one go: of a key that is there, and that grows no more.
 #[inline(always)]
-fn commit_at_once<U: Usage>(mut key: Key<U>, taken: Taken<U>, now: Timestamp) -> Decision {
+fn commit_at_once<U: Usage>(mut key: Key<U>, taken: Taken<U>, item: Option<&[u8]>, now: Timestamp) -> Decision {
     let allowed = matches!(taken, Taken::Charged(..));
     count_call(key.call(), allowed, false);
     count_limit(U::KIND, !allowed, allowed, false);
@@ -142,7 +143,7 @@ fn commit_at_once<U: Usage>(mut key: Key<U>, taken: Taken<U>, now: Timestamp) ->
             decision
         }
         Taken::Denied(decision) => {
-            key.denied(now);
+            key.denied(item, now);
             decision
         }
     }
@@ -175,14 +176,14 @@ fn charge_open(mut key: OpenKey, call: &Call, now: Timestamp) -> Result<Answer, 
     let rates = key.contents().usage::<CompositeUsage>().and_then(|usage| usage.evaluate_fast(call, now));
     if let Some(evaluation) = rates {
         let rates = Rates { call, evaluation };
-        let goes_on = decide(&mut key, &rates, || false, now)?;
+        let goes_on = decide(&mut key, &rates, || false, None, now)?;
         return Ok(commit_to(key, &rates, goes_on, now));
     }
     let unused = CompositeUsage::default();
     let held = held(key.contents(), call, &unused)?;
     let missing = key.contents().is_missing();
     let evaluation = SeveralLimits::at(Cow::Borrowed(call), held, missing, now, || key.call().out_of_memory());
-    let goes_on = decide(&mut key, &evaluation, || call.purpose == Purpose::Evaluation, now)?;
+    let goes_on = decide(&mut key, &evaluation, || call.purpose == Purpose::Evaluation, call.item(), now)?;
     Ok(evaluation.commit(key, goes_on, now))
 }
 
@@ -193,6 +194,7 @@ fn decide(
     key: &mut OpenKey,
     evaluation: &impl KeyEvaluation,
     looks: impl FnOnce() -> bool,
+    item: Option<&[u8]>,
     now: Timestamp,
 ) -> Result<bool, Error> {
     let allowed = evaluation.admits();
@@ -202,7 +204,7 @@ fn decide(
     let looks = !allowed && looks();
     count_call(key.call(), allowed, looks);
     if count_key(evaluation, allowed, looks) {
-        key.denied(now);
+        key.denied(item, now);
     }
     Ok(evaluation.goes_on(allowed))
 }
@@ -219,7 +221,7 @@ pub fn charge_or_take_over(
     left_behind: impl FnOnce(&mut Redis) -> Option<BucketUsage>,
 ) -> Result<Decision, Error> {
     let key = match redis.open(name)?.typed() {
-        Ok(key) => return charge_plain(key, bucket, request, now),
+        Ok(key) => return charge_plain(key, bucket, request, None, now),
         Err(key) => key,
     };
     let stored = key.contents().stored();
@@ -256,7 +258,7 @@ fn take_over(
     let (allowed, looks) = (evaluation.admits(), request.is_look());
     count_call(redis, allowed, looks);
     if count_key(&evaluation, allowed, looks) {
-        redis.denied(name, now);
+        redis.denied(name, None, now);
     }
     Ok(Some(decision))
 }

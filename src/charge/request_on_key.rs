@@ -124,6 +124,14 @@ impl EvaluatedRequest<'_, '_> {
         }
     }
 
+    /// Which item it asks for, if its limit is one of a sketch.
+    pub fn item(&self) -> Option<&[u8]> {
+        match self {
+            EvaluatedRequest::One(_, spec) => spec.item(),
+            EvaluatedRequest::Several(evaluation) => evaluation.call().item(),
+        }
+    }
+
     /// What has become of it, for its policy's counts.
     pub fn outcome(&self, answer: &Answer) -> CountedOutcome {
         match self {

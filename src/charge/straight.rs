@@ -50,7 +50,7 @@ pub fn take(
         Taken::Denied(decision) => {
             call.stats.decided(false);
             count_limit(BucketUsage::KIND, true, false, false);
-            deny(call, key, ruling, now);
+            deny(call, key, None, ruling, now);
             count_ruling(ruling, &decision);
             reply(call.replies(), &decision);
         }
@@ -86,7 +86,7 @@ pub fn take_several(
         key.commit(change, now)
     } else {
         let decision = rates.deny(key.usage(), now);
-        deny(call, key, Some(ruling), now);
+        deny(call, key, None, Some(ruling), now);
         decision
     };
     count_ruling(Some(ruling), &decision);
@@ -125,7 +125,7 @@ pub fn take_item(
         ItemTaken::Denied(decision) => {
             call.stats.decided(false);
             count_limit(SketchUsage::KIND, true, false, false);
-            deny(call, key, None, now);
+            deny(call, key, Some(item), None, now);
             reply(call.replies(), &decision);
         }
     }
@@ -133,8 +133,8 @@ pub fn take_item(
 }
 
 #[inline(always)]
-fn deny<U: Usage>(call: &NewCall, key: PlainKey<U>, ruling: Option<&Ruling>, now: Timestamp) {
-    if let (Some(place), Some(ruling)) = (key.denied(now), ruling) {
+fn deny<U: Usage>(call: &NewCall, key: PlainKey<U>, item: Option<&[u8]>, ruling: Option<&Ruling>, now: Timestamp) {
+    if let (Some(place), Some(ruling)) = (key.denied(item, now), ruling) {
         call.global.heavy_hitters.ruled(place, &ruling.name);
     }
 }

@@ -126,13 +126,13 @@ impl<'a> Redis<'a> {
         has_flag(flags, raw::REDISMODULE_CTX_FLAGS_OOM) && !has_flag(flags, raw::REDISMODULE_CTX_FLAGS_EVICT)
     }
 
-    /// Records that a key stood in the way of the call, which has changed nothing of it, and has it announced if that
-    /// is wanted. Once a key and call.
+    /// Records that a key, or an item of it, stood in the way of the call, which has changed nothing of it, and has it
+    /// announced if that is wanted. Once a key and call.
     #[inline(never)]
-    pub fn denied(&mut self, name: KeyName, now: Timestamp) {
+    pub fn denied(&mut self, name: KeyName, item: Option<&[u8]>, now: Timestamp) {
         if let Some(string) = self.argv.get(name.0) {
             // SAFETY: the string is that of the current call, and lives until that ends.
-            self.denied = self.global.heavy_hitters.record(unsafe { guard::bytes(*string) }, now);
+            self.denied = self.global.heavy_hitters.record(unsafe { guard::bytes(*string) }, item, now);
         }
         if DENIAL_EVENTS.get() != 0 {
             self.happened(name, Event::Denied);

@@ -18,10 +18,10 @@ impl Default for HeavyHitters {
 }
 
 impl HeavyHitters {
-    /// Records that the key of that name has stood in the way of a call at `now`; where that is noted.
+    /// Records that the key of that name, or an item of it, has stood in the way of a call at `now`; where that is noted.
     #[inline(always)]
-    pub fn record(&self, name: &[u8], now: Timestamp) -> Option<DenialPlace> {
-        self.with(|top| top.record(name, now))
+    pub fn record(&self, name: &[u8], item: Option<&[u8]>, now: Timestamp) -> Option<DenialPlace> {
+        self.with(|top| top.record(name, item, now))
     }
 
     /// Records by which policy it did, where that was noted.

@@ -5,15 +5,25 @@
 //! is the cheapest there is, and the standard library's hash would be most of what is added to it. The one here adds up
 //! products of the name's words, each with a random number of its own ("multilinear"; Lemire and Kaser, "Strongly
 //! Universal String Hashing is Fast", 2014). Of any two names, whatever they are, it is proven that they share a chain
-//! by chance only. Its numbers never show: neither does a hash, nor the order of a chain.
+//! by chance only; an item adds a sum of its own, by other numbers. The numbers never show: neither does a hash, nor the
+//! order of a chain.
 
 use super::MAX_NAME;
 use std::array;
 use std::hash::{BuildHasher, RandomState};
 
-/// A hash of names, of 32 bits, that nobody outside can know.
+/// A hash of names and items, of 32 bits, that nobody outside can know.
 #[derive(Clone, Debug)]
 pub(super) struct Hash {
+    /// What names are multiplied by.
+    pub(super) of_names: Multipliers,
+    /// What items are multiplied by.
+    pub(super) of_items: Multipliers,
+}
+
+/// Random numbers, by which what is hashed is multiplied.
+#[derive(Clone, Debug)]
+pub(super) struct Multipliers {
     /// Added to every sum.
     pub(super) base: u64,
     /// What the length is multiplied by.
@@ -27,14 +37,27 @@ pub(super) struct Hash {
 impl Hash {
     /// One with random numbers.
     pub(super) fn new() -> Hash {
-        let random = RandomState::new();
-        let [base, of_length, of_last] = ["base", "length", "last"].map(|number| random.hash_one(number));
-        Hash { base, of_length, of_last, of_words: array::from_fn(|word| random.hash_one(word)) }
+        Hash { of_names: Multipliers::random(), of_items: Multipliers::random() }
     }
 
-    /// Of a name of up to [`MAX_NAME`] bytes. Names differ in their whole words, their last bytes or their lengths.
+    /// Of a name, and of an item if there is one: up to [`MAX_NAME`] bytes each.
     #[inline]
-    pub(super) fn of(&self, name: &[u8]) -> u64 {
+    pub(super) fn of(&self, name: &[u8], item: Option<&[u8]>) -> u64 {
+        let sum = self.of_names.sum(name);
+        item.map_or(sum, |item| sum.wrapping_add(self.of_items.sum(item))) >> 32
+    }
+}
+
+impl Multipliers {
+    fn random() -> Multipliers {
+        let random = RandomState::new();
+        let [base, of_length, of_last] = ["base", "length", "last"].map(|number| random.hash_one(number));
+        Multipliers { base, of_length, of_last, of_words: array::from_fn(|word| random.hash_one(word)) }
+    }
+
+    /// Names differ in their whole words, their last bytes or their lengths.
+    #[inline]
+    fn sum(&self, name: &[u8]) -> u64 {
         let shorter = || name.iter().fold(0, |word, byte| (word << 8) | u64::from(*byte));
         let last = name.last_chunk().copied().map_or_else(shorter, word);
         let length = u64::try_from(name.len()).unwrap_or(u64::MAX);
@@ -43,7 +66,7 @@ impl Hash {
         for (&chunk, number) in name.as_chunks().0.iter().zip(&self.of_words) {
             sum = sum.wrapping_add(number.wrapping_mul(word(chunk)));
         }
-        sum >> 32
+        sum
     }
 }
 

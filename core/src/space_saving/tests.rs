@@ -1,3 +1,4 @@
+use super::key_hash::Multipliers;
 use super::*;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -9,12 +10,19 @@ fn fixed_hash() -> Hash {
     let number = |place: usize| {
         u64::try_from(place).unwrap().wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29) | 1
     };
-    Hash { base: number(1000), of_length: number(1001), of_last: number(1002), of_words: array::from_fn(number) }
+    let multipliers = |first: usize| Multipliers {
+        base: number(first),
+        of_length: number(first + 1),
+        of_last: number(first + 2),
+        of_words: array::from_fn(|place| number(first + 3 + place)),
+    };
+    Hash { of_names: multipliers(0), of_items: multipliers(1000) }
 }
 
 /// Every name is of one chain.
 fn one_for_all() -> Hash {
-    Hash { base: 0, of_length: 0, of_last: 0, of_words: [0; MAX_NAME / 4] }
+    let none = Multipliers { base: 0, of_length: 0, of_last: 0, of_words: [0; MAX_NAME / 4] };
+    Hash { of_names: none.clone(), of_items: none }
 }
 
 /// What is known of the keys, by name.
@@ -39,7 +47,7 @@ fn after(most: usize, denials: &str) -> Top {
 }
 
 fn deny(top: &mut Top, name: &[u8]) {
-    top.record(name, Timestamp::EPOCH);
+    top.record(name, None, Timestamp::EPOCH);
 }
 
 fn record(top: &mut Top, denials: &str) {
@@ -180,16 +188,19 @@ fn the_hash_depends_on_every_byte_and_on_the_length() {
     let hash = fixed_hash();
     let name = [0x5A; MAX_NAME];
     for length in 0..=MAX_NAME {
-        let of_name = hash.of(&name[..length]);
+        let of_name = hash.of(&name[..length], None);
         assert!(u32::try_from(of_name).is_ok());
         for byte in 0..length {
             let mut other = name;
             other[byte] ^= 0x80;
-            assert_ne!(hash.of(&other[..length]), of_name, "byte {byte} of {length}");
+            assert_ne!(hash.of(&other[..length], None), of_name, "byte {byte} of {length}");
         }
         // A name that ends with zeros is not the same as one without them.
         let zeros = [0; MAX_NAME];
-        assert_eq!(hash.of(&zeros[..length]) == hash.of(&[]), length == 0, "{length} zeros");
+        assert_eq!(hash.of(&zeros[..length], None) == hash.of(&[], None), length == 0, "{length} zeros");
+        let of_items = [&zeros[..length], &[]].map(|item| hash.of(b"a", Some(item)));
+        assert_eq!(of_items[0] == of_items[1], length == 0, "{length} zeros as an item");
+        assert_ne!(of_items[0], hash.of(b"a", None));
     }
 }
 
@@ -197,8 +208,9 @@ fn the_hash_depends_on_every_byte_and_on_the_length() {
 fn each_sketch_has_a_hash_of_its_own() {
     let (one, other) = (Hash::new(), Hash::new());
     let names: Vec<_> = (0..4_u8).map(|name| vec![name; 9]).collect();
-    assert!(names.iter().any(|name| one.of(name) != other.of(name)));
-    let numbers = [&[one.base, one.of_length, one.of_last][..], &one.of_words].concat();
+    assert!(names.iter().any(|name| one.of(name, None) != other.of(name, None)));
+    let drawn = |of: &Multipliers| [&[of.base, of.of_length, of.of_last][..], &of.of_words].concat();
+    let numbers = [drawn(&one.of_names), drawn(&one.of_items)].concat();
     assert_eq!(numbers.iter().collect::<std::collections::BTreeSet<_>>().len(), numbers.len(), "all are drawn");
 }
 
@@ -212,6 +224,35 @@ fn names_that_count_up_spread_over_the_chains() {
     let used = top.chains.iter().filter(|first| **first != NONE).count();
     // By chance 63 of a hundred are.
     assert!(used > 550, "{used} chains are used");
+}
+
+#[test]
+fn an_item_counts_for_itself_and_goes_with_its_key() {
+    let mut top = Top::new(3);
+    let told = |top: &Top| {
+        let told = top
+            .heaviest(9)
+            .into_iter()
+            .map(|heavy| (heavy.name.to_vec(), heavy.item.map(<[u8]>::to_vec), heavy.denied));
+        told.collect::<Vec<_>>()
+    };
+    let long = [b'x'; MAX_NAME + 1];
+    for item in [Some(&b"b"[..]), None, Some(b""), Some(b"b"), None, Some(b"b")] {
+        top.record(b"a", item, Timestamp::EPOCH);
+    }
+    let (key, b) = (b"a".to_vec(), Some(b"b".to_vec()));
+    assert_eq!(told(&top), [(key.clone(), b.clone(), 3), (key.clone(), None, 2), (key.clone(), Some(vec![]), 1)]);
+    // The beginning stands for a longer one.
+    for item in [&long[..], &long[1..]] {
+        top.record(b"a", Some(item), Timestamp::EPOCH);
+    }
+    let cut = (key.clone(), Some(long[1..].to_vec()), 3);
+    assert_eq!(told(&top), [(key.clone(), b, 3), cut, (key, None, 2)]);
+    top.resize(1);
+    assert_eq!(top.heaviest(9)[0].item, Some(&b"b"[..]));
+    // A key without items takes its entry.
+    top.record(b"c", None, Timestamp::EPOCH);
+    assert_eq!(told(&top), [(b"c".to_vec(), None, 4)]);
 }
 
 /// What a test does to a sketch.
@@ -280,7 +321,7 @@ fn the_policy_that_denied_a_key_last_is_told_and_goes_with_the_key() {
         of.iter().map(|(name, policy)| (bytes(name), policy.map(bytes))).collect::<BTreeMap<_, _>>()
     };
     let deny = |top: &mut Top, name: &str, policy: Option<&str>| {
-        let place = top.record(name.as_bytes(), Timestamp::EPOCH).unwrap();
+        let place = top.record(name.as_bytes(), None, Timestamp::EPOCH).unwrap();
         if let Some(policy) = policy {
             top.ruled(place, policy.as_bytes());
         }
@@ -296,7 +337,7 @@ fn the_policy_that_denied_a_key_last_is_told_and_goes_with_the_key() {
     top.resize(1);
     deny(&mut top, "c", None);
     assert_eq!(told(&top), expect(&[("c", None)]), "another key has another");
-    assert!(Top::new(0).record(b"a", Timestamp::EPOCH).is_none());
+    assert!(Top::new(0).record(b"a", None, Timestamp::EPOCH).is_none());
 }
 
 /// What was denied of late.
@@ -311,7 +352,7 @@ fn the_denials_of_the_last_minutes_are_told_the_running_one_too() {
     let at = |seconds: u64| Timestamp::from_micros(1_700_000_040_000_000 + seconds * 1_000_000).unwrap();
     let mut top = Top::new(8);
     for (second, name) in [(0, "a"), (59, "a"), (60, "b"), (61, "a"), (150, "b")] {
-        top.record(name.as_bytes(), at(second));
+        top.record(name.as_bytes(), None, at(second));
     }
     let told = |counts: &[(&str, u64)]| -> Vec<(String, u64)> {
         counts.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect()
@@ -325,7 +366,7 @@ fn the_denials_of_the_last_minutes_are_told_the_running_one_too() {
     assert_eq!(recent(&mut top, 60, at(7200)), []);
     assert_eq!(names(&top, 9), ["a", "b"], "in all they were denied all the same");
     assert_eq!(top.heaviest_since(1, 60, at(7200)), []);
-    top.record(b"a", at(7200));
+    top.record(b"a", None, at(7200));
     assert_eq!(recent(&mut top, 60, at(7200)), told(&[("a", 1)]), "what was there an hour ago is gone");
 }
 
@@ -345,6 +386,26 @@ fn a_key_that_had_lost_its_place_begins_at_0_of_late() {
 
 proptest! {
     #[test]
+    fn an_item_of_a_key_counts_as_a_key_does(hash in hash(), denials in vec((0..3_u8, 0..6_u8), 0..200)) {
+        let (mut of_items, mut of_keys) = (Top::hashed_by(hash, 5), Top::hashed_by(fixed_hash(), 5));
+        for (name, item) in denials {
+            let bytes = [item];
+            let item = (name > 0).then(|| if item % 2 == 0 { &[][..] } else { &bytes });
+            let joined = [&[name][..], &[u8::from(item.is_some())], item.unwrap_or_default()].concat();
+            of_items.record(&[name], item, Timestamp::EPOCH);
+            deny(&mut of_keys, &joined);
+        }
+        let joined = |heavy: &Heavy| {
+            [heavy.name, &[u8::from(heavy.item.is_some())], heavy.item.unwrap_or_default()].concat()
+        };
+        let heavy = of_items.heaviest(usize::MAX);
+        let told: Identity = heavy.iter().map(|heavy| (joined(heavy), (heavy.denied, heavy.error))).collect();
+        prop_assert_eq!(told, known(&of_keys));
+    }
+}
+
+proptest! {
+    #[test]
     fn of_late_is_never_too_high_and_exact_while_there_is_room(
         steps in vec((prop_oneof![0..20_i64, -90..200_i64, -9000..9000_i64], 0..6_u8), 0..200),
         most in 1..8_usize,
@@ -358,7 +419,7 @@ proptest! {
             minute += if second / 60 < shown { 1 } else { second / 60 - shown };
             shown = second / 60;
             let now = Timestamp::from_micros(u64::try_from(second).unwrap() * 1_000_000).unwrap();
-            top.record(&[name], now);
+            top.record(&[name], None, now);
             denials.push((name, minute));
             let told = recent(&mut top, minutes, now);
             for name in 0..6_u8 {

@@ -61,6 +61,12 @@ impl<'a> Call<'a> {
         let purpose = Purpose::of(spec.request);
         Call { specs: vec![spec], counts: Idempotency::Every, purpose, each: false, ban: None }
     }
+
+    /// The item of a sketch that it is about, which has no other spec beside it.
+    #[must_use]
+    pub fn item(&self) -> Option<&'a [u8]> {
+        self.specs.first().and_then(Spec::item)
+    }
 }
 
 impl<'a> KeyRequest<'a> {

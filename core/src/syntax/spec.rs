@@ -113,6 +113,13 @@ impl<'a> Spec<'a> {
         self.by_policy && matches!(self.limit, AnyLimit::Concurrency(_))
     }
 
+    /// The item of a sketch that it is about.
+    #[must_use]
+    #[inline(always)]
+    pub fn item(&self) -> Option<&'a [u8]> {
+        matches!(self.limit, AnyLimit::Sketch(_)).then_some(self.holder)
+    }
+
     /// The spec under a limit that is lower by `kept`, which stays available for others (KEEP).
     pub(crate) fn keeping(self, kept: Amount) -> Spec<'a> {
         let limit = self.limit.limit();

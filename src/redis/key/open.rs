@@ -38,9 +38,10 @@ impl<'r, 'a> OpenKey<'r, 'a> {
         self.redis
     }
 
-    /// Records that the key stood in the way of the call, and has it announced when nothing is open any more.
-    pub fn denied(&mut self, now: Timestamp) {
-        self.redis.denied(self.name, now);
+    /// Records that the key, or an item of it, stood in the way of the call, and has it announced when nothing is open
+    /// any more.
+    pub fn denied(&mut self, item: Option<&[u8]>, now: Timestamp) {
+        self.redis.denied(self.name, item, now);
     }
 
     /// The key as one of `U`s, if it is one or is missing; else it stays as it is.

@@ -141,12 +141,12 @@ impl<U: Usage> PlainKey<'_, '_, U> {
         told
     }
 
-    /// Records that the key stood in the way of the call; where that is noted.
+    /// Records that the key, or an item of it, stood in the way of the call; where that is noted.
     #[inline(always)]
-    pub fn denied(self, now: Timestamp) -> Option<DenialPlace> {
+    pub fn denied(self, item: Option<&[u8]>, now: Timestamp) -> Option<DenialPlace> {
         drop(self.handle);
         // SAFETY: the string is that of the call, and lives as long.
-        let place = self.call.global.heavy_hitters.record(unsafe { guard::bytes(self.string) }, now);
+        let place = self.call.global.heavy_hitters.record(unsafe { guard::bytes(self.string) }, item, now);
         if DENIAL_EVENTS.get() != 0 {
             // SAFETY: `ctx` and the string are those of the current call. No handle is open any more.
             unsafe { notify(self.call.ctx, DENIED, self.string) };
