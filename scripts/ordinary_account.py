@@ -36,6 +36,7 @@ NOT_THEIRS = {
 LEFT_OUT = [
     *("./target/*/incremental", "./target/doc", "./target/load", "./target/tools"),
     *("./target/package", "./target/msrv", "./target/mutants", "./target/home", "./fuzz/target"),
+    "./target/gateway",
     *("./clients/*/.venv*", "./clients/*/node_modules", "./.hypothesis", "./.pytest_cache"),
     *("./examples/*/.venv", "./examples/*/node_modules"),
 ]

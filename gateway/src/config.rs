@@ -3,10 +3,12 @@
 mod domain;
 mod format;
 mod http;
+mod import;
 mod source;
 
 pub use domain::{Bound, Domain, Found, Metric};
 pub use http::{Http, HttpRule};
+pub use import::Imported;
 pub use source::{Source, Stamp};
 
 use std::collections::HashMap;
@@ -26,10 +28,7 @@ impl Config {
     /// # Errors
     /// The first thing that is wrong with it, with its line.
     pub fn add(&mut self, file: &str, text: &str) -> Result<(), String> {
-        let options = serde_saphyr::options! { budget: None, with_snippet: false };
-        let documents: Vec<format::Document> =
-            serde_saphyr::from_multiple_with_options(text, options).map_err(|error| format!("{file}: {error}"))?;
-        for document in documents {
+        for document in documents(file, text)? {
             match document {
                 format::Document { domain: Some(name), descriptors, http: None } => {
                     let place = |told: String| format!("{file}: {told}");
@@ -52,6 +51,11 @@ impl Config {
         }
         Ok(())
     }
+}
+
+fn documents(file: &str, text: &str) -> Result<Vec<format::Document>, String> {
+    let options = serde_saphyr::options! { budget: None, with_snippet: false };
+    serde_saphyr::from_multiple_with_options(text, options).map_err(|error| format!("{file}: {error}"))
 }
 
 /// What is wrong, and on which line.

@@ -24,12 +24,15 @@ mod windows;
 
 use clap::Parser;
 use options::{Command, LogFormat, Options};
+use std::io::Write as _;
 use std::process::ExitCode;
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::prelude::*;
 
 fn main() -> ExitCode {
     let done = match Options::parse().command {
         Command::Check { files } => check(files),
+        Command::Import { file } => import(file),
         Command::Serve(options) => {
             log(options.log_format);
             // One provider for all that speaks TLS here; there is no other that could be set already.
@@ -56,11 +59,23 @@ fn check(files: Vec<std::path::PathBuf>) -> Result<(), String> {
     files.into_iter().try_for_each(|file| config::Source::new(file).read().map(|_| ()))
 }
 
+/// A file as policies. The commands alone are on standard output, so that they can be piped into a client.
+fn import(file: std::path::PathBuf) -> Result<(), String> {
+    let imported = config::Source::new(file).imported()?;
+    let mut out = std::io::stdout().lock();
+    for command in imported.commands() {
+        writeln!(out, "{command}").map_err(|error| error.to_string())?;
+    }
+    imported.only_files.iter().for_each(|told| eprintln!("only a file can say this: {told}"));
+    Ok(())
+}
+
 fn log(format: LogFormat) {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let named = std::env::var("RUST_LOG").ok().and_then(|words| words.parse::<Targets>().ok());
+    let targets = named.unwrap_or_else(|| Targets::new().with_default(LevelFilter::INFO));
+    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
     match format {
-        LogFormat::Text => lines.init(),
-        LogFormat::Json => lines.json().init(),
+        LogFormat::Text => tracing_subscriber::registry().with(lines.with_filter(targets)).init(),
+        LogFormat::Json => tracing_subscriber::registry().with(lines.json().with_filter(targets)).init(),
     }
 }

@@ -4,7 +4,7 @@ use sha2::{Digest, Sha256};
 use std::fmt::Write as _;
 
 /// The longest name of a policy, in bytes, as the server takes it.
-const LONGEST_NAME: usize = 256;
+pub const LONGEST_NAME: usize = 256;
 /// The longest key that is sent as it is, in bytes.
 const LONGEST_KEY: usize = 256;
 /// The longest id that is sent as it is, in bytes.
@@ -57,7 +57,8 @@ impl Described {
     }
 
     /// The name in which the first `valued` entries have their values and the others do not.
-    fn name(&self, valued: usize) -> String {
+    #[must_use]
+    pub fn name(&self, valued: usize) -> String {
         let mut name = self.domain.clone();
         for (place, (key, value)) in self.entries.iter().enumerate() {
             name.push('|');

@@ -27,6 +27,11 @@ pub enum Command {
         #[arg(required = true)]
         files: Vec<PathBuf>,
     },
+    /// Print the commands that set what a file says as policies, and tell on stderr what only a file can say.
+    Import {
+        /// A file, or a directory of them.
+        file: PathBuf,
+    },
 }
 
 /// How log lines look.

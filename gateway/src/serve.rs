@@ -1,6 +1,6 @@
 //! The running service: its listeners, what keeps it up to date, and its end.
 
-use crate::config::{Config, Source};
+use crate::config::{Config, Source, Stamp};
 use crate::http;
 use crate::judge::Judge;
 use crate::link::Link;
@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{Semaphore, watch};
 use tonic::transport::server::TcpIncoming;
 use tonic::transport::{Identity, Server, ServerTlsConfig};
@@ -36,6 +36,10 @@ const STREAMS: u32 = 1024;
 /// # Errors
 /// What stands in the way of the start: a wrong file, a port that is taken.
 pub async fn serve(options: Serve) -> Result<(), String> {
+    // Before anybody is told of a port: a signal that nobody listens for would end the process.
+    let of = |kind| signal(kind).map_err(|error| error.to_string());
+    let (mut terminated, mut interrupted) = (of(SignalKind::terminate())?, of(SignalKind::interrupt())?);
+    let hangup = of(SignalKind::hangup())?;
     let source = options.config.clone().map(Source::new);
     let stamp = source.as_ref().map(Source::stamp).unwrap_or_default();
     let config = source.as_ref().map_or_else(|| Ok(Config::default()), Source::read)?;
@@ -57,7 +61,7 @@ pub async fn serve(options: Serve) -> Result<(), String> {
     tokio::spawn(async move { link.keep(&*table).await });
     tokio::spawn(upkeep(metrics.clone()));
     if let Some(source) = source {
-        tokio::spawn(reload(source, stamp, config));
+        tokio::spawn(reload(source, stamp, config, hangup));
     }
     let ending = Arc::new(AtomicBool::new(false));
     let (end, ended) = watch::channel(false);
@@ -100,7 +104,10 @@ pub async fn serve(options: Serve) -> Result<(), String> {
             reporter.set_serving::<RateLimitServiceServer<Rls>>().await;
         })
     };
-    signalled().await?;
+    tokio::select! {
+        _ = terminated.recv() => {}
+        _ = interrupted.recv() => {}
+    }
     tracing::info!("ending");
     ready.abort();
     ending.store(true, Ordering::Relaxed);
@@ -127,16 +134,6 @@ async fn until(mut ended: watch::Receiver<bool>) {
     let _ = ended.wait_for(|ended| *ended).await;
 }
 
-async fn signalled() -> Result<(), String> {
-    let of = |kind| signal(kind).map_err(|error| error.to_string());
-    let (mut terminated, mut interrupted) = (of(SignalKind::terminate())?, of(SignalKind::interrupt())?);
-    tokio::select! {
-        _ = terminated.recv() => {}
-        _ = interrupted.recv() => {}
-    }
-    Ok(())
-}
-
 async fn upkeep(metrics: PrometheusHandle) {
     loop {
         tokio::time::sleep(Duration::from_secs(5)).await;
@@ -145,12 +142,11 @@ async fn upkeep(metrics: PrometheusHandle) {
 }
 
 /// Reads the files again when they change, and at SIGHUP. Wrong ones are refused as a whole, and the old ones stay.
-async fn reload(source: Source, mut stamp: crate::config::Stamp, config: Arc<ArcSwap<Config>>) {
-    let Ok(mut asked) = signal(SignalKind::hangup()) else { return };
+async fn reload(source: Source, mut stamp: Stamp, config: Arc<ArcSwap<Config>>, mut hangup: Signal) {
     loop {
         let at_once = tokio::select! {
             () = tokio::time::sleep(RELOAD) => false,
-            _ = asked.recv() => true,
+            _ = hangup.recv() => true,
         };
         let now = source.stamp();
         if now == stamp && !at_once {

@@ -1,4 +1,4 @@
-//! A text with places to fill in: `pay:{header.x-user}`.
+//! A text with places to fill in, `pay:{header.x-user}`, and patterns, `/pay/*`.
 
 /// What stands in braces.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,9 +71,28 @@ impl Template {
     }
 }
 
+/// Whether a text fits a pattern in which `*` stands for anything.
+#[must_use]
+pub fn fits(pattern: &str, text: &str) -> bool {
+    let mut parts = pattern.split('*');
+    let Some(mut rest) = parts.next().and_then(|first| text.strip_prefix(first)) else { return false };
+    let mut parts = parts.peekable();
+    if parts.peek().is_none() {
+        return rest.is_empty();
+    }
+    while let Some(part) = parts.next() {
+        if parts.peek().is_none() {
+            return rest.ends_with(part);
+        }
+        let Some(place) = rest.find(part) else { return false };
+        rest = rest.get(place + part.len()..).unwrap_or_default();
+    }
+    true
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{Field, Template};
+    use super::{Field, Template, fits};
 
     #[test]
     fn fields_are_filled_in() {
@@ -87,6 +106,25 @@ mod tests {
     fn what_is_no_field_is_refused() {
         for text in ["{", "{nope}", "{header.}", "a{client"] {
             assert!(Template::read(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_star_stands_for_anything() {
+        for (pattern, text, expected) in [
+            ("/pay/*", "/pay/1", true),
+            ("/pay/*", "/payment", false),
+            ("*", "", true),
+            ("a*b*c", "a1b2c", true),
+            ("a*b*c", "a1c2b", false),
+            ("a*ab", "ab", false),
+            ("abc", "abcd", false),
+            ("*.js", "x.js.js", true),
+            ("", "", true),
+            ("", "x", false),
+            ("**", "x", true),
+        ] {
+            assert_eq!(fits(pattern, text), expected, "{pattern} {text}");
         }
     }
 }

@@ -18,7 +18,7 @@ from support.server import Server
 
 def pytest_configure() -> None:
     if not BINARY.is_file():
-        raise pytest.UsageError(f"{BINARY} is missing: run `make gateway-build`")
+        raise pytest.UsageError(f"{BINARY} is missing: run `make gateway-lint`")
 
 
 @pytest.fixture(scope="session")
@@ -68,8 +68,7 @@ def start() -> Iterator[Callable[..., Gateway]]:
 
 @pytest.fixture
 def gateway(server: Server, start: Callable[..., Gateway]) -> Gateway:
-    # A busy machine may take its time: what no test of it is about.
-    return start(server.port, "--timeout", "5s")
+    return start(server.port)
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from support.server import reserve_port
 
 REPOSITORY = Path(__file__).parents[2]
 BINARY = Path(
-    os.environ.get("RATELIMIT_GATEWAY", REPOSITORY / "target/debug/ratelimit-gateway")
+    os.environ.get("RATELIMIT_GATEWAY", REPOSITORY / "target/gateway/debug/ratelimit-gateway")
 ).absolute()
 OK, OVER = rls.RateLimitResponseCode.OK, rls.RateLimitResponseCode.OVER_LIMIT
 
@@ -48,6 +48,9 @@ class Gateway:
         self.grpc, self.http = (reserve_port(self._owned) for _ in range(2))
         self.server = f"redis://127.0.0.1:{server}" if isinstance(server, int) else server
         self._options = [str(option) for option in options]
+        if "--timeout" not in self._options:
+            # A busy machine may take its time: what most tests are not about.
+            self._options += ["--timeout", "5s"]
         self._environment = os.environ | (environment or {})
         self._wait = wait
         self._process: subprocess.Popen[str] | None = None
@@ -80,7 +83,7 @@ class Gateway:
             rls.RateLimitResponse.FromString,
         )
         path = "/readyz" if self._wait else "/healthz"
-        poll.until(lambda: self._answers(path), "the gateway is ready")
+        poll.until(lambda: self._answers(path), "the gateway is ready", timeout=60)
 
     def _answers(self, path: str) -> bool:
         if self._process is not None and (status := self._process.poll()) is not None:
@@ -98,7 +101,7 @@ class Gateway:
         """Its status; what it logged is in `log`."""
         process, self._process = self._process, None
         process.send_signal(how)
-        _, self.log = process.communicate(timeout=20)
+        _, self.log = process.communicate(timeout=30)
         self.channel.close()
         return process.returncode
 
@@ -107,14 +110,14 @@ class Gateway:
         request = rls.RateLimitRequest(
             domain=domain, descriptors=list(descriptors), hits_addend=hits
         )
-        return self._should_rate_limit(request, timeout=10)
+        return self._should_rate_limit(request, timeout=30)
 
     def passes(self, *descriptors: common.RateLimitDescriptor, **more: object) -> bool:
         return self.ask(*descriptors, **more).overall_code == OK
 
     def health(self, service: str = "") -> str:
         stub = health_pb2_grpc.HealthStub(self.channel)
-        answer = stub.Check(health_pb2.HealthCheckRequest(service=service), timeout=10)
+        answer = stub.Check(health_pb2.HealthCheckRequest(service=service), timeout=30)
         return health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
 
     def get(self, path: str, method: str = "GET", data: object = None, **headers: str) -> Answer:
@@ -125,7 +128,7 @@ class Gateway:
         for name, value in headers.items():
             request.add_header(name.replace("_", "-"), value)
         try:
-            with urllib.request.urlopen(request, timeout=10) as response:
+            with urllib.request.urlopen(request, timeout=30) as response:
                 return Answer(response.status, response.headers, response.read().decode())
         except urllib.error.HTTPError as error:
             with error:

@@ -17,7 +17,7 @@ from origin import Origin
 from running import REPOSITORY, Gateway
 
 from support import poll
-from support.server import Server, reserve_port
+from support.server import reserve_port
 
 ENVOY = Path(sysconfig.get_path("scripts")) / "envoy"
 PROXIES = REPOSITORY / "gateway/proxies"
@@ -80,12 +80,6 @@ class Envoy:
 def envoy(origin: Origin, tmp_path: Path) -> Iterator[Callable[..., Envoy]]:
     with ExitStack() as running:
         yield lambda name, gateway: running.enter_context(Envoy(name, origin, gateway, tmp_path))
-
-
-@pytest.fixture
-def gateway(server: Server, start: Callable[..., Gateway]) -> Gateway:
-    # Envoy's own timeout decides in these.
-    return start(server.port, "--timeout", "5s")
 
 
 Run = Callable[[str, Gateway], Envoy]

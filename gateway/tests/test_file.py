@@ -1,6 +1,8 @@
 """Limits of a file: envoyproxy/ratelimit's format as it is, and read again while it runs."""
 
 import os
+import re
+import shlex
 import signal
 import subprocess
 from collections.abc import Callable
@@ -146,6 +148,43 @@ def test_check_tells_where_a_file_is_wrong(tmp_path: Path) -> None:
     assert all(part in told for part in (str(wrong), "descriptor", "line 2"))
 
 
+def test_the_example_is_right_and_has_every_word() -> None:
+    example = REPOSITORY / "gateway/gateway.example.yaml"
+    subprocess.run([BINARY, "check", example], check=True, timeout=20)
+    source = (REPOSITORY / "gateway/src/config/format.rs").read_text()
+    words = set(re.findall(r"^    pub (\w+):", source, re.MULTILINE)) - {"_metadata"}
+    text = example.read_text()
+    assert len(words) > 20
+    assert [word for word in words if f"{word}:" not in text] == []
+
+
+def test_policies_that_were_imported_decide_in_place_of_the_file(
+    server: Server, start: Callable[..., Gateway], file: Path, redis: Redis
+) -> None:
+    file.write_text(FILE)
+    imported = subprocess.run(
+        [BINARY, "import", file], capture_output=True, text=True, check=True, timeout=20
+    )
+    commands = imported.stdout.splitlines()
+    assert commands == [
+        "RL.POLICYSET api|user FIXED 2 1m ALIGNED",
+        "RL.POLICYSET api|tried FIXED 1 1m ALIGNED SHADOW",
+        "RL.POLICYSET api|closed FIXED 0 1d ALIGNED",
+    ]
+    told = imported.stderr.splitlines()
+    assert [re.search(r"line \d+: (.*)", line)[1] for line in told] == [
+        "api.free: unlimited",
+        "api.shared_a*: a wildcard, and what stands below it",
+        "api.live: policies of other names",
+    ]
+    for command in commands:
+        redis.execute_command(*shlex.split(command))
+    gateway = start(server.port)
+    assert [gateway.passes(descriptor(user="1")) for _ in range(3)] == [True, True, False]
+    assert [gateway.passes(descriptor(tried="1")) for _ in range(2)] == [True, True]
+    assert not gateway.passes(descriptor(closed="x"))
+
+
 def test_the_files_that_the_document_shows_are_right(tmp_path: Path) -> None:
     document = REPOSITORY / "docs/gateway.md"
     shown = [one for one in markdown.blocks(document.read_text()) if one.language == "yaml"]
@@ -155,6 +194,7 @@ def test_the_files_that_the_document_shows_are_right(tmp_path: Path) -> None:
     subprocess.run([BINARY, "check", tmp_path], check=True, timeout=20)
 
 
+@pytest.mark.long
 def test_ten_thousand_rules(server: Server, start: Callable[..., Gateway], file: Path) -> None:
     rules = (
         f"  - {{key: user, value: u{n}, rate_limit: {{unit: day, requests_per_unit: {n}}}}}\n"

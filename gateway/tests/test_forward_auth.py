@@ -38,7 +38,11 @@ def program(name: str) -> str | None:
     return str(of_pypi) if of_pypi.exists() else shutil.which(name)
 
 
-@pytest.fixture(params=COMMANDS)
+# One of them is enough for each change.
+OTHERS = [pytest.param(name, marks=pytest.mark.proxies) for name in COMMANDS if name != "caddy"]
+
+
+@pytest.fixture(params=["caddy", *OTHERS])
 def proxy(
     request: pytest.FixtureRequest, gateway: Gateway, origin: Origin, tmp_path: Path
 ) -> Iterator[Callable[[], http.client.HTTPResponse]]:

@@ -58,6 +58,7 @@ def test_requests_are_denied_where_that_is_wanted(mortal: Server, start: Start) 
     assert "violated-policies" not in checked.body
 
 
+@pytest.mark.long
 def test_a_server_that_hangs_is_not_waited_for(mortal: Server, start: Start) -> None:
     gateway = start(mortal.port, "--timeout", "200ms")
     assert gateway.passes(descriptor(user="1"))
@@ -94,6 +95,7 @@ def test_a_server_that_is_away_at_the_start(binary: Binary, clock: Clock, start:
         poll.until(lambda: gateway.health() == "SERVING", "the gateway is healthy")
 
 
+@pytest.mark.long
 def test_nothing_acknowledged_is_lost_when_the_server_is_killed(
     mortal: Server, start: Start
 ) -> None:

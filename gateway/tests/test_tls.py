@@ -1,5 +1,6 @@
 """TLS on both sides: to a server that asks for a certificate, and for Envoy."""
 
+import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -14,6 +15,7 @@ from support import poll
 from support.binaries import Binary
 from support.server import Server, ServerError, reserve_port
 
+pytestmark = pytest.mark.skipif(not shutil.which("openssl"), reason="needs openssl")
 NEW_KEY = ["openssl", "req", "-newkey", "rsa:2048", "-nodes"]
 
 
@@ -57,7 +59,7 @@ def test_both_sides(port: int, start: Callable[..., Gateway], certificates: Path
     own = certificates / "own.crt", certificates / "own.key"
     server = ["--server-ca", certificates / "ca.crt", "--server-cert", own[0], "--server-key"]
     envoy = ["--grpc-cert", own[0], "--grpc-key", own[1]]
-    gateway = start(f"rediss://localhost:{port}", *server, own[1], *envoy, "--timeout", "5s")
+    gateway = start(f"rediss://localhost:{port}", *server, own[1], *envoy)
     assert [gateway.get("/check").status for _ in range(2)] == [200, 429]
     trusted = grpc.ssl_channel_credentials((certificates / "ca.crt").read_bytes())
     with grpc.secure_channel(f"localhost:{gateway.grpc}", trusted) as channel:

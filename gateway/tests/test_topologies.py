@@ -45,7 +45,7 @@ def set_policy(cluster: Cluster, name: str, *words: str) -> None:
 def test_a_request_across_slots_is_all_or_none(cluster: Cluster, start: Start) -> None:
     set_policy(cluster, "api|user", "FIXED", "100", "1d")
     set_policy(cluster, "api|tenant", "FIXED", "2", "1d")
-    gateway = start(cluster.servers[1].port, "--timeout", "5s")
+    gateway = start(cluster.servers[1].port)
     users = [descriptor(user=str(n)) for n in range(20)]
     passed = [gateway.passes(user, descriptor(tenant="a")) for user in users]
     assert passed == [True] * 2 + [False] * 18
@@ -55,7 +55,7 @@ def test_a_request_across_slots_is_all_or_none(cluster: Cluster, start: Start) -
 
 def test_a_slot_that_moves_is_followed(cluster: Cluster, start: Start) -> None:
     set_policy(cluster, "api|user", "FIXED", "100", "1d")
-    gateway = start(cluster.servers[0].port, "--timeout", "5s")
+    gateway = start(cluster.servers[0].port)
     key = "rl:api|user=1"
 
     def left() -> int:
@@ -73,6 +73,7 @@ def test_a_slot_that_moves_is_followed(cluster: Cluster, start: Start) -> None:
     assert [left(), left()] == [96, 95], "the old owner says MOVED"
 
 
+@pytest.mark.long
 def test_a_failover_by_sentinels_is_followed(
     binary: Binary, running_clock: Clock, start: Start
 ) -> None:
@@ -81,7 +82,7 @@ def test_a_failover_by_sentinels_is_followed(
         replica = primary.replica()
         with Sentinels(primary) as sentinels:
             hosts = ",".join(f"127.0.0.1:{port}" for port in sentinels._ports)
-            gateway = start(f"redis-sentinel://{hosts}/{NAME}", "--timeout", "1s")
+            gateway = start(f"redis-sentinel://{hosts}/{NAME}")
             assert [gateway.passes(descriptor(user="1")) for _ in range(2)] == [True, True]
             replica.wait_for_sync()
             primary.stop("kill")

@@ -4,6 +4,7 @@ use super::at;
 use super::format::{Descriptor, OneOrMore, RateLimit};
 use crate::ask::Rule;
 use crate::naming::escaped;
+use crate::template::fits;
 use crate::windows;
 use std::collections::HashMap;
 
@@ -18,7 +19,7 @@ pub struct Domain {
 struct Level {
     /// By key and value.
     exact: HashMap<(String, String), Node>,
-    /// By key and the beginning of the value; without a key by the beginning of the key. In the file's order.
+    /// By key and a pattern of the value; without a key by a pattern of `key_value`. In the file's order.
     wild: Vec<(Option<String>, String, Node)>,
     /// By key alone.
     bare: HashMap<String, Node>,
@@ -51,10 +52,12 @@ pub struct Flags {
 
 /// A limit of the file.
 #[derive(Debug)]
-struct DomainRule {
-    bound: Bound,
+pub struct DomainRule {
+    /// By what.
+    pub bound: Bound,
     name: String,
-    replaces: Vec<String>,
+    /// Whose place it takes.
+    pub replaces: Vec<String>,
 }
 
 /// What a rule limits by.
@@ -115,7 +118,7 @@ impl Domain {
         let last = path.last()?;
         let rule = last.rule.as_ref()?;
         let pairs = || path.iter().zip(entries);
-        let shared = |node: &&Node| node.flags.share && node.pattern.ends_with('*');
+        let shared = |node: &&Node| node.flags.share && node.pattern.contains('*');
         let counted = pairs().map(|(node, (key, value))| {
             let value = if shared(node) { &node.pattern } else { *value };
             ((*key).to_owned(), value.to_owned())
@@ -141,11 +144,11 @@ impl Domain {
 impl Level {
     fn at(&self, key: &str, value: &str) -> Option<&Node> {
         let wild = || {
-            let fits = |(of, prefix, _): &&(Option<String>, String, Node)| match of {
-                Some(of) => of == key && value.starts_with(prefix.as_str()),
-                None => key.starts_with(prefix.as_str()),
+            let is_it = |(of, pattern, _): &&(Option<String>, String, Node)| match of {
+                Some(of) => of == key && fits(pattern, value),
+                None => fits(pattern, &format!("{key}_{value}")),
             };
-            self.wild.iter().find(fits).map(|(_, _, node)| node)
+            self.wild.iter().find(is_it).map(|(_, _, node)| node)
         };
         let exact = self.exact.get(&(key.to_owned(), value.to_owned()));
         exact.or_else(wild).or_else(|| self.bare.get(key))
@@ -185,14 +188,21 @@ fn level(path: &str, descriptors: Vec<Descriptor>) -> Result<Level, String> {
             value_to_metric: descriptor.value_to_metric,
         };
         let twice = at(spanned, &format!("{path} is there twice"));
+        let not_wild = at(spanned, &format!("{path}: share_threshold takes a value with *"));
         let (key, pattern) = (spanned.value.clone(), pattern.clone());
         let below = self::level(&path, descriptor.descriptors.unwrap_or_default())?;
         let node = Node { pattern: pattern.clone(), rule, below, flags };
-        let of_value = pattern.strip_suffix('*').map(|prefix| (Some(key.clone()), prefix.to_owned()));
-        let of_key = || key.strip_suffix('*').filter(|_| pattern.is_empty()).map(|prefix| (None, prefix.to_owned()));
-        let was_there = if let Some((of, prefix)) = of_value.or_else(of_key) {
-            let same = level.wild.iter().any(|other| other.0 == of && other.1 == prefix);
-            level.wild.push((of, prefix, node));
+        let wild = if pattern.contains('*') {
+            Some((Some(key.clone()), pattern.clone()))
+        } else {
+            (pattern.is_empty() && key.contains('*')).then(|| (None, key.clone()))
+        };
+        if node.flags.share && wild.is_none() {
+            return Err(not_wild);
+        }
+        let was_there = if let Some((of, pattern)) = wild {
+            let same = level.wild.iter().any(|other| other.0 == of && other.1 == pattern);
+            level.wild.push((of, pattern, node));
             same
         } else if pattern.is_empty() {
             level.bare.insert(key, node).is_some()
@@ -217,7 +227,8 @@ const UNITS: [(&str, &str); 7] = [
     ("year", "1y"),
 ];
 
-fn rule(limit: &RateLimit) -> Result<DomainRule, String> {
+/// The limit that a file writes.
+pub fn rule(limit: &RateLimit) -> Result<DomainRule, String> {
     let replaces: Vec<String> = limit.replaces.iter().map(|other| other.name.clone()).collect();
     if replaces.iter().any(String::is_empty) {
         return Err("replaces has an entry without a name".to_owned());

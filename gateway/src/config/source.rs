@@ -1,6 +1,6 @@
 //! Where the configuration is: a file, or a directory of them.
 
-use super::Config;
+use super::{Config, Imported};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -41,13 +41,30 @@ impl Source {
     /// The first thing that is wrong, with the file and the line.
     pub fn read(&self) -> Result<Config, String> {
         let mut config = Config::default();
+        self.each(|file, text| config.add(file, text))?;
+        Ok(config)
+    }
+
+    /// What it says as policies.
+    ///
+    /// # Errors
+    /// The first thing that is wrong, with the file and the line.
+    pub fn imported(&self) -> Result<Imported, String> {
+        // Together they may be wrong where each is right.
+        self.read()?;
+        let mut imported = Imported::default();
+        self.each(|file, text| imported.add(file, text))?;
+        Ok(imported)
+    }
+
+    fn each(&self, mut read: impl FnMut(&str, &str) -> Result<(), String>) -> Result<(), String> {
         for file in self.files()? {
             let name = file.display();
             let bytes = fs::read(&file).map_err(|error| format!("{name}: {error}"))?;
             let text = String::from_utf8(bytes).map_err(|_| format!("{name}: it must be UTF-8"))?;
-            config.add(&name.to_string(), &text)?;
+            read(&name.to_string(), &text)?;
         }
-        Ok(config)
+        Ok(())
     }
 
     /// What is seen of the files now, links followed; nothing of those that are not there.

@@ -69,6 +69,21 @@ fn a_shared_wildcard_is_counted_by_its_pattern() {
 }
 
 #[test]
+fn a_wildcard_may_stand_anywhere() {
+    let limit = "rate_limit: {unit: day, requests_per_unit: 1}";
+    let config = read(&format!(
+        "domain: api\ndescriptors:\n  - {{key: path, value: /api*v1, share_threshold: true, {limit}}}\n\
+         \x20 - {{key: path, value: a*b*c, {limit}}}\n  - {{key: x*, {limit}}}\n"
+    ));
+    let config = config.expect("a right file");
+    let counted = |key, value: &str| found(&config, &[(key, value)]).map(|found| found.counted[0].1.clone());
+    assert_eq!(counted("path", "/api/users/v1").as_deref(), Some("/api*v1"));
+    assert_eq!(counted("path", "a1b2c").as_deref(), Some("a1b2c"));
+    assert_eq!(counted("xy", "1").as_deref(), Some("1"));
+    assert_eq!((counted("path", "/api/v2"), counted("y", "x")), (None, None));
+}
+
+#[test]
 fn the_metric_has_values_only_where_the_file_asks_for_them() {
     let text = "
 domain: api
@@ -98,6 +113,7 @@ fn wrong_files_are_refused_with_their_line() {
         (of("rate_limit: {unlimited: true, unit: day}"), "unlimited goes with no unit"),
         (of("rate_limit: {limit: FIXED 1 1min}"), "line 3: api.a: "),
         (of("rate_limit: {limit: CONCURRENCY 1 1m}"), "CONCURRENCY is for policies"),
+        (of("share_threshold: true"), "line 3: api.a: share_threshold takes"),
         (of("rate_limit: {unit: day, policy: a}"), "rate_limit must have one of"),
         (of("rate_limit: {policy: []}"), "policy must be"),
         (of("rate_limit: {unit: day, requests_per_unit: 1, name: n, replaces: [{name: n}]}"), "replace itself"),
