@@ -261,13 +261,13 @@ demo: $(VENV)/.has-redis $(VENV)/.has-matplotlib $(VENV)/.has-tqdm server build 
 
 # Packages and examples get what they need by their lock files, but for Node.js, and nginx, which is Debian's. One that
 # fails hides none of the others. At once, as they wait for registries and for servers, but each in its own steps.
-PACKAGES := package-python package-js
+PACKAGES := package-python package-js package-rust
 EXAMPLES := example-controller example-fastapi example-nginx example-policies example-workers example-express
 AT_ONCE = @SERVER="$$($(PYTHON) tests/support/binaries.py --chosen)" || exit 1; export SERVER; \
 	$(MAKE) --no-print-directory --keep-going --jobs=3 --output-sync=recurse
 WITH_NODE = if [ "$$CI" = true ] || { command -v npm >/dev/null && $(NODE_IS_NEW_ENOUGH); }; then
 NODE_IS_NEW_ENOUGH := node -e 'process.exit(process.versions.node.split(".")[0] < 20 ? 1 : 0)'
-.PHONY: $(PACKAGES) $(EXAMPLES) package-rust
+.PHONY: $(PACKAGES) $(EXAMPLES) package-rust-stacks
 packages: build $(VENV)/.has-everything ## test the packages for clients: make packages [SERVER=redis-server]
 	$(AT_ONCE) $(PACKAGES)
 
@@ -284,9 +284,13 @@ packages-and-examples:
 package-python:
 	$(MAKE) --jobs=1 --keep-going -C clients/python lint test
 
+package-rust:
+	$(MAKE) --jobs=1 --keep-going -C clients/rust lint test
+
 # Not one of PACKAGES: axum and tonic take minutes to compile.
-package-rust: build ## test the package for Rust, with axum and tonic: make package-rust [SERVER=redis-server]
-	SERVER="$(SERVER)" $(MAKE) --jobs=1 --keep-going -C clients/rust lint test
+package-rust-stacks: build $(VENV)/.has-everything ## test the package for Rust under axum and tonic: make package-rust-stacks [SERVER=redis-server]
+	SERVER="$$($(PYTHON) tests/support/binaries.py --chosen)" || exit 1; export SERVER; \
+		$(MAKE) --jobs=1 --keep-going -C clients/rust lint-stacks stacks
 
 package-js:
 	@$(WITH_NODE) $(MAKE) --jobs=1 --keep-going -C clients/js lint test; \

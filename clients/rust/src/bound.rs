@@ -1,6 +1,7 @@
 //! Limits under a name.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use redis::aio::ConnectionLike;
 
@@ -10,6 +11,7 @@ use crate::lease::Lease;
 use crate::limiter::Limiter;
 use crate::limits::{Amount, Limit};
 use crate::options::Take;
+use crate::units::{Batch, Units};
 
 /// Limits under a name, by [`Limiter::limit`]: they are asked for whom they are.
 #[derive(Clone)]
@@ -19,11 +21,14 @@ pub struct Bound<C> {
     limits: Arc<[Limit]>,
 }
 
-impl<C: ConnectionLike + Clone + Send + Sync + 'static> Bound<C> {
-    pub(crate) fn new(limiter: Limiter<C>, name: String, limits: Vec<Limit>) -> Self {
-        Self { limiter, name: name.into(), limits: limits.into() }
+impl<C: ConnectionLike + Clone + Send + Sync + 'static> Limiter<C> {
+    /// Limits under a name. Its keys are the name, a colon and whoever is limited.
+    pub fn limit(&self, name: impl Into<String>, limits: impl IntoIterator<Item = Limit>) -> Bound<C> {
+        Bound { limiter: self.clone(), name: name.into().into(), limits: limits.into_iter().collect() }
     }
+}
 
+impl<C: ConnectionLike + Clone + Send + Sync + 'static> Bound<C> {
     /// The limits.
     pub fn limits(&self) -> &[Limit] {
         &self.limits
@@ -87,9 +92,22 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Bound<C> {
     /// # Errors
     /// As [`Limiter::lease`].
     pub async fn lease(&self, who: &str) -> Result<Lease<C>, Error> {
+        self.lease_within(who, Duration::ZERO).await
+    }
+
+    /// Waits for a lease for so long.
+    ///
+    /// # Errors
+    /// As [`Limiter::lease_within`].
+    pub async fn lease_within(&self, who: &str, wait: Duration) -> Result<Lease<C>, Error> {
         match &*self.limits {
-            [limit] => self.limiter.lease(&self.key_of(who), limit).await,
+            [limit] => self.limiter.lease_within(&self.key_of(who), limit, wait).await,
             _ => Err(Error::Call("a lease is of one concurrency limit".to_owned())),
         }
+    }
+
+    /// Units of a hot key, taken from the server by the batch and spent in this process.
+    pub fn units(&self, who: &str, batch: Batch) -> Units<C> {
+        self.limiter.units(&self.key_of(who), &self.limits, batch)
     }
 }

@@ -17,6 +17,8 @@
 mod bound;
 mod breaker;
 mod decision;
+mod denials;
+mod ear;
 mod error;
 mod fields;
 mod layer;
@@ -25,6 +27,10 @@ mod limiter;
 mod limits;
 mod options;
 mod replies;
+mod routing;
+mod sending;
+mod units;
+mod words;
 
 pub use bound::Bound;
 pub use decision::{Decision, Source};
@@ -35,3 +41,4 @@ pub use lease::Lease;
 pub use limiter::Limiter;
 pub use limits::{Amount, Limit, Time};
 pub use options::{OnOutage, Options, SetupErrors, Take};
+pub use units::{Batch, Units};

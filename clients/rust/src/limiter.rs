@@ -1,41 +1,30 @@
-//! The limiter: charges limits on the server, and says what holds while the server is away.
+//! The limiter: charges limits on the server.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use redis::Value;
 use redis::aio::ConnectionLike;
-use uuid::Uuid;
+use redis::{Client, Value};
+use tokio::time::sleep;
 
-use crate::bound::Bound;
-use crate::breaker::Breaker;
 use crate::decision::Decision;
 use crate::error::Error;
-use crate::lease::Lease;
+use crate::lease::{Lease, Place};
 use crate::limits::{Amount, Limit, Time};
-use crate::options::{OnOutage, Once, Options, SetupErrors, Take};
-use crate::replies::{explained, may_pass_without_id, reply_of};
+use crate::options::{Once, Options, Take};
+use crate::replies::may_pass_without_id;
+use crate::sending::{Refused, Sending};
+use crate::units::{Batch, Units};
+use crate::words::{Charge, Id};
 
 /// Decides by a server, or by its cluster. The connection is any of redis-rs for async code that can be cloned: a
 /// `ConnectionManager`, a `MultiplexedConnection` or a `ClusterConnection`.
 #[derive(Clone)]
 pub struct Limiter<C> {
-    connection: C,
-    shared: Arc<Shared>,
-}
-
-struct Shared {
-    options: Options,
-    breaker: Breaker,
+    sending: Sending<C>,
     /// Policies with a concurrency limit: the idempotency key is the holder.
-    held: Mutex<HashSet<String>>,
-}
-
-/// Why there was no reply, or which error it was.
-enum Refused {
-    Nothing(String),
-    Reply(String),
+    held: Arc<Mutex<HashSet<String>>>,
 }
 
 impl<C: ConnectionLike + Clone + Send + Sync + 'static> Limiter<C> {
@@ -46,40 +35,32 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Limiter<C> {
 
     /// With options of yours.
     pub fn with_options(connection: C, options: Options) -> Self {
-        let breaker = Breaker::new(options.failures, options.pause);
-        Self { connection, shared: Arc::new(Shared { options, breaker, held: Mutex::default() }) }
+        Self { sending: Sending::new(connection, options), held: Arc::default() }
     }
 
-    /// Limits under a name. Its keys are the name, a colon and whoever is limited.
-    pub fn limit(&self, name: impl Into<String>, limits: impl IntoIterator<Item = Limit>) -> Bound<C> {
-        Bound::new(self.clone(), name.into(), limits.into_iter().collect())
+    /// For connections beside the limiter's: whoever waits for a lease has one and waits in the server, in turn; and on
+    /// another the server tells of changes by client tracking, so that a denial is remembered for all its wait. Not for
+    /// a cluster.
+    pub fn beside(self, client: Client) -> Self {
+        Self { sending: self.sending.beside(client), ..self }
     }
 
     /// Charges all limits of a key, or none.
     ///
     /// # Errors
-    /// [`Error::Call`] and [`Error::Setup`], and with [`OnOutage::Raise`] [`Error::Unavailable`].
+    /// [`Error::Call`] and [`Error::Setup`], and with [`OnOutage::Raise`](crate::OnOutage::Raise)
+    /// [`Error::Unavailable`].
     pub async fn take(&self, key: &str, limits: &[Limit], take: &Take) -> Result<Decision, Error> {
-        checked(limits, take.cost)?;
-        let id = self.id_of(limits, take);
-        match self.taken(key, limits, take, id.as_ref()).await {
-            Ok(decision) => Ok(decision),
-            Err(Refused::Reply(said)) if id.is_none() && take.once == Once::Needed && needs_id(&said) => {
-                self.learn(limits);
-                let id = Some((Uuid::new_v4().simple().to_string(), self.remembered()));
-                let taken = self.taken(key, limits, take, id.as_ref()).await;
-                taken.or_else(|why| self.without(why))
-            }
-            // Rather than deny what is in order: this one may be charged twice, if it is sent twice.
-            Err(Refused::Reply(said))
-                if id.is_some() && !matches!(take.once, Once::Own(_)) && may_pass_without_id(&said) =>
-            {
-                log::error!("Redis refuses a call for {key:?}: {said}");
-                let taken = self.taken(key, limits, take, None).await;
-                taken.or_else(|why| self.without(why))
-            }
-            Err(why) => self.without(why),
-        }
+        self.waited(&Charge::of_key(self.sending.key_of(key), limits), take).await
+    }
+
+    /// Charges a limit of each of several keys together: all, or none. In a cluster the keys have to be in one slot, so
+    /// give them a tag in common: `{acme}:user:42` and `{acme}:all`. [`Decision::each`] is in their order.
+    ///
+    /// # Errors
+    /// As [`Limiter::take`].
+    pub async fn take_all(&self, keyed: &[(&str, Limit)], take: &Take) -> Result<Decision, Error> {
+        self.waited(&self.of_keys(keyed), take).await
     }
 
     /// Says what [`Limiter::take`] would, and charges nothing.
@@ -87,18 +68,19 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Limiter<C> {
     /// # Errors
     /// As [`Limiter::take`].
     pub async fn peek(&self, key: &str, limits: &[Limit], cost: impl Into<Amount> + Send) -> Result<Decision, Error> {
-        let cost = cost.into();
-        checked(limits, cost)?;
-        let mut words = vec!["RL.PEEK".to_owned(), self.key_of(key)];
-        if cost != Amount::from(1) {
-            words.extend(["COST".to_owned(), cost.word()]);
-        }
-        words.extend(limits.iter().flat_map(Limit::spec));
-        self.decided(&words, true, None).await.or_else(|why| self.without(why))
+        self.looked(&Charge::of_key(self.sending.key_of(key), limits), cost.into()).await
+    }
+
+    /// Says what [`Limiter::take_all`] would, and charges nothing.
+    ///
+    /// # Errors
+    /// As [`Limiter::take`].
+    pub async fn peek_all(&self, keyed: &[(&str, Limit)], cost: impl Into<Amount> + Send) -> Result<Decision, Error> {
+        self.looked(&self.of_keys(keyed), cost.into()).await
     }
 
     /// Corrects a charge by its idempotency key, to what the call turned out to cost. Denied only if the server does
-    /// not know the key, or no longer.
+    /// not know the key, or no longer. What was charged over several keys is corrected on each of them.
     ///
     /// # Errors
     /// As [`Limiter::take`].
@@ -110,14 +92,8 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Limiter<C> {
         cost: impl Into<Amount> + Send,
     ) -> Result<Decision, Error> {
         let cost = cost.into();
-        checked(limits, cost)?;
         let options = vec!["SETTLE".to_owned(), id.to_owned(), cost.word()];
-        let words = self.words(key, limits, options);
-        self.decided(&words, true, Some(id.to_owned())).await.or_else(|why| match self.explained(why) {
-            // What was charged stays charged until it recovers.
-            Ok(error) => Ok(Decision::nobody(false, self.shared.options.pause, error)),
-            Err(error) => Err(error),
-        })
+        self.corrected(key, limits, cost, options, Some(id.to_owned())).await
     }
 
     /// Takes units off the present usage, whoever's it is. It is not sent again if its reply is lost.
@@ -131,22 +107,32 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Limiter<C> {
         cost: impl Into<Amount> + Send,
     ) -> Result<Decision, Error> {
         let cost = cost.into();
-        checked(limits, cost)?;
         let options = vec!["COST".to_owned(), format!("-{}", cost.word())];
-        let words = self.words(key, limits, options);
-        self.decided(&words, false, None).await.or_else(|why| match self.explained(why) {
-            Ok(error) => Ok(Decision::nobody(false, self.shared.options.pause, error)),
-            Err(error) => Err(error),
-        })
+        self.corrected(key, limits, cost, options, None).await
     }
 
     /// Takes a lease of a concurrency limit. A task renews it three times in each ttl, until it is released or dropped.
     ///
     /// # Errors
-    /// [`Error::Denied`] if all are held, [`Error::Unavailable`] whatever [`OnOutage`] is, and those of
+    /// [`Error::Denied`] if all are held, [`Error::Unavailable`] whatever [`OnOutage`](crate::OnOutage) is, and those of
     /// [`Limiter::take`].
     pub async fn lease(&self, key: &str, limit: &Limit) -> Result<Lease<C>, Error> {
-        Lease::acquired(self.clone(), key.to_owned(), limit.clone()).await
+        self.lease_within(key, limit, Duration::ZERO).await
+    }
+
+    /// Waits for a lease for so long. By a client of [`Limiter::beside`] it waits in the server, first come first
+    /// served. Without one it asks again each 100 ms, out of turn.
+    ///
+    /// # Errors
+    /// As [`Limiter::lease`].
+    pub async fn lease_within(&self, key: &str, limit: &Limit, wait: Duration) -> Result<Lease<C>, Error> {
+        let place = Place::new(self.sending.clone(), self.sending.key_of(key), limit)?;
+        Lease::acquired(place, wait).await
+    }
+
+    /// Units of a hot key, taken from the server by the batch and spent in this process.
+    pub fn units(&self, key: &str, limits: &[Limit], batch: Batch) -> Units<C> {
+        Units::new(self.sending.clone(), Charge::of_key(self.sending.key_of(key), limits), batch)
     }
 
     /// Forgets all that a key has used. Whether there was anything.
@@ -154,8 +140,9 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Limiter<C> {
     /// # Errors
     /// Whatever keeps the server from it.
     pub async fn reset(&self, key: &str) -> Result<bool, Error> {
-        let words = ["DEL".to_owned(), self.key_of(key)];
-        let reply = self.send(&words, true).await.map_err(Refused::into_error)?;
+        let key = self.sending.key_of(key);
+        let words = ["DEL".to_owned(), key.clone()];
+        let reply = self.sending.changed(&key, &words, true).await.map_err(Refused::into_error)?;
         Ok(reply == Value::Int(1))
     }
 
@@ -165,138 +152,116 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Limiter<C> {
     /// [`Error::Setup`] says what to do, and [`Error::Unavailable`] that the server is away.
     pub async fn check(&self) -> Result<(), Error> {
         let words = ["RL.PEEK", "redis-ratelimit:check", "FIXED", "1", "1s"].map(str::to_owned);
-        self.send(&words, true).await.map(|_| ()).map_err(Refused::into_error)
+        self.sending.asked(&words).await.map(|_| ())
     }
 
-    /// A command of one key, and its decision. Errors are not decided by [`OnOutage`].
-    pub(crate) async fn asked(&self, command: &str, key: &str, words: &[String]) -> Result<Value, Error> {
-        let mut all = vec![command.to_owned(), self.key_of(key)];
-        all.extend_from_slice(words);
-        self.send(&all, true).await.map_err(Refused::into_error)
+    fn of_keys(&self, keyed: &[(&str, Limit)]) -> Charge {
+        Charge::of_keys(keyed.iter().map(|(key, limit)| (self.sending.key_of(key), limit.clone())))
     }
 
-    async fn taken(
+    async fn looked(&self, charge: &Charge, cost: Amount) -> Result<Decision, Error> {
+        charge.check(cost)?;
+        let reply = self.sending.decided(&charge.look(&Take::units(cost)), true, None).await;
+        reply.map_or_else(|why| self.sending.without(why), |said| Ok(said.governed(&charge.costs(cost))))
+    }
+
+    async fn corrected(
         &self,
         key: &str,
         limits: &[Limit],
-        take: &Take,
-        id: Option<&(String, Time)>,
-    ) -> Result<Decision, Refused> {
-        let mut options = Vec::new();
-        if take.cost != Amount::from(1) {
-            options.extend(["COST".to_owned(), take.cost.word()]);
-        }
-        if take.force {
-            options.push("FORCE".to_owned());
-        }
-        if let Some((id, ttl)) = id {
-            options.extend(["ONCE".to_owned(), id.clone(), ttl.word()]);
-        }
-        // Without an id it can only deny too much if it is charged twice, and there it does not matter.
-        let is_repeatable = id.is_some() || (take.once == Once::Needed && self.shared.options.once);
-        let words = self.words(key, limits, options);
-        self.decided(&words, is_repeatable, id.map(|(id, _)| id.clone())).await
+        cost: Amount,
+        options: Vec<String>,
+        id: Option<String>,
+    ) -> Result<Decision, Error> {
+        let charge = Charge::of_key(self.sending.key_of(key), limits);
+        charge.check(cost)?;
+        let is_repeatable = id.is_some();
+        let reply = self.sending.changed(charge.key(), &charge.words(options), is_repeatable).await;
+        let read = |reply| Decision::read(&reply, id).ok_or_else(|| Refused::Nothing("no decision".to_owned()));
+        reply.and_then(read).or_else(|why| self.sending.uncorrected(why))
     }
 
-    fn words(&self, key: &str, limits: &[Limit], options: Vec<String>) -> Vec<String> {
-        let key = self.key_of(key);
-        if let [limit] = limits
-            && limit.is_policy()
-        {
-            // The form of its own that needs no permission to choose limits.
-            return [vec!["RL.LIMIT".to_owned(), key], limit.names(), options].concat();
-        }
-        let mut words = vec!["RL.TAKE".to_owned(), key];
-        words.extend(options);
-        words.extend(limits.iter().flat_map(Limit::spec));
-        words
-    }
-
-    async fn decided(&self, words: &[String], is_repeatable: bool, id: Option<String>) -> Result<Decision, Refused> {
-        let reply = self.send(words, is_repeatable).await?;
-        Decision::read(&reply, id).ok_or_else(|| Refused::Nothing(format!("no decision: {reply:?}")))
-    }
-
-    async fn send(&self, words: &[String], is_repeatable: bool) -> Result<Value, Refused> {
-        let Shared { options, breaker, .. } = &*self.shared;
-        let mut resends = if is_repeatable { options.resends } else { 0 };
+    /// Again while it is denied and may wait.
+    async fn waited(&self, charge: &Charge, take: &Take) -> Result<Decision, Error> {
+        charge.check(take.cost)?;
+        let until = Instant::now() + take.patience;
         loop {
-            let sent_at = Instant::now();
-            if !breaker.allows(sent_at) {
-                return Err(Refused::Nothing("the server was not asked: it failed a moment ago".to_owned()));
-            }
-            let mut command = redis::cmd(&words[0]);
-            command.arg(&words[1..]);
-            let mut connection = self.connection.clone();
-            let reply = tokio::time::timeout(options.timeout, command.query_async::<Value>(&mut connection)).await;
-            let why = match reply {
-                Ok(Ok(value)) => {
-                    breaker.succeeded();
-                    return Ok(value);
+            let decision = self.taken(charge, take).await?;
+            let left = until.saturating_duration_since(Instant::now());
+            match decision.wait {
+                Some(wait) if !decision.allowed && !decision.is_degraded() && wait <= left && !left.is_zero() => {
+                    // Others may come first: a wait of 0 is none.
+                    sleep(wait.max(Duration::from_millis(1))).await;
                 }
-                Ok(Err(error)) => match reply_of(&error) {
-                    Some(said) => {
-                        breaker.succeeded();
-                        // A server that has become a replica has charged nothing: ask its successor.
-                        if !(said.starts_with("READONLY ") && resends > 0) {
-                            return Err(Refused::Reply(said));
-                        }
-                        said
-                    }
-                    None => error.to_string(),
-                },
-                Err(_) => format!("no reply within {:?}", options.timeout),
-            };
-            if resends == 0 {
-                breaker.failed(sent_at, Instant::now(), &why);
-                return Err(Refused::Nothing(why));
+                _ => return Ok(decision),
             }
-            resends -= 1;
         }
     }
 
-    /// In place of the server's decision. A mistake is an error.
-    fn without(&self, why: Refused) -> Result<Decision, Error> {
-        let Options { on_outage, pause, .. } = self.shared.options;
-        let error = self.explained(why)?;
-        let allowed = on_outage == OnOutage::Open && !matches!(error, Error::Full(_));
-        Ok(Decision::nobody(allowed, pause, error))
-    }
-
-    /// What somebody decides in place of the server, if anybody does.
-    fn explained(&self, why: Refused) -> Result<Error, Error> {
-        let Options { on_outage, setup_errors, .. } = self.shared.options;
-        let error = why.into_error();
-        if matches!(error, Error::Setup(_) | Error::Full(_)) {
-            log::error!("Redis refuses a call: {error}");
+    async fn taken(&self, charge: &Charge, take: &Take) -> Result<Decision, Error> {
+        let plain = charge.take(take, None);
+        // An answer to an id of the caller's, and what is forced, are the server's.
+        let remembers = self.sending.options().remember_denials
+            && !charge.is_of_several()
+            && !take.force
+            && !matches!(take.once, Once::Own(_));
+        if let (true, Some(denied)) = (remembers, self.sending.denied(charge.key(), &plain)) {
+            return Ok(denied);
         }
-        let is_outage = match error {
-            Error::Unavailable(_) => true,
-            Error::Setup(_) => setup_errors == SetupErrors::Outage,
-            // A key without room is no outage, and denies.
-            Error::Full(_) => return Ok(error),
-            Error::Call(_) | Error::Denied(_) => false,
-        };
-        if is_outage && on_outage != OnOutage::Raise { Ok(error) } else { Err(error) }
+        let sent_at = Instant::now();
+        let decision = self.charged(charge, take, &plain).await?;
+        if remembers && !decision.allowed {
+            // A policy's numbers may change, and no key with them.
+            let look = (!charge.limits().iter().any(Limit::is_policy)).then(|| charge.look(take));
+            self.sending.remember(charge.key(), &plain, &decision, sent_at, look);
+        }
+        Ok(decision)
     }
 
-    fn key_of(&self, key: &str) -> String {
-        format!("{}{key}", self.shared.options.prefix)
+    async fn charged(&self, charge: &Charge, take: &Take, plain: &[String]) -> Result<Decision, Error> {
+        let id = self.id_of(charge.limits(), take);
+        match self.asked(charge, take, id.as_ref()).await {
+            Ok(decision) => Ok(decision),
+            Err(Refused::Reply(said)) if id.is_none() && take.once == Once::Needed && needs_id(&said) => {
+                self.learn(charge.limits());
+                let id = Id::new(self.remembered());
+                self.asked(charge, take, Some(&id)).await.or_else(|why| self.sending.without(why))
+            }
+            // Rather than deny what is in order: this one may be charged twice, if it is sent twice.
+            Err(Refused::Reply(said))
+                if id.is_some() && !matches!(take.once, Once::Own(_)) && may_pass_without_id(&said) =>
+            {
+                log::error!("Redis refuses a call for {:?}: {said}", charge.key());
+                let reply = self.sending.decided(plain, false, None).await;
+                reply.map_or_else(|why| self.sending.without(why), |said| Ok(said.governed(&charge.costs(take.cost))))
+            }
+            Err(why) => self.sending.without(why),
+        }
+    }
+
+    async fn asked(&self, charge: &Charge, take: &Take, id: Option<&Id>) -> Result<Decision, Refused> {
+        // Without an id it can only deny too much if it is charged twice, and there it does not matter.
+        let is_repeatable = id.is_some() || (take.once == Once::Needed && self.sending.options().once);
+        let words = charge.take(take, id);
+        let said = self.sending.decided(&words, is_repeatable, id.map(|id| id.name.clone())).await?;
+        Ok(said.governed(&charge.costs(take.cost)))
     }
 
     /// The idempotency key of a call, and for how long it is remembered.
-    fn id_of(&self, limits: &[Limit], take: &Take) -> Option<(String, Time)> {
-        let ours = || Uuid::new_v4().simple().to_string();
+    fn id_of(&self, limits: &[Limit], take: &Take) -> Option<Id> {
         match &take.once {
-            Once::Own(id) => return Some((id.clone(), take.ttl.clone().unwrap_or_else(|| "10m".into()))),
+            Once::Own(name) => {
+                let ttl = take.ttl.clone().unwrap_or_else(|| "10m".into());
+                return Some(Id { name: name.clone(), ttl });
+            }
             Once::Never => return None,
-            Once::Needed if !self.shared.options.once => return None,
+            Once::Needed if !self.sending.options().once => return None,
             Once::New | Once::Needed => {}
         }
         if let Some(ttl) = &take.ttl {
-            return Some((ours(), ttl.clone()));
+            return Some(Id::new(ttl.clone()));
         }
-        let held = self.shared.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         let is_needed = limits.iter().any(|limit| {
             let units = limit.cost.unwrap_or(take.cost).units();
             let most = limit.quota.map_or(f64::INFINITY, |quota| quota.units() * MATTERS);
@@ -304,18 +269,18 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Limiter<C> {
             take.cost.units() > 0.0 && (units > 1.0 || units > most || is_held)
         });
         (is_needed || take.once == Once::New)
-            .then(|| (ours(), if take.cost.units() > 1.0 { "1m".into() } else { self.remembered() }))
+            .then(|| Id::new(if take.cost.units() > 1.0 { "1m".into() } else { self.remembered() }))
     }
 
     /// These policies have a concurrency limit.
     fn learn(&self, limits: &[Limit]) {
-        let mut held = self.shared.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         held.extend(limits.iter().flat_map(|limit| limit.words.iter().cloned()));
     }
 
     /// A little longer than a call is sent again.
     fn remembered(&self) -> Time {
-        let Options { timeout, resends, .. } = self.shared.options;
+        let Options { timeout, resends, .. } = *self.sending.options();
         (Duration::from_secs(1) + 2 * timeout * (1 + resends)).into()
     }
 }
@@ -325,26 +290,4 @@ const MATTERS: f64 = 0.01;
 
 fn needs_id(said: &str) -> bool {
     said.starts_with("ERR the policy has a CONCURRENCY limit")
-}
-
-fn checked(limits: &[Limit], cost: Amount) -> Result<(), Error> {
-    if limits.is_empty() {
-        return Err(Error::Call("a call needs a limit, such as Limit::fixed(100, \"1m\")".to_owned()));
-    }
-    if limits.iter().any(Limit::is_held) {
-        return Err(Error::Call("a concurrency limit is held by a lease: Limiter::lease".to_owned()));
-    }
-    if !cost.is_valid() {
-        return Err(Error::Call(format!("cost must be a number from 0 to 10^12, not {}", cost.units())));
-    }
-    Ok(())
-}
-
-impl Refused {
-    fn into_error(self) -> Error {
-        match self {
-            Self::Nothing(why) => Error::Unavailable(why),
-            Self::Reply(said) => explained(&said),
-        }
-    }
 }

@@ -42,6 +42,9 @@ pub struct Options {
     /// Whether calls bring an idempotency key where charging them twice would matter: for more than one unit, or more
     /// than a hundredth of a limit. False: none does that does not ask for it, and no call is sent again.
     pub once: bool,
+    /// Whether this process answers a denied call for as long as it would be denied again: for a second at most, or by
+    /// [`Limiter::beside`](crate::Limiter::beside) until the server says that the key has changed.
+    pub remember_denials: bool,
     /// After so many failures in a row nobody asks: 3.
     pub failures: u32,
     /// For how long nobody asks then: a second.
@@ -57,6 +60,7 @@ impl Default for Options {
             timeout: Duration::from_millis(250),
             resends: 1,
             once: true,
+            remember_denials: true,
             failures: 3,
             pause: Duration::from_secs(1),
         }
@@ -80,12 +84,14 @@ pub struct Take {
     pub(crate) once: Once,
     pub(crate) ttl: Option<Time>,
     pub(crate) force: bool,
+    pub(crate) up_to: bool,
+    pub(crate) patience: Duration,
 }
 
 impl Take {
     /// So many units of each limit that has no cost of its own.
     pub fn units(cost: impl Into<Amount>) -> Self {
-        Self { cost: cost.into(), once: Once::Needed, ttl: None, force: false }
+        Self { cost: cost.into(), once: Once::Needed, ttl: None, force: false, up_to: false, patience: Duration::ZERO }
     }
 
     /// An idempotency key of yours, remembered for 10 minutes unless [`Take::remembered`] says otherwise.
@@ -111,6 +117,16 @@ impl Take {
     /// Charges even past the limit: what has been used already.
     pub fn force(self) -> Self {
         Self { force: true, ..self }
+    }
+
+    /// Charges as many whole units as there are, up to the cost: [`Decision::granted`](crate::Decision::granted).
+    pub fn up_to(self) -> Self {
+        Self { up_to: true, ..self }
+    }
+
+    /// Waits for up to so long until the call passes.
+    pub fn waiting(self, patience: Duration) -> Self {
+        Self { patience, ..self }
     }
 }
 

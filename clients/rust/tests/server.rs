@@ -2,10 +2,11 @@
 
 mod support;
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use redis_ratelimit_client::{Error, Limit, OnOutage, Options, SetupErrors, Source, Take};
-use support::{Server, patient};
+use redis_ratelimit_client::{Batch, Error, Limit, OnOutage, Options, SetupErrors, Source, Take};
+use support::{Server, patient, until};
 
 #[tokio::test]
 async fn a_limit_admits_what_it_says() {
@@ -75,6 +76,132 @@ async fn a_charge_is_settled() {
 }
 
 #[tokio::test]
+async fn several_keys_are_charged_together_or_not_at_all() {
+    let server = Server::start();
+    let limiter = server.limiter(Options { prefix: "app:".to_owned(), ..patient() }).await;
+    let keyed = [("{acme}:ann", Limit::fixed(2, "1h")), ("{acme}:all", Limit::fixed(100, "1h").costing(10))];
+    let first = limiter.take_all(&keyed, &Take::default()).await.unwrap();
+    assert!(first.allowed && first.id.is_some());
+    // The one that would run out first governs.
+    assert_eq!((first.limit, first.remaining), (Some(2), Some(1)));
+    assert_eq!(first.each.iter().map(|one| one.remaining).collect::<Vec<_>>(), [Some(1), Some(90)]);
+    limiter.take_all(&keyed, &Take::default()).await.unwrap();
+    let denied = limiter.take_all(&keyed, &Take::default()).await.unwrap();
+    assert!(!denied.allowed && denied.wait > Some(Duration::from_secs(3000)));
+    assert_eq!(
+        denied.each.iter().map(|one| (one.allowed, one.remaining)).collect::<Vec<_>>(),
+        [(false, Some(0)), (true, Some(80))]
+    );
+    assert_eq!(limiter.peek_all(&keyed, 1).await.unwrap().remaining, Some(0));
+    let settled = limiter.settle(keyed[0].0, &[keyed[0].1.clone()], first.id.as_deref().unwrap(), 0).await.unwrap();
+    assert_eq!(settled.remaining, Some(1));
+}
+
+#[tokio::test]
+async fn a_call_waits_until_it_passes_or_would_not_in_time() {
+    let server = Server::start();
+    let limiter = server.limiter(patient()).await;
+    let bucket = [Limit::token_bucket(1, 1, "50ms")];
+    for _ in 0..4 {
+        let decision = limiter.take("key", &bucket, &Take::default().waiting(Duration::from_secs(60))).await.unwrap();
+        assert!(decision.allowed);
+    }
+    let slow = [Limit::fixed(1, "1h")];
+    let patient = Take::default().waiting(Duration::from_secs(60));
+    assert!(limiter.take("slow", &slow, &patient).await.unwrap().allowed);
+    // It is told at once that an hour is too long.
+    assert!(!limiter.take("slow", &slow, &patient).await.unwrap().allowed);
+}
+
+#[tokio::test]
+async fn units_are_taken_by_the_batch_and_given_back() {
+    let server = Server::start();
+    let limiter = server.limiter(patient()).await;
+    let limit = [Limit::fixed(1000, "1h")];
+    let keep = Duration::from_secs(3600);
+    let units = limiter.units("hot", &limit, Batch { units: 300, keep });
+    for _ in 0..250 {
+        assert!(units.take(1).await.unwrap().allowed);
+    }
+    assert_eq!(server.calls("rl.take").await, 1);
+    // What is in hand is used for the others.
+    assert_eq!(limiter.peek("hot", &limit, 1).await.unwrap().remaining, Some(700));
+    units.close().await.unwrap();
+    assert_eq!(limiter.peek("hot", &limit, 1).await.unwrap().remaining, Some(750));
+    let several = Arc::new(limiter.units("hot", &limit, Batch { units: 10, keep }));
+    let takes: Vec<_> = (0..1000)
+        .map(|_| {
+            let units = several.clone();
+            tokio::spawn(async move { units.take(1).await.unwrap().allowed })
+        })
+        .collect();
+    let mut passed = 0;
+    for take in takes {
+        passed += usize::from(take.await.unwrap());
+    }
+    assert_eq!(passed, 750);
+    let calls = server.calls("rl.take").await;
+    assert!(!several.take(1).await.unwrap().allowed);
+    assert_eq!(server.calls("rl.take").await, calls, "it is known to be denied");
+    // More than the limit has never passes.
+    assert_eq!(several.take(2000).await.unwrap().wait, None);
+    // What is dropped is given back.
+    limiter.reset("hot").await.unwrap();
+    let dropped = limiter.units("hot", &limit, Batch { units: 300, keep });
+    assert!(dropped.take(1).await.unwrap().allowed);
+    drop(dropped);
+    until(async || limiter.peek("hot", &limit, 1).await.unwrap().remaining == Some(999)).await;
+}
+
+#[tokio::test]
+async fn a_denied_caller_is_answered_here_until_the_server_says_otherwise() {
+    let server = Server::start();
+    let limit = [Limit::fixed(2, "1h")];
+    let limiter = server.limiter(patient()).await.beside(server.client());
+    let exhausted = async || {
+        while limiter.take("key", &limit, &Take::default()).await.unwrap().allowed {}
+    };
+    exhausted().await;
+    // Unheard it would be remembered for a second.
+    until(async || {
+        tokio::time::sleep(Duration::from_millis(1100)).await;
+        limiter.take("key", &limit, &Take::default()).await.unwrap().is_remembered
+    })
+    .await;
+    let before = server.calls("rl.take").await;
+    for _ in 0..1000 {
+        let denied = limiter.take("key", &limit, &Take::default()).await.unwrap();
+        assert!(!denied.allowed && denied.is_remembered && !denied.is_degraded());
+    }
+    assert_eq!(server.calls("rl.take").await, before);
+    // Another call for the key is the server's.
+    assert!(!limiter.take("key", &limit, &Take::units(2)).await.unwrap().is_remembered);
+    let other = server.limiter(patient()).await;
+    assert!(other.reset("key").await.unwrap());
+    until(async || limiter.take("key", &limit, &Take::default()).await.unwrap().allowed).await;
+    // A change of one's own holds at once.
+    exhausted().await;
+    limiter.give_back("key", &limit, 1).await.unwrap();
+    assert!(limiter.take("key", &limit, &Take::default()).await.unwrap().allowed);
+    // Off by a word.
+    let asking = server.limiter(Options { remember_denials: false, ..patient() }).await;
+    for _ in 0..2 {
+        assert!(!asking.take("key", &limit, &Take::default()).await.unwrap().is_remembered);
+    }
+}
+
+#[tokio::test]
+async fn unheard_a_denial_is_remembered_for_a_second_at_most() {
+    let server = Server::start();
+    let limit = [Limit::fixed(1, "1h")];
+    let limiter = server.limiter(patient()).await;
+    while limiter.take("key", &limit, &Take::default()).await.unwrap().allowed {}
+    let mut connection = server.connection().await;
+    redis::cmd("DEL").arg("key").exec_async(&mut connection).await.unwrap();
+    until(async || limiter.take("key", &limit, &Take::default()).await.unwrap().allowed).await;
+}
+
+#[tokio::test]
 async fn a_policy_with_leases_gets_an_id() {
     let server = Server::start();
     let mut connection = server.connection().await;
@@ -119,6 +246,36 @@ async fn a_lease_that_another_has_is_lost() {
     let _held = other.lease("exports").await.unwrap();
     tokio::time::timeout(Duration::from_secs(20), lease.lost()).await.unwrap();
     assert!(lease.is_lost());
+}
+
+#[tokio::test]
+async fn who_waits_for_a_lease_has_it_in_turn() {
+    let server = Server::start();
+    let limiter = server.limiter(patient()).await.beside(server.client());
+    let pool = limiter.limit("pool", [Limit::concurrency(1, "1h")]);
+    let held = pool.lease("exports").await.unwrap();
+    let hour = Duration::from_secs(3600);
+    let waits = || {
+        let pool = pool.clone();
+        tokio::spawn(async move { pool.lease_within("exports", hour).await.unwrap() })
+    };
+    let first = waits();
+    until(async || server.blocked().await == 1).await;
+    let second = waits();
+    until(async || server.blocked().await == 2).await;
+    // Who no longer waits has no place in the line.
+    first.abort();
+    until(async || server.blocked().await == 1).await;
+    held.release().await.unwrap();
+    let held = second.await.unwrap();
+    let short = pool.lease_within("exports", Duration::from_millis(50)).await;
+    assert!(matches!(short, Err(Error::Denied(_))));
+    // Without a client of its own it asks again.
+    let asking = server.limiter(patient()).await.limit("pool", [Limit::concurrency(1, "1h")]);
+    let third = tokio::spawn(async move { asking.lease_within("exports", hour).await.unwrap() });
+    until(async || server.calls("rl.acquire").await > 6).await;
+    held.release().await.unwrap();
+    assert!(!third.await.unwrap().is_lost());
 }
 
 #[tokio::test]

@@ -1,12 +1,17 @@
-//! A server with the module, of $SERVER or `redis-server` and $RATELIMIT_MODULE.
+//! A server with the module, or a cluster, of $SERVER or `redis-server` and $RATELIMIT_MODULE.
+
+// Not each of the tests uses all of it.
+#![allow(dead_code)]
 
 use std::env;
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use redis::aio::ConnectionManager;
+use redis::cluster::ClusterClient;
+use redis::cluster_async::ClusterConnection;
 use redis_ratelimit_client::{Limiter, Options};
 
 pub struct Server {
@@ -17,19 +22,41 @@ pub struct Server {
 
 impl Server {
     pub fn start() -> Self {
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        Self::start_with(&[])
+    }
+
+    fn start_with(options: &[&str]) -> Self {
+        // Somebody else may take the port first.
+        (0..10).find_map(|_| Self::tried(options)).expect("a server that listens")
+    }
+
+    /// None: it ended before it listened.
+    fn tried(options: &[&str]) -> Option<Self> {
+        let port = free_port();
         let program = env::var("SERVER").ok().filter(|name| !name.is_empty()).unwrap_or("redis-server".to_owned());
         let built = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/release/libredis_ratelimit.so");
         let module = env::var("RATELIMIT_MODULE").unwrap_or(built.to_owned());
-        let folder = env::temp_dir().join(format!("ratelimit-rust-{port}"));
+        let folder = env::temp_dir().join(format!("ratelimit-rust-{}-{port}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let process = Command::new(program)
-            .args(["--port", &port.to_string(), "--save", "", "--loadmodule", &module, "policies", "yes"])
+            .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", ""])
+            .args(options)
+            .args(["--loadmodule", &module, "policies", "yes"])
             .current_dir(&folder)
             .stdout(Stdio::null())
             .spawn()
             .unwrap();
-        Self { process, folder, port }
+        let mut server = Self { process, folder, port };
+        for _ in 0..1200 {
+            if TcpStream::connect(("127.0.0.1", port)).is_ok() {
+                return Some(server);
+            }
+            if server.process.try_wait().unwrap().is_some() {
+                return None;
+            }
+            std::thread::sleep(Duration::from_millis(25));
+        }
+        None
     }
 
     pub fn stop(&mut self) {
@@ -37,10 +64,13 @@ impl Server {
         let _ = self.process.wait();
     }
 
+    pub fn client(&self) -> redis::Client {
+        redis::Client::open(format!("redis://127.0.0.1:{}", self.port)).unwrap()
+    }
+
     pub async fn connection(&self) -> ConnectionManager {
-        let client = redis::Client::open(format!("redis://127.0.0.1:{}", self.port)).unwrap();
         for _ in 0..400 {
-            if let Ok(connection) = ConnectionManager::new(client.clone()).await {
+            if let Ok(connection) = ConnectionManager::new(self.client()).await {
                 return connection;
             }
             tokio::time::sleep(Duration::from_millis(25)).await;
@@ -51,6 +81,28 @@ impl Server {
     pub async fn limiter(&self, options: Options) -> Limiter<ConnectionManager> {
         Limiter::with_options(self.connection().await, options)
     }
+
+    /// How often a command was called.
+    pub async fn calls(&self, command: &str) -> u64 {
+        self.told("commandstats", &format!("cmdstat_{command}:calls=")).await
+    }
+
+    /// How many clients wait in the server.
+    pub async fn blocked(&self) -> u64 {
+        self.told("clients", "blocked_clients:").await
+    }
+
+    /// How many calls were sent on to another node.
+    pub async fn moved(&self) -> u64 {
+        self.told("errorstats", "errorstat_MOVED:count=").await
+    }
+
+    async fn told(&self, section: &str, name: &str) -> u64 {
+        let mut connection = self.connection().await;
+        let told: String = redis::cmd("INFO").arg(section).query_async(&mut connection).await.unwrap();
+        let found = told.split(name).nth(1);
+        found.map_or(0, |rest| rest.split([',', '\r']).next().unwrap().parse().unwrap())
+    }
 }
 
 impl Drop for Server {
@@ -58,6 +110,66 @@ impl Drop for Server {
         self.stop();
         let _ = std::fs::remove_dir_all(&self.folder);
     }
+}
+
+/// Three primaries.
+pub struct Cluster {
+    pub servers: Vec<Server>,
+}
+
+impl Cluster {
+    pub async fn start() -> Self {
+        let servers: Vec<_> = (0..3).map(|_| Server::start_with(&["--cluster-enabled", "yes"])).collect();
+        let mut connections = Vec::new();
+        for (number, server) in servers.iter().enumerate() {
+            let mut connection = server.connection().await;
+            let mine: Vec<_> = (number * 16_384 / 3..(number + 1) * 16_384 / 3).collect();
+            let slots = redis::cmd("CLUSTER").arg("ADDSLOTS").arg(mine).to_owned();
+            slots.exec_async(&mut connection).await.unwrap();
+            let epoch = redis::cmd("CLUSTER").arg("SET-CONFIG-EPOCH").arg(number + 1).to_owned();
+            epoch.exec_async(&mut connection).await.unwrap();
+            connections.push(connection);
+        }
+        for server in &servers[1..] {
+            let meet = redis::cmd("CLUSTER").arg("MEET").arg("127.0.0.1").arg(server.port).to_owned();
+            meet.exec_async(&mut connections[0]).await.unwrap();
+        }
+        for connection in &mut connections {
+            until(async || {
+                let info: String = redis::cmd("CLUSTER").arg("INFO").query_async(connection).await.unwrap();
+                info.contains("cluster_state:ok") && info.contains("cluster_known_nodes:3")
+            })
+            .await;
+        }
+        Self { servers }
+    }
+
+    pub async fn connection(&self) -> ClusterConnection {
+        let url = format!("redis://127.0.0.1:{}", self.servers[0].port);
+        let client = ClusterClient::builder([url]).response_timeout(Duration::from_secs(30)).build().unwrap();
+        client.get_async_connection().await.unwrap()
+    }
+}
+
+/// With that of a cluster's other nodes, 10,000 above.
+fn free_port() -> u16 {
+    loop {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        if port.checked_add(10_000).is_some_and(|bus| TcpListener::bind(("127.0.0.1", bus)).is_ok()) {
+            return port;
+        }
+    }
+}
+
+pub async fn until(mut is_so: impl AsyncFnMut() -> bool) {
+    for _ in 0..2000 {
+        if is_so().await {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(15)).await;
+    }
+    panic!("it does not become so within 30 seconds");
 }
 
 /// A machine may be busy.

@@ -1,5 +1,6 @@
 //! Applications of axum and tonic behind the layers.
 
+#[path = "../../tests/support/mod.rs"]
 mod support;
 
 use std::convert::Infallible;

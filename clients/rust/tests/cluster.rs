@@ -1,0 +1,38 @@
+//! A cluster: every call goes to the node of its key at once.
+
+#![cfg(feature = "cluster")]
+
+mod support;
+
+use redis_ratelimit_client::{Batch, Limit, Limiter, Source, Take};
+use support::{Cluster, patient};
+
+#[tokio::test]
+async fn no_call_is_sent_elsewhere() {
+    let cluster = Cluster::start().await;
+    let limiter = Limiter::with_options(cluster.connection().await, patient());
+    limiter.check().await.unwrap();
+    for key in 0..60 {
+        let user = format!("user:{key}");
+        let api = limiter.limit("api", [Limit::fixed(100, "1h")]);
+        let taken = api.take_with(&user, &Take::units(5)).await.unwrap();
+        assert_eq!((taken.source, taken.remaining), (Source::Server, Some(95)));
+        assert_eq!(api.peek(&user).await.unwrap().remaining, Some(95));
+        assert_eq!(api.settle(&user, &taken.id.unwrap(), 1).await.unwrap().remaining, Some(99));
+        let (own, all) = (format!("{{{user}}}:own"), format!("{{{user}}}:all"));
+        let keyed = [(own.as_str(), Limit::fixed(1, "1h")), (all.as_str(), Limit::fixed(9, "1h"))];
+        assert!(limiter.take_all(&keyed, &Take::default()).await.unwrap().allowed);
+        assert!(!limiter.peek_all(&keyed, 1).await.unwrap().allowed);
+        let pool = limiter.limit("pool", [Limit::concurrency(1, "1h")]);
+        pool.lease(&user).await.unwrap().release().await.unwrap();
+        let units = limiter.units(&user, &[Limit::fixed(100, "1h")], Batch::default());
+        assert!(units.take(1).await.unwrap().allowed);
+        units.close().await.unwrap();
+        assert!(api.reset(&user).await.unwrap());
+    }
+    // All three have keys, and none was asked for another's.
+    for server in &cluster.servers {
+        assert!(server.calls("rl.take").await > 10 && server.calls("rl.mtake").await > 5);
+        assert_eq!(server.moved().await, 0, "{}", server.port);
+    }
+}
