@@ -4,6 +4,7 @@
 //! The layers, from below: names and words ([`naming`], [`template`], [`windows`]); one call to the server ([`ask`]);
 //! the files ([`config`]); the connection ([`link`]) and what the server told of its policies ([`table`]); the judgement
 //! of a request ([`judge`]) and what it looks like ([`headers`]); the doors ([`rls`], [`http`]); the service ([`serve`]).
+//! Apart from these: logs under limits that are to be tried ([`replay`]).
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
 
@@ -15,6 +16,7 @@ mod judge;
 mod link;
 mod naming;
 mod options;
+mod replay;
 mod rls;
 mod seen;
 mod serve;
@@ -33,6 +35,7 @@ fn main() -> ExitCode {
     let done = match Options::parse().command {
         Command::Check { files } => check(files),
         Command::Import { file } => import(file),
+        Command::Replay(replay) => replay.run(),
         Command::Serve(options) => {
             log(options.log_format);
             // One provider for all that speaks TLS here; there is no other that could be set already.

@@ -32,6 +32,8 @@ pub enum Command {
         /// A file, or a directory of them.
         file: PathBuf,
     },
+    /// Tell what limits would have said of the calls of a log, and the smallest that deny few.
+    Replay(Box<crate::replay::Replay>),
 }
 
 /// How log lines look.

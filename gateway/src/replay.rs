@@ -1,0 +1,178 @@
+//! Replay: what limits would have said of the calls of a log, and the smallest that deny no more than a share of them.
+//! The core decides, at the times that the log tells; no server is asked.
+//!
+//! A log is read once ([`log`]), and its calls are kept small ([`calls`]); they are judged under the limits that were
+//! asked for, and then under others, in search of the smallest ([`smallest`]).
+
+mod calls;
+mod judge;
+mod limits;
+mod line;
+mod log;
+mod report;
+mod smallest;
+
+use clap::Args;
+use judge::{Judge, Outcome};
+use limits::Limits;
+use line::Fields;
+use log::{Log, Reading};
+use ratelimit_core::{Amount, Span};
+use report::Report;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader};
+use std::path::PathBuf;
+
+/// What is asked of a log.
+#[derive(Args, Clone, Debug)]
+#[allow(clippy::doc_markdown, reason = "the help of the command line")]
+pub struct Replay {
+    /// An access log (common or combined log format), JSON lines, or lines of `time key cost`; - is the standard input.
+    pub log: PathBuf,
+    /// The limit, or several, as RL.POLICYSET takes them: 'FIXED 100 1m'.
+    #[arg(long)]
+    pub limit: String,
+    /// The share of the calls that may be denied: the report has the smallest limit that denies no more.
+    #[arg(long, value_parser = Goal::read, default_value = "1%")]
+    pub goal: Goal,
+    /// Print the report as JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// How many of the keys that were denied most the report has.
+    #[arg(long, default_value_t = 20)]
+    pub top: usize,
+    /// How late a line may stand in the log, behind lines of a later time. Servers that write the time at which a request
+    /// began need the time that a request takes.
+    #[arg(long, value_parser = span, default_value = "0")]
+    pub late: Span,
+    /// So many keys are followed; lines of more are skipped, and counted.
+    #[arg(long, default_value_t = 1_000_000)]
+    pub max_keys: usize,
+    /// The field of JSON lines that has the key, such as request.remote_ip.
+    #[arg(long)]
+    pub key: Option<String>,
+    /// The field of JSON lines that has the time.
+    #[arg(long)]
+    pub time: Option<String>,
+    /// The field of JSON lines that has the cost.
+    #[arg(long)]
+    pub cost: Option<String>,
+}
+
+/// A share of the calls, in millionths of a percent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Goal(u64);
+
+/// All of them, in millionths of a percent.
+const ALL: u64 = 100_000_000;
+
+impl Goal {
+    /// `1%`.
+    ///
+    /// # Errors
+    /// Anything else.
+    pub fn read(text: &str) -> Result<Goal, String> {
+        let percent = text.strip_suffix('%').and_then(|text| Amount::parse_down(text.as_bytes()));
+        percent
+            .map(Amount::millionths)
+            .filter(|goal| *goal <= ALL)
+            .map(Goal)
+            .ok_or_else(|| "must be a share from 0% to 100%, such as 1%".to_owned())
+    }
+
+    /// How many of so many calls may be denied.
+    #[must_use]
+    pub fn of(self, calls: u64) -> u64 {
+        u64::try_from(u128::from(calls) * u128::from(self.0) / u128::from(ALL)).unwrap_or(calls)
+    }
+}
+
+impl std::fmt::Display for Goal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}%", Amount::saturating(self.0))
+    }
+}
+
+fn span(text: &str) -> Result<Span, String> {
+    Span::parse(text.as_bytes()).ok_or_else(|| "must be 0 or a duration such as 10s".to_owned())
+}
+
+/// How many bytes the keys may remember of limits whose memory grows with the calls.
+const MOST_HELD: usize = 512 * 1024 * 1024;
+
+impl Replay {
+    /// Prints what would have become of the calls.
+    ///
+    /// # Errors
+    /// Limits that cannot be replayed; a log that cannot be read, or in which nothing is understood.
+    pub fn run(&self) -> Result<(), String> {
+        let of_log = |error: io::Error| format!("{}: {error}", self.log.display());
+        let report = if self.log.as_os_str() == "-" {
+            self.over(io::stdin().lock())?
+        } else {
+            self.over(BufReader::with_capacity(256 * 1024, File::open(&self.log).map_err(of_log)?))?
+        };
+        let text = if self.json { report.json().to_string() } else { report.to_string() };
+        // Whoever reads it may have seen enough.
+        let _ = io::Write::write_all(&mut io::stdout(), format!("{}\n", text.trim_end()).as_bytes());
+        Ok(())
+    }
+
+    /// What would have become of the calls of this log.
+    ///
+    /// # Errors
+    /// As [`Replay::run`].
+    pub fn over(&self, from: impl BufRead) -> Result<Report, String> {
+        let limits = Limits::read(&self.limit).map_err(|told| format!("--limit: {told}"))?;
+        limits.asked().map_err(|told| format!("--limit: {told}"))?;
+        let fields = Fields { time: self.time.clone(), key: self.key.clone(), cost: self.cost.clone() };
+        let reading = Reading { fields, late: self.late, most_keys: self.max_keys };
+        let told = |error: io::Error| format!("{}: {error}", self.log.display());
+        let mut log = Log::read(from, reading).map_err(told)?;
+        if log.calls.count == 0 {
+            return Err(format!(
+                "{}: no line was understood of {}: they must be an access log, JSON lines or `time key cost`",
+                self.log.display(),
+                log.skipped.not_understood
+            ));
+        }
+        let outcomes = outcomes(&limits, &mut log).map_err(told)?;
+        let smallest = smallest::smallest(&limits, &mut log.calls, outcomes.denied, self.goal).map_err(told)?;
+        Ok(Report::new(&limits, &log, &outcomes, smallest, self.goal, self.top))
+    }
+}
+
+/// What became of the calls.
+#[derive(Debug, Default)]
+pub struct Outcomes {
+    /// How many passed.
+    pub admitted: u64,
+    /// How many did not.
+    pub denied: u64,
+    /// How many nobody can tell of: a server would have refused them, or there was no memory for them.
+    pub overfull: u64,
+    /// How many of each key did not pass, by its number.
+    pub denied_of: Vec<u64>,
+}
+
+fn outcomes(limits: &Limits, log: &mut Log) -> io::Result<Outcomes> {
+    let mut judge = Judge::new(limits, MOST_HELD).map_err(io::Error::other)?;
+    let mut outcomes = Outcomes { denied_of: vec![0; log.names.len()], ..Outcomes::default() };
+    log.calls.each(|call| {
+        match judge.decide(call.key, call.at, call.cost) {
+            Outcome::Admitted => outcomes.admitted += 1,
+            Outcome::Overfull => outcomes.overfull += 1,
+            Outcome::Denied => {
+                outcomes.denied += 1;
+                if let Some(denied) = outcomes.denied_of.get_mut(call.key) {
+                    *denied += 1;
+                }
+            }
+        }
+        true
+    })?;
+    Ok(outcomes)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,41 @@
+use super::*;
+
+fn scaled(text: &str, steps: u64) -> String {
+    Limits::read(text).unwrap().scale().unwrap().at(steps).unwrap().to_string()
+}
+
+#[test]
+fn all_numbers_are_scaled_by_the_largest_and_nothing_else() {
+    assert_eq!(scaled("FIXED 100 1m", 43), "FIXED 43 1m");
+    assert_eq!(scaled("tokenbucket 200 100 60s", 67), "TOKENBUCKET 67 33.5 1m");
+    assert_eq!(scaled("TOKENBUCKET 3 1 1s", 1), "TOKENBUCKET 1 0.333334 1s");
+    assert_eq!(scaled("FIXED 0.5 1s", 3), "FIXED 0.3 1s");
+    assert_eq!(
+        scaled("FIXED 10 1s AS fixed COST 5 SLIDING 100 1h STRICT SHADOW BAN 10 1h 1d", 43),
+        "FIXED 5 1s COST 5 AS fixed SLIDING 43 1h STRICT SHADOW BAN 10 1h 1d"
+    );
+    assert_eq!(
+        scaled("FIXED 10 1mo ALIGNED OFFSET +09:00 ANCHOR 3", 20),
+        "FIXED 20 1mo ALIGNED OFFSET +09:00 ANCHOR 3"
+    );
+}
+
+#[test]
+fn the_steps_are_those_of_the_largest_number_as_it_is_written() {
+    let steps = |text: &str| Limits::read(text).unwrap().scale().map(|scale| scale.steps);
+    assert_eq!(steps("FIXED 100 1m"), Some(100));
+    assert_eq!(steps("FIXED 2.50 1m"), Some(25));
+    assert_eq!(steps("TOKENBUCKET 0.25 1 1m"), Some(25));
+    assert_eq!(steps("FIXED 0 1m"), None);
+    let scale = Limits::read("FIXED 2.5 1m").unwrap().scale().unwrap();
+    assert!(scale.at(u64::MAX).is_none());
+}
+
+#[test]
+fn what_a_log_cannot_tell_is_refused_and_so_are_words_that_a_server_refuses() {
+    let refused = |text: &str| Limits::read(text).and_then(|limits| limits.asked().map(|_| ())).unwrap_err();
+    assert!(refused("FIXED 10 1m CONCURRENCY 3 1m").starts_with("CONCURRENCY cannot be replayed"));
+    assert!(refused("SKETCH 10 10 1m").starts_with("SKETCH cannot be replayed"));
+    assert!(refused("FIXED ten 1m").contains("limit must be"), "{}", refused("FIXED ten 1m"));
+    assert!(!refused("").is_empty());
+}

@@ -1,0 +1,194 @@
+//! What a replay has found: as text for people, and as JSON.
+
+use super::limits::Limits;
+use super::log::{Log, Skipped};
+use super::smallest::Smallest;
+use super::{Goal, Outcomes};
+use ratelimit_core::{Span, Timestamp};
+use serde_json::{Value, json};
+use std::cmp::Reverse;
+use std::fmt;
+
+/// What a replay has found.
+#[derive(Debug)]
+pub struct Report {
+    limit: String,
+    goal: Goal,
+    admitted: u64,
+    denied: u64,
+    keys: usize,
+    /// Those that were denied most, and how often; and how many there are in all.
+    denied_keys: Vec<(String, u64)>,
+    keys_denied: usize,
+    skipped: Skipped,
+    overfull: u64,
+    smallest: Option<Smallest>,
+    span: Option<(Timestamp, Timestamp)>,
+}
+
+impl Report {
+    /// Of a log under these limits; it has the `top` keys that were denied most.
+    #[must_use]
+    pub fn new(
+        limits: &Limits,
+        log: &Log,
+        outcomes: &Outcomes,
+        smallest: Option<Smallest>,
+        goal: Goal,
+        top: usize,
+    ) -> Report {
+        let denied = outcomes.denied_of.iter().zip(&log.names).filter(|(denied, _)| **denied > 0);
+        let mut denied: Vec<_> = denied.map(|(denied, name)| (name, *denied)).collect();
+        let keys_denied = denied.len();
+        // Of two that were denied as often, the one whose name comes first, so that a report is the same each time.
+        denied.sort_unstable_by_key(|(name, denied)| (Reverse(*denied), *name));
+        Report {
+            limit: limits.to_string(),
+            goal,
+            admitted: outcomes.admitted,
+            denied: outcomes.denied,
+            keys: log.names.len(),
+            denied_keys: denied.into_iter().take(top).map(|(name, denied)| (name.to_string(), denied)).collect(),
+            keys_denied,
+            skipped: log.skipped,
+            overfull: outcomes.overfull,
+            smallest,
+            span: log.span,
+        }
+    }
+
+    fn calls(&self) -> u64 {
+        self.admitted + self.denied
+    }
+
+    fn skipped(&self) -> u64 {
+        let Skipped { not_understood, out_of_order, beyond_keys } = self.skipped;
+        not_understood + out_of_order + beyond_keys + self.overfull
+    }
+
+    /// For programs.
+    #[must_use]
+    pub fn json(&self) -> Value {
+        let Skipped { not_understood, out_of_order, beyond_keys } = self.skipped;
+        json!({
+            "limit": self.limit,
+            "calls": self.calls(),
+            "admitted": self.admitted,
+            "denied": self.denied,
+            "keys": self.keys,
+            "keys_denied": self.keys_denied,
+            "denied_keys": self.denied_keys,
+            "skipped": self.skipped(),
+            "skipped_why": {
+                "not_understood": not_understood,
+                "out_of_order": out_of_order,
+                "beyond_keys": beyond_keys,
+                "overfull": self.overfull,
+            },
+            "first": self.span.map(|(first, _)| instant(first)),
+            "last": self.span.map(|(_, last)| instant(last)),
+            "goal": self.goal.to_string(),
+            "smallest": self.smallest.as_ref().map(|smallest| smallest.limits.to_string()),
+            "smallest_denied": self.smallest.as_ref().map(|smallest| smallest.denied),
+        })
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{} of {}{}", counted(self.calls(), "call"), counted(self.keys as u64, "key"), self.over_time())?;
+        writeln!(
+            f,
+            "{}: {} admitted, {} denied ({}), of {}",
+            self.limit,
+            grouped(self.admitted),
+            grouped(self.denied),
+            share(self.denied, self.calls()),
+            counted(self.keys_denied as u64, "key"),
+        )?;
+        self.skipped_lines(f)?;
+        if !self.denied_keys.is_empty() {
+            writeln!(f, "\n{:>12}  key", "denied")?;
+            for (key, denied) in &self.denied_keys {
+                writeln!(f, "{:>12}  {}", grouped(*denied), key.escape_debug())?;
+            }
+            let more = self.keys_denied.saturating_sub(self.denied_keys.len());
+            if more > 0 {
+                writeln!(f, "{:>12}  and {} more", "", grouped(more as u64))?;
+            }
+        }
+        match &self.smallest {
+            Some(Smallest { limits, denied }) => writeln!(
+                f,
+                "\nThe smallest limit that denies at most {}: {limits} ({} denied, {})",
+                self.goal,
+                grouped(*denied),
+                share(*denied, self.calls()),
+            ),
+            None => writeln!(f, "\nNo limit of this kind denies at most {}.", self.goal),
+        }
+    }
+}
+
+impl Report {
+    fn over_time(&self) -> String {
+        let Some((first, last)) = self.span else { return String::new() };
+        let seconds = last.since(first).micros() / 1_000_000;
+        let length = Span::SECOND.times(if seconds > 600 { seconds / 60 * 60 } else { seconds });
+        format!(", {} to {} ({length})", instant(first), instant(last))
+    }
+
+    fn skipped_lines(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.skipped() == 0 {
+            return Ok(());
+        }
+        writeln!(f, "{} skipped:", counted(self.skipped(), "line"))?;
+        let Skipped { not_understood, out_of_order, beyond_keys } = self.skipped;
+        for (lines, why) in [
+            (not_understood, "not understood"),
+            (out_of_order, "behind a later line; --late 10s puts lines in order that are up to 10 seconds late"),
+            (beyond_keys, "of keys beyond the first --max-keys: what would have become of them is not in this report"),
+            (self.overfull, "that a server would have refused, since their keys remember too many calls"),
+        ] {
+            if lines > 0 {
+                writeln!(f, "{:>12}  {why}", grouped(lines))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// `2000-10-10T20:55:36Z`.
+fn instant(at: Timestamp) -> String {
+    let micros = i64::try_from(at.micros()).unwrap_or(i64::MAX);
+    jiff::Timestamp::from_microsecond(micros).map(|at| at.to_string()).unwrap_or_default()
+}
+
+/// `1,234 calls`.
+fn counted(count: u64, what: &str) -> String {
+    format!("{} {what}{}", grouped(count), if count == 1 { "" } else { "s" })
+}
+
+/// `1,234`.
+fn grouped(count: u64) -> String {
+    let digits = count.to_string();
+    let mut text = String::new();
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// `1.23 %`; what is not nothing is never told as nothing, and what is not all never as all.
+fn share(part: u64, whole: u64) -> String {
+    let Some(hundredths) = (u128::from(part) * 10_000).checked_div(u128::from(whole)) else {
+        return "0 %".to_owned();
+    };
+    match hundredths {
+        0 if part > 0 => "less than 0.01 %".to_owned(),
+        hundredths => format!("{}.{:02} %", hundredths / 100, hundredths % 100),
+    }
+}

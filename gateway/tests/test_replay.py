@@ -1,0 +1,130 @@
+"""Logs under limits that are to be tried: what the replay says is what a server would have said."""
+
+import json
+import random
+import subprocess
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from redis import Redis
+from running import BINARY
+
+from support.clock import START_US, Clock
+
+LIMITS = [
+    "TOKENBUCKET 5 3 1s",
+    "LEAKYBUCKET 4 7 3s",
+    "FIXED 6 2s",
+    "FIXED 6 2s ALIGNED",
+    "FIXED 40 1w ALIGNED OFFSET +09:00",
+    "SLIDING 6 2s",
+    "SLIDING 6 2s STRICT",
+    "SLIDINGLOG 6 2s",
+    "SLIDINGLOG 6 2s COST 2",
+    "FIXED 6 2s AS named",
+    "TOKENBUCKET 5 5 1s FIXED 30 1m",
+    "TOKENBUCKET 3 3 1s COST 1 AS calls TOKENBUCKET 9 4 1s AS units",
+    "SLIDING 4 1s SHADOW SLIDINGLOG 8 3s",
+    "FIXED 3 1s BAN 3 10s 20s",
+    "FIXED 3 1s BAN 3 10s 2s MAX 1m",
+]
+
+
+def replay(*words: str | Path, log: str | None = None, status: int = 0) -> str:
+    """What the command prints: its report, or of one that fails what went wrong."""
+    done = subprocess.run(
+        [BINARY, "replay", *words],
+        input=log,
+        stdin=subprocess.DEVNULL if log is None else None,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == status, done.stderr
+    return done.stdout if status == 0 else done.stderr
+
+
+def calls(seed: int) -> list[tuple[int, str, str]]:
+    """Instants in microseconds, keys and costs: clumps and gaps, several calls in one instant."""
+    chance = random.Random(seed)
+    now, made = START_US, []
+    for _ in range(600):
+        gap = chance.choice([0, 0, 1, 1000, 20_000, 300_000, 1_000_000])
+        now += gap + chance.choice([0, 0, chance.randrange(1000)])
+        if chance.random() < 0.01:
+            now += chance.randrange(20_000_000)
+        cost = chance.choice(["1", "1", "1", "2", "0.5", "0", "3.25"])
+        made.append((now, f"user:{chance.randrange(4)}", cost))
+    return made
+
+
+@pytest.mark.parametrize("limits", LIMITS)
+def test_a_replay_says_what_a_server_would_have_said(
+    limits: str, redis: Redis, clock: Clock
+) -> None:
+    made = calls(LIMITS.index(limits))
+    redis.execute_command("RL.POLICYSET", "replayed", *limits.split())
+    outcomes, denied = Counter(), Counter()
+    for now, key, cost in made:
+        clock.set(now)
+        allowed = redis.execute_command("RL.LIMIT", key, "replayed", "COST", cost)[0]
+        outcomes[allowed] += 1
+        denied[key] += 1 - allowed
+    # A test that denies nothing, or all, would compare little.
+    assert min(outcomes[0], outcomes[1]) > 20
+    log = "".join(f"{now} {key} {cost}\n" for now, key, cost in made)
+    report = json.loads(replay("-", "--limit", limits, "--json", log=log))
+    assert (report["admitted"], report["denied"]) == (outcomes[1], outcomes[0])
+    assert dict(report["denied_keys"]) == {key: count for key, count in denied.items() if count}
+    assert (report["calls"], report["keys"], report["skipped"]) == (len(made), 4, 0)
+
+
+def test_the_smallest_limit_is_one_that_a_server_takes_and_keeps_to_the_goal(
+    redis: Redis, clock: Clock
+) -> None:
+    made = calls(7)
+    log = "".join(f"{now} {key}\n" for now, key, _ in made)
+    report = json.loads(
+        replay("-", "--limit", "TOKENBUCKET 3 2 1s", "--goal", "5%", "--json", log=log)
+    )
+    redis.execute_command("RL.POLICYSET", "smallest", *report["smallest"].split())
+    denied = 0
+    for now, key, _ in made:
+        clock.set(now)
+        denied += 1 - redis.execute_command("RL.LIMIT", key, "smallest")[0]
+    assert denied == report["smallest_denied"] <= len(made) * 0.05
+
+
+def test_an_access_log_is_told_for_people(tmp_path: Path) -> None:
+    log = tmp_path / "access.log"
+    line = '{} - - [05/Jan/2026:09:00:0{} +0100] "GET / HTTP/1.1" 200 512 "-" "curl"\n'
+    clients = ["192.0.2.1"] * 5 + ["192.0.2.2"]
+    log.write_text(
+        "".join(line.format(client, at) for at in range(4) for client in clients) + "?\n"
+    )
+    told = replay(log, "--limit", "fixed 2 1s")
+    assert told.startswith(
+        "24 calls of 2 keys, 2026-01-05T08:00:00Z to 2026-01-05T08:00:03Z (3s)\n"
+        "FIXED 2 1s: 12 admitted, 12 denied (50.00 %), of 1 key\n"
+        "1 line skipped:\n"
+    )
+    assert "          12  192.0.2.1\n" in told
+    assert told.endswith(
+        "The smallest limit that denies at most 1%: FIXED 5 1s (0 denied, 0.00 %)\n"
+    )
+
+
+def test_what_cannot_be_replayed_is_told(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("1767603600 user:1\n")
+    for limits, told in {
+        "FIXED ten 1m": "--limit: ERR limit must be",
+        "CONCURRENCY 3 1m": "--limit: CONCURRENCY cannot be replayed",
+    }.items():
+        assert told in replay(log, "--limit", limits, status=1)
+    assert "must be a share" in replay(log, "--limit", "FIXED 1 1s", "--goal", "2", status=2)
+    assert "No such file" in replay(tmp_path / "none", "--limit", "FIXED 1 1s", status=1)
+    log.write_text("nothing of a log\n")
+    assert "no line was understood of 1" in replay(log, "--limit", "FIXED 1 1s", status=1)
