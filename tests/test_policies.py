@@ -294,8 +294,14 @@ NINE = " ".join(f"FIXED 5 {seconds}s" for seconds in range(1, 10))
         ("RL.POLICYGET", "arity"),
         ("RL.POLICYGET there gold", "arity"),
         ("RL.POLICYLIST MATCH", "ERR pattern is missing: MATCH pattern"),
-        ("RL.POLICYLIST plan:*", "ERR syntax error, unexpected 'plan:*'"),
-        ("RL.POLICYLIST MATCH a b", "ERR syntax error, unexpected 'b'"),
+        (
+            "RL.POLICYLIST plan:*",
+            "ERR syntax error, unexpected 'plan:*', where MATCH is needed",
+        ),
+        (
+            "RL.POLICYLIST MATCH a b",
+            "ERR syntax error, unexpected 'b', where no more words can follow",
+        ),
         (f"RL.POLICYLIST MATCH {'*' * 1025}", f"{PATTERN} '{'*' * 32}...'"),
         (f"RL.POLICYLIST MATCH {'a' * 2**20}", f"{PATTERN} '{'a' * 32}...'"),
         ("RL.POLICYDEL", "arity"),

@@ -57,7 +57,7 @@ def test_the_quantity_is_one_if_not_given(redis: Redis) -> None:
         ("k 999999999999 1 315360000", "ERR count must be enough"),
         ("k 4 1", "wrong number of arguments"),
         ("k", "wrong number of arguments"),
-        ("k 4 1 1 1 1", "ERR syntax error, unexpected '1'"),
+        ("k 4 1 1 1 1", "ERR syntax error, unexpected '1', where no more words can follow"),
     ],
 )
 def test_a_wrong_call_is_an_error_that_leaves_no_key(redis: Redis, words: str, error: str) -> None:

@@ -116,7 +116,8 @@ pub fn take_item(
             call.stats.decided(true);
             count_limit(SketchUsage::KIND, false, true, false);
             let apply = |usage: &mut SketchUsage| {
-                usage.apply_charge(&charged, sketch);
+                // A debug build checks what would be told, though there is nobody.
+                usage.apply_charge(&charged, sketch, cfg!(debug_assertions));
                 (Expiry::of(now, charged.recovery), ())
             };
             key.commit(apply, now);

@@ -7,7 +7,7 @@ use crate::server::settings::MAX_POLICIES;
 use ratelimit_core::policy::{Condition, Merged, Origin, Pattern, ScaleOutcome, Scaling, Table};
 use ratelimit_core::syntax::{Policy, name_of_policy};
 use ratelimit_core::wire::args::Args;
-use ratelimit_core::wire::error::{Error, Syntax};
+use ratelimit_core::wire::error::{Error, Needed, Syntax, What};
 
 /// `RL.POLICYSET name [NX | VERSION version] spec [SHADOW] [spec [SHADOW] ...]`
 pub fn set(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
@@ -52,7 +52,14 @@ const MATCH: Syntax = Syntax { word: "MATCH", arguments: "pattern" };
 
 /// `RL.POLICYLIST [MATCH pattern]`
 pub fn list(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
-    let pattern = if args.accept("MATCH") { Some(Pattern::read(args.argument("pattern", &MATCH)?)?) } else { None };
+    let pattern = match args.peek() {
+        None => None,
+        Some(_) if args.accept("MATCH") => Some(Pattern::read(args.argument("pattern", &MATCH)?)?),
+        Some(word) => {
+            let needed = Needed::instead_of(word, What::Word, vec!["MATCH"], Vec::new());
+            return Err(Error::needed(word, needed));
+        }
+    };
     args.end()?;
     let listed = redis.global.policies.list(pattern.as_ref(), redis::now());
     Ok(Reply::Array(listed.into_iter().map(Reply::listed_policy).collect()))

@@ -202,7 +202,7 @@ fn a_throttle_is_refused_with_the_argument() {
     const PERIOD: &str = "ERR period must be a whole number of seconds from 1 to 315360000, such as 60, not";
     for (text, error) in [
         ("15 30", "ERR period is missing: RL.THROTTLE key max_burst count period [quantity]".to_owned()),
-        ("15 30 60 1 1", "ERR syntax error, unexpected '1'".to_owned()),
+        ("15 30 60 1 1", "ERR syntax error, unexpected '1', where no more words can follow".to_owned()),
         ("1.5 30 60", "ERR max_burst must be a whole number from 0 to 999999999999, such as 15, not '1.5'".to_owned()),
         (
             "1000000000000 30 60",

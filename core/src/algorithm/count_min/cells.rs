@@ -2,7 +2,9 @@
 //! share until one of them writes.
 
 use super::mark::Mark;
+use std::array;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// How many cells a piece has: with its era and the counts of those that share it, it takes 4 KB.
 pub(super) const CELLS_A_PIECE: usize = 509;
@@ -16,18 +18,28 @@ const COUNTS: usize = 16;
 
 /// Some cells that lie together. Their levels are counted from the beginning of an [era](super::mark); when a piece is
 /// next written, it enters the present one.
-#[derive(Clone)]
 struct Piece {
     /// The era that its levels are of.
     era: u64,
-    levels: [u64; CELLS_A_PIECE],
+    /// Atomic so that the only sketch that has the piece can write them without a lock of the `Arc`, which takes more
+    /// instructions than all else that a charge does to a cell.
+    levels: [AtomicU64; CELLS_A_PIECE],
+}
+
+impl Clone for Piece {
+    fn clone(&self) -> Piece {
+        let level = |place: usize| self.levels.get(place).map_or(0, |level| level.load(Relaxed));
+        Piece { era: self.era, levels: array::from_fn(|place| AtomicU64::new(level(place))) }
+    }
 }
 
 impl Piece {
     /// Has it learn of the era that `mark` is in.
     #[cold]
     fn enter(&mut self, mark: &Mark) {
-        self.levels.iter_mut().for_each(|level| *level = mark.in_era(*level, self.era));
+        for level in self.levels.iter_mut().map(AtomicU64::get_mut) {
+            *level = mark.in_era(*level, self.era);
+        }
         self.era = mark.era();
     }
 }
@@ -67,30 +79,47 @@ impl Cells {
     pub(super) fn level(&self, cell: u32) -> Option<(u64, u64)> {
         let (chunk, piece, within) = place(cell);
         let piece = self.chunks.get(chunk)?.as_ref()?.pieces.get(piece)?.as_ref()?;
-        Some((*piece.levels.get(within)?, piece.era))
+        Some((piece.levels.get(within)?.load(Relaxed), piece.era))
     }
 
     /// Raises a cell that is below `level` to that, which is one of the era that `mark` is in; whether it was below.
     #[inline(always)]
     pub(super) fn raise(&mut self, cell: u32, level: u64, mark: &Mark) -> bool {
-        let (chunk, piece, within) = place(cell);
-        match self.levels_mut(chunk, piece, mark).and_then(|levels| levels.get_mut(within)) {
-            Some(cell) if *cell < level => {
-                *cell = level;
-                true
-            }
-            _ => false,
+        let Some(of_cell) = self.own_level(cell, mark) else { return self.raise_elsewhere(cell, level, mark) };
+        let is_below = of_cell.load(Relaxed) < level;
+        if is_below {
+            of_cell.store(level, Relaxed);
         }
+        is_below
+    }
+
+    /// The level of a cell in a piece that no other sketch has a share of, and that is in the era that `mark` is in.
+    #[inline(always)]
+    fn own_level(&self, cell: u32, mark: &Mark) -> Option<&AtomicU64> {
+        let (chunk, piece, within) = place(cell);
+        let chunk = self.chunks.get(chunk)?.as_ref().filter(|chunk| Arc::strong_count(chunk) == 1)?;
+        let piece = chunk.pieces.get(piece)?.as_ref().filter(|piece| Arc::strong_count(piece) == 1)?;
+        if piece.era == mark.era() { piece.levels.get(within) } else { None }
+    }
+
+    /// Raises a cell of any other piece, or of one that is not there.
+    #[cold]
+    fn raise_elsewhere(&mut self, cell: u32, level: u64, mark: &Mark) -> bool {
+        let (chunk, piece, within) = place(cell);
+        let levels = self.levels_mut(chunk, piece, mark);
+        let Some(of_cell) = levels.and_then(|levels| levels.get_mut(within)) else { return false };
+        let before = *of_cell.get_mut();
+        *of_cell.get_mut() = before.max(level);
+        before < level
     }
 
     /// The levels of the piece with that number, in the era that `mark` is in; `None` if there can be no such piece.
-    pub(super) fn piece_mut(&mut self, number: usize, mark: &Mark) -> Option<&mut [u64; CELLS_A_PIECE]> {
+    pub(super) fn piece_mut(&mut self, number: usize, mark: &Mark) -> Option<&mut [AtomicU64; CELLS_A_PIECE]> {
         self.levels_mut(number / PIECES_A_CHUNK, number % PIECES_A_CHUNK, mark)
     }
 
     /// The levels of a piece, which is made if it is not there, and of which no other sketch has a share then.
-    #[inline(always)]
-    fn levels_mut(&mut self, chunk: usize, piece: usize, mark: &Mark) -> Option<&mut [u64; CELLS_A_PIECE]> {
+    fn levels_mut(&mut self, chunk: usize, piece: usize, mark: &Mark) -> Option<&mut [AtomicU64; CELLS_A_PIECE]> {
         let chunk = self.chunks.get_mut(chunk)?;
         if chunk.is_none() {
             self.made_chunks = self.made_chunks.saturating_add(1);
@@ -100,7 +129,7 @@ impl Cells {
         if piece.is_none() {
             self.made_pieces = self.made_pieces.saturating_add(1);
         }
-        let made = || Arc::new(Piece { era: mark.era(), levels: [0; CELLS_A_PIECE] });
+        let made = || Arc::new(Piece { era: mark.era(), levels: [const { AtomicU64::new(0) }; CELLS_A_PIECE] });
         let piece = Arc::make_mut(piece.get_or_insert_with(made));
         if piece.era != mark.era() {
             piece.enter(mark);
@@ -109,7 +138,7 @@ impl Cells {
     }
 
     /// The pieces that there are from the one with that number on: the number of each, its levels, and their era.
-    pub(super) fn pieces(&self, from: usize) -> impl Iterator<Item = (usize, &[u64], u64)> {
+    pub(super) fn pieces(&self, from: usize) -> impl Iterator<Item = (usize, &[AtomicU64], u64)> {
         let chunks = self.chunks.iter().enumerate().skip(from / PIECES_A_CHUNK);
         let chunks = chunks.filter_map(|(at, chunk)| Some((at.saturating_mul(PIECES_A_CHUNK), chunk.as_ref()?)));
         let pieces = chunks.flat_map(|(first, chunk)| {

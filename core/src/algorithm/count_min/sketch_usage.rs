@@ -14,6 +14,7 @@ use crate::number::{Amount, Span, Timestamp};
 use crate::wire::codec::{CHANGE, Decoder, Encoder, WHOLE};
 use arrayvec::ArrayVec;
 use std::fmt;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// What the effect begins with that adds pieces to those that were told before.
 const PART: u64 = 2;
@@ -101,17 +102,17 @@ impl SketchUsage {
         bucket.advance(&mut self.fullest, now);
         made.mark.advance(before.minus(self.fullest.used()).millionths());
         made.numbers = bucket.limited_to(whole);
-        made.raise(cells, used);
+        made.raise(cells, used, true);
         self.fullest = BucketUsage::at(self.fullest.used().max(used), self.fullest.drained_to());
     }
 
-    /// Makes a change that was worked out at this usage.
+    /// Makes a change that was worked out at this usage. Its effect is asked for next if it is `told`.
     #[inline(always)]
-    pub fn apply_charge(&mut self, charge: &ItemCharge, sketch: &Sketch) {
+    pub fn apply_charge(&mut self, charge: &ItemCharge, sketch: &Sketch, told: bool) {
         let Some(made) = &mut self.made else { return };
         made.mark.advance(charge.drained.millionths());
         made.numbers = sketch.shown();
-        made.raise(charge.cells, charge.used);
+        made.raise(charge.cells, charge.used, told);
         self.fullest = BucketUsage::at(charge.fullest.used().max(charge.used), charge.fullest.drained_to());
     }
 
@@ -142,14 +143,14 @@ impl Made {
         self.cells.level(cell).map_or(0, |(level, era)| self.mark.usage(level, era))
     }
 
-    /// Raises those cells of an item that are below what is used of its bucket.
+    /// Raises those cells of an item that are below what is used of its bucket. Which were is kept if it is `told`.
     #[inline(always)]
-    fn raise(&mut self, cells: ItemCells, used: Amount) {
+    fn raise(&mut self, cells: ItemCells, used: Amount, told: bool) {
         let level = self.mark.level_of(used.millionths());
         self.raised.clear();
         self.raised_to = used.millionths();
         for cell in cells {
-            if self.cells.raise(cell, level, &self.mark) {
+            if self.cells.raise(cell, level, &self.mark) && told {
                 // A row has one of them.
                 let _ = self.raised.try_push(cell);
             }
@@ -190,7 +191,7 @@ impl Made {
     /// that there is.
     fn encode_pieces(&self, from: usize, most: usize, to: &mut impl Encoder) -> Option<usize> {
         let mut pieces = self.cells.pieces(from).filter_map(|(number, levels, era)| {
-            let used = levels.iter().map(move |level| self.mark.usage(*level, era));
+            let used = levels.iter().map(move |level| self.mark.usage(level.load(Relaxed), era));
             let length = used.clone().rposition(|used| used > 0)?.saturating_add(1);
             Some((number, used.take(length)))
         });
@@ -226,7 +227,7 @@ impl Made {
             for (level, used) in levels.iter_mut().zip(used) {
                 let used = Amount::from_millionths(u64::from_le_bytes(*used))?.millionths();
                 fullest = fullest.max(used);
-                *level = mark.level_of(used);
+                *level.get_mut() = mark.level_of(used);
             }
         }
         Amount::from_millionths(fullest)

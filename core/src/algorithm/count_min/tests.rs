@@ -402,7 +402,7 @@ proptest! {
             {
                 let decision = match taken {
                     ItemTaken::Charged(decision, charge) => {
-                        at_once.apply_charge(&charge, &limit.sketch);
+                        at_once.apply_charge(&charge, &limit.sketch, true);
                         at_once.encode_effect(&mut EncodedFields::default());
                         prop_assert_eq!(charge.recovery, limit.recovery(&usage, now));
                         decision
@@ -426,7 +426,7 @@ fn everyday_takes_go_in_one_go() {
     call(&of(limits, b"b"), &mut usage, us(5), one());
     for (at, charged) in [(5, true), (7, true), (9, false), (30_000_008, true)] {
         match taken(&usage, at).unwrap() {
-            ItemTaken::Charged(_, charge) if charged => usage.apply_charge(&charge, &limits),
+            ItemTaken::Charged(_, charge) if charged => usage.apply_charge(&charge, &limits, true),
             ItemTaken::Denied(_) if !charged => {}
             other => unreachable!("{other:?} at {at}"),
         }

@@ -29,6 +29,7 @@ fn read(args: &mut Args<'static>, command: &str) -> Result<(), Error> {
     match command {
         "RL.TAKE" => KeyRequest::take(args).map(|_| ()),
         "RL.PEEK" => KeyRequest::peek(args).map(|_| ()),
+        "RL.SKETCH" => KeyRequest::one(args, Spec::sketch_of_item).map(|_| ()),
         "RL.THROTTLE" => throttle(args).map(|_| ()),
         "RL.BAN" => block(args).map(|_| ()),
         "RL.RELEASE" => holders(args).map(|_| ()),

@@ -211,7 +211,7 @@ impl fmt::Display for Reason {
     /// Reads on from the word.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Reason::AtEnd => Ok(()),
+            Reason::AtEnd => f.write_str(", where no more words can follow"),
             Reason::Again => f.write_str(", which is given twice"),
             Reason::Extras(word) => write!(f, ", which cannot be combined with {word}"),
             Reason::Needed(needed) => needed.fmt(f),

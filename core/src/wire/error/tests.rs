@@ -10,14 +10,14 @@ fn names_are_a_list_to_choose_from() {
 #[test]
 fn an_unexpected_word_is_cut_and_escaped() {
     for (word, text) in [
-        (&b"FOO"[..], "ERR syntax error, unexpected 'FOO'"),
-        (b"a'b\r\n\0\xff", r"ERR syntax error, unexpected 'a\'b\r\n\x00\xff'"),
-        (b"", "ERR syntax error, unexpected ''"),
+        (&b"FOO"[..], "ERR syntax error, unexpected 'FOO', which is given twice"),
+        (b"a'b\r\n\0\xff", r"ERR syntax error, unexpected 'a\'b\r\n\x00\xff', which is given twice"),
+        (b"", "ERR syntax error, unexpected '', which is given twice"),
     ] {
-        assert_eq!(Error::unexpected(word, Reason::AtEnd).to_string(), text);
+        assert_eq!(Error::unexpected(word, Reason::Again).to_string(), text);
     }
-    let long = Error::unexpected(&[b'x'; 1000], Reason::AtEnd).to_string();
-    assert_eq!(long, format!("ERR syntax error, unexpected '{}...'", "x".repeat(32)));
+    let long = Error::unexpected(&[b'x'; 1000], Reason::Again).to_string();
+    assert_eq!(long, format!("ERR syntax error, unexpected '{}...', which is given twice", "x".repeat(32)));
 }
 
 #[test]
