@@ -91,11 +91,18 @@ SCAFFOLDING := tests/scaffolding
 test: $(VENV)/.has-everything server build ## run all tests, on every server within reach: make test [SERVER=redis-server] [SHORT=yes]
 ifneq ($(SHORT),)
 	PROPTEST_CASES=4 $(WITH_LIBCLANG) cargo test --workspace --locked
+	$(WITH_LIBCLANG) cargo build --locked
+	$(MAKE) test-servers
 else
 	$(WITH_LIBCLANG) cargo test --workspace --locked
-	cargo test --locked --manifest-path fuzz/Cargo.toml
-endif
+	cargo test --locked --manifest-path fuzz/Cargo.toml --target-dir $(TARGET)
 	$(WITH_LIBCLANG) cargo build --locked
+	$(MAKE) --jobs=2 --keep-going test-servers test-the-rest
+endif
+
+# Beside each other: what the one waits for, the other uses.
+.PHONY: test-servers test-the-rest
+test-servers:
 	@servers="$${SERVER:-$$($(PYTHON) tests/support/binaries.py)}" || exit 1; failed=; which=; files=; \
 	IFS="$$(printf '\nx')"; IFS="$${IFS%x}"; \
 	for server in $$servers; do \
@@ -108,11 +115,11 @@ endif
 ifeq ($(SHORT),)
 	RATELIMIT_MODULE="$${RATELIMIT_MODULE%/release/*}/debug/libredis_ratelimit.so" \
 		$(PYTHON) -m pytest --numprocesses auto $(READ_BACK)
-	$(MAKE) --jobs=2 --keep-going --output-sync=recurse bench-check packages-and-examples gateway-short
-ifeq ($(CI),true)
-	$(MAKE) test-ordinary-account
 endif
-endif
+
+test-the-rest:
+	$(MAKE) --jobs=1 --keep-going gateway-short bench-check packages examples \
+		$(if $(filter true,$(CI)),test-ordinary-account)
 
 # Nothing of them is asked of more than one server.
 test-scaffolding: $(VENV)/.has-everything server build ## test the Makefile, the Dockerfile, the scripts, the harness and the client libraries
@@ -274,12 +281,6 @@ packages: build $(VENV)/.has-everything ## test the packages for clients: make p
 # The examples install the packages.
 examples: build $(VENV)/.has-everything ## test the example applications: make examples [SERVER=redis-server]
 	$(AT_ONCE) $(EXAMPLES)
-
-# They share what npm and pip download, and servers: one after the other, beside whatever else runs.
-.PHONY: packages-and-examples
-packages-and-examples:
-	$(MAKE) packages
-	$(MAKE) examples
 
 package-python:
 	$(MAKE) --jobs=1 --keep-going -C clients/python lint test
