@@ -154,8 +154,9 @@ LIMITS_DENIED = call(
     FIVE_NO,
     before=f"RL.TAKE limits:full COST 10 {_FOUR_FULL}",
 )
-# In milliseconds. Short, so that a key has no more ids than a processor's cache has room for.
-ID_LIVES = 5
+# In milliseconds. Short, so that a key has no more ids than a processor's cache has room for; long
+# enough that it always has too many for one block, under valgrind too.
+ID_LIVES = 20
 ONCE = call("RL.TAKE, ONCE", f"RL.TAKE once ONCE {NUMBER} {ID_LIVES}ms {BUCKET}", 6, FIVE_YES)
 REPEATED = call("RL.TAKE, ONCE, sent again", f"RL.TAKE again ONCE id 1d {BUCKET}", 6, FIVE_YES)
 SETTLED = Call(

@@ -1,31 +1,32 @@
 """Instructions a call, as valgrind counts them.
 
-They are the difference between two runs of different length, so that what a server does to start
-and to end falls out. A busy machine does not change them. What does is the seed that each server
-draws for its hash tables: a lookup compares the wrong key first if two share a bucket. On one
-server in three, SET EX takes 8,520 instructions instead of 8,370 for that reason. Collisions only
-ever add, so the result is the lowest count of several servers.
+A busy machine does not change them. What does is the seed that each server draws for its hash
+tables: a lookup compares the wrong key first if two share a bucket. On one server in three, SET EX
+takes 8,520 instructions instead of 8,370 for that reason. Collisions only ever add, so the result
+is the lowest count of several servers.
 """
 
 import os
 import re
 import shutil
+import subprocess
 import tempfile
-from collections.abc import Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bench.calls import Call, prepare
-from bench.servers import serving
+from bench.servers import Measured, Setup, serving
 from bench.wire import Pipe
 from support.binaries import Binary
 from support.server import ServerError
 
-# It counts the same as callgrind, and asks less of the processor: it does not follow calls.
-COUNTING = "--tool=cachegrind --cache-sim=no --cachegrind-out-file=/dev/null"
 PIPELINE = 100
 SERVERS = 5
+# To start a server under valgrind takes as long as some thousand calls: it gets several kinds.
+KINDS_A_SERVER = 12
 # Other programs start servers too, and a port that was free may be taken before this one is up.
 TRIES = 3
 # What the server does by the clock, whatever it is sent: as seldom as can be.
@@ -38,65 +39,88 @@ def is_there() -> bool:
 
 def instructions(binary: Binary, calls: Iterable[Call], servers: int = SERVERS) -> dict[str, float]:
     """Instructions a call, by the call's name."""
-    by_name = {call.name: call for call in calls}
+    by_setup: dict[Setup, dict[str, Call]] = {}
+    for call in calls:
+        by_setup.setdefault(call.setup, {})[call.name] = call
+    found: dict[str, float] = {}
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        # What differs from server to server is by the call, and so in the long run; but for what a
-        # replica's sync takes.
-        short = {
-            name: [
-                pool.submit(_total, binary, call, _short(call))
-                for _ in range(servers if call.setup.replica else 1)
-            ]
-            for name, call in by_name.items()
-        }
-        long = {
-            name: [pool.submit(_total, binary, call, _long(call)) for _ in range(servers)]
-            for name, call in by_name.items()
-        }
-        return {
-            name: (_least(long[name]) - _least(short[name])) / (_long(call) - _short(call))
-            for name, call in by_name.items()
-        }
+        all_counts = [
+            pool.submit(_counts, binary, setup, part)
+            for setup, named in by_setup.items()
+            for part in _parts(list(named.values()))
+            for _ in range(servers)
+        ]
+        for counts in all_counts:
+            for name, count in counts.result().items():
+                found[name] = min(count, found.get(name, count))
+    return found
 
 
-def _least(counts: list[Future[int]]) -> int:
-    return min(count.result() for count in counts)
+def _parts(calls: list[Call]) -> list[list[Call]]:
+    starts = range(0, len(calls), KINDS_A_SERVER)
+    return [calls[start : start + KINDS_A_SERVER] for start in starts]
 
 
-# A script takes ten times as long.
-def _short(call: Call) -> int:
-    return 200 if call.is_lua else 1_000
-
-
-def _long(call: Call) -> int:
-    return 1_000 if call.is_lua else 9_000
-
-
-def _total(binary: Binary, call: Call, calls: int) -> int:
+def _counts(binary: Binary, setup: Setup, calls: list[Call]) -> dict[str, float]:
     for _ in range(TRIES - 1):
         try:
-            return _total_once(binary, call, calls)
+            return _counts_once(binary, setup, calls)
         except ServerError as error:
             if "Address already in use" not in str(error):
                 raise
-    return _total_once(binary, call, calls)
+    return _counts_once(binary, setup, calls)
 
 
-def _total_once(binary: Binary, call: Call, calls: int) -> int:
-    """All instructions of a server that got so many calls."""
+def _counts_once(binary: Binary, setup: Setup, calls: list[Call]) -> dict[str, float]:
+    """Of one server. It is empty before each kind, which is called some times before it counts."""
+    with _counting(binary, setup) as counting:
+        return {call.name: _count(counting, call) for call in calls}
+
+
+@dataclass(frozen=True)
+class Counting:
+    """A server whose instructions are counted."""
+
+    server: Measured
+    folder: Path
+
+    def since_last_asked(self) -> int:
+        """How many instructions it has carried out since the last time that this was asked."""
+        asked = ["vgdb", f"--pid={self.server.pid}", "dump"]
+        subprocess.run(asked, check=True, capture_output=True, timeout=120)
+        (dump,) = self.folder.glob(f"count.{self.server.pid}.*")
+        total = re.search(r"^totals: (\d+)$", dump.read_text(), re.MULTILINE)
+        dump.unlink()
+        if total is None:
+            raise ValueError(f"{dump} has no total")
+        return int(total[1])
+
+
+@contextmanager
+def _counting(binary: Binary, setup: Setup) -> Iterator[Counting]:
     with tempfile.TemporaryDirectory(prefix="ratelimit-") as directory:
-        count, wrapper = Path(directory) / "count", Path(directory) / "server"
-        options = f"{COUNTING} --log-file={count}"
+        folder = Path(directory)
+        wrapper = folder / "server"
+        # A child that the server forks for a replica writes a file of its own as it ends.
+        options = f"--tool=callgrind --callgrind-out-file={folder}/count.%p --log-file={folder}/log"
         wrapper.write_text(f'#!/bin/sh\nexec valgrind {options} {binary.path} "$@"\n')
         wrapper.chmod(0o755)
-        setup = replace(call.setup, settings=call.setup.settings + SELDOM)
-        with serving(binary, setup, replace(binary, path=wrapper)) as server:
-            prepare(server, call)
-            with Pipe(server.port) as pipe:
-                for first in range(0, calls, PIPELINE):
-                    batch = call.batch(first, PIPELINE)
-                    pipe.run(batch, call.lines * PIPELINE, call.begins)
+        seldom = replace(setup, settings=setup.settings + SELDOM)
+        with serving(binary, seldom, replace(binary, path=wrapper)) as server:
+            yield Counting(server, folder)
             server.stop()
-        # Of every process: one that the server forks for its replica has a count too, a lower one.
-        counts = re.findall(r"I +refs: +([\d,]+)", count.read_text())
-        return max(int(number.replace(",", "")) for number in counts)
+
+
+def _count(counting: Counting, call: Call) -> float:
+    # A script takes ten times as long.
+    before, counted = (100, 800) if call.is_lua else (500, 4_000)
+    server = counting.server
+    server.admin.flushall()
+    prepare(server, call)
+    with Pipe(server.port) as pipe:
+        for first in range(0, before + counted, PIPELINE):
+            if first == before:
+                counting.since_last_asked()
+            batch = call.batch(first, PIPELINE)
+            pipe.run(batch, call.lines * PIPELINE, call.begins)
+        return counting.since_last_asked() / counted
