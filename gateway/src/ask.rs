@@ -109,6 +109,8 @@ pub enum Reply {
     Refused(String),
     /// No reply was received.
     Lost(String),
+    /// The server did not decide, and this gateway did, by a share of each limit; why the server refused, if it did.
+    Local(Verdict, Option<String>),
 }
 
 impl Call {

@@ -3,6 +3,7 @@
 mod check;
 mod client;
 mod json;
+pub mod listen;
 
 use crate::rls::Rls;
 use axum::Router;

@@ -2,6 +2,7 @@
 
 use crate::ask::{Call, Reply, Rule, Verb, Verdict};
 use crate::link::Link;
+use crate::local::Local;
 use crate::seen::{self, Outcome};
 use crate::table::Table;
 use crate::windows::{Window, windows};
@@ -12,12 +13,14 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 /// What is answered while the server is away.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Outage {
     /// Requests pass.
     Open,
     /// They do not.
     Closed,
+    /// So much of each limit passes, counted here; what is not known here passes.
+    Local(f64),
 }
 
 /// What a part of a request asks.
@@ -80,6 +83,8 @@ pub struct Judge {
     pub table: Arc<Table>,
     /// What is answered while it is away.
     pub outage: Outage,
+    /// What is counted meanwhile, if anything is.
+    pub local: Option<Local>,
     /// How long it is waited for.
     pub timeout: Duration,
     /// Whether a denied request has used nothing.
@@ -110,11 +115,16 @@ impl Judge {
         let deadline = began + patience.map_or(self.timeout, |patience| patience.min(self.timeout));
         let permit = self.in_flight.try_acquire();
         let calls = identified(&asked, self.all_or_none);
-        let replies = match &permit {
+        let mut replies = match &permit {
             _ if calls.is_empty() => vec![],
             Ok(_) => self.link.ask(Arc::clone(&calls), deadline).await,
             Err(_) => calls.iter().map(|_| Reply::Lost("too many requests at once".to_owned())).collect(),
         };
+        if let Some(local) = &self.local
+            && replies.iter().any(|reply| matches!(reply, Reply::Lost(_) | Reply::Refused(_)))
+        {
+            local.decide(&calls, &mut replies, &self.table, self.all_or_none);
+        }
         let mut judgement = self.concluded(&asked, &replies);
         if !judgement.allowed && self.all_or_none {
             self.undo(&calls, &replies, deadline).await;
@@ -126,8 +136,8 @@ impl Judge {
 
     /// What a request is told that could not be judged.
     fn without(&self, count: usize) -> Judgement {
-        let part = Judged::new(Outcome::Outage, self.outage == Outage::Closed);
-        Judgement { allowed: self.outage == Outage::Open, unknown: true, parts: vec![part; count] }
+        let closed = self.outage == Outage::Closed;
+        Judgement { allowed: !closed, unknown: true, parts: vec![Judged::new(Outcome::Outage, closed); count] }
     }
 
     fn concluded(&self, asked: &[Asked], replies: &[Reply]) -> Judgement {
@@ -145,7 +155,7 @@ impl Judge {
                     (part, question.shadow, question.quota)
                 }
             };
-            let without = matches!(part.outcome, Outcome::Outage | Outcome::Error);
+            let without = matches!(part.outcome, Outcome::Outage | Outcome::Error) && part.verdict.is_none();
             unknown |= without;
             if quota && !without {
                 quotas += 1;
@@ -174,12 +184,16 @@ impl Judge {
                     (true, true) => Outcome::Shadow,
                     (true, false) => Outcome::Denied,
                 };
-                let windows = match (&verdict.policy, &question.call.rule) {
-                    (Some(policy), _) => self.table.windows(policy),
-                    (None, Rule::Limits(words)) => windows(&words.join(" ")).into(),
-                    (None, Rule::Policies(_)) => Arc::default(),
+                self.told(question, verdict, outcome, cost)
+            }
+            Reply::Local(verdict, refused) => {
+                let outcome = if let Some(why) = refused {
+                    self.tell(why);
+                    Outcome::Error
+                } else {
+                    Outcome::Outage
                 };
-                Judged { windows, verdict: Some(verdict.clone()), cost, ..Judged::new(outcome, over) }
+                self.told(question, verdict, outcome, cost)
             }
             Reply::Unmatched => Judged::new(Outcome::Unmatched, false),
             Reply::Released => Judged::new(Outcome::Allowed, false),
@@ -189,6 +203,17 @@ impl Judge {
             }
             Reply::Lost(_) => Judged::new(Outcome::Outage, asks && self.outage == Outage::Closed),
         }
+    }
+
+    /// What a verdict comes to.
+    fn told(&self, question: &Question, verdict: &Verdict, outcome: Outcome, cost: Amount) -> Judged {
+        let windows = match (&verdict.policy, &question.call.rule) {
+            (Some(policy), _) => self.table.windows(policy),
+            (None, Rule::Limits(words)) => windows(&words.join(" ")).into(),
+            (None, Rule::Policies(_)) => Arc::default(),
+        };
+        let over = matches!(question.call.verb, Verb::Take(_)) && !verdict.allowed;
+        Judged { windows, verdict: Some(verdict.clone()), cost, ..Judged::new(outcome, over) }
     }
 
     /// A line a minute of what the server refuses.

@@ -2,7 +2,8 @@
 //! module redis-ratelimit, or those of a file, and all usage is the server's.
 //!
 //! The layers, from below: names and words ([`naming`], [`template`], [`windows`]); one call to the server ([`ask`]);
-//! the files ([`config`]); the connection ([`link`]) and what the server told of its policies ([`table`]); the judgement
+//! the files ([`config`]); the connection ([`link`]) and what the server told of its policies ([`table`]);
+//! counting without the server ([`local`]); the judgement
 //! of a request ([`judge`]) and what it looks like ([`headers`]); the doors ([`rls`], [`http`]); the service ([`serve`]).
 //! Apart from these: logs under limits that are to be tried ([`replay`]).
 
@@ -14,6 +15,7 @@ mod headers;
 mod http;
 mod judge;
 mod link;
+mod local;
 mod naming;
 mod options;
 mod replay;

@@ -54,15 +54,6 @@ pub enum Charge {
     Independent,
 }
 
-/// What is answered while the server is away.
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum OnOutage {
-    /// Requests pass.
-    Open,
-    /// Requests are denied.
-    Closed,
-}
-
 /// The options of `serve`.
 #[derive(Args)]
 #[allow(clippy::doc_markdown, reason = "the help of the command line")]
@@ -96,12 +87,19 @@ pub struct Serve {
     /// The key of that certificate.
     #[arg(long, env = "RATELIMIT_GATEWAY_GRPC_KEY", requires = "grpc_cert")]
     pub grpc_key: Option<PathBuf>,
+    /// The certificate of the HTTP listener, with --http-key.
+    #[arg(long, env = "RATELIMIT_GATEWAY_HTTP_CERT", requires = "http_key")]
+    pub http_cert: Option<PathBuf>,
+    /// The key of that certificate.
+    #[arg(long, env = "RATELIMIT_GATEWAY_HTTP_KEY", requires = "http_cert")]
+    pub http_key: Option<PathBuf>,
     /// A file of limits, or a directory of them; read again when it changes.
     #[arg(long, env = "RATELIMIT_GATEWAY_CONFIG")]
     pub config: Option<PathBuf>,
-    /// What is answered while the server is away.
-    #[arg(long, env = "RATELIMIT_GATEWAY_ON_OUTAGE", value_enum, default_value = "open")]
-    pub on_outage: OnOutage,
+    /// What is answered while the server is away: open, closed, or local=0.25, by which that part of each limit is counted
+    /// here.
+    #[arg(long, env = "RATELIMIT_GATEWAY_ON_OUTAGE", value_parser = outage, default_value = "open")]
+    pub on_outage: Outage,
     /// How long the server is waited for. Of a caller who waits less, three quarters of that.
     #[arg(long, env = "RATELIMIT_GATEWAY_TIMEOUT", value_parser = duration, default_value = "100ms")]
     pub timeout: Duration,
@@ -147,12 +145,6 @@ impl Serve {
         address.identity = self.server_cert.clone().zip(self.server_key.clone());
         Ok(address)
     }
-
-    /// What is answered while the server is away.
-    #[must_use]
-    pub fn outage(&self) -> Outage {
-        if self.on_outage == OnOutage::Open { Outage::Open } else { Outage::Closed }
-    }
 }
 
 /// A secret of the environment, or of the file that `..._FILE` names.
@@ -162,6 +154,15 @@ fn secret(name: &str) -> Result<Option<String>, String> {
         return Ok(Some(text.trim_end_matches(['\r', '\n']).to_owned()));
     }
     Ok(std::env::var(name).ok().filter(|secret| !secret.is_empty()))
+}
+
+fn outage(text: &str) -> Result<Outage, String> {
+    let share = || text.strip_prefix("local=")?.parse().ok().filter(|share| *share > 0.0 && *share <= 1.0);
+    match text {
+        "open" => Ok(Outage::Open),
+        "closed" => Ok(Outage::Closed),
+        _ => share().map(Outage::Local).ok_or_else(|| "must be open, closed, or local=0.25 (up to 1)".to_owned()),
+    }
 }
 
 fn duration(text: &str) -> Result<Duration, String> {

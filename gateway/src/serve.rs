@@ -2,8 +2,9 @@
 
 use crate::config::{Config, Source, Stamp};
 use crate::http;
-use crate::judge::Judge;
+use crate::judge::{Judge, Outage};
 use crate::link::Link;
+use crate::local::Local;
 use crate::options::{Charge, Serve};
 use crate::rls::Rls;
 use crate::seen;
@@ -28,6 +29,9 @@ const RELOAD: Duration = Duration::from_secs(1);
 const LAST: Duration = Duration::from_secs(10);
 /// The largest request, in bytes: 32 descriptors of 16 entries with values of some size.
 const LARGEST: usize = 256 * 1024;
+/// Envoy's protocol for those who ask by reflection: `protoc --include_imports --descriptor_set_out` of the crate's own
+/// envoy/service/ratelimit/v3/rls.proto.
+const DESCRIPTORS: &[u8] = include_bytes!("rls/descriptors.bin");
 /// So many requests of one connection at once.
 const STREAMS: u32 = 1024;
 
@@ -49,7 +53,8 @@ pub async fn serve(options: Serve) -> Result<(), String> {
     let judge = Arc::new(Judge {
         link: Arc::clone(&link),
         table: Arc::clone(&table),
-        outage: options.outage(),
+        outage: options.on_outage,
+        local: if let Outage::Local(share) = options.on_outage { Some(Local::new(share)) } else { None },
         timeout: options.timeout,
         all_or_none: options.charge == Charge::AllOrNone,
         shadow: options.shadow,
@@ -57,6 +62,8 @@ pub async fn serve(options: Serve) -> Result<(), String> {
         told: Mutex::default(),
     });
     let rls = Rls { config: Arc::clone(&config), judge, once: options.once.as_str().into() };
+    let tls = options.http_cert.as_ref().zip(options.http_key.as_ref());
+    let tls = tls.map(|(certificate, key)| http::listen::acceptor(certificate, key)).transpose()?;
     let (grpc, http) = (bound(options.grpc).await?, bound(options.http).await?);
     tokio::spawn(async move { link.keep(&*table).await });
     tokio::spawn(upkeep(metrics.clone()));
@@ -81,18 +88,21 @@ pub async fn serve(options: Serve) -> Result<(), String> {
             let identity = Identity::from_pem(read(certificate)?, read(key)?);
             server = server.tls_config(ServerTlsConfig::new().identity(identity)).map_err(|error| told(&error))?;
         }
-        let reflection = tonic_reflection::server::Builder::configure()
-            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
-            .build_v1()
-            .map_err(|error| told(&error))?;
+        let reflection = || {
+            tonic_reflection::server::Builder::configure()
+                .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+                .register_encoded_file_descriptor_set(DESCRIPTORS)
+        };
+        // Most clients still ask by the older version.
+        let older = reflection().build_v1alpha().map_err(|error| told(&error))?;
+        let reflection = reflection().build_v1().map_err(|error| told(&error))?;
         let service = RateLimitServiceServer::new(rls).max_decoding_message_size(LARGEST);
         let incoming = TcpIncoming::from(grpc).with_nodelay(Some(true));
         let ended = until(ended.clone());
-        let router = server.add_service(health).add_service(reflection).add_service(service);
+        let router = server.add_service(health).add_service(reflection).add_service(older).add_service(service);
         tokio::spawn(router.serve_with_incoming_shutdown(incoming, ended))
     };
-    let http = axum::serve(http, router.into_make_service_with_connect_info::<SocketAddr>());
-    let http = tokio::spawn(http.with_graceful_shutdown(until(ended)).into_future());
+    let http = tokio::spawn(http::listen::serve(http, tls, router, until(ended)));
     tracing::info!(grpc = %options.grpc, http = %options.http, "serving");
     let ready = {
         let reporter = reporter.clone();

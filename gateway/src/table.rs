@@ -24,6 +24,13 @@ impl Table {
     pub fn windows(&self, policy: &str) -> Arc<[Window]> {
         self.known.load().windows.get(policy).cloned().unwrap_or_default()
     }
+
+    /// The first of these policies that is known here.
+    #[must_use]
+    pub fn first(&self, names: &[String]) -> Option<(String, Arc<[Window]>)> {
+        let known = self.known.load();
+        names.iter().find_map(|name| Some((name.clone(), Arc::clone(known.windows.get(name)?))))
+    }
 }
 
 impl Listener for Table {

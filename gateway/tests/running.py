@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import urllib.error
 import urllib.request
@@ -43,6 +44,7 @@ class Gateway:
         *options: str | Path,
         environment: dict[str, str] | None = None,
         wait: bool = True,
+        scheme: str = "http",
     ) -> None:
         self._owned = ExitStack()
         self.grpc, self.http = (reserve_port(self._owned) for _ in range(2))
@@ -53,6 +55,8 @@ class Gateway:
             self._options += ["--timeout", "5s"]
         self._environment = os.environ | (environment or {})
         self._wait = wait
+        # Of https the port is waited for: no certificate is of this address.
+        self._scheme = scheme
         self._process: subprocess.Popen[str] | None = None
         self.log = ""
         self.channel: grpc.Channel | None = None
@@ -89,6 +93,9 @@ class Gateway:
         if self._process is not None and (status := self._process.poll()) is not None:
             raise AssertionError(f"ended with {status}: {self._process.stderr.read()}")
         try:
+            if self._scheme == "https":
+                socket.create_connection(("127.0.0.1", self.http), 1).close()
+                return True
             return self.get(path).status == 200
         except OSError:
             return False

@@ -58,6 +58,44 @@ def test_requests_are_denied_where_that_is_wanted(mortal: Server, start: Start) 
     assert "violated-policies" not in checked.body
 
 
+def test_a_share_of_each_limit_is_counted_here_where_that_is_wanted(
+    mortal: Server, start: Start
+) -> None:
+    mortal.client().execute_command("RL.POLICYSET", "api", "FIXED", 8, "1d")
+    gateway = start(mortal.port, "--on-outage", "local=0.25")
+    assert gateway.passes(descriptor(user="1"))
+    # Once it knows the windows, it has read the policy as it now is.
+    poll.until(lambda: policies_are_known(gateway), "the policies are known")
+    mortal.stop("kill")
+    answers = [gateway.ask(descriptor(user="1")) for _ in range(3)]
+    assert [answer.overall_code for answer in answers] == [OK, OK, OVER]
+    assert answers[2].statuses[0].current_limit.requests_per_unit == 2
+    assert gateway.metric("ratelimit_gateway_decisions_total", outcome="outage") == 3
+    both = descriptor(user="2"), descriptor(user="1")
+    assert not gateway.passes(*both)
+    assert gateway.passes(descriptor(user="2"), descriptor(user="3"))
+    assert gateway.passes(descriptor(user="2")), "what was denied has used nothing"
+    assert [gateway.get("/check").status for _ in range(2)] == [200, 429]
+    assert gateway.passes(descriptor(user="1"), domain="nobody")
+    mortal.start()
+    poll.until(lambda: gateway.metric("ratelimit_gateway_outage") == 0, "the outage is over")
+    left = gateway.ask(descriptor(user="1", hits=0)).statuses[0].limit_remaining
+    assert left == 7, "what the server counts is the server's"
+
+
+def policies_are_known(gateway: Gateway) -> bool:
+    limit = gateway.ask(descriptor(user="1", hits=0)).statuses[0].current_limit
+    return (limit.requests_per_unit, limit.unit.name) == (8, "DAY")
+
+
+@pytest.mark.parametrize("word", ["local", "local=0", "local=1.5", "local=x", "ajar"])
+def test_what_is_no_answer_to_an_outage_is_refused(word: str) -> None:
+    words = [BINARY, "serve", "--on-outage", word]
+    started = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+    assert started.returncode == 2
+    assert "must be open, closed, or local=0.25" in started.stderr
+
+
 @pytest.mark.long
 def test_a_server_that_hangs_is_not_waited_for(mortal: Server, start: Start) -> None:
     gateway = start(mortal.port, "--timeout", "200ms")

@@ -1,9 +1,12 @@
 """TLS on both sides: to a server that asks for a certificate, and for Envoy."""
 
+import http.client
 import shutil
+import socket
+import ssl
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import grpc
@@ -67,6 +70,28 @@ def test_both_sides(port: int, start: Callable[..., Gateway], certificates: Path
         serving = health_pb2.HealthCheckResponse.SERVING
         asked = health_pb2.HealthCheckRequest()
         poll.until(lambda: ask(asked, timeout=10).status == serving, "it is healthy")
+
+
+def test_proxies_ask_over_tls(
+    server: Server, start: Callable[..., Gateway], certificates: Path
+) -> None:
+    own = ["--http-cert", certificates / "own.crt", "--http-key", certificates / "own.key"]
+    gateway = start(server.port, *own, wait=False, scheme="https")
+    server.client().execute_command("RL.POLICYSET", "http|client", "FIXED", 1, "1h")
+    trusted = ssl.create_default_context(cafile=certificates / "ca.crt")
+
+    def status(version: list[str]) -> int:
+        trusted.set_alpn_protocols(version)
+        connection = http.client.HTTPSConnection("localhost", gateway.http, context=trusted)
+        with closing(connection):
+            connection.request("GET", "/check")
+            return connection.getresponse().status
+
+    assert [status(["http/1.1"]) for _ in range(2)] == [200, 429]
+    with socket.create_connection(("127.0.0.1", gateway.http), timeout=30) as plain:
+        plain.sendall(b"GET /check HTTP/1.1\r\n\r\n")
+        assert not plain.recv(100).startswith(b"HTTP/"), "without TLS nothing is answered"
+    assert status(["http/1.1"]) == 429
 
 
 def test_a_server_that_is_not_trusted_is_not_asked(
