@@ -286,7 +286,7 @@ AT_ONCE = @SERVER="$$($(PYTHON) tests/support/binaries.py --chosen)" || exit 1; 
 	$(MAKE) --no-print-directory --keep-going --jobs=3 --output-sync=recurse
 WITH_NODE = if [ "$$CI" = true ] || { command -v npm >/dev/null && $(NODE_IS_NEW_ENOUGH); }; then
 NODE_IS_NEW_ENOUGH := node -e 'process.exit(process.versions.node.split(".")[0] < 20 ? 1 : 0)'
-.PHONY: $(PACKAGES) $(EXAMPLES) package-rust-stacks
+.PHONY: $(PACKAGES) $(EXAMPLES) package-rust-stacks package-ruby package-php
 packages: build $(VENV)/.has-everything ## test the packages for clients: make packages [SERVER=redis-server]
 	$(AT_ONCE) $(PACKAGES)
 
@@ -304,6 +304,14 @@ package-rust:
 package-rust-stacks: build $(VENV)/.has-everything ## test the package for Rust under axum and tonic: make package-rust-stacks [SERVER=redis-server]
 	SERVER="$$($(PYTHON) tests/support/binaries.py --chosen)" || exit 1; export SERVER; \
 		$(MAKE) --jobs=1 --keep-going -C clients/rust lint-stacks stacks
+
+# With what Debian has of them: apt install ruby ruby-redis ruby-rack-attack ruby-minitest; php-cli php-redis phpunit
+# php-symfony-rate-limiter php-illuminate-cache.
+package-ruby: ## test the package for Ruby, with Debian's Rack::Attack: make package-ruby [SERVER=redis-server]
+package-php: ## test the package for PHP, with Debian's Symfony and Laravel: make package-php [SERVER=redis-server]
+package-ruby package-php: package-%: build $(VENV)/.has-everything
+	SERVER="$$($(PYTHON) tests/support/binaries.py --chosen)" || exit 1; export SERVER; \
+		$(MAKE) --jobs=1 --keep-going -C clients/$* lint test
 
 package-js:
 	@$(WITH_NODE) $(MAKE) --jobs=1 --keep-going -C clients/js lint test; \

@@ -29,6 +29,7 @@ PLACES = {
     ),
     "clients/rust/Cargo.toml": (1, r'^name = "redis-ratelimit-client"\nversion = "(.*)"$'),
     "clients/rust/Cargo.lock": (1, r'^name = "redis-ratelimit-client"\nversion = "(.*)"$'),
+    "clients/ruby/lib/redis_ratelimit/version.rb": (1, r'^  VERSION = "(.*)"$'),
     "docs/observability.md": (1, r"^ratelimit_version:(.*)$"),
 }
 

@@ -436,7 +436,7 @@ def test_the_ready_instance_goes_by_the_environment() -> None:
     script = (
         "import redis_ratelimit.litellm as adapter; limits = adapter.limits\n"
         "assert adapter.limits is limits\n"
-        "print(limits._limiter._client.connection_pool.connection_kwargs['port'])\n"
+        "print(limits._limiter._transport.place)\n"
         "assert not hasattr(adapter, 'other')"
     )
     done = subprocess.run(
@@ -446,7 +446,7 @@ def test_the_ready_instance_goes_by_the_environment() -> None:
         text=True,
         check=False,
     )
-    assert done.stdout == "1234\n", done.stderr
+    assert done.stdout == "h:1234\n", done.stderr
 
 
 def test_the_types_of_calls_are_litellms() -> None:

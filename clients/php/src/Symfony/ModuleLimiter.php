@@ -1,0 +1,71 @@
+<?php
+
+declare(strict_types=1);
+
+namespace RedisRatelimit\Symfony;
+
+use RedisRatelimit\Decision;
+use RedisRatelimit\Limit;
+use RedisRatelimit\Limiter;
+use Symfony\Component\RateLimiter\Exception\MaxWaitDurationExceededException;
+use Symfony\Component\RateLimiter\Exception\ReserveNotSupportedException;
+use Symfony\Component\RateLimiter\LimiterInterface;
+use Symfony\Component\RateLimiter\RateLimit;
+use Symfony\Component\RateLimiter\Reservation;
+
+/** A limiter of Symfony's that the module decides. */
+final class ModuleLimiter implements LimiterInterface
+{
+    /** As long as it takes. */
+    private const ANY_TIME = 365 * 86400;
+
+    public function __construct(
+        private readonly Limiter $limiter,
+        private readonly Limit $limit,
+        private readonly string $key,
+    ) {
+    }
+
+    public function consume(int $tokens = 1): RateLimit
+    {
+        // Symfony's way to look.
+        $decision = 0 === $tokens
+            ? $this->limiter->peek($this->key, $this->limit, 0)
+            : $this->limiter->take($this->key, $this->limit, $tokens);
+
+        return $this->told($decision, $tokens);
+    }
+
+    /** Of token buckets, whose tokens can be promised. */
+    public function reserve(int $tokens = 1, ?float $maxTime = null): Reservation
+    {
+        if ('TOKENBUCKET' !== $this->limit->words[0]) {
+            throw new ReserveNotSupportedException(self::class);
+        }
+        if ($tokens > $this->limit->quota) {
+            throw new \InvalidArgumentException("{$tokens} tokens are more than the {$this->limit->quota} there can be");
+        }
+        $maxWait = (int) round(($maxTime ?? self::ANY_TIME) * 1000).'ms';
+        $decision = $this->limiter->take($this->key, $this->limit, $tokens, maxWait: $maxWait);
+        $told = $this->told($decision, $tokens);
+        if (!$decision->allowed) {
+            throw new MaxWaitDurationExceededException("the tokens are there in {$decision->wait} seconds", $told);
+        }
+
+        return new Reservation(microtime(true) + $decision->wait, $told);
+    }
+
+    public function reset(): void
+    {
+        $this->limiter->reset($this->key);
+    }
+
+    private function told(Decision $decision, int $tokens): RateLimit
+    {
+        // Never, for a call of more tokens than the limit has: as far away as a date of Symfony's gets anywhere.
+        $wait = $decision->wait ?? self::ANY_TIME;
+        $retryAfter = \DateTimeImmutable::createFromFormat('U.u', number_format(microtime(true) + $wait, 6, '.', ''));
+
+        return new RateLimit($decision->remaining ?? ($decision->allowed ? $tokens : 0), $retryAfter, $decision->allowed, $decision->limit ?? $tokens);
+    }
+}

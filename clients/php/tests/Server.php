@@ -1,0 +1,72 @@
+<?php
+
+declare(strict_types=1);
+
+/** A server with the module, of $SERVER or `redis-server` and $RATELIMIT_MODULE. */
+final class Server
+{
+    public int $port;
+
+    /** @var resource */
+    private $process;
+
+    private string $folder;
+
+    public function __construct()
+    {
+        $this->folder = sys_get_temp_dir().'/ratelimit-php-'.bin2hex(random_bytes(6));
+        mkdir($this->folder);
+        // Somebody else may take the port first.
+        for ($i = 0; $i < 10; ++$i) {
+            if ($this->isStarted()) {
+                return;
+            }
+        }
+        throw new RuntimeException('no server listens');
+    }
+
+    public function client(float $timeout = 30): Redis
+    {
+        $client = new Redis();
+        $client->connect('127.0.0.1', $this->port, $timeout, null, 0, $timeout);
+
+        return $client;
+    }
+
+    public function stop(): void
+    {
+        if (is_resource($this->process)) {
+            proc_terminate($this->process, \SIGKILL);
+            proc_close($this->process);
+        }
+    }
+
+    public function __destruct()
+    {
+        $this->stop();
+        array_map('unlink', glob("{$this->folder}/*"));
+        rmdir($this->folder);
+    }
+
+    private function isStarted(): bool
+    {
+        $listener = stream_socket_server('tcp://127.0.0.1:0');
+        $this->port = (int) explode(':', stream_socket_get_name($listener, false))[1];
+        fclose($listener);
+        $command = [getenv('SERVER') ?: 'redis-server', '--port', (string) $this->port, '--bind', '127.0.0.1', '--save', '',
+            '--loadmodule', getenv('RATELIMIT_MODULE'), 'policies', 'yes'];
+        $this->process = proc_open($command, [1 => ['file', '/dev/null', 'w']], $pipes, $this->folder);
+        for ($i = 0; $i < 1200; ++$i) {
+            if (!proc_get_status($this->process)['running']) {
+                return false;
+            }
+            try {
+                return $this->client()->ping();
+            } catch (RedisException) {
+                usleep(25_000);
+            }
+        }
+
+        return false;
+    }
+}

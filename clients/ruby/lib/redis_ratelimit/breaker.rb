@@ -1,0 +1,46 @@
+# frozen_string_literal: true
+
+module RedisRatelimit
+  # After some failures in a row nobody asks for a while. Then one caller does.
+  class Breaker
+    def initialize(failures:, pause:, clock:, log:)
+      @failures = failures
+      @pause = pause
+      @clock = clock
+      @log = log
+      @lock = Mutex.new
+      @failed = 0
+      @failed_at = @closed_until = -Float::INFINITY
+    end
+
+    def allows?
+      @lock.synchronize do
+        return true if @failed < @failures
+        return false if @clock.call < @closed_until
+
+        @closed_until = @clock.call + @pause
+        true
+      end
+    end
+
+    def succeeded
+      return if @failed.zero?
+
+      @lock.synchronize do
+        @log&.warn("Redis is back")
+        @failed = 0
+      end
+    end
+
+    # Of a call that was sent at that time: those that were under way together count once.
+    def failed(sent_at, why)
+      @lock.synchronize do
+        @log&.warn("Redis is away: #{why}") if @failed.zero?
+        now = @clock.call
+        @failed += 1 if sent_at >= @failed_at
+        @failed_at = now
+        @closed_until = now + @pause
+      end
+    end
+  end
+end

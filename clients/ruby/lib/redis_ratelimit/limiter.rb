@@ -1,0 +1,171 @@
+# frozen_string_literal: true
+
+require "logger"
+require "securerandom"
+
+module RedisRatelimit
+  # Charges limits on the server, and says what holds while the server is away. `redis` is a `Redis` of redis-rb, for one
+  # server or a cluster; its time limits are those of a call, so give it a short `timeout`.
+  #
+  # on_outage::    while the server does not decide: :open, all passes; :closed, nothing does; :raise, UnavailableError
+  # setup_errors:: what somebody has to mend: :raise, SetupError; :outage, decide by `on_outage`. The log has an error
+  # once::         whether calls bring an idempotency key where charging them twice would matter
+  # failures::     after so many calls in a row without a reply nobody asks ...
+  # pause::        ... for so many seconds
+  class Limiter
+    # Above this share of a limit, charging a call twice would matter.
+    MATTERS = 0.01
+
+    # redis-rb sends a call again, and waits for its time limits again.
+    REMEMBERED = "30s"
+
+    def initialize(redis, on_outage: :open, setup_errors: :raise, once: true, prefix: "", failures: 3, pause: 1.0,
+                   log: Logger.new($stderr), clock: -> { Process.clock_gettime(Process::CLOCK_MONOTONIC) })
+      unless %i[open closed raise].include?(on_outage)
+        raise ArgumentError, "on_outage must be :open, :closed or :raise, not #{on_outage.inspect}"
+      end
+
+      @redis = redis
+      @on_outage = on_outage
+      @setup_errors = setup_errors
+      @once = once
+      @prefix = prefix
+      @pause = pause
+      @log = log
+      @clock = clock
+      @breaker = Breaker.new(failures: failures, pause: pause, clock: clock, log: log)
+      @held = {}
+    end
+
+    # Charges all limits of a key, or none. `once` is an idempotency key of yours, true for a new one, or false for none;
+    # for `ttl` the charge can be settled. With `force` what was used already is charged even past a limit.
+    def take(key, *limits, cost: 1, once: nil, ttl: nil, force: false)
+      check(key, limits, cost)
+      options = cost == 1 ? [] : ["COST", number(cost)]
+      options << "FORCE" if force
+      id, ttl = id_of(limits, cost, once, ttl)
+      decided(key, limits, options, id, ttl, is_ours: once.nil? || once == true)
+    end
+
+    # Says what `take` would, and charges nothing.
+    def peek(key, *limits, cost: 1)
+      check(key, limits, cost)
+      words = ["rl.peek", full(key), "COST", number(cost), *specs(limits)]
+      without_server { Decision.read(call(words), nil) }
+    end
+
+    # Corrects a charge by its idempotency key. Denied only if the server does not know it, or no longer.
+    def settle(key, *limits, id:, cost:)
+      check(key, limits, cost)
+      without_server(allowed: false) { Decision.read(call(words(key, limits, ["SETTLE", id, number(cost)])), id) }
+    end
+
+    # Forgets all that a key has used. Whether there was anything.
+    def reset(key)
+      call(["del", full(key)]) == 1
+    end
+
+    # For the start: SetupError says what is wrong, and UnavailableError that the server is away.
+    def check!
+      call(%w[rl.peek redis-ratelimit:check FIXED 1 1s])
+      true
+    end
+
+    private
+
+    def decided(key, limits, options, id, ttl, is_ours:)
+      named = id ? [*options, "ONCE", id, ttl] : options
+      Decision.read(call(words(key, limits, named)), id)
+    rescue CallError => e
+      raise unless id.nil? && is_ours && @once && e.message.start_with?("the policy has a CONCURRENCY limit")
+
+      limits.each { |limit| @held[limit.words] = true }
+      decided(key, limits, options, SecureRandom.hex(16), ttl || REMEMBERED, is_ours: false)
+    rescue FullError => e
+      # Rather than deny what is in order: this one may be charged twice, if it is sent twice.
+      return refused(e) unless id && is_ours && Replies.may_pass_without_id?(e.cause.message)
+
+      @log&.error("Redis refuses a call for #{key.inspect}: #{e.message}")
+      without_server { Decision.read(call(words(key, limits, options)), nil) }
+    rescue UnavailableError, SetupError => e
+      refused(e)
+    end
+
+    def without_server(allowed: nil)
+      yield
+    rescue UnavailableError, SetupError, FullError => e
+      refused(e, allowed: allowed)
+    end
+
+    # What holds in place of the server's decision. A key without room is no outage, and denies.
+    def refused(error, allowed: nil)
+      @log&.error("Redis refuses a call: #{error.message}") unless error.is_a?(UnavailableError)
+      is_outage = error.is_a?(UnavailableError) || (error.is_a?(SetupError) && @setup_errors == :outage)
+      raise error unless error.is_a?(FullError) || (is_outage && @on_outage != :raise)
+
+      allowed = @on_outage == :open && is_outage if allowed.nil?
+      Decision.new(allowed: allowed, wait: allowed ? 0.0 : @pause, source: :none, error: error)
+    end
+
+    def call(words)
+      sent_at = @clock.call
+      raise UnavailableError, "the server was not asked: it failed a moment ago" unless @breaker.allows?
+
+      begin
+        reply = @redis.call(*words)
+      rescue Redis::CommandError => e
+        @breaker.succeeded
+        raise Replies.explained(e.message)
+      rescue Redis::BaseError, SystemCallError, IOError => e
+        @breaker.failed(sent_at, "#{e.class}: #{e.message}")
+        raise UnavailableError, e.message
+      end
+      @breaker.succeeded
+      reply
+    end
+
+    def words(key, limits, options)
+      # The form of its own that needs no permission to choose limits.
+      return ["rl.limit", full(key), *limits.first.words.drop(1), *options] if limits.one? && limits.first.policy?
+
+      # In a cluster redis-rb looks up commands by their names in lower case.
+      ["rl.take", full(key), *options, *specs(limits)]
+    end
+
+    def specs(limits)
+      limits.flat_map { |limit| limit.words.map { |word| word.is_a?(Numeric) ? number(word) : word } }
+    end
+
+    def full(key)
+      "#{@prefix}#{key}"
+    end
+
+    def check(key, limits, cost)
+      raise TypeError, "a key must be text, not #{key.inspect}" unless key.is_a?(String)
+      raise ArgumentError, "a call needs a limit, such as RedisRatelimit.fixed(100, \"1m\")" if limits.empty?
+      return if cost.is_a?(Numeric) && cost >= 0 && cost <= 10**12
+
+      raise ArgumentError, "cost must be a number from 0 to 10^12, not #{cost.inspect}"
+    end
+
+    # Without an exponent.
+    def number(units)
+      units.is_a?(Float) ? format("%.6f", units) : units.to_s
+    end
+
+    # The idempotency key of a call, and for how long it is remembered.
+    def id_of(limits, cost, once, ttl)
+      return [once, ttl || "10m"] if once.is_a?(String)
+      return if once == false || (once.nil? && !@once)
+      return unless once || ttl || needed?(limits, cost)
+
+      [SecureRandom.hex(16), ttl || (cost > 1 ? "1m" : REMEMBERED)]
+    end
+
+    def needed?(limits, cost)
+      cost.positive? && limits.any? do |limit|
+        cost > 1 || @held[limit.words] || (limit.quota && cost > limit.quota * MATTERS)
+      end
+    end
+  end
+end

@@ -1,0 +1,77 @@
+# frozen_string_literal: true
+
+require "json"
+require "minitest/autorun"
+require "redis"
+require "socket"
+require "tmpdir"
+
+require "redis_ratelimit"
+
+# A server with the module, of $SERVER or `redis-server` and $RATELIMIT_MODULE.
+class TestServer
+  attr_reader :port
+
+  def self.shared
+    @shared ||= new.tap { |server| Minitest.after_run { server.close } }
+  end
+
+  def initialize
+    @folder = Dir.mktmpdir("ratelimit-ruby")
+    # Somebody else may take the port first.
+    10.times.find { started? } || raise("no server listens")
+  end
+
+  def client(**options)
+    Redis.new(port: port, timeout: 30, **options)
+  end
+
+  def stop
+    Process.kill(:KILL, @pid)
+    Process.wait(@pid)
+    @pid = nil
+  end
+
+  def close
+    stop if @pid
+    FileUtils.remove_entry(@folder)
+  end
+
+  private
+
+  def started?
+    @port = TCPServer.open("127.0.0.1", 0) { |listener| listener.addr[1] }
+    server = ENV["SERVER"].to_s.empty? ? "redis-server" : ENV["SERVER"]
+    @pid = Process.spawn(server, "--port", port.to_s, "--bind", "127.0.0.1", "--save", "", "--loadmodule",
+                         ENV.fetch("RATELIMIT_MODULE"), "policies", "yes", out: File::NULL, chdir: @folder)
+    1200.times do
+      return false if Process.wait(@pid, Process::WNOHANG)
+
+      begin
+        return client.ping == "PONG"
+      rescue Redis::BaseError
+        sleep 0.025
+      end
+    end
+    false
+  end
+end
+
+class Test < Minitest::Test
+  CLIENTS = File.expand_path("../..", __dir__)
+  HOUR = RedisRatelimit.fixed(3, "1h")
+
+  def self.test(name, &block)
+    define_method("test_#{name.tr(' ', '_')}", &block)
+  end
+
+  def setup
+    @redis = TestServer.shared.client
+    @redis.flushall
+    @log = StringIO.new
+  end
+
+  def limiter(redis = @redis, **options)
+    RedisRatelimit::Limiter.new(redis, log: Logger.new(@log), **options)
+  end
+end

@@ -1,0 +1,108 @@
+# frozen_string_literal: true
+
+require_relative "helper"
+
+class LimiterTest < Test
+  test "a limit admits what it says" do
+    api = limiter(prefix: "app:")
+    assert api.check!
+    left = Array.new(3) { api.take("user:42", HOUR).require!.remaining }
+    assert_equal [2, 1, 0], left
+    denied = api.take("user:42", HOUR)
+    refute denied.allowed?
+    assert_in_delta 3600, denied.wait, 60
+    assert_equal "3600", denied.headers["Retry-After"] if denied.wait > 3599
+    assert_raises(RedisRatelimit::DeniedError) { denied.require! }
+    assert_equal 0, api.peek("user:42", HOUR).remaining
+    assert_equal ["app:user:42"], @redis.keys
+    assert api.reset("user:42")
+    refute api.reset("user:42")
+  end
+
+  test "several limits, all algorithms and policies" do
+    limits = [
+      RedisRatelimit.token_bucket(2.5, 0.5, "1h"), RedisRatelimit.leaky_bucket(5, 1, "1h"),
+      RedisRatelimit.sliding(5, "1h"), RedisRatelimit.sliding(5, "2h", strict: true), RedisRatelimit.sliding_log(5, "1h")
+    ]
+    limits.each_with_index { |limit, number| assert limiter.take("key:#{number}", limit).allowed? }
+    assert limiter.take("several", HOUR, RedisRatelimit.fixed(9, "1d")).allowed?
+    @redis.call("RL.POLICYSET", "plan", "FIXED", 1, "1h")
+    plan = RedisRatelimit.policy("missing", "plan")
+    assert_equal [true, false], Array.new(2) { limiter.take("key", plan).allowed? }
+    @redis.call("RL.POLICYSET", "leased", "CONCURRENCY", 1, "1h", "FIXED", 1000, "1h")
+    assert limiter.take("pool", RedisRatelimit.policy("leased")).id
+  end
+
+  test "a charge is settled" do
+    tokens = RedisRatelimit.fixed(10_000, "1h")
+    decision = limiter.take("llm", tokens, cost: 4000)
+    assert_equal 8800, limiter.settle("llm", tokens, id: decision.id, cost: 1200).remaining
+    refute limiter.settle("llm", tokens, id: "unknown", cost: 1).allowed?
+  end
+
+  test "which calls have an idempotency key" do
+    @redis.call("RL.POLICYSET", "plan", "FIXED", 10, "1h")
+    cases = JSON.parse(File.read("#{CLIENTS}/events.json"))["ids"]
+    cases.each_with_index do |row, number|
+      limit = row["limit"] ? RedisRatelimit.fixed(row["limit"], "1h") : RedisRatelimit.policy(row["policy"])
+      options = row.slice("cost", "once", "ttl").transform_keys(&:to_sym)
+      decision = limiter(once: row.fetch("limiter_once", true)).take("key:#{number}", limit, **options)
+      assert_equal row["id"], !decision.id.nil?, row
+    end
+  end
+
+  test "every reply means what it means to the other packages" do
+    rows = JSON.parse(File.read("#{CLIENTS}/replies.json"))
+    assert_operator rows.length, :>, 30
+    rows.each do |row|
+      kind, = RedisRatelimit::Replies.kind_of(row["reply"])
+      assert_equal row["kind"] == "policy" ? "operator" : row["kind"], kind.to_s, row["reply"]
+      next unless row.key?("passesWithoutId")
+
+      assert_equal row["passesWithoutId"], RedisRatelimit::Replies.may_pass_without_id?(row["reply"])
+    end
+  end
+
+  test "mistakes are errors and no outage" do
+    [[nil, {}, TypeError], [42, {}, TypeError], ["key", { cost: -1 }, ArgumentError],
+     ["key", { cost: Float::NAN }, ArgumentError], ["key", { cost: "many" }, ArgumentError]].each do |key, how, error|
+      assert_raises(error) { limiter.take(key, HOUR, **how) }
+    end
+    assert_raises(ArgumentError) { limiter.take("key") }
+    assert_raises(RedisRatelimit::CallError) { limiter.take("key", RedisRatelimit.fixed(3, "soon")) }
+    @redis.set("taken", "text")
+    error = assert_raises(RedisRatelimit::SetupError) { limiter.take("taken", HOUR) }
+    assert_includes error.message, "another key"
+    assert limiter(setup_errors: :outage).take("taken", HOUR).degraded?
+    wrong = limiter(TestServer.shared.client(password: "wrong"))
+    assert_includes assert_raises(RedisRatelimit::SetupError) { wrong.check! }.message, "password"
+    assert_includes @log.string, "another key"
+  end
+
+  test "an outage is decided as it was said" do
+    server = TestServer.new
+    limiters = %i[open closed raise].to_h { |how| [how, limiter(server.client(timeout: 1), on_outage: how, pause: 60)] }
+    limiters.each_value { |one| assert one.check! }
+    server.stop
+    10.times do
+      open = limiters[:open].take("key", HOUR)
+      assert open.allowed? && open.degraded? && open.limit.nil?
+      closed = limiters[:closed].take("key", HOUR)
+      assert_equal [false, 60], [closed.allowed?, closed.wait]
+      assert_raises(RedisRatelimit::UnavailableError) { limiters[:raise].take("key", HOUR) }
+    end
+    # Told once by each.
+    assert_equal 3, @log.string.scan("Redis is away").length
+  ensure
+    server&.close
+  end
+
+  test "threads are granted the limit, and no more" do
+    limit = RedisRatelimit.fixed(50, "1h")
+    shared = limiter
+    passed = Array.new(10) do
+      Thread.new { Array.new(20) { shared.take("key", limit).allowed? }.count(true) }
+    end.sum(&:value)
+    assert_equal 50, passed
+  end
+end
