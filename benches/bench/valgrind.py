@@ -34,7 +34,7 @@ SELDOM = (("hz", "1"), ("dynamic-hz", "no"))
 
 
 def is_there() -> bool:
-    return shutil.which("valgrind") is not None
+    return shutil.which("valgrind") is not None and shutil.which("vgdb") is not None
 
 
 def instructions(binary: Binary, calls: Iterable[Call], servers: int = SERVERS) -> dict[str, float]:
