@@ -203,8 +203,6 @@ lint: $(LIBCLANG) $(VENV)/.has-ruff ## check formatting, lints, documentation an
 	for client in $(RUST_CLIENTS); do \
 		cargo fmt --check --manifest-path tests/clients/$$client/Cargo.toml || exit 1; \
 	done
-	cd tests/clients/redis-rs && \
-		cargo clippy --locked --target-dir ../../../target/clients/redis-rs -- -D warnings
 	$(MAKE) gateway-lint
 	$(PYTHON) -m ruff check
 	$(PYTHON) -m ruff format --check
@@ -228,9 +226,11 @@ matrix: $(VENV)/.has-everything build ## run the suite on every server that the 
 	$(WITH_LIBCLANG) cargo build --locked
 	$(PYTHON) scripts/matrix.py
 
-# `make test` asks four of them. Of the others, PyPI's, npm's and crates.io's are installed in target/clients; those of
+# `make test` asks three of them. Of the others, PyPI's, npm's and crates.io's are installed in target/clients; those of
 # Debian are asked if they are installed, and the table says what is missing.
 clients: $(VENV)/.has-everything server build ## ask every client library what docs/clients.md says of it: make clients [SERVER=redis-server]
+	cd tests/clients/redis-rs && \
+		cargo clippy --locked --target-dir ../../../target/clients/redis-rs -- -D warnings
 	SERVER="$(SERVER)" $(PYTHON) scripts/clients.py
 
 # Seconds for each target of the core; then so many mutated payloads, and as many effects, for a server. Others every

@@ -287,7 +287,6 @@ LIBRARIES = [
         PROGRAMS / "redis-rs/src/main.rs",
         by_cargo,
         in_cargo_lock("redis"),
-        in_suite=True,
     ),
     Library("fred", PROGRAMS / "fred/src/main.rs", by_cargo, in_cargo_lock("fred")),
     Library(
