@@ -19,7 +19,7 @@ from support.clock import START_US, Clock
 from support.saving import rewrite_aof
 from support.server import Server
 from support.waiting import Queue
-from support.workload import digests
+from support.workload import digests, written_commands
 
 pytestmark = pytest.mark.every_server
 
@@ -219,6 +219,26 @@ def test_nobody_moves_the_tokens_to_their_end(fresh_server: Start, clock: Clock)
         assert token(here, key="another") == START_US + 1
         here.execute_command("RL.POLICYEFFECT", f"rl-fence 1 {START_US + 5_000_000}")
         assert token(here, key="third") == START_US + 5_000_001
+
+
+def test_a_token_that_a_client_tells_of_is_seen_by_replicas_and_the_aof(
+    fresh_server: Start,
+) -> None:
+    seen = START_US + 5_000_000
+    server = fresh_server(module_args="policies yes", appendonly="yes")
+    replica = server.replica()
+    with server.client() as client:
+        for told in (seen - 1, seen, seen - 2, seen, seen + 2 * 86_400_000_000):
+            client.execute_command("RL.POLICYEFFECT", f"rl-fence 1 {told}")
+    assert [words[1] for words in written_commands(server)] == [
+        b"rl-fence 1 %d" % told for told in (seen - 1, seen)
+    ], "what was known already, or is too far ahead, is not written"
+    replica.wait_for_sync()
+    server.restart("kill")
+    replica.follow(None)
+    for each in (server, replica):
+        with each.client() as client:
+            assert token(client) == seen + 1
 
 
 def test_a_copy_keeps_the_token(redis: Redis) -> None:

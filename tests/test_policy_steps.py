@@ -1,8 +1,7 @@
 """RL.POLICYSCALE with MUL and ADD is one brake for a fleet: a hundred workers that see the same
 refusal brake once, on one server and on all primaries of a cluster.
 
-- In a cluster, EVERY compares clocks: it holds as long as those of two primaries are less than
-  EVERY apart.
+- In a cluster, EVERY compares clocks: a primary that is ahead by EVERY or more brakes again.
 """
 
 import time
@@ -84,7 +83,35 @@ def test_a_clock_that_is_set_back_holds_a_change_no_longer_than_every(
     clock.advance("-9s")
     assert scale(fresh, "MUL 0.5 EVERY 10s")[0] == 0.5
     clock.advance("-1s")
+    assert scale(fresh, "MUL 0.5 EVERY 10s")[0] == 0.5
+    # Ten seconds after the change, whatever the clock showed meanwhile.
+    clock.advance("9999999us")
+    assert scale(fresh, "MUL 0.5 EVERY 10s")[0] == 0.5
+    clock.advance("1us")
     assert scale(fresh, "MUL 0.5 EVERY 10s")[0] == 0.25
+
+
+def test_a_change_that_is_loaded_from_ahead_holds_no_longer_than_every(
+    fresh_server: Callable[..., Server], clock: Clock
+) -> None:
+    server = fresh_server(module_args="policies yes", appendonly="yes")
+    with server.client() as client:
+        client.execute_command("RL.POLICYSET", "gold", *MINUTE.split())
+        assert scale(client, "MUL 0.5 EVERY 1h")[0] == 0.5
+    clock.advance("-50m")
+    server.restart("nosave")
+    with server.client() as client:
+        clock.advance("3599999999us")
+        assert scale(client, "MUL 0.5 EVERY 1h")[0] == 0.5
+        clock.advance("1us")
+        assert scale(client, "MUL 0.5 EVERY 1h")[0] == 0.25
+        # A definition that comes later leaves it as it was learned.
+        clock.advance("1799999999us")
+        client.execute_command("RL.POLICYSET", "gold", "FIXED", 7, "1m")
+        clock.advance("1800000000us")
+        assert scale(client, "MUL 0.5 EVERY 1h")[0] == 0.25
+        clock.advance("1us")
+        assert scale(client, "MUL 0.5 EVERY 1h")[0] == 0.125
 
 
 @pytest.mark.parametrize("way", ["snapshot", "AOF", "rewritten AOF"])

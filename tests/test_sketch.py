@@ -11,6 +11,7 @@ from collections.abc import Callable
 import pytest
 from redis import OutOfMemoryError, Redis, ResponseError
 
+from support.addresses import Traffic
 from support.binaries import Binary
 from support.clock import Clock
 from support.saving import (
@@ -19,6 +20,7 @@ from support.saving import (
     restart_from_aof,
     restart_from_rdb,
     restart_from_rewritten_aof,
+    wait_until_saved,
 )
 from support.server import Server
 from support.workload import digests, state, written_commands
@@ -169,6 +171,32 @@ def test_nobody_is_granted_more_than_a_bucket_of_its_own_in_any_traffic(redis, c
             seconds = (granted[last] - granted[first]) / 1_000_000
             assert last - first + 1 <= 10 + seconds * 10 / 60
     assert begin < clock.now
+
+
+@pytest.mark.one_server
+@pytest.mark.timeout(180)
+def test_with_all_that_writes_attached_no_honest_call_is_denied_and_no_greedy_one_passes(
+    fresh_server: Start, clock: Clock
+) -> None:
+    """What benches/sketches.py measures of a million addresses, in a hundredth of the calls."""
+    server = fresh_server(**AOF)
+    replica = server.replica()
+    with server.client() as client, replica.client() as other:
+        # Twice as large as its traffic needs.
+        traffic = Traffic(16_000, "64kb")
+        for number in (1, 2):
+            minute = traffic.minute(client, clock, number)
+            assert (minute.honest_denied, minute.unseen_denied) == (0, 0.0)
+            client.bgsave()
+        assert traffic.check_greedy() == 1
+        wait_until_saved(client)
+        held = digests(client, ["k"])
+        replica.wait_for_sync()
+        assert digests(other, ["k"]) == held
+    for interrupt in (restart_from_aof, restart_from_rdb):
+        interrupt(server)
+        with server.client() as client:
+            assert digests(client, ["k"]) == held
 
 
 def test_an_everyday_call_is_the_same_whether_or_not_its_effect_is_heard(fresh_server, clock):

@@ -96,6 +96,7 @@ pub fn effect(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     }
     let (policies, now, origin) = (&redis.global.policies, redis::now(), redis.origin());
     // The last fencing token travels with policies, and is no policy.
+    let token_before = redis.global.fencing.record();
     for token in records.iter().filter_map(|record| Fencing::read(record)) {
         redis.global.fencing.see(token, origin != Origin::Peer, now);
     }
@@ -117,5 +118,12 @@ pub fn effect(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     }
     // As they now are: a replica compares nothing.
     redis.propagate_policies(&changed);
+    if origin == Origin::Peer {
+        // A replica that takes over makes no token below one that this server has seen.
+        let token = redis.global.fencing.record().filter(|token| token_before.as_ref() != Some(token));
+        if let Some(token) = token {
+            redis.propagate_record(&token);
+        }
+    }
     Ok(Reply::Ok)
 }

@@ -253,9 +253,14 @@ impl<'a> Redis<'a> {
     /// Propagates what has become of policies to replicas and the AOF.
     pub fn propagate_policies(&self, names: &[Box<[u8]>]) {
         for record in names.iter().filter_map(|name| self.global.policies.record(name, now())) {
-            // SAFETY: `ctx` is that of the current call.
-            unsafe { policy_lifetime::propagate_record(self.ctx, &record) };
+            self.propagate_record(&record);
         }
+    }
+
+    /// Propagates a record that lasts beside the policies, or of one of them, to replicas and the AOF.
+    pub fn propagate_record(&self, record: &[u8]) {
+        // SAFETY: `ctx` is that of the current call.
+        unsafe { policy_lifetime::propagate_record(self.ctx, record) };
     }
 
     /// Propagates what has become of policies to replicas and the AOF, and to the rest of the cluster.

@@ -180,6 +180,8 @@ export interface AcquireOptions {
    * sent behind it on its connection waits too: give it one of its own, as `limiter.lease` does.
    */
   readonly block?: Duration;
+  /** The decision has the lease's `token`, larger than that of every lease before. */
+  readonly fence?: boolean;
 }
 
 /** Takes a lease of a concurrency limit, or renews it. */
@@ -187,12 +189,13 @@ export function acquire(
   key: string,
   limit: ConcurrencyLimit,
   holder: string,
-  { cost, nx = false, block }: AcquireOptions = {},
+  { cost, nx = false, block, fence = false }: AcquireOptions = {},
 ): Call<Decision> {
   const words = [`${limit.limit}`, `${limit.ttl}`, holder];
   if (cost !== undefined) words.push("COST", `${cost}`);
   if (nx) words.push("NX");
   if (block !== undefined) words.push("BLOCK", `${block}`);
+  if (fence) words.push("FENCE");
   return {
     name: "RL.ACQUIRE",
     before: [],
@@ -200,7 +203,13 @@ export function acquire(
     after: words,
     readOnly: false,
     repeatable: !nx,
-    decode: (reply) => one(reply, [limit], false),
+    decode: (reply) => {
+      if (!fence) return one(reply, [limit], false);
+      // The token stands last.
+      const words = reply as unknown[];
+      const decision = one(words.slice(0, -1), [limit], false);
+      return decision.allowed ? decision.but({ token: Number(words.at(-1)) }) : decision;
+    },
   };
 }
 

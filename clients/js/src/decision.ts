@@ -37,6 +37,8 @@ export interface Told {
   readonly remembered?: boolean;
   /** The idempotency key under which the charge can be settled. */
   readonly id?: string;
+  /** Of a lease with `fence` that is granted: its token. */
+  readonly token?: number;
   /** Why the server did not decide. */
   readonly error?: unknown;
 }
@@ -62,6 +64,7 @@ export class Decision implements Told {
   declare readonly window?: number;
   declare readonly remembered?: boolean;
   declare readonly id?: string;
+  declare readonly token?: number;
   declare readonly error?: unknown;
   #settle: Settle | undefined;
 
@@ -81,6 +84,7 @@ export class Decision implements Told {
     if (told.window !== undefined) this.window = told.window;
     if (told.remembered) this.remembered = true;
     if (told.id !== undefined) this.id = told.id;
+    if (told.token !== undefined) this.token = told.token;
     if (told.error !== undefined) this.error = told.error;
     this.#settle = settle;
   }

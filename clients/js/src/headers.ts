@@ -4,16 +4,24 @@ import type { Told } from "./decision.js";
 
 const NO_LIMIT = 1_000_000_000_000;
 
+export interface FieldOptions {
+  /** `X-RateLimit-Reset` in seconds since 1970, not from now. false by default. */
+  readonly unixReset?: boolean;
+}
+
 /**
  * - `X-RateLimit-Limit`, `-Remaining` and `-Reset`, which many clients know: of the limit that
- *   decided, the reset in seconds from now.
+ *   decided, the reset in seconds from now, or with `unixReset` in seconds since 1970.
  * - `RateLimit` and `RateLimit-Policy`, of all limits that the decision knows of:
  *   draft-ietf-httpapi-ratelimit-headers-10.
  * - `Retry-After`, in seconds, if the call was denied and can pass later.
  *
  * During an outage only the last: what this process allows meanwhile is no client's limit.
  */
-export function fields(decision: Told): Record<string, string> {
+export function fields(
+  decision: Told,
+  { unixReset = false }: FieldOptions = {},
+): Record<string, string> {
   const { allowed, waitMs, source = "server" } = decision;
   const result: Record<string, string> = {};
   // A policy whose limits are all in the shadow limits nobody, and says so by this number.
@@ -26,7 +34,8 @@ export function fields(decision: Told): Record<string, string> {
     result["RateLimit"] = told.map(([name, one]) => available(name, one)).join(", ");
     result["X-RateLimit-Limit"] = `${decision.limit}`;
     result["X-RateLimit-Remaining"] = `${decision.remaining}`;
-    result["X-RateLimit-Reset"] = `${inSeconds(decision.resetMs ?? 0)}`;
+    const since = unixReset ? Date.now() : 0;
+    result["X-RateLimit-Reset"] = `${inSeconds(since + (decision.resetMs ?? 0))}`;
   }
   if (!allowed && waitMs !== null) result["Retry-After"] = `${inSeconds(waitMs)}`;
   return result;

@@ -21,6 +21,8 @@ export interface RequestOptions<Request> {
   readonly cost?: number | ((request: Request) => number);
   /** Tell clients of their limits. true by default. */
   readonly headers?: boolean;
+  /** `X-RateLimit-Reset` in seconds since 1970, not from now. false by default. */
+  readonly unixReset?: boolean;
   /** Told of every decision, for metrics and logs. */
   readonly report?: (decision: Decision, request: Request) => void;
 }
@@ -91,7 +93,7 @@ export function gateFor<Request extends object>(
     DECISIONS.set(request, decision);
     report?.(decision, request);
     return {
-      headers: options.headers === false ? {} : fields(decision),
+      headers: options.headers === false ? {} : fields(decision, options),
       denial: decision.allowed ? undefined : denial(decision, violated(decision)),
     };
   };

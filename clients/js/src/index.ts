@@ -22,7 +22,7 @@ export {
   SetupError,
   UnavailableError,
 } from "./errors.js";
-export { denial, fields, violated, type Denial } from "./headers.js";
+export { denial, fields, violated, type Denial, type FieldOptions } from "./headers.js";
 export { Lease, type LeaseOptions } from "./lease.js";
 export { Limiter } from "./limiter.js";
 export {
@@ -55,6 +55,7 @@ export {
   type PolicyEntry,
   type PolicyInfo,
   type PolicyScale,
+  type PolicyStepOptions,
   type PolicySetOptions,
 } from "./policies.js";
 export { Units, type UnitsOptions } from "./units.js";

@@ -21,6 +21,8 @@ export const COMMANDS = {
   rlPolicyList: policies.policyList,
   rlPolicyDelete: policies.policyDelete,
   rlPolicyScale: policies.policyScale,
+  rlPolicyMultiply: policies.policyMultiply,
+  rlPolicyAdd: policies.policyAdd,
 };
 
 type Commands = typeof COMMANDS;

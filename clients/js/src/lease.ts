@@ -20,6 +20,8 @@ export interface LeaseOptions {
    * it takes.
    */
   readonly wait?: Duration;
+  /** Ask for a `token`: storage that compares it can refuse a stale holder. false by default. */
+  readonly fence?: boolean;
   /** Ends the waiting, if it is aborted. */
   readonly signal?: AbortSignal;
 }
@@ -39,6 +41,8 @@ const RENEWALS_IN_A_TTL = 3;
 export class Lease {
   readonly decision: Decision;
   readonly holder: string;
+  /** With `fence`: larger than the token of every lease before. */
+  readonly token: number | undefined;
   /** Aborted, with a LeaseLostError, when the lease is lost: stop the work. */
   readonly signal: AbortSignal;
   readonly #server: Server;
@@ -50,6 +54,7 @@ export class Lease {
   constructor(decision: Decision, server: Server) {
     this.decision = decision;
     this.holder = server.holder;
+    this.token = decision.token;
     this.signal = this.#lost.signal;
     this.#server = server;
     // What nobody granted during an outage is nobody's to renew.
@@ -80,16 +85,23 @@ export class Lease {
   async #renew(): Promise<void> {
     const sentAt = this.#server.now();
     try {
-      const { allowed } = await this.#server.renew();
+      const { allowed, token } = await this.#server.renew();
       if (this.#isOver) return;
-      if (allowed) this.#holds(sentAt);
-      else this.#lose("expired, and others hold all there is");
+      if (!allowed) this.#lose("expired, and others hold all there is");
+      // Of another token: a new lease. The first had expired, and others may have had its place.
+      else if (token !== this.token) await this.#giveBack("expired");
+      else this.#holds(sentAt);
     } catch {
       if (this.#isOver) return;
       // Until it expires, it may still be renewed.
       const soon = this.#server.ttlMs / RENEWALS_IN_A_TTL / 4;
       this.#renewal = setTimeout(() => void this.#renew(), soon).unref();
     }
+  }
+
+  async #giveBack(how: string): Promise<void> {
+    this.#lose(how);
+    await this.#server.release().catch(() => {});
   }
 
   #lose(how: string): void {
@@ -118,7 +130,7 @@ interface Asking {
 /** A lease as soon as there is room, or a DeniedError once nobody waits for it any more. */
 export async function acquired(
   limit: ConcurrencyLimit,
-  { holder = randomUUID(), cost, nx = false, wait = 0, signal }: LeaseOptions,
+  { holder = randomUUID(), cost, nx = false, wait = 0, fence = false, signal }: LeaseOptions,
   { now, closing, acquire, answer, decide, release }: Asking,
 ): Promise<Lease> {
   const asking = (again: boolean, block?: Duration) =>
@@ -126,6 +138,7 @@ export async function acquired(
       ...(cost === undefined ? {} : { cost }),
       ...(block === undefined ? {} : { block }),
       nx: nx && !again,
+      fence,
     });
   const ttlMs = seconds(limit.ttl) * 1000;
   const waitMs = wait === Infinity ? Infinity : seconds(wait) * 1000;

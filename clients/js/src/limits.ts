@@ -160,10 +160,12 @@ export interface Ban {
 
 /**
  * The last of so many `strikes`, calls that the limits of a key denied, within `window` of the first
- * bans the key for `block`.
+ * bans the key for `block`; with `longest`, each ban that follows soon lasts twice as long, up to
+ * that.
  */
-export function ban(strikes: number, window: Duration, block: Duration): Ban {
-  return { words: ["BAN", `${strikes}`, `${window}`, `${block}`] };
+export function ban(strikes: number, window: Duration, block: Duration, longest?: Duration): Ban {
+  const most = longest === undefined ? [] : ["MAX", `${longest}`];
+  return { words: ["BAN", `${strikes}`, `${window}`, `${block}`, ...most] };
 }
 
 export function alternatives(names: readonly string[]): string[] {

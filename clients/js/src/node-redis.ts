@@ -54,4 +54,6 @@ export const rl = {
   policyList: command(policies.policyList, { readOnly: true }),
   policyDelete: command(policies.policyDelete),
   policyScale: command(policies.policyScale),
+  policyMultiply: command(policies.policyMultiply),
+  policyAdd: command(policies.policyAdd),
 };

@@ -93,10 +93,54 @@ export function policyDelete(name: string): Call<boolean> {
 /** Multiplies a policy's limits by 0 to 1000; after `duration` the factor is 1 again. */
 export function policyScale(name: string, factor: number, duration?: Duration): Call<PolicyScale> {
   const until = duration === undefined ? [] : ["FOR", `${duration}`];
-  return call("RL.POLICYSCALE", name, [name, `${factor}`, ...until], true, (reply) => {
-    const [version, scale, ms] = reply as unknown[];
-    return { version: Number(version), factor: Number(scale), ms: millisOrNever(ms) };
-  });
+  return call("RL.POLICYSCALE", name, [name, `${factor}`, ...until], true, scaleOf);
+}
+
+export interface PolicyStepOptions {
+  /** MUL stops here: 0.01 by default. */
+  readonly least?: number;
+  /** ADD stops here: 1 by default. */
+  readonly most?: number;
+  /** Does nothing if the last step of this kind was less than this ago. */
+  readonly every?: Duration;
+  /** After this the factor is 1 again. */
+  readonly duration?: Duration;
+}
+
+/** Multiplies the factor that a policy is scaled by; by one brake, however many workers call. */
+export function policyMultiply(
+  name: string,
+  factor: number,
+  options: Omit<PolicyStepOptions, "most"> = {},
+): Call<PolicyScale> {
+  return step(name, ["MUL", `${factor}`], options);
+}
+
+/** Adds to the factor that a policy is scaled by. */
+export function policyAdd(
+  name: string,
+  amount: number,
+  options: Omit<PolicyStepOptions, "least"> = {},
+): Call<PolicyScale> {
+  return step(name, ["ADD", `${amount}`], options);
+}
+
+function step(
+  name: string,
+  words: readonly string[],
+  { least, most, every, duration }: PolicyStepOptions,
+): Call<PolicyScale> {
+  const options = { MIN: least, MAX: most, EVERY: every, FOR: duration };
+  const given = Object.entries(options).flatMap(([word, value]) =>
+    value === undefined ? [] : [word, `${value}`],
+  );
+  // Sent twice it would be two steps.
+  return call("RL.POLICYSCALE", name, [name, ...words, ...given], false, scaleOf);
+}
+
+function scaleOf(reply: unknown): PolicyScale {
+  const [version, scale, ms] = reply as unknown[];
+  return { version: Number(version), factor: Number(scale), ms: millisOrNever(ms) };
 }
 
 /**
@@ -183,5 +227,23 @@ export class Policies {
   /** Multiplies the limits of a policy by 0 to 1000; after `duration` the factor is 1 again. */
   async scale(name: string, factor: number, duration?: Duration): Promise<PolicyScale> {
     return this.#answer(policyScale(name, factor, duration));
+  }
+
+  /** Multiplies the factor that stands by 0 to 1, once in `every`, not below `least`. */
+  async multiply(
+    name: string,
+    factor: number,
+    options: Omit<PolicyStepOptions, "most"> = {},
+  ): Promise<PolicyScale> {
+    return this.#answer(policyMultiply(name, factor, options));
+  }
+
+  /** Adds to the factor that stands, once in `every`, not above `most`. */
+  async add(
+    name: string,
+    amount: number,
+    options: Omit<PolicyStepOptions, "least"> = {},
+  ): Promise<PolicyScale> {
+    return this.#answer(policyAdd(name, amount, options));
   }
 }

@@ -63,6 +63,8 @@ for (const [name, { Redis, Cluster, add }] of Object.entries(IOREDIS)) {
     assert.equal((await redis.rlPolicyGet(`${name} gold`))?.version, version);
     assert.equal((await redis.rlPolicyList(`${name} *`)).length, 1);
     assert.equal((await redis.rlPolicyScale(`${name} gold`, 2)).factor, 2);
+    assert.equal((await redis.rlPolicyMultiply(`${name} gold`, 0.5)).factor, 1);
+    assert.equal((await redis.rlPolicyAdd(`${name} gold`, 0.5, { most: 2 })).factor, 1.5);
     assert.equal(await redis.rlPolicyDelete(`${name} gold`), true);
     // The client's prefix is on all of them, and once.
     assert.deepEqual((await lookInto(test, server).keys(`${name}:*`)).sort(), [

@@ -77,6 +77,29 @@ test("a lease is renewed for as long as it is held", async (test) => {
   assert.equal(((await there.call("RL.PEEK", "pool", ...pool.words, "x")) as number[])[2], 1);
 });
 
+test("a lease with a fence has a token, larger than every one before", async () => {
+  const lock = concurrency(1, "1h");
+  const tokens: number[] = [];
+  for (let turn = 0; turn < 3; turn++) {
+    await using lease = await limiter.lease("fenced", lock, { fence: true });
+    tokens.push(lease.token!);
+    const again = limiter.lease("fenced", lock, { holder: lease.holder, fence: true });
+    assert.equal((await again).token, lease.token, "a renewal keeps it");
+    await assert.rejects(limiter.lease("fenced", lock, { fence: true }), DeniedError);
+  }
+  assert.ok(tokens[0]! > 1.7e15 && tokens[0]! < tokens[1]! && tokens[1]! < tokens[2]!);
+  await using plain = await limiter.lease("fenced", lock);
+  assert.equal(plain.token, undefined);
+});
+
+test("a lease that had expired is lost, even if its place was free again", async () => {
+  const lease = await limiter.lease("gap", concurrency(1, "300ms"), { fence: true });
+  await redis.del("gap");
+  await until(() => lease.signal.aborted);
+  assert.ok(lease.signal.reason instanceof LeaseLostError);
+  await until(async () => (await held("gap")) === 0);
+});
+
 test("who loses a lease is told", async () => {
   const pool = concurrency(1, "300ms");
   const lease = await limiter.lease("lost", pool);

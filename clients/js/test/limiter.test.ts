@@ -112,6 +112,12 @@ for (const kind of KINDS) {
     assert.deepEqual(await policies.list(`${prefix}plan:*`), [
       { name: pro, version: second, specs: "FIXED 8 1h", scale: 1, scaleMs: null },
     ]);
+    const brake = { every: "1h", duration: "2h" } as const;
+    assert.equal((await policies.multiply(pro, 0.5, brake)).factor, 0.5);
+    assert.equal((await policies.multiply(pro, 0.5, brake)).factor, 0.5);
+    assert.equal((await policies.multiply(pro, 0, { least: 0.1 })).factor, 0.1);
+    assert.equal((await policies.add(pro, 0.5, { every: "1h" })).factor, 0.6);
+    assert.equal((await policies.add(pro, 5, { most: 3 })).factor, 3);
     assert.equal((await policies.scale(pro, 0.5, "1h")).factor, 0.5);
     const info = await policies.get(pro);
     assert.ok(info && info.scaleMs !== null && info.setAt instanceof Date);

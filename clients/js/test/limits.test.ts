@@ -61,6 +61,9 @@ test("header fields", () => {
     "X-RateLimit-Remaining": "7",
     "X-RateLimit-Reset": "18",
   });
+  const before = Math.floor(Date.now() / 1000);
+  const at = Number(fields(DECISION, { unixReset: true })["X-RateLimit-Reset"]);
+  assert.ok(at >= before + 17 && at <= before + 120, `${at}`);
   // Of a policy this process does not know the window.
   assert.equal(fields(DECISION)["RateLimit-Policy"], '"default";q=10');
   // A sliding window takes up to two windows to forget all, but one to make room.

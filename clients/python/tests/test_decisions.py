@@ -143,6 +143,16 @@ def test_whoever_goes_on_is_banned(limiter: Any) -> None:
     assert limiter.ban("login:eve", "2h") == 7_200_000
 
 
+def test_bans_grow(limiter: Any, clock: Clock) -> None:
+    ban = Ban(1, "10m", "1m", longest="1h")
+    assert ban.words()[-2:] == ["MAX", "1h"]
+    for seconds in (60.0, 120.0, 240.0):
+        decisions = [limiter.take("login:eve", Fixed(1, "1s"), ban=ban) for _ in range(3)]
+        assert [one.allowed for one in decisions] == [True, False, False]
+        assert decisions[-1].wait == seconds
+        clock.advance(f"{seconds:.0f}s")
+
+
 def test_a_mistake_is_an_error_and_no_outage(make: Any) -> None:
     limiter = make(on_outage="open")
     with pytest.raises(CallError, match="refill must be enough"):

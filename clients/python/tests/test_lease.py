@@ -53,6 +53,16 @@ def test_a_place_is_held_for_the_block(limiter: Any, admin: redis.Redis) -> None
     assert holders(admin) == set()
 
 
+def test_with_a_fence_it_has_a_token_larger_than_those_before(limiter: Any) -> None:
+    tokens = []
+    for _ in range(3):
+        with limiter.lease("lock", Concurrency(1, 30), fence=True) as lease:
+            tokens.append(lease.token)
+    assert 1_600_000_000_000_000 < tokens[0] < tokens[1] < tokens[2]
+    with limiter.lease("lock", Concurrency(1, 30)) as lease:
+        assert lease.token is None
+
+
 def test_it_is_released_if_the_work_fails(limiter: Any, admin: redis.Redis) -> None:
     with pytest.raises(ZeroDivisionError), limiter.lease("pool", PLACES):
         raise ZeroDivisionError
@@ -101,6 +111,19 @@ def test_a_thread_is_told_that_the_server_is_away(url: str, server: Server) -> N
         poll.until(lambda: lease.lost, "it is lost")
         with pytest.raises(LeaseLostError):
             lease.check()
+
+
+def test_a_lease_whose_renewal_has_another_token_is_lost(url: str, admin: redis.Redis) -> None:
+    """It had expired, and another may have had its place meanwhile."""
+    with (
+        # By the clock alone it would never be lost.
+        Limiter.from_url(url, timeout=10, clock=lambda: 1000.0) as limiter,
+        pytest.raises(LeaseLostError),
+        limiter.lease("lock", SHORT, fence=True) as lease,
+    ):
+        admin.delete("lock")
+        poll.until(lambda: lease.lost, "it is lost")
+    assert holders(admin, "lock") == set()
 
 
 def test_a_thread_is_told_that_another_has_the_place(url: str, admin: redis.Redis) -> None:

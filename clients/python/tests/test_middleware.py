@@ -1,6 +1,7 @@
 """Applications that exist, limited by a line, over real HTTP."""
 
 import json
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -159,6 +160,9 @@ def test_what_a_client_is_told(serve: Serve, clock: Clock) -> None:
     assert field(response, "RateLimit-Policy") == {"api": {"q": 10, "w": 60}}
     assert field(response, "RateLimit") == {"api": {"r": 9, "t": 6}}
     assert "Retry-After" not in response.headers
+    unix = get(serve(options, limit=Fixed(5, "1h", name="hour"), unix_reset=True))
+    seconds = int(unix.headers["X-RateLimit-Reset"]) - int(time.time())
+    assert 3500 < seconds <= 3601, "seconds since 1970, by the clock of this process"
     assert burst(url, clients=1, requests=9) == {200: 9}
     clock.advance("1s")
     denied = get(url)

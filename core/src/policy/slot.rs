@@ -1,9 +1,10 @@
 //! What is known by one name, and what that comes to for calls.
 
 use super::counts::Counts;
-use super::entry::{Definition, End, PolicyEntry, Scale};
+use super::entry::{Definition, End, PolicyEntry, Scale, StepTimes};
 use super::record_hash;
 use super::ruling::{Facts, Ruling};
+use super::setting::Scaling;
 use crate::number::steady::SharedSteadyClock;
 use crate::number::{Amount, Span, Timestamp};
 use crate::syntax::Policy;
@@ -17,6 +18,8 @@ pub(super) struct Slot {
     pub(super) entry: PolicyEntry,
     /// When its scale ends, by the steady clock; `None`: it does not.
     scale_ends: Option<Timestamp>,
+    /// When MUL and ADD changed its scale, by the steady clock.
+    stepped: StepTimes,
     /// Of what the record says to all servers, if it is in the digest: else 0.
     pub(super) digest: u64,
     /// What has become of calls since there is such a policy.
@@ -52,14 +55,23 @@ impl Scaled {
 
 impl Slot {
     /// One whose calls are counted there.
-    pub(super) fn of(entry: PolicyEntry, scale_ends: Option<Timestamp>, counts: Rc<Counts>) -> Slot {
-        let mut slot = Slot { entry, scale_ends, digest: 0, counts, standing: Standing::Deleted };
+    pub(super) fn of(
+        entry: PolicyEntry,
+        scale_ends: Option<Timestamp>,
+        stepped: StepTimes,
+        counts: Rc<Counts>,
+    ) -> Slot {
+        let mut slot = Slot { entry, scale_ends, stepped, digest: 0, counts, standing: Standing::Deleted };
         slot.stand();
         slot
     }
 
     /// Has another entry stand, of the same name.
-    pub(super) fn become_entry(&mut self, entry: PolicyEntry, scale_ends: Option<Timestamp>) {
+    pub(super) fn become_entry(&mut self, entry: PolicyEntry, scale_ends: Option<Timestamp>, stepped: StepTimes) {
+        // What is known already was learned before.
+        if entry.scale.times != self.entry.scale.times {
+            self.stepped = stepped;
+        }
         (self.entry, self.scale_ends) = (entry, scale_ends);
         if self.entry.is_deleted() {
             self.counts = Rc::default();
@@ -104,6 +116,13 @@ impl Slot {
     pub(super) fn scale_at(&self, clock: &SharedSteadyClock, now: Timestamp) -> &Scale {
         let is_over = self.scale_left(clock, now) == Some(Span::ZERO);
         self.entry.scale().filter(|_| !is_over).unwrap_or(&Scale::NONE)
+    }
+
+    /// Whether a change of its scale comes too soon after the last one.
+    pub(super) fn holds(&self, scaling: Scaling, clock: &SharedSteadyClock, now: Timestamp) -> bool {
+        // One that has ended has forgotten both words.
+        let is_stepped = self.scale_at(clock, now).times != StepTimes::NEVER;
+        is_stepped && self.stepped.hold(scaling, clock.read(now))
     }
 
     /// What this server tells of the name.

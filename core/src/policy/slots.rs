@@ -2,7 +2,7 @@
 //! digests of their records, and the deletions that are still remembered.
 
 use super::counts::Counts;
-use super::entry::PolicyEntry;
+use super::entry::{PolicyEntry, StepTimes};
 use super::record_hash;
 use super::slot::Slot;
 use super::stamp::Stamp;
@@ -114,12 +114,13 @@ impl Slots {
         &self.digests
     }
 
-    /// Has an entry stand, whose scale ends then; whether it is another than before. Calls on one that is new are
-    /// counted in `counts`. A deletion is learned at `now`. Both instants are by the steady clock.
+    /// Has an entry stand, whose scale ends then and was `stepped` then; whether it is another than before. Calls on
+    /// one that is new are counted in `counts`. A deletion is learned at `now`. All instants are by the steady clock.
     pub(super) fn put(
         &mut self,
         entry: PolicyEntry,
         scale_ends: Option<Timestamp>,
+        stepped: StepTimes,
         counts: Option<Rc<Counts>>,
         now: Timestamp,
     ) -> bool {
@@ -131,12 +132,12 @@ impl Slots {
                 return false;
             }
             (was_live, old_digest) = (!slot.entry.is_deleted(), slot.digest);
-            slot.become_entry(entry, scale_ends);
+            slot.become_entry(entry, scale_ends, stepped);
             slot
         } else {
             (was_live, old_digest) = (false, 0);
             self.hashes.insert(hash);
-            let slot = Box::new(Slot::of(entry, scale_ends, counts.unwrap_or_default()));
+            let slot = Box::new(Slot::of(entry, scale_ends, stepped, counts.unwrap_or_default()));
             &mut self.by_hash.insert_unique(hash, (hash, slot), |(hash, _)| *hash).into_mut().1
         };
         let (new_digest, is_live) = (slot.digest, !slot.entry.is_deleted());

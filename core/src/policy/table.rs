@@ -119,9 +119,9 @@ impl Table {
         let slot = self.slots.get_live(name).ok_or_else(missing)?;
         let stands = &slot.entry.definition;
         let definition = Definition { born: stands.born_within(Horizon::of(now)), ..stands.clone() };
-        let scale = slot.scale_at(&self.clock, now).followed_by(scaling, self.next_stamp(name, now)?, now);
-        let changed = scale.is_some();
-        if let Some(scale) = scale {
+        let changed = !slot.holds(scaling, &self.clock, now);
+        if changed {
+            let scale = slot.scale_at(&self.clock, now).followed_by(scaling, self.next_stamp(name, now)?, now);
             let left = scaling.duration.map(Period::span).or(slot.scale_left(&self.clock, now));
             let left = left.filter(|_| scale.end != End::Never);
             self.put(PolicyEntry { name: name.into(), definition, scale }, left, None, now);
@@ -388,6 +388,7 @@ impl Table {
     fn put(&mut self, entry: PolicyEntry, left: Option<Span>, counts: Option<Rc<Counts>>, now: Timestamp) -> bool {
         let (horizon, steady) = (Horizon::of(now), self.clock.read(now));
         self.latest = horizon.or_first(self.latest).max(entry.latest(horizon));
-        self.slots.put(entry, left.map(|left| steady.plus(left)), counts, steady)
+        let stepped = entry.scale.times.learned(now, steady);
+        self.slots.put(entry, left.map(|left| steady.plus(left)), stepped, counts, steady)
     }
 }

@@ -44,11 +44,16 @@ class AsyncBound(Named):
         return bool(await self.limiter.reset(self.key_of(who)))
 
     def lease(
-        self, who: Key = EVERYBODY, holder: Key | None = None, *, wait: float | None = None
+        self,
+        who: Key = EVERYBODY,
+        holder: Key | None = None,
+        *,
+        wait: float | None = None,
+        fence: bool = False,
     ) -> AsyncLease:
         """A lease of a concurrency limit, as `Limiter.lease`."""
         lease: AsyncLease = self.limiter.lease(
-            self.key_of(who), self._concurrency(), holder, wait=wait
+            self.key_of(who), self._concurrency(), holder, wait=wait, fence=fence
         )
         return lease
 

@@ -42,6 +42,7 @@ class RateLimitMiddleware:
              limited. It may be awaitable. Without it: by the client's address.
     cost     what a request charges, or a function of its scope.
     name     what the limit is called in header fields if it has no name.
+    unix_reset    X-RateLimit-Reset is in seconds since 1970, not from now.
 
     A request that is admitted for later, as by a LeakyBucket, is held so long. WebSockets are
     passed on. A policy that the server does not have is an error, NoPolicyError, and no open door.
@@ -56,9 +57,10 @@ class RateLimitMiddleware:
         key: Callable[[Scope], Key | Awaitable[Key | None] | None] = address,
         cost: Amount | Callable[[Scope], Amount] | None = None,
         name: str = "default",
+        unix_reset: bool = False,
     ) -> None:
         self._app = app
-        self._gate = Gate(limiter, limit, name)
+        self._gate = Gate(limiter, limit, name, unix_reset)
         self._key = key
         self._cost = cost
 

@@ -44,10 +44,17 @@ class Bound(Named):
         return bool(self.limiter.reset(self.key_of(who)))
 
     def lease(
-        self, who: Key = EVERYBODY, holder: Key | None = None, *, wait: float | None = None
+        self,
+        who: Key = EVERYBODY,
+        holder: Key | None = None,
+        *,
+        wait: float | None = None,
+        fence: bool = False,
     ) -> Lease:
         """A lease of a concurrency limit, as `Limiter.lease`."""
-        lease: Lease = self.limiter.lease(self.key_of(who), self._concurrency(), holder, wait=wait)
+        lease: Lease = self.limiter.lease(
+            self.key_of(who), self._concurrency(), holder, wait=wait, fence=fence
+        )
         return lease
 
     def units(self, who: Key = EVERYBODY, *, batch: int = 100, keep: float = 1.0) -> Units:

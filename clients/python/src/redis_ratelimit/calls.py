@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 from uuid import uuid4
 
-from redis_ratelimit.decision import Decision, Source, read, read_each, together
+from redis_ratelimit.decision import Decision, Source, read, read_each, read_fenced, together
 from redis_ratelimit.errors import FullError, SetupError, UnavailableError
 from redis_ratelimit.ids import Id, Ids, Once
 from redis_ratelimit.limits import (
@@ -277,18 +277,20 @@ class Calls:
         limit: Concurrency,
         holder: Key,
         *,
+        fence: bool = False,
         insists: bool = False,
         until: float | None = None,
     ) -> Call[Decision]:
         key = self._named_key([limit], key)
-        words = ["RL.ACQUIRE", key, *limit.spec(holder)[1:]]
+        words = ["RL.ACQUIRE", key, *limit.spec(holder)[1:], *(["FENCE"] if fence else [])]
 
         def without(error: Undecided) -> Decision:
             if not isinstance(error, FullError):
                 raise error
             return self._nobody(error, allowed=False)
 
-        return Call(key, words, read, insists=insists, until=until, without=without)
+        reads = read_fenced if fence else read
+        return Call(key, words, reads, insists=insists, until=until, without=without)
 
     def release(self, key: Key, holders: Sequence[Key]) -> Call[int]:
         key = self._prefixed(key)

@@ -44,6 +44,8 @@ class Decision:
     remembered: bool = False
     # What the server knows the charge by: for `settle`.
     id: str | bytes | None = None
+    # Of a lease with `fence` that is granted: its token.
+    token: int | None = None
     # Why the server did not decide: an UnavailableError or a FullError.
     error: RateLimitError | None = field(default=None, compare=False)
     # Settles it, if it can be settled.
@@ -108,6 +110,12 @@ def read(reply: Sequence[Any]) -> Decision:
     granted = more[0] if more and isinstance(more[0], int) else None
     name = text(more[-1]) if more and not isinstance(more[-1], int) else None
     return Decision(bool(allowed), limit, remaining, wait_ms, reset_ms, granted, name=name)
+
+
+def read_fenced(reply: Sequence[Any]) -> Decision:
+    """Five integers, and the token of the lease; 0 if there is none."""
+    *decision, token = reply
+    return read(decision).but(token=token or None)
 
 
 def read_each(reply: Sequence[Any], costs: Sequence[float]) -> Decision:

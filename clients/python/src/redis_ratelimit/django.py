@@ -52,8 +52,10 @@ def user(request: HttpRequest) -> str:
 class _Asked:
     """The limit of a request, and what is answered to one that is denied."""
 
-    def __init__(self, limit: Bound | AsyncBound, key: Keyed, cost: Any, name: str) -> None:
-        self._gate = Gate(None, limit, name)
+    def __init__(
+        self, limit: Bound | AsyncBound, key: Keyed, cost: Any, name: str, unix_reset: bool
+    ) -> None:
+        self._gate = Gate(None, limit, name, unix_reset)
         self._key = key
         self._cost = cost
         self.is_async = isinstance(limit, AsyncBound)
@@ -113,6 +115,7 @@ class RateLimitMiddleware:
     RATELIMIT       a limit under a name, or where it is: "shop.limits.api".
     RATELIMIT_KEY   whose limit a request has, a function of it, or where that is; None: it is not
                     limited. By default `redis_ratelimit.django.address`.
+    RATELIMIT_UNIX_RESET    X-RateLimit-Reset is in seconds since 1970, not from now.
     """
 
     sync_capable = True
@@ -126,7 +129,9 @@ class RateLimitMiddleware:
             )
         key = _imported(getattr(settings, "RATELIMIT_KEY", address))
         is_async = iscoroutinefunction(get_response)
-        asked = _Asked(limit, key, getattr(settings, "RATELIMIT_COST", None), "default")
+        cost = getattr(settings, "RATELIMIT_COST", None)
+        unix_reset = getattr(settings, "RATELIMIT_UNIX_RESET", False)
+        asked = _Asked(limit, key, cost, "default", unix_reset)
         if not is_async or asked.is_async:
             self._serve = asked.around(get_response)
         else:
@@ -163,6 +168,7 @@ def ratelimit(
     key: Keyed = address,
     cost: Amount | Callable[[HttpRequest], Amount] | None = None,
     name: str = "default",
+    unix_reset: bool = False,
 ) -> Callable[[View], View]:
     """A decorator: `@ratelimit(limiter.limit("login", Fixed(5, "1m")))`. Of a view that is a
     coroutine, the limit is of a limiter of asyncio.
@@ -170,8 +176,9 @@ def ratelimit(
     key     whose limit a request has, a function of it; None: it is not limited.
     cost    what a request charges, or a function of it.
     name    what the limit is called in header fields if it has no name.
+    unix_reset    X-RateLimit-Reset is in seconds since 1970, not from now.
     """
-    asked = _Asked(limit, key, cost, name)
+    asked = _Asked(limit, key, cost, name, unix_reset)
 
     def limited(view: View) -> View:
         return wraps(view)(asked.around(view))  # type: ignore[return-value]

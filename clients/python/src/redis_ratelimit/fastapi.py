@@ -34,6 +34,7 @@ class RateLimit:
              limited. Without it: by the client's address.
     cost     what a request charges, or a function of it.
     name     what the limit is called in header fields if it has no name.
+    unix_reset    X-RateLimit-Reset is in seconds since 1970, not from now.
     """
 
     def __init__(
@@ -43,8 +44,9 @@ class RateLimit:
         key: Callable[[Request], Key | Awaitable[Key | None] | None] = address,
         cost: Amount | Callable[[Request], Amount] | None = None,
         name: str = "default",
+        unix_reset: bool = False,
     ) -> None:
-        self._gate = Gate(None, limit, name)
+        self._gate = Gate(None, limit, name, unix_reset)
         self._key = key
         self._cost = cost
 

@@ -31,6 +31,7 @@ def ratelimit(
     key: Callable[[], Key | None] = address,
     cost: Amount | Callable[[], Amount] | None = None,
     name: str = "default",
+    unix_reset: bool = False,
 ) -> Callable[[View], View]:
     """A decorator, under that of the route. A request over the limit gets 429 in place of the view,
     or 503 if the limit cannot be checked and `on_outage` is "closed".
@@ -39,8 +40,9 @@ def ratelimit(
     key      whose limit the request has; None: it is not limited. It may look at `flask.request`.
     cost     what a request charges, or a function that says it.
     name     what the limit is called in header fields if it has no name.
+    unix_reset    X-RateLimit-Reset is in seconds since 1970, not from now.
     """
-    gate = Gate(None, limit, name)
+    gate = Gate(None, limit, name, unix_reset)
 
     def limited(view: View) -> View:
         @wraps(view)

@@ -13,11 +13,16 @@ from redis_ratelimit.named import Named
 
 class Gate:
     """`limit` is one limit, several, a policy, or a limit under a name, which brings its limiter.
-    `name` is what the limit is called in header fields if it has no name of its own.
+    `name` is what the limit is called in header fields if it has no name of its own. With
+    `unix_reset`, X-RateLimit-Reset is in seconds since 1970.
     """
 
     def __init__(
-        self, limiter: Any, limit: Limit | Sequence[Limit] | Named, name: str = "default"
+        self,
+        limiter: Any,
+        limit: Limit | Sequence[Limit] | Named,
+        name: str = "default",
+        unix_reset: bool = False,
     ) -> None:
         if isinstance(limit, Named):
             self.limits = limit.limits
@@ -30,6 +35,7 @@ class Gate:
             self.limits = (limit,) if isinstance(limit, Limit) else tuple(limit)
             self._take = lambda key, **options: limiter.take(key, *self.limits, **options)
         self.name = name
+        self._unix_reset = unix_reset
         # A policy may have limits that clients are not told of.
         self._each = not isinstance(self.limits[0], Policy)
 
@@ -39,7 +45,7 @@ class Gate:
         return self._take(key, each=self._each, **options)
 
     def fields(self, decision: Decision) -> dict[str, str]:
-        return headers.fields(decision, self.limits, name=self.name)
+        return headers.fields(decision, self.limits, name=self.name, unix_reset=self._unix_reset)
 
     def denial(self, decision: Decision) -> Denial:
         body = headers.problem(decision, self.limits, name=self.name)

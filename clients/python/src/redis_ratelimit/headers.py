@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Sequence
 from math import ceil
 
@@ -15,12 +16,17 @@ REDUCED_CAPACITY = "https://iana.org/assignments/http-problem-types#temporary-re
 
 
 def fields(
-    decision: Decision, limits: Sequence[Limit] = (), *, name: str = "default"
+    decision: Decision,
+    limits: Sequence[Limit] = (),
+    *,
+    name: str = "default",
+    unix_reset: bool = False,
 ) -> dict[str, str]:
     """The header fields, for a response that passes and for one that does not.
 
     `limits` are those of the call. Of several, the decision has to be one with `each`. Limits
     without a name, and a policy, are called `name`, or after their numbers if there are more.
+    X-RateLimit-Reset is in seconds from now, or with `unix_reset` in seconds since 1970.
 
     RateLimit and X-RateLimit-* tell of what the server has counted. While it is away nobody knows
     that, and they are left out: what this process allows meanwhile is no client's limit.
@@ -34,7 +40,8 @@ def fields(
     if told:
         found["X-RateLimit-Limit"] = str(decision.limit)
         found["X-RateLimit-Remaining"] = str(decision.remaining)
-        found["X-RateLimit-Reset"] = str(_seconds(decision.reset_ms or 0))
+        now_ms = time.time_ns() // 1_000_000 if unix_reset else 0
+        found["X-RateLimit-Reset"] = str(_seconds(now_ms + (decision.reset_ms or 0)))
         found["RateLimit"] = ", ".join(_states(decision, limits, name))
     if not decision.allowed and decision.wait_ms >= 0:  # -1: it never passes
         found["Retry-After"] = str(_seconds(decision.wait_ms))

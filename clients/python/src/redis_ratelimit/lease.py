@@ -36,14 +36,19 @@ class _Terms:
         holder: Key | None,
         wait: float | None,
         clock: Callable[[], float],
+        fence: bool = False,
     ) -> None:
         self.key = key
+        # With `fence`, larger than that of every lease before: storage that compares it refuses a
+        # stale holder.
+        self.token: int | None = None
         # Two of one name would share a lease.
         self.holder = uuid4().hex if holder is None else holder
         self._calls = calls
         self._limit = limit
         self._wait = wait
         self._clock = clock
+        self._fence = fence
         self._ttl = seconds(limit.ttl, "ttl")
         self._held_until = 0.0
         self._first = 0.0
@@ -59,10 +64,14 @@ class _Terms:
             raise LeaseLostError(self.holder)
 
     def _acquiring(self, until: float | None) -> Call[Decision]:
-        return self._calls.acquire(self.key, self._limit, self.holder, until=until)
+        return self._calls.acquire(
+            self.key, self._limit, self.holder, fence=self._fence, until=until
+        )
 
     def _renewing(self) -> Call[Decision]:
-        return self._calls.acquire(self.key, self._limit, self.holder, insists=True)
+        return self._calls.acquire(
+            self.key, self._limit, self.holder, fence=self._fence, insists=True
+        )
 
     def _releasing(self) -> Call[int]:
         return self._calls.release(self.key, [self.holder])
@@ -74,6 +83,7 @@ class _Terms:
         """
         if not decision.allowed:
             raise DeniedError(decision)
+        self.token = decision.token
         self._hold(asked_at)
         passed = self._clock() - asked_at
         self._first = max(0.0, self._next(renewed=True) - passed)
@@ -84,6 +94,12 @@ class _Terms:
         if self._wait is None:
             return float("inf")
         return self._clock() + self._wait if self._wait > 0 else None
+
+    def _is_renewed(self, decision: Decision) -> bool:
+        """Whether it is the same lease. One with another token is a new one: the first had expired,
+        and another may have had its place meanwhile.
+        """
+        return decision.allowed and decision.token == self.token
 
     def _hold(self, asked_at: float) -> None:
         # The lease began after it was asked for, so it ends after this.
@@ -150,8 +166,8 @@ class Lease(_Terms):
             except RateLimitError:
                 pause = self._next(renewed=False)  # for as long as it is held
                 continue
-            if not decision.allowed:
-                # It had expired, and another has it.
+            if not self._is_renewed(decision):
+                # It had expired, and another has it, or has had it.
                 self._held_until = 0.0
                 return
             pause = self._next(renewed=True)
@@ -245,8 +261,8 @@ class AsyncLease(_Terms):
             pause = self._next(renewed=True)
             if self._done.is_set() or self._expired:
                 return
-            if not decision.allowed:
-                # It had expired, and another has it. So now.
+            if not self._is_renewed(decision):
+                # It had expired, and another has it, or has had it. So now.
                 self._held_until = 0.0
                 self._alarm.cancel()
                 self._expire()

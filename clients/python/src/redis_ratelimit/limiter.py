@@ -229,13 +229,16 @@ class Limiter(Base):
         holder: Key | None = None,
         *,
         wait: float | None = None,
+        fence: bool = False,
     ) -> Lease:
         """A place, for a `with` block. `wait` is for how many seconds to wait for one:
         None, as long as it takes; 0, not at all. Then the block raises DeniedError.
 
-        It waits in the server, first come first served, and on a connection of its own.
+        It waits in the server, first come first served, and on a connection of its own. With
+        `fence`, `lease.token` is larger than that of every lease before: let the storage that the
+        work writes to refuse a smaller one.
         """
-        return Lease(self._do, self._calls, key, limit, holder, wait, self._clock)
+        return Lease(self._do, self._calls, key, limit, holder, wait, self._clock, fence)
 
     def release(self, key: Key, *holders: Key) -> int:
         """Gives leases back; how many were held."""

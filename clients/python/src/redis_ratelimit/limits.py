@@ -360,11 +360,14 @@ class Policy(Limit):
 
 @dataclass(frozen=True)
 class Ban:
-    """Whoever is denied `strikes` times within `window` is denied everything for `block`."""
+    """Whoever is denied `strikes` times within `window` is denied everything for `block`. With
+    `longest`, each ban that follows soon lasts twice as long, up to that.
+    """
 
     strikes: int
     window: Duration
     block: Duration
+    longest: Duration | None = None
 
     def __post_init__(self) -> None:
         self.words()
@@ -375,6 +378,7 @@ class Ban:
             str(self.strikes),
             duration(self.window, "window"),
             duration(self.block, "block"),
+            *([] if self.longest is None else ["MAX", duration(self.longest, "longest")]),
         ]
 
 

@@ -40,6 +40,7 @@ class RateLimitMiddleware:
              limited. Without it: by the client's address.
     cost     what a request charges, or a function of its environment.
     name     what the limit is called in header fields if it has no name.
+    unix_reset    X-RateLimit-Reset is in seconds since 1970, not from now.
 
     A request that is admitted for later, as by a LeakyBucket, is held so long. A policy that the
     server does not have is an error, NoPolicyError, and no open door.
@@ -54,9 +55,10 @@ class RateLimitMiddleware:
         key: Callable[[Environ], Key | None] = address,
         cost: Amount | Callable[[Environ], Amount] | None = None,
         name: str = "default",
+        unix_reset: bool = False,
     ) -> None:
         self._app = app
-        self._gate = Gate(limiter, limit, name)
+        self._gate = Gate(limiter, limit, name, unix_reset)
         self._key = key
         self._cost = cost
 

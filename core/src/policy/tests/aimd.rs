@@ -67,7 +67,7 @@ fn a_hundred_that_see_the_same_refusal_brake_once() {
     let brake = Scaling { every: seconds(10), ..multiply("0.5") };
     assert_eq!(factor_after(&mut table, brake, 1), "0.5");
     let record = table.record(b"pro", at(1));
-    for second in (1..=10).cycle().take(99) {
+    for second in (0..99).map(|worker| 1 + worker / 10) {
         assert_eq!(step(&mut table, brake, second), ("0.5".to_owned(), None, false));
     }
     assert_eq!(table.record(b"pro", at(10)), record, "nothing is written");
@@ -125,9 +125,9 @@ fn the_end_of_for_and_a_plain_factor_forget_what_was_changed_when() {
 }
 
 #[test]
-fn whoever_hears_of_a_brake_does_not_brake_again_if_clocks_are_nearer_than_every() {
+fn whoever_hears_of_a_brake_does_not_brake_again_unless_its_clock_is_ahead_by_every() {
     let brake = Scaling { every: seconds(10), ..multiply("0.5") };
-    for (receiver, brakes) in [(100, false), (109, false), (91, false), (110, true), (90, true)] {
+    for (receiver, brakes) in [(100, false), (109, false), (91, false), (110, true), (1, false)] {
         let mut here = Table::of_node(1);
         here.must_set("pro", MINUTE, at(50));
         assert_eq!(factor_after(&mut here, brake, 100), "0.5");

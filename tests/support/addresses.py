@@ -1,0 +1,110 @@
+"""Addresses in a sketch: how many calls of honest users are denied, by the size of the sketch.
+
+Each address calls 5 times a minute, each of a thousandth as many honest users 40 times, under 50
+calls a minute for each: in the first minute, which finds an empty sketch, and in the second. Greedy
+users, a tenth as many again, ask for 200. The server's clock is set, so that a minute takes as long
+as its calls.
+"""
+
+import random
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from socket import socket as Socket  # noqa: N812
+
+from redis import Redis
+
+from support.clock import Clock
+
+CAPACITY = REFILL = 50
+MINUTE_US = 60_000_000
+BATCH = 2000
+OF_ADDRESS, OF_HONEST, OF_GREEDY = 5, 40, 200
+CALL = (
+    b"*8\r\n$9\r\nRL.SKETCH\r\n$1\r\nk\r\n$%d\r\n%b\r\n"
+    b"$2\r\n50\r\n$2\r\n50\r\n$2\r\n1m\r\n$4\r\nSIZE\r\n$%d\r\n%b\r\n"
+)
+LINES = 6
+
+
+@dataclass(frozen=True)
+class Minute:
+    """What became of a minute's calls."""
+
+    addresses: int
+    size: str
+    number: int
+    honest_calls: int
+    honest_denied: int
+    # What RL.INFO says at its end.
+    unseen_denied: float
+    filled: float
+    memory: int
+
+
+class Traffic:
+    """Calls by the minute, in an order that is drawn, and when greedy users were granted some."""
+
+    def __init__(self, addresses: int, size: str) -> None:
+        self.addresses, self.size = addresses, size
+        self.honest = max(addresses // 1000, 1)
+        self._greedy = max(self.honest // 10, 1)
+        self._granted: defaultdict[bytes, list[int]] = defaultdict(list)
+
+    def calls(self, seed: int) -> Iterator[list[bytes]]:
+        """The items of a minute, by the batch."""
+        items = [
+            item
+            for kind, count, times in (
+                (b"address", self.addresses, OF_ADDRESS),
+                (b"honest", self.honest, OF_HONEST),
+                (b"greedy", self._greedy, OF_GREEDY),
+            )
+            for item in (b"%b:%d" % (kind, number) for number in range(count))
+            for _ in range(times)
+        ]
+        random.Random(seed).shuffle(items)
+        for first in range(0, len(items), BATCH):
+            yield items[first : first + BATCH]
+
+    def minute(self, client: Redis, clock: Clock, number: int) -> Minute:
+        size, begin, denied = self.size.encode(), clock.now, 0
+        connection = client.connection_pool.get_connection()
+        batches = list(self.calls(number))
+        for place, items in enumerate(batches):
+            clock.set(begin + MINUTE_US * place // len(batches))
+            calls = [CALL % (len(item), item, len(size), size) for item in items]
+            for item, allowed in zip(items, _allowed(connection._sock, calls), strict=True):
+                if not allowed:
+                    denied += item[:1] == b"h"
+                elif item[:1] == b"g":
+                    self._granted[item].append(clock.now)
+        client.connection_pool.release(connection)
+        clock.set(begin + MINUTE_US)
+        told = client.execute_command("RL.INFO", "k")
+        told = dict(zip(told[::2], told[1::2], strict=True))
+        unseen, filled = (float(told[name]) for name in (b"unseen_denied", b"filled"))
+        calls = self.honest * OF_HONEST
+        memory = client.memory_usage("k")
+        return Minute(self.addresses, self.size, number, calls, denied, unseen, filled, memory)
+
+    def check_greedy(self) -> int:
+        """Raises if one was granted more than its limit in any time; how many were granted some."""
+        for item, granted in self._granted.items():
+            level, before = 0.0, granted[0]
+            for at in granted:
+                level = max(level - (at - before) * REFILL / MINUTE_US, 0) + 1
+                before = at
+                if level > CAPACITY + 0.001:
+                    raise AssertionError(f"{item!r} has been granted {level} at once")
+        return len(self._granted)
+
+
+def _allowed(socket: Socket, calls: list[bytes]) -> list[bool]:
+    """Whether each of these calls is allowed; all are sent at once."""
+    socket.sendall(b"".join(calls))
+    read = bytearray()
+    while read.count(b"\n") < LINES * len(calls):
+        read += socket.recv(1 << 20)
+    lines = bytes(read).split(b"\r\n")
+    return [line == b":1" for line in lines[1 : LINES * len(calls) : LINES]]
