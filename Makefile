@@ -135,9 +135,10 @@ gateway-build: ## build the gateway, target/release/ratelimit-gateway
 # The ports of the gateway; PORT is the server's.
 GRPC ?= 8081
 HTTP ?= 8080
-gateway: run-check $(VENV)/.has-grpcio build gateway-build ## start a server and the gateway before it: make gateway [PORT=6379] [GRPC=8081] [HTTP=8080]
-	@exec $(PYTHON) scripts/gateway.py --port "$(PORT)" --grpc "$(GRPC)" --http "$(HTTP)" --server "$(SERVER)" \
-		"$(RATELIMIT_MODULE)" "$(TARGET_PATH)/release/ratelimit-gateway" --parent $$PPID
+CONSOLE ?= 8090
+gateway: run-check $(VENV)/.has-grpcio build gateway-build ## start a server and the gateway before it: make gateway [PORT=6379] [GRPC=8081] [HTTP=8080] [CONSOLE=8090]
+	@exec $(PYTHON) scripts/gateway.py --port "$(PORT)" --grpc "$(GRPC)" --http "$(HTTP)" --console "$(CONSOLE)" \
+		--server "$(SERVER)" "$(RATELIMIT_MODULE)" "$(TARGET_PATH)/release/ratelimit-gateway" --parent $$PPID
 
 $(VENV)/.has-grpcio: gateway/requirements.txt $(VENV_MADE)
 	$(PYTHON) -m pip install --quiet --constraint gateway/requirements.txt grpcio

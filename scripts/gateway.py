@@ -5,6 +5,8 @@ and serves until Ctrl-C.
 import argparse
 import contextlib
 import json
+import os
+import secrets
 import subprocess
 import sys
 import tempfile
@@ -38,12 +40,14 @@ def main() -> None:
     parser.add_argument("--port", default="6379", help="of the server")
     parser.add_argument("--grpc", default="8081", help="the port where Envoy asks")
     parser.add_argument("--http", default="8080", help="the port where other proxies ask")
+    parser.add_argument("--console", default="8090", help="the port of the page for operators")
     parser.add_argument("--server", help="what to start (default: one on the PATH, or PyPI's)")
     parser.add_argument("--parent", type=int, help="the process with which this ends")
     arguments = parser.parse_args()
 
-    ports = [run.free_port(word) for word in (arguments.port, arguments.grpc, arguments.http)]
-    port, grpc_port, http_port = ports
+    named = (arguments.port, arguments.grpc, arguments.http, arguments.console)
+    port, grpc_port, http_port, console_port = (run.free_port(word) for word in named)
+    token = secrets.token_urlsafe(12)
     try:
         binary = binaries.to_run(arguments.server)
     except ValueError as error:
@@ -64,11 +68,17 @@ def main() -> None:
             words = [
                 *(arguments.gateway, "serve", "--server", f"redis://{HOST}:{port}"),
                 *("--grpc", f"{HOST}:{grpc_port}", "--http", f"{HOST}:{http_port}"),
+                *("--console", f"{HOST}:{console_port}"),
             ]
-            with ending(lifetime.start(words, start_new_session=True)) as gateway:
+            may_change = os.environ | {"RATELIMIT_GATEWAY_CONSOLE_WRITE_TOKEN": token}
+            started = lifetime.start(words, start_new_session=True, env=may_change)
+            with ending(started) as gateway:
                 wait_until_ready(http_port, gateway)
                 try:
                     show_first_requests(port, grpc_port, http_port)
+                    print(f"\nThe console: http://{HOST}:{console_port}/")
+                    print(f"  whoever changes a limit there signs in with {token}")
+                    print("Ctrl-C shuts both down.", flush=True)
                     gateway.wait()
                     sys.exit("the gateway has ended")
                 except KeyboardInterrupt:
@@ -132,7 +142,6 @@ def show_first_requests(port: int, grpc_port: int, http_port: int) -> None:
     print(f"    {status}  {json.loads(body)['overallCode']}")
     print(f"\nMetrics: http://{HOST}:{http_port}/metrics")
     print("docs/gateway.md has the lines for each proxy.")
-    print("Ctrl-C shuts both down.", flush=True)
 
 
 def encoded() -> bytes:

@@ -3,7 +3,7 @@
 
 mod address;
 mod breaker;
-mod connect;
+pub mod connect;
 
 use crate::ask::{Call, Reply};
 use crate::seen;

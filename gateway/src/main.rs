@@ -2,15 +2,16 @@
 //! module redis-ratelimit, or those of a file, and all usage is the server's.
 //!
 //! The layers, from below: names and words ([`naming`], [`template`], [`windows`]); one call to the server ([`ask`]);
-//! the files ([`config`]); the connection ([`link`]) and what the server told of its policies ([`table`]);
-//! counting without the server ([`local`]); the judgement
-//! of a request ([`judge`]) and what it looks like ([`headers`]); the doors ([`rls`], [`http`]); the service ([`serve`]).
-//! Apart from these: logs under limits that are to be tried ([`replay`]).
+//! the files ([`config`]); the connection ([`link`]) and what the server told of its policies ([`table`]); counting
+//! without the server ([`local`]); the judgement of a request ([`judge`]) and what it looks like ([`headers`]); the doors
+//! ([`rls`], [`http`]) and the page for operators ([`console`]); the service ([`serve`]). Apart from these: logs under
+//! limits that are to be tried ([`replay`]).
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
 
 mod ask;
 mod config;
+mod console;
 mod headers;
 mod http;
 mod judge;

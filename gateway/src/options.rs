@@ -1,5 +1,6 @@
 //! The words of the command line, and the variables of the environment that stand for them.
 
+use crate::console::ConsoleOptions;
 use crate::judge::Outage;
 use crate::link::Address;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -93,6 +94,9 @@ pub struct Serve {
     /// The key of that certificate.
     #[arg(long, env = "RATELIMIT_GATEWAY_HTTP_KEY", requires = "http_cert")]
     pub http_key: Option<PathBuf>,
+    /// The page for operators.
+    #[command(flatten)]
+    pub console: ConsoleOptions,
     /// A file of limits, or a directory of them; read again when it changes.
     #[arg(long, env = "RATELIMIT_GATEWAY_CONFIG")]
     pub config: Option<PathBuf>,
@@ -148,7 +152,10 @@ impl Serve {
 }
 
 /// A secret of the environment, or of the file that `..._FILE` names.
-fn secret(name: &str) -> Result<Option<String>, String> {
+///
+/// # Errors
+/// If the file cannot be read.
+pub fn secret(name: &str) -> Result<Option<String>, String> {
     if let Ok(file) = std::env::var(format!("{name}_FILE")) {
         let text = std::fs::read_to_string(&file).map_err(|error| format!("{name}_FILE: {file}: {error}"))?;
         return Ok(Some(text.trim_end_matches(['\r', '\n']).to_owned()));

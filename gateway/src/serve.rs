@@ -1,6 +1,7 @@
 //! The running service: its listeners, what keeps it up to date, and its end.
 
 use crate::config::{Config, Source, Stamp};
+use crate::console;
 use crate::http;
 use crate::judge::{Judge, Outage};
 use crate::link::Link;
@@ -65,6 +66,7 @@ pub async fn serve(options: Serve) -> Result<(), String> {
     let tls = options.http_cert.as_ref().zip(options.http_key.as_ref());
     let tls = tls.map(|(certificate, key)| http::listen::acceptor(certificate, key)).transpose()?;
     let (grpc, http) = (bound(options.grpc).await?, bound(options.http).await?);
+    let console = console::bound(&options.console, &options.address()?).await?;
     tokio::spawn(async move { link.keep(&*table).await });
     tokio::spawn(upkeep(metrics.clone()));
     if let Some(source) = source {
@@ -102,6 +104,10 @@ pub async fn serve(options: Serve) -> Result<(), String> {
         let router = server.add_service(health).add_service(reflection).add_service(older).add_service(service);
         tokio::spawn(router.serve_with_incoming_shutdown(incoming, ended))
     };
+    let console = console.map(|(listener, router)| {
+        let served = axum::serve(listener, router.into_make_service_with_connect_info::<console::Ends>());
+        tokio::spawn(served.with_graceful_shutdown(until(ended.clone())).into_future())
+    });
     let http = tokio::spawn(http::listen::serve(http, tls, router, until(ended)));
     tracing::info!(grpc = %options.grpc, http = %options.http, "serving");
     let ready = {
@@ -124,6 +130,10 @@ pub async fn serve(options: Serve) -> Result<(), String> {
     reporter.set_service_status("", ServingStatus::NotServing).await;
     reporter.set_not_serving::<RateLimitServiceServer<Rls>>().await;
     end.send_replace(true);
+    // The console's streams go on for as long as somebody looks.
+    if let Some(console) = console {
+        console.abort();
+    }
     let both = async { (grpc.await, http.await) };
     if tokio::time::timeout(LAST, both).await.is_err() {
         tracing::warn!("some connections did not end in time");

@@ -45,9 +45,11 @@ class Gateway:
         environment: dict[str, str] | None = None,
         wait: bool = True,
         scheme: str = "http",
+        console: bool = False,
     ) -> None:
         self._owned = ExitStack()
         self.grpc, self.http = (reserve_port(self._owned) for _ in range(2))
+        self.console = reserve_port(self._owned) if console else None
         self.server = f"redis://127.0.0.1:{server}" if isinstance(server, int) else server
         self._options = [str(option) for option in options]
         if "--timeout" not in self._options:
@@ -73,6 +75,7 @@ class Gateway:
     def start(self) -> None:
         addresses = {"--server": self.server, "--grpc": f"127.0.0.1:{self.grpc}"}
         addresses["--http"] = f"127.0.0.1:{self.http}"
+        addresses["--console"] = "off" if self.console is None else f"127.0.0.1:{self.console}"
         words = [word for pair in addresses.items() for word in pair]
         self._process = subprocess.Popen(
             [BINARY, "serve", *words, *self._options],
@@ -127,10 +130,18 @@ class Gateway:
         answer = stub.Check(health_pb2.HealthCheckRequest(service=service), timeout=30)
         return health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
 
-    def get(self, path: str, method: str = "GET", data: object = None, **headers: str) -> Answer:
+    def get(
+        self,
+        path: str,
+        method: str = "GET",
+        data: object = None,
+        port: int | None = None,
+        **headers: str,
+    ) -> Answer:
+        """Of its HTTP listener, or that of another port."""
         body = None if data is None else json.dumps(data).encode()
         request = urllib.request.Request(
-            f"http://127.0.0.1:{self.http}{path}", data=body, method=method
+            f"http://127.0.0.1:{port or self.http}{path}", data=body, method=method
         )
         for name, value in headers.items():
             request.add_header(name.replace("_", "-"), value)

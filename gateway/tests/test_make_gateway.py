@@ -14,8 +14,8 @@ from support.server import MODULE, reserve_port
 
 def test_a_first_request_for_each_door(binary: Binary) -> None:
     with ExitStack() as owned:
-        ports = [str(reserve_port(owned)) for _ in range(3)]
-        named = zip(("--port", "--grpc", "--http"), ports, strict=True)
+        ports = [str(reserve_port(owned)) for _ in range(4)]
+        named = zip(("--port", "--grpc", "--http", "--console"), ports, strict=True)
         options = [word for pair in named for word in pair]
         words = [REPOSITORY / "scripts/gateway.py", MODULE, BINARY, "--server", binary.path]
         process = subprocess.Popen(

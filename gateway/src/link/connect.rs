@@ -93,6 +93,11 @@ async fn asking(connection: &mut ClusterConnection, node: &str, command: &Cmd) -
 
 /// Connects to whoever serves.
 pub async fn connect(address: &Address) -> RedisResult<Connection> {
+    Ok(located(address).await?.0)
+}
+
+/// Connects to whoever serves, and tells who that is.
+pub async fn located(address: &Address) -> RedisResult<(Connection, (String, u16))> {
     let hosts = match &address.primary {
         Some(name) => vec![primary(address, name).await?],
         None => address.hosts.clone(),
@@ -100,8 +105,10 @@ pub async fn connect(address: &Address) -> RedisResult<Connection> {
     let mut last = RedisError::from((ErrorKind::Client, "no host"));
     for host in &hosts {
         match single(address, host, &address.credentials, address.database).await {
-            Ok((_, Role { cluster: true, .. })) => return cluster(address).await,
-            Ok((connection, Role { replica: false, .. })) => return Ok(Connection::Single(connection)),
+            Ok((_, Role { cluster: true, .. })) => return Ok((cluster(address).await?, host.clone())),
+            Ok((connection, Role { replica: false, .. })) => {
+                return Ok((Connection::Single(connection), host.clone()));
+            }
             Ok(_) => last = (ErrorKind::Client, "the server is a replica").into(),
             Err(error) => last = error,
         }
@@ -135,7 +142,8 @@ async fn single(
     Ok((connection, Role { cluster: says("cluster_enabled:1"), replica: says("role:slave") }))
 }
 
-async fn open(
+/// Connects to one host.
+pub async fn open(
     address: &Address,
     (host, port): &(String, u16),
     credentials: &Credentials,

@@ -1,0 +1,241 @@
+// Changing a policy: each dialog shows what changes before it does, and none overwrites what somebody else has set since.
+import { dialog, field, segmented, tell } from "./dialog.js";
+import { every, h, put } from "./dom.js";
+import { duration, number, visible } from "./format.js";
+import { ALGORITHMS, consequences, difference, flagSays, lines, parse, says, scaled, write } from "./specs.js";
+
+const SIGN = { gone: "−", new: "+", same: "" };
+
+/** What changes, line by line. */
+function drawDifference(element, before, after) {
+  const rows = difference(before, after);
+  const changes = rows.some((row) => row.sign !== "same");
+  put(element, changes
+    ? h("div", { class: "difference" }, rows.map(({ sign, line }) => h("div", { class: sign, dataset: { sign: SIGN[sign] } },
+      h("span", {}, h("span", { class: "hidden" }, { gone: "goes: ", new: "comes: ", same: "stays: " }[sign]), line.says,
+        line.name && h("span", { class: "muted" }, ` (${line.name})`), line.shadow && [" ", h("span", { class: "tag shadowed" }, "shadow")], line.ban && [" ", h("span", { class: "tag" }, "ban")]))))
+    : h("p", { class: "muted" }, "Nothing changes yet."));
+  return changes;
+}
+
+const blank = (algorithm) => ({ algorithm, numbers: ALGORITHMS[algorithm].fields.map((one) => one.example), flags: [], options: [], cost: "", name: "", shadow: false });
+
+/** The fields of one limit. `changed` runs at each change, `remove` takes the limit away. */
+function limitFields(limit, changed, remove) {
+  const kind = h("select", { class: "select", "aria-label": "Algorithm", onchange: () => {
+    const { name, shadow, cost } = limit;
+    Object.assign(limit, blank(kind.value), { name, shadow, cost });
+    draw();
+    changed();
+  } }, Object.entries(ALGORITHMS).map(([word, { label }]) => h("option", { value: word, selected: word === limit.algorithm }, label)));
+  const hint = h("p", { class: "muted small" });
+  const numbers = h("div", { class: "numbers" });
+  const options = h("div", { class: "row options" });
+  const input = (value, set, more = {}) => h("input", { class: "input", value, spellcheck: "false", autocomplete: "off", oninput: (event) => { set(event.target.value.trim().replaceAll(/\s+/g, "")); changed(); }, ...more });
+  const check = (text, on, set) => h("label", { class: "check" }, h("input", { type: "checkbox", checked: on, onchange: (event) => { set(event.target.checked); changed(); } }), text);
+  function draw() {
+    const { fields, says: what, flags = [] } = ALGORITHMS[limit.algorithm];
+    put(hint, what);
+    put(numbers, fields.map((one, place) => field(one.label, input(limit.numbers[place], (value) => { limit.numbers[place] = value; }, one.time ? {} : { inputmode: "decimal" }), one.hint)));
+    put(options,
+      check("Shadow: only count, deny nobody", limit.shadow, (on) => { limit.shadow = on; }),
+      flags.map((flag) => check(flagSays(flag), limit.flags.includes(flag), (on) => { limit.flags = on ? [...limit.flags, flag] : limit.flags.filter((one) => one !== flag); })),
+      limit.algorithm !== "SKETCH" && h("details", { open: limit.name !== "" || limit.cost !== "" }, h("summary", { class: "small" }, "Name, cost"),
+        h("div", { class: "numbers" }, field("Name", input(limit.name, (value) => { limit.name = value; }), "keeps usage when the window changes"),
+          field("Cost of each call", input(limit.cost, (value) => { limit.cost = value; }, { inputmode: "decimal" }), "empty: what the call says"))));
+  }
+  draw();
+  return h("fieldset", { class: "limit" }, h("legend", { class: "hidden" }, "Limit"),
+    h("div", { class: "row spread" }, h("div", { class: "grow" }, kind), h("button", { type: "button", class: "button small quiet", onclick: remove }, "Remove")), hint, numbers, options);
+}
+
+function banFields(ban, changed, remove) {
+  const one = (label, name, hint) => field(label, h("input", { class: "input", value: ban[name], oninput: (event) => { ban[name] = event.target.value.trim(); changed(); } }), hint);
+  return h("fieldset", { class: "limit" }, h("legend", { class: "hidden" }, "Ban"),
+    h("div", { class: "row spread" }, h("b", {}, "Ban who does not stop"), h("button", { type: "button", class: "button small quiet", onclick: remove }, "Remove")),
+    h("div", { class: "numbers four" }, one("Denied calls", "strikes", "so many"), one("within", "window", "such as 10m"), one("ban for", "block", "such as 1h"), one("doubled up to", "longest", "empty: not")));
+}
+
+/**
+ * Sets a policy, or a new one (version: null). `proposed`: words to begin with. Gives the policy as it then stands, or
+ * undefined.
+ */
+export function editDialog(context, policy, proposed = "") {
+  const { api } = context;
+  const watched = new AbortController();
+  const fresh = policy.version === null;
+  let base = { version: policy.version, specs: fresh ? null : policy.specs };
+  let model = parse(proposed || policy.specs);
+  let asText = model === null;
+  const name = h("input", { class: "input mono", value: policy.name, placeholder: "such as login or plan:free", spellcheck: "false", autocomplete: "off", "aria-label": "Name", oninput: () => changed() });
+  const text = h("textarea", { class: "input", rows: 4, spellcheck: "false", "aria-label": "Limits as words", oninput: () => { model = parse(text.value); changed(); } });
+  text.value = proposed || policy.specs;
+  const area = h("div", { class: "stack" });
+  const change = h("div", { "aria-live": "polite" });
+  const told = h("div", { class: "stack tight" });
+  const stale = h("div", {});
+  const apply = h("button", { class: "button primary" }, fresh ? "Set policy" : "Apply");
+  const words = () => (asText ? text.value.trim().replaceAll(/\s+/g, " ") : write(model));
+
+  let checking = 0;
+  function changed() {
+    const changes = drawDifference(change, base.specs, words() || null);
+    put(told, words() === "" ? null : consequences(base.specs, words()).map((line) => h("p", { class: "notice" }, line)));
+    apply.disabled = !changes || words() === "" || (fresh && name.value === "");
+    clearTimeout(checking);
+    checking = setTimeout(check, 250);
+  }
+  /** Words that the server would refuse are told while they are written. */
+  async function check() {
+    const asked = words();
+    if (asked === "" || watched.signal.aborted) return;
+    try {
+      await api.post("api/check", { specs: asked }, { signal: watched.signal });
+      told.querySelector(".refused")?.remove();
+    } catch (error) {
+      if (error.status !== 400 || asked !== words()) return;
+      told.querySelector(".refused")?.remove();
+      told.prepend(h("p", { class: "notice error refused" }, error.message));
+      apply.disabled = true;
+    }
+  }
+  function draw() {
+    put(area, asText ? text : [
+      model.limits.map((limit) => limitFields(limit, changed, () => { model.limits.splice(model.limits.indexOf(limit), 1); draw(); })),
+      model.ban && banFields(model.ban, changed, () => { model.ban = null; draw(); }),
+      h("div", { class: "row" },
+        h("button", { type: "button", class: "button small", disabled: model.limits.length >= 8, onclick: () => { model.limits.push(blank("TOKENBUCKET")); draw(); } }, "Add a limit"),
+        !model.ban && h("button", { type: "button", class: "button small", onclick: () => { model.ban = { strikes: "10", window: "10m", block: "1h", longest: "" }; draw(); } }, "Add a ban")),
+    ]);
+    changed();
+  }
+  const form = segmented("Write as", [["form", "Form"], ["text", "Words"]], asText ? "text" : "form", (how) => {
+    if (how === "text" && !asText) text.value = write(model);
+    if (how === "form" && model === null) {
+      tell("These words cannot be shown as a form");
+      form.querySelector("[data-value=text]").click();
+      return;
+    }
+    asText = how === "text";
+    draw();
+  });
+  if (model?.limits.length === 0) model.limits.push(blank("TOKENBUCKET"));
+
+  /** Somebody else has set it meanwhile: whoever edits says what is to become of theirs. */
+  function conflict(stands) {
+    const gone = stands === null || stands.version === undefined;
+    put(stale, h("div", { class: "notice warn stack tight", role: "alert" },
+      h("b", {}, gone ? "Somebody has deleted this policy meanwhile." : fresh && base.version === null ? "There is a policy of this name already." : "Somebody has changed this policy meanwhile."),
+      !gone && h("ul", { class: "limits" }, lines(stands.specs).map((line) => h("li", {}, line.says, line.shadow && [" ", h("span", { class: "tag shadowed" }, "shadow")]))),
+      h("div", { class: "row" },
+        !gone && h("button", { type: "button", class: "button small", onclick: () => { rebase(stands); text.value = stands.specs; model = parse(stands.specs); asText ||= model === null; draw(); } }, "Take theirs"),
+        h("button", { type: "button", class: "button small", onclick: () => { rebase(gone ? null : stands); draw(); } }, gone ? "Keep mine, set it anew" : "Keep mine, change theirs"))));
+    apply.disabled = true;
+  }
+  function rebase(stands) {
+    base = stands === null ? { version: null, specs: null } : { version: stands.version, specs: stands.specs };
+    put(stale);
+  }
+
+  const done = dialog({
+    title: fresh ? "New policy" : `Edit ${visible(policy.name)}`,
+    body: h("div", { class: "stack" }, fresh && field("Name", name, "what callers ask by; it cannot be changed later"),
+      h("div", { class: "row spread" }, h("h3", {}, "Limits"), form), area, h("h3", {}, "What changes"), stale, change, told,
+      h("p", { class: "muted small" }, "It holds at once for every caller. What has been used stays used.")),
+    actions: [apply],
+    submit: async () => {
+      if (apply.disabled) return false;
+      try {
+        const set = await api.put(`api/policies/${api.segment(fresh ? name.value : policy.name)}`, { specs: words(), version: base.version });
+        tell(fresh ? "Set" : "Changed");
+        return set;
+      } catch (error) {
+        if (error.status !== 409) throw error;
+        conflict(error.body.stands ?? null);
+        return false;
+      }
+    },
+  });
+  draw();
+  if (!fresh) {
+    every(2000, watched.signal, async () => {
+      const stands = await api.get(`api/policies/${api.segment(policy.name)}`, { signal: watched.signal }).catch((error) => {
+        if (error.status === 404) return null;
+        throw error;
+      });
+      if ((stands?.version ?? null) !== base.version && stale.childElementCount === 0) conflict(stands);
+    });
+  }
+  return done.finally(() => watched.abort());
+}
+
+/** Scales a policy, with the limits as they would be. */
+export function scaleDialog({ api }, policy) {
+  const model = parse(policy.specs);
+  let factor = policy.scale === 1 ? 1.5 : policy.scale;
+  const slider = h("input", { class: "slider", type: "range", min: "0", max: "3", step: "0.05", value: String(factor), "aria-label": "Factor", oninput: () => set(Number(slider.value)) });
+  const exact = h("input", { class: "input", type: "number", min: "0", max: "1000", step: "any", value: String(factor), "aria-label": "Factor, exactly", oninput: () => set(Number(exact.value), exact) });
+  const lasting = h("select", { class: "select", onchange: () => draw() }, [["5m", "5 minutes"], ["10m", "10 minutes"], ["30m", "30 minutes"], ["1h", "1 hour"], ["6h", "6 hours"], ["1d", "1 day"], ["", "until it is changed"]]
+    .map(([value, label]) => h("option", { value, selected: value === "10m" }, label)));
+  const change = h("div", { "aria-live": "polite" });
+  const presets = [["0.5", "Half"], ["1", "As set"], ["1.5", "Half more"], ["2", "Twice"]];
+  function set(value, from) {
+    factor = Number.isFinite(value) ? Math.min(1000, Math.max(0, value)) : 1;
+    if (from !== exact) exact.value = String(factor);
+    slider.value = String(factor);
+    for (const button of quick.children) button.setAttribute("aria-pressed", String(Number(button.dataset.value) === factor));
+    draw();
+  }
+  const quick = segmented("Factor", presets, String(factor), (value) => set(Number(value)));
+  function draw() {
+    const until = lasting.value === "" ? "It stays until somebody changes it." : `It is as before again by itself after ${lasting.selectedOptions[0].textContent}.`;
+    const rows = (model?.limits ?? []).map((limit) => {
+      const [was, is] = [says(scaled(limit, policy.scale)), says(scaled(limit, factor))];
+      return was === is ? h("div", { class: "same", dataset: { sign: "" } }, was)
+        : [h("div", { class: "gone", dataset: { sign: "−" } }, was), h("div", { class: "new", dataset: { sign: "+" } }, is)];
+    });
+    put(change, h("div", { class: "stack tight" }, rows.length > 0 && h("div", { class: "difference" }, rows),
+      factor === 0 && h("p", { class: "notice error" }, "A factor of 0 denies every call."), h("p", { class: "muted small" }, until, " Costs and windows are not scaled.")));
+  }
+  const done = dialog({
+    title: `Scale ${visible(policy.name)}`,
+    body: h("div", { class: "stack" },
+      policy.scale !== 1 && h("p", { class: "notice" }, `It is scaled by ${number(policy.scale)} now${policy.scale_ms < 0 ? "" : `, for ${duration(policy.scale_ms)} more`}.`),
+      h("div", { class: "row" }, quick), h("div", { class: "scale" }, field("Factor", slider), field("exactly", exact), field("For", lasting)), h("h3", {}, "What changes"), change),
+    actions: [h("button", { class: "button primary" }, "Apply")],
+    submit: async () => {
+      const scaledNow = await api.post(`api/policies/${api.segment(policy.name)}/scale`, { factor, for: factor === 1 ? null : lasting.value || null });
+      tell(factor === 1 ? "As set again" : `Scaled by ${number(factor)}`);
+      return scaledNow;
+    },
+  });
+  draw();
+  return done;
+}
+
+/** Deletes a policy. Gives "deleted", or undefined. */
+export function deleteDialog({ api }, policy) {
+  let { version } = policy;
+  const change = h("div");
+  drawDifference(change, policy.specs, null);
+  const stale = h("div");
+  return dialog({
+    title: `Delete ${visible(policy.name)}`, small: true,
+    body: h("div", { class: "stack" }, change, stale,
+      h("p", { class: "notice warn" }, "Callers that name no other policy get an error; the gateway lets their requests pass. What keys have used stays until it has recovered.")),
+    actions: [h("button", { class: "button primary danger" }, "Delete")],
+    submit: async () => {
+      try {
+        await api.remove(`api/policies/${api.segment(policy.name)}?version=${version}`);
+      } catch (error) {
+        if (error.status !== 409) throw error;
+        version = error.body.stands.version;
+        drawDifference(change, error.body.stands.specs, null);
+        put(stale, h("p", { class: "notice warn", role: "alert" }, "Somebody has changed it meanwhile: this is what stands. Delete it all the same?"));
+        return false;
+      }
+      tell("Deleted");
+      return "deleted";
+    },
+  });
+}

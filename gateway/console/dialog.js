@@ -1,0 +1,93 @@
+// Dialogs, what is told in passing, and the shapes that all views share.
+import { h, put } from "./dom.js";
+
+/** A line that goes away by itself, and is read out. */
+export function tell(text) {
+  const line = h("div", {}, text);
+  document.getElementById("told").append(line);
+  setTimeout(() => line.remove(), 6000);
+}
+
+/**
+ * A dialog: `body` and `actions` are elements. `submit` runs on Enter and on the first action of type submit; what it
+ * throws is shown in the dialog, which stays. The promise has what `close(value)` was given, or undefined.
+ */
+export function dialog({ title, body, actions = [], small = false, submit }) {
+  return new Promise((done) => {
+    const problem = h("div", { class: "notice error", role: "alert", hidden: true });
+    let value;
+    const element = h("dialog", { class: small ? "small" : "", "aria-labelledby": "dialog-title" });
+    const close = (result) => {
+      value = result;
+      element.close();
+    };
+    const form = h("form", { method: "dialog", novalidate: true },
+      h("div", { class: "dialog-head" },
+        h("h2", { id: "dialog-title" }, title),
+        h("button", { type: "button", class: "button quiet icon", "aria-label": "Close", onclick: () => element.close() }, "✕")),
+      h("div", { class: "dialog-body" }, typeof body === "function" ? body(close) : body, problem),
+      actions.length > 0 && h("div", { class: "dialog-foot" },
+        h("button", { type: "button", class: "button quiet", onclick: () => element.close() }, "Cancel"), actions));
+    form.addEventListener("submit", async (event) => {
+      event.preventDefault();
+      if (!submit || form.classList.contains("busy")) return;
+      form.classList.add("busy");
+      problem.hidden = true;
+      try {
+        const result = await submit();
+        if (result !== false) close(result ?? true);
+      } catch (error) {
+        problem.hidden = false;
+        put(problem, error.message);
+        problem.scrollIntoView({ block: "nearest" });
+      } finally {
+        form.classList.remove("busy");
+      }
+    });
+    element.append(form);
+    element.addEventListener("close", () => {
+      element.remove();
+      done(value);
+    });
+    document.body.append(element);
+    element.showModal();
+    (element.querySelector("[autofocus]") ?? element.querySelector(".dialog-body input, .dialog-body select, .dialog-foot .primary"))?.focus();
+  });
+}
+
+/** A field with its label: field("Limit", input, "in whole units") */
+export const field = (label, input, hint) => h("label", { class: "field" }, h("span", {}, label), input, hint && h("small", {}, hint));
+
+/** Buttons of which one is pressed. `choices`: [[value, label], ...] */
+export function segmented(label, choices, value, chosen) {
+  const group = h("div", { class: "segmented", role: "group", "aria-label": label });
+  const press = (now) => {
+    for (const button of group.children) button.setAttribute("aria-pressed", String(button.dataset.value === String(now)));
+  };
+  group.append(...choices.map(([one, text]) => h("button", {
+    type: "button", dataset: { value: one }, onclick: () => { press(one); chosen(one); },
+  }, text)));
+  press(value);
+  return group;
+}
+
+/** While something is fetched for the first time. */
+export const loading = () => h("div", { class: "loading", role: "status", "aria-label": "Loading" }, h("i"), h("i"), h("i"));
+
+/** What stands where nothing does: a short line, and what it means or what to do. */
+export const empty = (line, more) => h("div", { class: "empty" }, h("b", {}, line), more);
+
+/** What went wrong, where a view would have been. */
+export const failed = (error) => h("div", { class: "notice error", role: "alert" }, error.message);
+
+/** A button that copies a text. */
+export const copy = (text, label = "Copy") => h("button", {
+  type: "button", class: "button small", onclick: async () => {
+    try {
+      await navigator.clipboard.writeText(typeof text === "function" ? text() : text);
+      tell("Copied");
+    } catch {
+      tell("The browser does not let the page copy");
+    }
+  },
+}, label);

@@ -1,0 +1,218 @@
+// A key: how full its limits are, what it remembers, and what can be done about it.
+import { dialog, empty, failed, field, loading, segmented, tell } from "./dialog.js";
+import { every, h, put } from "./dom.js";
+import { compact, duration, instant, number, percent, visible } from "./format.js";
+import { lines } from "./specs.js";
+
+const BANS = [["10m", "10 min"], ["1h", "1 h"], ["1d", "1 day"], ["7d", "7 days"]];
+
+/** Bans a key once whoever asks has seen what that does. */
+export function banDialog({ api }, key, until = 0) {
+  let lasting = "1h";
+  const told = h("p", { class: "notice warn", "aria-live": "polite" });
+  const own = h("input", { class: "input mono", placeholder: "such as 90s, 2h, 30d", oninput: () => choose(own.value.trim()) });
+  const ms = (text) => {
+    const [, count, unit] = /^(\d+(?:\.\d+)?)(ms|s|m|h|d)?$/.exec(text) ?? [];
+    return count === undefined ? null : Number(count) * { ms: 1, s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000 }[unit ?? "s"];
+  };
+  function choose(value) {
+    lasting = value;
+    const length = ms(value);
+    const end = Date.now() + (length ?? 0);
+    put(told, length === null ? "Say for how long, such as 90s, 2h or 30d."
+      : end < until ? `It is banned until ${instant(until)} already, and a ban is never shortened.`
+        : `Every call on this key is denied until ${instant(end)}, whatever its limits. Everybody who shares the key is hit.`);
+  }
+  choose(lasting);
+  return dialog({
+    title: "Ban a key", small: true,
+    body: h("div", { class: "stack" }, h("code", { class: "code" }, visible(key)),
+      h("div", { class: "field" }, h("span", {}, "For"), segmented("For", BANS, lasting, (value) => { own.value = ""; choose(value); })),
+      field("or", own), told),
+    actions: [h("button", { class: "button primary danger" }, "Ban")],
+    submit: async () => {
+      const { banned_ms: left } = await api.post("api/key/ban", { key, for: lasting });
+      tell(`Banned for ${duration(left)}`);
+      return true;
+    },
+  });
+}
+
+/** Asks before something is done; `submit` does it. */
+const sure = (title, told, action, submit, danger = true) => dialog({
+  title, small: true, body: h("div", { class: "stack" }, told),
+  actions: [h("button", { class: `button primary${danger ? " danger" : ""}` }, action)], submit,
+});
+
+function giveBackDialog({ api }, key, policy, limits) {
+  const amount = h("input", { class: "input", type: "number", min: "0", step: "any", value: "1", inputmode: "decimal", oninput: () => draw() });
+  const told = h("div", { class: "difference" });
+  function draw() {
+    const back = Number(amount.value) || 0;
+    put(told, limits.map((limit) => [
+      h("div", { class: "gone", dataset: { sign: "−" } }, `${limit.label}: ${number(limit.used)} used of ${number(limit.limit)}`),
+      h("div", { class: "new", dataset: { sign: "+" } }, `${limit.label}: ${number(Math.max(0, limit.used - back))} used of ${number(limit.limit)}`),
+    ]));
+  }
+  draw();
+  return dialog({
+    title: "Give usage back", small: true,
+    body: h("div", { class: "stack" }, h("code", { class: "code" }, visible(key)), field("Units", amount, `of every limit of the policy ${visible(policy)} that has no cost of its own`), told),
+    actions: [h("button", { class: "button primary" }, "Give back")],
+    submit: async () => {
+      await api.post("api/key/give-back", { key, policy, amount: Number(amount.value) });
+      tell("Given back");
+      return true;
+    },
+  });
+}
+
+/** Whether it is an instant, and how its name reads. */
+const INSTANTS = new Set(["drained_to", "start", "charged", "written", "oldest", "newest", "recovers_at", "banned_until", "first_strike"]);
+const readable = (name) => name.replaceAll("_", " ");
+
+function facts(info) {
+  const rows = Object.entries(info).filter(([, value]) => !Array.isArray(value) || value.every((one) => typeof one !== "object"));
+  return h("dl", { class: "facts" }, rows.map(([name, value]) => [h("dt", {}, readable(name)),
+    h("dd", {}, INSTANTS.has(name) && Number.isFinite(value) ? instant(value) : visible(String(value)))]));
+}
+
+const ago = (ms) => (ms >= 0 ? `in ${duration(ms)}` : "over");
+
+function table(label, heads, rows) {
+  return h("div", { class: "scroll" }, h("table", { class: "table", "aria-label": label },
+    h("thead", {}, h("tr", {}, heads.map((head, place) => h("th", { scope: "col", class: place > 0 ? "num" : "" }, head)))),
+    h("tbody", {}, rows.map((row) => h("tr", {}, row.map((cell, place) => h("td", { class: place > 0 ? "num" : "name" }, cell)))))));
+}
+
+const panel = (title, ...children) => h("section", { class: "panel", "aria-label": title }, h("div", { class: "panel-head" }, h("h2", {}, title)), children);
+
+export async function mount(root, context) {
+  const { api, signal, go } = context;
+  const key = context.parts.length > 0 ? context.parts.join("/") : null;
+  const input = h("input", { class: "input mono", "data-search": true, "aria-label": "Key", placeholder: "A key, such as login:10.0.0.7", value: key ?? "", list: "denied-keys", spellcheck: "false", autocomplete: "off" });
+  const known = h("datalist", { id: "denied-keys" });
+  const form = h("form", { class: "row search", onsubmit: (event) => {
+    event.preventDefault();
+    if (input.value !== "") go("key", [input.value]);
+  } }, input, h("button", { class: "button primary" }, "Look"), known);
+  const body = h("div", { class: "stack" });
+  put(root, h("div", { class: "head" }, h("h1", {}, "Key"), form), body);
+
+  api.get("api/top?count=100", { signal }).then((rows) => put(known, rows.map((row) => h("option", { value: row.key })))).catch(() => {});
+  if (key === null) {
+    input.focus();
+    put(body, loading());
+    const rows = await api.get("api/top?count=12&since=1h", { signal }).catch(() => []);
+    return put(body, rows.length === 0 ? h("div", { class: "panel" }, empty("Which key?", "Type its name. Keys that are denied appear here."))
+      : panel("Denied most in the last hour", h("ul", { class: "choices" }, rows.map((row) => h("li", {},
+        h("a", { class: "name", href: context.link("key", [row.key], row.policy ? { policy: row.policy } : {}) }, visible(row.key)), h("span", { class: "num muted" }, `${compact(row.denied)} denied`))))));
+  }
+
+  const policies = await api.get("api/policies", { signal }).catch((error) => {
+    if (error.status !== 0 && error.status !== 503) throw error;
+    return [];
+  });
+  let chosen = context.query.get("policy") ?? "";
+  const specs = new Map(policies.map((policy) => [policy.name, policy.specs]));
+  const choice = h("input", { class: "input mono", list: "policy-names", value: chosen, placeholder: "the one it was last denied by", spellcheck: "false", autocomplete: "off", onchange: () => {
+    chosen = choice.value.trim();
+    go("key", [key], chosen ? { policy: chosen } : {}, true);
+    draw();
+  } });
+  const names = h("datalist", { id: "policy-names" }, policies.slice(0, 500).map((policy) => h("option", { value: policy.name })));
+  const title = h("div", { class: "row spread" }, h("code", { class: "code grow" }, visible(key)));
+  const banned = h("div");
+  const bars = h("div", {}, loading());
+  const memory = h("div", { class: "stack" });
+  const actions = h("div", { class: "row" });
+  put(body, title, banned,
+    h("section", { class: "panel", "aria-label": "Limits" },
+      h("div", { class: "panel-head" }, h("h2", {}, "How full its limits are"), h("div", { class: "end row" }, h("label", { class: "row small muted" }, "under the policy", choice), names)),
+      bars),
+    context.canChange() ? actions : null, memory);
+
+  let last = null;
+  const again = (done) => done && draw();
+  put(actions,
+    h("button", { type: "button", class: "button danger", onclick: () => banDialog(context, key, last?.info?.banned_until).then(again) }, "Ban…"),
+    h("button", { type: "button", class: "button", onclick: () => sure("Lift the ban", [h("code", { class: "code" }, visible(key)),
+      h("p", {}, last?.info?.banned_until > Date.now() ? `It is banned until ${instant(last.info.banned_until)}. Then its limits alone decide again, and its strikes are forgotten.` : "It is not banned now. Its strikes and the level of its bans are forgotten.")], "Lift",
+    async () => { await api.post("api/key/lift", { key }); tell("Lifted"); return true; }, false).then(again) }, "Lift ban…"),
+    h("button", { type: "button", class: "button", onclick: () => {
+      const ruled = limitsOf(last);
+      if (!last?.policy || ruled.length === 0) return dialog({ title: "Give usage back", small: true, body: h("p", {}, "Choose the policy first, under which usage is to be given back.") });
+      return giveBackDialog(context, key, last.policy, ruled.filter((limit) => !limit.line?.ban)).then(again);
+    } }, "Give back…"),
+    h("button", { type: "button", class: "button danger", onclick: () => sure("Reset the key", [h("code", { class: "code" }, visible(key)),
+      h("p", { class: "notice warn" }, "It forgets all: usage, leases that are held, idempotency keys, strikes and bans. The next call finds every limit unused.")], "Reset",
+    async () => { await api.post("api/key/reset", { key }); tell("Reset"); return true; }).then(again) }, "Reset…"));
+
+  /** The limits of the answer, with their words. */
+  function limitsOf(answer) {
+    const known = lines(specs.get(answer?.policy) ?? "").filter((line) => !line.ban);
+    return (answer?.ruled?.limits ?? []).map((limit, place) => ({
+      ...limit, line: known[place], label: known[place]?.says ?? limit.name ?? `limit ${place + 1}`, used: Math.max(0, limit.limit - limit.remaining),
+    }));
+  }
+
+  function drawBars(answer) {
+    if (answer.refused !== undefined) return put(bars, h("div", { class: "panel-body" }, h("p", { class: "notice error" }, answer.refused)));
+    if (!answer.policy) return put(bars, empty("Under which policy?", "The key does not say. Choose one above to see how full its limits are."));
+    const limits = limitsOf(answer);
+    const verdict = answer.ruled.allowed ? h("span", { class: "tag good" }, answer.ruled.wait_ms > 0 ? `a call now passes and is held for ${duration(answer.ruled.wait_ms)}` : "a call now passes")
+      : h("span", { class: "tag denied" }, answer.ruled.wait_ms < 0 ? "a call now never passes" : `a call now is denied for ${duration(answer.ruled.wait_ms)}`);
+    return put(bars, h("div", { class: "panel-body stack" },
+      h("div", { class: "row" }, h("a", { class: "name", href: context.link("policies", [answer.policy]) }, visible(answer.policy)), verdict),
+      limits.map((limit) => {
+        const share = limit.limit > 0 ? Math.min(1, limit.used / limit.limit) : 1;
+        const kind = limit.line?.shadow ? "shadowed" : share >= 1 ? "full" : share >= 0.8 ? "near" : "";
+        return h("div", { class: "stack tight" },
+          h("div", { class: "row spread" }, h("span", {}, limit.label, limit.name && h("span", { class: "muted" }, ` (${visible(limit.name)})`), limit.line?.shadow && h("span", { class: "tag shadowed" }, "shadow")),
+            h("span", { class: "num" }, h("b", {}, number(limit.used)), ` of ${number(limit.limit)} · ${percent(share)}`)),
+          h("div", { class: "bar", role: "img", "aria-label": `${number(limit.used)} of ${number(limit.limit)} used` }, h("i", { class: kind, style: { width: `${share * 100}%` } })),
+          h("div", { class: "row spread small muted" }, h("span", {}, limit.allowed ? `${number(limit.remaining)} left` : limit.wait_ms < 0 ? "never lets a call of 1 pass" : `denies, for ${duration(limit.wait_ms)}`),
+            h("span", {}, limit.reset_ms > 0 ? `unused again in ${duration(limit.reset_ms)}` : "unused")));
+      })));
+  }
+
+  function drawMemory(info) {
+    if (info === null) return put(memory, h("div", { class: "panel" }, empty("It remembers nothing", "Never used, or recovered in full: the two are the same.")));
+    const parts = [info, ...(info.parts ?? [])];
+    const leases = parts.flatMap((part) => part.leases ?? []);
+    const queue = info.queue ?? [];
+    return put(memory,
+      leases.length > 0 && panel("Leases", table("Leases", ["Holder", "Units", "Expires"], leases.map((lease) => {
+        const [holder, units, expires] = Array.isArray(lease) ? lease : Object.values(lease);
+        return [visible(String(holder)), number(Number(units)), ago(Number(expires) - Date.now())];
+      }))),
+      queue.length > 0 && panel("Waiting in turn", table("Waiting", ["Holder", "Units", "Waits since", "Gives up"], queue.map(([holder, units, waited, left]) =>
+        [visible(String(holder)), number(Number(units)), duration(waited), left < 0 ? "never" : `in ${duration(left)}`]))),
+      h("details", { class: "panel", open: memory.querySelector("details")?.open ?? true }, h("summary", { class: "panel-head" }, h("h2", {}, "What it remembers")),
+        h("div", { class: "panel-body parts" }, facts(info), (info.parts ?? []).map((part) => facts(part)))));
+  }
+
+  let shown = "";
+  async function draw() {
+    let answer;
+    try {
+      answer = await api.get(`api/key?${new URLSearchParams({ key, policy: chosen })}`, { signal });
+    } catch (error) {
+      if (signal.aborted) return;
+      if (error.status === 400) put(bars, h("div", { class: "panel-body" }, failed(error)));
+      else if (last === null) put(bars, h("div", { class: "panel-body" }, failed(error)));
+      return;
+    }
+    last = answer;
+    if (answer.policy && !specs.has(answer.policy)) specs.set(answer.policy, (await api.get(`api/policies/${api.segment(answer.policy)}`, { signal }).catch(() => ({}))).specs ?? "");
+    const left = (answer.info?.banned_until ?? 0) - answer.at;
+    put(banned, left > 0 && h("div", { class: "notice error row spread" },
+      h("span", {}, h("b", {}, "Banned"), ` until ${instant(answer.info.banned_until)}, ${duration(left)} more`, answer.info.ban_level > 1 && `, level ${answer.info.ban_level}`)));
+    drawBars(answer);
+    const now = JSON.stringify(answer.info);
+    if (now !== shown || answer.info?.leases || answer.info?.queue) drawMemory(answer.info);
+    shown = now;
+  }
+  await every(1000, signal, draw);
+  return undefined;
+}

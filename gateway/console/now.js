@@ -1,0 +1,189 @@
+// What happens now: decisions a second by policy, who is denied and who waits, the nodes.
+import { lines, spark } from "./chart.js";
+import { empty, failed, loading, segmented } from "./dialog.js";
+import { every, h, keyed, put } from "./dom.js";
+import { compact, duration, number, percent, rate, visible } from "./format.js";
+import { banDialog } from "./key.js";
+
+const MINUTES = 5;
+const SPARK = 60_000;
+const SHOWN = 12;
+
+/** The mean of the last seconds: a single one jumps. */
+function mean(ticks, pick, count = 5) {
+  const last = ticks.slice(-count);
+  return last.length === 0 ? 0 : last.reduce((sum, tick) => sum + (pick(tick) ?? 0), 0) / last.length;
+}
+
+export async function mount(root, context) {
+  const { api, signal, link } = context;
+  const view = { ticks: [], at: 0, all: false, since: "5m" };
+  const figures = h("div", { class: "figures" });
+  const chart = h("div", { class: "chart" });
+  const policies = h("tbody");
+  const policiesFoot = h("div", { class: "panel-foot" });
+  const nodes = h("tbody");
+  const denied = h("div", {}, loading());
+  const waiting = h("div", {}, loading());
+
+  const legend = h("div", { class: "legend" },
+    h("span", {}, h("i", { class: "c-admitted" }), "admitted"), h("span", {}, h("i", { class: "c-denied" }), "denied"));
+  const since = segmented("Since", [["1m", "1 min"], ["5m", "5 min"], ["15m", "15 min"], ["1h", "1 h"], ["", "start"]], view.since, (value) => {
+    view.since = value;
+    top();
+  });
+
+  put(root,
+    h("div", { class: "head" }, h("h1", {}, "Now"), h("span", { class: "muted small end" }, "each second")),
+    h("div", { class: "grid" },
+      h("section", { class: "panel", "aria-label": "Decisions" },
+        h("div", { class: "panel-head" }, h("h2", {}, "Decisions a second"), h("div", { class: "end" }, legend)),
+        h("div", { class: "panel-body stack" }, figures, chart)),
+      h("section", { class: "panel two-thirds", "aria-labelledby": "denied" },
+        h("div", { class: "panel-head" }, h("h2", { id: "denied" }, "Denied most"), h("div", { class: "end" }, since)),
+        denied),
+      h("section", { class: "panel third", "aria-labelledby": "waiting" },
+        h("div", { class: "panel-head" }, h("h2", { id: "waiting" }, "Waiting")), waiting),
+      h("section", { class: "panel two-thirds", "aria-labelledby": "by-policy" },
+        h("div", { class: "panel-head" }, h("h2", { id: "by-policy" }, "By policy"), h("span", { class: "muted small" }, "a second, mean of 5 s")),
+        h("div", { class: "scroll" }, h("table", { class: "table" },
+          h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Policy"), h("th", { scope: "col", class: "wide" }, "Last minute"),
+            h("th", { scope: "col", class: "num" }, "Admitted"), h("th", { scope: "col", class: "num" }, "Denied"),
+            h("th", { scope: "col", class: "num wide" }, "Share denied"), h("th", { scope: "col", class: "num wide" }, "Shadow"))),
+          policies)), policiesFoot),
+      h("section", { class: "panel third", "aria-labelledby": "nodes" },
+        h("div", { class: "panel-head" }, h("h2", { id: "nodes" }, "Nodes")),
+        h("div", { class: "scroll" }, h("table", { class: "table" },
+          h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Node"), h("th", { scope: "col", class: "num" }, "Share"),
+            h("th", { scope: "col", class: "num" }, "Reply"))),
+          nodes)))));
+
+  function drawFigures(now) {
+    const at = (place) => mean(view.ticks, (tick) => tick.all[place]);
+    const [admitted, refused, shadowed, banned] = [at(0), at(1), at(2), at(3)];
+    const all = admitted + refused;
+    const figure = (value, label, colour) => h("div", { class: "figure" }, h("b", { class: colour }, value), h("span", {}, label));
+    put(figures, figure(rate(admitted), "admitted / s", "c-admitted"), figure(rate(refused), "denied / s", "c-denied"),
+      figure(all > 0 ? percent(refused / all) : "–", "of all denied"), figure(rate(banned), "by a ban / s"),
+      figure(rate(shadowed), "shadow would deny / s", "c-shadowed"),
+      figure(number(now.waiting.calls), "wait now"), figure(number(now.count ?? 0), "policies"));
+    const to = view.at;
+    const from = to - MINUTES * 60_000;
+    const points = (place) => view.ticks.map((tick) => [tick.at, tick.all[place]]);
+    lines(chart, {
+      from, to, height: 110,
+      lines: [{ colour: "--admitted", points: points(0) }, { colour: "--denied", points: points(1) }],
+      told: `The last ${MINUTES} minutes: now ${rate(admitted)} admitted and ${rate(refused)} denied a second`,
+    });
+  }
+
+  function drawPolicies(now) {
+    const busy = new Set(view.ticks.slice(-60).flatMap((tick) => Object.keys(tick.policies)));
+    const rows = Object.keys(now.policies).map((name) => {
+      const at = (place) => mean(view.ticks, (tick) => tick.policies[name]?.[place]);
+      return { name, admitted: at(0), denied: at(1), shadowed: at(2), busy: busy.has(name), calls: now.policies[name].calls };
+    });
+    rows.sort((one, other) => other.busy - one.busy || other.admitted + other.denied - one.admitted - one.denied || other.calls - one.calls || (one.name < other.name ? -1 : 1));
+    const shown = rows.slice(0, SHOWN);
+    const most = Math.max(0.001, ...view.ticks.slice(-60).flatMap((tick) => Object.values(tick.policies).map((counts) => counts[0] + counts[1])));
+    keyed(policies, shown, (row) => row.name, (first) => {
+      const cells = { spark: h("td", { class: "wide" }), admitted: h("td", { class: "num c-admitted" }), denied: h("td", { class: "num c-denied" }), share: h("td", { class: "num wide" }), shadowed: h("td", { class: "num wide c-shadowed" }) };
+      const row = h("tr", {}, h("td", {}, h("a", { class: "name", href: link("policies", [first.name]) }, visible(first.name))), Object.values(cells));
+      return [row, (now) => {
+        const points = (place) => view.ticks.filter((tick) => tick.at > view.at - SPARK)
+          .map((tick) => [1 - (view.at - tick.at) / SPARK, Math.min(1, (tick.policies[now.name]?.[place] ?? 0) / most)]);
+        const picture = spark(points(0), "--admitted");
+        picture.append(...spark(points(1), "--denied").children);
+        put(cells.spark, picture);
+        cells.admitted.textContent = rate(now.admitted);
+        cells.denied.textContent = rate(now.denied);
+        const all = now.admitted + now.denied;
+        cells.share.textContent = all > 0 ? percent(now.denied / all) : "–";
+        cells.shadowed.textContent = now.shadowed > 0 ? rate(now.shadowed) : "–";
+      }];
+    });
+    const more = (now.count ?? 0) - shown.length;
+    policiesFoot.hidden = rows.length > 0 && more <= 0;
+    put(policiesFoot, rows.length === 0 ? "No policies yet. " : `${number(more)} more, with fewer calls. `,
+      h("a", { href: link("policies") }, rows.length === 0 ? "Set one" : "All policies"));
+  }
+
+  function drawNodes(now) {
+    keyed(nodes, now.nodes, (node) => node.name, () => {
+      const cells = { name: h("td"), share: h("td", { class: "num" }), reply: h("td", { class: "num" }) };
+      return [h("tr", {}, Object.values(cells)), (node) => {
+        const behind = (replica) => h("span", { class: `tag ${replica.state === "online" && replica.lag_s < 5 ? "" : "warn"}` },
+          `replica ${replica.name}: ${replica.state === "online" ? `${number(replica.behind)} bytes, ${duration(replica.lag_s * 1000)} behind` : replica.state}`);
+        const tags = node.away !== undefined ? h("span", { class: "tag denied" }, `away: ${node.away}`)
+          : [!node.agrees ? h("span", { class: "tag warn" }, "other policies than the rest") : now.nodes.length > 1 && h("span", { class: "tag good" }, "same policies"),
+            node.replicas.map(behind)];
+        put(cells.name, h("div", { class: "stack tight" }, h("span", { class: "name" }, node.name), h("div", { class: "row" }, tags)));
+        put(cells.share, node.away !== undefined ? "–" : h("span", {}, node.share === null ? "–" : percent(node.share)));
+        cells.share.title = node.away === undefined ? `${rate(node.rate)} decisions a second` : "";
+        put(cells.reply, node.away !== undefined ? "–" : node.reply_ms < 1 ? "< 1 ms" : `${node.reply_ms.toFixed(1)} ms`);
+      }];
+    });
+  }
+
+  function drawWaiting(now) {
+    if (now.waiting.calls === 0) return put(waiting, empty("Nobody waits", "Calls with BLOCK stand here while a lease is taken."));
+    const rows = now.waiting.longest.toSorted((one, other) => other.longest_ms - one.longest_ms);
+    return put(waiting, h("div", { class: "scroll" }, h("table", { class: "table" },
+      h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Key"), h("th", { scope: "col", class: "num" }, "Calls"), h("th", { scope: "col", class: "num" }, "Longest"))),
+      h("tbody", {}, rows.map((row) => h("tr", {}, h("td", {}, h("a", { class: "name", href: link("key", [row.key]) }, visible(row.key))),
+        h("td", { class: "num" }, number(row.waiting)), h("td", { class: "num" }, duration(row.longest_ms))))))),
+      h("div", { class: "panel-foot" }, `${number(now.waiting.calls)} calls for ${number(now.waiting.keys)} keys`));
+  }
+
+  let body = null;
+  async function top() {
+    try {
+      const rows = await api.get(`api/top?count=20${view.since ? `&since=${view.since}` : ""}`, { signal });
+      if (rows.length === 0) {
+        body = null;
+        return put(denied, empty("Nobody was denied", view.since ? "Look further back, or come again." : "Not since the server started."));
+      }
+      if (body === null) {
+        body = h("tbody");
+        put(denied, h("div", { class: "scroll" }, h("table", { class: "table" },
+          h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Key"), h("th", { scope: "col", class: "num" }, "Denied"),
+            h("th", { scope: "col" }, "Policy"), h("th", { scope: "col" }, h("span", { class: "hidden" }, "What to do")))), body)));
+      }
+      const most = rows[0].denied;
+      return keyed(body, rows, (row) => row.key, (first) => {
+        const count = h("span");
+        const bar = h("i", { class: "full" });
+        const policy = h("td");
+        const at = (row) => link("key", [row.key], row.policy ? { policy: row.policy } : {});
+        const key = h("a", { class: "name" }, visible(first.key));
+        const element = h("tr", {}, h("td", {}, h("div", { class: "stack tight" }, key, h("div", { class: "bar thin", "aria-hidden": "true" }, bar))),
+          h("td", { class: "num" }, count), policy,
+          h("td", { class: "num" }, context.canChange() && h("button", { type: "button", class: "button small danger", onclick: () => banDialog(context, first.key) }, "Ban…",
+            h("span", { class: "hidden" }, ` ${visible(first.key)}`))));
+        return [element, (row) => {
+          key.href = at(row);
+          count.textContent = compact(row.denied);
+          count.title = row.error > 0 ? `at most ${number(row.error)} too many` : "";
+          bar.style.width = `${(row.denied / most) * 100}%`;
+          put(policy, row.policy === null ? h("span", { class: "muted" }, "none") : h("a", { class: "name", href: link("policies", [row.policy]) }, visible(row.policy)));
+        }];
+      });
+    } catch (error) {
+      if (!signal.aborted && body === null) put(denied, failed(error));
+      return undefined;
+    }
+  }
+
+  async function now() {
+    const answer = await api.get(`api/now?since=${view.ticks.at(-1)?.at ?? 0}`, { signal });
+    view.ticks = [...view.ticks, ...answer.ticks].filter((tick) => tick.at > answer.at - MINUTES * 60_000 - 2000);
+    view.at = answer.at;
+    drawFigures(answer);
+    drawPolicies(answer);
+    drawNodes(answer);
+    drawWaiting(answer);
+  }
+
+  every(2000, signal, top);
+  every(1000, signal, now);
+}

@@ -1,0 +1,177 @@
+// Policies: all of them, one of them.
+import { deleteDialog, editDialog, scaleDialog } from "./change.js";
+import { copy, empty, failed, loading } from "./dialog.js";
+import { every, h, keyed, put } from "./dom.js";
+import { compact, duration, number, percent, visible } from "./format.js";
+import { lines } from "./specs.js";
+
+const STEP = 100;
+
+const limitList = (specs) => h("ul", { class: "limits" }, lines(specs).map((line) => h("li", {}, line.says,
+  line.name && h("span", { class: "muted" }, ` (${line.name})`), line.shadow && h("span", { class: "tag shadowed" }, "shadow"), line.ban && h("span", { class: "tag" }, "ban"))));
+
+/** × 1.5 for 9 min more, or nothing where the scale is 1. */
+export function scaleTag(policy) {
+  if (policy.scale === 1) return null;
+  const left = policy.scale_ms < 0 ? "until changed" : `${duration(policy.scale_ms)} more`;
+  return h("span", { class: `tag ${policy.scale === 0 ? "denied" : "warn"}` }, `× ${number(policy.scale)} · ${left}`);
+}
+
+const shareDenied = ({ admitted, denied }) => (admitted + denied > 0 ? percent(denied / (admitted + denied)) : "–");
+
+/** The buttons of a policy, for those who may change it. */
+function tools(context, policy, done, small = true) {
+  if (!context.canChange()) return [];
+  const button = (text, open, more = "") => h("button", { type: "button", class: `button ${small ? "small" : ""} ${more}`, onclick: () => open(context, policy()).then((changed) => changed && done(changed)) }, text,
+    h("span", { class: "hidden" }, ` ${visible(policy().name)}`));
+  return [button("Edit…", editDialog), button("Scale…", scaleDialog), button("Delete…", deleteDialog, "danger")];
+}
+
+export async function mount(root, context) {
+  return context.parts.length > 0 ? one(root, context, context.parts.join("/")) : all(root, context);
+}
+
+async function all(root, context) {
+  const { api, signal, link, go } = context;
+  const view = { policies: null, shown: STEP, digest: null, text: "", order: "name" };
+  const search = h("input", { class: "input mono", type: "search", "data-search": true, "aria-label": "Search policies", placeholder: "Search names and limits", oninput: () => { view.text = search.value.toLowerCase(); view.shown = STEP; draw(); } });
+  const count = h("span", { class: "muted small", role: "status" });
+  const body = h("tbody");
+  const more = h("div", { class: "panel-foot" });
+  const sorts = new Map();
+  const head = (text, order, more = "") => {
+    const cell = h("th", { scope: "col", class: more }, h("button", { type: "button", onclick: () => { view.order = order; draw(); } }, text));
+    sorts.set(order, cell);
+    return cell;
+  };
+  const area = h("div", {}, loading());
+  put(root,
+    h("div", { class: "head" }, h("h1", {}, "Policies"), count, h("div", { class: "row end grow-narrow" }, search,
+      context.canChange() && h("button", { type: "button", class: "button primary", onclick: () => create() }, "New policy"))),
+    h("section", { class: "panel", "aria-label": "Policies" }, area, more));
+  const table = h("div", { class: "scroll" }, h("table", { class: "table policies" },
+    h("thead", {}, h("tr", {}, head("Name", "name"), h("th", { scope: "col", class: "wide" }, "Limits"),
+      head("Calls", "calls", "num wide"), head("Admitted", "admitted", "num wide"), head("Denied", "denied", "num"), h("th", { scope: "col", class: "num wide" }, "Share"),
+      head("Shadow would deny", "shadow_denied", "num wide"), context.canChange() && h("th", { scope: "col" }, h("span", { class: "hidden" }, "What to do")))), body));
+  more.hidden = true;
+
+  async function create(name = "", specs = "") {
+    const changed = await editDialog(context, { name, version: null, specs: "" }, specs);
+    if (changed) await fetched();
+  }
+
+  function draw() {
+    if (view.policies === null) return;
+    const matching = view.policies.filter((policy) => view.text === "" || policy.name.toLowerCase().includes(view.text) || policy.specs.toLowerCase().includes(view.text));
+    if (view.order !== "name") matching.sort((one, other) => other.counts[view.order] - one.counts[view.order]);
+    for (const [order, cell] of sorts) cell.setAttribute("aria-sort", order !== view.order ? "none" : order === "name" ? "ascending" : "descending");
+    put(count, view.text === "" ? `${number(view.policies.length)}` : `${number(matching.length)} of ${number(view.policies.length)}`);
+    if (matching.length === 0) {
+      more.hidden = true;
+      put(area, view.policies.length > 0 ? empty("None match", "Another word finds more.")
+        : empty("No policies yet", context.canChange() ? "A policy is a list of limits with a name that callers use." : "Whoever may change limits can set one."));
+      return;
+    }
+    if (area.firstChild !== table) put(area, table);
+    keyed(body, matching.slice(0, view.shown), (policy) => policy.name, (first) => {
+      let now = first;
+      const cells = { limits: h("td", { class: "wide" }), calls: h("td", { class: "num wide" }), admitted: h("td", { class: "num wide" }), denied: h("td", { class: "num" }), share: h("td", { class: "num wide" }), shadow: h("td", { class: "num wide c-shadowed" }) };
+      const narrow = h("div", { class: "narrow small muted" });
+      const scale = h("span");
+      const row = h("tr", {}, h("td", {}, h("div", { class: "stack tight" }, h("div", { class: "row" }, h("a", { class: "name", href: link("policies", [first.name]) }, visible(first.name)), scale), narrow)),
+        Object.values(cells), context.canChange() && h("td", {}, h("div", { class: "row tools" }, tools(context, () => now, fetched))));
+      let specs = null;
+      return [row, (policy) => {
+        now = policy;
+        if (specs !== policy.specs) {
+          put(cells.limits, limitList(policy.specs));
+          put(narrow, limitList(policy.specs));
+          specs = policy.specs;
+        }
+        put(scale, scaleTag(policy));
+        for (const name of ["calls", "admitted", "denied"]) cells[name].textContent = compact(policy.counts[name]);
+        cells.share.textContent = shareDenied(policy.counts);
+        cells.shadow.textContent = policy.counts.shadow_denied > 0 ? compact(policy.counts.shadow_denied) : "–";
+      }];
+    });
+    const rest = matching.length - view.shown;
+    more.hidden = rest <= 0;
+    put(more, h("button", { type: "button", class: "button small", onclick: () => { view.shown += STEP; draw(); } }, `Show ${number(Math.min(STEP, rest))} more`), ` of ${number(rest)}`);
+  }
+
+  async function fetched() {
+    try {
+      view.policies = await api.get("api/policies", { signal });
+      draw();
+    } catch (error) {
+      if (!signal.aborted && view.policies === null) put(area, failed(error));
+    }
+  }
+
+  let turn = 0;
+  every(2000, signal, async () => {
+    const { digest, policies } = await api.get("api/now?since=9007199254740991", { signal });
+    turn += 1;
+    // The counts of those that are called most come with each look; all of them are fetched when one is changed, and
+    // now and then, less often where they are many.
+    if (digest !== view.digest || view.policies === null || turn % (view.policies.length > 500 ? 15 : 3) === 0) {
+      view.digest = digest;
+      return fetched();
+    }
+    for (const policy of view.policies) policy.counts = policies[policy.name] ?? policy.counts;
+    return draw();
+  });
+  const named = context.query.get("set");
+  if (named !== null && context.canChange()) {
+    go("policies", [], {}, true);
+    const standing = await api.get(`api/policies/${api.segment(named)}`, { signal }).catch(() => null);
+    const changed = await editDialog(context, standing ?? { name: named, version: null, specs: "" }, context.query.get("specs") ?? "");
+    if (changed) await fetched();
+  }
+}
+
+async function one(root, context, name) {
+  const { api, signal, link, go } = context;
+  let policy = null;
+  const body = h("div", { class: "stack" }, loading());
+  put(root, h("div", { class: "head" }, h("a", { href: link("policies") }, "Policies"), h("span", { class: "muted", "aria-hidden": "true" }, "/"), h("h1", { class: "name" }, visible(name))), body);
+  const limits = h("div", { class: "panel-body stack" });
+  const figures = h("div", { class: "panel-body figures" });
+  const denied = h("div");
+  const bar = h("div", { class: "row" });
+  const done = (changed) => (changed === "deleted" ? go("policies") : draw());
+
+  function fill() {
+    put(body, bar, h("div", { class: "grid" },
+      h("section", { class: "panel half", "aria-label": "Limits" }, h("div", { class: "panel-head" }, h("h2", {}, "Limits")), limits),
+      h("section", { class: "panel half", "aria-label": "Counts" }, h("div", { class: "panel-head" }, h("h2", {}, "Since the servers started")), figures),
+      h("section", { class: "panel", "aria-label": "Denied most" }, h("div", { class: "panel-head" }, h("h2", {}, "Denied most by it"), h("span", { class: "muted small" }, "in the last hour")), denied)));
+    put(bar, tools(context, () => policy, done, false), copy(() => `RL.LIMIT KEY ${name}`, "Copy the call"), copy(() => `RL.POLICYSET ${name} ${policy.specs}`, "Copy the setting"));
+  }
+
+  async function draw() {
+    try {
+      const next = await api.get(`api/policies/${api.segment(name)}`, { signal });
+      const first = policy === null;
+      policy = next;
+      if (first) fill();
+    } catch (error) {
+      if (signal.aborted) return;
+      if (error.status === 404) {
+        policy = null;
+        put(body, h("div", { class: "panel" }, empty("There is no such policy", h("a", { href: link("policies") }, "All policies"))));
+      } else if (policy === null) put(body, failed(error));
+      return;
+    }
+    const { counts } = policy;
+    put(limits, scaleTag(policy), limitList(policy.specs), h("code", { class: "code" }, policy.specs),
+      h("span", { class: "muted small" }, `set ${new Date(policy.version / 1000).toISOString().replace("T", " ").slice(0, 19)} UTC`));
+    const figure = (value, label, colour = "") => h("div", { class: "figure" }, h("b", { class: colour }, value), h("span", {}, label));
+    put(figures, figure(compact(counts.admitted), "admitted", "c-admitted"), figure(compact(counts.denied), "denied", "c-denied"), figure(shareDenied(counts), "denied of all"),
+      figure(compact(counts.near), "near the limit", "c-warn"), figure(compact(counts.shadow_denied), "shadow would deny", "c-shadowed"), figure(compact(counts.banned), "by a ban"), figure(compact(counts.repeated), "repeated"));
+    const rows = (await api.get("api/top?count=500&since=1h", { signal }).catch(() => [])).filter((row) => row.policy === name).slice(0, 15);
+    put(denied, rows.length === 0 ? empty("Nobody in the last hour") : h("ul", { class: "choices" }, rows.map((row) => h("li", {},
+      h("a", { class: "name", href: link("key", [row.key], { policy: name }) }, visible(row.key)), h("span", { class: "num muted" }, `${compact(row.denied)} denied`)))));
+  }
+  await every(2000, signal, draw);
+}

@@ -1,0 +1,146 @@
+// The words of a policy's limits: read, written, explained.
+import { number } from "./format.js";
+
+const bucket = (first, second, firstHint) => [
+  { name: "capacity", label: first, hint: firstHint, example: "20" },
+  { name: "refill", label: second, hint: "units", example: "10" },
+  { name: "period", label: "in each", hint: "such as 1s, 5m, 1h", example: "1s", time: true },
+];
+const window = (hint) => [
+  { name: "limit", label: "Limit", hint: "units", example: "100" },
+  { name: "window", label: "in each", hint: hint ?? "such as 1s, 5m, 1h, 1d", example: "1m", time: true },
+];
+
+/** The algorithms: what they are called, when to take which, and their numbers in the order of the words. */
+export const ALGORITHMS = {
+  TOKENBUCKET: { label: "Token bucket", says: "Lets a burst pass, and then a steady rate.", fields: bucket("Burst", "Refill", "units at once") },
+  FIXED: { label: "Fixed window", says: "Counts in windows. Cheap; two bursts may meet at a boundary.", fields: window("such as 1m, 1d; of the calendar: 1w, 1mo, 3mo, 1y"), flags: ["ALIGNED"] },
+  SLIDING: { label: "Sliding window", says: "Counts in a window that slides. Smooth.", fields: window(), flags: ["STRICT"] },
+  SLIDINGLOG: { label: "Sliding log", says: "Exact: remembers each call in the window.", fields: window() },
+  LEAKYBUCKET: { label: "Leaky bucket", says: "Tells each call when its turn comes, at a steady rate.", fields: bucket("Queue", "Leak", "units that wait") },
+  CONCURRENCY: { label: "Concurrency", says: "So many at once. Calls need an id.", fields: [
+    { name: "limit", label: "At once", hint: "units", example: "10" },
+    { name: "ttl", label: "held for at most", hint: "such as 30s, 5m", example: "1m", time: true }] },
+  SKETCH: { label: "Sketch", says: "A bucket for each of millions of items, in memory of a fixed size.", fields: bucket("Burst", "Refill", "units at once"), sized: true },
+};
+const FLAGS = { ALIGNED: "from the clock, not from the first call", STRICT: "never more in any window" };
+export const flagSays = (flag) => FLAGS[flag];
+
+/** { limits: [{ algorithm, numbers, flags, options, cost, name, shadow }], ban } or null for words it does not know. */
+export function parse(text) {
+  const words = text.trim().split(/\s+/).filter(Boolean);
+  const limits = [];
+  let ban = null;
+  const take = () => words.shift();
+  while (words.length > 0) {
+    const word = take();
+    const upper = word.toUpperCase();
+    const limit = limits.at(-1);
+    if (ALGORITHMS[upper]) {
+      const numbers = ALGORITHMS[upper].fields.map(take);
+      if (numbers.includes(undefined)) return null;
+      limits.push({ algorithm: upper, numbers, flags: [], options: [], cost: "", name: "", shadow: false });
+    } else if (upper === "BAN") {
+      ban = { strikes: take(), window: take(), block: take(), longest: "" };
+      if (words[0]?.toUpperCase() === "MAX") [, ban.longest] = [take(), take()];
+      if (words.length > 0 || ban.block === undefined || ban.longest === undefined) return null;
+    } else if (!limit) return null;
+    else if (upper === "SHADOW") limit.shadow = true;
+    else if (upper === "ALIGNED" || upper === "STRICT") limit.flags.push(upper);
+    else if (["COST", "AS", "OFFSET", "ANCHOR", "SIZE"].includes(upper) && words.length > 0) {
+      if (upper === "COST") limit.cost = take();
+      else if (upper === "AS") limit.name = take();
+      else limit.options.push(`${upper} ${take()}`);
+    } else return null;
+  }
+  return { limits, ban };
+}
+
+/** A limit as words. */
+export const wordsOf = (limit) => [limit.algorithm, ...limit.numbers, ...limit.flags, ...limit.options,
+  limit.cost && `COST ${limit.cost}`, limit.name && `AS ${limit.name}`, limit.shadow && "SHADOW"].filter(Boolean).join(" ");
+
+const banWords = (ban) => `BAN ${ban.strikes} ${ban.window} ${ban.block}${ban.longest ? ` MAX ${ban.longest}` : ""}`;
+
+/** Limits and ban as words. */
+export const write = ({ limits, ban }) => [...limits.map(wordsOf), ban && banWords(ban)].filter(Boolean).join(" ");
+
+const UNITS = { us: "µs", ms: "ms", s: "s", m: "min", h: "h", d: "d", w: "week", mo: "month", y: "year" };
+/** 1m as "1 min", 90 as "90 s". */
+export function time(word) {
+  const [, count, unit] = /^([\d.e+-]+?)(us|ms|s|m|h|d|w|mo|y)?$/.exec(word ?? "") ?? [];
+  return count === undefined ? String(word) : `${count} ${UNITS[unit ?? "s"]}`;
+}
+
+const count = (word) => (Number.isFinite(Number(word)) && word !== "" ? number(Number(word)) : String(word));
+const per = (word) => time(word).replace(/^1 /, "");
+
+/** What a limit says, for people. */
+export function says(limit) {
+  const [first, second, third] = limit.numbers;
+  const main = {
+    TOKENBUCKET: () => `${count(first)} at once, then ${count(second)} per ${per(third)}`,
+    LEAKYBUCKET: () => `${count(second)} per ${per(third)} in turn, ${count(first)} may wait`,
+    FIXED: () => `${count(first)} per ${per(second)}`,
+    SLIDING: () => (limit.flags.includes("STRICT") ? `never more than ${count(first)} in any ${per(second)}` : `${count(first)} in any ${per(second)}`),
+    SLIDINGLOG: () => `exactly ${count(first)} in any ${per(second)}`,
+    CONCURRENCY: () => `${count(first)} at once, held for ${time(second)} at most`,
+    SKETCH: () => `each item ${count(first)} at once, then ${count(second)} per ${per(third)}`,
+  }[limit.algorithm]();
+  const more = [limit.flags.includes("ALIGNED") && "of the clock", ...limit.options.map((option) => option.toLowerCase()),
+    limit.cost && `each call costs ${count(limit.cost)}`].filter(Boolean);
+  return [main, ...more].join(", ");
+}
+
+export const banSays = (ban) => `ban for ${time(ban.block)} at the ${count(ban.strikes)}${ordinal(ban.strikes)} denied call within ${time(ban.window)}${ban.longest ? `, doubled each time up to ${time(ban.longest)}` : ""}`;
+const ordinal = (word) => ({ 1: "st", 2: "nd", 3: "rd" })[/1[123]$/.test(word) ? 0 : Number(String(word).at(-1))] ?? "th";
+
+/** The lines of a policy: [{ words, says, shadow, limit }], of specs that cannot be read one line. */
+export function lines(specs) {
+  const policy = parse(specs);
+  if (!policy) return [{ words: specs, says: specs }];
+  const all = policy.limits.map((limit) => ({ words: wordsOf(limit), says: says(limit), name: limit.name, shadow: limit.shadow, limit }));
+  if (policy.ban) all.push({ words: banWords(policy.ban), says: banSays(policy.ban), ban: true });
+  return all;
+}
+
+/** A limit times a factor, as the server rounds: down to millionths, a refill never below one. */
+export function scaled(limit, factor) {
+  const times = (word, least = 0) => {
+    const value = Math.floor(Number(word) * factor * 1e6 + 1e-6) / 1e6;
+    return String(Math.max(value, least));
+  };
+  const numbers = [...limit.numbers];
+  numbers[0] = times(numbers[0]);
+  if (ALGORITHMS[limit.algorithm].fields[1].name === "refill") numbers[1] = times(numbers[1], 1e-6);
+  return { ...limit, numbers };
+}
+
+/** What changes between two policies, as lines: { sign: "gone" | "new" | "same", line }. */
+export function difference(before, after) {
+  const [was, is] = [before === null ? [] : lines(before), after === null ? [] : lines(after)];
+  const kept = (line, others) => others.some((other) => other.words === line.words);
+  return [
+    ...was.filter((line) => !kept(line, is)).map((line) => ({ sign: "gone", line })),
+    ...is.map((line) => ({ sign: kept(line, was) ? "same" : "new", line })),
+  ];
+}
+
+/** What somebody should know before they set `after` in place of `before`. */
+export function consequences(before, after) {
+  const [was, is] = [before === null ? null : parse(before), parse(after)];
+  if (!is) return [];
+  const told = [];
+  if (is.limits.length > 0 && is.limits.every((limit) => limit.shadow)) told.push("All limits are in the shadow: nobody is denied, only counted.");
+  for (const limit of was ? is.limits : []) {
+    const same = was.limits.find((one) => (limit.name ? one.name === limit.name && one.algorithm === limit.algorithm : !one.name && one.algorithm === limit.algorithm));
+    if (!same) told.push(`“${says(limit)}” starts empty: what was used so far does not count for it.`);
+    else if (same.shadow && !limit.shadow) told.push(`“${says(limit)}” denies from now on. What it counted in the shadow counts.`);
+  }
+  for (const limit of was?.limits ?? []) {
+    if (!limit.shadow && !is.limits.some((one) => !one.shadow && one.algorithm === limit.algorithm && one.name === limit.name)) {
+      told.push(`“${says(limit)}” limits nobody any more.`);
+    }
+  }
+  return told;
+}

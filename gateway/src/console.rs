@@ -1,0 +1,77 @@
+//! The console: a page for operators, and the API behind it. It shows what the servers count, and changes policies and
+//! keys for those who may.
+//!
+//! The layers, from below: names as [`text`] and replies ([`reply`], [`info`]); the servers ([`upstream`]) and what goes
+//! wrong with them ([`failure`]); what happens now ([`live`]), [`policies`] and [`keys`], each change with a line in the
+//! log ([`audit`]); who may do what ([`guard`]); the page ([`assets`]) and all routes ([`routes`]).
+
+mod assets;
+mod audit;
+mod failure;
+mod guard;
+mod info;
+mod keys;
+mod live;
+mod options;
+mod policies;
+mod reply;
+mod routes;
+mod text;
+mod upstream;
+
+use crate::link::Address;
+use axum::Router;
+use failure::Failure;
+pub use guard::Ends;
+use live::Live;
+use options::At;
+pub use options::ConsoleOptions;
+use routes::{VIEWS, router};
+use std::sync::Arc;
+use tokio::net::TcpListener;
+use upstream::Upstream;
+
+/// What the console's routes share.
+pub struct Console {
+    /// The servers; none for a console that only has views that need none.
+    upstream: Option<Arc<Upstream>>,
+    live: Option<Arc<Live>>,
+    views: &'static [&'static str],
+}
+
+impl Console {
+    /// A console of servers at an address.
+    fn of(address: Address) -> Console {
+        let upstream = Arc::new(Upstream::new(address));
+        let live = Arc::new(Live::new(Arc::clone(&upstream)));
+        Console { upstream: Some(upstream), live: Some(live), views: VIEWS }
+    }
+
+    /// Starts what has to run beside the routes.
+    fn start(&self) {
+        if let Some(live) = self.live.clone() {
+            tokio::spawn(async move { live.keep().await });
+        }
+    }
+
+    fn upstream(&self) -> Result<&Upstream, Failure> {
+        self.upstream.as_deref().ok_or_else(without_server)
+    }
+}
+
+fn without_server() -> Failure {
+    Failure::Missing("this console has no server".to_owned())
+}
+
+/// The listener of the console and its routes, if it is on. `gateway` is the server as the gateway sees it.
+///
+/// # Errors
+/// What stands in the way of the start: a port that is taken, a token that is needed.
+pub async fn bound(options: &ConsoleOptions, gateway: &Address) -> Result<Option<(TcpListener, Router)>, String> {
+    let At::Listening(at) = options.at else { return Ok(None) };
+    let (address, guard) = (options.address(gateway)?, options.guard(at)?);
+    let listener = TcpListener::bind(at).await.map_err(|error| format!("--console {at}: {error}"))?;
+    let console = Console::of(address);
+    console.start();
+    Ok(Some((listener, router(console, guard))))
+}

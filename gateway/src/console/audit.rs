@@ -1,0 +1,43 @@
+//! Who changed what: a line in the log for each change.
+
+use super::guard::Ends;
+use axum::extract::FromRequestParts;
+use axum::http::StatusCode;
+use axum::http::request::Parts;
+use std::fmt;
+use std::net::SocketAddr;
+
+/// Whoever changes something: where they asked from, and whom the proxy before the console says that they are.
+pub struct Who {
+    peer: Option<SocketAddr>,
+    forwarded: Option<String>,
+}
+
+impl<S: Sync> FromRequestParts<S> for Who {
+    type Rejection = StatusCode;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Who, StatusCode> {
+        let ends = parts.extensions.get::<axum::extract::ConnectInfo<Ends>>();
+        let forwarded = parts.headers.get("x-forwarded-for").and_then(|value| value.to_str().ok());
+        Ok(Who { peer: ends.map(|ends| ends.0.peer), forwarded: forwarded.map(str::to_owned) })
+    }
+}
+
+impl fmt::Display for Who {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.peer {
+            Some(peer) => write!(f, "{}", peer.ip())?,
+            None => write!(f, "unknown")?,
+        }
+        // It is their own word.
+        self.forwarded.as_ref().map_or(Ok(()), |forwarded| write!(f, " for {forwarded:?}"))
+    }
+}
+
+/// Writes the line of a change: who, what, and fields as of [`tracing::info!`].
+macro_rules! changed {
+    ($who:expr, $what:literal, $($field:tt)*) => {
+        tracing::info!(target: "ratelimit_gateway::audit", who = %$who, change = $what, $($field)*)
+    };
+}
+pub(super) use changed;

@@ -1,0 +1,72 @@
+use super::{Guard, Refused, Role};
+use axum::http::{HeaderMap, HeaderValue, Method, header};
+use std::net::{IpAddr, Ipv4Addr};
+
+const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+fn guard(look: Option<&str>, change: Option<&str>) -> Guard {
+    Guard::new(LOOPBACK, look, change, &["ops.example".to_owned(), "10.9.9.9".to_owned()]).expect("right")
+}
+
+fn with(value: &str) -> HeaderMap {
+    HeaderMap::from_iter([(header::AUTHORIZATION, HeaderValue::from_str(value).expect("a header"))])
+}
+
+#[test]
+fn a_token_says_what_its_owner_may_do() {
+    let guard = guard(Some("reads"), Some("writes"));
+    for (headers, expected) in [
+        (HeaderMap::new(), Err(Refused::Unknown)),
+        (with("Bearer reads"), Ok(Role::Look)),
+        (with("bearer writes"), Ok(Role::Change)),
+        (with("Bearer read"), Err(Refused::Unknown)),
+        (with("Bearer readsx"), Err(Refused::Unknown)),
+        (with("Bearer "), Err(Refused::Unknown)),
+        (with("reads"), Err(Refused::Unknown)),
+        (with("Basic reads"), Err(Refused::Unknown)),
+    ] {
+        assert_eq!(guard.role(&headers), expected, "{headers:?}");
+    }
+}
+
+#[test]
+fn changing_takes_the_token_for_it() {
+    let put = |guard: &Guard, headers| guard.admits(&Method::PUT, "/api/policies/a", &headers);
+    let both = guard(Some("reads"), Some("writes"));
+    assert_eq!(put(&both, with("Bearer writes")), Ok(Role::Change));
+    assert_eq!(put(&both, with("Bearer reads")), Err(Refused::LookOnly));
+    assert_eq!(put(&both, HeaderMap::new()), Err(Refused::Unknown));
+    let open = guard(None, Some("writes"));
+    assert_eq!(open.admits(&Method::GET, "/api/policies", &HeaderMap::new()), Ok(Role::Look));
+    assert_eq!(put(&open, HeaderMap::new()), Err(Refused::Unknown));
+    assert_eq!(open.role(&with("Bearer wrong")), Err(Refused::Unknown), "a slip is told, not taken for none");
+    let shows = guard(None, None);
+    assert_eq!(put(&shows, HeaderMap::new()), Err(Refused::ReadOnly));
+    assert_eq!(shows.admits(&Method::POST, "/api/check", &HeaderMap::new()), Ok(Role::Look));
+    assert_eq!(shows.admits(&Method::POST, "/api/checked", &HeaderMap::new()), Err(Refused::ReadOnly));
+}
+
+#[test]
+fn off_loopback_it_takes_a_token() {
+    let everywhere = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+    assert!(Guard::new(everywhere, None, Some("writes"), &[]).is_err_and(|told| told.contains("CONSOLE_TOKEN")));
+    assert!(Guard::new(everywhere, Some("reads"), None, &[]).is_ok());
+    assert!(Guard::new(LOOPBACK, Some("same"), Some("same"), &[]).is_err());
+}
+
+#[test]
+fn it_goes_by_its_own_names() {
+    let guard = guard(None, None);
+    let own = Some(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)));
+    for host in ["localhost", "LOCALHOST:8090", "127.0.0.1:8090", "127.9.9.9", "[::1]:8090", "192.0.2.1:80"] {
+        assert!(guard.is_named(host, own), "{host}");
+    }
+    assert!(
+        guard.is_named("ops.example:8090", own)
+            && guard.is_named("OPS.example", own)
+            && guard.is_named("10.9.9.9", own)
+    );
+    for host in ["evil.example", "192.0.2.2", "localhost.evil.example", "", "127.0.0.1.evil.example", "[::2]", "["] {
+        assert!(!guard.is_named(host, own), "{host}");
+    }
+}

@@ -1,0 +1,283 @@
+//! The servers behind the console, over connections of their own: a list of thousands of policies must not stand before
+//! a decision. Keys are asked of whoever has their slot, and each primary by itself of what it counts.
+
+use super::failure::Failure;
+use crate::link::Address;
+use crate::link::connect::{self, Connection};
+use futures_util::future::join_all;
+use redis::aio::{ConnectionLike, MultiplexedConnection};
+use redis::{Cmd, Pipeline, RedisError, Value};
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::sync::Mutex;
+use tokio::time::{Instant, timeout};
+
+/// How long a server is waited for.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How long nobody tries again who could not be reached.
+const PAUSE: Duration = Duration::from_millis(250);
+/// How long it is taken for granted which primaries a cluster has.
+const KNOWN: Duration = Duration::from_secs(5);
+
+/// A server with keys of its own: the one there is, or a primary of a cluster.
+pub struct Node {
+    /// Its host and port.
+    pub name: String,
+    connection: MultiplexedConnection,
+    broken: Arc<AtomicBool>,
+}
+
+/// What the console asks.
+pub struct Server {
+    connection: Connection,
+    /// The primaries that can be reached, by name. There is one at least.
+    nodes: Vec<Arc<Node>>,
+    /// The primaries of a cluster that cannot be reached, and why.
+    pub away: Vec<(String, String)>,
+    broken: Arc<AtomicBool>,
+    since: Instant,
+}
+
+/// The way to the servers: connected when somebody asks, and again when a connection broke.
+pub struct Upstream {
+    address: Address,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    server: Option<Arc<Server>>,
+    failed: Option<(Instant, Failure)>,
+}
+
+impl Upstream {
+    /// The way to the servers at an address.
+    #[must_use]
+    pub fn new(address: Address) -> Upstream {
+        Upstream { address, state: Mutex::default() }
+    }
+
+    /// Where they are, without who the console is to them.
+    #[must_use]
+    pub fn told(&self) -> String {
+        let hosts: Vec<String> = self.address.hosts.iter().map(|(host, port)| named(host, *port)).collect();
+        self.address.primary.clone().unwrap_or_else(|| hosts.join(", "))
+    }
+
+    /// The servers, as they can be reached now.
+    ///
+    /// # Errors
+    /// If none can be.
+    pub async fn server(&self) -> Result<Arc<Server>, Failure> {
+        let mut state = self.state.lock().await;
+        let before = state.server.clone().filter(|server| !server.broken.load(Ordering::Relaxed));
+        if let Some(server) = &before
+            && (!server.is_cluster() || server.since.elapsed() < KNOWN)
+        {
+            return Ok(Arc::clone(server));
+        }
+        if let Some((at, failure)) = &state.failed
+            && at.elapsed() < PAUSE
+        {
+            return Err(failure.clone());
+        }
+        match in_time(Server::find(&self.address, before.as_deref())).await {
+            Ok(server) => {
+                let server = Arc::new(server);
+                *state = State { server: Some(Arc::clone(&server)), failed: None };
+                Ok(server)
+            }
+            Err(failure) => {
+                *state = State { server: None, failed: Some((Instant::now(), failure.clone())) };
+                Err(failure)
+            }
+        }
+    }
+}
+
+impl Server {
+    /// Connects to those that serve at an address; what was connected before is kept.
+    async fn find(address: &Address, before: Option<&Server>) -> Result<Server, Failure> {
+        let ((connection, host), broken) = match before {
+            Some(before) => (before.same_connection(), Arc::clone(&before.broken)),
+            None => (connect::located(address).await?, Arc::default()),
+        };
+        let mut server = Server { connection, nodes: vec![], away: vec![], broken, since: Instant::now() };
+        let primaries = match &server.connection {
+            Connection::Single(connection) => {
+                let node = Node {
+                    name: named(&host.0, host.1),
+                    connection: connection.clone(),
+                    broken: Arc::clone(&server.broken),
+                };
+                server.nodes.push(Arc::new(node));
+                return Ok(server);
+            }
+            Connection::Cluster(_) => {
+                let mut nodes = redis::cmd("CLUSTER");
+                nodes.arg("NODES");
+                let told: String =
+                    redis::from_redis_value(server.connection.ask(nodes).await?).map_err(RedisError::from)?;
+                primaries(&told, &host.0)
+            }
+        };
+        let known = |name: &str| {
+            let mut nodes = before?.nodes.iter();
+            nodes.find(|node| node.name == name && !node.broken.load(Ordering::Relaxed)).cloned()
+        };
+        let found = join_all(primaries.into_iter().map(|(host, port)| async move {
+            let name = named(&host, port);
+            if let Some(node) = known(&name) {
+                return Ok(node);
+            }
+            let at = (host, port);
+            // One that never answers keeps nobody from the others.
+            match timeout(PATIENCE / 2, connect::open(address, &at, &address.credentials, 0)).await {
+                Ok(Ok(connection)) => Ok(Arc::new(Node { name, connection, broken: Arc::default() })),
+                Ok(Err(error)) => Err((name, error.to_string())),
+                Err(_) => Err((name, "no connection in time".to_owned())),
+            }
+        }));
+        for node in found.await {
+            match node {
+                Ok(node) => server.nodes.push(node),
+                Err(away) => server.away.push(away),
+            }
+        }
+        server.nodes.sort_by(|one, other| one.name.cmp(&other.name));
+        if server.nodes.is_empty() {
+            return Err(Failure::Away("no primary of the cluster answers".to_owned()));
+        }
+        Ok(server)
+    }
+
+    fn same_connection(&self) -> (Connection, (String, u16)) {
+        let connection = match &self.connection {
+            Connection::Single(connection) => Connection::Single(connection.clone()),
+            Connection::Cluster(connection) => Connection::Cluster(connection.clone()),
+        };
+        (connection, self.host())
+    }
+
+    /// The host of a primary: those of a cluster that do not know their own address are at the same.
+    fn host(&self) -> (String, u16) {
+        let name = self.nodes.first().map_or("", |node| node.name.as_str());
+        let (host, port) = name.rsplit_once(':').unwrap_or((name, ""));
+        (host.trim_matches(['[', ']']).to_owned(), port.parse().unwrap_or_default())
+    }
+
+    /// Whether it is a cluster.
+    #[must_use]
+    pub fn is_cluster(&self) -> bool {
+        self.connection.is_cluster()
+    }
+
+    /// The primaries that can be reached, by name.
+    #[must_use]
+    pub fn nodes(&self) -> &[Arc<Node>] {
+        &self.nodes
+    }
+
+    /// The primary that policies are read from and set on: always the same, so that two people who change one policy
+    /// meet there, before the nodes of a cluster have told each other.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn first(&self) -> Result<&Node, Failure> {
+        self.nodes.first().map(AsRef::as_ref).ok_or_else(|| Failure::Away("no primary answers".to_owned()))
+    }
+
+    /// Asks whoever has the key of this command.
+    ///
+    /// # Errors
+    /// The server's error, or that it does not answer.
+    pub async fn ask_key(&self, command: Cmd) -> Result<Value, Failure> {
+        let deadline = Instant::now() + PATIENCE;
+        let asked = async { Ok(self.connection.send(command, deadline).await?) };
+        watched(&self.broken, in_time(asked).await)
+    }
+}
+
+impl Node {
+    /// Whoever asks next connects anew.
+    pub fn give_up(&self) {
+        self.broken.store(true, Ordering::Relaxed);
+    }
+
+    /// Asks this server.
+    ///
+    /// # Errors
+    /// The server's error, or that it does not answer.
+    pub async fn ask(&self, command: &Cmd) -> Result<Value, Failure> {
+        let mut connection = self.connection.clone();
+        let asked = async { Ok(connection.req_packed_command(command).await?.extract_error()?) };
+        watched(&self.broken, in_time(asked).await)
+    }
+
+    /// Asks it several things at once.
+    ///
+    /// # Errors
+    /// The first error of the server, or that it does not answer.
+    pub async fn ask_all(&self, commands: &Pipeline) -> Result<Vec<Value>, Failure> {
+        let mut connection = self.connection.clone();
+        let count = commands.len();
+        let asked = async {
+            let replies = connection.req_packed_commands(commands, 0, count).await?;
+            replies.into_iter().map(|reply| Ok(reply.extract_error()?)).collect()
+        };
+        watched(&self.broken, in_time(asked).await)
+    }
+}
+
+/// Takes note of a connection that is of no use any more.
+fn watched<T>(broken: &AtomicBool, asked: Result<T, Failure>) -> Result<T, Failure> {
+    if let Err(Failure::Away(_)) = &asked {
+        broken.store(true, Ordering::Relaxed);
+    }
+    asked
+}
+
+async fn in_time<T>(asked: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    timeout(PATIENCE, asked).await.unwrap_or_else(|_| Err(Failure::Away("no reply in time".to_owned())))
+}
+
+fn named(host: &str, port: u16) -> String {
+    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+}
+
+/// The primaries that CLUSTER NODES tells of: those with slots. A node that does not know its own host is at `host`.
+fn primaries(told: &str, host: &str) -> Vec<(String, u16)> {
+    let primary = |line: &str| {
+        let words: Vec<&str> = line.split(' ').collect();
+        let [_, at, flags, _, _, _, _, _, _slots, ..] = words.as_slice() else { return None };
+        let has = |flag| flags.split(',').any(|one| one == flag);
+        if !has("master") || has("noaddr") {
+            return None;
+        }
+        let (at, _) = at.split_once('@').unwrap_or((at, ""));
+        let (own, port) = at.rsplit_once(':')?;
+        let own = if own.is_empty() { host } else { own };
+        Some((own.to_owned(), port.parse().ok()?))
+    };
+    told.lines().filter_map(primary).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::primaries;
+
+    #[test]
+    fn primaries_with_slots_are_the_nodes() {
+        let told = "a 127.0.0.1:7000@17000 myself,master - 0 0 1 connected 0-99 [5->-b]\n\
+                    b :7001@17001,name master - 0 0 2 connected 100\n\
+                    c ::1:7002@17002 master,fail? - 0 0 3 disconnected 101-200\n\
+                    d 127.0.0.1:7003@17003 slave a 0 0 1 connected\n\
+                    e 127.0.0.1:7004@17004 master - 0 0 4 connected\n\
+                    f :0@0 master,noaddr - 0 0 5 connected 201\n";
+        let at = |host: &str, port| (host.to_owned(), port);
+        assert_eq!(primaries(told, "h"), [at("127.0.0.1", 7000), at("h", 7001), at("::1", 7002)]);
+        assert!(primaries("", "h").is_empty());
+    }
+}

@@ -1,0 +1,324 @@
+"""The console's API: who may do what, and what policies and keys look like through it."""
+
+import json
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import quote, quote_from_bytes
+
+import pytest
+from redis import Redis
+from running import BINARY, Gateway
+
+from support import poll
+from support.binaries import Binary
+from support.server import Server
+
+Start = Callable[..., Gateway]
+
+READS, WRITES = "reads-only", "may-change"
+TOKENS = {
+    "RATELIMIT_GATEWAY_CONSOLE_TOKEN": READS,
+    "RATELIMIT_GATEWAY_CONSOLE_WRITE_TOKEN": WRITES,
+}
+
+
+class Answer(NamedTuple):
+    status: int
+    headers: dict[str, str]
+    body: str
+
+    @property
+    def json(self) -> object:
+        return json.loads(self.body)
+
+
+class Console:
+    """Asks the console of a gateway, with a token."""
+
+    def __init__(self, gateway: Gateway, token: str | None = WRITES) -> None:
+        self.gateway, self.token = gateway, token
+
+    def __call__(self, path: str, method: str = "GET", data: object = None, **headers: str):
+        if self.token is not None:
+            headers.setdefault("Authorization", f"Bearer {self.token}")
+        if data is not None:
+            headers.setdefault("Content-Type", "application/json")
+        answer = self.gateway.get(path, method, data, port=self.gateway.console, **headers)
+        return Answer(*answer)
+
+    def put(self, name: str, specs: str, version: int | None = None) -> Answer:
+        body = {"specs": specs, "version": version}
+        return self(f"/api/policies/{quote(name, safe='')}", "PUT", body)
+
+
+@pytest.fixture
+def gateway(server: Server, start: Start) -> Gateway:
+    return start(server.port, "--timeout", "5s", console=True, environment=TOKENS)
+
+
+@pytest.fixture
+def console(gateway: Gateway) -> Console:
+    return Console(gateway)
+
+
+def test_each_role_may_do_its_own(gateway: Gateway, policy: Callable[..., int]) -> None:
+    policy("a", "FIXED 5 1m")
+    nobody, wrong = Console(gateway, None), Console(gateway, "may-chang")
+    reader, writer = Console(gateway, READS), Console(gateway, WRITES)
+    ask = [one("/api/policies").status for one in (nobody, wrong, reader, writer)]
+    assert ask == [401, 401, 200, 200]
+    scale = {"factor": 0.5, "for": "10m"}
+    change = [
+        one("/api/policies/a/scale", "POST", scale).status
+        for one in (nobody, wrong, reader, writer)
+    ]
+    assert change == [401, 401, 403, 200]
+    roles = [one("/api/session").json["role"] for one in (reader, writer)]
+    assert roles == ["look", "change"]
+
+
+def test_without_a_token_to_change_it_only_shows(server: Server, start: Start) -> None:
+    console = Console(start(server.port, console=True), None)
+    assert console("/api/policies").status == 200
+    assert console.put("a", "FIXED 5 1m").status == 403
+    assert console("/api/session").json["readonly"] is True
+
+
+def test_off_loopback_it_takes_a_token(server: Server) -> None:
+    words = ["--server", f"redis://127.0.0.1:{server.port}", "--console", "0.0.0.0:0"]
+    words += ["--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0"]
+    started = subprocess.run(
+        [BINARY, "serve", *words], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert started.returncode == 1
+    assert "RATELIMIT_GATEWAY_CONSOLE_TOKEN" in started.stderr
+
+
+def test_tokens_come_from_files(server: Server, start: Start, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text(f"{WRITES}\n")
+    variable = "RATELIMIT_GATEWAY_CONSOLE_WRITE_TOKEN_FILE"
+    gateway = start(server.port, console=True, environment={variable: str(tmp_path / "token")})
+    assert Console(gateway).put("a", "FIXED 5 1m").status == 201
+    gateway.end()
+    assert WRITES not in gateway.log
+
+
+def test_only_its_own_names_are_answered(server: Server, start: Start) -> None:
+    gateway = start(server.port, "--console-host", "limits.example", console=True)
+    console = Console(gateway, None)
+    for host in ("evil.example", "127.0.0.1.evil.example:8090", "192.0.2.7"):
+        assert console("/", Host=host).status == 421
+        assert console("/api/policies", Host=host).status == 421
+    for host in ("localhost:1", "limits.example", "[::1]:8090"):
+        assert console("/api/policies", Host=host).status == 200
+
+
+def test_a_browser_is_told_to_load_nothing_from_elsewhere(console: Console) -> None:
+    page = console("/")
+    assert page.status == 200
+    assert "<title>" in page.body
+    for answer in (page, console("/app.js"), console("/api/policies"), console("/nothing")):
+        assert answer.headers["content-security-policy"].startswith("default-src 'self'; frame-an")
+        assert answer.headers["x-content-type-options"] == "nosniff"
+    assert console("/api/policies").headers["cache-control"] == "no-store"
+    assert console("/api/policies", sec_fetch_site="cross-site").status == 403
+    unchanged = console("/app.js", If_None_Match=console("/app.js").headers["etag"])
+    assert (unchanged.status, unchanged.body) == (304, "")
+    assert console("/..%2fCargo.toml").status == 404
+
+
+def test_a_policy_is_set_changed_scaled_and_deleted(console: Console, redis: Redis) -> None:
+    first = console.put("plan:free", "FIXED 5 1m")
+    assert first.status == 201
+    version = first.json["version"]
+    changed = console.put("plan:free", "FIXED 7 1m AS calls SHADOW", version)
+    assert changed.status == 200
+    assert changed.json["version"] > version
+    (listed,) = console("/api/policies").json
+    assert listed["name"] == "plan:free"
+    assert listed["specs"] == "FIXED 7 1m AS calls SHADOW"
+    assert (listed["scale"], listed["scale_ms"]) == (1, -1)
+    scaled = console("/api/policies/plan%3Afree/scale", "POST", {"factor": 1.5, "for": "10m"})
+    assert (scaled.json["scale"], scaled.json["scale_ms"]) == (1.5, 600_000)
+    assert redis.execute_command("RL.POLICYLIST")[0][3:] == ["1.5", 600_000]
+    path = "/api/policies/plan%3Afree"
+    assert console(f"{path}?version={version}", "DELETE").status == 409
+    assert console(f"{path}?version={changed.json['version']}", "DELETE").json == {"deleted": 1}
+    assert console(path, "DELETE").status == 404
+    assert console(path).status == 404
+    assert redis.execute_command("RL.POLICYLIST") == []
+
+
+def test_nobody_overwrites_what_they_have_not_seen(console: Console) -> None:
+    seen = console.put("a", "FIXED 5 1m").json["version"]
+    theirs = console.put("a", "FIXED 6 1m", seen).json
+    refused = console.put("a", "FIXED 7 1m", seen)
+    assert refused.status == 409
+    stands = refused.json["stands"]
+    assert (stands["specs"], stands["version"]) == ("FIXED 6 1m", theirs["version"])
+    again = console.put("a", "FIXED 7 1m")
+    assert again.status == 409, "without a version it is set only if there is none"
+    assert console.put("a", "FIXED 7 1m", stands["version"]).status == 200
+    gone = console.put("b", "FIXED 7 1m", 12)
+    assert gone.status == 409
+    assert gone.json["stands"] is None
+
+
+def test_wrong_words_are_refused_as_the_server_says(console: Console) -> None:
+    for specs in ("FIXED 5", "FIXED 5 1min", "", "NX FIXED 1 1m"):
+        assert console.put("a", specs).status == 400
+    checked = console("/api/check", "POST", {"specs": "fixed 5 60s"})
+    assert checked.json == {"specs": "FIXED 5 1m"}
+    refused = console("/api/check", "POST", {"specs": "FIXED 5 1min"})
+    assert refused.status == 400
+    assert "1min" in refused.json["error"]
+    assert console("/api/policies").json == []
+
+
+HOSTILE = [
+    b"<script>alert(1)</script>",
+    b"a/b?c#d&e%2f%",
+    b"..",
+    b".",
+    b'quote"\\back',
+    b"\\x41 not A",
+    b"\x00\x01\n\r\x1b[31m\x7f",
+    b"\xff\xfe\x80 no text",
+    "\N{RIGHT-TO-LEFT OVERRIDE}gro.elpmaxe".encode(),
+    "caf\N{LATIN SMALL LETTER E WITH ACUTE} \N{PILE OF POO}".encode(),
+    b"x" * 256,
+]
+
+
+def test_any_bytes_may_be_a_name(gateway: Gateway, server: Server) -> None:
+    for name in HOSTILE:
+        shown_and_changed(name, Console(gateway), server.client())
+    gateway.end(signal.SIGTERM)
+    lines = [line for line in gateway.log.splitlines() if "key banned" in line]
+    assert len(lines) == len(HOSTILE), "one line each, whatever a name holds"
+    assert "\x1b[31m" not in gateway.log
+
+
+def shown_and_changed(name: bytes, console: Console, raw: Redis) -> None:
+    raw.execute_command("RL.TOP", "RESET")
+    raw.execute_command("RL.POLICYSET", name, "FIXED", 2, "1h")
+    (listed,) = console("/api/policies").json
+    shown = listed["name"]
+    # As text, percent-encoded, is how the page asks; a name of dots alone would be a folder.
+    path = quote(shown.replace(".", "\\x2e") if set(shown) == {"."} else shown, safe="")
+    assert console(f"/api/policies/{path}").json["name"] == shown
+    if b"\\x" not in name and set(name) != {ord(".")}:
+        assert console(f"/api/policies/{quote_from_bytes(name, safe='')}").json["name"] == shown
+    setting = {"specs": "FIXED 1 1h", "version": listed["version"]}
+    assert console(f"/api/policies/{path}", "PUT", setting).status == 200
+    assert raw.execute_command("RL.POLICYLIST")[0][0] == name
+    for _ in range(3):
+        raw.execute_command("RL.LIMIT", name, name)
+    (denied,) = console("/api/top").json
+    assert (denied["key"], denied["denied"], denied["policy"]) == (shown, 2, shown)
+    looked = console(f"/api/key?key={quote(shown, safe='')}").json
+    assert looked["policy"] == shown
+    assert looked["ruled"]["limits"][0]["remaining"] == 0
+    assert console("/api/key/ban", "POST", {"key": shown, "for": "2h"}).status == 200
+    assert raw.execute_command("RL.LIMIT", name, name)[3] == 7_200_000
+    assert console(f"/api/policies/{path}", "DELETE").json == {"deleted": 1}
+
+
+def test_a_key_is_seen_and_changed(
+    console: Console, redis: Redis, policy: Callable[..., int]
+) -> None:
+    policy("login", "FIXED 5 1h TOKENBUCKET 100 1 1h AS burst")
+    for _ in range(7):
+        redis.execute_command("RL.LIMIT", "user:1", "login")
+    looked = console("/api/key?key=user%3A1").json
+    assert looked["policy"] == "login", "it was denied by it"
+    limits = looked["ruled"]["limits"]
+    assert [(one["limit"], one["remaining"]) for one in limits] == [(5, 0), (100, 95)]
+    assert limits[0]["wait_ms"] == limits[0]["reset_ms"] == 3_600_000
+    assert looked["info"]["kind"] == "rl-limits"
+    assert looked["info"]["parts"][0]["used"] == "5"
+    back = console("/api/key/give-back", "POST", {"key": "user:1", "policy": "login", "amount": 2})
+    assert [one["remaining"] for one in back.json["limits"]] == [2, 97]
+    banned = console("/api/key/ban", "POST", {"key": "user:1", "for": "1h"})
+    assert banned.json == {"banned_ms": 3_600_000}
+    assert console("/api/key?key=user%3A1").json["ruled"]["allowed"] is False
+    assert console("/api/key/lift", "POST", {"key": "user:1"}).status == 200
+    assert redis.execute_command("RL.LIMIT", "user:1", "login")[:3] == [1, 5, 1]
+    assert console("/api/key/reset", "POST", {"key": "user:1"}).json == {"deleted": 1}
+    assert console("/api/key?key=user%3A1").json["info"] is None
+    redis.set("text", "is no limiter")
+    assert console("/api/key/reset", "POST", {"key": "text"}).status == 400
+    assert redis.get("text") == "is no limiter"
+    assert console("/api/key/ban", "POST", {"key": "user:1", "for": "soon"}).status == 400
+    console.gateway.end()
+    changes = [line for line in console.gateway.log.splitlines() if "audit" in line]
+    assert len(changes) == 4
+    assert all("127.0.0.1" in line for line in changes)
+
+
+def test_the_key_of_a_proxy_names_its_policy(console: Console, policy: Callable[..., int]) -> None:
+    policy("api|plan|user", "FIXED 5 1h")
+    looked = console("/api/key?key=rl%3Aapi%7Cplan%3Dgold%7Cuser%3D42").json
+    assert looked["policy"] == "api|plan|user"
+    assert looked["ruled"]["limits"][0]["remaining"] == 5
+
+
+def test_counts_are_those_of_the_server(
+    console: Console, redis: Redis, policy: Callable[..., int]
+) -> None:
+    policy("web", "FIXED 3 1h FIXED 1 1h AS tight SHADOW")
+    first = console("/api/now").json
+    assert first["ticks"] == [] or first["ticks"][-1]["all"][0] >= 0
+    for _ in range(5):
+        redis.execute_command("RL.LIMIT", "user:1", "web")
+    counts = {"calls": 5, "admitted": 3, "denied": 2, "near": 1, "shadow_denied": 4}
+    counts |= {"banned": 0, "repeated": 0}
+    assert console("/api/policies").json[0]["counts"] == counts
+
+    def seen() -> bool:
+        return console("/api/now").json["policies"].get("web") == counts
+
+    poll.until(seen, "a sample shows them", timeout=30)
+
+    def ticked() -> bool:
+        ticks = [tick["policies"].get("web", [0, 0]) for tick in console("/api/now").json["ticks"]]
+        return any(tick[0] > 0 for tick in ticks) and any(tick[1] > 0 for tick in ticks)
+
+    poll.until(ticked, "seconds with what was admitted and denied", timeout=30)
+    (node,) = console("/api/now").json["nodes"]
+    assert node["agrees"] is True
+    assert node["reply_ms"] > 0
+    assert node["policies"] == 1
+
+
+def test_a_server_that_is_away_is_told_and_found_again(binary: Binary, start: Start) -> None:
+    with Server(binary) as server:
+        console = Console(start(server.port, console=True), None)
+        assert console("/api/state").json["reachable"] is True
+        server.stop("kill")
+        poll.until(lambda: console("/api/policies").status == 503, "it is away", timeout=30)
+        poll.until(
+            lambda: console("/api/state").json["reachable"] is False, "the state says so", 30
+        )
+        assert console("/").status == 200
+        server.start()
+        poll.until(lambda: console("/api/policies").status == 200, "it is back", timeout=30)
+        poll.until(lambda: console("/api/state").json["reachable"] is True, "told as well", 30)
+
+
+def test_a_user_without_the_right_is_told(server: Server, start: Start, redis: Redis) -> None:
+    rights = ["+rl.policylist", "+rl.policyget", "+info", "+ping"]
+    redis.execute_command("ACL", "SETUSER", "looker", "on", ">secret", *rights)
+    environment = TOKENS | {"RATELIMIT_GATEWAY_CONSOLE_SERVER_PASSWORD": "secret"}
+    gateway = start(
+        server.port, "--console-server-user", "looker", console=True, environment=environment
+    )
+    console = Console(gateway)
+    assert console("/api/policies").json == []
+    refused = console.put("a", "FIXED 5 1m")
+    assert refused.status == 403
+    assert "rl.policyset" in refused.json["error"].lower()
+    redis.execute_command("ACL", "DELUSER", "looker")
