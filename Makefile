@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help build gateway run run-check test lint msrv deny mutants matrix clients fuzz corpora soak demo packages examples fmt bench \
+.PHONY: help build gateway playground run run-check test lint msrv deny mutants matrix clients fuzz corpora soak demo packages examples fmt bench \
 	gateway-build gateway-lint gateway-test proxies bench-check bench-waiting package tarball image-check clean oldest-rust server needs test-ordinary-account test-scaffolding test-image bare-check
 
 # make run: the port to listen on, and the server to start (default: the first one found).
@@ -143,6 +143,10 @@ gateway: run-check $(VENV)/.has-grpcio build gateway-build ## start a server and
 $(VENV)/.has-grpcio: gateway/requirements.txt $(VENV_MADE)
 	$(PYTHON) -m pip install --quiet --constraint gateway/requirements.txt grpcio
 	@touch $@
+
+# Its own default: 6379 is a server's.
+playground: gateway-build ## look at the algorithms side by side in a browser, without a server: make playground [PORT=8090]
+	"$(TARGET_PATH)/release/ratelimit-gateway" playground --console 127.0.0.1:$(if $(filter file,$(origin PORT)),8090,$(PORT))
 
 # What lints and what tests is one build: clippy's driver compiles as rustc does, so that 250 crates are compiled once.
 # A debug build: that of the release takes minutes longer, and tests mostly wait.

@@ -22,11 +22,12 @@ mod upstream;
 use crate::link::Address;
 use axum::Router;
 use failure::Failure;
-pub use guard::Ends;
+pub use guard::{Ends, Guard};
 use live::Live;
 use options::At;
 pub use options::ConsoleOptions;
-use routes::{VIEWS, router};
+use routes::VIEWS;
+pub use routes::router;
 use std::sync::Arc;
 use tokio::net::TcpListener;
 use upstream::Upstream;
@@ -45,6 +46,12 @@ impl Console {
         let upstream = Arc::new(Upstream::new(address));
         let live = Arc::new(Live::new(Arc::clone(&upstream)));
         Console { upstream: Some(upstream), live: Some(live), views: VIEWS }
+    }
+
+    /// A console of views that need no server.
+    #[must_use]
+    pub fn without_server(views: &'static [&'static str]) -> Console {
+        Console { upstream: None, live: None, views }
     }
 
     /// Starts what has to run beside the routes.

@@ -5,7 +5,7 @@
 //! the files ([`config`]); the connection ([`link`]) and what the server told of its policies ([`table`]); counting
 //! without the server ([`local`]); the judgement of a request ([`judge`]) and what it looks like ([`headers`]); the doors
 //! ([`rls`], [`http`]) and the page for operators ([`console`]); the service ([`serve`]). Apart from these: logs under
-//! limits that are to be tried ([`replay`]).
+//! limits that are to be tried ([`replay`]), and limits to play with ([`playground`]).
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
 
@@ -19,6 +19,7 @@ mod link;
 mod local;
 mod naming;
 mod options;
+mod playground;
 mod replay;
 mod rls;
 mod seen;
@@ -39,6 +40,7 @@ fn main() -> ExitCode {
         Command::Check { files } => check(files),
         Command::Import { file } => import(file),
         Command::Replay(replay) => replay.run(),
+        Command::Playground(playground) => playground.run(),
         Command::Serve(options) => {
             log(options.log_format);
             // One provider for all that speaks TLS here; there is no other that could be set already.

@@ -35,6 +35,8 @@ pub enum Command {
     },
     /// Tell what limits would have said of the calls of a log, and the smallest that deny few.
     Replay(Box<crate::replay::Replay>),
+    /// Show the algorithms side by side under the same traffic, in a browser; no server is needed.
+    Playground(crate::playground::Playground),
 }
 
 /// How log lines look.

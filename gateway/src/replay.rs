@@ -5,12 +5,15 @@
 //! asked for, and then under others, in search of the smallest ([`smallest`]).
 
 mod calls;
+mod door;
 mod judge;
 mod limits;
 mod line;
 mod log;
 mod report;
 mod smallest;
+
+pub use door::routes;
 
 use clap::Args;
 use judge::{Judge, Outcome};

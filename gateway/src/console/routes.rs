@@ -13,7 +13,7 @@ use std::sync::Arc;
 use super::failure::Failure;
 
 /// The views of a console with a server.
-pub const VIEWS: &[&str] = &["now", "policies", "key"];
+pub const VIEWS: &[&str] = &["now", "policies", "key", "playground", "replay"];
 
 /// All routes.
 pub fn router(console: Console, guard: Guard) -> Router {
@@ -33,6 +33,8 @@ fn api(console: Arc<Console>) -> Router {
         .merge(policies::routes())
         .merge(keys::routes())
         .with_state(console)
+        .merge(crate::playground::routes())
+        .merge(crate::replay::routes())
 }
 
 async fn nothing() -> (StatusCode, Json<Value>) {

@@ -1,0 +1,87 @@
+// What has happened in a lane, as long as it can be seen, and how much passed within any window.
+
+/** A call's answer: it passes at once, is held first, is denied for a time, or never passes. */
+export const outcome = (answer) => (answer === null || answer < 0 ? "denied" : answer > 0 ? "held" : "admitted");
+
+export class History {
+  constructor() {
+    this.admitted = 0;
+    this.denied = 0;
+    this.longest = 0;
+    /** The most that passed within any window, ever. */
+    this.most = 0;
+    /** [instant, answer] of each call; instants in seconds. */
+    this.calls = [];
+    /** [instant, how much is used] at each tick. */
+    this.levels = [];
+    /** [instant, cost] of each call that passes, at the time at which it acts. */
+    this.acts = [];
+    /** When windows began, of a limit that has some. */
+    this.starts = [];
+    this.state = null;
+  }
+
+  call(at, answer, cost, window) {
+    this.calls.push([at, answer]);
+    if (outcome(answer) === "denied") {
+      this.denied += 1;
+      return;
+    }
+    this.admitted += 1;
+    this.longest = Math.max(this.longest, answer);
+    this.acts.push([at + answer / 1000, cost]);
+    this.most = Math.max(this.most, this.within(at + answer / 1000, window));
+  }
+
+  /** How much passed within the window that ends at `at`. */
+  within(at, window) {
+    let sum = 0;
+    for (let place = this.acts.length - 1; place >= 0; place -= 1) {
+      const [acts, cost] = this.acts[place];
+      if (acts <= at - window + 1e-9) break;
+      if (acts <= at) sum += cost;
+    }
+    return sum;
+  }
+
+  tick(at, state) {
+    this.state = state;
+    this.levels.push([at, state.limit - state.left]);
+    const start = state.remembers.start;
+    if (start !== undefined && state.remembers.used > 0 && start / 1e6 !== this.starts.at(-1)) {
+      this.starts = [...this.starts.slice(-50), start / 1e6];
+    }
+  }
+
+  /** Forgets what is older than that. */
+  forget(before, window) {
+    const drop = (list, at) => {
+      let count = 0;
+      while (count < list.length && list[count][0] < at) count += 1;
+      // In one go, once it is worth it.
+      if (count > 200) list.splice(0, count - 1);
+    };
+    drop(this.calls, before);
+    drop(this.levels, before);
+    drop(this.acts, before - window);
+  }
+
+  /** The steps of what passed within the last window: [instant, sum], from one instant to another. */
+  trailing(from, to, window) {
+    const changes = [];
+    for (const [at, cost] of this.acts) {
+      if (at > to || at + window < from) continue;
+      changes.push([at, cost], [at + window, -cost]);
+    }
+    changes.sort((one, other) => one[0] - other[0] || one[1] - other[1]);
+    const steps = [];
+    let sum = 0;
+    changes.forEach(([at, change], place) => {
+      sum += change;
+      // Of one instant only what it comes to.
+      const more = place + 1 < changes.length && changes[place + 1][0] - at < 1e-6;
+      if (at <= to && !more) steps.push([Math.max(at, from), sum]);
+    });
+    return steps;
+  }
+}

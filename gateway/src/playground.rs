@@ -1,0 +1,14 @@
+//! The playground: limits of several algorithms under the same traffic, to be looked at and played with. The core
+//! decides, on a clock that the scene moves; no server is asked.
+//!
+//! A [`lane`] is a limit and what it remembers; [`traffic`] makes calls; a [`scene`] takes every call to all lanes as
+//! its clock goes on; the [`door`] streams it to a page, in the console or [`alone`].
+
+mod alone;
+mod door;
+mod lane;
+mod scene;
+mod traffic;
+
+pub use alone::Playground;
+pub use door::routes;

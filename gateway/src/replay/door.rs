@@ -1,0 +1,69 @@
+//! Replay over HTTP: the log is the body of the request, the rest its query.
+
+use super::{Goal, Replay};
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::{DefaultBodyLimit, Query, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
+use serde::Deserialize;
+use serde_json::json;
+use std::path::PathBuf;
+use std::sync::Arc;
+use tokio::sync::Semaphore;
+
+/// The longest log, in bytes: longer ones are for the command line.
+const LONGEST: usize = 16 * 1024 * 1024;
+/// So many logs at once; more wait.
+const AT_ONCE: usize = 2;
+
+/// `POST api/replay?limit=FIXED 100 1m&goal=1%`.
+pub fn routes() -> Router {
+    let at_once = Arc::new(Semaphore::new(AT_ONCE));
+    Router::new().route("/api/replay", post(replay)).layer(DefaultBodyLimit::max(LONGEST)).with_state(at_once)
+}
+
+#[derive(Deserialize)]
+struct Asked {
+    limit: String,
+    goal: Option<String>,
+    late: Option<String>,
+    key: Option<String>,
+    time: Option<String>,
+    cost: Option<String>,
+}
+
+impl Asked {
+    fn read(self) -> Result<Replay, String> {
+        Ok(Replay {
+            log: PathBuf::from("the log"),
+            limit: self.limit,
+            goal: Goal::read(self.goal.as_deref().unwrap_or("1%")).map_err(|told| format!("goal {told}"))?,
+            json: true,
+            top: 100,
+            late: super::span(self.late.as_deref().unwrap_or("0")).map_err(|told| format!("late {told}"))?,
+            max_keys: 100_000,
+            key: self.key.filter(|field| !field.is_empty()),
+            time: self.time.filter(|field| !field.is_empty()),
+            cost: self.cost.filter(|field| !field.is_empty()),
+        })
+    }
+}
+
+async fn replay(State(at_once): State<Arc<Semaphore>>, Query(asked): Query<Asked>, log: Bytes) -> Response {
+    let Ok(_turn) = at_once.acquire_owned().await else {
+        return StatusCode::SERVICE_UNAVAILABLE.into_response();
+    };
+    // It takes a while, and no other request is to wait for it.
+    let report = tokio::task::spawn_blocking(move || asked.read()?.over(&*log).map(|report| report.json())).await;
+    match report {
+        Ok(Ok(report)) => axum::Json(report).into_response(),
+        Ok(Err(told)) => refused(StatusCode::BAD_REQUEST, &told),
+        Err(_) => refused(StatusCode::INTERNAL_SERVER_ERROR, "the replay ended unexpectedly"),
+    }
+}
+
+fn refused(status: StatusCode, told: &str) -> Response {
+    (status, axum::Json(json!({ "error": told }))).into_response()
+}
