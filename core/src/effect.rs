@@ -2,8 +2,8 @@
 //!
 //! They get what happened, not what was asked: `RL.EFFECT key effect [key effect ...]` with the absolute expiry of each
 //! key and its new state, or of a large usage what has changed in it. Replaying an effect at any later time, on any
-//! clock, gives the same bytes. A
-//! call over several keys is one such command. An effect is text, readable in the AOF and in a replica's MONITOR:
+//! clock, gives the same bytes. A call over several keys is one such command. An effect is text, readable in the AOF
+//! and in a replica's MONITOR:
 //!
 //! * `rl-bucket 1 1700000001675 1M -1675000`: kind, version of the encoding, expiry in milliseconds since the epoch,
 //!   then the fields of the usage, which are numbers and strings;

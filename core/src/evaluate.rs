@@ -1,6 +1,5 @@
 //! What a call asks of a limit, and the two steps that every algorithm shares: [`evaluate`], then perhaps
-//! [`Change::apply`].
-//! The options are here once, in terms of the few methods of [`Limit`]; no algorithm knows them.
+//! [`Change::apply`]. The options are here once, in terms of the few methods of [`Limit`]; no algorithm knows them.
 
 use crate::limit::{Decision, Limit, Usage, Verdict};
 use crate::number::{Amount, Span, Timestamp};
@@ -93,8 +92,8 @@ impl Evaluation {
         self.verdict
     }
 
-    /// Whether this call stands in the way of others that are to pass all or none. What is forced or given back
-    /// never does.
+    /// Whether this limit denies the call, and with it all other limits of the call (all or none). It never denies what
+    /// is forced or given back.
     #[must_use]
     pub fn denies(&self) -> bool {
         !self.forced && !self.verdict.allowed()

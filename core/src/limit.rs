@@ -66,10 +66,10 @@ pub trait Limit {
     /// Uses `amount` less, never below nothing.
     fn give_back(&self, usage: &mut Self::Usage, now: Timestamp, amount: Amount);
 
-    /// What is used now, rounded down, where all that is charged lies together; `None` where each charge lies in a
-    /// place of its own ([`Usage::place`]) and its next to be made leaves those where they are. 0 ends what can be
-    /// settled of all that was charged before: so it is where a limit has no such thing, where the usage has saturated,
-    /// and where the next charge counts all anew. See [`idempotency`](crate::composite::idempotency).
+    /// The usage from which an earlier charge can still be taken back (SETTLE), rounded down. `Some` of 0: nothing that
+    /// was charged so far can be settled any more. So it is where a limit cannot settle, where the usage has saturated,
+    /// and where the next charge counts all anew. `None`: each charge lies in a place of its own ([`Usage::place`]),
+    /// and the next charge leaves those where they are. See [`idempotency`](crate::composite::idempotency).
     fn low(&self, _usage: &Self::Usage, _now: Timestamp) -> Option<Amount> {
         Some(Amount::ZERO)
     }

@@ -196,7 +196,7 @@ pub fn assert_lawful_call(call: &Call, usage: &mut CompositeUsage, now: Timestam
     if call.specs.iter().all(|spec| spec.shadow) && usage.banned(now) == Span::ZERO {
         assert!(!seen.denies(), "what decides only for itself denies no call");
     }
-    assert!(!seen.admits() || decision.verdict != Verdict::Never);
+    assert!(!seen.allows() || decision.verdict != Verdict::Never);
     if usage.is_unused() {
         *usage = CompositeUsage::default(); // the key is deleted
         return;

@@ -32,21 +32,21 @@ pub struct Applied<A> {
     pub reset: Span,
 }
 
-/// Makes of the usage of a key what an evaluated call makes of it, if that `goes_on`, and moves it back with the clock
+/// Makes of the usage of a key what an evaluated call makes of it, if that `changes_key`, and moves it back with the clock
 /// in any case; and commits what has changed.
 #[inline(always)]
 pub fn commit<K: Writable, C: Apply<Usage = K::Usage>>(
     mut key: K,
     call: &C,
-    goes_on: bool,
+    changes_key: bool,
     now: Timestamp,
 ) -> C::Answer {
     let usage = key.usage_mut();
     let back = usage.ahead(now);
     let step = if back == Span::ZERO { None } else { Some(step_back(usage, call, back, now)) };
-    if goes_on {
+    if changes_key {
         let applied = call.apply(usage, now);
-        guard::point();
+        guard::panic_test_point();
         if let Some(Applied { answer, reset }) = applied {
             let (expiry, moved) = (Expiry::of(now, reset), step.is_some());
             key.commit(|present| expiry.after_charge(present, moved), now);
@@ -104,11 +104,11 @@ impl<U: Usage> Writable for Unplaced<'_, U> {
 pub fn commit_to<'r, 'a: 'r, C: Apply>(
     target: impl Target<'r, 'a>,
     call: &C,
-    goes_on: bool,
+    changes_key: bool,
     now: Timestamp,
 ) -> C::Answer {
     match target.resume(now) {
-        Some(key) => commit(key, call, goes_on, now),
+        Some(key) => commit(key, call, changes_key, now),
         None => call.answer(&C::Usage::default(), now),
     }
 }

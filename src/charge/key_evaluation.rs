@@ -1,4 +1,4 @@
-//! What is to be known of an evaluation before anything is charged: whether it admits its call, whether there is room,
+//! What is to be known of an evaluation before anything is charged: whether it allows its call, whether there is room,
 //! and what is counted.
 
 use crate::redis::Redis;
@@ -8,23 +8,23 @@ use ratelimit_core::wire::error::Error;
 
 /// What is to be known of an evaluation before anything is charged.
 pub trait KeyEvaluation {
-    /// Whether the call may go on, if it is on this key alone.
-    fn admits(&self) -> bool;
+    /// Whether the limits of this key allow the call.
+    fn allows(&self) -> bool;
 
-    /// Whether the key stands in the way of a call that is to pass on all of its keys or on none.
+    /// Whether this key denies the call, and with it the call's other keys (all or none).
     fn denies(&self) -> bool;
 
     /// Whether the key knows the id of a call that settles it.
     fn knows(&self) -> bool;
 
-    /// Refuses if going on would add an entry, an id or a component to a key that has as many as it may have.
+    /// Refuses if a charge would add an entry, an id or a component to a key that has as many as it may have.
     fn check_room(&self) -> Result<(), Error>;
 
-    /// Whether going on would make a key, a component or an entry.
+    /// Whether a charge would make a key, a component or an entry.
     fn grows(&self) -> bool;
 
-    /// Whether anything is changed, of a call that as a whole is `allowed`.
-    fn goes_on(&self, allowed: bool) -> bool;
+    /// Whether the commit changes the key, of a call that as a whole is `allowed`: a denied call may be a strike.
+    fn changes_key(&self, allowed: bool) -> bool;
 
     /// Counts the limits of a call that as a whole is `allowed`.
     fn count(&self, allowed: bool);
@@ -65,7 +65,7 @@ pub fn count_call(redis: &Redis, allowed: bool, looks: bool) {
     }
 }
 
-/// Counts the limits of one of its keys. Whether the key denies it.
+/// Counts the limits of one of a call's keys. Returns whether the key denies the call.
 #[inline(always)]
 pub fn count_key(evaluation: &impl KeyEvaluation, allowed: bool, looks: bool) -> bool {
     let denies = evaluation.denies();

@@ -39,7 +39,7 @@ impl KeysAnswer {
     fn push(&mut self, call: &CallOnKeys, key: &EvaluatedRequest, decision: Decision) {
         let decision = match call.purpose {
             Purpose::GiveBack => Decision { verdict: Verdict::Allowed(Span::ZERO), ..decision },
-            Purpose::Charge | Purpose::Evaluation | Purpose::Settle => decision,
+            Purpose::Charge | Purpose::Check | Purpose::Settle => decision,
         };
         let counts = match (self.allowed, call.purpose) {
             (true, _) => decision.verdict.allowed(),
@@ -61,7 +61,7 @@ fn is_allowed<'e, 's: 'e, 'a: 's>(
     match call.purpose {
         Purpose::Settle => keys.any(KeyEvaluation::knows),
         Purpose::GiveBack => true,
-        Purpose::Charge | Purpose::Evaluation => !keys.any(KeyEvaluation::denies),
+        Purpose::Charge | Purpose::Check => !keys.any(KeyEvaluation::denies),
     }
 }
 
@@ -104,8 +104,8 @@ pub fn charge_keys(
         if count_key(evaluated, allowed, looks) {
             redis.denied(closed.name(), evaluated.item(), now);
         }
-        let goes_on = evaluated.goes_on(allowed);
-        let of_key = evaluated.commit(Closed { redis, key: *closed }, goes_on, now);
+        let changes_key = evaluated.changes_key(allowed);
+        let of_key = evaluated.commit(Closed { redis, key: *closed }, changes_key, now);
         rule(redis, rulings.get(place).and_then(Option::as_deref), || {
             let outcome = evaluated.outcome(&of_key);
             // One that others denied has not been admitted by this policy.

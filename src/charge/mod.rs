@@ -22,9 +22,9 @@
 //! a composite key (`rates.rs`); and the everyday call, which says no more than a token bucket or a policy, while
 //! nobody hears of effects (`straight.rs`). `request_on_key.rs` evaluates whatever is requested at whatever is stored.
 
-mod by_hand;
 mod commit;
 mod key_evaluation;
+mod leases_and_bans;
 mod many_keys;
 mod one_key;
 mod one_limit;
@@ -34,7 +34,7 @@ mod ruling;
 mod several_limits;
 mod straight;
 
-pub use by_hand::{ban, follow_clock, give_back, lease_token, lease_until, release};
+pub use leases_and_bans::{ban, follow_clock, give_back, lease_token, lease_until, release};
 pub use many_keys::{KeysAnswer, charge_keys, peek_keys};
 pub use one_key::{charge, charge_one, charge_or_take_over, charge_several, peek, peek_one};
 pub use straight::{take as take_straight, take_item as take_item_straight, take_several as take_several_straight};

@@ -121,12 +121,12 @@ fn charge_plain<L: Limit>(
     if let Request::Take(cost) = request
         && let Some(taken) = limit.taken_at_once(key.usage(), now, cost)
     {
-        guard::point();
+        guard::panic_test_point();
         return Ok(commit_at_once(key, taken, item, now));
     }
     let evaluation = OneLimit::at(limit, key.usage(), key.is_missing(), request, now);
-    let goes_on = decide(&mut key, &evaluation, || request.is_look(), item, now)?;
-    Ok(commit(key, &evaluation.under(limit), goes_on, now))
+    let changes_key = decide(&mut key, &evaluation, || request.is_look(), item, now)?;
+    Ok(commit(key, &evaluation.under(limit), changes_key, now))
 }
 
 /// Commits a take that was decided in one go: of a key that is there, and that grows no more.
@@ -176,19 +176,19 @@ fn charge_open(mut key: OpenKey, call: &Call, now: Timestamp) -> Result<Answer, 
     let rates = key.contents().usage::<CompositeUsage>().and_then(|usage| usage.evaluate_fast(call, now));
     if let Some(evaluation) = rates {
         let rates = Rates { call, evaluation };
-        let goes_on = decide(&mut key, &rates, || false, None, now)?;
-        return Ok(commit_to(key, &rates, goes_on, now));
+        let changes_key = decide(&mut key, &rates, || false, None, now)?;
+        return Ok(commit_to(key, &rates, changes_key, now));
     }
     let unused = CompositeUsage::default();
     let held = held(key.contents(), call, &unused)?;
     let missing = key.contents().is_missing();
     let evaluation = SeveralLimits::at(Cow::Borrowed(call), held, missing, now, || key.call().out_of_memory());
-    let goes_on = decide(&mut key, &evaluation, || call.purpose == Purpose::Evaluation, call.item(), now)?;
-    Ok(evaluation.commit(key, goes_on, now))
+    let changes_key = decide(&mut key, &evaluation, || call.purpose == Purpose::Check, call.item(), now)?;
+    Ok(evaluation.commit(key, changes_key, now))
 }
 
-/// Refuses what there is no room for, and counts what is left. A call that only `looks` is not counted as denied.
-/// Whether anything is changed.
+/// Refuses a call for which there is no room, and counts any other. A call that only `looks` is not counted as denied.
+/// Returns whether the key is changed.
 #[inline(always)]
 fn decide(
     key: &mut OpenKey,
@@ -197,7 +197,7 @@ fn decide(
     item: Option<&[u8]>,
     now: Timestamp,
 ) -> Result<bool, Error> {
-    let allowed = evaluation.admits();
+    let allowed = evaluation.allows();
     if allowed {
         check(key.call(), once(evaluation))?;
     }
@@ -206,7 +206,7 @@ fn decide(
     if count_key(evaluation, allowed, looks) {
         key.denied(item, now);
     }
-    Ok(evaluation.goes_on(allowed))
+    Ok(evaluation.changes_key(allowed))
 }
 
 /// The decision on a call of a bucket. In a string, `left_behind` may find a usage: then a limiter comes into the place
@@ -255,7 +255,7 @@ fn take_over(
     if !expires_at.is_some_and(|expires_at| replace(redis, name, usage, expires_at, now)) {
         return Ok(None);
     }
-    let (allowed, looks) = (evaluation.admits(), request.is_look());
+    let (allowed, looks) = (evaluation.allows(), request.is_look());
     count_call(redis, allowed, looks);
     if count_key(&evaluation, allowed, looks) {
         redis.denied(name, None, now);

@@ -25,7 +25,7 @@ impl OneLimit {
     /// Evaluates.
     #[inline(always)]
     pub fn at<L: Limit>(limit: &L, usage: &L::Usage, missing: bool, request: Request, now: Timestamp) -> OneLimit {
-        guard::point();
+        guard::panic_test_point();
         let evaluation = evaluate(limit, usage, now, request);
         let charges = matches!(evaluation.change(), Change::Charge(_));
         let entries = if charges { limit.entries_after_charge(usage, now) } else { None };
@@ -48,7 +48,7 @@ impl OneLimit {
 
 impl KeyEvaluation for OneLimit {
     #[inline(always)]
-    fn admits(&self) -> bool {
+    fn allows(&self) -> bool {
         !self.evaluation.denies()
     }
 
@@ -73,7 +73,7 @@ impl KeyEvaluation for OneLimit {
     }
 
     #[inline(always)]
-    fn goes_on(&self, allowed: bool) -> bool {
+    fn changes_key(&self, allowed: bool) -> bool {
         allowed && self.evaluation.change() != Change::Nothing
     }
 

@@ -18,7 +18,7 @@ pub struct Rates<'s, 'a> {
 }
 
 impl KeyEvaluation for Rates<'_, '_> {
-    fn admits(&self) -> bool {
+    fn allows(&self) -> bool {
         !self.evaluation.denies()
     }
 
@@ -38,7 +38,7 @@ impl KeyEvaluation for Rates<'_, '_> {
         false
     }
 
-    fn goes_on(&self, allowed: bool) -> bool {
+    fn changes_key(&self, allowed: bool) -> bool {
         allowed
     }
 

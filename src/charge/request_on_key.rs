@@ -114,13 +114,13 @@ impl EvaluatedRequest<'_, '_> {
         }
     }
 
-    /// Makes the change of a call that `goes_on`, and sees to a clock gone back in any case. Nothing can fail any more.
-    pub fn commit<'r, 'c: 'r>(&self, target: impl Target<'r, 'c>, goes_on: bool, now: Timestamp) -> Answer {
+    /// Makes the change of a call that `changes_key`, and sees to a clock gone back in any case. Nothing can fail any more.
+    pub fn commit<'r, 'c: 'r>(&self, target: impl Target<'r, 'c>, changes_key: bool, now: Timestamp) -> Answer {
         match self {
             EvaluatedRequest::One(evaluation, spec) => with_limit!(spec, limit => {
-                of_one(commit_to(target, &evaluation.under(limit), goes_on, now), spec)
+                of_one(commit_to(target, &evaluation.under(limit), changes_key, now), spec)
             }),
-            EvaluatedRequest::Several(evaluation) => evaluation.commit(target, goes_on, now),
+            EvaluatedRequest::Several(evaluation) => evaluation.commit(target, changes_key, now),
         }
     }
 
@@ -152,8 +152,8 @@ macro_rules! of_either {
 }
 
 impl KeyEvaluation for EvaluatedRequest<'_, '_> {
-    fn admits(&self) -> bool {
-        of_either!(self, evaluation => evaluation.admits())
+    fn allows(&self) -> bool {
+        of_either!(self, evaluation => evaluation.allows())
     }
 
     fn denies(&self) -> bool {
@@ -172,8 +172,8 @@ impl KeyEvaluation for EvaluatedRequest<'_, '_> {
         of_either!(self, evaluation => evaluation.grows())
     }
 
-    fn goes_on(&self, allowed: bool) -> bool {
-        of_either!(self, evaluation => evaluation.goes_on(allowed))
+    fn changes_key(&self, allowed: bool) -> bool {
+        of_either!(self, evaluation => evaluation.changes_key(allowed))
     }
 
     fn count(&self, allowed: bool) {

@@ -35,7 +35,7 @@ impl<'s, 'a> SeveralLimits<'s, 'a> {
         now: Timestamp,
         out_of_memory: impl FnOnce() -> bool,
     ) -> SeveralLimits<'s, 'a> {
-        guard::point();
+        guard::panic_test_point();
         let plain = if let Held::Plain(_, kind) = held { Some(kind) } else { None };
         let mut evaluation = SeveralLimits {
             evaluation: CompositeEvaluation::default(),
@@ -80,47 +80,47 @@ impl<'s, 'a> SeveralLimits<'s, 'a> {
         with_usage_type!(kind, Plain => Some(self.unchanged(Held::plain::<Plain>(&*key.usage()?), now)), None)
     }
 
-    /// Makes the change of a call that `goes_on`, and sees to a clock gone back in any case. Nothing can fail any more.
-    pub fn commit<'r, 'c: 'r>(&self, target: impl Target<'r, 'c>, goes_on: bool, now: Timestamp) -> Answer {
+    /// Makes the change of a call that `changes_key`, and sees to a clock gone back in any case. Nothing can fail any more.
+    pub fn commit<'r, 'c: 'r>(&self, target: impl Target<'r, 'c>, changes_key: bool, now: Timestamp) -> Answer {
         match self.plain {
-            None => self.commit_composite(target, goes_on, now),
+            None => self.commit_composite(target, changes_key, now),
             Some(kind) => with_usage_type!(
                 kind,
-                Plain => self.commit_plain::<Plain>(target, goes_on, now),
-                self.commit_composite(target, goes_on, now)
+                Plain => self.commit_plain::<Plain>(target, changes_key, now),
+                self.commit_composite(target, changes_key, now)
             ),
         }
     }
 
-    fn commit_composite<'r, 'c: 'r>(&self, target: impl Target<'r, 'c>, goes_on: bool, now: Timestamp) -> Answer {
+    fn commit_composite<'r, 'c: 'r>(&self, target: impl Target<'r, 'c>, changes_key: bool, now: Timestamp) -> Answer {
         let Some(mut key) = target.resume(now) else {
             return self.unchanged(Held::Composite(&CompositeUsage::default()), now);
         };
         let again;
-        let evaluation = if goes_on && key.is_overtaken() {
+        let evaluation = if changes_key && key.is_overtaken() {
             again = self.again(key.usage_mut(), now);
             &again
         } else {
             &self.evaluation
         };
-        commit(key, &OfComposite { call: &self.call, evaluation }, goes_on, now)
+        commit(key, &OfComposite { call: &self.call, evaluation }, changes_key, now)
     }
 
     fn commit_plain<'r, 'c: 'r, U: Single>(
         &self,
         target: impl Target<'r, 'c>,
-        goes_on: bool,
+        changes_key: bool,
         now: Timestamp,
     ) -> Answer {
         let (call, evaluation) = (&*self.call, &self.evaluation);
-        if !goes_on || evaluation.stays_plain(call) {
-            return commit_to(target, &OfPlain::<U> { call, evaluation, usage: PhantomData }, goes_on, now);
+        if !changes_key || evaluation.stays_plain(call) {
+            return commit_to(target, &OfPlain::<U> { call, evaluation, usage: PhantomData }, changes_key, now);
         }
         match target.open() {
             // Others have deleted it.
             Some(key) if key.contents().is_missing() => {
                 let evaluation = &self.again(&CompositeUsage::default(), now);
-                commit_to(key, &OfComposite { call, evaluation }, goes_on, now)
+                commit_to(key, &OfComposite { call, evaluation }, changes_key, now)
             }
             Some(key) => match key.typed::<U>() {
                 Ok(key) => convert(key, &OfComposite { call, evaluation }, now),
@@ -141,8 +141,8 @@ impl<'s, 'a> SeveralLimits<'s, 'a> {
 }
 
 impl KeyEvaluation for SeveralLimits<'_, '_> {
-    fn admits(&self) -> bool {
-        self.evaluation.admits()
+    fn allows(&self) -> bool {
+        self.evaluation.allows()
     }
 
     fn denies(&self) -> bool {
@@ -163,14 +163,14 @@ impl KeyEvaluation for SeveralLimits<'_, '_> {
 
     /// A strike is written though the call is denied, and so is the release of a lease by a settlement whose id no key
     /// knows any more.
-    fn goes_on(&self, allowed: bool) -> bool {
-        let goes_on = allowed || self.call.purpose == Purpose::Settle;
-        (goes_on && self.evaluation.changes()) || self.evaluation.strikes()
+    fn changes_key(&self, allowed: bool) -> bool {
+        let changes_key = allowed || self.call.purpose == Purpose::Settle;
+        (changes_key && self.evaluation.changes()) || self.evaluation.strikes()
     }
 
     fn count(&self, allowed: bool) {
         let makes = allowed && self.missing && self.evaluation.changes();
-        count_limits(self.evaluation.limits(&self.call), self.denies(), allowed && self.admits(), makes);
+        count_limits(self.evaluation.limits(&self.call), self.denies(), allowed && self.allows(), makes);
     }
 }
 

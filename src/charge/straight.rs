@@ -33,7 +33,7 @@ pub fn take(
         key.leave();
         return false;
     };
-    guard::point();
+    guard::panic_test_point();
     // Each of the two ways replies for itself: of what it knows by then the compiler makes constants.
     match taken {
         Taken::Charged(decision, after) => {
@@ -73,9 +73,9 @@ pub fn take_several(
         key.leave();
         return false;
     };
-    guard::point();
+    guard::panic_test_point();
     let rates = Rates { call: limits, evaluation };
-    let allowed = rates.admits();
+    let allowed = rates.allows();
     call.stats.decided(allowed);
     rates.count(allowed);
     let decision = if allowed {
@@ -110,7 +110,7 @@ pub fn take_item(
         key.leave();
         return false;
     };
-    guard::point();
+    guard::panic_test_point();
     match taken {
         ItemTaken::Charged(decision, charged) => {
             call.stats.decided(true);

@@ -1,4 +1,4 @@
-//! One file a command family: its grammar, then one call of the charge path, then the reply.
+//! One file per command family: its grammar, then one call of the charge path, then the reply.
 
 pub mod docs;
 pub mod kinds;

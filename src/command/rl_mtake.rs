@@ -55,9 +55,9 @@ fn come_behind(redis: &Redis, call: &mut CallOnKeys, takes: bool) {
     if redis.global.queues.any() {
         for (name, on_key) in &mut call.specs {
             match on_key {
-                OnKey::Spec(spec) => queue_order::come(redis, *name, spec, takes),
+                OnKey::Spec(spec) => queue_order::place_behind(redis, *name, spec, takes),
                 OnKey::Call(call) => {
-                    call.specs.iter_mut().for_each(|spec| queue_order::come(redis, *name, spec, takes));
+                    call.specs.iter_mut().for_each(|spec| queue_order::place_behind(redis, *name, spec, takes));
                 }
                 OnKey::Policy(_) => {}
             }

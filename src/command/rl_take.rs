@@ -1,4 +1,5 @@
-//! One algorithm on one key: `RL.TOKENBUCKET` and its siblings, the generic `RL.TAKE`, and `RL.PEEK`.
+//! The calls on one key: one algorithm (`RL.TOKENBUCKET` and its siblings), several (`RL.TAKE`), or a look at them
+//! (`RL.PEEK`).
 
 use super::{reply, rl_limit};
 use crate::charge::{self, charge_one, charge_several, peek_one};

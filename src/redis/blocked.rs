@@ -102,7 +102,7 @@ unsafe extern "C" fn answered(
     let redis = unsafe { Redis::new(ctx, &[], answer.stats) };
     // A lease of which it is not told is given back.
     let told = guard::callback(false, || {
-        guard::point();
+        guard::panic_test_point();
         answer.told.set(true);
         true
     });

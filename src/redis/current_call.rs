@@ -127,7 +127,7 @@ impl<'a> Redis<'a> {
     }
 
     /// Records that a key, or an item of it, stood in the way of the call, which has changed nothing of it, and has it
-    /// announced if that is wanted. Once a key and call.
+    /// announced if that is wanted. To be called once per key and call.
     #[inline(never)]
     pub fn denied(&mut self, name: KeyName, item: Option<&[u8]>, now: Timestamp) {
         if let Some(string) = self.argv.get(name.0) {
@@ -147,7 +147,7 @@ impl<'a> Redis<'a> {
         }
     }
 
-    /// Adds to what those will hear of who might change more.
+    /// Queues a keyspace event of a key. Events are announced at the end of the call, as subscribers may change keys.
     #[inline(always)]
     pub(super) fn happened(&mut self, name: KeyName, event: Event) {
         if let Some(room) = self.events.get_mut(self.happened) {
@@ -175,22 +175,22 @@ impl<'a> Redis<'a> {
         unsafe { self.changes.propagate(self.ctx, self.argv) };
     }
 
-    /// Says that others may have run, and may have changed what was found in any key.
-    pub(super) fn others_may_run(&mut self) {
+    /// Says that other modules may have run, and may have changed what was found in any key.
+    pub(super) fn other_modules_may_run(&mut self) {
         self.turn = self.turn.wrapping_add(1);
     }
 
     /// Ends what the call does to keys, whatever has become of the call: what has changed is propagated to replicas and
-    /// the AOF, then what was left for later is done, and then those hear of it who might change more.
+    /// the AOF, then what was left for later is done, and last the keyspace events are announced.
     pub fn finish(&mut self) {
         self.propagate();
         while let Some(run) = self.more.as_mut().and_then(|more| more.pending.pop_front()) {
             run(self);
-            guard::point();
+            guard::panic_test_point();
         }
         while let Some((name, event)) = self.next_event() {
             self.announce(name, event);
-            guard::point();
+            guard::panic_test_point();
         }
     }
 
@@ -215,7 +215,7 @@ impl<'a> Redis<'a> {
             Event::Denied => (raw::REDISMODULE_NOTIFY_MODULE, DENIED),
         };
         let Ok(name) = self.string(name) else { return };
-        self.others_may_run();
+        self.other_modules_may_run();
         // SAFETY: `ctx` and the string are those of the current call; the event's name is a constant.
         unsafe {
             if event != Event::Denied {

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// A place where a call would be cut short if it could panic: tests of a debug build have it panic there
 /// ([`panic_at`]).
 #[inline(always)]
-pub fn point() {
+pub fn panic_test_point() {
     #[cfg(debug_assertions)]
     if PANIC_IN.load(Relaxed) > 0 && PANIC_IN.fetch_sub(1, Relaxed) == 1 {
         panic_at(Some(0));

@@ -1,7 +1,7 @@
 //! Effects on their way in, from a primary and the AOF (the core's `effect.rs` says what they are).
 
 use super::Redis;
-use super::before::check_stored;
+use super::debug_readback::check_stored;
 use super::key::{Writable, put};
 use ratelimit_core::Single;
 use ratelimit_core::composite::CompositeUsage;

@@ -25,8 +25,9 @@ const OWN_EVENTS: c_int = raw::REDISMODULE_NOTIFY_MODULE;
 
 /// Hears of what happens to keys from now on. That cannot be given up again, and each event costs the server a call.
 ///
-/// From Redis 7.2 on, and on Valkey, it is told of each key that ends or is replaced, which are fewer. And who hears of
-/// what is moved or copied to another database has Valkey before 9.1 leave the client there that did it.
+/// From Redis 7.2 on, and on Valkey, it is told of each key that ends or is replaced, which are fewer.
+/// Subscribing has a side effect on Valkey before 9.1: a client that runs MOVE, or COPY with DB, is left in the other
+/// database.
 pub fn subscribe(entry: ServerEntry) {
     if entry.global.schedule.subscribed.replace(true) {
         return;

@@ -3,8 +3,7 @@
 //!
 //! | what happens | where |
 //! |---|---|
-//! | a command, an event or a timer enters the module | `dispatch.rs`, `server_events.rs`, `key_events.rs`, `guard.rs`
-//! |
+//! | a command, event or timer enters | `dispatch.rs`, `server_events.rs`, `key_events.rs`, `guard.rs` |
 //! | keys are opened, committed and given their expiry | `key/` |
 //! | effects go to replicas and the AOF, or come from them | `outgoing.rs`, `incoming_effect.rs`, `effect_demand.rs` |
 //! | values are saved, loaded and freed | `native_type.rs`, `rdb.rs`, `lazy_free.rs` |
@@ -21,13 +20,13 @@
 
 pub mod acl;
 pub mod api;
-mod before;
 pub mod blocked;
 pub mod bus;
 mod clock;
 pub mod command;
 pub mod config;
 mod current_call;
+mod debug_readback;
 pub mod dispatch;
 mod dry_run;
 pub mod effect_demand;
@@ -51,7 +50,7 @@ pub mod server_entry;
 pub mod server_events;
 pub mod slots;
 pub mod waiting_callbacks;
-pub mod writes;
+pub mod write_permission;
 
 pub use clock::now;
 pub use current_call::Redis;

@@ -1,11 +1,11 @@
-//! One native type of the server a kind of usage, all from one set of callbacks.
+//! One native type of the server per kind of usage, all from one set of callbacks.
 //!
 //! The type's pointer is the tag: a value is exactly its usage, and asking whether a key holds one is one
 //! comparison. A value is a `Box` in all but name, from the server's allocator.
 
 use super::api::{api, call, has_flag};
-use super::before::check_stored;
 use super::clock::now;
+use super::debug_readback::check_stored;
 use super::rdb::Rdb;
 use super::{global::global, guard, lazy_free, memory, outgoing, policy_lifetime};
 use crate::server::Global;

@@ -1,7 +1,7 @@
 //! Effects on their way out, to replicas and the AOF (the core's `effect.rs` says what they are).
 
 use super::api::{OK, call};
-use super::before::{Before, check_stored};
+use super::debug_readback::{Readback, check_stored};
 use super::effect_demand;
 use crate::server::stats;
 use ratelimit_core::composite::CompositeUsage;
@@ -32,7 +32,7 @@ impl Changes {
     /// Adds the last call on `usage`, in the key of that name, which expires at `expires_at`. Before the call it was
     /// `before`.
     #[inline(always)]
-    pub fn change<U: Usage>(&mut self, name: KeyName, usage: &mut U, expires_at: u64, before: &Before<U>) {
+    pub fn change<U: Usage>(&mut self, name: KeyName, usage: &mut U, expires_at: u64, before: &Readback<U>) {
         before.check_change(usage);
         if effect_demand::any() {
             self.add_change(name, usage, expires_at);

@@ -16,8 +16,8 @@ use ratelimit_core::{Timestamp, Verdict};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-/// Has a call wait in the queue of its key, if it would be denied for now and may wait. Whether it waits: then this was
-/// the last thing that it does, and it is not to reply.
+/// Puts a call into the queue of its key if it would be denied for now and may wait. Returns whether it did: then the
+/// caller must send no reply.
 pub fn wait(
     redis: &mut Redis,
     name: KeyName,
@@ -43,7 +43,7 @@ pub fn wait(
     if !queues.waits(db, key, claim.holder()) {
         settings::check_blocked(queues.waiting(db, key))?;
     }
-    // Others may run now, and not once the client is known to wait: it can be sent no error then.
+    // Other modules may run now, and not once the client is known to wait: it can be sent no error then.
     redis.finish();
     let key = QueueKey { db: redis.db(), name: Arc::from(redis.key_bytes(name)) };
     key_events::subscribe(redis.entry());
@@ -109,7 +109,7 @@ pub fn unblocked(redis: &mut Redis, client: ClientHandle) -> Option<Result<Reply
         Ended::Answered(answer) => answer.stats,
     };
     let told = guard::callback(None, || {
-        guard::point();
+        guard::panic_test_point();
         Some(match &ended {
             // RL.ACQUIRE's key is its first argument.
             Ended::Waiting(call) => denial(redis, KeyName(1), call, redis::now()),
@@ -127,7 +127,7 @@ pub fn unblocked(redis: &mut Redis, client: ClientHandle) -> Option<Result<Reply
 /// An answer was not sent: a lease that it grants is given back.
 pub fn answer_lost(entry: ServerEntry, answer: Answer) {
     if let Some(grant) = answer.grant {
-        entry.global.queues.untold(grant);
+        entry.global.queues.undelivered(grant);
         timer::arm(entry);
     }
 }

@@ -8,7 +8,7 @@ use ratelimit_core::syntax::KeyRequest;
 use ratelimit_core::wire::args::KeyName;
 use ratelimit_core::{Decision, Timestamp};
 
-/// Has a call ask for a fencing token, which its lease gets unless it has one. A token that is made and not used does
+/// Gives a call a fencing token, which its lease gets unless it has one. A token that is made and not used does
 /// no harm: the next one is larger.
 #[cold]
 pub fn ask(redis: &Redis, asked: &mut KeyRequest, now: Timestamp) {

@@ -30,9 +30,10 @@
 //! ```
 //!
 //! A waiting call is in exactly one of three places: in the queues (`server/queues/`), once it is answered in the
-//! outbox (`server/queues/outbox.rs`), or handed back to the server, which happens once. From the last state on CLIENT
-//! UNBLOCK would leave a client without any reply before Redis 7.4, so nobody may get there while a call could still be
-//! read (`redis/blocked.rs`).
+//! outbox (`server/queues/outbox.rs`), or handed back to the server, which happens once. Before Redis
+//! 7.4, CLIENT UNBLOCK of a client that was handed back leaves it without a reply. So clients are handed back only at
+//! the end of a turn of the timer, after which the server sends replies before it reads another call
+//! (`redis/blocked.rs`).
 //!
 //! | what happens | where |
 //! |---|---|
@@ -40,7 +41,7 @@
 //! | later calls come behind it | `queue_order.rs` |
 //! | something happens to its key, or may have | `events.rs` |
 //! | the timer is armed | `timer.rs` |
-//! | the timer's turn comes, and is bounded | `work.rs`, `turn.rs` |
+//! | the timer's turn comes, and is bounded | `timer_turn.rs`, `turn.rs` |
 //! | the queue of its key is served, and it is decided | `serve.rs` |
 //!
 //! A release reaches a queue by a keyspace event: `charge::release` commits, `Redis::finish` announces the event,
@@ -56,8 +57,8 @@ pub mod fencing;
 pub mod queue_order;
 mod serve;
 mod timer;
+mod timer_turn;
 mod turn;
-mod work;
 
 use crate::redis::waiting_callbacks::WaitingCallbacks;
 
@@ -65,7 +66,7 @@ pub use clients::{give_up, wait, waiting_without_lease};
 
 /// What this folder does at each event of the server.
 pub const CALLBACKS: WaitingCallbacks = WaitingCallbacks {
-    timer_is_due: work::run,
+    timer_is_due: timer_turn::run,
     key_changed: events::key_changed,
     all_keys_changed: events::all_keys_changed,
     cron: events::cron,

@@ -6,23 +6,23 @@ use ratelimit_core::AnyLimit;
 use ratelimit_core::syntax::{KeyRequest, Spec};
 use ratelimit_core::wire::args::KeyName;
 
-/// Has a call that takes leases of a key come behind the calls that wait for one; its limit is theirs from now on.
-/// Specs of other algorithms are left alone.
+/// Places a call that takes leases of a key behind the calls that wait for one; its limit is theirs from now on. Specs
+/// of other algorithms are left alone.
 #[inline(always)]
 pub fn take(redis: &Redis, name: KeyName, asked: &mut KeyRequest) {
     if redis.global.queues.any() {
         for spec in specs(asked) {
-            come(redis, name, spec, true);
+            place_behind(redis, name, spec, true);
         }
     }
 }
 
-/// Has a call that only looks come behind the calls that wait for a lease of its key; it brings no limit.
+/// Places a call that only looks behind the calls that wait for a lease of its key; it brings no limit.
 #[inline(always)]
 pub fn look(redis: &Redis, name: KeyName, asked: &mut KeyRequest) {
     if redis.global.queues.any() {
         for spec in specs(asked) {
-            come(redis, name, spec, false);
+            place_behind(redis, name, spec, false);
         }
     }
 }
@@ -36,21 +36,21 @@ pub fn specs<'s, 'a>(asked: &'s mut KeyRequest<'a>) -> &'s mut [Spec<'a>] {
     }
 }
 
-/// Has a spec come behind, if it takes leases; whether it brings a limit.
+/// Places a spec behind the waiting calls, if it takes leases. With `takes` it brings a limit.
 #[cold]
-pub fn come(redis: &Redis, name: KeyName, spec: &mut Spec, takes: bool) {
+pub fn place_behind(redis: &Redis, name: KeyName, spec: &mut Spec, takes: bool) {
     let limit = spec.limit.raised_by(spec.kept).limit();
     let AnyLimit::Concurrency(concurrency) = &mut spec.limit else { return };
     let (queues, db, key) = (&redis.global.queues, redis.db(), redis.key_bytes(name));
     let is_limit = takes && !spec.shadow && !spec.request.is_look();
-    let others_wait = if is_limit {
-        let (others_wait, limit_changed) = queues.limit_to(db, key, limit);
+    let callers_wait_ahead = if is_limit {
+        let (callers_wait_ahead, limit_changed) = queues.limit_to(db, key, limit);
         if limit_changed {
             timer::arm(redis.entry());
         }
-        others_wait
+        callers_wait_ahead
     } else {
         queues.waiting(db, key) > 0
     };
-    *concurrency = concurrency.behind(others_wait);
+    *concurrency = concurrency.behind(callers_wait_ahead);
 }

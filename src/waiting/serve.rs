@@ -7,7 +7,7 @@
 use super::turn::Turn;
 use super::{fencing, queue_order};
 use crate::charge;
-use crate::redis::{Redis, acl, writes};
+use crate::redis::{Redis, acl, write_permission};
 use crate::reply::Reply;
 use crate::server::Global;
 use crate::server::queues::{Client, Grant, QueueKey, WaitingCall};
@@ -21,34 +21,34 @@ pub fn serve(redis: &mut Redis, name: KeyName, key: &QueueKey, turn: &mut Turn) 
     let (queues, now) = (&redis.global.queues, turn.now);
     if queues.is_behind_clock(key) && turn.may_grant() {
         charge::follow_clock(redis, name, now);
-        // Others hear of it now, and not once the queue has been looked at.
+        // Other modules hear of it now, and not once the queue has been looked at.
         redis.finish();
         queues.followed_clock(key);
     }
     while turn.goes_on() {
         // First: once the later call of the same holder has its lease, this would be a renewal.
         if let Some(call) = queues.replaced(key) {
-            decide(redis, name, key, &call, Moment::Over, turn);
+            decide(redis, name, key, &call, AnswerReason::Over, turn);
         } else if let Some(head) = queues.head(key)
-            && let Some(moment) = its_turn(redis, name, key, &head, turn)
+            && let Some(reason) = its_turn(redis, name, key, &head, turn)
         {
-            decide(redis, name, key, &head, moment, turn);
+            decide(redis, name, key, &head, reason, turn);
         } else if let Some(call) = queues.overdue(key, now) {
             // Once the head is denied, another is the head, and may pass.
             queues.timed_out.count();
-            decide(redis, name, key, &call, Moment::Over, turn);
+            decide(redis, name, key, &call, AnswerReason::Over, turn);
         } else {
             return queues.looked_at(key);
         }
         turn.spend(1);
     }
-    // The others run first.
+    // The queues of other keys are served first.
     queues.touch(key.db, &key.name);
 }
 
 /// Why a call that waits is answered.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Moment {
+enum AnswerReason {
     /// There is room for the call.
     Room,
     /// The call can never pass: it costs more than the limit, or the key holds something else.
@@ -58,37 +58,43 @@ enum Moment {
 }
 
 /// Why the head of a key's queue is to be answered; `None` if it has to wait on.
-fn its_turn(redis: &mut Redis, name: KeyName, key: &QueueKey, head: &WaitingCall, turn: &mut Turn) -> Option<Moment> {
+fn its_turn(
+    redis: &mut Redis,
+    name: KeyName,
+    key: &QueueKey,
+    head: &WaitingCall,
+    turn: &mut Turn,
+) -> Option<AnswerReason> {
     let now = turn.now;
     let after = match peek(redis, name, &head.claim.asked(head.limit, false), now) {
         Ok(Decision { verdict: Verdict::After(wait), .. }) => Some(wait),
-        Ok(Decision { verdict: Verdict::Allowed(_), .. }) if turn.may_grant() => return Some(Moment::Room),
+        Ok(Decision { verdict: Verdict::Allowed(_), .. }) if turn.may_grant() => return Some(AnswerReason::Room),
         Ok(Decision { verdict: Verdict::Allowed(_), .. }) => {
             redis.global.queues.hold_up();
             None
         }
-        Ok(Decision { verdict: Verdict::Never, .. }) | Err(_) => return Some(Moment::Never),
+        Ok(Decision { verdict: Verdict::Never, .. }) | Err(_) => return Some(AnswerReason::Never),
     };
     redis.global.queues.head_due(key, after, now);
     None
 }
 
 /// Answers a call that waits as one would be answered that came now.
-fn decide(redis: &mut Redis, name: KeyName, key: &QueueKey, call: &WaitingCall, moment: Moment, turn: &mut Turn) {
+fn decide(redis: &mut Redis, name: KeyName, key: &QueueKey, call: &WaitingCall, reason: AnswerReason, turn: &mut Turn) {
     let now = turn.now;
     redis.stats = call.client.stats;
-    let mut asked = call.claim.asked(call.limit, call.others_wait);
-    let passes = match moment {
-        Moment::Room => true,
-        Moment::Never => false,
-        Moment::Over => peek(redis, name, &asked, now).is_ok_and(|seen| seen.verdict.allowed()),
+    let mut asked = call.claim.asked(call.limit, call.callers_wait_ahead);
+    let passes = match reason {
+        AnswerReason::Room => true,
+        AnswerReason::Never => false,
+        AnswerReason::Over => peek(redis, name, &asked, now).is_ok_and(|seen| seen.verdict.allowed()),
     };
     if passes && !may_acquire(redis, name, &call.client) {
         return conclude(redis.global, key, call, Err(Error::NoPermission), None, true, now);
     }
     // A denial writes the clock that has gone back.
     let writes = passes || redis.global.queues.is_behind_clock(key);
-    if !(if writes { turn.may_grant() } else { writes::may_be_propagated() }) {
+    if !(if writes { turn.may_grant() } else { write_permission::may_be_propagated() }) {
         redis.stats.decided(false);
         let denied = deny(redis, name, call, now);
         return conclude(redis.global, key, call, denied, None, true, now);
@@ -99,9 +105,9 @@ fn decide(redis: &mut Redis, name: KeyName, key: &QueueKey, call: &WaitingCall, 
     let renews = charge::lease_until(redis, name, call.claim.holder(), now).is_some();
     let decided = charge(redis, name, &asked, now);
     redis.finish();
-    // Others may have taken what was free, as they heard that a key had expired: then its turn comes once more.
+    // Other modules may have taken what was free, as they heard that a key had expired: then its turn comes once more.
     let has_to_wait = matches!(decided, Ok(Decision { verdict: Verdict::After(_), .. }));
-    if moment == Moment::Over || !has_to_wait {
+    if reason == AnswerReason::Over || !has_to_wait {
         let reply = decided.as_ref().ok().map(|decision| fencing::reply(redis, name, &asked, decision, now));
         conclude(redis.global, key, call, decided, reply, renews, now);
     }
@@ -131,7 +137,7 @@ fn conclude(
     match (global.queues.leave(key, call.place), grant) {
         (Some(_), grant) => global.outbox.answer(&call.client, reply, grant),
         // It has gone while others ran.
-        (None, Some(grant)) => global.queues.untold(grant),
+        (None, Some(grant)) => global.queues.undelivered(grant),
         (None, None) => {}
     }
 }

@@ -3,11 +3,11 @@
 //! **A turn is bounded,** however many keys there are: it does so much ([`EFFORT`]), and goes on in its next turn,
 //! between which the server reads calls. Nobody overtakes meanwhile: who comes later comes behind (`queue_order.rs`).
 //!
-//! **While the server takes no writes,** nobody is granted anything ([`Turn::may_grant`]). Nothing is looked at for
-//! that again and again: the cron event asks whether it does, and then all keys are looked at.
+//! **While the server takes no writes,** nobody is granted anything ([`Turn::may_grant`]). Waiting keys are not
+//! polled meanwhile: the cron event asks whether the server takes writes again, and if so all keys are looked at.
 
 use crate::redis::server_entry::ServerEntry;
-use crate::redis::{now, writes};
+use crate::redis::{now, write_permission};
 use ratelimit_core::Timestamp;
 
 /// How much the timer does in one turn: looks at queues, and answers. A lease that is granted takes some 25
@@ -55,6 +55,6 @@ impl<'a> Turn<'a> {
     /// turn, and only where somebody would be granted one.
     pub fn may_grant(&mut self) -> bool {
         let entry = self.entry;
-        writes::may_be_propagated() && *self.writes.get_or_insert_with(|| writes::are_taken(entry))
+        write_permission::may_be_propagated() && *self.writes.get_or_insert_with(|| write_permission::are_taken(entry))
     }
 }

@@ -45,7 +45,7 @@ pub struct Concurrency {
     limit: Amount,
     ttl: Period,
     /// Whether others wait for a lease of the key: who came later than they did is not let in before them.
-    others_wait: bool,
+    callers_wait_ahead: bool,
 }
 
 /// The longest name of a holder, in bytes.
@@ -55,7 +55,7 @@ impl Concurrency {
     /// At most `limit` units at once, each leased for `ttl`.
     #[must_use]
     pub fn new(limit: Amount, ttl: Period) -> Concurrency {
-        Concurrency { limit, ttl, others_wait: false }
+        Concurrency { limit, ttl, callers_wait_ahead: false }
     }
 
     /// How much may be held at once.
@@ -70,11 +70,11 @@ impl Concurrency {
         Concurrency { limit, ..self }
     }
 
-    /// This concurrency limit for a call that comes after waiting callers, if `others_wait`. Only a call that takes no
+    /// This concurrency limit for a call behind waiting callers, if `callers_wait_ahead`. Only a call that takes no
     /// more than its holder has passes then; one that would fit otherwise is told to retry after a millisecond.
     #[must_use]
-    pub fn behind(self, others_wait: bool) -> Concurrency {
-        Concurrency { others_wait, ..self }
+    pub fn behind(self, callers_wait_ahead: bool) -> Concurrency {
+        Concurrency { callers_wait_ahead, ..self }
     }
 
     /// What it is known by without a name: nothing, since a key has one table of leases at most.
@@ -143,7 +143,7 @@ impl Limit for LeaseLimit<'_> {
         let renews = own.is_some_and(|held| cost <= held);
         let fits = renews || others.excess(cost, self.concurrency.limit) == Amount::ZERO;
         if fits && !in_own_way {
-            let overtakes = self.concurrency.others_wait && !renews && cost != Amount::ZERO;
+            let overtakes = self.concurrency.callers_wait_ahead && !renews && cost != Amount::ZERO;
             return if overtakes { Verdict::After(Span::MILLISECOND) } else { Verdict::Allowed(Span::ZERO) };
         }
         if cost > self.concurrency.limit {

@@ -177,7 +177,7 @@ impl CompositeEvaluation {
     /// Whether a limit that decides for itself would have denied the call.
     fn shadow_denies(&self, call: &Call) -> bool {
         // Nothing denies the others.
-        let decides = matches!(call.purpose, Purpose::Charge | Purpose::Evaluation);
+        let decides = matches!(call.purpose, Purpose::Charge | Purpose::Check);
         decides && self.limits.iter().any(LimitEvaluation::denies_by_itself)
     }
 }

@@ -57,7 +57,7 @@ impl CompositeUsage {
             Outcome::Denied { .. } | Outcome::Banned(_) | Outcome::LostLease | Outcome::Settled | Outcome::Unknown => {}
         }
         if evaluation.releases {
-            self.take_back(&holders_by_id(call), now);
+            self.release_leases(&holders_by_id(call), now);
         }
         self.end(now);
     }

@@ -173,7 +173,7 @@ impl CompositeEvaluation {
         self.outcome == Outcome::Denied { strikes: true }
     }
 
-    /// Whether it stands in the way of others that are to pass all or none.
+    /// Whether this key denies the call, and with it the call's other keys (all or none).
     #[must_use]
     pub fn denies(&self) -> bool {
         matches!(self.outcome, Outcome::Denied { .. } | Outcome::Banned(_) | Outcome::LostLease)
@@ -272,7 +272,7 @@ impl CompositeEvaluation {
 
     /// Whether the call may go on: it passes, or has passed before.
     #[must_use]
-    pub fn admits(&self) -> bool {
+    pub fn allows(&self) -> bool {
         matches!(self.outcome, Outcome::Passes | Outcome::Repeated(_) | Outcome::Settles | Outcome::Settled)
     }
 }

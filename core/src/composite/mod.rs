@@ -167,7 +167,7 @@ impl CompositeUsage {
 
     /// Takes the live leases of `holders` back; how many there were.
     pub fn release(&mut self, holders: &[&[u8]], now: Timestamp) -> usize {
-        let released = self.take_back(holders, now);
+        let released = self.release_leases(holders, now);
         // Nothing is propagated of none, so nothing may change.
         if released > 0 {
             self.begin(now, None);
@@ -192,7 +192,7 @@ impl CompositeUsage {
         self.components.iter().find_map(|component| ConcurrencyUsage::of(&component.usage))
     }
 
-    fn take_back(&mut self, holders: &[&[u8]], now: Timestamp) -> usize {
+    fn release_leases(&mut self, holders: &[&[u8]], now: Timestamp) -> usize {
         let mut components = self.components.iter_mut();
         let component = components.find(|component| component.kind() == Kind::Concurrency);
         let Some(component) = component else { return 0 };

@@ -82,8 +82,8 @@ impl Claim {
 
     /// The call again, under the limit that now holds, behind those who wait before it.
     #[must_use]
-    pub fn asked(&self, limit: Amount, others_wait: bool) -> KeyRequest<'_> {
-        let limit = AnyLimit::Concurrency(self.concurrency.limited_to(limit).behind(others_wait));
+    pub fn asked(&self, limit: Amount, callers_wait_ahead: bool) -> KeyRequest<'_> {
+        let limit = AnyLimit::Concurrency(self.concurrency.limited_to(limit).behind(callers_wait_ahead));
         let (holder, name) = (&*self.holder, self.name.as_deref());
         let spec = Spec { holder, name, nx: self.nx, ..Spec::of(limit, Request::Take(self.cost)) }.keeping(self.kept);
         if name.is_some() { KeyRequest::Several(Box::new(Call::of_one(spec))) } else { KeyRequest::One(spec) }

@@ -35,9 +35,9 @@ fn claim(words: &str) -> Claim {
 }
 
 /// A spec as it is asked while others wait, or do not.
-fn behind<'a>(spec: &Spec<'a>, others_wait: bool) -> Spec<'a> {
+fn behind<'a>(spec: &Spec<'a>, callers_wait_ahead: bool) -> Spec<'a> {
     let AnyLimit::Concurrency(concurrency) = spec.limit else { unreachable!() };
-    Spec { limit: AnyLimit::Concurrency(concurrency.behind(others_wait)), ..*spec }
+    Spec { limit: AnyLimit::Concurrency(concurrency.behind(callers_wait_ahead)), ..*spec }
 }
 
 /// The limit of a spec, for its holder.
@@ -89,12 +89,12 @@ impl Service {
 
     /// RL.ACQUIRE.
     fn ask(&mut self, words: &str) {
-        let (call, others_wait) = (self.places.len(), !self.queue.is_empty());
+        let (call, callers_wait_ahead) = (self.places.len(), !self.queue.is_empty());
         self.places.push(None);
         asked(words, |spec, block| {
             self.holders.push(String::from_utf8(spec.holder.to_vec()).unwrap());
             self.queue.limit_to(spec.limit.raised_by(spec.kept).limit());
-            let (spec, since) = (&behind(spec, others_wait), self.clock.read(self.now));
+            let (spec, since) = (&behind(spec, callers_wait_ahead), self.clock.read(self.now));
             let until = match (look(&self.key, spec, self.now), block) {
                 (Answer::After(_), Block::For(span)) => Some(since.plus(span)),
                 (Answer::After(_), Block::Forever) => None,
@@ -165,9 +165,9 @@ impl Service {
     }
 
     fn deny(&mut self, place: QueuePlace) {
-        let (limit, others_wait) = (self.queue.limit(), self.queue.others_wait_before(place));
+        let (limit, callers_wait_ahead) = (self.queue.limit(), self.queue.others_wait_before(place));
         let Waiter { claim, client, .. } = self.queue.leave(place).unwrap();
-        let asked = claim.asked(limit, others_wait);
+        let asked = claim.asked(limit, callers_wait_ahead);
         let told = take(&mut self.key, &spec(&asked), self.now);
         self.answer(client, told);
     }
@@ -971,13 +971,13 @@ proptest! {
             prop_assert!(now <= LONGEST * u64::try_from(claims.len()).unwrap(), "somebody starves");
             service.go_on(us(now * 1000));
             // Who does not wait its turn gets nothing while anybody waits.
-            let others_wait = !service.queue.is_empty();
+            let callers_wait_ahead = !service.queue.is_empty();
             let told: Vec<_> = std::mem::take(&mut service.answers);
             service.ask(&format!("3 50ms late{now}"));
             service.ask(&format!("3 50ms late{now} BLOCK 1us"));
             service.serve();
             let passed = std::mem::take(&mut service.answers).iter().any(|(_, _, answer)| *answer == Answer::Served);
-            prop_assert!(!others_wait || !passed);
+            prop_assert!(!callers_wait_ahead || !passed);
             for (at, call, answer) in told {
                 if call <= claims.len() {
                     served += 1;

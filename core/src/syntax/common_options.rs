@@ -32,7 +32,7 @@ impl<'a> CommonOptions<'a> {
                 Purpose::Settle
             }
             (_, Some(Cost::GiveBack(_))) => Purpose::GiveBack,
-            (_, Some(Cost::Charge { cost: Amount::ZERO, .. })) => Purpose::Evaluation,
+            (_, Some(Cost::Charge { cost: Amount::ZERO, .. })) => Purpose::Check,
             _ => Purpose::Charge,
         };
         // Wrong is wrong, even if no spec takes it.
@@ -167,7 +167,7 @@ impl<'a> CommonOptions<'a> {
         match (self.purpose, own.mode) {
             (Purpose::Settle, Some(mode)) if !apart => Err(out_of_place(mode.word(), Reason::SettleSaysTheCost)),
             (Purpose::Settle, _) => Ok(Request::Take(Amount::ZERO)),
-            (Purpose::Evaluation | Purpose::GiveBack, _) if apart => Ok(Request::Take(Amount::ZERO)),
+            (Purpose::Check | Purpose::GiveBack, _) if apart => Ok(Request::Take(Amount::ZERO)),
             (_, mode) if apart => own.request(mode),
             (_, mode) => {
                 let waits = matches!(limit, AnyLimit::Bucket(bucket) if bucket.discipline() == Discipline::Burst);

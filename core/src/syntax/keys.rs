@@ -101,10 +101,10 @@ impl CallOnKeys<'_> {
     /// Whether the call charges nothing and gives nothing back, on any of its keys, once the policies have been read.
     #[must_use]
     pub fn only_looks(&self) -> bool {
-        self.purpose == Purpose::Evaluation
+        self.purpose == Purpose::Check
             || self.specs.iter().all(|(_, on_key)| match on_key {
                 OnKey::Spec(spec) => spec.request.is_look() && self.purpose == Purpose::Charge,
-                OnKey::Call(call) => call.purpose == Purpose::Evaluation,
+                OnKey::Call(call) => call.purpose == Purpose::Check,
                 OnKey::Policy(_) => false,
             })
     }

@@ -84,7 +84,7 @@ pub enum Purpose {
     /// It charges.
     Charge,
     /// Its cost is 0.
-    Evaluation,
+    Check,
     /// Its cost is negative. Nothing denies it.
     GiveBack,
     /// SETTLE. Nothing denies it, and what is asked of each spec is a cost of 0.
@@ -97,7 +97,7 @@ impl Purpose {
     pub fn of(request: Request) -> Purpose {
         match request {
             Request::GiveBack(_) => Purpose::GiveBack,
-            request if request.is_look() => Purpose::Evaluation,
+            request if request.is_look() => Purpose::Check,
             Request::Take(_) | Request::Force(_) | Request::Within(..) | Request::UpTo(_) | Request::LookPastLimit => {
                 Purpose::Charge
             }

@@ -462,17 +462,17 @@ fn what_a_call_is_for_is_what_its_cost_says_and_not_that_of_one_of_several() {
     for (text, purpose) in [
         ("FIXED 10 1m SLIDING 9 1m", Purpose::Charge),
         ("FIXED 10 1m COST 0 SLIDING 9 1m COST 0", Purpose::Charge),
-        ("COST 0 FIXED 10 1m COST 1 SLIDING 9 1m", Purpose::Evaluation),
-        ("COST -0 FORCE FIXED 10 1m SLIDING 9 1m", Purpose::Evaluation),
+        ("COST 0 FIXED 10 1m COST 1 SLIDING 9 1m", Purpose::Check),
+        ("COST -0 FORCE FIXED 10 1m SLIDING 9 1m", Purpose::Check),
         ("COST -1 FIXED 10 1m SLIDING 9 1m", Purpose::GiveBack),
         ("COST -0.0000001 FIXED 10 1m SLIDING 9 1m", Purpose::GiveBack),
         ("SETTLE a 0 FIXED 10 1m SLIDING 9 1m", Purpose::Settle),
         ("ONCE a 1s FIXED 10 1m SLIDING 9 1m", Purpose::Charge),
         // The cost of the only one is the call's.
         ("FIXED 10 1m AS a", Purpose::Charge),
-        ("FIXED 10 1m AS a COST 0", Purpose::Evaluation),
-        ("FIXED 10 1m AS a COST 0 FORCE", Purpose::Evaluation),
-        ("TOKENBUCKET 10 1 1s AS a COST 0 MAXWAIT 1s", Purpose::Evaluation),
+        ("FIXED 10 1m AS a COST 0", Purpose::Check),
+        ("FIXED 10 1m AS a COST 0 FORCE", Purpose::Check),
+        ("TOKENBUCKET 10 1 1s AS a COST 0 MAXWAIT 1s", Purpose::Check),
         ("FIXED 10 1m AS a COST -1", Purpose::GiveBack),
         ("FIXED 10 1m AS a UPTO", Purpose::Charge),
         ("FIXED 10 1m SETTLE a 0", Purpose::Settle),
@@ -1135,18 +1135,18 @@ fn to_keep_more_than_there_is_never_passes() {
 #[test]
 fn a_look_is_a_look_whatever_it_keeps() {
     for (text, purpose) in [
-        ("FIXED 10 1m COST 0 AS a KEEP 9", Purpose::Evaluation),
-        ("FIXED 10 1m COST 0 AS a KEEP 11", Purpose::Evaluation),
-        ("COST 0 KEEP 11 FIXED 10 1m AS a", Purpose::Evaluation),
-        ("COST 0 MAXWAIT 1s KEEP 11 TOKENBUCKET 10 1 1s AS a", Purpose::Evaluation),
-        ("COST 0 FIXED 10 1m SLIDING 10 1m KEEP 11", Purpose::Evaluation),
-        ("COST 0 KEEP 11 CONCURRENCY 10 1m me AS a", Purpose::Evaluation),
+        ("FIXED 10 1m COST 0 AS a KEEP 9", Purpose::Check),
+        ("FIXED 10 1m COST 0 AS a KEEP 11", Purpose::Check),
+        ("COST 0 KEEP 11 FIXED 10 1m AS a", Purpose::Check),
+        ("COST 0 MAXWAIT 1s KEEP 11 TOKENBUCKET 10 1 1s AS a", Purpose::Check),
+        ("COST 0 FIXED 10 1m SLIDING 10 1m KEEP 11", Purpose::Check),
+        ("COST 0 KEEP 11 CONCURRENCY 10 1m me AS a", Purpose::Check),
         ("FIXED 10 1m COST 0.000001 AS a KEEP 11", Purpose::Charge),
         ("FIXED 10 1m UPTO AS a KEEP 11", Purpose::Charge),
     ] {
         let call = several(text).unwrap();
         assert_eq!(call.purpose, purpose, "{text}");
-        assert_eq!(call.specs.iter().all(|spec| spec.request.is_look()), purpose == Purpose::Evaluation, "{text}");
+        assert_eq!(call.specs.iter().all(|spec| spec.request.is_look()), purpose == Purpose::Check, "{text}");
     }
 }
 
@@ -1276,13 +1276,7 @@ fn options_before_the_first_spec_are_for_all_keys() {
             Idempotency::Every,
             Purpose::GiveBack,
         ),
-        (
-            "2 a b COST 0 FIXED 9 1m FIXED 9 1m COST 5",
-            (NOTHING, 0),
-            (NOTHING, 0),
-            Idempotency::Every,
-            Purpose::Evaluation,
-        ),
+        ("2 a b COST 0 FIXED 9 1m FIXED 9 1m COST 5", (NOTHING, 0), (NOTHING, 0), Idempotency::Every, Purpose::Check),
         (
             "2 a b FIXED 9 1m COST -1 FIXED 9 1m",
             (Request::GiveBack(Amount::ONE), 0),

@@ -206,7 +206,7 @@ fn assert_counts(counts: &Idempotency, purpose: Purpose) {
     match counts {
         Idempotency::Every => assert!(purpose != Purpose::Settle),
         Idempotency::Once { id, .. } => {
-            assert!((1..=MAX_ID).contains(&id.len()) && matches!(purpose, Purpose::Charge | Purpose::Evaluation));
+            assert!((1..=MAX_ID).contains(&id.len()) && matches!(purpose, Purpose::Charge | Purpose::Check));
         }
         Idempotency::Settle { id, amount } => {
             assert!((1..=MAX_ID).contains(&id.len()) && *amount <= Amount::MAX_ARGUMENT && purpose == Purpose::Settle);

@@ -147,7 +147,7 @@ where
 /// Lets a call have that cost, where its limits have none of their own. A call that costs nothing charges none.
 fn at_cost(call: &mut Call, own: &[Request], cost: Amount) {
     let looks = cost == Amount::ZERO;
-    call.purpose = if looks { Purpose::Evaluation } else { Purpose::Charge };
+    call.purpose = if looks { Purpose::Check } else { Purpose::Charge };
     for (spec, own) in call.specs.iter_mut().zip(own) {
         spec.request = if spec.own_cost && !looks { *own } else { Request::Take(cost) };
     }
@@ -165,7 +165,7 @@ fn of_several(call: &Call, remembered: &mut Option<Remembered>, now: Timestamp, 
     }
     let held = Held::Composite(usage);
     let mut evaluation = CompositeEvaluation::at(call, held, now);
-    let admits = evaluation.admits();
+    let admits = evaluation.allows();
     let is_over = |evaluation: &CompositeEvaluation| {
         evaluation.entries(call, held, now).any(|(_, entries, grows)| entries > ENTRIES_OF_A_KEY || full && grows)
     };

@@ -2,8 +2,8 @@
 //! propagated as one, and only then is the key itself seen to.
 
 use super::super::Redis;
-use super::super::before::Before;
 use super::super::current_call::Event;
+use super::super::debug_readback::Readback;
 use super::super::native_type;
 use super::contents::Contents;
 use super::open::OpenKey;
@@ -81,7 +81,7 @@ impl<'a> Redis<'a> {
         } else {
             return None;
         };
-        let before = Before::of(value.get());
+        let before = Readback::of(value.get());
         Some(ResumedKey { redis: self, name: key.name, expires_at: key.expires_at, overtaken, value, before })
     }
 }
@@ -109,7 +109,7 @@ pub struct ResumedKey<'r, 'a, U: Usage> {
     expires_at: PresentExpiry,
     overtaken: bool,
     value: Value<U>,
-    before: Before<U>,
+    before: Readback<U>,
 }
 
 impl<U: Usage> Writable for ResumedKey<'_, '_, U> {

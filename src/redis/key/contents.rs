@@ -120,7 +120,7 @@ impl Contents {
         }
         let missing = handle.key_type() == EMPTY;
         if missing {
-            redis.others_may_run();
+            redis.other_modules_may_run();
         }
         Ok(Contents { handle, native, value: null_mut(), missing })
     }

@@ -18,7 +18,7 @@ impl<U: Single> Key<'_, '_, U> {
         let (mut composite, told) = CompositeUsage::convert(self.usage_mut(), plain_expiry, now, |composite| {
             let told = change(composite);
             before.check_conversion(composite, plain_expiry);
-            guard::point();
+            guard::panic_test_point();
             told
         });
         let expires_at = Expiry::of(now, composite.reset(now)).after_charge(None, false);

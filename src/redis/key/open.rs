@@ -1,8 +1,8 @@
 //! An open key: what is in it, its change, and its commit.
 
 use super::super::api::{OK, call};
-use super::super::before::{Before, check_stored};
 use super::super::current_call::Event;
+use super::super::debug_readback::{Readback, check_stored};
 use super::super::{Redis, native_type, now};
 use super::contents::{Contents, PeekedKey};
 use super::handle::{Handle, READ, WRITE};
@@ -48,7 +48,7 @@ impl<'r, 'a> OpenKey<'r, 'a> {
     #[inline(always)]
     pub fn typed<U: Usage>(self) -> Result<Key<'r, 'a, U>, Self> {
         match self.contents.value::<U>() {
-            Some(value) => Ok(Key { before: Before::of(value.get()), open: self, value }),
+            Some(value) => Ok(Key { before: Readback::of(value.get()), open: self, value }),
             None => Err(self),
         }
     }
@@ -60,12 +60,12 @@ impl<'r, 'a> OpenKey<'r, 'a> {
 }
 
 /// An open key that holds a `U`, or is missing. What it remembers is changed in place, or, of a missing one, beside it;
-/// then it is committed, or, of what was propagated before, `set`, `expire` or `remove`.
+/// then it is committed; a change that was propagated already is applied by `set`, `expire` or `remove` instead.
 pub struct Key<'r, 'a, U: Usage> {
     open: OpenKey<'r, 'a>,
     value: Value<U>,
     /// What it remembered when it was opened.
-    pub(super) before: Before<U>,
+    pub(super) before: Readback<U>,
 }
 
 impl<'r, 'a, U: Usage> Deref for Key<'r, 'a, U> {
@@ -171,7 +171,7 @@ impl<'a, U: Usage> Key<'_, 'a, U> {
         }
         self.value = Value::Missing(U::default());
         // Later servers tell modules of the deletion, inside of it.
-        self.redis.others_may_run();
+        self.redis.other_modules_may_run();
         // SAFETY: the handle is open for writing. It holds nothing any more, whoever runs.
         unsafe { call!(RedisModule_DeleteKey(self.contents.handle.0)) };
         self.happened(Event::Deleted);
@@ -184,7 +184,7 @@ impl<'a, U: Usage> Key<'_, 'a, U> {
         }
         let value = native_type::into_raw(std::mem::take(self.usage_mut()));
         // The server tells modules of a new key, inside of it.
-        self.redis.others_may_run();
+        self.redis.other_modules_may_run();
         let native = native_type::of::<U>().pointer();
         // SAFETY: the handle is open for writing, and the value is of the type that is named.
         let made = unsafe { call!(RedisModule_ModuleTypeSetValue(self.contents.handle.0, native, value.cast())) } == OK;

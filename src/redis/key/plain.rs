@@ -4,8 +4,8 @@
 //! open for the [`Redis`](crate::redis::Redis) of the call, which goes on with it.
 
 use super::super::api::call;
-use super::super::before::Before;
 use super::super::current_call::{DENIED, TAKEN};
+use super::super::debug_readback::Readback;
 use super::super::effect_demand;
 use super::super::replies::Replies;
 use super::super::{guard, native_type};
@@ -117,7 +117,7 @@ impl<U: Usage> PlainKey<'_, '_, U> {
     /// `change` says within what the key may expire, and leaves it something to remember.
     #[inline(always)]
     pub fn commit<T>(mut self, change: impl FnOnce(&mut U) -> (Expiry, T), now: Timestamp) -> T {
-        let before = Before::of(self.usage());
+        let before = Readback::of(self.usage());
         // SAFETY: as above, and `self` is borrowed for it alone.
         let usage = unsafe { self.value.as_mut() };
         let (expiry, told) = change(usage);

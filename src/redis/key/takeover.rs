@@ -26,7 +26,7 @@ pub fn short_string(redis: &mut Redis, name: KeyName, most: usize) -> Option<Sho
     let is_short = contents.stored() == Stored::Foreign(ForeignType::String) && contents.handle.length() <= most;
     let expires_in_ms = if is_short { contents.handle.expires_in_ms() } else { None };
     drop(contents);
-    redis.others_may_run();
+    redis.other_modules_may_run();
     let (expires_in_ms, name) = (expires_in_ms?, redis.string(name).ok()?);
     // SAFETY: `ctx` and the string are those of the current call, and no handle is open. The reply is freed once,
     // and its bytes are copied before.
@@ -67,7 +67,7 @@ pub fn replace<U: Usage>(redis: &mut Redis, name: KeyName, mut usage: U, expires
 /// Puts a usage into the place of what a key holds. It has been propagated what becomes of the key.
 pub(in crate::redis) fn put<U: Usage>(redis: &mut Redis, name: KeyName, usage: U, expires_at: u64, now: Timestamp) {
     if let Ok(handle) = Handle::open(redis, name, WRITE) {
-        redis.others_may_run();
+        redis.other_modules_may_run();
         // SAFETY: the handle is open for writing.
         unsafe { call!(RedisModule_DeleteKey(handle.0)) };
     }

@@ -49,7 +49,7 @@ pub struct Lines {
     /// Where the walk over keys that may have moved to another node goes on.
     pub slots: Round,
     /// Leases that were granted to clients that were gone.
-    pub untold: VecDeque<Grant>,
+    pub undelivered: VecDeque<Grant>,
     /// Which source of work is asked first.
     pub first: usize,
     /// The clock of all deadlines.
@@ -195,7 +195,7 @@ impl Lines {
     /// A piece of work of one source, if it has any.
     pub fn work_of(&mut self, source: usize, now: Steady, may_give_back: bool) -> Option<Work> {
         let key = match source {
-            0 if may_give_back => return self.untold.pop_front().map(Work::GiveBack),
+            0 if may_give_back => return self.undelivered.pop_front().map(Work::GiveBack),
             1 => self.touched.first_key_value().map(|(_, key)| key.clone()),
             2 => self.by_due.first().filter(|(due, _)| *due <= now).map(|(_, key)| key.clone()),
             3 => self.round.next(&self.in_round),

@@ -129,8 +129,8 @@ impl Queues {
         let lines = &mut *self.lines.borrow_mut();
         let queue = &lines.line(key)?.queue;
         let (place, waiter) = of(queue)?;
-        let (others_wait, client) = (queue.others_wait_before(place), waiter.client.clone());
-        Some(WaitingCall { place, claim: waiter.claim.clone(), client, limit: queue.limit(), others_wait })
+        let (callers_wait_ahead, client) = (queue.others_wait_before(place), waiter.client.clone());
+        Some(WaitingCall { place, claim: waiter.claim.clone(), client, limit: queue.limit(), callers_wait_ahead })
     }
 
     /// Takes the call of a holder away that waits for a lease of a key.
@@ -255,7 +255,7 @@ impl Queues {
     /// When there is work; `None` if nothing is known to be due. At once, if something has happened.
     pub fn due(&self) -> Option<Timestamp> {
         let lines = self.lines.borrow();
-        let gives_back = !lines.untold.is_empty() && !self.held_up.get();
+        let gives_back = !lines.undelivered.is_empty() && !self.held_up.get();
         let goes_round = lines.round.left > 0 && !lines.in_round.is_empty();
         if !lines.touched.is_empty() || gives_back || goes_round {
             return Some(Timestamp::EPOCH);
@@ -264,8 +264,8 @@ impl Queues {
     }
 
     /// A lease has been granted to a client that is gone.
-    pub fn untold(&self, grant: Grant) {
-        self.lines.borrow_mut().untold.push_back(grant);
+    pub fn undelivered(&self, grant: Grant) {
+        self.lines.borrow_mut().undelivered.push_back(grant);
     }
 
     /// The first of those who wait for a lease of a key.

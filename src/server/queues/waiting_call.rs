@@ -17,7 +17,7 @@ pub struct WaitingCall {
     /// The limit that holds.
     pub limit: Amount,
     /// Whether others wait before it.
-    pub others_wait: bool,
+    pub callers_wait_ahead: bool,
 }
 
 /// The server's handle of a blocked client, as a name that is compared with others.

@@ -417,7 +417,7 @@ impl Model {
                 return Fate::Repeated(id, hold);
             }
             (Purpose::GiveBack, None) => return Fate::Passes,
-            (Purpose::Charge | Purpose::Evaluation, None) => {}
+            (Purpose::Charge | Purpose::Check, None) => {}
         }
         // "It never denies."
         let ruling: Vec<usize> = (0..looks.len()).filter(|n| !call.specs[*n].shadow).collect();

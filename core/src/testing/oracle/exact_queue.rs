@@ -84,8 +84,8 @@ impl Pool {
 
     /// What is answered now. "A new holder is denied while others wait (at least 1 ms, else when the leases alone would
     /// let it pass); renewals pass."
-    fn decide(&self, claim: &Claim, others_wait: bool, now: i128) -> Answer {
-        if self.renews(claim, now) || self.fits(claim, now) && !others_wait {
+    fn decide(&self, claim: &Claim, callers_wait_ahead: bool, now: i128) -> Answer {
+        if self.renews(claim, now) || self.fits(claim, now) && !callers_wait_ahead {
             return Answer::Served;
         }
         if self.fits(claim, now) {
@@ -104,14 +104,14 @@ impl Pool {
     }
 
     /// What a call would be answered and get, if it came now. Nothing is seen to.
-    fn look(&self, claim: &Claim, others_wait: bool, now: i128) -> Answer {
-        self.decide(claim, others_wait, now.max(self.written))
+    fn look(&self, claim: &Claim, callers_wait_ahead: bool, now: i128) -> Answer {
+        self.decide(claim, callers_wait_ahead, now.max(self.written))
     }
 
     /// What a call is answered, and gets.
-    fn take(&mut self, claim: &Claim, others_wait: bool, now: i128) -> Answer {
+    fn take(&mut self, claim: &Claim, callers_wait_ahead: bool, now: i128) -> Answer {
         self.see(now);
-        let answer = self.decide(claim, others_wait, now);
+        let answer = self.decide(claim, callers_wait_ahead, now);
         if answer == Answer::Served {
             self.leases.retain(|lease| now < lease.expires_at && lease.holder != claim.holder);
             let (holder, expires_at) = (claim.holder.clone(), now + claim.ttl);
@@ -124,12 +124,12 @@ impl Pool {
     /// A call comes, and with it a limit for all. It waits if it would be let in later.
     pub fn ask(&mut self, call: usize, claim: Claim, limit: i128, patience: Patience, now: i128) {
         self.limit = limit;
-        let others_wait = !self.waiters.is_empty();
-        let until = match (self.look(&claim, others_wait, now), patience) {
+        let callers_wait_ahead = !self.waiters.is_empty();
+        let until = match (self.look(&claim, callers_wait_ahead, now), patience) {
             (Answer::After(_), Patience::Until(until)) => Some(until),
             (Answer::After(_), Patience::Forever) => None,
             _ => {
-                let answer = self.take(&claim, others_wait, now);
+                let answer = self.take(&claim, callers_wait_ahead, now);
                 return self.answers.push((now, call, answer));
             }
         };
@@ -213,11 +213,11 @@ impl Pool {
 
     /// Answers one whose turn it is not: with a denial, unless it has become a renewal. (By a clock gone back, a lease
     /// that had lapsed may be there again.)
-    fn deny(&mut self, place: usize, others_wait: bool, now: i128) {
+    fn deny(&mut self, place: usize, callers_wait_ahead: bool, now: i128) {
         let Waiter { call, claim, .. } = self.waiters.remove(place);
         self.see(now);
         let renews = self.renews(&claim, now);
-        let answer = self.take(&claim, others_wait, now);
+        let answer = self.take(&claim, callers_wait_ahead, now);
         assert_eq!(answer == Answer::Served, renews, "{call} {claim:?}");
         self.answers.push((now, call, answer));
     }

@@ -19,20 +19,20 @@ use std::marker::PhantomData;
 use std::thread::panicking;
 
 /// What a key remembered when the call found it; nothing of that in a release build.
-pub struct Before<U> {
+pub struct Readback<U> {
     /// None of what is too large to be copied at every call.
     #[cfg(debug_assertions)]
     usage: Option<U>,
     kind: PhantomData<U>,
 }
 
-impl<U: Usage> Before<U> {
+impl<U: Usage> Readback<U> {
     /// What a key remembers before it is changed.
     #[inline(always)]
-    pub fn of(usage: &U) -> Before<U> {
+    pub fn of(usage: &U) -> Readback<U> {
         #[cfg(not(debug_assertions))]
         let _ = usage;
-        Before {
+        Readback {
             #[cfg(debug_assertions)]
             usage: is_checked(usage).then(|| memory::uncounted(|| usage.clone())),
             kind: PhantomData,
@@ -40,8 +40,8 @@ impl<U: Usage> Before<U> {
     }
 
     /// What is kept here, of which nothing is left.
-    pub fn take(&mut self) -> Before<U> {
-        Before {
+    pub fn take(&mut self) -> Readback<U> {
+        Readback {
             #[cfg(debug_assertions)]
             usage: self.usage.take(),
             kind: PhantomData,
@@ -64,7 +64,7 @@ impl<U: Usage> Before<U> {
     }
 }
 
-impl<U: Single> Before<U> {
+impl<U: Single> Readback<U> {
     /// A change has made `components` of it, which expired at `plain_expiry`; its effect has not been taken yet.
     #[inline(always)]
     pub fn check_conversion(&self, components: &CompositeUsage, plain_expiry: Option<u64>) {

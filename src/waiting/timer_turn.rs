@@ -55,7 +55,7 @@ fn give_back(turn: &mut Turn, grant: Grant) {
     } else {
         let queues = &turn.entry.global.queues;
         queues.hold_up();
-        queues.untold(grant);
+        queues.undelivered(grant);
     }
 }
 

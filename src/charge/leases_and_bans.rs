@@ -1,4 +1,4 @@
-//! What changes a key without a limit: a ban, and leases that are given back.
+//! Changes and queries that bring no limit: bans, released leases, and the expiry and the token of a lease.
 
 use super::commit::{Applied, Apply, commit, convert};
 use super::key_evaluation::refuse_growth;
@@ -12,7 +12,7 @@ use ratelimit_core::{Kind, Span, Timestamp, Usage, with_usage_type};
 use std::marker::PhantomData;
 
 /// Bans a key for so long, whatever limiter it holds, or makes one that is only banned; never shortens a ban, and lifts
-/// it for 0. How long it is banned now.
+/// it for 0. Returns how long it is banned now.
 pub fn ban(redis: &mut Redis, name: KeyName, duration: Span, now: Timestamp) -> Result<Span, Error> {
     let (key, ban) = (redis.open(name)?, Ban { duration });
     let key = match key.typed::<CompositeUsage>() {
