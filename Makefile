@@ -1,6 +1,6 @@
 .DEFAULT_GOAL := help
 .PHONY: help build gateway playground run run-check test lint msrv deny mutants matrix clients fuzz corpora soak demo packages examples fmt bench \
-	gateway-build gateway-lint gateway-test proxies bench-check bench-waiting package tarball image-check clean oldest-rust server needs test-ordinary-account test-scaffolding test-image bare-check
+	gateway-build gateway-lint gateway-test proxies bench-check bench-sketches bench-waiting package tarball image-check clean oldest-rust server needs test-ordinary-account test-scaffolding test-image bare-check
 
 # make run: the port to listen on, and the server to start (default: the first one found).
 # make test: the server to test on (default: one of every kind within reach).
@@ -349,6 +349,9 @@ bench: $(VENV)/.has-matplotlib $(BENCH_NEEDS) ## measure, and write docs/benchma
 
 bench-waiting: $(VENV)/.has-matplotlib $(BENCH_NEEDS) ## measure waiting in turn beside polling, and write docs/waiting.md
 	$(PYTHON) benches/waiting.py $(BENCH)
+
+bench-sketches: $(VENV)/.has-matplotlib $(BENCH_NEEDS) ## measure sketches under many addresses, and draw docs/charts/sketch.svg
+	$(PYTHON) benches/sketches.py --addresses 125000 250000 --chart docs/charts/sketch.svg
 
 bench-check: $(BENCH_NEEDS) ## hold the instructions of every call against benches/budgets.toml
 	$(PYTHON) benches/check.py

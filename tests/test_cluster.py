@@ -415,6 +415,19 @@ def test_an_id_and_a_ban_move_with_their_slot(cluster: Cluster, move: Mover) -> 
     assert client.execute_command("RL.PEEK", "{way}:banned", *window)[0] == 0
 
 
+def test_a_fencing_token_moves_with_its_slot(cluster: Cluster, move: Mover) -> None:
+    client = cluster.client()
+    lock = ("RL.ACQUIRE", "{way}:lock", 1, "1h")
+    first = client.execute_command(*lock, "one", "FENCE")[5]
+    assert first > 0
+    with Taking(cluster, limiters(ENDLESS, "{way}:other ")) as load:
+        move("{way}", load)
+    assert client.execute_command(*lock, "one", "FENCE")[5] == first, "a renewal keeps it"
+    assert client.execute_command("RL.RELEASE", "{way}:lock", "one") == 1
+    # The new node has seen it with the key.
+    assert client.execute_command(*lock, "two", "FENCE")[5] > first
+
+
 @pytest.mark.timeout(scaled(120, 300))
 @pytest.mark.parametrize("replicas", [True, False], ids=["replicas", "no replica"])
 def test_a_slot_that_has_moved_at_once_has_the_same_bytes(

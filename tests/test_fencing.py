@@ -10,6 +10,7 @@ it, whatever becomes of the key.
 """
 
 from collections.abc import Callable
+from random import Random
 
 import pytest
 from redis import Redis, ResponseError
@@ -239,6 +240,46 @@ def test_a_token_that_a_client_tells_of_is_seen_by_replicas_and_the_aof(
     for each in (server, replica):
         with each.client() as client:
             assert token(client) == seen + 1
+
+
+def test_whatever_is_called_a_new_lease_has_the_largest_token(
+    fresh_server: Start, clock: Clock
+) -> None:
+    """Random calls by a clock that goes both ways, restarts in between, and a failover."""
+    server = fresh_server(module_args="policies yes", appendonly="yes", appendfsync="always")
+    replica, draw = server.replica(), Random(7)
+    held: dict[tuple[str, str], int] = {}
+    newest = renewed = 0
+    for number in range(400):
+        with server.client() as client:
+            clock.advance(draw.choice([0, 1, 900_000, 30_000_000, -1, -5_000_000]))
+            key, holder = draw.choice("kl"), draw.choice("abc")
+            if draw.random() < 0.15:
+                client.execute_command("RL.RELEASE", key, holder)
+                held.pop((key, holder), None)
+            words = ["FENCE"] if draw.random() < 0.8 else []
+            told = client.execute_command("RL.ACQUIRE", key, 2, "60s", holder, *words)[5:]
+            if told and told[0] > 0 and told[0] == held.get((key, holder)):
+                renewed += 1
+            elif told and told[0] > 0:
+                assert told[0] > newest
+                newest = held[key, holder] = told[0]
+            if number == 200:
+                expected = digests(client, sorted(client.keys()))
+        if number in (100, 200, 300):
+            server.restart("kill")
+            if number == 200:
+                with server.client() as client:
+                    assert digests(client, sorted(client.keys())) == expected
+    assert renewed > 20
+    assert len(held) > 3
+    with server.client() as client, replica.client() as other:
+        replica.wait_for_sync()
+        names = sorted(client.keys())
+        assert names
+        assert digests(other, names) == digests(client, names)
+        replica.follow(None)
+        assert other.execute_command("RL.ACQUIRE", "new", 1, "60s", "a", "FENCE")[5] > newest
 
 
 def test_a_copy_keeps_the_token(redis: Redis) -> None:
