@@ -30,6 +30,14 @@ static void answer(redisContext *redis, redisReply *reply)
     fflush(stdout);
 }
 
+static redisContext *connected(int port)
+{
+    // [one server]
+    redisContext *redis = redisConnect("127.0.0.1", port);
+    // [end]
+    return redis;
+}
+
 static redisReply *first(redisContext *redis)
 {
     // [one server]
@@ -37,10 +45,10 @@ static redisReply *first(redisContext *redis)
     if (reply != NULL && reply->type == REDIS_REPLY_ARRAY) {
         long long allowed = reply->element[0]->integer;
         long long wait_ms = reply->element[3]->integer;
-        // [end]
         if (!allowed)
-            printf("! denied for %lld ms", wait_ms);
+            fprintf(stderr, "denied for %lld ms\n", wait_ms);
     }
+    // [end]
     return reply;
 }
 
@@ -63,9 +71,7 @@ static redisReply *pipeline(redisContext *redis, const char **keys, int count)
 int main(int count, char **args)
 {
     int port = count > 2 ? atoi(args[2]) : 0;
-    // [one server]
-    redisContext *redis = redisConnect("127.0.0.1", port);
-    // [end]
+    redisContext *redis = connected(port);
     redisReply *replied = strcmp(args[1], "server") == 0 ? first(redis) : NULL;
     char line[MOST_BYTES];
     while (fgets(line, sizeof line, stdin) != NULL) {
@@ -75,6 +81,7 @@ int main(int count, char **args)
             words[length++] = word;
         const char *verb = words[0];
         // [one server]
+        // After an error:
         if (redis->err)
             redisReconnect(redis);
         // [end]

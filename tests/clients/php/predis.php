@@ -35,9 +35,9 @@ if ($mode === 'server') {
     // Where the slots are. Without it, the first call is redirected, and a pipeline fails.
     $cluster->getConnection()->askSlotsMap();
     // Of commands that it does not know it has to be told the keys.
-    $keys = $cluster->getConnection()->getClusterStrategy();
-    $keys->setCommandHandler('RL.FIXED', fn ($command) => $command->getArgument(0));
-    $keys->setCommandHandler('RL.MTAKE', fn ($command) => $command->getArgument(1));
+    $strategy = $cluster->getConnection()->getClusterStrategy();
+    $strategy->setCommandHandler('RL.FIXED', fn ($command) => $command->getArgument(0));
+    $strategy->setCommandHandler('RL.MTAKE', fn ($command) => $command->getArgument(1));
     // [end]
     $one = function ($key) use ($cluster) {
         // [cluster]
@@ -47,7 +47,8 @@ if ($mode === 'server') {
     };
     $several = function ($tag) use ($cluster) {
         // [cluster]
-        $words = [2, "{{$tag}}:minute", "{{$tag}}:day", 'FIXED', 100, '1m', 'FIXED', 5000, '1d'];
+        $keys = ["{{$tag}}:minute", "{{$tag}}:day"];
+        $words = [2, ...$keys, 'FIXED', 100, '1m', 'FIXED', 5000, '1d'];
         $reply = $cluster->executeRaw(['RL.MTAKE', ...$words]);
         // [end]
         return replied($reply);

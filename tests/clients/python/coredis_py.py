@@ -32,8 +32,10 @@ async def server_never_twice() -> None:
     from coredis import Redis
     from coredis.retry import NoRetryPolicy
 
-    async with Redis(port=port, retry_policy=NoRetryPolicy()) as redis:
-        # [end]
+    redis = Redis(port=port, retry_policy=NoRetryPolicy())
+    # [end]
+    async with redis:
+
         async def call(name: str, *words: str) -> object:
             return await redis.create_request(name.encode(), *words, callback=list)
 
