@@ -7,6 +7,7 @@ import random
 import re
 import struct
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from redis import OutOfMemoryError, Redis, ResponseError
@@ -423,6 +424,39 @@ def test_a_large_one_is_rewritten_in_parts(fresh_server):
     parts = [int(length) for length in re.findall(rb"\$(\d+)\r\nrl-sketch", written)]
     assert len(parts) == 5
     assert max(parts) < 300_000
+
+
+def cpu_ms(server: Server) -> float:
+    """What the server's main thread has computed: waiting for a processor does not count."""
+    with server.client() as client:
+        pid = client.info("server")["process_id"]
+    return int(Path(f"/proc/{pid}/task/{pid}/schedstat").read_text().split()[0]) / 1e6
+
+
+@pytest.mark.one_server
+@pytest.mark.timeout(240)
+def test_the_largest_makes_no_pause(fresh_server: Start) -> None:
+    server = fresh_server()
+    with server.client() as client:
+        took = {}
+
+        def measured(name: str, *words: str | int) -> None:
+            before = cpu_ms(server)
+            client.execute_command(*words)
+            took[name] = cpu_ms(server) - before
+
+        call = ("RL.SKETCH", "k", "a", 5, 5, "1h", "SIZE", "256mb")
+        measured("made", *call)
+        for first in range(0, 60_000, 2000):
+            pipeline = client.pipeline(transaction=False)
+            for number in range(first, first + 2000):
+                pipeline.execute_command("RL.SKETCH", "k", item(number), 5, 5, "1h")
+            pipeline.execute()
+        assert client.memory_usage("k") > 200_000_000
+        measured("copied", "COPY", "k", "copy")
+        measured("written", *call)
+        # A deletion is not among them: the allocator may return pages to the system at that time.
+        assert max(took.values()) < 5, took
 
 
 def test_dump_restore_and_copy_keep_it_and_copies_go_their_own_way(redis, clock):
