@@ -1,6 +1,6 @@
 .DEFAULT_GOAL := help
 .PHONY: help build gateway playground run run-check test lint msrv deny mutants matrix clients fuzz corpora soak demo packages examples fmt bench \
-	gateway-build gateway-lint gateway-test proxies bench-check bench-sketches bench-waiting package tarball image-check clean oldest-rust server needs test-ordinary-account test-scaffolding test-image bare-check
+	gateway-build gateway-lint gateway-test gateway-package bench-gateway proxies bench-check bench-sketches bench-waiting package tarball image-check clean oldest-rust server needs test-ordinary-account test-scaffolding test-image bare-check
 
 # make run: the port to listen on, and the server to start (default: the first one found).
 # make test: the server to test on (default: one of every kind within reach).
@@ -98,6 +98,7 @@ else
 	$(WITH_LIBCLANG) cargo test --workspace --locked
 	cargo test --locked --manifest-path fuzz/Cargo.toml --target-dir $(TARGET)
 	$(WITH_LIBCLANG) cargo build --locked
+	$(MAKE) $(VENV)/.of-gateway  # not while others use .venv
 	$(MAKE) --jobs=2 --keep-going test-servers test-the-rest
 endif
 
@@ -162,9 +163,25 @@ GATEWAY_TESTS = SERVER="$$($(PYTHON) tests/support/binaries.py --chosen)" || exi
 gateway-test: $(VENV)/.has-everything $(VENV)/.of-gateway server build gateway-tested ## test the gateway, with a real Envoy: make gateway-test [SERVER=redis-server]
 	$(GATEWAY_TESTS) -m "not proxies" gateway/tests
 
-# nginx is Debian's.
-proxies: $(VENV)/.has-everything $(VENV)/.of-gateway $(VENV)/.of-proxies server build gateway-tested ## test the gateway with each proxy, and with faults: make proxies [SERVER=redis-server]
-	$(GATEWAY_TESTS) gateway/tests
+# nginx is Debian's. A release build, since some of it is about how much at once.
+proxies: $(VENV)/.has-everything $(VENV)/.of-gateway $(VENV)/.of-proxies server build gateway-measured ## test the gateway with each proxy, and with faults: make proxies [SERVER=redis-server]
+	SERVER="$$($(PYTHON) tests/support/binaries.py --chosen)" || exit 1; export SERVER; \
+		RATELIMIT_GATEWAY="$(TARGET_PATH)/release/ratelimit-gateway" \
+		$(PYTHON) -m pytest --rootdir gateway --config-file gateway/pytest.ini gateway/tests
+
+.PHONY: gateway-measured
+gateway-measured:
+	cargo build --release $(GATEWAY) --target-dir "$(TARGET)" --features bench
+
+gateway-package: gateway-build ## make a .deb of the gateway: make gateway-package [MAINTAINER="name <address>"]
+	sh gateway/packaging/deb.sh "$(TARGET_PATH)/release/ratelimit-gateway" target/package \
+		"$(or $(MAINTAINER),The redis-ratelimit authors <redis-ratelimit@localhost>)"
+
+# The picture of the documents is drawn anew by whoever says so: make bench-gateway GATEWAY_PICTURE=docs/charts/gateway.svg
+GATEWAY_PICTURE ?= target/gateway.svg
+bench-gateway: $(VENV)/.has-everything $(VENV)/.has-matplotlib server build gateway-measured ## measure the gateway beside a service that asks nobody
+	SERVER="$$($(PYTHON) tests/support/binaries.py --chosen)" || exit 1; export SERVER; \
+		$(PYTHON) gateway/bench.py --target "$(TARGET_PATH)" --picture "$(GATEWAY_PICTURE)"
 
 # Of `make test`: what takes a few seconds, with Envoy and Caddy.
 .PHONY: gateway-short gateway-tested

@@ -1,0 +1,178 @@
+"""Measures the gateway beside a service of the same protocol that allows all without asking
+anybody, in one run on one machine. Prints a table, and draws a picture.
+
+The services take turns, since a machine has good and bad minutes. Decisions a core are by the
+processor time of the service and of its server together.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import statistics
+import subprocess
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+
+REPOSITORY = Path(__file__).parents[1]
+sys.path.insert(0, str(REPOSITORY / "tests"))
+
+import matplotlib as mpl  # noqa: E402
+
+from support import binaries, poll  # noqa: E402
+from support.server import Server, reserve_port  # noqa: E402
+
+mpl.use("svg")
+from matplotlib import pyplot as plt  # noqa: E402
+
+TICKS = os.sysconf("SC_CLK_TCK")
+NAMES = {"ok": "answers OK at once", "gateway": "ratelimit-gateway"}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=5)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--picture", type=Path, default=REPOSITORY / "target/gateway.svg")
+    parser.add_argument("--target", type=Path, default=REPOSITORY / "target")
+    arguments = parser.parse_args()
+    programs = {
+        "ok": arguments.target / "release/gateway-bench",
+        "gateway": arguments.target / "release/ratelimit-gateway",
+    }
+    measured = Measured(programs, arguments.seconds)
+    with ExitStack() as running:
+        measured.start(running)
+        for _ in range(arguments.rounds):
+            for name in programs:
+                measured.peak(name)
+        half = measured.median("gateway", "rate") / 2
+        for _ in range(arguments.rounds):
+            for name in programs:
+                measured.at(name, half)
+    print(measured.table(half))
+    measured.draw(arguments.picture, half)
+    print(f"drawn: {arguments.picture}")
+
+
+class Measured:
+    """The services that run, and what was measured of each."""
+
+    def __init__(self, programs: dict[str, Path], seconds: float) -> None:
+        self._programs = programs
+        self._seconds = seconds
+        self._ports: dict[str, int] = {}
+        self._pids: dict[str, list[int]] = {}
+        self.of: dict[str, dict[str, list[float]]] = {name: {} for name in programs}
+
+    def start(self, running: ExitStack) -> None:
+        binary = binaries.chosen()
+        servers = {name: running.enter_context(Server(binary)) for name in ("gateway",)}
+        limit = ["RL.POLICYSET", "bench|user", "FIXED", 10**9, "1d", "ALIGNED"]
+        servers["gateway"].client().execute_command(*limit)
+        addresses = {name: f"redis://127.0.0.1:{server.port}" for name, server in servers.items()}
+        for name, program in self._programs.items():
+            port = reserve_port(running)
+            listen = f"127.0.0.1:{port}"
+            http = f"127.0.0.1:{reserve_port(running)}"
+            words = {
+                "ok": ["ok", listen],
+                "gateway": [
+                    *("serve", "--grpc", listen, "--http", http, "--server", addresses.get(name)),
+                    *("--timeout", "1s"),
+                ],
+            }[name]
+            process = subprocess.Popen([program, *words], stderr=subprocess.DEVNULL)
+            running.callback(process.wait)
+            running.callback(process.terminate)
+            self._ports[name] = port
+            self._pids[name] = [process.pid, *([servers[name].pid] if name in servers else [])]
+            poll.until(lambda name=name: self._answers(name), f"{name} answers", timeout=30)
+
+    def _answers(self, name: str) -> bool:
+        with contextlib.suppress(subprocess.CalledProcessError):
+            return self._load(name, seconds=0.2)["failed"] == 0
+        return False
+
+    def _load(self, name: str, **options: float) -> dict[str, float]:
+        words = [word for option, it in options.items() for word in (f"--{option}", str(it))]
+        target = f"http://127.0.0.1:{self._ports[name]}"
+        told = subprocess.run(
+            [self._programs["ok"], "load", target, *words],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            check=True,
+        )
+        return json.loads(told.stdout)
+
+    def _add(self, name: str, **figures: float) -> None:
+        for figure, value in figures.items():
+            self.of[name].setdefault(figure, []).append(value)
+
+    def peak(self, name: str) -> None:
+        before = seconds_of(self._pids[name])
+        told = self._load(name, seconds=self._seconds)
+        spent = seconds_of(self._pids[name]) - before
+        assert told["failed"] == 0, told
+        self._add(name, rate=told["rate"], of_a_core=told["calls"] / spent)
+
+    def at(self, name: str, rate: float) -> None:
+        told = self._load(name, seconds=self._seconds, rate=rate)
+        self._add(name, p50=told["p50_us"] / 1000, p99=told["p99_us"] / 1000)
+
+    def median(self, name: str, figure: str) -> float:
+        return statistics.median(self.of[name][figure])
+
+    def table(self, half: float) -> str:
+        lines = [
+            f"| service | answers a second | decisions a core | p50 | p99 at {half:,.0f}/s |",
+            "|---|---|---|---|---|",
+        ]
+        for name, shown in NAMES.items():
+            figures = [self.median(name, one) for one in ("rate", "of_a_core", "p50", "p99")]
+            rate, of_a_core, p50, p99 = figures
+            row = f"{rate:,.0f} | {of_a_core:,.0f} | {p50:.2f} ms | {p99:.2f} ms"
+            lines.append(f"| {shown} | {row} |")
+        ratio = self.median("gateway", "rate") / self.median("ok", "rate")
+        more = self.median("gateway", "p99") - self.median("ok", "p99")
+        lines.append(
+            f"\nThroughput: {ratio:.2f} of the service that asks nobody. p99: {more:+.2f} ms."
+        )
+        return "\n".join(lines)
+
+    def draw(self, picture: Path, half: float) -> None:
+        figure, axes = plt.subplots(1, 3, figsize=(9, 1.8))
+        shown = {
+            "rate": "answers a second",
+            "of_a_core": "decisions a core and second",
+            "p99": f"p99 at {half:,.0f} a second, ms",
+        }
+        for axis, (name, title) in zip(axes, shown.items(), strict=True):
+            values = [self.median(one, name) for one in NAMES]
+            bars = axis.barh(list(NAMES.values()), values, color=["#999", "#2a6fbb"])
+            axis.bar_label(bars, fmt="{:,.2f}" if name == "p99" else "{:,.0f}", padding=2)
+            axis.set_title(title, fontsize=9)
+            axis.set_xlim(0, max(values) * 1.35)
+            axis.invert_yaxis()
+            axis.spines[["top", "right"]].set_visible(False)
+            axis.tick_params(labelsize=8)
+            if axis is not axes[0]:
+                axis.set_yticklabels([])
+        figure.tight_layout()
+        picture.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(picture, metadata={"Date": None})
+
+
+def seconds_of(pids: list[int]) -> float:
+    """The processor time of processes, in seconds."""
+
+    def of(pid: int) -> float:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / TICKS
+
+    return sum(map(of, pids))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,166 @@
+"""What goes wrong, and how much of it at once: what is lost, and what is bounded."""
+
+import contextlib
+import http.client
+import json
+import os
+import resource
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import grpc
+import pytest
+from running import BINARY, OK, Gateway, descriptor
+
+from support import poll
+from support.binaries import Binary
+from support.clock import Clock
+from support.server import Server
+
+pytestmark = pytest.mark.proxies
+Start = Callable[..., Gateway]
+LOAD = BINARY.parent / "gateway-bench"
+
+
+@pytest.fixture
+def mortal(binary: Binary, clock: Clock) -> Iterator[Server]:
+    """A server that this test may stop. It keeps every write."""
+    with Server(binary, clock=clock, appendonly="yes", appendfsync="always") as server:
+        server.client().execute_command("RL.POLICYSET", "bench|user", "FIXED", 10**9, "1d")
+        yield server
+
+
+@contextlib.contextmanager
+def load(gateway: Gateway, **options: object) -> Iterator[Callable[[], dict]]:
+    """Asks meanwhile; what was measured, once it has ended."""
+    words = [word for name, it in options.items() for word in (f"--{name}".replace("_", "-"), it)]
+    target = f"http://127.0.0.1:{gateway.grpc}"
+    with subprocess.Popen(
+        [LOAD, "load", target, *map(str, words)], stdout=subprocess.PIPE, text=True
+    ) as process:
+        yield lambda: json.loads(process.communicate(timeout=100)[0])
+
+
+def test_a_server_killed_and_back_under_two_thousand_requests_a_second(
+    mortal: Server, start: Start
+) -> None:
+    gateway = start(mortal.port, "--timeout", "100ms")
+    with load(gateway, rate=2000, seconds=10, users=1) as measured:
+        poll.until(lambda: gateway.metric("ratelimit_gateway_server_seconds_count") > 2000, "load")
+        mortal.stop("kill")
+        poll.until(lambda: gateway.metric("ratelimit_gateway_outage") == 1, "it is told")
+        time.sleep(1)  # an outage under load
+        mortal.start()
+        told = measured()
+    assert told["failed"] == 0, "each is answered"
+    assert told["allowed"] == told["calls"] >= 19_000
+    assert told["decided"] > 4000
+    assert told["calls"] - told["decided"] > 1000, "without the server too"
+    left = gateway.ask(descriptor(user="0", hits=0), domain="bench").statuses[0].limit_remaining
+    late = gateway.metric("ratelimit_gateway_late_total")
+    used = 10**9 - left
+    # What was charged without a reply in time is in the file as well: what was under way.
+    assert told["decided"] <= used <= told["decided"] + late + 64
+
+
+def test_the_file_is_read_again_under_load(mortal: Server, start: Start, file: Path) -> None:
+    text = (
+        "domain: bench\ndescriptors: [{key: user, rate_limit: {unit: day, requests_per_unit: N}}]"
+    )
+    file.write_text(text.replace("N", "1000000000"))
+    gateway = start(mortal.port, "--config", file)
+    with load(gateway, rate=500, seconds=6, users=100) as measured:
+        for number in range(4):
+            file.write_text(
+                text.replace("N", str(10**9 + number)) if number != 2 else "nonsense: 1"
+            )
+            poll.until(
+                lambda: gateway.metric("ratelimit_gateway_reloads_total") >= number + 1,  # noqa: B023
+                "it is read",
+            )
+        told = measured()
+    assert (told["failed"], told["denied"]) == (0, 0)
+    assert told["decided"] == told["calls"] > 2000
+
+
+def test_a_gateway_killed_under_load_has_kept_all_counts(mortal: Server, start: Start) -> None:
+    gateway = start(mortal.port)
+    with load(gateway, rate=500, seconds=4, users=1) as measured:
+        poll.until(lambda: gateway.metric("ratelimit_gateway_server_seconds_count") > 500, "load")
+        gateway.end(signal.SIGKILL)
+        gateway.start()
+        told = measured()
+    left = gateway.ask(descriptor(user="0", hits=0), domain="bench").statuses[0].limit_remaining
+    assert told["decided"] <= 10**9 - left <= told["decided"] + told["failed"]
+
+
+def test_thousands_of_connections_and_slow_ones(server: Server, start: Start) -> None:
+    redis = server.client()
+    redis.execute_command("RL.POLICYSET", "http|client", "FIXED", 10**6, "1d")
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    count = min(10_000, hard // 2)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    gateway = start(server.port)
+    with ExitStack() as connections:
+        slow = []
+        for number in range(count):
+            port = gateway.http if number % 2 else gateway.grpc
+            slow.append(
+                connections.enter_context(socket.create_connection(("127.0.0.1", port), 30))
+            )
+            slow[-1].sendall(b"GET /check HT" if number % 2 else b"PRI * HTTP/2.0\r\n\r\nSM")
+        assert gateway.get("/check").status == 200
+        assert gateway.passes(descriptor(user="1"))
+        resident = int(Path(f"/proc/{gateway.pid}/statm").read_text().split()[1])
+        assert resident * os.sysconf("SC_PAGE_SIZE") < 400 << 20
+        # Whoever does not finish the head of a request is hung up on.
+        slow[1].settimeout(60)
+        assert slow[1].recv(1000)[:12] in (b"", b"HTTP/1.1 408")
+    assert gateway.get("/check").status == 200
+    assert redis.ping()
+
+
+def test_without_files_for_more_connections_the_others_go_on(server: Server, start: Start) -> None:
+    gateway = start(server.port)
+    resource.prlimit(gateway.pid, resource.RLIMIT_NOFILE, (64, 64))
+    asked = http.client.HTTPConnection("127.0.0.1", gateway.http, timeout=30)
+
+    def status() -> int:
+        asked.request("GET", "/check")
+        response = asked.getresponse()
+        response.read()
+        return response.status
+
+    assert status() == 200
+    with contextlib.closing(asked), ExitStack() as connections:
+        # Twice as many as it may have; others wait in the queue of the listener.
+        for _ in range(120):
+            connections.enter_context(socket.create_connection(("127.0.0.1", gateway.http), 30))
+        assert status() == 200
+    poll.until(lambda: gateway.get("/check").status == 200, "others come in again", timeout=30)
+
+
+def test_hostile_requests_are_bounded_and_told(gateway: Gateway) -> None:
+    def refused(*descriptors: object) -> grpc.StatusCode:
+        with pytest.raises(grpc.RpcError) as error:
+            gateway.ask(*descriptors)
+        return error.value.code()
+
+    assert (
+        refused(descriptor(**{f"k{n}": "v" for n in range(17)})) is grpc.StatusCode.INVALID_ARGUMENT
+    )
+    assert refused(*[descriptor(user="x" * 64_000)] * 5) is grpc.StatusCode.OUT_OF_RANGE
+    assert gateway.ask(*[descriptor(user="x" * 7000)] * 32).overall_code == OK
+    many = {"domain": "api", "descriptors": [{"entries": [{"key": "a", "value": "b"}]}] * 40_000}
+    assert gateway.get("/json", method="POST", data=many).status in (400, 413)
+    huge = {"domain": "x" * 3_000_000, "descriptors": []}
+    assert gateway.get("/json", method="POST", data=huge).status == 413
+    with socket.create_connection(("127.0.0.1", gateway.http), 30) as raw:
+        raw.sendall(b"GET /check HTTP/1.1\r\nx: " + b"y" * 600_000 + b"\r\n\r\n")
+        assert raw.recv(100).split(b" ")[1] in (b"431", b"400")
+    assert gateway.get("/check", x_forwarded_for=", ".join(["9.9.9.9"] * 1000)).status == 200

@@ -1,0 +1,56 @@
+"""The Debian package, and what the Dockerfile copies."""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from running import BINARY, REPOSITORY
+
+GATEWAY = REPOSITORY / "gateway"
+
+
+# It compresses a debug build.
+@pytest.mark.long
+@pytest.mark.timeout(600)
+@pytest.mark.skipif(not shutil.which("dpkg-shlibdeps"), reason="needs dpkg-dev")
+def test_a_debian_package_that_can_be_unpacked_and_run(tmp_path: Path) -> None:
+    script = GATEWAY / "packaging/deb.sh"
+    words = [script, BINARY, tmp_path / "made", "somebody <somebody@localhost>"]
+    made = subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+    root = tmp_path / "root"
+    subprocess.run(["dpkg-deb", "--extract", made, root], check=True)
+    version = subprocess.run(
+        [root / "usr/bin/ratelimit-gateway", "--version"],
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+    ).stdout
+    assert re.fullmatch(r"ratelimit-gateway \d+\.\d+\.\d+\n", version)
+    unit = (root / "usr/lib/systemd/system/ratelimit-gateway.service").read_text()
+    started, document = re.search(r"ExecStart=(\S+)", unit)[1], re.search(r"file://(\S+)", unit)[1]
+    assert all((root / path.lstrip("/")).is_file() for path in (started, document))
+    fields = subprocess.run(
+        ["dpkg-deb", "--field", made, "Depends", "Maintainer"],
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+    ).stdout
+    assert "libc6" in fields
+    assert "somebody" in fields
+    example = root / "usr/share/doc/ratelimit-gateway/gateway.example.yaml"
+    subprocess.run([root / "usr/bin/ratelimit-gateway", "check", example], check=True)
+
+
+def test_what_the_dockerfile_copies_is_there() -> None:
+    text = (GATEWAY / "Dockerfile").read_text()
+    copied = [
+        name
+        for line in re.findall(r"^COPY (?!--)(.*) \S+$", text, re.MULTILINE)
+        for name in line.split()
+    ]
+    assert len(copied) == 5
+    assert [name for name in copied if not (REPOSITORY / name).exists()] == []
+    channel = re.search(r'channel = "(.*)"', (REPOSITORY / "rust-toolchain.toml").read_text())[1]
+    assert f"FROM rust:{channel}-" in text
