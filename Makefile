@@ -1,6 +1,6 @@
 .DEFAULT_GOAL := help
 .PHONY: help build gateway playground run run-check test lint msrv deny mutants matrix clients fuzz corpora soak demo packages examples fmt bench \
-	gateway-build gateway-lint gateway-test gateway-package bench-gateway proxies bench-check bench-sketches bench-waiting package tarball image-check clean oldest-rust server needs test-ordinary-account test-scaffolding test-image bare-check
+	gateway-build gateway-lint gateway-test console-test gateway-package bench-gateway proxies bench-check bench-sketches bench-waiting package tarball image-check clean oldest-rust server needs test-ordinary-account test-scaffolding test-image bare-check
 
 # make run: the port to listen on, and the server to start (default: the first one found).
 # make test: the server to test on (default: one of every kind within reach).
@@ -161,7 +161,11 @@ GATEWAY_TESTS = SERVER="$$($(PYTHON) tests/support/binaries.py --chosen)" || exi
 	RATELIMIT_GATEWAY="$(TARGET_PATH)/gateway/debug/ratelimit-gateway" \
 	$(PYTHON) -m pytest --rootdir gateway --config-file gateway/pytest.ini --numprocesses 2
 gateway-test: $(VENV)/.has-everything $(VENV)/.of-gateway server build gateway-tested ## test the gateway, with a real Envoy: make gateway-test [SERVER=redis-server]
-	$(GATEWAY_TESTS) -m "not proxies" gateway/tests
+	$(GATEWAY_TESTS) -m "not proxies and not browser" gateway/tests
+
+# The browser is Debian's: where there is none, its tests say so.
+console-test: $(VENV)/.has-everything $(VENV)/.of-gateway $(VENV)/.of-browser server build gateway-tested ## test the console in a browser, Debian's chromium: make console-test [SERVER=redis-server]
+	$(GATEWAY_TESTS) gateway/tests/test_console.py gateway/tests/test_browser.py
 
 # nginx is Debian's. A release build, since some of it is about how much at once.
 proxies: $(VENV)/.has-everything $(VENV)/.of-gateway $(VENV)/.of-proxies server build gateway-measured ## test the gateway with each proxy, and with faults: make proxies [SERVER=redis-server]
@@ -186,7 +190,7 @@ bench-gateway: $(VENV)/.has-everything $(VENV)/.has-matplotlib server build gate
 # Of `make test`: what takes a few seconds, with Envoy and Caddy.
 .PHONY: gateway-short gateway-tested
 gateway-short: $(VENV)/.of-gateway gateway-tested
-	$(GATEWAY_TESTS) -m "not proxies and not long" gateway/tests
+	$(GATEWAY_TESTS) -m "not proxies and not browser and not long" gateway/tests
 
 gateway-tested:
 	$(LINTED) cargo build --all-targets $(GATEWAY_DEBUG)
@@ -194,6 +198,10 @@ gateway-tested:
 
 $(VENV)/.of-gateway: gateway/requirements.txt $(VENV_MADE)
 	$(PYTHON) -m pip install --quiet --requirement gateway/requirements.txt
+	@touch $@
+
+$(VENV)/.of-browser: gateway/requirements-browser.txt $(VENV_MADE)
+	$(PYTHON) -m pip install --quiet --requirement gateway/requirements-browser.txt
 	@touch $@
 
 $(VENV)/.of-proxies: gateway/requirements-proxies.txt $(VENV_MADE)

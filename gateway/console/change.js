@@ -140,7 +140,8 @@ export function editDialog(context, policy, proposed = "") {
   const done = dialog({
     title: fresh ? "New policy" : `Edit ${visible(policy.name)}`,
     body: h("div", { class: "stack" }, fresh && field("Name", name, "what callers ask by; it cannot be changed later"),
-      h("div", { class: "row spread" }, h("h3", {}, "Limits"), form), area, h("h3", {}, "What changes"), stale, change, told,
+      h("div", { class: "row spread" }, h("h3", {}, "Limits"), form), area),
+    aside: h("div", { class: "stack tight" }, h("h3", {}, "What changes"), stale, change, told,
       h("p", { class: "muted small" }, "It holds at once for every caller. What has been used stays used.")),
     actions: [apply],
     submit: async () => {

@@ -9,10 +9,10 @@ export function tell(text) {
 }
 
 /**
- * A dialog: `body` and `actions` are elements. `submit` runs on Enter and on the first action of type submit; what it
+ * A dialog: `body` and `actions` are elements; `aside` is always in sight, above the actions. `submit` runs on Enter and on the first action of type submit; what it
  * throws is shown in the dialog, which stays. The promise has what `close(value)` was given, or undefined.
  */
-export function dialog({ title, body, actions = [], small = false, submit }) {
+export function dialog({ title, body, aside, actions = [], small = false, submit }) {
   return new Promise((done) => {
     const problem = h("div", { class: "notice error", role: "alert", hidden: true });
     let value;
@@ -26,6 +26,7 @@ export function dialog({ title, body, actions = [], small = false, submit }) {
         h("h2", { id: "dialog-title" }, title),
         h("button", { type: "button", class: "button quiet icon", "aria-label": "Close", onclick: () => element.close() }, "✕")),
       h("div", { class: "dialog-body" }, typeof body === "function" ? body(close) : body, problem),
+      aside && h("div", { class: "dialog-aside" }, aside),
       actions.length > 0 && h("div", { class: "dialog-foot" },
         h("button", { type: "button", class: "button quiet", onclick: () => element.close() }, "Cancel"), actions));
     form.addEventListener("submit", async (event) => {

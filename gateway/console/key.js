@@ -72,7 +72,7 @@ const INSTANTS = new Set(["drained_to", "start", "charged", "written", "oldest",
 const readable = (name) => name.replaceAll("_", " ");
 
 function facts(info) {
-  const rows = Object.entries(info).filter(([, value]) => !Array.isArray(value) || value.every((one) => typeof one !== "object"));
+  const rows = Object.entries({ kind: info.kind, ...info }).filter(([, value]) => !Array.isArray(value) || value.every((one) => typeof one !== "object"));
   return h("dl", { class: "facts" }, rows.map(([name, value]) => [h("dt", {}, readable(name)),
     h("dd", {}, INSTANTS.has(name) && Number.isFinite(value) ? instant(value) : visible(String(value)))]));
 }

@@ -8,7 +8,7 @@ import { lines } from "./specs.js";
 const STEP = 100;
 
 const limitList = (specs) => h("ul", { class: "limits" }, lines(specs).map((line) => h("li", {}, line.says,
-  line.name && h("span", { class: "muted" }, ` (${line.name})`), line.shadow && h("span", { class: "tag shadowed" }, "shadow"), line.ban && h("span", { class: "tag" }, "ban"))));
+  line.name && h("span", { class: "muted" }, ` (${line.name})`), line.shadow && h("span", { class: "tag shadowed" }, "shadow"))));
 
 /** × 1.5 for 9 min more, or nothing where the scale is 1. */
 export function scaleTag(policy) {

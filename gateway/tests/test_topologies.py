@@ -5,6 +5,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from asking import TOKENS, Console
 from running import OK, OVER, Gateway, descriptor
 
 from support import poll
@@ -51,6 +52,38 @@ def test_a_request_across_slots_is_all_or_none(cluster: Cluster, start: Start) -
     assert passed == [True] * 2 + [False] * 18
     left = [gateway.ask(descriptor(user=str(n), hits=0)).statuses[0] for n in range(20)]
     assert [one.limit_remaining for one in left] == [99] * 2 + [100] * 18
+
+
+@pytest.mark.long
+def test_the_console_sees_each_node(cluster: Cluster, start: Start) -> None:
+    set_policy(cluster, "web", "FIXED", "1", "1d")
+    gateway = start(cluster.servers[0].port, "--timeout", "5s", console=True, environment=TOKENS)
+    console = Console(gateway)
+    keys = [f"user:{n}" for n in range(30)]
+    owners = [cluster.owner(key) for key in keys]
+    assert len(set(owners)) == 3, "each node has some"
+    for key, owner in zip(keys, owners, strict=True):
+        for _ in range(2):
+            owner.client().execute_command("RL.LIMIT", key, "web")
+    counts = console("/api/policies").json[0]["counts"]
+    assert (counts["calls"], counts["admitted"], counts["denied"]) == (60, 30, 30)
+    top = console("/api/top?count=100").json
+    assert sorted(row["key"] for row in top) == sorted(keys)
+    assert len({row["node"] for row in top}) == 3
+    assert console("/api/key/ban", "POST", {"key": keys[0], "for": "1h"}).status == 200
+    assert console(f"/api/key?key={keys[0]}").json["ruled"]["allowed"] is False
+    assert console.put("new", "FIXED 1 1m").status == 201
+    for server in cluster.servers:
+        client = server.client(decode_responses=True)
+        poll.until(
+            lambda client=client: client.execute_command("RL.POLICYGET", "new"), "all have it"
+        )
+
+    def agree() -> bool:
+        nodes = console("/api/now").json["nodes"]
+        return [node.get("agrees") for node in nodes] == [True] * 3
+
+    poll.until(agree, "all nodes agree", timeout=30)
 
 
 def test_a_slot_that_moves_is_followed(cluster: Cluster, start: Start) -> None:
