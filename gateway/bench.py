@@ -80,7 +80,7 @@ class Measured:
                 "ok": ["ok", listen],
                 "gateway": [
                     *("serve", "--grpc", listen, "--http", http, "--server", addresses.get(name)),
-                    *("--timeout", "1s"),
+                    *("--timeout", "1s", "--console", "off"),
                 ],
             }[name]
             process = subprocess.Popen([program, *words], stderr=subprocess.DEVNULL)
