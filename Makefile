@@ -165,7 +165,7 @@ gateway-test: $(VENV)/.has-everything $(VENV)/.of-gateway server build gateway-t
 
 # The browser is Debian's: where there is none, its tests say so.
 console-test: $(VENV)/.has-everything $(VENV)/.of-gateway $(VENV)/.of-browser server build gateway-tested ## test the console in a browser, Debian's chromium: make console-test [SERVER=redis-server]
-	$(GATEWAY_TESTS) gateway/tests/test_console.py gateway/tests/test_browser.py
+	$(GATEWAY_TESTS) gateway/tests/test_console.py gateway/tests/test_playground.py gateway/tests/test_browser*.py
 
 # nginx is Debian's. A release build, since some of it is about how much at once.
 proxies: $(VENV)/.has-everything $(VENV)/.of-gateway $(VENV)/.of-proxies server build gateway-measured ## test the gateway with each proxy, and with faults: make proxies [SERVER=redis-server]

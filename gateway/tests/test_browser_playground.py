@@ -3,14 +3,25 @@
 import re
 import shutil
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from playing import Playground
-from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Locator, Page
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="make console-test installs it")
+axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+expect = sync_api.expect
 # A busy machine may take its time.
 expect.set_options(timeout=60_000)
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(CHROMIUM is None, reason="no chromium (Debian: apt install chromium)"),
+]
 
 ONCE = "example=boundary&every=0&speed=1000"
 
@@ -23,16 +34,15 @@ def playground() -> Iterator[Playground]:
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        options = {"executable_path": shutil.which("chromium"), "args": ["--no-sandbox"]}
-        browser = playwright.chromium.launch(**options)
+def browser() -> "Iterator[Browser]":
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield browser
         browser.close()
 
 
 @pytest.fixture
-def page(browser: Browser, playground: Playground) -> Iterator[Page]:
+def page(browser: "Browser", playground: Playground) -> "Iterator[Page]":
     """A page that must not complain."""
     context = browser.new_context(base_url=playground.url, viewport={"width": 1280, "height": 900})
     page = context.new_page()
@@ -46,16 +56,16 @@ def page(browser: Browser, playground: Playground) -> Iterator[Page]:
     assert [told for told in wrong if "400 (Bad Request)" not in told] == []
 
 
-def lane(page: Page, name: str) -> Locator:
+def lane(page: "Page", name: str) -> "Locator":
     return page.locator(f'[data-lane="{name}"]')
 
 
-def figures(page: Page, name: str, *told: str) -> None:
+def figures(page: "Page", name: str, *told: str) -> None:
     for words in told:
         expect(lane(page, name).get_by_role("status")).to_contain_text(words)
 
 
-def test_the_first_example_shows_what_each_algorithm_lets_pass(page: Page) -> None:
+def test_the_first_example_shows_what_each_algorithm_lets_pass(page: "Page") -> None:
     page.goto(f"/#/playground?{ONCE}")
     figures(page, "fixed", "20 passed", "0 denied", "19 at most in 10 s")
     figures(page, "sliding", "10 passed", "10 denied", "10 at most in 10 s")
@@ -71,7 +81,7 @@ def test_the_first_example_shows_what_each_algorithm_lets_pass(page: Page) -> No
 
 
 @pytest.mark.parametrize("example", ["late", "steady", "quiet", "random", "slow"])
-def test_each_example_plays(page: Page, example: str) -> None:
+def test_each_example_plays(page: "Page", example: str) -> None:
     page.goto("/#/playground?speed=1000")
     title = {"late": "Late in both", "steady": "Twice the limit", "quiet": "A burst after"}
     title |= {"random": "Random", "slow": "Slow calls"}
@@ -83,7 +93,7 @@ def test_each_example_plays(page: Page, example: str) -> None:
     assert f"example={example}" in page.url
 
 
-def test_a_link_has_all_numbers_and_sliders_obey_the_keyboard(page: Page) -> None:
+def test_a_link_has_all_numbers_and_sliders_obey_the_keyboard(page: "Page") -> None:
     page.goto("/#/playground?bursts=&every=0")
     limit = page.get_by_role("slider", name="Limit", exact=True)
     limit.focus()
@@ -106,7 +116,7 @@ def test_a_link_has_all_numbers_and_sliders_obey_the_keyboard(page: Page) -> Non
     )
 
 
-def test_clicks_are_calls_and_changed_numbers_keep_what_was_used(page: Page) -> None:
+def test_clicks_are_calls_and_changed_numbers_keep_what_was_used(page: "Page") -> None:
     page.goto("/#/playground?bursts=&every=0&window=60&show=fixed,log")
     expect(lane(page, "fixed")).to_contain_text("0 of 10 used")
     page.get_by_role("button", name="One call").click()
@@ -124,7 +134,7 @@ def test_clicks_are_calls_and_changed_numbers_keep_what_was_used(page: Page) -> 
     figures(page, "fixed", "0 passed", "0 denied")
 
 
-def test_a_link_that_is_wrong_opens_a_scene_all_the_same(page: Page) -> None:
+def test_a_link_that_is_wrong_opens_a_scene_all_the_same(page: "Page") -> None:
     hostile = "%3Cscript%3Ealert(1)%3C%2Fscript%3E"
     page.goto(
         f"/#/playground?example={hostile}&limit=1e9&window=-3&bursts=x:y,1:1e9&show={hostile}"
@@ -133,7 +143,7 @@ def test_a_link_that_is_wrong_opens_a_scene_all_the_same(page: Page) -> None:
     expect(lane(page, "fixed")).to_contain_text("of 60 used")
 
 
-def test_a_log_is_replayed_and_its_names_are_harmless(page: Page) -> None:
+def test_a_log_is_replayed_and_its_names_are_harmless(page: "Page") -> None:
     page.goto("/#/replay")
     hostile = "<img/src=x/onerror=alert(1)>"
     lines = [f"{1_767_603_600 + at} {key}" for at in range(10) for key in [hostile] * 5 + ["calm"]]
@@ -153,7 +163,7 @@ def test_a_log_is_replayed_and_its_names_are_harmless(page: Page) -> None:
     expect(page.get_by_role("alert").filter(has_text="limit must be")).to_be_visible()
 
 
-def test_a_file_is_replayed_and_one_that_is_too_long_is_for_the_command_line(page: Page) -> None:
+def test_a_file_is_replayed_and_one_that_is_too_long_is_for_the_command_line(page: "Page") -> None:
     page.goto("/#/replay")
     chosen = page.get_by_label("A log file")
     line = b'192.0.2.%d - - [05/Jan/2026:09:00:00 +0100] "GET / HTTP/1.1" 200 1\n'
@@ -172,7 +182,7 @@ def test_a_file_is_replayed_and_one_that_is_too_long_is_for_the_command_line(pag
 @pytest.mark.parametrize("width", [360, 1280])
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_the_views_are_accessible_and_fit(
-    browser: Browser, playground: Playground, width: int, theme: str
+    browser: "Browser", playground: Playground, width: int, theme: str
 ) -> None:
     options = {"viewport": {"width": width, "height": 800}, "color_scheme": theme}
     context = browser.new_context(base_url=playground.url, reduced_motion="reduce", **options)
@@ -180,7 +190,7 @@ def test_the_views_are_accessible_and_fit(
     page.goto(f"/#/playground?{ONCE}")
     figures(page, "fixed", "20 passed")
     for _ in range(2):
-        found = Axe().run(page)
+        found = axe.Axe().run(page)
         assert found.violations_count == 0, found.generate_report()
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         page.goto("/#/replay")
