@@ -167,16 +167,21 @@ impl Link {
     }
 }
 
+/// A section of INFO: Redis 6.2 takes no more than one in a call.
+async fn info(connection: &Connection, section: &str) -> Result<String, redis::RedisError> {
+    let mut info = redis::cmd("INFO");
+    info.arg(section);
+    redis::from_redis_value(connection.ask(info).await?).map_err(Into::into)
+}
+
 /// Asks for the digest of the policies, and for the policies if it is another.
 async fn policies(connection: &Connection, listener: &dyn Listener) -> Result<(), redis::RedisError> {
-    let mut info = redis::cmd("INFO");
-    info.arg("ratelimit_policies").arg("replication");
-    let info = redis::from_redis_value::<String>(connection.ask(info).await?)?;
     // A replica would refuse what charges: the primary is elsewhere by now.
-    if info.lines().any(|line| line == "role:slave") && !connection.is_cluster() {
+    if !connection.is_cluster() && info(connection, "replication").await?.lines().any(|line| line == "role:slave") {
         return Err((redis::ErrorKind::Client, "the server is a replica").into());
     }
-    let digest = info.lines().find_map(|line| line.strip_prefix("ratelimit_policies_digest:")).unwrap_or_default();
+    let told = info(connection, "ratelimit_policies").await?;
+    let digest = told.lines().find_map(|line| line.strip_prefix("ratelimit_policies_digest:")).unwrap_or_default();
     if listener.digest().as_deref() == Some(digest) {
         return Ok(());
     }

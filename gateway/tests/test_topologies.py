@@ -8,7 +8,7 @@ import pytest
 from asking import TOKENS, Console
 from running import OK, OVER, Gateway, descriptor
 
-from support import poll
+from support import binaries, poll
 from support.binaries import Binary
 from support.clock import Clock
 from support.cluster import Cluster
@@ -127,3 +127,14 @@ def test_a_failover_by_sentinels_is_followed(
             poll.until(decided, "the replica has taken over", timeout=60)
             answers = [gateway.ask(descriptor(user="1")).overall_code for _ in range(4)]
             assert answers == [OK, OK, OK, OVER], "what was used before still counts"
+
+
+@pytest.mark.parametrize("server", binaries.available(), ids=lambda path: path.parents[1].name)
+def test_every_server_within_reach_is_asked(
+    server: Path, shared_clock: Clock, start: Start
+) -> None:
+    """Redis 6.2 too, whose INFO takes one section in a call."""
+    with Server(Binary.at(server), clock=shared_clock) as asked:
+        asked.client().execute_command("RL.POLICYSET", "api|user", "FIXED", "1", "1d")
+        gateway = start(asked.port)
+        assert [gateway.passes(descriptor(user="a")) for _ in range(3)] == [True, False, False]
