@@ -172,8 +172,6 @@ def test_it_survives_that_every_primary_is_killed_in_turn(cluster: Cluster, name
 @contextmanager
 def without_gossip(cluster: Cluster, *servers: Server) -> Iterator[None]:
     """As if these nodes could not be reached by the others' policies."""
-    if not servers[0].binary.has_module_config:
-        pytest.skip("this server has no CONFIG for modules")
     with cluster.setting("ratelimit.policy-gossip", "no", *servers):
         yield
 
