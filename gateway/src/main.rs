@@ -22,6 +22,7 @@ mod options;
 mod playground;
 mod replay;
 mod rls;
+mod secret;
 mod seen;
 mod serve;
 mod table;

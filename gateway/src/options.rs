@@ -3,6 +3,7 @@
 use crate::console::ConsoleOptions;
 use crate::judge::Outage;
 use crate::link::Address;
+use crate::secret::secret;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -151,18 +152,6 @@ impl Serve {
         address.identity = self.server_cert.clone().zip(self.server_key.clone());
         Ok(address)
     }
-}
-
-/// A secret of the environment, or of the file that `..._FILE` names.
-///
-/// # Errors
-/// If the file cannot be read.
-pub fn secret(name: &str) -> Result<Option<String>, String> {
-    if let Ok(file) = std::env::var(format!("{name}_FILE")) {
-        let text = std::fs::read_to_string(&file).map_err(|error| format!("{name}_FILE: {file}: {error}"))?;
-        return Ok(Some(text.trim_end_matches(['\r', '\n']).to_owned()));
-    }
-    Ok(std::env::var(name).ok().filter(|secret| !secret.is_empty()))
 }
 
 fn outage(text: &str) -> Result<Outage, String> {

@@ -2,7 +2,7 @@
 
 use super::guard::Guard;
 use crate::link::Address;
-use crate::options::secret;
+use crate::secret::secret;
 use clap::Args;
 use std::net::SocketAddr;
 use std::str::FromStr;

@@ -1,7 +1,7 @@
 //! The playground by itself: the console without a server, for whoever wants to look before they install anything.
 
 use crate::console::{self, Console, Ends, Guard};
-use crate::options::secret;
+use crate::secret::secret;
 use clap::Args;
 use std::net::SocketAddr;
 use tokio::net::TcpListener;
