@@ -17,10 +17,12 @@ from redis import Redis
 
 from support import binaries, files, freshness
 from support.binaries import Binary
-from support.clock import Clock, build_library
+from support.clock import Clock
 from support.cluster import Cluster
 from support.server import MODULE, Server
 from support.waiting import Queue
+
+pytest_plugins = ["support.fixtures"]
 
 # The ends of the names of the files whose tests take longest.
 LONGEST = ("cluster", "failover", "policy_replication", "valgrind", "monitoring")
@@ -71,17 +73,6 @@ def pytest_report_header() -> str:
     return f"server: {binaries.chosen()}"
 
 
-@pytest.fixture(scope="session")
-def binary() -> Binary:
-    return binaries.chosen()
-
-
-@pytest.fixture(scope="session")
-def shared_clock(tmp_path_factory: pytest.TempPathFactory) -> Clock:
-    directory = tmp_path_factory.mktemp("clock")
-    return Clock(build_library(directory), directory / "clock")
-
-
 @pytest.fixture
 def no_file_stays_open() -> Iterator[None]:
     """What a test leaves open, the next thousand do not have."""
@@ -102,12 +93,6 @@ def clock(no_file_stays_open: None, shared_clock: Clock) -> Clock:  # noqa: ARG0
     """The wall clock of all servers, at the same instant at the start of every test."""
     shared_clock.reset()
     return shared_clock
-
-
-@pytest.fixture(scope="session")
-def shared_server(binary: Binary, shared_clock: Clock) -> Iterator[Server]:
-    with Server(binary, clock=shared_clock) as server:
-        yield server
 
 
 @pytest.fixture

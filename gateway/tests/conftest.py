@@ -10,48 +10,14 @@ from origin import Origin
 from redis import Redis
 from running import BINARY, Gateway
 
-from support import binaries
-from support.binaries import Binary
-from support.clock import Clock, build_library
 from support.server import Server
+
+pytest_plugins = ["support.fixtures"]
 
 
 def pytest_configure() -> None:
     if not BINARY.is_file():
         raise pytest.UsageError(f"{BINARY} is missing: run `make gateway-lint`")
-
-
-@pytest.fixture(scope="session")
-def binary() -> Binary:
-    return binaries.chosen()
-
-
-@pytest.fixture(scope="session")
-def shared_clock(tmp_path_factory: pytest.TempPathFactory) -> Clock:
-    directory = tmp_path_factory.mktemp("clock")
-    return Clock(build_library(directory), directory / "clock")
-
-
-@pytest.fixture
-def clock(shared_clock: Clock) -> Clock:
-    shared_clock.reset()
-    return shared_clock
-
-
-@pytest.fixture(scope="session")
-def shared_server(binary: Binary, shared_clock: Clock) -> Iterator[Server]:
-    with Server(binary, clock=shared_clock) as server:
-        yield server
-
-
-@pytest.fixture
-def server(shared_server: Server, clock: Clock) -> Iterator[Server]:  # noqa: ARG001  it is set
-    with shared_server.client(decode_responses=True) as client:
-        client.flushall()
-        for name, *_ in client.execute_command("RL.POLICYLIST"):
-            client.execute_command("RL.POLICYDEL", name)
-    with shared_server.closing_clients():
-        yield shared_server
 
 
 @pytest.fixture

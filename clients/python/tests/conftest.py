@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 import redis
-from support import binaries
 from support.binaries import Binary
 from support.clock import Clock, build_library
 from support.cluster import Cluster
@@ -13,49 +12,14 @@ from support.server import MODULE, Server
 
 from kinds import Make, of_kind
 
+pytest_plugins = ["support.fixtures"]
+
 
 def pytest_configure() -> None:
     if not MODULE.is_file():
         raise pytest.UsageError(
             f"{MODULE} is missing: run `make build` in the repository, or set RATELIMIT_MODULE"
         )
-
-
-@pytest.fixture(scope="session")
-def binary() -> Binary:
-    return binaries.chosen()
-
-
-@pytest.fixture(scope="session")
-def shared_clock(tmp_path_factory: pytest.TempPathFactory) -> Clock:
-    directory = tmp_path_factory.mktemp("clock")
-    return Clock(build_library(directory), directory / "clock")
-
-
-@pytest.fixture
-def clock(shared_clock: Clock) -> Clock:
-    """The server's wall clock. It stands still until a test moves it."""
-    shared_clock.reset()
-    return shared_clock
-
-
-@pytest.fixture(scope="session")
-def shared_server(binary: Binary, shared_clock: Clock) -> Iterator[Server]:
-    with Server(binary, clock=shared_clock) as server:
-        yield server
-
-
-@pytest.fixture
-def server(shared_server: Server, clock: Clock) -> Iterator[Server]:  # noqa: ARG001  it is reset
-    """Empty, with no policies, and running; a test may stop it."""
-    if not shared_server.is_running:
-        shared_server.start()
-    with shared_server.client() as client:
-        client.flushall()
-        if names := [name for name, *_ in client.execute_command("RL.POLICYLIST")]:
-            client.execute_command("RL.POLICYDEL", *names)
-    with shared_server.closing_clients():
-        yield shared_server
 
 
 @pytest.fixture

@@ -6,16 +6,12 @@ import pytest
 from serving import Serve
 from without_module import without_module
 
-from support import binaries
 from support.binaries import Binary
 from support.clock import Clock, build_library
 from support.cluster import Cluster
 from support.server import Server
 
-
-@pytest.fixture(scope="session")
-def binary() -> Binary:
-    return binaries.chosen()
+pytest_plugins = ["support.fixtures"]
 
 
 @pytest.fixture(scope="session")

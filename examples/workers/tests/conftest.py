@@ -6,21 +6,11 @@ import pytest
 from staff import Staff
 from without_module import without_module
 
-from support import binaries
 from support.binaries import Binary
-from support.clock import Clock, build_library
+from support.clock import Clock
 from support.server import Server
 
-
-@pytest.fixture(scope="session")
-def binary() -> Binary:
-    return binaries.chosen()
-
-
-@pytest.fixture(scope="session")
-def shared_clock(tmp_path_factory: pytest.TempPathFactory) -> Clock:
-    directory = tmp_path_factory.mktemp("clock")
-    return Clock(build_library(directory), directory / "clock")
+pytest_plugins = ["support.fixtures"]
 
 
 @pytest.fixture

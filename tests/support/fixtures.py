@@ -1,0 +1,50 @@
+"""Fixtures of all test suites: a server with the module, and the clock that it reads.
+
+A suite's conftest.py names this file in `pytest_plugins`, and overrides what it has otherwise.
+"""
+
+from collections.abc import Iterator
+
+import pytest
+
+from support import binaries
+from support.binaries import Binary
+from support.clock import Clock, build_library
+from support.server import Server
+
+
+@pytest.fixture(scope="session")
+def binary() -> Binary:
+    return binaries.chosen()
+
+
+@pytest.fixture(scope="session")
+def shared_clock(tmp_path_factory: pytest.TempPathFactory) -> Clock:
+    directory = tmp_path_factory.mktemp("clock")
+    return Clock(build_library(directory), directory / "clock")
+
+
+@pytest.fixture
+def clock(shared_clock: Clock) -> Clock:
+    """The server's wall clock. It stands still until a test moves it."""
+    shared_clock.reset()
+    return shared_clock
+
+
+@pytest.fixture(scope="session")
+def shared_server(binary: Binary, shared_clock: Clock) -> Iterator[Server]:
+    with Server(binary, clock=shared_clock) as server:
+        yield server
+
+
+@pytest.fixture
+def server(shared_server: Server, clock: Clock) -> Iterator[Server]:  # noqa: ARG001  it is reset
+    """Empty, with no policies, and running; a test may stop it."""
+    if not shared_server.is_running:
+        shared_server.start()
+    with shared_server.client() as client:
+        client.flushall()
+        if names := [name for name, *_ in client.execute_command("RL.POLICYLIST")]:
+            client.execute_command("RL.POLICYDEL", *names)
+    with shared_server.closing_clients():
+        yield shared_server
