@@ -98,7 +98,7 @@ def clock(no_file_stays_open: None, shared_clock: Clock) -> Clock:  # noqa: ARG0
 @pytest.fixture
 def server(shared_server: Server) -> Iterator[Server]:
     """For tests that neither restart nor configure it. It is empty, and must survive the test."""
-    _empty(shared_server)
+    shared_server.empty()
     with shared_server.closing_clients(), settings_stay([shared_server]):
         yield shared_server
     shared_server.check()
@@ -141,7 +141,7 @@ def emptied(pair: Pair) -> Iterator[None]:
     """Both are empty and in sync, and must survive what is done with them."""
     if not pair.replica.is_running:
         pair.replica.start()
-    _empty(pair.primary)
+    pair.primary.empty()
     pair.replica.wait_for_sync()
     with (
         pair.primary.closing_clients(),
@@ -223,13 +223,3 @@ def settings_stay(servers: list[Server]) -> Iterator[None]:
     for server, settings in zip(servers, before, strict=True):
         if server.is_running and server.module_settings() != settings:
             pytest.fail(f"{server.module_settings()} is left of {settings}")
-
-
-def _empty(server: Server) -> None:
-    # It may have died in the test before, which then has failed; this one gets its chance.
-    if not server.is_running:
-        server.start()
-    with server.client() as client:
-        client.flushall()
-        if names := [name for name, *_ in client.execute_command("RL.POLICYLIST")]:
-            client.execute_command("RL.POLICYDEL", *names)

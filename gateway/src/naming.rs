@@ -5,6 +5,8 @@ use std::fmt::Write as _;
 
 /// The longest name of a policy, in bytes, as the server takes it.
 pub const LONGEST_NAME: usize = 256;
+/// What the key of a descriptor begins with.
+const KEY_PREFIX: &str = "rl:";
 /// The longest key that is sent as it is, in bytes.
 const LONGEST_KEY: usize = 256;
 /// The longest id that is sent as it is, in bytes.
@@ -43,6 +45,16 @@ impl Described {
         Described { domain: escaped(domain), entries }
     }
 
+    /// The descriptor that is counted by this key: see [`Described::key`]. None: the gateway makes no such key. Of a key
+    /// that was too long to be sent as it is, the end of the last entry is the hash.
+    #[must_use]
+    pub fn of_key(key: &[u8]) -> Option<Described> {
+        let mut parts = std::str::from_utf8(key).ok()?.strip_prefix(KEY_PREFIX)?.split('|');
+        let domain = parts.next()?.to_owned();
+        let entries = parts.map(|part| part.split_once('=').unwrap_or((part, "")));
+        Some(Described { domain, entries: entries.map(|(key, value)| (key.to_owned(), value.to_owned())).collect() })
+    }
+
     /// The names of policies that rule it, the most special first: `api|plan=gold|user=42`, `api|plan=gold|user`,
     /// `api|plan|user`, `api`. Those that are too long for the server are left out.
     #[must_use]
@@ -74,7 +86,7 @@ impl Described {
     /// The key that it is counted by: `rl:` and the whole of it, whichever name rules.
     #[must_use]
     pub fn key(&self) -> Vec<u8> {
-        key(&format!("rl:{}", self.name(self.entries.len())))
+        key(&format!("{KEY_PREFIX}{}", self.name(self.entries.len())))
     }
 }
 

@@ -40,11 +40,6 @@ def shared_server(binary: Binary, shared_clock: Clock) -> Iterator[Server]:
 @pytest.fixture
 def server(shared_server: Server, clock: Clock) -> Iterator[Server]:  # noqa: ARG001  it is reset
     """Empty, with no policies, and running; a test may stop it."""
-    if not shared_server.is_running:
-        shared_server.start()
-    with shared_server.client() as client:
-        client.flushall()
-        if names := [name for name, *_ in client.execute_command("RL.POLICYLIST")]:
-            client.execute_command("RL.POLICYDEL", *names)
+    shared_server.empty()
     with shared_server.closing_clients():
         yield shared_server

@@ -180,6 +180,15 @@ class Server:
         )
         return self._clients.enter_context(client)
 
+    def empty(self) -> None:
+        """Deletes all keys and policies, of a server that the test before may have ended."""
+        if not self.is_running:
+            self.start()
+        with self.client() as client:
+            client.flushall()
+            if names := [name for name, *_ in client.execute_command("RL.POLICYLIST")]:
+                client.execute_command("RL.POLICYDEL", *names)
+
     @contextmanager
     def closing_clients(self) -> Iterator[None]:
         """The clients that are made within are closed at the end, though the server goes on."""

@@ -23,10 +23,7 @@ def shared_server(binary: Binary) -> Iterator[Server]:
 @pytest.fixture
 def server(shared_server: Server) -> Iterator[Server]:
     """Empty, and running; a test may stop it."""
-    if not shared_server.is_running:
-        shared_server.start()
-    with shared_server.client() as client:
-        client.flushall()
+    shared_server.empty()
     with shared_server.closing_clients():
         yield shared_server
 

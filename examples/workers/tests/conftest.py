@@ -31,10 +31,7 @@ def shared_server(binary: Binary, shared_clock: Clock) -> Iterator[Server]:
 def server(shared_server: Server, clock: Clock) -> Iterator[Server]:
     """Empty, and running; a test may stop it."""
     assert clock
-    if not shared_server.is_running:
-        shared_server.start()
-    with shared_server.client() as client:
-        client.flushall()
+    shared_server.empty()
     with shared_server.closing_clients():
         yield shared_server
 

@@ -6,6 +6,7 @@ use super::failure::Failure;
 use super::reply::{int, items, object, text_of};
 use super::text;
 use super::upstream::Server;
+use crate::naming::Described;
 use axum::extract::{Query, State};
 use axum::routing::{get, post};
 use axum::{Json, Router};
@@ -159,8 +160,8 @@ async fn likely(server: &Server, key: &[u8]) -> Option<Vec<u8>> {
     let known = key.get(..512).unwrap_or(key);
     let top = denied(server, None, SEARCHED).await.unwrap_or_default();
     let last = top.into_iter().find(|row| row.key == known).and_then(|row| row.policy);
-    let chain = std::str::from_utf8(key).ok().and_then(|key| key.strip_prefix("rl:")).map(chain).unwrap_or_default();
-    for name in last.into_iter().chain(chain) {
+    let asked = Described::of_key(key).map(|described| described.names()).unwrap_or_default();
+    for name in last.into_iter().chain(asked.into_iter().map(String::into_bytes)) {
         let mut command = redis::cmd("RL.POLICYGET");
         command.arg(&name);
         if server.first().ok()?.ask(&command).await.ok()? != Value::Nil {
@@ -168,29 +169,6 @@ async fn likely(server: &Server, key: &[u8]) -> Option<Vec<u8>> {
         }
     }
     None
-}
-
-/// The names of policies that the gateway asks for under a key, the most special first: see [`crate::naming`].
-fn chain(described: &str) -> Vec<Vec<u8>> {
-    let mut parts = described.split('|');
-    let domain = parts.next().unwrap_or_default();
-    let entries: Vec<(&str, &str)> = parts.map(|part| part.split_once('=').unwrap_or((part, ""))).collect();
-    let name = |valued: usize| {
-        entries.iter().enumerate().fold(domain.to_owned(), |mut name, (place, (key, value))| {
-            name.push('|');
-            name.push_str(key);
-            if place < valued {
-                name.push('=');
-                name.push_str(value);
-            }
-            name
-        })
-    };
-    let mut names: Vec<Vec<u8>> = (0..=entries.len()).rev().map(|valued| name(valued).into_bytes()).collect();
-    if !entries.is_empty() {
-        names.push(domain.as_bytes().to_vec());
-    }
-    names
 }
 
 /// A key, and for how long.
@@ -278,23 +256,4 @@ async fn give_back(
         policy = %text::shown(&policy).escape_debug(), amount = giving.amount
     );
     Ok(Json(ruled(&reply)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::chain;
-    use crate::naming::Described;
-
-    #[test]
-    fn the_names_behind_a_key_are_those_that_the_gateway_asks_for() {
-        for entries in [vec![], vec![("plan", "gold")], vec![("plan", "go|ld"), ("user", "4=2")]] {
-            let described = Described::new("api", entries);
-            let key = String::from_utf8(described.key()).unwrap();
-            let names: Vec<String> = chain(key.strip_prefix("rl:").unwrap())
-                .into_iter()
-                .map(|name| String::from_utf8(name).unwrap())
-                .collect();
-            assert_eq!(names, described.names());
-        }
-    }
 }

@@ -34,3 +34,19 @@ fn long_keys_and_ids_keep_their_beginning_and_differ() {
     assert_eq!(id(&[0xff; 200]), [0xff; 200]);
     assert_eq!(id(&[0xff; 201]).len(), 225);
 }
+
+#[test]
+fn a_key_tells_the_descriptor_that_it_counts() {
+    let entries = [[].as_slice(), &[("plan", "gold")], &[("plan", "go|ld"), ("user", "4=2*{d}~%"), ("empty", "")]];
+    for entries in entries {
+        let described = Described::new("a|b", entries.iter().copied());
+        let found = Described::of_key(&described.key()).unwrap();
+        assert_eq!((found.names(), found.key()), (described.names(), described.key()));
+    }
+    let long = Described::new("api", [("plan", "gold"), ("user", "u".repeat(300).as_str())]);
+    let found = Described::of_key(&long.key()).unwrap();
+    assert!(found.names().ends_with(&["api|plan=gold|user".into(), "api|plan|user".into(), "api".into()]));
+    for other in [b"user:42".as_slice(), b"rl", b"rl:\xff"] {
+        assert!(Described::of_key(other).is_none(), "{other:?}");
+    }
+}
