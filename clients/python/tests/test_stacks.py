@@ -144,6 +144,27 @@ def test_a_coroutine_view_of_django(url: str) -> None:
     assert asyncio.run(served()) == [200, 200, 429]
 
 
+# What X-RateLimit-Reset says with `unix_reset`: the instant at which LIMIT is as good as new.
+NOW = 1_800_000_000
+RESET = str(NOW + 3600)
+
+
+@pytest.fixture
+def standing_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This process's clock, beside that of the server, which stands still too."""
+    monkeypatch.setattr("redis_ratelimit.headers.time.time_ns", lambda: NOW * 10**9)
+
+
+@pytest.mark.usefixtures("standing_time")
+def test_django_tells_the_reset_as_unix_time(limiter: Limiter) -> None:
+    with override_settings(RATELIMIT=limiter.limit("api", LIMIT)):
+        assert Client().get("/")["X-RateLimit-Reset"] == "3600"
+        with override_settings(RATELIMIT_UNIX_RESET=True):
+            assert Client().get("/")["X-RateLimit-Reset"] == RESET
+    view = for_django.ratelimit(limiter.limit("login", LIMIT), unix_reset=True)(hello)
+    assert view(RequestFactory().get("/"))["X-RateLimit-Reset"] == RESET
+
+
 class User:
     is_authenticated = True
 
@@ -259,6 +280,24 @@ def test_a_view_of_flask(limiter: Limiter, admin: redis.Redis) -> None:
     assert "X-RateLimit-Limit" not in client.get("/by-user").headers
     assert client.get("/by-user", headers={"user": "alice"}).headers["X-RateLimit-Limit"] == "2"
     assert set(admin.keys()) == {"search:127.0.0.1", "by-user:alice"}
+
+
+@pytest.mark.usefixtures("standing_time")
+def test_a_route_and_a_view_tell_the_reset_as_unix_time(limiter: Limiter, url: str) -> None:
+    app = flask.Flask(__name__)
+    app.get("/")(for_flask.ratelimit(limiter.limit("flask", LIMIT), unix_reset=True)(lambda: "hi"))
+    assert app.test_client().get("/").headers["X-RateLimit-Reset"] == RESET
+
+    async def served() -> httpx.Response:
+        async with aio.Limiter.from_url(url) as of_asyncio:
+            app = fastapi.FastAPI()
+            search = for_fastapi.RateLimit(of_asyncio.limit("fastapi", LIMIT), unix_reset=True)
+            app.get("/", dependencies=[fastapi.Depends(search)])(lambda: "hi")
+            transport = httpx.ASGITransport(app=app)
+            async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+                return await client.get("/")
+
+    assert asyncio.run(served()).headers["X-RateLimit-Reset"] == RESET
 
 
 def test_a_wrong_password_is_told_at_the_first_request(server: Server) -> None:
