@@ -21,7 +21,7 @@ class InLoop:
             return lambda *args, **options: self._loop.run_until_complete(found(*args, **options))
         if name == "policies":
             return InLoop(found, self._loop)
-        if name in {"units", "lease"}:
+        if name in {"units", "lease", "limit"}:
             return lambda *args, **options: InLoop(found(*args, **options), self._loop)
         return found
 

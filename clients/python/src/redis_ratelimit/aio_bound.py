@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, TypeVar
 
+from redis_ratelimit import sketches
 from redis_ratelimit.decision import Decision
 from redis_ratelimit.lease import AsyncLease
 from redis_ratelimit.limits import Amount, Key
@@ -41,6 +42,7 @@ class AsyncBound(Named):
         return decision
 
     async def reset(self, who: Key = EVERYBODY) -> bool:
+        sketches.refuse(self.limits)
         return bool(await self.limiter.reset(self.key_of(who)))
 
     def lease(

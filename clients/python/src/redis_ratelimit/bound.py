@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, TypeVar
 
+from redis_ratelimit import sketches
 from redis_ratelimit.decision import Decision
 from redis_ratelimit.lease import Lease
 from redis_ratelimit.limits import Amount, Key
@@ -41,6 +42,7 @@ class Bound(Named):
         return decision
 
     def reset(self, who: Key = EVERYBODY) -> bool:
+        sketches.refuse(self.limits)
         return bool(self.limiter.reset(self.key_of(who)))
 
     def lease(

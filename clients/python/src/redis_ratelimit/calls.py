@@ -9,6 +9,7 @@ from decimal import Decimal
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 from uuid import uuid4
 
+from redis_ratelimit import sketches
 from redis_ratelimit.decision import Decision, Source, read, read_each, read_fenced, together
 from redis_ratelimit.errors import FullError, SetupError, UnavailableError
 from redis_ratelimit.ids import Id, Ids, Once
@@ -115,13 +116,16 @@ class Calls:
         look: bool = False,
     ) -> Call[Decision]:
         """One call over limits on one key; with `look` it changes nothing."""
-        full = self._named_key(limits, key)
+        full, item = self._place(limits, key)
+        if item is not None:
+            sketches.only_charged(once=once, ttl=ttl, ban=ban)
         options = _options(cost, upto=upto, force=force, max_wait=max_wait, keep=keep)
         if each:
             options.append("EACH")
         # Who holds a lease is known by that; who looks is not remembered.
         needs_none = look or all(isinstance(limit, Concurrency) for limit in limits)
-        once_id = None if needs_none else self._ids.of(limits, once, ttl, cost, holder)
+        has_none = needs_none or item is not None
+        once_id = None if has_none else self._ids.of(limits, once, ttl, cost, holder)
         identity = None if once_id is None else once_id.id
         if holder is None:
             # A look is for somebody who holds nothing yet.
@@ -137,7 +141,8 @@ class Calls:
             return decision if id is None else replace(decision, id=id)
 
         def without(error: Undecided) -> Decision:
-            charges = [Charge(full, *pair) for pair in zip(limits, costs, strict=True)]
+            whose = sketches.whose(full, item)
+            charges = [Charge(whose, *pair) for pair in zip(limits, costs, strict=True)]
             return self._without(
                 error, charges, each=each, upto=upto, force=force, look=look, id=identity
             )
@@ -160,17 +165,19 @@ class Calls:
 
         unnamed: Call[Decision] | None = None
         if once_id is not None and once_id.is_ours and not upto:
-            words = _one_key(command, full, limits, options, holder, ban)
+            words = _one_key(command, full, limits, options, holder, ban, item)
             unnamed = Call(full, words, lambda reply: told(reply, None), repeatable=0)
         return Call(
             full,
-            _one_key(command, full, limits, options + _words(once_id), holder, ban),
+            _one_key(command, full, limits, options + _words(once_id), holder, ban, item),
             lambda reply: told(reply, identity),
             math.inf if needs_none else self._repeatable(once_id, once),
             looks=look,
             without=without,
             unnamed=unnamed,
-            named=named if once_id is None and once is None and self._ids.may_have else None,
+            named=named
+            if once_id is None and once is None and item is None and self._ids.may_have
+            else None,
         )
 
     def take_all(
@@ -187,14 +194,19 @@ class Calls:
         look: bool = False,
     ) -> Call[Decision]:
         """One call over limits on several keys."""
-        limits = {self._named_key(limits.values(), key): one for key, one in limits.items()}
         _checked(limits.values())
-        once_id = None if look else self._ids.of(limits.values(), once, ttl, cost, holder)
+        places = [self._place([one], key) for key, one in limits.items()]
+        has_items = any(item is not None for _, item in places)
+        if has_items:
+            sketches.only_charged(once=once, ttl=ttl)
+        has_none = look or has_items
+        once_id = None if has_none else self._ids.of(limits.values(), once, ttl, cost, holder)
         identity = None if once_id is None else once_id.id
         options = _options(cost, force=force, max_wait=max_wait, keep=keep)
         costs = _costs(limits.values(), cost)
         charges = [
-            Charge(key, limit, one) for (key, limit), one in zip(limits.items(), costs, strict=True)
+            Charge(sketches.whose(*place), limit, one)
+            for place, limit, one in zip(places, limits.values(), costs, strict=True)
         ]
         names = [limit.name for limit in limits.values()]
         if holder is None:
@@ -205,14 +217,19 @@ class Calls:
             each = [replace(one, name=name) for one, name in zip(decision.each, names, strict=True)]
             return replace(decision, each=tuple(each), id=id)
 
-        first: list[Word] = ["RL.MPEEK" if look else "RL.MTAKE", str(len(limits)), *limits]
-        last = specs(limits.values(), holder)
+        keys = [full for full, _ in places]
+        first: list[Word] = ["RL.MPEEK" if look else "RL.MTAKE", str(len(keys)), *keys]
+        last = [
+            word
+            for (_, item), limit in zip(places, limits.values(), strict=True)
+            for word in limit.spec(holder, item)
+        ]
         unnamed: Call[Decision] | None = None
         if once_id is not None and once_id.is_ours:
             words = [*first, *options, *last]
-            unnamed = Call(charges[0].key, words, lambda reply: told(reply, None), repeatable=0)
+            unnamed = Call(keys[0], words, lambda reply: told(reply, None), repeatable=0)
         return Call(
-            charges[0].key,
+            keys[0],
             [*first, *options, *_words(once_id), *last],
             lambda reply: told(reply, identity),
             math.inf if look else self._repeatable(once_id, once),
@@ -234,7 +251,7 @@ class Calls:
         self, key: Key, limits: Sequence[Limit], *, id: Key, cost: Amount, each: bool = False
     ) -> Call[Decision]:
         """What the call of this id turned out to cost."""
-        key = self._named_key(limits, key)
+        key = self._own_key(limits, key)
         options: list[Word] = ["SETTLE", id, amount(cost, "cost"), *(["EACH"] if each else [])]
         costs = [] if _is_policy(limits) else _costs(limits, cost)
         return Call(
@@ -247,7 +264,7 @@ class Calls:
         )
 
     def give_back(self, key: Key, limits: Sequence[Limit], *, cost: Amount) -> Call[Decision]:
-        key = self._named_key(limits, key)
+        key = self._own_key(limits, key)
         charges = [Charge(key, *pair) for pair in zip(limits, _costs(limits, cost), strict=True)]
         options: list[Word] = ["COST", f"-{amount(cost, 'cost', zero=False)}"]
 
@@ -281,7 +298,7 @@ class Calls:
         insists: bool = False,
         until: float | None = None,
     ) -> Call[Decision]:
-        key = self._named_key([limit], key)
+        key = self._own_key([limit], key)
         words = ["RL.ACQUIRE", key, *limit.spec(holder)[1:], *(["FENCE"] if fence else [])]
 
         def without(error: Undecided) -> Decision:
@@ -310,8 +327,19 @@ class Calls:
             return key
         return self._prefix + key if isinstance(key, str) else self._prefix.encode() + key
 
-    def _named_key(self, limits: Collection[Limit], key: Key) -> Key:
+    def _place(self, limits: Collection[Limit], key: Key) -> tuple[Key, Key | None]:
+        """The key on the server and, if that is a sketch, the item."""
         _checked(limits)
+        sketch_key = sketches.key_of(limits)
+        if sketch_key is None:
+            return self._prefixed(key), None
+        _checked_keys(key)
+        return self._prefixed(sketch_key), key
+
+    def _own_key(self, limits: Collection[Limit], key: Key) -> Key:
+        """Of limits that are no sketch."""
+        _checked(limits)
+        sketches.refuse(limits)
         return self._prefixed(key)
 
     def check(self) -> Call[None]:
@@ -391,12 +419,13 @@ def _one_key(
     options: list[Word],
     holder: Key | None,
     ban: Ban | None,
+    item: Key | None = None,
 ) -> list[Word]:
     if command == "RL.TAKE" and len(limits) == 1 and isinstance(limits[0], Policy):
         # The short form, and the fast one.
-        _, *names = limits[0].spec()
+        _, *names = limits[0].spec(item=item)
         return ["RL.LIMIT", key, *names, *options]
-    return [command, key, *options, *specs(limits, holder), *(ban.words() if ban else [])]
+    return [command, key, *options, *specs(limits, holder, item), *(ban.words() if ban else [])]
 
 
 def _options(

@@ -3,7 +3,8 @@
 The server's `wait` is exact, so until it is over the same call would be denied again, and is
 answered here. What others take only makes the wait longer. What they give back, a reset or a ban
 that is lifted is heard by client tracking (`ears.py`). Where nothing is heard, a denial is
-remembered for a second at most. So is that of a policy, whose numbers can change.
+remembered for a second at most. So is that of a policy, whose numbers can change, and that of an
+item of a sketch, whose key changes with each call for any item.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from math import ceil
 from typing import Any, TypeAlias
 
 from redis_ratelimit.decision import NEVER, Decision
-from redis_ratelimit.limits import Key, Limit, Policy
+from redis_ratelimit.limits import Key, Limit, Policy, Sketch
 
 # So many keys are remembered, and of each so many calls. What was denied first is forgotten.
 KEYS = 10_000
@@ -117,10 +118,10 @@ class Denials:
 def is_worth_hearing(decision: Decision, limits: Sequence[Limit]) -> bool:
     """Whether a denial lasts longer than it is remembered, and a change of it would be told: of a
     policy's numbers the server tells nobody. One that lasts for ever is asked again each second, as
-    what it says of the rest recovers meanwhile.
+    what it says of the rest recovers meanwhile. A sketch changes all the time.
     """
     return decision.wait_ms > UNHEARD * 1000 and not any(
-        isinstance(limit, Policy) for limit in limits
+        isinstance(limit, (Policy, Sketch)) for limit in limits
     )
 
 

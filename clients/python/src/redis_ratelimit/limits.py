@@ -95,6 +95,8 @@ class Limit(ABC):
     """
 
     algorithm: ClassVar[str]
+    # The key of a sketch: the keys of calls are its items then.
+    sketch_key: ClassVar[Key | None] = None
 
     _: KW_ONLY
     cost: Amount | None = None
@@ -134,9 +136,9 @@ class Limit(ABC):
             return self.name
         return "-".join([self.algorithm.lower(), *map(str, self._numbers()[:2])])
 
-    def spec(self, holder: Key | None = None) -> list[Word]:
-        """Its words in a call. The holder is for those that are leased."""
-        del holder
+    def spec(self, holder: Key | None = None, item: Key | None = None) -> list[Word]:
+        """Its words in a call. The holder is for those that are leased, the item for sketches."""
+        del holder, item
         return list(self._words)
 
     def definition(self) -> list[Word]:
@@ -305,16 +307,62 @@ class Concurrency(Limit):
     def window_seconds(self) -> float:
         return seconds(self.ttl)
 
-    def spec(self, holder: Key | None = None) -> list[Word]:
+    def spec(self, holder: Key | None = None, item: Key | None = None) -> list[Word]:
+        del item
         if holder is None:
             raise ValueError("a concurrency limit is held by somebody: the call needs a holder")
         words = super().spec()
         return [*words[:3], holder, *words[3:]]
 
 
+@dataclass(frozen=True)
+class Sketch(_Bucket):
+    """A token bucket for each of any number of items, such as addresses, in a key of a fixed size:
+    `Sketch(50, 50, "1m", key="addresses")`. An item is what a call names as its key.
+
+    An item never gets more than its limit, and may be denied too early if the sketch is too small.
+    `size` counts when the key is made: "64kb" to "256mb", or bytes. Nothing can be settled or given
+    back. In a policy a sketch has no key: the call says it, by `Policy(name, key="addresses")`.
+    """
+
+    algorithm = "SKETCH"
+
+    _: KW_ONLY
+    key: Key | None = None
+    size: int | str | None = None
+
+    def __post_init__(self) -> None:
+        if self.name is not None:
+            raise ValueError("a sketch has no name: it is alone in its key")
+        super().__post_init__()
+        object.__setattr__(self, "sketch_key", _checked_key(self.key))
+
+    def _options(self) -> list[Word]:
+        size: list[Word] = [] if self.size is None else ["SIZE", str(self.size)]
+        return [*super()._options(), *size]
+
+    def spec(self, holder: Key | None = None, item: Key | None = None) -> list[Word]:
+        del holder
+        if item is None:
+            raise ValueError("a call by a sketch needs its key: Sketch(50, 50, '1m', key='name')")
+        return [*self._words[:4], item, *self._words[4:]]
+
+    def definition(self) -> list[Word]:
+        if self.key is not None:
+            raise ValueError("the key of a sketch comes with a call: Policy(name, key=...)")
+        return super().definition()
+
+
+def _checked_key(key: object) -> Key | None:
+    if key is None or isinstance(key, (str, bytes)):
+        return key
+    raise TypeError(f"a key must be text or bytes, not {key!r}")
+
+
 class Policy(Limit):
     """The limits that the server keeps under a name. Of several names, the first that exists rules:
-    `Policy("user:42", "plan:pro", "default")`.
+    `Policy("user:42", "plan:pro", "default")`. `key` is for a policy that is a sketch: the key of
+    the sketch. An item is what a call names as its key.
     """
 
     algorithm = "POLICY"
@@ -322,21 +370,34 @@ class Policy(Limit):
     names: tuple[Key, ...]
 
     def __init__(
-        self, *names: Key, cost: Amount | None = None, keep: Amount | str | None = None
+        self,
+        *names: Key,
+        cost: Amount | None = None,
+        keep: Amount | str | None = None,
+        key: Key | None = None,
     ) -> None:
         if not names:
             raise ValueError("a policy has a name")
         object.__setattr__(self, "names", names)
+        object.__setattr__(self, "sketch_key", _checked_key(key))
         super().__init__(cost=cost, keep=keep)
 
     def __repr__(self) -> str:
         return f"Policy({', '.join(map(repr, self.names))})"
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Policy) and self.spec() == other.spec()
+        return (
+            isinstance(other, Policy)
+            and self._words == other._words
+            and self.sketch_key == other.sketch_key
+        )
 
     def __hash__(self) -> int:
-        return hash(tuple(self.spec()))
+        return hash((self._words, self.sketch_key))
+
+    def spec(self, holder: Key | None = None, item: Key | None = None) -> list[Word]:
+        del holder
+        return [*self._words, *([] if item is None else ["ITEM", item])]
 
     def _numbers(self) -> list[Word]:
         first, *others = self.names
@@ -382,5 +443,7 @@ class Ban:
         ]
 
 
-def specs(limits: Iterable[Limit], holder: Key | None = None) -> list[Word]:
-    return [word for limit in limits for word in limit.spec(holder)]
+def specs(
+    limits: Iterable[Limit], holder: Key | None = None, item: Key | None = None
+) -> list[Word]:
+    return [word for limit in limits for word in limit.spec(holder, item)]

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from math import ceil
 from typing import Any
 
+from redis_ratelimit import sketches
 from redis_ratelimit.calls import Call, Calls, Undecided
 from redis_ratelimit.decision import NEVER, Decision
 from redis_ratelimit.errors import FullError, RateLimitError, UnavailableError
@@ -51,6 +52,7 @@ class _Hand:
     ) -> None:
         if batch < 1:
             raise ValueError(f"batch must be a number of units, not {batch!r}")
+        sketches.refuse(limits)  # what is not spent could not be given back
         self.key = key
         self._calls = calls
         self._limits = limits
