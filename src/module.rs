@@ -170,7 +170,7 @@ static COMMANDS: &[Command] = &[
     },
     command! {
         c"rl.policydel" = rl_policies::delete, Govern on None, arity -2, POLICY_DELETE,
-        c"Deletes policies; returns how many existed.",
+        c"Deletes policies, or a policy of one version only; returns how many existed.",
         c"O(N) with N the number of names"
     },
     command! {

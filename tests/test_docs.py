@@ -225,7 +225,7 @@ def test_the_front_page_has_every_command_and_is_short(
     assert rows.keys() == ours - {"RL.EFFECT", "RL.POLICYEFFECT"}
     for name, takes in rows.items():
         # Options have a table of their own, for all commands.
-        options = r" \[(COST|BAN|NX) .*?(?= spec |$)| \| MUL .*(?= \[FOR)"
+        options = r" \[(COST|BAN|NX) .*?(?= spec |$)| \| MUL .*(?= \[FOR)|name VERSION version \| "
         assert re.sub(options, "", synopses[name]) == takes
 
 

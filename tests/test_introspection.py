@@ -113,7 +113,7 @@ SYNTAX = {
     ),
     "rl.policyget": "name",
     "rl.policylist": "[MATCH pattern]",
-    "rl.policydel": "name...",
+    "rl.policydel": "(name VERSION version | name...)",
     "rl.policyeffect": "record...",
     "rl.effect": "(key effect)...",
 }

@@ -5,6 +5,7 @@ in core/src/policy/tests.rs. How they last is in test_policy_persistence.py.
 """
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from redis import ReadOnlyError, Redis, ResponseError
@@ -134,6 +135,46 @@ def test_several_are_deleted_at_once(fresh: Redis) -> None:
         fresh.execute_command(f"RL.POLICYSET {name} {MINUTE}")
     assert fresh.execute_command("RL.POLICYDEL a none b a") == 2
     assert list(policies(fresh)) == [b"c"]
+
+
+def test_a_policy_of_another_version_is_not_deleted(fresh: Redis) -> None:
+    missing = "NOPOLICY no policy 'gold'"
+    assert answer(fresh, "RL.POLICYDEL gold VERSION 1") == missing
+    first = fresh.execute_command(f"RL.POLICYSET gold {MINUTE}")
+    second = fresh.execute_command(f"RL.POLICYSET gold {HOUR}")
+    other = f"ERR policy 'gold' has version {second}, not {first}"
+    assert answer(fresh, f"RL.POLICYDEL gold VERSION {first}") == other
+    assert policy(fresh, "gold").specs == HOUR.encode()
+    # A scale leaves the version.
+    fresh.execute_command("RL.POLICYSCALE gold 0.5")
+    assert fresh.execute_command(f"RL.POLICYDEL gold version {second}") == 1
+    assert policies(fresh) == {}
+    assert answer(fresh, f"RL.POLICYDEL gold VERSION {second}") == missing
+
+
+def test_version_is_no_name_of_a_policy_behind_another(fresh: Redis) -> None:
+    for name in ("gold", "VERSION", "3"):
+        fresh.execute_command(f"RL.POLICYSET {name} {MINUTE}")
+    version = policy(fresh, "VERSION").version
+    assert answer(fresh, "RL.POLICYDEL gold VERSION 3").endswith(", not 3")
+    told = answer(fresh, "RL.POLICYDEL gold 3 VERSION 3")
+    assert told.endswith("unexpected 'VERSION', which must come right after a single name")
+    assert len(policies(fresh)) == 3
+    assert fresh.execute_command(f"RL.POLICYDEL VERSION VERSION {version}") == 1
+    assert fresh.execute_command("RL.POLICYDEL gold 3") == 2
+
+
+def test_of_a_change_and_a_deletion_of_one_version_one_succeeds(fresh_server: Start) -> None:
+    server = fresh_server()
+    with server.client() as one, server.client() as other, ThreadPoolExecutor(2) as threads:
+        for _ in range(200):
+            version = one.execute_command(f"RL.POLICYSET gold {MINUTE}")
+            change = f"RL.POLICYSET gold VERSION {version} {HOUR}"
+            deletion = f"RL.POLICYDEL gold VERSION {version}"
+            told = list(threads.map(answer, (one, other), (change, deletion)))
+            changed, deleted = (isinstance(reply, int) for reply in told)
+            assert changed != deleted, told
+            assert (b"gold" in policies(one)) == changed
 
 
 # What calls then find

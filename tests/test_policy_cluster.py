@@ -94,6 +94,20 @@ def test_what_one_primary_is_told_holds_on_all_nodes(cluster: Cluster, name: str
     of_one_mind(cluster)
 
 
+def test_a_version_is_deleted_on_every_node_by_any_primary(cluster: Cluster, name: str) -> None:
+    primaries = cluster.primaries()
+    version = cluster.admin(primaries[0]).execute_command("RL.POLICYSET", name, *SPECS.split())
+    everywhere(cluster, name, version)
+    admin = cluster.admin(primaries[1])
+    with pytest.raises(ResponseError, match=f"has version {version}, not {version - 1}"):
+        admin.execute_command("RL.POLICYDEL", name, "VERSION", version - 1)
+    assert admin.execute_command("RL.POLICYDEL", name, "VERSION", version) == 1
+    everywhere(cluster, name, 0)
+    with pytest.raises(ResponseError, match="no policy"):
+        cluster.admin(primaries[2]).execute_command("RL.POLICYDEL", name, "VERSION", version)
+    of_one_mind(cluster)
+
+
 def test_what_is_told_reaches_idle_nodes_within_a_second(cluster: Cluster, name: str) -> None:
     """By the first message, and not by the digests that come later."""
     primary = cluster.primaries()[0]

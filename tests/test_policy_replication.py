@@ -95,6 +95,16 @@ def test_every_change_of_a_policy_reaches_the_replica(
         assert policies(replica) == policies(primary), call
 
 
+def test_the_deletion_of_a_version_reaches_the_replica(
+    pair: Pair, both: tuple[Redis, Redis]
+) -> None:
+    primary, replica = both
+    version = set_policy(primary, "a")
+    primary.execute_command("RL.POLICYDEL", "a", "VERSION", version)
+    pair.replica.wait_for_sync()
+    assert policies(replica) == policies(primary) == {}
+
+
 def test_what_changes_no_policy_is_not_propagated(pair: Pair, both: tuple[Redis, Redis]) -> None:
     primary, _ = both
     set_policy(primary, "a", "FIXED", 1, "1h")
@@ -110,6 +120,8 @@ def test_what_changes_no_policy_is_not_propagated(pair: Pair, both: tuple[Redis,
     for refused in (
         ("RL.POLICYSET", "a", "VERSION", 1000, *SPECS[1]),
         ("RL.POLICYSET", "a", "FIXED", 1),
+        ("RL.POLICYDEL", "a", "VERSION", 1000),
+        ("RL.POLICYDEL", "nobody", "VERSION", 1000),
         ("RL.POLICYSCALE", "nobody", 1),
         ("RL.POLICYEFFECT", "rl-policy 1 no record"),
     ):

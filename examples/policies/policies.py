@@ -199,21 +199,10 @@ def changes(
             yield Change(name, stands.version, stands.specs, specs)
 
 
-# RL.POLICYDEL has no VERSION, but nothing comes between the two calls of a script.
-DELETE = """
-for _, policy in ipairs(redis.call('RL.POLICYLIST')) do
-    if policy[1] == ARGV[1] and policy[2] == tonumber(ARGV[2]) then
-        return redis.call('RL.POLICYDEL', ARGV[1])
-    end
-end
-return redis.error_reply('ERR somebody else has changed it')
-"""
-
-
 def apply(redis: Redis, change: Change) -> None:
     words = " ".join(change.after).split()
     if not change.after:
-        redis.eval(DELETE, 0, change.name, change.version)
+        redis.execute_command("RL.POLICYDEL", change.name, "VERSION", change.version)
     elif change.before:
         redis.execute_command("RL.POLICYSET", change.name, "VERSION", change.version, *words)
     else:

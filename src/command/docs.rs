@@ -223,7 +223,13 @@ pub const POLICY_GET: &[Arg] = &[NAME];
 /// The arguments of RL.POLICYLIST.
 pub const POLICY_LIST: &[Arg] = &[Arg::new(c"pattern", Shape::Word).after(c"MATCH").optional()];
 /// The arguments of RL.POLICYDEL.
-pub const POLICY_DELETE: &[Arg] = &[NAME.multiple()];
+pub const POLICY_DELETE: &[Arg] = &[Arg::new(
+    c"policies",
+    Shape::OneOf(&[
+        Arg::new(c"policy", Shape::Block(&[NAME, Arg::new(c"version", Shape::Whole).after(c"VERSION")])),
+        NAME.multiple(),
+    ]),
+)];
 /// The arguments of RL.POLICYEFFECT.
 pub const POLICY_EFFECT: &[Arg] = &[Arg::new(c"record", Shape::Word).multiple()];
 /// The arguments of RL.EFFECT.

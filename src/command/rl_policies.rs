@@ -4,7 +4,7 @@ use crate::redis::{self, Redis};
 use crate::reply::Reply;
 use crate::server::fencing::Fencing;
 use crate::server::settings::MAX_POLICIES;
-use ratelimit_core::policy::{Condition, Merged, Origin, Pattern, ScaleOutcome, Scaling, Table};
+use ratelimit_core::policy::{Condition, DeletionRequest, Merged, Origin, Pattern, ScaleOutcome, Scaling, Table};
 use ratelimit_core::syntax::{Policy, name_of_policy};
 use ratelimit_core::wire::args::Args;
 use ratelimit_core::wire::error::{Error, Needed, Syntax, What};
@@ -65,14 +65,19 @@ pub fn list(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     Ok(Reply::Array(listed.into_iter().map(Reply::listed_policy).collect()))
 }
 
-/// `RL.POLICYDEL name [name ...]`
+/// `RL.POLICYDEL name VERSION version | name [name ...]`
 pub fn delete(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
-    let (mut names, now) = (vec![name_of_policy(&mut args)?], redis::now());
-    while !args.is_empty() {
-        names.push(name_of_policy(&mut args)?);
-    }
+    let (deletion, now) = (DeletionRequest::read(&mut args)?, redis::now());
     let policies = &redis.global.policies;
     policies.stamp_as(redis::bus::node());
+    let names = match deletion {
+        DeletionRequest::OfNames(names) => names,
+        DeletionRequest::OfVersion(name, version) => {
+            policies.delete_version(name, version, now)?;
+            redis.policies_changed(&[name]);
+            return Ok(Reply::count(1));
+        }
+    };
     let mut deleted = Vec::new();
     let done = names.into_iter().try_for_each(|name| {
         if policies.delete(name, now)? {

@@ -117,6 +117,14 @@ impl Policies {
         self.0.borrow_mut().delete(name, now)
     }
 
+    /// Deletes a policy if it has that version.
+    ///
+    /// # Errors
+    /// There is none, or it has another version.
+    pub fn delete_version(&self, name: &[u8], version: u64, now: Timestamp) -> Result<(), Error> {
+        self.0.borrow_mut().delete_version(name, version, now)
+    }
+
     /// What there is to know of a policy.
     pub fn get(&self, name: &[u8], now: Timestamp) -> Option<Facts> {
         self.0.borrow().get(name, now)

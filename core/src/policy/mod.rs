@@ -60,7 +60,7 @@ pub use counts::{CountedOutcome, Counts};
 pub use glob::Pattern;
 pub use merged::{Merged, Origin};
 pub use ruling::{Facts, Found, Ruling};
-pub use setting::{Condition, ScaleOutcome, ScaleStep, Scaling, Set};
+pub use setting::{Condition, DeletionRequest, ScaleOutcome, ScaleStep, Scaling, Set};
 pub use slots::Discarded;
 pub use stamp::{Horizon, Stamp};
 pub use table::Table;

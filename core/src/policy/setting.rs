@@ -3,6 +3,7 @@
 use super::entry::Scale;
 use super::ruling::Facts;
 use crate::number::{Amount, Period};
+use crate::syntax::name_of_policy;
 use crate::wire::args::{Args, whole};
 use crate::wire::error::{Error, MustBe, Needed, Reason, Syntax, What};
 
@@ -15,6 +16,15 @@ pub enum Condition {
     IfMissing,
     /// It has that version (`VERSION n`).
     OverVersion(u64),
+}
+
+/// Which policies to delete.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DeletionRequest<'a> {
+    /// Those of these names that there are.
+    OfNames(Vec<&'a [u8]>),
+    /// The one of that name, if it has that version (`VERSION n`).
+    OfVersion(&'a [u8], u64),
 }
 
 /// By how much to scale a policy.
@@ -94,13 +104,50 @@ impl Condition {
         if args.accept("NX") {
             return Ok(Condition::IfMissing);
         }
-        if args.accept("VERSION") {
-            let word = args.argument("version", &BEHIND_VERSION)?;
-            let version = whole(word, u64::MAX).filter(|version| *version > 0);
-            return version.map(Condition::OverVersion).ok_or_else(|| Error::out_of_range("version", &VERSION, word));
-        }
-        Ok(Condition::Always)
+        Ok(read_version(args)?.map_or(Condition::Always, Condition::OverVersion))
     }
+}
+
+impl<'a> DeletionRequest<'a> {
+    /// `name VERSION n` or `name [name ...]`, and no more.
+    ///
+    /// # Errors
+    /// The first word that is wrong, or missing, as [`Error`] says it.
+    pub fn read(args: &mut Args<'a>) -> Result<DeletionRequest<'a>, Error> {
+        let first = name_of_policy(args)?;
+        if let Some(version) = read_version(args)? {
+            args.end()?;
+            return Ok(DeletionRequest::OfVersion(first, version));
+        }
+        let mut names = vec![first];
+        while let Some(word) = args.peek() {
+            // Three policies, one of them named VERSION, are a slip more often than a wish.
+            if word.eq_ignore_ascii_case(b"VERSION") {
+                return Err(Error::unexpected(word, Reason::VersionOfOne));
+            }
+            names.push(name_of_policy(args)?);
+        }
+        Ok(DeletionRequest::OfNames(names))
+    }
+}
+
+/// Checks that the policy of a name has the version that a call names.
+pub(super) fn must_stand(name: &[u8], named: u64, stands: Option<u64>) -> Result<(), Error> {
+    match stands {
+        Some(version) if version == named => Ok(()),
+        Some(version) => Err(Error::other_version(name, version, named)),
+        None => Err(Error::no_policy(std::iter::once(name))),
+    }
+}
+
+/// `[VERSION n]`
+fn read_version(args: &mut Args) -> Result<Option<u64>, Error> {
+    if !args.accept("VERSION") {
+        return Ok(None);
+    }
+    let word = args.argument("version", &BEHIND_VERSION)?;
+    let version = whole(word, u64::MAX).filter(|version| *version > 0);
+    version.map(Some).ok_or_else(|| Error::out_of_range("version", &VERSION, word))
 }
 
 impl Scaling {

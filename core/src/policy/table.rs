@@ -6,7 +6,7 @@ use super::glob::Pattern;
 use super::inbox::Inbox;
 use super::merged::{Merged, Origin};
 use super::ruling::{Facts, Found};
-use super::setting::{Condition, ScaleOutcome, Scaling, Set};
+use super::setting::{Condition, ScaleOutcome, Scaling, Set, must_stand};
 use super::slot::{Slot, Standing};
 use super::slots::{Discarded, Slots};
 use super::stamp::{Horizon, Stamp};
@@ -94,10 +94,7 @@ impl Table {
         let version = stands.map(Definition::version);
         match (condition, version) {
             (Condition::IfMissing, Some(version)) => return Ok(Set { version, changed: false }),
-            (Condition::OverVersion(_), None) => return Err(Error::no_policy(std::iter::once(name))),
-            (Condition::OverVersion(named), Some(version)) if named != version => {
-                return Err(Error::other_version(name, version, named));
-            }
+            (Condition::OverVersion(named), version) => must_stand(name, named, version)?,
             (_, None) if self.slots.live() >= most => return Err(Error::TooManyPolicies { most }),
             _ => {}
         }
@@ -147,6 +144,15 @@ impl Table {
         let (scale, left) = self.kept_scale(name, false, horizon, now);
         self.put(PolicyEntry { name: name.into(), definition, scale }, left, None, now);
         Ok(true)
+    }
+
+    /// Deletes the policy of a name if it has that version.
+    ///
+    /// # Errors
+    /// There is none, or it has another version.
+    pub fn delete_version(&mut self, name: &[u8], version: u64, now: Timestamp) -> Result<(), Error> {
+        must_stand(name, version, self.slots.get_live(name).map(|slot| slot.entry.definition.version()))?;
+        self.delete(name, now).map(|_| ())
     }
 
     /// The scale of a name and what is left of it, for an entry whose definition is another: one that is beyond the

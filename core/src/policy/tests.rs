@@ -168,6 +168,22 @@ fn a_condition_is_read_from_what_stands_before_the_specs() {
 }
 
 #[test]
+fn a_deletion_is_of_one_version_or_of_names() {
+    let read = |text: &'static str| {
+        DeletionRequest::read(&mut Args::new(Box::leak(Box::new(words(text))))).map_err(|error| error.to_string())
+    };
+    assert_eq!(read("pro"), Ok(DeletionRequest::OfNames(vec![b"pro"])));
+    assert_eq!(read("pro free pro"), Ok(DeletionRequest::OfNames(vec![b"pro", b"free", b"pro"])));
+    assert_eq!(read("version"), Ok(DeletionRequest::OfNames(vec![b"version"])));
+    assert_eq!(read("version free"), Ok(DeletionRequest::OfNames(vec![b"version", b"free"])));
+    assert_eq!(read("pro version 3"), Ok(DeletionRequest::OfVersion(b"pro", 3)));
+    assert_eq!(read("VERSION VERSION 3"), Ok(DeletionRequest::OfVersion(b"VERSION", 3)));
+    for wrong in ["pro VERSION", "pro VERSION 0", "pro VERSION x", "pro VERSION 3 free", "pro free version 3"] {
+        assert!(read(wrong).is_err(), "{wrong}");
+    }
+}
+
+#[test]
 fn a_scaling_is_a_factor_and_perhaps_for_how_long() {
     let read = |text| Scaling::read(&mut Args::new(&words(text)));
     let minute = Period::parse(b"1m");
@@ -254,6 +270,24 @@ fn a_set_over_a_version_is_refused_over_another() {
     assert_eq!(over(&mut table, first), other(second, first));
     table.delete(b"a'b", at(2)).unwrap();
     assert_eq!(over(&mut table, second), missing);
+}
+
+#[test]
+fn a_deletion_of_a_version_is_refused_over_another() {
+    let mut table = Table::of_node(1);
+    let delete = |table: &mut Table, version| {
+        table.delete_version(b"pro", version, at(1)).map_err(|refused| refused.to_string())
+    };
+    assert_eq!(delete(&mut table, 1), Err("NOPOLICY no policy 'pro'".to_owned()));
+    let version = table.must_set("pro", HOUR, at(0));
+    for not in [1, version - 1, version + 1] {
+        assert_eq!(delete(&mut table, not), Err(format!("ERR policy 'pro' has version {version}, not {not}")));
+    }
+    assert_eq!(table.ruling("pro", at(0)), Ok(HOUR.to_owned()));
+    // A scale is no change of the definition.
+    table.scale(b"pro", Scaling::read(&mut Args::new(&words("0.5"))).unwrap(), at(0)).unwrap();
+    assert_eq!(delete(&mut table, version), Ok(()));
+    assert_eq!(delete(&mut table, version), Err("NOPOLICY no policy 'pro'".to_owned()));
 }
 
 #[test]

@@ -113,7 +113,7 @@ def test_what_somebody_else_has_changed_in_between_is_not_overwritten(
     assert failed.keys() == {b"changed", b"other"}
     stands = theirs["changed"]
     assert failed[b"changed"] == f"policy 'changed' has version {stands}, not {read}"
-    assert "somebody else has changed it" in failed[b"other"]
+    assert f"policy 'other' has version {theirs['other']}, not" in failed[b"other"]
     # One that somebody has added is no error of the server's, so it is found afterwards.
     assert still == [b"changed", b"new", b"other"]
     for name, version in theirs.items():

@@ -1,6 +1,6 @@
 //! Slips that people make, and the exact answers: slips.txt, which `tests/test_slips.py` sends to a server too.
 
-use crate::policy::{Condition, Scaling};
+use crate::policy::{Condition, DeletionRequest, Scaling};
 use crate::syntax::top_query::Query;
 use crate::syntax::{
     ByPolicy, CallOnKeys, KeyRequest, Policy, Spec, SpecOptions, block, holders, name_of_policy, throttle,
@@ -23,6 +23,7 @@ fn read(args: &mut Args<'static>, command: &str) -> Result<(), Error> {
             name_of_policy(args)?;
             return Scaling::read(args).map(|_| ());
         }
+        "RL.POLICYDEL" => return DeletionRequest::read(args).map(|_| ()),
         _ => {}
     }
     args.key()?;

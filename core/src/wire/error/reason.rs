@@ -63,6 +63,8 @@ pub enum Reason {
     ForIsMissing,
     /// Anything else behind a factor.
     OnlyFor,
+    /// VERSION behind several names.
+    VersionOfOne,
 }
 
 /// What is needed in the place of a word.
@@ -244,6 +246,7 @@ impl fmt::Display for Reason {
                 f.write_str(", before which FOR is missing: RL.POLICYSCALE name factor [FOR duration]")
             }
             Reason::OnlyFor => f.write_str(", where only FOR duration can follow"),
+            Reason::VersionOfOne => f.write_str(", which must come right after a single name"),
         }
     }
 }
