@@ -4,6 +4,7 @@ import type { PeekOptions, TakeOptions } from "./calls.js";
 import type { Decision } from "./decision.js";
 import type { LeaseOptions, Lease } from "./lease.js";
 import type { ConcurrencyLimit, Limits } from "./limits.js";
+import { refuse } from "./sketches.js";
 import type { Units, UnitsOptions } from "./units.js";
 
 /** What a bound limit asks of its limiter. */
@@ -50,6 +51,7 @@ export class BoundLimit<Limiter extends Charging = Charging> {
 
   /** Forgets all that was used. Returns whether there was anything to forget. */
   async reset(who?: string): Promise<boolean> {
+    refuse(this.limits);
     return this.limiter.reset(this.keyOf(who));
   }
 

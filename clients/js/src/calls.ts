@@ -4,15 +4,8 @@
  */
 
 import { each, one, read, type Decision } from "./decision.js";
-import {
-  alternatives,
-  type Ban,
-  type ConcurrencyLimit,
-  type Duration,
-  type Limit,
-  type Limits,
-  type PolicyLimit,
-} from "./limits.js";
+import type { Ban, ConcurrencyLimit, Duration, Limit, Limits, PolicyLimit } from "./limits.js";
+import { placed, sketchOf } from "./sketches.js";
 
 export interface Call<Reply> {
   readonly name: string;
@@ -99,7 +92,7 @@ const PLAIN: CallOptions = {};
  */
 export function take(key: string, limits: Limits, options = PLAIN, again = false): Call<Decision> {
   // Most calls: one limit, nothing else.
-  if (options === PLAIN && !Array.isArray(limits) && !("policies" in limits)) {
+  if (options === PLAIN && !Array.isArray(limits) && isPlain(limits as Limit)) {
     const limit = limits as Limit;
     return {
       name: "RL.TAKE",
@@ -120,6 +113,10 @@ export function take(key: string, limits: Limits, options = PLAIN, again = false
 }
 
 const NONE: readonly string[] = [];
+
+function isPlain(limit: Limit): boolean {
+  return limit.sketchKey === undefined && !("policies" in limit);
+}
 
 /** Says what `take` would, and charges nothing. */
 export function peek(key: string, limits: Limits, options: PeekOptions = {}): Call<Decision> {
@@ -255,14 +252,15 @@ export function reset(key: string): Call<boolean> {
 /** A gateway's question: 0 to go, or the milliseconds to wait; null for never. */
 export function delay(
   key: string,
-  { policies }: PolicyLimit,
+  limit: PolicyLimit,
   options: Omit<CallOptions, "upto" | "maxWait" | "each" | "ban"> = {},
 ): Call<number | null> {
+  const [place, { words }] = sketchOf(limit) ? placed(key, limit) : [key, limit];
   return {
     name: "RL.DELAY",
     before: [],
-    keys: [key],
-    after: [...alternatives(policies), ...optionWords(options)],
+    keys: [place],
+    after: [...words.slice(1), ...optionWords(options)],
     readOnly: false,
     repeatable: options.once !== undefined || options.cost === 0,
     decode: (reply) => (Number(reply) < 0 ? null : Number(reply)),
@@ -278,24 +276,27 @@ function deciding(
   options: readonly string[],
   { cost = 1, upto = false, each: withEach = false, ban }: PeekOptions,
 ): Deciding {
-  const several = [limits].flat();
-  const [first] = several;
+  const sketch = sketchOf(limits);
+  const [place, first] = sketch ? placed(key, sketch) : [key, [limits].flat()[0]];
   if (!first) throw new RangeError("at least one limit is needed");
-  const place = { before: [], keys: [key] };
+  const several = sketch ? [first] : [limits].flat();
+  const called = { before: [], keys: [place] };
   const decode = (reply: unknown) =>
     withEach ? each(reply, several, cost, upto) : one(reply, several, upto);
   // The form of its own that needs no permission to choose limits.
   if (name === "RL.TAKE" && several.length === 1 && "policies" in first) {
-    const { policies } = first as PolicyLimit;
-    return { ...place, name: "RL.LIMIT", after: [...alternatives(policies), ...options], decode };
+    return { ...called, name: "RL.LIMIT", after: [...first.words.slice(1), ...options], decode };
   }
   const specs = several.flatMap(({ words }) => words);
-  return { ...place, name, after: [...options, ...specs, ...(ban?.words ?? [])], decode };
+  return { ...called, name, after: [...options, ...specs, ...(ban?.words ?? [])], decode };
 }
 
 function decidingAll(name: string, keyed: Keyed, options: CallOptions): Deciding {
-  const keys = Object.keys(keyed);
-  const limits = Object.values(keyed);
+  const charged = Object.entries(keyed).map(([key, limit]): [string, Limit] =>
+    sketchOf(limit) ? placed(key, limit) : [key, limit],
+  );
+  const keys = charged.map(([key]) => key);
+  const limits = charged.map(([, limit]) => limit);
   return {
     name,
     before: [`${keys.length}`],

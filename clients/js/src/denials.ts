@@ -4,7 +4,8 @@
  *
  * What others take only makes the wait longer. What they give back, a reset or a ban that is lifted is
  * heard by client tracking, where the client has it (`tracking.ts`); else a denial is remembered for a
- * second at most. So is that of a policy, whose numbers can change.
+ * second at most. So is that of a policy, whose numbers can change, and that of an item of a sketch,
+ * whose key changes with each call for any item.
  */
 
 import type { Call } from "./calls.js";

@@ -31,6 +31,7 @@ export {
   fixed,
   leakyBucket,
   policy,
+  sketch,
   sliding,
   slidingLog,
   tokenBucket,
@@ -45,6 +46,8 @@ export {
   type LimitOptions,
   type Limits,
   type PolicyLimit,
+  type PolicyOptions,
+  type SketchOptions,
   type SlidingOptions,
 } from "./limits.js";
 export type { LocalOptions } from "./local.js";

@@ -5,6 +5,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { BoundLimit } from "./bound.js";
 import * as calls from "./calls.js";
 import type { Call, CallOptions, Keyed, Once, PeekOptions, TakeOptions } from "./calls.js";
+import { ofItem, ofKey, ofKeys, type Charge } from "./charges.js";
 import type { Client } from "./clients.js";
 import { governs, type Decision } from "./decision.js";
 import { isSoon, nameOf, type Denials } from "./denials.js";
@@ -19,6 +20,7 @@ import { Outage } from "./outage.js";
 import { Policies } from "./policies.js";
 import { mayPassWithoutId, messageOf } from "./replies.js";
 import { Sending, type Wait } from "./sending.js";
+import { MERGED, refuse, sketchOf } from "./sketches.js";
 import { Units, type UnitsOptions } from "./units.js";
 
 /** Clients send again, too, what they had sent before the connection was lost. */
@@ -71,6 +73,8 @@ export class Limiter {
 
   /** Charges all the limits of a key, or none of them. */
   async take(key: string, limits: Limits, options?: TakeOptions): Promise<Decision> {
+    const sketch = sketchOf(limits);
+    if (sketch) return this.#waited(ofItem(this.#keyOf, key, sketch), options ?? {});
     const full = this.#keyOf(key);
     if (!options) return this.#plain(full, key, limits);
     return this.#waited({ full, limits: [limits].flat(), charged: ofKey(key, limits) }, options);
@@ -79,8 +83,15 @@ export class Limiter {
   /** Says what `take` would, and charges nothing. A replica may answer: the client's settings say. */
   async peek(key: string, limits: Limits, options: PeekOptions = {}): Promise<Decision> {
     amount(options.cost ?? 1, "cost");
-    const call = calls.peek(this.#keyOf(key), limits, options);
-    return this.#decide(call, ofKey(key, limits), options, true);
+    const sketch = sketchOf(limits);
+    const {
+      full,
+      limits: asked,
+      charged,
+    } = sketch
+      ? ofItem(this.#keyOf, key, sketch)
+      : { full: this.#keyOf(key), limits, charged: ofKey(key, limits) };
+    return this.#decide(calls.peek(full!, asked, options), charged, options, true);
   }
 
   /**
@@ -91,9 +102,7 @@ export class Limiter {
     keyed: Keyed,
     options: Omit<TakeOptions, "upto" | "each" | "ban"> = {},
   ): Promise<Decision> {
-    const charged = Object.entries(keyed);
-    const limits = Object.values(keyed);
-    return this.#waited({ keyed: this.#prefixed(keyed), limits, charged }, options);
+    return this.#waited(ofKeys(this.#keyOf, keyed), options);
   }
 
   /** Says what `takeAll` would, and charges nothing. */
@@ -102,8 +111,8 @@ export class Limiter {
     options: Omit<PeekOptions, "upto" | "each" | "ban"> = {},
   ): Promise<Decision> {
     amount(options.cost ?? 1, "cost");
-    const call = calls.peekAll(this.#prefixed(keyed), options);
-    return this.#decide(call, Object.entries(keyed), options, true);
+    const { keyed: asked, charged } = ofKeys(this.#keyOf, keyed);
+    return this.#decide(calls.peekAll(asked!, options), charged, options, true);
   }
 
   /**
@@ -112,6 +121,7 @@ export class Limiter {
    */
   async settle(key: string, limits: Limits, id: string, cost: number): Promise<Decision> {
     amount(cost, "cost");
+    refuse(limits);
     return this.#correct(calls.settle(this.#keyOf(key), limits, id, cost), ofKey(key, limits));
   }
 
@@ -121,6 +131,7 @@ export class Limiter {
    */
   async giveBack(key: string, limits: Limits, cost = 1): Promise<Decision> {
     amount(cost, "cost", { zero: false });
+    refuse(limits);
     const call = calls.take(this.#keyOf(key), limits, { cost: -cost });
     return this.#correct(call, ofKey(key, limits), -cost);
   }
@@ -173,6 +184,8 @@ export class Limiter {
    */
   units(key: string, limits: Limits, options: UnitsOptions = {}): Units {
     const full = this.#keyOf(key);
+    // What is not spent could not be given back.
+    refuse(limits);
     return new Units(options, {
       now: this.#now,
       take: (cost, once) => this.#answer(calls.take(full, limits, { cost, upto: true, once })),
@@ -196,16 +209,10 @@ export class Limiter {
     this.close();
   }
 
-  #keyOf(key: string): string {
+  readonly #keyOf = (key: string): string => {
     if (typeof key !== "string") throw new TypeError(`a key must be a string: ${String(key)}`);
     return this.#prefix + key;
-  }
-
-  #prefixed(keyed: Keyed): Keyed {
-    return Object.fromEntries(
-      Object.entries(keyed).map(([key, limit]) => [this.#keyOf(key), limit]),
-    );
-  }
+  };
 
   /** The everyday call: one key, no options, nothing to be added to it. */
   #plain(full: string, key: string, limits: Limits): Promise<Decision> {
@@ -233,9 +240,12 @@ export class Limiter {
     const { wait = 0, once, ttl: _, ...how } = options;
     amount(options.cost ?? 1, "cost");
     const until = this.#now() + seconds(wait) * 1000;
+    const isOfItem = what.whose !== undefined;
+    if (isOfItem && (once || options.ttl !== undefined || options.ban)) throw new TypeError(MERGED);
     const charge = once === false ? { ...what, isSentOnce: true } : what;
     for (;;) {
-      const decision = await this.#take(charge, how, this.#ids.of(what.limits, options));
+      const id = isOfItem ? undefined : this.#ids.of(what.limits, options);
+      const decision = await this.#take(charge, how, id);
       const left = until - this.#now();
       const { allowed, waitMs } = decision;
       if (allowed || waitMs === null || waitMs > left || decision.degraded) return decision;
@@ -246,13 +256,13 @@ export class Limiter {
   }
 
   async #take(what: Charge, options: CallOptions, once: Once | undefined): Promise<Decision> {
-    const { full, charged } = what;
+    const { full, whose, charged } = what;
     const callOf = (how: CallOptions) => this.#callOf(what, how);
     const plain = callOf(options);
     const isOurs = once?.isOurs ?? true;
     // A denial that is a strike, or an answer to an id, is the server's to make.
     const remembers = isOurs && !options.ban && !options.upto && !options.force;
-    const key = remembers ? full : undefined;
+    const key = remembers && full !== undefined ? (whose ?? full) : undefined;
     const denied = key !== undefined && this.#denied(key, plain);
     if (denied) return denied;
     const sentAt = this.#now();
@@ -267,7 +277,7 @@ export class Limiter {
       const settle = (id: string, cost: number) => this.#settled(charged, id, cost);
       return decision.but({ id: once.id }, settle);
     } catch (error) {
-      if (!once && this.#ids.learns(what.limits, error)) {
+      if (!once && whose === undefined && this.#ids.learns(what.limits, error)) {
         return this.#take(what, options, this.#ids.of(what.limits, options as PeekOptions));
       }
       const mayPass = error instanceof FullError && mayPassWithoutId(messageOf(error.cause));
@@ -309,8 +319,9 @@ export class Limiter {
 
   #remember(key: string, call: Call<Decision>, said: Decision, at: number): void {
     const denial = this.#denials?.remember(key, nameOf(call), said, at, this.#now());
-    // A policy's numbers may change, and no key with them: it is remembered for a second.
-    if (!denial || call.name !== "RL.TAKE" || isSoon(said)) return;
+    // A policy's numbers may change, and no key with them; the key of an item changes with each call
+    // for any item. Both are remembered for a second.
+    if (!denial || call.name !== "RL.TAKE" || call.keys[0] !== key || isSoon(said)) return;
     void this.#sending.connection.tracking.watch(call, denial, this.#now);
   }
 
@@ -367,18 +378,3 @@ export class Limiter {
 }
 
 const NO_OPTIONS: TakeOptions = {};
-
-/** What is charged by one call: the limits of one key, or one limit for each of several. */
-interface Charge {
-  readonly full?: string;
-  readonly keyed?: Keyed;
-  readonly limits: readonly Limit[];
-  /** The caller wants no id, and so no call that could count twice. */
-  readonly isSentOnce?: boolean;
-  /** The limits, with their keys as the caller has them. */
-  readonly charged: Charged;
-}
-
-function ofKey(key: string, limits: Limits): Charged {
-  return [limits].flat().map((limit) => [key, limit]);
-}

@@ -40,6 +40,18 @@ export interface ConcurrencyOptions extends LimitOptions {
   readonly nx?: boolean;
 }
 
+export interface SketchOptions extends Omit<LimitOptions, "name"> {
+  /** The key of the sketch. The keys of calls are its items. */
+  readonly key?: string;
+  /** When the key is made: `"64kb"` to `"256mb"`, or bytes. 1 MB by default, as the server is set. */
+  readonly size?: number | `${number}kb` | `${number}mb`;
+}
+
+export interface PolicyOptions {
+  /** Of a policy that is a sketch, the key of the sketch. The keys of calls are its items. */
+  readonly key?: string;
+}
+
 export interface Limit {
   /** As the module takes it. */
   readonly words: readonly string[];
@@ -48,6 +60,8 @@ export interface Limit {
   readonly window?: number;
   readonly cost?: number;
   readonly name?: string;
+  /** Of a sketch, its key. null: it has none, and can only be in a policy. */
+  readonly sketchKey?: string | null;
 }
 
 /** One limit of a key, or several: all are charged, or none is. */
@@ -147,10 +161,46 @@ export function concurrency(
   return { ...known(words, limit, seconds(ttl), options), limit, ttl };
 }
 
-/** The limits that the server keeps under a name; of several names, the first that exists. */
-export function policy(name: string, ...fallbacks: string[]): PolicyLimit {
-  const policies = [name, ...fallbacks];
-  return { words: ["POLICY", ...alternatives(policies)], policies };
+/**
+ * A token bucket for each of any number of items, such as addresses, in one key of a fixed size:
+ * `sketch(50, 50, "1m", { key: "addresses" })`. An item is what a call names as its key.
+ *
+ * An item never gets more than its limit, and may be denied too early if the sketch is too small.
+ * Nothing can be settled or given back. In a policy a sketch has no key: the call says it, by
+ * `policy(name, { key: "addresses" })`.
+ */
+export function sketch(
+  capacity: number,
+  refill: number,
+  period: Duration,
+  { key, size, ...options }: SketchOptions = {},
+): KnownLimit {
+  if ("name" in options) throw new TypeError("a sketch has no name: it is alone in its key");
+  const { words, ...limit } = bucket("SKETCH", capacity, refill, period, options);
+  const sized = size === undefined ? words : [...words, "SIZE", `${size}`];
+  return { ...limit, words: sized, sketchKey: sketchKeyOf(key) ?? null };
+}
+
+/**
+ * The limits that the server keeps under a name; of several names, the first that exists. Options
+ * stand last: `policy("per-address", { key: "addresses" })`.
+ */
+export function policy(name: string, ...others: (string | PolicyOptions)[]): PolicyLimit {
+  const last = others.at(-1);
+  const { key } = typeof last === "object" ? last : ({} as PolicyOptions);
+  const fallbacks = typeof last === "object" ? others.slice(0, -1) : others;
+  const policies = [name, ...(fallbacks as string[])];
+  const sketchKey = sketchKeyOf(key);
+  return {
+    words: ["POLICY", ...alternatives(policies)],
+    policies,
+    ...(sketchKey === undefined ? {} : { sketchKey }),
+  };
+}
+
+function sketchKeyOf(key: string | undefined): string | undefined {
+  if (key === undefined || typeof key === "string") return key;
+  throw new TypeError(`a key must be a string: ${String(key)}`);
 }
 
 /** An option of a call, or of a policy. */

@@ -60,7 +60,10 @@ export function policySet(
   { nx = false, version, ban }: PolicySetOptions = {},
 ): Call<number> {
   const condition = nx ? ["NX"] : version === undefined ? [] : ["VERSION", `${version}`];
-  const specs = [limits].flat().flatMap(({ words }) => words);
+  const specs = [limits].flat().flatMap(({ words, sketchKey }) => {
+    if (!sketchKey) return words;
+    throw new TypeError("the key of a sketch comes with a call: policy(name, { key })");
+  });
   if (ban) specs.push(...ban.words);
   // A version, once set, does not stand any more: sent again, the call would be refused.
   return call("RL.POLICYSET", name, [name, ...condition, ...specs], version === undefined, Number);

@@ -43,6 +43,8 @@ def test_several_keys_at_once(make: Make, admin: redis.Redis) -> None:
     assert not limiter.peek_all(limits, cost=2)
     assert limiter.peek_all({**limits, "203.0.113.8": Fixed(9, "1h")}).allowed
     assert sorted(admin.keys()) == ["addresses", "user:42"]
+    with pytest.raises(ValueError, match="each key once"):
+        limiter.take_all({"one": ADDRESSES, "two": ADDRESSES})
 
 
 def test_a_policy_of_items(make: Make, admin: redis.Redis) -> None:

@@ -199,6 +199,7 @@ class Calls:
         has_items = any(item is not None for _, item in places)
         if has_items:
             sketches.only_charged(once=once, ttl=ttl)
+            sketches.each_once([full for full, _ in places])
         has_none = look or has_items
         once_id = None if has_none else self._ids.of(limits.values(), once, ttl, cost, holder)
         identity = None if once_id is None else once_id.id

@@ -35,6 +35,11 @@ def only_charged(*, once: Once, ttl: Duration | None, ban: Ban | None = None) ->
         raise ValueError(MERGED)
 
 
+def each_once(keys: Collection[Key]) -> None:
+    if len(set(keys)) < len(keys):
+        raise ValueError("a call has each key once, and so one item of a sketch")
+
+
 def whose(key: Key, item: Key | None) -> Key:
     """Whose usage it is, where this process counts."""
     if item is None:
