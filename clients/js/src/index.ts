@@ -55,6 +55,7 @@ export type { LimiterOptions } from "./options.js";
 export {
   Policies,
   type PolicyCounts,
+  type PolicyDeleteOptions,
   type PolicyEntry,
   type PolicyInfo,
   type PolicyScale,

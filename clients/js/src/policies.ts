@@ -88,9 +88,23 @@ export function policyList(pattern?: string): Call<PolicyEntry[]> {
   return { ...call("RL.POLICYLIST", undefined, words, true, decode), readOnly: true };
 }
 
+export interface PolicyDeleteOptions {
+  /** Delete only this version; otherwise it is an error that names the one that stands. */
+  readonly version?: number;
+}
+
 /** Deletes a policy. Says whether there was one. */
-export function policyDelete(name: string): Call<boolean> {
-  return call("RL.POLICYDEL", name, [name], true, (reply) => Number(reply) === 1);
+export function policyDelete(name: string, { version }: PolicyDeleteOptions = {}): Call<boolean> {
+  const condition = version === undefined ? [] : ["VERSION", `${version}`];
+  // Sent again, it would find that version gone.
+  const repeatable = version === undefined;
+  return call(
+    "RL.POLICYDEL",
+    name,
+    [name, ...condition],
+    repeatable,
+    (reply) => Number(reply) === 1,
+  );
 }
 
 /** Multiplies a policy's limits by 0 to 1000; after `duration` the factor is 1 again. */
@@ -221,9 +235,17 @@ export class Policies {
     return this.#answer(policyList(pattern));
   }
 
-  /** Deletes  Returns how many there were. */
-  async delete(...names: string[]): Promise<number> {
-    const deleted = names.map((name) => this.#answer(policyDelete(name)));
+  /** Deletes policies, or the `version` of one. Returns how many there were. */
+  async delete(name: string, options: PolicyDeleteOptions): Promise<number>;
+  async delete(...names: string[]): Promise<number>;
+  async delete(...words: (string | PolicyDeleteOptions)[]): Promise<number> {
+    const last = words.at(-1);
+    const options = typeof last === "object" ? last : {};
+    const names = (typeof last === "object" ? words.slice(0, -1) : words) as string[];
+    if (names.length === 0 || (options.version !== undefined && names.length > 1)) {
+      throw new TypeError("policies are deleted by their names, or one by its name and version");
+    }
+    const deleted = names.map((name) => this.#answer(policyDelete(name, options)));
     return (await Promise.all(deleted)).filter(Boolean).length;
   }
 

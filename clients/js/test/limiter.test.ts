@@ -123,8 +123,14 @@ for (const kind of KINDS) {
     assert.ok(info && info.scaleMs !== null && info.setAt instanceof Date);
     assert.deepEqual([info.version, info.scale, info.specs], [second, 0.5, "FIXED 8 1h"]);
     assert.equal(info.counts.admitted, 1);
-    assert.equal(await policies.delete(pro, "plan:none"), 1);
+    const stale = policies.delete(pro, { version: first });
+    await assert.rejects(stale, new RegExp(`version ${second}, not ${first}`));
+    const both = policies.delete(pro, "plan:none", { version: second } as never);
+    await assert.rejects(both, /one by its name and version/);
+    assert.equal(await policies.delete(pro, { version: second }), 1);
     assert.equal(await policies.get(pro), undefined);
+    await policies.set(pro, fixed(7, "1h"));
+    assert.equal(await policies.delete(pro, "plan:none"), 1);
   });
 
   test(`${kind.name}: each call goes to the right node of a cluster at once`, async (test) => {

@@ -102,3 +102,17 @@ def test_what_there_is_to_know(limiter: Any, plan: str, clock: Clock) -> None:
     assert policies.delete(plan, "missing") == 1
     clock.advance("10m")
     assert policies.get(f"{plan}:b").scale_ms == -1
+
+
+def test_only_the_version_that_was_read_is_deleted(limiter: Any, plan: str) -> None:
+    policies = limiter.policies
+    first = policies.set(plan, Fixed(5, "1m"))
+    second = policies.set(plan, Fixed(6, "1m"))
+    with pytest.raises(CallError, match=f"has version {second}, not {first}"):
+        policies.delete(plan, version=first)
+    assert policies.get(plan).version == second
+    assert policies.delete(plan, version=second) == 1
+    assert policies.get(plan) is None
+    for names in ((), (plan, "other")):
+        with pytest.raises(ValueError, match="one by its name and version"):
+            policies.delete(*names, version=second)

@@ -338,9 +338,9 @@ class Policies:
         """All, or those whose names match a pattern, as in KEYS."""
         return await self._do(self._calls.list(match))
 
-    async def delete(self, *names: Key) -> int:
-        """How many there were."""
-        return await self._do(self._calls.delete(names))
+    async def delete(self, *names: Key, version: int | None = None) -> int:
+        """How many there were. `version`, with one name: only this one, else CallError."""
+        return await self._do(self._calls.delete(names, version))
 
     async def scale(self, name: Key, factor: Amount, time: Duration | None = None) -> Scale:
         """Multiplies all limits of the policy by 0 to 1000, for so long, or until it is changed."""

@@ -340,9 +340,9 @@ class Policies:
         """All, or those whose names match a pattern, as in KEYS."""
         return self._do(self._calls.list(match))
 
-    def delete(self, *names: Key) -> int:
-        """How many there were."""
-        return self._do(self._calls.delete(names))
+    def delete(self, *names: Key, version: int | None = None) -> int:
+        """How many there were. `version`, with one name: only this one, else CallError."""
+        return self._do(self._calls.delete(names, version))
 
     def scale(self, name: Key, factor: Amount, time: Duration | None = None) -> Scale:
         """Multiplies all limits of the policy by 0 to 1000, for so long, or until it is changed."""

@@ -135,8 +135,11 @@ class PolicyCalls:
             insists=True,
         )
 
-    def delete(self, names: Sequence[Key]) -> Call[int]:
-        return Call(names[0], ["RL.POLICYDEL", *names], int, repeatable=0, insists=True)
+    def delete(self, names: Sequence[Key], version: int | None) -> Call[int]:
+        if not names or (version is not None and len(names) > 1):
+            raise ValueError("policies are deleted by their names, or one by its name and version")
+        over: list[Word] = [] if version is None else ["VERSION", str(version)]
+        return Call(names[0], ["RL.POLICYDEL", *names, *over], int, repeatable=0, insists=True)
 
 
 def _scale(reply: Any) -> Scale:
