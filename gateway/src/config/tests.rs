@@ -129,6 +129,8 @@ fn wrong_files_are_refused_with_their_line() {
         ("http: {rules: [{key: '{x}', policy: p}]}".to_owned(), "must be {client}"),
         ("http: {trusted: [nobody]}".to_owned(), "trusted must be"),
         ("domain: [".to_owned(), "f.yaml"),
+        (String::new(), "has no document"),
+        ("# domain: api\n\n---\n".to_owned(), "has no document"),
     ] {
         let told = read(&text).err().unwrap_or_else(|| panic!("accepted: {text}"));
         assert!(told.starts_with("f.yaml: ") && told.contains(expected), "{text}\n{told}");
