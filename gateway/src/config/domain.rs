@@ -3,7 +3,7 @@
 use super::at;
 use super::format::{Descriptor, OneOrMore, RateLimit};
 use crate::ask::Rule;
-use crate::naming::escaped;
+use crate::naming::{LONGEST_NAME, escaped};
 use crate::template::fits;
 use crate::windows;
 use std::collections::HashMap;
@@ -156,13 +156,15 @@ impl Level {
 }
 
 impl Bound {
-    /// With the values of entries where names of policies ask for them: `{user}`.
+    /// With the values of entries where names of policies ask for them: `{user}`. Names that are too long for the server
+    /// then are left out, as in the chain of a descriptor without a file: no policy can have them.
     fn filled(&self, entries: &[(&str, &str)]) -> Bound {
         let Bound::By(Rule::Policies(names)) = self else { return self.clone() };
         let filled = |name: &String| {
             entries.iter().fold(name.clone(), |name, (key, value)| name.replace(&format!("{{{key}}}"), &escaped(value)))
         };
-        Bound::By(Rule::Policies(names.iter().map(filled).collect()))
+        let names = names.iter().map(filled).filter(|name| name.len() <= LONGEST_NAME);
+        Bound::By(Rule::Policies(names.collect()))
     }
 }
 
@@ -266,7 +268,7 @@ pub fn names(policy: &OneOrMore) -> Result<Vec<String>, String> {
         OneOrMore::One(name) => vec![name.clone()],
         OneOrMore::More(names) => names.clone(),
     };
-    if names.is_empty() || names.iter().any(|name| name.is_empty() || name.len() > 256) {
+    if names.is_empty() || names.iter().any(|name| name.is_empty() || name.len() > LONGEST_NAME) {
         return Err("policy must be a name of 1 to 256 bytes, or a list of such".to_owned());
     }
     Ok(names)

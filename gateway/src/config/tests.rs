@@ -61,6 +61,14 @@ fn a_rule_is_found_by_level_and_there_is_no_way_back() {
 }
 
 #[test]
+fn a_name_that_becomes_too_long_is_left_out() {
+    let config = read(FILE).expect("a right file");
+    let long = "v".repeat(249);
+    assert_eq!(bound(&config, &[("tenant", &long)]), Some(format!("tenant:{long} OR tenants")));
+    assert_eq!(bound(&config, &[("tenant", &format!("{long}v"))]).as_deref(), Some("tenants"));
+}
+
+#[test]
 fn a_shared_wildcard_is_counted_by_its_pattern() {
     let config = read(FILE).expect("a right file");
     let counted = |value| found(&config, &[("plan", value)]).expect("a rule").counted;

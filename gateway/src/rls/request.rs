@@ -116,9 +116,21 @@ impl<'a> Split<'a> {
         amount(self.own_hits.unwrap_or(hits)).map(Verb::Take)
     }
 
-    fn call(&self, key: Vec<u8>, rule: Rule, hits: u64, once: &str) -> Option<Call> {
-        let verb = self.verb(hits)?;
-        Some(Call { key, rule, verb, id: self.id.clone(), remembered: once.to_owned() })
+    /// What the descriptor asks by this rule: nothing, if no name of a policy is left.
+    fn asked(
+        &self,
+        key: Vec<u8>,
+        rule: Rule,
+        hits: u64,
+        once: &str,
+        question: impl FnOnce(Call) -> Question,
+    ) -> Asked {
+        if matches!(&rule, Rule::Policies(names) if names.is_empty()) {
+            return Asked::Nothing;
+        }
+        let Some(verb) = self.verb(hits) else { return Asked::TooMuch };
+        let call = Call { key, rule, verb, id: self.id.clone(), remembered: once.to_owned() };
+        Asked::Server(question(call))
     }
 }
 
@@ -131,27 +143,16 @@ fn by_name(domain: &str, split: &Split<'_>, hits: u64, once: &str) -> Asked {
         },
         None => Rule::Policies(described.names()),
     };
-    if matches!(&rule, Rule::Policies(names) if names.is_empty()) {
-        return Asked::Nothing;
-    }
     let metric = split.limit.map(|_| crate::config::Metric { rule: "override".to_owned(), values: None });
-    match split.call(described.key(), rule, hits, once) {
-        Some(call) => Asked::Server(Question { call, shadow: false, quota: false, metric }),
-        None => Asked::TooMuch,
-    }
+    split.asked(described.key(), rule, hits, once, |call| Question { call, shadow: false, quota: false, metric })
 }
 
 fn by_file(domain: &str, found: Found, split: &Split<'_>, hits: u64, once: &str) -> Asked {
     let Bound::By(rule) = found.bound else { return Asked::Unlimited };
     let counted = found.counted.iter().map(|(key, value)| (key.as_str(), value.as_str()));
     let key = Described::new(domain, counted).key();
-    match split.call(key, rule, hits, once) {
-        Some(call) => {
-            let (shadow, quota) = (found.flags.shadow, found.flags.quota);
-            Asked::Server(Question { call, shadow, quota, metric: Some(found.metric) })
-        }
-        None => Asked::TooMuch,
-    }
+    let (shadow, quota) = (found.flags.shadow, found.flags.quota);
+    split.asked(key, rule, hits, once, |call| Question { call, shadow, quota, metric: Some(found.metric) })
 }
 
 /// The limit that a descriptor brings itself; none of a unit that is unknown.

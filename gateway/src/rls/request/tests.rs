@@ -100,6 +100,7 @@ descriptors:
     assert_eq!(replaced, ["Nothing", "RL.TAKE rl:api|b=1 EACH FIXED 2 1m ALIGNED"]);
     assert_eq!(of(&[&[("c", "1")], &[("e", "1")]]), ["Unlimited", "Nothing"]);
     assert_eq!(of(&[&[("d", "xy")]]), ["RL.LIMIT rl:api|d=x%2A of:xy EACH"]);
+    assert_eq!(of(&[&[("d", &format!("x{}", "y".repeat(256)))]]), ["Nothing"], "no policy can have so long a name");
     let other = RateLimitRequest { domain: "other".to_owned(), ..request(vec![descriptor(&[("a", "1")])]) };
     assert!(words(&asked(&other, &config, "5m").expect("right")[0]).starts_with("RL.LIMIT rl:other|a=1 other|a=1 OR"));
 }
