@@ -2,13 +2,14 @@
 
 use crate::ask::Decision;
 use crate::judge::{Judged, Judgement};
+use crate::seen::Outcome;
 use crate::windows::Window;
 
 /// How long a client is told to wait while nobody can decide, in seconds.
 const WITHOUT: u64 = 1;
 
-/// The fields of an answer: `RateLimit`, `RateLimit-Policy`, and `Retry-After` where it does not pass. They are those of
-/// the part that is nearest to its end.
+/// The fields of an answer: `RateLimit`, `RateLimit-Policy`, and `Retry-After` where it does not pass. Of a denial they
+/// tell of the parts that deny alone, else of the part that is nearest to its end.
 #[must_use]
 pub fn fields(judgement: &Judgement) -> Vec<(&'static str, String)> {
     let mut fields = vec![];
@@ -32,10 +33,10 @@ pub fn fields(judgement: &Judgement) -> Vec<(&'static str, String)> {
         fields.push(("RateLimit", states.collect::<Vec<_>>().join(", ")));
     }
     if !judgement.allowed {
-        let waits = judgement.parts.iter().filter(|part| part.over).map(|part| match &part.verdict {
-            Some(verdict) => u64::try_from(verdict.wait_ms).ok().map(|wait| wait.div_ceil(1000)),
-            None if judgement.unknown => Some(WITHOUT),
-            None => None,
+        let waits = judgement.parts.iter().filter(|part| part.denies).map(|part| match (&part.verdict, part.outcome) {
+            (Some(verdict), _) => u64::try_from(verdict.wait_ms).ok().map(|wait| wait.div_ceil(1000)),
+            (None, Outcome::Outage | Outcome::Error) => Some(WITHOUT),
+            (None, _) => None,
         });
         // What never passes is told no time.
         if let Some(Some(longest)) = waits.reduce(|one, other| Some(one?.max(other?))) {
@@ -66,23 +67,19 @@ pub fn violated(judgement: &Judgement) -> Vec<String> {
     if over.is_empty() { limits.into_iter().map(|(label, ..)| label).collect() } else { over }
 }
 
-/// Of a denial the part that denies for longest; else the one with the least left of its limit.
+/// Of a denial the part that denies for longest; else the one that would be the first to deny calls like this one.
 fn nearest(judgement: &Judgement) -> Option<&Judged> {
     let decided = || judgement.parts.iter().filter(|part| part.governing().is_some());
-    if !judgement.allowed
-        && let Some(part) = decided().filter(|part| part.over).max_by_key(|part| {
+    if !judgement.allowed {
+        return decided().filter(|part| part.denies).max_by_key(|part| {
             let wait = part.verdict.as_ref().map_or(0, |verdict| verdict.wait_ms);
             if wait < 0 { i64::MAX } else { wait }
-        })
-    {
-        return Some(part);
+        });
     }
-    decided().min_by(|one, other| {
-        let left = |part: &Judged| {
-            part.governing().map_or((1, 1), |it| (i128::from(it.remaining), i128::from(it.limit.max(1))))
-        };
-        let ((a, b), (c, d)) = (left(one), left(other));
-        (a * d).cmp(&(c * b))
+    decided().filter(|part| !part.shadow).min_by_key(|part| {
+        let (remaining, cost) = part.left().unwrap_or_default();
+        // In millionths of a call.
+        i128::from(remaining) * 1_000_000_000_000 / i128::from(cost.max(1))
     })
 }
 
@@ -108,3 +105,6 @@ fn quoted(label: &str) -> String {
 fn seconds(milliseconds: i64) -> i64 {
     milliseconds.saturating_add(999) / 1000
 }
+
+#[cfg(test)]
+mod tests;

@@ -56,6 +56,10 @@ pub struct Judged {
     pub outcome: Outcome,
     /// Whether this part is over its limit: a shadow's too.
     pub over: bool,
+    /// Whether nobody is held to its limit.
+    pub shadow: bool,
+    /// Whether the request does not pass because of this part.
+    pub denies: bool,
     /// What the server decided.
     pub verdict: Option<Verdict>,
     /// The limits that it was decided under, if they are known.
@@ -137,36 +141,42 @@ impl Judge {
     /// What a request is told that could not be judged.
     fn without(&self, count: usize) -> Judgement {
         let closed = self.outage == Outage::Closed;
-        Judgement { allowed: !closed, unknown: true, parts: vec![Judged::new(Outcome::Outage, closed); count] }
+        let part = Judged { denies: closed, ..Judged::new(Outcome::Outage, closed) };
+        Judgement { allowed: !closed, unknown: true, parts: vec![part; count] }
     }
 
     fn concluded(&self, asked: &[Asked], replies: &[Reply]) -> Judgement {
         let mut replies = replies.iter();
-        let mut parts = vec![];
-        let (mut hard, mut quotas, mut quotas_over, mut unknown) = (false, 0_usize, 0_usize, false);
+        let mut parts: Vec<Judged> = vec![];
+        let (mut quotas, mut unknown) = (vec![], false);
         for one in asked {
-            let (part, shadow, quota) = match one {
-                Asked::Nothing => (Judged::new(Outcome::Unmatched, false), false, false),
-                Asked::Unlimited => (Judged::new(Outcome::Allowed, false), false, false),
-                Asked::TooMuch => (Judged::new(Outcome::Denied, true), false, false),
+            let mut part = match one {
+                Asked::Nothing => Judged::new(Outcome::Unmatched, false),
+                Asked::Unlimited => Judged::new(Outcome::Allowed, false),
+                Asked::TooMuch => Judged::new(Outcome::Denied, true),
                 Asked::Server(question) => {
                     let part = replies.next().map(|reply| self.part(question, reply));
-                    let part = part.unwrap_or_else(|| Judged::new(Outcome::Outage, false));
-                    (part, question.shadow, question.quota)
+                    Judged { shadow: question.shadow, ..part.unwrap_or_else(|| Judged::new(Outcome::Outage, false)) }
                 }
             };
             let without = matches!(part.outcome, Outcome::Outage | Outcome::Error) && part.verdict.is_none();
             unknown |= without;
-            if quota && !without {
-                quotas += 1;
-                quotas_over += usize::from(part.over);
-            } else {
-                hard |= part.over && !shadow;
+            part.denies = part.over && !part.shadow;
+            if matches!(one, Asked::Server(Question { quota: true, shadow: false, .. })) && !without {
+                quotas.push(parts.len());
             }
             parts.push(part);
         }
-        let allowed = !hard && (quotas == 0 || quotas_over < quotas);
-        Judgement { allowed, unknown, parts }
+        // Of quotas none denies, unless all do.
+        let over = |place: &usize| parts.get(*place).is_some_and(|part| part.over);
+        if !quotas.iter().all(over) {
+            for place in quotas {
+                if let Some(part) = parts.get_mut(place) {
+                    part.denies = false;
+                }
+            }
+        }
+        Judgement { allowed: !parts.iter().any(|part| part.denies), unknown, parts }
     }
 
     fn part(&self, question: &Question, reply: &Reply) -> Judged {
@@ -265,7 +275,8 @@ impl Judge {
 
 impl Judged {
     fn new(outcome: Outcome, over: bool) -> Judged {
-        Judged { outcome, over, verdict: None, windows: Arc::default(), cost: Amount::ONE }
+        let (shadow, denies) = (false, false);
+        Judged { outcome, over, shadow, denies, verdict: None, windows: Arc::default(), cost: Amount::ONE }
     }
 
     /// The limit that its answer is about.
@@ -278,6 +289,16 @@ impl Judged {
     #[must_use]
     pub fn window(&self) -> Option<&Window> {
         self.place().and_then(|(place, _)| self.windows.get(place))
+    }
+
+    /// What remains of that limit, and what a call like this one costs of it, in millionths.
+    #[must_use]
+    pub fn left(&self) -> Option<(i64, u64)> {
+        let (place, decision) = self.place()?;
+        let cost = self.windows.get(place).and_then(|window| window.cost).unwrap_or(self.cost);
+        // A call that looks is told how many of the usual ones remain.
+        let cost = if cost == Amount::ZERO { Amount::ONE } else { cost };
+        Some((decision.remaining, cost.millionths()))
     }
 
     fn place(&self) -> Option<(usize, crate::ask::Decision)> {

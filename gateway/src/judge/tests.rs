@@ -1,6 +1,10 @@
-use super::{Asked, Question, identified};
-use crate::ask::{Call, Rule, Verb};
+use super::{Asked, Judge, Outage, Question, identified};
+use crate::ask::{Call, Reply, Rule, Verb, Verdict};
+use crate::link::{Address, Link};
 use ratelimit_core::Amount;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Semaphore;
 
 fn asked(key: &str, verb: Verb, id: Option<&str>) -> Asked {
     let call = Call {
@@ -34,4 +38,61 @@ fn the_same_key_again_is_another_call() {
     let part = || asked("a", Verb::Take(Amount::ONE), Some("x"));
     let ids: Vec<_> = identified(&[part(), part(), part()], true).iter().map(|call| call.id.clone()).collect();
     assert_eq!(ids, [Some(b"x".to_vec()), Some(b"x#2".to_vec()), Some(b"x#3".to_vec())]);
+}
+
+/// One that asks nobody.
+fn judge(outage: Outage) -> Judge {
+    Judge {
+        link: Arc::new(Link::new(Address::parse("redis://localhost").unwrap())),
+        table: Arc::default(),
+        outage,
+        local: None,
+        timeout: Duration::ZERO,
+        all_or_none: true,
+        shadow: false,
+        in_flight: Arc::new(Semaphore::new(1)),
+        told: std::sync::Mutex::default(),
+    }
+}
+
+/// Whether a request passes whose parts are quotas or not, in the shadow or not, and over their limits or not; and which
+/// of them deny.
+fn concluded(parts: &[(&str, bool)]) -> (bool, Vec<bool>) {
+    let question = |(mode, _): &(&str, bool)| {
+        let Asked::Server(question) = asked("a", Verb::Take(Amount::ONE), None) else { panic!("another") };
+        Asked::Server(Question { shadow: mode.contains("shadow"), quota: mode.contains("quota"), ..question })
+    };
+    let reply =
+        |(_, over): &(&str, bool)| Reply::Decided(Verdict { allowed: !over, wait_ms: 1, each: vec![], policy: None });
+    let (asked, replies): (Vec<_>, Vec<_>) = parts.iter().map(|part| (question(part), reply(part))).unzip();
+    let judgement = judge(Outage::Open).concluded(&asked, &replies);
+    (judgement.allowed, judgement.parts.iter().map(|part| part.denies).collect())
+}
+
+#[test]
+fn quotas_deny_only_together() {
+    assert_eq!(concluded(&[("quota", true), ("quota", false)]), (true, vec![false, false]));
+    assert_eq!(concluded(&[("quota", true), ("quota", true)]), (false, vec![true, true]));
+    assert_eq!(concluded(&[("quota", true), ("", false)]), (false, vec![true, false]));
+    assert_eq!(concluded(&[("quota", true), ("quota", false), ("", true)]), (false, vec![false, false, true]));
+}
+
+#[test]
+fn what_is_in_the_shadow_denies_nobody() {
+    assert_eq!(concluded(&[("shadow", true), ("", false)]), (true, vec![false, false]));
+    assert_eq!(concluded(&[("shadow quota", true)]), (true, vec![false]));
+    assert_eq!(concluded(&[("shadow quota", true), ("quota", true)]), (false, vec![false, true]));
+}
+
+#[test]
+fn who_cannot_be_asked_about_denies_where_that_is_wanted() {
+    let question = asked("a", Verb::Take(Amount::ONE), None);
+    let looks = asked("a", Verb::GiveBack(Amount::ONE), None);
+    for reply in [Reply::Lost(String::new()), Reply::Refused(String::new())] {
+        for (outage, allowed) in [(Outage::Open, true), (Outage::Closed, false), (Outage::Local(0.5), true)] {
+            let judgement = judge(outage).concluded(std::slice::from_ref(&question), std::slice::from_ref(&reply));
+            assert_eq!((judgement.allowed, judgement.unknown), (allowed, true), "{outage:?} {reply:?}");
+            assert!(judge(outage).concluded(std::slice::from_ref(&looks), std::slice::from_ref(&reply)).allowed);
+        }
+    }
 }

@@ -24,8 +24,7 @@ fn code(over: bool) -> i32 {
 }
 
 fn status(asked: &Asked, part: &Judged) -> DescriptorStatus {
-    let shadow = matches!(asked, Asked::Server(question) if question.shadow);
-    let mut status = DescriptorStatus { code: code(part.over && !shadow), ..DescriptorStatus::default() };
+    let mut status = DescriptorStatus { code: code(part.over && !part.shadow), ..DescriptorStatus::default() };
     if matches!(asked, Asked::Unlimited) {
         status.limit_remaining = u32::MAX;
     }

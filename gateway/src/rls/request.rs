@@ -117,14 +117,7 @@ impl<'a> Split<'a> {
     }
 
     /// What the descriptor asks by this rule: nothing, if no name of a policy is left.
-    fn asked(
-        &self,
-        key: Vec<u8>,
-        rule: Rule,
-        hits: u64,
-        once: &str,
-        question: impl FnOnce(Call) -> Question,
-    ) -> Asked {
+    fn asked(&self, key: Vec<u8>, rule: Rule, hits: u64, once: &str, question: impl FnOnce(Call) -> Question) -> Asked {
         if matches!(&rule, Rule::Policies(names) if names.is_empty()) {
             return Asked::Nothing;
         }
