@@ -263,7 +263,9 @@ impl Judge {
             let metric = if let Asked::Server(question) = one { question.metric.as_ref() } else { None };
             let by = part.verdict.as_ref().and_then(|verdict| verdict.policy.as_deref());
             let policy = by.or_else(|| metric.map(|metric| metric.rule.as_str()));
-            seen::decision(domain, policy, metric.and_then(|metric| metric.values.as_deref()), part.outcome);
+            let ruled = by.is_some() || metric.is_some_and(|metric| !metric.brought);
+            let values = metric.and_then(|metric| metric.values.as_deref());
+            seen::decision(domain, ruled, policy, values, part.outcome);
             if let (Outcome::Allowed, Some(policy), Some(governing)) = (part.outcome, policy, part.governing())
                 && governing.remaining.saturating_mul(5) <= governing.limit
             {

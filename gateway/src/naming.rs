@@ -31,6 +31,20 @@ pub fn escaped(text: &str) -> String {
     out
 }
 
+/// Bytes as text: what is UTF-8 as [`escaped`] has it, and `%XX` for each other byte. Different bytes stay different.
+#[must_use]
+pub fn escaped_bytes(bytes: &[u8]) -> String {
+    let mut out = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        out.push_str(&escaped(chunk.valid()));
+        for byte in chunk.invalid() {
+            // A string takes whatever is written to it.
+            let _ = write!(out, "%{byte:02X}");
+        }
+    }
+    out
+}
+
 /// A descriptor as it is named: its domain and its entries, escaped.
 #[derive(Clone, Debug)]
 pub struct Described {

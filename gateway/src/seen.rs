@@ -3,7 +3,7 @@
 use metrics::{counter, gauge, histogram};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use std::collections::HashSet;
-use std::sync::{OnceLock, RwLock};
+use std::sync::{LazyLock, RwLock};
 use std::time::Duration;
 
 /// Buckets of the times, in seconds: from a round trip on one machine to a timeout.
@@ -58,32 +58,39 @@ pub fn install() -> Result<PrometheusHandle, String> {
     Ok(handle)
 }
 
-/// The labels that came with requests, bounded: those that come later are `other`.
-fn bounded(known: &'static OnceLock<RwLock<HashSet<String>>>, value: &str) -> String {
-    let known = known.get_or_init(RwLock::default);
-    if known.read().is_ok_and(|known| known.contains(value)) {
-        return value.to_owned();
+/// The values of a label that comes with requests: at most [`MOST`], and those that come later are `other`.
+#[derive(Default)]
+struct Labels(RwLock<HashSet<String>>);
+
+impl Labels {
+    /// The label of a value; `new` says whether it may become one.
+    fn of(&self, value: &str, new: bool) -> String {
+        if self.0.read().is_ok_and(|known| known.contains(value)) {
+            return value.to_owned();
+        }
+        if new
+            && let Ok(mut known) = self.0.write()
+            && known.len() < MOST
+        {
+            known.insert(value.to_owned());
+            return value.to_owned();
+        }
+        "other".to_owned()
     }
-    if let Ok(mut known) = known.write()
-        && known.len() < MOST
-    {
-        known.insert(value.to_owned());
-        return value.to_owned();
-    }
-    "other".to_owned()
 }
 
-/// A decision. `policy` is what ruled, if anything did: a domain has a label of its own only then, so that nothing that
-/// callers send makes one. `values` is what a rule of a file asks to be told apart.
-pub fn decision(domain: &str, policy: Option<&str>, values: Option<&str>, outcome: Outcome) {
-    static DOMAINS: OnceLock<RwLock<HashSet<String>>> = OnceLock::new();
-    static VALUES: OnceLock<RwLock<HashSet<String>>> = OnceLock::new();
-    let domain = policy.map_or_else(|| "other".to_owned(), |_| bounded(&DOMAINS, domain));
+/// A decision. `policy` is what ruled, if anything did. A domain has a label of its own once a policy or a file has
+/// ruled in it, which `ruled` says: nothing that callers send makes one. `values` is what a rule of a file asks to be
+/// told apart.
+pub fn decision(domain: &str, ruled: bool, policy: Option<&str>, values: Option<&str>, outcome: Outcome) {
+    static DOMAINS: LazyLock<Labels> = LazyLock::new(Labels::default);
+    static VALUES: LazyLock<Labels> = LazyLock::new(Labels::default);
+    let domain = DOMAINS.of(domain, ruled);
     let policy = policy.unwrap_or_default().to_owned();
     let outcome = outcome.label();
     let name = "ratelimit_gateway_decisions_total";
     if let Some(values) = values {
-        let values = bounded(&VALUES, values);
+        let values = VALUES.of(values, true);
         counter!(name, "domain" => domain, "policy" => policy, "outcome" => outcome, "values" => values).increment(1);
     } else {
         counter!(name, "domain" => domain, "policy" => policy, "outcome" => outcome).increment(1);
@@ -124,4 +131,17 @@ pub fn unsettled() {
 pub fn reload(applied: bool) {
     let result = if applied { "applied" } else { "refused" };
     counter!("ratelimit_gateway_reloads_total", "result" => result).increment(1);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Labels, MOST};
+
+    #[test]
+    fn a_domain_is_a_label_once_something_has_ruled_in_it() {
+        let labels = Labels::default();
+        assert_eq!([labels.of("a", false), labels.of("a", true), labels.of("a", false)], ["other", "a", "a"]);
+        (0..2 * MOST).for_each(|number| drop(labels.of(&number.to_string(), true)));
+        assert_eq!([labels.of("a", true), labels.of("0", false), labels.of("new", true)], ["a", "0", "other"]);
+    }
 }

@@ -71,10 +71,10 @@ impl Template {
     }
 }
 
-/// Whether a text fits a pattern in which `*` stands for anything.
+/// Whether a text, which may be any bytes, fits a pattern in which `*` stands for anything.
 #[must_use]
-pub fn fits(pattern: &str, text: &str) -> bool {
-    let mut parts = pattern.split('*');
+pub fn fits(pattern: &str, text: &[u8]) -> bool {
+    let mut parts = pattern.split('*').map(str::as_bytes);
     let Some(mut rest) = parts.next().and_then(|first| text.strip_prefix(first)) else { return false };
     let mut parts = parts.peekable();
     if parts.peek().is_none() {
@@ -84,7 +84,10 @@ pub fn fits(pattern: &str, text: &str) -> bool {
         if parts.peek().is_none() {
             return rest.ends_with(part);
         }
-        let Some(place) = rest.find(part) else { return false };
+        if part.is_empty() {
+            continue;
+        }
+        let Some(place) = rest.windows(part.len()).position(|one| one == part) else { return false };
         rest = rest.get(place + part.len()..).unwrap_or_default();
     }
     true
@@ -123,8 +126,10 @@ mod tests {
             ("", "", true),
             ("", "x", false),
             ("**", "x", true),
+            ("a**b", "ab", true),
         ] {
-            assert_eq!(fits(pattern, text), expected, "{pattern} {text}");
+            assert_eq!(fits(pattern, text.as_bytes()), expected, "{pattern} {text}");
         }
+        assert!(fits("g*", b"g\xff") && fits("*\u{e9}*", b"\xff\xc3\xa9") && !fits("g", b"g\xff"));
     }
 }

@@ -1,10 +1,12 @@
 """Forward auth over HTTP, and what operators ask."""
 
 import json
+import socket
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from redis import Redis
 from running import Gateway
 
 from support import poll
@@ -57,6 +59,28 @@ def test_rules_decide_by_method_path_and_headers(
         429,
         200,
     ]
+
+
+def test_bytes_that_are_no_text_are_counted_as_they_are(
+    server: Server, start: Callable[..., Gateway], file: Path, redis: Redis
+) -> None:
+    file.write_text(FILE)
+    gateway = start(server.port, "--config", file)
+
+    def check(**headers: bytes) -> int:
+        words = [b"GET /check HTTP/1.1", b"Host: a", b"Connection: close"]
+        words += [name.replace("_", "-").encode() + b": " + it for name, it in headers.items()]
+        with socket.create_connection(("127.0.0.1", gateway.http), timeout=30) as raw:
+            raw.sendall(b"\r\n".join([*words, b"", b""]))
+            return int(raw.makefile("rb").readline().split()[1])
+
+    def pay(user: bytes) -> int:
+        told = {"x_forwarded_method": b"POST", "x_forwarded_uri": b"/pay/\xff?x"}
+        return check(x_plan=b"g\xff", x_user=user, **told)
+
+    assert [pay(b"\xff"), pay(b"\xff"), pay(b"\xfe"), pay("é".encode())] == [200, 429, 200, 200]
+    assert sorted(redis.keys("*")) == ["rl:pay:%FE", "rl:pay:%FF", "rl:pay:é"]
+    assert check(x_forwarded_uri=b"/tokens", x_cost=b"1\xff") == 400
 
 
 def test_only_a_trusted_proxy_is_believed(

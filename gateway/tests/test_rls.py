@@ -174,6 +174,25 @@ def test_an_override_of_the_descriptor_wins(gateway: Gateway, policy: Policy) ->
     assert [gateway.passes(asked) for _ in range(2)] == [True, False]
 
 
+def test_a_domain_has_a_label_once_a_policy_has_ruled_in_it(
+    gateway: Gateway, policy: Policy
+) -> None:
+    policy("api|user", "FIXED 100 1d")
+
+    def counted(**labels: str) -> float:
+        return gateway.metric("ratelimit_gateway_decisions_total", **labels)
+
+    for domain in ("made-up", "api"):
+        gateway.ask(descriptor(user="1", limit=MINUTE), domain=domain)
+        gateway.ask(descriptor(other="1"), domain=domain)
+    assert (counted(domain="other"), counted()) == (4, 4), "a limit of the caller makes no label"
+    gateway.ask(descriptor(user="1"))
+    gateway.ask(descriptor(other="1"))
+    assert counted(domain="api", policy="api|user", outcome="allowed") == 1
+    assert counted(domain="api", outcome="unmatched") == 1
+    assert "made-up" not in gateway.get("/metrics").body
+
+
 def test_a_shadowed_gateway_denies_nobody(
     server: object, start: Callable[..., Gateway], policy: Policy
 ) -> None:

@@ -93,6 +93,8 @@ pub struct Metric {
     pub rule: String,
     /// With the values that came, of rules that ask for them.
     pub values: Option<String>,
+    /// Whether the caller brought the limit: then no policy and no file knows of the domain.
+    pub brought: bool,
 }
 
 impl Domain {
@@ -136,7 +138,11 @@ impl Domain {
             name: rule.name.clone(),
             replaces: rule.replaces.clone(),
             flags: last.flags,
-            metric: Metric { rule: named.join("."), values: told.then(|| values.collect::<Vec<_>>().join(".")) },
+            metric: Metric {
+                rule: named.join("."),
+                values: told.then(|| values.collect::<Vec<_>>().join(".")),
+                brought: false,
+            },
         })
     }
 }
@@ -145,8 +151,8 @@ impl Level {
     fn at(&self, key: &str, value: &str) -> Option<&Node> {
         let wild = || {
             let is_it = |(of, pattern, _): &&(Option<String>, String, Node)| match of {
-                Some(of) => of == key && fits(pattern, value),
-                None => fits(pattern, &format!("{key}_{value}")),
+                Some(of) => of == key && fits(pattern, value.as_bytes()),
+                None => fits(pattern, format!("{key}_{value}").as_bytes()),
             };
             self.wild.iter().find(is_it).map(|(_, _, node)| node)
         };

@@ -70,9 +70,11 @@ fn rule(read: format::Rule) -> Result<HttpRule, String> {
 }
 
 impl HttpRule {
-    /// Whether it is for such a request. `header` tells the value of one by its name in lower case.
-    pub fn matches<'a>(&self, method: &str, path: &str, header: impl Fn(&str) -> Option<&'a str>) -> bool {
-        self.methods.as_ref().is_none_or(|methods| methods.iter().any(|one| one.eq_ignore_ascii_case(method)))
+    /// Whether it is for such a request, in whose words any bytes may stand. `header` tells the value of one by its name
+    /// in lower case.
+    pub fn matches<'a>(&self, method: &[u8], path: &[u8], header: impl Fn(&str) -> Option<&'a [u8]>) -> bool {
+        let is_method = |one: &String| one.as_bytes().eq_ignore_ascii_case(method);
+        self.methods.as_ref().is_none_or(|methods| methods.iter().any(is_method))
             && self.path.as_ref().is_none_or(|pattern| fits(pattern, path))
             && self.headers.iter().all(|(name, pattern)| header(name).is_some_and(|value| fits(pattern, value)))
             && [Some(&self.key), self.cost.as_ref()]

@@ -6,7 +6,7 @@ use crate::ask::{Call, Rule, Verb};
 use crate::config::{Config, HttpRule, Metric};
 use crate::headers;
 use crate::judge::{Asked, Judgement, Question};
-use crate::naming::{self, Described, escaped};
+use crate::naming::{self, Described, escaped_bytes};
 use crate::rls::Rls;
 use crate::template::Field;
 use axum::body::Body;
@@ -24,8 +24,8 @@ const DOMAIN: &str = "http";
 
 /// The request that the proxy asks about.
 struct Asking<'a> {
-    method: &'a str,
-    path: &'a str,
+    method: &'a [u8],
+    path: &'a [u8],
     headers: &'a HeaderMap,
     client: String,
 }
@@ -65,16 +65,16 @@ fn problem(judgement: &Judgement, status: StatusCode) -> String {
     body.to_string()
 }
 
-fn asked(config: &Config, head: &Parts, peer: IpAddr) -> Result<Asked, String> {
+fn asked<'a>(config: &Config, head: &'a Parts, peer: IpAddr) -> Result<Asked, String> {
     let http = &config.http;
-    let forwarded: Vec<&str> =
-        head.headers.get_all("x-forwarded-for").iter().map(|value| value.to_str().unwrap_or_default()).collect();
+    let forwarded: Vec<&[u8]> = head.headers.get_all("x-forwarded-for").iter().map(HeaderValue::as_bytes).collect();
     // From others it would be the client's own word.
     let told = |name: &str| if is_trusted(peer, &http.trusted) { value(&head.headers, name) } else { None };
-    let path =
-        told("x-forwarded-uri").map_or_else(|| head.uri.path(), |uri| uri.split(['?', '#']).next().unwrap_or_default());
+    let is_end = |byte: &u8| matches!(byte, b'?' | b'#');
+    let before = |uri: &'a [u8]| uri.split(is_end).next().unwrap_or_default();
+    let path = told("x-forwarded-uri").map_or_else(|| head.uri.path().as_bytes(), before);
     let asking = Asking {
-        method: told("x-forwarded-method").unwrap_or(head.method.as_str()),
+        method: told("x-forwarded-method").unwrap_or(head.method.as_str().as_bytes()),
         path,
         headers: &head.headers,
         client: client(peer, &forwarded, &http.trusted),
@@ -93,21 +93,24 @@ fn asked(config: &Config, head: &Parts, peer: IpAddr) -> Result<Asked, String> {
 
 impl Asking<'_> {
     fn ruled(&self, rule: &HttpRule) -> Result<Asked, String> {
-        let raw = |field: &Field| match field {
-            Field::Client => self.client.clone(),
-            Field::Method => self.method.to_owned(),
-            Field::Path => self.path.to_owned(),
-            Field::Header(name) => value(self.headers, name).unwrap_or_default().to_owned(),
+        let text = |field: &Field| {
+            escaped_bytes(match field {
+                Field::Client => self.client.as_bytes(),
+                Field::Method => self.method,
+                Field::Path => self.path,
+                Field::Header(name) => value(self.headers, name).unwrap_or_default(),
+            })
         };
-        let key = rule.key.filled(|field| escaped(&raw(field)));
+        let key = rule.key.filled(text);
         let cost = match &rule.cost {
             Some(cost) => {
-                let text = cost.filled(raw);
-                Amount::parse_up(text.as_bytes()).ok_or_else(|| "the cost is no number".to_owned())?
+                // Of a number nothing is escaped.
+                Amount::parse_up(cost.filled(text).as_bytes()).ok_or_else(|| "the cost is no number".to_owned())?
             }
             None => Amount::ONE,
         };
-        let metric = matches!(rule.rule, Rule::Limits(_)).then(|| Metric { rule: "limit".to_owned(), values: None });
+        let metric = || Metric { rule: "limit".to_owned(), values: None, brought: false };
+        let metric = matches!(rule.rule, Rule::Limits(_)).then(metric);
         Ok(question(naming::key(&format!("rl:{key}")), rule.rule.clone(), cost, metric))
     }
 }
@@ -117,6 +120,7 @@ fn question(key: Vec<u8>, rule: Rule, cost: Amount, metric: Option<Metric>) -> A
     Asked::Server(Question { call, shadow: false, quota: false, metric })
 }
 
-fn value<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
-    headers.get(name).and_then(|value| value.to_str().ok())
+/// The bytes of a header: a value that is no text is one all the same, or whoever sends it would slip past the rules.
+fn value<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a [u8]> {
+    headers.get(name).map(HeaderValue::as_bytes)
 }

@@ -5,15 +5,15 @@ use std::net::{IpAddr, Ipv6Addr};
 
 /// The client: the rightmost of the peer and `X-Forwarded-For` that is no trusted proxy; if all are, the leftmost. What
 /// is no address ends the walk. Of IPv6 it is the network of 64 bits, which is what one customer has.
-pub fn client(peer: IpAddr, forwarded: &[&str], trusted: &[IpNet]) -> String {
+pub fn client(peer: IpAddr, forwarded: &[&[u8]], trusted: &[IpNet]) -> String {
     let trusts = |address: IpAddr| trusted.iter().any(|network| network.contains(&address));
     let mut client = peer.to_canonical();
-    let hops = forwarded.iter().rev().flat_map(|value| value.rsplit(','));
+    let hops = forwarded.iter().rev().flat_map(|value| value.rsplit(|byte| *byte == b','));
     for hop in hops {
         if !trusts(client) {
             break;
         }
-        let Some(address) = address(hop.trim()) else { break };
+        let Some(address) = std::str::from_utf8(hop).ok().and_then(|hop| address(hop.trim())) else { break };
         client = address;
     }
     match client {
@@ -63,11 +63,10 @@ mod tests {
             ("127.0.0.1", vec!["[2001:db8:1:2:3:4:5:6]:80"], "2001:db8:1:2::/64"),
             ("::ffff:127.0.0.1", vec!["2001:db8:1:2:3:4:5:6"], "2001:db8:1:2::/64"),
         ] {
-            assert_eq!(
-                client(peer.parse().expect("an address"), &forwarded, &trusted),
-                expected,
-                "{peer} {forwarded:?}"
-            );
+            let bytes: Vec<&[u8]> = forwarded.iter().map(|value: &&str| value.as_bytes()).collect();
+            assert_eq!(client(peer.parse().expect("an address"), &bytes, &trusted), expected, "{peer} {forwarded:?}");
         }
+        let found = client("127.0.0.1".parse().expect("an address"), &[b"\xff, 9.9.9.9"], &trusted);
+        assert_eq!(found, "9.9.9.9", "bytes that are no text are one hop, not all");
     }
 }

@@ -1,4 +1,4 @@
-use super::{Described, escaped, id, key};
+use super::{Described, escaped, escaped_bytes, id, key};
 
 #[test]
 fn names_lose_their_values_from_the_right() {
@@ -14,6 +14,13 @@ fn what_has_a_meaning_in_names_is_escaped() {
     let honest = Described::new("d", [("a", "1"), ("b", "2")]);
     let forged = Described::new("d", [("a", "1|b=2")]);
     assert_ne!(honest.key(), forged.key());
+}
+
+#[test]
+fn bytes_that_are_no_text_are_escaped_each_for_itself() {
+    assert_eq!(escaped_bytes("a|\u{e9}".as_bytes()), "a%7C\u{e9}");
+    assert_eq!(escaped_bytes(b"a\xff\xc3b\xf0\x9f"), "a%FF%C3b%F0%9F");
+    assert_ne!(escaped_bytes(b"\xff"), escaped_bytes(b"%FF"));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! What a request of Envoy asks.
 
 use crate::ask::{Call, Rule, Verb};
-use crate::config::{Bound, Config, Found};
+use crate::config::{Bound, Config, Found, Metric};
 use crate::judge::{Asked, Question};
 use crate::naming::{self, Described};
 use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
@@ -136,7 +136,7 @@ fn by_name(domain: &str, split: &Split<'_>, hits: u64, once: &str) -> Asked {
         },
         None => Rule::Policies(described.names()),
     };
-    let metric = split.limit.map(|_| crate::config::Metric { rule: "override".to_owned(), values: None });
+    let metric = split.limit.map(|_| Metric { rule: "override".to_owned(), values: None, brought: true });
     split.asked(described.key(), rule, hits, once, |call| Question { call, shadow: false, quota: false, metric })
 }
 
