@@ -12,6 +12,7 @@ use crate::limiter::Limiter;
 use crate::limits::{Amount, Limit};
 use crate::options::Take;
 use crate::units::{Batch, Units};
+use crate::words::refuse_sketches;
 
 /// Limits under a name, by [`Limiter::limit`]: they are asked for whom they are.
 #[derive(Clone)]
@@ -84,6 +85,7 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Bound<C> {
     /// # Errors
     /// As [`Limiter::reset`].
     pub async fn reset(&self, who: &str) -> Result<bool, Error> {
+        refuse_sketches(&self.limits)?;
         self.limiter.reset(&self.key_of(who)).await
     }
 

@@ -16,7 +16,7 @@ use crate::options::{Once, Options, Take};
 use crate::replies::may_pass_without_id;
 use crate::sending::{Refused, Sending};
 use crate::units::{Batch, Units};
-use crate::words::{Charge, Id};
+use crate::words::{Charge, Id, refuse_sketches};
 
 /// Decides by a server, or by its cluster. The connection is any of redis-rs for async code that can be cloned: a
 /// `ConnectionManager`, a `MultiplexedConnection` or a `ClusterConnection`.
@@ -51,7 +51,7 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Limiter<C> {
     /// [`Error::Call`] and [`Error::Setup`], and with [`OnOutage::Raise`](crate::OnOutage::Raise)
     /// [`Error::Unavailable`].
     pub async fn take(&self, key: &str, limits: &[Limit], take: &Take) -> Result<Decision, Error> {
-        self.waited(&Charge::of_key(self.sending.key_of(key), limits), take).await
+        self.waited(&self.of_key(key, limits), take).await
     }
 
     /// Charges a limit of each of several keys together: all, or none. In a cluster the keys have to be in one slot, so
@@ -68,7 +68,7 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Limiter<C> {
     /// # Errors
     /// As [`Limiter::take`].
     pub async fn peek(&self, key: &str, limits: &[Limit], cost: impl Into<Amount> + Send) -> Result<Decision, Error> {
-        self.looked(&Charge::of_key(self.sending.key_of(key), limits), cost.into()).await
+        self.looked(&self.of_key(key, limits), cost.into()).await
     }
 
     /// Says what [`Limiter::take_all`] would, and charges nothing.
@@ -132,7 +132,7 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Limiter<C> {
 
     /// Units of a hot key, taken from the server by the batch and spent in this process.
     pub fn units(&self, key: &str, limits: &[Limit], batch: Batch) -> Units<C> {
-        Units::new(self.sending.clone(), Charge::of_key(self.sending.key_of(key), limits), batch)
+        Units::new(self.sending.clone(), self.of_key(key, limits), batch)
     }
 
     /// Forgets all that a key has used. Whether there was anything.
@@ -155,8 +155,12 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Limiter<C> {
         self.sending.asked(&words).await.map(|_| ())
     }
 
+    fn of_key(&self, key: &str, limits: &[Limit]) -> Charge {
+        Charge::of_key(|key| self.sending.key_of(key), key, limits)
+    }
+
     fn of_keys(&self, keyed: &[(&str, Limit)]) -> Charge {
-        Charge::of_keys(keyed.iter().map(|(key, limit)| (self.sending.key_of(key), limit.clone())))
+        Charge::of_keys(|key| self.sending.key_of(key), keyed)
     }
 
     async fn looked(&self, charge: &Charge, cost: Amount) -> Result<Decision, Error> {
@@ -173,8 +177,9 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Limiter<C> {
         options: Vec<String>,
         id: Option<String>,
     ) -> Result<Decision, Error> {
-        let charge = Charge::of_key(self.sending.key_of(key), limits);
+        let charge = self.of_key(key, limits);
         charge.check(cost)?;
+        refuse_sketches(charge.limits())?;
         let is_repeatable = id.is_some();
         let reply = self.sending.changed(charge.key(), &charge.words(options), is_repeatable).await;
         let read = |reply| Decision::read(&reply, id).ok_or_else(|| Refused::Nothing("no decision".to_owned()));
@@ -184,6 +189,9 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Limiter<C> {
     /// Again while it is denied and may wait.
     async fn waited(&self, charge: &Charge, take: &Take) -> Result<Decision, Error> {
         charge.check(take.cost)?;
+        if take.ttl.is_some() || matches!(take.once, Once::Own(_) | Once::New) {
+            refuse_sketches(charge.limits())?;
+        }
         let until = Instant::now() + take.patience;
         loop {
             let decision = self.taken(charge, take).await?;
@@ -205,24 +213,27 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Limiter<C> {
             && !charge.is_of_several()
             && !take.force
             && !matches!(take.once, Once::Own(_));
-        if let (true, Some(denied)) = (remembers, self.sending.denied(charge.key(), &plain)) {
+        if let (true, Some(denied)) = (remembers, self.sending.denied(&charge.whose(), &plain)) {
             return Ok(denied);
         }
         let sent_at = Instant::now();
         let decision = self.charged(charge, take, &plain).await?;
         if remembers && !decision.allowed {
-            // A policy's numbers may change, and no key with them.
-            let look = (!charge.limits().iter().any(Limit::is_policy)).then(|| charge.look(take));
-            self.sending.remember(charge.key(), &plain, &decision, sent_at, look);
+            // A policy's numbers may change, and no key with them. A sketch changes with each call for any item.
+            let is_heard = !charge.has_items() && !charge.limits().iter().any(Limit::is_policy);
+            let look = is_heard.then(|| charge.look(take));
+            self.sending.remember(&charge.whose(), &plain, &decision, sent_at, look);
         }
         Ok(decision)
     }
 
     async fn charged(&self, charge: &Charge, take: &Take, plain: &[String]) -> Result<Decision, Error> {
-        let id = self.id_of(charge.limits(), take);
+        let id = if charge.has_items() { None } else { self.id_of(charge.limits(), take) };
         match self.asked(charge, take, id.as_ref()).await {
             Ok(decision) => Ok(decision),
-            Err(Refused::Reply(said)) if id.is_none() && take.once == Once::Needed && needs_id(&said) => {
+            Err(Refused::Reply(said))
+                if id.is_none() && !charge.has_items() && take.once == Once::Needed && needs_id(&said) =>
+            {
                 self.learn(charge.limits());
                 let id = Id::new(self.remembered());
                 self.asked(charge, take, Some(&id)).await.or_else(|why| self.sending.without(why))

@@ -94,6 +94,8 @@ pub struct Limit {
     pub(crate) window: Option<Duration>,
     pub(crate) name: Option<String>,
     pub(crate) cost: Option<Amount>,
+    /// The key of a sketch: the keys of calls are its items.
+    pub(crate) sketch: Option<String>,
 }
 
 impl Limit {
@@ -133,15 +135,32 @@ impl Limit {
         Self::windowed("CONCURRENCY", limit.into(), &ttl.into(), &[])
     }
 
+    /// A token bucket for each of any number of items, such as addresses, in one `key` of a fixed size. An item is what a
+    /// call names as its key. An item never gets more than its limit, and may be denied too early if the sketch is too
+    /// small. Nothing can be settled or given back.
+    pub fn sketch(
+        capacity: impl Into<Amount>,
+        refill: impl Into<Amount>,
+        period: impl Into<Time>,
+        key: impl Into<String>,
+    ) -> Self {
+        Self::bucket("SKETCH", capacity.into(), refill.into(), &period.into()).of_items(key)
+    }
+
     /// The policy that the server keeps under the first of these names that exists.
     pub fn policy<Name: Into<String>>(names: impl IntoIterator<Item = Name>) -> Self {
         let words = names.into_iter().map(Into::into).collect();
-        Self { algorithm: "POLICY", words, quota: None, window: None, name: None, cost: None }
+        Self { algorithm: "POLICY", words, quota: None, window: None, name: None, cost: None, sketch: None }
     }
 
     /// Tells the limit from others on its key, and names it in header fields: 1 to 32 of A-Z, a-z, 0-9, _ and -.
     pub fn named(self, name: impl Into<String>) -> Self {
         Self { name: Some(name.into()), ..self }
+    }
+
+    /// Of a policy that is a sketch: the key of the sketch. An item is what a call names as its key.
+    pub fn of_items(self, key: impl Into<String>) -> Self {
+        Self { sketch: Some(key.into()), ..self }
     }
 
     /// What a call charges of this limit, whatever the call's cost.
@@ -153,19 +172,25 @@ impl Limit {
         self.algorithm == "POLICY"
     }
 
+    /// It has items, and is nothing that can have them.
+    pub(crate) fn is_no_sketch(&self) -> bool {
+        self.sketch.is_some() && !self.is_policy() && (self.algorithm != "SKETCH" || self.name.is_some())
+    }
+
     pub(crate) fn is_held(&self) -> bool {
         self.algorithm == "CONCURRENCY"
     }
 
     /// Its words in a call. Without the holder of a lease, which only RL.ACQUIRE takes here.
-    pub(crate) fn spec(&self) -> Vec<String> {
+    pub(crate) fn spec(&self, item: Option<&str>) -> Vec<String> {
         if self.is_policy() {
             let mut words = vec![self.algorithm.to_owned()];
-            words.extend(self.names());
+            words.extend(self.names(item));
             return words;
         }
         let mut words = vec![self.algorithm.to_owned()];
         words.extend(self.words.iter().cloned());
+        words.extend(item.map(str::to_owned));
         if let Some(cost) = self.cost {
             words.extend(["COST".to_owned(), cost.word()]);
         }
@@ -175,22 +200,23 @@ impl Limit {
         words
     }
 
-    /// Of a policy: its names with OR between them.
-    pub(crate) fn names(&self) -> Vec<String> {
+    /// Of a policy: its names with OR between them, and the item of a sketch.
+    pub(crate) fn names(&self, item: Option<&str>) -> Vec<String> {
         let mut words: Vec<_> = self.words.iter().flat_map(|name| ["OR".to_owned(), name.clone()]).collect();
         words.drain(..1.min(words.len()));
+        words.extend(item.iter().flat_map(|item| ["ITEM".to_owned(), (*item).to_owned()]));
         words
     }
 
     fn bucket(algorithm: &'static str, capacity: Amount, refill: Amount, period: &Time) -> Self {
         let window = period.duration().map(|one| one.mul_f64((capacity.units() / refill.units()).clamp(0.0, 1e9)));
         let words = vec![capacity.word(), refill.word(), period.word()];
-        Self { algorithm, words, quota: Some(capacity), window, name: None, cost: None }
+        Self { algorithm, words, quota: Some(capacity), window, name: None, cost: None, sketch: None }
     }
 
     fn windowed(algorithm: &'static str, limit: Amount, window: &Time, more: &[&str]) -> Self {
         let mut words = vec![limit.word(), window.word()];
         words.extend(more.iter().map(|&word| word.to_owned()));
-        Self { algorithm, words, quota: Some(limit), window: window.duration(), name: None, cost: None }
+        Self { algorithm, words, quota: Some(limit), window: window.duration(), name: None, cost: None, sketch: None }
     }
 }

@@ -13,7 +13,7 @@ use crate::decision::Decision;
 use crate::error::Error;
 use crate::options::Take;
 use crate::sending::{Refused, Sending};
-use crate::words::{Charge, Id};
+use crate::words::{Charge, Id, refuse_sketches};
 
 /// For so long beyond their own time the server remembers what units were granted.
 const SETTLED_LATE: Duration = Duration::from_secs(30);
@@ -77,6 +77,8 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Units<C> {
     /// As [`Limiter::take`](crate::Limiter::take).
     pub async fn take(&self, cost: u32) -> Result<Decision, Error> {
         self.charge.check(cost.into())?;
+        // What is not spent could not be given back.
+        refuse_sketches(self.charge.limits())?;
         if cost == 0 || self.batch.units == 0 {
             return Err(Error::Call("units are whole, from 1".to_owned()));
         }

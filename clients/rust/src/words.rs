@@ -1,5 +1,7 @@
 //! The words of calls: what is charged, how much, and under which idempotency key.
 
+use std::borrow::Cow;
+
 use redis::Cmd;
 use uuid::Uuid;
 
@@ -26,27 +28,59 @@ impl Id {
     }
 }
 
+const MERGED: &str =
+    "a sketch cannot tell apart again what it has merged: no item is settled, given back, reset or charged once";
+
+/// For what no sketch can do.
+pub(crate) fn refuse_sketches(limits: &[Limit]) -> Result<(), Error> {
+    if limits.iter().any(|limit| limit.sketch.is_some()) { Err(Error::Call(MERGED.to_owned())) } else { Ok(()) }
+}
+
 /// What one call charges: limits of one key, or a limit of each of several.
 #[derive(Clone)]
 pub(crate) struct Charge {
     keys: Vec<String>,
     limits: Vec<Limit>,
+    /// Of each limit: the item, if it is a sketch.
+    items: Vec<Option<String>>,
     is_of_several: bool,
 }
 
 impl Charge {
-    pub(crate) fn of_key(key: String, limits: &[Limit]) -> Self {
-        Self { keys: vec![key], limits: limits.to_vec(), is_of_several: false }
+    /// `key_of` makes the key on the server of the caller's.
+    pub(crate) fn of_key(key_of: impl Fn(&str) -> String, key: &str, limits: &[Limit]) -> Self {
+        let sketch = limits.iter().find_map(|limit| limit.sketch.as_deref());
+        let items = limits.iter().map(|limit| limit.sketch.is_some().then(|| key.to_owned())).collect();
+        Self { keys: vec![key_of(sketch.unwrap_or(key))], limits: limits.to_vec(), items, is_of_several: false }
     }
 
-    pub(crate) fn of_keys(keyed: impl Iterator<Item = (String, Limit)>) -> Self {
-        let (keys, limits) = keyed.unzip();
-        Self { keys, limits, is_of_several: true }
+    pub(crate) fn of_keys(key_of: impl Fn(&str) -> String, keyed: &[(&str, Limit)]) -> Self {
+        let of_each = keyed.iter().map(|(key, limit)| Self::of_key(&key_of, key, std::slice::from_ref(limit)));
+        let mut all = Self { keys: Vec::new(), limits: Vec::new(), items: Vec::new(), is_of_several: true };
+        for one in of_each {
+            all.keys.extend(one.keys);
+            all.limits.extend(one.limits);
+            all.items.extend(one.items);
+        }
+        all
     }
 
     /// The one that chooses the node of a cluster.
     pub(crate) fn key(&self) -> &str {
         self.keys.first().map_or("", String::as_str)
+    }
+
+    /// Whose denials are remembered.
+    pub(crate) fn whose(&self) -> Cow<'_, str> {
+        match self.items.as_slice() {
+            [Some(item)] => format!("{} {item}", self.key()).into(),
+            _ => self.key().into(),
+        }
+    }
+
+    /// Whether a sketch is among the limits.
+    pub(crate) fn has_items(&self) -> bool {
+        self.items.iter().any(Option::is_some)
     }
 
     pub(crate) fn limits(&self) -> &[Limit] {
@@ -66,6 +100,12 @@ impl Charge {
     pub(crate) fn check(&self, cost: Amount) -> Result<(), Error> {
         if self.limits.is_empty() {
             return Err(Error::Call("a call needs a limit, such as Limit::fixed(100, \"1m\")".to_owned()));
+        }
+        if self.has_items() && !self.is_of_several && self.limits.len() > 1 {
+            return Err(Error::Call("a sketch is alone in its key: take_all has several keys".to_owned()));
+        }
+        if self.limits.iter().any(Limit::is_no_sketch) {
+            return Err(Error::Call("only a sketch or a policy is of items, and a sketch has no name".to_owned()));
         }
         if self.limits.iter().any(Limit::is_held) {
             return Err(Error::Call("a concurrency limit is held by a lease: Limiter::lease".to_owned()));
@@ -91,7 +131,8 @@ impl Charge {
         match self.limits.as_slice() {
             // The form of its own that needs no permission to choose limits.
             [limit] if limit.is_policy() => {
-                [vec!["RL.LIMIT".to_owned(), self.key().to_owned()], limit.names(), options].concat()
+                let names = limit.names(self.items.first().and_then(Option::as_deref));
+                [vec!["RL.LIMIT".to_owned(), self.key().to_owned()], names, options].concat()
             }
             _ => self.one("RL.TAKE", options),
         }
@@ -112,7 +153,7 @@ impl Charge {
     }
 
     fn specs(&self) -> Vec<String> {
-        self.limits.iter().flat_map(Limit::spec).collect()
+        self.limits.iter().zip(&self.items).flat_map(|(limit, item)| limit.spec(item.as_deref())).collect()
     }
 }
 

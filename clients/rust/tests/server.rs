@@ -190,6 +190,75 @@ async fn a_denied_caller_is_answered_here_until_the_server_says_otherwise() {
     }
 }
 
+/// Half a unit more: the first charge of an item may count a millionth too much for a moment.
+fn addresses() -> Limit {
+    Limit::sketch(3.5, 3, "1h", "addresses")
+}
+
+#[tokio::test]
+async fn the_key_of_a_call_is_the_item_of_a_sketch() {
+    let server = Server::start();
+    let limiter = server.limiter(Options { prefix: "app:".to_owned(), ..patient() }).await.beside(server.client());
+    let mut connection = server.connection().await;
+    let words = ["per-address", "SKETCH", "3.5", "3", "1h"];
+    let _: i64 = redis::cmd("RL.POLICYSET").arg(&words).query_async(&mut connection).await.unwrap();
+    for limit in [addresses(), Limit::policy(["per-address"]).of_items("by-policy")] {
+        let limit = [limit];
+        for address in ["203.0.113.7", "203.0.113.8"] {
+            for left in [2, 1, 0] {
+                let taken = limiter.take(address, &limit, &Take::default()).await.unwrap();
+                assert_eq!((taken.allowed, taken.remaining, taken.id), (true, Some(left), None));
+            }
+            for is_remembered in [false, true] {
+                let denied = limiter.take(address, &limit, &Take::default()).await.unwrap();
+                assert_eq!((denied.allowed, denied.is_remembered), (false, is_remembered));
+            }
+            assert_eq!(limiter.peek(address, &limit, 1).await.unwrap().remaining, Some(0));
+        }
+        assert_eq!(limiter.take("203.0.113.9", &limit, &Take::units(9).up_to()).await.unwrap().granted, Some(3));
+        let api = limiter.limit("api", limit.clone());
+        assert_eq!(api.take("you").await.unwrap().remaining, Some(2));
+        assert_eq!(limiter.peek("api:you", &limit, 1).await.unwrap().remaining, Some(2));
+        let keyed = [("new", limit[0].clone()), ("user:42", Limit::fixed(5, "1h"))];
+        let all = limiter.take_all(&keyed, &Take::units(2)).await.unwrap();
+        assert_eq!((all.each[0].remaining, all.id), (Some(1), None));
+    }
+    let mut keys: Vec<String> = redis::cmd("KEYS").arg("*").query_async(&mut connection).await.unwrap();
+    keys.sort();
+    assert_eq!(keys, ["app:addresses", "app:by-policy", "app:user:42"]);
+    // The key changes with each call for any item, so nothing is heard of.
+    assert_eq!(server.calls("client|tracking").await, 0);
+}
+
+#[tokio::test]
+async fn what_a_sketch_cannot_is_refused_before_anything_is_sent() {
+    let server = Server::start();
+    let limiter = server.limiter(patient()).await;
+    for limit in [addresses(), Limit::policy(["missing"]).of_items("by-policy")] {
+        let (one, bound) = ([limit.clone()], limiter.limit("api", [limit.clone()]));
+        let outcomes = [
+            limiter.take("item", &one, &Take::default().once("id")).await,
+            limiter.take("item", &one, &Take::default().named()).await,
+            limiter.take("item", &one, &Take::default().remembered("1m")).await,
+            limiter.take_all(&[("item", limit.clone())], &Take::default().named()).await,
+            limiter.settle("item", &one, "id", 1).await,
+            limiter.give_back("item", &one, 1).await,
+            limiter.units("item", &one, Batch::default()).take(1).await,
+            bound.settle("item", "id", 1).await,
+        ];
+        for outcome in outcomes {
+            assert!(matches!(outcome, Err(Error::Call(why)) if why.contains("a sketch cannot tell apart")));
+        }
+        assert!(matches!(bound.reset("item").await, Err(Error::Call(_))));
+        let beside = limiter.take("item", &[limit.clone(), Limit::fixed(5, "1h")], &Take::default()).await;
+        assert!(matches!(beside, Err(Error::Call(why)) if why.contains("alone in its key")));
+    }
+    for limit in [addresses().named("calls"), Limit::fixed(5, "1h").of_items("addresses")] {
+        assert!(matches!(limiter.take("item", &[limit], &Take::default()).await, Err(Error::Call(_))));
+    }
+    assert_eq!(server.calls("rl.take").await + server.calls("rl.limit").await, 0);
+}
+
 #[tokio::test]
 async fn unheard_a_denial_is_remembered_for_a_second_at_most() {
     let server = Server::start();
