@@ -16,6 +16,7 @@ mod smallest;
 pub use door::routes;
 
 use clap::Args;
+use flate2::bufread::MultiGzDecoder;
 use judge::{Judge, Outcome};
 use limits::Limits;
 use line::Fields;
@@ -30,7 +31,8 @@ use std::path::PathBuf;
 #[derive(Args, Clone, Debug)]
 #[allow(clippy::doc_markdown, reason = "the help of the command line")]
 pub struct Replay {
-    /// An access log (common or combined log format), JSON lines, or lines of `time key cost`; - is the standard input.
+    /// An access log (common or combined log format), JSON lines, or lines of `time key cost`, also one that gzip has
+    /// made smaller; - is the standard input.
     pub log: PathBuf,
     /// The limit, or several, as RL.POLICYSET takes them: 'FIXED 100 1m'.
     #[arg(long)]
@@ -60,6 +62,9 @@ pub struct Replay {
     /// The field of JSON lines that has the cost.
     #[arg(long)]
     pub cost: Option<String>,
+    /// The longest log that is read, in bytes, as it is without gzip.
+    #[arg(skip = u64::MAX)]
+    pub longest: u64,
 }
 
 /// A share of the calls, in millionths of a percent.
@@ -100,6 +105,9 @@ fn span(text: &str) -> Result<Span, String> {
     Span::parse(text.as_bytes()).ok_or_else(|| "must be 0 or a duration such as 10s".to_owned())
 }
 
+/// What gzip writes first.
+const GZIP: [u8; 2] = [0x1F, 0x8B];
+
 /// How many bytes the keys may remember of limits whose memory grows with the calls.
 const MOST_HELD: usize = 512 * 1024 * 1024;
 
@@ -125,13 +133,26 @@ impl Replay {
     ///
     /// # Errors
     /// As [`Replay::run`].
-    pub fn over(&self, from: impl BufRead) -> Result<Report, String> {
+    pub fn over(&self, mut from: impl BufRead) -> Result<Report, String> {
+        let head = from.fill_buf().map_err(|error| format!("{}: {error}", self.log.display()))?;
+        if head.starts_with(&GZIP) {
+            // A log may be of several parts, one behind another.
+            return self.over_lines(BufReader::with_capacity(256 * 1024, MultiGzDecoder::new(from)));
+        }
+        self.over_lines(from)
+    }
+
+    fn over_lines(&self, from: impl BufRead) -> Result<Report, String> {
         let limits = Limits::read(&self.limit).map_err(|told| format!("--limit: {told}"))?;
         limits.asked().map_err(|told| format!("--limit: {told}"))?;
         let fields = Fields { time: self.time.clone(), key: self.key.clone(), cost: self.cost.clone() };
         let reading = Reading { fields, late: self.late, most_keys: self.max_keys };
         let told = |error: io::Error| format!("{}: {error}", self.log.display());
-        let mut log = Log::read(from, reading).map_err(told)?;
+        let mut bounded = from.take(self.longest);
+        let mut log = Log::read(&mut bounded, reading).map_err(told)?;
+        if bounded.limit() == 0 {
+            return Err(format!("{}: the log is longer than {} MB", self.log.display(), self.longest / 1_048_576));
+        }
         if log.calls.count == 0 {
             return Err(format!(
                 "{}: no line was understood of {}: they must be an access log, JSON lines or `time key cost`",

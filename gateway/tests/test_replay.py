@@ -1,5 +1,6 @@
 """Logs under limits that are to be tried: what the replay says is what a server would have said."""
 
+import gzip
 import json
 import random
 import subprocess
@@ -114,6 +115,18 @@ def test_an_access_log_is_told_for_people(tmp_path: Path) -> None:
     assert told.endswith(
         "The smallest limit that denies at most 1%: FIXED 5 1s (0 denied, 0.00 %)\n"
     )
+
+
+def test_a_log_that_was_compressed_is_read_as_it_was(tmp_path: Path) -> None:
+    text = "".join(f"{now} {key} {cost}\n" for now, key, cost in calls(3)).encode()
+    plain, zipped = tmp_path / "log", tmp_path / "log.gz"
+    plain.write_bytes(text)
+    # As of a log that was appended to after it was compressed once.
+    zipped.write_bytes(gzip.compress(text[:3000]) + gzip.compress(text[3000:]))
+    words = ["--limit", "FIXED 6 2s", "--json"]
+    assert replay(zipped, *words) == replay(plain, *words)
+    zipped.write_bytes(zipped.read_bytes()[:-20])
+    assert replay(zipped, *words, status=1) != ""
 
 
 def test_what_cannot_be_replayed_is_told(tmp_path: Path) -> None:

@@ -15,6 +15,8 @@ use tokio::sync::Semaphore;
 
 /// The longest log, in bytes: longer ones are for the command line.
 const LONGEST: usize = 16 * 1024 * 1024;
+/// The longest log as it is without gzip, in bytes: a small file can become a very large one.
+const LONGEST_UNZIPPED: u64 = 16 * LONGEST as u64;
 /// So many logs at once; more wait.
 const AT_ONCE: usize = 2;
 
@@ -47,6 +49,7 @@ impl Asked {
             key: self.key.filter(|field| !field.is_empty()),
             time: self.time.filter(|field| !field.is_empty()),
             cost: self.cost.filter(|field| !field.is_empty()),
+            longest: LONGEST_UNZIPPED,
         })
     }
 }

@@ -53,10 +53,27 @@ impl Limits {
         }
     }
 
-    /// The scale on which these limits can be made smaller and larger; `None` if all of them are 0.
+    /// How many limits there are, those in the shadow too.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        numbers(&self.words).1
+    }
+
+    /// The scale on which these limits can be made smaller and larger together; `None` if all of them are 0, or in the
+    /// shadow, where they deny nothing.
     #[must_use]
     pub fn scale(&self) -> Option<Scale> {
-        let numbers = numbers(&self.words);
+        self.scale_of(numbers(&self.words).0)
+    }
+
+    /// The scale of one of these limits, by its place among them.
+    #[must_use]
+    pub fn scale_alone(&self, limit: usize) -> Option<Scale> {
+        let (numbers, _) = numbers(&self.words);
+        self.scale_of(numbers.into_iter().filter(|number| number.limit == limit).collect())
+    }
+
+    fn scale_of(&self, numbers: Vec<Number>) -> Option<Scale> {
         let leading = numbers.iter().filter(|number| number.leads).max_by_key(|number| number.amount)?;
         // The steps are those of the number as it is written: of 10 they are 1, of 0.5 they are 0.1.
         let mut step = Amount::ONE.millionths();
@@ -74,11 +91,13 @@ impl std::fmt::Display for Limits {
     }
 }
 
-/// A number that is scaled with all others.
+/// A number that can be scaled.
 #[derive(Clone, Copy, Debug)]
 struct Number {
     /// Which of the words it is.
     place: usize,
+    /// Which of the limits it is of.
+    limit: usize,
     amount: Amount,
     /// Whether it is how much may be used at once: a limit or a capacity, and no refill.
     leads: bool,
@@ -86,7 +105,7 @@ struct Number {
     whole: bool,
 }
 
-/// Limits whose numbers go up and down together, in the steps of the largest.
+/// Limits of which some numbers go up and down together, in the steps of the largest.
 #[derive(Clone, Debug)]
 pub struct Scale {
     words: Vec<String>,
@@ -113,10 +132,10 @@ impl Scale {
     }
 }
 
-/// The numbers among the words of a policy that are scaled: limits, capacities, refills and leaks.
-fn numbers(words: &[String]) -> Vec<Number> {
-    let mut found = vec![];
-    let mut place = 0;
+/// The numbers among the words of a policy that are scaled: limits, capacities, refills and leaks, but none of a limit in
+/// the shadow. And how many limits there are.
+fn numbers(words: &[String]) -> (Vec<Number>, usize) {
+    let (mut found, mut limits, mut place): (Vec<Number>, usize, usize) = (vec![], 0, 0);
     while let Some(word) = words.get(place) {
         // How many words it takes behind it, and how many of these are scaled.
         let (arguments, scaled) = match word.to_ascii_uppercase().as_str() {
@@ -124,15 +143,22 @@ fn numbers(words: &[String]) -> Vec<Number> {
             "FIXED" | "SLIDING" | "SLIDINGLOG" => (2, 1),
             "AS" | "COST" | "OFFSET" | "ANCHOR" => (1, 0),
             "BAN" => break,
+            "SHADOW" => {
+                found.retain(|number| number.limit + 1 != limits);
+                (0, 0)
+            }
             _ => (0, 0),
         };
+        let limit = limits;
         found.extend((1..=scaled).filter_map(|nth| {
             let amount = Amount::parse_down(words.get(place + nth)?.as_bytes())?;
-            Some(Number { place: place + nth, amount, leads: nth == 1, whole: nth == 1 && amount.floor() == amount })
+            let whole = nth == 1 && amount.floor() == amount;
+            Some(Number { place: place + nth, limit, amount, leads: nth == 1, whole })
         }));
+        limits += usize::from(scaled > 0);
         place += 1 + arguments;
     }
-    found
+    (found, limits)
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
-//! The smallest limits that deny no more than a share of the calls: all numbers go up and down together, and the
-//! calls are judged anew under each that is tried.
+//! The smallest limits that deny no more than a share of the calls: all numbers go up and down together, and then each of
+//! several limits is lowered by itself. The calls are judged anew under each that is tried. Limits in the shadow stay as
+//! they are.
 //!
 //! The search halves what is left, which takes for granted that larger limits deny no more. That need not hold: a large
 //! call that passes may push out several small ones. What is found keeps to the goal in any case, and one step less
@@ -7,7 +8,7 @@
 
 use super::calls::Calls;
 use super::judge::{Judge, Outcome};
-use super::limits::Limits;
+use super::limits::{Limits, Scale};
 use super::{Goal, MOST_HELD};
 use std::io;
 
@@ -25,32 +26,55 @@ pub struct Smallest {
 /// # Errors
 /// The calls cannot be read.
 pub fn smallest(limits: &Limits, calls: &mut Calls, denied: u64, goal: Goal) -> io::Result<Option<Smallest>> {
-    let Some(scale) = limits.scale() else { return Ok(None) };
     let most = goal.of(calls.count);
-    let mut tried = |steps: u64| -> io::Result<Option<Smallest>> {
-        let Some(limits) = scale.at(steps) else { return Ok(None) };
-        let denied = denied_by(&limits, calls, most)?;
-        Ok(denied.map(|denied| Smallest { limits, denied }))
+    let Some(scale) = limits.scale() else {
+        return Ok((denied <= most).then(|| Smallest { limits: limits.clone(), denied }));
     };
     // What is known to deny too much, and what is known to keep to the goal.
-    let (mut below, mut found) = if denied <= most { (0, tried(scale.steps)?) } else { (scale.steps, None) };
-    let mut above = scale.steps;
+    let (mut below, mut above) = (0, scale.steps);
+    let mut found = if denied <= most { tried(&scale, above, calls, most)? } else { None };
     while found.is_none() {
         below = above;
         above = above.saturating_mul(2);
         if scale.at(above).is_none() {
             return Ok(None);
         }
-        found = tried(above)?;
+        found = tried(&scale, above, calls, most)?;
     }
+    let Some(mut found) = found else { return Ok(None) };
+    lower(&mut found, &scale, (below, above), calls, most)?;
+    let limits = found.limits.count();
+    for limit in (0..limits).filter(|_| limits > 1) {
+        if let Some(scale) = found.limits.scale_alone(limit) {
+            let above = scale.steps;
+            lower(&mut found, &scale, (0, above), calls, most)?;
+        }
+    }
+    Ok(Some(found))
+}
+
+/// Lowers what is found, on a scale of which so many steps deny too much and so many do not.
+fn lower(
+    found: &mut Smallest,
+    scale: &Scale,
+    (mut below, mut above): (u64, u64),
+    calls: &mut Calls,
+    most: u64,
+) -> io::Result<()> {
     while above - below > 1 {
         let middle = below + (above - below) / 2;
-        match tried(middle)? {
-            Some(smaller) => (above, found) = (middle, Some(smaller)),
+        match tried(scale, middle, calls, most)? {
+            Some(smaller) => (above, *found) = (middle, smaller),
             None => below = middle,
         }
     }
-    Ok(found)
+    Ok(())
+}
+
+/// The limits at so many steps, if they keep to the goal.
+fn tried(scale: &Scale, steps: u64, calls: &mut Calls, most: u64) -> io::Result<Option<Smallest>> {
+    let Some(limits) = scale.at(steps) else { return Ok(None) };
+    Ok(denied_by(&limits, calls, most)?.map(|denied| Smallest { limits, denied }))
 }
 
 /// How many calls the limits deny; `None` if that is more than `most`.

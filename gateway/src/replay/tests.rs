@@ -13,6 +13,7 @@ fn replayed(limit: &str, goal: &str, log: &str) -> Value {
         key: None,
         time: None,
         cost: None,
+        longest: u64::MAX,
     };
     words.over(log.as_bytes()).unwrap().json()
 }
@@ -50,6 +51,43 @@ fn the_smallest_limit_is_smaller_than_the_one_that_was_asked_for_if_that_denies_
     assert_eq!(replayed("FIXED 0 1s", "1%", &log)["smallest"], Value::Null);
     // A limit of nothing denies all, however many times nothing it is.
     assert_eq!(replayed("FIXED 0 1s FIXED 10 1h", "1%", &log)["smallest"], Value::Null);
+}
+
+#[test]
+fn each_of_several_limits_is_lowered_by_itself_and_one_in_the_shadow_stays() {
+    // Three calls a second, ten seconds: 30 an hour.
+    let log = steady(10, &[("a", 1), ("b", 3)]);
+    let smallest = |limit: &str, goal: &str| replayed(limit, goal, &log)["smallest"].clone();
+    assert_eq!(smallest("FIXED 20 1s FIXED 1000 1h", "0%"), "FIXED 3 1s FIXED 30 1h");
+    assert_eq!(smallest("FIXED 1 1s FIXED 1000 1h", "0%"), "FIXED 3 1s FIXED 30 1h");
+    assert_eq!(smallest("FIXED 20 1s SHADOW FIXED 1000 1h", "0%"), "FIXED 20 1s SHADOW FIXED 30 1h");
+    assert_eq!(smallest("FIXED 20 1s FIXED 1000 1h SHADOW", "0%"), "FIXED 3 1s FIXED 1000 1h SHADOW");
+    assert_eq!(smallest("FIXED 1 1s SHADOW", "0%"), "FIXED 1 1s SHADOW");
+    // With what it may deny spent by the first, the others deny no more.
+    let report = replayed("TOKENBUCKET 20 20 1s FIXED 1000 1h", "25%", &log);
+    assert!(report["smallest_denied"].as_u64().unwrap() <= 10);
+}
+
+#[test]
+fn a_log_that_gzip_has_made_is_read_also_in_parts() {
+    use std::io::Write as _;
+    let log = steady(10, &[("a", 1), ("b", 3)]);
+    let (first, second) = log.split_at(100);
+    let mut zipped = vec![];
+    for part in [first, second] {
+        let mut writer = flate2::write::GzEncoder::new(&mut zipped, flate2::Compression::fast());
+        writer.write_all(part.as_bytes()).unwrap();
+        writer.finish().unwrap();
+    }
+    let asked = |longest| Replay { limit: "FIXED 2 1s".into(), longest, ..of_the_command_line() };
+    assert_eq!(
+        asked(u64::MAX).over(zipped.as_slice()).unwrap().json(),
+        asked(u64::MAX).over(log.as_bytes()).unwrap().json()
+    );
+    let told = asked(100).over(zipped.as_slice()).unwrap_err();
+    assert!(told.ends_with("the log is longer than 0 MB"), "{told}");
+    zipped.truncate(zipped.len() - 9);
+    assert!(asked(u64::MAX).over(zipped.as_slice()).is_err());
 }
 
 #[test]

@@ -11,13 +11,26 @@ fn all_numbers_are_scaled_by_the_largest_and_nothing_else() {
     assert_eq!(scaled("TOKENBUCKET 3 1 1s", 1), "TOKENBUCKET 1 0.333334 1s");
     assert_eq!(scaled("FIXED 0.5 1s", 3), "FIXED 0.3 1s");
     assert_eq!(
-        scaled("FIXED 10 1s AS fixed COST 5 SLIDING 100 1h STRICT SHADOW BAN 10 1h 1d", 43),
-        "FIXED 5 1s COST 5 AS fixed SLIDING 43 1h STRICT SHADOW BAN 10 1h 1d"
+        scaled("FIXED 10 1s AS fixed COST 5 SLIDING 100 1h STRICT BAN 10 1h 1d", 43),
+        "FIXED 5 1s COST 5 AS fixed SLIDING 43 1h STRICT BAN 10 1h 1d"
     );
     assert_eq!(
         scaled("FIXED 10 1mo ALIGNED OFFSET +09:00 ANCHOR 3", 20),
         "FIXED 20 1mo ALIGNED OFFSET +09:00 ANCHOR 3"
     );
+}
+
+#[test]
+fn a_limit_in_the_shadow_stays_and_another_can_be_scaled_by_itself() {
+    let limits = Limits::read("TOKENBUCKET 8 4 1s SLIDING 100 1h SHADOW FIXED 10 1d").unwrap();
+    let together = limits.scale().unwrap();
+    assert_eq!(together.steps, 10);
+    assert_eq!(together.at(5).unwrap().to_string(), "TOKENBUCKET 4 2 1s SLIDING 100 1h SHADOW FIXED 5 1d");
+    assert_eq!(limits.count(), 3);
+    let alone = |limit: usize| limits.scale_alone(limit).map(|scale| scale.at(2).unwrap().to_string());
+    assert_eq!(alone(0).unwrap(), "TOKENBUCKET 2 1 1s SLIDING 100 1h SHADOW FIXED 10 1d");
+    assert_eq!(alone(1), None);
+    assert_eq!(alone(2).unwrap(), "TOKENBUCKET 8 4 1s SLIDING 100 1h SHADOW FIXED 2 1d");
 }
 
 #[test]
