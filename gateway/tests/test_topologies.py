@@ -1,5 +1,6 @@
 """A cluster, and a primary that Sentinels watch: each is followed wherever it goes."""
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -84,6 +85,40 @@ def test_the_console_sees_each_node(cluster: Cluster, start: Start) -> None:
         return [node.get("agrees") for node in nodes] == [True] * 3
 
     poll.until(agree, "all nodes agree", timeout=30)
+
+
+@pytest.mark.long
+def test_a_node_that_hangs_keeps_nobody_from_the_others(cluster: Cluster, start: Start) -> None:
+    set_policy(cluster, "web", "FIXED", "1", "1d")
+    # The console asks them by name: of policies, the first that answers.
+    hanging, *others = sorted(cluster.servers, key=lambda server: f"127.0.0.1:{server.port}")
+    gateway = start(others[0].port, console=True, environment=TOKENS)
+    console = Console(gateway)
+    assert len(console("/api/now").json["nodes"]) == 3
+    key = next(f"user:{n}" for n in range(99) if cluster.owner(f"user:{n}") is not hanging)
+    with hanging.stopped():
+        took = []
+        for _ in range(10):
+            begun = time.monotonic()
+            assert [row["name"] for row in console("/api/policies").json] == ["web"]
+            took.append(time.monotonic() - begun)
+        assert min(took) < 1, "a node is waited for a second, but not by each who asks"
+        assert console.put("new", "FIXED 5 1m").status == 201
+        assert console(f"/api/key?key={key}&policy=web").json["ruled"]["allowed"] is True
+
+        def away() -> bool:
+            nodes = console("/api/now").json["nodes"]
+            return [node["name"].split(":")[1] for node in nodes if "away" in node] == [
+                str(hanging.port)
+            ]
+
+        poll.until(away, "the others are shown, and that one is away", timeout=30)
+
+    def back() -> bool:
+        nodes = console("/api/now").json["nodes"]
+        return len(nodes) == 3 and all(node.get("agrees") for node in nodes)
+
+    poll.until(back, "it is back, and has what was set meanwhile", timeout=60)
 
 
 def test_a_slot_that_moves_is_followed(cluster: Cluster, start: Start) -> None:

@@ -16,16 +16,21 @@ use tokio::time::{Instant, timeout};
 
 /// How long a server is waited for.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// How long one node of a cluster is waited for: the others have something to tell meanwhile.
+const PATIENCE_WITH_NODE: Duration = Duration::from_secs(1);
 /// How long nobody tries again who could not be reached.
 const PAUSE: Duration = Duration::from_millis(250);
-/// How long it is taken for granted which primaries a cluster has.
+/// How long it is taken for granted which primaries a cluster has; and while one of them does not answer.
 const KNOWN: Duration = Duration::from_secs(5);
+const KNOWN_BROKEN: Duration = Duration::from_secs(1);
 
 /// A server with keys of its own: the one there is, or a primary of a cluster.
 pub struct Node {
     /// Its host and port.
     pub name: String,
     connection: MultiplexedConnection,
+    /// How long it is waited for.
+    patience: Duration,
     broken: Arc<AtomicBool>,
 }
 
@@ -42,21 +47,23 @@ pub struct Server {
 
 /// The way to the servers: connected when somebody asks, and again when a connection broke.
 pub struct Upstream {
-    address: Address,
-    state: Mutex<State>,
+    address: Arc<Address>,
+    state: Arc<Mutex<State>>,
 }
 
 #[derive(Default)]
 struct State {
     server: Option<Arc<Server>>,
     failed: Option<(Instant, Failure)>,
+    /// Whether the primaries of the cluster are being looked up anew.
+    renewing: bool,
 }
 
 impl Upstream {
     /// The way to the servers at an address.
     #[must_use]
     pub fn new(address: Address) -> Upstream {
-        Upstream { address, state: Mutex::default() }
+        Upstream { address: Arc::new(address), state: Arc::default() }
     }
 
     /// Where they are, without who the console is to them.
@@ -72,28 +79,42 @@ impl Upstream {
     /// If none can be.
     pub async fn server(&self) -> Result<Arc<Server>, Failure> {
         let mut state = self.state.lock().await;
-        let before = state.server.clone().filter(|server| !server.broken.load(Ordering::Relaxed));
-        if let Some(server) = &before
-            && (!server.is_cluster() || server.since.elapsed() < KNOWN)
-        {
-            return Ok(Arc::clone(server));
+        if let Some(server) = state.server.clone().filter(|server| !server.broken.load(Ordering::Relaxed)) {
+            if server.is_dated() && !state.renewing {
+                state.renewing = true;
+                // Nobody who asks waits for a node that does not answer.
+                tokio::spawn(renew(Arc::clone(&self.address), Arc::clone(&self.state), Arc::clone(&server)));
+            }
+            return Ok(server);
         }
         if let Some((at, failure)) = &state.failed
             && at.elapsed() < PAUSE
         {
             return Err(failure.clone());
         }
-        match in_time(Server::find(&self.address, before.as_deref())).await {
+        match in_time(PATIENCE, Server::find(&self.address, None)).await {
             Ok(server) => {
                 let server = Arc::new(server);
-                *state = State { server: Some(Arc::clone(&server)), failed: None };
+                (state.server, state.failed) = (Some(Arc::clone(&server)), None);
                 Ok(server)
             }
             Err(failure) => {
-                *state = State { server: None, failed: Some((Instant::now(), failure.clone())) };
+                (state.server, state.failed) = (None, Some((Instant::now(), failure.clone())));
                 Err(failure)
             }
         }
+    }
+}
+
+/// Looks up which primaries the cluster has now, beside those who ask.
+async fn renew(address: Arc<Address>, state: Arc<Mutex<State>>, before: Arc<Server>) {
+    // Of each node so long, one after another, and then of all at once.
+    let found = in_time(PATIENCE * 4, Server::find(&address, Some(&before))).await;
+    let mut state = state.lock().await;
+    state.renewing = false;
+    match found {
+        Ok(server) => state.server = Some(Arc::new(server)),
+        Err(_) => before.broken.store(true, Ordering::Relaxed),
     }
 }
 
@@ -110,6 +131,7 @@ impl Server {
                 let node = Node {
                     name: named(&host.0, host.1),
                     connection: connection.clone(),
+                    patience: PATIENCE,
                     broken: Arc::clone(&server.broken),
                 };
                 server.nodes.push(Arc::new(node));
@@ -118,8 +140,12 @@ impl Server {
             Connection::Cluster(_) => {
                 let mut nodes = redis::cmd("CLUSTER");
                 nodes.arg("NODES");
-                let told: String =
-                    redis::from_redis_value(server.connection.ask(nodes).await?).map_err(RedisError::from)?;
+                let told = match before {
+                    // Not whichever node comes first: it may be the one that does not answer.
+                    Some(before) => before.ask_any(&nodes).await?,
+                    None => server.connection.ask(nodes).await?,
+                };
+                let told: String = redis::from_redis_value(told).map_err(RedisError::from)?;
                 primaries(&told, &host.0)
             }
         };
@@ -133,11 +159,19 @@ impl Server {
                 return Ok(node);
             }
             let at = (host, port);
+            // A process that hangs still has its connections accepted.
+            let greeted = async {
+                let mut connection = connect::open(address, &at, &address.credentials, 0).await?;
+                connection.req_packed_command(&redis::cmd("PING")).await?.extract_error()?;
+                Ok::<_, RedisError>(connection)
+            };
             // One that never answers keeps nobody from the others.
-            match timeout(PATIENCE / 2, connect::open(address, &at, &address.credentials, 0)).await {
-                Ok(Ok(connection)) => Ok(Arc::new(Node { name, connection, broken: Arc::default() })),
+            match timeout(PATIENCE_WITH_NODE, greeted).await {
+                Ok(Ok(connection)) => {
+                    Ok(Arc::new(Node { name, connection, patience: PATIENCE_WITH_NODE, broken: Arc::default() }))
+                }
                 Ok(Err(error)) => Err((name, error.to_string())),
-                Err(_) => Err((name, "no connection in time".to_owned())),
+                Err(_) => Err((name, "no reply in time".to_owned())),
             }
         }));
         for node in found.await {
@@ -180,13 +214,34 @@ impl Server {
         &self.nodes
     }
 
-    /// The primary that policies are read from and set on: always the same, so that two people who change one policy
-    /// meet there, before the nodes of a cluster have told each other.
+    /// Whether to look up anew which primaries there are.
+    fn is_dated(&self) -> bool {
+        let known = if self.nodes.iter().any(|node| node.is_broken()) { KNOWN_BROKEN } else { KNOWN };
+        self.is_cluster() && self.since.elapsed() >= known
+    }
+
+    /// The primary that policies are read from and set on: always the same, as long as it answers, so that two people who
+    /// change one policy meet there, before the nodes of a cluster have told each other.
     ///
     /// # Errors
     /// If there is none.
     pub fn first(&self) -> Result<&Node, Failure> {
-        self.nodes.first().map(AsRef::as_ref).ok_or_else(|| Failure::Away("no primary answers".to_owned()))
+        let node = self.nodes.iter().find(|node| !node.is_broken()).or(self.nodes.first());
+        node.map(AsRef::as_ref).ok_or_else(|| Failure::Away("no primary answers".to_owned()))
+    }
+
+    /// Asks the first primary that answers something that all know.
+    ///
+    /// # Errors
+    /// The server's error, or that none answers.
+    pub async fn ask_any(&self, command: &Cmd) -> Result<Value, Failure> {
+        for _ in 1..self.nodes.len() {
+            match self.first()?.ask(command).await {
+                Err(Failure::Away(_)) => {}
+                answered => return answered,
+            }
+        }
+        self.first()?.ask(command).await
     }
 
     /// Asks whoever has the key of this command.
@@ -194,9 +249,11 @@ impl Server {
     /// # Errors
     /// The server's error, or that it does not answer.
     pub async fn ask_key(&self, command: Cmd) -> Result<Value, Failure> {
-        let deadline = Instant::now() + PATIENCE;
-        let asked = async { Ok(self.connection.send(command, deadline).await?) };
-        watched(&self.broken, in_time(asked).await)
+        let patience = if self.is_cluster() { PATIENCE_WITH_NODE } else { PATIENCE };
+        let deadline = Instant::now() + patience;
+        let asked = in_time(patience, async { Ok(self.connection.send(command, deadline).await?) }).await;
+        // Of a cluster it is one node that does not answer, and the connection finds its way by itself.
+        if self.is_cluster() { asked } else { watched(&self.broken, asked) }
     }
 }
 
@@ -206,14 +263,26 @@ impl Node {
         self.broken.store(true, Ordering::Relaxed);
     }
 
+    /// Whether it did not answer when it was asked last.
+    fn is_broken(&self) -> bool {
+        self.broken.load(Ordering::Relaxed)
+    }
+
     /// Asks this server.
     ///
     /// # Errors
     /// The server's error, or that it does not answer.
     pub async fn ask(&self, command: &Cmd) -> Result<Value, Failure> {
         let mut connection = self.connection.clone();
-        let asked = async { Ok(connection.req_packed_command(command).await?.extract_error()?) };
-        watched(&self.broken, in_time(asked).await)
+        self.watched(async { Ok(connection.req_packed_command(command).await?.extract_error()?) }).await
+    }
+
+    /// Waits for an answer, but not for that of a server that did not answer the last time.
+    async fn watched<T>(&self, asked: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+        if self.is_broken() {
+            return Err(Failure::Away("it did not answer a moment ago".to_owned()));
+        }
+        watched(&self.broken, in_time(self.patience, asked).await)
     }
 
     /// Asks it several things at once.
@@ -227,7 +296,7 @@ impl Node {
             let replies = connection.req_packed_commands(commands, 0, count).await?;
             replies.into_iter().map(|reply| Ok(reply.extract_error()?)).collect()
         };
-        watched(&self.broken, in_time(asked).await)
+        self.watched(asked).await
     }
 }
 
@@ -239,8 +308,8 @@ fn watched<T>(broken: &AtomicBool, asked: Result<T, Failure>) -> Result<T, Failu
     asked
 }
 
-async fn in_time<T>(asked: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
-    timeout(PATIENCE, asked).await.unwrap_or_else(|_| Err(Failure::Away("no reply in time".to_owned())))
+async fn in_time<T>(patience: Duration, asked: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    timeout(patience, asked).await.unwrap_or_else(|_| Err(Failure::Away("no reply in time".to_owned())))
 }
 
 fn named(host: &str, port: u16) -> String {
