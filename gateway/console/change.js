@@ -229,7 +229,11 @@ export function deleteDialog({ api }, policy) {
       try {
         await api.remove(`api/policies/${api.segment(policy.name)}?version=${version}`);
       } catch (error) {
-        if (error.status !== 409) throw error;
+        if (error.status !== 409 && error.status !== 404) throw error;
+        if (!error.body.stands) {
+          tell("Somebody has deleted it already");
+          return "deleted";
+        }
         version = error.body.stands.version;
         drawDifference(change, error.body.stands.specs, null);
         put(stale, h("p", { class: "notice warn", role: "alert" }, "Somebody has changed it meanwhile: this is what stands. Delete it all the same?"));

@@ -106,7 +106,8 @@ export async function mount(root, context) {
     const rows = await api.get("api/top?count=12&since=1h", { signal }).catch(() => []);
     return put(body, rows.length === 0 ? h("div", { class: "panel" }, empty("Which key?", "Type its name. Keys that are denied appear here."))
       : panel("Denied most in the last hour", h("ul", { class: "choices" }, rows.map((row) => h("li", {},
-        h("a", { class: "name", href: context.link("key", [row.key], row.policy ? { policy: row.policy } : {}) }, visible(row.key)), h("span", { class: "num muted" }, `${compact(row.denied)} denied`))))));
+        h("a", { class: "name", href: context.link("key", [row.key], { ...(row.policy && { policy: row.policy }), ...(row.item !== null && { item: row.item }) }) },
+          visible(row.key), row.item !== null && [" ", h("span", { class: "tag" }, "item"), ` ${visible(row.item)}`]), h("span", { class: "num muted" }, `${compact(row.denied)} denied`))))));
   }
 
   const policies = await api.get("api/policies", { signal }).catch((error) => {
@@ -114,12 +115,20 @@ export async function mount(root, context) {
     return [];
   });
   let chosen = context.query.get("policy") ?? "";
+  let item = context.query.get("item") ?? "";
+  const asked = () => ({ ...(chosen && { policy: chosen }), ...(item && { item }) });
   const specs = new Map(policies.map((policy) => [policy.name, policy.specs]));
   const choice = h("input", { class: "input mono", list: "policy-names", value: chosen, placeholder: "the one it was last denied by", spellcheck: "false", autocomplete: "off", onchange: () => {
     chosen = choice.value.trim();
-    go("key", [key], chosen ? { policy: chosen } : {}, true);
+    go("key", [key], asked(), true);
     draw();
   } });
+  const ofSketch = h("input", { class: "input mono", value: item, placeholder: "such as an address", spellcheck: "false", autocomplete: "off", onchange: () => {
+    item = ofSketch.value.trim();
+    go("key", [key], asked(), true);
+    draw();
+  } });
+  const which = h("label", { class: "row small muted", hidden: item === "" }, "item", ofSketch);
   const names = h("datalist", { id: "policy-names" }, policies.slice(0, 500).map((policy) => h("option", { value: policy.name })));
   const title = h("div", { class: "row spread" }, h("code", { class: "code grow" }, visible(key)));
   const banned = h("div");
@@ -128,7 +137,7 @@ export async function mount(root, context) {
   const actions = h("div", { class: "row" });
   put(body, title, banned,
     h("section", { class: "panel", "aria-label": "Limits" },
-      h("div", { class: "panel-head" }, h("h2", {}, "How full its limits are"), h("div", { class: "end row" }, h("label", { class: "row small muted" }, "under the policy", choice), names)),
+      h("div", { class: "panel-head" }, h("h2", {}, "How full its limits are"), h("div", { class: "end row" }, h("label", { class: "row small muted" }, "under the policy", choice), which, names)),
       bars),
     context.canChange() ? actions : null, memory);
 
@@ -157,6 +166,9 @@ export async function mount(root, context) {
   }
 
   function drawBars(answer) {
+    const sketched = /^SKETCH\b/i.test(specs.get(answer.policy) ?? "");
+    which.hidden = !sketched && item === "";
+    if (sketched && item === "") return put(bars, empty("Which item?", "A sketch counts each of its items apart. Type one above, such as an address."));
     if (answer.refused !== undefined) return put(bars, h("div", { class: "panel-body" }, h("p", { class: "notice error" }, answer.refused)));
     if (!answer.policy) return put(bars, empty("Under which policy?", "The key does not say. Choose one above to see how full its limits are."));
     const limits = limitsOf(answer);
@@ -196,7 +208,7 @@ export async function mount(root, context) {
   async function draw() {
     let answer;
     try {
-      answer = await api.get(`api/key?${new URLSearchParams({ key, policy: chosen })}`, { signal });
+      answer = await api.get(`api/key?${new URLSearchParams({ key, policy: chosen, item })}`, { signal });
     } catch (error) {
       if (signal.aborted) return;
       if (error.status === 400) put(bars, h("div", { class: "panel-body" }, failed(error)));

@@ -152,15 +152,15 @@ export async function mount(root, context) {
             h("th", { scope: "col" }, "Policy"), h("th", { scope: "col" }, h("span", { class: "hidden" }, "What to do")))), body)));
       }
       const most = rows[0].denied;
-      return keyed(body, rows, (row) => row.key, (first) => {
+      return keyed(body, rows, (row) => JSON.stringify([row.key, row.item]), (first) => {
         const count = h("span");
         const bar = h("i", { class: "full" });
         const policy = h("td");
-        const at = (row) => link("key", [row.key], row.policy ? { policy: row.policy } : {});
-        const key = h("a", { class: "name" }, visible(first.key));
+        const at = (row) => link("key", [row.key], { ...(row.policy && { policy: row.policy }), ...(row.item !== null && { item: row.item }) });
+        const key = h("a", { class: "name" }, visible(first.key), first.item !== null && [" ", h("span", { class: "tag" }, "item"), ` ${visible(first.item)}`]);
         const element = h("tr", {}, h("td", {}, h("div", { class: "stack tight" }, key, h("div", { class: "bar thin", "aria-hidden": "true" }, bar))),
           h("td", { class: "num" }, count), policy,
-          h("td", { class: "num" }, context.canChange() && h("button", { type: "button", class: "button small danger", onclick: () => banDialog(context, first.key) }, "Ban…",
+          h("td", { class: "num" }, context.canChange() && first.item === null && h("button", { type: "button", class: "button small danger", onclick: () => banDialog(context, first.key) }, "Ban…",
             h("span", { class: "hidden" }, ` ${visible(first.key)}`))));
         return [element, (row) => {
           key.href = at(row);

@@ -171,7 +171,7 @@ async function one(root, context, name) {
       figure(compact(counts.near), "near the limit", "c-warn"), figure(compact(counts.shadow_denied), "shadow would deny", "c-shadowed"), figure(compact(counts.banned), "by a ban"), figure(compact(counts.repeated), "repeated"));
     const rows = (await api.get("api/top?count=500&since=1h", { signal }).catch(() => [])).filter((row) => row.policy === name).slice(0, 15);
     put(denied, rows.length === 0 ? empty("Nobody in the last hour") : h("ul", { class: "choices" }, rows.map((row) => h("li", {},
-      h("a", { class: "name", href: link("key", [row.key], { policy: name }) }, visible(row.key)), h("span", { class: "num muted" }, `${compact(row.denied)} denied`)))));
+      h("a", { class: "name", href: link("key", [row.key], { policy: name, ...(row.item !== null && { item: row.item }) }) }, visible(row.key), row.item !== null && [" ", h("span", { class: "tag" }, "item"), ` ${visible(row.item)}`]), h("span", { class: "num muted" }, `${compact(row.denied)} denied`)))));
   }
   await every(2000, signal, draw);
 }

@@ -1,7 +1,9 @@
 // Replay: a log under a limit that is not set yet. The gateway decides, by the core; nothing is kept of the log.
-import { copy, empty, field, loading, tell } from "./dialog.js";
+import { editDialog } from "./change.js";
+import { copy, dialog, empty, field, loading, tell } from "./dialog.js";
 import { h, put } from "./dom.js";
 import { number, percent, visible } from "./format.js";
+import { shadowed } from "./specs.js";
 
 const LONGEST = 16 * 1024 * 1024;
 const SUGGESTIONS = ["FIXED 100 1m", "SLIDING 100 1m STRICT", "TOKENBUCKET 20 100 1m", "LEAKYBUCKET 20 100 1m", "SLIDINGLOG 100 1m",
@@ -57,7 +59,7 @@ export async function mount(root, context) {
         h("span", { class: "row" }, chosen, h("label", { class: "button small" }, "Choose a file", upload),
           h("button", { class: "button small quiet", type: "button", onclick: () => { choose(null); text.value = example(); } }, "Use an example"))),
       text,
-      h("small", { class: "muted" }, "An access log (common or combined), JSON lines, or lines of time, key and cost. It is not kept.")),
+      h("small", { class: "muted" }, "An access log (common or combined), JSON lines, or lines of time, key and cost; a file may be compressed (.gz). It is not kept.")),
       h("datalist", { id: "rp-limits" }, SUGGESTIONS.map((value) => h("option", { value }))),
       h("div", { class: "rp-asked" },
         field("Limit", limit, "as RL.POLICYSET takes it; several are one policy"),
@@ -120,7 +122,7 @@ export async function mount(root, context) {
           h("div", { class: "bar rp-share", role: "img", "aria-label": `${percent(share)} denied` },
             h("i", { style: { width: `${(1 - share) * 100}%` } }), h("i", { class: "full", style: { left: `${(1 - share) * 100}%`, width: `${share * 100}%` } })),
           h("p", { class: "muted small" }, `${found.first} to ${found.last}`),
-          skipped(found))),
+          skipped(found), h("div", { class: "row" }, shadow(found.limit)))),
       h("section", { class: "panel half", "aria-label": "The smallest limit" },
         h("div", { class: "panel-head" }, h("h2", {}, `The smallest that denies at most ${found.goal}`)),
         h("div", { class: "panel-body stack" }, smallest(found))),
@@ -136,8 +138,36 @@ export async function mount(root, context) {
       h("p", { class: "muted small" }, `It denies ${number(found.smallest_denied)} calls, ${percent(found.smallest_denied / found.calls)}.`),
       h("div", { class: "row" },
         h("button", { class: "button small", type: "button", onclick: () => { limit.value = found.smallest; run(); tell("Replaying the smallest limit"); } }, "Replay it"),
-        copy(found.smallest, "Copy the limit"), copy(words, "Copy as a policy")),
+        shadow(found.smallest), copy(found.smallest, "Copy the limit"), copy(words, "Copy as a policy")),
     ];
+  }
+
+  /** Tries a limit on live traffic: it counts whom it would deny, beside the limits that stand. */
+  function shadow(specs) {
+    return context.canChange() && h("button", { class: "button small", type: "button", onclick: () => setInShadow(specs) }, "Set in the shadow…");
+  }
+
+  async function setInShadow(specs) {
+    const policies = await api.get("api/policies", { signal }).catch(() => []);
+    const name = h("input", { class: "input mono", list: "rp-policies", spellcheck: "false", autocomplete: "off", placeholder: "such as login or plan:free", autofocus: true });
+    const chosen = await dialog({
+      title: "Set in the shadow", small: true,
+      body: h("div", { class: "stack" }, h("code", { class: "code" }, specs),
+        h("p", {}, "A limit in the shadow denies nobody. It counts whom it would deny, on live traffic."),
+        field("Policy", name, "one that there is keeps its limits, and gets this one beside them"),
+        h("datalist", { id: "rp-policies" }, policies.slice(0, 500).map((policy) => h("option", { value: policy.name })))),
+      actions: [h("button", { class: "button primary" }, "Next")],
+      submit: async () => {
+        if (name.value === "") throw new Error("Say which policy.");
+        return api.get(`api/policies/${api.segment(name.value)}`, { signal }).catch((error) => {
+          if (error.status !== 404) throw error;
+          return { name: name.value, version: null, specs: "" };
+        });
+      },
+    });
+    if (!chosen) return;
+    const set = await editDialog(context, chosen, shadowed(chosen.specs, specs));
+    if (set) context.go("policies", [set.name]);
   }
 
   function denied(found) {

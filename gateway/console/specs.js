@@ -144,3 +144,20 @@ export function consequences(before, after) {
   }
   return told;
 }
+
+/** The limits of a policy with those of `tried` in the shadow beside them, under a name where one of its kind is there. */
+export function shadowed(standing, tried) {
+  const [policy, beside] = [parse(standing), parse(tried)];
+  if (!policy || !beside) return standing;
+  const taken = new Set(policy.limits.map((limit) => limit.name));
+  let number = 1;
+  for (const limit of beside.limits) {
+    if (!limit.name && policy.limits.some((one) => one.algorithm === limit.algorithm && !one.name)) {
+      while (taken.has(`tried${number > 1 ? number : ""}`)) number += 1;
+      limit.name = `tried${number > 1 ? number : ""}`;
+      taken.add(limit.name);
+    }
+    policy.limits.push({ ...limit, shadow: true });
+  }
+  return write(policy);
+}

@@ -3,7 +3,8 @@
 //!
 //! The layers, from below: names as [`text`] and replies ([`reply`], [`info`]); the servers ([`upstream`]) and what goes
 //! wrong with them ([`failure`]); what happens now ([`live`]), [`policies`] and [`keys`], each change with a line in the
-//! log ([`audit`]); who may do what ([`guard`]); the page ([`assets`]) and all routes ([`routes`]).
+//! log ([`audit`]); who may do what ([`guard`]); the page ([`assets`]) and all routes ([`routes`]), behind a listener
+//! ([`listen`]).
 
 mod assets;
 mod audit;
@@ -11,6 +12,7 @@ mod failure;
 mod guard;
 mod info;
 mod keys;
+mod listen;
 mod live;
 mod options;
 mod policies;
@@ -20,9 +22,9 @@ mod text;
 mod upstream;
 
 use crate::link::Address;
-use axum::Router;
 use failure::Failure;
 pub use guard::{Ends, Guard};
+pub use listen::Bound;
 use live::Live;
 use options::At;
 pub use options::ConsoleOptions;
@@ -74,11 +76,11 @@ fn without_server() -> Failure {
 ///
 /// # Errors
 /// What stands in the way of the start: a port that is taken, a token that is needed.
-pub async fn bound(options: &ConsoleOptions, gateway: &Address) -> Result<Option<(TcpListener, Router)>, String> {
+pub async fn bound(options: &ConsoleOptions, gateway: &Address) -> Result<Option<Bound>, String> {
     let At::Listening(at) = options.at else { return Ok(None) };
-    let (address, guard) = (options.address(gateway)?, options.guard(at)?);
+    let (address, guard, tls) = (options.address(gateway)?, options.guard(at)?, options.tls()?);
     let listener = TcpListener::bind(at).await.map_err(|error| format!("--console {at}: {error}"))?;
     let console = Console::of(address);
     console.start();
-    Ok(Some((listener, router(console, guard))))
+    Ok(Some(Bound { listener, tls, router: router(console, guard) }))
 }

@@ -104,10 +104,7 @@ pub async fn serve(options: Serve) -> Result<(), String> {
         let router = server.add_service(health).add_service(reflection).add_service(older).add_service(service);
         tokio::spawn(router.serve_with_incoming_shutdown(incoming, ended))
     };
-    let console = console.map(|(listener, router)| {
-        let served = axum::serve(listener, router.into_make_service_with_connect_info::<console::Ends>());
-        tokio::spawn(served.with_graceful_shutdown(until(ended.clone())).into_future())
-    });
+    let console = console.map(|console| tokio::spawn(console.serve(until(ended.clone()))));
     let http = tokio::spawn(http::listen::serve(http, tls, router, until(ended)));
     tracing::info!(grpc = %options.grpc, http = %options.http, "serving");
     let ready = {

@@ -3,6 +3,7 @@
 import signal
 import subprocess
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import quote, quote_from_bytes
 
@@ -129,6 +130,77 @@ def test_nobody_overwrites_what_they_have_not_seen(console: Console) -> None:
     gone = console.put("b", "FIXED 7 1m", 12)
     assert gone.status == 409
     assert gone.json["stands"] is None
+
+
+def test_of_a_change_and_a_deletion_of_one_version_one_succeeds(console: Console) -> None:
+    outcomes = set()
+    with ThreadPoolExecutor(2) as threads:
+        for _ in range(30):
+            version = console.put("a", "FIXED 5 1m").json["version"]
+            change = threads.submit(console.put, "a", "FIXED 6 1m", version)
+            deletion = threads.submit(console, f"/api/policies/a?version={version}", "DELETE")
+            outcome = change.result().status, deletion.result().status
+            # Whoever deletes after the change finds another version, and whoever changes, none.
+            assert outcome in {(200, 409), (409, 200)}
+            outcomes.add(outcome)
+            if outcome[0] == 200:
+                assert console("/api/policies/a").json["specs"] == "FIXED 6 1m"
+                assert console("/api/policies/a", "DELETE").json == {"deleted": 1}
+            assert console("/api/policies").json == []
+
+
+def test_each_change_is_a_line_in_the_log(gateway: Gateway, redis: Redis) -> None:
+    console = Console(gateway)
+    version = console.put("a", "FIXED 5 1h").json["version"]
+    console.put("a", "FIXED 6 1h", version)
+    console("/api/policies/a/scale", "POST", {"factor": 1.5, "for": "10m"})
+    redis.execute_command("RL.LIMIT", "k", "a", "COST", 4)
+    console("/api/key/give-back", "POST", {"key": "k", "policy": "a", "amount": 3})
+    console("/api/key/ban", "POST", {"key": "k", "for": "1h"})
+    console("/api/key/lift", "POST", {"key": "k"})
+    console("/api/key/reset", "POST", {"key": "k"})
+    console("/api/policies/a", "DELETE")
+    # What is only looked at, or refused, is no change.
+    console("/api/policies")
+    assert console.put("a", "FIXED 5", None).status == 400
+    assert Console(gateway, READS).put("a", "FIXED 5 1h").status == 403
+    gateway.end()
+    lines = [line for line in gateway.log.splitlines() if "audit" in line]
+    changes = [
+        ("policy set", "None", "FIXED 5 1h"),
+        ("policy set", "FIXED 5 1h", "FIXED 6 1h"),
+        ("policy scaled", 'before="1"', 'after="1.5" lasting="10m"'),
+        ("usage given back", "before=[5]", "after=[8]"),
+        ("key banned", 'before="not banned"', "after="),
+        ("ban lifted", "before=", 'after="not banned"'),
+        ("key reset", "before=", "rl-limits"),
+        ("policy deleted", "before=", "FIXED 6 1h"),
+    ]
+    assert len(lines) == len(changes)
+    for line, (change, *told) in zip(lines, changes, strict=True):
+        assert f'who=127.0.0.1 role="change" change="{change}"' in line
+        assert all(words in line for words in told), line
+
+
+def test_items_of_a_sketch_are_told_apart(
+    console: Console, redis: Redis, policy: Callable[..., int]
+) -> None:
+    policy("per-address", "SKETCH 2 2 1h")
+    for item, calls in {"203.0.113.9": 6, "203.0.113.7": 4}.items():
+        for _ in range(calls):
+            redis.execute_command("RL.LIMIT", "addresses", "per-address", "ITEM", item)
+    rows = console("/api/top").json
+    told = [(row["key"], row["item"], row["denied"], row["policy"]) for row in rows]
+    assert told == [
+        ("addresses", "203.0.113.9", 4, "per-address"),
+        ("addresses", "203.0.113.7", 2, "per-address"),
+    ]
+    assert [row[4] for row in redis.execute_command("RL.TOP")] == [row[1] for row in told]
+    looked = console("/api/key?key=addresses&item=203.0.113.9").json
+    assert (looked["policy"], looked["ruled"]["limits"][0]["remaining"]) == ("per-address", 0)
+    looked = console("/api/key?key=addresses&item=203.0.113.8").json
+    assert looked["ruled"]["limits"][0]["remaining"] == 2
+    assert "ITEM" in console("/api/key?key=addresses").json["refused"]
 
 
 def test_wrong_words_are_refused_as_the_server_says(console: Console) -> None:

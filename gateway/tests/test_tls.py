@@ -12,7 +12,7 @@ from pathlib import Path
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from running import Gateway
+from running import BINARY, Gateway
 
 from support import poll
 from support.binaries import Binary
@@ -92,6 +92,55 @@ def test_proxies_ask_over_tls(
         plain.sendall(b"GET /check HTTP/1.1\r\n\r\n")
         assert not plain.recv(100).startswith(b"HTTP/"), "without TLS nothing is answered"
     assert status(["http/1.1"]) == 429
+
+
+def test_operators_look_over_tls(
+    server: Server, start: Callable[..., Gateway], certificates: Path
+) -> None:
+    own = ["--console-cert", certificates / "own.crt", "--console-key", certificates / "own.key"]
+    gateway = start(server.port, *own, console=True)
+    trusted = ssl.create_default_context(cafile=certificates / "ca.crt")
+
+    def ask(path: str) -> http.client.HTTPResponse:
+        address = "localhost", gateway.console
+        with closing(http.client.HTTPSConnection(*address, context=trusted)) as connection:
+            connection.request("GET", path)
+            return connection.getresponse()
+
+    # Whoever says nothing in the handshake keeps nobody waiting.
+    with socket.create_connection(("127.0.0.1", gateway.console), timeout=30):
+        assert [ask(path).status for path in ("/", "/api/session", "/api/nothing")] == [
+            200,
+            200,
+            404,
+        ]
+    with socket.create_connection(("127.0.0.1", gateway.console), timeout=30) as plain:
+        plain.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert not plain.recv(100).startswith(b"HTTP/"), "without TLS nothing is answered"
+    gateway.end()
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--console-cert", "own.crt"], "--console-key"),
+        (["--console-cert", "own.crt", "--console-key", "own.csr"], "own.csr"),
+    ],
+)
+def test_a_certificate_of_the_console_takes_its_key(
+    words: list[str], told: str, certificates: Path
+) -> None:
+    ports = ["--console", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0"]
+    started = subprocess.run(
+        [BINARY, "serve", *ports, *words],
+        cwd=certificates,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert started.returncode != 0
+    assert told in started.stderr
 
 
 def test_a_server_that_is_not_trusted_is_not_asked(

@@ -1,14 +1,17 @@
 //! Who changed what: a line in the log for each change.
 
-use super::guard::Ends;
+use super::guard::{Ends, Role};
 use axum::extract::FromRequestParts;
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use std::fmt;
 use std::net::SocketAddr;
 
-/// Whoever changes something: where they asked from, and whom the proxy before the console says that they are.
+/// Whoever changes something: their role, where they asked from, and whom the proxy before the console says that they
+/// are.
 pub struct Who {
+    /// What their token lets them do.
+    pub role: Role,
     peer: Option<SocketAddr>,
     forwarded: Option<String>,
 }
@@ -19,7 +22,9 @@ impl<S: Sync> FromRequestParts<S> for Who {
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Who, StatusCode> {
         let ends = parts.extensions.get::<axum::extract::ConnectInfo<Ends>>();
         let forwarded = parts.headers.get("x-forwarded-for").and_then(|value| value.to_str().ok());
-        Ok(Who { peer: ends.map(|ends| ends.0.peer), forwarded: forwarded.map(str::to_owned) })
+        // The guard has let nobody through without one.
+        let role = parts.extensions.get::<Role>().copied().unwrap_or(Role::Look);
+        Ok(Who { role, peer: ends.map(|ends| ends.0.peer), forwarded: forwarded.map(str::to_owned) })
     }
 }
 
@@ -37,7 +42,7 @@ impl fmt::Display for Who {
 /// Writes the line of a change: who, what, and fields as of [`tracing::info!`].
 macro_rules! changed {
     ($who:expr, $what:literal, $($field:tt)*) => {
-        tracing::info!(target: "ratelimit_gateway::audit", who = %$who, change = $what, $($field)*)
+        tracing::info!(target: "ratelimit_gateway::audit", who = %$who, role = $who.role.word(), change = $what, $($field)*)
     };
 }
 pub(super) use changed;

@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use subtle::ConstantTimeEq;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 
 /// What is sent by POST and changes nothing: what it begins with.
 const HARMLESS: [&str; 3] = ["/api/check", "/api/playground", "/api/replay"];
@@ -24,6 +24,17 @@ pub enum Role {
     Change,
 }
 
+impl Role {
+    /// As the page and the log have it.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Role::Look => "look",
+            Role::Change => "change",
+        }
+    }
+}
+
 /// Both ends of a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Ends {
@@ -33,10 +44,17 @@ pub struct Ends {
     pub own: Option<IpAddr>,
 }
 
+impl Ends {
+    /// Of a connection with this peer.
+    #[must_use]
+    pub fn of(stream: &TcpStream, peer: SocketAddr) -> Ends {
+        Ends { peer, own: stream.local_addr().ok().map(|address| address.ip().to_canonical()) }
+    }
+}
+
 impl axum::extract::connect_info::Connected<axum::serve::IncomingStream<'_, TcpListener>> for Ends {
     fn connect_info(stream: axum::serve::IncomingStream<'_, TcpListener>) -> Ends {
-        let own = stream.io().local_addr().ok().map(|address| address.ip().to_canonical());
-        Ends { peer: *stream.remote_addr(), own }
+        Ends::of(stream.io(), *stream.remote_addr())
     }
 }
 

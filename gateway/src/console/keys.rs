@@ -43,6 +43,8 @@ struct Denied {
     count: i64,
     error: i64,
     policy: Option<Vec<u8>>,
+    /// Of a sketch, which counts each of its items apart.
+    item: Option<Vec<u8>>,
     node: String,
 }
 
@@ -53,7 +55,8 @@ async fn top(State(console): State<Arc<Console>>, Query(asked): Query<Asked>) ->
     let rows = denied.iter().take(count).map(|row| {
         json!({
             "key": text::shown(&row.key), "denied": row.count, "error": row.error,
-            "policy": row.policy.as_deref().map(text::shown), "node": row.node,
+            "policy": row.policy.as_deref().map(text::shown), "item": row.item.as_deref().map(text::shown),
+            "node": row.node,
         })
     });
     Ok(Json(rows.collect()))
@@ -81,7 +84,7 @@ async fn denied(server: &Server, since: Option<&str>, count: usize) -> Result<Ve
     // A slot that has moved leaves a key's count with both nodes.
     let mut merged: Vec<Denied> = vec![];
     for row in all {
-        match merged.iter_mut().find(|known| known.key == row.key) {
+        match merged.iter_mut().find(|known| known.key == row.key && known.item == row.item) {
             Some(known) => {
                 known.count = known.count.saturating_add(row.count);
                 known.error = known.error.saturating_add(row.error);
@@ -94,16 +97,24 @@ async fn denied(server: &Server, since: Option<&str>, count: usize) -> Result<Ve
 }
 
 fn of_top(row: &Value, node: &str) -> Option<Denied> {
-    let [Value::BulkString(key), denied, error, policy, ..] = items(row) else { return None };
-    let policy = if let Value::BulkString(policy) = policy { Some(policy.clone()) } else { None };
-    Some(Denied { key: key.clone(), count: int(denied)?, error: int(error)?, policy, node: node.to_owned() })
+    let [Value::BulkString(key), denied, error, policy, rest @ ..] = items(row) else { return None };
+    let bytes = |value: &Value| if let Value::BulkString(bytes) = value { Some(bytes.clone()) } else { None };
+    Some(Denied {
+        key: key.clone(),
+        count: int(denied)?,
+        error: int(error)?,
+        policy: bytes(policy),
+        item: rest.first().and_then(bytes),
+        node: node.to_owned(),
+    })
 }
 
-/// Which key, and by which policy it is looked at.
+/// Which key, by which policy it is looked at, and of a sketch which item.
 #[derive(Deserialize)]
 struct Looked {
     key: String,
     policy: Option<String>,
+    item: Option<String>,
 }
 
 async fn one(State(console): State<Arc<Console>>, Query(looked): Query<Looked>) -> Result<Json<Json_>, Failure> {
@@ -130,6 +141,9 @@ async fn one(State(console): State<Arc<Console>>, Query(looked): Query<Looked>) 
     {
         let mut command = of_key("RL.PEEK");
         command.arg("EACH").arg("POLICY").arg(policy);
+        if let Some(item) = looked.item.filter(|item| !item.is_empty()) {
+            command.arg("ITEM").arg(text::bytes(&item));
+        }
         let (name, value) = match server.ask_key(command).await {
             Ok(reply) => ("ruled", ruled(&reply)),
             Err(Failure::Away(why)) => return Err(Failure::Away(why)),
@@ -171,6 +185,22 @@ async fn likely(server: &Server, key: &[u8]) -> Option<Vec<u8>> {
     None
 }
 
+/// What remains of each limit.
+fn remaining(ruled: &Json_) -> Json_ {
+    let limits = ruled.get("limits").and_then(Json_::as_array);
+    limits.into_iter().flatten().map(|limit| limit.get("remaining").cloned().unwrap_or_default()).collect()
+}
+
+/// Until when a key is banned, for the log.
+async fn banned_until(server: &Server, key: &[u8]) -> Result<String, Failure> {
+    let mut command = redis::cmd("RL.INFO");
+    command.arg(key);
+    let info = object(&server.ask_key(command).await?);
+    let until = info.get("banned_until").and_then(Json_::as_i64);
+    let until = until.and_then(|until| jiff::Timestamp::from_millisecond(until).ok());
+    Ok(until.map_or_else(|| "not banned".to_owned(), |until| until.to_string()))
+}
+
 /// A key, and for how long.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -187,10 +217,14 @@ async fn ban(
 ) -> Result<Json<Json_>, Failure> {
     let key = text::bytes(&banning.key);
     let server = console.upstream()?.server().await?;
+    let before = banned_until(&server, &key).await?;
     let mut command = redis::cmd("RL.BAN");
     command.arg(&key).arg(&banning.lasting);
     let left = int(&server.ask_key(command).await?);
-    changed!(who, "key banned", key = %text::shown(&key).escape_debug(), lasting = ?banning.lasting, left_ms = left);
+    let after = banned_until(&server, &key).await?;
+    changed!(
+        who, "key banned", key = %text::shown(&key).escape_debug(), lasting = ?banning.lasting, before, after
+    );
     Ok(Json(json!({ "banned_ms": left })))
 }
 
@@ -204,10 +238,11 @@ struct Of {
 async fn lift(State(console): State<Arc<Console>>, who: Who, Json(of): Json<Of>) -> Result<Json<Json_>, Failure> {
     let key = text::bytes(&of.key);
     let server = console.upstream()?.server().await?;
+    let before = banned_until(&server, &key).await?;
     let mut command = redis::cmd("RL.BAN");
     command.arg(&key).arg("0");
     server.ask_key(command).await?;
-    changed!(who, "ban lifted", key = %text::shown(&key).escape_debug());
+    changed!(who, "ban lifted", key = %text::shown(&key).escape_debug(), before, after = "not banned");
     Ok(Json(json!({ "banned_ms": 0 })))
 }
 
@@ -248,12 +283,15 @@ async fn give_back(
     }
     let (key, policy) = (text::bytes(&giving.key), text::bytes(&giving.policy));
     let server = console.upstream()?.server().await?;
+    let mut looking = redis::cmd("RL.PEEK");
+    looking.arg(&key).arg("EACH").arg("POLICY").arg(&policy);
+    let before = remaining(&ruled(&server.ask_key(looking).await?));
     let mut command = redis::cmd("RL.LIMIT");
     command.arg(&key).arg(&policy).arg("COST").arg(format!("-{}", giving.amount)).arg("EACH");
-    let reply = server.ask_key(command).await?;
+    let given = ruled(&server.ask_key(command).await?);
     changed!(
         who, "usage given back", key = %text::shown(&key).escape_debug(),
-        policy = %text::shown(&policy).escape_debug(), amount = giving.amount
+        policy = %text::shown(&policy).escape_debug(), amount = giving.amount, %before, after = %remaining(&given)
     );
-    Ok(Json(ruled(&reply)))
+    Ok(Json(given))
 }

@@ -1,11 +1,14 @@
 //! The console's words of the command line.
 
 use super::guard::Guard;
+use crate::http::listen::acceptor;
 use crate::link::Address;
 use crate::secret::secret;
 use clap::Args;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::str::FromStr;
+use tokio_rustls::TlsAcceptor;
 
 /// Where the console listens, if it does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +53,17 @@ pub struct ConsoleOptions {
     /// The console's user of the server.
     #[arg(id = "console_server_user", long = "console-server-user", env = "RATELIMIT_GATEWAY_CONSOLE_SERVER_USER")]
     pub server_user: Option<String>,
+    /// The certificate of the console's listener, with --console-key.
+    #[arg(
+        id = "console_cert",
+        long = "console-cert",
+        env = "RATELIMIT_GATEWAY_CONSOLE_CERT",
+        requires = "console_key"
+    )]
+    pub cert: Option<PathBuf>,
+    /// The key of that certificate.
+    #[arg(id = "console_key", long = "console-key", env = "RATELIMIT_GATEWAY_CONSOLE_KEY", requires = "console_cert")]
+    pub key: Option<PathBuf>,
     /// A name that the console goes by besides that of its listener, with commas several.
     #[arg(id = "console_hosts", long = "console-host", env = "RATELIMIT_GATEWAY_CONSOLE_HOST", value_delimiter = ',')]
     pub hosts: Vec<String>,
@@ -64,6 +78,15 @@ impl ConsoleOptions {
         let look = secret("RATELIMIT_GATEWAY_CONSOLE_TOKEN")?;
         let change = secret("RATELIMIT_GATEWAY_CONSOLE_WRITE_TOKEN")?;
         Guard::new(at.ip(), look.as_deref(), change.as_deref(), &self.hosts)
+    }
+
+    /// What TLS takes, if the listener speaks it.
+    ///
+    /// # Errors
+    /// A file that cannot be read, or holds something else.
+    pub fn tls(&self) -> Result<Option<TlsAcceptor>, String> {
+        let files = self.cert.as_ref().zip(self.key.as_ref());
+        files.map(|(certificate, key)| acceptor(certificate, key)).transpose()
     }
 
     /// The server as the console sees it: that of the gateway, unless the options say otherwise.

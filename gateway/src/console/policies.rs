@@ -58,7 +58,7 @@ fn named(uri: &Uri) -> Vec<u8> {
 
 async fn list(State(console): State<Arc<Console>>) -> Result<Json<Json_>, Failure> {
     let server = console.upstream()?.server().await?;
-    let rows = server.first()?.ask(&redis::cmd("RL.POLICYLIST")).await?;
+    let rows = server.ask_any(&redis::cmd("RL.POLICYLIST")).await?;
     let policies: Vec<Policy> = items(&rows).iter().filter_map(of_list).collect();
     let names: Vec<&[u8]> = policies.iter().map(|policy| policy.name.as_slice()).collect();
     let counts = counts(&server, &names).await?;
@@ -94,7 +94,12 @@ async fn counts(server: &Server, names: &[&[u8]]) -> Result<Vec<Counts>, Failure
     }));
     let mut sums = vec![Counts::default(); names.len()];
     for found in of_nodes.await {
-        for (sum, counts) in sums.iter_mut().zip(found?) {
+        let found = match found {
+            // The other nodes have counted too; that one is away is told elsewhere.
+            Err(Failure::Away(_)) if server.nodes().len() > 1 => continue,
+            found => found?,
+        };
+        for (sum, counts) in sums.iter_mut().zip(found) {
             *sum = sum.plus(counts);
         }
     }
@@ -232,10 +237,17 @@ async fn delete(
         return Err(conflict(&server, &name).await?);
     }
     let mut command = redis::cmd("RL.POLICYDEL");
-    command.arg(&name);
-    let deleted = int(&node.ask(&command).await?).unwrap_or_default();
-    changed!(who, "policy deleted", name = %text::shown(&name).escape_debug(), before = ?before.specs, deleted);
-    Ok(Json(json!({ "deleted": deleted })))
+    command.arg(&name).arg("VERSION").arg(before.version);
+    if let Err(refused) = node.ask(&command).await {
+        // Somebody was faster by less than the time between the two calls.
+        let now = standing(node, &name).await?.map(|(policy, _)| policy.version);
+        return Err(if now == Some(before.version) { refused } else { conflict(&server, &name).await? });
+    }
+    changed!(
+        who, "policy deleted", name = %text::shown(&name).escape_debug(), before = ?before.specs,
+        version = before.version
+    );
+    Ok(Json(json!({ "deleted": 1 })))
 }
 
 /// A factor, and how long it holds.
@@ -262,9 +274,10 @@ async fn scale(
     }
     let before = standing(server.first()?, &name).await?.ok_or_else(|| missing(&name))?.0.scale;
     server.first()?.ask(&command).await?;
+    let lasting = scaling.lasting.as_deref().filter(|lasting| !lasting.is_empty()).unwrap_or("until changed");
     changed!(
-        who, "policy scaled", name = %text::shown(&name).escape_debug(), before, after = scaling.factor,
-        lasting = scaling.lasting
+        who, "policy scaled", name = %text::shown(&name).escape_debug(), ?before, after = ?scaling.factor.to_string(),
+        ?lasting
     );
     Ok(Json(told(&server, &name).await?.ok_or_else(|| missing(&name))?))
 }

@@ -48,7 +48,7 @@ async fn session(
     Extension(role): Extension<Role>,
 ) -> Json<Value> {
     Json(json!({
-        "role": if role == Role::Change { "change" } else { "look" },
+        "role": role.word(),
         "readonly": guard.is_read_only(),
         "server": console.upstream.as_ref().map(|upstream| upstream.told()),
         "views": console.views,
