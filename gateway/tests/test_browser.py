@@ -1,76 +1,17 @@
 """The console in a real browser: what an operator sees and does, by the numbers of the server."""
 
-import shutil
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
+from browsing import MILLISECONDS, NEEDED, Visit, browser, expect, gateway, visit
 from redis import Redis
 from running import Gateway
 
-from support.server import Server
-
-sync_api = pytest.importorskip("playwright.sync_api", reason="make console-test installs it")
 axe = pytest.importorskip("axe_playwright_python.sync_playwright")
-
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(CHROMIUM is None, reason="no chromium (Debian: apt install chromium)"),
-]
-WRITES = {"RATELIMIT_GATEWAY_CONSOLE_WRITE_TOKEN": "may-change"}
-SECONDS = 30_000
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[object]:
-    with sync_api.sync_playwright() as playwright:
-        options = ["--no-sandbox", "--disable-gpu"]
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=options)
-        yield browser
-        browser.close()
-
-
-@pytest.fixture
-def gateway(server: Server, start: Callable[..., Gateway]) -> Gateway:
-    return start(server.port, console=True, environment=WRITES)
-
-
-class Visit:
-    """A page of the console, and what it complained of."""
-
-    def __init__(self, browser: object, gateway: Gateway, *, signed: bool = True, **options):
-        self.errors: list[str] = []
-        self.context = browser.new_context(reduced_motion="reduce", **options)
-        self.context.set_default_timeout(SECONDS)
-        if signed:
-            self.context.add_init_script("sessionStorage.setItem('token', 'may-change')")
-        self.page = self.context.new_page()
-        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
-        self.page.on("dialog", lambda dialog: self.errors.append(dialog.message))
-        self.base = f"http://127.0.0.1:{gateway.console}/"
-
-    def open(self, view: str) -> object:
-        self.page.goto(f"{self.base}#/{view}")
-        return self.page
-
-
-@pytest.fixture
-def visit(browser: object, gateway: Gateway) -> Iterator[Callable[..., Visit]]:
-    visits: list[Visit] = []
-
-    def make(**options: object) -> Visit:
-        visits.append(Visit(browser, gateway, **options))
-        return visits[-1]
-
-    yield make
-    for one in visits:
-        assert one.errors == []
-        one.context.close()
-
-
-def expect(locator: object) -> object:
-    return sync_api.expect(locator)
+pytestmark = [pytest.mark.browser, NEEDED]
+__all__ = ["browser", "gateway", "visit"]
+SECONDS = MILLISECONDS
 
 
 def test_an_operator_finds_and_bans_who_hammers_the_login(
