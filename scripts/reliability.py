@@ -28,7 +28,7 @@ TOPICS = {
     "Hostile input, defects and other modules": (
         "hostile_bytes corrupt_payloads panic neighbours threads valgrind alignment throttle acl"
     ),
-    "Memory and load": "memory pressure",
+    "Memory and load": "memory pressure defragmentation",
     "Waiting calls": (
         "waiting waiting_faults waiting_races waiting_turns waiting_writes waiting_cluster "
         "waiting_replication"

@@ -3,7 +3,7 @@ limiters that are not evicted have the exact usage.
 
 * A thousand clients on one key are granted exactly the limit.
 * A full log or lease table is an error, and everything else continues.
-* Active defragmentation changes nothing (on servers that are built for it).
+* The server's own active defragmentation changes nothing (on servers that are built for it).
 - An evicted limiter is forgotten.
 """
 

@@ -91,6 +91,9 @@ pub trait Usage: Clone + Default + Send + 'static {
     /// Whether it grows with the calls: it holds [entries](Usage::entries).
     const GROWS: bool = false;
 
+    /// Whether it holds pieces that can be renewed one by one ([`renew_pieces`](Usage::renew_pieces)).
+    const HAS_PIECES: bool = false;
+
     /// Whether nothing is used, so that the key may go.
     fn is_unused(&self) -> bool;
 
@@ -194,6 +197,13 @@ pub trait Usage: Clone + Default + Send + 'static {
     /// How many allocations it takes to free it, about.
     fn effort(&self) -> usize {
         1
+    }
+
+    /// Copies its pieces into new blocks, for an allocator that has better places than those where they lie: from the
+    /// one with the number `from` on, as long as `may_go_on` says so. The number of the next, if there is one. What is
+    /// written of it stays as it is.
+    fn renew_pieces(&mut self, _from: usize, _may_go_on: &mut impl FnMut() -> bool) -> Option<usize> {
+        None
     }
 
     /// What it says to people at `now`: what is stored, without bans and strikes that are over.

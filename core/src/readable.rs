@@ -40,9 +40,8 @@ pub fn stored<U: Usage>(usage: &U) -> Result<(), Unreadable> {
         return Ok(());
     }
     let text = written(usage);
-    let mut fields = Fields::of(&text);
-    let read = U::decode(&mut fields, U::VERSION).filter(|_| fields.end());
-    let read = read.ok_or_else(|| Unreadable::because("what is stored cannot be read", &text))?;
+    let read = read_back(&text);
+    let read: U = read.ok_or_else(|| Unreadable::because("what is stored cannot be read", &text))?;
     if written(&read).as_bytes() != text.as_bytes() {
         return Err(Unreadable::because("what is stored is read as something else", &text));
     }
@@ -75,8 +74,15 @@ pub(crate) fn alike<U: Usage>(elsewhere: &U, here: &U, effect: &Text) -> Result<
     }
 }
 
+/// The usage that is read from what is stored of one: it shares no block with that. `None` if it cannot be read.
+#[must_use]
+pub fn read_back<U: Usage>(text: &Text) -> Option<U> {
+    let mut fields = Fields::of(text);
+    U::decode(&mut fields, U::VERSION).filter(|_| fields.end())
+}
+
 /// A usage as it is stored, in words.
-fn written<U: Usage>(usage: &U) -> Text {
+pub fn written<U: Usage>(usage: &U) -> Text {
     let mut text = Text::beginning_with(b"");
     usage.encode(&mut text);
     text

@@ -4,6 +4,8 @@ use super::api::call;
 use redis_module::raw;
 use std::alloc::{GlobalAlloc, Layout};
 use std::ffi::c_void;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering::Relaxed};
 
 /// The server's allocator. It exists only once the module is loading: nothing may allocate before.
 pub struct ServerAllocator;
@@ -51,8 +53,9 @@ unsafe impl GlobalAlloc for ServerAllocator {
         // SAFETY: as in `dealloc`; what the caller asks for is a valid layout.
         unsafe {
             if layout.align() <= SERVER_ALIGNMENT {
-                return raw::RedisModule_Realloc
-                    .map_or(std::ptr::null_mut(), |realloc| realloc(place.cast(), new_size).cast());
+                return in_place(
+                    raw::RedisModule_Realloc.map_or(null_mut(), |realloc| realloc(place.cast(), new_size)),
+                );
             }
             let new = aligned(Layout::from_size_align_unchecked(new_size, layout.align()));
             if !new.is_null() {
@@ -67,13 +70,68 @@ unsafe impl GlobalAlloc for ServerAllocator {
 /// A block of the server's; null if there is none to be had.
 unsafe fn block(size: usize) -> *mut u8 {
     // SAFETY: the pointer is written once, at load; as malloc, any size.
-    unsafe { raw::RedisModule_Alloc.map_or(std::ptr::null_mut(), |alloc| alloc(size).cast()) }
+    unsafe { in_place(raw::RedisModule_Alloc.map_or(null_mut(), |alloc| alloc(size))) }
+}
+
+/// A block that was just asked for, where it is to lie.
+///
+/// # Safety
+/// The block is the server's, and nobody else knows of it.
+#[inline(always)]
+unsafe fn in_place(block: *mut c_void) -> *mut u8 {
+    let defragmentation = DEFRAGMENTATION.load(Relaxed);
+    // SAFETY: the caller's promise.
+    if defragmentation.is_null() { block.cast() } else { unsafe { better(defragmentation, block) }.cast() }
+}
+
+/// The server's handle while it has a value defragmented; else null.
+static DEFRAGMENTATION: AtomicPtr<raw::RedisModuleDefragCtx> = AtomicPtr::new(null_mut());
+
+/// The thread that it has that done on: any other, which frees large values, is let alone.
+static DEFRAGMENTING: AtomicU64 = AtomicU64::new(0);
+
+/// Gives every block that `run` asks for a place that the server's defragmentation would leave it in. The server knows
+/// of a block whether it lies well, and nothing of a block that is still to be had: so each is had first.
+///
+/// # Safety
+/// `ctx` is the server's handle, for the length of its callback.
+pub unsafe fn in_better_places<T>(ctx: *mut raw::RedisModuleDefragCtx, run: impl FnOnce() -> T) -> T {
+    /// A panic ends it too.
+    struct Ended;
+    impl Drop for Ended {
+        fn drop(&mut self) {
+            DEFRAGMENTATION.store(null_mut(), Relaxed);
+        }
+    }
+    let _ended = Ended;
+    DEFRAGMENTING.store(this_thread(), Relaxed);
+    DEFRAGMENTATION.store(ctx, Relaxed);
+    run()
+}
+
+fn this_thread() -> u64 {
+    // SAFETY: it has no precondition.
+    unsafe { libc::pthread_self() }
+}
+
+/// The block, moved to a better place if the server has one.
+///
+/// # Safety
+/// The block is the server's, and nobody else knows of it; the handle is live if this is its thread.
+#[cold]
+unsafe fn better(defragmentation: *mut raw::RedisModuleDefragCtx, block: *mut c_void) -> *mut c_void {
+    if block.is_null() || DEFRAGMENTING.load(Relaxed) != this_thread() {
+        return block;
+    }
+    // SAFETY: the caller's promise.
+    let moved = unsafe { raw::RedisModule_DefragAlloc.map_or(null_mut(), |defrag| defrag(defragmentation, block)) };
+    if moved.is_null() { block } else { moved }
 }
 
 /// A place of that layout within a block that has room for it wherever the block begins. Where the block begins is kept
 /// in the word before it.
 unsafe fn aligned(layout: Layout) -> *mut u8 {
-    let Some(size) = layout.size().checked_add(layout.align()) else { return std::ptr::null_mut() };
+    let Some(size) = layout.size().checked_add(layout.align()) else { return null_mut() };
     // SAFETY: a block begins at a multiple of a word, and so does the place, at least a word and at most the alignment
     // behind it.
     unsafe {

@@ -6,7 +6,7 @@
 //! | a command, event or timer enters | `dispatch.rs`, `server_events.rs`, `key_events.rs`, `guard.rs` |
 //! | keys are opened, committed and given their expiry | `key/` |
 //! | effects go to replicas and the AOF, or come from them | `outgoing.rs`, `incoming_effect.rs`, `effect_demand.rs` |
-//! | values are saved, loaded and freed | `native_type.rs`, `rdb.rs`, `lazy_free.rs` |
+//! | values are saved, loaded, moved and freed | `native_type.rs`, `rdb.rs`, `defragmentation.rs`, `lazy_free.rs` |
 //! | clients are blocked and answered | `blocked.rs`, `waiting_callbacks.rs` |
 //! | policies last, and travel in a cluster | `policy_lifetime.rs`, `bus.rs` |
 //! | commands, settings and INFO are registered | `command.rs`, `config.rs`, `info_section.rs` |
@@ -27,6 +27,7 @@ pub mod command;
 pub mod config;
 mod current_call;
 mod debug_readback;
+mod defragmentation;
 pub mod dispatch;
 mod dry_run;
 pub mod effect_demand;

@@ -7,7 +7,7 @@ use super::api::{api, call, has_flag};
 use super::clock::now;
 use super::debug_readback::check_stored;
 use super::rdb::Rdb;
-use super::{global::global, guard, lazy_free, memory, outgoing, policy_lifetime};
+use super::{defragmentation, global::global, guard, lazy_free, memory, outgoing, policy_lifetime};
 use crate::server::Global;
 use ratelimit_core::effect::Text;
 use ratelimit_core::expiry::LATEST_EXPIRY;
@@ -87,7 +87,7 @@ pub unsafe fn register<U: Usage>(ctx: *mut raw::RedisModuleCtx) -> Result<(), &'
         free_effort: Some(free_effort::<U>),
         unlink: None,
         copy: Some(copy::<U>),
-        defrag: Some(defrag),
+        defrag: Some(defrag::<U>),
         mem_usage2: None,
         free_effort2: None,
         unlink2: None,
@@ -114,7 +114,7 @@ pub fn into_raw<U: Usage>(usage: U) -> *mut U {
 /// Takes a value back.
 ///
 /// # Safety
-/// It came from [`into_raw`] (or [`defrag`], which moves it), and nobody holds it any more.
+/// It came from [`into_raw`] (or [`defragmentation`], which moves it), and nobody holds it any more.
 pub unsafe fn from_raw<U: Usage>(value: *mut U) -> U {
     // SAFETY: the caller's promise.
     *unsafe { Box::from_raw(value) }
@@ -248,25 +248,13 @@ unsafe extern "C" fn copy<U: Usage>(
     })
 }
 
-/// Moves the value to a better place, if the server knows one.
-unsafe extern "C" fn defrag(
+unsafe extern "C" fn defrag<U: Usage>(
     ctx: *mut raw::RedisModuleDefragCtx,
     _key: *mut raw::RedisModuleString,
     value: *mut *mut c_void,
 ) -> c_int {
-    guard::callback(0, || {
-        if let Some(defrag) = api!(RedisModule_DefragAlloc) {
-            // SAFETY: the server passes the place that holds the only pointer to a block of its allocator. A usage
-            // may be moved as bytes, as any value in Rust.
-            unsafe {
-                let moved = defrag(ctx, *value);
-                if !moved.is_null() {
-                    *value = moved;
-                }
-            }
-        }
-        0
-    })
+    // SAFETY: the server passes the place that holds the only pointer to a value of the type `U`, with its lock held.
+    guard::callback(0, || unsafe { defragmentation::move_value(ctx, value.cast::<*mut U>()) })
 }
 
 /// Tells the server how we treat its calls back.

@@ -29,6 +29,7 @@ mod item_at_once;
 mod mark;
 mod secret;
 mod size;
+mod sketch_change;
 mod sketch_usage;
 
 use crate::algorithm::bucket::{Bucket, BucketUsage};

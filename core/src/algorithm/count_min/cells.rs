@@ -149,6 +149,44 @@ impl Cells {
         pieces.map(|(number, piece)| (number, piece.levels.as_slice(), piece.era))
     }
 
+    /// Copies pieces into new blocks, from the one with the number `from` on as long as `may_go_on` says so; the number of
+    /// the next, if there is one. What other sketches have a share of stays where it is.
+    pub(super) fn renew(&mut self, from: usize, may_go_on: &mut impl FnMut() -> bool) -> Option<usize> {
+        if from == 0 {
+            let mut chunks = Vec::with_capacity(self.chunks.len());
+            chunks.append(&mut std::mem::take(&mut self.chunks).into_vec());
+            self.chunks = chunks.into();
+        }
+        for (place, chunk) in self.chunks.iter_mut().enumerate().skip(from / PIECES_A_CHUNK) {
+            let first = place.saturating_mul(PIECES_A_CHUNK);
+            let Some(own) = chunk.as_mut().and_then(Arc::get_mut) else { continue };
+            if from <= first {
+                let pieces = std::mem::replace(&mut own.pieces, [const { None }; PIECES_A_CHUNK]);
+                *chunk = Some(Arc::new(Chunk { pieces }));
+            }
+            let pieces = chunk.as_mut().and_then(Arc::get_mut).into_iter().flat_map(|own| &mut own.pieces);
+            for (number, piece) in (first..).zip(pieces).filter(|(number, _)| *number >= from) {
+                let Some(own) = piece.as_mut().filter(|piece| Arc::strong_count(piece) == 1) else { continue };
+                if number > from && !may_go_on() {
+                    return Some(number);
+                }
+                *own = Arc::new(Piece::clone(own));
+            }
+        }
+        None
+    }
+
+    /// Where each block lies: the list of chunks, and each chunk before its pieces.
+    #[cfg(test)]
+    pub(super) fn places(&self) -> Vec<usize> {
+        let chunks = self.chunks.iter().flatten();
+        let of_chunk = |chunk: &Arc<Chunk>| {
+            let pieces = chunk.pieces.iter().flatten().map(|piece| Arc::as_ptr(piece).addr());
+            std::iter::once(Arc::as_ptr(chunk).addr()).chain(pieces).collect::<Vec<_>>()
+        };
+        std::iter::once(self.chunks.as_ptr().addr()).chain(chunks.flat_map(of_chunk)).collect()
+    }
+
     /// How many blocks there are beside the list of chunks.
     pub(super) fn blocks(&self) -> usize {
         self.made_chunks.saturating_add(self.made_pieces)

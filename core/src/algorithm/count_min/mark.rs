@@ -8,13 +8,14 @@
 const ERA: u64 = 1 << ERA_BITS;
 const ERA_BITS: u32 = 62;
 
-/// The last era that a stored sketch may be in: no sketch ever gets there.
-const LAST_ERA: u64 = 1 << 48;
+/// The most that a mark is told to have moved on by: no usage is more.
+const MOST: u64 = u64::MAX >> 1;
 
 /// What has drained in all.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Mark {
-    /// How many eras are over.
+    /// How many eras are over, wrapping. No sketch gets through all, but a payload may have been made to be near the
+    /// end, and what is charged then is to be read back too.
     era: u64,
     /// What has drained in the present one.
     level: u64,
@@ -23,7 +24,7 @@ pub(super) struct Mark {
 impl Mark {
     /// A mark that is stored; `None` if no sketch can have it.
     pub(super) fn stored(era: u64, level: u64) -> Option<Mark> {
-        (era <= LAST_ERA && level < ERA).then_some(Mark { era, level })
+        (level < ERA).then_some(Mark { era, level })
     }
 
     /// How many eras are over.
@@ -45,7 +46,7 @@ impl Mark {
 
     #[cold]
     fn of_earlier(&self, level: u64, era: u64) -> u64 {
-        let eras = self.era.saturating_sub(era);
+        let eras = self.era.wrapping_sub(era);
         eras.checked_mul(ERA).map_or(0, |drained| level.saturating_sub(drained))
     }
 
@@ -65,14 +66,16 @@ impl Mark {
     #[inline(always)]
     pub(super) fn advance(&mut self, drained: u64) {
         let level = self.level.saturating_add(drained);
-        self.era = self.era.saturating_add(level >> ERA_BITS);
+        self.era = self.era.wrapping_add(level >> ERA_BITS);
         self.level = level & ERA.saturating_sub(1);
     }
 
     /// What has drained since `earlier`, at most 2^63-1; `None` if that is later.
     pub(super) fn since(&self, earlier: &Mark) -> Option<u64> {
-        const MOST: u64 = u64::MAX >> 1;
-        let eras = self.era.checked_sub(earlier.era)?;
+        let eras = self.era.wrapping_sub(earlier.era);
+        if eras > MOST {
+            return None;
+        }
         match eras.checked_mul(ERA).and_then(|drained| drained.checked_add(self.level)) {
             Some(level) => level.checked_sub(earlier.level).map(|drained| drained.min(MOST)),
             None => Some(MOST),
@@ -86,28 +89,28 @@ mod tests {
 
     #[test]
     fn a_cell_is_drained_by_what_the_mark_has_moved_on_through_every_era() {
-        for usage in [0, 1, ERA - 1, ERA, ERA + 1, u64::MAX >> 1] {
+        let usages = [0, 1, ERA - 1, ERA, ERA + 1, u64::MAX >> 1];
+        for (usage, begin) in usages.into_iter().flat_map(|usage| [0, 5, u64::MAX - 1].map(|era| (usage, era))) {
             for first in [0, 1, ERA - 1] {
-                let mut mark = Mark { era: 5, level: first };
-                let (begin, level, mut drained) = (mark, mark.level_of(usage), 0_u128);
+                let mut mark = Mark { era: begin, level: first };
+                let (earlier, level, mut drained) = (mark, mark.level_of(usage), 0_u128);
                 for step in [0, 1, ERA - 1, ERA, u64::MAX >> 1, 3, ERA, u64::MAX >> 1] {
                     mark.advance(step);
                     drained += u128::from(step);
                     let left = u128::from(usage).saturating_sub(drained);
-                    assert_eq!(u128::from(mark.usage(level, 5)), left, "{usage} after {drained}");
-                    assert_eq!(u128::from(mark.usage(mark.in_era(level, 5), mark.era)), left);
-                    assert_eq!(mark.since(&begin).map(u128::from), Some(drained.min(u128::from(u64::MAX >> 1))));
-                    assert_eq!(begin.since(&mark), (drained == 0).then_some(0));
+                    assert_eq!(u128::from(mark.usage(level, begin)), left, "{usage} after {drained}");
+                    assert_eq!(u128::from(mark.usage(mark.in_era(level, begin), mark.era)), left);
+                    assert_eq!(mark.since(&earlier).map(u128::from), Some(drained.min(u128::from(u64::MAX >> 1))));
+                    assert_eq!(earlier.since(&mark), (drained == 0).then_some(0));
                 }
             }
         }
-        assert_eq!(Mark { era: LAST_ERA, level: 0 }.usage(u64::MAX, 0), 0);
+        assert_eq!(Mark { era: 1 << 48, level: 0 }.usage(u64::MAX, 0), 0);
     }
 
     #[test]
     fn a_mark_that_no_sketch_has_is_refused() {
-        assert!(Mark::stored(LAST_ERA, ERA - 1).is_some());
-        assert!(Mark::stored(LAST_ERA + 1, 0).is_none());
+        assert!(Mark::stored(u64::MAX, ERA - 1).is_some());
         assert!(Mark::stored(0, ERA).is_none());
     }
 }

@@ -7,6 +7,7 @@ use super::item_at_once::ItemCharge;
 use super::mark::Mark;
 use super::secret::{ItemCells, Secret};
 use super::size::{ROWS, SketchSize};
+use super::sketch_change::SketchChange;
 use crate::algorithm::bucket::{Bucket, BucketUsage};
 use crate::kind::Kind;
 use crate::limit::{InfoField, Limit, Usage};
@@ -32,11 +33,11 @@ pub struct SketchUsage {
 
 /// What a sketch has from its first charge on.
 #[derive(Clone)]
-struct Made {
+pub(super) struct Made {
     size: SketchSize,
     secret: Secret,
     /// What has drained of every cell up to the instant.
-    mark: Mark,
+    pub(super) mark: Mark,
     /// The numbers that the last charge brought, for people.
     numbers: Bucket,
     cells: Cells,
@@ -46,7 +47,7 @@ struct Made {
     raised_to: u64,
 }
 
-const ROWS_OF_CELLS: usize = 4;
+pub(super) const ROWS_OF_CELLS: usize = 4;
 
 impl fmt::Debug for SketchUsage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -54,7 +55,8 @@ impl fmt::Debug for SketchUsage {
         shown.field("fullest", &self.fullest);
         if let Some(made) = &self.made {
             shown.field("size", &made.size).field("mark", &made.mark).field("numbers", &made.numbers);
-            let used: Vec<(u32, u64)> = made.used_cells().take(64).collect();
+            let used = (0..made.count()).map(|cell| (cell, made.used(cell))).filter(|(_, used)| *used > 0);
+            let used: Vec<(u32, u64)> = used.take(64).collect();
             shown.field("used", &used);
         }
         shown.finish_non_exhaustive()
@@ -116,6 +118,12 @@ impl SketchUsage {
         self.fullest = BucketUsage::at(charge.fullest.used().max(charge.used), charge.fullest.drained_to());
     }
 
+    /// Where each of its blocks lies.
+    #[cfg(test)]
+    pub(super) fn places(&self) -> Vec<usize> {
+        self.made.as_ref().map_or_else(Vec::new, |made| made.cells.places())
+    }
+
     /// How much of the cells is in use at `now`, as far as a constant number of them tells.
     fn shares(&self, made: &Made, now: Timestamp) -> estimate::Shares {
         let drained = made.numbers.drained(now.since(self.fullest.drained_to()));
@@ -135,6 +143,11 @@ impl Made {
             raised: ArrayVec::new(),
             raised_to: 0,
         }
+    }
+
+    /// Whether items are found in the same cells of both.
+    pub(super) fn is_same(&self, other: &Made) -> bool {
+        (self.size, self.secret) == (other.size, other.secret)
     }
 
     /// What is used of a cell, in millionths, at the instant up to which all have drained.
@@ -158,12 +171,8 @@ impl Made {
     }
 
     /// How many cells there can be.
-    fn count(&self) -> u32 {
+    pub(super) fn count(&self) -> u32 {
         self.size.columns().saturating_mul(ROWS)
-    }
-
-    fn used_cells(&self) -> impl Iterator<Item = (u32, u64)> + '_ {
-        (0..self.count()).map(|cell| (cell, self.used(cell))).filter(|(_, used)| *used > 0)
     }
 
     /// What is stored beside the cells.
@@ -178,7 +187,7 @@ impl Made {
         }
     }
 
-    fn decode_head(from: &mut impl Decoder) -> Option<(Made, Timestamp)> {
+    pub(super) fn decode_head(from: &mut impl Decoder) -> Option<(Made, Timestamp)> {
         let size = SketchSize::stored(from.integer()?)?;
         let secret = Secret { halves: [from.integer()?, from.integer()?] };
         let mark = Mark::stored(from.integer()?, from.integer()?)?;
@@ -234,39 +243,6 @@ impl Made {
     }
 }
 
-/// What a call has changed in a sketch, or a part of it.
-struct Told {
-    /// All but the cells.
-    head: Made,
-    drained_to: Timestamp,
-    /// Cells, and what is used of each.
-    raised: ArrayVec<(u32, Amount), { ROWS_OF_CELLS }>,
-}
-
-impl Told {
-    fn decode(from: &mut impl Decoder) -> Option<Told> {
-        let (head, drained_to) = Made::decode_head(from)?;
-        let mut raised = ArrayVec::new();
-        for _ in 0..from.integer()? {
-            let cell = u32::try_from(from.integer()?).ok().filter(|cell| *cell < head.count())?;
-            let used = Amount::from_millionths(from.integer()?).filter(|used| *used != Amount::ZERO)?;
-            raised.try_push((cell, used)).ok()?;
-        }
-        Some(Told { head, drained_to, raised })
-    }
-
-    /// Whether it can have happened to a sketch.
-    fn fits(&self, usage: &SketchUsage) -> bool {
-        match &usage.made {
-            Some(made) => {
-                let is_same = made.size == self.head.size && made.secret == self.head.secret;
-                is_same && self.head.mark >= made.mark
-            }
-            None => !self.raised.is_empty(),
-        }
-    }
-}
-
 impl SketchUsage {
     /// Takes over what is told beside the cells; the sketch, if it is made.
     fn follow(&mut self, head: &Made, drained_to: Timestamp) -> &mut Made {
@@ -281,7 +257,7 @@ impl SketchUsage {
         self.fullest = BucketUsage::at(self.fullest.used().max(used), self.fullest.drained_to());
     }
 
-    fn apply(&mut self, Told { head, drained_to, raised }: Told) {
+    fn apply(&mut self, SketchChange { head, drained_to, raised }: SketchChange) {
         let made = self.follow(&head, drained_to);
         for (cell, used) in &raised {
             made.cells.raise(*cell, made.mark.level_of(used.millionths()), &made.mark);
@@ -299,6 +275,7 @@ impl SketchUsage {
 
 impl Usage for SketchUsage {
     const KIND: Kind = Kind::Sketch;
+    const HAS_PIECES: bool = true;
 
     fn is_unused(&self) -> bool {
         self.fullest.is_unused()
@@ -349,12 +326,13 @@ impl Usage for SketchUsage {
     fn accepts_effect_until(&self, from: &mut impl Decoder, _version: u32, latest: Timestamp) -> bool {
         match from.integer() {
             Some(WHOLE) => SketchUsage::decode_whole(from).is_some_and(|usage| !usage.is_after(latest)),
-            Some(CHANGE) => Told::decode(from).is_some_and(|told| told.drained_to <= latest && told.fits(self)),
+            Some(CHANGE) => SketchChange::decode(from)
+                .is_some_and(|told| told.drained_to <= latest && told.fits(self.made.as_ref())),
             // A part of what was told before, as of the same instant.
             Some(PART) => SketchUsage::decode_whole(from).is_some_and(|part| match (&self.made, &part.made) {
                 (Some(made), Some(part_made)) => {
-                    let same = made.size == part_made.size && made.secret == part_made.secret;
-                    same && made.mark == part_made.mark && self.fullest.drained_to() == part.fullest.drained_to()
+                    let as_of_one_instant = self.fullest.drained_to() == part.fullest.drained_to();
+                    made.is_same(part_made) && made.mark == part_made.mark && as_of_one_instant
                 }
                 _ => false,
             }),
@@ -366,7 +344,7 @@ impl Usage for SketchUsage {
         match from.integer() {
             Some(WHOLE) => *self = SketchUsage::decode(from, version).unwrap_or_default(),
             Some(CHANGE) => {
-                if let Some(told) = Told::decode(from) {
+                if let Some(told) = SketchChange::decode(from) {
                     self.apply(told);
                 }
             }
@@ -384,6 +362,10 @@ impl Usage for SketchUsage {
 
     fn effort(&self) -> usize {
         self.made.as_ref().map_or(1, |made| made.cells.blocks().saturating_add(1))
+    }
+
+    fn renew_pieces(&mut self, from: usize, may_go_on: &mut impl FnMut() -> bool) -> Option<usize> {
+        self.made.as_mut().and_then(|made| made.cells.renew(from, may_go_on))
     }
 
     fn describe(&self, now: Timestamp) -> Vec<(&'static str, InfoField)> {

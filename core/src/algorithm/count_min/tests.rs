@@ -505,7 +505,7 @@ fn what_is_stored_can_be_read_and_only_that() {
     );
     assert!(fields.cut_short().all(|short| decoded::<SketchUsage>(&short).is_none()));
     // Size, era, mark, instant, capacity, refill, period, and how many pieces.
-    for (place, wrong) in [(0, 31), (0, 1 << 40), (0, 33), (3, 1 << 49), (4, 1 << 62), (5, u64::MAX), (6, u64::MAX)]
+    for (place, wrong) in [(0, 31), (0, 1 << 40), (0, 33), (4, 1 << 62), (5, u64::MAX), (6, u64::MAX)]
         .into_iter()
         .chain([(7, 0), (8, 0), (9, 0), (9, 2), (10, 9)])
     {
@@ -526,6 +526,24 @@ fn what_is_stored_can_be_read_and_only_that() {
         head.clone().and([2, 0]).then(&[1; 8], [0]).then(&[1; 8], []),
     ] {
         assert!(decoded_of(&wrong).is_none(), "{wrong:?}");
+    }
+}
+
+#[test]
+fn what_is_charged_to_a_sketch_that_was_read_in_the_last_era_can_be_read_too() {
+    let most = Amount::MAX_ARGUMENT;
+    let fastest = Bucket::new(most, most, period("1us"), Discipline::Burst).unwrap();
+    let mut first = SketchUsage::default();
+    call(&of(sketch(64, fastest), b"a"), &mut first, us(0), Force(most));
+    for era in [1 << 48, u64::MAX] {
+        let mut usage = decoded::<SketchUsage>(&encoded(&first).with(3, era)).unwrap();
+        for micros in 1..20 {
+            let before = usage.clone();
+            let (_, effect) = call_and_tell(&of(sketch(64, fastest), b"b"), &mut usage, us(micros), Force(most));
+            readable::stored(&usage).unwrap();
+            assert_eq!(applied(&before, &effect).map(|after| encoded(&after)), Some(encoded(&usage)));
+        }
+        assert_ne!(encoded(&usage).numbers()[3], era, "it has gone through the era's end");
     }
 }
 
@@ -591,6 +609,43 @@ fn a_level_is_right_however_much_has_drained() {
     call(&of(limits, b"busy"), &mut usage, us(103), one());
     assert_eq!(peek(&lasting, &usage, us(103), one()).reset.micros(), 10 - 3);
     readable::stored(&usage).unwrap();
+}
+
+#[test]
+fn pieces_are_renewed_in_steps_and_those_that_are_shared_stay() {
+    // Three chunks of pieces.
+    let (limits, mut usage) = (sketch(1 << 16, bucket(5, 1, "1m")), SketchUsage::default());
+    for item in 0..2000_u32 {
+        of(limits, &item.to_be_bytes()).charge(&mut usage, us(1), units(2));
+    }
+    let places = SketchUsage::places;
+    let (before, first, blocks) = (encoded(&usage), places(&usage), usage.effort());
+    assert!(blocks > 400, "{blocks}");
+    let (mut from, mut steps) = (Some(0), 0);
+    while let Some(next) = from {
+        let mut left = 50;
+        from = usage.renew_pieces(next, &mut || {
+            left -= 1;
+            left > 0
+        });
+        steps += 1;
+        assert!(from.is_none_or(|from| from > next));
+    }
+    assert!((blocks / 60..blocks / 40).contains(&steps), "{steps} steps for {blocks} blocks");
+    let renewed = places(&usage);
+    assert!(first.iter().zip(&renewed).all(|(before, after)| before != after), "each block is another");
+    assert_eq!((encoded(&usage), usage.effort()), (before.clone(), blocks));
+
+    // A copy has a share in every piece, until the usage writes to four of them.
+    let copy = usage.clone();
+    of(limits, b"").charge(&mut usage, us(2), units(2));
+    let (charged, before_renewal, of_copy) = (encoded(&usage), places(&usage), places(&copy));
+    assert_eq!(usage.renew_pieces(0, &mut || true), None);
+    let renewed = places(&usage);
+    let moved = before_renewal.iter().zip(&renewed).filter(|(before, after)| before != after).count();
+    assert!((1 + 2..=1 + 4 + 4).contains(&moved), "{moved} blocks are not shared");
+    assert_eq!((encoded(&usage), encoded(&copy), places(&copy)), (charged, before, of_copy));
+    assert_eq!(SketchUsage::default().renew_pieces(0, &mut || true), None);
 }
 
 #[test]

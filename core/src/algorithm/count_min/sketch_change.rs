@@ -1,0 +1,36 @@
+//! What a call has changed in a sketch, as the effect of the call tells it.
+
+use super::sketch_usage::{Made, ROWS_OF_CELLS};
+use crate::number::{Amount, Timestamp};
+use crate::wire::codec::Decoder;
+use arrayvec::ArrayVec;
+
+/// What a call has changed in a sketch.
+pub(super) struct SketchChange {
+    /// All but the cells.
+    pub(super) head: Made,
+    pub(super) drained_to: Timestamp,
+    /// Cells, and what is used of each.
+    pub(super) raised: ArrayVec<(u32, Amount), { ROWS_OF_CELLS }>,
+}
+
+impl SketchChange {
+    pub(super) fn decode(from: &mut impl Decoder) -> Option<SketchChange> {
+        let (head, drained_to) = Made::decode_head(from)?;
+        let mut raised = ArrayVec::new();
+        for _ in 0..from.integer()? {
+            let cell = u32::try_from(from.integer()?).ok().filter(|cell| *cell < head.count())?;
+            let used = Amount::from_millionths(from.integer()?).filter(|used| *used != Amount::ZERO)?;
+            raised.try_push((cell, used)).ok()?;
+        }
+        Some(SketchChange { head, drained_to, raised })
+    }
+
+    /// Whether it can have happened to a sketch.
+    pub(super) fn fits(&self, made: Option<&Made>) -> bool {
+        match made {
+            Some(made) => made.is_same(&self.head) && self.head.mark.since(&made.mark).is_some(),
+            None => !self.raised.is_empty(),
+        }
+    }
+}

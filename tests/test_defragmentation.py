@@ -1,0 +1,148 @@
+"""Active defragmentation moves every block of a limiter, and changes nothing of it. Only what is
+large enough to have pages of its own stays, and so do tables of more than 4,096 blocks: moving them
+at once would be a pause.
+"""
+
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from redis import Redis
+
+from support import modules
+from support.clock import Clock
+from support.server import MODULE, Server
+from support.workload import LIMITERS, Limiter, Word, digests, each_limiter, play, state, steps
+
+pytestmark = pytest.mark.every_server
+
+Start = Callable[..., Server]
+
+# Kinds whose values are one block each.
+PLAIN = {b"rl-bucket", b"rl-window", b"rl-slider", b"rl-strict"}
+
+
+@pytest.fixture
+def mover(tmp_path: Path, fresh_server: Start) -> Redis:
+    """A server that moves the value of a key when it is told."""
+    shim = modules.build("mover", tmp_path)
+    return fresh_server(module=shim, module_args=str(MODULE)).client()
+
+
+def move(redis: Redis, key: Word, steps: int = 0) -> tuple[int, int]:
+    """Moves a value; in how many calls, and how many blocks that were. It stays what it is."""
+    before = (digests(redis, [key]), redis.dump(key), redis.pttl(key), redis.memory_usage(key))
+    calls, blocks = redis.execute_command("MOVE.VALUE", key, steps)
+    digest, dump, left, memory = before
+    assert (digests(redis, [key]), redis.dump(key), redis.pttl(key)) == (digest, dump, left)
+    # Room for what is to come may be gone; how much a table takes is an estimate.
+    assert redis.memory_usage(key) <= memory + memory // 4
+    return calls, blocks
+
+
+def sketch(redis: Redis, key: str, items: int, size: str) -> None:
+    pipeline = redis.pipeline(transaction=False)
+    for number in range(items):
+        pipeline.execute_command(
+            "RL.SKETCH", key, struct.pack(">I", number), 5, 5, "1m", "SIZE", size
+        )
+    assert all(allowed == 1 for allowed, *_ in pipeline.execute())
+
+
+@each_limiter
+def test_a_limiter_is_moved_and_goes_on(limiter: Limiter, mover: Redis) -> None:
+    mover.execute_command(*limiter.take("k", 3))
+    calls, blocks = move(mover, "k")
+    assert calls == 1
+    assert blocks == 1 if limiter.type in PLAIN else blocks > 1
+    assert mover.execute_command(*limiter.by("other").take("k", 8))[:3] == [0, 10, 7]
+    assert mover.execute_command(*limiter.by("other").take("k", 7))[:3] == [1, 10, 0]
+
+
+def leases(count: int) -> list[tuple[Word, ...]]:
+    return [("RL.ACQUIRE", "k", 99, "1h", f"holder {n}", "FENCE") for n in range(count)]
+
+
+def beside_a_window(count: int) -> list[tuple[Word, ...]]:
+    words = ("RL.TAKE", "k", "FIXED", 99, "1h", "CONCURRENCY", 99, "1h")
+    return [(*words, f"holder {n}") for n in range(count)]
+
+
+def with_ids(count: int) -> list[tuple[Word, ...]]:
+    words = ("1h", "FIXED", 99, "1h", "SLIDINGLOG", 99, "1h")
+    return [("RL.TAKE", "k", "ONCE", n, *words) for n in range(count)]
+
+
+NAMED: tuple[Word, ...] = ("FIXED", 9, "1h", "AS", "a-name-of-many-letters")
+
+
+@pytest.mark.parametrize(
+    ("calls", "least"),
+    [
+        pytest.param([("RL.TAKE", "k", *NAMED, "BAN", 3, "1h", "1h")], 4, id="a name and a ban"),
+        pytest.param(with_ids(1), 5, id="ids in a block"),
+        pytest.param(with_ids(40), 50, id="ids in tables"),
+        pytest.param(leases(5), 12, id="few leases with tokens"),
+        pytest.param(leases(90), 200, id="many leases with tokens"),
+        pytest.param(beside_a_window(60), 70, id="leases and a window"),
+    ],
+)
+def test_all_that_a_key_holds_is_moved(
+    calls: list[tuple[Word, ...]], least: int, mover: Redis
+) -> None:
+    for call in calls:
+        mover.execute_command(*call)
+    assert move(mover, "k")[1] >= least
+    again = {"RL.ACQUIRE": "RL.ACQUIRE", "RL.TAKE": "RL.PEEK"}[calls[-1][0]]
+    assert mover.execute_command(again, *calls[-1][1:])[0] == 1
+
+
+def test_a_server_whose_values_are_moved_at_each_step_answers_as_any_other(
+    mover: Redis, fresh_server: Start, clock: Clock
+) -> None:
+    usual = fresh_server().client()
+    workload = steps(seed=17, count=1500)
+    moved = 0
+    for start in range(0, len(workload), 25):
+        replies = play(workload[start : start + 25], clock, mover, usual)
+        assert replies[0] == replies[1]
+        for key in state(mover):
+            moved += move(mover, key)[1]
+    assert moved > 3000
+    assert state(mover) == state(usual)
+    assert len(state(mover)) > len(LIMITERS)
+
+
+def test_a_large_sketch_is_moved_in_pieces(mover: Redis) -> None:
+    sketch(mover, "k", 2000, "2mb")
+    blocks = mover.memory_usage("k") // 4096
+    assert blocks > 500
+    calls, moved = move(mover, "k", steps=100)
+    assert blocks // 100 <= calls <= blocks // 100 + 2
+    assert moved > blocks
+    assert mover.execute_command("RL.SKETCH", "k", struct.pack(">I", 7), 5, 5, "1m")[:3] == [
+        1,
+        5,
+        3,
+    ]
+
+
+def test_pieces_that_copies_share_stay_until_one_of_them_writes(mover: Redis) -> None:
+    sketch(mover, "k", 100, "64kb")
+    alone = move(mover, "k")[1]
+    mover.copy("k", "copy")
+    assert move(mover, "k")[1] <= 3
+    mover.delete("copy")
+    assert move(mover, "k")[1] == alone
+
+
+def test_a_table_too_large_to_be_read_at_once_stays(mover: Redis) -> None:
+    pipeline = mover.pipeline(transaction=False)
+    for number in range(5000):
+        pipeline.execute_command("RL.ACQUIRE", "k", 10_000, "1h", f"holder {number}")
+    pipeline.execute()
+    # The block of the value itself is moved.
+    assert move(mover, "k") == (1, 1)
+    mover.execute_command("RL.RELEASE", "k", *(f"holder {number}" for number in range(1000)))
+    assert move(mover, "k")[1] > 8000
