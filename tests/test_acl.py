@@ -5,6 +5,7 @@ Which rules hold which commands is in test_introspection.py. Here they are met b
 directly, in a transaction and from a script.
 """
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -13,7 +14,7 @@ from redis import Redis, ResponseError
 
 from conftest import Pair
 from support.clock import START_US
-from support.server import Server
+from support.server import REPOSITORY, Server
 from support.workload import Limiter, State, Word, each_limiter, state
 
 pytestmark = pytest.mark.every_server
@@ -343,3 +344,17 @@ def test_who_may_call_the_effect_makes_what_is_valid_and_nothing_else(
     assert pair.primary.client().dbsize() == 0
     assert may(send, client, ("RL.EFFECT", "k", EFFECT))
     assert pair.primary.client().pttl("k") > 0
+
+
+@pytest.mark.parametrize("file", ["docs/operation.md", "redis.conf.example"])
+def test_the_lines_that_name_commands_name_every_one(pair: Pair, file: str) -> None:
+    lines = re.findall(r"^(?:# )?user (\w+) (.*)$", (REPOSITORY / file).read_text(), re.MULTILINE)
+    told = [(user, set(re.findall(r"([+-])(rl\.\w+)", rules))) for user, rules in lines]
+    names = {name for name in pair.primary.client().command() if name.startswith("rl.")}
+    for_operators = {*DANGEROUS, "rl.ban"}
+    # Of the lines for a user, the one with the most names is for servers without categories.
+    limiter = max((rules for user, rules in told if user == "limiter"), key=len)
+    assert limiter == {("+", name) for name in names - for_operators}
+    app = max((rules for user, rules in told if user == "app"), key=len)
+    assert app == {("-", name) for name in for_operators}
+    assert {name for _, rules in told for _, name in rules} == names
