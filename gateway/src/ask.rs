@@ -107,10 +107,20 @@ pub enum Reply {
     Released,
     /// The server refused to decide: its words.
     Refused(String),
+    /// The server's user may not ask that: the server's words.
+    Forbidden(String),
     /// No reply was received.
     Lost(String),
-    /// The server did not decide, and this gateway did, by a share of each limit; why the server refused, if it did.
-    Local(Verdict, Option<String>),
+    /// The server did not decide, and this gateway did, by a share of each limit; the reply of a server that refused.
+    Local(Verdict, Option<Box<Reply>>),
+}
+
+impl Reply {
+    /// Whether the server has not decided, whatever the reason.
+    #[must_use]
+    pub fn is_undecided(&self) -> bool {
+        matches!(self, Reply::Lost(_) | Reply::Refused(_) | Reply::Forbidden(_))
+    }
 }
 
 impl Call {
@@ -188,6 +198,9 @@ impl Call {
             Err(error) if error.code() == Some("NOPOLICY") => Reply::Unmatched,
             // A key that holds no leases, so none of this id either.
             Err(error) if self.verb == Verb::Release && error.code() == Some("WRONGTYPE") => Reply::Released,
+            Err(error) if error.code() == Some("NOPERM") => {
+                Reply::Forbidden(error.detail().unwrap_or_default().to_owned())
+            }
             Err(error) if is_answer(&error) => Reply::Refused(error.to_string()),
             Err(error) => Reply::Lost(error.to_string()),
         }
@@ -195,7 +208,7 @@ impl Call {
 }
 
 /// Whether the server itself said so, rather than a connection that failed.
-fn is_answer(error: &RedisError) -> bool {
+pub fn is_answer(error: &RedisError) -> bool {
     match error.kind() {
         ErrorKind::Extension => true,
         ErrorKind::Server(kind) => !matches!(

@@ -125,7 +125,7 @@ impl Judge {
             Err(_) => calls.iter().map(|_| Reply::Lost("too many requests at once".to_owned())).collect(),
         };
         if let Some(local) = &self.local
-            && replies.iter().any(|reply| matches!(reply, Reply::Lost(_) | Reply::Refused(_)))
+            && replies.iter().any(Reply::is_undecided)
         {
             local.decide(&calls, &mut replies, &self.table, self.all_or_none);
         }
@@ -197,8 +197,8 @@ impl Judge {
                 self.told(question, verdict, outcome, cost)
             }
             Reply::Local(verdict, refused) => {
-                let outcome = if let Some(why) = refused {
-                    self.tell(why);
+                let outcome = if let Some(refusal) = refused {
+                    self.tell(refusal);
                     Outcome::Error
                 } else {
                     Outcome::Outage
@@ -207,8 +207,8 @@ impl Judge {
             }
             Reply::Unmatched => Judged::new(Outcome::Unmatched, false),
             Reply::Released => Judged::new(Outcome::Allowed, false),
-            Reply::Refused(why) => {
-                self.tell(why);
+            Reply::Refused(_) | Reply::Forbidden(_) => {
+                self.tell(reply);
                 Judged::new(Outcome::Error, asks && self.outage == Outage::Closed)
             }
             Reply::Lost(_) => Judged::new(Outcome::Outage, asks && self.outage == Outage::Closed),
@@ -226,8 +226,13 @@ impl Judge {
         Judged { windows, verdict: Some(verdict.clone()), cost, ..Judged::new(outcome, over) }
     }
 
-    /// A line a minute of what the server refuses.
-    fn tell(&self, why: &str) {
+    /// A line a minute of what the server refuses; of what its user may not do, one for each command.
+    fn tell(&self, refusal: &Reply) {
+        let why = match refusal {
+            Reply::Forbidden(why) => return self.link.missing.tell(why),
+            Reply::Refused(why) => why,
+            _ => return,
+        };
         let Ok(mut told) = self.told.lock() else { return };
         if told.is_none_or(|told| told.elapsed() >= Duration::from_mins(1)) {
             tracing::error!(why, "the server refused to decide");

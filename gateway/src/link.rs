@@ -6,6 +6,7 @@ mod breaker;
 pub mod connect;
 
 use crate::ask::{Call, Reply};
+use crate::permission::Missing;
 use crate::seen;
 pub use address::Address;
 use arc_swap::ArcSwapOption;
@@ -33,6 +34,8 @@ pub struct Link {
     breaker: Breaker,
     /// Whether the server has answered once.
     answered: AtomicBool,
+    /// What the user may not do.
+    pub missing: Missing,
     /// Wakes the task that keeps the connection: it is of no use any more.
     broken: Notify,
 }
@@ -54,6 +57,7 @@ impl Link {
             connection: ArcSwapOption::empty(),
             breaker: Breaker::default(),
             answered: AtomicBool::new(false),
+            missing: Missing::default(),
             broken: Notify::new(),
         }
     }
@@ -146,8 +150,9 @@ impl Link {
                     unanswered = 0;
                     self.succeeded();
                 }
+                // Answers tell less of their limits then.
                 Ok(Err(error)) if error.code() == Some("NOPERM") => {
-                    tracing::warn!(%error, "the user lacks a permission: answers tell less of their limits");
+                    self.missing.tell(error.detail().unwrap_or_default());
                     self.succeeded();
                 }
                 Ok(Err(error)) => return self.failed(&error.to_string()),

@@ -75,7 +75,7 @@ impl Local {
             .iter()
             .zip(replies.iter())
             .enumerate()
-            .filter(|(_, (_, reply))| matches!(reply, Reply::Lost(_) | Reply::Refused(_)))
+            .filter(|(_, (_, reply))| reply.is_undecided())
             .filter_map(|(place, (call, _))| Some((place, Known::of(call, table)?)))
             .collect();
         let denied = |reply: &Reply| matches!(reply, Reply::Decided(verdict) if !verdict.allowed);
@@ -87,8 +87,8 @@ impl Local {
             let looked = self.verdict(&kept, &known, now);
             let after = if passes || !all_or_none { self.charge(&mut kept, &known, looked, now) } else { looked };
             if let Some(reply) = replies.get_mut(place) {
-                let why = if let Reply::Refused(why) = reply { Some(std::mem::take(why)) } else { None };
-                *reply = Reply::Local(after, why);
+                let refused = (!matches!(reply, Reply::Lost(_))).then(|| Box::new(reply.clone()));
+                *reply = Reply::Local(after, refused);
             }
         }
     }

@@ -19,6 +19,7 @@ mod link;
 mod local;
 mod naming;
 mod options;
+mod permission;
 mod playground;
 mod replay;
 mod rls;

@@ -39,6 +39,31 @@ def test_a_user_who_may_only_decide(
     assert "WARN" not in gateway.log
 
 
+@pytest.mark.parametrize(
+    "missing", ["+rl.limit", "+rl.release", "+rl.policylist", "+info", "~rl:*"]
+)
+def test_a_permission_that_is_missing_is_told_once(
+    redis: Redis, server: object, start: Start, policy: Callable[..., int], missing: str
+) -> None:
+    policy("api", "FIXED 100 1d")
+    rights = [right for right in RIGHTS if right != missing]
+    redis.execute_command("ACL", "SETUSER", "poor", "reset", "on", f">{PASSWORD}", *rights)
+    environment = {"RATELIMIT_GATEWAY_SERVER_PASSWORD": PASSWORD}
+    gateway = start(server.port, "--server-user", "poor", environment=environment)
+    for request in ("a", "b", "c"):
+        assert gateway.passes(descriptor(user="1"))
+        assert gateway.passes(descriptor(user="1", rl_id=request, negative=True))
+    errors = {"+rl.limit": 3, "+rl.release": 3, "~rl:*": 6}.get(missing, 0)
+    counted = gateway.metric("ratelimit_gateway_decisions_total", outcome="error")
+    assert counted == errors
+    assert gateway.metric("ratelimit_gateway_outage") == 0
+    gateway.end()
+    told = [line for line in gateway.log.splitlines() if "lacks a permission" in line]
+    assert len(told) == 1, gateway.log
+    assert all(right in told[0] for right in RIGHTS)
+    assert "refused to decide" not in gateway.log
+
+
 def test_a_wrong_password_is_told_of_but_not_shown(user: str, server: object, start: Start) -> None:
     environment = {"RATELIMIT_GATEWAY_SERVER_PASSWORD": "another-secret"}
     gateway = start(server.port, "--server-user", user, environment=environment, wait=False)

@@ -88,7 +88,7 @@ fn what_is_in_the_shadow_denies_nobody() {
 fn who_cannot_be_asked_about_denies_where_that_is_wanted() {
     let question = asked("a", Verb::Take(Amount::ONE), None);
     let looks = asked("a", Verb::GiveBack(Amount::ONE), None);
-    for reply in [Reply::Lost(String::new()), Reply::Refused(String::new())] {
+    for reply in [Reply::Lost, Reply::Refused, Reply::Forbidden].map(|reply| reply(String::new())) {
         for (outage, allowed) in [(Outage::Open, true), (Outage::Closed, false), (Outage::Local(0.5), true)] {
             let judgement = judge(outage).concluded(std::slice::from_ref(&question), std::slice::from_ref(&reply));
             assert_eq!((judgement.allowed, judgement.unknown), (allowed, true), "{outage:?} {reply:?}");

@@ -80,10 +80,10 @@ async fn policies_are_those_that_the_server_told_of() {
         told.extend(replies);
     }
     let allowed = |reply: &Reply| match reply {
-        Reply::Local(verdict, Some(why)) => Some((verdict.allowed, verdict.policy.clone()?, why.clone())),
+        Reply::Local(verdict, Some(refusal)) => Some((verdict.allowed, verdict.policy.clone()?, *refusal.clone())),
         _ => None,
     };
-    let expected = |passes| Some((passes, "user".to_owned(), "no".to_owned()));
+    let expected = |passes| Some((passes, "user".to_owned(), Reply::Refused("no".to_owned())));
     assert_eq!(told.iter().map(allowed).collect::<Vec<_>>(), [expected(true), expected(false), None]);
 }
 
