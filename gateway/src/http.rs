@@ -3,7 +3,6 @@
 mod check;
 mod client;
 mod json;
-pub mod listen;
 
 use crate::rls::Rls;
 use axum::Router;
@@ -23,8 +22,8 @@ pub struct Http {
     pub rls: Rls,
     /// What was counted.
     pub metrics: PrometheusHandle,
-    /// Whether the gateway is about to end.
-    pub ending: Arc<AtomicBool>,
+    /// Whether it is told that the gateway is ready.
+    pub ready: Arc<AtomicBool>,
 }
 
 /// The routes.
@@ -38,12 +37,12 @@ pub fn router(http: Http) -> Router {
         .with_state(http)
 }
 
-/// Ready once the server has answered: an outage does not take that away, or all replicas would go at once.
+/// Ready from the server's first answer to the end: an outage does not take that away, or all replicas would go at once.
 async fn ready(State(http): State<Http>) -> (StatusCode, &'static str) {
-    if http.ending.load(Ordering::Relaxed) {
-        (StatusCode::SERVICE_UNAVAILABLE, "ending\n")
-    } else if http.rls.judge.link.has_answered() {
+    if http.ready.load(Ordering::Acquire) {
         (StatusCode::OK, "ok\n")
+    } else if http.rls.judge.link.has_answered() {
+        (StatusCode::SERVICE_UNAVAILABLE, "beginning or ending\n")
     } else {
         (StatusCode::SERVICE_UNAVAILABLE, "the server has not answered yet\n")
     }

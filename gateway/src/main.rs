@@ -4,7 +4,7 @@
 //! The layers, from below: names and words ([`naming`], [`template`], [`windows`]); one call to the server ([`ask`]);
 //! the files ([`config`]); the connection ([`link`]) and what the server told of its policies ([`table`]); counting
 //! without the server ([`local`]); the judgement of a request ([`judge`]) and what it looks like ([`headers`]); the doors
-//! ([`rls`], [`http`]) and the page for operators ([`console`]); the service ([`serve`]). Apart from these: logs under
+//! ([`rls`], [`http`]), their listeners ([`listener`]), and the page for operators ([`console`]); the service ([`serve`]). Apart from these: logs under
 //! limits that are to be tried ([`replay`]), and limits to play with ([`playground`]).
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
@@ -16,6 +16,7 @@ mod headers;
 mod http;
 mod judge;
 mod link;
+mod listener;
 mod local;
 mod naming;
 mod options;

@@ -6,11 +6,43 @@ mod request;
 use crate::config::Config;
 use crate::judge::Judge;
 use arc_swap::ArcSwap;
-use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitService;
+use axum::Router;
+use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_server::{
+    RateLimitService, RateLimitServiceServer,
+};
 use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use std::sync::Arc;
 use std::time::Duration;
+use tonic::service::Routes;
 use tonic::{Request, Response, Status};
+use tonic_health::pb::health_server::{Health, HealthServer};
+
+/// The largest request, in bytes: 32 descriptors of 16 entries with values of some size.
+const LARGEST: usize = 256 * 1024;
+/// Envoy's protocol for those who ask by reflection: `protoc --include_imports --descriptor_set_out` of the crate's own
+/// envoy/service/ratelimit/v3/rls.proto.
+const DESCRIPTORS: &[u8] = include_bytes!("rls/descriptors.bin");
+
+/// The name of the service.
+pub const NAME: &str = "envoy.service.ratelimit.v3.RateLimitService";
+
+/// The service with health and reflection beside it.
+///
+/// # Errors
+/// If the descriptors for reflection are wrong.
+pub fn router(rls: Rls, health: HealthServer<impl Health>) -> Result<Router, String> {
+    let reflection = || {
+        tonic_reflection::server::Builder::configure()
+            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+            .register_encoded_file_descriptor_set(DESCRIPTORS)
+    };
+    let told = |error: tonic_reflection::server::Error| error.to_string();
+    // Most clients still ask by the older version.
+    let (older, newer) = (reflection().build_v1alpha().map_err(told)?, reflection().build_v1().map_err(told)?);
+    let service = RateLimitServiceServer::new(rls).max_decoding_message_size(LARGEST);
+    let routes = Routes::new(service).add_service(health).add_service(older).add_service(newer);
+    Ok(routes.prepare().into_axum_router())
+}
 
 /// The service, made of what it shares with the others.
 #[derive(Clone)]

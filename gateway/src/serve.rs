@@ -5,36 +5,35 @@ use crate::console;
 use crate::http;
 use crate::judge::{Judge, Outage};
 use crate::link::Link;
+use crate::listener;
 use crate::local::Local;
 use crate::options::{Charge, Serve};
-use crate::rls::Rls;
+use crate::rls::{self, Rls};
 use crate::seen;
 use crate::table::Table;
 use arc_swap::ArcSwap;
-use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitServiceServer;
 use metrics_exporter_prometheus::PrometheusHandle;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{Semaphore, watch};
-use tonic::transport::server::TcpIncoming;
-use tonic::transport::{Identity, Server, ServerTlsConfig};
+use tokio::time::{sleep, timeout};
+use tokio_rustls::TlsAcceptor;
 use tonic_health::ServingStatus;
+use tonic_health::server::HealthReporter;
 
 /// How often the files are looked at.
 const RELOAD: Duration = Duration::from_secs(1);
 /// How long requests may take that are under way at the end.
 const LAST: Duration = Duration::from_secs(10);
-/// The largest request, in bytes: 32 descriptors of 16 entries with values of some size.
-const LARGEST: usize = 256 * 1024;
-/// Envoy's protocol for those who ask by reflection: `protoc --include_imports --descriptor_set_out` of the crate's own
-/// envoy/service/ratelimit/v3/rls.proto.
-const DESCRIPTORS: &[u8] = include_bytes!("rls/descriptors.bin");
-/// So many requests of one connection at once.
-const STREAMS: u32 = 1024;
+/// How often it is looked whether something has come to pass that nobody tells.
+const SHORTLY: Duration = Duration::from_millis(20);
+/// What grpc.health.v1 is asked about: all, and the rate limit service.
+const SERVICES: [&str; 2] = ["", rls::NAME];
 
 /// Serves until SIGTERM or SIGINT.
 ///
@@ -63,8 +62,8 @@ pub async fn serve(options: Serve) -> Result<(), String> {
         told: Mutex::default(),
     });
     let rls = Rls { config: Arc::clone(&config), judge, once: options.once.as_str().into() };
-    let tls = options.http_cert.as_ref().zip(options.http_key.as_ref());
-    let tls = tls.map(|(certificate, key)| http::listen::acceptor(certificate, key)).transpose()?;
+    let grpc_tls = tls(options.grpc_cert.as_ref(), options.grpc_key.as_ref())?;
+    let http_tls = tls(options.http_cert.as_ref(), options.http_key.as_ref())?;
     let (grpc, http) = (bound(options.grpc).await?, bound(options.http).await?);
     let console = console::bound(&options.console, &options.address()?).await?;
     tokio::spawn(async move { link.keep(&*table).await });
@@ -72,49 +71,27 @@ pub async fn serve(options: Serve) -> Result<(), String> {
     if let Some(source) = source {
         tokio::spawn(reload(source, stamp, config, hangup));
     }
-    let ending = Arc::new(AtomicBool::new(false));
-    let (end, ended) = watch::channel(false);
     let (reporter, health) = tonic_health::server::health_reporter();
-    reporter.set_service_status("", ServingStatus::NotServing).await;
-    reporter.set_not_serving::<RateLimitServiceServer<Rls>>().await;
-    let router = http::router(http::Http { rls: rls.clone(), metrics, ending: Arc::clone(&ending) });
-    let link = Arc::clone(&rls.judge.link);
-    let grpc = {
-        let mut server = Server::builder()
-            .max_concurrent_streams(STREAMS)
-            .http2_keepalive_interval(Some(Duration::from_secs(30)))
-            .tcp_nodelay(true);
-        if let Some((certificate, key)) = options.grpc_cert.as_ref().zip(options.grpc_key.as_ref()) {
-            let read =
-                |path| std::fs::read(path).map_err(|error| format!("{}: {error}", std::path::Path::display(path)));
-            let identity = Identity::from_pem(read(certificate)?, read(key)?);
-            server = server.tls_config(ServerTlsConfig::new().identity(identity)).map_err(|error| told(&error))?;
-        }
-        let reflection = || {
-            tonic_reflection::server::Builder::configure()
-                .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
-                .register_encoded_file_descriptor_set(DESCRIPTORS)
-        };
-        // Most clients still ask by the older version.
-        let older = reflection().build_v1alpha().map_err(|error| told(&error))?;
-        let reflection = reflection().build_v1().map_err(|error| told(&error))?;
-        let service = RateLimitServiceServer::new(rls).max_decoding_message_size(LARGEST);
-        let incoming = TcpIncoming::from(grpc).with_nodelay(Some(true));
-        let ended = until(ended.clone());
-        let router = server.add_service(health).add_service(reflection).add_service(older).add_service(service);
-        tokio::spawn(router.serve_with_incoming_shutdown(incoming, ended))
-    };
-    let console = console.map(|console| tokio::spawn(console.serve(until(ended.clone()))));
-    let http = tokio::spawn(http::listen::serve(http, tls, router, until(ended)));
+    let mut readiness = Readiness { ready: Arc::default(), reporter };
+    readiness.report(ServingStatus::NotServing).await;
+    let judge = Arc::clone(&rls.judge);
+    let router = http::router(http::Http { rls: rls.clone(), metrics, ready: Arc::clone(&readiness.ready) });
+    let (end_grpc, grpc_ended) = watch::channel(false);
+    let (end_http, http_ended) = watch::channel(false);
+    let console = console.map(|console| {
+        let mut ended = grpc_ended.clone();
+        tokio::spawn(console.serve(async move { listener::is_true(&mut ended).await }))
+    });
+    let grpc = tokio::spawn(listener::serve(grpc, grpc_tls, rls::router(rls, health)?, grpc_ended));
+    let http = tokio::spawn(listener::serve(http, http_tls, router, http_ended));
     tracing::info!(grpc = %options.grpc, http = %options.http, "serving");
-    let ready = {
-        let reporter = reporter.clone();
+    let beginning = {
+        let (mut readiness, judge) = (readiness.clone(), Arc::clone(&judge));
         tokio::spawn(async move {
-            while !link.has_answered() {
-                tokio::time::sleep(Duration::from_millis(20)).await;
+            while !judge.link.has_answered() {
+                sleep(SHORTLY).await;
             }
-            reporter.set_service_status("", ServingStatus::Serving).await;
-            reporter.set_serving::<RateLimitServiceServer<Rls>>().await;
+            readiness.report(ServingStatus::Serving).await;
         })
     };
     tokio::select! {
@@ -122,38 +99,73 @@ pub async fn serve(options: Serve) -> Result<(), String> {
         _ = interrupted.recv() => {}
     }
     tracing::info!("ending");
-    ready.abort();
-    ending.store(true, Ordering::Relaxed);
-    reporter.set_service_status("", ServingStatus::NotServing).await;
-    reporter.set_not_serving::<RateLimitServiceServer<Rls>>().await;
-    end.send_replace(true);
+    beginning.abort();
+    // An abort is no end yet, and it would be ready again.
+    let _ = beginning.await;
+    readiness.end().await;
+    end_grpc.send_replace(true);
     // The console's streams go on for as long as somebody looks.
     if let Some(console) = console {
         console.abort();
     }
-    let both = async { (grpc.await, http.await) };
-    if tokio::time::timeout(LAST, both).await.is_err() {
+    let last = async {
+        let _ = grpc.await;
+        // Until then whoever asks over HTTP is told that it is not ready.
+        end_http.send_replace(true);
+        let _ = http.await;
+        // Who has hung up may have left charges to undo.
+        while judge.in_flight.available_permits() < options.in_flight as usize {
+            sleep(SHORTLY).await;
+        }
+    };
+    if timeout(LAST, last).await.is_err() {
         tracing::warn!("some connections did not end in time");
     }
     Ok(())
+}
+
+/// What is told of being ready: over gRPC, and by /readyz.
+#[derive(Clone)]
+struct Readiness {
+    ready: Arc<AtomicBool>,
+    reporter: HealthReporter,
+}
+
+impl Readiness {
+    /// Tells it. Nobody hears over HTTP that the gateway is ready before it is over gRPC, nor after it was.
+    async fn report(&mut self, status: ServingStatus) {
+        let is_ready = status == ServingStatus::Serving;
+        if !is_ready {
+            self.ready.store(false, Ordering::Release);
+        }
+        for service in SERVICES {
+            self.reporter.set_service_status(service, status).await;
+        }
+        if is_ready {
+            self.ready.store(true, Ordering::Release);
+        }
+    }
+
+    /// Tells that it is not ready any more, and ends the streams of those who watch for that: they would never end.
+    async fn end(&mut self) {
+        self.report(ServingStatus::NotServing).await;
+        for service in SERVICES {
+            self.reporter.clear_service_status(service).await;
+        }
+    }
+}
+
+fn tls(certificate: Option<&PathBuf>, key: Option<&PathBuf>) -> Result<Option<TlsAcceptor>, String> {
+    certificate.zip(key).map(|(certificate, key)| listener::acceptor(certificate, key)).transpose()
 }
 
 async fn bound(address: SocketAddr) -> Result<TcpListener, String> {
     TcpListener::bind(address).await.map_err(|error| format!("{address}: {error}"))
 }
 
-fn told(error: &dyn std::error::Error) -> String {
-    error.to_string()
-}
-
-async fn until(mut ended: watch::Receiver<bool>) {
-    // The sender lives as long as the service.
-    let _ = ended.wait_for(|ended| *ended).await;
-}
-
 async fn upkeep(metrics: PrometheusHandle) {
     loop {
-        tokio::time::sleep(Duration::from_secs(5)).await;
+        sleep(Duration::from_secs(5)).await;
         metrics.run_upkeep();
     }
 }
@@ -162,7 +174,7 @@ async fn upkeep(metrics: PrometheusHandle) {
 async fn reload(source: Source, mut stamp: Stamp, config: Arc<ArcSwap<Config>>, mut hangup: Signal) {
     loop {
         let at_once = tokio::select! {
-            () = tokio::time::sleep(RELOAD) => false,
+            () = sleep(RELOAD) => false,
             _ = hangup.recv() => true,
         };
         let now = source.stamp();

@@ -109,8 +109,12 @@ class Gateway:
 
     def end(self, how: int = signal.SIGTERM) -> int:
         """Its status; what it logged is in `log`."""
+        self._process.send_signal(how)
+        return self.ended()
+
+    def ended(self) -> int:
+        """Its status, once it has ended by itself; what it logged is in `log`."""
         process, self._process = self._process, None
-        process.send_signal(how)
         _, self.log = process.communicate(timeout=30)
         self.channel.close()
         return process.returncode

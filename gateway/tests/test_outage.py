@@ -1,5 +1,7 @@
 """What is answered while the server is away, and how the gateway ends."""
 
+import contextlib
+import os
 import signal
 import subprocess
 import threading
@@ -7,6 +9,8 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from running import BINARY, OK, OVER, Gateway, descriptor
 
 from support import poll
@@ -171,6 +175,79 @@ def test_nothing_acknowledged_is_lost_when_the_server_is_killed(
 def test_the_end_is_graceful(gateway: Gateway) -> None:
     assert gateway.end(signal.SIGTERM) == 0
     assert "panicked" not in gateway.log
+
+
+@contextlib.contextmanager
+def under_way(gateway: Gateway) -> Iterator[Callable[[], None]]:
+    """A call that goes on until the function is called that this gives."""
+    ended = threading.Event()
+
+    def asked() -> Iterator[reflection_pb2.ServerReflectionRequest]:
+        yield reflection_pb2.ServerReflectionRequest(list_services="")
+        ended.wait(60)
+
+    stub = reflection_pb2_grpc.ServerReflectionStub(gateway.channel)
+    answers = stub.ServerReflectionInfo(asked(), timeout=60)
+    next(answers)
+
+    def end() -> None:
+        ended.set()
+        assert list(answers) == []
+
+    try:
+        yield end
+    finally:
+        ended.set()
+        answers.cancel()
+
+
+def test_what_is_under_way_ends_and_nobody_is_sent_here_meanwhile(gateway: Gateway) -> None:
+    watched = health_pb2_grpc.HealthStub(gateway.channel).Watch(
+        health_pb2.HealthCheckRequest(), timeout=60
+    )
+    assert next(watched).status == health_pb2.HealthCheckResponse.SERVING
+    with under_way(gateway) as end:
+        os.kill(gateway.pid, signal.SIGTERM)
+        told = [answer.status for answer in watched]
+        assert told == [health_pb2.HealthCheckResponse.NOT_SERVING]
+        assert gateway.get("/readyz").status == 503
+        assert gateway.get("/healthz").status == 200
+        end()
+        assert gateway.ended() == 0
+    assert "did not end in time" not in gateway.log
+
+
+@pytest.mark.long
+def test_what_does_not_end_is_not_waited_for(gateway: Gateway) -> None:
+    with under_way(gateway):
+        assert gateway.end(signal.SIGTERM) == 0
+    assert "did not end in time" in gateway.log
+
+
+def test_who_is_ready_over_http_is_over_grpc(server: Server, start: Start) -> None:
+    gateway = start(server.port)
+    services = ["", "envoy.service.ratelimit.v3.RateLimitService"]
+    assert [gateway.health(service) for service in services] == ["SERVING"] * 2
+
+
+def test_concurrency_without_an_id_is_an_error_and_told_once_a_minute(
+    server: Server, start: Start
+) -> None:
+    server.client().execute_command("RL.POLICYSET", "api", "CONCURRENCY", 1, "1m")
+    gateway = start(server.port)
+    assert [gateway.passes(descriptor(user="1")) for _ in range(3)] == [True] * 3
+    assert gateway.passes(descriptor(user="1", negative=True)), "it gives back what nobody holds"
+    name = "ratelimit_gateway_decisions_total"
+    assert gateway.metric(name, outcome="error") >= 3
+    gateway.end()
+    assert gateway.log.count("the server refused to decide") == 1
+    closed = start(server.port, "--on-outage", "closed")
+    answer = closed.ask(descriptor(user="1"))
+    assert answer.overall_code == OVER
+    assert [(one.key, one.value) for one in answer.response_headers_to_add] == [
+        ("Retry-After", "1")
+    ]
+    assert closed.passes(descriptor(user="1", rl_id="a"))
 
 
 def test_a_taken_port_ends_the_start(gateway: Gateway) -> None:

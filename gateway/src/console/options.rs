@@ -1,8 +1,8 @@
 //! The console's words of the command line.
 
 use super::guard::Guard;
-use crate::http::listen::acceptor;
 use crate::link::Address;
+use crate::listener::acceptor;
 use crate::secret::secret;
 use clap::Args;
 use std::net::SocketAddr;

@@ -1,0 +1,170 @@
+//! The listeners: connections with or without TLS, how many and who of them may take how long, and their end. gRPC and
+//! HTTP are served by the same code: a gRPC service is a router, too.
+
+mod patient;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::ConnectInfo;
+use axum::http::{Request, Response, StatusCode, header};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use patient::Patient;
+use rustls::ServerConfig;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpListener;
+use tokio::sync::{Semaphore, watch};
+use tokio::time::{sleep, timeout};
+use tokio_rustls::TlsAcceptor;
+use tower::ServiceExt as _;
+
+/// How long a handshake, the first bytes, and the head of a request may take, and then a request with its body: nobody
+/// is waited for longer.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long nothing is accepted after the process has run out of files.
+const FULL: Duration = Duration::from_millis(100);
+/// So many connections of a listener at once; those above are hung up on.
+const MOST: u32 = 10_000;
+/// So many requests of one connection at once.
+const STREAMS: u32 = 1024;
+
+/// What TLS takes: the certificates of a file and the key of another.
+///
+/// # Errors
+/// What is wrong with them.
+pub fn acceptor(certificate: &Path, key: &Path) -> Result<TlsAcceptor, String> {
+    let told = |path: &Path, error: &dyn std::error::Error| format!("{}: {error}", path.display());
+    let chain = CertificateDer::pem_file_iter(certificate).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let chain = chain.map_err(|error| told(certificate, &error))?;
+    let secret = PrivateKeyDer::from_pem_file(key).map_err(|error| told(key, &error))?;
+    let config = ServerConfig::builder().with_no_client_auth().with_single_cert(chain, secret);
+    let mut config = config.map_err(|error| told(certificate, &error))?;
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(TlsAcceptor::from(Arc::new(config)))
+}
+
+/// Answers until `ended` is true, and then ends what is under way.
+pub async fn serve(listener: TcpListener, tls: Option<TlsAcceptor>, router: Router, ended: watch::Receiver<bool>) {
+    served(listener, tls, router, ended, MOST).await;
+}
+
+async fn served(
+    listener: TcpListener,
+    tls: Option<TlsAcceptor>,
+    router: Router,
+    mut ended: watch::Receiver<bool>,
+    most: u32,
+) {
+    let places = Arc::new(Semaphore::new(most as usize));
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = is_true(&mut ended) => break,
+        };
+        match accepted {
+            Ok((stream, peer)) => {
+                // Who is hung up on can go elsewhere; who waited for a place could not.
+                let Ok(place) = Arc::clone(&places).try_acquire_owned() else { continue };
+                let (tls, router, ended) = (tls.clone(), router.clone(), ended.clone());
+                tokio::spawn(async move {
+                    // Without it an answer may wait for an acknowledgement.
+                    let _ = stream.set_nodelay(true);
+                    accepted_from(peer, stream, tls, router, ended).await;
+                    drop(place);
+                });
+            }
+            // Who has gone again is no reason to wait.
+            Err(error) if error.kind() == std::io::ErrorKind::ConnectionAborted => {}
+            Err(_) => sleep(FULL).await,
+        }
+    }
+    drop(listener);
+    // All places are free once the last connection has ended. Nobody closes the semaphore.
+    let _ = places.acquire_many(most).await;
+}
+
+/// Returns once it is true.
+pub async fn is_true(value: &mut watch::Receiver<bool>) {
+    // The sender lives as long as the service.
+    let _ = value.wait_for(|value| *value).await;
+}
+
+async fn accepted_from(
+    peer: SocketAddr,
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    tls: Option<TlsAcceptor>,
+    router: Router,
+    mut ended: watch::Receiver<bool>,
+) {
+    let Some(tls) = tls else { return connection(peer, stream, router, ended).await };
+    let encrypted = tokio::select! {
+        encrypted = timeout(PATIENCE, tls.accept(stream)) => encrypted,
+        () = is_true(&mut ended) => return,
+    };
+    if let Ok(Ok(stream)) = encrypted {
+        connection(peer, stream, router, ended).await;
+    }
+}
+
+async fn connection(
+    peer: SocketAddr,
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    router: Router,
+    mut ended: watch::Receiver<bool>,
+) {
+    let service = hyper::service::service_fn(move |request: Request<hyper::body::Incoming>| {
+        let router = router.clone();
+        let mut request = request.map(Body::new);
+        request.extensions_mut().insert(ConnectInfo(peer));
+        let is_grpc = is_grpc(&request);
+        async move {
+            Ok::<_, Infallible>(match timeout(PATIENCE, router.oneshot(request)).await {
+                Ok(Ok(response)) => response,
+                Ok(Err(never)) => match never {},
+                Err(_) => late(is_grpc),
+            })
+        }
+    });
+    let mut builder = Builder::new(TokioExecutor::new());
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(PATIENCE);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .keep_alive_interval(Some(PATIENCE))
+        .keep_alive_timeout(PATIENCE)
+        .max_concurrent_streams(STREAMS);
+    let mut served = std::pin::pin!(builder.serve_connection(TokioIo::new(Patient::new(stream, PATIENCE)), service));
+    // Whoever breaks off is no error of this side.
+    tokio::select! {
+        _ = served.as_mut() => {}
+        () = is_true(&mut ended) => {
+            served.as_mut().graceful_shutdown();
+            let _ = served.await;
+        }
+    }
+}
+
+fn is_grpc(request: &Request<Body>) -> bool {
+    let kind = request.headers().get(header::CONTENT_TYPE);
+    kind.is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"))
+}
+
+/// What is answered to a request that has not come to its end in time.
+fn late(is_grpc: bool) -> Response<Body> {
+    if is_grpc {
+        return tonic::Status::deadline_exceeded("the request did not come to its end in time").into_http();
+    }
+    let mut late = Response::new(Body::empty());
+    *late.status_mut() = StatusCode::REQUEST_TIMEOUT;
+    late
+}
+
+#[cfg(test)]
+mod tests;
