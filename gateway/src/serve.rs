@@ -170,28 +170,35 @@ async fn upkeep(metrics: PrometheusHandle) {
     }
 }
 
-/// Reads the files again when they change, and at SIGHUP. Wrong ones are refused as a whole, and the old ones stay.
+/// Reads the files again when they change, and at SIGHUP. Wrong ones are refused as a whole, and the old ones stay. A
+/// thread of its own reads: a large file takes a while, and a network's may take long.
 async fn reload(source: Source, mut stamp: Stamp, config: Arc<ArcSwap<Config>>, mut hangup: Signal) {
     loop {
         let at_once = tokio::select! {
             () = sleep(RELOAD) => false,
             _ = hangup.recv() => true,
         };
-        let now = source.stamp();
-        if now == stamp && !at_once {
-            continue;
-        }
-        stamp = now;
-        match source.read() {
-            Ok(read) => {
-                config.store(Arc::new(read));
-                seen::reload(true);
-                tracing::info!("the configuration was read again");
+        let (source, config, before) = (source.clone(), Arc::clone(&config), stamp.clone());
+        let looked = tokio::task::spawn_blocking(move || {
+            let now = source.stamp();
+            if now != before || at_once {
+                apply(source.read(), &config);
             }
-            Err(why) => {
-                seen::reload(false);
-                tracing::error!(why, "the configuration is wrong, and the old one stays");
-            }
+            now
+        });
+        if let Ok(now) = looked.await {
+            stamp = now;
         }
+    }
+}
+
+fn apply(read: Result<Config, String>, config: &ArcSwap<Config>) {
+    seen::reload(read.is_ok());
+    match read {
+        Ok(read) => {
+            config.store(Arc::new(read));
+            tracing::info!("the configuration was read again");
+        }
+        Err(why) => tracing::error!(why, "the configuration is wrong, and the old one stays"),
     }
 }

@@ -117,6 +117,25 @@ def test_a_swapped_link_and_sighup_are_noticed(
     poll.until(lambda: reloads(gateway, "applied") == 2, "the signal is heard")
 
 
+def test_a_file_that_takes_long_to_read_delays_nobody(
+    server: Server, start: Callable[..., Gateway], file: Path, tmp_path: Path
+) -> None:
+    file.write_text(FILE)
+    # One thread for all requests: what holds it up holds up all.
+    gateway = start(server.port, "--config", file, environment={"TOKIO_WORKER_THREADS": "1"})
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    pipe.rename(file)
+    # Opened for writing once the gateway has opened it for reading.
+    with file.open("w") as text:
+        assert [gateway.passes(descriptor(user="1")) for _ in range(3)] == [True, True, False]
+        assert reloads(gateway, "applied") == 0
+        text.write(FILE.replace("requests_per_unit: 2", "requests_per_unit: 3"))
+    poll.until(lambda: reloads(gateway, "applied") == 1, "the file is read")
+    assert [gateway.passes(descriptor(user="1")) for _ in range(2)] == [True, False]
+    file.unlink()
+
+
 def test_a_wrong_file_ends_the_start(tmp_path: Path) -> None:
     wrong = tmp_path / "wrong.yaml"
     wrong.write_text("domain: api\ndescriptors:\n  - key: a\n    rate_limit: {unit: eon}\n")
