@@ -5,7 +5,7 @@ mod address;
 mod breaker;
 pub mod connect;
 
-use crate::ask::{Call, Reply};
+use crate::ask::{Call, Reply, is_answer};
 use crate::permission::Missing;
 use crate::seen;
 pub use address::Address;
@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
 /// How often the server is asked for its policies' digest, and whether it is there.
 const LOOK: Duration = Duration::from_secs(1);
@@ -26,6 +26,9 @@ const LOOK: Duration = Duration::from_secs(1);
 const PROBE: Duration = Duration::from_millis(250);
 /// How long a probe waits: longer than a call would, since nobody waits for it.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The key of a probe, which no descriptor has, and the name of its policy.
+const PROBED: &str = "rl:";
 
 /// The link, shared by all calls.
 pub struct Link {
@@ -145,7 +148,14 @@ impl Link {
     async fn watch(&self, connection: &Connection, listener: &dyn Listener) {
         let mut unanswered = 0;
         loop {
-            match timeout(PROBE_TIMEOUT, policies(connection, listener)).await {
+            let began = Instant::now();
+            let looked = async {
+                if self.breaker.has_failed() {
+                    decides(connection).await?;
+                }
+                policies(connection, listener).await
+            };
+            match timeout(PROBE_TIMEOUT, looked).await {
                 Ok(Ok(())) => {
                     unanswered = 0;
                     self.succeeded();
@@ -165,10 +175,22 @@ impl Link {
             }
             let pause = if self.breaker.is_open() { PROBE } else { LOOK };
             tokio::select! {
-                () = sleep(pause) => {}
+                () = sleep_until(began + pause) => {}
                 () = self.broken.notified() => sleep(Duration::from_millis(10)).await,
             }
         }
+    }
+}
+
+/// Whether calls are decided again. INFO does not tell: it is answered while the server loads its file, while its cluster
+/// has no quorum, and by a replica that has lost its primary. So it is asked about a policy that nobody has, without a
+/// cost.
+async fn decides(connection: &Connection) -> Result<(), redis::RedisError> {
+    let mut command = redis::cmd("RL.LIMIT");
+    command.arg(PROBED).arg(PROBED).arg("COST").arg(0);
+    match connection.send(command, Instant::now()).await {
+        Err(error) if !is_answer(&error) => Err(error),
+        _ => Ok(()),
     }
 }
 
@@ -202,3 +224,6 @@ async fn policies(connection: &Connection, listener: &dyn Listener) -> Result<()
     listener.policies(digest.to_owned(), rows.collect());
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

@@ -17,6 +17,11 @@ impl Breaker {
         self.failures.load(Ordering::Relaxed) >= MOST
     }
 
+    /// Whether the last call had no reply.
+    pub fn has_failed(&self) -> bool {
+        self.failures.load(Ordering::Relaxed) != 0
+    }
+
     /// A call had no reply; whether an outage begins with it.
     pub fn failed(&self) -> bool {
         let more = |failures: u32| Some(failures.saturating_add(1));

@@ -1,0 +1,186 @@
+use super::{Address, Link, PROBE, PROBED};
+use crate::ask::{Call, Reply, Rule, Verb};
+use crate::table::Table;
+use ratelimit_core::Amount;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::{Instant, sleep, timeout};
+
+/// A server of which the test says what it answers to RL.LIMIT. INFO it always answers.
+#[derive(Clone)]
+struct Fake {
+    /// What is answered; none: nothing until there is one.
+    answer: Arc<Mutex<Option<&'static str>>>,
+    /// The keys of the calls, and when each came.
+    calls: Arc<Mutex<Vec<(String, Instant)>>>,
+}
+
+const DECIDES: &str = "*4\r\n:1\r\n:0\r\n*0\r\n$3\r\napi\r\n";
+
+impl Fake {
+    /// The server, and a link to it that is kept.
+    async fn started() -> (Fake, Arc<Link>) {
+        let fake = Fake { answer: Arc::new(Mutex::new(Some(DECIDES))), calls: Arc::default() };
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = Address::parse(&format!("redis://{}", listener.local_addr().unwrap())).unwrap();
+        let serving = fake.clone();
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let fake = serving.clone();
+                tokio::spawn(async move { fake.answers(stream).await });
+            }
+        });
+        let link = Arc::new(Link::new(address));
+        let kept = Arc::clone(&link);
+        tokio::spawn(async move { kept.keep(&Table::default()).await });
+        until(|| link.has_answered()).await;
+        (fake, link)
+    }
+
+    fn answer(&self, answer: Option<&'static str>) {
+        *self.answer.lock().unwrap() = answer;
+    }
+
+    async fn answers(&self, stream: TcpStream) {
+        let mut stream = BufReader::new(stream);
+        while let Some(words) = words(&mut stream).await {
+            let reply = match words[0].as_str() {
+                "INFO" => "$11\r\nrole:master\r\n",
+                "RL.POLICYLIST" => "*0\r\n",
+                "RL.LIMIT" => {
+                    self.calls.lock().unwrap().push((words[1].clone(), Instant::now()));
+                    // What comes behind it waits, too.
+                    until(|| self.answer.lock().unwrap().is_some()).await;
+                    self.answer.lock().unwrap().unwrap_or_default()
+                }
+                _ => "+OK\r\n",
+            };
+            let _ = stream.get_mut().write_all(reply.as_bytes()).await;
+        }
+    }
+
+    fn times(&self, key: &str) -> Vec<Instant> {
+        let calls = self.calls.lock().unwrap();
+        calls.iter().filter(|(of, _)| of == key).map(|(_, at)| *at).collect()
+    }
+}
+
+/// The words of a command, which are texts here.
+async fn words(stream: &mut BufReader<TcpStream>) -> Option<Vec<String>> {
+    let mut words = vec![];
+    for _ in 0..number(stream).await? {
+        let mut word = vec![0; number(stream).await? + 2];
+        stream.read_exact(&mut word).await.ok()?;
+        words.push(String::from_utf8(word).ok()?.trim_end().to_owned());
+    }
+    Some(words)
+}
+
+async fn number(stream: &mut BufReader<TcpStream>) -> Option<usize> {
+    let mut line = String::new();
+    stream.read_line(&mut line).await.ok()?;
+    line.trim_end().get(1..)?.parse().ok()
+}
+
+async fn until(is: impl Fn() -> bool) {
+    let polled = async {
+        while !is() {
+            sleep(Duration::from_millis(1)).await;
+        }
+    };
+    timeout(Duration::from_mins(1), polled).await.unwrap();
+}
+
+/// The reply to one call that is waited for so long.
+async fn asked(link: &Link, patience: Duration) -> Reply {
+    let rule = Rule::Policies(vec!["api".to_owned()]);
+    let verb = Verb::Take(Amount::ONE);
+    let call = Call { key: b"rl:api".to_vec(), rule, verb, id: None, remembered: String::new() };
+    link.ask([call].into(), Instant::now() + patience).await.remove(0)
+}
+
+const LONG: Duration = Duration::from_mins(1);
+
+#[tokio::test]
+async fn after_three_calls_without_a_reply_nobody_waits() {
+    let (fake, link) = Fake::started().await;
+    assert!(matches!(asked(&link, LONG).await, Reply::Decided(_)));
+    fake.answer(None);
+    // A probe may be among the three.
+    for _ in 0..3 {
+        assert!(matches!(asked(&link, Duration::from_millis(1)).await, Reply::Lost(_)));
+    }
+    until(|| link.breaker.is_open()).await;
+    // Whoever waited would wait for a minute, and the test for longer than it may take.
+    for _ in 0..100 {
+        assert_eq!(asked(&link, LONG).await, Reply::Lost("the server is away".to_owned()));
+    }
+    fake.answer(Some(DECIDES));
+    until(|| !link.breaker.is_open()).await;
+    assert!(matches!(asked(&link, LONG).await, Reply::Decided(_)));
+    assert_eq!(fake.times("rl:api").len(), 5, "those that did not wait were not sent");
+}
+
+#[tokio::test]
+async fn one_call_without_a_reply_is_no_outage() {
+    let (fake, link) = Fake::started().await;
+    fake.answer(None);
+    assert!(matches!(asked(&link, Duration::from_millis(1)).await, Reply::Lost(_)));
+    assert!(!link.breaker.is_open());
+    fake.answer(Some(DECIDES));
+    assert!(matches!(asked(&link, LONG).await, Reply::Decided(_)));
+    assert!(!link.breaker.has_failed());
+}
+
+#[tokio::test]
+async fn a_server_that_only_says_that_it_cannot_decide_is_away() {
+    for error in [
+        "-LOADING Redis is loading the dataset in memory\r\n",
+        "-CLUSTERDOWN The cluster is down\r\n",
+        "-MASTERDOWN Link with MASTER is down\r\n",
+        "-READONLY You can't write against a read only replica.\r\n",
+    ] {
+        let (fake, link) = Fake::started().await;
+        fake.answer(Some(error));
+        assert!(matches!(asked(&link, LONG).await, Reply::Lost(_)), "{error}");
+        // Calls of others are not needed to find out.
+        until(|| link.breaker.is_open()).await;
+        let probes = fake.times(PROBED).len();
+        until(|| fake.times(PROBED).len() > probes + 2).await;
+        assert!(link.breaker.is_open(), "INFO is answered all the while: {error}");
+        fake.answer(Some("-NOPOLICY no such policy\r\n"));
+        until(|| !link.breaker.is_open()).await;
+    }
+}
+
+#[tokio::test]
+async fn an_error_that_is_an_answer_is_no_outage() {
+    let (fake, link) = Fake::started().await;
+    for (error, expected) in [
+        ("-WRONGTYPE a string\r\n", Reply::Refused("\"WRONGTYPE\": a string".to_owned())),
+        ("-NOPERM User gateway has no permissions\r\n", Reply::Forbidden("User gateway has no permissions".to_owned())),
+        ("-NOPOLICY no such policy\r\n", Reply::Unmatched),
+    ] {
+        fake.answer(Some(error));
+        for _ in 0..4 {
+            assert_eq!(asked(&link, LONG).await, expected);
+        }
+        assert!(!link.breaker.has_failed());
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_is_away_is_asked_every_quarter_of_a_second() {
+    let (fake, link) = Fake::started().await;
+    fake.answer(Some("-LOADING\r\n"));
+    let _ = asked(&link, LONG).await;
+    until(|| link.breaker.is_open()).await;
+    let begun = fake.times(PROBED).len();
+    until(|| fake.times(PROBED).len() > begun + 3).await;
+    let times = fake.times(PROBED);
+    let apart = times[begun..].windows(2).map(|two| two[1] - two[0]);
+    // By its clock a timer may be a millisecond early.
+    assert!(apart.into_iter().all(|apart| apart + Duration::from_millis(2) >= PROBE));
+}
