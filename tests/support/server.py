@@ -43,7 +43,7 @@ MODULE = without_spaces(
         os.environ.get("RATELIMIT_MODULE", REPOSITORY / "target/release/libredis_ratelimit.so")
     ).absolute()
 )
-# The same in a debug build, which has commands for tests.
+# The module in a debug build, which has commands for tests.
 DEBUG_MODULE = MODULE.parents[1] / "debug" / MODULE.name
 
 

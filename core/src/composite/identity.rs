@@ -14,7 +14,7 @@ pub(super) enum ComponentIdentity {
     Name(Box<[u8]>),
 }
 
-/// The same in five bytes, aligned to one, so that it fits beside the tag of a usage.
+/// What identifies a component, in five bytes, aligned to one, so that it fits beside the tag of a usage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ShortIdentity {
     /// Nothing yet.

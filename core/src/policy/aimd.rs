@@ -14,7 +14,7 @@ use super::stamp::Stamp;
 use crate::number::Timestamp;
 
 impl StepTimes {
-    /// The same changes by the steady clock, which shows `steady` when they are learned at `now`. One that lies ahead,
+    /// These changes on the steady clock, which shows `steady` when they are learned at `now`. One that lies ahead,
     /// by the clock of another server or by one that was set back before a restart, counts as made then.
     pub(super) fn learned(self, now: Timestamp, steady: Timestamp) -> StepTimes {
         let learned = |at: Timestamp| {

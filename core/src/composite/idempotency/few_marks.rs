@@ -36,7 +36,7 @@ impl FewMarks {
         Some(FewMarks { groups, open, open_live, next })
     }
 
-    /// The same in the form of many.
+    /// These marks in the form of many.
     pub fn as_many(&self) -> LowWaterMarks {
         let groups = self.groups.iter().map(|group| (group.first, group.low, group.live));
         LowWaterMarks::of((self.open, self.open_live, self.next), groups)
