@@ -2,12 +2,15 @@
 
 import os
 import resource
+import socket
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import redis
 
 from redis_ratelimit import Fixed, Limiter
+from redis_ratelimit.connections import Connections
 
 LIMIT = Fixed(1000, "1h")
 
@@ -57,3 +60,42 @@ def test_a_connection_that_was_closed_is_not_given_a_call_that_is_sent_once(
             assert limiter.take("key", LIMIT).source == "server"
             admin.client_kill_filter(_type="normal", skipme=True)
             assert limiter.give_back("key", LIMIT).source == "server"
+
+
+class OfTls:
+    """A socket as TLS wraps it: for a process that was busy the time is over before it reads."""
+
+    def __init__(self, wrapped: socket.socket) -> None:
+        self._wrapped = wrapped
+        self.is_late = True
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._wrapped, name)
+
+    def recv(self, size: int) -> bytes:
+        if self.is_late:
+            self.is_late = False
+            raise TimeoutError("The read operation timed out")
+        return self._wrapped.recv(size)
+
+
+@pytest.mark.parametrize("has_arrived", [True, False])
+def test_what_has_arrived_is_read_before_a_call_is_given_up(has_arrived: bool) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+
+        class Made:
+            _sock = OfTls(ours)
+
+            def connect(self) -> None:
+                if has_arrived:
+                    theirs.sendall(b":7\r\n")
+
+            def disconnect(self) -> None: ...
+
+        connections = Connections(Made, 10, 1)
+        if has_arrived:
+            assert connections.ask(["RL.PEEK"]) == 7
+        else:
+            with pytest.raises(TimeoutError):
+                connections.ask(["RL.PEEK"])

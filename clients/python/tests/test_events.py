@@ -1,6 +1,7 @@
 """Each event of `clients/events.json`, which the package for Node.js has too, brought about."""
 
 import asyncio
+import ctypes
 import inspect
 import json
 import logging
@@ -231,6 +232,37 @@ def test_threads_beside_one_that_is_busy(url: str) -> None:
     finally:
         done.set()
         worker.join()
+    assert passed_of_a_limit_of_5(decisions) == (5, {"server"})
+
+
+# Unlike other calls of C, those of a PyDLL keep the interpreter to themselves.
+hold_interpreter = ctypes.PyDLL(None).usleep
+
+
+def test_threads_that_wake_up_late(url: str) -> None:
+    """Who connects did not run either, so nobody has waited for anything."""
+    done = threading.Event()
+
+    def busy() -> None:
+        while not done.is_set():
+            hold_interpreter(300_000)
+            time.sleep(0.001)
+
+    def ask(_: int) -> Any:
+        together.wait()
+        return limiter.take("key", Fixed(5, "1h"))
+
+    together = threading.Barrier(21)
+    with Limiter.from_url(url, failures=1) as limiter, ThreadPoolExecutor(20) as pool:
+        worker = threading.Thread(target=busy)
+        tasks = [pool.submit(ask, number) for number in range(20)]
+        together.wait()
+        worker.start()
+        try:
+            decisions = [task.result() for task in tasks]
+        finally:
+            done.set()
+            worker.join()
     assert passed_of_a_limit_of_5(decisions) == (5, {"server"})
 
 
