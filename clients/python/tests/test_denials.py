@@ -54,7 +54,8 @@ def stands(limiter: Any, now: Now, key: Any = "key", limit: Limit = LIMIT) -> No
 
     def is_known() -> bool:
         limiter.peek("other", LIMIT)
-        return denials.find(key, asked, now() + 2) is not None
+        known = denials._by_key.get(key, ())
+        return any(one.asked == asked and now() + 2 < one.until for one in known)
 
     poll.until(is_known, "the denial is known to stand", timeout=20)
 

@@ -79,7 +79,7 @@ class Base:
             pause=pause,
             clock=clock,
         )
-        self._denials = Denials(prefix)
+        self._denials = Denials(prefix, kind.where)
         self._remembers = remember_denials
         settings: dict[str, Any] = {
             "timeout": timeout,

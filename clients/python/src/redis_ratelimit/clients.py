@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import threading
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from types import ModuleType
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
+from redis_ratelimit import forks
 from redis_ratelimit.limits import Key
 
 # A burst of calls waits its turn on so many connections, rather than for more of them.
@@ -237,8 +239,12 @@ class LateCluster:
         self.kind = kind
         self.place = urlsplit(url).netloc.rpartition("@")[2]
         self._make = partial(kind.from_url, url, **settings)
-        self._lock = threading.Lock()
         self.client: Any = None
+        self.forked()
+        forks.knows(self)
+
+    def forked(self) -> None:
+        self._lock = threading.Lock()
 
     def made(self) -> Any:
         if self.client is None:
@@ -258,6 +264,28 @@ class LateCluster:
             self.client.close()
 
 
+class ClusterOfLoop(LateCluster):
+    """A cluster's client for asyncio: each event loop has one of its own."""
+
+    _loop: asyncio.AbstractEventLoop | None = None
+
+    def made(self) -> Any:
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:
+            self._loop, self.client = loop, self._make()
+        return self.client
+
+    async def initialize(self) -> None:
+        await self.made().initialize()
+
+    async def execute_command(self, *words: Any, **options: Any) -> Any:
+        return await self.made().execute_command(*words, **options)
+
+    async def aclose(self) -> None:
+        if self.client is not None and self._loop is asyncio.get_running_loop():
+            await self.client.aclose()
+
+
 def from_url(url: str, timeout: float, *, cluster: bool, is_async: bool) -> Any:
     """A client by a URL as redis-py and valkey-py take it: valkey:// is the latter's."""
     root = "valkey" if url.startswith("valkey") else "redis"
@@ -267,7 +295,7 @@ def from_url(url: str, timeout: float, *, cluster: bool, is_async: bool) -> Any:
     kind = _kind(library, "Cluster")
     if is_async:
         # How long a call takes in all, the limiter knows.
-        return kind.from_url(url, **settings(library, None))
+        return ClusterOfLoop(kind, url, settings(library, None))
     return LateCluster(kind, url, settings(library, timeout))
 
 

@@ -10,11 +10,12 @@ item of a sketch, whose key changes with each call for any item.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from math import ceil
 from typing import Any, TypeAlias
 
+from redis_ratelimit import forks
 from redis_ratelimit.decision import NEVER, Decision
 from redis_ratelimit.limits import Key, Limit, Policy, Sketch
 
@@ -41,21 +42,32 @@ class Denial:
     heard_at: float
     # Until when it holds, from when it was asked: its wait began no earlier.
     until: float
+    # Where its end is heard.
+    where: object
 
 
 class Denials:
-    """Times are seconds of the limiter's clock. `prefix` is what every key begins with."""
+    """Times are seconds of the limiter's clock. `prefix` is what every key begins with. With
+    asyncio `where` is the running event loop: what one loop hears no other does.
+    """
 
-    def __init__(self, prefix: str) -> None:
+    def __init__(self, prefix: str, where: Callable[[], object] = lambda: None) -> None:
         self._prefix = prefix.encode()
+        self._where = where
         self._by_key: dict[Key, tuple[Denial, ...]] = {}
+        self.forked()
+        forks.knows(self)
+
+    def forked(self) -> None:
+        """What the other process hears is not heard here."""
+        self._by_key.clear()
         self._lock = threading.Lock()
 
     def find(self, key: Key, asked: Asked, now: float) -> Decision | None:
         """What the server would answer now, if it is known."""
         # Most keys have none. No lock: what stands there is never changed, but replaced.
         for denial in self._by_key.get(key, ()):
-            if now < denial.until and denial.asked == asked:
+            if now < denial.until and denial.asked == asked and denial.where is self._where():
                 return _left(denial.decision, (now - denial.heard_at) * 1000)
         return None
 
@@ -69,10 +81,13 @@ class Denials:
         if decision.source != "server" or until <= at:
             return None
         with self._lock:
-            others = [one for one in self._by_key.get(key, ()) if one.until > at]
+            where = self._where()
+            others = [
+                one for one in self._by_key.get(key, ()) if one.until > at and one.where is where
+            ]
             if any(one.asked == asked for one in others):
                 return None
-            denial = Denial(key, asked, decision, heard_at, until)
+            denial = Denial(key, asked, decision, heard_at, until, where)
             self._by_key[key] = (*others[-CALLS + 1 :], denial)
             if len(self._by_key) > KEYS:
                 del self._by_key[next(iter(self._by_key))]
@@ -86,7 +101,7 @@ class Denials:
             self.forget(denial.key)
             return
         until = _until(decision, at, float("inf"))
-        stands = Denial(denial.key, denial.asked, decision, heard_at, until)
+        stands = replace(denial, decision=decision, heard_at=heard_at, until=until)
         with self._lock:
             found = self._by_key.get(denial.key, ())
             if any(one is denial for one in found):

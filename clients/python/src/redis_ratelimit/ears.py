@@ -7,7 +7,6 @@ the first look, and after it was lost by the next.
 from __future__ import annotations
 
 import asyncio
-import os
 import selectors
 import socket
 import threading
@@ -18,6 +17,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, TypeAlias
 
+from redis_ratelimit import forks
 from redis_ratelimit.clients import kept_alive
 from redis_ratelimit.limits import Word
 from redis_ratelimit.line import Line
@@ -85,17 +85,17 @@ class Ear:
         self._make = make
         self._heard = heard
         self._not_before = 0.0
+        self.forked()
+        forks.knows(self)
+
+    def forked(self) -> None:
+        """The connection and its thread are the other process's."""
         self._lock = threading.Lock()
         self._listening: _Listening | None = None
-        self._process = os.getpid()
 
     def ask(self, words: Sequence[Word], told: Told) -> None:
         """In the background. `told` is called by another thread."""
         with self._lock:
-            if self._process != os.getpid():
-                # Of a process that was forked: this connection is the other's.
-                self._listening, self._process = None, os.getpid()
-                self._heard(None)
             if self._listening is None:
                 if time.monotonic() < self._not_before:
                     return

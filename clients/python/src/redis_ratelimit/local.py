@@ -11,6 +11,7 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from math import ceil, floor
 from typing import Any, NamedTuple
 
+from redis_ratelimit import forks
 from redis_ratelimit.decision import NEVER, Decision
 from redis_ratelimit.limits import Concurrency, Key, Limit, Policy
 
@@ -65,6 +66,10 @@ class Local:
         self._buckets: OrderedDict[tuple[Key, str], _Bucket] = OrderedDict()
         # What was charged here and may be settled.
         self._ids: OrderedDict[Key, list[Charge]] = OrderedDict()
+        self.forked()
+        forks.knows(self)
+
+    def forked(self) -> None:
         self._lock = threading.Lock()
 
     def known(self, charges: Sequence[Charge]) -> list[Charge]:

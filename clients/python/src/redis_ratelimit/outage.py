@@ -7,6 +7,8 @@ import math
 import threading
 from collections.abc import Callable
 
+from redis_ratelimit import forks
+
 log = logging.getLogger("redis_ratelimit")
 
 
@@ -24,6 +26,10 @@ class Breaker:
         self._failures = 0
         self._closed_until = 0.0
         self._failed_at = -math.inf
+        self.forked()
+        forks.knows(self)
+
+    def forked(self) -> None:
         self._lock = threading.Lock()
 
     @property

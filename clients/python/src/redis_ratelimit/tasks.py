@@ -23,6 +23,7 @@ else:  # redis-py has it there
 
 class Transport(Route):
     is_async = True
+    where = staticmethod(asyncio.get_running_loop)
 
     def __init__(self, client: Any, **settings: Any) -> None:
         super().__init__(client, **settings)
@@ -32,6 +33,8 @@ class Transport(Route):
             self._line = Line(self.made, self.timeout, self.connect_timeout)
         # By the node of a cluster.
         self._ears: dict[str, AsyncEar] = {}
+        # Of the clients for calls that wait.
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     async def ask(self, call: Call[Any]) -> Any:
         if not self.is_cluster:
@@ -43,6 +46,14 @@ class Transport(Route):
         await self.client.initialize()
         node = clients.node_for(self.client, call.key, replica=call.looks and self.replicas)
         return await self.client.execute_command(*call.words, target_nodes=node)
+
+    def waiting_at(self, name: str, of: Any) -> Any:
+        if self._loop is not (loop := asyncio.get_running_loop()):
+            # Another loop's connections are of no use in this one.
+            self._loop = loop
+            self._waiting.clear()
+            self.own.clear()
+        return super().waiting_at(name, of)
 
     async def wait(self, call: Call[Any], until: float) -> Any:
         """The server answers when there is room, or then."""

@@ -18,6 +18,10 @@ from redis_ratelimit.limits import Word
 class Transport(Route):
     is_async = False
 
+    @staticmethod
+    def where() -> None:
+        """Every thread hears what one does."""
+
     def __init__(self, client: Any, **settings: Any) -> None:
         super().__init__(client, **settings)
         if not self.is_cluster:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from math import ceil
 from typing import Any
 
-from redis_ratelimit import sketches
+from redis_ratelimit import forks, sketches
 from redis_ratelimit.calls import Call, Calls, Undecided
 from redis_ratelimit.decision import NEVER, Decision
 from redis_ratelimit.errors import FullError, RateLimitError, UnavailableError
@@ -64,6 +64,12 @@ class _Hand:
         # What the server said last, and when it may be asked again after it has denied.
         self._said = Decision(True, 0, 0, 0, 0)
         self._denied_until = 0.0
+        forks.knows(self)
+
+    def forked(self) -> None:
+        """The other process has the units, and gives back what it does not spend."""
+        self._grants.clear()
+        self._expired.clear()
 
     @property
     def in_hand(self) -> int:
@@ -153,6 +159,10 @@ class Units(_Hand):
     def __init__(self, do: Callable[[Call[Any]], Any], *terms: Any) -> None:
         super().__init__(*terms)
         self._do = do
+        self.forked()
+
+    def forked(self) -> None:
+        super().forked()
         self._lock = threading.Lock()
 
     def take(self, cost: int = 1) -> Decision:
@@ -189,14 +199,22 @@ class AsyncUnits(_Hand):
     def __init__(self, do: Callable[[Call[Any]], Awaitable[Any]], *terms: Any) -> None:
         super().__init__(*terms)
         self._do = do
+        # A lock is of one loop.
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._lock = asyncio.Lock()
+
+    def _guard(self) -> asyncio.Lock:
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:
+            self._loop, self._lock = loop, asyncio.Lock()
+        return self._lock
 
     async def take(self, cost: int = 1) -> Decision:
         # Nothing waits in between, so units in hand need no lock.
         decision = self._spend(cost)
         if decision is not None:
             return decision
-        async with self._lock:  # one asks; all others wait for what it gets
+        async with self._guard():  # one asks; all others wait for what it gets
             decision = self._spend(cost) or self._refused()
             if decision is not None:
                 return decision
@@ -211,7 +229,7 @@ class AsyncUnits(_Hand):
             return self._spend(cost) or self._denied()
 
     async def close(self) -> None:
-        async with self._lock:
+        async with self._guard():
             for grant in self._unspent():
                 with suppress(RateLimitError):
                     await self._do(self._settling(grant))

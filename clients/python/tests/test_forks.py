@@ -1,0 +1,161 @@
+"""A limiter in a process that was forked, and in a second event loop."""
+
+import asyncio
+import gc
+import os
+import signal
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import redis
+from support import poll
+from support.cluster import Cluster
+
+from redis_ratelimit import Concurrency, Fixed, Limiter, Local, TokenBucket, aio
+
+LIMIT = Fixed(2, "1h")
+
+
+def in_child(work: Callable[[], bool]) -> bool:
+    """Whether it is true in a child, within seconds."""
+    with warnings.catch_warnings():
+        # Python 3.12 warns of threads, which is what is tested.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
+    if child == 0:
+        signal.alarm(30)
+        code = 1
+        try:
+            code = 0 if work() else 2
+        finally:
+            os._exit(code)
+    return os.waitpid(child, 0)[1] == 0
+
+
+def exhaust(limiter: Limiter) -> None:
+    """Until the denial is known to stand for more than a second."""
+    while limiter.take("key", LIMIT):
+        pass
+    ((denial,),) = limiter._denials._by_key.values()
+
+    def is_known() -> bool:
+        return limiter._denials._by_key["key"][0].until > denial.heard_at + 60
+
+    poll.until(is_known, "the denial is known to stand", timeout=20)
+
+
+def test_a_child_makes_its_own_connections(url: str, admin: redis.Redis) -> None:
+    with Limiter.from_url(url, timeout=10, failures=1) as limiter:
+        assert limiter.take("mine", Fixed(9, "1h")).remaining == 8
+        before = admin.info("stats")["total_connections_received"]
+        assert in_child(lambda: limiter.take("mine", Fixed(9, "1h")).remaining == 7)
+        assert limiter.take("mine", Fixed(9, "1h")).remaining == 6
+        assert admin.info("stats")["total_connections_received"] == before + 1
+
+
+def test_a_child_does_not_remember_what_it_cannot_hear(url: str) -> None:
+    with Limiter.from_url(url, timeout=10) as limiter:
+        exhaust(limiter)
+        assert limiter.take("key", LIMIT).remembered
+
+        def asks_again() -> bool:
+            first, second = limiter.take("key", LIMIT), limiter.take("key", LIMIT)
+            return (first.remembered, second.remembered) == (False, True)
+
+        assert in_child(asks_again)
+
+
+def test_units_in_hand_are_of_one_process(url: str) -> None:
+    with Limiter.from_url(url, timeout=10) as limiter:
+        units = limiter.units("hot", Fixed(10, "1h"), batch=6, keep=3600)
+        assert units.take()
+
+        def takes_the_rest() -> bool:
+            return units.in_hand == 0 and [bool(units.take()) for _ in range(5)].count(True) == 4
+
+        assert in_child(takes_the_rest)
+        assert [bool(units.take()) for _ in range(6)] == [True] * 5 + [False]
+
+
+def test_no_lock_of_a_thread_that_is_not_there_is_waited_for(url: str) -> None:
+    local = Local()
+    with Limiter.from_url(url, timeout=10, on_outage=local) as limiter:
+        units = limiter.units("hot", TokenBucket(10, 10))
+        exhaust(limiter)
+        locks = [
+            limiter._denials._lock,
+            limiter._sending._nodes[""].breaker._lock,
+            limiter._transport._ears[""]._lock,
+            local._lock,
+            units._lock,
+        ]
+        for lock in locks:
+            lock.acquire()
+
+        def goes_on() -> bool:
+            while limiter.take("key", LIMIT):
+                pass
+            gone = Limiter.from_url("redis://127.0.0.1:1", on_outage=local)
+            return bool(units.take() and gone.take("key", LIMIT))
+
+        try:
+            assert in_child(goes_on)
+        finally:
+            for lock in locks:
+                lock.release()
+
+
+# What nobody closes in the first loop Python closes, and says so.
+unclosed = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
+
+@unclosed
+def test_a_second_event_loop(url: str, admin: redis.Redis) -> None:
+    limiter = aio.Limiter.from_url(url, timeout=10, failures=1)
+    pool = Concurrency(1, "1h")
+    units = limiter.units("hot", Fixed(1000, "1h"))
+
+    async def first() -> None:
+        while decision := await limiter.take("key", LIMIT):
+            assert decision.source == "server"
+        async with limiter.lease("pool", pool, wait=10):
+            pass
+        await asyncio.gather(*(units.take() for _ in range(9)))
+        ((denial,),) = limiter._denials._by_key.values()
+        until = asyncio.get_running_loop().time() + 20
+        while limiter._denials._by_key["key"][0].until < denial.heard_at + 60:
+            assert asyncio.get_running_loop().time() < until
+            await asyncio.sleep(0.01)
+        assert (await limiter.take("key", LIMIT)).remembered
+
+    async def second() -> None:
+        # What the first loop would have heard.
+        assert (await limiter.take("key", LIMIT)).source == "server"
+        async with limiter.lease("pool", pool, wait=10):
+            pass
+        assert all(await asyncio.gather(*(units.take() for _ in range(9))))
+        await limiter.close()
+
+    asyncio.run(first())
+    admin.delete("key")
+    asyncio.run(second())
+    gc.collect()
+
+
+@unclosed
+def test_a_second_event_loop_with_a_cluster(cluster: Cluster) -> None:
+    url = f"redis://127.0.0.1:{cluster.servers[0].port}"
+    limiter = aio.Limiter.from_url(url, cluster=True, timeout=10, failures=1)
+
+    async def takes() -> list[Any]:
+        return [(await limiter.take(f"key:{number}", LIMIT)).source for number in range(9)]
+
+    async def takes_and_closes() -> list[Any]:
+        async with limiter:
+            return await takes()
+
+    for run in (takes, takes_and_closes):
+        assert asyncio.run(run()) == ["server"] * 9
+    gc.collect()
