@@ -35,6 +35,7 @@ def table(verdicts: list[Verdict], instructions: dict[str, float]) -> str:
 # Servers for a call, as long as it keeps its budget. What a server's hash tables add is noise, and
 # only ever more: a call that is above is measured on more of them before it is said to be.
 FEW = 2
+ROUNDS_OF_MORE = 3
 
 
 def measure(binary: Binary, wanted: list[Budget], servers: int) -> dict[str, float]:
@@ -46,9 +47,14 @@ def measure(binary: Binary, wanted: list[Budget], servers: int) -> dict[str, flo
     compared_with = {budget.to for budget in wanted}
     instructions = measured(compared_with, valgrind.SERVERS)
     instructions |= measured({budget.call for budget in wanted} - compared_with, servers)
-    above = {each.budget.call for each in budgets.compare(wanted, instructions) if not each.is_kept}
-    again = measured(above - compared_with, valgrind.SERVERS)
-    return instructions | {name: min(count, instructions[name]) for name, count in again.items()}
+    for _ in range(ROUNDS_OF_MORE):
+        verdicts = budgets.compare(wanted, instructions)
+        again = {each.budget.call for each in verdicts if not each.is_kept}
+        if not again:
+            break
+        for name, count in measured(again, valgrind.SERVERS).items():
+            instructions[name] = min(count, instructions[name])
+    return instructions
 
 
 def main() -> int:

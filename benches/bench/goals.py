@@ -44,7 +44,12 @@ def _at_most(what: str, goal: float, measured: float) -> Goal:
 def of_commands(found: Commands) -> Iterator[Goal]:
     """In instructions, the goals of the file that `make bench-check` reads; and in time."""
     if counted := found.instructions:
-        wanted = [budget for budget in budgets.load().budgets if budget.goal is not None]
+        # A goal may be newer than the figures.
+        wanted = [
+            budget
+            for budget in budgets.load().budgets
+            if budget.goal is not None and {budget.call, budget.to} <= counted.keys()
+        ]
         for verdict in budgets.compare(wanted, counted):
             what = f"instructions of {verdict.budget.call}, x {verdict.budget.to}"
             yield _at_most(what, verdict.budget.goal, verdict.ratio)

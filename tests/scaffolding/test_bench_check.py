@@ -6,7 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from bench import budgets, commands, record, report
+import check
+from bench import budgets, commands, record, report, valgrind
 from bench.budgets import Budget
 from bench.calls import ADMITTED, ALL, LISTENED, SET_EX
 from bench.commands import PIPELINES, Commands, Ratio, Timed
@@ -52,6 +53,50 @@ def test_an_update_allows_what_was_measured_and_not_a_tenth_more():
     assert budgets.are_kept(budgets.compare([budget], {"ours": 60, "theirs": 100}))
     assert not budgets.are_kept(budgets.compare([budget], {"ours": 66, "theirs": 100}))
     assert budget.goal == BUDGETS[0].goal
+
+
+def test_a_call_that_varies_gets_twice_the_margin():
+    text = TEXT + 'varies = "by its keys"\n'
+    measured = {"ours": 60, "theirs": 100}
+    (plain,), (wide,) = [
+        budgets.parse(
+            budgets.updated(each, budgets.compare(budgets.parse(each).budgets, measured))
+        ).budgets
+        for each in (TEXT, text)
+    ]
+    assert wide.at_most - 0.6 == pytest.approx(2 * (plain.at_most - 0.6))
+
+
+@pytest.mark.parametrize(("rounds_until_kept", "is_kept"), [(0, True), (3, True), (4, False)])
+def test_a_call_above_its_budget_is_measured_on_more_servers(
+    monkeypatch, rounds_until_kept, is_kept
+):
+    rounds = count()
+
+    def instructions(_binary, calls, _servers):
+        (name,) = {call.name for call in calls}
+        if name == "SET EX":
+            return {name: 100}
+        return {name: 80 if next(rounds) == rounds_until_kept else 81}
+
+    monkeypatch.setattr(check.valgrind, "instructions", instructions)
+    wanted = [Budget("RL.TAKE", "SET EX", at_most=0.8)]
+    found = check.measure(None, wanted, check.FEW)
+    assert budgets.are_kept(budgets.compare(wanted, found)) == is_kept
+
+
+def test_what_a_server_does_each_second_is_not_counted(monkeypatch):
+    class Nothing(SimpleNamespace):
+        def run(self, *_):
+            pass
+
+    counts = iter([7_000_000, 5_100_000, 5_000_000, 5_100_000, 5_200_000])
+    counting = SimpleNamespace(
+        server=SimpleNamespace(port=0, admin=SimpleNamespace(flushall=lambda: None)),
+        since_last_asked=lambda: next(counts),
+    )
+    monkeypatch.setattr(valgrind, "Pipe", lambda _: nullcontext(Nothing()))
+    assert valgrind._count(counting, SET_EX) == 5_000
 
 
 def test_the_budgets_are_of_calls_that_are_measured():
