@@ -1,5 +1,5 @@
-//! What a call is answered, as a value: it is complete before a byte of it is sent. The same in RESP2 and RESP3 but for
-//! maps. -1 is born here and nowhere else.
+//! The reply to a call, as a value: it is complete before a byte of it is sent. Only maps differ between RESP2 and
+//! RESP3. -1 is made here and nowhere else.
 
 use ratelimit_core::algorithm::leases::Token;
 use ratelimit_core::policy::Facts;

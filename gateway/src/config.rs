@@ -57,7 +57,7 @@ fn documents(file: &str, text: &str) -> Result<Vec<format::Document>, String> {
     let options = serde_saphyr::options! { budget: None, with_snippet: false };
     let documents: Vec<format::Document> =
         serde_saphyr::from_multiple_with_options(text, options).map_err(|error| format!("{file}: {error}"))?;
-    // Whoever truncates a file, or writes it in two steps, has not asked for no limits at all.
+    // A file that was truncated, or is written in two steps, does not ask for no limits at all.
     if documents.is_empty() {
         return Err(format!("{file}: the file has no document: it must have domain and descriptors, or http"));
     }

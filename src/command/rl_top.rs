@@ -1,4 +1,4 @@
-//! Who is limited: `RL.TOP`.
+//! The keys that are denied most: `RL.TOP`.
 
 use crate::redis::{self, Redis};
 use crate::reply::Reply;

@@ -138,7 +138,7 @@ impl Info {
         }
     }
 
-    /// Who waits for leases, and what has become of those who did.
+    /// The calls that wait for leases, and what has become of those that did.
     fn waiting(&self, global: &Global) {
         const SHOWN: usize = 16;
         let millis = |span: Span| span.ceil_millis();

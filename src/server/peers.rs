@@ -24,9 +24,9 @@ const LONGEST_ANSWER: Duration = Duration::from_secs(5);
 #[derive(Debug, Default)]
 pub struct Peers {
     heard: RefCell<HashMap<Node, Peer>>,
-    /// Who was asked last, when, and when it last sent anything.
+    /// The peer that was asked last, when, and when it last sent anything.
     question: Cell<Option<Question>>,
-    /// Who has asked, and how far the answers are. The first is the next to be sent something.
+    /// The peers that have asked, and how far the answers are. The first is the next to be sent something.
     pub answers: RefCell<Vec<(Node, Walk)>>,
     /// How many records may still be taken over in this turn.
     pub budget: Cell<usize>,

@@ -33,7 +33,7 @@ fn as_leases(usage: &mut dyn Any) -> Option<&mut ConcurrencyUsage> {
     usage.downcast_mut()
 }
 
-/// Who holds the leases of a policy: the id of the call.
+/// The holders of a policy's leases: the id of the call.
 fn holders_by_id<'a>(call: &Call<'a>) -> Vec<&'a [u8]> {
     call.specs.iter().filter(|spec| spec.is_held_by_id()).map(|spec| spec.holder).collect()
 }

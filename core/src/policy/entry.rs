@@ -1,8 +1,8 @@
 //! What the servers know of one policy: two registers, its definition and its scale.
 //!
-//! Whoever writes a register stamps it, and of two values the one with the later stamp stands, on every server and in
-//! whatever order they come. So a definition and a scale that two servers set at the same time both survive. A deletion
-//! is a definition too: without text.
+//! The server that writes a register stamps it, and of two values the one with the later stamp stands, on every server
+//! and in whatever order they come. So a definition and a scale that two servers set at the same time both survive. A
+//! deletion is a definition too: without text.
 //!
 //! A scale that ends by itself makes a record of the second form, and one that MUL or ADD has changed a record of the
 //! third, which earlier versions of the module do not read. All other records keep the first form, so that the nodes of

@@ -22,7 +22,7 @@ use std::rc::Rc;
 pub struct Table {
     /// What is known by each name.
     pub(super) slots: Slots,
-    /// Who stamps what is written here.
+    /// The node whose name is in the stamps of what is written here.
     pub(super) node: u64,
     /// The latest time of any stamp that was seen and believed.
     pub(super) latest: u64,

@@ -1,4 +1,4 @@
-//! Who waits for a lease of one key: first come, first served.
+//! The queue of callers that wait for a lease of one key: first come, first served.
 //!
 //! A queue says whose turn it is, until when each waits, and under which limit; whether there is room is for the lease
 //! table to say ([`leases`](crate::algorithm::leases)). Only the head is ever asked. So a big claim at the head is not
@@ -56,7 +56,7 @@ impl Claim {
         Some(Claim { concurrency, holder, cost, kept: spec.kept, name, nx: spec.nx, fenced: spec.fence.is_some() })
     }
 
-    /// Who is to hold the lease.
+    /// The holder that the lease is for.
     #[must_use]
     pub fn holder(&self) -> &[u8] {
         &self.holder
@@ -126,7 +126,7 @@ impl Ord for QueuePlace {
     }
 }
 
-/// Those who wait for a lease of one key.
+/// The callers that wait for a lease of one key.
 ///
 /// ```
 /// use ratelimit_core::wire::args::Args;
@@ -150,7 +150,7 @@ impl Ord for QueuePlace {
 /// ```
 #[derive(Clone, Debug)]
 pub struct Queue<C> {
-    /// Who waits for its turn.
+    /// The callers that wait for their turn.
     waiting: BTreeMap<QueuePlace, Waiter<C>>,
     /// Their places by their holders, each of whom has one.
     by_holder: BTreeMap<Kept, QueuePlace>,
@@ -211,7 +211,7 @@ impl<C> Queue<C> {
         Some(waiter)
     }
 
-    /// Who waits there.
+    /// The caller at this place.
     #[must_use]
     pub fn at(&self, place: QueuePlace) -> Option<&Waiter<C>> {
         self.waiting.get(&place).or_else(|| self.replaced.get(&place))

@@ -89,8 +89,8 @@ impl<'a> KeyRequest<'a> {
         KeyRequest::read(args, Verb::Peek)
     }
 
-    /// The numbers and options of one algorithm, and no more: of a command of its own. Who knows the algorithm and is
-    /// in a hurry reads the numbers and asks [`SpecOptions::is_nothing`] first.
+    /// The numbers and options of one algorithm, and no more: of a command of its own. A caller that knows the
+    /// algorithm and is in a hurry reads the numbers and asks [`SpecOptions::is_nothing`] first.
     ///
     /// # Errors
     /// The first word that is wrong, or missing, as [`Error`] says it.

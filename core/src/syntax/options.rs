@@ -241,7 +241,7 @@ impl<'a> Options<'a> {
             }
             Word::Item => self.item.replace(args.argument("item", &OF_ITEM)?).map(|_| option),
             Word::Shadow => std::mem::replace(&mut self.shadow, true).then_some(option),
-            // Whoever takes it reads it elsewhere.
+            // RL.ACQUIRE, the one command that has them, reads them elsewhere.
             Word::Block | Word::Fence => return Err(out_of_place(option, Reason::OnlyAcquireBlocks)),
         })
     }

@@ -35,7 +35,7 @@ pub struct Spec<'a> {
     pub limit: AnyLimit,
     /// What is asked.
     pub request: Request,
-    /// Who asks for a lease, or the item of a sketch; nobody of any other limit.
+    /// The holder that asks for a lease, or the item of a sketch; empty for any other limit.
     pub holder: &'a [u8],
     /// How much of the limit is to stay available after the call (KEEP), up to all of it.
     pub kept: Amount,
@@ -45,7 +45,7 @@ pub struct Spec<'a> {
     pub own_cost: bool,
     /// Whether it is for a first lease only (NX).
     pub nx: bool,
-    /// The fencing token that its lease gets, unless it has one (FENCE). Whoever charges makes it.
+    /// The fencing token that its lease gets, unless it has one (FENCE). The charge path makes it.
     pub fence: Option<Token>,
     /// Whether it decides only for itself (SHADOW, in a policy).
     pub shadow: bool,
@@ -60,7 +60,7 @@ pub struct Spec<'a> {
 pub struct ParsedLimit<'a> {
     /// The limit.
     pub(super) limit: AnyLimit,
-    /// Who asks for a lease, or the item of a sketch; nobody of any other limit.
+    /// The holder that asks for a lease, or the item of a sketch; empty for any other limit.
     pub(super) holder: &'a [u8],
 }
 

@@ -101,8 +101,8 @@ impl<'a> SpecOptions<'a> {
     }
 }
 
-/// Only the bare `0` has no end. Whoever works out what is left of a time-out gets `0ms` at its end, and means the
-/// opposite.
+/// Only the bare `0` has no end. A program that works out what is left of a time-out gets `0ms` at its end, and means
+/// the opposite.
 fn blocking(text: &[u8]) -> Result<Block, Error> {
     if text == b"0" {
         return Ok(Block::Forever);

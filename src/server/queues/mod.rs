@@ -41,7 +41,7 @@ pub struct Queues {
 
 /// A call that waits, for RL.INFO.
 pub struct WaiterFacts {
-    /// Who is to hold the lease.
+    /// The holder that the lease is for.
     pub holder: Box<[u8]>,
     /// How much it asks for.
     pub cost: Amount,

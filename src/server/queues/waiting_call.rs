@@ -49,7 +49,7 @@ pub struct QueueKey {
 pub struct Grant {
     /// The key of which it is one.
     pub key: QueueKey,
-    /// Who holds it.
+    /// The holder of the lease.
     pub holder: Box<[u8]>,
     /// When it expires.
     pub expires_at: Timestamp,

@@ -1,6 +1,6 @@
 //! Fencing tokens of leases, by holder: only of those that asked for one.
 //!
-//! A token is larger than those of all leases before it. Whoever holds the lease sends it along with each write, and
+//! A token is larger than those of all leases before it. The holder of the lease sends it along with each write, and
 //! the place that is written to refuses a token that is smaller than one that it has seen. So a holder that has lost
 //! its lease without noticing cannot write over what its successor wrote.
 

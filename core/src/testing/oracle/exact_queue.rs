@@ -173,7 +173,7 @@ impl Pool {
         self.leases.clear();
     }
 
-    /// Who waits has gone away.
+    /// The waiting caller has gone away.
     pub fn leave(&mut self, call: usize) {
         self.waiters.retain(|waiter| waiter.call != call);
     }
