@@ -12,6 +12,7 @@ import { isCluster, senderOf, type Client, type Send } from "./clients.js";
 import type { Decision } from "./decision.js";
 import type { Denial, Denials } from "./denials.js";
 import { nodeOf } from "./nodes.js";
+import { replyOf } from "./replies.js";
 
 /** A connection that is told of changes. */
 interface Ear {
@@ -19,8 +20,12 @@ interface Ear {
   readonly close: () => void;
 }
 
-/** After a connection that failed, none is opened for so many milliseconds. */
+/**
+ * For so many milliseconds none is opened after a connection that failed, and after one that the
+ * server refused, as it does to an account that may not listen.
+ */
 const PAUSE_MS = 1000;
+const REFUSED_MS = 60_000;
 
 export class Tracking {
   readonly #client: Client;
@@ -71,13 +76,20 @@ export class Tracking {
     if (known) return known;
     if (performance.now() < (this.#notBefore.get(node) ?? -Infinity)) return undefined;
     const heard = (key: string | undefined) => this.#denials.forget(key);
-    const lost = () => {
+    const lost = (pause = PAUSE_MS) => {
       if (this.#ears.get(node) !== opened) return;
-      this.#notBefore.set(node, performance.now() + PAUSE_MS);
+      this.#notBefore.set(node, performance.now() + pause);
       this.#close(node);
     };
-    const opened = open(this.#client, node, heard, lost);
-    opened.catch(lost);
+    // Until it is open, why it cannot be is the error that it fails with.
+    let isOpen = false;
+    const opened = open(this.#client, node, heard, () => {
+      if (isOpen) lost();
+    });
+    opened.then(
+      () => (isOpen = true),
+      (error: unknown) => lost(replyOf(error, false) === undefined ? PAUSE_MS : REFUSED_MS),
+    );
     this.#ears.set(node, opened);
     return opened;
   }
@@ -94,6 +106,7 @@ interface Duplicate extends NodeJS.EventEmitter {
     readonly keyPrefix?: string;
   };
   readonly stream?: { unref(): unknown };
+  readonly isOpen?: boolean;
   duplicate(overrides?: object): Duplicate;
   connect(): Promise<unknown>;
   call(...words: (string | number)[]): Promise<unknown>;
@@ -151,10 +164,15 @@ async function ofNodeRedis(client: Duplicate, heard: Heard, lost: () => void): P
   });
   own.on("error", lost).on("end", lost);
   own.on("invalidate", (key: unknown) => heard(key === null ? undefined : `${key}`));
-  await own.connect();
-  own.unref();
-  await own.sendCommand(["CLIENT", "TRACKING", "ON"]);
   const close = () => own.destroy();
+  try {
+    await own.connect();
+    own.unref();
+    await own.sendCommand(["CLIENT", "TRACKING", "ON"]);
+  } catch (error) {
+    if (own.isOpen) close();
+    throw error;
+  }
   return { send: senderOf(own as unknown as Client), close };
 }
 

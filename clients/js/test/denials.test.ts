@@ -163,10 +163,55 @@ test("ioredis prefixes the keys of a cluster", async (test) => {
   limiter.close();
 });
 
+const SHY = [
+  "ACL",
+  "SETUSER",
+  "shy",
+  "on",
+  ">secret",
+  "~*",
+  "&*",
+  "+@all",
+  "-client|tracking",
+] as const;
+
+for (const [name, open] of Object.entries({
+  "ioredis 6": (port: number) => {
+    const client = new Redis({ port, username: "shy", password: "secret" });
+    return { client, close: () => client.disconnect() };
+  },
+  "node-redis 6": (port: number) => {
+    const client = redis.createClient({ url: `redis://shy:secret@127.0.0.1:${port}` });
+    void client.on("error", () => {}).connect();
+    return { client: client as unknown as Client, close: () => client.destroy() };
+  },
+})) {
+  test(`${name}: an account that may not listen is not tried each second`, async (test) => {
+    const there = await serverFor(test);
+    const admin = lookInto(test, there);
+    await admin.call(...SHY);
+    const { client, close } = open(there.port);
+    test.after(close);
+    const limiter = new Limiter(client, { timeout: 30 });
+    const refused = async () =>
+      Number(/client\|tracking:.*rejected_calls=(\d+)/.exec(await admin.info("commandstats"))?.[1]);
+    await exhaust(limiter, "k");
+    await until(async () => (await refused()) === 1);
+    // Nor is what was opened left open.
+    await until(async () => /connected_clients:2\b/.test(await admin.info("clients")));
+    const before = /total_connections_received:\d+/.exec(await admin.info("stats"))![0];
+    await sleep(1100);
+    await exhaust(limiter, "another");
+    await sleep(100);
+    assert.equal(/total_connections_received:\d+/.exec(await admin.info("stats"))![0], before);
+    assert.equal(await refused(), 1);
+  });
+}
+
 test("without a word from the server, a second at most", async (test) => {
   const there = await serverFor(test);
   const admin = lookInto(test, there);
-  await admin.call("ACL", "SETUSER", "shy", "on", ">secret", "~*", "+@all", "-client|tracking");
+  await admin.call(...SHY);
   const client = new Redis({ port: there.port, username: "shy", password: "secret" });
   test.after(() => client.disconnect());
   const limiter = new Limiter(client, { timeout: 30 });

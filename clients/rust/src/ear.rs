@@ -15,10 +15,13 @@ use tokio::sync::Mutex;
 
 use crate::decision::Decision;
 use crate::denials::Denials;
+use crate::replies::reply_of;
 use crate::words::command;
 
-/// For so long none is opened after one that failed.
+/// For so long none is opened after one that failed, and after one that the server refused, as it does to an account
+/// that may not listen.
 const PAUSE: Duration = Duration::from_secs(1);
+const REFUSED: Duration = Duration::from_secs(60);
 
 pub(crate) struct Ear {
     client: Client,
@@ -68,12 +71,17 @@ impl Ear {
         if state.not_before.is_some_and(|time| Instant::now() < time) {
             return None;
         }
-        if let Ok(open) = self.open().await {
-            state.open = Some(open.clone());
-            return Some(open);
+        match self.open().await {
+            Ok(open) => {
+                state.open = Some(open.clone());
+                Some(open)
+            }
+            Err(why) => {
+                let pause = if reply_of(&why).is_some() { REFUSED } else { PAUSE };
+                state.not_before = Some(Instant::now() + pause);
+                None
+            }
         }
-        state.not_before = Some(Instant::now() + PAUSE);
-        None
     }
 
     async fn open(&self) -> RedisResult<(MultiplexedConnection, Arc<AtomicBool>)> {

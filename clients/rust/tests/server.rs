@@ -190,6 +190,25 @@ async fn a_denied_caller_is_answered_here_until_the_server_says_otherwise() {
     }
 }
 
+#[tokio::test]
+async fn an_account_that_may_not_listen_is_not_tried_each_second() {
+    let server = Server::start();
+    let mut connection = server.connection().await;
+    let shy = ["SETUSER", "shy", "on", ">secret", "~*", "&*", "+@all", "-client|tracking"];
+    redis::cmd("ACL").arg(&shy).exec_async(&mut connection).await.unwrap();
+    let client = redis::Client::open(format!("redis://shy:secret@127.0.0.1:{}", server.port)).unwrap();
+    let limiter = server.limiter(patient()).await.beside(client);
+    let exhaust = async |key: &str| {
+        while limiter.take(key, &[Limit::fixed(1, "1h")], &Take::default()).await.unwrap().allowed {}
+    };
+    exhaust("key").await;
+    until(async || server.refused("client|tracking").await == 1).await;
+    tokio::time::sleep(Duration::from_millis(1100)).await;
+    exhaust("another").await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert_eq!(server.refused("client|tracking").await, 1);
+}
+
 /// Half a unit more: the first charge of an item may count a millionth too much for a moment.
 fn addresses() -> Limit {
     Limit::sketch(3.5, 3, "1h", "addresses")

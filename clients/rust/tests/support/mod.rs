@@ -97,6 +97,15 @@ impl Server {
         self.told("errorstats", "errorstat_MOVED:count=").await
     }
 
+    /// How many calls of a command were refused before they began.
+    pub async fn refused(&self, command: &str) -> u64 {
+        let mut connection = self.connection().await;
+        let told: String = redis::cmd("INFO").arg("commandstats").query_async(&mut connection).await.unwrap();
+        let line = told.lines().find(|line| line.starts_with(&format!("cmdstat_{command}:")));
+        let found = line.and_then(|line| line.split("rejected_calls=").nth(1));
+        found.map_or(0, |rest| rest.split(',').next().unwrap().parse().unwrap())
+    }
+
     async fn told(&self, section: &str, name: &str) -> u64 {
         let mut connection = self.connection().await;
         let told: String = redis::cmd("INFO").arg(section).query_async(&mut connection).await.unwrap();
