@@ -240,7 +240,8 @@ impl Judge {
         }
     }
 
-    /// Gives back what a denied request was charged.
+    /// Gives back what a denied request was charged. What is lost is sent again once; a charge that stands all the same
+    /// is counted.
     async fn undo(&self, calls: &[Call], replies: &[Reply], deadline: Instant) {
         let charged = |(call, reply): &(&Call, &Reply)| {
             call.charges() && call.id.is_some() && matches!(reply, Reply::Decided(verdict) if verdict.allowed)
@@ -252,6 +253,9 @@ impl Judge {
                 return;
             }
             let replies = self.link.ask(Arc::clone(&left), deadline).await;
+            // Where the policy has gone meanwhile, there is nothing to settle by.
+            let refused = replies.iter().filter(|reply| !matches!(reply, Reply::Decided(_) | Reply::Lost(_)));
+            refused.for_each(|_| seen::unsettled());
             let lost = |(_, reply): &(&Call, &Reply)| matches!(reply, Reply::Lost(_));
             left = left.iter().zip(&replies).filter(lost).map(|(call, _)| call.clone()).collect();
         }

@@ -226,4 +226,4 @@ async fn policies(connection: &Connection, listener: &dyn Listener) -> Result<()
 }
 
 #[cfg(test)]
-mod tests;
+pub mod tests;

@@ -77,11 +77,14 @@ impl RateLimitService for Rls {
         &self,
         request: Request<RateLimitRequest>,
     ) -> Result<Response<RateLimitResponse>, Status> {
-        let left = request.metadata().get("grpc-timeout").and_then(|value| timeout(value.to_str().ok()?));
-        // Three quarters of what the caller waits: the rest is for the way back.
-        let patience = left.map(|left| left.saturating_mul(3) / 4);
+        let patience = request.metadata().get("grpc-timeout").and_then(|value| patience(value.to_str().ok()?));
         self.answer(request.into_inner(), patience).await.map(Response::new)
     }
+}
+
+/// How long the server is waited for if a caller waits so long: three quarters, for the rest is for the way back.
+fn patience(text: &str) -> Option<Duration> {
+    timeout(text).map(|left| left.saturating_mul(3) / 4)
 }
 
 /// What gRPC says of how long a caller waits: up to eight digits and a unit.
@@ -102,8 +105,15 @@ fn timeout(text: &str) -> Option<Duration> {
 
 #[cfg(test)]
 mod tests {
-    use super::timeout;
+    use super::{patience, timeout};
     use std::time::Duration;
+
+    #[test]
+    fn three_quarters_of_what_a_caller_waits_are_for_the_server() {
+        assert_eq!(patience("20m"), Some(Duration::from_millis(15)));
+        assert_eq!(patience("99999999H"), Some(Duration::from_hours(3 * 99_999_999 / 4) + Duration::from_mins(15)));
+        assert_eq!(patience("soon"), None);
+    }
 
     #[test]
     fn a_timeout_has_a_unit() {

@@ -174,6 +174,21 @@ def test_an_override_of_the_descriptor_wins(gateway: Gateway, policy: Policy) ->
     assert [gateway.passes(asked) for _ in range(2)] == [True, False]
 
 
+def test_a_hold_passes_since_envoy_cannot_be_told(gateway: Gateway, policy: Policy) -> None:
+    policy("api", "LEAKYBUCKET 3 1 1s")
+    answers = [gateway.ask(descriptor(user="1")) for _ in range(6)]
+    codes = [answer.overall_code for answer in answers]
+    assert codes == [OK] * codes.count(OK) + [OVER] * codes.count(OVER)
+    assert codes.count(OK) >= 3, "what would be held passes at once"
+    assert codes.count(OVER) >= 1
+
+
+def test_numbers_are_at_most_what_the_answer_holds(gateway: Gateway, policy: Policy) -> None:
+    policy("api", f"FIXED {10**12} 1d")
+    status = gateway.ask(descriptor(user="1")).statuses[0]
+    assert status.limit_remaining == status.current_limit.requests_per_unit == 2**32 - 1
+
+
 def test_a_domain_has_a_label_once_a_policy_has_ruled_in_it(
     gateway: Gateway, policy: Policy
 ) -> None:

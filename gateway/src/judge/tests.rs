@@ -1,6 +1,9 @@
 use super::{Asked, Judge, Outage, Question, identified};
 use crate::ask::{Call, Reply, Rule, Verb, Verdict};
+use crate::link::tests::{DENIED, Fake};
 use crate::link::{Address, Link};
+use crate::seen::Outcome;
+use metrics_exporter_prometheus::PrometheusBuilder;
 use ratelimit_core::Amount;
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,8 +45,12 @@ fn the_same_key_again_is_another_call() {
 
 /// One that asks nobody.
 fn judge(outage: Outage) -> Judge {
+    asking(Arc::new(Link::new(Address::parse("redis://localhost").unwrap())), outage)
+}
+
+fn asking(link: Arc<Link>, outage: Outage) -> Judge {
     Judge {
-        link: Arc::new(Link::new(Address::parse("redis://localhost").unwrap())),
+        link,
         table: Arc::default(),
         outage,
         local: None,
@@ -95,4 +102,38 @@ fn who_cannot_be_asked_about_denies_where_that_is_wanted() {
             assert!(judge(outage).concluded(std::slice::from_ref(&looks), std::slice::from_ref(&reply)).allowed);
         }
     }
+}
+
+#[tokio::test]
+async fn a_charge_that_cannot_be_undone_is_counted() {
+    // How often each settlement is sent, and how many charges stand.
+    for (answer, sent, unsettled) in [
+        ("*4\r\n:1\r\n:0\r\n*0\r\n$3\r\napi\r\n", 1, 0),
+        ("-LOADING\r\n", 2, 1),
+        ("-NOPOLICY\r\n", 1, 1),
+        ("-WRONGTYPE\r\n", 1, 1),
+    ] {
+        let recorder = PrometheusBuilder::new().build_recorder();
+        let _counts = metrics::set_default_local_recorder(&recorder);
+        let (fake, link) = Fake::started().await;
+        fake.settle(answer);
+        let judge = Arc::new(Judge { timeout: Duration::from_mins(1), ..asking(link, Outage::Open) });
+        let parts = ["rl:allowed", DENIED].map(|key| asked(key, Verb::Take(Amount::ONE), None));
+        let judgement = judge.judge("api".to_owned(), parts.to_vec(), None).await;
+        assert!(!judgement.allowed && judgement.parts[1].denies);
+        assert_eq!(fake.count("rl:allowed"), 1 + sent, "{answer}");
+        assert_eq!(fake.count(DENIED), 1, "what was denied has nothing to give back");
+        let told = recorder.handle().render();
+        let counted = told.lines().find_map(|line| line.strip_prefix("ratelimit_gateway_unsettled_total "));
+        assert_eq!(counted.unwrap_or("0"), unsettled.to_string(), "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn who_comes_when_all_places_are_taken_is_answered_without_the_server() {
+    let (fake, link) = Fake::started().await;
+    let judge = Arc::new(Judge { in_flight: Arc::new(Semaphore::new(0)), ..asking(link, Outage::Closed) });
+    let judgement = judge.judge("api".to_owned(), vec![asked("rl:a", Verb::Take(Amount::ONE), None)], None).await;
+    assert!(judgement.unknown && !judgement.allowed);
+    assert_eq!((judgement.parts[0].outcome, fake.count("rl:a")), (Outcome::Outage, 0));
 }

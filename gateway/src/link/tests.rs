@@ -10,19 +10,25 @@ use tokio::time::{Instant, sleep, timeout};
 
 /// A server of which the test says what it answers to RL.LIMIT. INFO it always answers.
 #[derive(Clone)]
-struct Fake {
+pub struct Fake {
     /// What is answered; none: nothing until there is one.
     answer: Arc<Mutex<Option<&'static str>>>,
+    /// What is answered to a settlement in place of that.
+    settled: Arc<Mutex<Option<&'static str>>>,
     /// The keys of the calls, and when each came.
     calls: Arc<Mutex<Vec<(String, Instant)>>>,
 }
 
+/// A key whose calls are denied.
+pub const DENIED: &str = "rl:denied";
+const DENIES: &str = "*4\r\n:0\r\n:1\r\n*0\r\n$3\r\napi\r\n";
 const DECIDES: &str = "*4\r\n:1\r\n:0\r\n*0\r\n$3\r\napi\r\n";
 
 impl Fake {
     /// The server, and a link to it that is kept.
-    async fn started() -> (Fake, Arc<Link>) {
-        let fake = Fake { answer: Arc::new(Mutex::new(Some(DECIDES))), calls: Arc::default() };
+    pub async fn started() -> (Fake, Arc<Link>) {
+        let answer = Arc::new(Mutex::new(Some(DECIDES)));
+        let fake = Fake { answer, settled: Arc::default(), calls: Arc::default() };
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = Address::parse(&format!("redis://{}", listener.local_addr().unwrap())).unwrap();
         let serving = fake.clone();
@@ -43,6 +49,16 @@ impl Fake {
         *self.answer.lock().unwrap() = answer;
     }
 
+    /// What settlements are answered from now on.
+    pub fn settle(&self, answer: &'static str) {
+        *self.settled.lock().unwrap() = Some(answer);
+    }
+
+    /// How many calls of this key came.
+    pub fn count(&self, key: &str) -> usize {
+        self.times(key).len()
+    }
+
     async fn answers(&self, stream: TcpStream) {
         let mut stream = BufReader::new(stream);
         while let Some(words) = words(&mut stream).await {
@@ -53,7 +69,12 @@ impl Fake {
                     self.calls.lock().unwrap().push((words[1].clone(), Instant::now()));
                     // What comes behind it waits, too.
                     until(|| self.answer.lock().unwrap().is_some()).await;
-                    self.answer.lock().unwrap().unwrap_or_default()
+                    let settled = *self.settled.lock().unwrap();
+                    match settled.filter(|_| words.iter().any(|word| word == "SETTLE")) {
+                        Some(settled) => settled,
+                        None if words[1] == DENIED => DENIES,
+                        None => self.answer.lock().unwrap().unwrap_or_default(),
+                    }
                 }
                 _ => "+OK\r\n",
             };
@@ -67,13 +88,13 @@ impl Fake {
     }
 }
 
-/// The words of a command, which are texts here.
+/// The words of a command. Ids may be any bytes.
 async fn words(stream: &mut BufReader<TcpStream>) -> Option<Vec<String>> {
     let mut words = vec![];
     for _ in 0..number(stream).await? {
         let mut word = vec![0; number(stream).await? + 2];
         stream.read_exact(&mut word).await.ok()?;
-        words.push(String::from_utf8(word).ok()?.trim_end().to_owned());
+        words.push(String::from_utf8_lossy(&word).trim_end().to_owned());
     }
     Some(words)
 }
