@@ -7,7 +7,7 @@ servers of a run share one clock, which stands still until a test moves it.
 import gc
 import os
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -153,12 +153,40 @@ def emptied(pair: Pair) -> Iterator[None]:
     pair.replica.check()
 
 
+class SharedCluster:
+    """The cluster of all tests of a worker. One that does not get over a test fails the next one,
+    and no more: those after it have another cluster.
+    """
+
+    def __init__(self, start: Callable[[], AbstractContextManager[Cluster]]) -> None:
+        self._start = start
+        self._running = ExitStack()
+        self._cluster: Cluster | None = self._running.enter_context(start())
+
+    def emptied(self) -> Cluster:
+        if self._cluster is None:
+            self._cluster = self._running.enter_context(self._start())
+        try:
+            self._cluster.empty()
+        except Exception:
+            self.close()
+            raise
+        return self._cluster
+
+    def close(self) -> None:
+        self._cluster = None
+        self._running.close()
+
+
 @pytest.fixture(scope="session")
 def shared_cluster(
     binary: Binary, shared_clock: Clock, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Cluster]:
-    with running_cluster(binary, shared_clock, tmp_path_factory.mktemp("cluster")) as cluster:
-        yield cluster
+) -> Iterator[SharedCluster]:
+    def start() -> AbstractContextManager[Cluster]:
+        return running_cluster(binary, shared_clock, tmp_path_factory.mktemp("cluster"))
+
+    with closing(SharedCluster(start)) as shared:
+        yield shared
 
 
 @contextmanager
@@ -173,12 +201,12 @@ def running_cluster(
 
 
 @pytest.fixture
-def cluster(shared_cluster: Cluster) -> Iterator[Cluster]:
+def cluster(shared_cluster: SharedCluster) -> Iterator[Cluster]:
     """Empty, and well. It has a clock of its own, which shows the real time."""
-    shared_cluster.empty()
-    with shared_cluster.closing_clients(), settings_stay(shared_cluster.servers):
-        yield shared_cluster
-    shared_cluster.check()
+    cluster = shared_cluster.emptied()
+    with cluster.closing_clients(), settings_stay(cluster.servers):
+        yield cluster
+    cluster.check()
 
 
 @pytest.fixture

@@ -357,7 +357,7 @@ def move(request: pytest.FixtureRequest, cluster: Cluster) -> Mover:
     return mover
 
 
-@pytest.mark.timeout(scaled(120, 900))
+@pytest.mark.timeout(scaled(180, 900))
 def test_a_slot_that_moves_to_and_fro_under_load_loses_and_doubles_nothing(
     cluster: Cluster, move: Mover
 ) -> None:
@@ -373,7 +373,7 @@ def test_a_slot_that_moves_to_and_fro_under_load_loses_and_doubles_nothing(
     assert min(admitted[key] for key in limits) > 0
 
 
-@pytest.mark.timeout(scaled(120, 900))
+@pytest.mark.timeout(scaled(180, 900))
 def test_a_limit_holds_while_its_slot_moves(cluster: Cluster, move: Mover) -> None:
     client = cluster.client()
     for number in range(scaled(2, 20)):
@@ -428,7 +428,7 @@ def test_a_fencing_token_moves_with_its_slot(cluster: Cluster, move: Mover) -> N
     assert client.execute_command(*lock, "two", "FENCE")[5] > first
 
 
-@pytest.mark.timeout(scaled(120, 300))
+@pytest.mark.timeout(scaled(180, 300))
 @pytest.mark.parametrize("replicas", [True, False], ids=["replicas", "no replica"])
 def test_a_slot_that_has_moved_at_once_has_the_same_bytes(
     replicas: bool, atomic: Cluster, binary: Binary

@@ -92,7 +92,7 @@ def test_a_primary_that_is_killed_loses_only_what_its_replica_did_not_have(
         cluster.wait_until_well()
 
 
-@pytest.mark.timeout(scaled(120, 600))
+@pytest.mark.timeout(scaled(180, 600))
 def test_what_an_id_has_charged_a_failover_charges_no_more(cluster: Cluster) -> None:
     client, spec = cluster.client(), ("FIXED", ENDLESS, "1h")
     cluster.wait_for_elections()

@@ -249,7 +249,7 @@ def test_a_settlement_of_an_id_that_has_lapsed_gives_the_lease_back(
 # A policy changes
 
 MANY = scaled(300, 1_000_000)
-A_WHILE = pytest.mark.timeout(scaled(60, 3600))
+A_WHILE = pytest.mark.timeout(scaled(180, 3600))
 
 
 def of_all(redis: Redis, *words: str) -> set[tuple]:

@@ -18,7 +18,7 @@ from support.server import Server
 from support.waiting import GRANTED, Queue
 from support.workload import digests, state
 
-pytestmark = [pytest.mark.every_server, pytest.mark.timeout(scaled(120, 600))]
+pytestmark = [pytest.mark.every_server, pytest.mark.timeout(scaled(180, 600))]
 
 AOF = {"appendfsync": "always", "auto_aof_rewrite_percentage": 0}
 

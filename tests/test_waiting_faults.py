@@ -730,7 +730,7 @@ def crowd(queue: Queue) -> Iterator[Crowd]:
 
 
 # More than the module serves in one go, too.
-@pytest.mark.timeout(scaled(120, 600))
+@pytest.mark.timeout(scaled(180, 600))
 @pytest.mark.parametrize("size", first_on_every_server([5 * CLIENTS // 2, CLIENTS]))
 def test_many_are_served_in_the_order_in_which_they_came(queue: Queue, size: int) -> None:
     queue.acquire("a", "COST", size, limit=size)
@@ -743,7 +743,7 @@ def test_many_are_served_in_the_order_in_which_they_came(queue: Queue, size: int
     assert queue.is_empty
 
 
-@pytest.mark.timeout(scaled(120, 600))
+@pytest.mark.timeout(scaled(180, 600))
 def test_a_thousand_are_served_one_by_one_as_leases_lapse_and_are_released(
     queue: Queue, crowd: Crowd, clock: Clock
 ) -> None:
@@ -761,7 +761,7 @@ def test_a_thousand_are_served_one_by_one_as_leases_lapse_and_are_released(
     assert not queue.client.exists("k")
 
 
-@pytest.mark.timeout(scaled(120, 600))
+@pytest.mark.timeout(scaled(180, 600))
 def test_of_a_thousand_all_are_denied_at_their_deadlines(
     queue: Queue, crowd: Crowd, clock: Clock
 ) -> None:
@@ -860,7 +860,7 @@ class Working:
         return sum(self.jobs - left for left in self._left)
 
 
-@pytest.mark.timeout(scaled(120, 900))
+@pytest.mark.timeout(scaled(180, 900))
 @pytest.mark.parametrize("seed", range(scaled(1, 10)))
 def test_a_thousand_at_work_are_all_served_and_never_hold_more_than_the_limit(
     own_queue: Queue, seed: int

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from itertools import count
+from itertools import combinations, count
 from typing import Self
 
 import pytest
@@ -107,23 +107,41 @@ class Cluster:
             self._ids[server] = admin.execute_command("CLUSTER MYID")
             # So that no two have the same, which they would have to settle.
             admin.execute_command("CLUSTER SET-CONFIG-EPOCH", number + 1)
-            for other in self.servers[:number]:
-                admin.execute_command("CLUSTER MEET", "127.0.0.1", other.port)
+        self._introduce()
         primaries, replicas = self.servers[:PRIMARIES], self.servers[PRIMARIES:]
         for number, primary in enumerate(primaries):
             slots = range(number * SLOTS // PRIMARIES, (number + 1) * SLOTS // PRIMARIES)
             self._admins[primary].execute_command("CLUSTER ADDSLOTS", *slots)
         for primary, replica in zip(primaries, replicas, strict=False):
-            poll.until(
-                # By its name: in the handshake it is known by another.
-                lambda replica=replica, primary=primary: (
-                    self._ids[primary] in {node.id for node in self._view(replica).values()}
-                ),
-                "the replica knows its primary",
-                timeout=20,
-            )
             self._admins[replica].execute_command("CLUSTER REPLICATE", self._ids[primary])
         self.wait_until_well()
+
+    def _introduce(self) -> None:
+        """Returns once every node knows every other by its name.
+
+        A node forgets whom it was told to meet if the handshake takes longer than the node timeout,
+        as it may on a busy machine. So the nodes are told again.
+        """
+        told_at = -math.inf
+
+        def all_know_all() -> bool:
+            nonlocal told_at
+            # By its name: in the handshake a node is known by another.
+            known = {
+                server: {node.id for node in self._view(server).values()} for server in self.servers
+            }
+            strangers = [
+                (server, other)
+                for server, other in combinations(self.servers, 2)
+                if self._ids[other] not in known[server] or self._ids[server] not in known[other]
+            ]
+            if strangers and time.monotonic() - told_at > PATIENT / 1000:
+                for server, other in strangers:
+                    self._admins[server].execute_command("CLUSTER MEET", "127.0.0.1", other.port)
+                told_at = time.monotonic()
+            return not strangers
+
+        poll.until(all_know_all, "all nodes know each other", timeout=60)
 
     # What is where
 

@@ -67,7 +67,7 @@ class Load:
         """All clients have come to an end."""
         return not any(thread.is_alive() for thread in self._threads)
 
-    def wait_for(self, turns: int, timeout: float = 30.0) -> None:
+    def wait_for(self, turns: int, timeout: float = poll.PATIENCE) -> None:
         """Returns once so many more have been taken, and raises if that cannot be."""
         enough = self.turns + turns
 

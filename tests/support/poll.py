@@ -3,8 +3,11 @@
 import time
 from collections.abc import Callable
 
+# Seconds. Only a test that fails waits so long: on a busy machine a server may take a while.
+PATIENCE = 50.0
 
-def until(condition: Callable[[], object], expected: str, timeout: float = 10.0) -> None:
+
+def until(condition: Callable[[], object], expected: str, timeout: float = PATIENCE) -> None:
     """Returns as soon as the condition holds. Never a way to let time pass: that is `Clock`."""
     deadline = time.monotonic() + timeout
     while not condition():
