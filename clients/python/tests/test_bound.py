@@ -117,14 +117,15 @@ def test_a_decision_settles_its_charge(url: str) -> None:
 def test_a_denied_call_may_wait(limiter: Any, clock: Any) -> None:
     clock.run()
     bucket = TokenBucket(1, 1, "200ms")
+    began = time.monotonic()
     assert limiter.take("key", bucket)
-    began = time.monotonic()
-    assert limiter.take("key", bucket, wait=5)
-    assert 0.15 < time.monotonic() - began < 4
-    began = time.monotonic()
-    assert not limiter.take("key", bucket, wait=0.05)
-    assert not limiter.take("key", bucket, cost=2, wait=5)
-    assert time.monotonic() - began < 0.15
+    assert limiter.take("key", bucket, wait=20)
+    assert time.monotonic() - began > 0.19
+    # What comes too late, or never, is not waited for: it would take longer than a test may.
+    bucket = TokenBucket(1, 1, "1h")
+    assert limiter.take("slow", bucket)
+    assert not limiter.take("slow", bucket, wait=1000)
+    assert not limiter.take("slow", bucket, cost=2, wait=1000)
 
 
 def test_a_decision_without_the_server_says_so(make: Make, server: Server) -> None:

@@ -177,7 +177,7 @@ def passed_of_a_limit_of_5(decisions: list[Any]) -> tuple[int, set[str]]:
 
 def test_a_killed_client_of_asyncio(url: str, admin: redis.Redis) -> None:
     async def flood() -> list[Any]:
-        async with aio.Limiter.from_url(url) as limiter:
+        async with aio.Limiter.from_url(url, timeout=10) as limiter:
             await limiter.take("warm", LIMIT)
             tasks = []
             for number in range(2000):
@@ -192,7 +192,7 @@ def test_a_killed_client_of_asyncio(url: str, admin: redis.Redis) -> None:
 
 
 def test_killed_clients_of_threads(url: str, admin: redis.Redis) -> None:
-    with Limiter.from_url(url) as limiter, ThreadPoolExecutor(50) as pool:
+    with Limiter.from_url(url, timeout=10) as limiter, ThreadPoolExecutor(50) as pool:
         tasks = []
         for number in range(2000):
             if number == 1000:
@@ -205,13 +205,14 @@ def test_killed_clients_of_threads(url: str, admin: redis.Redis) -> None:
 @pytest.mark.parametrize("connected", [True, False])
 def test_a_blocked_loop(url: str, connected: bool) -> None:
     async def flood() -> list[Any]:
-        async with aio.Limiter.from_url(url, timeout=0.1) as limiter:
+        # Longer than the server takes on a busy machine; the loop is blocked for longer than that.
+        async with aio.Limiter.from_url(url, timeout=2) as limiter:
             if connected:
                 await limiter.take("warm", LIMIT)
             tasks = [asyncio.create_task(limiter.take("key", Fixed(5, "1h"))) for _ in range(1000)]
             for _ in range(3):
                 await asyncio.sleep(0)
-                time.sleep(0.25)
+                time.sleep(0.75)
             return await asyncio.gather(*tasks)
 
     assert passed_of_a_limit_of_5(asyncio.run(flood())) == (5, {"server"})
@@ -227,7 +228,7 @@ def test_threads_beside_one_that_is_busy(url: str) -> None:
     worker = threading.Thread(target=busy)
     worker.start()
     try:
-        with Limiter.from_url(url) as limiter, ThreadPoolExecutor(20) as pool:
+        with Limiter.from_url(url, timeout=2) as limiter, ThreadPoolExecutor(20) as pool:
             decisions = list(pool.map(lambda _: limiter.take("key", Fixed(5, "1h")), range(200)))
     finally:
         done.set()

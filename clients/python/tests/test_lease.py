@@ -102,7 +102,7 @@ def test_it_is_renewed_while_the_work_runs(kind: str, url: str, admin: redis.Red
 
 def test_a_thread_is_told_that_the_server_is_away(url: str, server: Server) -> None:
     with (
-        Limiter.from_url(url) as limiter,
+        Limiter.from_url(url, timeout=10) as limiter,
         pytest.raises(LeaseLostError),
         limiter.lease("pool", SHORT) as lease,
     ):
@@ -181,7 +181,7 @@ def test_a_renewal_that_comes_too_late_is_none(url: str) -> None:
 
 def test_the_error_of_the_work_comes_first(url: str, server: Server) -> None:
     with (
-        Limiter.from_url(url) as limiter,
+        Limiter.from_url(url, timeout=10) as limiter,
         pytest.raises(ZeroDivisionError),
         limiter.lease("pool", SHORT) as lease,
     ):

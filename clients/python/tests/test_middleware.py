@@ -260,7 +260,7 @@ def test_without_a_key_it_is_the_address(serve: Serve, framework: str, url: str)
     key = asgi.address if framework == "FastAPI" else wsgi.address
     served = serve(limit=Fixed(2, "1h"), key=key)
     assert burst(served, clients=1, requests=3) == {200: 2, 429: 1}
-    with Limiter.from_url(url) as limiter:
+    with Limiter.from_url(url, timeout=10) as limiter:
         assert not limiter.peek("127.0.0.1", Fixed(2, "1h"))
 
 

@@ -111,7 +111,7 @@ def test_django_says_what_is_set_up_wrong() -> None:
 @pytest.mark.parametrize("kind", ["sync", "asyncio"])
 def test_django_behind_asgi(url: str, kind: str) -> None:
     async def served() -> list[httpx.Response]:
-        limiter = Limiter.from_url(url) if kind == "sync" else aio.Limiter.from_url(url)
+        limiter = Limiter.from_url(url, timeout=10) if kind == "sync" else aio.Limiter.from_url(url)
         with override_settings(RATELIMIT=limiter.limit("api", LIMIT)):
             transport = httpx.ASGITransport(app=ASGIHandler(), client=("192.0.2.1", 4711))
             async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
@@ -137,7 +137,7 @@ def test_a_view_of_django(limiter: Limiter) -> None:
 
 def test_a_coroutine_view_of_django(url: str) -> None:
     async def served() -> list[int]:
-        async with aio.Limiter.from_url(url) as limiter:
+        async with aio.Limiter.from_url(url, timeout=10) as limiter:
             view = for_django.ratelimit(limiter.limit("login", LIMIT))(async_hello)
             return [(await view(RequestFactory().get("/"))).status_code for _ in range(3)]
 
@@ -231,7 +231,7 @@ def test_rest_framework_without_a_limiter() -> None:
 
 def test_a_route_of_fastapi(url: str) -> None:
     async def served() -> list[httpx.Response]:
-        async with aio.Limiter.from_url(url) as limiter:
+        async with aio.Limiter.from_url(url, timeout=10) as limiter:
             app = fastapi.FastAPI()
             search = for_fastapi.RateLimit(limiter.limit("search", LIMIT))
 
@@ -289,7 +289,7 @@ def test_a_route_and_a_view_tell_the_reset_as_unix_time(limiter: Limiter, url: s
     assert app.test_client().get("/").headers["X-RateLimit-Reset"] == RESET
 
     async def served() -> httpx.Response:
-        async with aio.Limiter.from_url(url) as of_asyncio:
+        async with aio.Limiter.from_url(url, timeout=10) as of_asyncio:
             app = fastapi.FastAPI()
             search = for_fastapi.RateLimit(of_asyncio.limit("fastapi", LIMIT), unix_reset=True)
             app.get("/", dependencies=[fastapi.Depends(search)])(lambda: "hi")
