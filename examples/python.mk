@@ -18,6 +18,13 @@ CLIENT ?=
 VENV := .venv
 PYTHON := $(VENV)/bin/python
 
+# As the repository's Makefile does: CI has uv install what pip installs elsewhere.
+ifeq ($(CI),true)
+UV := ../../.venv/bin/uv
+endif
+install = { test -x "$(UV)" && "$(UV)" pip install --quiet --python $1/bin/python $2; } || $1/bin/python -m pip install --quiet $2
+make_venv = { test -x "$(UV)" && "$(UV)" venv --quiet --seed --clear --python "$(PYTHON3)" $1; } || "$(PYTHON3)" -m venv --clear $1
+
 # A program and its server, which end with make, whatever ends that.
 BESIDE_SERVER = exec $(PYTHON) ../local_server.py --parent $$PPID
 
@@ -31,7 +38,7 @@ lock: $(VENV)/.ready ## requirements.txt, of requirements.in
 
 $(if $(call IS_OF_ANOTHER,$(VENV)),.PHONY,NONE): $(VENV)/.ready
 $(VENV)/.ready: requirements.txt Makefile
-	"$(PYTHON3)" -m venv --clear $(VENV)
-	$(PYTHON) -m pip install --quiet --requirement requirements.txt
-	$(if $(CLIENT),$(PYTHON) -m pip install --quiet --no-deps --editable $(CLIENT))
+	$(call make_venv,$(VENV))
+	$(call install,$(VENV),--requirement requirements.txt)
+	$(if $(CLIENT),$(call install,$(VENV),--no-deps --editable $(CLIENT)))
 	@touch $@

