@@ -62,9 +62,10 @@ endif
 install = { test -x "$(UV)" && "$(UV)" pip install --quiet --python $(PYTHON) $1; } || $(PYTHON) -m pip install --quiet $1
 
 # What lints and what tests is one build: clippy's driver compiles as rustc does.
-LINTED = RUSTC_WORKSPACE_WRAPPER="$$(rustc --print sysroot)/bin/clippy-driver" CLIPPY_ARGS=-Dwarnings
+LINTED = RUSTC_WORKSPACE_WRAPPER=$$(rustc --print sysroot)/bin/clippy-driver CLIPPY_ARGS=-Dwarnings
 # Where both are run, as in CI. Who only tests may have warnings, and who only lints compiles nothing.
-ifeq ($(CI),true)
+OF_CI := $(filter true,$(CI))
+ifneq ($(OF_CI),)
 TESTED = $(LINTED)
 ALL_OF_IT := --workspace --all-targets
 CLIPPY = $(LINTED) cargo build $(ALL_OF_IT) --locked
@@ -111,33 +112,36 @@ test: test-needs test-core test-with-servers ## run all tests, on every server w
 .PHONY: test-core test-needs test-with-servers
 test-core: $(LIBCLANG) ## run the tests that need no server
 ifneq ($(SHORT),)
-	PROPTEST_CASES=4 $(WITH_LIBCLANG) cargo test --workspace --locked
+	PROPTEST_CASES=4 $(TESTED) $(WITH_LIBCLANG) cargo test --workspace --locked
 else
 	$(TESTED) $(WITH_LIBCLANG) cargo test --workspace --locked
 	cargo test --locked --manifest-path fuzz/Cargo.toml --target-dir $(TARGET)
 endif
 	$(TESTED) $(WITH_LIBCLANG) cargo build --locked $(ALL_OF_IT)
 
-# .venv is not changed while tests use it.
-test-needs: $(VENV)/.has-everything server build $(if $(SHORT),,$(VENV)/.of-gateway)
+# .venv is not changed while tests use it. In CI the tests' bytecode is made once, and not by each worker of pytest.
+test-needs: $(VENV)/.has-everything server build $(if $(SHORT),,$(VENV)/.of-gateway $(if $(OF_CI),$(VENV)/.of-browser))
+	$(if $(OF_CI),@$(PYTHON) -m pytest --collect-only -qq >/dev/null)
 
 test-with-servers: test-needs
 ifneq ($(SHORT),)
 	$(MAKE) test-servers
 else
-	$(MAKE) --jobs=2 --keep-going test-servers test-the-rest
+	$(MAKE) --jobs=3 --keep-going test-servers test-clients test-the-rest
 endif
 
-# Beside each other: what the one waits for, the other uses.
-.PHONY: test-servers test-the-rest
+# Beside each other: what the one waits for, the others use.
+.PHONY: test-servers test-clients test-the-rest
+# The third server is a Redis, as the first is.
 test-servers:
-	@servers="$${SERVER:-$$($(PYTHON) tests/support/binaries.py)}" || exit 1; failed=; which=; files=; \
+	@servers="$${SERVER:-$$($(PYTHON) tests/support/binaries.py)}" || exit 1; failed=; which=; files=; third=; \
 	IFS="$$(printf '\nx')"; IFS="$${IFS%x}"; \
 	for server in $$servers; do \
 		SERVER="$$server" $(PYTHON) -m pytest --numprocesses auto -m "$$which" \
 			$(if $(SHORT),$(SHORT_TESTS),$${files:-"--ignore=$(SCAFFOLDING)"}) \
 			|| failed="$$failed $$server"; \
-		which="every_server and not one_server" files="$$(grep -l every_server tests/test_*.py)"; \
+		which="every_server and not one_server$$third" files="$$(grep -l every_server tests/test_*.py)"; \
+		third=" and not every_kind"; \
 	done; \
 	test -z "$$failed" || { echo "failed on:$$failed"; exit 1; }
 ifeq ($(SHORT),)
@@ -145,9 +149,11 @@ ifeq ($(SHORT),)
 		$(PYTHON) -m pytest --numprocesses auto $(READ_BACK)
 endif
 
+test-clients:
+	$(MAKE) --jobs=1 --keep-going $(if $(OF_CI),packages-of-ci,packages) examples
+
 test-the-rest:
-	$(MAKE) --jobs=1 --keep-going gateway-short bench-check packages examples \
-		$(if $(filter true,$(CI)),test-ordinary-account)
+	$(MAKE) --jobs=1 --keep-going gateway-short bench-check $(if $(OF_CI),test-ordinary-account)
 
 # Nothing of them is asked of more than one server.
 test-scaffolding: $(VENV)/.has-everything server build ## test the Makefile, the Dockerfile, the scripts, the harness and the client libraries
@@ -215,7 +221,7 @@ bench-gateway: $(VENV)/.has-everything $(VENV)/.has-matplotlib server build gate
 
 # Of `make test`: what takes a few seconds, with Envoy and Caddy; in CI the console in a browser, too.
 .PHONY: gateway-short gateway-tested
-gateway-short: $(VENV)/.of-gateway $(if $(filter true,$(CI)),$(VENV)/.of-browser) gateway-tested
+gateway-short: $(VENV)/.of-gateway $(if $(OF_CI),$(VENV)/.of-browser) gateway-tested
 	$(GATEWAY_TESTS) -m "not proxies and not browser and not long" gateway/tests
 
 gateway-tested:
@@ -226,7 +232,7 @@ $(VENV)/.of-gateway: gateway/requirements.txt $(VENV_MADE) | $(VENV)/.has-everyt
 	$(call install,--requirement gateway/requirements.txt)
 	@touch $@
 
-$(VENV)/.of-browser: gateway/requirements-browser.txt $(VENV_MADE)
+$(VENV)/.of-browser: gateway/requirements-browser.txt $(VENV_MADE) | $(VENV)/.has-everything $(VENV)/.of-gateway
 	$(call install,--requirement gateway/requirements-browser.txt)
 	@touch $@
 
@@ -241,7 +247,7 @@ test-image: $(VENV)/.has-everything build ## run the suite on the server of an i
 		$(PYTHON) -m pytest --numprocesses auto -m "not once" --ignore $(SCAFFOLDING)
 
 test-ordinary-account: $(VENV)/.has-everything build ## run make run and make test SHORT=yes as nobody, with 1,024 files and PyPI's servers alone
-	$(PYTHON) scripts/ordinary_account.py
+	$(if $(OF_CI),TESTED="$(TESTED)" ALL_OF_IT="$(ALL_OF_IT)") $(PYTHON) scripts/ordinary_account.py
 
 # It takes minutes, and root: folders with Debian in them.
 bare-check: $(VENV_MADE) ## run them in a clone on bare Debian 12 and 13, with a rustup that has no compiler yet
@@ -349,6 +355,11 @@ NODE_IS_NEW_ENOUGH := node -e 'process.exit(process.versions.node.split(".")[0] 
 .PHONY: $(PACKAGES) $(EXAMPLES) package-rust-stacks package-ruby package-php
 packages: build $(VENV)/.has-everything ## test the packages for clients: make packages [SERVER=redis-server]
 	$(AT_ONCE) $(PACKAGES)
+
+# What it depends on takes a minute of CPU time to compile: a workflow runs package-rust in a job of its own.
+.PHONY: packages-of-ci
+packages-of-ci: build $(VENV)/.has-everything
+	$(AT_ONCE) $(filter-out package-rust,$(PACKAGES))
 
 # The examples install the packages.
 examples: build $(VENV)/.has-everything ## test the example applications: make examples [SERVER=redis-server]

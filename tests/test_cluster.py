@@ -32,7 +32,7 @@ from support.scale import scaled
 from support.server import Server
 from support.workload import LIMITERS, Limiter, Word, digests, play, state, steps
 
-pytestmark = pytest.mark.every_server
+pytestmark = [pytest.mark.every_server, pytest.mark.every_kind]
 
 # Nobody takes so much.
 ENDLESS = 100_000

@@ -14,7 +14,7 @@ from support.load import used, wide
 from support.scale import scaled
 from support.workload import LIMITERS, Limiter
 
-pytestmark = pytest.mark.every_server
+pytestmark = [pytest.mark.every_server, pytest.mark.every_kind]
 
 # Nobody takes so much.
 ENDLESS = 100_000

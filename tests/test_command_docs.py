@@ -250,6 +250,8 @@ def test_a_call_of_specs_that_is_documented_is_accepted_or_told_what_excludes_wh
     assert len(refused) < len(calls) / 2
 
 
+# What is documented is one table for all servers; that they show it is asked of each.
+@pytest.mark.one_server
 def test_every_option_that_a_command_takes_is_documented_and_no_other(
     redis: Redis, docs: Docs
 ) -> None:

@@ -24,7 +24,7 @@ from support.sentinel import PATIENCE, Sentinels
 from support.server import Server
 from support.workload import digests, state
 
-pytestmark = pytest.mark.every_server
+pytestmark = [pytest.mark.every_server, pytest.mark.every_kind]
 
 
 def assert_no_more_than_was_lost(load: Hammering, successor: Redis) -> None:

@@ -23,7 +23,7 @@ from support.scale import scaled
 from support.server import Server
 from support.workload import LIMITERS
 
-pytestmark = pytest.mark.every_server
+pytestmark = [pytest.mark.every_server, pytest.mark.every_kind]
 
 SPECS = "TOKENBUCKET 10 10 1m"
 

@@ -217,6 +217,8 @@ def check_one_brake(tallies: list[Tally]) -> None:
     assert tallies[-1].scale == 1
 
 
+# The algorithm is ours.
+@pytest.mark.one_server
 def test_one_brake_finds_what_the_upstream_can_do(
     fresh_server: Callable[..., Server], clock: Clock
 ) -> None:
@@ -233,6 +235,7 @@ def test_one_brake_finds_what_the_upstream_can_do(
     assert between(each, *slow)[0] < between(one, *slow)[0], "each brakes: far too much"
 
 
+@pytest.mark.one_server
 def test_in_a_cluster_it_is_the_same_brake(
     binary: Binary, shared_clock: Clock, tmp_path: Path
 ) -> None:

@@ -30,7 +30,11 @@ from support.scale import scaled
 from support.server import Server
 from support.waiting import Caller, Queue
 
-pytestmark = [pytest.mark.every_server, pytest.mark.timeout(scaled(180, 900))]
+pytestmark = [
+    pytest.mark.every_server,
+    pytest.mark.every_kind,
+    pytest.mark.timeout(scaled(180, 900)),
+]
 
 # Longer than any test.
 HOUR = "1h"
