@@ -8,7 +8,7 @@ import { after, test } from "node:test";
 
 import rateLimitOfFastify from "@fastify/rate-limit";
 import { serve } from "@hono/node-server";
-import { Controller, Get, Module } from "@nestjs/common";
+import { Controller, Get, Module, type INestApplication } from "@nestjs/common";
 import { APP_GUARD, NestFactory } from "@nestjs/core";
 import { ThrottlerGuard, ThrottlerModule } from "@nestjs/throttler";
 import express from "express";
@@ -19,7 +19,9 @@ import { Redis } from "ioredis";
 import Koa from "koa";
 import type { RateLimiterRes as Peers } from "rate-limiter-flexible";
 import { Limiter, SetupError, UnavailableError, fixed } from "redis-ratelimit-client";
+import { rateLimit as rateLimitOfExpress } from "redis-ratelimit-client/express";
 import { RateLimitStore } from "redis-ratelimit-client/express-rate-limit";
+import { rateLimit as rateLimitOfFastifyHook } from "redis-ratelimit-client/fastify";
 import { storeFor } from "redis-ratelimit-client/fastify-rate-limit";
 import { rateLimit as rateLimitOfHono } from "redis-ratelimit-client/hono";
 import { rateLimit as rateLimitOfKoa } from "redis-ratelimit-client/koa";
@@ -123,7 +125,7 @@ test("web requests", async () => {
   await assert.rejects(async () => unnamed(from("alice")), /by key/);
 });
 
-test("NestJS", async (test) => {
+async function nestOf(storage: ThrottlerStorage, limit: number): Promise<INestApplication> {
   class Hello {
     hello(): string {
       return "hello";
@@ -133,14 +135,19 @@ test("NestJS", async (test) => {
   const method = Object.getOwnPropertyDescriptor(Hello.prototype, "hello")!;
   Get()(Hello.prototype, "hello", method);
   class App {}
-  const storage = new ThrottlerStorage(admin, { prefix: `nest${names++}:`, timeout: 30 });
   Module({
-    imports: [ThrottlerModule.forRoot({ throttlers: [{ ttl: 3_600_000, limit: 2 }], storage })],
+    imports: [ThrottlerModule.forRoot({ throttlers: [{ ttl: 3_600_000, limit }], storage })],
     controllers: [Hello],
     providers: [{ provide: APP_GUARD, useClass: ThrottlerGuard }],
   })(App);
   const app = await NestFactory.create(App, { logger: false });
   await app.listen(0, "127.0.0.1");
+  return app;
+}
+
+test("NestJS", async (test) => {
+  const storage = new ThrottlerStorage(admin, { prefix: `nest${names++}:`, timeout: 30 });
+  const app = await nestOf(storage, 2);
   test.after(() => app.close());
   const answers = await ask(await app.getUrl());
   assert.deepEqual(
@@ -248,23 +255,66 @@ test("express-slow-down", async (test) => {
   assert.deepEqual(delays, [3, 4, 5]);
 });
 
-test("a wrong password is told at the first request", async (test) => {
-  const there = await serverFor(test);
-  const admin = lookInto(test, there);
-  await admin.call("CONFIG", "SET", "requirepass", "secret");
-  const client = new Redis({ port: there.port, password: "wrong", retryStrategy: () => 100 });
-  client.on("error", () => {});
-  test.after(() => client.disconnect());
-  const app = new Koa().on("error", () => {});
-  let thrown: unknown;
-  app.use(async (context, next) => {
-    await next().catch((error: unknown) => {
-      thrown = error;
-      context.throw(500);
+/** An application as a new user writes it: what it answers, and the error of its first request. */
+type First = (test: Scope, client: Redis) => Promise<{ statuses: number[]; told: unknown }>;
+
+const THREE = fixed(3, "1h");
+const QUIET = { log: () => {} };
+const statusesOf = async (url: string) => (await ask(url, 5)).map(({ status }) => status);
+
+const FIRST: Record<string, First> = {
+  Koa: async (test, client) => {
+    let told: unknown;
+    const app = new Koa().on("error", (error: unknown) => (told = error));
+    app.use(rateLimitOfKoa(new Limiter(client, QUIET).limit("koa", THREE)));
+    app.use((context) => void (context.body = "hello"));
+    return { statuses: await statusesOf(await served(test, app.callback())), told };
+  },
+  Express: async (test, client) => {
+    let told: unknown;
+    const app = express();
+    app.use(rateLimitOfExpress(client, THREE, QUIET));
+    app.get("/", (_request, response) => void response.send("hello"));
+    app.use(((error, _request, response, _next) => {
+      told = error;
+      response.status(500).end();
+    }) satisfies express.ErrorRequestHandler);
+    return { statuses: await statusesOf(await served(test, app)), told };
+  },
+  Fastify: async (test, client) => {
+    let told: unknown;
+    const app = fastify();
+    test.after(() => app.close());
+    app.addHook("onRequest", rateLimitOfFastifyHook(client, THREE, QUIET));
+    app.addHook("onError", async (_request, _reply, error) => void (told = error));
+    app.get("/", () => "hello");
+    const statuses = [];
+    for (let i = 0; i < 5; i++) statuses.push((await app.inject("/")).statusCode);
+    return { statuses, told };
+  },
+  NestJS: async (test, client) => {
+    let told: unknown;
+    const storage = new ThrottlerStorage(client, {
+      prefix: `nest${names++}:`,
+      log: (line) => (told = new SetupError(line)),
     });
+    const app = await nestOf(storage, 3);
+    test.after(() => app.close());
+    return { statuses: await statusesOf(await app.getUrl()), told };
+  },
+};
+
+for (const [name, first] of Object.entries(FIRST)) {
+  test(`${name}: a first application, and a wrong password is told at its first request`, async (test) => {
+    const there = await serverFor(test);
+    const right = lookInto(test, there);
+    const { statuses } = await first(test, right);
+    assert.deepEqual(statuses, [200, 200, 200, 429, 429]);
+    const options = { username: "shop", password: "wrong", retryStrategy: () => 100 };
+    const wrong = new Redis({ port: there.port, ...options }).on("error", () => {});
+    test.after(() => wrong.disconnect());
+    const { statuses: refused, told } = await first(test, wrong);
+    assert.deepEqual(refused, [500, 500, 500, 500, 500]);
+    assert.ok(told instanceof SetupError && /WRONGPASS .*password/.test(told.message), `${told}`);
   });
-  app.use(rateLimitOfKoa(new Limiter(client, { log: () => {} }).limit("api", LIMIT)));
-  const [answer] = await ask(await served(test, app.callback()), 1);
-  assert.equal(answer!.status, 500);
-  assert.ok(thrown instanceof SetupError && /password/.test(thrown.message));
-});
+}

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import celery
@@ -20,6 +20,7 @@ from support.clock import Clock
 from support.server import Server
 
 from redis_ratelimit import DeniedError, Fixed, Limiter, SetupError, TokenBucket, aio
+from redis_ratelimit.asgi import RateLimitMiddleware
 
 settings.configure(
     SECRET_KEY="tests",
@@ -51,7 +52,7 @@ from redis_ratelimit import rest_framework as for_rest  # noqa: E402
 from redis_ratelimit import rq as for_rq  # noqa: E402
 from redis_ratelimit.celery import RateLimitedTask  # noqa: E402
 
-LIMIT = Fixed(2, "1h")
+LIMIT, THREE = Fixed(2, "1h"), Fixed(3, "1h")
 
 
 def hello(_: Any) -> HttpResponse:
@@ -300,13 +301,43 @@ def test_a_route_and_a_view_tell_the_reset_as_unix_time(limiter: Limiter, url: s
     assert asyncio.run(served()).headers["X-RateLimit-Reset"] == RESET
 
 
-def test_a_wrong_password_is_told_at_the_first_request(server: Server) -> None:
+def of_flask(url: str) -> list[int]:
     app = flask.Flask(__name__)
     app.testing = True
-    with Limiter.from_url(f"redis://shop:wrong@127.0.0.1:{server.port}") as limiter:
-        app.get("/")(for_flask.ratelimit(limiter.limit("api", LIMIT))(lambda: "hello"))
-        with pytest.raises(SetupError, match="password"):
-            app.test_client().get("/")
+    with Limiter.from_url(url) as limiter:
+        app.get("/")(for_flask.ratelimit(limiter.limit("flask", THREE))(lambda: "hello"))
+        return [app.test_client().get("/").status_code for _ in range(5)]
+
+
+def of_django(url: str) -> list[int]:
+    with (
+        Limiter.from_url(url) as limiter,
+        override_settings(RATELIMIT=limiter.limit("django", THREE)),
+    ):
+        return [Client().get("/").status_code for _ in range(5)]
+
+
+def of_fastapi(url: str) -> list[int]:
+    async def served() -> list[int]:
+        async with aio.Limiter.from_url(url) as limiter:
+            app = fastapi.FastAPI()
+            app.add_middleware(RateLimitMiddleware, limit=limiter.limit("fastapi", THREE))
+            app.get("/")(lambda: "hello")
+            transport = httpx.ASGITransport(app=app)
+            async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+                return [(await client.get("/")).status_code for _ in range(5)]
+
+    return asyncio.run(served())
+
+
+@pytest.mark.parametrize("statuses_of", [of_flask, of_django, of_fastapi])
+def test_a_first_application(
+    server: Server, url: str, statuses_of: Callable[[str], list[int]]
+) -> None:
+    """As a new user writes it. A wrong password is told at its first request."""
+    assert statuses_of(url) == [200, 200, 200, 429, 429]
+    with pytest.raises(SetupError, match=r"WRONGPASS .*password"):
+        statuses_of(f"redis://shop:wrong@127.0.0.1:{server.port}")
 
 
 def test_celery(limiter: Limiter, clock: Clock) -> None:
