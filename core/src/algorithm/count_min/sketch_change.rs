@@ -9,12 +9,14 @@ use arrayvec::ArrayVec;
 pub(super) struct SketchChange {
     /// All but the cells.
     pub(super) head: Made,
+    /// Until when the head has drained.
     pub(super) drained_to: Timestamp,
     /// Cells, and what is used of each.
     pub(super) raised: ArrayVec<(u32, Amount), { ROWS_OF_CELLS }>,
 }
 
 impl SketchChange {
+    /// Reads a change from an effect; `None` for bytes that no change is written as.
     pub(super) fn decode(from: &mut impl Decoder) -> Option<SketchChange> {
         let (head, drained_to) = Made::decode_head(from)?;
         let mut raised = ArrayVec::new();

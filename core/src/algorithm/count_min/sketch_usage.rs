@@ -47,6 +47,7 @@ pub(super) struct Made {
     raised_to: u64,
 }
 
+/// How many cells an item has, one in each row.
 pub(super) const ROWS_OF_CELLS: usize = 4;
 
 impl fmt::Debug for SketchUsage {
@@ -187,6 +188,7 @@ impl Made {
         }
     }
 
+    /// Reads what stands before the cells, and until when it has drained; `None` for bytes that no head is written as.
     pub(super) fn decode_head(from: &mut impl Decoder) -> Option<(Made, Timestamp)> {
         let size = SketchSize::stored(from.integer()?)?;
         let secret = Secret { halves: [from.integer()?, from.integer()?] };
