@@ -1,8 +1,7 @@
 """RL.ACQUIRE with FENCE: each new lease has a token that is larger than those of all leases before
-it, whatever becomes of the key.
+it, over deletion, expiry, `RENAME`, `FLUSHALL`, a restart, a failover, and a clock that is set
+back.
 
-* Tokens grow over deletion, expiry, `RENAME`, `FLUSHALL`, a restart, a failover, and a clock that
-  is set back.
 - A failover that loses a lease loses its token: a new primary whose clock is behind by more than
   the lag may repeat it. `WAIT` after the acquisition rules that out.
 - A server that starts without its data makes tokens by its clock alone.
