@@ -152,6 +152,48 @@ def test_people_are_told_how_well_it_serves(redis, resp3):
     assert 0.4 < float(told[b"filled"]) < 0.7
 
 
+def test_people_are_told_shares_and_never_the_secret(redis, resp3):
+    redis.execute_command("RL.SKETCH", "k", "a", 5, 2, "1m", "KEEP", 1)
+    told = described(resp3.execute_command("RL.INFO", "k"))
+    assert set(told) == {b"kind", b"size", b"numbers", b"filled", b"unseen_denied"}
+    # The whole capacity, not what KEEP leaves of it.
+    assert told[b"numbers"] == b"5 2 1m"
+    for share in (told[b"filled"], told[b"unseen_denied"]):
+        assert re.fullmatch(rb"0\.[0-9]{4}|1\.0000", share)
+
+
+def test_new_numbers_hold_at_once_and_forgive_nobody(call, clock):
+    assert call("RL.SKETCH k a 10 10 1m COST 8") == [1, 10, 2, 0, 48_000]
+    # What was used drains at the new rate, of every item.
+    assert call("RL.SKETCH k b 10 1 1s COST 4") == [1, 10, 6, 0, 4000]
+    assert call("RL.SKETCH k a 10 1 1s COST 3") == [0, 10, 2, 1000, 8000]
+    # The capacity may differ from call to call.
+    assert call("RL.SKETCH k a 9 1 1s COST 2") == [0, 9, 1, 1000, 8000]
+    clock.advance("1s")
+    assert call("RL.SKETCH k a 10 1 1s COST 3") == [1, 10, 0, 0, 10_000]
+
+
+def test_a_call_that_would_wait_is_admitted_or_denied_at_once(redis, call):
+    call("RL.POLICYSET addresses SKETCH 2 1 1s")
+    for line in (
+        "RL.TAKE k MAXWAIT 1m SKETCH 2 1 1s a",
+        "RL.LIMIT limit addresses MAXWAIT 1m ITEM a",
+        "RL.MTAKE 1 several MAXWAIT 1m SKETCH 2 1 1s a",
+    ):
+        replies = [call(line) for _ in range(3)]
+        assert [reply[0] for reply in replies] == [1, 1, 0], line
+    assert call("RL.TAKE k SKETCH 2 1 1s a") == [0, 2, 0, 1000, 2000]
+    assert redis.type("limit") == b"rl-sketch"
+
+
+def test_what_is_kept_for_others_is_kept_of_each_item(call):
+    assert call("RL.SKETCH k a 4 1 1s KEEP 50%") == [1, 4, 1, 0, 1000]
+    assert call("RL.SKETCH k a 4 1 1s KEEP 50%") == [1, 4, 0, 0, 2000]
+    assert call("RL.SKETCH k a 4 1 1s KEEP 50%") == [0, 4, 0, 1000, 2000]
+    assert call("RL.SKETCH k a 4 1 1s") == [1, 4, 1, 0, 3000]
+    assert call("RL.SKETCH k b 4 1 1s KEEP 50%") == [1, 4, 1, 0, 1000]
+
+
 def test_nobody_is_granted_more_than_a_bucket_of_its_own_in_any_traffic(redis, clock):
     """A greedy item among thousands, in the smallest sketch: ten a minute, and a burst of ten."""
     granted, begin = [], clock.now
@@ -255,6 +297,36 @@ def test_a_policy_has_a_sketch_whose_item_the_call_names(redis, call):
     ):
         with pytest.raises(ResponseError, match="has a SKETCH: the call needs ITEM item"):
             call(line)
+
+
+def test_where_the_policy_has_no_sketch_the_item_is_ignored(redis, call):
+    call("RL.POLICYSET plain FIXED 9 1m")
+    call("RL.POLICYSET several FIXED 9 1m FIXED 20 1h")
+    for policy in ("plain", "several"):
+        for number, address in enumerate(("a", "b", "a")):
+            assert call(f"RL.LIMIT {policy} {policy} ITEM {address}")[2] == 8 - number
+        assert call(f"RL.DELAY {policy} {policy} ITEM c") == 0
+        assert call(f"RL.PEEK {policy} POLICY {policy} ITEM c")[2] == 5
+    assert redis.type("plain") == b"rl-window"
+
+
+def test_a_policy_that_becomes_a_sketch_or_none_needs_another_key(redis, call):
+    for before, after, item in (
+        ("SKETCH 5 5 1m", "TOKENBUCKET 5 5 1m", "ITEM a"),
+        ("TOKENBUCKET 5 5 1m", "SKETCH 5 5 1m", "ITEM a"),
+        ("FIXED 5 1m FIXED 9 1h", "SKETCH 5 5 1m", "ITEM a"),
+        ("SKETCH 5 5 1m", "FIXED 5 1m FIXED 9 1h", "ITEM a"),
+    ):
+        call(f"RL.POLICYSET p {before}")
+        assert call(f"RL.LIMIT k p {item}")[0] == 1
+        call(f"RL.POLICYSET p {after}")
+        held = state(redis)
+        for line in (f"RL.LIMIT k p {item}", f"RL.LIMIT k p {item} EACH", f"RL.DELAY k p {item}"):
+            with pytest.raises(ResponseError, match="WRONGTYPE"):
+                call(line)
+        assert state(redis) == held
+        assert call(f"RL.LIMIT another p {item}")[0] == 1
+        call("DEL k another")
 
 
 def test_a_cost_a_shadow_and_a_scale_are_for_items_too(redis, call):
@@ -481,6 +553,10 @@ def test_two_keys_hash_by_different_secrets(redis):
         redis.execute_command("RL.SKETCH", key, "a", 5, 5, "1m")
     first, second = digests(redis, ["k", "other"])
     assert first != second
+    # So do a key and the one that comes after it.
+    redis.delete("k")
+    redis.execute_command("RL.SKETCH", "k", "a", 5, 5, "1m")
+    assert digests(redis, ["k"]) != [first]
 
 
 def test_memory_comes_as_it_is_touched(redis):

@@ -585,6 +585,84 @@ fn an_effect_that_no_call_can_have_had_is_refused() {
     assert!(usage.accepts_effect(&mut part.clone(), 1));
     assert!(!before.accepts_effect(&mut part.clone(), 1));
     assert!(!SketchUsage::default().accepts_effect(&mut part.clone(), 1));
+    // In size, secret, mark and instant both agree.
+    let [size, era, level, instant] = [1, 4, 5, 6].map(|place| part.clone().numbers()[place]);
+    let others = [(1, size * 2), (2, 1), (3, 1), (4, era + 1), (5, level + 1), (6, instant - 1), (6, instant + 1)];
+    for (place, other) in others {
+        assert!(!usage.accepts_effect(&mut part.with(place, other), 1), "{other} in {place}");
+    }
+}
+
+#[test]
+fn a_whole_takes_the_place_of_what_is_there() {
+    let (there, mut comes) = (filled(64, 40), SketchUsage::default());
+    let limits = sketch(128, bucket(9, 1, "1s"));
+    call(&limits.of_item(b"a").made_with(Secret { halves: [1, 2] }), &mut comes, us(7), Take(units(3)));
+    let after = applied(&there, &whole_effect(&comes)).unwrap();
+    assert_eq!((encoded(&after), after.fullest()), (encoded(&comes), comes.fullest()));
+}
+
+#[test]
+fn what_is_told_of_calls_makes_a_replica_whose_key_recovers_at_the_same_time() {
+    let limits = sketch(8, bucket(20, 7, "1s"));
+    let (mut usage, mut replica) = (SketchUsage::default(), SketchUsage::default());
+    let calls = [(0, "a", 20), (100, "b", 1), (900, "c", 17), (900, "a", 2), (4000, "b", 3), (90_000, "d", 5)];
+    for (at, item, cost) in calls {
+        let limit = of(limits, item.as_bytes());
+        let (_, effect) = call_and_tell(&limit, &mut usage, us(at * 1000), Force(units(cost)));
+        replica = applied(&replica, &effect).unwrap();
+        assert_eq!(replica.fullest(), usage.fullest(), "at {at}");
+        assert_eq!(limit.recovery(&replica, us(at * 1000)), limit.recovery(&usage, us(at * 1000)));
+        assert_eq!(decoded::<SketchUsage>(&encoded(&usage)).unwrap().fullest(), usage.fullest());
+    }
+}
+
+#[test]
+fn a_call_finds_the_cells_of_each_sketch_that_it_looks_at() {
+    let numbers = bucket(9, 1, "1s");
+    let sketches = [(64, [1, 2]), (64, [1, 3]), (64, [2, 2]), (128, [1, 2])].map(|(columns, halves)| {
+        let (limits, secret, mut usage) = (sketch(columns, numbers), Secret { halves }, SketchUsage::default());
+        call(&limits.of_item(b"a").made_with(secret), &mut usage, us(1), Take(units(4)));
+        usage
+    });
+    let one_call = sketch(64, numbers).of_item(b"a");
+    for usage in sketches.iter().chain(sketches.iter().rev()) {
+        assert_eq!(one_call.remaining(usage, us(1)), units(5));
+        let mut charged = usage.clone();
+        one_call.charge(&mut charged, us(1), units(5));
+        assert_eq!(one_call.remaining(&charged, us(1)), units(0));
+    }
+}
+
+#[test]
+fn the_debt_after_a_charge_is_what_a_charge_leaves() {
+    let limits = sketch(4096, bucket(10, 1, "1s"));
+    let (mut usage, limit) = (SketchUsage::default(), of(limits, b"a"));
+    assert_eq!(limit.debt_after_charge(&usage, us(5), units(13)), Span::SECOND.times(3));
+    call(&limit, &mut usage, us(1_000_000), Take(units(8)));
+    call(&of(limits, b"b"), &mut usage, us(1_400_000), Take(units(10)));
+    for (at, cost, seconds) in [(3, 4, 0), (3, 9, 5), (2, 3, 0), (2, 4, 1), (30, 10, 0), (30, 12, 2)] {
+        let told = limit.debt_after_charge(&usage, us(at * 1_000_000), units(cost));
+        assert_eq!(told, Span::SECOND.times(seconds), "{cost} at {at}");
+        let mut charged = usage.clone();
+        limit.charge(&mut charged, us(at * 1_000_000), units(cost));
+        assert_eq!(limit.debt(&charged, us(at * 1_000_000)), told);
+    }
+    // By a clock gone back as by one that stands still: 7.6 of 10 are used.
+    assert_eq!(limit.debt_after_charge(&usage, us(0), units(4)).micros(), 1_600_000);
+}
+
+#[test]
+fn a_stored_size_is_one_that_a_call_can_have_asked_for() {
+    for bytes in [32, 64, SketchSize::LEAST, SketchSize::MOST - 32, SketchSize::MOST] {
+        assert_eq!(SketchSize::stored(bytes).map(SketchSize::bytes), Some(bytes));
+    }
+    for bytes in [0, 31, 33, SketchSize::MOST + 1, SketchSize::MOST + 32, 1 << 40, u64::MAX] {
+        assert_eq!(SketchSize::stored(bytes), None, "{bytes}");
+    }
+    for bytes in [SketchSize::LEAST - 1, SketchSize::MOST + 1] {
+        assert_eq!(SketchSize::new(bytes), None, "{bytes}");
+    }
 }
 
 #[test]
