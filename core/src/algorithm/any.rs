@@ -73,6 +73,22 @@ macro_rules! any {
                 }
             }
 
+            /// This limit times `factor`, its refill too: rounded down as arguments are, a refill not below a millionth.
+            #[must_use]
+            pub fn scaled(self, factor: Amount) -> AnyLimit {
+                match self {
+                    $(AnyLimit::$kind(limit) => AnyLimit::$kind(limit.scaled(factor)),)+
+                }
+            }
+
+            /// Whether what is used of it recovers more slowly once a scale above 1 has ended.
+            #[must_use]
+            pub fn recovers_by_rate(&self) -> bool {
+                match self {
+                    $(AnyLimit::$kind(_) => <$limit>::RECOVERS_BY_RATE,)+
+                }
+            }
+
             /// What it is known by without a name, among those of its kind.
             #[must_use]
             pub fn identity(&self) -> Identity {
@@ -187,16 +203,6 @@ impl AnyLimit {
             AnyLimit::Bucket(bucket) => AnyLimit::Bucket(bucket.prepared()),
             AnyLimit::Sketch(sketch) => AnyLimit::Sketch(sketch.prepared()),
             other => other,
-        }
-    }
-
-    /// This limit times `factor`, its refill too: rounded down as arguments are, a refill not below a millionth.
-    #[must_use]
-    pub fn scaled(self, factor: Amount) -> AnyLimit {
-        match self {
-            AnyLimit::Bucket(limit) => AnyLimit::Bucket(limit.scaled(factor)),
-            AnyLimit::Sketch(limit) => AnyLimit::Sketch(limit.scaled(factor)),
-            limit => limit.limited_to(limit.limit().times(factor)),
         }
     }
 }

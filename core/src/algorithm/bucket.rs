@@ -105,6 +105,9 @@ impl Bucket {
         Bucket { capacity: limit, ..self }
     }
 
+    /// Whether what is used recovers by a rate, which a scale changes.
+    pub const RECOVERS_BY_RATE: bool = true;
+
     /// This bucket with capacity and refill times `factor`: rounded down, the refill not below a millionth, nor so low
     /// that it would take more than 36500 days. Times 0 it lets nothing pass, and what is used drains as before.
     #[must_use]

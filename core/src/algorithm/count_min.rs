@@ -87,6 +87,9 @@ impl Sketch {
         Sketch { bucket: self.bucket.limited_to(limit), ..self }
     }
 
+    /// Whether what is used recovers by a rate, which a scale changes.
+    pub const RECOVERS_BY_RATE: bool = true;
+
     /// This sketch with capacity and refill times `factor`, as [`Bucket::scaled`] says.
     #[must_use]
     pub fn scaled(self, factor: Amount) -> Sketch {

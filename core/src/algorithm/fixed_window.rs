@@ -143,6 +143,15 @@ impl FixedWindow {
         FixedWindow { limit, ..self }
     }
 
+    /// Whether what is used recovers by a rate, which a scale changes.
+    pub const RECOVERS_BY_RATE: bool = false;
+
+    /// This window with its limit times `factor`, rounded down.
+    #[must_use]
+    pub fn scaled(self, factor: Amount) -> FixedWindow {
+        self.limited_to(self.limit.times(factor))
+    }
+
     /// When the usage stops counting, as told now.
     fn end(&self, usage: &FixedWindowUsage, now: Timestamp) -> Timestamp {
         let instant = usage.stamp.instant().min(now);

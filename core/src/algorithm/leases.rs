@@ -70,6 +70,15 @@ impl Concurrency {
         Concurrency { limit, ..self }
     }
 
+    /// Whether what is used recovers by a rate, which a scale changes.
+    pub const RECOVERS_BY_RATE: bool = false;
+
+    /// This concurrency limit with its limit times `factor`, rounded down.
+    #[must_use]
+    pub fn scaled(self, factor: Amount) -> Concurrency {
+        self.limited_to(self.limit.times(factor))
+    }
+
     /// This concurrency limit for a call behind waiting callers, if `callers_wait_ahead`. Only a call that takes no
     /// more than its holder has passes then; one that would fit otherwise is told to retry after a millisecond.
     #[must_use]

@@ -58,6 +58,15 @@ impl SlidingLog {
         SlidingLog { limit, ..self }
     }
 
+    /// Whether what is used recovers by a rate, which a scale changes.
+    pub const RECOVERS_BY_RATE: bool = false;
+
+    /// This log with its limit times `factor`, rounded down.
+    #[must_use]
+    pub fn scaled(self, factor: Amount) -> SlidingLog {
+        self.limited_to(self.limit.times(factor))
+    }
+
     /// What it is known by without a name.
     #[must_use]
     pub fn identity(&self) -> Identity {

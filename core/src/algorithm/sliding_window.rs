@@ -52,6 +52,15 @@ impl SlidingWindow {
         SlidingWindow { limit, ..self }
     }
 
+    /// Whether what is used recovers by a rate, which a scale changes.
+    pub const RECOVERS_BY_RATE: bool = false;
+
+    /// This window with its limit times `factor`, rounded down.
+    #[must_use]
+    pub fn scaled(self, factor: Amount) -> SlidingWindow {
+        self.limited_to(self.limit.times(factor))
+    }
+
     /// What it is known by without a name.
     #[must_use]
     pub fn identity(&self) -> Identity {

@@ -126,7 +126,7 @@ impl Policy {
     pub fn scaled(&self, factor: Amount) -> Policy {
         let scaled = |limit: &PolicyLimit| {
             let before = limit.limit;
-            let slower = matches!(before, AnyLimit::Bucket(_) | AnyLimit::Sketch(_)) && factor > Amount::ONE;
+            let slower = before.recovers_by_rate() && factor > Amount::ONE;
             PolicyLimit { limit: before.scaled(factor), slower: slower.then_some(before), ..limit.clone() }
         };
         Policy::of(self.limits.iter().map(scaled).collect(), self.ban)
