@@ -49,7 +49,7 @@ pub fn router(rls: Rls, health: HealthServer<impl Health>) -> Result<Router, Str
 pub struct Rls {
     /// What the files say.
     pub config: Arc<ArcSwap<Config>>,
-    /// Who judges.
+    /// What decides each request.
     pub judge: Arc<Judge>,
     /// How long an id is remembered, as the server takes durations.
     pub once: Arc<str>,

@@ -7,10 +7,10 @@ use axum::http::request::Parts;
 use std::fmt;
 use std::net::SocketAddr;
 
-/// Whoever changes something: their role, where they asked from, and whom the proxy before the console says that they
-/// are.
+/// The client that changes something: its role, its address, and the name by which the proxy before the console calls
+/// it.
 pub struct Who {
-    /// What their token lets them do.
+    /// What its token allows.
     pub role: Role,
     peer: Option<SocketAddr>,
     forwarded: Option<String>,

@@ -38,9 +38,9 @@ impl Role {
 /// Both ends of a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Ends {
-    /// Whoever asks.
+    /// The address of the client.
     pub peer: SocketAddr,
-    /// Where they have reached the console.
+    /// The address at which it has reached the console.
     pub own: Option<IpAddr>,
 }
 

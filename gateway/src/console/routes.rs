@@ -41,7 +41,7 @@ async fn nothing() -> (StatusCode, Json<Value>) {
     (StatusCode::NOT_FOUND, Json(json!({ "error": "there is no such request" })))
 }
 
-/// Who somebody is to the console, and what there is.
+/// The role of the client, and what the console can show.
 async fn session(
     State(console): State<Arc<Console>>,
     Extension(guard): Extension<Arc<Guard>>,

@@ -258,7 +258,7 @@ impl Server {
 }
 
 impl Node {
-    /// Whoever asks next connects anew.
+    /// Gives up the connection; the next call connects anew.
     pub fn give_up(&self) {
         self.broken.store(true, Ordering::Relaxed);
     }

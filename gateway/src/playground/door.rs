@@ -130,7 +130,7 @@ fn refused(status: StatusCode, told: &str) -> Response {
     (status, Json(json!({ "error": told }))).into_response()
 }
 
-/// Whoever panicked with it has left it whole: each change is made at once.
+/// Locks a mutex even if a thread has panicked with it: each change is made at once, so the state is whole.
 fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

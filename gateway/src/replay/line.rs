@@ -14,7 +14,7 @@ use std::net::{IpAddr, SocketAddr};
 pub struct Line<'a> {
     /// When it was made.
     pub at: Timestamp,
-    /// Who is limited. Of an access log: the client's address.
+    /// The key that is limited. Of an access log: the client's address.
     pub key: Cow<'a, str>,
     /// What it costs; 1 if the line does not tell.
     pub cost: Amount,
