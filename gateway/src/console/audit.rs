@@ -7,8 +7,7 @@ use axum::http::request::Parts;
 use std::fmt;
 use std::net::SocketAddr;
 
-/// The client that changes something: its role, its address, and the name by which the proxy before the console calls
-/// it.
+/// The client that changes something: its role, its address, and the one that the proxy before the console names.
 pub struct Who {
     /// What its token allows.
     pub role: Role,
