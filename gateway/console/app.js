@@ -126,9 +126,7 @@ async function ask(why) {
 }
 
 function theme() {
-  const dark = document.documentElement.dataset.theme
-    ? document.documentElement.dataset.theme === "dark"
-    : matchMedia("(prefers-color-scheme: dark)").matches;
+  const dark = document.documentElement.dataset.theme === "dark";
   document.documentElement.dataset.theme = dark ? "light" : "dark";
   try {
     localStorage.setItem("theme", dark ? "light" : "dark");

@@ -189,7 +189,7 @@ export function scaleDialog({ api }, policy) {
   }
   const quick = segmented("Factor", presets, String(factor), (value) => set(Number(value)));
   function draw() {
-    const until = lasting.value === "" ? "It stays until somebody changes it." : `It is as before again by itself after ${lasting.selectedOptions[0].textContent}.`;
+    const until = lasting.value === "" ? "It stays until somebody changes it." : `The limits return by themselves after ${lasting.selectedOptions[0].textContent}.`;
     const rows = (model?.limits ?? []).map((limit) => {
       const [was, is] = [says(scaled(limit, policy.scale)), says(scaled(limit, factor))];
       return was === is ? h("div", { class: "same", dataset: { sign: "" } }, was)
@@ -202,7 +202,7 @@ export function scaleDialog({ api }, policy) {
     title: `Scale ${visible(policy.name)}`,
     body: h("div", { class: "stack" },
       policy.scale !== 1 && h("p", { class: "notice" }, `It is scaled by ${number(policy.scale)} now${policy.scale_ms < 0 ? "" : `, for ${duration(policy.scale_ms)} more`}.`),
-      h("div", { class: "row" }, quick), h("div", { class: "scale" }, field("Factor", slider), field("exactly", exact), field("For", lasting)), h("h3", {}, "What changes"), change),
+      h("div", { class: "row" }, quick), h("div", { class: "scale" }, field("Factor", slider), field("Exactly", exact), field("For", lasting)), h("h3", {}, "What changes"), change),
     actions: [h("button", { class: "button primary" }, "Apply")],
     submit: async () => {
       const scaledNow = await api.post(`api/policies/${api.segment(policy.name)}/scale`, { factor, for: factor === 1 ? null : lasting.value || null });

@@ -6,6 +6,9 @@ import { lines } from "./specs.js";
 
 const BANS = [["10m", "10 min"], ["1h", "1 h"], ["1d", "1 day"], ["7d", "7 days"]];
 
+/** Which item of a sketch it is, behind the name of its key. */
+export const ofSketch = (item) => h("span", { class: "item" }, h("span", { class: "tag" }, "item"), visible(item));
+
 /** Bans a key once whoever asks has seen what that does. */
 export function banDialog({ api }, key, until = 0) {
   let lasting = "1h";
@@ -107,7 +110,7 @@ export async function mount(root, context) {
     return put(body, rows.length === 0 ? h("div", { class: "panel" }, empty("Which key?", "Type its name. Keys that are denied appear here."))
       : panel("Denied most in the last hour", h("ul", { class: "choices" }, rows.map((row) => h("li", {},
         h("a", { class: "name", href: context.link("key", [row.key], { ...(row.policy && { policy: row.policy }), ...(row.item !== null && { item: row.item }) }) },
-          visible(row.key), row.item !== null && [" ", h("span", { class: "tag" }, "item"), ` ${visible(row.item)}`]), h("span", { class: "num muted" }, `${compact(row.denied)} denied`))))));
+          visible(row.key), row.item !== null && [" ", ofSketch(row.item)]), h("span", { class: "num muted" }, `${compact(row.denied)} denied`))))));
   }
 
   const policies = await api.get("api/policies", { signal }).catch((error) => {
@@ -123,19 +126,20 @@ export async function mount(root, context) {
     go("key", [key], asked(), true);
     draw();
   } });
-  const ofSketch = h("input", { class: "input mono", value: item, placeholder: "such as an address", spellcheck: "false", autocomplete: "off", onchange: () => {
-    item = ofSketch.value.trim();
+  const itemInput = h("input", { class: "input mono", value: item, placeholder: "such as an address", spellcheck: "false", autocomplete: "off", onchange: () => {
+    item = itemInput.value.trim();
     go("key", [key], asked(), true);
     draw();
   } });
-  const which = h("label", { class: "row small muted", hidden: item === "" }, "item", ofSketch);
+  const which = h("label", { class: "row small muted", hidden: item === "" }, "item", itemInput);
   const names = h("datalist", { id: "policy-names" }, policies.slice(0, 500).map((policy) => h("option", { value: policy.name })));
   const title = h("div", { class: "row spread" }, h("code", { class: "code grow" }, visible(key)));
   const banned = h("div");
   const bars = h("div", {}, loading());
   const memory = h("div", { class: "stack" });
   const actions = h("div", { class: "row" });
-  put(body, title, banned,
+  // The field shows it already, unless it has something in it that does not show there.
+  put(body, visible(key) !== key && title, banned,
     h("section", { class: "panel", "aria-label": "Limits" },
       h("div", { class: "panel-head" }, h("h2", {}, "How full its limits are"), h("div", { class: "end row" }, h("label", { class: "row small muted" }, "under the policy", choice), which, names)),
       bars),
@@ -168,6 +172,8 @@ export async function mount(root, context) {
   function drawBars(answer) {
     const sketched = /^SKETCH\b/i.test(specs.get(answer.policy) ?? "");
     which.hidden = !sketched && item === "";
+    // A sketch as a whole has no ban, and nothing that could be given back.
+    for (const button of [...actions.children].slice(0, 3)) button.hidden = sketched || answer.info?.kind === "rl-sketch";
     if (sketched && item === "") return put(bars, empty("Which item?", "A sketch counts each of its items apart. Type one above, such as an address."));
     if (answer.refused !== undefined) return put(bars, h("div", { class: "panel-body" }, h("p", { class: "notice error" }, answer.refused)));
     if (!answer.policy) return put(bars, empty("Under which policy?", "The key does not say. Choose one above to see how full its limits are."));

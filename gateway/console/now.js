@@ -3,7 +3,7 @@ import { lines, spark } from "./chart.js";
 import { empty, failed, loading, segmented } from "./dialog.js";
 import { every, h, keyed, put } from "./dom.js";
 import { compact, duration, number, percent, rate, visible } from "./format.js";
-import { banDialog } from "./key.js";
+import { banDialog, ofSketch } from "./key.js";
 
 const MINUTES = 5;
 const SPARK = 60_000;
@@ -34,7 +34,7 @@ export async function mount(root, context) {
   });
 
   put(root,
-    h("div", { class: "head" }, h("h1", {}, "Now"), h("span", { class: "muted small end" }, "each second")),
+    h("div", { class: "head" }, h("h1", {}, "Now"), h("span", { class: "muted small end" }, "updated every second")),
     h("div", { class: "grid" },
       h("section", { class: "panel", "aria-label": "Decisions" },
         h("div", { class: "panel-head" }, h("h2", {}, "Decisions a second"), h("div", { class: "end" }, legend)),
@@ -66,9 +66,9 @@ export async function mount(root, context) {
     const all = admitted + refused;
     const figure = (value, label, colour) => h("div", { class: "figure" }, h("b", { class: colour }, value), h("span", {}, label));
     put(figures, figure(rate(admitted), "admitted / s", "c-admitted"), figure(rate(refused), "denied / s", "c-denied"),
-      figure(all > 0 ? percent(refused / all) : "–", "of all denied"), figure(rate(banned), "by a ban / s"),
+      figure(all > 0 ? percent(refused / all) : "–", "share denied"), figure(rate(banned), "by bans / s"),
       figure(rate(shadowed), "shadow would deny / s", "c-shadowed"),
-      figure(number(now.waiting.calls), "wait now"), figure(number(now.count ?? 0), "policies"));
+      figure(number(now.waiting.calls), "waiting calls"), figure(number(now.count ?? 0), "policies"));
     const to = view.at;
     const from = to - MINUTES * 60_000;
     const points = (place) => view.ticks.map((tick) => [tick.at, tick.all[place]]);
@@ -128,7 +128,7 @@ export async function mount(root, context) {
   }
 
   function drawWaiting(now) {
-    if (now.waiting.calls === 0) return put(waiting, empty("Nobody waits", "Calls with BLOCK stand here while a lease is taken."));
+    if (now.waiting.calls === 0) return put(waiting, empty("No calls are waiting", "Calls with BLOCK wait here in turn for a lease."));
     const rows = now.waiting.longest.toSorted((one, other) => other.longest_ms - one.longest_ms);
     return put(waiting, h("div", { class: "scroll" }, h("table", { class: "table" },
       h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Key"), h("th", { scope: "col", class: "num" }, "Calls"), h("th", { scope: "col", class: "num" }, "Longest"))),
@@ -143,22 +143,23 @@ export async function mount(root, context) {
       const rows = await api.get(`api/top?count=20${view.since ? `&since=${view.since}` : ""}`, { signal });
       if (rows.length === 0) {
         body = null;
-        return put(denied, empty("Nobody was denied", view.since ? "Look further back, or come again." : "Not since the server started."));
+        return put(denied, empty("Nothing was denied", view.since ? "Not in this time. Choose a longer one above." : "Not since the server started."));
       }
       if (body === null) {
         body = h("tbody");
         put(denied, h("div", { class: "scroll" }, h("table", { class: "table" },
           h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Key"), h("th", { scope: "col", class: "num" }, "Denied"),
-            h("th", { scope: "col" }, "Policy"), h("th", { scope: "col" }, h("span", { class: "hidden" }, "What to do")))), body)));
+            h("th", { scope: "col", class: "wide" }, "Policy"), h("th", { scope: "col" }, h("span", { class: "hidden" }, "What to do")))), body)));
       }
       const most = rows[0].denied;
       return keyed(body, rows, (row) => JSON.stringify([row.key, row.item]), (first) => {
         const count = h("span");
         const bar = h("i", { class: "full" });
-        const policy = h("td");
+        const policy = h("td", { class: "wide" });
+        const by = h("div", { class: "narrow small" });
         const at = (row) => link("key", [row.key], { ...(row.policy && { policy: row.policy }), ...(row.item !== null && { item: row.item }) });
-        const key = h("a", { class: "name" }, visible(first.key), first.item !== null && [" ", h("span", { class: "tag" }, "item"), ` ${visible(first.item)}`]);
-        const element = h("tr", {}, h("td", {}, h("div", { class: "stack tight" }, key, h("div", { class: "bar thin", "aria-hidden": "true" }, bar))),
+        const key = h("a", { class: "name" }, visible(first.key), first.item !== null && [" ", ofSketch(first.item)]);
+        const element = h("tr", {}, h("td", {}, h("div", { class: "stack tight" }, key, h("div", { class: "bar thin", "aria-hidden": "true" }, bar), by)),
           h("td", { class: "num" }, count), policy,
           h("td", { class: "num" }, context.canChange() && first.item === null && h("button", { type: "button", class: "button small danger", onclick: () => banDialog(context, first.key) }, "Ban…",
             h("span", { class: "hidden" }, ` ${visible(first.key)}`))));
@@ -167,7 +168,9 @@ export async function mount(root, context) {
           count.textContent = compact(row.denied);
           count.title = row.error > 0 ? `at most ${number(row.error)} too many` : "";
           bar.style.width = `${(row.denied / most) * 100}%`;
-          put(policy, row.policy === null ? h("span", { class: "muted" }, "none") : h("a", { class: "name", href: link("policies", [row.policy]) }, visible(row.policy)));
+          const rules = () => (row.policy === null ? h("span", { class: "muted" }, "none") : h("a", { class: "name", href: link("policies", [row.policy]) }, visible(row.policy)));
+          put(policy, rules());
+          put(by, h("span", { class: "muted" }, "policy "), rules());
         }];
       });
     } catch (error) {

@@ -3,6 +3,7 @@ import { deleteDialog, editDialog, scaleDialog } from "./change.js";
 import { copy, empty, failed, loading } from "./dialog.js";
 import { every, h, keyed, put } from "./dom.js";
 import { compact, duration, number, percent, visible } from "./format.js";
+import { ofSketch } from "./key.js";
 import { lines } from "./specs.js";
 
 const STEP = 100;
@@ -20,9 +21,9 @@ export function scaleTag(policy) {
 const shareDenied = ({ admitted, denied }) => (admitted + denied > 0 ? percent(denied / (admitted + denied)) : "–");
 
 /** The buttons of a policy, for those who may change it. */
-function tools(context, policy, done, small = true) {
+function tools(context, policy, done) {
   if (!context.canChange()) return [];
-  const button = (text, open, more = "") => h("button", { type: "button", class: `button ${small ? "small" : ""} ${more}`, onclick: () => open(context, policy()).then((changed) => changed && done(changed)) }, text,
+  const button = (text, open, more = "") => h("button", { type: "button", class: `button small ${more}`, onclick: () => open(context, policy()).then((changed) => changed && done(changed)) }, text,
     h("span", { class: "hidden" }, ` ${visible(policy().name)}`));
   return [button("Edit…", editDialog), button("Scale…", scaleDialog), button("Delete…", deleteDialog, "danger")];
 }
@@ -51,7 +52,7 @@ async function all(root, context) {
     h("section", { class: "panel", "aria-label": "Policies" }, area, more));
   const table = h("div", { class: "scroll" }, h("table", { class: "table policies" },
     h("thead", {}, h("tr", {}, head("Name", "name"), h("th", { scope: "col", class: "wide" }, "Limits"),
-      head("Calls", "calls", "num wide"), head("Admitted", "admitted", "num wide"), head("Denied", "denied", "num"), h("th", { scope: "col", class: "num wide" }, "Share"),
+      head("Calls", "calls", "num wide"), head("Admitted", "admitted", "num wide"), head("Denied", "denied", "num"), h("th", { scope: "col", class: "num wide" }, "Share denied"),
       head("Shadow would deny", "shadow_denied", "num wide"), context.canChange() && h("th", { scope: "col" }, h("span", { class: "hidden" }, "What to do")))), body));
   more.hidden = true;
 
@@ -146,7 +147,7 @@ async function one(root, context, name) {
       h("section", { class: "panel half", "aria-label": "Limits" }, h("div", { class: "panel-head" }, h("h2", {}, "Limits")), limits),
       h("section", { class: "panel half", "aria-label": "Counts" }, h("div", { class: "panel-head" }, h("h2", {}, "Since the servers started")), figures),
       h("section", { class: "panel", "aria-label": "Denied most" }, h("div", { class: "panel-head" }, h("h2", {}, "Denied most by it"), h("span", { class: "muted small" }, "in the last hour")), denied)));
-    put(bar, tools(context, () => policy, done, false), copy(() => `RL.LIMIT KEY ${name}`, "Copy the call"), copy(() => `RL.POLICYSET ${name} ${policy.specs}`, "Copy the setting"));
+    put(bar, tools(context, () => policy, done), copy(() => `RL.LIMIT KEY ${name}`, "Copy the call"), copy(() => `RL.POLICYSET ${name} ${policy.specs}`, "Copy the setting"));
   }
 
   async function draw() {
@@ -167,11 +168,11 @@ async function one(root, context, name) {
     put(limits, scaleTag(policy), limitList(policy.specs), h("code", { class: "code" }, policy.specs),
       h("span", { class: "muted small" }, `set ${new Date(policy.version / 1000).toISOString().replace("T", " ").slice(0, 19)} UTC`));
     const figure = (value, label, colour = "") => h("div", { class: "figure" }, h("b", { class: colour }, value), h("span", {}, label));
-    put(figures, figure(compact(counts.admitted), "admitted", "c-admitted"), figure(compact(counts.denied), "denied", "c-denied"), figure(shareDenied(counts), "denied of all"),
+    put(figures, figure(compact(counts.admitted), "admitted", "c-admitted"), figure(compact(counts.denied), "denied", "c-denied"), figure(shareDenied(counts), "share denied"),
       figure(compact(counts.near), "near the limit", "c-warn"), figure(compact(counts.shadow_denied), "shadow would deny", "c-shadowed"), figure(compact(counts.banned), "by a ban"), figure(compact(counts.repeated), "repeated"));
     const rows = (await api.get("api/top?count=500&since=1h", { signal }).catch(() => [])).filter((row) => row.policy === name).slice(0, 15);
     put(denied, rows.length === 0 ? empty("Nobody in the last hour") : h("ul", { class: "choices" }, rows.map((row) => h("li", {},
-      h("a", { class: "name", href: link("key", [row.key], { policy: name, ...(row.item !== null && { item: row.item }) }) }, visible(row.key), row.item !== null && [" ", h("span", { class: "tag" }, "item"), ` ${visible(row.item)}`]), h("span", { class: "num muted" }, `${compact(row.denied)} denied`)))));
+      h("a", { class: "name", href: link("key", [row.key], { policy: name, ...(row.item !== null && { item: row.item }) }) }, visible(row.key), row.item !== null && [" ", ofSketch(row.item)]), h("span", { class: "num muted" }, `${compact(row.denied)} denied`)))));
   }
   await every(2000, signal, draw);
 }

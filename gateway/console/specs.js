@@ -23,7 +23,7 @@ export const ALGORITHMS = {
     { name: "ttl", label: "held for at most", hint: "such as 30s, 5m", example: "1m", time: true }] },
   SKETCH: { label: "Sketch", says: "A bucket for each of millions of items, in memory of a fixed size.", fields: bucket("Burst", "Refill", "units at once"), sized: true },
 };
-const FLAGS = { ALIGNED: "from the clock, not from the first call", STRICT: "never more in any window" };
+const FLAGS = { ALIGNED: "Windows begin by the clock", STRICT: "Never more in any window" };
 export const flagSays = (flag) => FLAGS[flag];
 
 /** { limits: [{ algorithm, numbers, flags, options, cost, name, shadow }], ban } or null for words it does not know. */
@@ -73,7 +73,8 @@ export function time(word) {
 }
 
 const count = (word) => (Number.isFinite(Number(word)) && word !== "" ? number(Number(word)) : String(word));
-const per = (word) => time(word).replace(/^1 /, "");
+const WHOLE = { "1 s": "second", "1 min": "minute", "1 h": "hour", "1 d": "day" };
+const per = (word) => WHOLE[time(word)] ?? time(word).replace(/^1 /, "");
 
 /** What a limit says, for people. */
 export function says(limit) {

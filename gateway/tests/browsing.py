@@ -5,7 +5,6 @@ import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 from running import Gateway
@@ -113,9 +112,3 @@ def expect(locator: object) -> object:
 def number(locator: object) -> int:
     """The number that an element shows: 1,234."""
     return int(re.sub(r"[^\d]", "", locator.inner_text()))
-
-
-def picture(page: object, name: str) -> None:
-    """Draws the picture of that name anew, if somebody wants it: PICTURES=docs."""
-    if PICTURES is not None:
-        page.screenshot(path=Path(PICTURES) / f"{name}.png")

@@ -24,6 +24,13 @@ __all__ = ["browser", "gateway", "visit"]
 HOT, CALM = "203.0.113.66", "198.51.100.7"
 
 
+@pytest.fixture
+def server(binary: Binary) -> Iterator[Server]:
+    """By the real time, which the page compares with its own."""
+    with Server(binary) as server:
+        yield server
+
+
 def yesterday(folder: Path) -> Path:
     """An access log, compressed: of two clients, one calls 5 times a second for a minute."""
     line = '{} - - [24/Nov/2026:09:{:02}:{:02} +0000] "POST /login HTTP/1.1" 200 512 "-" "curl"\n'
@@ -46,10 +53,12 @@ def test_the_walk_of_an_operator_by_keyboard_in_the_dark_on_a_narrow_screen(
         redis.execute_command("RL.LIMIT", f"login:{HOT}", "login")
     one = visit(color_scheme="dark", viewport={"width": 360, "height": 740})
     find_and_ban(one)
-    assert redis.execute_command("RL.LIMIT", f"login:{HOT}", "login")[3] == 3_600_000
+    # By then some of the hour is over.
+    assert 3_000_000 < redis.execute_command("RL.LIMIT", f"login:{HOT}", "login")[3] <= 3_600_000
     raise_plan(one)
     scales = {row[0]: row[3:] for row in redis.execute_command("RL.POLICYLIST")}
-    assert scales["plan:free"] == ["1.5", 600_000]
+    assert scales["plan:free"][0] == "1.5"
+    assert 0 < scales["plan:free"][1] <= 600_000
     replay_yesterday(one, yesterday(tmp_path))
     try_in_shadow(one)
     specs = {row[0]: row[2] for row in redis.execute_command("RL.POLICYLIST")}
@@ -73,7 +82,7 @@ def find_and_ban(one: Visit) -> None:
     expect(dialog).to_contain_text("Every call on this key is denied until")
     one.assert_accessible()
     one.press(dialog.get_by_role("button", name="Ban", exact=True))
-    expect(page.get_by_text("Banned until", exact=False).first).to_be_visible()
+    expect(page.locator(".notice").filter(has_text="Banned until")).to_contain_text("more")
     one.assert_accessible()
 
 

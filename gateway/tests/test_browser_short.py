@@ -20,6 +20,7 @@ def figure(page: object, label: str) -> object:
 def test_each_view_opens_with_true_numbers_and_a_change_is_made(
     visit: Callable[..., Visit], redis: Redis, policy: Callable[..., int]
 ) -> None:
+    redis.execute_command("RL.TOP", "RESET")
     policy("login", "FIXED 5 1h")
     for _ in range(12):
         redis.execute_command("RL.LIMIT", "login:10.0.0.7", "login")

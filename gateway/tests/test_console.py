@@ -185,6 +185,7 @@ def test_each_change_is_a_line_in_the_log(gateway: Gateway, redis: Redis) -> Non
 def test_items_of_a_sketch_are_told_apart(
     console: Console, redis: Redis, policy: Callable[..., int]
 ) -> None:
+    redis.execute_command("RL.TOP", "RESET")
     policy("per-address", "SKETCH 2 2 1h")
     for item, calls in {"203.0.113.9": 6, "203.0.113.7": 4}.items():
         for _ in range(calls):
