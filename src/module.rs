@@ -104,7 +104,7 @@ static COMMANDS: &[Command] = &[
         c"O(M log N) with M the number of holders given and N that of leases, amortized"
     },
     command! {
-        c"rl.mtake" = rl_mtake::take, Take on Numbered, arity -4, MULTI,
+        c"rl.mtake" = rl_mtake::take [rl_mtake::straight::take], Take on Numbered, arity -4, MULTI,
         c"Takes from limits on several keys, all or nothing.",
         c"O(N) with N the number of keys, each at the cost of its algorithm"
     },

@@ -230,7 +230,7 @@ pub fn delay_ms(verdict: Verdict) -> i64 {
 }
 
 /// How long to wait before acting on the answer; -1 if it never can be acted on.
-fn wait_ms(verdict: Verdict) -> i64 {
+pub fn wait_ms(verdict: Verdict) -> i64 {
     match verdict {
         Verdict::Allowed(wait) | Verdict::After(wait) => millis(wait),
         Verdict::Never => -1,

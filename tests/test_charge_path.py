@@ -3,8 +3,8 @@ stored values, effects and counts.
 
 * A call on one key keeps it open, and a call on several closes each to open the next: RL.TAKE goes
   one way, and RL.MTAKE with one key the other.
-* A call that says no more than a token bucket, or a policy, is decided in one go if nobody hears of
-  its effect. An AOF does.
+* A call that says no more than a token bucket for each of its keys, or a policy, is decided in one
+  go if nobody hears of its effect. An AOF does.
 """
 
 from collections.abc import Callable, Sequence
@@ -206,10 +206,13 @@ def messages(listener: PubSub) -> list[object]:
     return list(iter(lambda: listener.get_message(timeout=0.2), None))
 
 
-@pytest.mark.parametrize("seed", first_on_every_server(range(4)))
-def test_an_everyday_call_is_the_same_whether_or_not_its_effect_is_heard(
-    seed: int, fresh_server: Callable[..., Server], clock: Clock
+def compare_heard_with_unheard(
+    calls: list[tuple[int, tuple[Word, ...]]],
+    names: list[str],
+    fresh_server: Callable[..., Server],
+    clock: Clock,
 ) -> None:
+    """Sends calls to a server without listeners and to one with an AOF: both tell the same."""
     settings = {"module_args": "denial-events yes", "notify_keyspace_events": "KEA"}
     unheard = fresh_server(**settings)
     heard_by_aof = fresh_server(**settings, appendonly="yes")
@@ -220,8 +223,7 @@ def test_an_everyday_call_is_the_same_whether_or_not_its_effect_is_heard(
         for name, specs in BUCKET_POLICIES.items():
             redis.execute_command("RL.POLICYSET", name, *specs.split())
         listener.psubscribe("__key*__:*")
-    names = [*"abcde", *(f"{end}:{policy}" for policy in BUCKET_POLICIES for end in "ab")]
-    for number, (move, words) in enumerate(Everyday(seed).calls(2000)):
+    for number, (move, words) in enumerate(calls):
         clock.advance(move)
         for redis in clients:
             redis.exists(*names)
@@ -236,3 +238,42 @@ def test_an_everyday_call_is_the_same_whether_or_not_its_effect_is_heard(
     assert heard[0] == heard[1]
     assert clients[0].info("ratelimit")["ratelimit_effects_propagated"] == 0
     assert clients[1].info("ratelimit")["ratelimit_effects_propagated"] > 200
+
+
+@pytest.mark.parametrize("seed", first_on_every_server(range(4)))
+def test_an_everyday_call_is_the_same_whether_or_not_its_effect_is_heard(
+    seed: int, fresh_server: Callable[..., Server], clock: Clock
+) -> None:
+    names = [*"abcde", *(f"{end}:{policy}" for policy in BUCKET_POLICIES for end in "ab")]
+    compare_heard_with_unheard(Everyday(seed).calls(2000), names, fresh_server, clock)
+
+
+class EverydayOfSeveral(Everyday):
+    """Calls of RL.MTAKE with a token bucket for each key: mostly everyday ones."""
+
+    def _call(self) -> tuple[Word, ...]:
+        if self._chance(0.3):
+            return super()._call()
+        names = [name for name in "abcdefghi" if self._chance(0.3)] or ["a"]
+        if self._chance(0.05):
+            names.append(names[0])
+        limits = [self._pick([*BUCKETS, "1000000 1000000 1s"]) for _ in names]
+        words = [self._pick(["TOKENBUCKET", "tokenbucket"]) for _ in names]
+        specs = [
+            word
+            for spec, limit in zip(words, limits, strict=True)
+            for word in (spec, *limit.split())
+        ]
+        if self._chance(0.1):
+            place = self._pick(range(len(specs)))
+            specs[place] = self._pick(["0", "LEAKYBUCKET", "FIXED", "1w1", "COST"])
+        return ("RL.MTAKE", len(names), *names, *specs)
+
+
+@pytest.mark.parametrize("seed", first_on_every_server(range(4)))
+def test_an_everyday_call_on_several_keys_is_the_same_whether_or_not_its_effect_is_heard(
+    seed: int, fresh_server: Callable[..., Server], clock: Clock
+) -> None:
+    compare_heard_with_unheard(
+        EverydayOfSeveral(seed).calls(2000), [*"abcdefghi"], fresh_server, clock
+    )

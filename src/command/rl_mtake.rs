@@ -64,3 +64,60 @@ fn come_behind(redis: &Redis, call: &mut CallOnKeys, takes: bool) {
         }
     }
 }
+
+/// The everyday call of `RL.MTAKE`, which says nothing but a token bucket for each key. `false`: it goes the long way.
+pub mod straight {
+    use crate::charge::take_keys_straight;
+    use crate::redis::key::NewCall;
+    use crate::redis::now;
+    use ratelimit_core::algorithm::bucket::{Bucket, Discipline};
+    use ratelimit_core::syntax::{Spec, SpecOptions};
+    use ratelimit_core::wire::args::{Args, KeyName};
+
+    /// `RL.MTAKE numkeys key [key ...] TOKENBUCKET capacity refill period [TOKENBUCKET ...]`
+    #[inline(always)]
+    pub fn take(call: &NewCall) -> bool {
+        let Some(&[digit @ b'1'..=b'8']) = call.word(1) else { return false };
+        let keys = usize::from(digit.wrapping_sub(b'0'));
+        if call.length() != BEFORE_KEYS.saturating_add(keys.saturating_mul(1 + WORDS)) {
+            return false;
+        }
+        let of_key = |number: usize| {
+            let name = BEFORE_KEYS.wrapping_add(number);
+            let spec = BEFORE_KEYS.wrapping_add(keys).wrapping_add(number.wrapping_mul(WORDS));
+            Some((KeyName(name), bucket(call, spec)?))
+        };
+        take_keys_straight(call, (0..keys).map(of_key), now())
+    }
+
+    /// The command's name and numkeys.
+    const BEFORE_KEYS: usize = 2;
+    /// In a spec.
+    const WORDS: usize = 4;
+
+    /// The bucket whose spec begins at a word.
+    #[inline(always)]
+    fn bucket(call: &NewCall, at: usize) -> Option<Bucket> {
+        if !call.word(at)?.eq_ignore_ascii_case(b"TOKENBUCKET") {
+            return None;
+        }
+        let word = |behind: usize| call.word(at.wrapping_add(behind));
+        let (words, memo) = ([word(1), word(2), word(3)], &call.global.bucket_memo);
+        memo.known(words, Discipline::Burst).or_else(|| {
+            remember(call, words);
+            memo.known(words, Discipline::Burst)
+        })
+    }
+
+    /// Has the memo read a bucket, if the words are those of one.
+    #[cold]
+    #[inline(never)]
+    fn remember(call: &NewCall, words: [Option<&[u8]>; 3]) {
+        if let [Some(capacity), Some(refill), Some(period)] = words {
+            let words: [&[u8]; WORDS] = [b"TOKENBUCKET", capacity, refill, period];
+            let mut options = SpecOptions::remembering(&call.global.bucket_memo);
+            // What is wrong with them the long way tells.
+            drop(Spec::token_bucket(&mut Args::new(&words), &mut options));
+        }
+    }
+}

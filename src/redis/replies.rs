@@ -1,7 +1,7 @@
 //! Replies on their way to a client.
 
 use super::api::{api, call};
-use crate::reply::{Reply, Row, delay_ms};
+use crate::reply::{Reply, Row, delay_ms, wait_ms};
 use ratelimit_core::Decision;
 use ratelimit_core::wire::error::Error;
 use redis_module::raw;
@@ -76,6 +76,19 @@ impl Replies {
         self.reply_array(integers.len());
         for value in integers {
             self.reply_integer(value);
+        }
+    }
+
+    /// Sends the decisions of several keys, of a call that passes: `[1, wait_ms, [decision, ...]]`.
+    #[inline(always)]
+    pub fn reply_decisions<'d>(self, decisions: impl Iterator<Item = &'d Decision> + Clone) {
+        let longest = decisions.clone().map(|decision| decision.verdict).max();
+        self.reply_array(3);
+        self.reply_integer(1);
+        self.reply_integer(longest.map_or(0, wait_ms));
+        self.reply_array(decisions.clone().count());
+        for decision in decisions {
+            self.reply_decision(decision);
         }
     }
 

@@ -24,6 +24,7 @@ mod convert;
 mod handle;
 mod open;
 mod plain;
+mod plain_keys;
 mod takeover;
 mod value;
 
@@ -32,6 +33,7 @@ pub use contents::{Contents, ForeignType, PeekedKey, Stored};
 pub(super) use handle::Handle;
 pub use open::{Key, OpenKey};
 pub use plain::{NewCall, PlainKey};
+pub use plain_keys::{MOST_PLAIN_KEYS, PlainKeys};
 pub(super) use takeover::put;
 pub use takeover::{replace, short_string};
 pub use value::Writable;

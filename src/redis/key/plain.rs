@@ -61,6 +61,25 @@ impl<'a> NewCall<'a> {
         self.argv.get(place).map(|string| unsafe { guard::bytes(*string) })
     }
 
+    /// Whether the server only asks which of its words are keys.
+    #[inline(always)]
+    pub(super) fn is_asked_for_keys(&self) -> bool {
+        // SAFETY: `ctx` is that of the current call.
+        unsafe { call!(RedisModule_IsKeysPositionRequest(self.ctx)) != 0 }
+    }
+
+    /// The server's context.
+    #[inline(always)]
+    pub(super) fn context(&self) -> *mut raw::RedisModuleCtx {
+        self.ctx
+    }
+
+    /// The server's string of a key's name.
+    #[inline(always)]
+    pub(super) fn string(&self, name: KeyName) -> Option<*mut raw::RedisModuleString> {
+        self.argv.get(name.0).copied()
+    }
+
     /// Where its reply goes.
     #[inline(always)]
     pub fn replies(&self) -> Replies {
@@ -74,7 +93,7 @@ impl<'a> NewCall<'a> {
         if effect_demand::any() {
             return None;
         }
-        let string = *self.argv.get(name.0)?;
+        let string = self.string(name)?;
         let handle = Handle::open_string(self.ctx, string, WRITE);
         let value = if native_type::is::<U>(handle.native()) { NonNull::new(handle.value().cast()) } else { None };
         let Some(value) = value else {
@@ -158,7 +177,7 @@ impl<U: Usage> PlainKey<'_, '_, U> {
 /// # Safety
 /// `ctx` and `name` are those of the current call.
 #[inline(always)]
-unsafe fn notify(ctx: *mut raw::RedisModuleCtx, event: &'static CStr, name: *mut raw::RedisModuleString) {
+pub(super) unsafe fn notify(ctx: *mut raw::RedisModuleCtx, event: &'static CStr, name: *mut raw::RedisModuleString) {
     // SAFETY: the caller's promise; the event's name is a constant.
     unsafe {
         call!(RedisModule_NotifyKeyspaceEvent(ctx, raw::REDISMODULE_NOTIFY_MODULE, event.as_ptr(), name));

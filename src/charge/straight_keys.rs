@@ -1,0 +1,35 @@
+//! The fast path of a call on several keys: a token bucket each, at keys that all hold one and allow the call, and
+//! nobody who hears of the effect.
+//!
+//! It comes to what `many_keys.rs` comes to: `tests/test_charge_path.py` holds one to the other.
+
+use super::key_evaluation::count_limit;
+use crate::redis::guard;
+use crate::redis::key::{MOST_PLAIN_KEYS, NewCall, PlainKeys};
+use ratelimit_core::algorithm::bucket::{Bucket, BucketUsage};
+use ratelimit_core::expiry::Expiry;
+use ratelimit_core::wire::args::KeyName;
+use ratelimit_core::{Amount, Decision, Limit, Taken, Timestamp, Usage};
+
+/// Decides on a call of one unit under a bucket of each key, and replies. `false`: nothing was done, and the call goes
+/// the long way.
+#[inline(always)]
+pub fn take_keys(call: &NewCall, buckets: impl Iterator<Item = Option<(KeyName, Bucket)>>, now: Timestamp) -> bool {
+    let Some(mut keys) = PlainKeys::<BucketUsage>::of(call) else { return false };
+    let mut taken: [Option<(Decision, BucketUsage)>; MOST_PLAIN_KEYS] = [None; MOST_PLAIN_KEYS];
+    for (room, bucket) in taken.iter_mut().zip(buckets) {
+        let Some((name, bucket)) = bucket else { return false };
+        let Some(usage) = keys.find(name, now) else { return false };
+        let Some(Taken::Charged(decision, after)) = bucket.taken_at_once(usage, now, Amount::ONE) else { return false };
+        *room = Some((decision, after));
+    }
+    guard::panic_test_point();
+    call.stats.decided(true);
+    for _ in taken.iter().flatten() {
+        count_limit(BucketUsage::KIND, false, true, false);
+    }
+    let changes = taken.iter().flatten().map(|(decision, after)| (*after, Expiry::of(now, decision.reset)));
+    keys.commit(changes, now);
+    call.replies().reply_decisions(taken.iter().flatten().map(|(decision, _)| decision));
+    true
+}
