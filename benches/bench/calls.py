@@ -103,6 +103,9 @@ INCR = call("INCR", "INCR counter", 1, b":")
 GET = call("GET", "GET string", 2, b"$5", before="SET string value EX 3600")
 REFERENCES = [SET_EX, INCR, GET]
 
+# A key that each call makes. Instructions are counted only: timed for seconds, it makes millions.
+SET_NEW = call("SET EX, a new key", f"SET new:{NUMBER} value EX 60", 1, b"+OK")
+
 ADMITTED = call("RL.TOKENBUCKET", f"RL.TOKENBUCKET bucket {PLENTY} 1s", 6, FIVE_YES)
 DENIED = call(
     "RL.TOKENBUCKET denied",
@@ -111,6 +114,10 @@ DENIED = call(
     FIVE_NO,
     before="RL.TOKENBUCKET full 10 10 1d COST 10",
 )
+# Never full again, as one that a user uses up: what is left is told to the microsecond.
+IN_USE = call("RL.TOKENBUCKET, in use", "RL.TOKENBUCKET used 1000000 1000 1s", 6, FIVE_YES)
+NEW = call("RL.TOKENBUCKET, a new key", f"RL.TOKENBUCKET new:{NUMBER} {PLENTY} 1s", 6, FIVE_YES)
+NEW_KEYS = [SET_NEW, NEW]
 PEEK = call(
     "RL.PEEK",
     f"RL.PEEK peeked {BUCKET}",
@@ -191,6 +198,9 @@ LIMIT = by_policy("RL.LIMIT", "RL.LIMIT l pro", 6, FIVE_YES, BUCKET)
 LIMIT_DENIED = by_policy(
     "RL.LIMIT denied", "RL.LIMIT l:full low", 6, FIVE_NO, _FULL, fill="RL.LIMIT l:full low COST 10"
 )
+LIMIT_IN_USE = by_policy(
+    "RL.LIMIT, in use", "RL.LIMIT l:used used", 6, FIVE_YES, "TOKENBUCKET 1000000 1000 1s"
+)
 DELAY = by_policy("RL.DELAY", "RL.DELAY d pro", 1, b":0", BUCKET)
 DELAY_DENIED = by_policy(
     "RL.DELAY denied", "RL.DELAY d:full low", 1, b":", _FULL, fill="RL.LIMIT d:full low COST 10"
@@ -207,10 +217,10 @@ LIMIT_FOUR_DENIED = by_policy(
 LIMIT_AMONG_MANY = by_policy(
     "RL.LIMIT, one of 4,096 policies", "RL.LIMIT l pro", 6, FIVE_YES, BUCKET, beside=4095
 )
-BY_POLICY = [LIMIT, LIMIT_DENIED, DELAY, DELAY_DENIED, LIMIT_FOUR, LIMIT_FOUR_DENIED]
+BY_POLICY = [LIMIT, LIMIT_IN_USE, LIMIT_DENIED, DELAY, DELAY_DENIED, LIMIT_FOUR, LIMIT_FOUR_DENIED]
 
 OURS = [
-    *(ADMITTED, DENIED, PEEK, FIXED, SLIDING, STRICT, LOG, LEAKY, THROTTLE, RENEWAL),
+    *(ADMITTED, IN_USE, DENIED, PEEK, FIXED, SLIDING, STRICT, LOG, LEAKY, THROTTLE, RENEWAL),
     *SEVERAL,
     *BY_POLICY,
     LIMIT_AMONG_MANY,
@@ -255,7 +265,16 @@ AGAINST_LUA = [
 ]
 
 SKETCHES = [SKETCH, SKETCH_DENIED]
-ALL = [*REFERENCES, *OURS, *SKETCHES, LEASE, SETTLED, *LISTENED, *(lua for _, lua in AGAINST_LUA)]
+ALL = [
+    *REFERENCES,
+    *NEW_KEYS,
+    *OURS,
+    *SKETCHES,
+    LEASE,
+    SETTLED,
+    *LISTENED,
+    *(lua for _, lua in AGAINST_LUA),
+]
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, FuncFormatter
 
 from bench import growth, openloop
-from bench.calls import ADMITTED, AGAINST_LUA, LUA_BUCKET, OURS, REFERENCES, SET_EX
+from bench.calls import ADMITTED, AGAINST_LUA, LUA_BUCKET, SET_EX
 from bench.commands import Commands
 from bench.decisions import (
     APPROACHES,
@@ -142,12 +142,11 @@ class Charts:
         self._save(figure, name, title)
 
     def commands(self, found: Commands) -> None:
-        names = [call.name for call in [*REFERENCES, *OURS]] + found.peers
         self._both(
             found,
             "commands",
             "What a call costs the server, beside SET EX",
-            [(name, name, SET_EX.name) for name in names],
+            [(name, name, SET_EX.name) for name in found.names],
             "a call, as a multiple of SET EX (dashed)",
         )
 

@@ -10,7 +10,7 @@ from itertools import product
 from pathlib import Path
 
 from bench import floor, valgrind
-from bench.calls import ALL, SET_EX, Call, Peer, prepare
+from bench.calls import ALL, NEW_KEYS, OURS, REFERENCES, SET_EX, Call, Peer, prepare
 from bench.load import CONNECTIONS, Benchmark, pin
 from bench.scale import Scale
 from bench.servers import Measured, Setup, serving
@@ -61,6 +61,12 @@ class Commands:
     # By the name of a call that computes nothing, ours that do all that it does.
     floors: dict[str, list[str]]
 
+    @property
+    def names(self) -> list[str]:
+        """Of ours and what they are compared with; one may be newer than the figures."""
+        names = [*(call.name for call in [*REFERENCES, *OURS]), *self.peers]
+        return [name for name in names if (name, PIPELINES[-1]) in self.timed]
+
     def server_ns(self, pipeline: int) -> dict[str, float]:
         """By the call's name, when so many are sent at a time."""
         return {name: one.server_ns for (name, many), one in self.timed.items() if many == pipeline}
@@ -76,7 +82,7 @@ def measure(binary: Binary, scale: Scale, peers: Iterable[Peer]) -> Commands:
     calls = [call for call in [*ALL, *peer_calls] if call.is_one_command]
     with tempfile.TemporaryDirectory(prefix="ratelimit-") as directory:
         floors = floor.floors(floor.build(Path(directory)))
-        timed = _timed(binary, calls, scale)
+        timed = _timed(binary, [call for call in calls if call not in NEW_KEYS], scale)
         counted = {}
         if valgrind.is_there():
             counting = [*calls, *(one.call for one in floors)]

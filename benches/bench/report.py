@@ -15,8 +15,6 @@ from bench.calls import (
     LUA_BUCKET,
     LUA_ONE_SCRIPT,
     MTAKE,
-    OURS,
-    REFERENCES,
     SET_EX,
 )
 from bench.commands import PIPELINES, Commands
@@ -235,7 +233,7 @@ def _decision_costs(found: Decisions, keys: str) -> str:
 
 
 def _commands(found: Commands) -> str:
-    names = [*(call.name for call in [*REFERENCES, *OURS]), *found.peers]
+    names = found.names
     listened = [call.name for call in LISTENED]
     # Each beside SET EX under its own conditions.
     bases = [SET_EX.on(call.setup).name for call in LISTENED]
