@@ -81,6 +81,30 @@ def test_a_ban_without_max_leaves_the_level(redis: Redis, clock: Clock) -> None:
     assert strike(redis) == 2
 
 
+def test_levels_pass_by_the_longest_of_the_ban_that_was_and_bans_last_by_that_of_the_call(
+    redis: Redis, clock: Clock
+) -> None:
+    for longest, hours in (("30h", 2), ("90m", 1.5)):
+        for each in (1, 2):
+            assert strike(redis) == each
+            clock.advance(f"{each}h")
+        clock.advance("8h")
+        # Of two levels one has passed, in 7 hours.
+        assert info(redis)[b"ban_level"] == 1
+        assert strike(redis, words=f"FIXED 1 1m BAN 1 1m 1h MAX {longest}") == hours
+        redis.execute_command("RL.BAN", "k", 0)
+        clock.advance("1m")
+
+
+def test_a_shorter_ban_by_hand_changes_neither_end_nor_level(redis: Redis, clock: Clock) -> None:
+    assert strike(redis) == 1
+    before = redis.dump("k")
+    assert redis.execute_command("RL.BAN", "k", "1m") == HOUR_MS
+    assert redis.dump("k") == before
+    clock.advance("8h")
+    assert b"ban_level" not in info(redis)
+
+
 def test_a_clock_gone_back_moves_the_level_along(redis: Redis, clock: Clock) -> None:
     strike(redis)
     clock.advance("-10h")
