@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 import pytest
 from redis import Redis, ResponseError
-from redis.client import PubSub
 
 from support.clock import Clock
+from support.listening import all_told
 from support.scale import first_on_every_server
 from support.server import Server
 from support.workload import IDS, Key, Word, Workload, keys, state, written_commands
@@ -201,11 +201,6 @@ def heard_or_refused(redis: Redis, words: tuple[Word, ...]) -> object:
         return str(error)
 
 
-def messages(listener: PubSub) -> list[object]:
-    """All that a subscriber has been told."""
-    return list(iter(lambda: listener.get_message(timeout=0.2), None))
-
-
 def compare_heard_with_unheard(
     calls: list[tuple[int, tuple[Word, ...]]],
     names: list[str],
@@ -233,7 +228,7 @@ def compare_heard_with_unheard(
             assert state(clients[0]) == state(clients[1]), number
     assert state(clients[0]) == state(clients[1])
     assert everyday_counts(clients[0]) == everyday_counts(clients[1])
-    heard = [messages(listener) for listener in events]
+    heard = [all_told(listener) for listener in events]
     assert len(heard[0]) > 1000
     assert heard[0] == heard[1]
     assert clients[0].info("ratelimit")["ratelimit_effects_propagated"] == 0

@@ -15,6 +15,7 @@ from redis import OutOfMemoryError, Redis, ResponseError
 from support.addresses import Traffic
 from support.binaries import Binary
 from support.clock import Clock
+from support.listening import all_told
 from support.saving import (
     load_aof,
     reload,
@@ -266,7 +267,7 @@ def test_an_everyday_call_is_the_same_whether_or_not_its_effect_is_heard(fresh_s
             client.info("ratelimit_kinds"),
             client.execute_command("RL.TOP"),
             client.execute_command("RL.INFO", "k")[:6],
-            list(iter(lambda listener=listener: listener.get_message(timeout=0.2), None)),
+            all_told(listener),
         ]
         for client, listener in zip(clients, events, strict=True)
     ]

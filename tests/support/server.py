@@ -299,7 +299,7 @@ class Server:
                 and here["slave_repl_offset"] == there["master_repl_offset"]
             )
 
-        poll.until(in_sync, "the replica is in sync", timeout=20)
+        poll.until(in_sync, "the replica is in sync")
 
     @contextmanager
     def stopped(self) -> Iterator[None]:
