@@ -185,6 +185,7 @@ playground: gateway-build ## look at the algorithms side by side in a browser, w
 GATEWAY_DEBUG := $(GATEWAY) --target-dir "$(TARGET)/gateway"
 gateway-lint: ## check the formatting and the lints of the gateway
 	cargo fmt --check --manifest-path gateway/Cargo.toml
+	cargo fmt --check --manifest-path benches/limitador/Cargo.toml
 	$(LINTED) cargo build --all-targets $(GATEWAY_DEBUG)
 
 GATEWAY_TESTS = SERVER="$$($(PYTHON) tests/support/binaries.py --chosen)" || exit 1; export SERVER; \
@@ -213,11 +214,16 @@ gateway-package: gateway-build ## make a .deb of the gateway: make gateway-packa
 	sh gateway/packaging/deb.sh "$(TARGET_PATH)/release/ratelimit-gateway" target/package \
 		"$(or $(MAINTAINER),The redis-ratelimit authors <redis-ratelimit@localhost>)"
 
-# The picture of the documents is drawn anew by whoever says so: make bench-gateway GATEWAY_PICTURE=docs/charts/gateway.svg
+# The picture and the figures of docs/gateway.md are made anew by whoever says so:
+# make bench-gateway GATEWAY_PICTURE=docs/charts/gateway.svg
+# limitador needs OpenSSL's headers (Debian: libssl-dev pkg-config); without them it is left out.
 GATEWAY_PICTURE ?= target/gateway.svg
-bench-gateway: $(VENV)/.has-everything $(VENV)/.has-matplotlib server build gateway-measured ## measure the gateway beside a service that asks nobody
+bench-gateway: $(VENV)/.has-everything $(VENV)/.has-matplotlib server build gateway-measured ## measure the gateway beside a service that asks nobody, and one on limitador
+	cargo build --release --locked --manifest-path benches/limitador/Cargo.toml --target-dir "$(TARGET)/limitador" \
+		|| echo "going on without limitador"
 	SERVER="$$($(PYTHON) tests/support/binaries.py --chosen)" || exit 1; export SERVER; \
-		$(PYTHON) gateway/bench.py --target "$(TARGET_PATH)" --picture "$(GATEWAY_PICTURE)"
+		$(PYTHON) gateway/bench.py --target "$(TARGET_PATH)" --picture "$(GATEWAY_PICTURE)" \
+		$(if $(filter docs/%,$(GATEWAY_PICTURE)),--document docs/gateway.md)
 
 # Of `make test`: what takes a few seconds, with Envoy and Caddy; in CI the console in a browser, too.
 .PHONY: gateway-short gateway-tested

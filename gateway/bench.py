@@ -1,5 +1,6 @@
-"""Measures the gateway beside a service of the same protocol that allows all without asking
-anybody, in one run on one machine. Prints a table, and draws a picture.
+"""Measures the gateway beside two services of the same protocol, in one run on one machine: one
+that allows all without asking anybody, and one on the crate limitador with its Redis storage, where
+that is built. Prints a table, and draws a picture.
 
 The services take turns, since a machine has good and bad minutes. Decisions a core are by the
 processor time of the service and of its server together.
@@ -27,7 +28,14 @@ mpl.use("svg")
 from matplotlib import pyplot as plt  # noqa: E402
 
 TICKS = os.sysconf("SC_CLK_TCK")
-NAMES = {"ok": "answers OK at once", "gateway": "ratelimit-gateway"}
+NAMES = {
+    "ok": "answers OK at once",
+    "gateway": "ratelimit-gateway",
+    "limitador": "on the crate limitador",
+}
+COLOURS = {"ok": "#999", "gateway": "#2a6fbb", "limitador": "#c77"}
+# Of the document the lines between these are written anew.
+BEGIN, END = "<!-- written by make bench-gateway -->", "<!-- end -->"
 
 
 def main() -> None:
@@ -35,12 +43,16 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=5)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--picture", type=Path, default=REPOSITORY / "target/gateway.svg")
+    parser.add_argument("--document", type=Path, help="a page whose figures are written anew")
     parser.add_argument("--target", type=Path, default=REPOSITORY / "target")
     arguments = parser.parse_args()
     programs = {
         "ok": arguments.target / "release/gateway-bench",
         "gateway": arguments.target / "release/ratelimit-gateway",
+        "limitador": arguments.target / "limitador/release/limitador-bench",
     }
+    if not programs["limitador"].exists():
+        print(f"going on without limitador: {programs.pop('limitador')} is missing")
     measured = Measured(programs, arguments.seconds)
     with ExitStack() as running:
         measured.start(running)
@@ -49,11 +61,20 @@ def main() -> None:
                 measured.peak(name)
         half = measured.median("gateway", "rate") / 2
         for _ in range(arguments.rounds):
-            for name in programs:
+            for name in ("ok", "gateway"):
                 measured.at(name, half)
-    print(measured.table(half))
+    table = measured.table(half)
+    print(table)
     measured.draw(arguments.picture, half)
     print(f"drawn: {arguments.picture}")
+    if document := arguments.document:
+        picture = os.path.relpath(arguments.picture, document.parent)
+        shown = (
+            f"{table}\n\n![Answers a second, decisions a core and p99 of each service]({picture})"
+        )
+        before, _, rest = document.read_text().partition(BEGIN)
+        document.write_text(f"{before}{BEGIN}\n{shown}\n{END}{rest.partition(END)[2]}")
+        print(f"written: {document}")
 
 
 class Measured:
@@ -68,7 +89,8 @@ class Measured:
 
     def start(self, running: ExitStack) -> None:
         binary = binaries.chosen()
-        servers = {name: running.enter_context(Server(binary)) for name in ("gateway",)}
+        asking = [name for name in self._programs if name != "ok"]
+        servers = {name: running.enter_context(Server(binary)) for name in asking}
         limit = ["RL.POLICYSET", "bench|user", "FIXED", 10**9, "1d", "ALIGNED"]
         servers["gateway"].client().execute_command(*limit)
         addresses = {name: f"redis://127.0.0.1:{server.port}" for name, server in servers.items()}
@@ -82,6 +104,7 @@ class Measured:
                     *("serve", "--grpc", listen, "--http", http, "--server", addresses.get(name)),
                     *("--timeout", "1s", "--console", "off"),
                 ],
+                "limitador": [listen, addresses.get(name)],
             }[name]
             process = subprocess.Popen([program, *words], stderr=subprocess.DEVNULL)
             running.callback(process.wait)
@@ -129,17 +152,25 @@ class Measured:
             f"| service | answers a second | decisions a core | p50 | p99 at {half:,.0f}/s |",
             "|---|---|---|---|---|",
         ]
-        for name, shown in NAMES.items():
-            figures = [self.median(name, one) for one in ("rate", "of_a_core", "p50", "p99")]
-            rate, of_a_core, p50, p99 = figures
-            row = f"{rate:,.0f} | {of_a_core:,.0f} | {p50:.2f} ms | {p99:.2f} ms"
-            lines.append(f"| {shown} | {row} |")
+        for name, figures in self.of.items():
+            rate, of_a_core = (self.median(name, one) for one in ("rate", "of_a_core"))
+            took = [
+                f"{self.median(name, one):.2f} ms" if one in figures else ""
+                for one in ("p50", "p99")
+            ]
+            lines.append(
+                f"| {NAMES[name]} | {rate:,.0f} | {of_a_core:,.0f} | {took[0]} | {took[1]} |"
+            )
         ratio = self.median("gateway", "rate") / self.median("ok", "rate")
         more = self.median("gateway", "p99") - self.median("ok", "p99")
-        lines.append(
-            f"\nThroughput: {ratio:.2f} of the service that asks nobody. p99: {more:+.2f} ms."
-        )
-        return "\n".join(lines)
+        told = [
+            f"The gateway answers {ratio:.2f} of what the first service does (goal: 0.5).",
+            f"Its p99 at half of its peak is {more:+.2f} ms beside that (goal: at most +2).",
+        ]
+        if "limitador" in self.of:
+            times = self.median("gateway", "of_a_core") / self.median("limitador", "of_a_core")
+            told.append(f"It makes {times:.1f} times the decisions a core of limitador (goal: 3).")
+        return "\n".join([*lines, "", " ".join(told)])
 
     def draw(self, picture: Path, half: float) -> None:
         figure, axes = plt.subplots(1, 3, figsize=(9, 1.8))
@@ -148,12 +179,22 @@ class Measured:
             "of_a_core": "decisions a core and second",
             "p99": f"p99 at {half:,.0f} a second, ms",
         }
-        for axis, (name, title) in zip(axes, shown.items(), strict=True):
-            values = [self.median(one, name) for one in NAMES]
-            bars = axis.barh(list(NAMES.values()), values, color=["#999", "#2a6fbb"])
-            axis.bar_label(bars, fmt="{:,.2f}" if name == "p99" else "{:,.0f}", padding=2)
+        for axis, (figure_name, title) in zip(axes, shown.items(), strict=True):
+            values = {
+                name: self.median(name, figure_name)
+                for name, figures in self.of.items()
+                if figure_name in figures
+            }
+            bars = axis.barh(
+                [NAMES[name] for name in self.of],
+                [values.get(name, 0) for name in self.of],
+                color=[COLOURS[name] for name in self.of],
+            )
+            digits = 2 if figure_name == "p99" else 0
+            labels = [f"{values[name]:,.{digits}f}" if name in values else "" for name in self.of]
+            axis.bar_label(bars, labels, padding=2, fontsize=8)
             axis.set_title(title, fontsize=9)
-            axis.set_xlim(0, max(values) * 1.35)
+            axis.set_xlim(0, max(values.values()) * 1.4)
             axis.invert_yaxis()
             axis.spines[["top", "right"]].set_visible(False)
             axis.tick_params(labelsize=8)
