@@ -4,15 +4,15 @@
 //! The layers, from below: names as [`text`] and replies ([`reply`], [`info`]); the servers ([`upstream`]) and what goes
 //! wrong with them ([`failure`]); what happens now ([`live`]), [`policies`] and [`keys`], each change with a line in the
 //! log ([`audit`]); who may do what ([`guard`]); the page ([`assets`]) and all routes ([`routes`]), behind a listener
-//! ([`listen`]).
+//! ([`handshake`]).
 
 mod assets;
 mod audit;
 mod failure;
 mod guard;
+mod handshake;
 mod info;
 mod keys;
-mod listen;
 mod live;
 mod options;
 mod policies;
@@ -24,7 +24,7 @@ mod upstream;
 use crate::link::Address;
 use failure::Failure;
 pub use guard::{Ends, Guard};
-pub use listen::Bound;
+pub use handshake::Bound;
 use live::Live;
 use options::At;
 pub use options::ConsoleOptions;

@@ -331,6 +331,59 @@ def test_counts_are_those_of_the_server(
     assert node["policies"] == 1
 
 
+def test_what_is_shown_is_what_the_server_says(
+    console: Console, redis: Redis, server: Server, policy: Callable[..., int]
+) -> None:
+    redis.execute_command("RL.TOP", "RESET")
+    policy("web", "FIXED 3 1h SLIDING 2 1h SHADOW")
+    policy("jobs", "CONCURRENCY 1 1h")
+    redis.execute_command("RL.POLICYSCALE", "web", "1.5", "FOR", "10m")
+    for user, calls in {"user:1": 9, "user:2": 6, "user:3": 5}.items():
+        for _ in range(calls):
+            redis.execute_command("RL.LIMIT", user, "web")
+    redis.execute_command("RL.ACQUIRE", "lock", "1", "1h", "first")
+    with server.client() as waiting:
+        call = waiting.connection_pool.get_connection()
+        call.send_command("RL.ACQUIRE", "lock", "1", "1h", "second", "BLOCK", "1h")
+        info = "ratelimit_blocked_clients"
+        poll.until(lambda: redis.info("ratelimit")[info] == 1, "a call waits")
+
+        def shown() -> bool:
+            return console("/api/now").json["waiting"]["calls"] == 1
+
+        poll.until(shown, "it is shown", timeout=30)
+        now, told = console("/api/now").json, redis.info("ratelimit")
+        call.disconnect()
+        waiting.connection_pool.release(call)
+    redis.execute_command("RL.RELEASE", "lock", "first")
+    assert now["count"] == told["ratelimit_policies"] == 2
+    assert now["digest"] == str(told["ratelimit_policies_digest"])
+    assert now["waiting"]["keys"] == told["ratelimit_blocked_keys"] == 1
+    (longest,) = now["waiting"]["longest"]
+    assert (longest["key"], longest["waiting"]) == ("lock", 1)
+    (node,) = now["nodes"]
+    assert node["name"].endswith(f":{server.port}")
+    assert node["policies"] == told["ratelimit_policies"]
+    assert node["errors"] == told["ratelimit_errors"]
+    listed = console("/api/policies").json
+    rows = redis.execute_command("RL.POLICYLIST")
+    fields = ("name", "version", "specs", "scale", "scale_ms")
+    assert [[row[field] for field in fields] for row in listed] == [
+        [*row[:3], float(row[3]), row[4]] for row in rows
+    ]
+    for row in listed:
+        reply = redis.execute_command("RL.POLICYGET", row["name"])
+        counts = dict(zip(reply[::2], reply[1::2], strict=True))["counts"]
+        assert row["counts"] == dict(zip(counts[::2], counts[1::2], strict=True))
+    assert now["policies"]["web"] == listed[1]["counts"]
+    top = [
+        [row[at] for at in ("key", "denied", "error", "policy", "item")]
+        for row in console("/api/top").json
+    ]
+    assert top == redis.execute_command("RL.TOP")
+    assert [row[1] for row in top] == [5, 2, 1]
+
+
 def test_a_server_that_is_away_is_told_and_found_again(binary: Binary, start: Start) -> None:
     with Server(binary) as server:
         console = Console(start(server.port, console=True), None)
