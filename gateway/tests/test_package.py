@@ -43,6 +43,23 @@ def test_a_debian_package_that_can_be_unpacked_and_run(tmp_path: Path) -> None:
     subprocess.run([root / "usr/bin/ratelimit-gateway", "check", example], check=True)
 
 
+@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="needs systemd")
+def test_systemd_understands_the_unit(tmp_path: Path) -> None:
+    text = (GATEWAY / "packaging/ratelimit-gateway.service").read_text()
+    # What it starts has to be there, and so has the page that it names.
+    installed = {"/usr/bin/ratelimit-gateway": str(BINARY)}
+    installed["/usr/share/doc/ratelimit-gateway"] = str(REPOSITORY / "docs")
+    for path, here in installed.items():
+        assert path in text
+        text = text.replace(path, here)
+    unit = tmp_path / "ratelimit-gateway.service"
+    unit.write_text(text)
+    verified = subprocess.run(
+        ["systemd-analyze", "verify", unit], capture_output=True, text=True, check=False
+    )
+    assert (verified.returncode, verified.stderr) == (0, "")
+
+
 def test_what_the_dockerfile_copies_is_there() -> None:
     text = (GATEWAY / "Dockerfile").read_text()
     copied = [
