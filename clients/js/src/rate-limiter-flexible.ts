@@ -41,9 +41,15 @@ export class RateLimiterRes {
   }
 }
 
+/** Options of rate-limiter-flexible that would be without effect here. */
+const UNKNOWN = [
+  ...["inMemoryBlockOnConsumed", "inMemoryBlockDuration", "insuranceLimiter", "execEvenly"],
+  ...["execEvenlyMinDelayMs", "customIncrTtlLuaScript"],
+];
+
 /**
  * What is denied is not consumed. An outage rejects with an UnavailableError, unless `onOutage` says
- * otherwise. Of `set`, `penalty` and `reward` the window stays as it is.
+ * otherwise. Of `penalty` and `reward` the window stays as it is.
  */
 export class RateLimiter {
   readonly points: number;
@@ -61,6 +67,8 @@ export class RateLimiter {
     keyPrefix = "rlflx",
     ...options
   }: RateLimiterOptions) {
+    const unknown = UNKNOWN.filter((name) => name in options);
+    if (unknown.length > 0) throw new TypeError(`not an option here: ${unknown.join(", ")}`);
     this.points = points;
     this.duration = duration;
     this.keyPrefix = keyPrefix;
@@ -83,8 +91,10 @@ export class RateLimiter {
         : await this.#limiter.take(name, this.#limit, { cost: points, ...options });
     if (decision.allowed) return this.#told(decision, points);
     if (decision.error !== undefined) throw decision.error;
-    const { waitMs } = decision;
-    throw new RateLimiterRes(0, waitMs ?? this.duration * 1000, this.points + points, false);
+    // What never fits is no strike to the server.
+    if (decision.waitMs === null && this.#block) await this.#limiter.ban(name, this.#block);
+    const waitMs = decision.waitMs ?? (this.#block || this.duration) * 1000;
+    throw new RateLimiterRes(0, waitMs, this.points + points, false);
   }
 
   /** Consumes points even if there are none. */
@@ -113,9 +123,9 @@ export class RateLimiter {
     return this.#limiter.reset(`${key}`);
   }
 
-  /** Blocks the key for so many seconds. */
+  /** Blocks the key for so many seconds; 0: for as long as the server takes. */
   async block(key: string | number, seconds: number): Promise<RateLimiterRes> {
-    const blockedMs = await this.#limiter.ban(`${key}`, seconds);
+    const blockedMs = await this.#limiter.ban(`${key}`, seconds || "3650d");
     return new RateLimiterRes(0, blockedMs, this.points + 1, false);
   }
 

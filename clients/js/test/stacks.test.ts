@@ -224,6 +224,23 @@ test("rate-limiter-flexible", async () => {
   assert.ok(after instanceof RateLimiterRes && after.msBeforeNext > 7_100_000);
 });
 
+test("rate-limiter-flexible: a block without an end, and options that are not known", async () => {
+  const limiter = new RateLimiter({ storeClient: admin, keyPrefix: `rlf${names++}`, timeout: 30 });
+  // As the peer has it: 0 is for ever, and lifts nothing.
+  assert.ok((await limiter.block("k", 0)).msBeforeNext > 3_000 * 86_400_000);
+  await assert.rejects(limiter.consume("k"), RateLimiterRes);
+  const options = { storeClient: admin, keyPrefix: `rlf${names++}`, timeout: 30 };
+  const strict = new RateLimiter({ ...options, points: 1, duration: 1, blockDuration: 3600 });
+  for (const points of [2, 1]) {
+    const denied = await strict.consume("k", points).catch((told: unknown) => told);
+    assert.ok(denied instanceof RateLimiterRes && denied.msBeforeNext > 3_500_000, `${points}`);
+  }
+  for (const option of ["insuranceLimiter", "execEvenly", "inMemoryBlockOnConsumed"]) {
+    const options = { storeClient: admin, [option]: 1 };
+    assert.throws(() => new RateLimiter(options), new RegExp(`not an option here: ${option}`));
+  }
+});
+
 test("rate-limiter-flexible during an outage", async (test) => {
   const away = await serverFor(test);
   const client = new Redis(away.port, { enableOfflineQueue: false, retryStrategy: () => 10 });
