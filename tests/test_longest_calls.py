@@ -1,0 +1,96 @@
+"""A call on a full key takes about as long as the server's own command on as many elements.
+
+The processor time of the server is compared, the least of several calls each: never with a clock.
+The limit of the promise is four times the server's own.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import pytest
+from redis import Redis
+
+from support.server import Server
+
+COUNT = 30_000
+TIMES = 3
+NAMES = [f"{number:036}" for number in range(COUNT)]
+
+
+class Compared(NamedTuple):
+    """A call, and a command of the server on as many elements. Each is told how often it ran."""
+
+    prepare: Callable[[Redis], object]
+    call: Callable[[Redis, int], object]
+    own: Callable[[Redis, int], object]
+
+
+def _pipelined(redis: Redis, calls: list[tuple[object, ...]]) -> None:
+    for first in range(0, len(calls), 1000):
+        pipe = redis.pipeline(transaction=False)
+        for words in calls[first : first + 1000]:
+            pipe.execute_command(*words)
+        pipe.execute()
+
+
+def _ids(redis: Redis) -> None:
+    bucket = ("TOKENBUCKET", 1_000_000, 1_000_000, "100d")
+    _pipelined(redis, [("RL.TAKE", "ids", "ONCE", name, "1d", *bucket) for name in NAMES])
+    redis.hset("hash", mapping=dict.fromkeys(NAMES, "1000000"))
+
+
+def _holders(redis: Redis) -> None:
+    for time in range(TIMES):
+        calls = [("RL.ACQUIRE", f"pool:{time}", COUNT, "1d", name) for name in NAMES]
+        _pipelined(redis, calls)
+        redis.sadd(f"set:{time}", *NAMES)
+
+
+def _policies(redis: Redis) -> None:
+    limit = ("TOKENBUCKET", 10, 10, "1s")
+    _pipelined(redis, [("RL.POLICYSET", name, *limit) for name in NAMES])
+    # A policy is listed as a name, its words and three numbers: five elements.
+    redis.hset("hash", mapping={name + end: "1700000000000000" for name in NAMES for end in "abc"})
+
+
+COMPARED = {
+    "COPY": Compared(
+        _ids,
+        lambda redis, time: redis.copy("ids", f"ids:{time}"),
+        lambda redis, time: redis.copy("hash", f"hash:{time}"),
+    ),
+    "RL.RELEASE": Compared(
+        _holders,
+        lambda redis, time: redis.execute_command("RL.RELEASE", f"pool:{time}", *NAMES),
+        lambda redis, time: redis.srem(f"set:{time}", *NAMES),
+    ),
+    "RL.POLICYLIST": Compared(
+        _policies,
+        lambda redis, _: redis.execute_command("RL.POLICYLIST"),
+        lambda redis, _: redis.hgetall("hash"),
+    ),
+}
+
+
+def _cpu_seconds(redis: Redis) -> float:
+    cpu = redis.info("cpu")
+    return cpu["used_cpu_user"] + cpu["used_cpu_sys"]
+
+
+def _least(redis: Redis, run: Callable[[Redis, int], object]) -> float:
+    def once(time: int) -> float:
+        before = _cpu_seconds(redis)
+        run(redis, time)
+        return _cpu_seconds(redis) - before
+
+    return min(map(once, range(TIMES)))
+
+
+@pytest.mark.parametrize("name", COMPARED)
+def test_a_call_on_a_full_key_takes_no_longer_than_four_times_the_servers_own(
+    name: str, fresh_server: Callable[..., Server]
+) -> None:
+    prepare, call, own = COMPARED[name]
+    with fresh_server(module_args=f"max-policies {COUNT}").client() as redis:
+        prepare(redis)
+        assert _least(redis, call) < 4 * _least(redis, own)
