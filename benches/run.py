@@ -70,7 +70,9 @@ def main() -> None:
     if wrong:
         print("too much noise for times that mean something:", *wrong, sep="\n  ")
     if is_whole and wrong:
-        sys.exit("docs/benchmarks.md stays as it is")
+        # Some fifteen minutes' work, which can still be looked at.
+        told = record.write(run, folder)
+        sys.exit(f"docs/benchmarks.md stays as it is; the figures are in {told}")
     if is_whole:
         record.write(run, record.FOLDER)
         shutil.copytree(folder, REPOSITORY / "docs", dirs_exist_ok=True)

@@ -100,8 +100,8 @@ def contradictions(found: Commands) -> list[str]:
 
 
 def _outside_of_the_pairs(found: Commands) -> list[str]:
-    """Calls of which the two times that are shown have another ratio than any of the pairs: the
-    times are not of one machine at one speed.
+    """Calls of which the two times that are shown have another ratio than the pairs, by more than
+    their spread: the times are not of one machine at one speed.
     """
     return [
         f"{name} takes {ratio:.2f} times the time of {base}, "

@@ -124,8 +124,8 @@ def test_a_time_that_cannot_be_is_found_out(get_ns, is_noise):
     assert len(report.contradictions(found)) == is_noise * len(report.TOLD_APART)
 
 
-@pytest.mark.parametrize(("ns", "is_noise"), [(790, True), (800, False), (900, False), (910, True)])
-def test_a_ratio_that_no_pair_has_is_found_out(ns, is_noise):
+@pytest.mark.parametrize(("ns", "is_noise"), [(740, True), (760, False), (940, False), (960, True)])
+def test_a_ratio_that_is_farther_from_the_pairs_than_their_spread_is_found_out(ns, is_noise):
     pairs = Ratio(median=0.85, least=0.80, most=0.90)
     timed = {
         (name, many): Timed(calls_per_second=1.0, server_ns=time, beside=beside)
