@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from bench import budgets, growth, memory, persistence
-from bench.calls import ADMITTED, DELAY, LIMIT, LIMIT_FOUR, SET_EX
+from bench.calls import ADMITTED, DELAY, LIMIT, LIMIT_FOUR, LIMIT_IN_USE, SET_EX
 from bench.commands import Commands
 from bench.growth import Growth
 from bench.memory import Memory
@@ -25,6 +25,7 @@ BYTES = {
     memory.IDEMPOTENT.name: 330,
 }
 # The processor time of as many keys of SET EX.
+AOF_BYTES = {LIMIT_IN_USE.name: 83, LIMIT_FOUR.name: 190}
 PERSISTENCE = {persistence.RELOAD: 1.6, persistence.REWRITE: 2.0}
 
 
@@ -81,6 +82,12 @@ def of_persistence(found: Persistence) -> Iterator[Goal]:
             goal,
             ours / base,
         )
+
+
+def of_aof(found: Persistence) -> Iterator[Goal]:
+    for name, goal in AOF_BYTES.items():
+        if name in found.aof_bytes:
+            yield _at_most(f"AOF, bytes a call of {name}", goal, found.aof_bytes[name])
 
 
 def of_growth(found: Growth) -> Iterator[Goal]:

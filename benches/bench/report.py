@@ -154,6 +154,7 @@ def _goals(results: Results) -> dict[str, str]:
         *(goals.of_commands(results.commands) if results.commands else []),
         *(goals.of_memory(results.memory) if results.memory else []),
         *(goals.of_persistence(results.persistence) if results.persistence else []),
+        *(goals.of_aof(results.persistence) if results.persistence else []),
         *(goals.of_growth(results.growth) if results.growth else []),
     ]
     missed = [[one.what, one.goal, one.measured] for one in found if not one.is_met]
@@ -186,7 +187,11 @@ def _persistence(found: Persistence) -> str:
         base, ours = (found.seconds[kind, name] for name in persistence.KEYS)
         rows.append([kind, f"{base:.2f}", f"{ours:.2f}", f"{ours / base:.2f}"])
     heads = f"what| {persistence.SET_EX}, s:| {persistence.BUCKET}, s:| x {persistence.SET_EX}:"
-    return _text("persistence", keys=f"{found.keys:,}", seconds=_table(heads, rows))
+    text = _text("persistence", keys=f"{found.keys:,}", seconds=_table(heads, rows))
+    if not found.aof_bytes:
+        return text
+    sizes = [[name, f"{size:.0f}"] for name, size in found.aof_bytes.items()]
+    return text + _text("aof", bytes=_table("call| bytes of AOF a call:", sizes))
 
 
 def _decisions(found: Decisions) -> str:
