@@ -1,7 +1,7 @@
 //! Active defragmentation: the server has each value moved to where memory is used better, so that it can give back
 //! pages that hold little.
 //!
-//! The server knows of one block at a time whether it lies well ([`RedisModule_DefragAlloc`]). The block of the value
+//! The server knows of one block at a time whether it lies well (`RedisModule_DefragAlloc`). The block of the value
 //! itself is moved by that. What the value holds beside itself has pointers of its own (maps, tables, names), which only
 //! their owners can change: so a usage is read anew from what is written of it, as a replica reads it, and every block
 //! that this asks for gets a place that the server approves of. A sketch renews its pieces one by one instead, and goes
