@@ -150,6 +150,24 @@ def test_a_wrong_file_ends_the_start(tmp_path: Path) -> None:
     assert f"{wrong}: line 3: api.a: unit must be" in started.stderr
 
 
+def test_a_directory_without_files_is_refused_and_the_old_ones_stay(
+    server: Server, start: Callable[..., Gateway], file: Path
+) -> None:
+    folder = file.parent / "folder"
+    folder.mkdir()
+    (folder / "notes.txt").write_text("no configuration")
+    checked = subprocess.run(
+        [BINARY, "check", folder], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert checked.returncode == 1
+    assert f"{folder}: the directory has no file that ends in .yaml or .yml" in checked.stderr
+    (folder / "api.yaml").write_text(FILE)
+    gateway = start(server.port, "--config", folder)
+    (folder / "api.yaml").unlink()
+    poll.until(lambda: reloads(gateway, "refused") == 1, "the files are gone", timeout=60)
+    assert not gateway.passes(descriptor(closed="x"))
+
+
 def test_check_tells_where_a_file_is_wrong(tmp_path: Path) -> None:
     right, wrong = tmp_path / "right.yaml", tmp_path / "wrong.yaml"
     right.write_text(FILE)

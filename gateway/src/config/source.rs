@@ -32,6 +32,10 @@ impl Source {
         let is_yaml = |path: &PathBuf| path.extension().is_some_and(|end| end == "yaml" || end == "yml");
         let mut files: Vec<PathBuf> = entries.into_iter().map(|entry| entry.path()).filter(is_yaml).collect();
         files.sort();
+        // A directory that is filled yet, or was mounted empty, does not ask for no limits at all.
+        if files.is_empty() {
+            return Err(format!("{}: the directory has no file that ends in .yaml or .yml", self.path.display()));
+        }
         Ok(files)
     }
 
