@@ -133,8 +133,7 @@ impl fmt::Display for Report {
 impl Report {
     fn over_time(&self) -> String {
         let Some((first, last)) = self.span else { return String::new() };
-        let seconds = last.since(first).micros() / 1_000_000;
-        let length = Span::SECOND.times(if seconds > 600 { seconds / 60 * 60 } else { seconds });
+        let length = rounded(last.since(first).micros() / 1_000_000);
         format!(", {} to {} ({length})", instant(first), instant(last))
     }
 
@@ -156,6 +155,12 @@ impl Report {
         }
         Ok(())
     }
+}
+
+/// So many seconds, in a unit of which there are at least ten, to the nearest.
+fn rounded(seconds: u64) -> Span {
+    let unit = [86_400, 3600, 60].into_iter().find(|unit| seconds >= 10 * unit).unwrap_or(1);
+    Span::SECOND.times((seconds + unit / 2) / unit * unit)
 }
 
 /// `2000-10-10T20:55:36Z`.
@@ -190,5 +195,17 @@ fn share(part: u64, whole: u64) -> String {
     match hundredths {
         0 if part > 0 => "less than 0.01 %".to_owned(),
         hundredths => format!("{}.{:02} %", hundredths / 100, hundredths % 100),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::rounded;
+
+    #[test]
+    fn a_log_of_a_day_is_not_a_minute_less() {
+        let told = [0, 1, 599, 600, 659, 35_969, 86_399, 100_000, 864_000, 31_535_999]
+            .map(|seconds| rounded(seconds).to_string());
+        assert_eq!(told, ["0", "1s", "599s", "10m", "11m", "599m", "1d", "28h", "10d", "365d"]);
     }
 }
