@@ -10,7 +10,7 @@ const BANS = [["10m", "10 min"], ["1h", "1 h"], ["1d", "1 day"], ["7d", "7 days"
 export const ofSketch = (item) => h("span", { class: "item" }, h("span", { class: "tag" }, "item"), visible(item));
 
 /** Bans a key once whoever asks has seen what that does. */
-export function banDialog({ api }, key, until = 0) {
+export function banDialog({ api }, key, until = 0, now = Date.now()) {
   let lasting = "1h";
   const told = h("p", { class: "notice warn", "aria-live": "polite" });
   const own = h("input", { class: "input mono", placeholder: "such as 90s, 2h, 30d", oninput: () => choose(own.value.trim()) });
@@ -21,7 +21,7 @@ export function banDialog({ api }, key, until = 0) {
   function choose(value) {
     lasting = value;
     const length = ms(value);
-    const end = Date.now() + (length ?? 0);
+    const end = now + (length ?? 0);
     put(told, length === null ? "Say for how long, such as 90s, 2h or 30d."
       : end < until ? `It is banned until ${instant(until)} already, and a ban is never shortened.`
         : `Every call on this key is denied until ${instant(end)}, whatever its limits. Everybody who shares the key is hit.`);
@@ -148,9 +148,9 @@ export async function mount(root, context) {
   let last = null;
   const again = (done) => done && draw();
   put(actions,
-    h("button", { type: "button", class: "button danger", onclick: () => banDialog(context, key, last?.info?.banned_until).then(again) }, "Ban…"),
+    h("button", { type: "button", class: "button danger", onclick: () => banDialog(context, key, last?.info?.banned_until, last?.at).then(again) }, "Ban…"),
     h("button", { type: "button", class: "button", onclick: () => sure("Lift the ban", [h("code", { class: "code" }, visible(key)),
-      h("p", {}, last?.info?.banned_until > Date.now() ? `It is banned until ${instant(last.info.banned_until)}. Then its limits alone decide again, and its strikes are forgotten.` : "It is not banned now. Its strikes and the level of its bans are forgotten.")], "Lift",
+      h("p", {}, last?.info?.banned_until > last?.at ? `It is banned until ${instant(last.info.banned_until)}. Then its limits alone decide again, and its strikes are forgotten.` : "It is not banned now. Its strikes and the level of its bans are forgotten.")], "Lift",
     async () => { await api.post("api/key/lift", { key }); tell("Lifted"); return true; }, false).then(again) }, "Lift ban…"),
     h("button", { type: "button", class: "button", onclick: () => {
       const ruled = limitsOf(last);
@@ -194,7 +194,7 @@ export async function mount(root, context) {
       })));
   }
 
-  function drawMemory(info) {
+  function drawMemory({ info, at }) {
     if (info === null) return put(memory, h("div", { class: "panel" }, empty("It remembers nothing", "Never used, or recovered in full: the two are the same.")));
     const parts = [info, ...(info.parts ?? [])];
     const leases = parts.flatMap((part) => part.leases ?? []);
@@ -202,7 +202,7 @@ export async function mount(root, context) {
     return put(memory,
       leases.length > 0 && panel("Leases", table("Leases", ["Holder", "Units", "Expires"], leases.map((lease) => {
         const [holder, units, expires] = Array.isArray(lease) ? lease : Object.values(lease);
-        return [visible(String(holder)), number(Number(units)), ago(Number(expires) - Date.now())];
+        return [visible(String(holder)), number(Number(units)), ago(Number(expires) - at)];
       }))),
       queue.length > 0 && panel("Waiting in turn", table("Waiting", ["Holder", "Units", "Waits since", "Gives up"], queue.map(([holder, units, waited, left]) =>
         [visible(String(holder)), number(Number(units)), duration(waited), left < 0 ? "never" : `in ${duration(left)}`]))),
@@ -228,7 +228,7 @@ export async function mount(root, context) {
       h("span", {}, h("b", {}, "Banned"), ` until ${instant(answer.info.banned_until)}, ${duration(left)} more`, answer.info.ban_level > 1 && `, level ${answer.info.ban_level}`)));
     drawBars(answer);
     const now = JSON.stringify(answer.info);
-    if (now !== shown || answer.info?.leases || answer.info?.queue) drawMemory(answer.info);
+    if (now !== shown || answer.info?.leases || answer.info?.queue) drawMemory(answer);
     shown = now;
   }
   await every(1000, signal, draw);

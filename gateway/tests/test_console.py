@@ -151,14 +151,16 @@ def test_of_a_change_and_a_deletion_of_one_version_one_succeeds(console: Console
 
 def test_each_change_is_a_line_in_the_log(gateway: Gateway, redis: Redis) -> None:
     console = Console(gateway)
+    # A name that would be a line, and a client, of its own.
+    forged = "k\n who=10.0.0.9"
     version = console.put("a", "FIXED 5 1h").json["version"]
     console.put("a", "FIXED 6 1h", version)
     console("/api/policies/a/scale", "POST", {"factor": 1.5, "for": "10m"})
-    redis.execute_command("RL.LIMIT", "k", "a", "COST", 4)
-    console("/api/key/give-back", "POST", {"key": "k", "policy": "a", "amount": 3})
-    console("/api/key/ban", "POST", {"key": "k", "for": "1h"})
-    console("/api/key/lift", "POST", {"key": "k"})
-    console("/api/key/reset", "POST", {"key": "k"})
+    redis.execute_command("RL.LIMIT", forged, "a", "COST", 4)
+    console("/api/key/give-back", "POST", {"key": forged, "policy": "a", "amount": 3})
+    console("/api/key/ban", "POST", {"key": forged, "for": "1h"})
+    console("/api/key/lift", "POST", {"key": forged})
+    console("/api/key/reset", "POST", {"key": forged})
     console("/api/policies/a", "DELETE")
     # What is only looked at, or refused, is no change.
     console("/api/policies")
@@ -178,6 +180,7 @@ def test_each_change_is_a_line_in_the_log(gateway: Gateway, redis: Redis) -> Non
     ]
     assert len(lines) == len(changes)
     for line, (change, *told) in zip(lines, changes, strict=True):
+        assert any(name in line for name in (' name="a" ', r' key="k\n who=10.0.0.9" ')), line
         assert f'who=127.0.0.1 role="change" change="{change}"' in line
         assert all(words in line for words in told), line
 
@@ -281,7 +284,10 @@ def test_a_key_is_seen_and_changed(
     assert [one["remaining"] for one in back.json["limits"]] == [2, 97]
     banned = console("/api/key/ban", "POST", {"key": "user:1", "for": "1h"})
     assert banned.json == {"banned_ms": 3_600_000}
-    assert console("/api/key?key=user%3A1").json["ruled"]["allowed"] is False
+    looked = console("/api/key?key=user%3A1").json
+    assert looked["ruled"]["allowed"] is False
+    # By the server's clock, which stands still, and is not this machine's.
+    assert looked["info"]["banned_until"] - looked["at"] == 3_600_000
     assert console("/api/key/lift", "POST", {"key": "user:1"}).status == 200
     assert redis.execute_command("RL.LIMIT", "user:1", "login")[:3] == [1, 5, 1]
     assert console("/api/key/reset", "POST", {"key": "user:1"}).json == {"deleted": 1}

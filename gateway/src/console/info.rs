@@ -116,6 +116,8 @@ pub struct State {
     pub module: Option<String>,
     /// The version of the server.
     pub version: String,
+    /// What its clock shows, in milliseconds since 1970.
+    pub time_ms: Option<u64>,
     /// Whether it is a replica.
     pub is_replica: bool,
     /// All calls, admitted, denied.
@@ -153,6 +155,7 @@ impl State {
                 "ratelimit_version" => state.module = Some(value.to_owned()),
                 "valkey_version" => value.clone_into(&mut state.version),
                 "redis_version" if state.version.is_empty() => value.clone_into(&mut state.version),
+                "server_time_usec" => state.time_ms = value.parse().ok().map(|micros: u64| micros / 1000),
                 "role" => state.is_replica = value == "slave",
                 "ratelimit_calls" => state.all.calls = count(),
                 "ratelimit_admitted" => state.all.admitted = count(),
@@ -230,7 +233,7 @@ mod tests {
              ratelimit_blocked_0:key=a%FF,db=3,waiting=2,longest_ms=70\r\nratelimit_policies:7\r\n\
              ratelimit_policies_digest:00ff\r\nratelimit_policy_peers_differ:1\r\nratelimit_policies_shown:1\r\n\
              ratelimit_policy_0:name=web%7Cuser,version=5,scale=0.5,scale_ms=-1,calls=8,admitted=4,denied=3,near=2\r\n\
-             redis_version:7.2.4\r\nvalkey_version:9.1.2\r\nrole:master\r\nmaster_repl_offset:100\r\n\
+             redis_version:7.2.4\r\nvalkey_version:9.1.2\r\nserver_time_usec:1700000000123999\r\nrole:master\r\nmaster_repl_offset:100\r\n\
              slave0:ip=::1,port=7001,state=online,offset=90,lag=1\r\nslave_read_only:1\r\n",
         );
         let counts = Counts { calls: 8, admitted: 4, denied: 3, near: 2, ..Counts::default() };
@@ -241,6 +244,7 @@ mod tests {
         let replica = Replica { name: "::1:7001".to_owned(), state: "online".to_owned(), lag: 1, behind: 10 };
         assert_eq!(state.replicas, [replica]);
         assert_eq!((state.version.as_str(), state.digest.as_str(), state.differ), ("9.1.2", "00ff", 1));
+        assert_eq!(state.time_ms, Some(1_700_000_000_123));
         assert_eq!((state.errors, state.policies, state.waiting_calls, state.waiting_keys), (1, 7, 2, 1));
     }
 

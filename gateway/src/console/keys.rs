@@ -3,6 +3,7 @@
 use super::Console;
 use super::audit::{Who, changed};
 use super::failure::Failure;
+use super::info;
 use super::reply::{int, items, object, text_of};
 use super::text;
 use super::upstream::Server;
@@ -10,7 +11,7 @@ use crate::naming::Described;
 use axum::extract::{Query, State};
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
 use redis::{Cmd, Value};
 use serde::Deserialize;
 use serde_json::{Value as Json_, json};
@@ -125,14 +126,15 @@ async fn one(State(console): State<Arc<Console>>, Query(looked): Query<Looked>) 
         command.arg(&key);
         command
     };
-    let info = server.ask_key(of_key("RL.INFO")).await?;
+    let (info, at) = join(server.ask_key(of_key("RL.INFO")), now_ms(&server)).await;
+    let info = info?;
     let policy = match looked.policy.filter(|policy| !policy.is_empty()) {
         Some(policy) => Some(text::bytes(&policy)),
         None => likely(&server, &key).await,
     };
     let mut answer = json!({
         "key": text::shown(&key),
-        "at": super::live::now_ms(),
+        "at": at,
         "info": if info == Value::Nil { Json_::Null } else { object(&info) },
         "policy": policy.as_deref().map(text::shown),
     });
@@ -152,6 +154,14 @@ async fn one(State(console): State<Arc<Console>>, Query(looked): Query<Looked>) 
         fields.insert(name.to_owned(), value);
     }
     Ok(Json(answer))
+}
+
+/// What the server's clock shows: instants of keys are by that. If it does not tell, what this machine's shows.
+async fn now_ms(server: &Server) -> u64 {
+    let mut command = redis::cmd("INFO");
+    command.arg("server");
+    let told = server.ask_any(&command).await.ok().and_then(|told| redis::from_redis_value::<String>(told).ok());
+    told.and_then(|told| info::State::read(&told).time_ms).unwrap_or_else(super::live::now_ms)
 }
 
 /// What each limit says of a call that would come now.
@@ -221,9 +231,10 @@ async fn ban(
     let mut command = redis::cmd("RL.BAN");
     command.arg(&key).arg(&banning.lasting);
     let left = int(&server.ask_key(command).await?);
-    let after = banned_until(&server, &key).await?;
+    // It is a change, and has its line, whatever became of the server since.
+    let after = banned_until(&server, &key).await.unwrap_or_else(|_| "unknown".to_owned());
     changed!(
-        who, "key banned", key = %text::shown(&key).escape_debug(), lasting = ?banning.lasting, before, after
+        who, "key banned", key = text::shown(&key), lasting = ?banning.lasting, before, after
     );
     Ok(Json(json!({ "banned_ms": left })))
 }
@@ -242,7 +253,7 @@ async fn lift(State(console): State<Arc<Console>>, who: Who, Json(of): Json<Of>)
     let mut command = redis::cmd("RL.BAN");
     command.arg(&key).arg("0");
     server.ask_key(command).await?;
-    changed!(who, "ban lifted", key = %text::shown(&key).escape_debug(), before, after = "not banned");
+    changed!(who, "ban lifted", key = text::shown(&key), before, after = "not banned");
     Ok(Json(json!({ "banned_ms": 0 })))
 }
 
@@ -260,7 +271,7 @@ async fn reset(State(console): State<Arc<Console>>, who: Who, Json(of): Json<Of>
         return Err(Failure::Missing("the key remembers nothing".to_owned()));
     }
     let deleted = int(&server.ask_key(of_key("DEL")).await?);
-    changed!(who, "key reset", key = %text::shown(&key).escape_debug(), before = %object(&before), deleted);
+    changed!(who, "key reset", key = text::shown(&key), before = %object(&before), deleted);
     Ok(Json(json!({ "deleted": deleted })))
 }
 
@@ -290,8 +301,8 @@ async fn give_back(
     command.arg(&key).arg(&policy).arg("COST").arg(format!("-{}", giving.amount)).arg("EACH");
     let given = ruled(&server.ask_key(command).await?);
     changed!(
-        who, "usage given back", key = %text::shown(&key).escape_debug(),
-        policy = %text::shown(&policy).escape_debug(), amount = giving.amount, %before, after = %remaining(&given)
+        who, "usage given back", key = text::shown(&key),
+        policy = text::shown(&policy), amount = giving.amount, %before, after = %remaining(&given)
     );
     Ok(Json(given))
 }

@@ -197,7 +197,7 @@ async fn set(
         return Err(conflict(&server, &name).await?);
     }
     let before = before.map(|policy| policy.specs);
-    changed!(who, "policy set", name = %text::shown(&name).escape_debug(), ?before, after = ?after.specs, version);
+    changed!(who, "policy set", name = text::shown(&name), ?before, after = ?after.specs, version);
     let status = if before.is_some() { StatusCode::OK } else { StatusCode::CREATED };
     Ok((status, Json(after.json(counts))).into_response())
 }
@@ -244,7 +244,7 @@ async fn delete(
         return Err(if now == Some(before.version) { refused } else { conflict(&server, &name).await? });
     }
     changed!(
-        who, "policy deleted", name = %text::shown(&name).escape_debug(), before = ?before.specs,
+        who, "policy deleted", name = text::shown(&name), before = ?before.specs,
         version = before.version
     );
     Ok(Json(json!({ "deleted": 1 })))
@@ -276,7 +276,7 @@ async fn scale(
     server.first()?.ask(&command).await?;
     let lasting = scaling.lasting.as_deref().filter(|lasting| !lasting.is_empty()).unwrap_or("until changed");
     changed!(
-        who, "policy scaled", name = %text::shown(&name).escape_debug(), ?before, after = ?scaling.factor.to_string(),
+        who, "policy scaled", name = text::shown(&name), ?before, after = ?scaling.factor.to_string(),
         ?lasting
     );
     Ok(Json(told(&server, &name).await?.ok_or_else(|| missing(&name))?))
