@@ -2,12 +2,12 @@
 
 mod domain;
 mod format;
-mod http;
+mod forward;
 mod import;
 mod source;
 
 pub use domain::{Bound, Domain, Found, Metric};
-pub use http::{Http, HttpRule};
+pub use forward::{Http, HttpRule};
 pub use import::Imported;
 pub use source::{Source, Stamp};
 

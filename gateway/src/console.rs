@@ -9,12 +9,12 @@
 mod assets;
 mod audit;
 mod failure;
+mod flags;
 mod guard;
 mod handshake;
 mod info;
 mod keys;
 mod live;
-mod options;
 mod policies;
 mod reply;
 mod routes;
@@ -23,11 +23,11 @@ mod upstream;
 
 use crate::link::Address;
 use failure::Failure;
+use flags::At;
+pub use flags::ConsoleOptions;
 pub use guard::{Ends, Guard};
 pub use handshake::Bound;
 use live::Live;
-use options::At;
-pub use options::ConsoleOptions;
 use routes::VIEWS;
 pub use routes::router;
 use std::sync::Arc;

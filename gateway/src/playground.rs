@@ -2,13 +2,13 @@
 //! decides, on a clock that the scene moves; no server is asked.
 //!
 //! A [`lane`] is a limit and what it remembers; [`traffic`] makes calls; a [`scene`] takes every call to all lanes as
-//! its clock goes on; the [`door`] streams it to a page, in the console or [`alone`].
+//! its clock goes on; [`stream`] sends it to a page, in the console or [`alone`].
 
 mod alone;
-mod door;
 mod lane;
 mod scene;
+mod stream;
 mod traffic;
 
 pub use alone::Playground;
-pub use door::routes;
+pub use stream::routes;

@@ -5,19 +5,18 @@
 //! asked for, and then under others, in search of the smallest ([`smallest`]).
 
 mod calls;
-mod door;
-mod judge;
 mod limits;
 mod line;
 mod log;
 mod report;
 mod smallest;
+mod trial;
+mod upload;
 
-pub use door::routes;
+pub use upload::routes;
 
 use clap::Args;
 use flate2::bufread::MultiGzDecoder;
-use judge::{Judge, Outcome};
 use limits::Limits;
 use line::Fields;
 use log::{Log, Reading};
@@ -26,6 +25,7 @@ use report::Report;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::path::PathBuf;
+use trial::{Judge, Outcome};
 
 /// What is asked of a log.
 #[derive(Args, Clone, Debug)]

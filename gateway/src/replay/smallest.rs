@@ -7,8 +7,8 @@
 //! does not.
 
 use super::calls::Calls;
-use super::judge::{Judge, Outcome};
 use super::limits::{Limits, Scale};
+use super::trial::{Judge, Outcome};
 use super::{Goal, MOST_HELD};
 use std::io;
 
