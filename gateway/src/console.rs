@@ -3,15 +3,13 @@
 //!
 //! The layers, from below: names as [`text`] and replies ([`reply`], [`info`]); the servers ([`upstream`]) and what goes
 //! wrong with them ([`failure`]); what happens now ([`live`]), [`policies`] and [`keys`], each change with a line in the
-//! log ([`audit`]); who may do what ([`guard`]); the page ([`assets`]) and all routes ([`routes`]), behind a listener
-//! ([`handshake`]).
+//! log ([`audit`]); who may do what ([`guard`]); the page ([`assets`]) and all routes ([`routes`]).
 
 mod assets;
 mod audit;
 mod failure;
 mod flags;
 mod guard;
-mod handshake;
 mod info;
 mod keys;
 mod live;
@@ -22,17 +20,21 @@ mod text;
 mod upstream;
 
 use crate::link::Address;
+use crate::listener::Service;
 use failure::Failure;
 use flags::At;
 pub use flags::ConsoleOptions;
-pub use guard::{Ends, Guard};
-pub use handshake::Bound;
+pub use guard::Guard;
 use live::Live;
 use routes::VIEWS;
 pub use routes::router;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::net::TcpListener;
 use upstream::Upstream;
+
+/// How long a request may take: a long log is replayed for a while.
+pub const PATIENCE: Duration = Duration::from_mins(10);
 
 /// What the console's routes share.
 pub struct Console {
@@ -76,11 +78,11 @@ fn without_server() -> Failure {
 ///
 /// # Errors
 /// What stands in the way of the start: a port that is taken, a token that is needed.
-pub async fn bound(options: &ConsoleOptions, gateway: &Address) -> Result<Option<Bound>, String> {
+pub async fn bound(options: &ConsoleOptions, gateway: &Address) -> Result<Option<(TcpListener, Service)>, String> {
     let At::Listening(at) = options.at else { return Ok(None) };
     let (address, guard, tls) = (options.address(gateway)?, options.guard(at)?, options.tls()?);
     let listener = TcpListener::bind(at).await.map_err(|error| format!("--console {at}: {error}"))?;
     let console = Console::of(address);
     console.start();
-    Ok(Some(Bound { listener, tls, router: router(console, guard) }))
+    Ok(Some((listener, Service { tls, router: router(console, guard), patience: PATIENCE })))
 }

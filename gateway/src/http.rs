@@ -4,6 +4,7 @@ mod check;
 mod client;
 mod json;
 
+use crate::listener::Ends;
 use crate::rls::Rls;
 use axum::Router;
 use axum::body::{Body, Bytes};
@@ -11,7 +12,6 @@ use axum::extract::{ConnectInfo, Request, State};
 use axum::http::{HeaderValue, Response, StatusCode, header};
 use axum::routing::{any, get, post};
 use metrics_exporter_prometheus::PrometheusHandle;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -48,13 +48,9 @@ async fn ready(State(http): State<Http>) -> (StatusCode, &'static str) {
     }
 }
 
-async fn checked(
-    State(http): State<Http>,
-    ConnectInfo(peer): ConnectInfo<SocketAddr>,
-    request: Request,
-) -> Response<Body> {
+async fn checked(State(http): State<Http>, ConnectInfo(ends): ConnectInfo<Ends>, request: Request) -> Response<Body> {
     let (head, _) = request.into_parts();
-    check::answer(&http.rls, &head, peer.ip()).await
+    check::answer(&http.rls, &head, ends.peer.ip()).await
 }
 
 /// Bodies are at most 2 MB, as axum has it.

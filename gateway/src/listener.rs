@@ -14,26 +14,51 @@ use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use std::convert::Infallible;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt as _;
 
-/// How long a handshake, the first bytes, and the head of a request may take, and then a request with its body: nobody
-/// is waited for longer.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a handshake, the first bytes, and the head of a request may take: nobody is waited for longer.
+pub const PATIENCE: Duration = Duration::from_secs(10);
 /// How long nothing is accepted after the process has run out of files.
 const FULL: Duration = Duration::from_millis(100);
 /// So many connections of a listener at once; those above are hung up on.
 const MOST: u32 = 10_000;
 /// So many requests of one connection at once.
 const STREAMS: u32 = 1024;
+
+/// What a listener answers, and how.
+#[derive(Clone)]
+pub struct Service {
+    /// Its certificate and key, if it speaks TLS.
+    pub tls: Option<TlsAcceptor>,
+    /// What it answers.
+    pub router: Router,
+    /// How long a request with its body may take until its answer begins.
+    pub patience: Duration,
+}
+
+/// Both ends of a connection.
+#[derive(Clone, Copy, Debug)]
+pub struct Ends {
+    /// The address of the client.
+    pub peer: SocketAddr,
+    /// The address at which it has reached the listener.
+    pub own: Option<IpAddr>,
+}
+
+impl Ends {
+    fn of(stream: &TcpStream, peer: SocketAddr) -> Ends {
+        Ends { peer, own: stream.local_addr().ok().map(|address| address.ip().to_canonical()) }
+    }
+}
 
 /// What TLS takes: the certificates of a file and the key of another.
 ///
@@ -51,17 +76,11 @@ pub fn acceptor(certificate: &Path, key: &Path) -> Result<TlsAcceptor, String> {
 }
 
 /// Answers until `ended` is true, and then ends what is under way.
-pub async fn serve(listener: TcpListener, tls: Option<TlsAcceptor>, router: Router, ended: watch::Receiver<bool>) {
-    served(listener, tls, router, ended, MOST).await;
+pub async fn serve(listener: TcpListener, service: Service, ended: watch::Receiver<bool>) {
+    served(listener, service, ended, MOST).await;
 }
 
-async fn served(
-    listener: TcpListener,
-    tls: Option<TlsAcceptor>,
-    router: Router,
-    mut ended: watch::Receiver<bool>,
-    most: u32,
-) {
+async fn served(listener: TcpListener, service: Service, mut ended: watch::Receiver<bool>, most: u32) {
     let places = Arc::new(Semaphore::new(most as usize));
     loop {
         let accepted = tokio::select! {
@@ -72,11 +91,11 @@ async fn served(
             Ok((stream, peer)) => {
                 // Who is hung up on can go elsewhere; who waited for a place could not.
                 let Ok(place) = Arc::clone(&places).try_acquire_owned() else { continue };
-                let (tls, router, ended) = (tls.clone(), router.clone(), ended.clone());
+                let (ends, service, ended) = (Ends::of(&stream, peer), service.clone(), ended.clone());
                 tokio::spawn(async move {
                     // Without it an answer may wait for an acknowledgement.
                     let _ = stream.set_nodelay(true);
-                    accepted_from(peer, stream, tls, router, ended).await;
+                    accepted_from(ends, stream, service, ended).await;
                     drop(place);
                 });
             }
@@ -91,41 +110,40 @@ async fn served(
 }
 
 /// Returns once it is true.
-pub async fn is_true(value: &mut watch::Receiver<bool>) {
+async fn is_true(value: &mut watch::Receiver<bool>) {
     // The sender lives as long as the service.
     let _ = value.wait_for(|value| *value).await;
 }
 
 async fn accepted_from(
-    peer: SocketAddr,
+    ends: Ends,
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    tls: Option<TlsAcceptor>,
-    router: Router,
+    service: Service,
     mut ended: watch::Receiver<bool>,
 ) {
-    let Some(tls) = tls else { return connection(peer, stream, router, ended).await };
+    let Some(tls) = service.tls.clone() else { return connection(ends, stream, service, ended).await };
     let encrypted = tokio::select! {
         encrypted = timeout(PATIENCE, tls.accept(stream)) => encrypted,
         () = is_true(&mut ended) => return,
     };
     if let Ok(Ok(stream)) = encrypted {
-        connection(peer, stream, router, ended).await;
+        connection(ends, stream, service, ended).await;
     }
 }
 
 async fn connection(
-    peer: SocketAddr,
+    ends: Ends,
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    router: Router,
+    Service { router, patience, .. }: Service,
     mut ended: watch::Receiver<bool>,
 ) {
     let service = hyper::service::service_fn(move |request: Request<hyper::body::Incoming>| {
         let router = router.clone();
         let mut request = request.map(Body::new);
-        request.extensions_mut().insert(ConnectInfo(peer));
+        request.extensions_mut().insert(ConnectInfo(ends));
         let is_grpc = is_grpc(&request);
         async move {
-            Ok::<_, Infallible>(match timeout(PATIENCE, router.oneshot(request)).await {
+            Ok::<_, Infallible>(match timeout(patience, router.oneshot(request)).await {
                 Ok(Ok(response)) => response,
                 Ok(Err(never)) => match never {},
                 Err(_) => late(is_grpc),

@@ -5,7 +5,7 @@ use crate::console;
 use crate::http;
 use crate::judge::{Judge, Outage};
 use crate::link::Link;
-use crate::listener;
+use crate::listener::{self, Service};
 use crate::local::Local;
 use crate::options::{Charge, Serve};
 use crate::rls::{self, Rls};
@@ -78,12 +78,14 @@ pub async fn serve(options: Serve) -> Result<(), String> {
     let router = http::router(http::Http { rls: rls.clone(), metrics, ready: Arc::clone(&readiness.ready) });
     let (end_grpc, grpc_ended) = watch::channel(false);
     let (end_http, http_ended) = watch::channel(false);
-    let console = console.map(|console| {
-        let mut ended = grpc_ended.clone();
-        tokio::spawn(console.serve(async move { listener::is_true(&mut ended).await }))
-    });
-    let grpc = tokio::spawn(listener::serve(grpc, grpc_tls, rls::router(rls, health)?, grpc_ended));
-    let http = tokio::spawn(listener::serve(http, http_tls, router, http_ended));
+    if let Some((listener, service)) = console {
+        // Its streams go on for as long as somebody looks: nobody waits for their end.
+        tokio::spawn(listener::serve(listener, service, grpc_ended.clone()));
+    }
+    let grpc_service = Service { tls: grpc_tls, router: rls::router(rls, health)?, patience: listener::PATIENCE };
+    let http_service = Service { tls: http_tls, router, patience: listener::PATIENCE };
+    let grpc = tokio::spawn(listener::serve(grpc, grpc_service, grpc_ended));
+    let http = tokio::spawn(listener::serve(http, http_service, http_ended));
     tracing::info!(grpc = %options.grpc, http = %options.http, "serving");
     let beginning = {
         let (mut readiness, judge) = (readiness.clone(), Arc::clone(&judge));
@@ -104,10 +106,6 @@ pub async fn serve(options: Serve) -> Result<(), String> {
     let _ = beginning.await;
     readiness.end().await;
     end_grpc.send_replace(true);
-    // The console's streams go on for as long as somebody looks.
-    if let Some(console) = console {
-        console.abort();
-    }
     let last = async {
         let _ = grpc.await;
         // Until then whoever asks over HTTP is told that it is not ready.

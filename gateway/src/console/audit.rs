@@ -1,6 +1,7 @@
 //! Who changed what: a line in the log for each change.
 
-use super::guard::{Ends, Role};
+use super::guard::Role;
+use crate::listener::Ends;
 use axum::extract::FromRequestParts;
 use axum::http::StatusCode;
 use axum::http::request::Parts;

@@ -1,5 +1,6 @@
 //! Who may ask the console, and what a browser may do with its answers.
 
+use crate::listener::Ends;
 use axum::Json;
 use axum::extract::{ConnectInfo, Request, State};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
@@ -7,10 +8,9 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
 use sha2::{Digest, Sha256};
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::Arc;
 use subtle::ConstantTimeEq;
-use tokio::net::{TcpListener, TcpStream};
 
 /// What is sent by POST and changes nothing: what it begins with.
 const HARMLESS: [&str; 3] = ["/api/check", "/api/playground", "/api/replay"];
@@ -32,29 +32,6 @@ impl Role {
             Role::Look => "look",
             Role::Change => "change",
         }
-    }
-}
-
-/// Both ends of a connection.
-#[derive(Clone, Copy, Debug)]
-pub struct Ends {
-    /// The address of the client.
-    pub peer: SocketAddr,
-    /// The address at which it has reached the console.
-    pub own: Option<IpAddr>,
-}
-
-impl Ends {
-    /// Of a connection with this peer.
-    #[must_use]
-    pub fn of(stream: &TcpStream, peer: SocketAddr) -> Ends {
-        Ends { peer, own: stream.local_addr().ok().map(|address| address.ip().to_canonical()) }
-    }
-}
-
-impl axum::extract::connect_info::Connected<axum::serve::IncomingStream<'_, TcpListener>> for Ends {
-    fn connect_info(stream: axum::serve::IncomingStream<'_, TcpListener>) -> Ends {
-        Ends::of(stream.io(), *stream.remote_addr())
     }
 }
 

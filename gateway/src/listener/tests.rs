@@ -1,4 +1,4 @@
-use super::{accepted_from, served};
+use super::{Ends, PATIENCE, Service, accepted_from, served};
 use axum::Router;
 use axum::routing::get;
 use rustls::ServerConfig;
@@ -9,9 +9,12 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// Longer than anything but a request may take.
+const LONG: Duration = Duration::from_mins(1);
 const ASKED: &[u8] = b"GET /ok HTTP/1.1\r\nHost: a\r\n\r\n";
 
 fn router() -> Router {
@@ -35,7 +38,12 @@ fn tls() -> TlsAcceptor {
 /// A connection, by a clock that goes on by itself whenever all wait.
 fn connected(tls: Option<TlsAcceptor>, ended: watch::Receiver<bool>) -> (DuplexStream, JoinHandle<()>) {
     let (near, far) = duplex(1 << 16);
-    (near, tokio::spawn(accepted_from(([127, 0, 0, 1], 1).into(), far, tls, router(), ended)))
+    let ends = Ends { peer: ([127, 0, 0, 1], 1).into(), own: None };
+    (near, tokio::spawn(accepted_from(ends, far, Service { tls, ..service() }, ended)))
+}
+
+fn service() -> Service {
+    Service { tls: None, router: router(), patience: LONG }
 }
 
 #[tokio::test(start_paused = true)]
@@ -69,10 +77,12 @@ async fn who_does_not_answer_pings_of_http_2_is_hung_up_on() {
 async fn a_request_that_does_not_end_is_answered_in_time() {
     let (_end, ended) = watch::channel(false);
     let (mut near, _served) = connected(None, ended);
+    let begun = Instant::now();
     near.write_all(b"GET /never HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
     let mut answer = [0; 12];
     near.read_exact(&mut answer).await.unwrap();
     assert_eq!(&answer, b"HTTP/1.1 408");
+    assert!(PATIENCE < LONG && begun.elapsed() >= LONG, "as long as this listener says");
 }
 
 #[tokio::test(start_paused = true)]
@@ -90,7 +100,7 @@ async fn those_above_the_most_are_hung_up_on() {
     let (end, ended) = watch::channel(false);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let serving = tokio::spawn(served(listener, None, router(), ended, 2));
+    let serving = tokio::spawn(served(listener, service(), ended, 2));
     let asked = async || {
         let mut stream = TcpStream::connect(address).await.unwrap();
         // Whoever is hung up on may hear of it as early as here.

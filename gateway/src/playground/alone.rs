@@ -1,11 +1,13 @@
 //! The playground by itself: the console without a server, for whoever wants to look before they install anything.
 
-use crate::console::{self, Console, Ends, Guard};
+use crate::console::{self, Console, Guard};
+use crate::listener::{self, Service};
 use crate::secret::secret;
 use clap::Args;
 use std::net::SocketAddr;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
 
 /// The views that need no server.
 const VIEWS: &[&str] = &["playground", "replay"];
@@ -43,11 +45,14 @@ impl Playground {
         let at = listener.local_addr().map_err(told)?;
         println!("The playground is at http://{at}/ (Ctrl-C ends it)");
         let router = console::router(Console::without_server(VIEWS), guard);
-        let served = axum::serve(listener, router.into_make_service_with_connect_info::<Ends>());
+        let service = Service { tls: None, router, patience: console::PATIENCE };
+        // Streams go on for as long as somebody looks: nobody waits for their end.
+        let (_end, ended) = watch::channel(false);
         tokio::select! {
-            ended = served.into_future() => ended.map_err(told),
-            _ = terminated.recv() => Ok(()),
-            _ = interrupted.recv() => Ok(()),
+            () = listener::serve(listener, service, ended) => {}
+            _ = terminated.recv() => {}
+            _ = interrupted.recv() => {}
         }
+        Ok(())
     }
 }
