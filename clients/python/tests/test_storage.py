@@ -69,9 +69,9 @@ class Kit:
     def close(self) -> None:
         for storage in self._opened:
             if self.is_async:
-                self._runner.run(storage.client.aclose())
-            elif "client" in vars(storage):
-                storage.client.close()
+                self._runner.run(storage.storage.aclose())
+            elif "storage" in vars(storage):
+                storage.storage.close()
 
 
 @pytest.fixture(params=["threads", "asyncio"])
@@ -154,7 +154,7 @@ def test_threads_get_exactly_the_limit(name: str, uri: str) -> None:
     limit = limits.parse("100/hour")
     with ThreadPoolExecutor(8) as threads:
         passed = list(threads.map(lambda _: strategy.hit(limit, "all"), range(400)))
-    storage.client.close()
+    storage.storage.close()
     assert sum(passed) == 100
 
 
@@ -166,7 +166,7 @@ def test_tasks_get_exactly_the_limit(uri: str) -> None:
         assert isinstance(storage, AsyncRateLimitStorage)
         strategy = limits.aio.strategies.STRATEGIES[name](storage)
         found = await asyncio.gather(*(strategy.hit(limit, "all") for _ in range(400)))
-        await storage.client.aclose()
+        await storage.storage.aclose()
         return sum(found)
 
     assert [asyncio.run(passed(name)) for name in STRATEGIES] == [100, 100, 100]
@@ -323,6 +323,22 @@ def test_the_storage_is_well_if_the_server_has_the_module(
         assert not kit.storage(f"ratelimit://127.0.0.1:{plain.port}").check()
 
 
+def test_a_check_raises_no_error(kit: Kit, storage: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise RuntimeError("not of redis-py")
+
+    library: Any = redis.asyncio if kit.is_async else redis
+    monkeypatch.setattr(library.Redis, "execute_command", fails)
+    assert not storage.check()
+
+
+def test_the_client_is_where_limits_own_storages_have_theirs(kit: Kit, uri: str) -> None:
+    library: Any = redis.asyncio if kit.is_async else redis
+    # The command `flask limiter config` shows it.
+    ours = kit.storage(uri)
+    assert isinstance((ours._of if kit.is_async else ours).storage, library.Redis)
+
+
 def test_an_error_is_raised_as_it_is_or_as_that_of_a_storage(
     kit: Kit, uri: str, server: Server
 ) -> None:
@@ -418,7 +434,7 @@ def test_a_pool_of_ones_own_is_used(kit: Kit, server: Server) -> None:
     pool = library.ConnectionPool(host="127.0.0.1", port=server.port)
     storage = kit.storage("ratelimit://", connection_pool=pool)
     assert storage.acquire_entry("a", 10, 60)
-    assert (storage._of if kit.is_async else storage).client.connection_pool is pool
+    assert (storage._of if kit.is_async else storage).storage.connection_pool is pool
     # Nobody else's to close.
     (Blocking(pool, kit._runner).aclose if kit.is_async else pool.close)()
 
@@ -458,7 +474,7 @@ def test_the_primary_that_sentinels_name_is_used(kit: Kit, binary: Binary) -> No
         kit.close()
         # redis-py leaves these open.
         of = storage._of if kit.is_async else storage
-        for client in of.client.connection_pool.sentinel_manager.sentinels:
+        for client in of.storage.connection_pool.sentinel_manager.sentinels:
             (Blocking(client, kit._runner).aclose if kit.is_async else client.close)()
 
 

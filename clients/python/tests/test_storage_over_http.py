@@ -55,7 +55,7 @@ def flask_site(uri: str, strategy: str, **options: Any) -> Iterator[Site]:
 
     with werkzeug_serves(app) as url, httpx.Client(timeout=60) as client:
         yield Site(url, client)
-    limiter.storage.client.close()
+    limiter.storage.storage.close()
 
 
 @contextmanager
@@ -80,7 +80,7 @@ def fastapi_site(uri: str, strategy: str) -> Iterator[Site]:
 
     with uvicorn_serves(app) as url, httpx.Client(timeout=60) as client:
         yield Site(url, client)
-    limiter._storage.client.close()
+    limiter._storage.storage.close()
 
 
 @pytest.fixture

@@ -181,9 +181,12 @@ class RateLimitStorage(_Keys, Storage, MovingWindowSupport, SlidingWindowCounter
         self._connect = _connection(redis, uri, options)
 
     @cached_property
-    def client(self) -> Any:
-        """Made by the first call: redis-py's client of a cluster asks for its nodes at once, and an
-        application should start while they are away.
+    def storage(self) -> Any:
+        """The client of redis-py. It has the name that limits' own storages have for theirs, because
+        the command line of Flask-Limiter shows it.
+
+        It is made by the first call, because redis-py's client of a cluster asks for its nodes at
+        once, and an application should start while they are away.
         """
         return self._connect()
 
@@ -232,15 +235,17 @@ class RateLimitStorage(_Keys, Storage, MovingWindowSupport, SlidingWindowCounter
         return 0, 0.0, used, _within(fewer.wait_ms / 1000, expiry)
 
     def check(self) -> bool:
-        """Whether the server is there, with the module."""
+        """Whether the server is there, with the module. No error leaves this method: Flask-Limiter
+        calls it while it counts in memory, and would answer 500.
+        """
         try:
             self._ask("RL.PEEK", "check", "fixed", ("FIXED", 1, 1))
-        except self.base_exceptions:
+        except Exception:
             return False
         return True
 
     def clear(self, key: str) -> None:
-        self.client.delete(*self._keys(key))
+        self.storage.delete(*self._keys(key))
 
     def clear_sliding_window(self, key: str, expiry: int) -> None:  # noqa: ARG002
         self.clear(key)
@@ -249,10 +254,10 @@ class RateLimitStorage(_Keys, Storage, MovingWindowSupport, SlidingWindowCounter
         """Deletes all keys with the prefix, by SCAN, and returns how many there were. Hits that
         come meanwhile may or may not be forgotten.
         """
-        keys = self.client.scan_iter(self._all_keys, count=_BATCH)
+        keys = self.storage.scan_iter(self._all_keys, count=_BATCH)
         deleted = 0
         while batch := list(islice(keys, _BATCH)):
-            deleted += self.client.delete(*batch)
+            deleted += self.storage.delete(*batch)
         return deleted
 
     def _ask(
@@ -262,9 +267,9 @@ class RateLimitStorage(_Keys, Storage, MovingWindowSupport, SlidingWindowCounter
         options = {}
         if self._is_cluster:
             # Else redis-py would ask a node for the keys of the command before it sends it.
-            options["target_nodes"] = self.client.get_node_from_key(named)
+            options["target_nodes"] = self.storage.get_node_from_key(named)
         try:
-            reply = self.client.execute_command(command, named, "COST", amount, *words, **options)
+            reply = self.storage.execute_command(command, named, "COST", amount, *words, **options)
         except RedisError as error:
             return self._denied_if_full(error, named, words)
         return _Decision(*reply)
@@ -292,7 +297,7 @@ class AsyncRateLimitStorage(
         self.key_prefix = key_prefix
         self._is_cluster = _is_cluster(uri)
         self._complaint = Complaint(time.monotonic)
-        self.client = _connection(redis.asyncio, uri.removeprefix("async+"), options)()
+        self.storage = _connection(redis.asyncio, uri.removeprefix("async+"), options)()
 
     async def incr(self, key: str, expiry: int, amount: int = 1) -> int:  # noqa: ARG002
         """As of `RateLimitStorage`."""
@@ -340,12 +345,12 @@ class AsyncRateLimitStorage(
         """As of `RateLimitStorage`."""
         try:
             await self._ask("RL.PEEK", "check", "fixed", ("FIXED", 1, 1))
-        except self.base_exceptions:
+        except Exception:
             return False
         return True
 
     async def clear(self, key: str) -> None:
-        await self.client.delete(*self._keys(key))
+        await self.storage.delete(*self._keys(key))
 
     async def clear_sliding_window(self, key: str, expiry: int) -> None:  # noqa: ARG002
         await self.clear(key)
@@ -354,13 +359,13 @@ class AsyncRateLimitStorage(
         """As of `RateLimitStorage`."""
         deleted = 0
         batch: list[bytes] = []
-        async for key in self.client.scan_iter(self._all_keys, count=_BATCH):
+        async for key in self.storage.scan_iter(self._all_keys, count=_BATCH):
             batch.append(key)
             if len(batch) == _BATCH:
-                deleted += await self.client.delete(*batch)
+                deleted += await self.storage.delete(*batch)
                 batch.clear()
         if batch:
-            deleted += await self.client.delete(*batch)
+            deleted += await self.storage.delete(*batch)
         return deleted
 
     async def _ask(
@@ -369,10 +374,10 @@ class AsyncRateLimitStorage(
         named = self._key(key, strategy)
         options = {}
         if self._is_cluster:
-            await self.client.initialize()
-            options["target_nodes"] = self.client.get_node_from_key(named)
+            await self.storage.initialize()
+            options["target_nodes"] = self.storage.get_node_from_key(named)
         try:
-            reply = await self.client.execute_command(
+            reply = await self.storage.execute_command(
                 command, named, "COST", amount, *words, **options
             )
         except RedisError as error:
