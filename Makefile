@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help build gateway playground run run-check test lint msrv deny mutants matrix clients fuzz corpora soak demo packages examples fmt bench \
+.PHONY: help build gateway playground run run-check test lint msrv musl deny mutants matrix clients fuzz corpora soak demo packages examples fmt bench \
 	gateway-build gateway-lint gateway-test console-test gateway-package bench-gateway proxies bench-check bench-sketches bench-waiting package tarball image-check clean oldest-rust server needs test-ordinary-account test-scaffolding test-image bare-check
 
 # make run: the port to listen on, and the server to start (default: the first one found).
@@ -284,6 +284,13 @@ OLDEST_RUST := $(shell sed -n 's/^rust-version = "\(.*\)"/\1.0/p' Cargo.toml)
 OF_OLDEST_RUST := RUSTUP_HOME="$(CURDIR)/target/tools/rustup"
 msrv: $(LIBCLANG) oldest-rust ## build with the oldest Rust that will do
 	$(OF_OLDEST_RUST) $(WITH_LIBCLANG) cargo +$(OLDEST_RUST) build --workspace --locked --target-dir target/msrv
+
+# Some types of the crate libc differ there from those of glibc. Nothing is linked, so any C compiler will do.
+MUSL_TARGET := $(shell uname -m)-unknown-linux-musl
+musl: $(LIBCLANG) ## check that the module compiles for musl, for which the workflow of a release builds it
+	rustup target add $(MUSL_TARGET)
+	RUSTFLAGS="-C target-feature=-crt-static" CC_$(subst -,_,$(MUSL_TARGET))=cc $(WITH_LIBCLANG) \
+		cargo check --locked --target $(MUSL_TARGET)
 
 oldest-rust:
 	$(OF_OLDEST_RUST) rustup toolchain install --profile minimal --no-self-update $(OLDEST_RUST)

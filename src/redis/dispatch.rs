@@ -55,13 +55,12 @@ pub unsafe fn enter(
             return OK;
         }
     }
+    let is_asked = asked_for_keys.filter(|_| call.is_asked_for_keys());
     // SAFETY: likewise.
     let words = unsafe { Strings::new(argv) };
     // SAFETY: likewise.
     let mut redis = unsafe { Redis::going_on(ctx, argv, call) };
-    if let Some(access) = asked_for_keys
-        && is_asked_for_keys(&redis)
-    {
+    if let Some(access) = is_asked {
         callback((), || answer_keys(&redis, Args::new(&words), access));
         return OK;
     }
@@ -92,12 +91,6 @@ pub unsafe fn enter(
     redis.replies().error(&error);
     stats.errors.count();
     OK
-}
-
-/// Whether the server only asks which arguments of this call are keys.
-fn is_asked_for_keys(redis: &Redis) -> bool {
-    // SAFETY: `ctx` is that of the current call.
-    unsafe { call!(RedisModule_IsKeysPositionRequest(redis.ctx)) != 0 }
 }
 
 /// Answers which arguments are keys, of a call with numbered ones. There is nobody to send an error to.

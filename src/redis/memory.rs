@@ -3,9 +3,10 @@
 use super::api::call;
 use redis_module::raw;
 use std::alloc::{GlobalAlloc, Layout};
+use std::cell::Cell;
 use std::ffi::c_void;
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
 /// The server's allocator. It exists only once the module is loading: nothing may allocate before.
 pub struct ServerAllocator;
@@ -87,8 +88,10 @@ unsafe fn in_place(block: *mut c_void) -> *mut u8 {
 /// The server's handle while it has a value defragmented; else null.
 static DEFRAGMENTATION: AtomicPtr<raw::RedisModuleDefragCtx> = AtomicPtr::new(null_mut());
 
-/// The thread that it has that done on: any other, which frees large values, is let alone.
-static DEFRAGMENTING: AtomicU64 = AtomicU64::new(0);
+thread_local! {
+    /// Whether it has that done on this thread: any other, which frees large values, is let alone.
+    static IS_DEFRAGMENTING: Cell<bool> = const { Cell::new(false) };
+}
 
 /// Gives every block that `run` asks for a place that the server's defragmentation would leave it in. The server knows
 /// of a block whether it lies well, and nothing of a block that is still to be had: so each is had first.
@@ -101,17 +104,13 @@ pub unsafe fn in_better_places<T>(ctx: *mut raw::RedisModuleDefragCtx, run: impl
     impl Drop for Ended {
         fn drop(&mut self) {
             DEFRAGMENTATION.store(null_mut(), Relaxed);
+            IS_DEFRAGMENTING.set(false);
         }
     }
     let _ended = Ended;
-    DEFRAGMENTING.store(this_thread(), Relaxed);
+    IS_DEFRAGMENTING.set(true);
     DEFRAGMENTATION.store(ctx, Relaxed);
     run()
-}
-
-fn this_thread() -> u64 {
-    // SAFETY: it has no precondition.
-    unsafe { libc::pthread_self() }
 }
 
 /// The block, moved to a better place if the server has one.
@@ -120,7 +119,7 @@ fn this_thread() -> u64 {
 /// The block is the server's, and nobody else knows of it; the handle is live if this is its thread.
 #[cold]
 unsafe fn better(defragmentation: *mut raw::RedisModuleDefragCtx, block: *mut c_void) -> *mut c_void {
-    if block.is_null() || DEFRAGMENTING.load(Relaxed) != this_thread() {
+    if block.is_null() || !IS_DEFRAGMENTING.get() {
         return block;
     }
     // SAFETY: the caller's promise.

@@ -640,6 +640,14 @@ def test_the_tools_of_cargo_are_installed_in_the_clone_once(machine):
         assert f"cargo install --locked --root target/tools/cargo-{target}@" in planned
 
 
+def test_the_module_is_compiled_for_musl_too(machine):
+    machine.has("rustup", 'echo "rustup $*" >> calls')
+    assert machine.make("musl", LIBCLANG_PATH="/usr/lib").returncode == 0
+    target = f"{platform.machine()}-unknown-linux-musl"
+    assert machine.calls("rustup") == [f"rustup target add {target}"]
+    assert machine.calls("cargo") == [f"cargo check --locked --target {target}"]
+
+
 def test_the_oldest_rust_is_kept_in_the_clone(machine):
     machine.has("rustup", 'echo "rustup in $RUSTUP_HOME: $*" >> calls')
     assert machine.make("msrv", LIBCLANG_PATH="/usr/lib").returncode == 0

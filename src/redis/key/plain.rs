@@ -63,7 +63,7 @@ impl<'a> NewCall<'a> {
 
     /// Whether the server only asks which of its words are keys.
     #[inline(always)]
-    pub(super) fn is_asked_for_keys(&self) -> bool {
+    pub(in crate::redis) fn is_asked_for_keys(&self) -> bool {
         // SAFETY: `ctx` is that of the current call.
         unsafe { call!(RedisModule_IsKeysPositionRequest(self.ctx)) != 0 }
     }
