@@ -24,8 +24,9 @@ BYTES = {
     memory.LEASE.name: 260,
     memory.IDEMPOTENT.name: 330,
 }
-# The processor time of as many keys of SET EX.
+# What a call adds to the AOF.
 AOF_BYTES = {LIMIT_IN_USE.name: 83, LIMIT_FOUR.name: 190}
+# As a multiple of the processor time of as many keys of SET EX.
 PERSISTENCE = {persistence.RELOAD: 1.6, persistence.REWRITE: 2.0}
 
 

@@ -20,7 +20,8 @@
 //! closed before the next. Both come to the same. A *plain* key holds one usage, a *composite* key several. There are
 //! three fast paths: one spec at a plain key, of which the compiler knows the algorithm; limits that keep no entries at
 //! a composite key (`rates.rs`); and the everyday call, which says no more than a token bucket or a policy, while
-//! nobody hears of effects (`straight.rs`, and of several keys `straight_keys.rs`). `request_on_key.rs` evaluates whatever is requested at whatever is stored.
+//! nobody hears of effects (`straight.rs`, and of several keys `straight_keys.rs`). `request_on_key.rs` evaluates
+//! whatever is requested at whatever is stored.
 
 mod commit;
 mod key_evaluation;
