@@ -182,8 +182,8 @@ class RateLimitStorage(_Keys, Storage, MovingWindowSupport, SlidingWindowCounter
 
     @cached_property
     def storage(self) -> Any:
-        """The client of redis-py. It has the name that limits' own storages have for theirs, because
-        the command line of Flask-Limiter shows it.
+        """The client of redis-py. Its name is that of the client in limits' own storages, which the
+        command line of Flask-Limiter shows.
 
         It is made by the first call, because redis-py's client of a cluster asks for its nodes at
         once, and an application should start while they are away.
