@@ -161,6 +161,59 @@ def test_who_hears_that_a_later_key_has_expired_harms_nobody(
     check_replica(primary, replica)
 
 
+@pytest.fixture
+def unheard(fresh_server: Start, neighbour: Path) -> Redis:
+    """A server without replicas or an AOF, which decides everyday calls of RL.MTAKE in one go."""
+    redis = fresh_server(others=[neighbour]).client()
+    redis.execute_command("DEBUG", "SET-ACTIVE-EXPIRE", 0)
+    return redis
+
+
+def everyday_mtake(redis: Redis) -> list[int]:
+    """What is left of each key."""
+    specs = [word for _ in "abc" for word in BUCKET]
+    allowed, _, decisions = redis.execute_command("RL.MTAKE", 3, *"abc", *specs)
+    assert allowed == 1
+    return [decision[2] for decision in decisions]
+
+
+@pytest.mark.parametrize("order", ["DEL b", "DEL a b c", "SET b mine", "FLUSHALL"])
+def test_who_changes_keys_of_an_everyday_mtake_as_it_hears_of_it_harms_nobody(
+    order: str, unheard: Redis
+) -> None:
+    for _ in range(3):
+        unheard.flushall()
+        assert everyday_mtake(unheard) == [9, 9, 9]
+        unheard.execute_command("NEIGHBOUR.ON", "rl.take", "a", *order.split())
+        assert everyday_mtake(unheard) == [8, 8, 8]
+
+
+@pytest.mark.parametrize(
+    ("order", "left"),
+    [
+        ("DEL a", [9, 9, 8]),
+        ("FLUSHALL", [9, 9, 9]),
+        ("SET b mine", None),
+        # On Redis 6.2 the call then finds what was in "a" in both keys.
+        ("RENAME a b", [9, 8, 8]),
+    ],
+)
+def test_who_hears_that_a_later_key_of_an_everyday_mtake_has_expired_harms_nobody(
+    order: str, left: list[int] | None, unheard: Redis, clock: Clock
+) -> None:
+    for _ in range(3):
+        unheard.flushall()
+        everyday_mtake(unheard)
+        unheard.pexpire("b", 1000)
+        unheard.execute_command("NEIGHBOUR.ON", "expired", "b", *order.split())
+        clock.advance("2s")
+        if left is None:
+            with pytest.raises(ResponseError, match="WRONGTYPE"):
+                everyday_mtake(unheard)
+        else:
+            assert everyday_mtake(unheard) == left
+
+
 @each_limiter
 @pytest.mark.usefixtures("tells_of_new_keys")
 @pytest.mark.parametrize("order", ["SET b mine", "RL.TAKE b FIXED 5 1m", "RL.ACQUIRE b 9 1m x"])
