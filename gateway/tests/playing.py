@@ -1,12 +1,14 @@
 """A playground that runs by itself, and how it is asked."""
 
 import json
+import os
 import signal
 import subprocess
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from running import BINARY, Answer
 
@@ -22,10 +24,19 @@ class Playground:
         )
         self.said = self._process.stdout.readline()
         self.url = self.said.split("at ")[1].split()[0]
+        self.port = int(self.url.strip("/").rpartition(":")[2])
+
+    def seconds(self) -> float:
+        """Of a processor that it has used."""
+        fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def end(self, how: int = signal.SIGTERM) -> int:
         self._process.send_signal(how)
-        self._process.communicate(timeout=20)
+        try:
+            self._process.communicate(timeout=20)
+        finally:
+            self._process.kill()
         return self._process.returncode
 
     def ask(self, path: str, body: object = None, **headers: str) -> Answer:

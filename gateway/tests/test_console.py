@@ -1,6 +1,7 @@
 """The console's API: who may do what, and what policies and keys look like through it."""
 
 import signal
+import socket
 import subprocess
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -79,6 +80,12 @@ def test_only_its_own_names_are_answered(server: Server, start: Start) -> None:
         assert console("/api/policies", Host=host).status == 421
     for host in ("localhost:1", "limits.example", "[::1]:8090"):
         assert console("/api/policies", Host=host).status == 200
+
+
+@pytest.mark.long
+def test_whoever_says_nothing_is_hung_up_on(gateway: Gateway) -> None:
+    with socket.create_connection(("127.0.0.1", gateway.console), timeout=120) as silent:
+        assert silent.recv(1) == b"", "it is not waited for"
 
 
 def test_a_browser_is_told_to_load_nothing_from_elsewhere(console: Console) -> None:

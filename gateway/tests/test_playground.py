@@ -1,7 +1,9 @@
 """The playground by itself: what its stream says is what a server says."""
 
+import gzip
 import json
 import signal
+import socket
 import subprocess
 import urllib.error
 from collections.abc import Iterator
@@ -11,6 +13,7 @@ from playing import Playground
 from redis import Redis
 from running import BINARY
 
+from support import poll
 from support.clock import Clock
 
 # When every scene begins.
@@ -132,6 +135,20 @@ def test_a_log_is_replayed_as_on_the_command_line(playground: Playground) -> Non
     assert json.loads(answer.body)["denied"] > 0
     for query, status in {"limit=FIXED": 400, "limit=FIXED%201%201s&goal=2": 400, "": 400}.items():
         assert playground.ask(f"api/replay?{query}", log).status == status
+
+
+def test_a_replay_that_is_under_way_does_not_delay_the_end() -> None:
+    # Small as it is sent, and the work of minutes.
+    log = gzip.compress(b"1767603600 a\n" * 16_000_000, 1)
+    playground = Playground()
+    try:
+        with socket.create_connection(("127.0.0.1", playground.port), timeout=60) as asking:
+            asking.sendall(b"POST /api/replay?limit=FIXED+99+1h HTTP/1.1\r\nHost: localhost\r\n")
+            asking.sendall(b"Content-Length: %d\r\n\r\n" % len(log) + log)
+            poll.until(lambda: playground.seconds() > 0.5, "it is under way", timeout=60)
+    finally:
+        status = playground.end()
+    assert status == 0
 
 
 def test_a_log_that_is_too_long_is_refused(playground: Playground) -> None:

@@ -34,7 +34,11 @@ impl Playground {
         let look = secret("RATELIMIT_GATEWAY_CONSOLE_TOKEN")?;
         let guard = Guard::new(self.at.ip(), look.as_deref(), None, &self.hosts)?;
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-        runtime.map_err(|error| error.to_string())?.block_on(self.serve(guard))
+        let runtime = runtime.map_err(|error| error.to_string())?;
+        let served = runtime.block_on(self.serve(guard));
+        // A replay that is under way may take minutes yet.
+        runtime.shutdown_background();
+        served
     }
 
     async fn serve(&self, guard: Guard) -> Result<(), String> {
