@@ -31,11 +31,13 @@ pub struct PlainKeys<'c, 'a, U> {
 struct Found<U> {
     string: *mut raw::RedisModuleString,
     value: NonNull<U>,
+    /// When the key expires, in milliseconds since the epoch; `None` if it never does.
     expires_at: Option<u64>,
 }
 
 impl<'c, 'a, U: Usage> PlainKeys<'c, 'a, U> {
-    /// None yet. `None`: somebody wants to hear of what becomes of them, or the server only asks where they stand.
+    /// A call whose keys are still to be found. `None`: somebody wants to hear of its effect, or the server only asks which
+    /// words are keys.
     #[inline(always)]
     pub fn of(call: &'c NewCall<'a>) -> Option<PlainKeys<'c, 'a, U>> {
         if effect_demand::any() || call.is_asked_for_keys() {
@@ -78,7 +80,7 @@ impl<'c, 'a, U: Usage> PlainKeys<'c, 'a, U> {
             before.check_change(usage);
             usage.encode_effect(&mut Discard);
             let expires_at = expiry.after_charge(found.expires_at, false);
-            // Those that stay are told by none.
+            // From here on it is the new expiry; `None` if the present one stays.
             found.expires_at = if found.expires_at == Some(expires_at) { None } else { Some(expires_at) };
             moved |= found.expires_at.is_some();
         }
