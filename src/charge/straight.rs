@@ -1,5 +1,5 @@
-//! The fast path of the everyday call: one token bucket at a key that holds one, or rates at a composite key that has
-//! them all, and nobody who hears of the effect.
+//! The fast path of the everyday call: one token bucket at a key that holds one or is missing, or rates at a composite
+//! key that has them all, and nobody who hears of the effect.
 //!
 //! It comes to what `one_key.rs` comes to: `tests/test_charge_path.py` holds one to the other.
 
@@ -28,7 +28,9 @@ pub fn take(
     now: Timestamp,
     reply: impl Fn(Replies, &Decision),
 ) -> bool {
-    let Some(key) = call.open_plain::<BucketUsage>(name) else { return false };
+    let Some(key) = call.open_plain::<BucketUsage>(name) else {
+        return take_first(call, bucket, ruling, now, reply);
+    };
     let Some(taken) = bucket.taken_at_once(key.usage(), now, Amount::ONE) else {
         key.leave();
         return false;
@@ -55,6 +57,30 @@ pub fn take(
             reply(call.replies(), &decision);
         }
     }
+    true
+}
+
+/// Decides on the first call of one unit at a key, and replies. `false`: nothing was done, and the call goes the long way.
+#[inline(never)]
+fn take_first(
+    call: &NewCall,
+    bucket: &Bucket,
+    ruling: Option<&Ruling>,
+    now: Timestamp,
+    reply: impl Fn(Replies, &Decision),
+) -> bool {
+    let Some(key) = call.missing_key() else { return false };
+    let taken = bucket.first_taken(now, Amount::ONE).filter(|_| !key.out_of_memory());
+    let Some((decision, usage)) = taken else {
+        key.leave();
+        return false;
+    };
+    guard::panic_test_point();
+    call.stats.decided(true);
+    count_limit(BucketUsage::KIND, false, true, true);
+    key.make(usage, Expiry::of(now, decision.reset), now);
+    count_ruling(ruling, &decision);
+    reply(call.replies(), &decision);
     true
 }
 

@@ -122,8 +122,7 @@ impl<'a> Redis<'a> {
     /// itself takes, or has left the rest for later. What a call makes may be evicted like any other key.
     pub fn out_of_memory(&self) -> bool {
         // SAFETY: `ctx` is that of the current call.
-        let flags = unsafe { call!(RedisModule_GetContextFlags(self.ctx)) };
-        has_flag(flags, raw::REDISMODULE_CTX_FLAGS_OOM) && !has_flag(flags, raw::REDISMODULE_CTX_FLAGS_EVICT)
+        unsafe { is_out_of_memory(self.ctx) }
     }
 
     /// Records that a key, or an item of it, stood in the way of the call, which has changed nothing of it, and has it
@@ -280,6 +279,16 @@ impl<'a> Redis<'a> {
         let Some(string) = self.argv.get(name.0) else { return Err(Error::WrongArity) };
         Ok(*string)
     }
+}
+
+/// Whether the server is over its memory limit, and evicts nothing (see [`Redis::out_of_memory`]).
+///
+/// # Safety
+/// `ctx` is that of the current call.
+pub(super) unsafe fn is_out_of_memory(ctx: *mut raw::RedisModuleCtx) -> bool {
+    // SAFETY: the caller's promise.
+    let flags = unsafe { call!(RedisModule_GetContextFlags(ctx)) };
+    has_flag(flags, raw::REDISMODULE_CTX_FLAGS_OOM) && !has_flag(flags, raw::REDISMODULE_CTX_FLAGS_EVICT)
 }
 
 /// The event of a key that was written.

@@ -108,7 +108,6 @@ impl Contents {
     /// Opens a key, which may have it expire, so that others run.
     #[inline(always)]
     pub(super) fn open(redis: &mut Redis, name: KeyName, mode: u32) -> Result<Contents, Error> {
-        const EMPTY: c_int = 0;
         let handle = match redis.left_open.take() {
             Some((left_open, handle)) if left_open == name && mode == WRITE => handle,
             _ => Handle::open(redis, name, mode)?,
@@ -118,7 +117,7 @@ impl Contents {
             let value = handle.value();
             return Ok(Contents { handle, native, value, missing: false });
         }
-        let missing = handle.key_type() == EMPTY;
+        let missing = handle.is_missing();
         if missing {
             redis.other_modules_may_run();
         }

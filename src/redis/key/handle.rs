@@ -1,10 +1,10 @@
 //! The server's handle of a key, and what the server says of the key through it.
 
-use super::super::Redis;
-use super::super::api::{api, call};
-use ratelimit_core::Timestamp;
+use super::super::api::{OK, api, call};
+use super::super::{Redis, native_type};
 use ratelimit_core::wire::args::KeyName;
 use ratelimit_core::wire::error::Error;
+use ratelimit_core::{Timestamp, Usage};
 use redis_module::raw;
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
@@ -80,6 +80,47 @@ impl Handle {
     pub(super) fn expires_in_ms(&self) -> Option<u64> {
         // SAFETY: the handle is open.
         u64::try_from(unsafe { call!(RedisModule_GetExpire(self.0)) }).ok()
+    }
+
+    /// Whether there is no key.
+    #[inline(always)]
+    pub(super) fn is_missing(&self) -> bool {
+        const EMPTY: c_int = 0;
+        self.key_type() == EMPTY
+    }
+
+    /// Makes the missing key of a `usage`, and gives it its expiry. `ctx` and `name` are those that it was opened by. Other
+    /// modules may run meanwhile; the handle is of whatever is there then.
+    #[inline(always)]
+    pub(super) fn make_key<U: Usage>(
+        self,
+        ctx: *mut raw::RedisModuleCtx,
+        name: *mut raw::RedisModuleString,
+        usage: U,
+        at: u64,
+        now: Timestamp,
+    ) -> Handle {
+        let value = native_type::into_raw(usage);
+        let native = native_type::of::<U>().pointer();
+        // The server tells modules of a new key, inside of it.
+        // SAFETY: the handle is open for writing, and the value is of the type that is named.
+        let made = unsafe { call!(RedisModule_ModuleTypeSetValue(self.0, native, value.cast())) } == OK;
+        if !made {
+            // SAFETY: the server did not take it, so it is still ours.
+            drop(unsafe { native_type::from_raw(value) });
+            return self;
+        }
+        // Whoever heard of it may have put something else into its place, and the expiry of a key that is not there
+        // ends the server: so what is there now is asked once more. (Servers that tell of a new key before they hold it
+        // themselves end if it is deleted then, whoever makes it.)
+        let handle = Handle::open_string(ctx, name, WRITE);
+        // The handle from before is closed first: Valkey 9 moves a key that gets an expiry, and looks at the key when a
+        // handle is closed.
+        drop(self);
+        if native_type::is::<U>(handle.native()) && handle.value() == value.cast() && handle.expires_in_ms().is_none() {
+            handle.set_expiry(at, now);
+        }
+        handle
     }
 
     /// For a handle that is open for writing.

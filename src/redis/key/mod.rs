@@ -22,6 +22,7 @@ mod closed;
 mod contents;
 mod convert;
 mod handle;
+mod missing_key;
 mod open;
 mod plain;
 mod plain_keys;

@@ -1,9 +1,9 @@
 //! An open key: what is in it, its change, and its commit.
 
-use super::super::api::{OK, call};
+use super::super::api::call;
 use super::super::current_call::Event;
 use super::super::debug_readback::{Readback, check_stored};
-use super::super::{Redis, native_type, now};
+use super::super::{Redis, now};
 use super::contents::{Contents, PeekedKey};
 use super::handle::{Handle, READ, WRITE};
 use super::value::{Value, Writable};
@@ -182,28 +182,13 @@ impl<'a, U: Usage> Key<'_, 'a, U> {
         if !self.is_missing() {
             return self.contents.handle.set_expiry(at, now);
         }
-        let value = native_type::into_raw(std::mem::take(self.usage_mut()));
+        let Ok(string) = self.redis.string(self.name) else { return };
+        let usage = std::mem::take(self.usage_mut());
         // The server tells modules of a new key, inside of it.
         self.redis.other_modules_may_run();
-        let native = native_type::of::<U>().pointer();
-        // SAFETY: the handle is open for writing, and the value is of the type that is named.
-        let made = unsafe { call!(RedisModule_ModuleTypeSetValue(self.contents.handle.0, native, value.cast())) } == OK;
-        if !made {
-            // SAFETY: the server did not take it, so it is still ours.
-            drop(unsafe { native_type::from_raw(value) });
-            return;
-        }
-        // Whoever heard of it may have put something else into its place, and the expiry of a key that is not there
-        // ends the server: so what is there now is asked once more. (Servers that tell of a new key before they hold it
-        // themselves end if it is deleted then, whoever makes it.)
-        let Ok(handle) = Handle::open(self.redis, self.name, WRITE) else { return };
-        // The handle from before is closed first: Valkey 9 moves a key that gets an expiry, and looks at the key when a
-        // handle is closed.
-        self.contents.handle = handle;
-        let handle = &self.contents.handle;
-        if native_type::is::<U>(handle.native()) && handle.value() == value.cast() && handle.expires_in_ms().is_none() {
-            handle.set_expiry(at, now);
-        }
+        let ctx = self.redis.ctx;
+        let handle = std::mem::replace(&mut self.contents.handle, Handle::closed());
+        self.contents.handle = handle.make_key(ctx, string, usage, at, now);
     }
 }
 

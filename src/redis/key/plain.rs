@@ -32,7 +32,7 @@ pub struct NewCall<'a> {
     /// Where calls of this command are counted.
     pub stats: &'static CommandStats,
     /// The key that was opened, if it is for the long way.
-    left_open: Cell<Option<(KeyName, Handle)>>,
+    pub(super) left_open: Cell<Option<(KeyName, Handle)>>,
 }
 
 impl<'a> NewCall<'a> {
@@ -153,10 +153,7 @@ impl<U: Usage> PlainKey<'_, '_, U> {
         }
         drop(self.handle);
         // SAFETY: `ctx` and the string are those of the current call. No handle is open any more.
-        unsafe {
-            call!(RedisModule_SignalModifiedKey(ctx, string));
-            notify(ctx, TAKEN, string);
-        }
+        unsafe { announce_taken(ctx, string) };
         told
     }
 
@@ -174,10 +171,23 @@ impl<U: Usage> PlainKey<'_, '_, U> {
     }
 }
 
+/// Says that a key was written, to those who watch or cache it, and to those who subscribe to its events.
+///
 /// # Safety
 /// `ctx` and `name` are those of the current call.
 #[inline(always)]
-pub(super) unsafe fn notify(ctx: *mut raw::RedisModuleCtx, event: &'static CStr, name: *mut raw::RedisModuleString) {
+pub(super) unsafe fn announce_taken(ctx: *mut raw::RedisModuleCtx, name: *mut raw::RedisModuleString) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        call!(RedisModule_SignalModifiedKey(ctx, name));
+        notify(ctx, TAKEN, name);
+    }
+}
+
+/// # Safety
+/// `ctx` and `name` are those of the current call.
+#[inline(always)]
+unsafe fn notify(ctx: *mut raw::RedisModuleCtx, event: &'static CStr, name: *mut raw::RedisModuleString) {
     // SAFETY: the caller's promise; the event's name is a constant.
     unsafe {
         call!(RedisModule_NotifyKeyspaceEvent(ctx, raw::REDISMODULE_NOTIFY_MODULE, event.as_ptr(), name));

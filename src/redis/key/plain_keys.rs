@@ -5,11 +5,10 @@
 //! is opened that is there. When one is missing, others may have run, and the call goes the long way.
 
 use super::super::api::call;
-use super::super::current_call::TAKEN;
 use super::super::debug_readback::Readback;
 use super::super::{effect_demand, native_type};
 use super::handle::{Handle, WRITE};
-use super::plain::{NewCall, notify};
+use super::plain::{NewCall, announce_taken};
 use ratelimit_core::effect::Discard;
 use ratelimit_core::expiry::Expiry;
 use ratelimit_core::wire::args::KeyName;
@@ -96,10 +95,7 @@ impl<'c, 'a, U: Usage> PlainKeys<'c, 'a, U> {
         }
         for Found { string, .. } in found.iter().flatten() {
             // SAFETY: `ctx` and the string are those of the current call. No handle is open.
-            unsafe {
-                call!(RedisModule_SignalModifiedKey(ctx, *string));
-                notify(ctx, TAKEN, *string);
-            }
+            unsafe { announce_taken(ctx, *string) };
         }
     }
 }

@@ -1,8 +1,9 @@
 //! A take from a bucket in one go: what [`evaluate`](crate::evaluate()), the charge and the decision come to, with each
 //! division made once.
 //!
-//! It is for the everyday call: a cost of more than nothing, on a usage that is there and is not ahead of the clock,
-//! with products that fit 64 bits. Any other goes the long way. Both come to the same: the tests hold one to the other.
+//! It is for the everyday call: a cost of more than nothing, on a usage that is there and is not ahead of the clock, or
+//! of one that was never seen, with products that fit 64 bits. Any other goes the long way. Both come to the same: the
+//! tests hold one to the other.
 
 use super::{Bucket, BucketUsage, Discipline};
 use crate::limit::{Decision, Taken, Verdict};
@@ -18,32 +19,17 @@ impl Bucket {
         cost: Amount,
     ) -> Option<Taken<BucketUsage>> {
         let elapsed = now.checked_since(usage.drained_to)?.micros();
-        let (period, refill) = (self.period.micros().get(), self.refill.get());
-        let everyday = self.discipline == Discipline::Burst
-            && usage.used != Amount::ZERO
-            && cost != Amount::ZERO
-            && cost <= self.capacity;
-        if !everyday {
+        if usage.used == Amount::ZERO || !self.is_everyday(cost) {
             return None;
         }
+        let (period, refill) = (self.period.micros().get(), self.refill.get());
         let present = usage.used.millionths().saturating_sub(elapsed.checked_mul(refill)?.checked_div(period)?);
         let after_cost = present.saturating_add(cost.millionths());
-        let time_to_drain = |amount: u64| {
-            let micros = amount.checked_mul(period)?.div_ceil(refill);
-            (micros <= Span::MAX.micros()).then_some(micros)
-        };
-        let decision = |verdict, used: u64, reset: u64| Decision {
-            verdict,
-            limit: self.capacity,
-            remaining: self.capacity.minus(Amount::saturating(used)),
-            reset: Span::from_micros(reset),
-            granted: None,
-        };
         if after_cost > self.capacity.millionths() {
             let excess = usage.used.excess(cost, self.capacity).millionths();
-            let wait = Span::from_micros(time_to_drain(excess)?.saturating_sub(elapsed));
-            let reset = time_to_drain(usage.used.millionths())?.saturating_sub(elapsed);
-            return Some(Taken::Denied(decision(Verdict::After(wait), present, reset)));
+            let wait = Span::from_micros(self.drains_at_once(excess)?.saturating_sub(elapsed));
+            let reset = self.drains_at_once(usage.used.millionths())?.saturating_sub(elapsed);
+            return Some(Taken::Denied(self.decided(Verdict::After(wait), present, reset)));
         }
         let (after, counted) = if present == 0 {
             (BucketUsage { used: cost, drained_to: now }, 0)
@@ -57,7 +43,43 @@ impl Bucket {
             let drained_to = usage.drained_to.plus(Span::from_micros(advanced));
             (BucketUsage { used, drained_to }, elapsed.saturating_sub(advanced))
         };
-        let reset = time_to_drain(after.used.millionths())?.saturating_sub(counted);
-        Some(Taken::Charged(decision(Verdict::Allowed(Span::ZERO), after_cost, reset), after))
+        let reset = self.drains_at_once(after.used.millionths())?.saturating_sub(counted);
+        Some(Taken::Charged(self.decided(Verdict::Allowed(Span::ZERO), after_cost, reset), after))
+    }
+
+    /// What a take of `cost` comes to at a key that was never seen: the answer, and what the key remembers then. `None` if
+    /// it is denied, or is to go the long way.
+    #[must_use]
+    #[inline(always)]
+    pub fn first_taken(&self, now: Timestamp, cost: Amount) -> Option<(Decision, BucketUsage)> {
+        if !self.is_everyday(cost) {
+            return None;
+        }
+        let reset = self.drains_at_once(cost.millionths())?;
+        let decision = self.decided(Verdict::Allowed(Span::ZERO), cost.millionths(), reset);
+        Some((decision, BucketUsage { used: cost, drained_to: now }))
+    }
+
+    #[inline(always)]
+    fn is_everyday(&self, cost: Amount) -> bool {
+        self.discipline == Discipline::Burst && cost != Amount::ZERO && cost <= self.capacity
+    }
+
+    /// The microseconds in which so many millionths drain.
+    #[inline(always)]
+    fn drains_at_once(&self, millionths: u64) -> Option<u64> {
+        let micros = millionths.checked_mul(self.period.micros().get())?.div_ceil(self.refill.get());
+        (micros <= Span::MAX.micros()).then_some(micros)
+    }
+
+    #[inline(always)]
+    fn decided(&self, verdict: Verdict, used: u64, reset: u64) -> Decision {
+        Decision {
+            verdict,
+            limit: self.capacity,
+            remaining: self.capacity.minus(Amount::saturating(used)),
+            reset: Span::from_micros(reset),
+            granted: None,
+        }
     }
 }

@@ -426,6 +426,18 @@ fn an_everyday_take_goes_in_one_go() {
     }
 }
 
+#[test]
+fn the_first_everyday_take_goes_in_one_go() {
+    let (limit, now) = (bucket(3, 2, "7s"), Timestamp::from_micros(5_000_000).unwrap());
+    let (decision, after) = limit.first_taken(now, units(2)).unwrap();
+    assert_eq!(Taken::Charged(decision, after), taken_in_steps(&limit, &BucketUsage::default(), now, units(2)));
+    for (why, limit, cost) in
+        [("a queue", queue(3, 2, "7s"), units(1)), ("a look", limit, Amount::ZERO), ("it never fits", limit, units(4))]
+    {
+        assert_eq!(limit.first_taken(now, cost), None, "{why}");
+    }
+}
+
 proptest! {
     #[test]
     fn a_take_in_one_go_is_one_in_steps(
@@ -443,6 +455,10 @@ proptest! {
         let (usage, now) = (BucketUsage { used, drained_to }, drained_to.plus(elapsed));
         if let Some(taken) = limit.taken_at_once(&usage, now, cost) {
             prop_assert_eq!(taken, taken_in_steps(&limit, &usage, now, cost));
+        }
+        if let Some((decision, after)) = limit.first_taken(now, cost) {
+            let unused = BucketUsage::default();
+            prop_assert_eq!(Taken::Charged(decision, after), taken_in_steps(&limit, &unused, now, cost));
         }
     }
 }
