@@ -55,6 +55,20 @@ def test_a_child_makes_its_own_connections(url: str, admin: redis.Redis) -> None
         assert admin.info("stats")["total_connections_received"] == before + 1
 
 
+def test_a_child_has_no_connection_before_its_first_call(url: str) -> None:
+    """Else several threads, which call first, would each forget those that another has made."""
+    with Limiter.from_url(url, timeout=10) as limiter:
+        assert limiter.take("mine", Fixed(9, "1h"))
+        connections = limiter._transport._connections
+        free, used = connections._one(careful=False), connections._one(careful=False)
+        connections._give_back(free)
+        try:
+            assert in_child(lambda: not connections._free and connections._used == 0)
+            assert (list(connections._free), connections._used) == ([free], 1)
+        finally:
+            connections._give_back(used)
+
+
 def test_a_child_does_not_remember_what_it_cannot_hear(url: str) -> None:
     with Limiter.from_url(url, timeout=10) as limiter:
         exhaust(limiter)

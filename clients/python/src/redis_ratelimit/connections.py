@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
+from redis_ratelimit import forks
 from redis_ratelimit.limits import Word
 from redis_ratelimit.resp import Push, RefusedError, Replies, packed
 
@@ -83,6 +84,11 @@ class Connections:
         self._make = make
         self._timeout = timeout
         self._most = most
+        self.forked()
+        forks.knows(self)
+
+    def forked(self) -> None:
+        """These connections are the other process's."""
         self._free: deque[_Connection] = deque()
         self._changed = threading.Condition()
         self._waiting = self._connecting = self._used = 0
@@ -121,7 +127,8 @@ class Connections:
 
     def _one(self, *, careful: bool) -> _Connection:
         if self._process != os.getpid():
-            self._forget()
+            # A server in C may fork and not tell Python.
+            self.forked()
         while True:
             try:
                 found = self._free.pop()
@@ -211,10 +218,6 @@ class Connections:
         with suppress(IndexError):
             while True:
                 self._free.pop().close()
-
-    def _forget(self) -> None:
-        """Of a process that was forked: these connections are the other's."""
-        self.__init__(self._make, self._timeout, self._most)  # type: ignore[misc]
 
     def close(self) -> None:
         self._clear()
