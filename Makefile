@@ -300,6 +300,7 @@ oldest-rust:
 DENY ?= all
 deny: $(CARGO_DENY) ## check what the crates that are used may do: licences, advisories, twice the same, where from
 	$(CARGO_DENY) --locked check $(DENY)
+	$(CARGO_DENY) --locked --manifest-path gateway/Cargo.toml --config gateway/deny.toml check $(DENY)
 
 matrix: $(VENV)/.has-everything build ## run the suite on every server that the registries have, and print a table
 	$(WITH_LIBCLANG) cargo build --locked
