@@ -5,10 +5,13 @@ import resource
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 
+from conftest import SharedCluster
 from support import files, freshness
 from support.server import REPOSITORY, without_spaces
 
@@ -156,3 +159,32 @@ def test_a_path_with_spaces_has_another_without(built: tuple[Path, Path]) -> Non
     assert other.samefile(module)
     assert other.parent.name == module.parent.name
     assert without_spaces(other) == other
+
+
+def test_a_cluster_that_does_not_get_over_a_test_fails_the_next_one_and_no_more() -> None:
+    class Nodes:
+        is_well = True
+
+        def empty(self) -> None:
+            if not self.is_well:
+                raise ConnectionError
+
+    running: list[Nodes] = []
+
+    @contextmanager
+    def start() -> Iterator[Nodes]:
+        running.append(Nodes())
+        yield running[-1]
+        running.pop()
+
+    with closing(SharedCluster(start)) as shared:
+        first = shared.emptied()
+        assert shared.emptied() is first
+        first.is_well = False
+        with pytest.raises(ConnectionError):
+            shared.emptied()
+        assert running == []
+        second = shared.emptied()
+        assert second is not first
+        assert running == [second]
+    assert running == []
