@@ -214,6 +214,32 @@ def test_who_hears_that_a_later_key_of_an_everyday_mtake_has_expired_harms_nobod
             assert everyday_mtake(unheard) == left
 
 
+@pytest.mark.parametrize("event", ["expired", "new", "rl.take"])
+@pytest.mark.parametrize(
+    "order", ["SET k mine", "RL.TOKENBUCKET k 10 10 1h COST 3", "RL.FIXED k 5 1m", "FLUSHALL"]
+)
+def test_a_first_call_comes_to_the_same_whether_or_not_its_effect_is_heard(
+    order: str, event: str, fresh_server: Start, neighbour: Path, clock: Clock
+) -> None:
+    if (event, order) == ("new", "FLUSHALL"):
+        pytest.skip("a server ends if the very key that it tells of as new is deleted then")
+    came_to = []
+    for settings in ({}, {"appendonly": "yes"}):
+        redis = fresh_server(others=[neighbour], **settings).client()
+        redis.execute_command("DEBUG", "SET-ACTIVE-EXPIRE", 0)
+        redis.set("k", "before", px=1000)
+        clock.advance("2s")
+        redis.execute_command("NEIGHBOUR.ON", event, "k", *order.split())
+        try:
+            told = redis.execute_command("RL.TOKENBUCKET", "k", *BUCKET[1:])
+        except ResponseError as error:
+            told = str(error)
+        there = (redis.type("k"), redis.dump("k"), redis.pttl("k"))
+        came_to.append((told, there, redis.info("ratelimit_kinds")))
+        clock.reset()
+    assert came_to[0] == came_to[1]
+
+
 @each_limiter
 @pytest.mark.usefixtures("tells_of_new_keys")
 @pytest.mark.parametrize("order", ["SET b mine", "RL.TAKE b FIXED 5 1m", "RL.ACQUIRE b 9 1m x"])
