@@ -14,6 +14,7 @@ from support import poll
 from support.cluster import Cluster
 
 from redis_ratelimit import Concurrency, Fixed, Limiter, Local, TokenBucket, aio
+from redis_ratelimit.clients import ClusterOfLoop
 
 LIMIT = Fixed(2, "1h")
 
@@ -182,3 +183,24 @@ def in_two_loops_with(cluster: Cluster) -> None:
 
     for run in (takes, takes_and_closes):
         assert asyncio.run(run()) == ["server"] * 9
+
+
+def test_two_event_loops_at_once_have_a_client_each() -> None:
+    class Made:
+        @staticmethod
+        def from_url(url: str) -> object:
+            return [url]
+
+    cluster = ClusterOfLoop(Made, "redis://localhost", {})
+
+    async def made() -> Any:
+        return cluster.made()
+
+    first, second = asyncio.new_event_loop(), asyncio.new_event_loop()
+    one, other, again = (loop.run_until_complete(made()) for loop in (first, second, first))
+    first.close()
+    second.close()
+    assert one is again
+    assert one is not other
+    asyncio.run(made())
+    assert len(cluster._by_loop) == 1, "nothing is kept of loops that have ended"

@@ -267,13 +267,22 @@ class LateCluster:
 class ClusterOfLoop(LateCluster):
     """A cluster's client for asyncio: each event loop has one of its own."""
 
-    _loop: asyncio.AbstractEventLoop | None = None
+    def __init__(self, *terms: Any) -> None:
+        super().__init__(*terms)
+        self._by_loop: dict[asyncio.AbstractEventLoop, Any] = {}
 
     def made(self) -> Any:
         loop = asyncio.get_running_loop()
-        if self._loop is not loop:
-            self._loop, self.client = loop, self._make()
-        return self.client
+        client = self._by_loop.get(loop)
+        if client is None:
+            with self._lock:
+                # Those of loops that have ended are of no use.
+                others = {one: of for one, of in self._by_loop.items() if not one.is_closed()}
+                client = self._make()
+                self._by_loop = {**others, loop: client}
+            # By any of them the nodes have the same names.
+            self.client = client
+        return client
 
     async def initialize(self) -> None:
         await self.made().initialize()
@@ -282,8 +291,9 @@ class ClusterOfLoop(LateCluster):
         return await self.made().execute_command(*words, **options)
 
     async def aclose(self) -> None:
-        if self.client is not None and self._loop is asyncio.get_running_loop():
-            await self.client.aclose()
+        client = self._by_loop.pop(asyncio.get_running_loop(), None)
+        if client is not None:
+            await client.aclose()
 
 
 def from_url(url: str, timeout: float, *, cluster: bool, is_async: bool) -> Any:
