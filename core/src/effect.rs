@@ -349,14 +349,5 @@ fn expiry(at: u64) -> Option<u64> {
     Some(at).filter(|at| (1..=LATEST_EXPIRY).contains(at))
 }
 
-/// Takes an effect to nowhere.
-pub struct Discard;
-
-impl Encoder for Discard {
-    fn integer(&mut self, _value: u64) {}
-
-    fn bytes(&mut self, _value: &[u8]) {}
-}
-
 #[cfg(test)]
 mod tests;

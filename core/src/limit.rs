@@ -3,6 +3,7 @@
 
 use crate::kind::Kind;
 use crate::number::{Amount, Period, Span, Timestamp};
+use crate::wire::codec::Discard;
 use crate::wire::codec::{Decoder, Encoder};
 
 /// What a call brings: an algorithm with its numbers.
@@ -149,6 +150,12 @@ pub trait Usage: Clone + Default + Send + 'static {
     /// nothing is propagated: what was not asked for would be propagated with the next change.
     fn encode_effect(&mut self, to: &mut impl Encoder) {
         self.encode(to);
+    }
+
+    /// Forgets what the last call has changed, as writing its effect out does: nobody is to be told.
+    #[inline]
+    fn forget_effect(&mut self) {
+        self.encode_effect(&mut Discard);
     }
 
     /// Writes the whole usage out as an effect.

@@ -18,8 +18,8 @@
 //!
 //! **Cost:** a denial of a key that has an entry takes a hash of the name and one place in a chain, and moves the entry
 //! past those in a heap that now have less, O(log m) at worst and mostly none. Another key does the same once more, and
-//! writes its name over that of the key that goes. An entry takes some 380 bytes beside the names of the key and of the
-//! policy that denied it last, and the item.
+//! writes its name over that of the key that goes. An entry takes some 380 bytes beside the name of the key and the item;
+//! the name of the policy that denied it last is shared with the policy.
 //!
 //! A key that has a limit for each of its items counts by the item too: each pair of a key and an item has an entry.
 
@@ -30,6 +30,7 @@ use crate::number::Timestamp;
 use key_hash::Hash;
 use minutes::{MinuteClock, Minutes};
 use std::cmp::Reverse;
+use std::rc::Rc;
 
 /// The longest name, and the longest item, in bytes: the beginning stands for a longer one. It bounds what entries
 /// take, and the time too.
@@ -95,8 +96,8 @@ struct TopEntry {
     item: Option<Vec<u8>>,
     hash: u64,
     error: u64,
-    /// The policy that denied it last; none has an empty name.
-    policy: Vec<u8>,
+    /// The policy that denied it last, if any has.
+    policy: Option<Rc<[u8]>>,
     minutes: Minutes,
     /// The next of the same chain; [`NONE`] behind the last.
     next: usize,
@@ -161,12 +162,12 @@ impl Top {
     }
 
     /// Records which policy has denied a key, where that was noted; `place` is of the denial that was recorded last.
-    pub fn ruled(&mut self, DenialPlace(place): DenialPlace, policy: &[u8]) {
+    #[inline]
+    pub fn ruled(&mut self, DenialPlace(place): DenialPlace, policy: &Rc<[u8]>) {
         if let Some(entry) = self.entries.get_mut(place)
-            && *entry.policy != *policy
+            && !entry.policy.as_ref().is_some_and(|known| Rc::ptr_eq(known, policy))
         {
-            entry.policy.clear();
-            entry.policy.extend_from_slice(policy);
+            entry.policy = Some(Rc::clone(policy));
         }
     }
 
@@ -242,7 +243,7 @@ impl Top {
             entry.put_item(item);
             entry.hash = hash;
             entry.error = least.denied;
-            entry.policy.clear();
+            entry.policy = None;
             entry.minutes.clear();
             entry.minutes.count(minute);
         }
@@ -341,8 +342,7 @@ impl Top {
 
 impl TopEntry {
     fn heavy(&self, denied: u64, error: u64) -> Heavy<'_> {
-        let policy = (!self.policy.is_empty()).then_some(&*self.policy);
-        Heavy { name: &self.name, denied, error, policy, item: self.item.as_deref() }
+        Heavy { name: &self.name, denied, error, policy: self.policy.as_deref(), item: self.item.as_deref() }
     }
 
     /// Writes an item over the one that goes, in the same memory.

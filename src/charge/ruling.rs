@@ -7,7 +7,7 @@ use ratelimit_core::policy::CountedOutcome;
 /// Counts the outcome of a key's call for the policy that asked for its limits, if one did.
 #[inline(always)]
 pub fn rule(redis: &mut Redis, ruling: Option<&Ruling>, outcome: impl FnOnce() -> CountedOutcome) {
-    redis.ruled(ruling.map(|ruling| &*ruling.name));
+    redis.ruled(ruling.map(|ruling| &ruling.name));
     if let Some(ruling) = ruling {
         ruling.counts.count(&outcome());
     }

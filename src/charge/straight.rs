@@ -5,7 +5,7 @@
 
 use super::key_evaluation::{KeyEvaluation, count_limit};
 use super::rates::Rates;
-use crate::redis::key::{NewCall, PlainKey};
+use crate::redis::key::NewCall;
 use crate::redis::{Replies, guard};
 use crate::server::policy_table::Ruling;
 use ratelimit_core::algorithm::bucket::{Bucket, BucketUsage};
@@ -52,7 +52,7 @@ pub fn take(
         Taken::Denied(decision) => {
             call.stats.decided(false);
             count_limit(BucketUsage::KIND, true, false, false);
-            deny(call, key, None, ruling, now);
+            key.denied(None, ruling.map(|ruling| &ruling.name), now);
             count_ruling(ruling, &decision);
             reply(call.replies(), &decision);
         }
@@ -112,7 +112,7 @@ pub fn take_several(
         key.commit(change, now)
     } else {
         let decision = rates.deny(key.usage(), now);
-        deny(call, key, None, Some(ruling), now);
+        key.denied(None, Some(&ruling.name), now);
         decision
     };
     count_ruling(Some(ruling), &decision);
@@ -152,18 +152,11 @@ pub fn take_item(
         ItemTaken::Denied(decision) => {
             call.stats.decided(false);
             count_limit(SketchUsage::KIND, true, false, false);
-            deny(call, key, Some(item), None, now);
+            key.denied(Some(item), None, now);
             reply(call.replies(), &decision);
         }
     }
     true
-}
-
-#[inline(always)]
-fn deny<U: Usage>(call: &NewCall, key: PlainKey<U>, item: Option<&[u8]>, ruling: Option<&Ruling>, now: Timestamp) {
-    if let (Some(place), Some(ruling)) = (key.denied(item, now), ruling) {
-        call.global.heavy_hitters.ruled(place, &ruling.name);
-    }
 }
 
 #[inline(always)]

@@ -19,6 +19,7 @@ use ratelimit_core::wire::error::Error;
 use redis_module::raw;
 use std::collections::VecDeque;
 use std::ffi::{CStr, c_int};
+use std::rc::Rc;
 
 /// One call of a command: the server's context, the words as the server holds them, and what is left to be propagated
 /// and announced.
@@ -140,7 +141,7 @@ impl<'a> Redis<'a> {
 
     /// Records which policy, if any, has denied the key that was denied last, if any was since the last such record.
     #[inline(always)]
-    pub fn ruled(&mut self, policy: Option<&[u8]>) {
+    pub fn ruled(&mut self, policy: Option<&Rc<[u8]>>) {
         if let (Some(place), Some(policy)) = (self.denied.take(), policy) {
             self.global.heavy_hitters.ruled(place, policy);
         }

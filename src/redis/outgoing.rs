@@ -5,7 +5,7 @@ use super::debug_readback::{Readback, check_stored};
 use super::effect_demand;
 use crate::server::stats;
 use ratelimit_core::composite::CompositeUsage;
-use ratelimit_core::effect::{Discard, Text};
+use ratelimit_core::effect::Text;
 use ratelimit_core::wire::args::KeyName;
 use ratelimit_core::{Single, Usage};
 use redis_module::raw;
@@ -37,7 +37,7 @@ impl Changes {
         if effect_demand::any() {
             self.add_change(name, usage, expires_at);
         } else {
-            usage.encode_effect(&mut Discard);
+            usage.forget_effect();
             self.unsent = true;
         }
     }
@@ -58,12 +58,12 @@ impl Changes {
     ) {
         if components.is_unused() {
             // What the call has changed is no part of another.
-            components.encode_effect(&mut Discard);
+            components.forget_effect();
             self.deletion::<U>(name);
         } else if effect_demand::any() {
             self.add(Outgoing { name, text: Text::of_conversion::<U, _>(plain_expiry, components, expires_at) });
         } else {
-            components.encode_effect(&mut Discard);
+            components.forget_effect();
             self.unsent = true;
         }
     }

@@ -6,6 +6,7 @@ use super::settings::TOP_KEYS;
 use ratelimit_core::Timestamp;
 use ratelimit_core::space_saving::{DenialPlace, Top};
 use std::cell::RefCell;
+use std::rc::Rc;
 
 /// The keys that this server has denied most.
 #[derive(Debug)]
@@ -24,9 +25,20 @@ impl HeavyHitters {
         self.with(|top| top.record(name, item, now))
     }
 
+    /// Records that the key of that name, or an item of it, has stood in the way of a call at `now`, and by which policy,
+    /// if one has ruled.
+    #[inline(always)]
+    pub fn record_ruled(&self, name: &[u8], item: Option<&[u8]>, policy: Option<&Rc<[u8]>>, now: Timestamp) {
+        self.with(|top| {
+            if let (Some(place), Some(policy)) = (top.record(name, item, now), policy) {
+                top.ruled(place, policy);
+            }
+        });
+    }
+
     /// Records by which policy it did, where that was noted.
     #[inline(never)]
-    pub fn ruled(&self, place: DenialPlace, policy: &[u8]) {
+    pub fn ruled(&self, place: DenialPlace, policy: &Rc<[u8]>) {
         self.0.borrow_mut().ruled(place, policy);
     }
 

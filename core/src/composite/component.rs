@@ -118,7 +118,7 @@ impl Component {
             if ahead != Span::ZERO {
                 usage.move_back(now);
                 // It moves back with all else, which is an effect by itself: no part of the next.
-                usage.encode_effect(&mut crate::effect::Discard);
+                usage.encode_effect(&mut crate::wire::codec::Discard);
             }
             (ahead, usage.recovery())
         });

@@ -6,12 +6,13 @@
 use super::component_head::ChangeForm;
 use super::{Component, CompositeUsage};
 use crate::algorithm::any::Single;
-use crate::effect::{Discard, Effect, Text};
+use crate::effect::{Effect, Text};
 use crate::expiry::LATEST_EXPIRY;
 use crate::limit::{Recovery, Usage};
 use crate::number::{Span, Timestamp};
 use crate::readable::{self, Unreadable};
 use crate::wire::codec::Decoder;
+use crate::wire::codec::Discard;
 use std::thread::panicking;
 
 /// The serial number of the component that a plain key's usage becomes.

@@ -9,10 +9,10 @@ use super::{ComponentIdentity, CompositeUsage, MAX_COMPONENTS, MOST_SERIALS};
 use crate::algorithm::any::{AnyUsage, Single, with_usage};
 use crate::algorithm::bucket::BucketUsage;
 use crate::ban::Ban;
-use crate::effect::Discard;
 use crate::kind::Kind;
 use crate::limit::Usage;
 use crate::number::{Span, Timestamp};
+use crate::wire::codec::Discard;
 use crate::wire::codec::{Decoder, Encoder};
 
 /// The most components that one call can change.

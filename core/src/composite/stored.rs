@@ -4,7 +4,7 @@ use super::component_fields::{decode_flag, decode_kind, decode_serial, encode_ki
 use super::component_head::{ChangeForm, TAGGED_CHANGE};
 use super::extras::Delta;
 use super::idempotency::{IdempotencyRecords, IdempotencyTable, Settlement};
-use super::{Component, ComponentIdentity, CompositeUsage, Extras};
+use super::{Component, ComponentChange, ComponentIdentity, CompositeUsage, Extras};
 use crate::algorithm::any::{AnyUsage, with_usage};
 use crate::algorithm::fixed_window::FixedWindow;
 use crate::ban::Ban;
@@ -12,6 +12,7 @@ use crate::kind::Kind;
 use crate::limit::{Identity, InfoField, Usage};
 use crate::number::{Span, Timestamp};
 use crate::syntax::{MAX_NAME, is_name};
+use crate::wire::codec::Discard;
 use crate::wire::codec::{Decoder, Encoder, WHOLE};
 
 /// What a component is known by, as it is stored.
@@ -206,6 +207,18 @@ impl Usage for CompositeUsage {
             extras.records.close();
         }
         self.extras.take_if(|extras| extras.is_needless());
+    }
+
+    fn forget_effect(&mut self) {
+        if self.extras.is_some() {
+            return self.encode_effect(&mut Discard);
+        }
+        for component in &mut self.components {
+            if component.change() != ComponentChange::Nothing {
+                component.note(ComponentChange::Nothing);
+                with_usage!(&mut component.usage, mut usage => usage.forget_effect());
+            }
+        }
     }
 
     fn latest_token(&self) -> u64 {

@@ -9,7 +9,7 @@ use std::rc::Rc;
 #[derive(Debug)]
 pub struct Ruling {
     /// The name.
-    pub name: Box<[u8]>,
+    pub name: Rc<[u8]>,
     /// Its limits, scaled as they now are.
     pub policy: Policy,
     /// What has become of calls.

@@ -104,7 +104,7 @@ impl Slot {
     }
 
     fn ruling(&self, policy: Policy) -> Rc<Ruling> {
-        Rc::new(Ruling { name: self.entry.name.clone(), policy, counts: Rc::clone(&self.counts) })
+        Rc::new(Ruling { name: Rc::from(&*self.entry.name), policy, counts: Rc::clone(&self.counts) })
     }
 
     /// How much is left of the scale that was set last; `None`: it has no end.

@@ -1,5 +1,6 @@
 use super::key_hash::Multipliers;
 use super::*;
+use crate::testing::calls::us;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use std::array;
@@ -308,6 +309,18 @@ fn check_bounds(top: &Top, known: &Identity, exact: &BTreeMap<Vec<u8>, u64>) {
 }
 
 #[test]
+fn the_name_of_a_policy_is_shared_by_all_keys_that_it_denied_and_goes_with_the_last() {
+    let (mut top, policy) = (Top::new(2), Rc::from(&b"gold"[..]));
+    for (name, holders) in [("a", 2), ("b", 3), ("a", 3), ("c", 3), ("d", 3)] {
+        let place = top.record(name.as_bytes(), None, us(1)).unwrap();
+        top.ruled(place, &policy);
+        assert_eq!(Rc::strong_count(&policy), holders, "{name}");
+    }
+    top.clear();
+    assert_eq!(Rc::strong_count(&policy), 1);
+}
+
+#[test]
 fn the_policy_that_denied_a_key_last_is_told_and_goes_with_the_key() {
     let mut top = Top::new(2);
     let told = |top: &Top| {
@@ -323,7 +336,7 @@ fn the_policy_that_denied_a_key_last_is_told_and_goes_with_the_key() {
     let deny = |top: &mut Top, name: &str, policy: Option<&str>| {
         let place = top.record(name.as_bytes(), None, Timestamp::EPOCH).unwrap();
         if let Some(policy) = policy {
-            top.ruled(place, policy.as_bytes());
+            top.ruled(place, &Rc::from(policy.as_bytes()));
         }
     };
     deny(&mut top, "a", Some("plan:pro"));

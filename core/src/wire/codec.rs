@@ -10,6 +10,15 @@ pub trait Encoder {
     fn bytes(&mut self, value: &[u8]);
 }
 
+/// Takes the fields of a usage to nowhere.
+pub struct Discard;
+
+impl Encoder for Discard {
+    fn integer(&mut self, _value: u64) {}
+
+    fn bytes(&mut self, _value: &[u8]) {}
+}
+
 /// Gives the fields of a usage back, in order.
 pub trait Decoder {
     /// One integer; `None` if there is none left or it cannot be read.

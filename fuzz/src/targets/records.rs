@@ -114,7 +114,7 @@ fn assert_sound_at(table: &Table, times: &[Timestamp]) {
             assert!(!plain || matches!(listed.as_slice(), [only] if only.name == facts.name));
             match (table.find(&facts.name, now), read_policy(&facts.specs)) {
                 (Found::Ruling(ruling), Some(policy)) => {
-                    assert_eq!(ruling.name, facts.name);
+                    assert_eq!(*ruling.name, *facts.name);
                     assert_eq!(ruling.policy.to_string(), policy.scaled(facts.scale).to_string());
                 }
                 (Found::Unreadable, None) => {}

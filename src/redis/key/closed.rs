@@ -9,7 +9,6 @@ use super::contents::Contents;
 use super::open::OpenKey;
 use super::takeover::make;
 use super::value::{Value, Writable};
-use ratelimit_core::effect::Discard;
 use ratelimit_core::wire::args::KeyName;
 use ratelimit_core::{Timestamp, Usage};
 use redis_module::raw;
@@ -132,7 +131,7 @@ impl<U: Usage> Writable for ResumedKey<'_, '_, U> {
         if self.value.get().is_unused() {
             if !self.value.is_missing() {
                 // Others may charge it before it goes: what this has changed is no part of that.
-                self.usage_mut().encode_effect(&mut Discard);
+                self.usage_mut().forget_effect();
                 self.redis.record_deletion::<U>(name);
             }
             return;

@@ -6,7 +6,6 @@ use super::super::debug_readback::Readback;
 use super::super::effect_demand;
 use super::handle::Handle;
 use super::plain::{NewCall, announce_taken};
-use ratelimit_core::effect::Discard;
 use ratelimit_core::expiry::Expiry;
 use ratelimit_core::wire::args::KeyName;
 use ratelimit_core::{Timestamp, Usage};
@@ -54,7 +53,7 @@ impl MissingKey<'_, '_> {
     #[inline(always)]
     pub fn make<U: Usage>(self, mut usage: U, expiry: Expiry, now: Timestamp) {
         Readback::of(&U::default()).check_change(&usage);
-        usage.encode_effect(&mut Discard);
+        usage.forget_effect();
         let (ctx, string) = (self.call.context(), self.string);
         // Nobody listens; the server counts a change by it (see `Changes::propagate`).
         // SAFETY: `ctx` is that of the current call.

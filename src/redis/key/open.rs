@@ -7,7 +7,6 @@ use super::super::{Redis, now};
 use super::contents::{Contents, PeekedKey};
 use super::handle::{Handle, READ, WRITE};
 use super::value::{Value, Writable};
-use ratelimit_core::effect::Discard;
 use ratelimit_core::expiry::LATEST_EXPIRY;
 use ratelimit_core::wire::args::KeyName;
 use ratelimit_core::wire::error::Error;
@@ -240,7 +239,7 @@ impl<'a> Redis<'a> {
     pub(super) fn record_whole<U: Usage>(&mut self, name: KeyName, usage: &mut U, expires_at: Option<u64>) {
         // What the call had changed by then is a component of it: the next call must not propagate, or do, it once
         // more.
-        usage.encode_effect(&mut Discard);
+        usage.forget_effect();
         if usage.is_unused() {
             self.record_deletion::<U>(name);
         } else {

@@ -13,15 +13,14 @@ use super::handle::{Handle, WRITE};
 use crate::server::Global;
 use crate::server::settings::DENIAL_EVENTS;
 use crate::server::stats::CommandStats;
-use ratelimit_core::effect::Discard;
 use ratelimit_core::expiry::Expiry;
-use ratelimit_core::space_saving::DenialPlace;
 use ratelimit_core::wire::args::KeyName;
 use ratelimit_core::{Timestamp, Usage};
 use redis_module::raw;
 use std::cell::Cell;
 use std::ffi::CStr;
 use std::ptr::NonNull;
+use std::rc::Rc;
 
 /// A call of a command that has done nothing yet.
 pub struct NewCall<'a> {
@@ -141,7 +140,7 @@ impl<U: Usage> PlainKey<'_, '_, U> {
         let usage = unsafe { self.value.as_mut() };
         let (expiry, told) = change(usage);
         before.check_change(usage);
-        usage.encode_effect(&mut Discard);
+        usage.forget_effect();
         let present = self.handle.expires_at(now);
         let expires_at = expiry.after_charge(present, false);
         let (ctx, string) = (self.call.ctx, self.string);
@@ -157,17 +156,16 @@ impl<U: Usage> PlainKey<'_, '_, U> {
         told
     }
 
-    /// Records that the key, or an item of it, stood in the way of the call; where that is noted.
+    /// Records that the key, or an item of it, stood in the way of the call, and by which policy, if one has ruled.
     #[inline(always)]
-    pub fn denied(self, item: Option<&[u8]>, now: Timestamp) -> Option<DenialPlace> {
+    pub fn denied(self, item: Option<&[u8]>, policy: Option<&Rc<[u8]>>, now: Timestamp) {
         drop(self.handle);
         // SAFETY: the string is that of the call, and lives as long.
-        let place = self.call.global.heavy_hitters.record(unsafe { guard::bytes(self.string) }, item, now);
+        self.call.global.heavy_hitters.record_ruled(unsafe { guard::bytes(self.string) }, item, policy, now);
         if DENIAL_EVENTS.get() != 0 {
             // SAFETY: `ctx` and the string are those of the current call. No handle is open any more.
             unsafe { notify(self.call.ctx, DENIED, self.string) };
         }
-        place
     }
 }
 

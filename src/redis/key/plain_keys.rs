@@ -9,7 +9,6 @@ use super::super::debug_readback::Readback;
 use super::super::{effect_demand, native_type};
 use super::handle::{Handle, WRITE};
 use super::plain::{NewCall, announce_taken};
-use ratelimit_core::effect::Discard;
 use ratelimit_core::expiry::Expiry;
 use ratelimit_core::wire::args::KeyName;
 use ratelimit_core::{Timestamp, Usage};
@@ -77,7 +76,7 @@ impl<'c, 'a, U: Usage> PlainKeys<'c, 'a, U> {
             let before = Readback::of(usage);
             *usage = after;
             before.check_change(usage);
-            usage.encode_effect(&mut Discard);
+            usage.forget_effect();
             let expires_at = expiry.after_charge(found.expires_at, false);
             // From here on it is the new expiry; `None` if the present one stays.
             found.expires_at = if found.expires_at == Some(expires_at) { None } else { Some(expires_at) };

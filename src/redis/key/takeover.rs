@@ -7,7 +7,6 @@ use super::super::current_call::Event;
 use super::contents::{Contents, ForeignType, Stored};
 use super::handle::{Handle, READ, WRITE};
 use super::value::Writable;
-use ratelimit_core::effect::Discard;
 use ratelimit_core::wire::args::KeyName;
 use ratelimit_core::{Timestamp, Usage};
 
@@ -54,7 +53,7 @@ pub fn replace<U: Usage>(redis: &mut Redis, name: KeyName, mut usage: U, expires
         return false;
     }
     // All of it is propagated: what the call has changed is a part of that, and no part of the next call's change.
-    usage.encode_effect(&mut Discard);
+    usage.forget_effect();
     if !usage.is_unused() {
         // The whole: of a key that has to be made once more, what has changed was propagated before.
         redis.changes.whole(name, &usage, expires_at);

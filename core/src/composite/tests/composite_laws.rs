@@ -145,6 +145,27 @@ fn others() -> impl Strategy<Value = Vec<&'static str>> {
 }
 
 #[test]
+fn an_effect_that_is_forgotten_leaves_what_one_that_is_written_out_leaves() {
+    let take = |usage: &mut CompositeUsage, text: &str, now: Timestamp| {
+        let words = words(text);
+        let call = call_of_text(&words);
+        let seen = CompositeEvaluation::at(&call, Held::Composite(usage), now);
+        usage.charge(&call, &seen, now);
+    };
+    let rates = "TOKENBUCKET 9 1 1s FIXED 9 1h SLIDING 9 1h SLIDING 9 2h STRICT SLIDINGLOG 9 1h";
+    for first in [rates.to_owned(), format!("ONCE id 1h {rates}"), format!("{rates} AS name")] {
+        let (mut written, mut forgotten) = (CompositeUsage::default(), CompositeUsage::default());
+        for (second, text) in (1..).zip([&*first, rates, "FIXED 9 1h", "SLIDINGLOG 9 1h", &first]) {
+            take(&mut written, text, at(second));
+            take(&mut forgotten, text, at(second));
+            written.encode_effect(&mut crate::wire::codec::Discard);
+            forgotten.forget_effect();
+            assert_eq!(format!("{written:?}"), format!("{forgotten:?}"), "{first}, then {text}");
+        }
+    }
+}
+
+#[test]
 fn effort_of_a_call_does_not_grow_with_the_ids_and_components_beside_it() {
     // Sixteen components, of which the call charges four.
     let components = |kinds: &str, from: u32| -> String {
@@ -158,7 +179,7 @@ fn effort_of_a_call_does_not_grow_with_the_ids_and_components_beside_it() {
         let seen = CompositeEvaluation::at(&call, Held::Composite(usage), now);
         if seen.changes() {
             usage.charge(&call, &seen, now);
-            usage.encode_effect(&mut crate::effect::Discard);
+            usage.encode_effect(&mut crate::wire::codec::Discard);
         }
         seen.answer(&call, Held::Composite(usage), now, true)
     };

@@ -9,12 +9,13 @@ use crate::algorithm::fixed_window::{FixedWindow, FixedWindowUsage};
 use crate::algorithm::leases::{Concurrency, ConcurrencyUsage};
 use crate::algorithm::log::{SlidingLog, SlidingLogUsage};
 use crate::composite::{CompositeEvaluation, CompositeUsage, Held};
-use crate::effect::{Discard, Effect, Text};
+use crate::effect::{Effect, Text};
 use crate::limit::{Limit, Usage};
 use crate::number::{Amount, Span};
 use crate::testing::calls::{period, units};
 use crate::testing::effort;
 use crate::testing::encoded_fields::{EncodedFields, encoded};
+use crate::wire::codec::Discard;
 use crate::wire::codec::{CHANGE, WHOLE};
 
 /// A key that expires an hour after it was charged.

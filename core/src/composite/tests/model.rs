@@ -8,12 +8,12 @@ use crate::algorithm::any::{AnyLimit, AnyUsage, Single, with_limit, with_usage};
 use crate::ban::BanRule;
 use crate::composite::idempotency::{Charge, Settlement};
 use crate::composite::{Answer, CompositeUsage, MAX_COMPONENTS};
-use crate::effect::Discard;
 use crate::evaluate::{Change, Evaluation, Request, evaluate};
 use crate::kind::Kind;
 use crate::limit::{Decision, Identity, Limit, Recovery, Usage, Verdict};
 use crate::number::{Amount, Span, Timestamp};
 use crate::syntax::{Call, Idempotency, KeyRequest, Purpose, Spec};
+use crate::wire::codec::Discard;
 use std::collections::BTreeMap;
 
 #[derive(Clone, Debug, Default)]

@@ -2,13 +2,13 @@
 
 use crate::algorithm::any::{AnyUsage, Single, with_limit, with_usage};
 use crate::composite::{Answer, Component, CompositeEvaluation, CompositeUsage, FastEvaluation, Held};
-use crate::effect::Discard;
 use crate::expiry::{Expiry, StepBack};
 use crate::kind::Kind;
 use crate::limit::{Limit, Usage};
 use crate::number::{Span, Timestamp};
 use crate::syntax::{Call, KeyRequest};
 use crate::testing::encoded_fields::{EncodedFields, applied, decoded, encoded, whole_effect};
+use crate::wire::codec::Discard;
 use proptest::sample::Index;
 
 /// What a key holds.

@@ -2,9 +2,9 @@ use super::*;
 use crate::algorithm::fixed_window::FixedWindow;
 use crate::algorithm::log::{SlidingLog, SlidingLogUsage};
 use crate::composite::idempotency::MAX_CHARGES;
-use crate::effect::Discard;
 use crate::testing::calls::{millionths, period, units, us};
 use crate::testing::encoded_fields::{EncodedFields, encoded};
+use crate::wire::codec::Discard;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
