@@ -13,8 +13,9 @@ import type { LimiterOptions } from "./options.js";
 type Hits = Awaited<ReturnType<Storage["increment"]>>;
 
 /**
- * A denied request is not charged, and is blocked until its window is over; if the throttler's
- * `blockDuration` is not its `ttl`, for so long.
+ * A denied request is not charged, and is blocked until its window is over. A `blockDuration` that is
+ * longer than the `ttl` blocks it for that long. A shorter one has no effect: @nestjs/throttler's own
+ * storage would forget the hits of the window then, and admit more than `limit` in a `ttl`.
  */
 export class ThrottlerStorage implements Storage {
   readonly #limiter: Limiter;

@@ -173,6 +173,14 @@ test("a storage of NestJS blocks for as long as it is told", async () => {
   assert.equal((await hits()).timeToBlockExpire, 3600);
 });
 
+test("a storage of NestJS keeps to the limit if it is to block for less than the window", async () => {
+  const storage = new ThrottlerStorage(admin, { prefix: `nest${names++}:`, timeout: 30 });
+  const hits = () => storage.increment("k", 3_600_000, 1, 1000, "default");
+  await hits();
+  const { isBlocked, timeToBlockExpire } = await hits();
+  assert.ok(isBlocked && timeToBlockExpire > 1000);
+});
+
 test("@fastify/rate-limit", async (test) => {
   const app = fastify();
   test.after(() => app.close());
