@@ -26,6 +26,7 @@
 mod cells;
 mod estimate;
 mod item_at_once;
+mod made_sketch;
 mod mark;
 mod secret;
 mod size;

@@ -1,6 +1,6 @@
 //! What a call has changed in a sketch, as the effect of the call tells it.
 
-use super::sketch_usage::{Made, ROWS_OF_CELLS};
+use super::made_sketch::{MadeSketch, ROWS_OF_CELLS};
 use crate::number::{Amount, Timestamp};
 use crate::wire::codec::Decoder;
 use arrayvec::ArrayVec;
@@ -8,7 +8,7 @@ use arrayvec::ArrayVec;
 /// What a call has changed in a sketch.
 pub(super) struct SketchChange {
     /// All but the cells.
-    pub(super) head: Made,
+    pub(super) head: MadeSketch,
     /// Until when the head has drained.
     pub(super) drained_to: Timestamp,
     /// Cells, and what is used of each.
@@ -18,7 +18,7 @@ pub(super) struct SketchChange {
 impl SketchChange {
     /// Reads a change from an effect; `None` for bytes that no change is written as.
     pub(super) fn decode(from: &mut impl Decoder) -> Option<SketchChange> {
-        let (head, drained_to) = Made::decode_head(from)?;
+        let (head, drained_to) = MadeSketch::decode_head(from)?;
         let mut raised = ArrayVec::new();
         for _ in 0..from.integer()? {
             let cell = u32::try_from(from.integer()?).ok().filter(|cell| *cell < head.count())?;
@@ -29,7 +29,7 @@ impl SketchChange {
     }
 
     /// Whether it can have happened to a sketch.
-    pub(super) fn fits(&self, made: Option<&Made>) -> bool {
+    pub(super) fn fits(&self, made: Option<&MadeSketch>) -> bool {
         match made {
             Some(made) => made.is_same(&self.head) && self.head.mark.since(&made.mark).is_some(),
             None => !self.raised.is_empty(),

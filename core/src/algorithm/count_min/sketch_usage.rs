@@ -1,21 +1,18 @@
 //! A sketch as a usage: what is stored of it, and what is propagated of a call.
 
 use super::Sketch;
-use super::cells::{CELLS_A_PIECE, Cells};
 use super::estimate;
 use super::item_at_once::ItemCharge;
-use super::mark::Mark;
+use super::made_sketch::MadeSketch;
 use super::secret::{ItemCells, Secret};
-use super::size::{ROWS, SketchSize};
+use super::size::SketchSize;
 use super::sketch_change::SketchChange;
 use crate::algorithm::bucket::{Bucket, BucketUsage};
 use crate::kind::Kind;
 use crate::limit::{InfoField, Limit, Usage};
 use crate::number::{Amount, Span, Timestamp};
 use crate::wire::codec::{CHANGE, Decoder, Encoder, WHOLE};
-use arrayvec::ArrayVec;
 use std::fmt;
-use std::sync::atomic::Ordering::Relaxed;
 
 /// What the effect begins with that adds pieces to those that were told before.
 const PART: u64 = 2;
@@ -26,29 +23,10 @@ const PIECES_A_PART: usize = 64;
 /// What a sketch's key remembers.
 #[derive(Clone, Default)]
 pub struct SketchUsage {
-    made: Option<Made>,
+    made: Option<MadeSketch>,
     /// What is used of the fullest cell, and the instant up to which all have drained.
     fullest: BucketUsage,
 }
-
-/// What a sketch has from its first charge on.
-#[derive(Clone)]
-pub(super) struct Made {
-    size: SketchSize,
-    secret: Secret,
-    /// What has drained of every cell up to the instant.
-    pub(super) mark: Mark,
-    /// The numbers that the last charge brought, for people.
-    numbers: Bucket,
-    cells: Cells,
-    /// The cells that have been raised since the last time that an effect was asked for.
-    raised: ArrayVec<u32, { ROWS_OF_CELLS }>,
-    /// What is used of each of those, in millionths.
-    raised_to: u64,
-}
-
-/// How many cells an item has, one in each row.
-pub(super) const ROWS_OF_CELLS: usize = 4;
 
 impl fmt::Debug for SketchUsage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -75,7 +53,7 @@ impl SketchUsage {
     #[cold]
     pub(super) fn make(&mut self, size: SketchSize, secret: Secret, numbers: Bucket, now: Timestamp) {
         self.fullest = BucketUsage::at(Amount::ZERO, now);
-        self.made = Some(Made::new(size, secret, numbers));
+        self.made = Some(MadeSketch::new(size, secret, numbers));
     }
 
     /// What is used of the fullest cell: when that has drained, all have.
@@ -126,129 +104,16 @@ impl SketchUsage {
     }
 
     /// How much of the cells is in use at `now`, as far as a constant number of them tells.
-    fn shares(&self, made: &Made, now: Timestamp) -> estimate::Shares {
+    fn shares(&self, made: &MadeSketch, now: Timestamp) -> estimate::Shares {
         let drained = made.numbers.drained(now.since(self.fullest.drained_to()));
         estimate::shares(made.size, made.numbers.limit(), |cell| made.used(cell).saturating_sub(drained.millionths()))
     }
 }
 
-impl Made {
-    fn new(size: SketchSize, secret: Secret, numbers: Bucket) -> Made {
-        let cells = usize::try_from(size.columns().saturating_mul(ROWS)).unwrap_or(0);
-        Made {
-            size,
-            secret,
-            mark: Mark::default(),
-            numbers,
-            cells: Cells::new(cells),
-            raised: ArrayVec::new(),
-            raised_to: 0,
-        }
-    }
-
-    /// Whether items are found in the same cells of both.
-    pub(super) fn is_same(&self, other: &Made) -> bool {
-        (self.size, self.secret) == (other.size, other.secret)
-    }
-
-    /// What is used of a cell, in millionths, at the instant up to which all have drained.
-    #[inline(always)]
-    fn used(&self, cell: u32) -> u64 {
-        self.cells.level(cell).map_or(0, |(level, era)| self.mark.usage(level, era))
-    }
-
-    /// Raises those cells of an item that are below what is used of its bucket. Which were is kept if it is `told`.
-    #[inline(always)]
-    fn raise(&mut self, cells: ItemCells, used: Amount, told: bool) {
-        let level = self.mark.level_of(used.millionths());
-        self.raised.clear();
-        self.raised_to = used.millionths();
-        for cell in cells {
-            if self.cells.raise(cell, level, &self.mark) && told {
-                // A row has one of them.
-                let _ = self.raised.try_push(cell);
-            }
-        }
-    }
-
-    /// How many cells there can be.
-    pub(super) fn count(&self) -> u32 {
-        self.size.columns().saturating_mul(ROWS)
-    }
-
-    /// What is stored beside the cells.
-    fn encode_head(&self, drained_to: Timestamp, to: &mut impl Encoder) {
-        to.integer(self.size.bytes());
-        let [first, second] = self.secret.halves;
-        for number in [first, second, self.mark.era(), self.mark.level(), drained_to.micros()] {
-            to.integer(number);
-        }
-        for number in self.numbers.fields() {
-            to.integer(number);
-        }
-    }
-
-    /// Reads what stands before the cells, and until when it has drained; `None` for bytes that no head is written as.
-    pub(super) fn decode_head(from: &mut impl Decoder) -> Option<(Made, Timestamp)> {
-        let size = SketchSize::stored(from.integer()?)?;
-        let secret = Secret { halves: [from.integer()?, from.integer()?] };
-        let mark = Mark::stored(from.integer()?, from.integer()?)?;
-        let drained_to = Timestamp::from_micros(from.integer()?)?;
-        let numbers = Bucket::of_fields([from.integer()?, from.integer()?, from.integer()?])?;
-        Some((Made { mark, ..Made::new(size, secret, numbers) }, drained_to))
-    }
-
-    /// Writes pieces from the one with the number `from` on, as many as `most`, those in use; the number of the next
-    /// that there is.
-    fn encode_pieces(&self, from: usize, most: usize, to: &mut impl Encoder) -> Option<usize> {
-        let mut pieces = self.cells.pieces(from).filter_map(|(number, levels, era)| {
-            let used = levels.iter().map(move |level| self.mark.usage(level.load(Relaxed), era));
-            let length = used.clone().rposition(|used| used > 0)?.saturating_add(1);
-            Some((number, used.take(length)))
-        });
-        let part: Vec<_> = pieces.by_ref().take(most).collect();
-        to.integer(u64::try_from(part.len()).unwrap_or(0));
-        let mut bytes = Vec::with_capacity(CELLS_A_PIECE.saturating_mul(8));
-        for (number, used) in part {
-            to.integer(u64::try_from(number).unwrap_or(u64::MAX));
-            bytes.clear();
-            used.for_each(|used| bytes.extend(used.to_le_bytes()));
-            to.bytes(&bytes);
-        }
-        pieces.next().map(|(number, _)| number)
-    }
-
-    /// Reads pieces into the sketch, each in use and once, in order; what is used of the fullest cell.
-    fn decode_pieces(&mut self, from: &mut impl Decoder) -> Option<Amount> {
-        let (mut fullest, mut next) = (0, 0_u64);
-        let cells = u64::from(self.count());
-        for _ in 0..from.integer()? {
-            let number = from.integer().filter(|number| *number >= next)?;
-            next = number.checked_add(1)?;
-            let bytes = from.bytes(CELLS_A_PIECE.saturating_mul(8))?;
-            let (used, rest) = bytes.as_chunks::<8>();
-            let first = number.checked_mul(u64::try_from(CELLS_A_PIECE).ok()?)?;
-            let end = first.checked_add(u64::try_from(used.len()).ok()?)?;
-            let last = u64::from_le_bytes(*used.last()?);
-            if !rest.is_empty() || last == 0 || end > cells {
-                return None;
-            }
-            let mark = self.mark;
-            let levels = self.cells.piece_mut(usize::try_from(number).ok()?, &mark)?;
-            for (level, used) in levels.iter_mut().zip(used) {
-                let used = Amount::from_millionths(u64::from_le_bytes(*used))?.millionths();
-                fullest = fullest.max(used);
-                *level.get_mut() = mark.level_of(used);
-            }
-        }
-        Amount::from_millionths(fullest)
-    }
-}
-
 impl SketchUsage {
     /// Takes over what is told beside the cells; the sketch, if it is made.
-    fn follow(&mut self, head: &Made, drained_to: Timestamp) -> &mut Made {
-        let made = self.made.get_or_insert_with(|| Made::new(head.size, head.secret, head.numbers));
+    fn follow(&mut self, head: &MadeSketch, drained_to: Timestamp) -> &mut MadeSketch {
+        let made = self.made.get_or_insert_with(|| MadeSketch::new(head.size, head.secret, head.numbers));
         let drained = head.mark.since(&made.mark).unwrap_or(0);
         (made.mark, made.numbers) = (head.mark, head.numbers);
         self.fullest = BucketUsage::at(self.fullest.used().minus(Amount::saturating(drained)), drained_to);
@@ -268,7 +133,7 @@ impl SketchUsage {
     }
 
     fn decode_whole(from: &mut impl Decoder) -> Option<SketchUsage> {
-        let (mut made, drained_to) = Made::decode_head(from)?;
+        let (mut made, drained_to) = MadeSketch::decode_head(from)?;
         let fullest = made.decode_pieces(from)?;
         let used = fullest != Amount::ZERO;
         used.then(|| SketchUsage { made: Some(made), fullest: BucketUsage::at(fullest, drained_to) })
@@ -351,7 +216,7 @@ impl Usage for SketchUsage {
                 }
             }
             _ => {
-                let Some((head, drained_to)) = Made::decode_head(from) else { return };
+                let Some((head, drained_to)) = MadeSketch::decode_head(from) else { return };
                 let fullest = self.follow(&head, drained_to).decode_pieces(from);
                 self.raise_fullest(fullest.unwrap_or_default());
             }
