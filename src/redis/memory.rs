@@ -3,10 +3,9 @@
 use super::api::call;
 use redis_module::raw;
 use std::alloc::{GlobalAlloc, Layout};
-use std::cell::Cell;
 use std::ffi::c_void;
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::Relaxed};
 
 /// The server's allocator. It exists only once the module is loading: nothing may allocate before.
 pub struct ServerAllocator;
@@ -88,10 +87,8 @@ unsafe fn in_place(block: *mut c_void) -> *mut u8 {
 /// The server's handle while it has a value defragmented; else null.
 static DEFRAGMENTATION: AtomicPtr<raw::RedisModuleDefragCtx> = AtomicPtr::new(null_mut());
 
-thread_local! {
-    /// Whether it has that done on this thread: any other, which frees large values, is let alone.
-    static IS_DEFRAGMENTING: Cell<bool> = const { Cell::new(false) };
-}
+/// The thread that it has that done on: any other, which frees large values, is let alone.
+static DEFRAGMENTING: AtomicUsize = AtomicUsize::new(0);
 
 /// Gives every block that `run` asks for a place that the server's defragmentation would leave it in. The server knows
 /// of a block whether it lies well, and nothing of a block that is still to be had: so each is had first.
@@ -104,13 +101,18 @@ pub unsafe fn in_better_places<T>(ctx: *mut raw::RedisModuleDefragCtx, run: impl
     impl Drop for Ended {
         fn drop(&mut self) {
             DEFRAGMENTATION.store(null_mut(), Relaxed);
-            IS_DEFRAGMENTING.set(false);
         }
     }
     let _ended = Ended;
-    IS_DEFRAGMENTING.set(true);
+    DEFRAGMENTING.store(this_thread(), Relaxed);
     DEFRAGMENTATION.store(ctx, Relaxed);
     run()
+}
+
+#[allow(clippy::as_conversions, clippy::cast_possible_truncation, reason = "a number in glibc, a pointer in musl")]
+fn this_thread() -> usize {
+    // SAFETY: it has no precondition.
+    unsafe { libc::pthread_self() as usize }
 }
 
 /// The block, moved to a better place if the server has one.
@@ -119,7 +121,7 @@ pub unsafe fn in_better_places<T>(ctx: *mut raw::RedisModuleDefragCtx, run: impl
 /// The block is the server's, and nobody else knows of it; the handle is live if this is its thread.
 #[cold]
 unsafe fn better(defragmentation: *mut raw::RedisModuleDefragCtx, block: *mut c_void) -> *mut c_void {
-    if block.is_null() || !IS_DEFRAGMENTING.get() {
+    if block.is_null() || DEFRAGMENTING.load(Relaxed) != this_thread() {
         return block;
     }
     // SAFETY: the caller's promise.
