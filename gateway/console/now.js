@@ -138,6 +138,8 @@ export async function mount(root, context) {
   }
 
   let body = null;
+  // Of the longest bar; the rows outlive the answer that they were made for.
+  let most = 1;
   async function top() {
     try {
       const rows = await api.get(`api/top?count=20${view.since ? `&since=${view.since}` : ""}`, { signal });
@@ -151,7 +153,7 @@ export async function mount(root, context) {
           h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Key"), h("th", { scope: "col", class: "num" }, "Denied"),
             h("th", { scope: "col", class: "wide" }, "Policy"), h("th", { scope: "col" }, h("span", { class: "hidden" }, "What to do")))), body)));
       }
-      const most = rows[0].denied;
+      most = rows[0].denied;
       return keyed(body, rows, (row) => JSON.stringify([row.key, row.item]), (first) => {
         const count = h("span");
         const bar = h("i", { class: "full" });

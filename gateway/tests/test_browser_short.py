@@ -33,6 +33,12 @@ def test_each_view_opens_with_true_numbers_and_a_change_is_made(
     expect(row.get_by_role("link", name=by, exact=True)).to_be_visible()
     assert number(row.get_by_role("cell").nth(1)) == denied == 7
     expect(figure(page, "policies")).to_have_text("1")
+    # Bars are of the longest one, also where that came later.
+    for _ in range(19):
+        redis.execute_command("RL.FIXED", "search", 5, "1h")
+    for key, width in {"search": "100%", "login:10.0.0.7": "50%"}.items():
+        bar = page.get_by_role("row").filter(has_text=key).locator(".bar > i")
+        expect(bar).to_have_attribute("style", f"width: {width};")
     # Policies, and a change.
     page = one.open("policies")
     row = page.get_by_role("row").filter(has_text="login")
