@@ -168,8 +168,12 @@ class Measured:
             f"Its p99 at half of its peak is {more:+.2f} ms beside that (goal: at most +2).",
         ]
         if "limitador" in self.of:
-            times = self.median("gateway", "of_a_core") / self.median("limitador", "of_a_core")
+            times, most = (
+                self.median(name, "of_a_core") / self.median("limitador", "of_a_core")
+                for name in ("gateway", "ok")
+            )
             told.append(f"It makes {times:.1f} times the decisions a core of limitador (goal: 3).")
+            told.append(f"The service that asks nobody makes {most:.1f} times as many.")
         return "\n".join([*lines, "", " ".join(told)])
 
     def draw(self, picture: Path, half: float) -> None:
