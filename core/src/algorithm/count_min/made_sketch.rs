@@ -16,12 +16,15 @@ pub(super) const ROWS_OF_CELLS: usize = 4;
 /// What a sketch has from its first charge on.
 #[derive(Clone)]
 pub(super) struct MadeSketch {
+    /// How much memory its cells take.
     pub(super) size: SketchSize,
+    /// The key of the hash that picks an item's cells.
     pub(super) secret: Secret,
     /// What has drained of every cell up to the instant.
     pub(super) mark: Mark,
     /// The numbers that the last charge brought, for people.
     pub(super) numbers: Bucket,
+    /// What is used, in cells that items share.
     pub(super) cells: Cells,
     /// The cells that have been raised since the last time that an effect was asked for.
     pub(super) raised: ArrayVec<u32, { ROWS_OF_CELLS }>,
@@ -30,6 +33,7 @@ pub(super) struct MadeSketch {
 }
 
 impl MadeSketch {
+    /// A sketch whose cells are all unused.
     pub(super) fn new(size: SketchSize, secret: Secret, numbers: Bucket) -> MadeSketch {
         let cells = usize::try_from(size.columns().saturating_mul(ROWS)).unwrap_or(0);
         MadeSketch {
