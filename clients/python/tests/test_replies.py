@@ -84,11 +84,12 @@ def test_the_table_has_every_error_of_the_module() -> None:
     documented = (CLIENTS.parent / "docs/commands.md").read_text().split("\n## Errors\n")[1]
     lines = [line for line in documented.splitlines() if line.startswith("| `")]
     known = {row["reply"] for row in ROWS}
-    assert len(lines) > 30
     # Of how a call is worded there will be others.
     wording = re.compile(r"ERR (syntax error|wrong number|(a )?\w+ (must be|is missing))")
     told = {line.split("`")[1] for line in lines}
-    assert {reply for reply in told - known if not wording.match(reply)} == set()
+    of_the_module = {reply for reply in told if not wording.match(reply)}
+    assert len(of_the_module) >= 15
+    assert of_the_module <= known
 
 
 @pytest.mark.parametrize("scheme", ["redis", "valkey"])
