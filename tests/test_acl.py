@@ -1,5 +1,5 @@
 """The server's ACL checks the command and every key of a call, in MULTI and in scripts too. A call
-that it refuses charges nothing anywhere.
+that it refuses charges nothing.
 
 Which rules hold which commands is in test_introspection.py. Here they are met by every way to call:
 directly, in a transaction and from a script.

@@ -1,5 +1,5 @@
-"""A ban that follows another soon lasts twice as long, and the server keeps how often it has been
-doubled: over the end of the ban, a restart and a failover, and no longer than it counts.
+"""A ban that follows another soon lasts twice as long. Restarts and failovers keep the number of
+doublings.
 """
 
 from collections.abc import Callable

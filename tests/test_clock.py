@@ -1,10 +1,9 @@
-"""A clock that is set back, by a second, an hour or a year, frees nothing and locks nobody out for
-longer than one full recovery. MULTI and scripts see one instant (Redis 7.2 and later, Valkey).
+"""A clock that is set back frees nothing and locks nobody out for longer than one full recovery.
+MULTI and scripts see one instant (Redis 7.2 and later, Valkey).
 
 - A clock that is set forward lets limiters recover, and a factor with `FOR` end, that much earlier.
-- If the clock is set back to before the beginning of an aligned window, and the key is called in
-  between, the window is empty when it begins again: both times together can allow twice the limit.
-  (Otherwise its charges would count for longer than one window.)
+- A clock that is set back to before the beginning of an aligned window allows twice the limit of
+  that window in all, if the key is called in between.
 """
 
 import threading

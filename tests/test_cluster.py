@@ -1,8 +1,8 @@
-"""A cluster acts as one limiter: keys with a common `{tag}` are charged together, and other keys
-answer CROSSSLOT and charge nothing.
+"""Keys with a common `{tag}` are charged together; other keys in one call answer CROSSSLOT and
+charge nothing.
 
-* A slot that moves under load, key by key or at once (Valkey 9), keeps its limits, idempotency keys
-  and bans: nothing is lost or counted twice.
+* A slot that moves under load, key by key or at once (Valkey 9), loses no limits, idempotency keys
+  or bans, and counts nothing twice.
 """
 
 import random

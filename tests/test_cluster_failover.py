@@ -1,5 +1,5 @@
-"""When a primary of a cluster fails under load, by hand or by `kill -9`, its replica goes on with
-the limits and idempotency keys that it had received.
+"""A replica that takes over a primary's slots under load goes on with the limits and idempotency
+keys that it had received.
 """
 
 import random

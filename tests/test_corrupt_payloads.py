@@ -1,5 +1,5 @@
 """A payload that is corrupt, truncated or from a later version is refused. A payload that is
-accepted is a state that a command could have made, and works as a limiter.
+accepted is a state that a command could have made.
 """
 
 import random

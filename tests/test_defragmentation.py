@@ -1,6 +1,5 @@
-"""Active defragmentation moves every block of a limiter, and changes nothing of it. Only what is
-large enough to have pages of its own stays, and so do tables of more than 4,096 blocks: moving them
-at once would be a pause.
+"""Active defragmentation changes nothing of a limiter, and moves all its blocks but those with
+pages of their own and tables of more than 4,096 blocks.
 """
 
 import struct

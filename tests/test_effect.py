@@ -1,6 +1,4 @@
-"""`RL.EFFECT` makes no key without a TTL and no state that no command could have made, whether a
-client, a script or a transaction sends it.
-"""
+"""`RL.EFFECT` makes no key without a TTL and no state that no command could have made."""
 
 import random
 from collections.abc import Callable, Sequence

@@ -1,5 +1,5 @@
-"""After a failover under load, charges that a client has WAITed for are kept. All clients together
-are granted at most the limit and the charges that were not acknowledged.
+"""A failover under load keeps charges that a client has WAITed for. All clients together get at
+most the limit and the charges that were not acknowledged.
 
 - Replication is asynchronous: charges that had not reached the new primary may be granted again.
 

@@ -1,11 +1,10 @@
-"""RL.ACQUIRE with FENCE: each new lease has a token that is larger than those of all leases before
-it, over deletion, expiry, `RENAME`, `FLUSHALL`, a restart, a failover, and a clock that is set
-back.
+"""RL.ACQUIRE with FENCE gives each lease a larger token than all before it, over deletion, expiry,
+`RENAME`, `FLUSHALL`, a restart, a failover, and a clock that is set back.
 
-- A failover that loses a lease loses its token: a new primary whose clock is behind by more than
-  the lag may repeat it. `WAIT` after the acquisition rules that out.
+- A new primary whose clock is behind by more than the lag may repeat the token of a lease that the
+  failover lost. `WAIT` after the acquisition rules that out.
 - A server that starts without its data makes tokens by its clock alone.
-- A `RESTORE` brings back old leases with their old tokens.
+- `RESTORE` brings back old leases with their old tokens.
 """
 
 from collections.abc import Callable

@@ -1,6 +1,4 @@
-"""64 clients on one key are granted exactly what the arithmetic allows, at every moment: burst 10,
-10 a second, for 3 seconds.
-"""
+"""64 clients on one key are granted exactly what the arithmetic allows, at every moment."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor

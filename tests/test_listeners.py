@@ -1,5 +1,5 @@
-"""Effects are left out while nobody can receive them. A replica or an AOF that starts at any moment
-misses none.
+"""A replica or an AOF that starts at any moment misses no effect, although effects are left out
+while nobody can receive them.
 """
 
 import random

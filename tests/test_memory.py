@@ -1,5 +1,5 @@
-"""With full memory and `noeviction`, existing limiters keep working; only calls that would create a
-key or make one larger are refused. Limiters that have recovered leave no memory behind.
+"""With full memory and `noeviction`, only calls that would create a key or make one larger are
+refused. Limiters that have recovered leave no memory behind.
 """
 
 from collections.abc import Callable

@@ -1,10 +1,11 @@
-"""Other modules may change or delete any key when they hear of a call, of a new key or of a key
-that has expired. The server survives, and on Redis 7.0 and later replicas have what it has.
+"""Other modules may change or delete any key when they hear of a call or a key. The server
+survives, and on Redis 7.0 and later replicas have what it has.
 
-* A load that is refused leaves nothing behind.
+* A load of the module that is refused leaves nothing behind.
 - A server crashes if a module deletes a key as it hears that the key is `new`, whichever command
-  made the key. Redis 6.2 tells replicas of another module's changes inside a call before the
-  changes of the call, so a replica may differ.
+  made the key.
+- Redis 6.2 tells replicas of another module's changes inside a call before the changes of the call,
+  so a replica may differ.
 """
 
 import re

@@ -1,5 +1,5 @@
-"""A panic in the module, wherever in a call it happens, is an error for one client and a line in
-the log: each call still gets one reply, and replicas have what the server has.
+"""A panic in the module is an error for one client and a line in the log. Replicas have what the
+server has.
 
 A debug build can be told to panic at the n-th point of what follows.
 """

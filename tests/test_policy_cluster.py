@@ -1,5 +1,5 @@
-"""A policy is the same on all nodes of a cluster, whichever primary was told, also after nodes were
-apart and after every primary was killed in turn.
+"""All nodes of a cluster have the same policies, whichever primary was told, also after nodes were
+apart or killed.
 
 - After a change, the policies of two nodes may differ for about a second.
 """

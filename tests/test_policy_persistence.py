@@ -1,5 +1,5 @@
-"""Policies last: in snapshots, in the AOF with and without preamble, when it is rewritten under
-load, and after a `kill -9` if the server had acknowledged them (`appendfsync always`).
+"""Snapshots and the AOF, with and without preamble, keep policies; with `appendfsync always`,
+through a `kill -9` too.
 
 - If an AOF without preamble is rewritten while writes are paused, and the server dies before the
   pause ends, that AOF may have no policies.

@@ -1,5 +1,4 @@
-"""A replica has its primary's policies, after full and partial resyncs and after a failover. One
-that loads beside its old data uses its old policies until the load is complete.
+"""A replica has its primary's policies after resyncs and failovers.
 
 `test_resync.py` and `test_failover.py` ask the same of keys.
 """

@@ -1,7 +1,8 @@
-"""RL.POLICYSCALE with MUL and ADD is one brake for a fleet: a hundred workers that see the same
-refusal brake once, on one server and on all primaries of a cluster.
+"""A hundred workers that see the same refusal lower a factor once (RL.POLICYSCALE with EVERY), in a
+cluster too.
 
-- In a cluster, EVERY compares clocks: a primary that is ahead by EVERY or more brakes again.
+- In a cluster, EVERY compares clocks: a primary that is ahead by EVERY or more changes the factor
+  again.
 """
 
 import time

@@ -1,9 +1,8 @@
-"""With any eviction policy, a flood of keys is answered within the memory that there is, and
-limiters that are not evicted have the exact usage.
+"""With any eviction policy, a flood of keys is answered within `maxmemory`, and limiters that are
+not evicted have the exact usage.
 
 * A thousand clients on one key are granted exactly the limit.
 * A full log or lease table is an error, and everything else continues.
-* The server's own active defragmentation changes nothing (on servers that are built for it).
 - An evicted limiter is forgotten.
 """
 

@@ -1,5 +1,5 @@
 """Replicas, the AOF and snapshots can read every state that calls make of a key. Calls can go on
-from every state that is read, even if somebody has changed it.
+from every state that is read.
 
 A debug build reads back whatever it changes, and answers an internal error where that fails.
 """

@@ -1,5 +1,5 @@
-"""A replica has its primary's bytes: value, expiry and `DEBUG DIGEST-VALUE`, after any calls,
-whatever its own clock shows.
+"""A replica has the value, expiry and `DEBUG DIGEST-VALUE` of its primary, whatever its own clock
+shows.
 """
 
 from collections.abc import Callable, Iterator

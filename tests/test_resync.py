@@ -1,5 +1,5 @@
-"""A replica also has its primary's bytes after full and partial resyncs under load: with and
-without a disk, over a second connection, in chains, and after it was stopped and continued.
+"""Full and partial resyncs under load keep replicas equal to their primary: with and without a
+disk, in chains, and after a pause.
 """
 
 from collections.abc import Callable

@@ -1,7 +1,6 @@
-"""Later versions read what any version has stored: snapshots, AOFs and DUMP payloads of every kind
-are kept as files for these tests.
+"""Later versions read the snapshots, AOFs and DUMP payloads of every earlier version.
 
-fixtures/make.py says what is in them, and that they never change.
+fixtures/make.py says what is in the files of these tests, and that they never change.
 """
 
 import json

@@ -1,6 +1,4 @@
-"""Other modules can call this one from threads of their own, which hold the server's lock, and find
-the same policies, queues and denials.
-"""
+"""Other modules can call this one from threads of their own, which hold the server's lock."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""To WATCH, MULTI, scripts and client-side caches a charge is a change of the key, and a denial is
+"""To WATCH, MULTI, scripts and client-side caches, a charge is a change of the key, and a denial is
 none.
 """
 

@@ -1,5 +1,5 @@
-"""No key expires before its limiter has recovered, also after the clock was set back, and each is
-gone at most an eighth of that time and a second later.
+"""No key expires before its limiter has recovered, and each is gone at most an eighth of that time
+and a second later.
 
 - `EXPIRE`, `PERSIST`, `DEL` and `RESTORE` by hand do what they say. The next charge corrects a TTL.
 - The longer of two aligned windows on one key that end at the same instant may be forgotten early.

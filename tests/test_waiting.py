@@ -2,8 +2,7 @@
 came.
 
 * After `DEL`, expiry, eviction, `FLUSHALL`, `SWAPDB`, `RENAME`, `MOVE` or `RESTORE` they wait on
-  for the same key name, and those that now fit are served. If the key gets another type of value,
-  all of them get `WRONGTYPE`.
+  for the same key name. If the key gets another type of value, all of them get `WRONGTYPE`.
 """
 
 from collections.abc import Callable

@@ -1,21 +1,19 @@
-"""A failure leaves no waiting call without an answer, leaks nothing, and leaves no lease to a
-caller that is gone.
+"""A failure leaves no waiting call without an answer, and no lease to a caller that is gone.
 
 * A client that closes its connection, is killed (`CLIENT KILL`) or whose user is deleted leaves the
   queue. If it goes in the moment of its grant, its lease is given back, unless the holder had one
   before.
-* `CLIENT UNBLOCK` answers with the denial that a call without BLOCK would get; with `ERROR`, the
-  server's `UNBLOCKED`.
-* While writes are paused (`CLIENT PAUSE`, a manual failover) nobody is granted anything and
-  deadlines end in denials; afterwards callers are served in their order.
+* `CLIENT UNBLOCK` answers with the denial that a call without BLOCK would get; with `ERROR`, with
+  the server's `UNBLOCKED`.
+* While writes are paused (`CLIENT PAUSE`, a manual failover), nobody is granted anything and
+  deadlines end in denials.
 * With full memory or a full lease table, the head of the queue gets that error, and the next caller
   is asked.
 * A load of new data (`DEBUG RELOAD`, a full resync) ends no wait. A shutdown or crash closes the
-  connections; no queue is stored.
-* A clock that is set back takes deadlines with it, so no call waits longer than it said. When
-  a clock is set forward, the calls that are then due are answered within a tenth of a second.
-* A defect of the module while it serves a call is `ERR internal error in module ratelimit` for that
-  call alone.
+  connections.
+* A clock that is set back takes deadlines with it. After a clock is set forward, calls that are
+  then due are answered within a tenth of a second.
+* A defect of the module is `ERR internal error in module ratelimit` for one call alone.
 - After a restart or a failover, callers wait again in an order that the network decides.
 - A caller whose machine dies without closing its connection is noticed only after `tcp-keepalive`.
   A lease that it is granted meanwhile expires after its ttl.

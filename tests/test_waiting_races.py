@@ -1,5 +1,5 @@
 """A waiting call that two things end at the same time, such as a release and a `CLIENT KILL`, is
-answered once, and its connection stays in step.
+answered once.
 
 What ends it is sent together with what ends it otherwise: in one packet, in one transaction, behind
 a script, and from two connections. Whoever comes first decides; what counts is that there is one

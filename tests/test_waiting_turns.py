@@ -1,4 +1,4 @@
-"""Waiting calls, however many, are served in portions, between which the server reads other calls.
+"""Waiting calls, however many, are served in portions, between which other calls are served.
 
 They are counted here, not timed: the clock stands still.
 """
