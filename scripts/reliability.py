@@ -19,19 +19,16 @@ TOPICS = {
     "Persistence and crashes": (
         "durability persistence stored_formats resent_calls policy_persistence"
     ),
-    "Replication and failover": (
-        "replication resync listeners failover policy_replication effect readable"
-    ),
+    "Replication and failover": ("replication resync failover policy_replication effect"),
     "Cluster": "cluster cluster_failover policy_cluster policy_stamps policy_steps",
     "Limits": "hot_key several multi limit ban ban_growth fencing transactions",
     "Clocks and expiry": "clock ttl",
     "Hostile input, defects and other modules": (
-        "hostile_bytes corrupt_payloads panic neighbours threads valgrind alignment throttle acl"
+        "hostile_bytes corrupt_payloads panic neighbours threads valgrind throttle acl"
     ),
     "Memory and load": "memory pressure defragmentation",
     "Waiting calls": (
-        "waiting waiting_faults waiting_races waiting_turns waiting_writes waiting_cluster "
-        "waiting_replication"
+        "waiting waiting_faults waiting_turns waiting_writes waiting_cluster waiting_replication"
     ),
 }
 

@@ -1,7 +1,5 @@
 """All nodes of a cluster have the same policies, whichever primary was told, also after nodes were
 apart or killed.
-
-- After a change, the policies of two nodes may differ for about a second.
 """
 
 import random

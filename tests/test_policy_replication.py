@@ -1,4 +1,5 @@
-"""A replica has its primary's policies after resyncs and failovers.
+"""A replica has its primary's policies after resyncs and failovers. One that loads beside its old
+data uses its old policies until the load is complete.
 
 `test_resync.py` and `test_failover.py` ask the same of keys.
 """

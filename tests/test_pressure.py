@@ -1,7 +1,6 @@
 """With any eviction policy, a flood of keys is answered within `maxmemory`, and limiters that are
 not evicted have the exact usage.
 
-* A thousand clients on one key are granted exactly the limit.
 * A full log or lease table is an error, and everything else continues.
 - An evicted limiter is forgotten.
 """

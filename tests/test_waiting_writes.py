@@ -1,8 +1,7 @@
 """A waiting call is granted nothing while the server would refuse its write: too few replicas
 (`min-replicas-to-write`), a snapshot or an AOF that could not be written, or a cluster that only
-reads. A caller that has lost its permission gets `NOPERM` (not on Redis 6.2).
+reads. A caller that has lost its permission gets `NOPERM`; on Redis 6.2, it gets its lease.
 
-- On Redis 6.2, a waiting caller that has lost its permission is granted its lease.
 - Before Redis 7.2, the module asks CONFIG whether the server would refuse a write. If CONFIG is
   renamed, it assumes the defaults.
 """
