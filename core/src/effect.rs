@@ -9,11 +9,13 @@
 //!   then the fields of the usage, which are numbers and strings;
 //! * `rl-bucket del`: the key is gone;
 //! * `rl-bucket convert 1 1700000001675 1700000001500 1 ...`: the key, which held a bucket until 1700000001500, is one
-//!   of the kind that is made of others, version 1, and expires at 1700000001675; then what the call changed in that.
+//!   of the kind that is made of others, version 1, and expires at 1700000001675 (0 in place of 1700000001500: it had no
+//!   expiry); then what the call changed in that.
 //!
 //! A number that follows the expiry is written in as few characters as come easily: `1M` is a million, and one from
 //! 10^12 on, most likely an instant in microseconds, is told by its distance, signed: the first such number by its
-//! distance from the expiry, each later one from the first. All are read in digits, too.
+//! distance from the expiry, each later one from the first (`+` alone is the first once more). All are read in digits,
+//! too.
 //!
 //! It is read like a payload from disk: any client might send it, so it can make no state that no command could
 //! have made, nor a key without an expiry.

@@ -1,5 +1,18 @@
 //! What is propagated of a call on a key with several limits: what it says, whether some call can have had it, and how
 //! it is applied elsewhere.
+//!
+//! The words of an effect are, in the order in which a replica applies them:
+//!
+//! * 2 (1: the form of the first version, without tags; 0: the whole key follows, in a rewritten AOF);
+//! * the instant of the change, and by how much a clock that was set back has moved it;
+//! * the change of the idempotency keys: `1 0` for none, `1 1` for a new one with its expiry, the end of the hold,
+//!   flags, and what each component was charged, `1 2` for a settled one;
+//! * the number of components that have changed, and for each a tag, its identity if new, its recovery, the effect of
+//!   its own type if anything is used, and the change of its low-water marks if the tag says so;
+//! * the ban, if it has changed.
+//!
+//! A tag has flags for identity, usage and marks in its lowest bits, then the kind, of 16, the serial number, of 32, and
+//! the version of the type's encoding less one.
 
 use super::component::{Component, ComponentChange};
 use super::component_fields::decode_flag;

@@ -7,6 +7,18 @@
 //! A scale that ends by itself makes a record of the second form, and one that MUL or ADD has changed a record of the
 //! third, which earlier versions of the module do not read. All other records keep the first form, so that the nodes of
 //! a cluster can be upgraded one by one.
+//!
+//! The words of a record are:
+//!
+//! 1. `rl-policy`, and the form;
+//! 2. the name behind its length;
+//! 3. the stamp of the definition (microseconds and node), and that of its birth, from before which no scale counts;
+//! 4. the version of the policy (which later forms take from the stamp), and when it was set, in milliseconds;
+//! 5. the specs behind their length (none: deleted);
+//! 6. the stamp of the scale, the factor in millionths, and the microsecond at which it ends (0: never);
+//! 7. in forms 2 and 3, the duration of the scale in microseconds (0 in form 3: none);
+//! 8. in form 3, the microseconds at which MUL and ADD changed the scale last (0: never);
+//! 9. with a duration, the microseconds of it that the sender has left, which are in no digest.
 
 use super::stamp::{Horizon, Stamp};
 use crate::effect::{Fields, Text};

@@ -1,4 +1,10 @@
 //! What a call has changed in a sketch, as the effect of the call tells it.
+//!
+//! The words of an effect are: 1 (2: a further part of the whole sketch, in a rewritten AOF); the size; the two halves
+//! of the secret; the water mark, as eras of 2^62 millionths and millionths of the present one; the microsecond up to
+//! which the sketch has drained; the numbers of the last charge, which are the millionths of capacity and refill and
+//! the microseconds of the period; then the number of cells, each with its place and the millionths used, or the number
+//! of pieces, each with its place and eight bytes a cell. To apply an effect twice changes nothing.
 
 use super::made_sketch::{MadeSketch, ROWS_OF_CELLS};
 use crate::number::{Amount, Timestamp};

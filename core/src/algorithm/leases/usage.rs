@@ -1,4 +1,8 @@
 //! The table of leases as a usage: what is stored of it, and what is propagated of a call.
+//!
+//! The words of an effect are: 1 (0: the whole table follows, in a rewritten AOF); the microseconds by which a clock
+//! that was set back has moved the table; the instant of the change; the number of leases released, with their holders;
+//! 0 or 1 leases taken, with holder, expiry and cost. The highest bit of the cost is set if a fencing token follows.
 
 use super::lease::Lease;
 use super::table::{ConcurrencyUsage, LeaseDelta};

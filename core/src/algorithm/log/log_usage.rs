@@ -1,6 +1,10 @@
 //! What the key of a sliding log remembers: an entry for each instant, and the running total at it.
 //!
 //! The shape of the entries, and why they hold totals, is told at the head of [`log`](super).
+//!
+//! The words of an effect are: 1 (0: the whole log follows, in a rewritten AOF); the microseconds by which a clock that
+//! was set back has moved the log; the number of oldest entries removed; the millionths given back; 0 or 1 entries
+//! added, with instant and cost.
 
 use crate::kind::Kind;
 use crate::limit::{InfoField, Usage};
