@@ -13,7 +13,7 @@ import pytest
 from redis import Redis, ResponseError
 
 from support import markdown
-from support.binaries import NO_MODULE_CONFIG, Binary
+from support.binaries import Binary
 from support.clock import Clock
 from support.examples import Examples, check_make, in_a_terminal, in_json, redis_cli
 from support.server import REPOSITORY, Server, ServerError
@@ -35,12 +35,9 @@ each_document = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda docume
     ids=lambda document: document.name,
 )
 def test_what_a_document_shows_is_what_happens(
-    document: Path, binary: Binary, fresh_server: Callable[..., Server], clock: Clock
+    document: Path, fresh_server: Callable[..., Server], clock: Clock
 ) -> None:
-    text = document.read_text()
-    if "CONFIG SET ratelimit" in text and not binary.has_module_config:
-        pytest.skip(NO_MODULE_CONFIG)
-    run(text, fresh_server(module_args=EVERYTHING), clock)
+    run(document.read_text(), fresh_server(module_args=EVERYTHING), clock)
 
 
 def lines_of(file: str) -> str:

@@ -11,8 +11,7 @@ A block's language says what it is:
 * conf: a configuration, which a server is started with;
 * yaml: a file of the gateway, which gateway/tests/test_file.py checks;
 * prometheus: series as the exporter's script returns them;
-* text: what the block before prints. Behind another text: what a subscriber hears. A line of three
-  dots stands for any lines.
+* text: what the block before prints. A line of three dots stands for any lines.
 
 "12 seconds later" in the text before a block moves the clock; a section begins where it began,
 and one that begins with RL.TOP with no denial.
@@ -71,7 +70,6 @@ class Examples:
         # What the block before has printed, if that is not yet shown; as in a terminal, and as with
         # --json.
         self._printed: tuple[str, str] | None = None
-        self._pubsub = closing.enter_context(self._client.pubsub())
         # The connections of calls that wait, in the order in which they were sent.
         self._waiting: list[Connection] = []
         # Scripts of the document, with a redis-cli that asks this server.
@@ -106,12 +104,6 @@ class Examples:
 
     def _run_redis(self, text: str) -> None:
         commands = [shlex.split(line) for line in text.splitlines() if line]
-        if commands[0][0] == "PSUBSCRIBE":
-            ((_, pattern),) = commands
-            self._pubsub.psubscribe(pattern)
-            assert self._pubsub.get_message(timeout=10)["type"] == "psubscribe"
-            self._printed = None
-            return
         self._print([reply for words in commands for reply in self._replies(words)])
 
     def _print(self, replies: list[object]) -> None:
@@ -180,10 +172,7 @@ class Examples:
             self._client.connection_pool.release(connection)
 
     def _run_text(self, text: str) -> None:
-        if self._printed is None:
-            assert self._pubsub.subscribed, "a text that nothing has printed"
-            assert text == self._heard(text.count('"pmessage"'))
-            return
+        assert self._printed is not None, "a text that nothing has printed"
         if self._printed[0] == ANY_LINES:
             self._printed = None
             return
@@ -192,11 +181,6 @@ class Examples:
         pattern = ".*\n".join(map(re.escape, f"\n{text}".split(f"\n{ANY_LINES}")))
         assert re.fullmatch(pattern, f"\n{printed}", re.DOTALL), f"printed:\n{printed}"
         self._printed = None
-
-    def _heard(self, count: int) -> str:
-        messages = [self._pubsub.get_message(timeout=10) for _ in range(count)]
-        fields = ("type", "pattern", "channel", "data")
-        return "".join(in_a_terminal([message[name] for name in fields]) for message in messages)
 
     def _run_yaml(self, text: str) -> None:
         assert text.startswith(("domain:", "http:")), "a file of the gateway begins otherwise"
