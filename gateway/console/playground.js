@@ -1,7 +1,7 @@
 // The playground: algorithms side by side under the same traffic. The gateway decides, by the core; the page draws.
 import { copy, segmented } from "./dialog.js";
 import { h, put } from "./dom.js";
-import { duration, number } from "./format.js";
+import { compact, duration, number, percent } from "./format.js";
 import { colours, timeline, vessel } from "./playground/draw.js";
 import { History } from "./playground/history.js";
 import { algorithms, asked, command, examples, lanesOf, numbers, ofExample, ofLink, speeds, toLink } from "./playground/scene.js";
@@ -134,6 +134,7 @@ export async function mount(root, context) {
   function drawControls() {
     const random = h("input", { type: "checkbox", checked: scene.random, onchange: () => changed({ random: random.checked }) });
     const held = scene.shown.includes("concurrency");
+    const sketched = scene.shown.includes("sketch");
     const bursts = scene.bursts.length > 0;
     put(controls,
       group("Traffic", [
@@ -142,8 +143,10 @@ export async function mount(root, context) {
         slider("volley", "A burst has", "calls"),
         slider("cost", "A call costs", ""),
         held && slider("hold", "A call takes", "s"),
+        sketched && slider("others", "Others a second", "", "who call once, each from an address of their own"),
         bursts && h("button", { class: "button small", type: "button", onclick: () => { changed({ bursts: [], every: 0 }); drawControls(); } }, "Stop the example's bursts")]),
       group("Limit", [slider("limit", "Limit", ""), slider("window", "in", "s"), slider("burst", "A bucket holds", ""),
+        sketched && slider("size", "Size of the sketch", "KB", "another size starts empty"),
         h("p", { class: "muted small" }, "Changed numbers hold at once, and what was used stays used.")]),
       group("Algorithms", algorithms.map(({ id, title }) => {
         const box = h("input", { type: "checkbox", checked: scene.shown.includes(id), onchange: () => show(id, box.checked) });
@@ -190,16 +193,23 @@ export async function mount(root, context) {
       refresh: () => put(code, command(algorithm, scene, as)),
       tell() {
         const { admitted, denied, most, longest, state } = one.history;
-        const over = algorithm.id !== "concurrency" && most > scene.limit + 1e-9;
+        const others = state?.others;
+        const unfair = others?.denied > 0;
+        // Of a sketch the flaw is not what passes.
+        const over = others ? unfair : algorithm.id !== "concurrency" && most > scene.limit + 1e-9;
         const figure = (value, word, colour) => h("div", {}, h("b", { class: colour }, value), " ", h("span", { class: "muted" }, word));
         put(figures,
           figure(number(admitted), "passed", "c-admitted"), figure(number(denied), "denied", "c-denied"),
           algorithm.id === "concurrency" ? figure(number(state?.held ?? 0), "under way", "c-shadowed")
             : figure(number(most), `at most in ${number(scene.window)} s`, over ? "c-denied" : ""),
-          longest > 0 && figure(duration(longest), "longest wait", "c-shadowed"));
+          longest > 0 && figure(duration(longest), "longest wait", "c-shadowed"),
+          others && figure(compact(others.passed), "others passed", "c-admitted"),
+          others && figure(compact(others.denied), "others denied", unfair ? "c-denied" : ""));
         const next = state?.next === null ? "never passes" : (state?.next ?? 0) >= 0 ? "next call passes" : `next in ${duration(-state.next)}${algorithm.id === "concurrency" ? " at the latest" : ""}`;
         const used = state ? `${number(Math.round((state.limit - state.left) * 10) / 10)} of ${number(state.limit)} used` : "";
-        put(caption, used, h("br"), h("span", { class: state?.next === null || state?.next < 0 ? "c-denied" : "" }, next));
+        const unseen = others && Number(state.remembers.unseen_denied ?? 0);
+        put(caption, used, h("br"), h("span", { class: state?.next === null || state?.next < 0 ? "c-denied" : "" }, next),
+          others && [h("br"), h("span", { class: unseen > 0 ? "c-denied" : "" }, `denies ${percent(unseen)} of new addresses`)]);
         picture.setAttribute("aria-label", `${algorithm.title} now: ${used}`);
         line.setAttribute("aria-label", `${algorithm.title} over time: ${admitted} passed, ${denied} denied, at most ${most} in ${scene.window} seconds`);
         one.element.classList.toggle("pg-over", over);

@@ -2,6 +2,7 @@
 
 import io
 import random
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -98,6 +99,10 @@ def test_the_views_that_need_no_server(scheme: str, visit: Callable[..., Visit])
     fixed = page.locator('[data-lane="fixed"]').get_by_role("status")
     expect(fixed).to_contain_text("20 passed")
     draw(page, "playground", scheme, full_page=True)
+    page = one.open("playground?example=addresses&speed=1000")
+    sketch = page.locator('[data-lane="sketch"]').get_by_role("status")
+    expect(sketch).to_contain_text(re.compile(r"[1-9]\d denied"))
+    draw(page, "playground-sketch", scheme, full_page=True)
     page = one.open("replay")
     page.get_by_role("button", name="Use an example").click()
     page.get_by_role("button", name="Replay", exact=True).click()

@@ -25,6 +25,7 @@ LIMITS = [
     "SLIDINGLOG 4 2s",
     "TOKENBUCKET 5 4 2s",
     "LEAKYBUCKET 5 4 2s",
+    "SKETCH 5 4 2s SIZE 64kb",
 ]
 
 
@@ -61,11 +62,43 @@ def test_each_call_of_a_scene_is_answered_as_a_server_answers_it(
     for at, answers in calls:
         clock.set(START_US + at)
         for place, (limit, answer) in enumerate(zip(LIMITS, answers, strict=True)):
-            reply = redis.execute_command("RL.TAKE", f"lane:{place}", *limit.split())
+            words = limit.split()
+            if words[0] == "SKETCH":
+                words.insert(4, "203.0.113.42")
+            reply = redis.execute_command("RL.TAKE", f"lane:{place}", *words)
             allowed, wait = reply[0], reply[3]
             assert answer == (wait if allowed else -wait), (at, limit)
             denied += 1 - allowed
     assert denied > 100
+
+
+def test_a_sketch_that_is_too_small_for_all_callers_denies_more_than_their_limits_do(
+    playground: Playground, redis: Redis
+) -> None:
+    limits = ["TOKENBUCKET 2 1 1h", "SKETCH 2 1 1h SIZE 64kb"]
+    asked = {"limits": limits, "traffic": {"rate": 1}, "others": 10_000, "speed": 1000}
+    with playground.scene(**asked) as events:
+        next(events)
+        for tick in events:
+            bucket, sketch = tick["lanes"]
+            called = sum(sketch["others"].values())
+            assert max(sketch["cells"]) == sketch["left"] <= bucket["left"]
+            if called > 20_000:
+                break
+    # Each of them has called once, and 20,000 units have no room in 2,048 cells of each row.
+    assert sketch["others"]["denied"] > 10_000
+    assert "others" not in bucket
+    # As much of it is in use as of a server's sketch under the same calls.
+    calls = redis.pipeline(transaction=False)
+    for caller in range(called):
+        calls.execute_command("RL.SKETCH", "all", str(caller), 2, 1, "1h", "SIZE", "64kb")
+    allowed = sum(reply[0] for reply in calls.execute())
+    info = redis.execute_command("RL.INFO", "all")
+    info = dict(zip(info[::2], info[1::2], strict=True))
+    assert sketch["remembers"]["size"] == int(info["size"])
+    for field in ["filled", "unseen_denied"]:
+        assert abs(float(sketch["remembers"][field]) - float(info[field])) < 0.05, field
+    assert abs(sketch["others"]["passed"] - allowed) < 0.1 * allowed
 
 
 def test_a_scene_is_changed_by_its_id_and_ends_with_its_stream(playground: Playground) -> None:
@@ -93,6 +126,11 @@ def test_a_scene_is_changed_by_its_id_and_ends_with_its_stream(playground: Playg
         {"limits": []},
         {"limits": ["FIXED 1 1s"] * 9},
         {"limits": ["SKETCH 1 1 1s x"]},
+        {"limits": ["SKETCH 1 1 1s SIZE 256mb"]},
+        {"limits": ["SKETCH 1 1 1s SIZE 1kb"]},
+        {"limits": ["SKETCH 1 1 1s SIZE 64kb"] * 2},
+        {"limits": ["SKETCH 1 1 1s"], "others": 10_001},
+        {"limits": ["SKETCH 1 1 1s"], "others": -1},
         {"limits": ["FIXED 1 1s"], "speed": 100_000},
         {"limits": ["FIXED 1 1s"], "traffic": {"rate": 2_000_000}},
         {"limits": ["FIXED 1 1s"], "traffic": {"bursts": [[0, 100_000]]}},

@@ -37,9 +37,11 @@ use crate::algorithm::bucket::{Bucket, BucketUsage};
 use crate::limit::{Identity, Limit, Verdict};
 use crate::number::{Amount, Span, Timestamp};
 pub use item_at_once::{ItemCharge, ItemTaken};
+use made_sketch::ROWS_OF_CELLS;
 use secret::{ItemCells, Secret};
 pub use size::SketchSize;
 pub use sketch_usage::SketchUsage;
+use std::array;
 use std::cell::Cell;
 use std::fmt;
 
@@ -86,6 +88,12 @@ impl Sketch {
     #[must_use]
     pub fn limited_to(self, limit: Amount) -> Sketch {
         Sketch { bucket: self.bucket.limited_to(limit), ..self }
+    }
+
+    /// The size of a key that it makes.
+    #[must_use]
+    pub fn size(&self) -> SketchSize {
+        self.size.unwrap_or_else(SketchSize::of_setting)
     }
 
     /// Whether what is used recovers by a rate, which a scale changes.
@@ -163,6 +171,14 @@ impl ItemLimit<'_> {
         usage.bucket_of(self.cells(usage))
     }
 
+    /// What each of the item's four cells says is left at `now`. The most of them is what is left of the item's bucket.
+    #[must_use]
+    pub fn remaining_by_cell(&self, usage: &SketchUsage, now: Timestamp) -> [Amount; ROWS_OF_CELLS] {
+        let cells = self.cells(usage);
+        let of_row = |row: usize| cells.and_then(|cells| cells.get(row).map(|cell| [*cell; ROWS_OF_CELLS]));
+        array::from_fn(|row| self.sketch.bucket.remaining(&usage.bucket_of(of_row(row)), now))
+    }
+
     /// The bucket of the item after a charge of `cost` at `now`, which is not before the usage's instant.
     fn used_after_charge(&self, usage: &SketchUsage, now: Timestamp, cost: Amount) -> BucketUsage {
         let mut fullest = usage.fullest();
@@ -210,12 +226,7 @@ impl Limit for ItemLimit<'_> {
     #[inline]
     fn charge(&self, usage: &mut SketchUsage, now: Timestamp, cost: Amount) {
         if usage.hashing().is_none() {
-            usage.make(
-                self.sketch.size.unwrap_or_else(SketchSize::of_setting),
-                self.secret.unwrap_or_else(Secret::random),
-                self.sketch.bucket,
-                now,
-            );
+            usage.make(self.sketch.size(), self.secret.unwrap_or_else(Secret::random), self.sketch.bucket, now);
         }
         let Some(cells) = self.cells(usage) else { return };
         let charged = self.used_after_charge(usage, now, cost);

@@ -157,7 +157,7 @@ export function vessel(canvas, lane, { now, window, limit, colour, still }) {
   if (!state) return;
   const used = Math.max(0, state.limit - state.left);
   const box = { x: 6, y: 8, w: width - 12, h: height - 16 };
-  const draw = { bucket, cells, slider, slots, log, seats }[lane.algorithm.picture];
+  const draw = { bucket, cells, slider, slots, log, seats, rows }[lane.algorithm.picture];
   draw({ pen, box, used, state, acts, now, window, limit, colour, still, leaky: lane.algorithm.id === "leaky" });
 }
 
@@ -313,4 +313,29 @@ function log({ pen, box, acts, now, window, colour }) {
     pen.fillStyle = colour.admitted;
     pen.fillRect(x, Math.max(box.y + 3, y), size - 1, size);
   }
+}
+
+/** The four cells of an address, as full as they are: the emptiest decides, and stands out. */
+function rows({ pen, box, state, colour }) {
+  const emptiest = Math.max(...state.cells);
+  const chosen = state.cells.indexOf(emptiest);
+  const [wide, tall] = [box.w / 4 - 4, box.h - 14];
+  state.cells.forEach((left, row) => {
+    const x = box.x + row * (box.w / 4) + 2;
+    const height = (1 - Math.min(1, left / state.limit)) * tall;
+    pen.fillStyle = colour.line;
+    pen.fillRect(x, box.y, wide, tall);
+    pen.fillStyle = row !== chosen ? colour["line-strong"] : state.next === null || state.next < 0 ? colour.denied : colour.admitted;
+    pen.fillRect(x, box.y + tall - height, wide, height);
+    if (row !== chosen) return;
+    pen.strokeStyle = colour.text;
+    pen.lineWidth = 1.5;
+    pen.strokeRect(x - 1, box.y - 1, wide + 2, tall + 2);
+  });
+  pen.fillStyle = colour.muted;
+  pen.font = `10px ${colour.font}`;
+  pen.textAlign = "center";
+  pen.textBaseline = "alphabetic";
+  pen.fillText("your four cells", box.x + box.w / 2, box.y + box.h + 2);
+  pen.textAlign = "left";
 }

@@ -44,9 +44,15 @@ export const algorithms = [
     what: "So many calls at once. Each holds a place until it ends; a place that is never given back is free again after a minute.",
     flaw: "It says nothing of how many calls there are in a time: short ones pass without end.",
   },
+  {
+    id: "sketch", picture: "rows", title: "Sketch", command: "RL.SKETCH",
+    spec: ({ limit, window, burst, size }) => `SKETCH ${burst} ${limit} ${window}s SIZE ${Math.round(size)}kb`,
+    what: "A token bucket for each of any number of addresses, in a fixed size. Addresses share cells: a call is charged to four, and the emptiest decides.",
+    flaw: "Nobody passes more than a bucket of their own would let pass. But where too many share cells, those who are below the limit are denied too.",
+  },
 ];
 
-/** What a scene has, with its bounds: [name, least, most, step, value]. */
+/** What a scene has, with its bounds. `others`: how many other addresses call in a second. `size`: of a sketch, in KB. */
 export const numbers = {
   limit: { least: 1, most: 60, step: 1, value: 10 },
   window: { least: 1, most: 60, step: 1, value: 10 },
@@ -55,6 +61,8 @@ export const numbers = {
   cost: { least: 1, most: 10, step: 1, value: 1 },
   hold: { least: 0.1, most: 20, step: 0.1, value: 2 },
   volley: { least: 1, most: 100, step: 1, value: 10 },
+  others: { least: 0, most: 10_000, step: 100, value: 0 },
+  size: { least: 64, most: 1024, step: 64, value: 64 },
   every: { least: 0, most: 120, step: 0.1, value: 0 },
   seed: { least: 0, most: 1_000_000, step: 1, value: 1 },
 };
@@ -93,6 +101,11 @@ export const examples = [
     id: "slow", title: "Slow calls",
     told: "A call a second, and each takes 5 seconds. A limit of 3 at once is reached though no rate limit would notice; make calls shorter and it is not.",
     scene: { rate: 1, hold: 5, limit: 3, window: 3, burst: 3, shown: ["concurrency", "token", "log"] },
+  },
+  {
+    id: "addresses", title: "Too many addresses",
+    told: "5,000 calls a second, each from another address, and you below your limit. All share 64 KB: soon the cells fill faster than they drain, and honest calls are denied, yours too. 128 KB are enough. A bucket of your own never notices the others, and takes memory for each of them.",
+    scene: { rate: 0.3, window: 20, others: 5000, speed: 300, shown: ["token", "sketch"] },
   },
 ];
 
@@ -158,6 +171,7 @@ export const asked = (scene) => ({
     bursts: scene.bursts.map(([at, calls]) => [Math.round(at * 1000), calls]), every: Math.round(scene.every * 1000),
   },
   hold: Math.round(scene.hold * 1000),
+  others: Math.round(scene.others),
   speed: scene.speed,
 });
 
@@ -165,6 +179,9 @@ export const asked = (scene) => ({
 export function command(algorithm, scene, as) {
   const words = algorithm.spec(scene);
   const cost = scene.cost === 1 ? "" : ` COST ${scene.cost}`;
+  if (algorithm.id === "sketch") {
+    return as === "policy" ? `RL.POLICYSET per-address ${words}` : `RL.${words.replace(" ", " addresses 203.0.113.42 ")}${cost}`;
+  }
   if (as === "policy") return `RL.POLICYSET login ${words}`;
   if (algorithm.id === "concurrency") return `RL.ACQUIRE user:42 ${scene.limit} 60s call-17${cost}`;
   return `RL.${words.replace(" ", " user:42 ")}${cost}`;

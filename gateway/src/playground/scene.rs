@@ -1,5 +1,6 @@
 //! A scene: limits side by side under the same traffic, on a clock of its own.
 
+use super::crowd::{Crowd, MOST_CALLS};
 use super::lane::Lane;
 use super::traffic::{MOST_AT_ONCE, Source, Traffic};
 use ratelimit_core::{Span, Timestamp};
@@ -27,6 +28,9 @@ pub struct Asked {
     /// How long a call holds a lease, in milliseconds.
     #[serde(default)]
     pub hold: u32,
+    /// How many others call in a second, each once: a sketch has all of them in one key.
+    #[serde(default)]
+    pub others: u32,
     /// How fast its clock goes, in percent; 0: it stands.
     #[serde(default = "as_fast")]
     pub speed: u32,
@@ -49,6 +53,8 @@ pub struct Changed {
     pub traffic: Option<Traffic>,
     /// Calls hold leases longer or shorter.
     pub hold: Option<u32>,
+    /// More or fewer others call.
+    pub others: Option<u32>,
     /// Its clock goes faster or slower.
     pub speed: Option<u32>,
     /// So many calls at once: a click.
@@ -59,6 +65,7 @@ pub struct Changed {
 pub struct Scene {
     lanes: Vec<Lane>,
     source: Source,
+    crowd: Crowd,
     hold: Span,
     speed: u32,
     now: Timestamp,
@@ -80,6 +87,7 @@ impl Scene {
         let mut scene = Scene {
             lanes: vec![],
             source: Source::new(Traffic::default(), asked.seed, now),
+            crowd: Crowd::new(now),
             hold: Span::ZERO,
             speed: 0,
             now,
@@ -87,10 +95,15 @@ impl Scene {
             serial: 0,
             changed: true,
         };
-        let Asked { limits, traffic, hold, speed, .. } = asked;
-        let all =
-            Changed { limits: Some(limits), traffic: Some(traffic), hold: Some(hold), speed: Some(speed), calls: 0 };
-        scene.change(all)?;
+        let Asked { limits, traffic, hold, others, speed, .. } = asked;
+        scene.change(Changed {
+            limits: Some(limits),
+            traffic: Some(traffic),
+            hold: Some(hold),
+            others: Some(others),
+            speed: Some(speed),
+            calls: 0,
+        })?;
         Ok(scene)
     }
 
@@ -103,6 +116,9 @@ impl Scene {
         let traffic = to.traffic.map(Traffic::checked).transpose()?;
         if to.hold.is_some_and(|hold| hold > LONGEST_HOLD) {
             return Err(format!("hold must be a number of milliseconds up to {LONGEST_HOLD}"));
+        }
+        if to.others.is_some_and(|others| others > MOST_CALLS) {
+            return Err(format!("others must be a number of calls a second up to {MOST_CALLS}"));
         }
         if to.speed.is_some_and(|speed| speed > FASTEST) {
             return Err(format!("speed must be a number of percent up to {FASTEST}"));
@@ -118,6 +134,9 @@ impl Scene {
         }
         if let Some(traffic) = traffic {
             self.source.change(traffic, self.now);
+        }
+        if let Some(others) = to.others {
+            self.crowd.change(others, self.now);
         }
         self.hold = to.hold.map_or(self.hold, |hold| Span::MILLISECOND.times(hold.into()));
         self.speed = to.speed.unwrap_or(self.speed);
@@ -141,12 +160,15 @@ impl Scene {
         calls.truncate(MOST_AT_ONCE as usize);
         let (cost, hold, start) = (self.source.cost(), self.hold, Timestamp::from_micros(START).unwrap_or_default());
         let mut told = Vec::with_capacity(calls.len());
+        self.crowd.begin();
         for at in calls {
+            self.crowd.call(&mut self.lanes, at);
             self.serial += 1;
             let serial = self.serial;
             let answers: Vec<Value> = self.lanes.iter_mut().map(|lane| lane.take(serial, cost, hold, at)).collect();
             told.push(json!([at.since(start).micros(), answers]));
         }
+        self.crowd.call(&mut self.lanes, to);
         self.now = to;
         let lanes: Vec<Value> = self.lanes.iter_mut().map(|lane| lane.state(cost, start, to)).collect();
         Some(json!({ "now": to.since(start).micros(), "calls": told, "lanes": lanes }))
@@ -163,7 +185,13 @@ fn lanes(limits: &[String]) -> Result<Vec<Lane>, String> {
     if !(1..=MOST_LANES).contains(&limits.len()) {
         return Err(format!("limits must be 1 to {MOST_LANES}"));
     }
-    limits.iter().map(|words| Lane::read(words).map_err(|told| format!("{words}: {told}"))).collect()
+    let lanes = limits.iter().map(|words| Lane::read(words).map_err(|told| format!("{words}: {told}")));
+    let lanes = lanes.collect::<Result<Vec<Lane>, String>>()?;
+    // Each takes memory, and the time of all others' calls.
+    if lanes.iter().filter(|lane| lane.is_shared()).count() > 1 {
+        return Err("limits must have one SKETCH at most".to_owned());
+    }
+    Ok(lanes)
 }
 
 #[cfg(test)]

@@ -435,6 +435,29 @@ fn everyday_takes_go_in_one_go() {
     assert!(limits.item_taken_at_once(&usage, b"a", us(60_000_000), units(0)).is_none());
 }
 
+#[test]
+fn an_item_has_what_its_emptiest_cell_leaves() {
+    let (limits, mut usage) = (sketch(8, bucket(9, 1, "1s")), SketchUsage::default());
+    assert_eq!(of(limits, b"a").remaining_by_cell(&usage, us(0)), [units(9); 4]);
+    for item in 0..12_u8 {
+        of(limits, &[item]).charge(&mut usage, us(0), units(u64::from(item % 4)));
+    }
+    let mut differ = 0;
+    for item in 0..200_u8 {
+        let item = [item];
+        let limit = of(limits, &item);
+        let cells = limit.remaining_by_cell(&usage, us(1_500_000));
+        assert_eq!(cells.into_iter().max(), Some(limit.remaining(&usage, us(1_500_000))));
+        differ += usize::from(cells.iter().any(|left| *left != cells[0]));
+    }
+    assert!(differ > 0, "no item has cells that differ");
+    // Alone in its cells, each says the same.
+    let alone = of(sketch(4096, bucket(9, 1, "1s")), b"a");
+    let mut usage = SketchUsage::default();
+    alone.charge(&mut usage, us(0), units(4));
+    assert_eq!(alone.remaining_by_cell(&usage, us(1_000_000)), [units(6); 4]);
+}
+
 // What is stored.
 
 /// A sketch that so many items were charged in.

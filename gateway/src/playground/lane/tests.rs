@@ -23,6 +23,7 @@ fn each_algorithm_says_what_the_server_would() {
         ("FIXED 2 10s ALIGNED", json!([0, 0, -10_000, -9600, -9000])),
         ("SLIDING 2 1s", json!([0, 0, -1500, -1100, -500])),
         ("SLIDINGLOG 2 1s", json!([0, 0, -1000, -600, 0])),
+        ("SKETCH 2 1 1s SIZE 64kb", json!([0, 0, -1000, -600, 0])),
         // A call takes two seconds here.
         ("CONCURRENCY 2 1m", json!([0, 0, -60_000, -59_600, -59_000])),
     ] {
@@ -56,6 +57,45 @@ fn changed_numbers_keep_what_was_used_and_another_algorithm_starts_empty() {
 }
 
 #[test]
+fn a_sketch_of_another_size_starts_empty_as_another_key_does() {
+    let mut changed = lane("SKETCH 2 1 1h SIZE 64kb");
+    calls(&mut changed, &[0, 0]);
+    changed.change(lane("SKETCH 3 1 1h SIZE 64kb"));
+    assert!(calls(&mut changed, &[1])[0] == json!(0) && calls(&mut changed, &[1])[0] != json!(0));
+    changed.change(lane("SKETCH 3 1 1h SIZE 128kb"));
+    assert_eq!(changed.state(Amount::ONE, at(0), at(1))["left"], 3.0);
+    assert_eq!(changed.to_string(), "SKETCH 3 1 1h SIZE 128kb");
+}
+
+#[test]
+fn a_sketch_that_is_too_small_denies_others_and_tells_how_full_the_callers_cells_are() {
+    let mut small = lane("SKETCH 2 1 1h SIZE 64kb");
+    let mut large = lane("SKETCH 2 1 1h SIZE 1mb");
+    let mut bucket = lane("TOKENBUCKET 2 1 1h");
+    for other in 0..20_000 {
+        for lane in [&mut small, &mut large, &mut bucket] {
+            lane.take_of_other(other, at(0));
+        }
+    }
+    let (mut denied, mut left) = (vec![], vec![]);
+    for lane in [&mut small, &mut large] {
+        let state = lane.state(Amount::ONE, at(0), at(0));
+        let others = &state["others"];
+        assert_eq!(others["passed"].as_u64().unwrap() + others["denied"].as_u64().unwrap(), 20_000);
+        denied.push(others["denied"].as_u64().unwrap());
+        let cells: Vec<f64> = state["cells"].as_array().unwrap().iter().map(|left| left.as_f64().unwrap()).collect();
+        let most = cells.iter().copied().fold(0.0, f64::max);
+        assert_eq!((cells.len(), Some(most)), (4, state["left"].as_f64()));
+        left.push(state["remembers"]["unseen_denied"].as_str().unwrap().parse::<f64>().unwrap());
+    }
+    // 20,000 units are more than 2,048 cells of each row have room for, and fewer than 32,768 have.
+    assert!(denied[0] > 10_000 && denied[1] < 100, "{denied:?}");
+    assert!(left[0] > 0.5 && left[1] < 0.1, "{left:?}");
+    // A limit that gives each caller a key of its own hears of none of them.
+    assert_eq!(bucket.state(Amount::ONE, at(0), at(0))["left"], 2.0);
+}
+
+#[test]
 fn a_state_tells_what_is_left_and_what_is_remembered() {
     let mut lane = lane("SLIDING 4 10s");
     calls(&mut lane, &[500, 500, 1000]);
@@ -72,7 +112,10 @@ fn anything_but_an_algorithm_and_its_numbers_is_refused() {
         "FIXED",
         "FIXED 10 10s COST 2",
         "FIXED 1 1s FIXED 2 2s",
+        "SKETCH 1 1",
         "SKETCH 1 1 1s x",
+        "SKETCH 1 1 1s SIZE 63kb",
+        "SKETCH 1 1 1s SIZE 2mb",
         "POLICY x",
         "CONCURRENCY 1",
         "x",
