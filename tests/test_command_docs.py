@@ -212,7 +212,11 @@ def answers(redis: Redis, calls: list[Words]) -> list[object]:
 TAKE_SPECS = ("rl.take", "rl.peek", "rl.mtake", "rl.mpeek")
 SPECS = (*TAKE_SPECS, "rl.policyset")
 
+# What is documented is one table for all servers, so calls by it are tried on one. That each server
+# shows the table, the tests above ask.
 
+
+@pytest.mark.one_server
 @pytest.mark.parametrize("times", [1, 2])
 def test_every_call_that_is_documented_is_accepted(redis: Redis, docs: Docs, times: int) -> None:
     calls = [
@@ -233,6 +237,7 @@ def test_every_call_that_is_documented_is_accepted(redis: Redis, docs: Docs, tim
     assert refused == {}
 
 
+@pytest.mark.one_server
 @pytest.mark.parametrize("times", [1, 2])
 @pytest.mark.parametrize("name", SPECS)
 def test_a_call_of_specs_that_is_documented_is_accepted_or_told_what_excludes_what(
@@ -250,7 +255,6 @@ def test_a_call_of_specs_that_is_documented_is_accepted_or_told_what_excludes_wh
     assert len(refused) < len(calls) / 2
 
 
-# What is documented is one table for all servers; that they show it is asked of each.
 @pytest.mark.one_server
 def test_every_option_that_a_command_takes_is_documented_and_no_other(
     redis: Redis, docs: Docs

@@ -274,6 +274,7 @@ def test_of_a_thousand_clients_exactly_the_limit_is_admitted(
     assert [allowed for allowed, *_ in replies].count(1) == 500
 
 
+@pytest.mark.one_server
 def test_a_thousand_clients_do_not_disturb_each_others_keys(
     connections: list[Connection], pair: Pair
 ) -> None:
@@ -332,6 +333,7 @@ def full(setting: str) -> str:
     return f"^the key has {MOST} entries, as many as ratelimit.{setting} allows$"
 
 
+@pytest.mark.one_server
 def test_a_log_at_its_most_is_an_error_and_all_else_goes_on(limits: Server, clock: Clock) -> None:
     client = limits.client()
     fill_log(client, "k", MOST)
@@ -369,6 +371,7 @@ def test_a_log_at_its_most_is_an_error_and_all_else_goes_on(limits: Server, cloc
     assert client.execute_command("RL.PEEK", "k", *spec)[:3] == [1, 10**6, 10**6]
 
 
+@pytest.mark.one_server
 def test_a_lease_table_at_its_most_is_an_error_and_all_else_goes_on(
     limits: Server, clock: Clock
 ) -> None:
@@ -399,6 +402,7 @@ def test_a_lease_table_at_its_most_is_an_error_and_all_else_goes_on(
     assert client.execute_command("RL.INFO", "k")[7] == 2
 
 
+@pytest.mark.one_server
 def test_a_key_with_as_many_ids_as_it_may_have_is_an_error_and_all_else_goes_on(
     limits: Server, clock: Clock
 ) -> None:
@@ -444,12 +448,17 @@ REMOVALS: dict[str, Callable[[Redis, Clock], object]] = {
 
 
 @pytest.mark.parametrize(
-    ("how", "lazy"),
-    [(how, "no") for how in REMOVALS] + [(how, "yes") for how in ("DEL", "expired", "overwritten")],
+    "case",
+    first_on_every_server(
+        [(how, "no") for how in REMOVALS]
+        + [(how, "yes") for how in ("DEL", "expired", "overwritten")]
+    ),
+    ids="-".join,
 )
 def test_the_largest_log_lease_table_and_set_of_ids_give_their_memory_back(
-    how: str, lazy: str, fresh_server: Start, clock: Clock
+    case: tuple[str, str], fresh_server: Start, clock: Clock
 ) -> None:
+    how, lazy = case
     server = fresh_server(
         module_args=f"max-log-entries {MOST} max-leases {MOST} max-ids {MOST}",
         lazyfree_lazy_user_del=lazy,
