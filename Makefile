@@ -64,6 +64,7 @@ install = { test -x "$(UV)" && "$(UV)" pip install --quiet --python $(PYTHON) $1
 # What lints and what tests is one build: clippy's driver compiles as rustc does.
 LINTED = RUSTC_WORKSPACE_WRAPPER=$$(rustc --print sysroot)/bin/clippy-driver CLIPPY_ARGS=-Dwarnings
 # Where both are run, as in CI. Who only tests may have warnings, and who only lints compiles nothing.
+comma := ,
 OF_CI := $(filter true,$(CI))
 ifneq ($(OF_CI),)
 TESTED = $(LINTED)
@@ -125,29 +126,39 @@ test-needs: $(VENV)/.has-everything server build $(if $(SHORT),,$(VENV)/.of-gate
 
 test-with-servers: test-needs
 ifneq ($(SHORT),)
-	$(MAKE) test-servers
+	$(MAKE) --jobs=1 --keep-going $(TEST_SERVERS)
 else
-	$(MAKE) --jobs=3 --keep-going test-servers test-clients test-the-rest
+	$(MAKE) --jobs=3 --keep-going test-first-server test-clients test-the-rest $(filter-out test-first-server,$(TEST_SERVERS)) test-read-back
 endif
 
-# Beside each other: what the one waits for, the others use.
-.PHONY: test-servers test-clients test-the-rest
-# The third server is a Redis, as the first is.
-test-servers:
-	@servers="$${SERVER:-$$($(PYTHON) tests/support/binaries.py)}" || exit 1; failed=; which=; files=; third=; \
+# Beside each other: what the one waits for, the others use. The longest begin.
+TEST_SERVERS := test-first-server test-second-server test-more-servers
+.PHONY: $(TEST_SERVERS) test-read-back test-clients test-the-rest
+# The servers of some lines of those within reach, with these marks and files, one after another.
+# $(call on-servers,LINES,MARKS,FILES)
+define on-servers
+	@servers="$${SERVER:-$$($(PYTHON) tests/support/binaries.py)}" || exit 1; failed=; \
 	IFS="$$(printf '\nx')"; IFS="$${IFS%x}"; \
-	for server in $$servers; do \
-		SERVER="$$server" $(PYTHON) -m pytest --numprocesses auto -m "$$which" \
-			$(if $(SHORT),$(SHORT_TESTS),$${files:-"--ignore=$(SCAFFOLDING)"}) \
+	for server in $$(printf '%s\n' "$$servers" | sed -n '$1p'); do \
+		SERVER="$$server" $(PYTHON) -m pytest --numprocesses auto -m "$2" $(if $(SHORT),$(SHORT_TESTS),$3) \
 			|| failed="$$failed $$server"; \
-		which="every_server and not one_server$$third" files="$$(grep -l every_server tests/test_*.py)"; \
-		third=" and not every_kind"; \
 	done; \
 	test -z "$$failed" || { echo "failed on:$$failed"; exit 1; }
-ifeq ($(SHORT),)
+endef
+test-first-server:
+	$(call on-servers,1,,--ignore=$(SCAFFOLDING))
+
+OF_EVERY_SERVER = $$(grep -l every_server tests/test_*.py)
+test-second-server:
+	$(call on-servers,2,every_server and not one_server,$(OF_EVERY_SERVER))
+
+# The third server is a Redis, as the first is.
+test-more-servers:
+	$(call on-servers,3$(comma)$$,every_server and not one_server and not every_kind,$(OF_EVERY_SERVER))
+
+test-read-back:
 	RATELIMIT_MODULE="$${RATELIMIT_MODULE%/release/*}/debug/libredis_ratelimit.so" \
 		$(PYTHON) -m pytest --numprocesses auto $(READ_BACK)
-endif
 
 test-clients:
 	$(MAKE) --jobs=1 --keep-going $(if $(OF_CI),packages-of-ci,packages) examples
