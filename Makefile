@@ -349,6 +349,7 @@ corpora: $(CARGO_FUZZ) ## keep the fewest inputs that reach as much as fuzz/corp
 
 # The tests that could go on for ever, in their long form; one server, since it is minutes.
 soak: $(VENV)/.has-everything server build ## run the long form of the tests that have one: make soak [SERVER=redis-server]
+	PROPTEST_CASES=2560 cargo test --package ratelimit-core --locked
 	RATELIMIT_LONG=1 SERVER="$(SERVER)" $(PYTHON) -m pytest --numprocesses auto --timeout 3600 --durations 10 \
 		$$(grep -l 'scaled(' tests/test_*.py)
 
