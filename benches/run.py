@@ -146,7 +146,8 @@ def arguments(words: list[str]) -> argparse.Namespace:
         default=[],
         metavar="NAME=PATH.so",
         help="another module to measure beside; NAME=PATH.so=LINES=COMMAND if it has another "
-        "command than CL.THROTTLE: LINES are those of its reply, {key} stands for the key",
+        "command than CL.THROTTLE: LINES are those of its reply, {key} stands for the key. The "
+        "command must allow every call, and leave a key that lives for minutes",
     )
     asked = parser.parse_args(words)
     if asked.keep and not asked.only:
