@@ -63,7 +63,7 @@ def debian(suite: str, program: str) -> Path:
 
 def servers() -> list[tuple[str, Path]]:
     """By where they come from."""
-    found = [("within reach", path) for path in binaries.available()]
+    found = [("`make test`", path) for path in binaries.available()]
     for suite, program in product(SUITES, PROGRAMS):
         try:
             found.append((f"Debian {suite}", debian(suite, program)))
