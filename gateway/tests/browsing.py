@@ -48,6 +48,8 @@ class Visit:
         self.page = self.context.new_page()
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
         self.page.on("dialog", lambda dialog: self.errors.append(dialog.message))
+        # From the beginning: a chooser that opens before the browser hands it over is lost.
+        self.page.on("filechooser", lambda _: None)
         self.base = f"http://127.0.0.1:{gateway.console}/"
 
     def open(self, view: str) -> object:
