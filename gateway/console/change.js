@@ -24,7 +24,7 @@ const blank = (algorithm) => ({ algorithm, numbers: ALGORITHMS[algorithm].fields
 function limitFields(limit, changed, remove) {
   const kind = h("select", { class: "select", "aria-label": "Algorithm", onchange: () => {
     const { name, shadow, cost } = limit;
-    Object.assign(limit, blank(kind.value), { name, shadow, cost });
+    Object.assign(limit, blank(kind.value), { name: ALGORITHMS[kind.value].sized ? "" : name, shadow, cost });
     draw();
     changed();
   } }, Object.entries(ALGORITHMS).map(([word, { label }]) => h("option", { value: word, selected: word === limit.algorithm }, label)));
@@ -33,15 +33,19 @@ function limitFields(limit, changed, remove) {
   const options = h("div", { class: "row options" });
   const input = (value, set, more = {}) => h("input", { class: "input", value, spellcheck: "false", autocomplete: "off", oninput: (event) => { set(event.target.value.trim().replaceAll(/\s+/g, "")); changed(); }, ...more });
   const check = (text, on, set) => h("label", { class: "check" }, h("input", { type: "checkbox", checked: on, onchange: (event) => { set(event.target.checked); changed(); } }), text);
+  const size = () => limit.options.find((one) => one.startsWith("SIZE "))?.slice(5) ?? "";
+  const resize = (value) => { limit.options = [...limit.options.filter((one) => !one.startsWith("SIZE ")), ...(value ? [`SIZE ${value}`] : [])]; };
   function draw() {
-    const { fields, says: what, flags = [] } = ALGORITHMS[limit.algorithm];
+    const { fields, says: what, flags = [], sized } = ALGORITHMS[limit.algorithm];
     put(hint, what);
     put(numbers, fields.map((one, place) => field(one.label, input(limit.numbers[place], (value) => { limit.numbers[place] = value; }, one.time ? {} : { inputmode: "decimal" }), one.hint)));
     put(options,
       check("Shadow: only count, deny nobody", limit.shadow, (on) => { limit.shadow = on; }),
       flags.map((flag) => check(flagSays(flag), limit.flags.includes(flag), (on) => { limit.flags = on ? [...limit.flags, flag] : limit.flags.filter((one) => one !== flag); })),
-      limit.algorithm !== "SKETCH" && h("details", { open: limit.name !== "" || limit.cost !== "" }, h("summary", { class: "small" }, "Name, cost"),
-        h("div", { class: "numbers" }, field("Name", input(limit.name, (value) => { limit.name = value; }), "keeps usage when the window changes"),
+      h("details", { open: limit.name !== "" || limit.cost !== "" || size() !== "" }, h("summary", { class: "small" }, sized ? "Size, cost" : "Name, cost"),
+        h("div", { class: "numbers" },
+          sized ? field("Size", input(size(), resize), "of new keys, such as 2mb; empty: the server's setting")
+            : field("Name", input(limit.name, (value) => { limit.name = value; }), "keeps usage when the window changes"),
           field("Cost of each call", input(limit.cost, (value) => { limit.cost = value; }, { inputmode: "decimal" }), "empty: what the call says"))));
   }
   draw();
@@ -71,6 +75,7 @@ export function editDialog(context, policy, proposed = "") {
   const text = h("textarea", { class: "input", rows: 4, spellcheck: "false", "aria-label": "Limits as words", oninput: () => { model = parse(text.value); changed(); } });
   text.value = proposed || policy.specs;
   const area = h("div", { class: "stack" });
+  const more = h("div", { class: "row" });
   const change = h("div", { "aria-live": "polite" });
   const told = h("div", { class: "stack tight" });
   const stale = h("div", {});
@@ -81,6 +86,8 @@ export function editDialog(context, policy, proposed = "") {
   function changed() {
     const changes = drawDifference(change, base.specs, words() || null);
     put(told, words() === "" ? null : consequences(base.specs, words()).map((line) => h("p", { class: "notice" }, line)));
+    // A sketch stands alone, and nobody in it can be banned.
+    more.hidden = asText || model?.limits.some(({ algorithm }) => algorithm === "SKETCH") === true;
     apply.disabled = !changes || words() === "" || (fresh && name.value === "");
     clearTimeout(checking);
     checking = setTimeout(check, 250);
@@ -103,7 +110,7 @@ export function editDialog(context, policy, proposed = "") {
     put(area, asText ? text : [
       model.limits.map((limit) => limitFields(limit, changed, () => { model.limits.splice(model.limits.indexOf(limit), 1); draw(); })),
       model.ban && banFields(model.ban, changed, () => { model.ban = null; draw(); }),
-      h("div", { class: "row" },
+      put(more,
         h("button", { type: "button", class: "button small", disabled: model.limits.length >= 8, onclick: () => { model.limits.push(blank("TOKENBUCKET")); draw(); } }, "Add a limit"),
         !model.ban && h("button", { type: "button", class: "button small", onclick: () => { model.ban = { strikes: "10", window: "10m", block: "1h", longest: "" }; draw(); } }, "Add a ban")),
     ]);

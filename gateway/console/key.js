@@ -2,7 +2,7 @@
 import { dialog, empty, failed, field, loading, segmented, tell } from "./dialog.js";
 import { every, h, put } from "./dom.js";
 import { compact, duration, instant, number, percent, visible } from "./format.js";
-import { lines } from "./specs.js";
+import { isSketch, lines } from "./specs.js";
 
 const BANS = [["10m", "10 min"], ["1h", "1 h"], ["1d", "1 day"], ["7d", "7 days"]];
 
@@ -73,11 +73,15 @@ function giveBackDialog({ api }, key, policy, limits) {
 /** Whether it is an instant, and how its name reads. */
 const INSTANTS = new Set(["drained_to", "start", "charged", "written", "oldest", "newest", "recovers_at", "banned_until", "first_strike"]);
 const readable = (name) => name.replaceAll("_", " ");
+/** Of a sketch, for which a server writes bytes and shares. */
+const SKETCHED = { size: (bytes) => `${number(bytes / 1024)} KB`, filled: (share) => percent(Number(share)), unseen_denied: (share) => percent(Number(share)) };
+/** From this share of new items that are denied on, a sketch is too small. */
+const TOO_SMALL = 0.01;
 
 function facts(info) {
   const rows = Object.entries({ kind: info.kind, ...info }).filter(([, value]) => !Array.isArray(value) || value.every((one) => typeof one !== "object"));
   return h("dl", { class: "facts" }, rows.map(([name, value]) => [h("dt", {}, readable(name)),
-    h("dd", {}, INSTANTS.has(name) && Number.isFinite(value) ? instant(value) : visible(String(value)))]));
+    h("dd", {}, INSTANTS.has(name) && Number.isFinite(value) ? instant(value) : visible(SKETCHED[name]?.(value) ?? String(value)))]));
 }
 
 const ago = (ms) => (ms >= 0 ? `in ${duration(ms)}` : "over");
@@ -138,6 +142,7 @@ export async function mount(root, context) {
   const bars = h("div", {}, loading());
   const memory = h("div", { class: "stack" });
   const actions = h("div", { class: "row" });
+  const cannot = h("span", { class: "muted small", hidden: true }, "Nobody in a sketch can be banned or given units back: what it has merged it cannot tell apart again. Resetting it forgets all items.");
   // The field shows it already, unless it has something in it that does not show there.
   put(body, visible(key) !== key && title, banned,
     h("section", { class: "panel", "aria-label": "Limits" },
@@ -158,8 +163,11 @@ export async function mount(root, context) {
       return giveBackDialog(context, key, last.policy, ruled.filter((limit) => !limit.line?.ban)).then(again);
     } }, "Give back…"),
     h("button", { type: "button", class: "button danger", onclick: () => sure("Reset the key", [h("code", { class: "code" }, visible(key)),
-      h("p", { class: "notice warn" }, "It forgets all: usage, leases that are held, idempotency keys, strikes and bans. The next call finds every limit unused.")], "Reset",
+      h("p", { class: "notice warn" }, last?.info?.kind === "rl-sketch" ? "It forgets what all of its items have used. Its next call makes it anew, with the size that the call has."
+        : "It forgets all: usage, leases that are held, idempotency keys, strikes and bans. The next call finds every limit unused.")], "Reset",
     async () => { await api.post("api/key/reset", { key }); tell("Reset"); return true; }).then(again) }, "Reset…"));
+
+  actions.append(cannot);
 
   /** The limits of the answer, with their words. */
   function limitsOf(answer) {
@@ -170,10 +178,10 @@ export async function mount(root, context) {
   }
 
   function drawBars(answer) {
-    const sketched = /^SKETCH\b/i.test(specs.get(answer.policy) ?? "");
+    const sketched = isSketch(specs.get(answer.policy) ?? "") || answer.info?.kind === "rl-sketch";
     which.hidden = !sketched && item === "";
-    // A sketch as a whole has no ban, and nothing that could be given back.
-    for (const button of [...actions.children].slice(0, 3)) button.hidden = sketched || answer.info?.kind === "rl-sketch";
+    for (const button of [...actions.children].slice(0, 3)) button.hidden = sketched;
+    cannot.hidden = !sketched;
     if (sketched && item === "") return put(bars, empty("Which item?", "A sketch counts each of its items apart. Type one above, such as an address."));
     if (answer.refused !== undefined) return put(bars, h("div", { class: "panel-body" }, h("p", { class: "notice error" }, answer.refused)));
     if (!answer.policy) return put(bars, empty("Under which policy?", "The key does not say. Choose one above to see how full its limits are."));
@@ -199,7 +207,9 @@ export async function mount(root, context) {
     const parts = [info, ...(info.parts ?? [])];
     const leases = parts.flatMap((part) => part.leases ?? []);
     const queue = info.queue ?? [];
+    const unseen = Number(info.unseen_denied ?? 0);
     return put(memory,
+      unseen > TOO_SMALL && h("p", { class: "notice warn" }, `It denies ${percent(unseen)} of the items that have not called before: it is too small for so many. Have calls name another key, made with a larger SIZE.`),
       leases.length > 0 && panel("Leases", table("Leases", ["Holder", "Units", "Expires"], leases.map((lease) => {
         const [holder, units, expires] = Array.isArray(lease) ? lease : Object.values(lease);
         return [visible(String(holder)), number(Number(units)), ago(Number(expires) - at)];

@@ -4,7 +4,7 @@ import { copy, empty, failed, loading } from "./dialog.js";
 import { every, h, keyed, put } from "./dom.js";
 import { compact, duration, number, percent, visible } from "./format.js";
 import { ofSketch } from "./key.js";
-import { lines } from "./specs.js";
+import { isSketch, lines } from "./specs.js";
 
 const STEP = 100;
 
@@ -147,7 +147,7 @@ async function one(root, context, name) {
       h("section", { class: "panel half", "aria-label": "Limits" }, h("div", { class: "panel-head" }, h("h2", {}, "Limits")), limits),
       h("section", { class: "panel half", "aria-label": "Counts" }, h("div", { class: "panel-head" }, h("h2", {}, "Since the servers started")), figures),
       h("section", { class: "panel", "aria-label": "Denied most" }, h("div", { class: "panel-head" }, h("h2", {}, "Denied most by it"), h("span", { class: "muted small" }, "in the last hour")), denied)));
-    put(bar, tools(context, () => policy, done), copy(() => `RL.LIMIT KEY ${name}`, "Copy the call"), copy(() => `RL.POLICYSET ${name} ${policy.specs}`, "Copy the setting"));
+    put(bar, tools(context, () => policy, done), copy(() => `RL.LIMIT KEY ${name}${isSketch(policy.specs) ? " ITEM item" : ""}`, "Copy the call"), copy(() => `RL.POLICYSET ${name} ${policy.specs}`, "Copy the setting"));
   }
 
   async function draw() {

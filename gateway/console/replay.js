@@ -3,7 +3,7 @@ import { editDialog } from "./change.js";
 import { copy, dialog, empty, field, loading, tell } from "./dialog.js";
 import { h, put } from "./dom.js";
 import { number, percent, visible } from "./format.js";
-import { shadowed } from "./specs.js";
+import { isSketch, shadowed } from "./specs.js";
 
 const LONGEST = 16 * 1024 * 1024;
 const SUGGESTIONS = ["FIXED 100 1m", "SLIDING 100 1m STRICT", "TOKENBUCKET 20 100 1m", "LEAKYBUCKET 20 100 1m", "SLIDINGLOG 100 1m",
@@ -159,10 +159,12 @@ export async function mount(root, context) {
       actions: [h("button", { class: "button primary" }, "Next")],
       submit: async () => {
         if (name.value === "") throw new Error("Say which policy.");
-        return api.get(`api/policies/${api.segment(name.value)}`, { signal }).catch((error) => {
+        const standing = await api.get(`api/policies/${api.segment(name.value)}`, { signal }).catch((error) => {
           if (error.status !== 404) throw error;
           return { name: name.value, version: null, specs: "" };
         });
+        if (isSketch(standing.specs)) throw new Error(`${visible(name.value)} is a sketch, and no limit stands beside one. Choose another policy.`);
+        return standing;
       },
     });
     if (!chosen) return;

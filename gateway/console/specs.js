@@ -127,12 +127,23 @@ export function difference(before, after) {
   ];
 }
 
+/** Whether a policy is a sketch, by its words. */
+export const isSketch = (specs) => /^SKETCH\b/i.test(specs);
+const sketched = ({ limits }) => limits[0]?.algorithm === "SKETCH";
+
 /** What somebody should know before they set `after` in place of `before`. */
 export function consequences(before, after) {
   const [was, is] = [before === null ? null : parse(before), parse(after)];
   if (!is) return [];
   const told = [];
   if (is.limits.length > 0 && is.limits.every((limit) => limit.shadow)) told.push("All limits are in the shadow: nobody is denied, only counted.");
+  if (was && sketched(was) !== sketched(is)) {
+    // No usage goes from one to the other, and none of it can be looked at.
+    told.push(sketched(is) ? "Calls on keys that are in use get an error: a sketch needs a key of its own. Calls must name an item."
+      : "Calls on the key of the sketch get an error until all of it has recovered: other limits need other keys.");
+    return told;
+  }
+  if (was && sketched(is) && was.limits[0].options.join() !== is.limits[0].options.join()) told.push("A key that is there keeps its size.");
   for (const limit of was ? is.limits : []) {
     const same = was.limits.find((one) => (limit.name ? one.name === limit.name && one.algorithm === limit.algorithm : !one.name && one.algorithm === limit.algorithm));
     if (!same) told.push(`“${says(limit)}” starts empty: what was used so far does not count for it.`);

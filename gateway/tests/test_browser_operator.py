@@ -139,6 +139,126 @@ def try_in_shadow(one: Visit) -> None:
     one.assert_accessible()
 
 
+def test_the_walk_of_an_operator_with_a_sketch(
+    visit: Callable[..., Visit], redis: Redis, policy: Callable[..., int], tmp_path: Path
+) -> None:
+    policy("per-address", "SKETCH 10 10 1h SIZE 64kb")
+    policy("login", "FIXED 500 1h")
+    calls = redis.pipeline(transaction=False)
+    for item in [HOT] * 17 + [CALM]:
+        calls.execute_command("RL.LIMIT", "addresses", "per-address", "ITEM", item)
+    calls.execute()
+    one = visit(color_scheme="dark", viewport={"width": 360, "height": 740})
+    find_in_sketch(one, redis)
+    raise_sketch(one)
+    assert redis.execute_command("RL.POLICYLIST")[1][3] == "1.5"
+    change_sketch(one)
+    assert redis.execute_command("RL.POLICYLIST")[1][2] == "SKETCH 10 10 1h SIZE 1mb"
+    replay_sketch(one, yesterday(tmp_path))
+
+
+def find_in_sketch(one: Visit, redis: Redis) -> None:
+    """Who is denied, what is known of it, and what cannot be done about it."""
+    page = one.open("now")
+    row = page.get_by_role("row").filter(has_text=HOT)
+    expect(row).to_contain_text("addresses")
+    expect(row.get_by_role("cell").nth(1)).to_have_text("7")
+    one.assert_accessible()
+    one.press(row.get_by_role("link").first)
+    expect(page.get_by_text("10 of 10")).to_be_visible()
+    expect(page.get_by_text("Nobody in a sketch can be banned")).to_be_visible()
+    expect(page.get_by_role("button", name="Ban…", exact=True)).to_be_hidden()
+    expect(page.locator(".facts")).to_contain_text("64 KB")
+    too_small = page.locator(".notice").filter(has_text="it is too small for so many")
+    expect(too_small).to_have_count(0)
+    one.assert_accessible()
+    one.fill(page.get_by_label("item"), CALM)
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("1 of 10")).to_be_visible()
+    # More addresses than it has room for.
+    calls = redis.pipeline(transaction=False)
+    for number in range(6000):
+        calls.execute_command(
+            "RL.LIMIT", "addresses", "per-address", "ITEM", str(number), "COST", 10
+        )
+    calls.execute()
+    expect(too_small).to_be_visible()
+    one.press(page.get_by_role("button", name="Reset…"))
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("It forgets what all of its items have used")
+    one.press(dialog.get_by_role("button", name="Reset", exact=True))
+    expect(page.get_by_text("0 of 10")).to_be_visible()
+    assert redis.exists("addresses") == 0
+
+
+def raise_sketch(one: Visit) -> None:
+    page = one.open("policies")
+    row = page.get_by_role("row").filter(has_text="per-address")
+    one.press(row.get_by_role("button", name="Scale…"))
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("each item 15 at once, then 15 per h")
+    one.press(dialog.get_by_role("button", name="Apply"))
+    expect(row).to_contain_text("\N{MULTIPLICATION SIGN} 1.5")
+
+
+def change_sketch(one: Visit) -> None:
+    """Its size; and what becomes of keys if it is no sketch any more."""
+    page = one.page
+    row = page.get_by_role("row").filter(has_text="per-address")
+    one.press(row.get_by_role("button", name="Edit…"))
+    dialog = page.get_by_role("dialog")
+    add = dialog.get_by_role("button", name="Add a ban")
+    expect(add).to_be_hidden()
+    dialog.get_by_label("Algorithm").select_option("FIXED")
+    expect(dialog).to_contain_text("Calls on the key of the sketch get an error")
+    expect(add).to_be_visible()
+    one.assert_accessible()
+    dialog.get_by_label("Algorithm").select_option("SKETCH")
+    dialog.get_by_label("Burst").fill("10")
+    dialog.get_by_label("in each").fill("1h")
+    dialog.get_by_text("Size, cost").click()
+    one.fill(dialog.get_by_label("Size"), "1mb")
+    expect(dialog).to_contain_text("A key that is there keeps its size")
+    one.assert_accessible()
+    one.press(dialog.get_by_role("button", name="Apply"))
+    expect(dialog).to_be_hidden()
+    one.press(row.get_by_role("link"))
+    one.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    one.press(page.get_by_role("button", name="Copy the call"))
+    expect(page.get_by_text("Copied", exact=True)).to_be_visible()
+    copied = page.evaluate("navigator.clipboard.readText()")
+    assert copied == "RL.LIMIT KEY per-address ITEM item"
+    page = one.open("policies")
+    one.press(page.get_by_role("row").filter(has_text="login").get_by_role("button", name="Edit…"))
+    dialog.get_by_label("Algorithm").select_option("SKETCH")
+    expect(dialog).to_contain_text("a sketch needs a key of its own. Calls must name an item")
+    page.keyboard.press("Escape")
+
+
+def replay_sketch(one: Visit, log: Path) -> None:
+    """A sketch is replayed as the bucket of each item, which is tried in the shadow elsewhere."""
+    page = one.open("replay")
+    page.get_by_label("A log file").set_input_files(log)
+    limit = page.get_by_role("combobox", name="Limit")
+    one.fill(limit, "SKETCH 100 100 1m")
+    one.press(page.get_by_role("button", name="Replay", exact=True))
+    expect(page.get_by_role("alert")).to_contain_text("replay TOKENBUCKET 100 100 1m,")
+    one.fill(limit, "TOKENBUCKET 100 100 1m")
+    one.press(page.get_by_role("button", name="Replay", exact=True))
+    expect(page.get_by_role("row").filter(has_text=HOT)).to_be_visible()
+    one.press(page.get_by_role("button", name="Set in the shadow…").first)
+    dialog = page.get_by_role("dialog")
+    one.fill(dialog.get_by_label("Policy"), "per-address")
+    page.keyboard.press("Enter")
+    expect(dialog).to_contain_text("per-address is a sketch, and no limit stands beside one")
+    one.assert_accessible()
+    one.fill(dialog.get_by_label("Policy"), "login")
+    page.keyboard.press("Enter")
+    expect(dialog.locator(".difference .new")).to_contain_text("100 at once")
+    one.press(dialog.get_by_role("button", name="Apply"))
+    expect(page.get_by_text("FIXED 500 1h TOKENBUCKET 100 100 1m SHADOW")).to_be_visible()
+
+
 def test_a_server_that_is_killed_is_told_and_found_again(
     browser: object, binary: Binary, start: Callable[..., Gateway]
 ) -> None:

@@ -48,7 +48,12 @@ impl Limits {
         match self.policy.call() {
             Ok(call) => Ok(Asked::Several(call.into_owned())),
             Err(Error::NoHolder) => Err("CONCURRENCY cannot be replayed: a log does not tell when a call ends".into()),
-            Err(Error::NoItem) => Err("SKETCH cannot be replayed: what it denies by mistake differs each time".into()),
+            Err(Error::NoItem) => {
+                let numbers = self.words.get(1..4).unwrap_or_default().join(" ");
+                Err(format!(
+                    "SKETCH cannot be replayed, since what it denies too early differs each time: replay TOKENBUCKET {numbers}, the bucket of each of its items"
+                ))
+            }
             Err(other) => Err(other.to_string()),
         }
     }

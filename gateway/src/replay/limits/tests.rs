@@ -48,7 +48,8 @@ fn the_steps_are_those_of_the_largest_number_as_it_is_written() {
 fn what_a_log_cannot_tell_is_refused_and_so_are_words_that_a_server_refuses() {
     let refused = |text: &str| Limits::read(text).and_then(|limits| limits.asked().map(|_| ())).unwrap_err();
     assert!(refused("FIXED 10 1m CONCURRENCY 3 1m").starts_with("CONCURRENCY cannot be replayed"));
-    assert!(refused("SKETCH 10 10 1m").starts_with("SKETCH cannot be replayed"));
+    let sketch = refused("sketch 10 5 1m SIZE 2mb");
+    assert!(sketch.starts_with("SKETCH cannot be replayed") && sketch.contains("TOKENBUCKET 10 5 1m,"), "{sketch}");
     assert!(refused("FIXED ten 1m").contains("limit must be"), "{}", refused("FIXED ten 1m"));
     assert!(!refused("").is_empty());
 }
