@@ -33,6 +33,49 @@ class LimiterTest < Test
     assert limiter.take("pool", RedisRatelimit.policy("leased")).id
   end
 
+  test "a sketch has a limit for each item in one key" do
+    api = limiter(prefix: "app:")
+    # Half a unit more: the first charge of an item may count a millionth too much for a moment.
+    addresses = RedisRatelimit.sketch(3.5, 3, "1h", key: "addresses", size: "64kb")
+    %W[203.0.113.7 203.0.113.8 \r\n\0].each do |address|
+      decisions = Array.new(4) { api.take(address, addresses) }
+      assert_equal [true, true, true, false], decisions.map(&:allowed?)
+      assert_equal [2, 1, 0, 0], decisions.map(&:remaining)
+      assert_equal 0, api.peek(address, addresses).remaining
+    end
+    assert_equal ["app:addresses"], @redis.keys
+    assert_includes @redis.call("RL.INFO", "app:addresses"), 65_536
+    # A large charge has no idempotency key, which a sketch cannot have.
+    assert_nil api.take("another", addresses, cost: 2).id
+    assert api.reset("addresses")
+    assert_equal 3, api.peek("203.0.113.7", addresses).remaining
+  end
+
+  test "a policy of the server can be a sketch" do
+    @redis.call("RL.POLICYSET", "per-address", "SKETCH", 2.5, 2, "1h")
+    addresses = RedisRatelimit.policy("missing", "per-address", key: "addresses")
+    %w[203.0.113.7 203.0.113.8].each do |address|
+      assert_equal [true, true, false], Array.new(3) { limiter.take(address, addresses).allowed? }
+      refute limiter.peek(address, addresses, cost: 1).allowed?
+    end
+    assert limiter.take("203.0.113.9", addresses, cost: 2).allowed?
+    assert_equal ["addresses"], @redis.keys
+  end
+
+  test "what a sketch cannot is refused before anything is sent" do
+    sketch = RedisRatelimit.sketch(3, 3, "1h", key: "addresses")
+    [sketch, RedisRatelimit.policy("per-address", key: "addresses")].each do |limit|
+      [{ once: true }, { once: "id" }, { ttl: "1m" }].each do |options|
+        error = assert_raises(ArgumentError) { limiter.take("item", limit, **options) }
+        assert_includes error.message, "cannot tell apart"
+      end
+      assert_raises(ArgumentError) { limiter.settle("item", limit, id: "id", cost: 1) }
+      assert_includes assert_raises(ArgumentError) { limiter.take("item", HOUR, limit) }.message, "alone in its key"
+    end
+    assert_raises(TypeError) { RedisRatelimit.sketch(3, 3, "1h", key: nil) }
+    assert_empty @redis.keys
+  end
+
   test "a charge is settled" do
     tokens = RedisRatelimit.fixed(10_000, "1h")
     decision = limiter.take("llm", tokens, cost: 4000)

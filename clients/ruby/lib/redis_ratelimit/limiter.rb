@@ -19,6 +19,9 @@ module RedisRatelimit
     # redis-rb sends a call again, and waits for its time limits again.
     REMEMBERED = "30s"
 
+    MERGED = "a sketch cannot tell apart again what it has merged: no item is settled or charged once"
+    private_constant :MERGED
+
     def initialize(redis, on_outage: :open, setup_errors: :raise, once: true, prefix: "", failures: 3, pause: 1.0,
                    log: Logger.new($stderr), clock: -> { Process.clock_gettime(Process::CLOCK_MONOTONIC) })
       unless %i[open closed raise].include?(on_outage)
@@ -41,6 +44,7 @@ module RedisRatelimit
     # for `ttl` the charge can be settled. With `force` what was used already is charged even past a limit.
     def take(key, *limits, cost: 1, once: nil, ttl: nil, force: false)
       check(key, limits, cost)
+      refuse_sketches(limits) if once || ttl
       options = cost == 1 ? [] : ["COST", number(cost)]
       options << "FORCE" if force
       id, ttl = id_of(limits, cost, once, ttl)
@@ -50,17 +54,18 @@ module RedisRatelimit
     # Says what `take` would, and charges nothing.
     def peek(key, *limits, cost: 1)
       check(key, limits, cost)
-      words = ["rl.peek", full(key), "COST", number(cost), *specs(limits)]
+      words = ["rl.peek", key_of(key, limits), "COST", number(cost), *specs(key, limits)]
       without_server { Decision.read(call(words), nil) }
     end
 
     # Corrects a charge by its idempotency key. Denied only if the server does not know it, or no longer.
     def settle(key, *limits, id:, cost:)
       check(key, limits, cost)
+      refuse_sketches(limits)
       without_server(allowed: false) { Decision.read(call(words(key, limits, ["SETTLE", id, number(cost)])), id) }
     end
 
-    # Forgets all that a key has used. Whether there was anything.
+    # Forgets all that a key has used; of a sketch, by the key of its own, all of its items. Whether there was anything.
     def reset(key)
       call(["del", full(key)]) == 1
     end
@@ -126,14 +131,23 @@ module RedisRatelimit
 
     def words(key, limits, options)
       # The form of its own that needs no permission to choose limits.
-      return ["rl.limit", full(key), *limits.first.words.drop(1), *options] if limits.one? && limits.first.policy?
+      return ["rl.limit", key_of(key, limits), *limits.first.spec(key).drop(1), *options] if limits.one? && limits.first.policy?
 
       # In a cluster redis-rb looks up commands by their names in lower case.
-      ["rl.take", full(key), *options, *specs(limits)]
+      ["rl.take", key_of(key, limits), *options, *specs(key, limits)]
     end
 
-    def specs(limits)
-      limits.flat_map { |limit| limit.words.map { |word| word.is_a?(Numeric) ? number(word) : word } }
+    def specs(key, limits)
+      limits.flat_map { |limit| limit.spec(key).map { |word| word.is_a?(Numeric) ? number(word) : word } }
+    end
+
+    # The key on the server: of a sketch its own, and what the call names is an item.
+    def key_of(key, limits)
+      full(limits.first.key || key)
+    end
+
+    def refuse_sketches(limits)
+      raise ArgumentError, MERGED if limits.any?(&:key)
     end
 
     def full(key)
@@ -143,6 +157,7 @@ module RedisRatelimit
     def check(key, limits, cost)
       raise TypeError, "a key must be text, not #{key.inspect}" unless key.is_a?(String)
       raise ArgumentError, "a call needs a limit, such as RedisRatelimit.fixed(100, \"1m\")" if limits.empty?
+      raise ArgumentError, "a sketch is alone in its key" if limits.length > 1 && limits.any?(&:key)
       return if cost.is_a?(Numeric) && cost >= 0 && cost <= 10**12
 
       raise ArgumentError, "cost must be a number from 0 to 10^12, not #{cost.inspect}"
@@ -156,7 +171,7 @@ module RedisRatelimit
     # The idempotency key of a call, and for how long it is remembered.
     def id_of(limits, cost, once, ttl)
       return [once, ttl || "10m"] if once.is_a?(String)
-      return if once == false || (once.nil? && !@once)
+      return if once == false || (once.nil? && !@once) || limits.any?(&:key)
       return unless once || ttl || needed?(limits, cost)
 
       [SecureRandom.hex(16), ttl || (cost > 1 ? "1m" : REMEMBERED)]

@@ -1,10 +1,18 @@
 # frozen_string_literal: true
 
 module RedisRatelimit
-  # One limit, such as `RedisRatelimit.fixed(100, "1m")`. `quota` is nil for a policy, which only the server knows.
-  Limit = Struct.new(:words, :quota, keyword_init: true) do
+  # One limit, such as `RedisRatelimit.fixed(100, "1m")`. `quota` is nil for a policy, which only the server knows, and
+  # `key` is that of a sketch: what a call names as its key is an item of the sketch then.
+  Limit = Struct.new(:words, :quota, :key, keyword_init: true) do
     def policy?
       words.first == "POLICY"
+    end
+
+    # Its words in a call that names `item` as its key.
+    def spec(item)
+      return words unless key
+
+      policy? ? [*words, "ITEM", item] : [*words.take(4), item, *words.drop(4)]
     end
   end
 
@@ -35,8 +43,18 @@ module RedisRatelimit
     Limit.new(words: ["SLIDINGLOG", limit, window], quota: limit)
   end
 
-  # The policy that the server keeps under the first of these names that exists.
-  def policy(*names)
-    Limit.new(words: ["POLICY", *names.flat_map { |name| ["OR", name] }.drop(1)])
+  # A token bucket for each of any number of items, such as addresses, in the key `key` of a fixed size. An item is what a
+  # call names as its key. It never gets more than its limit, and may be denied too early if the sketch is too small.
+  # `size` counts when the key is made: "64kb" to "256mb", or bytes.
+  def sketch(capacity, refill, period, key:, size: nil)
+    raise TypeError, "the key of a sketch must be text, not #{key.inspect}" unless key.is_a?(String)
+
+    Limit.new(words: ["SKETCH", capacity, refill, period, *(["SIZE", size] if size)], quota: capacity, key: key)
+  end
+
+  # The policy that the server keeps under the first of these names that exists. If it is a sketch, `key` is the key of
+  # the sketch, and what a call names as its key is an item.
+  def policy(*names, key: nil)
+    Limit.new(words: ["POLICY", *names.flat_map { |name| ["OR", name] }.drop(1)], key: key)
   end
 end
