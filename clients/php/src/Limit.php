@@ -10,9 +10,13 @@ final class Limit
     /**
      * @param list<string|int|float> $words
      * @param float|null             $quota units; null: a policy's, which only the server knows
+     * @param string|null            $key   of a sketch: what a call names as its key is an item of the sketch then
      */
-    private function __construct(public readonly array $words, public readonly ?float $quota)
-    {
+    private function __construct(
+        public readonly array $words,
+        public readonly ?float $quota,
+        public readonly ?string $key = null,
+    ) {
     }
 
     /** A burst of up to `$capacity`, refilled by `$refill` per `$period`, continuously. */
@@ -45,6 +49,25 @@ final class Limit
         return new self(['SLIDINGLOG', $limit, $window], $limit);
     }
 
+    /**
+     * A token bucket for each of any number of items, such as addresses, in the key `$key` of a fixed size. An item is
+     * what a call names as its key. It never gets more than its limit, and may be denied too early if the sketch is too
+     * small.
+     *
+     * @param string|int|null $size counts when the key is made: '64kb' to '256mb', or bytes
+     */
+    public static function sketch(
+        int|float $capacity,
+        int|float $refill,
+        string $period,
+        string $key,
+        string|int|null $size = null,
+    ): self {
+        $words = ['SKETCH', $capacity, $refill, $period, ...(null === $size ? [] : ['SIZE', $size])];
+
+        return new self($words, $capacity, $key);
+    }
+
     /** The policy that the server keeps under the first of these names that exists. */
     public static function policy(string $name, string ...$others): self
     {
@@ -59,7 +82,35 @@ final class Limit
     /** Tells the limit from others on its key, by 1 to 32 of A-Z, a-z, 0-9, _ and -. */
     public function named(string $name): self
     {
+        if (null !== $this->key) {
+            throw new \InvalidArgumentException('a sketch has no name: it is alone in its key');
+        }
+
         return new self([...$this->words, 'AS', $name], $this->quota);
+    }
+
+    /** For a policy that is a sketch, in the key `$key`: what a call names as its key is an item then. */
+    public function itemsIn(string $key): self
+    {
+        if (!$this->isPolicy()) {
+            throw new \InvalidArgumentException('only a policy gets its key like this: a sketch is made with it');
+        }
+
+        return new self($this->words, $this->quota, $key);
+    }
+
+    /**
+     * Its words in a call that names `$item` as its key.
+     *
+     * @return list<string|int|float>
+     */
+    public function spec(string $item): array
+    {
+        return match (true) {
+            null === $this->key => $this->words,
+            $this->isPolicy() => [...$this->words, 'ITEM', $item],
+            default => [...\array_slice($this->words, 0, 4), $item, ...\array_slice($this->words, 4)],
+        };
     }
 
     public function isPolicy(): bool

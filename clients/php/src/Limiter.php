@@ -13,6 +13,8 @@ final class Limiter
     /** Longer than a call is sent again. */
     private const REMEMBERED = '30s';
 
+    private const MERGED = 'a sketch cannot tell apart again what it has merged: no item is settled or charged once';
+
     private readonly Connection $connection;
 
     /** @var array<string, true> policies with a concurrency limit: the idempotency key is the holder */
@@ -58,6 +60,9 @@ final class Limiter
         ?string $maxWait = null,
     ): Decision {
         $limits = $this->checked($limits, $cost);
+        if (\is_string($once) || true === $once || null !== $ttl) {
+            self::refuseSketches($limits);
+        }
         $options = 1 === $cost ? [] : ['COST', $cost];
         if ($force) {
             $options[] = 'FORCE';
@@ -103,7 +108,7 @@ final class Limiter
     public function peek(string $key, Limit|array $limits, int|float $cost = 1): Decision
     {
         $limits = $this->checked($limits, $cost);
-        $words = ['RL.PEEK', $this->prefix.$key, 'COST', $cost, ...self::specs($limits)];
+        $words = ['RL.PEEK', $this->keyOf($key, $limits), 'COST', $cost, ...self::specs($key, $limits)];
         try {
             return Decision::read($this->call($words, true));
         } catch (UnavailableException|SetupException|FullException $error) {
@@ -119,6 +124,7 @@ final class Limiter
     public function settle(string $key, Limit|array $limits, string $id, int|float $cost): Decision
     {
         $limits = $this->checked($limits, $cost);
+        self::refuseSketches($limits);
         try {
             return Decision::read($this->call($this->words($key, $limits, ['SETTLE', $id, $cost]), true), $id);
         } catch (UnavailableException|SetupException|FullException $error) {
@@ -126,7 +132,7 @@ final class Limiter
         }
     }
 
-    /** Forgets all that a key has used. Whether there was anything. */
+    /** Forgets all that a key has used; of a sketch, by the key of its own, all of its items. Whether there was anything. */
     public function reset(string $key): bool
     {
         return 1 === $this->call(['DEL', $this->prefix.$key], true);
@@ -228,10 +234,40 @@ final class Limiter
     {
         if (1 === \count($limits) && $limits[0]->isPolicy()) {
             // The form of its own that needs no permission to choose limits.
-            return ['RL.LIMIT', $this->prefix.$key, ...\array_slice($limits[0]->words, 1), ...$options];
+            return ['RL.LIMIT', $this->keyOf($key, $limits), ...\array_slice($limits[0]->spec($key), 1), ...$options];
         }
 
-        return ['RL.TAKE', $this->prefix.$key, ...$options, ...self::specs($limits)];
+        return ['RL.TAKE', $this->keyOf($key, $limits), ...$options, ...self::specs($key, $limits)];
+    }
+
+    /**
+     * The key on the server: of a sketch its own, and what the call names is an item.
+     *
+     * @param list<Limit> $limits
+     */
+    private function keyOf(string $key, array $limits): string
+    {
+        return $this->prefix.($limits[0]->key ?? $key);
+    }
+
+    /** @param list<Limit> $limits */
+    private static function hasSketch(array $limits): bool
+    {
+        foreach ($limits as $limit) {
+            if (null !== $limit->key) {
+                return true;
+            }
+        }
+
+        return false;
+    }
+
+    /** @param list<Limit> $limits */
+    private static function refuseSketches(array $limits): void
+    {
+        if (self::hasSketch($limits)) {
+            throw new \InvalidArgumentException(self::MERGED);
+        }
     }
 
     /**
@@ -239,9 +275,9 @@ final class Limiter
      *
      * @return list<string|int|float>
      */
-    private static function specs(array $limits): array
+    private static function specs(string $key, array $limits): array
     {
-        return array_merge(...array_map(static fn (Limit $limit) => $limit->words, $limits));
+        return array_merge(...array_map(static fn (Limit $limit) => $limit->spec($key), $limits));
     }
 
     /** Without an exponent. */
@@ -260,6 +296,9 @@ final class Limiter
         $limits = \is_array($limits) ? $limits : [$limits];
         if ([] === $limits) {
             throw new \InvalidArgumentException("a call needs a limit, such as Limit::fixed(100, '1m')");
+        }
+        if (\count($limits) > 1 && self::hasSketch($limits)) {
+            throw new \InvalidArgumentException('a sketch is alone in its key');
         }
         if (!($cost >= 0 && $cost <= 1e12)) {
             throw new \InvalidArgumentException("cost must be a number from 0 to 10^12, not {$cost}");
@@ -280,7 +319,7 @@ final class Limiter
         if (\is_string($once)) {
             return [$once, $ttl ?? '10m'];
         }
-        if (false === $once || (null === $once && !$this->once)) {
+        if (false === $once || (null === $once && !$this->once) || self::hasSketch($limits)) {
             return null;
         }
         $isNeeded = $cost > 1;

@@ -48,6 +48,20 @@ final class FrameworksTest extends TestCase
         $limiter->reserve();
     }
 
+    public function testSymfonysLimiterBySketch(): void
+    {
+        $factory = new LimiterFactory('api', new Limiter($this->redis), Limit::sketch(2.5, 2, '1h', 'addresses'));
+        foreach (['10.0.0.1', '10.0.0.2'] as $address) {
+            $limiter = $factory->create($address);
+            foreach ([true, true, false] as $accepted) {
+                self::assertSame($accepted, $limiter->consume()->isAccepted());
+            }
+        }
+        self::assertSame(['addresses'], $this->redis->keys('*'));
+        $this->expectException(InvalidArgumentException::class);
+        $limiter->reset();
+    }
+
     public function testSymfonysReservations(): void
     {
         $factory = new LimiterFactory('mails', new Limiter($this->redis), Limit::tokenBucket(2, 1, '1h'));

@@ -68,6 +68,63 @@ final class LimiterTest extends TestCase
         self::assertNotNull($limiter->take('pool', Limit::policy('leased'))->id);
     }
 
+    public function testASketchHasALimitForEachItemInOneKey(): void
+    {
+        $limiter = new Limiter($this->redis, prefix: 'app:');
+        // Half a unit more: the first charge of an item may count a millionth too much for a moment.
+        $addresses = Limit::sketch(3.5, 3, '1h', 'addresses', size: '64kb');
+        foreach (['203.0.113.7', '203.0.113.8', "\r\n\0"] as $address) {
+            foreach ([[true, 2], [true, 1], [true, 0], [false, 0]] as $expected) {
+                $decision = $limiter->take($address, $addresses);
+                self::assertSame($expected, [$decision->allowed, $decision->remaining]);
+            }
+            self::assertSame(0, $limiter->peek($address, $addresses)->remaining);
+        }
+        self::assertSame(['app:addresses'], $this->redis->keys('*'));
+        self::assertContains(65_536, $this->redis->rawCommand('RL.INFO', 'app:addresses'));
+        // A large charge has no idempotency key, which a sketch cannot have.
+        self::assertNull($limiter->take('another', $addresses, 2)->id);
+        self::assertTrue($limiter->reset('addresses'));
+        self::assertSame(3, $limiter->peek('203.0.113.7', $addresses)->remaining);
+    }
+
+    public function testAPolicyOfTheServerCanBeASketch(): void
+    {
+        $limiter = new Limiter($this->redis);
+        $this->redis->rawCommand('RL.POLICYSET', 'per-address', 'SKETCH', 2.5, 2, '1h');
+        $addresses = Limit::policy('missing', 'per-address')->itemsIn('addresses');
+        foreach (['203.0.113.7', '203.0.113.8'] as $address) {
+            foreach ([true, true, false] as $allowed) {
+                self::assertSame($allowed, $limiter->take($address, $addresses)->allowed);
+            }
+            self::assertFalse($limiter->peek($address, $addresses)->allowed);
+        }
+        self::assertTrue($limiter->take('203.0.113.9', $addresses, 2)->allowed);
+        self::assertSame(['addresses'], $this->redis->keys('*'));
+    }
+
+    public function testWhatASketchCannotIsRefusedBeforeAnythingIsSent(): void
+    {
+        $limiter = new Limiter($this->redis);
+        $sketch = Limit::sketch(3, 3, '1h', 'addresses');
+        $hour = Limit::fixed(3, '1h');
+        foreach ([$sketch, Limit::policy('per-address')->itemsIn('addresses')] as $limit) {
+            $calls = [
+                fn () => $limiter->take('item', $limit, once: true),
+                fn () => $limiter->take('item', $limit, once: 'id'),
+                fn () => $limiter->take('item', $limit, ttl: '1m'),
+                fn () => $limiter->take('item', [$hour, $limit]),
+                fn () => $limiter->settle('item', $limit, 'id', 1),
+                fn () => $limit->named('addresses'),
+            ];
+            foreach ($calls as $call) {
+                self::assertSame(InvalidArgumentException::class, self::thrown($call));
+            }
+        }
+        self::assertSame(InvalidArgumentException::class, self::thrown(fn () => $hour->itemsIn('addresses')));
+        self::assertSame([], $this->redis->keys('*'));
+    }
+
     public function testAChargeIsSettled(): void
     {
         $limiter = new Limiter($this->redis);

@@ -57,6 +57,9 @@ final class ModuleLimiter implements LimiterInterface
 
     public function reset(): void
     {
+        if (null !== $this->limit->key) {
+            throw new \InvalidArgumentException('one item of a sketch cannot be reset: what it has merged it cannot tell apart again');
+        }
         $this->limiter->reset($this->key);
     }
 
