@@ -162,6 +162,43 @@ def test_who_hears_that_a_later_key_has_expired_harms_nobody(
     check_replica(primary, replica)
 
 
+def test_no_usage_is_charged_for_two_keys_if_one_is_renamed_as_the_other_expires(
+    primary: Server, replica: Server, redis: Redis, clock: Clock
+) -> None:
+    redis.execute_command("DEBUG", "SET-ACTIVE-EXPIRE", 0)
+    for _ in range(3):
+        redis.flushall()
+        mtake(redis, "a", "b", cost=4)
+        redis.pexpire("b", 1000)
+        redis.execute_command("NEIGHBOUR.ON", "expired", "b", "RENAME", "a", "b")
+        clock.advance("2s")
+        allowed, _, decisions = mtake(redis, "a", "b")
+        assert [allowed, *(decision[2] for decision in decisions)] == [1, 9, 5]
+        left = [redis.execute_command("RL.PEEK", key, *BUCKET)[2] for key in "ab"]
+        assert left == [9, 5]
+        check_replica(primary, replica)
+
+
+def test_a_key_that_is_freed_as_another_expires_is_charged_in_no_mtake(
+    primary: Server, replica: Server, redis: Redis, clock: Clock, unheard: Redis
+) -> None:
+    made = f"rl-bucket 1 {START_US // 1000 + 3_600_000} 1000000 {START_US}"
+    frees_and_makes = ("RL.EFFECT", "a", "rl-bucket del", "b", made)
+    for each in (redis, unheard):
+        each.execute_command("DEBUG", "SET-ACTIVE-EXPIRE", 0)
+        for _ in range(3):
+            each.flushall()
+            mtake(each, "a", "b", cost=4)
+            each.pexpire("b", 1000)
+            each.execute_command("NEIGHBOUR.ON", "expired", "b", *frees_and_makes)
+            clock.advance("2s")
+            specs = [word for _ in "ab" for word in BUCKET]
+            allowed, _, decisions = each.execute_command("RL.MTAKE", 2, "a", "b", *specs)
+            assert [allowed, *(decision[2] for decision in decisions)] == [1, 9, 8]
+            assert [each.execute_command("RL.PEEK", key, *BUCKET)[2] for key in "ab"] == [9, 8]
+    check_replica(primary, replica)
+
+
 @pytest.fixture
 def unheard(fresh_server: Start, neighbour: Path) -> Redis:
     """A server without replicas or an AOF, which decides everyday calls of RL.MTAKE in one go."""

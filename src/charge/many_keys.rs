@@ -129,6 +129,9 @@ fn evaluate_keys<'s, 'a>(
     now: Timestamp,
 ) -> Result<Vec<EvaluatedKey<'s, 'a>>, Error> {
     let mut keys = Vec::with_capacity(call.specs.len());
+    for (name, _) in &call.specs {
+        redis.expire_first(*name)?;
+    }
     for key in &call.specs {
         keys.push(EvaluatedKey::of(redis, call, key, now)?);
     }

@@ -11,14 +11,19 @@ use ratelimit_core::expiry::Expiry;
 use ratelimit_core::wire::args::KeyName;
 use ratelimit_core::{Amount, Decision, Limit, Taken, Timestamp, Usage};
 
-/// Decides on a call of one unit under a bucket of each key, and replies. `false`: nothing was done, and the call goes
-/// the long way.
+/// Decides on a call of one unit under a bucket of each of these keys, and replies. `false`: nothing was done, and the
+/// call goes the long way.
 #[inline(always)]
-pub fn take_keys(call: &NewCall, buckets: impl Iterator<Item = Option<(KeyName, Bucket)>>, now: Timestamp) -> bool {
-    let Some(mut keys) = PlainKeys::<BucketUsage>::of(call) else { return false };
+pub fn take_keys(
+    call: &NewCall,
+    names: impl Iterator<Item = KeyName> + Clone,
+    buckets: impl Iterator<Item = Option<Bucket>>,
+    now: Timestamp,
+) -> bool {
+    let Some(mut keys) = PlainKeys::<BucketUsage>::of(call, names.clone()) else { return false };
     let mut taken: [Option<(Decision, BucketUsage)>; MOST_PLAIN_KEYS] = [None; MOST_PLAIN_KEYS];
-    for (room, bucket) in taken.iter_mut().zip(buckets) {
-        let Some((name, bucket)) = bucket else { return false };
+    for (room, (name, bucket)) in taken.iter_mut().zip(names.zip(buckets)) {
+        let Some(bucket) = bucket else { return false };
         let Some(usage) = keys.find(name, now) else { return false };
         let Some(Taken::Charged(decision, after)) = bucket.taken_at_once(usage, now, Amount::ONE) else { return false };
         *room = Some((decision, after));

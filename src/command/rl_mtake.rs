@@ -82,12 +82,9 @@ pub mod straight {
         if call.length() != BEFORE_KEYS.saturating_add(keys.saturating_mul(1 + WORDS)) {
             return false;
         }
-        let of_key = |number: usize| {
-            let name = BEFORE_KEYS.wrapping_add(number);
-            let spec = BEFORE_KEYS.wrapping_add(keys).wrapping_add(number.wrapping_mul(WORDS));
-            Some((KeyName(name), bucket(call, spec)?))
-        };
-        take_keys_straight(call, (0..keys).map(of_key), now())
+        let names = (0..keys).map(|number| KeyName(BEFORE_KEYS.wrapping_add(number)));
+        let spec = |number: usize| BEFORE_KEYS.wrapping_add(keys).wrapping_add(number.wrapping_mul(WORDS));
+        take_keys_straight(call, names, (0..keys).map(|number| bucket(call, spec(number))), now())
     }
 
     /// The command's name and numkeys.

@@ -31,6 +31,19 @@ impl Handle {
         Handle(unsafe { call!(RedisModule_OpenKey(ctx, name, mode.cast_signed())) })
     }
 
+    /// Has the server delete a key that has expired, before anything is looked at in the keys of a call on several.
+    ///
+    /// Redis 6.2 looks a key up once more after it has told other modules that it has expired. What one of them has put
+    /// into its place, by a rename perhaps of a key that was looked at before, is then found as if nobody had run. No
+    /// key expires later in the call: the server's clock stands still until the call ends.
+    #[inline(always)]
+    pub(super) fn expire_first(ctx: *mut raw::RedisModuleCtx, name: *mut raw::RedisModuleString) {
+        let looks_up_again = api!(RedisModule_KeyExists).is_none();
+        if looks_up_again {
+            drop(Handle::open_string(ctx, name, WRITE));
+        }
+    }
+
     /// A handle of no key, which is closed.
     pub(super) fn closed() -> Handle {
         Handle(null_mut())

@@ -210,6 +210,13 @@ impl<'a> Redis<'a> {
         Ok(OpenKey { redis: self, name, contents })
     }
 
+    /// Has the server delete a key of a call on several that has expired, before any of them is opened: so nobody else
+    /// runs when one is opened that is there.
+    pub fn expire_first(&mut self, name: KeyName) -> Result<(), Error> {
+        Handle::expire_first(self.ctx, self.string(name)?);
+        Ok(())
+    }
+
     /// Opens a key that is to hold a `U`. `Err` if it holds anything else.
     pub(in crate::redis) fn open_as<U: Usage>(&mut self, name: KeyName) -> Result<Key<'_, 'a, U>, Error> {
         self.open(name)?.typed().map_err(|key| key.contents().stored().wrong_type(U::KIND.name()))

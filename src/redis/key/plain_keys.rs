@@ -34,11 +34,17 @@ struct Found<U> {
 }
 
 impl<'c, 'a, U: Usage> PlainKeys<'c, 'a, U> {
-    /// A call whose keys are still to be found. `None`: somebody wants to hear of its effect, or the server only asks which
-    /// words are keys.
+    /// A call whose keys, of these names, are still to be found. `None`: somebody wants to hear of its effect, or the
+    /// server only asks which words are keys.
     #[inline(always)]
-    pub fn of(call: &'c NewCall<'a>) -> Option<PlainKeys<'c, 'a, U>> {
-        if effect_demand::any() || call.is_asked_for_keys() {
+    pub fn of(call: &'c NewCall<'a>, names: impl Iterator<Item = KeyName>) -> Option<PlainKeys<'c, 'a, U>> {
+        if call.is_asked_for_keys() {
+            return None;
+        }
+        for string in names.filter_map(|name| call.string(name)) {
+            Handle::expire_first(call.context(), string);
+        }
+        if effect_demand::any() {
             return None;
         }
         Some(PlainKeys { call, found: [const { None }; MOST_PLAIN_KEYS], count: 0 })
