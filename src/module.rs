@@ -305,6 +305,10 @@ unsafe fn load(
     if let Some(name) = api::missing() {
         return Err(format!("this server is too old, it lacks {name}; Redis 6.2 or Valkey 8 is needed"));
     }
+    // SAFETY: nothing of ours runs yet.
+    if !unsafe { redis::everyday_api::fill() } {
+        return Err("internal error".to_owned());
+    }
     // SAFETY: the caller's promise.
     unsafe {
         redis::config::with_arguments(argv, length, settings::read_arguments)

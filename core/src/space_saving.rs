@@ -16,19 +16,22 @@
 //! ([`heaviest_since`](Top::heaviest_since)). A key that takes an entry over begins there at 0: what it was denied
 //! before is not known. So these are never too high, and too low for keys that had lost their place.
 //!
-//! **Cost:** a denial of a key that has an entry takes a hash of the name and one place in a chain, and moves the entry
-//! past those in a heap that now have less, O(log m) at worst and mostly none. Another key does the same once more, and
+//! **Cost:** a denial of the key that was denied last takes a comparison of the name. One of another key that has an
+//! entry takes a hash of the name and one place in a chain besides. Both move the entry past those in a heap that now
+//! have less, O(log m) at worst and mostly none. Another key does the same once more, and
 //! writes its name over that of the key that goes. An entry takes some 380 bytes beside the name of the key and the item;
 //! the name of the policy that denied it last is shared with the policy.
 //!
 //! A key that has a limit for each of its items counts by the item too: each pair of a key and an item has an entry.
 
+mod denied_key;
 mod key_hash;
 pub(crate) mod minutes;
 
 use crate::number::Timestamp;
+use denied_key::TopEntry;
 use key_hash::Hash;
-use minutes::{MinuteClock, Minutes};
+use minutes::MinuteClock;
 use std::cmp::Reverse;
 use std::rc::Rc;
 
@@ -83,27 +86,14 @@ pub struct Top {
     counts: Vec<Count>,
     /// How often a key without an entry may have been denied.
     floor: u64,
+    /// Which entry has the key that was denied last.
+    latest: usize,
     clock: MinuteClock,
 }
 
 /// Where a denial is noted, until the next one.
 #[derive(Clone, Copy, Debug)]
 pub struct DenialPlace(usize);
-
-#[derive(Clone, Debug, Default)]
-struct TopEntry {
-    name: Vec<u8>,
-    item: Option<Vec<u8>>,
-    hash: u64,
-    error: u64,
-    /// The policy that denied it last, if any has.
-    policy: Option<Rc<[u8]>>,
-    minutes: Minutes,
-    /// The next of the same chain; [`NONE`] behind the last.
-    next: usize,
-    /// Where its count is.
-    count: usize,
-}
 
 #[derive(Clone, Copy, Debug)]
 struct Count {
@@ -124,7 +114,8 @@ impl Top {
     fn hashed_by(hash: Hash, most: usize) -> Top {
         let most = most.min(MAX_ENTRIES);
         let clock = MinuteClock::default();
-        Top { most, hash, chains: Vec::new(), entries: Vec::new(), counts: Vec::new(), floor: 0, clock }
+        let (chains, entries, counts) = (Vec::new(), Vec::new(), Vec::new());
+        Top { most, hash, chains, entries, counts, floor: 0, latest: NONE, clock }
     }
 
     /// How many keys there is room for.
@@ -142,23 +133,43 @@ impl Top {
 
     /// Records that a key, or an item of it, was denied at `now`. Where that is noted: `None` if there is room for
     /// nothing.
-    #[inline]
+    #[inline(always)]
     pub fn record(&mut self, name: &[u8], item: Option<&[u8]>, now: Timestamp) -> Option<DenialPlace> {
         let minute = self.clock.minute(now);
         let name = name.get(..MAX_NAME).unwrap_or(name);
         let item = item.map(|item| item.get(..MAX_NAME).unwrap_or(item));
+        // Denials of one key come one after another.
+        if self.entries.get(self.latest).is_some_and(|entry| entry.is_of(name, item)) {
+            return Some(self.count_at(self.latest, minute));
+        }
+        let place = self.find_or_add(name, item, minute)?;
+        self.latest = place.0;
+        Some(place)
+    }
+
+    /// Counts a denial of a key that was not denied last.
+    #[inline(never)]
+    fn find_or_add(&mut self, name: &[u8], item: Option<&[u8]>, minute: u64) -> Option<DenialPlace> {
         let hash = self.hash.of(name, item);
         let mut place = self.chains.get(self.chain_of(hash)).copied().unwrap_or(NONE);
-        while let Some(entry) = self.entries.get_mut(place) {
-            if entry.hash == hash && *entry.name == *name && entry.item.as_deref() == item {
-                entry.minutes.count(minute);
-                let count = entry.count;
-                self.count(count);
-                return Some(DenialPlace(place));
+        while let Some(entry) = self.entries.get(place) {
+            if entry.hash == hash && entry.is_of(name, item) {
+                return Some(self.count_at(place, minute));
             }
             place = entry.next;
         }
         self.add(name, item, hash, minute)
+    }
+
+    /// Counts a denial of the key of an entry.
+    #[inline(always)]
+    fn count_at(&mut self, place: usize, minute: u64) -> DenialPlace {
+        if let Some(entry) = self.entries.get_mut(place) {
+            entry.minutes.count(minute);
+            let count = entry.count;
+            self.count(count);
+        }
+        DenialPlace(place)
     }
 
     /// Records which policy has denied a key, where that was noted; `place` is of the denial that was recorded last.
@@ -337,23 +348,6 @@ impl Top {
             *room = count;
             entry.count = place;
         }
-    }
-}
-
-impl TopEntry {
-    fn heavy(&self, denied: u64, error: u64) -> Heavy<'_> {
-        Heavy { name: &self.name, denied, error, policy: self.policy.as_deref(), item: self.item.as_deref() }
-    }
-
-    /// Writes an item over the one that goes, in the same memory.
-    fn put_item(&mut self, item: Option<&[u8]>) {
-        let Some(item) = item else {
-            self.item = None;
-            return;
-        };
-        let room = self.item.get_or_insert_default();
-        room.clear();
-        room.extend_from_slice(item);
     }
 }
 

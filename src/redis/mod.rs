@@ -31,6 +31,7 @@ mod defragmentation;
 pub mod dispatch;
 mod dry_run;
 pub mod effect_demand;
+pub mod everyday_api;
 mod global;
 pub mod guard;
 pub mod incoming_effect;

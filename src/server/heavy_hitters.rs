@@ -27,7 +27,7 @@ impl HeavyHitters {
 
     /// Records that the key of that name, or an item of it, has stood in the way of a call at `now`, and by which policy,
     /// if one has ruled.
-    #[inline(always)]
+    #[inline(never)]
     pub fn record_ruled(&self, name: &[u8], item: Option<&[u8]>, policy: Option<&Rc<[u8]>>, now: Timestamp) {
         self.with(|top| {
             if let (Some(place), Some(policy)) = (top.record(name, item, now), policy) {

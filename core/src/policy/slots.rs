@@ -8,6 +8,7 @@ use super::slot::Slot;
 use super::stamp::Stamp;
 use super::walk::{self, GROUPS, Walk};
 use crate::number::{Span, Timestamp};
+use crate::wire::short_bytes::are_same;
 use hashbrown::{HashTable, hash_table};
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, VecDeque};
@@ -62,7 +63,7 @@ impl Slots {
     /// What is known by a name.
     #[inline(always)]
     pub(super) fn get(&self, name: &[u8]) -> Option<&Slot> {
-        self.by_hash.find(record_hash::of(name), |(_, slot)| *slot.entry.name == *name).map(|(_, slot)| &**slot)
+        self.by_hash.find(record_hash::of(name), |(_, slot)| are_same(&slot.entry.name, name)).map(|(_, slot)| &**slot)
     }
 
     /// What is known by a name, unless its policy was deleted.

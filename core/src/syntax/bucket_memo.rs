@@ -2,6 +2,7 @@
 //! recognise it takes a third of the instructions that reading it takes.
 
 use crate::algorithm::bucket::{Bucket, Discipline};
+use crate::wire::short_bytes::{MOST_SHORT, halves};
 use std::cell::Cell;
 
 /// The buckets that were read last. A bucket whose place another has taken is read again.
@@ -10,9 +11,6 @@ pub struct BucketMemo([Cell<Option<(Words, Bucket)>>; PLACES]);
 
 /// The words of eight tenants with limits of their own fit.
 const PLACES: usize = 8;
-
-/// The longest word that is recognised, in bytes.
-const MAX_WORD: usize = 16;
 
 /// Capacity, refill and period as they were written, and which bucket they are of.
 #[derive(Clone, Copy, Debug)]
@@ -83,7 +81,7 @@ impl Words {
         let [capacity, refill, period] = words;
         let (capacity, refill, period) = (capacity?, refill?, period?);
         let longest = capacity.len().max(refill.len()).max(period.len());
-        if longest > MAX_WORD {
+        if longest > MOST_SHORT {
             return None;
         }
         let [(c0, c1), (r0, r1), (p0, p1)] = [halves(capacity)?, halves(refill)?, halves(period)?];
@@ -91,23 +89,6 @@ impl Words {
         let lengths = length(capacity) | length(refill) << 8 | length(period) << 16;
         let is_queue = u64::from(discipline == Discipline::Queue);
         Some(Words { texts: [c0, c1, r0, r1, p0, p1], lengths: lengths | is_queue << 24 })
-    }
-}
-
-/// Up to 16 bytes as two numbers, which together with the length tell them from any others; they may overlap.
-#[inline(always)]
-fn halves(word: &[u8]) -> Option<(u64, u64)> {
-    if let (Some(head), Some(tail)) = (word.first_chunk(), word.last_chunk()) {
-        return Some((u64::from_le_bytes(*head), u64::from_le_bytes(*tail)));
-    }
-    if let (Some(head), Some(tail)) = (word.first_chunk(), word.last_chunk()) {
-        return Some((u32::from_le_bytes(*head).into(), u32::from_le_bytes(*tail).into()));
-    }
-    match word {
-        [one] => Some(((*one).into(), 0)),
-        [one, two] => Some(((*one).into(), (*two).into())),
-        [one, two, three] => Some((u16::from_le_bytes([*one, *two]).into(), (*three).into())),
-        _ => None,
     }
 }
 

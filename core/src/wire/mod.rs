@@ -4,3 +4,4 @@ pub mod args;
 pub mod codec;
 pub mod error;
 pub(crate) mod name;
+pub(crate) mod short_bytes;

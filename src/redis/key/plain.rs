@@ -7,6 +7,7 @@ use super::super::api::call;
 use super::super::current_call::{DENIED, TAKEN};
 use super::super::debug_readback::Readback;
 use super::super::effect_demand;
+use super::super::everyday_api::call_everyday;
 use super::super::replies::Replies;
 use super::super::{guard, native_type};
 use super::handle::{Handle, WRITE};
@@ -146,7 +147,7 @@ impl<U: Usage> PlainKey<'_, '_, U> {
         let (ctx, string) = (self.call.ctx, self.string);
         // Nobody listens; the server counts a change by it (see `Changes::propagate`).
         // SAFETY: `ctx` is that of the current call.
-        unsafe { call!(RedisModule_ReplicateVerbatim(ctx)) };
+        unsafe { call_everyday!(RedisModule_ReplicateVerbatim(ctx)) };
         if present != Some(expires_at) {
             self.handle.set_expiry(expires_at, now);
         }
@@ -177,7 +178,7 @@ impl<U: Usage> PlainKey<'_, '_, U> {
 pub(super) unsafe fn announce_taken(ctx: *mut raw::RedisModuleCtx, name: *mut raw::RedisModuleString) {
     // SAFETY: the caller's promise.
     unsafe {
-        call!(RedisModule_SignalModifiedKey(ctx, name));
+        call_everyday!(RedisModule_SignalModifiedKey(ctx, name));
         notify(ctx, TAKEN, name);
     }
 }
@@ -188,6 +189,6 @@ pub(super) unsafe fn announce_taken(ctx: *mut raw::RedisModuleCtx, name: *mut ra
 unsafe fn notify(ctx: *mut raw::RedisModuleCtx, event: &'static CStr, name: *mut raw::RedisModuleString) {
     // SAFETY: the caller's promise; the event's name is a constant.
     unsafe {
-        call!(RedisModule_NotifyKeyspaceEvent(ctx, raw::REDISMODULE_NOTIFY_MODULE, event.as_ptr(), name));
+        call_everyday!(RedisModule_NotifyKeyspaceEvent(ctx, raw::REDISMODULE_NOTIFY_MODULE, event.as_ptr(), name));
     }
 }
