@@ -4,7 +4,7 @@ import statistics
 import tempfile
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -18,6 +18,10 @@ from bench.wire import Pipe
 from support.binaries import Binary
 
 PIPELINES = [1, 16, 100]
+# The page shows calls in pipelines of so many. Those of fewer are in benches/measured alone, where
+# medians of fewer rounds do.
+PAIRED = PIPELINES[-1]
+ROUNDS_UNPAIRED = 3
 LEAST_SPREAD = 0.05
 
 
@@ -51,6 +55,7 @@ class Timed:
     calls_per_second: float | None
     server_ns: float | None
     # Beside SET EX on a server of the same settings, which ran before it and after it, each time.
+    # None of SET EX itself, and in pipelines of fewer than PAIRED.
     beside: "Ratio | None" = None
 
 
@@ -83,7 +88,7 @@ class Commands:
 
 def measure(binary: Binary, scale: Scale, peers: Iterable[Peer]) -> Commands:
     peer_calls = [peer.call for peer in peers]
-    calls = [call for call in [*ALL, *peer_calls] if call.is_one_command]
+    calls = _of_one_command(peers)
     with tempfile.TemporaryDirectory(prefix="ratelimit-") as directory:
         floors = floor.floors(floor.build(Path(directory)))
         timed = _timed(binary, [call for call in calls if call not in NEW_KEYS], scale)
@@ -93,6 +98,28 @@ def measure(binary: Binary, scale: Scale, peers: Iterable[Peer]) -> Commands:
             counted = valgrind.instructions(binary, counting, scale.servers)
     beside = {one.call.name: [ours.name for ours in one.ours] for one in floors}
     return Commands(timed, counted, [call.name for call in peer_calls], beside)
+
+
+def timed_anew(
+    binary: Binary, scale: Scale, peers: Iterable[Peer], found: Commands, names: set[str]
+) -> Commands:
+    """`found` with other times for the calls of these names, again beside SET EX."""
+    calls = _of_one_command(peers)
+    again = {
+        base: [call for call in others if call.name in names]
+        for base, others in _by_base(calls).items()
+    }
+    timed = _timed(
+        binary, [one for base in again for one in (base, *again[base]) if again[base]], scale
+    )
+    of_others = {call.name for others in again.values() for call in others}
+    anew = {which: one for which, one in timed.items() if which[0] in of_others}
+    return replace(found, timed=found.timed | anew)
+
+
+def _of_one_command(peers: Iterable[Peer]) -> list[Call]:
+    calls = [*ALL, *(peer.call for peer in peers)]
+    return [call for call in calls if call.is_one_command]
 
 
 def _timed(binary: Binary, calls: list[Call], scale: Scale) -> dict[tuple[str, int], Timed]:
@@ -116,9 +143,15 @@ def _timed(binary: Binary, calls: list[Call], scale: Scale) -> dict[tuple[str, i
             for pipeline in PIPELINES
         }
         run = partial(_counted, servers, counts, found)
-        for _, pipeline in product(range(scale.rounds), PIPELINES):
+        for number, pipeline in product(range(scale.rounds), PIPELINES):
+            if pipeline != PAIRED and number >= ROUNDS_UNPAIRED:
+                continue
             for base, others in _by_base(calls).items():
                 before = run(base, pipeline)
+                if pipeline != PAIRED:
+                    for call in others:
+                        run(call, pipeline)
+                    continue
                 for call in others:
                     own = run(call, pipeline)
                     after = run(base, pipeline)

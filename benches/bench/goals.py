@@ -9,6 +9,7 @@ from bench.commands import Commands
 from bench.growth import Growth
 from bench.memory import Memory
 from bench.persistence import Persistence
+from bench.valkey import Valkey
 
 # How much more a call may cost when there is more, and still count as the same. It is a time.
 FLAT = 1.25
@@ -16,6 +17,8 @@ MEMORY_TO_LUA = 0.85
 # The server's processor time, in pipelines of so many.
 TIME_TO_SET_EX = {ADMITTED.name: 1.0, LIMIT.name: 0.91, DELAY.name: 0.76, LIMIT_FOUR.name: 1.15}
 PIPELINE = 100
+# The instructions on Valkey.
+VALKEY_TO_SET_EX = {ADMITTED.name: 0.88, LIMIT.name: 0.73, DELAY.name: 0.62}
 # Bytes a key.
 BYTES = {
     memory.BUCKET.name: 145,
@@ -40,7 +43,7 @@ class Goal:
 
 
 def _at_most(what: str, goal: float, measured: float) -> Goal:
-    return Goal(what, f"{goal:g}", f"{measured:.2f}", measured <= goal)
+    return Goal(what, f"{goal:g}", f"{measured:.4g}", measured <= goal)
 
 
 def of_commands(found: Commands) -> Iterator[Goal]:
@@ -60,6 +63,13 @@ def of_commands(found: Commands) -> Iterator[Goal]:
         if name in of:
             what = f"server CPU time of {name}, x {SET_EX.name}, in pipelines of {PIPELINE}"
             yield _at_most(what, goal, of[name].median)
+
+
+def of_valkey(found: Valkey) -> Iterator[Goal]:
+    of = found.instructions
+    for name, goal in VALKEY_TO_SET_EX.items():
+        what = f"instructions of {name} on {found.server}, x {SET_EX.name} there"
+        yield _at_most(what, goal, of[name] / of[SET_EX.name])
 
 
 def of_memory(found: Memory) -> Iterator[Goal]:

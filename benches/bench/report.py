@@ -34,6 +34,7 @@ from bench.openloop import OpenLoop
 from bench.persistence import Persistence
 from bench.scale import Scale
 from bench.valgrind import PIPELINE
+from bench.valkey import Valkey
 from bench.waiting import APART_MS, FETCH_MS, JOB_MS, PLACES, WORKERS, Size, Waiting
 
 TEXTS = Path(__file__).parents[1] / "text"
@@ -47,6 +48,7 @@ class Results:
     """Of every section that was measured."""
 
     commands: Commands | None = None
+    valkey: Valkey | None = None
     openloop: OpenLoop | None = None
     decisions: Decisions | None = None
     memory: Memory | None = None
@@ -65,6 +67,8 @@ def write(server: str, scale: Scale, results: Results, load: float) -> str:
     parts = [_text("top", **top)]
     if results.commands:
         parts.append(_commands(results.commands))
+    if results.valkey:
+        parts.append(_valkey(results.valkey))
     if results.openloop:
         parts.append(_openloop(results.openloop, scale))
     if results.decisions:
@@ -83,14 +87,31 @@ def _is_paired(found: Commands | None) -> bool:
     return found is None or bool(found.beside(PIPELINE))
 
 
-def contradictions(found: Commands) -> list[str]:
+@dataclass(frozen=True)
+class Contradiction:
+    """Two figures of a run that cannot both be: whoever reads them learns of the machine's noise,
+    not of the calls.
+    """
+
+    # Whose times are to be measured again.
+    calls: frozenset[str]
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def contradictions(found: Commands) -> list[Contradiction]:
     """Times that cannot be: of a call that takes far fewer instructions than one that is shown
-    beside it, and more time. Whoever reads them learns of the noise, not of the calls.
+    beside it, and more time; or that are farther from the pairs than these from each other.
     """
     of = found.instructions
     return _outside_of_the_pairs(found) + [
-        f"{fewer} takes {of[fewer] / of[more]:.2f} times the instructions of {more}, "
-        f"and {times[fewer] / times[more]:.2f} times its time, in pipelines of {many}"
+        Contradiction(
+            frozenset({fewer, more}),
+            f"{fewer} takes {of[fewer] / of[more]:.2f} times the instructions of {more}, "
+            f"and {times[fewer] / times[more]:.2f} times its time, in pipelines of {many}",
+        )
         for many in TOLD_APART
         for times in [found.server_ns(many)]
         for fewer, more in permutations(times, 2)
@@ -99,13 +120,16 @@ def contradictions(found: Commands) -> list[str]:
     ]
 
 
-def _outside_of_the_pairs(found: Commands) -> list[str]:
+def _outside_of_the_pairs(found: Commands) -> list[Contradiction]:
     """Calls of which the two times that are shown have another ratio than the pairs, by more than
     their spread: the times are not of one machine at one speed.
     """
     return [
-        f"{name} takes {ratio:.2f} times the time of {base}, "
-        f"and {beside.least:.2f} to {beside.most:.2f} times in pairs, in pipelines of {many}"
+        Contradiction(
+            frozenset({name}),
+            f"{name} takes {ratio:.2f} times the time of {base}, "
+            f"and {beside.least:.2f} to {beside.most:.2f} times in pairs, in pipelines of {many}",
+        )
         for many in TOLD_APART
         for times in [found.server_ns(many)]
         for name, beside in found.beside(many).items()
@@ -152,6 +176,7 @@ def _headline(found: Commands) -> str:
 def _goals(results: Results) -> dict[str, str]:
     found = [
         *(goals.of_commands(results.commands) if results.commands else []),
+        *(goals.of_valkey(results.valkey) if results.valkey else []),
         *(goals.of_memory(results.memory) if results.memory else []),
         *(goals.of_persistence(results.persistence) if results.persistence else []),
         *(goals.of_aof(results.persistence) if results.persistence else []),
@@ -303,6 +328,13 @@ def _floors(found: Commands) -> str:
         "computes nothing| instructions:| x SET EX:| beside it| instructions:| the module's own:",
         rows,
     )
+
+
+def _valkey(found: Valkey) -> str:
+    of = found.instructions
+    rows = [[name, f"{count:,.0f}", f"{count / of[SET_EX.name]:.2f}"] for name, count in of.items()]
+    table = _table(f"call| instructions:| x {SET_EX.name}:", rows)
+    return _text("valkey", server=found.server, costs=table)
 
 
 def _against_lua(found: Commands) -> str:

