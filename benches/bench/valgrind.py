@@ -9,12 +9,14 @@ Two things change them, and both only ever add:
   during as many calls.
 
 So the calls on a server are counted in stretches, and the result is the lowest count of all
-stretches on several servers.
+stretches on several servers. What a call does less than once a stretch is in no lowest count: for
+that there is the mean of all stretches of a server, and the lowest of those.
 """
 
 import os
 import re
 import shutil
+import statistics
 import subprocess
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -41,16 +43,35 @@ STRETCHES = 4
 SELDOM = (("hz", "1"), ("dynamic-hz", "no"))
 
 
+@dataclass(frozen=True)
+class Count:
+    """Instructions a call."""
+
+    # Of the stretch that had the fewest.
+    least: float
+    # Of all stretches of the server on which that is lowest: with what comes seldom.
+    mean: float
+
+    def lower(self, other: "Count") -> "Count":
+        """The lower of each."""
+        return Count(min(self.least, other.least), min(self.mean, other.mean))
+
+
 def is_there() -> bool:
     return shutil.which("valgrind") is not None and shutil.which("vgdb") is not None
 
 
 def instructions(binary: Binary, calls: Iterable[Call], servers: int = SERVERS) -> dict[str, float]:
+    """The lowest count of instructions a call, by the call's name."""
+    return {name: count.least for name, count in counts(binary, calls, servers).items()}
+
+
+def counts(binary: Binary, calls: Iterable[Call], servers: int = SERVERS) -> dict[str, Count]:
     """Instructions a call, by the call's name."""
     by_setup: dict[Setup, dict[str, Call]] = {}
     for call in calls:
         by_setup.setdefault(call.setup, {})[call.name] = call
-    found: dict[str, float] = {}
+    found: dict[str, Count] = {}
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         all_counts = [
             pool.submit(_counts, binary, setup, part)
@@ -58,9 +79,9 @@ def instructions(binary: Binary, calls: Iterable[Call], servers: int = SERVERS) 
             for part in _parts(list(named.values()))
             for _ in range(servers)
         ]
-        for counts in all_counts:
-            for name, count in counts.result().items():
-                found[name] = min(count, found.get(name, count))
+        for of_server in all_counts:
+            for name, count in of_server.result().items():
+                found[name] = count.lower(found.get(name, count))
     return found
 
 
@@ -69,7 +90,7 @@ def _parts(calls: list[Call]) -> list[list[Call]]:
     return [calls[start : start + KINDS_A_SERVER] for start in starts]
 
 
-def _counts(binary: Binary, setup: Setup, calls: list[Call]) -> dict[str, float]:
+def _counts(binary: Binary, setup: Setup, calls: list[Call]) -> dict[str, Count]:
     for _ in range(TRIES - 1):
         try:
             return _counts_once(binary, setup, calls)
@@ -79,7 +100,7 @@ def _counts(binary: Binary, setup: Setup, calls: list[Call]) -> dict[str, float]
     return _counts_once(binary, setup, calls)
 
 
-def _counts_once(binary: Binary, setup: Setup, calls: list[Call]) -> dict[str, float]:
+def _counts_once(binary: Binary, setup: Setup, calls: list[Call]) -> dict[str, Count]:
     """Of one server. It is empty before each kind, which is called some times before it counts."""
     with _counting(binary, setup) as counting:
         return {call.name: _count(counting, call) for call in calls}
@@ -119,8 +140,8 @@ def _counting(binary: Binary, setup: Setup) -> Iterator[Counting]:
             server.stop()
 
 
-def _count(counting: Counting, call: Call) -> float:
-    """The instructions a call, of the stretch with the fewest."""
+def _count(counting: Counting, call: Call) -> Count:
+    """The instructions a call, of one server."""
     # A script takes ten times as long.
     before, counted = (100, 200) if call.is_lua else (500, 1_000)
     server = counting.server
@@ -136,4 +157,5 @@ def _count(counting: Counting, call: Call) -> float:
 
         run(0, before)
         starts = range(before, before + STRETCHES * counted, counted)
-        return min(run(start, counted) for start in starts) / counted
+        stretches = [run(start, counted) / counted for start in starts]
+        return Count(min(stretches), statistics.mean(stretches))

@@ -16,6 +16,7 @@ from bench.commands import PIPELINES, Commands, Ratio, Timed
 from bench.record import Everything, Waits
 from bench.report import Results
 from bench.scale import QUICK
+from bench.valgrind import Count
 from support.server import REPOSITORY
 
 TEXT = """\
@@ -75,16 +76,24 @@ def test_a_call_above_its_budget_is_measured_on_more_servers(
 ):
     rounds = count()
 
-    def instructions(_binary, calls, _servers):
+    def counts(_binary, calls, _servers):
         (name,) = {call.name for call in calls}
         if name == "SET EX":
-            return {name: 100}
-        return {name: 80 if next(rounds) == rounds_until_kept else 81}
+            return {name: Count(100, 100)}
+        ours = 80 if next(rounds) == rounds_until_kept else 81
+        return {name: Count(ours, ours)}
 
-    monkeypatch.setattr(check.valgrind, "instructions", instructions)
+    monkeypatch.setattr(check.valgrind, "counts", counts)
     wanted = [Budget("RL.TAKE", "SET EX", at_most=0.8)]
     found = check.measure(None, wanted, check.FEW)
-    assert budgets.are_kept(budgets.compare(wanted, found)) == is_kept
+    assert budgets.are_kept(check.verdicts_of(wanted, found)) == is_kept
+
+
+@pytest.mark.parametrize(("mean", "is_kept"), [(101, True), (104, True), (110, False)])
+def test_what_a_call_does_less_than_once_a_stretch_is_held_against_its_budget(mean, is_kept):
+    wanted = [Budget("RL.TAKE", "SET EX", at_most=1.0)]
+    counts = {"RL.TAKE": Count(99, mean), "SET EX": Count(100, 100)}
+    assert budgets.are_kept(check.verdicts_of(wanted, counts)) == is_kept
 
 
 def test_what_a_server_does_each_second_is_not_counted(monkeypatch):
@@ -98,7 +107,7 @@ def test_what_a_server_does_each_second_is_not_counted(monkeypatch):
         since_last_asked=lambda: next(counts),
     )
     monkeypatch.setattr(valgrind, "Pipe", lambda _: nullcontext(Nothing()))
-    assert valgrind._count(counting, SET_EX) == 5_000
+    assert valgrind._count(counting, SET_EX) == Count(least=5_000, mean=5_100)
 
 
 def test_the_budgets_are_of_calls_that_are_measured():
