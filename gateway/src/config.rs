@@ -9,7 +9,7 @@ mod source;
 pub use domain::{Bound, Domain, Found, Metric};
 pub use forward::{Http, HttpRule};
 pub use import::Imported;
-pub use source::{Source, Stamp};
+pub use source::Source;
 
 use std::collections::HashMap;
 

@@ -31,6 +31,7 @@ pub use routes::router;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
 use upstream::Upstream;
 
 /// How long a request may take: a long log is replayed for a while.
@@ -74,13 +75,18 @@ fn without_server() -> Failure {
     Failure::Missing("this console has no server".to_owned())
 }
 
-/// The listener of the console and its routes, if it is on. `gateway` is the server as the gateway sees it.
+/// The listener of the console and its routes, if it is on, with TLS or without. `gateway` is the server as the gateway
+/// sees it.
 ///
 /// # Errors
 /// What stands in the way of the start: a port that is taken, a token that is needed.
-pub async fn bound(options: &ConsoleOptions, gateway: &Address) -> Result<Option<(TcpListener, Service)>, String> {
+pub async fn bound(
+    options: &ConsoleOptions,
+    gateway: &Address,
+    tls: Option<TlsAcceptor>,
+) -> Result<Option<(TcpListener, Service)>, String> {
     let At::Listening(at) = options.at else { return Ok(None) };
-    let (address, guard, tls) = (options.address(gateway)?, options.guard(at)?, options.tls()?);
+    let (address, guard) = (options.address(gateway)?, options.guard(at)?);
     let listener = TcpListener::bind(at).await.map_err(|error| format!("--console {at}: {error}"))?;
     let console = Console::of(address);
     console.start();

@@ -7,7 +7,9 @@ pub mod connect;
 
 use crate::ask::{Call, Reply, is_answer};
 use crate::permission::Missing;
+use crate::reload::Reloaded;
 use crate::seen;
+use crate::stamp::Stamp;
 pub use address::Address;
 use arc_swap::ArcSwapOption;
 use breaker::Breaker;
@@ -15,7 +17,7 @@ use connect::Connection;
 use futures_util::future::join_all;
 use redis::Value;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
@@ -41,6 +43,8 @@ pub struct Link {
     pub missing: Missing,
     /// Wakes the task that keeps the connection: it is of no use any more.
     broken: Notify,
+    /// How often the certificates for TLS have been renewed.
+    renewals: AtomicU64,
 }
 
 /// What the server says of its policies, each time that they change.
@@ -62,7 +66,13 @@ impl Link {
             answered: AtomicBool::new(false),
             missing: Missing::default(),
             broken: Notify::new(),
+            renewals: AtomicU64::new(0),
         }
+    }
+
+    /// Whether files say whom TLS trusts, or who the gateway is.
+    pub fn has_certificates(&self) -> bool {
+        !self.address.files().is_empty()
     }
 
     /// Whether the server has answered since the start.
@@ -132,9 +142,7 @@ impl Link {
         loop {
             match timeout(Duration::from_secs(5), connect::connect(&self.address)).await {
                 Ok(Ok(connection)) => {
-                    let connection = Arc::new(connection);
-                    self.connection.store(Some(Arc::clone(&connection)));
-                    self.watch(&connection, listener).await;
+                    self.watch(connection, listener).await;
                     self.connection.store(None);
                 }
                 Ok(Err(error)) => self.failed(&error.to_string()),
@@ -144,16 +152,27 @@ impl Link {
         }
     }
 
-    /// Until the connection is of no use any more.
-    async fn watch(&self, connection: &Connection, listener: &dyn Listener) {
-        let mut unanswered = 0;
+    /// Until the connection is of no use any more. Renewed certificates are for another one, also of those to the nodes of
+    /// a cluster, which takes its place once it is there.
+    async fn watch(&self, connection: Connection, listener: &dyn Listener) {
+        let mut connection = Arc::new(connection);
+        self.connection.store(Some(Arc::clone(&connection)));
+        let (mut unanswered, mut renewals) = (0, self.renewals.load(Ordering::Acquire));
         loop {
+            let renewed = self.renewals.load(Ordering::Acquire);
+            if renewed != renewals
+                && let Ok(Ok(found)) = timeout(PROBE_TIMEOUT, connect::connect(&self.address)).await
+            {
+                renewals = renewed;
+                connection = Arc::new(found);
+                self.connection.store(Some(Arc::clone(&connection)));
+            }
             let began = Instant::now();
             let looked = async {
                 if self.breaker.has_failed() {
-                    decides(connection).await?;
+                    decides(&connection).await?;
                 }
-                policies(connection, listener).await
+                policies(&connection, listener).await
             };
             match timeout(PROBE_TIMEOUT, looked).await {
                 Ok(Ok(())) => {
@@ -179,6 +198,23 @@ impl Link {
                 () = self.broken.notified() => sleep(Duration::from_millis(10)).await,
             }
         }
+    }
+}
+
+impl Reloaded for Link {
+    fn name(&self) -> &'static str {
+        "the certificates for the server"
+    }
+
+    fn stamp(&self) -> Stamp {
+        Stamp::of(self.address.files())
+    }
+
+    fn read(&self) -> Result<(), String> {
+        // Each connection that is made reads them.
+        connect::check(&self.address).map_err(|error| error.to_string())?;
+        self.renewals.fetch_add(1, Ordering::Release);
+        Ok(())
     }
 }
 

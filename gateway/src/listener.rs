@@ -10,12 +10,8 @@ use axum::http::{Request, Response, StatusCode, header};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use patient::Patient;
-use rustls::ServerConfig;
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -58,21 +54,6 @@ impl Ends {
     fn of(stream: &TcpStream, peer: SocketAddr) -> Ends {
         Ends { peer, own: stream.local_addr().ok().map(|address| address.ip().to_canonical()) }
     }
-}
-
-/// What TLS takes: the certificates of a file and the key of another.
-///
-/// # Errors
-/// What is wrong with them.
-pub fn acceptor(certificate: &Path, key: &Path) -> Result<TlsAcceptor, String> {
-    let told = |path: &Path, error: &dyn std::error::Error| format!("{}: {error}", path.display());
-    let chain = CertificateDer::pem_file_iter(certificate).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-    let chain = chain.map_err(|error| told(certificate, &error))?;
-    let secret = PrivateKeyDer::from_pem_file(key).map_err(|error| told(key, &error))?;
-    let config = ServerConfig::builder().with_no_client_auth().with_single_cert(chain, secret);
-    let mut config = config.map_err(|error| told(certificate, &error))?;
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
 /// Answers until `ended` is true, and then ends what is under way.
@@ -158,7 +139,8 @@ async fn connection(
         .keep_alive_interval(Some(PATIENCE))
         .keep_alive_timeout(PATIENCE)
         .max_concurrent_streams(STREAMS);
-    let mut served = std::pin::pin!(builder.serve_connection(TokioIo::new(Patient::new(stream, PATIENCE)), service));
+    let mut served =
+        std::pin::pin!(builder.serve_connection(TokioIo::new(Patient::new(stream, PATIENCE)), service));
     // Whoever breaks off is no error of this side.
     tokio::select! {
         _ = served.as_mut() => {}

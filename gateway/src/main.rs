@@ -1,15 +1,18 @@
 //! `ratelimit-gateway`: one door for every proxy. It keeps no state: limits are the policies of a server with the
 //! module redis-ratelimit, or those of a file, and all usage is the server's.
 //!
-//! The layers, from below: names and words ([`naming`], [`template`], [`windows`]); one call to the server ([`ask`]);
+//! The layers, from below: files that are read again
+//! ([`stamp`], [`reload`]); names and words ([`naming`], [`template`], [`windows`]); one call to the server ([`ask`]);
 //! the files ([`config`]); the connection ([`link`]) and what the server told of its policies ([`table`]); counting
 //! without the server ([`local`]); the judgement of a request ([`judge`]) and what it looks like ([`headers`]); the doors
-//! ([`rls`], [`http`]), their listeners ([`listener`]), and the page for operators ([`console`]); the service ([`serve`]). Apart from these: logs under
-//! limits that are to be tried ([`replay`]), and limits to play with ([`playground`]).
+//! ([`http`], and [`rls`]), their listeners ([`listener`], [`certificate`]), and the
+//! page for operators ([`console`]); the service ([`serve`]). Apart from these: logs under limits that are to be tried
+//! ([`replay`]), and limits to play with ([`playground`]).
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
 
 mod ask;
+mod certificate;
 mod config;
 mod console;
 mod headers;
@@ -22,11 +25,13 @@ mod naming;
 mod options;
 mod permission;
 mod playground;
+mod reload;
 mod replay;
 mod rls;
 mod secret;
 mod seen;
 mod serve;
+mod stamp;
 mod table;
 mod template;
 mod windows;

@@ -1,6 +1,7 @@
 //! The running service: its listeners, what keeps it up to date, and its end.
 
-use crate::config::{Config, Source, Stamp};
+use crate::certificate::Certificate;
+use crate::config::{Config, Source};
 use crate::console;
 use crate::http;
 use crate::judge::{Judge, Outage};
@@ -8,8 +9,10 @@ use crate::link::Link;
 use crate::listener::{self, Service};
 use crate::local::Local;
 use crate::options::{Charge, Serve};
+use crate::reload::{self, Reloaded};
 use crate::rls::{self, Rls};
 use crate::seen;
+use crate::stamp::Stamp;
 use crate::table::Table;
 use arc_swap::ArcSwap;
 use metrics_exporter_prometheus::PrometheusHandle;
@@ -19,15 +22,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::net::TcpListener;
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
-/// How often the files are looked at.
-const RELOAD: Duration = Duration::from_secs(1);
 /// How long requests may take that are under way at the end.
 const LAST: Duration = Duration::from_secs(10);
 /// How often it is looked whether something has come to pass that nobody tells.
@@ -43,11 +44,11 @@ pub async fn serve(options: Serve) -> Result<(), String> {
     // Before anybody is told of a port: a signal that nobody listens for would end the process.
     let of = |kind| signal(kind).map_err(|error| error.to_string());
     let (mut terminated, mut interrupted) = (of(SignalKind::terminate())?, of(SignalKind::interrupt())?);
-    let hangup = of(SignalKind::hangup())?;
-    let source = options.config.clone().map(Source::new);
-    let stamp = source.as_ref().map(Source::stamp).unwrap_or_default();
-    let config = source.as_ref().map_or_else(|| Ok(Config::default()), Source::read)?;
-    let config = Arc::new(ArcSwap::from_pointee(config));
+    let _ = of(SignalKind::hangup())?;
+    let config: Arc<ArcSwap<Config>> = Arc::default();
+    if let Some(path) = options.config.clone() {
+        reload::begin(Arc::new(Files { source: Source::new(path), config: Arc::clone(&config) }))?;
+    }
     let (table, link) = (Arc::new(Table::default()), Arc::new(Link::new(options.address()?)));
     let metrics = seen::install()?;
     let judge = Arc::new(Judge {
@@ -62,15 +63,16 @@ pub async fn serve(options: Serve) -> Result<(), String> {
         told: Mutex::default(),
     });
     let rls = Rls { config: Arc::clone(&config), judge, once: options.once.as_str().into() };
-    let grpc_tls = tls(options.grpc_cert.as_ref(), options.grpc_key.as_ref())?;
-    let http_tls = tls(options.http_cert.as_ref(), options.http_key.as_ref())?;
+    let grpc_tls = tls(options.grpc_cert.clone().zip(options.grpc_key.clone()))?;
+    let http_tls = tls(options.http_cert.clone().zip(options.http_key.clone()))?;
+    let console_tls = tls(options.console.certificate())?;
+    if link.has_certificates() {
+        reload::begin(Arc::<Link>::clone(&link))?;
+    }
     let (grpc, http) = (bound(options.grpc).await?, bound(options.http).await?);
-    let console = console::bound(&options.console, &options.address()?).await?;
+    let console = console::bound(&options.console, &options.address()?, console_tls).await?;
     tokio::spawn(async move { link.keep(&*table).await });
     tokio::spawn(upkeep(metrics.clone()));
-    if let Some(source) = source {
-        tokio::spawn(reload(source, stamp, config, hangup));
-    }
     let (reporter, health) = tonic_health::server::health_reporter();
     let mut readiness = Readiness { ready: Arc::default(), reporter };
     readiness.report(ServingStatus::NotServing).await;
@@ -153,8 +155,12 @@ impl Readiness {
     }
 }
 
-fn tls(certificate: Option<&PathBuf>, key: Option<&PathBuf>) -> Result<Option<TlsAcceptor>, String> {
-    certificate.zip(key).map(|(certificate, key)| listener::acceptor(certificate, key)).transpose()
+/// What takes connections with the certificate of the one file and the key of the other.
+fn tls(files: Option<(PathBuf, PathBuf)>) -> Result<Option<TlsAcceptor>, String> {
+    let Some(files) = files else { return Ok(None) };
+    let certificate = Certificate::of(files);
+    reload::begin(Arc::<Certificate>::clone(&certificate))?;
+    Ok(Some(certificate.acceptor()))
 }
 
 async fn bound(address: SocketAddr) -> Result<TcpListener, String> {
@@ -168,35 +174,23 @@ async fn upkeep(metrics: PrometheusHandle) {
     }
 }
 
-/// Reads the files again when they change, and at SIGHUP. Wrong ones are refused as a whole, and the old ones stay. A
-/// thread of its own reads: a large file takes a while, and a network's may take long.
-async fn reload(source: Source, mut stamp: Stamp, config: Arc<ArcSwap<Config>>, mut hangup: Signal) {
-    loop {
-        let at_once = tokio::select! {
-            () = sleep(RELOAD) => false,
-            _ = hangup.recv() => true,
-        };
-        let (source, config, before) = (source.clone(), Arc::clone(&config), stamp.clone());
-        let looked = tokio::task::spawn_blocking(move || {
-            let now = source.stamp();
-            if now != before || at_once {
-                apply(source.read(), &config);
-            }
-            now
-        });
-        if let Ok(now) = looked.await {
-            stamp = now;
-        }
-    }
+/// The configuration, and where it is.
+struct Files {
+    source: Source,
+    config: Arc<ArcSwap<Config>>,
 }
 
-fn apply(read: Result<Config, String>, config: &ArcSwap<Config>) {
-    seen::reload(read.is_ok());
-    match read {
-        Ok(read) => {
-            config.store(Arc::new(read));
-            tracing::info!("the configuration was read again");
-        }
-        Err(why) => tracing::error!(why, "the configuration is wrong, and the old one stays"),
+impl Reloaded for Files {
+    fn name(&self) -> &'static str {
+        "the configuration"
+    }
+
+    fn stamp(&self) -> Stamp {
+        self.source.stamp()
+    }
+
+    fn read(&self) -> Result<(), String> {
+        self.config.store(Arc::new(self.source.read()?));
+        Ok(())
     }
 }

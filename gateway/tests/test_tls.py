@@ -1,5 +1,6 @@
 """TLS on both sides: to a server that asks for a certificate, and for Envoy."""
 
+import contextlib
 import http.client
 import shutil
 import socket
@@ -22,39 +23,56 @@ pytestmark = pytest.mark.skipif(not shutil.which("openssl"), reason="needs opens
 NEW_KEY = ["openssl", "req", "-newkey", "rsa:2048", "-nodes"]
 
 
+def make_authority(folder: Path) -> None:
+    names = "subjectAltName=DNS:localhost\nbasicConstraints=CA:FALSE\n"
+    (folder / "extensions").write_text(names)
+    words = ["-x509", "-keyout", "ca.key", "-out", "ca.crt", "-days", "2", "-subj", "/CN=ca"]
+    subprocess.run([*NEW_KEY, *words], cwd=folder, check=True, capture_output=True)
+
+
+def make_certificate(folder: Path, name: str = "own") -> None:
+    """A certificate and key of localhost, by the authority in the folder."""
+    own = ["-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", "/CN=localhost"]
+    signed = ["-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial", "-extfile", "extensions"]
+    request = ["openssl", "x509", "-req", "-in", f"{name}.csr", *signed, "-days", "2"]
+    for words in ([*NEW_KEY, *own], [*request, "-out", f"{name}.crt"]):
+        subprocess.run(words, cwd=folder, check=True, capture_output=True)
+
+
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with an authority (ca.crt), and a certificate and key of localhost."""
     folder = tmp_path_factory.mktemp("tls")
-    names = "subjectAltName=DNS:localhost\nbasicConstraints=CA:FALSE\n"
-    (folder / "extensions").write_text(names)
-    authority = ["-x509", "-keyout", "ca.key", "-out", "ca.crt", "-days", "2", "-subj", "/CN=ca"]
-    own = ["-keyout", "own.key", "-out", "own.csr", "-subj", "/CN=localhost"]
-    signed = ["-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial", "-extfile", "extensions"]
-    for words in (
-        [*NEW_KEY, *authority],
-        [*NEW_KEY, *own],
-        ["openssl", "x509", "-req", "-in", "own.csr", *signed, "-days", "2", "-out", "own.crt"],
-    ):
-        subprocess.run(words, cwd=folder, check=True, capture_output=True)
+    make_authority(folder)
+    make_certificate(folder)
     return folder
+
+
+def tls_server(binary: Binary, folder: Path, port: int) -> Server:
+    files = {"cert": "own.crt", "key": "own.key", "ca_cert": "ca.crt"}
+    settings = {f"tls_{name}_file": str(folder / it) for name, it in files.items()}
+    # By the real time, at which the certificates are valid.
+    return Server(binary, tls_port=port, tls_auth_clients="yes", **settings)
+
+
+@contextlib.contextmanager
+def running_with_tls(binary: Binary, folder: Path, port: int) -> Iterator[Server]:
+    with ExitStack() as owned:
+        try:
+            server = owned.enter_context(tls_server(binary, folder, port))
+        except ServerError as error:
+            if "tls-port" not in str(error):
+                raise
+            pytest.skip("the server is built without TLS")
+        server.client().execute_command("RL.POLICYSET", "http|client", "FIXED", 1, "1h")
+        yield server
 
 
 @pytest.fixture
 def port(binary: Binary, certificates: Path) -> Iterator[int]:
     with ExitStack() as owned:
         port = reserve_port(owned)
-        files = {"cert": "own.crt", "key": "own.key", "ca_cert": "ca.crt"}
-        settings = {f"tls_{name}_file": str(certificates / it) for name, it in files.items()}
-        try:
-            # By the real time, at which the certificates are valid.
-            server = Server(binary, tls_port=port, tls_auth_clients="yes", **settings)
-            owned.enter_context(server)
-        except ServerError as error:
-            if "tls-port" not in str(error):
-                raise
-            pytest.skip("the server is built without TLS")
-        server.client().execute_command("RL.POLICYSET", "http|client", "FIXED", 1, "1h")
+        owned.enter_context(running_with_tls(binary, certificates, port))
         yield port
 
 
@@ -141,6 +159,69 @@ def test_a_certificate_of_the_console_takes_its_key(
     )
     assert started.returncode != 0
     assert told in started.stderr
+
+
+def test_renewed_certificates_are_shown_without_a_restart(
+    server: Server, start: Callable[..., Gateway], certificates: Path, tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(certificates, tmp_path / "tls"))
+    own = {"cert": folder / "own.crt", "key": folder / "own.key"}
+    listeners = ("grpc", "http", "console")
+    words = [word for at in listeners for name in own for word in (f"--{at}-{name}", own[name])]
+    gateway = start(server.port, *words, console=True, scheme="https")
+    ports = gateway.grpc, gateway.http, gateway.console
+
+    def shown() -> set[str]:
+        return {ssl.get_server_certificate(("127.0.0.1", port)).strip() for port in ports}
+
+    def reloads(result: str) -> float:
+        path, trusted = "/metrics", ssl.create_default_context(cafile=folder / "ca.crt")
+        connection = http.client.HTTPSConnection("localhost", gateway.http, context=trusted)
+        with closing(connection):
+            connection.request("GET", path)
+            lines = connection.getresponse().read().decode().splitlines()
+        name = f'ratelimit_gateway_reloads_total{{result="{result}"}} '
+        return sum(float(line.removeprefix(name)) for line in lines if line.startswith(name))
+
+    before = own["cert"].read_text().strip()
+    assert shown() == {before}
+    make_certificate(folder, "renewed")
+    # One of the files alone fits no other.
+    shutil.copy(folder / "renewed.crt", own["cert"])
+    poll.until(lambda: reloads("refused") >= 3, "the certificate without its key is refused")
+    assert shown() == {before}
+    shutil.copy(folder / "renewed.key", own["key"])
+    renewed = own["cert"].read_text().strip()
+    poll.until(lambda: shown() == {renewed}, "all listeners show the renewed one")
+    assert reloads("applied") >= 3
+    gateway.end()
+    assert "the certificate of a listener" in gateway.log
+
+
+def test_renewed_certificates_are_for_the_server_without_a_restart(
+    binary: Binary, start: Callable[..., Gateway], certificates: Path, tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(certificates, tmp_path / "tls"))
+    with ExitStack() as owned:
+        port = reserve_port(owned)
+        words = ["--server-ca", folder / "ca.crt", "--server-cert", folder / "own.crt"]
+        words += ["--server-key", folder / "own.key", "--on-outage", "closed"]
+        with running_with_tls(binary, folder, port) as server:
+            gateway = start(f"rediss://localhost:{port}", *words)
+            assert gateway.get("/check").status == 200
+            client = server.client()
+            before = client.info("stats")["total_connections_received"]
+            make_certificate(folder)
+            poll.until(
+                lambda: client.info("stats")["total_connections_received"] > before,
+                "a new connection is made with them",
+            )
+            assert gateway.get("/check").status == 429, "there was no outage meanwhile"
+        make_authority(folder)
+        make_certificate(folder)
+        with running_with_tls(binary, folder, port):
+            statuses = (200, 429)
+            poll.until(lambda: gateway.get("/check").status in statuses, "the new one is trusted")
 
 
 def test_a_server_that_is_not_trusted_is_not_asked(

@@ -1,19 +1,15 @@
 //! Where the configuration is: a file, or a directory of them.
 
 use super::{Config, Imported};
+use crate::stamp::Stamp;
 use std::fs;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// A file or a directory.
 #[derive(Clone, Debug)]
 pub struct Source {
     path: PathBuf,
 }
-
-/// What is seen of the files without reading them: another one stands there once any of them has changed.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Stamp(Vec<(PathBuf, [i64; 5])>);
 
 impl Source {
     /// Of a path.
@@ -71,15 +67,9 @@ impl Source {
         Ok(())
     }
 
-    /// What is seen of the files now, links followed; nothing of those that are not there.
+    /// What is seen of the files now.
     #[must_use]
     pub fn stamp(&self) -> Stamp {
-        let seen = |path: &Path| {
-            let data = fs::metadata(path).ok()?;
-            let (device, file) = (data.dev().cast_signed(), data.ino().cast_signed());
-            Some([device, file, data.size().cast_signed(), data.mtime(), data.mtime_nsec()])
-        };
-        let files = self.files().unwrap_or_default();
-        Stamp(files.into_iter().filter_map(|file| seen(&file).map(|seen| (file, seen))).collect())
+        Stamp::of(self.files().unwrap_or_default())
     }
 }

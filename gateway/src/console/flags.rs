@@ -2,13 +2,11 @@
 
 use super::guard::Guard;
 use crate::link::Address;
-use crate::listener::acceptor;
 use crate::secret::secret;
 use clap::Args;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
-use tokio_rustls::TlsAcceptor;
 
 /// Where the console listens, if it does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,13 +78,9 @@ impl ConsoleOptions {
         Guard::new(at.ip(), look.as_deref(), change.as_deref(), &self.hosts)
     }
 
-    /// What TLS takes, if the listener speaks it.
-    ///
-    /// # Errors
-    /// A file that cannot be read, or holds something else.
-    pub fn tls(&self) -> Result<Option<TlsAcceptor>, String> {
-        let files = self.cert.as_ref().zip(self.key.as_ref());
-        files.map(|(certificate, key)| acceptor(certificate, key)).transpose()
+    /// The files of the certificate of the listener and of its key, if it speaks TLS.
+    pub fn certificate(&self) -> Option<(PathBuf, PathBuf)> {
+        self.cert.clone().zip(self.key.clone())
     }
 
     /// The server as the console sees it: that of the gateway, unless the options say otherwise.

@@ -72,6 +72,12 @@ impl Address {
             identity: None,
         })
     }
+
+    /// The files that TLS takes: certificates and a key.
+    pub fn files(&self) -> Vec<PathBuf> {
+        let identity = self.identity.iter().flat_map(|(certificate, key)| [certificate, key]);
+        self.authority.iter().chain(identity).filter(|_| self.tls).cloned().collect()
+    }
 }
 
 fn credentials(text: &str) -> Result<Credentials, String> {

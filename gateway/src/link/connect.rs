@@ -7,6 +7,7 @@ use redis::cluster_async::ClusterConnection;
 use redis::cluster_routing::{RoutingInfo, SingleNodeRoutingInfo};
 use redis::{AsyncConnectionConfig, ClientTlsConfig, Cmd, ConnectionAddr, ConnectionInfo, RedisConnectionInfo};
 use redis::{ErrorKind, IntoConnectionInfo, RedisError, RedisResult, ServerErrorKind, TlsCertificates, TlsMode, Value};
+use std::path::PathBuf;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
@@ -181,15 +182,22 @@ fn client(address: &Address, info: ConnectionInfo) -> RedisResult<redis::Client>
     }
 }
 
+/// Whether TLS takes the certificates that files have now.
+pub fn check(address: &Address) -> RedisResult<()> {
+    let host = ConnectionAddr::TcpTls { host: String::new(), port: 0, insecure: false, tls_params: None };
+    client(address, host.into_connection_info()?).map(|_| ())
+}
+
 fn certificates(address: &Address) -> RedisResult<Option<TlsCertificates>> {
     if !address.tls {
         return Ok(None);
     }
-    let root_cert = address.authority.as_ref().map(std::fs::read).transpose()?;
+    let read = |path: &PathBuf| {
+        std::fs::read(path).map_err(|error| std::io::Error::new(error.kind(), format!("{}: {error}", path.display())))
+    };
+    let root_cert = address.authority.as_ref().map(read).transpose()?;
     let client_tls = match &address.identity {
-        Some((certificate, key)) => {
-            Some(ClientTlsConfig { client_cert: std::fs::read(certificate)?, client_key: std::fs::read(key)? })
-        }
+        Some((certificate, key)) => Some(ClientTlsConfig { client_cert: read(certificate)?, client_key: read(key)? }),
         None => None,
     };
     Ok((root_cert.is_some() || client_tls.is_some()).then_some(TlsCertificates { client_tls, root_cert }))
@@ -225,7 +233,7 @@ async fn primary(address: &Address, name: &str) -> RedisResult<(String, u16)> {
             let mut sentinel = open(address, host, &address.sentinel_credentials, 0).await?;
             let mut command = redis::cmd("SENTINEL");
             command.arg("get-master-addr-by-name").arg(name);
-            let reply = sent(&mut sentinel, &command).await?;
+            let reply = sent(&mut *sentinel, &command).await?;
             Ok::<_, RedisError>(redis::from_redis_value::<Option<(String, u16)>>(reply)?)
         };
         match asked.await {
