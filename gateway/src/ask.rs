@@ -121,6 +121,12 @@ impl Reply {
     pub fn is_undecided(&self) -> bool {
         matches!(self, Reply::Lost(_) | Reply::Refused(_) | Reply::Forbidden(_))
     }
+
+    /// Whether the server refused a call for its id alone: the key remembers as many as it may.
+    #[must_use]
+    pub fn is_full_of_ids(&self) -> bool {
+        matches!(self, Reply::Refused(why) if why.contains("ratelimit.max-ids"))
+    }
 }
 
 impl Call {
@@ -130,10 +136,14 @@ impl Call {
         matches!(self.verb, Verb::Take(cost) if cost != Amount::ZERO)
     }
 
-    /// The call that undoes this one, which was charged under its id.
+    /// The call that undoes this one, which was charged: by its id, if it has one.
     #[must_use]
     pub fn undone(&self) -> Call {
-        Call { verb: Verb::Settle(Amount::ZERO), ..self.clone() }
+        let verb = match (&self.verb, &self.id) {
+            (Verb::Take(cost), None) => Verb::GiveBack(*cost),
+            _ => Verb::Settle(Amount::ZERO),
+        };
+        Call { verb, ..self.clone() }
     }
 
     /// As a command of the server.

@@ -118,10 +118,10 @@ impl Judge {
         let began = Instant::now();
         let deadline = began + patience.map_or(self.timeout, |patience| patience.min(self.timeout));
         let permit = self.in_flight.try_acquire();
-        let calls = identified(&asked, self.all_or_none);
+        let mut calls = identified(&asked, self.all_or_none);
         let mut replies = match &permit {
             _ if calls.is_empty() => vec![],
-            Ok(_) => self.link.ask(Arc::clone(&calls), deadline).await,
+            Ok(_) => self.asked(&mut calls, deadline).await,
             Err(_) => calls.iter().map(|_| Reply::Lost("too many requests at once".to_owned())).collect(),
         };
         if let Some(local) = &self.local
@@ -136,6 +136,26 @@ impl Judge {
         self.count(domain, &asked, &mut judgement);
         seen::request_seconds(began.elapsed());
         judgement
+    }
+
+    /// The replies of the server. A key that remembers as many ids as it may is charged without: its calls have none then.
+    async fn asked(&self, calls: &mut Arc<[Call]>, deadline: Instant) -> Vec<Reply> {
+        let mut replies = self.link.ask(Arc::clone(calls), deadline).await;
+        let full = |(call, reply): (&Call, &Reply)| call.charges() && call.id.is_some() && reply.is_full_of_ids();
+        let full: Vec<bool> = calls.iter().zip(&replies).map(full).collect();
+        if full.contains(&true) {
+            let without = calls
+                .iter()
+                .zip(&full)
+                .map(|(call, full)| Call { id: call.id.clone().filter(|_| !full), ..call.clone() });
+            *calls = without.collect();
+            let again = calls.iter().zip(&full).filter(|(_, full)| **full).map(|(call, _)| call.clone()).collect();
+            let places = replies.iter_mut().zip(&full).filter(|(_, full)| **full);
+            for ((place, _), reply) in places.zip(self.link.ask(again, deadline).await) {
+                *place = reply;
+            }
+        }
+        replies
     }
 
     /// What a request is told that could not be judged.
@@ -244,7 +264,7 @@ impl Judge {
     /// is counted.
     async fn undo(&self, calls: &[Call], replies: &[Reply], deadline: Instant) {
         let charged = |(call, reply): &(&Call, &Reply)| {
-            call.charges() && call.id.is_some() && matches!(reply, Reply::Decided(verdict) if verdict.allowed)
+            call.charges() && matches!(reply, Reply::Decided(verdict) if verdict.allowed)
         };
         let mut left: Arc<[Call]> = calls.iter().zip(replies).filter(charged).map(|(call, _)| call.undone()).collect();
         let twice = [deadline, deadline + self.timeout];
@@ -256,8 +276,14 @@ impl Judge {
             // Where the policy has gone meanwhile, there is nothing to settle by.
             let refused = replies.iter().filter(|reply| !matches!(reply, Reply::Decided(_) | Reply::Lost(_)));
             refused.for_each(|_| seen::unsettled());
-            let lost = |(_, reply): &(&Call, &Reply)| matches!(reply, Reply::Lost(_));
-            left = left.iter().zip(&replies).filter(lost).map(|(call, _)| call.clone()).collect();
+            let lost = left.iter().zip(&replies).filter(|(_, reply)| matches!(reply, Reply::Lost(_)));
+            // Without an id it could be undone twice.
+            let (again, stand): (Vec<Call>, Vec<Call>) =
+                lost.map(|(call, _)| call.clone()).partition(|call| call.id.is_some());
+            for _ in stand {
+                seen::unsettled();
+            }
+            left = again.into();
         }
         left.iter().for_each(|_| seen::unsettled());
     }
@@ -317,13 +343,18 @@ impl Judged {
     }
 }
 
-/// The calls of a request. Where several are to be charged, each has an id by which it can be undone.
+/// The calls of a request. Where one is to be charged and another part may deny, it has an id by which it can be undone.
 fn identified(asked: &[Asked], all_or_none: bool) -> Arc<[Call]> {
     let mut calls: Vec<Call> = asked
         .iter()
         .filter_map(|one| if let Asked::Server(question) = one { Some(question.call.clone()) } else { None })
         .collect();
-    let several = all_or_none && calls.iter().filter(|call| call.charges()).count() > 1;
+    let may_deny = |one: &&Asked| match one {
+        Asked::Server(question) => matches!(question.call.verb, Verb::Take(_)),
+        Asked::TooMuch => true,
+        Asked::Nothing | Asked::Unlimited => false,
+    };
+    let several = all_or_none && asked.iter().filter(may_deny).count() > 1;
     let mut seen: Vec<Vec<u8>> = vec![];
     for call in &mut calls {
         if several && call.charges() && call.id.is_none() {

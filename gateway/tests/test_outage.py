@@ -116,6 +116,18 @@ def test_a_server_that_hangs_is_not_waited_for(mortal: Server, start: Start) -> 
     poll.until(lambda: gateway.metric("ratelimit_gateway_late_total") >= 1, "late replies count")
 
 
+@pytest.mark.long
+def test_a_charge_whose_reply_is_late_stands(mortal: Server, start: Start) -> None:
+    gateway = start(mortal.port, "--timeout", "200ms", "--on-outage", "closed")
+    assert gateway.passes(descriptor(user="1"))
+    with mortal.stopped():
+        assert not gateway.passes(descriptor(user="1"), descriptor(user="2"))
+    poll.until(lambda: gateway.metric("ratelimit_gateway_late_total") == 2, "both are counted")
+    poll.until(lambda: gateway.metric("ratelimit_gateway_outage") == 0, "the server answers")
+    looked = gateway.ask(descriptor(user="1", hits=0), descriptor(user="2", hits=0))
+    assert [status.limit_remaining for status in looked.statuses] == [1, 2]
+
+
 def test_a_refusal_of_the_server_is_no_decision(gateway: Gateway, server: Server) -> None:
     redis = server.client()
     redis.execute_command("RL.POLICYSET", "api", "FIXED", 3, "1d")

@@ -10,7 +10,9 @@ from envoy_data_plane.envoy.type import v3 as types
 from redis import Redis
 from running import OK, OVER, Gateway, descriptor
 
+from support.binaries import Binary
 from support.clock import Clock
+from support.server import Server
 
 Policy = Callable[..., int]
 MINUTE = common.RateLimitDescriptorRateLimitOverride(
@@ -166,6 +168,64 @@ def test_tokens_are_reserved_and_settled(gateway: Gateway, policy: Policy) -> No
     unknown = descriptor(user="1", rl_id="z", rl_settle="1", hits=9000)
     assert gateway.passes(unknown, domain="llm")
     assert reserve("c")
+
+
+def test_a_settlement_of_what_was_denied_changes_nothing(gateway: Gateway, policy: Policy) -> None:
+    """Envoy sends it at the end of each stream, also of one that was denied."""
+    policy("llm|user", "TOKENBUCKET 10000 10000 1h")
+    policy("llm|tenant", "FIXED 1 1d")
+
+    def reserve(request: str) -> bool:
+        user = descriptor(user="1", rl_id=request, hits=4000)
+        return gateway.passes(user, descriptor(tenant="a", rl_id=request), domain="llm")
+
+    assert [reserve("a"), reserve("b")] == [True, False]
+    settled = descriptor(user="1", rl_id="b", rl_settle="1", hits=9000)
+    assert gateway.passes(settled, domain="llm")
+    looked = gateway.ask(descriptor(user="1", hits=0), domain="llm")
+    assert looked.statuses[0].limit_remaining == 6000
+
+
+def test_what_is_too_much_or_only_looks_denies_and_nothing_is_used(
+    gateway: Gateway, policy: Policy
+) -> None:
+    policy("api|user", "FIXED 10 1d")
+    policy("api|banned", "FIXED 1 1d BAN 1 1h 1h")
+    assert [gateway.passes(descriptor(banned="1")) for _ in range(2)] == [True, False]
+    for denying in (descriptor(user="2", hits=10**12 + 1), descriptor(banned="1", hits=0)):
+        assert not gateway.passes(descriptor(user="1"), denying)
+    assert gateway.ask(descriptor(user="1", hits=0)).statuses[0].limit_remaining == 10
+
+
+@pytest.mark.parametrize("most", [100, pytest.param(100_000, marks=pytest.mark.long)])
+def test_a_key_full_of_ids_is_charged_without(
+    binary: Binary, clock: Clock, start: Callable[..., Gateway], most: int
+) -> None:
+    with Server(binary, clock=clock, module_args=f"max-ids {most}") as server:
+        client = server.client()
+        client.execute_command("RL.POLICYSET", "api", "FIXED", 10**6, "1d")
+        client.execute_command("RL.POLICYSET", "api|tenant", "FIXED", 1, "1d")
+        filling = client.pipeline(transaction=False)
+        for number in range(most):
+            words = ["RL.LIMIT", "rl:api|user=1", "api", "ONCE", number, "1h"]
+            filling.execute_command(*words)
+        filling.execute()
+        gateway = start(server.port)
+
+        def used(**more: object) -> int:
+            answer = gateway.ask(descriptor(user="1", **more)).statuses[0]
+            return 10**6 - answer.limit_remaining - most
+
+        assert [used(rl_id="new"), used(rl_id="new")] == [1, 2], "it is not remembered"
+        assert used(rl_id="0") == 2, "one that is remembered still counts once"
+        requests = [
+            (descriptor(user="1", rl_id=request), descriptor(tenant="a", rl_id=request))
+            for request in ("a", "b")
+        ]
+        assert [gateway.passes(*parts) for parts in requests] == [True, False]
+        assert used(hits=0) == 3, "what was denied is given back"
+        assert gateway.metric("ratelimit_gateway_decisions_total", outcome="error") == 0
+        assert gateway.metric("ratelimit_gateway_unsettled_total") == 0
 
 
 def test_an_override_of_the_descriptor_wins(gateway: Gateway, policy: Policy) -> None:

@@ -22,9 +22,10 @@ fn asked(key: &str, verb: Verb, id: Option<&str>) -> Asked {
 
 #[test]
 fn one_call_that_charges_needs_no_id() {
-    let one =
-        identified(&[asked("a", Verb::Take(Amount::ONE), None), asked("b", Verb::Take(Amount::ZERO), None)], true);
-    assert!(one.iter().all(|call| call.id.is_none()));
+    for other in [asked("b", Verb::GiveBack(Amount::ONE), None), Asked::Nothing, Asked::Unlimited] {
+        let one = identified(&[asked("a", Verb::Take(Amount::ONE), None), other], true);
+        assert!(one.iter().all(|call| call.id.is_none()));
+    }
 }
 
 #[test]
@@ -34,6 +35,11 @@ fn several_calls_have_ids_to_undo_them_by() {
     assert_eq!((several[0].id.as_ref().map(Vec::len), several[0].remembered.as_str()), (Some(16), "2s"));
     assert_eq!((several[1].id.as_deref(), several[1].remembered.as_str()), (Some(&b"x"[..]), "5m"));
     assert!(identified(&parts, false)[0].id.is_none());
+    // What only looks is denied to who is banned.
+    for other in [asked("b", Verb::Take(Amount::ZERO), None), Asked::TooMuch] {
+        let calls = identified(&[asked("a", Verb::Take(Amount::ONE), None), other], true);
+        assert!(calls[0].id.is_some());
+    }
 }
 
 #[test]
