@@ -5,8 +5,11 @@ use crate::link::Link;
 use crate::local::Local;
 use crate::seen::{self, Outcome};
 use crate::table::Table;
+use crate::unabandoned::Unabandoned;
 use crate::windows::{Window, windows};
+use futures_util::FutureExt as _;
 use ratelimit_core::Amount;
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::Semaphore;
@@ -107,18 +110,23 @@ const BRIEFLY: &str = "2s";
 impl Judge {
     /// Judges a request. It goes on to its end even if nobody waits for it any more, so that what was charged is undone
     /// where it has to be.
-    pub async fn judge(self: &Arc<Judge>, domain: String, asked: Vec<Asked>, patience: Option<Duration>) -> Judgement {
+    pub async fn judge(
+        self: &Arc<Judge>,
+        domain: String,
+        asked: Arc<[Asked]>,
+        patience: Option<Duration>,
+    ) -> Judgement {
         let this = Arc::clone(self);
         let count = asked.len();
-        let judged = tokio::spawn(async move { this.judged(&domain, asked, patience).await });
-        judged.await.unwrap_or_else(|_| self.without(count))
+        let judged = Unabandoned::new(async move { this.judged(&domain, &asked, patience).await });
+        AssertUnwindSafe(judged).catch_unwind().await.unwrap_or_else(|_| self.without(count))
     }
 
-    async fn judged(&self, domain: &str, asked: Vec<Asked>, patience: Option<Duration>) -> Judgement {
+    async fn judged(&self, domain: &str, asked: &[Asked], patience: Option<Duration>) -> Judgement {
         let began = Instant::now();
         let deadline = began + patience.map_or(self.timeout, |patience| patience.min(self.timeout));
         let permit = self.in_flight.try_acquire();
-        let mut calls = identified(&asked, self.all_or_none);
+        let mut calls = identified(asked, self.all_or_none);
         let mut replies = match &permit {
             _ if calls.is_empty() => vec![],
             Ok(_) => self.asked(&mut calls, deadline).await,
@@ -129,11 +137,11 @@ impl Judge {
         {
             local.decide(&calls, &mut replies, &self.table, self.all_or_none);
         }
-        let mut judgement = self.concluded(&asked, &replies);
+        let mut judgement = self.concluded(asked, &replies);
         if !judgement.allowed && self.all_or_none {
             self.undo(&calls, &replies, deadline).await;
         }
-        self.count(domain, &asked, &mut judgement);
+        self.count(domain, asked, &mut judgement);
         seen::request_seconds(began.elapsed());
         judgement
     }

@@ -4,6 +4,7 @@
 mod address;
 mod breaker;
 pub mod connect;
+pub mod shared;
 
 use crate::ask::{Call, Reply, is_answer};
 use crate::permission::Missing;
@@ -22,6 +23,8 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
+/// How long a reply is waited for that is only counted.
+const LATEST: Duration = Duration::from_secs(10);
 /// How often the server is asked for its policies' digest, and whether it is there.
 const LOOK: Duration = Duration::from_secs(1);
 /// How often a server that is away is asked whether it is back.
@@ -93,16 +96,16 @@ impl Link {
         };
         let sent = Instant::now();
         let asked = Arc::clone(&calls);
-        let mut all = tokio::spawn(async move {
-            join_all(asked.iter().map(|call| {
-                let connection = Arc::clone(&connection);
-                async move { call.reply(connection.send(call.command(), deadline).await) }
-            }))
-            .await
+        let mut all = Box::pin(async move {
+            let reply = async |call: &Call| call.reply(connection.send(call.command(), deadline).await);
+            match &*asked {
+                [call] => vec![reply(call).await],
+                calls => join_all(calls.iter().map(reply)).await,
+            }
         });
         let Ok(replies) = timeout_at(deadline, &mut all).await else {
             tokio::spawn(async move {
-                if let Ok(replies) = all.await {
+                if let Ok(replies) = timeout(LATEST, all).await {
                     let late = replies.iter().filter(|reply| !matches!(reply, Reply::Lost(_))).count();
                     seen::late(late);
                 }
@@ -110,7 +113,6 @@ impl Link {
             self.failed("no reply in time");
             return lost("no reply in time");
         };
-        let Ok(replies) = replies else { return lost("the call was dropped") };
         match replies.iter().find_map(|reply| if let Reply::Lost(why) = reply { Some(why) } else { None }) {
             Some(why) => {
                 self.failed(why);

@@ -3,6 +3,7 @@
 
 mod patient;
 
+use crate::gathered::Gathered;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::ConnectInfo;
@@ -140,7 +141,7 @@ async fn connection(
         .keep_alive_timeout(PATIENCE)
         .max_concurrent_streams(STREAMS);
     let mut served =
-        std::pin::pin!(builder.serve_connection(TokioIo::new(Patient::new(stream, PATIENCE)), service));
+        std::pin::pin!(builder.serve_connection(TokioIo::new(Gathered::new(Patient::new(stream, PATIENCE))), service));
     // Whoever breaks off is no error of this side.
     tokio::select! {
         _ = served.as_mut() => {}

@@ -1,11 +1,11 @@
 //! `ratelimit-gateway`: one door for every proxy. It keeps no state: limits are the policies of a server with the
 //! module redis-ratelimit, or those of a file, and all usage is the server's.
 //!
-//! The layers, from below: files that are read again
+//! The layers, from below: how streams and futures go on ([`gathered`], [`unabandoned`]); files that are read again
 //! ([`stamp`], [`reload`]); names and words ([`naming`], [`template`], [`windows`]); one call to the server ([`ask`]);
 //! the files ([`config`]); the connection ([`link`]) and what the server told of its policies ([`table`]); counting
 //! without the server ([`local`]); the judgement of a request ([`judge`]) and what it looks like ([`headers`]); the doors
-//! ([`http`], and [`rls`]), their listeners ([`listener`], [`certificate`]), and the
+//! ([`http`], and [`rls`] with the messages of Envoy, [`proto`]), their listeners ([`listener`], [`certificate`]), and the
 //! page for operators ([`console`]); the service ([`serve`]). Apart from these: logs under limits that are to be tried
 //! ([`replay`]), and limits to play with ([`playground`]).
 
@@ -15,6 +15,7 @@ mod ask;
 mod certificate;
 mod config;
 mod console;
+mod gathered;
 mod headers;
 mod http;
 mod judge;
@@ -25,6 +26,7 @@ mod naming;
 mod options;
 mod permission;
 mod playground;
+mod proto;
 mod reload;
 mod replay;
 mod rls;
@@ -34,6 +36,7 @@ mod serve;
 mod stamp;
 mod table;
 mod template;
+mod unabandoned;
 mod windows;
 
 use clap::Parser;

@@ -2,19 +2,21 @@
 
 mod answer;
 mod request;
+mod unary;
 
 use crate::config::Config;
-use crate::judge::Judge;
+use crate::judge::{Asked, Judge};
+use crate::proto::{RateLimitRequest, RateLimitResponse};
 use arc_swap::ArcSwap;
 use axum::Router;
-use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_server::{
-    RateLimitService, RateLimitServiceServer,
-};
-use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::Response;
+use axum::routing::post;
 use std::sync::Arc;
 use std::time::Duration;
+use tonic::Status;
 use tonic::service::Routes;
-use tonic::{Request, Response, Status};
 use tonic_health::pb::health_server::{Health, HealthServer};
 
 /// The largest request, in bytes: 32 descriptors of 16 entries with values of some size.
@@ -39,9 +41,9 @@ pub fn router(rls: Rls, health: HealthServer<impl Health>) -> Result<Router, Str
     let told = |error: tonic_reflection::server::Error| error.to_string();
     // Most clients still ask by the older version.
     let (older, newer) = (reflection().build_v1alpha().map_err(told)?, reflection().build_v1().map_err(told)?);
-    let service = RateLimitServiceServer::new(rls).max_decoding_message_size(LARGEST);
-    let routes = Routes::new(service).add_service(health).add_service(older).add_service(newer);
-    Ok(routes.prepare().into_axum_router())
+    let others = Routes::default().add_service(health).add_service(older).add_service(newer);
+    let called = Router::new().route(&format!("/{NAME}/ShouldRateLimit"), post(should_rate_limit)).with_state(rls);
+    Ok(called.merge(others.prepare().into_axum_router()))
 }
 
 /// The service, made of what it shares with the others.
@@ -66,20 +68,18 @@ impl Rls {
         patience: Option<Duration>,
     ) -> Result<RateLimitResponse, Status> {
         let asked = request::asked(&request, &self.config.load(), &self.once).map_err(Status::invalid_argument)?;
-        let judgement = self.judge.judge(request.domain, asked.clone(), patience).await;
+        let asked: Arc<[Asked]> = asked.into();
+        let judgement = self.judge.judge(request.domain, Arc::clone(&asked), patience).await;
         Ok(answer::response(&asked, &judgement))
     }
 }
 
-#[tonic::async_trait]
-impl RateLimitService for Rls {
-    async fn should_rate_limit(
-        &self,
-        request: Request<RateLimitRequest>,
-    ) -> Result<Response<RateLimitResponse>, Status> {
-        let patience = request.metadata().get("grpc-timeout").and_then(|value| patience(value.to_str().ok()?));
-        self.answer(request.into_inner(), patience).await.map(Response::new)
-    }
+async fn should_rate_limit(State(rls): State<Rls>, request: Request) -> Response<Body> {
+    let patience = request.headers().get("grpc-timeout").and_then(|value| patience(value.to_str().ok()?));
+    unary::answer(match unary::read(request.into_body(), LARGEST).await {
+        Ok(request) => rls.answer(request, patience).await,
+        Err(status) => Err(status),
+    })
 }
 
 /// How long the server is waited for if a caller waits so long: three quarters, for the rest is for the way back.

@@ -1,9 +1,9 @@
 //! What is counted, for Prometheus.
 
-use metrics::{counter, gauge, histogram};
+use metrics::{Counter, Histogram, counter, gauge, histogram};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
-use std::collections::HashSet;
-use std::sync::{LazyLock, RwLock};
+use std::collections::{HashMap, HashSet};
+use std::sync::{LazyLock, PoisonError, RwLock};
 use std::time::Duration;
 
 /// Buckets of the times, in seconds: from a round trip on one machine to a timeout.
@@ -12,7 +12,7 @@ const SECONDS: [f64; 13] = [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01,
 const MOST: usize = 1000;
 
 /// What became of what one descriptor asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Outcome {
     /// It passes.
     Allowed,
@@ -64,20 +64,23 @@ struct Labels(RwLock<HashSet<String>>);
 
 impl Labels {
     /// The label of a value; `new` says whether it may become one.
-    fn of(&self, value: &str, new: bool) -> String {
+    fn of<'a>(&self, value: &'a str, new: bool) -> &'a str {
         if self.0.read().is_ok_and(|known| known.contains(value)) {
-            return value.to_owned();
+            return value;
         }
         if new
             && let Ok(mut known) = self.0.write()
             && known.len() < MOST
         {
             known.insert(value.to_owned());
-            return value.to_owned();
+            return value;
         }
-        "other".to_owned()
+        "other"
     }
 }
+
+/// The counters of decisions by domain and policy, one for each outcome: to look one up among all costs more.
+type Decisions = HashMap<String, HashMap<String, HashMap<Outcome, Counter>>>;
 
 /// A decision. `policy` is what ruled, if anything did. A domain has a label of its own once a policy or a file has
 /// ruled in it, which `ruled` says: nothing that callers send makes one. `values` is what a rule of a file asks to be
@@ -85,16 +88,26 @@ impl Labels {
 pub fn decision(domain: &str, ruled: bool, policy: Option<&str>, values: Option<&str>, outcome: Outcome) {
     static DOMAINS: LazyLock<Labels> = LazyLock::new(Labels::default);
     static VALUES: LazyLock<Labels> = LazyLock::new(Labels::default);
-    let domain = DOMAINS.of(domain, ruled);
-    let policy = policy.unwrap_or_default().to_owned();
-    let outcome = outcome.label();
+    static DECISIONS: LazyLock<RwLock<Decisions>> = LazyLock::new(RwLock::default);
+    let (domain, policy) = (DOMAINS.of(domain, ruled), policy.unwrap_or_default());
     let name = "ratelimit_gateway_decisions_total";
     if let Some(values) = values {
-        let values = VALUES.of(values, true);
+        let (domain, policy, values) = (domain.to_owned(), policy.to_owned(), VALUES.of(values, true).to_owned());
+        let outcome = outcome.label();
         counter!(name, "domain" => domain, "policy" => policy, "outcome" => outcome, "values" => values).increment(1);
-    } else {
-        counter!(name, "domain" => domain, "policy" => policy, "outcome" => outcome).increment(1);
+        return;
     }
+    let known = DECISIONS.read().unwrap_or_else(PoisonError::into_inner);
+    if let Some(counter) = known.get(domain).and_then(|of| of.get(policy)).and_then(|of| of.get(&outcome)) {
+        counter.increment(1);
+        return;
+    }
+    drop(known);
+    let mut known = DECISIONS.write().unwrap_or_else(PoisonError::into_inner);
+    let of_it = known.entry(domain.to_owned()).or_default().entry(policy.to_owned()).or_default();
+    let (domain, policy) = (domain.to_owned(), policy.to_owned());
+    let counter = || counter!(name, "domain" => domain, "policy" => policy, "outcome" => outcome.label());
+    of_it.entry(outcome).or_insert_with(counter).increment(1);
 }
 
 /// A decision that passed with at most a fifth of its limit left.
@@ -104,12 +117,14 @@ pub fn near(policy: &str) {
 
 /// How long a request took.
 pub fn request_seconds(took: Duration) {
-    histogram!("ratelimit_gateway_request_seconds").record(took.as_secs_f64());
+    static SEEN: LazyLock<Histogram> = LazyLock::new(|| histogram!("ratelimit_gateway_request_seconds"));
+    SEEN.record(took.as_secs_f64());
 }
 
 /// How long the server took for what a request asked at once.
 pub fn server_seconds(took: Duration) {
-    histogram!("ratelimit_gateway_server_seconds").record(took.as_secs_f64());
+    static SEEN: LazyLock<Histogram> = LazyLock::new(|| histogram!("ratelimit_gateway_server_seconds"));
+    SEEN.record(took.as_secs_f64());
 }
 
 /// Whether the server is away.
@@ -141,7 +156,7 @@ mod tests {
     fn a_domain_is_a_label_once_something_has_ruled_in_it() {
         let labels = Labels::default();
         assert_eq!([labels.of("a", false), labels.of("a", true), labels.of("a", false)], ["other", "a", "a"]);
-        (0..2 * MOST).for_each(|number| drop(labels.of(&number.to_string(), true)));
+        (0..2 * MOST).for_each(|number| drop(labels.of(&number.to_string(), true).to_owned()));
         assert_eq!([labels.of("a", true), labels.of("0", false), labels.of("new", true)], ["a", "0", "other"]);
     }
 }

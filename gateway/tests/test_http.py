@@ -142,6 +142,16 @@ def test_the_service_in_json(gateway: Gateway, policy: Callable[..., int]) -> No
     assert ask(limit={"requests_per_unit": 9, "unit": "DAY"})[0] == 200
 
 
+def test_json_is_read_as_proto3_has_it(gateway: Gateway) -> None:
+    """Numbers of any size also as text, units also as numbers, and null for what is missing."""
+    entries = [{"key": "user", "value": "1"}]
+    day = {"requestsPerUnit": "9", "unit": 4}
+    given = {"entries": entries, "limit": day, "hitsAddend": None, "isNegativeHits": None}
+    asked = {"domain": "api", "descriptors": [given], "hitsAddend": "2"}
+    (told,) = json.loads(gateway.get("/json", method="POST", data=asked).body)["statuses"]
+    assert told["limitRemaining"] == 7
+
+
 @pytest.mark.parametrize(
     "rubbish",
     [

@@ -4,8 +4,9 @@
 use super::failure::Failure;
 use crate::link::Address;
 use crate::link::connect::{self, Connection};
+use crate::link::shared::Shared;
 use futures_util::future::join_all;
-use redis::aio::{ConnectionLike, MultiplexedConnection};
+use redis::aio::ConnectionLike as _;
 use redis::{Cmd, Pipeline, RedisError, Value};
 use std::future::Future;
 use std::sync::Arc;
@@ -28,7 +29,7 @@ const KNOWN_BROKEN: Duration = Duration::from_secs(1);
 pub struct Node {
     /// Its host and port.
     pub name: String,
-    connection: MultiplexedConnection,
+    connection: Shared,
     /// How long it is waited for.
     patience: Duration,
     broken: Arc<AtomicBool>,

@@ -36,7 +36,7 @@ pub async fn answer(rls: &Rls, head: &Parts, peer: IpAddr) -> Response<Body> {
         Ok(asked) => asked,
         Err(told) => return text(StatusCode::BAD_REQUEST, "text/plain", format!("{told}\n")),
     };
-    let judgement = rls.judge.judge(DOMAIN.to_owned(), vec![asked], None).await;
+    let judgement = rls.judge.judge(DOMAIN.to_owned(), [asked].into(), None).await;
     let mut response = if judgement.allowed {
         text(StatusCode::OK, "text/plain", "ok\n")
     } else {

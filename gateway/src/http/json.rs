@@ -1,59 +1,50 @@
 //! `/json`: the rate limit service over HTTP, in proto3's JSON, as envoyproxy/ratelimit has it.
 
 use super::text;
+use crate::proto::{
+    Code, DescriptorStatus, Entry, RateLimitDescriptor, RateLimitOverride, RateLimitRequest, RateLimitResponse,
+    RateLimitUnit, UInt64Value, Unit,
+};
 use crate::rls::Rls;
 use axum::body::Body;
 use axum::http::{Response, StatusCode};
-use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
-use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::{Entry, RateLimitOverride};
-use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit;
-use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::{Code, DescriptorStatus};
-use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
-use envoy_types::pb::envoy::r#type::v3::RateLimitUnit;
-use envoy_types::pb::google::protobuf::UInt64Value;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-/// A request. Each name also in lowerCamelCase; numbers of 64 bits also as text.
+/// A request. Each name also in lowerCamelCase, numbers also as text, and `null` for what is not there.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Request {
-    #[serde(default)]
-    domain: String,
-    #[serde(default)]
-    descriptors: Vec<Descriptor>,
-    #[serde(default, alias = "hitsAddend")]
-    hits_addend: u32,
+    domain: Option<String>,
+    descriptors: Option<Vec<Descriptor>>,
+    #[serde(alias = "hitsAddend")]
+    hits_addend: Option<Number>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Descriptor {
-    #[serde(default)]
-    entries: Vec<NamedValue>,
+    entries: Option<Vec<NamedValue>>,
     limit: Option<Limit>,
     #[serde(alias = "hitsAddend")]
     hits_addend: Option<Number>,
-    #[serde(default, alias = "isNegativeHits")]
-    is_negative_hits: bool,
+    #[serde(alias = "isNegativeHits")]
+    is_negative_hits: Option<bool>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct NamedValue {
-    #[serde(default)]
-    key: String,
-    #[serde(default)]
-    value: String,
+    key: Option<String>,
+    value: Option<String>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Limit {
-    #[serde(default, alias = "requestsPerUnit")]
-    requests_per_unit: u32,
-    #[serde(default)]
-    unit: String,
+    #[serde(alias = "requestsPerUnit")]
+    requests_per_unit: Option<Number>,
+    unit: Option<Unit32>,
 }
 
 #[derive(Deserialize)]
@@ -61,6 +52,25 @@ struct Limit {
 enum Number {
     Plain(u64),
     Text(String),
+}
+
+impl Number {
+    fn read<N: TryFrom<u64>>(self, name: &str) -> Result<N, String> {
+        let number = match self {
+            Number::Plain(number) => Some(number),
+            Number::Text(text) => text.parse().ok(),
+        };
+        let number = number.and_then(|number| N::try_from(number).ok());
+        number.ok_or_else(|| format!("{name} must be a number"))
+    }
+}
+
+/// A unit by its name or its number.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Unit32 {
+    Named(String),
+    Numbered(i32),
 }
 
 /// 200, 429 of what is over a limit, 400 of what is no request.
@@ -82,24 +92,30 @@ pub async fn answer(rls: &Rls, body: &[u8]) -> Response<Body> {
 }
 
 fn request(read: Request) -> Result<RateLimitRequest, String> {
-    let descriptors = read.descriptors.into_iter().map(descriptor).collect::<Result<_, _>>()?;
-    Ok(RateLimitRequest { domain: read.domain, descriptors, hits_addend: read.hits_addend })
+    let descriptors = read.descriptors.unwrap_or_default().into_iter().map(descriptor).collect::<Result<_, _>>()?;
+    let hits_addend = read.hits_addend.map_or(Ok(0), |hits| hits.read("hits_addend"))?;
+    Ok(RateLimitRequest { domain: read.domain.unwrap_or_default(), descriptors, hits_addend })
 }
 
 fn descriptor(read: Descriptor) -> Result<RateLimitDescriptor, String> {
     let limit = read.limit.map(|limit| {
-        let unit = RateLimitUnit::from_str_name(&limit.unit).ok_or("unit must be such as MINUTE")?;
-        Ok::<_, String>(RateLimitOverride { requests_per_unit: limit.requests_per_unit, unit: unit.into() })
+        let unit = match limit.unit {
+            Some(Unit32::Named(name)) => RateLimitUnit::from_str_name(&name).map(i32::from),
+            Some(Unit32::Numbered(number)) => Some(number),
+            None => Some(RateLimitUnit::Unknown.into()),
+        };
+        let requests = limit.requests_per_unit.map_or(Ok(0), |number| number.read("requests_per_unit"))?;
+        let unit = unit.ok_or("unit must be such as MINUTE")?;
+        Ok::<_, String>(RateLimitOverride { requests_per_unit: requests, unit })
     });
-    let hits = read.hits_addend.map(|hits| match hits {
-        Number::Plain(number) => Ok(number),
-        Number::Text(text) => text.parse().map_err(|_| "hits_addend must be a number".to_owned()),
-    });
+    let hits = read.hits_addend.map(|hits| hits.read("hits_addend"));
+    let named =
+        |entry: NamedValue| Entry { key: entry.key.unwrap_or_default(), value: entry.value.unwrap_or_default() };
     Ok(RateLimitDescriptor {
-        entries: read.entries.into_iter().map(|NamedValue { key, value }| Entry { key, value }).collect(),
+        entries: read.entries.unwrap_or_default().into_iter().map(named).collect(),
         limit: limit.transpose()?,
         hits_addend: hits.transpose()?.map(|value| UInt64Value { value }),
-        is_negative_hits: read.is_negative_hits,
+        is_negative_hits: read.is_negative_hits.unwrap_or_default(),
     })
 }
 

@@ -125,7 +125,7 @@ async fn a_charge_that_cannot_be_undone_is_counted() {
         fake.settle(answer);
         let judge = Arc::new(Judge { timeout: Duration::from_mins(1), ..asking(link, Outage::Open) });
         let parts = ["rl:allowed", DENIED].map(|key| asked(key, Verb::Take(Amount::ONE), None));
-        let judgement = judge.judge("api".to_owned(), parts.to_vec(), None).await;
+        let judgement = judge.judge("api".to_owned(), parts.into(), None).await;
         assert!(!judgement.allowed && judgement.parts[1].denies);
         assert_eq!(fake.count("rl:allowed"), 1 + sent, "{answer}");
         assert_eq!(fake.count(DENIED), 1, "what was denied has nothing to give back");
@@ -139,7 +139,7 @@ async fn a_charge_that_cannot_be_undone_is_counted() {
 async fn who_comes_when_all_places_are_taken_is_answered_without_the_server() {
     let (fake, link) = Fake::started().await;
     let judge = Arc::new(Judge { in_flight: Arc::new(Semaphore::new(0)), ..asking(link, Outage::Closed) });
-    let judgement = judge.judge("api".to_owned(), vec![asked("rl:a", Verb::Take(Amount::ONE), None)], None).await;
+    let judgement = judge.judge("api".to_owned(), [asked("rl:a", Verb::Take(Amount::ONE), None)].into(), None).await;
     assert!(judgement.unknown && !judgement.allowed);
     assert_eq!((judgement.parts[0].outcome, fake.count("rl:a")), (Outcome::Outage, 0));
 }

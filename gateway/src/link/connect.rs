@@ -1,7 +1,8 @@
 //! Finding who serves: a server, the primary that Sentinel names, or a cluster.
 
 use super::address::{Address, Credentials};
-use redis::aio::{ConnectionLike, MultiplexedConnection};
+use super::shared::{QUEUE, Shared};
+use redis::aio::ConnectionLike;
 use redis::cluster::ClusterClient;
 use redis::cluster_async::ClusterConnection;
 use redis::cluster_routing::{RoutingInfo, SingleNodeRoutingInfo};
@@ -9,9 +10,9 @@ use redis::{AsyncConnectionConfig, ClientTlsConfig, Cmd, ConnectionAddr, Connect
 use redis::{ErrorKind, IntoConnectionInfo, RedisError, RedisResult, ServerErrorKind, TlsCertificates, TlsMode, Value};
 use std::path::PathBuf;
 use std::time::Duration;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
-/// How long a reply is waited for at the most, in case that whoever asked has gone.
+/// How long a reply of a cluster is waited for at the most.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long a connection may take to be made.
 const CONNECT: Duration = Duration::from_secs(2);
@@ -21,7 +22,7 @@ const MOVING: Duration = Duration::from_millis(5);
 /// A connection that all calls share.
 pub enum Connection {
     /// To one server.
-    Single(MultiplexedConnection),
+    Single(Shared),
     /// To each primary of a cluster.
     Cluster(ClusterConnection),
 }
@@ -36,7 +37,7 @@ impl Connection {
     /// cluster is followed until the deadline.
     pub async fn send(&self, command: Cmd, deadline: Instant) -> RedisResult<Value> {
         match self {
-            Connection::Single(connection) => sent(&mut connection.clone(), &command).await,
+            Connection::Single(connection) => sent(&mut *connection.clone(), &command).await,
             Connection::Cluster(connection) => {
                 let mut connection = connection.clone();
                 let mut reply = sent(&mut connection, &command).await;
@@ -66,7 +67,7 @@ impl Connection {
     /// Sends what concerns no key, in a cluster to any of its primaries.
     pub async fn ask(&self, command: Cmd) -> RedisResult<Value> {
         match self {
-            Connection::Single(connection) => sent(&mut connection.clone(), &command).await,
+            Connection::Single(connection) => sent(&mut *connection.clone(), &command).await,
             Connection::Cluster(connection) => {
                 let any = RoutingInfo::SingleNode(SingleNodeRoutingInfo::RandomPrimary);
                 connection.clone().route_command(command, any).await?.extract_error()
@@ -129,12 +130,12 @@ async fn single(
     host: &(String, u16),
     credentials: &Credentials,
     database: i64,
-) -> RedisResult<(MultiplexedConnection, Role)> {
+) -> RedisResult<(Shared, Role)> {
     let mut connection = open(address, host, credentials, database).await?;
     let mut info = redis::cmd("INFO");
     info.arg("everything");
     // Who may not ask is taken at their word.
-    let info = match sent(&mut connection, &info).await {
+    let info = match sent(&mut *connection, &info).await {
         Ok(value) => redis::from_redis_value::<String>(value)?,
         Err(error) if error.code() == Some("NOPERM") => String::new(),
         Err(error) => return Err(error),
@@ -143,24 +144,24 @@ async fn single(
     Ok((connection, Role { cluster: says("cluster_enabled:1"), replica: says("role:slave") }))
 }
 
-/// Connects to one host.
+/// Connects to one host. Whoever asks it says how long they wait for a reply.
 pub async fn open(
     address: &Address,
     (host, port): &(String, u16),
     credentials: &Credentials,
     database: i64,
-) -> RedisResult<MultiplexedConnection> {
+) -> RedisResult<Shared> {
     let (host, port) = (host.clone(), *port);
-    let addr = if address.tls {
-        ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None }
-    } else {
-        ConnectionAddr::Tcp(host, port)
-    };
-    let info = addr.into_connection_info()?;
-    let info = info.set_redis_settings(settings(credentials).set_db(database));
-    let config =
-        AsyncConnectionConfig::new().set_response_timeout(Some(PATIENCE)).set_connection_timeout(Some(CONNECT));
-    client(address, info)?.get_multiplexed_async_connection_with_config(&config).await
+    let settings = settings(credentials).set_db(database);
+    if !address.tls {
+        let connected = timeout(CONNECT, Shared::plain(&host, port, &settings)).await;
+        return connected.map_err(std::io::Error::from)?;
+    }
+    let addr = ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None };
+    let info = addr.into_connection_info()?.set_redis_settings(settings);
+    let config = AsyncConnectionConfig::new().set_response_timeout(None).set_connection_timeout(Some(CONNECT));
+    let config = config.set_pipeline_buffer_size(QUEUE);
+    Ok(client(address, info)?.get_multiplexed_async_connection_with_config(&config).await?.into())
 }
 
 fn settings(credentials: &Credentials) -> RedisConnectionInfo {

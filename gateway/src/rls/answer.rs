@@ -2,20 +2,15 @@
 
 use crate::headers;
 use crate::judge::{Asked, Judged, Judgement};
-use envoy_types::pb::envoy::config::core::v3::HeaderValue;
-use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitResponse;
-use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit;
-use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::{Code, DescriptorStatus, RateLimit};
-use envoy_types::pb::google::protobuf::Duration;
+use crate::proto::{Code, DescriptorStatus, HeaderValue, ProtoDuration, RateLimit, RateLimitResponse, Unit};
 
 /// The answer to a request.
 pub fn response(asked: &[Asked], judgement: &Judgement) -> RateLimitResponse {
-    let header = |(name, value): (&str, String)| HeaderValue { key: name.to_owned(), value, ..HeaderValue::default() };
+    let header = |(name, value): (&str, String)| HeaderValue { key: name.to_owned(), value };
     RateLimitResponse {
         overall_code: code(!judgement.allowed),
         statuses: asked.iter().zip(&judgement.parts).map(|(asked, part)| status(asked, part)).collect(),
         response_headers_to_add: headers::fields(judgement).into_iter().map(header).collect(),
-        ..RateLimitResponse::default()
     }
 }
 
@@ -32,11 +27,11 @@ fn status(asked: &Asked, part: &Judged) -> DescriptorStatus {
         let unit =
             part.window().filter(|window| window.whole && !window.held).map_or(Unit::Unknown, |it| unit(it.seconds));
         let (requests_per_unit, unit) = (bounded(governing.limit), i32::from(unit));
-        status.current_limit = Some(RateLimit { requests_per_unit, unit, ..RateLimit::default() });
+        status.current_limit = Some(RateLimit { requests_per_unit, unit });
         status.limit_remaining = bounded(governing.remaining);
         let reset = governing.reset_ms.max(0);
         let nanos = i32::try_from(reset % 1000 * 1_000_000).unwrap_or_default();
-        status.duration_until_reset = Some(Duration { seconds: reset / 1000, nanos });
+        status.duration_until_reset = Some(ProtoDuration { seconds: reset / 1000, nanos });
     }
     status
 }

@@ -4,9 +4,7 @@ use crate::ask::{Call, Rule, Verb};
 use crate::config::{Bound, Config, Found, Metric};
 use crate::judge::{Asked, Question};
 use crate::naming::{self, Described};
-use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
-use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::RateLimitOverride;
-use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
+use crate::proto::{RateLimitDescriptor, RateLimitOverride, RateLimitRequest, RateLimitUnit};
 use ratelimit_core::Amount;
 use std::collections::HashSet;
 
@@ -150,7 +148,6 @@ fn by_file(domain: &str, found: Found, split: &Split<'_>, hits: u64, once: &str)
 
 /// The limit that a descriptor brings itself; none of a unit that is unknown.
 fn overridden(limit: RateLimitOverride) -> Option<Rule> {
-    use envoy_types::pb::envoy::r#type::v3::RateLimitUnit;
     let window = match RateLimitUnit::try_from(limit.unit).ok()? {
         RateLimitUnit::Second => "1s",
         RateLimitUnit::Minute => "1m",
