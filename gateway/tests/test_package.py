@@ -1,4 +1,4 @@
-"""The Debian package, and what the Dockerfile copies."""
+"""The Debian package and its unit."""
 
 import re
 import shutil
@@ -58,16 +58,3 @@ def test_systemd_understands_the_unit(tmp_path: Path) -> None:
         ["systemd-analyze", "verify", unit], capture_output=True, text=True, check=False
     )
     assert (verified.returncode, verified.stderr) == (0, "")
-
-
-def test_what_the_dockerfile_copies_is_there() -> None:
-    text = (GATEWAY / "Dockerfile").read_text()
-    copied = [
-        name
-        for line in re.findall(r"^COPY (?!--)(.*) \S+$", text, re.MULTILINE)
-        for name in line.split()
-    ]
-    assert len(copied) == 5
-    assert [name for name in copied if not (REPOSITORY / name).exists()] == []
-    channel = re.search(r'channel = "(.*)"', (REPOSITORY / "rust-toolchain.toml").read_text())[1]
-    assert f"FROM rust:{channel}-" in text

@@ -1,4 +1,4 @@
-"""What can be seen of the image without making it; `make image-check` carries the steps out."""
+"""What can be seen of the images without making them; `make image-check` carries the steps out."""
 
 import tomllib
 from pathlib import Path
@@ -12,8 +12,8 @@ from support.server import MODULE, REPOSITORY
 # No server takes part.
 pytestmark = pytest.mark.once
 
-STAGES, CONTEXT = dockerfile.read(REPOSITORY)
-BUILD, IMAGE = STAGES
+NAMES = ["Dockerfile", "gateway/Dockerfile"]
+BUILD, IMAGE = dockerfile.read(REPOSITORY)[0]
 
 
 def copies(text: str) -> list[tuple[str, Copy]]:
@@ -25,21 +25,34 @@ def copies(text: str) -> list[tuple[str, Copy]]:
 COPIES = copies((REPOSITORY / "Dockerfile").read_text())
 
 
-def test_the_compiler_is_that_of_the_project():
+@pytest.mark.parametrize("name", NAMES)
+def test_the_compiler_is_that_of_the_project(name: str):
     toolchain = tomllib.loads((REPOSITORY / "rust-toolchain.toml").read_text())["toolchain"]
-    assert BUILD.base.startswith("rust:")
-    assert BUILD.version == toolchain["channel"]
+    (build, _), _ = dockerfile.read(REPOSITORY, name)
+    assert build.base.startswith("rust:")
+    assert build.version == toolchain["channel"]
 
 
-def test_both_images_are_of_one_debian():
-    """Since the module is built for the C library of its server."""
-    assert BUILD.suite == IMAGE.suite
+@pytest.mark.parametrize("name", NAMES)
+def test_both_images_are_of_one_debian(name: str):
+    """Since a program is built for the C library that it runs with."""
+    (build, image), _ = dockerfile.read(REPOSITORY, name)
+    assert build.suite == image.suite == "trixie"
 
 
-def test_what_is_copied_is_sent_to_the_build_and_all_that_is_sent_is_copied():
-    copied = [name for _, copy in COPIES if not copy.stage for name in copy.sources]
-    assert all((REPOSITORY / name).exists() for name in copied)
-    assert {name.partition("/")[0] for name in copied} == set(CONTEXT)
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_copied_is_sent_to_the_build_and_all_that_is_sent_is_copied(name: str):
+    found = copies((REPOSITORY / name).read_text())
+    copied = [source for _, copy in found if not copy.stage for source in copy.sources]
+    assert all((REPOSITORY / source).exists() for source in copied)
+    _, context = dockerfile.read(REPOSITORY, name)
+    assert {source.partition("/")[0] for source in copied} == set(context)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_nothing_runs_as_root(name: str):
+    (user,) = dockerfile.read(REPOSITORY, name)[0][-1].all("USER")
+    assert 0 not in map(int, user.split(":"))
 
 
 def test_the_server_starts_with_the_configuration_and_that_with_the_module():
@@ -53,11 +66,6 @@ def test_the_server_starts_with_the_configuration_and_that_with_the_module():
     text = (REPOSITORY / places[configuration]).read_text()
     (module,) = [line.split()[1] for line in text.splitlines() if line.startswith("loadmodule")]
     assert Path(places[module]).name == MODULE.name
-
-
-def test_the_server_is_not_root():
-    (user,) = IMAGE.all("USER")
-    assert 0 not in map(int, user.split(":"))
 
 
 def test_a_step_is_read_with_the_lines_that_go_on():

@@ -1,4 +1,4 @@
-"""What a Dockerfile says, in so far as ours does."""
+"""What a Dockerfile says, in so far as those of this repository do."""
 
 import json
 import re
@@ -6,7 +6,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 INSTRUCTIONS = {
-    *("FROM", "RUN", "WORKDIR", "COPY", "ENV", "USER", "HEALTHCHECK", "ENTRYPOINT"),
+    *(
+        "FROM",
+        "RUN",
+        "WORKDIR",
+        "COPY",
+        "ENV",
+        "USER",
+        "EXPOSE",
+        "HEALTHCHECK",
+        "ENTRYPOINT",
+        "CMD",
+    ),
 }
 
 
@@ -28,13 +39,18 @@ class Stage:
 
     @property
     def suite(self) -> str:
-        """Of Debian, that the base image is built on."""
-        return self.base.rpartition("-")[2]
+        """Of Debian, that the base image is built on: trixie of debian:trixie-slim."""
+        return re.split("[:-]", self.base.removesuffix("-slim"))[-1]
 
     @property
     def entrypoint(self) -> list[str]:
         (words,) = self.all("ENTRYPOINT")
         return json.loads(words)
+
+    @property
+    def default_command(self) -> list[str]:
+        """What is behind the entrypoint unless `docker run` says something else."""
+        return [word for words in self.all("CMD") for word in json.loads(words)]
 
     @property
     def health_check(self) -> str:
@@ -86,9 +102,8 @@ def context(dockerignore: str) -> list[str]:
     return [line[1:] for line in lines[1:]]
 
 
-def read(repository: Path) -> tuple[list[Stage], list[str]]:
-    """The stages, and the context."""
-    return (
-        stages((repository / "Dockerfile").read_text()),
-        context((repository / ".dockerignore").read_text()),
-    )
+def read(repository: Path, name: str = "Dockerfile") -> tuple[list[Stage], list[str]]:
+    """The stages, and the context: of name.dockerignore, if there is one."""
+    own = repository / f"{name}.dockerignore"
+    ignored = own if own.exists() else repository / ".dockerignore"
+    return stages((repository / name).read_text()), context(ignored.read_text())
