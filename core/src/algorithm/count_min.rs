@@ -108,8 +108,9 @@ impl Sketch {
 
     /// This sketch with the step of its buckets worked out, for one that many calls bring.
     #[must_use]
-    pub fn prepared(self) -> Sketch {
-        Sketch { bucket: self.bucket.prepared(), ..self }
+    pub fn prepared(mut self) -> Sketch {
+        self.bucket = self.bucket.prepared();
+        self
     }
 
     /// The numbers that people are told: of the whole capacity.

@@ -81,11 +81,7 @@ impl Sketch {
         let (down, up) = (since.checked_div(period)?, since.div_ceil(period));
         let used = used.minus(drained).millionths().max(up).saturating_add(cost.millionths());
         let reset = time_to_drain(used)?.saturating_sub(over);
-        let recovery = if fullest.used().millionths() > used {
-            time_to_drain(fullest.used().millionths())?.saturating_sub(over)
-        } else {
-            reset
-        };
+        let recovery = time_to_drain(fullest.used().millionths().max(used))?.saturating_sub(over);
         let (used, recovery) = (Amount::saturating(used), Span::from_micros(recovery));
         let answer = decision(Verdict::Allowed(Span::ZERO), used.millionths().saturating_sub(down), reset);
         Some(ItemTaken::Charged(answer, ItemCharge { cells, used, drained, fullest, recovery }))

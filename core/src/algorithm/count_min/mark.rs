@@ -106,6 +106,10 @@ mod tests {
             }
         }
         assert_eq!(Mark { era: 1 << 48, level: 0 }.usage(u64::MAX, 0), 0);
+        // The later of two is the one that is ahead by half a turn of all eras at most.
+        let ahead = |eras| Mark { era: eras, level: 0 }.since(&Mark::default());
+        assert_eq!([1 << 48, u64::MAX >> 1].map(ahead), [Some(u64::MAX >> 1); 2]);
+        assert_eq!([1 << 63, u64::MAX].map(ahead), [None; 2]);
     }
 
     #[test]

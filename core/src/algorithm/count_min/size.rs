@@ -53,8 +53,7 @@ impl SketchSize {
             b"kb" => 1 << 10,
             b"m" => 1_000_000,
             b"mb" => 1 << 20,
-            b"g" => 1_000_000_000,
-            b"gb" => 1 << 30,
+            // One of `g` or `gb` is more than the largest.
             _ => return None,
         };
         SketchSize::new(whole(count, u64::MAX)?.checked_mul(factor)?)

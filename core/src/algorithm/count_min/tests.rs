@@ -95,6 +95,30 @@ fn only_cells_below_what_is_used_are_raised() {
 }
 
 #[test]
+fn an_effect_tells_the_cells_that_the_call_has_raised_and_no_others() {
+    // Two items that share all cells but that of the last row.
+    let size = SketchSize::of_columns(4);
+    let cells = |item: u32| SECRET.cells(size, &item.to_be_bytes());
+    let other = (1..10_000).find(|item| cells(0)[..3] == cells(*item)[..3] && cells(0)[3] != cells(*item)[3]).unwrap();
+    let limits = Sketch::new(bucket(10, 1, "1s"), Some(size));
+    let told = |item: u32, usage: &mut SketchUsage| {
+        let (_, effect) = call_and_tell(&of(limits, &item.to_be_bytes()), usage, us(1), one());
+        let told = effect.numbers().split_off(10);
+        assert_eq!(told.first().copied(), u64::try_from(told.len() / 2).ok());
+        told.into_iter().skip(1).step_by(2).map(|cell| u32::try_from(cell).unwrap()).collect::<Vec<_>>()
+    };
+    let mut usage = SketchUsage::default();
+    assert_eq!(told(0, &mut usage), cells(0));
+    // The three others hold one unit already: in a piece that a copy has a share in, and in one that none has.
+    let mut copy = usage.clone();
+    assert_eq!(told(other, &mut copy), [cells(other)[3]]);
+    drop(copy);
+    assert_eq!(told(other, &mut usage), [cells(other)[3]]);
+    assert_eq!(told(other, &mut usage), cells(other));
+    assert_eq!(told(0, &mut usage), [cells(0)[3]]);
+}
+
+#[test]
 fn new_numbers_hold_at_once_for_all_items_and_forgive_nobody() {
     let (slow, fast) = (sketch(4096, bucket(10, 1, "1s")), sketch(4096, bucket(20, 5, "1s")));
     let mut key = Key::default();
@@ -116,6 +140,13 @@ fn a_sketch_is_made_in_the_size_that_is_asked_and_keeps_it() {
     let mut usage = SketchUsage::default();
     call(&limits(None).of_item(b"a"), &mut usage, us(0), one());
     assert_eq!(size_of(&usage), 1_048_576);
+    // No other test makes a sketch without a size.
+    let (usual, large) = (SketchSize::of_setting(), SketchSize::parse(b"2mb").unwrap());
+    large.set_as_default();
+    let mut larger = SketchUsage::default();
+    call(&limits(None).of_item(b"a"), &mut larger, us(0), one());
+    usual.set_as_default();
+    assert_eq!(size_of(&larger), 2_097_152);
     call(&limits(SketchSize::new(65_536)).of_item(b"a"), &mut usage, us(0), one());
     assert_eq!(size_of(&usage), 1_048_576);
     let mut small = SketchUsage::default();
@@ -139,7 +170,7 @@ fn people_are_told_its_numbers_and_how_well_it_serves() {
     let kept = Sketch::new(bucket(5, 5, "1m"), Some(SketchSize::of_columns(2))).limited_to(units(3));
     let mut usage = SketchUsage::default();
     // The whole limit, whatever a call keeps of it.
-    call(&of(kept, b"a"), &mut usage, us(0), Take(units(3)));
+    assert_eq!(call(&of(kept, b"a"), &mut usage, us(0), Take(units(3))).remaining, units(0));
     let told = |usage: &SketchUsage, at| usage.describe(us(at));
     let text = |text: &str| InfoField::Text(text.to_owned());
     assert_eq!(
@@ -156,6 +187,32 @@ fn people_are_told_its_numbers_and_how_well_it_serves() {
     // As of now.
     assert_eq!(told(&usage, 12_000_000)[3].1, text("0.0000"));
     assert_eq!(told(&usage, 60_000_000)[2].1, text("0.0000"));
+}
+
+#[test]
+fn a_scaled_sketch_has_scaled_buckets_and_shows_their_numbers() {
+    let size = SketchSize::of_columns(64);
+    let scaled = Sketch::new(bucket(9, 3, "1m"), Some(size)).limited_to(units(6)).scaled(millionths(500_000));
+    assert_eq!(scaled.limit(), units(3));
+    let mut usage = SketchUsage::default();
+    // The buckets refill by 1.5 units a minute.
+    assert_eq!(call(&of(scaled, b"a"), &mut usage, us(0), Take(units(3))).reset, Span::SECOND.times(120));
+    assert_eq!(
+        usage.describe(us(0))[..2],
+        [("size", InfoField::Count(size.bytes())), ("numbers", InfoField::Text("3 1.5 1m".to_owned()))]
+    );
+}
+
+#[test]
+fn a_failed_test_shows_which_cells_are_used() {
+    let mut usage = SketchUsage::default();
+    call(&of(sketch(1, bucket(5, 5, "1m")), b"a"), &mut usage, us(0), Take(units(2)));
+    let shown = format!("{usage:?}");
+    let used = "used: [(0, 2000000), (1, 2000000), (2, 2000000), (3, 2000000)]";
+    assert!(shown.starts_with("SketchUsage { fullest: ") && shown.contains(used), "{shown}");
+    let mut sparse = SketchUsage::default();
+    call(&of(sketch(4096, bucket(5, 5, "1m")), b"a"), &mut sparse, us(0), one());
+    assert_eq!(format!("{sparse:?}").matches(", 1000000)").count(), 4, "{sparse:?}");
 }
 
 #[test]
@@ -433,6 +490,10 @@ fn everyday_takes_go_in_one_go() {
     }
     assert!(taken(&usage, 0).is_none(), "so is a clock gone back seen to");
     assert!(limits.item_taken_at_once(&usage, b"a", us(60_000_000), units(0)).is_none());
+    // The whole capacity is an everyday cost, and more than that is none.
+    let whole = limits.item_taken_at_once(&usage, b"c", us(60_000_000), limits.limit());
+    assert!(matches!(whole, Some(ItemTaken::Charged(..))), "{whole:?}");
+    assert!(limits.item_taken_at_once(&usage, b"c", us(60_000_000), limits.limit().plus(millionths(1))).is_none());
 }
 
 #[test]
@@ -538,11 +599,13 @@ fn what_is_stored_can_be_read_and_only_that() {
     let head = EncodedFields::integers(fields.clone().numbers().into_iter().take(9));
     let piece = |used: &[u8]| head.clone().and([1, 0]).then(used, []);
     assert!(decoded_of(&piece(&1_u64.to_le_bytes())).is_some());
+    assert!(decoded_of(&piece(&[1; 256 * 8])).is_some(), "up to the last cell");
     for wrong in [
         head.clone().and([0]),
         piece(&[]),
         piece(&[0; 8]),
         piece(&[1; 7]),
+        piece(&[1; 9]),
         piece(&[0xff; 8]),
         piece(&[1; 257 * 8]),
         head.clone().and([1, 1]).then(&[1; 8], []),
@@ -643,7 +706,7 @@ fn what_is_told_of_calls_makes_a_replica_whose_key_recovers_at_the_same_time() {
 #[test]
 fn a_call_finds_the_cells_of_each_sketch_that_it_looks_at() {
     let numbers = bucket(9, 1, "1s");
-    let sketches = [(64, [1, 2]), (64, [1, 3]), (64, [2, 2]), (128, [1, 2])].map(|(columns, halves)| {
+    let sketches = [(128, [1, 2]), (64, [1, 2]), (64, [1, 3]), (64, [2, 2])].map(|(columns, halves)| {
         let (limits, secret, mut usage) = (sketch(columns, numbers), Secret { halves }, SketchUsage::default());
         call(&limits.of_item(b"a").made_with(secret), &mut usage, us(1), Take(units(4)));
         usage
@@ -741,11 +804,19 @@ fn pieces_are_renewed_in_steps_and_those_that_are_shared_stay() {
     let copy = usage.clone();
     of(limits, b"").charge(&mut usage, us(2), units(2));
     let (charged, before_renewal, of_copy) = (encoded(&usage), places(&usage), places(&copy));
+    let own = before_renewal.iter().filter(|place| !of_copy.contains(place)).count();
+    assert!((1 + 1 + 4..=1 + 3 + 4).contains(&own), "{own} blocks are not shared");
     assert_eq!(usage.renew_pieces(0, &mut || true), None);
     let renewed = places(&usage);
-    let moved = before_renewal.iter().zip(&renewed).filter(|(before, after)| before != after).count();
-    assert!((1 + 2..=1 + 4 + 4).contains(&moved), "{moved} blocks are not shared");
+    let moved = before_renewal.iter().zip(&renewed).map(|(before, after)| before != after);
+    let are_own = before_renewal.iter().map(|place| !of_copy.contains(place));
+    assert!(moved.eq(are_own), "what is shared has moved, or what is not has stayed");
     assert_eq!((encoded(&usage), encoded(&copy), places(&copy)), (charged, before, of_copy));
+    // A step that may not go on has renewed one piece.
+    drop(copy);
+    let pieces = usage.effort() - 1 - 3;
+    let steps = std::iter::successors(Some(0), |from| usage.renew_pieces(*from, &mut || false));
+    assert_eq!(steps.take(2 * pieces).count(), pieces);
     assert_eq!(SketchUsage::default().renew_pieces(0, &mut || true), None);
 }
 
