@@ -203,8 +203,7 @@ impl Top {
 
     /// Forgets all denials.
     pub fn clear(&mut self) {
-        let clock = self.clock.clone();
-        *self = Top { clock, ..Top::hashed_by(self.hash.clone(), self.most) };
+        *self = Top::hashed_by(self.hash.clone(), self.most);
     }
 
     /// Makes room for a number of keys. If there are more, those that were denied least go. What there was no room for
