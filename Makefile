@@ -353,7 +353,7 @@ soak: $(VENV)/.has-everything server build ## run the long form of the tests tha
 	RATELIMIT_LONG=1 SERVER="$(SERVER)" $(PYTHON) -m pytest --numprocesses auto --timeout 3600 --durations 10 \
 		$$(grep -l 'scaled(' tests/test_*.py)
 
-# Some 800, a few seconds each: a part of them with a shard, 0/8 to 7/8. Fewer cases a property than in `make test` find
+# Some 4,500, a few seconds each: a part of them with a shard, 0/8 to 7/8. Fewer cases a property than in `make test` find
 # nearly all. 3 says that a mutant made a test go on for ever, which is as good as failing it.
 SHARD ?= 0/1
 mutants: export CARGO_PROFILE_DEV_DEBUG := 0
