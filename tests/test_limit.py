@@ -1,5 +1,5 @@
-"""A change of a policy forgives nobody: neither other numbers, nor another algorithm and back, nor
-a scale that ends.
+"""A change of a policy forgives no usage: neither other numbers, nor another algorithm and back,
+nor a scale that ends.
 
 What becomes of each limit is held against a model in core/src/composite/tests. Here is the wire,
 what the key becomes, and what changes when a policy does.
