@@ -30,7 +30,7 @@ const NAME: &CStr = c"ratelimit";
 /// lines for COMMAND DOCS.
 macro_rules! command {
     (
-        $name:literal = $handler:path $([$straight:path])?, $access:ident on $keys:ident, arity $arity:literal, $args:ident,
+        $name:literal = $handler:path $([$fast_path:path])?, $access:ident on $keys:ident, arity $arity:literal, $args:ident,
         $summary:literal,
         $complexity:literal
     ) => {{
@@ -46,7 +46,7 @@ macro_rules! command {
             length: c_int,
         ) -> c_int {
             // SAFETY: called by the server, with what `enter` asks for.
-            unsafe { dispatch::enter(ctx, argv, length, CALLS, straight!($($straight)?), $handler) }
+            unsafe { dispatch::enter(ctx, argv, length, CALLS, fast_path!($($fast_path)?), $handler) }
         }
         Command {
             name: $name,
@@ -63,12 +63,12 @@ macro_rules! command {
 }
 
 /// What serves the everyday call of a command, if anything does.
-macro_rules! straight {
+macro_rules! fast_path {
     () => {
         |_| false
     };
-    ($straight:path) => {
-        $straight
+    ($fast_path:path) => {
+        $fast_path
     };
 }
 
@@ -80,10 +80,10 @@ fn commands() -> impl Iterator<Item = &'static Command> + Clone {
 
 macro_rules! commands {
     ({} $($read:ident = $name:literal $word:literal, $arguments:tt $behind:ident, {
-        $($(#[doc = $syntax:literal])+ $command:literal $([$straight:path])?, arity $arity:literal, $summary:literal, $complexity:literal)?
+        $($(#[doc = $syntax:literal])+ $command:literal $([$fast_path:path])?, arity $arity:literal, $summary:literal, $complexity:literal)?
     };)+) => {
         &[$($(command! {
-            $command = rl_take::$read $([$straight])?, Take on First, arity $arity, $read, $summary, $complexity
+            $command = rl_take::$read $([$fast_path])?, Take on First, arity $arity, $read, $summary, $complexity
         },)?)+]
     };
 }
@@ -104,7 +104,7 @@ static COMMANDS: &[Command] = &[
         c"O(M log N) with M the number of holders given and N that of leases, amortized"
     },
     command! {
-        c"rl.mtake" = rl_mtake::take [rl_mtake::straight::take], Take on Numbered, arity -4, MULTI,
+        c"rl.mtake" = rl_mtake::take [rl_mtake::fast_path::take], Take on Numbered, arity -4, MULTI,
         c"Takes from limits on several keys, all or nothing.",
         c"O(N) with N the number of keys, each at the cost of its algorithm"
     },
@@ -114,7 +114,7 @@ static COMMANDS: &[Command] = &[
         c"O(N) with N the number of keys, each at the cost of its algorithm"
     },
     command! {
-        c"rl.sketch" = rl_sketch::sketch [rl_sketch::straight::sketch], Take on First, arity -6, SKETCH,
+        c"rl.sketch" = rl_sketch::sketch [rl_sketch::fast_path::sketch], Take on First, arity -6, SKETCH,
         c"Takes from the token bucket of an item, of any number in a key of a fixed size; a few may be denied too early.",
         c"O(1)"
     },
@@ -149,12 +149,12 @@ static COMMANDS: &[Command] = &[
         c"O(N) with N the number of specs, each at the cost of its algorithm, and O(log M) with M idempotency keys"
     },
     command! {
-        c"rl.limit" = rl_limit::limit [rl_limit::straight::limit], Take on First, arity -3, LIMIT_BY_NAME,
+        c"rl.limit" = rl_limit::limit [rl_limit::fast_path::limit], Take on First, arity -3, LIMIT_BY_NAME,
         c"Takes from the limits of a policy, which the server keeps under a name.",
         c"O(N) with N the number of limits, each at the cost of its algorithm, and O(log M) with M idempotency keys"
     },
     command! {
-        c"rl.delay" = rl_limit::delay [rl_limit::straight::delay], Take on First, arity -3, DELAY,
+        c"rl.delay" = rl_limit::delay [rl_limit::fast_path::delay], Take on First, arity -3, DELAY,
         c"Takes from the limits of a policy; returns 0 if allowed, else the milliseconds to wait, or -1 for never.",
         c"O(N) with N the number of limits, each at the cost of its algorithm, and O(log M) with M idempotency keys"
     },

@@ -20,10 +20,12 @@
 //! closed before the next. Both come to the same. A *plain* key holds one usage, a *composite* key several. There are
 //! three fast paths: one spec at a plain key, of which the compiler knows the algorithm; limits that keep no entries at
 //! a composite key (`rates.rs`); and the everyday call, which says no more than a token bucket or a policy, while
-//! nobody hears of effects (`straight.rs`, and of several keys `straight_keys.rs`). `request_on_key.rs` evaluates
+//! nobody hears of effects (`fast_one_key.rs`, and of several keys `fast_many_keys.rs`). `request_on_key.rs` evaluates
 //! whatever is requested at whatever is stored.
 
 mod commit;
+mod fast_many_keys;
+mod fast_one_key;
 mod key_evaluation;
 mod leases_and_bans;
 mod many_keys;
@@ -33,11 +35,9 @@ mod rates;
 mod request_on_key;
 mod ruling;
 mod several_limits;
-mod straight;
-mod straight_keys;
 
+pub use fast_many_keys::take_buckets_fast;
+pub use fast_one_key::{take_bucket_fast, take_item_fast, take_limits_fast};
 pub use leases_and_bans::{ban, follow_clock, give_back, lease_token, lease_until, release};
 pub use many_keys::{KeysAnswer, charge_keys, peek_keys};
 pub use one_key::{charge, charge_one, charge_or_take_over, charge_several, peek, peek_one};
-pub use straight::{take as take_straight, take_item as take_item_straight, take_several as take_several_straight};
-pub use straight_keys::take_keys as take_keys_straight;

@@ -125,7 +125,7 @@ const LIMITS_TO_LOOK: Arg = limits!(SPEC_TO_LOOK, ONCE.optional());
 
 macro_rules! of_commands {
     ({} $($read:ident = $name:literal $word:literal, $arguments:tt $behind:ident, {
-        $($(#[doc = $syntax:literal])+ $command:literal $([$straight:path])?, arity $arity:literal, $summary:literal, $complexity:literal)?
+        $($(#[doc = $syntax:literal])+ $command:literal $([$fast_path:path])?, arity $arity:literal, $summary:literal, $complexity:literal)?
     };)+) => {
         $($(
             $(#[doc = $syntax])+

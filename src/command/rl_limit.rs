@@ -73,10 +73,10 @@ fn charge_named(redis: &mut Redis, key: KeyName, ruling: &Ruling, now: Timestamp
     charge_several(redis, key, &call, Some(ruling), now).map(|answer| answer.decision)
 }
 
-/// The everyday calls of `RL.LIMIT` and `RL.DELAY`, which say nothing but a policy's name. `false`: the call goes the
-/// long way.
-pub mod straight {
-    use crate::charge::{take_several_straight, take_straight};
+/// The everyday calls of `RL.LIMIT` and `RL.DELAY`, which say nothing but a policy's name. `false`: the call takes the
+/// slow path.
+pub mod fast_path {
+    use crate::charge::{take_bucket_fast, take_limits_fast};
     use crate::redis::key::NewCall;
     use crate::redis::{Replies, now};
     use ratelimit_core::Decision;
@@ -102,9 +102,9 @@ pub mod straight {
         let now = now();
         let Some(ruling) = call.global.policies.ruling(name, now) else { return false };
         match (ruling.policy.token_bucket(), ruling.policy.ready()) {
-            (Some(bucket), _) => take_straight(call, KeyName(1), bucket, Some(&ruling), now, reply),
+            (Some(bucket), _) => take_bucket_fast(call, KeyName(1), bucket, Some(&ruling), now, reply),
             (None, Some(limits)) if serves(&ruling.policy) => {
-                take_several_straight(call, KeyName(1), limits, &ruling, now, reply)
+                take_limits_fast(call, KeyName(1), limits, &ruling, now, reply)
             }
             _ => false,
         }

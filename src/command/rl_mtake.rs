@@ -65,9 +65,9 @@ fn come_behind(redis: &Redis, call: &mut CallOnKeys, takes: bool) {
     }
 }
 
-/// The everyday call of `RL.MTAKE`, which says nothing but a token bucket for each key. `false`: it goes the long way.
-pub mod straight {
-    use crate::charge::take_keys_straight;
+/// The everyday call of `RL.MTAKE`, which says nothing but a token bucket for each key. `false`: it takes the slow path.
+pub mod fast_path {
+    use crate::charge::take_buckets_fast;
     use crate::redis::key::NewCall;
     use crate::redis::now;
     use ratelimit_core::algorithm::bucket::{Bucket, Discipline};
@@ -84,7 +84,7 @@ pub mod straight {
         }
         let names = (0..keys).map(|number| KeyName(BEFORE_KEYS.wrapping_add(number)));
         let spec = |number: usize| BEFORE_KEYS.wrapping_add(keys).wrapping_add(number.wrapping_mul(WORDS));
-        take_keys_straight(call, names, (0..keys).map(|number| bucket(call, spec(number))), now())
+        take_buckets_fast(call, names, (0..keys).map(|number| bucket(call, spec(number))), now())
     }
 
     /// The command's name and numkeys.
@@ -113,7 +113,7 @@ pub mod straight {
         if let [Some(capacity), Some(refill), Some(period)] = words {
             let words: [&[u8]; WORDS] = [b"TOKENBUCKET", capacity, refill, period];
             let mut options = SpecOptions::remembering(&call.global.bucket_memo);
-            // What is wrong with them the long way tells.
+            // The slow path tells what is wrong with them.
             drop(Spec::token_bucket(&mut Args::new(&words), &mut options));
         }
     }

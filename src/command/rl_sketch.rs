@@ -12,9 +12,9 @@ pub fn sketch<'a>(redis: &mut Redis<'a>, args: Args<'a>) -> Result<Reply, Error>
     rl_take::charge(redis, args, Spec::sketch_of_item)
 }
 
-/// The everyday call, which says nothing but an item and the numbers. `false`: it goes the long way.
-pub mod straight {
-    use crate::charge::take_item_straight;
+/// The everyday call, which says nothing but an item and the numbers. `false`: it takes the slow path.
+pub mod fast_path {
+    use crate::charge::take_item_fast;
     use crate::redis::key::NewCall;
     use crate::redis::{Replies, now};
     use ratelimit_core::algorithm::bucket::Discipline;
@@ -27,6 +27,6 @@ pub mod straight {
         let (6, Some(item)) = (call.length(), call.word(2)) else { return false };
         let words = [call.word(3), call.word(4), call.word(5)];
         let Some(bucket) = call.global.bucket_memo.known(words, Discipline::Burst) else { return false };
-        take_item_straight(call, KeyName(1), &Sketch::new(bucket, None), item, now(), Replies::reply_decision)
+        take_item_fast(call, KeyName(1), &Sketch::new(bucket, None), item, now(), Replies::reply_decision)
     }
 }

@@ -25,7 +25,7 @@ macro_rules! command_lines {
             {$($told)*}
             token_bucket = c"token-bucket" c"TOKENBUCKET", [CAPACITY, REFILL, PERIOD] waits, {
                 /// `RL.TOKENBUCKET key capacity refill period [options]`
-                c"rl.tokenbucket" [rl_take::straight::token_bucket], arity -5,
+                c"rl.tokenbucket" [rl_take::fast_path::token_bucket], arity -5,
                 c"Takes from a token bucket: a burst of capacity, refilled continuously by refill per period.",
                 c"O(1)"
             };
@@ -64,7 +64,7 @@ pub(crate) use command_lines;
 
 macro_rules! commands {
     ({} $($read:ident = $name:literal $word:literal, $arguments:tt $behind:ident, {
-        $($(#[doc = $syntax:literal])+ $command:literal $([$straight:path])?, arity $arity:literal, $summary:literal, $complexity:literal)?
+        $($(#[doc = $syntax:literal])+ $command:literal $([$fast_path:path])?, arity $arity:literal, $summary:literal, $complexity:literal)?
     };)+) => {
         const _: () = assert!([$($word),+].len() == Spec::ALGORITHMS.len());
 
@@ -78,9 +78,9 @@ macro_rules! commands {
 }
 command_lines!(commands, {});
 
-/// The everyday calls of the commands above, which say nothing but a limit. `false`: the call goes the long way.
-pub mod straight {
-    use crate::charge::take_straight;
+/// The everyday calls of the commands above, which say nothing but a limit. `false`: the call takes the slow path.
+pub mod fast_path {
+    use crate::charge::take_bucket_fast;
     use crate::redis::key::NewCall;
     use crate::redis::{Replies, now};
     use ratelimit_core::algorithm::bucket::Discipline;
@@ -94,7 +94,7 @@ pub mod straight {
         }
         let words = [call.word(2), call.word(3), call.word(4)];
         let Some(bucket) = call.global.bucket_memo.known(words, Discipline::Burst) else { return false };
-        take_straight(call, KeyName(1), &bucket, None, now(), Replies::reply_decision)
+        take_bucket_fast(call, KeyName(1), &bucket, None, now(), Replies::reply_decision)
     }
 }
 

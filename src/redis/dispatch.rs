@@ -25,7 +25,7 @@ pub struct Calls {
     pub stats: &'static CommandStats,
 }
 
-/// Runs a command: by `straight`, if that serves the call and has replied, else by `handler`.
+/// Runs a command: by `fast_path`, if that serves the call and has replied, else by `handler`.
 ///
 /// It is inlined into each command, so that the compiler makes of reading, deciding and replying one piece.
 ///
@@ -37,14 +37,14 @@ pub unsafe fn enter(
     argv: *mut *mut raw::RedisModuleString,
     length: c_int,
     Calls { arity, asked_for_keys, stats }: Calls,
-    straight: impl FnOnce(&NewCall) -> bool,
+    fast_path: impl FnOnce(&NewCall) -> bool,
     handler: impl for<'a> FnOnce(&mut Redis<'a>, Args<'a>) -> Result<Reply, Error>,
 ) -> c_int {
     // SAFETY: the caller's promise.
     let argv = unsafe { strings(argv, length) };
     // SAFETY: likewise.
     let call = unsafe { NewCall::new(ctx, argv, global(), stats) };
-    match catch_unwind(AssertUnwindSafe(|| straight(&call))) {
+    match catch_unwind(AssertUnwindSafe(|| fast_path(&call))) {
         Ok(false) => {}
         answered => {
             stats.calls.count();

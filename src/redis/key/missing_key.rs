@@ -20,7 +20,7 @@ pub struct MissingKey<'c, 'a> {
 }
 
 impl<'a> NewCall<'a> {
-    /// The key that was opened and left to the long way, if it is missing. `None`: the call goes the long way.
+    /// The key that was opened and left to the slow path, if it is missing. `None`: the call takes the slow path.
     #[inline(always)]
     pub fn missing_key(&self) -> Option<MissingKey<'_, 'a>> {
         let (name, handle) = self.left_open.take()?;
@@ -42,13 +42,13 @@ impl MissingKey<'_, '_> {
         unsafe { is_out_of_memory(self.call.context()) }
     }
 
-    /// Leaves the key to the long way.
+    /// Leaves the key to the slow path.
     #[cold]
     pub fn leave(self) {
         self.call.left_open.set(Some((self.name, self.handle)));
     }
 
-    /// Makes the key, which remembers something used, and sees to all that this entails, as the long way does
+    /// Makes the key, which remembers something used, and sees to all that this entails, as the slow path does
     /// (`Key::commit`).
     #[inline(always)]
     pub fn make<U: Usage>(self, mut usage: U, expiry: Expiry, now: Timestamp) {

@@ -31,7 +31,7 @@ pub struct NewCall<'a> {
     pub global: &'a Global,
     /// Where calls of this command are counted.
     pub stats: &'static CommandStats,
-    /// The key that was opened, if it is for the long way.
+    /// The key that was opened, if it is for the slow path.
     pub(super) left_open: Cell<Option<(KeyName, Handle)>>,
 }
 
@@ -87,7 +87,7 @@ impl<'a> NewCall<'a> {
         unsafe { Replies::to(self.ctx) }
     }
 
-    /// Opens a key that holds a `U`, if nobody wants to hear of what becomes of it. `None`: the call goes the long way.
+    /// Opens a key that holds a `U`, if nobody wants to hear of what becomes of it. `None`: the call takes the slow path.
     #[inline(always)]
     pub fn open_plain<U: Usage>(&self, name: KeyName) -> Option<PlainKey<'_, 'a, U>> {
         if effect_demand::any() {
@@ -103,7 +103,7 @@ impl<'a> NewCall<'a> {
         Some(PlainKey { call: self, name, string, handle, value })
     }
 
-    /// The key that was opened for the long way.
+    /// The key that was opened for the slow path.
     pub(in crate::redis) fn left_open(self) -> Option<(KeyName, Handle)> {
         self.left_open.into_inner()
     }
@@ -126,13 +126,13 @@ impl<U: Usage> PlainKey<'_, '_, U> {
         unsafe { self.value.as_ref() }
     }
 
-    /// Leaves the key to the long way.
+    /// Leaves the key to the slow path.
     #[cold]
     pub fn leave(self) {
         self.call.left_open.set(Some((self.name, self.handle)));
     }
 
-    /// Changes what the key remembers, and sees to all that this entails, as the long way does (`Key::commit`).
+    /// Changes what the key remembers, and sees to all that this entails, as the slow path does (`Key::commit`).
     /// `change` says within what the key may expire, and leaves it something to remember.
     #[inline(always)]
     pub fn commit<T>(mut self, change: impl FnOnce(&mut U) -> (Expiry, T), now: Timestamp) -> T {

@@ -2,7 +2,7 @@
 //! else yet.
 //!
 //! Each is closed before the next is opened. What was found stays as it is until the commit: nobody else runs when a key
-//! is opened that is there. When one is missing, others may have run, and the call goes the long way.
+//! is opened that is there. When one is missing, others may have run, and the call takes the slow path.
 
 use super::super::debug_readback::Readback;
 use super::super::everyday_api::call_everyday;
@@ -70,7 +70,7 @@ impl<'c, 'a, U: Usage> PlainKeys<'c, 'a, U> {
         Some(unsafe { &*value.as_ptr() })
     }
 
-    /// Changes what the keys remember, and sees to all that this entails, as the long way does (`Key::commit`).
+    /// Changes what the keys remember, and sees to all that this entails, as the slow path does (`Key::commit`).
     /// `changes` has one of each, in order: what it remembers then, and within what it may expire.
     #[inline(always)]
     pub fn commit(self, changes: impl Iterator<Item = (U, Expiry)>, now: Timestamp) {

@@ -2,7 +2,7 @@
 //! division made once.
 //!
 //! It is for the everyday call: a cost of more than nothing, on a usage that is there and is not ahead of the clock, or
-//! of one that was never seen, with products that fit 64 bits. Any other goes the long way. Both come to the same: the
+//! of one that was never seen, with products that fit 64 bits. Any other takes the slow path. Both come to the same: the
 //! tests hold one to the other.
 
 use super::{Bucket, BucketUsage, Discipline};
@@ -10,7 +10,7 @@ use crate::limit::{Decision, Taken, Verdict};
 use crate::number::{Amount, Span, Timestamp};
 
 impl Bucket {
-    /// What becomes of a take of `cost`; `None` if it is to go the long way.
+    /// What becomes of a take of `cost`; `None` if it is to take the slow path.
     #[inline(always)]
     pub(super) fn taken_at_once(
         &self,
@@ -48,7 +48,7 @@ impl Bucket {
     }
 
     /// What a take of `cost` comes to at a key that was never seen: the answer, and what the key remembers then. `None` if
-    /// it is denied, or is to go the long way.
+    /// it is denied, or is to take the slow path.
     #[must_use]
     #[inline(always)]
     pub fn first_taken(&self, now: Timestamp, cost: Amount) -> Option<(Decision, BucketUsage)> {

@@ -388,7 +388,7 @@ fn another_rate_prices_the_time_since_the_last_charge() {
     assert_eq!(key.peek(&bucket(10, 10, "1m"), 3000, look), [1, 10, 2, 0, 48_000]);
 }
 
-/// What a take of `cost` comes to the long way.
+/// What a take of `cost` comes to on the slow path.
 fn taken_in_steps(limit: &Bucket, usage: &BucketUsage, now: Timestamp, cost: Amount) -> Taken<BucketUsage> {
     let mut after = *usage;
     let evaluation = evaluate(limit, usage, now, Take(cost));

@@ -2,7 +2,7 @@
 //! with the item hashed and each division made once.
 //!
 //! It is for the everyday call: a cost of more than nothing, in a sketch that is there and is not ahead of the clock,
-//! with products that fit 64 bits. Any other goes the long way. Both come to the same: the tests hold one to the other.
+//! with products that fit 64 bits. Any other takes the slow path. Both come to the same: the tests hold one to the other.
 
 use super::secret::ItemCells;
 use super::{Sketch, SketchUsage};
@@ -35,7 +35,7 @@ pub struct ItemCharge {
 }
 
 impl Sketch {
-    /// What becomes of a take of `cost` from the bucket of an item; `None` if it is to go the long way.
+    /// What becomes of a take of `cost` from the bucket of an item; `None` if it is to take the slow path.
     #[inline(always)]
     #[must_use]
     pub fn item_taken_at_once(

@@ -479,7 +479,7 @@ proptest! {
 fn everyday_takes_go_in_one_go() {
     let (limits, mut usage) = (sketch(4096, bucket(2, 2, "1m")), SketchUsage::default());
     let taken = |usage: &SketchUsage, at| limits.item_taken_at_once(usage, b"a", us(at), units(1));
-    assert!(taken(&usage, 5).is_none(), "a key is made the long way");
+    assert!(taken(&usage, 5).is_none(), "a key is made on the slow path");
     call(&of(limits, b"b"), &mut usage, us(5), one());
     for (at, charged) in [(5, true), (7, true), (9, false), (30_000_008, true)] {
         match taken(&usage, at).unwrap() {

@@ -77,15 +77,15 @@ fn step_back<U: Usage>(usage: &mut U, now: Timestamp, reset: impl Fn(&U, Timesta
 }
 
 /// A call that went the fast path.
-struct Straightened {
+struct FastCharge {
     seen: FastEvaluation,
     answer: Answer,
     told: CompositeUsage,
     untold: CompositeUsage,
 }
 
-impl Straightened {
-    fn new(before: &CompositeUsage, call: &Call, now: Timestamp) -> Option<Straightened> {
+impl FastCharge {
+    fn new(before: &CompositeUsage, call: &Call, now: Timestamp) -> Option<FastCharge> {
         let seen = before.evaluate_fast(call, now)?;
         let (mut told, mut untold) = (before.clone(), before.clone());
         let answer = if seen.denies() {
@@ -95,7 +95,7 @@ impl Straightened {
             assert_eq!(untold.charge_fast(call, &seen, false, now), answer);
             answer
         };
-        Some(Straightened { seen, answer: Answer::of(answer), told, untold })
+        Some(FastCharge { seen, answer: Answer::of(answer), told, untold })
     }
 
     /// The slow path has come to the same.
@@ -180,17 +180,17 @@ impl Server {
         now: Timestamp,
         peeks: bool,
     ) -> Result<Told, Refused> {
-        let straight = if peeks { None } else { Straightened::new(&usage, call, now) };
+        let fast = if peeks { None } else { FastCharge::new(&usage, call, now) };
         let held = Held::Composite(&usage);
         let seen = CompositeEvaluation::at(call, held, now);
         if seen.has_too_many_components(held, now) {
-            assert!(straight.is_none());
+            assert!(fast.is_none());
             return Err(Refused::TooManyComponents);
         }
         if peeks || (!seen.changes() && !seen.strikes()) {
             let answer = seen.answer(call, held, now, false);
-            if let Some(straight) = straight {
-                straight.assert_same(call, &seen, &answer, &usage, false);
+            if let Some(fast) = fast {
+                fast.assert_same(call, &seen, &answer, &usage, false);
             }
             let step = if peeks { None } else { step_back(&mut usage, now, CompositeUsage::reset) };
             if let Some(step) = &step {
@@ -207,9 +207,9 @@ impl Server {
         usage.charge(call, &seen, now);
         check_entries(&usage, &entries, now);
         let answer = seen.answer(call, Held::Composite(&usage), now, true);
-        if let Some(straight) = straight {
+        if let Some(fast) = fast {
             assert!(!moved && entries.is_empty());
-            straight.assert_same(call, &seen, &answer, &usage, true);
+            fast.assert_same(call, &seen, &answer, &usage, true);
         }
         self.charged(usage, expires_at, moved, now);
         Ok(Told { answer, writes: true })

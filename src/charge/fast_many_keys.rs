@@ -12,9 +12,9 @@ use ratelimit_core::wire::args::KeyName;
 use ratelimit_core::{Amount, Decision, Limit, Taken, Timestamp, Usage};
 
 /// Decides on a call of one unit under a bucket of each of these keys, and replies. `false`: nothing was done, and the
-/// call goes the long way.
+/// call takes the slow path.
 #[inline(always)]
-pub fn take_keys(
+pub fn take_buckets_fast(
     call: &NewCall,
     names: impl Iterator<Item = KeyName> + Clone,
     buckets: impl Iterator<Item = Option<Bucket>>,

@@ -18,9 +18,9 @@ use ratelimit_core::wire::args::KeyName;
 use ratelimit_core::{Amount, Decision, Limit, Taken, Timestamp, Usage};
 
 /// Decides on a call of one unit under a bucket, perhaps a policy's, and replies. `false`: nothing was done, and the
-/// call goes the long way.
+/// call takes the slow path.
 #[inline(always)]
-pub fn take(
+pub fn take_bucket_fast(
     call: &NewCall,
     name: KeyName,
     bucket: &Bucket,
@@ -29,7 +29,7 @@ pub fn take(
     reply: impl Fn(Replies, &Decision),
 ) -> bool {
     let Some(key) = call.open_plain::<BucketUsage>(name) else {
-        return take_first(call, bucket, ruling, now, reply);
+        return take_first_bucket_fast(call, bucket, ruling, now, reply);
     };
     let Some(taken) = bucket.taken_at_once(key.usage(), now, Amount::ONE) else {
         key.leave();
@@ -60,9 +60,9 @@ pub fn take(
     true
 }
 
-/// Decides on the first call of one unit at a key, and replies. `false`: nothing was done, and the call goes the long way.
+/// Decides on the first call of one unit at a key, and replies. `false`: nothing was done, and the call takes the slow path.
 #[inline(never)]
-fn take_first(
+fn take_first_bucket_fast(
     call: &NewCall,
     bucket: &Bucket,
     ruling: Option<&Ruling>,
@@ -84,9 +84,9 @@ fn take_first(
     true
 }
 
-/// Decides on a call of a policy's limits, and replies. `false`: nothing was done, and the call goes the long way.
+/// Decides on a call of a policy's limits, and replies. `false`: nothing was done, and the call takes the slow path.
 #[inline(always)]
-pub fn take_several(
+pub fn take_limits_fast(
     call: &NewCall,
     name: KeyName,
     limits: &Call,
@@ -120,10 +120,10 @@ pub fn take_several(
     true
 }
 
-/// Decides on a call of one unit of an item of a sketch, and replies. `false`: nothing was done, and the call goes the
-/// long way.
+/// Decides on a call of one unit of an item of a sketch, and replies. `false`: nothing was done, and the call takes the
+/// slow path.
 #[inline(always)]
-pub fn take_item(
+pub fn take_item_fast(
     call: &NewCall,
     name: KeyName,
     sketch: &Sketch,
