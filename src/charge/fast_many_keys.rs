@@ -5,7 +5,7 @@
 
 use super::key_evaluation::count_limit;
 use crate::redis::guard;
-use crate::redis::key::{MOST_PLAIN_KEYS, NewCall, PlainKeys};
+use crate::redis::key::{FastCall, MOST_PLAIN_KEYS, PlainKeys};
 use ratelimit_core::algorithm::bucket::{Bucket, BucketUsage};
 use ratelimit_core::expiry::Expiry;
 use ratelimit_core::wire::args::KeyName;
@@ -15,7 +15,7 @@ use ratelimit_core::{Amount, Decision, Limit, Taken, Timestamp, Usage};
 /// call takes the slow path.
 #[inline(always)]
 pub fn take_buckets_fast(
-    call: &NewCall,
+    call: &FastCall,
     names: impl Iterator<Item = KeyName> + Clone,
     buckets: impl Iterator<Item = Option<Bucket>>,
     now: Timestamp,

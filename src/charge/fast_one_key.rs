@@ -5,7 +5,7 @@
 
 use super::key_evaluation::{KeyEvaluation, count_limit};
 use super::rates::Rates;
-use crate::redis::key::NewCall;
+use crate::redis::key::FastCall;
 use crate::redis::{Replies, guard};
 use crate::server::policy_table::Ruling;
 use ratelimit_core::algorithm::bucket::{Bucket, BucketUsage};
@@ -21,7 +21,7 @@ use ratelimit_core::{Amount, Decision, Limit, Taken, Timestamp, Usage};
 /// call takes the slow path.
 #[inline(always)]
 pub fn take_bucket_fast(
-    call: &NewCall,
+    call: &FastCall,
     name: KeyName,
     bucket: &Bucket,
     ruling: Option<&Ruling>,
@@ -63,7 +63,7 @@ pub fn take_bucket_fast(
 /// Decides on the first call of one unit at a key, and replies. `false`: nothing was done, and the call takes the slow path.
 #[inline(never)]
 fn take_first_bucket_fast(
-    call: &NewCall,
+    call: &FastCall,
     bucket: &Bucket,
     ruling: Option<&Ruling>,
     now: Timestamp,
@@ -87,7 +87,7 @@ fn take_first_bucket_fast(
 /// Decides on a call of a policy's limits, and replies. `false`: nothing was done, and the call takes the slow path.
 #[inline(always)]
 pub fn take_limits_fast(
-    call: &NewCall,
+    call: &FastCall,
     name: KeyName,
     limits: &Call,
     ruling: &Ruling,
@@ -124,7 +124,7 @@ pub fn take_limits_fast(
 /// slow path.
 #[inline(always)]
 pub fn take_item_fast(
-    call: &NewCall,
+    call: &FastCall,
     name: KeyName,
     sketch: &Sketch,
     item: &[u8],

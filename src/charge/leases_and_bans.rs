@@ -18,7 +18,7 @@ pub fn ban(redis: &mut Redis, name: KeyName, duration: Span, now: Timestamp) -> 
     let key = match key.typed::<CompositeUsage>() {
         Ok(key) if !key.usage().can_ban(duration, now) => return Ok(key.usage().banned(now)),
         Ok(key) => {
-            refuse_growth(key.call(), key.is_missing())?;
+            refuse_growth(key.redis(), key.is_missing())?;
             return Ok(commit(key, &ban, true, now));
         }
         Err(key) => key,
@@ -27,7 +27,7 @@ pub fn ban(redis: &mut Redis, name: KeyName, duration: Span, now: Timestamp) -> 
         Stored::Plain(kind) if kind.stands_alone() => Err(Stored::Plain(kind).wrong_type(Kind::Limits.name())),
         Stored::Plain(_) if duration == Span::ZERO => Ok(Span::ZERO),
         Stored::Plain(kind) => {
-            refuse_growth(key.call(), true)?;
+            refuse_growth(key.redis(), true)?;
             with_usage_type!(kind, Plain => match key.typed::<Plain>() {
                 Ok(key) => Ok(convert(key, &ban, now)),
                 Err(_) => Err(Error::Internal),

@@ -158,7 +158,7 @@ impl<'s, 'a> EvaluatedKey<'s, 'a> {
         now: Timestamp,
     ) -> Result<EvaluatedKey<'s, 'a>, Error> {
         let key = redis.open(*name)?;
-        let out_of_memory = || key.call().out_of_memory();
+        let out_of_memory = || key.redis().out_of_memory();
         let evaluated = evaluate(key.contents(), RequestOnKey::on_key(call, on_key)?, now, out_of_memory)?;
         Ok(EvaluatedKey { closed: key.close(evaluated.may_write(), now), evaluated })
     }

@@ -133,7 +133,7 @@ fn charge_plain<L: Limit>(
 #[inline(always)]
 fn commit_at_once<U: Usage>(mut key: Key<U>, taken: Taken<U>, item: Option<&[u8]>, now: Timestamp) -> Decision {
     let allowed = matches!(taken, Taken::Charged(..));
-    count_call(key.call(), allowed, false);
+    count_call(key.redis(), allowed, false);
     count_limit(U::KIND, !allowed, allowed, false);
     match taken {
         Taken::Charged(decision, after) => {
@@ -182,7 +182,7 @@ fn charge_open(mut key: OpenKey, call: &Call, now: Timestamp) -> Result<Answer, 
     let unused = CompositeUsage::default();
     let held = held(key.contents(), call, &unused)?;
     let missing = key.contents().is_missing();
-    let evaluation = SeveralLimits::at(Cow::Borrowed(call), held, missing, now, || key.call().out_of_memory());
+    let evaluation = SeveralLimits::at(Cow::Borrowed(call), held, missing, now, || key.redis().out_of_memory());
     let changes_key = decide(&mut key, &evaluation, || call.purpose == Purpose::Check, call.item(), now)?;
     Ok(evaluation.commit(key, changes_key, now))
 }
@@ -199,10 +199,10 @@ fn decide(
 ) -> Result<bool, Error> {
     let allowed = evaluation.allows();
     if allowed {
-        check(key.call(), once(evaluation))?;
+        check(key.redis(), once(evaluation))?;
     }
     let looks = !allowed && looks();
-    count_call(key.call(), allowed, looks);
+    count_call(key.redis(), allowed, looks);
     if count_key(evaluation, allowed, looks) {
         key.denied(item, now);
     }

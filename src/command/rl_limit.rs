@@ -77,7 +77,7 @@ fn charge_named(redis: &mut Redis, key: KeyName, ruling: &Ruling, now: Timestamp
 /// slow path.
 pub mod fast_path {
     use crate::charge::{take_bucket_fast, take_limits_fast};
-    use crate::redis::key::NewCall;
+    use crate::redis::key::FastCall;
     use crate::redis::{Replies, now};
     use ratelimit_core::Decision;
     use ratelimit_core::syntax::Policy;
@@ -85,19 +85,19 @@ pub mod fast_path {
 
     /// `RL.LIMIT key name`
     #[inline(always)]
-    pub fn limit(call: &NewCall) -> bool {
+    pub fn limit(call: &FastCall) -> bool {
         take(call, |_| true, Replies::reply_decision)
     }
 
     /// `RL.DELAY key name`
     #[inline(always)]
-    pub fn delay(call: &NewCall) -> bool {
+    pub fn delay(call: &FastCall) -> bool {
         let tells_all = |policy: &Policy| policy.refuse_more_to_tell().is_ok();
         take(call, tells_all, Replies::reply_delay)
     }
 
     #[inline(always)]
-    fn take(call: &NewCall, serves: impl Fn(&Policy) -> bool, reply: impl Fn(Replies, &Decision)) -> bool {
+    fn take(call: &FastCall, serves: impl Fn(&Policy) -> bool, reply: impl Fn(Replies, &Decision)) -> bool {
         let (3, Some(name)) = (call.length(), call.word(2)) else { return false };
         let now = now();
         let Some(ruling) = call.global.policies.ruling(name, now) else { return false };

@@ -68,7 +68,7 @@ fn come_behind(redis: &Redis, call: &mut CallOnKeys, takes: bool) {
 /// The everyday call of `RL.MTAKE`, which says nothing but a token bucket for each key. `false`: it takes the slow path.
 pub mod fast_path {
     use crate::charge::take_buckets_fast;
-    use crate::redis::key::NewCall;
+    use crate::redis::key::FastCall;
     use crate::redis::now;
     use ratelimit_core::algorithm::bucket::{Bucket, Discipline};
     use ratelimit_core::syntax::{Spec, SpecOptions};
@@ -76,7 +76,7 @@ pub mod fast_path {
 
     /// `RL.MTAKE numkeys key [key ...] TOKENBUCKET capacity refill period [TOKENBUCKET ...]`
     #[inline(always)]
-    pub fn take(call: &NewCall) -> bool {
+    pub fn take(call: &FastCall) -> bool {
         let Some(&[digit @ b'1'..=b'8']) = call.word(1) else { return false };
         let keys = usize::from(digit.wrapping_sub(b'0'));
         if call.length() != BEFORE_KEYS.saturating_add(keys.saturating_mul(1 + WORDS)) {
@@ -94,7 +94,7 @@ pub mod fast_path {
 
     /// The bucket whose spec begins at a word.
     #[inline(always)]
-    fn bucket(call: &NewCall, at: usize) -> Option<Bucket> {
+    fn bucket(call: &FastCall, at: usize) -> Option<Bucket> {
         if !call.word(at)?.eq_ignore_ascii_case(b"TOKENBUCKET") {
             return None;
         }
@@ -109,7 +109,7 @@ pub mod fast_path {
     /// Has the memo read a bucket, if the words are those of one.
     #[cold]
     #[inline(never)]
-    fn remember(call: &NewCall, words: [Option<&[u8]>; 3]) {
+    fn remember(call: &FastCall, words: [Option<&[u8]>; 3]) {
         if let [Some(capacity), Some(refill), Some(period)] = words {
             let words: [&[u8]; WORDS] = [b"TOKENBUCKET", capacity, refill, period];
             let mut options = SpecOptions::remembering(&call.global.bucket_memo);

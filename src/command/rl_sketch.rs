@@ -15,7 +15,7 @@ pub fn sketch<'a>(redis: &mut Redis<'a>, args: Args<'a>) -> Result<Reply, Error>
 /// The everyday call, which says nothing but an item and the numbers. `false`: it takes the slow path.
 pub mod fast_path {
     use crate::charge::take_item_fast;
-    use crate::redis::key::NewCall;
+    use crate::redis::key::FastCall;
     use crate::redis::{Replies, now};
     use ratelimit_core::algorithm::bucket::Discipline;
     use ratelimit_core::algorithm::count_min::Sketch;
@@ -23,7 +23,7 @@ pub mod fast_path {
 
     /// `RL.SKETCH key item capacity refill period`
     #[inline(always)]
-    pub fn sketch(call: &NewCall) -> bool {
+    pub fn sketch(call: &FastCall) -> bool {
         let (6, Some(item)) = (call.length(), call.word(2)) else { return false };
         let words = [call.word(3), call.word(4), call.word(5)];
         let Some(bucket) = call.global.bucket_memo.known(words, Discipline::Burst) else { return false };

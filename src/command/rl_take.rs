@@ -81,14 +81,14 @@ command_lines!(commands, {});
 /// The everyday calls of the commands above, which say nothing but a limit. `false`: the call takes the slow path.
 pub mod fast_path {
     use crate::charge::take_bucket_fast;
-    use crate::redis::key::NewCall;
+    use crate::redis::key::FastCall;
     use crate::redis::{Replies, now};
     use ratelimit_core::algorithm::bucket::Discipline;
     use ratelimit_core::wire::args::KeyName;
 
     /// `RL.TOKENBUCKET key capacity refill period`
     #[inline(always)]
-    pub fn token_bucket(call: &NewCall) -> bool {
+    pub fn token_bucket(call: &FastCall) -> bool {
         if call.length() != 5 {
             return false;
         }

@@ -1,10 +1,10 @@
-//! One call of a command, and what is left to be done when it ends.
+//! The server as one call of a command reaches it, and what is left to be done when the call ends.
 
 use super::api::{api, call, has_flag};
 use super::clock::now;
 use super::everyday_api::call_everyday;
 use super::global::global;
-use super::key::{Handle, NewCall};
+use super::key::{FastCall, Handle};
 use super::outgoing::Changes;
 use super::replies::Replies;
 use super::server_entry::ServerEntry;
@@ -22,8 +22,8 @@ use std::collections::VecDeque;
 use std::ffi::{CStr, c_int};
 use std::rc::Rc;
 
-/// One call of a command: the server's context, the words as the server holds them, and what is left to be propagated
-/// and announced.
+/// The server, as one call of a command reaches it: its context, the words of the call, and what is left to be
+/// propagated and announced. A handler has it for as long as its call lasts.
 pub struct Redis<'a> {
     /// The server's context.
     pub(super) ctx: *mut raw::RedisModuleCtx,
@@ -87,14 +87,14 @@ impl<'a> Redis<'a> {
         }
     }
 
-    /// The call that has begun as a [`NewCall`], and goes on with the key that this has opened.
+    /// The call on the slow path. It keeps the key that the fast path has opened.
     ///
     /// # Safety
     /// As for [`Redis::new`].
-    pub(super) unsafe fn going_on(
+    pub(super) unsafe fn on_slow_path(
         ctx: *mut raw::RedisModuleCtx,
         argv: &'a [*mut raw::RedisModuleString],
-        call: NewCall,
+        call: FastCall,
     ) -> Redis<'a> {
         // SAFETY: the caller's promise.
         let redis = unsafe { Redis::new(ctx, argv, call.stats) };

@@ -5,7 +5,7 @@ use super::api::{OK, api, call};
 use super::command::Access;
 use super::global::global;
 use super::guard::{bytes, callback, strings};
-use super::key::NewCall;
+use super::key::FastCall;
 use crate::reply::Reply;
 use crate::server::stats::CommandStats;
 use ratelimit_core::wire::args::{Args, Words};
@@ -37,13 +37,13 @@ pub unsafe fn enter(
     argv: *mut *mut raw::RedisModuleString,
     length: c_int,
     Calls { arity, asked_for_keys, stats }: Calls,
-    fast_path: impl FnOnce(&NewCall) -> bool,
+    fast_path: impl FnOnce(&FastCall) -> bool,
     handler: impl for<'a> FnOnce(&mut Redis<'a>, Args<'a>) -> Result<Reply, Error>,
 ) -> c_int {
     // SAFETY: the caller's promise.
     let argv = unsafe { strings(argv, length) };
     // SAFETY: likewise.
-    let call = unsafe { NewCall::new(ctx, argv, global(), stats) };
+    let call = unsafe { FastCall::new(ctx, argv, global(), stats) };
     match catch_unwind(AssertUnwindSafe(|| fast_path(&call))) {
         Ok(false) => {}
         answered => {
@@ -59,7 +59,7 @@ pub unsafe fn enter(
     // SAFETY: likewise.
     let words = unsafe { Strings::new(argv) };
     // SAFETY: likewise.
-    let mut redis = unsafe { Redis::going_on(ctx, argv, call) };
+    let mut redis = unsafe { Redis::on_slow_path(ctx, argv, call) };
     if let Some(access) = is_asked {
         callback((), || answer_keys(&redis, Args::new(&words), access));
         return OK;

@@ -5,7 +5,7 @@ use super::super::debug_readback::Readback;
 use super::super::effect_demand;
 use super::super::everyday_api::call_everyday;
 use super::handle::Handle;
-use super::plain::{NewCall, announce_taken};
+use super::plain::{FastCall, announce_taken};
 use ratelimit_core::expiry::Expiry;
 use ratelimit_core::wire::args::KeyName;
 use ratelimit_core::{Timestamp, Usage};
@@ -13,13 +13,13 @@ use redis_module::raw;
 
 /// An open key that is missing, in a call of which nobody wants to hear more than its event.
 pub struct MissingKey<'c, 'a> {
-    call: &'c NewCall<'a>,
+    call: &'c FastCall<'a>,
     name: KeyName,
     string: *mut raw::RedisModuleString,
     handle: Handle,
 }
 
-impl<'a> NewCall<'a> {
+impl<'a> FastCall<'a> {
     /// The key that was opened and left to the slow path, if it is missing. `None`: the call takes the slow path.
     #[inline(always)]
     pub fn missing_key(&self) -> Option<MissingKey<'_, 'a>> {

@@ -33,7 +33,7 @@ pub use closed::{ClosedKey, ResumedKey};
 pub use contents::{Contents, ForeignType, PeekedKey, Stored};
 pub(super) use handle::Handle;
 pub use open::{Key, OpenKey};
-pub use plain::NewCall;
+pub use plain::FastCall;
 pub use plain_keys::{MOST_PLAIN_KEYS, PlainKeys};
 pub(super) use takeover::put;
 pub use takeover::{replace, short_string};

@@ -31,9 +31,9 @@ impl<'r, 'a> OpenKey<'r, 'a> {
         &self.contents
     }
 
-    /// The call, which can be asked of, but open no other key, and propagate or announce nothing.
+    /// The server, to ask of. While the key is open, no other can be opened, and nothing is propagated or announced.
     #[inline(always)]
-    pub fn call(&self) -> &Redis<'a> {
+    pub fn redis(&self) -> &Redis<'a> {
         self.redis
     }
 

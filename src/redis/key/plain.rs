@@ -23,8 +23,9 @@ use std::ffi::CStr;
 use std::ptr::NonNull;
 use std::rc::Rc;
 
-/// A call of a command that has done nothing yet.
-pub struct NewCall<'a> {
+/// A call of a command as it begins, while the fast path may still serve it. Once the slow path takes over it is a
+/// [`Redis`](crate::redis::Redis).
+pub struct FastCall<'a> {
     ctx: *mut raw::RedisModuleCtx,
     argv: &'a [*mut raw::RedisModuleString],
     /// What this server knows beside its keys.
@@ -35,7 +36,7 @@ pub struct NewCall<'a> {
     pub(super) left_open: Cell<Option<(KeyName, Handle)>>,
 }
 
-impl<'a> NewCall<'a> {
+impl<'a> FastCall<'a> {
     /// # Safety
     /// `ctx` and `argv` are those of a call that lasts at least as long as `'a`, and holds the server's lock.
     #[inline(always)]
@@ -44,8 +45,8 @@ impl<'a> NewCall<'a> {
         argv: &'a [*mut raw::RedisModuleString],
         global: &'a Global,
         stats: &'static CommandStats,
-    ) -> NewCall<'a> {
-        NewCall { ctx, argv, global, stats, left_open: Cell::new(None) }
+    ) -> FastCall<'a> {
+        FastCall { ctx, argv, global, stats, left_open: Cell::new(None) }
     }
 
     /// How many words it has.
@@ -111,7 +112,7 @@ impl<'a> NewCall<'a> {
 
 /// An open key that holds a `U`, in a call of which nobody wants to hear more than its event.
 pub struct PlainKey<'c, 'a, U> {
-    call: &'c NewCall<'a>,
+    call: &'c FastCall<'a>,
     name: KeyName,
     string: *mut raw::RedisModuleString,
     handle: Handle,

@@ -8,7 +8,7 @@ use super::super::debug_readback::Readback;
 use super::super::everyday_api::call_everyday;
 use super::super::{effect_demand, native_type};
 use super::handle::{Handle, WRITE};
-use super::plain::{NewCall, announce_taken};
+use super::plain::{FastCall, announce_taken};
 use ratelimit_core::expiry::Expiry;
 use ratelimit_core::wire::args::KeyName;
 use ratelimit_core::{Timestamp, Usage};
@@ -20,7 +20,7 @@ pub const MOST_PLAIN_KEYS: usize = 8;
 
 /// The keys that were found, of a call of which nobody wants to hear more than its events.
 pub struct PlainKeys<'c, 'a, U> {
-    call: &'c NewCall<'a>,
+    call: &'c FastCall<'a>,
     found: [Option<Found<U>>; MOST_PLAIN_KEYS],
     count: usize,
 }
@@ -37,7 +37,7 @@ impl<'c, 'a, U: Usage> PlainKeys<'c, 'a, U> {
     /// A call whose keys, of these names, are still to be found. `None`: somebody wants to hear of its effect, or the
     /// server only asks which words are keys.
     #[inline(always)]
-    pub fn of(call: &'c NewCall<'a>, names: impl Iterator<Item = KeyName>) -> Option<PlainKeys<'c, 'a, U>> {
+    pub fn of(call: &'c FastCall<'a>, names: impl Iterator<Item = KeyName>) -> Option<PlainKeys<'c, 'a, U>> {
         if call.is_asked_for_keys() {
             return None;
         }
