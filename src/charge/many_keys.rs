@@ -5,15 +5,16 @@
 //! evaluated again if they may have.
 
 use super::commit::Closed;
+use super::evaluated_request::{EvaluatedRequest, evaluate};
 use super::key_evaluation::{KeyEvaluation, check, count_call, count_key};
-use super::request_on_key::{EvaluatedRequest, RequestOnKey, evaluate};
 use super::ruling::rule;
 use crate::redis::Redis;
 use crate::redis::key::ClosedKey;
 use crate::reply::Row;
 use crate::server::policy_table::Ruling;
 use ratelimit_core::policy::CountedOutcome;
-use ratelimit_core::syntax::{CallOnKeys, KeySpec, Purpose};
+use ratelimit_core::syntax::{KeyRequest, ManyKeysRequest, Purpose};
+use ratelimit_core::wire::args::KeyName;
 use ratelimit_core::wire::error::Error;
 use ratelimit_core::{Decision, Span, Timestamp, Verdict};
 use std::rc::Rc;
@@ -30,18 +31,18 @@ pub struct KeysAnswer {
 }
 
 impl KeysAnswer {
-    fn of(call: &CallOnKeys, allowed: bool) -> KeysAnswer {
-        KeysAnswer { allowed, wait: None, rows: Vec::with_capacity(call.specs.len()) }
+    fn of(request: &ManyKeysRequest, allowed: bool) -> KeysAnswer {
+        KeysAnswer { allowed, wait: None, rows: Vec::with_capacity(request.keys.len()) }
     }
 
     /// Adds the decision of a key, as the call is told it: nothing denies a give-back, or has it wait, not even what it
     /// only looks at.
-    fn push(&mut self, call: &CallOnKeys, key: &EvaluatedRequest, decision: Decision) {
-        let decision = match call.purpose {
+    fn push(&mut self, request: &ManyKeysRequest, key: &EvaluatedRequest, decision: Decision) {
+        let decision = match request.purpose {
             Purpose::GiveBack => Decision { verdict: Verdict::Allowed(Span::ZERO), ..decision },
             Purpose::Charge | Purpose::Check | Purpose::Settle => decision,
         };
-        let counts = match (self.allowed, call.purpose) {
+        let counts = match (self.allowed, request.purpose) {
             (true, _) => decision.verdict.allowed(),
             (false, Purpose::Settle) => true,
             (false, _) => key.denies(),
@@ -55,10 +56,10 @@ impl KeysAnswer {
 
 /// Whether a call as a whole may go on. A settlement may if any key knows its id.
 fn is_allowed<'e, 's: 'e, 'a: 's>(
-    call: &CallOnKeys,
+    request: &ManyKeysRequest,
     mut keys: impl Iterator<Item = &'e EvaluatedRequest<'s, 'a>>,
 ) -> bool {
-    match call.purpose {
+    match request.purpose {
         Purpose::Settle => keys.any(KeyEvaluation::knows),
         Purpose::GiveBack => true,
         Purpose::Charge | Purpose::Check => !keys.any(KeyEvaluation::denies),
@@ -66,21 +67,21 @@ fn is_allowed<'e, 's: 'e, 'a: 's>(
 }
 
 /// The answer to a call that changes nothing.
-pub fn peek_keys(redis: &mut Redis, call: &CallOnKeys, now: Timestamp) -> Result<KeysAnswer, Error> {
-    let mut peeked = Vec::with_capacity(call.specs.len());
-    for (name, on_key) in &call.specs {
+pub fn peek_keys(redis: &mut Redis, request: &ManyKeysRequest, now: Timestamp) -> Result<KeysAnswer, Error> {
+    let mut peeked = Vec::with_capacity(request.keys.len());
+    for (name, of_key) in &request.keys {
         let key = redis.peek(*name)?;
-        let evaluated = evaluate(key.contents(), RequestOnKey::on_key(call, on_key)?, now, || false)?;
+        let evaluated = evaluate(key.contents(), request, of_key, now, || false)?;
         let answer = evaluated.answer(key.contents(), now).ok_or(Error::Internal)?;
         peeked.push((evaluated, answer.decision));
     }
     let keys = || peeked.iter().map(|(evaluated, _)| evaluated);
-    let mut answer = KeysAnswer::of(call, is_allowed(call, keys()));
+    let mut answer = KeysAnswer::of(request, is_allowed(request, keys()));
     if answer.allowed {
         keys().try_for_each(KeyEvaluation::check_room)?;
     }
     for (evaluated, decision) in &peeked {
-        answer.push(call, evaluated, *decision);
+        answer.push(request, evaluated, *decision);
     }
     Ok(answer)
 }
@@ -88,14 +89,14 @@ pub fn peek_keys(redis: &mut Redis, call: &CallOnKeys, now: Timestamp) -> Result
 /// The answer to a call that is charged on all of its keys if all allow it. Policies may have asked for limits of some.
 pub fn charge_keys(
     redis: &mut Redis,
-    call: &CallOnKeys,
+    request: &ManyKeysRequest,
     rulings: &[Option<Rc<Ruling>>],
     now: Timestamp,
 ) -> Result<KeysAnswer, Error> {
-    let keys = evaluate_keys(redis, call, now)?;
+    let keys = evaluate_keys(redis, request, now)?;
     let evaluated = || keys.iter().map(|key| &key.evaluated);
-    let mut answer = KeysAnswer::of(call, is_allowed(call, evaluated()));
-    let (allowed, looks) = (answer.allowed, call.only_looks());
+    let mut answer = KeysAnswer::of(request, is_allowed(request, evaluated()));
+    let (allowed, looks) = (answer.allowed, request.only_looks());
     if allowed {
         check(redis, evaluated())?;
     }
@@ -111,7 +112,7 @@ pub fn charge_keys(
             // One that others denied has not been admitted by this policy.
             CountedOutcome { charges: outcome.charges && (allowed || evaluated.denies()), ..outcome }
         });
-        answer.push(call, evaluated, of_key.decision);
+        answer.push(request, evaluated, of_key.decision);
     }
     Ok(answer)
 }
@@ -125,15 +126,15 @@ struct EvaluatedKey<'s, 'a> {
 /// Evaluates every key.
 fn evaluate_keys<'s, 'a>(
     redis: &mut Redis,
-    call: &'s CallOnKeys<'a>,
+    request: &'s ManyKeysRequest<'a>,
     now: Timestamp,
 ) -> Result<Vec<EvaluatedKey<'s, 'a>>, Error> {
-    let mut keys = Vec::with_capacity(call.specs.len());
-    for (name, _) in &call.specs {
+    let mut keys = Vec::with_capacity(request.keys.len());
+    for (name, _) in &request.keys {
         redis.expire_first(*name)?;
     }
-    for key in &call.specs {
-        keys.push(EvaluatedKey::of(redis, call, key, now)?);
+    for key in &request.keys {
+        keys.push(EvaluatedKey::of(redis, request, key, now)?);
     }
     if keys.iter().all(|key| redis.still_holds(&key.closed)) {
         return Ok(keys);
@@ -141,9 +142,9 @@ fn evaluate_keys<'s, 'a>(
     // Whatever expired has been deleted by now. First those that are missing, whose opening says that others may run;
     // those that are there then stay as they are found.
     for missing in [true, false] {
-        for (key, on_key) in keys.iter_mut().zip(&call.specs) {
+        for (key, of_key) in keys.iter_mut().zip(&request.keys) {
             if key.closed.is_missing() == missing {
-                *key = EvaluatedKey::of(redis, call, on_key, now)?;
+                *key = EvaluatedKey::of(redis, request, of_key, now)?;
             }
         }
     }
@@ -153,13 +154,13 @@ fn evaluate_keys<'s, 'a>(
 impl<'s, 'a> EvaluatedKey<'s, 'a> {
     fn of(
         redis: &mut Redis,
-        call: &CallOnKeys<'a>,
-        (name, on_key): &'s KeySpec<'a>,
+        request: &ManyKeysRequest<'a>,
+        (name, of_key): &'s (KeyName, KeyRequest<'a>),
         now: Timestamp,
     ) -> Result<EvaluatedKey<'s, 'a>, Error> {
         let key = redis.open(*name)?;
         let out_of_memory = || key.redis().out_of_memory();
-        let evaluated = evaluate(key.contents(), RequestOnKey::on_key(call, on_key)?, now, out_of_memory)?;
+        let evaluated = evaluate(key.contents(), request, of_key, now, out_of_memory)?;
         Ok(EvaluatedKey { closed: key.close(evaluated.may_write(), now), evaluated })
     }
 }

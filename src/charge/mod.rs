@@ -20,10 +20,11 @@
 //! closed before the next. Both come to the same. A *plain* key holds one usage, a *composite* key several. There are
 //! three fast paths: one spec at a plain key, of which the compiler knows the algorithm; limits that keep no entries at
 //! a composite key (`rates.rs`); and the everyday call, which says no more than a token bucket or a policy, while
-//! nobody hears of effects (`fast_one_key.rs`, and of several keys `fast_many_keys.rs`). `request_on_key.rs` evaluates
+//! nobody hears of effects (`fast_one_key.rs`, and of several keys `fast_many_keys.rs`). `evaluated_request.rs` evaluates
 //! whatever is requested at whatever is stored.
 
 mod commit;
+mod evaluated_request;
 mod fast_many_keys;
 mod fast_one_key;
 mod key_evaluation;
@@ -32,7 +33,6 @@ mod many_keys;
 mod one_key;
 mod one_limit;
 mod rates;
-mod request_on_key;
 mod ruling;
 mod several_limits;
 

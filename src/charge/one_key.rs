@@ -1,10 +1,10 @@
 //! A call on one key, which stays open from the evaluation to the commit.
 
 use super::commit::{Apply, Unplaced, commit, commit_to};
+use super::evaluated_request::{call_of_one, held, outcome};
 use super::key_evaluation::{KeyEvaluation, check, count_call, count_key, count_limit};
 use super::one_limit::OneLimit;
 use super::rates::Rates;
-use super::request_on_key::{call_of_one, held, outcome};
 use super::ruling::rule;
 use super::several_limits::SeveralLimits;
 use crate::redis::key::{ForeignType, Key, OpenKey, PeekedKey, Stored, Writable, replace};

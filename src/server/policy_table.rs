@@ -7,7 +7,7 @@ use ratelimit_core::Timestamp;
 use ratelimit_core::policy::{
     Condition, Discarded, Facts, Found, GROUPS, Merged, Origin, Pattern, ScaleOutcome, Scaling, Set, Table, Walk,
 };
-use ratelimit_core::syntax::{ByPolicy, CallOnKeys, KeySpec, OnKey, Policy};
+use ratelimit_core::syntax::{ByPolicy, KeyRequest, ManyKeysRequest, Policy};
 use ratelimit_core::wire::error::Error;
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -54,15 +54,15 @@ impl Policies {
     ///
     /// # Errors
     /// There is none for a key, or it cannot be read.
-    pub fn of_keys(&self, call: &CallOnKeys, now: Timestamp) -> Result<Vec<Option<Rc<Ruling>>>, Error> {
-        if !call.specs.iter().any(|(_, on_key)| matches!(on_key, OnKey::Policy(_))) {
+    pub fn of_keys(&self, request: &ManyKeysRequest, now: Timestamp) -> Result<Vec<Option<Rc<Ruling>>>, Error> {
+        if !request.keys.iter().any(|(_, of_key)| matches!(of_key, KeyRequest::Policy(_))) {
             return Ok(Vec::new());
         }
-        let of_key = |(_, on_key): &KeySpec| match on_key {
-            OnKey::Policy(by) => self.find(by, now).map(Some),
-            OnKey::Spec(_) | OnKey::Call(_) => Ok(None),
+        let ruling = |of_key: &KeyRequest| match of_key {
+            KeyRequest::Policy(by) => self.find(by, now).map(Some),
+            KeyRequest::One(_) | KeyRequest::Several(_) => Ok(None),
         };
-        call.specs.iter().map(of_key).collect()
+        request.keys.iter().map(|(_, of_key)| ruling(of_key)).collect()
     }
 
     /// The first policy that there is of those that a call names.

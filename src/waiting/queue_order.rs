@@ -38,7 +38,7 @@ pub fn specs<'s, 'a>(asked: &'s mut KeyRequest<'a>) -> &'s mut [Spec<'a>] {
 
 /// Places a spec behind the waiting calls, if it takes leases. With `takes` it brings a limit.
 #[cold]
-pub fn place_behind(redis: &Redis, name: KeyName, spec: &mut Spec, takes: bool) {
+fn place_behind(redis: &Redis, name: KeyName, spec: &mut Spec, takes: bool) {
     let limit = spec.limit.raised_by(spec.kept).limit();
     let AnyLimit::Concurrency(concurrency) = &mut spec.limit else { return };
     let (queues, db, key) = (&redis.global.queues, redis.db(), redis.key_bytes(name));

@@ -2,7 +2,7 @@
 //!
 //! A spec is an algorithm's name, its numbers and options, and ends at the first word that is none of its options, so
 //! that several can stand one after another. RL.TOKENBUCKET and its siblings are read by their function of [`Spec`],
-//! RL.TAKE by [`KeyRequest`], and calls on several keys by [`CallOnKeys`].
+//! RL.TAKE by [`KeyRequest`], and calls on several keys by [`ManyKeysRequest`].
 
 mod ban_words;
 mod bucket_memo;
@@ -29,7 +29,7 @@ pub use bucket_memo::BucketMemo;
 pub use by_policy::{ByPolicy, name_of_policy};
 pub use call::{Call, KeyRequest};
 pub use grammar::{Reader, holders};
-pub use keys::{CallOnKeys, KeySpec, OnKey};
+pub use keys::ManyKeysRequest;
 pub use policy::Policy;
 pub use purpose::{Acquiring, Block, Idempotency, MAX_ID, Purpose};
 pub use spec::{MAX_NAME, MAX_SPECS, ParsedLimit, Spec, is_name};

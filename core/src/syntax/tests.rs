@@ -248,7 +248,7 @@ fn holders_are_names_of_1_to_256_bytes_and_one_at_least() {
 
 fn read_several(words: &[&[u8]]) -> Result<usize, Error> {
     let words: Vec<&[u8]> = std::iter::once(&b"RL.MTAKE"[..]).chain(words.iter().copied()).collect();
-    CallOnKeys::take(&mut Args::new(&words)).map(|call| call.specs.len())
+    ManyKeysRequest::take(&mut Args::new(&words)).map(|request| request.keys.len())
 }
 
 #[test]
@@ -976,8 +976,8 @@ fn nothing_else_blocks_and_what_does_is_told() {
         }
         for keys in ["1 a", "1 a COST 1", "2 a b", "2 a b FIXED 9 1h"] {
             let text = format!("{keys} {text}");
-            refused(CallOnKeys::take(&mut Args::new(leaked(&text))), &text);
-            refused(CallOnKeys::peek(&mut Args::new(leaked(&text))), &text);
+            refused(ManyKeysRequest::take(&mut Args::new(leaked(&text))), &text);
+            refused(ManyKeysRequest::peek(&mut Args::new(leaked(&text))), &text);
         }
     }
     for text in [
@@ -996,7 +996,7 @@ fn nothing_else_blocks_and_what_does_is_told() {
         "1 a POLICY p BLOCK 5s",
         "2 a b POLICY p COST 2 BLOCK 5s POLICY q",
     ] {
-        refused(CallOnKeys::take(&mut Args::new(leaked(text))), text);
+        refused(ManyKeysRequest::take(&mut Args::new(leaked(text))), text);
     }
     for text in [
         "BLOCK 5s CONCURRENCY 9 1m",
@@ -1237,9 +1237,9 @@ fn with_both(
 #[test]
 fn options_before_the_first_spec_are_for_all_keys() {
     let read = |text: &str| {
-        CallOnKeys::take(&mut Args::new(leaked(text))).map(|call| {
-            let specs = call.specs.iter().map(|(_, on_key)| {
-                let OnKey::Spec(spec) = on_key else { unreachable!("{on_key:?}") };
+        ManyKeysRequest::take(&mut Args::new(leaked(text))).map(|call| {
+            let specs = call.keys.iter().map(|(_, of_key)| {
+                let KeyRequest::One(spec) = of_key else { unreachable!("{of_key:?}") };
                 (spec.request, spec.kept.whole_units())
             });
             let specs = specs.collect::<Vec<_>>();
@@ -1312,7 +1312,7 @@ fn options_before_the_first_spec_are_for_all_keys() {
     assert_eq!(read("1 a ONCE a 1m FIXED 9 1m COST -1"), with_once);
     assert_eq!(read("2 a b COST 5"), Err(Error::TooFewSpecs { keys: 2, specs: 0 }));
     // A look.
-    let peek = |text: &str| CallOnKeys::peek(&mut Args::new(leaked(text)));
+    let peek = |text: &str| ManyKeysRequest::peek(&mut Args::new(leaked(text)));
     assert_eq!(peek("1 a ONCE a 1m FIXED 9 1m").unwrap().counts, Idempotency::Every);
     let refused = "ERR syntax error, unexpected 'SETTLE', since a peek cannot settle a charge";
     assert_eq!(peek("1 a SETTLE a 1 FIXED 9 1m").unwrap_err().to_string(), refused);

@@ -8,7 +8,7 @@ mod policies;
 use crate::laws::{assert_lawful, assert_wire};
 use ratelimit_core::queue::Claim;
 use ratelimit_core::syntax::{
-    self, Acquiring, Block, CallOnKeys, Idempotency, KeyRequest, MAX_ID, MAX_NAME, MAX_SPECS, OnKey, Purpose, Spec,
+    self, Acquiring, Block, Idempotency, KeyRequest, MAX_ID, MAX_NAME, MAX_SPECS, ManyKeysRequest, Purpose, Spec,
     SpecOptions,
 };
 use ratelimit_core::wire::args::{Args, KeyName};
@@ -68,18 +68,18 @@ pub fn run(data: &[u8]) {
     }
     match on_keys(&words) {
         Err(error) => assert_wire(&error),
-        Ok(CallOnKeys { specs, counts, purpose }) => {
-            assert!(!specs.is_empty() && specs.len() < words.len());
+        Ok(ManyKeysRequest { keys, counts, purpose }) => {
+            assert!(!keys.is_empty() && keys.len() < words.len());
             assert_counts(&counts, purpose);
-            for (KeyName(place), on_key) in specs {
+            for (KeyName(place), of_key) in keys {
                 assert!((2..words.len()).contains(&place), "a key is one of the words behind numkeys");
-                match on_key {
-                    OnKey::Spec(spec) => {
+                match of_key {
+                    KeyRequest::One(spec) => {
                         assert!(!matches!(spec.request, Request::UpTo(_)));
                         assert_sayable(&spec);
                     }
-                    OnKey::Policy(by) => policies::assert_asks_any(&by),
-                    OnKey::Call(call) => panic!("{call:?}: no policy was found yet"),
+                    KeyRequest::Policy(by) => policies::assert_asks_any(&by),
+                    KeyRequest::Several(call) => panic!("{call:?}: no policy was found yet"),
                 }
             }
         }
@@ -159,9 +159,9 @@ fn asked<'a>(
 }
 
 /// `RL.MTAKE numkeys key [key ...] [options] spec [spec ...]`
-fn on_keys<'a>(words: &'a Vec<&'a [u8]>) -> Result<CallOnKeys<'a>, Error> {
+fn on_keys<'a>(words: &'a Vec<&'a [u8]>) -> Result<ManyKeysRequest<'a>, Error> {
     let mut args = Args::new(words);
-    let call = CallOnKeys::take(&mut args)?;
+    let call = ManyKeysRequest::take(&mut args)?;
     args.end().map(|()| call)
 }
 

@@ -3,8 +3,8 @@ use crate::algorithm::bucket::Bucket;
 use crate::evaluate::evaluate;
 use crate::limit::{Limit, Verdict};
 use crate::number::{Period, Span};
+use crate::syntax::ManyKeysRequest;
 use crate::syntax::name_of_policy;
-use crate::syntax::{CallOnKeys, OnKey};
 use crate::testing::calls::{millionths, units};
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -640,13 +640,13 @@ fn policy_stands_alone_for_its_key() {
 #[test]
 fn each_of_several_keys_may_have_a_policy() {
     let read = |text: &str| {
-        let call = CallOnKeys::take(&mut Args::new(words(text)))?;
-        let shown = call.specs.iter().map(|(_, on_key)| match on_key {
-            OnKey::Spec(spec) => format!("{} {:?}", spec.limit, spec.request),
-            OnKey::Policy(by) => {
+        let call = ManyKeysRequest::take(&mut Args::new(words(text)))?;
+        let shown = call.keys.iter().map(|(_, of_key)| match of_key {
+            KeyRequest::One(spec) => format!("{} {:?}", spec.limit, spec.request),
+            KeyRequest::Policy(by) => {
                 format!("{} {:?}", names(by).join("|"), asks(&by.asked(&policy("FIXED 10 1m")).unwrap()))
             }
-            OnKey::Call(call) => unreachable!("{call:?}"),
+            KeyRequest::Several(call) => unreachable!("{call:?}"),
         });
         Ok::<_, Error>(shown.collect::<Vec<_>>())
     };

@@ -90,13 +90,13 @@ fn a_sketch_is_refused_what_would_take_it_apart() {
         let error = policy(text).map(|_| ()).unwrap_err().to_string();
         assert!(error.contains(word) && error.contains(reason), "{text}: {error}");
     }
-    for verb in [CallOnKeys::take, CallOnKeys::peek] {
+    for verb in [ManyKeysRequest::take, ManyKeysRequest::peek] {
         let keys = |text| verb(&mut Args::new(leaked(text))).map(|_| ());
         assert_eq!(keys("2 a b SKETCH 5 5 1m x FIXED 9 1d"), Ok(()));
         assert!(keys("2 a b COST -1 SKETCH 5 5 1m x FIXED 9 1d").is_err());
         assert!(keys("2 a b FIXED 9 1d SKETCH 5 5 1m x COST -1").is_err());
     }
-    assert!(CallOnKeys::take(&mut Args::new(leaked("2 a b ONCE id 1m SKETCH 5 5 1m x FIXED 9 1d"))).is_err());
+    assert!(ManyKeysRequest::take(&mut Args::new(leaked("2 a b ONCE id 1m SKETCH 5 5 1m x FIXED 9 1d"))).is_err());
 }
 
 #[test]
@@ -146,10 +146,11 @@ fn an_item_stands_behind_the_name_of_a_policy_and_nowhere_else() {
         assert!(take(text).is_err(), "{text}");
     }
     assert!(matches!(take("COST 2 POLICY gold ITEM a EACH"), Ok(KeyRequest::Policy(_))));
-    let keys = CallOnKeys::take(&mut Args::new(leaked("2 a b POLICY gold ITEM x POLICY pro COST 2 ITEM y"))).unwrap();
+    let request =
+        ManyKeysRequest::take(&mut Args::new(leaked("2 a b POLICY gold ITEM x POLICY pro COST 2 ITEM y"))).unwrap();
     let sketch = policy("SKETCH 5 5 1m").unwrap();
-    let items = keys.specs.iter().map(|(_, on_key)| match on_key {
-        OnKey::Policy(by) => match by.asked(&sketch).unwrap() {
+    let items = request.keys.iter().map(|(_, of_key)| match of_key {
+        KeyRequest::Policy(by) => match by.asked(&sketch).unwrap() {
             KeyRequest::One(spec) => spec.holder.to_vec(),
             asked => unreachable!("{asked:?}"),
         },

@@ -3,7 +3,7 @@
 use crate::policy::{Condition, DeletionRequest, Scaling};
 use crate::syntax::top_query::Query;
 use crate::syntax::{
-    ByPolicy, CallOnKeys, KeyRequest, Policy, Spec, SpecOptions, block, holders, name_of_policy, throttle,
+    ByPolicy, KeyRequest, ManyKeysRequest, Policy, Spec, SpecOptions, block, holders, name_of_policy, throttle,
 };
 use crate::wire::args::Args;
 use crate::wire::error::Error;
@@ -11,8 +11,8 @@ use crate::wire::error::Error;
 /// Reads a call as its command does, up to where it asks the server.
 fn read(args: &mut Args<'static>, command: &str) -> Result<(), Error> {
     match command {
-        "RL.MTAKE" => return CallOnKeys::take(args).map(|_| ()),
-        "RL.MPEEK" => return CallOnKeys::peek(args).map(|_| ()),
+        "RL.MTAKE" => return ManyKeysRequest::take(args).map(|_| ()),
+        "RL.MPEEK" => return ManyKeysRequest::peek(args).map(|_| ()),
         "RL.TOP" => return Query::read(args).map(|_| ()),
         "RL.POLICYSET" => {
             name_of_policy(args)?;

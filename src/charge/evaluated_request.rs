@@ -1,4 +1,4 @@
-//! Evaluates whatever a call requests of one key at whatever the key stores, and commits it.
+//! A request on one of many keys: evaluated at whatever the key stores, and committed.
 
 use super::commit::{Apply, Target, commit_to};
 use super::key_evaluation::KeyEvaluation;
@@ -7,18 +7,10 @@ use super::several_limits::SeveralLimits;
 use crate::redis::key::{Contents, Stored};
 use ratelimit_core::composite::{Answer, CompositeUsage, Held};
 use ratelimit_core::policy::CountedOutcome;
-use ratelimit_core::syntax::{Call, CallOnKeys, Idempotency, OnKey, Purpose, Spec};
+use ratelimit_core::syntax::{Call, Idempotency, KeyRequest, ManyKeysRequest, Purpose, Spec};
 use ratelimit_core::wire::error::Error;
 use ratelimit_core::{Decision, Kind, Limit, Timestamp, with_limit, with_usage_type};
 use std::borrow::Cow;
-
-/// What a call asks of one key.
-pub enum RequestOnKey<'s, 'a> {
-    /// One spec, which a plain key can serve, of a call for that purpose.
-    One(&'s Spec<'a>, Purpose),
-    /// Several, or more than a plain key can remember.
-    Several(Cow<'s, Call<'a>>),
-}
 
 /// A request that was evaluated.
 pub enum EvaluatedRequest<'s, 'a> {
@@ -28,21 +20,24 @@ pub enum EvaluatedRequest<'s, 'a> {
     Several(Box<SeveralLimits<'s, 'a>>),
 }
 
-/// Evaluates a request at what a key stores.
+/// Evaluates what the request on many keys has for one of them, at what that key stores.
 pub fn evaluate<'s, 'a>(
     key: &Contents,
-    request: RequestOnKey<'s, 'a>,
+    whole: &ManyKeysRequest<'a>,
+    of_key: &'s KeyRequest<'a>,
     now: Timestamp,
     out_of_memory: impl FnOnce() -> bool,
 ) -> Result<EvaluatedRequest<'s, 'a>, Error> {
-    let call = match request {
-        RequestOnKey::One(spec, purpose) => {
+    let call = match of_key {
+        KeyRequest::One(spec) if whole.counts == Idempotency::Every && spec.name.is_none() => {
             if let Some(evaluation) = with_limit!(spec, limit => evaluate_one(key, limit, spec, now)) {
                 return Ok(EvaluatedRequest::One(evaluation, spec));
             }
-            Cow::Owned(call_of_one(key, spec, purpose)?)
+            Cow::Owned(call_of_one(key, spec, whole.purpose)?)
         }
-        RequestOnKey::Several(call) => call,
+        KeyRequest::One(spec) => Cow::Owned(Call { counts: whole.counts, ..of_purpose(spec, whole.purpose) }),
+        KeyRequest::Several(call) => Cow::Borrowed(&**call),
+        KeyRequest::Policy(_) => return Err(Error::Internal),
     };
     let unused = CompositeUsage::default();
     let held = held(key, &call, &unused)?;
@@ -191,23 +186,6 @@ pub fn outcome(answer: &Answer, purpose: Purpose) -> CountedOutcome {
     let Answer { decision, shadow_denied, banned, repeated, .. } = answer;
     let (shadow_denied, banned, repeated) = (*shadow_denied, *banned, *repeated);
     CountedOutcome { shadow_denied, banned, repeated, ..CountedOutcome::of(decision, purpose) }
-}
-
-impl<'s, 'a> RequestOnKey<'s, 'a> {
-    /// What a call on several keys asks of one of them.
-    pub fn on_key(call: &CallOnKeys<'a>, on_key: &'s OnKey<'a>) -> Result<RequestOnKey<'s, 'a>, Error> {
-        match on_key {
-            OnKey::Spec(spec) if call.counts == Idempotency::Every && spec.name.is_none() => {
-                Ok(RequestOnKey::One(spec, call.purpose))
-            }
-            OnKey::Spec(spec) => {
-                let one = Call { counts: call.counts, ..of_purpose(spec, call.purpose) };
-                Ok(RequestOnKey::Several(Cow::Owned(one)))
-            }
-            OnKey::Call(call) => Ok(RequestOnKey::Several(Cow::Borrowed(call))),
-            OnKey::Policy(_) => Err(Error::Internal),
-        }
-    }
 }
 
 /// The call of one spec, of a call on several keys for that purpose.
