@@ -6,7 +6,7 @@ use ratelimit_core::composite::{CompositeEvaluation, CompositeUsage, Held};
 use ratelimit_core::effect::{Effect, Text};
 use ratelimit_core::expiry::Expiry;
 use ratelimit_core::readable;
-use ratelimit_core::syntax::{Call, KeyRequest, Spec};
+use ratelimit_core::syntax::{CompositeRequest, KeyRequest, Spec};
 use ratelimit_core::{AnyUsage, Limit, Single, Span, Timestamp, Usage, with_limit, with_usage};
 
 /// What a key holds.
@@ -62,8 +62,8 @@ impl Key {
     /// What RL.TAKE does.
     pub fn take(&mut self, asked: &KeyRequest, now: Timestamp) -> Told {
         let call = match asked {
-            KeyRequest::One(spec) => Call::of_one(*spec),
-            KeyRequest::Several(call) => (**call).clone(),
+            KeyRequest::One(spec) => CompositeRequest::of_one(*spec),
+            KeyRequest::Composite(call) => (**call).clone(),
             KeyRequest::Policy(_) => return Told::Nothing,
         };
         let alone = call.specs.iter().find(|spec| spec.limit.kind().stands_alone());
@@ -91,7 +91,7 @@ impl Key {
 
     fn take_from_composite(
         &mut self,
-        call: &Call,
+        call: &CompositeRequest,
         before: CompositeUsage,
         present: Option<u64>,
         now: Timestamp,
@@ -129,7 +129,13 @@ impl Key {
         Told::Effect(Value::Composite(before), text)
     }
 
-    fn take_from_plain<U: Single>(&mut self, call: &Call, before: &U, present: Option<u64>, now: Timestamp) -> Told {
+    fn take_from_plain<U: Single>(
+        &mut self,
+        call: &CompositeRequest,
+        before: &U,
+        present: Option<u64>,
+        now: Timestamp,
+    ) -> Told {
         let held = Held::plain(before);
         let seen = CompositeEvaluation::at(call, held, now);
         let writes = seen.changes() || seen.strikes();

@@ -3,7 +3,7 @@
 use ratelimit_core::AnyLimit;
 use ratelimit_core::composite::{CompositeEvaluation, CompositeUsage, Held};
 use ratelimit_core::effect::{Effect, Text};
-use ratelimit_core::syntax::{Call, Idempotency, MAX_SPECS, Policy};
+use ratelimit_core::syntax::{CompositeRequest, Idempotency, MAX_SPECS, Policy};
 use ratelimit_core::wire::args::Args;
 use ratelimit_core::wire::codec::{Decoder, Encoder};
 use ratelimit_core::wire::error::Error;
@@ -149,7 +149,7 @@ pub fn assert_lawful<L: Limit>(limit: &L, usage: &mut L::Usage, now: Timestamp, 
 }
 
 /// What becomes of a call that goes the fast path, and of the key.
-fn by_fast_path(call: &Call, usage: &CompositeUsage, now: Timestamp) -> Option<(Decision, Fields)> {
+fn by_fast_path(call: &CompositeRequest, usage: &CompositeUsage, now: Timestamp) -> Option<(Decision, Fields)> {
     let seen = usage.evaluate_fast(call, now)?;
     let mut usage = usage.clone();
     let decision =
@@ -158,7 +158,7 @@ fn by_fast_path(call: &Call, usage: &CompositeUsage, now: Timestamp) -> Option<(
 }
 
 /// Asserts that a call on a key with components is decided and charged as the laws say.
-pub fn assert_lawful_call(call: &Call, usage: &mut CompositeUsage, now: Timestamp) {
+pub fn assert_lawful_call(call: &CompositeRequest, usage: &mut CompositeUsage, now: Timestamp) {
     let answer = |seen: &CompositeEvaluation, usage: &CompositeUsage, now, charged| {
         seen.answer(call, Held::Composite(usage), now, charged)
     };

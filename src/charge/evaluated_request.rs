@@ -7,7 +7,7 @@ use super::several_limits::SeveralLimits;
 use crate::redis::key::{Contents, Stored};
 use ratelimit_core::composite::{Answer, CompositeUsage, Held};
 use ratelimit_core::policy::CountedOutcome;
-use ratelimit_core::syntax::{Call, Idempotency, KeyRequest, ManyKeysRequest, Purpose, Spec};
+use ratelimit_core::syntax::{CompositeRequest, Idempotency, KeyRequest, ManyKeysRequest, Purpose, Spec};
 use ratelimit_core::wire::error::Error;
 use ratelimit_core::{Decision, Kind, Limit, Timestamp, with_limit, with_usage_type};
 use std::borrow::Cow;
@@ -28,20 +28,22 @@ pub fn evaluate<'s, 'a>(
     now: Timestamp,
     out_of_memory: impl FnOnce() -> bool,
 ) -> Result<EvaluatedRequest<'s, 'a>, Error> {
-    let call = match of_key {
+    let request = match of_key {
         KeyRequest::One(spec) if whole.counts == Idempotency::Every && spec.name.is_none() => {
             if let Some(evaluation) = with_limit!(spec, limit => evaluate_one(key, limit, spec, now)) {
                 return Ok(EvaluatedRequest::One(evaluation, spec));
             }
-            Cow::Owned(call_of_one(key, spec, whole.purpose)?)
+            Cow::Owned(composite_of_one(key, spec, whole.purpose)?)
         }
-        KeyRequest::One(spec) => Cow::Owned(Call { counts: whole.counts, ..of_purpose(spec, whole.purpose) }),
-        KeyRequest::Several(call) => Cow::Borrowed(&**call),
+        KeyRequest::One(spec) => {
+            Cow::Owned(CompositeRequest { counts: whole.counts, ..of_purpose(spec, whole.purpose) })
+        }
+        KeyRequest::Composite(request) => Cow::Borrowed(&**request),
         KeyRequest::Policy(_) => return Err(Error::Internal),
     };
     let unused = CompositeUsage::default();
-    let held = held(key, &call, &unused)?;
-    Ok(EvaluatedRequest::Several(Box::new(SeveralLimits::at(call, held, key.is_missing(), now, out_of_memory))))
+    let held = held(key, &request, &unused)?;
+    Ok(EvaluatedRequest::Several(Box::new(SeveralLimits::at(request, held, key.is_missing(), now, out_of_memory))))
 }
 
 /// Evaluates a spec at a key that is of its kind, or missing.
@@ -51,9 +53,9 @@ fn evaluate_one<L: Limit>(key: &Contents, limit: &L, spec: &Spec, now: Timestamp
     Some(OneLimit::at(limit, &*usage, key.is_missing(), spec.request, now))
 }
 
-/// The call of one spec at a key of another kind, which a composite key serves. What another definition of a policy
+/// The request of one spec as a composite one, at a key of another kind. What another definition of a policy
 /// left is no mistake.
-pub fn call_of_one<'a>(key: &Contents, spec: &Spec<'a>, purpose: Purpose) -> Result<Call<'a>, Error> {
+pub fn composite_of_one<'a>(key: &Contents, spec: &Spec<'a>, purpose: Purpose) -> Result<CompositeRequest<'a>, Error> {
     // Some usage can be beside no other.
     let alone = spec.limit.kind().stands_alone();
     match key.stored() {
@@ -64,14 +66,14 @@ pub fn call_of_one<'a>(key: &Contents, spec: &Spec<'a>, purpose: Purpose) -> Res
     Ok(of_purpose(spec, purpose))
 }
 
-/// What a key holds for a call over several limits: `unused` if it is missing. A plain key has to become composite if
-/// the call changes what no other can remember; a denied call or a look never does.
-pub fn held<'k>(key: &'k Contents, call: &Call, unused: &'k CompositeUsage) -> Result<Held<'k>, Error> {
-    let alone = call.specs.iter().map(|spec| spec.limit.kind()).find(|kind| kind.stands_alone());
+/// What a key holds for a composite request: `unused` if it is missing. A plain key has to become composite if the
+/// call changes what no other can remember; a denied call or a look never does.
+pub fn held<'k>(key: &'k Contents, request: &CompositeRequest, unused: &'k CompositeUsage) -> Result<Held<'k>, Error> {
+    let alone = request.specs.iter().map(|spec| spec.limit.kind()).find(|kind| kind.stands_alone());
     if let (None, Some(usage)) = (alone, key.present()) {
         return Ok(Held::Composite(usage));
     }
-    match (key.stored(), call.specs.as_slice()) {
+    match (key.stored(), request.specs.as_slice()) {
         // Not even what another definition of a policy left.
         (stored @ Stored::Plain(kind), _) if (alone.is_some() || kind.stands_alone()) && alone != Some(kind) => {
             Err(stored.wrong_type(alone.unwrap_or(Kind::Limits).name()))
@@ -123,15 +125,15 @@ impl EvaluatedRequest<'_, '_> {
     pub fn item(&self) -> Option<&[u8]> {
         match self {
             EvaluatedRequest::One(_, spec) => spec.item(),
-            EvaluatedRequest::Several(evaluation) => evaluation.call().item(),
+            EvaluatedRequest::Several(evaluation) => evaluation.request().item(),
         }
     }
 
-    /// What has become of it, for its policy's counts.
+    /// Its outcome, for its policy's counts.
     pub fn outcome(&self, answer: &Answer) -> CountedOutcome {
         match self {
             EvaluatedRequest::One(_, spec) => outcome(answer, Purpose::of(spec.request)),
-            EvaluatedRequest::Several(evaluation) => outcome(answer, evaluation.call().purpose),
+            EvaluatedRequest::Several(evaluation) => outcome(answer, evaluation.request().purpose),
         }
     }
 }
@@ -181,16 +183,16 @@ fn of_one(decision: Decision, spec: &Spec) -> Answer {
     Answer::of(decision.keeping(spec.kept))
 }
 
-/// What has become of a call, for its policy's counts.
+/// The outcome of a call, for its policy's counts.
 pub fn outcome(answer: &Answer, purpose: Purpose) -> CountedOutcome {
     let Answer { decision, shadow_denied, banned, repeated, .. } = answer;
     let (shadow_denied, banned, repeated) = (*shadow_denied, *banned, *repeated);
     CountedOutcome { shadow_denied, banned, repeated, ..CountedOutcome::of(decision, purpose) }
 }
 
-/// The call of one spec, of a call on several keys for that purpose.
-fn of_purpose<'a>(spec: &Spec<'a>, purpose: Purpose) -> Call<'a> {
-    let call = Call::of_one(*spec);
-    let purpose = if purpose == Purpose::Charge { call.purpose } else { purpose };
-    Call { purpose, ..call }
+/// The composite request of one spec, in a call on many keys for that purpose.
+fn of_purpose<'a>(spec: &Spec<'a>, purpose: Purpose) -> CompositeRequest<'a> {
+    let request = CompositeRequest::of_one(*spec);
+    let purpose = if purpose == Purpose::Charge { request.purpose } else { purpose };
+    CompositeRequest { purpose, ..request }
 }

@@ -13,7 +13,7 @@ use ratelimit_core::algorithm::count_min::{ItemTaken, Sketch, SketchUsage};
 use ratelimit_core::composite::CompositeUsage;
 use ratelimit_core::expiry::Expiry;
 use ratelimit_core::policy::CountedOutcome;
-use ratelimit_core::syntax::{Call, Purpose};
+use ratelimit_core::syntax::{CompositeRequest, Purpose};
 use ratelimit_core::wire::args::KeyName;
 use ratelimit_core::{Amount, Decision, Limit, Taken, Timestamp, Usage};
 
@@ -89,7 +89,7 @@ fn take_first_bucket_fast(
 pub fn take_limits_fast(
     call: &FastCall,
     name: KeyName,
-    limits: &Call,
+    limits: &CompositeRequest,
     ruling: &Ruling,
     now: Timestamp,
     reply: impl Fn(Replies, &Decision),
@@ -100,7 +100,7 @@ pub fn take_limits_fast(
         return false;
     };
     guard::panic_test_point();
-    let rates = Rates { call: limits, evaluation };
+    let rates = Rates { request: limits, evaluation };
     let allowed = rates.allows();
     call.stats.decided(allowed);
     rates.count(allowed);

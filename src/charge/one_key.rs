@@ -1,7 +1,7 @@
 //! A call on one key, which stays open from the evaluation to the commit.
 
 use super::commit::{Apply, Unplaced, commit, commit_to};
-use super::evaluated_request::{call_of_one, held, outcome};
+use super::evaluated_request::{composite_of_one, held, outcome};
 use super::key_evaluation::{KeyEvaluation, check, count_call, count_key, count_limit};
 use super::one_limit::OneLimit;
 use super::rates::Rates;
@@ -15,7 +15,7 @@ use ratelimit_core::algorithm::bucket::{Bucket, BucketUsage};
 use ratelimit_core::composite::{Answer, CompositeUsage};
 use ratelimit_core::expiry::Expiry;
 use ratelimit_core::policy::CountedOutcome;
-use ratelimit_core::syntax::{Call, KeyRequest, Purpose, Spec};
+use ratelimit_core::syntax::{CompositeRequest, KeyRequest, Purpose, Spec};
 use ratelimit_core::wire::args::KeyName;
 use ratelimit_core::wire::error::Error;
 use ratelimit_core::{Decision, Limit, Request, Taken, Timestamp, Usage, with_limit};
@@ -26,7 +26,7 @@ use std::iter::once;
 pub fn peek(redis: &mut Redis, name: KeyName, asked: &KeyRequest, now: Timestamp) -> Result<Answer, Error> {
     match asked {
         KeyRequest::One(spec) => peek_one(redis, name, spec, now).map(Answer::of),
-        KeyRequest::Several(call) => peek_several(&redis.peek(name)?, Cow::Borrowed(call), now),
+        KeyRequest::Composite(request) => peek_several(&redis.peek(name)?, Cow::Borrowed(request), now),
         KeyRequest::Policy(_) => Err(Error::Internal),
     }
 }
@@ -40,8 +40,8 @@ pub fn peek_one(redis: &mut Redis, name: KeyName, spec: &Spec, now: Timestamp) -
 /// Looks at a spec under its limit, which has the type of its algorithm.
 fn peek_limit<L: Limit>(key: &PeekedKey, limit: &L, spec: &Spec, now: Timestamp) -> Result<Decision, Error> {
     let Some(usage) = key.contents().usage::<L::Usage>() else {
-        let call = call_of_one(key.contents(), spec, Purpose::Charge)?;
-        return peek_several(key, Cow::Owned(call), now).map(|answer| answer.decision);
+        let request = composite_of_one(key.contents(), spec, Purpose::Charge)?;
+        return peek_several(key, Cow::Owned(request), now).map(|answer| answer.decision);
     };
     let evaluation = OneLimit::at(limit, &*usage, key.contents().is_missing(), spec.request, now);
     evaluation.check_room()?;
@@ -50,10 +50,10 @@ fn peek_limit<L: Limit>(key: &PeekedKey, limit: &L, spec: &Spec, now: Timestamp)
 
 /// The answer to a call over several limits that changes nothing.
 #[inline(never)]
-fn peek_several(key: &PeekedKey, call: Cow<Call>, now: Timestamp) -> Result<Answer, Error> {
+fn peek_several(key: &PeekedKey, request: Cow<CompositeRequest>, now: Timestamp) -> Result<Answer, Error> {
     let unused = CompositeUsage::default();
-    let held = held(key.contents(), &call, &unused)?;
-    let evaluation = SeveralLimits::at(call, held, key.contents().is_missing(), now, || false);
+    let held = held(key.contents(), &request, &unused)?;
+    let evaluation = SeveralLimits::at(request, held, key.contents().is_missing(), now, || false);
     evaluation.check_room()?;
     evaluation.answer(key.contents(), now).ok_or(Error::Internal)
 }
@@ -68,7 +68,7 @@ pub fn charge(
 ) -> Result<Answer, Error> {
     match asked {
         KeyRequest::One(spec) => charge_one(redis, name, spec, ruling, now).map(Answer::of),
-        KeyRequest::Several(call) => charge_several(redis, name, call, ruling, now),
+        KeyRequest::Composite(request) => charge_several(redis, name, request, ruling, now),
         KeyRequest::Policy(_) => Err(Error::Internal),
     }
 }
@@ -153,9 +153,9 @@ fn commit_at_once<U: Usage>(mut key: Key<U>, taken: Taken<U>, item: Option<&[u8]
 #[cold]
 #[inline(never)]
 fn charge_elsewhere(key: OpenKey, spec: &Spec, now: Timestamp) -> Result<(Decision, CountedOutcome), Error> {
-    let call = call_of_one(key.contents(), spec, Purpose::Charge)?;
-    let answer = charge_open(key, &call, now)?;
-    Ok((answer.decision, outcome(&answer, call.purpose)))
+    let request = composite_of_one(key.contents(), spec, Purpose::Charge)?;
+    let answer = charge_open(key, &request, now)?;
+    Ok((answer.decision, outcome(&answer, request.purpose)))
 }
 
 /// The answer to a call over several limits, which are charged if all allow it.
@@ -163,27 +163,27 @@ fn charge_elsewhere(key: OpenKey, spec: &Spec, now: Timestamp) -> Result<(Decisi
 pub fn charge_several(
     redis: &mut Redis,
     name: KeyName,
-    call: &Call,
+    request: &CompositeRequest,
     ruling: Option<&Ruling>,
     now: Timestamp,
 ) -> Result<Answer, Error> {
-    let answer = charge_open(redis.open(name)?, call, now)?;
-    rule(redis, ruling, || outcome(&answer, call.purpose));
+    let answer = charge_open(redis.open(name)?, request, now)?;
+    rule(redis, ruling, || outcome(&answer, request.purpose));
     Ok(answer)
 }
 
-fn charge_open(mut key: OpenKey, call: &Call, now: Timestamp) -> Result<Answer, Error> {
-    let rates = key.contents().usage::<CompositeUsage>().and_then(|usage| usage.evaluate_fast(call, now));
+fn charge_open(mut key: OpenKey, request: &CompositeRequest, now: Timestamp) -> Result<Answer, Error> {
+    let rates = key.contents().usage::<CompositeUsage>().and_then(|usage| usage.evaluate_fast(request, now));
     if let Some(evaluation) = rates {
-        let rates = Rates { call, evaluation };
+        let rates = Rates { request, evaluation };
         let changes_key = decide(&mut key, &rates, || false, None, now)?;
         return Ok(commit_to(key, &rates, changes_key, now));
     }
     let unused = CompositeUsage::default();
-    let held = held(key.contents(), call, &unused)?;
+    let held = held(key.contents(), request, &unused)?;
     let missing = key.contents().is_missing();
-    let evaluation = SeveralLimits::at(Cow::Borrowed(call), held, missing, now, || key.redis().out_of_memory());
-    let changes_key = decide(&mut key, &evaluation, || call.purpose == Purpose::Check, call.item(), now)?;
+    let evaluation = SeveralLimits::at(Cow::Borrowed(request), held, missing, now, || key.redis().out_of_memory());
+    let changes_key = decide(&mut key, &evaluation, || request.purpose == Purpose::Check, request.item(), now)?;
     Ok(evaluation.commit(key, changes_key, now))
 }
 

@@ -4,15 +4,15 @@ use super::commit::{Applied, Apply};
 use super::key_evaluation::{KeyEvaluation, count_limits};
 use crate::redis::effect_demand;
 use ratelimit_core::composite::{Answer, CompositeUsage, FastEvaluation};
-use ratelimit_core::syntax::Call;
+use ratelimit_core::syntax::CompositeRequest;
 use ratelimit_core::wire::error::Error;
 use ratelimit_core::{Decision, Span, Timestamp};
 
 /// Rates alone, whose components are all there: the fast path of a composite key. Nothing of it can be refused, as it
 /// adds no component and no entry.
 pub struct Rates<'s, 'a> {
-    /// The call.
-    pub call: &'s Call<'a>,
+    /// What is requested.
+    pub request: &'s CompositeRequest<'a>,
     /// What was found at the key.
     pub evaluation: FastEvaluation,
 }
@@ -43,7 +43,7 @@ impl KeyEvaluation for Rates<'_, '_> {
     }
 
     fn count(&self, allowed: bool) {
-        count_limits(self.evaluation.limits(self.call), self.denies(), allowed, false);
+        count_limits(self.evaluation.limits(self.request), self.denies(), allowed, false);
     }
 }
 
@@ -53,14 +53,14 @@ impl Rates<'_, '_> {
     pub fn charge(&self, usage: &mut CompositeUsage, now: Timestamp) -> (Decision, Span) {
         // A debug build checks what would be told, though there is nobody.
         let told = cfg!(debug_assertions) || effect_demand::any();
-        let decision = usage.charge_fast(self.call, &self.evaluation, told, now);
+        let decision = usage.charge_fast(self.request, &self.evaluation, told, now);
         (decision, usage.reset(now))
     }
 
     /// The decision, of a call that they deny.
     #[inline(always)]
     pub fn deny(&self, usage: &CompositeUsage, now: Timestamp) -> Decision {
-        usage.deny_fast(self.call, &self.evaluation, now)
+        usage.deny_fast(self.request, &self.evaluation, now)
     }
 }
 

@@ -5,7 +5,7 @@ use super::key_evaluation::{KeyEvaluation, check_entries, count_limits};
 use crate::redis::guard;
 use crate::redis::key::{Contents, Writable};
 use ratelimit_core::composite::{Answer, CompositeEvaluation, CompositeUsage, Held, MAX_COMPONENTS};
-use ratelimit_core::syntax::{Call, Purpose};
+use ratelimit_core::syntax::{CompositeRequest, Purpose};
 use ratelimit_core::wire::error::Error;
 use ratelimit_core::{Kind, Single, Span, Timestamp, with_usage_type};
 use std::borrow::Cow;
@@ -14,7 +14,7 @@ use std::marker::PhantomData;
 /// Several limits, or one that needs a composite key: for a name, an id or a ban. A plain key serves such a call too,
 /// as the component of the first limit of its kind.
 pub struct SeveralLimits<'s, 'a> {
-    call: Cow<'s, Call<'a>>,
+    request: Cow<'s, CompositeRequest<'a>>,
     evaluation: CompositeEvaluation,
     /// What the key holds if it is a plain one.
     plain: Option<Kind>,
@@ -29,7 +29,7 @@ impl<'s, 'a> SeveralLimits<'s, 'a> {
     /// Evaluates a call at what a key holds. Large, so it is made where it is to stay.
     #[inline(always)]
     pub fn at(
-        call: Cow<'s, Call<'a>>,
+        request: Cow<'s, CompositeRequest<'a>>,
         held: Held,
         missing: bool,
         now: Timestamp,
@@ -39,13 +39,13 @@ impl<'s, 'a> SeveralLimits<'s, 'a> {
         let plain = if let Held::Plain(_, kind) = held { Some(kind) } else { None };
         let mut evaluation = SeveralLimits {
             evaluation: CompositeEvaluation::default(),
-            call,
+            request,
             plain,
             missing,
             room: Ok(()),
             grows: false,
         };
-        evaluation.evaluation.look_at(&evaluation.call, held, now);
+        evaluation.evaluation.look_at(&evaluation.request, held, now);
         evaluation.look_for_room(held, now, out_of_memory);
         evaluation
     }
@@ -54,13 +54,13 @@ impl<'s, 'a> SeveralLimits<'s, 'a> {
     /// there is none: they never deny.
     #[inline(always)]
     fn look_for_room(&mut self, held: Held, now: Timestamp, out_of_memory: impl FnOnce() -> bool) {
-        self.room = check_room(&self.evaluation, &self.call, held, now);
-        self.grows = self.makes_a_plain_key() || grows(&self.evaluation, &self.call, held, now);
-        let casts_shadow = self.call.specs.iter().any(|spec| spec.shadow);
+        self.room = check_room(&self.evaluation, &self.request, held, now);
+        self.grows = self.makes_a_plain_key() || grows(&self.evaluation, &self.request, held, now);
+        let casts_shadow = self.request.specs.iter().any(|spec| spec.shadow);
         if casts_shadow && (self.room.is_err() || (self.grows && out_of_memory())) {
             self.evaluation.leave_shadows_out();
-            self.room = check_room(&self.evaluation, &self.call, held, now);
-            self.grows = self.makes_a_plain_key() || grows(&self.evaluation, &self.call, held, now);
+            self.room = check_room(&self.evaluation, &self.request, held, now);
+            self.grows = self.makes_a_plain_key() || grows(&self.evaluation, &self.request, held, now);
         }
     }
 
@@ -69,9 +69,9 @@ impl<'s, 'a> SeveralLimits<'s, 'a> {
         self.missing && self.plain.is_some() && self.evaluation.changes()
     }
 
-    /// The call.
-    pub fn call(&self) -> &Call<'a> {
-        &self.call
+    /// What is requested.
+    pub fn request(&self) -> &CompositeRequest<'a> {
+        &self.request
     }
 
     /// The answer of a call that changes nothing, at the key that it was evaluated at.
@@ -103,7 +103,7 @@ impl<'s, 'a> SeveralLimits<'s, 'a> {
         } else {
             &self.evaluation
         };
-        commit(key, &OfComposite { call: &self.call, evaluation }, changes_key, now)
+        commit(key, &OfComposite { request: &self.request, evaluation }, changes_key, now)
     }
 
     fn commit_plain<'r, 'c: 'r, U: Single>(
@@ -112,18 +112,18 @@ impl<'s, 'a> SeveralLimits<'s, 'a> {
         changes_key: bool,
         now: Timestamp,
     ) -> Answer {
-        let (call, evaluation) = (&*self.call, &self.evaluation);
-        if !changes_key || evaluation.stays_plain(call) {
-            return commit_to(target, &OfPlain::<U> { call, evaluation, usage: PhantomData }, changes_key, now);
+        let (request, evaluation) = (&*self.request, &self.evaluation);
+        if !changes_key || evaluation.stays_plain(request) {
+            return commit_to(target, &OfPlain::<U> { request, evaluation, usage: PhantomData }, changes_key, now);
         }
         match target.open() {
             // Others have deleted it.
             Some(key) if key.contents().is_missing() => {
                 let evaluation = &self.again(&CompositeUsage::default(), now);
-                commit_to(key, &OfComposite { call, evaluation }, changes_key, now)
+                commit_to(key, &OfComposite { request, evaluation }, changes_key, now)
             }
             Some(key) => match key.typed::<U>() {
-                Ok(key) => convert(key, &OfComposite { call, evaluation }, now),
+                Ok(key) => convert(key, &OfComposite { request, evaluation }, now),
                 Err(_) => self.unchanged(Held::plain(&U::default()), now),
             },
             None => self.unchanged(Held::plain(&U::default()), now),
@@ -132,11 +132,11 @@ impl<'s, 'a> SeveralLimits<'s, 'a> {
 
     /// What is to be done after others may have changed which components there are, and which ids are known.
     fn again(&self, usage: &CompositeUsage, now: Timestamp) -> CompositeEvaluation {
-        self.evaluation.again(&self.call, Held::Composite(usage), now)
+        self.evaluation.again(&self.request, Held::Composite(usage), now)
     }
 
     fn unchanged(&self, held: Held, now: Timestamp) -> Answer {
-        self.evaluation.answer(&self.call, held, now, false)
+        self.evaluation.answer(&self.request, held, now, false)
     }
 }
 
@@ -164,19 +164,19 @@ impl KeyEvaluation for SeveralLimits<'_, '_> {
     /// A strike is written though the call is denied, and so is the release of a lease by a settlement whose id no key
     /// knows any more.
     fn changes_key(&self, allowed: bool) -> bool {
-        let changes_key = allowed || self.call.purpose == Purpose::Settle;
+        let changes_key = allowed || self.request.purpose == Purpose::Settle;
         (changes_key && self.evaluation.changes()) || self.evaluation.strikes()
     }
 
     fn count(&self, allowed: bool) {
         let makes = allowed && self.missing && self.evaluation.changes();
-        count_limits(self.evaluation.limits(&self.call), self.denies(), allowed && self.allows(), makes);
+        count_limits(self.evaluation.limits(&self.request), self.denies(), allowed && self.allows(), makes);
     }
 }
 
 /// Several limits, and what they have shown at a key that is composite, or becomes so.
 struct OfComposite<'e, 'a> {
-    call: &'e Call<'a>,
+    request: &'e CompositeRequest<'a>,
     evaluation: &'e CompositeEvaluation,
 }
 
@@ -185,13 +185,13 @@ impl Apply for OfComposite<'_, '_> {
     type Answer = Answer;
 
     fn apply(&self, usage: &mut CompositeUsage, now: Timestamp) -> Option<Applied<Answer>> {
-        usage.charge(self.call, self.evaluation, now);
-        let answer = self.evaluation.answer(self.call, Held::Composite(usage), now, true);
+        usage.charge(self.request, self.evaluation, now);
+        let answer = self.evaluation.answer(self.request, Held::Composite(usage), now, true);
         Some(Applied { answer, reset: usage.reset(now) })
     }
 
     fn answer(&self, usage: &CompositeUsage, now: Timestamp) -> Answer {
-        self.evaluation.answer(self.call, Held::Composite(usage), now, false)
+        self.evaluation.answer(self.request, Held::Composite(usage), now, false)
     }
 
     fn reset(&self, usage: &CompositeUsage, now: Timestamp) -> Span {
@@ -201,7 +201,7 @@ impl Apply for OfComposite<'_, '_> {
 
 /// Several limits, and what they have shown at a plain key that stays one.
 struct OfPlain<'e, 'a, U> {
-    call: &'e Call<'a>,
+    request: &'e CompositeRequest<'a>,
     evaluation: &'e CompositeEvaluation,
     usage: PhantomData<U>,
 }
@@ -211,29 +211,34 @@ impl<U: Single> Apply for OfPlain<'_, '_, U> {
     type Answer = Answer;
 
     fn apply(&self, usage: &mut U, now: Timestamp) -> Option<Applied<Answer>> {
-        self.evaluation.charge_plain(self.call, usage, now);
-        let answer = self.evaluation.answer(self.call, Held::plain(usage), now, true);
+        self.evaluation.charge_plain(self.request, usage, now);
+        let answer = self.evaluation.answer(self.request, Held::plain(usage), now, true);
         Some(Applied { answer, reset: self.reset(usage, now) })
     }
 
     fn answer(&self, usage: &U, now: Timestamp) -> Answer {
-        self.evaluation.answer(self.call, Held::plain(usage), now, false)
+        self.evaluation.answer(self.request, Held::plain(usage), now, false)
     }
 
     fn reset(&self, usage: &U, now: Timestamp) -> Span {
-        self.call.reset_of_plain(usage, now)
+        self.request.reset_of_plain(usage, now)
     }
 }
 
 /// Refuses if going on would add an entry to a component that has as many as it may have, or one component too many.
-fn check_room(evaluation: &CompositeEvaluation, call: &Call, held: Held, now: Timestamp) -> Result<(), Error> {
+fn check_room(
+    evaluation: &CompositeEvaluation,
+    request: &CompositeRequest,
+    held: Held,
+    now: Timestamp,
+) -> Result<(), Error> {
     if evaluation.has_too_many_components(held, now) {
         return Err(Error::TooManyComponents { most: MAX_COMPONENTS });
     }
-    evaluation.entries(call, held, now).try_for_each(|(kind, entries, _)| check_entries(kind, entries))
+    evaluation.entries(request, held, now).try_for_each(|(kind, entries, _)| check_entries(kind, entries))
 }
 
 /// Whether going on would make a key, a component or an entry.
-fn grows(evaluation: &CompositeEvaluation, call: &Call, held: Held, now: Timestamp) -> bool {
-    evaluation.makes_components() || evaluation.entries(call, held, now).any(|(_, _, grows)| grows)
+fn grows(evaluation: &CompositeEvaluation, request: &CompositeRequest, held: Held, now: Timestamp) -> bool {
+    evaluation.makes_components() || evaluation.entries(request, held, now).any(|(_, _, grows)| grows)
 }

@@ -69,7 +69,7 @@ fn charge_named(redis: &mut Redis, key: KeyName, ruling: &Ruling, now: Timestamp
     if let Some(spec) = ruling.policy.plain() {
         return charge_one(redis, key, &spec, Some(ruling), now);
     }
-    let call = ruling.policy.call()?;
+    let call = ruling.policy.composite()?;
     charge_several(redis, key, &call, Some(ruling), now).map(|answer| answer.decision)
 }
 

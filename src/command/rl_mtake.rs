@@ -5,7 +5,7 @@ use crate::redis::{self, Redis};
 use crate::reply::Reply;
 use crate::server::policy_table::Ruling;
 use crate::waiting::queue_order;
-use ratelimit_core::syntax::{Call, KeyRequest, ManyKeysRequest};
+use ratelimit_core::syntax::{CompositeRequest, KeyRequest, ManyKeysRequest};
 use ratelimit_core::wire::args::Args;
 use ratelimit_core::wire::error::Error;
 use std::rc::Rc;
@@ -43,7 +43,7 @@ fn ruled<'p, 'a: 'p>(
     for ((_, of_key), ruling) in keys.iter_mut().zip(rulings) {
         if let (KeyRequest::Policy(by), Some(ruling)) = (&*of_key, ruling) {
             *of_key = match by.asked(&ruling.policy)? {
-                KeyRequest::Several(call) => KeyRequest::Several(Box::new(Call { counts, ..*call })),
+                KeyRequest::Composite(call) => KeyRequest::Composite(Box::new(CompositeRequest { counts, ..*call })),
                 one => one,
             };
         }

@@ -114,7 +114,7 @@ pub fn peek(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     let now = redis::now();
     match &asked {
         KeyRequest::One(spec) => peek_one(redis, key, spec, now).map(|decision| Reply::decision(&decision)),
-        KeyRequest::Several(_) => charge::peek(redis, key, &asked, now).map(|answer| reply(&asked, &answer, None)),
+        KeyRequest::Composite(_) => charge::peek(redis, key, &asked, now).map(|answer| reply(&asked, &answer, None)),
         KeyRequest::Policy(by) => rl_limit::peek(redis, key, by, now),
     }
 }
@@ -139,7 +139,7 @@ pub fn charge<'a>(
 fn charge_with_options(redis: &mut Redis, key: KeyName, asked: &KeyRequest) -> Result<Reply, Error> {
     match asked {
         KeyRequest::One(spec) => charge_spec(redis, key, spec),
-        KeyRequest::Several(call) => {
+        KeyRequest::Composite(call) => {
             charge_several(redis, key, call, None, redis::now()).map(|answer| reply(asked, &answer, None))
         }
         KeyRequest::Policy(by) => rl_limit::charge(redis, key, by, redis::now()),

@@ -60,7 +60,7 @@ impl Policies {
         }
         let ruling = |of_key: &KeyRequest| match of_key {
             KeyRequest::Policy(by) => self.find(by, now).map(Some),
-            KeyRequest::One(_) | KeyRequest::Several(_) => Ok(None),
+            KeyRequest::One(_) | KeyRequest::Composite(_) => Ok(None),
         };
         request.keys.iter().map(|(_, of_key)| ruling(of_key)).collect()
     }

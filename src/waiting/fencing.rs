@@ -22,7 +22,7 @@ pub fn ask(redis: &Redis, asked: &mut KeyRequest, now: Timestamp) {
 pub fn reply(redis: &mut Redis, name: KeyName, asked: &KeyRequest, decision: &Decision, now: Timestamp) -> Reply {
     let spec = match asked {
         KeyRequest::One(spec) => Some(spec),
-        KeyRequest::Several(call) => call.specs.first(),
+        KeyRequest::Composite(call) => call.specs.first(),
         KeyRequest::Policy(_) => None,
     };
     let Some(spec) = spec.filter(|spec| spec.fence.is_some()) else { return Reply::decision(decision) };

@@ -31,7 +31,7 @@ pub fn look(redis: &Redis, name: KeyName, asked: &mut KeyRequest) {
 pub fn specs<'s, 'a>(asked: &'s mut KeyRequest<'a>) -> &'s mut [Spec<'a>] {
     match asked {
         KeyRequest::One(spec) => std::slice::from_mut(spec),
-        KeyRequest::Several(call) => &mut call.specs,
+        KeyRequest::Composite(call) => &mut call.specs,
         KeyRequest::Policy(_) => &mut [],
     }
 }

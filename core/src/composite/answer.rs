@@ -7,7 +7,7 @@ use crate::algorithm::any::{Single, with_limit};
 use crate::evaluate::{Change, Evaluation, Request};
 use crate::limit::{Decision, Limit, Verdict};
 use crate::number::{Amount, Span, Timestamp};
-use crate::syntax::{Call, Purpose, Spec};
+use crate::syntax::{CompositeRequest, Purpose, Spec};
 
 /// The answer to a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,9 +34,9 @@ impl Answer {
 
 /// Whether the repetition of a call that was forced tells of this limit that it is past it: of each that the call
 /// forces, or of all if it does not say any more which those were. Any other one was held, and said for how long.
-fn told_past(call: &Call, spec: &Spec) -> bool {
+fn told_past(request: &CompositeRequest, spec: &Spec) -> bool {
     let forces = |spec: &Spec| matches!(spec.request, Request::Force(_));
-    forces(spec) || !call.specs.iter().any(forces)
+    forces(spec) || !request.specs.iter().any(forces)
 }
 
 impl Decision {
@@ -51,37 +51,37 @@ impl CompositeEvaluation {
     /// The answer, with what is in the key as it now stands: after [`charge`](super::CompositeUsage::charge) if it was
     /// `charged`.
     #[must_use]
-    pub fn answer(&self, call: &Call, held: Held, now: Timestamp, charged: bool) -> Answer {
+    pub fn answer(&self, request: &CompositeRequest, held: Held, now: Timestamp, charged: bool) -> Answer {
         let of_limit = |((spec, evaluation), place): ((&Spec, &LimitEvaluation), Option<usize>)| {
             let takes = charged && self.changes() && evaluation.evaluation.change() != Change::Nothing;
             let decision =
                 with_limit!(spec, limit => decision_of(limit, held, place, now, &evaluation.evaluation, takes));
-            self.overridden(call, spec, decision.keeping(spec.kept))
+            self.overridden(request, spec, decision.keeping(spec.kept))
         };
         let seen_at = || self.limits.iter().map(|evaluation| evaluation.place);
         // Nothing has come or gone since the look.
         let places: Few<Option<usize>> = if self.new_components() == 0 && held.components() == self.components {
             seen_at().collect()
         } else {
-            held.places(call).into_iter().collect()
+            held.places(request).into_iter().collect()
         };
-        let each: Vec<Decision> = call.specs.iter().zip(&self.limits).zip(places).map(of_limit).collect();
-        let decision = self.whole(call, held, &each, now);
+        let each: Vec<Decision> = request.specs.iter().zip(&self.limits).zip(places).map(of_limit).collect();
+        let decision = self.whole(request, held, &each, now);
         let (banned, repeated) = (self.is_banned(), self.is_repeated());
-        Answer { decision, each, shadow_denied: self.shadow_denies(call), banned, repeated }
+        Answer { decision, each, shadow_denied: self.shadow_denies(request), banned, repeated }
     }
 
     /// A limit's decision, of a call that is not decided by its limits.
-    fn overridden(&self, call: &Call, spec: &Spec, decision: Decision) -> Decision {
+    fn overridden(&self, request: &CompositeRequest, spec: &Spec, decision: Decision) -> Decision {
         let at_once = Verdict::Allowed(Span::ZERO);
         let verdict = match self.outcome {
-            Outcome::Passes if call.purpose == Purpose::GiveBack => at_once,
+            Outcome::Passes if request.purpose == Purpose::GiveBack => at_once,
             Outcome::Passes | Outcome::Denied { .. } | Outcome::Banned(_) => decision.verdict,
             Outcome::Unknown => Verdict::Never,
             // What has no say is told by itself.
             Outcome::Repeated(_) | Outcome::LostLease if spec.shadow => decision.verdict,
             Outcome::Repeated(Repeated { forced: true, .. })
-                if !decision.verdict.allowed() && told_past(call, spec) =>
+                if !decision.verdict.allowed() && told_past(request, spec) =>
             {
                 decision.verdict
             }
@@ -99,17 +99,17 @@ impl CompositeEvaluation {
     }
 
     /// What a call with UPTO that passes is granted, and charged.
-    pub(super) fn granted(&self, call: &Call) -> Option<Amount> {
-        let most = call.most(&self.limits)?;
+    pub(super) fn granted(&self, request: &CompositeRequest) -> Option<Amount> {
+        let most = request.most(&self.limits)?;
         Some(least_granted(&self.limits).unwrap_or(most))
     }
 
     /// What a call with UPTO is told that it was granted. A FORCE beside it, or a ban, may have the reply say that the
     /// call did not fit: what was charged stands all the same.
-    fn told_granted(&self, call: &Call, verdict: Verdict) -> Option<Amount> {
-        let most = call.most(&self.limits)?;
+    fn told_granted(&self, request: &CompositeRequest, verdict: Verdict) -> Option<Amount> {
+        let most = request.most(&self.limits)?;
         Some(match self.outcome {
-            Outcome::Passes => return self.granted(call),
+            Outcome::Passes => return self.granted(request),
             Outcome::Repeated(Repeated { granted: Some(granted), .. }) => granted,
             Outcome::Repeated(_) if verdict.allowed() => most,
             _ => Amount::ZERO,
@@ -117,13 +117,13 @@ impl CompositeEvaluation {
     }
 
     /// The one decision of all.
-    fn whole(&self, call: &Call, held: Held, each: &[Decision], now: Timestamp) -> Decision {
+    fn whole(&self, request: &CompositeRequest, held: Held, each: &[Decision], now: Timestamp) -> Decision {
         let stands_in_the_way = |decision: &Decision, evaluation: &LimitEvaluation| match self.outcome {
             Outcome::Denied { .. } | Outcome::Banned(_) | Outcome::LostLease => evaluation.denies(),
             _ => !decision.verdict.allowed(),
         };
         // A limit that decides only for itself is told only by itself.
-        let each = || each.iter().zip(&call.specs).zip(&self.limits).filter(|((_, spec), _)| !spec.shadow);
+        let each = || each.iter().zip(&request.specs).zip(&self.limits).filter(|((_, spec), _)| !spec.shadow);
         let denying = each().filter(|((decision, _), evaluation)| stands_in_the_way(decision, evaluation));
         let mut denying = denying.map(|((decision, _), _)| decision);
         let longest = denying.clone().map(|decision| decision.verdict).max();
@@ -144,7 +144,7 @@ impl CompositeEvaluation {
             Outcome::Repeated(_) | Outcome::LostLease | Outcome::Settles | Outcome::Settled | Outcome::Unknown
         );
         let passes_a_ban =
-            by_id || call.purpose == Purpose::GiveBack || (self.outcome == Outcome::Passes && !forces(&self.limits));
+            by_id || request.purpose == Purpose::GiveBack || (self.outcome == Outcome::Passes && !forces(&self.limits));
         let unlimited = Decision::unlimited(verdict);
         let governing = governing.unwrap_or(&unlimited);
         let mut remaining = governing.remaining;
@@ -160,7 +160,7 @@ impl CompositeEvaluation {
             limit: governing.limit,
             remaining,
             reset: governing.reset,
-            granted: self.told_granted(call, verdict),
+            granted: self.told_granted(request, verdict),
         }
     }
 
@@ -175,9 +175,9 @@ impl CompositeEvaluation {
     }
 
     /// Whether a limit that decides for itself would have denied the call.
-    fn shadow_denies(&self, call: &Call) -> bool {
+    fn shadow_denies(&self, request: &CompositeRequest) -> bool {
         // Nothing denies the others.
-        let decides = matches!(call.purpose, Purpose::Charge | Purpose::Check);
+        let decides = matches!(request.purpose, Purpose::Charge | Purpose::Check);
         decides && self.limits.iter().any(LimitEvaluation::denies_by_itself)
     }
 }

@@ -11,19 +11,19 @@ use crate::evaluate::{Change, Request};
 use crate::kind::Kind;
 use crate::limit::{Limit, Usage, Verdict};
 use crate::number::{Amount, Span, Timestamp};
-use crate::syntax::{Call, Idempotency, Spec};
+use crate::syntax::{CompositeRequest, Idempotency, Spec};
 use std::any::Any;
 
 impl CompositeEvaluation {
     /// Charges a plain key, which goes on as that. Nothing later than `now` is in it.
-    pub fn charge_plain<U: Single>(&self, call: &Call, usage: &mut U, now: Timestamp) {
+    pub fn charge_plain<U: Single>(&self, request: &CompositeRequest, usage: &mut U, now: Timestamp) {
         for (spec, evaluation) in
-            call.specs.iter().zip(&self.limits).filter(|(_, evaluation)| evaluation.place.is_some())
+            request.specs.iter().zip(&self.limits).filter(|(_, evaluation)| evaluation.place.is_some())
         {
             with_limit!(spec, limit => apply(evaluation.evaluation.change(), limit, usage, now));
         }
         if let (true, Some(leases)) = (self.releases, as_leases(usage)) {
-            leases.release(&holders_by_id(call), now);
+            leases.release(&holders_by_id(request), now);
         }
     }
 }
@@ -34,38 +34,38 @@ fn as_leases(usage: &mut dyn Any) -> Option<&mut ConcurrencyUsage> {
 }
 
 /// The holders of a policy's leases: the id of the call.
-fn holders_by_id<'a>(call: &Call<'a>) -> Vec<&'a [u8]> {
-    call.specs.iter().filter(|spec| spec.is_held_by_id()).map(|spec| spec.holder).collect()
+fn holders_by_id<'a>(request: &CompositeRequest<'a>) -> Vec<&'a [u8]> {
+    request.specs.iter().filter(|spec| spec.is_held_by_id()).map(|spec| spec.holder).collect()
 }
 
 impl CompositeUsage {
     /// Makes the changes that a look has announced, or counts its strike. Nothing later than `now` is in it.
-    pub fn charge(&mut self, call: &Call, evaluation: &CompositeEvaluation, now: Timestamp) {
-        let id = match call.counts {
-            Idempotency::Once { id, .. } if evaluation.remembers(call) => Some(id),
+    pub fn charge(&mut self, request: &CompositeRequest, evaluation: &CompositeEvaluation, now: Timestamp) {
+        let id = match request.counts {
+            Idempotency::Once { id, .. } if evaluation.remembers(request) => Some(id),
             _ => None,
         };
         self.begin(now, id);
         match evaluation.outcome {
-            Outcome::Passes | Outcome::Repeated(_) => self.charge_all(call, evaluation, now),
-            Outcome::Settles => self.settle(call, evaluation, now),
+            Outcome::Passes | Outcome::Repeated(_) => self.charge_all(request, evaluation, now),
+            Outcome::Settles => self.settle(request, evaluation, now),
             Outcome::Denied { strikes: true } => {
-                if let Some(rule) = call.ban {
+                if let Some(rule) = request.ban {
                     self.extras_mut().change_ban(|ban| ban.strike(rule, now));
                 }
             }
             Outcome::Denied { .. } | Outcome::Banned(_) | Outcome::LostLease | Outcome::Settled | Outcome::Unknown => {}
         }
         if evaluation.releases {
-            self.release_leases(&holders_by_id(call), now);
+            self.release_leases(&holders_by_id(request), now);
         }
         self.end(now);
     }
 
-    fn charge_all(&mut self, call: &Call, evaluation: &CompositeEvaluation, now: Timestamp) {
-        let remembers = evaluation.remembers(call);
+    fn charge_all(&mut self, request: &CompositeRequest, evaluation: &CompositeEvaluation, now: Timestamp) {
+        let remembers = evaluation.remembers(request);
         let mut charges = Vec::new();
-        for (spec, limit) in call.specs.iter().zip(&evaluation.limits) {
+        for (spec, limit) in request.specs.iter().zip(&evaluation.limits) {
             let change = limit.evaluation.change();
             let place = match change {
                 Change::Nothing => continue,
@@ -92,7 +92,7 @@ impl CompositeUsage {
                 charges.extend(with_usage!(&component.usage, usage => records.charge(component.serial(), usage, cost)));
             }
         }
-        if let Idempotency::Once { id, ttl } = call.counts
+        if let Idempotency::Once { id, ttl } = request.counts
             && remembers
         {
             let ruling = evaluation.limits.iter().filter(|limit| !limit.shadow);
@@ -105,7 +105,7 @@ impl CompositeUsage {
                 hold_until: now.plus(holds.max().unwrap_or_default()).min(Timestamp::MAX),
                 settled: false,
                 forced: forces(&evaluation.limits),
-                granted: evaluation.granted(call),
+                granted: evaluation.granted(request),
                 charges: charges.into(),
             };
             debug_assert!(remembered.is_sound(now), "{remembered:?} cannot be read");
@@ -131,13 +131,13 @@ impl CompositeUsage {
         claims
     }
 
-    fn settle(&mut self, call: &Call, evaluation: &CompositeEvaluation, now: Timestamp) {
-        let Idempotency::Settle { id, amount } = call.counts else { return };
+    fn settle(&mut self, request: &CompositeRequest, evaluation: &CompositeEvaluation, now: Timestamp) {
+        let Idempotency::Settle { id, amount } = request.counts else { return };
         let Some(extras) = &mut self.extras else { return };
         let Some(charges) = extras.records.settle(id, now) else { return };
         for charge in &charges {
             // A spec with a cost of its own keeps what it charged, and so does a limit that is not named any more.
-            let of_charge = call.specs.iter().zip(&evaluation.limits).find_map(|(spec, limit)| {
+            let of_charge = request.specs.iter().zip(&evaluation.limits).find_map(|(spec, limit)| {
                 let place = limit.place.filter(|_| !spec.own_cost)?;
                 (self.components.get(place)?.serial() == charge.component).then_some((spec, place))
             });
@@ -157,7 +157,7 @@ impl CompositeUsage {
     }
 }
 
-impl Call<'_> {
+impl CompositeRequest<'_> {
     /// How long until a plain key has recovered, under the call's limit of its kind. If it has none, as the usage knows
     /// by itself, or not at all.
     #[must_use]

@@ -10,7 +10,7 @@ use crate::evaluate::{Change, Request};
 use crate::kind::Kind;
 use crate::limit::Verdict;
 use crate::number::{Amount, Span, Timestamp};
-use crate::syntax::{Call, Idempotency, MAX_SPECS, Purpose, Spec};
+use crate::syntax::{CompositeRequest, Idempotency, MAX_SPECS, Purpose, Spec};
 use arrayvec::ArrayVec;
 
 /// Of each limit of a call.
@@ -65,19 +65,19 @@ pub(super) struct Repeated {
 impl CompositeEvaluation {
     /// Looks at what is in the key.
     #[must_use]
-    pub fn at(call: &Call, held: Held, now: Timestamp) -> CompositeEvaluation {
+    pub fn at(request: &CompositeRequest, held: Held, now: Timestamp) -> CompositeEvaluation {
         let mut evaluation = CompositeEvaluation::default();
-        evaluation.look_at(call, held, now);
+        evaluation.look_at(request, held, now);
         evaluation
     }
 
     /// Looks at what a key holds, for a call that has not looked yet. It is large to copy, so it is filled where it is.
-    pub fn look_at(&mut self, call: &Call, held: Held, now: Timestamp) {
-        let remembered = held.remembered(call, now);
+    pub fn look_at(&mut self, request: &CompositeRequest, held: Held, now: Timestamp) {
+        let remembered = held.remembered(request, now);
         let known = remembered.is_some();
         let settled = remembered.is_some_and(|remembered| remembered.settled);
-        let settles = call.purpose == Purpose::Settle;
-        for (spec, place) in call.specs.iter().zip(held.places(call)) {
+        let settles = request.purpose == Purpose::Settle;
+        for (spec, place) in request.specs.iter().zip(held.places(request)) {
             // An id that is known charges nothing, whatever it costs; the lease that NX finds may be its own.
             let repeated;
             // Its own lease it renews; but not once it has settled.
@@ -93,9 +93,9 @@ impl CompositeEvaluation {
             let _ =
                 self.limits.try_push(LimitEvaluation { decides: !known || counts_again, shadow: spec.shadow, ..limit });
         }
-        grant_the_least(call, held, &mut self.limits, now);
+        grant_the_least(request, held, &mut self.limits, now);
         self.components = held.components();
-        self.releases = settles && held.has_lease(call, now);
+        self.releases = settles && held.has_lease(request, now);
         self.outcome = match (remembered, settles) {
             (Some(RecordedCall { settled: true, .. }), true) => Outcome::Settled,
             (Some(_), true) => Outcome::Settles,
@@ -106,18 +106,18 @@ impl CompositeEvaluation {
                 forced: remembered.forced,
                 granted: remembered.granted,
             }),
-            (None, false) => CompositeEvaluation::decide(call, held, &self.limits, now),
+            (None, false) => CompositeEvaluation::decide(request, held, &self.limits, now),
         };
     }
 
     /// What is to be done of it after others may have changed what is in the key: components may have moved, and a call
     /// whose id has been charged since is a repetition. What was decided stays.
     #[must_use]
-    pub fn again(&self, call: &Call, held: Held, now: Timestamp) -> CompositeEvaluation {
-        if self.remembers(call) && held.remembered(call, now).is_some() {
-            return CompositeEvaluation::at(call, held, now);
+    pub fn again(&self, request: &CompositeRequest, held: Held, now: Timestamp) -> CompositeEvaluation {
+        if self.remembers(request) && held.remembered(request, now).is_some() {
+            return CompositeEvaluation::at(request, held, now);
         }
-        let places = held.places(call);
+        let places = held.places(request);
         let moved = |(evaluation, place): (&LimitEvaluation, Option<usize>)| LimitEvaluation { place, ..*evaluation };
         CompositeEvaluation {
             limits: self.limits.iter().zip(places).map(moved).collect(),
@@ -126,15 +126,15 @@ impl CompositeEvaluation {
         }
     }
 
-    fn decide(call: &Call, held: Held, limits: &[LimitEvaluation], now: Timestamp) -> Outcome {
-        if call.purpose == Purpose::GiveBack {
+    fn decide(request: &CompositeRequest, held: Held, limits: &[LimitEvaluation], now: Timestamp) -> Outcome {
+        if request.purpose == Purpose::GiveBack {
             return Outcome::Passes;
         }
-        let denying = || call.specs.iter().zip(limits).filter(|(_, evaluation)| evaluation.denies());
+        let denying = || request.specs.iter().zip(limits).filter(|(_, evaluation)| evaluation.denies());
         let banned = held.banned(now);
         if banned != Span::ZERO {
             let forced = forces(limits) && denying().next().is_none();
-            let mut ruling = call.specs.iter().zip(limits).filter(|(_, evaluation)| !evaluation.shadow);
+            let mut ruling = request.specs.iter().zip(limits).filter(|(_, evaluation)| !evaluation.shadow);
             let renews = match (ruling.next(), ruling.next()) {
                 (Some((lease, evaluation)), None) => evaluation.renews(lease, held, now),
                 _ => false,
@@ -148,7 +148,7 @@ impl CompositeEvaluation {
         // concurrency limit denies.
         let passes_some_time = denying().all(|(_, evaluation)| evaluation.evaluation.verdict() != Verdict::Never);
         let limits_deny = denying().any(|(spec, evaluation)| evaluation.would_deny_all(spec, held, now));
-        let counts = call.purpose == Purpose::Charge && call.ban.is_some();
+        let counts = request.purpose == Purpose::Charge && request.ban.is_some();
         let strikes = counts && passes_some_time && limits_deny;
         Outcome::Denied { strikes }
     }
@@ -186,9 +186,9 @@ impl CompositeEvaluation {
     }
 
     /// The kind of each limit, and whether it stood in the call's way.
-    pub fn limits<'a>(&'a self, call: &'a Call) -> impl Iterator<Item = (Kind, bool)> + 'a {
+    pub fn limits<'a>(&'a self, request: &'a CompositeRequest) -> impl Iterator<Item = (Kind, bool)> + 'a {
         let denied = self.denies();
-        let of_all = call.specs.iter().zip(&self.limits).filter(|(spec, _)| !spec.shadow);
+        let of_all = request.specs.iter().zip(&self.limits).filter(|(spec, _)| !spec.shadow);
         of_all.map(move |(spec, evaluation)| (spec.limit.kind(), denied && evaluation.denies()))
     }
 
@@ -196,15 +196,15 @@ impl CompositeEvaluation {
     /// kind of the whole stands for ids.
     pub fn entries<'a>(
         &'a self,
-        call: &'a Call,
+        request: &'a CompositeRequest,
         held: Held<'a>,
         now: Timestamp,
     ) -> impl Iterator<Item = (Kind, usize, bool)> + 'a {
         let grows = matches!(self.outcome, Outcome::Passes | Outcome::Repeated(_));
-        let of_limits = call.specs.iter().zip(&self.limits).filter(move |_| grows);
+        let of_limits = request.specs.iter().zip(&self.limits).filter(move |_| grows);
         let of_limits =
             of_limits.filter_map(|(spec, evaluation)| Some((spec.limit.kind(), evaluation.entries?, evaluation.grows)));
-        let adds_id = self.remembers(call);
+        let adds_id = self.remembers(request);
         // What has expired makes room for the new one.
         let ids = held.extras().map_or(0, |extras| {
             let ids = extras.records.len();
@@ -214,20 +214,20 @@ impl CompositeEvaluation {
     }
 
     /// Whether the call's id will be remembered.
-    pub(super) fn remembers(&self, call: &Call) -> bool {
-        matches!(call.counts, Idempotency::Once { .. }) && self.outcome == Outcome::Passes && self.changes()
+    pub(super) fn remembers(&self, request: &CompositeRequest) -> bool {
+        matches!(request.counts, Idempotency::Once { .. }) && self.outcome == Outcome::Passes && self.changes()
     }
 
     /// Whether a plain key of that kind can go on remembering what the call leaves: it changes nothing else, and asks
     /// for no name.
     #[must_use]
-    pub fn stays_plain(&self, call: &Call) -> bool {
-        let mut changing = call
+    pub fn stays_plain(&self, request: &CompositeRequest) -> bool {
+        let mut changing = request
             .specs
             .iter()
             .zip(&self.limits)
             .filter(|(_, evaluation)| evaluation.evaluation.change() != Change::Nothing);
-        !self.remembers(call)
+        !self.remembers(request)
             && !self.strikes()
             && changing.all(|(spec, evaluation)| evaluation.place.is_some() && spec.name.is_none())
     }

@@ -9,7 +9,7 @@ use crate::evaluate::{Change, Request};
 use crate::kind::Kind;
 use crate::limit::{Decision, Limit, Taken, Verdict};
 use crate::number::{Amount, Span, Timestamp};
-use crate::syntax::{Call, Idempotency, MAX_SPECS, Purpose, Spec};
+use crate::syntax::{CompositeRequest, Idempotency, MAX_SPECS, Purpose, Spec};
 
 /// What a look has shown such a call.
 #[derive(Clone, Debug)]
@@ -31,17 +31,19 @@ impl FastEvaluation {
     }
 
     /// The kind of each limit, and whether it stood in the call's way.
-    pub fn limits<'a>(&'a self, call: &'a Call) -> impl Iterator<Item = (Kind, bool)> + 'a {
-        call.specs.iter().zip(self.denying).map(|(spec, denies)| (spec.limit.kind(), denies))
+    pub fn limits<'a>(&'a self, request: &'a CompositeRequest) -> impl Iterator<Item = (Kind, bool)> + 'a {
+        request.specs.iter().zip(self.denying).map(|(spec, denies)| (spec.limit.kind(), denies))
     }
 }
 
 impl CompositeUsage {
     /// What a look shows a call that goes the fast path; `None` of any other.
     #[must_use]
-    pub fn evaluate_fast(&self, call: &Call, now: Timestamp) -> Option<FastEvaluation> {
-        let is_plain =
-            call.counts == Idempotency::Every && call.purpose == Purpose::Charge && !call.each && call.ban.is_none();
+    pub fn evaluate_fast(&self, request: &CompositeRequest, now: Timestamp) -> Option<FastEvaluation> {
+        let is_plain = request.counts == Idempotency::Every
+            && request.purpose == Purpose::Charge
+            && !request.each
+            && request.ban.is_none();
         if !is_plain || !self.extras().is_none_or(Extras::rules_nothing) || now < self.written {
             return None;
         }
@@ -49,7 +51,7 @@ impl CompositeUsage {
         let mut evaluation =
             FastEvaluation { places: [0; MAX_SPECS], denying: [false; MAX_SPECS], verdict: at_once, longest: 0 };
         let rooms = evaluation.places.iter_mut().zip(&mut evaluation.denying);
-        for (at, (spec, (place, denies))) in call.specs.iter().zip(rooms).enumerate() {
+        for (at, (spec, (place, denies))) in request.specs.iter().zip(rooms).enumerate() {
             let cost = spec.cost_of_rate()?;
             *place = self.place_known(spec, at)?;
             let component = self.components.get(*place)?;
@@ -64,16 +66,22 @@ impl CompositeUsage {
 
     /// The decision on a call that such a look denies.
     #[must_use]
-    pub fn deny_fast(&self, call: &Call, evaluation: &FastEvaluation, now: Timestamp) -> Decision {
-        self.answer_fast(call, evaluation, evaluation.longest, now)
+    pub fn deny_fast(&self, request: &CompositeRequest, evaluation: &FastEvaluation, now: Timestamp) -> Decision {
+        self.answer_fast(request, evaluation, evaluation.longest, now)
     }
 
     /// Charges all limits of a call that such a look admits; the decision. What has changed is noted only if it is to
     /// be `told`.
-    pub fn charge_fast(&mut self, call: &Call, evaluation: &FastEvaluation, told: bool, now: Timestamp) -> Decision {
+    pub fn charge_fast(
+        &mut self,
+        request: &CompositeRequest,
+        evaluation: &FastEvaluation,
+        told: bool,
+        now: Timestamp,
+    ) -> Decision {
         self.begin(now, None);
         let components = &mut self.components;
-        let charged = call.specs.iter().zip(evaluation.places).enumerate().filter_map(|(at, (spec, place))| {
+        let charged = request.specs.iter().zip(evaluation.places).enumerate().filter_map(|(at, (spec, place))| {
             let (component, cost) = (components.get_mut(place)?, spec.cost_of_rate()?);
             if told {
                 component.note(ComponentChange::Usage);
@@ -81,16 +89,22 @@ impl CompositeUsage {
             Some((with_limit!(spec, limit => component.charge(limit, cost, now)), spec, at))
         });
         let governing = first_to_run_out(charged);
-        let answer = self.answer_fast(call, evaluation, governing.unwrap_or_default(), now);
+        let answer = self.answer_fast(request, evaluation, governing.unwrap_or_default(), now);
         self.end(now);
         answer
     }
 
     /// The decision, by the limit at that place of the call.
-    fn answer_fast(&self, call: &Call, evaluation: &FastEvaluation, governing: usize, now: Timestamp) -> Decision {
+    fn answer_fast(
+        &self,
+        request: &CompositeRequest,
+        evaluation: &FastEvaluation,
+        governing: usize,
+        now: Timestamp,
+    ) -> Decision {
         let verdict = evaluation.verdict;
         let decision = || {
-            let (spec, place) = call.specs.get(governing).zip(evaluation.places.get(governing))?;
+            let (spec, place) = request.specs.get(governing).zip(evaluation.places.get(governing))?;
             let component = self.components.get(*place)?;
             with_limit!(spec, limit => {
                 let usage = Single::of(&component.usage)?;

@@ -6,7 +6,7 @@ use crate::algorithm::leases::ConcurrencyUsage;
 use crate::composite::idempotency::RecordedCall;
 use crate::kind::Kind;
 use crate::number::{Span, Timestamp};
-use crate::syntax::{Call, Idempotency, MAX_SPECS, Spec};
+use crate::syntax::{CompositeRequest, Idempotency, MAX_SPECS, Spec};
 use std::any::Any;
 
 /// What is in the key that a call is on.
@@ -80,8 +80,8 @@ impl<'a> Held<'a> {
     }
 
     /// What it remembers of the id of a call.
-    pub(super) fn remembered(self, call: &Call, now: Timestamp) -> Option<RecordedCall<()>> {
-        let id = match call.counts {
+    pub(super) fn remembered(self, request: &CompositeRequest, now: Timestamp) -> Option<RecordedCall<()>> {
+        let id = match request.counts {
             Idempotency::Every => return None,
             Idempotency::Once { id, .. } | Idempotency::Settle { id, .. } => id,
         };
@@ -89,9 +89,9 @@ impl<'a> Held<'a> {
     }
 
     /// The places of the components that the limits of a call find.
-    pub(super) fn places(self, call: &Call) -> [Option<usize>; MAX_SPECS] {
+    pub(super) fn places(self, request: &CompositeRequest) -> [Option<usize>; MAX_SPECS] {
         let mut places = [None; MAX_SPECS];
-        for (at, spec) in call.specs.iter().enumerate() {
+        for (at, spec) in request.specs.iter().enumerate() {
             let place = self.place(spec, at, &places);
             if let Some(room) = places.get_mut(at) {
                 *room = place;
@@ -101,8 +101,8 @@ impl<'a> Held<'a> {
     }
 
     /// Whether the id of a call that settles holds a lease under one of its limits.
-    pub(super) fn has_lease(self, call: &Call, now: Timestamp) -> bool {
-        let mut of_leases = call.specs.iter().filter(|spec| spec.is_held_by_id());
+    pub(super) fn has_lease(self, request: &CompositeRequest, now: Timestamp) -> bool {
+        let mut of_leases = request.specs.iter().filter(|spec| spec.is_held_by_id());
         let leases = match self {
             Held::Composite(components) => {
                 components.components.iter().find_map(|component| ConcurrencyUsage::of(&component.usage))

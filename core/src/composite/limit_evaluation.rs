@@ -6,7 +6,7 @@ use crate::evaluate::{Change, Evaluation, Request, evaluate};
 use crate::kind::Kind;
 use crate::limit::{Limit, Usage};
 use crate::number::{Amount, Timestamp};
-use crate::syntax::{Call, Spec};
+use crate::syntax::{CompositeRequest, Spec};
 
 /// What it has shown one limit.
 #[derive(Clone, Copy, Debug)]
@@ -100,10 +100,10 @@ pub(super) fn least_granted(limits: &[LimitEvaluation]) -> Option<Amount> {
 
 /// Of an UPTO all grant what the one grants that has least. One that decides only for itself has to grant as much, or
 /// denies; all that was asked for, if there is no other.
-pub(super) fn grant_the_least(call: &Call, held: Held, limits: &mut [LimitEvaluation], now: Timestamp) {
-    let most = call.specs.iter().find_map(Spec::most);
+pub(super) fn grant_the_least(request: &CompositeRequest, held: Held, limits: &mut [LimitEvaluation], now: Timestamp) {
+    let most = request.specs.iter().find_map(Spec::most);
     let Some(least) = least_granted(limits).or(most) else { return };
-    for (evaluation, spec) in limits.iter_mut().zip(&call.specs) {
+    for (evaluation, spec) in limits.iter_mut().zip(&request.specs) {
         if evaluation.shadow && evaluation.evaluation.granted().is_some_and(|granted| granted < least) {
             let place = evaluation.place;
             let whole = with_limit!(spec, limit => LimitEvaluation::at(limit, held, place, now, Request::Take(least)));
@@ -121,7 +121,7 @@ impl Spec<'_> {
     }
 }
 
-impl Call<'_> {
+impl CompositeRequest<'_> {
     /// How much an UPTO asks for of the limits that have a say, or if none has, of all.
     pub(super) fn most(&self, limits: &[LimitEvaluation]) -> Option<Amount> {
         let none_rules = limits.iter().all(|evaluation| evaluation.shadow);

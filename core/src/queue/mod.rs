@@ -25,7 +25,7 @@ use crate::algorithm::leases::Concurrency;
 use crate::evaluate::Request;
 pub use crate::number::steady::{Steady, SteadyClock};
 use crate::number::{Amount, Timestamp};
-use crate::syntax::{Call, KeyRequest, Spec};
+use crate::syntax::{CompositeRequest, KeyRequest, Spec};
 #[cfg(test)]
 use crate::testing::effort;
 use crate::wire::name::Kept;
@@ -86,7 +86,11 @@ impl Claim {
         let limit = AnyLimit::Concurrency(self.concurrency.limited_to(limit).behind(callers_wait_ahead));
         let (holder, name) = (&*self.holder, self.name.as_deref());
         let spec = Spec { holder, name, nx: self.nx, ..Spec::of(limit, Request::Take(self.cost)) }.keeping(self.kept);
-        if name.is_some() { KeyRequest::Several(Box::new(Call::of_one(spec))) } else { KeyRequest::One(spec) }
+        if name.is_some() {
+            KeyRequest::Composite(Box::new(CompositeRequest::of_one(spec)))
+        } else {
+            KeyRequest::One(spec)
+        }
     }
 }
 

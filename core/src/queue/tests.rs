@@ -25,7 +25,7 @@ fn asked<T>(words: &str, read: impl FnOnce(&Spec, Block) -> T) -> T {
 fn spec<'a>(asked: &KeyRequest<'a>) -> Spec<'a> {
     match asked {
         KeyRequest::One(spec) => *spec,
-        KeyRequest::Several(call) if call.specs.len() == 1 => call.specs[0],
+        KeyRequest::Composite(call) if call.specs.len() == 1 => call.specs[0],
         asked => unreachable!("{asked:?}"),
     }
 }

@@ -5,8 +5,8 @@
 
 use super::ban_words::ban_rule;
 use super::by_policy::ByPolicy;
-use super::call::{Call, KeyRequest};
 use super::common_options::CommonOptions;
+use super::key_request::{CompositeRequest, KeyRequest};
 use super::options::{Cost, Options};
 use super::purpose::{Idempotency, Purpose, Verb};
 use super::refusal::{self, WordPlace};
@@ -43,7 +43,7 @@ pub struct Policy {
     /// The one limit of a policy that a plain key can serve: it has nothing that takes a composite key.
     plain: Option<AnyLimit>,
     /// What a call asks of any other that says no more than its name, if that borrows nothing of the policy.
-    ready: Option<Call<'static>>,
+    ready: Option<CompositeRequest<'static>>,
     /// Whether an admitted call may have to wait for its turn.
     queues: bool,
 }
@@ -114,7 +114,7 @@ impl Policy {
         let says_all = |limit: &PolicyLimit| !limit.is_of_leases() && !limit.is_of_items();
         let is_ready = |limit: &PolicyLimit| limit.name.is_none() && limit.slower.is_none() && says_all(limit);
         let ready = (plain.is_none() && limits.iter().all(is_ready))
-            .then(|| call_of(limits.iter().map(PolicyLimit::alone).collect(), ban));
+            .then(|| composite_of(limits.iter().map(PolicyLimit::alone).collect(), ban));
         let queues = |limit: &PolicyLimit| matches!(limit.limit, AnyLimit::Bucket(bucket) if bucket.discipline() == Discipline::Queue);
         let queues = limits.iter().any(queues);
         Policy { limits, ban, plain, ready, queues }
@@ -174,7 +174,7 @@ impl Policy {
     /// What a call asks of it that says no more than its name, where that is the same each time.
     #[must_use]
     #[inline(always)]
-    pub fn ready(&self) -> Option<&Call<'static>> {
+    pub fn ready(&self) -> Option<&CompositeRequest<'static>> {
         self.ready.as_ref()
     }
 
@@ -183,19 +183,19 @@ impl Policy {
     /// # Errors
     /// It has leases, which such a call has no holder for, or a sketch, which it has no item for.
     #[inline(always)]
-    pub fn call(&self) -> Result<Cow<'_, Call<'_>>, Error> {
-        if let Some(ready) = &self.ready { Ok(Cow::Borrowed(ready)) } else { self.call_anew().map(Cow::Owned) }
+    pub fn composite(&self) -> Result<Cow<'_, CompositeRequest<'_>>, Error> {
+        if let Some(ready) = &self.ready { Ok(Cow::Borrowed(ready)) } else { self.composite_anew().map(Cow::Owned) }
     }
 
     #[inline(never)]
-    fn call_anew(&self) -> Result<Call<'_>, Error> {
+    fn composite_anew(&self) -> Result<CompositeRequest<'_>, Error> {
         if self.limits.iter().any(PolicyLimit::is_of_leases) {
             return Err(Error::NoHolder);
         }
         if self.limits.iter().any(PolicyLimit::is_of_items) {
             return Err(Error::NoItem);
         }
-        Ok(call_of(self.limits.iter().map(PolicyLimit::asked).collect(), self.ban))
+        Ok(composite_of(self.limits.iter().map(PolicyLimit::asked).collect(), self.ban))
     }
 
     fn specs<'a>(&'a self, common: &CommonOptions<'a>, holder: Option<&'a [u8]>) -> Result<Vec<Spec<'a>>, Error> {
@@ -218,8 +218,8 @@ impl Policy {
 }
 
 /// A call that asks for a policy's limits, and no more.
-fn call_of(specs: Vec<Spec>, ban: Option<BanRule>) -> Call {
-    Call { specs, counts: Idempotency::Every, purpose: Purpose::Charge, each: false, ban }
+fn composite_of(specs: Vec<Spec>, ban: Option<BanRule>) -> CompositeRequest {
+    CompositeRequest { specs, counts: Idempotency::Every, purpose: Purpose::Charge, each: false, ban }
 }
 
 impl PolicyLimit {
@@ -319,7 +319,7 @@ impl<'a> ByPolicy<'a> {
                 return Ok(KeyRequest::One(*spec));
             }
         }
-        Ok(KeyRequest::Several(Box::new(Call { specs, counts, purpose, each, ban: policy.ban })))
+        Ok(KeyRequest::Composite(Box::new(CompositeRequest { specs, counts, purpose, each, ban: policy.ban })))
     }
 }
 

@@ -349,14 +349,14 @@ fn a_limit_displays_as_the_words_that_it_is_read_from() {
 // One key
 
 /// The call that a plain key cannot serve.
-fn several(text: &str) -> Result<Call<'static>, Error> {
+fn several(text: &str) -> Result<CompositeRequest<'static>, Error> {
     match KeyRequest::take(&mut Args::new(leaked(text)))? {
-        KeyRequest::Several(call) => Ok(*call),
+        KeyRequest::Composite(call) => Ok(*call),
         asked => unreachable!("{asked:?}"),
     }
 }
 
-fn asks(call: &Call) -> Vec<Request> {
+fn asks(call: &CompositeRequest) -> Vec<Request> {
     call.specs.iter().map(|spec| spec.request).collect()
 }
 
@@ -702,7 +702,7 @@ fn a_look_settles_nothing_and_has_no_use_for_an_id() {
     for text in ["FIXED 9 1m ONCE a 1m COST 2", "COST 2 ONCE a 1m FIXED 9 1m", "COST 2 FIXED 9 1m"] {
         assert!(matches!(peek(text), Ok(KeyRequest::One(Spec { request, .. })) if request == take(2)), "{text}");
     }
-    let Ok(KeyRequest::Several(call)) = peek("ONCE a 1m FIXED 9 1m SLIDING 9 1m") else { unreachable!() };
+    let Ok(KeyRequest::Composite(call)) = peek("ONCE a 1m FIXED 9 1m SLIDING 9 1m") else { unreachable!() };
     assert_eq!(call.counts, Idempotency::Every);
     for text in ["SETTLE a 1 FIXED 9 1m", "FIXED 9 1m SETTLE a 1", "SETTLE a 1 FIXED 9 1m SLIDING 9 1m"] {
         let refused = "ERR syntax error, unexpected 'SETTLE', since a peek cannot settle a charge";
@@ -1848,11 +1848,15 @@ fn what_a_policys_name_alone_asks_is_what_a_call_asks_at_length() {
             .unwrap()
             .asked(&policy)
             .map(|asked| format!("{asked:?}"));
-        let alone = policy.call().unwrap();
-        assert_eq!(Ok(format!("{:?}", KeyRequest::Several(Box::new(alone.clone().into_owned())))), at_length, "{text}");
+        let alone = policy.composite().unwrap();
+        assert_eq!(
+            Ok(format!("{:?}", KeyRequest::Composite(Box::new(alone.clone().into_owned())))),
+            at_length,
+            "{text}"
+        );
         assert_eq!(matches!(alone, Cow::Borrowed(_)), is_ready, "{text}");
     }
     for leases in ["CONCURRENCY 9 1m", "FIXED 9 1h CONCURRENCY 9 1m"] {
-        assert_eq!(policy(leases, 1).call().map(Cow::into_owned).err(), Some(Error::NoHolder));
+        assert_eq!(policy(leases, 1).composite().map(Cow::into_owned).err(), Some(Error::NoHolder));
     }
 }

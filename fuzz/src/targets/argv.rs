@@ -79,7 +79,7 @@ pub fn run(data: &[u8]) {
                         assert_sayable(&spec);
                     }
                     KeyRequest::Policy(by) => policies::assert_asks_any(&by),
-                    KeyRequest::Several(call) => panic!("{call:?}: no policy was found yet"),
+                    KeyRequest::Composite(call) => panic!("{call:?}: no policy was found yet"),
                 }
             }
         }
@@ -108,7 +108,7 @@ fn assert_acquired(words: &Vec<&[u8]>) {
     if let Ok(acquired) = &acquired {
         let [spec] = (match acquired {
             KeyRequest::One(spec) => std::slice::from_ref(spec),
-            KeyRequest::Several(call) => &call.specs,
+            KeyRequest::Composite(call) => &call.specs,
             KeyRequest::Policy(by) => panic!("{by:?}"),
         }) else {
             panic!("{acquired:?}: more than one lease")
@@ -185,7 +185,7 @@ fn assert_refused_or_sayable(read: &Result<KeyRequest, Error>) {
     let call = match read {
         Err(error) => return assert_wire(error),
         Ok(KeyRequest::One(spec)) => return assert_sayable(spec),
-        Ok(KeyRequest::Several(call)) => call,
+        Ok(KeyRequest::Composite(call)) => call,
         Ok(KeyRequest::Policy(by)) => return policies::assert_asks_any(by),
     };
     assert!((1..=MAX_SPECS).contains(&call.specs.len()));

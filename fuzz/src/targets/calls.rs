@@ -144,8 +144,8 @@ pub fn run(data: &[u8]) {
             _ => asked,
         };
         let call = match asked {
-            Ok(KeyRequest::One(spec)) => ratelimit_core::syntax::Call::of_one(spec),
-            Ok(KeyRequest::Several(call)) => *call,
+            Ok(KeyRequest::One(spec)) => ratelimit_core::syntax::CompositeRequest::of_one(spec),
+            Ok(KeyRequest::Composite(call)) => *call,
             Ok(KeyRequest::Policy(_)) | Err(_) => continue,
         };
         assert_lawful_call(&call, &mut components, at);

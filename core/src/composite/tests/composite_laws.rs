@@ -7,7 +7,7 @@ use crate::composite::idempotency::{Charge, IdempotencyTable};
 use crate::composite::{Component, ComponentIdentity, CompositeEvaluation, CompositeUsage, Held};
 use crate::limit::{Decision, Limit, Usage, Verdict};
 use crate::number::{Amount, Span, Timestamp};
-use crate::syntax::{Call, KeyRequest};
+use crate::syntax::{CompositeRequest, KeyRequest};
 use crate::testing::calls::us;
 use crate::testing::effort;
 use crate::testing::encoded_fields::encoded;
@@ -405,7 +405,7 @@ fn renumber(usage: &mut CompositeUsage, place: usize, serial: u8) {
 }
 
 /// A call of one limit, on a plain key or one with components, as `KeyRequest` reads it.
-pub fn call_of_text(words: &dyn Words) -> Call<'_> {
+pub fn call_of_text(words: &dyn Words) -> CompositeRequest<'_> {
     super::server::call_of(&KeyRequest::take(&mut Args::new(words)).unwrap())
 }
 

@@ -12,7 +12,7 @@ use crate::evaluate::{Change, Evaluation, Request, evaluate};
 use crate::kind::Kind;
 use crate::limit::{Decision, Identity, Limit, Recovery, Usage, Verdict};
 use crate::number::{Amount, Span, Timestamp};
-use crate::syntax::{Call, Idempotency, KeyRequest, Purpose, Spec};
+use crate::syntax::{CompositeRequest, Idempotency, KeyRequest, Purpose, Spec};
 use crate::wire::codec::Discard;
 use std::collections::BTreeMap;
 
@@ -149,19 +149,19 @@ fn units_held(any: &AnyUsage, holder: &[u8], now: Timestamp) -> Option<Amount> {
 }
 
 /// Whether a call is charged in any case; those in the shadow say so only where they are alone.
-fn is_forced(call: &Call, looks: &[Evaluation]) -> bool {
+fn is_forced(call: &CompositeRequest, looks: &[Evaluation]) -> bool {
     let alone = call.specs.iter().all(|spec| spec.shadow);
     call.specs.iter().zip(looks).any(|(spec, evaluation)| evaluation.is_forced() && (alone || !spec.shadow))
 }
 
 /// What an UPTO is granted if it passes.
-fn granted_by(call: &Call, looks: &[Evaluation]) -> Option<Amount> {
+fn granted_by(call: &CompositeRequest, looks: &[Evaluation]) -> Option<Amount> {
     let mut rulers = call.specs.iter().zip(looks).filter(|(spec, _)| !spec.shadow);
     rulers.find_map(|(_, evaluation)| evaluation.granted()).or_else(|| asked_upto(call))
 }
 
 /// How much an UPTO asks for, of the limits that have a say; of the others if there are none.
-fn asked_upto(call: &Call) -> Option<Amount> {
+fn asked_upto(call: &CompositeRequest) -> Option<Amount> {
     let alone = call.specs.iter().all(|spec| spec.shadow);
     let mut asks = call.specs.iter().filter(|spec| alone || !spec.shadow).map(|spec| spec.request);
     asks.find_map(|request| if let Request::UpTo(most) = request { Some(most) } else { None })
@@ -284,7 +284,7 @@ impl Model {
 
     /// "A spec finds its component by its name, else by kind and window." What a plain key remembered is "the part of
     /// the first spec of its kind".
-    fn find(&self, call: &Call) -> Vec<Option<usize>> {
+    fn find(&self, call: &CompositeRequest) -> Vec<Option<usize>> {
         let mut found = Vec::new();
         for spec in &call.specs {
             let of_kind = |component: &&Component| component.usage.kind() == spec.limit.kind();
@@ -397,7 +397,7 @@ impl Model {
 
     fn fate(
         &self,
-        call: &Call,
+        call: &CompositeRequest,
         found: &[Option<usize>],
         looks: &[Evaluation],
         known: Option<Id>,
@@ -457,7 +457,7 @@ impl Model {
     }
 
     /// Whether a settlement takes back the lease of its id.
-    fn releases(&self, call: &Call, now: Timestamp) -> bool {
+    fn releases(&self, call: &CompositeRequest, now: Timestamp) -> bool {
         let mut holders = call.specs.iter().filter(|spec| spec.is_held_by_id()).map(|spec| spec.holder);
         let leases = self.components.iter().find(|component| component.usage.kind() == Kind::Concurrency);
         let holds = |holder| leases.is_some_and(|leases| units_held(&leases.usage, holder, now).is_some());
@@ -535,7 +535,7 @@ impl Model {
 
     fn write(
         &mut self,
-        call: &Call,
+        call: &CompositeRequest,
         found: &[Option<usize>],
         looks: &[Evaluation],
         fate: &Fate,
@@ -630,7 +630,7 @@ impl Model {
         self.finish(now);
     }
 
-    fn settle(&mut self, call: &Call, found: &[Option<usize>], now: Timestamp) {
+    fn settle(&mut self, call: &CompositeRequest, found: &[Option<usize>], now: Timestamp) {
         let Idempotency::Settle { id, amount } = call.counts else { unreachable!() };
         let id = self.ids.get_mut(id).unwrap();
         id.settled = true;
@@ -684,7 +684,7 @@ impl Model {
 
     fn answer(
         &self,
-        call: &Call,
+        call: &CompositeRequest,
         found: &[Option<usize>],
         looks: &[Evaluation],
         fate: &Fate,

@@ -6,7 +6,7 @@ use crate::expiry::{Expiry, StepBack};
 use crate::kind::Kind;
 use crate::limit::{Limit, Usage};
 use crate::number::{Span, Timestamp};
-use crate::syntax::{Call, KeyRequest};
+use crate::syntax::{CompositeRequest, KeyRequest};
 use crate::testing::encoded_fields::{EncodedFields, applied, decoded, encoded, whole_effect};
 use crate::wire::codec::Discard;
 use proptest::sample::Index;
@@ -48,10 +48,10 @@ pub struct Told {
     pub writes: bool,
 }
 
-pub fn call_of<'a>(asked: &KeyRequest<'a>) -> Call<'a> {
+pub fn call_of<'a>(asked: &KeyRequest<'a>) -> CompositeRequest<'a> {
     match asked {
-        KeyRequest::One(spec) => Call::of_one(*spec),
-        KeyRequest::Several(call) => (**call).clone(),
+        KeyRequest::One(spec) => CompositeRequest::of_one(*spec),
+        KeyRequest::Composite(call) => (**call).clone(),
         KeyRequest::Policy(by) => unreachable!("{by:?}"),
     }
 }
@@ -85,7 +85,7 @@ struct FastCharge {
 }
 
 impl FastCharge {
-    fn new(before: &CompositeUsage, call: &Call, now: Timestamp) -> Option<FastCharge> {
+    fn new(before: &CompositeUsage, call: &CompositeRequest, now: Timestamp) -> Option<FastCharge> {
         let seen = before.evaluate_fast(call, now)?;
         let (mut told, mut untold) = (before.clone(), before.clone());
         let answer = if seen.denies() {
@@ -101,7 +101,7 @@ impl FastCharge {
     /// The slow path has come to the same.
     fn assert_same(
         mut self,
-        call: &Call,
+        call: &CompositeRequest,
         seen: &CompositeEvaluation,
         answer: &Answer,
         usage: &CompositeUsage,
@@ -159,7 +159,7 @@ impl Server {
         let call = call_of(asked);
         let missing = || match asked {
             KeyRequest::One(spec) => Value::Plain(with_limit!(spec, limit => unused_of(limit))),
-            KeyRequest::Several(_) | KeyRequest::Policy(_) => Value::Composite(CompositeUsage::default()),
+            KeyRequest::Composite(_) | KeyRequest::Policy(_) => Value::Composite(CompositeUsage::default()),
         };
         let expires_at = self.key.as_ref().map(|(_, at)| *at);
         match self.key.as_ref().map_or_else(missing, |(value, _)| value.clone()) {
@@ -174,7 +174,7 @@ impl Server {
 
     fn call_composite(
         &mut self,
-        call: &Call,
+        call: &CompositeRequest,
         mut usage: CompositeUsage,
         expires_at: Option<u64>,
         now: Timestamp,
@@ -217,7 +217,7 @@ impl Server {
 
     fn call_plain<U: Single>(
         &mut self,
-        call: &Call,
+        call: &CompositeRequest,
         usage: &U,
         expires_at: Option<u64>,
         now: Timestamp,

@@ -325,7 +325,7 @@ fn usage_may_have_to_recover_at_the_rate_before() {
     let slower = |text: &str, factor: u64| {
         let scaled = policy(text).scaled(millionths(factor));
         let slower = scaled.limits[0].slower.map(|limit| limit.to_string());
-        if let KeyRequest::Several(call) = asked("", &scaled).unwrap() {
+        if let KeyRequest::Composite(call) = asked("", &scaled).unwrap() {
             assert_eq!(call.specs[0].slower.map(ToString::to_string), slower);
         } else {
             assert_eq!(slower, None);
@@ -452,7 +452,7 @@ fn a_call_by_policy_is_refused_with_the_word_or_the_argument() {
 fn asks(asked: &KeyRequest) -> Vec<Request> {
     match asked {
         KeyRequest::One(spec) => vec![spec.request],
-        KeyRequest::Several(call) => call.specs.iter().map(|spec| spec.request).collect(),
+        KeyRequest::Composite(call) => call.specs.iter().map(|spec| spec.request).collect(),
         KeyRequest::Policy(by) => unreachable!("{by:?}"),
     }
 }
@@ -478,7 +478,7 @@ fn options_come_with_the_call_and_what_the_policy_fixes_wins() {
     ] {
         let asked = asked(text, &pair).unwrap();
         assert_eq!(asks(&asked), expected, "{text}");
-        let KeyRequest::Several(call) = asked else { unreachable!() };
+        let KeyRequest::Composite(call) = asked else { unreachable!() };
         assert_eq!(call.purpose, purpose, "{text}");
         assert_eq!(
             call.specs.iter().map(|spec| spec.name).collect::<Vec<_>>(),
@@ -491,7 +491,7 @@ fn options_come_with_the_call_and_what_the_policy_fixes_wins() {
     let expected = [Request::Within(units(2), patience), take(2), take(2)];
     assert_eq!(asks(&asked("MAXWAIT 5s COST 2", &buckets).unwrap()), expected);
     let windows = policy("FIXED 10 1m SLIDING 8 1m");
-    let KeyRequest::Several(call) = asked("KEEP 50%", &windows).unwrap() else { unreachable!() };
+    let KeyRequest::Composite(call) = asked("KEEP 50%", &windows).unwrap() else { unreachable!() };
     assert_eq!(call.specs.iter().map(|spec| spec.kept).collect::<Vec<_>>(), [units(5), units(4)]);
 }
 
@@ -513,13 +513,13 @@ fn what_a_plain_key_can_serve_is_asked_of_it_plainly() {
             (KeyRequest::One(spec), Some(request)) => {
                 assert_eq!((spec.request, spec.by_policy), (request, true), "{text}");
             }
-            (KeyRequest::Several(call), None) => assert_eq!(call.specs.len(), 1, "{text}"),
+            (KeyRequest::Composite(call), None) => assert_eq!(call.specs.len(), 1, "{text}"),
             (asked, _) => unreachable!("{text}: {asked:?}"),
         }
     }
     for text in ["FIXED 10 1m COST 1", "FIXED 10 1m AS a", "FIXED 10 1m SHADOW", "FIXED 10 1m BAN 3 1m 1h"] {
         let policy = policy(text);
-        let KeyRequest::Several(call) = asked("", &policy).unwrap() else { unreachable!("{text}") };
+        let KeyRequest::Composite(call) = asked("", &policy).unwrap() else { unreachable!("{text}") };
         assert_eq!((call.ban.is_some(), call.specs[0].shadow), (text.contains("BAN"), text.contains("SHADOW")));
     }
 }
@@ -529,7 +529,7 @@ fn the_holder_of_a_lease_is_the_id_of_its_call() {
     let policy = policy("CONCURRENCY 5 1m COST 2 FIXED 10 1m");
     let holder = |text: &str| {
         let asked = asked(text, &policy)?;
-        let KeyRequest::Several(call) = asked else { unreachable!() };
+        let KeyRequest::Composite(call) = asked else { unreachable!() };
         assert_eq!(call.specs[1].holder, b"");
         Ok((String::from_utf8_lossy(call.specs[0].holder).into_owned(), call.specs[0].request, call.specs[1].request))
     };
@@ -646,7 +646,7 @@ fn each_of_several_keys_may_have_a_policy() {
             KeyRequest::Policy(by) => {
                 format!("{} {:?}", names(by).join("|"), asks(&by.asked(&policy("FIXED 10 1m")).unwrap()))
             }
-            KeyRequest::Several(call) => unreachable!("{call:?}"),
+            KeyRequest::Composite(call) => unreachable!("{call:?}"),
         });
         Ok::<_, Error>(shown.collect::<Vec<_>>())
     };

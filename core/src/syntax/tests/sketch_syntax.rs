@@ -104,7 +104,7 @@ fn a_policy_has_a_sketch_whose_item_the_call_names() {
     let plain = policy("SKETCH 50 50 1m SIZE 2mb").unwrap();
     assert_eq!(plain.to_string(), "SKETCH 50 50 1m SIZE 2mb");
     assert!(plain.plain().is_none() && plain.token_bucket().is_none() && plain.ready().is_none());
-    assert_eq!(plain.call().map(|_| ()), Err(Error::NoItem));
+    assert_eq!(plain.composite().map(|_| ()), Err(Error::NoItem));
     for (options, expected) in [("ITEM a", Request::Take(units(1))), ("COST 3 item a UPTO", Request::UpTo(units(3)))] {
         let KeyRequest::One(spec) = by_policy(&plain, options).unwrap() else { unreachable!("{options} stays plain") };
         assert_eq!((shown(&spec).1, spec.request, spec.by_policy), (b"a".to_vec(), expected, true), "{options}");
@@ -122,8 +122,8 @@ fn a_policy_has_a_sketch_whose_item_the_call_names() {
     {
         let policy = policy(text).unwrap();
         assert_eq!(policy.to_string(), text);
-        assert_eq!(policy.call().map(|_| ()), Err(Error::NoItem), "{text}");
-        let KeyRequest::Several(call) = by_policy(&policy, options).unwrap() else { unreachable!("{text}") };
+        assert_eq!(policy.composite().map(|_| ()), Err(Error::NoItem), "{text}");
+        let KeyRequest::Composite(call) = by_policy(&policy, options).unwrap() else { unreachable!("{text}") };
         assert_eq!(call.specs.iter().map(|spec| spec.holder).collect::<Vec<_>>(), [b"a"], "{text}");
     }
     // Where the policy has none, it is ignored.
@@ -131,7 +131,7 @@ fn a_policy_has_a_sketch_whose_item_the_call_names() {
     assert!(matches!(by_policy(&bucket, "ITEM a"), Ok(KeyRequest::One(spec)) if spec.holder.is_empty()));
     // The scale is for its items too, and a faster one is not for ever.
     let scaled = plain.scaled(units(2));
-    let KeyRequest::Several(call) = by_policy(&scaled, "ITEM a").unwrap() else {
+    let KeyRequest::Composite(call) = by_policy(&scaled, "ITEM a").unwrap() else {
         unreachable!("it has a slower limit")
     };
     assert_eq!(call.specs[0].limit.to_string(), "SKETCH 100 100 1m SIZE 2mb");

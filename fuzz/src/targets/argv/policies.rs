@@ -100,7 +100,7 @@ fn assert_asks(by: &ByPolicy, policy: &Policy) {
     let (specs, counts) = match asked {
         Err(_) => return,
         Ok(KeyRequest::One(spec)) => (vec![spec], Idempotency::Every),
-        Ok(KeyRequest::Several(call)) => (call.specs, call.counts),
+        Ok(KeyRequest::Composite(call)) => (call.specs, call.counts),
         Ok(KeyRequest::Policy(by)) => panic!("{by:?} asks for a policy"),
     };
     assert_eq!(specs.len(), policy.len());
@@ -126,7 +126,7 @@ fn assert_asks(by: &ByPolicy, policy: &Policy) {
 /// A call that charges takes no lease that nobody holds.
 fn assert_takes_no_unheld_lease(by: &ByPolicy, policy: &Policy) {
     let specs = match by.asked(policy) {
-        Ok(KeyRequest::Several(call)) => call.specs,
+        Ok(KeyRequest::Composite(call)) => call.specs,
         asked => return assert!(!matches!(asked, Ok(KeyRequest::One(spec)) if spec.is_held_by_id())),
     };
     let unheld = specs.iter().filter(|spec| spec.is_held_by_id() && spec.holder.is_empty());
@@ -139,7 +139,7 @@ fn assert_name_alone_asks_the_same(policy: &Policy) {
     let at_length = format!("{:?}", limit(&words).expect("it is a call").asked(policy));
     let at_once = match policy.plain() {
         Some(spec) => Ok(KeyRequest::One(spec)),
-        None => policy.call().map(|call| KeyRequest::Several(Box::new(call.into_owned()))),
+        None => policy.composite().map(|call| KeyRequest::Composite(Box::new(call.into_owned()))),
     };
     assert_eq!(format!("{at_once:?}"), at_length);
 }

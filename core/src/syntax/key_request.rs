@@ -1,4 +1,4 @@
-//! A call on one key: a spec or several, and what goes with them.
+//! What is requested of one key: a spec or several, and what goes with them.
 
 use super::ban_words::ban_rule;
 use super::by_policy::ByPolicy;
@@ -14,7 +14,7 @@ use crate::evaluate::Request;
 use crate::wire::args::Args;
 use crate::wire::error::{Error, Reason, What};
 
-/// A call on one key.
+/// What is requested of one key.
 ///
 /// ```
 /// use ratelimit_core::wire::args::Args;
@@ -23,25 +23,25 @@ use crate::wire::error::{Error, Reason, What};
 ///
 /// let text = "RL.TAKE COST 4000 ONCE req-17 5m TOKENBUCKET 60 60 1m COST 1 AS requests TOKENBUCKET 9000 9000 1m AS tokens";
 /// let words: Vec<&[u8]> = text.split(' ').map(str::as_bytes).collect();
-/// let KeyRequest::Several(call) = KeyRequest::take(&mut Args::new(&words))? else { unreachable!() };
-/// let asks: Vec<Request> = call.specs.iter().map(|spec| spec.request).collect();
+/// let KeyRequest::Composite(request) = KeyRequest::take(&mut Args::new(&words))? else { unreachable!() };
+/// let asks: Vec<Request> = request.specs.iter().map(|spec| spec.request).collect();
 /// assert_eq!(asks, [1, 4000].map(|units| Request::Take(Amount::saturating(units * 1_000_000))));
-/// assert!(matches!(call.counts, Idempotency::Once { id: b"req-17", .. }));
+/// assert!(matches!(request.counts, Idempotency::Once { id: b"req-17", .. }));
 /// # Ok::<(), ratelimit_core::wire::error::Error>(())
 /// ```
 #[derive(Clone, Debug)]
 pub enum KeyRequest<'a> {
     /// What a plain key can serve: one spec, and nothing else to remember or to tell.
     One(Spec<'a>),
-    /// Anything more.
-    Several(Box<Call<'a>>),
+    /// Anything more, which takes a composite key.
+    Composite(Box<CompositeRequest<'a>>),
     /// The specs of a policy, which [`ByPolicy::asked`] reads.
     Policy(Box<ByPolicy<'a>>),
 }
 
-/// A call on one key that is more than one spec.
+/// What is requested of one key, if it is more than one spec: several, or one with a name, an id or a ban.
 #[derive(Clone, Debug)]
-pub struct Call<'a> {
+pub struct CompositeRequest<'a> {
     /// 1 to [`MAX_SPECS`]: no two of one kind that are known by the same.
     pub specs: Vec<Spec<'a>>,
     /// How often it counts.
@@ -54,12 +54,12 @@ pub struct Call<'a> {
     pub ban: Option<BanRule>,
 }
 
-impl<'a> Call<'a> {
-    /// A call that is one spec, and no more.
+impl<'a> CompositeRequest<'a> {
+    /// One spec, and no more.
     #[must_use]
-    pub fn of_one(spec: Spec<'a>) -> Call<'a> {
+    pub fn of_one(spec: Spec<'a>) -> CompositeRequest<'a> {
         let purpose = Purpose::of(spec.request);
-        Call { specs: vec![spec], counts: Idempotency::Every, purpose, each: false, ban: None }
+        CompositeRequest { specs: vec![spec], counts: Idempotency::Every, purpose, each: false, ban: None }
     }
 
     /// The item of a sketch that it is about, which has no other spec beside it.
@@ -196,7 +196,7 @@ impl<'a> KeyRequest<'a> {
         }
         let counts = verb.counts(common.counts())?;
         let (purpose, each) = (common.purpose, common.each());
-        Ok(KeyRequest::Several(Box::new(Call { specs, counts, purpose, each, ban })))
+        Ok(KeyRequest::Composite(Box::new(CompositeRequest { specs, counts, purpose, each, ban })))
     }
 
     /// A call that has one spec.
@@ -222,6 +222,6 @@ impl<'a> KeyRequest<'a> {
             return Ok(KeyRequest::One(spec));
         }
         let (specs, each) = (vec![spec], common.each());
-        Ok(KeyRequest::Several(Box::new(Call { specs, counts, purpose, each, ban })))
+        Ok(KeyRequest::Composite(Box::new(CompositeRequest { specs, counts, purpose, each, ban })))
     }
 }

@@ -1,8 +1,8 @@
 //! A request on several keys, with a spec or a policy for each.
 
 use super::by_policy::ByPolicy;
-use super::call::KeyRequest;
 use super::common_options::CommonOptions;
+use super::key_request::KeyRequest;
 use super::options::Options;
 use super::purpose::{Idempotency, Purpose, Verb};
 use super::refusal::{self, WordPlace};
@@ -90,7 +90,7 @@ impl ManyKeysRequest<'_> {
         self.purpose == Purpose::Check
             || self.keys.iter().all(|(_, request)| match request {
                 KeyRequest::One(spec) => spec.request.is_look() && self.purpose == Purpose::Charge,
-                KeyRequest::Several(call) => call.purpose == Purpose::Check,
+                KeyRequest::Composite(call) => call.purpose == Purpose::Check,
                 KeyRequest::Policy(_) => false,
             })
     }
