@@ -23,8 +23,8 @@ use std::borrow::Cow;
 use std::iter::once;
 
 /// The answer to a call that changes nothing.
-pub fn peek(redis: &mut Redis, name: KeyName, asked: &KeyRequest, now: Timestamp) -> Result<Answer, Error> {
-    match asked {
+pub fn peek(redis: &mut Redis, name: KeyName, request: &KeyRequest, now: Timestamp) -> Result<Answer, Error> {
+    match request {
         KeyRequest::One(spec) => peek_one(redis, name, spec, now).map(Answer::of),
         KeyRequest::Composite(request) => peek_several(&redis.peek(name)?, Cow::Borrowed(request), now),
         KeyRequest::Policy(_) => Err(Error::Internal),
@@ -62,11 +62,11 @@ fn peek_several(key: &PeekedKey, request: Cow<CompositeRequest>, now: Timestamp)
 pub fn charge(
     redis: &mut Redis,
     name: KeyName,
-    asked: &KeyRequest,
+    request: &KeyRequest,
     ruling: Option<&Ruling>,
     now: Timestamp,
 ) -> Result<Answer, Error> {
-    match asked {
+    match request {
         KeyRequest::One(spec) => charge_one(redis, name, spec, ruling, now).map(Answer::of),
         KeyRequest::Composite(request) => charge_several(redis, name, request, ruling, now),
         KeyRequest::Policy(_) => Err(Error::Internal),

@@ -20,8 +20,8 @@ use ratelimit_core::composite::Answer;
 use ratelimit_core::syntax::KeyRequest;
 
 /// What is replied to a call on one key, whose limits a policy of that name may have brought.
-fn reply(asked: &KeyRequest, answer: &Answer, policy: Option<&[u8]>) -> Reply {
-    match asked {
+fn reply(request: &KeyRequest, answer: &Answer, policy: Option<&[u8]>) -> Reply {
+    match request {
         KeyRequest::Composite(call) if call.each => {
             let each = call.specs.iter().zip(&answer.each);
             let each = each.map(|(spec, decision)| Reply::named(Row::decision(decision), spec.name)).collect();

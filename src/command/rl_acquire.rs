@@ -25,17 +25,17 @@ pub fn acquire(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
 fn acquire_in_turn(
     redis: &mut Redis,
     name: KeyName,
-    mut asked: KeyRequest,
+    mut request: KeyRequest,
     Acquiring { block, fence }: Acquiring,
 ) -> Result<Reply, Error> {
-    queue_order::take(redis, name, &mut asked);
+    queue_order::take(redis, name, &mut request);
     let now = redis::now();
     if fence {
-        fencing::ask(redis, &mut asked, now);
+        fencing::ask(redis, &mut request, now);
     }
-    if waiting::wait(redis, name, &mut asked, block, now)? {
+    if waiting::wait(redis, name, &mut request, block, now)? {
         return Ok(Reply::Later);
     }
-    let decision = charge::charge(redis, name, &asked, None, now)?.decision;
-    Ok(fencing::reply(redis, name, &asked, &decision, now))
+    let decision = charge::charge(redis, name, &request, None, now)?.decision;
+    Ok(fencing::reply(redis, name, &request, &decision, now))
 }

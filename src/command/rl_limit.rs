@@ -39,28 +39,28 @@ pub fn delay(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     let by = ByPolicy::behind(name, &mut args)?;
     let ruling = redis.global.policies.find(&by, now)?;
     by.refuse_more_to_tell(&ruling.policy)?;
-    let mut asked = by.asked(&ruling.policy)?;
-    queue_order::take(redis, key, &mut asked);
-    let answer = charge::charge(redis, key, &asked, Some(&ruling), now)?;
+    let mut request = by.request(&ruling.policy)?;
+    queue_order::take(redis, key, &mut request);
+    let answer = charge::charge(redis, key, &request, Some(&ruling), now)?;
     Ok(Reply::delay(answer.decision.verdict))
 }
 
 /// The reply to a call that asks for a policy, and is charged if that allows it.
 pub fn charge(redis: &mut Redis, key: KeyName, by: &ByPolicy, now: Timestamp) -> Result<Reply, Error> {
     let ruling = redis.global.policies.find(by, now)?;
-    let mut asked = by.asked(&ruling.policy)?;
-    queue_order::take(redis, key, &mut asked);
-    let answer = charge::charge(redis, key, &asked, Some(&ruling), now)?;
-    Ok(reply(&asked, &answer, Some(&ruling.name)))
+    let mut request = by.request(&ruling.policy)?;
+    queue_order::take(redis, key, &mut request);
+    let answer = charge::charge(redis, key, &request, Some(&ruling), now)?;
+    Ok(reply(&request, &answer, Some(&ruling.name)))
 }
 
 /// The reply to a call that asks for a policy, and changes nothing.
 pub fn peek(redis: &mut Redis, key: KeyName, by: &ByPolicy, now: Timestamp) -> Result<Reply, Error> {
     let ruling = redis.global.policies.find(by, now)?;
-    let mut asked = by.asked(&ruling.policy)?;
-    queue_order::look(redis, key, &mut asked);
-    let answer = charge::peek(redis, key, &asked, now)?;
-    Ok(reply(&asked, &answer, Some(&ruling.name)))
+    let mut request = by.request(&ruling.policy)?;
+    queue_order::look(redis, key, &mut request);
+    let answer = charge::peek(redis, key, &request, now)?;
+    Ok(reply(&request, &answer, Some(&ruling.name)))
 }
 
 /// The decision on a call that says no more than a policy's name.

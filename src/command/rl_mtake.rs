@@ -42,7 +42,7 @@ fn ruled<'p, 'a: 'p>(
     let ManyKeysRequest { mut keys, counts, purpose } = request;
     for ((_, of_key), ruling) in keys.iter_mut().zip(rulings) {
         if let (KeyRequest::Policy(by), Some(ruling)) = (&*of_key, ruling) {
-            *of_key = match by.asked(&ruling.policy)? {
+            *of_key = match by.request(&ruling.policy)? {
                 KeyRequest::Composite(call) => KeyRequest::Composite(Box::new(CompositeRequest { counts, ..*call })),
                 one => one,
             };

@@ -101,20 +101,22 @@ pub mod fast_path {
 /// `RL.TAKE key [options] spec [spec ...]`
 pub fn take(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     let key = args.key()?;
-    let mut asked = KeyRequest::take(&mut args)?;
-    queue_order::take(redis, key, &mut asked);
-    charge_with_options(redis, key, &asked)
+    let mut request = KeyRequest::take(&mut args)?;
+    queue_order::take(redis, key, &mut request);
+    charge_with_options(redis, key, &request)
 }
 
 /// `RL.PEEK key [options] spec [spec ...]`
 pub fn peek(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
     let key = args.key()?;
-    let mut asked = KeyRequest::peek(&mut args)?;
-    queue_order::look(redis, key, &mut asked);
+    let mut request = KeyRequest::peek(&mut args)?;
+    queue_order::look(redis, key, &mut request);
     let now = redis::now();
-    match &asked {
+    match &request {
         KeyRequest::One(spec) => peek_one(redis, key, spec, now).map(|decision| Reply::decision(&decision)),
-        KeyRequest::Composite(_) => charge::peek(redis, key, &asked, now).map(|answer| reply(&asked, &answer, None)),
+        KeyRequest::Composite(_) => {
+            charge::peek(redis, key, &request, now).map(|answer| reply(&request, &answer, None))
+        }
         KeyRequest::Policy(by) => rl_limit::peek(redis, key, by, now),
     }
 }
@@ -136,11 +138,11 @@ pub fn charge<'a>(
 }
 
 #[inline(never)]
-fn charge_with_options(redis: &mut Redis, key: KeyName, asked: &KeyRequest) -> Result<Reply, Error> {
-    match asked {
+fn charge_with_options(redis: &mut Redis, key: KeyName, request: &KeyRequest) -> Result<Reply, Error> {
+    match request {
         KeyRequest::One(spec) => charge_spec(redis, key, spec),
         KeyRequest::Composite(call) => {
-            charge_several(redis, key, call, None, redis::now()).map(|answer| reply(asked, &answer, None))
+            charge_several(redis, key, call, None, redis::now()).map(|answer| reply(request, &answer, None))
         }
         KeyRequest::Policy(by) => rl_limit::charge(redis, key, by, redis::now()),
     }

@@ -21,7 +21,7 @@ use std::sync::Arc;
 pub fn wait(
     redis: &mut Redis,
     name: KeyName,
-    asked: &mut KeyRequest,
+    request: &mut KeyRequest,
     block: Block,
     now: Timestamp,
 ) -> Result<bool, Error> {
@@ -31,11 +31,11 @@ pub fn wait(
         Block::Forever => None,
     };
     if !blocked::may_block(redis)
-        || !matches!(charge::peek(redis, name, asked, now)?.decision.verdict, Verdict::After(_))
+        || !matches!(charge::peek(redis, name, request, now)?.decision.verdict, Verdict::After(_))
     {
         return Ok(false);
     }
-    let [spec] = queue_order::specs(asked) else { return Ok(false) };
+    let [spec] = queue_order::specs(request) else { return Ok(false) };
     let Some(claim) = Claim::of(spec) else { return Ok(false) };
     let limit = spec.limit.raised_by(spec.kept).limit();
     charge::follow_clock(redis, name, now);

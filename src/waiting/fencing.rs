@@ -11,16 +11,16 @@ use ratelimit_core::{Decision, Timestamp};
 /// Gives a call a fencing token, which its lease gets unless it has one. A token that is made and not used does
 /// no harm: the next one is larger.
 #[cold]
-pub fn ask(redis: &Redis, asked: &mut KeyRequest, now: Timestamp) {
+pub fn ask(redis: &Redis, request: &mut KeyRequest, now: Timestamp) {
     let token = redis.global.fencing.next(now);
-    for spec in queue_order::specs(asked) {
+    for spec in queue_order::specs(request) {
         spec.fence = token;
     }
 }
 
 /// What a call is answered: with FENCE also the token of the lease that its holder has, or 0 if it is denied.
-pub fn reply(redis: &mut Redis, name: KeyName, asked: &KeyRequest, decision: &Decision, now: Timestamp) -> Reply {
-    let spec = match asked {
+pub fn reply(redis: &mut Redis, name: KeyName, request: &KeyRequest, decision: &Decision, now: Timestamp) -> Reply {
+    let spec = match request {
         KeyRequest::One(spec) => Some(spec),
         KeyRequest::Composite(call) => call.specs.first(),
         KeyRequest::Policy(_) => None,

@@ -9,9 +9,9 @@ use ratelimit_core::wire::args::KeyName;
 /// Places a call that takes leases of a key behind the calls that wait for one; its limit is theirs from now on. Specs
 /// of other algorithms are left alone.
 #[inline(always)]
-pub fn take(redis: &Redis, name: KeyName, asked: &mut KeyRequest) {
+pub fn take(redis: &Redis, name: KeyName, request: &mut KeyRequest) {
     if redis.global.queues.any() {
-        for spec in specs(asked) {
+        for spec in specs(request) {
             place_behind(redis, name, spec, true);
         }
     }
@@ -19,17 +19,17 @@ pub fn take(redis: &Redis, name: KeyName, asked: &mut KeyRequest) {
 
 /// Places a call that only looks behind the calls that wait for a lease of its key; it brings no limit.
 #[inline(always)]
-pub fn look(redis: &Redis, name: KeyName, asked: &mut KeyRequest) {
+pub fn look(redis: &Redis, name: KeyName, request: &mut KeyRequest) {
     if redis.global.queues.any() {
-        for spec in specs(asked) {
+        for spec in specs(request) {
             place_behind(redis, name, spec, false);
         }
     }
 }
 
 /// The specs of a call.
-pub fn specs<'s, 'a>(asked: &'s mut KeyRequest<'a>) -> &'s mut [Spec<'a>] {
-    match asked {
+pub fn specs<'s, 'a>(request: &'s mut KeyRequest<'a>) -> &'s mut [Spec<'a>] {
+    match request {
         KeyRequest::One(spec) => std::slice::from_mut(spec),
         KeyRequest::Composite(call) => &mut call.specs,
         KeyRequest::Policy(_) => &mut [],

@@ -66,7 +66,7 @@ fn its_turn(
     turn: &mut Turn,
 ) -> Option<AnswerReason> {
     let now = turn.now;
-    let after = match peek(redis, name, &head.claim.asked(head.limit, false), now) {
+    let after = match peek(redis, name, &head.claim.request(head.limit, false), now) {
         Ok(Decision { verdict: Verdict::After(wait), .. }) => Some(wait),
         Ok(Decision { verdict: Verdict::Allowed(_), .. }) if turn.may_grant() => return Some(AnswerReason::Room),
         Ok(Decision { verdict: Verdict::Allowed(_), .. }) => {
@@ -83,11 +83,11 @@ fn its_turn(
 fn decide(redis: &mut Redis, name: KeyName, key: &QueueKey, call: &WaitingCall, reason: AnswerReason, turn: &mut Turn) {
     let now = turn.now;
     redis.stats = call.client.stats;
-    let mut asked = call.claim.asked(call.limit, call.callers_wait_ahead);
+    let mut request = call.claim.request(call.limit, call.callers_wait_ahead);
     let passes = match reason {
         AnswerReason::Room => true,
         AnswerReason::Never => false,
-        AnswerReason::Over => peek(redis, name, &asked, now).is_ok_and(|seen| seen.verdict.allowed()),
+        AnswerReason::Over => peek(redis, name, &request, now).is_ok_and(|seen| seen.verdict.allowed()),
     };
     if passes && !may_acquire(redis, name, &call.client) {
         return conclude(redis.global, key, call, Err(Error::NoPermission), None, true, now);
@@ -100,15 +100,15 @@ fn decide(redis: &mut Redis, name: KeyName, key: &QueueKey, call: &WaitingCall, 
         return conclude(redis.global, key, call, denied, None, true, now);
     }
     if call.claim.is_fenced() {
-        fencing::ask(redis, &mut asked, now);
+        fencing::ask(redis, &mut request, now);
     }
     let renews = charge::lease_until(redis, name, call.claim.holder(), now).is_some();
-    let decided = charge(redis, name, &asked, now);
+    let decided = charge(redis, name, &request, now);
     redis.finish();
     // Other modules may have taken what was free, as they heard that a key had expired: then its turn comes once more.
     let has_to_wait = matches!(decided, Ok(Decision { verdict: Verdict::After(_), .. }));
     if reason == AnswerReason::Over || !has_to_wait {
-        let reply = decided.as_ref().ok().map(|decision| fencing::reply(redis, name, &asked, decision, now));
+        let reply = decided.as_ref().ok().map(|decision| fencing::reply(redis, name, &request, decision, now));
         conclude(redis.global, key, call, decided, reply, renews, now);
     }
 }
@@ -150,16 +150,16 @@ pub fn denied(call: &WaitingCall, decision: &Decision) -> Reply {
 /// The decision on a waiting call that is granted nothing, though there may be room: nothing can be written now, or it
 /// is told not to wait.
 pub fn deny(redis: &mut Redis, name: KeyName, call: &WaitingCall, now: Timestamp) -> Result<Decision, Error> {
-    let mut asked = call.claim.asked(call.limit, true);
-    let decision = peek(redis, name, &asked, now)?;
+    let mut request = call.claim.request(call.limit, true);
+    let decision = peek(redis, name, &request, now)?;
     if !decision.verdict.allowed() {
         return Ok(decision);
     }
     // It has a lease already, perhaps one that it is being granted just now and that will be given back.
-    for spec in queue_order::specs(&mut asked) {
+    for spec in queue_order::specs(&mut request) {
         spec.nx = true;
     }
-    peek(redis, name, &asked, now)
+    peek(redis, name, &request, now)
 }
 
 /// Whether the user of a call that waits may still run RL.ACQUIRE on its key.
@@ -168,11 +168,11 @@ fn may_acquire(redis: &Redis, name: KeyName, client: &Client) -> bool {
 }
 
 /// The decision on a call that changes nothing.
-fn peek(redis: &mut Redis, name: KeyName, asked: &KeyRequest, now: Timestamp) -> Result<Decision, Error> {
-    charge::peek(redis, name, asked, now).map(|answer| answer.decision)
+fn peek(redis: &mut Redis, name: KeyName, request: &KeyRequest, now: Timestamp) -> Result<Decision, Error> {
+    charge::peek(redis, name, request, now).map(|answer| answer.decision)
 }
 
 /// The decision on a call that is charged if its limit allows it.
-fn charge(redis: &mut Redis, name: KeyName, asked: &KeyRequest, now: Timestamp) -> Result<Decision, Error> {
-    charge::charge(redis, name, asked, None, now).map(|answer| answer.decision)
+fn charge(redis: &mut Redis, name: KeyName, request: &KeyRequest, now: Timestamp) -> Result<Decision, Error> {
+    charge::charge(redis, name, request, None, now).map(|answer| answer.decision)
 }

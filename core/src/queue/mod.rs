@@ -82,7 +82,7 @@ impl Claim {
 
     /// The call again, under the limit that now holds, behind those who wait before it.
     #[must_use]
-    pub fn asked(&self, limit: Amount, callers_wait_ahead: bool) -> KeyRequest<'_> {
+    pub fn request(&self, limit: Amount, callers_wait_ahead: bool) -> KeyRequest<'_> {
         let limit = AnyLimit::Concurrency(self.concurrency.limited_to(limit).behind(callers_wait_ahead));
         let (holder, name) = (&*self.holder, self.name.as_deref());
         let spec = Spec { holder, name, nx: self.nx, ..Spec::of(limit, Request::Take(self.cost)) }.keeping(self.kept);

@@ -120,7 +120,7 @@ impl Service {
         {
             let limit = self.queue.limit();
             let Waiter { claim, client, .. } = self.queue.leave(place).unwrap();
-            let told = look(&self.key, &spec(&claim.asked(limit, true)), self.now);
+            let told = look(&self.key, &spec(&claim.request(limit, true)), self.now);
             self.answer(client, told);
         }
         if self.key.is_unused() {
@@ -153,7 +153,7 @@ impl Service {
     fn serve_in_turn(&mut self) {
         self.head_due = None;
         while let Some((place, waiter)) = self.queue.head() {
-            let (client, asked) = (waiter.client, waiter.claim.asked(self.queue.limit(), false));
+            let (client, asked) = (waiter.client, waiter.claim.request(self.queue.limit(), false));
             let told = take(&mut self.key, &spec(&asked), self.now);
             if let Answer::After(wait) = told {
                 self.head_due = Some(self.clock.at(self.now).plus(Span::from_micros(wait.try_into().unwrap())));
@@ -167,7 +167,7 @@ impl Service {
     fn deny(&mut self, place: QueuePlace) {
         let (limit, callers_wait_ahead) = (self.queue.limit(), self.queue.others_wait_before(place));
         let Waiter { claim, client, .. } = self.queue.leave(place).unwrap();
-        let asked = claim.asked(limit, callers_wait_ahead);
+        let asked = claim.request(limit, callers_wait_ahead);
         let told = take(&mut self.key, &spec(&asked), self.now);
         self.answer(client, told);
     }
@@ -662,11 +662,11 @@ fn a_head_that_is_only_looked_at_after_a_clock_gone_back_would_wait_for_the_cloc
     let mut key = ConcurrencyUsage::default();
     asked("1 50ms alice", |spec, _| take(&mut key, spec, us(900_000)));
     let bob = claim("1 50ms bob");
-    let looked = |key: &ConcurrencyUsage, at| look(key, &spec(&bob.asked(Amount::ONE, false)), us(at));
+    let looked = |key: &ConcurrencyUsage, at| look(key, &spec(&bob.request(Amount::ONE, false)), us(at));
     for at in [100_000, 150_000, 200_000] {
         assert_eq!(looked(&key, at), Answer::After(50_000));
     }
-    assert_eq!(take(&mut key, &spec(&bob.asked(Amount::ONE, false)), us(100_000)), Answer::After(50_000));
+    assert_eq!(take(&mut key, &spec(&bob.request(Amount::ONE, false)), us(100_000)), Answer::After(50_000));
     assert_eq!([149_999, 150_000].map(|at| looked(&key, at)), [Answer::After(1), Answer::Served]);
 }
 
@@ -690,7 +690,7 @@ fn a_claim_asks_what_its_call_asked() {
             let limit = if words.starts_with('0') { Amount::ZERO } else { units(4) };
             // Whose cost it was says nothing but to a settlement.
             let said = |asked: &KeyRequest| format!("{asked:?}").replace("own_cost: true", "own_cost: false");
-            assert_eq!(said(&claim.asked(limit, false)), said(&call), "{words}");
+            assert_eq!(said(&claim.request(limit, false)), said(&call), "{words}");
             assert_eq!(claim.holder(), b"alice");
             assert_eq!(Request::Take(claim.cost()), spec(&call).request);
             assert_eq!(claim.expires_at(us(5)), us(30_000_005));

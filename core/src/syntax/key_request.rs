@@ -35,7 +35,7 @@ pub enum KeyRequest<'a> {
     One(Spec<'a>),
     /// Anything more, which takes a composite key.
     Composite(Box<CompositeRequest<'a>>),
-    /// The specs of a policy, which [`ByPolicy::asked`] reads.
+    /// The specs of a policy, which [`ByPolicy::request`] reads.
     Policy(Box<ByPolicy<'a>>),
 }
 

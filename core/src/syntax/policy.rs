@@ -195,7 +195,7 @@ impl Policy {
         if self.limits.iter().any(PolicyLimit::is_of_items) {
             return Err(Error::NoItem);
         }
-        Ok(composite_of(self.limits.iter().map(PolicyLimit::asked).collect(), self.ban))
+        Ok(composite_of(self.limits.iter().map(PolicyLimit::spec).collect(), self.ban))
     }
 
     fn specs<'a>(&'a self, common: &CommonOptions<'a>, holder: Option<&'a [u8]>) -> Result<Vec<Spec<'a>>, Error> {
@@ -232,7 +232,7 @@ impl PolicyLimit {
     }
 
     /// What a call asks of it that says no more than the policy's name.
-    fn asked(&self) -> Spec<'_> {
+    fn spec(&self) -> Spec<'_> {
         self.rule(Spec { name: self.name.as_deref(), ..self.alone() })
     }
 
@@ -300,7 +300,7 @@ impl<'a> ByPolicy<'a> {
     ///
     /// # Errors
     /// Options that do not go together, or with a limit of the policy.
-    pub fn asked<'p>(&self, policy: &'p Policy) -> Result<KeyRequest<'p>, Error>
+    pub fn request<'p>(&self, policy: &'p Policy) -> Result<KeyRequest<'p>, Error>
     where
         'a: 'p,
     {

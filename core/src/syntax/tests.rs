@@ -1846,7 +1846,7 @@ fn what_a_policys_name_alone_asks_is_what_a_call_asks_at_length() {
         let policy = policy(text, factor);
         let at_length = ByPolicy::behind(b"p", &mut Args::new(&[&b"RL.LIMIT"[..]]))
             .unwrap()
-            .asked(&policy)
+            .request(&policy)
             .map(|asked| format!("{asked:?}"));
         let alone = policy.composite().unwrap();
         assert_eq!(

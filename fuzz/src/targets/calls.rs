@@ -140,7 +140,7 @@ pub fn run(data: &[u8]) {
         let words: Vec<&[u8]> = std::iter::once(&b"RL.TAKE"[..]).chain(words).collect();
         let asked = KeyRequest::take(&mut Args::new(&words));
         let asked = match (&asked, &policy) {
-            (Ok(KeyRequest::Policy(by)), Some(policy)) => by.asked(policy),
+            (Ok(KeyRequest::Policy(by)), Some(policy)) => by.request(policy),
             _ => asked,
         };
         let call = match asked {

@@ -416,5 +416,5 @@ fn limit(key: &mut Key, call: &Call, now: Timestamp) -> Told {
     };
     let factor = of(&[1_000_000, 1_000_000, 0, 500_000, 3_000_000], call.ban);
     let scaled = policy.scaled(Amount::saturating(factor));
-    by.asked(&scaled).map_or(Told::Nothing, |asked| key.take(&asked, now))
+    by.request(&scaled).map_or(Told::Nothing, |asked| key.take(&asked, now))
 }

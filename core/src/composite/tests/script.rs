@@ -64,7 +64,7 @@ impl Said {
         let KeyRequest::Policy(by) = asked else { return Ok(then(&asked)) };
         let (text, factor) = self.policy.as_ref().unwrap();
         let policy = policy(text).unwrap().scaled(Amount::parse_down(factor.as_bytes()).unwrap());
-        by.asked(&policy).map(|asked| then(&asked))
+        by.request(&policy).map(|asked| then(&asked))
     }
 
     /// Whether that word is among those of the call or of its policy.

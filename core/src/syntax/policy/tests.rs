@@ -371,7 +371,7 @@ fn by(text: &str) -> Result<ByPolicy<'static>, Error> {
 }
 
 fn asked<'p>(text: &str, policy: &'p Policy) -> Result<KeyRequest<'p>, Error> {
-    by(text)?.asked(policy)
+    by(text)?.request(policy)
 }
 
 fn names(by: &ByPolicy) -> Vec<String> {
@@ -545,7 +545,7 @@ fn the_holder_of_a_lease_is_the_id_of_its_call() {
     // A look needs none.
     let peeked = KeyRequest::peek(&mut Args::new(words("POLICY gold"))).unwrap();
     let KeyRequest::Policy(by) = peeked else { unreachable!() };
-    assert!(by.asked(&policy).is_ok());
+    assert!(by.request(&policy).is_ok());
 }
 
 #[test]
@@ -584,7 +584,7 @@ fn policy_stands_for_the_specs_of_a_key() {
         ] {
             let KeyRequest::Policy(by) = read(&mut Args::new(words(text))).unwrap() else { unreachable!("{text}") };
             assert_eq!(names(&by), expected, "{text}");
-            assert_eq!(asks(&by.asked(&policy("FIXED 10 1m")).unwrap()), expected_asks, "{text}");
+            assert_eq!(asks(&by.request(&policy("FIXED 10 1m")).unwrap()), expected_asks, "{text}");
         }
     }
     let each = |text: &str| {
@@ -627,14 +627,14 @@ fn policy_stands_alone_for_its_key() {
     let peeked = KeyRequest::peek(&mut Args::new(words("POLICY gold SETTLE a 1"))).unwrap();
     let KeyRequest::Policy(by) = peeked else { unreachable!() };
     assert_eq!(
-        by.asked(&policy("FIXED 5 1m")).unwrap_err().to_string(),
+        by.request(&policy("FIXED 5 1m")).unwrap_err().to_string(),
         "ERR syntax error, unexpected 'SETTLE', since a peek cannot settle a charge"
     );
     // What does not repeat for a look, it ignores.
     let KeyRequest::Policy(by) = KeyRequest::peek(&mut Args::new(words("POLICY gold ONCE a 1m"))).unwrap() else {
         unreachable!()
     };
-    assert!(matches!(by.asked(&policy("FIXED 5 1m")), Ok(KeyRequest::One(_))));
+    assert!(matches!(by.request(&policy("FIXED 5 1m")), Ok(KeyRequest::One(_))));
 }
 
 #[test]
@@ -644,7 +644,7 @@ fn each_of_several_keys_may_have_a_policy() {
         let shown = call.keys.iter().map(|(_, of_key)| match of_key {
             KeyRequest::One(spec) => format!("{} {:?}", spec.limit, spec.request),
             KeyRequest::Policy(by) => {
-                format!("{} {:?}", names(by).join("|"), asks(&by.asked(&policy("FIXED 10 1m")).unwrap()))
+                format!("{} {:?}", names(by).join("|"), asks(&by.request(&policy("FIXED 10 1m")).unwrap()))
             }
             KeyRequest::Composite(call) => unreachable!("{call:?}"),
         });

@@ -20,7 +20,7 @@ fn policy(text: &str) -> Result<Policy, Error> {
 fn by_policy<'p>(policy: &'p Policy, options: &str) -> Result<KeyRequest<'p>, Error> {
     let mut words = leaked(options).clone();
     words.retain(|word| !word.is_empty());
-    ByPolicy::behind(b"addresses", &mut Args::new(Box::leak(Box::new(words))))?.asked(policy)
+    ByPolicy::behind(b"addresses", &mut Args::new(Box::leak(Box::new(words))))?.request(policy)
 }
 
 #[test]
@@ -150,7 +150,7 @@ fn an_item_stands_behind_the_name_of_a_policy_and_nowhere_else() {
         ManyKeysRequest::take(&mut Args::new(leaked("2 a b POLICY gold ITEM x POLICY pro COST 2 ITEM y"))).unwrap();
     let sketch = policy("SKETCH 5 5 1m").unwrap();
     let items = request.keys.iter().map(|(_, of_key)| match of_key {
-        KeyRequest::Policy(by) => match by.asked(&sketch).unwrap() {
+        KeyRequest::Policy(by) => match by.request(&sketch).unwrap() {
             KeyRequest::One(spec) => spec.holder.to_vec(),
             asked => unreachable!("{asked:?}"),
         },

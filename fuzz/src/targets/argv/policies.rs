@@ -48,7 +48,7 @@ pub fn assert_read<'a>(words: &'a Vec<&'a [u8]>) {
                 let by = limit(&call).expect("such a call is read");
                 assert_asks(&by, &policy);
                 assert_takes_no_unheld_lease(&by, &policy);
-                assert_eq!(format!("{:?}", by.asked(&again)), format!("{:?}", by.asked(&policy)));
+                assert_eq!(format!("{:?}", by.request(&again)), format!("{:?}", by.request(&policy)));
             }
             assert_name_alone_asks_the_same(&policy);
         }
@@ -95,7 +95,7 @@ pub fn assert_asks_any(by: &ByPolicy) {
 }
 
 fn assert_asks(by: &ByPolicy, policy: &Policy) {
-    let asked = by.asked(policy);
+    let asked = by.request(policy);
     assert_refused_or_sayable(&asked);
     let (specs, counts) = match asked {
         Err(_) => return,
@@ -125,7 +125,7 @@ fn assert_asks(by: &ByPolicy, policy: &Policy) {
 
 /// A call that charges takes no lease that nobody holds.
 fn assert_takes_no_unheld_lease(by: &ByPolicy, policy: &Policy) {
-    let specs = match by.asked(policy) {
+    let specs = match by.request(policy) {
         Ok(KeyRequest::Composite(call)) => call.specs,
         asked => return assert!(!matches!(asked, Ok(KeyRequest::One(spec)) if spec.is_held_by_id())),
     };
@@ -136,7 +136,7 @@ fn assert_takes_no_unheld_lease(by: &ByPolicy, policy: &Policy) {
 /// What is read once for all calls that say no more than a name is what such a call says at length.
 fn assert_name_alone_asks_the_same(policy: &Policy) {
     let words: Vec<&[u8]> = vec![b"RL.LIMIT", b"k", b"p"];
-    let at_length = format!("{:?}", limit(&words).expect("it is a call").asked(policy));
+    let at_length = format!("{:?}", limit(&words).expect("it is a call").request(policy));
     let at_once = match policy.plain() {
         Some(spec) => Ok(KeyRequest::One(spec)),
         None => policy.composite().map(|call| KeyRequest::Composite(Box::new(call.into_owned()))),
