@@ -210,7 +210,7 @@ pub fn assert_lawful_call(call: &CompositeRequest, usage: &mut CompositeUsage, n
         assert_sound(usage);
     }
     // Of ids and bans, and of leases that lapse by then, more is to be said.
-    let by_limits = call.counts == Idempotency::Every && call.ban.is_none() && usage.banned(now) == Span::ZERO;
+    let by_limits = call.idempotency == Idempotency::Every && call.ban.is_none() && usage.banned(now) == Span::ZERO;
     let lapses =
         call.specs.iter().any(|spec| matches!(spec.limit, AnyLimit::Concurrency(_)) && spec.kept != Amount::ZERO);
     let forced = call.specs.iter().any(|spec| matches!(spec.request, Request::Force(_)));

@@ -29,14 +29,14 @@ pub fn evaluate<'s, 'a>(
     out_of_memory: impl FnOnce() -> bool,
 ) -> Result<EvaluatedRequest<'s, 'a>, Error> {
     let request = match of_key {
-        KeyRequest::One(spec) if whole.counts == Idempotency::Every && spec.name.is_none() => {
+        KeyRequest::One(spec) if whole.idempotency == Idempotency::Every && spec.name.is_none() => {
             if let Some(evaluation) = with_limit!(spec, limit => evaluate_one(key, limit, spec, now)) {
                 return Ok(EvaluatedRequest::One(evaluation, spec));
             }
             Cow::Owned(composite_of_one(key, spec, whole.purpose)?)
         }
         KeyRequest::One(spec) => {
-            Cow::Owned(CompositeRequest { counts: whole.counts, ..of_purpose(spec, whole.purpose) })
+            Cow::Owned(CompositeRequest { idempotency: whole.idempotency, ..of_purpose(spec, whole.purpose) })
         }
         KeyRequest::Composite(request) => Cow::Borrowed(&**request),
         KeyRequest::Policy(_) => return Err(Error::Internal),

@@ -39,16 +39,18 @@ fn ruled<'p, 'a: 'p>(
     request: ManyKeysRequest<'a>,
     rulings: &'p [Option<Rc<Ruling>>],
 ) -> Result<ManyKeysRequest<'p>, Error> {
-    let ManyKeysRequest { mut keys, counts, purpose } = request;
+    let ManyKeysRequest { mut keys, idempotency, purpose } = request;
     for ((_, of_key), ruling) in keys.iter_mut().zip(rulings) {
         if let (KeyRequest::Policy(by), Some(ruling)) = (&*of_key, ruling) {
             *of_key = match by.request(&ruling.policy)? {
-                KeyRequest::Composite(call) => KeyRequest::Composite(Box::new(CompositeRequest { counts, ..*call })),
+                KeyRequest::Composite(call) => {
+                    KeyRequest::Composite(Box::new(CompositeRequest { idempotency, ..*call }))
+                }
                 one => one,
             };
         }
     }
-    Ok(ManyKeysRequest { keys, counts, purpose })
+    Ok(ManyKeysRequest { keys, idempotency, purpose })
 }
 
 /// The everyday call of `RL.MTAKE`, which says nothing but a token bucket for each key. `false`: it takes the slow path.

@@ -41,7 +41,7 @@ fn holders_by_id<'a>(request: &CompositeRequest<'a>) -> Vec<&'a [u8]> {
 impl CompositeUsage {
     /// Makes the changes that a look has announced, or counts its strike. Nothing later than `now` is in it.
     pub fn charge(&mut self, request: &CompositeRequest, evaluation: &CompositeEvaluation, now: Timestamp) {
-        let id = match request.counts {
+        let id = match request.idempotency {
             Idempotency::Once { id, .. } if evaluation.remembers(request) => Some(id),
             _ => None,
         };
@@ -92,7 +92,7 @@ impl CompositeUsage {
                 charges.extend(with_usage!(&component.usage, usage => records.charge(component.serial(), usage, cost)));
             }
         }
-        if let Idempotency::Once { id, ttl } = request.counts
+        if let Idempotency::Once { id, ttl } = request.idempotency
             && remembers
         {
             let ruling = evaluation.limits.iter().filter(|limit| !limit.shadow);
@@ -132,7 +132,7 @@ impl CompositeUsage {
     }
 
     fn settle(&mut self, request: &CompositeRequest, evaluation: &CompositeEvaluation, now: Timestamp) {
-        let Idempotency::Settle { id, amount } = request.counts else { return };
+        let Idempotency::Settle { id, amount } = request.idempotency else { return };
         let Some(extras) = &mut self.extras else { return };
         let Some(charges) = extras.records.settle(id, now) else { return };
         for charge in &charges {

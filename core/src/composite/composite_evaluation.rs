@@ -215,7 +215,7 @@ impl CompositeEvaluation {
 
     /// Whether the call's id will be remembered.
     pub(super) fn remembers(&self, request: &CompositeRequest) -> bool {
-        matches!(request.counts, Idempotency::Once { .. }) && self.outcome == Outcome::Passes && self.changes()
+        matches!(request.idempotency, Idempotency::Once { .. }) && self.outcome == Outcome::Passes && self.changes()
     }
 
     /// Whether a plain key of that kind can go on remembering what the call leaves: it changes nothing else, and asks

@@ -40,7 +40,7 @@ impl CompositeUsage {
     /// What a look shows a call that goes the fast path; `None` of any other.
     #[must_use]
     pub fn evaluate_fast(&self, request: &CompositeRequest, now: Timestamp) -> Option<FastEvaluation> {
-        let is_plain = request.counts == Idempotency::Every
+        let is_plain = request.idempotency == Idempotency::Every
             && request.purpose == Purpose::Charge
             && !request.each
             && request.ban.is_none();

@@ -81,7 +81,7 @@ impl<'a> Held<'a> {
 
     /// What it remembers of the id of a call.
     pub(super) fn remembered(self, request: &CompositeRequest, now: Timestamp) -> Option<RecordedCall<()>> {
-        let id = match request.counts {
+        let id = match request.idempotency {
             Idempotency::Every => return None,
             Idempotency::Once { id, .. } | Idempotency::Settle { id, .. } => id,
         };

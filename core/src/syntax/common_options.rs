@@ -26,7 +26,7 @@ pub(super) struct CommonOptions<'a> {
 impl<'a> CommonOptions<'a> {
     /// What the options before the first spec, or none, say of all specs.
     pub(super) fn of(options: Options<'a>) -> Result<CommonOptions<'a>, Error> {
-        let purpose = match (options.counts, options.cost) {
+        let purpose = match (options.idempotency, options.cost) {
             (Idempotency::Settle { .. }, _) => {
                 options.refuse_beside_settle()?;
                 Purpose::Settle
@@ -46,9 +46,9 @@ impl<'a> CommonOptions<'a> {
     pub(super) const NONE: CommonOptions<'static> =
         CommonOptions { options: Options::NONE, purpose: Purpose::Charge, are_any: false, own_cost: false };
 
-    /// How often the call counts.
-    pub(super) fn counts(&self) -> Idempotency<'a> {
-        self.options.counts
+    /// Whether the call is charged each time, or once for its id.
+    pub(super) fn idempotency(&self) -> Idempotency<'a> {
+        self.options.idempotency
     }
 
     /// The mode with which an admitted call may have to wait, or is granted less than it asks for.
@@ -60,7 +60,7 @@ impl<'a> CommonOptions<'a> {
     /// These options with those after the only spec of a key, which win.
     pub(super) fn with(&self, own: &Options<'a>) -> Result<CommonOptions<'a>, Error> {
         let all = self.options;
-        let counts = self.counting_as(own)?.map_or(all.counts, |common| common.counts());
+        let idempotency = self.counting_as(own)?.map_or(all.idempotency, |common| common.idempotency());
         // Of a call that as a whole charges nothing, what has a cost of its own is looked at.
         let looks = own.cost.is_some() && self.purpose != Purpose::Charge;
         let cost = if looks { Some(Cost::Charge { cost: Amount::ZERO, whole: true }) } else { own.cost.or(all.cost) };
@@ -72,7 +72,7 @@ impl<'a> CommonOptions<'a> {
             (None, _) => (own.mode.or(all.mode), own.keep.or(all.keep)),
         };
         let (each, item) = (all.each || own.each, own.item.or(all.item));
-        let options = Options { cost, cost_said, mode, keep, counts, each, item, ..Options::NONE };
+        let options = Options { cost, cost_said, mode, keep, idempotency, each, item, ..Options::NONE };
         if looks {
             Ok(CommonOptions { options, purpose: self.purpose, are_any: true, own_cost: true })
         } else {
@@ -87,7 +87,7 @@ impl<'a> CommonOptions<'a> {
 
     /// These options with the ONCE or SETTLE that stands after the only spec; `None` if there is none.
     pub(super) fn counting_as(&self, spec: &Options<'a>) -> Result<Option<CommonOptions<'a>>, Error> {
-        let word = match spec.counts {
+        let word = match spec.idempotency {
             Idempotency::Every => return Ok(None),
             Idempotency::Once { .. } => Word::Once,
             Idempotency::Settle { .. } => {
@@ -95,10 +95,10 @@ impl<'a> CommonOptions<'a> {
                 Word::Settle
             }
         };
-        if self.options.counts != Idempotency::Every {
+        if self.options.idempotency != Idempotency::Every {
             return Err(out_of_place(word, Reason::HasId));
         }
-        CommonOptions::of(Options { counts: spec.counts, ..self.options }).map(Some)
+        CommonOptions::of(Options { idempotency: spec.idempotency, ..self.options }).map(Some)
     }
 
     /// What is asked of one of several limits on one key.
@@ -185,7 +185,7 @@ impl<'a> CommonOptions<'a> {
     /// Refuses what would take something back of a sketch, or set something apart in it.
     fn refuse_of_sketch(&self, own: &Options) -> Result<(), Error> {
         for options in [own, &self.options] {
-            match (options.counts, options.cost) {
+            match (options.idempotency, options.cost) {
                 (Idempotency::Once { .. }, _) => return Err(out_of_place(Word::Once, Reason::MergedInSketch)),
                 (Idempotency::Settle { .. }, _) => return Err(out_of_place(Word::Settle, Reason::MergedInSketch)),
                 (Idempotency::Every, Some(Cost::GiveBack(_))) => {
@@ -199,7 +199,7 @@ impl<'a> CommonOptions<'a> {
 
     /// "Not with a negative cost."
     fn refuse_once_beside(&self, options: &Options) -> Result<(), Error> {
-        match (self.options.counts, options.cost) {
+        match (self.options.idempotency, options.cost) {
             (Idempotency::Once { .. }, Some(Cost::GiveBack(_))) => {
                 Err(Error::out_of_range("cost", &COST_WITH_ONCE, options.cost_said))
             }

@@ -26,7 +26,7 @@ use crate::wire::error::{Error, Reason, What};
 /// let KeyRequest::Composite(request) = KeyRequest::take(&mut Args::new(&words))? else { unreachable!() };
 /// let asks: Vec<Request> = request.specs.iter().map(|spec| spec.request).collect();
 /// assert_eq!(asks, [1, 4000].map(|units| Request::Take(Amount::saturating(units * 1_000_000))));
-/// assert!(matches!(request.counts, Idempotency::Once { id: b"req-17", .. }));
+/// assert!(matches!(request.idempotency, Idempotency::Once { id: b"req-17", .. }));
 /// # Ok::<(), ratelimit_core::wire::error::Error>(())
 /// ```
 #[derive(Clone, Debug)]
@@ -44,8 +44,8 @@ pub enum KeyRequest<'a> {
 pub struct CompositeRequest<'a> {
     /// 1 to [`MAX_SPECS`]: no two of one kind that are known by the same.
     pub specs: Vec<Spec<'a>>,
-    /// How often it counts.
-    pub counts: Idempotency<'a>,
+    /// Whether it is charged each time, or once for its id.
+    pub idempotency: Idempotency<'a>,
     /// What it is for as a whole.
     pub purpose: Purpose,
     /// Whether each limit's own decision is to be told.
@@ -59,7 +59,7 @@ impl<'a> CompositeRequest<'a> {
     #[must_use]
     pub fn of_one(spec: Spec<'a>) -> CompositeRequest<'a> {
         let purpose = Purpose::of(spec.request);
-        CompositeRequest { specs: vec![spec], counts: Idempotency::Every, purpose, each: false, ban: None }
+        CompositeRequest { specs: vec![spec], idempotency: Idempotency::Every, purpose, each: false, ban: None }
     }
 
     /// The item of a sketch that it is about, which has no other spec beside it.
@@ -194,9 +194,9 @@ impl<'a> KeyRequest<'a> {
         if specs.is_empty() {
             return KeyRequest::of_one(verb, common, numbers, behind, ban);
         }
-        let counts = verb.counts(common.counts())?;
+        let idempotency = verb.idempotency(common.idempotency())?;
         let (purpose, each) = (common.purpose, common.each());
-        Ok(KeyRequest::Composite(Box::new(CompositeRequest { specs, counts, purpose, each, ban })))
+        Ok(KeyRequest::Composite(Box::new(CompositeRequest { specs, idempotency, purpose, each, ban })))
     }
 
     /// A call that has one spec.
@@ -211,17 +211,20 @@ impl<'a> KeyRequest<'a> {
         let own = behind.options();
         let counting = common.counting_as(own)?;
         let common = counting.as_ref().unwrap_or(common);
-        let counts = verb.counts(common.counts())?;
+        let idempotency = verb.idempotency(common.idempotency())?;
         let spec = common.spec(numbers, own)?;
         let purpose = if common.purpose == Purpose::Charge { Purpose::of(spec.request) } else { common.purpose };
         // Nothing denies a give-back, not even what it only looks at.
         let looks_beside = purpose == Purpose::GiveBack && !matches!(spec.request, Request::GiveBack(_));
-        let plain =
-            counts == Idempotency::Every && spec.name.is_none() && !common.each() && ban.is_none() && !looks_beside;
+        let plain = idempotency == Idempotency::Every
+            && spec.name.is_none()
+            && !common.each()
+            && ban.is_none()
+            && !looks_beside;
         if plain {
             return Ok(KeyRequest::One(spec));
         }
         let (specs, each) = (vec![spec], common.each());
-        Ok(KeyRequest::Composite(Box::new(CompositeRequest { specs, counts, purpose, each, ban })))
+        Ok(KeyRequest::Composite(Box::new(CompositeRequest { specs, idempotency, purpose, each, ban })))
     }
 }

@@ -17,8 +17,8 @@ use crate::wire::error::{Error, Hint, MustBe, NUMKEYS, Reason};
 pub struct ManyKeysRequest<'a> {
     /// Each key with what is requested of it. No key comes twice.
     pub keys: Vec<(KeyName, KeyRequest<'a>)>,
-    /// How often it counts: each key remembers for itself.
-    pub counts: Idempotency<'a>,
+    /// Whether it is charged each time, or once for its id, which each key remembers for itself.
+    pub idempotency: Idempotency<'a>,
     /// What it is for as a whole.
     pub purpose: Purpose,
 }
@@ -79,7 +79,7 @@ impl<'a> ManyKeysRequest<'a> {
         if let Some(twin) = twin(names.map(|key| args.name(key))) {
             return Err(Error::hinted("keys", &KEYS, twin, Hint::Twice));
         }
-        Ok(ManyKeysRequest { keys, counts: verb.counts(common.counts())?, purpose: common.purpose })
+        Ok(ManyKeysRequest { keys, idempotency: verb.idempotency(common.idempotency())?, purpose: common.purpose })
     }
 }
 

@@ -124,7 +124,7 @@ pub(super) struct Options<'a> {
     /// OFFSET and ANCHOR.
     pub(super) alignment: Alignment,
     /// ONCE or SETTLE.
-    pub(super) counts: Idempotency<'a>,
+    pub(super) idempotency: Idempotency<'a>,
     /// EACH.
     pub(super) each: bool,
     /// SHADOW.
@@ -154,7 +154,7 @@ impl<'a> Options<'a> {
         name: None,
         flagged: false,
         alignment: Alignment { offset: None, anchor: None },
-        counts: Idempotency::Every,
+        idempotency: Idempotency::Every,
         each: false,
         shadow: false,
         size: None,
@@ -225,13 +225,13 @@ impl<'a> Options<'a> {
                 let id = id(args.argument("id", &OF_ONCE)?)?;
                 let word = args.argument("ttl", &OF_ONCE)?;
                 let ttl = Period::parse(word).ok_or_else(|| Error::out_of_range("ttl", &DURATION, word))?;
-                self.counts(Idempotency::Once { id, ttl })
+                self.set_idempotency(Idempotency::Once { id, ttl })
             }
             Word::Settle => {
                 let id = id(args.argument("id", &OF_SETTLE)?)?;
                 let word = args.argument("amount", &OF_SETTLE)?;
                 let amount = Amount::parse_up(word).ok_or_else(|| Error::out_of_range("amount", &SETTLED, word))?;
-                self.counts(Idempotency::Settle { id, amount })
+                self.set_idempotency(Idempotency::Settle { id, amount })
             }
             Word::Each => std::mem::replace(&mut self.each, true).then_some(option),
             Word::Size => {
@@ -246,8 +246,8 @@ impl<'a> Options<'a> {
         })
     }
 
-    fn counts(&mut self, counts: Idempotency<'a>) -> Option<Word> {
-        match std::mem::replace(&mut self.counts, counts) {
+    fn set_idempotency(&mut self, idempotency: Idempotency<'a>) -> Option<Word> {
+        match std::mem::replace(&mut self.idempotency, idempotency) {
             Idempotency::Every => None,
             Idempotency::Once { .. } => Some(Word::Once),
             Idempotency::Settle { .. } => Some(Word::Settle),
@@ -256,7 +256,7 @@ impl<'a> Options<'a> {
 
     /// Refuses what only the one spec of a call can have.
     pub(super) fn refuse_among_several(&self) -> Result<(), Error> {
-        match (self.counts, self.mode) {
+        match (self.idempotency, self.mode) {
             (Idempotency::Once { .. }, _) => Err(out_of_place(Word::Once, Reason::ForAllSpecs)),
             (Idempotency::Settle { .. }, _) => Err(out_of_place(Word::Settle, Reason::ForAllSpecs)),
             (Idempotency::Every, Some(Mode::UpTo)) => Err(out_of_place(Word::UpTo, Reason::UpToAmongSeveral)),

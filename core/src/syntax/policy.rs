@@ -219,7 +219,7 @@ impl Policy {
 
 /// A call that asks for a policy's limits, and no more.
 fn composite_of(specs: Vec<Spec>, ban: Option<BanRule>) -> CompositeRequest {
-    CompositeRequest { specs, counts: Idempotency::Every, purpose: Purpose::Charge, each: false, ban }
+    CompositeRequest { specs, idempotency: Idempotency::Every, purpose: Purpose::Charge, each: false, ban }
 }
 
 impl PolicyLimit {
@@ -304,22 +304,22 @@ impl<'a> ByPolicy<'a> {
     where
         'a: 'p,
     {
-        let counts = self.verb.counts(self.common.counts())?;
-        let holder = match (self.verb, counts) {
+        let idempotency = self.verb.idempotency(self.common.idempotency())?;
+        let holder = match (self.verb, idempotency) {
             (Verb::Peek, _) => Some(&b""[..]),
             (Verb::Take, Idempotency::Once { id, .. } | Idempotency::Settle { id, .. }) => Some(id),
             (Verb::Take, Idempotency::Every) => None,
         };
         let specs = policy.specs(&self.common, holder)?;
         let (purpose, each) = (self.common.purpose, self.each());
-        if let ([spec], Some(_), Idempotency::Every, false) = (specs.as_slice(), policy.plain, counts, each) {
+        if let ([spec], Some(_), Idempotency::Every, false) = (specs.as_slice(), policy.plain, idempotency, each) {
             // Nothing denies a give-back, not even what it only looks at.
             let looks_beside = purpose == Purpose::GiveBack && !matches!(spec.request, Request::GiveBack(_));
             if !looks_beside {
                 return Ok(KeyRequest::One(*spec));
             }
         }
-        Ok(KeyRequest::Composite(Box::new(CompositeRequest { specs, counts, purpose, each, ban: policy.ban })))
+        Ok(KeyRequest::Composite(Box::new(CompositeRequest { specs, idempotency, purpose, each, ban: policy.ban })))
     }
 }
 

@@ -33,17 +33,17 @@ impl Verb {
         }
     }
 
-    /// Whether a call counts once is nothing to one that does not charge.
-    pub(super) fn counts(self, counts: Idempotency) -> Result<Idempotency, Error> {
-        match (self, counts) {
-            (Verb::Take, counts) => Ok(counts),
+    /// What ONCE and SETTLE mean to the command: a peek disregards ONCE, and cannot settle.
+    pub(super) fn idempotency(self, idempotency: Idempotency) -> Result<Idempotency, Error> {
+        match (self, idempotency) {
+            (Verb::Take, idempotency) => Ok(idempotency),
             (Verb::Peek, Idempotency::Settle { .. }) => Err(out_of_place(Word::Settle, Reason::LookSettlesNothing)),
             (Verb::Peek, _) => Ok(Idempotency::Every),
         }
     }
 }
 
-/// Whether a call counts however often it comes.
+/// Whether a call is charged each time that it comes, or once for its id.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Idempotency<'a> {
     /// Every time.

@@ -518,7 +518,7 @@ fn a_call_has_up_to_8_specs() {
     for count in 2..=8 {
         let call = several(&windows(count)).unwrap();
         assert_eq!(call.specs.len(), count);
-        assert_eq!((call.counts, call.each, call.ban), (Idempotency::Every, false, None));
+        assert_eq!((call.idempotency, call.each, call.ban), (Idempotency::Every, false, None));
     }
     let refused = "ERR syntax error, unexpected 'FIXED', since a call has 8 specs at most";
     assert_eq!(several(&windows(9)).unwrap_err().to_string(), refused);
@@ -613,8 +613,8 @@ fn a_call_that_counts_once_has_an_id_and_a_time() {
             format!("ONCE {id} 1m FIXED 9 1m SLIDING 9 1m"),
             format!("EACH ONCE {id} 1m COST 5 FIXED 9 1m CONCURRENCY 9 1m me"),
         ] {
-            let counts = several(&text).unwrap().counts;
-            assert_eq!(counts, Idempotency::Once { id: id.as_bytes().to_vec().leak(), ttl: minute }, "{text}");
+            let idempotency = several(&text).unwrap().idempotency;
+            assert_eq!(idempotency, Idempotency::Once { id: id.as_bytes().to_vec().leak(), ttl: minute }, "{text}");
         }
     }
     let with_once = "ERR cost must be a number from 0 to 1000000000000 with ONCE, such as 1, not '-1'";
@@ -666,7 +666,7 @@ fn a_settlement_says_an_amount_in_place_of_a_cost() {
         let call = several(text).unwrap();
         assert_eq!(call.purpose, Purpose::Settle, "{text}");
         let expected = Idempotency::Settle { id: b"a", amount: Amount::parse_up(amount.as_bytes()).unwrap() };
-        assert_eq!(call.counts, expected, "{text}");
+        assert_eq!(call.idempotency, expected, "{text}");
         assert!(call.specs.iter().all(|spec| spec.request == NOTHING), "{text}");
         assert_eq!(call.specs[0].own_cost, text.contains("COST"), "{text}");
     }
@@ -703,7 +703,7 @@ fn a_look_settles_nothing_and_has_no_use_for_an_id() {
         assert!(matches!(peek(text), Ok(KeyRequest::One(Spec { request, .. })) if request == take(2)), "{text}");
     }
     let Ok(KeyRequest::Composite(call)) = peek("ONCE a 1m FIXED 9 1m SLIDING 9 1m") else { unreachable!() };
-    assert_eq!(call.counts, Idempotency::Every);
+    assert_eq!(call.idempotency, Idempotency::Every);
     for text in ["SETTLE a 1 FIXED 9 1m", "FIXED 9 1m SETTLE a 1", "SETTLE a 1 FIXED 9 1m SLIDING 9 1m"] {
         let refused = "ERR syntax error, unexpected 'SETTLE', since a peek cannot settle a charge";
         assert_eq!(peek(text).unwrap_err().to_string(), refused, "{text}");
@@ -1243,14 +1243,14 @@ fn options_before_the_first_spec_are_for_all_keys() {
                 (spec.request, spec.kept.whole_units())
             });
             let specs = specs.collect::<Vec<_>>();
-            (specs, call.counts, call.purpose)
+            (specs, call.idempotency, call.purpose)
         })
     };
     let (once, settle) = (
         Idempotency::Once { id: b"a", ttl: Period::parse(b"1m").unwrap() },
         Idempotency::Settle { id: b"a", amount: units(7) },
     );
-    for (text, first, second, counts, purpose) in [
+    for (text, first, second, idempotency, purpose) in [
         ("2 a b FIXED 9 1m FIXED 9 1m COST 2", (take(1), 0), (take(2), 0), Idempotency::Every, Purpose::Charge),
         ("2 a b COST 3 FIXED 9 1m FIXED 9 1m COST 2", (take(3), 0), (take(2), 0), Idempotency::Every, Purpose::Charge),
         (
@@ -1285,7 +1285,7 @@ fn options_before_the_first_spec_are_for_all_keys() {
             Purpose::Charge,
         ),
     ] {
-        assert_eq!(read(text), Ok((vec![first, second], counts, purpose)), "{text}");
+        assert_eq!(read(text), Ok((vec![first, second], idempotency, purpose)), "{text}");
     }
     // Two keys may have limits that one could not tell apart.
     assert!(read("2 a b CONCURRENCY 9 1m me AS x CONCURRENCY 9 1m me AS x").is_ok());
@@ -1313,7 +1313,7 @@ fn options_before_the_first_spec_are_for_all_keys() {
     assert_eq!(read("2 a b COST 5"), Err(Error::TooFewSpecs { keys: 2, specs: 0 }));
     // A look.
     let peek = |text: &str| ManyKeysRequest::peek(&mut Args::new(leaked(text)));
-    assert_eq!(peek("1 a ONCE a 1m FIXED 9 1m").unwrap().counts, Idempotency::Every);
+    assert_eq!(peek("1 a ONCE a 1m FIXED 9 1m").unwrap().idempotency, Idempotency::Every);
     let refused = "ERR syntax error, unexpected 'SETTLE', since a peek cannot settle a charge";
     assert_eq!(peek("1 a SETTLE a 1 FIXED 9 1m").unwrap_err().to_string(), refused);
 }

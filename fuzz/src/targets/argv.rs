@@ -68,9 +68,9 @@ pub fn run(data: &[u8]) {
     }
     match on_keys(&words) {
         Err(error) => assert_wire(&error),
-        Ok(ManyKeysRequest { keys, counts, purpose }) => {
+        Ok(ManyKeysRequest { keys, idempotency, purpose }) => {
             assert!(!keys.is_empty() && keys.len() < words.len());
-            assert_counts(&counts, purpose);
+            assert_idempotency(&idempotency, purpose);
             for (KeyName(place), of_key) in keys {
                 assert!((2..words.len()).contains(&place), "a key is one of the words behind numkeys");
                 match of_key {
@@ -189,7 +189,7 @@ fn assert_refused_or_sayable(read: &Result<KeyRequest, Error>) {
         Ok(KeyRequest::Policy(by)) => return policies::assert_asks_any(by),
     };
     assert!((1..=MAX_SPECS).contains(&call.specs.len()));
-    assert_counts(&call.counts, call.purpose);
+    assert_idempotency(&call.idempotency, call.purpose);
     for (place, spec) in call.specs.iter().enumerate() {
         assert_sayable(spec);
         assert!(call.specs.len() == 1 || !matches!(spec.request, Request::UpTo(_)) || !spec.own_cost);
@@ -202,8 +202,8 @@ fn assert_refused_or_sayable(read: &Result<KeyRequest, Error>) {
     }
 }
 
-fn assert_counts(counts: &Idempotency, purpose: Purpose) {
-    match counts {
+fn assert_idempotency(idempotency: &Idempotency, purpose: Purpose) {
+    match idempotency {
         Idempotency::Every => assert!(purpose != Purpose::Settle),
         Idempotency::Once { id, .. } => {
             assert!((1..=MAX_ID).contains(&id.len()) && matches!(purpose, Purpose::Charge | Purpose::Check));

@@ -332,7 +332,7 @@ impl Model {
         }
         let at = if self.plain { now } else { now.max(self.written) };
         let found = self.find(&call);
-        let known = match call.counts {
+        let known = match call.idempotency {
             Idempotency::Once { id, .. } | Idempotency::Settle { id, .. } => {
                 self.ids.get(id).filter(|id| at < id.expires_at)
             }
@@ -542,7 +542,7 @@ impl Model {
         now: Timestamp,
         expires_at: Option<u64>,
     ) {
-        let remembers = matches!(call.counts, Idempotency::Once { .. }) && matches!(fate, Fate::Passes);
+        let remembers = matches!(call.idempotency, Idempotency::Once { .. }) && matches!(fate, Fate::Passes);
         if self.plain {
             let stays = call.specs.iter().zip(found).zip(looks).all(|((spec, number), evaluation)| {
                 evaluation.change() == Change::Nothing || (number.is_some() && spec.name.is_none())
@@ -599,7 +599,7 @@ impl Model {
                         charges.push((number, charge));
                     }
                 }
-                if let (Idempotency::Once { id, ttl }, Fate::Passes) = (call.counts, fate) {
+                if let (Idempotency::Once { id, ttl }, Fate::Passes) = (call.idempotency, fate) {
                     let ruling = call.specs.iter().zip(looks).filter(|(spec, _)| !spec.shadow);
                     let holds = ruling.filter_map(|(_, evaluation)| match evaluation.verdict() {
                         Verdict::Allowed(hold) => Some(hold),
@@ -631,7 +631,7 @@ impl Model {
     }
 
     fn settle(&mut self, call: &CompositeRequest, found: &[Option<usize>], now: Timestamp) {
-        let Idempotency::Settle { id, amount } = call.counts else { unreachable!() };
+        let Idempotency::Settle { id, amount } = call.idempotency else { unreachable!() };
         let id = self.ids.get_mut(id).unwrap();
         id.settled = true;
         for (number, charge) in std::mem::take(&mut id.charges) {

@@ -97,16 +97,16 @@ pub fn assert_asks_any(by: &ByPolicy) {
 fn assert_asks(by: &ByPolicy, policy: &Policy) {
     let asked = by.request(policy);
     assert_refused_or_sayable(&asked);
-    let (specs, counts) = match asked {
+    let (specs, idempotency) = match asked {
         Err(_) => return,
         Ok(KeyRequest::One(spec)) => (vec![spec], Idempotency::Every),
-        Ok(KeyRequest::Composite(call)) => (call.specs, call.counts),
+        Ok(KeyRequest::Composite(call)) => (call.specs, call.idempotency),
         Ok(KeyRequest::Policy(by)) => panic!("{by:?} asks for a policy"),
     };
     assert_eq!(specs.len(), policy.len());
     for spec in &specs {
         assert!(spec.by_policy);
-        match counts {
+        match idempotency {
             Idempotency::Once { id, .. } | Idempotency::Settle { id, .. } if spec.is_held_by_id() => {
                 assert_eq!(spec.holder, id)
             }
