@@ -55,12 +55,12 @@ const BAN_RULE: Arg = Arg::new(
 
 /// The arguments of an algorithm and what stands behind them: in a call with `$mode` among the options, or `$waiting`
 /// where the algorithm can wait, and perhaps with `$counts`; or in a policy.
-macro_rules! behind {
+macro_rules! spec_arguments {
     (rate [$first:expr] [$($argument:ident),+] ($mode:expr, $waiting:expr $(, $counts:expr)?)) => {
         &[$first, $($argument,)+ COST, $mode, KEEP, AS, $($counts)?]
     };
     (waits $first:tt $arguments:tt ($mode:expr, $waiting:expr $(, $counts:expr)?)) => {
-        behind!(rate $first $arguments ($waiting, $waiting $(, $counts)?))
+        spec_arguments!(rate $first $arguments ($waiting, $waiting $(, $counts)?))
     };
     (lease [$first:expr] [$($argument:ident),+] ($mode:expr, $waiting:expr $(, $counts:expr)?)) => {
         &[$first, $($argument,)+ HOLDER, COST, KEEP, AS, NX]
@@ -80,14 +80,14 @@ macro_rules! behind {
 macro_rules! specs {
     (
         {$place:tt $($or:expr)?}
-        $($read:ident = $name:literal $word:literal, $arguments:tt $behind:ident, $command:tt;)+
+        $($read:ident = $name:literal $word:literal, $arguments:tt $options:ident, $command:tt;)+
     ) => {
         Arg::new(
             c"spec",
             Shape::OneOf(&[
                 $(Arg::new(
                     $name,
-                    Shape::Block(behind!($behind [Arg::literal(c"algorithm", $word)] $arguments $place)),
+                    Shape::Block(spec_arguments!($options [Arg::literal(c"algorithm", $word)] $arguments $place)),
                 ),)+
                 $($or)?
             ]),
@@ -124,13 +124,13 @@ const LIMITS: Arg = limits!(SPEC, COUNTS);
 const LIMITS_TO_LOOK: Arg = limits!(SPEC_TO_LOOK, ONCE.optional());
 
 macro_rules! of_commands {
-    ({} $($read:ident = $name:literal $word:literal, $arguments:tt $behind:ident, {
+    ({} $($read:ident = $name:literal $word:literal, $arguments:tt $options:ident, {
         $($(#[doc = $syntax:literal])+ $command:literal $([$fast_path:path])?, arity $arity:literal, $summary:literal, $complexity:literal)?
     };)+) => {
         $($(
             $(#[doc = $syntax])+
             #[allow(non_upper_case_globals, reason = "it has the name of its algorithm")]
-            pub const $read: &[Arg] = behind!($behind [KEY] $arguments (MODE, MODE_OR_WAIT, COUNTS));
+            pub const $read: &[Arg] = spec_arguments!($options [KEY] $arguments (MODE, MODE_OR_WAIT, COUNTS));
         )?)+
     };
 }

@@ -13,12 +13,12 @@ use ratelimit_core::wire::error::Error;
 
 /// `RL.ACQUIRE key limit ttl holder [COST cost] [KEEP amount] [AS name] [NX] [BLOCK duration] [FENCE]`
 pub fn acquire(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
-    let (key, mut behind) = (args.key()?, SpecOptions::default());
-    let (numbers, acquiring) = Spec::acquire(&mut args, &mut behind)?;
-    if behind.is_nothing(&args) && acquiring == Acquiring::default() && !redis.global.queues.any() {
-        return rl_take::charge_spec(redis, key, &Spec::plain(numbers));
+    let (key, mut options) = (args.key()?, SpecOptions::default());
+    let (parsed, acquiring) = Spec::acquire(&mut args, &mut options)?;
+    if options.is_nothing(&args) && acquiring == Acquiring::default() && !redis.global.queues.any() {
+        return rl_take::charge_spec(redis, key, &Spec::plain(parsed));
     }
-    acquire_in_turn(redis, key, KeyRequest::alone(&mut args, &numbers, &behind)?, acquiring)
+    acquire_in_turn(redis, key, KeyRequest::alone(&mut args, &parsed, &options)?, acquiring)
 }
 
 #[inline(never)]

@@ -23,7 +23,7 @@ pub fn limit(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
         let ruling = redis.global.policies.named(name, now)?;
         return charge_named(redis, key, &ruling, now).map(|decision| Reply::decision(&decision));
     }
-    charge(redis, key, &ByPolicy::behind(name, &mut args)?, now)
+    charge(redis, key, &ByPolicy::after_first_name(name, &mut args)?, now)
 }
 
 /// `RL.DELAY key name [OR name ...] [options]`
@@ -36,7 +36,7 @@ pub fn delay(redis: &mut Redis, mut args: Args) -> Result<Reply, Error> {
         ruling.policy.refuse_more_to_tell()?;
         return charge_named(redis, key, &ruling, now).map(|decision| Reply::delay(decision.verdict));
     }
-    let by = ByPolicy::behind(name, &mut args)?;
+    let by = ByPolicy::after_first_name(name, &mut args)?;
     let ruling = redis.global.policies.find(&by, now)?;
     by.refuse_more_to_tell(&ruling.policy)?;
     let mut request = by.request(&ruling.policy)?;

@@ -86,7 +86,7 @@ pub mod fast_path {
         if !call.word(at)?.eq_ignore_ascii_case(b"TOKENBUCKET") {
             return None;
         }
-        let word = |behind: usize| call.word(at.wrapping_add(behind));
+        let word = |number: usize| call.word(at.wrapping_add(number));
         let (words, memo) = ([word(1), word(2), word(3)], &call.global.bucket_memo);
         memo.known(words, Discipline::Burst).or_else(|| {
             remember(call, words);

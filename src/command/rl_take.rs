@@ -63,7 +63,7 @@ macro_rules! command_lines {
 pub(crate) use command_lines;
 
 macro_rules! commands {
-    ({} $($read:ident = $name:literal $word:literal, $arguments:tt $behind:ident, {
+    ({} $($read:ident = $name:literal $word:literal, $arguments:tt $options:ident, {
         $($(#[doc = $syntax:literal])+ $command:literal $([$fast_path:path])?, arity $arity:literal, $summary:literal, $complexity:literal)?
     };)+) => {
         const _: () = assert!([$($word),+].len() == Spec::ALGORITHMS.len());
@@ -128,13 +128,13 @@ pub fn charge<'a>(
     mut args: Args<'a>,
     read: impl FnOnce(&mut Args<'a>, &mut SpecOptions<'a>) -> Result<ParsedLimit<'a>, Error>,
 ) -> Result<Reply, Error> {
-    let (key, mut behind) = (args.key()?, SpecOptions::remembering(&redis.global.bucket_memo));
-    let numbers = read(&mut args, &mut behind)?;
+    let (key, mut options) = (args.key()?, SpecOptions::remembering(&redis.global.bucket_memo));
+    let parsed = read(&mut args, &mut options)?;
     // Here the compiler knows which algorithm it is.
-    if behind.is_nothing(&args) {
-        return charge_spec(redis, key, &Spec::plain(numbers));
+    if options.is_nothing(&args) {
+        return charge_spec(redis, key, &Spec::plain(parsed));
     }
-    charge_with_options(redis, key, &KeyRequest::alone(&mut args, &numbers, &behind)?)
+    charge_with_options(redis, key, &KeyRequest::alone(&mut args, &parsed, &options)?)
 }
 
 #[inline(never)]

@@ -30,8 +30,8 @@ impl<'a> ByPolicy<'a> {
     ///
     /// # Errors
     /// The first word that is wrong, or missing, as [`Error`] says it.
-    pub fn behind(first: &'a [u8], args: &mut Args<'a>) -> Result<ByPolicy<'a>, Error> {
-        let by = ByPolicy::behind_name(first, args, Verb::Take, &CommonOptions::NONE, false)?;
+    pub fn after_first_name(first: &'a [u8], args: &mut Args<'a>) -> Result<ByPolicy<'a>, Error> {
+        let by = ByPolicy::after_name(first, args, Verb::Take, &CommonOptions::NONE, false)?;
         if let Some(word) = args.peek() {
             return Err(refusal::needed(word, What::OrOption, OF_POLICY_NAME, false));
         }
@@ -40,8 +40,8 @@ impl<'a> ByPolicy<'a> {
 
     /// The words after POLICY, in a call on one key.
     pub(super) fn of_key(args: &mut Args<'a>, verb: Verb, common: &CommonOptions<'a>) -> Result<ByPolicy<'a>, Error> {
-        let first = name_behind(args)?;
-        let by = ByPolicy::behind_name(first, args, verb, common, false)?;
+        let first = next_name(args)?;
+        let by = ByPolicy::after_name(first, args, verb, common, false)?;
         match args.peek() {
             Some(word) => Err(refusal::refused(word, Reason::PolicyStandsAlone)),
             None => Ok(by),
@@ -50,12 +50,12 @@ impl<'a> ByPolicy<'a> {
 
     /// The words after POLICY, for one key of a call on many keys.
     pub(super) fn of_keys(args: &mut Args<'a>, verb: Verb, common: &CommonOptions<'a>) -> Result<ByPolicy<'a>, Error> {
-        let first = name_behind(args)?;
-        ByPolicy::behind_name(first, args, verb, common, true)
+        let first = next_name(args)?;
+        ByPolicy::after_name(first, args, verb, common, true)
     }
 
     #[inline(never)]
-    fn behind_name(
+    fn after_name(
         first: &'a [u8],
         args: &mut Args<'a>,
         verb: Verb,
@@ -65,7 +65,7 @@ impl<'a> ByPolicy<'a> {
         let words = if one_of_several { OF_POLICY_NAME_OF_KEYS } else { OF_POLICY_NAME };
         let mut others = Vec::new();
         while args.accept("OR") {
-            others.push(name_behind(args)?);
+            others.push(next_name(args)?);
         }
         let own = Options::read(args, words)?;
         if one_of_several {
@@ -103,7 +103,7 @@ pub fn name_of_policy<'a>(args: &mut Args<'a>) -> Result<&'a [u8], Error> {
 }
 
 /// `name`: behind POLICY or OR.
-fn name_behind<'a>(args: &mut Args<'a>) -> Result<&'a [u8], Error> {
+fn next_name<'a>(args: &mut Args<'a>) -> Result<&'a [u8], Error> {
     valid(args.argument("name", &BEHIND_POLICY)?)
 }
 

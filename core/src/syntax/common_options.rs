@@ -102,36 +102,36 @@ impl<'a> CommonOptions<'a> {
     }
 
     /// What is asked of one of several limits on one key.
-    pub(super) fn spec_on_key(&self, numbers: &ParsedLimit<'a>, behind: &SpecOptions<'a>) -> Result<Spec<'a>, Error> {
-        behind.options().refuse_give_back(&COST_OF_SEVERAL)?;
-        self.spec_among_several(numbers, behind)
+    pub(super) fn spec_on_key(&self, parsed: &ParsedLimit<'a>, options: &SpecOptions<'a>) -> Result<Spec<'a>, Error> {
+        options.options().refuse_give_back(&COST_OF_SEVERAL)?;
+        self.spec_among_several(parsed, options)
     }
 
     /// What is asked of one of several limits.
     #[inline(always)]
     pub(super) fn spec_among_several(
         &self,
-        numbers: &ParsedLimit<'a>,
-        behind: &SpecOptions<'a>,
+        parsed: &ParsedLimit<'a>,
+        options: &SpecOptions<'a>,
     ) -> Result<Spec<'a>, Error> {
         // Most say no more than their numbers.
-        if self.are_any || !behind.has_no_options() {
-            self.spec_by_options(numbers, behind.options())
+        if self.are_any || !options.has_no_options() {
+            self.spec_by_options(parsed, options.options())
         } else {
-            Ok(Spec::plain(*numbers))
+            Ok(Spec::plain(*parsed))
         }
     }
 
     #[inline(never)]
-    fn spec_by_options(&self, numbers: &ParsedLimit<'a>, own: &Options<'a>) -> Result<Spec<'a>, Error> {
+    fn spec_by_options(&self, parsed: &ParsedLimit<'a>, own: &Options<'a>) -> Result<Spec<'a>, Error> {
         own.refuse_among_several()?;
-        self.spec(numbers, own)
+        self.spec(parsed, own)
     }
 
     /// What is asked of one limit, by its own options and these.
     #[inline(always)]
-    pub(super) fn spec(&self, numbers: &ParsedLimit<'a>, own: &Options<'a>) -> Result<Spec<'a>, Error> {
-        let ParsedLimit { limit, holder } = *numbers;
+    pub(super) fn spec(&self, parsed: &ParsedLimit<'a>, own: &Options<'a>) -> Result<Spec<'a>, Error> {
+        let ParsedLimit { limit, holder } = *parsed;
         if matches!(limit, AnyLimit::Sketch(_)) {
             self.refuse_of_sketch(own)?;
         }

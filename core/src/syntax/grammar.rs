@@ -65,9 +65,9 @@ impl<'a> Spec<'a> {
     /// # Errors
     /// The first word that is wrong, or missing, as [`Error`] says it.
     #[inline(always)]
-    pub fn token_bucket(args: &mut Args<'a>, behind: &mut SpecOptions<'a>) -> Result<ParsedLimit<'a>, Error> {
-        let bucket = bucket(args, "refill", &TOKENBUCKET, Discipline::Burst, behind.memo)?;
-        behind.read(args, &words::OF_TOKEN_BUCKET)?;
+    pub fn token_bucket(args: &mut Args<'a>, options: &mut SpecOptions<'a>) -> Result<ParsedLimit<'a>, Error> {
+        let bucket = bucket(args, "refill", &TOKENBUCKET, Discipline::Burst, options.memo)?;
+        options.read(args, &words::OF_TOKEN_BUCKET)?;
         Ok(ParsedLimit::of(AnyLimit::Bucket(bucket)))
     }
 
@@ -76,9 +76,9 @@ impl<'a> Spec<'a> {
     /// # Errors
     /// The first word that is wrong, or missing, as [`Error`] says it.
     #[inline(always)]
-    pub fn leaky_bucket(args: &mut Args<'a>, behind: &mut SpecOptions<'a>) -> Result<ParsedLimit<'a>, Error> {
-        let bucket = bucket(args, "leak", &LEAKYBUCKET, Discipline::Queue, behind.memo)?;
-        behind.read(args, &words::OF_A_RATE)?;
+    pub fn leaky_bucket(args: &mut Args<'a>, options: &mut SpecOptions<'a>) -> Result<ParsedLimit<'a>, Error> {
+        let bucket = bucket(args, "leak", &LEAKYBUCKET, Discipline::Queue, options.memo)?;
+        options.read(args, &words::OF_A_RATE)?;
         Ok(ParsedLimit::of(AnyLimit::Bucket(bucket)))
     }
 }
@@ -125,14 +125,14 @@ impl<'a> Spec<'a> {
     /// # Errors
     /// The first word that is wrong, or missing, as [`Error`] says it.
     #[inline(always)]
-    pub fn fixed_window(args: &mut Args<'a>, behind: &mut SpecOptions<'a>) -> Result<ParsedLimit<'a>, Error> {
+    pub fn fixed_window(args: &mut Args<'a>, options: &mut SpecOptions<'a>) -> Result<ParsedLimit<'a>, Error> {
         let (limit, window) = (amount(args, "limit", &FIXED)?, Window::read(args)?);
         let limit = match window {
             // Most say no more, and the compiler sees which of the windows it is.
             Window::Lasts(window) if args.is_empty() => FixedWindow::new(limit, window, false),
             window => {
-                let aligned = behind.read(args, &words::OF_FIXED_WINDOW)?;
-                window.limit(limit, aligned, behind.options().alignment)?
+                let aligned = options.read(args, &words::OF_FIXED_WINDOW)?;
+                window.limit(limit, aligned, options.options().alignment)?
             }
         };
         Ok(ParsedLimit::of(AnyLimit::FixedWindow(limit)))
@@ -147,9 +147,9 @@ impl<'a> Spec<'a> {
     /// # Errors
     /// The first word that is wrong, or missing, as [`Error`] says it.
     #[inline(always)]
-    pub fn sliding_window(args: &mut Args<'a>, behind: &mut SpecOptions<'a>) -> Result<ParsedLimit<'a>, Error> {
+    pub fn sliding_window(args: &mut Args<'a>, options: &mut SpecOptions<'a>) -> Result<ParsedLimit<'a>, Error> {
         let (limit, window) = window(args, &SLIDING)?;
-        let limit = if behind.read(args, &words::OF_SLIDING_WINDOW)? {
+        let limit = if options.read(args, &words::OF_SLIDING_WINDOW)? {
             AnyLimit::StrictWindow(StrictWindow::new(limit, window))
         } else {
             AnyLimit::SlidingWindow(SlidingWindow::new(limit, window))
@@ -168,9 +168,9 @@ impl<'a> Spec<'a> {
     /// # Errors
     /// The first word that is wrong, or missing, as [`Error`] says it.
     #[inline(always)]
-    pub fn sliding_log(args: &mut Args<'a>, behind: &mut SpecOptions<'a>) -> Result<ParsedLimit<'a>, Error> {
+    pub fn sliding_log(args: &mut Args<'a>, options: &mut SpecOptions<'a>) -> Result<ParsedLimit<'a>, Error> {
         let (limit, window) = window(args, &SLIDINGLOG)?;
-        behind.read(args, &words::OF_A_RATE)?;
+        options.read(args, &words::OF_A_RATE)?;
         Ok(ParsedLimit::of(AnyLimit::SlidingLog(SlidingLog::new(limit, window))))
     }
 }
@@ -187,12 +187,12 @@ impl<'a> Spec<'a> {
     /// # Errors
     /// The first word that is wrong, or missing, as [`Error`] says it.
     #[inline(always)]
-    pub fn sketch(args: &mut Args<'a>, behind: &mut SpecOptions<'a>) -> Result<ParsedLimit<'a>, Error> {
-        let syntax = if behind.of_policy { &SKETCH_OF_POLICY } else { &SKETCH };
-        let bucket = bucket(args, "refill", syntax, Discipline::Burst, behind.memo)?;
-        let item = if behind.of_policy { &[] } else { args.argument("item", syntax)? };
-        behind.read(args, &words::OF_SKETCH)?;
-        Ok(ParsedLimit { limit: AnyLimit::Sketch(Sketch::new(bucket, behind.options().size)), holder: item })
+    pub fn sketch(args: &mut Args<'a>, options: &mut SpecOptions<'a>) -> Result<ParsedLimit<'a>, Error> {
+        let syntax = if options.of_policy { &SKETCH_OF_POLICY } else { &SKETCH };
+        let bucket = bucket(args, "refill", syntax, Discipline::Burst, options.memo)?;
+        let item = if options.of_policy { &[] } else { args.argument("item", syntax)? };
+        options.read(args, &words::OF_SKETCH)?;
+        Ok(ParsedLimit { limit: AnyLimit::Sketch(Sketch::new(bucket, options.options().size)), holder: item })
     }
 
     /// `item capacity refill period [SIZE size] [options]`, of RL.SKETCH.
@@ -200,11 +200,11 @@ impl<'a> Spec<'a> {
     /// # Errors
     /// The first word that is wrong, or missing, as [`Error`] says it.
     #[inline(always)]
-    pub fn sketch_of_item(args: &mut Args<'a>, behind: &mut SpecOptions<'a>) -> Result<ParsedLimit<'a>, Error> {
+    pub fn sketch_of_item(args: &mut Args<'a>, options: &mut SpecOptions<'a>) -> Result<ParsedLimit<'a>, Error> {
         let item = args.argument("item", &OF_ITEM)?;
-        let bucket = bucket(args, "refill", &OF_ITEM, Discipline::Burst, behind.memo)?;
-        behind.read(args, &words::OF_SKETCH)?;
-        Ok(ParsedLimit { limit: AnyLimit::Sketch(Sketch::new(bucket, behind.options().size)), holder: item })
+        let bucket = bucket(args, "refill", &OF_ITEM, Discipline::Burst, options.memo)?;
+        options.read(args, &words::OF_SKETCH)?;
+        Ok(ParsedLimit { limit: AnyLimit::Sketch(Sketch::new(bucket, options.options().size)), holder: item })
     }
 }
 
@@ -222,10 +222,10 @@ impl<'a> Spec<'a> {
     /// # Errors
     /// The first word that is wrong, or missing, as [`Error`] says it.
     #[inline(always)]
-    pub fn concurrency(args: &mut Args<'a>, behind: &mut SpecOptions<'a>) -> Result<ParsedLimit<'a>, Error> {
-        let numbers = lease(args, behind.of_policy)?;
-        behind.read(args, &words::OF_CONCURRENCY)?;
-        Ok(numbers)
+    pub fn concurrency(args: &mut Args<'a>, options: &mut SpecOptions<'a>) -> Result<ParsedLimit<'a>, Error> {
+        let parsed = lease(args, options.of_policy)?;
+        options.read(args, &words::OF_CONCURRENCY)?;
+        Ok(parsed)
     }
 
     /// `limit ttl holder [COST cost] [KEEP amount] [AS name] [NX] [BLOCK duration]`, of RL.ACQUIRE: the limit, and how
@@ -234,10 +234,10 @@ impl<'a> Spec<'a> {
     /// # Errors
     /// The first word that is wrong, or missing, as [`Error`] says it.
     #[inline(always)]
-    pub fn acquire(args: &mut Args<'a>, behind: &mut SpecOptions<'a>) -> Result<(ParsedLimit<'a>, Acquiring), Error> {
-        let numbers = lease(args, false)?;
-        let acquiring = if args.is_empty() { Acquiring::default() } else { behind.read_acquiring(args)? };
-        Ok((numbers, acquiring))
+    pub fn acquire(args: &mut Args<'a>, options: &mut SpecOptions<'a>) -> Result<(ParsedLimit<'a>, Acquiring), Error> {
+        let parsed = lease(args, false)?;
+        let acquiring = if args.is_empty() { Acquiring::default() } else { options.read_acquiring(args)? };
+        Ok((parsed, acquiring))
     }
 }
 

@@ -99,12 +99,12 @@ impl<'a> KeyRequest<'a> {
         args: &mut Args<'a>,
         read: impl FnOnce(&mut Args<'a>, &mut SpecOptions<'a>) -> Result<ParsedLimit<'a>, Error>,
     ) -> Result<KeyRequest<'a>, Error> {
-        let mut behind = SpecOptions::default();
-        let numbers = read(args, &mut behind)?;
-        if behind.is_nothing(args) {
-            return Ok(KeyRequest::One(Spec::plain(numbers)));
+        let mut options = SpecOptions::default();
+        let parsed = read(args, &mut options)?;
+        if options.is_nothing(args) {
+            return Ok(KeyRequest::One(Spec::plain(parsed)));
         }
-        KeyRequest::alone(args, &numbers, &behind)
+        KeyRequest::alone(args, &parsed, &options)
     }
 
     /// What numbers of one algorithm ask together with what stands behind them.
@@ -114,32 +114,32 @@ impl<'a> KeyRequest<'a> {
     #[inline(never)]
     pub fn alone(
         args: &mut Args<'a>,
-        numbers: &ParsedLimit<'a>,
-        behind: &SpecOptions<'a>,
+        parsed: &ParsedLimit<'a>,
+        options: &SpecOptions<'a>,
     ) -> Result<KeyRequest<'a>, Error> {
         if let Some(word) = args.peek() {
-            return Err(refusal::needed(word, What::Option, behind.words, false));
+            return Err(refusal::needed(word, What::Option, options.words, false));
         }
-        KeyRequest::of_one(Verb::Take, &CommonOptions::NONE, numbers, behind, None)
+        KeyRequest::of_one(Verb::Take, &CommonOptions::NONE, parsed, options, None)
     }
 
     #[inline(always)]
     fn read(args: &mut Args<'a>, verb: Verb) -> Result<KeyRequest<'a>, Error> {
         let Some(read) = args.peek().and_then(Spec::reader) else {
-            return KeyRequest::behind_options(args, verb);
+            return KeyRequest::after_options(args, verb);
         };
         args.skip();
-        let mut behind = SpecOptions::default();
-        let numbers = read(args, &mut behind)?;
-        if behind.is_nothing(args) {
-            return Ok(KeyRequest::One(Spec::plain(numbers)));
+        let mut options = SpecOptions::default();
+        let parsed = read(args, &mut options)?;
+        if options.is_nothing(args) {
+            return Ok(KeyRequest::One(Spec::plain(parsed)));
         }
-        KeyRequest::behind_first(args, verb, &CommonOptions::NONE, &numbers, &behind)
+        KeyRequest::after_first_spec(args, verb, &CommonOptions::NONE, &parsed, &options)
     }
 
     /// A call that does not begin with a spec.
     #[cold]
-    fn behind_options(args: &mut Args<'a>, verb: Verb) -> Result<KeyRequest<'a>, Error> {
+    fn after_options(args: &mut Args<'a>, verb: Verb) -> Result<KeyRequest<'a>, Error> {
         let common = CommonOptions::of(Options::read(args, OF_A_CALL)?)?;
         let word = args.argument("a spec", verb.syntax())?;
         if is_ban(word) {
@@ -149,42 +149,42 @@ impl<'a> KeyRequest<'a> {
             return ByPolicy::of_key(args, verb, &common).map(|by| KeyRequest::Policy(Box::new(by)));
         }
         let read = Spec::reader(word).ok_or_else(|| refusal::unknown(word, WordPlace::First, OF_A_CALL, verb))?;
-        let mut behind = SpecOptions::default();
-        let numbers = read(args, &mut behind)?;
-        KeyRequest::behind_first(args, verb, &common, &numbers, &behind)
+        let mut options = SpecOptions::default();
+        let parsed = read(args, &mut options)?;
+        KeyRequest::after_first_spec(args, verb, &common, &parsed, &options)
     }
 
     /// What follows the first spec.
     #[inline(never)]
-    fn behind_first(
+    fn after_first_spec(
         args: &mut Args<'a>,
         verb: Verb,
         common: &CommonOptions<'a>,
-        numbers: &ParsedLimit<'a>,
-        behind: &SpecOptions<'a>,
+        parsed: &ParsedLimit<'a>,
+        options: &SpecOptions<'a>,
     ) -> Result<KeyRequest<'a>, Error> {
         // What a plain key can serve asks for no memory.
         if args.is_empty() {
-            return KeyRequest::of_one(verb, common, numbers, behind, None);
+            return KeyRequest::of_one(verb, common, parsed, options, None);
         }
-        let (mut specs, mut words, mut ban): (Vec<Spec>, _, _) = (Vec::new(), behind.words, None);
+        let (mut specs, mut words, mut ban): (Vec<Spec>, _, _) = (Vec::new(), options.words, None);
         while let (Some(word), None) = (args.peek(), ban) {
             args.skip();
             if is_ban(word) {
-                Spec::plain(*numbers).refuse_ban()?;
+                Spec::plain(*parsed).refuse_ban()?;
                 ban = Some(ban_rule(args)?);
                 continue;
             }
             if specs.is_empty() {
                 // Once, for all there can be.
                 specs.reserve_exact(MAX_SPECS);
-                specs.push(common.spec_on_key(numbers, behind)?);
+                specs.push(common.spec_on_key(parsed, options)?);
             }
-            let read = refusal::reader_behind(word, words, WordPlace::Next, specs.len(), verb)?;
-            let mut behind = SpecOptions::default();
-            let numbers = read(args, &mut behind)?;
-            words = behind.words;
-            let spec = common.spec_on_key(&numbers, &behind)?;
+            let read = refusal::next_reader(word, words, WordPlace::Next, specs.len(), verb)?;
+            let mut options = SpecOptions::default();
+            let parsed = read(args, &mut options)?;
+            words = options.words;
+            let spec = common.spec_on_key(&parsed, &options)?;
             specs.iter().try_for_each(|other| spec.refuse_twin(other))?;
             specs.push(spec);
         }
@@ -192,7 +192,7 @@ impl<'a> KeyRequest<'a> {
             return Err(refusal::refused(word, Reason::BanStandsLast));
         }
         if specs.is_empty() {
-            return KeyRequest::of_one(verb, common, numbers, behind, ban);
+            return KeyRequest::of_one(verb, common, parsed, options, ban);
         }
         let idempotency = verb.idempotency(common.idempotency())?;
         let (purpose, each) = (common.purpose, common.each());
@@ -204,15 +204,15 @@ impl<'a> KeyRequest<'a> {
     fn of_one(
         verb: Verb,
         common: &CommonOptions<'a>,
-        numbers: &ParsedLimit<'a>,
-        behind: &SpecOptions<'a>,
+        parsed: &ParsedLimit<'a>,
+        options: &SpecOptions<'a>,
         ban: Option<BanRule>,
     ) -> Result<KeyRequest<'a>, Error> {
-        let own = behind.options();
+        let own = options.options();
         let counting = common.counting_as(own)?;
         let common = counting.as_ref().unwrap_or(common);
         let idempotency = verb.idempotency(common.idempotency())?;
-        let spec = common.spec(numbers, own)?;
+        let spec = common.spec(parsed, own)?;
         let purpose = if common.purpose == Purpose::Charge { Purpose::of(spec.request) } else { common.purpose };
         // Nothing denies a give-back, not even what it only looks at.
         let looks_beside = purpose == Purpose::GiveBack && !matches!(spec.request, Request::GiveBack(_));

@@ -67,10 +67,10 @@ impl<'a> ManyKeysRequest<'a> {
                 });
             };
             args.skip();
-            let mut behind = SpecOptions::default();
-            let numbers = read(args, &mut behind)?;
-            words = behind.words;
-            keys.push((key, KeyRequest::One(common.spec_among_several(&numbers, &behind)?)));
+            let mut options = SpecOptions::default();
+            let parsed = read(args, &mut options)?;
+            words = options.words;
+            keys.push((key, KeyRequest::One(common.spec_among_several(&parsed, &options)?)));
         }
         if !args.is_empty() {
             return Err(refusal::refused(args.word()?, Reason::BehindLastSpec));

@@ -78,17 +78,17 @@ impl Policy {
                 break;
             }
             let place = if limits.is_empty() { WordPlace::FirstOfPolicy } else { WordPlace::NextOfPolicy };
-            let read = refusal::reader_behind(word, words, place, limits.len(), Verb::Take)?;
-            let mut behind = SpecOptions::of_policy();
-            let numbers = read(args, &mut behind)?;
-            words = behind.words;
-            let own = behind.options();
+            let read = refusal::next_reader(word, words, place, limits.len(), Verb::Take)?;
+            let mut options = SpecOptions::of_policy();
+            let parsed = read(args, &mut options)?;
+            words = options.words;
+            let own = options.options();
             own.refuse_give_back(&COST_OF_POLICY)?;
-            let spec = CommonOptions::NONE.spec(&numbers, own)?;
+            let spec = CommonOptions::NONE.spec(&parsed, own)?;
             specs.iter().try_for_each(|other| spec.refuse_twin(other))?;
             specs.push(spec);
             let name = own.name.map(Box::from);
-            limits.push(PolicyLimit { limit: numbers.limit, slower: None, cost: own.cost, name, shadow: own.shadow });
+            limits.push(PolicyLimit { limit: parsed.limit, slower: None, cost: own.cost, name, shadow: own.shadow });
             if args.is_empty() {
                 break;
             }

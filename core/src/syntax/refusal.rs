@@ -90,7 +90,7 @@ pub(super) fn needed(word: &[u8], what: What, options: OptionSet, or_algorithm: 
 }
 
 /// What reads the spec that `word` begins behind `before` others, of which the last could have the options `words`.
-pub(super) fn reader_behind<'a>(
+pub(super) fn next_reader<'a>(
     word: &[u8],
     words: OptionSet,
     place: WordPlace,

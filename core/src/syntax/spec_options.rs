@@ -49,10 +49,10 @@ impl<'a> SpecOptions<'a> {
         self.words = words;
         let Some(first) = next(args, words) else { return Ok(false) };
         // A limit with its flag is as plain as one without.
-        let mut behind_first = *args;
-        behind_first.skip();
-        if matches!(first, Word::Aligned | Word::Strict) && behind_first.is_empty() {
-            *args = behind_first;
+        let mut after_flag = *args;
+        after_flag.skip();
+        if matches!(first, Word::Aligned | Word::Strict) && after_flag.is_empty() {
+            *args = after_flag;
             return Ok(true);
         }
         let options = self.options.insert(Options::NONE);

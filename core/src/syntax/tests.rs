@@ -1008,7 +1008,7 @@ fn nothing_else_blocks_and_what_does_is_told() {
         refused(Policy::read(&mut Args::new(leaked(text))), text);
     }
     for text in ["BLOCK 5s", "OR q BLOCK 5s", "COST 1 ONCE a 1m BLOCK 0"] {
-        refused(ByPolicy::behind(b"p", &mut Args::new(leaked(text))), text);
+        refused(ByPolicy::after_first_name(b"p", &mut Args::new(leaked(text))), text);
     }
 }
 
@@ -1844,7 +1844,7 @@ fn what_a_policys_name_alone_asks_is_what_a_call_asks_at_length() {
         ("FIXED 9 1h COST 3 AS a SLIDING 9 1h SHADOW BAN 3 1m 1h", 1, false),
     ] {
         let policy = policy(text, factor);
-        let at_length = ByPolicy::behind(b"p", &mut Args::new(&[&b"RL.LIMIT"[..]]))
+        let at_length = ByPolicy::after_first_name(b"p", &mut Args::new(&[&b"RL.LIMIT"[..]]))
             .unwrap()
             .request(&policy)
             .map(|asked| format!("{asked:?}"));

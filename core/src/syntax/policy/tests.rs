@@ -367,7 +367,7 @@ fn unused<L: Limit>(_: &L) -> L::Usage {
 fn by(text: &str) -> Result<ByPolicy<'static>, Error> {
     let nothing: &'static [&'static [u8]; 1] = &[b"RL"];
     let mut args = if text.is_empty() { Args::new(nothing) } else { Args::new(words(text)) };
-    ByPolicy::behind(b"gold", &mut args)
+    ByPolicy::after_first_name(b"gold", &mut args)
 }
 
 fn asked<'p>(text: &str, policy: &'p Policy) -> Result<KeyRequest<'p>, Error> {
@@ -444,7 +444,7 @@ fn a_call_by_policy_is_refused_with_the_word_or_the_argument() {
         ),
     ] {
         let words = words(text);
-        let refused = ByPolicy::behind(b"gold", &mut Args::new(words)).map(|by| names(&by)).unwrap_err();
+        let refused = ByPolicy::after_first_name(b"gold", &mut Args::new(words)).map(|by| names(&by)).unwrap_err();
         assert_eq!(refused.to_string(), error, "{text}");
     }
 }

@@ -36,7 +36,7 @@ fn read(args: &mut Args<'static>, command: &str) -> Result<(), Error> {
         "RL.RELEASE" => holders(args).map(|_| ()),
         "RL.LIMIT" | "RL.DELAY" => {
             let name = name_of_policy(args)?;
-            ByPolicy::behind(name, args).map(|_| ())
+            ByPolicy::after_first_name(name, args).map(|_| ())
         }
         "RL.ACQUIRE" => {
             let mut behind = SpecOptions::default();

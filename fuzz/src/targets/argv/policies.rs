@@ -222,7 +222,7 @@ fn limit<'a>(words: &'a Vec<&'a [u8]>) -> Result<ByPolicy<'a>, Error> {
     let mut args = Args::new(words);
     args.key()?;
     let name = name_of_policy(&mut args)?;
-    let by = ByPolicy::behind(name, &mut args)?;
+    let by = ByPolicy::after_first_name(name, &mut args)?;
     assert!(args.is_empty());
     Ok(by)
 }
