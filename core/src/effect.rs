@@ -38,12 +38,12 @@ pub struct Text {
     short: [u8; Text::SHORT],
     length: usize,
     long: Vec<u8>,
-    anchor: Anchor,
+    anchor: TimeBase,
 }
 
 /// What instants are told by their distance from.
 #[derive(Clone, Copy, Debug)]
-enum Anchor {
+enum TimeBase {
     /// They are told in digits: the text has no expiry.
     None,
     /// The expiry, in microseconds, until an instant has been told.
@@ -52,28 +52,28 @@ enum Anchor {
     Instant(u64),
 }
 
-impl Anchor {
+impl TimeBase {
     /// The least number that is told by its distance.
     const LEAST: u64 = 1_000_000_000_000;
     /// The least distance that is told in digits instead, as they are hardly more.
     const FAR: u64 = 100_000_000_000;
 
-    fn of_expiry(milliseconds: u64) -> Anchor {
-        Anchor::Expiry(milliseconds.saturating_mul(1000))
+    fn of_expiry(milliseconds: u64) -> TimeBase {
+        TimeBase::Expiry(milliseconds.saturating_mul(1000))
     }
 
     /// The instant itself; `None` if there is none.
     fn instant(self) -> Option<u64> {
         match self {
-            Anchor::None => None,
-            Anchor::Expiry(at) | Anchor::Instant(at) => Some(at),
+            TimeBase::None => None,
+            TimeBase::Expiry(at) | TimeBase::Instant(at) => Some(at),
         }
     }
 
-    /// Notes that `instant` has been told, which is at least [`Anchor::LEAST`].
+    /// Notes that `instant` has been told, which is at least [`TimeBase::LEAST`].
     fn tell(&mut self, instant: u64) {
-        if let Anchor::Expiry(_) = self {
-            *self = Anchor::Instant(instant);
+        if let TimeBase::Expiry(_) = self {
+            *self = TimeBase::Instant(instant);
         }
     }
 }
@@ -127,7 +127,7 @@ impl Text {
         text.integer(u64::from(After::VERSION));
         text.integer(expires_at);
         text.integer(plain_expiry.and_then(expiry).unwrap_or(NEVER));
-        text.anchor = Anchor::of_expiry(expires_at);
+        text.anchor = TimeBase::of_expiry(expires_at);
         usage.encode_effect(&mut text);
         text
     }
@@ -149,12 +149,12 @@ impl Text {
         let mut text = Text::beginning_with(U::KIND.name().as_bytes());
         text.integer(u64::from(U::VERSION));
         text.integer(expires_at);
-        text.anchor = Anchor::of_expiry(expires_at);
+        text.anchor = TimeBase::of_expiry(expires_at);
         text
     }
 
     fn empty() -> Text {
-        Text { short: [0; Text::SHORT], length: 0, long: Vec::new(), anchor: Anchor::None }
+        Text { short: [0; Text::SHORT], length: 0, long: Vec::new(), anchor: TimeBase::None }
     }
 
     fn number(&mut self, before: &[u8], value: u64) {
@@ -184,11 +184,11 @@ impl Encoder for Text {
         let Some(anchor) = self.anchor.instant() else {
             return self.number(b" ", value);
         };
-        if value >= Anchor::LEAST {
+        if value >= TimeBase::LEAST {
             self.anchor.tell(value);
             match value.abs_diff(anchor) {
                 0 => self.push(b" +"),
-                Anchor::FAR.. => self.number(b" ", value),
+                TimeBase::FAR.. => self.number(b" ", value),
                 distance => self.number(if value < anchor { b" -" } else { b" +" }, distance),
             }
         } else if value != 0 && value.is_multiple_of(MILLION) {
@@ -217,18 +217,18 @@ const NEVER: u64 = 0;
 #[derive(Clone, Copy, Debug)]
 pub struct Fields<'a> {
     rest: &'a [u8],
-    anchor: Anchor,
+    anchor: TimeBase,
 }
 
 impl<'a> Fields<'a> {
     /// Those of a text that is nothing else.
     pub(crate) fn of(text: &'a Text) -> Fields<'a> {
-        Fields { rest: text.as_bytes(), anchor: Anchor::None }
+        Fields { rest: text.as_bytes(), anchor: TimeBase::None }
     }
 
     /// Those of a text that begins with `heading`.
     pub(crate) fn behind(heading: &[u8], text: &'a [u8]) -> Option<Fields<'a>> {
-        Some(Fields { rest: text.strip_prefix(heading)?, anchor: Anchor::None })
+        Some(Fields { rest: text.strip_prefix(heading)?, anchor: TimeBase::None })
     }
 
     /// Whether all have been read.
@@ -240,7 +240,7 @@ impl<'a> Fields<'a> {
     /// How far from the anchor an instant is: nothing at all stands for zero.
     fn distance(&mut self) -> Option<u64> {
         let is_zero = !self.rest.first().is_some_and(u8::is_ascii_digit);
-        if is_zero { Some(0) } else { self.digits().filter(|distance| (1..Anchor::FAR).contains(distance)) }
+        if is_zero { Some(0) } else { self.digits().filter(|distance| (1..TimeBase::FAR).contains(distance)) }
     }
 
     /// The digits at the front, with no zero before them.
@@ -262,25 +262,25 @@ impl Decoder for Fields<'_> {
         let value = match self.rest.split_first()? {
             (b'+', rest) => {
                 self.rest = rest;
-                anchor.checked_add(self.distance()?).filter(|value| *value >= Anchor::LEAST)
+                anchor.checked_add(self.distance()?).filter(|value| *value >= TimeBase::LEAST)
             }
             (b'-', rest) => {
                 self.rest = rest;
                 let distance = self.distance().filter(|distance| *distance != 0)?;
-                anchor.checked_sub(distance).filter(|value| *value >= Anchor::LEAST)
+                anchor.checked_sub(distance).filter(|value| *value >= TimeBase::LEAST)
             }
             _ => {
                 let digits = self.digits()?;
                 match self.rest.strip_prefix(MILLIONS) {
                     Some(rest) => {
                         self.rest = rest;
-                        digits.checked_mul(MILLION).filter(|value| (1..Anchor::LEAST).contains(value))
+                        digits.checked_mul(MILLION).filter(|value| (1..TimeBase::LEAST).contains(value))
                     }
                     None => Some(digits),
                 }
             }
         }?;
-        if value >= Anchor::LEAST {
+        if value >= TimeBase::LEAST {
             self.anchor.tell(value);
         }
         Some(value)
@@ -330,18 +330,18 @@ impl<'a> Effect<'a> {
             return Some(Effect::Deletion);
         }
         if let Some(conversion) = text.strip_prefix(CONVERSION) {
-            let mut fields = Fields { rest: conversion, anchor: Anchor::None };
+            let mut fields = Fields { rest: conversion, anchor: TimeBase::None };
             let version = u32::try_from(fields.integer()?).ok()?;
             let expires_at = expiry(fields.integer()?)?;
             let plain_expiry = fields.integer()?;
             let plain_expiry = if plain_expiry == NEVER { None } else { Some(expiry(plain_expiry)?) };
-            fields.anchor = Anchor::of_expiry(expires_at);
+            fields.anchor = TimeBase::of_expiry(expires_at);
             return Some(Effect::Conversion { version, expires_at, plain_expiry, fields });
         }
-        let mut fields = Fields { rest: text, anchor: Anchor::None };
+        let mut fields = Fields { rest: text, anchor: TimeBase::None };
         let version = u32::try_from(fields.integer()?).ok().filter(|version| (1..=U::VERSION).contains(version))?;
         let expires_at = expiry(fields.integer()?)?;
-        fields.anchor = Anchor::of_expiry(expires_at);
+        fields.anchor = TimeBase::of_expiry(expires_at);
         Some(Effect::Change { version, expires_at, fields })
     }
 }

@@ -19,7 +19,7 @@ use std::thread::{self, ThreadId};
 /// A value of as many blocks takes some 0.2 ms to free.
 const LARGE: usize = 1000;
 
-type Value = Box<dyn Any + Send>;
+type AnyValue = Box<dyn Any + Send>;
 
 /// The thread that the module was loaded on.
 static MAIN: OnceLock<ThreadId> = OnceLock::new();
@@ -41,9 +41,9 @@ fn may_wait() -> bool {
 }
 
 #[cold]
-fn hand_over(value: Value) {
+fn hand_over(value: AnyValue) {
     /// `None` where no thread can be had. It ends with the process.
-    static THREAD: OnceLock<Option<Sender<Value>>> = OnceLock::new();
+    static THREAD: OnceLock<Option<Sender<AnyValue>>> = OnceLock::new();
     let begin = || {
         let (values, received) = channel();
         let thread = thread::Builder::new().name("rl-lazy-free".into());
@@ -56,7 +56,7 @@ fn hand_over(value: Value) {
     }
 }
 
-fn free_all(values: &Receiver<Value>) {
+fn free_all(values: &Receiver<AnyValue>) {
     leave_alarms_to_the_server();
     values.iter().for_each(drop);
 }

@@ -12,7 +12,7 @@ use std::ffi::c_int;
 
 /// Where a key is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum SlotPlace {
     /// By this node.
     Here,
     /// By another one, or by both for a while.
@@ -29,7 +29,7 @@ pub fn are_used() -> bool {
 }
 
 /// Where a key is served that a timer or an event asks after.
-pub fn place_of(entry: ServerEntry, db: c_int, name: &[u8]) -> Option<Place> {
+pub fn place_of(entry: ServerEntry, db: c_int, name: &[u8]) -> Option<SlotPlace> {
     // SAFETY: the entry's own context; the string lives as long as it is asked for.
     with_name(entry, db, name, |name| unsafe { place(entry.ctx, name) })
 }
@@ -46,9 +46,9 @@ pub fn redirection(redis: &Redis, name: KeyName) -> Option<Error> {
 ///
 /// # Safety
 /// `ctx` is live, and no call's; `name` is a live string.
-unsafe fn place(ctx: *mut raw::RedisModuleCtx, name: *mut raw::RedisModuleString) -> Place {
+unsafe fn place(ctx: *mut raw::RedisModuleCtx, name: *mut raw::RedisModuleString) -> SlotPlace {
     if !are_used() {
-        return Place::Here;
+        return SlotPlace::Here;
     }
     // Numbers and a holder, such as a call has; they are not read.
     let [one, holder] = [c"1".as_ptr(), c"me".as_ptr()];
@@ -63,11 +63,11 @@ unsafe fn place(ctx: *mut raw::RedisModuleCtx, name: *mut raw::RedisModuleString
     };
     match tried {
         // SAFETY: the caller's promise.
-        Tried::Refused(libc::EPERM) if unsafe { refuses_every_call(ctx) } => Place::Unknown,
-        Tried::Refused(libc::EPERM) => Place::Elsewhere,
-        Tried::Refused(libc::ENETDOWN | libc::EROFS) => Place::Down,
+        Tried::Refused(libc::EPERM) if unsafe { refuses_every_call(ctx) } => SlotPlace::Unknown,
+        Tried::Refused(libc::EPERM) => SlotPlace::Elsewhere,
+        Tried::Refused(libc::ENETDOWN | libc::EROFS) => SlotPlace::Down,
         // By that name the server may have no command, so it says nothing of the key.
-        Tried::Passed | Tried::Unknown | Tried::Refused(_) => Place::Here,
+        Tried::Passed | Tried::Unknown | Tried::Refused(_) => SlotPlace::Here,
     }
 }
 
@@ -89,14 +89,14 @@ unsafe fn refuses_every_call(ctx: *mut raw::RedisModuleCtx) -> bool {
 unsafe fn elsewhere(ctx: *mut raw::RedisModuleCtx, name: *mut raw::RedisModuleString) -> Option<Error> {
     // SAFETY: the caller's promise.
     let text = match unsafe { place(ctx, name) } {
-        Place::Here => return None,
+        SlotPlace::Here => return None,
         // SAFETY: the caller's promise.
-        Place::Elsewhere => moved(&Context::new(ctx), unsafe { super::guard::bytes(name) })
+        SlotPlace::Elsewhere => moved(&Context::new(ctx), unsafe { super::guard::bytes(name) })
             // Whoever asks again learns where the key is from the server itself.
             .unwrap_or_else(|| "TRYAGAIN the key's slot is on its way to another node".to_owned()),
-        Place::Down => "CLUSTERDOWN The cluster is down".to_owned(),
+        SlotPlace::Down => "CLUSTERDOWN The cluster is down".to_owned(),
         // The server knows where the key is when the client asks again, and a call that finds room is granted at once.
-        Place::Unknown => {
+        SlotPlace::Unknown => {
             "TRYAGAIN the server refuses the calls of modules, after a script that crossed slots".to_owned()
         }
     };

@@ -79,16 +79,16 @@ pub fn give_up(redis: &mut Redis, name: KeyName, holder: &[u8], now: Timestamp) 
 }
 
 /// A wait that a client ends, and how far it had come.
-enum Ended {
+enum EndedWait {
     Waiting(WaitingCall),
     Answered(Box<Answer>),
 }
 
 /// Takes the call of a client out of the queues, or its answer out of the outbox; `None` if it has been handed back
 /// already.
-fn end(global: &Global, client: ClientHandle) -> Option<Ended> {
-    let waiting = global.queues.gone(client).map(Ended::Waiting);
-    waiting.or_else(|| global.outbox.take(client).map(Ended::Answered))
+fn end(global: &Global, client: ClientHandle) -> Option<EndedWait> {
+    let waiting = global.queues.gone(client).map(EndedWait::Waiting);
+    waiting.or_else(|| global.outbox.take(client).map(EndedWait::Answered))
 }
 
 /// A client that waited is gone.
@@ -96,8 +96,8 @@ pub fn gone(entry: ServerEntry, client: ClientHandle) {
     let Some(ended) = end(entry.global, client) else { return };
     blocked::hand_back(client, None);
     match ended {
-        Ended::Waiting(_) => timer::arm(entry),
-        Ended::Answered(answer) => answer_lost(entry, *answer),
+        EndedWait::Waiting(_) => timer::arm(entry),
+        EndedWait::Answered(answer) => answer_lost(entry, *answer),
     }
 }
 
@@ -105,21 +105,21 @@ pub fn gone(entry: ServerEntry, client: ClientHandle) {
 pub fn unblocked(redis: &mut Redis, client: ClientHandle) -> Option<Result<Reply, Error>> {
     let ended = end(redis.global, client)?;
     redis.stats = match &ended {
-        Ended::Waiting(call) => call.client.stats,
-        Ended::Answered(answer) => answer.stats,
+        EndedWait::Waiting(call) => call.client.stats,
+        EndedWait::Answered(answer) => answer.stats,
     };
     let told = guard::callback(None, || {
         guard::panic_test_point();
         Some(match &ended {
             // RL.ACQUIRE's key is its first argument.
-            Ended::Waiting(call) => denial(redis, KeyName(1), call, redis::now()),
-            Ended::Answered(answer) => answer.reply.clone(),
+            EndedWait::Waiting(call) => denial(redis, KeyName(1), call, redis::now()),
+            EndedWait::Answered(answer) => answer.reply.clone(),
         })
     });
     let entry = redis.entry();
     guard::callback((), || match ended {
-        Ended::Answered(answer) if told.is_none() => answer_lost(entry, *answer),
-        Ended::Waiting(_) | Ended::Answered(_) => timer::arm(entry),
+        EndedWait::Answered(answer) if told.is_none() => answer_lost(entry, *answer),
+        EndedWait::Waiting(_) | EndedWait::Answered(_) => timer::arm(entry),
     });
     Some(told.unwrap_or(Err(Error::Internal)))
 }

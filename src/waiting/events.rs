@@ -36,10 +36,10 @@ pub fn cron(entry: ServerEntry) {
         for key in queues.next_few(ASKED_AFTER) {
             // A key that is not this node's any more is looked at.
             match slots::place_of(entry, key.db, &key.name) {
-                Some(slots::Place::Here | slots::Place::Unknown) | None => {}
+                Some(slots::SlotPlace::Here | slots::SlotPlace::Unknown) | None => {}
                 // So is every other key.
-                Some(slots::Place::Down) => queues.touch_all(),
-                Some(slots::Place::Elsewhere) => {
+                Some(slots::SlotPlace::Down) => queues.touch_all(),
+                Some(slots::SlotPlace::Elsewhere) => {
                     queues.touch(key.db, &key.name);
                 }
             }

@@ -172,7 +172,7 @@ impl FixedWindow {
     fn advance(&self, usage: &mut FixedWindowUsage, now: Timestamp) {
         let used = self.present(usage, now);
         let opened = if self.is_aligned() || used == Amount::ZERO { now } else { usage.stamp.instant() };
-        *usage = FixedWindowUsage { used, stamp: Stamp::new(opened, self.is_aligned()) };
+        *usage = FixedWindowUsage { used, stamp: WindowStamp::new(opened, self.is_aligned()) };
     }
 }
 
@@ -244,16 +244,16 @@ impl Limit for FixedWindow {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FixedWindowUsage {
     used: Amount,
-    stamp: Stamp,
+    stamp: WindowStamp,
 }
 
 /// An instant and a mode in one word: instants end far below 2^63, so the lowest bit is free for the mode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Stamp(u64);
+struct WindowStamp(u64);
 
-impl Stamp {
-    fn new(instant: Timestamp, aligned: bool) -> Stamp {
-        Stamp((instant.micros() << 1) | u64::from(aligned))
+impl WindowStamp {
+    fn new(instant: Timestamp, aligned: bool) -> WindowStamp {
+        WindowStamp((instant.micros() << 1) | u64::from(aligned))
     }
 
     fn instant(self) -> Timestamp {
@@ -278,7 +278,7 @@ impl Usage for FixedWindowUsage {
     }
 
     fn move_back(&mut self, now: Timestamp) {
-        self.stamp = Stamp::new(self.stamp.instant().min(now), self.stamp.aligned());
+        self.stamp = WindowStamp::new(self.stamp.instant().min(now), self.stamp.aligned());
     }
 
     // The window stays open from when it was, whatever is left in it.
@@ -308,7 +308,7 @@ impl Usage for FixedWindowUsage {
             1 => true,
             _ => return None,
         };
-        (used != Amount::ZERO).then_some(FixedWindowUsage { used, stamp: Stamp::new(instant, aligned) })
+        (used != Amount::ZERO).then_some(FixedWindowUsage { used, stamp: WindowStamp::new(instant, aligned) })
     }
 
     fn describe(&self, _now: Timestamp) -> Vec<(&'static str, InfoField)> {

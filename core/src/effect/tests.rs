@@ -9,7 +9,7 @@ use crate::testing::calls::{millionths, us};
 
 /// Of a text without an expiry.
 fn digits_only(text: &str) -> Fields<'_> {
-    Fields { rest: text.as_bytes(), anchor: Anchor::None }
+    Fields { rest: text.as_bytes(), anchor: TimeBase::None }
 }
 
 /// 1.5 units, of a second after the epoch.
@@ -189,7 +189,7 @@ const EXPIRY_US: u64 = 1_700_003_600_000_000;
 const EXPIRY_MS: u64 = EXPIRY_US / 1000;
 
 fn with_an_expiry(text: &str) -> Fields<'_> {
-    Fields { rest: text.as_bytes(), anchor: Anchor::of_expiry(EXPIRY_MS) }
+    Fields { rest: text.as_bytes(), anchor: TimeBase::of_expiry(EXPIRY_MS) }
 }
 
 fn written(values: &[u64]) -> String {
@@ -214,18 +214,18 @@ fn the_first_instant_is_told_by_its_distance_from_the_expiry_and_the_others_by_t
     let now = EXPIRY_US - 3_600_000_000;
     assert_eq!(written(&[7, now, 0, now + 5, now, now - 5]), " 7 -3600000000 0 +5 + -5");
     assert_eq!(written(&[EXPIRY_US, EXPIRY_US + 1]), " + +1");
-    let far = now + Anchor::FAR;
+    let far = now + TimeBase::FAR;
     assert_eq!(
-        written(&[now, far - 1, far, now - Anchor::FAR]),
-        format!(" -3600000000 +99999999999 {far} {}", now - Anchor::FAR)
+        written(&[now, far - 1, far, now - TimeBase::FAR]),
+        format!(" -3600000000 +99999999999 {far} {}", now - TimeBase::FAR)
     );
-    assert_eq!(written(&[Anchor::LEAST, Anchor::LEAST - 1]), " 1000000000000 999999999999");
+    assert_eq!(written(&[TimeBase::LEAST, TimeBase::LEAST - 1]), " 1000000000000 999999999999");
     assert_eq!(written(&[u64::MAX, u64::MAX - 1]), format!(" {} -1", u64::MAX));
 }
 
 #[test]
 fn a_multiple_of_a_million_is_told_in_millions() {
-    let far = Anchor::LEAST;
+    let far = TimeBase::LEAST;
     assert_eq!(
         written(&[0, 1, 999_999, 1_000_000, 1_000_001, 60_000_000, far - 1_000_000, far]),
         " 0 1 999999 1M 1000001 60M 999999M 1000000000000"
@@ -235,7 +235,7 @@ fn a_multiple_of_a_million_is_told_in_millions() {
 #[test]
 fn numbers_are_read_as_they_are_written_and_in_digits() {
     let now = EXPIRY_US - 3_600_000_000;
-    let values = [7, now, 2_000_000, now + 5, now, now - 5, now + Anchor::FAR, u64::MAX];
+    let values = [7, now, 2_000_000, now + 5, now, now - 5, now + TimeBase::FAR, u64::MAX];
     assert_eq!(numbers(&written(&values)).as_deref(), Some(&values[..]));
     let digits = format!(" {}", values.map(|value| value.to_string()).join(" "));
     assert_eq!(numbers(&digits).as_deref(), Some(&values[..]));
@@ -243,7 +243,7 @@ fn numbers_are_read_as_they_are_written_and_in_digits() {
 
 #[test]
 fn no_number_is_read_that_would_be_written_another_way() {
-    let least_distance = EXPIRY_US - Anchor::LEAST;
+    let least_distance = EXPIRY_US - TimeBase::LEAST;
     for text in [
         " +0",
         " -0",
@@ -270,8 +270,8 @@ fn no_number_is_read_that_would_be_written_another_way() {
     }
     let mut million = digits_only(" 1M");
     assert_eq!((million.integer(), million.end()), (Some(1), false));
-    let mut near_zero = Fields { rest: b" -1", anchor: Anchor::Instant(Anchor::LEAST) };
+    let mut near_zero = Fields { rest: b" -1", anchor: TimeBase::Instant(TimeBase::LEAST) };
     assert_eq!(near_zero.integer(), None);
-    let mut near_the_end = Fields { rest: b" +1", anchor: Anchor::Instant(u64::MAX) };
+    let mut near_the_end = Fields { rest: b" +1", anchor: TimeBase::Instant(u64::MAX) };
     assert_eq!(near_the_end.integer(), None);
 }

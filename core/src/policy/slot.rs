@@ -33,19 +33,19 @@ pub(super) struct Slot {
 pub(super) enum Standing {
     Deleted,
     Unreadable,
-    Ruling { defined: Rc<Ruling>, scaled: Option<Scaled> },
+    Ruling { defined: Rc<Ruling>, scaled: Option<ScaledRuling> },
 }
 
 /// A policy as it is while it is scaled.
 #[derive(Debug)]
-pub(super) struct Scaled {
+pub(super) struct ScaledRuling {
     /// Its limits, times the factor.
     pub(super) ruling: Rc<Ruling>,
     /// By the steady clock; `None`: never.
     ends: Option<Timestamp>,
 }
 
-impl Scaled {
+impl ScaledRuling {
     /// Whether the scale has not ended yet.
     #[inline(always)]
     pub(super) fn holds(&self, clock: &SharedSteadyClock, now: Timestamp) -> bool {
@@ -99,7 +99,7 @@ impl Slot {
             return;
         };
         let (factor, ends) = (self.entry.scale().map_or(Amount::ONE, |scale| scale.factor), self.scale_ends);
-        let scaled = (factor != Amount::ONE).then(|| Scaled { ruling: self.ruling(policy.scaled(factor)), ends });
+        let scaled = (factor != Amount::ONE).then(|| ScaledRuling { ruling: self.ruling(policy.scaled(factor)), ends });
         self.standing = Standing::Ruling { defined: self.ruling(policy), scaled };
     }
 

@@ -7,22 +7,22 @@ use std::cell::Cell;
 
 /// The buckets that were read last. A bucket whose place another has taken is read again.
 #[derive(Clone, Debug)]
-pub struct BucketMemo([Cell<Option<(Words, Bucket)>>; PLACES]);
+pub struct BucketMemo([Cell<Option<(BucketWords, Bucket)>>; PLACES]);
 
 /// The words of eight tenants with limits of their own fit.
 const PLACES: usize = 8;
 
 /// Capacity, refill and period as they were written, and which bucket they are of.
 #[derive(Clone, Copy, Debug)]
-struct Words {
+struct BucketWords {
     texts: [u64; 6],
     lengths: u64,
 }
 
-impl PartialEq for Words {
+impl PartialEq for BucketWords {
     /// Number by number: a derived comparison calls the one for bytes of any length.
     #[inline(always)]
-    fn eq(&self, other: &Words) -> bool {
+    fn eq(&self, other: &BucketWords) -> bool {
         let differing = |differing: u64, (one, another): (&u64, &u64)| differing | (one ^ another);
         self.texts.iter().zip(&other.texts).fold(self.lengths ^ other.lengths, differing) == 0
     }
@@ -38,7 +38,7 @@ impl BucketMemo {
     /// The bucket that these words say, if it was read before.
     #[inline(always)]
     pub fn known(&self, words: [Option<&[u8]>; 3], discipline: Discipline) -> Option<Bucket> {
-        let words = Words::of(words, discipline)?;
+        let words = BucketWords::of(words, discipline)?;
         self.place(&words)?.get().filter(|(known, _)| *known == words).map(|(_, bucket)| bucket)
     }
 
@@ -53,7 +53,8 @@ impl BucketMemo {
         discipline: Discipline,
         read: impl FnOnce() -> Result<Bucket, E>,
     ) -> Result<Bucket, E> {
-        let Some((words, place)) = Words::of(words, discipline).and_then(|words| Some((words, self.place(&words)?)))
+        let Some((words, place)) =
+            BucketWords::of(words, discipline).and_then(|words| Some((words, self.place(&words)?)))
         else {
             return read();
         };
@@ -68,16 +69,16 @@ impl BucketMemo {
     }
 
     #[inline(always)]
-    fn place(&self, words: &Words) -> Option<&Cell<Option<(Words, Bucket)>>> {
+    fn place(&self, words: &BucketWords) -> Option<&Cell<Option<(BucketWords, Bucket)>>> {
         // Digits differ in their low halves; the product carries all of them into its highest bits (Fibonacci hashing).
         let mixed = words.texts.iter().fold(words.lengths, |mixed, text| mixed.rotate_left(11) ^ text);
         self.0.get(usize::try_from(mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 61).ok()?)
     }
 }
 
-impl Words {
+impl BucketWords {
     #[inline(always)]
-    fn of(words: [Option<&[u8]>; 3], discipline: Discipline) -> Option<Words> {
+    fn of(words: [Option<&[u8]>; 3], discipline: Discipline) -> Option<BucketWords> {
         let [capacity, refill, period] = words;
         let (capacity, refill, period) = (capacity?, refill?, period?);
         let longest = capacity.len().max(refill.len()).max(period.len());
@@ -88,7 +89,7 @@ impl Words {
         let length = |word: &[u8]| u64::try_from(word.len()).unwrap_or(0);
         let lengths = length(capacity) | length(refill) << 8 | length(period) << 16;
         let is_queue = u64::from(discipline == Discipline::Queue);
-        Some(Words { texts: [c0, c1, r0, r1, p0, p1], lengths: lengths | is_queue << 24 })
+        Some(BucketWords { texts: [c0, c1, r0, r1, p0, p1], lengths: lengths | is_queue << 24 })
     }
 }
 

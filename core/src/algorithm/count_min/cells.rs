@@ -1,7 +1,7 @@
 //! The cells of a sketch, in pieces that come when one of their cells is first written, and that copies of the sketch
 //! share until one of them writes.
 
-use super::mark::Mark;
+use super::mark::WaterMark;
 use std::array;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -36,7 +36,7 @@ impl Clone for Piece {
 impl Piece {
     /// Has it learn of the era that `mark` is in.
     #[cold]
-    fn enter(&mut self, mark: &Mark) {
+    fn enter(&mut self, mark: &WaterMark) {
         for level in self.levels.iter_mut().map(AtomicU64::get_mut) {
             *level = mark.in_era(*level, self.era);
         }
@@ -84,7 +84,7 @@ impl Cells {
 
     /// Raises a cell that is below `level` to that, which is one of the era that `mark` is in; whether it was below.
     #[inline(always)]
-    pub(super) fn raise(&mut self, cell: u32, level: u64, mark: &Mark) -> bool {
+    pub(super) fn raise(&mut self, cell: u32, level: u64, mark: &WaterMark) -> bool {
         let Some(of_cell) = self.own_level(cell, mark) else { return self.raise_elsewhere(cell, level, mark) };
         let is_below = of_cell.load(Relaxed) < level;
         if is_below {
@@ -95,7 +95,7 @@ impl Cells {
 
     /// The level of a cell in a piece that no other sketch has a share of, and that is in the era that `mark` is in.
     #[inline(always)]
-    fn own_level(&self, cell: u32, mark: &Mark) -> Option<&AtomicU64> {
+    fn own_level(&self, cell: u32, mark: &WaterMark) -> Option<&AtomicU64> {
         let (chunk, piece, within) = place(cell);
         let chunk = self.chunks.get(chunk)?.as_ref().filter(|chunk| Arc::strong_count(chunk) == 1)?;
         let piece = chunk.pieces.get(piece)?.as_ref().filter(|piece| Arc::strong_count(piece) == 1)?;
@@ -104,7 +104,7 @@ impl Cells {
 
     /// Raises a cell of any other piece, or of one that is not there.
     #[cold]
-    fn raise_elsewhere(&mut self, cell: u32, level: u64, mark: &Mark) -> bool {
+    fn raise_elsewhere(&mut self, cell: u32, level: u64, mark: &WaterMark) -> bool {
         let (chunk, piece, within) = place(cell);
         let levels = self.levels_mut(chunk, piece, mark);
         let Some(of_cell) = levels.and_then(|levels| levels.get_mut(within)) else { return false };
@@ -114,12 +114,12 @@ impl Cells {
     }
 
     /// The levels of the piece with that number, in the era that `mark` is in; `None` if there can be no such piece.
-    pub(super) fn piece_mut(&mut self, number: usize, mark: &Mark) -> Option<&mut [AtomicU64; CELLS_A_PIECE]> {
+    pub(super) fn piece_mut(&mut self, number: usize, mark: &WaterMark) -> Option<&mut [AtomicU64; CELLS_A_PIECE]> {
         self.levels_mut(number / PIECES_A_CHUNK, number % PIECES_A_CHUNK, mark)
     }
 
     /// The levels of a piece, which is made if it is not there, and of which no other sketch has a share then.
-    fn levels_mut(&mut self, chunk: usize, piece: usize, mark: &Mark) -> Option<&mut [AtomicU64; CELLS_A_PIECE]> {
+    fn levels_mut(&mut self, chunk: usize, piece: usize, mark: &WaterMark) -> Option<&mut [AtomicU64; CELLS_A_PIECE]> {
         let chunk = self.chunks.get_mut(chunk)?;
         if chunk.is_none() {
             self.made_chunks = self.made_chunks.saturating_add(1);

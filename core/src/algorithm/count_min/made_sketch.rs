@@ -1,7 +1,7 @@
 //! What a sketch has from its first charge on: its size, secret, mark and cells, and how they are stored.
 
 use super::cells::{CELLS_A_PIECE, Cells};
-use super::mark::Mark;
+use super::mark::WaterMark;
 use super::secret::{ItemCells, Secret};
 use super::size::{ROWS, SketchSize};
 use crate::algorithm::bucket::Bucket;
@@ -21,7 +21,7 @@ pub(super) struct MadeSketch {
     /// The key of the hash that picks an item's cells.
     pub(super) secret: Secret,
     /// What has drained of every cell up to the instant.
-    pub(super) mark: Mark,
+    pub(super) mark: WaterMark,
     /// The numbers that the last charge brought, for people.
     pub(super) numbers: Bucket,
     /// What is used, in cells that items share.
@@ -39,7 +39,7 @@ impl MadeSketch {
         MadeSketch {
             size,
             secret,
-            mark: Mark::default(),
+            mark: WaterMark::default(),
             numbers,
             cells: Cells::new(cells),
             raised: ArrayVec::new(),
@@ -93,7 +93,7 @@ impl MadeSketch {
     pub(super) fn decode_head(from: &mut impl Decoder) -> Option<(MadeSketch, Timestamp)> {
         let size = SketchSize::stored(from.integer()?)?;
         let secret = Secret { halves: [from.integer()?, from.integer()?] };
-        let mark = Mark::stored(from.integer()?, from.integer()?)?;
+        let mark = WaterMark::stored(from.integer()?, from.integer()?)?;
         let drained_to = Timestamp::from_micros(from.integer()?)?;
         let numbers = Bucket::of_fields([from.integer()?, from.integer()?, from.integer()?])?;
         Some((MadeSketch { mark, ..MadeSketch::new(size, secret, numbers) }, drained_to))

@@ -13,7 +13,7 @@ const MOST: u64 = u64::MAX >> 1;
 
 /// What has drained in all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Mark {
+pub(super) struct WaterMark {
     /// How many eras are over, wrapping. No sketch gets through all, but a payload may have been made to be near the
     /// end, and what is charged then is to be read back too.
     era: u64,
@@ -21,10 +21,10 @@ pub(super) struct Mark {
     level: u64,
 }
 
-impl Mark {
+impl WaterMark {
     /// A mark that is stored; `None` if no sketch can have it.
-    pub(super) fn stored(era: u64, level: u64) -> Option<Mark> {
-        (level < ERA).then_some(Mark { era, level })
+    pub(super) fn stored(era: u64, level: u64) -> Option<WaterMark> {
+        (level < ERA).then_some(WaterMark { era, level })
     }
 
     /// How many eras are over.
@@ -71,7 +71,7 @@ impl Mark {
     }
 
     /// What has drained since `earlier`, at most 2^63-1; `None` if that is later.
-    pub(super) fn since(&self, earlier: &Mark) -> Option<u64> {
+    pub(super) fn since(&self, earlier: &WaterMark) -> Option<u64> {
         let eras = self.era.wrapping_sub(earlier.era);
         if eras > MOST {
             return None;
@@ -92,7 +92,7 @@ mod tests {
         let usages = [0, 1, ERA - 1, ERA, ERA + 1, u64::MAX >> 1];
         for (usage, begin) in usages.into_iter().flat_map(|usage| [0, 5, u64::MAX - 1].map(|era| (usage, era))) {
             for first in [0, 1, ERA - 1] {
-                let mut mark = Mark { era: begin, level: first };
+                let mut mark = WaterMark { era: begin, level: first };
                 let (earlier, level, mut drained) = (mark, mark.level_of(usage), 0_u128);
                 for step in [0, 1, ERA - 1, ERA, u64::MAX >> 1, 3, ERA, u64::MAX >> 1] {
                     mark.advance(step);
@@ -105,16 +105,16 @@ mod tests {
                 }
             }
         }
-        assert_eq!(Mark { era: 1 << 48, level: 0 }.usage(u64::MAX, 0), 0);
+        assert_eq!(WaterMark { era: 1 << 48, level: 0 }.usage(u64::MAX, 0), 0);
         // The later of two is the one that is ahead by half a turn of all eras at most.
-        let ahead = |eras| Mark { era: eras, level: 0 }.since(&Mark::default());
+        let ahead = |eras| WaterMark { era: eras, level: 0 }.since(&WaterMark::default());
         assert_eq!([1 << 48, u64::MAX >> 1].map(ahead), [Some(u64::MAX >> 1); 2]);
         assert_eq!([1 << 63, u64::MAX].map(ahead), [None; 2]);
     }
 
     #[test]
     fn a_mark_that_no_sketch_has_is_refused() {
-        assert!(Mark::stored(u64::MAX, ERA - 1).is_some());
-        assert!(Mark::stored(0, ERA).is_none());
+        assert!(WaterMark::stored(u64::MAX, ERA - 1).is_some());
+        assert!(WaterMark::stored(0, ERA).is_none());
     }
 }

@@ -1,7 +1,7 @@
 //! Few leases, one after another in the order in which they expire: nearly every key has no more, and a lease takes a
 //! third of what it takes among many. Each is passed at every call.
 
-use super::lease::{Lease, Sum};
+use super::lease::{Lease, LeaseSum};
 use crate::number::{Span, Timestamp};
 use crate::wire::name::size_of_block;
 
@@ -43,13 +43,13 @@ impl FewLeases {
     }
 
     /// All of them together.
-    pub(super) fn counted(&self) -> Sum {
-        self.iter().fold(Sum::default(), |sum, (_, lease)| sum.plus(Sum::of(lease.units)))
+    pub(super) fn counted(&self) -> LeaseSum {
+        self.iter().fold(LeaseSum::default(), |sum, (_, lease)| sum.plus(LeaseSum::of(lease.units)))
     }
 
     /// Those that have not expired.
-    pub(super) fn present(&self, now: Timestamp) -> Sum {
-        self.live(now).fold(Sum::default(), |sum, (_, lease)| sum.plus(Sum::of(lease.units)))
+    pub(super) fn present(&self, now: Timestamp) -> LeaseSum {
+        self.live(now).fold(LeaseSum::default(), |sum, (_, lease)| sum.plus(LeaseSum::of(lease.units)))
     }
 
     /// A holder's lease, though it may have expired.

@@ -26,26 +26,26 @@ impl Lease {
 
 /// Some leases, all together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Sum {
+pub(super) struct LeaseSum {
     /// How much they hold.
     pub(super) units: Amount,
     /// How many there are.
     pub(super) leases: usize,
 }
 
-impl Sum {
+impl LeaseSum {
     /// One lease of so many units.
-    pub(super) fn of(units: Amount) -> Sum {
-        Sum { units, leases: 1 }
+    pub(super) fn of(units: Amount) -> LeaseSum {
+        LeaseSum { units, leases: 1 }
     }
 
     /// Both together.
-    pub(super) fn plus(self, other: Sum) -> Sum {
-        Sum { units: self.units.plus(other.units), leases: self.leases.saturating_add(other.leases) }
+    pub(super) fn plus(self, other: LeaseSum) -> LeaseSum {
+        LeaseSum { units: self.units.plus(other.units), leases: self.leases.saturating_add(other.leases) }
     }
 
     /// Without some of them.
-    pub(super) fn minus(self, other: Sum) -> Sum {
-        Sum { units: self.units.minus(other.units), leases: self.leases.saturating_sub(other.leases) }
+    pub(super) fn minus(self, other: LeaseSum) -> LeaseSum {
+        LeaseSum { units: self.units.minus(other.units), leases: self.leases.saturating_sub(other.leases) }
     }
 }

@@ -10,7 +10,7 @@
 
 #[cfg(test)]
 use super::effort;
-use super::lease::{Lease, Sum};
+use super::lease::{Lease, LeaseSum};
 use crate::number::lazy_shift::{Mark, Shift};
 use crate::number::{Amount, Span, Timestamp};
 use crate::wire::name::{Kept, Name, size_of_kept};
@@ -50,7 +50,7 @@ pub(super) struct ManyLeases {
     /// When the table was last changed.
     pub(super) written: Timestamp,
     /// The leases that count: those that had not expired by then.
-    pub(super) counted: Sum,
+    pub(super) counted: LeaseSum,
     /// Those of them that have expired since: a memory of the last look, no part of the state.
     expired: Cell<Expired>,
     /// What the names of holders take, in bytes.
@@ -63,7 +63,7 @@ pub(super) struct ManyLeases {
 #[derive(Clone, Copy, Debug, Default)]
 struct Expired {
     by: Timestamp,
-    sum: Sum,
+    sum: LeaseSum,
 }
 
 impl ManyLeases {
@@ -91,17 +91,17 @@ impl ManyLeases {
     }
 
     /// The leases that count and have not expired.
-    pub(super) fn present(&self, now: Timestamp) -> Sum {
+    pub(super) fn present(&self, now: Timestamp) -> LeaseSum {
         self.counted.minus(self.expired(now))
     }
 
     /// The leases that count and will not have expired when a change comes at `now`.
-    pub(super) fn present_at_change(&self, now: Timestamp) -> Sum {
+    pub(super) fn present_at_change(&self, now: Timestamp) -> LeaseSum {
         self.counted.minus(self.expired_by_change(now))
     }
 
     /// What has expired by now. It goes on from where the last look was, on or back.
-    fn expired(&self, now: Timestamp) -> Sum {
+    fn expired(&self, now: Timestamp) -> LeaseSum {
         let now = self.at(now).min(Timestamp::MAX);
         let Expired { by, sum } = self.expired.get();
         if now == by {
@@ -109,7 +109,7 @@ impl ManyLeases {
         }
         if now == self.written {
             // As any look by a clock that has gone back: it need not forget where the others are.
-            return Sum::default();
+            return LeaseSum::default();
         }
         let sum = if by < now { sum.plus(self.expiring(by, now)) } else { sum.minus(self.expiring(now, by)) };
         self.expired.set(Expired { by: now, sum });
@@ -118,18 +118,18 @@ impl ManyLeases {
 
     /// What has expired by `now`, as a change sees it. Looks may have gone further (those of a replica do, if its clock
     /// is ahead of its master's): then they stay where they are, and what expires is summed up from the last change.
-    fn expired_by_change(&self, now: Timestamp) -> Sum {
+    fn expired_by_change(&self, now: Timestamp) -> LeaseSum {
         let now = self.at(now);
         if now < self.expired.get().by { self.expiring(self.written, now) } else { self.expired(now) }
     }
 
     /// What expires after `from`, up to and with `to`, which is not before it.
-    fn expiring(&self, from: Timestamp, to: Timestamp) -> Sum {
+    fn expiring(&self, from: Timestamp, to: Timestamp) -> LeaseSum {
         let expiring = self.by_expiry.range(self.after(from)..self.after(to));
-        expiring.fold(Sum::default(), |sum, (_, units)| {
+        expiring.fold(LeaseSum::default(), |sum, (_, units)| {
             #[cfg(test)]
             effort::entry();
-            sum.plus(Sum { units: *units, leases: 1 })
+            sum.plus(LeaseSum { units: *units, leases: 1 })
         })
     }
 
@@ -204,11 +204,11 @@ impl ManyLeases {
     /// Takes a lease out of those that expire.
     fn unlist(&mut self, holder: &Kept, expires_at: Mark, units: Amount) {
         self.by_expiry.remove(&(expires_at, Arc::clone(holder)));
-        self.count(expires_at, |sum| sum.minus(Sum { units, leases: 1 }));
+        self.count(expires_at, |sum| sum.minus(LeaseSum { units, leases: 1 }));
     }
 
     /// Counts a change of the lease that expires at `expires_at`, in whatever it counts.
-    fn count(&mut self, expires_at: Mark, change: impl Fn(Sum) -> Sum) {
+    fn count(&mut self, expires_at: Mark, change: impl Fn(LeaseSum) -> LeaseSum) {
         let expires_at = self.shift.instant(expires_at);
         if expires_at <= self.horizon() {
             return;
@@ -237,7 +237,7 @@ impl ManyLeases {
             name
         };
         self.by_expiry.insert((expires_at, Arc::clone(&name)), units);
-        self.count(expires_at, |sum| sum.plus(Sum { units, leases: 1 }));
+        self.count(expires_at, |sum| sum.plus(LeaseSum { units, leases: 1 }));
         self.leased = Some(name);
     }
 

@@ -2,7 +2,7 @@
 //! same, and what is stored and propagated of either is the same.
 
 use super::few::{self, FewLeases};
-use super::lease::{Lease, Sum};
+use super::lease::{Lease, LeaseSum};
 use super::many::ManyLeases;
 use super::tokens::Tokens;
 use crate::limit::Token;
@@ -152,7 +152,7 @@ impl ConcurrencyUsage {
     }
 
     /// The leases that count: those that had not expired when the table was last changed.
-    pub(super) fn sum(&self) -> Sum {
+    pub(super) fn sum(&self) -> LeaseSum {
         match &self.leases {
             Leases::Few(leases) => leases.counted(),
             Leases::Many(leases) => leases.counted,
@@ -168,7 +168,7 @@ impl ConcurrencyUsage {
     }
 
     /// The leases that have not expired.
-    pub(super) fn present(&self, now: Timestamp) -> Sum {
+    pub(super) fn present(&self, now: Timestamp) -> LeaseSum {
         of_either!(&self.leases, leases => leases.present(now))
     }
 

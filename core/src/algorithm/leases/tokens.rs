@@ -11,10 +11,10 @@ use crate::limit::Token;
 /// The tokens of a key's leases. A token may outlive its lease here, until the holder has another lease or many are
 /// left behind: it counts for a lease that is live, and is written out for none other.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Tokens(Option<Box<Held>>);
+pub(super) struct Tokens(Option<Box<TokensByHolder>>);
 
 #[derive(Clone, Debug, Default)]
-struct Held {
+struct TokensByHolder {
     by_holder: BTreeMap<Box<[u8]>, Token>,
     /// The latest token that any lease has had here.
     latest: u64,

@@ -4,7 +4,7 @@ use super::RecordedCall;
 use super::few_marks::MOST;
 use super::idempotency_change::{encode_no_effect, encode_recorded, encode_settled};
 use super::idempotency_table::SWEPT;
-use super::packed::Block;
+use super::packed::PackedBlock;
 use super::settlement::{Charge, FewSettlement, SettlementDelta};
 use crate::limit::Usage;
 use crate::number::{Span, Timestamp};
@@ -14,7 +14,7 @@ use crate::wire::codec::Encoder;
 #[derive(Clone, Debug, Default)]
 pub struct FewRecords {
     /// The records.
-    pub block: Block,
+    pub block: PackedBlock,
     delta: FewDelta,
     settlement_deltas: Vec<(u8, SettlementDelta)>,
 }
@@ -33,7 +33,7 @@ enum FewDelta {
 impl FewRecords {
     /// What was packed.
     pub fn of(packed: Box<[u8]>) -> FewRecords {
-        FewRecords { block: Block(packed.into_vec()), ..FewRecords::default() }
+        FewRecords { block: PackedBlock(packed.into_vec()), ..FewRecords::default() }
     }
 
     /// Whether there is room for one more.

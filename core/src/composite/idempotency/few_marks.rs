@@ -11,7 +11,7 @@ pub const MOST: usize = 16;
 /// The lows of at most [`MOST`] charges.
 #[derive(Clone, Debug, Default)]
 pub struct FewMarks {
-    groups: ArrayVec<Group, MOST>,
+    groups: ArrayVec<FewGroup, MOST>,
     open: u64,
     open_live: usize,
     next: u64,
@@ -19,7 +19,7 @@ pub struct FewMarks {
 
 /// Charges with the same low, by the number of the first.
 #[derive(Clone, Copy, Debug)]
-struct Group {
+struct FewGroup {
     first: u64,
     low: u64,
     live: usize,
@@ -32,7 +32,7 @@ impl FewMarks {
             return None;
         }
         let (open, open_live, next) = marks.open();
-        let groups = marks.groups().map(|(first, low, live)| Group { first, low, live }).collect();
+        let groups = marks.groups().map(|(first, low, live)| FewGroup { first, low, live }).collect();
         Some(FewMarks { groups, open, open_live, next })
     }
 
@@ -68,7 +68,7 @@ impl FewMarks {
         for _ in 0..from.integer()? {
             let (first, low) = (from.integer()?, from.integer()?);
             let live = usize::try_from(from.integer()?).ok()?;
-            self.groups.try_push(Group { first, low, live }).ok()?;
+            self.groups.try_push(FewGroup { first, low, live }).ok()?;
         }
         Some(())
     }
@@ -88,7 +88,7 @@ impl Marks for FewMarks {
 
     fn low(&mut self, used: Amount) {
         let low = used.millionths();
-        let mut merged = Group { first: self.open, low, live: self.open_live };
+        let mut merged = FewGroup { first: self.open, low, live: self.open_live };
         while let Some(last) = self.groups.last().copied().filter(|last| last.low >= low) {
             self.groups.pop();
             merged.first = last.first;
@@ -116,7 +116,7 @@ impl Marks for FewMarks {
             && let [older, group] = self.groups.as_slice().get(before..=place).unwrap_or_default()
             && older.low >= group.low
         {
-            let merged = Group { first: older.first, low: group.low, live: older.live.saturating_add(group.live) };
+            let merged = FewGroup { first: older.first, low: group.low, live: older.live.saturating_add(group.live) };
             self.groups.remove(place);
             if let Some(older) = self.groups.get_mut(before) {
                 *older = merged;

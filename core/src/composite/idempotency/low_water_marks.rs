@@ -23,13 +23,13 @@ use crate::number::Amount;
 use crate::testing::effort;
 use crate::wire::codec::{Decoder, Encoder};
 use std::collections::BTreeMap;
-use sum_tree::{Sum, Sums};
+use sum_tree::{MarkSum, Sums};
 
 /// The lows of charges, which are numbered in the order in which they are made.
 #[derive(Clone, Debug, Default)]
 pub struct LowWaterMarks {
     /// The charges before the last low, the same low in each group, by the number of its first.
-    groups: BTreeMap<u64, Group>,
+    groups: BTreeMap<u64, MarkGroup>,
     /// Of each group, at its position, the difference of its low from that of the one before, and how many charges it
     /// has. Nothing where a group has gone.
     sums: Sums,
@@ -49,7 +49,7 @@ pub struct LowWaterMarks {
 
 /// Charges with the same low.
 #[derive(Clone, Copy, Debug)]
-struct Group {
+struct MarkGroup {
     /// Where it is among `sums`: later than each older group.
     position: usize,
     /// By how much its low is above that of the group before, in millionths: not 0 but in the first.
@@ -92,7 +92,7 @@ pub trait Marks: Default {
 
 /// Groups that are to be freed. A copy has none.
 #[derive(Debug, Default)]
-struct Spent(Vec<BTreeMap<u64, Group>>);
+struct Spent(Vec<BTreeMap<u64, MarkGroup>>);
 
 impl Clone for Spent {
     fn clone(&self) -> Spent {
@@ -101,12 +101,12 @@ impl Clone for Spent {
 }
 
 /// Where groups have ended.
-struct End {
+struct EndedGroups {
     /// The number of the first.
     first: u64,
     position: usize,
     /// Of all that are left.
-    sum: Sum,
+    sum: MarkSum,
 }
 
 impl LowWaterMarks {
@@ -116,7 +116,7 @@ impl LowWaterMarks {
     const FREED: usize = 16;
 
     /// Ends all groups whose low is `used` or more, at once: where they began.
-    fn end_at(&mut self, used: u64) -> End {
+    fn end_at(&mut self, used: u64) -> EndedGroups {
         let (place, sum) = self.sums.until(used);
         // One there that has gone is of nothing, and so are all before it.
         let first = self.firsts.get(place).and_then(|first| self.groups.range(first..).next());
@@ -124,7 +124,7 @@ impl LowWaterMarks {
         let all = self.groups.first_key_value().is_some_and(|(least, _)| *least == first);
         let ended = if all { std::mem::take(&mut self.groups) } else { self.groups.split_off(&first) };
         self.spent.0.push(ended);
-        End { first, position, sum }
+        EndedGroups { first, position, sum }
     }
 
     /// Frees a few of the groups that have ended.
@@ -140,9 +140,9 @@ impl LowWaterMarks {
         }
     }
 
-    fn push(&mut self, first: u64, group: Group) {
+    fn push(&mut self, first: u64, group: MarkGroup) {
         self.firsts.push(first);
-        self.sums.push(Sum { delta: group.delta, live: u64_of(group.live) });
+        self.sums.push(MarkSum { delta: group.delta, live: u64_of(group.live) });
     }
 
     /// The group of a charge, by its first; `None` for those that have no low yet.
@@ -164,7 +164,7 @@ impl LowWaterMarks {
             effort::entry();
             group.position = sums.len();
             self.firsts.push(*first);
-            sums.push(Sum { delta: group.delta, live: u64_of(group.live) });
+            sums.push(MarkSum { delta: group.delta, live: u64_of(group.live) });
         }
         self.sums = Sums::of(sums);
     }
@@ -183,7 +183,7 @@ impl LowWaterMarks {
             if !in_order || delta > Amount::MAX.millionths().saturating_sub(low_water_marks.sums.sum().delta) {
                 return None;
             }
-            let group = Group { position: low_water_marks.sums.len(), delta, live: 0 };
+            let group = MarkGroup { position: low_water_marks.sums.len(), delta, live: 0 };
             low_water_marks.push(first, group);
             low_water_marks.groups.insert(first, group);
         }
@@ -197,7 +197,7 @@ impl LowWaterMarks {
             &mut self.open_live
         } else {
             let Some((_, group)) = self.groups.range_mut(..=number).next_back() else { return false };
-            self.sums.add(group.position, Sum { delta: 0, live: 1 });
+            self.sums.add(group.position, MarkSum { delta: 0, live: 1 });
             &mut group.live
         };
         *live = live.saturating_add(1);
@@ -224,7 +224,7 @@ impl LowWaterMarks {
         let mut marks = LowWaterMarks { open, open_live, next, live: open_live, ..LowWaterMarks::default() };
         let mut before = 0;
         for (first, low, live) in groups {
-            let group = Group { position: marks.sums.len(), delta: low.saturating_sub(before), live };
+            let group = MarkGroup { position: marks.sums.len(), delta: low.saturating_sub(before), live };
             marks.push(first, group);
             marks.groups.insert(first, group);
             marks.live = marks.live.saturating_add(live);
@@ -263,7 +263,7 @@ impl Marks for LowWaterMarks {
     fn low(&mut self, used: Amount) {
         self.free_spent();
         let (used, all) = (used.millionths(), self.sums.sum());
-        let mut merged = Group { position: self.sums.len(), delta: 0, live: self.open_live };
+        let mut merged = MarkGroup { position: self.sums.len(), delta: 0, live: self.open_live };
         let (mut first, mut least, mut few) = (self.open, all.delta, LowWaterMarks::FREED);
         while least >= used
             && let Some(last) = self.groups.last_entry()
@@ -281,7 +281,7 @@ impl Marks for LowWaterMarks {
             let (number, group) = last.remove_entry();
             first = number;
             least = least.saturating_sub(group.delta);
-            merged = Group { live: merged.live.saturating_add(group.live), ..group };
+            merged = MarkGroup { live: merged.live.saturating_add(group.live), ..group };
         }
         self.sums.truncate(merged.position);
         self.firsts.truncate(merged.position);
@@ -310,16 +310,16 @@ impl Marks for LowWaterMarks {
             let Some(before) = before.filter(|_| group.delta <= owed) else {
                 let lowered = owed.min(group.delta);
                 group.delta = group.delta.saturating_sub(lowered);
-                self.sums.add(group.position, Sum { delta: lowered, live: 0 }.negated());
+                self.sums.add(group.position, MarkSum { delta: lowered, live: 0 }.negated());
                 return;
             };
             // It falls to the low of the group before it, or below: then that one falls along.
-            let Group { position, delta, live } = *group;
+            let MarkGroup { position, delta, live } = *group;
             self.groups.remove(&first);
-            self.sums.add(position, Sum { delta, live: u64_of(live) }.negated());
+            self.sums.add(position, MarkSum { delta, live: u64_of(live) }.negated());
             if let Some(before) = self.groups.get_mut(&before) {
                 before.live = before.live.saturating_add(live);
-                self.sums.add(before.position, Sum { delta: 0, live: u64_of(live) });
+                self.sums.add(before.position, MarkSum { delta: 0, live: u64_of(live) });
             }
             owed = owed.saturating_sub(delta);
             first = before;
@@ -338,16 +338,16 @@ impl Marks for LowWaterMarks {
         };
         let Some(group) = self.groups.get_mut(&first) else { return };
         group.live = group.live.saturating_sub(1);
-        let Group { position, delta, live } = *group;
+        let MarkGroup { position, delta, live } = *group;
         if live > 0 {
-            self.sums.add(position, Sum { delta: 0, live: 1 }.negated());
+            self.sums.add(position, MarkSum { delta: 0, live: 1 }.negated());
             return;
         }
         self.groups.remove(&first);
-        self.sums.add(position, Sum { delta, live: 1 }.negated());
+        self.sums.add(position, MarkSum { delta, live: 1 }.negated());
         if let Some((_, newer)) = self.groups.range_mut(first..).next() {
             newer.delta = newer.delta.saturating_add(delta);
-            self.sums.add(newer.position, Sum { delta, live: 0 });
+            self.sums.add(newer.position, MarkSum { delta, live: 0 });
         }
     }
 
@@ -357,7 +357,7 @@ impl Marks for LowWaterMarks {
         let nodes = self.groups.len().div_ceil(6).saturating_mul(NODE);
         let spent = self.spent.0.iter().map(|spent| spent.len().div_ceil(6).saturating_mul(NODE));
         let spent = spent
-            .fold(self.spent.0.capacity().saturating_mul(size_of::<BTreeMap<u64, Group>>()), usize::saturating_add);
+            .fold(self.spent.0.capacity().saturating_mul(size_of::<BTreeMap<u64, MarkGroup>>()), usize::saturating_add);
         let firsts = self.firsts.capacity().saturating_mul(size_of::<u64>());
         [nodes, spent, firsts, self.sums.heap_size()].into_iter().fold(0, usize::saturating_add)
     }

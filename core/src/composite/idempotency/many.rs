@@ -2,7 +2,7 @@
 
 use super::IdempotencyTable;
 use super::few::FewRecords;
-use super::packed::Block;
+use super::packed::PackedBlock;
 use super::settlement::{Charge, Settlement};
 use crate::limit::Usage;
 use crate::number::{Amount, Timestamp};
@@ -55,8 +55,8 @@ impl ManyRecords {
     }
 
     /// These records in one block, if they are few.
-    pub(super) fn packed(&self) -> Option<Block> {
-        let mut block = Block::default();
+    pub(super) fn packed(&self) -> Option<PackedBlock> {
+        let mut block = PackedBlock::default();
         for (id, call) in self.calls.calls() {
             block.add(id, &call.with(call.charges.into()));
         }

@@ -153,9 +153,9 @@ impl<'a> PackedCall<'a> {
 
 /// Makes the block of calls and settlements.
 #[derive(Clone, Debug, Default)]
-pub struct Block(pub Vec<u8>);
+pub struct PackedBlock(pub Vec<u8>);
 
-impl Block {
+impl PackedBlock {
     /// The block, to be read.
     pub fn view(&self) -> Packed<'_> {
         Packed(&self.0)

@@ -8,7 +8,7 @@ use super::few::FewRecords;
 use super::few_marks::MOST;
 use super::idempotency_change::encode_no_effect;
 use super::many::ManyRecords;
-use super::packed::{Block, Packed};
+use super::packed::{Packed, PackedBlock};
 use super::settlement::{Charge, Settlement};
 use super::{IdempotencyTable, RecordedCall};
 use crate::evaluate::Change;
@@ -24,16 +24,16 @@ use crate::wire::codec::{Decoder, Encoder};
 /// [`remember`](IdempotencyRecords::remember). What is propagated of it ends with
 /// [`close`](IdempotencyRecords::close).
 #[derive(Clone, Debug)]
-pub struct IdempotencyRecords(Form);
+pub struct IdempotencyRecords(RecordsForm);
 
 #[derive(Clone, Debug)]
-enum Form {
+enum RecordsForm {
     /// Few, at rest.
     Packed(Box<[u8]>),
     Large(Box<Large>),
 }
 
-const _: () = assert!(size_of::<Form>() == 16, "most keys with records have few, and are to take no more");
+const _: () = assert!(size_of::<RecordsForm>() == 16, "most keys with records have few, and are to take no more");
 
 #[derive(Clone, Debug)]
 enum Large {
@@ -46,11 +46,11 @@ enum Large {
 macro_rules! by_form {
     ($records:expr, $packed:ident => $of_few:expr, $many:ident => $of_many:expr) => {
         match &$records.0 {
-            Form::Packed(packed) => {
+            RecordsForm::Packed(packed) => {
                 let $packed = Packed(packed);
                 $of_few
             }
-            Form::Large(large) => match &**large {
+            RecordsForm::Large(large) => match &**large {
                 Large::Open(few) => {
                     let $packed = few.block.view();
                     $of_few
@@ -73,7 +73,7 @@ macro_rules! changing {
 
 impl Default for IdempotencyRecords {
     fn default() -> IdempotencyRecords {
-        IdempotencyRecords(Form::Packed(Box::default()))
+        IdempotencyRecords(RecordsForm::Packed(Box::default()))
     }
 }
 
@@ -84,18 +84,18 @@ impl IdempotencyRecords {
         let many = ManyRecords::of(settlements, calls)?;
         let packed = if many.calls.len() <= MOST { many.packed() } else { None };
         Some(IdempotencyRecords(match packed {
-            Some(block) => Form::Packed(block.0.into()),
-            None => Form::Large(Box::new(Large::Many(many))),
+            Some(block) => RecordsForm::Packed(block.0.into()),
+            None => RecordsForm::Large(Box::new(Large::Many(many))),
         }))
     }
 
     /// The records, to be changed; never `None`.
     fn open(&mut self) -> Option<&mut Large> {
-        if let Form::Packed(packed) = &mut self.0 {
+        if let RecordsForm::Packed(packed) = &mut self.0 {
             let few = FewRecords::of(std::mem::take(packed));
-            self.0 = Form::Large(Box::new(Large::Open(few)));
+            self.0 = RecordsForm::Large(Box::new(Large::Open(few)));
         }
-        if let Form::Large(large) = &mut self.0 { Some(large) } else { None }
+        if let RecordsForm::Large(large) = &mut self.0 { Some(large) } else { None }
     }
 
     /// Makes tables of a block that is full: one more call is to come.
@@ -110,15 +110,15 @@ impl IdempotencyRecords {
 
     /// Ends a change, whose effect has been told.
     pub fn close(&mut self) {
-        let Form::Large(large) = &mut self.0 else { return };
+        let RecordsForm::Large(large) = &mut self.0 else { return };
         let block = match &mut **large {
-            Large::Open(few) if few.block.view().len() == 0 => Some(Block::default()),
+            Large::Open(few) if few.block.view().len() == 0 => Some(PackedBlock::default()),
             Large::Open(few) => Some(std::mem::take(&mut few.block)),
             Large::Many(many) if many.calls.len() <= MOST / 4 => many.packed(),
             Large::Many(_) => None,
         };
         if let Some(block) = block {
-            self.0 = Form::Packed(block.0.into());
+            self.0 = RecordsForm::Packed(block.0.into());
         }
     }
 
@@ -272,8 +272,8 @@ impl IdempotencyRecords {
     #[must_use]
     pub fn heap_size(&self) -> usize {
         match &self.0 {
-            Form::Packed(packed) => packed.len(),
-            Form::Large(large) => size_of::<Large>().saturating_add(match &**large {
+            RecordsForm::Packed(packed) => packed.len(),
+            RecordsForm::Large(large) => size_of::<Large>().saturating_add(match &**large {
                 Large::Open(few) => few.block.0.capacity(),
                 Large::Many(many) => many.heap_size(),
             }),
@@ -308,8 +308,8 @@ impl IdempotencyRecords {
     /// asked after every change, even if nothing is propagated.
     pub fn encode_effect(&mut self, to: &mut impl Encoder) {
         match &mut self.0 {
-            Form::Packed(_) => encode_no_effect(to),
-            Form::Large(large) => match &mut **large {
+            RecordsForm::Packed(_) => encode_no_effect(to),
+            RecordsForm::Large(large) => match &mut **large {
                 Large::Open(few) => few.encode_effect(to),
                 Large::Many(many) => many.calls.encode_effect(to),
             },
@@ -320,8 +320,8 @@ impl IdempotencyRecords {
     #[must_use]
     pub fn has_settlement_effect(&self, serial: u8) -> bool {
         match &self.0 {
-            Form::Packed(_) => false,
-            Form::Large(large) => match &**large {
+            RecordsForm::Packed(_) => false,
+            RecordsForm::Large(large) => match &**large {
                 Large::Open(few) => few.settlement_deltas().iter().any(|(own, _)| *own == serial),
                 Large::Many(many) => many.settlement(serial).is_some(),
             },
@@ -331,8 +331,8 @@ impl IdempotencyRecords {
     /// Writes out what has changed in what settling the charges of a component takes, if an effect says anything of it.
     pub fn encode_settlement_effect(&mut self, serial: u8, to: &mut impl Encoder) {
         match &mut self.0 {
-            Form::Packed(_) => {}
-            Form::Large(large) => match &mut **large {
+            RecordsForm::Packed(_) => {}
+            RecordsForm::Large(large) => match &mut **large {
                 Large::Open(few) => few.encode_settlement_effect(serial, to),
                 Large::Many(many) => many.encode_settlement_effect(serial, to),
             },

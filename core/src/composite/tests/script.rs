@@ -98,7 +98,7 @@ pub fn histories(terms: CommonOptions) -> impl Strategy<Value = (Timestamp, Vec<
     let mutations = vec(vec((any::<Index>(), values()), 3), 20);
     (scripts(), said, mutations).prop_map(move |((begin, calls), said, mutations)| {
         let steps = calls.into_iter().zip(said).zip(mutations).map(|((call, command), mutations)| {
-            let calls::CompositeRequest { when, key_may_expire, .. } = call;
+            let calls::Call { when, key_may_expire, .. } = call;
             Step { when, command, key_may_expire, mutations }
         });
         (begin, steps.collect())

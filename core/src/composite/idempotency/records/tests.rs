@@ -22,8 +22,8 @@ impl IdempotencyRecords {
 
     pub(crate) fn has_changed(&self) -> bool {
         match &self.0 {
-            Form::Packed(_) => false,
-            Form::Large(large) => match &**large {
+            RecordsForm::Packed(_) => false,
+            RecordsForm::Large(large) => match &**large {
                 Large::Open(_) => true,
                 Large::Many(many) => many.has_changed(),
             },
@@ -215,7 +215,7 @@ fn records_are_packed_until_they_are_more_than_few_and_again_when_few_are_left()
         granted: None,
         charges: Box::default(),
     };
-    let is_packed = |records: &IdempotencyRecords| matches!(records.0, Form::Packed(_));
+    let is_packed = |records: &IdempotencyRecords| matches!(records.0, RecordsForm::Packed(_));
     for n in 0..40 {
         records.remember(format!("id-{n}").as_bytes(), call(100 + n));
         records.close();

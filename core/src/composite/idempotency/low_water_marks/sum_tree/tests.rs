@@ -6,9 +6,9 @@ use proptest::sample::Index;
 proptest! {
     #[test]
     fn sums_are_what_they_are_summed_from(changes in vec((any::<Index>(), any::<u64>(), 0..4u8), 1..100)) {
-        let (mut sums, mut numbers) = (Sums::default(), Vec::<Sum>::new());
+        let (mut sums, mut numbers) = (Sums::default(), Vec::<MarkSum>::new());
         for (which, number, what) in changes {
-            let number = Sum { delta: number, live: number.rotate_left(7) };
+            let number = MarkSum { delta: number, live: number.rotate_left(7) };
             match what {
                 0 if !numbers.is_empty() => {
                     let index = which.index(numbers.len());
@@ -25,7 +25,7 @@ proptest! {
                 }
             }
             for count in 0..=numbers.len() {
-                prop_assert_eq!(sums.up_to(count), numbers[..count].iter().copied().fold(Sum::default(), Sum::plus));
+                prop_assert_eq!(sums.up_to(count), numbers[..count].iter().copied().fold(MarkSum::default(), MarkSum::plus));
             }
             prop_assert_eq!(sums.len(), numbers.len());
             prop_assert_eq!(Sums::of(numbers.clone()).0, &sums.0[..]);
@@ -34,7 +34,7 @@ proptest! {
 
     #[test]
     fn the_place_of_a_low_is_where_the_differences_come_to_it(deltas in vec(0..4_u64, 0..70), low in 0..150_u64) {
-        let sums = Sums::of(deltas.iter().map(|delta| Sum { delta: *delta, live: 1 }).collect());
+        let sums = Sums::of(deltas.iter().map(|delta| MarkSum { delta: *delta, live: 1 }).collect());
         let naive = (0..deltas.len()).position(|index| deltas[..=index].iter().sum::<u64>() >= low);
         let place = naive.unwrap_or(deltas.len());
         prop_assert_eq!(sums.until(low), (place, sums.up_to(place)));
