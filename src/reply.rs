@@ -2,7 +2,7 @@
 //! RESP3. -1 is made here and nowhere else.
 
 use ratelimit_core::algorithm::leases::Token;
-use ratelimit_core::policy::Facts;
+use ratelimit_core::policy::PolicyFacts;
 use ratelimit_core::space_saving::Heavy;
 use ratelimit_core::{Amount, Decision, InfoField, Kind, Span, Timestamp, Verdict};
 
@@ -103,20 +103,20 @@ impl Reply {
     }
 
     /// `[version, factor, milliseconds left or -1]`
-    pub fn scale(facts: &Facts) -> Reply {
+    pub fn scale(facts: &PolicyFacts) -> Reply {
         let factor = Reply::text(&facts.scale.to_string());
         Reply::Array(vec![Reply::version(facts.version), factor, Reply::Integer(scale_ms(facts))])
     }
 
     /// `[name, version, specs, factor, milliseconds left or -1]`
-    pub fn listed_policy(facts: Facts) -> Reply {
+    pub fn listed_policy(facts: PolicyFacts) -> Reply {
         let (version, factor) = (Reply::version(facts.version), Reply::text(&facts.scale.to_string()));
         let left = Reply::Integer(scale_ms(&facts));
         Reply::Array(vec![Reply::Bytes(facts.name), version, Reply::Bytes(facts.specs), factor, left])
     }
 
     /// What there is to know of a policy.
-    pub fn policy(facts: &Facts) -> Reply {
+    pub fn policy(facts: &PolicyFacts) -> Reply {
         let counts = facts.counts.all().map(|(name, count)| (name, Reply::Integer(integer(count))));
         Reply::Map(vec![
             ("version", Reply::version(facts.version)),
@@ -238,7 +238,7 @@ pub fn wait_ms(verdict: Verdict) -> i64 {
 }
 
 /// For how much longer a policy is scaled; -1 for good.
-pub fn scale_ms(facts: &Facts) -> i64 {
+pub fn scale_ms(facts: &PolicyFacts) -> i64 {
     facts.scale_left.map_or(-1, millis)
 }
 

@@ -5,7 +5,8 @@
 
 use ratelimit_core::Timestamp;
 use ratelimit_core::policy::{
-    Condition, Discarded, Facts, Found, GROUPS, Merged, Origin, Pattern, ScaleOutcome, Scaling, Set, Table, Walk,
+    Condition, Discarded, GROUPS, Merged, Origin, Pattern, PolicyFacts, PolicyLookup, ScaleOutcome, Scaling, Set,
+    Table, Walk,
 };
 use ratelimit_core::syntax::{ByPolicy, KeyRequest, ManyKeysRequest, Policy};
 use ratelimit_core::wire::error::Error;
@@ -35,9 +36,9 @@ impl Policies {
     #[inline(always)]
     pub fn named(&self, name: &[u8], now: Timestamp) -> Result<Rc<Ruling>, Error> {
         match self.0.borrow().find(name, now) {
-            Found::Ruling(ruling) => Ok(Rc::clone(ruling)),
-            Found::Unreadable => Err(Error::UnreadablePolicy),
-            Found::Missing => Err(Error::no_policy(std::iter::once(name))),
+            PolicyLookup::Ruling(ruling) => Ok(Rc::clone(ruling)),
+            PolicyLookup::Unreadable => Err(Error::UnreadablePolicy),
+            PolicyLookup::Missing => Err(Error::no_policy(std::iter::once(name))),
         }
     }
 
@@ -45,8 +46,8 @@ impl Policies {
     #[inline(always)]
     pub fn ruling(&self, name: &[u8], now: Timestamp) -> Option<Rc<Ruling>> {
         match self.0.borrow().find(name, now) {
-            Found::Ruling(ruling) => Some(Rc::clone(ruling)),
-            Found::Unreadable | Found::Missing => None,
+            PolicyLookup::Ruling(ruling) => Some(Rc::clone(ruling)),
+            PolicyLookup::Unreadable | PolicyLookup::Missing => None,
         }
     }
 
@@ -73,9 +74,9 @@ impl Policies {
         let table = self.0.borrow();
         for name in by.names() {
             match table.find(name, now) {
-                Found::Ruling(ruling) => return Ok(Rc::clone(ruling)),
-                Found::Unreadable => return Err(Error::UnreadablePolicy),
-                Found::Missing => {}
+                PolicyLookup::Ruling(ruling) => return Ok(Rc::clone(ruling)),
+                PolicyLookup::Unreadable => return Err(Error::UnreadablePolicy),
+                PolicyLookup::Missing => {}
             }
         }
         Err(by.missing())
@@ -126,17 +127,17 @@ impl Policies {
     }
 
     /// What there is to know of a policy.
-    pub fn get(&self, name: &[u8], now: Timestamp) -> Option<Facts> {
+    pub fn get(&self, name: &[u8], now: Timestamp) -> Option<PolicyFacts> {
         self.0.borrow().get(name, now)
     }
 
     /// What there is to know of those whose names match a pattern; of all, without one.
-    pub fn list(&self, pattern: Option<&Pattern>, now: Timestamp) -> Vec<Facts> {
+    pub fn list(&self, pattern: Option<&Pattern>, now: Timestamp) -> Vec<PolicyFacts> {
         self.0.borrow().list(pattern, now)
     }
 
     /// What there is to know of the `most` with most calls.
-    pub fn busiest(&self, most: usize, now: Timestamp) -> Vec<Facts> {
+    pub fn busiest(&self, most: usize, now: Timestamp) -> Vec<PolicyFacts> {
         self.0.borrow().busiest(most, now)
     }
 

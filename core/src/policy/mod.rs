@@ -24,7 +24,7 @@
 //!
 //! ```
 //! use ratelimit_core::wire::args::Args;
-//! use ratelimit_core::policy::{Condition, Found, Merged, Origin, Table};
+//! use ratelimit_core::policy::{Condition, PolicyLookup, Merged, Origin, Table};
 //! use ratelimit_core::syntax::Policy;
 //! use ratelimit_core::Timestamp;
 //!
@@ -36,7 +36,7 @@
 //! here.set(b"plan:pro", Condition::Always, &policy, now, 4096)?;
 //! let record = here.record(b"plan:pro", now).unwrap();
 //! assert_eq!(there.merge(&record, Origin::Peer, now), Merged::Changed);
-//! assert!(matches!(there.find(b"plan:pro", now), Found::Ruling(_)));
+//! assert!(matches!(there.find(b"plan:pro", now), PolicyLookup::Ruling(_)));
 //! assert_eq!(here.digests(), there.digests());
 //! # Ok::<(), ratelimit_core::wire::error::Error>(())
 //! ```
@@ -59,7 +59,7 @@ mod walk;
 pub use counts::{CountedOutcome, Counts};
 pub use glob::Pattern;
 pub use merged::{Merged, Origin};
-pub use ruling::{Facts, Found, Ruling};
+pub use ruling::{PolicyFacts, PolicyLookup, Ruling};
 pub use setting::{Condition, DeletionRequest, ScaleOutcome, ScaleStep, Scaling, Set};
 pub use slots::Discarded;
 pub use stamp::{Horizon, Stamp};

@@ -18,7 +18,7 @@ pub struct Ruling {
 
 /// What a name finds.
 #[derive(Clone, Copy, Debug)]
-pub enum Found<'t> {
+pub enum PolicyLookup<'t> {
     /// A policy.
     Ruling(&'t Rc<Ruling>),
     /// One that only a later version can read.
@@ -29,7 +29,7 @@ pub enum Found<'t> {
 
 /// What there is to know of a policy.
 #[derive(Clone, Debug)]
-pub struct Facts {
+pub struct PolicyFacts {
     /// Its name.
     pub name: Box<[u8]>,
     /// The microseconds of the stamp of what it says: more with each set.

@@ -1,7 +1,7 @@
 //! What an operator says beside a policy that is set or scaled: on which condition, by how much, for how long.
 
 use super::entry::Scale;
-use super::ruling::Facts;
+use super::ruling::PolicyFacts;
 use crate::number::{Amount, Period};
 use crate::syntax::name_of_policy;
 use crate::wire::args::{Args, whole};
@@ -72,7 +72,7 @@ pub struct Set {
 #[derive(Clone, Debug)]
 pub struct ScaleOutcome {
     /// What there is to know of the policy now.
-    pub facts: Facts,
+    pub facts: PolicyFacts,
     /// Whether the scale was set or changed.
     pub changed: bool,
 }

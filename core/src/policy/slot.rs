@@ -3,7 +3,7 @@
 use super::counts::Counts;
 use super::entry::{Definition, End, PolicyEntry, Scale, StepTimes};
 use super::record_hash;
-use super::ruling::{Facts, Ruling};
+use super::ruling::{PolicyFacts, Ruling};
 use super::setting::Scaling;
 use crate::number::steady::SharedSteadyClock;
 use crate::number::{Amount, Span, Timestamp};
@@ -132,11 +132,11 @@ impl Slot {
     }
 
     /// What there is to know of the policy.
-    pub(super) fn facts(&self, clock: &SharedSteadyClock, now: Timestamp) -> Facts {
+    pub(super) fn facts(&self, clock: &SharedSteadyClock, now: Timestamp) -> PolicyFacts {
         let definition @ Definition { set_at, text, .. } = &self.entry.definition;
         let scale = self.scale_at(clock, now);
         let scale_left = self.scale_left(clock, now).filter(|_| scale.end != End::Never);
-        Facts {
+        PolicyFacts {
             name: self.entry.name.clone(),
             version: definition.version(),
             set_at: *set_at,

@@ -5,7 +5,7 @@ use super::entry::{Definition, End, PolicyEntry, Record, Scale};
 use super::glob::Pattern;
 use super::inbox::Inbox;
 use super::merged::{Merged, Origin};
-use super::ruling::{Facts, Found};
+use super::ruling::{PolicyFacts, PolicyLookup};
 use super::setting::{Condition, ScaleOutcome, Scaling, Set, must_stand};
 use super::slot::{Slot, Standing};
 use super::slots::{Discarded, Slots};
@@ -67,14 +67,14 @@ impl Table {
     /// The policy of a name, as it is at `now`.
     #[must_use]
     #[inline(always)]
-    pub fn find(&self, name: &[u8], now: Timestamp) -> Found<'_> {
+    pub fn find(&self, name: &[u8], now: Timestamp) -> PolicyLookup<'_> {
         match self.slots.get(name).map(|slot| &slot.standing) {
-            None | Some(Standing::Deleted) => Found::Missing,
-            Some(Standing::Unreadable) => Found::Unreadable,
+            None | Some(Standing::Deleted) => PolicyLookup::Missing,
+            Some(Standing::Unreadable) => PolicyLookup::Unreadable,
             Some(Standing::Ruling { scaled: Some(scaled), .. }) if scaled.holds(&self.clock, now) => {
-                Found::Ruling(&scaled.ruling)
+                PolicyLookup::Ruling(&scaled.ruling)
             }
-            Some(Standing::Ruling { defined, .. }) => Found::Ruling(defined),
+            Some(Standing::Ruling { defined, .. }) => PolicyLookup::Ruling(defined),
         }
     }
 
@@ -168,13 +168,13 @@ impl Table {
 
     /// What there is to know of the policy of a name.
     #[must_use]
-    pub fn get(&self, name: &[u8], now: Timestamp) -> Option<Facts> {
+    pub fn get(&self, name: &[u8], now: Timestamp) -> Option<PolicyFacts> {
         self.slots.get_live(name).map(|slot| slot.facts(&self.clock, now))
     }
 
     /// What there is to know of all policies, or of those whose names match a pattern; by name.
     #[must_use]
-    pub fn list(&self, pattern: Option<&Pattern>, now: Timestamp) -> Vec<Facts> {
+    pub fn list(&self, pattern: Option<&Pattern>, now: Timestamp) -> Vec<PolicyFacts> {
         let listed = self
             .slots
             .iter_live()
@@ -185,11 +185,11 @@ impl Table {
 
     /// What there is to know of the policies with the most calls, `most` of them; by name.
     #[must_use]
-    pub fn busiest(&self, most: usize, now: Timestamp) -> Vec<Facts> {
+    pub fn busiest(&self, most: usize, now: Timestamp) -> Vec<PolicyFacts> {
         self.by_name(self.slots.busiest(most), now)
     }
 
-    fn by_name(&self, mut slots: Vec<&Slot>, now: Timestamp) -> Vec<Facts> {
+    fn by_name(&self, mut slots: Vec<&Slot>, now: Timestamp) -> Vec<PolicyFacts> {
         slots.sort_unstable_by(|one, other| one.entry.name.cmp(&other.entry.name));
         slots.into_iter().map(|slot| slot.facts(&self.clock, now)).collect()
     }

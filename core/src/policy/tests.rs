@@ -61,12 +61,12 @@ impl Table {
     /// The limits that a call by that name finds, or why it finds none.
     fn ruling(&self, name: &str, now: Timestamp) -> Result<String, &'static str> {
         match self.find(name.as_bytes(), now) {
-            Found::Ruling(ruling) => {
+            PolicyLookup::Ruling(ruling) => {
                 assert_eq!(&*ruling.name, name.as_bytes());
                 Ok(ruling.policy.to_string())
             }
-            Found::Unreadable => Err("unreadable"),
-            Found::Missing => Err("missing"),
+            PolicyLookup::Unreadable => Err("unreadable"),
+            PolicyLookup::Missing => Err("missing"),
         }
     }
 
@@ -367,7 +367,7 @@ fn policies_are_listed_by_name_if_it_is_what_the_pattern_says() {
 fn counts_outlast_a_change_and_not_a_deletion() {
     let mut table = Table::of_node(1);
     let calls = |table: &Table, count: bool| match table.find(b"pro", at(10)) {
-        Found::Ruling(ruling) => {
+        PolicyLookup::Ruling(ruling) => {
             if count {
                 ruling.counts.count(&CALL);
             }
@@ -394,7 +394,7 @@ fn counts_outlast_a_change_and_not_a_deletion() {
 fn a_ruling_in_use_stays_what_it_was() {
     let mut table = Table::of_node(1);
     table.must_set("pro", MINUTE, at(0));
-    let Found::Ruling(ruling) = table.find(b"pro", at(0)) else { unreachable!() };
+    let PolicyLookup::Ruling(ruling) = table.find(b"pro", at(0)) else { unreachable!() };
     let ruling = Rc::clone(ruling);
     table.delete(b"pro", at(1)).unwrap();
     assert_eq!(ruling.policy.to_string(), MINUTE);
@@ -511,7 +511,7 @@ fn a_table_that_is_replaced_has_what_the_records_say_and_nothing_else() {
     let (mut here, mut there) = (Table::of_node(1), Table::of_node(2));
     for name in ["kept", "changed", "gone", "deleted"] {
         here.must_set(name, MINUTE, at(100));
-        let Found::Ruling(ruling) = here.find(name.as_bytes(), at(100)) else { unreachable!() };
+        let PolicyLookup::Ruling(ruling) = here.find(name.as_bytes(), at(100)) else { unreachable!() };
         ruling.counts.count(&CALL);
     }
     // Whatever is later here.
@@ -526,7 +526,7 @@ fn a_table_that_is_replaced_has_what_the_records_say_and_nothing_else() {
     here.assert_consistent();
     assert_eq!((here.live_records(), here.digests()), (there.live_records(), there.digests()));
     let calls = |table: &Table, name: &str| match table.find(name.as_bytes(), at(200)) {
-        Found::Ruling(ruling) => {
+        PolicyLookup::Ruling(ruling) => {
             let told = table.get(name.as_bytes(), at(200)).unwrap().counts.all();
             assert_eq!(told, ruling.counts.all());
             Some((ruling.policy.to_string(), told[0].1))
@@ -722,7 +722,7 @@ fn the_busiest_are_those_with_most_calls_told_by_name() {
     let mut table = Table::of_node(1);
     for (name, calls) in [("a", 0), ("b", 3), ("c", 1), ("d", 0), ("e", 2), ("gone", 9)] {
         table.must_set(name, MINUTE, at(0));
-        let Found::Ruling(ruling) = table.find(name.as_bytes(), at(0)) else { unreachable!() };
+        let PolicyLookup::Ruling(ruling) = table.find(name.as_bytes(), at(0)) else { unreachable!() };
         (0..calls).for_each(|_| ruling.counts.count(&CALL));
     }
     table.delete(b"gone", at(1)).unwrap();

@@ -2,7 +2,7 @@
 //! heard the same have the same, in whatever order and however often they heard it.
 
 use crate::laws::{assert_policy, assert_wire, read_policy};
-use ratelimit_core::policy::{Condition, Found, GROUPS, Merged, Origin, Pattern, Table, Walk};
+use ratelimit_core::policy::{Condition, GROUPS, Merged, Origin, Pattern, PolicyLookup, Table, Walk};
 use ratelimit_core::{Span, Timestamp};
 
 /// As many as make every mix of stamps; more only take longer.
@@ -113,11 +113,11 @@ fn assert_sound_at(table: &Table, times: &[Timestamp]) {
             let listed = table.list(Some(&pattern), now);
             assert!(!plain || matches!(listed.as_slice(), [only] if only.name == facts.name));
             match (table.find(&facts.name, now), read_policy(&facts.specs)) {
-                (Found::Ruling(ruling), Some(policy)) => {
+                (PolicyLookup::Ruling(ruling), Some(policy)) => {
                     assert_eq!(*ruling.name, *facts.name);
                     assert_eq!(ruling.policy.to_string(), policy.scaled(facts.scale).to_string());
                 }
-                (Found::Unreadable, None) => {}
+                (PolicyLookup::Unreadable, None) => {}
                 (found, read) => panic!("{found:?} of {read:?}"),
             }
         }

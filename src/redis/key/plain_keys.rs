@@ -21,12 +21,12 @@ pub const MOST_PLAIN_KEYS: usize = 8;
 /// The keys that were found, of a call of which nobody wants to hear more than its events.
 pub struct PlainKeys<'c, 'a, U> {
     call: &'c FastCall<'a>,
-    found: [Option<Found<U>>; MOST_PLAIN_KEYS],
+    found: [Option<FoundKey<U>>; MOST_PLAIN_KEYS],
     count: usize,
 }
 
 /// A key that was found, and closed.
-struct Found<U> {
+struct FoundKey<U> {
     string: *mut raw::RedisModuleString,
     value: NonNull<U>,
     /// When the key expires, in milliseconds since the epoch; `None` if it never does.
@@ -64,7 +64,7 @@ impl<'c, 'a, U: Usage> PlainKeys<'c, 'a, U> {
         if self.found.iter().flatten().any(|found| found.value == value) {
             return None;
         }
-        *self.found.get_mut(self.count)? = Some(Found { string, value, expires_at });
+        *self.found.get_mut(self.count)? = Some(FoundKey { string, value, expires_at });
         self.count = self.count.saturating_add(1);
         // SAFETY: the value is a `U`, in a key that was there a moment ago, and nobody else has run since.
         Some(unsafe { &*value.as_ptr() })
@@ -98,7 +98,7 @@ impl<'c, 'a, U: Usage> PlainKeys<'c, 'a, U> {
                 Handle::open_string(ctx, string, WRITE).set_expiry(at, now);
             }
         }
-        for Found { string, .. } in found.iter().flatten() {
+        for FoundKey { string, .. } in found.iter().flatten() {
             // SAFETY: `ctx` and the string are those of the current call. No handle is open.
             unsafe { announce_taken(ctx, *string) };
         }

@@ -169,7 +169,7 @@ impl Cluster {
             Write::Delete => {
                 let deleted = table.delete(name.as_bytes(), now).unwrap();
                 assert_eq!(deleted, stands.is_some());
-                assert!(matches!(table.find(name.as_bytes(), now), Found::Missing));
+                assert!(matches!(table.find(name.as_bytes(), now), PolicyLookup::Missing));
                 deleted
             }
             Write::SetLater => {
@@ -179,7 +179,7 @@ impl Cluster {
                 entry.definition.text = b"QUOTA 60 PER"[..].into();
                 let record = entry.record(Span::ZERO);
                 assert_eq!(table.merge(record.as_bytes(), Origin::Disk, now), Merged::Changed);
-                assert!(matches!(table.find(name.as_bytes(), now), Found::Unreadable));
+                assert!(matches!(table.find(name.as_bytes(), now), PolicyLookup::Unreadable));
                 true
             }
         };

@@ -3,7 +3,7 @@
 use super::{asked, assert_refused_or_sayable};
 use crate::laws::{assert_policy, assert_wire, read_policy};
 use ratelimit_core::AnyLimit;
-use ratelimit_core::policy::{Condition, Found, Merged, Origin, ScaleOutcome, ScaleStep, Scaling, Table};
+use ratelimit_core::policy::{Condition, Merged, Origin, PolicyLookup, ScaleOutcome, ScaleStep, Scaling, Table};
 use ratelimit_core::syntax::{ByPolicy, Idempotency, KeyRequest, Policy, name_of_policy};
 use ratelimit_core::wire::args::Args;
 use ratelimit_core::wire::error::Error;
@@ -195,7 +195,7 @@ fn assert_scaled(name: &[u8], scaling: Scaling, text: &str) {
 
 fn shown(table: &Table, name: &[u8], now: Timestamp) -> String {
     match table.find(name, now) {
-        Found::Ruling(ruling) => ruling.policy.to_string(),
+        PolicyLookup::Ruling(ruling) => ruling.policy.to_string(),
         found => panic!("{found:?}"),
     }
 }
