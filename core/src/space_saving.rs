@@ -7,13 +7,13 @@
 //!
 //! * every key that was denied more than N / m times has an entry;
 //! * a key was denied at most as often as its entry says, and at least that less the error;
-//! * a key without an entry was denied at most [`floor`](Top::floor) times, which no entry's count is below.
+//! * a key without an entry was denied at most [`floor`](SpaceSaving::floor) times, which no entry's count is below.
 //!
 //! **When to use it:** to learn who is limited, without a counter for each key. **Known flaw:** where everybody is
 //! denied alike, the entries are those denied last; their errors, nearly as high as their counts, say so.
 //!
 //! Beside its count, an entry has the denials of its key in each of the last 60 minutes
-//! ([`heaviest_since`](Top::heaviest_since)). A key that takes an entry over begins there at 0: what it was denied
+//! ([`heaviest_since`](SpaceSaving::heaviest_since)). A key that takes an entry over begins there at 0: what it was denied
 //! before is not known. So these are never too high, and too low for keys that had lost their place.
 //!
 //! **Cost:** a denial of the key that was denied last takes a comparison of the name. One of another key that has an
@@ -29,7 +29,7 @@ mod key_hash;
 pub(crate) mod minutes;
 
 use crate::number::Timestamp;
-use denied_key::TopEntry;
+use denied_key::DeniedKey;
 use key_hash::Hash;
 use minutes::MinuteClock;
 use std::cmp::Reverse;
@@ -61,27 +61,27 @@ pub struct Heavy<'t> {
 ///
 /// ```
 /// use ratelimit_core::Timestamp;
-/// use ratelimit_core::space_saving::Top;
+/// use ratelimit_core::space_saving::SpaceSaving;
 ///
-/// let (mut top, now) = (Top::new(2), Timestamp::from_clock(1_700_000_000_000_000));
+/// let (mut denials, now) = (SpaceSaving::new(2), Timestamp::from_clock(1_700_000_000_000_000));
 /// for name in ["a", "b", "a", "c", "a"] {
-///     top.record(name.as_bytes(), None, now);
+///     denials.record(name.as_bytes(), None, now);
 /// }
-/// let [a, c] = top.heaviest(10).try_into().unwrap();
+/// let [a, c] = denials.heaviest(10).try_into().unwrap();
 /// assert_eq!((a.name, a.denied, a.error), (&b"a"[..], 3, 0));
 /// // Denied once or twice: it has b's entry.
 /// assert_eq!((c.name, c.denied, c.error), (&b"c"[..], 2, 1));
 /// // In the running minute: once, as far as is known.
-/// assert_eq!(top.heaviest_since(10, 1, now)[1].denied, 1);
+/// assert_eq!(denials.heaviest_since(10, 1, now)[1].denied, 1);
 /// ```
 #[derive(Clone, Debug)]
-pub struct Top {
+pub struct SpaceSaving {
     /// How many entries there may be.
     most: usize,
     hash: Hash,
     /// Where each chain of entries begins: a power of two of them, or none before the first entry.
     chains: Vec<usize>,
-    entries: Vec<TopEntry>,
+    entries: Vec<DeniedKey>,
     /// A binary heap, the least at the root.
     counts: Vec<Count>,
     /// How often a key without an entry may have been denied.
@@ -104,18 +104,18 @@ struct Count {
 /// No place: there is nothing in it.
 const NONE: usize = usize::MAX;
 
-impl Top {
+impl SpaceSaving {
     /// With room for a number of keys. Before the first denial it takes no memory.
     #[must_use]
-    pub fn new(most: usize) -> Top {
-        Top::hashed_by(Hash::new(), most)
+    pub fn new(most: usize) -> SpaceSaving {
+        SpaceSaving::hashed_by(Hash::new(), most)
     }
 
-    fn hashed_by(hash: Hash, most: usize) -> Top {
+    fn hashed_by(hash: Hash, most: usize) -> SpaceSaving {
         let most = most.min(MAX_ENTRIES);
         let clock = MinuteClock::default();
         let (chains, entries, counts) = (Vec::new(), Vec::new(), Vec::new());
-        Top { most, hash, chains, entries, counts, floor: 0, latest: NONE, clock }
+        SpaceSaving { most, hash, chains, entries, counts, floor: 0, latest: NONE, clock }
     }
 
     /// How many keys there is room for.
@@ -203,14 +203,14 @@ impl Top {
 
     /// Forgets all denials.
     pub fn clear(&mut self) {
-        *self = Top::hashed_by(self.hash.clone(), self.most);
+        *self = SpaceSaving::hashed_by(self.hash.clone(), self.most);
     }
 
     /// Makes room for a number of keys. If there are more, those that were denied least go. What there was no room for
     /// before stays unknown: the floor stays, and a key that is new goes on from it.
     #[cold]
     pub fn resize(&mut self, most: usize) {
-        let mut resized = Top::hashed_by(self.hash.clone(), most);
+        let mut resized = SpaceSaving::hashed_by(self.hash.clone(), most);
         (resized.floor, resized.clock) = (self.floor, self.clock.clone());
         let rank = |count: &Count| {
             let entry = self.entries.get(count.entry);
@@ -240,7 +240,7 @@ impl Top {
     fn add(&mut self, name: &[u8], item: Option<&[u8]>, hash: u64, minute: u64) -> Option<DenialPlace> {
         if self.counts.len() < self.most {
             let (name, item) = (name.to_vec(), item.map(<[u8]>::to_vec));
-            let mut entry = TopEntry { name, item, hash, error: self.floor, ..TopEntry::default() };
+            let mut entry = DeniedKey { name, item, hash, error: self.floor, ..DeniedKey::default() };
             entry.minutes.count(minute);
             return Some(self.insert(entry, self.floor.saturating_add(1)));
         }
@@ -263,12 +263,12 @@ impl Top {
     }
 
     /// Puts a key into an entry of its own.
-    fn insert(&mut self, entry: TopEntry, denied: u64) -> DenialPlace {
+    fn insert(&mut self, entry: DeniedKey, denied: u64) -> DenialPlace {
         if self.chains.is_empty() {
             self.chains.resize(self.most.next_power_of_two(), NONE);
         }
         let (place, count, hash) = (self.entries.len(), self.counts.len(), entry.hash);
-        self.entries.push(TopEntry { next: NONE, count, ..entry });
+        self.entries.push(DeniedKey { next: NONE, count, ..entry });
         self.link(place, hash);
         let counted = Count { denied, entry: place };
         self.counts.push(counted);
@@ -286,7 +286,7 @@ impl Top {
 
     /// Takes an entry out of its chain.
     fn unlink(&mut self, place: usize) {
-        let Some(&TopEntry { hash, next, .. }) = self.entries.get(place) else { return };
+        let Some(&DeniedKey { hash, next, .. }) = self.entries.get(place) else { return };
         let chain = self.chain_of(hash);
         let Some(first) = self.chains.get_mut(chain) else { return };
         if *first == place {

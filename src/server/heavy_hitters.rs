@@ -4,17 +4,17 @@
 
 use super::settings::TOP_KEYS;
 use ratelimit_core::Timestamp;
-use ratelimit_core::space_saving::{DenialPlace, Top};
+use ratelimit_core::space_saving::{DenialPlace, SpaceSaving};
 use std::cell::RefCell;
 use std::rc::Rc;
 
 /// The keys that this server has denied most.
 #[derive(Debug)]
-pub struct HeavyHitters(RefCell<Top>);
+pub struct HeavyHitters(RefCell<SpaceSaving>);
 
 impl Default for HeavyHitters {
     fn default() -> HeavyHitters {
-        HeavyHitters(RefCell::new(Top::new(0)))
+        HeavyHitters(RefCell::new(SpaceSaving::new(0)))
     }
 }
 
@@ -44,7 +44,7 @@ impl HeavyHitters {
 
     /// What `run` makes of the sketch, in the size that the setting says.
     #[inline(always)]
-    pub fn with<T>(&self, run: impl FnOnce(&mut Top) -> T) -> T {
+    pub fn with<T>(&self, run: impl FnOnce(&mut SpaceSaving) -> T) -> T {
         let top = &mut self.0.borrow_mut();
         let most = usize::try_from(TOP_KEYS.get()).unwrap_or(0);
         if top.most() != most {

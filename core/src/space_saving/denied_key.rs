@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 /// What is known of a key, or of an item of it.
 #[derive(Clone, Debug, Default)]
-pub(super) struct TopEntry {
+pub(super) struct DeniedKey {
     /// The name of the key.
     pub(super) name: Vec<u8>,
     /// The item, if there is one.
@@ -26,7 +26,7 @@ pub(super) struct TopEntry {
     pub(super) count: usize,
 }
 
-impl TopEntry {
+impl DeniedKey {
     /// Whether it is that of a key, or of an item of it.
     #[inline(always)]
     pub(super) fn is_of(&self, name: &[u8], item: Option<&[u8]>) -> bool {

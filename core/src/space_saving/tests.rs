@@ -29,33 +29,33 @@ fn one_for_all() -> Hash {
 /// What is known of the keys, by name.
 type Identity = BTreeMap<Vec<u8>, (u64, u64)>;
 
-fn known(top: &Top) -> Identity {
+fn known(top: &SpaceSaving) -> Identity {
     let heavy = top.heaviest(usize::MAX);
     let known: Identity = heavy.iter().map(|heavy| (heavy.name.to_vec(), (heavy.denied, heavy.error))).collect();
     assert_eq!(known.len(), heavy.len(), "no key has two entries");
     known
 }
 
-fn names(top: &Top, count: usize) -> Vec<String> {
+fn names(top: &SpaceSaving, count: usize) -> Vec<String> {
     top.heaviest(count).iter().map(|heavy| String::from_utf8_lossy(heavy.name).into_owned()).collect()
 }
 
 /// After these denials, each of a letter.
-fn after(most: usize, denials: &str) -> Top {
-    let mut top = Top::new(most);
+fn after(most: usize, denials: &str) -> SpaceSaving {
+    let mut top = SpaceSaving::new(most);
     record(&mut top, denials);
     top
 }
 
-fn deny(top: &mut Top, name: &[u8]) {
+fn deny(top: &mut SpaceSaving, name: &[u8]) {
     top.record(name, None, Timestamp::EPOCH);
 }
 
-fn record(top: &mut Top, denials: &str) {
+fn record(top: &mut SpaceSaving, denials: &str) {
     denials.bytes().for_each(|name| deny(top, &[name]));
 }
 
-fn of(top: &Top, name: &str) -> Option<(u64, u64)> {
+fn of(top: &SpaceSaving, name: &str) -> Option<(u64, u64)> {
     known(top).get(name.as_bytes()).copied()
 }
 
@@ -112,7 +112,7 @@ fn a_cleared_one_is_as_good_as_new() {
 
 #[test]
 fn names_are_any_bytes_and_the_beginning_stands_for_a_long_one() {
-    let mut top = Top::new(10);
+    let mut top = SpaceSaving::new(10);
     let longest = vec![7; MAX_NAME];
     let longer = [&longest[..], b"more"].concat();
     for name in [b"", &b"\0"[..], b"\0\0", &longest, &longer, &longest[1..], b"\xFF\0\n"] {
@@ -151,8 +151,8 @@ fn of_equals_a_smaller_one_keeps_the_more_certain() {
 
 #[test]
 fn there_are_never_more_entries_than_the_most_that_may_be() {
-    assert_eq!(Top::new(usize::MAX).most(), MAX_ENTRIES);
-    let mut top = Top::new(1);
+    assert_eq!(SpaceSaving::new(usize::MAX).most(), MAX_ENTRIES);
+    let mut top = SpaceSaving::new(1);
     top.resize(MAX_ENTRIES + 1);
     assert_eq!(top.most(), MAX_ENTRIES);
 }
@@ -169,7 +169,7 @@ fn a_count_that_is_as_high_as_can_be_stays_there() {
 
 #[test]
 fn a_sketch_that_was_never_asked_takes_no_memory() {
-    let top = Top::new(MAX_ENTRIES);
+    let top = SpaceSaving::new(MAX_ENTRIES);
     assert_eq!((top.chains.capacity(), top.entries.capacity(), top.counts.capacity()), (0, 0, 0));
 }
 
@@ -217,7 +217,7 @@ fn each_sketch_has_a_hash_of_its_own() {
 
 #[test]
 fn names_that_count_up_spread_over_the_chains() {
-    let mut top = Top::hashed_by(fixed_hash(), 1024);
+    let mut top = SpaceSaving::hashed_by(fixed_hash(), 1024);
     for number in 0..1024 {
         deny(&mut top, format!("user:{number}").as_bytes());
     }
@@ -229,8 +229,8 @@ fn names_that_count_up_spread_over_the_chains() {
 
 #[test]
 fn an_item_counts_for_itself_and_goes_with_its_key() {
-    let mut top = Top::new(3);
-    let told = |top: &Top| {
+    let mut top = SpaceSaving::new(3);
+    let told = |top: &SpaceSaving| {
         let told = top
             .heaviest(9)
             .into_iter()
@@ -296,7 +296,7 @@ fn check_step(before: &Identity, after: &Identity, most: usize, floor: u64, name
 }
 
 /// What must hold after any denials, of which there is an exact count.
-fn check_bounds(top: &Top, known: &Identity, exact: &BTreeMap<Vec<u8>, u64>) {
+fn check_bounds(top: &SpaceSaving, known: &Identity, exact: &BTreeMap<Vec<u8>, u64>) {
     for (name, (denied, error)) in known {
         let truth = exact.get(name).copied().unwrap_or(0);
         assert!(denied - error <= truth && truth <= *denied, "{name:?}: {denied} less {error}, really {truth}");
@@ -310,7 +310,7 @@ fn check_bounds(top: &Top, known: &Identity, exact: &BTreeMap<Vec<u8>, u64>) {
 
 #[test]
 fn the_name_of_a_policy_is_shared_by_all_keys_that_it_denied_and_goes_with_the_last() {
-    let (mut top, policy) = (Top::new(2), Rc::from(&b"gold"[..]));
+    let (mut top, policy) = (SpaceSaving::new(2), Rc::from(&b"gold"[..]));
     for (name, holders) in [("a", 2), ("b", 3), ("a", 3), ("c", 3), ("d", 3)] {
         let place = top.record(name.as_bytes(), None, us(1)).unwrap();
         top.ruled(place, &policy);
@@ -322,8 +322,8 @@ fn the_name_of_a_policy_is_shared_by_all_keys_that_it_denied_and_goes_with_the_l
 
 #[test]
 fn the_policy_that_denied_a_key_last_is_told_and_goes_with_the_key() {
-    let mut top = Top::new(2);
-    let told = |top: &Top| {
+    let mut top = SpaceSaving::new(2);
+    let told = |top: &SpaceSaving| {
         let told =
             top.heaviest(9).iter().map(|heavy| (heavy.name.to_vec(), heavy.policy.map(<[u8]>::to_vec))).collect();
         let told: BTreeMap<Vec<u8>, Option<Vec<u8>>> = told;
@@ -333,7 +333,7 @@ fn the_policy_that_denied_a_key_last_is_told_and_goes_with_the_key() {
         let bytes = |text: &str| text.as_bytes().to_vec();
         of.iter().map(|(name, policy)| (bytes(name), policy.map(bytes))).collect::<BTreeMap<_, _>>()
     };
-    let deny = |top: &mut Top, name: &str, policy: Option<&str>| {
+    let deny = |top: &mut SpaceSaving, name: &str, policy: Option<&str>| {
         let place = top.record(name.as_bytes(), None, Timestamp::EPOCH).unwrap();
         if let Some(policy) = policy {
             top.ruled(place, &Rc::from(policy.as_bytes()));
@@ -350,11 +350,11 @@ fn the_policy_that_denied_a_key_last_is_told_and_goes_with_the_key() {
     top.resize(1);
     deny(&mut top, "c", None);
     assert_eq!(told(&top), expect(&[("c", None)]), "another key has another");
-    assert!(Top::new(0).record(b"a", None, Timestamp::EPOCH).is_none());
+    assert!(SpaceSaving::new(0).record(b"a", None, Timestamp::EPOCH).is_none());
 }
 
 /// What was denied of late.
-fn recent(top: &mut Top, minutes: u64, now: Timestamp) -> Vec<(String, u64)> {
+fn recent(top: &mut SpaceSaving, minutes: u64, now: Timestamp) -> Vec<(String, u64)> {
     let heavy = top.heaviest_since(usize::MAX, minutes, now);
     assert!(heavy.iter().all(|heavy| heavy.error == 0 && heavy.denied > 0));
     heavy.iter().map(|heavy| (String::from_utf8_lossy(heavy.name).into_owned(), heavy.denied)).collect()
@@ -363,7 +363,7 @@ fn recent(top: &mut Top, minutes: u64, now: Timestamp) -> Vec<(String, u64)> {
 #[test]
 fn the_denials_of_the_last_minutes_are_told_the_running_one_too() {
     let at = |seconds: u64| Timestamp::from_micros(1_700_000_040_000_000 + seconds * 1_000_000).unwrap();
-    let mut top = Top::new(8);
+    let mut top = SpaceSaving::new(8);
     for (second, name) in [(0, "a"), (59, "a"), (60, "b"), (61, "a"), (150, "b")] {
         top.record(name.as_bytes(), None, at(second));
     }
@@ -385,7 +385,7 @@ fn the_denials_of_the_last_minutes_are_told_the_running_one_too() {
 
 #[test]
 fn a_key_that_had_lost_its_place_begins_at_0_of_late() {
-    let mut top = Top::new(1);
+    let mut top = SpaceSaving::new(1);
     record(&mut top, "aaab");
     assert_eq!(of(&top, "b"), Some((4, 3)));
     assert_eq!(recent(&mut top, 60, Timestamp::EPOCH), [("b".to_owned(), 1)]);
@@ -400,7 +400,7 @@ fn a_key_that_had_lost_its_place_begins_at_0_of_late() {
 proptest! {
     #[test]
     fn an_item_of_a_key_counts_as_a_key_does(hash in hash(), denials in vec((0..3_u8, 0..6_u8), 0..200)) {
-        let (mut of_items, mut of_keys) = (Top::hashed_by(hash, 5), Top::hashed_by(fixed_hash(), 5));
+        let (mut of_items, mut of_keys) = (SpaceSaving::hashed_by(hash, 5), SpaceSaving::hashed_by(fixed_hash(), 5));
         for (name, item) in denials {
             let bytes = [item];
             let item = (name > 0).then(|| if item % 2 == 0 { &[][..] } else { &bytes });
@@ -424,7 +424,7 @@ proptest! {
         most in 1..8_usize,
         minutes in 1..=60_u64,
     ) {
-        let (mut top, mut second) = (Top::hashed_by(fixed_hash(), most), 1_700_000_000_i64);
+        let (mut top, mut second) = (SpaceSaving::hashed_by(fixed_hash(), most), 1_700_000_000_i64);
         // Each with the minute that it was in, counted up: a clock gone back begins another.
         let (mut denials, mut minute, mut shown) = (Vec::<(u8, i64)>::new(), 0_i64, second / 60);
         for (passed, name) in steps {
@@ -447,7 +447,7 @@ proptest! {
 
     #[test]
     fn each_denial_does_what_the_paper_says(steps in steps(true), hash in hash(), most in 0..20_usize) {
-        let mut top = Top::hashed_by(hash, most);
+        let mut top = SpaceSaving::hashed_by(hash, most);
         let mut exact: BTreeMap<Vec<u8>, u64> = BTreeMap::new();
         for step in steps {
             let (before, floor) = (known(&top), top.floor());
@@ -480,7 +480,7 @@ proptest! {
 
     #[test]
     fn who_is_denied_more_than_its_share_is_found(steps in steps(false), hash in hash(), most in 1..20_usize) {
-        let mut top = Top::hashed_by(hash, most);
+        let mut top = SpaceSaving::hashed_by(hash, most);
         let mut exact: BTreeMap<Vec<u8>, u64> = BTreeMap::new();
         for (step, denials) in steps.into_iter().zip(1_u64..) {
             let Step::Deny(name) = step else { continue };
