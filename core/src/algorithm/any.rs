@@ -38,8 +38,8 @@ macro_rules! any {
         /// A usage of any algorithm. [`with_usage!`](crate::with_usage) is how to call it. With each stands what its
         /// holder keeps beside it: up to seven bytes that are aligned to one fit where the tag leaves room.
         #[derive(Clone, Debug)]
-        pub enum AnyUsage<Beside = ()> {
-            $($(#[doc = $doc])+ $kind(held::$held<$usage>, Beside),)+
+        pub enum AnyUsage<Label = ()> {
+            $($(#[doc = $doc])+ $kind(held::$held<$usage>, Label),)+
         }
 
         impl AnyLimit {
@@ -118,14 +118,14 @@ macro_rules! any {
 
             /// This usage with what its holder keeps beside it.
             #[must_use]
-            pub fn with<Beside>(self, beside: Beside) -> AnyUsage<Beside> {
+            pub fn with<Label>(self, label: Label) -> AnyUsage<Label> {
                 match self {
-                    $(AnyUsage::$kind(usage, ()) => AnyUsage::$kind(usage, beside),)+
+                    $(AnyUsage::$kind(usage, ()) => AnyUsage::$kind(usage, label),)+
                 }
             }
         }
 
-        impl<Beside> AnyUsage<Beside> {
+        impl<Label> AnyUsage<Label> {
             /// Its kind.
             #[must_use]
             #[inline(always)]
@@ -138,17 +138,17 @@ macro_rules! any {
             /// What its holder keeps beside it.
             #[must_use]
             #[inline(always)]
-            pub fn beside(&self) -> &Beside {
+            pub fn label(&self) -> &Label {
                 match self {
-                    $(AnyUsage::$kind(_, beside) => beside,)+
+                    $(AnyUsage::$kind(_, label) => label,)+
                 }
             }
 
             /// What its holder keeps beside it, to change that.
             #[inline(always)]
-            pub fn beside_mut(&mut self) -> &mut Beside {
+            pub fn label_mut(&mut self) -> &mut Label {
                 match self {
-                    $(AnyUsage::$kind(_, beside) => beside,)+
+                    $(AnyUsage::$kind(_, label) => label,)+
                 }
             }
 
@@ -169,12 +169,12 @@ macro_rules! any {
                 }
 
                 #[inline(always)]
-                fn of<Beside>(any: &AnyUsage<Beside>) -> Option<&$usage> {
+                fn of<Label>(any: &AnyUsage<Label>) -> Option<&$usage> {
                     if let AnyUsage::$kind(usage, _) = any { Some(usage.borrow()) } else { None }
                 }
 
                 #[inline(always)]
-                fn of_mut<Beside>(any: &mut AnyUsage<Beside>) -> Option<&mut $usage> {
+                fn of_mut<Label>(any: &mut AnyUsage<Label>) -> Option<&mut $usage> {
                     if let AnyUsage::$kind(usage, _) = any { Some(usage.borrow_mut()) } else { None }
                 }
             }
@@ -213,10 +213,10 @@ pub trait Single: Usage {
     fn into_any(self) -> AnyUsage;
 
     /// The usage in `any` if it is of this kind; `None` if it is of another.
-    fn of<Beside>(any: &AnyUsage<Beside>) -> Option<&Self>;
+    fn of<Label>(any: &AnyUsage<Label>) -> Option<&Self>;
 
     /// The usage in `any`, to change it, if it is of this kind; `None` if it is of another.
-    fn of_mut<Beside>(any: &mut AnyUsage<Beside>) -> Option<&mut Self>;
+    fn of_mut<Label>(any: &mut AnyUsage<Label>) -> Option<&mut Self>;
 }
 
 /// Runs `$body` with `$limit` bound to the algorithm's own type, as the [`Spec`](crate::syntax::Spec) `$spec` asks it.

@@ -12,7 +12,7 @@ use crate::number::{Span, Timestamp};
 #[derive(Clone, Debug)]
 pub(super) struct Component {
     /// What is used, and beside it what the component is known by.
-    pub(super) usage: AnyUsage<Beside>,
+    pub(super) usage: AnyUsage<ComponentLabel>,
     /// When it will have recovered, under the limit that charged it last.
     pub(super) recovers_at: Timestamp,
 }
@@ -21,7 +21,7 @@ const _: () = assert!(size_of::<Component>() == 32, "a key with two limits is to
 
 /// What a component is known by, and what the current call has done to it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Beside {
+pub(super) struct ComponentLabel {
     /// Its [`serial`](Component::serial) number.
     pub(super) serial: u8,
     /// What its limit finds it by.
@@ -47,15 +47,15 @@ pub(super) enum ComponentChange {
 impl Component {
     /// A component of a serial number that none has, known by nothing yet.
     pub(super) fn new(serial: u8, usage: AnyUsage, recovers_at: Timestamp) -> Component {
-        let beside = Beside { serial, identity: ShortIdentity::Nothing, change: ComponentChange::Nothing };
-        Component { usage: usage.with(beside), recovers_at }
+        let label = ComponentLabel { serial, identity: ShortIdentity::Nothing, change: ComponentChange::Nothing };
+        Component { usage: usage.with(label), recovers_at }
     }
 
     /// By which the idempotency records and the effects know it: the smallest that was free. None of a component that
     /// has gone is known any more, since it stays as long as any of its charges may be settled.
     #[inline(always)]
     pub(super) fn serial(&self) -> u8 {
-        self.usage.beside().serial
+        self.usage.label().serial
     }
 
     /// The kind of its usage.
@@ -66,25 +66,25 @@ impl Component {
 
     /// Whether it is known by nothing yet.
     pub(super) fn is_unclaimed(&self) -> bool {
-        self.usage.beside().identity == ShortIdentity::Nothing
+        self.usage.label().identity == ShortIdentity::Nothing
     }
 
     /// Notes what the current call has done to it.
     #[inline(always)]
     pub(super) fn note(&mut self, change: ComponentChange) {
-        self.usage.beside_mut().change = change;
+        self.usage.label_mut().change = change;
     }
 
     /// What the current call has done to it.
     #[inline(always)]
     pub(super) fn change(&self) -> ComponentChange {
-        self.usage.beside().change
+        self.usage.label().change
     }
 
     /// What it is known by.
     pub(super) fn identity(&self, extras: Option<&Extras>) -> ComponentIdentity {
         let long = || extras.and_then(|extras| extras.long_identity(self.serial())).cloned();
-        self.usage.beside().identity.whole().or_else(long).unwrap_or(ComponentIdentity::Nothing)
+        self.usage.label().identity.whole().or_else(long).unwrap_or(ComponentIdentity::Nothing)
     }
 
     /// Whether there is anything to remember of it: it has not recovered, or may be settled.

@@ -15,12 +15,12 @@ pub(super) struct Extras {
     /// What components are known by, by their serial numbers, where it is too long to stand beside their usage.
     identities: Box<[(u8, ComponentIdentity)]>,
     /// What the current call has changed, but for the components and the records, which know that themselves.
-    delta: Option<Box<Delta>>,
+    delta: Option<Box<ExtrasDelta>>,
 }
 
 /// What is rare among the changes of one call.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Delta {
+pub(super) struct ExtrasDelta {
     /// By how much the clock has gone back.
     pub(super) moved_back: Span,
     /// Nothing more than that has been done: what has expired was not swept, and what has recovered has not gone.
@@ -93,7 +93,7 @@ impl Extras {
     }
 
     /// What the current call has changed, to note more of it.
-    pub(super) fn delta(&mut self) -> &mut Delta {
+    pub(super) fn delta(&mut self) -> &mut ExtrasDelta {
         self.delta.get_or_insert_default()
     }
 
@@ -105,8 +105,8 @@ impl Extras {
     }
 
     /// Takes what the current call has changed.
-    pub(super) fn take_delta(&mut self) -> Delta {
-        self.delta.take().map_or_else(Delta::default, |delta| *delta)
+    pub(super) fn take_delta(&mut self) -> ExtrasDelta {
+        self.delta.take().map_or_else(ExtrasDelta::default, |delta| *delta)
     }
 
     /// How many bytes it takes, itself too.

@@ -94,7 +94,7 @@ impl CompositeUsage {
         // A key has one table of leases, whatever it is called by.
         component.kind() == kind
             && (kind == Kind::Concurrency
-                || match component.usage.beside().identity {
+                || match component.usage.label().identity {
                     ShortIdentity::Long => self.is_known_as(component, spec.name, window),
                     short => spec.name.is_none() && short.is(window),
                 })
@@ -150,7 +150,7 @@ impl CompositeUsage {
     fn name(&mut self, place: usize, identity: ComponentIdentity) {
         let Some(component) = self.components.get_mut(place) else { return };
         let short = identity.short();
-        component.usage.beside_mut().identity = short;
+        component.usage.label_mut().identity = short;
         if short == ShortIdentity::Long {
             let serial = component.serial();
             self.extras_mut().keep_identity(serial, identity);

@@ -2,7 +2,7 @@
 
 use super::component_fields::{decode_flag, decode_kind, decode_serial, encode_kind};
 use super::component_head::{ChangeForm, TAGGED_CHANGE};
-use super::extras::Delta;
+use super::extras::ExtrasDelta;
 use super::idempotency::{IdempotencyRecords, IdempotencyTable, Settlement};
 use super::{Component, ComponentChange, ComponentIdentity, CompositeUsage, Extras};
 use crate::algorithm::any::{AnyUsage, with_usage};
@@ -194,8 +194,8 @@ impl Usage for CompositeUsage {
     }
 
     fn encode_effect(&mut self, to: &mut impl Encoder) {
-        let Delta { moved_back, only_moved, ban, gone } =
-            self.extras.as_mut().map_or_else(Delta::default, |extras| extras.take_delta());
+        let ExtrasDelta { moved_back, only_moved, ban, gone } =
+            self.extras.as_mut().map_or_else(ExtrasDelta::default, |extras| extras.take_delta());
         to.integer(TAGGED_CHANGE);
         to.integer(self.written.micros());
         to.integer(moved_back.micros());

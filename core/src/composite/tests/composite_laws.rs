@@ -336,7 +336,7 @@ fn what_no_call_could_have_made_is_refused() {
         }),
         ("a component of nothing", |usage| {
             let unused = AnyUsage::unused(crate::kind::Kind::FixedWindow).unwrap();
-            usage.components[4].usage = unused.with(*usage.components[4].usage.beside());
+            usage.components[4].usage = unused.with(*usage.components[4].usage.label());
         }),
         ("nothing", |usage| *usage = CompositeUsage::default()),
         ("a charge that was not counted", |usage| {
@@ -394,13 +394,13 @@ fn copy(usage: &mut CompositeUsage, place: usize, serial: u8, identity: Componen
     let component = usage.components[place].clone();
     usage.push(component);
     let copied = usage.components.len() - 1;
-    usage.components[copied].usage.beside_mut().serial = serial;
+    usage.components[copied].usage.label_mut().serial = serial;
     usage.name(copied, identity);
 }
 
 fn renumber(usage: &mut CompositeUsage, place: usize, serial: u8) {
     let identity = usage.components[place].identity(usage.extras());
-    usage.components[place].usage.beside_mut().serial = serial;
+    usage.components[place].usage.label_mut().serial = serial;
     usage.name(place, identity);
 }
 

@@ -131,7 +131,7 @@ fn identity(spec: &Spec) -> ComponentIdentity {
     }
 }
 
-fn bytes<Beside>(any: &AnyUsage<Beside>) -> (Kind, crate::testing::encoded_fields::EncodedFields) {
+fn bytes<Label>(any: &AnyUsage<Label>) -> (Kind, crate::testing::encoded_fields::EncodedFields) {
     (any.kind(), with_usage!(any, usage => crate::testing::encoded_fields::encoded(usage)))
 }
 
