@@ -4,7 +4,7 @@ from support.server import Server
 
 
 def without_module(server: Server) -> Server:
-    """The same, once it starts: its configuration names no module any more."""
+    """Such a server once it starts: its configuration names no module any more."""
     settings = server.directory / "server.conf"
     lines = settings.read_text().splitlines(keepends=True)
     settings.write_text("".join(line for line in lines if not line.startswith("loadmodule")))

@@ -151,12 +151,12 @@ impl Reply {
         Reply::Row(Row { integers, length: 5 })
     }
 
-    /// So many milliseconds, rounded up.
+    /// A duration in milliseconds, rounded up.
     pub fn millis(span: Span) -> Reply {
         Reply::Integer(millis(span))
     }
 
-    /// So many.
+    /// A count.
     pub fn count(count: usize) -> Reply {
         Reply::Integer(i64::try_from(count).unwrap_or(i64::MAX))
     }

@@ -31,7 +31,7 @@ POLICIES = {
 
 
 class Both(NamedTuple):
-    """The same call in the words of a command on one key, and of one on several."""
+    """One call in the words of a command on one key, and of one on several."""
 
     one: tuple[Word, ...]
     several: tuple[Word, ...]

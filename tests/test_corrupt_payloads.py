@@ -390,7 +390,7 @@ STATES["TOKENBUCKET AS"] = (
         limits(part(track=TRACK), beside=(1, 1, *ID, 1, 5, *CHARGE[1:], *NO_BAN)),
         limits(part(track=TRACK), beside=(1, 1, *ID, 1, 0, 0, *CHARGE[2:], *NO_BAN)),
         limits(part(track=TRACK), beside=(1, 1, *ID, 2, *CHARGE, *CHARGE, *NO_BAN)),
-        # The same id twice, an empty one, one that is too long, one that lasts too long.
+        # An id that comes twice, an empty one, one that is too long, one that lasts too long.
         limits(beside=(1, 2, *ID, 0, *ID, 0, *NO_BAN)),
         limits(beside=(1, 1, b"", *ID[1:], 0, *NO_BAN)),
         limits(beside=(1, 1, bytes(257), *ID[1:], 0, *NO_BAN)),

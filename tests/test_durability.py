@@ -305,7 +305,7 @@ def test_an_id_that_was_answered_is_known_however_often_the_server_is_killed(
         server.start()
         (after,) = Identified.used(client)
         assert sent + len(load.answered) <= after <= sent + len(load.sent)
-        # Who was answered sends it again and is not charged; who was not is charged once at last.
+        # A client that was answered sends it again and is not charged; any other is charged once.
         for identifier in load.answered:
             assert client.execute_command(*Identified.call(identifier))[0] == 1
         assert Identified.used(client) == {after}

@@ -117,7 +117,7 @@ def test_sentinels_promote_a_replica_under_load_and_it_grants_what_is_left(
             try:
                 return old.info("replication").get("master_link_status") == "up"
             except RedisConnectionError:
-                # Who makes a server a replica closes its clients' connections.
+                # Making a server a replica closes its clients' connections.
                 return False
 
         poll.until(follows, "the old primary is a replica", PATIENCE)

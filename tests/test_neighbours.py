@@ -156,7 +156,7 @@ def test_who_hears_that_a_later_key_has_expired_harms_nobody(
     else:
         allowed, _, decisions = redis.execute_command(command, 3, *keys, *specs)
         assert allowed == 1
-        # Who only looks has looked at "a" before it was deleted.
+        # A call that only looks has looked at "a" before it was deleted.
         expected = [9, 9] if command == "RL.MTAKE" else [6, 10]
         assert [decision[2] for decision in decisions][:2] == expected
     check_replica(primary, replica)

@@ -64,7 +64,7 @@ def test_what_is_set_is_read_back_and_is_gone_when_it_is_deleted(
     assert fresh.execute_command("RL.POLICYDEL", name) == 0
     assert fresh.execute_command("RL.POLICYGET", name) is None
     assert fresh.execute_command("RL.POLICYLIST") == []
-    # Who knew the second must not take another for it: the deletion has had a stamp too.
+    # A server that knew the second must not take another for it: the deletion has had a stamp too.
     assert fresh.execute_command("RL.POLICYSET", name, *MINUTE.split()) == second + 2
 
 
@@ -659,7 +659,7 @@ def test_a_policy_of_a_later_version_is_kept_passed_on_and_an_error_to_call(
             assert answer(client, call) == unreadable
         assert answer(client, "RL.LIMIT k none OR gold OR pro") == unreadable
         assert client.dbsize() == 0
-        # Who can read none of it can still replace it.
+        # A server that can read none of it can still replace it.
         assert client.execute_command(f"RL.POLICYSET gold NX {MINUTE}") == START_US
         over = f"RL.POLICYSET gold VERSION {START_US} {MINUTE}"
         assert client.execute_command(over) == START_US + 1

@@ -344,7 +344,7 @@ def test_a_sketch_counts_by_key_and_item(
     assert items(redis) == items(redis, "SINCE", "1m") == expected
     assert all(policy == b"addresses" for _, _, _, policy, _ in rows(redis))
     assert items(redis, "COUNT", 1) == expected[:1]
-    # Who looks, or is admitted, is not denied; another key's item is another's, and a key has none.
+    # A look or an admitted call is no denial; another key's item is another's, a key has none.
     redis.execute_command("RL.PEEK k SKETCH 1 1 1h a")
     redis.execute_command("RL.SKETCH other b 1 1 1h")
     redis.execute_command("RL.SKETCH other a 1 1 1h COST 2")
@@ -487,7 +487,7 @@ def test_a_size_that_changes_keeps_the_heaviest(fresh_server: Start) -> None:
         deny(redis, "c")
         assert top(redis) == [(b"a", 4, 0), (b"c", 4, 3)]
         set_room(redis, server, 3)
-        # Who is new may have been denied as often as any that went.
+        # A new key may have been denied as often as any that went.
         deny(redis, "e")
         assert top(redis) == [(b"a", 4, 0), (b"c", 4, 3), (b"e", 4, 3)]
         set_room(redis, server, 65_536)

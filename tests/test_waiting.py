@@ -570,7 +570,7 @@ def test_0_is_without_end(queue: Queue, clock: Clock) -> None:
     assert b.reply() == GRANTED
 
 
-# The same holder again
+# A holder that calls again
 
 
 def test_a_holder_that_asks_again_keeps_its_place_and_its_older_call_is_denied(
@@ -937,16 +937,16 @@ def test_by_a_module_that_lets_nobody_block_it_is_answered_at_once(
 def assert_two_may_wait(queue: Queue) -> None:
     queue.acquire("a")
     older, c = queue.join("b", "c")
-    # Who waits already takes its own place.
+    # A holder that waits already takes its own place.
     b = queue.joins("b")
     assert older.reply() == DENIED
     said = "the key has 2 entries, as many as ratelimit.max-blocked allows"
     assert said in error_of(lambda: queue.acquire("d", "BLOCK", 0))
-    # Who waits already does not become one more.
+    # A holder that waits already does not become one more.
     again = queue.joins("b")
     assert b.reply() == DENIED
     b = again
-    # Who would not wait is answered as ever, and so is who waits for another key.
+    # A call that would not wait is answered as ever, and so is one that waits for another key.
     assert queue.acquire("d") == DENIED
     queue.acquire("a", key="j")
     queue.joins("d", key="j")

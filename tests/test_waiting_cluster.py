@@ -56,7 +56,7 @@ def target(cluster: Cluster, queue: Queue) -> Server:
 
 
 def assert_served_at(server: Server) -> None:
-    """Who is sent there finds the lease, and is served when it is given back."""
+    """A caller that is sent there finds the lease, and is served when it is given back."""
     with Queue(server) as queue:
         assert list(queue.holders()) == [b"a"]
         b, c = queue.join("b", "c", ttl=HOUR)
@@ -202,7 +202,7 @@ def test_a_server_that_refuses_every_call_of_a_module_keeps_nobody_waiting(
 
         waiters = {}
         queue.acquire("a", ttl=HOUR)
-        # Who waits has some of the server's own clients, so that each script finds another.
+        # Waiting callers have some of the server's own clients, so that each script finds another.
         for number in range(4):
             with pytest.raises(ResponseError):
                 queue.client.eval("return redis.call('MGET', 'k', 'other')", 0)
@@ -342,7 +342,7 @@ def test_through_failovers_under_load_never_more_is_held_than_the_limit(cluster:
     for server in cluster.servers:
         with Queue(server) as queue:
             poll.until(lambda queue=queue: queue.is_empty, "nobody waits")
-    # Who was cut off as it was granted a lease has it until it lapses; nobody else has one.
+    # A caller that was cut off as it got a lease has it until that expires; no other has one.
     client = cluster.client()
     names = [f"worker {number}" for number in range(8)]
     client.execute_command("RL.RELEASE", "pool", *names)

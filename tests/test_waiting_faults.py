@@ -681,7 +681,7 @@ def test_after_many_have_joined_and_gone_memory_is_where_it_was(own_queue: Queue
 
 
 class Crowd:
-    """As many connections at once, from `with` to its end."""
+    """This many connections at once, from `with` to its end."""
 
     def __init__(self, queue: Queue, size: int) -> None:
         self.queue, self.size = queue, size

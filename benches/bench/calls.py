@@ -51,7 +51,7 @@ class Call:
         return b"".join(self.encoded.replace(number, each) for each in numbers)
 
     def on(self, setup: Setup) -> "Call":
-        """The same on a server that runs in another way."""
+        """The call on a server that runs in another way."""
         return replace(self, name=f"{self.name}, {setup.name}", setup=setup)
 
 
@@ -92,7 +92,7 @@ class Script:
 FIVE_YES, FIVE_NO = b"*5\r\n:1\r\n", b"*5\r\n:0\r\n"
 TWO_YES, THREE_YES, SIX_YES = b"*2\r\n:1\r\n", b"*3\r\n:1\r\n", b"*6\r\n:1\r\n"
 
-# So much that nothing of what is measured is ever denied.
+# Enough that nothing of what is measured is ever denied.
 PLENTY = "1000000 1000000"
 BUCKET = f"TOKENBUCKET {PLENTY} 1s"
 # In milliseconds. Short, so that the logs that are compared are small and shed what they get.

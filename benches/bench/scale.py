@@ -9,7 +9,7 @@ class Scale:
     # Every time is the median of so many rounds, each so long.
     rounds: int
     seconds: float
-    # The same of an open loop, whose slowest thousandth takes more requests.
+    # As much for an open loop, whose slowest thousandth takes more requests.
     open_seconds: float
     # Instructions are the lowest count of so many servers.
     servers: int

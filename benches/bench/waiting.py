@@ -28,8 +28,9 @@ TTL = "10m"
 # Between giving a place back and asking for the next: a worker fetches its job.
 FETCH_MS = 1
 
-# Who asked so much earlier than another, and is served so much later, was overtaken. What is closer
-# together may come in another order than it was sent in: on another connection, to a busy machine.
+# A caller that asked this much earlier than another, and is served this much later, was overtaken.
+# What is closer together may come in another order than it was sent in: on another connection, to
+# a busy machine.
 APART_MS = JOB_MS
 
 Pause = Callable[[int], float]

@@ -24,7 +24,7 @@ use crate::wire::codec::{Decoder, Encoder};
 /// When a key is banned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BanRule {
-    /// So many denied calls, at least one,
+    /// How many denied calls, at least one,
     pub strikes: u32,
     /// within so long of the first of them,
     pub window: Period,

@@ -317,7 +317,7 @@ pub struct Decision {
     pub granted: Option<Amount>,
 }
 
-/// What becomes of a take.
+/// The outcome of a take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Taken<U> {
     /// It is charged: the answer, and what the key remembers then.

@@ -23,7 +23,7 @@ from simulation import (
     server_with_clock,
 )
 
-# The same simulation gives the same bytes.
+# A simulation that is run twice gives the same bytes.
 mpl.rcParams |= {
     "svg.hashsalt": "redis-ratelimit",
     "font.size": 10,

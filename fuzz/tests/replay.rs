@@ -44,7 +44,7 @@ fn a_law_that_does_not_hold_is_a_panic() {
     debug_assert!(std::hint::black_box(false), "a law");
 }
 
-/// So many inputs of random bytes.
+/// How many inputs of random bytes are replayed.
 fn random_inputs(target: Target, seed: u64, count: u64) {
     // Vigna's splitmix64, which is kept going from input to input.
     let mut state = seed;

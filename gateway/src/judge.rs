@@ -22,7 +22,7 @@ pub enum Outage {
     Open,
     /// They do not.
     Closed,
-    /// So much of each limit passes, counted here; what is not known here passes.
+    /// This share of each limit passes, counted here; what is not known here passes.
     Local(f64),
 }
 
@@ -98,7 +98,7 @@ pub struct Judge {
     pub all_or_none: bool,
     /// Whether nobody is held to anything.
     pub shadow: bool,
-    /// So many requests at once.
+    /// A permit for each request that may be under way at once.
     pub in_flight: Arc<Semaphore>,
     /// When an error of the server was last told in the log.
     pub told: Mutex<Option<Instant>>,
@@ -369,7 +369,7 @@ fn identified(asked: &[Asked], all_or_none: bool) -> Arc<[Call]> {
             call.id = Some(random());
             BRIEFLY.clone_into(&mut call.remembered);
         }
-        // The same key again in a request is another call, not a repetition.
+        // A key that a request has twice is called twice: that is no repetition.
         let again = 1 + seen.iter().filter(|key| **key == call.key).count();
         seen.push(call.key.clone());
         if let (Some(id), 2..) = (&mut call.id, again) {

@@ -26,9 +26,9 @@ use tower::ServiceExt as _;
 pub const PATIENCE: Duration = Duration::from_secs(10);
 /// How long nothing is accepted after the process has run out of files.
 const FULL: Duration = Duration::from_millis(100);
-/// So many connections of a listener at once; those above are hung up on.
+/// How many connections a listener has at once; it hangs up on those above.
 const MOST: u32 = 10_000;
-/// So many requests of one connection at once.
+/// How many requests one connection has at once.
 const STREAMS: u32 = 1024;
 
 /// What a listener answers, and how.
@@ -71,7 +71,7 @@ async fn served(listener: TcpListener, service: Service, mut ended: watch::Recei
         };
         match accepted {
             Ok((stream, peer)) => {
-                // Who is hung up on can go elsewhere; who waited for a place could not.
+                // A client that is hung up on can go elsewhere; one that waited for a place could not.
                 let Ok(place) = Arc::clone(&places).try_acquire_owned() else { continue };
                 let (ends, service, ended) = (Ends::of(&stream, peer), service.clone(), ended.clone());
                 tokio::spawn(async move {
@@ -81,7 +81,7 @@ async fn served(listener: TcpListener, service: Service, mut ended: watch::Recei
                     drop(place);
                 });
             }
-            // Who has gone again is no reason to wait.
+            // A client that has gone again is no reason to wait.
             Err(error) if error.kind() == std::io::ErrorKind::ConnectionAborted => {}
             Err(_) => sleep(FULL).await,
         }

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// So many buckets are remembered, and so many ids: those that were asked about last.
+/// How many buckets are remembered, and how many ids: those that were asked about last.
 const MOST: usize = 10_000;
 
 /// The buckets.

@@ -119,7 +119,7 @@ pub struct Serve {
     /// How long an id (rl.id) is remembered: longer than a request may take.
     #[arg(long, env = "RATELIMIT_GATEWAY_ONCE", value_parser = words_of_duration, default_value = "5m")]
     pub once: String,
-    /// So many requests at once; those above are answered as in an outage.
+    /// How many requests may be under way at once; those above are answered as in an outage.
     #[arg(long, env = "RATELIMIT_GATEWAY_IN_FLIGHT", default_value_t = 10_000)]
     pub in_flight: u32,
     /// How log lines look. RUST_LOG says which there are.

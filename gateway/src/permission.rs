@@ -5,7 +5,7 @@ use std::sync::Mutex;
 
 /// What the user needs, as `ACL SETUSER` takes it.
 pub const GRANTS: &str = "+rl.limit +rl.take +rl.release +rl.policylist +info ~rl:*";
-/// So many different refusals are told: there are fewer commands.
+/// How many different refusals are told: there are fewer commands.
 const MOST: usize = 32;
 
 /// The refusals that the log was told of.

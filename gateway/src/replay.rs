@@ -50,7 +50,7 @@ pub struct Replay {
     /// began need the time that a request takes.
     #[arg(long, value_parser = span, default_value = "0")]
     pub late: Span,
-    /// So many keys are followed; lines of more are skipped, and counted.
+    /// How many keys are followed; lines of more are skipped, and counted.
     #[arg(long, default_value_t = 1_000_000)]
     pub max_keys: usize,
     /// The field of JSON lines that has the key, such as request.remote_ip.
@@ -112,7 +112,7 @@ const GZIP: [u8; 2] = [0x1F, 0x8B];
 const MOST_HELD: usize = 512 * 1024 * 1024;
 
 impl Replay {
-    /// Prints what would have become of the calls.
+    /// Prints what the outcomes of the calls would have been.
     ///
     /// # Errors
     /// Limits that cannot be replayed; a log that cannot be read, or in which nothing is understood.
@@ -129,7 +129,7 @@ impl Replay {
         Ok(())
     }
 
-    /// What would have become of the calls of this log.
+    /// What the outcomes of the calls of this log would have been.
     ///
     /// # Errors
     /// As [`Replay::run`].

@@ -113,7 +113,7 @@ pub async fn serve(options: Serve) -> Result<(), String> {
         // Until then whoever asks over HTTP is told that it is not ready.
         end_http.send_replace(true);
         let _ = http.await;
-        // Who has hung up may have left charges to undo.
+        // A client that has hung up may have left charges to undo.
         while judge.in_flight.available_permits() < options.in_flight as usize {
             sleep(SHORTLY).await;
         }

@@ -66,7 +66,7 @@ def test_the_walk_of_an_operator_by_keyboard_in_the_dark_on_a_narrow_screen(
 
 
 def find_and_ban(one: Visit) -> None:
-    """Who hammers the login, and under which policy; a ban for an hour."""
+    """The client that hammers the login, and its policy; a ban for an hour."""
     page = one.open("now")
     row = page.get_by_role("row").filter(has_text=f"login:{HOT}")
     expect(row.get_by_role("cell").nth(1)).to_have_text("7")

@@ -40,7 +40,7 @@ def draw(page: object, name: str, scheme: str, **options: object) -> None:
 
 
 def call(redis: Redis, count: int) -> None:
-    """As many clients do, and some who do not stop."""
+    """Traffic as many clients make it, and some that do not stop."""
     chance = random.Random(count)
     calls = redis.pipeline(transaction=False)
     for _ in range(count):

@@ -318,7 +318,7 @@ unsafe fn compare(global: &Global, ctx: *mut raw::RedisModuleCtx, sender: *const
         differing |= u64::from(*own != their).checked_shl(u32::try_from(group).unwrap_or(u32::MAX)).unwrap_or(0);
     }
     global.peers.hear(id, theirs.fold(0, u64::wrapping_add));
-    // Who has not taken over what it was sent would only be sent it again.
+    // A node that has not taken over what it was sent would only be sent it again.
     let can_take_it = !global.policies.keeps_any() && kept::may_propagate();
     if differing != 0 && can_take_it && global.peers.is_to_be_asked(id, own.iter().copied().fold(0, u64::wrapping_add))
     {

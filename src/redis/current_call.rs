@@ -251,7 +251,7 @@ impl<'a> Redis<'a> {
         }
     }
 
-    /// Propagates what has become of policies to replicas and the AOF.
+    /// Propagates policies as they now are to replicas and the AOF.
     pub fn propagate_policies(&self, names: &[Box<[u8]>]) {
         for record in names.iter().filter_map(|name| self.global.policies.record(name, now())) {
             self.propagate_record(&record);
@@ -264,7 +264,7 @@ impl<'a> Redis<'a> {
         unsafe { policy_lifetime::propagate_record(self.ctx, record) };
     }
 
-    /// Propagates what has become of policies to replicas and the AOF, and to the rest of the cluster.
+    /// Propagates policies as they now are to replicas and the AOF, and to the rest of the cluster.
     pub fn policies_changed(&self, names: &[&[u8]]) {
         let now = now();
         let records: Vec<Vec<u8>> = names.iter().filter_map(|name| self.global.policies.record(name, now)).collect();

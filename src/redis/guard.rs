@@ -26,7 +26,7 @@ pub fn panic_test_point() {
 #[cfg(debug_assertions)]
 static PANIC_IN: AtomicU64 = AtomicU64::new(0);
 
-/// Panics so many points from here, or at once; `None`, never.
+/// After how many points from here it panics, 0 for at once; `None`, never.
 #[cfg(debug_assertions)]
 pub fn panic_at(points: Option<u64>) {
     assert!(points != Some(0), "on purpose");

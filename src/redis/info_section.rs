@@ -138,7 +138,7 @@ impl Info {
         }
     }
 
-    /// The calls that wait for leases, and what has become of those that did.
+    /// The calls that wait for leases, and the outcomes of those that did.
     fn waiting(&self, global: &Global) {
         const SHOWN: usize = 16;
         let millis = |span: Span| span.ceil_millis();

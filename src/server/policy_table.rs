@@ -179,7 +179,7 @@ impl Policies {
         self.0.borrow_mut().check(record, now)
     }
 
-    /// Takes over what a record says, as far as its origin lets it; what has become of it.
+    /// Takes over what a record says, as far as its origin lets it; the outcome.
     pub fn merge(&self, record: &[u8], origin: Origin, now: Timestamp) -> Merged {
         self.0.borrow_mut().merge(record, origin, now)
     }
@@ -201,7 +201,7 @@ impl Policies {
         }
     }
 
-    /// Takes over what one kept record says: its name, and what has become of it.
+    /// Takes over what one kept record says: its name, and the outcome.
     pub fn merge_kept(&self, now: Timestamp) -> Option<(Box<[u8]>, Merged)> {
         self.0.borrow_mut().merge_kept(now)
     }

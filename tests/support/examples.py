@@ -137,7 +137,7 @@ class Examples:
     def _replies_of_waiting(self) -> list[object]:
         if not self._waiting:
             return []
-        # Who is answered because of a call has its reply before the next call but one is read.
+        # A caller answered because of a call has its reply before the next call but one is read.
         for _ in range(3):
             self._client.ping()
         answered = [connection for connection in self._waiting if connection.can_read(0)]

@@ -27,7 +27,7 @@ ENDLESS = 100_000
 
 
 def wide(limiter: Limiter, limit: int) -> Limiter:
-    """The same with another limit, of which nothing recovers while a test runs: of a bucket, which
+    """The call with another limit, of which nothing recovers while a test runs: of a bucket, which
     is refilled as slowly as one may be, a unit in a few hours by a clock that a test moves on.
     """
     words: dict[Word, Word] = {10: limit, "1h": "3650d"}

@@ -30,7 +30,7 @@ SPECS: tuple[tuple[Word, ...], ...] = (
 
 
 class Policy(NamedTuple):
-    """What a server says of one. What has become of calls is each server's own, and no part."""
+    """What a server says of one. Counts of its calls are each server's own, and no part."""
 
     version: int
     set_at: int
@@ -92,7 +92,7 @@ def set_policy(client: Redis, name: Word, *words: Word) -> int:
 
 
 def calls(seed: int, length: int) -> Iterable[tuple[Word, ...]]:
-    """So many changes of policies, at random but for the seed. Of what there is not they are
+    """`length` changes of policies, at random but for the seed. Of what there is not they are
     refused.
     """
     chosen = random.Random(seed)

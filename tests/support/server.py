@@ -82,7 +82,7 @@ class Server:
         self.clock = clock
         self._patience = patience
         self._owned = ExitStack()
-        # Who closes the clients that are made next.
+        # Closes the clients that are made next.
         self._clients = self._owned
         files.allow_many()
         self.port = reserve_port(self._owned)

@@ -122,7 +122,7 @@ class Queue:
         return leases_of(self.client, key)
 
     def waiting(self, key: Word = "k") -> list[bytes]:
-        """Who waits for the key, in order, by what the server says of it."""
+        """The callers that wait for the key, in order, by what the server says of it."""
         return [row[0] for row in told_of(self.client, key).get(b"queue", [])]
 
     # What the server says of them all
@@ -183,12 +183,12 @@ def told_of(client: Redis, key: Word = "k") -> dict[bytes, object]:
 
 
 def leases_of(client: Redis, key: Word = "k") -> dict[bytes, bytes]:
-    """Who holds how much of it, in the order in which the leases expire."""
+    """The holders with what each holds of it, in the order in which the leases expire."""
     return {holder: units for holder, units, _ in told_of(client, key).get(b"leases", [])}
 
 
 def answered(callers: Sequence[Caller]) -> list[bool]:
-    """Who of them has been."""
+    """Those of them that have been."""
     return [caller.is_answered for caller in callers]
 
 

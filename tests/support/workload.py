@@ -52,7 +52,7 @@ class Limiter(NamedTuple):
         return self.type == b"rl-leases"
 
     def by(self, holder: Word) -> "Limiter":
-        """The same asked by somebody else: another holder of a lease, no matter to the others."""
+        """The call of another caller: another holder of a lease, no matter to the others."""
         return self._replace(spec=(*self.spec[:3], holder)) if self.leases else self
 
 
@@ -122,7 +122,7 @@ def keys(tag: str = "w") -> list[Key]:
 
 
 def steps(seed: int, count: int, tag: str = "w") -> list[Step]:
-    """So many calls, at random but for the seed."""
+    """`count` calls, at random but for the seed."""
     return list(Workload(seed, tag).steps(count))
 
 

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::io::{self, ErrorKind, Read};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream as BlockingStream};
 
-/// So many connections, each of which never waits.
+/// A number of connections, each of which never waits.
 pub fn connect(port: u16, count: usize) -> io::Result<Vec<TcpStream>> {
     (0..count)
         .map(|_| {

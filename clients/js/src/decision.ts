@@ -31,7 +31,7 @@ export interface Told {
   readonly policy?: string;
   /** Seconds after which the limit's units are all back, where this process knows it. */
   readonly window?: number;
-  /** Who decided: the server, this process during an outage, or nobody (fail open or closed). */
+  /** Where it was made: on the server, in this process in an outage, or nowhere (open or closed). */
   readonly source?: "server" | "local" | "none";
   /** A denial of the server that this process remembered: it was not asked again. */
   readonly remembered?: boolean;

@@ -21,7 +21,7 @@ export interface Denial {
   until: number;
 }
 
-/** So many keys are remembered; those that were denied first are forgotten. */
+/** How many keys are remembered; those that were denied first are forgotten. */
 const REMEMBERED = 10_000;
 
 /** Without a word from the server that nothing has changed. */

@@ -9,7 +9,7 @@ import { seconds, type ConcurrencyLimit, type Duration } from "./limits.js";
 import type { Wait } from "./sending.js";
 
 export interface LeaseOptions {
-  /** Who holds it, 1 to 256 bytes. A new name by default: two of one name share one lease. */
+  /** Its holder, 1 to 256 bytes. A new name by default: two of one name share one lease. */
   readonly holder?: string;
   /** How many units it holds, above 0. 1 by default. */
   readonly cost?: number;

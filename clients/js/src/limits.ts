@@ -34,7 +34,7 @@ export interface SlidingOptions extends LimitOptions {
 }
 
 export interface ConcurrencyOptions extends LimitOptions {
-  /** Who holds the lease, 1 to 256 bytes. Needed in `take`; `lease` makes one up. */
+  /** The holder of the lease, 1 to 256 bytes. Needed in `take`; `lease` makes one up. */
   readonly holder?: string;
   /** Pass only if this holder has no lease yet. */
   readonly nx?: boolean;
@@ -55,7 +55,7 @@ export interface PolicyOptions {
 export interface Limit {
   /** As the module takes it. */
   readonly words: readonly string[];
-  /** So many units, which are all back after `window` seconds. A policy's are known to the server. */
+  /** How many units, all back after `window` seconds. A policy's are known to the server. */
   readonly quota?: number;
   readonly window?: number;
   readonly cost?: number;

@@ -23,7 +23,7 @@ export interface LocalOptions {
 /** The limits of a call, each with its key. */
 export type Charged = readonly (readonly [key: string, limit: Limit])[];
 
-/** So many callers are remembered; the least recently seen are forgotten. */
+/** How many callers are remembered; the least recently seen are forgotten. */
 const REMEMBERED = 10_000;
 
 export class LocalLimits {

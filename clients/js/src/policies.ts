@@ -33,7 +33,7 @@ export interface PolicyInfo {
   readonly scaleMs: number | null;
   /** As RL.POLICYSET takes it. */
   readonly specs: string;
-  /** What has become of calls, on the server that was asked. */
+  /** Counts of the outcomes of calls, on the server that was asked. */
   readonly counts: PolicyCounts;
 }
 

@@ -13,7 +13,7 @@ import type { LimiterOptions } from "./options.js";
 
 export interface RateLimiterOptions extends Omit<LimiterOptions, "prefix"> {
   readonly storeClient: Client;
-  /** So many points ... */
+  /** How many points there are ... */
   readonly points?: number;
   /** ... in so many seconds. */
   readonly duration?: number;
@@ -25,11 +25,11 @@ export interface RateLimiterOptions extends Omit<LimiterOptions, "prefix"> {
 
 /** What rate-limiter-flexible's has: so this needs no other package. */
 export class RateLimiterRes {
-  /** So many points are left. */
+  /** How many points are left. */
   readonly remainingPoints: number;
   /** Milliseconds until there are points again, or all of them. */
   readonly msBeforeNext: number;
-  /** So many points were consumed in this window. */
+  /** How many points were consumed in this window. */
   readonly consumedPoints: number;
   readonly isFirstInDuration: boolean;
 

@@ -131,7 +131,7 @@ export class Sending {
   pauseBeforeResend(attempt: Attempt<any>, error: unknown): number | undefined {
     const { call, wait } = attempt;
     if (replyOf(error, this.#isCluster) !== undefined) return undefined;
-    // Who has waited for long has not failed several times in a row.
+    // A call that has waited for long has not failed several times in a row.
     if (wait && this.#options.now() - attempt.sentAt >= LONG_MS) attempt.resent = 0;
     if (!call.repeatable) return undefined;
     // What was never sent, as its connection is still being made, cannot have been charged.

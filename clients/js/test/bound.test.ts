@@ -93,7 +93,7 @@ test("a decision settles what its call turned out to cost", async () => {
   const charged = await tokens.take("ann", { cost: 4000 });
   const settled = await charged.settle(1200);
   assert.ok(settled.allowed && settled.remaining! >= 8800 && settled.remaining! < 8810);
-  // The same again changes nothing.
+  // Setting it again changes nothing.
   assert.ok((await charged.settle(1200)).remaining! < 8810);
   // One unit of many has no id, unless the call is to be settled.
   const one = await tokens.take("bob");

@@ -1,4 +1,4 @@
-/** Who waits for a lease does so in the server, in turn, and on a connection of its own. */
+/** A caller waits for a lease in the server, in turn, and on a connection of its own. */
 
 import assert from "node:assert/strict";
 import { after, test } from "node:test";

@@ -212,7 +212,7 @@ def test_a_node_that_dies_is_not_that_all_are_away(make: Make, cluster: Cluster)
     poll.until(all_are_decided, "the replica decides", timeout=30)
 
 
-# Who waits
+# Waiting callers
 
 
 def waiting(server: Server) -> int:

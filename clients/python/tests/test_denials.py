@@ -119,7 +119,7 @@ def test_a_lease_that_is_released_is_heard(make: Make, now: Now) -> None:
     assert other.take("pool", pool, holder="theirs")
     assert not limiter.take("pool", pool, holder="ours")
     assert limiter.take("pool", pool, holder="ours").remembered
-    # Who holds it may renew it.
+    # The holder of the lease may renew it.
     assert limiter.take("pool", pool, holder="theirs")
     other.release("pool", "theirs")
     now.seconds += 2

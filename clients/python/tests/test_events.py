@@ -258,7 +258,7 @@ hold_interpreter = ctypes.PyDLL(None).usleep
 
 
 def test_threads_that_wake_up_late(url: str) -> None:
-    """Who connects did not run either, so nobody has waited for anything."""
+    """The connecting task did not run either, so nobody has waited for anything."""
     done = threading.Event()
 
     def busy() -> None:

@@ -200,7 +200,7 @@ def test_rest_framework(limiter: Limiter, admin: redis.Redis) -> None:
         assert [one.status_code for one in rest_answers(for_rest.AnonRateThrottle, None)] == (
             [200, 429, 429]
         )
-        # Who is logged in is not limited by that one.
+        # A user who is logged in is not limited by that one.
         assert {one.status_code for one in rest_answers(for_rest.AnonRateThrottle, User(7))} == (
             {200}
         )

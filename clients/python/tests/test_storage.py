@@ -368,7 +368,7 @@ def test_a_server_that_hangs_is_given_up(kit: Kit, server: Server) -> None:
 def test_a_key_or_a_server_without_room_denies(
     kit: Kit, binary: Binary, caplog: pytest.LogCaptureFixture
 ) -> None:
-    # Who took it for an outage would let all hits pass, or count in this process for good.
+    # If it were taken for an outage, all hits would pass, or be counted in this process for good.
     with Server(binary, module_args="max-log-entries 3") as small, small.client() as admin:
         storage = kit.storage(f"ratelimit://127.0.0.1:{small.port}")
         moving = kit.strategy("moving-window", storage)

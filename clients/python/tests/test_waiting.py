@@ -1,4 +1,4 @@
-"""Who waits for a place waits in the server, in turn, and on a connection of its own."""
+"""A caller waits for a place in the server, in turn, and on a connection of its own."""
 
 import asyncio
 import signal

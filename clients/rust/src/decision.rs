@@ -7,7 +7,7 @@ use redis::Value;
 
 use crate::error::Error;
 
-/// Who decided.
+/// Where a decision was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     /// The server.
@@ -29,7 +29,7 @@ pub struct Decision {
     pub wait: Option<Duration>,
     /// Until the limit has fully recovered.
     pub reset: Option<Duration>,
-    /// Who decided.
+    /// Where a decision was made.
     pub source: Source,
     /// How many units were charged, by a call with [`Take::up_to`](crate::Take::up_to).
     pub granted: Option<i64>,

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use crate::decision::{Decision, Source};
 
-/// So many keys are remembered. One more, and all are forgotten, and the server is asked again.
+/// How many keys are remembered. With one more all are forgotten, and the server is asked again.
 const KEYS: usize = 10_000;
 /// Of each key so many calls: what was denied first is forgotten.
 const CALLS: usize = 8;
@@ -112,7 +112,7 @@ fn until(said: &Decision, sent_at: Instant, most: Duration) -> Instant {
     sent_at.checked_add(wait).unwrap_or(sent_at)
 }
 
-/// So much later.
+/// The instant this much later.
 fn left(said: &Decision, passed: Duration) -> Decision {
     let less = |time: Option<Duration>| time.map(|time| time.saturating_sub(passed));
     Decision {

@@ -89,7 +89,7 @@ pub struct Take {
 }
 
 impl Take {
-    /// So many units of each limit that has no cost of its own.
+    /// The cost: units of each limit that has no cost of its own.
     pub fn units(cost: impl Into<Amount>) -> Self {
         Self { cost: cost.into(), once: Once::Needed, ttl: None, force: false, up_to: false, patience: Duration::ZERO }
     }

@@ -351,7 +351,7 @@ async fn who_waits_for_a_lease_has_it_in_turn() {
     until(async || server.blocked().await == 1).await;
     let second = waits();
     until(async || server.blocked().await == 2).await;
-    // Who no longer waits has no place in the line.
+    // A caller that no longer waits has no place in the line.
     first.abort();
     until(async || server.blocked().await == 1).await;
     held.release().await.unwrap();

@@ -94,7 +94,7 @@ impl FixedWindow {
         FixedWindow { limit, bounds }
     }
 
-    /// A window of the calendar, likewise.
+    /// A window of the calendar.
     #[must_use]
     pub fn calendar(limit: Amount, calendar: Calendar, offset: Offset) -> FixedWindow {
         FixedWindow { limit, bounds: Bounds::Clocks(Clocks::Dates(calendar, offset)) }

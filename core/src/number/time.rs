@@ -158,7 +158,7 @@ impl Span {
     /// The longest duration that an argument may say: 3650 days.
     pub const MAX_ARGUMENT: Span = Span(3_650 * DAY);
 
-    /// So many microseconds.
+    /// A span of this many microseconds.
     #[must_use]
     pub fn from_micros(micros: u64) -> Span {
         Span(micros)
@@ -209,7 +209,7 @@ impl Span {
         Span(self.0.saturating_sub(other.0))
     }
 
-    /// So many times as long.
+    /// A span that is `factor` times as long.
     #[must_use]
     pub const fn times(self, factor: u64) -> Span {
         Span(self.0.saturating_mul(factor))

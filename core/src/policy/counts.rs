@@ -1,4 +1,4 @@
-//! What has become of the calls on a policy: for operators, on this server alone.
+//! Counts of the outcomes of a policy's calls: for operators, on this server alone.
 
 use crate::limit::Decision;
 use crate::number::Amount;

@@ -12,7 +12,7 @@ pub enum Origin {
     Disk,
 }
 
-/// What has become of a record.
+/// The outcome of merging a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Merged {
     /// It said something later.

@@ -12,7 +12,7 @@ pub struct Ruling {
     pub name: Rc<[u8]>,
     /// Its limits, scaled as they now are.
     pub policy: Policy,
-    /// What has become of calls.
+    /// Counts of the outcomes of its calls.
     pub counts: Rc<Counts>,
 }
 
@@ -42,6 +42,6 @@ pub struct PolicyFacts {
     pub scale_left: Option<Span>,
     /// The words of its specs, as RL.POLICYSET takes them, of whatever version of the module.
     pub specs: Box<[u8]>,
-    /// What has become of calls on this server.
+    /// Counts of the outcomes of its calls on this server.
     pub counts: Rc<Counts>,
 }

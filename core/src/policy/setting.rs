@@ -30,7 +30,7 @@ pub enum DeletionRequest<'a> {
 /// By how much to scale a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scaling {
-    /// What becomes of the factor.
+    /// The change of the factor.
     pub step: ScaleStep,
     /// Only if the last change by the same word was longer ago. `None`: in any case.
     pub every: Option<Period>,
@@ -38,7 +38,7 @@ pub struct Scaling {
     pub duration: Option<Period>,
 }
 
-/// What becomes of the factor of a policy.
+/// A change of the factor of a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScaleStep {
     /// It is this, from 0 to 1000.
@@ -59,7 +59,7 @@ pub enum ScaleStep {
     },
 }
 
-/// What has become of a set.
+/// The outcome of setting a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Set {
     /// The version that now stands.
@@ -68,7 +68,7 @@ pub struct Set {
     pub changed: bool,
 }
 
-/// What has become of a call that scales a policy.
+/// The outcome of a call that scales a policy.
 #[derive(Clone, Debug)]
 pub struct ScaleOutcome {
     /// What there is to know of the policy now.

@@ -22,7 +22,7 @@ pub(super) struct Slot {
     stepped: StepTimes,
     /// Of what the record says to all servers, if it is in the digest: else 0.
     pub(super) digest: u64,
-    /// What has become of calls since there is such a policy.
+    /// Counts of the outcomes of its calls, since there is such a policy.
     pub(super) counts: Rc<Counts>,
     /// What a call by the name finds.
     pub(super) standing: Standing,

@@ -314,7 +314,7 @@ impl Table {
         self.inbox.clear();
     }
 
-    /// Takes over what one kept record says, as from a peer: its name, and what has become of it.
+    /// Takes over what one kept record says, as from a peer: its name, and the outcome.
     pub fn merge_kept(&mut self, now: Timestamp) -> Option<(Box<[u8]>, Merged)> {
         let record = self.inbox.take(self.clock.read(now))?;
         let name = record.entry.name.clone();

@@ -20,7 +20,7 @@ pub(super) fn policy(text: &str) -> Policy {
     slot::read(text.as_bytes()).unwrap()
 }
 
-/// So many seconds after an instant at which clocks show something.
+/// An instant some seconds after one at which clocks show something.
 pub(super) fn at(seconds: u64) -> Timestamp {
     Timestamp::from_micros(1_700_000_000_000_000).unwrap().plus(Span::SECOND.times(seconds))
 }

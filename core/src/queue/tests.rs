@@ -451,7 +451,7 @@ fn a_limit_that_stays_changes_nothing() {
     assert!(!queue.limit_to(units(3)));
 }
 
-// Who comes again, and who goes
+// Callers that come again, and callers that go
 
 #[test]
 fn a_holder_that_asks_again_keeps_its_place() {
@@ -829,7 +829,7 @@ enum Step {
     Delete,
     /// One of the calls so far goes away.
     Leave(Index),
-    /// So many microseconds pass.
+    /// A number of microseconds passes.
     GoOn(u64),
     /// It becomes so many microseconds beside the next time at which something is due.
     GoToDue(i64),
@@ -970,7 +970,7 @@ proptest! {
             now += 1;
             prop_assert!(now <= LONGEST * u64::try_from(claims.len()).unwrap(), "somebody starves");
             service.go_on(us(now * 1000));
-            // Who does not wait its turn gets nothing while anybody waits.
+            // A caller that does not wait its turn gets nothing while another waits.
             let callers_wait_ahead = !service.queue.is_empty();
             let told: Vec<_> = std::mem::take(&mut service.answers);
             service.ask(&format!("3 50ms late{now}"));

@@ -45,7 +45,7 @@ impl Window {
         })
     }
 
-    /// So much in each such window.
+    /// `limit` in each such window.
     #[inline(never)]
     pub(super) fn limit(self, limit: Amount, aligned: bool, at: Alignment) -> Result<FixedWindow, Error> {
         let Alignment { offset, anchor } = at;

@@ -99,7 +99,7 @@ fn at(millis: u64) -> Timestamp {
     us(millis * 1000)
 }
 
-/// So many microseconds after the epoch.
+/// The instant this many microseconds after the epoch.
 pub fn us(micros: u64) -> Timestamp {
     Timestamp::from_micros(micros).unwrap()
 }
@@ -190,11 +190,11 @@ pub struct Call {
 pub enum When {
     Later(u64),
     Earlier(u64),
-    /// So many microseconds beside the end of the last wait.
+    /// Microseconds before or after the end of the last wait.
     AroundWait(i64),
-    /// So many microseconds beside the last reset.
+    /// Microseconds before or after the last reset.
     AroundReset(i64),
-    /// So many hundredths of the time until the last reset.
+    /// Hundredths of the time until the last reset.
     WithinReset(u64),
 }
 
@@ -210,22 +210,22 @@ pub enum What {
 #[derive(Clone, Debug)]
 pub enum Much {
     Exactly(u64),
-    /// What remains, and so many millionths more.
+    /// What remains, and this many millionths more.
     Remaining(i64),
-    /// The whole units that remain, and so many millionths more.
+    /// The whole units that remain, and this many millionths more.
     WholeRemaining(i64),
-    /// The limit, and so many millionths more.
+    /// The limit, and this many millionths more.
     Limit(i64),
-    /// What is used, and so many millionths more.
+    /// What is used, and this many millionths more.
     Used(i64),
-    /// So many hundredths of the limit.
+    /// Hundredths of the limit.
     PartOfLimit(u64),
 }
 
 #[derive(Clone, Debug)]
 pub enum Patience {
     Exactly(u64),
-    /// What it takes, and so many microseconds more.
+    /// What it takes, and this many microseconds more.
     Enough(i64),
 }
 

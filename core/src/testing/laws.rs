@@ -383,7 +383,7 @@ fn earlier(now: Timestamp, reset: Span) -> [Timestamp; 6] {
     back.map(|micros| now.minus(Span::from_micros(micros)))
 }
 
-/// So many microseconds later; `None` from the last instant on, where times saturate and nothing is told any more.
+/// `micros` microseconds later; `None` from the last instant on, where times saturate and nothing is told any more.
 fn later(now: Timestamp, micros: u64) -> Option<Timestamp> {
     Some(now.plus(Span::from_micros(micros))).filter(|then| *then < Timestamp::MAX)
 }

@@ -2,7 +2,7 @@
 
 import type { KnownLimit, UnitsOptions } from "redis-ratelimit-client";
 
-/** Who is asking, and for what. Every part of it ends up in keys of Redis. */
+/** The caller, and what it asks for. Every part of it ends up in keys of Redis. */
 export interface Caller {
   /** The customer. All that one call charges together must lie in one slot of a cluster: its. */
   readonly tenant: string;

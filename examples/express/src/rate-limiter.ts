@@ -17,7 +17,7 @@ import { PREFIX, keyOf, type Caller, type Policy } from "./limits.js";
 export interface Options extends LimiterOptions {
   readonly redis: Client;
   readonly policies: readonly Policy[];
-  /** Who is asking; the route adds its name. */
+  /** The caller; the route adds its name. */
   readonly identify: (request: Request) => Omit<Caller, "endpoint">;
   /** What holds while Redis does not decide. "closed" answers 503. */
   readonly onOutage?: "open" | "closed" | LocalOptions;

@@ -1,4 +1,4 @@
-/** The same on a Redis Cluster of three primaries. */
+/** The limiter on a Redis Cluster of three primaries. */
 
 import assert from "node:assert/strict";
 import { test, type TestContext } from "node:test";

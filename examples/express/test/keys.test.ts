@@ -30,7 +30,7 @@ test("a tenant's keys have a tag, and it is the tenant's own", () => {
 });
 
 test("names are written as in the other examples", () => {
-  // The same table is in the tests of the one for FastAPI.
+  // The tests of the example for FastAPI have this table, too.
   assert.equal(key("a{b", "ä !'()*~-_.:/@"), "rl:{a%7Bb}:user:%C3%A4%20!'()*~-_.%3A%2F%40");
   assert.equal(key("a{b", ""), "rl:{a%7Bb}:user:%");
 });

@@ -53,7 +53,7 @@ def test_the_keys_of_a_tenant_share_a_slot(tenant: str) -> None:
 
 
 def test_names_are_written_as_in_the_other_examples() -> None:
-    """The same table is in the tests of the one for Express."""
+    """The tests of the example for Express have this table, too."""
     assert keys_of(tenant="a{b", user="ä !'()*~-_.:/@", device="")[1:] == [
         "rl:{a%7Bb}:user:%C3%A4%20!'()*~-_.%3A%2F%40",
         "rl:{a%7Bb}:device:%C3%A4%20!'()*~-_.%3A%2F%40:%",

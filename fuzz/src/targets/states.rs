@@ -269,7 +269,7 @@ impl Call {
     }
 
     fn policy(&self) -> String {
-        // Who holds its leases is who the call says.
+        // The holder of its leases is the one that the call says.
         let specs = self.specs(&OWN_OF_POLICY);
         let specs = specs.split(' ').filter(|word| !["h1", "h2", "h3"].contains(word)).collect::<Vec<_>>().join(" ");
         format!("RL.POLICYSET {specs} {}", of(&BANS, self.ban))
@@ -303,7 +303,7 @@ impl Edit {
         }
     }
 
-    /// The same of an effect, word by word.
+    /// An effect in a readable form, word by word.
     fn edit_text(&self, words: &mut Vec<String>) {
         let length = words.len();
         let place = usize::from(self.place) % length;

@@ -47,15 +47,15 @@ struct Load {
     target: String,
     #[arg(long, default_value_t = 4)]
     connections: usize,
-    /// So many calls at once on each connection.
+    /// How many calls each connection has at once.
     #[arg(long, default_value_t = 16)]
     at_once: usize,
-    /// So many calls a second, however long each takes; none: as many as are answered.
+    /// How many calls a second, however long each takes; none: as many as are answered.
     #[arg(long)]
     rate: Option<f64>,
     #[arg(long, default_value_t = 5.0)]
     seconds: f64,
-    /// So many different users.
+    /// How many different users call.
     #[arg(long, default_value_t = 10_000)]
     users: u64,
 }

@@ -263,7 +263,7 @@ pub fn rule(limit: &RateLimit) -> Result<DomainRule, String> {
     Ok(DomainRule { bound, name: limit.name.clone(), replaces })
 }
 
-/// So many in each window of the calendar.
+/// A limit of requests in each window of the calendar.
 fn aligned(requests: u32, window: &str) -> Rule {
     Rule::Limits(["FIXED".to_owned(), requests.to_string(), window.to_owned(), "ALIGNED".to_owned()].to_vec())
 }

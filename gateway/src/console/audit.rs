@@ -1,4 +1,4 @@
-//! Who changed what: a line in the log for each change.
+//! The audit log: a line for each change, with who made it.
 
 use super::guard::Role;
 use crate::listener::Ends;

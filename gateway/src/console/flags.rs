@@ -68,7 +68,7 @@ pub struct ConsoleOptions {
 }
 
 impl ConsoleOptions {
-    /// Who may do what.
+    /// What each user may do.
     ///
     /// # Errors
     /// What [`Guard::new`] refuses, and a file that cannot be read.

@@ -1,4 +1,4 @@
-//! Who may ask the console, and what a browser may do with its answers.
+//! The console's guard: which requests are let in, and what a browser may do with the answers.
 
 use crate::listener::Ends;
 use axum::Json;

@@ -17,7 +17,7 @@ use serde::Deserialize;
 use serde_json::{Value as Json_, json};
 use std::sync::Arc;
 
-/// So many of the keys that are denied most are searched for the policy of one.
+/// How many of the keys that are denied most are searched for the policy of one.
 const SEARCHED: usize = 1024;
 
 /// The routes.

@@ -18,7 +18,7 @@ const LINGER: Duration = Duration::from_mins(5);
 const KEPT: usize = 300;
 /// Of so many the shares of the nodes are told.
 const SHARED: usize = 10;
-/// So many policies have a line in INFO.
+/// How many policies have a line in INFO.
 const SHOWN: usize = 100;
 
 /// What one server said.

@@ -19,7 +19,7 @@ use serde::Deserialize;
 use serde_json::{Value as Json_, json};
 use std::sync::Arc;
 
-/// So many are asked for at once: a server serves others between two such.
+/// How many policies one question asks for: the server serves others between two questions.
 const AT_ONCE: usize = 256;
 
 /// The routes.

@@ -1,4 +1,4 @@
-//! Who the client is, behind proxies.
+//! The client's address, when it comes through proxies.
 
 use ipnet::IpNet;
 use std::net::{IpAddr, Ipv6Addr};

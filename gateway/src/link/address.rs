@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-/// Who the gateway is to the server. None of it is shown.
+/// The user and password with which the gateway logs in at the server. They are never shown.
 #[derive(Clone, Default)]
 pub struct Credentials {
     /// The user; none: `default`.

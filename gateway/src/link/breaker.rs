@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// So many calls in a row without a reply, and nobody waits any more until the server has answered a probe.
+/// After this many calls in a row without a reply, no call waits any more until the server has answered a probe.
 const MOST: u32 = 3;
 
 /// Counts failures in a row.

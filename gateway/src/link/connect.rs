@@ -134,7 +134,7 @@ async fn single(
     let mut connection = open(address, host, credentials, database).await?;
     let mut info = redis::cmd("INFO");
     info.arg("everything");
-    // Who may not ask is taken at their word.
+    // A user that may not ask for INFO is taken at its word.
     let info = match sent(&mut *connection, &info).await {
         Ok(value) => redis::from_redis_value::<String>(value)?,
         Err(error) if error.code() == Some("NOPERM") => String::new(),

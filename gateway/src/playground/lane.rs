@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Who holds a lease, in the words of a limit whose calls hold one each.
+/// The word that stands for the holder, in a limit whose calls hold a lease each.
 const HOLDER: &str = "holder";
 /// Whose calls the traffic is, where a limit counts each caller apart.
 const CALLER: &str = "203.0.113.42";

@@ -7,7 +7,7 @@ use ratelimit_core::{Span, Timestamp};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// So many limits at most.
+/// How many limits a scene has at most.
 const MOST_LANES: usize = 8;
 /// How long a call may hold a lease, in milliseconds.
 const LONGEST_HOLD: u32 = 3_600_000;
@@ -57,7 +57,7 @@ pub struct Changed {
     pub others: Option<u32>,
     /// Its clock goes faster or slower.
     pub speed: Option<u32>,
-    /// So many calls at once: a click.
+    /// How many calls come at once: a click.
     pub calls: u32,
 }
 

@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
 
-/// So many scenes at once.
+/// How many scenes are played at once.
 const MOST_SCENES: usize = 64;
 /// The longest that a scene goes on.
 const LONGEST: Duration = Duration::from_mins(30);

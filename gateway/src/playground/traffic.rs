@@ -5,9 +5,9 @@ use serde::Deserialize;
 
 /// The finest step of random traffic: at most one call in each.
 const SLOT: Span = Span::MILLISECOND;
-/// So many calls in one go at most; the rest are not made.
+/// How many calls are made in one go at most; the rest are not made.
 pub const MOST_AT_ONCE: u32 = 2000;
-/// So many bursts at most.
+/// How many bursts there are at most.
 const MOST_BURSTS: usize = 64;
 
 /// What traffic there is.

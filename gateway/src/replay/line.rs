@@ -25,7 +25,7 @@ pub struct Line<'a> {
 pub struct Fields {
     /// When.
     pub time: Option<String>,
-    /// Who.
+    /// The key: who calls.
     pub key: Option<String>,
     /// At what cost.
     pub cost: Option<String>,

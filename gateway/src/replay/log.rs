@@ -14,7 +14,7 @@ const LONGEST: u64 = 64 * 1024;
 const LONGEST_KEY: usize = 1024;
 /// How long the names of all keys may be together, in bytes.
 const MOST_NAMES: usize = 256 * 1024 * 1024;
-/// So many lines wait for earlier ones at most.
+/// How many lines wait for earlier ones at most.
 const MOST_WAITING: usize = 1_000_000;
 
 /// How a log is to be read.

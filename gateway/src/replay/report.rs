@@ -157,7 +157,7 @@ impl Report {
     }
 }
 
-/// So many seconds, in a unit of which there are at least ten, to the nearest.
+/// Seconds, in a unit of which there are at least ten, to the nearest.
 fn rounded(seconds: u64) -> Span {
     let unit = [86_400, 3600, 60].into_iter().find(|unit| seconds >= 10 * unit).unwrap_or(1);
     Span::SECOND.times((seconds + unit / 2) / unit * unit)

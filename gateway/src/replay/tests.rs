@@ -18,7 +18,7 @@ fn replayed(limit: &str, goal: &str, log: &str) -> Value {
     words.over(log.as_bytes()).unwrap().json()
 }
 
-/// So many calls of each key, each second.
+/// How many calls each key makes, each second.
 fn steady(seconds: u64, keys: &[(&str, u64)]) -> String {
     let second = |second: u64| {
         keys.iter()

@@ -11,7 +11,7 @@ use ratelimit_core::{
 /// How many entries a key of the server may have (`ratelimit.max-log-entries`, as it is by default).
 const ENTRIES_OF_A_KEY: usize = 100_000;
 
-/// What becomes of a call.
+/// The outcome of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// It passes.
@@ -57,7 +57,7 @@ impl<'l> Judge<'l> {
         Ok(Judge { asked, own, grows, usages: vec![], held: 0, most_held })
     }
 
-    /// What becomes of a call of a key, which is told by its number.
+    /// The outcome of a call of a key, which is told by its number.
     pub fn decide(&mut self, key: usize, now: Timestamp, cost: Amount) -> Outcome {
         if self.usages.len() <= key {
             self.usages.resize_with(key + 1, || None);

@@ -17,7 +17,7 @@ use tokio::sync::Semaphore;
 const LONGEST: usize = 16 * 1024 * 1024;
 /// The longest log as it is without gzip, in bytes: a small file can become a very large one.
 const LONGEST_UNZIPPED: u64 = 16 * LONGEST as u64;
-/// So many logs at once; more wait.
+/// How many logs are replayed at once; more wait.
 const AT_ONCE: usize = 2;
 
 /// `POST api/replay?limit=FIXED 100 1m&goal=1%`.

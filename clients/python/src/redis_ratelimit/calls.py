@@ -122,7 +122,7 @@ class Calls:
         options = _options(cost, upto=upto, force=force, max_wait=max_wait, keep=keep)
         if each:
             options.append("EACH")
-        # Who holds a lease is known by that; who looks is not remembered.
+        # A holder is known by its lease; a look is not remembered.
         needs_none = look or all(isinstance(limit, Concurrency) for limit in limits)
         has_none = needs_none or item is not None
         once_id = None if has_none else self._ids.of(limits, once, ttl, cost, holder)

@@ -10,8 +10,8 @@ from typing import Any, Literal, TypeAlias
 
 from redis_ratelimit.errors import RateLimitError
 
-# Who decided: the server, the limits of this process, or nobody (`on_outage` "open" or "closed", or
-# there is no room on the server).
+# Where it was made: on the server, by the limits of this process, or nowhere (`on_outage` "open" or
+# "closed", or there is no room on the server).
 Source: TypeAlias = Literal["server", "local", "none"]
 
 NEVER = -1
@@ -64,7 +64,7 @@ class Decision:
         return self.source != "server"
 
     def but(self, **changes: Any) -> Decision:
-        """The same with these changes: `dataclasses.replace`, faster."""
+        """The decision with these changes: `dataclasses.replace`, faster."""
         made = object.__new__(Decision)
         made.__dict__.update(self.__dict__)
         made.__dict__.update(changes)

@@ -19,7 +19,7 @@ from redis_ratelimit import forks
 from redis_ratelimit.decision import NEVER, Decision
 from redis_ratelimit.limits import Key, Limit, Policy, Sketch
 
-# So many keys are remembered, and of each so many calls. What was denied first is forgotten.
+# How many keys are remembered, and how many calls of each. What was denied first is forgotten.
 KEYS = 10_000
 CALLS = 8
 
@@ -147,7 +147,7 @@ def _until(decision: Decision, at: float, most: float) -> float:
 
 
 def _left(decision: Decision, passed: float) -> Decision:
-    """So many milliseconds later."""
+    """The instant this many milliseconds later."""
     wait, reset = decision.wait_ms, decision.reset_ms
     return decision.but(
         wait_ms=wait if wait == NEVER else max(0, ceil(wait - passed)),

@@ -33,7 +33,7 @@ class PolicyState:
     scale_ms: int
     # As RL.POLICYSET takes them.
     specs: str
-    # What has become of calls on this server: calls, admitted, denied, near, shadow_denied,
+    # Outcomes of the calls on this server: calls, admitted, denied, near, shadow_denied,
     # banned, repeated.
     counts: Mapping[str, int]
 

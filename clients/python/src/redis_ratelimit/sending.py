@@ -114,7 +114,7 @@ class Sending:
                         # It is the id that was missing.
                         why = full
                     return self._refusal(call, said, why, node, name or place)
-                # Who has waited for long has not failed twice in a row.
+                # A call that has waited for long has not failed twice in a row.
                 if call.until is not None and self._clock() - sent_at >= breaker.pause:
                     resends = self._resends
                     breaker.succeeded()

@@ -97,7 +97,7 @@ class Transport(Route):
         ear.ask(call.words, told)
 
     async def _waited(self, client: Any, words: Sequence[Word], patience: float) -> Any:
-        # Who is cancelled, or out of patience, closes the connection: its reply may come yet.
+        # A call that is cancelled or out of patience closes the connection: its reply may come yet.
         try:
             async with timeout(patience if patience < LONGEST else None):
                 return await client.execute_command(*words)

@@ -10,7 +10,7 @@ use crate::limit::{Decision, Taken, Verdict};
 use crate::number::{Amount, Span, Timestamp};
 
 impl Bucket {
-    /// What becomes of a take of `cost`; `None` if it is to take the slow path.
+    /// The outcome of a take of `cost`; `None` if it is to go by the slow path.
     #[inline(always)]
     pub(super) fn taken_at_once(
         &self,
@@ -65,7 +65,7 @@ impl Bucket {
         self.discipline == Discipline::Burst && cost != Amount::ZERO && cost <= self.capacity
     }
 
-    /// The microseconds in which so many millionths drain.
+    /// The microseconds in which this many millionths drain.
     #[inline(always)]
     fn drains_at_once(&self, millionths: u64) -> Option<u64> {
         let micros = millionths.checked_mul(self.period.micros().get())?.div_ceil(self.refill.get());

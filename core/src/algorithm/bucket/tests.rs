@@ -344,7 +344,7 @@ fn high_rates_are_exact_to_the_microsecond() {
         let mut passes =
             |micros| call(&limit, &mut usage, Timestamp::from_micros(micros).unwrap(), one()).verdict.allowed();
         assert_eq!([0; 12].map(&mut passes).into_iter().filter(|passed| *passed).count(), 11, "{rate}");
-        // So many microseconds refill one unit, and no fewer.
+        // It takes this many microseconds to refill one unit, and no fewer.
         assert_eq!([refills - 1, refills].map(passes), [false, true], "{rate}");
     }
     let (limit, mut key) = (bucket(700, 600_000, "1s"), Key::default());

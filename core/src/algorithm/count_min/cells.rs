@@ -68,7 +68,7 @@ fn place(cell: u32) -> (usize, usize, usize) {
 }
 
 impl Cells {
-    /// So many cells, none of which has been written.
+    /// A number of cells, none of which has been written.
     pub(super) fn new(cells: usize) -> Cells {
         let chunks = cells.div_ceil(CELLS_A_PIECE).div_ceil(PIECES_A_CHUNK);
         Cells { chunks: vec![None; chunks].into(), made_chunks: 0, made_pieces: 0 }

@@ -10,7 +10,7 @@ use crate::algorithm::bucket::BucketUsage;
 use crate::limit::{Decision, Verdict};
 use crate::number::{Amount, Span, Timestamp};
 
-/// What becomes of a take from an item's bucket.
+/// The outcome of a take from an item's bucket.
 #[derive(Clone, Copy, Debug)]
 pub enum ItemTaken {
     /// It is charged: the answer, and the change of the sketch.
@@ -35,7 +35,7 @@ pub struct ItemCharge {
 }
 
 impl Sketch {
-    /// What becomes of a take of `cost` from the bucket of an item; `None` if it is to take the slow path.
+    /// The outcome of a take of `cost` from the bucket of an item; `None` if it is to go by the slow path.
     #[inline(always)]
     #[must_use]
     pub fn item_taken_at_once(

@@ -67,7 +67,7 @@ impl FewLeases {
         self.leases.iter().map(|held| (&*held.holder, held.lease))
     }
 
-    /// Those that have not expired, likewise.
+    /// The leases that have not expired, with their holders.
     pub(super) fn live(&self, now: Timestamp) -> impl Iterator<Item = (&[u8], Lease)> {
         // At the end of time a lease expires at the very instant at which it was taken.
         let at = self.at(now).min(Timestamp::MAX);

@@ -34,7 +34,7 @@ pub(super) struct LeaseSum {
 }
 
 impl LeaseSum {
-    /// One lease of so many units.
+    /// One lease of this many units.
     pub(super) fn of(units: Amount) -> LeaseSum {
         LeaseSum { units, leases: 1 }
     }

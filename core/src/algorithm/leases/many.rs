@@ -138,7 +138,7 @@ impl ManyLeases {
         self.expiring_after(self.at(now))
     }
 
-    /// The leases that count, likewise.
+    /// The leases that count, with their holders, in the order in which they expire.
     pub(super) fn counted(&self) -> impl Iterator<Item = (&[u8], Lease)> {
         self.expiring_after(self.horizon())
     }

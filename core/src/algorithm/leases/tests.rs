@@ -159,7 +159,7 @@ fn a_first_lease_is_no_renewal() {
         ("a", 1, 2, [0, 1, 0, -1, 29_000]),
         ("a", 0, 0, [0, 0, 0, 29_000, 29_000]),
         ("a", 100, 0, [0, 100, 94, 9000, 29_000]),
-        // Who has none is asked nothing more.
+        // A holder without a lease is asked nothing more.
         ("d", 7, 1, [1, 7, 0, 0, 29_000]),
         ("d", 6, 1, [0, 6, 0, 9000, 29_000]),
     ] {
@@ -515,7 +515,7 @@ fn refuses_an_effect_that_no_call_can_have_had() {
     }
 }
 
-/// So many holders from one on, and when they all ask, after the last or before.
+/// How many holders ask, from one on, and when they all do, after the last or before.
 type Rush = (u64, u64, i64, u64, bool);
 
 fn rushes() -> impl Strategy<Value = Vec<Rush>> {

@@ -44,9 +44,9 @@ const _: () = assert!(size_of::<LogEntry>() == 16);
 pub(super) struct LogDelta {
     /// Every entry moves back by this span, because the clock did.
     pub(super) moved_back: Span,
-    /// So many of the oldest entries go.
+    /// How many of the oldest entries go.
     pub(super) forgotten: usize,
-    /// So much is given back, from the oldest on.
+    /// How much is given back, from the oldest entry on.
     pub(super) given_back: Amount,
     /// An entry is added, or its cost to the newest one if that is of the same instant.
     pub(super) added: Option<(Timestamp, Amount)>,
@@ -122,7 +122,7 @@ impl SlidingLogUsage {
         self.entries.drain(..at_epoch.saturating_sub(1));
     }
 
-    /// Drops so many of the oldest entries.
+    /// Drops a number of the oldest entries.
     pub(super) fn forget(&mut self, oldest: usize) {
         if let Some(newest_gone) = oldest.checked_sub(1).and_then(|index| self.entries.get(index)) {
             self.before = newest_gone.total;

@@ -103,9 +103,9 @@ pub struct SettlementBy<M> {
 pub struct SettlementDelta {
     /// By how much the usage has fallen, as a charge was settled.
     taken: Amount,
-    /// So much, or less, was used before a change.
+    /// This much, or less, was used before a change.
     low: Low,
-    /// So much is given back by hand.
+    /// This much is given back by hand.
     given_back: Amount,
 }
 

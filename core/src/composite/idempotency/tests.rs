@@ -477,14 +477,14 @@ impl Naive for NaiveLog {
 #[derive(Clone, Debug)]
 struct Step {
     terms: Index,
-    /// So many hundredths of the limit's length later, and microseconds.
+    /// How much later: hundredths of the limit's length, and microseconds.
     later: (i64, i64),
     what: What,
 }
 
 #[derive(Clone, Debug)]
 enum What {
-    /// So many hundredths of the limit's amount, and whether by an id that lives for so many hundredths of its length.
+    /// Hundredths of the limit's amount, and whether by an id that lives for hundredths of its length.
     Charge(u64, Option<u64>),
     GiveBack(u64),
     /// Which of the ids, and so many hundredths of its cost that it turned out to cost.

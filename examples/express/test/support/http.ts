@@ -54,7 +54,7 @@ export class Site {
     return { status: answer.statusCode, headers: answer.headers, body: await text(answer) };
   }
 
-  /** So many parallel clients, each with so many requests, one after another. */
+  /** Parallel clients, each with some requests, one after another. */
   async crowd(clients: number, requests: number, one: () => Promise<Answer>): Promise<Answer[]> {
     const answers = await Promise.all(
       Array.from({ length: clients }, async () => {

@@ -6,7 +6,7 @@ import type { Policy } from "../../src/limits.js";
 
 export const DAY = 86_400;
 
-/** So many, of which one comes back a day. */
+/** A limit of which one comes back a day. */
 export function quota(units: number) {
   return tokenBucket(units, 1, DAY);
 }

@@ -52,7 +52,7 @@ impl Sums {
         self.up_to(self.0.len())
     }
 
-    /// The sum of the first so many.
+    /// The sum of the first `count`.
     pub(super) fn up_to(&self, count: usize) -> MarkSum {
         let (mut sum, mut place) = (MarkSum::default(), count);
         while let Some(node) = place.checked_sub(1).and_then(|index| self.0.get(index)) {
