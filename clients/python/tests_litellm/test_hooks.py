@@ -19,7 +19,8 @@ import redis_ratelimit.litellm
 from redis_ratelimit.aio import Limiter
 from redis_ratelimit.errors import NoPolicyError
 from redis_ratelimit.limits import Concurrency, Fixed, LeakyBucket, TokenBucket
-from redis_ratelimit.litellm import CALL_TYPES, RateLimits, Tokens, caller, estimate, policy_names
+from redis_ratelimit.litellm import CALL_TYPES, RateLimits, caller, policy_names
+from redis_ratelimit.tokens import Tokens, estimate
 
 ALICE = UserAPIKeyAuth(api_key="sk-alice")
 BODY = {"messages": [{"role": "user", "content": "x" * 36}], "max_tokens": 90}  # 10 + 90 tokens

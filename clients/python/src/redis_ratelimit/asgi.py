@@ -14,7 +14,8 @@ from redis_ratelimit.addresses import network
 from redis_ratelimit.aio import Limiter
 from redis_ratelimit.aio_bound import AsyncBound
 from redis_ratelimit.gate import Gate
-from redis_ratelimit.limits import Amount, Key, Limit
+from redis_ratelimit.limits import Limit
+from redis_ratelimit.quantities import Amount, Key
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Message: TypeAlias = MutableMapping[str, Any]

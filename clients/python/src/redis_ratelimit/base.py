@@ -12,7 +12,8 @@ from redis_ratelimit.clients import Client
 from redis_ratelimit.decision import Decision
 from redis_ratelimit.denials import Asked, Denials, is_worth_hearing
 from redis_ratelimit.ids import Ids
-from redis_ratelimit.limits import Key, Limit
+from redis_ratelimit.limits import Limit
+from redis_ratelimit.quantities import Key
 from redis_ratelimit.sending import Sending, SetupErrors
 
 

@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 from redis_ratelimit import sketches
 from redis_ratelimit.decision import Decision
 from redis_ratelimit.lease import Lease
-from redis_ratelimit.limits import Amount, Key
 from redis_ratelimit.named import EVERYBODY, Named
+from redis_ratelimit.quantities import Amount, Key
 from redis_ratelimit.units import Units
 
 F = TypeVar("F", bound=Callable[..., Any])

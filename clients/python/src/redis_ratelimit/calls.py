@@ -1,76 +1,25 @@
-"""Calls: from limits to words, and from a reply to what it means. No I/O."""
+"""The calls of a limiter: from limits to words, and from a reply to a decision. No I/O."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
-from decimal import Decimal
-from typing import Any, Generic, Literal, TypeAlias, TypeVar
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal, TypeAlias
 from uuid import uuid4
 
-from redis_ratelimit import sketches
+from redis_ratelimit import sketches, words
+from redis_ratelimit.call import Call, Undecided
 from redis_ratelimit.decision import Decision, Source, read, read_each, read_fenced, together
-from redis_ratelimit.errors import FullError, SetupError, UnavailableError
+from redis_ratelimit.errors import FullError
 from redis_ratelimit.ids import Id, Ids, Once
-from redis_ratelimit.limits import (
-    Amount,
-    Ban,
-    Concurrency,
-    Duration,
-    Key,
-    Limit,
-    Policy,
-    Word,
-    amount,
-    duration,
-    kept,
-    specs,
-)
+from redis_ratelimit.limits import Ban, Concurrency, Limit
 from redis_ratelimit.local import Charge, Local
-
-T = TypeVar("T")
+from redis_ratelimit.quantities import Amount, Duration, Key, Word, amount, duration
 
 # What decides while the server does not: all passes, nothing does, an error is raised, or the
 # limits of this process decide.
 OnOutage: TypeAlias = Literal["open", "closed", "raise"] | Local
-
-# Why the server did not decide. A SetupError only if the limiter takes one for an outage.
-Undecided: TypeAlias = UnavailableError | FullError | SetupError
-
-# Seconds that the server takes as a duration.
-LONGEST = 3650 * 86400
-
-
-@dataclass(frozen=True)
-class Call(Generic[T]):
-    """One command."""
-
-    # Decides the node of a cluster.
-    key: Key
-    words: Sequence[Word]
-    read: Callable[[Any], T]
-    # For how many seconds it may be sent again.
-    repeatable: float = math.inf
-    # It changes nothing: a replica can answer.
-    looks: bool = False
-    # It may let pass what was denied.
-    frees: bool = False
-    # It is made even if the last ones got no reply: what happens if it is not is worse.
-    insists: bool = False
-    # The server answers when there is room, or then, by the limiter's clock. None: at once.
-    until: float | None = None
-    # What holds if the server is away or has no room; None: its error is raised.
-    without: Callable[[Undecided], T] | None = None
-    # The call without the id that it has brought by itself, for a key that has no room for it.
-    unnamed: Call[T] | None = None
-    # The call with an id, if the server says that it needs one.
-    named: Callable[[], Call[T]] | None = None
-
-    def is_over(self, reply: Any) -> bool:
-        """Of one that waits and was asked without waiting: whether there is nothing to wait for."""
-        decision = self.read(reply)
-        return isinstance(decision, Decision) and (decision.allowed or decision.wait is None)
 
 
 class Calls:
@@ -119,7 +68,7 @@ class Calls:
         full, item = self._place(limits, key)
         if item is not None:
             sketches.only_charged(once=once, ttl=ttl, ban=ban)
-        options = _options(cost, upto=upto, force=force, max_wait=max_wait, keep=keep)
+        options = words.options(cost, upto=upto, force=force, max_wait=max_wait, keep=keep)
         if each:
             options.append("EACH")
         # A holder is known by its lease; a look is not remembered.
@@ -131,11 +80,11 @@ class Calls:
             # A look is for somebody who holds nothing yet.
             holder = uuid4().hex if look else identity
         command = "RL.PEEK" if look else "RL.TAKE"
-        costs = _costs(limits, cost)
+        costs = words.costs(limits, cost)
 
         def told(reply: Sequence[Any], id: Key | None) -> Decision:
             if each:
-                decision = read_each(reply, [] if _is_policy(limits) else costs)
+                decision = read_each(reply, [] if words.is_policy(limits) else costs)
             else:
                 decision = read(reply)
             return decision if id is None else replace(decision, id=id)
@@ -165,11 +114,11 @@ class Calls:
 
         unnamed: Call[Decision] | None = None
         if once_id is not None and once_id.is_ours and not upto:
-            words = _one_key(command, full, limits, options, holder, ban, item)
-            unnamed = Call(full, words, lambda reply: told(reply, None), repeatable=0)
+            without_id = words.one_key(command, full, limits, options, holder, ban, item)
+            unnamed = Call(full, without_id, lambda reply: told(reply, None), repeatable=0)
         return Call(
             full,
-            _one_key(command, full, limits, options + _words(once_id), holder, ban, item),
+            words.one_key(command, full, limits, options + words.of_id(once_id), holder, ban, item),
             lambda reply: told(reply, identity),
             math.inf if needs_none else self._repeatable(once_id, once),
             looks=look,
@@ -194,7 +143,7 @@ class Calls:
         look: bool = False,
     ) -> Call[Decision]:
         """One call over limits on several keys."""
-        _checked(limits.values())
+        words.refuse_no_limits(limits.values())
         places = [self._place([one], key) for key, one in limits.items()]
         has_items = any(item is not None for _, item in places)
         if has_items:
@@ -203,8 +152,8 @@ class Calls:
         has_none = look or has_items
         once_id = None if has_none else self._ids.of(limits.values(), once, ttl, cost, holder)
         identity = None if once_id is None else once_id.id
-        options = _options(cost, force=force, max_wait=max_wait, keep=keep)
-        costs = _costs(limits.values(), cost)
+        options = words.options(cost, force=force, max_wait=max_wait, keep=keep)
+        costs = words.costs(limits.values(), cost)
         charges = [
             Charge(sketches.whose(*place), limit, one)
             for place, limit, one in zip(places, limits.values(), costs, strict=True)
@@ -227,11 +176,11 @@ class Calls:
         ]
         unnamed: Call[Decision] | None = None
         if once_id is not None and once_id.is_ours:
-            words = [*first, *options, *last]
-            unnamed = Call(keys[0], words, lambda reply: told(reply, None), repeatable=0)
+            without_id = [*first, *options, *last]
+            unnamed = Call(keys[0], without_id, lambda reply: told(reply, None), repeatable=0)
         return Call(
             keys[0],
-            [*first, *options, *_words(once_id), *last],
+            [*first, *options, *words.of_id(once_id), *last],
             lambda reply: told(reply, identity),
             math.inf if look else self._repeatable(once_id, once),
             looks=look,
@@ -254,10 +203,10 @@ class Calls:
         """What the call of this id turned out to cost."""
         key = self._own_key(limits, key)
         options: list[Word] = ["SETTLE", id, amount(cost, "cost"), *(["EACH"] if each else [])]
-        costs = [] if _is_policy(limits) else _costs(limits, cost)
+        costs = [] if words.is_policy(limits) else words.costs(limits, cost)
         return Call(
             key,
-            _one_key("RL.TAKE", key, limits, options, id, None),
+            words.one_key("RL.TAKE", key, limits, options, id, None),
             lambda reply: replace(read_each(reply, costs) if each else read(reply), id=id),
             frees=True,
             # The request is over. What was charged stays charged until it recovers.
@@ -266,7 +215,9 @@ class Calls:
 
     def give_back(self, key: Key, limits: Sequence[Limit], *, cost: Amount) -> Call[Decision]:
         key = self._own_key(limits, key)
-        charges = [Charge(key, *pair) for pair in zip(limits, _costs(limits, cost), strict=True)]
+        charges = [
+            Charge(key, *pair) for pair in zip(limits, words.costs(limits, cost), strict=True)
+        ]
         options: list[Word] = ["COST", f"-{amount(cost, 'cost', zero=False)}"]
 
         def without(error: Undecided) -> Decision:
@@ -279,7 +230,7 @@ class Calls:
 
         return Call(
             key,
-            _one_key("RL.TAKE", key, limits, options, None, None),
+            words.one_key("RL.TAKE", key, limits, options, None, None),
             read,
             # Sent twice, it gives back twice.
             repeatable=0,
@@ -300,7 +251,7 @@ class Calls:
         until: float | None = None,
     ) -> Call[Decision]:
         key = self._own_key([limit], key)
-        words = ["RL.ACQUIRE", key, *limit.spec(holder)[1:], *(["FENCE"] if fence else [])]
+        acquired = ["RL.ACQUIRE", key, *limit.spec(holder)[1:], *(["FENCE"] if fence else [])]
 
         def without(error: Undecided) -> Decision:
             if not isinstance(error, FullError):
@@ -308,7 +259,7 @@ class Calls:
             return self._nobody(error, allowed=False)
 
         reads = read_fenced if fence else read
-        return Call(key, words, reads, insists=insists, until=until, without=without)
+        return Call(key, acquired, reads, insists=insists, until=until, without=without)
 
     def release(self, key: Key, holders: Sequence[Key]) -> Call[int]:
         key = self._prefixed(key)
@@ -323,23 +274,23 @@ class Calls:
         return Call(key, ["DEL", key], bool, frees=True)
 
     def _prefixed(self, key: Key) -> Key:
-        _checked_keys(key)
+        words.refuse_other_than_keys(key)
         if not self._prefix:
             return key
         return self._prefix + key if isinstance(key, str) else self._prefix.encode() + key
 
     def _place(self, limits: Collection[Limit], key: Key) -> tuple[Key, Key | None]:
         """The key on the server and, if that is a sketch, the item."""
-        _checked(limits)
+        words.refuse_no_limits(limits)
         sketch_key = sketches.key_of(limits)
         if sketch_key is None:
             return self._prefixed(key), None
-        _checked_keys(key)
+        words.refuse_other_than_keys(key)
         return self._prefixed(sketch_key), key
 
     def _own_key(self, limits: Collection[Limit], key: Key) -> Key:
         """Of limits that are no sketch."""
-        _checked(limits)
+        words.refuse_no_limits(limits)
         sketches.refuse(limits)
         return self._prefixed(key)
 
@@ -398,76 +349,3 @@ class Calls:
             return id.seconds
         # Charged twice it can only deny too much, and there it does not matter.
         return math.inf if once is None and self._ids.may_have else 0
-
-
-def blocking(call: Call[Any], left: float) -> list[Word]:
-    """Its words, if it may wait for so many seconds yet."""
-    if left <= 0:
-        return list(call.words)
-    # To the server 0 is as long as it takes.
-    word = duration(left, "wait") if left < LONGEST else "0"
-    return [*call.words, "BLOCK", word]
-
-
-def _words(id: Id | None) -> list[Word]:
-    return [] if id is None else id.words()
-
-
-def _one_key(
-    command: str,
-    key: Key,
-    limits: Sequence[Limit],
-    options: list[Word],
-    holder: Key | None,
-    ban: Ban | None,
-    item: Key | None = None,
-) -> list[Word]:
-    if command == "RL.TAKE" and len(limits) == 1 and isinstance(limits[0], Policy):
-        # The short form, and the fast one.
-        _, *names = limits[0].spec(item=item)
-        return ["RL.LIMIT", key, *names, *options]
-    return [command, key, *options, *specs(limits, holder, item), *(ban.words() if ban else [])]
-
-
-def _options(
-    cost: Amount,
-    *,
-    upto: bool = False,
-    force: bool = False,
-    max_wait: Duration | None = None,
-    keep: Amount | str | None = None,
-) -> list[Word]:
-    if isinstance(cost, (int, float, Decimal)) and cost < 0:
-        raise ValueError(
-            f"cost must be 0 or more, not {cost!r}: what is given back, give_back does"
-        )
-    words: list[Word] = [] if cost == 1 else ["COST", amount(cost, "cost")]
-    if upto:
-        words.append("UPTO")
-    if force:
-        words.append("FORCE")
-    if max_wait is not None:
-        words += ["MAXWAIT", duration(max_wait, "max_wait", zero=True)]
-    if keep is not None:
-        words += ["KEEP", kept(keep)]
-    return words
-
-
-def _costs(limits: Collection[Limit], cost: Amount) -> list[float]:
-    return [float(cost if limit.cost is None else limit.cost) for limit in limits]
-
-
-def _is_policy(limits: Sequence[Limit]) -> bool:
-    return isinstance(limits[0], Policy)
-
-
-def _checked(limits: Collection[Limit]) -> None:
-    if not limits:
-        raise ValueError("a call needs a limit, such as Fixed(100, '1m') or Policy('api')")
-
-
-def _checked_keys(*keys: Key) -> None:
-    """Refused before anything is sent: what a client library cannot send is no outage."""
-    for key in keys:
-        if not isinstance(key, (str, bytes)):
-            raise TypeError(f"a key must be text or bytes, not {key!r}")

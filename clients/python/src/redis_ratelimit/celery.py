@@ -17,8 +17,8 @@ from celery import Task
 from celery.exceptions import Reject
 
 from redis_ratelimit.bound import Bound
-from redis_ratelimit.limits import Amount, Key
 from redis_ratelimit.named import EVERYBODY
+from redis_ratelimit.quantities import Amount, Key
 
 
 class RateLimitedTask(Task):

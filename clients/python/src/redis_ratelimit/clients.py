@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from redis_ratelimit import forks
-from redis_ratelimit.limits import Key
+from redis_ratelimit.quantities import Key
 
 # A burst of calls waits its turn on so many connections, rather than for more of them.
 MOST_CONNECTIONS = 50

@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any
 
 from redis_ratelimit import forks
-from redis_ratelimit.limits import Word
+from redis_ratelimit.quantities import Word
 from redis_ratelimit.resp import Push, RefusedError, Replies, packed
 
 # Seconds after which a free connection may have been closed without anybody noticing.

@@ -17,7 +17,8 @@ from typing import Any, TypeAlias
 
 from redis_ratelimit import forks
 from redis_ratelimit.decision import NEVER, Decision
-from redis_ratelimit.limits import Key, Limit, Policy, Sketch
+from redis_ratelimit.limits import Limit, Policy, Sketch
+from redis_ratelimit.quantities import Key
 
 # How many keys are remembered, and how many calls of each. What was denied first is forgotten.
 KEYS = 10_000

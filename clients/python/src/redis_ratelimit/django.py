@@ -25,7 +25,7 @@ from redis_ratelimit.aio_bound import AsyncBound
 from redis_ratelimit.bound import Bound
 from redis_ratelimit.decision import Decision
 from redis_ratelimit.gate import Gate
-from redis_ratelimit.limits import Amount, Key
+from redis_ratelimit.quantities import Amount, Key
 
 Keyed: TypeAlias = Callable[[HttpRequest], Key | None]
 View = TypeVar("View", bound=Callable[..., Any])

@@ -19,8 +19,8 @@ from typing import Any, TypeAlias
 
 from redis_ratelimit import forks
 from redis_ratelimit.clients import kept_alive
-from redis_ratelimit.limits import Word
 from redis_ratelimit.line import Line
+from redis_ratelimit.quantities import Word
 from redis_ratelimit.resp import Push, RefusedError, Replies, packed
 
 GREETING: tuple[tuple[str, ...], ...] = (("HELLO", "3"), ("CLIENT", "TRACKING", "ON"))

@@ -16,7 +16,7 @@ from redis_ratelimit.addresses import network
 from redis_ratelimit.aio_bound import AsyncBound
 from redis_ratelimit.decision import Decision
 from redis_ratelimit.gate import Gate
-from redis_ratelimit.limits import Amount, Key
+from redis_ratelimit.quantities import Amount, Key
 
 
 def address(request: Request) -> str:

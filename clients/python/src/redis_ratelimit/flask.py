@@ -15,7 +15,7 @@ from flask import Response, after_this_request, request
 from redis_ratelimit.addresses import network
 from redis_ratelimit.bound import Bound
 from redis_ratelimit.gate import Gate
-from redis_ratelimit.limits import Amount, Key
+from redis_ratelimit.quantities import Amount, Key
 
 View = TypeVar("View", bound=Callable[..., Any])
 

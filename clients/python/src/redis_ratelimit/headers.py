@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from math import ceil
 
 from redis_ratelimit.decision import Decision
-from redis_ratelimit.limits import MOST, Limit, Policy
+from redis_ratelimit.limits import Limit, Policy
+from redis_ratelimit.quantities import MOST
 
 # draft-ietf-httpapi-ratelimit-headers-10, section 4
 QUOTA_EXCEEDED = "https://iana.org/assignments/http-problem-types#quota-exceeded"

@@ -10,17 +10,8 @@ from collections.abc import Collection
 from typing import NamedTuple, TypeAlias
 from uuid import uuid4
 
-from redis_ratelimit.limits import (
-    Amount,
-    Concurrency,
-    Duration,
-    Key,
-    Limit,
-    Policy,
-    Word,
-    duration,
-    seconds,
-)
+from redis_ratelimit.limits import Concurrency, Limit, Policy
+from redis_ratelimit.quantities import Amount, Duration, Key, Word, duration, seconds
 
 # None: an id of the call's own where charging it twice would matter. True: one in any case. False:
 # none, and the call is not sent again. Else an id of the caller's.

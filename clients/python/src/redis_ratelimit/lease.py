@@ -11,10 +11,12 @@ from types import TracebackType
 from typing import Any
 from uuid import uuid4
 
-from redis_ratelimit.calls import Call, Calls
+from redis_ratelimit.call import Call
+from redis_ratelimit.calls import Calls
 from redis_ratelimit.decision import Decision, DeniedError
 from redis_ratelimit.errors import LeaseLostError, RateLimitError
-from redis_ratelimit.limits import Concurrency, Key, seconds
+from redis_ratelimit.limits import Concurrency
+from redis_ratelimit.quantities import Key, seconds
 
 log = logging.getLogger("redis_ratelimit")
 

@@ -12,12 +12,13 @@ from typing import Any, TypeVar
 from redis_ratelimit import clients
 from redis_ratelimit.base import Base
 from redis_ratelimit.bound import Bound
-from redis_ratelimit.calls import Call
+from redis_ratelimit.call import Call
 from redis_ratelimit.decision import Decision
 from redis_ratelimit.ids import Once
 from redis_ratelimit.lease import Lease
-from redis_ratelimit.limits import Amount, Ban, Concurrency, Duration, Key, Limit
+from redis_ratelimit.limits import Ban, Concurrency, Limit
 from redis_ratelimit.policies import PolicyCalls, PolicyLine, PolicyState, Scale
+from redis_ratelimit.quantities import Amount, Duration, Key
 from redis_ratelimit.threads import Transport
 from redis_ratelimit.units import Units
 

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from redis_ratelimit.clients import kept_alive
-from redis_ratelimit.limits import Word
+from redis_ratelimit.quantities import Word
 from redis_ratelimit.resp import BrokenReplyError, Push, RefusedError, Replies, packed
 
 # In how many steps the time of a call passes.

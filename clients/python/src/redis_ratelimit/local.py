@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 from redis_ratelimit import forks
 from redis_ratelimit.decision import NEVER, Decision
-from redis_ratelimit.limits import Concurrency, Key, Limit, Policy
+from redis_ratelimit.limits import Concurrency, Limit, Policy
+from redis_ratelimit.quantities import Key
 
 
 class Charge(NamedTuple):

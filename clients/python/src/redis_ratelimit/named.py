@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from redis_ratelimit.limits import Concurrency, Key, Limit
+from redis_ratelimit.limits import Concurrency, Limit
+from redis_ratelimit.quantities import Key
 
 
 class _Everybody:

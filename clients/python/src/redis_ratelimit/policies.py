@@ -6,18 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from redis_ratelimit.calls import Call
+from redis_ratelimit.call import Call
 from redis_ratelimit.decision import text
-from redis_ratelimit.limits import (
-    Amount,
-    Ban,
-    Duration,
-    Key,
-    Limit,
-    Word,
-    amount,
-    duration,
-)
+from redis_ratelimit.limits import Ban, Limit
+from redis_ratelimit.quantities import Amount, Duration, Key, Word, amount, duration
 
 
 @dataclass(frozen=True)

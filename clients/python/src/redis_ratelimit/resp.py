@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from redis_ratelimit.limits import Word
+from redis_ratelimit.quantities import Word
 
 
 class RefusedError(Exception):

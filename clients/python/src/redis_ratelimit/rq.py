@@ -15,8 +15,8 @@ from rq.job import Retry, get_current_job
 
 from redis_ratelimit.bound import Bound
 from redis_ratelimit.decision import DeniedError
-from redis_ratelimit.limits import Amount, Key
 from redis_ratelimit.named import EVERYBODY
+from redis_ratelimit.quantities import Amount, Key
 
 Job = TypeVar("Job", bound=Callable[..., Any])
 

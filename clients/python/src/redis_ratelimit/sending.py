@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import Any, Literal, TypeAlias, TypeVar
 
 from redis_ratelimit import replies
-from redis_ratelimit.calls import Call, Undecided
+from redis_ratelimit.call import Call, Undecided
 from redis_ratelimit.errors import (
     CallError,
     FullError,

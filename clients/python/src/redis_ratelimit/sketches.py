@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from redis_ratelimit.ids import Once
-from redis_ratelimit.limits import Ban, Duration, Key, Limit
+from redis_ratelimit.limits import Ban, Limit
+from redis_ratelimit.quantities import Duration, Key
 
 MERGED = (
     "a sketch cannot tell apart again what it has merged: no item is settled, given back, reset, "

@@ -27,11 +27,9 @@ redis-py's, and what they lead to is the application's to say; what somebody has
 import math
 import re
 import time
-from collections.abc import Callable
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import islice
 from typing import Any, NamedTuple
-from urllib.parse import unquote, urlsplit
 
 import redis
 import redis.asyncio
@@ -43,22 +41,14 @@ from limits.limits import GRANULARITIES
 from limits.storage import MovingWindowSupport, SlidingWindowCounterSupport, Storage
 from redis.exceptions import RedisClusterException, RedisError, ResponseError
 
-from redis_ratelimit import clients, replies
+from redis_ratelimit import replies
 from redis_ratelimit.outage import Complaint
+from redis_ratelimit.storage_uri import SCHEMES, connection, is_cluster
 
 __all__ = ["PREFIX", "AsyncRateLimitStorage", "RateLimitStorage"]
 
 # Not that of limits' own storage for Redis, whose keys `reset` would delete.
 PREFIX = "RATELIMIT"
-
-SCHEMES = ("ratelimit", "ratelimits", "ratelimit+unix", "ratelimit+cluster", "ratelimit+sentinel")
-
-# Of the URIs that redis-py knows.
-_REDIS_SCHEMES = {"ratelimit": "redis", "ratelimits": "rediss", "ratelimit+unix": "unix"}
-
-# Seconds for a connection, and for a reply. Without them a server that hangs would hang the
-# application, and Flask-Limiter's `in_memory_fallback` would never begin.
-_TIMEOUT = 1.0
 
 # What is told of a hit for which there was no room: when there is, nobody knows.
 _ASKED_AGAIN_MS = 1000
@@ -176,9 +166,9 @@ class RateLimitStorage(_Keys, Storage, MovingWindowSupport, SlidingWindowCounter
         """
         super().__init__(uri, wrap_exceptions=wrap_exceptions)
         self.key_prefix = key_prefix
-        self._is_cluster = _is_cluster(uri)
+        self._is_cluster = is_cluster(uri)
         self._complaint = Complaint(time.monotonic)
-        self._connect = _connection(redis, uri, options)
+        self._connect = connection(redis, uri, options)
 
     @cached_property
     def storage(self) -> Any:
@@ -295,9 +285,9 @@ class AsyncRateLimitStorage(
         """As of `RateLimitStorage`; the options are those of redis-py's asyncio classes."""
         super().__init__(uri, wrap_exceptions=wrap_exceptions)
         self.key_prefix = key_prefix
-        self._is_cluster = _is_cluster(uri)
+        self._is_cluster = is_cluster(uri)
         self._complaint = Complaint(time.monotonic)
-        self.storage = _connection(redis.asyncio, uri.removeprefix("async+"), options)()
+        self.storage = connection(redis.asyncio, uri.removeprefix("async+"), options)()
 
     async def incr(self, key: str, expiry: int, amount: int = 1) -> int:  # noqa: ARG002
         """As of `RateLimitStorage`."""
@@ -383,54 +373,3 @@ class AsyncRateLimitStorage(
         except RedisError as error:
             return self._denied_if_full(error, named, words)
         return _Decision(*reply)
-
-
-def _connection(library: Any, uri: str, options: dict[str, Any]) -> Callable[[], Any]:
-    """Makes a client of `redis` or of `redis.asyncio`."""
-    # A hit that is sent again because its reply was lost may be charged twice.
-    options = clients.settings(library, _TIMEOUT) | options
-    scheme, _, rest = uri.partition("://")
-    if "connection_pool" in options:
-        return partial(library.Redis, connection_pool=options["connection_pool"])
-    if scheme in _REDIS_SCHEMES:
-        # A burst of hits waits its turn on these. A plain pool would answer it with an error.
-        waiting = {"max_connections": clients.MOST_CONNECTIONS, "timeout": _TIMEOUT} | options
-        url = f"{_REDIS_SCHEMES[scheme]}://{rest}"
-        return lambda: library.Redis.from_pool(
-            library.BlockingConnectionPool.from_url(url, **waiting)
-        )
-    hosts, credentials, path = _locations(uri)
-    if _is_cluster(uri):
-        nodes = [library.cluster.ClusterNode(*host) for host in hosts]
-        return partial(library.RedisCluster, **{"startup_nodes": nodes, **credentials, **options})
-    service = options.pop("service_name", path)
-    if not service:
-        raise ConfigurationError("no service: ratelimit+sentinel://host:port/service")
-    of_sentinels = credentials | options.pop("sentinel_kwargs", {})
-    sentinel = library.sentinel.Sentinel(
-        hosts, sentinel_kwargs=of_sentinels, **credentials | options
-    )
-    return partial(sentinel.master_for, service)
-
-
-def _is_cluster(uri: str) -> bool:
-    return uri.partition("://")[0].endswith("+cluster")
-
-
-def _locations(uri: str) -> tuple[list[tuple[str, int]], dict[str, str], str]:
-    """The hosts with their ports, the credentials, and the path."""
-    parts = urlsplit(uri)
-    hosts = []
-    # The port of several hosts would be an error, so each is split by itself.
-    for host in filter(None, parts.netloc.rpartition("@")[2].split(",")):
-        try:
-            one = urlsplit(f"//{host.strip()}")
-            port = one.port
-        except ValueError as error:
-            raise ConfigurationError(f"{host}: {error}") from error
-        if not one.hostname or not port:
-            raise ConfigurationError(f"{host!r} is not host:port")
-        hosts.append((one.hostname, port))
-    given = {"username": parts.username, "password": parts.password}
-    credentials = {name: unquote(value) for name, value in given.items() if value}
-    return hosts, credentials, parts.path.strip("/")

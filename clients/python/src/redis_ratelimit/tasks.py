@@ -9,11 +9,11 @@ from random import uniform
 from typing import Any
 
 from redis_ratelimit import clients
-from redis_ratelimit.calls import LONGEST, Call, blocking
+from redis_ratelimit.call import LONGEST, Call, blocking
 from redis_ratelimit.clients import MOVING, Route
 from redis_ratelimit.ears import AsyncEar
-from redis_ratelimit.limits import Word
 from redis_ratelimit.line import Line, Patience
+from redis_ratelimit.quantities import Word
 
 if sys.version_info >= (3, 11):
     from asyncio import timeout

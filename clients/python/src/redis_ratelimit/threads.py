@@ -8,11 +8,11 @@ from random import uniform
 from typing import Any
 
 from redis_ratelimit import clients
-from redis_ratelimit.calls import Call, blocking
+from redis_ratelimit.call import Call, blocking
 from redis_ratelimit.clients import MOVING, Route
 from redis_ratelimit.connections import Connections
 from redis_ratelimit.ears import Ear
-from redis_ratelimit.limits import Word
+from redis_ratelimit.quantities import Word
 
 
 class Transport(Route):

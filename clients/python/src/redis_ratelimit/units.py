@@ -12,10 +12,12 @@ from math import ceil
 from typing import Any
 
 from redis_ratelimit import forks, sketches
-from redis_ratelimit.calls import Call, Calls, Undecided
+from redis_ratelimit.call import Call, Undecided
+from redis_ratelimit.calls import Calls
 from redis_ratelimit.decision import NEVER, Decision
 from redis_ratelimit.errors import FullError, RateLimitError, UnavailableError
-from redis_ratelimit.limits import Key, Limit
+from redis_ratelimit.limits import Limit
+from redis_ratelimit.quantities import Key
 
 # For how many seconds beyond their own the server remembers what units were granted: so long may
 # giving them back be late.

@@ -14,7 +14,8 @@ from redis_ratelimit.addresses import network
 from redis_ratelimit.bound import Bound
 from redis_ratelimit.gate import Gate
 from redis_ratelimit.limiter import Limiter
-from redis_ratelimit.limits import Amount, Key, Limit
+from redis_ratelimit.limits import Limit
+from redis_ratelimit.quantities import Amount, Key
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication

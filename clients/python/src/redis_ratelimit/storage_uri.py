@@ -1,0 +1,70 @@
+"""The URIs of the storage: which server, cluster or sentinels they name, and a client for it."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from limits.errors import ConfigurationError
+
+from redis_ratelimit import clients
+
+SCHEMES = ("ratelimit", "ratelimits", "ratelimit+unix", "ratelimit+cluster", "ratelimit+sentinel")
+
+# Of the URIs that redis-py knows.
+_REDIS_SCHEMES = {"ratelimit": "redis", "ratelimits": "rediss", "ratelimit+unix": "unix"}
+
+# Seconds for a connection, and for a reply. Without them a server that hangs would hang the
+# application, and Flask-Limiter's `in_memory_fallback` would never begin.
+_TIMEOUT = 1.0
+
+
+def connection(library: Any, uri: str, options: dict[str, Any]) -> Callable[[], Any]:
+    """Makes a client of `redis` or of `redis.asyncio`."""
+    # A hit that is sent again because its reply was lost may be charged twice.
+    options = clients.settings(library, _TIMEOUT) | options
+    scheme, _, rest = uri.partition("://")
+    if "connection_pool" in options:
+        return partial(library.Redis, connection_pool=options["connection_pool"])
+    if scheme in _REDIS_SCHEMES:
+        # A burst of hits waits its turn on these. A plain pool would answer it with an error.
+        waiting = {"max_connections": clients.MOST_CONNECTIONS, "timeout": _TIMEOUT} | options
+        url = f"{_REDIS_SCHEMES[scheme]}://{rest}"
+        return lambda: library.Redis.from_pool(
+            library.BlockingConnectionPool.from_url(url, **waiting)
+        )
+    hosts, credentials, path = _locations(uri)
+    if is_cluster(uri):
+        nodes = [library.cluster.ClusterNode(*host) for host in hosts]
+        return partial(library.RedisCluster, **{"startup_nodes": nodes, **credentials, **options})
+    service = options.pop("service_name", path)
+    if not service:
+        raise ConfigurationError("no service: ratelimit+sentinel://host:port/service")
+    of_sentinels = credentials | options.pop("sentinel_kwargs", {})
+    sentinel = library.sentinel.Sentinel(
+        hosts, sentinel_kwargs=of_sentinels, **credentials | options
+    )
+    return partial(sentinel.master_for, service)
+
+
+def is_cluster(uri: str) -> bool:
+    return uri.partition("://")[0].endswith("+cluster")
+
+
+def _locations(uri: str) -> tuple[list[tuple[str, int]], dict[str, str], str]:
+    """The hosts with their ports, the credentials, and the path."""
+    parts = urlsplit(uri)
+    hosts = []
+    # The port of several hosts would be an error, so each is split by itself.
+    for host in filter(None, parts.netloc.rpartition("@")[2].split(",")):
+        try:
+            one = urlsplit(f"//{host.strip()}")
+            port = one.port
+        except ValueError as error:
+            raise ConfigurationError(f"{host}: {error}") from error
+        if not one.hostname or not port:
+            raise ConfigurationError(f"{host!r} is not host:port")
+        hosts.append((one.hostname, port))
+    given = {"username": parts.username, "password": parts.password}
+    credentials = {name: unquote(value) for name, value in given.items() if value}
+    return hosts, credentials, parts.path.strip("/")
