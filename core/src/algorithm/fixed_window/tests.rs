@@ -1,3 +1,5 @@
+mod calendar_windows;
+
 use super::*;
 use crate::evaluate::Request;
 use crate::evaluate::Request::{Force, GiveBack, Take};
@@ -7,8 +9,6 @@ use crate::testing::encoded_fields::{EncodedFields, decoded, encoded};
 use crate::testing::laws::{Lawful, laws};
 use crate::testing::oracle::almanac::{Turns, offset, offsets};
 use proptest::prelude::*;
-
-const DAY: u64 = 86_400_000;
 
 fn plain(limit: u64, window: &str) -> FixedWindow {
     FixedWindow::new(units(limit), period(window), false)
@@ -38,15 +38,6 @@ fn distance(text: &str) -> Offset {
 
 fn one() -> Request {
     Take(units(1))
-}
-
-#[test]
-fn aligned_ten_at_59_and_ten_at_00_both_pass() {
-    let (limit, mut key) = (aligned(10, "1m"), Key::default());
-    assert_eq!(key.admitted(&limit, 59_000, 11), 10);
-    assert_eq!(key.call(&limit, 59_999, one()), [0, 10, 0, 1, 1]);
-    assert_eq!(key.admitted(&limit, 60_000, 11), 10);
-    assert_eq!(key.call(&limit, 60_000, one()), [0, 10, 0, 60_000, 60_000]);
 }
 
 #[test]
@@ -87,21 +78,6 @@ fn usage_counts_for_as_long_as_the_calls_window() {
         (60_000, "1h", [0, 10, 0, 3_540_000, 3_540_000]),
     ] {
         assert_eq!(key.peek(&plain(10, window), at, one()), reply, "{window} at {at}");
-    }
-}
-
-#[test]
-fn aligned_usage_counts_while_its_last_charge_lies_in_the_window_of_now() {
-    let mut key = Key::default();
-    key.call(&aligned(10, "1m"), 50_000, Take(units(2)));
-    key.call(&aligned(10, "1m"), 55_000, Take(units(2)));
-    for (at, window, reply) in [
-        (55_000, "10s", [1, 10, 6, 0, 5000]),
-        (60_000, "10s", [1, 10, 10, 0, 0]),
-        (60_000, "1m", [1, 10, 10, 0, 0]),
-        (60_000, "1h", [1, 10, 6, 0, 3_540_000]),
-    ] {
-        assert_eq!(key.peek(&aligned(10, window), at, Take(Amount::ZERO)), reply, "{window} at {at}");
     }
 }
 
@@ -266,24 +242,6 @@ impl Lawful for FixedWindow {
 laws!(FixedWindow);
 
 #[test]
-fn an_aligned_window_ends_where_the_calendar_says() {
-    // Tuesday, 2023-11-14 22:13:20 UTC. The epoch was a Thursday.
-    let now = 1_700_000_000_000;
-    let (minute, hour, day) = (60_000, 3_600_000, 86_400_000);
-    for (window, left) in [
-        ("1m", 40_000),
-        ("1h", 46 * minute + 40_000),
-        ("1d", hour + 46 * minute + 40_000),
-        ("7d", day + hour + 46 * minute + 40_000),
-        ("3s", 1000),
-        ("7ms", 6),
-    ] {
-        let told = Key::default().call(&aligned(10, window), now, one());
-        assert_eq!(told, [1, 10, 9, 0, left], "{window}");
-    }
-}
-
-#[test]
 fn giving_back_after_the_window_leaves_nothing() {
     for limit in [plain(10, "1m"), aligned(10, "1m")] {
         let mut key = Key::default();
@@ -291,161 +249,6 @@ fn giving_back_after_the_window_leaves_nothing() {
         let told = key.call(&limit, 80_000, GiveBack(units(3)));
         assert_eq!((told, key.is_gone()), ([1, 10, 10, 0, 0], true));
     }
-}
-
-#[test]
-fn a_calendar_window_ends_with_its_week_month_quarter_or_year() {
-    // Tuesday, 2023-11-14 22:13:20 UTC.
-    let now = 1_700_000_000_000;
-    let (hour, day) = (3_600_000, 86_400_000);
-    let midnight = hour + 46 * 60_000 + 40_000;
-    for (words, after_midnight) in [
-        ("1w", 5 * day),
-        ("1mo", 16 * day),
-        ("3mo", 47 * day),
-        ("1y", 47 * day),
-        ("1w OFFSET +09:00", 5 * day - 9 * hour),
-        ("1mo OFFSET -08:00", 16 * day + 8 * hour),
-        ("1mo ANCHOR 15", 0),
-        ("1mo OFFSET +01:00 ANCHOR 15", -hour),
-        // In Tokyo it is the 15th.
-        ("1mo OFFSET +09:00 ANCHOR 15", 30 * day - 9 * hour),
-        ("1mo ANCHOR 31", 15 * day),
-        ("3mo ANCHOR 15", 61 * day),
-        ("3mo ANCHOR 31", 77 * day),
-    ] {
-        let told = Key::default().call(&calendar(10, words), now, one());
-        assert_eq!(told, [1, 10, 9, 0, midnight + after_midnight], "{words}");
-    }
-}
-
-#[test]
-fn a_month_from_the_31st_begins_on_the_last_day_of_a_shorter_one() {
-    // 2024-01-31, -02-29 and -03-31; 2025-01-31, -02-28 and -03-31.
-    for [january, february, march] in [[19_753, 19_782, 19_813], [20_119, 20_147, 20_178]] {
-        let (limit, mut key) = (calendar(10, "1mo ANCHOR 31"), Key::default());
-        for (at, left) in [
-            (january * DAY - 1, 1),
-            (january * DAY, (february - january) * DAY),
-            (february * DAY, (march - february) * DAY),
-        ] {
-            let left = i64::try_from(left).unwrap();
-            assert_eq!(key.call(&limit, at, Take(units(10))), [1, 10, 0, 0, left]);
-            assert_eq!(key.call(&limit, at, one()), [0, 10, 0, left, left]);
-        }
-        assert_eq!(key.peek(&limit, march * DAY - 1, one()), [0, 10, 0, 1, 1]);
-    }
-}
-
-#[test]
-fn by_clocks_in_the_east_a_day_ends_before_midnight() {
-    let hour = 3_600_000;
-    for (text, left) in [("+00:00", 24), ("+09:00", 15), ("-09:00", 9), ("+14:00", 10), ("-14:00", 14)] {
-        let limit = FixedWindow::aligned(units(10), period("1d"), distance(text));
-        let (left, mut key) = (left * hour, Key::default());
-        assert_eq!(key.call(&limit, 0, Take(units(10))), [1, 10, 0, 0, left], "{text}");
-        let end = u64::try_from(left).unwrap();
-        assert_eq!(key.peek(&limit, end - 1, one()), [0, 10, 0, 1, 1], "{text}");
-        assert_eq!(key.call(&limit, end, one()), [1, 10, 9, 0, 24 * hour], "{text}");
-    }
-}
-
-#[test]
-fn state_of_the_other_mode_counts_until_the_end_of_the_calendar_window_of_its_instant() {
-    // From the 20th of January 1970.
-    let (plain, month, ides) = (plain(10, "7d"), calendar(10, "1mo"), calendar(10, "1mo ANCHOR 15"));
-    let left = |days: u64| i64::try_from(days * DAY).unwrap();
-    let mut key = Key::default();
-    key.call(&plain, 19 * DAY, Take(units(4)));
-    assert_eq!(key.peek(&month, 20 * DAY, one()), [1, 10, 6, 0, left(11)]);
-    assert_eq!(key.peek(&ides, 20 * DAY, one()), [1, 10, 6, 0, left(25)]);
-    assert_eq!(key.peek(&month, 31 * DAY, one()), [1, 10, 10, 0, 0]);
-    // Charged in its own mode, it is of that mode.
-    assert_eq!(key.call(&month, 30 * DAY, one()), [1, 10, 5, 0, left(1)]);
-    // Under other numbers it is an aligned window's: until its last charge and the plain window, ...
-    assert_eq!(key.peek(&plain, 30 * DAY, one()), [1, 10, 5, 0, left(7)]);
-    assert_eq!(key.peek(&plain, 37 * DAY, one()), [1, 10, 10, 0, 0]);
-    // ... or while that lies in the window of now.
-    assert_eq!(key.peek(&aligned(10, "7d"), 30 * DAY, one()), [1, 10, 5, 0, left(5)]);
-    assert_eq!(key.peek(&ides, 44 * DAY, one()), [1, 10, 5, 0, left(1)]);
-    assert_eq!(key.peek(&calendar(10, "1y"), 44 * DAY, one()), [1, 10, 5, 0, left(321)]);
-}
-
-#[test]
-fn a_clock_gone_back_over_the_end_of_a_month_counts_what_was_used_in_the_month_before() {
-    let (limit, mut key) = (calendar(10, "1mo"), Key::default());
-    key.call(&limit, 32 * DAY, Take(units(10)));
-    let left = i64::try_from(DAY).unwrap();
-    assert_eq!(key.peek(&limit, 30 * DAY, one()), [0, 10, 0, left, left]);
-    assert_eq!(key.peek(&limit, 59 * DAY, one()), [1, 10, 10, 0, 0], "a peek has written nothing");
-    assert_eq!(key.call(&limit, 30 * DAY, one()), [0, 10, 0, left, left]);
-    // Which a call then has written: it counts no longer than January.
-    assert_eq!(key.call(&limit, 31 * DAY, one()), [1, 10, 9, 0, 28 * left]);
-}
-
-#[test]
-fn a_clock_gone_back_over_the_end_of_a_month_makes_no_key_expire_before_it_has_recovered() {
-    let (january, february) = (us(30 * DAY * 1000), us(32 * DAY * 1000));
-    let (month, minute) = (calendar(10, "1mo"), aligned(10, "1m"));
-    let mut usage = FixedWindowUsage::default();
-    month.charge(&mut usage, february, units(10));
-    let expiry = |limit: FixedWindow, usage: &FixedWindowUsage, now| Expiry::of(now, limit.reset(usage, now));
-    let present = expiry(month, &usage, february).after_charge(None, false);
-    let back = usage.ahead(january);
-    let mut moved = usage;
-    moved.move_back(january);
-    let seen_by = |limit| {
-        let (before, after) = (expiry(limit, &usage, february), expiry(limit, &moved, january));
-        StepBack { now: january, back, recovery: moved.recovery(), before, after }.expiry(Some(present))
-    };
-    // By its own limit's reckoning it recovers with January.
-    let recovered = month.end(&moved, january).ceil_millis();
-    assert_eq!(recovered, 31 * DAY);
-    assert!((recovered + 1..=recovered + DAY / 8 + 1000).contains(&seen_by(month)), "{}", seen_by(month));
-    // Another does not know how long it is remembered, and leaves it.
-    assert_eq!(seen_by(minute), present);
-}
-
-#[test]
-fn limits_of_different_words_are_known_by_different_numbers() {
-    let identity = |limit: &FixedWindow| (limit.identity().micros, limit.identity().words);
-    let (day, tokyo, lima) = (period("1d"), distance("+09:00"), distance("-05:00"));
-    let limits = [
-        plain(10, "1d"),
-        plain(10, "7d"),
-        aligned(10, "1d"),
-        FixedWindow::aligned(units(10), day, tokyo),
-        FixedWindow::aligned(units(10), day, lima),
-        calendar(10, "1w"),
-        calendar(10, "1mo"),
-        calendar(10, "3mo"),
-        calendar(10, "1y"),
-        calendar(10, "1mo OFFSET +09:00"),
-        calendar(10, "1mo ANCHOR 15"),
-        calendar(10, "1mo ANCHOR 31"),
-        calendar(10, "3mo OFFSET +09:00 ANCHOR 31"),
-    ];
-    let micros = DAY * 1000;
-    // Stored, so never to change.
-    let known = [
-        (micros, 0),
-        (7 * micros, 0),
-        (micros, 1),
-        (micros, 0x021c_0001),
-        (micros, 0xfed4_0001),
-        (0, 0x0102),
-        (0, 0x0103),
-        (0, 0x0104),
-        (0, 0x0105),
-        (0, 0x021c_0103),
-        (0, 0x0f03),
-        (0, 0x1f03),
-        (0, 0x021c_1f04),
-    ];
-    assert_eq!(limits.map(|limit| identity(&limit)), known);
-    // Their numbers do not matter, nor a distance of nothing.
-    assert_eq!(identity(&calendar(11, "1mo OFFSET +00:00 ANCHOR 1")), (0, 0x0103));
-    assert_eq!(identity(&FixedWindow::aligned(units(11), day, Offset::UTC)), (micros, 1));
 }
 
 #[test]

@@ -1,3 +1,6 @@
+mod log_cost;
+mod stored_log;
+
 use super::*;
 use crate::evaluate::Request;
 use crate::evaluate::Request::{Force, GiveBack, Take, UpTo};
@@ -72,49 +75,6 @@ fn equal_instants_share_an_entry() {
     // What has left makes room for what comes.
     for (micros, entries) in [(7, 3), (60_000_004, 3), (60_000_005, 2), (60_000_006, 1)] {
         assert_eq!(limit.entries_after_charge(&usage, us(micros)), Some(entries), "{micros}");
-    }
-}
-
-#[test]
-fn an_entry_is_16_bytes_and_a_sixteenth_to_spare() {
-    let (limit, mut usage) = (log(1_000_000, "1ms"), SlidingLogUsage::default());
-    let most = |length: usize| 16 * (length + length / 16 + 4);
-    for micros in 0..1000 {
-        call_and_tell(&limit, &mut usage, us(micros), one());
-        let length = usage.entries.len();
-        assert!((16 * length..=most(length)).contains(&usage.heap_size()));
-    }
-    assert_eq!(usage.entries.len(), 1000);
-    assert!(
-        decoded::<SlidingLogUsage>(&encoded(&usage)).unwrap().heap_size() <= most(1000),
-        "likewise when it is read"
-    );
-    // It shrinks with what leaves, if not at every step.
-    for micros in (1000..2000).step_by(7) {
-        call_and_tell(&limit, &mut usage, us(micros), one());
-        assert!(usage.heap_size() <= most(2 * usage.entries.len()));
-    }
-    call_and_tell(&limit, &mut usage, us(9000), one());
-    assert_eq!((usage.entries.len(), usage.heap_size() <= most(2)), (1, true));
-}
-
-#[test]
-fn a_log_is_moved_to_more_room_now_and_then_and_to_less_once_it_has_lost_more_than_half() {
-    let (limit, mut usage, mut sizes) = (log(1_000_000, "1ms"), SlidingLogUsage::default(), vec![0]);
-    for micros in 0..1000 {
-        call_and_tell(&limit, &mut usage, us(micros), one());
-        sizes.push(usage.heap_size());
-    }
-    sizes.dedup();
-    assert!(sizes.is_sorted() && sizes.len() < 100, "{} moves", sizes.len());
-    // Eight entries, of which two are kept, or one.
-    for (now, room) in [(1005, 8), (1006, 5)] {
-        let mut usage = SlidingLogUsage::default();
-        for micros in 0..8 {
-            call_and_tell(&limit, &mut usage, us(micros), one());
-        }
-        call_and_tell(&limit, &mut usage, us(now), one());
-        assert_eq!(usage.heap_size(), 16 * room, "at {now}");
     }
 }
 
@@ -216,33 +176,6 @@ fn a_clock_gone_back_takes_the_entries_along() {
 }
 
 #[test]
-fn in_a_long_log_nothing_costs_more() {
-    let mut usage = SlidingLogUsage::default();
-    for micros in 1_000_000..1_010_000 {
-        call_and_tell(&log(10_000, "10s"), &mut usage, us(micros), one());
-    }
-    let (limit, last) = (log(10_000, "10s"), us(1_009_999));
-    let looks = |usage: &SlidingLogUsage, now: Timestamp| {
-        for request in [one(), Force(units(1)), Force(units(20_000)), UpTo(units(9)), GiveBack(units(1))] {
-            peek(&limit, usage, now, request);
-        }
-        assert_eq!(peek(&limit, usage, now, Force(units(2))).verdict, Verdict::After(Span::from_micros(9_990_002)));
-    };
-    let walked = effort::without_copies(|| {
-        for back in [0, 1, 1000, 1_000_000] {
-            looks(&usage, last.minus(Span::from_micros(back)));
-        }
-        for back in [1, 1000] {
-            call(&limit, &mut usage, last.minus(Span::from_micros(back)), one());
-            looks(&usage, last.minus(Span::from_micros(back)));
-        }
-        call(&limit, &mut usage, Timestamp::EPOCH, one());
-        call(&limit, &mut usage, last, one());
-    });
-    assert_eq!(walked, 0);
-}
-
-#[test]
 fn a_clock_may_go_through_its_whole_range_however_often() {
     let (limit, mut usage, mut moved) = (log(100, "10s"), SlidingLogUsage::default(), 0);
     for _ in 0..1000 {
@@ -302,58 +235,6 @@ fn running_totals_wrap_unnoticed() {
 }
 
 #[test]
-fn takes_nothing_for_a_log_that_is_none() {
-    let (last, most) = (Timestamp::MAX.micros(), Amount::MAX.millionths());
-    for fields in [&[1, 0, 1][..], &[1, last, most], &[2, 5, 1, 6, most - 1], &[3, 0, 7, 1, 8, 2, 9]] {
-        let fields = EncodedFields::integers(fields.iter().copied());
-        assert_eq!(decoded::<SlidingLogUsage>(&fields).map(|usage| encoded(&usage)), Some(fields.clone()));
-        assert!(fields.cut_short().all(|fields| decoded::<SlidingLogUsage>(&fields).is_none()));
-    }
-    for (what, fields) in [
-        ("no entry", &[0][..]),
-        ("more entries than can be", &[u64::MAX, 5, 1]),
-        ("a cost of nothing", &[1, 5, 0]),
-        ("a cost past saturation", &[1, 5, most + 1]),
-        ("a sum past saturation", &[2, 5, most, 6, 1]),
-        ("too late an instant", &[1, last + 1, 1]),
-        ("instants out of order", &[2, 6, 1, 5, 1]),
-        ("an instant twice", &[2, 5, 1, 5, 1]),
-    ] {
-        assert!(decoded::<SlidingLogUsage>(&EncodedFields::integers(fields.iter().copied())).is_none(), "{what}");
-    }
-}
-
-#[test]
-fn an_effect_tells_what_a_call_has_changed() {
-    let (limit, mut usage) = (log(10, "1ms"), SlidingLogUsage::default());
-    for (micros, request, effect) in [
-        (1000, Take(units(2)), &[CHANGE, 0, 0, 0, 1, 1000, 2_000_000][..]),
-        (1000, one(), &[CHANGE, 0, 0, 0, 1, 1000, 1_000_000]),
-        (1500, Take(units(7)), &[CHANGE, 0, 0, 0, 1, 1500, 7_000_000]),
-        (1500, GiveBack(units(4)), &[CHANGE, 0, 0, 4_000_000, 0]),
-        (1600, one(), &[CHANGE, 0, 0, 0, 1, 1600, 1_000_000]),
-        (2500, one(), &[CHANGE, 0, 1, 0, 1, 2500, 1_000_000]),
-        // The clock goes back: seen to by a denied call, by one that is admitted, by a give-back.
-        (2400, Take(units(11)), &[CHANGE, 100, 0, 0, 0]),
-        (2300, one(), &[CHANGE, 100, 0, 0, 1, 2300, 1_000_000]),
-        (2200, GiveBack(units(1)), &[CHANGE, 100, 0, 1_000_000, 0]),
-        (0, one(), &[CHANGE, 2200, 0, 0, 1, 0, 1_000_000]),
-    ] {
-        let before = usage.clone();
-        let (_, told) = call_and_tell(&limit, &mut usage, us(micros), request);
-        assert_eq!(told, EncodedFields::integers(effect.iter().copied()), "{request:?} at {micros}");
-        assert_eq!(encoded(&applied(&before, &told).unwrap()), encoded(&usage));
-        assert!(told.cut_short().all(|told| applied(&before, &told).is_none()));
-
-        let whole = whole_effect(&usage);
-        assert_eq!(whole, encoded(&usage).behind(WHOLE));
-        for elsewhere in [SlidingLogUsage::default(), before] {
-            assert_eq!(encoded(&applied(&elsewhere, &whole).unwrap()), encoded(&usage));
-        }
-    }
-}
-
-#[test]
 fn what_is_taken_back_of_an_entry_leaves_the_others_as_they_are() {
     let (limit, mut usage) = (log(10, "1s"), SlidingLogUsage::default());
     for micros in 1..=5 {
@@ -379,17 +260,6 @@ fn what_is_taken_back_of_an_entry_leaves_the_others_as_they_are() {
 }
 
 #[test]
-fn what_is_taken_back_moves_the_totals_of_the_fewer_entries() {
-    let (limit, mut usage) = (log(1000, "1s"), SlidingLogUsage::default());
-    for micros in 1..=1000 {
-        limit.charge(&mut usage, us(micros), units(1));
-    }
-    for (place, moved) in [(1, 0), (3, 2), (500, 499), (501, 500), (502, 499), (998, 3), (1000, 1)] {
-        assert_eq!(effort::of(|| usage.take_back(Some(us(place)), millionths(1))), moved, "{place}");
-    }
-}
-
-#[test]
 fn nothing_is_taken_back_of_what_has_saturated() {
     let (limit, mut usage) = (log(1, "1s"), SlidingLogUsage::default());
     limit.charge(&mut usage, us(1), Amount::MAX.minus(millionths(1)));
@@ -397,79 +267,6 @@ fn nothing_is_taken_back_of_what_has_saturated() {
     limit.charge(&mut usage, us(2), units(5));
     assert_eq!(limit.low(&usage, us(2)), Some(Amount::ZERO));
     assert_eq!(usage.take_back(Some(us(1)), units(1)), Amount::ZERO);
-}
-
-#[test]
-fn refuses_an_effect_that_no_call_can_have_had() {
-    let (last, most) = (Timestamp::MAX.micros(), Amount::MAX.millionths());
-    let usage = decoded::<SlidingLogUsage>(&EncodedFields::integers([3, 5, 1, 7, 2, 9, 3])).unwrap();
-    for (effect, becomes) in [
-        (&[CHANGE, 0, 0, 0, 0][..], Some(&[3, 5, 1, 7, 2, 9, 3][..])),
-        (&[CHANGE, 6, 0, 0, 0], Some(&[3, 0, 1, 1, 2, 3, 3])),
-        (&[CHANGE, 8, 0, 0, 1, 1, 4], Some(&[2, 0, 3, 1, 7])),
-        (&[CHANGE, u64::MAX, 0, 0, 0], Some(&[1, 0, 6])),
-        (&[CHANGE, 0, 2, 1, 1, last, 4], Some(&[2, 9, 2, last, 4])),
-        (&[CHANGE, 0, 3, 0, 0], Some(&[0])),
-        (&[CHANGE, 0, 0, most, 0], Some(&[0])),
-        (&[CHANGE, 0, 0, 0, 1, 9, most], Some(&[3, 5, 1, 7, 2, 9, most - 3])),
-        (&[CHANGE, 0, 0, 0, 2, 9, 1], Some(&[3, 5, 1, 7, 2, 9, 2])),
-        (&[CHANGE, 0, 0, 0, 2, 9, 3], Some(&[2, 5, 1, 7, 2])),
-        (&[CHANGE, 0, 0, 0, 2, 7, 2], Some(&[2, 5, 1, 9, 3])),
-        (&[CHANGE, 0, 0, 0, 2, 5, 1], Some(&[2, 7, 2, 9, 3])),
-        (&[CHANGE, 6, 0, 0, 2, 1, 1], Some(&[3, 0, 1, 1, 1, 3, 3])),
-        (&[CHANGE, 8, 0, 0, 2, 0, 3], Some(&[1, 1, 3])),
-        (&[WHOLE, 1, 9, 3], Some(&[1, 9, 3])),
-        (&[], None),
-        (&[WHOLE, 0], None),
-        (&[WHOLE, 2, 9, 3, 5, 1], None),
-        (&[CHANGE, 0, 4, 0, 0], None),
-        (&[CHANGE, 0, 0, most + 1, 0], None),
-        (&[CHANGE, 0, 0, 0, 1, 8, 1], None),
-        (&[CHANGE, 0, 0, 0, 1, 9, 0], None),
-        (&[CHANGE, 0, 0, 0, 1, 9, most + 1], None),
-        (&[CHANGE, 0, 0, 0, 1, last + 1, 1], None),
-        (&[CHANGE, 0, 0, 0, 3, 9, 1], None),
-        (&[CHANGE, 0, 0, 0, 2, 9, 4], None),
-        (&[CHANGE, 0, 0, 0, 2, 9, 0], None),
-        (&[CHANGE, 0, 0, 0, 2, 8, 1], None),
-        (&[CHANGE, 0, 0, 0, 2, 10, 1], None),
-        (&[CHANGE, 0, 1, 0, 2, 9, 1], None),
-        (&[CHANGE, 0, 0, 1, 2, 9, 1], None),
-        (&[CHANGE, 8, 0, 0, 2, 0, 4], None),
-        (&[2, 0, 0, 0, 0], None),
-    ] {
-        let applied = applied(&usage, &EncodedFields::integers(effect.iter().copied()));
-        let becomes = becomes.map(|fields| EncodedFields::integers(fields.iter().copied()));
-        assert_eq!(applied.map(|usage| encoded(&usage)), becomes, "{effect:?}");
-    }
-}
-
-#[test]
-fn people_are_told_how_many_entries_there_are_and_from_when_to_when() {
-    let (limit, mut key) = (log(10, "60s"), Key(SlidingLogUsage::default()));
-    assert_eq!(key.0.entries(), 0);
-    for (at, cost) in [(5000, 4), (7000, 1), (9000, 2)] {
-        key.call(&limit, at, Take(units(cost)));
-    }
-    assert_eq!(key.0.entries(), 3);
-    assert_eq!(
-        key.0.describe(Timestamp::EPOCH),
-        [
-            ("used", InfoField::Amount(units(7))),
-            ("entries", InfoField::Count(3)),
-            ("oldest", InfoField::Instant(us(5_000_000))),
-            ("newest", InfoField::Instant(us(9_000_000))),
-        ]
-    );
-    let unused = [("used", InfoField::Amount(Amount::ZERO)), ("entries", InfoField::Count(0))];
-    assert_eq!(SlidingLogUsage::default().describe(Timestamp::EPOCH), unused);
-}
-
-#[test]
-fn room_for_an_entry_is_made_a_sixteenth_at_a_time() {
-    for (length, room) in [(0, 4), (1, 5), (15, 19), (16, 21), (160, 174)] {
-        assert_eq!(SlidingLogUsage::room_for(length), room, "{length}");
-    }
 }
 
 impl Lawful for SlidingLog {

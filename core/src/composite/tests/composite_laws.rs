@@ -1,5 +1,7 @@
 //! What must hold of a key with several limits wherever calls have led it.
 
+mod refused_payloads;
+
 use super::script::{ALL, Command, PLAIN, Said, Step, histories, words};
 use super::server::{Refused, Server, Told};
 use crate::algorithm::any::{AnyUsage, Single, with_limit};
@@ -302,150 +304,7 @@ fn replay<L: Limit>(limit: &L, history: &[(Timestamp, u64)], then: Timestamp) ->
     limit.remaining(&usage, then)
 }
 
-/// What makes a usage that no call could have made.
-type Break = fn(&mut CompositeUsage);
-
-#[test]
-fn what_no_call_could_have_made_is_refused() {
-    let mut server = Server::default();
-    let text = "COST 2 ONCE r1 1h TOKENBUCKET 9 1 1h FIXED 9 1h AS a SLIDINGLOG 9 1h";
-    decide(&mut server, text, at(0));
-    decide(&mut server, "COST 1 CONCURRENCY 9 1h me FIXED 9 1h COST 1", at(0));
-    let sound = server.components().unwrap().clone();
-    let reads =
-        |usage: &CompositeUsage| crate::testing::encoded_fields::decoded::<CompositeUsage>(&encoded(usage)).is_some();
-    assert!(reads(&sound));
-    let breaks: [(&str, Break); 11] = [
-        ("two of one number", |usage| renumber(usage, 1, usage.components[0].serial())),
-        ("two by one name", |usage| copy(usage, 1, 9, ComponentIdentity::Name(b"a"[..].into()))),
-        ("two tables of leases", |usage| copy(usage, 3, 9, ComponentIdentity::Name(b"other"[..].into()))),
-        ("a number that no component can get", |usage| copy(usage, 1, 24, ComponentIdentity::Name(b"b"[..].into()))),
-        ("seventeen components", |usage| {
-            for n in 10..22_u8 {
-                copy(usage, 1, n, ComponentIdentity::Name(vec![b'a' + n].into()));
-            }
-        }),
-        ("what settles charges without any", |usage| {
-            usage.extras_mut().records.many_mut().unwrap().calls = IdempotencyTable::default();
-        }),
-        ("a call without what settles its charges", |usage| {
-            usage.extras_mut().records.many_mut().unwrap().drop_settlement(0);
-        }),
-        ("a call without its component", |usage| {
-            usage.components = usage.components[1..].into();
-        }),
-        ("a component of nothing", |usage| {
-            let unused = AnyUsage::unused(crate::kind::Kind::FixedWindow).unwrap();
-            usage.components[4].usage = unused.with(*usage.components[4].usage.label());
-        }),
-        ("nothing", |usage| *usage = CompositeUsage::default()),
-        ("a charge that was not counted", |usage| {
-            let calls = &mut usage.extras_mut().records.many_mut().unwrap().calls;
-            let charge: Charge = *calls.charges().next().unwrap();
-            let remembered = calls.find(b"r1", at(0)).unwrap().with(Box::from([charge, charge]));
-            calls.sweep(at(0), Some(b"r2"), |_| {});
-            calls.remember(b"r2", remembered);
-        }),
-    ];
-    for (what, break_it) in breaks {
-        let mut usage = sound.clone();
-        break_it(&mut usage);
-        assert!(!reads(&usage), "{what}");
-    }
-    for name in [&b" "[..], b""] {
-        let mut usage = sound.clone();
-        usage.name(1, ComponentIdentity::Name(name.into()));
-        assert!(!reads(&usage), "a name of {name:?}");
-    }
-    // Nothing stands where there are records or a ban.
-    let mut usage = CompositeUsage::default();
-    let integers = |usage: &CompositeUsage| {
-        let mut fields = encoded(usage);
-        std::iter::from_fn(|| crate::wire::codec::Decoder::integer(&mut fields)).collect::<Vec<_>>()
-    };
-    let mut one = Server::default();
-    decide(&mut one, "FIXED 9 1h FIXED 9 1m COST 1", at(0));
-    usage.clone_from(one.components().unwrap());
-    let mut fields = integers(&usage);
-    let decoded = |fields: &[u64]| {
-        crate::testing::encoded_fields::decoded::<CompositeUsage>(
-            &crate::testing::encoded_fields::EncodedFields::integers(fields.iter().copied()),
-        )
-        .is_some()
-    };
-    assert!(decoded(&fields));
-    assert_eq!(fields.pop(), Some(0));
-    fields.extend([1, 0, 0, 0]);
-    assert!(!decoded(&fields), "records and a ban of nothing");
-    // Sixteen are a key.
-    let mut usage = sound.clone();
-    for n in 10..21_u8 {
-        copy(&mut usage, 1, n, ComponentIdentity::Name(vec![b'a' + n].into()));
-    }
-    assert_eq!((usage.components.len(), reads(&usage)), (16, true));
-    // Nor is what breaks off.
-    for mut cut in encoded(&sound).cut_short() {
-        assert!(CompositeUsage::decode(&mut cut, 1).is_none());
-    }
-}
-
-/// Copies a component of a usage, under another number and identity.
-fn copy(usage: &mut CompositeUsage, place: usize, serial: u8, identity: ComponentIdentity) {
-    let component = usage.components[place].clone();
-    usage.push(component);
-    let copied = usage.components.len() - 1;
-    usage.components[copied].usage.label_mut().serial = serial;
-    usage.name(copied, identity);
-}
-
-fn renumber(usage: &mut CompositeUsage, place: usize, serial: u8) {
-    let identity = usage.components[place].identity(usage.extras());
-    usage.components[place].usage.label_mut().serial = serial;
-    usage.name(place, identity);
-}
-
 /// A call of one limit, on a plain key or one with components, as `KeyRequest` reads it.
 pub fn call_of_text(words: &dyn Words) -> CompositeRequest<'_> {
     super::server::call_of(&KeyRequest::take(&mut Args::new(words)).unwrap())
-}
-
-fn of_plain<U: Single>(usage: &U, expires_at: u64, now: Timestamp) -> CompositeUsage {
-    CompositeUsage::of_plain(usage.clone(), Some(expires_at), now)
-}
-
-#[test]
-fn a_plain_key_that_is_a_component_answers_as_before() {
-    for text in [
-        "TOKENBUCKET 9 1 1s",
-        "FIXED 9 10s",
-        "FIXED 9 1mo ALIGNED",
-        "SLIDING 9 10s",
-        "SLIDING 9 10s STRICT",
-        "SLIDINGLOG 9 10s",
-        "CONCURRENCY 9 10s me",
-    ] {
-        let mut server = Server::default();
-        for (second, cost) in [(0, 3), (4, 2), (11, 1), (13, 5)] {
-            decide(&mut server, &format!("{text} COST {cost}"), at(second));
-        }
-        for second in [0, 13, 14, 17, 19, 21, 22, 30] {
-            let then = at(second);
-            let (_, expires_at) = server.key.clone().unwrap();
-            let plain = tell(&mut server, text, then, true).unwrap().answer.decision;
-            let usage = server.plain().unwrap();
-            let components = crate::algorithm::any::with_usage!(usage, usage => {
-                of_plain(usage, expires_at, at(13))
-            });
-            let words = words(text);
-            let call = call_of_text(&words);
-            let seen = CompositeEvaluation::at(&call, Held::Composite(&components), then);
-            assert_eq!(
-                seen.answer(&call, Held::Composite(&components), then, false).decision,
-                plain,
-                "{text} at {second}"
-            );
-        }
-    }
-    let unused = CompositeUsage::of_plain(crate::algorithm::bucket::BucketUsage::default(), None, at(0));
-    assert!(unused.is_unused());
 }

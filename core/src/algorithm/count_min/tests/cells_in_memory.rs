@@ -1,0 +1,114 @@
+//! The cells of a sketch in memory: touched, copied and renewed.
+
+use super::*;
+
+#[test]
+fn a_copy_shares_what_neither_has_written_since() {
+    let usage = filled(1 << 16, 20_000);
+    let (mut copy, before) = (usage.clone(), encoded(&usage));
+    assert_eq!(encoded(&copy), before);
+    let limits = sketch(1 << 16, bucket(50, 50, "1m"));
+    let (_, effect) = call_and_tell(&of(limits, b"another"), &mut copy, us(2_000_000), one());
+    assert_ne!(encoded(&copy), before);
+    assert_eq!(encoded(&usage), before, "the original has changed");
+    assert_eq!(encoded(&applied(&usage, &effect).unwrap()), encoded(&copy));
+    assert_eq!(copy.heap_size(), usage.heap_size());
+}
+
+#[test]
+fn memory_comes_as_it_is_touched_and_ends_at_the_size() {
+    let empty = filled(1 << 16, 0);
+    assert_eq!((empty.heap_size(), empty.effort()), (0, 1));
+    let one_item = filled(1 << 16, 1);
+    assert!((4 * 4096..4 * 6144 + 100).contains(&one_item.heap_size()), "{}", one_item.heap_size());
+    let full = filled(1 << 16, 20_000);
+    let size = 32 << 16;
+    assert!((size..size + size / 50).contains(&full.heap_size()), "{}", full.heap_size());
+    assert_eq!(full.effort(), 1 + 516 + 3);
+}
+
+#[test]
+fn a_call_finds_the_cells_of_each_sketch_that_it_looks_at() {
+    let numbers = bucket(9, 1, "1s");
+    let sketches = [(128, [1, 2]), (64, [1, 2]), (64, [1, 3]), (64, [2, 2])].map(|(columns, halves)| {
+        let (limits, secret, mut usage) = (sketch(columns, numbers), Secret { halves }, SketchUsage::default());
+        call(&limits.of_item(b"a").made_with(secret), &mut usage, us(1), Take(units(4)));
+        usage
+    });
+    let one_call = sketch(64, numbers).of_item(b"a");
+    for usage in sketches.iter().chain(sketches.iter().rev()) {
+        assert_eq!(one_call.remaining(usage, us(1)), units(5));
+        let mut charged = usage.clone();
+        one_call.charge(&mut charged, us(1), units(5));
+        assert_eq!(one_call.remaining(&charged, us(1)), units(0));
+    }
+}
+
+#[test]
+fn a_level_is_right_however_much_has_drained() {
+    // A refill of a million million a microsecond: the mark goes through eras within a few calls.
+    let most = Amount::MAX_ARGUMENT;
+    let fastest = Bucket::new(most, most, period("1us"), Discipline::Burst).unwrap();
+    let (limits, mut usage) = (sketch(4096, fastest), SketchUsage::default());
+    let lasting = of(limits, b"lasting");
+    call(&lasting, &mut usage, us(0), Force(Amount::MAX_ARGUMENT));
+    for micros in 1..100 {
+        let told = call(&of(limits, b"busy"), &mut usage, us(micros), Force(Amount::MAX_ARGUMENT));
+        assert_eq!(told.reset, Span::MICROSECOND);
+        let left = peek(&lasting, &usage, us(micros), one());
+        assert_eq!((left.remaining, left.reset), (most, Span::ZERO), "at {micros}");
+        readable::stored(&usage).unwrap();
+    }
+    for _ in 0..20 {
+        call(&lasting, &mut usage, us(100), Force(Amount::MAX_ARGUMENT));
+    }
+    assert_eq!(usage.fullest().used(), Amount::MAX);
+    call(&of(limits, b"busy"), &mut usage, us(103), one());
+    assert_eq!(peek(&lasting, &usage, us(103), one()).reset.micros(), 10 - 3);
+    readable::stored(&usage).unwrap();
+}
+
+#[test]
+fn pieces_are_renewed_in_steps_and_those_that_are_shared_stay() {
+    // Three chunks of pieces.
+    let (limits, mut usage) = (sketch(1 << 16, bucket(5, 1, "1m")), SketchUsage::default());
+    for item in 0..2000_u32 {
+        of(limits, &item.to_be_bytes()).charge(&mut usage, us(1), units(2));
+    }
+    let places = SketchUsage::places;
+    let (before, first, blocks) = (encoded(&usage), places(&usage), usage.effort());
+    assert!(blocks > 400, "{blocks}");
+    let (mut from, mut steps) = (Some(0), 0);
+    while let Some(next) = from {
+        let mut left = 50;
+        from = usage.renew_pieces(next, &mut || {
+            left -= 1;
+            left > 0
+        });
+        steps += 1;
+        assert!(from.is_none_or(|from| from > next));
+    }
+    assert!((blocks / 60..blocks / 40).contains(&steps), "{steps} steps for {blocks} blocks");
+    let renewed = places(&usage);
+    assert!(first.iter().zip(&renewed).all(|(before, after)| before != after), "each block is another");
+    assert_eq!((encoded(&usage), usage.effort()), (before.clone(), blocks));
+
+    // A copy has a share in every piece, until the usage writes to four of them.
+    let copy = usage.clone();
+    of(limits, b"").charge(&mut usage, us(2), units(2));
+    let (charged, before_renewal, of_copy) = (encoded(&usage), places(&usage), places(&copy));
+    let own = before_renewal.iter().filter(|place| !of_copy.contains(place)).count();
+    assert!((1 + 1 + 4..=1 + 3 + 4).contains(&own), "{own} blocks are not shared");
+    assert_eq!(usage.renew_pieces(0, &mut || true), None);
+    let renewed = places(&usage);
+    let moved = before_renewal.iter().zip(&renewed).map(|(before, after)| before != after);
+    let are_own = before_renewal.iter().map(|place| !of_copy.contains(place));
+    assert!(moved.eq(are_own), "what is shared has moved, or what is not has stayed");
+    assert_eq!((encoded(&usage), encoded(&copy), places(&copy)), (charged, before, of_copy));
+    // A step that may not go on has renewed one piece.
+    drop(copy);
+    let pieces = usage.effort() - 1 - 3;
+    let steps = std::iter::successors(Some(0), |from| usage.renew_pieces(*from, &mut || false));
+    assert_eq!(steps.take(2 * pieces).count(), pieces);
+    assert_eq!(SketchUsage::default().renew_pieces(0, &mut || true), None);
+}

@@ -1,0 +1,200 @@
+//! What is stored and told of a sketch.
+
+use super::*;
+
+#[test]
+fn an_aof_is_rewritten_in_parts_that_come_to_the_whole() {
+    for items in [1, 3, 20_000] {
+        let usage = filled(1 << 16, items);
+        let (mut from, mut parts, mut after) = (Some(0), 0, SketchUsage::default());
+        while let Some(next) = from {
+            let mut part = EncodedFields::default();
+            from = usage.encode_part_of_whole(next, &mut part);
+            after = applied(&after, &part).unwrap();
+            // Once more changes nothing.
+            if parts > 0 {
+                assert_eq!(encoded(&applied(&after, &part).unwrap()), encoded(&after));
+            }
+            parts += 1;
+        }
+        assert_eq!(encoded(&after), encoded(&usage));
+        assert_eq!(after.fullest(), usage.fullest());
+        assert_eq!(parts, if items == 20_000 { 9 } else { 1 });
+    }
+}
+
+#[test]
+fn what_is_stored_can_be_read_and_only_that() {
+    let usage = filled(64, 40);
+    readable::stored(&usage).unwrap();
+    let fields = encoded(&usage);
+    assert_eq!(encoded(&decoded::<SketchUsage>(&fields).unwrap()), fields);
+    assert_eq!(
+        applied(&SketchUsage::default(), &whole_effect(&usage)).map(|read| encoded(&read)),
+        Some(fields.clone())
+    );
+    assert!(fields.cut_short().all(|short| decoded::<SketchUsage>(&short).is_none()));
+    // Size, era, mark, instant, capacity, refill, period, and how many pieces.
+    for (place, wrong) in [(0, 31), (0, 1 << 40), (0, 33), (4, 1 << 62), (5, u64::MAX), (6, u64::MAX)]
+        .into_iter()
+        .chain([(7, 0), (8, 0), (9, 0), (9, 2), (10, 9)])
+    {
+        assert!(decoded_of(&fields.with(place, wrong)).is_none(), "{wrong} in {place}");
+    }
+    // Pieces: none at all, one of zeros, one that is cut, one behind the end.
+    let head = EncodedFields::integers(fields.clone().numbers().into_iter().take(9));
+    let piece = |used: &[u8]| head.clone().and([1, 0]).then(used, []);
+    assert!(decoded_of(&piece(&1_u64.to_le_bytes())).is_some());
+    assert!(decoded_of(&piece(&[1; 256 * 8])).is_some(), "up to the last cell");
+    for wrong in [
+        head.clone().and([0]),
+        piece(&[]),
+        piece(&[0; 8]),
+        piece(&[1; 7]),
+        piece(&[1; 9]),
+        piece(&[0xff; 8]),
+        piece(&[1; 257 * 8]),
+        head.clone().and([1, 1]).then(&[1; 8], []),
+        head.clone().and([2, 0]).then(&[1; 8], [0]).then(&[1; 8], []),
+    ] {
+        assert!(decoded_of(&wrong).is_none(), "{wrong:?}");
+    }
+}
+
+#[test]
+fn what_is_charged_to_a_sketch_that_was_read_in_the_last_era_can_be_read_too() {
+    let most = Amount::MAX_ARGUMENT;
+    let fastest = Bucket::new(most, most, period("1us"), Discipline::Burst).unwrap();
+    let mut first = SketchUsage::default();
+    call(&of(sketch(64, fastest), b"a"), &mut first, us(0), Force(most));
+    for era in [1 << 48, u64::MAX] {
+        let mut usage = decoded::<SketchUsage>(&encoded(&first).with(3, era)).unwrap();
+        for micros in 1..20 {
+            let before = usage.clone();
+            let (_, effect) = call_and_tell(&of(sketch(64, fastest), b"b"), &mut usage, us(micros), Force(most));
+            readable::stored(&usage).unwrap();
+            assert_eq!(applied(&before, &effect).map(|after| encoded(&after)), Some(encoded(&usage)));
+        }
+        assert_ne!(encoded(&usage).numbers()[3], era, "it has gone through the era's end");
+    }
+}
+
+fn decoded_of(fields: &EncodedFields) -> Option<SketchUsage> {
+    let mut fields = fields.clone();
+    SketchUsage::decode(&mut fields, SketchUsage::VERSION).filter(|_| fields == EncodedFields::default())
+}
+
+#[test]
+fn an_effect_that_no_call_can_have_had_is_refused() {
+    let limits = sketch(64, bucket(50, 50, "1m"));
+    let mut usage = filled(64, 40);
+    let before = usage.clone();
+    let (_, effect) = call_and_tell(&of(limits, b"another"), &mut usage, us(9_000_000), one());
+    assert_eq!(encoded(&applied(&before, &effect).unwrap()), encoded(&usage));
+    // Twice, and on a key that is not there: it is absolute.
+    assert_eq!(encoded(&applied(&usage, &effect).unwrap()), encoded(&usage));
+    assert!(applied(&SketchUsage::default(), &effect).is_some());
+    assert!(effect.cut_short().all(|short| !before.accepts_effect(&mut short.clone(), 1)));
+    // Tag, size, secret, mark gone back, numbers, how many cells, no such cell, nothing used.
+    for (place, wrong) in
+        [(0, 3), (0, 2), (1, 64), (2, 1), (3, 1), (5, 0), (7, u64::MAX), (8, 0), (10, 5), (11, 256), (12, 0)]
+    {
+        assert!(!before.accepts_effect(&mut effect.with(place, wrong), 1), "{wrong} in {place}");
+    }
+    assert!(!before.accepts_effect_until(&mut effect.clone(), 1, us(1)));
+    assert!(!before.accepts_effect_until(&mut whole_effect(&usage), 1, us(1)));
+    // A clock gone back: an instant and no cells. That makes no key.
+    let mut moved = usage.clone();
+    moved.move_back(us(8_000_000));
+    let mut effect = EncodedFields::default();
+    moved.encode_effect(&mut effect);
+    assert_eq!(encoded(&applied(&usage, &effect).unwrap()), encoded(&seen_at(&usage, us(8_000_000))));
+    assert!(applied(&SketchUsage::default(), &effect).is_none());
+    // A part is one of a whole as of the same instant.
+    let mut part = EncodedFields::default();
+    assert_eq!(usage.encode_part_of_whole(0, &mut part), None);
+    let part = part.with(0, WHOLE + 2);
+    assert!(usage.accepts_effect(&mut part.clone(), 1));
+    assert!(!before.accepts_effect(&mut part.clone(), 1));
+    assert!(!SketchUsage::default().accepts_effect(&mut part.clone(), 1));
+    // In size, secret, mark and instant both agree.
+    let [size, era, level, instant] = [1, 4, 5, 6].map(|place| part.clone().numbers()[place]);
+    let others = [(1, size * 2), (2, 1), (3, 1), (4, era + 1), (5, level + 1), (6, instant - 1), (6, instant + 1)];
+    for (place, other) in others {
+        assert!(!usage.accepts_effect(&mut part.with(place, other), 1), "{other} in {place}");
+    }
+}
+
+#[test]
+fn a_whole_takes_the_place_of_what_is_there() {
+    let (there, mut comes) = (filled(64, 40), SketchUsage::default());
+    let limits = sketch(128, bucket(9, 1, "1s"));
+    call(&limits.of_item(b"a").made_with(Secret { halves: [1, 2] }), &mut comes, us(7), Take(units(3)));
+    let after = applied(&there, &whole_effect(&comes)).unwrap();
+    assert_eq!((encoded(&after), after.fullest()), (encoded(&comes), comes.fullest()));
+}
+
+#[test]
+fn what_is_told_of_calls_makes_a_replica_whose_key_recovers_at_the_same_time() {
+    let limits = sketch(8, bucket(20, 7, "1s"));
+    let (mut usage, mut replica) = (SketchUsage::default(), SketchUsage::default());
+    let calls = [(0, "a", 20), (100, "b", 1), (900, "c", 17), (900, "a", 2), (4000, "b", 3), (90_000, "d", 5)];
+    for (at, item, cost) in calls {
+        let limit = of(limits, item.as_bytes());
+        let (_, effect) = call_and_tell(&limit, &mut usage, us(at * 1000), Force(units(cost)));
+        replica = applied(&replica, &effect).unwrap();
+        assert_eq!(replica.fullest(), usage.fullest(), "at {at}");
+        assert_eq!(limit.recovery(&replica, us(at * 1000)), limit.recovery(&usage, us(at * 1000)));
+        assert_eq!(decoded::<SketchUsage>(&encoded(&usage)).unwrap().fullest(), usage.fullest());
+    }
+}
+
+#[test]
+fn a_stored_size_is_one_that_a_call_can_have_asked_for() {
+    for bytes in [32, 64, SketchSize::LEAST, SketchSize::MOST - 32, SketchSize::MOST] {
+        assert_eq!(SketchSize::stored(bytes).map(SketchSize::bytes), Some(bytes));
+    }
+    for bytes in [0, 31, 33, SketchSize::MOST + 1, SketchSize::MOST + 32, 1 << 40, u64::MAX] {
+        assert_eq!(SketchSize::stored(bytes), None, "{bytes}");
+    }
+    for bytes in [SketchSize::LEAST - 1, SketchSize::MOST + 1] {
+        assert_eq!(SketchSize::new(bytes), None, "{bytes}");
+    }
+}
+
+#[test]
+fn a_size_is_said_as_memory_settings_are() {
+    for (text, bytes) in [
+        ("64KB", 65_536),
+        ("64kb", 65_536),
+        ("65536", 65_536),
+        ("65567b", 65_536),
+        ("66k", 65_984),
+        ("1MB", 1_048_576),
+        ("1m", 999_968 + 32),
+        ("256MB", 268_435_456),
+    ] {
+        let size = SketchSize::parse(text.as_bytes()).unwrap();
+        assert_eq!(size.bytes(), bytes / 32 * 32, "{text}");
+        assert_eq!(SketchSize::parse(size.to_string().as_bytes()), Some(size), "{size}");
+    }
+    for text in [
+        "",
+        "mb",
+        "63kb",
+        "65535",
+        "257mb",
+        "1gb",
+        "268435457",
+        "-1mb",
+        "1.5mb",
+        "1 mb",
+        "1tb",
+        "99999999999999999999gb",
+    ] {
+        assert_eq!(SketchSize::parse(text.as_bytes()), None, "{text}");
+    }
+    assert_eq!(SketchSize::parse(b"2mb").unwrap().to_string(), "2mb");
+    assert_eq!(SketchSize::parse(b"96kb").unwrap().to_string(), "96kb");
+    assert_eq!(SketchSize::parse(b"65568").unwrap().to_string(), "65568");
+}

@@ -1,0 +1,251 @@
+//! When leases expire, and what a moved clock does to them.
+
+use super::*;
+
+#[test]
+fn a_lease_expires_after_its_ttl() {
+    for ttl in [1, 59, 60_000_000, LONGEST] {
+        let limit = |holder| Concurrency::new(units(10), Period::new(Span::from_micros(ttl)).unwrap()).asked_by(holder);
+        for acquired in [0, 7, 1_700_000_000_000_000] {
+            assert_leaves(&limit(b"a"), &limit(b"b"), acquired, acquired + ttl);
+        }
+    }
+    // Whatever the limit and the time to live of whoever asks.
+    assert_leaves(&held("a", 10, "60s"), &held("b", 5, "1s"), 500, 60_000_500);
+}
+
+#[test]
+fn at_most_the_limit_is_held_at_once() {
+    let mut key = Key::default();
+    for (holder, ttl, at, asked, reply) in [
+        ("a", "10s", 0, 4, [1, 10, 6, 0, 10_000]),
+        ("b", "60s", 1000, 6, [1, 10, 0, 0, 60_000]),
+        ("c", "60s", 2000, 1, [0, 10, 0, 8000, 59_000]),
+        ("c", "60s", 9999, 4, [0, 10, 0, 1, 51_001]),
+        ("c", "60s", 10_000, 5, [0, 10, 4, 51_000, 51_000]),
+        ("c", "1s", 10_000, 4, [1, 10, 0, 0, 51_000]),
+        ("a", "1s", 10_000, 11, [0, 10, 0, -1, 51_000]),
+        ("a", "1s", 61_000, 10, [1, 10, 0, 0, 1000]),
+    ] {
+        assert_eq!(key.call(&held(holder, 10, ttl), at, cost(asked)), reply, "{holder} at {at}");
+    }
+}
+
+#[test]
+fn a_renewal_takes_nothing_from_anybody() {
+    // a holds 2 and b 3; a asks again after a second, for so long.
+    for (what, limit, asked, ttl, reply, left_at_15_s) in [
+        ("the same", 6, 2, "10s", [1, 6, 1, 0, 19_000], 3),
+        ("less", 6, 1, "10s", [1, 6, 2, 0, 19_000], 3),
+        ("more, which fits beside the others", 6, 3, "10s", [1, 6, 0, 0, 19_000], 3),
+        ("more than fits", 6, 4, "10s", [0, 6, 1, 19_000, 19_000], 3),
+        ("more than the limit", 6, 7, "10s", [0, 6, 1, -1, 19_000], 3),
+        ("for longer", 6, 2, "30s", [1, 6, 1, 0, 30_000], 1),
+        ("the same under a lower limit", 1, 2, "30s", [1, 1, 0, 0, 30_000], 0),
+        ("the same under a limit of nothing", 0, 2, "30s", [1, 0, 0, 0, 30_000], 0),
+        ("less under a limit of nothing", 0, 1, "30s", [1, 0, 0, 0, 30_000], 0),
+        ("more under a limit that the others exceed", 2, 2, "10s", [1, 2, 0, 0, 19_000], 0),
+        ("more under a limit that the others reach", 3, 3, "10s", [0, 3, 0, 19_000, 19_000], 0),
+        ("more under a limit of nothing", 0, 3, "10s", [0, 0, 0, -1, 19_000], 0),
+    ] {
+        let mut key = table(&[("a", 2, "10s"), ("b", 3, "20s")]);
+        assert_eq!(key.call(&held("a", limit, ttl), 1000, cost(asked)), reply, "{what}");
+        assert_eq!(key.peek(&held("c", limit, ttl), 15_000, cost(1))[2], left_at_15_s, "{what}");
+    }
+    // A holder whose lease has expired is as good as new.
+    let key = table(&[("a", 2, "10s"), ("b", 3, "20s")]);
+    assert_eq!(key.peek(&held("a", 0, "10s"), 9999, cost(2))[0], 1);
+    assert_eq!(key.peek(&held("a", 0, "10s"), 10_000, cost(2)), [0, 0, 0, -1, 10_000]);
+    assert_eq!(key.peek(&held("a", 4, "10s"), 10_000, cost(2)), [0, 4, 1, 10_000, 10_000]);
+}
+
+#[test]
+fn a_shorter_renewal_expires_sooner() {
+    let mut key = table(&[("a", 2, "60s")]);
+    assert_eq!(key.call(&held("a", 2, "1s"), 10_000, cost(2)), [1, 2, 0, 0, 1000]);
+    assert_eq!(key.call(&held("b", 2, "1s"), 11_000, cost(2)), [1, 2, 0, 0, 1000]);
+}
+
+#[test]
+fn a_wait_ends_when_enough_of_the_others_have_expired() {
+    let key = table(&[("a", 2, "10s"), ("b", 3, "20s"), ("c", 1, "30s")]);
+    for (holder, asked, wait) in [
+        ("d", 1, 9000),
+        ("d", 2, 9000),
+        ("d", 3, 19_000),
+        ("d", 5, 19_000),
+        ("d", 6, 29_000),
+        ("d", 7, -1),
+        // For b only a and c are in the way, for a only b and c, for c only a and b.
+        ("b", 4, 9000),
+        ("b", 5, 9000),
+        ("b", 6, 29_000),
+        ("a", 3, 19_000),
+        ("a", 6, 29_000),
+        ("c", 2, 9000),
+        ("c", 6, 19_000),
+    ] {
+        assert_eq!(key.peek(&held(holder, 6, "1s"), 1000, cost(asked)), [0, 6, 0, wait, 29_000], "{holder} {asked}");
+    }
+}
+
+#[test]
+fn a_first_lease_is_no_renewal() {
+    // a holds 2, b 3 and c 1 of 6; each asks after a second as if it had none.
+    for (holder, limit, asked, reply) in [
+        ("a", 6, 2, [0, 6, 0, 9000, 29_000]),
+        ("a", 6, 1, [0, 6, 0, 9000, 29_000]),
+        // Its own lease has to expire, whatever room there is.
+        ("a", 100, 1, [0, 100, 94, 9000, 29_000]),
+        ("c", 100, 1, [0, 100, 94, 29_000, 29_000]),
+        // And the others have to leave room: before that, at the same time, or after.
+        ("c", 6, 2, [0, 6, 0, 29_000, 29_000]),
+        ("b", 6, 5, [0, 6, 0, 19_000, 29_000]),
+        ("a", 6, 3, [0, 6, 0, 19_000, 29_000]),
+        ("a", 6, 6, [0, 6, 0, 29_000, 29_000]),
+        ("a", 6, 7, [0, 6, 0, -1, 29_000]),
+        ("a", 1, 2, [0, 1, 0, -1, 29_000]),
+        ("a", 0, 0, [0, 0, 0, 29_000, 29_000]),
+        ("a", 100, 0, [0, 100, 94, 9000, 29_000]),
+        // A holder without a lease is asked nothing more.
+        ("d", 7, 1, [1, 7, 0, 0, 29_000]),
+        ("d", 6, 1, [0, 6, 0, 9000, 29_000]),
+    ] {
+        let mut key = table(&[("a", 2, "10s"), ("b", 3, "20s"), ("c", 1, "30s")]);
+        let limit = held(holder, limit, "10s").nx(true);
+        assert_eq!(key.call(&limit, 1000, cost(asked)), reply, "{holder} of {limit:?}");
+        if reply[0] == 0 {
+            assert_eq!(
+                key.call(&limit.nx(false), 1000, cost(1))[0],
+                i64::from(holder != "d"),
+                "it has written nothing"
+            );
+        }
+    }
+    // Expired or released, it is gone.
+    let mut key = table(&[("a", 2, "10s")]);
+    assert_eq!(key.peek(&held("a", 2, "1s").nx(true), 9999, cost(2))[0], 0);
+    assert_eq!(key.peek(&held("a", 2, "1s").nx(true), 10_000, cost(2))[0], 1);
+    key.0.release(&[b"a"], us(0));
+    assert_eq!(key.call(&held("a", 2, "1s").nx(true), 0, cost(2))[0], 1);
+    assert_eq!(key.call(&held("a", 2, "1s").nx(true), 0, cost(2)), [0, 2, 0, 1000, 1000], "of two, one");
+}
+
+#[test]
+fn a_lease_lasts_until_its_ttl_is_over_or_it_is_released() {
+    let mut usage = table(&[("a", 1, "1s"), ("b", 2, "10s")]).0;
+    let until = |usage: &ConcurrencyUsage, holder: &str, at| usage.lease_until(holder.as_bytes(), us(at));
+    for (holder, at, expires_at) in [
+        ("a", 0, Some(1_000_000)),
+        ("a", 999_999, Some(1_000_000)),
+        ("a", 1_000_000, None),
+        ("b", 1_000_000, Some(10_000_000)),
+        ("c", 0, None),
+    ] {
+        assert_eq!(until(&usage, holder, at), expires_at.map(us), "{holder} at {at}");
+    }
+    usage.release(&[b"b"], us(0));
+    assert_eq!((until(&usage, "a", 0), until(&usage, "b", 0)), (Some(us(1_000_000)), None));
+}
+
+#[test]
+fn released_are_those_that_were_held() {
+    let mut usage = table(&[("a", 1, "1s"), ("b", 2, "10s"), ("c", 3, "20s"), ("d", 4, "30s")]).0;
+    for (millis, holders, count, left) in [
+        (500, &["x"][..], 0, 10),
+        (500, &["b", "b", "x"], 1, 8),
+        (500, &["b"], 0, 8),
+        // a has expired.
+        (1000, &["a"], 0, 7),
+        (19_999, &["c", "a", "c"], 1, 4),
+        (29_999, &["a", "b", "c", "d"], 1, 0),
+    ] {
+        let before = encoded(&usage);
+        let names: Vec<&[u8]> = holders.iter().map(|holder| holder.as_bytes()).collect();
+        assert_eq!(usage.release(&names, us(millis * 1000)), count, "{holders:?} at {millis}");
+        assert_eq!(usage.present(us(millis * 1000)).units, units(left));
+        assert_eq!(encoded(&usage) == before, count == 0, "what releases nothing changes nothing");
+    }
+    assert!(usage.is_unused());
+}
+
+#[test]
+fn what_has_expired_stays_until_a_charge_but_does_not_count() {
+    let mut key = table(&[("a", 1, "1s"), ("b", 1, "2s"), ("c", 1, "60s")]);
+    let before = encoded(&key.0);
+    let (newcomer, holder) = (held("d", 3, "60s"), held("c", 3, "60s"));
+    for (at, asked, left, entries) in [(0, 1, 0, 4), (999, 1, 0, 4), (1000, 2, 1, 3), (2000, 3, 2, 2)] {
+        assert_eq!(key.call(&newcomer, at, cost(asked))[..3], [0, 3, left]);
+        assert_eq!(newcomer.entries_after_charge(&key.0, us(at * 1000)), Some(entries));
+        assert_eq!(holder.entries_after_charge(&key.0, us(at * 1000)), None, "it has an entry");
+    }
+    assert_eq!((encoded(&key.0) == before, key.0.effort()), (true, 3), "a denied call changes nothing");
+    // Looks may come in any order, those of a later time first.
+    for (at, left) in [(2000, 2), (0, 0), (1500, 1), (999, 0), (60_000, 3), (1000, 1)] {
+        assert_eq!(key.peek(&newcomer, at, cost(1))[2], left);
+    }
+    assert_eq!(key.call(&newcomer, 2000, cost(2)), [1, 3, 0, 0, 60_000]);
+    assert_eq!(encoded(&key.0), written(2_000_000, &[(b"c", 60_000_000, 1_000_000), (b"d", 62_000_000, 2_000_000)]));
+    assert_eq!(held("a", 3, "1s").entries_after_charge(&key.0, us(60_000_000)), Some(2));
+}
+
+#[test]
+fn a_clock_gone_back_takes_the_expires_along() {
+    let mut key = table(&[]);
+    key.call(&held("a", 6, "10s"), 1_000_000, cost(2));
+    key.call(&held("b", 6, "60s"), 1_005_000, cost(4));
+    let limit = held("c", 6, "60s");
+    // By 965 s, from when the table was last changed.
+    assert_eq!(key.peek(&limit, 40_000, cost(2)), [0, 6, 0, 5000, 60_000]);
+    assert_eq!(key.peek(&limit, 1_010_000, cost(2)), [1, 6, 2, 0, 55_000], "a peek has written nothing");
+    assert_eq!(key.call(&limit, 40_000, cost(2)), [0, 6, 0, 5000, 60_000]);
+    assert_eq!(key.peek(&limit, 45_000, cost(2)), [1, 6, 2, 0, 55_000], "a denied call has written that");
+    assert_eq!(encoded(&key.0), written(40_000_000, &[(b"a", 45_000_000, 2_000_000), (b"b", 100_000_000, 4_000_000)]));
+    assert_eq!(key.call(&limit, 0, cost(2)), [0, 6, 0, 5000, 60_000], "nor is the epoch too early");
+}
+
+#[test]
+fn a_clock_may_go_through_its_whole_range_however_often() {
+    for holders in [1, 2 * few::MOST] {
+        let names = |when: &str| (0..holders).map(|number| format!("{when}{number:02}")).collect::<Vec<_>>();
+        let (early, late) = (names("early"), names("late"));
+        let mut usage = ConcurrencyUsage::default();
+        let mut moved = 0;
+        for _ in 0..200 {
+            for (at, names) in [(Timestamp::MAX.micros() - 1_000_000, &late), (0, &early)] {
+                for name in names {
+                    let limit = held(name, 300, "1ms");
+                    moved += effort::of(|| assert!(call(&limit, &mut usage, us(at), cost(1)).verdict.allowed()));
+                    assert_eq!(peek(&limit, &usage, us(at), cost(301)).reset, Span::from_micros(1000));
+                }
+            }
+            let leases: Vec<Lease> = early.iter().chain(&late).map(|name| (name.as_bytes(), 1000, 1_000_000)).collect();
+            assert_eq!(encoded(&usage), written(0, &leases));
+        }
+        // In each round those of a crowd expire and are swept out, which passes each twice; and in dozens of rounds all
+        // are moved once, one by one. Of few nothing is counted.
+        let most = 4 * holders * 200 + 10 * 2 * holders;
+        let rounds = if holders == 1 { 0..1 } else { 1..most };
+        assert!(rounds.contains(&moved), "{moved} of {holders}");
+    }
+}
+
+#[test]
+fn at_the_end_of_time_a_lease_expires_as_it_comes() {
+    let (last, before) = (Timestamp::MAX, Timestamp::MAX.minus(Span::MICROSECOND));
+    let mut usage = ConcurrencyUsage::default();
+    for number in 0..3 * SWEPT {
+        let holder = format!("{number}");
+        assert!(call(&held(&holder, 100, "1h"), &mut usage, before, cost(1)).verdict.allowed());
+    }
+    for holder in ["d", "e", "a"] {
+        let limit = held(holder, 3, "1h");
+        assert_eq!(peek(&limit, &usage, last, cost(1)).remaining, units(3), "all have expired");
+        assert!(call(&limit, &mut usage, last, cost(3)).verdict.allowed());
+        assert_eq!(encoded(&usage), written(last.micros(), &[(holder.as_bytes(), last.micros(), 3_000_000)]));
+        assert_eq!((peek(&limit, &usage, last, cost(1)).remaining, usage.release(&[b"a"], last)), (units(3), 0));
+    }
+    assert_eq!(peek(&held("b", 3, "1h"), &usage, before, cost(1)).remaining, units(3));
+    usage.move_back(before);
+    assert!(usage.is_unused());
+}

@@ -1,0 +1,121 @@
+//! What is stored and told of a log.
+
+use super::*;
+
+#[test]
+fn takes_nothing_for_a_log_that_is_none() {
+    let (last, most) = (Timestamp::MAX.micros(), Amount::MAX.millionths());
+    for fields in [&[1, 0, 1][..], &[1, last, most], &[2, 5, 1, 6, most - 1], &[3, 0, 7, 1, 8, 2, 9]] {
+        let fields = EncodedFields::integers(fields.iter().copied());
+        assert_eq!(decoded::<SlidingLogUsage>(&fields).map(|usage| encoded(&usage)), Some(fields.clone()));
+        assert!(fields.cut_short().all(|fields| decoded::<SlidingLogUsage>(&fields).is_none()));
+    }
+    for (what, fields) in [
+        ("no entry", &[0][..]),
+        ("more entries than can be", &[u64::MAX, 5, 1]),
+        ("a cost of nothing", &[1, 5, 0]),
+        ("a cost past saturation", &[1, 5, most + 1]),
+        ("a sum past saturation", &[2, 5, most, 6, 1]),
+        ("too late an instant", &[1, last + 1, 1]),
+        ("instants out of order", &[2, 6, 1, 5, 1]),
+        ("an instant twice", &[2, 5, 1, 5, 1]),
+    ] {
+        assert!(decoded::<SlidingLogUsage>(&EncodedFields::integers(fields.iter().copied())).is_none(), "{what}");
+    }
+}
+
+#[test]
+fn an_effect_tells_what_a_call_has_changed() {
+    let (limit, mut usage) = (log(10, "1ms"), SlidingLogUsage::default());
+    for (micros, request, effect) in [
+        (1000, Take(units(2)), &[CHANGE, 0, 0, 0, 1, 1000, 2_000_000][..]),
+        (1000, one(), &[CHANGE, 0, 0, 0, 1, 1000, 1_000_000]),
+        (1500, Take(units(7)), &[CHANGE, 0, 0, 0, 1, 1500, 7_000_000]),
+        (1500, GiveBack(units(4)), &[CHANGE, 0, 0, 4_000_000, 0]),
+        (1600, one(), &[CHANGE, 0, 0, 0, 1, 1600, 1_000_000]),
+        (2500, one(), &[CHANGE, 0, 1, 0, 1, 2500, 1_000_000]),
+        // The clock goes back: seen to by a denied call, by one that is admitted, by a give-back.
+        (2400, Take(units(11)), &[CHANGE, 100, 0, 0, 0]),
+        (2300, one(), &[CHANGE, 100, 0, 0, 1, 2300, 1_000_000]),
+        (2200, GiveBack(units(1)), &[CHANGE, 100, 0, 1_000_000, 0]),
+        (0, one(), &[CHANGE, 2200, 0, 0, 1, 0, 1_000_000]),
+    ] {
+        let before = usage.clone();
+        let (_, told) = call_and_tell(&limit, &mut usage, us(micros), request);
+        assert_eq!(told, EncodedFields::integers(effect.iter().copied()), "{request:?} at {micros}");
+        assert_eq!(encoded(&applied(&before, &told).unwrap()), encoded(&usage));
+        assert!(told.cut_short().all(|told| applied(&before, &told).is_none()));
+
+        let whole = whole_effect(&usage);
+        assert_eq!(whole, encoded(&usage).behind(WHOLE));
+        for elsewhere in [SlidingLogUsage::default(), before] {
+            assert_eq!(encoded(&applied(&elsewhere, &whole).unwrap()), encoded(&usage));
+        }
+    }
+}
+
+#[test]
+fn refuses_an_effect_that_no_call_can_have_had() {
+    let (last, most) = (Timestamp::MAX.micros(), Amount::MAX.millionths());
+    let usage = decoded::<SlidingLogUsage>(&EncodedFields::integers([3, 5, 1, 7, 2, 9, 3])).unwrap();
+    for (effect, becomes) in [
+        (&[CHANGE, 0, 0, 0, 0][..], Some(&[3, 5, 1, 7, 2, 9, 3][..])),
+        (&[CHANGE, 6, 0, 0, 0], Some(&[3, 0, 1, 1, 2, 3, 3])),
+        (&[CHANGE, 8, 0, 0, 1, 1, 4], Some(&[2, 0, 3, 1, 7])),
+        (&[CHANGE, u64::MAX, 0, 0, 0], Some(&[1, 0, 6])),
+        (&[CHANGE, 0, 2, 1, 1, last, 4], Some(&[2, 9, 2, last, 4])),
+        (&[CHANGE, 0, 3, 0, 0], Some(&[0])),
+        (&[CHANGE, 0, 0, most, 0], Some(&[0])),
+        (&[CHANGE, 0, 0, 0, 1, 9, most], Some(&[3, 5, 1, 7, 2, 9, most - 3])),
+        (&[CHANGE, 0, 0, 0, 2, 9, 1], Some(&[3, 5, 1, 7, 2, 9, 2])),
+        (&[CHANGE, 0, 0, 0, 2, 9, 3], Some(&[2, 5, 1, 7, 2])),
+        (&[CHANGE, 0, 0, 0, 2, 7, 2], Some(&[2, 5, 1, 9, 3])),
+        (&[CHANGE, 0, 0, 0, 2, 5, 1], Some(&[2, 7, 2, 9, 3])),
+        (&[CHANGE, 6, 0, 0, 2, 1, 1], Some(&[3, 0, 1, 1, 1, 3, 3])),
+        (&[CHANGE, 8, 0, 0, 2, 0, 3], Some(&[1, 1, 3])),
+        (&[WHOLE, 1, 9, 3], Some(&[1, 9, 3])),
+        (&[], None),
+        (&[WHOLE, 0], None),
+        (&[WHOLE, 2, 9, 3, 5, 1], None),
+        (&[CHANGE, 0, 4, 0, 0], None),
+        (&[CHANGE, 0, 0, most + 1, 0], None),
+        (&[CHANGE, 0, 0, 0, 1, 8, 1], None),
+        (&[CHANGE, 0, 0, 0, 1, 9, 0], None),
+        (&[CHANGE, 0, 0, 0, 1, 9, most + 1], None),
+        (&[CHANGE, 0, 0, 0, 1, last + 1, 1], None),
+        (&[CHANGE, 0, 0, 0, 3, 9, 1], None),
+        (&[CHANGE, 0, 0, 0, 2, 9, 4], None),
+        (&[CHANGE, 0, 0, 0, 2, 9, 0], None),
+        (&[CHANGE, 0, 0, 0, 2, 8, 1], None),
+        (&[CHANGE, 0, 0, 0, 2, 10, 1], None),
+        (&[CHANGE, 0, 1, 0, 2, 9, 1], None),
+        (&[CHANGE, 0, 0, 1, 2, 9, 1], None),
+        (&[CHANGE, 8, 0, 0, 2, 0, 4], None),
+        (&[2, 0, 0, 0, 0], None),
+    ] {
+        let applied = applied(&usage, &EncodedFields::integers(effect.iter().copied()));
+        let becomes = becomes.map(|fields| EncodedFields::integers(fields.iter().copied()));
+        assert_eq!(applied.map(|usage| encoded(&usage)), becomes, "{effect:?}");
+    }
+}
+
+#[test]
+fn people_are_told_how_many_entries_there_are_and_from_when_to_when() {
+    let (limit, mut key) = (log(10, "60s"), Key(SlidingLogUsage::default()));
+    assert_eq!(key.0.entries(), 0);
+    for (at, cost) in [(5000, 4), (7000, 1), (9000, 2)] {
+        key.call(&limit, at, Take(units(cost)));
+    }
+    assert_eq!(key.0.entries(), 3);
+    assert_eq!(
+        key.0.describe(Timestamp::EPOCH),
+        [
+            ("used", InfoField::Amount(units(7))),
+            ("entries", InfoField::Count(3)),
+            ("oldest", InfoField::Instant(us(5_000_000))),
+            ("newest", InfoField::Instant(us(9_000_000))),
+        ]
+    );
+    let unused = [("used", InfoField::Amount(Amount::ZERO)), ("entries", InfoField::Count(0))];
+    assert_eq!(SlidingLogUsage::default().describe(Timestamp::EPOCH), unused);
+}

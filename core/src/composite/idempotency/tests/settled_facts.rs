@@ -1,0 +1,107 @@
+//! What is settled, fact by fact.
+
+use super::*;
+
+#[test]
+fn nobody_gets_back_what_has_drained() {
+    let limit = Bucket::new(units(10), units(60), minute(), Discipline::Burst).unwrap();
+    // 9 in use at 0, 4 at 5, when 3 more come: of the first 9, 4 are left.
+    let mut key = charged(&limit, &[(0, "a", 9), (5, "", 3)]);
+    assert_eq!(settled(&mut key, &limit, 5, "a", 6), 4);
+    assert!(key.settlement.is_idle());
+    // A settlement changes what others can settle: of 9 there were 4 left at 5, which a then gets back.
+    let mut key = charged(&limit, &[(0, "a", 4), (0, "b", 5), (5, "c", 3)]);
+    assert_eq!(settled(&mut key, &limit, 5, "a", 3), 3);
+    assert_eq!(settled(&mut key, &limit, 5, "b", 5), 1);
+    assert_eq!(settled(&mut key, &limit, 5, "c", 2), 2);
+    // And once only.
+    assert_eq!(settled(&mut key, &limit, 5, "c", 1), 0);
+}
+
+#[test]
+fn a_give_back_is_of_what_there_was() {
+    let limit = Bucket::new(units(100), units(60), minute(), Discipline::Burst).unwrap();
+    let mut key = charged(&limit, &[(0, "a", 9)]);
+    key.make(&limit, seconds(0), Call::GiveBack(units(7)));
+    key.make(&limit, seconds(0), Call::Charge(units(50), None));
+    assert_eq!(settled(&mut key, &limit, 0, "a", 9), 2);
+}
+
+#[test]
+fn a_fixed_window_that_is_over_holds_nothing_to_settle() {
+    let limit = FixedWindow::new(units(10), minute(), false);
+    let mut key = charged(&limit, &[(0, "a", 9), (60, "b", 5)]);
+    assert_eq!(settled(&mut key, &limit, 60, "a", 9), 0);
+    assert_eq!(settled(&mut key, &limit, 60, "b", 4), 4);
+}
+
+#[test]
+fn a_call_settled_to_nothing_has_still_opened_its_window() {
+    let limit = FixedWindow::new(units(10), minute(), false);
+    let mut key = charged(&limit, &[(0, "a", 9), (30, "", 1)]);
+    assert_eq!(settled(&mut key, &limit, 40, "a", 9), 9);
+    assert_eq!(limit.reset(&key.usage, seconds(40)), Span::SECOND.times(20));
+}
+
+#[test]
+fn a_sliding_window_settles_in_the_count_that_it_is_in() {
+    let limit = SlidingWindow::new(units(10), minute());
+    let calls = [(0, "a", 8), (60, "b", 2)];
+    // Of the count before, three quarters are counted yet.
+    assert_eq!(settled(&mut charged(&limit, &calls), &limit, 75, "a", 4), 3);
+    assert_eq!(settled(&mut charged(&limit, &calls), &limit, 75, "b", 2), 2);
+    let mut key = charged(&limit, &[(0, "a", 8), (60, "b", 2), (120, "c", 1)]);
+    assert_eq!(settled(&mut key, &limit, 120, "a", 8), 0);
+    assert_eq!(settled(&mut key, &limit, 120, "b", 1), 1);
+}
+
+#[test]
+fn what_was_given_back_by_hand_is_not_settled_again() {
+    let limit = StrictWindow::new(units(100), minute());
+    for (given_back, less, settles) in [(0, 9, 9), (4, 9, 5), (4, 5, 5), (8, 5, 1), (9, 5, 0)] {
+        let mut key = charged(&limit, &[(0, "a", 9)]);
+        key.make(&limit, seconds(0), Call::Charge(units(20), None));
+        key.make(&limit, seconds(0), Call::GiveBack(units(given_back)));
+        assert_eq!(settled(&mut key, &limit, 1, "a", less), settles, "{less} less after {given_back}");
+    }
+    // What was given back before it was charged is no matter.
+    let mut key = charged(&limit, &[(0, "a", 9)]);
+    key.make(&limit, seconds(0), Call::GiveBack(units(5)));
+    key.make(&limit, seconds(0), Call::Charge(units(9), Some((b"b", Span::SECOND))));
+    assert_eq!(settled(&mut key, &limit, 0, "b", 9), 9);
+}
+
+#[test]
+fn another_window_ends_what_can_be_settled() {
+    let (limit, other) = (SlidingWindow::new(units(10), minute()), SlidingWindow::new(units(10), period("1h")));
+    let mut key = charged(&limit, &[(0, "a", 5)]);
+    key.make(&other, seconds(1), Call::Charge(units(1), Some((b"b", period("1h").span()))));
+    assert_eq!(settled(&mut key, &other, 1, "a", 5), 0);
+    assert_eq!(settled(&mut key, &other, 1, "b", 1), 1);
+}
+
+#[test]
+fn once_a_log_has_saturated_nothing_of_before_is_settled() {
+    let most = 1_000_000_000_000;
+    let limit = SlidingLog::new(units(most), minute());
+    let mut calls = vec![(0, "", most); 8];
+    calls.extend([(0, "a", most), (10, "b", most), (60, "c", 1)]);
+    // Of what b asked for a fifth was counted: there would have been room for more if a had cost less.
+    for id in ["a", "b"] {
+        assert_eq!(settled(&mut charged(&limit, &calls[..10]), &limit, 10, id, most), 0, "{id}");
+        assert_eq!(settled(&mut charged(&limit, &calls), &limit, 69, id, most), 0, "{id}");
+    }
+    assert_eq!(settled(&mut charged(&limit, &calls), &limit, 70, "c", 1), 1);
+}
+
+#[test]
+fn where_the_sum_of_give_backs_saturates_nothing_is_settled() {
+    let limit = SlidingLog::new(units(10), minute());
+    let mut key = charged(&limit, &[(0, "", 1), (1, "a", 5)]);
+    for _ in 0..10 {
+        key.make(&limit, seconds(1), Call::Charge(Amount::MAX_ARGUMENT, None));
+        key.make(&limit, seconds(1), Call::GiveBack(Amount::MAX_ARGUMENT));
+    }
+    key.make(&limit, seconds(2), Call::Charge(units(5), Some((b"b", Span::SECOND))));
+    assert_eq!(settled(&mut key, &limit, 2, "b", 5), 0);
+}

@@ -1,0 +1,119 @@
+//! What is stored and told of settlements, and what many ids cost.
+
+use super::*;
+
+#[test]
+fn a_track_without_charges_is_as_good_as_never_seen() {
+    let limit = StrictWindow::new(units(100), minute());
+    let mut key = charged(&limit, &[(0, "a", 9), (0, "b", 9)]);
+    key.make(&limit, seconds(0), Call::GiveBack(units(1)));
+    let mut never = EncodedFields::default();
+    Settlement::default().encode(&mut never);
+    for (id, idle) in [("a", false), ("b", true)] {
+        settled(&mut key, &limit, 0, id, 1);
+        assert_eq!((key.settlement.is_idle(), key.encoded()[1] == never), (idle, idle));
+    }
+    // Nothing is kept of calls while there are none.
+    key.make(&limit, seconds(0), Call::GiveBack(units(1)));
+    assert_eq!(key.encoded()[1], never);
+}
+
+#[test]
+fn takes_nothing_for_a_track_that_is_none() {
+    let most = Amount::MAX.millionths();
+    // What is given back, the next number, the first without a low; then the first of each group and its difference.
+    for (settlement, numbers, sound) in [
+        (&[0, 0, 0, 0][..], &[][..], true),
+        (&[0, 1, 0, 0], &[0], true),
+        (&[7, 3, 2, 2, 0, 0, 1, 5], &[0, 1, 2], true),
+        (&[0, 3, 3, 1, 1, most], &[1, 2], true),
+        (&[1, 0, 0, 0], &[], false),
+        (&[0, 1, 0, 0], &[], false),
+        (&[0, 1, 0, 0], &[1], false),
+        (&[0, 1, 0, 0], &[0, 0], false),
+        (&[0, 1, 2, 0], &[0], false),
+        (&[0, u64::MAX, 0, 0], &[0], false),
+        (&[0, 2, 1, 0], &[0], false),
+        (&[0, 2, 2, 2, 0, 1, 1, 0], &[0, 1], false),
+        (&[0, 2, 2, 2, 1, 1, 0, 1], &[0, 1], false),
+        (&[0, 2, 2, 2, 0, 1, 1, 1], &[0], false),
+        (&[0, 2, 2, 2, 0, 1, 1, 1], &[0, 0, 1], false),
+        (&[0, 2, 2, 1, 2, 1], &[0], false),
+        (&[0, 2, 2, 2, 0, most, 1, 1], &[0, 1], false),
+        (&[most + 1, 1, 0, 0], &[0], false),
+    ] {
+        let decoded = Settlement::decode(&mut EncodedFields::integers(settlement.iter().copied()));
+        let counted = decoded.and_then(|mut settlement| {
+            let charge = |number: &u64| Charge {
+                component: 0,
+                cost: units(1),
+                number: *number,
+                place: None,
+                given_back: Amount::ZERO,
+            };
+            let counted = numbers.iter().all(|number| settlement.count(&charge(number)));
+            (counted && settlement.is_sound()).then_some(settlement)
+        });
+        assert_eq!(counted.is_some(), sound, "{settlement:?} of {numbers:?}");
+        let mut back = EncodedFields::default();
+        if let Some(counted) = counted {
+            counted.encode(&mut back);
+            assert_eq!(back, EncodedFields::integers(settlement.iter().copied()));
+        }
+    }
+}
+
+#[test]
+fn takes_nothing_for_an_effect_that_no_call_can_have_had() {
+    let limit = Bucket::new(units(100), units(60), minute(), Discipline::Burst).unwrap();
+    let key = charged(&limit, &[(0, "a", 4), (0, "b", 5)]);
+    let charge = key.ids.find(b"a", seconds(0)).unwrap().charges[0];
+    let four = units(4).millionths();
+    for (effect, with, without) in [
+        (&[0][..], true, true),
+        (&[1, four], true, false),
+        (&[1, four + 1], false, false),
+        (&[1, 0], false, false),
+        (&[2, 0], true, true),
+        (&[2, u64::MAX], false, false),
+        (&[3, four, 0], true, false),
+        (&[4, 1], true, true),
+        (&[4, 0], false, false),
+        (&[6, 1, 1], false, false),
+        (&[8], false, false),
+        (&[], false, false),
+    ] {
+        let accepts =
+            |charge| key.settlement.accepts_effect(&mut EncodedFields::integers(effect.iter().copied()), charge);
+        assert_eq!((accepts(Some(&charge)), accepts(None)), (with, without), "{effect:?}");
+    }
+    // Nobody needs to be told how much is used where there are no charges.
+    let never = Settlement::default();
+    assert!(never.accepts_effect(&mut EncodedFields::integers([0]), None));
+    assert!(!never.accepts_effect(&mut EncodedFields::integers([2, 1]), None));
+    assert!(!never.accepts_effect(&mut EncodedFields::integers([4, 1]), None));
+}
+
+#[test]
+fn among_many_ids_a_call_costs_no_more() {
+    let limit = Bucket::new(units(1_000_000), units(1), minute(), Discipline::Burst).unwrap();
+    let mut key = Key::default();
+    let ttl = period("1h").span();
+    for id in 0..1000_u64 {
+        // Each charge makes a low of its own.
+        let told = effort::of(|| {
+            key.make(&limit, seconds(id / 100), Call::Charge(units(3), Some((&id.to_be_bytes(), ttl))));
+        });
+        assert!(told <= 40, "{told} to remember");
+    }
+    // In no order, for some and for all of what it cost: amortized, as lows that are met are merged.
+    let mut sum = 0;
+    for step in 0..1000_u64 {
+        let id = step * 387 % 1000;
+        sum += effort::of(|| {
+            key.make(&limit, seconds(10), Call::Settle(&id.to_be_bytes(), units(step % 4)));
+        });
+    }
+    assert!(sum <= 60_000, "{sum} to settle 1000");
+    assert!(key.settlement.is_idle());
+}

@@ -1,0 +1,255 @@
+//! Records that are merged in any order, and the digests that tell tables apart.
+
+use super::*;
+
+// What goes to other servers
+
+#[test]
+fn what_was_set_stands_wherever_it_is_merged() {
+    let (mut here, mut there) = (Table::of_node(1), Table::of_node(2));
+    assert_eq!(here.told("pro"), None);
+    here.must_set("pro", MINUTE, at(0));
+    here.must_scale("pro", "0.5", Some(60), at(1));
+    let record = here.told("pro").unwrap();
+    assert_eq!(there.check(&record, at(9)), Ok(()));
+    assert_eq!(there.hear(&record, at(9)), Merged::Changed);
+    assert_eq!(there.hear(&record, at(9)), Merged::Unchanged);
+    assert_eq!(there.told("pro"), Some(record));
+    let told = |table: &Table| {
+        let facts = table.get(b"pro", at(10)).unwrap();
+        (facts.version, facts.set_at, facts.scale, facts.scale_left, facts.specs)
+    };
+    assert_eq!(told(&here), told(&there));
+    assert_eq!((here.digests(), here.digest()), (there.digests(), there.digest()));
+    // A deletion too.
+    there.delete(b"pro", at(20)).unwrap();
+    assert_eq!(here.hear(&there.told("pro").unwrap(), at(21)), Merged::Changed);
+    assert_eq!((here.ruling("pro", at(22)), here.len(), here.digest()), (Err("missing"), 0, 0));
+}
+
+#[test]
+fn a_table_that_is_replaced_has_what_the_records_say_and_nothing_else() {
+    let (mut here, mut there) = (Table::of_node(1), Table::of_node(2));
+    for name in ["kept", "changed", "gone", "deleted"] {
+        here.must_set(name, MINUTE, at(100));
+        let PolicyLookup::Ruling(ruling) = here.find(name.as_bytes(), at(100)) else { unreachable!() };
+        ruling.counts.count(&CALL);
+    }
+    // Whatever is later here.
+    there.hear(&here.told("kept").unwrap(), at(0));
+    there.must_set("changed", HOUR, at(1));
+    there.must_scale("changed", "0.5", None, at(2));
+    there.must_set("deleted", MINUTE, at(3));
+    there.delete(b"deleted", at(4)).unwrap();
+    there.must_set("new", MINUTE, at(5));
+    let mut records: Vec<_> = there.records(at(0)).collect();
+    here.replace(&records, Origin::Disk, at(200));
+    here.assert_consistent();
+    assert_eq!((here.live_records(), here.digests()), (there.live_records(), there.digests()));
+    let calls = |table: &Table, name: &str| match table.find(name.as_bytes(), at(200)) {
+        PolicyLookup::Ruling(ruling) => {
+            let told = table.get(name.as_bytes(), at(200)).unwrap().counts.all();
+            assert_eq!(told, ruling.counts.all());
+            Some((ruling.policy.to_string(), told[0].1))
+        }
+        _ => None,
+    };
+    assert_eq!(calls(&here, "kept"), Some((MINUTE.to_owned(), 1)));
+    assert_eq!(calls(&here, "changed"), Some(("FIXED 500 1h".to_owned(), 1)));
+    assert_eq!(calls(&here, "new"), Some((MINUTE.to_owned(), 0)));
+    assert_eq!((calls(&here, "gone"), here.told("gone"), calls(&here, "deleted")), (None, None, None));
+    // The deletion is remembered from now on, and is nobody's count.
+    here.forget(at(200 + 86_399));
+    assert!(here.told("deleted").is_some());
+    here.forget(at(200 + 86_400));
+    assert!(here.told("deleted").is_none());
+    // It stamps as itself, and later than all that it had seen.
+    here.must_set("kept", HOUR, at(0));
+    let stamp = here.slots.get(b"kept").unwrap().entry.definition.stamp;
+    assert_eq!(stamp, Stamp { at: there.latest.max(at(100).micros() + 3) + 1, node: 1 });
+    records.clear();
+    here.replace(&records, Origin::Disk, at(200));
+    assert_eq!((here.records(at(0)).count(), here.digest(), here.len()), (0, 0, 0));
+}
+
+#[test]
+fn a_record_that_no_server_wrote_changes_nothing() {
+    let mut table = Table::of_node(1);
+    for record in [&b""[..], b"gold", b"rl-policy 1", b"rl-policy 1 4:gold 1 1 1 1 1 1 0: 0 0 1000000 0 "] {
+        assert_eq!(table.check(record, at(0)), Err(Error::InvalidEffect));
+        assert_eq!(table.hear(record, at(0)), Merged::Invalid);
+    }
+    assert_eq!(table.records(at(0)).count(), 0);
+    assert_eq!(table.latest, 0);
+}
+
+#[test]
+fn who_has_heard_of_a_later_stamp_writes_one_that_is_later_still() {
+    let (mut ahead, mut behind) = (Table::of_node(9), Table::of_node(1));
+    ahead.must_set("pro", MINUTE, at(3600));
+    behind.hear(&ahead.told("pro").unwrap(), at(0));
+    behind.must_set("pro", HOUR, at(0));
+    assert_eq!(ahead.hear(&behind.told("pro").unwrap(), at(3600)), Merged::Changed);
+    assert_eq!(ahead.ruling("pro", at(3600)), Ok(HOUR.to_owned()));
+    // Of whatever name.
+    behind.must_set("free", HOUR, at(0));
+    assert!(
+        behind.slots.get(b"free").unwrap().entry.definition.stamp
+            > ahead.slots.get(b"pro").unwrap().entry.definition.stamp
+    );
+    assert_eq!(behind.get(b"free", at(0)).unwrap().set_at, 1_700_000_000_000, "by the clock it was set when it was");
+}
+
+#[test]
+fn a_stamp_is_of_the_server_that_writes() {
+    let mut table = Table::default();
+    table.must_set("a", MINUTE, at(0));
+    table.stamp_as(7);
+    table.must_set("b", MINUTE, at(0));
+    let stamp = |name: &[u8]| table.slots.get(name).unwrap().entry.definition.stamp;
+    let micros = at(0).micros();
+    assert_eq!(stamp(b"a"), Stamp { at: micros, node: 0 });
+    assert_eq!(stamp(b"b"), Stamp { at: micros + 1, node: 7 });
+}
+
+#[test]
+fn of_two_that_were_written_at_the_same_time_one_stands_everywhere() {
+    let one = LATER.to_owned();
+    let other = LATER.replace("12:QUOTA 60 PER", "10:FIXED 5 1m");
+    let by_higher = LATER.replacen("000000 7", "000000 8", 1).replace("12:QUOTA 60 PER", "10:FIXED 6 1m");
+    for (first, second, stands) in
+        [(&one, &other, &one), (&other, &one, &one), (&one, &by_higher, &by_higher), (&by_higher, &one, &by_higher)]
+    {
+        let mut table = Table::of_node(1);
+        table.hear(first.as_bytes(), at(0));
+        table.hear(second.as_bytes(), at(0));
+        assert_eq!(table.told("gold").unwrap(), stands.as_bytes());
+        let readable = slot::read(&table.slots.get(b"gold").unwrap().entry.definition.text).is_some();
+        assert_eq!(table.ruling("gold", at(0)).is_ok(), readable);
+        table.assert_consistent();
+    }
+}
+
+// Digests
+
+#[test]
+fn the_groups_of_records_are_all_records() {
+    let mut table = Table::of_node(1);
+    for n in 0..200 {
+        table.must_set(&format!("plan:{n}"), MINUTE, at(0));
+    }
+    for n in 0..50 {
+        table.delete(format!("plan:{n}").as_bytes(), at(1)).unwrap();
+    }
+    let mut all: Vec<_> = table.records(at(0)).collect();
+    let mut grouped: Vec<_> = (0..GROUPS).flat_map(|group| table.records_of_group(group, at(1))).collect();
+    all.sort_unstable();
+    grouped.sort_unstable();
+    assert_eq!((all.len(), &all), (200, &grouped));
+    table.assert_consistent();
+    // Only what is in a group makes its digest.
+    for group in 0..GROUPS {
+        let mut part = Table::of_node(2);
+        for record in table.records_of_group(group, at(1)) {
+            assert_eq!(part.hear(&record, at(2)), Merged::Changed);
+        }
+        let digests: Vec<u64> =
+            (0..GROUPS).map(|other| if other == group { table.digests()[group] } else { 0 }).collect();
+        assert_eq!(part.digests()[..], digests);
+        assert_eq!(part.digest(), table.digests()[group]);
+    }
+}
+
+#[test]
+fn a_digest_tells_any_change_from_what_was_before() {
+    let mut table = Table::of_node(1);
+    let mut seen = vec![table.digest()];
+    let mut see = |table: &Table| {
+        assert!(!seen.contains(&table.digest()));
+        seen.push(table.digest());
+    };
+    table.must_set("pro", MINUTE, at(0));
+    see(&table);
+    table.must_set("pro", MINUTE, at(0));
+    see(&table);
+    table.must_scale("pro", "1", None, at(0));
+    see(&table);
+    table.must_set("free", MINUTE, at(0));
+    see(&table);
+    table.delete(b"pro", at(0)).unwrap();
+    see(&table);
+}
+
+#[test]
+fn records_are_gone_through_in_pieces_while_the_table_changes() {
+    let mut table = Table::of_node(1);
+    let name = |n: usize| format!("plan:{n}");
+    for n in 0..300 {
+        table.must_set(&name(n), MINUTE, at(0));
+    }
+    let (mut walk, mut told, mut pieces) = (Walk::ALL, Table::of_node(2), 0);
+    while !walk.is_over() {
+        let piece = table.piece(&mut walk, 10, usize::MAX, at(1));
+        assert!(piece.len() <= 10);
+        for record in piece {
+            assert_ne!(told.hear(&record, at(1)), Merged::Invalid);
+        }
+        // One is added and one is deleted, before or behind the place.
+        table.must_set(&name(300 + pieces), MINUTE, at(2));
+        table.delete(name(pieces).as_bytes(), at(2)).unwrap();
+        pieces += 1;
+    }
+    assert!((30..45).contains(&pieces), "{pieces}");
+    for n in pieces..300 {
+        assert!(told.told(&name(n)).is_some(), "{n}");
+    }
+    // A piece ends with the record that has too many bytes.
+    let (mut walk, bytes) = (Walk::ALL, table.told(&name(299)).unwrap().len());
+    assert_eq!([1, bytes / 2].map(|bytes| table.piece(&mut walk, usize::MAX, bytes, at(1)).len()), [1, 1]);
+    assert_eq!(table.piece(&mut walk, usize::MAX, 2 * bytes, at(1)).len(), 3);
+    assert_eq!(table.piece(&mut Walk::default(), 10, 1000, at(1)), Vec::<Vec<u8>>::new());
+}
+
+fn table_of<'a>(records: impl IntoIterator<Item = &'a Vec<u8>>) -> Table {
+    let mut table = Table::of_node(1);
+    for record in records {
+        assert_ne!(table.hear(record, at(0)), Merged::Invalid);
+        table.assert_consistent();
+    }
+    table
+}
+
+/// What a call by each name finds, and what is known by it.
+fn shown(table: &Table) -> [String; 3] {
+    ["a", "b", "c"].map(|name| {
+        let record = table.told(name).map(|record| record.escape_ascii().to_string());
+        format!("{record:?} {:?}", table.ruling(name, at(0)))
+    })
+}
+
+proptest! {
+    #[test]
+    fn the_order_in_which_records_come_is_nothing_to_the_table(
+        (records, shuffled) in proptest::collection::vec(records(), 0..12)
+            .prop_flat_map(|records| (Just(records.clone()), Just(records).prop_shuffle())),
+        again in proptest::collection::vec(any::<proptest::sample::Index>(), 0..6),
+    ) {
+        let one = table_of(&records);
+        let doubled = again.iter().filter(|_| !records.is_empty()).map(|index| index.get(&records));
+        let other = table_of(shuffled.iter().chain(doubled));
+        prop_assert_eq!(shown(&one), shown(&other));
+        prop_assert_eq!(one.digests(), other.digests());
+        // Merged twice, or by way of a table between.
+        let by_way = table_of(&one.records(at(0)).collect::<Vec<_>>());
+        prop_assert_eq!(shown(&one), shown(&by_way));
+    }
+
+    #[test]
+    fn tables_of_one_digest_have_the_same_policies(
+        one in proptest::collection::vec(records(), 0..4),
+        other in proptest::collection::vec(records(), 0..4),
+    ) {
+        let (one, other) = (table_of(&one), table_of(&other));
+        prop_assert_eq!(one.digests() == other.digests(), one.live_records() == other.live_records());
+    }
+}

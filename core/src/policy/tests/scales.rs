@@ -1,0 +1,84 @@
+//! A policy's scale: for a time, over a set, and after a deletion.
+
+use super::*;
+
+// Scale
+
+#[test]
+fn a_scale_for_a_time_ends_by_itself() {
+    let mut table = Table::of_node(1);
+    let scaled = |table: &Table, second| {
+        let facts = table.get(b"pro", at(second)).unwrap();
+        let left = facts.scale_left.map(Span::ceil_millis);
+        (table.ruling("pro", at(second)).unwrap(), facts.scale.to_string(), left)
+    };
+    let (half, whole) = ("TOKENBUCKET 30 30 1m".to_owned(), MINUTE.to_owned());
+    table.must_set("pro", MINUTE, at(0));
+    table.must_scale("pro", "0.5", Some(60), at(10));
+    assert_eq!(scaled(&table, 10), (half.clone(), "0.5".to_owned(), Some(60_000)));
+    assert_eq!(scaled(&table, 69), (half.clone(), "0.5".to_owned(), Some(1000)));
+    assert_eq!(scaled(&table, 70), (whole.clone(), "1".to_owned(), None));
+    // The last one counts, shorter or for good.
+    table.must_scale("pro", "0.5", None, at(80));
+    assert_eq!(scaled(&table, 1_000_000), (half, "0.5".to_owned(), None));
+    table.must_scale("pro", "2", Some(1), at(81));
+    assert_eq!(scaled(&table, 81).0, "TOKENBUCKET 120 120 1m");
+    assert_eq!(scaled(&table, 82).0, whole);
+    table.must_scale("pro", "1", None, at(83));
+    assert_eq!(scaled(&table, 83), (whole, "1".to_owned(), None));
+}
+
+#[test]
+fn a_scale_is_told_to_the_millisecond_and_ends_with_time() {
+    let mut table = Table::of_node(1);
+    let now = Timestamp::from_micros(1_700_000_000_123_456).unwrap();
+    table.must_set("pro", MINUTE, now);
+    let scaling = scaling_to("3", Period::parse(b"60s"));
+    let facts = table.scale(b"pro", scaling, now).unwrap().facts;
+    assert_eq!(facts.version, now.micros());
+    assert_eq!((facts.scale, facts.scale_left), (factor("3"), Some(Span::SECOND.times(60))));
+    let facts = table.scale(b"pro", Scaling { duration: Period::parse(b"3650d"), ..scaling }, Timestamp::MAX);
+    // It ends later than any clock can show, and after that time all the same.
+    assert_eq!(facts.unwrap().facts.scale_left, Some(Span::SECOND.times(86_400 * 3650)));
+    let refused = table.scale(b"pro", scaling, Timestamp::MAX).unwrap_err();
+    assert_eq!(refused.to_string(), "ERR the policy already has the highest possible version");
+}
+
+#[test]
+fn a_set_leaves_the_scale_and_a_deletion_does_not() {
+    let mut table = Table::of_node(1);
+    table.must_set("pro", MINUTE, at(0));
+    table.must_scale("pro", "0.5", None, at(1));
+    table.must_set("pro", HOUR, at(2));
+    assert_eq!(table.ruling("pro", at(3)), Ok("FIXED 500 1h".to_owned()));
+    assert_eq!(&*table.get(b"pro", at(3)).unwrap().specs, HOUR.as_bytes(), "told as it was set");
+    table.delete(b"pro", at(4)).unwrap();
+    table.must_set("pro", HOUR, at(5));
+    assert_eq!(table.ruling("pro", at(6)), Ok(HOUR.to_owned()));
+    assert_eq!(table.get(b"pro", at(6)).unwrap().scale, Amount::ONE);
+}
+
+#[test]
+fn only_a_policy_that_is_there_is_scaled() {
+    let mut table = Table::of_node(1);
+    let scaling = scaling_to("0", None);
+    assert_eq!(table.scale(b"pro", scaling, at(0)).unwrap_err().to_string(), "NOPOLICY no policy 'pro'");
+    table.must_set("pro", MINUTE, at(0));
+    table.delete(b"pro", at(1)).unwrap();
+    assert_eq!(table.scale(b"pro", scaling, at(2)).unwrap_err().to_string(), "NOPOLICY no policy 'pro'");
+}
+
+#[test]
+fn a_set_and_a_scale_on_two_servers_at_once_both_stand() {
+    let (mut here, mut there) = (Table::of_node(1), Table::of_node(2));
+    here.must_set("pro", MINUTE, at(0));
+    there.hear(&here.told("pro").unwrap(), at(0));
+    here.must_set("pro", HOUR, at(1));
+    there.must_scale("pro", "0.5", None, at(1));
+    let records = [&here, &there].map(|table| table.told("pro").unwrap());
+    assert_eq!(here.hear(&records[1], at(2)), Merged::Changed);
+    assert_eq!(there.hear(&records[0], at(2)), Merged::Changed);
+    for table in [here, there] {
+        assert_eq!(table.ruling("pro", at(3)), Ok("FIXED 500 1h".to_owned()));
+    }
+}

@@ -1,0 +1,161 @@
+//! Turns: who waits is served in order, and who comes later comes after.
+
+use super::*;
+
+// Whose turn it is
+
+#[test]
+fn who_would_be_denied_waits_until_there_is_room() {
+    for ends in ["release alice", "del it"] {
+        story(&[
+            (0, "acquire 1 50ms alice BLOCK 0", &["0 alice"]),
+            (1, "acquire 1 50ms bob BLOCK 0", &[]),
+            (9, ends, &["9 bob"]),
+        ]);
+    }
+    story(&[
+        (0, "acquire 1 50ms alice", &["0 alice"]),
+        (1, "acquire 1 50ms bob BLOCK 49ms", &[]),
+        (60, "go on", &["50 bob"]),
+    ]);
+}
+
+#[test]
+fn who_has_waited_long_enough_is_denied_as_it_would_be_then() {
+    story(&[
+        (0, "acquire 1 50ms alice", &["0 alice"]),
+        (1, "acquire 1 50ms bob BLOCK 20ms", &[]),
+        (2, "acquire 1 50ms carol BLOCK 10ms", &[]),
+        (11, "go on", &[]),
+        (12, "go on", &["12 carol denied 38"]),
+        (90, "go on", &["21 bob denied 29"]),
+    ]);
+}
+
+#[test]
+fn where_a_denied_head_was_in_the_way_the_next_passes_at_once() {
+    story(&[
+        (0, "acquire 3 50ms alice COST 2", &["0 alice"]),
+        (1, "acquire 3 50ms big COST 3 BLOCK 20ms", &[]),
+        // Whose own time is up together with that of the head is let in all the same.
+        (2, "acquire 3 50ms small BLOCK 19ms", &[]),
+        (3, "acquire 3 50ms other BLOCK 18ms", &[]),
+        (99, "go on", &["21 big denied 29", "21 small", "21 other denied 29"]),
+    ]);
+}
+
+#[test]
+fn of_deadlines_that_come_together_the_first_in_turn_comes_first() {
+    story(&[
+        (0, "acquire 1 50ms alice", &["0 alice"]),
+        (1, "acquire 1 50ms bob BLOCK 20ms", &[]),
+        (2, "acquire 1 50ms carol BLOCK 19ms", &[]),
+        (3, "acquire 1 50ms dave BLOCK 18ms", &[]),
+        (21, "go on", &["21 bob denied 29", "21 carol denied 29", "21 dave denied 29"]),
+    ]);
+}
+
+#[test]
+fn what_could_never_pass_is_answered_at_once() {
+    story(&[
+        (0, "acquire 2 50ms alice", &["0 alice"]),
+        (1, "acquire 2 50ms bob COST 3 BLOCK 0", &["1 bob denied for good"]),
+        (2, "acquire 2 50ms bob COST 2 KEEP 1 BLOCK 0", &["2 bob denied for good"]),
+    ]);
+}
+
+#[test]
+fn a_big_claim_at_the_head_is_not_overtaken() {
+    story(&[
+        (0, "acquire 4 100ms alice COST 2", &["0 alice"]),
+        (1, "acquire 4 100ms bob", &["1 bob"]),
+        (2, "acquire 4 50ms big COST 3 BLOCK 0", &[]),
+        // One is free.
+        (3, "acquire 4 50ms small BLOCK 0", &[]),
+        (4, "acquire 4 50ms late", &["4 late denied 1"]),
+        (5, "release bob", &[]),
+        (6, "release alice", &["6 big", "6 small"]),
+    ]);
+}
+
+#[test]
+fn who_waits_comes_before_who_comes_later() {
+    let mut service = Service::new(us(0));
+    service.ask("1 50ms alice");
+    service.ask("1 50ms bob BLOCK 0");
+    assert_eq!(service.told(), ["0 alice"]);
+    // Nobody has looked at the queue yet.
+    service.release("alice");
+    service.ask("1 50ms carol");
+    service.ask("1 50ms dave BLOCK 0");
+    assert_eq!(service.told(), ["0 carol denied 1"]);
+    service.serve();
+    assert_eq!(service.told(), ["0 bob"]);
+    service.release("bob");
+    service.serve();
+    assert_eq!(service.told(), ["0 dave"]);
+}
+
+#[test]
+fn while_others_wait_a_denial_says_when_there_would_be_room_and_a_millisecond_at_least() {
+    let limit = Concurrency::new(units(2), crate::testing::calls::period("50us")).behind(true);
+    let mut key = Key::default();
+    assert_eq!(key.call(&limit.behind(false).asked_by(b"alice"), 0, Request::Take(units(2)))[0], 1);
+    let wait = |micros, cost| peek(&limit.asked_by(b"bob"), &key.0, us(micros), Request::Take(units(cost))).verdict;
+    assert_eq!(wait(20, 1), Verdict::After(Span::from_micros(30)));
+    assert_eq!(wait(50, 1), Verdict::After(Span::MILLISECOND));
+    assert_eq!(wait(20, 3), Verdict::Never);
+    assert_eq!(wait(50, 3), Verdict::Never);
+}
+
+#[test]
+fn a_renewal_passes_while_others_wait() {
+    story(&[
+        (0, "acquire 2 50ms alice COST 2", &["0 alice"]),
+        (1, "acquire 2 50ms bob BLOCK 0", &[]),
+        (30, "acquire 2 50ms alice COST 2", &["30 alice"]),
+        (35, "acquire 2 50ms alice COST 2 BLOCK 0", &["35 alice"]),
+        (40, "acquire 1 50ms alice", &["40 alice"]),
+        (99, "go on", &["90 bob"]),
+    ]);
+}
+
+#[test]
+fn a_renewal_for_more_waits_its_turn() {
+    story(&[
+        (0, "acquire 3 50ms alice", &["0 alice"]),
+        (0, "acquire 3 50ms bob", &["0 bob"]),
+        (1, "acquire 3 50ms carol COST 2 BLOCK 0", &[]),
+        (2, "acquire 3 50ms alice COST 2", &["2 alice denied 1"]),
+        (3, "acquire 3 50ms alice COST 2 BLOCK 0", &[]),
+        (4, "release bob", &["4 carol"]),
+        (99, "go on", &["54 alice"]),
+    ]);
+}
+
+#[test]
+fn a_first_lease_waits_until_its_holder_has_none() {
+    story(&[
+        (0, "acquire 5 50ms alice", &["0 alice"]),
+        (1, "acquire 5 50ms alice NX BLOCK 0", &[]),
+        (2, "acquire 5 50ms bob BLOCK 0", &[]),
+        (99, "go on", &["50 alice", "50 bob"]),
+    ]);
+}
+
+#[test]
+fn a_look_overtakes_nobody_and_brings_no_limit() {
+    story(&[
+        (0, "acquire 2 50ms alice", &["0 alice"]),
+        (1, "acquire 2 50ms big COST 2 BLOCK 0", &[]),
+        (2, "peek 2 50ms carol", &["2 look denied 1"]),
+        (3, "peek 9 50ms carol", &["3 look denied 1"]),
+        (4, "peek 2 50ms alice", &["4 look"]),
+        (99, "go on", &["50 big"]),
+    ]);
+    // What takes nothing takes it from nobody.
+    let limit = Concurrency::new(Amount::ONE, crate::testing::calls::period("50ms")).behind(true).asked_by(b"carol");
+    let verdict = |cost| peek(&limit, &ConcurrencyUsage::default(), us(0), Request::Take(cost)).verdict;
+    assert_eq!(verdict(Amount::ZERO), Verdict::Allowed(Span::ZERO));
+    assert_eq!(verdict(Amount::saturating(1)), Verdict::After(Span::MILLISECOND));
+}

@@ -1,0 +1,48 @@
+//! The policy that denied a key last.
+
+use super::*;
+
+#[test]
+fn the_name_of_a_policy_is_shared_by_all_keys_that_it_denied_and_goes_with_the_last() {
+    let (mut top, policy) = (SpaceSaving::new(2), Rc::from(&b"gold"[..]));
+    for (name, holders) in [("a", 2), ("b", 3), ("a", 3), ("c", 3), ("d", 3)] {
+        let place = top.record(name.as_bytes(), None, us(1)).unwrap();
+        top.ruled(place, &policy);
+        assert_eq!(Rc::strong_count(&policy), holders, "{name}");
+    }
+    top.clear();
+    assert_eq!(Rc::strong_count(&policy), 1);
+}
+
+#[test]
+fn the_policy_that_denied_a_key_last_is_told_and_goes_with_the_key() {
+    let mut top = SpaceSaving::new(2);
+    let told = |top: &SpaceSaving| {
+        let told =
+            top.heaviest(9).iter().map(|heavy| (heavy.name.to_vec(), heavy.policy.map(<[u8]>::to_vec))).collect();
+        let told: BTreeMap<Vec<u8>, Option<Vec<u8>>> = told;
+        told
+    };
+    let expect = |of: &[(&str, Option<&str>)]| {
+        let bytes = |text: &str| text.as_bytes().to_vec();
+        of.iter().map(|(name, policy)| (bytes(name), policy.map(bytes))).collect::<BTreeMap<_, _>>()
+    };
+    let deny = |top: &mut SpaceSaving, name: &str, policy: Option<&str>| {
+        let place = top.record(name.as_bytes(), None, Timestamp::EPOCH).unwrap();
+        if let Some(policy) = policy {
+            top.ruled(place, &Rc::from(policy.as_bytes()));
+        }
+    };
+    deny(&mut top, "a", Some("plan:pro"));
+    deny(&mut top, "b", None);
+    assert_eq!(told(&top), expect(&[("a", Some("plan:pro")), ("b", None)]));
+    deny(&mut top, "a", Some("gold"));
+    deny(&mut top, "a", None);
+    assert_eq!(told(&top), expect(&[("a", Some("gold")), ("b", None)]), "no policy is none that denied it later");
+    top.resize(3);
+    assert_eq!(told(&top), expect(&[("a", Some("gold")), ("b", None)]));
+    top.resize(1);
+    deny(&mut top, "c", None);
+    assert_eq!(told(&top), expect(&[("c", None)]), "another key has another");
+    assert!(SpaceSaving::new(0).record(b"a", None, Timestamp::EPOCH).is_none());
+}

@@ -1,0 +1,215 @@
+//! KEEP: what stays available after a call.
+
+use super::*;
+
+#[test]
+fn what_is_kept_is_an_amount_or_a_share_of_the_limit() {
+    let millionths = Amount::saturating;
+    for (text, expected) in [
+        ("KEEP 3", units(3)),
+        ("KEEP 0", Amount::ZERO),
+        ("KEEP 0.0000001", millionths(1)),
+        ("KEEP 10", units(10)),
+        ("KEEP 20%", units(2)),
+        ("KEEP 0%", Amount::ZERO),
+        ("KEEP 100%", units(10)),
+        ("KEEP 1e2%", units(10)),
+        ("KEEP 12.5%", millionths(1_250_000)),
+        // Rounded up to a millionth, whatever the number of digits.
+        ("KEEP 0.000001%", millionths(1)),
+        ("KEEP 33.33333%", millionths(3_333_333)),
+        ("KEEP 33.333333%", millionths(3_333_334)),
+        ("KEEP 33.33333000000000000000000000000000000001%", millionths(3_333_334)),
+        ("KEEP 99.999999999999999999999999999%", units(10)),
+        // Never more than there is.
+        ("KEEP 11", units(10)),
+        ("KEEP 1e12", units(10)),
+    ] {
+        for (algorithm, arguments) in ARGUMENTS {
+            let spec = valid(algorithm, arguments).join(" ");
+            let left = units(10).minus(expected);
+            assert_eq!(kept(&format!("{spec} {text}")), (expected, left), "{spec} {text}");
+            assert_eq!(kept(&format!("{spec}  {text}").replace("  ", " COST 2 ")), (expected, left), "{spec} {text}");
+        }
+        assert_eq!(kept(&format!("{text} FIXED 10 1m")), (expected, units(10).minus(expected)), "{text}");
+    }
+    for keep in ["", "x", "-1", "-1%", "%", "100.0000001%", "100.00000000000000000000000000001%", "101%", "1e3%", "5 %"]
+    {
+        let refused = Error::out_of_range("keep", &KEEP, keep.as_bytes()).to_string();
+        for limit in ["10", "0"] {
+            assert_eq!(said(&["FIXED", limit, "1m", "KEEP", keep]).unwrap_err(), refused, "{keep:?}");
+        }
+        assert_eq!(said(&["KEEP", keep, "FIXED", "10", "1m"]).unwrap_err(), refused, "{keep:?}");
+    }
+    // To the last millionth of the largest limit.
+    assert_eq!(kept("FIXED 1e12 1m KEEP 1e-16%"), (millionths(1), millionths(999_999_999_999_999_999)));
+    assert_eq!(kept("FIXED 1e12 1m KEEP 99.9999999999999999%"), (millionths(999_999_999_999_999_999), millionths(1)));
+    assert_eq!(kept("FIXED 999999999999.999999 1m KEEP 50%").0, millionths(500_000_000_000_000_000));
+}
+
+#[test]
+fn an_amount_is_kept_where_the_cost_of_the_call_goes_and_a_share_everywhere() {
+    let kept = |text: &str| {
+        let call = several(text).unwrap_or_else(|error| unreachable!("{text}: {error}"));
+        call.specs.iter().map(|spec| spec.kept.whole_units()).collect::<Vec<u64>>()
+    };
+    for (text, expected) in [
+        ("KEEP 3 FIXED 10 1m SLIDING 20 1m", [3, 3]),
+        ("KEEP 3 FIXED 10 1m COST 1 SLIDING 20 1m", [0, 3]),
+        ("KEEP 3 FIXED 10 1m CONCURRENCY 20 1m me", [3, 0]),
+        ("KEEP 10% FIXED 10 1m SLIDING 20 1m", [1, 2]),
+        ("KEEP 10% FIXED 10 1m COST 1 CONCURRENCY 20 1m me", [1, 2]),
+        ("KEEP 10% FIXED 10 1m KEEP 4 SLIDING 20 1m", [4, 2]),
+        ("KEEP 3 FIXED 10 1m KEEP 50% SLIDING 20 1m", [5, 3]),
+        ("FIXED 10 1m KEEP 4 SLIDING 20 1m", [4, 0]),
+        ("KEEP 3 FIXED 10 1m CONCURRENCY 20 1m me KEEP 1", [3, 1]),
+        ("COST 0 KEEP 3 FIXED 10 1m SLIDING 20 1m COST 1 KEEP 5", [3, 5]),
+        ("FORCE FIXED 10 1m COST 1 KEEP 4 SLIDING 20 1m", [4, 0]),
+    ] {
+        assert_eq!(kept(text), expected, "{text}");
+    }
+}
+
+#[test]
+fn what_is_forced_settled_or_given_back_keeps_nothing() {
+    let refused = "ERR syntax error, unexpected 'KEEP', which cannot be combined with FORCE, SETTLE or a negative cost";
+    for text in [
+        "FIXED 10 1m KEEP 1 FORCE",
+        "FIXED 10 1m FORCE KEEP 0",
+        "FIXED 10 1m KEEP 10% COST -1",
+        "KEEP 1 FORCE FIXED 10 1m",
+        "KEEP 1 FORCE FIXED 10 1m COST 1 SLIDING 10 1m COST 1",
+        "FORCE FIXED 10 1m KEEP 1 SLIDING 10 1m",
+        "KEEP 10% FIXED 10 1m COST 1 FORCE SLIDING 10 1m",
+        "KEEP 1 FIXED 10 1m FORCE SLIDING 10 1m",
+        "COST -1 KEEP 1 FIXED 10 1m SLIDING 10 1m",
+        "COST -1 FIXED 10 1m SLIDING 10 1m COST 1 KEEP 1",
+        "COST -1 FIXED 10 1m CONCURRENCY 10 1m me KEEP 1",
+        "SETTLE a 1 FIXED 10 1m KEEP 1",
+        "SETTLE a 1 FIXED 10 1m COST 1 KEEP 1 SLIDING 10 1m",
+    ] {
+        assert_eq!(several(text).unwrap_err().to_string(), refused, "{text}");
+    }
+    // An amount that goes with the call's cost is not kept from a spec that is forced for its own.
+    assert!(several("KEEP 1 FIXED 10 1m COST 1 FORCE SLIDING 10 1m").is_ok());
+}
+
+#[test]
+fn to_keep_more_than_there_is_never_passes() {
+    for text in ["COST 0", "COST 0.000001", "COST 5", "UPTO"] {
+        for (algorithm, arguments) in &ARGUMENTS[..5] {
+            let spec = valid(algorithm, arguments).join(" ");
+            let read = |keep: &str| decide(plain(leaked(&format!("{spec} {text} KEEP {keep}"))).unwrap());
+            let told = read("10.000001");
+            assert_eq!((told.verdict, told.limit, told.remaining), (Verdict::Never, units(10), Amount::ZERO), "{spec}");
+            // All that there is passes with nothing.
+            let all = read("10").verdict;
+            assert_eq!(all, if text == "COST 0" { Verdict::Allowed(Span::ZERO) } else { Verdict::Never }, "{spec}");
+        }
+    }
+    let wait = "TOKENBUCKET 10 1 1s COST 0 MAXWAIT 5s KEEP 11";
+    assert_eq!(decide(plain(leaked(wait)).unwrap()).verdict, Verdict::Never);
+    for words in ["COST 0 CONCURRENCY 10 1m me KEEP 11", "CONCURRENCY 10 1m me KEEP 11"] {
+        assert_eq!(decide(plain(leaked(words)).unwrap()).verdict, Verdict::Never);
+    }
+}
+
+#[test]
+fn a_look_is_a_look_whatever_it_keeps() {
+    for (text, purpose) in [
+        ("FIXED 10 1m COST 0 AS a KEEP 9", Purpose::Check),
+        ("FIXED 10 1m COST 0 AS a KEEP 11", Purpose::Check),
+        ("COST 0 KEEP 11 FIXED 10 1m AS a", Purpose::Check),
+        ("COST 0 MAXWAIT 1s KEEP 11 TOKENBUCKET 10 1 1s AS a", Purpose::Check),
+        ("COST 0 FIXED 10 1m SLIDING 10 1m KEEP 11", Purpose::Check),
+        ("COST 0 KEEP 11 CONCURRENCY 10 1m me AS a", Purpose::Check),
+        ("FIXED 10 1m COST 0.000001 AS a KEEP 11", Purpose::Charge),
+        ("FIXED 10 1m UPTO AS a KEEP 11", Purpose::Charge),
+    ] {
+        let call = several(text).unwrap();
+        assert_eq!(call.purpose, purpose, "{text}");
+        assert_eq!(call.specs.iter().all(|spec| spec.request.is_look()), purpose == Purpose::Check, "{text}");
+    }
+}
+
+/// The decision of a key that was never seen.
+fn decide(spec: Spec) -> Decision {
+    fn of<L: Limit>(limit: &L, request: Request) -> Decision {
+        let (usage, now) = (L::Usage::default(), Timestamp::EPOCH);
+        evaluate(limit, &usage, now, request).decision(limit, &usage, now, false)
+    }
+    crate::algorithm::any::with_limit!(spec, limit => of(limit, spec.request)).keeping(spec.kept)
+}
+
+proptest! {
+    /// "Passes only if that much stays available after it; waits are exact for it too; remaining is told without it."
+    #[test]
+    fn what_keeps_so_much_passes_just_when_so_much_more_would(
+        most in amounts(), window in lengths(), kept in amounts(), cost in amounts(), uses in amounts(),
+        later in lengths(), again in lengths(),
+    ) {
+        let (now, limit) = (Timestamp::from_clock(1_700_000_000_000_000), Amount::saturating(most));
+        let period = Period::new(Span::from_micros(window)).unwrap();
+        let kept = Amount::saturating(kept).min(limit);
+        let limits = [
+            Bucket::new(limit, limit.minus(Amount::saturating(most / 3)), period, Discipline::Burst)
+                .map(AnyLimit::Bucket).ok(),
+            Bucket::new(limit, limit, period, Discipline::Queue).map(AnyLimit::Bucket).ok(),
+            Some(AnyLimit::FixedWindow(FixedWindow::new(limit, period, false))),
+            Some(AnyLimit::FixedWindow(FixedWindow::new(limit, period, true))),
+            Some(AnyLimit::SlidingWindow(SlidingWindow::new(limit, period))),
+            Some(AnyLimit::StrictWindow(StrictWindow::new(limit, period))),
+            Some(AnyLimit::SlidingLog(SlidingLog::new(limit, period))),
+        ];
+        let cost = Amount::saturating(cost).min(Amount::MAX_ARGUMENT.minus(kept));
+        for whole in limits.into_iter().flatten() {
+            let spec = Spec::plain(ParsedLimit::of(whole));
+            let keeping = spec.keeping(kept);
+            prop_assert_eq!(keeping.limit.limit(), limit.minus(kept));
+            prop_assert_eq!(keeping.limit.identity(), whole.identity());
+            with_both(&spec.limit, &keeping.limit, now, [later, again], Amount::saturating(uses), cost, kept)?;
+        }
+    }
+}
+
+/// Compares a limit and the same lowered, on a usage that was charged and forced.
+fn with_both(
+    whole: &AnyLimit,
+    lowered: &AnyLimit,
+    now: Timestamp,
+    later: [u64; 2],
+    uses: Amount,
+    cost: Amount,
+    kept: Amount,
+) -> Result<(), TestCaseError> {
+    fn compare<L: Limit>(
+        [whole, lowered]: [&L; 2],
+        now: Timestamp,
+        later: [u64; 2],
+        uses: Amount,
+        cost: Amount,
+        kept: Amount,
+    ) -> Result<(), TestCaseError> {
+        let (mut usage, mut now) = (L::Usage::default(), now);
+        for span in later {
+            call(whole, &mut usage, now, Request::Take(uses));
+            call(whole, &mut usage, now, Request::Force(cost));
+            now = now.plus(Span::from_micros(span));
+            prop_assert_eq!(lowered.verdict(&usage, now, cost), whole.verdict(&usage, now, cost.plus(kept)));
+            prop_assert_eq!(lowered.remaining(&usage, now), whole.remaining(&usage, now).minus(kept));
+            prop_assert_eq!(lowered.reset(&usage, now), whole.reset(&usage, now));
+        }
+        Ok(())
+    }
+    macro_rules! same {
+        ($($variant:ident),*) => {
+            match (whole, lowered) {
+                $((AnyLimit::$variant(whole), AnyLimit::$variant(lowered)) => {
+                    compare([whole, lowered], now, later, uses, cost, kept)
+                })*
+                _ => unreachable!("of one kind"),
+            }
+        };
+    }
+    same!(Bucket, FixedWindow, SlidingWindow, StrictWindow, SlidingLog)
+}
