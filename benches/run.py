@@ -30,6 +30,7 @@ from bench import (
     report,
     valgrind,
     valkey,
+    waiting_page,
 )
 from bench.calls import Peer
 from bench.charts import Charts
@@ -156,7 +157,7 @@ def redraw() -> None:
     waits = record.read(Waits)
     Charts(docs / "charts", waits.server).waiting(waits.found)
     (docs / "waiting.md").write_text(
-        report.waiting(waits.server, waits.size, waits.found, waits.load)
+        waiting_page.write(waits.server, waits.size, waits.found, waits.load)
     )
 
 

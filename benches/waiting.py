@@ -8,7 +8,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from bench import record, report, waiting
+from bench import record, waiting, waiting_page
 from bench.charts import Charts
 from support import binaries
 from support.binaries import Binary
@@ -30,7 +30,7 @@ def main() -> None:
     found = waiting.measure(binary, size)
     Charts(folder / "charts", server).waiting(found)
     page, chart = folder / "waiting.md", folder / "charts/waiting.svg"
-    page.write_text(report.waiting(server, size, found, others))
+    page.write_text(waiting_page.write(server, size, found, others))
     print(f"written: {page.relative_to(REPOSITORY)}")
     if not asked.quick:
         record.write(record.Waits(server, others, size, found), record.FOLDER)

@@ -3,10 +3,8 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from itertools import permutations
-from pathlib import Path
-from string import Template
 
-from bench import goals, growth, openloop, persistence
+from bench import goals, growth, openloop, pages, persistence
 from bench.calls import (
     ADMITTED,
     AGAINST_LUA,
@@ -35,9 +33,6 @@ from bench.persistence import Persistence
 from bench.scale import Scale
 from bench.valgrind import PIPELINE
 from bench.valkey import Valkey
-from bench.waiting import APART_MS, FETCH_MS, JOB_MS, PLACES, WORKERS, Size, Waiting
-
-TEXTS = Path(__file__).parents[1] / "text"
 
 # What is said first.
 HEADLINE = [SET_EX, ADMITTED, DENIED, LUA_BUCKET, MTAKE, LUA_ONE_SCRIPT]
@@ -62,9 +57,9 @@ SECTIONS = [field.name for field in fields(Results)]
 def write(server: str, scale: Scale, results: Results, load: float) -> str:
     """`load` is how many other programs were at work when it began."""
     headline = _headline(results.commands) if results.commands else "(Not measured.)"
-    timed = _text("paired" if _is_paired(results.commands) else "medians", rounds=scale.rounds)
-    top = {"server": server, "headline": headline, "timed": timed.strip(), "busy": _busy(load)}
-    parts = [_text("top", **top)]
+    timed = pages.text("paired" if _is_paired(results.commands) else "medians", rounds=scale.rounds)
+    top = {"server": server, "headline": headline, "timed": timed.strip(), "busy": pages.busy(load)}
+    parts = [pages.text("top", **top)]
     if results.commands:
         parts.append(_commands(results.commands))
     if results.valkey:
@@ -79,7 +74,7 @@ def write(server: str, scale: Scale, results: Results, load: float) -> str:
         parts.append(_persistence(results.persistence))
     if results.growth:
         parts.append(_growth(results.growth))
-    return "\n".join([*parts, _text("again"), _text("goals", **_goals(results))])
+    return "\n".join([*parts, pages.text("again"), pages.text("goals", **_goals(results))])
 
 
 def _is_paired(found: Commands | None) -> bool:
@@ -151,23 +146,6 @@ TOLD_APART = [many for many in PIPELINES if many > 1]
 FAR_FEWER, MORE_TIME = 0.6, 1.15
 
 
-def _text(name: str, **values: object) -> str:
-    return Template((TEXTS / f"{name}.md").read_text()).substitute(values)
-
-
-def _busy(load: float) -> str:
-    if load < QUIET:
-        return ""
-    return (
-        f" Other programs were at work too (the load average was {load:.1f} when it began), so "
-        "times are longer and vary more than on a quiet machine."
-    )
-
-
-# A shell and a desktop.
-QUIET = 0.5
-
-
 def _headline(found: Commands) -> str:
     names = [*(call.name for call in HEADLINE), *found.peers]
     return _beside_set_ex(found, names, [SET_EX.name] * len(names), "a decision")
@@ -185,24 +163,24 @@ def _goals(results: Results) -> dict[str, str]:
     missed = [[one.what, one.goal, one.measured] for one in found if not one.is_met]
     if not missed:
         return {"goals": f"All {len(found)} are met."}
-    table = _table("what| at most:| measured:", missed)
+    table = pages.table("what| at most:| measured:", missed)
     return {"goals": f"{len(missed)} of {len(found)} goals are not met:\n\n{table}"}
 
 
 def _openloop(found: OpenLoop, scale: Scale) -> str:
     def told(call: str, rate: int) -> str:
-        return ", ".join(_number(found.latencies[call, rate, part]) for part in openloop.PARTS)
+        return ", ".join(pages.number(found.latencies[call, rate, part]) for part in openloop.PARTS)
 
     rows = [
         [f"{rate:,}", *(told(call.name, rate) for call in openloop.CALLS)]
         for rate in openloop.RATES
     ]
     heads = "requests a second:" + "".join(f"| {call.name}:" for call in openloop.CALLS)
-    return _text(
+    return pages.text(
         "openloop",
         connections=CONNECTIONS,
         seconds=f"{scale.open_seconds:g}",
-        latencies=_table(heads, rows),
+        latencies=pages.table(heads, rows),
     )
 
 
@@ -212,11 +190,11 @@ def _persistence(found: Persistence) -> str:
         base, ours = (found.seconds[kind, name] for name in persistence.KEYS)
         rows.append([kind, f"{base:.2f}", f"{ours:.2f}", f"{ours / base:.2f}"])
     heads = f"what| {persistence.SET_EX}, s:| {persistence.BUCKET}, s:| x {persistence.SET_EX}:"
-    text = _text("persistence", keys=f"{found.keys:,}", seconds=_table(heads, rows))
+    text = pages.text("persistence", keys=f"{found.keys:,}", seconds=pages.table(heads, rows))
     if not found.aof_bytes:
         return text
     sizes = [[name, f"{size:.0f}"] for name, size in found.aof_bytes.items()]
-    return text + _text("aof", bytes=_table("call| bytes of AOF a call:", sizes))
+    return text + pages.text("aof", bytes=pages.table("call| bytes of AOF a call:", sizes))
 
 
 def _decisions(found: Decisions) -> str:
@@ -226,11 +204,11 @@ def _decisions(found: Decisions) -> str:
             f"{one.granted:,}",
             f"{one.at_most:,}",
             f"{one.asked:,}",
-            _number(one.commands),
+            pages.number(one.commands),
         ]
         for name, one in found.granted.items()
     ]
-    return _text(
+    return pages.text(
         "decisions",
         most=max(CLIENTS),
         hot=_decision_costs(found, HOT),
@@ -238,7 +216,7 @@ def _decisions(found: Decisions) -> str:
         capacity=TIGHT.capacity,
         refill=TIGHT.refill,
         seconds=TIGHT_SECONDS,
-        granted=_table(
+        granted=pages.table(
             "approach| allowed:| may pass:| decisions asked for:| Redis calls a decision:", granted
         ),
     )
@@ -249,13 +227,13 @@ def _decision_costs(found: Decisions, keys: str) -> str:
         [
             f"{clients}",
             approach,
-            *map(_number, (cost.microseconds, cost.commands, cost.median_ms, cost.p99_ms)),
+            *map(pages.number, (cost.microseconds, cost.commands, cost.median_ms, cost.p99_ms)),
         ]
         for clients in (CLIENTS[0], CLIENTS[-1])
         for approach in APPROACHES
         for cost in [found.costs[approach, keys, clients]]
     ]
-    return _table(
+    return pages.table(
         "clients:| approach| microseconds a decision:| Redis calls a decision:| median, ms:"
         "| 99th percentile, ms:",
         rows,
@@ -268,7 +246,7 @@ def _commands(found: Commands) -> str:
     # Each beside SET EX under its own conditions.
     bases = [SET_EX.on(call.setup).name for call in LISTENED]
     speeds = [f"{found.timed[name, PIPELINE].calls_per_second:,.0f}" for name in names]
-    return _text(
+    return pages.text(
         "commands",
         connections=CONNECTIONS,
         pipeline=PIPELINE,
@@ -305,7 +283,7 @@ def _beside_set_ex(
     if speeds:
         heads += "| calls a second:"
         rows = [[*row, speed] for row, speed in zip(rows, speeds, strict=True)]
-    return _table(heads, rows)
+    return pages.table(heads, rows)
 
 
 def _floors(found: Commands) -> str:
@@ -324,7 +302,7 @@ def _floors(found: Commands) -> str:
         for floor, ours in found.floors.items()
         for name in ours
     ]
-    return _table(
+    return pages.table(
         "computes nothing| instructions:| x SET EX:| beside it| instructions:| the module's own:",
         rows,
     )
@@ -333,8 +311,8 @@ def _floors(found: Commands) -> str:
 def _valkey(found: Valkey) -> str:
     of = found.instructions
     rows = [[name, f"{count:,.0f}", f"{count / of[SET_EX.name]:.2f}"] for name, count in of.items()]
-    table = _table(f"call| instructions:| x {SET_EX.name}:", rows)
-    return _text("valkey", server=found.server, costs=table)
+    table = pages.table(f"call| instructions:| x {SET_EX.name}:", rows)
+    return pages.text("valkey", server=found.server, costs=table)
 
 
 def _against_lua(found: Commands) -> str:
@@ -350,15 +328,15 @@ def _against_lua(found: Commands) -> str:
         pairs = [(of[ours.name], of[lua.name]) for of in columns]
         cells = [(f"{b:,.0f}", f"{b / a:.1f}") for a, b in pairs]
         rows.append([ours.name, lua.name, *(cell for two in cells for cell in two)])
-    return _table(heads, rows)
+    return pages.table(heads, rows)
 
 
 def _memory(found: Memory) -> str:
     states = found.ours | found.peers | found.others
     base = states[ADMITTED.name]
     rows = [[name, f"{value:,.0f}", f"{value / base:.2f}"] for name, value in states.items()]
-    table = _table(f"state| bytes:| x {ADMITTED.name}:", rows)
-    return _text("memory", keys=f"{found.keys:,}", states=table)
+    table = pages.table(f"state| bytes:| x {ADMITTED.name}:", rows)
+    return pages.text("memory", keys=f"{found.keys:,}", states=table)
 
 
 def _growth(found: Growth) -> str:
@@ -370,80 +348,14 @@ def _growth(found: Growth) -> str:
         [f"{size:,}", *(f"{found.by_size[name, size]:,.0f}" for name in growth.BY_SIZE)]
         for size in sorted({size for _, size in found.by_size})
     ]
-    return _text(
+    return pages.text(
         "growth",
         pipeline=growth.BATCH,
-        keys=_table(f"keys:| {growth.BUCKET}:| {growth.SET_EX}:| x SET EX:", by_keys),
-        sizes=_table(
+        keys=pages.table(f"keys:| {growth.BUCKET}:| {growth.SET_EX}:| x SET EX:", by_keys),
+        sizes=pages.table(
             "| ".join(
                 f"{head}:" for head in ("entries, leases or idempotency keys", *growth.BY_SIZE)
             ),
             by_size,
         ),
     )
-
-
-def waiting(server: str, size: Size, found: Waiting, load: float) -> str:
-    """docs/waiting.md."""
-    ideal = PLACES / JOB_MS * 1000
-    ways = {name: run.way for name, run in found.runs.items()}
-    full = [
-        [
-            name,
-            f"{way.in_use:.0%}",
-            f"{way.jobs_per_second:,.0f}",
-            f"{PLACES * way.in_use / way.jobs_per_second * 1000:.1f}",
-            f"{way.calls_per_job:.2f}",
-            f"{way.server_us_per_job:.0f}",
-        ]
-        for name, way in ways.items()
-    ]
-    turns = [
-        [
-            name,
-            *map(_number, (way.median_ms, way.p99_ms, way.longest_ms)),
-            f"{way.overtaken:.1%}",
-            f"{way.fewest:,.0f}",
-            f"{way.most:,.0f}",
-            f"{way.jain:.3f}",
-        ]
-        for name, way in ways.items()
-    ]
-    releases = [[f"{count:,}", f"{us:.0f}"] for count, us in found.release_us.items()]
-    return _text(
-        "waiting",
-        server=server,
-        busy=_busy(load),
-        workers=WORKERS,
-        places=PLACES,
-        job=JOB_MS,
-        fetch=FETCH_MS,
-        ideal=f"{ideal:,.0f}",
-        rounds=size.rounds,
-        seconds=f"{size.seconds:g}",
-        apart=APART_MS,
-        full=_table(
-            "how a worker waits| pool in use:| jobs a second:| a job took, ms:| calls a job:"
-            "| server CPU, microseconds a job:",
-            full,
-        ),
-        turns=_table(
-            "how a worker waits| median, ms:| 99th percentile, ms:| longest, ms:| overtaken:"
-            "| fewest jobs of a worker:| most:| Jain's index:",
-            turns,
-        ),
-        releases=_table("waiting callers:| server CPU, microseconds:", releases),
-    )
-
-
-def _table(heads: str, rows: Iterable[list[str]]) -> str:
-    """`name| number:`: a column whose head ends in a colon is put to the right."""
-    names = [head.strip() for head in heads.split("|")]
-    marks = ["--:" if name.endswith(":") else ":--" for name in names]
-    lines = [[name.removesuffix(":") for name in names], marks, *rows]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
-
-
-def _number(value: float) -> str:
-    """Three digits, or all before the point."""
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

@@ -9,7 +9,7 @@ import pytest
 
 import check
 import run
-from bench import budgets, commands, record, report, valgrind
+from bench import budgets, commands, record, report, valgrind, waiting_page
 from bench.budgets import Budget
 from bench.calls import ADMITTED, ALL, LISTENED, SET_EX
 from bench.commands import PIPELINES, Commands, Ratio, Timed
@@ -280,7 +280,7 @@ def test_the_pages_tell_what_was_measured():
     run, waits = record.read(Everything), record.read(Waits)
     pages = {
         "benchmarks": report.write(run.server, run.scale, run.results, run.load),
-        "waiting": report.waiting(waits.server, waits.size, waits.found, waits.load),
+        "waiting": waiting_page.write(waits.server, waits.size, waits.found, waits.load),
     }
     for name, page in pages.items():
         text = (REPOSITORY / f"docs/{name}.md").read_text()

@@ -1,0 +1,37 @@
+"""What the pages of measurements share: their texts in benches/text, tables and numbers."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from string import Template
+
+TEXTS = Path(__file__).parents[1] / "text"
+
+
+def text(name: str, **values: object) -> str:
+    return Template((TEXTS / f"{name}.md").read_text()).substitute(values)
+
+
+def busy(load: float) -> str:
+    if load < QUIET:
+        return ""
+    return (
+        f" Other programs were at work too (the load average was {load:.1f} when it began), so "
+        "times are longer and vary more than on a quiet machine."
+    )
+
+
+# A shell and a desktop.
+QUIET = 0.5
+
+
+def table(heads: str, rows: Iterable[list[str]]) -> str:
+    """`name| number:`: a column whose head ends in a colon is put to the right."""
+    names = [head.strip() for head in heads.split("|")]
+    marks = ["--:" if name.endswith(":") else ":--" for name in names]
+    lines = [[name.removesuffix(":") for name in names], marks, *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def number(value: float) -> str:
+    """Three digits, or all before the point."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
