@@ -230,6 +230,12 @@ def fresh_server(binary: Binary, clock: Clock) -> Iterator[Callable[..., Server]
 
 
 @pytest.fixture
+def fresh(fresh_server: Callable[..., Server]) -> Redis:
+    """A client of a server of its own, which has never heard of a policy."""
+    return fresh_server().client()
+
+
+@pytest.fixture
 def queue(server: Server) -> Iterator[Queue]:
     """Those who wait on the shared server."""
     with Queue(server) as queue:

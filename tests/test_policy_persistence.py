@@ -5,28 +5,16 @@ through a `kill -9` too.
   pause ends, that AOF may have no policies.
 """
 
-import random
 import re
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from redis import Redis, ResponseError
+from redis import ResponseError
 
-from support import binaries, poll
-from support.binaries import Binary
+from support import poll
 from support.clock import START_US, Clock
-from support.payloads import (
-    Field,
-    batches,
-    changed_bytes,
-    changed_fields,
-    changed_words,
-    fields_from,
-    sealed,
-    written,
-)
 from support.policies import (
     NAMES,
     SPECS,
@@ -38,6 +26,7 @@ from support.policies import (
     policy,
     set_policy,
 )
+from support.policy_files import AOF, WITHOUT_PREAMBLE, Start
 from support.saving import (
     load_aof,
     reload,
@@ -48,17 +37,11 @@ from support.saving import (
     wait_until_saved,
 )
 from support.scale import first_on_every_server, scaled
-from support.server import Server, ServerError
+from support.server import Server
 from support.workload import written_commands
 
-Start = Callable[..., Server]
-
 pytestmark = [pytest.mark.every_server, pytest.mark.timeout(scaled(240, 3600))]
-
-AOF = {"appendonly": "yes", "appendfsync": "always"}
 WITH_PREAMBLE = AOF | {"aof_use_rdb_preamble": "yes"}
-WITHOUT_PREAMBLE = AOF | {"aof_use_rdb_preamble": "no"}
-
 SNAPSHOTS_OF_OLD = sorted(Path(__file__).parent.glob("fixtures/format-*/dump.rdb"))
 
 
@@ -352,334 +335,3 @@ def test_an_aof_that_is_rewritten_while_writes_are_paused_is_given_the_policies_
     assert {words[0] for words in written_commands(server)} == {b"RL.POLICYEFFECT"}
     server.restart("kill")
     assert policies(client) == before
-
-
-# What is in a snapshot, and who can read it
-
-
-def snapshot_goes_to(server: Server, other: Server) -> None:
-    """Another server takes over the snapshot, and starts with it. Raises if it refuses it."""
-    with server.client() as client:
-        client.save()
-    other.stop()
-    shutil.copy(server.directory / "dump.rdb", other.directory)
-    other.start()
-
-
-def test_a_server_that_never_had_policies_leaves_snapshots_that_need_no_module(
-    fresh_server: Start,
-) -> None:
-    server, without = fresh_server(policies=False), fresh_server(module=None)
-    server.client().set("k", "v")
-    snapshot_goes_to(server, without)
-    assert without.client().get("k") == b"v"
-
-
-def test_a_day_after_the_last_policy_is_gone_snapshots_need_no_module(
-    binary: Binary, fresh_server: Start, clock: Clock
-) -> None:
-    if not binary.saves_no_empty_aux:
-        pytest.skip("a server of this age that has policies needs the module for every snapshot")
-    server, without = fresh_server(), fresh_server(module=None)
-    client = server.client()
-    client.set("k", "v")
-    set_policy(client, "gold")
-    client.execute_command("RL.POLICYDEL", "gold")
-    clock.advance("23h")
-    with pytest.raises(ServerError, match="rl-policy"):
-        snapshot_goes_to(server, without)
-    clock.advance("61m")
-    snapshot_goes_to(server, without)
-    assert without.client().get("k") == b"v"
-
-
-def test_a_snapshot_with_policies_needs_the_module(fresh_server: Start) -> None:
-    server, without = fresh_server(), fresh_server(module=None)
-    set_policy(server.client(), "gold")
-    with pytest.raises(ServerError, match="rl-policy"):
-        snapshot_goes_to(server, without)
-
-
-def test_every_server_takes_the_setting_that_turns_policies_on(fresh_server: Start) -> None:
-    server = fresh_server(policies=False, module_args="policies yes")
-    client = server.client()
-    assert set_policy(client, "gold") > 0
-    before = policies(client)
-    server.restart("save")
-    assert policies(client) == before
-
-
-def test_without_the_setting_an_older_server_says_what_to_do(
-    binary: Binary, fresh_server: Start
-) -> None:
-    server = fresh_server(policies=False)
-    client = server.client()
-    if binary.saves_no_empty_aux:
-        assert set_policy(client, "gold") > 0
-        return
-    with pytest.raises(ResponseError, match="loaded with 'policies yes'"):
-        set_policy(client, "gold")
-    assert policies(client) == {}
-    assert "no snapshot of this server" not in server.log()
-
-
-def test_a_server_that_gets_policies_it_does_not_save_says_so(
-    binary: Binary, fresh_server: Start
-) -> None:
-    server, other = fresh_server(), fresh_server(policies=False)
-    set_policy(server.client(), "gold")
-    snapshot_goes_to(server, other)
-    assert policies(other.client()) == policies(server.client())
-    lines = [line for line in other.log().splitlines() if "no snapshot of this server" in line]
-    assert len(lines) == (not binary.saves_no_empty_aux)
-    assert all("'policies yes'" in line for line in lines)
-
-
-OTHERS = [Binary.at(path) for path in binaries.available()]
-
-
-# The formats of snapshots that Redis has had since Valkey parted from it, and Valkey refuses.
-REDIS_ALONE = range(12, 80)
-
-
-def rdb_format(server: Server) -> tuple[bytes, int]:
-    """What the server's snapshots begin with: whose format they are of, and which."""
-    head = (server.directory / "dump.rdb").read_bytes()[:9]
-    return head.rstrip(b"0123456789"), int(head[-3:])
-
-
-@pytest.mark.parametrize("other", OTHERS, ids=lambda one: one.name)
-@pytest.mark.parametrize("way", ["RDB", "AOF"])
-def test_policies_move_to_a_server_of_another_kind_and_back(
-    way: str, other: Binary, fresh_server: Start, clock: Clock
-) -> None:
-    settings = WITHOUT_PREAMBLE if way == "AOF" else {}
-    here = fresh_server(**settings)
-    with Server(other, clock=clock, **settings) as there:
-        change(clock, 5, 60, here.client())
-        expected = policies(here.client())
-        move = {"RDB": rdb_goes_to, "AOF": aof_goes_to}[way]
-        for server, to in ((here, there), (there, here)):
-            if not move(server, to):
-                # An older server does not read the snapshots of a newer one.
-                break
-            assert policies(to.client()) == expected
-            # What was deleted is not what never was.
-            gone = [name for name in NAMES if name not in expected]
-            assert any(knows_deletion(to.client(), name) for name in gone)
-            to.client().execute_command("RL.POLICYDEL", *gone)
-            expected = policies(to.client())
-
-
-def rdb_goes_to(server: Server, to: Server) -> bool:
-    for one in (server, to):
-        with one.client() as client:
-            client.save()
-    (name, number), (own, newest) = rdb_format(server), rdb_format(to)
-    # What came after they parted, neither reads of the other.
-    is_foreign = name != own and (own == b"REDIS" or number in REDIS_ALONE)
-    if is_foreign or number > newest:
-        return False
-    snapshot_goes_to(server, to)
-    return True
-
-
-def aof_goes_to(server: Server, to: Server) -> bool:
-    """As one file, which any server takes."""
-    with server.client() as client:
-        rewrite_aof(client)
-    server.stop("kill")
-    text = b"".join(path.read_bytes() for path in server.aof_files())
-    server.start()
-    to.stop()
-    shutil.rmtree(to.directory / "appendonlydir", ignore_errors=True)
-    (to.directory / "appendonly.aof").write_bytes(text)
-    to.start()
-    return True
-
-
-# What is no policy
-
-
-def test_what_empties_and_swaps_databases_leaves_policies(redis: Redis, clock: Clock) -> None:
-    change(clock, 11, 30, redis)
-    before = policies(redis)
-    redis.execute_command("RL.FIXED", "k", 10, "1h")
-    for command in ("FLUSHDB", "FLUSHALL", "FLUSHALL ASYNC", "SWAPDB 0 1", "FLUSHDB ASYNC"):
-        redis.execute_command(*command.split())
-        assert policies(redis) == before
-    redis.execute_command("RL.POLICYDEL", *before)
-    assert policies(redis) == {}
-
-
-def module_id(version: int) -> int:
-    """How a server writes the type's name: six bits a letter, and ten for the version."""
-    letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
-    number = 0
-    for letter in "rl-policy":
-        number = number << 6 | letters.index(letter)
-    return number << 10 | version
-
-
-def test_no_key_is_restored_as_policies(redis: Redis) -> None:
-    redis.execute_command("RL.FIXED", "k", 10, "1h")
-    dump = redis.dump("k")
-    for version in (0, 1, 2):
-        for fields in ([], [0], [1, b"rl-policy 1"], [b"x" * 100]):
-            body = bytes([dump[0], 0x81]) + module_id(version).to_bytes(8, "big")
-            payload = sealed(body + b"".join(map(written, fields)) + b"\x00", dump)
-            with pytest.raises(ResponseError, match="Bad data format"):
-                redis.restore("policy", 0, payload)
-    assert redis.keys() == [b"k"]
-    assert policies(redis) == {}
-
-
-# Without a checksum the last eight bytes of a snapshot are zeros, and anything may be changed.
-NO_CHECKSUM = {"rdbchecksum": "no"}
-
-
-class Snapshot:
-    """The snapshot of a server that has policies, taken apart."""
-
-    def __init__(self, server: Server, client: Redis) -> None:
-        client.save()
-        self._path = server.directory / "dump.rdb"
-        whole = self._path.read_bytes()
-        mark = bytes([0x81]) + module_id(1).to_bytes(8, "big")
-        assert whole.count(mark) == 1
-        begin = whole.index(mark)
-        self._before = whole[:begin]
-        # Behind the type: when it was saved, a number behind a byte that says so.
-        self._when = whole[begin + len(mark) : begin + len(mark) + 2]
-        self.held, self._after = fields_from(whole, begin + len(mark) + 2)
-
-    def write(self, held: Sequence[Field], version: int = 1) -> None:
-        """With other fields. (One that is cut short has servers check it for ever, whatever module
-        it is of: their checker does not know the end of a file from an end of fields.)
-        """
-        mark = bytes([0x81]) + module_id(version).to_bytes(8, "big")
-        own = self._when + b"".join(map(written, held)) + b"\x00"
-        self._path.write_bytes(self._before + mark + own + self._after)
-
-
-def refusal(server: Server) -> str | None:
-    """Why the server ends rather than start with what is there; None if it starts."""
-    try:
-        server.start()
-    except ServerError as error:
-        return str(error)
-    return None
-
-
-def is_orderly(refusal: str) -> bool:
-    """The server has ended itself, and nothing of ours has panicked."""
-    return bool(re.search("ended with status [01]\\b", refusal)) and "panicked" not in refusal
-
-
-def test_a_snapshot_whose_policies_are_not_as_any_version_writes_them_is_refused(
-    fresh_server: Start,
-) -> None:
-    server = fresh_server(**NO_CHECKSUM)
-    client = server.client()
-    for name in ("gold", "silver"):
-        set_policy(client, name)
-    before = policies(client)
-    snapshot = Snapshot(server, client)
-    count, *records = snapshot.held
-    assert count == len(records) == 2
-    assert isinstance(records[0], bytes)
-    server.stop()
-
-    def is_refused() -> bool:
-        reason = refusal(server)
-        assert reason is None or is_orderly(reason), reason
-        return reason is not None
-
-    for version in (0, 2, 1023):
-        snapshot.write(snapshot.held, version)
-        assert is_refused()
-    later = records[0].replace(b"rl-policy 1", b"rl-policy 2")
-    for held in (
-        [2, later, records[1]],
-        [2, records[0] + b" 0", records[1]],
-        [2, records[0][:-1], records[1]],
-        [2, b"", records[1]],
-        [2, b"x" * 100_000, records[1]],
-        # It says that there are more, and fewer.
-        [3, *records],
-        [1, *records],
-        [2**64 - 1, *records],
-        [b"2", *records],
-        records,
-        [],
-    ):
-        snapshot.write(held)
-        assert is_refused(), held
-    snapshot.write(snapshot.held)
-    assert not is_refused()
-    assert policies(client) == before
-
-
-def test_a_policy_that_only_a_later_version_can_read_is_kept_as_it_is(
-    fresh_server: Start,
-) -> None:
-    server = fresh_server(**NO_CHECKSUM)
-    client = server.client()
-    set_policy(client, "gold", "FIXED", 10, "1h")
-    set_policy(client, "silver", "FIXED", 10, "1h")
-    snapshot = Snapshot(server, client)
-    server.stop()
-    later = [
-        field.replace(b"11:FIXED 10 1h", b"12:LATER 10 100") if b"gold" in field else field
-        for field in snapshot.held[1:]
-        if isinstance(field, bytes)
-    ]
-    snapshot.write([2, *later])
-    server.start()
-    for _ in range(2):
-        assert policy(client, "gold").specs == b"LATER 10 100"
-        with pytest.raises(ResponseError, match="later version"):
-            client.execute_command("RL.LIMIT", "k", "gold")
-        assert client.execute_command("RL.LIMIT", "k", "silver")[1] == 10
-        server.restart("save")
-    set_policy(client, "gold", "FIXED", 5, "1h")
-    assert client.execute_command("RL.LIMIT", "another", "gold")[1] == 5
-
-
-def test_a_snapshot_whose_policies_were_changed_at_random_is_refused_or_read(
-    fresh_server: Start, clock: Clock
-) -> None:
-    server = fresh_server(**NO_CHECKSUM)
-    client = server.client()
-    change(clock, 2, 10, client)
-    snapshot = Snapshot(server, client)
-    server.stop()
-    ended = 0
-    chosen = next(batches("policies in a snapshot", 1))
-    for _ in range(scaled(30, 500)):
-        snapshot.write(changed(chosen, snapshot.held))
-        reason = refusal(server)
-        if reason is None:
-            # What it reads is what some server can have written.
-            policies(client)
-            server.stop()
-        else:
-            assert is_orderly(reason), reason
-            ended += 1
-    assert ended > 5
-
-
-def changed(chosen: random.Random, held: Sequence[Field]) -> list[Field]:
-    """A record, how many there are, or which."""
-    if chosen.randrange(2):
-        return changed_fields(chosen, held, held)
-    mutated = list(held)
-    place = chosen.randrange(1, len(held))
-    record = mutated[place]
-    assert isinstance(record, bytes)
-    if chosen.randrange(2):
-        mutated[place] = changed_bytes(chosen, record)
-    else:
-        text = changed_words(chosen, record.decode("latin-1"), ("0", "1", "FIXED"))
-        mutated[place] = text.encode("latin-1")
-    return mutated

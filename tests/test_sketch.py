@@ -1,13 +1,10 @@
 """RL.SKETCH limits any number of items in a key of a fixed size. No item is granted more than its
-limit, whatever comes; honest items are denied only where the sketch is too small. Replicas, the
-AOF, snapshots and copies hold it byte for byte.
+limit, whatever comes; honest items are denied only where the sketch is too small.
 """
 
 import random
 import re
-import struct
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from redis import OutOfMemoryError, Redis, ResponseError
@@ -17,37 +14,14 @@ from support.binaries import Binary
 from support.clock import Clock
 from support.listening import all_told
 from support.saving import (
-    load_aof,
-    reload,
     restart_from_aof,
     restart_from_rdb,
-    restart_from_rewritten_aof,
     wait_until_saved,
 )
-from support.server import Server
-from support.workload import digests, state, written_commands
+from support.sketch_calls import AOF, SMALL, Start, item
+from support.workload import digests, state
 
 pytestmark = pytest.mark.every_server
-
-Start = Callable[..., Server]
-
-AOF = {"appendonly": "yes", "appendfsync": "always"}
-INTERRUPTIONS = {
-    "restart from RDB": (restart_from_rdb, {}),
-    "restart from AOF": (restart_from_aof, AOF),
-    "restart from rewritten AOF": (
-        restart_from_rewritten_aof,
-        AOF | {"aof_use_rdb_preamble": "no"},
-    ),
-    "restart from rewritten AOF with RDB preamble": (
-        restart_from_rewritten_aof,
-        AOF | {"aof_use_rdb_preamble": "yes"},
-    ),
-    "DEBUG RELOAD": (reload, {}),
-    "DEBUG LOADAOF": (load_aof, AOF | {"aof_use_rdb_preamble": "no"}),
-}
-# Of the least size items soon share cells.
-SMALL = ("SIZE", "64kb")
 
 
 @pytest.fixture
@@ -56,27 +30,9 @@ def call(redis: Redis) -> Callable[[str], object]:
     return redis.execute_command
 
 
-def item(number: int) -> bytes:
-    return struct.pack(">I", number)
-
-
 def described(reply: object) -> dict:
     """What RL.INFO says: a map, or before RESP3 names and values in turn."""
     return reply if isinstance(reply, dict) else dict(zip(reply[::2], reply[1::2], strict=True))
-
-
-def fill(redis: Redis, clock: Clock, calls: int, *, key: str = "k", seed: int = 1) -> list[object]:
-    """Calls of 2000 items, by a clock that goes on, and now and then back; what was replied."""
-    chosen = random.Random(seed)
-    replies = []
-    for _ in range(calls // 100):
-        clock.set(clock.now + chosen.choice([0, 1, 700, 40_000, 3_000_000, -2_000_000]))
-        pipeline = redis.pipeline(transaction=False)
-        for _ in range(100):
-            words = (item(chosen.randrange(2000)), 5, 5, "1m", "COST", chosen.choice([1, 1, 2.5]))
-            pipeline.execute_command("RL.SKETCH", key, *words, *SMALL)
-        replies += pipeline.execute()
-    return replies
 
 
 def test_each_item_has_a_bucket_of_its_own(call, clock):
@@ -312,21 +268,25 @@ def test_where_the_policy_has_no_sketch_the_item_is_ignored(redis, call):
 
 
 def test_a_policy_that_becomes_a_sketch_or_none_needs_another_key(redis, call):
-    for before, after, item in (
+    for before, after, named in (
         ("SKETCH 5 5 1m", "TOKENBUCKET 5 5 1m", "ITEM a"),
         ("TOKENBUCKET 5 5 1m", "SKETCH 5 5 1m", "ITEM a"),
         ("FIXED 5 1m FIXED 9 1h", "SKETCH 5 5 1m", "ITEM a"),
         ("SKETCH 5 5 1m", "FIXED 5 1m FIXED 9 1h", "ITEM a"),
     ):
         call(f"RL.POLICYSET p {before}")
-        assert call(f"RL.LIMIT k p {item}")[0] == 1
+        assert call(f"RL.LIMIT k p {named}")[0] == 1
         call(f"RL.POLICYSET p {after}")
         held = state(redis)
-        for line in (f"RL.LIMIT k p {item}", f"RL.LIMIT k p {item} EACH", f"RL.DELAY k p {item}"):
+        for line in (
+            f"RL.LIMIT k p {named}",
+            f"RL.LIMIT k p {named} EACH",
+            f"RL.DELAY k p {named}",
+        ):
             with pytest.raises(ResponseError, match="WRONGTYPE"):
                 call(line)
         assert state(redis) == held
-        assert call(f"RL.LIMIT another p {item}")[0] == 1
+        assert call(f"RL.LIMIT another p {named}")[0] == 1
         call("DEL k another")
 
 
@@ -426,150 +386,3 @@ def test_with_memory_full_only_the_call_that_makes_the_key_is_refused(fresh_serv
     for number in range(500):
         assert redis.execute_command("RL.SKETCH", "k", item(number), 5, 5, "1m")[0] == 1
     assert redis.execute_command("RL.PEEK", "new", "SKETCH", 5, 5, "1m", "a")[0] == 1
-
-
-# Lasting
-
-
-@pytest.mark.parametrize(
-    ("interrupt", "settings"), INTERRUPTIONS.values(), ids=INTERRUPTIONS.keys()
-)
-def test_an_interruption_changes_no_byte_and_no_later_reply(
-    interrupt: Callable[[Server], None],
-    settings: dict[str, str],
-    fresh_server: Start,
-    clock: Clock,
-) -> None:
-    server = fresh_server(**settings)
-    client = server.client()
-    fill(client, clock, 3000)
-    client.execute_command("COPY", "k", "copy")
-    before = state(client)
-    before_digests = digests(client, ["k", "copy"])
-    assert len(set(before_digests)) == 1
-    interrupt(server)
-    assert state(client) == before
-    assert digests(client, ["k", "copy"]) == before_digests
-    # The secret has lasted: every item finds its cells.
-    looks = [("SKETCH", 5, 5, "1m", item(number)) for number in range(0, 2000, 40)]
-    peeked = [
-        [client.execute_command("RL.PEEK", key, *look) for look in looks] for key in ("k", "copy")
-    ]
-    assert peeked[0] == peeked[1]
-    assert any(reply[2] < 5 for reply in peeked[0])
-
-
-def test_a_replica_holds_the_same_bytes_and_expiry(pair, clock):
-    with pair.primary.client() as primary, pair.replica.client() as replica:
-        replies = fill(primary, clock, 6000)
-        assert {reply[0] for reply in replies} == {0, 1}
-        pair.replica.wait_for_sync()
-        held = state(primary)
-        assert held == state(replica)
-        assert digests(primary, held) == digests(replica, held)
-
-
-def test_a_call_propagates_four_cells_and_a_denied_one_nothing(fresh_server, clock):
-    server = fresh_server(**AOF, aof_use_rdb_preamble="no")
-    with server.client() as client:
-        for _ in range(2):
-            client.execute_command("RL.SKETCH", "k", "a", 2, 2, "1m")
-            clock.advance(6)
-        assert client.execute_command("RL.SKETCH", "k", "a", 2, 2, "1m")[0] == 0
-        effects = [words[2].split() for words in written_commands(server) if b"k" in words]
-    assert [effect[0] for effect in effects] == [b"rl-sketch"] * 2
-    # Kind, version, expiry, that it is a change, 9 numbers of the sketch, and four cells.
-    assert {len(effect) for effect in effects} == {3 + 1 + 9 + 1 + 2 * 4}
-
-
-def test_a_large_one_is_rewritten_in_parts(fresh_server):
-    settings = AOF | {"aof_use_rdb_preamble": "no"}
-    server = fresh_server(**settings)
-    with server.client() as client:
-        pipeline = client.pipeline(transaction=False)
-        for number in range(5000):
-            pipeline.execute_command("RL.SKETCH", "k", item(number), 5, 5, "1m", "SIZE", "1mb")
-        pipeline.execute()
-        before = state(client)
-        restart_from_rewritten_aof(server)
-        assert state(client) == before
-    written = b"".join(file.read_bytes() for file in server.aof_files())
-    parts = [int(length) for length in re.findall(rb"\$(\d+)\r\nrl-sketch", written)]
-    assert len(parts) == 5
-    assert max(parts) < 300_000
-
-
-def cpu_ms(server: Server) -> float:
-    """What the server's main thread has computed: waiting for a processor does not count."""
-    with server.client() as client:
-        pid = client.info("server")["process_id"]
-    return int(Path(f"/proc/{pid}/task/{pid}/schedstat").read_text().split()[0]) / 1e6
-
-
-@pytest.mark.one_server
-@pytest.mark.timeout(240)
-def test_the_largest_makes_no_pause(fresh_server: Start) -> None:
-    server = fresh_server()
-    with server.client() as client:
-        took = {}
-
-        def measured(name: str, run: Callable[[], object]) -> None:
-            before = cpu_ms(server)
-            run()
-            took[name] = cpu_ms(server) - before
-
-        call = ("RL.SKETCH", "k", "a", 5, 5, "1h", "SIZE", "256mb")
-        measured("made", lambda: client.execute_command(*call))
-        for first in range(0, 60_000, 2000):
-            pipeline = client.pipeline(transaction=False)
-            for number in range(first, first + 2000):
-                pipeline.execute_command("RL.SKETCH", "k", item(number), 5, 5, "1h")
-            measured("2,000 calls", pipeline.execute)
-        assert client.memory_usage("k") > 200_000_000
-        measured("copied", lambda: client.execute_command("COPY", "k", "copy"))
-        measured("written", lambda: client.execute_command(*call))
-        # A deletion is not among them: the allocator may return pages to the system at that time.
-        assert max(took, key=took.get) == "2,000 calls", took
-
-
-def test_dump_restore_and_copy_keep_it_and_copies_go_their_own_way(redis, clock):
-    fill(redis, clock, 3000)
-    payload, left = redis.dump("k"), redis.pttl("k")
-    redis.restore("restored", left, payload)
-    redis.execute_command("COPY", "k", "copy")
-    assert redis.dump("restored") == redis.dump("copy") == payload
-    assert redis.memory_usage("copy") > 60_000
-    # The cells of any item may be full of others', by the secret, which is random.
-    another = ("another", 5, 5, "1m", "COST", 5, "FORCE")
-    redis.execute_command("RL.SKETCH", "copy", *another)
-    assert redis.dump("copy") != redis.dump("k") == payload
-    redis.execute_command("RL.SKETCH", "k", *another)
-    assert redis.dump("copy") == redis.dump("k")
-    redis.delete("k", "restored")
-    assert redis.execute_command("RL.PEEK", "copy", "SKETCH", 5, 5, "1m", "another")[0] == 0
-
-
-def test_two_keys_hash_by_different_secrets(redis):
-    for key in ("k", "other"):
-        redis.execute_command("RL.SKETCH", key, "a", 5, 5, "1m")
-    first, second = digests(redis, ["k", "other"])
-    assert first != second
-    # So do a key and the one that comes after it.
-    redis.delete("k")
-    redis.execute_command("RL.SKETCH", "k", "a", 5, 5, "1m")
-    assert digests(redis, ["k"]) != [first]
-
-
-def test_memory_comes_as_it_is_touched(redis):
-    redis.execute_command("RL.SKETCH", "k", "a", 5, 5, "1m", "SIZE", "256mb")
-    few = redis.memory_usage("k")
-    assert few < 50_000
-    for number in range(100):
-        redis.execute_command("RL.SKETCH", "k", item(number), 5, 5, "1m")
-    assert 300 * 4096 < redis.memory_usage("k") < 410 * 7000
-    # A copy shares the pieces, and outlives the original.
-    redis.execute_command("COPY", "k", "copy")
-    redis.delete("k")
-    assert redis.execute_command("RL.PEEK", "copy", "SKETCH", 5, 5, "1m", "a")[2] == 4
-    redis.delete("copy")
-    assert redis.dbsize() == 0

@@ -1,0 +1,22 @@
+"""Policies that are set, and what a server answers about them."""
+
+from collections.abc import Callable
+
+from redis import Redis, ResponseError
+
+from support.clock import START_US
+from support.server import Server
+
+MINUTE = "TOKENBUCKET 60 60 1m"
+HOUR = "FIXED 1000 1h"
+START_MS = START_US // 1000
+Start = Callable[..., Server]
+
+
+def answer(redis: Redis, *words: str | bytes) -> object:
+    """The reply, or an error as it stands on the wire."""
+    try:
+        return redis.execute_command(*words)
+    except ResponseError as error:
+        # A code that the client does not know is a part of the text.
+        return f"{error.status_code or ''} {error}".lstrip()

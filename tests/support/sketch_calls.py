@@ -1,0 +1,15 @@
+"""Calls on a sketch: the names of items, and the least size."""
+
+import struct
+from collections.abc import Callable
+
+from support.server import Server
+
+Start = Callable[..., Server]
+AOF = {"appendonly": "yes", "appendfsync": "always"}
+# Of the least size items soon share cells.
+SMALL = ("SIZE", "64kb")
+
+
+def item(number: int) -> bytes:
+    return struct.pack(">I", number)

@@ -1,0 +1,250 @@
+"""A resync leaves a replica with the policies of its primary, also while they change."""
+
+import random
+from collections.abc import Callable
+
+import pytest
+from redis import Redis, ResponseError
+
+from conftest import Pair
+from support import poll
+from support.clock import Clock
+from support.policies import (
+    NAMES,
+    Governing,
+    change,
+    knows_deletion,
+    policies,
+    set_policy,
+)
+from support.policy_pairs import Start, assert_the_same, syncs
+from support.scale import first_on_every_server, scaled
+from support.server import Server
+
+pytestmark = [pytest.mark.every_server, pytest.mark.timeout(scaled(240, 3600))]
+BALLAST = bytes(2**20)
+
+
+def is_up(replica: Redis) -> bool:
+    return replica.info("replication")["master_link_status"] == "up"
+
+
+# Full and partial resyncs
+
+
+def forget_history(primary: Server) -> None:
+    with primary.client() as client:
+        client.execute_command("DEBUG", "CHANGE-REPL-ID")
+        client.client_kill_filter(_type="replica")
+
+
+def outgrow_backlog(primary: Server) -> None:
+    with primary.client() as client, client.pipeline() as at_once:
+        at_once.client_kill_filter(_type="replica")
+        at_once.set("ballast", BALLAST).delete("ballast")
+        at_once.execute()
+
+
+def sends_beside(client: Redis) -> None:
+    """A snapshot then comes by a connection of its own, while the first brings what goes on."""
+    for name in ("dual-channel-replication-enabled", "repl-rdb-channel"):
+        if client.config_get(name):
+            client.config_set(name, "yes")
+            return
+    pytest.skip("this server sends a snapshot by the replica's one connection only")
+
+
+@pytest.mark.parametrize("transfer", ["disk", "diskless", "a second connection"])
+@pytest.mark.parametrize("loading", ["disabled", "swapdb"])
+def test_a_full_resync_while_policies_change_leaves_the_same(
+    transfer: str, loading: str, fresh_server: Start, clock: Clock
+) -> None:
+    settings = {
+        "repl_backlog_size": "16kb",
+        "repl_diskless_sync": "no" if transfer == "disk" else "yes",
+        "repl_diskless_load": loading,
+    }
+    primary = fresh_server(**settings)
+    replica = primary.replica(**settings)
+    client, follower = primary.client(), replica.client()
+    if transfer == "a second connection":
+        sends_beside(client)
+        sends_beside(follower)
+    for number, cut_off in enumerate([forget_history, outgrow_backlog] * scaled(1, 10)):
+        with Governing(primary, clock, tag=number) as load:
+            load.wait_for(turns=100)
+            before, _ = syncs(client)
+            cut_off(primary)
+            poll.until(
+                lambda before=before: syncs(client)[0] > before and is_up(follower),
+                "the replica has got a snapshot",
+                timeout=30,
+            )
+            load.wait_for(turns=100)
+        assert_the_same(primary, replica)
+        load.assert_kept(follower)
+
+
+def test_a_partial_resync_while_policies_change_leaves_the_same(
+    fresh_server: Start, clock: Clock
+) -> None:
+    primary = fresh_server(repl_backlog_size="64mb")
+    replica = primary.replica()
+    client, follower = primary.client(), replica.client()
+    full, partial = syncs(client)
+    with Governing(primary, clock) as load:
+        for cut in range(1, 6):
+            load.wait_for(turns=50)
+            client.client_kill_filter(_type="replica")
+            poll.until(
+                lambda cut=cut: syncs(client)[1] == partial + cut and is_up(follower),
+                "the replica is on again",
+                timeout=30,
+            )
+    assert syncs(client) == (full, partial + 5)
+    assert_the_same(primary, replica)
+
+
+@pytest.mark.parametrize("diskless", ["yes", "no"])
+def test_a_replica_of_a_replica_has_the_same_policies(
+    diskless: str, fresh_server: Start, clock: Clock
+) -> None:
+    settings = {"repl_diskless_sync": diskless, "repl_backlog_size": "16kb"}
+    primary = fresh_server(**settings)
+    change(clock, 1, 40, primary.client())
+    middle = primary.replica(**settings)
+    last = middle.replica(**settings)
+    assert_the_same(primary, middle, last)
+    change(clock, 2, 40, primary.client())
+    assert_the_same(primary, middle, last)
+    forget_history(primary)
+    change(clock, 3, 40, primary.client())
+    assert_the_same(primary, middle, last)
+
+
+def test_who_becomes_a_replica_has_its_primarys_policies_and_no_other(
+    fresh_server: Start, clock: Clock
+) -> None:
+    primary, other = fresh_server(), fresh_server()
+    client, follower = primary.client(), other.client()
+    change(clock, 1, 40, follower)
+    assert policies(follower)
+    other.follow(primary)
+    other.wait_for_sync()
+    assert policies(client) == policies(follower) == {}
+    set_policy(client, "gold")
+    assert_the_same(primary, other)
+    # Nor is anything known of what it had deleted.
+    other.follow(None)
+    assert not any(knows_deletion(follower, name) for name in NAMES)
+
+
+def test_a_restarted_replica_goes_on_with_what_its_snapshot_has(
+    fresh_server: Start, clock: Clock
+) -> None:
+    primary = fresh_server(repl_backlog_size="64mb")
+    replica = primary.replica()
+    change(clock, 1, 40, primary.client())
+    replica.wait_for_sync()
+    before = syncs(primary.client())
+    replica.stop("save")
+    change(clock, 2, 10, primary.client())
+    replica.start()
+    assert_the_same(primary, replica)
+    full, partial = syncs(primary.client())
+    assert (full, partial) == (before[0], before[1] + 1)
+
+
+# A load beside what there was
+
+
+def begin_to_load(primary: Server, replica: Server, meanwhile: Callable[[Redis], None]) -> None:
+    """The replica loads a snapshot, slowly, beside what it has. It has not heard of what happens to
+    the primary meanwhile. Redis 6.2 has what it had when such a load fails, but answers nothing
+    while it lasts.
+    """
+    client, follower = primary.client(), replica.client()
+    client.config_set("repl-diskless-sync", "yes")
+    follower.config_set("repl-diskless-load", "swapdb")
+    # More than sockets hold, so that it is not all there when the primary ends.
+    for number in range(256):
+        client.set(f"large {number}", random.randbytes(2**17))
+    replica.wait_for_sync()
+    follower.config_set("key-load-delay", 30_000)
+    with replica.stopped():
+        client.client_kill_filter(_type="replica")
+        meanwhile(client)
+        client.set("ballast", BALLAST)
+        client.delete("ballast")
+    poll.until(lambda: is_loading(follower), "the replica loads", timeout=30)
+
+
+def is_loading(follower: Redis) -> bool:
+    info = follower.info("persistence")
+    return bool(info.get("async_loading", info["loading"]))
+
+
+@pytest.fixture
+def loading_pair(fresh_server: Start, clock: Clock) -> Pair:
+    """The replica has policies."""
+    primary = fresh_server(repl_backlog_size="16kb")
+    replica = primary.replica(repl_backlog_size="16kb")
+    change(clock, 1, 40, primary.client())
+    set_policy(primary.client(), "old", "FIXED", 10, "1h")
+    replica.wait_for_sync()
+    return Pair(primary, replica)
+
+
+def becomes_other(client: Redis) -> None:
+    client.execute_command("RL.POLICYDEL", "old")
+    set_policy(client, "new")
+
+
+@pytest.mark.parametrize("becomes", first_on_every_server(["other policies", "none"]))
+def test_a_replica_that_loads_beside_its_old_data_has_its_old_policies_until_it_is_done(
+    becomes: str, loading_pair: Pair, clock: Clock
+) -> None:
+    primary, replica = loading_pair
+    if primary.version < (7,):
+        pytest.skip("Redis 6.2 answers nothing while it loads")
+    client, follower = primary.client(), replica.client()
+    before = policies(follower)
+
+    def becomes_none(client: Redis) -> None:
+        client.execute_command("RL.POLICYDEL", *before)
+        # After a day it is forgotten that they ever were.
+        clock.advance("25h")
+        client.save()
+        named = b"rl-policy" in (primary.directory / "dump.rdb").read_bytes()
+        assert not named
+        clock.advance("-25h")
+
+    begin_to_load(primary, replica, becomes_none if becomes == "none" else becomes_other)
+    assert policies(client) != before
+    assert policies(follower) == before
+    assert follower.execute_command("RL.PEEK", "k", "POLICY", "old")[:3] == [1, 10, 10]
+    with pytest.raises(ResponseError, match="NOPOLICY"):
+        follower.execute_command("RL.PEEK", "k", "POLICY", "new")
+    assert is_loading(follower)
+    follower.config_set("key-load-delay", 0)
+    poll.until(lambda: is_up(follower), "the replica has got a snapshot", timeout=30)
+    assert_the_same(primary, replica)
+    assert policies(follower).keys() == (set() if becomes == "none" else policies(client).keys())
+    assert b"old" not in policies(follower)
+
+
+def test_a_replica_whose_load_is_aborted_has_its_old_policies(loading_pair: Pair) -> None:
+    primary, replica = loading_pair
+    follower = replica.client()
+    before = policies(follower)
+    begin_to_load(primary, replica, becomes_other)
+    primary.stop("kill")
+    poll.until(lambda: not is_loading(follower), "the load is aborted", timeout=30)
+    assert policies(follower) == before
+    # And nothing of what it had read appears with what it loads next.
+    primary.start()
+    set_policy(primary.client(), "third")
+    follower.config_set("key-load-delay", 0)
+    poll.until(lambda: is_up(follower), "the replica has got a snapshot", timeout=30)
+    assert_the_same(primary, replica)
+    assert policies(follower).keys() == {b"third"}

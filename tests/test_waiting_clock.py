@@ -1,0 +1,122 @@
+"""A clock that is set back or on keeps no caller waiting, and forgives none."""
+
+import random
+
+import pytest
+
+from support import poll
+from support.clock import Clock
+from support.waiting import GRANTED, Queue, answered, told_of
+
+pytestmark = pytest.mark.every_server
+
+
+# The clock
+
+
+def test_a_clock_that_is_set_back_takes_deadlines_back_with_it(queue: Queue, clock: Clock) -> None:
+    queue.acquire("a")
+    queue.joins("b")
+    c, d = queue.joins("c", block="30s"), queue.joins("d", block="20s")
+    clock.advance("10s")
+    queue.see_clock(clock)
+    clock.advance("-1h")
+    queue.see_clock(clock)
+    assert answered([c, d]) == [False, False]
+    # Ten seconds of their times are over.
+    due = {"5s": queue.joins("late", block="5s"), "5000ms": d, "10s": c}
+    for after in list(due):
+        clock.advance(after)
+        assert due.pop(after).reply()[:3] == [0, 1, 0]
+        queue.settle()
+        assert not any(answered(list(due.values())))
+
+
+def test_a_lease_lapses_after_the_clock_was_set_back_though_nobody_calls(
+    queue: Queue, clock: Clock
+) -> None:
+    queue.acquire("a")
+    b = queue.joins("b")
+    clock.advance("10s")
+    queue.see_clock(clock)
+    clock.advance("-1h")
+    queue.see_clock(clock)
+    clock.advance("59s")
+    queue.see_clock(clock)
+    assert not b.is_answered
+    clock.advance("1s")
+    assert b.reply() == GRANTED
+
+
+def test_a_clock_that_is_set_on_answers_what_is_due(queue: Queue, clock: Clock) -> None:
+    queue.acquire("a", ttl="2h")
+    b, c = queue.joins("b", block="30m"), queue.joins("c", block="90m")
+    clock.advance("1h")
+    assert b.reply() == [0, 1, 0, 3_600_000, 3_600_000]
+    queue.settle()
+    assert not c.is_answered
+    clock.advance("1h")
+    assert c.reply()[0] == 1
+
+
+def test_a_clock_set_back_while_nobody_waits_is_no_matter_to_who_comes_then(
+    queue: Queue, clock: Clock
+) -> None:
+    queue.acquire("a")
+    queue.joins("b", block="30s")
+    clock.advance("30s")
+    poll.until(lambda: queue.is_empty, "nobody waits")
+    clock.advance("-1h")
+    late = queue.joins("late", block="30s")
+    clock.advance("29s")
+    queue.see_clock(clock)
+    assert not late.is_answered
+    clock.advance("1s")
+    assert late.reply()[0] == 0
+
+
+def test_a_clock_that_is_set_back_while_writes_are_paused_keeps_nobody_waiting(
+    queue: Queue, clock: Clock
+) -> None:
+    queue.acquire("a")
+    b = queue.joins("b")
+    queue.joins("c", block="1h")
+    clock.advance("10s")
+    queue.see_clock(clock)
+    queue.client.execute_command("CLIENT", "PAUSE", 3_600_000, "WRITE")
+    clock.advance("-1h")
+    queue.until(lambda: told_of(queue.client)[b"queue"][1][3] < 3_600_000, "deadlines move back")
+    queue.client.execute_command("CLIENT", "UNPAUSE")
+    queue.see_clock(clock)
+    # The lease lasts from when that could be written, for as long as it may last at most.
+    clock.advance("60s")
+    assert b.reply() == GRANTED
+
+
+def test_a_clock_that_goes_to_and_fro_forgives_nobody_and_keeps_nobody(
+    queue: Queue, clock: Clock
+) -> None:
+    chosen = random.Random(17)
+    queue.acquire("a")
+    waiters = queue.join(*(f"holder {number}" for number in range(8)))
+    for number, waiter in enumerate(waiters):
+        for _ in range(3):
+            clock.advance(f"{chosen.choice([-3600, -60, -1, 1, 20])}s")
+            queue.see_clock(clock)
+            assert len(queue.holders()) <= 1
+        if not waiter.is_answered:
+            clock.advance("61s")
+        assert waiter.reply()[:2] == [1, 1], number
+
+
+def test_however_far_ahead_the_clock_has_been_a_call_waits_for_as_long_as_it_says(
+    own_queue: Queue, clock: Clock
+) -> None:
+    queue = own_queue
+    for _ in range(3):
+        queue.acquire("a")
+        b = queue.joins("b", block="10s")
+        clock.advance("300000d")
+        assert b.reply()[0] == 1
+        clock.reset()
+        queue.client.flushall()

@@ -1,0 +1,270 @@
+"""A thousand callers wait and are served in order, and leave no memory behind."""
+
+import random
+import selectors
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+from redis import Connection
+from redis import ConnectionError as RedisConnectionError
+
+from support import poll
+from support.clock import Clock
+from support.scale import first_on_every_server, scaled
+from support.waiting import GRANTED, Queue, error_of
+from support.workload import Word
+
+pytestmark = pytest.mark.every_server
+
+
+# Memory
+
+
+def test_a_grant_for_which_there_is_no_memory_is_an_error(own_queue: Queue) -> None:
+    queue = own_queue
+    queue.acquire("a")
+    b, c = queue.join("b", "c")
+    queue.client.config_set("maxmemory", 1)
+    queue.release("a")
+    for waiter in (b, c):
+        assert error_of(waiter.reply).startswith(("OOM", "command not allowed when used memory"))
+    queue.client.config_set("maxmemory", 0)
+    assert not queue.client.exists("k")
+    assert queue.acquire("d") == GRANTED
+
+
+def quiet_memory(queue: Queue) -> int:
+    """Without the buffers of a connection used for much."""
+    queue.client.connection_pool.disconnect()
+    queue.client.info("memory")
+    return queue.client.info("memory")["used_memory"]
+
+
+CLIENTS = 1000
+
+
+@pytest.mark.timeout(scaled(180, 900))
+def test_after_many_have_joined_and_gone_memory_is_where_it_was(own_queue: Queue) -> None:
+    queue = own_queue
+    queue.acquire("a")
+
+    def join_and_go() -> None:
+        with Crowd(queue, CLIENTS) as crowd:
+            for number in range(CLIENTS):
+                crowd.send(number, "RL.ACQUIRE", "k", 1, "60s", f"h{number}", "BLOCK", "1h")
+            poll.until(lambda: queue.blocked == CLIENTS, "all wait", timeout=60)
+            with queue.client.pipeline(transaction=False) as pipeline:
+                for number in range(0, CLIENTS, 2):
+                    pipeline.execute_command("CLIENT", "KILL", "ID", crowd.ids[number])
+                assert set(pipeline.execute()) == {1}
+        poll.until(lambda: queue.is_empty, "all have gone", timeout=60)
+        poll.until(
+            lambda: queue.client.info("clients")["connected_clients"] <= 2,
+            "the server has closed their connections",
+            timeout=60,
+        )
+
+    # What the server makes itself for so many, once.
+    join_and_go()
+    before = quiet_memory(queue)
+    join_and_go()
+    # Less than if each had left a word behind.
+    poll.until(lambda: quiet_memory(queue) < before + 8 * CLIENTS, "the memory is free again", 60)
+
+
+# A thousand of them
+
+
+class Crowd:
+    """This many connections at once, from `with` to its end."""
+
+    def __init__(self, queue: Queue, size: int) -> None:
+        self.queue, self.size = queue, size
+        self._client = queue.server.client()
+        self._opened = ExitStack()
+        self.connections: list[Connection] = []
+        self.ids: list[int] = []
+
+    def __enter__(self) -> "Crowd":
+        pool = self._client.connection_pool
+        pool.max_connections = self.size
+        self._opened.callback(self._client.close)
+        self._opened.callback(pool.disconnect)
+        for _ in range(self.size):
+            connection = pool.get_connection()
+            connection.send_command("CLIENT", "ID")
+            self.connections.append(connection)
+            self.ids.append(connection.read_response())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._opened.close()
+
+    def send(self, number: int, *words: Word) -> None:
+        self.connections[number].send_command(*words)
+
+    def reply(self, number: int) -> object:
+        return self.connections[number].read_response()
+
+    def join_in_order(self, *options: Word, limit: int, block: str = "0") -> None:
+        """Holders by their numbers. One waits before the next one calls."""
+        for number in range(self.size):
+            words = ("RL.ACQUIRE", "k", limit, "60s", f"h{number}", *options, "BLOCK", block)
+            self.send(number, *words)
+            self.queue.until(
+                lambda number=number: self.queue.blocked > number, "the next one waits"
+            )
+
+
+@pytest.fixture
+def crowd(queue: Queue) -> Iterator[Crowd]:
+    with Crowd(queue, CLIENTS) as crowd:
+        yield crowd
+
+
+# More than the module serves in one go, too.
+@pytest.mark.timeout(scaled(180, 600))
+@pytest.mark.parametrize("size", first_on_every_server([5 * CLIENTS // 2, CLIENTS]))
+def test_many_are_served_in_the_order_in_which_they_came(queue: Queue, size: int) -> None:
+    queue.acquire("a", "COST", size, limit=size)
+    with Crowd(queue, size) as crowd:
+        crowd.join_in_order(limit=size)
+        assert queue.told()["blocked_clients"] == size
+        queue.release("a")
+        left = [crowd.reply(number)[2] for number in range(size)]
+    assert left == list(range(size - 1, -1, -1))
+    assert queue.is_empty
+
+
+@pytest.mark.timeout(scaled(180, 600))
+def test_a_thousand_are_served_one_by_one_as_leases_lapse_and_are_released(
+    queue: Queue, crowd: Crowd, clock: Clock
+) -> None:
+    queue.acquire("a", "COST", 8, limit=8)
+    crowd.join_in_order(limit=8)
+    clock.advance("60s")
+    for number in range(CLIENTS):
+        assert crowd.reply(number)[:2] == [1, 8], number
+        if number % 100 == 99:
+            queue.settle()
+            # As many as there are units, and no more.
+            assert queue.blocked == max(0, CLIENTS - number - 8), number
+        queue.release(f"h{number}")
+    assert queue.is_empty
+    assert not queue.client.exists("k")
+
+
+@pytest.mark.timeout(scaled(180, 600))
+def test_of_a_thousand_all_are_denied_at_their_deadlines(
+    queue: Queue, crowd: Crowd, clock: Clock
+) -> None:
+    queue.acquire("a")
+    crowd.join_in_order(limit=1, block="10s")
+    clock.advance("10s")
+    replies = {tuple(crowd.reply(number)) for number in range(CLIENTS)}
+    assert replies == {(0, 1, 0, 50_000, 50_000)}
+    assert queue.is_empty
+
+
+class Working:
+    """A crowd that works: each gets a lease, gives it back some time later, and asks for the next,
+    until it has had as many as it has jobs. Some are killed as they wait.
+
+    Counts the units that are held by what their holders know: from the answer to the release.
+    """
+
+    def __init__(self, crowd: Crowd, limit: int, jobs: int, seed: int) -> None:
+        self.crowd, self.limit, self.jobs = crowd, limit, jobs
+        self._chosen = random.Random(seed)
+        self._costs = [self._chosen.choice([1, 1, 1, 2, 3]) for _ in range(crowd.size)]
+        self._left = [jobs] * crowd.size
+        self._at_work: list[int] = []
+        self._release_sent: set[int] = set()
+        self.held = self.most_held = self.killed = 0
+
+    def run(self) -> None:
+        with selectors.DefaultSelector() as selector:
+            for number, connection in enumerate(self.crowd.connections):
+                selector.register(connection._sock, selectors.EVENT_READ, number)
+                self._ask(number)
+            while selector.get_map():
+                ready = selector.select(timeout=0 if self._at_work else 60)
+                assert ready or self._at_work, f"nobody is served: {self.crowd.queue.told()}"
+                for key, _ in ready:
+                    if not self._hear(key.data):
+                        selector.unregister(key.fileobj)
+                if self._at_work and (not ready or self._chosen.random() < 0.5):
+                    self._release()
+                if self._chosen.random() < 0.05:
+                    self._kill(self._chosen.randrange(self.crowd.size))
+
+    def _ask(self, number: int) -> None:
+        words = (self.limit, "1h", f"h{number}", "COST", self._costs[number], "BLOCK", "1h")
+        self.crowd.send(number, "RL.ACQUIRE", "k", *words)
+
+    def _hear(self, number: int) -> bool:
+        """Whether there is more to come."""
+        try:
+            reply = self.crowd.reply(number)
+        except RedisConnectionError:
+            self._clean_up(number)
+            return False
+        if number in self._release_sent:
+            assert reply == 1
+            self._release_sent.remove(number)
+            self._left[number] -= 1
+            if self._left[number]:
+                self._ask(number)
+            return self._left[number] > 0
+        assert reply[:2] == [1, self.limit], reply
+        self.held += self._costs[number]
+        self.most_held = max(self.most_held, self.held)
+        assert self.held <= self.limit
+        self._at_work.append(number)
+        return True
+
+    def _release(self) -> None:
+        number = self._at_work.pop(self._chosen.randrange(len(self._at_work)))
+        # From here on its units may be somebody else's.
+        self.held -= self._costs[number]
+        self._release_sent.add(number)
+        self.crowd.send(number, "RL.RELEASE", "k", f"h{number}")
+
+    def _clean_up(self, number: int) -> None:
+        """It was killed: as it waited, so that it holds nothing, or just after it was answered."""
+        self.killed += 1
+        held = self.crowd.queue.release(f"h{number}")
+        if number in self._at_work:
+            self._at_work.remove(number)
+            self.held -= self._costs[number]
+            assert held == 1
+        elif number not in self._release_sent:
+            assert held == 0
+
+    def _kill(self, number: int) -> None:
+        """If it waits."""
+        client = self.crowd.queue.client
+        listed = client.client_list(client_id=[self.crowd.ids[number]])
+        if any("b" in one["flags"] for one in listed):
+            assert client.client_kill_filter(_id=self.crowd.ids[number]) == 1
+
+    @property
+    def served(self) -> int:
+        return sum(self.jobs - left for left in self._left)
+
+
+@pytest.mark.timeout(scaled(180, 900))
+@pytest.mark.parametrize("seed", range(scaled(1, 10)))
+def test_a_thousand_at_work_are_all_served_and_never_hold_more_than_the_limit(
+    own_queue: Queue, seed: int
+) -> None:
+    with Crowd(own_queue, CLIENTS) as crowd:
+        work = Working(crowd, limit=8, jobs=scaled(3, 30), seed=seed)
+        work.run()
+    assert work.served > CLIENTS
+    assert work.killed > 0
+    # Whatever the head asks for, less than that was left to others.
+    assert work.most_held > work.limit - 3
+    poll.until(lambda: own_queue.is_empty, "nobody waits")
+    assert not own_queue.client.exists("k")

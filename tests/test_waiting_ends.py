@@ -1,0 +1,261 @@
+"""A wait ends at its deadline, by a release of the holder, or by another call of the holder."""
+
+import pytest
+
+from support.clock import Clock
+from support.waiting import DENIED, GRANTED, Queue
+from support.waiting_calls import big_one_waits
+
+pytestmark = pytest.mark.every_server
+
+
+# The deadline
+
+
+@pytest.mark.parametrize("block", ["5s", "5", "5000ms"])
+def test_at_the_deadline_it_is_denied_as_it_then_is(queue: Queue, clock: Clock, block: str) -> None:
+    queue.acquire("a")
+    b = queue.joins("b", block=block)
+    clock.advance("4997ms")
+    queue.see_clock(clock)
+    assert not b.is_answered
+    clock.advance("1ms")
+    assert b.reply() == [0, 1, 0, 55_000, 55_000]
+    assert queue.is_empty
+    assert queue.told()["timed_out"] > 0
+
+
+def test_a_lease_that_lapses_at_the_deadline_is_granted(queue: Queue, clock: Clock) -> None:
+    queue.acquire("a")
+    b, c = queue.joins("b", block="60s"), queue.joins("c", block="60s")
+    clock.advance("60s")
+    assert (b.reply(), c.reply()) == (GRANTED, DENIED)
+
+
+def test_once_a_head_is_denied_the_next_passes_and_has_not_waited_in_vain(
+    own_queue: Queue, clock: Clock
+) -> None:
+    queue = own_queue
+    queue.acquire("a", limit=2)
+    big = queue.joins("big", "COST", 2, limit=2, block="30s")
+    small = queue.joins("small", limit=2, block="30s")
+    clock.advance("30s")
+    assert big.reply() == [0, 2, 1, 30_000, 30_000]
+    assert small.reply() == [1, 2, 0, 0, 60_000]
+    told = queue.told()
+    assert (told["served"], told["timed_out"]) == (1, 1)
+
+
+def test_deadlines_end_in_their_order_wherever_in_the_queue(queue: Queue, clock: Clock) -> None:
+    queue.acquire("a")
+    blocks = {"b": "30s", "c": "10s", "d": "20s", "e": "0"}
+    waiters = {name: queue.joins(name, block=block) for name, block in blocks.items()}
+    for name, left in (("c", 50_000), ("d", 40_000), ("b", 30_000)):
+        clock.advance("10s")
+        assert waiters.pop(name).reply() == [0, 1, 0, left, left]
+        queue.settle()
+        assert not any(one.is_answered for one in waiters.values())
+    queue.release("a")
+    assert waiters["e"].reply() == GRANTED
+
+
+def test_who_is_denied_at_the_head_makes_way_for_the_next(queue: Queue, clock: Clock) -> None:
+    queue.acquire("a", "COST", 5, limit=8)
+    big = queue.joins("big", "COST", 6, limit=8, block="10s")
+    small = queue.joins("small", "COST", 2, limit=8)
+    clock.advance("10s")
+    assert big.reply() == [0, 8, 3, 50_000, 50_000]
+    assert small.reply() == [1, 8, 1, 0, 60_000]
+
+
+def test_behind_others_the_denial_says_to_come_again_if_there_is_room(
+    queue: Queue, clock: Clock
+) -> None:
+    big_one_waits(queue)
+    late = queue.joins("late", limit=8, block="10s")
+    clock.advance("10s")
+    assert late.reply() == [0, 8, 3, 1, 50_000]
+
+
+def test_0_is_without_end(queue: Queue, clock: Clock) -> None:
+    queue.acquire("a", ttl="3650d")
+    b = queue.joins("b", block="0")
+    clock.advance("1000d")
+    queue.see_clock(clock)
+    assert not b.is_answered
+    queue.release("a")
+    assert b.reply() == GRANTED
+
+
+# A holder that calls again
+
+
+def test_a_holder_that_asks_again_keeps_its_place_and_its_older_call_is_denied(
+    queue: Queue, clock: Clock
+) -> None:
+    queue.acquire("a")
+    older, c = queue.join("b", "c")
+    clock.advance("10s")
+    again = queue.caller().send("RL.ACQUIRE", "k", 1, "60s", "b", "BLOCK", 0)
+    assert older.reply() == [0, 1, 0, 50_000, 50_000]
+    queue.settle()
+    assert queue.waiting() == [b"b", b"c"]
+    assert queue.blocked == 2
+    queue.release("a")
+    assert again.reply() == GRANTED
+    queue.settle()
+    assert not c.is_answered
+
+
+def test_a_holder_that_waits_does_not_overtake_itself(queue: Queue) -> None:
+    queue.acquire("a")
+    b = queue.joins("b")
+    with queue.client.pipeline(transaction=True) as pipeline:
+        pipeline.execute_command("RL.RELEASE", "k", "a")
+        pipeline.execute_command("RL.ACQUIRE", "k", 1, "60s", "b")
+        assert pipeline.execute() == [1, [0, 1, 1, 1, 0]]
+    assert b.reply() == GRANTED
+
+
+def test_a_holder_that_asks_without_block_is_denied_and_its_older_call_waits_on(
+    queue: Queue,
+) -> None:
+    queue.acquire("a")
+    b = queue.joins("b")
+    assert queue.acquire("b") == DENIED
+    queue.settle()
+    assert not b.is_answered
+    queue.release("a")
+    assert b.reply() == GRANTED
+
+
+def test_a_connection_may_wait_again_and_again(queue: Queue) -> None:
+    queue.acquire("a")
+    caller, holder = queue.caller(), "a"
+    for number in range(10):
+        queue.joins(f"b{number}", by=caller)
+        queue.release(holder)
+        assert caller.reply() == GRANTED
+        holder = f"b{number}"
+
+
+# To give up
+
+
+def test_who_is_released_while_it_waits_is_denied_and_leaves_the_queue(
+    queue: Queue, clock: Clock
+) -> None:
+    queue.acquire("a")
+    b, c, d = queue.join("b", "c", "d")
+    clock.advance("10s")
+    # Nobody's lease is released: neither at the head nor behind it has one.
+    assert queue.release("b", "c", "nobody") == 0
+    assert [b.reply(), c.reply()] == [[0, 1, 0, 50_000, 50_000]] * 2
+    queue.settle()
+    assert (queue.waiting(), queue.blocked, d.is_answered) == ([b"d"], 1, False)
+    queue.release("a")
+    assert d.reply() == GRANTED
+    assert b.call("RL.RELEASE", "k", "d") == 1
+
+
+def test_who_has_given_up_is_in_nobodys_way(queue: Queue) -> None:
+    """Before the next call is read, and within one transaction."""
+    queue.acquire("a")
+    b = queue.joins("b")
+    with queue.client.pipeline(transaction=True) as pipeline:
+        for holder in ("b", "a"):
+            pipeline.execute_command("RL.RELEASE", "k", holder)
+        pipeline.execute_command("RL.INFO", "k")
+        pipeline.execute_command("RL.ACQUIRE", "k", 1, "60s", "c")
+        assert pipeline.execute() == [0, 1, None, GRANTED]
+    # It is told what held when it gave up.
+    assert b.reply() == DENIED
+    c = queue.joins("b")
+    assert queue.release("b") == 0
+    assert queue.acquire("b") == DENIED
+    assert c.reply() == DENIED
+    assert queue.holders() == {b"c": b"1"}
+
+
+def test_what_waits_for_other_keys_costs_a_release_no_lookup(own_queue: Queue) -> None:
+    own_queue.acquire("a")
+    own_queue.acquire("b", key="j")
+    c = own_queue.joins("c")
+
+    def lookups() -> int:
+        stats = own_queue.client.info("stats")
+        return stats["keyspace_hits"] + stats["keyspace_misses"]
+
+    before = lookups()
+    assert own_queue.release("b", "c", "d", key="j") == 1
+    assert lookups() - before <= 1
+    own_queue.release("c")
+    assert c.reply() == DENIED
+
+
+def test_a_big_one_that_gives_up_makes_way_for_small_ones(queue: Queue) -> None:
+    queue.acquire("a", "COST", 7, limit=8)
+    big = queue.joins("big", "COST", 8, limit=8)
+    small = queue.joins("small", limit=8)
+    queue.release("big")
+    assert (big.reply()[0], small.reply()[0]) == (0, 1)
+
+
+def test_who_gives_its_lease_back_waits_on_for_more(queue: Queue) -> None:
+    queue.acquire("a", limit=2)
+    queue.acquire("b", limit=2)
+    more = queue.joins("a", "COST", 2, limit=2)
+    assert queue.release("a") == 1
+    queue.settle()
+    assert not more.is_answered
+    assert queue.release("a") == 0
+    assert more.reply()[0] == 0
+    assert list(queue.holders()) == [b"b"]
+
+
+@pytest.mark.parametrize("order", ["close first", "release first"])
+def test_who_goes_away_and_releases_elsewhere_is_granted_nothing(queue: Queue, order: str) -> None:
+    """In whatever order the server hears of it, and of the lease that becomes free."""
+    queue.acquire("a")
+    b = queue.joins("b")
+    with queue.client.pipeline(transaction=False) as pipeline:
+        pipeline.execute_command("RL.RELEASE", "k", "b")
+        pipeline.execute_command("RL.RELEASE", "k", "a")
+        if order == "close first":
+            b.hang_up()
+        assert pipeline.execute() == [0, 1]
+    b.hang_up()
+    queue.until(lambda: queue.is_empty, "nobody waits")
+    queue.settle()
+    assert queue.holders() == {}
+
+
+def test_to_give_up_in_a_transaction_or_a_script_is_the_same(queue: Queue) -> None:
+    queue.acquire("a")
+    b, c = queue.join("b", "c")
+    with queue.client.pipeline(transaction=True) as pipeline:
+        assert pipeline.execute_command("RL.RELEASE", "k", "b").execute() == [0]
+    assert b.reply() == DENIED
+    queue.client.eval("return redis.call('RL.RELEASE', 'k', 'c')", 0)
+    assert c.reply() == DENIED
+
+
+def test_to_give_up_elsewhere_ends_no_wait(queue: Queue) -> None:
+    queue.acquire("a")
+    b = queue.joins("b")
+    assert queue.release("b", key="j") == 0
+    queue.client.select(1)
+    assert queue.release("b") == 0
+    queue.client.select(0)
+    queue.settle()
+    assert not b.is_answered
+    queue.release("a")
+    assert b.reply() == GRANTED
+
+
+def test_to_give_up_ends_a_wait_for_leases_among_several_limits(queue: Queue) -> None:
+    take = ("RL.TAKE", "k", "FIXED", 5, "1h", "CONCURRENCY", 1, "60s", "a")
+    queue.client.execute_command(*take)
+    b = queue.joins("b")
+    assert queue.release("b") == 0
+    assert b.reply() == DENIED

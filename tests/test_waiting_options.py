@@ -1,0 +1,245 @@
+"""Waiting calls have the options of any other. Where none may block, all are answered at once."""
+
+import pytest
+from redis import ResponseError
+
+from support import modules, poll
+from support.binaries import NO_MODULE_CONFIG
+from support.clock import Clock
+from support.waiting import DENIED, GRANTED, Queue, error_of
+from support.waiting_calls import POOL, Start
+from support.workload import Word
+
+pytestmark = pytest.mark.every_server
+
+
+# Options
+
+
+def test_a_waiting_call_has_the_options_of_any_other(queue: Queue, clock: Clock) -> None:
+    """What it is answered is what it would be answered if it came now."""
+    for options in (
+        ("COST", "2.5"),
+        ("KEEP", 2),
+        ("KEEP", "50%", "COST", 2),
+        ("AS", "pool"),
+        ("NX",),
+        ("NX", "KEEP", 1, "AS", "pool", "COST", "0.000001"),
+    ):
+        queue.client.flushall()
+        named = ("AS", "pool") if "AS" in options else ()
+        for key in ("k", "twin"):
+            queue.acquire("a", "COST", 4, *named, key=key, limit=4)
+        waiter = queue.joins("b", *options, limit=4)
+        clock.advance("1s")
+        for key in ("k", "twin"):
+            queue.release("a", key=key)
+        expected = queue.acquire("b", *options, key="twin", limit=4)
+        assert expected[0] == 1, options
+        assert waiter.reply() == expected, options
+        assert queue.client.dump("k") == queue.client.dump("twin"), options
+
+
+def test_what_is_kept_for_others_keeps_who_waits_waiting(queue: Queue) -> None:
+    queue.acquire("a", "COST", 3, limit=4)
+    b = queue.joins("b", "KEEP", 2, limit=4)
+    # Two units are free, and two are to be kept.
+    queue.acquire("a", "COST", 2, limit=4)
+    queue.settle()
+    assert not b.is_answered
+    queue.acquire("a", limit=4)
+    assert b.reply()[0] == 1
+
+
+@pytest.mark.parametrize("place", range(4))
+def test_block_may_stand_anywhere_among_the_options(queue: Queue, clock: Clock, place: int) -> None:
+    options: list[tuple[Word, ...]] = [("COST", 1), ("KEEP", 0), ("NX",)]
+    options.insert(place, ("block", "10s"))
+    queue.acquire("a")
+    words = [word for option in options for word in option]
+    b = queue.send("RL.ACQUIRE", "k", 1, "60s", "b", *words)
+    poll.until(lambda: queue.blocked == 1, "it waits")
+    clock.advance("10s")
+    assert b.reply() == [0, 1, 0, 50_000, 50_000]
+
+
+def test_a_lock_waits_for_its_own_holder_too(queue: Queue, clock: Clock) -> None:
+    queue.acquire("a", "NX")
+    same = queue.joins("a", "NX")
+    clock.advance("60s")
+    assert same.reply() == GRANTED
+    again = queue.joins("a", "NX")
+    queue.release("a")
+    assert again.reply() == GRANTED
+
+
+def test_a_key_with_several_limits_has_a_queue_as_well(queue: Queue) -> None:
+    take = ("RL.TAKE", "k", "FIXED", 5, "1h", "CONCURRENCY", 1, "60s")
+    assert queue.client.execute_command(*take, "a")[0] == 1
+    b, c = queue.join("b", "c")
+    assert queue.client.type("k") == b"rl-limits"
+    assert queue.client.execute_command(*take, "late")[:3] == [0, 1, 0]
+    for holder, waiter in (("a", b), ("b", c)):
+        assert queue.release(holder) == 1
+        assert waiter.reply()[:4] == [1, 1, 0, 0]
+    # The other limit has been charged once.
+    assert queue.client.execute_command("RL.PEEK", "k", "FIXED", 5, "1h")[2] == 4
+
+
+def test_a_settlement_that_releases_a_lease_serves_who_waits(queue: Queue) -> None:
+    queue.client.execute_command("RL.POLICYSET", "pool", "CONCURRENCY", 1, "60s")
+    queue.client.execute_command("RL.LIMIT", "k", "pool", "ONCE", "a", "1h")
+    b = queue.joins("b")
+    queue.client.execute_command("RL.LIMIT", "k", "pool", "SETTLE", "a", 0)
+    assert b.reply()[:4] == [1, 1, 0, 0]
+
+
+WRONG = {
+    "-1": "block must be 0",
+    "-0.5s": "block must be 0",
+    "x": "block must be 0",
+    "": "block must be 0",
+    "3651d": "block must be 0",
+    "5w": "block must be 0",
+    "inf": "block must be 0",
+    # Only the bare 0 has no end: what is left of somebody's time-out may be none.
+    "0ms": "block must be 0",
+    "0.0": "block must be 0",
+    "-0": "block must be 0",
+    "00": "block must be 0",
+}
+
+
+@pytest.mark.parametrize("block", WRONG)
+def test_a_wrong_duration_is_an_error_that_says_which_are_right(queue: Queue, block: str) -> None:
+    is_one = block not in ("x", "", "5w", "inf")
+    which = " from 1us to 3650d, such as 5s, not" if is_one else " such as 5s, not"
+    said = f"block must be 0 (no end) or a duration{which} '{block}'"
+    for holder in ("a", "b"):
+        assert said in error_of(lambda holder=holder: queue.acquire(holder, "BLOCK", block))
+    assert not queue.client.exists("k")
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        (("BLOCK",), "block is missing: BLOCK duration"),
+        (("BLOCK", "1s", "BLOCK", "1s"), "syntax error, unexpected 'BLOCK'"),
+    ],
+)
+def test_block_stands_once_with_a_duration(
+    queue: Queue, options: tuple[Word, ...], error: str
+) -> None:
+    assert error in error_of(lambda: queue.acquire("a", *options))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "RL.TAKE k CONCURRENCY 1 60s a BLOCK 1s",
+        "RL.PEEK k CONCURRENCY 1 60s a BLOCK 1s",
+        "RL.MTAKE 2 k j CONCURRENCY 1 60s a BLOCK 1s CONCURRENCY 1 60s a",
+        "RL.POLICYSET p CONCURRENCY 1 60s BLOCK 1s",
+        "RL.TAKE k BLOCK 1s CONCURRENCY 1 60s a",
+        "RL.MTAKE 1 k CONCURRENCY 1 60s a BLOCK 1s",
+        "RL.LIMIT k pool ONCE a 1m BLOCK 1s",
+    ],
+)
+def test_block_elsewhere_is_an_error_that_says_where_it_may_stand(queue: Queue, call: str) -> None:
+    queue.client.execute_command(*POOL)
+    error = error_of(lambda: queue.client.execute_command(*call.split()))
+    assert "syntax error, unexpected 'BLOCK'" in error
+    assert "RL.ACQUIRE" in error
+
+
+# Where nobody may wait
+
+ASKS = ("RL.ACQUIRE", "k", 1, "60s", "b", "BLOCK", 0)
+
+
+def test_in_a_transaction_it_is_answered_at_once(queue: Queue) -> None:
+    queue.acquire("a")
+    with queue.client.pipeline(transaction=True) as pipeline:
+        pipeline.execute_command(*ASKS)
+        pipeline.ping()
+        assert pipeline.execute() == [DENIED, True]
+    assert queue.is_empty
+
+
+def test_in_a_script_it_is_answered_at_once(queue: Queue) -> None:
+    queue.acquire("a")
+    script = "return redis.call(unpack(ARGV))"
+    assert queue.client.eval(script, 1, "k", *ASKS) == DENIED
+    queue.release("a")
+    assert queue.client.eval(script, 1, "k", *ASKS) == GRANTED
+
+
+def test_in_a_function_it_is_answered_at_once(queue: Queue) -> None:
+    if queue.server.version < (7,):
+        pytest.skip("functions came with 7.0")
+    library = (
+        "#!lua name=waiting\nredis.register_function('ask', "
+        "function(keys, args) return redis.call(unpack(args)) end)"
+    )
+    queue.client.function_load(library, replace=True)
+    queue.acquire("a")
+    assert queue.client.fcall("ask", 1, "k", *ASKS) == DENIED
+    queue.client.function_delete("waiting")
+
+
+def test_by_a_module_that_lets_nobody_block_it_is_answered_at_once(
+    fresh_server: Start, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    asker = modules.build("asker", tmp_path_factory.mktemp("asker"))
+    with Queue(fresh_server(others=[asker])) as queue:
+        queue.acquire("a")
+        assert queue.client.execute_command("ASKER.CALL", *ASKS) == DENIED
+        assert queue.is_empty
+        b = queue.joins("b")
+        assert queue.client.execute_command("ASKER.CALL", "RL.RELEASE", "k", "a") == 1
+        assert b.reply() == GRANTED
+
+
+# How many may wait
+
+
+def assert_two_may_wait(queue: Queue) -> None:
+    queue.acquire("a")
+    older, c = queue.join("b", "c")
+    # A holder that waits already takes its own place.
+    b = queue.joins("b")
+    assert older.reply() == DENIED
+    said = "the key has 2 entries, as many as ratelimit.max-blocked allows"
+    assert said in error_of(lambda: queue.acquire("d", "BLOCK", 0))
+    # A holder that waits already does not become one more.
+    again = queue.joins("b")
+    assert b.reply() == DENIED
+    b = again
+    # A call that would not wait is answered as ever, and so is one that waits for another key.
+    assert queue.acquire("d") == DENIED
+    queue.acquire("a", key="j")
+    queue.joins("d", key="j")
+    queue.release("a")
+    assert b.reply() == GRANTED
+    d = queue.joins("d")
+    queue.release("b")
+    assert c.reply() == GRANTED
+    queue.release("c")
+    assert d.reply() == GRANTED
+
+
+def test_so_many_may_wait_for_a_key_as_the_module_is_told(fresh_server: Start) -> None:
+    with Queue(fresh_server(module_args="max-blocked 2")) as queue:
+        assert_two_may_wait(queue)
+
+
+def test_so_many_may_wait_for_a_key_as_config_says(own_queue: Queue) -> None:
+    if not own_queue.server.binary.has_module_config:
+        pytest.skip(NO_MODULE_CONFIG)
+    name = "ratelimit.max-blocked"
+    assert own_queue.client.config_get(name) == {name: "10000"}
+    for wrong in (0, -1, 10_000_001, "x"):
+        with pytest.raises(ResponseError):
+            own_queue.client.config_set(name, wrong)
+    own_queue.client.config_set(name, 2)
+    assert_two_may_wait(own_queue)

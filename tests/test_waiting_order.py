@@ -1,0 +1,251 @@
+"""Waiting callers are served in order: no later call overtakes them, and the last limit holds."""
+
+import pytest
+
+from support.clock import Clock
+from support.waiting import GRANTED, Queue
+from support.waiting_calls import POOL, big_one_waits
+from support.workload import Word, state
+
+pytestmark = pytest.mark.every_server
+
+
+# The order
+
+
+def test_who_waits_is_served_in_the_order_in_which_they_came(queue: Queue) -> None:
+    queue.acquire("a")
+    names = [f"holder {number}" for number in range(20)]
+    waiters = queue.join(*names)
+    assert queue.waiting() == [name.encode() for name in names]
+    queue.release("a")
+    for number, waiter in enumerate(waiters):
+        assert waiter.reply() == GRANTED
+        queue.settle()
+        assert not any(later.is_answered for later in waiters[number + 1 :])
+        queue.release(names[number])
+
+
+def test_who_waits_is_served_before_later_calls_are_read(queue: Queue) -> None:
+    queue.acquire("a")
+    waiters = queue.join(*(f"holder {number}" for number in range(20)))
+    holder = "a"
+    for number, waiter in enumerate(waiters):
+        queue.release(holder)
+        queue.settle()
+        assert waiter.is_answered, number
+        waiter.reply()
+        holder = f"holder {number}"
+
+
+def test_a_release_of_several_units_serves_as_many_as_fit(queue: Queue) -> None:
+    queue.acquire("a", "COST", 8, limit=8)
+    waiters = [
+        queue.joins(f"b{number}", "COST", cost, limit=8)
+        for number, cost in enumerate((3, 2, 2, 4, 1))
+    ]
+    queue.release("a")
+    assert [waiter.reply()[2] for waiter in waiters[:3]] == [5, 3, 1]
+    queue.settle()
+    assert [waiter.is_answered for waiter in waiters[3:]] == [False, False]
+    queue.release("b0")
+    assert waiters[3].reply() == [1, 8, 0, 0, 60_000]
+    queue.settle()
+    assert not waiters[4].is_answered
+    queue.release("b1", "b2", "b3")
+    assert waiters[4].reply() == [1, 8, 7, 0, 60_000]
+
+
+def test_a_big_one_at_the_head_is_not_overtaken_by_small_ones(queue: Queue) -> None:
+    queue.acquire("a", "COST", 5, limit=8)
+    queue.acquire("x", "COST", 3, limit=8)
+    big = queue.joins("big", "COST", 6, limit=8)
+    small = queue.joins("small", limit=8)
+    queue.release("x")
+    queue.settle()
+    assert not big.is_answered
+    assert not small.is_answered
+    # There is room for one who comes now, and waits as well.
+    late = queue.joins("late", limit=8)
+    queue.release("a")
+    assert [one.reply()[:3] for one in (big, small, late)] == [[1, 8, 2], [1, 8, 1], [1, 8, 0]]
+
+
+TAKES: dict[str, tuple[Word, ...]] = {
+    "RL.ACQUIRE": ("RL.ACQUIRE", "k", 8, "60s", "late"),
+    "RL.TAKE": ("RL.TAKE", "k", "CONCURRENCY", 8, "60s", "late"),
+    "RL.PEEK": ("RL.PEEK", "k", "CONCURRENCY", 8, "60s", "late"),
+    "RL.LIMIT": ("RL.LIMIT", "k", "pool", "ONCE", "late", "1m"),
+    "RL.TAKE by a policy": ("RL.TAKE", "k", "ONCE", "late", "1m", "POLICY", "pool"),
+    "RL.PEEK by a policy": ("RL.PEEK", "k", "ONCE", "late", "1m", "POLICY", "pool"),
+}
+SEVERAL: dict[str, tuple[Word, ...]] = {
+    "RL.MTAKE": ("RL.MTAKE", 2, "k", "j", *("CONCURRENCY", 8, "60s", "late") * 2),
+    "RL.MPEEK": ("RL.MPEEK", 2, "k", "j", *("CONCURRENCY", 8, "60s", "late") * 2),
+    "RL.MTAKE by a policy": (
+        *("RL.MTAKE", 2, "k", "j", "ONCE", "late", "1m"),
+        *("POLICY", "pool", "POLICY", "pool"),
+    ),
+}
+
+
+@pytest.mark.parametrize("call", TAKES.values(), ids=TAKES)
+def test_nobody_overtakes_who_waits(queue: Queue, call: tuple[Word, ...]) -> None:
+    queue.client.execute_command(*POOL)
+    big_one_waits(queue)
+    before = state(queue.client)
+    # There is room, but it is not for who comes now.
+    assert queue.client.execute_command(*call) == [0, 8, 3, 1, 60_000]
+    assert state(queue.client) == before
+    assert queue.waiting() == [b"big"]
+
+
+@pytest.mark.parametrize("call", SEVERAL.values(), ids=SEVERAL)
+def test_nobody_overtakes_who_waits_by_a_call_over_several_keys(
+    queue: Queue, call: tuple[Word, ...]
+) -> None:
+    queue.client.execute_command(*POOL)
+    big_one_waits(queue)
+    before = state(queue.client)
+    allowed, wait, (of_k, of_j) = queue.client.execute_command(*call)
+    assert (allowed, wait) == (0, 1)
+    assert of_k == [0, 8, 3, 1, 60_000]
+    assert of_j[0] == 1
+    assert state(queue.client) == before
+
+
+def test_of_several_limits_of_a_key_that_of_the_leases_has_who_comes_wait(queue: Queue) -> None:
+    queue.client.execute_command("RL.TAKE", "k", "FIXED", 5, "1h", "CONCURRENCY", 8, "60s", "x")
+    queue.release("x")
+    big_one_waits(queue)
+    take = ("RL.TAKE", "k", "FIXED", 5, "1h", "CONCURRENCY", 8, "60s", "late")
+    assert queue.client.execute_command(*take)[:4] == [0, 8, 3, 1]
+    # What takes no lease has nothing to wait for.
+    assert queue.client.execute_command("RL.TAKE", "k", "FIXED", 5, "1h")[:3] == [1, 5, 3]
+    assert queue.waiting() == [b"big"]
+
+
+def test_a_gateway_is_told_to_come_again(queue: Queue) -> None:
+    queue.client.execute_command(*POOL)
+    big_one_waits(queue)
+    delay = ("RL.DELAY", "k", "pool", "ONCE", "late", "1m")
+    assert queue.client.execute_command(*delay) == 1
+
+
+def test_who_finds_no_room_is_told_what_the_leases_say(queue: Queue, clock: Clock) -> None:
+    big_one_waits(queue)
+    clock.advance("20s")
+    assert queue.acquire("late", "COST", 4, limit=8) == [0, 8, 3, 40_000, 40_000]
+    assert queue.acquire("late", "COST", 3, limit=8) == [0, 8, 3, 1, 40_000]
+    assert queue.acquire("late", "COST", 9, limit=8) == [0, 8, 3, -1, 40_000]
+
+
+def test_a_renewal_passes_those_who_wait(queue: Queue, clock: Clock) -> None:
+    big_one_waits(queue)
+    clock.advance("20s")
+    assert queue.acquire("a", "COST", 5, limit=8) == [1, 8, 3, 0, 60_000]
+    assert queue.acquire("a", "COST", 4, "BLOCK", 0, limit=8) == [1, 8, 4, 0, 60_000]
+    # For more it comes behind them, as anybody.
+    assert queue.acquire("a", "COST", 5, limit=8) == [0, 8, 4, 1, 60_000]
+    more = queue.joins("a", "COST", 5, limit=8)
+    assert queue.waiting() == [b"big", b"a"]
+    # The renewal for less has made room for nobody yet.
+    queue.release("a")
+    queue.settle()
+    assert queue.holders() == {b"big": b"6"}
+    queue.release("big")
+    assert more.reply() == [1, 8, 3, 0, 60_000]
+
+
+AT_ONCE = [("RL.RELEASE", "k", "a"), ("RL.ACQUIRE", "k", 1, "60s", "late")]
+
+
+@pytest.mark.parametrize("transaction", [False, True], ids=["a pipeline", "MULTI"])
+def test_nobody_overtakes_before_who_waits_could_be_served(queue: Queue, transaction: bool) -> None:
+    queue.acquire("a")
+    b = queue.joins("b")
+    with queue.client.pipeline(transaction=transaction) as pipeline:
+        for words in AT_ONCE:
+            pipeline.execute_command(*words)
+        assert pipeline.execute() == [1, [0, 1, 1, 1, 0]]
+    assert b.reply() == GRANTED
+
+
+def test_a_script_that_releases_does_not_overtake_either(queue: Queue) -> None:
+    queue.acquire("a")
+    b = queue.joins("b")
+    script = (
+        "redis.call('RL.RELEASE', 'k', 'a') return redis.call('RL.ACQUIRE', 'k', 1, '60s', 'late')"
+    )
+    assert queue.client.eval(script, 0) == [0, 1, 1, 1, 0]
+    assert b.reply() == GRANTED
+    assert queue.holders() == {b"b": b"1"}
+
+
+# The limit is that of the last call
+
+
+@pytest.mark.parametrize("call", [*TAKES, "RL.MTAKE"])
+def test_a_higher_limit_of_another_call_lets_who_waits_in(queue: Queue, call: str) -> None:
+    queue.client.execute_command(*POOL)
+    for holder in "ax":
+        queue.acquire(holder, limit=2)
+    b, c = queue.joins("b", limit=2), queue.joins("c", "COST", 6, limit=7)
+    # "c" has brought a limit by which "b" is let in.
+    assert b.reply() == [1, 7, 4, 0, 60_000]
+    queue.settle()
+    assert not c.is_answered
+    queue.release("x")
+    queue.client.execute_command(*(TAKES | SEVERAL)[call])
+    queue.settle()
+    # Of 8 units two are held, if who only looks brings no limit: of 7.
+    assert c.is_answered == ("PEEK" not in call)
+    if c.is_answered:
+        assert c.reply() == [1, 8, 0, 0, 60_000]
+    assert b"late" not in queue.holders()
+
+
+def test_a_renewal_brings_a_limit_too(queue: Queue) -> None:
+    queue.acquire("a")
+    b, c = queue.join("b", "c")
+    assert queue.acquire("a", limit=2) == [1, 2, 1, 0, 60_000]
+    assert b.reply() == [1, 2, 0, 0, 60_000]
+    queue.settle()
+    assert not c.is_answered
+
+
+def test_a_policy_that_is_changed_lets_who_waits_in_at_the_next_call(queue: Queue) -> None:
+    def limit(holder: str) -> list[int]:
+        return queue.client.execute_command("RL.LIMIT", "k", "pool", "ONCE", holder, "1h")
+
+    queue.client.execute_command("RL.POLICYSET", "pool", "CONCURRENCY", 1, "60s")
+    assert limit("a") == GRANTED
+    b, c, d = queue.join("b", "c", "d")
+    queue.client.execute_command("RL.POLICYSET", "pool", "CONCURRENCY", 3, "60s")
+    assert limit("late") == [0, 3, 2, 1, 60_000]
+    assert [one.reply() for one in (b, c)] == [[1, 3, 1, 0, 60_000], [1, 3, 0, 0, 60_000]]
+    queue.settle()
+    assert not d.is_answered
+    queue.client.execute_command("RL.POLICYSCALE", "pool", 2)
+    assert limit("late")[:2] == [0, 6]
+    assert d.reply() == [1, 6, 2, 0, 60_000]
+
+
+def test_under_a_lower_limit_those_wait_on_who_still_fit(queue: Queue) -> None:
+    queue.acquire("a", limit=3)
+    big = queue.joins("big", "COST", 3, limit=3)
+    small = queue.joins("small", "COST", 2, limit=3)
+    assert queue.acquire("late", limit=2) == [0, 2, 1, 1, 60_000]
+    # It can never be, and does not keep the next from waiting.
+    assert big.reply() == [0, 2, 1, -1, 60_000]
+    queue.settle()
+    assert not small.is_answered
+    queue.release("a")
+    assert small.reply() == [1, 2, 0, 0, 60_000]
+
+
+def test_a_limit_of_0_answers_all_who_wait(queue: Queue) -> None:
+    queue.acquire("a")
+    waiters = queue.join("b", "c")
+    assert queue.acquire("late", limit=0) == [0, 0, 0, -1, 60_000]
+    assert [one.reply() for one in waiters] == [[0, 0, 0, -1, 60_000]] * 2
