@@ -1,7 +1,7 @@
 //! Limits that are tried: the words of a policy, read by the core, and the same words with their numbers scaled.
 
 use ratelimit_core::Amount;
-use ratelimit_core::syntax::{Call, Policy, Spec};
+use ratelimit_core::syntax::{CompositeRequest, Policy, Spec};
 use ratelimit_core::wire::args::Args;
 use ratelimit_core::wire::error::Error;
 
@@ -18,7 +18,7 @@ pub enum Asked<'l> {
     /// A limit that a key of its own kind remembers.
     One(Spec<'static>),
     /// Anything more.
-    Several(Call<'l>),
+    Several(CompositeRequest<'l>),
 }
 
 impl Limits {
@@ -45,7 +45,7 @@ impl Limits {
         if let Some(spec) = self.policy.plain() {
             return Ok(Asked::One(spec));
         }
-        match self.policy.call() {
+        match self.policy.composite() {
             Ok(call) => Ok(Asked::Several(call.into_owned())),
             Err(Error::NoHolder) => Err("CONCURRENCY cannot be replayed: a log does not tell when a call ends".into()),
             Err(Error::NoItem) => {

@@ -3,7 +3,7 @@
 
 use super::limits::{Asked, Limits};
 use ratelimit_core::composite::{CompositeEvaluation, CompositeUsage, Held};
-use ratelimit_core::syntax::{Call, Purpose, Spec};
+use ratelimit_core::syntax::{CompositeRequest, Purpose, Spec};
 use ratelimit_core::{
     Amount, AnyUsage, Change, Limit, Request, Single, Span, Timestamp, Usage, evaluate, with_limit, with_usage,
 };
@@ -145,7 +145,7 @@ where
 }
 
 /// Lets a call have that cost, where its limits have none of their own. A call that costs nothing charges none.
-fn at_cost(call: &mut Call, own: &[Request], cost: Amount) {
+fn at_cost(call: &mut CompositeRequest, own: &[Request], cost: Amount) {
     let looks = cost == Amount::ZERO;
     call.purpose = if looks { Purpose::Check } else { Purpose::Charge };
     for (spec, own) in call.specs.iter_mut().zip(own) {
@@ -153,7 +153,7 @@ fn at_cost(call: &mut Call, own: &[Request], cost: Amount) {
     }
 }
 
-fn of_several(call: &Call, remembered: &mut Option<Remembered>, now: Timestamp, full: bool) -> Outcome {
+fn of_several(call: &CompositeRequest, remembered: &mut Option<Remembered>, now: Timestamp, full: bool) -> Outcome {
     let usage = remembered.get_or_insert_with(|| Remembered::Several(CompositeUsage::default()));
     let Remembered::Several(usage) = usage else { return Outcome::Overfull };
     if let Some(fast) = usage.evaluate_fast(call, now) {

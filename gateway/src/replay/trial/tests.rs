@@ -7,8 +7,8 @@ fn of_the_syntax(limits: &str, cost: &str) -> String {
     let said: Vec<&[u8]> = ["RL.POLICYSET"].into_iter().chain(limits.split(' ')).map(str::as_bytes).collect();
     let policy = Policy::read(&mut Args::new(&said)).unwrap();
     let words: [&[u8]; 3] = [b"RL.LIMIT", b"COST", cost.as_bytes()];
-    match ByPolicy::behind(b"name", &mut Args::new(&words)).unwrap().asked(&policy).unwrap() {
-        KeyRequest::Several(call) => format!("{call:?}"),
+    match ByPolicy::after_first_name(b"name", &mut Args::new(&words)).unwrap().request(&policy).unwrap() {
+        KeyRequest::Composite(call) => format!("{call:?}"),
         other => panic!("{other:?}"),
     }
 }
