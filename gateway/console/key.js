@@ -171,7 +171,7 @@ export async function mount(root, context) {
 
   /** The limits of the answer, with their words. */
   function limitsOf(answer) {
-    const known = lines(specs.get(answer?.policy) ?? "").filter((line) => !line.ban);
+    const known = lines(specs.get(answer?.policy) ?? answer?.spec ?? "").filter((line) => !line.ban);
     return (answer?.ruled?.limits ?? []).map((limit, place) => ({
       ...limit, line: known[place], label: known[place]?.says ?? limit.name ?? `limit ${place + 1}`, used: Math.max(0, limit.limit - limit.remaining),
     }));
@@ -184,12 +184,13 @@ export async function mount(root, context) {
     cannot.hidden = !sketched;
     if (sketched && item === "") return put(bars, empty("Which item?", "A sketch counts each of its items apart. Type one above, such as an address."));
     if (answer.refused !== undefined) return put(bars, h("div", { class: "panel-body" }, h("p", { class: "notice error" }, answer.refused)));
-    if (!answer.policy) return put(bars, empty("Under which policy?", "The key does not say. Choose one above to see how full its limits are."));
+    if (!answer.policy && !answer.ruled) return put(bars, empty("Under which policy?", "The key does not say. Choose one above to see how full its limits are."));
     const limits = limitsOf(answer);
     const verdict = answer.ruled.allowed ? h("span", { class: "tag good" }, answer.ruled.wait_ms > 0 ? `a call now passes and is held for ${duration(answer.ruled.wait_ms)}` : "a call now passes")
       : h("span", { class: "tag denied" }, answer.ruled.wait_ms < 0 ? "a call now never passes" : `a call now is denied for ${duration(answer.ruled.wait_ms)}`);
     return put(bars, h("div", { class: "panel-body stack" },
-      h("div", { class: "row" }, h("a", { class: "name", href: context.link("policies", [answer.policy]) }, visible(answer.policy)), verdict),
+      h("div", { class: "row" }, answer.policy ? h("a", { class: "name", href: context.link("policies", [answer.policy]) }, visible(answer.policy))
+        : h("span", { class: "muted" }, "by the numbers of its last call"), verdict),
       limits.map((limit) => {
         const share = limit.limit > 0 ? Math.min(1, limit.used / limit.limit) : 1;
         const kind = limit.line?.shadow ? "shadowed" : share >= 1 ? "full" : share >= 0.8 ? "near" : "";

@@ -191,6 +191,19 @@ def find_in_sketch(one: Visit, redis: Redis) -> None:
     assert redis.exists("addresses") == 0
 
 
+def test_a_sketch_that_no_policy_made(visit: Callable[..., Visit], redis: Redis) -> None:
+    redis.execute_command("RL.TOP", "RESET")
+    for _ in range(13):
+        redis.execute_command("RL.SKETCH", "inline", HOT, 10, 10, "1h")
+    one = visit(viewport={"width": 360, "height": 740})
+    page = one.open("now")
+    one.press(page.get_by_role("row").filter(has_text=HOT).get_by_role("link").first)
+    expect(page.get_by_text("by the numbers of its last call")).to_be_visible()
+    expect(page.get_by_text("10 of 10")).to_be_visible()
+    expect(page.get_by_text("each item 10 at once, then 10 per hour")).to_be_visible()
+    one.assert_accessible()
+
+
 def raise_sketch(one: Visit) -> None:
     page = one.open("policies")
     row = page.get_by_role("row").filter(has_text="per-address")

@@ -214,6 +214,22 @@ def test_items_of_a_sketch_are_told_apart(
     assert "ITEM" in console("/api/key?key=addresses").json["refused"]
 
 
+def test_a_sketch_without_a_policy_is_looked_at_by_the_numbers_of_its_last_call(
+    console: Console, redis: Redis
+) -> None:
+    for item in ["203.0.113.9", "203.0.113.9", "a b\xff"]:
+        redis.execute_command("RL.SKETCH", "inline", item, 2, 2, "1h")
+    for item, left in {"203.0.113.9": 0, "a b\xff": 1, "never": 2}.items():
+        looked = console(f"/api/key?key=inline&item={quote(item)}").json
+        assert (looked["policy"], looked["spec"]) == (None, "SKETCH 2 2 1h")
+        peeked = redis.execute_command("RL.PEEK", "inline", "SKETCH", 2, 2, "1h", item)
+        assert looked["ruled"]["limits"][0]["remaining"] == peeked[2] == left
+    assert "ruled" not in console("/api/key?key=inline").json
+    redis.execute_command("RL.FIXED", "window", 2, "1h")
+    looked = console("/api/key?key=window&item=a").json
+    assert (looked["spec"], "ruled" in looked) == (None, False)
+
+
 def test_wrong_words_are_refused_as_the_server_says(console: Console) -> None:
     for specs in ("FIXED 5", "FIXED 5 1min", "", "NX FIXED 1 1m"):
         assert console.put("a", specs).status == 400

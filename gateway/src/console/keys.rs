@@ -132,20 +132,31 @@ async fn one(State(console): State<Arc<Console>>, Query(looked): Query<Looked>) 
         Some(policy) => Some(text::bytes(&policy)),
         None => likely(&server, &key).await,
     };
-    let mut answer = json!({
-        "key": text::shown(&key),
-        "at": at,
-        "info": if info == Value::Nil { Json_::Null } else { object(&info) },
-        "policy": policy.as_deref().map(text::shown),
-    });
-    if let Some(policy) = &policy
-        && let Some(fields) = answer.as_object_mut()
-    {
-        let mut command = of_key("RL.PEEK");
-        command.arg("EACH").arg("POLICY").arg(policy);
-        if let Some(item) = looked.item.filter(|item| !item.is_empty()) {
-            command.arg("ITEM").arg(text::bytes(&item));
+    let info = if info == Value::Nil { Json_::Null } else { object(&info) };
+    let item = looked.item.filter(|item| !item.is_empty()).map(|item| text::bytes(&item));
+    // A sketch knows the numbers of its last call, by which it can be asked where no policy is known.
+    let numbers = info.get("numbers").and_then(Json_::as_str).filter(|_| policy.is_none());
+    let spec = numbers.map(|numbers| format!("SKETCH {numbers}"));
+    let mut command = of_key("RL.PEEK");
+    command.arg("EACH");
+    let looks = match (&policy, &spec, &item) {
+        (Some(policy), ..) => {
+            command.arg("POLICY").arg(policy);
+            if let Some(item) = &item {
+                command.arg("ITEM").arg(item);
+            }
+            true
         }
+        (None, Some(spec), Some(item)) => {
+            command.arg(spec.split(' ').collect::<Vec<_>>()).arg(item);
+            true
+        }
+        _ => false,
+    };
+    let mut answer = json!({
+        "key": text::shown(&key), "at": at, "info": info, "policy": policy.as_deref().map(text::shown), "spec": spec,
+    });
+    if looks && let Some(fields) = answer.as_object_mut() {
         let (name, value) = match server.ask_key(command).await {
             Ok(reply) => ("ruled", ruled(&reply)),
             Err(Failure::Away(why)) => return Err(Failure::Away(why)),
