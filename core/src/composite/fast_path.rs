@@ -82,7 +82,9 @@ impl CompositeUsage {
         self.begin(now, None);
         let components = &mut self.components;
         let charged = request.specs.iter().zip(evaluation.places).enumerate().filter_map(|(at, (spec, place))| {
-            let (component, cost) = (components.get_mut(place)?, spec.cost_of_rate()?);
+            let component = components.get_mut(place)?;
+            // The look has seen that it is a rate: it is not asked a second time.
+            let Request::Take(cost) = spec.request else { return None };
             if told {
                 component.note(ComponentChange::Usage);
             }
