@@ -40,11 +40,15 @@ mod unabandoned;
 mod windows;
 
 use clap::Parser;
+use mimalloc::MiMalloc;
 use options::{Command, LogFormat, Options};
 use std::io::Write as _;
 use std::process::ExitCode;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::prelude::*;
+
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() -> ExitCode {
     let done = match Options::parse().command {
