@@ -1,0 +1,112 @@
+//! What the model asks of one limit and of one usage.
+
+use super::*;
+
+pub(super) fn of<U: Single>(any: &AnyUsage) -> &U {
+    U::of(any).unwrap()
+}
+
+pub(super) fn look_at<L: Limit>(limit: &L, any: &AnyUsage, now: Timestamp, request: Request) -> Evaluation
+where
+    L::Usage: Single,
+{
+    evaluate(limit, of::<L::Usage>(any), now, request)
+}
+
+pub(super) fn decision<L: Limit>(
+    limit: &L,
+    any: &AnyUsage,
+    now: Timestamp,
+    evaluation: &Evaluation,
+    charged: bool,
+) -> Decision
+where
+    L::Usage: Single,
+{
+    evaluation.decision(limit, of(any), now, charged)
+}
+
+pub(super) fn reset_of<L: Limit>(limit: &L, any: &AnyUsage, now: Timestamp) -> Span
+where
+    L::Usage: Single,
+{
+    limit.reset(of(any), now)
+}
+
+pub(super) fn reset(limit: AnyLimit, any: &AnyUsage, now: Timestamp) -> Span {
+    let spec = Spec::of(limit, Request::Take(Amount::ZERO));
+    with_limit!(spec, limit => reset_of(limit, any, now))
+}
+
+pub(super) fn charge<L: Limit>(
+    limit: &L,
+    any: &mut AnyUsage,
+    settlement: &mut Settlement,
+    change: Change,
+    now: Timestamp,
+) where
+    L::Usage: Single,
+{
+    let usage = L::Usage::of_mut(any).unwrap();
+    settlement.before(limit, usage, now, change);
+    change.apply(limit, usage, now);
+    usage.encode_effect(&mut Discard);
+}
+
+pub(super) fn identity(spec: &Spec) -> ComponentIdentity {
+    match spec.name {
+        Some(name) => ComponentIdentity::Name(name.to_vec()),
+        None => ComponentIdentity::Window(spec.limit.identity()),
+    }
+}
+
+pub(super) fn bytes<Label>(any: &AnyUsage<Label>) -> (Kind, crate::testing::encoded_fields::EncodedFields) {
+    (any.kind(), with_usage!(any, usage => crate::testing::encoded_fields::encoded(usage)))
+}
+
+/// What a holder has of a table of leases.
+pub(super) fn units_held(any: &AnyUsage, holder: &[u8], now: Timestamp) -> Option<Amount> {
+    let usage = of::<crate::algorithm::leases::ConcurrencyUsage>(any);
+    // As of when they were written, if the clock has gone back.
+    let at = now.max(now.plus(usage.ahead(now)));
+    let facts = usage.describe(now);
+    let mut leases = facts
+        .iter()
+        .filter_map(|(_, fact)| if let crate::limit::InfoField::Leases(leases) = fact { Some(leases) } else { None });
+    let mut leases = leases.next().unwrap().iter();
+    leases.find(|(name, _, expires_at, _)| **name == *holder && at < *expires_at).map(|(_, units, ..)| *units)
+}
+
+/// Whether a call is charged in any case; those in the shadow say so only where they are alone.
+pub(super) fn is_forced(call: &CompositeRequest, looks: &[Evaluation]) -> bool {
+    let alone = call.specs.iter().all(|spec| spec.shadow);
+    call.specs.iter().zip(looks).any(|(spec, evaluation)| evaluation.is_forced() && (alone || !spec.shadow))
+}
+
+/// What an UPTO is granted if it passes.
+pub(super) fn granted_by(call: &CompositeRequest, looks: &[Evaluation]) -> Option<Amount> {
+    let mut rulers = call.specs.iter().zip(looks).filter(|(spec, _)| !spec.shadow);
+    rulers.find_map(|(_, evaluation)| evaluation.granted()).or_else(|| asked_upto(call))
+}
+
+/// How much an UPTO asks for, of the limits that have a say; of the others if there are none.
+pub(super) fn asked_upto(call: &CompositeRequest) -> Option<Amount> {
+    let alone = call.specs.iter().all(|spec| spec.shadow);
+    let mut asks = call.specs.iter().filter(|spec| alone || !spec.shadow).map(|spec| spec.request);
+    asks.find_map(|request| if let Request::UpTo(most) = request { Some(most) } else { None })
+}
+
+pub(super) fn is_unused(any: &AnyUsage) -> bool {
+    with_usage!(any, usage => usage.is_unused())
+}
+
+/// Of the kinds whose recovery any limit tells.
+pub(super) fn told_reset(any: &AnyUsage, now: Timestamp) -> Span {
+    let limit = match any.kind() {
+        Kind::StrictWindow => "SLIDING 1 1s STRICT",
+        _ => "CONCURRENCY 1 1s me",
+    };
+    let words = crate::composite::tests::script::words(limit);
+    let Ok(KeyRequest::One(spec)) = KeyRequest::take(&mut crate::wire::args::Args::new(&words)) else { unreachable!() };
+    with_limit!(spec, limit => reset_of(limit, any, now))
+}

@@ -1,0 +1,390 @@
+//! What a call writes to the model of a composite key, and what it is answered.
+
+use super::*;
+
+impl Model {
+    pub(super) fn finish(&mut self, now: Timestamp) {
+        self.written = now;
+        self.components.retain(|component| !component.drop_if_recovered(now));
+        for component in self.components.iter_mut().filter(|component| is_unused(&component.usage)) {
+            component.usage = AnyUsage::unused(component.usage.kind()).unwrap();
+        }
+    }
+
+    pub(super) fn write(
+        &mut self,
+        call: &CompositeRequest,
+        found: &[Option<usize>],
+        looks: &[Evaluation],
+        fate: &Fate,
+        now: Timestamp,
+        expires_at: Option<u64>,
+    ) {
+        let remembers = matches!(call.idempotency, Idempotency::Once { .. }) && matches!(fate, Fate::Passes);
+        if self.plain {
+            let stays = call.specs.iter().zip(found).zip(looks).all(|((spec, number), evaluation)| {
+                evaluation.change() == Change::Nothing || (number.is_some() && spec.name.is_none())
+            });
+            let charges = matches!(fate, Fate::Passes | Fate::Repeated(..));
+            if stays && !remembers && charges {
+                self.move_back(now);
+                for ((spec, number), evaluation) in call.specs.iter().zip(found).zip(looks) {
+                    if let Some(number) = number.filter(|_| evaluation.change() != Change::Nothing) {
+                        self.change(spec, number, evaluation.change(), now);
+                    }
+                }
+                return;
+            }
+            if call.purpose == Purpose::Settle {
+                // It knows no id, and may hold the lease of one.
+                self.move_back(now);
+                for spec in call.specs.iter().filter(|spec| spec.is_held_by_id()) {
+                    self.take_back(spec.holder, now);
+                }
+                return;
+            }
+            self.convert(expires_at, now);
+        }
+        self.move_back(now);
+        self.sweep(now);
+        match fate {
+            Fate::Passes | Fate::Repeated(..) => {
+                let mut charges = Vec::new();
+                for ((spec, number), evaluation) in call.specs.iter().zip(found).zip(looks) {
+                    let number = match (evaluation.change(), number) {
+                        (Change::Nothing, _) | (Change::GiveBack(_), None) => continue,
+                        (_, Some(number)) => *number,
+                        (Change::Charge(_), None) => {
+                            self.made += 1;
+                            let mut component = Component::unclaimed(self.usage(spec, None));
+                            component.number = self.made;
+                            self.components.push(component);
+                            self.made
+                        }
+                    };
+                    self.change(spec, number, evaluation.change(), now);
+                    let component = self.component(number);
+                    if component.identity == ComponentIdentity::Nothing {
+                        component.identity = identity(spec);
+                    }
+                    if let Change::Charge(cost) = evaluation.change()
+                        && remembers
+                        && spec.limit.kind() != Kind::Concurrency
+                    {
+                        component.to_settle += 1;
+                        let settlement = &mut component.settlement;
+                        let charge = with_usage!(&component.usage, usage => settlement.charge(usage, 0, cost)).unwrap();
+                        charges.push((number, charge));
+                    }
+                }
+                if let (Idempotency::Once { id, ttl }, Fate::Passes) = (call.idempotency, fate) {
+                    let ruling = call.specs.iter().zip(looks).filter(|(spec, _)| !spec.shadow);
+                    let holds = ruling.filter_map(|(_, evaluation)| match evaluation.verdict() {
+                        Verdict::Allowed(hold) => Some(hold),
+                        _ => None,
+                    });
+                    let hold_until = now.plus(holds.max().unwrap_or_default()).min(Timestamp::MAX);
+                    let id_seen = Id {
+                        expires_at: now.plus(ttl.span()).min(Timestamp::MAX),
+                        hold_until,
+                        settled: false,
+                        forced: is_forced(call, looks),
+                        granted: granted_by(call, looks),
+                        charges,
+                    };
+                    self.ids.insert(id.to_vec(), id_seen);
+                }
+            }
+            Fate::Settles => self.settle(call, found, now),
+            Fate::Denied { .. } => self.strike(call.ban.unwrap(), now),
+            Fate::Settled | Fate::Unknown => {}
+            Fate::Banned | Fate::LostLease => unreachable!(),
+        }
+        if call.purpose == Purpose::Settle {
+            for spec in call.specs.iter().filter(|spec| spec.is_held_by_id()) {
+                self.take_back(spec.holder, now);
+            }
+        }
+        self.finish(now);
+    }
+
+    pub(super) fn settle(&mut self, call: &CompositeRequest, found: &[Option<usize>], now: Timestamp) {
+        let Idempotency::Settle { id, amount } = call.idempotency else { unreachable!() };
+        let id = self.ids.get_mut(id).unwrap();
+        id.settled = true;
+        for (number, charge) in std::mem::take(&mut id.charges) {
+            let mut specs = call.specs.iter().zip(found);
+            let spec = specs.find(|(spec, found)| **found == Some(number) && !spec.own_cost);
+            let component = self.component(number);
+            component.to_settle -= 1;
+            let Some((spec, _)) = spec.filter(|_| amount != charge.cost) else {
+                component.settlement.forget(&charge);
+                continue;
+            };
+            let settlement = &mut component.settlement;
+            with_usage!(&mut component.usage, mut usage => {
+                settlement.settle(usage, &charge, charge.cost.minus(amount));
+                usage.encode_effect(&mut Discard);
+            });
+            if amount > charge.cost {
+                let more = Change::Charge(amount.minus(charge.cost));
+                with_limit!(spec, limit => self::charge(limit, &mut component.usage, settlement, more, now));
+            }
+            component.charged_under(spec, now);
+        }
+    }
+
+    pub(super) fn change(&mut self, spec: &Spec, number: usize, change: Change, now: Timestamp) {
+        let component = self.component(number);
+        let settlement = &mut component.settlement;
+        with_limit!(spec, limit => charge(limit, &mut component.usage, settlement, change, now));
+        component.charged_under(spec, now);
+    }
+
+    /// A plain key's usage "recovers when the key would have expired".
+    pub(super) fn convert(&mut self, expires_at: Option<u64>, now: Timestamp) {
+        self.plain = false;
+        self.components.retain(|component| !is_unused(&component.usage));
+        let Some(component) = self.components.first_mut() else { return };
+        // Whatever the clock has done: the expiry may be newer than that.
+        let left = Span::from_micros(expires_at.unwrap().saturating_sub(now.floor_millis()) * 1000);
+        let (moved, recovery) = with_usage!(&component.usage, usage => (usage.is_after(now), usage.recovery()));
+        component.move_back(now);
+        let told = match recovery {
+            Recovery::IsTold if moved => told_reset(&component.usage, now),
+            _ => Span::ZERO,
+        };
+        component.recovers_at = now.plus(left.max(told)).min(Timestamp::MAX);
+        // What its limit was is not stored.
+        (component.charged_by, component.is_far, component.is_over) = (Vec::new(), false, false);
+        self.written = now;
+    }
+
+    pub(super) fn answer(
+        &self,
+        call: &CompositeRequest,
+        found: &[Option<usize>],
+        looks: &[Evaluation],
+        fate: &Fate,
+        now: Timestamp,
+        changed: bool,
+    ) -> Answer {
+        // As the next call finds them: new components are there now, and those with nothing left are gone.
+        let stands = if changed { self.find(call) } else { found.to_vec() };
+        let mut each = Vec::new();
+        for (n, (spec, evaluation)) in call.specs.iter().zip(looks).enumerate() {
+            let usage = self.usage(spec, stands[n]);
+            let takes = changed && evaluation.change() != Change::Nothing;
+            let mut told = with_limit!(spec, limit => decision(limit, &usage, now, evaluation, takes));
+            told.limit = spec.limit.limit().plus(spec.kept);
+            match fate {
+                Fate::Passes if call.purpose == Purpose::GiveBack => told.verdict = Verdict::Allowed(Span::ZERO),
+                Fate::Settles | Fate::Settled => told.verdict = Verdict::Allowed(Span::ZERO),
+                Fate::Unknown => told.verdict = Verdict::Never,
+                // One in the shadow is told by itself.
+                Fate::Repeated(id, _) if spec.shadow => {
+                    if let (Request::UpTo(most), true) = (spec.request, told.verdict.allowed()) {
+                        told.granted = Some(id.granted.unwrap_or(most));
+                    }
+                }
+                Fate::LostLease => {
+                    if !spec.shadow && !spec.is_held_by_id() {
+                        told.verdict = Verdict::Allowed(Span::ZERO);
+                    }
+                }
+                Fate::Repeated(id, hold) => {
+                    // A call that says which limits it forces says so of these alone.
+                    let forces = |spec: &Spec| matches!(spec.request, Request::Force(_));
+                    let past = id.forced && (forces(spec) || !call.specs.iter().any(forces));
+                    if !past || evaluation.verdict().allowed() {
+                        told.verdict = Verdict::Allowed(*hold);
+                    }
+                    if let Request::UpTo(most) = spec.request {
+                        told.granted = id.granted.or(told.verdict.allowed().then_some(most));
+                    }
+                }
+                Fate::Passes | Fate::Denied { .. } | Fate::Banned => {}
+            }
+            if let Request::UpTo(_) = spec.request {
+                told.granted = told.granted.or(Some(Amount::ZERO));
+            }
+            each.push(told);
+        }
+        let denies = |n: &usize| match fate {
+            Fate::Denied { .. } | Fate::Banned => !looks[*n].is_forced() && !looks[*n].verdict().allowed(),
+            _ => !each[*n].verdict.allowed(),
+        };
+        let cost = |n: usize| {
+            let cost = match call.specs[n].request {
+                Request::Take(cost) | Request::UpTo(cost) | Request::Force(cost) | Request::Within(cost, _) => {
+                    cost.millionths()
+                }
+                Request::GiveBack(_) | Request::LookPastLimit => 0,
+            };
+            u128::from(if cost == 0 { Amount::ONE.millionths() } else { cost })
+        };
+        let all: Vec<usize> = (0..each.len()).filter(|n| !call.specs[*n].shadow).collect();
+        let denying: Vec<usize> = all.iter().copied().filter(denies).collect();
+        let (mut verdict, governing) = if let Some(longest) = denying.iter().map(|n| each[*n].verdict).max() {
+            (longest, denying.iter().find(|n| each[**n].verdict == longest).copied())
+        } else {
+            let first = all.iter().copied().reduce(|first, n| {
+                let left = |n: usize| u128::from(each[n].remaining.millionths());
+                if left(n) * cost(first) < left(first) * cost(n) { n } else { first }
+            });
+            // "All limits in the shadow: the call passes."
+            let passes = if matches!(fate, Fate::Unknown) { Verdict::Never } else { Verdict::Allowed(Span::ZERO) };
+            (all.iter().map(|n| each[*n].verdict).max().unwrap_or(passes), first)
+        };
+        let nothing_limits = (Amount::MAX_ARGUMENT, Amount::MAX_ARGUMENT, Span::ZERO);
+        let (limit, mut remaining, reset) = governing.map_or(nothing_limits, |n| {
+            let Decision { limit, remaining, reset, .. } = each[n];
+            (limit, remaining, reset)
+        });
+        // "Banned: denied, remaining 0; its wait is the longer of the ban's and its limits'."
+        let forced = is_forced(call, looks);
+        let told_of_it = match fate {
+            Fate::Banned | Fate::Denied { .. } => true,
+            Fate::Passes => forced && call.purpose != Purpose::GiveBack,
+            _ => false,
+        };
+        let banned = self.banned_until.since(now.max(if changed { now } else { self.written }));
+        if told_of_it && banned != Span::ZERO {
+            remaining = Amount::ZERO;
+            verdict = match verdict {
+                Verdict::Allowed(_) => Verdict::After(banned),
+                Verdict::After(wait) => Verdict::After(wait.max(banned)),
+                Verdict::Never => Verdict::Never,
+            };
+        }
+        // "The number of units granted": what is charged is told, whether a FORCE beside it fitted or not.
+        let granted = asked_upto(call).and_then(|most| match fate {
+            Fate::Passes => granted_by(call, looks),
+            Fate::Repeated(id, _) => id.granted.or(verdict.allowed().then_some(most)).or(Some(Amount::ZERO)),
+            _ => Some(Amount::ZERO),
+        });
+        let decision = Decision { verdict, limit, remaining, reset, granted };
+        let (banned, repeated) = (matches!(fate, Fate::Banned), matches!(fate, Fate::Repeated(..)));
+        Answer { decision, each: each.into_iter().collect(), shadow_denied: false, banned, repeated }
+    }
+
+    /// Takes the leases of a holder back.
+    pub fn release(&mut self, holder: &[u8], now: Timestamp) {
+        self.move_back(now);
+        if self.take_back(holder, now) > 0 {
+            self.sweep(now);
+            self.finish(now);
+        }
+    }
+
+    pub fn ban(&mut self, duration: Span, now: Timestamp, expires_at: Option<u64>) {
+        if self.is_missing() {
+            *self = Model::default();
+        } else if self.plain {
+            self.convert(expires_at, now);
+        }
+        self.move_back(now);
+        self.sweep(now);
+        if duration == Span::ZERO {
+            (self.banned_until, self.strikes, self.levels) = Default::default();
+        } else if now.plus(duration) > self.banned_until {
+            self.end_ban(now.plus(duration), self.levels.len());
+        }
+        self.finish(now);
+    }
+
+    /// Takes it back.
+    pub(super) fn take_back(&mut self, holder: &[u8], now: Timestamp) -> usize {
+        let Some(component) = self.components.iter_mut().find(|component| component.usage.kind() == Kind::Concurrency)
+        else {
+            return 0;
+        };
+        let leases = crate::algorithm::leases::ConcurrencyUsage::of_mut(&mut component.usage).unwrap();
+        let released = leases.release(&[holder], now);
+        if released > 0 {
+            component.recovers_at = now.plus(leases.time_to_last_expiry(now)).min(Timestamp::MAX);
+            leases.encode_effect(&mut Discard);
+        }
+        released
+    }
+
+    pub(super) fn move_back(&mut self, now: Timestamp) {
+        if self.plain {
+            let after = |component: &&mut Component| with_usage!(&component.usage, usage => usage.is_after(now));
+            self.components.iter_mut().filter(after).for_each(|component| component.move_back(now));
+            return;
+        }
+        let back = self.written.since(now);
+        if back == Span::ZERO {
+            return;
+        }
+        let Model { components, ids, .. } = self;
+        for component in components {
+            for (_, charge) in ids.values_mut().flat_map(|id| &mut id.charges).filter(|(n, _)| *n == component.number) {
+                with_usage!(&component.usage, usage => if usage.is_after(now) { charge.move_back(usage, now); });
+            }
+            component.move_back(now);
+        }
+        for id in self.ids.values_mut() {
+            (id.expires_at, id.hold_until) = (id.expires_at.minus(back), id.hold_until.minus(back));
+        }
+        self.banned_until = self.banned_until.minus(back);
+        self.strikes.1.iter_mut().for_each(|strike| *strike = strike.minus(back));
+        self.levels.iter_mut().for_each(|level| *level = level.minus(back));
+        self.written = now;
+    }
+
+    /// What is over by now is as if it had never been.
+    pub(super) fn sweep(&mut self, now: Timestamp) {
+        let gone: Vec<Vec<u8>> =
+            self.ids.iter().filter(|(_, id)| id.expires_at <= now).map(|(id, _)| id.clone()).collect();
+        for id in gone {
+            for (number, charge) in self.ids.remove(&id).unwrap().charges {
+                let component = self.component(number);
+                component.settlement.forget(&charge);
+                component.to_settle -= 1;
+            }
+        }
+        self.levels.retain(|level| *level > now);
+        if self.banned_until <= now && self.levels.is_empty() {
+            self.banned_until = Timestamp::EPOCH;
+        }
+        if self.strikes.1.first().is_some_and(|first| first.plus(self.strikes.0) <= now) {
+            self.strikes = Default::default();
+        }
+    }
+}
+
+impl Model {
+    /// Counts a strike; the last one bans.
+    pub(super) fn strike(&mut self, rule: BanRule, now: Timestamp) {
+        let counts = self.strikes.1.first().is_some_and(|first| now < first.plus(rule.window.span()));
+        if !counts {
+            self.strikes.1.clear();
+        }
+        self.strikes.0 = rule.window.span();
+        self.strikes.1.push(now);
+        if self.strikes.1.len() >= usize::try_from(rule.strikes).unwrap() {
+            let (mut level, mut length) = (self.levels.len(), rule.block.span());
+            if let Some(longest) = rule.longest {
+                // "One more than what is left of the former's level": as often its length is doubled.
+                for _ in 0..level {
+                    length = length.plus(length).min(longest.span());
+                }
+                let doublings = |length: &Span| *length < longest.span();
+                let lengths = std::iter::successors(Some(rule.block.span()), |one| Some(one.plus(*one)));
+                level = (level + 1).min(lengths.take_while(doublings).count() + 1);
+                self.longest = longest.span();
+            }
+            self.end_ban(now.plus(length), level);
+            self.strikes = Default::default();
+        }
+    }
+
+    /// Bans until then, from when on the levels pass.
+    pub(super) fn end_ban(&mut self, until: Timestamp, level: usize) {
+        self.banned_until = until.min(Timestamp::MAX);
+        let passes = |number: usize| self.banned_until.plus(self.longest.times(u64::try_from(number).unwrap()));
+        self.levels = (1..=level).map(passes).collect();
+    }
+}
