@@ -7,7 +7,7 @@
 use super::commit::Closed;
 use super::evaluated_request::{EvaluatedRequest, evaluate};
 use super::key_evaluation::{KeyEvaluation, check, count_call, count_key};
-use super::ruling::rule;
+use super::policy_outcome::rule;
 use crate::redis::Redis;
 use crate::redis::key::ClosedKey;
 use crate::reply::Row;

@@ -32,8 +32,8 @@ mod leases_and_bans;
 mod many_keys;
 mod one_key;
 mod one_limit;
+mod policy_outcome;
 mod rates;
-mod ruling;
 mod several_limits;
 
 pub use fast_many_keys::take_buckets_fast;

@@ -23,6 +23,7 @@ pub mod api;
 pub mod blocked;
 pub mod bus;
 mod clock;
+pub mod cluster_slots;
 pub mod command;
 pub mod config;
 mod current_call;
@@ -50,7 +51,6 @@ mod rdb;
 mod replies;
 pub mod server_entry;
 pub mod server_events;
-pub mod slots;
 pub mod waiting_callbacks;
 pub mod write_permission;
 

@@ -5,9 +5,9 @@
 //! and CONFIG tell.
 
 use super::api::{api, call, config, in_info, info_number, server_is};
+use super::cluster_slots;
 use super::dry_run::{Tried, try_call};
 use super::server_entry::ServerEntry;
-use super::slots;
 use redis_module::{Context, raw};
 use std::ffi::CStr;
 
@@ -55,7 +55,7 @@ unsafe fn is_as_it_should_be(ctx: *mut raw::RedisModuleCtx) -> bool {
     {
         return false;
     }
-    if server_is(raw::REDISMODULE_CTX_FLAGS_CLUSTER) && slots::is_down(&Context::new(ctx)) {
+    if server_is(raw::REDISMODULE_CTX_FLAGS_CLUSTER) && cluster_slots::is_down(&Context::new(ctx)) {
         return false;
     }
     // There is none if it does not matter.

@@ -3,7 +3,7 @@
 use super::timer;
 use super::turn::Turn;
 use crate::redis::server_entry::ServerEntry;
-use crate::redis::{now, slots};
+use crate::redis::{cluster_slots, now};
 use std::ffi::c_int;
 
 /// How many keys are asked after at each cron event of a cluster's node, whether they are still its own.
@@ -32,14 +32,14 @@ pub fn cron(entry: ServerEntry) {
     if queues.is_held_up() && Turn::new(entry).may_grant() {
         queues.go_on();
     }
-    if queues.any() && slots::are_used() {
+    if queues.any() && cluster_slots::are_used() {
         for key in queues.next_few(ASKED_AFTER) {
             // A key that is not this node's any more is looked at.
-            match slots::place_of(entry, key.db, &key.name) {
-                Some(slots::SlotPlace::Here | slots::SlotPlace::Unknown) | None => {}
+            match cluster_slots::place_of(entry, key.db, &key.name) {
+                Some(cluster_slots::SlotPlace::Here | cluster_slots::SlotPlace::Unknown) | None => {}
                 // So is every other key.
-                Some(slots::SlotPlace::Down) => queues.touch_all(),
-                Some(slots::SlotPlace::Elsewhere) => {
+                Some(cluster_slots::SlotPlace::Down) => queues.touch_all(),
+                Some(cluster_slots::SlotPlace::Elsewhere) => {
                     queues.touch(key.db, &key.name);
                 }
             }

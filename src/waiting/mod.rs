@@ -53,7 +53,7 @@
 
 mod clients;
 mod events;
-pub mod fencing;
+pub mod fenced;
 pub mod queue_order;
 mod serve;
 mod timer;

@@ -5,7 +5,7 @@
 //! before. A call that waits no longer is answered as a call would be that came now.
 
 use super::turn::Turn;
-use super::{fencing, queue_order};
+use super::{fenced, queue_order};
 use crate::charge;
 use crate::redis::{Redis, acl, write_permission};
 use crate::reply::Reply;
@@ -100,7 +100,7 @@ fn decide(redis: &mut Redis, name: KeyName, key: &QueueKey, call: &WaitingCall, 
         return conclude(redis.global, key, call, denied, None, true, now);
     }
     if call.claim.is_fenced() {
-        fencing::ask(redis, &mut request, now);
+        fenced::ask(redis, &mut request, now);
     }
     let renews = charge::lease_until(redis, name, call.claim.holder(), now).is_some();
     let decided = charge(redis, name, &request, now);
@@ -108,7 +108,7 @@ fn decide(redis: &mut Redis, name: KeyName, key: &QueueKey, call: &WaitingCall, 
     // Other modules may have taken what was free, as they heard that a key had expired: then its turn comes once more.
     let has_to_wait = matches!(decided, Ok(Decision { verdict: Verdict::After(_), .. }));
     if reason == AnswerReason::Over || !has_to_wait {
-        let reply = decided.as_ref().ok().map(|decision| fencing::reply(redis, name, &request, decision, now));
+        let reply = decided.as_ref().ok().map(|decision| fenced::reply(redis, name, &request, decision, now));
         conclude(redis.global, key, call, decided, reply, renews, now);
     }
 }

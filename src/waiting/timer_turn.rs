@@ -8,7 +8,7 @@ use super::turn::{EFFORT, Turn};
 use super::{serve, timer};
 use crate::charge;
 use crate::redis::server_entry::ServerEntry;
-use crate::redis::{blocked, guard, on_key, slots};
+use crate::redis::{blocked, cluster_slots, guard, on_key};
 use crate::server::Global;
 use crate::server::queues::{Grant, QueueKey, WaitingCall, Work};
 use ratelimit_core::wire::error::Error;
@@ -65,7 +65,7 @@ fn look_at(turn: &mut Turn, key: &QueueKey) {
     let queues = &entry.global.queues;
     queues.looks.count();
     let served = on_key::run(entry, key.db, &key.name, |redis, name| {
-        elsewhere = slots::redirection(redis, name);
+        elsewhere = cluster_slots::redirection(redis, name);
         if elsewhere.is_none() {
             serve::serve(redis, name, key, turn);
         }

@@ -7,10 +7,10 @@
 //! table that is full doubles, and each lease is passed once when it expires), but for a denied cost of several units,
 //! whose wait is found by walking over the leases that have to expire first.
 
-mod few;
+mod few_leases;
 mod lease;
-mod many;
-mod table;
+mod lease_table;
+mod many_leases;
 mod tokens;
 mod usage;
 
@@ -21,8 +21,8 @@ use crate::number::{Amount, Period, Span, Timestamp};
 use crate::testing::effort;
 use crate::wire::name::{MAX_NAME, Name};
 use lease::Lease;
+pub use lease_table::ConcurrencyUsage;
 use std::fmt;
-pub use table::ConcurrencyUsage;
 
 /// A concurrency limit's numbers.
 ///

@@ -22,12 +22,12 @@
 //! it remembers more. Time is logarithmic in the ids, but for a log, in which the totals of the entries on one side of
 //! a settled one are moved, and for a clock gone back, which moves the places of all charges.
 
-mod few;
 mod few_marks;
+mod few_records;
 mod idempotency_change;
 mod idempotency_table;
 mod low_water_marks;
-mod many;
+mod many_records;
 mod packed;
 mod recorded_call;
 mod records;

@@ -1,4 +1,4 @@
-mod aimd;
+mod aimd_tests;
 mod cluster;
 mod deletions;
 mod duration;

@@ -1,9 +1,9 @@
 //! The leases of a key: few of them one after another, many in a table ([`FewLeases`], [`ManyLeases`]). Both hold the
 //! same, and what is stored and propagated of either is the same.
 
-use super::few::{self, FewLeases};
+use super::few_leases::{self, FewLeases};
 use super::lease::{Lease, LeaseSum};
-use super::many::ManyLeases;
+use super::many_leases::ManyLeases;
 use super::tokens::Tokens;
 use crate::limit::Token;
 use crate::number::{Amount, Span, Timestamp};
@@ -214,7 +214,7 @@ impl ConcurrencyUsage {
             Leases::Many(leases) => {
                 leases.tidy(span, now);
                 // Far fewer than made it a table, so that a key which has about as many does not go to and fro.
-                if leases.len() <= few::MOST / 4 {
+                if leases.len() <= few_leases::MOST / 4 {
                     self.leases = Leases::Few(FewLeases::of(leases.written, leases.counted()));
                 }
             }
@@ -244,7 +244,7 @@ impl ConcurrencyUsage {
     /// Gives a holder a lease, in place of the one that it may have.
     fn lease(&mut self, holder: Name, lease: Lease) {
         if let Leases::Few(few) = &mut self.leases
-            && few.len() >= few::MOST
+            && few.len() >= few_leases::MOST
             && few.lease_of(holder.text).is_none()
         {
             self.leases = Leases::Many(Box::new(ManyLeases::of(few.written, few.iter())));

@@ -2,8 +2,8 @@ mod crowds;
 mod fence;
 mod lease_times;
 
-use super::few;
-use super::many::{ManyLeases, SWEPT};
+use super::few_leases;
+use super::many_leases::{ManyLeases, SWEPT};
 use super::*;
 use crate::evaluate::Request;
 use crate::evaluate::Request::Take;

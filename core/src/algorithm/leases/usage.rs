@@ -5,7 +5,7 @@
 //! 0 or 1 leases taken, with holder, expiry and cost. The highest bit of the cost is set if a fencing token follows.
 
 use super::lease::Lease;
-use super::table::{ConcurrencyUsage, LeaseDelta};
+use super::lease_table::{ConcurrencyUsage, LeaseDelta};
 use crate::kind::Kind;
 use crate::limit::Token;
 use crate::limit::{InfoField, Usage};

@@ -1,7 +1,7 @@
 //! The idempotency records of a key that has many: a table, and a settlement for each component.
 
 use super::IdempotencyTable;
-use super::few::FewRecords;
+use super::few_records::FewRecords;
 use super::packed::PackedBlock;
 use super::settlement::{Charge, Settlement};
 use crate::limit::Usage;

@@ -1,13 +1,13 @@
 //! What a key remembers of calls that count once: the calls, and for each component what settling its charges takes.
 //!
 //! Few are packed into one block ([`packed`](super::packed)), which a call that changes them keeps open until it has
-//! told its effect; more than [`MOST`] become tables ([`many`](super::many)), and a quarter of that a block again. What
-//! is stored and propagated of them does not tell which.
+//! told its effect; more than [`MOST`] become tables ([`many_records`](super::many_records)), and a quarter of that a
+//! block again. What is stored and propagated of them does not tell which.
 
-use super::few::FewRecords;
 use super::few_marks::MOST;
+use super::few_records::FewRecords;
 use super::idempotency_change::encode_no_effect;
-use super::many::ManyRecords;
+use super::many_records::ManyRecords;
 use super::packed::{Packed, PackedBlock};
 use super::settlement::{Charge, Settlement};
 use super::{IdempotencyTable, RecordedCall};

@@ -122,19 +122,19 @@ fn what_a_table_holds_is_its_leases_and_their_names() {
 
 #[test]
 fn what_a_crowd_holds_is_nodes_places_and_the_names() {
-    let names: Vec<String> = (0..=few::MOST).map(|number| format!("{number:02}")).collect();
+    let names: Vec<String> = (0..=few_leases::MOST).map(|number| format!("{number:02}")).collect();
     let leases: Vec<_> = names.iter().map(|name| (name.as_str(), 1, "60s")).collect();
-    assert_eq!(table(&leases[..few::MOST]).0.heap_size(), few::MOST * (32 + 16));
+    assert_eq!(table(&leases[..few_leases::MOST]).0.heap_size(), few_leases::MOST * (32 + 16));
     // Of a hash, a name, an instant and units, and the table's byte.
     let places = 64 * (8 + 16 + 8 + 8 + 1);
-    let nodes = (few::MOST + 1).div_ceil(6) * 384;
-    let many = size_of::<ManyLeases>() + nodes + places + (few::MOST + 1) * 32;
+    let nodes = (few_leases::MOST + 1).div_ceil(6) * 384;
+    let many = size_of::<ManyLeases>() + nodes + places + (few_leases::MOST + 1) * 32;
     assert_eq!(table(&leases).0.heap_size(), many);
 }
 
 #[test]
 fn few_become_many_and_few_again_and_nobody_can_tell() {
-    let names: Vec<String> = (0..few::MOST + 8).map(|number| format!("{number:02}")).collect();
+    let names: Vec<String> = (0..few_leases::MOST + 8).map(|number| format!("{number:02}")).collect();
     let mut key = Key(ConcurrencyUsage::default());
     let as_read = |usage: &ConcurrencyUsage| encoded(&decoded::<ConcurrencyUsage>(&encoded(usage)).unwrap());
     let mut bytes = Vec::new();
@@ -145,14 +145,14 @@ fn few_become_many_and_few_again_and_nobody_can_tell() {
         assert_eq!(encoded(&key.0), as_read(&key.0));
         bytes.push(key.0.heap_size());
     }
-    assert!(bytes[few::MOST] > bytes[few::MOST - 1] + 1000, "{bytes:?}");
+    assert!(bytes[few_leases::MOST] > bytes[few_leases::MOST - 1] + 1000, "{bytes:?}");
     for (left, name) in names.iter().enumerate().rev() {
         assert_eq!(key.0.release(&[name.as_bytes()], us(70_000)), 1);
         if left > 0 {
             assert_eq!((key.0.entries(), encoded(&key.0)), (left, as_read(&key.0)));
         }
-        let is_small = key.0.heap_size() < 32 * few::MOST * 2;
-        assert_eq!(is_small, left <= few::MOST / 4, "{left}");
+        let is_small = key.0.heap_size() < 32 * few_leases::MOST * 2;
+        assert_eq!(is_small, left <= few_leases::MOST / 4, "{left}");
     }
     assert!(key.0.is_unused());
 }

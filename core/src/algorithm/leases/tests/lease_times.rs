@@ -206,7 +206,7 @@ fn a_clock_gone_back_takes_the_expires_along() {
 
 #[test]
 fn a_clock_may_go_through_its_whole_range_however_often() {
-    for holders in [1, 2 * few::MOST] {
+    for holders in [1, 2 * few_leases::MOST] {
         let names = |when: &str| (0..holders).map(|number| format!("{when}{number:02}")).collect::<Vec<_>>();
         let (early, late) = (names("early"), names("late"));
         let mut usage = ConcurrencyUsage::default();
