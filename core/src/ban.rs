@@ -121,10 +121,10 @@ impl Ban {
         let until = now.plus(duration).min(Timestamp::MAX);
         if duration == Span::ZERO {
             *self = Ban::default();
-        } else if until > self.until {
+        } else {
             self.forget_level(now);
             self.level = self.level(now);
-            self.until = until;
+            self.until = self.until.max(until);
         }
     }
 
@@ -153,7 +153,8 @@ impl Ban {
     /// The strikes, and since when, for people.
     #[must_use]
     pub fn strikes(&self, now: Timestamp) -> Option<(u32, Timestamp)> {
-        (self.strikes > 0 && now < self.since.plus(self.window)).then_some((self.strikes, self.since))
+        // Where there are none, the window is of no length.
+        (now < self.since.plus(self.window)).then_some((self.strikes, self.since))
     }
 
     /// Banned until then.
@@ -175,7 +176,7 @@ impl Ban {
         if self.until <= now && self.level == 0 {
             self.until = Timestamp::EPOCH;
         }
-        if self.strikes > 0 && self.since.plus(self.window) <= now {
+        if self.since.plus(self.window) <= now {
             (self.strikes, self.since, self.window) = Default::default();
         }
     }

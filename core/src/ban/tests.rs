@@ -1,4 +1,5 @@
 use super::*;
+use crate::testing::encoded_fields::EncodedFields;
 
 fn at(seconds: u64) -> Timestamp {
     Timestamp::EPOCH.plus(Span::SECOND.times(seconds))
@@ -56,8 +57,29 @@ fn what_is_over_is_forgotten_each_for_itself() {
     assert_eq!((ban.left(at(10)), ban.strikes(at(10)), ban.expires_at()), (Span::ZERO, Some((1, at(0))), at(60)));
     ban.forget(at(59));
     assert!(!ban.is_empty());
+    assert_eq!([59, 60, 61].map(|second| ban.strikes(at(second))), [Some((1, at(0))), None, None]);
     ban.forget(at(60));
     assert!(ban.is_empty());
+    assert_eq!(ban.strikes(at(0)), None);
+}
+
+#[test]
+fn what_is_written_of_a_ban_is_read_as_that() {
+    let mut ban = Ban::default();
+    let three = BanRule { strikes: 3, ..growing() };
+    // No strike, one, a ban of the first level, and one with a strike beside its level.
+    for (second, rule) in [(0, None), (1, Some(three)), (2, Some(growing())), (3 * HOUR, Some(three))] {
+        if let Some(rule) = rule {
+            ban.strike(rule, at(second));
+        }
+        let mut written = EncodedFields::default();
+        ban.encode(&mut written);
+        let length = 2 + if ban.level(at(second)) > 0 { 2 } else { 0 } + if ban.strikes > 0 { 2 } else { 0 };
+        assert_eq!(written.clone().numbers().len(), length, "{ban:?}");
+        assert_eq!(Ban::decode(&mut written, at(second)), Some(ban));
+        assert_eq!(written, EncodedFields::default(), "left over");
+    }
+    assert_eq!((ban.level(at(3 * HOUR)), ban.strikes(at(3 * HOUR))), (1, Some((1, at(3 * HOUR)))));
 }
 
 #[test]
@@ -166,6 +188,11 @@ fn a_ban_without_a_longest_leaves_the_level() {
     assert_eq!((hours(&mut ban, rule(1, 60, 5 * HOUR), 10 * HOUR), ban.level(at(14 * HOUR))), (5, 1));
     // It passes from the end of that ban on.
     assert_eq!([ban.level(at(22 * HOUR - 1)), ban.level(at(22 * HOUR))], [1, 0]);
+    // Of a level that has passed nothing is left.
+    let (mut late, mut first) = (Ban::default(), Ban::default());
+    assert_eq!(hours(&mut late, growing(), 0), 1);
+    assert_eq!([&mut late, &mut first].map(|ban| hours(ban, rule(1, 60, HOUR), 8 * HOUR)), [1, 1]);
+    assert_eq!(late, first);
     // And a ban that has none makes none.
     let mut ban = Ban::default();
     assert_eq!((hours(&mut ban, rule(1, 60, HOUR), 0), ban.level(at(0)), ban.expires_at()), (1, 0, at(HOUR)));
