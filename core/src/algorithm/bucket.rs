@@ -124,8 +124,9 @@ impl Bucket {
 
     /// This bucket with its step worked out, for one that many calls bring.
     #[must_use]
-    pub fn prepared(self) -> Bucket {
-        Bucket { step: Some(self.step()), ..self }
+    pub fn prepared(mut self) -> Bucket {
+        self.step = Some(self.step());
+        self
     }
 
     #[inline(always)]

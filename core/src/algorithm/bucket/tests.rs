@@ -84,6 +84,17 @@ fn times_a_factor_it_holds_and_refills_as_much_more() {
 }
 
 #[test]
+fn a_prepared_bucket_drains_by_the_refill_that_it_is_scaled_to() {
+    let scaled = bucket(10, 1, "7s").prepared().scaled(units(2));
+    for limit in [scaled, scaled.prepared()] {
+        let mut key = Key::default();
+        assert_eq!(key.call(&limit, 0, Take(units(20))), [1, 20, 0, 0, 70_000]);
+        // A charge takes off what has drained by then.
+        assert_eq!(key.call(&limit, 35_000, Take(units(10))), [1, 20, 0, 0, 70_000]);
+    }
+}
+
+#[test]
 fn a_wait_is_rounded_up_to_the_millisecond() {
     // A unit takes 333.3 ms.
     let (limit, mut key) = (bucket(1, 3, "1s"), Key::default());
