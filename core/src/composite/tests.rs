@@ -12,7 +12,9 @@ use super::*;
 use crate::limit::Usage;
 use crate::limit::Verdict;
 use crate::syntax::KeyRequest;
+use crate::testing::encoded_fields::EncodedFields;
 use crate::wire::args::Args;
+use component_head::ComponentTag;
 use server::{Refused, Server};
 
 fn at(seconds: u64) -> Timestamp {
@@ -49,6 +51,27 @@ impl Server {
 /// Whole units.
 fn left(answer: &Answer) -> Vec<u64> {
     answer.each.iter().map(|decision| decision.remaining.whole_units()).collect()
+}
+
+#[test]
+fn a_component_is_no_sketch_and_no_key_of_several_limits() {
+    for kind in Kind::ALL {
+        let component = component_fields::component_kind(u64::try_from(kind.index()).unwrap());
+        let is_held = !matches!(kind, Kind::Sketch | Kind::Limits);
+        assert_eq!(component, is_held.then_some(kind));
+    }
+    assert_eq!(component_fields::component_kind(u64::try_from(Kind::ALL.len()).unwrap()), None);
+}
+
+#[test]
+fn a_component_has_one_of_so_many_serial_numbers() {
+    for serial in [0, MOST_SERIALS - 1, MOST_SERIALS, MOST_SERIALS + 1] {
+        let tag = ComponentTag { serial, kind: Kind::Bucket, version: 3, named: true, used: false, settled: true };
+        let mut fields = EncodedFields::default();
+        tag.encode(&mut fields);
+        let read = ComponentTag::decode(&mut fields).map(|tag| (tag.serial, tag.kind, tag.version));
+        assert_eq!(read, (serial < MOST_SERIALS).then_some((serial, Kind::Bucket, 3)));
+    }
 }
 
 #[test]

@@ -19,6 +19,13 @@ fn charged(units_used: u64) -> BucketUsage {
     usage
 }
 
+#[test]
+fn a_usage_of_one_piece_is_told_in_one_part() {
+    let mut part = EncodedFields::default();
+    assert_eq!(charged(3).encode_part_of_whole(0, &mut part), None);
+    assert_eq!(part, whole_effect(&charged(3)));
+}
+
 /// In what is stored, so that they never change.
 #[test]
 fn every_kind_has_the_name_and_the_version_that_it_always_had() {
