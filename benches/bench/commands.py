@@ -103,17 +103,24 @@ def measure(binary: Binary, scale: Scale, peers: Iterable[Peer]) -> Commands:
 def timed_anew(
     binary: Binary, scale: Scale, peers: Iterable[Peer], found: Commands, names: set[str]
 ) -> Commands:
-    """`found` with other times for the calls of these names, again beside SET EX."""
-    calls = _of_one_command(peers)
+    """`found` with other times for the calls of these names, again beside SET EX. The machine may
+    have another speed by now: the times are those of when SET EX took what it took in `found`.
+    """
     again = {
         base: [call for call in others if call.name in names]
-        for base, others in _by_base(calls).items()
+        for base, others in _by_base(_of_one_command(peers)).items()
     }
     timed = _timed(
-        binary, [one for base in again for one in (base, *again[base]) if again[base]], scale
+        binary,
+        [call for base, others in again.items() if others for call in (base, *others)],
+        scale,
     )
-    of_others = {call.name for others in again.values() for call in others}
-    anew = {which: one for which, one in timed.items() if which[0] in of_others}
+    anew = {}
+    for base, others in again.items():
+        for which in [(call.name, many) for call in others for many in PIPELINES]:
+            then, now = (of[base.name, which[1]].server_ns for of in (found.timed, timed))
+            one = timed[which]
+            anew[which] = replace(one, server_ns=one.server_ns * then / now)
     return replace(found, timed=found.timed | anew)
 
 
