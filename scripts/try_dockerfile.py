@@ -46,7 +46,8 @@ def begin(stage: Stage, folder: Path) -> Root:
         root.path(f"/dev/{name}").touch()
     for name in ("/etc/resolv.conf", "/etc/hosts"):
         shutil.copy(name, root.path(name))
-    if Path(CERTIFICATES).exists():
+    # By which cargo trusts this machine's way to the registry. Elsewhere a step may install its own.
+    if image == "rust" and Path(CERTIFICATES).exists():
         root.mount(Path(CERTIFICATES), CERTIFICATES)
     if image in PREPARED:
         PREPARED[image](stage, root)
