@@ -46,7 +46,7 @@ def begin(stage: Stage, folder: Path) -> Root:
         root.path(f"/dev/{name}").touch()
     for name in ("/etc/resolv.conf", "/etc/hosts"):
         shutil.copy(name, root.path(name))
-    # By which cargo trusts this machine's way to the registry. Elsewhere a step may install its own.
+    # By which cargo trusts this machine's way to the registry. A step may install its own later.
     if image == "rust" and Path(CERTIFICATES).exists():
         root.mount(Path(CERTIFICATES), CERTIFICATES)
     if image in PREPARED:
